@@ -1,0 +1,72 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/check.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/base/file.h"
+#include "lockstep/base/ids.h"
+#include "lockstep/base/report.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep {
+namespace {
+
+absl::StatusOr<int> Half(int n) {
+  if (n % 2 != 0) return InvalidArgument("n must be even, found {}", n);
+  return n / 2;
+}
+absl::StatusOr<int> Quarter(int n) {
+  LS_ASSIGN_OR_RETURN(const int half, Half(n));
+  return Half(half);
+}
+
+TEST(Status, MacrosPassErrorsOn) {
+  EXPECT_EQ(*Quarter(8), 2);
+  EXPECT_EQ(Message(Quarter(6).status()), "n must be even, found 3");
+  EXPECT_EQ(Message(Errno(ENOENT, "/x")), "/x: No such file or directory");
+  EXPECT_EQ(Errno(ENOENT, "/x").code(), absl::StatusCode::kNotFound);
+}
+
+TEST(CheckDeathTest, PrintsPlaceConditionAndValues) {
+  EXPECT_DEATH(LS_CHECK(1 > 2, "one is {}", 1), "base_test.cc:[0-9]+: check failed: 1 > 2: one is 1");
+}
+
+TEST(Ids, AreOrderedAndDistinct) {
+  EXPECT_LT(RankId(1), RankId(2));
+  static_assert(!std::is_convertible_v<RankId, EpochId>);
+}
+
+TEST(FakeClock, MovesOnlyWhenTold) {
+  FakeClock clock;
+  const Nanos before = clock.Now();
+  clock.Advance(Seconds{1.5});
+  EXPECT_EQ((clock.Now() - before).value, 1'500'000'000);
+}
+
+TEST(File, WriteThenReadWhole) {
+  const std::string path = testing::TempDir() + "/base_test_file." + std::to_string(getpid());
+  ASSERT_TRUE(WriteFileAtomically(path, "a\n").ok());
+  ASSERT_TRUE(WriteFileAtomically(path, "bb\n").ok());
+  EXPECT_EQ(*ReadFile(path), "bb\n");
+  unlink(path.c_str());
+  EXPECT_EQ(ReadFile(path).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(Report, TextAndJsonComeFromOneDocument) {
+  const Json report = {{"state", "running"}, {"ettr", {{"cumulative", 0.98765432}}}, {"ranks", {{{"rank", 0}, {"step", 12}}, {{"rank", 10}, {"step", 7}}}}};
+  EXPECT_EQ(RenderText(report),
+            "state  running\n"
+            "ettr\n"
+            "  cumulative  0.9877\n"
+            "ranks\n"
+            "  rank  step\n"
+            "  0     12\n"
+            "  10    7\n");
+  EXPECT_EQ(Json::parse(RenderJson(report)), report);
+}
+
+}  // namespace
+}  // namespace lockstep

@@ -1,0 +1,57 @@
+#include "lockstep/base/file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+
+namespace lockstep {
+
+Fd& Fd::operator=(Fd&& other) noexcept {
+  if (this != &other) {
+    Close();
+    fd_ = std::exchange(other.fd_, -1);
+  }
+  return *this;
+}
+
+void Fd::Close() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return Errno(errno, "{}", path);
+  std::string text;
+  std::array<char, 16384> chunk{};
+  for (;;) {
+    const ssize_t got = read(fd.get(), chunk.data(), chunk.size());
+    if (got == 0) return text;
+    if (got > 0) {
+      text.append(chunk.data(), static_cast<size_t>(got));
+    } else if (errno != EINTR) {
+      return Errno(errno, "{}", path);
+    }
+  }
+}
+
+absl::Status WriteFileAtomically(const std::string& path, std::string_view text) {
+  const std::string next = path + ".next";
+  {
+    Fd fd(open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    if (!fd.valid()) return Errno(errno, "{}", next);
+    while (!text.empty()) {
+      const ssize_t wrote = write(fd.get(), text.data(), text.size());
+      if (wrote < 0 && errno == EINTR) continue;
+      if (wrote < 0) return Errno(errno, "{}", next);
+      text.remove_prefix(static_cast<size_t>(wrote));
+    }
+  }
+  if (rename(next.c_str(), path.c_str()) != 0) return Errno(errno, "{}", path);
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep

@@ -1,0 +1,32 @@
+// Small files whole, and a file descriptor that closes itself. Not for hot paths.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "lockstep/base/status.h"
+
+namespace lockstep {
+
+// Owns a descriptor. Movable; -1 is "none".
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept;
+  ~Fd() { Close(); }
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  int Release() { return std::exchange(fd_, -1); }
+  void Close();
+
+ private:
+  int fd_ = -1;
+};
+
+absl::StatusOr<std::string> ReadFile(const std::string& path);
+// Replaces the file by one rename, so a reader sees the old text or the new one whole.
+absl::Status WriteFileAtomically(const std::string& path, std::string_view text);
+
+}  // namespace lockstep

@@ -1,0 +1,99 @@
+#include "lockstep/base/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+namespace lockstep {
+namespace {
+
+std::string NumberText(double value) {
+  if (!std::isfinite(value)) return "-";
+  std::string text = fmt::format("{:.4f}", value);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (text.back() == '.') text.pop_back();
+  return text;
+}
+
+std::string CellText(const Json& value);
+
+std::string JoinedText(const Json& values) {
+  std::string text;
+  for (const auto& [key, value] : values.items()) {
+    if (!text.empty()) text += ", ";
+    if (values.is_object()) text += key + " ";
+    text += CellText(value);
+  }
+  return text.empty() ? "-" : text;
+}
+
+std::string CellText(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return NumberText(value.get<double>());
+  if (value.is_null()) return "-";
+  if (value.is_structured()) return JoinedText(value);
+  return value.dump();
+}
+
+bool IsTable(const Json& value) {
+  return value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), [](const Json& row) { return row.is_object(); });
+}
+
+using Row = std::vector<std::string>;
+
+std::string Aligned(const std::vector<Row>& rows, const std::string& indent) {
+  std::vector<size_t> width(rows.front().size(), 0);
+  for (const Row& row : rows) {
+    for (size_t i = 0; i < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  }
+  std::string text;
+  for (const Row& row : rows) {
+    std::string line = indent;
+    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}", row[i], i + 1 < row.size() ? width[i] + 2 : 0);
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text;
+}
+
+std::string TableText(const Json& table, const std::string& indent) {
+  std::vector<Row> rows(1);
+  for (const auto& [key, value] : table.front().items()) rows.front().push_back(key);
+  for (const Json& object : table) {
+    Row row;
+    for (const std::string& key : rows.front()) row.push_back(object.contains(key) ? CellText(object[key]) : "-");
+    rows.push_back(std::move(row));
+  }
+  return Aligned(rows, indent);
+}
+
+std::string ObjectText(const Json& object, const std::string& indent) {
+  size_t width = 0;
+  for (const auto& [key, value] : object.items()) width = std::max(width, key.size());
+  std::string text;
+  for (const auto& [key, value] : object.items()) {
+    if (IsTable(value)) {
+      text += indent + key + "\n" + TableText(value, indent + "  ");
+    } else if (value.is_object()) {
+      text += indent + key + "\n" + ObjectText(value, indent + "  ");
+    } else {
+      text += fmt::format("{}{:<{}}  {}\n", indent, key, width, CellText(value));
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string RenderJson(const Json& report) { return report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+std::string RenderText(const Json& report) {
+  if (IsTable(report)) return TableText(report, "");
+  if (report.is_object()) return ObjectText(report, "");
+  return CellText(report) + "\n";
+}
+
+}  // namespace lockstep

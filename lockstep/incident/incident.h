@@ -1,0 +1,82 @@
+// Finding: what a detector saw and whom it names. Action: what was done about it. Incident: findings + actions + times, the unit of
+// history and of ETTR. All are plain values with one JSON form (docs/formats/incident.md). Times: CLOCK_BOOTTIME.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/base/ids.h"
+#include "lockstep/base/report.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/units.h"
+
+namespace lockstep::incident {
+
+// What is wrong, in the words of an operator; SyndromeName gives the snake_case form.
+enum class Syndrome {
+  kCrash,         // killed by a signal
+  kExit,          // left with a non-zero status or an uncaught exception
+  kStopped,       // state T while others wait
+  kFrozen,        // cgroup freezer while others wait
+  kNotEntered,    // outside the collective in which the others wait, and it can't get there
+  kSpinning,      // busy without progress while others wait
+  kDesynchronised,  // ranks wait in different collectives
+  kStalled,       // no rank advances; nobody in particular is to blame
+  kCorruptCheckpoint,
+  kWatcherLost,   // coordinator or agent was gone; training went on
+};
+
+struct Suspect {
+  enum class Kind { kRank, kNode, kNicPort, kLink, kSoftware };
+  Kind kind = Kind::kRank;
+  std::string name;  // "2" for rank 2; "node3"; "train.py:41 in forward" for software
+  auto operator<=>(const Suspect&) const = default;
+};
+Suspect SuspectRank(RankId rank);
+
+struct Finding {
+  Syndrome syndrome = Syndrome::kStalled;
+  std::vector<Suspect> suspects;
+  std::vector<Suspect> ambiguous_with;  // equally good candidates, were one more fact known
+  std::string probe;                    // which fact would tell them apart; empty = none needed
+  std::vector<std::string> evidence;    // one observation a line, with its figures
+  bool certain = false;                 // enough to act by force
+  Nanos since;                          // best estimate of when the fault began
+  Seconds price;                        // what it costs per step, where known; 0 = unknown
+};
+
+enum class ActionKind { kEvict, kRestart, kRollback, kHotUpdate, kReplan, kCheckpoint, kStop, kNote };
+struct Action {
+  ActionKind kind = ActionKind::kNote;
+  std::string text;  // "restart of all 4 ranks in epoch 3 from step 117"
+  bool done = true;  // false: only said, under --observe-only
+  Nanos at;
+};
+
+// Where the lost time of an incident went. Filled from the ledger, nowhere else.
+struct Phases {
+  Seconds detect, decide, restart, recompute;
+};
+
+struct Incident {
+  int64_t id = 0;  // 1, 2, ... in a run
+  std::vector<Finding> findings;  // the first certain one leads
+  std::vector<Action> actions;
+  Nanos opened, closed;   // closed.value == 0: still open
+  Nanos opened_wall;      // for people
+  Phases phases;
+  int64_t steps_lost = 0; // completed steps that were computed again
+};
+
+const char* SyndromeName(Syndrome syndrome);
+const char* ActionName(ActionKind kind);
+// "rank 2 was stopped (state T) while 3 ranks wait": one line for terminals and alerts.
+std::string Headline(const Incident& incident);
+std::string Headline(const Finding& finding);
+
+Json ToJson(const Finding& finding);
+Json ToJson(const Action& action);
+Json ToJson(const Incident& incident);  // the interface of `lockstep incidents --json`
+absl::StatusOr<Finding> FindingFromJson(const Json& json);
+
+}  // namespace lockstep::incident
