@@ -1,10 +1,10 @@
 /* The board: one shared memory object per job and node, mapped by every worker, the starter and the agent.
- * It holds each rank's step clock and the headers of its two checkpoint buffers ("slots"); commits are derived from it, not recorded.
- * Byte-exact layout: docs/formats/board.md.
+ * It holds each rank's step clock and the headers of its two checkpoint buffers ("slots"); commits are derived from it,
+ * not recorded. Byte-exact layout: docs/formats/board.md.
  *
- * Invariants: a block is written by its own rank only (the header by the agent only); a slot's fields are valid when `state` reads
- * DONE with acquire order; (epoch, step) names a checkpoint, and two epochs never mix.
- * Threads: all fields shared between processes are atomics or are published by one. C17 and C++20; libc only.
+ * Invariants: a block is written by its own rank only (the header by the agent only); a slot's fields are valid when
+ * `state` reads DONE with acquire order; (epoch, step) names a checkpoint, and two epochs never mix. Threads: all
+ * fields shared between processes are atomics or are published by one. C17 and C++20; libc only.
  */
 #ifndef LOCKSTEP_CLIENT_BOARD_H_
 #define LOCKSTEP_CLIENT_BOARD_H_
@@ -24,21 +24,29 @@ enum ls_slot_state { LS_SLOT_EMPTY = 0, LS_SLOT_WRITING = 1, LS_SLOT_DONE = 2, L
 
 /* 64 bytes. One checkpoint buffer of one rank. */
 struct ls_slot {
-  ls_atomic_u64 state;  /* enum ls_slot_state; stored last with release order */
-  uint64_t epoch;       /* who wrote it */
-  int64_t step;         /* the step after which the state was taken */
-  uint64_t bytes;       /* of the whole content: meta, then tensors */
-  uint64_t meta_bytes;  /* of the leading meta part */
-  uint32_t crc32c;      /* of all `bytes` */
+  ls_atomic_u64 state; /* enum ls_slot_state; stored last with release order */
+  uint64_t epoch;      /* who wrote it */
+  int64_t step;        /* the step after which the state was taken */
+  uint64_t bytes;      /* of the whole content: meta, then tensors */
+  uint64_t meta_bytes; /* of the leading meta part */
+  uint32_t crc32c;     /* of all `bytes` */
   uint32_t world_size;
-  uint64_t reserved[2];
+  ls_atomic_u64
+      sequence; /* odd while the fields above are being changed (commit.h): a reader who saw two values reads again */
+  uint64_t reserved[1];
 };
 
-enum ls_phase { LS_PHASE_NONE = 0, LS_PHASE_STARTED = 1, LS_PHASE_RESTORED = 2, LS_PHASE_STEPPING = 3, LS_PHASE_FINISHED = 4 };
+enum ls_phase {
+  LS_PHASE_NONE = 0,
+  LS_PHASE_STARTED = 1,
+  LS_PHASE_RESTORED = 2,
+  LS_PHASE_STEPPING = 3,
+  LS_PHASE_FINISHED = 4
+};
 
 /* 512 bytes. Times are nanoseconds on CLOCK_BOOTTIME. */
 struct ls_rank_block {
-  ls_atomic_u64 epoch;          /* the epoch whose worker owns this block now; 0 = nobody yet */
+  ls_atomic_u64 epoch; /* the epoch whose worker owns this block now; 0 = nobody yet */
   ls_atomic_i64 pid;
   ls_atomic_u64 phase;          /* enum ls_phase */
   ls_atomic_i64 step;           /* last finished step; -1 before the first */
@@ -47,9 +55,10 @@ struct ls_rank_block {
   ls_atomic_i64 loop_begin_ns;  /* when restore() returned (or the first step() was seen): the training loop begins */
   ls_atomic_i64 attempted_step; /* last step for which this rank took or skipped a checkpoint, in `epoch` */
   ls_atomic_u64 loss_bits;      /* the bits of a double; NaN = not given */
-  ls_atomic_u64 copies, skipped, torn;  /* checkpoints taken, skipped (the newer slot was not yet committed), spoilt by a late write */
-  ls_atomic_u64 blocked_ns;     /* time step() and optimizer.step waited for copies, summed */
-  ls_atomic_u64 dropped;        /* records dropped because a ring was full */
+  ls_atomic_u64 copies, skipped,
+      torn; /* checkpoints taken, skipped (the newer slot was not yet committed), spoilt by a late write */
+  ls_atomic_u64 blocked_ns; /* time step() and optimizer.step waited for copies, summed */
+  ls_atomic_u64 dropped;    /* records dropped because a ring was full */
   uint64_t reserved[18];
   struct ls_slot slot[LS_SLOTS];
   uint64_t reserved_end[16];
@@ -59,10 +68,10 @@ struct ls_rank_block {
 struct ls_board {
   uint64_t magic;
   uint32_t version, world_size;
-  ls_atomic_u64 epoch;          /* the one epoch that may act: writers of any other stop */
+  ls_atomic_u64 epoch; /* the one epoch that may act: writers of any other stop */
   /* What the workers of `restore_for` are to load: published by the agent, awaited by ls_restore_point(). */
-  ls_atomic_u64 restore_for;    /* stored last with release order */
-  uint64_t restore_epoch;       /* 0 = begin afresh */
+  ls_atomic_u64 restore_for; /* stored last with release order */
+  uint64_t restore_epoch;    /* 0 = begin afresh */
   int64_t restore_step;
   uint64_t reserved[58];
   struct ls_rank_block rank[];

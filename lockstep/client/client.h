@@ -1,14 +1,14 @@
 /* liblockstep-client.so: what runs inside a worker. C ABI, libc and pthread only (CUDA by dlopen).
- * Never harms the job: no call aborts, throws or blocks without a bound; trouble is a return code and a counter. A call made in a
- * process that was not launched by Lockstep answers LS_NOT_JOINED at once.
- * Threads: one training thread per process calls these; the copy thread is ours.
+ * Never harms the job: no call aborts, throws or blocks without a bound; trouble is a return code and a counter. A call
+ * made in a process that was not launched by Lockstep answers LS_NOT_JOINED at once, and so does a child that forked
+ * after ls_join(). Threads: one training thread per process calls these; the copy thread is ours.
  *
- *   struct ls_client* c = ls_join();                       // NULL: not under Lockstep, or refused: ls_last_error()
+ *   struct ls_client* c = ls_join();             // NULL: not under Lockstep, or refused: ls_last_error()
  *   ls_buffers(c, bytes);
- *   ls_save_begin(c, step, meta, meta_bytes);              // LS_SKIPPED: nothing to do this step
- *   ls_save_add(c, device, source, bytes) ...              // in the order in which the tensors lie behind the meta part
- *   ls_save_submit(c);                                     // the copy thread goes on beside forward and backward
- *   ls_save_wait(c);                                       // before optimizer.step
+ *   ls_save_begin(c, step, meta, meta_bytes);    // LS_SKIPPED: nothing to do this step
+ *   ls_save_add(c, device, source, bytes) ...    // in the order in which the tensors lie behind the meta part
+ *   ls_save_submit(c);                           // the copy thread goes on beside forward and backward
+ *   ls_save_wait(c);                             // before optimizer.step
  */
 #ifndef LOCKSTEP_CLIENT_CLIENT_H_
 #define LOCKSTEP_CLIENT_CLIENT_H_
@@ -19,14 +19,15 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 enum ls_result {
   LS_OK = 0,
   LS_NOT_JOINED = 1,
-  LS_SKIPPED = 2,      /* this step's checkpoint is left out; counted in the board */
-  LS_REFUSED = 3,      /* no memory for the buffers, stale epoch, wrong world size: ls_last_error() says which */
-  LS_FRESH = 4,        /* restore: there is nothing to restore, begin at the beginning */
-  LS_CORRUPT = 5,      /* restore: the CRC does not match; the slot is now marked BAD */
+  LS_SKIPPED = 2, /* this step's checkpoint is left out; counted in the board */
+  LS_REFUSED = 3, /* no memory for the buffers, stale epoch, wrong world size: ls_last_error() says which */
+  LS_FRESH = 4,   /* restore: there is nothing to restore, begin at the beginning */
+  LS_CORRUPT = 5, /* restore: the CRC does not match; the slot is now marked BAD */
   LS_TIMEOUT = 6,
 };
 
@@ -34,8 +35,10 @@ enum ls_device { LS_DEVICE_CPU = 0, LS_DEVICE_CUDA = 1 };
 
 struct ls_client;
 
-/* Joins by environment (join.h). One per process; a second call, also after fork, joins anew for the caller's pid. NULL on failure. */
+/* Joins by environment (join.h). One per process; a second call, also after fork, joins anew for the caller's pid. NULL
+ * on failure. */
 struct ls_client* ls_join(void);
+/* The training loop of this rank is done: waits for its copy, says LS_PHASE_FINISHED, frees everything. */
 void ls_leave(struct ls_client*);
 /* The text of the last failure in this process; "" if none. Valid until the next failing call. */
 const char* ls_last_error(void);
@@ -51,21 +54,32 @@ void ls_step(struct ls_client*, int64_t step, double loss);
 /* Makes room for `bytes` per slot: maps, pre-faults. Call again with more bytes when the state has grown. */
 int ls_buffers(struct ls_client*, uint64_t bytes);
 
-/* Saving. begin copies `meta` at once; add_now copies at once (what forward mutates); add queues for the copy thread (what only the
- * optimizer writes). Sources must stay valid and unwritten until wait. */
+/* The tensor part begins at ls_align(meta_bytes), and each tensor at the next such offset; zeros between. */
+#define LS_TENSOR_ALIGN 64u
+static inline uint64_t ls_align(uint64_t offset) {
+  return (offset + LS_TENSOR_ALIGN - 1) / LS_TENSOR_ALIGN * LS_TENSOR_ALIGN;
+}
+
+/* Saving. begin copies `meta` at once; add_now copies at once (what forward mutates); add queues for the copy thread
+ * (what only the optimizer writes). Sources must stay valid and unwritten until wait. */
 int ls_save_begin(struct ls_client*, int64_t step, const void* meta, uint64_t meta_bytes);
 int ls_save_add_now(struct ls_client*, enum ls_device, const void* source, uint64_t bytes);
 int ls_save_add(struct ls_client*, enum ls_device, const void* source, uint64_t bytes);
 /* Many at once, for callers to whom a call is dear. */
-int ls_save_add_many(struct ls_client*, enum ls_device, const void* const* sources, const uint64_t* bytes, size_t count);
+int ls_save_add_many(struct ls_client*, enum ls_device, const void* const* sources, const uint64_t* bytes,
+                     size_t count);
+/* CUDA: copies of this save come after what the CUstream `stream` holds when ls_save_submit() is called. NULL, the
+ * legacy default stream, unless said. */
+int ls_save_stream(struct ls_client*, void* stream);
 int ls_save_submit(struct ls_client*);
 /* Returns when this rank's copy is complete (its slot DONE). LS_OK too if none is under way. */
 int ls_save_wait(struct ls_client*);
-/* The sources changed under the copy: the slot becomes EMPTY and is counted as torn. Call after wait, or instead of it. */
+/* The sources changed under the copy: the slot becomes EMPTY and is counted as torn. Call after wait, or instead of it.
+ */
 void ls_save_spoil(struct ls_client*);
 
-/* Restoring. Waits (at most timeout_s) for the agent to publish the restore point of this epoch. On LS_OK the slot is found and its CRC was
- * verified: *meta points into it, and tensors follow. Valid until the next ls_save_begin. */
+/* Restoring. Waits (at most timeout_s) for the agent to publish the restore point of this epoch. On LS_OK the slot is
+ * found and its CRC was verified: *meta points into it, and tensors follow. Valid until the next ls_save_begin. */
 int ls_restore_point(struct ls_client*, double timeout_s, int64_t* step, const void** meta, uint64_t* meta_bytes,
                      const void** tensors, uint64_t* tensor_bytes);
 
@@ -74,6 +88,7 @@ uint32_t ls_crc32c(uint32_t crc, const void* data, uint64_t bytes);
 /* Copies with non-temporal stores and returns the CRC32C of what was copied, continuing `crc`, in one pass. */
 uint32_t ls_copy_crc32c(uint32_t crc, void* to, const void* from, uint64_t bytes);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

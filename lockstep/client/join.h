@@ -1,12 +1,14 @@
-/* How a worker joins its job: one SOCK_SEQPACKET unix socket in the run directory, fixed-size messages, descriptors by SCM_RIGHTS.
- * The starter answers (it owns the board and the buffers and outlives agents). Both ends are on one machine: native byte order.
+/* How a worker joins its job: one SOCK_SEQPACKET unix socket in the run directory, fixed-size messages, descriptors by
+ * SCM_RIGHTS. The starter answers (it owns the board and the buffers and outlives agents). Both ends are on one
+ * machine: native byte order.
  *
  *   worker -> HELLO{rank, epoch, pid}     starter -> OK + [board fd, record ring fd]
- *   worker -> BUFFERS{bytes per slot}     starter -> OK + [one memfd: slot 0 at 0, slot 1 at ls_slot_stride(bytes)], or REFUSED + text
+ *   worker -> BUFFERS{bytes per slot}     starter -> OK + [one memfd: slot 0 at 0, slot 1 at ls_slot_stride(bytes)],
+ *                                                    or REFUSED + text
  *
- * A buffer request of an unchanged or smaller size gets the memfd that is there, with its content; a larger one gets a new memfd
- * whose committed slot the starter has copied over. Environment of the attach contract: LOCKSTEP_RUN (directory), LOCKSTEP_RANK (else
- * RANK), LOCKSTEP_EPOCH.
+ * A buffer request of an unchanged or smaller size gets the memfd that is there, with its content; a larger one gets a
+ * new memfd whose committed slot the starter has copied over. Environment of the attach contract: LOCKSTEP_RUN
+ * (directory), LOCKSTEP_RANK (else RANK), LOCKSTEP_EPOCH.
  */
 #ifndef LOCKSTEP_CLIENT_JOIN_H_
 #define LOCKSTEP_CLIENT_JOIN_H_
@@ -23,12 +25,14 @@ struct ls_join_message { /* 320 bytes */
   uint32_t kind, version;
   int32_t rank, pid;
   uint64_t epoch;
-  uint64_t bytes;       /* BUFFERS: wanted per slot; OK: what each slot can hold */
-  uint32_t world_size;  /* OK */
+  uint64_t bytes;      /* BUFFERS: wanted per slot; OK: what each slot can hold */
+  uint32_t world_size; /* OK */
   uint32_t reserved[7];
-  char text[256];       /* REFUSED: one sentence for the user, NUL-terminated */
+  char text[256]; /* REFUSED: one sentence for the user, NUL-terminated */
 };
 
-static inline uint64_t ls_slot_stride(uint64_t bytes) { return (bytes + LS_SLOT_ALIGN - 1) / LS_SLOT_ALIGN * LS_SLOT_ALIGN; }
+static inline uint64_t ls_slot_stride(uint64_t bytes) {
+  return (bytes + LS_SLOT_ALIGN - 1) / LS_SLOT_ALIGN * LS_SLOT_ALIGN;
+}
 
 #endif

@@ -1,5 +1,6 @@
-// What the control plane hears (events, journalled) and what it asks for (commands, carried out at the rim). Values with a JSON form; the
-// journal holds events only: replaying them through Step() gives the state back. docs/formats/journal.md lists them.
+// What the control plane hears (events, journalled) and what it asks for (commands, carried out at the rim). Values
+// with a JSON form; the journal holds events only: replaying them through Step() gives the state back.
+// docs/formats/journal.md lists them.
 #pragma once
 
 #include <optional>
@@ -18,10 +19,10 @@ namespace lockstep::control {
 struct JobSpec {
   std::string name;
   int ranks = 1;
-  int max_restarts = 1000;      // in the life of the run
-  int no_progress_limit = 3;    // restarts in a row without one new step: stop
+  int max_restarts = 1000;    // in the life of the run
+  int no_progress_limit = 3;  // restarts in a row without one new step: stop
   bool observe_only = false;
-  Seconds grace{30};            // SIGTERM to SIGKILL when a user stops the job
+  Seconds grace{30};  // SIGTERM to SIGKILL when a user stops the job
 };
 
 // Where the job stood when something happened: the newest step that all ranks finished, and when the last of them did.
@@ -42,52 +43,121 @@ struct ExitStatus {
   int signal = 0;
 };
 struct ExceptionInfo {
-  std::string type;      // "ValueError"
-  std::string message;   // first line
-  std::string where;     // innermost frame of the user's code, "train.py:41 in forward"
+  std::string type;         // "ValueError"
+  std::string message;      // first line
+  std::string where;        // innermost frame of the user's code, "train.py:41 in forward"
   bool connection = false;  // a lost peer, not this rank's own doing
 };
 
-// ---- events -------------------------------------------------------------------------------------------------------------------
-struct JobStarted { JobSpec spec; };
-struct EpochSpawned { EpochId epoch; };                                  // all workers of the epoch are running
-struct LoopBegan { EpochId epoch; Nanos begin; std::optional<CheckpointId> restored; };  // last rank left restore() at `begin`
-struct CaughtUp { EpochId epoch; Progress progress; };                   // the lost steps have been computed again
-struct ProgressSeen { EpochId epoch; Progress progress; };               // now and then, so that a replayed ledger is right
-struct RankExited { EpochId epoch; RankId rank; ExitStatus status; std::optional<ExceptionInfo> exception; Progress progress; Nanos exited; };
-struct Suspected { EpochId epoch; incident::Finding finding; Progress progress; };
-struct StacksKept { EpochId epoch; std::string path; };                  // answer to KeepStacks, also when nothing could be read
-struct EpochStopped { EpochId epoch; };                                  // every process of it is gone
-struct RestoreChosen { EpochId epoch; std::optional<CheckpointId> point; std::vector<std::string> rejected; };  // for the coming epoch
-struct SpawnFailed { EpochId epoch; std::string error; };
-struct StopAsked { int signal; };                                        // SIGINT, SIGTERM, or `lockstep stop`
-struct JobPaused {};                                                     // Ctrl-Z, or all ranks stopped by somebody
+// ---- events
+// -------------------------------------------------------------------------------------------------------------------
+struct JobStarted {
+  JobSpec spec;
+};
+struct EpochSpawned {
+  EpochId epoch;
+};  // all workers of the epoch are running
+struct LoopBegan {
+  EpochId epoch;
+  Nanos begin;
+  std::optional<CheckpointId> restored;
+};  // last rank left restore() at `begin`
+struct CaughtUp {
+  EpochId epoch;
+  Progress progress;
+};  // the lost steps have been computed again
+struct ProgressSeen {
+  EpochId epoch;
+  Progress progress;
+};  // now and then, so that a replayed ledger is right
+struct RankExited {
+  EpochId epoch;
+  RankId rank;
+  ExitStatus status;
+  std::optional<ExceptionInfo> exception;
+  Progress progress;
+  Nanos exited;
+};
+struct Suspected {
+  EpochId epoch;
+  incident::Finding finding;
+  Progress progress;
+};
+struct StacksKept {
+  EpochId epoch;
+  std::string path;
+};  // answer to KeepStacks, also when nothing could be read
+struct EpochStopped {
+  EpochId epoch;
+};  // every process of it is gone
+struct RestoreChosen {
+  EpochId epoch;
+  std::optional<CheckpointId> point;
+  std::vector<std::string> rejected;
+};  // for the coming epoch
+struct SpawnFailed {
+  EpochId epoch;
+  std::string error;
+};
+struct StopAsked {
+  int signal;
+};  // SIGINT, SIGTERM, or `lockstep stop`
+struct JobPaused {};  // Ctrl-Z, or all ranks stopped by somebody
 struct JobContinued {};
-struct WatcherGone { Nanos since; };                                     // this coordinator took over; the one before was last seen then
-struct SecondaryGraceOver { EpochId epoch; };                            // answer to WaitForCulprit
-struct Tick {};                                                          // nothing happened; never journalled
+struct WatcherGone {
+  Nanos since;
+};  // this coordinator took over; the one before was last seen then
+struct SecondaryGraceOver {
+  EpochId epoch;
+};  // answer to WaitForCulprit
+struct Tick {};  // nothing happened; never journalled
 
-using EventBody = std::variant<JobStarted, EpochSpawned, LoopBegan, CaughtUp, ProgressSeen, RankExited, Suspected, StacksKept, EpochStopped,
-                               RestoreChosen, SpawnFailed, StopAsked, JobPaused, JobContinued, WatcherGone, SecondaryGraceOver, Tick>;
+using EventBody = std::variant<JobStarted, EpochSpawned, LoopBegan, CaughtUp, ProgressSeen, RankExited, Suspected,
+                               StacksKept, EpochStopped, RestoreChosen, SpawnFailed, StopAsked, JobPaused, JobContinued,
+                               WatcherGone, SecondaryGraceOver, Tick>;
 struct Event {
   Nanos at;
   Nanos wall;
   EventBody body;
 };
 
-// ---- commands -----------------------------------------------------------------------------------------------------------------
-struct Spawn { EpochId epoch; int restart_count; };          // answers EpochSpawned or SpawnFailed
-struct KeepStacks { EpochId epoch; int64_t incident; };      // answers StacksKept
-struct WaitForCulprit { EpochId epoch; Seconds at_most; };   // a connection error came first: wait for the death behind it
-struct KillEpoch { EpochId epoch; Seconds grace; };          // grace 0: SIGKILL at once. Answers EpochStopped
-struct ChooseRestore { EpochId next; };                      // verify CRCs, answer RestoreChosen
-struct PublishRestore { EpochId epoch; std::optional<CheckpointId> point; };
-struct Announce { incident::Incident incident; };            // webhook, log, live view: opened, changed or closed
-struct Finish { int exit_code; std::string verdict; };       // the job is over
+// ---- commands
+// -----------------------------------------------------------------------------------------------------------------
+struct Spawn {
+  EpochId epoch;
+  int restart_count;
+};  // answers EpochSpawned or SpawnFailed
+struct KeepStacks {
+  EpochId epoch;
+  int64_t incident;
+};  // answers StacksKept
+struct WaitForCulprit {
+  EpochId epoch;
+  Seconds at_most;
+};  // a connection error came first: wait for the death behind it
+struct KillEpoch {
+  EpochId epoch;
+  Seconds grace;
+};  // grace 0: SIGKILL at once. Answers EpochStopped
+struct ChooseRestore {
+  EpochId next;
+};  // verify CRCs, answer RestoreChosen
+struct PublishRestore {
+  EpochId epoch;
+  std::optional<CheckpointId> point;
+};
+struct Announce {
+  incident::Incident incident;
+};  // webhook, log, live view: opened, changed or closed
+struct Finish {
+  int exit_code;
+  std::string verdict;
+};  // the job is over
 
-using Command = std::variant<Spawn, KeepStacks, WaitForCulprit, KillEpoch, ChooseRestore, PublishRestore, Announce, Finish>;
+using Command =
+    std::variant<Spawn, KeepStacks, WaitForCulprit, KillEpoch, ChooseRestore, PublishRestore, Announce, Finish>;
 
-std::string TypeName(const EventBody& body);                 // "rank_exited": the journal's event type
+std::string TypeName(const EventBody& body);  // "rank_exited": the journal's event type
 Json ToJson(const EventBody& body);
 absl::StatusOr<EventBody> EventFromJson(const std::string& type, const Json& json);
 

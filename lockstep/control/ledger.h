@@ -1,10 +1,10 @@
-// The ETTR ledger: every moment of a run belongs to exactly one phase. Lost seconds are never estimated twice: incidents, status,
-// metrics and reports all read them here.
-// Invariant: the sums over phases equal the wall time between the first and the last moment entered, to the nanosecond.
-// Retroactive: work in flight when a fault struck turns from productive to recompute (it must be done again).
+// The ETTR ledger: every moment of a run belongs to exactly one phase. Lost seconds are never estimated twice:
+// incidents, status, metrics and reports all read them here. Invariant: the sums over phases equal the wall time
+// between the first and the last moment entered, to the nanosecond. Retroactive: work in flight when a fault struck
+// turns from productive to recompute (it must be done again).
 //
-//   ledger.Enter(Phase::kProductive, begin, 0); ledger.Enter(Phase::kDetect, fault, incident_id);   // may reach back to rewrite the tail
-//   ledger.Cumulative(now)
+//   ledger.Enter(Phase::kProductive, begin, 0); ledger.Enter(Phase::kDetect, fault, incident_id);   // may reach back
+//   to rewrite the tail ledger.Cumulative(now)
 #pragma once
 
 #include <array>
@@ -22,7 +22,8 @@ const char* PhaseName(Phase phase);  // "recompute"
 
 class Ledger {
  public:
-  // From `at` on, the run is in `phase` on account of `incident` (0 = none). `at` may lie before the last entry: what came after is rewritten.
+  // From `at` on, the run is in `phase` on account of `incident` (0 = none). `at` may lie before the last entry: what
+  // came after is rewritten; but not before the first entry, where it is moved to.
   void Enter(Phase phase, Nanos at, int64_t incident);
   // The ledger stops counting at `at`.
   void Close(Nanos at);
@@ -42,6 +43,9 @@ class Ledger {
     Nanos begin;
     int64_t incident;
   };
+  template <typename Visit>
+  void ForEach(Nanos from, Nanos to, Visit visit) const;
+
   std::vector<Interval> intervals_;  // begins ascend; the last one is open until Close
   Nanos closed_;                     // 0 = open
 };

@@ -1,12 +1,14 @@
-// The control plane as a deterministic state machine: Step(state, event) -> commands. No clock, socket, file or chance in here; the same
-// events give the same state and commands, so a journal replays into the state and a simulator can try every order.
+// The control plane as a deterministic state machine: Step(state, event) -> commands. No clock, socket, file or chance
+// in here; the same events give the same state and commands, so a journal replays into the state and a simulator can
+// try every order.
 //
-//   starting -> running -> (confirming) -> stopping -> choosing -> spawning -> starting ...        any -> finishing -> finished
+//   starting -> running -> (confirming) -> stopping -> choosing -> spawning -> starting ...
+//   any -> finishing -> finished
 //
-// Rules: an event of another epoch than the acting one is counted and ignored. The first certain finding leads; findings that come
-// while its incident is open join it. A survivor's connection error is never the culprit. Restart = all ranks, in place, from the newest
-// committed checkpoint. It stops for good when the budget is used up, when restarts bring no new step, or when the same
-// exception strikes at the same step twice.
+// Rules: an event of another epoch than the acting one is counted and ignored. The first certain finding leads;
+// findings that come while its incident is open join it. A survivor's connection error is never the culprit. Restart =
+// all ranks, in place, from the newest committed checkpoint. It stops for good when the budget is used up, when
+// restarts bring no new step, or when the same exception strikes at the same step twice.
 #pragma once
 
 #include <map>
@@ -23,29 +25,49 @@ namespace lockstep::control {
 enum class Mode { kStarting, kRunning, kConfirming, kStopping, kChoosing, kSpawning, kFinishing, kFinished };
 const char* ModeName(Mode mode);
 
+// The fault on whose account an incident is open: what the ledger and the way out of it need to know.
+struct Fault {
+  EpochId epoch;                // in which it struck; once it is repaired, that is before the acting one
+  int64_t step = -1;            // finished by all ranks when it struck
+  Nanos since, noticed, acted;  // it began; we heard of it; we began to kill. 0 = not yet
+  bool keeping_stacks = false;  // confirming: StacksKept is awaited, and not a culprit
+  int64_t close_at_step = 0;    // the incident closes when all ranks have finished this step
+  std::string program_error;    // a verdict: no restart can help. Empty = one may
+};
+
 struct State {
   JobSpec spec;
   Mode mode = Mode::kStarting;
   bool paused = false;
-  EpochId epoch;                       // the one epoch that may act
+  EpochId epoch;  // the one epoch that may act
   int restarts = 0;
   int restarts_without_progress = 0;
-  int64_t frontier = -1;               // the furthest step that all ranks ever finished
-  bool recomputing = false;            // behind the frontier
-  Progress progress;                   // newest known
-  std::map<RankId, ExitStatus> exits;  // of the acting epoch
-  std::optional<CheckpointId> restore; // where the acting epoch began
+  int64_t frontier = -1;                // the furthest step that all ranks ever finished
+  bool recomputing = false;             // behind the frontier
+  Progress progress;                    // newest known
+  std::map<RankId, ExitStatus> exits;   // of the acting epoch
+  std::optional<CheckpointId> restore;  // where the acting epoch began
   std::vector<incident::Incident> incidents;
-  std::optional<size_t> open;          // index of the incident that is open
-  std::string last_exception;          // "ValueError at train.py:41 in forward, step 17": repeats end the job
-  int64_t ignored_events = 0;          // of a stale epoch
+  std::optional<size_t> open;  // index of the incident that is open
+  Fault fault;                 // of the incident that is open
+  int64_t frontier_at_restart = -1;
+  std::string last_exception;  // "ValueError at train.py:41 in forward": a repeat at the same step ends the job
+  int64_t last_exception_step = -1;
+  int64_t ignored_events = 0;  // of a stale epoch, or not awaited
+  Seconds kill_grace;          // finishing: what the newest KillEpoch asked for
+  bool in_loop = false;        // the acting epoch's training loop has begun
+  Nanos now;                   // of the newest event
+  Nanos settled;               // the ledger before this moment is not rewritten
   int exit_code = 0;
-  std::string verdict;                 // one sentence on how the job ended
+  std::string verdict;  // one sentence on how the job ended
   Ledger ledger;
 };
 
 // Applies one event. Time comes from the event alone.
 std::vector<Command> Step(State& state, const Event& event);
+
+// What the state waits for, asked again: for a coordinator that took over. Every command is idempotent.
+std::vector<Command> PendingCommands(const State& state);
 
 // Our own invariants; called by tests and debug builds after each step.
 absl::Status Validate(const State& state);

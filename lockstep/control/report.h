@@ -1,4 +1,5 @@
-// The reports of a run: what `lockstep status`, `lockstep incidents`, /api/v1/status and /metrics show. One struct each, one JSON form.
+// The reports of a run: what `lockstep status`, `lockstep incidents`, /api/v1/status and /metrics show. One struct
+// each, one JSON form.
 #pragma once
 
 #include <string>
@@ -11,7 +12,7 @@ namespace lockstep::control {
 struct RankStatus {
   RankId rank;
   int64_t pid = 0;
-  std::string state;       // "running", "stopped", "frozen", "exited", ...
+  std::string state;  // "running", "stopped", "frozen", "exited", ...
   int64_t step = -1;
   Seconds step_time;
 };
@@ -19,15 +20,16 @@ struct RankStatus {
 // What the agent sees beyond the state: gauges of the moment.
 struct Observed {
   std::vector<RankStatus> ranks;
-  double loss = 0;                      // NaN = unknown
+  double loss = 0;  // NaN = unknown
   std::optional<CheckpointId> committed;
-  Seconds checkpoint_age;               // since the committed step finished
+  Seconds checkpoint_age;  // since the committed step finished
   int64_t checkpoints = 0, checkpoints_skipped = 0, checkpoints_torn = 0;
-  Seconds checkpoint_blocked;           // summed over ranks
-  std::string start_method;             // "zygote" or "exec"
+  Seconds checkpoint_blocked;  // summed over ranks
+  std::string start_method;    // "zygote" or "exec"
 };
 
-// {state, job, epoch, step, loss, ranks: [{rank, pid, state, step, step_time_s}], ettr: {cumulative, sliding_1h, wall_s, lost_s: {phase: s}},
+// {state, job, epoch, step, loss, ranks: [{rank, pid, state, step, step_time_s}], ettr: {cumulative, sliding_1h,
+// wall_s, lost_s: {phase: s}},
 //  checkpoint: {...}, restarts, incidents, verdict}
 Json StatusReport(const State& state, const Observed& observed, Nanos now);
 // [incident::ToJson(...)] with phases from the ledger.

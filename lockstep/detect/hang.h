@@ -1,9 +1,10 @@
-// Who holds the job back? Samples of all ranks in, findings out. Pure: the verdict at T is a function of the set of samples with
-// at <= T, whatever their order of arrival.
-// Rules: time alone names (certain = false); force needs evidence (certain = true): stopped or frozen while others wait, outside the
-// collective in which others wait and unable to reach it, spinning without progress, or all ranks stuck beyond `hang_limit`.
-// Not faults: a debugger (traced), all ranks stopped together, a slow first step, work that shows progress by any measure.
+// Who holds the job back? Samples of all ranks in, findings out. Pure: the verdict at T is a function of the set of
+// samples with at <= T, whatever their order of arrival. Rules: time alone names (certain = false); force needs
+// evidence (certain = true): stopped or frozen while others wait, outside the collective in which others wait and
+// unable to reach it, spinning without progress, or all ranks stuck beyond `hang_limit`. Not faults: a debugger
+// (traced), all ranks stopped together, a slow first step, work that shows progress by any measure.
 // docs/models/detect.md has the decision table.
+// Bounded: about 120 KB a rank. Thread-compatible. Cost of At(): tens of nanoseconds a rank while the job steps.
 //
 //   HangDetector detector(Policy{}, world_size);
 //   detector.Add(sample); ...
@@ -22,42 +23,52 @@
 namespace lockstep::detect {
 
 struct Policy {
-  Seconds hang_limit{600};      // all ranks stuck this long: certain, whoever is to blame
-  Seconds blocked_limit{10};    // outside the collective, every thread blocked without a timeout, stack unchanged this long: certain
-  Seconds spin_limit{30};       // outside the collective, busy, same Python lines and no kernel activity this long: certain
-  Seconds first_step_limit{60}; // before the job has step times of its own, nothing is named earlier than this
-  Seconds least_stall{2};       // named after max(3 steps, least_stall)
+  Seconds hang_limit{600};  // all ranks stuck this long: certain, whoever is to blame
+  Seconds blocked_limit{
+      10};  // outside the collective, every thread blocked without a timeout, stack unchanged this long: certain
+  Seconds spin_limit{30};  // outside the collective, busy, same Python lines and no kernel activity this long: certain
+  Seconds first_step_limit{60};  // before the job has step times of its own, nothing is named earlier than this
+  Seconds least_stall{2};        // named after max(3 steps, least_stall)
 };
 
 enum class ProcState { kRunning, kSleeping, kDisk, kStopped, kZombie, kGone };
 
-// One rank at one moment. Counters are sums since the process began, over all its threads and live descendants.
+// One rank at one moment. Counters are sums since the process began, over all its threads and live descendants. The
+// dearer ones (cpu to switches) may be left at 0 while the job steps: `faults` == 0 says that they were not read.
 struct RankSample {
   RankId rank;
   Nanos at;
   ProcState state = ProcState::kRunning;
-  bool traced = false;        // TracerPid != 0
-  bool frozen = false;        // by a cgroup freezer, v1 or v2
+  bool traced = false;  // TracerPid != 0
+  bool frozen = false;  // by a cgroup freezer, v1 or v2
   Nanos cpu;
-  uint64_t io_bytes = 0;      // rchar + wchar
-  uint64_t faults = 0;        // minor + major page faults
-  uint64_t switches = 0;      // voluntary context switches
-  int64_t step = -1;          // last finished step
-  Nanos step_end;             // when; 0 = no step yet
-  bool in_loop = false;       // the training loop has begun (and the rank has not finished)
-  bool finished = false;      // exited with 0, or said that it is done
+  uint64_t io_bytes = 0;  // rchar + wchar
+  uint64_t faults = 0;    // minor + major page faults
+  uint64_t switches = 0;  // voluntary context switches of the main threads: gloo's poll thread alone makes 100 a second
+  int64_t step = -1;      // last finished step
+  Nanos step_end;         // when; 0 = no step yet
+  bool in_loop = false;   // the training loop has begun (and the rank has not finished)
+  bool finished = false;  // exited with 0, or said that it is done
+  auto operator<=>(const RankSample&) const = default;
 };
 
 enum class InCollective { kUnknown, kYes, kNo };
+
+// Whose code the main thread runs natively. A mathematics library computes: it is never taken for a loop without an
+// end.
+enum class CodeKind { kUnknown, kInterpreter, kMathLibrary, kOther };
 
 // What the stacks of one rank said, where they could be read.
 struct StackSample {
   RankId rank;
   Nanos at;
   InCollective in_collective = InCollective::kUnknown;
-  bool waits_forever = false;      // every thread is in a system call that nothing but another thread or process ends
-  std::string python;              // innermost Python frame of the main thread, "file:line in function"; empty = unreadable
-  uint64_t signature = 0;          // hash of all Python frames of the main thread and of its native stack; 0 = unreadable
+  bool waits_forever = false;  // every thread is in a system call that nothing but another thread or process ends
+  std::string python;          // innermost Python frame of the main thread, "file:line in function"; empty = unreadable
+  uint64_t signature = 0;      // hash of all Python frames of the main thread and of its native stack; 0 = unreadable
+  std::string native;          // innermost native function of the main thread, "function (module)"; empty = unreadable
+  CodeKind code = CodeKind::kUnknown;
+  auto operator<=>(const StackSample&) const = default;
 };
 
 struct Verdict {

@@ -1,5 +1,6 @@
-// Finding: what a detector saw and whom it names. Action: what was done about it. Incident: findings + actions + times, the unit of
-// history and of ETTR. All are plain values with one JSON form (docs/formats/incident.md). Times: CLOCK_BOOTTIME.
+// Finding: what a detector saw and whom it names. Action: what was done about it. Incident: findings + actions + times,
+// the unit of history and of ETTR. All are plain values with one JSON form (docs/formats/incident.md). Times:
+// CLOCK_BOOTTIME.
 #pragma once
 
 #include <string>
@@ -14,16 +15,16 @@ namespace lockstep::incident {
 
 // What is wrong, in the words of an operator; SyndromeName gives the snake_case form.
 enum class Syndrome {
-  kCrash,         // killed by a signal
-  kExit,          // left with a non-zero status or an uncaught exception
-  kStopped,       // state T while others wait
-  kFrozen,        // cgroup freezer while others wait
-  kNotEntered,    // outside the collective in which the others wait, and it can't get there
-  kSpinning,      // busy without progress while others wait
+  kCrash,           // killed by a signal
+  kExit,            // left with a non-zero status or an uncaught exception
+  kStopped,         // state T while others wait
+  kFrozen,          // cgroup freezer while others wait
+  kNotEntered,      // outside the collective in which the others wait, and it can't get there
+  kSpinning,        // busy without progress while others wait
   kDesynchronised,  // ranks wait in different collectives
-  kStalled,       // no rank advances; nobody in particular is to blame
+  kStalled,         // no rank advances; nobody in particular is to blame
   kCorruptCheckpoint,
-  kWatcherLost,   // coordinator or agent was gone; training went on
+  kWatcherLost,  // coordinator or agent was gone; training went on
 };
 
 struct Suspect {
@@ -59,14 +60,17 @@ struct Phases {
 };
 
 struct Incident {
-  int64_t id = 0;  // 1, 2, ... in a run
+  int64_t id = 0;                 // 1, 2, ... in a run
   std::vector<Finding> findings;  // the first certain one leads
   std::vector<Action> actions;
-  Nanos opened, closed;   // closed.value == 0: still open
-  Nanos opened_wall;      // for people
+  Nanos opened, closed;  // closed.value == 0: still open
+  Nanos opened_wall;     // for people
   Phases phases;
-  int64_t steps_lost = 0; // completed steps that were computed again
+  int64_t steps_lost = 0;  // completed steps that were computed again
 };
+
+// The finding that gave the incident its name: the first certain one, else the first. Requires at least one.
+const Finding& Lead(const Incident& incident);
 
 const char* SyndromeName(Syndrome syndrome);
 const char* ActionName(ActionKind kind);
@@ -74,6 +78,7 @@ const char* ActionName(ActionKind kind);
 std::string Headline(const Incident& incident);
 std::string Headline(const Finding& finding);
 
+Json ToJson(const Suspect& suspect);
 Json ToJson(const Finding& finding);
 Json ToJson(const Action& action);
 Json ToJson(const Incident& incident);  // the interface of `lockstep incidents --json`

@@ -1,6 +1,7 @@
-// The journal: an append-only sequence of opaque typed events, the truth of a run. What is appended survives kill -9 of this process at
-// once, and power loss within one second (a background thread syncs); Sync() returns when everything appended so far is on disk.
-// One writer per journal: a second Open for writing is refused. Readers may read while it is written. Thread-safe.
+// The journal: an append-only sequence of opaque typed events, the truth of a run. What is appended survives kill -9 of
+// this process at once, and power loss within one second (a background thread syncs); Sync() returns when everything
+// appended so far is on disk. One writer per journal: a second Open for writing is refused. Readers may read while it
+// is written. Thread-safe.
 //
 //   LS_ASSIGN_OR_RETURN(auto journal, OpenSqliteJournal(run_dir + "/journal.sqlite", JournalMode::kWrite));
 //   LS_RETURN_IF_ERROR(journal->Append({{now, "rank_exited", json}}));       // one transaction
@@ -17,11 +18,11 @@
 namespace lockstep::store {
 
 struct Event {
-  Nanos at;             // CLOCK_BOOTTIME
-  Nanos wall;           // since 1970, for people
+  Nanos at;    // CLOCK_BOOTTIME
+  Nanos wall;  // since 1970, for people
   std::string type;
-  std::string payload;  // opaque to the store
-  int64_t sequence = 0; // given by Append: 1, 2, ... without holes
+  std::string payload;   // opaque to the store
+  int64_t sequence = 0;  // given by Append: 1, 2, ... without holes
 };
 
 class Journal {

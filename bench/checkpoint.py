@@ -1,0 +1,81 @@
+"""What a checkpoint of 400 MB in all costs at every step, and how fast it is copied."""
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import tempfile
+import time
+
+import figure
+import session
+import stats
+
+RANKS = 4
+MEGABYTES = 100
+
+
+def measure(tools, quick):
+    pairs, steps = (2, 4) if quick else (12, 9)
+    rows, counts = run_job(tools, pairs, steps)
+    taken = [row for rank in rows for row in rank if row["with"]]
+    blocked = [1000 * (row["call_s"] + row["wait_s"]) for row in taken]
+    ratios = [100 * (ratio - 1) for ratio in pair_ratios(rows[0], pairs)]
+    low, high = stats.median_interval(ratios)
+    plain = statistics.median([row["seconds"] for row in rows[0] if not row["with"]])
+    what = f"{RANKS} ranks x {MEGABYTES} MB, copied beside a step of {plain:.2f} s; {counts['copies']} taken, {counts['skipped']} skipped, {counts['torn']} torn"
+    call, wait = (statistics.median([1000 * row[part] for row in taken]) for part in ("call_s", "wait_s"))
+    return [
+        figure.from_samples("checkpoint blocks a step", "ms", blocked, goal=5, judged="p99",
+                            note=f"{what}; median of Checkpoint.step {call:.2f} ms, of the wait before the optimizer {wait:.3f} ms"),
+        figure.from_samples("checkpoint inflates a step", "%", ratios, goal=5,
+                            note=f"{pairs} pairs of blocks of {steps} steps; 95 % interval of the median {low:+.2f} to {high:+.2f} % (bootstrap)"),
+        *copy_rate(tools),
+    ]
+
+
+def run_job(tools, pairs, steps):
+    """(rows of each rank, the newest counts of checkpoints)."""
+    folder = tempfile.mkdtemp(prefix="lockstep-bench-")
+    out = os.path.join(folder, "result")
+    command = [session.job("large_state.py"), "--megabytes", str(MEGABYTES), "--pairs", str(pairs), "--steps", str(steps), "--out", out]
+    counts = {}
+    with session.Session(tools, command, RANKS) as run:
+        while run.process.poll() is None:
+            counts = newest_counts(run) or counts
+            time.sleep(1)
+        if run.process.returncode != 0:
+            raise RuntimeError(f"the job failed:\n{run.said()[-2000:]}")
+    rows = [read(f"{out}.{rank}") for rank in range(RANKS)]
+    shutil.rmtree(folder)
+    return rows, counts
+
+
+def newest_counts(run):
+    try:
+        status = run.status()
+    except RuntimeError:
+        return None  # it has just ended
+    return status and status["checkpoint"]
+
+
+def read(path):
+    with open(path) as file:
+        return json.load(file)
+
+
+def pair_ratios(rows, pairs):
+    """Median step with, over median step without, for each pair of neighbouring blocks."""
+    ratios = []
+    for pair in range(pairs):
+        medians = [statistics.median([row["seconds"] for row in rows if row["block"] == pair and row["with"] == kind]) for kind in (True, False)]
+        ratios.append(medians[0] / medians[1])
+    return ratios
+
+
+def copy_rate(tools):
+    answer = subprocess.run([tools.copy_rate], stdout=subprocess.PIPE, check=True)
+    rates = json.loads(answer.stdout)
+    spread = ", ".join(f"{name} {rates[name]['median']:.2f} GB/s" for name in ("memcpy", "nontemporal", "nontemporal_crc32c"))
+    return [figure.single("copy with CRC, of the non-temporal copy rate", "%", 100 * rates["crc_to_nontemporal"], goal=80, at_least=True,
+                          note=f"one thread, {rates['bytes'] // 1_000_000} MB, medians of {rates['rounds']} interleaved rounds: {spread}")]

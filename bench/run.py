@@ -1,0 +1,85 @@
+"""./dev bench [NAME...] [--quick] [--json FILE]: measures, prints a table, and says for each figure whether its goal was reached.
+
+`run` (the default) stands for all figures of a live run: notice recovery stopped overhead checkpoint memory.
+"""
+import argparse
+import dataclasses
+import importlib
+import json
+import os
+import subprocess
+import sys
+
+import figure
+import machine
+import session
+
+LIVE = ("notice", "recovery", "stopped", "overhead", "checkpoint", "memory")
+
+
+def tools(flags):
+    folder = os.path.join(session.ROOT, "build", "release", "bin")
+    found = session.Tools(flags.binary or os.path.join(folder, "lockstep"), flags.python or python_with_torch(),
+                          os.path.join(folder, "copy_rate"))
+    for program in found:
+        if not os.access(program, os.X_OK):
+            sys.exit(f"bench: {program} is missing: run ./dev build")
+    return found
+
+
+def python_with_torch():
+    probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    for python in (sys.executable, "/usr/bin/python3"):
+        if os.access(python, os.X_OK) and subprocess.run([python, "-c", probe], check=False).returncode == 0:
+            return python
+    sys.exit("bench: no Python with torch: run ./dev setup, or name one with --python")
+
+
+def chosen(names):
+    wanted = []
+    for name in names or ["run"]:
+        if name != "run" and name not in LIVE:
+            sys.exit(f"bench: no figure {name!r}; there are run, {', '.join(LIVE)}")
+        wanted += LIVE if name == "run" else [name]
+    return list(dict.fromkeys(wanted))
+
+
+def measure(name, found, quick):
+    """The figures of one module; one that fails is reported as not measured, and the others go on."""
+    load = os.getloadavg()[0]
+    print(f"bench: {name} (load average {load:.2f})", file=sys.stderr, flush=True)
+    try:
+        figures = importlib.import_module(name).measure(found, quick)
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        return [figure.single(f"{name}: FAILED", "", None, goal=0, note=str(error))]
+    return [dataclasses.replace(one, values={**one.values, "load_before": load}) for one in figures]
+
+
+def parse_flags():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="run (all), " + ", ".join(LIVE))
+    parser.add_argument("--quick", action="store_true", help="few samples: shows that it works, proves nothing")
+    parser.add_argument("--json", metavar="FILE", help="write everything measured there; - for stdout instead of the table")
+    parser.add_argument("--binary", help="default: lockstep of the release build")
+    parser.add_argument("--python", help="interpreter with torch; default: this one, or Debian's")
+    return parser.parse_args()
+
+
+def main():
+    flags = parse_flags()
+    names, found = chosen(flags.names), tools(flags)
+    where = machine.describe(found.python)
+    figures = [one for name in names for one in measure(name, found, flags.quick)]
+    document = {"machine": where, "quick": flags.quick, "figures": [one.to_json() for one in figures]}
+    if flags.json == "-":
+        print(json.dumps(document, indent=1))
+    else:
+        print(machine.sentence(where), figure.table(figures), sep="\n\n")
+    if flags.json not in (None, "-"):
+        with open(flags.json, "w") as file:
+            json.dump(document, file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

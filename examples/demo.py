@@ -1,0 +1,218 @@
+"""The demo: a real training job loses a rank, has another one stopped, and still computes the same, bit for bit.
+
+    ./dev demo                        # builds first
+    python3 examples/demo.py --steps 120
+
+It runs train_gpt.py under `lockstep run` with the live view, kills a rank with SIGKILL a third of the way and stops
+another with SIGSTOP two thirds of the way, as somebody else would: Lockstep is told nothing. Then it runs the same job
+undisturbed, compares both, and says what the faults cost. Exit status 0 only if both runs are equal bit for bit and both
+faults were named rightly.
+"""
+import argparse
+import collections
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+DEFAULT_BINARY = os.path.join(HERE, "..", "build", "release", "bin", "lockstep")
+SCRIPT = os.path.join(HERE, "train_gpt.py")
+POLL_S = 0.1
+
+Fault = collections.namedtuple("Fault", "rank signal symptom share")
+FAULTS = [
+    Fault(rank=2, signal=signal.SIGKILL, symptom="crash", share=1 / 3),
+    Fault(rank=1, signal=signal.SIGSTOP, symptom="stopped", share=2 / 3),
+]
+
+
+def say(text):
+    print(f"demo: {text}", file=sys.stderr, flush=True)
+
+
+class Job:
+    """One `lockstep run` of the example in a process group with us, so that Ctrl-C and Ctrl-Z reach it too."""
+
+    def __init__(self, flags, name, quiet):
+        self.binary = flags.binary
+        self.run_dir = os.path.join(flags.folder, name)
+        self.result = os.path.join(flags.folder, name + ".json")
+        command = [self.binary, "run", "--nproc-per-node", str(flags.ranks), "--python", flags.python, "--job", name,
+                   "--run", self.run_dir, "--grace-s", "3", SCRIPT, "--steps", str(flags.steps), "--out", self.result]
+        with open(self.run_dir + ".txt", "w") if quiet else contextlib.nullcontext() as output:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        """Whatever ended the demo ends the job: SIGTERM first, which Lockstep passes on to its workers."""
+        if self.process.poll() is not None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(20)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+
+    def ask(self, question):
+        """What `lockstep status` or `lockstep incidents` answers; None while there is nobody to answer."""
+        command = [self.binary, question, "--run", self.run_dir, "--json"]
+        answer = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+        return json.loads(answer.stdout) if answer.returncode == 0 else None
+
+    def wait_for_step(self, step, epoch=1):
+        """The ranks once all of them run and have finished `step`, in `epoch` or a later one; None if the job ended."""
+        while self.process.poll() is None:
+            status = self.ask("status")
+            if status and status["epoch"] >= epoch and status["ranks"]:
+                if all(rank["state"] == "running" and rank["step"] >= step for rank in status["ranks"]):
+                    return status["ranks"]
+            time.sleep(POLL_S)
+        return None
+
+    def say_above_view(self, text, ranks):
+        """Prints a line as output of rank 0: what the job itself prints can't garble the live view, ours could."""
+        try:
+            with open(f"/proc/{ranks[0]['pid']}/fd/1", "w") as output:
+                output.write(f"demo: {text}\n")
+        except OSError:
+            say(text)  # rank 0 is just going away
+
+    def wait(self):
+        return self.process.wait()
+
+
+def strike(job, fault, step, epoch):
+    """Sends the signal when all ranks have finished `step`; False if the job ended before."""
+    ranks = job.wait_for_step(step, epoch)
+    if ranks is None:
+        return False
+    pid = ranks[fault.rank]["pid"]
+    verb = "killing" if fault.signal == signal.SIGKILL else "stopping"
+    job.say_above_view(f"{verb} rank {fault.rank} (kill -{fault.signal.name[3:]} {pid})", ranks)
+    os.kill(pid, fault.signal)
+    return True
+
+
+def run_disturbed(flags):
+    say(f"training on {flags.ranks} ranks for {flags.steps} steps; rank {FAULTS[0].rank} will be killed, rank {FAULTS[1].rank} stopped")
+    with Job(flags, "disturbed", quiet=False) as job:
+        for epoch, fault in enumerate(FAULTS, start=1):
+            if not strike(job, fault, int(fault.share * flags.steps), epoch):
+                break
+        end_well(job)
+    return job
+
+
+def run_undisturbed(flags):
+    with Job(flags, "undisturbed", quiet=True) as job:
+        for share in (0, 0.25, 0.5, 0.75):
+            step = int(share * flags.steps)
+            if job.wait_for_step(step) is not None:
+                say(f"the same job undisturbed, for comparison: step {step} of {flags.steps}")
+        end_well(job)
+    return job
+
+
+def end_well(job):
+    status = job.wait()
+    if status != 0:
+        sys.exit(f"demo: the job ended with status {status}; what it said and did is in {job.run_dir}*")
+
+
+def read(path):
+    with open(path) as file:
+        return json.load(file)
+
+
+def print_incidents(incidents):
+    for incident in incidents:
+        phases = incident["phases"]
+        times = ", ".join(f"{name} {phases[name + '_s']:.3f} s" for name in ("detect", "decide", "restart", "recompute"))
+        print(f"  #{incident['id']} {incident['headline']}")
+        print(f"     {times}; steps lost: {incident['steps_lost']}")
+        for action in incident["actions"]:
+            print(f"     {action['text']}")
+
+
+def print_ettr(ettr):
+    lost = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in ettr["lost_s"].items() if seconds >= 0.005)
+    print(f"  ETTR {100 * ettr['cumulative']:.1f} % of {ettr['wall_s']:.1f} s; lost to {lost or 'nothing'}")
+
+
+def named_rightly(incidents):
+    """Whether the incidents are the faults that were made, in order, and nothing else."""
+    seen = [(incident["symptom"], [suspect["name"] for suspect in incident["suspects"]]) for incident in incidents]
+    return seen == [(fault.symptom, [str(fault.rank)]) for fault in FAULTS]
+
+
+def compare(disturbed, undisturbed):
+    """Prints a line per kind of state; True if every bit is equal."""
+    kinds = {"parameters": "parameters", "optimizer": "optimizer state", "losses": "loss curve", "rng": "random generators"}
+    for key, name in kinds.items():
+        ours, theirs = disturbed[key], undisturbed[key]
+        detail = f"SHA-256 {ours[:16]}..." if isinstance(ours, str) else f"{len(ours)} values"
+        print(f"  {name:18} {'equal' if ours == theirs else 'DIFFERENT'}  {detail}")
+    return all(disturbed[key] == undisturbed[key] for key in kinds)
+
+
+def report(disturbed, undisturbed):
+    """Prints what happened; returns the exit status."""
+    incidents, status = disturbed.ask("incidents"), disturbed.ask("status")
+    print("\nIncidents of the disturbed run")
+    print_incidents(incidents)
+    print_ettr(status["ettr"])
+    print("\nThe disturbed run compared with the undisturbed one")
+    equal = compare(read(disturbed.result), read(undisturbed.result))
+    named = named_rightly(incidents)
+    if not named:
+        print("\nNOT NAMED RIGHTLY: expected " + " and ".join(f"{fault.symptom} of rank {fault.rank}" for fault in FAULTS))
+    print("\nEqual bit for bit." if equal else "\nNOT EQUAL: the restarts changed the result.")
+    print(f"More: lockstep incidents --run {disturbed.run_dir}")
+    return 0 if equal and named else 1
+
+
+def python_with_torch():
+    """This interpreter if it has torch, else Debian's, which ./dev setup has given one."""
+    probe = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+    for python in (sys.executable, "/usr/bin/python3"):
+        if os.access(python, os.X_OK) and subprocess.run([python, "-c", probe], check=False).returncode == 0:
+            return python
+    sys.exit("demo: no Python with torch: run ./dev setup, or name one with --python")
+
+
+def parse_flags():
+    parser = argparse.ArgumentParser(description="Disturb a training job, and see that it computes the same.")
+    parser.add_argument("--steps", type=int, default=300, help="of each of the two runs (default 300)")
+    parser.add_argument("--ranks", type=int, default=4, help="default 4")
+    parser.add_argument("--python", help="interpreter with torch; default: this one, or Debian's")
+    parser.add_argument("--binary", default=os.path.normpath(DEFAULT_BINARY), help="default: of the release build")
+    flags = parser.parse_args()
+    if flags.steps < 30 or flags.ranks < 3:
+        parser.error("two faults need at least 30 steps and 3 ranks")
+    if not os.access(flags.binary, os.X_OK):
+        parser.error(f"{flags.binary} is missing: run ./dev build")
+    flags.python = flags.python or python_with_torch()
+    flags.folder = tempfile.mkdtemp(prefix="lockstep-demo-")
+    return flags
+
+
+def main():
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda number, _: sys.exit(128 + number))
+    flags = parse_flags()
+    try:
+        return report(run_disturbed(flags), run_undisturbed(flags))
+    except KeyboardInterrupt:
+        say("interrupted; everything it started has ended")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+#include "lockstep/agent/agent.h"
+
+#include <sys/stat.h>
+
+#include <bit>
+#include <cmath>
+#include <memory>
+
+#include "lockstep/agent/evidence.h"
+#include "lockstep/agent/exception.h"
+#include "lockstep/checkpoint/restore.h"
+#include "lockstep/client/commit.h"
+
+namespace lockstep::agent {
+namespace {
+
+constexpr Seconds kStackPeriod{1.0};  // while a stall is on
+
+int64_t Load(const ls_atomic_i64& value) { return __atomic_load_n(&value, __ATOMIC_ACQUIRE); }
+uint64_t Load(const ls_atomic_u64& value) { return __atomic_load_n(&value, __ATOMIC_ACQUIRE); }
+
+double MeanLoss(const ls_board& board, const std::vector<Worker>& workers) {
+  double sum = 0;
+  int known = 0;
+  for (const Worker& worker : workers) {
+    const double loss = std::bit_cast<double>(Load(board.rank[worker.rank].loss_bits));
+    if (std::isnan(loss)) continue;
+    sum += loss;
+    ++known;
+  }
+  return known > 0 ? sum / known : std::nan("");
+}
+
+// When the last rank had finished the step after which `point` was taken; unknown once a rank has gone on: then its newest step stands for it.
+Nanos CommittedAt(const ls_board& board, const std::vector<Worker>& workers) {
+  Nanos oldest;
+  for (const Worker& worker : workers) {
+    const Nanos end{Load(board.rank[worker.rank].step_end_ns)};
+    oldest = oldest.value == 0 ? end : std::min(oldest, end);
+  }
+  return oldest;
+}
+
+}  // namespace
+
+Agent::Agent(RunSpec spec, const detect::Policy& policy, Poller& poller, const Clock& clock, Listener listener)
+    : spec_(std::move(spec)),
+      poller_(poller),
+      clock_(clock),
+      listener_(std::move(listener)),
+      link_(spec_, poller_,
+            {.hello = [this](const StarterLink::Hello& hello) { TakeHello(hello); },
+             .spawned = [this](uint64_t epoch, const std::vector<pid_t>& pids) { WorkersRun(epoch, pids); },
+             .spawn_failed = [this](uint64_t epoch,
+                                    const std::string& error) { listener_.event(control::SpawnFailed{EpochId(epoch), error}); },
+             .exited = [this](uint64_t epoch, const Worker& worker) { WorkerExited(epoch, worker); },
+             .stopped = [this](uint64_t epoch) { listener_.event(control::EpochStopped{EpochId(epoch)}); },
+             .note = [this](const std::string& text) { listener_.note(text); },
+             .output = [this](int rank, int stream, std::string_view data) { listener_.output(rank, stream, data); },
+             .lost = [this] { listener_.lost(); }}),
+      watch_(policy, spec_.ranks),
+      background_(poller_) {}
+
+absl::Status Agent::Launch() { return link_.Launch(); }
+absl::Status Agent::Adopt() { return link_.Connect(); }
+
+void Agent::Execute(const control::Command& command) {
+  std::visit([this](const auto& body) { Do(body); }, command);
+}
+
+// ---- what the starter says ----------------------------------------------------------------------------------------------------
+
+void Agent::TakeHello(const StarterLink::Hello& hello) {
+  if (hello.zygote || !hello.why.empty()) start_method_ = hello.zygote ? "zygote" : "exec";
+  if (!hello.workers.empty() && !hello.stopped) watch_.BeginEpoch(hello.epoch, hello.workers);
+  listener_.ready();
+  for (const Worker& worker : hello.workers) {
+    const bool known = listener_.state().exits.contains(RankId(worker.rank));
+    if (worker.exited && !known) WorkerExited(hello.epoch, worker);
+  }
+}
+
+void Agent::WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids) {
+  std::vector<Worker> workers;
+  for (const pid_t pid : pids) {
+    Worker worker;
+    worker.rank = static_cast<int>(workers.size());
+    worker.pid = pid;
+    workers.push_back(worker);
+  }
+  watch_.BeginEpoch(epoch, workers);
+  listener_.event(control::EpochSpawned{EpochId(epoch)});
+}
+
+void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
+  watch_.Exited(worker);
+  control::RankExited event{EpochId(epoch), RankId(worker.rank), {worker.code, worker.signal}, {}, {}, worker.exited_at};
+  // Read however it left: a rank that raised may be killed by us, or abort, while it still unwinds.
+  if (const auto note = ReadException(ErrorPath(spec_, epoch, worker.rank))) {
+    event.exception = note->info;
+    event.exited = std::min(event.exited, note->at);
+  }
+  if (link_.board() != nullptr) event.progress = watch_.ProgressNow(**link_.board());
+  listener_.event(std::move(event));
+}
+
+// ---- what the control plane wants ---------------------------------------------------------------------------------------------
+
+void Agent::Do(const control::Spawn& command) { link_.Spawn(command.epoch.value(), command.restart_count); }
+
+void Agent::Do(const control::KillEpoch& command) {
+  culprit_deadline_ = Nanos{};
+  link_.Kill(command.epoch.value(), command.grace);
+}
+
+void Agent::Do(const control::WaitForCulprit& command) {
+  waiting_for_culprit_ = command;
+  culprit_deadline_ = clock_.Now() + ToNanos(command.at_most);
+}
+
+void Agent::Do(const control::KeepStacks& command) {
+  const std::string folder = fmt::format("{}/incident_{}", spec_.run_dir, command.incident);
+  mkdir(folder.c_str(), 0700);
+  background_.Run([this, spec = spec_, epoch = command.epoch, workers = watch_.workers(), folder] {
+    const std::string path = folder + "/stacks.txt";
+    const RankStacks stacks = CollectStacks(spec, epoch.value(), workers);
+    const absl::Status written = WriteFileAtomically(path, StacksText(stacks));
+    return [this, epoch, path = written.ok() ? path : ""] { listener_.event(control::StacksKept{epoch, path}); };
+  });
+}
+
+void Agent::Do(const control::ChooseRestore& command) {
+  if (link_.board() == nullptr) return listener_.event(control::RestoreChosen{command.next, {}, {}});
+  auto mapped = std::make_shared<MappedBuffers>(spec_.ranks, link_.buffers());  // shared: std::function must be copyable
+  background_.Run([this, next = command.next, board = link_.board()->get(), mapped] {
+    const checkpoint::RestoreChoice choice = checkpoint::ChooseRestore(*board, mapped->slots());
+    return [this, next, choice] {
+      control::RestoreChosen event{next, {}, choice.rejected};
+      if (choice.point) event.point = control::CheckpointId{choice.point->epoch, choice.point->step.value()};
+      listener_.event(std::move(event));
+    };
+  });
+}
+
+void Agent::Do(const control::PublishRestore& command) {
+  if (link_.board() == nullptr) return;
+  ls_board& board = **link_.board();
+  board.restore_epoch = command.point ? command.point->epoch.value() : 0;
+  board.restore_step = command.point ? command.point->step : -1;
+  __atomic_store_n(&board.restore_for, command.epoch.value(), __ATOMIC_RELEASE);
+}
+
+// ---- looking on ---------------------------------------------------------------------------------------------------------------
+
+void Agent::Tick() {
+  const Nanos now = clock_.Now();
+  if (culprit_deadline_.value != 0 && now >= culprit_deadline_) {
+    culprit_deadline_ = Nanos{};
+    listener_.event(control::SecondaryGraceOver{waiting_for_culprit_.epoch});
+  }
+  if (link_.board() == nullptr) return;
+  for (control::EventBody& event : watch_.Tick(**link_.board(), listener_.state(), now)) listener_.event(std::move(event));
+  if (watch_.wants_stacks() && !sampling_ && now - stacks_sampled_ >= ToNanos(kStackPeriod)) SampleStacks();
+}
+
+void Agent::SampleStacks() {
+  sampling_ = true;
+  stacks_sampled_ = clock_.Now();
+  const uint64_t epoch = listener_.state().epoch.value();
+  background_.Run([this, spec = spec_, epoch, workers = watch_.workers()] {
+    const RankStacks stacks = CollectStacks(spec, epoch, workers);
+    return [this, epoch, samples = Samples(stacks, clock_.Now())] {
+      sampling_ = false;
+      if (listener_.state().epoch.value() != epoch) return;
+      for (const detect::StackSample& sample : samples) watch_.Add(sample);
+    };
+  });
+}
+
+control::Observed Agent::Observe() const {
+  control::Observed observed;
+  observed.loss = std::nan("");
+  observed.start_method = start_method_;
+  const BoardMap* map = const_cast<StarterLink&>(link_).board();
+  if (map == nullptr) return observed;
+  const ls_board& board = **map;
+  for (const Worker& worker : watch_.workers()) {
+    const ls_rank_block& block = board.rank[worker.rank];
+    observed.ranks.push_back({RankId(worker.rank), worker.pid, watch_.RankState(board, worker.rank), Load(block.step),
+                              ToSeconds(Nanos{Load(block.step_time_ns)})});
+    observed.checkpoints += static_cast<int64_t>(Load(block.copies));
+    observed.checkpoints_skipped += static_cast<int64_t>(Load(block.skipped));
+    observed.checkpoints_torn += static_cast<int64_t>(Load(block.torn));
+    observed.checkpoint_blocked += ToSeconds(Nanos{static_cast<int64_t>(Load(block.blocked_ns))});
+  }
+  observed.loss = MeanLoss(board, watch_.workers());
+  const ls_checkpoint committed = ls_newest_committed(&board, 0);
+  if (committed.epoch != 0) {
+    observed.committed = control::CheckpointId{EpochId(committed.epoch), committed.step};
+    observed.checkpoint_age = ToSeconds(clock_.Now() - CommittedAt(board, watch_.workers()));
+  }
+  return observed;
+}
+
+}  // namespace lockstep::agent

@@ -1,0 +1,40 @@
+// One thread for what may take a while (stacks of workers, CRCs of checkpoints), so that the loop keeps hearing deaths at once. Jobs run in order;
+// each returns what is to happen with its result, which then runs in the poller's thread.
+//
+//   background.Run([pids] { auto dumps = Collect(pids); return [dumps] { Use(dumps); }; });
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "lockstep/base/file.h"
+#include "lockstep/base/poller.h"
+
+namespace lockstep::agent {
+
+class Background {
+ public:
+  using Completion = std::function<void()>;
+  using Job = std::function<Completion()>;
+
+  explicit Background(Poller& poller);
+  ~Background();
+  void Run(Job job);
+
+ private:
+  void Loop(const std::stop_token& stop);
+  void Complete();
+
+  Poller& poller_;
+  Fd wake_;
+  std::mutex mutex_;  // guards jobs_ and completions_
+  std::condition_variable_any changed_;
+  std::deque<Job> jobs_;
+  std::deque<Completion> completions_;
+  std::jthread thread_;
+};
+
+}  // namespace lockstep::agent

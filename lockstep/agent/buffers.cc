@@ -1,0 +1,172 @@
+#include "lockstep/agent/buffers.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "lockstep/base/check.h"
+
+namespace lockstep::agent {
+namespace {
+
+constexpr uint64_t kRingBytes = 128 << 10;  // about 2,000 records: seconds of steps, were the agent away
+
+absl::StatusOr<Fd> MakeMemory(const char* name, uint64_t bytes) {
+  Fd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return Errno(errno, "memfd_create {}", name);
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return Errno(errno, "{} bytes of shared memory for {}", bytes, name);
+  // Nobody can shrink it under a mapping: no SIGBUS in a worker.
+  fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  return fd;
+}
+
+uint64_t BuffersBytes(uint64_t slot_bytes) { return LS_SLOTS * ls_slot_stride(slot_bytes); }
+
+ls_join_message Reply(const ls_join_message& request, uint32_t kind) {
+  ls_join_message reply{};
+  reply.kind = kind;
+  reply.version = LS_JOIN_VERSION;
+  reply.rank = request.rank;
+  reply.epoch = request.epoch;
+  return reply;
+}
+
+ls_join_message Refuse(const ls_join_message& request, const std::string& why) {
+  ls_join_message reply = Reply(request, LS_JOIN_REFUSED);
+  std::strncpy(reply.text, why.c_str(), sizeof(reply.text) - 1);
+  return reply;
+}
+
+absl::Status CopyRange(int from, uint64_t from_offset, int to, uint64_t to_offset, uint64_t bytes) {
+  std::vector<char> chunk(1 << 20);
+  for (uint64_t done = 0; done < bytes;) {
+    const size_t want = std::min<uint64_t>(chunk.size(), bytes - done);
+    const ssize_t got = pread(from, chunk.data(), want, static_cast<off_t>(from_offset + done));
+    if (got <= 0) return Errno(errno, "reading the smaller checkpoint buffer");
+    if (pwrite(to, chunk.data(), static_cast<size_t>(got), static_cast<off_t>(to_offset + done)) != got) {
+      return Errno(errno, "writing the larger checkpoint buffer");
+    }
+    done += static_cast<uint64_t>(got);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<BoardMap> BoardMap::Map(Fd fd) {
+  const off_t bytes = lseek(fd.get(), 0, SEEK_END);
+  if (bytes < static_cast<off_t>(sizeof(ls_board))) return DataLoss("the board has {} bytes", bytes);
+  void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
+  if (memory == MAP_FAILED) return Errno(errno, "mapping the board");
+  return BoardMap(std::move(fd), static_cast<ls_board*>(memory), static_cast<size_t>(bytes));
+}
+
+absl::StatusOr<BoardMap> BoardMap::Create(int world_size) {
+  LS_ASSIGN_OR_RETURN(Fd fd, MakeMemory("lockstep-board", ls_board_bytes(static_cast<uint32_t>(world_size))));
+  LS_ASSIGN_OR_RETURN(BoardMap board, Map(std::move(fd)));
+  board->version = LS_BOARD_VERSION;
+  board->world_size = static_cast<uint32_t>(world_size);
+  for (int rank = 0; rank < world_size; ++rank) {
+    board->rank[rank].step = -1;
+    board->rank[rank].attempted_step = -1;
+  }
+  board->magic = LS_BOARD_MAGIC;
+  return board;
+}
+
+BoardMap::BoardMap(BoardMap&& other) noexcept
+    : fd_(std::move(other.fd_)), board_(std::exchange(other.board_, nullptr)), bytes_(other.bytes_) {}
+
+BoardMap::~BoardMap() {
+  if (board_ != nullptr) munmap(board_, bytes_);
+}
+
+MappedBuffers::MappedBuffers(int world_size, const std::map<int, RankBuffers>& buffers) : slots_(static_cast<size_t>(world_size)) {
+  for (const auto& [rank, own] : buffers) {
+    const uint64_t bytes = BuffersBytes(own.slot_bytes);
+    void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, own.fd.get(), 0);
+    if (memory == MAP_FAILED) continue;
+    mappings_.emplace_back(static_cast<const std::byte*>(memory), bytes);
+    slots_[static_cast<size_t>(rank)] = checkpoint::SlotsOf(mappings_.back());
+  }
+}
+
+MappedBuffers::~MappedBuffers() {
+  for (const std::span<const std::byte> mapping : mappings_) munmap(const_cast<std::byte*>(mapping.data()), mapping.size());
+}
+
+Buffers::Buffers(BoardMap board, BudgetCheck check)
+    : board_(std::move(board)),
+      check_(std::move(check)),
+      ranks_(static_cast<size_t>(board_.world_size())),
+      rings_(static_cast<size_t>(board_.world_size())) {}
+
+ls_join_message Buffers::Answer(const ls_join_message& request, std::vector<int>& fds) {
+  if (request.version != LS_JOIN_VERSION) {
+    return Refuse(request, fmt::format("the client speaks join version {}, this Lockstep {}; install both from one release",
+                                       request.version, LS_JOIN_VERSION));
+  }
+  if (request.rank < 0 || request.rank >= board_.world_size()) {
+    return Refuse(request, fmt::format("rank {} is outside this job's 0..{}", request.rank, board_.world_size() - 1));
+  }
+  const uint64_t acting = __atomic_load_n(&board_->epoch, __ATOMIC_ACQUIRE);
+  if (request.epoch != acting) {
+    return Refuse(request, fmt::format("epoch {} is over, epoch {} acts now", request.epoch, acting));
+  }
+  return request.kind == LS_JOIN_HELLO ? Hello(request, fds) : MakeRoom(request, fds);
+}
+
+ls_join_message Buffers::Hello(const ls_join_message& request, std::vector<int>& fds) {
+  Fd& ring = rings_[static_cast<size_t>(request.rank)];
+  if (!ring.valid()) {
+    auto made = MakeMemory("lockstep-ring", kRingBytes);
+    if (!made.ok()) return Refuse(request, Message(made.status()));
+    ring = *std::move(made);
+  }
+  ls_join_message reply = Reply(request, LS_JOIN_OK);
+  reply.world_size = board_->world_size;
+  fds = {board_.fd(), ring.get()};
+  return reply;
+}
+
+ls_join_message Buffers::MakeRoom(const ls_join_message& request, std::vector<int>& fds) {
+  RankBuffers& own = ranks_[static_cast<size_t>(request.rank)];
+  if (!own.fd.valid() || own.slot_bytes < request.bytes) {
+    absl::Status status = check_(Bytes{request.bytes});
+    if (status.ok()) status = Grow(request.rank, request.bytes);
+    if (!status.ok()) return Refuse(request, Message(status));
+  }
+  ls_join_message reply = Reply(request, LS_JOIN_OK);
+  reply.world_size = board_->world_size;
+  reply.bytes = own.slot_bytes;
+  fds = {own.fd.get()};
+  return reply;
+}
+
+absl::Status Buffers::Grow(int rank, uint64_t slot_bytes) {
+  LS_ASSIGN_OR_RETURN(Fd fd, MakeMemory("lockstep-buffers", BuffersBytes(slot_bytes)));
+  RankBuffers larger{std::move(fd), slot_bytes};
+  LS_RETURN_IF_ERROR(CopySlots(rank, larger));
+  ranks_[static_cast<size_t>(rank)] = std::move(larger);
+  return absl::OkStatus();
+}
+
+// The asking worker waits for the answer, so neither slot is being written.
+absl::Status Buffers::CopySlots(int rank, const RankBuffers& larger) {
+  const RankBuffers& old = ranks_[static_cast<size_t>(rank)];
+  if (!old.fd.valid()) return absl::OkStatus();
+  for (uint64_t slot = 0; slot < LS_SLOTS; ++slot) {
+    const ls_slot& header = board_->rank[rank].slot[slot];
+    if (__atomic_load_n(&header.state, __ATOMIC_ACQUIRE) != LS_SLOT_DONE) continue;
+    const uint64_t bytes = std::min(header.bytes, old.slot_bytes);
+    LS_RETURN_IF_ERROR(CopyRange(old.fd.get(), slot * ls_slot_stride(old.slot_bytes), larger.fd.get(),
+                                 slot * ls_slot_stride(larger.slot_bytes), bytes));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep::agent

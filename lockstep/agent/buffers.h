@@ -1,0 +1,85 @@
+// The memory that outlives workers: the board, and each rank's pair of checkpoint buffers. Owned by the starter as sealed memfds; the agent
+// gets the descriptors from it and maps the board.
+// Invariant: a rank's memfd is replaced only by a larger one that holds the content of both slots of the old one.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <span>
+#include <vector>
+
+#include "lockstep/base/file.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/units.h"
+#include "lockstep/checkpoint/restore.h"
+#include "lockstep/client/board.h"
+#include "lockstep/client/join.h"
+
+namespace lockstep::agent {
+
+// The mapped board. Unmaps on destruction.
+class BoardMap {
+ public:
+  static absl::StatusOr<BoardMap> Create(int world_size);
+  static absl::StatusOr<BoardMap> Map(Fd fd);
+  BoardMap(BoardMap&& other) noexcept;
+  BoardMap& operator=(BoardMap&&) = delete;
+  ~BoardMap();
+  ls_board* get() const { return board_; }
+  ls_board& operator*() const { return *board_; }
+  ls_board* operator->() const { return board_; }
+  int fd() const { return fd_.get(); }
+  int world_size() const { return static_cast<int>(board_->world_size); }
+
+ private:
+  BoardMap(Fd fd, ls_board* board, size_t bytes) : fd_(std::move(fd)), board_(board), bytes_(bytes) {}
+  Fd fd_;
+  ls_board* board_;
+  size_t bytes_;
+};
+
+// One rank's two slots: slot 0 at 0, slot 1 at ls_slot_stride(slot_bytes).
+struct RankBuffers {
+  Fd fd;
+  uint64_t slot_bytes = 0;
+};
+
+// All ranks' buffers mapped for reading, for as long as this lives.
+class MappedBuffers {
+ public:
+  MappedBuffers(int world_size, const std::map<int, RankBuffers>& buffers);
+  MappedBuffers(const MappedBuffers&) = delete;
+  MappedBuffers& operator=(const MappedBuffers&) = delete;
+  ~MappedBuffers();
+  // Indexed by rank; empty where a rank has none or mapping failed.
+  std::span<const checkpoint::RankSlots> slots() const { return slots_; }
+
+ private:
+  std::vector<std::span<const std::byte>> mappings_;
+  std::vector<checkpoint::RankSlots> slots_;
+};
+
+class Buffers {
+ public:
+  // May each slot of each rank have so much? An error says why not, with the sum.
+  using BudgetCheck = std::function<absl::Status(Bytes per_slot)>;
+
+  Buffers(BoardMap board, BudgetCheck check);
+  BoardMap& board() { return board_; }
+  // Answers one message of a worker (join.h); descriptors to pass along go to `fds` and stay owned here.
+  ls_join_message Answer(const ls_join_message& request, std::vector<int>& fds);
+  const std::vector<RankBuffers>& ranks() const { return ranks_; }
+
+ private:
+  absl::Status Grow(int rank, uint64_t slot_bytes);
+  absl::Status CopySlots(int rank, const RankBuffers& larger);
+  ls_join_message Hello(const ls_join_message& request, std::vector<int>& fds);
+  ls_join_message MakeRoom(const ls_join_message& request, std::vector<int>& fds);
+
+  BoardMap board_;
+  BudgetCheck check_;
+  std::vector<RankBuffers> ranks_;
+  std::vector<Fd> rings_;
+};
+
+}  // namespace lockstep::agent

@@ -1,0 +1,85 @@
+#include "lockstep/agent/buffers.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <string>
+
+namespace lockstep::agent {
+namespace {
+
+ls_join_message Ask(uint32_t kind, int rank, uint64_t bytes = 0) {
+  ls_join_message request{};
+  request.kind = kind;
+  request.version = LS_JOIN_VERSION;
+  request.rank = rank;
+  request.epoch = 7;
+  request.bytes = bytes;
+  return request;
+}
+
+class BuffersTest : public testing::Test {
+ protected:
+  BuffersTest() : buffers_(*BoardMap::Create(2), [this](Bytes) { return budget_; }) { buffers_.board()->epoch = 7; }
+
+  absl::Status budget_;
+  Buffers buffers_;
+  std::vector<int> fds_;
+};
+
+TEST_F(BuffersTest, HelloGivesBoardAndRing) {
+  const ls_join_message reply = buffers_.Answer(Ask(LS_JOIN_HELLO, 1), fds_);
+  EXPECT_EQ(reply.kind, LS_JOIN_OK);
+  EXPECT_EQ(reply.world_size, 2u);
+  ASSERT_EQ(fds_.size(), 2u);
+  EXPECT_EQ(fds_[0], buffers_.board().fd());
+}
+
+TEST_F(BuffersTest, RefusesStaleEpochForeignRankAndOtherVersion) {
+  ls_join_message stale = Ask(LS_JOIN_HELLO, 0);
+  stale.epoch = 6;
+  EXPECT_STREQ(buffers_.Answer(stale, fds_).text, "epoch 6 is over, epoch 7 acts now");
+  EXPECT_STREQ(buffers_.Answer(Ask(LS_JOIN_HELLO, 2), fds_).text, "rank 2 is outside this job's 0..1");
+  ls_join_message other = Ask(LS_JOIN_HELLO, 0);
+  other.version = 9;
+  EXPECT_EQ(buffers_.Answer(other, fds_).kind, LS_JOIN_REFUSED);
+  EXPECT_TRUE(fds_.empty());
+}
+
+TEST_F(BuffersTest, SameSizeGivesTheSameMemoryAgain) {
+  buffers_.Answer(Ask(LS_JOIN_BUFFERS, 0, 5000), fds_);
+  const int first = fds_.at(0);
+  EXPECT_EQ(lseek(first, 0, SEEK_END), 2 * 8192);
+  buffers_.Answer(Ask(LS_JOIN_BUFFERS, 0, 4000), fds_);
+  EXPECT_EQ(fds_.at(0), first);
+}
+
+TEST_F(BuffersTest, GrowingKeepsWhatIsDone) {
+  buffers_.Answer(Ask(LS_JOIN_BUFFERS, 0, 4096), fds_);
+  const std::string content(4096, 'x');
+  ASSERT_EQ(pwrite(fds_.at(0), content.data(), content.size(), 4096), 4096);  // slot 1
+  ls_slot& slot = buffers_.board()->rank[0].slot[1];
+  slot.bytes = 4096;
+  slot.state = LS_SLOT_DONE;
+  buffers_.Answer(Ask(LS_JOIN_BUFFERS, 0, 10000), fds_);
+  std::string moved(4096, '-');
+  ASSERT_EQ(pread(fds_.at(0), moved.data(), moved.size(), 12288), 4096);
+  EXPECT_EQ(moved, content);
+}
+
+TEST_F(BuffersTest, ARefusedBudgetSaysWhyAndGivesNothing) {
+  budget_ = MakeError(absl::StatusCode::kResourceExhausted, "2 ranks x 2 slots x 1 GB = 4 GB; 1 GB may be used");
+  const ls_join_message reply = buffers_.Answer(Ask(LS_JOIN_BUFFERS, 0, 1 << 30), fds_);
+  EXPECT_EQ(reply.kind, LS_JOIN_REFUSED);
+  EXPECT_STREQ(reply.text, "2 ranks x 2 slots x 1 GB = 4 GB; 1 GB may be used");
+  EXPECT_TRUE(fds_.empty());
+}
+
+TEST_F(BuffersTest, AWorkerCannotShrinkTheMemory) {
+  buffers_.Answer(Ask(LS_JOIN_BUFFERS, 0, 4096), fds_);
+  EXPECT_NE(ftruncate(fds_.at(0), 0), 0);
+}
+
+}  // namespace
+}  // namespace lockstep::agent

@@ -1,0 +1,166 @@
+#include "lockstep/agent/launch.h"
+
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+extern char** environ;
+
+namespace lockstep::agent {
+namespace {
+
+void AddTorchrunContract(const RunSpec& spec, const EpochPlan& plan, int rank, Environment& environment) {
+  const std::string ranks = std::to_string(spec.ranks), own = std::to_string(rank);
+  for (const char* name : {"RANK", "LOCAL_RANK", "ROLE_RANK"}) environment[name] = own;
+  for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"}) environment[name] = ranks;
+  environment["GROUP_RANK"] = "0";
+  environment["GROUP_WORLD_SIZE"] = "1";
+  environment["ROLE_NAME"] = "default";
+  environment["MASTER_ADDR"] = "127.0.0.1";
+  environment["MASTER_PORT"] = std::to_string(plan.store_port);
+  environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(plan.restart_count);
+  environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(spec.max_restarts);
+  environment["TORCHELASTIC_RUN_ID"] = spec.job;
+  environment["TORCHELASTIC_USE_AGENT_STORE"] = plan.agent_store ? "True" : "False";
+  environment["TORCHELASTIC_ERROR_FILE"] = fmt::format("{}/rank_{}.torchelastic.json", EpochDir(spec, plan.epoch), rank);
+  if (std::getenv("NCCL_ASYNC_ERROR_HANDLING") == nullptr) environment["NCCL_ASYNC_ERROR_HANDLING"] = "1";
+  if (std::getenv("OMP_NUM_THREADS") == nullptr && spec.ranks > 1) environment["OMP_NUM_THREADS"] = "1";
+}
+
+// Everything the child needs is laid out before fork: between fork and exec only async-signal-safe calls.
+struct ChildImage {
+  std::vector<std::string> strings;
+  std::vector<char*> argv, envp;
+  size_t pid_variable = 0;
+};
+
+bool Overlaid(const Environment& extra, const char* entry) {
+  const char* equals = std::strchr(entry, '=');
+  return equals != nullptr && extra.contains(std::string(entry, equals));
+}
+
+ChildImage MakeImage(const std::vector<std::string>& argv, const Environment& extra) {
+  ChildImage image;
+  image.strings = argv;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!Overlaid(extra, *entry)) image.strings.emplace_back(*entry);
+  }
+  for (const auto& [name, value] : extra) image.strings.push_back(name + "=" + value);
+  image.pid_variable = image.strings.size() - argv.size();
+  image.strings.emplace_back("LOCKSTEP_WORKER_PID=0000000000");
+  for (size_t i = 0; i < image.strings.size(); ++i) (i < argv.size() ? image.argv : image.envp).push_back(image.strings[i].data());
+  image.argv.push_back(nullptr);
+  image.envp.push_back(nullptr);
+  return image;
+}
+
+void WritePid(char* entry, pid_t pid) {
+  char digits[16];
+  int count = 0;
+  for (; pid > 0; pid /= 10) digits[count++] = static_cast<char>('0' + pid % 10);
+  char* to = std::strchr(entry, '=') + 1;
+  while (count > 0) *to++ = digits[--count];
+  *to = '\0';
+}
+
+[[noreturn]] void RunChild(ChildImage& image, const char* cwd, int out, int err, int inherit, int failure_pipe) {
+  setsid();
+  WritePid(image.envp[image.pid_variable], getpid());
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  signal(SIGPIPE, SIG_DFL);
+  const int null = open("/dev/null", O_RDONLY);
+  dup2(null, 0);
+  dup2(out, 1);
+  dup2(err, 2);
+  if (inherit >= 0) fcntl(inherit, F_SETFD, 0);
+  if (chdir(cwd) == 0) execvpe(image.argv[0], image.argv.data(), image.envp.data());
+  const int error = errno;
+  [[maybe_unused]] const ssize_t wrote = write(failure_pipe, &error, sizeof(error));
+  _exit(127);
+}
+
+}  // namespace
+
+std::string Lookup(const Environment& extra, const std::string& name, const std::string& fallback) {
+  if (const auto found = extra.find(name); found != extra.end()) return found->second;
+  const char* inherited = std::getenv(name.c_str());
+  return inherited != nullptr ? inherited : fallback;
+}
+
+Environment PythonEnvironment(const RunSpec& spec, bool for_worker) {
+  std::string path = spec.package_dir;
+  if (for_worker) path = spec.package_dir + "/lockstep/_site:" + path;
+  const char* inherited = std::getenv("PYTHONPATH");
+  if (inherited != nullptr && *inherited != '\0') path += std::string(":") + inherited;
+  return {{"PYTHONPATH", path}};
+}
+
+Environment WorkerEnvironment(const RunSpec& spec, const EpochPlan& plan, int rank) {
+  Environment environment = PythonEnvironment(spec, true);
+  AddTorchrunContract(spec, plan, rank, environment);
+  environment["LOCKSTEP_RUN"] = spec.run_dir;
+  environment["LOCKSTEP_JOB"] = spec.job;
+  environment["LOCKSTEP_RANK"] = std::to_string(rank);
+  environment["LOCKSTEP_EPOCH"] = std::to_string(plan.epoch);
+  environment["LOCKSTEP_CLIENT_LIB"] = spec.client_lib;
+  environment["LOCKSTEP_STACKS_FILE"] = StacksPath(spec, plan.epoch, rank);
+  environment["LOCKSTEP_ERROR_FILE"] = ErrorPath(spec, plan.epoch, rank);
+  return environment;
+}
+
+std::vector<std::string> ScriptCommand(const RunSpec& spec, int rank) {
+  std::vector<std::string> command;
+  static constexpr char kMacro[] = "${local_rank}";
+  for (std::string word : spec.command) {
+    for (size_t at = word.find(kMacro); at != std::string::npos; at = word.find(kMacro, at)) {
+      word.replace(at, sizeof(kMacro) - 1, std::to_string(rank));
+    }
+    command.push_back(std::move(word));
+  }
+  return command;
+}
+
+std::vector<std::string> WorkerCommand(const RunSpec& spec, int rank) {
+  std::vector<std::string> command = {spec.python, "-u"};
+  if (spec.module) command.emplace_back("-m");
+  for (std::string& word : ScriptCommand(spec, rank)) command.push_back(std::move(word));
+  return command;
+}
+
+absl::StatusOr<pid_t> StartProcess(const std::vector<std::string>& argv, const Environment& extra, const std::string& cwd, int out, int err,
+                                   int inherit) {
+  ChildImage image = MakeImage(argv, extra);
+  int failure[2];
+  if (pipe2(failure, O_CLOEXEC) != 0) return Errno(errno, "pipe");
+  Fd read_end(failure[0]), write_end(failure[1]);
+  const pid_t pid = fork();
+  if (pid < 0) return Errno(errno, "fork");
+  if (pid == 0) RunChild(image, cwd.c_str(), out, err, inherit, failure[1]);
+  write_end.Close();
+  int error = 0;
+  if (read(read_end.get(), &error, sizeof(error)) != sizeof(error)) return pid;  // closed by a successful exec
+  waitpid(pid, nullptr, 0);
+  return Errno(error, "starting {} in {}", argv[0], cwd);
+}
+
+absl::StatusOr<int> FreePort() {
+  const Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) return Errno(errno, "binding a free port on 127.0.0.1");
+  getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length);
+  return ntohs(address.sin_port);
+}
+
+}  // namespace lockstep::agent

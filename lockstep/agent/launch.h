@@ -1,0 +1,43 @@
+// One worker process: the environment it sees (torchrun's contract plus ours) and its start by exec. The zygote uses the same environment.
+#pragma once
+
+#include <sys/types.h>
+
+#include <map>
+#include <string>
+
+#include "lockstep/agent/spec.h"
+#include "lockstep/base/file.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep::agent {
+
+struct EpochPlan {
+  uint64_t epoch = 1;
+  int restart_count = 0;
+  int store_port = 0;        // of the rendezvous store
+  bool agent_store = true;   // false: no torch to host it with; rank 0 binds store_port itself
+};
+
+using Environment = std::map<std::string, std::string>;
+
+// What a worker sees beyond the inherited environment. Sets OMP_NUM_THREADS=1 where torchrun would.
+Environment WorkerEnvironment(const RunSpec& spec, const EpochPlan& plan, int rank);
+// What all our Python processes see: where the packages are, and (workers by exec only) our sitecustomize first.
+Environment PythonEnvironment(const RunSpec& spec, bool for_worker);
+// The value that the variable has for the process: from `extra`, else inherited, else fallback.
+std::string Lookup(const Environment& extra, const std::string& name, const std::string& fallback);
+
+// Starts `argv` with `extra` laid over the inherited environment, in a session of its own, in `cwd`, with the given stdout and stderr and stdin from
+// /dev/null. `inherit` (-1 = none) stays open in it. Sets LOCKSTEP_WORKER_PID to the new pid. Errors: what execve said.
+absl::StatusOr<pid_t> StartProcess(const std::vector<std::string>& argv, const Environment& extra, const std::string& cwd, int out, int err,
+                                   int inherit);
+
+// The script (or module) and its arguments with ${local_rank} filled in, and the same behind `python -u [-m]`.
+std::vector<std::string> ScriptCommand(const RunSpec& spec, int rank);
+std::vector<std::string> WorkerCommand(const RunSpec& spec, int rank);
+
+// A port that was free a moment ago.
+absl::StatusOr<int> FreePort();
+
+}  // namespace lockstep::agent

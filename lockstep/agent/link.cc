@@ -1,0 +1,128 @@
+#include "lockstep/agent/link.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/agent/launch.h"
+#include "lockstep/agent/wire.h"
+
+namespace lockstep::agent {
+namespace {
+
+Worker WorkerFrom(const Json& json) {
+  Worker worker;
+  worker.rank = json.value("rank", 0);
+  worker.pid = json.value("pid", 0);
+  worker.exited = json.value("exited", false);
+  worker.code = json.value("code", 0);
+  worker.signal = json.value("signal", 0);
+  worker.exited_at = Nanos{json.value("at", int64_t{0})};
+  return worker;
+}
+
+std::string LogTail(const std::string& path) {
+  const auto text = ReadFile(path);
+  return text.ok() ? text->substr(text->size() > 2000 ? text->size() - 2000 : 0) : Message(text.status());
+}
+
+}  // namespace
+
+StarterLink::StarterLink(const RunSpec& spec, Poller& poller, Listener listener)
+    : spec_(spec), poller_(poller), listener_(std::move(listener)) {}
+
+StarterLink::~StarterLink() {
+  if (socket_.valid()) poller_.Forget(socket_.get());
+}
+
+absl::Status StarterLink::Launch() {
+  const std::string log_path = spec_.run_dir + "/starter.log";
+  const Fd log(open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
+  if (!log.valid()) return Errno(errno, "{}", log_path);
+  int ready[2];
+  if (pipe2(ready, O_CLOEXEC) != 0) return Errno(errno, "pipe");
+  const Fd read_end(ready[0]);
+  Fd write_end(ready[1]);
+  std::array<char, 4096> self{};
+  if (readlink("/proc/self/exe", self.data(), self.size() - 1) < 0) return Errno(errno, "/proc/self/exe");
+  const Environment environment = {{"LOCKSTEP_READY_FD", std::to_string(write_end.get())}};
+  LS_RETURN_IF_ERROR(
+      StartProcess({self.data(), "starter", spec_.run_dir}, environment, "/", log.get(), log.get(), write_end.get()).status());
+  write_end.Close();
+  char byte = 0;
+  if (read(read_end.get(), &byte, 1) != 1) return Unavailable("the starter did not start: {}", LogTail(log_path));
+  return Connect();
+}
+
+absl::Status StarterLink::Connect() {
+  LS_ASSIGN_OR_RETURN(socket_, ConnectTo(spec_.run_dir + "/" + kAgentSocket));
+  poller_.Watch(socket_.get(), [this] { Hear(); });
+  return absl::OkStatus();
+}
+
+void StarterLink::Send(const Json& request) { (void)SendPacket(socket_.get(), request.dump()); }
+void StarterLink::Spawn(uint64_t epoch, int restart_count) { Send({{"op", "spawn"}, {"epoch", epoch}, {"restart_count", restart_count}}); }
+void StarterLink::Kill(uint64_t epoch, Seconds grace) { Send({{"op", "kill"}, {"epoch", epoch}, {"grace_s", grace.value}}); }
+void StarterLink::Signal(int signal) { Send({{"op", "signal"}, {"signal", signal}}); }
+void StarterLink::End() { Send({{"op", "end"}}); }
+
+void StarterLink::Hear() {
+  auto packet = ReceivePacket(socket_.get());
+  if (!packet.ok() || !packet->has_value()) return;
+  if ((*packet)->closed) {
+    poller_.Forget(socket_.get());
+    socket_.Close();
+    return listener_.lost();
+  }
+  const std::string& text = (*packet)->text;
+  constexpr size_t kOutputHeader = 2 + sizeof(int);
+  if (text.front() == 'O' && text.size() >= kOutputHeader) {
+    int rank = 0;
+    std::memcpy(&rank, text.data() + 2, sizeof(rank));
+    return listener_.output(rank, text[1] - '0', std::string_view(text).substr(kOutputHeader));
+  }
+  const Json event = Json::parse(text, nullptr, false);
+  if (event.is_object()) HearEvent(event, (*packet)->fds);
+}
+
+void StarterLink::HearEvent(const Json& event, std::vector<Fd>& fds) {
+  const std::string kind = event.value("event", "");
+  const auto epoch = event.value("epoch", uint64_t{0});
+  if (kind == "exited") {
+    listener_.exited(epoch, WorkerFrom(event));
+  } else if (kind == "spawned") {
+    listener_.spawned(epoch, event.value("pids", std::vector<pid_t>{}));
+  } else if (kind == "spawn_failed") {
+    listener_.spawn_failed(epoch, event.value("error", ""));
+  } else if (kind == "stopped") {
+    listener_.stopped(epoch);
+  } else if (kind == "note") {
+    listener_.note(event.value("text", ""));
+  } else if (kind == "buffers" && fds.size() == 1) {
+    buffers_[event.value("rank", 0)] = RankBuffers{std::move(fds[0]), event.value("slot_bytes", uint64_t{0})};
+  } else if (kind == "hello") {
+    TakeHello(event, fds);
+  }
+}
+
+void StarterLink::TakeHello(const Json& event, std::vector<Fd>& fds) {
+  if (fds.empty()) return;
+  if (auto board = BoardMap::Map(std::move(fds[0])); board.ok()) board_.emplace(*std::move(board));
+  size_t next = 1;
+  for (const Json& own : event.value("buffers", Json::array())) {
+    if (next < fds.size()) buffers_[own.value("rank", 0)] = RankBuffers{std::move(fds[next++]), own.value("slot_bytes", uint64_t{0})};
+  }
+  Hello hello{.epoch = event.value("epoch", uint64_t{0}),
+              .spawning = event.value("spawning", false),
+              .stopped = event.value("stopped", false),
+              .zygote = event.value("zygote", false),
+              .why = event.value("why", ""),
+              .workers = {}};
+  for (const Json& worker : event.value("workers", Json::array())) hello.workers.push_back(WorkerFrom(worker));
+  listener_.hello(hello);
+}
+
+}  // namespace lockstep::agent

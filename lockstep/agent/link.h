@@ -1,0 +1,69 @@
+// The agent's end of the starter: launches it or finds it again, tells it what to do, hears what became of the workers.
+// Single-threaded; everything arrives through the poller.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/agent/buffers.h"
+#include "lockstep/agent/spec.h"
+#include "lockstep/agent/workers.h"
+#include "lockstep/base/poller.h"
+#include "lockstep/base/report.h"
+
+namespace lockstep::agent {
+
+class StarterLink {
+ public:
+  struct Hello {
+    uint64_t epoch = 0;
+    bool spawning = false, stopped = false, zygote = false;
+    std::string why;  // why workers start by exec
+    std::vector<Worker> workers;
+  };
+  struct Listener {
+    std::function<void(const Hello&)> hello;
+    std::function<void(uint64_t epoch, const std::vector<pid_t>&)> spawned;
+    std::function<void(uint64_t epoch, const std::string& error)> spawn_failed;
+    std::function<void(uint64_t epoch, const Worker&)> exited;
+    std::function<void(uint64_t epoch)> stopped;
+    std::function<void(const std::string& text)> note;
+    std::function<void(int rank, int stream, std::string_view data)> output;
+    std::function<void()> lost;  // the starter is dead
+  };
+
+  StarterLink(const RunSpec& spec, Poller& poller, Listener listener);
+  ~StarterLink();
+  // Starts `lockstep starter RUNDIR` in a session of its own and connects. An error carries what it said.
+  absl::Status Launch();
+  // Connects to the starter that runs. NotFound: there is none (any more).
+  absl::Status Connect();
+
+  void Spawn(uint64_t epoch, int restart_count);
+  void Kill(uint64_t epoch, Seconds grace);
+  void Signal(int signal);
+  void End();
+
+  // Valid after hello.
+  BoardMap* board() { return board_ ? &*board_ : nullptr; }
+  const std::map<int, RankBuffers>& buffers() const { return buffers_; }
+
+ private:
+  void Send(const Json& request);
+  void Hear();
+  void HearEvent(const Json& event, std::vector<Fd>& fds);
+  void TakeHello(const Json& event, std::vector<Fd>& fds);
+
+  const RunSpec& spec_;
+  Poller& poller_;
+  Listener listener_;
+  Fd socket_;
+  std::optional<BoardMap> board_;
+  std::map<int, RankBuffers> buffers_;
+};
+
+}  // namespace lockstep::agent

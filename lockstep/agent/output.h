@@ -1,0 +1,47 @@
+// What workers print: read from their pipes by the starter, kept in one bounded log file per rank, and passed on to whoever listens. Training never waits
+// for a terminal or a full disk: what can't be kept is dropped and counted.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/agent/python_host.h"
+#include "lockstep/agent/spec.h"
+#include "lockstep/base/poller.h"
+
+namespace lockstep::agent {
+
+class Output {
+ public:
+  // stream: 1 = stdout, 2 = stderr.
+  using Sink = std::function<void(int rank, int stream, std::string_view data)>;
+
+  Output(const RunSpec& spec, Poller& poller, Sink sink);
+  ~Output();
+  // New pipes for the workers of an epoch; the write ends go to them. Pipes of earlier epochs stay until they are empty.
+  absl::StatusOr<std::vector<Stdio>> Open();
+  // Reads what is left in the pipes, then closes them: the epoch is over.
+  void Drain();
+  uint64_t dropped_bytes() const { return dropped_bytes_; }
+
+ private:
+  struct Stream {
+    int rank, number;
+    Fd read_end;
+  };
+  // False at the end of the stream.
+  bool Read(Stream& stream);
+  void Keep(int rank, std::string_view data);
+
+  const RunSpec& spec_;
+  Poller& poller_;
+  Sink sink_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::vector<Fd> logs_;
+  std::vector<uint64_t> logged_bytes_;
+  uint64_t dropped_bytes_ = 0;
+};
+
+}  // namespace lockstep::agent

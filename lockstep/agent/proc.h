@@ -1,0 +1,54 @@
+// What the kernel says about a worker, from /proc and the cgroup file systems. Needs no right beyond owning the
+// process; what is not readable stays 0. A process that is gone is no error: its state is kGone. Thread rule: const
+// after construction. Cost (2-core VM, 60 processes): SampleCheap 26 us, SampleFull 0.5 ms (it looks through all of
+// /proc for descendants).
+//
+//   detect::RankSample sample;                       // rank, time and steps are the caller's
+//   if (SampleCheap(pid, sample)) detector.Add(sample);
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "lockstep/detect/hang.h"
+
+namespace lockstep::agent {
+
+class ProcFs {
+ public:
+  // Reads the mount points of the cgroup file systems once. `root` is a fake tree in tests.
+  explicit ProcFs(std::string root = "/proc");
+  // The one of this machine.
+  static const ProcFs& System();
+
+  // Fills in state, traced and frozen. False: our own stack reader holds the process at this moment, so its state is
+  // not its own and the sample should be dropped.
+  bool SampleCheap(pid_t pid, detect::RankSample& sample) const;
+  // ... and the counters.
+  bool SampleFull(pid_t pid, detect::RankSample& sample) const;
+
+  std::vector<pid_t> Children(pid_t pid) const;
+  std::vector<pid_t> Descendants(pid_t pid) const;
+  // The files under /dev/shm that a process has mapped or open, sorted; names already unlinked are left out.
+  std::vector<std::string> MappedShm(pid_t pid) const;
+  // Whether a process that we may look at has `path` mapped or open.
+  bool MappedByAnyone(const std::string& path) const;
+
+ private:
+  std::vector<pid_t> Pids() const;
+  bool Frozen(pid_t pid) const;
+  bool TracedByUs(pid_t tracer) const;
+
+  std::string root_, freezer_mount_, unified_mount_;
+};
+
+inline bool SampleCheap(pid_t pid, detect::RankSample& sample) { return ProcFs::System().SampleCheap(pid, sample); }
+inline bool SampleFull(pid_t pid, detect::RankSample& sample) { return ProcFs::System().SampleFull(pid, sample); }
+inline std::vector<pid_t> Children(pid_t pid) { return ProcFs::System().Children(pid); }
+inline std::vector<pid_t> Descendants(pid_t pid) { return ProcFs::System().Descendants(pid); }
+inline std::vector<std::string> MappedShm(pid_t pid) { return ProcFs::System().MappedShm(pid); }
+inline bool MappedByAnyone(const std::string& path) { return ProcFs::System().MappedByAnyone(path); }
+
+}  // namespace lockstep::agent

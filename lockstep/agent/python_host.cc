@@ -1,0 +1,174 @@
+#include "lockstep/agent/python_host.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/agent/wire.h"
+#include "lockstep/base/log.h"
+
+namespace lockstep::agent {
+namespace {
+
+constexpr const char* kThreadVariables[] = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"};
+
+// One thread during the import, so that the fork is safe; what workers shall see instead travels beside it.
+void PinThreads(Environment& environment) {
+  Json restore = Json::object();
+  for (const char* name : kThreadVariables) {
+    const char* value = std::getenv(name);
+    restore[name] = value != nullptr ? Json(value) : Json(nullptr);
+    environment[name] = "1";
+  }
+  environment["LOCKSTEP_ZYGOTE_RESTORE"] = restore.dump();
+}
+
+int WantedThreads(const Environment& worker) {
+  const int wanted = std::atoi(Lookup(worker, "OMP_NUM_THREADS", "0").c_str());
+  return wanted > 0 ? wanted : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+Json SpawnRequest(const RunSpec& spec, const EpochPlan& plan) {
+  Json workers = Json::array();
+  for (int rank = 0; rank < spec.ranks; ++rank) {
+    const Environment environment = WorkerEnvironment(spec, plan, rank);
+    workers.push_back({{"rank", rank}, {"env", environment}, {"threads", WantedThreads(environment)}, {"command", ScriptCommand(spec, rank)}});
+  }
+  return {{"op", "spawn"}, {"epoch", plan.epoch}, {"module", spec.module}, {"cwd", spec.cwd}, {"workers", workers}};
+}
+
+}  // namespace
+
+PythonHost::PythonHost(const RunSpec& spec, Poller& poller, Listener listener)
+    : spec_(spec), poller_(poller), listener_(std::move(listener)) {}
+
+void PythonHost::Start() {
+  if (spec_.start_method == StartMethod::kExec) {
+    known_ = true;
+    why_ = "--start-method exec";
+    StartStoreHost();
+    listener_.ready();
+  } else {
+    StartZygote();
+  }
+}
+
+void PythonHost::StartZygote() {
+  auto pair = MakeSocketPair();
+  if (!pair.ok()) return ZygoteLost(Message(pair.status()));
+  Environment environment = PythonEnvironment(spec_, false);
+  PinThreads(environment);
+  environment["LOCKSTEP_STARTER_FD"] = std::to_string(pair->second.get());
+  auto pid = StartProcess({spec_.python, "-u", "-m", "lockstep._zygote"}, environment, "/", STDERR_FILENO, STDERR_FILENO, pair->second.get());
+  if (!pid.ok()) return ZygoteLost(Message(pid.status()));
+  zygote_pid_ = *pid;
+  zygote_ = std::move(pair->first);
+  poller_.Watch(zygote_.get(), [this] { HearZygote(); });
+}
+
+void PythonHost::HearZygote() {
+  auto packet = ReceivePacket(zygote_.get());
+  if (!packet.ok() || !packet->has_value()) return;
+  if ((*packet)->closed) return ZygoteLost("the zygote process ended");
+  const Json message = Json::parse((*packet)->text, nullptr, false);
+  const std::string event = message.value("event", "");
+  if (event == "ready") {
+    known_ = true;
+    zygote_ok_ = message.value("ok", false);
+    has_torch_ = !message.value("torch", "").empty();
+    why_ = message.value("why", "");
+    if (has_torch_) StartStoreHost();
+    listener_.ready();
+  } else if (event == "store_host") {
+    store_pid_ = message.value("pid", 0);
+  } else if (event == "spawned") {
+    spawn_asked_ = 0;
+    listener_.spawned(message.value("epoch", uint64_t{0}), message.value("pids", std::vector<pid_t>{}));
+  } else if (event == "spawn_failed") {
+    spawn_asked_ = 0;
+    listener_.spawn_failed(message.value("epoch", uint64_t{0}), message.value("error", ""));
+  }
+}
+
+void PythonHost::ZygoteLost(const std::string& why) {
+  if (zygote_.valid()) poller_.Forget(zygote_.get());
+  zygote_.Close();
+  zygote_ok_ = false;
+  if (why_.empty()) why_ = why;
+  const uint64_t waiting = std::exchange(spawn_asked_, 0);
+  if (!std::exchange(known_, true)) listener_.ready();
+  if (waiting != 0) listener_.spawn_failed(waiting, why);
+}
+
+// From the zygote where there is one (10 ms, shared pages), else by exec (pays the import of torch once per run).
+void PythonHost::StartStoreHost() {
+  auto pair = MakeSocketPair();
+  if (!pair.ok()) return;
+  store_ = std::move(pair->first);
+  poller_.Watch(store_.get(), [this] { HearStore(); });
+  if (zygote_.valid()) {
+    const int fds[] = {pair->second.get()};
+    if (SendPacket(zygote_.get(), R"({"op":"store"})", fds).ok()) return;
+  }
+  Environment environment = PythonEnvironment(spec_, false);
+  environment["LOCKSTEP_STARTER_FD"] = std::to_string(pair->second.get());
+  auto pid = StartProcess({spec_.python, "-u", "-m", "lockstep._store"}, environment, "/", STDERR_FILENO, STDERR_FILENO, pair->second.get());
+  if (!pid.ok()) return StoreLost();
+  store_pid_ = *pid;
+}
+
+void PythonHost::AskStore(uint64_t epoch) {
+  if (!store_.valid() && has_torch_) StartStoreHost();
+  store_asked_ = epoch;
+  const Json request = {{"op", "store"}, {"epoch", epoch}, {"world_size", spec_.ranks}};
+  if (!store_.valid() || !SendPacket(store_.get(), request.dump()).ok()) StoreLost();
+}
+
+void PythonHost::HearStore() {
+  auto packet = ReceivePacket(store_.get());
+  if (!packet.ok() || !packet->has_value()) return;
+  if ((*packet)->closed) return StoreLost();
+  const Json message = Json::parse((*packet)->text, nullptr, false);
+  const uint64_t epoch = std::exchange(store_asked_, 0);
+  if (epoch == 0 || message.value("epoch", uint64_t{0}) != epoch) return;
+  const int port = message.value("port", 0);
+  if (port == 0) {
+    why_ = "no store host: " + message.value("error", "");
+  } else {
+    has_torch_ = true;
+  }
+  listener_.store(epoch, port);
+}
+
+void PythonHost::StoreLost() {
+  if (store_.valid()) poller_.Forget(store_.get());
+  store_.Close();
+  if (const uint64_t epoch = std::exchange(store_asked_, 0); epoch != 0) listener_.store(epoch, 0);
+}
+
+void PythonHost::Spawn(const EpochPlan& plan, const std::vector<Stdio>& stdio) {
+  std::vector<int> fds;
+  for (const Stdio& worker : stdio) {
+    fds.push_back(worker.out.get());
+    fds.push_back(worker.err.get());
+  }
+  spawn_asked_ = plan.epoch;
+  const absl::Status sent = SendPacket(zygote_.get(), SpawnRequest(spec_, plan).dump(), fds);
+  if (!sent.ok()) ZygoteLost(Message(sent));
+}
+
+void PythonHost::Reaped(pid_t pid) {
+  if (pid == zygote_pid_) zygote_pid_ = 0;
+  if (pid == store_pid_) store_pid_ = 0;
+}
+
+void PythonHost::Stop() {
+  for (const pid_t pid : {zygote_pid_, store_pid_}) {
+    if (pid > 0) kill(pid, SIGKILL);
+  }
+}
+
+}  // namespace lockstep::agent

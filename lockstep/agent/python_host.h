@@ -1,0 +1,66 @@
+// The starter's Python helpers: the zygote, which forks workers from an interpreter that has imported torch, and the store host, which
+// holds the rendezvous store outside the ranks. Both are optional: without torch there is neither, and workers start by exec.
+// Single-threaded; requests are answered through callbacks from the poller.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/agent/launch.h"
+#include "lockstep/agent/spec.h"
+#include "lockstep/base/file.h"
+#include "lockstep/base/poller.h"
+
+namespace lockstep::agent {
+
+// stdout and stderr of one worker, our write ends.
+struct Stdio {
+  Fd out, err;
+};
+
+class PythonHost {
+ public:
+  struct Listener {
+    std::function<void()> ready;                                       // zygote_ok() and why() are now known
+    std::function<void(uint64_t epoch, int port)> store;               // port 0: there is no store host; rank 0 must host it
+    std::function<void(uint64_t epoch, std::vector<pid_t>)> spawned;   // by the zygote
+    std::function<void(uint64_t epoch, std::string error)> spawn_failed;
+  };
+
+  PythonHost(const RunSpec& spec, Poller& poller, Listener listener);
+  // Starts the zygote (or, under exec, only the store host). listener.ready follows.
+  void Start();
+  void AskStore(uint64_t epoch);
+  void Spawn(const EpochPlan& plan, const std::vector<Stdio>& stdio);
+
+  bool zygote_ok() const { return zygote_ok_; }
+  const std::string& why() const { return why_; }      // one line on why the zygote is not used; empty if it is
+  bool spawning() const { return spawn_asked_ != 0; }
+  // True for our helpers, which are not left-overs of an epoch.
+  bool Owns(pid_t pid) const { return pid == zygote_pid_ || pid == store_pid_; }
+  void Reaped(pid_t pid);
+  void Stop();
+
+ private:
+  void StartZygote();
+  void StartStoreHost();
+  void HearZygote();
+  void HearStore();
+  void ZygoteLost(const std::string& why);
+  void StoreLost();
+
+  const RunSpec& spec_;
+  Poller& poller_;
+  Listener listener_;
+  Fd zygote_, store_;
+  pid_t zygote_pid_ = 0, store_pid_ = 0;
+  uint64_t store_asked_ = 0;  // epoch that waits for a port; 0 = none
+  uint64_t spawn_asked_ = 0;
+  bool known_ = false, zygote_ok_ = false, has_torch_ = false;
+  std::string why_;
+};
+
+}  // namespace lockstep::agent

@@ -1,0 +1,89 @@
+#include "lockstep/agent/spec.h"
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/file.h"
+
+namespace lockstep::agent {
+
+const char* StartMethodName(StartMethod method) {
+  switch (method) {
+    case StartMethod::kAuto:
+      return "auto";
+    case StartMethod::kZygote:
+      return "zygote";
+    case StartMethod::kExec:
+      return "exec";
+  }
+  return "auto";
+}
+
+absl::StatusOr<StartMethod> StartMethodFromName(const std::string& name) {
+  for (const StartMethod method : {StartMethod::kAuto, StartMethod::kZygote, StartMethod::kExec}) {
+    if (name == StartMethodName(method)) return method;
+  }
+  return InvalidArgument("--start-method must be auto, zygote or exec, found \"{}\"", name);
+}
+
+Json ToJson(const RunSpec& spec) {
+  return {{"job", spec.job},
+          {"run_dir", spec.run_dir},
+          {"cwd", spec.cwd},
+          {"python", spec.python},
+          {"python_from", spec.python_from},
+          {"command", spec.command},
+          {"module", spec.module},
+          {"ranks", spec.ranks},
+          {"start_method", StartMethodName(spec.start_method)},
+          {"package_dir", spec.package_dir},
+          {"client_lib", spec.client_lib},
+          {"checkpoint_budget_bytes", spec.checkpoint_budget.value},
+          {"log_limit_bytes", spec.log_limit.value},
+          {"max_restarts", spec.max_restarts},
+          {"adoption_s", spec.adoption.value}};
+}
+
+absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return DataLoss("not a JSON object");
+  RunSpec spec;
+  try {
+    json.at("job").get_to(spec.job);
+    json.at("run_dir").get_to(spec.run_dir);
+    json.at("cwd").get_to(spec.cwd);
+    json.at("python").get_to(spec.python);
+    json.at("python_from").get_to(spec.python_from);
+    json.at("command").get_to(spec.command);
+    json.at("module").get_to(spec.module);
+    json.at("ranks").get_to(spec.ranks);
+    json.at("package_dir").get_to(spec.package_dir);
+    json.at("client_lib").get_to(spec.client_lib);
+    json.at("checkpoint_budget_bytes").get_to(spec.checkpoint_budget.value);
+    json.at("log_limit_bytes").get_to(spec.log_limit.value);
+    json.at("max_restarts").get_to(spec.max_restarts);
+    json.at("adoption_s").get_to(spec.adoption.value);
+    LS_ASSIGN_OR_RETURN(spec.start_method, StartMethodFromName(json.at("start_method").get<std::string>()));
+  } catch (const Json::exception& error) {
+    return DataLoss("{}", error.what());
+  }
+  return spec;
+}
+
+absl::StatusOr<RunSpec> ReadRunSpec(const std::string& run_dir) {
+  const std::string path = run_dir + "/run.json";
+  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  auto spec = RunSpecFromJson(text);
+  if (!spec.ok()) return DataLoss("{}: {}", path, Message(spec.status()));
+  return spec;
+}
+
+std::string EpochDir(const RunSpec& spec, uint64_t epoch) { return fmt::format("{}/epoch_{}", spec.run_dir, epoch); }
+std::string StacksPath(const RunSpec& spec, uint64_t epoch, int rank) {
+  return fmt::format("{}/rank_{}.stacks", EpochDir(spec, epoch), rank);
+}
+std::string ErrorPath(const RunSpec& spec, uint64_t epoch, int rank) {
+  return fmt::format("{}/rank_{}.error.json", EpochDir(spec, epoch), rank);
+}
+std::string LogPath(const RunSpec& spec, int rank) { return fmt::format("{}/logs/rank_{}.log", spec.run_dir, rank); }
+
+}  // namespace lockstep::agent

@@ -1,0 +1,49 @@
+// What to run on this node: everything the starter needs, written once to <run dir>/run.json so that it survives every watcher.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/report.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/units.h"
+
+namespace lockstep::agent {
+
+enum class StartMethod { kAuto, kZygote, kExec };
+absl::StatusOr<StartMethod> StartMethodFromName(const std::string& name);
+const char* StartMethodName(StartMethod method);
+
+struct RunSpec {
+  std::string job;
+  std::string run_dir;                // absolute, mode 0700
+  std::string cwd;
+  std::string python;                 // absolute path of the interpreter
+  std::string python_from;            // why that one: "--python", "$PYTHON_EXEC", "venv", "PATH"
+  std::vector<std::string> command;   // script (or module) and its arguments
+  bool module = false;                // command[0] is a module name (-m)
+  int ranks = 1;
+  StartMethod start_method = StartMethod::kAuto;
+  std::string package_dir;            // holds the Python package `lockstep`
+  std::string client_lib;             // liblockstep-client.so
+  Bytes checkpoint_budget;            // 0 = half of what is available
+  Bytes log_limit{256ull << 20};      // per rank; what is beyond is dropped and counted
+  int max_restarts = 1000;
+  Seconds adoption{60};               // without an agent this long, the starter ends the job
+};
+
+Json ToJson(const RunSpec& spec);
+absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text);
+absl::StatusOr<RunSpec> ReadRunSpec(const std::string& run_dir);
+
+std::string StacksPath(const RunSpec& spec, uint64_t epoch, int rank);  // faulthandler's file of one worker
+std::string ErrorPath(const RunSpec& spec, uint64_t epoch, int rank);   // its uncaught exception
+std::string LogPath(const RunSpec& spec, int rank);
+std::string EpochDir(const RunSpec& spec, uint64_t epoch);
+
+inline constexpr char kAgentSocket[] = "starter.sock";
+inline constexpr char kControlSocket[] = "control.sock";
+inline constexpr char kJournalFile[] = "journal.sqlite";
+
+}  // namespace lockstep::agent

@@ -1,0 +1,33 @@
+#include "lockstep/agent/spec.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep::agent {
+namespace {
+
+TEST(RunSpec, ComesBackFromItsJson) {
+  RunSpec spec;
+  spec.job = "j";
+  spec.command = {"train.py", "--x"};
+  spec.ranks = 3;
+  spec.start_method = StartMethod::kExec;
+  spec.checkpoint_budget = Bytes{5};
+  const auto back = RunSpecFromJson(RenderJson(ToJson(spec)));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(ToJson(*back), ToJson(spec));
+}
+
+TEST(RunSpec, ATornFileIsOneError) {
+  EXPECT_EQ(Message(RunSpecFromJson("{\"job\": ").status()), "not a JSON object");
+  EXPECT_FALSE(RunSpecFromJson("{}").ok());
+}
+
+TEST(StartMethod, OnlyTheThreeNames) {
+  EXPECT_EQ(*StartMethodFromName("zygote"), StartMethod::kZygote);
+  EXPECT_EQ(Message(StartMethodFromName("spawn").status()), "--start-method must be auto, zygote or exec, found \"spawn\"");
+}
+
+}  // namespace
+}  // namespace lockstep::agent

@@ -1,0 +1,439 @@
+#include "lockstep/agent/starter.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/agent/buffers.h"
+#include "lockstep/agent/launch.h"
+#include "lockstep/agent/output.h"
+#include "lockstep/agent/proc.h"
+#include "lockstep/agent/python_host.h"
+#include "lockstep/agent/spec.h"
+#include "lockstep/agent/wire.h"
+#include "lockstep/agent/workers.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/base/log.h"
+#include "lockstep/base/poller.h"
+#include "lockstep/checkpoint/budget.h"
+
+namespace lockstep::agent {
+namespace {
+
+constexpr size_t kMaxQueuedEvents = 10000;
+
+class Starter {
+ public:
+  Starter(RunSpec spec, BoardMap board);
+  absl::Status Listen();
+  void Run();
+
+ private:
+  void AcceptAgent();
+  void HearAgent();
+  void Obey(const Json& request);
+  void Tell(const Json& event, std::vector<int> fds = {});
+  void FlushQueue();
+  void TellOutput(int rank, int stream, std::string_view data);
+  void SayHello();
+
+  void AcceptWorker();
+  void HearWorker(int fd);
+  void ForgetWorker(int fd);
+
+  void BeginEpoch(uint64_t epoch, int restart_count);
+  void StoreIsAt(uint64_t epoch, int port);
+  void SpawnByExec();
+  void EpochRuns(uint64_t epoch, const std::vector<pid_t>& pids);
+  void TellSpawned();
+  void SpawnFailed(uint64_t epoch, const std::string& error);
+
+  void KillEpoch(uint64_t epoch, Seconds grace);
+  void ForceKill();
+  void Reap();
+  void TellExit(const Worker& worker);
+  void StopIfAllGone();
+  std::vector<pid_t> LeftOvers() const;
+  void End();
+  void Tick();
+
+  RunSpec spec_;
+  SystemClock clock_;
+  Poller poller_;
+  Buffers buffers_;
+  PythonHost host_;
+  Output output_;
+  Workers workers_;
+  SharedMemoryTraces shared_memory_;
+  Fd agent_listener_, worker_listener_, agent_, signals_;
+  std::map<int, Fd> joining_;               // sockets of workers
+  std::deque<std::string> queue_;           // events that the agent's socket did not take yet
+  std::optional<EpochPlan> plan_;           // being spawned
+  bool host_known_ = false;
+  bool killing_ = false, ending_ = false;
+  uint64_t asked_epoch_ = 0;                // the newest epoch that was to be killed; it may never have had a worker
+  Nanos force_at_;                          // SIGKILL then; 0 = never or done
+  Nanos agent_seen_;
+};
+
+// Every rank will ask for about as much, so the first to ask decides for all: refused before training, not in the middle.
+absl::Status CheckBudget(const RunSpec& spec, const Buffers& buffers, Bytes per_slot) {
+  LS_ASSIGN_OR_RETURN(const Bytes available, checkpoint::AvailableMemory({}));
+  Bytes held;
+  for (const RankBuffers& own : buffers.ranks()) held += Bytes{LS_SLOTS * own.slot_bytes};
+  return checkpoint::CheckBudget({.ranks = spec.ranks, .per_slot = per_slot, .held = held, .limit = spec.checkpoint_budget}, available);
+}
+
+Starter::Starter(RunSpec spec, BoardMap board)
+    : spec_(std::move(spec)),
+      buffers_(std::move(board), [this](Bytes per_slot) { return CheckBudget(spec_, buffers_, per_slot); }),
+      host_(spec_, poller_,
+            {.ready =
+                 [this] {
+                   host_known_ = true;
+                   if (!host_.why().empty()) Tell({{"event", "note"}, {"text", "workers start by exec: " + host_.why()}});
+                   if (plan_) host_.AskStore(plan_->epoch);
+                 },
+             .store = [this](uint64_t epoch, int port) { StoreIsAt(epoch, port); },
+             .spawned = [this](uint64_t epoch, const std::vector<pid_t>& pids) { EpochRuns(epoch, pids); },
+             .spawn_failed = [this](uint64_t epoch, const std::string& error) { SpawnFailed(epoch, error); }}),
+      output_(spec_, poller_, [this](int rank, int stream, std::string_view data) { TellOutput(rank, stream, data); }),
+      agent_seen_(clock_.Now()) {}
+
+absl::Status Starter::Listen() {
+  LS_ASSIGN_OR_RETURN(agent_listener_, ListenAt(spec_.run_dir + "/" + kAgentSocket));
+  LS_ASSIGN_OR_RETURN(worker_listener_, ListenAt(spec_.run_dir + "/" + LS_JOIN_SOCKET));
+  sigset_t mask;
+  sigemptyset(&mask);
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&mask, signal);
+  sigprocmask(SIG_BLOCK, &mask, nullptr);
+  signals_ = Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
+  poller_.Watch(agent_listener_.get(), [this] { AcceptAgent(); });
+  poller_.Watch(worker_listener_.get(), [this] { AcceptWorker(); });
+  poller_.Watch(signals_.get(), [this] {
+    signalfd_siginfo info{};
+    while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+      if (info.ssi_signo == SIGTERM) End();  // a terminal's SIGINT and SIGHUP are the agent's business
+    }
+    Reap();
+  });
+  return absl::OkStatus();
+}
+
+void Starter::Run() {
+  host_.Start();
+  poller_.Run(Seconds{0.1}, [this] { Tick(); });
+}
+
+// ---- the agent ----------------------------------------------------------------------------------------------------------------
+
+void Starter::AcceptAgent() {
+  Fd fd(accept4(agent_listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd.valid()) return;
+  if (agent_.valid()) poller_.Forget(agent_.get());  // the newest agent has the word
+  agent_ = std::move(fd);
+  queue_.clear();
+  poller_.Watch(agent_.get(), [this] { HearAgent(); });
+  SayHello();
+}
+
+void Starter::HearAgent() {
+  auto packet = ReceivePacket(agent_.get());
+  if (!packet.ok() || !packet->has_value()) return;
+  if ((*packet)->closed) {
+    poller_.Forget(agent_.get());
+    agent_.Close();
+    agent_seen_ = clock_.Now();
+    return;
+  }
+  const Json request = Json::parse((*packet)->text, nullptr, false);
+  if (request.is_object()) Obey(request);
+}
+
+void Starter::Obey(const Json& request) {
+  const std::string op = request.value("op", "");
+  const auto epoch = request.value("epoch", uint64_t{0});
+  if (op == "spawn") {
+    BeginEpoch(epoch, request.value("restart_count", 0));
+  } else if (op == "kill") {
+    KillEpoch(epoch, Seconds{request.value("grace_s", 0.0)});
+  } else if (op == "signal") {
+    workers_.Signal(request.value("signal", 0));
+  } else if (op == "end") {
+    End();
+  }
+}
+
+void Starter::Tell(const Json& event, std::vector<int> fds) {
+  if (!agent_.valid()) return;  // the next agent gets the whole state with "hello"
+  const std::string text = event.dump();
+  if (!queue_.empty() || !SendPacket(agent_.get(), text, fds).ok()) {
+    if (queue_.size() < kMaxQueuedEvents) queue_.push_back(text);
+  }
+}
+
+void Starter::FlushQueue() {
+  while (!queue_.empty() && agent_.valid() && SendPacket(agent_.get(), queue_.front()).ok()) queue_.pop_front();
+}
+
+void Starter::TellOutput(int rank, int stream, std::string_view data) {
+  if (!agent_.valid()) return;
+  std::string packet = "O" + std::to_string(stream);
+  packet.append(reinterpret_cast<const char*>(&rank), sizeof(rank));
+  packet.append(data);
+  (void)SendPacket(agent_.get(), packet);  // a slow agent misses output; the log has it
+}
+
+Json Describe(const Worker& worker) {
+  return {{"rank", worker.rank}, {"pid", worker.pid}, {"exited", worker.exited}, {"code", worker.code}, {"signal", worker.signal},
+          {"at", worker.exited_at.value}};
+}
+
+void Starter::SayHello() {
+  Json workers = Json::array(), buffers = Json::array();
+  std::vector<int> fds = {buffers_.board().fd()};
+  for (const Worker& worker : workers_.all()) workers.push_back(Describe(worker));
+  for (size_t rank = 0; rank < buffers_.ranks().size(); ++rank) {
+    const RankBuffers& own = buffers_.ranks()[rank];
+    if (!own.fd.valid()) continue;
+    buffers.push_back({{"rank", rank}, {"slot_bytes", own.slot_bytes}});
+    fds.push_back(own.fd.get());
+  }
+  Tell({{"event", "hello"},
+        {"epoch", workers_.epoch()},
+        {"spawning", plan_.has_value()},
+        {"stopped", !plan_ && workers_.AllExited()},
+        {"zygote", host_.zygote_ok()},
+        {"why", host_.why()},
+        {"workers", workers},
+        {"buffers", buffers},
+        {"starter_pid", getpid()}},
+       fds);
+}
+
+// ---- workers that join --------------------------------------------------------------------------------------------------------
+
+void Starter::AcceptWorker() {
+  Fd fd(accept4(worker_listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd.valid()) return;
+  const int number = fd.get();
+  joining_[number] = std::move(fd);
+  poller_.Watch(number, [this, number] { HearWorker(number); });
+}
+
+void Starter::ForgetWorker(int fd) {
+  poller_.Forget(fd);
+  joining_.erase(fd);
+}
+
+void Starter::HearWorker(int fd) {
+  auto packet = ReceivePacket(fd);
+  if (!packet.ok() || !packet->has_value()) return;
+  ls_join_message request{};
+  if ((*packet)->closed || (*packet)->text.size() != sizeof(request)) return ForgetWorker(fd);
+  std::memcpy(&request, (*packet)->text.data(), sizeof(request));
+  std::vector<int> fds;
+  const ls_join_message reply = buffers_.Answer(request, fds);
+  (void)SendPacket(fd, {reinterpret_cast<const char*>(&reply), sizeof(reply)}, fds);
+  if (reply.kind == LS_JOIN_REFUSED) {
+    Tell({{"event", "note"}, {"text", fmt::format("rank {}: {}", request.rank, reply.text)}});
+  } else if (request.kind == LS_JOIN_BUFFERS) {
+    const RankBuffers& own = buffers_.ranks()[static_cast<size_t>(request.rank)];
+    Tell({{"event", "buffers"}, {"rank", request.rank}, {"slot_bytes", own.slot_bytes}}, {own.fd.get()});
+  }
+}
+
+// ---- an epoch begins ----------------------------------------------------------------------------------------------------------
+
+void Starter::BeginEpoch(uint64_t epoch, int restart_count) {
+  if (plan_ && plan_->epoch == epoch) return;  // asked again by an agent that took over: it is under way
+  if (workers_.epoch() == epoch) return TellSpawned();
+  if (!workers_.AllExited() || killing_) return SpawnFailed(epoch, "workers of the epoch before still run");
+  plan_ = EpochPlan{.epoch = epoch, .restart_count = restart_count};
+  workers_.Expect();
+  mkdir(EpochDir(spec_, epoch).c_str(), 0700);
+  __atomic_store_n(&buffers_.board()->epoch, epoch, __ATOMIC_RELEASE);
+  if (host_known_) host_.AskStore(epoch);
+}
+
+void Starter::StoreIsAt(uint64_t epoch, int port) {
+  if (!plan_ || plan_->epoch != epoch) return;
+  plan_->store_port = port;
+  if (port == 0) {
+    const auto free_port = FreePort();
+    if (!free_port.ok()) return SpawnFailed(epoch, Message(free_port.status()));
+    plan_->store_port = *free_port;
+    plan_->agent_store = false;
+  }
+  if (!host_.zygote_ok()) return SpawnByExec();
+  const auto stdio = output_.Open();
+  if (!stdio.ok()) return SpawnFailed(epoch, Message(stdio.status()));
+  host_.Spawn(*plan_, *stdio);
+}
+
+void Starter::SpawnByExec() {
+  const EpochPlan plan = *plan_;
+  const auto stdio = output_.Open();
+  if (!stdio.ok()) return SpawnFailed(plan.epoch, Message(stdio.status()));
+  std::vector<pid_t> pids;
+  for (int rank = 0; rank < spec_.ranks; ++rank) {
+    const Stdio& own = (*stdio)[static_cast<size_t>(rank)];
+    const auto pid = StartProcess(WorkerCommand(spec_, rank), WorkerEnvironment(spec_, plan, rank), spec_.cwd, own.out.get(), own.err.get(), -1);
+    if (!pid.ok()) {
+      for (const pid_t started : pids) kill(-started, SIGKILL);
+      return SpawnFailed(plan.epoch, Message(pid.status()));
+    }
+    pids.push_back(*pid);
+  }
+  EpochRuns(plan.epoch, pids);
+}
+
+void Starter::EpochRuns(uint64_t epoch, const std::vector<pid_t>& pids) {
+  plan_.reset();
+  const std::vector<Worker> dead = workers_.Begin(epoch, pids);
+  TellSpawned();
+  for (const Worker& worker : dead) TellExit(worker);
+  if (killing_) KillEpoch(epoch, Seconds{0});  // asked for while they were being started
+}
+
+void Starter::TellSpawned() {
+  std::vector<pid_t> pids;
+  for (const Worker& worker : workers_.all()) pids.push_back(worker.pid);
+  Tell({{"event", "spawned"}, {"epoch", workers_.epoch()}, {"pids", pids}});
+}
+
+void Starter::SpawnFailed(uint64_t epoch, const std::string& error) {
+  plan_.reset();
+  if (killing_) return StopIfAllGone();
+  Tell({{"event", "spawn_failed"}, {"epoch", epoch}, {"error", error}});
+}
+
+// ---- an epoch ends ------------------------------------------------------------------------------------------------------------
+
+void Starter::KillEpoch(uint64_t epoch, Seconds grace) {
+  if (plan_ && plan_->epoch == epoch && !host_.spawning()) plan_.reset();  // not one process of it was started
+  killing_ = true;
+  asked_epoch_ = epoch;
+  if (plan_) return;  // EpochRuns comes back here
+  if (epoch != workers_.epoch()) return StopIfAllGone();
+  shared_memory_.Collect(workers_.all());
+  if (grace.value > 0) {
+    workers_.Signal(SIGTERM);
+    workers_.Signal(SIGCONT);  // a stopped worker hears SIGTERM only then
+    force_at_ = clock_.Now() + ToNanos(grace);
+  } else {
+    ForceKill();
+  }
+  StopIfAllGone();
+}
+
+void Starter::ForceKill() {
+  force_at_ = Nanos{};
+  __atomic_store_n(&buffers_.board()->epoch, 0, __ATOMIC_RELEASE);  // the fence: no slot becomes DONE from here on
+  workers_.Kill();
+}
+
+void Starter::Reap() {
+  int status = 0;
+  for (pid_t pid = 0; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+    if (host_.Owns(pid)) {
+      host_.Reaped(pid);
+      continue;
+    }
+    if (const auto worker = workers_.Reaped(pid, status, clock_.Now())) TellExit(*worker);
+  }
+  if (killing_) StopIfAllGone();
+}
+
+void Starter::TellExit(const Worker& worker) {
+  Json event = Describe(worker);
+  event["event"] = "exited";
+  event["epoch"] = workers_.epoch();
+  Tell(event);
+}
+
+// Children that are neither workers nor our helpers: orphans of the epoch.
+std::vector<pid_t> Starter::LeftOvers() const {
+  std::vector<pid_t> left;
+  for (const pid_t pid : Children(getpid())) {
+    if (!host_.Owns(pid)) left.push_back(pid);
+  }
+  return left;
+}
+
+void Starter::StopIfAllGone() {
+  if (!workers_.AllExited()) return;
+  const std::vector<pid_t> left = LeftOvers();
+  for (const pid_t pid : left) {
+    for (const pid_t below : Descendants(pid)) kill(below, SIGKILL);
+    kill(pid, SIGKILL);
+  }
+  if (!left.empty()) return;  // SIGCHLD brings us back here
+  killing_ = false;
+  __atomic_store_n(&buffers_.board()->epoch, 0, __ATOMIC_RELEASE);
+  shared_memory_.Remove(workers_.all());
+  output_.Drain();
+  Tell({{"event", "stopped"}, {"epoch", std::max(workers_.epoch(), asked_epoch_)}});
+  if (ending_) poller_.Stop();
+}
+
+void Starter::End() {
+  ending_ = true;
+  KillEpoch(plan_ ? plan_->epoch : workers_.epoch(), Seconds{0});
+}
+
+void Starter::Tick() {
+  FlushQueue();
+  const Nanos now = clock_.Now();
+  if (force_at_.value != 0 && now >= force_at_) ForceKill();
+  if (killing_) Reap();
+  if (!agent_.valid() && !ending_ && now - agent_seen_ > ToNanos(spec_.adoption)) {
+    Log(LogLevel::kError, "no agent for {} s: ending the job", spec_.adoption.value);
+    End();
+  }
+}
+
+// One byte into the pipe that our launcher left us: connecting works from now on.
+void SayReady() {
+  const char* number = std::getenv("LOCKSTEP_READY_FD");
+  if (number == nullptr) return;
+  const Fd ready(std::atoi(number));
+  [[maybe_unused]] const ssize_t wrote = write(ready.get(), "R", 1);
+  unsetenv("LOCKSTEP_READY_FD");
+}
+
+}  // namespace
+
+int StarterMain(const std::string& run_dir) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  auto spec = ReadRunSpec(run_dir);
+  if (!spec.ok()) {
+    Log(LogLevel::kError, "{}", Message(spec.status()));
+    return 2;
+  }
+  auto board = BoardMap::Create(spec->ranks);
+  if (!board.ok()) {
+    Log(LogLevel::kError, "{}", Message(board.status()));
+    return 1;
+  }
+  Starter starter(*std::move(spec), *std::move(board));
+  if (const absl::Status status = starter.Listen(); !status.ok()) {
+    Log(LogLevel::kError, "{}", Message(status));
+    return 1;
+  }
+  SayReady();
+  starter.Run();
+  return 0;
+}
+
+}  // namespace lockstep::agent

@@ -1,0 +1,160 @@
+#include "lockstep/agent/watch.h"
+
+#include <algorithm>
+
+namespace lockstep::agent {
+namespace {
+
+constexpr Seconds kProgressPeriod{5.0};  // how much of the ledger a killed coordinator may have to guess
+
+int64_t Load(const ls_atomic_i64& value) { return __atomic_load_n(&value, __ATOMIC_ACQUIRE); }
+uint64_t Load(const ls_atomic_u64& value) { return __atomic_load_n(&value, __ATOMIC_ACQUIRE); }
+
+bool Finished(const ls_rank_block& block) { return Load(block.phase) == LS_PHASE_FINISHED; }
+
+bool Held(const detect::RankSample& sample) { return sample.state == detect::ProcState::kStopped || sample.frozen; }
+
+std::string Fingerprint(const incident::Finding& finding) {
+  std::string text = incident::SyndromeName(finding.syndrome);
+  for (const auto& suspect : finding.suspects) text += "/" + suspect.name;
+  return text + (finding.certain ? "!" : "?");
+}
+
+}  // namespace
+
+void Watch::BeginEpoch(uint64_t epoch, const std::vector<Worker>& workers) {
+  epoch_ = epoch;
+  workers_ = workers;
+  newest_.clear();
+  suspicions_told_.clear();
+  loop_told_ = wants_stacks_ = false;
+  caught_up_told_ = -1;
+  detector_.Reset();
+}
+
+void Watch::Exited(const Worker& worker) {
+  for (Worker& own : workers_) {
+    if (own.pid == worker.pid) own = worker;
+  }
+}
+
+control::Progress Watch::ProgressNow(const ls_board& board) const {
+  control::Progress progress;
+  bool first = true;
+  for (const Worker& worker : workers_) {
+    const ls_rank_block& block = board.rank[worker.rank];
+    if (Load(block.epoch) != epoch_ || Load(block.step_end_ns) == 0) return {};
+    const int64_t step = Load(block.step);
+    const Nanos end{Load(block.step_end_ns)};
+    if (first || step < progress.step) {
+      progress = {step, end};
+    } else if (step == progress.step) {
+      progress.step_end = std::max(progress.step_end, end);
+    }
+    first = false;
+  }
+  return progress;
+}
+
+void Watch::Sample(const ls_board& board, Nanos now) {
+  for (const Worker& worker : workers_) {
+    if (worker.exited && worker.code == 0 && worker.signal == 0) {
+      newest_[worker.rank].finished = true;
+    } else if (worker.exited) {
+      newest_.erase(worker.rank);
+      continue;
+    }
+    detect::RankSample sample;
+    sample.rank = RankId(worker.rank);
+    sample.at = now;
+    const ls_rank_block& block = board.rank[worker.rank];
+    const bool joined = Load(block.epoch) == epoch_;
+    if (joined) {
+      sample.step = Load(block.step);
+      sample.step_end = Nanos{Load(block.step_end_ns)};
+      sample.in_loop = Load(block.loop_begin_ns) != 0 && !Finished(block);
+    }
+    sample.finished = worker.exited || (joined && Finished(block));
+    // Counters cost more and matter only while the job stands still.
+    if (!worker.exited && !(wants_stacks_ ? SampleFull(worker.pid, sample) : SampleCheap(worker.pid, sample))) continue;
+    detector_.Add(sample);
+    newest_[worker.rank] = sample;
+  }
+}
+
+bool Watch::LoopRuns(const ls_board& board) const {
+  return !workers_.empty() && std::all_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+    const ls_rank_block& block = board.rank[worker.rank];
+    return Load(block.epoch) == epoch_ && Load(block.loop_begin_ns) != 0;
+  });
+}
+
+void Watch::TellStart(const ls_board& board, const control::State& state, std::vector<control::EventBody>& events) {
+  if (loop_told_ || !LoopRuns(board)) return;
+  loop_told_ = true;
+  Nanos begin;
+  for (const Worker& worker : workers_) begin = std::max(begin, Nanos{Load(board.rank[worker.rank].loop_begin_ns)});
+  events.push_back(control::LoopBegan{EpochId(epoch_), begin, state.restore});
+}
+
+void Watch::TellProgress(const ls_board& board, const control::State& state, Nanos now, std::vector<control::EventBody>& events) {
+  const control::Progress progress = ProgressNow(board);
+  if (progress.step_end.value == 0) return;
+  if (state.recomputing && progress.step >= state.frontier && caught_up_told_ != progress.step) {
+    caught_up_told_ = progress.step;
+    events.push_back(control::CaughtUp{EpochId(epoch_), progress});
+  }
+  if (now - progress_told_ >= ToNanos(kProgressPeriod)) {
+    progress_told_ = now;
+    events.push_back(control::ProgressSeen{EpochId(epoch_), progress});
+  }
+}
+
+// A job of which every process is stopped was paused by somebody: Ctrl-Z, a snapshot, a node in maintenance.
+void Watch::TellPause(const control::State& state, std::vector<control::EventBody>& events) const {
+  if (newest_.empty()) return;
+  const bool all = std::all_of(newest_.begin(), newest_.end(), [](const auto& entry) { return entry.second.finished || Held(entry.second); });
+  const bool any = std::any_of(newest_.begin(), newest_.end(), [](const auto& entry) { return Held(entry.second); });
+  if (all && any && !state.paused) events.push_back(control::JobPaused{});
+  if (!any && state.paused) events.push_back(control::JobContinued{});
+}
+
+void Watch::TellSuspicions(const ls_board& board, Nanos now, std::vector<control::EventBody>& events) {
+  const detect::Verdict verdict = detector_.At(now);
+  wants_stacks_ = verdict.wants_stacks;
+  for (const incident::Finding& finding : verdict.findings) {
+    if (suspicions_told_.insert(Fingerprint(finding)).second) {
+      events.push_back(control::Suspected{EpochId(epoch_), finding, ProgressNow(board)});
+    }
+  }
+  if (verdict.findings.empty()) suspicions_told_.clear();  // should it come back, it is told again
+}
+
+std::vector<control::EventBody> Watch::Tick(const ls_board& board, const control::State& state, Nanos now) {
+  std::vector<control::EventBody> events;
+  if (workers_.empty()) return events;
+  Sample(board, now);
+  TellStart(board, state, events);
+  TellProgress(board, state, now, events);
+  TellPause(state, events);
+  TellSuspicions(board, now, events);
+  return events;
+}
+
+std::string Watch::RankState(const ls_board& board, int rank) const {
+  const auto worker = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& own) { return own.rank == rank; });
+  if (worker == workers_.end()) return "starting";
+  if (worker->signal != 0) return fmt::format("killed by signal {}", worker->signal);
+  if (worker->exited) return worker->code == 0 ? "finished" : fmt::format("exited {}", worker->code);
+  if (const auto sample = newest_.find(rank); sample != newest_.end()) {
+    if (sample->second.frozen) return "frozen";
+    if (sample->second.traced) return "traced";
+    if (sample->second.state == detect::ProcState::kStopped) return "stopped";
+  }
+  const ls_rank_block& block = board.rank[rank];
+  if (Load(block.epoch) != epoch_) return "starting";
+  if (Finished(block)) return "finished";
+  return Load(block.loop_begin_ns) != 0 ? "running" : "starting";
+}
+
+}  // namespace lockstep::agent

@@ -1,0 +1,54 @@
+// Watches the workers of an epoch through the board and /proc, and says what the control plane should hear: the loop began, lost steps are
+// caught up, progress, suspicions, pause and continuation.
+// Cost of a tick: one read of /proc/PID/stat and status per rank; more only while the job stands still.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lockstep/agent/buffers.h"
+#include "lockstep/agent/proc.h"
+#include "lockstep/agent/workers.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/control/machine.h"
+#include "lockstep/detect/hang.h"
+
+namespace lockstep::agent {
+
+class Watch {
+ public:
+  Watch(const detect::Policy& policy, int world_size) : detector_(policy, world_size) {}
+
+  void BeginEpoch(uint64_t epoch, const std::vector<Worker>& workers);
+  void Exited(const Worker& worker);
+  // What there is to tell at `now`.
+  std::vector<control::EventBody> Tick(const ls_board& board, const control::State& state, Nanos now);
+  void Add(const detect::StackSample& sample) { detector_.Add(sample); }
+  bool wants_stacks() const { return wants_stacks_; }
+
+  control::Progress ProgressNow(const ls_board& board) const;
+  const std::vector<Worker>& workers() const { return workers_; }
+  // "running", "stopped", "frozen", "traced", "finished", "exited 3", "killed by signal 9", "starting".
+  std::string RankState(const ls_board& board, int rank) const;
+
+ private:
+  void Sample(const ls_board& board, Nanos now);
+  bool LoopRuns(const ls_board& board) const;
+  void TellStart(const ls_board& board, const control::State& state, std::vector<control::EventBody>& events);
+  void TellProgress(const ls_board& board, const control::State& state, Nanos now, std::vector<control::EventBody>& events);
+  void TellPause(const control::State& state, std::vector<control::EventBody>& events) const;
+  void TellSuspicions(const ls_board& board, Nanos now, std::vector<control::EventBody>& events);
+
+  detect::HangDetector detector_;
+  uint64_t epoch_ = 0;
+  std::vector<Worker> workers_;
+  std::map<int, detect::RankSample> newest_;
+  bool loop_told_ = false, wants_stacks_ = false;
+  int64_t caught_up_told_ = -1;
+  Nanos progress_told_;
+  std::set<std::string> suspicions_told_;
+};
+
+}  // namespace lockstep::agent

@@ -1,0 +1,116 @@
+#include "lockstep/agent/wire.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace lockstep::agent {
+namespace {
+
+absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof(address.sun_path)) {
+    return InvalidArgument("{}: a socket path may have {} bytes, this one has {}; choose a shorter --run directory", path,
+                           sizeof(address.sun_path) - 1, path.size());
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+void EnlargeBuffers(int fd) {
+  const int bytes = 4 << 20;
+  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+}
+
+std::vector<Fd> TakeFds(msghdr& message) {
+  std::vector<Fd> fds;
+  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {
+    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+    const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    std::vector<int> raw(count);
+    std::memcpy(raw.data(), CMSG_DATA(header), count * sizeof(int));
+    for (const int fd : raw) fds.emplace_back(fd);
+  }
+  return fds;
+}
+
+}  // namespace
+
+absl::StatusOr<std::pair<Fd, Fd>> MakeSocketPair() {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return Errno(errno, "socketpair");
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  EnlargeBuffers(ends[0]);
+  EnlargeBuffers(ends[1]);
+  return std::pair<Fd, Fd>(Fd(ends[0]), Fd(ends[1]));
+}
+
+absl::StatusOr<Fd> ListenAt(const std::string& path) {
+  LS_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
+  Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  unlink(path.c_str());
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return Errno(errno, "bind {}", path);
+  if (listen(fd.get(), 128) != 0) return Errno(errno, "listen {}", path);
+  return fd;
+}
+
+absl::StatusOr<Fd> ConnectTo(const std::string& path) {
+  LS_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
+  Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
+    return Errno(errno, "connect to {}", path);
+  }
+  fcntl(fd.get(), F_SETFL, O_NONBLOCK);
+  EnlargeBuffers(fd.get());
+  return fd;
+}
+
+absl::Status SendPacket(int socket, std::string_view text, std::span<const int> fds) {
+  iovec part{const_cast<char*>(text.data()), text.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxPacketFds * sizeof(int))] = {};
+  if (!fds.empty()) {
+    if (fds.size() > kMaxPacketFds) return InvalidArgument("{} descriptors in one packet, at most {}", fds.size(), kMaxPacketFds);
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(fds.size_bytes());
+    std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
+  }
+  while (sendmsg(socket, &message, MSG_NOSIGNAL) < 0) {
+    if (errno != EINTR) return Errno(errno, "send");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<Packet>> ReceivePacket(int socket) {
+  static thread_local std::string buffer(kMaxPacket, '\0');
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxPacketFds * sizeof(int))];
+  iovec part{buffer.data(), buffer.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  ssize_t got = 0;
+  do {
+    got = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+  } while (got < 0 && errno == EINTR);
+  if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::nullopt;
+  Packet packet;
+  packet.closed = got <= 0;  // a reset peer is a gone peer
+  if (got > 0) packet.text.assign(buffer.data(), static_cast<size_t>(got));
+  packet.fds = TakeFds(message);
+  return packet;
+}
+
+}  // namespace lockstep::agent

@@ -1,0 +1,126 @@
+#include "lockstep/agent/workers.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "lockstep/agent/proc.h"
+#include "lockstep/base/file.h"
+
+namespace lockstep::agent {
+namespace {
+
+void SetExit(Worker& worker, int wait_status, Nanos at) {
+  worker.exited = true;
+  worker.exited_at = at;
+  if (WIFSIGNALED(wait_status)) {
+    worker.signal = WTERMSIG(wait_status);
+  } else {
+    worker.code = WEXITSTATUS(wait_status);
+  }
+}
+
+// A v1 freezer lets a process die only once it is out: moving it to the root group thaws this process and no other.
+void Thaw(pid_t pid) {
+  const Fd tasks(open("/sys/fs/cgroup/freezer/cgroup.procs", O_WRONLY | O_CLOEXEC));
+  if (!tasks.valid()) return;
+  const std::string text = std::to_string(pid);
+  [[maybe_unused]] const ssize_t wrote = write(tasks.get(), text.data(), text.size());
+}
+
+}  // namespace
+
+void Workers::Expect() {
+  expecting_ = true;
+  early_deaths_.clear();
+}
+
+std::vector<Worker> Workers::Begin(uint64_t epoch, const std::vector<pid_t>& pids) {
+  epoch_ = epoch;
+  workers_.clear();
+  std::vector<Worker> dead;
+  for (const pid_t pid : pids) {
+    Worker worker;
+    worker.rank = static_cast<int>(workers_.size());
+    worker.pid = pid;
+    const auto early = std::find_if(early_deaths_.begin(), early_deaths_.end(), [&](const Worker& w) { return w.pid == pid; });
+    if (early != early_deaths_.end()) {
+      const int rank = worker.rank;
+      worker = *early;
+      worker.rank = rank;
+      dead.push_back(worker);
+    }
+    workers_.push_back(worker);
+  }
+  expecting_ = false;
+  return dead;
+}
+
+std::optional<Worker> Workers::Reaped(pid_t pid, int wait_status, Nanos at) {
+  for (Worker& worker : workers_) {
+    if (worker.pid != pid || worker.exited) continue;
+    SetExit(worker, wait_status, at);
+    return worker;
+  }
+  if (expecting_) {
+    Worker unknown;
+    unknown.pid = pid;
+    SetExit(unknown, wait_status, at);
+    early_deaths_.push_back(unknown);
+  }
+  return std::nullopt;
+}
+
+bool Workers::AllExited() const {
+  return std::all_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.exited; });
+}
+
+void Workers::Signal(int signal) const {
+  for (const Worker& worker : workers_) {
+    if (!worker.exited) kill(-worker.pid, signal);
+  }
+}
+
+void Workers::Kill() const {
+  std::vector<pid_t> pids;
+  for (const Worker& worker : workers_) {
+    if (worker.exited) continue;
+    pids.push_back(worker.pid);
+    const std::vector<pid_t> below = Descendants(worker.pid);
+    pids.insert(pids.end(), below.begin(), below.end());
+  }
+  for (const pid_t pid : pids) kill(pid, SIGKILL);
+  for (const pid_t pid : pids) Thaw(pid);
+}
+
+void SharedMemoryTraces::Collect(const std::vector<Worker>& workers) {
+  for (const Worker& worker : workers) {
+    if (worker.exited) continue;
+    const std::vector<std::string> mapped = MappedShm(worker.pid);
+    paths_.insert(paths_.end(), mapped.begin(), mapped.end());
+  }
+}
+
+int SharedMemoryTraces::Remove(const std::vector<Worker>& workers) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
+    const std::string name = entry.path().filename();
+    for (const Worker& worker : workers) {
+      if (name.starts_with("torch_" + std::to_string(worker.pid) + "_")) paths_.push_back(entry.path());
+    }
+  }
+  std::sort(paths_.begin(), paths_.end());
+  paths_.erase(std::unique(paths_.begin(), paths_.end()), paths_.end());
+  int removed = 0;
+  for (const std::string& path : paths_) {
+    if (!MappedByAnyone(path) && unlink(path.c_str()) == 0) ++removed;
+  }
+  paths_.clear();
+  return removed;
+}
+
+}  // namespace lockstep::agent

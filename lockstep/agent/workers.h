@@ -1,0 +1,58 @@
+// The worker processes of the acting epoch as the starter knows them: who runs, who left and how, and that nothing of them stays behind.
+#pragma once
+
+#include <sys/types.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/units.h"
+
+namespace lockstep::agent {
+
+struct Worker {
+  int rank = 0;
+  pid_t pid = 0;
+  bool exited = false;
+  int code = 0, signal = 0;
+  Nanos exited_at;
+};
+
+class Workers {
+ public:
+  // Workers are about to be started; until Begin, unknown deaths may be theirs.
+  void Expect();
+  // The pids of ranks 0..n-1. Returns those that died before this call.
+  std::vector<Worker> Begin(uint64_t epoch, const std::vector<pid_t>& pids);
+  // A child was reaped. Its worker if it was one (then it has just exited), else nullopt.
+  std::optional<Worker> Reaped(pid_t pid, int wait_status, Nanos at);
+
+  uint64_t epoch() const { return epoch_; }
+  const std::vector<Worker>& all() const { return workers_; }
+  bool AllExited() const;
+
+  // To every worker's process group.
+  void Signal(int signal) const;
+  // SIGKILL to the workers and all their descendants; thaws what a v1 freezer holds, since a frozen process can't die.
+  void Kill() const;
+
+ private:
+  uint64_t epoch_ = 0;
+  std::vector<Worker> workers_;
+  bool expecting_ = false;
+  std::vector<Worker> early_deaths_;  // reaped before their rank was known
+};
+
+// Shared-memory files that the workers of an epoch may leave behind: collected while they live, removed when all are dead.
+class SharedMemoryTraces {
+ public:
+  void Collect(const std::vector<Worker>& workers);
+  // Removes the collected files that no live process maps, and torch's files named after the dead pids. Returns how many.
+  int Remove(const std::vector<Worker>& workers);
+
+ private:
+  std::vector<std::string> paths_;
+};
+
+}  // namespace lockstep::agent

@@ -1,0 +1,79 @@
+#include "lockstep/base/poller.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+
+#include "lockstep/base/check.h"
+
+namespace lockstep {
+namespace {
+
+void DrainCounter(int fd) {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t got = read(fd, &count, sizeof(count));
+}
+
+Fd MakeTimer(Seconds period) {
+  Fd timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  const int64_t nanos = ToNanos(period).value;
+  const timespec every{nanos / 1'000'000'000, nanos % 1'000'000'000};
+  const itimerspec spec{every, every};
+  timerfd_settime(timer.get(), 0, &spec, nullptr);
+  return timer;
+}
+
+}  // namespace
+
+Poller::Poller() : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  LS_CHECK(epoll_.valid() && wake_.valid(), "errno {}", errno);
+  Watch(wake_.get(), [this] {
+    DrainCounter(wake_.get());
+    stopped_ = true;
+  });
+}
+
+void Poller::Watch(int fd, std::function<void()> ready) {
+  epoll_event event{};
+  event.events = EPOLLIN | EPOLLHUP;
+  event.data.fd = fd;
+  const int operation = ready_.contains(fd) ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
+  LS_CHECK(epoll_ctl(epoll_.get(), operation, fd, &event) == 0, "fd {}, errno {}", fd, errno);
+  ready_[fd] = std::move(ready);
+}
+
+void Poller::Forget(int fd) {
+  if (ready_.erase(fd) != 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
+}
+
+void Poller::Dispatch(int fd) {
+  const auto found = ready_.find(fd);
+  if (found == ready_.end()) return;  // forgotten by a callback of this round
+  const auto ready = found->second;   // a copy: the callback may forget itself
+  ready();
+}
+
+void Poller::Run(Seconds period, const std::function<void()>& tick) {
+  const Fd timer = MakeTimer(period);
+  Watch(timer.get(), [&] {
+    DrainCounter(timer.get());
+    tick();
+  });
+  std::array<epoll_event, 32> events{};
+  for (stopped_ = false; !stopped_;) {
+    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), -1);
+    for (int i = 0; i < count && !stopped_; ++i) Dispatch(events.at(static_cast<size_t>(i)).data.fd);
+  }
+  Forget(timer.get());
+}
+
+void Poller::Stop() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t wrote = write(wake_.get(), &one, sizeof(one));
+}
+
+}  // namespace lockstep

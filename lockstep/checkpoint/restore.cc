@@ -1,0 +1,75 @@
+#include "lockstep/checkpoint/restore.h"
+
+#include <fmt/core.h>
+
+#include <thread>
+
+#include "lockstep/base/check.h"
+#include "lockstep/client/client.h"
+#include "lockstep/client/commit.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+// Empty if the slot verifies; else why not.
+std::string Verify(const ls_board& board, const ls_slot& slot, std::span<const std::byte> content) {
+  if (slot.world_size != board.world_size) {
+    return fmt::format("written by {} ranks, this job has {}", slot.world_size, board.world_size);
+  }
+  if (slot.bytes > content.size() || slot.meta_bytes > slot.bytes) {
+    return fmt::format("its header claims {} bytes, the buffer holds {}", slot.bytes, content.size());
+  }
+  const uint32_t crc = ls_crc32c(0, content.data(), slot.bytes);
+  if (crc == slot.crc32c) return "";
+  return fmt::format("CRC {:#010x}, expected {:#010x}, over {} bytes", crc, slot.crc32c, slot.bytes);
+}
+
+// Verifies `id` on one rank; marks its slot BAD and says why if it does not hold.
+std::string VerifyRank(ls_board& board, uint32_t rank, const RankSlots& slots, ls_checkpoint id) {
+  const int index = ls_slot_find(&board.rank[rank], id);
+  LS_CHECK(index >= 0, "rank {} lost a committed checkpoint while no worker runs", rank);
+  ls_slot& slot = board.rank[rank].slot[index];
+  const std::string why = Verify(board, slot, slots.slot[index]);
+  if (why.empty()) return "";
+  __atomic_store_n(&slot.state, LS_SLOT_BAD, __ATOMIC_RELEASE);
+  return fmt::format("rank {}: checkpoint of step {}: {}", rank, id.step, why);
+}
+
+// The complaints of all ranks, in rank order whatever the threads do.
+std::vector<std::string> VerifyEverywhere(ls_board& board, std::span<const RankSlots> slots, ls_checkpoint id) {
+  std::vector<std::string> why(slots.size());
+  {
+    std::vector<std::jthread> threads;
+    for (uint32_t rank = 0; rank < slots.size(); ++rank) {
+      threads.emplace_back([&, rank] { why[rank] = VerifyRank(board, rank, slots[rank], id); });
+    }
+  }
+  std::erase(why, "");
+  return why;
+}
+
+}  // namespace
+
+RankSlots SlotsOf(std::span<const std::byte> buffers) {
+  const size_t stride = buffers.size() / LS_SLOTS;
+  RankSlots slots;
+  for (size_t i = 0; i < LS_SLOTS; ++i) slots.slot[i] = buffers.subspan(i * stride, stride);
+  return slots;
+}
+
+RestoreChoice ChooseRestore(ls_board& board, std::span<const RankSlots> slots) {
+  LS_CHECK(slots.size() == board.world_size, "{} buffers for {} ranks", slots.size(), board.world_size);
+  RestoreChoice choice;
+  for (;;) {
+    const ls_checkpoint id = ls_newest_committed(&board, 0);
+    if (id.epoch == 0) return choice;
+    const std::vector<std::string> why = VerifyEverywhere(board, slots, id);
+    if (why.empty()) {
+      choice.point = Point{EpochId(id.epoch), StepId(id.step)};
+      return choice;
+    }
+    choice.rejected.insert(choice.rejected.end(), why.begin(), why.end());  // now BAD somewhere: no longer committed
+  }
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,44 @@
+// Which checkpoint the next epoch loads: the newest one that is committed (lockstep/client/commit.h) and whose content
+// verifies on every rank. A slot that does not verify is marked BAD, so the next best is tried and no worker reads it.
+// Call while no worker runs. Cost: one CRC pass over the chosen checkpoint, a thread per rank.
+//
+//   RestoreChoice choice = ChooseRestore(*board, slots);   // slots[rank]: that rank's buffers; empty if it has none
+//   if (choice.point) ... choice.point->epoch, choice.point->step
+//   for (const std::string& sentence : choice.rejected) ...
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/ids.h"
+#include "lockstep/client/board.h"
+
+namespace lockstep::checkpoint {
+
+struct Point {
+  EpochId epoch;
+  StepId step;
+  auto operator<=>(const Point&) const = default;
+};
+
+// One rank's two slots as they are mapped here; equally long. Neither is owned.
+struct RankSlots {
+  std::span<const std::byte> slot[LS_SLOTS];
+};
+
+struct RestoreChoice {
+  std::optional<Point> point;  // none: begin afresh
+  std::vector<std::string>
+      rejected;  // "rank 2: checkpoint of step 117: CRC 0x1234abcd, expected 0x99887766, over 1048576 bytes"
+};
+
+// The two slots of a memfd of ls_buffers' layout (join.h), whole mapping given.
+RankSlots SlotsOf(std::span<const std::byte> buffers);
+
+// Requires slots.size() == board.world_size. Marks bad slots in `board`.
+RestoreChoice ChooseRestore(ls_board& board, std::span<const RankSlots> slots);
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,25 @@
+// One function per subcommand: declares its flags, calls one function of a part, prints one report. The only place that maps errors to exit codes.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "lockstep/base/report.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep::cli {
+
+// 0: done. 1: the answer is no, or the job failed. 2: bad usage or bad input.
+inline constexpr int kExitNo = 1;
+inline constexpr int kExitBadInput = 2;
+
+void AddRun(CLI::App& app, int& exit_code);
+void AddStatus(CLI::App& app, int& exit_code);
+void AddIncidents(CLI::App& app, int& exit_code);
+void AddStop(CLI::App& app, int& exit_code);
+void AddHidden(CLI::App& app, int& exit_code);  // starter, stacks: for ourselves
+
+// Prints the report, or the error on stderr; returns the exit code.
+int PrintReport(const absl::StatusOr<Json>& report, bool as_json);
+int PrintError(const absl::Status& status);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,21 @@
+#include <memory>
+
+#include "lockstep/agent/stacks.h"
+#include "lockstep/agent/starter.h"
+#include "lockstep/cli/commands.h"
+
+namespace lockstep::cli {
+
+void AddHidden(CLI::App& app, int& exit_code) {
+  auto run_dir = std::make_shared<std::string>();
+  CLI::App* starter = app.add_subcommand("starter", "The process that owns the workers of a run")->group("");
+  starter->add_option("run_dir", *run_dir)->required();
+  starter->callback([run_dir, &exit_code] { exit_code = agent::StarterMain(*run_dir); });
+
+  auto pid = std::make_shared<int>(0);
+  CLI::App* stacks = app.add_subcommand("stacks", "Native stacks of one process as JSON")->group("");
+  stacks->add_option("pid", *pid)->required();
+  stacks->callback([pid, &exit_code] { exit_code = agent::StacksMain(*pid); });
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,39 @@
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/cli/commands.h"
+
+namespace lockstep::cli {
+
+int PrintError(const absl::Status& status) {
+  fmt::print(stderr, "lockstep: {}\n", Message(status));
+  return kExitBadInput;
+}
+
+int PrintReport(const absl::StatusOr<Json>& report, bool as_json) {
+  if (!report.ok()) return PrintError(report.status());
+  fmt::print("{}", as_json ? RenderJson(*report) : RenderText(*report));
+  return 0;
+}
+
+}  // namespace lockstep::cli
+
+int main(int argc, char** argv) {
+  using namespace lockstep::cli;
+  CLI::App app("Lockstep keeps synchronous training jobs in step: runs them, finds who holds them back, and repairs.", "lockstep");
+  app.set_version_flag("--version", "lockstep " LOCKSTEP_VERSION);
+  app.require_subcommand(1);
+  int exit_code = 0;
+  AddRun(app, exit_code);
+  AddStatus(app, exit_code);
+  AddIncidents(app, exit_code);
+  AddStop(app, exit_code);
+  AddHidden(app, exit_code);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kExitBadInput;
+  }
+  return exit_code;
+}

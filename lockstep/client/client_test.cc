@@ -1,0 +1,270 @@
+#include "lockstep/client/client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "lockstep/client/commit.h"
+#include "lockstep/client/fake_starter.h"
+
+namespace lockstep::client {
+namespace {
+
+class Client : public testing::Test {
+ protected:
+  void SetUp() override { starter_.StartEpoch(1); }
+  void TearDown() override {
+    ls_leave(client_);
+    for (const char* name : {"LOCKSTEP_RUN", "LOCKSTEP_RANK", "LOCKSTEP_EPOCH"}) unsetenv(name);
+  }
+  void Join() {
+    client_ = ls_join();
+    ASSERT_NE(client_, nullptr) << ls_last_error();
+  }
+  void NextEpoch(uint64_t epoch, uint64_t restore_epoch, int64_t restore_step) {
+    ls_leave(client_);
+    starter_.StartEpoch(epoch, restore_epoch, restore_step);
+    Join();
+  }
+  // One tensor at once, one by the copy thread, both filled with the step.
+  int Save(int64_t step) {
+    eager_.assign(100, static_cast<char>(step));
+    lazy_.assign(100'000, static_cast<char>(step + 1));
+    const std::string meta = "meta " + std::to_string(step);
+    const int result = ls_save_begin(client_, step, meta.data(), meta.size());
+    if (result != LS_OK) return result;
+    ls_save_add_now(client_, LS_DEVICE_CPU, eager_.data(), eager_.size());
+    ls_save_add(client_, LS_DEVICE_CPU, lazy_.data(), lazy_.size());
+    return ls_save_submit(client_);
+  }
+  int Restore() { return ls_restore_point(client_, 10, &step_, &meta_, &meta_bytes_, &tensors_, &tensor_bytes_); }
+  ls_rank_block& block() { return starter_.board()->rank[0]; }
+
+  FakeStarter starter_{1};
+  ls_client* client_ = nullptr;
+  std::vector<char> eager_, lazy_;
+  int64_t step_ = -1;
+  const void* meta_ = nullptr;
+  const void* tensors_ = nullptr;
+  uint64_t meta_bytes_ = 0, tensor_bytes_ = 0;
+};
+
+TEST(ClientAlone, IsNotJoinedWithoutARun) {
+  unsetenv("LOCKSTEP_RUN");
+  EXPECT_EQ(ls_join(), nullptr);
+  EXPECT_STREQ(ls_last_error(), "");
+  ls_step(nullptr, 1, 0);
+  ls_save_spoil(nullptr);
+  EXPECT_EQ(ls_save_begin(nullptr, 0, "", 0), LS_NOT_JOINED);
+  EXPECT_EQ(ls_save_wait(nullptr), LS_NOT_JOINED);
+}
+
+TEST_F(Client, SaysWhyItCannotJoin) {
+  setenv("LOCKSTEP_EPOCH", "x", 1);
+  EXPECT_EQ(ls_join(), nullptr);
+  EXPECT_STREQ(ls_last_error(), "LOCKSTEP_RUN is set, but LOCKSTEP_EPOCH is not a number above 0");
+  starter_.StartEpoch(1, 0, -1, /*rank=*/3);
+  EXPECT_EQ(ls_join(), nullptr);
+  EXPECT_STREQ(ls_last_error(), "rank 3 does not fit on a board of 1 ranks");
+  starter_.refusal = "no such job";
+  EXPECT_EQ(ls_join(), nullptr);
+  EXPECT_STREQ(ls_last_error(), "no such job");
+  setenv("LOCKSTEP_RUN", "/nonexistent", 1);
+  EXPECT_EQ(ls_join(), nullptr);
+  EXPECT_STREQ(ls_last_error(), "/nonexistent/worker.sock: No such file or directory");
+}
+
+TEST_F(Client, StepClockAndRecords) {
+  Join();
+  EXPECT_EQ(block().pid, getpid());
+  EXPECT_EQ(block().phase, static_cast<uint64_t>(LS_PHASE_STARTED));
+  ls_loop_begin(client_, 6);
+  EXPECT_EQ(block().step, 6);
+  ls_step(client_, 7, 0.5);
+  EXPECT_EQ(block().step, 7);
+  EXPECT_EQ(block().phase, static_cast<uint64_t>(LS_PHASE_STEPPING));
+  EXPECT_EQ(block().step_end_ns, block().loop_begin_ns + block().step_time_ns);
+  ls_record record;
+  ASSERT_EQ(ls_ring_pop(starter_.ring(), &record, 1), 1u);
+  EXPECT_EQ(record.body.step.step, 7);
+  EXPECT_EQ(record.body.step.loss, 0.5);
+  EXPECT_EQ(record.time_ns, block().step_end_ns);
+  for (int64_t step = 8; step < 8 + 20; ++step) ls_step(client_, step, NAN);
+  EXPECT_EQ(block().dropped, 4u) << "the ring holds 16";
+}
+
+TEST_F(Client, SavesAndRestores) {
+  Join();
+  EXPECT_EQ(Restore(), LS_FRESH);
+  ASSERT_EQ(ls_buffers(client_, 200'000), LS_OK) << ls_last_error();
+  for (int64_t step = 0; step < 5; ++step) {
+    ASSERT_EQ(Save(step), LS_OK) << ls_last_error();
+    ASSERT_EQ(ls_save_wait(client_), LS_OK);
+    ASSERT_TRUE(ls_committed(starter_.board(), {1, step}));
+  }
+  EXPECT_EQ(block().copies, 5u);
+
+  NextEpoch(2, 1, 3);
+  ASSERT_EQ(Restore(), LS_OK) << ls_last_error();
+  EXPECT_EQ(step_, 3);
+  EXPECT_EQ(std::string(static_cast<const char*>(meta_), meta_bytes_), "meta 3");
+  const char* tensors = static_cast<const char*>(tensors_);
+  ASSERT_EQ(tensor_bytes_, 128u + 100'000u) << "100 bytes, zeros to the next multiple of 64, 100,000 bytes";
+  EXPECT_EQ(tensors[99], 3);
+  EXPECT_EQ(tensors[100], 0);
+  EXPECT_EQ(tensors[128], 4);
+  EXPECT_EQ(tensors[128 + 99'999], 4);
+}
+
+TEST_F(Client, GrownBuffersKeepWhatWasCommitted) {
+  Join();
+  ls_buffers(client_, 200'000);
+  ASSERT_EQ(Save(0), LS_OK);
+  ASSERT_EQ(ls_buffers(client_, 900'000), LS_OK) << ls_last_error();
+  NextEpoch(2, 1, 0);
+  EXPECT_EQ(Restore(), LS_OK) << ls_last_error();
+}
+
+TEST_F(Client, FlippedBitIsFoundAndTheSlotIsBad) {
+  Join();
+  ls_buffers(client_, 200'000);
+  ASSERT_EQ(Save(0), LS_OK);
+  ls_save_wait(client_);
+  starter_.slot(0)[5000] ^= 1;
+  NextEpoch(2, 1, 0);
+  EXPECT_EQ(Restore(), LS_CORRUPT);
+  EXPECT_EQ(block().slot[0].state, static_cast<uint64_t>(LS_SLOT_BAD));
+  EXPECT_THAT(ls_last_error(), testing::StartsWith("rank 0: the checkpoint of step 0 is corrupt: CRC 0x"));
+}
+
+TEST_F(Client, RefusesAnotherWorldSizeAndWhatItDoesNotHold) {
+  Join();
+  ls_buffers(client_, 200'000);
+  Save(0);
+  ls_save_wait(client_);
+  block().slot[0].world_size = 8;
+  NextEpoch(2, 1, 0);
+  EXPECT_EQ(Restore(), LS_REFUSED);
+  EXPECT_STREQ(ls_last_error(),
+               "the checkpoint of step 0 was written by 8 ranks, but this job has 1: start it with 8 ranks, or afresh");
+  NextEpoch(3, 1, 9);
+  EXPECT_EQ(Restore(), LS_REFUSED);
+  EXPECT_STREQ(ls_last_error(), "rank 0 holds no checkpoint of step 9 (epoch 1)");
+}
+
+TEST_F(Client, WaitsForTheRestorePointOnlySoLong) {
+  Join();
+  starter_.board()->restore_for = 0;
+  EXPECT_EQ(ls_restore_point(client_, 0.001, &step_, &meta_, &meta_bytes_, &tensors_, &tensor_bytes_), LS_TIMEOUT);
+  starter_.board()->epoch = 2;
+  EXPECT_EQ(Restore(), LS_REFUSED);
+  EXPECT_STREQ(ls_last_error(), "epoch 1 is over");
+}
+
+TEST_F(Client, StaleWriterStops) {
+  Join();
+  ls_buffers(client_, 200'000);
+  ASSERT_EQ(ls_save_begin(client_, 0, "m", 1), LS_OK);
+  starter_.board()->epoch = 2;
+  EXPECT_EQ(ls_save_submit(client_), LS_REFUSED) << "the epoch ended between begin and DONE";
+  EXPECT_EQ(block().slot[0].state, static_cast<uint64_t>(LS_SLOT_WRITING));
+  EXPECT_EQ(Save(1), LS_REFUSED);
+  ls_step(client_, 5, NAN);
+  EXPECT_EQ(block().step, -1);
+}
+
+TEST_F(Client, SpoiltCopyIsNeverDone) {
+  Join();
+  ls_buffers(client_, 200'000);
+  ASSERT_EQ(Save(0), LS_OK);
+  ls_save_spoil(client_);
+  EXPECT_EQ(block().slot[0].state, static_cast<uint64_t>(LS_SLOT_EMPTY));
+  EXPECT_EQ(block().torn, 1u);
+  ASSERT_EQ(Save(1), LS_OK);
+  ASSERT_EQ(ls_save_wait(client_), LS_OK);
+  EXPECT_TRUE(ls_committed(starter_.board(), {1, 1}));
+}
+
+TEST_F(Client, RefusesWhatDoesNotFitAndGoesOn) {
+  Join();
+  EXPECT_EQ(Save(0), LS_REFUSED) << "no buffers yet";
+  ls_buffers(client_, 1000);
+  ASSERT_EQ(ls_save_begin(client_, 1, "m", 1), LS_OK);
+  const std::vector<char> big(2000);
+  EXPECT_EQ(ls_save_add_now(client_, LS_DEVICE_CPU, big.data(), big.size()), LS_REFUSED);
+  EXPECT_EQ(ls_save_submit(client_), LS_SKIPPED) << "nothing is open any more";
+  EXPECT_EQ(block().slot[0].state, static_cast<uint64_t>(LS_SLOT_EMPTY));
+  starter_.refusal = "4 ranks x 2 slots x 1.2 GB do not fit";
+  EXPECT_EQ(ls_buffers(client_, 1 << 20), LS_REFUSED);
+  EXPECT_STREQ(ls_last_error(), "4 ranks x 2 slots x 1.2 GB do not fit");
+  starter_.refusal.clear();
+  ls_buffers(client_, 1 << 20);
+  EXPECT_EQ(Save(2), LS_OK);
+}
+
+TEST_F(Client, ASaveBegunButNotSubmittedIsForgotten) {
+  Join();
+  ls_buffers(client_, 200'000);
+  ASSERT_EQ(ls_save_begin(client_, 0, "m", 1), LS_OK);
+  ASSERT_EQ(Save(1), LS_OK);
+  ls_save_wait(client_);
+  EXPECT_TRUE(ls_committed(starter_.board(), {1, 1}));
+  EXPECT_EQ(Save(1), LS_SKIPPED) << "a step is saved once";
+  EXPECT_EQ(block().skipped, 1u);
+}
+
+// Eager sources behind queued ones: the CRC still runs in order.
+TEST_F(Client, AnyOrderOfEagerAndQueuedTensors) {
+  Join();
+  ls_buffers(client_, 200'000);
+  const std::vector<char> a(5000, 'a'), b(70, 'b');
+  const void* sources[] = {a.data(), b.data()};
+  const uint64_t bytes[] = {a.size(), b.size()};
+  ASSERT_EQ(ls_save_begin(client_, 0, "meta", 4), LS_OK);
+  ls_save_add_many(client_, LS_DEVICE_CPU, sources, bytes, 2);
+  ls_save_add_now(client_, LS_DEVICE_CPU, b.data(), b.size());
+  ls_save_add(client_, LS_DEVICE_CPU, nullptr, 0);
+  ASSERT_EQ(ls_save_submit(client_), LS_OK);
+  ASSERT_EQ(ls_save_wait(client_), LS_OK);
+  NextEpoch(2, 1, 0);
+  ASSERT_EQ(Restore(), LS_OK) << ls_last_error();
+  EXPECT_EQ(static_cast<const char*>(tensors_)[ls_align(a.size()) + 128], 'b');
+}
+
+// A data loader's child must neither write the board nor wait for a thread that it does not have.
+TEST_F(Client, AForkedChildIsNotJoined) {
+  Join();
+  ls_buffers(client_, 200'000);
+  ls_step(client_, 3, NAN);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ls_step(client_, 9, NAN);
+    ls_leave(client_);
+    const bool refused = Save(4) == LS_NOT_JOINED && ls_save_wait(client_) == LS_NOT_JOINED;
+    _exit(refused && ls_buffers(client_, 1) == LS_NOT_JOINED ? 0 : 1);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(block().step, 3);
+  EXPECT_EQ(Save(4), LS_OK);
+}
+
+TEST_F(Client, LeavingEndsTheCopyAndSaysFinished) {
+  Join();
+  ls_buffers(client_, 200'000);
+  ASSERT_EQ(Save(0), LS_OK);
+  ls_leave(std::exchange(client_, nullptr));
+  EXPECT_TRUE(ls_committed(starter_.board(), {1, 0}));
+  EXPECT_EQ(block().phase, static_cast<uint64_t>(LS_PHASE_FINISHED));
+}
+
+}  // namespace
+}  // namespace lockstep::client

@@ -1,0 +1,226 @@
+#define _GNU_SOURCE
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "lockstep/client/copy.h"
+#include "lockstep/client/session.h"
+
+static const struct timespec kDevicePoll = {.tv_nsec = 50 * 1000};
+
+/* ---- laying out: the training thread ---- */
+
+static void abandon(struct ls_client* c) {
+  if (!c->save.open) return;
+  c->save.open = false;
+  if (!ls_is_current(c)) return;
+  __atomic_store_n(&c->block->slot[c->save.slot].state, LS_SLOT_EMPTY, __ATOMIC_RELEASE);
+}
+
+static int give_up(struct ls_client* c, const char* why) {
+  abandon(c);
+  return ls_fail(LS_REFUSED, "%s", why);
+}
+
+static struct ls_piece* new_piece(struct ls_save* save) {
+  if (save->pieces == save->capacity) {
+    const size_t capacity = save->capacity == 0 ? 256 : 2 * save->capacity;
+    struct ls_piece* grown = realloc(save->piece, capacity * sizeof *grown);
+    if (grown == NULL) return NULL;
+    save->piece = grown;
+    save->capacity = capacity;
+  }
+  return &save->piece[save->pieces++];
+}
+
+/* The CUDA device, its buffers pinned; NULL after ls_fail(). */
+static const struct ls_device_ops* cuda_of(struct ls_client* c) {
+  const char* error = NULL;
+  if (c->cuda == NULL) c->cuda = ls_device_cuda(&error);
+  if (c->cuda == NULL) return ls_fail(0, "CUDA tensors cannot be copied: %s", error), NULL;
+  if (!c->buffers.pinned) c->buffers.pinned = c->cuda->pin(c->cuda, c->buffers.base, c->buffers.mapped);
+  return c->cuda;
+}
+
+/* Finds the place of the next tensor; zeros up to it. NULL: no room (or no device), the save is given up. */
+static struct ls_piece* lay_out(struct ls_client* c, enum ls_device device, const void* from, uint64_t bytes) {
+  struct ls_save* save = &c->save;
+  const uint64_t offset = ls_align(save->end);
+  if (offset > ls_slot_capacity(c) || bytes > ls_slot_capacity(c) - offset) {
+    return give_up(c, "the state does not fit its buffers: call ls_buffers() with its size first"), NULL;
+  }
+  if (device == LS_DEVICE_CUDA && cuda_of(c) == NULL) return abandon(c), NULL;
+  struct ls_piece* piece = new_piece(save);
+  if (piece == NULL) return give_up(c, "no memory for the list of tensors"), NULL;
+  memset(save->base + save->end, 0, offset - save->end);
+  *piece = (struct ls_piece){.offset = offset, .from = from, .bytes = bytes, .device = device};
+  save->end = offset + bytes;
+  save->cuda = save->cuda || device == LS_DEVICE_CUDA;
+  return piece;
+}
+
+/* Copies the piece, unless it is there already, and continues the CRC over it and the zeros before it. */
+static void sum_piece(struct ls_save* save, const struct ls_piece* piece) {
+  char* to = save->base + piece->offset;
+  save->crc = ls_crc32c(save->crc, save->base + save->summed, piece->offset - save->summed);
+  if (piece->copied) {
+    save->crc = ls_crc32c(save->crc, to, piece->bytes);
+  } else {
+    const struct ls_device_ops* cpu = ls_device_cpu();
+    cpu->copy(cpu, to, piece->from, piece->bytes, &save->crc);
+  }
+  save->summed = piece->offset + piece->bytes;
+  ++save->next;
+}
+
+static int add_now(struct ls_client* c, enum ls_device device, const void* from, uint64_t bytes) {
+  struct ls_save* save = &c->save;
+  struct ls_piece* piece = lay_out(c, device, from, bytes);
+  if (piece == NULL) return LS_REFUSED;
+  if (device == LS_DEVICE_CUDA) {
+    piece->copied = true;
+    if (c->cuda->copy_in_stream(c->cuda, save->base + piece->offset, from, bytes, save->stream)) return LS_OK;
+    return give_up(c, "the CUDA driver refused a copy");
+  }
+  if (save->next + 1 == save->pieces) {
+    sum_piece(save, piece);
+  } else { /* the CRC runs in order, and what lies before is still to be copied */
+    ls_copy_nontemporal(save->base + piece->offset, from, bytes);
+    piece->copied = true;
+  }
+  return LS_OK;
+}
+
+static int open_save(struct ls_client* c, int64_t step) {
+  if (ls_slot_capacity(c) == 0) return ls_fail(LS_REFUSED, "ls_buffers() comes before ls_save_begin()");
+  const int slot = ls_slot_choose(c->board, c->rank, c->epoch, step);
+  if (slot >= 0) ls_slot_open(&c->block->slot[slot], c->epoch, step, c->world_size);
+  if (slot < 0) ls_count(&c->block->skipped);
+  ls_attempted(c->block, step);
+  if (slot < 0) return LS_SKIPPED;
+  struct ls_save* save = &c->save;
+  *save = (struct ls_save){
+      .piece = save->piece, .capacity = save->capacity, .stream = save->stream, .begun_ns = save->begun_ns};
+  save->id = (struct ls_checkpoint){c->epoch, step};
+  save->slot = slot;
+  save->open = true;
+  save->base = ls_slot_base(c, slot);
+  c->copier.torn = false;
+  return LS_OK;
+}
+
+int ls_save_begin(struct ls_client* c, int64_t step, const void* meta, uint64_t meta_bytes) {
+  if (!ls_is_joined(c)) return LS_NOT_JOINED;
+  if (ls_save_wait(c) == LS_TIMEOUT) return LS_SKIPPED;
+  abandon(c); /* a save that was begun and never submitted */
+  c->save.begun_ns = ls_now_ns();
+  if (!ls_is_current(c)) return ls_fail(LS_REFUSED, "epoch %llu is over", (unsigned long long)c->epoch);
+  const int result = open_save(c, step);
+  if (result != LS_OK) return result;
+  c->save.meta_bytes = meta_bytes;
+  return add_now(c, LS_DEVICE_CPU, meta, meta_bytes);
+}
+
+int ls_save_add_now(struct ls_client* c, enum ls_device device, const void* source, uint64_t bytes) {
+  if (!ls_is_joined(c)) return LS_NOT_JOINED;
+  return c->save.open ? add_now(c, device, source, bytes) : LS_SKIPPED;
+}
+
+int ls_save_add(struct ls_client* c, enum ls_device device, const void* source, uint64_t bytes) {
+  if (!ls_is_joined(c)) return LS_NOT_JOINED;
+  if (!c->save.open) return LS_SKIPPED;
+  return lay_out(c, device, source, bytes) != NULL ? LS_OK : LS_REFUSED;
+}
+
+int ls_save_add_many(struct ls_client* c, enum ls_device device, const void* const* sources, const uint64_t* bytes,
+                     size_t count) {
+  if (!ls_is_joined(c)) return LS_NOT_JOINED;
+  if (!c->save.open) return LS_SKIPPED;
+  for (size_t i = 0; i < count; ++i) {
+    if (lay_out(c, device, sources[i], bytes[i]) == NULL) return LS_REFUSED;
+  }
+  return LS_OK;
+}
+
+int ls_save_stream(struct ls_client* c, void* stream) {
+  if (!ls_is_joined(c)) return LS_NOT_JOINED;
+  c->save.stream = stream;
+  return LS_OK;
+}
+
+static void hand_over(struct ls_copier* copier) {
+  pthread_mutex_lock(&copier->mutex);
+  copier->state = LS_COPIER_BUSY;
+  pthread_cond_broadcast(&copier->changed);
+  pthread_mutex_unlock(&copier->mutex);
+}
+
+int ls_save_submit(struct ls_client* c) {
+  if (!ls_is_joined(c)) return LS_NOT_JOINED;
+  if (!c->save.open) return LS_SKIPPED;
+  struct ls_save* save = &c->save;
+  if (save->cuda && !c->cuda->order(c->cuda, save->stream)) return give_up(c, "the CUDA driver refused an event");
+  save->open = false;
+  int result = LS_OK;
+  if (save->next == save->pieces) {
+    result = (int)ls_save_finish(c); /* everything was copied at once: nothing to hand over */
+  } else {
+    hand_over(&c->copier);
+  }
+  ls_add_blocked(c, save->begun_ns);
+  return result;
+}
+
+/* ---- copying: the copy thread ---- */
+
+static bool begin_cuda_copies(struct ls_client* c) {
+  struct ls_save* save = &c->save;
+  for (size_t i = save->next; i < save->pieces; ++i) {
+    struct ls_piece* piece = &save->piece[i];
+    if (piece->device != LS_DEVICE_CUDA || piece->copied) continue;
+    if (!c->cuda->copy(c->cuda, save->base + piece->offset, piece->from, piece->bytes, NULL)) return false;
+    piece->copied = true;
+  }
+  return c->cuda->record(c->cuda);
+}
+
+static bool wait_for_cuda(const struct ls_device_ops* cuda) {
+  enum ls_copy_state state;
+  while ((state = cuda->query(cuda)) == LS_COPY_PENDING) nanosleep(&kDevicePoll, NULL);
+  return state == LS_COPY_DONE;
+}
+
+static bool copy_all(struct ls_client* c) {
+  struct ls_save* save = &c->save;
+  if (save->cuda && !begin_cuda_copies(c)) return false;
+  bool arrived = !save->cuda;
+  while (save->next < save->pieces) {
+    const struct ls_piece* piece = &save->piece[save->next];
+    if (piece->device == LS_DEVICE_CUDA && !arrived && !(arrived = wait_for_cuda(c->cuda))) return false;
+    sum_piece(save, piece);
+  }
+  return true;
+}
+
+/* DONE, or EMPTY if the content cannot be trusted. A stale writer leaves the slot to the epoch that owns it now. */
+static enum ls_result close_slot(struct ls_client* c, bool copied, bool torn) {
+  struct ls_save* save = &c->save;
+  struct ls_slot* slot = &c->block->slot[save->slot];
+  if (!ls_is_current(c)) return LS_REFUSED;
+  if (copied && !torn) {
+    ls_slot_done(slot, save->end, save->meta_bytes, save->crc);
+    ls_count(&c->block->copies);
+    return LS_OK;
+  }
+  __atomic_store_n(&slot->state, LS_SLOT_EMPTY, __ATOMIC_RELEASE);
+  if (torn) ls_count(&c->block->torn);
+  return torn ? LS_OK : LS_REFUSED;
+}
+
+enum ls_result ls_save_finish(struct ls_client* c) {
+  const bool copied = copy_all(c);
+  pthread_mutex_lock(&c->copier.mutex); /* ls_save_spoil() and DONE exclude each other */
+  const enum ls_result result = close_slot(c, copied, c->copier.torn);
+  pthread_mutex_unlock(&c->copier.mutex);
+  return result;
+}

@@ -1,0 +1,102 @@
+/* What one worker process keeps between calls of client.h: internal to this part. session.c joins, leaves and runs the
+ * step clock; buffers.c maps the two slots; save.c and copy_thread.c fill one; restore.c reads one.
+ *
+ * Invariants: at most one save is under way; between submit and the copy thread's last word the pieces belong to the
+ * copy thread. After a fork nothing but `pid` is touched by the child: no lock, no mapping, no thread of the parent's
+ * is used.
+ */
+#ifndef LOCKSTEP_CLIENT_SESSION_H_
+#define LOCKSTEP_CLIENT_SESSION_H_
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/types.h>
+
+#include "lockstep/client/board.h"
+#include "lockstep/client/client.h"
+#include "lockstep/client/commit.h"
+#include "lockstep/client/device.h"
+#include "lockstep/record/ring.h"
+
+/* One tensor (or the meta) on its way into the slot. */
+struct ls_piece {
+  uint64_t offset; /* in the slot */
+  const void* from;
+  uint64_t bytes;
+  enum ls_device device;
+  bool copied; /* by the training thread, or by its stream: only the CRC is missing */
+};
+
+struct ls_save {
+  struct ls_checkpoint id;
+  bool open; /* between begin and submit: the training thread's */
+  int slot;
+  char* base;   /* of the slot */
+  uint64_t end; /* bytes laid out so far */
+  uint64_t meta_bytes;
+  uint32_t crc; /* of the first `summed` bytes, */
+  uint64_t summed;
+  size_t next; /* which end before this piece */
+  struct ls_piece* piece;
+  size_t pieces, capacity;
+  void* stream;
+  bool cuda;        /* some piece is on a CUDA device */
+  int64_t begun_ns; /* when the training thread entered begin() */
+};
+
+enum ls_copier_state { LS_COPIER_IDLE, LS_COPIER_BUSY, LS_COPIER_STOP };
+
+struct ls_copier {
+  bool started; /* the training thread's; all else is guarded by the mutex */
+  pthread_t thread;
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  enum ls_copier_state state;
+  enum ls_result result; /* of the last copy; taken by wait */
+  bool torn;             /* spoilt while it ran: must not become DONE */
+};
+
+struct ls_buffers {
+  char* base; /* NULL: none yet */
+  uint64_t slot_bytes;
+  uint64_t mapped;
+  bool pinned;
+};
+
+struct ls_client {
+  pid_t pid;
+  int socket;
+  uint32_t rank, world_size;
+  uint64_t epoch;
+  struct ls_board* board;
+  struct ls_rank_block* block;
+  struct ls_ring* ring;
+  size_t board_bytes, ring_bytes;
+  struct ls_buffers buffers;
+  struct ls_save save;
+  struct ls_copier copier;
+  const struct ls_device_ops* cuda;
+  int64_t last_end_ns;     /* of the step before; 0 = none */
+  int64_t blocked_step_ns; /* of the step that runs */
+};
+
+/* Remembers the text and returns `result`. */
+int ls_fail(int result, const char* format, ...) __attribute__((format(printf, 2, 3)));
+int64_t ls_now_ns(void); /* CLOCK_BOOTTIME */
+/* False also in a child that forked after joining. */
+bool ls_is_joined(const struct ls_client*);
+/* False: another epoch is current, and this process must not write any more. */
+bool ls_is_current(const struct ls_client*);
+void ls_add_blocked(struct ls_client*, int64_t since_ns);
+void ls_count(ls_atomic_u64* counter); /* one writer */
+
+void ls_buffers_free(struct ls_client*);
+/* 0 or an errno value. */
+int ls_copier_start(struct ls_client*);
+void ls_copier_stop(struct ls_client*);
+/* Copies what is left of the save and closes its slot: the copy thread's work. */
+enum ls_result ls_save_finish(struct ls_client*);
+uint64_t ls_slot_capacity(const struct ls_client*);
+char* ls_slot_base(const struct ls_client*, int slot);
+
+#endif

@@ -1,0 +1,87 @@
+#include "lockstep/control/coordinator.h"
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/log.h"
+
+namespace lockstep::control {
+namespace {
+
+// Only progress marks are given up beyond this; all other events are rare and must be in the journal one day.
+constexpr size_t kMaxWaiting = 1'000;
+
+// Text of foreign origin (an exception's message) may hold bytes that are not UTF-8.
+std::string Encoded(const EventBody& body) { return ToJson(body).dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+absl::StatusOr<EventBody> Decoded(const std::string& type, const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (json.is_discarded()) return DataLoss("{}: the payload is not JSON", type);
+  return EventFromJson(type, json);
+}
+
+absl::Status CheckSpec(const EventBody& body) {
+  const JobStarted* started = std::get_if<JobStarted>(&body);
+  if (!started) return absl::OkStatus();
+  const JobSpec& spec = started->spec;
+  if (spec.ranks < 1) return InvalidArgument("a job needs at least 1 rank, found {}", spec.ranks);
+  if (spec.max_restarts < 0)
+    return InvalidArgument("the restart budget must be at least 0, found {}", spec.max_restarts);
+  if (spec.no_progress_limit < 1)
+    return InvalidArgument("the limit of restarts without progress must be at least 1, found {}",
+                           spec.no_progress_limit);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Command>> Coordinator::Handle(EventBody body) {
+  if (std::holds_alternative<Tick>(body)) return std::vector<Command>();
+  LS_RETURN_IF_ERROR(CheckSpec(body));
+  // What is stepped is what the journal holds, read back: a replay cannot differ.
+  store::Event row{clock_.Now(), clock_.WallNow(), TypeName(body), Encoded(body)};
+  LS_ASSIGN_OR_RETURN(EventBody read_back, Decoded(row.type, row.payload));
+  std::vector<Command> commands = Step(state_, Event{row.at, row.wall, std::move(read_back)});
+  Write(std::move(row));
+  return commands;
+}
+
+void Coordinator::Write(store::Event row) {
+  const bool can_be_spared = row.type == TypeName(ProgressSeen{});
+  if (can_be_spared && waiting_.size() >= kMaxWaiting) {
+    ++events_dropped_;
+  } else {
+    waiting_.push_back(std::move(row));
+  }
+  if (const absl::Status status = journal_.Append(waiting_); !status.ok()) {
+    if (journal_errors_++ == 0)
+      Log(LogLevel::kWarning, "training goes on, but the journal cannot be written: {}", Message(status));
+    return;
+  }
+  waiting_.clear();
+}
+
+absl::StatusOr<State> ReplayEvents(const std::vector<store::Event>& rows) {
+  State state;
+  for (const store::Event& row : rows) {
+    absl::StatusOr<EventBody> body = Decoded(row.type, row.payload);
+    if (!body.ok()) return DataLoss("event {} of the journal cannot be read: {}", row.sequence, Message(body.status()));
+    Step(state, Event{row.at, row.wall, *std::move(body)});
+  }
+  return state;
+}
+
+absl::StatusOr<Coordinator::Resumed> Coordinator::Resume(store::Journal& journal, const Clock& clock) {
+  LS_ASSIGN_OR_RETURN(const std::vector<store::Event> rows, journal.Read(0));
+  if (rows.empty()) return FailedPrecondition("the journal is empty: there is no run to resume");
+  const Nanos last = rows.back().at;
+  if (clock.Now() < last)
+    return FailedPrecondition(
+        "this machine was restarted since the journal was written: there are no workers to adopt");
+  Resumed resumed{std::make_unique<Coordinator>(journal, clock), {}};
+  LS_ASSIGN_OR_RETURN(resumed.coordinator->state_, ReplayEvents(rows));
+  LS_ASSIGN_OR_RETURN(resumed.commands, resumed.coordinator->Handle(WatcherGone{last}));
+  for (Command& command : PendingCommands(resumed.coordinator->state())) resumed.commands.push_back(std::move(command));
+  return resumed;
+}
+
+}  // namespace lockstep::control

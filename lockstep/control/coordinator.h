@@ -1,0 +1,58 @@
+// The driver of the state machine: stamps an event, steps the state, writes the event to the journal in one
+// transaction, and only then hands out the commands. What a rim carries out is therefore always in the journal first.
+// Trouble with the journal (a full disk) never stops training: the events wait in memory, are counted, and go in with
+// the next one. Thread-compatible. Cost of an event: about one SQLite transaction without fsync; of a Tick: nothing.
+//
+//   Coordinator coordinator(*journal, clock);
+//   LS_ASSIGN_OR_RETURN(std::vector<Command> commands, coordinator.Handle(JobStarted{spec}));
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/status.h"
+#include "lockstep/control/machine.h"
+#include "lockstep/store/journal.h"
+
+namespace lockstep::control {
+
+// The state that a journal leads to. An error names the event that cannot be read.
+absl::StatusOr<State> ReplayEvents(const std::vector<store::Event>& rows);
+
+class Coordinator {
+ public:
+  // Both must outlive the coordinator. The journal must be empty; see Resume for one that is not.
+  Coordinator(store::Journal& journal, const Clock& clock) : journal_(journal), clock_(clock) {}
+
+  struct Resumed;
+  // Replays the journal into the state, enters WatcherGone, and returns what is to be carried out again (all commands
+  // are idempotent). An error names the event that cannot be read; a journal written before the last reboot has no
+  // workers to adopt and is refused.
+  static absl::StatusOr<Resumed> Resume(store::Journal& journal, const Clock& clock);
+
+  // Fails, and changes nothing, for a JobStarted whose spec makes no sense.
+  absl::StatusOr<std::vector<Command>> Handle(EventBody body);
+
+  const State& state() const { return state_; }
+  int64_t journal_errors() const { return journal_errors_; }  // failed appends
+  int64_t events_waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  int64_t events_dropped() const { return events_dropped_; }  // progress marks given up when too many waited
+
+ private:
+  void Write(store::Event row);
+
+  store::Journal& journal_;
+  const Clock& clock_;
+  State state_;
+  std::vector<store::Event> waiting_;  // stepped, but not yet in the journal
+  int64_t journal_errors_ = 0;
+  int64_t events_dropped_ = 0;
+};
+
+struct Coordinator::Resumed {
+  std::unique_ptr<Coordinator> coordinator;
+  std::vector<Command> commands;
+};
+
+}  // namespace lockstep::control

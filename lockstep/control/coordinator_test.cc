@@ -1,0 +1,146 @@
+#include "lockstep/control/coordinator.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/control/report.h"
+#include "lockstep/control/scenario.h"
+
+namespace lockstep::control {
+namespace {
+
+using testing::HasSubstr;
+
+// Keeps events in memory, and may be told that its disk is full.
+class MemoryJournal final : public store::Journal {
+ public:
+  absl::Status Append(std::vector<store::Event> events) override {
+    if (full) return MakeError(absl::StatusCode::kResourceExhausted, "the disk is full");
+    for (store::Event& event : events) {
+      event.sequence = static_cast<int64_t>(rows.size()) + 1;
+      rows.push_back(std::move(event));
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Sync() override { return ++syncs, absl::OkStatus(); }
+  absl::StatusOr<std::vector<store::Event>> Read(int64_t after) override {
+    return std::vector<store::Event>(rows.begin() + after, rows.end());
+  }
+
+  std::vector<store::Event> rows;
+  bool full = false;
+  int syncs = 0;
+};
+
+class CoordinatorTest : public testing::Test {
+ protected:
+  std::string Hear(EventBody body) {
+    clock_.Advance(Seconds{1});
+    const auto commands = coordinator_.Handle(std::move(body));
+    return commands.ok() ? Text(*commands) : Message(commands.status());
+  }
+  void Train() {
+    JobSpec spec;
+    spec.ranks = 2;
+    Hear(JobStarted{spec});
+    Hear(EpochSpawned{EpochId(1)});
+    Hear(LoopBegan{EpochId(1), clock_.Now(), std::nullopt});
+    Hear(ProgressSeen{EpochId(1), {10, clock_.Now()}});
+  }
+  std::string Seen(const Coordinator& coordinator) {
+    return RenderJson(StatusReport(coordinator.state(), Observed{}, clock_.Now())) +
+           RenderJson(IncidentsReport(coordinator.state(), clock_.Now()));
+  }
+
+  FakeClock clock_;
+  MemoryJournal journal_;
+  Coordinator coordinator_{journal_, clock_};
+};
+
+TEST_F(CoordinatorTest, WritesEveryEventButTicksAndSyncsNothing) {
+  Train();
+  EXPECT_EQ(Hear(Tick{}), "");
+  EXPECT_EQ(Hear(Killed(1, 1, SIGKILL)), "kill 1 after 0 s, announce 1");
+  EXPECT_EQ(Hear(EpochStopped{EpochId(1)}), "choose for 2");
+  EXPECT_EQ(journal_.rows.size(), 6u);
+  EXPECT_EQ(journal_.rows.back().type, "epoch_stopped");
+  EXPECT_EQ(journal_.syncs, 0) << "no sync between a crash and the restart";
+}
+
+TEST_F(CoordinatorTest, RefusesASpecThatMakesNoSense) {
+  JobSpec spec;
+  spec.ranks = 0;
+  EXPECT_EQ(Hear(JobStarted{spec}), "a job needs at least 1 rank, found 0");
+  EXPECT_TRUE(journal_.rows.empty());
+}
+
+TEST_F(CoordinatorTest, AFullDiskDoesNotStopTheJob) {
+  Train();
+  journal_.full = true;
+  EXPECT_EQ(Hear(Killed(1, 1, SIGKILL)), "kill 1 after 0 s, announce 1");
+  EXPECT_EQ(Hear(EpochStopped{EpochId(1)}), "choose for 2");
+  EXPECT_EQ(coordinator_.journal_errors(), 2);
+  EXPECT_EQ(coordinator_.events_waiting(), 2);
+  journal_.full = false;
+  Hear(RestoreChosen{EpochId(2), Checkpoint(1, 10), {}});
+  EXPECT_EQ(coordinator_.events_waiting(), 0);
+  EXPECT_EQ(journal_.rows.size(), 7u);
+  EXPECT_EQ(journal_.rows[5].type, "epoch_stopped") << "in the order in which they came";
+}
+
+TEST_F(CoordinatorTest, GivesUpOnlyProgressMarksWhenTooManyWait) {
+  Train();
+  journal_.full = true;
+  for (int64_t step = 11; step < 1'211; ++step) Hear(ProgressSeen{EpochId(1), {step, clock_.Now()}});
+  EXPECT_EQ(coordinator_.events_dropped(), 200);
+  Hear(Killed(1, 1, SIGKILL, {1'211, clock_.Now()}));
+  EXPECT_EQ(coordinator_.events_waiting(), 1'001);
+  journal_.full = false;
+  Hear(EpochStopped{EpochId(1)});
+  const auto resumed = Coordinator::Resume(journal_, clock_);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(resumed->coordinator->state().frontier, 1'211);
+}
+
+TEST_F(CoordinatorTest, ResumesAndAsksAgain) {
+  Train();
+  Hear(Killed(1, 1, SIGKILL));
+  clock_.Advance(Seconds{5});
+  auto resumed = Coordinator::Resume(journal_, clock_);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(Text(resumed->commands), "announce 2, kill 1 after 0 s");
+  const incident::Incident& gap = resumed->coordinator->state().incidents[1];
+  EXPECT_DOUBLE_EQ(ToSeconds(gap.closed - gap.opened).value, 5);
+  EXPECT_EQ(Text(*resumed->coordinator->Handle(EpochStopped{EpochId(1)})), "choose for 2");
+}
+
+TEST_F(CoordinatorTest, AReplayShowsTheSameReports) {
+  Train();
+  RankExited odd = Raised(1, 1, "ValueError");
+  odd.exception->message = "bytes that are not UTF-8: \xff\xfe";
+  Hear(odd);
+  Hear(EpochStopped{EpochId(1)});
+  Hear(RestoreChosen{EpochId(2), Checkpoint(1, 9), {}});
+  const Nanos last = clock_.Now();
+  clock_.Advance(Seconds{1});
+  MemoryJournal copy = journal_;
+  const auto resumed = Coordinator::Resume(copy, clock_);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  ASSERT_TRUE(coordinator_.Handle(WatcherGone{last}).ok());
+  EXPECT_EQ(Seen(*resumed->coordinator), Seen(coordinator_));
+}
+
+TEST_F(CoordinatorTest, WhatCannotBeResumedSaysWhy) {
+  EXPECT_THAT(Message(Coordinator::Resume(journal_, clock_).status()), HasSubstr("the journal is empty"));
+  Train();
+  FakeClock rebooted;
+  EXPECT_THAT(Message(Coordinator::Resume(journal_, rebooted).status()), HasSubstr("this machine was restarted"));
+  journal_.rows[1].payload = "{\"epoch\":";
+  EXPECT_EQ(Message(Coordinator::Resume(journal_, clock_).status()),
+            "event 2 of the journal cannot be read: epoch_spawned: the payload is not JSON");
+}
+
+}  // namespace
+}  // namespace lockstep::control

@@ -1,0 +1,181 @@
+#include "lockstep/control/events.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "lockstep/incident/fields.h"
+
+namespace lockstep::control {
+namespace {
+
+using incident::Fields;
+
+// In the order of EventBody's alternatives. Part of the journal's format: a name is never given to something else.
+constexpr std::array<const char*, std::variant_size_v<EventBody>> kTypeNames = {
+    "job_started",          "epoch_spawned", "loop_began",  "caught_up",     "progress_seen",
+    "rank_exited",          "suspected",     "stacks_kept", "epoch_stopped", "restore_chosen",
+    "spawn_failed",         "stop_asked",    "job_paused",  "job_continued", "watcher_gone",
+    "secondary_grace_over", "tick"};
+
+Json ProgressJson(const Progress& progress) {
+  return {{"step", progress.step}, {"step_end_ns", progress.step_end.value}};
+}
+
+Json CheckpointJson(const std::optional<CheckpointId>& point) {
+  if (!point) return {};
+  return {{"epoch", point->epoch.value()}, {"step", point->step}};
+}
+
+Json ExceptionJson(const std::optional<ExceptionInfo>& exception) {
+  if (!exception) return {};
+  return {{"type", exception->type},
+          {"message", exception->message},
+          {"where", exception->where},
+          {"connection", exception->connection}};
+}
+
+Json Body(const JobStarted& event) {
+  const JobSpec& spec = event.spec;
+  return {{"name", spec.name},
+          {"ranks", spec.ranks},
+          {"max_restarts", spec.max_restarts},
+          {"no_progress_limit", spec.no_progress_limit},
+          {"observe_only", spec.observe_only},
+          {"grace_s", spec.grace.value}};
+}
+Json Body(const EpochSpawned&) { return Json::object(); }
+Json Body(const LoopBegan& event) {
+  return {{"begin_ns", event.begin.value}, {"restored", CheckpointJson(event.restored)}};
+}
+Json Body(const CaughtUp& event) { return {{"progress", ProgressJson(event.progress)}}; }
+Json Body(const ProgressSeen& event) { return {{"progress", ProgressJson(event.progress)}}; }
+Json Body(const RankExited& event) {
+  return {{"rank", event.rank.value()},
+          {"code", event.status.code},
+          {"signal", event.status.signal},
+          {"exception", ExceptionJson(event.exception)},
+          {"progress", ProgressJson(event.progress)},
+          {"exited_ns", event.exited.value}};
+}
+Json Body(const Suspected& event) {
+  return {{"finding", incident::ToJson(event.finding)}, {"progress", ProgressJson(event.progress)}};
+}
+Json Body(const StacksKept& event) { return {{"path", event.path}}; }
+Json Body(const EpochStopped&) { return Json::object(); }
+Json Body(const RestoreChosen& event) { return {{"point", CheckpointJson(event.point)}, {"rejected", event.rejected}}; }
+Json Body(const SpawnFailed& event) { return {{"error", event.error}}; }
+Json Body(const StopAsked& event) { return {{"signal", event.signal}}; }
+Json Body(const JobPaused&) { return Json::object(); }
+Json Body(const JobContinued&) { return Json::object(); }
+Json Body(const WatcherGone& event) { return {{"since_ns", event.since.value}}; }
+Json Body(const SecondaryGraceOver&) { return Json::object(); }
+Json Body(const Tick&) { return Json::object(); }
+
+// Reads an object inside another one with `read(Fields&)`; its first problem becomes the parent's.
+template <typename Read>
+auto Nested(Fields& parent, const Json& object, const char* name, Read read) {
+  Fields fields(object, name);
+  auto value = read(fields);
+  if (!fields.status().ok()) parent.Fail(fields.status());
+  return value;
+}
+
+template <typename Read>
+auto OptionalNested(Fields& parent, const char* name, Read read) -> std::optional<decltype(read(parent))> {
+  const Json* object = parent.Optional(name);
+  if (!object) return std::nullopt;
+  return Nested(parent, *object, name, read);
+}
+
+Progress ReadProgress(Fields& parent) {
+  const auto read = [](Fields& fields) { return Progress{fields.Int("step"), fields.Time("step_end_ns")}; };
+  return Nested(parent, parent.Child("progress"), "progress", read);
+}
+
+std::optional<CheckpointId> ReadCheckpoint(Fields& parent, const char* name) {
+  return OptionalNested(
+      parent, name, [](Fields& fields) { return CheckpointId{EpochId(fields.Unsigned("epoch")), fields.Int("step")}; });
+}
+
+std::optional<ExceptionInfo> ReadException(Fields& parent) {
+  const auto read = [](Fields& fields) {
+    return ExceptionInfo{fields.Text("type"), fields.Text("message"), fields.Text("where"), fields.Flag("connection")};
+  };
+  return OptionalNested(parent, "exception", read);
+}
+
+incident::Finding ReadFinding(Fields& parent) {
+  const Json& json = parent.Child("finding");
+  if (!parent.status().ok()) return {};
+  absl::StatusOr<incident::Finding> finding = incident::FindingFromJson(json);
+  if (finding.ok()) return *std::move(finding);
+  parent.Fail(finding.status());
+  return {};
+}
+
+EpochId ReadEpoch(Fields& fields) { return EpochId(fields.Unsigned("epoch")); }
+
+// Braces evaluate from left to right, so the first missing field in the order of the struct is the one that is
+// reported.
+void Read(Fields& fields, JobStarted& event) {
+  event.spec = {fields.Text("name"),          fields.Int32("ranks"),
+                fields.Int32("max_restarts"), fields.Int32("no_progress_limit"),
+                fields.Flag("observe_only"),  {fields.Number("grace_s")}};
+}
+void Read(Fields& fields, EpochSpawned& event) { event = {ReadEpoch(fields)}; }
+void Read(Fields& fields, LoopBegan& event) {
+  event = {ReadEpoch(fields), fields.Time("begin_ns"), ReadCheckpoint(fields, "restored")};
+}
+void Read(Fields& fields, CaughtUp& event) { event = {ReadEpoch(fields), ReadProgress(fields)}; }
+void Read(Fields& fields, ProgressSeen& event) { event = {ReadEpoch(fields), ReadProgress(fields)}; }
+void Read(Fields& fields, RankExited& event) {
+  event = {ReadEpoch(fields),     RankId(fields.Int32("rank")), {fields.Int32("code"), fields.Int32("signal")},
+           ReadException(fields), ReadProgress(fields),         fields.Time("exited_ns")};
+}
+void Read(Fields& fields, Suspected& event) { event = {ReadEpoch(fields), ReadFinding(fields), ReadProgress(fields)}; }
+void Read(Fields& fields, StacksKept& event) { event = {ReadEpoch(fields), fields.Text("path")}; }
+void Read(Fields& fields, EpochStopped& event) { event = {ReadEpoch(fields)}; }
+void Read(Fields& fields, RestoreChosen& event) {
+  event = {ReadEpoch(fields), ReadCheckpoint(fields, "point"), fields.Texts("rejected")};
+}
+void Read(Fields& fields, SpawnFailed& event) { event = {ReadEpoch(fields), fields.Text("error")}; }
+void Read(Fields& fields, StopAsked& event) { event = {fields.Int32("signal")}; }
+void Read(Fields&, JobPaused&) {}
+void Read(Fields&, JobContinued&) {}
+void Read(Fields& fields, WatcherGone& event) { event = {fields.Time("since_ns")}; }
+void Read(Fields& fields, SecondaryGraceOver& event) { event = {ReadEpoch(fields)}; }
+void Read(Fields&, Tick&) {}
+
+// Makes the alternative whose name is `type`; false if there is none.
+template <size_t... kIndex>
+bool Emplace(const std::string& type, EventBody& body, std::index_sequence<kIndex...>) {
+  return ((type == kTypeNames[kIndex] && (body.emplace<kIndex>(), true)) || ...);
+}
+
+}  // namespace
+
+std::string TypeName(const EventBody& body) { return kTypeNames[body.index()]; }
+
+Json ToJson(const EventBody& body) {
+  return std::visit(
+      [](const auto& event) {
+        Json json = Body(event);
+        if constexpr (requires { event.epoch; }) json["epoch"] = event.epoch.value();
+        return json;
+      },
+      body);
+}
+
+absl::StatusOr<EventBody> EventFromJson(const std::string& type, const Json& json) {
+  EventBody body;
+  if (!Emplace(type, body, std::make_index_sequence<std::variant_size_v<EventBody>>())) {
+    return InvalidArgument("unknown event type \"{}\": was this journal written by a newer Lockstep?", type);
+  }
+  Fields fields(json, type);
+  std::visit([&](auto& event) { Read(fields, event); }, body);
+  LS_RETURN_IF_ERROR(fields.status());
+  return body;
+}
+
+}  // namespace lockstep::control

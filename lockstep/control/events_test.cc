@@ -1,0 +1,82 @@
+#include "lockstep/control/events.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/control/scenario.h"
+
+namespace lockstep::control {
+namespace {
+
+// One event of every type, with every field set to something that is not its default.
+std::vector<EventBody> AllEvents() {
+  Suspected suspected = Suspect(2, 3, true, 4.5, Step(8, 4.25));
+  suspected.finding.ambiguous_with = {{incident::Suspect::Kind::kLink, "a-b"}};
+  return {JobStarted{{"gpt", 4, 7, 2, true, Seconds{12.5}}},
+          EpochSpawned{EpochId(3)},
+          LoopBegan{EpochId(3), At(5), Checkpoint(2, 17)},
+          CaughtUp{EpochId(3), Step(18, 6.5)},
+          ProgressSeen{EpochId(3), Step(19, 7.5)},
+          LostPeer(3, 1, Step(19, 7.5), 7.75),
+          suspected,
+          StacksKept{EpochId(3), "stacks/3.txt"},
+          EpochStopped{EpochId(3)},
+          RestoreChosen{EpochId(4), Checkpoint(3, 19), {"rank 0: torn"}},
+          SpawnFailed{EpochId(4), "fork: no memory"},
+          StopAsked{15},
+          JobPaused{},
+          JobContinued{},
+          WatcherGone{At(8)},
+          SecondaryGraceOver{EpochId(4)},
+          Tick{}};
+}
+
+TEST(Events, GoThroughJsonAndBack) {
+  for (const EventBody& event : AllEvents()) {
+    const auto back = EventFromJson(TypeName(event), Json::parse(ToJson(event).dump()));
+    ASSERT_TRUE(back.ok()) << TypeName(event) << ": " << back.status();
+    EXPECT_EQ(back->index(), event.index());
+    EXPECT_EQ(ToJson(*back), ToJson(event)) << TypeName(event);
+  }
+}
+
+TEST(Events, MayLackWhatIsOptional) {
+  const auto began = EventFromJson("loop_began", Json::parse(R"({"epoch": 1, "begin_ns": 5, "restored": null})"));
+  ASSERT_TRUE(began.ok());
+  EXPECT_FALSE(std::get<LoopBegan>(*began).restored.has_value());
+}
+
+TEST(Events, UnknownFieldsAreIgnored) {
+  EXPECT_TRUE(EventFromJson("stop_asked", Json::parse(R"({"signal": 2, "by": "someone from the future"})")).ok());
+}
+
+TEST(Events, EveryMissingFieldIsOneClearError) {
+  for (const EventBody& event : AllEvents()) {
+    const Json whole = ToJson(event);
+    for (const auto& [name, value] : whole.items()) {
+      if (name == "restored" || name == "point" || name == "exception") continue;
+      Json less = whole;
+      less.erase(name);
+      const auto back = EventFromJson(TypeName(event), less);
+      ASSERT_FALSE(back.ok()) << TypeName(event) << " without " << name;
+      EXPECT_EQ(Message(back.status()), fmt::format("{}: field {} is missing", TypeName(event), name));
+    }
+  }
+}
+
+TEST(Events, NestedProblemsAreNamedToo) {
+  Json json = ToJson(EventBody(CaughtUp{EpochId(1), Step(1, 1)}));
+  json["progress"].erase("step");
+  EXPECT_EQ(Message(EventFromJson("caught_up", json).status()), "progress: field step is missing");
+  EXPECT_EQ(Message(EventFromJson("caught_up", Json::array()).status()),
+            "caught_up: expected a JSON object, found array");
+}
+
+TEST(Events, UnknownTypesAreRefused) {
+  EXPECT_EQ(Message(EventFromJson("abdicated", Json::object()).status()),
+            "unknown event type \"abdicated\": was this journal written by a newer Lockstep?");
+}
+
+}  // namespace
+}  // namespace lockstep::control

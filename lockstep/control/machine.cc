@@ -1,0 +1,341 @@
+#include "lockstep/control/machine.h"
+
+#include <string.h>
+
+#include <algorithm>
+#include <array>
+#include <type_traits>
+
+#include "lockstep/base/check.h"
+#include "lockstep/control/report.h"
+#include "lockstep/control/turn.h"
+
+namespace lockstep::control {
+namespace {
+
+EpochId Next(EpochId epoch) { return EpochId(epoch.value() + 1); }
+bool Is(const State& state, std::initializer_list<Mode> modes) {
+  return std::find(modes.begin(), modes.end(), state.mode) != modes.end();
+}
+int64_t StepOf(const std::optional<CheckpointId>& point) { return point ? point->step : -1; }
+
+// Where the time goes while the job is left alone.
+Phase PhaseNow(const State& state) {
+  if (state.mode != Mode::kRunning) return state.restarts == 0 ? Phase::kStartup : Phase::kRestart;
+  const bool witnessed = state.open && state.fault.epoch == state.epoch && state.fault.noticed.value != 0;
+  if (witnessed) return Phase::kDecide;
+  return state.recomputing ? Phase::kRecompute : Phase::kProductive;
+}
+
+int64_t IncidentOf(const State& state, Phase phase) {
+  const bool lost = phase == Phase::kDecide || phase == Phase::kRestart || phase == Phase::kRecompute;
+  return lost && state.open ? state.incidents[*state.open].id : 0;
+}
+
+void EnterPhaseNow(State& state, Nanos at) {
+  const Phase phase = PhaseNow(state);
+  state.ledger.Enter(phase, at, IncidentOf(state, phase));
+  state.settled = at;
+}
+
+void SetStepsLost(State& state) {
+  if (state.open) Open(state).steps_lost = std::max<int64_t>(0, state.fault.step - StepOf(state.restore));
+}
+
+void On(Turn& turn, const JobStarted& event) {
+  State& state = turn.state;
+  state.spec = event.spec;
+  state.epoch = EpochId(1);
+  state.mode = Mode::kSpawning;
+  state.settled = turn.at;
+  state.ledger.Enter(Phase::kStartup, turn.at, 0);
+  Ask(turn);
+}
+
+void On(Turn& turn, const EpochSpawned&) {
+  if (turn.state.mode != Mode::kSpawning) return Ignore(turn);
+  turn.state.mode = Mode::kStarting;
+}
+
+void On(Turn& turn, const LoopBegan& event) {
+  State& state = turn.state;
+  // The loop may have begun before the news that all workers run has come.
+  if (!Is(state, {Mode::kSpawning, Mode::kStarting})) return Ignore(turn);
+  state.mode = Mode::kRunning;
+  state.in_loop = true;
+  state.restore = event.restored;
+  state.progress = {StepOf(event.restored), {}};
+  state.frontier = std::max(state.frontier, state.progress.step);
+  state.recomputing = state.progress.step < state.frontier;
+  state.fault.close_at_step = std::max(state.frontier, state.progress.step + 1);
+  if (state.restarts > 0) SetStepsLost(state);
+  if (!state.paused) EnterPhaseNow(state, Settle(state, event.begin));
+}
+
+void On(Turn& turn, const CaughtUp& event) {
+  if (!turn.state.in_loop) return Ignore(turn);
+  Advance(turn, event.progress);
+}
+
+void On(Turn& turn, const ProgressSeen& event) {
+  if (!turn.state.in_loop) return Ignore(turn);
+  Advance(turn, event.progress);
+}
+
+void On(Turn& turn, const EpochStopped&) {
+  State& state = turn.state;
+  if (state.mode == Mode::kFinishing) return FinishNow(turn);
+  if (state.mode != Mode::kStopping) return Ignore(turn);
+  state.mode = Mode::kChoosing;
+  Ask(turn);
+}
+
+void JoinRejected(State& state, const std::vector<std::string>& rejected) {
+  if (rejected.empty()) return;
+  incident::Finding finding;
+  finding.syndrome = incident::Syndrome::kCorruptCheckpoint;
+  finding.evidence = rejected;
+  finding.certain = true;
+  finding.since = state.now;
+  Open(state).findings.push_back(std::move(finding));
+}
+
+void BeginEpoch(State& state, const std::optional<CheckpointId>& point) {
+  state.fault.step = state.progress.step;
+  state.epoch = Next(state.epoch);
+  ++state.restarts;
+  state.exits.clear();
+  state.in_loop = false;
+  state.recomputing = false;
+  state.restore = point;
+  state.progress = {StepOf(point), {}};
+  // A committed checkpoint proves that all ranks had finished its step.
+  state.frontier = std::max(state.frontier, state.progress.step);
+  state.frontier_at_restart = state.frontier;
+  state.mode = Mode::kSpawning;
+}
+
+void On(Turn& turn, const RestoreChosen& event) {
+  State& state = turn.state;
+  if (state.mode != Mode::kChoosing) return Ignore(turn);
+  JoinRejected(state, event.rejected);
+  BeginEpoch(state, event.point);
+  SetStepsLost(state);
+  const std::string from =
+      event.point ? fmt::format("step {}", event.point->step) : "the beginning: there is no checkpoint";
+  Act(turn, incident::ActionKind::kRestart,
+      fmt::format("restart of all {} ranks in epoch {} from {}", state.spec.ranks, state.epoch.value(), from));
+  Ask(turn);
+  AnnounceOpen(turn);
+}
+
+void On(Turn& turn, const StopAsked& event) {
+  State& state = turn.state;
+  const char* name = sigabbrev_np(event.signal);
+  std::string verdict = name ? fmt::format("stopped by SIG{}", name) : "stopped by the user";
+  if (state.mode == Mode::kFinishing) {
+    state.kill_grace = {};
+    return Ask(turn);
+  }
+  // An epoch that is being killed already, or is gone, has nobody left to be asked kindly.
+  const bool too_late = Is(state, {Mode::kStopping, Mode::kChoosing});
+  BeginFinish(turn, 1, std::move(verdict), too_late ? Seconds{} : state.spec.grace);
+}
+
+void On(Turn& turn, const JobPaused&) {
+  State& state = turn.state;
+  if (state.paused || !Is(state, {Mode::kSpawning, Mode::kStarting, Mode::kRunning})) return Ignore(turn);
+  state.paused = true;
+  state.settled = turn.at;
+  state.ledger.Enter(Phase::kPaused, turn.at, 0);
+}
+
+void On(Turn& turn, const JobContinued&) {
+  if (!turn.state.paused) return Ignore(turn);
+  turn.state.paused = false;
+  EnterPhaseNow(turn.state, turn.at);
+}
+
+// Nothing was lost, but a person who reads the history must know that nobody watched. The incident that may be open
+// stays open.
+void On(Turn& turn, const WatcherGone& event) {
+  const Nanos since = std::min(event.since, turn.at);
+  incident::Finding finding;
+  finding.syndrome = incident::Syndrome::kWatcherLost;
+  finding.suspects = {{incident::Suspect::Kind::kSoftware, "the coordinator"}};
+  finding.evidence = {fmt::format("nobody watched for {:.3f} s", ToSeconds(turn.at - since).value)};
+  finding.certain = true;
+  finding.since = since;
+  incident::Incident lost;
+  lost.id = static_cast<int64_t>(turn.state.incidents.size()) + 1;
+  lost.findings = {std::move(finding)};
+  lost.actions = {{incident::ActionKind::kNote, "another coordinator took over", true, turn.at}};
+  lost.opened = since;
+  lost.opened_wall = turn.wall - (turn.at - since);
+  lost.closed = turn.at;
+  turn.state.incidents.push_back(lost);
+  turn.commands.push_back(Announce{std::move(lost)});
+}
+
+void On(Turn&, const Tick&) {}
+
+// Whether an event is about what goes on now: after the job began, before it finished, and of the acting epoch.
+// RestoreChosen speaks of the coming one.
+template <typename Body>
+bool IsHeard(const State& state, const Body& body) {
+  if (state.mode == Mode::kFinished) return false;
+  if constexpr (std::is_same_v<Body, JobStarted>) return state.epoch.value() == 0;
+  if (state.epoch.value() == 0) return false;
+  if constexpr (std::is_same_v<Body, RestoreChosen>) return body.epoch == Next(state.epoch);
+  if constexpr (requires { body.epoch; }) return body.epoch == state.epoch;
+  return true;
+}
+
+absl::Status ValidateIncidents(const State& state) {
+  for (size_t i = 0; i < state.incidents.size(); ++i) {
+    const incident::Incident& incident = state.incidents[i];
+    const bool open = state.open == i;
+    if (incident.id != static_cast<int64_t>(i) + 1) return FailedPrecondition("incident {} has id {}", i, incident.id);
+    if (open != (incident.closed.value == 0))
+      return FailedPrecondition("incident {} is {} but closed at {} ns", i, open ? "open" : "shut",
+                                incident.closed.value);
+    if (incident.findings.empty()) return FailedPrecondition("incident {} has no finding", i);
+  }
+  if (state.open && *state.open >= state.incidents.size())
+    return FailedPrecondition("open incident {} of {}", *state.open, state.incidents.size());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void Ignore(Turn& turn) { ++turn.state.ignored_events; }
+
+void Ask(Turn& turn) {
+  const std::vector<Command> pending = PendingCommands(turn.state);
+  turn.commands.insert(turn.commands.begin(), pending.begin(), pending.end());
+}
+
+Nanos Settle(const State& state, Nanos moment) {
+  return std::clamp(moment, std::min(state.settled, state.now), state.now);
+}
+
+incident::Incident& Open(State& state) {
+  LS_CHECK(state.open.has_value(), "mode {}", ModeName(state.mode));
+  return state.incidents[*state.open];
+}
+
+void Act(Turn& turn, incident::ActionKind kind, std::string text, bool done) {
+  Open(turn.state).actions.push_back({kind, std::move(text), done, turn.at});
+}
+
+void AnnounceOpen(Turn& turn) { turn.commands.push_back(Announce{WithPhases(turn.state, *turn.state.open, turn.at)}); }
+
+void CloseIncident(Turn& turn) {
+  Open(turn.state).closed = {std::max<int64_t>(turn.at.value, 1)};
+  AnnounceOpen(turn);
+  turn.state.open.reset();
+}
+
+void Advance(Turn& turn, const Progress& seen) {
+  State& state = turn.state;
+  if (!state.in_loop || seen.step <= state.progress.step) return;
+  state.progress = {seen.step, std::max(state.progress.step_end, Settle(state, seen.step_end))};
+  state.frontier = std::max(state.frontier, seen.step);
+  state.recomputing = state.recomputing && seen.step < state.frontier;
+  const bool left_alone = state.mode == Mode::kRunning && !state.paused;
+  if (!left_alone || !state.open || seen.step < state.fault.close_at_step) return;
+  if (state.fault.epoch == state.epoch) Act(turn, incident::ActionKind::kNote, "the job went on by itself");
+  CloseIncident(turn);
+  EnterPhaseNow(state, state.progress.step_end);
+}
+
+bool AllExited(const State& state) { return state.exits.size() == static_cast<size_t>(state.spec.ranks); }
+
+void BeginFinish(Turn& turn, int exit_code, std::string verdict, Seconds grace) {
+  State& state = turn.state;
+  const bool already_killed = state.mode == Mode::kStopping;
+  const bool already_gone = state.mode == Mode::kChoosing;
+  state.mode = Mode::kFinishing;
+  state.paused = false;
+  state.exit_code = exit_code;
+  state.verdict = std::move(verdict);
+  state.kill_grace = grace;
+  state.ledger.Enter(Phase::kShutdown, turn.at, 0);
+  if (state.open && exit_code != 0) Act(turn, incident::ActionKind::kStop, state.verdict);
+  if (already_gone) return FinishNow(turn);
+  if (!already_killed) Ask(turn);
+}
+
+void FinishNow(Turn& turn) {
+  State& state = turn.state;
+  state.mode = Mode::kFinished;
+  state.paused = false;
+  state.recomputing = false;
+  state.ledger.Close(turn.at);
+  if (state.open) CloseIncident(turn);
+  turn.commands.push_back(Finish{state.exit_code, state.verdict});
+}
+
+const char* ModeName(Mode mode) {
+  constexpr std::array<const char*, 8> kNames = {"starting", "running",  "confirming", "stopping",
+                                                 "choosing", "spawning", "finishing",  "finished"};
+  return kNames[static_cast<size_t>(mode)];
+}
+
+std::vector<Command> Step(State& state, const Event& event) {
+  if (std::holds_alternative<Tick>(event.body)) return {};
+  state.now = std::max(state.now, event.at);
+  Turn turn{state, state.now, event.wall, {}};
+  std::visit([&](const auto& body) { IsHeard(state, body) ? On(turn, body) : Ignore(turn); }, event.body);
+#ifndef NDEBUG
+  const absl::Status valid = Validate(state);
+  LS_CHECK(valid.ok(), "{} after {}", Message(valid), TypeName(event.body));
+#endif
+  return std::move(turn.commands);
+}
+
+std::vector<Command> PendingCommands(const State& state) {
+  switch (state.mode) {
+    case Mode::kStarting:
+    case Mode::kRunning:
+      return {};
+    case Mode::kConfirming:
+      if (state.fault.keeping_stacks) return {KeepStacks{state.epoch, state.incidents[*state.open].id}};
+      return {WaitForCulprit{state.epoch, Seconds{1}}};
+    case Mode::kStopping:
+      return {KillEpoch{state.epoch, Seconds{0}}};
+    case Mode::kChoosing:
+      return {ChooseRestore{Next(state.epoch)}};
+    case Mode::kSpawning:
+      return {PublishRestore{state.epoch, state.restore}, Spawn{state.epoch, state.restarts}};
+    case Mode::kFinishing:
+      return {KillEpoch{state.epoch, state.kill_grace}};
+    case Mode::kFinished:
+      return {Finish{state.exit_code, state.verdict}};
+  }
+  return {};
+}
+
+absl::Status Validate(const State& state) {
+  LS_RETURN_IF_ERROR(ValidateIncidents(state));
+  const bool begun = state.epoch.value() != 0;
+  if (begun && state.epoch.value() != static_cast<uint64_t>(state.restarts) + 1) {
+    return FailedPrecondition("epoch {} after {} restarts", state.epoch.value(), state.restarts);
+  }
+  if (state.progress.step > state.frontier)
+    return FailedPrecondition("step {} beyond the frontier {}", state.progress.step, state.frontier);
+  if (state.recomputing && !state.open) return FailedPrecondition("recomputing on account of no incident");
+  if (Is(state, {Mode::kConfirming, Mode::kStopping, Mode::kChoosing}) && !state.open)
+    return FailedPrecondition("{} without an incident", ModeName(state.mode));
+  if (state.paused && !Is(state, {Mode::kSpawning, Mode::kStarting, Mode::kRunning}))
+    return FailedPrecondition("paused while {}", ModeName(state.mode));
+  if (state.mode == Mode::kFinished && (state.verdict.empty() || state.open))
+    return FailedPrecondition("finished without a verdict or with an open incident");
+  for (const auto& [rank, status] : state.exits) {
+    if (rank.value() < 0 || rank.value() >= state.spec.ranks)
+      return FailedPrecondition("exit of rank {} of {}", rank.value(), state.spec.ranks);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep::control

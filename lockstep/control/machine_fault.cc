@@ -1,0 +1,337 @@
+// What happens when something goes wrong: who is the culprit, is there evidence enough, and is a restart of any use.
+#include <string.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "lockstep/control/turn.h"
+
+namespace lockstep::control {
+namespace {
+
+using incident::ActionKind;
+using incident::Finding;
+using incident::Syndrome;
+
+bool IsClean(const ExitStatus& status) { return status.code == 0 && status.signal == 0; }
+bool IsLostConnection(const RankExited& event) {
+  return event.status.signal == 0 && event.exception && event.exception->connection;
+}
+
+std::string SignalText(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name ? fmt::format("SIG{} (signal {})", name, signal) : fmt::format("signal {}", signal);
+}
+
+std::string ExceptionText(const ExceptionInfo& exception) {
+  return exception.where.empty() ? exception.type : fmt::format("{} at {}", exception.type, exception.where);
+}
+
+// "SIGKILL (signal 9) in step 17", the step being the one that was under way.
+std::string ExitText(const State& state, const RankExited& event) {
+  const std::string when =
+      state.in_loop ? fmt::format(" in step {}", state.progress.step + 1) : " before the training loop began";
+  if (event.status.signal != 0) return SignalText(event.status.signal) + when;
+  if (!event.exception) return fmt::format("exit code {}{}", event.status.code, when);
+  return fmt::format("{}{}: {}", ExceptionText(*event.exception), when, event.exception->message);
+}
+
+Finding ExitFinding(const State& state, const RankExited& event) {
+  Finding finding;
+  finding.syndrome = event.status.signal != 0 ? Syndrome::kCrash : Syndrome::kExit;
+  finding.suspects = {incident::SuspectRank(event.rank)};
+  finding.evidence = {ExitText(state, event)};
+  finding.since = event.exited.value == 0 ? state.now : std::min(event.exited, state.now);
+  return finding;
+}
+
+// The open incident is of this epoch and has a certain culprit: whatever comes now joins it.
+bool HasCulprit(const State& state) {
+  return state.open && state.fault.epoch == state.epoch && incident::Lead(state.incidents[*state.open]).certain;
+}
+
+bool IsSame(const Finding& a, const Finding& b) { return a.syndrome == b.syndrome && a.suspects == b.suspects; }
+
+bool AlreadySaid(const State& state, const Finding& finding) {
+  const auto& findings = state.incidents[*state.open].findings;
+  return std::any_of(findings.begin(), findings.end(), [&](const Finding& other) { return IsSame(finding, other); });
+}
+
+// The open incident if it is of this epoch; else a new one. One that a new fault overtakes is closed: each restart has
+// its own.
+void EnsureIncident(Turn& turn) {
+  State& state = turn.state;
+  if (state.open && state.fault.epoch == state.epoch) return;
+  const int64_t id = static_cast<int64_t>(state.incidents.size()) + 1;
+  if (state.open) {
+    Act(turn, ActionKind::kNote,
+        fmt::format("incident {} struck before the job was back at step {}", id, state.fault.close_at_step));
+    CloseIncident(turn);
+  }
+  incident::Incident incident;
+  incident.id = id;
+  incident.opened = turn.at;
+  incident.opened_wall = turn.wall;
+  state.incidents.push_back(std::move(incident));
+  state.open = state.incidents.size() - 1;
+  state.fault = {};
+  state.fault.epoch = state.epoch;
+  state.fault.close_at_step = state.progress.step + 1;
+}
+
+// Ledger at a fault: the work since the last finished step is lost; then it went unnoticed, then it was judged, then it
+// is repaired.
+void WriteFault(State& state) {
+  const Fault& fault = state.fault;
+  const int64_t id = Open(state).id;
+  const Nanos since = Settle(state, fault.since);
+  if (state.in_loop) state.ledger.Enter(Phase::kRecompute, std::min(since, Settle(state, state.progress.step_end)), id);
+  state.ledger.Enter(Phase::kDetect, since, id);
+  state.ledger.Enter(Phase::kDecide, std::max(since, fault.noticed), id);
+  if (fault.acted.value != 0) state.ledger.Enter(Phase::kRestart, fault.acted, id);
+}
+
+// A fault that needs an answer: from now on the time is lost. The first news counts as noticing, the earliest cause as
+// the beginning.
+void Strike(Turn& turn, Nanos since) {
+  State& state = turn.state;
+  if (state.paused) {
+    state.paused = false;
+    state.settled = turn.at;
+  }
+  Fault& fault = state.fault;
+  fault.since = fault.noticed.value == 0 ? since : std::min(fault.since, since);
+  if (fault.noticed.value == 0) fault.noticed = turn.at;
+  WriteFault(state);
+}
+
+// Remembers an exception, and returns a verdict when no restart can help: it struck twice in a row at one step, or
+// before there was any step to go back to. The step may differ by one, for ranks are not in lock step to the last
+// statement.
+std::string JudgeProgram(State& state, const RankExited& event) {
+  const bool by_signal = event.status.signal != 0;
+  const std::string what = event.exception && !by_signal ? ExceptionText(*event.exception) : "";
+  const int64_t step = state.progress.step + 1;
+  const bool repeated =
+      !what.empty() && what == state.last_exception && std::abs(step - state.last_exception_step) <= 1;
+  state.last_exception = what;
+  state.last_exception_step = step;
+  if (by_signal) return "";
+  if (state.frontier < 0) {
+    return fmt::format("rank {} failed before the first step: {}: this is in the program, not in the machine",
+                       event.rank.value(), ExitText(state, event));
+  }
+  if (!repeated) return "";
+  return fmt::format("{} struck twice at step {}: this is in the program, not in the machine: {}", what, step,
+                     event.exception->message);
+}
+
+std::string ReasonToEnd(const State& state) {
+  if (!state.fault.program_error.empty()) return state.fault.program_error;
+  const std::string last = incident::Headline(state.incidents[*state.open]);
+  if (state.restarts_without_progress >= state.spec.no_progress_limit) {
+    return fmt::format("{} restarts in a row brought no new step (the job stands at step {}); the last incident: {}",
+                       state.restarts_without_progress, state.frontier, last);
+  }
+  if (state.restarts >= state.spec.max_restarts) {
+    return fmt::format("all {} restarts that were allowed are used up; the last incident: {}", state.spec.max_restarts,
+                       last);
+  }
+  return "";
+}
+
+void CountProgress(State& state) {
+  if (state.restarts == 0) return;
+  const bool grew = state.frontier > state.frontier_at_restart;
+  state.restarts_without_progress = grew ? 0 : state.restarts_without_progress + 1;
+}
+
+void Repair(Turn& turn) {
+  State& state = turn.state;
+  CountProgress(state);
+  if (std::string verdict = ReasonToEnd(state); !verdict.empty()) return BeginFinish(turn, 1, std::move(verdict), {});
+  state.mode = Mode::kStopping;
+  state.fault.acted = turn.at;
+  WriteFault(state);
+  Ask(turn);
+  AnnounceOpen(turn);
+}
+
+// --observe-only: says what would have been done, and goes on watching.
+void Witness(Turn& turn) {
+  State& state = turn.state;
+  const bool useless = !state.fault.program_error.empty();
+  Act(turn, useless ? ActionKind::kStop : ActionKind::kRestart,
+      useless ? state.fault.program_error
+              : fmt::format("restart of all {} ranks from the newest committed checkpoint", state.spec.ranks),
+      false);
+  if (state.mode == Mode::kConfirming) state.mode = state.in_loop ? Mode::kRunning : Mode::kStarting;
+  state.fault.close_at_step = state.progress.step + 1;
+  AnnounceOpen(turn);
+}
+
+// The stacks of survivors tell nothing about a rank that is gone, and cost time.
+bool NeedsStacks(Syndrome syndrome) { return syndrome != Syndrome::kCrash && syndrome != Syndrome::kExit; }
+
+void KeepStacksFirst(Turn& turn) {
+  State& state = turn.state;
+  state.mode = Mode::kConfirming;
+  state.fault.keeping_stacks = true;
+  Ask(turn);
+  AnnounceOpen(turn);
+}
+
+void LeadWith(Turn& turn, Finding finding) {
+  finding.certain = true;
+  EnsureIncident(turn);
+  const Nanos since = finding.since;
+  const bool keep = NeedsStacks(finding.syndrome);
+  auto& findings = Open(turn.state).findings;
+  findings.insert(findings.begin(), std::move(finding));
+  Strike(turn, since);
+  if (turn.state.spec.observe_only) return Witness(turn);
+  keep ? KeepStacksFirst(turn) : Repair(turn);
+}
+
+// The death behind a lost connection may be reported a moment later; until then nobody is named.
+void LoseConnection(Turn& turn, Finding finding) {
+  EnsureIncident(turn);
+  const Nanos since = finding.since;
+  Open(turn.state).findings.push_back(std::move(finding));
+  Strike(turn, since);
+  if (std::exchange(turn.state.mode, Mode::kConfirming) == Mode::kConfirming) return;
+  Ask(turn);
+}
+
+// No death was reported: whoever lost a connection first stands nearest to the cause.
+void LeadWithFirstLoss(Turn& turn) {
+  auto& findings = Open(turn.state).findings;
+  const auto is_loss = [](const Finding& finding) { return finding.syndrome == Syndrome::kExit && !finding.certain; };
+  const auto losses = std::stable_partition(findings.begin(), findings.end(),
+                                            [&](const Finding& finding) { return !is_loss(finding); });
+  const auto first =
+      std::min_element(losses, findings.end(), [](const Finding& a, const Finding& b) { return a.since < b.since; });
+  Finding lead = *first;
+  for (auto loss = losses; loss != findings.end(); ++loss) {
+    if (loss != first)
+      lead.ambiguous_with.insert(lead.ambiguous_with.end(), loss->suspects.begin(), loss->suspects.end());
+  }
+  findings.erase(losses, findings.end());
+  lead.evidence.push_back("a lost connection is secondary: the cause behind it is unknown");
+  turn.state.last_exception.clear();
+  LeadWith(turn, std::move(lead));
+}
+
+// A real death that came before the one that leads is the cause of it; anything else is a consequence and joins as
+// evidence. Exits after our own kill tell nothing.
+void JoinExit(Turn& turn, const RankExited& event, Finding finding) {
+  State& state = turn.state;
+  if (state.fault.acted.value != 0 && finding.since >= state.fault.acted) return;
+  incident::Incident& incident = Open(state);
+  const Finding& lead = incident::Lead(incident);
+  if (IsLostConnection(event) || finding.since >= lead.since) {
+    const auto position = static_cast<size_t>(&lead - incident.findings.data());
+    incident.findings[position].evidence.push_back(
+        fmt::format("rank {} left as a consequence: {}", event.rank.value(), finding.evidence.front()));
+    return;
+  }
+  finding.certain = true;
+  Nanos since = finding.since;
+  incident.findings.insert(incident.findings.begin(), std::move(finding));
+  Strike(turn, since);
+  state.fault.program_error = JudgeProgram(state, event);
+  if (state.mode == Mode::kStopping && !state.fault.program_error.empty())
+    BeginFinish(turn, 1, state.fault.program_error, {});
+}
+
+void OnFailure(Turn& turn, const RankExited& event) {
+  State& state = turn.state;
+  Finding finding = ExitFinding(state, event);
+  if (HasCulprit(state)) return JoinExit(turn, event, std::move(finding));
+  if (IsLostConnection(event)) return LoseConnection(turn, std::move(finding));
+  EnsureIncident(turn);
+  state.fault.program_error = JudgeProgram(state, event);
+  LeadWith(turn, std::move(finding));
+}
+
+bool IsLive(Mode mode) {
+  return mode == Mode::kSpawning || mode == Mode::kStarting || mode == Mode::kRunning || mode == Mode::kConfirming;
+}
+
+bool AwaitsCulprit(const State& state) { return state.mode == Mode::kConfirming && !state.fault.keeping_stacks; }
+
+// Under --observe-only even what the job leaves behind is not ours to clear away.
+void OnAllExited(Turn& turn) {
+  State& state = turn.state;
+  if (AwaitsCulprit(state)) LeadWithFirstLoss(turn);
+  if (!IsLive(state.mode) || state.mode == Mode::kConfirming) return;
+  const bool clean =
+      std::all_of(state.exits.begin(), state.exits.end(), [](const auto& exit) { return IsClean(exit.second); });
+  if (!state.spec.observe_only) return BeginFinish(turn, 0, "completed", {});
+  state.exit_code = clean ? 0 : 1;
+  state.verdict = clean ? "completed" : "the job failed, and was only observed";
+  state.ledger.Enter(Phase::kShutdown, turn.at, 0);
+  FinishNow(turn);
+}
+
+// Time alone names: it is written down and shown, and nothing is done about it.
+void Name(Turn& turn, const Finding& finding) {
+  State& state = turn.state;
+  if (state.open && AlreadySaid(state, finding)) return;
+  if (!state.open) EnsureIncident(turn);
+  Open(state).findings.push_back(finding);
+  Act(turn, ActionKind::kNote, "named; there is not evidence enough to act: " + incident::Headline(finding));
+  AnnounceOpen(turn);
+}
+
+}  // namespace
+
+void On(Turn& turn, const RankExited& event) {
+  State& state = turn.state;
+  const bool is_rank = event.rank.value() >= 0 && event.rank.value() < state.spec.ranks;
+  if (!is_rank || state.exits.contains(event.rank) || state.mode == Mode::kChoosing) return Ignore(turn);
+  state.exits[event.rank] = event.status;
+  Advance(turn, event.progress);
+  if (state.mode == Mode::kFinishing) return;
+  if (!IsClean(event.status)) OnFailure(turn, event);
+  if (AllExited(state)) OnAllExited(turn);
+}
+
+void On(Turn& turn, const Suspected& event) {
+  State& state = turn.state;
+  if (state.paused || !IsLive(state.mode)) return Ignore(turn);
+  Advance(turn, event.progress);
+  if (!event.finding.certain) return Name(turn, event.finding);
+  if (!HasCulprit(state)) {
+    state.last_exception.clear();
+    return LeadWith(turn, event.finding);
+  }
+  if (!AlreadySaid(state, event.finding)) Open(state).findings.push_back(event.finding);
+}
+
+void On(Turn& turn, const StacksKept& event) {
+  State& state = turn.state;
+  if (state.mode != Mode::kConfirming || !state.fault.keeping_stacks) return Ignore(turn);
+  state.fault.keeping_stacks = false;
+  if (!event.path.empty()) Act(turn, ActionKind::kNote, "the stacks of all ranks are in " + event.path);
+  Repair(turn);
+}
+
+void On(Turn& turn, const SecondaryGraceOver&) {
+  if (!AwaitsCulprit(turn.state)) return Ignore(turn);
+  LeadWithFirstLoss(turn);
+}
+
+void On(Turn& turn, const SpawnFailed& event) {
+  State& state = turn.state;
+  if (state.mode != Mode::kSpawning && state.mode != Mode::kStarting) return Ignore(turn);
+  if (state.restarts == 0) return BeginFinish(turn, 1, "the workers could not be started: " + event.error, {});
+  Finding finding;
+  finding.syndrome = Syndrome::kExit;
+  finding.suspects = {{incident::Suspect::Kind::kSoftware, "the start of the workers"}};
+  finding.evidence = {event.error};
+  finding.since = turn.at;
+  LeadWith(turn, std::move(finding));
+}
+
+}  // namespace lockstep::control

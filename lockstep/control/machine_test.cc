@@ -1,0 +1,397 @@
+#include "lockstep/control/machine.h"
+
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "lockstep/control/report.h"
+#include "lockstep/control/scenario.h"
+
+namespace lockstep::control {
+namespace {
+
+using testing::HasSubstr;
+
+JobSpec FourRanks() {
+  JobSpec spec;
+  spec.ranks = 4;
+  return spec;
+}
+
+// Epoch 1 began at 2 s and finished step 10 at 12 s.
+Scenario Training(JobSpec spec = FourRanks()) {
+  Scenario job(std::move(spec));
+  job.ComeUp(2);
+  job.See(10, 12);
+  return job;
+}
+
+JobSpec Observed() {
+  JobSpec spec = FourRanks();
+  spec.observe_only = true;
+  return spec;
+}
+
+double Lost(const State& state, Phase phase, double now) {
+  return ToSeconds(state.ledger.Total(At(now))[static_cast<size_t>(phase)]).value;
+}
+
+TEST(Life, StartsRunsAndCompletes) {
+  State state;
+  EXPECT_EQ(Text(Step(state, {At(1), At(1), JobStarted{FourRanks()}})), "publish 1 none, spawn 1");
+  Scenario job(FourRanks());
+  EXPECT_EQ(job.state.mode, Mode::kSpawning);
+  EXPECT_EQ(job.Hear(2, EpochSpawned{EpochId(1)}), "");
+  EXPECT_EQ(job.state.mode, Mode::kStarting);
+  EXPECT_EQ(job.Hear(3, LoopBegan{EpochId(1), At(2.5), std::nullopt}), "");
+  EXPECT_EQ(job.state.mode, Mode::kRunning);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(job.Hear(10, Exit(1, rank, {})), "");
+  EXPECT_EQ(job.Hear(10, Exit(1, 3, {})), "kill 1 after 0 s") << "whatever the ranks left behind goes too";
+  EXPECT_EQ(job.Hear(11, EpochStopped{EpochId(1)}), "finish 0");
+  EXPECT_EQ(job.state.verdict, "completed");
+  EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kStartup, 99), 1.5);
+  EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kShutdown, 99), 1);
+  EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kProductive, 99), 7.5);
+}
+
+TEST(Crash, RestartsAllRanksFromTheNewestCheckpoint) {
+  Scenario job = Training();
+  EXPECT_EQ(job.Hear(13, Killed(1, 2, SIGKILL, Step(11, 12.5), 12.9)), "kill 1 after 0 s, announce 1");
+  EXPECT_EQ(job.state.mode, Mode::kStopping);
+  EXPECT_EQ(job.Hear(13.5, EpochStopped{EpochId(1)}), "choose for 2");
+  EXPECT_EQ(job.Hear(14, RestoreChosen{EpochId(2), Checkpoint(1, 9), {}}), "publish 2 1/9, spawn 2, announce 1");
+  EXPECT_EQ(job.state.mode, Mode::kSpawning);
+  job.ComeUp(15);
+  EXPECT_TRUE(job.state.recomputing);
+  EXPECT_EQ(job.Hear(16, ProgressSeen{EpochId(2), Step(10, 16)}), "");
+  EXPECT_EQ(job.Hear(17.1, CaughtUp{EpochId(2), Step(11, 17)}), "announce 1");
+  EXPECT_FALSE(job.state.open.has_value());
+  EXPECT_EQ(job.Headline(0), "rank 2 was killed by a signal: SIGKILL (signal 9) in step 12");
+  EXPECT_EQ(job.Incident(0).steps_lost, 2);
+  EXPECT_EQ(job.Incident(0).actions.front().text, "restart of all 4 ranks in epoch 2 from step 9");
+}
+
+// Phases of that incident: in flight 12.5-12.9 and again 15-17, unnoticed 12.9-13, judged 0, repaired 13-15.
+TEST(Crash, EverySecondHasItsPhase) {
+  Scenario job = Training();
+  job.Hear(13, Killed(1, 2, SIGKILL, Step(11, 12.5), 12.9));
+  job.Restart(14, Checkpoint(1, 9));
+  job.ComeUp(15);
+  job.Hear(17.1, CaughtUp{EpochId(2), Step(11, 17)});
+  const incident::Phases phases = WithPhases(job.state, 0, At(20)).phases;
+  EXPECT_NEAR(phases.detect.value, 0.1, 1e-9);
+  EXPECT_NEAR(phases.decide.value, 0, 1e-9);
+  EXPECT_NEAR(phases.restart.value, 2, 1e-9);
+  EXPECT_NEAR(phases.recompute.value, 0.4 + 2, 1e-9);
+  EXPECT_NEAR(Lost(job.state, Phase::kProductive, 20), (12.5 - 2) + (20 - 17), 1e-9);
+}
+
+TEST(Crash, WithNothingToRecomputeClosesAtTheFirstNewStep) {
+  Scenario job = Training();
+  job.Hear(13, Killed(1, 2, SIGKILL));
+  job.Restart(14, Checkpoint(1, 10));
+  job.ComeUp(15);
+  EXPECT_FALSE(job.state.recomputing);
+  EXPECT_EQ(job.state.ledger.Current(), Phase::kProductive);
+  EXPECT_TRUE(job.state.open.has_value());
+  EXPECT_EQ(job.Hear(16, ProgressSeen{EpochId(2), Step(11, 16)}), "announce 1");
+  EXPECT_EQ(job.Incident(0).steps_lost, 0);
+}
+
+TEST(Crash, WithoutACheckpointBeginsAfresh) {
+  Scenario job = Training();
+  job.Hear(13, Killed(1, 2, SIGKILL));
+  job.Restart(14, std::nullopt);
+  EXPECT_EQ(Text(job.commands), "publish 2 none, spawn 2, announce 1");
+  EXPECT_EQ(job.Incident(0).steps_lost, 11);
+}
+
+TEST(Crash, RejectedCheckpointsJoinTheIncident) {
+  Scenario job = Training();
+  job.Hear(13, Killed(1, 2, SIGKILL));
+  job.Hear(14, EpochStopped{EpochId(1)});
+  job.Hear(14, RestoreChosen{EpochId(2), Checkpoint(1, 9), {"rank 1, step 10: CRC 1 instead of 2"}});
+  EXPECT_EQ(job.Incident(0).findings.back().syndrome, incident::Syndrome::kCorruptCheckpoint);
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 was killed"));
+}
+
+TEST(Crash, LaterDeathsAreConsequencesAndEarlierOnesLead) {
+  Scenario job = Training();
+  job.Hear(13, Killed(1, 2, SIGABRT, {}, 12.8));
+  EXPECT_EQ(job.Hear(13.1, Killed(1, 3, SIGABRT, {}, 12.9)), "");
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 2"));
+  EXPECT_EQ(job.Incident(0).findings.front().evidence.back(),
+            "rank 3 left as a consequence: SIGABRT (signal 6) in step 11");
+  EXPECT_EQ(job.Hear(13.2, Killed(1, 1, SIGKILL, {}, 12.7)), "");
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 1"));
+  EXPECT_EQ(job.Hear(13.3, Killed(1, 0, SIGKILL, {}, 13.2)), "") << "our own kill";
+  EXPECT_NEAR(WithPhases(job.state, 0, At(14)).phases.detect.value, 0.3, 1e-9);
+}
+
+TEST(Crash, AnotherBeforeTheRepairIsDoneIsAnIncidentOfItsOwn) {
+  Scenario job = Training();
+  job.Hear(13, Killed(1, 2, SIGKILL));
+  job.Restart(14, Checkpoint(1, 8));
+  job.ComeUp(15);
+  EXPECT_EQ(job.Hear(16, Killed(2, 1, SIGKILL, Step(9, 15.5), 15.9)), "kill 2 after 0 s, announce 1, announce 2");
+  EXPECT_EQ(job.state.incidents.size(), 2u);
+  EXPECT_NE(job.Incident(0).closed.value, 0);
+  job.Restart(17, Checkpoint(2, 9));
+  EXPECT_EQ(job.Incident(1).steps_lost, 0);
+  EXPECT_EQ(job.Incident(0).steps_lost, 2);
+}
+
+TEST(LostConnection, WaitsForTheDeathBehindIt) {
+  Scenario job = Training();
+  EXPECT_EQ(job.Hear(13, LostPeer(1, 0, {}, 12.95)), "wait 1 s for a culprit");
+  EXPECT_EQ(job.state.mode, Mode::kConfirming);
+  EXPECT_EQ(job.Hear(13.01, LostPeer(1, 3, {}, 12.96)), "");
+  EXPECT_EQ(job.Hear(13.02, Killed(1, 2, SIGKILL, {}, 12.9)), "kill 1 after 0 s, announce 1");
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 was killed"));
+  EXPECT_EQ(job.Hear(14, SecondaryGraceOver{EpochId(1)}), "") << "too late to matter";
+  EXPECT_EQ(job.state.ignored_events, 1);
+}
+
+TEST(LostConnection, WithoutADeathTheFirstLossIsNamedAndTheJobRestarts) {
+  Scenario job = Training();
+  job.Hear(13, LostPeer(1, 0, {}, 12.95));
+  job.Hear(13.01, LostPeer(1, 3, {}, 12.90));
+  EXPECT_EQ(job.Hear(14, SecondaryGraceOver{EpochId(1)}), "kill 1 after 0 s, announce 1");
+  const incident::Finding& lead = Lead(job.Incident(0));
+  EXPECT_EQ(lead.syndrome, incident::Syndrome::kExit);
+  EXPECT_EQ(lead.suspects, std::vector{incident::SuspectRank(RankId(3))});
+  EXPECT_EQ(lead.ambiguous_with, std::vector{incident::SuspectRank(RankId(0))});
+  EXPECT_THAT(lead.evidence.back(), HasSubstr("secondary"));
+  EXPECT_NEAR(WithPhases(job.state, 0, At(14)).phases.decide.value, 1, 1e-9);
+}
+
+TEST(LostConnection, OfEverybodyNeedsNoWait) {
+  Scenario job = Training();
+  for (int rank = 0; rank < 3; ++rank) job.Hear(13, LostPeer(1, rank));
+  EXPECT_EQ(job.Hear(13, LostPeer(1, 3)), "kill 1 after 0 s, announce 1");
+}
+
+TEST(LostConnection, IsNeverAUserErrorHoweverOftenItStrikes) {
+  Scenario job = Training();
+  job.Hear(13, LostPeer(1, 0));
+  job.Hear(14, SecondaryGraceOver{EpochId(1)});
+  job.Restart(15, Checkpoint(1, 10));
+  job.ComeUp(16);
+  job.Hear(17, LostPeer(2, 0));
+  EXPECT_EQ(job.Hear(18, SecondaryGraceOver{EpochId(2)}), "kill 2 after 0 s, announce 2");
+  EXPECT_EQ(job.state.mode, Mode::kStopping);
+}
+
+TEST(Exception, TwiceAtOneStepEndsTheJob) {
+  Scenario job = Training();
+  job.Hear(13, Raised(1, 1, "ValueError", Step(16, 12.5)));
+  job.Restart(14, Checkpoint(1, 16));
+  job.ComeUp(15);
+  EXPECT_EQ(job.Hear(16, Raised(2, 3, "ValueError")), "kill 2 after 0 s, announce 1");
+  EXPECT_EQ(job.Hear(17, EpochStopped{EpochId(2)}), "announce 2, finish 1");
+  EXPECT_EQ(job.state.verdict,
+            "ValueError at train.py:41 in forward struck twice at step 17: this is in the program, not in the machine: "
+            "it went wrong");
+}
+
+TEST(Exception, AtAnotherStepOrOfAnotherKindIsNoRepeat) {
+  Scenario job = Training();
+  job.Hear(13, Raised(1, 1, "ValueError", Step(16, 12.5)));
+  job.Restart(14, Checkpoint(1, 16));
+  job.ComeUp(15);
+  job.Hear(16, Raised(2, 1, "MemoryError"));
+  EXPECT_EQ(job.state.mode, Mode::kStopping);
+  job.Restart(17, Checkpoint(1, 16));
+  job.ComeUp(18);
+  job.Hear(19, Raised(3, 1, "MemoryError", Step(30, 18.9)));
+  EXPECT_EQ(job.state.mode, Mode::kStopping);
+}
+
+TEST(Exception, BeforeTheFirstStepEndsTheJobAtOnce) {
+  Scenario job(FourRanks());
+  job.Hear(2, EpochSpawned{EpochId(1)});
+  RankExited failed = Raised(1, 0, "ModuleNotFoundError");
+  failed.exception->message = "No module named 'torhc'";
+  EXPECT_EQ(job.Hear(3, LostPeer(1, 1)), "wait 1 s for a culprit");
+  EXPECT_EQ(job.Hear(3, failed), "kill 1 after 0 s");
+  EXPECT_EQ(job.Hear(4, EpochStopped{EpochId(1)}), "announce 1, finish 1");
+  EXPECT_EQ(job.state.verdict,
+            "rank 0 failed before the first step: ModuleNotFoundError at train.py:41 in forward before the training "
+            "loop began: "
+            "No module named 'torhc': this is in the program, not in the machine");
+}
+
+TEST(Budget, RestartsWithoutProgressEndTheJob) {
+  Scenario job = Training();
+  for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
+    const double at = 20.0 * static_cast<double>(epoch);
+    job.Hear(at, Killed(epoch, 2, SIGKILL));
+    job.Restart(at + 1, Checkpoint(1, 10));
+    job.ComeUp(at + 2);
+  }
+  job.Hear(90, Killed(4, 2, SIGKILL));
+  EXPECT_EQ(job.Hear(91, EpochStopped{EpochId(4)}), "announce 4, finish 1");
+  EXPECT_EQ(job.state.verdict,
+            "3 restarts in a row brought no new step (the job stands at step 10); the last incident: rank 2 was killed "
+            "by a signal: "
+            "SIGKILL (signal 9) in step 11");
+}
+
+TEST(Budget, ANewStepBeginsTheCountAgain) {
+  Scenario job = Training();
+  for (uint64_t epoch = 1; epoch <= 20; ++epoch) {
+    const double at = 20.0 * static_cast<double>(epoch);
+    job.Hear(at, Killed(epoch, 2, SIGKILL));
+    ASSERT_EQ(job.state.mode, Mode::kStopping);
+    job.Restart(at + 1, Checkpoint(epoch, job.state.progress.step));
+    job.ComeUp(at + 2);
+    job.See(job.state.progress.step + 1, at + 3);
+  }
+}
+
+TEST(Budget, IsUsedUpOneDay) {
+  JobSpec spec = FourRanks();
+  spec.max_restarts = 0;
+  Scenario job = Training(spec);
+  EXPECT_EQ(job.Hear(13, Killed(1, 2, SIGKILL)), "kill 1 after 0 s");
+  EXPECT_THAT(job.state.verdict, HasSubstr("all 0 restarts that were allowed are used up"));
+}
+
+TEST(Hang, CertainKeepsStacksBeforeItKills) {
+  Scenario job = Training();
+  EXPECT_EQ(job.Hear(15, Suspect(1, 2, true, 13)), "keep stacks of 1, announce 1");
+  EXPECT_EQ(job.state.mode, Mode::kConfirming);
+  EXPECT_EQ(job.Hear(15.5, StacksKept{EpochId(1), "stacks.txt"}), "kill 1 after 0 s, announce 1");
+  const incident::Phases phases = WithPhases(job.state, 0, At(16)).phases;
+  EXPECT_NEAR(phases.recompute.value, 1, 1e-9);
+  EXPECT_NEAR(phases.detect.value, 2, 1e-9);
+  EXPECT_NEAR(phases.decide.value, 0.5, 1e-9);
+}
+
+TEST(Hang, UncertainIsNamedOnceAndTurnsIntoARestartWhenCertain) {
+  Scenario job = Training();
+  EXPECT_EQ(job.Hear(15, Suspect(1, 2, false, 13)), "announce 1");
+  EXPECT_EQ(job.Hear(16, Suspect(1, 2, false, 13)), "");
+  EXPECT_EQ(job.state.mode, Mode::kRunning);
+  EXPECT_EQ(job.state.ledger.Current(), Phase::kProductive);
+  EXPECT_EQ(job.Hear(17, Suspect(1, 2, true, 13)), "keep stacks of 1, announce 1");
+  EXPECT_EQ(job.state.incidents.size(), 1u);
+}
+
+TEST(Hang, ThatEndsByItselfClosesItsIncident) {
+  Scenario job = Training();
+  job.Hear(15, Suspect(1, 2, false, 13));
+  EXPECT_EQ(job.Hear(16, ProgressSeen{EpochId(1), Step(11, 16)}), "announce 1");
+  EXPECT_EQ(job.Incident(0).actions.back().text, "the job went on by itself");
+  EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kProductive, 20), 18);
+}
+
+TEST(ObserveOnly, SaysWhatItWouldDoAndDoesNothing) {
+  Scenario job = Training(Observed());
+  EXPECT_EQ(job.Hear(15, Suspect(1, 2, true, 13)), "announce 1");
+  EXPECT_EQ(job.state.mode, Mode::kRunning);
+  EXPECT_FALSE(job.Incident(0).actions.back().done);
+  EXPECT_EQ(job.Hear(18.5, ProgressSeen{EpochId(1), Step(11, 18)}), "announce 1");
+  EXPECT_NEAR(Lost(job.state, Phase::kProductive, 20), 10 + 2, 1e-9);
+  EXPECT_NEAR(Lost(job.state, Phase::kDecide, 20), 3, 1e-9) << "nobody acted";
+}
+
+TEST(ObserveOnly, EndsWithTheJobsOwnStatus) {
+  Scenario job = Training(Observed());
+  EXPECT_EQ(job.Hear(15, Killed(1, 2, SIGKILL)), "announce 1");
+  EXPECT_EQ(job.Hear(16, LostPeer(1, 0)), "");
+  EXPECT_EQ(job.Hear(16, LostPeer(1, 1)), "");
+  EXPECT_EQ(job.Hear(17, Exit(1, 3, {})), "announce 1, finish 1");
+}
+
+TEST(Stop, AsksKindlyThenNot) {
+  Scenario job = Training();
+  EXPECT_EQ(job.Hear(13, StopAsked{SIGINT}), "kill 1 after 30 s");
+  EXPECT_EQ(job.Hear(13.5, Exit(1, 0, {0, SIGTERM})), "");
+  EXPECT_EQ(job.Hear(14, StopAsked{SIGINT}), "kill 1 after 0 s");
+  EXPECT_EQ(job.Hear(15, EpochStopped{EpochId(1)}), "finish 1");
+  EXPECT_EQ(job.state.verdict, "stopped by SIGINT");
+  EXPECT_TRUE(job.state.incidents.empty());
+  EXPECT_EQ(job.Hear(16, StopAsked{SIGINT}), "") << "finished is finished";
+}
+
+TEST(Stop, InTheMiddleOfARestartNeedsNoSecondKill) {
+  Scenario job = Training();
+  job.Hear(13, Killed(1, 2, SIGKILL));
+  EXPECT_EQ(job.Hear(13.1, StopAsked{SIGTERM}), "");
+  EXPECT_EQ(job.Hear(13.2, EpochStopped{EpochId(1)}), "announce 1, finish 1");
+  Scenario later = Training();
+  later.Hear(13, Killed(1, 2, SIGKILL));
+  later.Hear(13.1, EpochStopped{EpochId(1)});
+  EXPECT_EQ(later.Hear(13.2, StopAsked{SIGTERM}), "announce 1, finish 1");
+}
+
+TEST(Pause, IsNobodysFault) {
+  Scenario job = Training();
+  job.Hear(13, JobPaused{});
+  EXPECT_EQ(job.Hear(20, Suspect(1, 2, true, 13)), "");
+  job.Hear(23, JobContinued{});
+  EXPECT_TRUE(job.state.incidents.empty());
+  EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kPaused, 30), 10);
+  EXPECT_EQ(job.state.ledger.Current(), Phase::kProductive);
+}
+
+TEST(Pause, DoesNotHideADeath) {
+  Scenario job = Training();
+  job.Hear(13, JobPaused{});
+  EXPECT_EQ(job.Hear(20, Killed(1, 2, SIGKILL, {}, 19)), "kill 1 after 0 s, announce 1");
+  EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kPaused, 20), 7);
+}
+
+TEST(Spawning, ThatFailsAtFirstEndsTheJobAndLaterIsAFault) {
+  Scenario first(FourRanks());
+  first.Hear(2, SpawnFailed{EpochId(1), "python3: not found"});
+  EXPECT_EQ(first.Hear(3, EpochStopped{EpochId(1)}), "finish 1");
+  EXPECT_EQ(first.state.verdict, "the workers could not be started: python3: not found");
+  Scenario later = Training();
+  later.Hear(13, Killed(1, 2, SIGKILL));
+  later.Restart(14, Checkpoint(1, 10));
+  EXPECT_EQ(later.Hear(15, SpawnFailed{EpochId(2), "fork: out of memory"}), "kill 2 after 0 s, announce 1, announce 2");
+}
+
+TEST(Watcher, ThatWasGoneIsHistoryOnly) {
+  Scenario job = Training();
+  EXPECT_EQ(job.Hear(20, WatcherGone{At(15)}), "announce 1");
+  EXPECT_EQ(job.state.mode, Mode::kRunning);
+  EXPECT_EQ(job.Incident(0).findings[0].syndrome, incident::Syndrome::kWatcherLost);
+  EXPECT_DOUBLE_EQ(ToSeconds(job.Incident(0).closed - job.Incident(0).opened).value, 5);
+  EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kProductive, 20), 18);
+}
+
+TEST(Watcher, TakesUpWhatWasPending) {
+  Scenario job = Training();
+  EXPECT_EQ(Text(PendingCommands(job.state)), "");
+  job.Hear(13, LostPeer(1, 0));
+  EXPECT_EQ(Text(PendingCommands(job.state)), "wait 1 s for a culprit");
+  job.Hear(14, SecondaryGraceOver{EpochId(1)});
+  EXPECT_EQ(Text(PendingCommands(job.state)), "kill 1 after 0 s");
+  job.Hear(15, EpochStopped{EpochId(1)});
+  EXPECT_EQ(Text(PendingCommands(job.state)), "choose for 2");
+  job.Hear(16, RestoreChosen{EpochId(2), Checkpoint(1, 10), {}});
+  EXPECT_EQ(Text(PendingCommands(job.state)), "publish 2 1/10, spawn 2");
+  job.Hear(17, StopAsked{SIGINT});
+  EXPECT_EQ(Text(PendingCommands(job.state)), "kill 2 after 30 s");
+  job.Hear(18, EpochStopped{EpochId(2)});
+  EXPECT_EQ(Text(PendingCommands(job.state)), "finish 1");
+}
+
+TEST(Fencing, StaleAndDoubleEventsAreCountedAndIgnored) {
+  Scenario job = Training();
+  job.Hear(13, Killed(1, 2, SIGKILL));
+  job.Hear(13, Killed(1, 2, SIGKILL));
+  job.Restart(14, Checkpoint(1, 10));
+  job.Hear(14, EpochStopped{EpochId(1)});
+  job.Hear(14, RestoreChosen{EpochId(2), std::nullopt, {}});
+  job.Hear(14, Killed(1, 3, SIGKILL));
+  job.Hear(14, Killed(2, 17, SIGKILL));
+  job.Hear(14, JobStarted{FourRanks()});
+  EXPECT_EQ(job.state.ignored_events, 6);
+  EXPECT_EQ(job.state.mode, Mode::kSpawning);
+}
+
+}  // namespace
+}  // namespace lockstep::control

@@ -1,0 +1,81 @@
+#include "lockstep/control/report.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace lockstep::control {
+namespace {
+
+constexpr Seconds kHour{3600};
+
+Json NumberOrNull(double value) { return std::isfinite(value) ? Json(value) : Json(); }
+
+Json RanksJson(const std::vector<RankStatus>& ranks) {
+  Json list = Json::array();
+  for (const RankStatus& rank : ranks) {
+    list.push_back({{"rank", rank.rank.value()},
+                    {"pid", rank.pid},
+                    {"state", rank.state},
+                    {"step", rank.step},
+                    {"step_time_s", rank.step_time.value}});
+  }
+  return list;
+}
+
+// Every second that was not productive, by phase.
+Json EttrJson(const Ledger& ledger, Nanos now) {
+  const Ledger::Sums sums = ledger.Total(now);
+  Nanos wall;
+  Json lost;
+  for (int i = 0; i < kPhases; ++i) {
+    const Nanos sum = sums[static_cast<size_t>(i)];
+    wall += sum;
+    if (static_cast<Phase>(i) != Phase::kProductive) lost[PhaseName(static_cast<Phase>(i))] = ToSeconds(sum).value;
+  }
+  return {{"cumulative", ledger.Cumulative(now)},
+          {"sliding_1h", ledger.Sliding(now, kHour)},
+          {"wall_s", ToSeconds(wall).value},
+          {"lost_s", std::move(lost)}};
+}
+
+Json CheckpointJson(const Observed& observed) {
+  return {{"epoch", observed.committed ? Json(observed.committed->epoch.value()) : Json()},
+          {"step", observed.committed ? Json(observed.committed->step) : Json()},
+          {"age_s", observed.checkpoint_age.value},
+          {"copies", observed.checkpoints},
+          {"skipped", observed.checkpoints_skipped},
+          {"torn", observed.checkpoints_torn},
+          {"blocked_s", observed.checkpoint_blocked.value}};
+}
+
+}  // namespace
+
+incident::Incident WithPhases(const State& state, size_t index, Nanos now) {
+  incident::Incident incident = state.incidents[index];
+  incident.phases = state.ledger.OfIncident(incident.id, now);
+  return incident;
+}
+
+Json StatusReport(const State& state, const Observed& observed, Nanos now) {
+  return {{"state", state.paused ? "paused" : ModeName(state.mode)},
+          {"job", state.spec.name},
+          {"epoch", state.epoch.value()},
+          {"step", state.progress.step},
+          {"loss", NumberOrNull(observed.loss)},
+          {"start_method", observed.start_method},
+          {"ranks", RanksJson(observed.ranks)},
+          {"ettr", EttrJson(state.ledger, now)},
+          {"checkpoint", CheckpointJson(observed)},
+          {"restarts", state.restarts},
+          {"incidents", state.incidents.size()},
+          {"ignored_events", state.ignored_events},
+          {"verdict", state.verdict}};
+}
+
+Json IncidentsReport(const State& state, Nanos now) {
+  Json list = Json::array();
+  for (size_t i = 0; i < state.incidents.size(); ++i) list.push_back(incident::ToJson(WithPhases(state, i, now)));
+  return list;
+}
+
+}  // namespace lockstep::control

@@ -1,0 +1,82 @@
+#include "lockstep/control/report.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/control/scenario.h"
+
+namespace lockstep::control {
+namespace {
+
+Scenario AfterACrash() {
+  JobSpec spec;
+  spec.name = "gpt";
+  spec.ranks = 2;
+  Scenario job(spec);
+  job.ComeUp(2);
+  job.See(10, 12);
+  job.Hear(13, Killed(1, 1, SIGKILL, {}, 12.75));
+  job.Restart(14, Checkpoint(1, 10));
+  job.ComeUp(15);
+  job.See(11, 16);
+  return job;
+}
+
+TEST(StatusReport, HasTheFieldsOfItsInterface) {
+  Observed observed;
+  observed.loss = 2.5;
+  observed.ranks = {{RankId(0), 4711, "running", 11, Seconds{0.25}}};
+  observed.committed = Checkpoint(2, 11);
+  const Json report = StatusReport(AfterACrash().state, observed, At(17));
+  EXPECT_EQ(report["state"], "running");
+  EXPECT_EQ(report["job"], "gpt");
+  EXPECT_EQ(report["epoch"], 2);
+  EXPECT_EQ(report["step"], 11);
+  EXPECT_EQ(report["loss"], 2.5);
+  EXPECT_EQ(report["ranks"],
+            Json::parse(R"([{"rank": 0, "pid": 4711, "state": "running", "step": 11, "step_time_s": 0.25}])"));
+  EXPECT_EQ(report["checkpoint"]["step"], 11);
+  EXPECT_EQ(report["restarts"], 1);
+  EXPECT_EQ(report["incidents"], 1);
+}
+
+// Startup 1-2, productive 2-12, lost in flight 12-12.75, detect to 13, restart to 15, productive to 17: 12 of 16 s.
+TEST(StatusReport, EttrIsTheProductiveShareAndTheRestIsLostByPhase) {
+  const Json ettr = StatusReport(AfterACrash().state, Observed{}, At(17))["ettr"];
+  EXPECT_DOUBLE_EQ(ettr["cumulative"].get<double>(), 12.0 / 16);
+  EXPECT_DOUBLE_EQ(ettr["sliding_1h"].get<double>(), 12.0 / 16);
+  EXPECT_DOUBLE_EQ(ettr["wall_s"].get<double>(), 16);
+  EXPECT_EQ(ettr["lost_s"],
+            Json::parse(R"({"startup": 1.0, "detect": 0.25, "decide": 0.0, "restart": 2.0, "recompute": 0.75,
+                                            "paused": 0.0, "shutdown": 0.0})"));
+}
+
+TEST(StatusReport, WhatIsUnknownIsNull) {
+  Observed observed;
+  observed.loss = std::nan("");
+  const Json report = StatusReport(State{}, observed, At(1));
+  EXPECT_TRUE(report["loss"].is_null());
+  EXPECT_TRUE(report["checkpoint"]["step"].is_null());
+  EXPECT_EQ(report["ettr"]["cumulative"], 1.0);
+}
+
+TEST(StatusReport, APausedJobSaysSo) {
+  Scenario job = AfterACrash();
+  job.Hear(18, JobPaused{});
+  EXPECT_EQ(StatusReport(job.state, Observed{}, At(19))["state"], "paused");
+}
+
+TEST(IncidentsReport, TakesItsPhasesFromTheLedger) {
+  const Json report = IncidentsReport(AfterACrash().state, At(17));
+  ASSERT_EQ(report.size(), 1u);
+  EXPECT_EQ(report[0]["symptom"], "crash");
+  EXPECT_EQ(report[0]["phases"],
+            Json::parse(R"({"detect_s": 0.25, "decide_s": 0.0, "restart_s": 2.0, "recompute_s": 0.75})"));
+  EXPECT_EQ(report[0]["actions"][0]["text"], "restart of all 2 ranks in epoch 2 from step 10");
+}
+
+}  // namespace
+}  // namespace lockstep::control

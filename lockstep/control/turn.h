@@ -1,0 +1,45 @@
+// The inside of the state machine: a Turn is one application of Step(). machine.cc holds the life of an epoch,
+// machine_fault.cc what happens when something goes wrong; only these two include this.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/control/machine.h"
+
+namespace lockstep::control {
+
+struct Turn {
+  State& state;
+  Nanos at, wall;  // of the event; `at` never runs backwards
+  std::vector<Command> commands;
+};
+
+// Counts an event that is of no use in this mode.
+void Ignore(Turn& turn);
+// Asks for what the state now waits for, ahead of all announcements: a webhook must not hold up a repair.
+void Ask(Turn& turn);
+// `moment`, moved into the part of the ledger that may still be written.
+Nanos Settle(const State& state, Nanos moment);
+// Takes in newer progress; closes the open incident once the job is back where it was.
+void Advance(Turn& turn, const Progress& seen);
+
+bool AllExited(const State& state);
+// The job is to end: kills what is left of it, and answers Finish when that is gone.
+void BeginFinish(Turn& turn, int exit_code, std::string verdict, Seconds grace);
+// The job has ended.
+void FinishNow(Turn& turn);
+
+// The incident that is open, which there must be.
+incident::Incident& Open(State& state);
+void Act(Turn& turn, incident::ActionKind kind, std::string text, bool done = true);
+void AnnounceOpen(Turn& turn);
+void CloseIncident(Turn& turn);
+
+void On(Turn& turn, const RankExited& event);
+void On(Turn& turn, const Suspected& event);
+void On(Turn& turn, const StacksKept& event);
+void On(Turn& turn, const SecondaryGraceOver& event);
+void On(Turn& turn, const SpawnFailed& event);
+
+}  // namespace lockstep::control

@@ -1,0 +1,85 @@
+#include "lockstep/detect/conduct.h"
+
+#include <algorithm>
+
+namespace lockstep::detect {
+namespace {
+
+constexpr double kStepsOfAStall = 3;
+constexpr double kBusyCores = 0.8;
+constexpr int kFewestStill = 3, kFewestSpinning = 5;
+constexpr Seconds kLately{60};
+
+// Its stack says so; where it can't be read, it has done nothing at all for as long as a blocked rank must.
+bool Waits(const Situation& job, const RankView& view) {
+  if (Place(view) != InCollective::kUnknown) return Place(view) == InCollective::kYes;
+  return Watched(job, view.history->QuietSince(job.now, true).since) >= job.policy.blocked_limit;
+}
+
+// Evidence counts from when the rank was free to move, showed no work, and its stacks began to say the same.
+Nanos EvidenceSince(const Situation& job, const RankView& view, const StackRun& run, bool idle) {
+  return std::max(
+      {run.since, job.advance, view.history->FreeSince(job.now), view.history->QuietSince(job.now, idle).since});
+}
+
+}  // namespace
+
+Seconds Ago(const Situation& job, Nanos since) { return ToSeconds(job.now - since); }
+Seconds Watched(const Situation& job, Nanos since) { return job.awake.Between(since, job.now); }
+
+Seconds HaltLimit(const Situation& job) {
+  if (!job.step_time) return job.policy.first_step_limit;
+  return std::max(job.policy.least_stall, job.step_time->median * kStepsOfAStall);
+}
+
+Seconds NamingLimit(const Situation& job) {
+  if (!job.step_time || !job.stepped) return job.policy.first_step_limit;
+  return std::max(job.policy.least_stall, job.step_time->slow * kStepsOfAStall);
+}
+
+InCollective Place(const RankView& view) {
+  return view.stack == nullptr ? InCollective::kUnknown : view.stack->in_collective;
+}
+
+bool Contains(const Ranks& ranks, const RankView& view) {
+  return std::find(ranks.begin(), ranks.end(), &view) != ranks.end();
+}
+
+bool OthersWait(const Situation& job, const Ranks& suspects) {
+  return suspects.size() < job.ranks.size() &&
+         std::all_of(
+             job.ranks.begin(), job.ranks.end(),
+             [&](const RankView& view) { return Contains(suspects, view) || Waits(job, view); });
+}
+
+Nanos StillSince(const Situation& job, const RankView& view) {
+  if (view.stack == nullptr || view.stack->signature == 0) return job.now;
+  const StackSample& last = *view.stack;
+  const StackRun run = view.history->Run(job.now, [&](const StackSample& sample) {
+    return sample.waits_forever == last.waits_forever && sample.in_collective == last.in_collective &&
+           sample.signature == last.signature;
+  });
+  return run.samples < kFewestStill ? job.now : EvidenceSince(job, view, run, true);
+}
+
+bool Blocked(const Situation& job, const RankView& view) {
+  return Place(view) == InCollective::kNo && view.stack->waits_forever &&
+         Watched(job, StillSince(job, view)) >= job.policy.blocked_limit;
+}
+
+Nanos SpinningSince(const Situation& job, const RankView& view) {
+  const StackRun run = view.history->OneSpot(job.now);
+  return run.samples < kFewestSpinning ? job.now : EvidenceSince(job, view, run, false);
+}
+
+bool Spinning(const Situation& job, const RankView& view) {
+  if (view.stack == nullptr || Place(view) == InCollective::kYes) return false;
+  const Nanos since = SpinningSince(job, view);
+  return Watched(job, since) >= job.policy.spin_limit && view.history->Load(since, job.now) > kBusyCores;
+}
+
+bool WorksOutside(const Situation& job, const RankView& view) {
+  return Place(view) != InCollective::kYes && view.history->Works(job.now, kLately);
+}
+
+}  // namespace lockstep::detect

@@ -1,0 +1,76 @@
+#include "lockstep/detect/evidence.h"
+
+#include <fmt/format.h>
+
+namespace lockstep::detect {
+namespace {
+
+constexpr Seconds kLoadSpan{5};
+
+const char* PlaceVerb(const StackSample& stack) {
+  if (stack.in_collective == InCollective::kYes) return "waits in";
+  return stack.waits_forever ? "is blocked in" : "is in";
+}
+
+const std::string& PlaceName(const StackSample& stack) {
+  static const std::string kUnreadable = "unreadable frames";
+  if (!stack.python.empty()) return stack.python;
+  return stack.native.empty() ? kUnreadable : stack.native;
+}
+
+}  // namespace
+
+incident::Finding Open(incident::Syndrome syndrome, const Ranks& suspects, Nanos since) {
+  incident::Finding finding;
+  finding.syndrome = syndrome;
+  finding.suspects = Suspects(suspects);
+  finding.since = since;
+  return finding;
+}
+
+std::vector<incident::Suspect> Suspects(const Ranks& ranks) {
+  std::vector<incident::Suspect> suspects;
+  for (const RankView* view : ranks) suspects.push_back(incident::SuspectRank(view->rank));
+  return suspects;
+}
+
+std::string PlaceLine(const Situation& job, const RankView& view) {
+  if (view.stack == nullptr) return fmt::format("rank {}: its stack was not read", view.rank.value());
+  const double load = view.history->Load(job.now - ToNanos(kLoadSpan), job.now);
+  return fmt::format("rank {} {} {}, {:.2f} of a core", view.rank.value(), PlaceVerb(*view.stack),
+                     PlaceName(*view.stack), load);
+}
+
+std::string JobLine(const Situation& job) {
+  std::string text =
+      fmt::format("the job last {} {:.1f} s ago", job.stepped ? "stepped" : "advanced", Ago(job, job.advance).value);
+  if (job.step_time) text += fmt::format(", its step takes {:.2g} s", job.step_time->median.value);
+  return text;
+}
+
+std::string WaitLine(size_t count) {
+  return count == 1 ? "1 rank waits for the others" : fmt::format("{} ranks wait for the others", count);
+}
+
+std::string HaltLine(const Situation& job, const RankView& view, Nanos since) {
+  return fmt::format("rank {}: {} for {:.1f} s", view.rank.value(),
+                     view.last->frozen ? "frozen by a cgroup" : "state T", Ago(job, since).value);
+}
+
+incident::Finding Describe(const Situation& job, incident::Syndrome syndrome, const Ranks& suspects) {
+  incident::Finding finding = Open(syndrome, suspects, job.advance);
+  for (const RankView* view : suspects) finding.evidence.push_back(PlaceLine(job, *view));
+  finding.evidence.push_back(WaitLine(job.ranks.size() - suspects.size()));
+  finding.evidence.push_back(JobLine(job));
+  return finding;
+}
+
+incident::Finding DescribeStall(const Situation& job) {
+  incident::Finding finding = Open(incident::Syndrome::kStalled, {}, job.advance);
+  finding.evidence = {fmt::format("none of {} ranks advances", job.ranks.size()), JobLine(job)};
+  for (const RankView& view : job.ranks)
+    if (view.stack != nullptr) finding.evidence.push_back(PlaceLine(job, view));
+  return finding;
+}
+
+}  // namespace lockstep::detect

@@ -1,0 +1,77 @@
+#include "lockstep/detect/hang.h"
+
+#include <algorithm>
+
+#include "lockstep/base/check.h"
+#include "lockstep/detect/awake.h"
+#include "lockstep/detect/history.h"
+#include "lockstep/detect/rules.h"
+#include "lockstep/detect/step_time.h"
+
+namespace lockstep::detect {
+namespace {
+
+// Twice what the rules look back for, and never less than a minute.
+Seconds Window(const Policy& policy) {
+  return std::max({Seconds{60}, policy.spin_limit * 2, policy.blocked_limit * 2});
+}
+
+// The longest wait of any rule is three times the hang limit.
+size_t Slots(const Policy& policy) { return static_cast<size_t>(policy.hang_limit.value * 4) + 60; }
+
+}  // namespace
+
+struct HangDetector::State {
+  State(const Policy& limits, int world_size)
+      : policy(limits), awake(Slots(limits)), ranks(static_cast<size_t>(world_size), RankHistory(Window(limits))) {}
+
+  RankHistory& Rank(RankId rank) {
+    LS_CHECK(rank.value() >= 0 && rank.value() < static_cast<int>(ranks.size()), "rank {} of {}", rank.value(),
+             ranks.size());
+    return ranks[static_cast<size_t>(rank.value())];
+  }
+  void See(const RankHistory& history, Situation& job) const;
+
+  Policy policy;
+  AwakeClock awake;
+  StepTimes steps;
+  std::vector<RankHistory> ranks;
+};
+
+HangDetector::HangDetector(const Policy& policy, int world_size)
+    : state_(std::make_unique<State>(policy, world_size)) {}
+HangDetector::~HangDetector() = default;
+
+void HangDetector::Reset() {
+  state_->awake.Clear();
+  state_->steps.Reset();
+  for (RankHistory& history : state_->ranks) history.Clear();
+}
+
+void HangDetector::Add(const RankSample& sample) {
+  state_->Rank(sample.rank).Add(sample);
+  state_->awake.Add(sample);
+  state_->steps.Add(sample);
+}
+
+void HangDetector::Add(const StackSample& sample) { state_->Rank(sample.rank).Add(sample); }
+
+void HangDetector::State::See(const RankHistory& history, Situation& job) const {
+  const RankSample* last = history.Last(job.now);
+  if (last == nullptr) return;
+  const Nanos loop = history.LoopSince(job.now).value_or(Nanos{0});
+  job.advance = std::max({job.advance, last->step_end, loop});
+  job.stepped |= last->step_end > loop;
+  if (!Unfinished(*last)) return;
+  job.in_loop |= last->in_loop;
+  job.ranks.push_back({last->rank, &history, last, history.Stack(job.now)});
+}
+
+Verdict HangDetector::At(Nanos now) const {
+  Situation job{.policy = state_->policy, .awake = state_->awake, .now = now};
+  for (const RankHistory& history : state_->ranks) state_->See(history, job);
+  if (ToSeconds(now - job.advance) >= job.policy.least_stall * 0.5) job.step_time = state_->steps.At(now);
+  return Judge(job);
+}
+
+}  // namespace lockstep::detect

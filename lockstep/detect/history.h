@@ -1,0 +1,66 @@
+// What is remembered of one rank, and what follows from it at a moment: since when it is halted, since when it shows no
+// sign of work, since when its stacks have said the same. Every answer depends on the set of samples with at <= now.
+// Bounded: 20 process samples for each second of `window` (two minutes of 0.1 s ticks for one minute) and 4 stack
+// samples; what began earlier is dated to the oldest kept.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "lockstep/detect/hang.h"
+#include "lockstep/detect/series.h"
+
+namespace lockstep::detect {
+
+// An unbroken run of stack samples that say the same, up to now.
+struct StackRun {
+  Nanos since;
+  int samples = 0;
+};
+
+// No sign of work since then; `worked` says that a sign of work ended it, not the end of what was measured.
+struct Quiet {
+  Nanos since;
+  bool worked = false;
+};
+
+class RankHistory {
+ public:
+  explicit RankHistory(Seconds window)
+      : samples_(static_cast<size_t>(20 * window.value)), stacks_(static_cast<size_t>(4 * window.value)) {}
+  void Add(const RankSample& sample);
+  void Add(const StackSample& sample) { stacks_.Add(sample); }
+  void Clear();
+
+  const RankSample* Last(Nanos now) const { return samples_.Last(now); }
+  // The last stack sample, if it is young enough to speak of now.
+  const StackSample* Stack(Nanos now) const;
+
+  // When the training loop was first seen to run; none if it was not.
+  std::optional<Nanos> LoopSince(Nanos now) const;
+  // First sample of the unbroken stop or freeze; none if the rank is not halted.
+  std::optional<Nanos> HaltedSince(Nanos now) const;
+  // First sample after the last one that was stopped, frozen or traced.
+  Nanos FreeSince(Nanos now) const;
+  // Since when the kernel has counted no work for this rank beyond what watching it costs: no i/o, no page faults, no
+  // voluntary switches, and no processor time either if `idle`. Unmeasured time is not quiet.
+  Quiet QuietSince(Nanos now, bool idle) const;
+  // Share of one core over [from, now].
+  double Load(Nanos from, Nanos now) const;
+  StackRun Run(Nanos now, const std::function<bool(const StackSample&)>& same) const;
+  // Since when the main thread has been at one spot: the same line, or going round two lines of one function.
+  StackRun OneSpot(Nanos now) const;
+  // Work within the last `span`, counted by the kernel or seen in stacks that differ.
+  bool Works(Nanos now, Seconds span) const;
+
+ private:
+  Series<RankSample> samples_;
+  Series<StackSample> stacks_;
+  std::optional<Nanos> loop_since_;
+};
+
+// "train in train.py" of "train.py:41 in train".
+std::string FunctionOf(const std::string& python_frame);
+
+}  // namespace lockstep::detect

@@ -1,0 +1,45 @@
+// The newest samples of one kind from one rank, in the order of their times whatever the order of arrival.
+// Invariant: what is kept depends only on the set of samples that arrived: the newest `capacity` of them.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <deque>
+
+#include "lockstep/base/units.h"
+
+namespace lockstep::detect {
+
+template <typename Sample>
+class Series {
+ public:
+  using Iterator = typename std::deque<Sample>::const_iterator;
+
+  explicit Series(size_t capacity) : capacity_(capacity) {}
+
+  void Add(const Sample& sample) {
+    const auto place = std::lower_bound(samples_.begin(), samples_.end(), sample);
+    if (place != samples_.end() && *place == sample) return;
+    samples_.insert(place, sample);
+    if (samples_.size() > capacity_) samples_.pop_front();
+  }
+  void Clear() { samples_.clear(); }
+
+  Iterator begin() const { return samples_.begin(); }
+  // One past the last sample with at <= now.
+  Iterator After(Nanos now) const {
+    return std::upper_bound(samples_.begin(), samples_.end(), now,
+                            [](Nanos time, const Sample& sample) { return time < sample.at; });
+  }
+  // The newest with at <= now; null if there is none.
+  const Sample* Last(Nanos now) const {
+    const Iterator end = After(now);
+    return end == begin() ? nullptr : &*std::prev(end);
+  }
+
+ private:
+  size_t capacity_;
+  std::deque<Sample> samples_;
+};
+
+}  // namespace lockstep::detect

@@ -1,0 +1,65 @@
+#include "lockstep/detect/step_time.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace lockstep::detect {
+namespace {
+
+constexpr size_t kObservations = 64;
+constexpr int64_t kSteps = 50;
+constexpr size_t kFewest = 3;
+
+Seconds Percentile(std::vector<Seconds>& values, double share) {
+  const auto nth = values.begin() + static_cast<ptrdiff_t>(share * static_cast<double>(values.size() - 1) + 0.5);
+  std::nth_element(values.begin(), nth, values.end());
+  return *nth;
+}
+
+}  // namespace
+
+void StepTimes::Add(const RankSample& sample) {
+  if (sample.step < 0 || sample.step_end.value == 0) return;
+  Steps& steps = ranks_[sample.rank];
+  const auto [it, fresh] = steps.try_emplace(sample.step, Seen{sample.step_end, sample.at});
+  it->second.end = std::min(it->second.end, sample.step_end);
+  it->second.at = std::min(it->second.at, sample.at);
+  if (fresh && steps.size() > kObservations) steps.erase(steps.begin());
+}
+
+// A gap of n steps between two observations stands for n steps of the mean length. Newest first.
+std::vector<Seconds> StepTimes::Durations(const Steps& steps, Nanos now) {
+  std::vector<Seconds> durations;
+  const std::pair<const int64_t, Seen>* later = nullptr;
+  for (auto it = steps.rbegin(); it != steps.rend(); ++it) {
+    if (it->second.at > now) continue;
+    if (later != nullptr) {
+      const int64_t count = later->first - it->first;
+      const Seconds mean{ToSeconds(later->second.end - it->second.end).value / static_cast<double>(count)};
+      const int64_t room = kSteps - static_cast<int64_t>(durations.size());
+      durations.insert(durations.end(), static_cast<size_t>(std::min(count, room)), mean);
+    }
+    later = &*it;
+  }
+  return durations;
+}
+
+std::optional<StepTime> StepTimes::At(Nanos now) const {
+  std::optional<StepTime> slowest;
+  for (const auto& [rank, steps] : ranks_) {
+    std::vector<Seconds> durations = Durations(steps, now);
+    if (durations.size() < kFewest) continue;
+    const Seconds median = Percentile(durations, 0.5), slow = Percentile(durations, 0.95);
+    if (!slowest) slowest = StepTime{};
+    slowest->median = std::max(slowest->median, median);
+    slowest->slow = std::max(slowest->slow, slow);
+  }
+  return slowest ? slowest : learnt_;
+}
+
+void StepTimes::Reset() {
+  learnt_ = At(Nanos{INT64_MAX});
+  ranks_.clear();
+}
+
+}  // namespace lockstep::detect

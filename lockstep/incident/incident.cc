@@ -1,0 +1,195 @@
+#include "lockstep/incident/incident.h"
+
+#include <algorithm>
+#include <array>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/check.h"
+#include "lockstep/incident/fields.h"
+
+namespace lockstep::incident {
+namespace {
+
+struct SyndromeText {
+  const char* name;
+  const char* predicate;  // completes "rank 2 ..."
+};
+constexpr std::array<SyndromeText, 10> kSyndromes = {{
+    {"crash", "was killed by a signal"},
+    {"exit", "left with an error"},
+    {"stopped", "was stopped (state T) while others wait"},
+    {"frozen", "was frozen (cgroup freezer) while others wait"},
+    {"not_entered", "is outside the collective in which the others wait"},
+    {"spinning", "is busy without progress while others wait"},
+    {"desynchronised", "waits in another collective than the others"},
+    {"stalled", "makes no progress"},
+    {"corrupt_checkpoint", "holds a corrupt checkpoint"},
+    {"watcher_lost", "was gone; training went on"},
+}};
+constexpr std::array<const char*, 8> kActions = {"evict",  "restart",    "rollback", "hot_update",
+                                                 "replan", "checkpoint", "stop",     "note"};
+constexpr std::array<const char*, 5> kSuspectKinds = {"rank", "node", "nic_port", "link", "software"};
+
+// Software speaks for itself ("train.py:41 in forward"); everything else needs its kind to be understood.
+std::string SuspectText(const Suspect& suspect) {
+  if (suspect.kind == Suspect::Kind::kSoftware) return suspect.name;
+  return fmt::format("{} {}", kSuspectKinds[static_cast<size_t>(suspect.kind)], suspect.name);
+}
+
+std::string SuspectsText(const std::vector<Suspect>& suspects, const char* separator) {
+  std::string text;
+  for (const Suspect& suspect : suspects) {
+    if (!text.empty()) text += separator;
+    text += SuspectText(suspect);
+  }
+  return text.empty() ? "the job" : text;
+}
+
+Json ListJson(const std::vector<Suspect>& suspects) {
+  Json list = Json::array();
+  for (const Suspect& suspect : suspects) list.push_back(ToJson(suspect));
+  return list;
+}
+
+std::string IsoTime(Nanos wall) {
+  const time_t seconds = wall.value / 1'000'000'000;
+  tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[32];
+  strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
+  return fmt::format("{}.{:03}Z", text, wall.value % 1'000'000'000 / 1'000'000);
+}
+
+Json ActionsJson(const Incident& incident) {
+  Json list = Json::array();
+  for (const Action& action : incident.actions) {
+    Json json = ToJson(action);
+    json["after_s"] = ToSeconds(action.at - incident.opened).value;
+    list.push_back(std::move(json));
+  }
+  return list;
+}
+
+// What joined the leading finding, one line each.
+Json JoinedJson(const Incident& incident) {
+  Json list = Json::array();
+  for (const Finding& finding : incident.findings) {
+    if (&finding != &Lead(incident)) list.push_back(Headline(finding));
+  }
+  return list;
+}
+
+template <size_t kCount, typename NameOf>
+int IndexOf(const std::array<NameOf, kCount>& names, const std::string& wanted, const char* (*name)(const NameOf&)) {
+  for (size_t i = 0; i < kCount; ++i) {
+    if (wanted == name(names[i])) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+std::vector<Suspect> SuspectsFromJson(Fields& parent, const char* name) {
+  std::vector<Suspect> suspects;
+  for (const Json& item : parent.Child(name)) {
+    Fields fields(item, "suspect");
+    const std::string kind = fields.Text("kind");
+    Suspect suspect{Suspect::Kind::kRank, fields.Text("name")};
+    const int index = IndexOf<5, const char*>(kSuspectKinds, kind, [](const char* const& text) { return text; });
+    if (index < 0) fields.Fail(InvalidArgument("suspect: unknown kind \"{}\"", kind));
+    if (!fields.status().ok()) return parent.Fail(fields.status()), suspects;
+    suspect.kind = static_cast<Suspect::Kind>(index);
+    suspects.push_back(std::move(suspect));
+  }
+  return suspects;
+}
+
+Syndrome SyndromeFromName(Fields& fields, const std::string& name) {
+  const int index = IndexOf<10, SyndromeText>(kSyndromes, name, [](const SyndromeText& text) { return text.name; });
+  if (index < 0) fields.Fail(InvalidArgument("finding: unknown syndrome \"{}\"", name));
+  return static_cast<Syndrome>(std::max(index, 0));
+}
+
+}  // namespace
+
+Suspect SuspectRank(RankId rank) { return {Suspect::Kind::kRank, std::to_string(rank.value())}; }
+
+const Finding& Lead(const Incident& incident) {
+  LS_CHECK(!incident.findings.empty(), "incident {}", incident.id);
+  const auto certain = std::find_if(incident.findings.begin(), incident.findings.end(),
+                                    [](const Finding& finding) { return finding.certain; });
+  return certain == incident.findings.end() ? incident.findings.front() : *certain;
+}
+
+const char* SyndromeName(Syndrome syndrome) { return kSyndromes[static_cast<size_t>(syndrome)].name; }
+const char* ActionName(ActionKind kind) { return kActions[static_cast<size_t>(kind)]; }
+
+std::string Headline(const Finding& finding) {
+  std::string text = fmt::format("{} {}", SuspectsText(finding.suspects, ", "),
+                                 kSyndromes[static_cast<size_t>(finding.syndrome)].predicate);
+  if (!finding.evidence.empty()) text += ": " + finding.evidence.front();
+  if (!finding.ambiguous_with.empty())
+    text += fmt::format(" (or it is {})", SuspectsText(finding.ambiguous_with, " or "));
+  if (!finding.certain) text += " (not certain)";
+  return text;
+}
+
+std::string Headline(const Incident& incident) { return Headline(Lead(incident)); }
+
+Json ToJson(const Suspect& suspect) {
+  return {{"kind", kSuspectKinds[static_cast<size_t>(suspect.kind)]}, {"name", suspect.name}};
+}
+
+Json ToJson(const Finding& finding) {
+  return {{"syndrome", SyndromeName(finding.syndrome)},
+          {"suspects", ListJson(finding.suspects)},
+          {"ambiguous_with", ListJson(finding.ambiguous_with)},
+          {"probe", finding.probe},
+          {"evidence", finding.evidence},
+          {"certain", finding.certain},
+          {"since_ns", finding.since.value},
+          {"price_s", finding.price.value}};
+}
+
+Json ToJson(const Action& action) {
+  return {{"kind", ActionName(action.kind)}, {"text", action.text}, {"done", action.done}};
+}
+
+Json ToJson(const Incident& incident) {
+  const Finding& lead = Lead(incident);
+  const bool open = incident.closed.value == 0;
+  const Nanos closed_wall = incident.opened_wall + (incident.closed - incident.opened);
+  return {{"id", incident.id},
+          {"headline", Headline(incident)},
+          {"symptom", SyndromeName(lead.syndrome)},
+          {"suspects", ListJson(lead.suspects)},
+          {"ambiguous_with", ListJson(lead.ambiguous_with)},
+          {"certain", lead.certain},
+          {"evidence", lead.evidence},
+          {"joined", JoinedJson(incident)},
+          {"opened", IsoTime(incident.opened_wall)},
+          {"closed", open ? Json() : Json(IsoTime(closed_wall))},
+          {"phases",
+           {{"detect_s", incident.phases.detect.value},
+            {"decide_s", incident.phases.decide.value},
+            {"restart_s", incident.phases.restart.value},
+            {"recompute_s", incident.phases.recompute.value}}},
+          {"actions", ActionsJson(incident)},
+          {"steps_lost", incident.steps_lost}};
+}
+
+absl::StatusOr<Finding> FindingFromJson(const Json& json) {
+  Fields fields(json, "finding");
+  Finding finding;
+  finding.syndrome = SyndromeFromName(fields, fields.Text("syndrome"));
+  finding.suspects = SuspectsFromJson(fields, "suspects");
+  finding.ambiguous_with = SuspectsFromJson(fields, "ambiguous_with");
+  finding.probe = fields.Text("probe");
+  finding.evidence = fields.Texts("evidence");
+  finding.certain = fields.Flag("certain");
+  finding.since = fields.Time("since_ns");
+  finding.price = {fields.Number("price_s")};
+  LS_RETURN_IF_ERROR(fields.status());
+  return finding;
+}
+
+}  // namespace lockstep::incident

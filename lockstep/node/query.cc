@@ -1,0 +1,96 @@
+#include "lockstep/node/query.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/agent/spec.h"
+#include "lockstep/agent/wire.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/control/coordinator.h"
+#include "lockstep/control/report.h"
+#include "lockstep/store/journal.h"
+
+namespace lockstep::node {
+namespace {
+
+constexpr int kAnswerTimeoutMs = 2000;
+
+absl::StatusOr<Json> Ask(const std::string& run_dir, const std::string& op) {
+  LS_ASSIGN_OR_RETURN(const Fd socket, agent::ConnectTo(run_dir + "/" + agent::kControlSocket));
+  LS_RETURN_IF_ERROR(agent::SendPacket(socket.get(), Json{{"op", op}}.dump()));
+  pollfd wait{socket.get(), POLLIN, 0};
+  if (poll(&wait, 1, kAnswerTimeoutMs) != 1) return Unavailable("{}: no answer within {} ms", run_dir, kAnswerTimeoutMs);
+  LS_ASSIGN_OR_RETURN(const std::optional<agent::Packet> packet, agent::ReceivePacket(socket.get()));
+  if (!packet || packet->closed) return Unavailable("{}: the watching process hung up", run_dir);
+  return Json::parse(packet->text, nullptr, false);
+}
+
+struct Replayed {
+  control::State state;
+  Nanos last;  // when the last event was
+};
+
+absl::StatusOr<Replayed> Replay(const std::string& run_dir) {
+  LS_ASSIGN_OR_RETURN(const auto journal, store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kRead));
+  LS_ASSIGN_OR_RETURN(const std::vector<store::Event> events, journal->Read(0));
+  Replayed replayed;
+  LS_ASSIGN_OR_RETURN(replayed.state, control::ReplayEvents(events));
+  if (!events.empty()) replayed.last = events.back().at;
+  return replayed;
+}
+
+}  // namespace
+
+absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {
+  if (auto answer = Ask(run_dir, "status"); answer.ok()) return answer;
+  LS_ASSIGN_OR_RETURN(const Replayed replayed, Replay(run_dir));
+  Json status = control::StatusReport(replayed.state, control::Observed{}, replayed.last);
+  if (replayed.state.mode != control::Mode::kFinished) status["state"] = "unwatched";
+  return status;
+}
+
+absl::StatusOr<Json> QueryIncidents(const std::string& run_dir) {
+  if (auto answer = Ask(run_dir, "incidents"); answer.ok()) return answer;
+  LS_ASSIGN_OR_RETURN(const Replayed replayed, Replay(run_dir));
+  return control::IncidentsReport(replayed.state, replayed.last);
+}
+
+absl::Status AskStop(const std::string& run_dir) { return Ask(run_dir, "stop").status(); }
+
+ControlSocket::~ControlSocket() {
+  if (listener_.valid()) poller_.Forget(listener_.get());
+  for (const auto& [fd, owner] : peers_) poller_.Forget(fd);
+}
+
+absl::Status ControlSocket::Listen(const std::string& run_dir) {
+  LS_ASSIGN_OR_RETURN(listener_, agent::ListenAt(run_dir + "/" + agent::kControlSocket));
+  poller_.Watch(listener_.get(), [this] { Accept(); });
+  return absl::OkStatus();
+}
+
+void ControlSocket::Accept() {
+  Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd.valid()) return;
+  const int number = fd.get();
+  const int bytes = 4 << 20;
+  setsockopt(number, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+  peers_[number] = std::move(fd);
+  poller_.Watch(number, [this, number] { Serve(number); });
+}
+
+void ControlSocket::Serve(int fd) {
+  auto packet = agent::ReceivePacket(fd);
+  if (!packet.ok() || !packet->has_value()) return;
+  if ((*packet)->closed) {
+    poller_.Forget(fd);
+    peers_.erase(fd);
+    return;
+  }
+  const Json request = Json::parse((*packet)->text, nullptr, false);
+  (void)agent::SendPacket(fd, answer_(request.is_object() ? request.value("op", "") : "").dump());
+}
+
+}  // namespace lockstep::node

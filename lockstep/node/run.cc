@@ -1,0 +1,294 @@
+#include "lockstep/node/run.h"
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "lockstep/agent/agent.h"
+#include "lockstep/agent/python.h"
+#include "lockstep/base/log.h"
+#include "lockstep/control/coordinator.h"
+#include "lockstep/control/report.h"
+#include "lockstep/node/query.h"
+#include "lockstep/node/run_dir.h"
+#include "lockstep/node/view.h"
+#include "lockstep/serve/server.h"
+#include "lockstep/serve/webhook.h"
+#include "lockstep/store/journal.h"
+
+namespace lockstep::node {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Seconds kTick{0.05};
+constexpr int kTicksPerPublish = 5;  // 4 Hz: the live view, /metrics and /api
+
+class Node {
+ public:
+  Node(agent::RunSpec spec, RunOptions options);
+  absl::Status Begin();
+  absl::Status Resume();
+  int Run();
+
+ private:
+  absl::Status Open();
+  void Handle(control::EventBody body);
+  void Carry(const std::vector<control::Command>& commands);
+  void Do(const control::Announce& command);
+  void Do(const control::Finish& command);
+  void Reconcile();
+  void HearSignals();
+  void Suspend();
+  Json Answer(const std::string& op);
+  Json Status();
+  Json Incidents() { return control::IncidentsReport(coordinator_->state(), clock_.Now()); }
+  void Tick();
+  void Publish();
+
+  RunOptions options_;
+  SystemClock clock_;
+  Poller poller_;
+  View view_;
+  std::unique_ptr<store::Journal> journal_;
+  std::unique_ptr<control::Coordinator> coordinator_;
+  std::vector<control::Command> owed_;  // carried out once the starter said hello
+  agent::Agent agent_;
+  ControlSocket control_socket_;
+  std::unique_ptr<serve::Server> server_;
+  std::unique_ptr<serve::Webhook> webhook_;
+  Fd signals_;
+  std::optional<int> exit_code_;
+  bool ready_ = false;
+  int ticks_ = 0;
+};
+
+Node::Node(agent::RunSpec spec, RunOptions options)
+    : options_(std::move(options)),
+      view_(options_.live_view),
+      agent_(std::move(spec), options_.policy, poller_, clock_,
+             {.event = [this](control::EventBody body) { Handle(std::move(body)); },
+              .output = [this](int, int stream, std::string_view data) { view_.Output(stream, data); },
+              .note = [this](const std::string& text) { view_.Line(text); },
+              .ready = [this] { Reconcile(); },
+              .lost =
+                  [this] {
+                    if (exit_code_) return poller_.Stop();
+                    view_.Line("the starter process is gone, and the workers with it: the job can't go on");
+                    exit_code_ = 1;
+                    poller_.Stop();
+                  },
+              .state = [this]() -> const control::State& { return coordinator_->state(); }}),
+      control_socket_(poller_, [this](const std::string& op) { return Answer(op); }) {}
+
+absl::Status Node::Open() {
+  const std::string& run_dir = agent_.spec().run_dir;
+  LS_ASSIGN_OR_RETURN(journal_, store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kWrite));
+  LS_RETURN_IF_ERROR(control_socket_.Listen(run_dir));
+  if (options_.metrics_port >= 0) {
+    serve::ServerOptions server_options;
+    server_options.host = options_.metrics_host;
+    server_options.port = options_.metrics_port;
+    if (!options_.token_file.empty()) {
+      LS_ASSIGN_OR_RETURN(server_options.token, ReadFile(options_.token_file));
+    }
+    LS_ASSIGN_OR_RETURN(server_, serve::Server::Start(server_options));
+    view_.Line(fmt::format("metrics on http://{}:{}/metrics", options_.metrics_host, server_->port()));
+  }
+  if (!options_.webhook.empty()) {
+    LS_ASSIGN_OR_RETURN(webhook_, serve::Webhook::Start({.url = options_.webhook}));
+  }
+  sigset_t mask;
+  sigemptyset(&mask);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGPIPE}) sigaddset(&mask, signal);
+  sigprocmask(SIG_BLOCK, &mask, nullptr);
+  signals_ = Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
+  poller_.Watch(signals_.get(), [this] { HearSignals(); });
+  return absl::OkStatus();
+}
+
+absl::Status Node::Begin() {
+  LS_RETURN_IF_ERROR(Open());
+  coordinator_ = std::make_unique<control::Coordinator>(*journal_, clock_);
+  control::JobSpec job;
+  job.name = agent_.spec().job;
+  job.ranks = agent_.spec().ranks;
+  job.max_restarts = options_.max_restarts;
+  job.observe_only = options_.observe_only;
+  job.grace = options_.grace;
+  LS_ASSIGN_OR_RETURN(owed_, coordinator_->Handle(control::JobStarted{job}));
+  return agent_.Launch();
+}
+
+absl::Status Node::Resume() {
+  LS_RETURN_IF_ERROR(Open());
+  LS_ASSIGN_OR_RETURN(control::Coordinator::Resumed resumed, control::Coordinator::Resume(*journal_, clock_));
+  coordinator_ = std::move(resumed.coordinator);
+  if (coordinator_->state().mode == control::Mode::kFinished) {
+    return FailedPrecondition("{}: this run has ended: {}", agent_.spec().run_dir, coordinator_->state().verdict);
+  }
+  owed_ = std::move(resumed.commands);
+  const absl::Status adopted = agent_.Adopt();
+  if (!adopted.ok()) return FailedPrecondition("nothing to adopt in {}: {}", agent_.spec().run_dir, Message(adopted));
+  view_.Line(fmt::format("adopted the workers of epoch {}, which ran on", coordinator_->state().epoch.value()));
+  return absl::OkStatus();
+}
+
+void Node::Reconcile() {
+  ready_ = true;
+  Carry(std::exchange(owed_, {}));
+}
+
+void Node::Handle(control::EventBody body) {
+  auto commands = coordinator_->Handle(std::move(body));
+  if (commands.ok()) Carry(*commands);
+}
+
+void Node::Carry(const std::vector<control::Command>& commands) {
+  for (const control::Command& command : commands) {
+    agent_.Execute(command);
+    if (const auto* announce = std::get_if<control::Announce>(&command)) Do(*announce);
+    if (const auto* finish = std::get_if<control::Finish>(&command)) Do(*finish);
+  }
+}
+
+void Node::Do(const control::Announce& command) {
+  const incident::Incident& incident = command.incident;
+  std::string line = fmt::format("incident {}: {}", incident.id, incident::Headline(incident));
+  if (!incident.actions.empty()) line += fmt::format("; {}{}", incident.actions.back().done ? "" : "would be: ", incident.actions.back().text);
+  if (incident.closed.value != 0) line += " (closed)";
+  view_.Line(line);
+  if (webhook_) webhook_->Post(incident::ToJson(incident));
+}
+
+void Node::Do(const control::Finish& command) {
+  exit_code_ = command.exit_code;
+  view_.Paint(Status(), Incidents());
+  view_.Line(command.verdict);
+  agent_.End();
+}
+
+void Node::HearSignals() {
+  signalfd_siginfo info{};
+  while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+    const auto signal = static_cast<int>(info.ssi_signo);
+    if (signal == SIGTSTP) Suspend();
+    if (signal == SIGINT || signal == SIGTERM) Handle(control::StopAsked{signal});
+    // SIGHUP: the terminal went away; training goes on, and the logs hold the output. SIGPIPE: likewise.
+  }
+}
+
+// Ctrl-Z pauses the whole job, and `fg` continues it. The workers have sessions of their own, so we pass it on.
+void Node::Suspend() {
+  agent_.SignalWorkers(SIGSTOP);
+  Handle(control::JobPaused{});
+  kill(getpid(), SIGSTOP);
+  agent_.SignalWorkers(SIGCONT);
+  Handle(control::JobContinued{});
+}
+
+Json Node::Status() {
+  Json status = control::StatusReport(coordinator_->state(), agent_.Observe(), clock_.Now());
+  status["journal_errors"] = coordinator_->journal_errors();
+  return status;
+}
+
+Json Node::Answer(const std::string& op) {
+  if (op == "status") return Status();
+  if (op == "incidents") return Incidents();
+  if (op == "stop") {
+    Handle(control::StopAsked{SIGTERM});
+    return {{"ok", true}};
+  }
+  return {{"error", "unknown request " + op}};
+}
+
+void Node::Tick() {
+  if (ready_ && !exit_code_) agent_.Tick();
+  if (++ticks_ % kTicksPerPublish == 0) Publish();
+}
+
+void Node::Publish() {
+  if (exit_code_) return;
+  const Json status = Status(), incidents = Incidents();
+  view_.Paint(status, incidents);
+  if (server_) server_->Publish(status, incidents);
+}
+
+int Node::Run() {
+  poller_.Run(kTick, [this] { Tick(); });
+  if (webhook_ && !webhook_->Drain(Seconds{2})) view_.Line("some incidents did not reach the webhook");
+  return exit_code_.value_or(1);
+}
+
+absl::Status CheckScript(const RunOptions& options) {
+  if (options.command.empty()) return InvalidArgument("no script to run; usage: lockstep run [options] SCRIPT [ARGS...]");
+  if (options.module) return absl::OkStatus();
+  const std::string& script = options.command.front();
+  if (!fs::exists(script)) return NotFound("script {} does not exist (looked in {})", script, fs::current_path().string());
+  if (fs::is_directory(script)) return InvalidArgument("{} is a directory; name a script, or a module with -m", script);
+  if (access(script.c_str(), R_OK) != 0) return MakeError(absl::StatusCode::kPermissionDenied, fmt::format("script {} is not readable", script));
+  return absl::OkStatus();
+}
+
+// The Python package and the client library lie in the source tree (`./dev build`) or beside the installed binary.
+absl::Status FindOurFiles(agent::RunSpec& spec) {
+  const fs::path binary = fs::read_symlink("/proc/self/exe");
+  const fs::path prefix = binary.parent_path().parent_path();
+  for (const fs::path& package : {prefix / "share/lockstep/python", prefix.parent_path().parent_path() / "python"}) {
+    if (fs::exists(package / "lockstep/_boot.py")) spec.package_dir = package.string();
+  }
+  spec.client_lib = (prefix / "lib/liblockstep-client.so").string();
+  if (spec.package_dir.empty()) return NotFound("the Python package lockstep is missing beside {}; build or install again", binary.string());
+  if (!fs::exists(spec.client_lib)) return NotFound("{} is missing; build or install again", spec.client_lib);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
+  LS_RETURN_IF_ERROR(CheckScript(options));
+  if (options.ranks < 1) return InvalidArgument("--nproc-per-node must be at least 1, found {}", options.ranks);
+  agent::RunSpec spec;
+  LS_ASSIGN_OR_RETURN(const agent::PythonChoice python, agent::FindPython(options.python));
+  spec.python = python.path;
+  spec.python_from = python.from;
+  LS_RETURN_IF_ERROR(FindOurFiles(spec));
+  spec.job = !options.job.empty() ? options.job : fmt::format("{}-{}", fs::path(options.command.front()).stem().string(), getpid());
+  spec.cwd = fs::current_path().string();
+  spec.command = options.command;
+  spec.module = options.module;
+  spec.ranks = options.ranks;
+  spec.start_method = options.start_method;
+  spec.checkpoint_budget = options.checkpoint_budget;
+  spec.max_restarts = options.max_restarts;
+  LS_ASSIGN_OR_RETURN(spec.run_dir, MakeRunDir(options.run_dir, spec.job));
+  LS_RETURN_IF_ERROR(WriteFileAtomically(spec.run_dir + "/run.json", RenderJson(ToJson(spec))));
+  return spec;
+}
+
+}  // namespace
+
+absl::StatusOr<int> RunJob(const RunOptions& options) {
+  LS_ASSIGN_OR_RETURN(agent::RunSpec spec, MakeSpec(options));
+  Node node(std::move(spec), options);
+  LS_RETURN_IF_ERROR(node.Begin());
+  return node.Run();
+}
+
+absl::StatusOr<int> ResumeJob(const std::string& run_dir, const RunOptions& options) {
+  LS_ASSIGN_OR_RETURN(const std::string found, FindRunDir(run_dir));
+  LS_ASSIGN_OR_RETURN(agent::RunSpec spec, agent::ReadRunSpec(found));
+  if (options.ranks > 1 && options.ranks != spec.ranks) {
+    return InvalidArgument("{} holds a run of {} ranks, --nproc-per-node says {}; leave the option out to go on with it", found, spec.ranks,
+                           options.ranks);
+  }
+  Node node(std::move(spec), options);
+  LS_RETURN_IF_ERROR(node.Resume());
+  return node.Run();
+}
+
+}  // namespace lockstep::node

@@ -1,0 +1,71 @@
+#include "lockstep/node/run_dir.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+namespace lockstep::node {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool HoldsRun(const fs::path& path) { return fs::exists(path / "run.json"); }
+
+absl::Status MakePrivate(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return Errno(errno, "creating {}", path);
+  struct stat info {};
+  if (stat(path.c_str(), &info) != 0) return Errno(errno, "{}", path);
+  if (!S_ISDIR(info.st_mode)) return InvalidArgument("{} is not a directory", path);
+  if (info.st_uid != geteuid()) {
+    return MakeError(absl::StatusCode::kPermissionDenied, fmt::format("{} belongs to uid {}; choose another --run", path, info.st_uid));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+std::string RunsBase() {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && access(runtime, W_OK) == 0) return std::string(runtime) + "/lockstep";
+  return fmt::format("/tmp/lockstep-{}", geteuid());
+}
+
+absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::string& job) {
+  std::string run_dir = path;
+  if (run_dir.empty()) {
+    LS_RETURN_IF_ERROR(MakePrivate(RunsBase()));
+    run_dir = RunsBase() + "/" + job;
+  }
+  run_dir = fs::absolute(run_dir).lexically_normal().string();
+  LS_RETURN_IF_ERROR(MakePrivate(run_dir));
+  if (HoldsRun(run_dir)) {
+    return MakeError(absl::StatusCode::kAlreadyExists,
+                     fmt::format("{} already holds a run; go on with `lockstep run --resume {}`, or choose another --run", run_dir, run_dir));
+  }
+  return run_dir;
+}
+
+absl::StatusOr<std::string> FindRunDir(const std::string& path) {
+  if (!path.empty()) {
+    if (!HoldsRun(path)) return NotFound("{} holds no run (no run.json there)", path);
+    return fs::absolute(path).lexically_normal().string();
+  }
+  std::string newest;
+  fs::file_time_type newest_time{};
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(RunsBase(), ignored)) {
+    if (!HoldsRun(entry.path())) continue;
+    const auto time = fs::last_write_time(entry.path() / "run.json", ignored);
+    if (newest.empty() || time > newest_time) {
+      newest = entry.path().string();
+      newest_time = time;
+    }
+  }
+  if (newest.empty()) return NotFound("no run under {}; name one with --run DIR", RunsBase());
+  return newest;
+}
+
+}  // namespace lockstep::node

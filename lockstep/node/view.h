@@ -1,0 +1,31 @@
+// The terminal of `lockstep run`: workers' output as it comes, and below it, when stderr is a terminal, a live view of the job that repaints
+// itself. Never blocks: what a stopped terminal does not take is left out.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lockstep/base/report.h"
+
+namespace lockstep::node {
+
+class View {
+ public:
+  explicit View(bool live);
+  ~View();
+  void Output(int stream, std::string_view data);
+  // One line of our own, above the live view.
+  void Line(const std::string& text);
+  // Repaints from the status document (control::StatusReport).
+  void Paint(const Json& status, const Json& incidents);
+
+ private:
+  void Erase();
+
+  bool live_;
+  int painted_lines_ = 0;
+  bool output_mid_line_ = false;
+  std::string last_;
+};
+
+}  // namespace lockstep::node

@@ -1,0 +1,114 @@
+#define _GNU_SOURCE
+#include "lockstep/record/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A record has at most 1 + 65535 cells; the buffer begins small and grows to that only if it must. */
+enum { kFirstCells = 1024 };
+
+static bool write_all(int fd, const void* data, size_t bytes) {
+  const char* at = data;
+  while (bytes > 0) {
+    const ssize_t written = write(fd, at, bytes);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return false;
+    at += written;
+    bytes -= (size_t)written;
+  }
+  return true;
+}
+
+/* Returns what could be read before the end of the file. */
+static size_t read_all(int fd, void* data, size_t bytes) {
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t got = read(fd, (char*)data + done, bytes - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    done += (size_t)got;
+  }
+  return done;
+}
+
+/* What follows a torn cell would be read from the wrong offset. */
+static bool prepare(int fd) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return false;
+  const off_t whole = info.st_size / (off_t)LS_CELL_BYTES * (off_t)LS_CELL_BYTES;
+  if (whole != info.st_size && ftruncate(fd, whole) != 0) return false;
+  const struct ls_record_file_header header = {.magic = LS_RECORD_FILE_MAGIC, .cell_bytes = LS_CELL_BYTES};
+  return whole > 0 || write_all(fd, &header, sizeof header);
+}
+
+int ls_record_file_create(const char* path) {
+  const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (fd < 0 || prepare(fd)) return fd;
+  close(fd);
+  return -1;
+}
+
+bool ls_record_file_append(int fd, const struct ls_record* cells, size_t count) {
+  return write_all(fd, cells, count * LS_CELL_BYTES);
+}
+
+enum ls_file_result ls_record_reader_open(struct ls_record_reader* reader, const char* path) {
+  memset(reader, 0, sizeof *reader);
+  reader->fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (reader->fd < 0) return LS_FILE_UNREADABLE;
+  struct ls_record_file_header header;
+  const bool whole = read_all(reader->fd, &header, sizeof header) == sizeof header;
+  if (!whole || header.magic != LS_RECORD_FILE_MAGIC || header.cell_bytes != LS_CELL_BYTES) {
+    ls_record_reader_close(reader);
+    return LS_FILE_NOT_RECORDS;
+  }
+  return LS_FILE_OK;
+}
+
+/* Makes `wanted` cells available at `begin`; false when the file ends before. */
+static bool fill(struct ls_record_reader* reader, size_t wanted) {
+  if (reader->end - reader->begin >= wanted) return true;
+  if (reader->capacity < wanted) {
+    const size_t capacity = wanted > kFirstCells ? wanted : kFirstCells;
+    struct ls_record* grown = realloc(reader->cells, capacity * LS_CELL_BYTES);
+    if (grown == NULL) return false;
+    reader->cells = grown;
+    reader->capacity = capacity;
+  }
+  const size_t kept = reader->end - reader->begin;
+  if (kept > 0) memmove(reader->cells, reader->cells + reader->begin, kept * LS_CELL_BYTES);
+  const size_t got = read_all(reader->fd, reader->cells + kept, (reader->capacity - kept) * LS_CELL_BYTES);
+  reader->begin = 0;
+  reader->end = kept + got / LS_CELL_BYTES;
+  reader->torn_bytes += got % LS_CELL_BYTES;
+  return reader->end >= wanted;
+}
+
+static bool known(uint8_t kind) { return kind == LS_RECORD_STEP || kind == LS_RECORD_DEFINITION; }
+
+const struct ls_record* ls_record_reader_next(struct ls_record_reader* reader) {
+  while (fill(reader, 1)) {
+    const size_t cells = 1u + reader->cells[reader->begin].more;
+    if (!fill(reader, cells)) {
+      reader->torn_bytes += (reader->end - reader->begin) * LS_CELL_BYTES;
+      reader->begin = reader->end;
+      return NULL;
+    }
+    const struct ls_record* record = &reader->cells[reader->begin];
+    reader->begin += cells;
+    if (known(record->kind)) return record;
+    ++reader->unknown;
+  }
+  return NULL;
+}
+
+void ls_record_reader_close(struct ls_record_reader* reader) {
+  if (reader->fd >= 0) close(reader->fd);
+  free(reader->cells);
+  reader->fd = -1;
+  reader->cells = NULL;
+}

@@ -1,0 +1,144 @@
+#include "lockstep/serve/server.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <httplib.h>
+#include <sys/socket.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/file.h"
+
+namespace lockstep::serve {
+namespace {
+
+using testing::HasSubstr;
+
+std::unique_ptr<Server> Started(const ServerOptions& options = {}) {
+  auto server = Server::Start(options);
+  EXPECT_TRUE(server.ok()) << server.status();
+  return *std::move(server);
+}
+
+Fd ConnectTo(int port) {
+  Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  return fd;
+}
+
+TEST(Server, ServesTheNewestSnapshot) {
+  const auto server = Started();
+  httplib::Client client("127.0.0.1", server->port());
+  EXPECT_THAT(client.Get("/metrics")->body, HasSubstr("lockstep_up 0\n"));
+  server->Publish({{"state", "running"}, {"step", 17}}, Json::array());
+  const httplib::Result metrics = client.Get("/metrics");
+  EXPECT_EQ(metrics->status, 200);
+  EXPECT_EQ(metrics->get_header_value("Content-Type"), "text/plain; version=0.0.4; charset=utf-8");
+  EXPECT_THAT(metrics->body, HasSubstr("lockstep_step 17\n"));
+  const httplib::Result status = client.Get("/api/v1/status");
+  EXPECT_EQ(status->get_header_value("Content-Type"), "application/json");
+  EXPECT_EQ(Json::parse(status->body), Json({{"state", "running"}, {"step", 17}}));
+}
+
+TEST(Server, SaysWhatThereIsInsteadOfAnUnknownPath) {
+  const auto server = Started();
+  httplib::Client client("127.0.0.1", server->port());
+  const httplib::Result result = client.Get("/");
+  EXPECT_EQ(result->status, 404);
+  EXPECT_EQ(result->body, "not found; there are /metrics and /api/v1/status\n");
+  EXPECT_EQ(client.Post("/metrics", "body", "text/plain")->status, 413);
+}
+
+TEST(Server, AnswersManyClientsAtOnceWithWholeSnapshots) {
+  const auto server = Started();
+  server->Publish({{"a", 0}, {"b", 0}}, Json::array());
+  std::vector<std::jthread> clients;
+  for (int i = 0; i < 4; ++i) {
+    clients.emplace_back([&] {
+      httplib::Client client("127.0.0.1", server->port());
+      for (int j = 0; j < 50; ++j) {
+        const Json status = Json::parse(client.Get("/api/v1/status")->body);
+        EXPECT_EQ(status["a"], status["b"]);
+      }
+    });
+  }
+  for (int i = 1; i <= 500; ++i) server->Publish({{"a", i}, {"b", i}}, Json::array());
+}
+
+TEST(Server, ATokenIsAskedForWhereOneIsSet) {
+  const auto server = Started({.token = "s3cret"});
+  httplib::Client client("127.0.0.1", server->port());
+  EXPECT_EQ(client.Get("/metrics")->status, 401);
+  EXPECT_EQ(client.Get("/metrics")->get_header_value("WWW-Authenticate"), "Bearer");
+  for (const char* wrong : {"Bearer ", "Bearer s3creT", "Bearer s3cret0", "s3cret", "Basic s3cret"}) {
+    EXPECT_EQ(client.Get("/metrics", {{"Authorization", wrong}})->status, 401) << wrong;
+  }
+  EXPECT_EQ(client.Get("/metrics", {{"Authorization", "Bearer s3cret"}})->status, 200);
+  EXPECT_EQ(client.Get("/none", {{"Authorization", "Bearer s3cret"}})->status, 404);
+  EXPECT_EQ(client.Get("/none")->status, 401);
+}
+
+TEST(Server, BeyondLoopbackATokenIsNeeded) {
+  EXPECT_EQ(Message(Server::Start({.host = "0.0.0.0"}).status()),
+            "serving on 0.0.0.0 lets other machines read this job: give a token (--token-file), or use 127.0.0.1");
+  EXPECT_TRUE(Server::Start({.host = "0.0.0.0", .token = "x"}).ok());
+  EXPECT_TRUE(Server::Start({.host = "127.3.2.1"}).ok());
+  EXPECT_TRUE(Server::Start({.host = "localhost"}).ok());
+}
+
+TEST(Server, AnErrorNamesThePortAndWhatToDo) {
+  const auto server = Started();
+  const absl::Status taken = Server::Start({.port = server->port()}).status();
+  EXPECT_EQ(taken.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Message(taken), fmt::format("port {0} on 127.0.0.1 is in use; choose another, or 0 for any free one (`ss "
+                                        "-ltnp 'sport = :{0}'` shows who has it)",
+                                        server->port()));
+  EXPECT_EQ(Message(Server::Start({.port = 70000}).status()),
+            "the port must be between 0 (any free one) and 65535, found 70000");
+  EXPECT_EQ(Server::Start({.host = "no such host"}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Server, APortIsFreeAgainAtOnce) {
+  auto server = Started();
+  const int port = server->port();
+  EXPECT_TRUE(httplib::Client("127.0.0.1", port).Get("/metrics"));
+  server.reset();
+  EXPECT_EQ(Started({.port = port})->port(), port);
+}
+
+// More silent and half-spoken clients than there are threads.
+TEST(Server, EndsWithinATenthOfASecondWhateverClientsDo) {
+  auto server = Started();
+  std::vector<Fd> clients;
+  for (int i = 0; i < 6; ++i) {
+    clients.push_back(ConnectTo(server->port()));
+    if (i % 2 == 0) {
+      EXPECT_EQ(send(clients.back().get(), "GET /metr", 9, 0), 9);
+    }
+  }
+  const Nanos begin = SystemClock().Now();
+  server.reset();
+  EXPECT_LT(ToSeconds(SystemClock().Now() - begin).value, 0.1);
+}
+
+TEST(Server, AnEndlessRequestIsCutOff) {
+  const auto server = Started();
+  const Fd client = ConnectTo(server->port());
+  const std::string chunk(4096, 'x');
+  EXPECT_GT(send(client.get(), "GET /metrics HTTP/1.1\r\nA: ", 26, 0), 0);
+  // Ends because the server stops reading at its limit and closes, which resets the connection.
+  ssize_t sent = 1;
+  for (int i = 0; i < 100'000 && sent > 0; ++i) sent = send(client.get(), chunk.data(), chunk.size(), MSG_NOSIGNAL);
+  EXPECT_LT(sent, 0);
+}
+
+}  // namespace
+}  // namespace lockstep::serve

@@ -1,0 +1,247 @@
+#include "lockstep/serve/webhook.h"
+
+#include <fcntl.h>
+#include <httplib.h>
+#include <netdb.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <stop_token>
+#include <thread>
+#include <vector>
+
+#include "lockstep/base/file.h"
+#include "lockstep/base/log.h"
+#include "lockstep/serve/url.h"
+
+namespace lockstep::serve {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::microseconds;
+
+microseconds Duration(Seconds seconds) {
+  return duration_cast<microseconds>(std::chrono::duration<double>(seconds.value));
+}
+
+// A name may stand for several addresses of which only some answer ("localhost": ::1 and 127.0.0.1); more than these
+// are not tried.
+constexpr size_t kMostAddresses = 4;
+
+// The numeric forms of the host's addresses; none if it is unknown.
+std::vector<std::string> Resolve(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  std::vector<std::string> addresses;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return addresses;
+  for (const addrinfo* each = found; each != nullptr && addresses.size() < kMostAddresses; each = each->ai_next) {
+    std::array<char, NI_MAXHOST> text{};
+    getnameinfo(each->ai_addr, each->ai_addrlen, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+    addresses.emplace_back(text.data());
+  }
+  freeaddrinfo(found);
+  return addresses;
+}
+
+// A name look-up that can be given up: nullopt when it took too long or `stop` came. getaddrinfo can't be interrupted,
+// so it gets a thread that nobody waits for; the answer is shared with that thread because either side may outlive the
+// other.
+std::optional<std::vector<std::string>> LookUp(const std::string& host, Seconds at_most, const std::stop_token& stop) {
+  struct Answer {
+    std::mutex mutex;
+    std::condition_variable_any arrived;
+    std::optional<std::vector<std::string>> addresses;
+  };
+  const auto answer = std::make_shared<Answer>();
+  std::thread([host, answer] {
+    std::vector<std::string> addresses = Resolve(host);
+    const std::lock_guard lock(answer->mutex);
+    answer->addresses = std::move(addresses);
+    answer->arrived.notify_all();
+  }).detach();
+  std::unique_lock lock(answer->mutex);
+  answer->arrived.wait_for(lock, stop, Duration(at_most), [&] { return answer->addresses.has_value(); });
+  return answer->addresses;
+}
+
+// The socket of the request in flight, held by a second descriptor: the library may close its own at any moment and the
+// number may by then mean something else. Shutting this one down ends connect, send and receive alike.
+class InFlight {
+ public:
+  void Begin(int socket) {
+    const std::lock_guard lock(mutex_);
+    held_ = Fd(fcntl(socket, F_DUPFD_CLOEXEC, 0));
+    fcntl(socket, F_SETFD, FD_CLOEXEC);
+    if (aborted_) shutdown(held_.get(), SHUT_RDWR);
+  }
+  void End() {
+    const std::lock_guard lock(mutex_);
+    held_.Close();
+  }
+  void Abort() {
+    const std::lock_guard lock(mutex_);
+    aborted_ = true;
+    if (held_.valid()) shutdown(held_.get(), SHUT_RDWR);
+  }
+
+ private:
+  std::mutex mutex_;
+  Fd held_;
+  bool aborted_ = false;
+};
+
+enum class Outcome : uint8_t { kDelivered, kRetry, kRefused };
+
+Outcome OutcomeOf(int http_status) {
+  if (http_status >= 200 && http_status < 300) return Outcome::kDelivered;
+  const bool may_pass = http_status >= 500 || http_status == 408 || http_status == 429;
+  return may_pass ? Outcome::kRetry : Outcome::kRefused;
+}
+
+}  // namespace
+
+Json ToJson(const WebhookCounts& counts) {
+  return {{"delivered", counts.delivered}, {"failed", counts.failed}, {"dropped", counts.dropped}};
+}
+
+class Webhook::Impl {
+ public:
+  Impl(HttpUrl url, const WebhookOptions& options) : url_(std::move(url)), options_(options) {
+    thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
+  }
+
+  ~Impl() {
+    thread_.request_stop();
+    in_flight_.Abort();
+  }
+
+  void Post(std::string body) {
+    const std::lock_guard lock(mutex_);
+    if (waiting_.size() >= options_.queue) {
+      ++counts_.dropped;
+      return;
+    }
+    waiting_.push_back(std::move(body));
+    changed_.notify_all();
+  }
+
+  WebhookCounts counts() const {
+    const std::lock_guard lock(mutex_);
+    return counts_;
+  }
+
+  bool Drain(Seconds at_most) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, Duration(at_most), [this] { return waiting_.empty() && !busy_; });
+  }
+
+ private:
+  void Run(const std::stop_token& stop) {
+    while (const std::optional<std::string> body = Next(stop)) {
+      const bool delivered = Deliver(*body, stop);
+      if (stop.stop_requested()) return;
+      const std::lock_guard lock(mutex_);
+      ++(delivered ? counts_.delivered : counts_.failed);
+      busy_ = false;
+      changed_.notify_all();
+    }
+  }
+
+  std::optional<std::string> Next(const std::stop_token& stop) {
+    std::unique_lock lock(mutex_);
+    if (!changed_.wait(lock, stop, [this] { return !waiting_.empty(); })) return std::nullopt;
+    std::string body = std::move(waiting_.front());
+    waiting_.pop_front();
+    busy_ = true;
+    return body;
+  }
+
+  bool Deliver(const std::string& body, const std::stop_token& stop) {
+    std::string trouble;
+    Seconds pause = options_.backoff;
+    for (int attempt = 1; attempt <= options_.tries; ++attempt, pause = pause * 2) {
+      const Outcome outcome = Try(body, stop, trouble);
+      if (outcome == Outcome::kDelivered) return true;
+      if (outcome == Outcome::kRefused || attempt == options_.tries) break;
+      if (!Pause(pause, stop)) return false;
+    }
+    if (!stop.stop_requested())
+      Log(LogLevel::kWarning, "webhook {}: {}; this incident is not told there", url_.Origin(), trouble);
+    return false;
+  }
+
+  // False when it is time to end.
+  bool Pause(Seconds length, const std::stop_token& stop) {
+    std::mutex mutex;
+    std::unique_lock lock(mutex);
+    std::condition_variable_any never;
+    never.wait_for(lock, stop, Duration(length), [] { return false; });
+    return !stop.stop_requested();
+  }
+
+  Outcome Try(const std::string& body, const std::stop_token& stop, std::string& trouble) {
+    const auto addresses = LookUp(url_.host, options_.timeout, stop);
+    trouble = addresses ? "unknown host" : "the name look-up took too long";
+    if (!addresses) return Outcome::kRetry;
+    for (const std::string& address : *addresses) {
+      const std::unique_ptr<httplib::ClientImpl> client = MakeClient(address);
+      const httplib::Result result = client->Post(url_.target, body, "application/json");
+      in_flight_.End();
+      trouble = result ? fmt::format("answered with status {}", result->status)
+                       : httplib::to_string(result.error()) + " failed";
+      if (result) return OutcomeOf(result->status);
+      if (stop.stop_requested()) break;
+    }
+    return Outcome::kRetry;
+  }
+
+  std::unique_ptr<httplib::ClientImpl> MakeClient(const std::string& address) {
+    std::unique_ptr<httplib::ClientImpl> client;
+#ifdef CPPHTTPLIB_OPENSSL_SUPPORT
+    if (url_.tls) client = std::make_unique<httplib::SSLClient>(url_.host, url_.port);
+#endif
+    if (!client) client = std::make_unique<httplib::ClientImpl>(url_.host, url_.port);
+    const microseconds timeout = Duration(options_.timeout);
+    client->set_connection_timeout(timeout);
+    client->set_read_timeout(timeout);
+    client->set_write_timeout(timeout);
+    // The name stays what certificates and the Host header are about.
+    client->set_hostname_addr_map({{url_.host, address}});
+    client->set_socket_options([this](socket_t socket) { in_flight_.Begin(socket); });
+    return client;
+  }
+
+  const HttpUrl url_;
+  const WebhookOptions options_;
+  mutable std::mutex mutex_;
+  std::condition_variable_any changed_;  // a message came, or one is done with
+  std::deque<std::string> waiting_;
+  bool busy_ = false;
+  WebhookCounts counts_;
+  InFlight in_flight_;
+  std::jthread thread_;  // last: it uses all of the above
+};
+
+Webhook::Webhook(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Webhook::~Webhook() = default;
+void Webhook::Post(const Json& incident) { impl_->Post(RenderJson(incident)); }
+WebhookCounts Webhook::counts() const { return impl_->counts(); }
+bool Webhook::Drain(Seconds at_most) { return impl_->Drain(at_most); }
+
+absl::StatusOr<std::unique_ptr<Webhook>> Webhook::Start(const WebhookOptions& options) {
+  const absl::StatusOr<HttpUrl> url = ParseHttpUrl(options.url);
+  if (!url.ok()) return InvalidArgument("webhook: {}", Message(url.status()));
+#ifndef CPPHTTPLIB_OPENSSL_SUPPORT
+  if (url->tls) return InvalidArgument("webhook: this build's HTTP library has no TLS; use http:// or a local relay");
+#endif
+  return std::unique_ptr<Webhook>(new Webhook(std::make_unique<Impl>(*url, options)));
+}
+
+}  // namespace lockstep::serve

@@ -1,0 +1,32 @@
+"""Lockstep inside a training script: three lines, and no-ops when the script was not launched by Lockstep.
+
+    ckpt = lockstep.Checkpoint({"model": model, "optimizer": optimizer, "data": cursor})
+    last = ckpt.restore()                    # last finished step, -1 at the beginning
+    for i in range(last + 1, steps):
+        ...
+        ckpt.step(i, loss=loss)
+
+A script without checkpoints calls lockstep.step(i, loss=loss), so that its progress is seen. Importing this imports next to nothing.
+"""
+import os
+
+__all__ = ["Checkpoint", "CheckpointError", "step"]
+
+
+def step(i, loss=None):
+    """Training step `i` (a number that grows) has just finished. `loss`: a number or a tensor of one element."""
+    if "LOCKSTEP_RUN" not in os.environ:
+        return
+    from . import _client
+
+    client = _client.join()
+    if client is not None:
+        client.step(i, loss)
+
+
+def __getattr__(name):
+    if name in ("Checkpoint", "CheckpointError"):
+        from . import checkpoint
+
+        return getattr(checkpoint, name)
+    raise AttributeError(f"module 'lockstep' has no attribute {name!r}")

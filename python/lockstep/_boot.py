@@ -1,0 +1,87 @@
+"""What every worker gets at its start, whichever way it was started: stacks on request, and a note of the exception that ends it.
+
+Nothing here may fail the job: each piece is attempted on its own and left out when the interpreter lacks it.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+
+
+def prepare_worker():
+    """Call once per worker process, before the script runs. Needs LOCKSTEP_STACKS_FILE and LOCKSTEP_ERROR_FILE; without them does nothing."""
+    _answer_stack_requests(os.environ.get("LOCKSTEP_STACKS_FILE"))
+    _note_uncaught_exceptions(os.environ.get("LOCKSTEP_ERROR_FILE"))
+
+
+def _answer_stack_requests(path):
+    if not path:
+        return
+    try:
+        import faulthandler
+
+        # A real-time signal: scripts and schedulers use SIGUSR1 and SIGUSR2 for themselves.
+        stacks = open(path, "ab", buffering=0)
+        faulthandler.register(signal.SIGRTMIN + 7, file=stacks, all_threads=True, chain=False)
+        _keep_open.append(stacks)
+    except (ImportError, AttributeError, OSError, ValueError):
+        pass
+
+
+_keep_open = []  # faulthandler keeps only the number of the descriptor
+
+
+def _note_uncaught_exceptions(path):
+    if not path:
+        return
+    before = sys.excepthook
+
+    def note_then_pass_on(kind, value, trace):
+        trace = _without_our_frames(trace)
+        try:
+            write_exception(path, kind, value, trace)
+        finally:
+            before(kind, value.with_traceback(trace), trace)
+
+    sys.excepthook = note_then_pass_on
+
+
+def _without_our_frames(trace):
+    """A traceback begins at the script, not in the zygote that runs it."""
+    ours = os.path.dirname(__file__)
+    inner = trace
+    while inner is not None and os.path.dirname(inner.tb_frame.f_code.co_filename) == ours:
+        inner = inner.tb_next
+    return inner or trace
+
+
+def write_exception(path, kind, value, trace):
+    """Writes {type, message, where, at_ns} to `path` in one rename. `where` is the innermost frame outside installed packages."""
+    text = json.dumps(
+        {
+            "type": kind.__name__,
+            "message": str(value)[:4000],
+            "where": _innermost_user_frame(trace),
+            "at_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
+        }
+    )
+    try:
+        with open(path + ".next", "w") as file:
+            file.write(text)
+        os.replace(path + ".next", path)
+    except OSError:
+        pass  # the exit status still tells
+
+
+def _innermost_user_frame(trace):
+    own, any_frame = "", ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        any_frame = f"{os.path.basename(code.co_filename)}:{trace.tb_lineno} in {code.co_name}"
+        installed = "-packages" in code.co_filename or code.co_filename.startswith(("<frozen", os.path.dirname(__file__)))
+        if not installed and "/lib/python" not in code.co_filename:
+            own = any_frame
+        trace = trace.tb_next
+    return own or any_frame

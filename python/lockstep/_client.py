@@ -1,0 +1,123 @@
+"""liblockstep-client.so by ctypes: client.h, call by call. Found by LOCKSTEP_CLIENT_LIB, else next to this package.
+
+ctypes releases the interpreter lock during a call, so waiting for a copy doesn't hold up other Python threads.
+"""
+import ctypes
+import math
+import os
+import sys
+
+OK, NOT_JOINED, SKIPPED, REFUSED, FRESH, CORRUPT, TIMEOUT = range(7)
+CPU, CUDA = 0, 1
+RESTORE_TIMEOUT_S = 300.0  # for the agent to name the restore point; it does so before it starts the workers
+
+_pointer, _u64, _i64, _int = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64, ctypes.c_int
+_SIGNATURES = {
+    "ls_join": (_pointer, []),
+    "ls_leave": (None, [_pointer]),
+    "ls_last_error": (ctypes.c_char_p, []),
+    "ls_rank": (_int, [_pointer]),
+    "ls_loop_begin": (None, [_pointer, _i64]),
+    "ls_step": (None, [_pointer, _i64, ctypes.c_double]),
+    "ls_buffers": (_int, [_pointer, _u64]),
+    "ls_save_begin": (_int, [_pointer, _i64, ctypes.c_char_p, _u64]),
+    "ls_save_add_now": (_int, [_pointer, _int, _pointer, _u64]),
+    "ls_save_add_many": (_int, [_pointer, _int, _pointer, _pointer, ctypes.c_size_t]),
+    "ls_save_stream": (_int, [_pointer, _pointer]),
+    "ls_save_submit": (_int, [_pointer]),
+    "ls_save_wait": (_int, [_pointer]),
+    "ls_save_spoil": (None, [_pointer]),
+    "ls_restore_point": (_int, [_pointer, ctypes.c_double] + [_pointer] * 5),
+}
+
+
+class Client:
+    """One joined process. Results are those of client.h, as numbers; `error()` has the sentence for the last bad one."""
+
+    def __init__(self, library, handle):
+        self._library = library
+        self._handle = handle
+        self.rank = library.ls_rank(handle)
+
+    def error(self):
+        return self._library.ls_last_error().decode("utf-8", "replace")
+
+    def step(self, i, loss=None):
+        self._library.ls_step(self._handle, i, math.nan if loss is None else float(loss))
+
+    def loop_begin(self, last_step):
+        self._library.ls_loop_begin(self._handle, last_step)
+
+    def buffers(self, size):
+        return self._library.ls_buffers(self._handle, size)
+
+    def save_begin(self, step, meta):
+        return self._library.ls_save_begin(self._handle, step, meta, len(meta))
+
+    def save_add_now(self, device, pointer, size):
+        return self._library.ls_save_add_now(self._handle, device, pointer, size)
+
+    def save_add_many(self, device, pointers, sizes):
+        """`pointers`, `sizes`: ctypes arrays of c_void_p and c_uint64 of one length."""
+        return self._library.ls_save_add_many(self._handle, device, pointers, sizes, len(pointers))
+
+    def save_stream(self, stream):
+        return self._library.ls_save_stream(self._handle, stream)
+
+    def save_submit(self):
+        return self._library.ls_save_submit(self._handle)
+
+    def save_wait(self):
+        return self._library.ls_save_wait(self._handle)
+
+    def save_spoil(self):
+        self._library.ls_save_spoil(self._handle)
+
+    def restore_point(self):
+        """(result, step, meta, tensors): the last two are buffers in shared memory, valid until the next save_begin()."""
+        step, meta, tensors = _i64(-1), _pointer(), _pointer()
+        meta_size, tensors_size = _u64(0), _u64(0)
+        found = [ctypes.byref(value) for value in (step, meta, meta_size, tensors, tensors_size)]
+        result = self._library.ls_restore_point(self._handle, RESTORE_TIMEOUT_S, *found)
+        if result != OK:
+            return result, -1, None, None
+        return result, step.value, _buffer(meta, meta_size), _buffer(tensors, tensors_size)
+
+    def leave(self):
+        self._library.ls_leave(self._handle)
+
+
+def _buffer(pointer, size):
+    return (ctypes.c_char * size.value).from_address(pointer.value)
+
+
+_joined = {}  # pid: Client or None; a forked child joins for itself
+
+
+def join():
+    """The Client of this process, or None: not under Lockstep, or it failed and one line on stderr has said why."""
+    pid = os.getpid()
+    if pid not in _joined:
+        _joined[pid] = _join() if "LOCKSTEP_RUN" in os.environ else None
+    return _joined[pid]
+
+
+def _join():
+    path = os.environ.get("LOCKSTEP_CLIENT_LIB") or os.path.join(os.path.dirname(__file__), "liblockstep-client.so")
+    try:
+        library = ctypes.CDLL(path)
+        for name, (result, arguments) in _SIGNATURES.items():
+            function = getattr(library, name)
+            function.restype, function.argtypes = result, arguments
+    except (OSError, AttributeError) as error:
+        return _go_on_without(f"{error} (LOCKSTEP_CLIENT_LIB names the library)")
+    handle = library.ls_join()
+    return Client(library, handle) if handle else _go_on_without(library.ls_last_error().decode("utf-8", "replace"))
+
+
+def _go_on_without(reason):
+    warn(f"this process goes on without Lockstep: {reason}")
+
+
+def warn(line):
+    print(f"lockstep: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,338 @@
+"""What a training script hands to Checkpoint, each kind behind one small class.
+
+A holder's capture() returns (stamp, tensors, rest): the tensors of this moment in an order that the stamp fixes, and the picklable
+rest. While the stamp stays equal, names() stays equal. `lazy(i)` says whether tensor i is written by an optimizer only, so that it
+may be copied beside the next forward and backward pass. restore() takes back what capture() gave: pairs (Layout, view into shared
+memory) in capture's order, and the rest.
+"""
+import collections
+import random
+import sys
+
+import torch
+
+from ._tensors import PLAIN, CheckpointError, Layout, is_tensor, parts
+
+
+def holder_of(name, value, owned):
+    """`owned`: ids of the parameters that some given optimizer writes; filled later, asked when it is needed."""
+    if isinstance(value, torch.nn.Module):
+        return ModuleHolder(name, value, owned)
+    if isinstance(value, torch.optim.Optimizer):
+        return OptimizerHolder(name, value)
+    if is_tensor(value):
+        return TensorHolder(name, value)
+    if isinstance(value, torch.Generator):
+        return GeneratorHolder(name, value)
+    if hasattr(value, "state_dict") and hasattr(value, "load_state_dict"):
+        return StateDictHolder(name, value)
+    if isinstance(value, (dict, list)):
+        return PlainHolder(name, value)
+    raise CheckpointError(f"Checkpoint: {name!r} is a {type(value).__name__}; expected a module, an optimizer, a tensor, a generator, an "
+                          "object with state_dict() and load_state_dict(), or a dict or list of plain values: wrap it in one")
+
+
+class _Slot:
+    """Stands in the picklable rest for the tensor of this number."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index):
+        self.index = index
+
+    def __reduce__(self):
+        return _Slot, (self.index,)
+
+
+def _take_out(value, path, names, tensors):
+    """`value` with each tensor in it replaced by a _Slot; the tensors and their names are appended."""
+    if is_tensor(value):
+        slots = []
+        for place, part in parts(value):
+            slots.append(_Slot(len(tensors)))
+            names.append((path, place))
+            tensors.append(part)
+        return slots[0] if len(slots) == 1 else tuple(slots)
+    if isinstance(value, dict):
+        inside = [(key, _take_out(item, f"{path}.{key}", names, tensors)) for key, item in value.items()]
+        return type(value)(inside) if type(value) in _REBUILT else dict(inside)
+    if type(value) in (list, tuple):
+        return type(value)(_take_out(item, f"{path}.{i}", names, tensors) for i, item in enumerate(value))
+    return value
+
+
+_REBUILT = (dict, collections.OrderedDict)
+
+
+def _put_back(value, tensors):
+    """The reverse: each _Slot becomes a tensor of its own."""
+    if isinstance(value, _Slot):
+        return tensors[value.index]
+    if isinstance(value, dict):
+        return type(value)((key, _put_back(item, tensors)) for key, item in value.items())
+    if type(value) in (list, tuple):
+        return type(value)(_put_back(item, tensors) for item in value)
+    return value
+
+
+def owned_memory(view):
+    """A copy of a view into shared memory, with the view's strides."""
+    return torch.empty_strided(view.shape, view.stride(), dtype=view.dtype).copy_(view)
+
+
+def copy_into(holder, names, tensors, saved):
+    """Writes saved pairs (layout, view) into `tensors`, matched by name and place. All are compared before one is written."""
+    found = {(layout.name, layout.place): (layout, view) for layout, view in saved}
+    _check_names(holder, {name for name, _ in names}, {name for name, _ in found})
+    for (name, place), tensor in zip(names, tensors):
+        _check_same(Layout(name, tensor, place), found)
+    with torch.no_grad():
+        for key, tensor in zip(names, tensors):
+            tensor.detach().copy_(found[key][1])
+
+
+def _check_names(holder, here, saved):
+    if here == saved:
+        return
+    missing, unexpected = sorted(here - saved), sorted(saved - here)
+    detail = f"the checkpoint lacks {missing[0]}" if missing else f"the checkpoint also has {unexpected[0]}"
+    raise CheckpointError(f"{holder!r} has {len(here)} tensors in this script and {len(saved)} in the checkpoint ({detail}): "
+                          "restore with the model that wrote it, or start the run afresh")
+
+
+def _check_same(here, found):
+    saved = [layout for (name, _), (layout, _) in found.items() if name == here.name]
+    if not any(layout.same_content(here) for layout in saved):
+        raise CheckpointError(f"{here.name} is {saved[0]} in the checkpoint but {here} in this script: "
+                              "restore with the model and sharding that wrote it, or start the run afresh")
+
+
+class ModuleHolder:
+    """Parameters and persistent buffers of a module tree, each tensor once however often it is used."""
+
+    def __init__(self, name, module, owned):
+        self.name = name
+        self._module, self._owned = module, owned
+        self._stamp = None
+
+    def capture(self):
+        stamp = self._shape_of_tree()
+        if stamp != self._stamp:
+            self._walk()
+            stamp = self._stamp = self._shape_of_tree()
+        if self._sharded:
+            tensors = [part for folder, key in self._places for _, part in parts(folder[key])]
+        else:
+            tensors = [folder[key] for folder, key in self._places]
+        rest = {prefix: module.get_extra_state() for prefix, module in self._extra}
+        return stamp, tensors, rest
+
+    def names(self):
+        return self._names
+
+    def lazy(self, index):
+        return self._lazy[index]
+
+    def _shape_of_tree(self):
+        """Equal as long as the same modules have the same keys: cheap enough for every step."""
+        stamp = []
+        for module in self._modules if self._stamp is not None else ():
+            for folder in (module._parameters, module._buffers):
+                stamp.extend(folder)
+                stamp.extend([tensor is None for tensor in folder.values()])
+            stamp.extend(map(id, module._modules.values()))
+        return stamp
+
+    def _walk(self):
+        named = list(self._module.named_modules())
+        self._modules = [module for _, module in named]
+        self._extra = [(prefix, module) for prefix, module in named
+                       if type(module).get_extra_state is not torch.nn.Module.get_extra_state]
+        self._places, self._names, self._lazy, self._sharded, self._stamp = [], [], [], False, []
+        seen = set()
+        for prefix, module in named:
+            for folder, skipped in ((module._parameters, ()), (module._buffers, module._non_persistent_buffers_set)):
+                for key, tensor in folder.items():
+                    if tensor is not None and key not in skipped and id(tensor) not in seen:
+                        seen.add(id(tensor))
+                        self._add(folder, key, f"{self.name}.{prefix}.{key}" if prefix else f"{self.name}.{key}")
+
+    def _add(self, folder, key, name):
+        self._places.append((folder, key))
+        for place, _ in parts(folder[key]):
+            self._sharded = self._sharded or place is not None
+            self._names.append((name, place))
+            self._lazy.append(id(folder[key]) in self._owned)
+
+    def restore(self, saved, rest):
+        _, tensors, _ = self.capture()
+        copy_into(self.name, self._names, tensors, saved)
+        for prefix, module in self._extra:
+            if prefix in rest:
+                module.set_extra_state(rest[prefix])
+
+
+class OptimizerHolder:
+    """State tensors by parameter number; param_groups and all other values in the rest. Exact: nothing is cast on the way."""
+
+    def __init__(self, name, optimizer):
+        self.name = name
+        self.optimizer = optimizer
+        self._keys = self._nested = ()
+
+    def parameters(self):
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+
+    def capture(self):
+        keys, tensors, others = [], [], []
+        state = self.optimizer.state
+        for number, parameter in enumerate(self.parameters()):
+            for key, value in state.get(parameter, {}).items():
+                if type(value) in PLAIN:
+                    keys.append((number, key, None))
+                    tensors.append(value)
+                elif hasattr(value, "_local_tensor"):
+                    (place, local), = parts(value)
+                    keys.append((number, key, place))
+                    tensors.append(local)
+                else:
+                    others.append((number, key, value))
+        groups = [dict(group, params=len(group["params"])) for group in self.optimizer.param_groups]
+        nested = []
+        rest = _take_out({"direct": len(keys), "groups": groups, "others": others}, self.name, nested, tensors)
+        self._keys, self._nested = keys, nested
+        return [keys, nested], tensors, rest
+
+    def names(self):
+        return [(f"{self.name}.{number}.{key}", place) for number, key, place in self._keys] + self._nested
+
+    def lazy(self, index):
+        return True
+
+    def restore(self, saved, rest):
+        self._check_groups([group["params"] for group in rest["groups"]])
+        rest = _put_back(rest, [owned_memory(view) for _, view in saved])
+        parameters = self.parameters()
+        state = [{} for _ in parameters]
+        for layout, view in saved[: rest["direct"]]:
+            number, key = layout.name[len(self.name) + 1 :].split(".", 1)
+            state[int(number)][key] = self._rebuild(layout, view, parameters[int(number)])
+        for number, key, value in rest["others"]:
+            state[number][key] = value
+        self.optimizer.state.clear()
+        self.optimizer.state.update((p, entry) for p, entry in zip(parameters, state) if entry)
+        for group, before in zip(self.optimizer.param_groups, rest["groups"]):
+            group.update((key, value) for key, value in before.items() if key != "params")
+
+    def _check_groups(self, saved):
+        here = [len(group["params"]) for group in self.optimizer.param_groups]
+        if saved != here:
+            raise CheckpointError(f"{self.name!r} has parameter groups of {here} in this script but {saved} in the checkpoint: restore with "
+                                  "the optimizer that wrote it, or start the run afresh")
+
+    def _rebuild(self, layout, view, parameter):
+        tensor = owned_memory(view)
+        if layout.device != "cpu":
+            tensor = tensor.to(parameter.device)
+        if layout.place is None:
+            return tensor
+        (place, _), = parts(parameter)
+        if place != layout.place:
+            raise CheckpointError(f"{layout.name} is {layout} in the checkpoint but its parameter is placed as {place} in this script: restore "
+                                  "with the sharding that wrote it, or start the run afresh")
+        return type(parameter.data).from_local(tensor, parameter.device_mesh, parameter.placements)
+
+
+class _EagerHolder:
+    """Copied in step(): forward, or the script itself, may write it at any time."""
+
+    def __init__(self, name, value):
+        self.name = name
+        self._value = value
+        self._names = []
+
+    def names(self):
+        return self._names
+
+    def lazy(self, index):
+        return False
+
+
+class TensorHolder(_EagerHolder):
+    """One tensor, or this process's shards of one."""
+
+    def capture(self):
+        here = parts(self._value)
+        self._names = [(self.name, place) for place, _ in here]
+        return self._names, [tensor for _, tensor in here], None
+
+    def restore(self, saved, rest):
+        names, tensors, _ = self.capture()
+        copy_into(self.name, names, tensors, saved)
+
+
+class PlainHolder(_EagerHolder):
+    """A dict or list of plain values, restored in place."""
+
+    def capture(self):
+        self._names, tensors = [], []
+        rest = _take_out(self._value, self.name, self._names, tensors)
+        return self._names, tensors, rest
+
+    def restore(self, saved, rest):
+        value = _put_back(rest, [owned_memory(view) for _, view in saved])
+        if isinstance(self._value, list):
+            self._value[:] = value
+        else:
+            self._value.clear()
+            self._value.update(value)
+
+
+class StateDictHolder(_EagerHolder):
+    """Schedulers, samplers, GradScaler, EMA helpers: whatever has state_dict() and load_state_dict()."""
+
+    def capture(self):
+        self._names, tensors = [], []
+        rest = _take_out(self._value.state_dict(), self.name, self._names, tensors)
+        return self._names, tensors, rest
+
+    def restore(self, saved, rest):
+        self._value.load_state_dict(_put_back(rest, [owned_memory(view) for _, view in saved]))
+
+
+class GeneratorHolder(_EagerHolder):
+    def capture(self):
+        return [], [], _to_bytes(self._value.get_state())
+
+    def restore(self, saved, rest):
+        self._value.set_state(_from_bytes(rest))
+
+
+class RngHolder(_EagerHolder):
+    """The generators that every script uses without naming them. numpy's and CUDA's only where they are in use."""
+
+    def capture(self):
+        rest = {"python": random.getstate(), "torch": _to_bytes(torch.get_rng_state())}
+        if "numpy" in sys.modules:
+            rest["numpy"] = sys.modules["numpy"].random.get_state()
+        if torch.cuda.is_available() and torch.cuda.is_initialized():
+            rest["cuda"] = [_to_bytes(state) for state in torch.cuda.get_rng_state_all()]
+        return [], [], rest
+
+    def restore(self, saved, rest):
+        random.setstate(rest["python"])
+        torch.set_rng_state(_from_bytes(rest["torch"]))
+        if "numpy" in rest:
+            import numpy
+
+            numpy.random.set_state(rest["numpy"])
+        if "cuda" in rest:
+            torch.cuda.set_rng_state_all([_from_bytes(state) for state in rest["cuda"]])
+
+
+def _to_bytes(state):
+    return state.numpy().tobytes()
+
+
+def _from_bytes(state):
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)

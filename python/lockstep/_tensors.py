@@ -1,0 +1,119 @@
+"""Tensors as bytes: how one lies in memory, which part of a sharded one is here, and how it comes back."""
+import torch
+
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+class CheckpointError(Exception):
+    """A checkpoint can't be taken or loaded; the text says what, where, what was expected and what to do."""
+
+
+def is_tensor(value):
+    return isinstance(value, torch.Tensor) or hasattr(value, "local_shards")
+
+
+def parts(tensor):
+    """The plain tensors of this process that make up `tensor`, each with its place in the whole (None: it is the whole).
+
+    DTensor (torch 2) and ShardedTensor (torch 1.13) are known by their attributes: neither exists in all versions.
+    """
+    if type(tensor) in PLAIN:
+        return [(None, tensor)]
+    if hasattr(tensor, "_local_tensor") and hasattr(tensor, "placements"):
+        mesh = tuple(getattr(getattr(tensor, "device_mesh", None), "shape", ()) or ())
+        return [(("dtensor", tuple(tensor.shape), str(tuple(tensor.placements)), mesh), tensor._local_tensor)]
+    if hasattr(tensor, "local_shards"):
+        return [(_shard_place(tensor, shard), shard.tensor) for shard in tensor.local_shards()]
+    return [(None, tensor)]
+
+
+def _shard_place(tensor, shard):
+    place = shard.metadata
+    return ("shard", tuple(tensor.size()), tuple(place.shard_offsets), tuple(place.shard_sizes))
+
+
+class Layout:
+    """What must be equal for bytes to be this tensor again. `strides` is None for a contiguous one."""
+
+    __slots__ = ("name", "dtype", "shape", "strides", "place", "device", "size")
+
+    def __init__(self, name, tensor, place):
+        if tensor.layout is not torch.strided or tensor.is_quantized:
+            raise CheckpointError(f"{name}: a tensor of layout {tensor.layout} can't be checkpointed, only dense ones can: "
+                                  "give Checkpoint an object whose state_dict() holds it in dense form")
+        self.name = name
+        self.dtype = str(tensor.dtype)[len("torch."):]
+        self.shape = tuple(tensor.shape)
+        self.strides = None if tensor.is_contiguous() else _dense_strides(tensor)
+        self.place = place
+        self.device = tensor.device.type
+        self.size = tensor.numel() * tensor.element_size()
+
+    def as_tuple(self):
+        return tuple(getattr(self, field) for field in self.__slots__)
+
+    @classmethod
+    def from_tuple(cls, values):
+        layout = cls.__new__(cls)
+        for field, value in zip(cls.__slots__, values):
+            setattr(layout, field, value)
+        return layout
+
+    def same_content(self, other):
+        """Equal in what restoring needs; where it lies (device, strides) may differ."""
+        return (self.dtype, self.shape, self.place) == (other.dtype, other.shape, other.place)
+
+    def __str__(self):
+        text = f"{self.dtype} of shape {self.shape}"
+        return text if self.place is None else f"{text}, {self.place[0]} at {self.place[1:]}"
+
+
+def _dense_strides(tensor):
+    """The strides if the elements fill their memory without gaps or overlaps (channels_last, a transpose); else None."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape)):
+        if size == 1:
+            continue
+        if stride != expected:
+            return None
+        expected *= size
+    return tuple(tensor.stride())
+
+
+def as_bytes(tensor, layout):
+    """A tensor whose memory, from data_ptr() on, is what `layout` says; it keeps the memory alive."""
+    tensor = tensor.detach()
+    if tensor.is_conj() or tensor.is_neg():
+        tensor = tensor.resolve_conj().resolve_neg()
+    return tensor if tensor.is_contiguous() or layout.strides is not None else tensor.contiguous()
+
+
+def needs_gathering(tensor, layout):
+    """The bytes aren't in one piece (or not what they mean), so each copy begins with a new tensor."""
+    return (not tensor.is_contiguous() and layout.strides is None) or tensor.is_conj() or tensor.is_neg()
+
+
+def align(offset):
+    """Tensors lie at multiples of 64 (LS_TENSOR_ALIGN)."""
+    return (offset + 63) // 64 * 64
+
+
+def views(layouts, buffer):
+    """Pairs (layout, tensor over its bytes in `buffer`), for layouts in the order in which they were saved."""
+    offset, found = 0, []
+    for layout in layouts:
+        offset = align(offset)
+        found.append((layout, _view(layout, buffer, offset)))
+        offset += layout.size
+    return found
+
+
+def _view(layout, buffer, offset):
+    dtype = getattr(torch, layout.dtype)
+    if layout.size == 0:
+        return torch.empty(layout.shape, dtype=dtype)
+    if offset + layout.size > len(buffer):
+        raise CheckpointError(f"{layout.name}: the checkpoint ends before this tensor: it was written by another version of Lockstep")
+    count = layout.size // torch.empty(0, dtype=dtype).element_size()
+    flat = torch.frombuffer(buffer, dtype=dtype, count=count, offset=offset)
+    return flat.view(layout.shape) if layout.strides is None else flat.as_strided(layout.shape, layout.strides)

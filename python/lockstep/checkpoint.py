@@ -1,0 +1,270 @@
+"""Checkpoint: the training state after every step, in memory that outlives the process.
+
+What forward and the script may write (buffers, RNG, cursors) is copied in step(). What only an optimizer writes (its parameters and
+its state) is copied by a thread beside the next forward and backward pass; the optimizer's next step waits for the end of that copy.
+docs/formats/board.md says how the bytes lie.
+"""
+import atexit
+import ctypes
+import functools
+import pickle
+import struct
+import types
+
+from . import _client
+
+__all__ = ["Checkpoint", "CheckpointError"]
+
+# The first saves are copied inside step(): so a script that writes parameters behind its optimizer's back is found out before a
+# copy of it can be torn.
+_TRIAL_SAVES = 2
+_RNG = "random number generators"  # the holder that every checkpoint has
+
+
+def __getattr__(name):  # torch is imported by whoever takes a checkpoint, not by whoever imports this
+    if name == "CheckpointError":
+        from ._tensors import CheckpointError
+
+        return CheckpointError
+    raise AttributeError(f"module 'lockstep.checkpoint' has no attribute {name!r}")
+
+
+class Checkpoint:
+    """Saves `state` after each step() and brings it back with restore(). All calls do nothing when Lockstep did not launch the script.
+
+    state: {name: module | optimizer | tensor | torch.Generator | object with state_dict() and load_state_dict() | dict | list}.
+    The generators of torch, random and numpy are always included. every: save after each `every`-th step. lazy=False copies all in
+    step(), for a script that writes parameters through `.data` while training, which can't be noticed.
+    Raises CheckpointError when `state` can't be saved, or when a checkpoint does not fit it.
+    """
+
+    def __init__(self, state, every=1, lazy=True):
+        self._client = _client.join()
+        if self._client is None:
+            return
+        from . import _state
+
+        self._every, self._lazy = max(1, int(every)), lazy
+        self._owned = set()  # ids of the parameters that a given optimizer writes
+        self._holders = {name: _state.holder_of(name, value, self._owned) for name, value in state.items()}
+        self._holders[_RNG] = _state.RngHolder(_RNG, None)
+        self._plan = None
+        self._saves, self._capacity = 0, 0
+        self._watched = None  # (tensors, versions) that must not change until the optimizer runs
+        self._watch_optimizers()
+        atexit.register(self._client.save_wait)  # the tensors die at exit, and the copy must not outlive them
+
+    def restore(self):
+        """Loads what the job resumes from, in place. Returns the last finished step, or -1 to begin at the beginning."""
+        if self._client is None:
+            return -1
+        result, step, meta, tensors = self._client.restore_point()
+        if result == _client.OK:
+            self._load(step, bytes(meta), tensors)
+        elif result != _client.FRESH:
+            from ._tensors import CheckpointError
+
+            raise CheckpointError(self._client.error())
+        self._client.loop_begin(step)
+        return step
+
+    def step(self, i, loss=None):
+        """Step `i` has just finished: tells Lockstep, and saves. Call it after optimizer.step(), where gradients don't matter."""
+        if self._client is None:
+            return
+        self._client.step(i, loss)
+        if self._every is not None and (i + 1) % self._every == 0:
+            self._check_untouched()  # a loop without optimizer.step() comes here first
+            self._save(i)
+
+    # ---- saving ----
+
+    def _save(self, step):
+        meta, tensors = self._capture()
+        if not self._make_room(len(meta)):
+            return
+        result = self._client.save_begin(step, meta)
+        if result == _client.OK:
+            result = self._plan.add_all(self._client)
+        if result == _client.OK:
+            result = self._client.save_submit()
+        if result == _client.REFUSED:
+            self._stop_saving()
+        if result != _client.OK:
+            return
+        self._saves += 1
+        if not self._lazy or self._saves <= _TRIAL_SAVES:
+            self._client.save_wait()
+        self._watched = self._plan.watch(tensors) if self._lazy else None
+
+    def _capture(self):
+        stamps, tensors, rests = [], [], {}
+        for name, holder in self._holders.items():
+            stamp, some, rests[name] = holder.capture()
+            stamps.append(stamp)
+            tensors += some
+        if self._plan is None or stamps != self._plan.stamps:
+            self._plan = _Plan(stamps, self._names(), tensors)
+        self._plan.update(tensors)
+        layout = self._plan.pickled()
+        return struct.pack("<Q", len(layout)) + layout + self._pickle(rests), tensors
+
+    def _names(self):
+        """(holder, number in the holder, tensor's name, place, lazy) of all tensors, in capture's order."""
+        self._find_owned()
+        for holder in self._holders.values():
+            holder.capture()  # whether a parameter is lazy may have changed with the optimizers' groups
+        return [(name, number, tensor, place, holder.lazy(number)) for name, holder in self._holders.items()
+                for number, (tensor, place) in enumerate(holder.names())]
+
+    def _pickle(self, rests):
+        try:
+            return pickle.dumps(rests, protocol=4)
+        except Exception:  # whatever a user's __reduce__ raises
+            for name, rest in rests.items():
+                self._pickle_one(name, rest)
+            raise
+
+    @staticmethod
+    def _pickle_one(name, rest):
+        from ._tensors import CheckpointError
+
+        try:
+            pickle.dumps(rest, protocol=4)
+        except Exception as error:
+            raise CheckpointError(f"{name!r} can't be saved: {error}; its state must consist of tensors and values that pickle knows") from error
+
+    def _make_room(self, meta_size):
+        needed = self._plan.align(meta_size) + self._plan.size
+        if needed > self._capacity:
+            wanted = needed + needed // 50 + 65536  # logs and cursors grow: not with every step a new buffer
+            if self._client.buffers(wanted) != _client.OK:
+                self._stop_saving()
+                return False
+            self._capacity = wanted
+        return True
+
+    def _stop_saving(self):
+        self._every = None
+        _client.warn(f"rank {self._client.rank} trains on without checkpoints: {self._client.error()}")
+
+    # ---- the optimizers ----
+
+    def _find_owned(self):
+        self._owned.clear()
+        for holder in self._optimizer_holders():
+            self._owned.update(map(id, holder.parameters()))
+
+    def _optimizer_holders(self):
+        return [holder for holder in self._holders.values() if hasattr(holder, "optimizer")]
+
+    def _watch_optimizers(self):
+        self._find_owned()
+        for holder in self._optimizer_holders():
+            if hasattr(holder.optimizer, "register_step_pre_hook"):  # torch 2
+                holder.optimizer.register_step_pre_hook(lambda *_: self._before_optimizer_step())
+            else:
+                _call_before(holder.optimizer, self._before_optimizer_step)
+
+    def _before_optimizer_step(self):
+        if self._watched is not None:
+            self._client.save_wait()
+            self._check_untouched()
+
+    def _check_untouched(self):
+        """The tensors under copy must still be those of step(); their version counters tell."""
+        if self._watched is None:
+            return
+        tensors, versions = self._watched
+        self._watched = None
+        now = [tensor._version for tensor in tensors]
+        if now == versions:
+            return
+        if self._saves > _TRIAL_SAVES:
+            self._client.save_spoil()
+        self._lazy = False
+        changed = next(name for name, a, b in zip(self._plan.lazy_names(), versions, now) if a != b)
+        _client.warn(f"{changed} was written between step() and optimizer.step(), by something other than the optimizer: "
+                     "from now on step() itself copies everything")
+
+    # ---- restoring ----
+
+    def _load(self, step, meta, buffer):
+        from . import _tensors
+
+        size, = struct.unpack_from("<Q", meta)
+        entries = pickle.loads(meta[8 : 8 + size])
+        rests = pickle.loads(meta[8 + size :])
+        if rests.keys() != self._holders.keys():
+            raise _tensors.CheckpointError(f"the checkpoint of step {step} holds {_listed(rests)}, but this script gives {_listed(self._holders)}: "
+                                           "restore with the script that wrote it, or start the run afresh")
+        layouts = [_tensors.Layout.from_tuple(values) for _, _, values in entries]
+        saved = {name: {} for name in rests}
+        for (name, number, _), pair in zip(entries, _tensors.views(layouts, buffer)):
+            saved[name][number] = pair
+        for name in sorted(rests, key=self._restore_order):
+            self._holders[name].restore([saved[name][number] for number in sorted(saved[name])], rests[name])
+
+    def _restore_order(self, name):
+        """Optimizers after the modules whose shapes are checked; RNG last, since loading may draw from it."""
+        return name == _RNG, hasattr(self._holders[name], "optimizer")
+
+
+def _listed(names):
+    return ", ".join(name for name in names if name != _RNG)
+
+
+def _call_before(optimizer, callback):
+    """optimizer.step() calls `callback` first. torch 1.13 has no hook for it, and schedulers look at step's attributes
+    (`_with_counter`) and expect a bound method.
+    """
+    original = optimizer.step
+
+    def step(self, *args, **kwargs):
+        callback()
+        return original(*args, **kwargs)
+
+    optimizer.step = types.MethodType(functools.wraps(original)(step), optimizer)
+
+
+class _Plan:
+    """How the tensors of one structure are laid out: eager ones first, then those that the copy thread may take, by device.
+
+    update() costs 0.2 us per tensor that is where it was. Kept alive here: the memory under copy, even if the script swaps it out.
+    """
+
+    def __init__(self, stamps, names, tensors):
+        from . import _tensors
+
+        self._tensors = _tensors
+        self.align = _tensors.align
+        self.stamps = stamps
+        self._names = names
+        self._seen = [None] * len(names)
+        self._pointers = [0] * len(names)
+        self._kept = [None] * len(names)
+        self._layouts = [None] * len(names)
+        self._gathered = set()  # tensors whose bytes must be brought together anew each time
+        self._pickled = None
+        self._batches = []
+        self.update(tensors)
+        self._order()
+
+    def update(self, tensors):
+        seen, pointers = self._seen, self._pointers
+        for number, tensor in enumerate(tensors):
+            if tensor is not seen[number] or tensor.data_ptr() != pointers[number] or number in self._gathered:
+                self._take(number, tensor)
+
+    def _take(self, number, tensor):
+        holder, _, name, place, _ = self._names[number]
+        layout = self._tensors.Layout(name, tensor, place)
+        before = self._layouts[number]
+        if before is None or layout.as_tuple() != before.as_tuple():
+            self._layouts[number], self._pickled = layout, None
+        if self._tensors.needs_gathering(tensor, layout):
+            self._gathered.add(number)
+        self._seen[number], self._pointers[number] = tensor, tensor.data_ptr()
+        self._kept[number] = self._tensors.as_bytes(tensor, layout)
+        if self._batches:
+            self._point(number)

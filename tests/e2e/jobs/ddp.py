@@ -1,0 +1,60 @@
+"""A small DistributedDataParallel job that can break in many ways on purpose.
+
+    lockstep run --nproc-per-node 4 tests/e2e/jobs/ddp.py --steps 20 --out result.json --fault kill:2:7
+
+--fault KIND:RANK:STEP[:PLACE[:EPOCH]] may be given several times. The kinds are in faults.py; a number may follow one
+(exit3, sleep90). PLACE is forward (default), update (between backward and optimizer.step), loss (before the mean of the
+loss is taken) or saved (just after the checkpoint). EPOCH (default 1) is the only one in which the fault strikes.
+"""
+import argparse
+import contextlib
+import json
+import time
+
+import lockstep
+
+import faults
+from common import Job, Pace
+
+
+def parse_flags():
+    parser = argparse.ArgumentParser(description="Train a tiny model, and break on purpose.")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--width", type=int, default=64, help="of the hidden layers: the state grows with its square")
+    parser.add_argument("--step-time", type=float, default=0, metavar="S", help="steps last at least S seconds")
+    parser.add_argument("--out", metavar="FILE", help="rank 0 writes the digests of the final state")
+    parser.add_argument("--log", metavar="FILE", help="rank 0 appends a line of JSON per step")
+    parser.add_argument("--fault", action="append", default=[], type=faults.parse, help="see above")
+    parser.add_argument("--leftovers", metavar="FILE", help="where the fault `grandchild` notes what it leaves behind")
+    return parser.parse_args()
+
+
+def main():
+    flags = parse_flags()
+    job = Job(flags.seed, width=flags.width)
+    ckpt = lockstep.Checkpoint(job.parts())
+    last = ckpt.restore()
+    breaker = faults.Breaker(flags.fault, job, flags.leftovers)
+    pace = Pace(flags.step_time)
+    with open(flags.log, "a", buffering=1) if flags.log and job.rank == 0 else contextlib.nullcontext() as log:
+        for step in range(last + 1, flags.steps):
+            breaker.at("forward", step)
+            loss = job.backward()
+            breaker.at("update", step)
+            job.update()
+            if breaker.at("loss", step) != faults.SKIP:
+                loss = job.mean_loss(loss)
+            job.curve.append(float(loss))
+            ckpt.step(step, loss=float(loss))
+            breaker.at("saved", step)
+            pace.wait()
+            if log:
+                at = time.clock_gettime(time.CLOCK_BOOTTIME)  # the clock of Lockstep's own records
+                log.write(json.dumps({"step": step, "loss": float(loss), "at": at, "epoch": faults.epoch()}) + "\n")
+    if flags.out:
+        job.write(flags.out)
+
+
+if __name__ == "__main__":
+    main()

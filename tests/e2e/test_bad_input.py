@@ -1,0 +1,138 @@
+"""Input that can't work: refused at once, by one clear message that says what, where and what to do."""
+import os
+import signal
+import unittest
+
+from harness import JOBS, NOBODY, Run, RunTest, ddp
+
+
+class Refused(RunTest):
+    def assert_refused(self, *texts, code=2, **options):
+        """`lockstep run` ends at once; its one message holds all these texts, and nothing was started."""
+        run = Run(self, options.pop("script", "no_torch.py"), **options)
+        run.finish(code, timeout=20)
+        for text in texts:
+            self.assertIn(text, run.stderr(), run)
+        self.assertEqual(1, len(run.stderr().splitlines()), run)
+        return run
+
+    def file(self, name, text="", mode=0o644):
+        path = self.folder() / name
+        path.write_text(text)
+        path.chmod(mode)
+        return str(path)
+
+    def test_script_missing(self):
+        self.assert_refused("does not exist", "nowhere/train.py", script="nowhere/train.py")
+
+    def test_script_unreadable(self):
+        uid = NOBODY if os.geteuid() == 0 else None
+        script = self.file("train.py", mode=0)
+        self.assert_refused(script, "not readable", script=script, uid=uid)
+
+    def test_script_is_a_directory(self):
+        self.assert_refused("is a directory", script=str(JOBS))
+
+    def test_number_of_ranks(self):
+        self.assert_refused("--nproc-per-node", "found 0", ranks=0)
+        self.assert_refused("--nproc-per-node", '"x"', ranks="x")
+
+    def test_unknown_option(self):
+        run = Run(self, "no_torch.py", options=["--no-such-option"])
+        run.finish(2, timeout=20)
+        self.assertIn("--no-such-option", run.stderr(), run)
+
+    def test_python_missing(self):
+        self.assert_refused("/nowhere/python", "--python", python="/nowhere/python")
+        self.assert_refused("/nowhere/python", "$PYTHON_EXEC", python=None, env={"PYTHON_EXEC": "/nowhere/python"})
+
+    def test_run_directory_of_another_run(self):
+        run = Run(self, "no_torch.py")
+        run.finish()
+        self.assertEqual(2, run.start("--run", str(run.dir), *run.command).wait(20), run)
+        self.assertIn("already holds a run", run.stderr(), run)
+
+    def test_resume_with_other_ranks(self):
+        run = Run(self, "no_torch.py", "--steps", "100000", ranks=2)
+        run.wait("a step", lambda: run.step() > 2)
+        run.watcher.kill()
+        run.watcher.wait()
+        self.assertEqual(2, run.resume("--nproc-per-node", "3").wait(20), run)
+        self.assertIn("2 ranks", run.stderr(), run)
+        run.resume()
+        run.wait("adoption", lambda: run.status()["state"] == "running")
+        run.watcher.send_signal(signal.SIGTERM)
+        run.finish(code=1)
+
+
+class Program(RunTest):
+    """Faults of the program itself: the job stops, and does not try again what can't work."""
+
+    def assert_verdict(self, run, *texts, starts=1):
+        run.finish(code=1)
+        status = run.status()
+        for text in texts:
+            self.assertIn(text, status["verdict"], run)
+            self.assertIn(text, run.stderr(), run)
+        self.assertEqual(starts, run.epoch(), run)
+        self.assertEqual("finished", status["state"], run)
+
+    def test_syntax_error(self):
+        self.assert_verdict(Run(self, "syntax_error.py"), "SyntaxError", "syntax_error.py")
+
+    def test_import_error(self):
+        run = Run(self, "import_error.py")
+        self.assert_verdict(run, "ModuleNotFoundError", "import_error.py:2", "a_module_that_nobody_has_written")
+
+    def test_exception_that_repeats(self):
+        run = Run(self, "ddp.py", *ddp(faults=["raise-always:1:5"]))
+        self.assert_verdict(run, "ValueError", "faults.py", "step 5", starts=2)
+        self.assertEqual([["1"], ["1"]], run.suspects(), run)
+
+    def test_python_without_torch(self):
+        """A virtual environment is a folder with pyvenv.cfg; this one sees no installed package."""
+        venv = self.folder()
+        (venv / "bin").mkdir()
+        (venv / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
+        python = venv / "bin/python3"
+        python.symlink_to("/usr/bin/python3")
+        run = Run(self, "ddp.py", *ddp(), python=str(python))
+        self.assert_verdict(run, "No module named", str(python))
+
+    def test_no_memory_for_the_checkpoints(self):
+        run = Run(self, "ddp.py", *ddp(), "--width", "512", options=["--checkpoint-memory", "1MB"])
+        self.assert_verdict(run, "--checkpoint-memory", "4 ranks")
+
+    def test_restarts_used_up(self):
+        faults = [f"kill:1:{5 * epoch}:forward:{epoch}" for epoch in range(1, 4)]
+        run = Run(self, "ddp.py", *ddp(faults=faults), options=["--max-restarts", "2"])
+        self.assert_verdict(run, "all 2 restarts", "rank 1", starts=3)
+
+
+class Stopped(RunTest):
+    def start(self, *faults, options=()):
+        run = Run(self, "ddp.py", *ddp(1000, faults), options=options)
+        run.wait_for_step(5)
+        return run
+
+    def test_by_a_signal(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            run = self.start()
+            run.watcher.send_signal(number)
+            run.finish(code=1, timeout=20)
+            self.assertIn(number.name, run.stderr(), run)
+            self.assertEqual([], run.incidents(), run)
+
+    def test_by_command(self):
+        run = self.start()
+        self.assertEqual(0, run.ask("stop").returncode, run)
+        run.finish(code=1, timeout=20)
+
+    def test_worker_deaf_to_sigterm(self):
+        run = self.start("ignore-term:1:2", options=["--grace-s", "1"])
+        run.watcher.send_signal(signal.SIGINT)
+        run.finish(code=1, timeout=20)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,48 @@
+"""A rank dies: it is named, all ranks go on from memory, and the result is that of an undisturbed run, bit for bit."""
+import unittest
+
+from harness import Run, RunTest, ddp
+
+
+class Crash(RunTest):
+    def test_undisturbed(self):
+        run = Run(self, "ddp.py", *ddp())
+        run.finish()
+        self.assertEqual([], run.incidents(), run)
+        self.assertEqual(1, run.epoch(), run)
+        run.assert_undisturbed_result()
+
+    def test_each_rank_killed(self):
+        run = Run(self, "ddp.py", *ddp(faults=[f"kill:{rank}:{5 + 5 * rank}:forward:{rank + 1}" for rank in range(4)]))
+        run.finish()
+        self.assert_repaired(run, [0, 1, 2, 3], {"crash"})
+        self.assert_steps_lost(run, [5, 10, 15, 20])
+        run.assert_undisturbed_result()
+
+    def test_killed_at_each_place(self):
+        places = ["update", "loss", "saved"]
+        faults = [f"kill:{index}:{5 + 5 * index}:{place}:{index + 1}" for index, place in enumerate(places)]
+        run = Run(self, "ddp.py", *ddp(faults=faults))
+        run.finish()
+        self.assert_repaired(run, [0, 1, 2], {"crash"})
+        run.assert_undisturbed_result()
+
+    def test_other_ways_to_die(self):
+        run = Run(self, "ddp.py", *ddp(faults=["abort:1:5:forward:1", "exit3:2:10:forward:2", "raise:3:15:update:3"]))
+        run.finish()
+        self.assert_repaired(run, [1, 2, 3], {"crash", "exit"})
+        symptoms = [incident["symptom"] for incident in run.faults()]
+        self.assertEqual(["crash", "exit", "exit"], symptoms, run)
+        for text, incident in zip(["SIGABRT", "exit code 3", "ValueError"], run.faults()):
+            self.assertIn(text, incident["headline"], run)
+        run.assert_undisturbed_result()
+
+    def assert_steps_lost(self, run, died_in):
+        """A rank that dies in step s has finished s - 1, as have all others; where they went on, the job's log says."""
+        for epoch, (step, incident) in enumerate(zip(died_in, run.faults()), 2):
+            went_on = min(line["step"] for line in run.steps() if line["epoch"] == epoch)
+            self.assertEqual(step - went_on, incident["steps_lost"], f"incident {incident['id']}\n{run}")
+
+
+if __name__ == "__main__":
+    unittest.main()

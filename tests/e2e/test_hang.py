@@ -1,0 +1,71 @@
+"""A rank stands still without dying: it is named by evidence, its stack is kept, and the job goes on bit for bit."""
+import unittest
+
+import freezer
+from harness import QUICK_LIMITS, STEPS, Run, RunTest, ddp
+
+
+class Hang(RunTest):
+    def run_each_rank(self, kind, symptoms, frame=None):
+        """The fault strikes rank 0 in epoch 1, rank 1 in epoch 2, and so on."""
+        place = "loss" if kind == "skip" else "forward"
+        faults = [f"{kind}:{rank}:{5 + 5 * rank}:{place}:{rank + 1}" for rank in range(4)]
+        run = Run(self, "ddp.py", *ddp(faults=faults), options=QUICK_LIMITS)
+        run.finish()
+        self.assert_repaired(run, [0, 1, 2, 3], symptoms)
+        run.assert_undisturbed_result()
+        for rank, incident in enumerate(run.faults()):
+            section = section_of(rank, run.stacks(incident["id"]))
+            self.assertIn(frame, section, run)
+
+    def test_stopped(self):
+        self.run_each_rank("stop", {"stopped"}, "stopped")
+
+    def test_python_loop(self):
+        self.run_each_rank("gil", {"spinning"}, "in spin_in_python")
+
+    def test_c_loop_that_holds_the_gil(self):
+        self.run_each_rank("native-gil", {"spinning"}, "in spin_with_gil")
+
+    def test_c_loop(self):
+        self.run_each_rank("native-spin", {"spinning"}, "in spin_in_c")
+
+    def test_blocked_in_c(self):
+        self.run_each_rank("native", {"not_entered"}, "in block_in_c")
+
+    def test_collective_left_out(self):
+        self.run_each_rank("skip", {"desynchronised", "not_entered"}, "in backward")
+
+    def freeze_each_rank(self, version, ranks):
+        reason = freezer.why_not(version)
+        if reason:
+            self.skipTest(reason)
+        steps = 2 * STEPS
+        run = Run(self, "ddp.py", *ddp(steps, step_time=0.1), options=QUICK_LIMITS)
+        group = freezer.Freezer(self, version)
+        for epoch, rank in enumerate(ranks, 1):
+            run.wait_for_step(5 + 5 * epoch, epoch)
+            group.freeze(run.pids()[rank])
+            run.wait(f"epoch {epoch + 1}", lambda: run.epoch() > epoch)
+            group.thaw()
+        run.finish()
+        self.assert_repaired(run, ranks, {"frozen"})
+        run.assert_undisturbed_result(steps)
+        for rank, incident in zip(ranks, run.faults()):
+            self.assertIn("frozen", section_of(rank, run.stacks(incident["id"])), run)
+
+    def test_frozen_v1(self):
+        self.freeze_each_rank(1, [0, 1, 2, 3])
+
+    def test_frozen_v2(self):
+        self.freeze_each_rank(2, [1, 3])
+
+
+def section_of(rank, stacks):
+    """The part of stacks.txt that is about one rank."""
+    sections = ("\n" + stacks).split("\nrank ")
+    return next(section for section in sections if section.startswith(f"{rank} "))
+
+
+if __name__ == "__main__":
+    unittest.main()

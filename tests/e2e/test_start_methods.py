@@ -1,0 +1,150 @@
+"""A worker can't tell how it was started: by exec and from the zygote it sees what torchrun would have given it."""
+import json
+import os
+import unittest
+
+from harness import Run, RunTest
+
+PROBE = '''
+import json, os, random, sys, threading
+import numpy, torch
+
+rank = os.environ["RANK"]
+with open(f"{sys.argv[1]}/seen.{rank}", "w") as file:
+    json.dump({
+        "environment": dict(os.environ),
+        "argv": sys.argv,
+        "cwd": os.getcwd(),
+        "name": __name__,
+        "file": __file__,
+        "package": __package__,
+        "path": sys.path[0],
+        "main": sys.modules["__main__"].__dict__ is globals(),
+        "unbuffered": sys.stdout.write_through,
+        "stdin": os.readlink("/proc/self/fd/0"),
+        "leader": os.getpid() == os.getsid(0),
+        "parent": open(f"/proc/{os.getppid()}/cmdline").read().split("\\0")[1],
+        "threads": [torch.get_num_threads(), threading.active_count()],
+        "torch_seed": torch.initial_seed(),
+        "chance": [random.random(), numpy.random.rand()],
+    }, file)
+print(f"out of rank {rank}")
+print(f"err of rank {rank}", file=sys.stderr)
+'''
+# What torchrun 1.13 gives each worker.
+CONTRACT = {"LOCAL_RANK", "RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "LOCAL_WORLD_SIZE", "WORLD_SIZE",
+            "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
+            "TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
+            "TORCHELASTIC_ERROR_FILE", "NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS"}
+SAME_FOR_ALL = {"GROUP_RANK": "0", "ROLE_NAME": "default", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "2",
+                "GROUP_WORLD_SIZE": "1", "ROLE_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+                "TORCHELASTIC_RESTART_COUNT": "0", "NCCL_ASYNC_ERROR_HANDLING": "1", "OMP_NUM_THREADS": "1",
+                "LOCKSTEP_EPOCH": "1"}
+OF_THE_RUN = {"LOCKSTEP_RUN", "LOCKSTEP_JOB", "LOCKSTEP_E2E_RUN", "HOME", "TORCHELASTIC_RUN_ID", "LOCKSTEP_STACKS_FILE",
+              "TORCHELASTIC_ERROR_FILE", "LOCKSTEP_ERROR_FILE", "MASTER_PORT", "LOCKSTEP_WORKER_PID"}
+METHODS = ("exec", "zygote")
+# Statement, exit status of `lockstep run`, what it says.
+EXITS = [("sys.exit(0)", 0, ""), ("raise SystemExit", 0, ""), ("sys.exit(7)", 1, "exit code 7"),
+         ("os._exit(9)", 1, "exit code 9"), ("sys.exit('words')", 1, "exit code 1")]
+
+
+class StartMethods(RunTest):
+    def probe(self, method, module=False, **options):
+        """What both ranks saw."""
+        folder = self.folder()
+        (folder / "package").mkdir()
+        script = folder / "package/probe.py"
+        script.write_text(PROBE)
+        words = ["-m", "--start-method", method] if module else ["--start-method", method]
+        run = Run(self, "package.probe" if module else str(script), str(folder), "a b", "${local_rank}", ranks=2,
+                  options=words, env={"PYTHONPATH": str(folder), **options})
+        folder.chmod(0o777)
+        run.finish()
+        seen = [json.loads((folder / f"seen.{rank}").read_text()) for rank in range(2)]
+        return run, folder, seen
+
+    def test_contract(self):
+        for method in METHODS:
+            with self.subTest(method):
+                run, folder, seen = self.probe(method)
+                for rank, one in enumerate(seen):
+                    self.assert_contract(rank, one["environment"], run)
+                    self.assert_like_python(one, rank, folder, run)
+                self.assertNotEqual(seen[0]["chance"], seen[1]["chance"], run)
+                self.assert_output(run)
+
+    def assert_contract(self, rank, environment, run):
+        self.assertLessEqual(CONTRACT, environment.keys(), run)
+        expected = {**SAME_FOR_ALL, **dict.fromkeys(("RANK", "LOCAL_RANK", "ROLE_RANK", "LOCKSTEP_RANK"), str(rank)),
+                    "LOCKSTEP_RUN": str(run.dir)}
+        self.assertEqual(expected, {name: environment.get(name) for name in expected}, run)
+        self.assertIn(environment["TORCHELASTIC_USE_AGENT_STORE"], ("True", "False"), run)
+
+    def assert_like_python(self, one, rank, folder, run):
+        script = str(folder / "package/probe.py")
+        self.assertEqual([script, str(folder), "a b", str(rank)], one["argv"], run)
+        self.assertEqual(str(run.folder), one["cwd"], run)
+        self.assertEqual(("__main__", script), (one["name"], one["file"]), run)
+        self.assertEqual(os.path.dirname(script), one["path"], run)
+        self.assertTrue(one["main"] and one["unbuffered"] and one["leader"], run)
+        self.assertEqual("/dev/null", one["stdin"], run)
+        self.assertEqual("starter", one["parent"], run)
+
+    def assert_output(self, run):
+        for rank in range(2):
+            self.assertIn(f"out of rank {rank}\n", run.stdout(), run)
+            self.assertIn(f"err of rank {rank}\n", run.stderr(), run)
+
+    def test_both_methods_show_the_same(self):
+        """But for what differs from run to run, from process to process or by chance."""
+        seen = {method: self.probe(method, OMP_NUM_THREADS="2") for method in METHODS}
+        comparable = [[comparable_part(one, folder, run) for one in ranks] for run, folder, ranks in seen.values()]
+        self.assertEqual(*comparable)
+        self.assertEqual([2, 1], comparable[0][0]["threads"])
+
+    def test_module(self):
+        for method in METHODS:
+            with self.subTest(method):
+                run, folder, seen = self.probe(method, module=True)
+                for rank, one in enumerate(seen):
+                    script = str(folder / "package/probe.py")
+                    self.assertEqual([script, str(folder), "a b", str(rank)], one["argv"], run)
+                    self.assertEqual(("__main__", script, "package"), (one["name"], one["file"], one["package"]), run)
+                    self.assertEqual(str(run.folder), one["path"], run)
+
+    def test_relative_script(self):
+        """As with `python train.py`: argv holds what the user wrote, __file__ the whole path."""
+        for method in METHODS:
+            with self.subTest(method):
+                folder = self.folder()
+                script = folder / "probe.py"
+                script.write_text(PROBE)
+                options = ["--start-method", method]
+                run = Run(self, os.path.relpath(script, "/tmp/anywhere"), str(folder), ranks=1, options=options)
+                run.finish()
+                one = json.loads((folder / "seen.0").read_text())
+                self.assertEqual(run.command[-2], one["argv"][0], run)
+                self.assertTrue(os.path.isabs(one["file"]), f"{one['file']}\n{run}")
+                self.assertEqual(str(folder), one["path"], run)
+
+    def test_exit_status(self):
+        for method in METHODS:
+            for statement, code, text in EXITS:
+                with self.subTest(f"{method}: {statement}"):
+                    script = self.folder() / "leave.py"
+                    script.write_text(f"import os, sys\n{statement}\n")
+                    run = Run(self, str(script), ranks=1, options=["--start-method", method, "--max-restarts", "0"])
+                    run.finish(code)
+                    self.assertIn(text, run.stderr(), run)
+
+
+def comparable_part(one, folder, run):
+    """One rank's view with the folders of its run named alike, and without what chance decides."""
+    text = json.dumps({name: value for name, value in one.items() if name != "chance"})
+    whole = json.loads(text.replace(str(folder), "FOLDER").replace(str(run.folder), "RUN"))
+    whole["environment"] = {name: value for name, value in whole["environment"].items() if name not in OF_THE_RUN}
+    return whole
+
+
+if __name__ == "__main__":
+    unittest.main()

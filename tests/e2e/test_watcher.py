@@ -1,0 +1,128 @@
+"""Whoever watches goes away (coordinator and agent are one process, `lockstep run`), or the terminal does: training
+goes on, and another watcher takes over."""
+import os
+import signal
+import unittest
+
+from harness import STEPS, Run, RunTest, ddp
+
+LONG = 3 * STEPS  # at 0.1 s a step: time enough to lose the watcher and to come back
+
+
+class Watcher(RunTest):
+    def start_long_job(self, *faults):
+        run = Run(self, "ddp.py", *ddp(LONG, faults, step_time=0.1))
+        run.wait_for_step(5)
+        return run
+
+    def kill_watcher(self, run):
+        workers = run.pids()
+        run.watcher.kill()
+        run.watcher.wait()
+        return workers
+
+    def assert_taken_over(self, run):
+        lost = [incident for incident in run.incidents() if incident["symptom"] == "watcher_lost"]
+        self.assertEqual(1, len(lost), run)
+
+    def test_killed_and_resumed(self):
+        run = self.start_long_job()
+        workers = self.kill_watcher(run)
+        run.wait_for_step(run.steps()[-1]["step"] + 5, watched=False)
+        self.assertEqual("unwatched", run.status()["state"], run)
+        run.resume()
+        run.wait("adoption", lambda: run.pids() == workers)
+        run.finish()
+        self.assertEqual(1, run.epoch(), run)
+        self.assert_taken_over(run)
+        run.assert_undisturbed_result(LONG)
+
+    def test_killed_and_then_a_rank(self):
+        run = self.start_long_job()
+        workers = self.kill_watcher(run)
+        os.kill(workers[2], signal.SIGKILL)
+        run.resume()
+        run.finish()
+        self.assert_taken_over(run)
+        self.assertEqual([["2"]], run.suspects(), run)
+        self.assertEqual(2, run.epoch(), run)
+        run.assert_undisturbed_result(LONG)
+
+    def test_killed_while_a_rank_is_stopped(self):
+        run = self.start_long_job()
+        workers = self.kill_watcher(run)
+        os.kill(workers[3], signal.SIGSTOP)
+        run.resume()
+        run.finish()
+        self.assert_taken_over(run)
+        self.assertEqual([["3"]], run.suspects(), run)
+        run.assert_undisturbed_result(LONG)
+
+    def test_killed_again_and_again(self):
+        run = self.start_long_job("kill:1:20:forward:1", "kill:2:40:forward:2")
+        for step in (15, 30, 50):
+            run.wait_for_step(step)
+            self.kill_watcher(run)
+            run.resume()
+        run.finish()
+        self.assertEqual([["1"], ["2"]], run.suspects(), run)
+        self.assertEqual(3, run.epoch(), run)
+        run.assert_undisturbed_result(LONG)
+
+    def test_starter_killed(self):
+        run = self.start_long_job()
+        os.kill(run.starter(), signal.SIGKILL)
+        run.finish(code=1, timeout=30)
+        self.assertIn("starter", run.stderr(), run)
+
+    def test_second_watcher_is_refused(self):
+        run = self.start_long_job()
+        first = run.watcher
+        second = run.resume()
+        self.assertEqual(2, second.wait(30), run)
+        self.assertIn(str(run.dir), run.stderr(), run)
+        first.kill()
+        first.wait()
+        contenders = [run.resume(), run.resume()]
+        run.wait("one of two steps back", lambda: any(one.poll() is not None for one in contenders), watched=False)
+        refused = next(one for one in contenders if one.poll() is not None)
+        self.assertEqual(2, refused.returncode, run)
+        run.watcher = next(one for one in contenders if one is not refused)
+        run.finish()
+        run.assert_undisturbed_result(LONG)
+
+    def test_nothing_to_resume(self):
+        run = Run(self, "ddp.py", *ddp())
+        run.finish()
+        self.assertEqual(2, run.resume().wait(30), run)
+        self.assertIn("has ended", run.stderr(), run)
+        self.assertEqual(2, run.start("--resume", str(run.folder)).wait(30), run)
+        self.assertIn("holds no run", run.stderr(), run)
+
+
+class Terminal(RunTest):
+    def test_goes_away(self):
+        """Its live view is read once and then no more: a full terminal holds nobody up."""
+        ours, theirs = os.openpty()
+        run = Run(self, "ddp.py", *ddp(), terminal=theirs)
+        os.close(theirs)
+        os.set_blocking(ours, False)
+        shown = bytearray()
+        run.wait("the live view", lambda: b"rank" in read_into(shown, ours))
+        run.wait_for_step(10)
+        os.close(ours)
+        run.finish()
+        self.assertEqual([], run.incidents(), run)
+        run.assert_undisturbed_result()
+
+
+def read_into(shown, terminal):
+    try:
+        shown += os.read(terminal, 65536)
+    except BlockingIOError:
+        pass
+    return shown
+
+
+if __name__ == "__main__":
+    unittest.main()
