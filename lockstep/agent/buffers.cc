@@ -9,11 +9,12 @@
 #include <cstring>
 
 #include "lockstep/base/check.h"
+#include "lockstep/record/ring.h"
 
 namespace lockstep::agent {
 namespace {
 
-constexpr uint64_t kRingBytes = 128 << 10;  // about 2,000 records: seconds of steps, were the agent away
+constexpr uint32_t kRingRecords = 1024;  // seconds to minutes of steps, were the agent away
 
 absl::StatusOr<Fd> MakeMemory(const char* name, uint64_t bytes) {
   Fd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -21,6 +22,16 @@ absl::StatusOr<Fd> MakeMemory(const char* name, uint64_t bytes) {
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return Errno(errno, "{} bytes of shared memory for {}", bytes, name);
   // Nobody can shrink it under a mapping: no SIGBUS in a worker.
   fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  return fd;
+}
+
+absl::StatusOr<Fd> MakeRing() {
+  const size_t bytes = ls_ring_bytes(kRingRecords);
+  LS_ASSIGN_OR_RETURN(Fd fd, MakeMemory("lockstep-ring", bytes));
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
+  if (memory == MAP_FAILED) return Errno(errno, "mapping a record ring");
+  LS_CHECK(ls_ring_format(memory, bytes), "{} bytes", bytes);
+  munmap(memory, bytes);
   return fd;
 }
 
@@ -123,7 +134,7 @@ ls_join_message Buffers::Answer(const ls_join_message& request, std::vector<int>
 ls_join_message Buffers::Hello(const ls_join_message& request, std::vector<int>& fds) {
   Fd& ring = rings_[static_cast<size_t>(request.rank)];
   if (!ring.valid()) {
-    auto made = MakeMemory("lockstep-ring", kRingBytes);
+    auto made = MakeRing();
     if (!made.ok()) return Refuse(request, Message(made.status()));
     ring = *std::move(made);
   }

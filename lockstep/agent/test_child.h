@@ -49,6 +49,12 @@ class TestChild {
     for (char letter = 0; read(output_.get(), &letter, 1) == 1 && letter != '\n';) line += letter;
     return line;
   }
+  // All it writes until it is gone.
+  std::string Rest() {
+    std::string text;
+    for (char letter = 0; read(output_.get(), &letter, 1) == 1;) text += letter;
+    return text;
+  }
   void Stop() {
     kill(pid_, SIGSTOP);
     siginfo_t info;

@@ -100,7 +100,7 @@ void Watch::TellStart(const ls_board& board, const control::State& state, std::v
 void Watch::TellProgress(const ls_board& board, const control::State& state, Nanos now, std::vector<control::EventBody>& events) {
   const control::Progress progress = ProgressNow(board);
   if (progress.step_end.value == 0) return;
-  if (state.recomputing && progress.step >= state.frontier && caught_up_told_ != progress.step) {
+  if (state.open && progress.step >= state.fault.close_at_step && caught_up_told_ != progress.step) {
     caught_up_told_ = progress.step;
     events.push_back(control::CaughtUp{EpochId(epoch_), progress});
   }

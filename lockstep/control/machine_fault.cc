@@ -14,9 +14,8 @@ using incident::Finding;
 using incident::Syndrome;
 
 bool IsClean(const ExitStatus& status) { return status.code == 0 && status.signal == 0; }
-bool IsLostConnection(const RankExited& event) {
-  return event.status.signal == 0 && event.exception && event.exception->connection;
-}
+// However the rank left then: gloo may abort it, or we kill it while it still unwinds.
+bool IsLostConnection(const RankExited& event) { return event.exception && event.exception->connection; }
 
 std::string SignalText(int signal) {
   const char* name = sigabbrev_np(signal);

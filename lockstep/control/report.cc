@@ -42,7 +42,7 @@ Json CheckpointJson(const Observed& observed) {
   return {{"epoch", observed.committed ? Json(observed.committed->epoch.value()) : Json()},
           {"step", observed.committed ? Json(observed.committed->step) : Json()},
           {"age_s", observed.checkpoint_age.value},
-          {"copies", observed.checkpoints},
+          {"taken", observed.checkpoints},
           {"skipped", observed.checkpoints_skipped},
           {"torn", observed.checkpoints_torn},
           {"blocked_s", observed.checkpoint_blocked.value}};

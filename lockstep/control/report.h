@@ -2,6 +2,7 @@
 // each, one JSON form.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 

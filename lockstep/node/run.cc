@@ -195,6 +195,7 @@ void Node::Suspend() {
 Json Node::Status() {
   Json status = control::StatusReport(coordinator_->state(), agent_.Observe(), clock_.Now());
   status["journal_errors"] = coordinator_->journal_errors();
+  if (webhook_) status["webhook"] = serve::ToJson(webhook_->counts());
   return status;
 }
 

@@ -47,12 +47,12 @@ class _Slot:
 def _take_out(value, path, names, tensors):
     """`value` with each tensor in it replaced by a _Slot; the tensors and their names are appended."""
     if is_tensor(value):
-        slots = []
-        for place, part in parts(value):
-            slots.append(_Slot(len(tensors)))
-            names.append((path, place))
-            tensors.append(part)
-        return slots[0] if len(slots) == 1 else tuple(slots)
+        (place, part), *others = parts(value)
+        if place is not None or others:
+            raise CheckpointError(f"{path} is a sharded tensor inside a state_dict(): give Checkpoint the module or the optimizer itself")
+        names.append((path, None))
+        tensors.append(part)
+        return _Slot(len(tensors) - 1)
     if isinstance(value, dict):
         inside = [(key, _take_out(item, f"{path}.{key}", names, tensors)) for key, item in value.items()]
         return type(value)(inside) if type(value) in _REBUILT else dict(inside)
@@ -131,7 +131,7 @@ class ModuleHolder:
         return self._names
 
     def lazy(self, index):
-        return self._lazy[index]
+        return self._ids[index] in self._owned
 
     def _shape_of_tree(self):
         """Equal as long as the same modules have the same keys: cheap enough for every step."""
@@ -148,7 +148,7 @@ class ModuleHolder:
         self._modules = [module for _, module in named]
         self._extra = [(prefix, module) for prefix, module in named
                        if type(module).get_extra_state is not torch.nn.Module.get_extra_state]
-        self._places, self._names, self._lazy, self._sharded, self._stamp = [], [], [], False, []
+        self._places, self._names, self._ids, self._sharded, self._stamp = [], [], [], False, []
         seen = set()
         for prefix, module in named:
             for folder, skipped in ((module._parameters, ()), (module._buffers, module._non_persistent_buffers_set)):
@@ -162,7 +162,7 @@ class ModuleHolder:
         for place, _ in parts(folder[key]):
             self._sharded = self._sharded or place is not None
             self._names.append((name, place))
-            self._lazy.append(id(folder[key]) in self._owned)
+            self._ids.append(id(folder[key]))
 
     def restore(self, saved, rest):
         _, tensors, _ = self.capture()
@@ -240,7 +240,7 @@ class OptimizerHolder:
         if place != layout.place:
             raise CheckpointError(f"{layout.name} is {layout} in the checkpoint but its parameter is placed as {place} in this script: restore "
                                   "with the sharding that wrote it, or start the run afresh")
-        return type(parameter.data).from_local(tensor, parameter.device_mesh, parameter.placements)
+        return type(parameter).from_local(tensor, parameter.device_mesh, parameter.placements)
 
 
 class _EagerHolder:

@@ -5,7 +5,6 @@ its state) is copied by a thread beside the next forward and backward pass; the 
 docs/formats/board.md says how the bytes lie.
 """
 import atexit
-import ctypes
 import functools
 import pickle
 import struct
@@ -74,7 +73,8 @@ class Checkpoint:
             return
         self._client.step(i, loss)
         if self._every is not None and (i + 1) % self._every == 0:
-            self._check_untouched()  # a loop without optimizer.step() comes here first
+            self._client.save_wait()  # a loop without optimizer.step() comes here first
+            self._check_untouched()
             self._save(i)
 
     # ---- saving ----
@@ -98,22 +98,21 @@ class Checkpoint:
         self._watched = self._plan.watch(tensors) if self._lazy else None
 
     def _capture(self):
+        from . import _plan
+
         stamps, tensors, rests = [], [], {}
         for name, holder in self._holders.items():
             stamp, some, rests[name] = holder.capture()
             stamps.append(stamp)
             tensors += some
-        if self._plan is None or stamps != self._plan.stamps:
-            self._plan = _Plan(stamps, self._names(), tensors)
-        self._plan.update(tensors)
+        if self._plan is None or stamps != self._plan.stamps or not self._plan.update(tensors):
+            self._plan = _plan.Plan(stamps, self._names(), tensors)
         layout = self._plan.pickled()
         return struct.pack("<Q", len(layout)) + layout + self._pickle(rests), tensors
 
     def _names(self):
         """(holder, number in the holder, tensor's name, place, lazy) of all tensors, in capture's order."""
-        self._find_owned()
-        for holder in self._holders.values():
-            holder.capture()  # whether a parameter is lazy may have changed with the optimizers' groups
+        self._find_owned()  # a parameter group may have been added
         return [(name, number, tensor, place, holder.lazy(number)) for name, holder in self._holders.items()
                 for number, (tensor, place) in enumerate(holder.names())]
 
@@ -135,7 +134,7 @@ class Checkpoint:
             raise CheckpointError(f"{name!r} can't be saved: {error}; its state must consist of tensors and values that pickle knows") from error
 
     def _make_room(self, meta_size):
-        needed = self._plan.align(meta_size) + self._plan.size
+        needed = self._plan.needed(meta_size)
         if needed > self._capacity:
             wanted = needed + needed // 50 + 65536  # logs and cursors grow: not with every step a new buffer
             if self._client.buffers(wanted) != _client.OK:
@@ -225,46 +224,3 @@ def _call_before(optimizer, callback):
         return original(*args, **kwargs)
 
     optimizer.step = types.MethodType(functools.wraps(original)(step), optimizer)
-
-
-class _Plan:
-    """How the tensors of one structure are laid out: eager ones first, then those that the copy thread may take, by device.
-
-    update() costs 0.2 us per tensor that is where it was. Kept alive here: the memory under copy, even if the script swaps it out.
-    """
-
-    def __init__(self, stamps, names, tensors):
-        from . import _tensors
-
-        self._tensors = _tensors
-        self.align = _tensors.align
-        self.stamps = stamps
-        self._names = names
-        self._seen = [None] * len(names)
-        self._pointers = [0] * len(names)
-        self._kept = [None] * len(names)
-        self._layouts = [None] * len(names)
-        self._gathered = set()  # tensors whose bytes must be brought together anew each time
-        self._pickled = None
-        self._batches = []
-        self.update(tensors)
-        self._order()
-
-    def update(self, tensors):
-        seen, pointers = self._seen, self._pointers
-        for number, tensor in enumerate(tensors):
-            if tensor is not seen[number] or tensor.data_ptr() != pointers[number] or number in self._gathered:
-                self._take(number, tensor)
-
-    def _take(self, number, tensor):
-        holder, _, name, place, _ = self._names[number]
-        layout = self._tensors.Layout(name, tensor, place)
-        before = self._layouts[number]
-        if before is None or layout.as_tuple() != before.as_tuple():
-            self._layouts[number], self._pickled = layout, None
-        if self._tensors.needs_gathering(tensor, layout):
-            self._gathered.add(number)
-        self._seen[number], self._pointers[number] = tensor, tensor.data_ptr()
-        self._kept[number] = self._tensors.as_bytes(tensor, layout)
-        if self._batches:
-            self._point(number)

@@ -1,0 +1,458 @@
+"""lockstep.Checkpoint against a starter of the test's own: what is saved after a crash comes back bit for bit, and what can't says so."""
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import types
+import unittest
+import warnings
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = os.path.join(HERE, "..", "..", "python")
+sys.path[:0] = [PACKAGE, HERE]
+BINARY = os.environ.get("LOCKSTEP_BINARY", "")
+os.environ.setdefault("LOCKSTEP_CLIENT_LIB", os.path.join(os.path.dirname(BINARY), "..", "lib", "liblockstep-client.so"))
+
+import lockstep
+from fake_starter import FakeStarter, in_worker
+
+try:
+    import numpy
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(1)  # workers are forked, and threads don't survive that
+except ImportError:
+    torch = None
+
+
+class Ema:
+    """Averaged weights, with state_dict() of its own."""
+
+    def __init__(self, module):
+        self.module = module
+        self.average = [p.detach().clone() for p in module.parameters()]
+
+    def update(self):
+        for mean, p in zip(self.average, self.module.parameters()):
+            mean.mul_(0.9).add_(p.detach(), alpha=0.1)
+
+    def state_dict(self):
+        return {"average": self.average}
+
+    def load_state_dict(self, state):
+        self.average = state["average"]
+
+
+class Job:
+    """Everything that a resumed job must find again: dropout, batch norm, channels_last, schedule, cursor, all generators."""
+
+    def __init__(self, make_optimizer):
+        torch.manual_seed(0)
+        random.seed(0)
+        numpy.random.seed(0)
+        self.net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Dropout(0.3), nn.Flatten(), nn.Linear(8 * 36, 4))
+        if make_optimizer is not lbfgs:  # which needs contiguous gradients
+            self.net = self.net.to(memory_format=torch.channels_last)
+        self.optimizer = make_optimizer(self.net.parameters())
+        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 3, gamma=0.5)
+        self.ema, self.generator = Ema(self.net), torch.Generator().manual_seed(5)
+        self.cursor, self.losses, self.noise = {"sample": 0}, [], torch.zeros(5)[::2]
+
+    def state(self):
+        return {"net": self.net, "optimizer": self.optimizer, "scheduler": self.scheduler, "ema": self.ema, "cursor": self.cursor,
+                "generator": self.generator, "losses": self.losses, "noise": self.noise}
+
+    def step(self):
+        x = torch.randn(4, 3, 8, 8, generator=self.generator) + random.random() + numpy.random.rand()
+
+        def closure():
+            self.optimizer.zero_grad()
+            loss = self.net(x).pow(2).mean()
+            loss.backward()
+            return loss
+
+        self.noise.copy_(torch.randn(3))
+        loss = self.optimizer.step(closure)
+        self.scheduler.step()
+        self.ema.update()
+        self.cursor["sample"] += 4
+        self.losses.append(loss.item())
+
+    def everything(self):
+        state = [(key, value if isinstance(value, (list, dict)) else value.state_dict()) for key, value in self.state().items()
+                 if key not in ("generator", "noise")]
+        generators = [random.getstate(), torch.get_rng_state(), numpy.random.get_state()[1].tolist(), self.generator.get_state()]
+        return {key: _digest(value) for key, value in [*state, ("generators", generators), ("noise", self.noise)]}
+
+
+def _digest(value):
+    return hashlib.sha256(repr(_plain(value)).encode()).hexdigest()
+
+
+def _plain(value):
+    """Tensors as (dtype, shape, bytes), so that equal text means equal bits."""
+    if isinstance(value, torch.Tensor):
+        return str(value.dtype), tuple(value.shape), value.contiguous().numpy().tobytes()
+    if isinstance(value, dict):
+        return sorted((str(key), _plain(item)) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return repr(value)
+
+
+def train(make_optimizer, steps, die_in=None, **options):
+    """Returns (last step of the restored checkpoint, all state at the end)."""
+    job = Job(make_optimizer)
+    ckpt = lockstep.Checkpoint(job.state(), **options)
+    last = ckpt.restore()
+    for i in range(last + 1, steps):
+        job.step()
+        if i == die_in:
+            os.kill(os.getpid(), signal.SIGKILL)
+        ckpt.step(i, loss=job.losses[-1])
+    ckpt._client.save_wait()
+    return last, job.everything()
+
+
+def adam(parameters):
+    return torch.optim.Adam(parameters, lr=1e-2)
+
+
+def momentum(parameters):
+    return torch.optim.SGD(parameters, lr=1e-2, momentum=0.9)
+
+
+def lbfgs(parameters):  # keeps lists of tensors in its state
+    return torch.optim.LBFGS(parameters, max_iter=2)
+
+
+class Starter(unittest.TestCase):
+    def setUp(self):
+        if torch is None:
+            self.skipTest("this Python has no torch")
+        self.starter = FakeStarter()
+        self.addCleanup(self.starter.close)
+
+    def work(self, function, *arguments):
+        value, stderr = in_worker(function, *arguments)
+        self.assertEqual(stderr, "")
+        return value
+
+
+class Resume(Starter):
+    def check_equal(self, make_optimizer, **options):
+        self.starter.start_epoch(1)
+        _, undisturbed = self.work(lambda: train(make_optimizer, 12, **options))
+        self.starter.start_epoch(2)
+        self.assertIsNone(self.work(lambda: train(make_optimizer, 12, die_in=8, **options)))
+        newest = max(self.starter.done())
+        self.starter.start_epoch(3, restore=newest)
+        last, resumed = self.work(lambda: train(make_optimizer, 12, **options))
+        self.assertEqual((2, last), newest)
+        self.assertEqual(resumed, undisturbed)
+        return last
+
+    def test_adam(self):
+        self.assertIn(self.check_equal(adam), (6, 7))  # the copy of step 7 may or may not have ended before the kill
+
+    def test_momentum(self):
+        self.check_equal(momentum)
+
+    def test_lbfgs(self):
+        self.check_equal(lbfgs)
+
+    def test_every_third_step(self):
+        self.assertEqual(self.check_equal(adam, every=3), 5)
+
+    def test_not_lazy(self):
+        self.assertEqual(self.check_equal(adam, lazy=False), 7)
+
+
+class Saving(Starter):
+    def setUp(self):
+        super().setUp()
+        self.starter.start_epoch(1)
+
+    def test_tells_the_board(self):
+        self.work(lambda: train(adam, 6))
+        self.assertEqual(self.starter.field(24), 5)  # step
+        self.assertEqual(self.starter.done(), {(1, 4), (1, 5)})
+        self.assertEqual([self.starter.field(at) for at in (72, 80, 88)], [6, 0, 0])  # copies, skipped, torn
+        self.assertFalse(self.starter.field(64, "d") != self.starter.field(64, "d"))  # a loss, not NaN
+
+    def test_a_write_behind_the_optimizer_is_noticed_at_once(self):
+        def clamp_always():
+            return train_bypassing(steps=6, from_step=0)
+
+        _, stderr = in_worker(clamp_always)
+        self.assertEqual(stderr.count("\n"), 1)
+        self.assertIn("net.weight was written between step() and optimizer.step", stderr)
+        self.assertEqual(self.starter.field(88), 0)  # found out during the trial: nothing was torn
+        self.assertEqual(self.starter.done(), {(1, 4), (1, 5)})
+
+    def test_a_late_write_behind_the_optimizer_spoils_that_checkpoint_only(self):
+        _, stderr = in_worker(lambda: train_bypassing(steps=9, from_step=6))
+        self.assertEqual(stderr.count("\n"), 1)
+        self.assertEqual(self.starter.field(88), 1)
+        self.assertEqual(self.starter.done(), {(1, 7), (1, 8)})
+
+    def test_swapped_memory_and_a_grown_model(self):
+        def grow():
+            net = nn.Linear(4, 4)
+            ckpt = lockstep.Checkpoint({"net": net, "optimizer": adam(net.parameters())})
+            for i in range(8):
+                if i == 4:
+                    net.weight.data = torch.full((4, 4), 7.0)
+                if i == 5:
+                    net.register_buffer("late", torch.ones(1000))
+                ckpt.step(i)
+            ckpt._client.save_wait()
+
+        def look():
+            net = nn.Linear(4, 4)
+            net.register_buffer("late", torch.zeros(1000))
+            lockstep.Checkpoint({"net": net, "optimizer": adam(net.parameters())}).restore()
+            return net.weight.sum().item(), net.late.sum().item()
+
+        self.work(grow)
+        self.starter.start_epoch(2, restore=max(self.starter.done()))
+        self.assertEqual(self.work(look), (7.0 * 16, 1000.0))
+
+    def test_schedulers_accept_the_watched_optimizer_before_and_after(self):
+        def both():
+            net = nn.Linear(2, 2)
+            optimizer = adam(net.parameters())
+            torch.optim.lr_scheduler.StepLR(optimizer, 1)
+            lockstep.Checkpoint({"net": net, "optimizer": optimizer})
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+                net(torch.ones(2)).sum().backward()
+                optimizer.step()
+                scheduler.step()
+            return optimizer._step_count
+
+        self.assertEqual(self.work(both), 1)
+
+    def test_goes_on_without_memory_for_buffers(self):
+        self.starter.refusal = "checkpoint buffers: 4 ranks x 2 slots x 1.2 GB = 9.6 GB; 3.1 GB may be used"
+        (_, state), stderr = in_worker(lambda: train(adam, 4))
+        self.assertEqual(stderr, f"lockstep: rank 0 trains on without checkpoints: {self.starter.refusal}\n")
+        self.assertEqual(self.starter.field(24), 3)
+
+    def test_a_forked_child_does_nothing(self):
+        def fork_once():
+            ckpt = lockstep.Checkpoint({"x": torch.ones(3)})
+            ckpt.step(0)
+            child = os.fork()
+            if child == 0:
+                ckpt.step(1)
+                os._exit(0)
+            return os.waitpid(child, 0)[1]
+
+        self.assertEqual(self.work(fork_once), 0)
+        self.assertEqual(self.starter.field(24), 0)
+
+    def test_step_alone(self):
+        self.work(lambda: lockstep.step(41, loss=torch.tensor(0.25)))
+        self.assertEqual((self.starter.field(24), self.starter.field(64, "d")), (41, 0.25))
+
+
+def train_bypassing(steps, from_step):
+    """Clamps a parameter after each step() from `from_step` on."""
+    net = nn.Linear(300, 300)
+    optimizer = adam(net.parameters())
+    ckpt = lockstep.Checkpoint({"net": net, "optimizer": optimizer})
+    for i in range(steps):
+        net(torch.ones(300)).sum().backward()
+        optimizer.step()
+        ckpt.step(i)
+        if i >= from_step:
+            with torch.no_grad():
+                net.weight.clamp_(-1, 1)
+    ckpt._client.save_wait()
+
+
+class Mismatch(Starter):
+    def restore_error(self, saved, here):
+        """The sentence with which a script that gives `here()` refuses a checkpoint of `saved()`."""
+
+        def save():
+            ckpt = lockstep.Checkpoint(saved())
+            ckpt.step(4)
+
+        def restore():
+            try:
+                return str(lockstep.Checkpoint(here()).restore())
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        self.starter.start_epoch(1)
+        self.work(save)
+        self.starter.start_epoch(2, restore=(1, 4))
+        return self.work(restore)
+
+    def test_shape(self):
+        text = self.restore_error(lambda: {"net": nn.Linear(2, 3)}, lambda: {"net": nn.Linear(4, 3)})
+        self.assertEqual(text, "net.weight is float32 of shape (3, 2) in the checkpoint but float32 of shape (3, 4) in this script: "
+                               "restore with the model and sharding that wrote it, or start the run afresh")
+
+    def test_structure(self):
+        text = self.restore_error(lambda: {"net": nn.Linear(2, 3)}, lambda: {"net": nn.Linear(2, 3, bias=False)})
+        self.assertIn("'net' has 1 tensors in this script and 2 in the checkpoint (the checkpoint also has net.bias)", text)
+
+    def test_names(self):
+        text = self.restore_error(lambda: {"net": nn.Linear(2, 3)}, lambda: {"model": nn.Linear(2, 3)})
+        self.assertIn("the checkpoint of step 4 holds net, but this script gives model", text)
+
+    def test_groups(self):
+        text = self.restore_error(lambda: {"o": adam(nn.Linear(2, 3).parameters())}, lambda: {"o": adam([torch.zeros(1)])})
+        self.assertIn("'o' has parameter groups of [1] in this script but [2] in the checkpoint", text)
+
+    def test_corruption(self):
+        def flipped():
+            self.starter.flip_bits()
+            return {"net": nn.Linear(2, 3)}
+
+        text = self.restore_error(lambda: {"net": nn.Linear(2, 3)}, flipped)
+        self.assertRegex(text, "rank 0: the checkpoint of step 4 is corrupt: CRC 0x[0-9a-f]+, expected 0x[0-9a-f]+")
+
+    def test_what_cannot_be_saved(self):
+        def give(state):
+            try:
+                lockstep.Checkpoint(state).step(0)
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        self.starter.start_epoch(1)
+        self.assertIn("Checkpoint: 'n' is a int; expected a module", self.work(lambda: give({"n": 3})))
+        self.assertIn("'f' can't be saved: ", self.work(lambda: give({"f": {"function": lambda: 0}})))
+        self.assertIn("s: a tensor of layout torch.sparse_coo can't", self.work(lambda: give({"s": torch.eye(2).to_sparse()})))
+
+
+class FakeDTensor(torch.Tensor if torch else object):
+    """As torch 2's DTensor, by its attributes."""
+
+    @staticmethod
+    def __new__(cls, local, mesh=(2,), placements=("Shard(0)",)):
+        whole = torch.Tensor._make_wrapper_subclass(cls, (local.shape[0] * mesh[0],) + tuple(local.shape[1:]), dtype=local.dtype)
+        whole._local_tensor, whole.placements = local, placements
+        whole.device_mesh = type("Mesh", (), {"shape": mesh})()
+        return whole
+
+    @classmethod
+    def from_local(cls, local, device_mesh, placements):
+        return cls(local, device_mesh.shape, placements)
+
+    @classmethod
+    def __torch_dispatch__(cls, function, kinds, arguments=(), options=None):
+        raise NotImplementedError(str(function))
+
+
+class FakeShardedTensor:
+    """As torch 1.13's ShardedTensor, by its methods: the real one can't be imported by Python 3.11."""
+
+    def __init__(self, tensors, offsets):
+        self._shards = [types.SimpleNamespace(tensor=tensor, metadata=types.SimpleNamespace(shard_offsets=at, shard_sizes=tuple(tensor.shape)))
+                        for tensor, at in zip(tensors, offsets)]
+
+    def local_shards(self):
+        return self._shards
+
+    def size(self):
+        return torch.Size((8, 2))
+
+
+class Sharded(Starter):
+    def test_dtensor_shards_come_back_in_place_and_only_where_they_belong(self):
+        def save():
+            lockstep.Checkpoint({"w": FakeDTensor(torch.arange(6.0).view(2, 3))}).step(0)
+
+        def restore(placements):
+            whole = FakeDTensor(torch.zeros(2, 3), placements=placements)
+            try:
+                lockstep.Checkpoint({"w": whole}).restore()
+            except lockstep.CheckpointError as error:
+                return str(error)
+            return whole._local_tensor.tolist()
+
+        self.starter.start_epoch(1)
+        self.work(save)
+        self.starter.start_epoch(2, restore=(1, 0))
+        self.assertEqual(self.work(lambda: restore(("Shard(0)",))), [[0, 1, 2], [3, 4, 5]])
+        self.assertRegex(self.work(lambda: restore(("Shard(1)",))), r"w is float32 .*Shard\(0\).* but float32 .*Shard\(1\)")
+
+    def test_sharded_tensor_shards_come_back_in_place_and_only_where_they_belong(self):
+        def shards(fill, offsets):
+            return FakeShardedTensor([torch.full((2, 2), fill), torch.full((1, 2), fill + 1)], offsets)
+
+        def save():
+            lockstep.Checkpoint({"w": shards(3.0, [(0, 0), (4, 0)])}).step(0)
+
+        def restore(offsets):
+            whole = shards(0.0, offsets)
+            try:
+                lockstep.Checkpoint({"w": whole}).restore()
+            except lockstep.CheckpointError as error:
+                return str(error)
+            return [shard.tensor.sum().item() for shard in whole.local_shards()]
+
+        self.starter.start_epoch(1)
+        self.work(save)
+        self.starter.start_epoch(2, restore=(1, 0))
+        self.assertEqual(self.work(lambda: restore([(0, 0), (4, 0)])), [12.0, 8.0])
+        self.assertRegex(self.work(lambda: restore([(2, 0), (4, 0)])), r"w is float32 .*\(0, 0\).* but float32 .*\(2, 0\)")
+
+    def test_an_optimizer_over_dtensors_gets_dtensors_back(self):
+        def give(value):
+            parameter = FakeDTensor(torch.zeros(2))
+            optimizer = torch.optim.SGD([parameter], lr=0.1, momentum=0.9)
+            optimizer.state[parameter] = {"momentum_buffer": FakeDTensor(torch.full((2,), value)), "step": torch.tensor(4.0)}
+            return optimizer, parameter
+
+        def save():
+            lockstep.Checkpoint({"o": give(6.0)[0]}).step(0)
+
+        def restore():
+            optimizer, parameter = give(0.0)
+            lockstep.Checkpoint({"o": optimizer}).restore()
+            state = optimizer.state[parameter]
+            return type(state["momentum_buffer"]).__name__, state["momentum_buffer"]._local_tensor.tolist(), state["step"].item()
+
+        self.starter.start_epoch(1)
+        self.work(save)
+        self.starter.start_epoch(2, restore=(1, 0))
+        self.assertEqual(self.work(restore), ("FakeDTensor", [6.0, 6.0], 4.0))
+
+
+class Alone(unittest.TestCase):
+    """Not launched by Lockstep."""
+
+    def python(self, script, **environment):
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("LOCKSTEP_")}
+        return subprocess.run([sys.executable, "-c", script], env={**clean, "PYTHONPATH": PACKAGE, **environment}, text=True,
+                              capture_output=True, check=True)
+
+    def test_everything_is_a_no_op_and_torch_is_not_imported(self):
+        done = self.python("import lockstep, sys\n"
+                           "c = lockstep.Checkpoint({'anything': 3})\n"
+                           "print(c.restore(), c.step(0), lockstep.step(1), 'torch' in sys.modules)")
+        self.assertEqual((done.stdout, done.stderr), ("-1 None None False\n", ""))
+
+    def test_importing_loads_no_other_module(self):
+        done = self.python("import os, sys; before = set(sys.modules)\nimport lockstep\nprint(sorted(set(sys.modules) - before))")
+        self.assertEqual(done.stdout, "['lockstep']\n")
+
+    def test_a_missing_library_is_said_once(self):
+        done = self.python("import lockstep\nfor i in range(3): lockstep.step(i)\nprint(lockstep.Checkpoint({}).restore())",
+                           LOCKSTEP_RUN="/nonexistent", LOCKSTEP_CLIENT_LIB="/nonexistent.so")
+        self.assertEqual(done.stdout, "-1\n")
+        self.assertEqual(done.stderr.count("\n"), 1)
+        self.assertIn("lockstep: this process goes on without Lockstep: /nonexistent.so", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
