@@ -23,7 +23,7 @@ def measure(tools, quick):
     ratios = [100 * (ratio - 1) for ratio in pair_ratios(rows[0], pairs)]
     low, high = stats.median_interval(ratios)
     plain = statistics.median([row["seconds"] for row in rows[0] if not row["with"]])
-    what = f"{RANKS} ranks x {MEGABYTES} MB, copied beside a step of {plain:.2f} s; {counts['copies']} taken, {counts['skipped']} skipped, {counts['torn']} torn"
+    what = f"{RANKS} ranks x {MEGABYTES} MB, copied beside a step of {plain:.2f} s; {counts['taken']} taken, {counts['skipped']} skipped, {counts['torn']} torn"
     call, wait = (statistics.median([1000 * row[part] for row in taken]) for part in ("call_s", "wait_s"))
     return [
         figure.from_samples("checkpoint blocks a step", "ms", blocked, goal=5, judged="p99",

@@ -92,7 +92,7 @@ class Session:
     def __exit__(self, kind, *_):
         self.output.close()
         if self.process.poll() is None:
-            self.process.terminate()
+            self.ask("stop")
             try:
                 self.process.wait(30)
             except subprocess.TimeoutExpired:
@@ -110,11 +110,14 @@ class Session:
         """The status document, or None while nobody answers. Raises if the job is over, for no figure waits for that."""
         if self.process.poll() is not None:
             raise RuntimeError(f"the job ended with status {self.process.returncode}:\n{self.said()[-2000:]}")
+        return self.ask("status")
+
+    def ask(self, question):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as control:
             control.settimeout(5)
             try:
                 control.connect(os.path.join(self.run_dir, "control.sock"))
-                control.send(b'{"op": "status"}')
+                control.send(json.dumps({"op": question}).encode())
                 return json.loads(control.recv(1 << 20))
             except OSError:
                 return None

@@ -15,6 +15,7 @@ namespace lockstep::agent {
 namespace {
 
 constexpr Seconds kStackPeriod{1.0};  // while a stall is on
+constexpr Bytes kRecordLimit{256 << 20};  // four million steps
 
 int64_t Load(const ls_atomic_i64& value) { return __atomic_load_n(&value, __ATOMIC_ACQUIRE); }
 uint64_t Load(const ls_atomic_u64& value) { return __atomic_load_n(&value, __ATOMIC_ACQUIRE); }
@@ -50,15 +51,20 @@ Agent::Agent(RunSpec spec, const detect::Policy& policy, Poller& poller, const C
       listener_(std::move(listener)),
       link_(spec_, poller_,
             {.hello = [this](const StarterLink::Hello& hello) { TakeHello(hello); },
-             .spawned = [this](uint64_t epoch, const std::vector<pid_t>& pids) { WorkersRun(epoch, pids); },
+             .spawned = [this](uint64_t epoch, const std::vector<pid_t>& pids, bool by_zygote) {
+               start_method_ = by_zygote ? "zygote" : "exec";
+               WorkersRun(epoch, pids);
+             },
              .spawn_failed = [this](uint64_t epoch,
                                     const std::string& error) { listener_.event(control::SpawnFailed{EpochId(epoch), error}); },
              .exited = [this](uint64_t epoch, const Worker& worker) { WorkerExited(epoch, worker); },
              .stopped = [this](uint64_t epoch) { listener_.event(control::EpochStopped{EpochId(epoch)}); },
              .note = [this](const std::string& text) { listener_.note(text); },
+             .ring = [this](int rank, const Fd& ring) { records_.Attach(rank, ring); },
              .output = [this](int rank, int stream, std::string_view data) { listener_.output(rank, stream, data); },
              .lost = [this] { listener_.lost(); }}),
       watch_(policy, spec_.ranks),
+      records_(spec_.run_dir + "/records", kRecordLimit),
       background_(poller_) {}
 
 absl::Status Agent::Launch() { return link_.Launch(); }
@@ -71,7 +77,7 @@ void Agent::Execute(const control::Command& command) {
 // ---- what the starter says ----------------------------------------------------------------------------------------------------
 
 void Agent::TakeHello(const StarterLink::Hello& hello) {
-  if (hello.zygote || !hello.why.empty()) start_method_ = hello.zygote ? "zygote" : "exec";
+  if (!hello.workers.empty()) start_method_ = hello.zygote ? "zygote" : "exec";
   if (!hello.workers.empty() && !hello.stopped) watch_.BeginEpoch(hello.epoch, hello.workers);
   listener_.ready();
   for (const Worker& worker : hello.workers) {
@@ -154,6 +160,7 @@ void Agent::Do(const control::PublishRestore& command) {
 
 void Agent::Tick() {
   const Nanos now = clock_.Now();
+  records_.Drain();
   if (culprit_deadline_.value != 0 && now >= culprit_deadline_) {
     culprit_deadline_ = Nanos{};
     listener_.event(control::SecondaryGraceOver{waiting_for_culprit_.epoch});
@@ -193,6 +200,8 @@ control::Observed Agent::Observe() const {
     observed.checkpoints_torn += static_cast<int64_t>(Load(block.torn));
     observed.checkpoint_blocked += ToSeconds(Nanos{static_cast<int64_t>(Load(block.blocked_ns))});
   }
+  observed.records = static_cast<int64_t>(records_.kept());
+  observed.records_dropped = static_cast<int64_t>(records_.dropped());
   observed.loss = MeanLoss(board, watch_.workers());
   const ls_checkpoint committed = ls_newest_committed(&board, 0);
   if (committed.epoch != 0) {

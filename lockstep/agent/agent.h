@@ -11,6 +11,7 @@
 
 #include "lockstep/agent/background.h"
 #include "lockstep/agent/link.h"
+#include "lockstep/agent/record_log.h"
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/watch.h"
 #include "lockstep/base/clock.h"
@@ -65,7 +66,8 @@ class Agent {
   Listener listener_;
   StarterLink link_;
   Watch watch_;
-  std::string start_method_ = "?";
+  RecordLog records_;
+  std::string start_method_;  // of the acting epoch; empty before there are workers
   control::WaitForCulprit waiting_for_culprit_;
   Nanos culprit_deadline_;  // 0: not waiting
   Nanos stacks_sampled_;

@@ -69,6 +69,8 @@ class Buffers {
   // Answers one message of a worker (join.h); descriptors to pass along go to `fds` and stay owned here.
   ls_join_message Answer(const ls_join_message& request, std::vector<int>& fds);
   const std::vector<RankBuffers>& ranks() const { return ranks_; }
+  // Record rings, by rank; not valid before the rank first joined.
+  const std::vector<Fd>& rings() const { return rings_; }
 
  private:
   absl::Status Grow(int rank, uint64_t slot_bytes);

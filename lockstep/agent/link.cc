@@ -94,13 +94,15 @@ void StarterLink::HearEvent(const Json& event, std::vector<Fd>& fds) {
   if (kind == "exited") {
     listener_.exited(epoch, WorkerFrom(event));
   } else if (kind == "spawned") {
-    listener_.spawned(epoch, event.value("pids", std::vector<pid_t>{}));
+    listener_.spawned(epoch, event.value("pids", std::vector<pid_t>{}), event.value("zygote", false));
   } else if (kind == "spawn_failed") {
     listener_.spawn_failed(epoch, event.value("error", ""));
   } else if (kind == "stopped") {
     listener_.stopped(epoch);
   } else if (kind == "note") {
     listener_.note(event.value("text", ""));
+  } else if (kind == "ring" && fds.size() == 1) {
+    listener_.ring(event.value("rank", 0), fds[0]);
   } else if (kind == "buffers" && fds.size() == 1) {
     buffers_[event.value("rank", 0)] = RankBuffers{std::move(fds[0]), event.value("slot_bytes", uint64_t{0})};
   } else if (kind == "hello") {
@@ -114,6 +116,9 @@ void StarterLink::TakeHello(const Json& event, std::vector<Fd>& fds) {
   size_t next = 1;
   for (const Json& own : event.value("buffers", Json::array())) {
     if (next < fds.size()) buffers_[own.value("rank", 0)] = RankBuffers{std::move(fds[next++]), own.value("slot_bytes", uint64_t{0})};
+  }
+  for (const Json& rank : event.value("rings", Json::array())) {
+    if (next < fds.size()) listener_.ring(rank.get<int>(), fds[next++]);
   }
   Hello hello{.epoch = event.value("epoch", uint64_t{0}),
               .spawning = event.value("spawning", false),

@@ -27,11 +27,12 @@ class StarterLink {
   };
   struct Listener {
     std::function<void(const Hello&)> hello;
-    std::function<void(uint64_t epoch, const std::vector<pid_t>&)> spawned;
+    std::function<void(uint64_t epoch, const std::vector<pid_t>&, bool by_zygote)> spawned;
     std::function<void(uint64_t epoch, const std::string& error)> spawn_failed;
     std::function<void(uint64_t epoch, const Worker&)> exited;
     std::function<void(uint64_t epoch)> stopped;
     std::function<void(const std::string& text)> note;
+    std::function<void(int rank, const Fd& ring)> ring;  // a rank's record ring; the listener maps what it wants to keep
     std::function<void(int rank, int stream, std::string_view data)> output;
     std::function<void()> lost;  // the starter is dead
   };

@@ -200,7 +200,7 @@ Json Describe(const Worker& worker) {
 }
 
 void Starter::SayHello() {
-  Json workers = Json::array(), buffers = Json::array();
+  Json workers = Json::array(), buffers = Json::array(), rings = Json::array();
   std::vector<int> fds = {buffers_.board().fd()};
   for (const Worker& worker : workers_.all()) workers.push_back(Describe(worker));
   for (size_t rank = 0; rank < buffers_.ranks().size(); ++rank) {
@@ -208,6 +208,11 @@ void Starter::SayHello() {
     if (!own.fd.valid()) continue;
     buffers.push_back({{"rank", rank}, {"slot_bytes", own.slot_bytes}});
     fds.push_back(own.fd.get());
+  }
+  for (size_t rank = 0; rank < buffers_.rings().size(); ++rank) {
+    if (!buffers_.rings()[rank].valid()) continue;
+    rings.push_back(rank);
+    fds.push_back(buffers_.rings()[rank].get());
   }
   Tell({{"event", "hello"},
         {"epoch", workers_.epoch()},
@@ -217,6 +222,7 @@ void Starter::SayHello() {
         {"why", host_.why()},
         {"workers", workers},
         {"buffers", buffers},
+        {"rings", rings},
         {"starter_pid", getpid()}},
        fds);
 }
@@ -247,6 +253,8 @@ void Starter::HearWorker(int fd) {
   (void)SendPacket(fd, {reinterpret_cast<const char*>(&reply), sizeof(reply)}, fds);
   if (reply.kind == LS_JOIN_REFUSED) {
     Tell({{"event", "note"}, {"text", fmt::format("rank {}: {}", request.rank, reply.text)}});
+  } else if (request.kind == LS_JOIN_HELLO) {
+    Tell({{"event", "ring"}, {"rank", request.rank}}, {fds.back()});
   } else if (request.kind == LS_JOIN_BUFFERS) {
     const RankBuffers& own = buffers_.ranks()[static_cast<size_t>(request.rank)];
     Tell({{"event", "buffers"}, {"rank", request.rank}, {"slot_bytes", own.slot_bytes}}, {own.fd.get()});
@@ -309,7 +317,7 @@ void Starter::EpochRuns(uint64_t epoch, const std::vector<pid_t>& pids) {
 void Starter::TellSpawned() {
   std::vector<pid_t> pids;
   for (const Worker& worker : workers_.all()) pids.push_back(worker.pid);
-  Tell({{"event", "spawned"}, {"epoch", workers_.epoch()}, {"pids", pids}});
+  Tell({{"event", "spawned"}, {"epoch", workers_.epoch()}, {"pids", pids}, {"zygote", host_.zygote_ok()}});
 }
 
 void Starter::SpawnFailed(uint64_t epoch, const std::string& error) {

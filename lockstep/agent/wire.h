@@ -23,7 +23,7 @@ struct Packet {
 };
 
 inline constexpr size_t kMaxPacket = 1 << 20;
-inline constexpr size_t kMaxPacketFds = 128;
+inline constexpr size_t kMaxPacketFds = 192;
 
 // Both ends are close-on-exec; the first is non-blocking.
 absl::StatusOr<std::pair<Fd, Fd>> MakeSocketPair();

@@ -95,10 +95,11 @@ absl::Status CheckBudget(const BudgetRequest& request, Bytes available) {
   const bool own_limit = request.limit.value != 0;
   const Bytes allowed = own_limit ? request.limit : Bytes{all.value / 2};
   if (asked <= allowed) return absl::OkStatus();
-  const std::string why = own_limit ? "the limit of --checkpoint-memory" : fmt::format("half of {} available", HumanBytes(all));
+  const std::string why =
+      own_limit ? "the limit of --checkpoint-memory" : fmt::format("half of {} available", HumanBytes(all));
   return MakeError(absl::StatusCode::kResourceExhausted,
-                   fmt::format("checkpoint buffers: {} ranks x {} slots x {} = {}; {} may be used ({})", request.ranks, LS_SLOTS,
-                               HumanBytes(request.per_slot), HumanBytes(asked), HumanBytes(allowed), why));
+                   fmt::format("checkpoint buffers: {} ranks x {} slots x {} = {}; {} may be used ({})", request.ranks,
+                               LS_SLOTS, HumanBytes(request.per_slot), HumanBytes(asked), HumanBytes(allowed), why));
 }
 
 std::string HumanBytes(Bytes bytes) {

@@ -61,10 +61,16 @@ TEST_F(Budget, SaysWhatIsMissing) {
 }
 
 TEST(CheckBudget, ShowsTheSum) {
-  const BudgetRequest request{.ranks = 4, .per_slot = Bytes{1'200'000'000}, .held = Bytes{}};
+  BudgetRequest request;
+  request.ranks = 4;
+  request.per_slot = Bytes{1'200'000'000};
   EXPECT_TRUE(CheckBudget(request, Bytes{19'200'000'000}).ok());
   EXPECT_EQ(Message(CheckBudget(request, Bytes{6'200'000'000})),
             "checkpoint buffers: 4 ranks x 2 slots x 1.2 GB = 9.6 GB; 3.1 GB may be used (half of 6.2 GB available)");
+  request.limit = Bytes{9'000'000'000};
+  EXPECT_EQ(Message(CheckBudget(request, Bytes{99'000'000'000})),
+            "checkpoint buffers: 4 ranks x 2 slots x 1.2 GB = 9.6 GB; 9.0 GB may be used (the limit of "
+            "--checkpoint-memory)");
 }
 
 TEST(HumanBytes, RoundsUpIntoTheNextUnit) {

@@ -95,7 +95,7 @@ int ls_save_wait(struct ls_client* c) {
   }
   pthread_mutex_unlock(&copier->mutex);
   if (busy) ls_add_blocked(c, begin);
-  return result;
+  return (int)result;
 }
 
 void ls_save_spoil(struct ls_client* c) {

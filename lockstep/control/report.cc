@@ -66,6 +66,7 @@ Json StatusReport(const State& state, const Observed& observed, Nanos now) {
           {"ranks", RanksJson(observed.ranks)},
           {"ettr", EttrJson(state.ledger, now)},
           {"checkpoint", CheckpointJson(observed)},
+          {"records", {{"kept", observed.records}, {"dropped", observed.records_dropped}}},
           {"restarts", state.restarts},
           {"incidents", state.incidents.size()},
           {"ignored_events", state.ignored_events},

@@ -26,6 +26,7 @@ struct Observed {
   Seconds checkpoint_age;  // since the committed step finished
   int64_t checkpoints = 0, checkpoints_skipped = 0, checkpoints_torn = 0;
   Seconds checkpoint_blocked;  // summed over ranks
+  int64_t records = 0, records_dropped = 0;
   std::string start_method;    // "zygote" or "exec"
 };
 

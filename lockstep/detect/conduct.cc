@@ -6,7 +6,7 @@ namespace lockstep::detect {
 namespace {
 
 constexpr double kStepsOfAStall = 3;
-constexpr double kBusyCores = 0.8;
+constexpr double kBusyCores = 0.8, kBusySamples = 0.95;
 constexpr int kFewestStill = 3, kFewestSpinning = 5;
 constexpr Seconds kLately{60};
 
@@ -75,7 +75,8 @@ Nanos SpinningSince(const Situation& job, const RankView& view) {
 bool Spinning(const Situation& job, const RankView& view) {
   if (view.stack == nullptr || Place(view) == InCollective::kYes) return false;
   const Nanos since = SpinningSince(job, view);
-  return Watched(job, since) >= job.policy.spin_limit && view.history->Load(since, job.now) > kBusyCores;
+  return Watched(job, since) >= job.policy.spin_limit &&
+         (view.history->Load(since, job.now) > kBusyCores || view.history->Runnable(since, job.now) > kBusySamples);
 }
 
 bool WorksOutside(const Situation& job, const RankView& view) {

@@ -62,7 +62,7 @@ TEST_P(PlantedFault, IsFoundOnItsRank) {
 INSTANTIATE_TEST_SUITE_P(EachRank, PlantedFault,
                          testing::Combine(testing::Values(Conduct::kStopped, Conduct::kFrozen, Conduct::kBlocked,
                                                           Conduct::kPythonLoop, Conduct::kNativeLoop,
-                                                          Conduct::kOtherPlace),
+                                                          Conduct::kCrowdedLoop, Conduct::kOtherPlace),
                                           testing::Range(0, 4)));
 
 }  // namespace

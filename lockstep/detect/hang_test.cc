@@ -142,7 +142,7 @@ TEST(Hang, ABlockedRankIsCertainAfterTheBlockedLimit) {
 }
 
 TEST(Hang, ALoopIsCertainAfterTheSpinLimit) {
-  for (const Conduct loop : {Conduct::kPythonLoop, Conduct::kNativeLoop}) {
+  for (const Conduct loop : {Conduct::kPythonLoop, Conduct::kNativeLoop, Conduct::kCrowdedLoop}) {
     TestJob job(4, Seconds{0.2});
     job.Run(Seconds{30});
     job.Do(0, loop);

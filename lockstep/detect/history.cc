@@ -119,6 +119,13 @@ double RankHistory::Load(Nanos from, Nanos now) const {
   return last == nullptr ? 0 : Cores(*first, *last);
 }
 
+double RankHistory::Runnable(Nanos from, Nanos now) const {
+  double running = 0, all = 0;
+  for (auto it = samples_.After(now); it != samples_.begin() && std::prev(it)->at >= from; --it, ++all)
+    if (std::prev(it)->state == ProcState::kRunning) ++running;
+  return all > 0 ? running / all : 0;
+}
+
 StackRun RankHistory::Run(Nanos now, const std::function<bool(const StackSample&)>& same) const {
   StackRun run{.since = now};
   for (auto it = stacks_.After(now); it != stacks_.begin(); --it) {

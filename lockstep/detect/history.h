@@ -48,6 +48,9 @@ class RankHistory {
   Quiet QuietSince(Nanos now, bool idle) const;
   // Share of one core over [from, now].
   double Load(Nanos from, Nanos now) const;
+  // Share of the samples over [from, now] that found the main thread running, or ready to: a loop on a crowded machine
+  // gets little of a core, but never sleeps.
+  double Runnable(Nanos from, Nanos now) const;
   StackRun Run(Nanos now, const std::function<bool(const StackSample&)>& same) const;
   // Since when the main thread has been at one spot: the same line, or going round two lines of one function.
   StackRun OneSpot(Nanos now) const;

@@ -106,11 +106,16 @@ Split SplitByPlace(const Situation& job) {
   return {Where(job, [&, &most = place](const RankView& view) { return tie || view.stack->python != most; }), tie};
 }
 
+// The suspects' places stand first, then those of the rest.
 Finding SplitFinding(const Situation& job, const Split& split) {
-  Finding finding = DescribeStall(job);
-  finding.syndrome = Syndrome::kDesynchronised;
-  (split.tie ? finding.ambiguous_with : finding.suspects) = Suspects(split.suspects);
-  if (split.tie) finding.probe = "in which of these places the program should be";
+  Finding finding = Open(Syndrome::kDesynchronised, split.suspects, job.advance);
+  for (const RankView* view : split.suspects) finding.evidence.push_back(PlaceLine(job, *view));
+  for (const RankView& view : job.ranks)
+    if (!Contains(split.suspects, view)) finding.evidence.push_back(PlaceLine(job, view));
+  finding.evidence.push_back(JobLine(job));
+  if (!split.tie) return finding;
+  finding.ambiguous_with.swap(finding.suspects);
+  finding.probe = "in which of these places the program should be";
   return finding;
 }
 

@@ -21,6 +21,7 @@ enum class Conduct {
   kBlocked,  // on a lock that nobody releases
   kPythonLoop,
   kNativeLoop,
+  kCrowdedLoop,       // a Python loop that gets a third of a core
   kOtherPlace,        // waits in another collective
   kSleeps,            // time.sleep
   kDownloads,         // blocked on a socket, without a byte for a while
@@ -117,6 +118,8 @@ class TestJob {
     switch (rank.conduct) {
       case Conduct::kSteps:
         return held_ ? Spend(rank, 0.0005, 0, 0, 0.1) : Spend(rank, 0.08, 300, Uniform(0, 300), Uniform(1, 9));
+      case Conduct::kCrowdedLoop:
+        return Spend(rank, 0.03, 0, 0, 0);
       case Conduct::kPythonLoop:
       case Conduct::kNativeLoop:
       case Conduct::kQuietlyEvaluates:
@@ -140,12 +143,17 @@ class TestJob {
     rank.switches += switches;
   }
 
+  static ProcState State(Conduct conduct) {
+    if (conduct == Conduct::kStopped) return ProcState::kStopped;
+    return conduct == Conduct::kCrowdedLoop || conduct == Conduct::kQuietlyEvaluates ? ProcState::kRunning
+                                                                                     : ProcState::kSleeping;
+  }
   void Sample(RankId id, Rank& rank) {
     Work(rank);
     RankSample sample;
     sample.rank = id;
     sample.at = now_;
-    sample.state = rank.conduct == Conduct::kStopped ? ProcState::kStopped : ProcState::kSleeping;
+    sample.state = State(rank.conduct);
     if (rank.conduct == Conduct::kSaves && Uniform(0, 1) < 0.3) sample.state = ProcState::kDisk;
     sample.frozen = rank.conduct == Conduct::kFrozen;
     sample.traced = rank.conduct == Conduct::kTraced;
@@ -187,6 +195,7 @@ class TestJob {
       case Conduct::kBlocked:
         return Make(kNo, true, "train.py:8 in hold", 21, "PyThread_acquire_lock_timed (python3.11)",
                     CodeKind::kInterpreter);
+      case Conduct::kCrowdedLoop:
       case Conduct::kPythonLoop:
         return Make(kNo, false, Uniform(0, 1) < 0.5 ? "train.py:10 in wait" : "train.py:11 in wait", random,
                     "PyNumber_Add (python3.11)", CodeKind::kInterpreter);

@@ -1,0 +1,56 @@
+#include "lockstep/agent/record_log.h"
+
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <array>
+
+#include "lockstep/record/file.h"
+
+namespace lockstep::agent {
+
+RecordLog::~RecordLog() {
+  for (const auto& [rank, own] : rings_) munmap(own.ring, own.bytes);
+}
+
+void RecordLog::Attach(int rank, const Fd& ring) {
+  struct stat info {};
+  if (fstat(ring.get(), &info) != 0) return;
+  const auto known = rings_.find(rank);
+  if (known != rings_.end() && known->second.inode == info.st_ino) return;
+  const auto bytes = static_cast<size_t>(info.st_size);
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, ring.get(), 0);
+  if (memory == MAP_FAILED) return;
+  ls_ring* attached = ls_ring_attach(memory, bytes);
+  if (attached == nullptr) {
+    munmap(memory, bytes);
+    return;
+  }
+  if (known != rings_.end()) munmap(known->second.ring, known->second.bytes);
+  rings_[rank] = {attached, bytes, info.st_ino};
+}
+
+void RecordLog::Drain() {
+  std::array<ls_record, 256> cells;
+  for (const auto& [rank, own] : rings_) {
+    for (size_t count = 0; (count = ls_ring_pop(own.ring, cells.data(), cells.size())) > 0;) Keep(cells.data(), count);
+  }
+}
+
+void RecordLog::Keep(const ls_record* cells, size_t count) {
+  if (!file_.valid()) file_ = Fd(ls_record_file_create(path_.c_str()));
+  const bool room = (kept_ + count) * LS_CELL_BYTES <= limit_.value;
+  if (file_.valid() && room && ls_record_file_append(file_.get(), cells, count)) {
+    kept_ += count;
+  } else {
+    not_kept_ += count;
+  }
+}
+
+uint64_t RecordLog::dropped() const {
+  uint64_t sum = not_kept_;
+  for (const auto& [rank, own] : rings_) sum += __atomic_load_n(&own.ring->dropped, __ATOMIC_RELAXED);
+  return sum;
+}
+
+}  // namespace lockstep::agent

@@ -1,0 +1,42 @@
+// The stream of records of a run: drains every rank's ring and appends what came to <run dir>/records. Bounded; what does not fit, or what a
+// full disk refuses, is counted and training goes on.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "lockstep/base/file.h"
+#include "lockstep/base/units.h"
+#include "lockstep/record/ring.h"
+
+namespace lockstep::agent {
+
+class RecordLog {
+ public:
+  RecordLog(std::string path, Bytes limit) : path_(std::move(path)), limit_(limit) {}
+  ~RecordLog();
+  // Maps the ring of a rank; a rank that comes again with the same ring is no news.
+  void Attach(int rank, const Fd& ring);
+  // Moves what the rings hold into the file.
+  void Drain();
+
+  uint64_t kept() const { return kept_; }      // records written
+  uint64_t dropped() const;                    // by full rings, by the limit, by the disk
+
+ private:
+  struct Ring {
+    ls_ring* ring;
+    size_t bytes;
+    ino_t inode;
+  };
+  void Keep(const ls_record* cells, size_t count);
+
+  std::string path_;
+  Bytes limit_;
+  Fd file_;
+  std::map<int, Ring> rings_;
+  uint64_t kept_ = 0, not_kept_ = 0;
+};
+
+}  // namespace lockstep::agent
