@@ -27,6 +27,7 @@ def measure(tools, quick):
 def notice_one(run, index):
     """Kills a rank of the newest epoch; returns the delay in ms."""
     ranks = run.running(epoch=index + 1)["ranks"]
+    run.wait_event("loop_began", accept=lambda payload: payload["epoch"] == index + 1)  # else it counts as a start that failed
     victim = ranks[index % len(ranks)]
     before = run.last_sequence()
     at = session.kill(victim["pid"])

@@ -17,13 +17,13 @@ import figure
 import session
 import stats
 
-STEPS_PER_TURN = 24
+STEPS_PER_TURN = 12
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def measure(tools, quick):
     ranks = max(2, min(4, os.cpu_count()))
-    sessions, pairs = (1, 4) if quick else (3, 24)
+    sessions, pairs = (1, 6) if quick else (3, 32)
     results = [one_session(tools, ranks, pairs) for _ in range(sessions)]
     ratios = [100 * (ratio - 1) for result in results for ratio in result["ratios"]]
     low, high = stats.median_interval(ratios)

@@ -7,6 +7,7 @@ import dataclasses
 import importlib
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -52,6 +53,7 @@ def measure(name, found, quick):
         figures = importlib.import_module(name).measure(found, quick)
     except (OSError, RuntimeError, LookupError, ValueError, subprocess.SubprocessError) as error:
         return [figure.single(f"{name}: FAILED", "", None, goal=0, note=f"{type(error).__name__}: {error}")]
+    print(figure.table(figures), file=sys.stderr, flush=True)
     return [dataclasses.replace(one, values={**one.values, "load_before": load}) for one in figures]
 
 
@@ -66,6 +68,7 @@ def parse_flags():
 
 
 def main():
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # unwinds, which ends what was started
     flags = parse_flags()
     names, found = chosen(flags.names), tools(flags)
     where = machine.describe(found.python)

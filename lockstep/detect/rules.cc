@@ -25,6 +25,8 @@ Ranks Where(const Situation& job, const std::function<bool(const RankView&)>& ho
   return found;
 }
 
+bool IsSure(const Finding& finding) { return finding.certain; }
+
 Nanos HaltedSince(const Situation& job, const RankView& view) {
   return view.history->HaltedSince(job.now).value_or(job.now);
 }
@@ -178,14 +180,13 @@ Verdict Judge(const Situation& job) {
   if (halted.size() == job.ranks.size()) return {};
   Verdict verdict;
   verdict.findings = HaltFindings(job, halted);
-  const auto certain = [&] {
-    return std::any_of(verdict.findings.begin(), verdict.findings.end(), [](const Finding& f) { return f.certain; });
-  };
-  if (certain() || Watched(job, job.advance) < NamingLimit(job)) return verdict;
-  for (Finding& finding : StallFindings(job)) verdict.findings.push_back(std::move(finding));
-  std::stable_sort(verdict.findings.begin(), verdict.findings.end(),
-                   [](const Finding& a, const Finding& b) { return a.certain > b.certain; });
-  verdict.wants_stacks = !certain();
+  const bool halt_is_sure = std::any_of(verdict.findings.begin(), verdict.findings.end(), IsSure);
+  if (halt_is_sure || Watched(job, job.advance) < NamingLimit(job)) return verdict;
+  const std::vector<Finding> stall = StallFindings(job);
+  const bool stall_is_sure = IsSure(stall.front());
+  verdict.findings.insert(stall_is_sure ? verdict.findings.begin() : verdict.findings.end(), stall.begin(),
+                          stall.end());
+  verdict.wants_stacks = !stall_is_sure;
   return verdict;
 }
 

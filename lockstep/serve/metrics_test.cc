@@ -22,7 +22,7 @@ Json SampleStatus() {
               {"rank": 1, "pid": 12, "state": "running", "step": 117, "step_time_s": 0.5}],
     "ettr": {"cumulative": 0.9375, "sliding_1h": 0.9, "wall_s": 64, "lost_s": {"startup": 3, "detect": 0.5, "recompute": 0.5}},
     "checkpoint": {"step": 116, "epoch": 2, "age_s": 0.25, "taken": 234, "skipped": 2, "torn": 0, "blocked_s": 0.0625},
-    "restarts": 1, "incidents": 2, "journal_errors": 0, "webhook": {"delivered": 1, "failed": 0, "dropped": 0}, "verdict": ""})");
+    "records": {"kept": 468, "dropped": 1}, "restarts": 1, "incidents": 2, "journal_errors": 0, "webhook": {"delivered": 1, "failed": 0, "dropped": 0}, "verdict": ""})");
 }
 
 Json SampleIncidents() {
@@ -105,6 +105,10 @@ lockstep_checkpoints_total{result="torn"} 0
 # HELP lockstep_checkpoint_blocked_seconds_total Time training waited for checkpoint copies, summed over ranks.
 # TYPE lockstep_checkpoint_blocked_seconds_total counter
 lockstep_checkpoint_blocked_seconds_total 0.0625
+# HELP lockstep_records_total Step records of the ranks that were kept in the run's file, or lost.
+# TYPE lockstep_records_total counter
+lockstep_records_total{result="kept"} 468
+lockstep_records_total{result="dropped"} 1
 # HELP lockstep_journal_errors_total Events that could not be written to the journal at once.
 # TYPE lockstep_journal_errors_total counter
 lockstep_journal_errors_total 0
