@@ -14,7 +14,7 @@
 namespace lockstep::agent {
 namespace {
 
-constexpr Seconds kStackPeriod{1.0};  // while a stall is on
+constexpr Seconds kStackPeriod{1.0};      // while a stall is on
 constexpr Bytes kRecordLimit{256 << 20};  // four million steps
 
 int64_t Load(const ls_atomic_i64& value) { return __atomic_load_n(&value, __ATOMIC_ACQUIRE); }
@@ -32,7 +32,8 @@ double MeanLoss(const ls_board& board, const std::vector<Worker>& workers) {
   return known > 0 ? sum / known : std::nan("");
 }
 
-// When the last rank had finished the step after which `point` was taken; unknown once a rank has gone on: then its newest step stands for it.
+// When the last rank had finished the step after which `point` was taken; unknown once a rank has gone on: then its
+// newest step stands for it.
 Nanos CommittedAt(const ls_board& board, const std::vector<Worker>& workers) {
   Nanos oldest;
   for (const Worker& worker : workers) {
@@ -51,12 +52,15 @@ Agent::Agent(RunSpec spec, const detect::Policy& policy, Poller& poller, const C
       listener_(std::move(listener)),
       link_(spec_, poller_,
             {.hello = [this](const StarterLink::Hello& hello) { TakeHello(hello); },
-             .spawned = [this](uint64_t epoch, const std::vector<pid_t>& pids, bool by_zygote) {
-               start_method_ = by_zygote ? "zygote" : "exec";
-               WorkersRun(epoch, pids);
-             },
-             .spawn_failed = [this](uint64_t epoch,
-                                    const std::string& error) { listener_.event(control::SpawnFailed{EpochId(epoch), error}); },
+             .spawned =
+                 [this](uint64_t epoch, const std::vector<pid_t>& pids, bool by_zygote) {
+                   start_method_ = by_zygote ? "zygote" : "exec";
+                   WorkersRun(epoch, pids);
+                 },
+             .spawn_failed =
+                 [this](uint64_t epoch, const std::string& error) {
+                   listener_.event(control::SpawnFailed{EpochId(epoch), error});
+                 },
              .exited = [this](uint64_t epoch, const Worker& worker) { WorkerExited(epoch, worker); },
              .stopped = [this](uint64_t epoch) { listener_.event(control::EpochStopped{EpochId(epoch)}); },
              .note = [this](const std::string& text) { listener_.note(text); },
@@ -74,7 +78,8 @@ void Agent::Execute(const control::Command& command) {
   std::visit([this](const auto& body) { Do(body); }, command);
 }
 
-// ---- what the starter says ----------------------------------------------------------------------------------------------------
+// ---- what the starter says
+// ----------------------------------------------------------------------------------------------------
 
 void Agent::TakeHello(const StarterLink::Hello& hello) {
   if (!hello.workers.empty()) start_method_ = hello.zygote ? "zygote" : "exec";
@@ -100,7 +105,8 @@ void Agent::WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids) {
 
 void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
   watch_.Exited(worker);
-  control::RankExited event{EpochId(epoch), RankId(worker.rank), {worker.code, worker.signal}, {}, {}, worker.exited_at};
+  control::RankExited event{EpochId(epoch),  RankId(worker.rank), {worker.code, worker.signal}, {}, {},
+                            worker.exited_at};
   // Read however it left: a rank that raised may be killed by us, or abort, while it still unwinds.
   if (const auto note = ReadException(ErrorPath(spec_, epoch, worker.rank))) {
     event.exception = note->info;
@@ -110,7 +116,8 @@ void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
   listener_.event(std::move(event));
 }
 
-// ---- what the control plane wants ---------------------------------------------------------------------------------------------
+// ---- what the control plane wants
+// ---------------------------------------------------------------------------------------------
 
 void Agent::Do(const control::Spawn& command) { link_.Spawn(command.epoch.value(), command.restart_count); }
 
@@ -137,7 +144,8 @@ void Agent::Do(const control::KeepStacks& command) {
 
 void Agent::Do(const control::ChooseRestore& command) {
   if (link_.board() == nullptr) return listener_.event(control::RestoreChosen{command.next, {}, {}});
-  auto mapped = std::make_shared<MappedBuffers>(spec_.ranks, link_.buffers());  // shared: std::function must be copyable
+  auto mapped =
+      std::make_shared<MappedBuffers>(spec_.ranks, link_.buffers());  // shared: std::function must be copyable
   background_.Run([this, next = command.next, board = link_.board()->get(), mapped] {
     const checkpoint::RestoreChoice choice = checkpoint::ChooseRestore(*board, mapped->slots());
     return [this, next, choice] {
@@ -156,7 +164,8 @@ void Agent::Do(const control::PublishRestore& command) {
   __atomic_store_n(&board.restore_for, command.epoch.value(), __ATOMIC_RELEASE);
 }
 
-// ---- looking on ---------------------------------------------------------------------------------------------------------------
+// ---- looking on
+// ---------------------------------------------------------------------------------------------------------------
 
 void Agent::Tick() {
   const Nanos now = clock_.Now();
@@ -166,7 +175,8 @@ void Agent::Tick() {
     listener_.event(control::SecondaryGraceOver{waiting_for_culprit_.epoch});
   }
   if (link_.board() == nullptr) return;
-  for (control::EventBody& event : watch_.Tick(**link_.board(), listener_.state(), now)) listener_.event(std::move(event));
+  for (control::EventBody& event : watch_.Tick(**link_.board(), listener_.state(), now))
+    listener_.event(std::move(event));
   if (watch_.wants_stacks() && !sampling_ && now - stacks_sampled_ >= ToNanos(kStackPeriod)) SampleStacks();
 }
 

@@ -1,5 +1,5 @@
-// The agent of one node: carries the control plane's commands out on the starter and the workers, and tells it what it sees.
-// Lives in the poller's thread; slow work (stacks, CRCs) happens in one background thread.
+// The agent of one node: carries the control plane's commands out on the starter and the workers, and tells it what it
+// sees. Lives in the poller's thread; slow work (stacks, CRCs) happens in one background thread.
 //
 //   Agent agent(spec, policy, poller, clock, {.event = [&](control::EventBody body) { ... }, ...});
 //   LS_RETURN_IF_ERROR(agent.Launch());      // or Adopt(): the workers ran on, we are new
@@ -27,9 +27,9 @@ class Agent {
     std::function<void(control::EventBody)> event;
     std::function<void(int rank, int stream, std::string_view data)> output;
     std::function<void(const std::string& text)> note;
-    std::function<void()> ready;                    // the starter said hello: commands can be carried out
-    std::function<void()> lost;                     // the starter died, and with it all that can be known of the workers
-    std::function<const control::State&()> state;   // the control plane's, as of now
+    std::function<void()> ready;                   // the starter said hello: commands can be carried out
+    std::function<void()> lost;                    // the starter died, and with it all that can be known of the workers
+    std::function<const control::State&()> state;  // the control plane's, as of now
   };
 
   Agent(RunSpec spec, const detect::Policy& policy, Poller& poller, const Clock& clock, Listener listener);

@@ -1,5 +1,5 @@
-// One thread for what may take a while (stacks of workers, CRCs of checkpoints), so that the loop keeps hearing deaths at once. Jobs run in order;
-// each returns what is to happen with its result, which then runs in the poller's thread.
+// One thread for what may take a while (stacks of workers, CRCs of checkpoints), so that the loop keeps hearing deaths
+// at once. Jobs run in order; each returns what is to happen with its result, which then runs in the poller's thread.
 //
 //   background.Run([pids] { auto dumps = Collect(pids); return [dumps] { Use(dumps); }; });
 #pragma once

@@ -19,7 +19,8 @@ constexpr uint32_t kRingRecords = 1024;  // seconds to minutes of steps, were th
 absl::StatusOr<Fd> MakeMemory(const char* name, uint64_t bytes) {
   Fd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return Errno(errno, "memfd_create {}", name);
-  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return Errno(errno, "{} bytes of shared memory for {}", bytes, name);
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
+    return Errno(errno, "{} bytes of shared memory for {}", bytes, name);
   // Nobody can shrink it under a mapping: no SIGBUS in a worker.
   fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   return fd;
@@ -71,7 +72,8 @@ absl::Status CopyRange(int from, uint64_t from_offset, int to, uint64_t to_offse
 absl::StatusOr<BoardMap> BoardMap::Map(Fd fd) {
   const off_t bytes = lseek(fd.get(), 0, SEEK_END);
   if (bytes < static_cast<off_t>(sizeof(ls_board))) return DataLoss("the board has {} bytes", bytes);
-  void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
+  void* memory =
+      mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd.get(), 0);
   if (memory == MAP_FAILED) return Errno(errno, "mapping the board");
   return BoardMap(std::move(fd), static_cast<ls_board*>(memory), static_cast<size_t>(bytes));
 }
@@ -96,7 +98,8 @@ BoardMap::~BoardMap() {
   if (board_ != nullptr) munmap(board_, bytes_);
 }
 
-MappedBuffers::MappedBuffers(int world_size, const std::map<int, RankBuffers>& buffers) : slots_(static_cast<size_t>(world_size)) {
+MappedBuffers::MappedBuffers(int world_size, const std::map<int, RankBuffers>& buffers)
+    : slots_(static_cast<size_t>(world_size)) {
   for (const auto& [rank, own] : buffers) {
     const uint64_t bytes = BuffersBytes(own.slot_bytes);
     void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, own.fd.get(), 0);
@@ -107,7 +110,8 @@ MappedBuffers::MappedBuffers(int world_size, const std::map<int, RankBuffers>& b
 }
 
 MappedBuffers::~MappedBuffers() {
-  for (const std::span<const std::byte> mapping : mappings_) munmap(const_cast<std::byte*>(mapping.data()), mapping.size());
+  for (const std::span<const std::byte> mapping : mappings_)
+    munmap(const_cast<std::byte*>(mapping.data()), mapping.size());
 }
 
 Buffers::Buffers(BoardMap board, BudgetCheck check)
@@ -118,8 +122,9 @@ Buffers::Buffers(BoardMap board, BudgetCheck check)
 
 ls_join_message Buffers::Answer(const ls_join_message& request, std::vector<int>& fds) {
   if (request.version != LS_JOIN_VERSION) {
-    return Refuse(request, fmt::format("the client speaks join version {}, this Lockstep {}; install both from one release",
-                                       request.version, LS_JOIN_VERSION));
+    return Refuse(request,
+                  fmt::format("the client speaks join version {}, this Lockstep {}; install both from one release",
+                              request.version, LS_JOIN_VERSION));
   }
   if (request.rank < 0 || request.rank >= board_.world_size()) {
     return Refuse(request, fmt::format("rank {} is outside this job's 0..{}", request.rank, board_.world_size() - 1));

@@ -1,6 +1,6 @@
-// The memory that outlives workers: the board, and each rank's pair of checkpoint buffers. Owned by the starter as sealed memfds; the agent
-// gets the descriptors from it and maps the board.
-// Invariant: a rank's memfd is replaced only by a larger one that holds the content of both slots of the old one.
+// The memory that outlives workers: the board, and each rank's pair of checkpoint buffers. Owned by the starter as
+// sealed memfds; the agent gets the descriptors from it and maps the board. Invariant: a rank's memfd is replaced only
+// by a larger one that holds the content of both slots of the old one.
 #pragma once
 
 #include <functional>

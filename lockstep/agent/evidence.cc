@@ -14,7 +14,8 @@ std::string NativeText(const StackDump& dump) {
   std::string text;
   for (const ThreadStack& thread : dump.threads) {
     text += fmt::format("  thread {} {} state {}{}{}\n", thread.tid, thread.comm, thread.state,
-                        thread.syscall_name.empty() ? "" : " in " + thread.syscall_name, thread.wchan.empty() ? "" : " (" + thread.wchan + ")");
+                        thread.syscall_name.empty() ? "" : " in " + thread.syscall_name,
+                        thread.wchan.empty() ? "" : " (" + thread.wchan + ")");
     for (const std::string& frame : thread.frames) text += "    " + frame + "\n";
   }
   if (!dump.unreadable.empty()) text += "  not readable: " + dump.unreadable + "\n";
@@ -60,7 +61,8 @@ RankStacks CollectStacks(const RunSpec& spec, uint64_t epoch, const std::vector<
 std::string StacksText(const RankStacks& stacks) {
   std::string text;
   for (const OneRankStacks& one : stacks) {
-    text += fmt::format("rank {} (pid {})\n Python\n{} native\n{}\n", one.worker.rank, one.worker.pid, PythonText(one.python), NativeText(one.native));
+    text += fmt::format("rank {} (pid {})\n Python\n{} native\n{}\n", one.worker.rank, one.worker.pid,
+                        PythonText(one.python), NativeText(one.native));
   }
   return text;
 }

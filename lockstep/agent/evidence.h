@@ -1,5 +1,6 @@
-// The stacks of all ranks, Python and native, as evidence: for the detector while a stall is on, and for people before anything is killed.
-// Runs in the background thread; bounded in time, also for processes that can't answer (stopped, frozen, no right to look).
+// The stacks of all ranks, Python and native, as evidence: for the detector while a stall is on, and for people before
+// anything is killed. Runs in the background thread; bounded in time, also for processes that can't answer (stopped,
+// frozen, no right to look).
 #pragma once
 
 #include <string>

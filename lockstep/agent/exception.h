@@ -1,4 +1,5 @@
-// What a worker's uncaught exception says: the note that its excepthook left (python/lockstep/_boot.py), and whether it only tells of a lost peer.
+// What a worker's uncaught exception says: the note that its excepthook left (python/lockstep/_boot.py), and whether it
+// only tells of a lost peer.
 #pragma once
 
 #include <optional>

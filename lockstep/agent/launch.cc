@@ -29,7 +29,8 @@ void AddTorchrunContract(const RunSpec& spec, const EpochPlan& plan, int rank, E
   environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(spec.max_restarts);
   environment["TORCHELASTIC_RUN_ID"] = spec.job;
   environment["TORCHELASTIC_USE_AGENT_STORE"] = plan.agent_store ? "True" : "False";
-  environment["TORCHELASTIC_ERROR_FILE"] = fmt::format("{}/rank_{}.torchelastic.json", EpochDir(spec, plan.epoch), rank);
+  environment["TORCHELASTIC_ERROR_FILE"] =
+      fmt::format("{}/rank_{}.torchelastic.json", EpochDir(spec, plan.epoch), rank);
   if (std::getenv("NCCL_ASYNC_ERROR_HANDLING") == nullptr) environment["NCCL_ASYNC_ERROR_HANDLING"] = "1";
   if (std::getenv("OMP_NUM_THREADS") == nullptr && spec.ranks > 1) environment["OMP_NUM_THREADS"] = "1";
 }
@@ -55,7 +56,8 @@ ChildImage MakeImage(const std::vector<std::string>& argv, const Environment& ex
   for (const auto& [name, value] : extra) image.strings.push_back(name + "=" + value);
   image.pid_variable = image.strings.size() - argv.size();
   image.strings.emplace_back("LOCKSTEP_WORKER_PID=0000000000");
-  for (size_t i = 0; i < image.strings.size(); ++i) (i < argv.size() ? image.argv : image.envp).push_back(image.strings[i].data());
+  for (size_t i = 0; i < image.strings.size(); ++i)
+    (i < argv.size() ? image.argv : image.envp).push_back(image.strings[i].data());
   image.argv.push_back(nullptr);
   image.envp.push_back(nullptr);
   return image;
@@ -136,8 +138,8 @@ std::vector<std::string> WorkerCommand(const RunSpec& spec, int rank) {
   return command;
 }
 
-absl::StatusOr<pid_t> StartProcess(const std::vector<std::string>& argv, const Environment& extra, const std::string& cwd, int out, int err,
-                                   int inherit) {
+absl::StatusOr<pid_t> StartProcess(const std::vector<std::string>& argv, const Environment& extra,
+                                   const std::string& cwd, int out, int err, int inherit) {
   ChildImage image = MakeImage(argv, extra);
   int failure[2];
   if (pipe2(failure, O_CLOEXEC) != 0) return Errno(errno, "pipe");
@@ -158,7 +160,8 @@ absl::StatusOr<int> FreePort() {
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof(address);
-  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) return Errno(errno, "binding a free port on 127.0.0.1");
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
+    return Errno(errno, "binding a free port on 127.0.0.1");
   getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length);
   return ntohs(address.sin_port);
 }

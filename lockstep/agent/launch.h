@@ -1,4 +1,5 @@
-// One worker process: the environment it sees (torchrun's contract plus ours) and its start by exec. The zygote uses the same environment.
+// One worker process: the environment it sees (torchrun's contract plus ours) and its start by exec. The zygote uses
+// the same environment.
 #pragma once
 
 #include <sys/types.h>
@@ -15,8 +16,8 @@ namespace lockstep::agent {
 struct EpochPlan {
   uint64_t epoch = 1;
   int restart_count = 0;
-  int store_port = 0;        // of the rendezvous store
-  bool agent_store = true;   // false: no torch to host it with; rank 0 binds store_port itself
+  int store_port = 0;       // of the rendezvous store
+  bool agent_store = true;  // false: no torch to host it with; rank 0 binds store_port itself
 };
 
 using Environment = std::map<std::string, std::string>;
@@ -28,10 +29,11 @@ Environment PythonEnvironment(const RunSpec& spec, bool for_worker);
 // The value that the variable has for the process: from `extra`, else inherited, else fallback.
 std::string Lookup(const Environment& extra, const std::string& name, const std::string& fallback);
 
-// Starts `argv` with `extra` laid over the inherited environment, in a session of its own, in `cwd`, with the given stdout and stderr and stdin from
-// /dev/null. `inherit` (-1 = none) stays open in it. Sets LOCKSTEP_WORKER_PID to the new pid. Errors: what execve said.
-absl::StatusOr<pid_t> StartProcess(const std::vector<std::string>& argv, const Environment& extra, const std::string& cwd, int out, int err,
-                                   int inherit);
+// Starts `argv` with `extra` laid over the inherited environment, in a session of its own, in `cwd`, with the given
+// stdout and stderr and stdin from /dev/null. `inherit` (-1 = none) stays open in it. Sets LOCKSTEP_WORKER_PID to the
+// new pid. Errors: what execve said.
+absl::StatusOr<pid_t> StartProcess(const std::vector<std::string>& argv, const Environment& extra,
+                                   const std::string& cwd, int out, int err, int inherit);
 
 // The script (or module) and its arguments with ${local_rank} filled in, and the same behind `python -u [-m]`.
 std::vector<std::string> ScriptCommand(const RunSpec& spec, int rank);

@@ -72,7 +72,8 @@ std::string ReadAll(int fd) {
 TEST(StartProcess, GivesEnvironmentFolderPidAndOutput) {
   int out[2];
   ASSERT_EQ(pipe2(out, O_CLOEXEC), 0);
-  const auto pid = StartProcess({"/bin/sh", "-c", "echo $A $$ $LOCKSTEP_WORKER_PID; pwd"}, {{"A", "b"}}, "/usr", out[1], out[1], -1);
+  const auto pid =
+      StartProcess({"/bin/sh", "-c", "echo $A $$ $LOCKSTEP_WORKER_PID; pwd"}, {{"A", "b"}}, "/usr", out[1], out[1], -1);
   ASSERT_TRUE(pid.ok()) << pid.status();
   close(out[1]);
   EXPECT_EQ(ReadAll(out[0]), fmt::format("b {0} {0}\n/usr\n", *pid));

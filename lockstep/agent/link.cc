@@ -50,7 +50,8 @@ absl::Status StarterLink::Launch() {
   if (readlink("/proc/self/exe", self.data(), self.size() - 1) < 0) return Errno(errno, "/proc/self/exe");
   const Environment environment = {{"LOCKSTEP_READY_FD", std::to_string(write_end.get())}};
   LS_RETURN_IF_ERROR(
-      StartProcess({self.data(), "starter", spec_.run_dir}, environment, "/", log.get(), log.get(), write_end.get()).status());
+      StartProcess({self.data(), "starter", spec_.run_dir}, environment, "/", log.get(), log.get(), write_end.get())
+          .status());
   write_end.Close();
   char byte = 0;
   if (read(read_end.get(), &byte, 1) != 1) return Unavailable("the starter did not start: {}", LogTail(log_path));
@@ -64,8 +65,12 @@ absl::Status StarterLink::Connect() {
 }
 
 void StarterLink::Send(const Json& request) { (void)SendPacket(socket_.get(), request.dump()); }
-void StarterLink::Spawn(uint64_t epoch, int restart_count) { Send({{"op", "spawn"}, {"epoch", epoch}, {"restart_count", restart_count}}); }
-void StarterLink::Kill(uint64_t epoch, Seconds grace) { Send({{"op", "kill"}, {"epoch", epoch}, {"grace_s", grace.value}}); }
+void StarterLink::Spawn(uint64_t epoch, int restart_count) {
+  Send({{"op", "spawn"}, {"epoch", epoch}, {"restart_count", restart_count}});
+}
+void StarterLink::Kill(uint64_t epoch, Seconds grace) {
+  Send({{"op", "kill"}, {"epoch", epoch}, {"grace_s", grace.value}});
+}
 void StarterLink::Signal(int signal) { Send({{"op", "signal"}, {"signal", signal}}); }
 void StarterLink::End() { Send({{"op", "end"}}); }
 
@@ -115,7 +120,8 @@ void StarterLink::TakeHello(const Json& event, std::vector<Fd>& fds) {
   if (auto board = BoardMap::Map(std::move(fds[0])); board.ok()) board_.emplace(*std::move(board));
   size_t next = 1;
   for (const Json& own : event.value("buffers", Json::array())) {
-    if (next < fds.size()) buffers_[own.value("rank", 0)] = RankBuffers{std::move(fds[next++]), own.value("slot_bytes", uint64_t{0})};
+    if (next < fds.size())
+      buffers_[own.value("rank", 0)] = RankBuffers{std::move(fds[next++]), own.value("slot_bytes", uint64_t{0})};
   }
   for (const Json& rank : event.value("rings", Json::array())) {
     if (next < fds.size()) listener_.ring(rank.get<int>(), fds[next++]);

@@ -32,7 +32,8 @@ class StarterLink {
     std::function<void(uint64_t epoch, const Worker&)> exited;
     std::function<void(uint64_t epoch)> stopped;
     std::function<void(const std::string& text)> note;
-    std::function<void(int rank, const Fd& ring)> ring;  // a rank's record ring; the listener maps what it wants to keep
+    std::function<void(int rank, const Fd& ring)>
+        ring;  // a rank's record ring; the listener maps what it wants to keep
     std::function<void(int rank, int stream, std::string_view data)> output;
     std::function<void()> lost;  // the starter is dead
   };

@@ -1,5 +1,5 @@
-// What workers print: read from their pipes by the starter, kept in one bounded log file per rank, and passed on to whoever listens. Training never waits
-// for a terminal or a full disk: what can't be kept is dropped and counted.
+// What workers print: read from their pipes by the starter, kept in one bounded log file per rank, and passed on to
+// whoever listens. Training never waits for a terminal or a full disk: what can't be kept is dropped and counted.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,8 @@ class Output {
 
   Output(const RunSpec& spec, Poller& poller, Sink sink);
   ~Output();
-  // New pipes for the workers of an epoch; the write ends go to them. Pipes of earlier epochs stay until they are empty.
+  // New pipes for the workers of an epoch; the write ends go to them. Pipes of earlier epochs stay until they are
+  // empty.
   absl::StatusOr<std::vector<Stdio>> Open();
   // Reads what is left in the pipes, then closes them: the epoch is over.
   void Drain();

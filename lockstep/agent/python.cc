@@ -16,7 +16,9 @@ std::string Variable(const char* name) {
   return value != nullptr ? value : "";
 }
 
-bool IsProgram(const std::string& path) { return access(path.c_str(), X_OK) == 0 && std::filesystem::is_regular_file(path); }
+bool IsProgram(const std::string& path) {
+  return access(path.c_str(), X_OK) == 0 && std::filesystem::is_regular_file(path);
+}
 
 // As execvp looks: a name with a slash is a path, others are sought along PATH.
 std::optional<std::string> Resolve(const std::string& name) {

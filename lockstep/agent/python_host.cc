@@ -35,7 +35,10 @@ Json SpawnRequest(const RunSpec& spec, const EpochPlan& plan) {
   Json workers = Json::array();
   for (int rank = 0; rank < spec.ranks; ++rank) {
     const Environment environment = WorkerEnvironment(spec, plan, rank);
-    workers.push_back({{"rank", rank}, {"env", environment}, {"threads", WantedThreads(environment)}, {"command", ScriptCommand(spec, rank)}});
+    workers.push_back({{"rank", rank},
+                       {"env", environment},
+                       {"threads", WantedThreads(environment)},
+                       {"command", ScriptCommand(spec, rank)}});
   }
   return {{"op", "spawn"}, {"epoch", plan.epoch}, {"module", spec.module}, {"cwd", spec.cwd}, {"workers", workers}};
 }
@@ -62,7 +65,8 @@ void PythonHost::StartZygote() {
   Environment environment = PythonEnvironment(spec_, false);
   PinThreads(environment);
   environment["LOCKSTEP_STARTER_FD"] = std::to_string(pair->second.get());
-  auto pid = StartProcess({spec_.python, "-u", "-m", "lockstep._zygote"}, environment, "/", STDERR_FILENO, STDERR_FILENO, pair->second.get());
+  auto pid = StartProcess({spec_.python, "-u", "-m", "lockstep._zygote"}, environment, "/", STDERR_FILENO,
+                          STDERR_FILENO, pair->second.get());
   if (!pid.ok()) return ZygoteLost(Message(pid.status()));
   zygote_pid_ = *pid;
   zygote_ = std::move(pair->first);
@@ -115,7 +119,8 @@ void PythonHost::StartStoreHost() {
   }
   Environment environment = PythonEnvironment(spec_, false);
   environment["LOCKSTEP_STARTER_FD"] = std::to_string(pair->second.get());
-  auto pid = StartProcess({spec_.python, "-u", "-m", "lockstep._store"}, environment, "/", STDERR_FILENO, STDERR_FILENO, pair->second.get());
+  auto pid = StartProcess({spec_.python, "-u", "-m", "lockstep._store"}, environment, "/", STDERR_FILENO, STDERR_FILENO,
+                          pair->second.get());
   if (!pid.ok()) return StoreLost();
   store_pid_ = *pid;
 }

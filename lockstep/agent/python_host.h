@@ -1,6 +1,6 @@
-// The starter's Python helpers: the zygote, which forks workers from an interpreter that has imported torch, and the store host, which
-// holds the rendezvous store outside the ranks. Both are optional: without torch there is neither, and workers start by exec.
-// Single-threaded; requests are answered through callbacks from the poller.
+// The starter's Python helpers: the zygote, which forks workers from an interpreter that has imported torch, and the
+// store host, which holds the rendezvous store outside the ranks. Both are optional: without torch there is neither,
+// and workers start by exec. Single-threaded; requests are answered through callbacks from the poller.
 #pragma once
 
 #include <sys/types.h>
@@ -24,9 +24,9 @@ struct Stdio {
 class PythonHost {
  public:
   struct Listener {
-    std::function<void()> ready;                                       // zygote_ok() and why() are now known
-    std::function<void(uint64_t epoch, int port)> store;               // port 0: there is no store host; rank 0 must host it
-    std::function<void(uint64_t epoch, std::vector<pid_t>)> spawned;   // by the zygote
+    std::function<void()> ready;                          // zygote_ok() and why() are now known
+    std::function<void(uint64_t epoch, int port)> store;  // port 0: there is no store host; rank 0 must host it
+    std::function<void(uint64_t epoch, std::vector<pid_t>)> spawned;  // by the zygote
     std::function<void(uint64_t epoch, std::string error)> spawn_failed;
   };
 
@@ -37,7 +37,7 @@ class PythonHost {
   void Spawn(const EpochPlan& plan, const std::vector<Stdio>& stdio);
 
   bool zygote_ok() const { return zygote_ok_; }
-  const std::string& why() const { return why_; }      // one line on why the zygote is not used; empty if it is
+  const std::string& why() const { return why_; }  // one line on why the zygote is not used; empty if it is
   bool spawning() const { return spawn_asked_ != 0; }
   // True for our helpers, which are not left-overs of an epoch.
   bool Owns(pid_t pid) const { return pid == zygote_pid_ || pid == store_pid_; }

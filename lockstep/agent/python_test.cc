@@ -37,7 +37,8 @@ TEST_F(FindPythonTest, TheErrorNamesAllThatWasTried) {
   setenv("VIRTUAL_ENV", "/no/venv", 1);
   setenv("PATH", "/nowhere", 1);
   EXPECT_EQ(Message(FindPython("").status()),
-            "no Python to run the script with; tried /no/venv/bin/python3 ($VIRTUAL_ENV), python3 (PATH). Name one with --python PATH");
+            "no Python to run the script with; tried /no/venv/bin/python3 ($VIRTUAL_ENV), python3 (PATH). Name one "
+            "with --python PATH");
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ RecordLog::~RecordLog() {
 }
 
 void RecordLog::Attach(int rank, const Fd& ring) {
-  struct stat info {};
+  struct stat info{};
   if (fstat(ring.get(), &info) != 0) return;
   const auto known = rings_.find(rank);
   if (known != rings_.end() && known->second.inode == info.st_ino) return;

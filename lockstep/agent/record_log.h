@@ -1,5 +1,5 @@
-// The stream of records of a run: drains every rank's ring and appends what came to <run dir>/records. Bounded; what does not fit, or what a
-// full disk refuses, is counted and training goes on.
+// The stream of records of a run: drains every rank's ring and appends what came to <run dir>/records. Bounded; what
+// does not fit, or what a full disk refuses, is counted and training goes on.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +21,8 @@ class RecordLog {
   // Moves what the rings hold into the file.
   void Drain();
 
-  uint64_t kept() const { return kept_; }      // records written
-  uint64_t dropped() const;                    // by full rings, by the limit, by the disk
+  uint64_t kept() const { return kept_; }  // records written
+  uint64_t dropped() const;                // by full rings, by the limit, by the disk
 
  private:
   struct Ring {

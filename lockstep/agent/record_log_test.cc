@@ -11,7 +11,8 @@ namespace {
 
 class RecordLogTest : public testing::Test {
  protected:
-  RecordLogTest() : fd_(memfd_create("ring", MFD_CLOEXEC)), path_(testing::TempDir() + "/records." + std::to_string(getpid())) {
+  RecordLogTest()
+      : fd_(memfd_create("ring", MFD_CLOEXEC)), path_(testing::TempDir() + "/records." + std::to_string(getpid())) {
     const size_t bytes = ls_ring_bytes(8);
     EXPECT_EQ(ftruncate(fd_.get(), static_cast<off_t>(bytes)), 0);
     ring_ = static_cast<ls_ring*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0));

@@ -1,4 +1,5 @@
-// What to run on this node: everything the starter needs, written once to <run dir>/run.json so that it survives every watcher.
+// What to run on this node: everything the starter needs, written once to <run dir>/run.json so that it survives every
+// watcher.
 #pragma once
 
 #include <cstdint>
@@ -17,20 +18,20 @@ const char* StartMethodName(StartMethod method);
 
 struct RunSpec {
   std::string job;
-  std::string run_dir;                // absolute, mode 0700
+  std::string run_dir;  // absolute, mode 0700
   std::string cwd;
-  std::string python;                 // absolute path of the interpreter
-  std::string python_from;            // why that one: "--python", "$PYTHON_EXEC", "venv", "PATH"
-  std::vector<std::string> command;   // script (or module) and its arguments
-  bool module = false;                // command[0] is a module name (-m)
+  std::string python;                // absolute path of the interpreter
+  std::string python_from;           // why that one: "--python", "$PYTHON_EXEC", "venv", "PATH"
+  std::vector<std::string> command;  // script (or module) and its arguments
+  bool module = false;               // command[0] is a module name (-m)
   int ranks = 1;
   StartMethod start_method = StartMethod::kAuto;
-  std::string package_dir;            // holds the Python package `lockstep`
-  std::string client_lib;             // liblockstep-client.so
-  Bytes checkpoint_budget;            // 0 = half of what is available
-  Bytes log_limit{256ull << 20};      // per rank; what is beyond is dropped and counted
+  std::string package_dir;        // holds the Python package `lockstep`
+  std::string client_lib;         // liblockstep-client.so
+  Bytes checkpoint_budget;        // 0 = half of what is available
+  Bytes log_limit{256ull << 20};  // per rank; what is beyond is dropped and counted
   int max_restarts = 1000;
-  Seconds adoption{60};               // without an agent this long, the starter ends the job
+  Seconds adoption{60};  // without an agent this long, the starter ends the job
 };
 
 Json ToJson(const RunSpec& spec);

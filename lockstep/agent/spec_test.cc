@@ -26,7 +26,8 @@ TEST(RunSpec, ATornFileIsOneError) {
 
 TEST(StartMethod, OnlyTheThreeNames) {
   EXPECT_EQ(*StartMethodFromName("zygote"), StartMethod::kZygote);
-  EXPECT_EQ(Message(StartMethodFromName("spawn").status()), "--start-method must be auto, zygote or exec, found \"spawn\"");
+  EXPECT_EQ(Message(StartMethodFromName("spawn").status()),
+            "--start-method must be auto, zygote or exec, found \"spawn\"");
 }
 
 }  // namespace

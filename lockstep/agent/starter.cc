@@ -76,22 +76,24 @@ class Starter {
   Workers workers_;
   SharedMemoryTraces shared_memory_;
   Fd agent_listener_, worker_listener_, agent_, signals_;
-  std::map<int, Fd> joining_;               // sockets of workers
-  std::deque<std::string> queue_;           // events that the agent's socket did not take yet
-  std::optional<EpochPlan> plan_;           // being spawned
+  std::map<int, Fd> joining_;      // sockets of workers
+  std::deque<std::string> queue_;  // events that the agent's socket did not take yet
+  std::optional<EpochPlan> plan_;  // being spawned
   bool host_known_ = false;
   bool killing_ = false, ending_ = false;
-  uint64_t asked_epoch_ = 0;                // the newest epoch that was to be killed; it may never have had a worker
-  Nanos force_at_;                          // SIGKILL then; 0 = never or done
+  uint64_t asked_epoch_ = 0;  // the newest epoch that was to be killed; it may never have had a worker
+  Nanos force_at_;            // SIGKILL then; 0 = never or done
   Nanos agent_seen_;
 };
 
-// Every rank will ask for about as much, so the first to ask decides for all: refused before training, not in the middle.
+// Every rank will ask for about as much, so the first to ask decides for all: refused before training, not in the
+// middle.
 absl::Status CheckBudget(const RunSpec& spec, const Buffers& buffers, Bytes per_slot) {
   LS_ASSIGN_OR_RETURN(const Bytes available, checkpoint::AvailableMemory({}));
   Bytes held;
   for (const RankBuffers& own : buffers.ranks()) held += Bytes{LS_SLOTS * own.slot_bytes};
-  return checkpoint::CheckBudget({.ranks = spec.ranks, .per_slot = per_slot, .held = held, .limit = spec.checkpoint_budget}, available);
+  return checkpoint::CheckBudget(
+      {.ranks = spec.ranks, .per_slot = per_slot, .held = held, .limit = spec.checkpoint_budget}, available);
 }
 
 Starter::Starter(RunSpec spec, BoardMap board)
@@ -101,7 +103,8 @@ Starter::Starter(RunSpec spec, BoardMap board)
             {.ready =
                  [this] {
                    host_known_ = true;
-                   if (!host_.why().empty()) Tell({{"event", "note"}, {"text", "workers start by exec: " + host_.why()}});
+                   if (!host_.why().empty())
+                     Tell({{"event", "note"}, {"text", "workers start by exec: " + host_.why()}});
                    if (plan_) host_.AskStore(plan_->epoch);
                  },
              .store = [this](uint64_t epoch, int port) { StoreIsAt(epoch, port); },
@@ -135,7 +138,8 @@ void Starter::Run() {
   poller_.Run(Seconds{0.1}, [this] { Tick(); });
 }
 
-// ---- the agent ----------------------------------------------------------------------------------------------------------------
+// ---- the agent
+// ----------------------------------------------------------------------------------------------------------------
 
 void Starter::AcceptAgent() {
   Fd fd(accept4(agent_listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -195,8 +199,8 @@ void Starter::TellOutput(int rank, int stream, std::string_view data) {
 }
 
 Json Describe(const Worker& worker) {
-  return {{"rank", worker.rank}, {"pid", worker.pid}, {"exited", worker.exited}, {"code", worker.code}, {"signal", worker.signal},
-          {"at", worker.exited_at.value}};
+  return {{"rank", worker.rank}, {"pid", worker.pid},       {"exited", worker.exited},
+          {"code", worker.code}, {"signal", worker.signal}, {"at", worker.exited_at.value}};
 }
 
 void Starter::SayHello() {
@@ -227,7 +231,8 @@ void Starter::SayHello() {
        fds);
 }
 
-// ---- workers that join --------------------------------------------------------------------------------------------------------
+// ---- workers that join
+// --------------------------------------------------------------------------------------------------------
 
 void Starter::AcceptWorker() {
   Fd fd(accept4(worker_listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -261,7 +266,8 @@ void Starter::HearWorker(int fd) {
   }
 }
 
-// ---- an epoch begins ----------------------------------------------------------------------------------------------------------
+// ---- an epoch begins
+// ----------------------------------------------------------------------------------------------------------
 
 void Starter::BeginEpoch(uint64_t epoch, int restart_count) {
   if (plan_ && plan_->epoch == epoch) return;  // asked again by an agent that took over: it is under way
@@ -296,7 +302,8 @@ void Starter::SpawnByExec() {
   std::vector<pid_t> pids;
   for (int rank = 0; rank < spec_.ranks; ++rank) {
     const Stdio& own = (*stdio)[static_cast<size_t>(rank)];
-    const auto pid = StartProcess(WorkerCommand(spec_, rank), WorkerEnvironment(spec_, plan, rank), spec_.cwd, own.out.get(), own.err.get(), -1);
+    const auto pid = StartProcess(WorkerCommand(spec_, rank), WorkerEnvironment(spec_, plan, rank), spec_.cwd,
+                                  own.out.get(), own.err.get(), -1);
     if (!pid.ok()) {
       for (const pid_t started : pids) kill(-started, SIGKILL);
       return SpawnFailed(plan.epoch, Message(pid.status()));
@@ -326,7 +333,8 @@ void Starter::SpawnFailed(uint64_t epoch, const std::string& error) {
   Tell({{"event", "spawn_failed"}, {"epoch", epoch}, {"error", error}});
 }
 
-// ---- an epoch ends ------------------------------------------------------------------------------------------------------------
+// ---- an epoch ends
+// ------------------------------------------------------------------------------------------------------------
 
 void Starter::KillEpoch(uint64_t epoch, Seconds grace) {
   if (plan_ && plan_->epoch == epoch && !host_.spawning()) plan_.reset();  // not one process of it was started

@@ -1,10 +1,11 @@
-// The starter: the small single-threaded process that owns what must outlive every watcher: worker processes and their exit statuses, the
-// board and the checkpoint buffers, the zygote and the store host. An agent connects to <run dir>/starter.sock and tells it what
-// to do; when no agent has been there for spec.adoption, it ends the job.
-// It is a subreaper: whatever workers leave behind becomes its child and is killed with their epoch.
+// The starter: the small single-threaded process that owns what must outlive every watcher: worker processes and their
+// exit statuses, the board and the checkpoint buffers, the zygote and the store host. An agent connects to <run
+// dir>/starter.sock and tells it what to do; when no agent has been there for spec.adoption, it ends the job. It is a
+// subreaper: whatever workers leave behind becomes its child and is killed with their epoch.
 //
-//   agent -> {"op": "spawn", "epoch", "restart_count"} | {"op": "kill", "epoch", "grace_s"} | {"op": "signal", "signal"} | {"op": "end"}
-//   starter -> {"event": "hello", ...whole state} + [board, buffers...]; then "spawned", "spawn_failed", "exited", "stopped", "buffers", "note";
+//   agent -> {"op": "spawn", "epoch", "restart_count"} | {"op": "kill", "epoch", "grace_s"} | {"op": "signal",
+//   "signal"} | {"op": "end"} starter -> {"event": "hello", ...whole state} + [board, buffers...]; then "spawned",
+//   "spawn_failed", "exited", "stopped", "buffers", "note";
 //              worker output as raw packets: 'O', stream digit, rank as 4 bytes, data
 #pragma once
 
@@ -14,7 +15,8 @@
 
 namespace lockstep::agent {
 
-// Runs until the job is over. Returns the process's exit status. Called by the hidden subcommand `lockstep starter RUNDIR`.
+// Runs until the job is over. Returns the process's exit status. Called by the hidden subcommand `lockstep starter
+// RUNDIR`.
 int StarterMain(const std::string& run_dir);
 
 }  // namespace lockstep::agent

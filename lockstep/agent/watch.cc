@@ -97,7 +97,8 @@ void Watch::TellStart(const ls_board& board, const control::State& state, std::v
   events.push_back(control::LoopBegan{EpochId(epoch_), begin, state.restore});
 }
 
-void Watch::TellProgress(const ls_board& board, const control::State& state, Nanos now, std::vector<control::EventBody>& events) {
+void Watch::TellProgress(const ls_board& board, const control::State& state, Nanos now,
+                         std::vector<control::EventBody>& events) {
   const control::Progress progress = ProgressNow(board);
   if (progress.step_end.value == 0) return;
   if (state.open && progress.step >= state.fault.close_at_step && caught_up_told_ != progress.step) {
@@ -113,7 +114,8 @@ void Watch::TellProgress(const ls_board& board, const control::State& state, Nan
 // A job of which every process is stopped was paused by somebody: Ctrl-Z, a snapshot, a node in maintenance.
 void Watch::TellPause(const control::State& state, std::vector<control::EventBody>& events) const {
   if (newest_.empty()) return;
-  const bool all = std::all_of(newest_.begin(), newest_.end(), [](const auto& entry) { return entry.second.finished || Held(entry.second); });
+  const bool all = std::all_of(newest_.begin(), newest_.end(),
+                               [](const auto& entry) { return entry.second.finished || Held(entry.second); });
   const bool any = std::any_of(newest_.begin(), newest_.end(), [](const auto& entry) { return Held(entry.second); });
   if (all && any && !state.paused) events.push_back(control::JobPaused{});
   if (!any && state.paused) events.push_back(control::JobContinued{});
@@ -142,7 +144,8 @@ std::vector<control::EventBody> Watch::Tick(const ls_board& board, const control
 }
 
 std::string Watch::RankState(const ls_board& board, int rank) const {
-  const auto worker = std::find_if(workers_.begin(), workers_.end(), [&](const Worker& own) { return own.rank == rank; });
+  const auto worker =
+      std::find_if(workers_.begin(), workers_.end(), [&](const Worker& own) { return own.rank == rank; });
   if (worker == workers_.end()) return "starting";
   if (worker->signal != 0) return fmt::format("killed by signal {}", worker->signal);
   if (worker->exited) return worker->code == 0 ? "finished" : fmt::format("exited {}", worker->code);

@@ -1,6 +1,6 @@
-// Watches the workers of an epoch through the board and /proc, and says what the control plane should hear: the loop began, lost steps are
-// caught up, progress, suspicions, pause and continuation.
-// Cost of a tick: one read of /proc/PID/stat and status per rank; more only while the job stands still.
+// Watches the workers of an epoch through the board and /proc, and says what the control plane should hear: the loop
+// began, lost steps are caught up, progress, suspicions, pause and continuation. Cost of a tick: one read of
+// /proc/PID/stat and status per rank; more only while the job stands still.
 #pragma once
 
 #include <map>
@@ -37,7 +37,8 @@ class Watch {
   void Sample(const ls_board& board, Nanos now);
   bool LoopRuns(const ls_board& board) const;
   void TellStart(const ls_board& board, const control::State& state, std::vector<control::EventBody>& events);
-  void TellProgress(const ls_board& board, const control::State& state, Nanos now, std::vector<control::EventBody>& events);
+  void TellProgress(const ls_board& board, const control::State& state, Nanos now,
+                    std::vector<control::EventBody>& events);
   void TellPause(const control::State& state, std::vector<control::EventBody>& events) const;
   void TellSuspicions(const ls_board& board, Nanos now, std::vector<control::EventBody>& events);
 

@@ -15,8 +15,8 @@ absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    return InvalidArgument("{}: a socket path may have {} bytes, this one has {}; choose a shorter --run directory", path,
-                           sizeof(address.sun_path) - 1, path.size());
+    return InvalidArgument("{}: a socket path may have {} bytes, this one has {}; choose a shorter --run directory",
+                           path, sizeof(address.sun_path) - 1, path.size());
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
@@ -54,7 +54,8 @@ absl::StatusOr<Fd> ListenAt(const std::string& path) {
   LS_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
   Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   unlink(path.c_str());
-  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return Errno(errno, "bind {}", path);
+  if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
+    return Errno(errno, "bind {}", path);
   if (listen(fd.get(), 128) != 0) return Errno(errno, "listen {}", path);
   return fd;
 }
@@ -77,7 +78,8 @@ absl::Status SendPacket(int socket, std::string_view text, std::span<const int> 
   message.msg_iovlen = 1;
   alignas(cmsghdr) char control[CMSG_SPACE(kMaxPacketFds * sizeof(int))] = {};
   if (!fds.empty()) {
-    if (fds.size() > kMaxPacketFds) return InvalidArgument("{} descriptors in one packet, at most {}", fds.size(), kMaxPacketFds);
+    if (fds.size() > kMaxPacketFds)
+      return InvalidArgument("{} descriptors in one packet, at most {}", fds.size(), kMaxPacketFds);
     message.msg_control = control;
     message.msg_controllen = CMSG_SPACE(fds.size_bytes());
     cmsghdr* header = CMSG_FIRSTHDR(&message);

@@ -1,5 +1,6 @@
-// Messages between the starter and its neighbours (agent, zygote, store host): one JSON object per packet of a SOCK_SEQPACKET unix socket, with
-// descriptors beside it. Worker output travels as raw packets. Same machine, same build: no versioning here.
+// Messages between the starter and its neighbours (agent, zygote, store host): one JSON object per packet of a
+// SOCK_SEQPACKET unix socket, with descriptors beside it. Worker output travels as raw packets. Same machine, same
+// build: no versioning here.
 //
 //   LS_RETURN_IF_ERROR(SendPacket(fd, R"({"op":"kill"})"));
 //   LS_ASSIGN_OR_RETURN(std::optional<Packet> packet, ReceivePacket(fd));   // nullopt: nothing there now

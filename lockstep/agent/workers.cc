@@ -47,7 +47,8 @@ std::vector<Worker> Workers::Begin(uint64_t epoch, const std::vector<pid_t>& pid
     Worker worker;
     worker.rank = static_cast<int>(workers_.size());
     worker.pid = pid;
-    const auto early = std::find_if(early_deaths_.begin(), early_deaths_.end(), [&](const Worker& w) { return w.pid == pid; });
+    const auto early =
+        std::find_if(early_deaths_.begin(), early_deaths_.end(), [&](const Worker& w) { return w.pid == pid; });
     if (early != early_deaths_.end()) {
       const int rank = worker.rank;
       worker = *early;

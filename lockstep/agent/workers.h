@@ -1,4 +1,5 @@
-// The worker processes of the acting epoch as the starter knows them: who runs, who left and how, and that nothing of them stays behind.
+// The worker processes of the acting epoch as the starter knows them: who runs, who left and how, and that nothing of
+// them stays behind.
 #pragma once
 
 #include <sys/types.h>
@@ -44,11 +45,13 @@ class Workers {
   std::vector<Worker> early_deaths_;  // reaped before their rank was known
 };
 
-// Shared-memory files that the workers of an epoch may leave behind: collected while they live, removed when all are dead.
+// Shared-memory files that the workers of an epoch may leave behind: collected while they live, removed when all are
+// dead.
 class SharedMemoryTraces {
  public:
   void Collect(const std::vector<Worker>& workers);
-  // Removes the collected files that no live process maps, and torch's files named after the dead pids. Returns how many.
+  // Removes the collected files that no live process maps, and torch's files named after the dead pids. Returns how
+  // many.
   int Remove(const std::vector<Worker>& workers);
 
  private:

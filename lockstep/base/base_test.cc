@@ -56,7 +56,9 @@ TEST(File, WriteThenReadWhole) {
 }
 
 TEST(Report, TextAndJsonComeFromOneDocument) {
-  const Json report = {{"state", "running"}, {"ettr", {{"cumulative", 0.98765432}}}, {"ranks", {{{"rank", 0}, {"step", 12}}, {{"rank", 10}, {"step", 7}}}}};
+  const Json report = {{"state", "running"},
+                       {"ettr", {{"cumulative", 0.98765432}}},
+                       {"ranks", {{{"rank", 0}, {"step", 12}}, {{"rank", 10}, {"step", 7}}}}};
   EXPECT_EQ(RenderText(report),
             "state  running\n"
             "ettr\n"

@@ -12,8 +12,8 @@ namespace lockstep {
 [[noreturn]] void CheckFailed(const char* file, int line, const char* condition, std::string_view values);
 }  // namespace lockstep
 
-#define LS_CHECK(condition, ...)                                                                 \
-  do {                                                                                           \
-    if (!(condition)) [[unlikely]]                                                               \
-      ::lockstep::CheckFailed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__));    \
+#define LS_CHECK(condition, ...)                                                              \
+  do {                                                                                        \
+    if (!(condition)) [[unlikely]]                                                            \
+      ::lockstep::CheckFailed(__FILE__, __LINE__, #condition, ::fmt::format("" __VA_ARGS__)); \
   } while (false)

@@ -1,5 +1,5 @@
-// Time is passed in, never taken. Now() is CLOCK_BOOTTIME: it runs through suspend and never jumps, and all processes of a machine
-// agree on it. WallNow() is for people to read only.
+// Time is passed in, never taken. Now() is CLOCK_BOOTTIME: it runs through suspend and never jumps, and all processes
+// of a machine agree on it. WallNow() is for people to read only.
 #pragma once
 
 #include "lockstep/base/units.h"

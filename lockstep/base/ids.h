@@ -18,8 +18,9 @@ class Id {
   Int value_ = 0;
 };
 
-using RankId = Id<struct RankTag>;              // global rank, 0 <= rank < world size
-using EpochId = Id<struct EpochTag, uint64_t>;  // fencing token: grows with every restart; the first epoch is 1, 0 is none
-using StepId = Id<struct StepTag, int64_t>;     // training step as the script numbers it; -1 is "before the first"
+using RankId = Id<struct RankTag>;  // global rank, 0 <= rank < world size
+using EpochId =
+    Id<struct EpochTag, uint64_t>;           // fencing token: grows with every restart; the first epoch is 1, 0 is none
+using StepId = Id<struct StepTag, int64_t>;  // training step as the script numbers it; -1 is "before the first"
 
 }  // namespace lockstep

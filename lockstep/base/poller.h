@@ -1,5 +1,6 @@
-// One thread, many descriptors: epoll with callbacks, and one periodic tick. The loop of the starter and of `lockstep run`.
-// A callback may add and remove descriptors, its own too. Not thread-safe, except Stop(), which is async-signal-safe too.
+// One thread, many descriptors: epoll with callbacks, and one periodic tick. The loop of the starter and of `lockstep
+// run`. A callback may add and remove descriptors, its own too. Not thread-safe, except Stop(), which is
+// async-signal-safe too.
 //
 //   Poller poller;
 //   poller.Watch(fd, [&] { Read(fd); });

@@ -39,7 +39,8 @@ std::string CellText(const Json& value) {
 }
 
 bool IsTable(const Json& value) {
-  return value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), [](const Json& row) { return row.is_object(); });
+  return value.is_array() && !value.empty() &&
+         std::all_of(value.begin(), value.end(), [](const Json& row) { return row.is_object(); });
 }
 
 using Row = std::vector<std::string>;
@@ -52,7 +53,8 @@ std::string Aligned(const std::vector<Row>& rows, const std::string& indent) {
   std::string text;
   for (const Row& row : rows) {
     std::string line = indent;
-    for (size_t i = 0; i < row.size(); ++i) line += fmt::format("{:<{}}", row[i], i + 1 < row.size() ? width[i] + 2 : 0);
+    for (size_t i = 0; i < row.size(); ++i)
+      line += fmt::format("{:<{}}", row[i], i + 1 < row.size() ? width[i] + 2 : 0);
     line.erase(line.find_last_not_of(' ') + 1);
     text += line + "\n";
   }

@@ -1,5 +1,5 @@
-// A report is a struct in its part that turns itself into one Json document; this renders that document. Text, JSON and the web
-// therefore cannot disagree. Keys name their unit (detect_s, resident_bytes).
+// A report is a struct in its part that turns itself into one Json document; this renders that document. Text, JSON and
+// the web therefore cannot disagree. Keys name their unit (detect_s, resident_bytes).
 //
 //   fmt::print("{}", as_json ? RenderJson(report) : RenderText(report));
 #pragma once
@@ -14,7 +14,8 @@ using Json = nlohmann::ordered_json;
 
 // Indented by two, ending in a newline.
 std::string RenderJson(const Json& report);
-// "key  value" lines; an array of objects becomes a table; nested objects are indented. Numbers carry at most four significant decimals.
+// "key  value" lines; an array of objects becomes a table; nested objects are indented. Numbers carry at most four
+// significant decimals.
 std::string RenderText(const Json& report);
 
 }  // namespace lockstep

@@ -51,10 +51,10 @@ absl::Status Errno(int error, fmt::format_string<Args...> format, Args&&... args
 #define LS_CONCAT_INNER(a, b) a##b
 #define LS_CONCAT(a, b) LS_CONCAT_INNER(a, b)
 
-#define LS_RETURN_IF_ERROR(expression)                        \
-  do {                                                        \
-    absl::Status ls_status = (expression);                    \
-    if (!ls_status.ok()) return ls_status;                    \
+#define LS_RETURN_IF_ERROR(expression)     \
+  do {                                     \
+    absl::Status ls_status = (expression); \
+    if (!ls_status.ok()) return ls_status; \
   } while (false)
 
 #define LS_ASSIGN_OR_RETURN(declaration, expression) \

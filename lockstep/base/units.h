@@ -1,4 +1,5 @@
-// Units that cross parts. Seconds for reports and limits, Nanos for time stamps, Bytes for sizes: none converts silently to another.
+// Units that cross parts. Seconds for reports and limits, Nanos for time stamps, Bytes for sizes: none converts
+// silently to another.
 #pragma once
 
 #include <compare>

@@ -1,4 +1,5 @@
-// One function per subcommand: declares its flags, calls one function of a part, prints one report. The only place that maps errors to exit codes.
+// One function per subcommand: declares its flags, calls one function of a part, prints one report. The only place that
+// maps errors to exit codes.
 #pragma once
 
 #include <CLI/CLI.hpp>

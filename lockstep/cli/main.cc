@@ -21,7 +21,8 @@ int PrintReport(const absl::StatusOr<Json>& report, bool as_json) {
 
 int main(int argc, char** argv) {
   using namespace lockstep::cli;
-  CLI::App app("Lockstep keeps synchronous training jobs in step: runs them, finds who holds them back, and repairs.", "lockstep");
+  CLI::App app("Lockstep keeps synchronous training jobs in step: runs them, finds who holds them back, and repairs.",
+               "lockstep");
   app.set_version_flag("--version", "lockstep " LOCKSTEP_VERSION);
   app.require_subcommand(1);
   int exit_code = 0;

@@ -20,33 +20,43 @@ struct RunFlags {
 
 void Declare(CLI::App& run, RunFlags& flags) {
   node::RunOptions& options = flags.options;
-  run.add_option("--nproc-per-node,--nproc_per_node", flags.ranks, "Ranks on this node: a number, or cpu or auto for one per processor")
+  run.add_option("--nproc-per-node,--nproc_per_node", flags.ranks,
+                 "Ranks on this node: a number, or cpu or auto for one per processor")
       ->capture_default_str();
   run.add_option("--python", options.python, "Interpreter; default: $PYTHON_EXEC, the active venv, python3 on PATH");
   run.add_flag("-m,--module", options.module, "SCRIPT is a module name, as in python -m");
-  run.add_option("--start-method", flags.start_method, "auto, zygote (fork from a process that has imported torch) or exec")->capture_default_str();
+  run.add_option("--start-method", flags.start_method,
+                 "auto, zygote (fork from a process that has imported torch) or exec")
+      ->capture_default_str();
   run.add_option("--job", options.job, "Name of the job; default: the script's name and our pid");
   run.add_option("--run", options.run_dir, "Run directory; default: $XDG_RUNTIME_DIR/lockstep/JOB");
   run.add_option("--resume", flags.resume, "Adopt the workers of this run directory, whose watcher is gone");
-  run.add_option("--max-restarts,--max_restarts", options.max_restarts, "Restarts in the life of the run")->capture_default_str();
+  run.add_option("--max-restarts,--max_restarts", options.max_restarts, "Restarts in the life of the run")
+      ->capture_default_str();
   run.add_flag("--observe-only", options.observe_only, "Say what would be done and touch nothing");
-  run.add_option("--hang-limit-s", options.policy.hang_limit.value, "Seconds without any progress after which the job is restarted whoever is to blame")
+  run.add_option("--hang-limit-s", options.policy.hang_limit.value,
+                 "Seconds without any progress after which the job is restarted whoever is to blame")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   run.add_option("--blocked-limit-s", options.policy.blocked_limit.value,
                  "Seconds that a rank may be blocked for ever outside the collective in which the others wait")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  run.add_option("--spin-limit-s", options.policy.spin_limit.value, "Seconds that a rank may spin without progress while the others wait")
+  run.add_option("--spin-limit-s", options.policy.spin_limit.value,
+                 "Seconds that a rank may spin without progress while the others wait")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   run.add_option("--grace-s", options.grace.value, "Seconds from SIGTERM to SIGKILL when the job is stopped")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  run.add_option("--checkpoint-memory", options.checkpoint_budget.value, "Memory for all checkpoint buffers, such as 8GB; default: half of what is available")
+  run.add_option("--checkpoint-memory", options.checkpoint_budget.value,
+                 "Memory for all checkpoint buffers, such as 8GB; default: half of what is available")
       ->transform(CLI::AsSizeValue(false));
-  run.add_option("--metrics-port", options.metrics_port, "Serve /metrics and /api/v1/status there; 0: any free port")->check(CLI::Range(0, 65535));
-  run.add_option("--metrics-host", options.metrics_host, "Address to serve on; beyond loopback a --token-file is needed")->capture_default_str();
+  run.add_option("--metrics-port", options.metrics_port, "Serve /metrics and /api/v1/status there; 0: any free port")
+      ->check(CLI::Range(0, 65535));
+  run.add_option("--metrics-host", options.metrics_host,
+                 "Address to serve on; beyond loopback a --token-file is needed")
+      ->capture_default_str();
   run.add_option("--token-file", options.token_file, "File with the bearer token for the HTTP server");
   run.add_option("--webhook", options.webhook, "URL to which every change of an incident is posted as JSON");
   run.add_flag("--no-view", flags.no_view, "No live view, even on a terminal");
@@ -70,7 +80,9 @@ absl::StatusOr<int> Start(RunFlags& flags, const std::vector<std::string>& comma
   LS_ASSIGN_OR_RETURN(options.ranks, RankCount(flags.ranks));
   LS_ASSIGN_OR_RETURN(options.start_method, agent::StartMethodFromName(flags.start_method));
   if (!command.empty() && command.front().starts_with('-')) {
-    return InvalidArgument("unknown option {}; options of `lockstep run` come before the script, see lockstep run --help", command.front());
+    return InvalidArgument(
+        "unknown option {}; options of `lockstep run` come before the script, see lockstep run --help",
+        command.front());
   }
   options.command = command;
   options.live_view = !flags.no_view;

@@ -20,7 +20,8 @@ absl::StatusOr<Json> Ask(const QueryFlags& flags, Query query) {
   return query(run_dir);
 }
 
-void AddQuery(CLI::App& app, const std::string& name, const std::string& what, const std::string& example, Query query, int& exit_code) {
+void AddQuery(CLI::App& app, const std::string& name, const std::string& what, const std::string& example, Query query,
+              int& exit_code) {
   auto flags = std::make_shared<QueryFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command = app.add_subcommand(name, what);
   command->add_option("--run", flags->run_dir, "Run directory; default: the newest run of this user");
@@ -32,13 +33,13 @@ void AddQuery(CLI::App& app, const std::string& name, const std::string& what, c
 }  // namespace
 
 void AddStatus(CLI::App& app, int& exit_code) {
-  AddQuery(app, "status", "Where the job stands: ranks, steps, checkpoints, and where the time went", "lockstep status --json", node::QueryStatus,
-           exit_code);
+  AddQuery(app, "status", "Where the job stands: ranks, steps, checkpoints, and where the time went",
+           "lockstep status --json", node::QueryStatus, exit_code);
 }
 
 void AddIncidents(CLI::App& app, int& exit_code) {
-  AddQuery(app, "incidents", "What went wrong, who was named, what was done, what it cost", "lockstep incidents --json", node::QueryIncidents,
-           exit_code);
+  AddQuery(app, "incidents", "What went wrong, who was named, what was done, what it cost", "lockstep incidents --json",
+           node::QueryIncidents, exit_code);
 }
 
 void AddStop(CLI::App& app, int& exit_code) {

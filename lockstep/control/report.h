@@ -27,7 +27,7 @@ struct Observed {
   int64_t checkpoints = 0, checkpoints_skipped = 0, checkpoints_torn = 0;
   Seconds checkpoint_blocked;  // summed over ranks
   int64_t records = 0, records_dropped = 0;
-  std::string start_method;    // "zygote" or "exec"
+  std::string start_method;  // "zygote" or "exec"
 };
 
 // {state, job, epoch, step, loss, ranks: [{rank, pid, state, step, step_time_s}], ettr: {cumulative, sliding_1h,

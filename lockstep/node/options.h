@@ -12,17 +12,17 @@ namespace lockstep::node {
 
 struct RunOptions {
   int ranks = 1;
-  std::string job;                   // empty: made from the script's name and our pid
-  std::string run_dir;               // empty: under the user's runtime directory
-  std::string python;                // empty: found by agent::FindPython
+  std::string job;      // empty: made from the script's name and our pid
+  std::string run_dir;  // empty: under the user's runtime directory
+  std::string python;   // empty: found by agent::FindPython
   agent::StartMethod start_method = agent::StartMethod::kAuto;
   bool module = false;
   int max_restarts = 1000;
   bool observe_only = false;
   Seconds grace{30};
   detect::Policy policy;
-  Bytes checkpoint_budget;           // 0: half of what is available
-  int metrics_port = -1;             // -1: no HTTP server; 0: any free port
+  Bytes checkpoint_budget;  // 0: half of what is available
+  int metrics_port = -1;    // -1: no HTTP server; 0: any free port
   std::string metrics_host = "127.0.0.1";
   std::string token_file;            // needed beyond loopback
   std::string webhook;               // http://...: incidents are posted there

@@ -22,7 +22,8 @@ absl::StatusOr<Json> Ask(const std::string& run_dir, const std::string& op) {
   LS_ASSIGN_OR_RETURN(const Fd socket, agent::ConnectTo(run_dir + "/" + agent::kControlSocket));
   LS_RETURN_IF_ERROR(agent::SendPacket(socket.get(), Json{{"op", op}}.dump()));
   pollfd wait{socket.get(), POLLIN, 0};
-  if (poll(&wait, 1, kAnswerTimeoutMs) != 1) return Unavailable("{}: no answer within {} ms", run_dir, kAnswerTimeoutMs);
+  if (poll(&wait, 1, kAnswerTimeoutMs) != 1)
+    return Unavailable("{}: no answer within {} ms", run_dir, kAnswerTimeoutMs);
   LS_ASSIGN_OR_RETURN(const std::optional<agent::Packet> packet, agent::ReceivePacket(socket.get()));
   if (!packet || packet->closed) return Unavailable("{}: the watching process hung up", run_dir);
   return Json::parse(packet->text, nullptr, false);
@@ -34,7 +35,8 @@ struct Replayed {
 };
 
 absl::StatusOr<Replayed> Replay(const std::string& run_dir) {
-  LS_ASSIGN_OR_RETURN(const auto journal, store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kRead));
+  LS_ASSIGN_OR_RETURN(const auto journal,
+                      store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kRead));
   LS_ASSIGN_OR_RETURN(const std::vector<store::Event> events, journal->Read(0));
   Replayed replayed;
   LS_ASSIGN_OR_RETURN(replayed.state, control::ReplayEvents(events));

@@ -1,4 +1,5 @@
-// How the other subcommands ask about a run: from the process that watches it, over its control socket; from its journal when none does.
+// How the other subcommands ask about a run: from the process that watches it, over its control socket; from its
+// journal when none does.
 #pragma once
 
 #include <functional>

@@ -88,7 +88,8 @@ Node::Node(agent::RunSpec spec, RunOptions options)
 
 absl::Status Node::Open() {
   const std::string& run_dir = agent_.spec().run_dir;
-  LS_ASSIGN_OR_RETURN(journal_, store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kWrite));
+  LS_ASSIGN_OR_RETURN(journal_,
+                      store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kWrite));
   LS_RETURN_IF_ERROR(control_socket_.Listen(run_dir));
   if (options_.metrics_port >= 0) {
     serve::ServerOptions server_options;
@@ -160,7 +161,8 @@ void Node::Carry(const std::vector<control::Command>& commands) {
 void Node::Do(const control::Announce& command) {
   const incident::Incident& incident = command.incident;
   std::string line = fmt::format("incident {}: {}", incident.id, incident::Headline(incident));
-  if (!incident.actions.empty()) line += fmt::format("; {}{}", incident.actions.back().done ? "" : "would be: ", incident.actions.back().text);
+  if (!incident.actions.empty())
+    line += fmt::format("; {}{}", incident.actions.back().done ? "" : "would be: ", incident.actions.back().text);
   if (incident.closed.value != 0) line += " (closed)";
   view_.Line(line);
   if (webhook_) webhook_->Post(incident::ToJson(incident));
@@ -228,12 +230,15 @@ int Node::Run() {
 }
 
 absl::Status CheckScript(const RunOptions& options) {
-  if (options.command.empty()) return InvalidArgument("no script to run; usage: lockstep run [options] SCRIPT [ARGS...]");
+  if (options.command.empty())
+    return InvalidArgument("no script to run; usage: lockstep run [options] SCRIPT [ARGS...]");
   if (options.module) return absl::OkStatus();
   const std::string& script = options.command.front();
-  if (!fs::exists(script)) return NotFound("script {} does not exist (looked in {})", script, fs::current_path().string());
+  if (!fs::exists(script))
+    return NotFound("script {} does not exist (looked in {})", script, fs::current_path().string());
   if (fs::is_directory(script)) return InvalidArgument("{} is a directory; name a script, or a module with -m", script);
-  if (access(script.c_str(), R_OK) != 0) return MakeError(absl::StatusCode::kPermissionDenied, fmt::format("script {} is not readable", script));
+  if (access(script.c_str(), R_OK) != 0)
+    return MakeError(absl::StatusCode::kPermissionDenied, fmt::format("script {} is not readable", script));
   return absl::OkStatus();
 }
 
@@ -245,7 +250,8 @@ absl::Status FindOurFiles(agent::RunSpec& spec) {
     if (fs::exists(package / "lockstep/_boot.py")) spec.package_dir = package.string();
   }
   spec.client_lib = (prefix / "lib/liblockstep-client.so").string();
-  if (spec.package_dir.empty()) return NotFound("the Python package lockstep is missing beside {}; build or install again", binary.string());
+  if (spec.package_dir.empty())
+    return NotFound("the Python package lockstep is missing beside {}; build or install again", binary.string());
   if (!fs::exists(spec.client_lib)) return NotFound("{} is missing; build or install again", spec.client_lib);
   return absl::OkStatus();
 }
@@ -258,7 +264,8 @@ absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
   spec.python = python.path;
   spec.python_from = python.from;
   LS_RETURN_IF_ERROR(FindOurFiles(spec));
-  spec.job = !options.job.empty() ? options.job : fmt::format("{}-{}", fs::path(options.command.front()).stem().string(), getpid());
+  spec.job = !options.job.empty() ? options.job
+                                  : fmt::format("{}-{}", fs::path(options.command.front()).stem().string(), getpid());
   spec.cwd = fs::current_path().string();
   spec.command = options.command;
   spec.module = options.module;
@@ -284,8 +291,9 @@ absl::StatusOr<int> ResumeJob(const std::string& run_dir, const RunOptions& opti
   LS_ASSIGN_OR_RETURN(const std::string found, FindRunDir(run_dir));
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, agent::ReadRunSpec(found));
   if (options.ranks > 1 && options.ranks != spec.ranks) {
-    return InvalidArgument("{} holds a run of {} ranks, --nproc-per-node says {}; leave the option out to go on with it", found, spec.ranks,
-                           options.ranks);
+    return InvalidArgument(
+        "{} holds a run of {} ranks, --nproc-per-node says {}; leave the option out to go on with it", found,
+        spec.ranks, options.ranks);
   }
   Node node(std::move(spec), options);
   LS_RETURN_IF_ERROR(node.Resume());

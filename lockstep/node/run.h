@@ -1,4 +1,5 @@
-// `lockstep run`: coordinator, agent and serve of one node in one process and one loop. The workers belong to the starter and outlive it.
+// `lockstep run`: coordinator, agent and serve of one node in one process and one loop. The workers belong to the
+// starter and outlive it.
 #pragma once
 
 #include "lockstep/base/status.h"
@@ -6,11 +7,12 @@
 
 namespace lockstep::node {
 
-// Starts the job and watches it to its end. The value is the exit status of `lockstep run`: 0 the job is done, 1 it failed or was stopped.
-// An error means that it did not start: bad input, no Python, no memory.
+// Starts the job and watches it to its end. The value is the exit status of `lockstep run`: 0 the job is done, 1 it
+// failed or was stopped. An error means that it did not start: bad input, no Python, no memory.
 absl::StatusOr<int> RunJob(const RunOptions& options);
 
-// Goes on with a run whose watcher is gone: adopts its workers, which ran on. Only the view, metrics and webhook options are taken from `options`.
+// Goes on with a run whose watcher is gone: adopts its workers, which ran on. Only the view, metrics and webhook
+// options are taken from `options`.
 absl::StatusOr<int> ResumeJob(const std::string& run_dir, const RunOptions& options);
 
 }  // namespace lockstep::node

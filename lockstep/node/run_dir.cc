@@ -16,11 +16,12 @@ bool HoldsRun(const fs::path& path) { return fs::exists(path / "run.json"); }
 
 absl::Status MakePrivate(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return Errno(errno, "creating {}", path);
-  struct stat info {};
+  struct stat info{};
   if (stat(path.c_str(), &info) != 0) return Errno(errno, "{}", path);
   if (!S_ISDIR(info.st_mode)) return InvalidArgument("{} is not a directory", path);
   if (info.st_uid != geteuid()) {
-    return MakeError(absl::StatusCode::kPermissionDenied, fmt::format("{} belongs to uid {}; choose another --run", path, info.st_uid));
+    return MakeError(absl::StatusCode::kPermissionDenied,
+                     fmt::format("{} belongs to uid {}; choose another --run", path, info.st_uid));
   }
   return absl::OkStatus();
 }
@@ -42,8 +43,10 @@ absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::strin
   run_dir = fs::absolute(run_dir).lexically_normal().string();
   LS_RETURN_IF_ERROR(MakePrivate(run_dir));
   if (HoldsRun(run_dir)) {
-    return MakeError(absl::StatusCode::kAlreadyExists,
-                     fmt::format("{} already holds a run; go on with `lockstep run --resume {}`, or choose another --run", run_dir, run_dir));
+    return MakeError(
+        absl::StatusCode::kAlreadyExists,
+        fmt::format("{} already holds a run; go on with `lockstep run --resume {}`, or choose another --run", run_dir,
+                    run_dir));
   }
   return run_dir;
 }

@@ -9,7 +9,8 @@ namespace lockstep::node {
 
 // $XDG_RUNTIME_DIR/lockstep, else /tmp/lockstep-<uid>.
 std::string RunsBase();
-// Creates `path` (or RunsBase()/<job>) with mode 0700. AlreadyExists if it holds a run; PermissionDenied if it is someone else's.
+// Creates `path` (or RunsBase()/<job>) with mode 0700. AlreadyExists if it holds a run; PermissionDenied if it is
+// someone else's.
 absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::string& job);
 // `path` if given and it holds a run; otherwise the newest run of this user. NotFound says where was looked.
 absl::StatusOr<std::string> FindRunDir(const std::string& path);

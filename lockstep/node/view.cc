@@ -56,23 +56,26 @@ std::string Bar(double value, double largest) {
 std::string HeadLine(const Json& status) {
   const Json ettr = status.value("ettr", Json::object());
   const Json checkpoint = status.value("checkpoint", Json::object());
-  return fmt::format("\033[1m{}\033[0m  {}  epoch {}  step {}  loss {}  ETTR {}  checkpoint {}", status.value("job", ""), status.value("state", ""),
-                     status.value("epoch", 0), status.value("step", -1), Text(Number(status, "loss"), "{:.4f}"),
-                     Text(100 * Number(ettr, "cumulative"), "{:.1f} %"), Text(Number(checkpoint, "step"), "of step {:.0f}"));
+  return fmt::format("\033[1m{}\033[0m  {}  epoch {}  step {}  loss {}  ETTR {}  checkpoint {}",
+                     status.value("job", ""), status.value("state", ""), status.value("epoch", 0),
+                     status.value("step", -1), Text(Number(status, "loss"), "{:.4f}"),
+                     Text(100 * Number(ettr, "cumulative"), "{:.1f} %"),
+                     Text(Number(checkpoint, "step"), "of step {:.0f}"));
 }
 
 std::string RankLine(const Json& rank, double slowest) {
   const std::string state = rank.value("state", "");
   const double step_time = Number(rank, "step_time_s");
-  return fmt::format("  rank {:<4} {}{:<12}\033[0m step {:<7} {:>8}  {}", rank.value("rank", 0), Colour(state), state, rank.value("step", -1),
-                     Text(1000 * step_time, "{:.0f} ms"), Bar(step_time, slowest));
+  return fmt::format("  rank {:<4} {}{:<12}\033[0m step {:<7} {:>8}  {}", rank.value("rank", 0), Colour(state), state,
+                     rank.value("step", -1), Text(1000 * step_time, "{:.0f} ms"), Bar(step_time, slowest));
 }
 
 std::string IncidentLine(const Json& incident) {
   const Json phases = incident.value("phases", Json::object());
   const bool open = incident["closed"].is_null();
-  return fmt::format("  {}#{} {}\033[0m  detect {} decide {} restart {} recompute {}", open ? "\033[31m" : "\033[36m", incident.value("id", 0),
-                     incident.value("headline", ""), Text(Number(phases, "detect_s"), "{:.3f} s"), Text(Number(phases, "decide_s"), "{:.3f} s"),
+  return fmt::format("  {}#{} {}\033[0m  detect {} decide {} restart {} recompute {}", open ? "\033[31m" : "\033[36m",
+                     incident.value("id", 0), incident.value("headline", ""),
+                     Text(Number(phases, "detect_s"), "{:.3f} s"), Text(Number(phases, "decide_s"), "{:.3f} s"),
                      Text(Number(phases, "restart_s"), "{:.3f} s"), Text(Number(phases, "recompute_s"), "{:.3f} s"));
 }
 

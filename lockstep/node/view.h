@@ -1,5 +1,5 @@
-// The terminal of `lockstep run`: workers' output as it comes, and below it, when stderr is a terminal, a live view of the job that repaints
-// itself. Never blocks: what a stopped terminal does not take is left out.
+// The terminal of `lockstep run`: workers' output as it comes, and below it, when stderr is a terminal, a live view of
+// the job that repaints itself. Never blocks: what a stopped terminal does not take is left out.
 #pragma once
 
 #include <string>

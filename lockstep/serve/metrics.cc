@@ -164,8 +164,10 @@ void AddCheckpoints(Page& page, const Json& status) {
 }
 
 void AddWatchers(Page& page, const Json& status) {
-  Metric records = page.Counter("lockstep_records_total", "Step records of the ranks that were kept in the run's file, or lost.");
-  for (const char* result : {"kept", "dropped"}) records.Add(At(At(status, "records"), result), Label("result", result));
+  Metric records =
+      page.Counter("lockstep_records_total", "Step records of the ranks that were kept in the run's file, or lost.");
+  for (const char* result : {"kept", "dropped"})
+    records.Add(At(At(status, "records"), result), Label("result", result));
   page.Counter("lockstep_journal_errors_total", "Events that could not be written to the journal at once.")
       .Add(At(status, "journal_errors"));
   Metric posts =
