@@ -198,21 +198,16 @@ std::string WhyUnreadable(const StackDump& dump, const Hold& hold) {
 }
 
 // Naming takes longest, so it comes when the threads run again.
-void AddFrames(StackDump& dump, Hold& hold) {
-  const DwflPtr dwfl = Open(dump.pid);
-  if (!dwfl) {
-    dump.unreadable = fmt::format("elfutils can't read the process: {}", dwfl_errmsg(-1));
-    return;
-  }
+void AddFrames(StackDump& dump, Dwfl* dwfl, Hold& hold) {
   std::map<pid_t, std::vector<Dwarf_Addr>> addresses;
   for (const ThreadStack& thread : dump.threads)
-    if (hold.Stands(thread.tid)) dwfl_getthread_frames(dwfl.get(), thread.tid, KeepFrame, &addresses[thread.tid]);
+    if (hold.Stands(thread.tid)) dwfl_getthread_frames(dwfl, thread.tid, KeepFrame, &addresses[thread.tid]);
   hold.Release();
   std::map<Dwarf_Addr, std::string> names;
   for (ThreadStack& thread : dump.threads) {
     for (const Dwarf_Addr address : addresses[thread.tid]) {
       const auto [name, fresh] = names.try_emplace(address);
-      if (fresh) name->second = Name(dwfl.get(), address);
+      if (fresh) name->second = Name(dwfl, address);
       thread.frames.push_back(name->second);
     }
   }
@@ -224,9 +219,12 @@ StackDump ReadNative(pid_t pid) {
   StackDump dump;
   dump.pid = pid;
   dump.threads = Threads(pid);
+  const DwflPtr dwfl = Open(pid);
+  const std::string trouble = dwfl ? "" : fmt::format("elfutils can't read the process: {}", dwfl_errmsg(-1));
   Hold hold(dump.threads);
   dump.unreadable = WhyUnreadable(dump, hold);
-  if (dump.unreadable.empty()) AddFrames(dump, hold);
+  if (dump.unreadable.empty()) dump.unreadable = trouble;
+  if (dump.unreadable.empty()) AddFrames(dump, dwfl.get(), hold);
   return dump;
 }
 

@@ -1,7 +1,8 @@
 // Where every Python thread of a worker is, by asking faulthandler inside it: it answers without the GIL, from its
 // signal handler. The worker has run faulthandler.register(SIGRTMIN + 7, file, all_threads=True, chain=False).
 // Invariant: no signal is sent to a process that has no handler for it (the default action would kill it), nor to one
-// that can't answer. The signal ends a pause() or a poll() of the worker early, with EINTR; Python, gloo and NCCL go on
+// that can't answer.
+// The signal ends a pause() or a poll() of the worker early, with EINTR; Python, gloo and NCCL go on
 // by themselves.
 #pragma once
 

@@ -1,8 +1,8 @@
 // Where every thread of a process is: native frames by elfutils under ptrace; python_stacks.h adds the Python ones.
 // Bounded in time whatever the process does: a stopped one is read as it is and stays stopped; one that is frozen or
-// that we may not trace gives what /proc still tells, and the reason. Invariant: nothing is left stopped or traced,
-// also when the reader is killed, for it lives in a process of its own (native_stacks.h). Cost: docs/models/detect.md.
-// A thread stands still while its frames are walked, not while they are named.
+// that we may not trace gives what /proc still tells, and the reason.
+// Invariant: nothing is left stopped or traced, also when the reader is killed, for it lives in a process of its own
+// (native_stacks.h). Cost: 4 torch workers in about 45 ms (2-core VM); each stands still for 0.8 ms of it.
 //
 //   StackDump dump = *CollectNative(pid, "/usr/bin/lockstep", Seconds{2});
 #pragma once

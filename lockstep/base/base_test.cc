@@ -55,6 +55,18 @@ TEST(File, WriteThenReadWhole) {
   EXPECT_EQ(ReadFile(path).status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST(Report, NestedRowsAreBlocksAndSentencesLines) {
+  const Json report = {{{"id", 1}, {"evidence", {"a", "b"}}}, {{"id", 2}, {"evidence", {"c"}}}};
+  EXPECT_EQ(RenderText(report),
+            "id        1\n"
+            "evidence\n"
+            "  a\n"
+            "  b\n"
+            "\n"
+            "id        2\n"
+            "evidence  c\n");
+}
+
 TEST(Report, TextAndJsonComeFromOneDocument) {
   const Json report = {{"state", "running"},
                        {"ettr", {{"cumulative", 0.98765432}}},

@@ -38,9 +38,21 @@ std::string CellText(const Json& value) {
   return value.dump();
 }
 
-bool IsTable(const Json& value) {
-  return value.is_array() && !value.empty() &&
-         std::all_of(value.begin(), value.end(), [](const Json& row) { return row.is_object(); });
+bool IsListOf(const Json& value, bool (*fits)(const Json&)) {
+  return value.is_array() && !value.empty() && std::all_of(value.begin(), value.end(), fits);
+}
+
+bool IsFlat(const Json& object) {
+  return object.is_object() &&
+         std::none_of(object.begin(), object.end(), [](const Json& value) { return value.is_structured(); });
+}
+
+bool IsTable(const Json& value) { return IsListOf(value, IsFlat); }
+bool IsBlocks(const Json& value) {
+  return !IsTable(value) && IsListOf(value, [](const Json& item) { return item.is_object(); });
+}
+bool IsLines(const Json& value) {
+  return IsListOf(value, [](const Json& item) { return item.is_string(); }) && value.size() > 1;
 }
 
 using Row = std::vector<std::string>;
@@ -72,15 +84,29 @@ std::string TableText(const Json& table, const std::string& indent) {
   return Aligned(rows, indent);
 }
 
+std::string ObjectText(const Json& object, const std::string& indent);
+
+// What needs lines of its own below its key; empty for what fits behind it.
+std::string BelowText(const Json& value, const std::string& indent) {
+  std::string text;
+  if (IsTable(value)) return TableText(value, indent);
+  if (value.is_object() && !value.empty()) return ObjectText(value, indent);
+  if (IsLines(value)) {
+    for (const Json& line : value) text += indent + line.get<std::string>() + "\n";
+  }
+  if (IsBlocks(value)) {
+    for (const Json& block : value) text += (text.empty() ? "" : "\n") + ObjectText(block, indent);
+  }
+  return text;
+}
+
 std::string ObjectText(const Json& object, const std::string& indent) {
   size_t width = 0;
   for (const auto& [key, value] : object.items()) width = std::max(width, key.size());
   std::string text;
   for (const auto& [key, value] : object.items()) {
-    if (IsTable(value)) {
-      text += indent + key + "\n" + TableText(value, indent + "  ");
-    } else if (value.is_object()) {
-      text += indent + key + "\n" + ObjectText(value, indent + "  ");
+    if (const std::string below = BelowText(value, indent + "  "); !below.empty()) {
+      text += indent + key + "\n" + below;
     } else {
       text += fmt::format("{}{:<{}}  {}\n", indent, key, width, CellText(value));
     }
@@ -93,9 +119,8 @@ std::string ObjectText(const Json& object, const std::string& indent) {
 std::string RenderJson(const Json& report) { return report.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 std::string RenderText(const Json& report) {
-  if (IsTable(report)) return TableText(report, "");
-  if (report.is_object()) return ObjectText(report, "");
-  return CellText(report) + "\n";
+  const std::string below = BelowText(report, "");
+  return below.empty() ? CellText(report) + "\n" : below;
 }
 
 }  // namespace lockstep

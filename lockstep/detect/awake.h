@@ -1,6 +1,6 @@
 // How long a stall has really been watched. Wall time lies: the machine sleeps, the agent is stopped, the user presses
-// Ctrl-Z, a debugger holds a rank. Such time must not add up to a hang, so it is taken off. Invariant: the answer
-// depends on the set of samples with at <= now. Bounded: one slot a second, `capacity` of them.
+// Ctrl-Z, a debugger holds a rank. Such time must not add up to a hang, so it is taken off.
+// Invariant: the answer depends on the set of samples with at <= now. Bounded: one slot a second, `capacity` of them.
 #pragma once
 
 #include <cstddef>

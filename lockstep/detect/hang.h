@@ -1,10 +1,12 @@
-// Who holds the job back? Samples of all ranks in, findings out. Pure: the verdict at T is a function of the set of
-// samples with at <= T, whatever their order of arrival. Rules: time alone names (certain = false); force needs
-// evidence (certain = true): stopped or frozen while others wait, outside the collective in which others wait and
-// unable to reach it, spinning without progress, or all ranks stuck beyond `hang_limit`. Not faults: a debugger
-// (traced), all ranks stopped together, a slow first step, work that shows progress by any measure.
-// docs/models/detect.md has the decision table.
-// Bounded: about 120 KB a rank. Thread-compatible. Cost of At(): tens of nanoseconds a rank while the job steps.
+// Who holds the job back? Samples of all ranks in, findings out.
+// Invariant: pure; the verdict at T is a function of the set of samples with at <= T, whatever their order of arrival.
+// Rules: time alone names (certain = false); force needs evidence (certain = true): stopped or frozen while others
+// wait, outside the collective in which others wait and unable to reach it, spinning without progress, waiting in
+// another collective, or all ranks stuck beyond `hang_limit`.
+// Not faults: a debugger (traced), all ranks stopped together, a slow first step, work that shows progress by any
+// measure. docs/models/detect.md has the decision table.
+// Bounded: about 160 KB a rank. Thread-compatible. Cost: below 1 us per rank and tick while the job steps (24 virtual
+// hours of 4 ranks take 2 s in hang_property_test, 2-core VM).
 //
 //   HangDetector detector(Policy{}, world_size);
 //   detector.Add(sample); ...

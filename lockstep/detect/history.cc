@@ -10,7 +10,7 @@ namespace lockstep::detect {
 namespace {
 
 // Work is judged over spans of at least 2 s. What is allowed in 1 s is what two probes may cost: reading the stacks of
-// a worker of 4 ranks of DDP once a second cost it 320 bytes, 0.4 faults, 1.2 switches and 2 ms (2-core VM,
+// a worker of 4 ranks of DDP once a second cost it 320 bytes, 0.4 faults, 1.2 switches (2-core VM,
 // torch 1.13); a hundred Python frames, 8 KB.
 constexpr Seconds kSpan{2};
 constexpr Seconds kLongestSpan{10};

@@ -1,5 +1,6 @@
 // How long a step of this job takes, from the job itself: sparse observations (step, end) of every rank in, two
-// percentiles out. Invariant: depends on the set of samples with at <= now. Bounded: the newest 64 observed steps a
+// percentiles out.
+// Invariant: depends on the set of samples with at <= now. Bounded: the newest 64 observed steps a
 // rank.
 #pragma once
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -123,10 +124,18 @@ const Finding& Lead(const Incident& incident) {
 const char* SyndromeName(Syndrome syndrome) { return kSyndromes[static_cast<size_t>(syndrome)].name; }
 const char* ActionName(ActionKind kind) { return kActions[static_cast<size_t>(kind)]; }
 
+// An observation names whom it is about; a line that has named the suspect does not do so again.
+std::string WithoutSubject(std::string observation, const std::string& subject) {
+  for (const char* link : {": ", " is "}) {
+    if (observation.starts_with(subject + link)) return observation.substr(subject.size() + std::strlen(link));
+  }
+  return observation;
+}
+
 std::string Headline(const Finding& finding) {
-  std::string text = fmt::format("{} {}", SuspectsText(finding.suspects, ", "),
-                                 kSyndromes[static_cast<size_t>(finding.syndrome)].predicate);
-  if (!finding.evidence.empty()) text += ": " + finding.evidence.front();
+  const std::string subject = SuspectsText(finding.suspects, ", ");
+  std::string text = fmt::format("{} {}", subject, kSyndromes[static_cast<size_t>(finding.syndrome)].predicate);
+  if (!finding.evidence.empty()) text += ": " + WithoutSubject(finding.evidence.front(), subject);
   if (!finding.ambiguous_with.empty())
     text += fmt::format(" (or it is {})", SuspectsText(finding.ambiguous_with, " or "));
   if (!finding.certain) text += " (not certain)";

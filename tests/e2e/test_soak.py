@@ -7,12 +7,14 @@ from harness import POLL_S, Run, RunTest
 
 RESTARTS = int(os.environ.get("LOCKSTEP_SOAK") or 60)
 SETTLED = 10  # by this restart every pool and cache has its size
+STEP_S = 0.2  # long enough to be seen: restarts that bring no new step would end the job
 JOB = f'''
 import os, signal, sys, time
 import lockstep
 
 epoch = int(os.environ["LOCKSTEP_EPOCH"])
 lockstep.step(epoch)
+time.sleep({STEP_S})
 while epoch in ({SETTLED + 1}, {RESTARTS + 1}) and not os.path.exists(f"{{sys.argv[1]}}/seen.{{epoch}}"):
     time.sleep({POLL_S})
 if epoch <= {RESTARTS} and os.environ["RANK"] == "0":

@@ -3,7 +3,7 @@ import json
 import os
 import unittest
 
-from harness import Run, RunTest
+from harness import QUICK_LIMITS, Run, RunTest, ddp
 
 PROBE = '''
 import json, os, random, sys, threading
@@ -23,6 +23,7 @@ with open(f"{sys.argv[1]}/seen.{rank}", "w") as file:
         "unbuffered": sys.stdout.write_through,
         "stdin": os.readlink("/proc/self/fd/0"),
         "leader": os.getpid() == os.getsid(0),
+        "worker": os.environ["LOCKSTEP_WORKER_PID"] == str(os.getpid()),
         "threads": [torch.get_num_threads(), threading.active_count()],
         "chance": [random.random(), numpy.random.rand(), torch.initial_seed()],
     }, file)
@@ -87,7 +88,8 @@ class StartMethods(RunTest):
         self.assertEqual(str(run.folder), one["cwd"], run)
         self.assertEqual(("__main__", script), (one["name"], one["file"]), run)
         self.assertEqual(os.path.dirname(script), one["path"], run)
-        self.assertTrue(one["main"] and one["unbuffered"] and one["leader"], run)
+        for name in ("main", "unbuffered", "leader", "worker"):
+            self.assertTrue(one[name], f"{name}\n{run}")
         self.assertEqual("/dev/null", one["stdin"], run)
 
     def assert_output(self, run):
@@ -126,6 +128,16 @@ class StartMethods(RunTest):
                 self.assertEqual(run.command[-2], one["argv"][0], run)
                 self.assertTrue(os.path.isabs(one["file"]), f"{one['file']}\n{run}")
                 self.assertEqual(str(folder), one["path"], run)
+
+    def test_faults_are_explained(self):
+        """By exec as by the zygote (all other tests): the stack of a rank that hangs, the exception that ends one."""
+        run = Run(self, "ddp.py", *ddp(faults=["native:1:5:forward:1", "raise:2:10:forward:2"]),
+                  options=["--start-method", "exec", *QUICK_LIMITS])
+        run.finish()
+        self.assert_repaired(run, [1, 2], {"not_entered", "exit"})
+        self.assertIn("in block_in_c", run.stacks(1), run)
+        self.assertIn("ValueError at faults.py", run.faults()[1]["headline"], run)
+        run.assert_undisturbed_result()
 
     def test_exit_status(self):
         for method in METHODS:
