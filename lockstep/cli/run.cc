@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "lockstep/cli/commands.h"
+#include "lockstep/cli/job_file.h"
 #include "lockstep/node/options.h"
 #include "lockstep/node/run.h"
 
@@ -14,7 +15,7 @@ struct RunFlags {
   node::RunOptions options;
   std::string ranks = "1";
   std::string start_method = "auto";
-  std::string resume;
+  std::string resume, job_file;
   bool no_view = false;
 };
 
@@ -60,6 +61,7 @@ void Declare(CLI::App& run, RunFlags& flags) {
   run.add_option("--token-file", options.token_file, "File with the bearer token for the HTTP server");
   run.add_option("--webhook", options.webhook, "URL to which every change of an incident is posted as JSON");
   run.add_flag("--no-view", flags.no_view, "No live view, even on a terminal");
+  run.add_option("--job-file", flags.job_file, "Read the job from this TOML file (docs/formats/job.md); flags win over it");
   run.prefix_command();  // everything from SCRIPT on belongs to the script
   run.footer("Example: lockstep run --nproc-per-node 4 examples/train_gpt.py --steps 100");
 }
@@ -75,7 +77,8 @@ absl::StatusOr<int> RankCount(const std::string& text) {
   return count;
 }
 
-absl::StatusOr<int> Start(RunFlags& flags, const std::vector<std::string>& command) {
+absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
+  const std::vector<std::string> command = run.remaining();
   node::RunOptions& options = flags.options;
   LS_ASSIGN_OR_RETURN(options.ranks, RankCount(flags.ranks));
   LS_ASSIGN_OR_RETURN(options.start_method, agent::StartMethodFromName(flags.start_method));
@@ -86,6 +89,7 @@ absl::StatusOr<int> Start(RunFlags& flags, const std::vector<std::string>& comma
   }
   options.command = command;
   options.live_view = !flags.no_view;
+  if (!flags.job_file.empty()) LS_RETURN_IF_ERROR(ApplyJobFile(flags.job_file, run, options));
   return flags.resume.empty() ? node::RunJob(options) : node::ResumeJob(flags.resume, options);
 }
 
@@ -96,7 +100,7 @@ void AddRun(CLI::App& app, int& exit_code) {
   CLI::App* run = app.add_subcommand("run", "Run a training script on this node and keep it running");
   Declare(*run, *flags);
   run->callback([flags, run, &exit_code] {
-    const auto result = Start(*flags, run->remaining());
+    const auto result = Start(*flags, *run);
     exit_code = result.ok() ? *result : PrintError(result.status());
   });
 }

@@ -18,6 +18,7 @@ struct RunOptions {
   agent::StartMethod start_method = agent::StartMethod::kAuto;
   bool module = false;
   int max_restarts = 1000;
+  int no_progress_limit = 3;
   bool observe_only = false;
   Seconds grace{30};
   detect::Policy policy;

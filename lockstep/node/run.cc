@@ -14,6 +14,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/control/coordinator.h"
 #include "lockstep/control/report.h"
+#include "lockstep/node/install.h"
 #include "lockstep/node/query.h"
 #include "lockstep/node/run_dir.h"
 #include "lockstep/node/view.h"
@@ -120,6 +121,7 @@ absl::Status Node::Begin() {
   job.name = agent_.spec().job;
   job.ranks = agent_.spec().ranks;
   job.max_restarts = options_.max_restarts;
+  job.no_progress_limit = options_.no_progress_limit;
   job.observe_only = options_.observe_only;
   job.grace = options_.grace;
   LS_ASSIGN_OR_RETURN(owed_, coordinator_->Handle(control::JobStarted{job}));
@@ -242,20 +244,6 @@ absl::Status CheckScript(const RunOptions& options) {
   return absl::OkStatus();
 }
 
-// The Python package and the client library lie in the source tree (`./dev build`) or beside the installed binary.
-absl::Status FindOurFiles(agent::RunSpec& spec) {
-  const fs::path binary = fs::read_symlink("/proc/self/exe");
-  const fs::path prefix = binary.parent_path().parent_path();
-  for (const fs::path& package : {prefix / "share/lockstep/python", prefix.parent_path().parent_path() / "python"}) {
-    if (fs::exists(package / "lockstep/_boot.py")) spec.package_dir = package.string();
-  }
-  spec.client_lib = (prefix / "lib/liblockstep-client.so").string();
-  if (spec.package_dir.empty())
-    return NotFound("the Python package lockstep is missing beside {}; build or install again", binary.string());
-  if (!fs::exists(spec.client_lib)) return NotFound("{} is missing; build or install again", spec.client_lib);
-  return absl::OkStatus();
-}
-
 absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
   LS_RETURN_IF_ERROR(CheckScript(options));
   if (options.ranks < 1) return InvalidArgument("--nproc-per-node must be at least 1, found {}", options.ranks);
@@ -263,7 +251,9 @@ absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(const agent::PythonChoice python, agent::FindPython(options.python));
   spec.python = python.path;
   spec.python_from = python.from;
-  LS_RETURN_IF_ERROR(FindOurFiles(spec));
+  LS_ASSIGN_OR_RETURN(const Installation installation, FindInstallation());
+  spec.package_dir = installation.package_dir;
+  spec.client_lib = installation.client_lib;
   spec.job = !options.job.empty() ? options.job
                                   : fmt::format("{}-{}", fs::path(options.command.front()).stem().string(), getpid());
   spec.cwd = fs::current_path().string();

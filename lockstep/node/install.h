@@ -1,0 +1,19 @@
+// Where our own files lie: in the source tree of a build, or under the prefix of an installation.
+#pragma once
+
+#include <string>
+
+#include "lockstep/base/status.h"
+
+namespace lockstep::node {
+
+struct Installation {
+  std::string package_dir;  // holds the Python package `lockstep`
+  std::string client_lib;   // liblockstep-client.so
+  std::string presets;      // accelerators/, clusters/, models/
+};
+
+// An error names the file that is missing.
+absl::StatusOr<Installation> FindInstallation();
+
+}  // namespace lockstep::node
