@@ -1,10 +1,12 @@
 """What Lockstep costs while nothing fails and no checkpoint is taken: the same steps with and without it, by turns.
 
-Two jobs live at the same time, one under `lockstep run`, one started with the plain environment, and never step at the same
-time. While the plain one steps, Lockstep's processes are stopped, so that their cost can't reach the baseline. Turns
-alternate A B B A, and each pair gives one ratio: drift of the machine cancels within a pair. Several sessions of fresh
-processes, because where a process lies in memory alone can make a difference.
+Three jobs live at the same time and never step at the same time: one under `lockstep run`, two started with the plain
+environment. The second plain one is the control: compared with the first in the same way, it must show no difference, or the
+method measures something else. While a plain job steps, Lockstep's processes are stopped, so that their cost can't reach the
+baseline. The order is turned round at every round, so that drift of the machine cancels. Several sessions of fresh processes,
+because where a process lies in memory alone can make a difference.
 """
+import dataclasses
 import os
 import shutil
 import signal
@@ -15,7 +17,6 @@ import time
 
 import figure
 import session
-import stats
 
 STEPS_PER_TURN = 12
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -25,14 +26,15 @@ def measure(tools, quick):
     ranks = max(2, min(4, os.cpu_count()))
     sessions, pairs = (1, 6) if quick else (3, 32)
     results = [one_session(tools, ranks, pairs) for _ in range(sessions)]
-    ratios = [100 * (ratio - 1) for result in results for ratio in result["ratios"]]
-    low, high = stats.median_interval(ratios)
+    added = {name: [100 * (ratio - 1) for result in results for ratio in result[name]] for name in ("ours", "control")}
     cpu = [share for result in results for share in result["cpu"]]
     plain = statistics.median([seconds for result in results for seconds in result["plain_s"]]) / STEPS_PER_TURN
+    what = f"{ranks} ranks, {sessions} sessions of {pairs} rounds of {STEPS_PER_TURN} steps of {1000 * plain:.1f} ms"
+    control = figure.from_ratios("control: plain against plain", "%", added["control"], goal=1)
+    ours = figure.from_ratios("step time added", "%", added["ours"], goal=1, control=control, note=what)
     return [
-        figure.from_samples("step time added", "%", ratios, goal=1,
-                            note=f"{ranks} ranks, {sessions} sessions of {pairs} pairs of {STEPS_PER_TURN} steps of {1000 * plain:.1f} ms; "
-                                 f"95 % interval of the median {low:+.2f} to {high:+.2f} % (bootstrap)"),
+        ours,
+        dataclasses.replace(control, goal=None, doubt=""),
         figure.from_samples("watcher and starter, per rank", "% of a core", cpu, goal=0.5, judged="max",
                             note="user and system time of `lockstep run` and its starter while the job steps, by session"),
     ]
@@ -65,48 +67,53 @@ class Turns:
         self.answers.close()
 
 
-def one_session(tools, ranks, pairs):
+def one_session(tools, ranks, rounds):
     folder = tempfile.mkdtemp(prefix="lockstep-bench-")
-    ours, plain = Turns(folder, "ours", ranks), Turns(folder, "plain", ranks)
-    workers = start_plain(tools, plain.command(), ranks)
+    jobs = {name: Turns(folder, name, ranks) for name in ("ours", "plain", "control")}
+    workers = [worker for name in ("plain", "control") for worker in start_plain(tools, jobs[name].command(), ranks)]
     try:
-        with session.Session(tools, ours.command(), ranks) as run:
-            return take_turns(run, ours, plain, pairs)
+        with session.Session(tools, jobs["ours"].command(), ranks) as run:
+            return take_turns(run, jobs, rounds)
     finally:
         for worker in workers:
             worker.kill()
             worker.wait()
-        ours.close()
-        plain.close()
+        for job in jobs.values():
+            job.close()
         shutil.rmtree(folder)
 
 
 def start_plain(tools, command, ranks):
-    """What any launcher does, and no more: the environment of torchrun's contract."""
+    """What any launcher does, and no more: the environment of torchrun's contract.
+
+    Each worker gets a session of its own, as under Lockstep: where the kernel groups processes by session
+    (sched_autogroup), one that shares its session has a smaller share of a busy machine, and the comparison is void.
+    """
     common = {**os.environ, "PYTHONPATH": os.path.join(session.ROOT, "python"), "OMP_NUM_THREADS": "1", "WORLD_SIZE": str(ranks),
               "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(session.free_port())}
     return [subprocess.Popen([tools.python, "-u", *command], env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank)},
-                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) for rank in range(ranks)]
+                             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True) for rank in range(ranks)]
 
 
-def take_turns(run, ours, plain, pairs):
-    ours.take(STEPS_PER_TURN)  # waits for the start, and warms up
-    plain.take(STEPS_PER_TURN)
+def take_turns(run, jobs, rounds):
+    for job in jobs.values():
+        job.take(STEPS_PER_TURN)  # waits for the start, and warms up
     watchers = [run.process.pid, run.starter_pid()]
-    result = {"ratios": [], "plain_s": []}
+    result = {"ours": [], "control": [], "plain_s": []}
     spent = awake = 0.0
-    for pair in range(pairs):
+    for number in range(rounds):
         times = {}
-        for job in ([ours, plain] if pair % 2 == 0 else [plain, ours]):
-            if job is plain:
-                times[job] = without(watchers, lambda: plain.take(STEPS_PER_TURN))
-            else:
-                cpu, begin = cpu_seconds(watchers), time.monotonic()
-                times[job] = ours.take(STEPS_PER_TURN)
-                spent += cpu_seconds(watchers) - cpu
-                awake += time.monotonic() - begin
-        result["ratios"].append(times[ours] / times[plain])
-        result["plain_s"].append(times[plain])
+        for name in list(jobs)[::1 if number % 2 == 0 else -1]:
+            if name != "ours":
+                times[name] = without(watchers, lambda job=jobs[name]: job.take(STEPS_PER_TURN))
+                continue
+            cpu, begin = cpu_seconds(watchers), time.monotonic()
+            times[name] = jobs[name].take(STEPS_PER_TURN)
+            spent += cpu_seconds(watchers) - cpu
+            awake += time.monotonic() - begin
+        result["ours"].append(times["ours"] / times["plain"])
+        result["control"].append(times["control"] / times["plain"])
+        result["plain_s"].append(times["plain"])
     return {**result, "cpu": [100 * spent / awake / run.ranks]}
 
 

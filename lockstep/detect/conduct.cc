@@ -6,6 +6,8 @@ namespace lockstep::detect {
 namespace {
 
 constexpr double kStepsOfAStall = 3;
+// Of max(3 steps, least_stall), which is the promise: the rest is for the sampling period, a busy machine and the stacks.
+constexpr double kHaltShare = 0.85;
 constexpr double kBusyCores = 0.8, kBusySamples = 0.95;
 constexpr int kFewestStill = 3, kFewestSpinning = 5;
 constexpr Seconds kLately{60};
@@ -29,7 +31,7 @@ Seconds Watched(const Situation& job, Nanos since) { return job.awake.Between(si
 
 Seconds HaltLimit(const Situation& job) {
   if (!job.step_time) return job.policy.first_step_limit;
-  return std::max(job.policy.least_stall, job.step_time->median * kStepsOfAStall);
+  return std::max(job.policy.least_stall, job.step_time->median * kStepsOfAStall) * kHaltShare;
 }
 
 Seconds NamingLimit(const Situation& job) {
