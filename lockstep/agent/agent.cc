@@ -1,5 +1,6 @@
 #include "lockstep/agent/agent.h"
 
+#include <signal.h>
 #include <sys/stat.h>
 
 #include <bit>
@@ -66,7 +67,7 @@ Agent::Agent(RunSpec spec, const detect::Policy& policy, Poller& poller, const C
              .note = [this](const std::string& text) { listener_.note(text); },
              .ring = [this](int rank, const Fd& ring) { records_.Attach(rank, ring); },
              .output = [this](int rank, int stream, std::string_view data) { listener_.output(rank, stream, data); },
-             .lost = [this] { listener_.lost(); }}),
+             .lost = [this] { StarterLost(); }}),
       watch_(policy, spec_.ranks),
       records_(spec_.run_dir + "/records", kRecordLimit),
       background_(poller_) {}
@@ -91,6 +92,16 @@ void Agent::TakeHello(const StarterLink::Hello& hello) {
   }
 }
 
+// The workers are orphans now, of nobody who would restart or end them.
+void Agent::StarterLost() {
+  for (const Worker& worker : watch_.workers()) {
+    if (worker.exited) continue;
+    for (const pid_t below : Descendants(worker.pid)) kill(below, SIGKILL);
+    kill(worker.pid, SIGKILL);
+  }
+  listener_.lost();
+}
+
 void Agent::WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids) {
   std::vector<Worker> workers;
   for (const pid_t pid : pids) {
@@ -104,12 +115,19 @@ void Agent::WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids) {
 }
 
 void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
+  // A job of millisecond steps may have begun its loop, and died, between two ticks.
+  if (link_.board() != nullptr) {
+    for (control::EventBody& begun : watch_.LoopBegins(**link_.board(), listener_.state())) listener_.event(std::move(begun));
+  }
   watch_.Exited(worker);
   control::RankExited event{EpochId(epoch),  RankId(worker.rank), {worker.code, worker.signal}, {}, {},
                             worker.exited_at};
   // Read however it left: a rank that raised may be killed by us, or abort, while it still unwinds.
   if (const auto note = ReadException(ErrorPath(spec_, epoch, worker.rank))) {
     event.exception = note->info;
+    if (note->info.type == "ModuleNotFoundError") {
+      event.exception->message += fmt::format(" (the interpreter is {}, found by {}; name another with --python)", spec_.python, spec_.python_from);
+    }
     event.exited = std::min(event.exited, note->at);
   }
   if (link_.board() != nullptr) event.progress = watch_.ProgressNow(**link_.board());

@@ -48,6 +48,7 @@ class Agent {
 
  private:
   void TakeHello(const StarterLink::Hello& hello);
+  void StarterLost();
   void WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids);
   void WorkerExited(uint64_t epoch, const Worker& worker);
   void Do(const control::Spawn& command);

@@ -42,9 +42,14 @@ struct ChildImage {
   size_t pid_variable = 0;
 };
 
+constexpr char kPidVariable[] = "LOCKSTEP_WORKER_PID";
+
+// Of two entries of one name a process sees the first, so what is set anew must not be inherited too.
 bool Overlaid(const Environment& extra, const char* entry) {
   const char* equals = std::strchr(entry, '=');
-  return equals != nullptr && extra.contains(std::string(entry, equals));
+  if (equals == nullptr) return false;
+  const std::string name(entry, equals);
+  return extra.contains(name) || name == kPidVariable;
 }
 
 ChildImage MakeImage(const std::vector<std::string>& argv, const Environment& extra) {
@@ -55,7 +60,7 @@ ChildImage MakeImage(const std::vector<std::string>& argv, const Environment& ex
   }
   for (const auto& [name, value] : extra) image.strings.push_back(name + "=" + value);
   image.pid_variable = image.strings.size() - argv.size();
-  image.strings.emplace_back("LOCKSTEP_WORKER_PID=0000000000");
+  image.strings.push_back(std::string(kPidVariable) + "=0000000000");
   for (size_t i = 0; i < image.strings.size(); ++i)
     (i < argv.size() ? image.argv : image.envp).push_back(image.strings[i].data());
   image.argv.push_back(nullptr);

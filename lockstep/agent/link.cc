@@ -75,14 +75,14 @@ void StarterLink::Signal(int signal) { Send({{"op", "signal"}, {"signal", signal
 void StarterLink::End() { Send({{"op", "end"}}); }
 
 void StarterLink::Hear() {
-  auto packet = ReceivePacket(socket_.get());
-  if (!packet.ok() || !packet->has_value()) return;
-  if ((*packet)->closed) {
+  std::optional<Packet> packet = ReceivePacket(socket_.get());
+  if (!packet) return;
+  if (packet->closed) {
     poller_.Forget(socket_.get());
     socket_.Close();
     return listener_.lost();
   }
-  const std::string& text = (*packet)->text;
+  const std::string& text = packet->text;
   constexpr size_t kOutputHeader = 2 + sizeof(int);
   if (text.front() == 'O' && text.size() >= kOutputHeader) {
     int rank = 0;
@@ -90,7 +90,7 @@ void StarterLink::Hear() {
     return listener_.output(rank, text[1] - '0', std::string_view(text).substr(kOutputHeader));
   }
   const Json event = Json::parse(text, nullptr, false);
-  if (event.is_object()) HearEvent(event, (*packet)->fds);
+  if (event.is_object()) HearEvent(event, packet->fds);
 }
 
 void StarterLink::HearEvent(const Json& event, std::vector<Fd>& fds) {

@@ -65,6 +65,7 @@ std::vector<ThreadStack> Threads(pid_t pid) {
   std::sort(tids.begin(), tids.end(),
             [pid](pid_t a, pid_t b) { return std::pair(a != pid, a) < std::pair(b != pid, b); });
   std::vector<ThreadStack> threads;
+  threads.reserve(tids.size());
   for (const pid_t tid : tids) threads.push_back(Describe(pid, tid));
   return threads;
 }

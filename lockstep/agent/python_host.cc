@@ -74,10 +74,10 @@ void PythonHost::StartZygote() {
 }
 
 void PythonHost::HearZygote() {
-  auto packet = ReceivePacket(zygote_.get());
-  if (!packet.ok() || !packet->has_value()) return;
-  if ((*packet)->closed) return ZygoteLost("the zygote process ended");
-  const Json message = Json::parse((*packet)->text, nullptr, false);
+  std::optional<Packet> packet = ReceivePacket(zygote_.get());
+  if (!packet) return;
+  if (packet->closed) return ZygoteLost("the zygote process ended");
+  const Json message = Json::parse(packet->text, nullptr, false);
   const std::string event = message.value("event", "");
   if (event == "ready") {
     known_ = true;
@@ -133,10 +133,10 @@ void PythonHost::AskStore(uint64_t epoch) {
 }
 
 void PythonHost::HearStore() {
-  auto packet = ReceivePacket(store_.get());
-  if (!packet.ok() || !packet->has_value()) return;
-  if ((*packet)->closed) return StoreLost();
-  const Json message = Json::parse((*packet)->text, nullptr, false);
+  std::optional<Packet> packet = ReceivePacket(store_.get());
+  if (!packet) return;
+  if (packet->closed) return StoreLost();
+  const Json message = Json::parse(packet->text, nullptr, false);
   const uint64_t epoch = std::exchange(store_asked_, 0);
   if (epoch == 0 || message.value("epoch", uint64_t{0}) != epoch) return;
   const int port = message.value("port", 0);

@@ -158,9 +158,11 @@ std::vector<absl::StatusOr<StackDump>> CollectNative(std::span<const pid_t> pids
   const Steady::time_point deadline =
       Steady::now() + std::chrono::duration_cast<Steady::duration>(std::chrono::duration<double>(timeout.value));
   std::vector<absl::StatusOr<Reader>> readers;
+  readers.reserve(pids.size());
   for (const pid_t pid : pids) readers.push_back(Reader::Start(pid, lockstep_binary));
   ReadAll(readers, deadline);
   std::vector<absl::StatusOr<StackDump>> dumps;
+  dumps.reserve(readers.size());
   for (const absl::StatusOr<Reader>& reader : readers)
     dumps.push_back(reader.ok() ? reader->Result() : absl::StatusOr<StackDump>(reader.status()));
   return dumps;

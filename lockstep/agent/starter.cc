@@ -1,6 +1,7 @@
 #include "lockstep/agent/starter.h"
 
 #include <signal.h>
+#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -9,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -31,6 +33,7 @@ namespace lockstep::agent {
 namespace {
 
 constexpr size_t kMaxQueuedEvents = 10000;
+constexpr Seconds kSharedMemoryPeriod{1.0};
 
 class Starter {
  public:
@@ -53,12 +56,14 @@ class Starter {
 
   void BeginEpoch(uint64_t epoch, int restart_count);
   void StoreIsAt(uint64_t epoch, int port);
-  void SpawnByExec();
+  void SpawnByExec(const EpochPlan& plan);
   void EpochRuns(uint64_t epoch, const std::vector<pid_t>& pids);
   void TellSpawned();
   void SpawnFailed(uint64_t epoch, const std::string& error);
 
   void KillEpoch(uint64_t epoch, Seconds grace);
+  void CollectSharedMemory();
+  void SharedMemoryMade();
   void ForceKill();
   void Reap();
   void TellExit(const Worker& worker);
@@ -75,6 +80,10 @@ class Starter {
   Output output_;
   Workers workers_;
   SharedMemoryTraces shared_memory_;
+  Fd shared_memory_watch_;
+  bool shared_memory_new_ = false;
+  Nanos shared_memory_seen_;
+  Nanos spawned_wall_;                      // when the acting epoch was asked for
   Fd agent_listener_, worker_listener_, agent_, signals_;
   std::map<int, Fd> joining_;      // sockets of workers
   std::deque<std::string> queue_;  // events that the agent's socket did not take yet
@@ -121,6 +130,10 @@ absl::Status Starter::Listen() {
   for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&mask, signal);
   sigprocmask(SIG_BLOCK, &mask, nullptr);
   signals_ = Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
+  shared_memory_watch_ = Fd(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
+  if (inotify_add_watch(shared_memory_watch_.get(), "/dev/shm", IN_CREATE | IN_MOVED_TO) >= 0) {
+    poller_.Watch(shared_memory_watch_.get(), [this] { SharedMemoryMade(); });
+  }
   poller_.Watch(agent_listener_.get(), [this] { AcceptAgent(); });
   poller_.Watch(worker_listener_.get(), [this] { AcceptWorker(); });
   poller_.Watch(signals_.get(), [this] {
@@ -152,15 +165,15 @@ void Starter::AcceptAgent() {
 }
 
 void Starter::HearAgent() {
-  auto packet = ReceivePacket(agent_.get());
-  if (!packet.ok() || !packet->has_value()) return;
-  if ((*packet)->closed) {
+  std::optional<Packet> packet = ReceivePacket(agent_.get());
+  if (!packet) return;
+  if (packet->closed) {
     poller_.Forget(agent_.get());
     agent_.Close();
     agent_seen_ = clock_.Now();
     return;
   }
-  const Json request = Json::parse((*packet)->text, nullptr, false);
+  const Json request = Json::parse(packet->text, nullptr, false);
   if (request.is_object()) Obey(request);
 }
 
@@ -248,11 +261,11 @@ void Starter::ForgetWorker(int fd) {
 }
 
 void Starter::HearWorker(int fd) {
-  auto packet = ReceivePacket(fd);
-  if (!packet.ok() || !packet->has_value()) return;
+  std::optional<Packet> packet = ReceivePacket(fd);
+  if (!packet) return;
   ls_join_message request{};
-  if ((*packet)->closed || (*packet)->text.size() != sizeof(request)) return ForgetWorker(fd);
-  std::memcpy(&request, (*packet)->text.data(), sizeof(request));
+  if (packet->closed || packet->text.size() != sizeof(request)) return ForgetWorker(fd);
+  std::memcpy(&request, packet->text.data(), sizeof(request));
   std::vector<int> fds;
   const ls_join_message reply = buffers_.Answer(request, fds);
   (void)SendPacket(fd, {reinterpret_cast<const char*>(&reply), sizeof(reply)}, fds);
@@ -275,6 +288,7 @@ void Starter::BeginEpoch(uint64_t epoch, int restart_count) {
   if (!workers_.AllExited() || killing_) return SpawnFailed(epoch, "workers of the epoch before still run");
   plan_ = EpochPlan{.epoch = epoch, .restart_count = restart_count};
   workers_.Expect();
+  spawned_wall_ = clock_.WallNow();
   mkdir(EpochDir(spec_, epoch).c_str(), 0700);
   __atomic_store_n(&buffers_.board()->epoch, epoch, __ATOMIC_RELEASE);
   if (host_known_) host_.AskStore(epoch);
@@ -289,14 +303,13 @@ void Starter::StoreIsAt(uint64_t epoch, int port) {
     plan_->store_port = *free_port;
     plan_->agent_store = false;
   }
-  if (!host_.zygote_ok()) return SpawnByExec();
+  if (!host_.zygote_ok()) return SpawnByExec(EpochPlan(*plan_));
   const auto stdio = output_.Open();
   if (!stdio.ok()) return SpawnFailed(epoch, Message(stdio.status()));
   host_.Spawn(*plan_, *stdio);
 }
 
-void Starter::SpawnByExec() {
-  const EpochPlan plan = *plan_;
+void Starter::SpawnByExec(const EpochPlan& plan) {
   const auto stdio = output_.Open();
   if (!stdio.ok()) return SpawnFailed(plan.epoch, Message(stdio.status()));
   std::vector<pid_t> pids;
@@ -342,7 +355,7 @@ void Starter::KillEpoch(uint64_t epoch, Seconds grace) {
   asked_epoch_ = epoch;
   if (plan_) return;  // EpochRuns comes back here
   if (epoch != workers_.epoch()) return StopIfAllGone();
-  shared_memory_.Collect(workers_.all());
+  CollectSharedMemory();
   if (grace.value > 0) {
     workers_.Signal(SIGTERM);
     workers_.Signal(SIGCONT);  // a stopped worker hears SIGTERM only then
@@ -351,6 +364,22 @@ void Starter::KillEpoch(uint64_t epoch, Seconds grace) {
     ForceKill();
   }
   StopIfAllGone();
+}
+
+// A file is known by who has it mapped, so looking must be soon after it is made; but looking reads all maps of all workers, and a data
+// loader may make hundreds of files a second: once a second at most.
+void Starter::CollectSharedMemory() {
+  shared_memory_.Collect(workers_.all());
+  shared_memory_seen_ = clock_.Now();
+  shared_memory_new_ = false;
+}
+
+void Starter::SharedMemoryMade() {
+  std::array<char, 4096> news{};
+  while (read(shared_memory_watch_.get(), news.data(), news.size()) > 0) {
+  }
+  shared_memory_new_ = true;
+  if (clock_.Now() - shared_memory_seen_ >= ToNanos(kSharedMemoryPeriod)) CollectSharedMemory();
 }
 
 void Starter::ForceKill() {
@@ -397,7 +426,7 @@ void Starter::StopIfAllGone() {
   if (!left.empty()) return;  // SIGCHLD brings us back here
   killing_ = false;
   __atomic_store_n(&buffers_.board()->epoch, 0, __ATOMIC_RELEASE);
-  shared_memory_.Remove(workers_.all());
+  shared_memory_.Remove(workers_.all(), spawned_wall_);
   output_.Drain();
   Tell({{"event", "stopped"}, {"epoch", std::max(workers_.epoch(), asked_epoch_)}});
   if (ending_) poller_.Stop();
@@ -411,6 +440,7 @@ void Starter::End() {
 void Starter::Tick() {
   FlushQueue();
   const Nanos now = clock_.Now();
+  if (shared_memory_new_ && now - shared_memory_seen_ >= ToNanos(kSharedMemoryPeriod)) CollectSharedMemory();
   if (force_at_.value != 0 && now >= force_at_) ForceKill();
   if (killing_) Reap();
   if (!agent_.valid() && !ending_ && now - agent_seen_ > ToNanos(spec_.adoption)) {

@@ -89,12 +89,12 @@ bool Watch::LoopRuns(const ls_board& board) const {
   });
 }
 
-void Watch::TellStart(const ls_board& board, const control::State& state, std::vector<control::EventBody>& events) {
-  if (loop_told_ || !LoopRuns(board)) return;
+std::vector<control::EventBody> Watch::LoopBegins(const ls_board& board, const control::State& state) {
+  if (loop_told_ || !LoopRuns(board)) return {};
   loop_told_ = true;
   Nanos begin;
   for (const Worker& worker : workers_) begin = std::max(begin, Nanos{Load(board.rank[worker.rank].loop_begin_ns)});
-  events.push_back(control::LoopBegan{EpochId(epoch_), begin, state.restore});
+  return {control::LoopBegan{EpochId(epoch_), begin, state.restore}};
 }
 
 void Watch::TellProgress(const ls_board& board, const control::State& state, Nanos now,
@@ -133,10 +133,9 @@ void Watch::TellSuspicions(const ls_board& board, Nanos now, std::vector<control
 }
 
 std::vector<control::EventBody> Watch::Tick(const ls_board& board, const control::State& state, Nanos now) {
-  std::vector<control::EventBody> events;
-  if (workers_.empty()) return events;
+  if (workers_.empty()) return {};
   Sample(board, now);
-  TellStart(board, state, events);
+  std::vector<control::EventBody> events = LoopBegins(board, state);
   TellProgress(board, state, now, events);
   TellPause(state, events);
   TellSuspicions(board, now, events);

@@ -25,6 +25,8 @@ class Watch {
   void Exited(const Worker& worker);
   // What there is to tell at `now`.
   std::vector<control::EventBody> Tick(const ls_board& board, const control::State& state, Nanos now);
+  // The part of Tick that says that the training loop began.
+  std::vector<control::EventBody> LoopBegins(const ls_board& board, const control::State& state);
   void Add(const detect::StackSample& sample) { detector_.Add(sample); }
   bool wants_stacks() const { return wants_stacks_; }
 
@@ -36,7 +38,6 @@ class Watch {
  private:
   void Sample(const ls_board& board, Nanos now);
   bool LoopRuns(const ls_board& board) const;
-  void TellStart(const ls_board& board, const control::State& state, std::vector<control::EventBody>& events);
   void TellProgress(const ls_board& board, const control::State& state, Nanos now,
                     std::vector<control::EventBody>& events);
   void TellPause(const control::State& state, std::vector<control::EventBody>& events) const;

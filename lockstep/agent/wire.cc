@@ -94,7 +94,7 @@ absl::Status SendPacket(int socket, std::string_view text, std::span<const int> 
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<Packet>> ReceivePacket(int socket) {
+std::optional<Packet> ReceivePacket(int socket) {
   static thread_local std::string buffer(kMaxPacket, '\0');
   alignas(cmsghdr) char control[CMSG_SPACE(kMaxPacketFds * sizeof(int))];
   iovec part{buffer.data(), buffer.size()};

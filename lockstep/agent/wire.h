@@ -3,7 +3,7 @@
 // build: no versioning here.
 //
 //   LS_RETURN_IF_ERROR(SendPacket(fd, R"({"op":"kill"})"));
-//   LS_ASSIGN_OR_RETURN(std::optional<Packet> packet, ReceivePacket(fd));   // nullopt: nothing there now
+//   if (std::optional<Packet> packet = ReceivePacket(fd)) ...               // nullopt: nothing there now
 #pragma once
 
 #include <optional>
@@ -35,6 +35,6 @@ absl::StatusOr<Fd> ConnectTo(const std::string& path);
 // Unavailable when the peer is gone or its queue is full.
 absl::Status SendPacket(int socket, std::string_view text, std::span<const int> fds = {});
 // Reads one packet without blocking.
-absl::StatusOr<std::optional<Packet>> ReceivePacket(int socket);
+std::optional<Packet> ReceivePacket(int socket);
 
 }  // namespace lockstep::agent

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -23,6 +24,16 @@ void SetExit(Worker& worker, int wait_status, Nanos at) {
     worker.code = WEXITSTATUS(wait_status);
   }
 }
+
+// False too where the file system keeps no birth time.
+bool BornSince(const std::string& path, Nanos since) {
+  struct statx info {};
+  if (statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BTIME, &info) != 0) return false;
+  if ((info.stx_mask & STATX_BTIME) == 0) return false;
+  return Nanos{info.stx_btime.tv_sec * 1'000'000'000 + info.stx_btime.tv_nsec} >= since;
+}
+
+std::set<std::string> Paths(const std::vector<std::string>& list) { return {list.begin(), list.end()}; }
 
 // A v1 freezer lets a process die only once it is out: moving it to the root group thaws this process and no other.
 void Thaw(pid_t pid) {
@@ -101,24 +112,23 @@ void Workers::Kill() const {
 void SharedMemoryTraces::Collect(const std::vector<Worker>& workers) {
   for (const Worker& worker : workers) {
     if (worker.exited) continue;
-    const std::vector<std::string> mapped = MappedShm(worker.pid);
-    paths_.insert(paths_.end(), mapped.begin(), mapped.end());
+    std::vector<pid_t> pids = Descendants(worker.pid);
+    pids.push_back(worker.pid);
+    for (const pid_t pid : pids) paths_.merge(Paths(MappedShm(pid)));
   }
 }
 
-int SharedMemoryTraces::Remove(const std::vector<Worker>& workers) {
+int SharedMemoryTraces::Remove(const std::vector<Worker>& workers, Nanos since) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
     const std::string name = entry.path().filename();
     for (const Worker& worker : workers) {
-      if (name.starts_with("torch_" + std::to_string(worker.pid) + "_")) paths_.push_back(entry.path());
+      if (name.starts_with("torch_" + std::to_string(worker.pid) + "_")) paths_.insert(entry.path());
     }
   }
-  std::sort(paths_.begin(), paths_.end());
-  paths_.erase(std::unique(paths_.begin(), paths_.end()), paths_.end());
   int removed = 0;
   for (const std::string& path : paths_) {
-    if (!MappedByAnyone(path) && unlink(path.c_str()) == 0) ++removed;
+    if (BornSince(path, since) && !MappedByAnyone(path) && unlink(path.c_str()) == 0) ++removed;
   }
   paths_.clear();
   return removed;

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,12 +51,12 @@ class Workers {
 class SharedMemoryTraces {
  public:
   void Collect(const std::vector<Worker>& workers);
-  // Removes the collected files that no live process maps, and torch's files named after the dead pids. Returns how
-  // many.
-  int Remove(const std::vector<Worker>& workers);
+  // Removes those of the collected files, and of torch's files named after the dead pids, that were made since `since`
+  // (CLOCK_REALTIME) and that no live process maps. What lay there before, a data set say, stays. Returns how many.
+  int Remove(const std::vector<Worker>& workers, Nanos since);
 
  private:
-  std::vector<std::string> paths_;
+  std::set<std::string> paths_;
 };
 
 }  // namespace lockstep::agent

@@ -40,6 +40,7 @@ std::vector<std::string> VerifyEverywhere(ls_board& board, std::span<const RankS
   std::vector<std::string> why(slots.size());
   {
     std::vector<std::jthread> threads;
+    threads.reserve(slots.size());
     for (uint32_t rank = 0; rank < slots.size(); ++rank) {
       threads.emplace_back([&, rank] { why[rank] = VerifyRank(board, rank, slots[rank], id); });
     }

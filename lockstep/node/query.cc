@@ -24,7 +24,7 @@ absl::StatusOr<Json> Ask(const std::string& run_dir, const std::string& op) {
   pollfd wait{socket.get(), POLLIN, 0};
   if (poll(&wait, 1, kAnswerTimeoutMs) != 1)
     return Unavailable("{}: no answer within {} ms", run_dir, kAnswerTimeoutMs);
-  LS_ASSIGN_OR_RETURN(const std::optional<agent::Packet> packet, agent::ReceivePacket(socket.get()));
+  const std::optional<agent::Packet> packet = agent::ReceivePacket(socket.get());
   if (!packet || packet->closed) return Unavailable("{}: the watching process hung up", run_dir);
   return Json::parse(packet->text, nullptr, false);
 }
@@ -84,14 +84,14 @@ void ControlSocket::Accept() {
 }
 
 void ControlSocket::Serve(int fd) {
-  auto packet = agent::ReceivePacket(fd);
-  if (!packet.ok() || !packet->has_value()) return;
-  if ((*packet)->closed) {
+  const std::optional<agent::Packet> packet = agent::ReceivePacket(fd);
+  if (!packet) return;
+  if (packet->closed) {
     poller_.Forget(fd);
     peers_.erase(fd);
     return;
   }
-  const Json request = Json::parse((*packet)->text, nullptr, false);
+  const Json request = Json::parse(packet->text, nullptr, false);
   (void)agent::SendPacket(fd, answer_(request.is_object() ? request.value("op", "") : "").dump());
 }
 

@@ -30,6 +30,19 @@ namespace fs = std::filesystem;
 constexpr Seconds kTick{0.05};
 constexpr int kTicksPerPublish = 5;  // 4 Hz: the live view, /metrics and /api
 
+sigset_t HandledSignals() {
+  sigset_t mask;
+  sigemptyset(&mask);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGPIPE}) sigaddset(&mask, signal);
+  return mask;
+}
+
+// Before the first thread starts: threads inherit the mask, and one that does not block these would die of them.
+void BlockHandledSignals() {
+  const sigset_t mask = HandledSignals();
+  sigprocmask(SIG_BLOCK, &mask, nullptr);
+}
+
 class Node {
  public:
   Node(agent::RunSpec spec, RunOptions options);
@@ -44,6 +57,7 @@ class Node {
   void Do(const control::Announce& command);
   void Do(const control::Finish& command);
   void Reconcile();
+  void EndWithoutStarter();
   void HearSignals();
   void Suspend();
   Json Answer(const std::string& op);
@@ -79,9 +93,7 @@ Node::Node(agent::RunSpec spec, RunOptions options)
               .ready = [this] { Reconcile(); },
               .lost =
                   [this] {
-                    if (exit_code_) return poller_.Stop();
-                    view_.Line("the starter process is gone, and the workers with it: the job can't go on");
-                    exit_code_ = 1;
+                    if (!exit_code_) EndWithoutStarter();
                     poller_.Stop();
                   },
               .state = [this]() -> const control::State& { return coordinator_->state(); }}),
@@ -105,10 +117,7 @@ absl::Status Node::Open() {
   if (!options_.webhook.empty()) {
     LS_ASSIGN_OR_RETURN(webhook_, serve::Webhook::Start({.url = options_.webhook}));
   }
-  sigset_t mask;
-  sigemptyset(&mask);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGPIPE}) sigaddset(&mask, signal);
-  sigprocmask(SIG_BLOCK, &mask, nullptr);
+  const sigset_t mask = HandledSignals();
   signals_ = Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
   poller_.Watch(signals_.get(), [this] { HearSignals(); });
   return absl::OkStatus();
@@ -145,6 +154,14 @@ absl::Status Node::Resume() {
 void Node::Reconcile() {
   ready_ = true;
   Carry(std::exchange(owed_, {}));
+}
+
+// Nobody can say any more how the workers end: the agent has killed them, and the journal says that the run is over.
+void Node::EndWithoutStarter() {
+  view_.Line("the starter process was killed, and with it went the exit statuses and the checkpoints: the job can't go on");
+  Handle(control::StopAsked{SIGKILL});
+  Handle(control::EpochStopped{coordinator_->state().epoch});
+  exit_code_ = 1;
 }
 
 void Node::Handle(control::EventBody body) {
@@ -272,6 +289,7 @@ absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
 
 absl::StatusOr<int> RunJob(const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, MakeSpec(options));
+  BlockHandledSignals();
   Node node(std::move(spec), options);
   LS_RETURN_IF_ERROR(node.Begin());
   return node.Run();
@@ -285,6 +303,7 @@ absl::StatusOr<int> ResumeJob(const std::string& run_dir, const RunOptions& opti
         "{} holds a run of {} ranks, --nproc-per-node says {}; leave the option out to go on with it", found,
         spec.ranks, options.ranks);
   }
+  BlockHandledSignals();
   Node node(std::move(spec), options);
   LS_RETURN_IF_ERROR(node.Resume());
   return node.Run();

@@ -8,12 +8,14 @@ Requests: {"op": "store"} + [socket]: forks the store host. {"op": "spawn", "epo
 "env", "threads"}]} + [stdout, stderr per worker]: answers {"event": "spawned", "epoch", "pids"} or {"event": "spawn_failed", "epoch", "error"}.
 """
 
+import atexit
 import gc
 import json
 import os
 import random
 import signal
 import sys
+import threading
 import time
 
 from lockstep import _packets, _store
@@ -21,7 +23,7 @@ from lockstep import _packets, _store
 
 def main():
     sock = _packets.starter_socket()
-    wanted_environment = _forget_import_settings()
+    wanted = json.loads(os.environ.pop("LOCKSTEP_ZYGOTE_RESTORE", "{}"))
     began = time.monotonic()
     try:
         import torch
@@ -32,16 +34,19 @@ def main():
         return 1
     why = unsafe_to_fork()
     _packets.send(sock, event="ready", ok=why is None, why=why or "", torch=torch.__version__, import_s=time.monotonic() - began)
-    os.environ.update(wanted_environment)
+    _restore_environment(wanted)
     gc.collect()
     gc.freeze()  # the collector of a child then leaves the shared pages alone
     return serve(sock)
 
 
-def _forget_import_settings():
-    """The starter sets thread counts to 1 for the import and says in LOCKSTEP_ZYGOTE_RESTORE what workers shall see instead."""
-    wanted = json.loads(os.environ.pop("LOCKSTEP_ZYGOTE_RESTORE", "{}"))
-    return {name: value for name, value in wanted.items() if value is not None}
+def _restore_environment(wanted):
+    """The starter sets thread counts to 1 for the import, and says what workers shall see instead; None is "not set"."""
+    for name, value in wanted.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 def unsafe_to_fork():
@@ -132,11 +137,41 @@ def _become_worker(request, worker, fds):
     from lockstep._boot import prepare_worker
 
     prepare_worker()
-    return _run(*worker["command"], module=request["module"])
+    _leave(_exit_status(worker["command"], request["module"]))
+
+
+def _exit_status(command, module):
+    """Runs the script and says what its process exits with; an exception is printed as the interpreter prints it."""
+    try:
+        _run(*command, module=module)
+        return 0
+    except SystemExit as request:
+        if request.code is None or isinstance(request.code, int):
+            return request.code or 0
+        print(request.code, file=sys.stderr)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    return 1
+
+
+def _leave(status):
+    """Ends the worker without tearing the interpreter down: threads of torch that still take the GIL then abort the process now and then,
+    and a finished job would count as a crash. What scripts may rely on is done: threads joined, atexit, output flushed.
+    """
+    try:
+        threading._shutdown()
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(status & 0xFF)
 
 
 def _fresh_chance():
+    import torch
+
     random.seed()
+    torch.seed()
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         numpy.random.seed()
@@ -164,26 +199,24 @@ def _set_openblas_threads(count):
 
 
 def _run(script, *args, module):
-    """As `python -u script args...` does. Returns the exit status when the script ends by itself; its exceptions pass through."""
+    """As `python -u script args...` does; exceptions pass through."""
     sys.argv[:] = [script, *args]
     if module:
         import runpy
 
         sys.path.insert(0, os.getcwd())
-        runpy.run_module(script, run_name="__main__", alter_sys=True)
-        return 0
+        return runpy.run_module(script, run_name="__main__", alter_sys=True)
     import types
 
     path = os.path.abspath(script)
     sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
     main_module = types.ModuleType("__main__")
-    main_module.__file__ = script
+    main_module.__file__ = path
     main_module.__builtins__ = __builtins__
     sys.modules["__main__"] = main_module
     with open(path, "rb") as file:
-        code = compile(file.read(), script, "exec")
+        code = compile(file.read(), path, "exec")
     exec(code, main_module.__dict__)
-    return 0
 
 
 if __name__ == "__main__":

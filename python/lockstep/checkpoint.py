@@ -71,6 +71,8 @@ class Checkpoint:
         """Step `i` has just finished: tells Lockstep, and saves. Call it after optimizer.step(), where gradients don't matter."""
         if self._client is None:
             return
+        if self._every is not None and self._saves == 0 and self._capacity == 0:
+            self._reserve()
         self._client.step(i, loss)
         if self._every is not None and (i + 1) % self._every == 0:
             self._client.save_wait()  # a loop without optimizer.step() comes here first
@@ -96,6 +98,14 @@ class Checkpoint:
         if not self._lazy or self._saves <= _TRIAL_SAVES:
             self._client.save_wait()
         self._watched = self._plan.watch(tensors) if self._lazy else None
+
+    def _reserve(self):
+        """Before the first step is reported: where the buffers don't fit, the script ends now, when nothing is lost yet."""
+        meta, _ = self._capture()
+        if not self._make_room(len(meta)):
+            from ._tensors import CheckpointError
+
+            raise CheckpointError(f"{self._client.error()}; give more with `lockstep run --checkpoint-memory`, or run without Checkpoint")
 
     def _capture(self):
         from . import _plan
@@ -138,7 +148,8 @@ class Checkpoint:
         if needed > self._capacity:
             wanted = needed + needed // 50 + 65536  # logs and cursors grow: not with every step a new buffer
             if self._client.buffers(wanted) != _client.OK:
-                self._stop_saving()
+                if self._saves > 0:
+                    self._stop_saving()
                 return False
             self._capacity = wanted
         return True
