@@ -83,8 +83,9 @@ void Agent::Execute(const control::Command& command) {
 // ----------------------------------------------------------------------------------------------------
 
 void Agent::TakeHello(const StarterLink::Hello& hello) {
+  if (link_.board() == nullptr) return listener_.lost();
   if (!hello.workers.empty()) start_method_ = hello.zygote ? "zygote" : "exec";
-  if (!hello.workers.empty() && !hello.stopped) watch_.BeginEpoch(hello.epoch, hello.workers);
+  if (!hello.workers.empty() && !hello.stopped) watch_.AdoptEpoch(hello.epoch, hello.workers, **link_.board());
   listener_.ready();
   for (const Worker& worker : hello.workers) {
     const bool known = listener_.state().exits.contains(RankId(worker.rank));
@@ -117,7 +118,8 @@ void Agent::WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids) {
 void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
   // A job of millisecond steps may have begun its loop, and died, between two ticks.
   if (link_.board() != nullptr) {
-    for (control::EventBody& begun : watch_.LoopBegins(**link_.board(), listener_.state())) listener_.event(std::move(begun));
+    for (control::EventBody& begun : watch_.LoopBegins(**link_.board(), listener_.state()))
+      listener_.event(std::move(begun));
   }
   watch_.Exited(worker);
   control::RankExited event{EpochId(epoch),  RankId(worker.rank), {worker.code, worker.signal}, {}, {},
@@ -126,7 +128,8 @@ void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
   if (const auto note = ReadException(ErrorPath(spec_, epoch, worker.rank))) {
     event.exception = note->info;
     if (note->info.type == "ModuleNotFoundError") {
-      event.exception->message += fmt::format(" (the interpreter is {}, found by {}; name another with --python)", spec_.python, spec_.python_from);
+      event.exception->message += fmt::format(" (the interpreter is {}, found by {}; name another with --python)",
+                                              spec_.python, spec_.python_from);
     }
     event.exited = std::min(event.exited, note->at);
   }

@@ -40,6 +40,8 @@ class Agent {
   void Execute(const control::Command& command);
   void Tick();
   void SignalWorkers(int signal) { link_.Signal(signal); }
+  // This process itself was stopped for a while.
+  void WasAway() { watch_.LookAfresh(); }
   // Ends whatever runs, and the starter.
   void End() { link_.End(); }
 

@@ -83,7 +83,7 @@ class Starter {
   Fd shared_memory_watch_;
   bool shared_memory_new_ = false;
   Nanos shared_memory_seen_;
-  Nanos spawned_wall_;                      // when the acting epoch was asked for
+  Nanos spawned_wall_;  // when the acting epoch was asked for
   Fd agent_listener_, worker_listener_, agent_, signals_;
   std::map<int, Fd> joining_;      // sockets of workers
   std::deque<std::string> queue_;  // events that the agent's socket did not take yet
@@ -366,8 +366,8 @@ void Starter::KillEpoch(uint64_t epoch, Seconds grace) {
   StopIfAllGone();
 }
 
-// A file is known by who has it mapped, so looking must be soon after it is made; but looking reads all maps of all workers, and a data
-// loader may make hundreds of files a second: once a second at most.
+// A file is known by who has it mapped, so looking must be soon after it is made; but looking reads all maps of all
+// workers, and a data loader may make hundreds of files a second: once a second at most.
 void Starter::CollectSharedMemory() {
   shared_memory_.Collect(workers_.all());
   shared_memory_seen_ = clock_.Now();

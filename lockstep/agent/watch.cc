@@ -5,6 +5,7 @@
 namespace lockstep::agent {
 namespace {
 
+constexpr int64_t kRememberedSteps = 4;
 constexpr Seconds kProgressPeriod{5.0};  // how much of the ledger a killed coordinator may have to guess
 
 int64_t Load(const ls_atomic_i64& value) { return __atomic_load_n(&value, __ATOMIC_ACQUIRE); }
@@ -30,6 +31,25 @@ void Watch::BeginEpoch(uint64_t epoch, const std::vector<Worker>& workers) {
   loop_told_ = wants_stacks_ = false;
   caught_up_told_ = -1;
   detector_.Reset();
+}
+
+// The board knows how long the newest step took. The detector learns from steps that it sees, so it is shown that one
+// as if there had been a few like it: better than to wait for the limit of a job without any step time.
+void Watch::AdoptEpoch(uint64_t epoch, const std::vector<Worker>& workers, const ls_board& board) {
+  BeginEpoch(epoch, workers);
+  for (const Worker& worker : workers) {
+    const ls_rank_block& block = board.rank[worker.rank];
+    const Nanos end{Load(block.step_end_ns)}, duration{Load(block.step_time_ns)};
+    if (Load(block.epoch) != epoch || end.value == 0 || duration.value == 0) continue;
+    for (int64_t back = kRememberedSteps; back >= 0; --back) {
+      detect::RankSample sample;
+      sample.rank = RankId(worker.rank);
+      sample.step = Load(block.step) - back;
+      sample.step_end = sample.at = end - duration * back;
+      sample.in_loop = true;
+      detector_.Add(sample);
+    }
+  }
 }
 
 void Watch::Exited(const Worker& worker) {

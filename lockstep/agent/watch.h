@@ -22,6 +22,10 @@ class Watch {
   Watch(const detect::Policy& policy, int world_size) : detector_(policy, world_size) {}
 
   void BeginEpoch(uint64_t epoch, const std::vector<Worker>& workers);
+  // The workers of an epoch that ran on while nobody watched: what the board remembers of their steps is taken in.
+  void AdoptEpoch(uint64_t epoch, const std::vector<Worker>& workers, const ls_board& board);
+  // Nobody watched for a while: what was seen before says nothing about now.
+  void LookAfresh() { detector_.Reset(); }
   void Exited(const Worker& worker);
   // What there is to tell at `now`.
   std::vector<control::EventBody> Tick(const ls_board& board, const control::State& state, Nanos now);

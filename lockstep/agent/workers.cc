@@ -25,9 +25,19 @@ void SetExit(Worker& worker, int wait_status, Nanos at) {
   }
 }
 
+// "torch_4711_0" holds 4711 and not 471.
+bool HoldsNumber(const std::string& name, pid_t number) {
+  const std::string digits = std::to_string(number);
+  const auto is_digit = [&](size_t at) { return at < name.size() && name[at] >= '0' && name[at] <= '9'; };
+  for (size_t at = name.find(digits); at != std::string::npos; at = name.find(digits, at + 1)) {
+    if ((at == 0 || !is_digit(at - 1)) && !is_digit(at + digits.size())) return true;
+  }
+  return false;
+}
+
 // False too where the file system keeps no birth time.
 bool BornSince(const std::string& path, Nanos since) {
-  struct statx info {};
+  struct statx info{};
   if (statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BTIME, &info) != 0) return false;
   if ((info.stx_mask & STATX_BTIME) == 0) return false;
   return Nanos{info.stx_btime.tv_sec * 1'000'000'000 + info.stx_btime.tv_nsec} >= since;
@@ -123,7 +133,7 @@ int SharedMemoryTraces::Remove(const std::vector<Worker>& workers, Nanos since) 
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
     const std::string name = entry.path().filename();
     for (const Worker& worker : workers) {
-      if (name.starts_with("torch_" + std::to_string(worker.pid) + "_")) paths_.insert(entry.path());
+      if (HoldsNumber(name, worker.pid)) paths_.insert(entry.path());
     }
   }
   int removed = 0;

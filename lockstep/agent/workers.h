@@ -51,8 +51,9 @@ class Workers {
 class SharedMemoryTraces {
  public:
   void Collect(const std::vector<Worker>& workers);
-  // Removes those of the collected files, and of torch's files named after the dead pids, that were made since `since`
-  // (CLOCK_REALTIME) and that no live process maps. What lay there before, a data set say, stays. Returns how many.
+  // Removes those of the collected files, and of the files with a dead worker's pid in their name, that were made since
+  // `since` (CLOCK_REALTIME) and that no live process maps. What lay there before, a data set say, stays. Returns how
+  // many.
   int Remove(const std::vector<Worker>& workers, Nanos since);
 
  private:

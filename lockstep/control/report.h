@@ -21,7 +21,7 @@ struct RankStatus {
 // What the agent sees beyond the state: gauges of the moment.
 struct Observed {
   std::vector<RankStatus> ranks;
-  double loss = 0;  // NaN = unknown
+  double loss = std::numeric_limits<double>::quiet_NaN();  // NaN = unknown
   std::optional<CheckpointId> committed;
   Seconds checkpoint_age;  // since the committed step finished
   int64_t checkpoints = 0, checkpoints_skipped = 0, checkpoints_torn = 0;

@@ -32,7 +32,7 @@ Seconds AwakeClock::Between(Nanos from, Nanos to) const {
   from = std::max(from, known_from_);
   Nanos watched = to - from, seen = from;
   const auto skip_gap = [&](Nanos until) {
-    if (until - seen > kForgivenGap) watched = watched - (until - seen - kForgivenGap);
+    if (until - seen > kForgivenGap) watched = watched - (until - seen);
     seen = std::max(seen, until);
   };
   for (auto it = slots_.lower_bound(from.value / kSecond); it != slots_.end(); ++it) {

@@ -6,7 +6,8 @@ namespace lockstep::detect {
 namespace {
 
 constexpr double kStepsOfAStall = 3;
-// Of max(3 steps, least_stall), which is the promise: the rest is for the sampling period, a busy machine and the stacks.
+// Of max(3 steps, least_stall), which is the promise: the rest is for the sampling period, a busy machine and the
+// stacks.
 constexpr double kHaltShare = 0.85;
 constexpr double kBusyCores = 0.8, kBusySamples = 0.95;
 constexpr int kFewestStill = 3, kFewestSpinning = 5;

@@ -158,7 +158,8 @@ void Node::Reconcile() {
 
 // Nobody can say any more how the workers end: the agent has killed them, and the journal says that the run is over.
 void Node::EndWithoutStarter() {
-  view_.Line("the starter process was killed, and with it went the exit statuses and the checkpoints: the job can't go on");
+  view_.Line(
+      "the starter process was killed, and with it went the exit statuses and the checkpoints: the job can't go on");
   Handle(control::StopAsked{SIGKILL});
   Handle(control::EpochStopped{coordinator_->state().epoch});
   exit_code_ = 1;
@@ -190,6 +191,7 @@ void Node::Do(const control::Announce& command) {
 void Node::Do(const control::Finish& command) {
   exit_code_ = command.exit_code;
   view_.Paint(Status(), Incidents());
+  view_.Settle();
   view_.Line(command.verdict);
   agent_.End();
 }
@@ -210,6 +212,7 @@ void Node::Suspend() {
   Handle(control::JobPaused{});
   kill(getpid(), SIGSTOP);
   agent_.SignalWorkers(SIGCONT);
+  agent_.WasAway();
   Handle(control::JobContinued{});
 }
 

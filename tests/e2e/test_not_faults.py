@@ -52,6 +52,7 @@ class NotFaults(RunTest):
         workers = run.pids()
         for pid in workers:
             os.kill(pid, signal.SIGSTOP)
+        run.wait("all stopped", lambda: all(state_of(pid) == "T" for pid in workers))
         run.hold("restarted", AWAY_S, lambda: any(state_of(pid) != "T" for pid in workers) or run.epoch() != 1)
         for pid in workers:
             os.kill(pid, signal.SIGCONT)
