@@ -118,8 +118,8 @@ void Agent::WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids) {
 void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
   // A job of millisecond steps may have begun its loop, and died, between two ticks.
   if (link_.board() != nullptr) {
-    for (control::EventBody& begun : watch_.LoopBegins(**link_.board(), listener_.state()))
-      listener_.event(std::move(begun));
+    for (const control::EventBody& begun : watch_.LoopBegins(**link_.board(), listener_.state()))
+      listener_.event(begun);
   }
   watch_.Exited(worker);
   control::RankExited event{EpochId(epoch),  RankId(worker.rank), {worker.code, worker.signal}, {}, {},
@@ -196,8 +196,7 @@ void Agent::Tick() {
     listener_.event(control::SecondaryGraceOver{waiting_for_culprit_.epoch});
   }
   if (link_.board() == nullptr) return;
-  for (control::EventBody& event : watch_.Tick(**link_.board(), listener_.state(), now))
-    listener_.event(std::move(event));
+  for (const control::EventBody& event : watch_.Tick(**link_.board(), listener_.state(), now)) listener_.event(event);
   if (watch_.wants_stacks() && !sampling_ && now - stacks_sampled_ >= ToNanos(kStackPeriod)) SampleStacks();
 }
 

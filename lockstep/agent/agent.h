@@ -1,7 +1,7 @@
 // The agent of one node: carries the control plane's commands out on the starter and the workers, and tells it what it
 // sees. Lives in the poller's thread; slow work (stacks, CRCs) happens in one background thread.
 //
-//   Agent agent(spec, policy, poller, clock, {.event = [&](control::EventBody body) { ... }, ...});
+//   Agent agent(spec, policy, poller, clock, {.event = [&](const control::EventBody& body) { ... }, ...});
 //   LS_RETURN_IF_ERROR(agent.Launch());      // or Adopt(): the workers ran on, we are new
 //   agent.Execute(command);  agent.Tick();
 #pragma once
@@ -24,7 +24,7 @@ namespace lockstep::agent {
 class Agent {
  public:
   struct Listener {
-    std::function<void(control::EventBody)> event;
+    std::function<void(const control::EventBody&)> event;
     std::function<void(int rank, int stream, std::string_view data)> output;
     std::function<void(const std::string& text)> note;
     std::function<void()> ready;                   // the starter said hello: commands can be carried out

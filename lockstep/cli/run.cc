@@ -61,7 +61,8 @@ void Declare(CLI::App& run, RunFlags& flags) {
   run.add_option("--token-file", options.token_file, "File with the bearer token for the HTTP server");
   run.add_option("--webhook", options.webhook, "URL to which every change of an incident is posted as JSON");
   run.add_flag("--no-view", flags.no_view, "No live view, even on a terminal");
-  run.add_option("--job-file", flags.job_file, "Read the job from this TOML file (docs/formats/job.md); flags win over it");
+  run.add_option("--job-file", flags.job_file,
+                 "Read the job from this TOML file (docs/formats/job.md); flags win over it");
   run.prefix_command();  // everything from SCRIPT on belongs to the script
   run.footer("Example: lockstep run --nproc-per-node 4 examples/train_gpt.py --steps 100");
 }

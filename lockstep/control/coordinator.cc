@@ -34,7 +34,7 @@ absl::Status CheckSpec(const EventBody& body) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<Command>> Coordinator::Handle(EventBody body) {
+absl::StatusOr<std::vector<Command>> Coordinator::Handle(const EventBody& body) {
   if (std::holds_alternative<Tick>(body)) return std::vector<Command>();
   LS_RETURN_IF_ERROR(CheckSpec(body));
   // What is stepped is what the journal holds, read back: a replay cannot differ.

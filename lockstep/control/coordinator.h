@@ -32,7 +32,7 @@ class Coordinator {
   static absl::StatusOr<Resumed> Resume(store::Journal& journal, const Clock& clock);
 
   // Fails, and changes nothing, for a JobStarted whose spec makes no sense.
-  absl::StatusOr<std::vector<Command>> Handle(EventBody body);
+  absl::StatusOr<std::vector<Command>> Handle(const EventBody& body);
 
   const State& state() const { return state_; }
   int64_t journal_errors() const { return journal_errors_; }  // failed appends

@@ -122,7 +122,8 @@ void On(Turn& turn, const RestoreChosen& event) {
   BeginEpoch(state, event.point);
   SetStepsLost(state);
   const char* none = event.rejected.empty() ? "there is no checkpoint" : "no checkpoint is intact on all ranks";
-  const std::string from = event.point ? fmt::format("step {}", event.point->step) : fmt::format("the beginning: {}", none);
+  const std::string from =
+      event.point ? fmt::format("step {}", event.point->step) : fmt::format("the beginning: {}", none);
   Act(turn, incident::ActionKind::kRestart,
       fmt::format("restart of all {} ranks in epoch {} from {}", state.spec.ranks, state.epoch.value(), from));
   Ask(turn);

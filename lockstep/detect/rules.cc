@@ -129,7 +129,7 @@ bool AllStill(const Situation& job) {
 
 // Ranks outside the collective in which the rest wait; where no stack says so, those that alone can't be read.
 Ranks Outsiders(const Situation& job) {
-  const Ranks outside = Where(job, [](const RankView& view) { return Place(view) == InCollective::kNo; });
+  Ranks outside = Where(job, [](const RankView& view) { return Place(view) == InCollective::kNo; });
   const Ranks waiting = Where(job, [](const RankView& view) { return Place(view) == InCollective::kYes; });
   if (waiting.empty() || !outside.empty()) return outside;
   return Where(job, [](const RankView& view) { return Place(view) == InCollective::kUnknown; });

@@ -1,6 +1,7 @@
 #include "lockstep/detect/step_time.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 namespace lockstep::detect {
@@ -11,7 +12,7 @@ constexpr int64_t kSteps = 50;
 constexpr size_t kFewest = 3;
 
 Seconds Percentile(std::vector<Seconds>& values, double share) {
-  const auto nth = values.begin() + static_cast<ptrdiff_t>(share * static_cast<double>(values.size() - 1) + 0.5);
+  const auto nth = values.begin() + std::lround(share * static_cast<double>(values.size() - 1));
   std::nth_element(values.begin(), nth, values.end());
   return *nth;
 }

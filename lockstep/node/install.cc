@@ -17,8 +17,8 @@ absl::StatusOr<Installation> FindInstallation() {
   const fs::path prefix = binary.parent_path().parent_path();  // PREFIX/bin/lockstep, or TREE/build/PRESET/bin/lockstep
   const fs::path shared = prefix / "share/lockstep", tree = prefix.parent_path().parent_path();
   const fs::path root = fs::exists(shared / "python") ? shared : tree;
-  const Installation found{(root / "python").string(), (prefix / "lib/liblockstep-client.so").string(),
-                           (root / "presets").string()};
+  Installation found{(root / "python").string(), (prefix / "lib/liblockstep-client.so").string(),
+                     (root / "presets").string()};
   for (const std::string& path : {found.package_dir + "/lockstep/__init__.py", found.client_lib}) {
     if (!fs::exists(path)) return NotFound("{} is missing; build or install Lockstep again", path);
   }

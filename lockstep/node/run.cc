@@ -52,7 +52,7 @@ class Node {
 
  private:
   absl::Status Open();
-  void Handle(control::EventBody body);
+  void Handle(const control::EventBody& body);
   void Carry(const std::vector<control::Command>& commands);
   void Do(const control::Announce& command);
   void Do(const control::Finish& command);
@@ -87,7 +87,7 @@ Node::Node(agent::RunSpec spec, RunOptions options)
     : options_(std::move(options)),
       view_(options_.live_view),
       agent_(std::move(spec), options_.policy, poller_, clock_,
-             {.event = [this](control::EventBody body) { Handle(std::move(body)); },
+             {.event = [this](const control::EventBody& body) { Handle(body); },
               .output = [this](int, int stream, std::string_view data) { view_.Output(stream, data); },
               .note = [this](const std::string& text) { view_.Line(text); },
               .ready = [this] { Reconcile(); },
@@ -165,8 +165,8 @@ void Node::EndWithoutStarter() {
   exit_code_ = 1;
 }
 
-void Node::Handle(control::EventBody body) {
-  auto commands = coordinator_->Handle(std::move(body));
+void Node::Handle(const control::EventBody& body) {
+  auto commands = coordinator_->Handle(body);
   if (commands.ok()) Carry(*commands);
 }
 
