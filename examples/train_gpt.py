@@ -161,6 +161,7 @@ def main():
                 log.write(json.dumps({"step": step, "loss": loss, "seconds": time.monotonic() - begin}) + "\n")
     if flags.out:
         fingerprint.write(flags.out, model, optimizer, curve)
+    dist.destroy_process_group()  # gloo's threads must not outlive the interpreter
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ import contextlib
 import json
 import time
 
+import torch.distributed as dist
+
 import lockstep
 
 import faults
@@ -54,6 +56,7 @@ def main():
                 log.write(json.dumps({"step": step, "loss": float(loss), "at": at, "epoch": faults.epoch()}) + "\n")
     if flags.out:
         job.write(flags.out)
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
