@@ -19,6 +19,7 @@ def measure(tools, quick):
     rows, counts = run_job(tools, pairs, steps)
     taken = [row for rank in rows for row in rank if row["with"]]
     blocked = [1000 * (row["call_s"] + row["wait_s"]) for row in taken]
+    control = [1000 * row["call_s"] for rank in rows for row in rank if not row["with"]]
     ratios = [100 * (ratio - 1) for ratio in pair_ratios(rows[0], pairs)]
     plain = statistics.median([row["seconds"] for row in rows[0] if not row["with"]])
     what = f"{RANKS} ranks x {MEGABYTES} MB, copied beside a step of {plain:.2f} s; {counts['taken']} taken, {counts['skipped']} skipped, {counts['torn']} torn"
@@ -26,6 +27,8 @@ def measure(tools, quick):
     return [
         figure.from_samples("checkpoint blocks a step", "ms", blocked, goal=5, judged="p99",
                             note=f"{what}; median of Checkpoint.step {call:.2f} ms, of the wait before the optimizer {wait:.3f} ms"),
+        figure.from_samples("control: 0.4 ms of work in its place", "ms", control, judged="p99",
+                            note="in the steps without a checkpoint: what waiting for a turn on the cores costs by itself"),
         figure.from_ratios("checkpoint inflates a step", "%", ratios, goal=5, note=f"{pairs} pairs of blocks of {steps} steps"),
         *copy_rate(tools, 3 if quick else 9),
     ]
