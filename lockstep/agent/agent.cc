@@ -1,6 +1,5 @@
 #include "lockstep/agent/agent.h"
 
-#include <signal.h>
 #include <sys/stat.h>
 
 #include <bit>
@@ -17,9 +16,6 @@ namespace {
 
 constexpr Seconds kStackPeriod{1.0};      // while a stall is on
 constexpr Bytes kRecordLimit{256 << 20};  // four million steps
-
-int64_t Load(const ls_atomic_i64& value) { return __atomic_load_n(&value, __ATOMIC_ACQUIRE); }
-uint64_t Load(const ls_atomic_u64& value) { return __atomic_load_n(&value, __ATOMIC_ACQUIRE); }
 
 double MeanLoss(const ls_board& board, const std::vector<Worker>& workers) {
   double sum = 0;
@@ -79,8 +75,7 @@ void Agent::Execute(const control::Command& command) {
   std::visit([this](const auto& body) { Do(body); }, command);
 }
 
-// ---- what the starter says
-// ----------------------------------------------------------------------------------------------------
+// What the starter says.
 
 void Agent::TakeHello(const StarterLink::Hello& hello) {
   if (link_.board() == nullptr) return listener_.lost();
@@ -96,9 +91,7 @@ void Agent::TakeHello(const StarterLink::Hello& hello) {
 // The workers are orphans now, of nobody who would restart or end them.
 void Agent::StarterLost() {
   for (const Worker& worker : watch_.workers()) {
-    if (worker.exited) continue;
-    for (const pid_t below : Descendants(worker.pid)) kill(below, SIGKILL);
-    kill(worker.pid, SIGKILL);
+    if (!worker.exited) KillTree(worker.pid);
   }
   listener_.lost();
 }
@@ -137,8 +130,7 @@ void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
   listener_.event(std::move(event));
 }
 
-// ---- what the control plane wants
-// ---------------------------------------------------------------------------------------------
+// What the control plane wants.
 
 void Agent::Do(const control::Spawn& command) { link_.Spawn(command.epoch.value(), command.restart_count); }
 
@@ -185,8 +177,7 @@ void Agent::Do(const control::PublishRestore& command) {
   __atomic_store_n(&board.restore_for, command.epoch.value(), __ATOMIC_RELEASE);
 }
 
-// ---- looking on
-// ---------------------------------------------------------------------------------------------------------------
+// Looking on.
 
 void Agent::Tick() {
   const Nanos now = clock_.Now();

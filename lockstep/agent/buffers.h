@@ -17,6 +17,10 @@
 
 namespace lockstep::agent {
 
+// A field of the board, which its rank may be changing.
+inline int64_t Load(const ls_atomic_i64& value) { return __atomic_load_n(&value, __ATOMIC_ACQUIRE); }
+inline uint64_t Load(const ls_atomic_u64& value) { return __atomic_load_n(&value, __ATOMIC_ACQUIRE); }
+
 // The mapped board. Unmaps on destruction.
 class BoardMap {
  public:

@@ -127,10 +127,8 @@ void StarterLink::TakeHello(const Json& event, std::vector<Fd>& fds) {
     if (next < fds.size()) listener_.ring(rank.get<int>(), fds[next++]);
   }
   Hello hello{.epoch = event.value("epoch", uint64_t{0}),
-              .spawning = event.value("spawning", false),
               .stopped = event.value("stopped", false),
               .zygote = event.value("zygote", false),
-              .why = event.value("why", ""),
               .workers = {}};
   for (const Json& worker : event.value("workers", Json::array())) hello.workers.push_back(WorkerFrom(worker));
   listener_.hello(hello);

@@ -21,8 +21,7 @@ class StarterLink {
  public:
   struct Hello {
     uint64_t epoch = 0;
-    bool spawning = false, stopped = false, zygote = false;
-    std::string why;  // why workers start by exec
+    bool stopped = false, zygote = false;
     std::vector<Worker> workers;
   };
   struct Listener {

@@ -170,10 +170,4 @@ void PythonHost::Reaped(pid_t pid) {
   if (pid == store_pid_) store_pid_ = 0;
 }
 
-void PythonHost::Stop() {
-  for (const pid_t pid : {zygote_pid_, store_pid_}) {
-    if (pid > 0) kill(pid, SIGKILL);
-  }
-}
-
 }  // namespace lockstep::agent

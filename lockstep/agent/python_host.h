@@ -42,7 +42,6 @@ class PythonHost {
   // True for our helpers, which are not left-overs of an epoch.
   bool Owns(pid_t pid) const { return pid == zygote_pid_ || pid == store_pid_; }
   void Reaped(pid_t pid);
-  void Stop();
 
  private:
   void StartZygote();

@@ -151,8 +151,7 @@ void Starter::Run() {
   poller_.Run(Seconds{0.1}, [this] { Tick(); });
 }
 
-// ---- the agent
-// ----------------------------------------------------------------------------------------------------------------
+// The agent.
 
 void Starter::AcceptAgent() {
   Fd fd(accept4(agent_listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -233,10 +232,8 @@ void Starter::SayHello() {
   }
   Tell({{"event", "hello"},
         {"epoch", workers_.epoch()},
-        {"spawning", plan_.has_value()},
         {"stopped", !plan_ && workers_.AllExited()},
         {"zygote", host_.zygote_ok()},
-        {"why", host_.why()},
         {"workers", workers},
         {"buffers", buffers},
         {"rings", rings},
@@ -244,8 +241,7 @@ void Starter::SayHello() {
        fds);
 }
 
-// ---- workers that join
-// --------------------------------------------------------------------------------------------------------
+// Workers that join.
 
 void Starter::AcceptWorker() {
   Fd fd(accept4(worker_listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -279,8 +275,7 @@ void Starter::HearWorker(int fd) {
   }
 }
 
-// ---- an epoch begins
-// ----------------------------------------------------------------------------------------------------------
+// An epoch begins.
 
 void Starter::BeginEpoch(uint64_t epoch, int restart_count) {
   if (plan_ && plan_->epoch == epoch) return;  // asked again by an agent that took over: it is under way
@@ -346,8 +341,7 @@ void Starter::SpawnFailed(uint64_t epoch, const std::string& error) {
   Tell({{"event", "spawn_failed"}, {"epoch", epoch}, {"error", error}});
 }
 
-// ---- an epoch ends
-// ------------------------------------------------------------------------------------------------------------
+// An epoch ends.
 
 void Starter::KillEpoch(uint64_t epoch, Seconds grace) {
   if (plan_ && plan_->epoch == epoch && !host_.spawning()) plan_.reset();  // not one process of it was started
@@ -419,10 +413,7 @@ std::vector<pid_t> Starter::LeftOvers() const {
 void Starter::StopIfAllGone() {
   if (!workers_.AllExited()) return;
   const std::vector<pid_t> left = LeftOvers();
-  for (const pid_t pid : left) {
-    for (const pid_t below : Descendants(pid)) kill(below, SIGKILL);
-    kill(pid, SIGKILL);
-  }
+  for (const pid_t pid : left) KillTree(pid);
   if (!left.empty()) return;  // SIGCHLD brings us back here
   killing_ = false;
   __atomic_store_n(&buffers_.board()->epoch, 0, __ATOMIC_RELEASE);

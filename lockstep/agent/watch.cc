@@ -8,9 +8,6 @@ namespace {
 constexpr int64_t kRememberedSteps = 4;
 constexpr Seconds kProgressPeriod{5.0};  // how much of the ledger a killed coordinator may have to guess
 
-int64_t Load(const ls_atomic_i64& value) { return __atomic_load_n(&value, __ATOMIC_ACQUIRE); }
-uint64_t Load(const ls_atomic_u64& value) { return __atomic_load_n(&value, __ATOMIC_ACQUIRE); }
-
 bool Finished(const ls_rank_block& block) { return Load(block.phase) == LS_PHASE_FINISHED; }
 
 bool Held(const detect::RankSample& sample) { return sample.state == detect::ProcState::kStopped || sample.frozen; }

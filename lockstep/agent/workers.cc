@@ -60,6 +60,11 @@ void Workers::Expect() {
   early_deaths_.clear();
 }
 
+void KillTree(pid_t pid) {
+  for (const pid_t below : Descendants(pid)) kill(below, SIGKILL);
+  kill(pid, SIGKILL);
+}
+
 std::vector<Worker> Workers::Begin(uint64_t epoch, const std::vector<pid_t>& pids) {
   epoch_ = epoch;
   workers_.clear();

@@ -21,6 +21,9 @@ struct Worker {
   Nanos exited_at;
 };
 
+// SIGKILL to a process and all its descendants.
+void KillTree(pid_t pid);
+
 class Workers {
  public:
   // Workers are about to be started; until Begin, unknown deaths may be theirs.

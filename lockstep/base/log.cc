@@ -32,6 +32,5 @@ spdlog::logger& Logger() {
 }  // namespace
 
 void LogText(LogLevel level, std::string_view text) { Logger().log(ToSpdlog(level), text); }
-void SetLogLevel(LogLevel lowest) { Logger().set_level(ToSpdlog(lowest)); }
 
 }  // namespace lockstep

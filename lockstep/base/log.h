@@ -10,7 +10,6 @@ namespace lockstep {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 void LogText(LogLevel level, std::string_view text);
-void SetLogLevel(LogLevel lowest);
 
 template <typename... Args>
 void Log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {
