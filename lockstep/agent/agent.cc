@@ -10,6 +10,7 @@
 #include "lockstep/agent/exception.h"
 #include "lockstep/checkpoint/restore.h"
 #include "lockstep/client/commit.h"
+#include "lockstep/client/life.h"
 
 namespace lockstep::agent {
 namespace {
@@ -66,6 +67,7 @@ Agent::Agent(RunSpec spec, const detect::Policy& policy, Poller& poller, const C
              .lost = [this] { StarterLost(); }}),
       watch_(policy, spec_.ranks),
       records_(spec_.run_dir + "/records", kRecordLimit),
+      exit_watch_(poller_, [this](int rank) { WorkerEnds(rank); }),
       background_(poller_) {}
 
 absl::Status Agent::Launch() { return link_.Launch(); }
@@ -105,10 +107,33 @@ void Agent::WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids) {
     workers.push_back(worker);
   }
   watch_.BeginEpoch(epoch, workers);
+  followed_ = 0;
   listener_.event(control::EpochSpawned{EpochId(epoch)});
 }
 
+// Large processes take long to end: their failure is known as soon as it begins.
+void Agent::WorkerEnds(int rank) {
+  for (Worker worker : watch_.workers()) {
+    const std::optional<int> status = worker.rank == rank ? FailureBegun(worker.pid) : std::nullopt;
+    if (!status) continue;
+    worker.SetStatus(*status, clock_.Now());
+    return WorkerExited(listener_.state().epoch.value(), worker);
+  }
+}
+
+void Agent::FollowLives() {
+  std::vector<Life> lives;
+  for (const Worker& worker : watch_.workers()) {
+    ls_rank_block& block = (*link_.board())->rank[worker.rank];
+    if (!worker.exited && Load(block.epoch) == watch_.epoch()) lives.push_back({worker.rank, ls_life_word(&block)});
+  }
+  if (lives.size() == followed_) return;
+  followed_ = lives.size();
+  exit_watch_.Follow(std::move(lives));
+}
+
 void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
+  if (watch_.HasExited(worker)) return;  // told when it began to end
   // A job of millisecond steps may have begun its loop, and died, between two ticks.
   if (link_.board() != nullptr) {
     for (const control::EventBody& begun : watch_.LoopBegins(**link_.board(), listener_.state()))
@@ -187,6 +212,7 @@ void Agent::Tick() {
     listener_.event(control::SecondaryGraceOver{waiting_for_culprit_.epoch});
   }
   if (link_.board() == nullptr) return;
+  FollowLives();
   for (const control::EventBody& event : watch_.Tick(**link_.board(), listener_.state(), now)) listener_.event(event);
   if (watch_.wants_stacks() && !sampling_ && now - stacks_sampled_ >= ToNanos(kStackPeriod)) SampleStacks();
 }

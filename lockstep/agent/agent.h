@@ -10,6 +10,7 @@
 #include <string>
 
 #include "lockstep/agent/background.h"
+#include "lockstep/agent/exit_watch.h"
 #include "lockstep/agent/link.h"
 #include "lockstep/agent/record_log.h"
 #include "lockstep/agent/spec.h"
@@ -53,6 +54,8 @@ class Agent {
   void StarterLost();
   void WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids);
   void WorkerExited(uint64_t epoch, const Worker& worker);
+  void WorkerEnds(int rank);
+  void FollowLives();
   void Do(const control::Spawn& command);
   void Do(const control::KeepStacks& command);
   void Do(const control::WaitForCulprit& command);
@@ -75,6 +78,8 @@ class Agent {
   Nanos culprit_deadline_;  // 0: not waiting
   Nanos stacks_sampled_;
   bool sampling_ = false;
+  size_t followed_ = 0;  // ranks of the acting epoch whose lives exit_watch_ follows
+  ExitWatch exit_watch_;
   Background background_;  // last: its thread stops before what its jobs use goes away
 };
 

@@ -29,6 +29,8 @@ struct Process {
   char state = 'X';
   uint64_t faults = 0;  // minor + major
   uint64_t ticks = 0;   // user + system
+  uint64_t flags = 0;   // PF_*
+  int exit_code = 0;    // as wait(2) tells it; 0 until it ends
 };
 
 // A /proc file is written anew for each read and fits here, or its head is what we need. Empty when it is gone or
@@ -81,12 +83,14 @@ ProcState StateOf(char letter) {
   }
 }
 
-// Fields 4 (ppid) to 17 (cstime) of what follows "pid (comm) S ", of which we want some.
+constexpr uint64_t kExiting = 0x4;  // PF_EXITING of the kernel's sched.h
+
+// Fields 3 (state) to 52 (exit_code) of what follows "pid (comm)", of which we want some.
 std::optional<Process> ParseStat(pid_t pid, std::string_view text) {
   const size_t close = text.rfind(')');
   if (close == std::string_view::npos || close + 2 >= text.size()) return std::nullopt;
   text.remove_prefix(close + 1);
-  std::array<std::string_view, 15> field;  // field[0] is the state, number 3 of proc(5)
+  std::array<std::string_view, 50> field;  // field[0] is the state, number 3 of proc(5)
   for (std::string_view& word : field) word = NextWord(text);
   const auto sum_of_four = [&](size_t first) {
     uint64_t total = 0;
@@ -97,6 +101,8 @@ std::optional<Process> ParseStat(pid_t pid, std::string_view text) {
   process.pid = pid;
   process.state = field[0].empty() ? 'X' : field[0].front();
   process.parent = Number<pid_t>(field[1]);
+  process.flags = Number<uint64_t>(field[9 - 3]);
+  process.exit_code = Number<int>(field[52 - 3]);
   process.faults = sum_of_four(10);
   process.ticks = sum_of_four(14);
   return process;
@@ -209,6 +215,13 @@ bool ProcFs::SampleCheap(pid_t pid, RankSample& sample) const {
   sample.traced = tracer != 0 && !ours;
   sample.frozen = Frozen(pid);
   return !ours;
+}
+
+std::optional<int> ProcFs::FailureBegun(pid_t pid) const {
+  const std::optional<Process> process = ReadStat(root_, pid);
+  if (!process || process->exit_code == 0) return std::nullopt;
+  const bool ends = (process->flags & kExiting) != 0 || process->state == 'Z';
+  return ends ? std::optional(process->exit_code) : std::nullopt;
 }
 
 bool ProcFs::SampleFull(pid_t pid, RankSample& sample) const {

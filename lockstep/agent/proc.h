@@ -9,6 +9,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,10 @@ class ProcFs {
   // ... and the counters.
   bool SampleFull(pid_t pid, detect::RankSample& sample) const;
 
+  // The status that wait(2) will tell of a process that has begun to end other than well; nullopt if it runs on, ends
+  // well, or the kernel does not say yet (before Linux 5.17 it may not).
+  std::optional<int> FailureBegun(pid_t pid) const;
+
   std::vector<pid_t> Children(pid_t pid) const;
   std::vector<pid_t> Descendants(pid_t pid) const;
   // The files under /dev/shm that a process has mapped or open, sorted; names already unlinked are left out.
@@ -46,6 +51,7 @@ class ProcFs {
 
 inline bool SampleCheap(pid_t pid, detect::RankSample& sample) { return ProcFs::System().SampleCheap(pid, sample); }
 inline bool SampleFull(pid_t pid, detect::RankSample& sample) { return ProcFs::System().SampleFull(pid, sample); }
+inline std::optional<int> FailureBegun(pid_t pid) { return ProcFs::System().FailureBegun(pid); }
 inline std::vector<pid_t> Children(pid_t pid) { return ProcFs::System().Children(pid); }
 inline std::vector<pid_t> Descendants(pid_t pid) { return ProcFs::System().Descendants(pid); }
 inline std::vector<std::string> MappedShm(pid_t pid) { return ProcFs::System().MappedShm(pid); }

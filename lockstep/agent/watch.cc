@@ -55,6 +55,11 @@ void Watch::Exited(const Worker& worker) {
   }
 }
 
+bool Watch::HasExited(const Worker& worker) const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [&](const Worker& own) { return own.pid == worker.pid && own.exited; });
+}
+
 control::Progress Watch::ProgressNow(const ls_board& board) const {
   control::Progress progress;
   bool first = true;

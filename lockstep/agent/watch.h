@@ -27,6 +27,7 @@ class Watch {
   // Nobody watched for a while: what was seen before says nothing about now.
   void LookAfresh() { detector_.Reset(); }
   void Exited(const Worker& worker);
+  bool HasExited(const Worker& worker) const;
   // What there is to tell at `now`.
   std::vector<control::EventBody> Tick(const ls_board& board, const control::State& state, Nanos now);
   // The part of Tick that says that the training loop began.
@@ -35,6 +36,7 @@ class Watch {
   bool wants_stacks() const { return wants_stacks_; }
 
   control::Progress ProgressNow(const ls_board& board) const;
+  uint64_t epoch() const { return epoch_; }
   const std::vector<Worker>& workers() const { return workers_; }
   // "running", "stopped", "frozen", "traced", "finished", "exited 3", "killed by signal 9", "starting".
   std::string RankState(const ls_board& board, int rank) const;

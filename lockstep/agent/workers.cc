@@ -15,16 +15,6 @@
 namespace lockstep::agent {
 namespace {
 
-void SetExit(Worker& worker, int wait_status, Nanos at) {
-  worker.exited = true;
-  worker.exited_at = at;
-  if (WIFSIGNALED(wait_status)) {
-    worker.signal = WTERMSIG(wait_status);
-  } else {
-    worker.code = WEXITSTATUS(wait_status);
-  }
-}
-
 // "torch_4711_0" holds 4711 and not 471.
 bool HoldsNumber(const std::string& name, pid_t number) {
   const std::string digits = std::to_string(number);
@@ -60,6 +50,16 @@ void Workers::Expect() {
   early_deaths_.clear();
 }
 
+void Worker::SetStatus(int wait_status, Nanos at) {
+  exited = true;
+  exited_at = at;
+  if (WIFSIGNALED(wait_status)) {
+    signal = WTERMSIG(wait_status);
+  } else {
+    code = WEXITSTATUS(wait_status);
+  }
+}
+
 void KillTree(pid_t pid) {
   for (const pid_t below : Descendants(pid)) kill(below, SIGKILL);
   kill(pid, SIGKILL);
@@ -90,13 +90,13 @@ std::vector<Worker> Workers::Begin(uint64_t epoch, const std::vector<pid_t>& pid
 std::optional<Worker> Workers::Reaped(pid_t pid, int wait_status, Nanos at) {
   for (Worker& worker : workers_) {
     if (worker.pid != pid || worker.exited) continue;
-    SetExit(worker, wait_status, at);
+    worker.SetStatus(wait_status, at);
     return worker;
   }
   if (expecting_) {
     Worker unknown;
     unknown.pid = pid;
-    SetExit(unknown, wait_status, at);
+    unknown.SetStatus(wait_status, at);
     early_deaths_.push_back(unknown);
   }
   return std::nullopt;

@@ -19,6 +19,9 @@ struct Worker {
   bool exited = false;
   int code = 0, signal = 0;
   Nanos exited_at;
+
+  // It ended, with this status of wait(2).
+  void SetStatus(int wait_status, Nanos at);
 };
 
 // SIGKILL to a process and all its descendants.

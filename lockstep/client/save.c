@@ -162,8 +162,9 @@ int ls_save_submit(struct ls_client* c) {
   if (save->cuda && !c->cuda->order(c->cuda, save->stream)) return give_up(c, "the CUDA driver refused an event");
   save->open = false;
   int result = LS_OK;
-  if (save->next == save->pieces) {
-    result = (int)ls_save_finish(c); /* everything was copied at once: nothing to hand over */
+  ls_copier_feed(c);
+  if (save->next == save->pieces || !c->copier.started) {
+    result = (int)ls_save_finish(c); /* nothing to hand over, or nobody to take it */
   } else {
     hand_over(&c->copier);
   }

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lockstep/client/life.h"
 #include "lockstep/client/starter.h"
 
 static char last_error[512];
@@ -37,11 +38,12 @@ bool ls_is_current(const struct ls_client* c) {
 void ls_count(ls_atomic_u64* counter) {
   __atomic_store_n(counter, __atomic_load_n(counter, __ATOMIC_RELAXED) + 1, __ATOMIC_RELAXED);
 }
-void ls_add_blocked(struct ls_client* c, int64_t since_ns) {
+int64_t ls_add_blocked(struct ls_client* c, int64_t since_ns) {
   const int64_t blocked = ls_now_ns() - since_ns;
   c->blocked_step_ns += blocked;
   ls_atomic_u64* sum = &c->block->blocked_ns;
   __atomic_store_n(sum, __atomic_load_n(sum, __ATOMIC_RELAXED) + (uint64_t)blocked, __ATOMIC_RELAXED);
+  return blocked;
 }
 
 /* ---- joining ---- */
@@ -112,6 +114,7 @@ static void take_block(struct ls_client* c) {
   const double nan = __builtin_nan("");
   uint64_t nan_bits;
   memcpy(&nan_bits, &nan, sizeof nan_bits);
+  ls_life_begin(block);
   __atomic_store_n(&block->pid, c->pid, __ATOMIC_RELAXED);
   __atomic_store_n(&block->step, -1, __ATOMIC_RELAXED);
   __atomic_store_n(&block->step_end_ns, 0, __ATOMIC_RELAXED);
@@ -138,6 +141,7 @@ static int join(struct ls_client* c, const char* run_directory) {
   if (result != LS_OK) return result;
   if (!ls_is_current(c)) return ls_fail(LS_REFUSED, "epoch %llu is over", epoch);
   take_block(c);
+  c->alive = true;
   return LS_OK;
 }
 
@@ -145,7 +149,8 @@ static void destroy(struct ls_client* c) {
   ls_copier_stop(c);
   ls_buffers_free(c);
   if (c->ring != NULL) munmap(c->ring, c->ring_bytes);
-  if (c->board != NULL) munmap(c->board, c->board_bytes);
+  const bool alive = c->alive && !ls_life_end(c->block);
+  if (c->board != NULL && !alive) munmap(c->board, c->board_bytes);
   if (c->socket >= 0) close(c->socket);
   free(c->save.piece);
   free(c);

@@ -52,7 +52,13 @@ struct ls_copier {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   enum ls_copier_state state;
+  bool wanted;           /* training waits for the copy: no time to lose */
   enum ls_result result; /* of the last copy; taken by wait */
+  /* The training thread's: how long it waited for the copy under way, for how many in a row it waited long, and
+     whether that has replaced the thread. */
+  int64_t waited_ns;
+  int long_waits;
+  bool starved;
   bool torn;             /* spoilt while it ran: must not become DONE */
 };
 
@@ -76,6 +82,7 @@ struct ls_client {
   struct ls_save save;
   struct ls_copier copier;
   const struct ls_device_ops* cuda;
+  bool alive;              /* the joined thread holds the block's life mutex */
   int64_t last_end_ns;     /* of the step before; 0 = none */
   int64_t blocked_step_ns; /* of the step that runs */
 };
@@ -87,13 +94,16 @@ int64_t ls_now_ns(void); /* CLOCK_BOOTTIME */
 bool ls_is_joined(const struct ls_client*);
 /* False: another epoch is current, and this process must not write any more. */
 bool ls_is_current(const struct ls_client*);
-void ls_add_blocked(struct ls_client*, int64_t since_ns);
+/* The time since then, which it has added. */
+int64_t ls_add_blocked(struct ls_client*, int64_t since_ns);
 void ls_count(ls_atomic_u64* counter); /* one writer */
 
 void ls_buffers_free(struct ls_client*);
 /* 0 or an errno value. */
 int ls_copier_start(struct ls_client*);
 void ls_copier_stop(struct ls_client*);
+/* Before a save is handed over: replaces a thread that starves. */
+void ls_copier_feed(struct ls_client*);
 /* Copies what is left of the save and closes its slot: the copy thread's work. */
 enum ls_result ls_save_finish(struct ls_client*);
 uint64_t ls_slot_capacity(const struct ls_client*);

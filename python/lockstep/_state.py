@@ -7,6 +7,7 @@ memory) in capture's order, and the rest.
 """
 import collections
 import random
+import struct
 import sys
 
 import torch
@@ -309,25 +310,47 @@ class GeneratorHolder(_EagerHolder):
 
 
 class RngHolder(_EagerHolder):
-    """The generators that every script uses without naming them. numpy's and CUDA's only where they are in use."""
+    """The generators that every script uses without naming them. numpy's and CUDA's only where they are in use.
+
+    Their words are kept as bytes: pickling 625 numbers, or an array, takes longer than all the rest of a small step().
+    """
 
     def capture(self):
-        rest = {"python": random.getstate(), "torch": _to_bytes(torch.get_rng_state())}
+        version, words, gauss = random.getstate()
+        rest = {"python": (version, _PYTHON_WORDS.pack(*words), gauss), "torch": _to_bytes(torch.get_rng_state())}
         if "numpy" in sys.modules:
-            rest["numpy"] = sys.modules["numpy"].random.get_state()
+            rest["numpy"] = _pack_numpy(sys.modules["numpy"].random.get_state())
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             rest["cuda"] = [_to_bytes(state) for state in torch.cuda.get_rng_state_all()]
         return [], [], rest
 
     def restore(self, saved, rest):
-        random.setstate(rest["python"])
+        version, words, gauss = rest["python"]
+        random.setstate((version, _PYTHON_WORDS.unpack(words), gauss))
         torch.set_rng_state(_from_bytes(rest["torch"]))
         if "numpy" in rest:
             import numpy
 
-            numpy.random.set_state(rest["numpy"])
+            numpy.random.set_state(_unpack_numpy(rest["numpy"], numpy))
         if "cuda" in rest:
             torch.cuda.set_rng_state_all([_from_bytes(state) for state in rest["cuda"]])
+
+
+_PYTHON_WORDS = struct.Struct("<625I")  # the Mersenne twister's 624, and its position
+
+
+def _pack_numpy(state):
+    if isinstance(state, dict):  # a bit generator that the script has chosen
+        return state
+    name, words, *others = state
+    return (name, words.tobytes(), *others)
+
+
+def _unpack_numpy(state, numpy):
+    if isinstance(state, dict):
+        return state
+    name, words, *others = state
+    return (name, numpy.frombuffer(words, dtype=numpy.uint32), *others)
 
 
 def _to_bytes(state):

@@ -28,11 +28,11 @@ def shared(size, content=b""):
 
 
 class FakeStarter:
-    """One rank's starter. `refusal`: the sentence with which it answers requests for buffers."""
+    """One rank's starter. `refusal`: the sentence with which it answers requests for buffers above `allowance` bytes."""
 
     def __init__(self, world_size=1):
         self.world_size = world_size
-        self.refusal = None
+        self.refusal, self.allowance = None, 0
         self.board_fd, self.board = shared(HEADER + world_size * BLOCK, struct.pack("<8sII", b"LBOARD01", 1, world_size))
         self.ring_fd, _ = shared(192 + 64 * 64, RING.pack(b"LSDRIN01", 64, 0, 0, 0, 0))
         self.slot_bytes, self.buffers = 0, None
@@ -84,7 +84,7 @@ class FakeStarter:
 
     def _answer(self, connection, request):
         kind, _, _, _, _, size, _, _ = request
-        refused = kind == BUFFERS and self.refusal is not None
+        refused = kind == BUFFERS and self.refusal is not None and size > self.allowance
         fds = [self.board_fd, self.ring_fd] if kind == HELLO else [] if refused else [self._buffers(size)]
         text = self.refusal.encode() if refused else b""
         reply = MESSAGE.pack(ANSWER_REFUSED if refused else ANSWER_OK, 1, 0, 0, 0, self.slot_bytes, self.world_size, text)

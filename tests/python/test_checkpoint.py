@@ -28,6 +28,9 @@ except ImportError:
     torch = None
 
 
+SUM = "checkpoint buffers: 4 ranks x 2 slots x 1.2 GB = 9.6 GB; 3.1 GB may be used"
+
+
 class Ema:
     """Averaged weights, with state_dict() of its own."""
 
@@ -237,10 +240,32 @@ class Saving(Starter):
 
         self.assertEqual(self.work(both), 1)
 
-    def test_goes_on_without_memory_for_buffers(self):
-        self.starter.refusal = "checkpoint buffers: 4 ranks x 2 slots x 1.2 GB = 9.6 GB; 3.1 GB may be used"
-        (_, state), stderr = in_worker(lambda: train(adam, 4))
-        self.assertEqual(stderr, f"lockstep: rank 0 trains on without checkpoints: {self.starter.refusal}\n")
+    def test_refuses_a_state_without_room_at_the_first_step(self):
+        self.starter.refusal = SUM
+
+        def begin():
+            try:
+                train(adam, 4)
+            except lockstep.checkpoint.CheckpointError as error:
+                return str(error)
+
+        message, stderr = in_worker(begin)
+        self.assertEqual(message, f"{SUM}; give more with `lockstep run --checkpoint-memory`, or run without Checkpoint")
+        self.assertEqual(stderr, "")
+        self.assertEqual(self.starter.field(24), -1)  # no step was reported
+
+    def test_goes_on_without_checkpoints_when_a_grown_state_has_no_room(self):
+        self.starter.refusal, self.starter.allowance = SUM, 1 << 20
+
+        def grow():
+            state = {"x": torch.zeros(8)}
+            ckpt = lockstep.Checkpoint({"state": state})
+            for step in range(4):
+                ckpt.step(step)
+                state[f"more {step}"] = torch.zeros(1 << 18)
+
+        _, stderr = in_worker(grow)
+        self.assertEqual(stderr, f"lockstep: rank 0 trains on without checkpoints: {SUM}\n")
         self.assertEqual(self.starter.field(24), 3)
 
     def test_a_forked_child_does_nothing(self):

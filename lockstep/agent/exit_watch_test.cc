@@ -1,0 +1,130 @@
+#include "lockstep/agent/exit_watch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include <thread>
+
+#include "lockstep/agent/proc.h"
+#include "lockstep/client/life.h"
+
+namespace lockstep::agent {
+namespace {
+
+using ::testing::ElementsAre;
+
+// A block in shared memory, and children that take its life.
+class ExitWatchTest : public testing::Test {
+ protected:
+  ExitWatchTest()
+      : blocks_(static_cast<ls_rank_block*>(mmap(nullptr, 4 * sizeof(ls_rank_block), PROT_READ | PROT_WRITE,
+                                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+  ~ExitWatchTest() override {
+    for (const pid_t pid : children_) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+    munmap(blocks_, 4 * sizeof(ls_rank_block));
+  }
+
+  // Returns when the child holds its life; then it does `act`, and waits for its end.
+  template <typename Act>
+  pid_t Child(int rank, const Act& act) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      ls_life_begin(&blocks_[rank]);
+      raise(SIGSTOP);
+      act();
+      for (;;) pause();
+    }
+    siginfo_t info;
+    waitid(P_PID, static_cast<id_t>(pid), &info, WSTOPPED);
+    children_.push_back(pid);
+    return pid;
+  }
+  Life LifeOf(int rank) { return {rank, ls_life_word(&blocks_[rank])}; }
+  // Runs the loop until `count` ends were told.
+  void WaitFor(size_t count) {
+    enough_ = count;
+    poller_.Run(Seconds{0.01}, [&] {
+      if (told_.size() >= enough_) poller_.Stop();
+    });
+  }
+
+  ls_rank_block* blocks_;
+  std::vector<pid_t> children_;
+  Poller poller_;
+  std::vector<int> told_;
+  size_t enough_ = 0;
+  ExitWatch watch_{poller_, [this](int rank) { told_.push_back(rank); }};
+};
+
+TEST_F(ExitWatchTest, TellsAKilledProcessAndItsStatus) {
+  const pid_t victim = Child(1, [] {});
+  Child(2, [] {});
+  watch_.Follow({LifeOf(1), LifeOf(2)});
+  EXPECT_EQ(FailureBegun(victim), std::nullopt);
+  kill(victim, SIGKILL);
+  WaitFor(1);
+  EXPECT_THAT(told_, ElementsAre(1));
+  const std::optional<int> status = FailureBegun(victim);
+  ASSERT_TRUE(status);
+  EXPECT_TRUE(WIFSIGNALED(*status));
+  EXPECT_EQ(WTERMSIG(*status), SIGKILL);
+}
+
+TEST_F(ExitWatchTest, TellsAnExitCode) {
+  const pid_t child = Child(0, [] { _exit(3); });
+  watch_.Follow({LifeOf(0)});
+  kill(child, SIGCONT);
+  WaitFor(1);
+  const std::optional<int> status = FailureBegun(child);
+  ASSERT_TRUE(status);
+  EXPECT_EQ(WEXITSTATUS(*status), 3);
+}
+
+// The thread that joined may end, and the job go on.
+TEST_F(ExitWatchTest, AThreadsEndIsNoFailure) {
+  ls_rank_block* block = &blocks_[0];
+  std::thread([&] { ls_life_begin(block); }).join();
+  watch_.Follow({LifeOf(0)});
+  WaitFor(1);
+  EXPECT_EQ(FailureBegun(getpid()), std::nullopt);
+}
+
+TEST_F(ExitWatchTest, ALifeGivenBackIsNotTold) {
+  const pid_t calm = Child(0, [this] { EXPECT_TRUE(ls_life_end(&blocks_[0])); });
+  const pid_t victim = Child(1, [] {});
+  watch_.Follow({LifeOf(0), LifeOf(1)});
+  kill(calm, SIGCONT);
+  while (__atomic_load_n(LifeOf(0).word, __ATOMIC_ACQUIRE) != 0) std::this_thread::yield();
+  kill(victim, SIGKILL);
+  WaitFor(1);
+  EXPECT_THAT(told_, ElementsAre(1));
+}
+
+TEST(Life, AnotherThreadCantGiveItBack) {
+  ls_rank_block block{};
+  ls_life_begin(&block);
+  bool returned = true;
+  std::thread([&] { returned = ls_life_end(&block); }).join();
+  EXPECT_FALSE(returned);
+  EXPECT_TRUE(ls_life_end(&block));
+}
+
+// A block whose worker died is taken by the next epoch's.
+TEST_F(ExitWatchTest, TheNextEpochsLifeIsFollowedAnew) {
+  kill(Child(0, [] {}), SIGKILL);
+  watch_.Follow({LifeOf(0)});
+  WaitFor(1);
+  const pid_t second = Child(0, [] {});
+  watch_.Follow({LifeOf(0)});
+  kill(second, SIGKILL);
+  WaitFor(2);
+  EXPECT_THAT(told_, ElementsAre(0, 0));
+}
+
+}  // namespace
+}  // namespace lockstep::agent
