@@ -49,7 +49,9 @@ def from_ratios(name, unit, samples, goal, control=None, note=""):
     low, high = stats.median_interval(samples)
     values.update(low=low, high=high)
     doubt = ""
-    if high < -goal:
+    if goal is None:
+        doubt = ""
+    elif high < -goal:
         doubt = "a cost far below zero: the two sides differ in something else"
     elif control and not control.values["low"] <= 0 <= control.values["high"]:
         doubt = "the control finds a difference between equals"
