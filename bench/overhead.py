@@ -3,8 +3,9 @@
 Three jobs live at the same time and never step at the same time: one under `lockstep run`, two started with the plain
 environment. The second plain one is the control: compared with the first in the same way, it must show no difference, or the
 method measures something else. While a plain job steps, Lockstep's processes are stopped, so that their cost can't reach the
-baseline. The order is turned round at every round, so that drift of the machine cancels. Several sessions of fresh processes,
-because where a process lies in memory alone can make a difference.
+baseline. The jobs follow each other in a circle, so that each finds the caches as another job left them, and the circle is
+turned round in every second session, so that drift of the machine cancels. Several sessions of fresh processes, because where
+a process lies in memory alone can make a difference.
 """
 import dataclasses
 import os
@@ -18,14 +19,14 @@ import time
 import figure
 import session
 
-STEPS_PER_TURN = 12
+STEPS_PER_TURN = 24
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def measure(tools, quick):
     ranks = max(2, min(4, os.cpu_count()))
-    sessions, pairs = (1, 6) if quick else (3, 32)
-    results = [one_session(tools, ranks, pairs) for _ in range(sessions)]
+    sessions, pairs = (2, 3) if quick else (8, 12)
+    results = [one_session(tools, ranks, pairs, number) for number in range(sessions)]
     added = {name: [100 * (ratio - 1) for result in results for ratio in result[name]] for name in ("ours", "control")}
     cpu = [share for result in results for share in result["cpu"]]
     plain = statistics.median([seconds for result in results for seconds in result["plain_s"]]) / STEPS_PER_TURN
@@ -67,13 +68,13 @@ class Turns:
         self.answers.close()
 
 
-def one_session(tools, ranks, rounds):
+def one_session(tools, ranks, rounds, number):
     folder = tempfile.mkdtemp(prefix="lockstep-bench-")
     jobs = {name: Turns(folder, name, ranks) for name in ("ours", "plain", "control")}
     workers = [worker for name in ("plain", "control") for worker in start_plain(tools, jobs[name].command(), ranks)]
     try:
         with session.Session(tools, jobs["ours"].command(), ranks) as run:
-            return take_turns(run, jobs, rounds)
+            return take_turns(run, jobs, list(jobs)[:: 1 if number % 2 == 0 else -1], rounds)
     finally:
         for worker in workers:
             worker.kill()
@@ -95,15 +96,15 @@ def start_plain(tools, command, ranks):
                              stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True) for rank in range(ranks)]
 
 
-def take_turns(run, jobs, rounds):
+def take_turns(run, jobs, circle, rounds):
     for job in jobs.values():
         job.take(STEPS_PER_TURN)  # waits for the start, and warms up
     watchers = [run.process.pid, run.starter_pid()]
     result = {"ours": [], "control": [], "plain_s": []}
     spent = awake = 0.0
-    for number in range(rounds):
+    for _ in range(rounds):
         times = {}
-        for name in list(jobs)[::1 if number % 2 == 0 else -1]:
+        for name in circle:
             if name != "ours":
                 times[name] = without(watchers, lambda job=jobs[name]: job.take(STEPS_PER_TURN))
                 continue

@@ -19,8 +19,8 @@ using ::testing::ElementsAre;
 class ExitWatchTest : public testing::Test {
  protected:
   ExitWatchTest()
-      : blocks_(static_cast<ls_rank_block*>(mmap(nullptr, 4 * sizeof(ls_rank_block), PROT_READ | PROT_WRITE,
-                                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
+      : blocks_(static_cast<ls_rank_block*>(
+            mmap(nullptr, 4 * sizeof(ls_rank_block), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
   ~ExitWatchTest() override {
     for (const pid_t pid : children_) {
       kill(pid, SIGKILL);

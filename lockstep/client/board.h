@@ -59,7 +59,7 @@ struct ls_rank_block {
       torn; /* checkpoints taken, skipped (the newer slot was not yet committed), spoilt by a late write */
   ls_atomic_u64 blocked_ns; /* time step() and optimizer.step waited for copies, summed */
   ls_atomic_u64 dropped;    /* records dropped because a ring was full */
-  uint64_t life[8]; /* a robust mutex, held by the thread that joined: life.h */
+  uint64_t life[8];         /* a robust mutex, held by the thread that joined: life.h */
   uint64_t reserved[10];
   struct ls_slot slot[LS_SLOTS];
   uint64_t reserved_end[16];

@@ -20,7 +20,7 @@ enum {
   kHeadStartNanos = 2 * 1000 * 1000,
   kLongWaitNanos = 5 * 1000 * 1000,
   kStarvedSaves = 3, /* in a row for which training waited so long */
-  kNice = 10, /* after it starved */
+  kNice = 10,        /* after it starved */
 };
 
 /* Of the calling thread alone. Refused by some sandboxes, and then it runs as training does. */

@@ -59,7 +59,7 @@ struct ls_copier {
   int64_t waited_ns;
   int long_waits;
   bool starved;
-  bool torn;             /* spoilt while it ran: must not become DONE */
+  bool torn; /* spoilt while it ran: must not become DONE */
 };
 
 struct ls_buffers {

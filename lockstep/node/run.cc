@@ -27,8 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Seconds kTick{0.05};
-constexpr int kTicksPerPublish = 5;  // 4 Hz: the live view, /metrics and /api
+constexpr Seconds kTick{0.1};
+constexpr int kTicksPerPublish = 3;  // about 3 Hz: the live view, /metrics and /api
 
 sigset_t HandledSignals() {
   sigset_t mask;
