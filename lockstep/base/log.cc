@@ -33,4 +33,6 @@ spdlog::logger& Logger() {
 
 void LogText(LogLevel level, std::string_view text) { Logger().log(ToSpdlog(level), text); }
 
+void SetLogLevel(LogLevel least) { Logger().set_level(ToSpdlog(least)); }
+
 }  // namespace lockstep

@@ -10,6 +10,8 @@ namespace lockstep {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 void LogText(LogLevel level, std::string_view text);
+// Nothing below this is said from now on; kInfo to begin with.
+void SetLogLevel(LogLevel least);
 
 template <typename... Args>
 void Log(LogLevel level, fmt::format_string<Args...> format, Args&&... args) {

@@ -1,0 +1,139 @@
+#include "lockstep/control/fleet.h"
+
+#include <algorithm>
+#include <type_traits>
+
+namespace lockstep::control {
+namespace {
+
+// The newest that all have; each list may be in any order.
+template <typename Nodes, typename PointsOf>
+std::optional<CheckpointId> NewestCommon(const Nodes& nodes, const PointsOf& points_of) {
+  std::optional<CheckpointId> newest;
+  for (const CheckpointId& point : points_of(nodes.front())) {
+    const bool everywhere = std::all_of(nodes.begin(), nodes.end(), [&](const auto& node) {
+      const auto& points = points_of(node);
+      return std::find(points.begin(), points.end(), point) != points.end();
+    });
+    if (everywhere && (!newest || *newest < point)) newest = point;
+  }
+  return newest;
+}
+
+template <typename Said>
+constexpr bool kHasEpoch = requires(const Said& said) { said.epoch; };
+template <typename Said>
+constexpr bool kHasProgress = requires(const Said& said) { said.progress; };
+
+}  // namespace
+
+template <typename Fact>
+bool Fleet::All(const Fact& fact) const {
+  return std::all_of(nodes_.begin(), nodes_.end(), fact);
+}
+
+void Fleet::Begin(EpochId epoch) {
+  if (epoch <= epoch_) return;
+  epoch_ = epoch;
+  nodes_.assign(nodes_.size(), Node{});
+  committed_.reset();
+}
+
+Progress Fleet::JobProgress() const {
+  if (!All([](const Node& node) { return node.progress.has_value(); })) return {};
+  Progress slowest = *nodes_.front().progress;
+  for (const Node& node : nodes_) {
+    if (node.progress->step < slowest.step) slowest = *node.progress;
+    if (node.progress->step == slowest.step) slowest.step_end = std::max(slowest.step_end, node.progress->step_end);
+  }
+  return slowest;
+}
+
+std::vector<EventBody> Fleet::Hear(int node, const EventBody& said) {
+  return std::visit(
+      [&](const auto& body) -> Events {
+        using Said = std::decay_t<decltype(body)>;
+        if constexpr (kHasEpoch<Said>) {
+          if (body.epoch != epoch_) return {body};
+        }
+        return Take(nodes_[static_cast<size_t>(node)], body);
+      },
+      said);
+}
+
+Fleet::Events Fleet::Take(Node& node, const EpochSpawned& said) {
+  if (std::exchange(node.spawned, true)) return {};
+  return All([](const Node& each) { return each.spawned; }) ? Events{said} : Events{};
+}
+
+Fleet::Events Fleet::Take(Node& node, const EpochStopped& said) {
+  if (std::exchange(node.stopped, true)) return {};
+  return All([](const Node& each) { return each.stopped; }) ? Events{said} : Events{};
+}
+
+Fleet::Events Fleet::Take(Node& node, const LoopBegan& said) {
+  if (node.loop) return {};
+  node.loop = said;
+  if (!All([](const Node& each) { return each.loop.has_value(); })) return {};
+  LoopBegan last = said;
+  for (const Node& each : nodes_) last.begin = std::max(last.begin, each.loop->begin);
+  return {last};
+}
+
+Fleet::Events Fleet::Take(Node& node, const StacksKept& said) {
+  if (node.stacks) return {};
+  node.stacks = said.path;
+  if (!All([](const Node& each) { return each.stacks.has_value(); })) return {};
+  StacksKept all{said.epoch, ""};
+  for (const Node& each : nodes_) {
+    if (each.stacks->empty()) continue;
+    all.path += (all.path.empty() ? "" : ", ") + *each.stacks;
+  }
+  return {all};
+}
+
+// The job is paused when all of it is.
+Fleet::Events Fleet::Take(Node& node, JobPaused said) {
+  if (std::exchange(node.paused, true)) return {};
+  return All([](const Node& each) { return each.paused; }) ? Events{said} : Events{};
+}
+
+Fleet::Events Fleet::Take(Node& node, JobContinued said) {
+  const bool was = All([](const Node& each) { return each.paused; });
+  node.paused = false;
+  return was ? Events{said} : Events{};
+}
+
+// What is true of the job as soon as one node says it; only its progress is the job's.
+template <typename Said>
+Fleet::Events Fleet::Take(Node& node, Said said) {
+  if constexpr (kHasProgress<Said>) {
+    if (said.progress.step_end.value != 0 && (!node.progress || node.progress->step <= said.progress.step))
+      node.progress = said.progress;
+    said.progress = JobProgress();
+  }
+  return {said};
+}
+
+std::vector<EventBody> Fleet::Hear(int node, const RestoreFound& found) {
+  if (found.epoch.value() != epoch_.value() + 1) return {};
+  std::optional<RestoreFound>& known = nodes_[static_cast<size_t>(node)].found;
+  if (known && known->epoch == found.epoch) return {};
+  known = found;
+  const auto answered = [&](const Node& each) { return each.found && each.found->epoch == found.epoch; };
+  if (!All(answered)) return {};
+  RestoreChosen chosen{found.epoch, NewestCommon(nodes_, [](const Node& each) { return each.found->points; }), {}};
+  for (const Node& each : nodes_)
+    chosen.rejected.insert(chosen.rejected.end(), each.found->rejected.begin(), each.found->rejected.end());
+  return {chosen};
+}
+
+std::optional<CheckpointId> Fleet::Hear(int node, const Holding& holding) {
+  if (holding.epoch != epoch_) return std::nullopt;
+  nodes_[static_cast<size_t>(node)].points = holding.points;
+  const std::optional<CheckpointId> newest = NewestCommon(nodes_, [](const Node& each) { return each.points; });
+  if (!newest || newest->epoch != epoch_ || (committed_ && *newest <= *committed_)) return std::nullopt;
+  return committed_ = newest;
+}
+
+}  // namespace lockstep::control

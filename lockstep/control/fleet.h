@@ -1,0 +1,76 @@
+// The nodes of a job seen as one. What an agent says is true of its own ranks; here it becomes what is true of the job:
+// an epoch runs when it runs on every node, is stopped when it is stopped on every node, stands at the step of the
+// slowest, and can go back to the newest checkpoint that every node holds.
+// Pure. Facts are of one epoch and only grow, so that saying one again, late or twice changes nothing: a node that was
+// out of reach says all it knows when it is back. Of one node it is the identity.
+//
+//   Fleet fleet(nodes);
+//   fleet.Begin(epoch);                       // with every Spawn, and after a take-over
+//   for (const EventBody& event : fleet.Hear(node, said)) coordinator.Handle(event);
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lockstep/control/events.h"
+
+namespace lockstep::control {
+
+// The checkpoints that are whole on all ranks of a node.
+struct Holding {
+  EpochId epoch;  // that acts there
+  std::vector<CheckpointId> points;
+};
+// An agent's answer to ChooseRestore: those of them whose CRCs it has verified, and what it found damaged.
+struct RestoreFound {
+  EpochId epoch;  // the coming one
+  std::vector<CheckpointId> points;
+  std::vector<std::string> rejected;
+};
+
+class Fleet {
+ public:
+  explicit Fleet(int nodes) : nodes_(static_cast<size_t>(nodes)) {}
+
+  // This epoch acts from now on; what was known of an older one is forgotten.
+  void Begin(EpochId epoch);
+  // What is now true of the job because of what `node` said. Events of other epochs pass through: the state machine
+  // counts them.
+  std::vector<EventBody> Hear(int node, const EventBody& said);
+  std::vector<EventBody> Hear(int node, const RestoreFound& found);
+  // The newest checkpoint that all nodes hold, when it is newer than the one before: ranks may now give up what is
+  // older.
+  std::optional<CheckpointId> Hear(int node, const Holding& holding);
+
+ private:
+  struct Node {
+    bool spawned = false, stopped = false, paused = false;
+    std::optional<LoopBegan> loop;
+    std::optional<Progress> progress;
+    std::optional<std::string> stacks;
+    std::optional<RestoreFound> found;
+    std::vector<CheckpointId> points;
+  };
+  using Events = std::vector<EventBody>;
+
+  template <typename Fact>
+  bool All(const Fact& fact) const;
+  Progress JobProgress() const;
+
+  Events Take(Node& node, const EpochSpawned& said);
+  Events Take(Node& node, const EpochStopped& said);
+  Events Take(Node& node, const LoopBegan& said);
+  Events Take(Node& node, const StacksKept& said);
+  Events Take(Node& node, JobPaused said);
+  Events Take(Node& node, JobContinued said);
+  template <typename Said>
+  Events Take(Node& node, Said said);
+
+  std::vector<Node> nodes_;
+  EpochId epoch_;
+  std::optional<CheckpointId> committed_;
+};
+
+}  // namespace lockstep::control

@@ -1,0 +1,104 @@
+#include "lockstep/control/fleet.h"
+
+#include <gmock/gmock.h>
+
+#include "lockstep/control/scenario.h"
+
+namespace lockstep::control {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+constexpr EpochId kOne{1};
+
+class FleetTest : public testing::Test {
+ protected:
+  FleetTest() { fleet_.Begin(kOne); }
+  std::vector<std::string> Hear(int node, const EventBody& said) {
+    std::vector<std::string> names;
+    for (const EventBody& event : fleet_.Hear(node, said)) names.push_back(TypeName(event));
+    return names;
+  }
+  // "none" while nothing is decided yet, or that nothing can be restored.
+  std::string Find(int node, std::vector<CheckpointId> points, std::vector<std::string> rejected = {}) {
+    const auto events = fleet_.Hear(node, RestoreFound{EpochId(2), std::move(points), std::move(rejected)});
+    if (events.empty()) return "undecided";
+    return PointText(std::get<RestoreChosen>(events.front()).point);
+  }
+
+  Fleet fleet_{3};
+};
+
+TEST_F(FleetTest, AnEpochRunsAndStopsWhenItDoesOnAllNodes) {
+  EXPECT_THAT(Hear(0, EpochSpawned{kOne}), IsEmpty());
+  EXPECT_THAT(Hear(0, EpochSpawned{kOne}), IsEmpty());
+  EXPECT_THAT(Hear(1, EpochSpawned{kOne}), IsEmpty());
+  EXPECT_THAT(Hear(2, EpochSpawned{kOne}), ElementsAre("epoch_spawned"));
+  EXPECT_THAT(Hear(2, EpochSpawned{kOne}), IsEmpty());
+  for (const int node : {2, 0}) EXPECT_THAT(Hear(node, EpochStopped{kOne}), IsEmpty());
+  EXPECT_THAT(Hear(1, EpochStopped{kOne}), ElementsAre("epoch_stopped"));
+}
+
+TEST_F(FleetTest, TheLoopBeginsWithTheLastNode) {
+  Hear(0, LoopBegan{kOne, At(5), {}});
+  Hear(1, LoopBegan{kOne, At(9), {}});
+  const auto events = fleet_.Hear(2, LoopBegan{kOne, At(7), {}});
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(std::get<LoopBegan>(events.front()).begin, At(9));
+}
+
+TEST_F(FleetTest, TheJobStandsWhereTheSlowestNodeStands) {
+  Hear(0, ProgressSeen{kOne, Step(7, 70)});
+  Hear(1, ProgressSeen{kOne, Step(5, 50)});
+  EXPECT_EQ(std::get<ProgressSeen>(fleet_.Hear(1, ProgressSeen{kOne, Step(5, 50)}).front()).progress.step, -1);
+  const auto events = fleet_.Hear(2, Killed(1, 4, 9, Step(5, 55)));
+  EXPECT_EQ(std::get<RankExited>(events.front()).progress.step, 5);
+  EXPECT_EQ(std::get<RankExited>(events.front()).progress.step_end, At(55));
+  Hear(1, ProgressSeen{kOne, Step(4, 40)});  // late news
+  EXPECT_EQ(std::get<ProgressSeen>(fleet_.Hear(1, ProgressSeen{kOne, Step(6, 60)}).front()).progress.step, 5);
+}
+
+TEST_F(FleetTest, NewsOfAnotherEpochPassesThroughAndChangesNothing) {
+  fleet_.Begin(EpochId(2));
+  for (const int node : {0, 1, 2}) EXPECT_THAT(Hear(node, EpochStopped{kOne}), ElementsAre("epoch_stopped"));
+  EXPECT_THAT(Hear(0, EpochStopped{EpochId(2)}), IsEmpty());
+}
+
+TEST_F(FleetTest, RestoresTheNewestThatAllHave) {
+  EXPECT_EQ(Find(0, {Checkpoint(1, 9), Checkpoint(1, 8)}), "undecided");
+  EXPECT_EQ(Find(1, {Checkpoint(1, 8), Checkpoint(1, 9)}), "undecided");
+  EXPECT_EQ(Find(1, {}), "undecided");  // a second answer is none
+  EXPECT_EQ(Find(2, {Checkpoint(1, 7), Checkpoint(1, 8)}), "1/8");
+}
+
+TEST_F(FleetTest, RestoresNothingWhenNothingIsCommon) {
+  Find(0, {Checkpoint(1, 9)});
+  Find(1, {Checkpoint(1, 9)});
+  EXPECT_EQ(Find(2, {Checkpoint(1, 8)}, {"rank 5: wrong CRC"}), "none");
+}
+
+TEST_F(FleetTest, AnAnswerForAnotherEpochIsNone) {
+  fleet_.Begin(EpochId(4));
+  for (const int node : {0, 1, 2}) EXPECT_EQ(Find(node, {}), "undecided");
+}
+
+TEST_F(FleetTest, WhatAllHoldIsCommittedOnce) {
+  EXPECT_EQ(fleet_.Hear(0, Holding{kOne, {Checkpoint(1, 3), Checkpoint(1, 4)}}), std::nullopt);
+  EXPECT_EQ(fleet_.Hear(1, Holding{kOne, {Checkpoint(1, 3)}}), std::nullopt);
+  EXPECT_EQ(fleet_.Hear(2, Holding{kOne, {Checkpoint(1, 3), Checkpoint(1, 4)}}), Checkpoint(1, 3));
+  EXPECT_EQ(fleet_.Hear(2, Holding{kOne, {Checkpoint(1, 3), Checkpoint(1, 4)}}), std::nullopt);
+  EXPECT_EQ(fleet_.Hear(1, Holding{EpochId(2), {Checkpoint(1, 4)}}), std::nullopt);  // of another epoch
+  EXPECT_EQ(fleet_.Hear(1, Holding{kOne, {Checkpoint(1, 4)}}), Checkpoint(1, 4));
+}
+
+TEST_F(FleetTest, PausedWhenAllAre) {
+  for (const int node : {0, 1}) EXPECT_THAT(Hear(node, JobPaused{}), IsEmpty());
+  EXPECT_THAT(Hear(2, JobPaused{}), ElementsAre("job_paused"));
+  EXPECT_THAT(Hear(1, JobContinued{}), ElementsAre("job_continued"));
+  EXPECT_THAT(Hear(2, JobContinued{}), IsEmpty());
+}
+
+}  // namespace
+}  // namespace lockstep::control

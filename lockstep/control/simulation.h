@@ -1,0 +1,49 @@
+// A job of many nodes in virtual time: the shipped Coordinator and Fleet, a journal, simulated agents and workers, and
+// a network that delays, loses and repeats. A seed decides all: what breaks, when, and in which order news arrives.
+//
+// Checked after every event: at most one epoch acts; a checkpoint that was complete everywhere is what the next epoch
+// begins from, or a newer one, and is never a mixture; no restart without a cause, and none beyond the budget. At the
+// end: the job came to its end, every incident is closed, the ledger adds up to the wall time.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+
+namespace lockstep::control {
+
+// Ways to break the control plane, so that it can be seen that the simulation would see them.
+enum class Mutant {
+  kNone,
+  kNoFence,           // news of an older epoch is taken for news of this one
+  kStaleCommands,     // an agent carries out commands of an older epoch
+  kCommitEarly,       // a rank gives up a checkpoint when its own node has a newer one
+  kStaleWriter,       // a killed rank's copy goes on
+  kFirstNodeStopped,  // stopped on one node counts as stopped
+  kAnyNodesPoint,     // what one node can restore counts as what all can
+  kNoBudget,          // restarts are not counted
+  kForgetPending,     // a node that is back is not told what it missed
+  kSpawnTwice,        // a repeated Spawn starts the workers again
+  kNeverCaughtUp,     // progress is not told
+};
+inline constexpr int kMutants = 10;
+const char* MutantName(Mutant mutant);
+
+struct SimulationPlan {
+  uint64_t seed = 1;
+  int nodes = 3;
+  int ranks_per_node = 2;
+  Mutant mutant = Mutant::kNone;
+};
+
+struct SimulationResult {
+  std::string broken;  // which promise, when, how; empty = all held
+  int restarts = 0;
+  int faults = 0;
+  double virtual_s = 0;
+  std::set<std::string> transitions;  // "running -> stopping"
+};
+
+SimulationResult Simulate(const SimulationPlan& plan);
+
+}  // namespace lockstep::control

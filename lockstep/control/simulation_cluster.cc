@@ -1,0 +1,352 @@
+#include "lockstep/control/simulation_cluster.h"
+
+#include <fmt/format.h>
+#include <signal.h>
+
+#include <algorithm>
+
+namespace lockstep::control {
+namespace {
+
+constexpr double kStep = 0.1;
+constexpr Seconds kTick{0.1}, kDetection{2};
+
+std::string Text(const std::optional<CheckpointId>& point) {
+  return point ? fmt::format("epoch {} step {}", point->epoch.value(), point->step) : "none";
+}
+
+}  // namespace
+
+Cluster::Cluster(const SimulationPlan& plan, int64_t steps, Schedule& schedule, Chance& chance, Say say)
+    : plan_(plan), steps_(steps), schedule_(schedule), chance_(chance), say_(std::move(say)) {
+  nodes_.resize(At(plan.nodes));
+  for (int node = 0; node < plan.nodes; ++node) {
+    nodes_[At(node)].ranks.resize(At(plan.ranks_per_node));
+    schedule_.In(chance_.Between(0, kTick.value), [this, node] { Tick(node); });
+  }
+}
+
+template <typename Visit>
+void Cluster::ForEachRank(const Visit& visit) {
+  for (int node = 0; node < plan_.nodes; ++node)
+    for (int rank = 0; rank < plan_.ranks_per_node; ++rank) visit(node, rank, nodes_[At(node)].ranks[At(rank)]);
+}
+
+void Cluster::Break(std::string promise) {
+  if (broken_.empty()) broken_ = std::move(promise);
+}
+
+// ---- the agent ----
+
+void Cluster::Tell(int node, const Told& told) {
+  if (const Command* command = std::get_if<Command>(&told))
+    return std::visit([&](const auto& body) { Do(node, body); }, *command);
+  Do(node, std::get<Commit>(told));
+}
+
+void Cluster::Reconnect(int index) {
+  const Node& node = nodes_[At(index)];
+  if (node.spawned) say_(index, EventBody(EpochSpawned{node.epoch}));
+  if (node.failure) say_(index, EventBody(*node.failure));
+  if (node.loop) say_(index, EventBody(*node.loop));
+  for (const RankExited& exit : node.exits) say_(index, EventBody(exit));
+  if (node.stacks) say_(index, EventBody(*node.stacks));
+  if (node.stopped) say_(index, EventBody(EpochStopped{node.epoch}));
+  say_(index, Hello{});
+}
+
+void Cluster::Do(int index, const Spawn& command) {
+  Node& node = nodes_[At(index)];
+  if (command.epoch < node.epoch) return;
+  const bool again = command.epoch == node.epoch;
+  if (again && plan_.mutant != Mutant::kSpawnTwice) {
+    if (node.spawned) say_(index, EventBody(EpochSpawned{node.epoch}));
+    return;
+  }
+  node.epoch = command.epoch;
+  node.spawned = node.stopped = false;
+  node.loop.reset();
+  node.stacks.reset();
+  node.failure.reset();
+  node.exits.clear();
+  Start(index);
+}
+
+void Cluster::Do(int index, const KillEpoch& command) {
+  Node& node = nodes_[At(index)];
+  if (command.epoch < node.epoch && plan_.mutant != Mutant::kStaleCommands) return;
+  if (command.epoch > node.epoch) {  // it never began here, and now it never will
+    node.epoch = command.epoch;
+    node.spawned = false;
+    node.exits.clear();
+    node.loop.reset();
+  }
+  schedule_.In(chance_.Between(0.005, 0.05), [this, index, epoch = node.epoch] {
+    Node& later = nodes_[At(index)];
+    if (later.epoch != epoch) return;
+    for (int rank = 0; rank < plan_.ranks_per_node; ++rank)
+      if (later.ranks[At(rank)].alive) Leave(index, rank, {0, SIGKILL});
+    later.stopped = true;
+    say_(index, EventBody(EpochStopped{epoch}));
+  });
+}
+
+void Cluster::Do(int index, const KeepStacks& command) {
+  Node& node = nodes_[At(index)];
+  if (command.epoch != node.epoch) return;
+  node.stacks = StacksKept{node.epoch, "stacks"};
+  schedule_.In(Seconds{0.02}, [this, index, stacks = *node.stacks] { say_(index, EventBody(stacks)); });
+}
+
+void Cluster::Do(int index, const ChooseRestore& command) {
+  const Node& node = nodes_[At(index)];
+  if (command.next.value() != node.epoch.value() + 1) return;
+  RestoreFound found{command.next, Points(node), {}};
+  for (const Rank& rank : node.ranks)
+    for (const Slot& slot : rank.slots)
+      if (slot.done && slot.corrupt) found.rejected.push_back("a slot's CRC is wrong");
+  schedule_.In(chance_.Between(0.01, 0.05), [this, index, found] { say_(index, found); });
+}
+
+void Cluster::Do(int index, const PublishRestore& command) {
+  Node& node = nodes_[At(index)];
+  if (command.epoch <= node.published_for) return;
+  node.published_for = command.epoch;
+  node.restore = node.committed = command.point;
+}
+
+void Cluster::Do(int index, const Commit& commit) {
+  Node& node = nodes_[At(index)];
+  if (commit.epoch == node.epoch && (!node.committed || *node.committed < commit.point)) node.committed = commit.point;
+}
+
+void Cluster::Tick(int index) {
+  schedule_.In(kTick, [this, index] { Tick(index); });
+  const Node& node = nodes_[At(index)];
+  if (!node.loop || node.stopped) return;
+  say_(index, Holding{node.epoch, Points(node)});
+  say_(index, EventBody(ProgressSeen{node.epoch, ProgressOf(node)}));
+  for (int rank = 0; rank < plan_.ranks_per_node; ++rank) {
+    const Rank& each = node.ranks[At(rank)];
+    if (!each.alive || !each.hung || schedule_.now() - each.hung_since < ToNanos(kDetection)) continue;
+    incident::Finding finding;
+    finding.syndrome = incident::Syndrome::kStopped;
+    finding.suspects = {incident::SuspectRank(RankId(Global(index, rank)))};
+    finding.certain = true;
+    finding.since = each.hung_since;
+    say_(index, EventBody(Suspected{node.epoch, finding, ProgressOf(node)}));
+  }
+}
+
+Progress Cluster::ProgressOf(const Node& node) const {
+  Progress slowest{node.ranks.front().step, node.ranks.front().step_end};
+  for (const Rank& rank : node.ranks)
+    if (rank.step < slowest.step) slowest = {rank.step, rank.step_end};
+  return slowest;
+}
+
+// ---- the workers ----
+
+void Cluster::Start(int index) {
+  Node& node = nodes_[At(index)];
+  ForEachRank([&](int other, int rank, const Rank& each) {
+    if (!each.alive) return;
+    if (other == index) Break(fmt::format("rank {} runs twice in epoch {}", Global(other, rank), node.epoch.value()));
+    if (each.epoch != node.epoch)
+      Break(fmt::format("epochs {} and {} act at once", each.epoch.value(), node.epoch.value()));
+  });
+  for (Rank& rank : node.ranks) {
+    rank.epoch = node.epoch;
+    ++rank.process;
+    rank.alive = true;
+    rank.hung = rank.loaded = false;
+    rank.step = -1;
+    rank.step_end = {};
+  }
+  schedule_.In(chance_.Between(0.05, 0.2), [this, index, epoch = node.epoch] {
+    Node& later = nodes_[At(index)];
+    if (later.epoch != epoch || later.stopped) return;
+    if (std::exchange(later.spawn_fails, false)) {
+      ++own_causes_;
+      for (Rank& rank : later.ranks) rank.alive = false;
+      later.failure = SpawnFailed{epoch, "fork: no memory"};
+      return say_(index, EventBody(*later.failure));
+    }
+    later.spawned = true;
+    say_(index, EventBody(EpochSpawned{epoch}));
+    for (int rank = 0; rank < plan_.ranks_per_node; ++rank) {
+      const int64_t process = later.ranks[At(rank)].process;
+      schedule_.In(chance_.Between(0.2, 0.6), [this, index, rank, process] { Load(index, rank, process); });
+    }
+  });
+}
+
+void Cluster::Load(int index, int number, int64_t process) {
+  Node& node = nodes_[At(index)];
+  Rank& rank = node.ranks[At(number)];
+  if (!rank.alive || rank.process != process) return;
+  rank.loaded = true;
+  if (node.restore && !Restore(index, number, *node.restore)) return;
+  const bool lost = newest_whole_ && (!node.restore || *node.restore < *newest_whole_);
+  if (lost && !corrupted_)
+    Break(fmt::format("{} was whole on all ranks, and epoch {} begins from {}", Text(newest_whole_), node.epoch.value(),
+                      Text(node.restore)));
+  const bool all = std::all_of(node.ranks.begin(), node.ranks.end(), [](const Rank& each) { return each.loaded; });
+  if (!all) return;
+  node.loop = LoopBegan{node.epoch, schedule_.now(), node.restore};
+  say_(index, EventBody(*node.loop));
+  TryStep();
+}
+
+// What was damaged after the agent had verified it is found by the worker, which leaves.
+bool Cluster::Restore(int index, int number, const CheckpointId& point) {
+  Rank& rank = nodes_[At(index)].ranks[At(number)];
+  const auto slot =
+      std::find_if(rank.slots.begin(), rank.slots.end(), [&](const Slot& each) { return each.id == point; });
+  const bool here = slot != rank.slots.end() && slot->done && slot->content == slot->id;
+  if (!here)
+    Break(fmt::format("rank {} is to restore {} and does not have it whole", Global(index, number), Text(point)));
+  if (!here || slot->corrupt) {
+    ++own_causes_;
+    Leave(index, number, {1, 0});
+    return false;
+  }
+  rank.step = point.step;
+  return true;
+}
+
+void Cluster::Leave(int index, int number, ExitStatus status, bool connection) {
+  Node& node = nodes_[At(index)];
+  Rank& rank = node.ranks[At(number)];
+  rank.alive = false;
+  RankExited exit{rank.epoch, RankId(Global(index, number)), status, {}, ProgressOf(node), schedule_.now()};
+  if (connection)
+    exit.exception = ExceptionInfo{"RuntimeError", "Connection closed by peer", "train.py:50 in main", true};
+  node.exits.push_back(exit);
+  schedule_.In(Seconds{0.001}, [this, index, exit] { say_(index, EventBody(exit)); });
+}
+
+bool Cluster::Crash(int index, int number) {
+  if (!nodes_[At(index)].ranks[At(number)].alive) return false;
+  Leave(index, number, {0, SIGSEGV});
+  SurvivorsMayNotice(index, number);
+  return true;
+}
+
+void Cluster::SurvivorsMayNotice(int index, int number) {
+  ForEachRank([&](int node, int rank, const Rank& each) {
+    if (!each.alive || !each.loaded || (node == index && rank == number) || !chance_.Hits(0.3)) return;
+    schedule_.In(chance_.Between(0.001, 0.1), [this, node, rank, process = each.process] {
+      const Rank& later = nodes_[At(node)].ranks[At(rank)];
+      if (later.alive && later.process == process) Leave(node, rank, {1, 0}, true);
+    });
+  });
+}
+
+bool Cluster::Hang(int index, int number) {
+  Rank& rank = nodes_[At(index)].ranks[At(number)];
+  if (!rank.alive || !rank.loaded || rank.hung) return false;
+  rank.hung = true;
+  rank.hung_since = schedule_.now();
+  return true;
+}
+
+bool Cluster::Corrupt(int index, int number) {
+  Slot& slot = nodes_[At(index)].ranks[At(number)].slots[At(chance_.Below(2))];
+  if (!slot.done) return false;
+  return slot.corrupt = corrupted_ = true;
+}
+
+// ---- training and its checkpoints ----
+
+bool Cluster::CanStep() const {
+  const Rank& first = nodes_.front().ranks.front();
+  for (const Node& node : nodes_) {
+    for (const Rank& rank : node.ranks) {
+      const bool ready = node.loop && rank.alive && rank.loaded && !rank.hung;
+      if (!ready || rank.epoch != first.epoch || rank.step != first.step) return false;
+    }
+  }
+  return true;
+}
+
+void Cluster::TryStep() {
+  if (stepping_ || !CanStep()) return;
+  stepping_ = true;
+  schedule_.In(chance_.Between(0.8 * kStep, 1.2 * kStep), [this] {
+    stepping_ = false;
+    if (!CanStep()) return;                                  // somebody left the collective
+    ForEachRank([&](int node, int rank, const Rank& each) {  // the optimizer waits for this rank's copy
+      const Seconds late = ToSeconds(std::max(Nanos{}, each.copied - schedule_.now())) + chance_.Between(0, 0.01);
+      schedule_.In(late, [this, node, rank, process = each.process] { FinishStep(node, rank, process); });
+    });
+  });
+}
+
+void Cluster::FinishStep(int index, int number, int64_t process) {
+  Rank& rank = nodes_[At(index)].ranks[At(number)];
+  if (!rank.alive || rank.process != process || rank.hung) return;
+  ++rank.step;
+  rank.step_end = schedule_.now();
+  Save(index, number);
+  if (rank.step + 1 == steps_) return Leave(index, number, {0, 0});
+  TryStep();
+}
+
+bool Cluster::Writable(const Node& node, const Rank& rank, const Slot& slot) const {
+  if (slot.id.epoch.value() == 0) return true;
+  std::optional<CheckpointId> committed = node.committed;
+  if (plan_.mutant == Mutant::kCommitEarly) {
+    for (const CheckpointId& point : Points(node)) committed = std::max(committed, std::optional(point));
+  }
+  if (committed && slot.id < *committed) return true;
+  return slot.id.epoch < rank.epoch && !(committed && slot.id == *committed);
+}
+
+void Cluster::Save(int index, int number) {
+  Node& node = nodes_[At(index)];
+  Rank& rank = node.ranks[At(number)];
+  size_t chosen = rank.slots.size();
+  for (size_t i = 0; i < rank.slots.size(); ++i) {
+    if (!Writable(node, rank, rank.slots[i])) continue;
+    if (chosen == rank.slots.size() || rank.slots[i].id < rank.slots[chosen].id) chosen = i;
+  }
+  if (chosen == rank.slots.size()) return;  // skipped
+  const CheckpointId id{rank.epoch, rank.step};
+  rank.slots[chosen] = Slot{id, {}, false, false};
+  const Seconds copying = chance_.Hits(0.05) ? chance_.Between(0.1, 0.4) : chance_.Between(0.001, 0.07);
+  rank.copied = schedule_.now() + ToNanos(copying);
+  schedule_.In(copying, [this, index, number, chosen, id, process = rank.process] {
+    Rank& later = nodes_[At(index)].ranks[At(number)];
+    const bool killed = later.process != process || (!later.alive && later.step + 1 != steps_);
+    if (killed && plan_.mutant != Mutant::kStaleWriter) return;
+    Slot& slot = later.slots[chosen];
+    slot.content = id;
+    slot.done = slot.done || slot.id == id;
+    NoteCommitted();
+  });
+}
+
+std::vector<CheckpointId> Cluster::Points(const Node& node) const {
+  std::vector<CheckpointId> points;
+  for (const Slot& slot : node.ranks.front().slots) {
+    const bool everywhere = std::all_of(node.ranks.begin(), node.ranks.end(), [&](const Rank& rank) {
+      return std::any_of(rank.slots.begin(), rank.slots.end(),
+                         [&](const Slot& other) { return other.id == slot.id && other.Whole(); });
+    });
+    if (everywhere) points.push_back(slot.id);
+  }
+  return points;
+}
+
+void Cluster::NoteCommitted() {
+  for (const CheckpointId& point : Points(nodes_.front())) {
+    const bool everywhere = std::all_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
+      const std::vector<CheckpointId> points = Points(node);
+      return std::find(points.begin(), points.end(), point) != points.end();
+    });
+    if (everywhere && (!newest_whole_ || *newest_whole_ < point)) newest_whole_ = point;
+  }
+}
+
+}  // namespace lockstep::control
