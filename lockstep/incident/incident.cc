@@ -142,7 +142,9 @@ std::string Headline(const Finding& finding) {
   return text;
 }
 
-std::string Headline(const Incident& incident) { return Headline(Lead(incident)); }
+std::string Headline(const Incident& incident) {
+  return Headline(Lead(incident)) + (incident.drill.empty() ? "" : " [drill]");
+}
 
 Json ToJson(const Suspect& suspect) {
   return {{"kind", kSuspectKinds[static_cast<size_t>(suspect.kind)]}, {"name", suspect.name}};
@@ -183,6 +185,7 @@ Json ToJson(const Incident& incident) {
             {"restart_s", incident.phases.restart.value},
             {"recompute_s", incident.phases.recompute.value}}},
           {"actions", ActionsJson(incident)},
+          {"drill", incident.drill.empty() ? Json() : Json(incident.drill)},
           {"steps_lost", incident.steps_lost}};
 }
 
