@@ -49,8 +49,9 @@ void Declare(CLI::App& command, DrillFlags& flags) {
   command.add_option("--seed", flags.seed, "For random ranks; default: the schedule's, else a new one, which is shown");
   command.add_flag("--dry-run", flags.dry_run, "Print the plan and break nothing");
   command.add_flag("--json", flags.json, "One JSON document on stdout");
-  command.footer("Only runs started with `lockstep run --allow-drill` can be drilled.\n"
-                 "Example: lockstep drill kill --rank 2");
+  command.footer(
+      "Only runs started with `lockstep run --allow-drill` can be drilled.\n"
+      "Example: lockstep drill kill --rank 2");
 }
 
 absl::StatusOr<drill::Fault> OneFault(const DrillFlags& flags, int ranks) {
@@ -95,10 +96,11 @@ drill::Rim RimOf(const std::string& run_dir, bool quiet) {
                 request["op"] = "drill";
                 return node::Ask(run_dir, request);
               },
-          .say = [quiet](const std::string& line) {
-            if (!quiet) fmt::print("{}\n", line);
-            std::fflush(stdout);
-          }};
+          .say =
+              [quiet](const std::string& line) {
+                if (!quiet) fmt::print("{}\n", line);
+                std::fflush(stdout);
+              }};
 }
 
 int PrintDrill(const drill::Report& report, bool as_json) {

@@ -113,8 +113,8 @@ void Drill::Look() {
 
 // One fault at a look: what it does to the job shows in the next status.
 void Drill::LookAt(const Json& status) {
-  const auto due = std::find_if(waiting_.begin(), waiting_.end(),
-                                [&](const Planned& planned) { return IsDue(planned, status); });
+  const auto due =
+      std::find_if(waiting_.begin(), waiting_.end(), [&](const Planned& planned) { return IsDue(planned, status); });
   if (due == waiting_.end()) return;
   const Fault fault = due->fault;
   waiting_.erase(due);

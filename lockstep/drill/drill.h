@@ -1,5 +1,5 @@
-// Carries a plan out on a running job and says what it did. Whatever is in force is undone at the end, also when SIGINT,
-// SIGTERM or SIGHUP ends it early.
+// Carries a plan out on a running job and says what it did. Whatever is in force is undone at the end, also when
+// SIGINT, SIGTERM or SIGHUP ends it early.
 //
 //   Drill drill(spec, plan, {.status = ..., .announce = ..., .say = ...}, clock);
 //   LS_ASSIGN_OR_RETURN(const Report report, drill.Run());

@@ -9,9 +9,9 @@
 namespace lockstep::drill {
 namespace {
 
-constexpr std::array<const char*, 11> kNames = {"kill",        "stop",        "freeze",    "exit",
-                                                "slow",        "nan",         "hang-python", "hang-native",
-                                                "fill-disk",   "kill-coordinator", "kill-starter"};
+constexpr std::array<const char*, 11> kNames = {
+    "kill",        "stop",      "freeze",           "exit",        "slow", "nan", "hang-python",
+    "hang-native", "fill-disk", "kill-coordinator", "kill-starter"};
 
 bool Lasts(Kind kind) {
   return kind == Kind::kStop || kind == Kind::kFreeze || kind == Kind::kSlow || kind == Kind::kFillDisk;

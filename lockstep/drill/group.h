@@ -1,6 +1,6 @@
-// A control group made for one drill, v1 or v2, beside or below the group in which the process was. The destructor lifts
-// the limit, moves whoever is in it back, and removes it. For root only.
-// Invariant: no group outlives the drill that made it, except one that was killed; the next drill removes such a one.
+// A control group made for one drill, v1 or v2, beside or below the group in which the process was. The destructor
+// lifts the limit, moves whoever is in it back, and removes it. For root only. Invariant: no group outlives the drill
+// that made it, except one that was killed; the next drill removes such a one.
 #pragma once
 
 #include <sys/types.h>

@@ -76,9 +76,9 @@ class Asked : public Hold {
     return !failed_;
   }
   std::string Failure() const override {
-    return failed_ ? fmt::format("process {} did not take the request: its main thread runs no Python code",
-                                 process_.pid())
-                   : "";
+    return failed_
+               ? fmt::format("process {} did not take the request: its main thread runs no Python code", process_.pid())
+               : "";
   }
 
  private:

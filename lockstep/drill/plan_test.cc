@@ -41,10 +41,9 @@ std::vector<int> Drawn(uint64_t seed, int ranks) {
 TEST(Plan, ReadsASchedule) {
   const auto plan = ParsePlan(kSchedule, "d.toml", 4);
   ASSERT_TRUE(plan.ok()) << plan.status();
-  EXPECT_EQ(ToJson(*plan).dump(),
-            R"({"seed":7,"faults":[{"after_s":1.5,"fault":"kill","rank":null},)"
-            R"({"at_step":200,"fault":"slow","rank":1,"for_s":4.0,"share":30},)"
-            R"({"after_s":9.0,"fault":"kill-coordinator","rank":null}]})");
+  EXPECT_EQ(ToJson(*plan).dump(), R"({"seed":7,"faults":[{"after_s":1.5,"fault":"kill","rank":null},)"
+                                  R"({"at_step":200,"fault":"slow","rank":1,"for_s":4.0,"share":30},)"
+                                  R"({"after_s":9.0,"fault":"kill-coordinator","rank":null}]})");
 }
 
 TEST(Plan, SameSeedSameRanks) {

@@ -99,7 +99,8 @@ Node::Node(agent::RunSpec spec, RunOptions options)
                     poller_.Stop();
                   },
               .state = [this]() -> const control::State& { return coordinator_->state(); }}),
-      control_socket_(poller_, [this](const Json& request, const ControlSocket::Reply& reply) { Answer(request, reply); }) {}
+      control_socket_(poller_,
+                      [this](const Json& request, const ControlSocket::Reply& reply) { Answer(request, reply); }) {}
 
 absl::Status Node::Open() {
   const std::string& run_dir = agent_.spec().run_dir;

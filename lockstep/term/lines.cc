@@ -29,8 +29,8 @@ const char* ColourOf(const std::string& state) {
 std::string HeadLine(const Json& status) {
   const Json ettr = status.value("ettr", Json::object());
   const Json checkpoint = status.value("checkpoint", Json::object());
-  return fmt::format("{}{}{}  {}  epoch {}  step {}  loss {}  ETTR {}  checkpoint {}", kBold, Word(status, "job"), kPlain,
-                     Word(status, "state"), status.value("epoch", 0), status.value("step", -1),
+  return fmt::format("{}{}{}  {}  epoch {}  step {}  loss {}  ETTR {}  checkpoint {}", kBold, Word(status, "job"),
+                     kPlain, Word(status, "state"), status.value("epoch", 0), status.value("step", -1),
                      Known(Number(status, "loss"), "{:.4f}"), Known(100 * Number(ettr, "cumulative"), "{:.1f} %"),
                      Known(Number(checkpoint, "step"), "of step {:.0f}"));
 }

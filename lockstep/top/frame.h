@@ -23,8 +23,8 @@ enum class Screen { kRanks, kIncidents, kStacks, kHelp };
 // Where the person looks.
 struct Look {
   Screen screen = Screen::kRanks;
-  size_t selected = 0;      // row of ranks, or incident; beyond the last: the last
-  size_t scroll = 0;        // lines of stacks above the first that is shown
+  size_t selected = 0;           // row of ranks, or incident; beyond the last: the last
+  size_t scroll = 0;             // lines of stacks above the first that is shown
   std::vector<int> within = {};  // only these ranks; empty: all
   std::string within_name = {};
   int stacks_of = -1;

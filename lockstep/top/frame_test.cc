@@ -15,12 +15,13 @@ namespace lockstep::top {
 namespace {
 
 Json Incident(int id, bool open) {
-  return {{"id", id},
-          {"headline", "rank 17 was stopped (state T) while others wait: state T for 1.7 s"},
-          {"closed", open ? Json() : Json("2026-01-01T00:00:00.000Z")},
-          {"evidence", {"state T for 1.7 s", "all others wait in the same collective"}},
-          {"actions", {{{"kind", "restart"}, {"text", "restart of all ranks in epoch 2 from step 116"}, {"done", true}}}},
-          {"phases", {{"detect_s", 1.75}, {"decide_s", 0.043}, {"restart_s", 0.204}, {"recompute_s", 0.09}}}};
+  return {
+      {"id", id},
+      {"headline", "rank 17 was stopped (state T) while others wait: state T for 1.7 s"},
+      {"closed", open ? Json() : Json("2026-01-01T00:00:00.000Z")},
+      {"evidence", {"state T for 1.7 s", "all others wait in the same collective"}},
+      {"actions", {{{"kind", "restart"}, {"text", "restart of all ranks in epoch 2 from step 116"}, {"done", true}}}},
+      {"phases", {{"detect_s", 1.75}, {"decide_s", 0.043}, {"restart_s", 0.204}, {"recompute_s", 0.09}}}};
 }
 
 // Rank 17 (or 1) is stopped one step behind, rank 5 (or 0) is slow.
@@ -35,8 +36,9 @@ Known Job(int count, int incidents) {
                      {"step_time_s", slow ? 0.24 : 0.12}});
   }
   Known known;
-  known.status = {{"job", "train_gpt"}, {"state", "running"},          {"epoch", 2},
-                  {"step", 116},        {"loss", 2.0812},              {"ettr", {{"cumulative", 0.918}}},
+  known.status = {{"job", "train_gpt"}, {"state", "running"},
+                  {"epoch", 2},         {"step", 116},
+                  {"loss", 2.0812},     {"ettr", {{"cumulative", 0.918}}},
                   {"ranks", ranks},     {"checkpoint", {{"step", 115}}}};
   known.incidents = Json::array();
   for (int id = 1; id <= incidents; ++id) known.incidents.push_back(Incident(id, id == incidents));
@@ -70,7 +72,8 @@ TEST(Golden, Incidents) {
   ExpectGolden("incidents", Job(64, 3), {16, 100}, {.screen = Screen::kIncidents, .selected = 1});
 }
 TEST(Golden, Stacks) {
-  const Look look{.screen = Screen::kStacks, .scroll = 1, .stacks_of = 2, .stacks = "rank 2\n Python\n  main\n\033[2J\n"};
+  const Look look{
+      .screen = Screen::kStacks, .scroll = 1, .stacks_of = 2, .stacks = "rank 2\n Python\n  main\n\033[2J\n"};
   ExpectGolden("stacks", Job(4, 0), {8, 60}, look);
 }
 TEST(Golden, Help) { ExpectGolden("help", Job(4, 0), {16, 80}, {.screen = Screen::kHelp}); }

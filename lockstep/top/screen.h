@@ -1,5 +1,6 @@
-// The terminal while `lockstep top` has it: the alternate screen, keys one by one, and frames of which only changed lines
-// are written, all of them in one write, so that nothing flickers. The destructor gives the terminal back as it was.
+// The terminal while `lockstep top` has it: the alternate screen, keys one by one, and frames of which only changed
+// lines are written, all of them in one write, so that nothing flickers. The destructor gives the terminal back as it
+// was.
 #pragma once
 
 #include <termios.h>

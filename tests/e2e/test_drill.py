@@ -120,17 +120,14 @@ class Fault(DrillTest):
 class Lasting(DrillTest):
     """What a fault leaves in force is undone: when its time is over, and when the drill is interrupted."""
 
-    def assert_slow_and_back(self, **more):
-        run = self.start_job(**more)
+    def test_slow(self):
+        run = self.start_job(options=["--allow-drill"])
         drill = self.begin(run, "slow", "--rank", "1", "--share", "2", "--for", "4s")
         run.wait("slow steps", lambda: slowest(run) > 0.3)
         self.assertEqual(0, drill.wait(30), run)
         run.wait("quick steps", lambda: slowest(run) < 0.25)
         self.assert_never_restarted(run)
         self.stop_job(run)
-
-    def test_slow(self):
-        self.assert_slow_and_back()
         self.assertEqual([], groups("cpu"))
 
     def test_stop_for_a_moment(self):
