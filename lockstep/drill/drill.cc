@@ -5,8 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <ctime>
 #include <nlohmann/json.hpp>
+
+#include "lockstep/base/wall_time.h"
 
 namespace lockstep::drill {
 namespace {
@@ -14,15 +15,6 @@ namespace {
 constexpr Seconds kTick{0.005};
 constexpr Seconds kLookPeriod{0.1};
 constexpr Seconds kPatience{60};  // for a job that starts, or starts again
-
-std::string IsoTime(Nanos wall) {
-  const time_t seconds = wall.value / 1'000'000'000;
-  tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[32];
-  strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
-  return fmt::format("{}.{:03}Z", text, wall.value % 1'000'000'000 / 1'000'000);
-}
 
 Fd BlockedSignals() {
   sigset_t mask;

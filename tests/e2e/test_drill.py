@@ -1,4 +1,4 @@
-"""`lockstep drill` breaks a running job on purpose: what the watcher then names is what was injected, and the job goes on."""
+"""`lockstep drill` breaks a running job on purpose: what the watcher names is what was injected, and the job goes on."""
 import json
 import os
 import pathlib
@@ -55,7 +55,8 @@ class Fault(DrillTest):
         run = self.start_job()
         before = run.pids()
         injected = self.drill(run, fault, "--rank", str(rank), *options)
-        self.assertEqual([(fault, rank, before[rank])], [(one["fault"], one["rank"], one["pid"]) for one in injected], run)
+        struck = [(one["fault"], one["rank"], one["pid"]) for one in injected]
+        self.assertEqual([(fault, rank, before[rank])], struck, run)
         self.assert_named(run, injected, symptoms)
         run.wait_for_step(injected[0]["step"] + 3, epoch=2)
         return run
@@ -93,7 +94,8 @@ class Fault(DrillTest):
         """Nobody is named for it: that the loss is no number is what the job itself shows."""
         run = self.start_job()
         injected = self.drill(run, "nan", "--rank", "1")
-        self.assertTrue(all(is_number(line["loss"]) for line in run.steps() if line["step"] <= injected[0]["step"]), run)
+        before = [line["loss"] for line in run.steps() if line["step"] <= injected[0]["step"]]
+        self.assertTrue(all(map(is_number, before)), run)
         run.wait("a loss that is no number", lambda: not is_number(run.steps()[-1]["loss"]))
         self.assertEqual(1, run.epoch(), run)
         self.stop_job(run)
@@ -173,11 +175,13 @@ class Schedule(DrillTest):
 
     def test_two_faults(self):
         run = self.start_job()
-        path = self.write('seed = 3\n[[fault]]\nat_step = 15\nfault = "kill"\nrank = "random"\n'
-                          '[[fault]]\nat_step = 30\nfault = "exit"\nrank = "random"\ncode = 5\n')
+        first = run.step() + 20
+        second = first + 40
+        path = self.write(f'seed = 3\n[[fault]]\nat_step = {first}\nfault = "kill"\nrank = "random"\n'
+                          f'[[fault]]\nat_step = {second}\nfault = "exit"\nrank = "random"\ncode = 5\n')
         injected = self.drill(run, "--schedule", path)
         self.assertEqual(["kill", "exit"], [fault["fault"] for fault in injected], run)
-        self.assertTrue(15 <= injected[0]["step"] < 30 <= injected[1]["step"], run)
+        self.assertTrue(first <= injected[0]["step"] < second <= injected[1]["step"], run)
         plan = json.loads(run.ask("drill", "--json", "--dry-run", "--schedule", path).stdout)
         self.assertEqual([fault["rank"] for fault in plan["faults"]], [fault["rank"] for fault in injected], run)
         self.assert_named(run, injected, {"crash", "exit"})

@@ -1,4 +1,4 @@
-"""`lockstep top` on a real terminal and a real job: what is on the screen, what keys do, and what is left when it ends."""
+"""`lockstep top` on a pseudo-terminal and a real job: what is on the screen, what keys do, what is left at the end."""
 import re
 import signal
 import unittest
