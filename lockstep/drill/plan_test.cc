@@ -68,7 +68,7 @@ TEST(Plan, DrawsNothingForAFaultThatStrikesNoRank) {
 TEST(Plan, EveryErrorNamesItsLine) {
   EXPECT_EQ(ErrorOf("seed = 1\n").substr(0, 9), "d.toml:1:");
   EXPECT_EQ(ErrorOfFault("rank = 1\n").substr(0, 9), "d.toml:1:");
-  EXPECT_EQ(ErrorOfFault("fault = \"kil\"\nrank = 1\n").substr(0, 37), "d.toml:2:1: fault.fault: no fault \"kil");
+  EXPECT_EQ(ErrorOfFault("fault = \"kil\"\nrank = 1\n").substr(0, 37), "d.toml:2:9: fault.fault: no fault \"ki");
   EXPECT_EQ(ErrorOfFault("fault = \"kill\"\nrank = 4\n").substr(0, 12), "d.toml:3:8: ");
   EXPECT_EQ(ErrorOfFault("fault = \"kill\"\nrank = \"any\"\n").substr(0, 12), "d.toml:3:8: ");
   EXPECT_NE(ErrorOfFault("fault = \"kill\"\n").find("rank"), std::string::npos);

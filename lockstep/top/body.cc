@@ -21,12 +21,12 @@ constexpr const char* kHelp[] = {
     "  enter         a rank's stacks; a folded row's ranks",
     "  esc, left, h  back",
     "  i             incidents",
-    "  g             fold by another group (node; with --job-file: tp, cp, ep, dp, pp)",
+    "  g             fold by another group: node; with --job-file tp, cp, ep, dp, pp",
     "  space, b      a page on, a page back (stacks)",
     "  ?             this help",
     "  q             quit: the job goes on",
     "",
-    "  Worst ranks come first: those that do not run, then those behind, then the slow.",
+    "  Worst ranks come first: who does not run, who is behind, who is slow.",
     "  The strip shows a step time against the slowest rank's.",
 };
 

@@ -56,7 +56,7 @@ TEST(Fold, TheWorstRankIsTheFirstRow) {
   ranks[1234]["state"] = "frozen";
   const std::vector<Row> rows = Fold(ranks, ByNode(4096), 20);
   EXPECT_THAT(rows.front().ranks, ElementsAre(1234));
-  EXPECT_EQ(rows.back().name, "503 others");
+  EXPECT_EQ(rows.back().name, "502 others");
 }
 
 TEST(ByNode, TheLastNodeMayBeSmaller) {

@@ -55,7 +55,9 @@ std::string Painted(const Frame& frame) {
 void ExpectGolden(const std::string& name, const Known& known, Size size, const Look& look = {}) {
   const std::string path = std::string(LOCKSTEP_TESTDATA) + "/" + name + ".frame";
   const std::string painted = Painted(MakeFrame(known, size, look));
-  if (std::getenv("LOCKSTEP_UPDATE_GOLDEN") != nullptr) ASSERT_TRUE(WriteFileAtomically(path, painted).ok());
+  if (std::getenv("LOCKSTEP_UPDATE_GOLDEN") != nullptr) {
+    ASSERT_TRUE(WriteFileAtomically(path, painted).ok());
+  }
   EXPECT_EQ(painted, ReadFile(path).value_or("there is no such file")) << path;
 }
 
