@@ -14,7 +14,8 @@
 namespace lockstep::drill {
 namespace {
 
-constexpr Nanos kDutyPeriod{100'000'000};
+// Long enough to be met by the caller's ticks, and by the scheduler of a loaded machine.
+constexpr Nanos kRunSlice{20'000'000};
 
 class Stopped : public Hold {
  public:
@@ -31,7 +32,7 @@ class DutyCycle : public Stopped {
  public:
   DutyCycle(Process process, int share, Nanos until) : Stopped(std::move(process), until), share_(share) {}
   bool GoesOn(Nanos now) override {
-    const bool run = now.value % kDutyPeriod.value * 100 < kDutyPeriod.value * share_;
+    const bool run = now.value % (kRunSlice.value * 100 / share_) < kRunSlice.value;
     if (run != runs_) (void)process_.Signal(run ? SIGCONT : SIGSTOP);
     runs_ = run;
     return Stopped::GoesOn(now);

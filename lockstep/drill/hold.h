@@ -25,7 +25,8 @@ using HoldPtr = std::unique_ptr<Hold>;
 // SIGSTOP now, SIGCONT at the end.
 absl::StatusOr<HoldPtr> HoldStopped(Process process, Nanos until);
 absl::StatusOr<HoldPtr> HoldFrozen(Process process, Nanos until);
-// By a CPU quota where we may make one; else by SIGSTOP and SIGCONT, `share` percent of each tenth of a second.
+// By a CPU quota where we may make one; else by SIGSTOP and SIGCONT: it runs for 20 ms, and stands still until these
+// were `share` percent of the time.
 absl::StatusOr<HoldPtr> HoldSlow(Process process, int share, Nanos until);
 // An unlinked file takes all space of the file system but `margin`: the kernel gives it back with our last breath.
 absl::StatusOr<HoldPtr> HoldDisk(const std::string& directory, Bytes margin, Nanos until);

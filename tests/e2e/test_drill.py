@@ -7,7 +7,7 @@ import subprocess
 import unittest
 
 import freezer
-from harness import BINARY, QUICK_LIMITS, STEPS, Run, RunTest, alive, ddp, state_of
+from harness import BINARY, NOBODY, QUICK_LIMITS, STEPS, Run, RunTest, alive, ddp, identity, state_of
 
 LONG = 6 * STEPS  # at 0.1 s a step: time enough to start a drill and to see what it does
 ALLOWED = ("--allow-drill", *QUICK_LIMITS)
@@ -28,7 +28,7 @@ class DrillTest(RunTest):
     def begin(self, run, *words):
         """A drill that goes on in the background, once it says that it has struck."""
         process = subprocess.Popen([BINARY, "drill", "--run", str(run.dir), *words], stdout=subprocess.PIPE, text=True,
-                                   env=run.env)
+                                   env=run.env, **identity(run.uid))
         self.addCleanup(process.wait)
         self.addCleanup(process.stdout.close)
         self.addCleanup(process.kill)
@@ -122,15 +122,21 @@ class Fault(DrillTest):
 class Lasting(DrillTest):
     """What a fault leaves in force is undone: when its time is over, and when the drill is interrupted."""
 
-    def test_slow(self):
-        run = self.start_job(options=["--allow-drill"])
-        drill = self.begin(run, "slow", "--rank", "1", "--share", "2", "--for", "4s")
-        run.wait("slow steps", lambda: slowest(run) > 0.3)
+    def slow_down(self, share, **more):
+        run = self.start_job(options=["--allow-drill"], **more)
+        drill = self.begin(run, "slow", "--rank", "1", "--share", str(share), "--for", "4s")
+        run.wait("slow steps", lambda: slowest(run) > 0.2)
         self.assertEqual(0, drill.wait(30), run)
-        run.wait("quick steps", lambda: slowest(run) < 0.25)
+        run.wait("quick steps", lambda: slowest(run) < 0.15)
         self.assert_never_restarted(run)
         self.stop_job(run)
+
+    def test_slow(self):
+        self.slow_down(2)
         self.assertEqual([], groups("cpu"))
+
+    def test_slow_without_root(self):
+        self.slow_down(8, uid=NOBODY if os.geteuid() == 0 else None)
 
     def test_stop_for_a_moment(self):
         """Shorter than what it takes to be sure: nothing is done."""
