@@ -231,6 +231,15 @@ void Agent::SampleStacks() {
   });
 }
 
+void Agent::ReadStacks(RankId rank, std::function<void(const std::string&)> done) {
+  std::vector<Worker> wanted = watch_.workers();
+  std::erase_if(wanted, [&](const Worker& worker) { return worker.rank != rank.value() || worker.exited; });
+  if (wanted.empty()) return done(fmt::format("rank {} does not run now\n", rank.value()));
+  background_.Run([spec = spec_, epoch = watch_.epoch(), wanted, done] {
+    return [done, text = StacksText(CollectStacks(spec, epoch, wanted))] { done(text); };
+  });
+}
+
 control::Observed Agent::Observe() const {
   control::Observed observed;
   observed.loss = std::nan("");

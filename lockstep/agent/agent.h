@@ -46,6 +46,10 @@ class Agent {
   // Ends whatever runs, and the starter.
   void End() { link_.End(); }
 
+  // Reads the stacks of one rank of the acting epoch in the background; `done` gets them as text in the poller's
+  // thread.
+  void ReadStacks(RankId rank, std::function<void(const std::string& text)> done);
+
   control::Observed Observe() const;
   const RunSpec& spec() const { return spec_; }
 

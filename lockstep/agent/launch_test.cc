@@ -58,6 +58,13 @@ TEST(WorkerEnvironment, LeavesTheUsersThreadCountAlone) {
   unsetenv("OMP_NUM_THREADS");
 }
 
+TEST(WorkerEnvironment, TakesDrillsOnlyWhereTheyAreAllowed) {
+  RunSpec spec = Spec();
+  EXPECT_FALSE(WorkerEnvironment(spec, {}, 1).contains("LOCKSTEP_DRILL_FILE"));
+  spec.allow_drill = true;
+  EXPECT_EQ(WorkerEnvironment(spec, {.epoch = 3}, 1).at("LOCKSTEP_DRILL_FILE"), "/run/x/epoch_3/rank_1.drill.json");
+}
+
 TEST(WorkerCommand, FillsInTheLocalRank) {
   EXPECT_THAT(WorkerCommand(Spec(), 2), testing::ElementsAre("/usr/bin/python3", "-u", "train.py", "--shard", "2"));
 }

@@ -40,6 +40,7 @@ Json ToJson(const RunSpec& spec) {
           {"checkpoint_budget_bytes", spec.checkpoint_budget.value},
           {"log_limit_bytes", spec.log_limit.value},
           {"max_restarts", spec.max_restarts},
+          {"allow_drill", spec.allow_drill},
           {"adoption_s", spec.adoption.value}};
 }
 
@@ -61,6 +62,7 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     json.at("checkpoint_budget_bytes").get_to(spec.checkpoint_budget.value);
     json.at("log_limit_bytes").get_to(spec.log_limit.value);
     json.at("max_restarts").get_to(spec.max_restarts);
+    json.at("allow_drill").get_to(spec.allow_drill);
     json.at("adoption_s").get_to(spec.adoption.value);
     LS_ASSIGN_OR_RETURN(spec.start_method, StartMethodFromName(json.at("start_method").get<std::string>()));
   } catch (const Json::exception& error) {
@@ -83,6 +85,9 @@ std::string StacksPath(const RunSpec& spec, uint64_t epoch, int rank) {
 }
 std::string ErrorPath(const RunSpec& spec, uint64_t epoch, int rank) {
   return fmt::format("{}/rank_{}.error.json", EpochDir(spec, epoch), rank);
+}
+std::string DrillPath(const RunSpec& spec, uint64_t epoch, int rank) {
+  return fmt::format("{}/rank_{}.drill.json", EpochDir(spec, epoch), rank);
 }
 std::string LogPath(const RunSpec& spec, int rank) { return fmt::format("{}/logs/rank_{}.log", spec.run_dir, rank); }
 

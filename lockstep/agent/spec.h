@@ -31,7 +31,8 @@ struct RunSpec {
   Bytes checkpoint_budget;        // 0 = half of what is available
   Bytes log_limit{256ull << 20};  // per rank; what is beyond is dropped and counted
   int max_restarts = 1000;
-  Seconds adoption{60};  // without an agent this long, the starter ends the job
+  bool allow_drill = false;  // workers take faults from `lockstep drill`
+  Seconds adoption{60};      // without an agent this long, the starter ends the job
 };
 
 Json ToJson(const RunSpec& spec);
@@ -41,7 +42,11 @@ absl::StatusOr<RunSpec> ReadRunSpec(const std::string& run_dir);
 std::string StacksPath(const RunSpec& spec, uint64_t epoch, int rank);  // faulthandler's file of one worker
 std::string ErrorPath(const RunSpec& spec, uint64_t epoch, int rank);   // its uncaught exception
 std::string LogPath(const RunSpec& spec, int rank);
+std::string DrillPath(const RunSpec& spec, uint64_t epoch, int rank);  // a fault that it is asked to make
 std::string EpochDir(const RunSpec& spec, uint64_t epoch);
+
+// SIGRTMIN + 7 asks a worker for its Python stacks; this one asks it to look at DrillPath.
+inline constexpr int kDrillSignal = 8;
 
 inline constexpr char kAgentSocket[] = "starter.sock";
 inline constexpr char kControlSocket[] = "control.sock";

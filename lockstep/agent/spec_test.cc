@@ -14,6 +14,7 @@ TEST(RunSpec, ComesBackFromItsJson) {
   spec.ranks = 3;
   spec.start_method = StartMethod::kExec;
   spec.checkpoint_budget = Bytes{5};
+  spec.allow_drill = true;
   const auto back = RunSpecFromJson(RenderJson(ToJson(spec)));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(ToJson(*back), ToJson(spec));

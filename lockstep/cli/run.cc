@@ -35,6 +35,8 @@ void Declare(CLI::App& run, RunFlags& flags) {
   run.add_option("--max-restarts,--max_restarts", options.max_restarts, "Restarts in the life of the run")
       ->capture_default_str();
   run.add_flag("--observe-only", options.observe_only, "Say what would be done and touch nothing");
+  run.add_flag("--allow-drill", options.allow_drill,
+               "Let `lockstep drill` break this run on purpose; for rehearsals only");
   run.add_option("--hang-limit-s", options.policy.hang_limit.value,
                  "Seconds without any progress after which the job is restarted whoever is to blame")
       ->capture_default_str()

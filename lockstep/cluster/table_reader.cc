@@ -57,6 +57,11 @@ const TomlMember* TableReader::Find(std::string_view key) {
   return member == table_.members.end() ? nullptr : &*member;
 }
 
+bool TableReader::HoldsText(std::string_view key) const {
+  return std::any_of(table_.members.begin(), table_.members.end(),
+                     [&](const TomlMember& m) { return m.key == key && m.value.kind == TomlValue::Kind::kText; });
+}
+
 void TableReader::FailAt(const TomlPlace& place, std::string_view text) {
   if (status_.ok()) status_ = InvalidArgument("{}:{}:{}: {}{}", file_, place.line, place.column, path_, text);
 }

@@ -69,6 +69,8 @@ class TableReader {
   void Boolean(std::string_view key, T& out) {
     if (const TomlValue* value = Typed(key, TomlValue::Kind::kBoolean, "true or false")) out = value->boolean;
   }
+  // For a key that may hold a string or something else; asks for nothing yet.
+  bool HoldsText(std::string_view key) const;
   void Texts(std::string_view key, std::vector<std::string>& out);
   // Both call `read` with a reader of their own, for the table or for each table of the array, and finish it.
   void Table(std::string_view key, const std::function<void(TableReader&)>& read);

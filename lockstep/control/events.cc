@@ -16,7 +16,7 @@ constexpr std::array<const char*, std::variant_size_v<EventBody>> kTypeNames = {
     "job_started",          "epoch_spawned", "loop_began",  "caught_up",     "progress_seen",
     "rank_exited",          "suspected",     "stacks_kept", "epoch_stopped", "restore_chosen",
     "spawn_failed",         "stop_asked",    "job_paused",  "job_continued", "watcher_gone",
-    "secondary_grace_over", "tick"};
+    "secondary_grace_over", "drilled",       "tick"};
 
 Json ProgressJson(const Progress& progress) {
   return {{"step", progress.step}, {"step_end_ns", progress.step_end.value}};
@@ -70,6 +70,7 @@ Json Body(const JobPaused&) { return Json::object(); }
 Json Body(const JobContinued&) { return Json::object(); }
 Json Body(const WatcherGone& event) { return {{"since_ns", event.since.value}}; }
 Json Body(const SecondaryGraceOver&) { return Json::object(); }
+Json Body(const Drilled& event) { return {{"fault", event.fault}, {"rank", event.rank}}; }
 Json Body(const Tick&) { return Json::object(); }
 
 // Reads an object inside another one with `read(Fields&)`; its first problem becomes the parent's.
@@ -145,6 +146,7 @@ void Read(Fields&, JobPaused&) {}
 void Read(Fields&, JobContinued&) {}
 void Read(Fields& fields, WatcherGone& event) { event = {fields.Time("since_ns")}; }
 void Read(Fields& fields, SecondaryGraceOver& event) { event = {ReadEpoch(fields)}; }
+void Read(Fields& fields, Drilled& event) { event = {ReadEpoch(fields), fields.Text("fault"), fields.Int32("rank")}; }
 void Read(Fields&, Tick&) {}
 
 // Makes the alternative whose name is `type`; false if there is none.

@@ -110,11 +110,18 @@ struct WatcherGone {
 struct SecondaryGraceOver {
   EpochId epoch;
 };  // answer to WaitForCulprit
+// A fault that `lockstep drill` is about to inject: a rehearsal. It changes nothing; reports tell it from a real fault.
+inline constexpr char kKillCoordinator[] = "kill-coordinator";
+struct Drilled {
+  EpochId epoch;
+  std::string fault;  // "kill"
+  int rank = -1;      // -1: it strikes no rank
+};
 struct Tick {};  // nothing happened; never journalled
 
 using EventBody = std::variant<JobStarted, EpochSpawned, LoopBegan, CaughtUp, ProgressSeen, RankExited, Suspected,
                                StacksKept, EpochStopped, RestoreChosen, SpawnFailed, StopAsked, JobPaused, JobContinued,
-                               WatcherGone, SecondaryGraceOver, Tick>;
+                               WatcherGone, SecondaryGraceOver, Drilled, Tick>;
 struct Event {
   Nanos at;
   Nanos wall;

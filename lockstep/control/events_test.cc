@@ -29,6 +29,7 @@ std::vector<EventBody> AllEvents() {
           JobContinued{},
           WatcherGone{At(8)},
           SecondaryGraceOver{EpochId(4)},
+          Drilled{EpochId(4), "kill", 2},
           Tick{}};
 }
 

@@ -174,9 +174,11 @@ void On(Turn& turn, const WatcherGone& event) {
   lost.opened = since;
   lost.opened_wall = turn.wall - (turn.at - since);
   lost.closed = turn.at;
-  turn.state.incidents.push_back(lost);
-  turn.commands.push_back(Announce{std::move(lost)});
+  turn.state.incidents.push_back(std::move(lost));
+  turn.commands.push_back(Announce{WithPhases(turn.state, turn.state.incidents.size() - 1, turn.at)});
 }
+
+void On(Turn& turn, const Drilled& event) { turn.state.drills.push_back({event, turn.at}); }
 
 void On(Turn&, const Tick&) {}
 

@@ -35,6 +35,12 @@ struct Fault {
   std::string program_error;    // a verdict: no restart can help. Empty = one may
 };
 
+// A rehearsed fault, and when it was announced.
+struct Drill {
+  Drilled what;
+  Nanos at;
+};
+
 struct State {
   JobSpec spec;
   Mode mode = Mode::kStarting;
@@ -48,6 +54,7 @@ struct State {
   std::map<RankId, ExitStatus> exits;   // of the acting epoch
   std::optional<CheckpointId> restore;  // where the acting epoch began
   std::vector<incident::Incident> incidents;
+  std::vector<Drill> drills;
   std::optional<size_t> open;  // index of the incident that is open
   Fault fault;                 // of the incident that is open
   int64_t frontier_at_restart = -1;

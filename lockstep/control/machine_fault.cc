@@ -69,6 +69,7 @@ void EnsureIncident(Turn& turn) {
   }
   incident::Incident incident;
   incident.id = id;
+  incident.epoch = state.epoch;
   incident.opened = turn.at;
   incident.opened_wall = turn.wall;
   state.incidents.push_back(std::move(incident));

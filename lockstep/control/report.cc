@@ -1,5 +1,6 @@
 #include "lockstep/control/report.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -48,11 +49,36 @@ Json CheckpointJson(const Observed& observed) {
           {"blocked_s", observed.checkpoint_blocked.value}};
 }
 
+bool Names(const incident::Incident& incident, int rank) {
+  const auto& suspects = incident::Lead(incident).suspects;
+  return std::find(suspects.begin(), suspects.end(), incident::SuspectRank(RankId(rank))) != suspects.end();
+}
+
+// A drill accounts for an incident that names its rank in its epoch, unless that was over before it.
+bool AccountsFor(const Drill& drill, const incident::Incident& incident) {
+  if (incident.closed.value != 0 && incident.closed < drill.at) return false;
+  if (incident::Lead(incident).syndrome == incident::Syndrome::kWatcherLost)
+    return drill.what.fault == kKillCoordinator;
+  return incident.epoch == drill.what.epoch && drill.what.rank >= 0 && Names(incident, drill.what.rank);
+}
+
+// A drill accounts for the first incident that fits it, and for no later one.
+std::string DrillBehind(const State& state, size_t index) {
+  for (const Drill& drill : state.drills) {
+    const auto first = std::find_if(state.incidents.begin(), state.incidents.end(),
+                                    [&](const incident::Incident& incident) { return AccountsFor(drill, incident); });
+    if (static_cast<size_t>(first - state.incidents.begin()) != index) continue;
+    return drill.what.rank < 0 ? drill.what.fault : fmt::format("{} of rank {}", drill.what.fault, drill.what.rank);
+  }
+  return "";
+}
+
 }  // namespace
 
 incident::Incident WithPhases(const State& state, size_t index, Nanos now) {
   incident::Incident incident = state.incidents[index];
   incident.phases = state.ledger.OfIncident(incident.id, now);
+  incident.drill = DrillBehind(state, index);
   return incident;
 }
 

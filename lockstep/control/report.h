@@ -36,7 +36,7 @@ struct Observed {
 Json StatusReport(const State& state, const Observed& observed, Nanos now);
 // [incident::ToJson(...)] with phases from the ledger.
 Json IncidentsReport(const State& state, Nanos now);
-// Incident with its phases filled from the ledger.
+// Incident with its phases filled from the ledger, and the drill behind it, if one is.
 incident::Incident WithPhases(const State& state, size_t index, Nanos now);
 
 }  // namespace lockstep::control

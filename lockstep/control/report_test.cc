@@ -78,5 +78,48 @@ TEST(IncidentsReport, TakesItsPhasesFromTheLedger) {
   EXPECT_EQ(report[0]["actions"][0]["text"], "restart of all 2 ranks in epoch 2 from step 10");
 }
 
+// A crash of rank 1 in each of two epochs, and a drill of `rank` in epoch `epoch`.
+Json TwoCrashesAndADrill(uint64_t epoch, int rank) {
+  JobSpec spec;
+  spec.ranks = 2;
+  Scenario job(spec);
+  for (uint64_t acting = 1; acting <= 2; ++acting) {
+    const double begin = 10.0 * static_cast<double>(acting);
+    job.ComeUp(begin);
+    job.See(static_cast<int64_t>(acting), begin + 1);
+    if (acting == epoch) job.Hear(begin + 2, Drilled{EpochId(epoch), "kill", rank});
+    job.Hear(begin + 3, Killed(acting, 1, SIGKILL, {}, begin + 3));
+    job.Restart(begin + 4, Checkpoint(acting, static_cast<int64_t>(acting)));
+  }
+  job.ComeUp(30);
+  job.See(9, 31);
+  return IncidentsReport(job.state, At(40));
+}
+
+TEST(IncidentsReport, TellsADrillFromARealFault) {
+  const Json first = TwoCrashesAndADrill(1, 1), second = TwoCrashesAndADrill(2, 1);
+  EXPECT_EQ(first[0]["drill"], "kill of rank 1");
+  EXPECT_TRUE(first[0]["headline"].get<std::string>().ends_with(" [drill]"));
+  EXPECT_TRUE(first[1]["drill"].is_null());
+  EXPECT_TRUE(second[0]["drill"].is_null());
+  EXPECT_EQ(second[1]["drill"], "kill of rank 1");
+}
+
+TEST(IncidentsReport, ADrillOfAnotherRankAccountsForNothing) {
+  for (const Json& incident : TwoCrashesAndADrill(1, 0)) EXPECT_TRUE(incident["drill"].is_null());
+}
+
+TEST(IncidentsReport, ADrillOfTheCoordinatorAccountsForTheNextLossOfItOnly) {
+  Scenario job(JobSpec{});
+  job.ComeUp(2);
+  job.Hear(3, Drilled{EpochId(1), kKillCoordinator, -1});
+  job.Hear(5, WatcherGone{At(3)});
+  job.Hear(9, WatcherGone{At(8)});
+  const Json report = IncidentsReport(job.state, At(10));
+  ASSERT_EQ(report.size(), 2u);
+  EXPECT_EQ(report[0]["drill"], kKillCoordinator);
+  EXPECT_TRUE(report[1]["drill"].is_null());
+}
+
 }  // namespace
 }  // namespace lockstep::control

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <ctime>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/check.h"
+#include "lockstep/base/wall_time.h"
 #include "lockstep/incident/fields.h"
 
 namespace lockstep::incident {
@@ -51,15 +51,6 @@ Json ListJson(const std::vector<Suspect>& suspects) {
   Json list = Json::array();
   for (const Suspect& suspect : suspects) list.push_back(ToJson(suspect));
   return list;
-}
-
-std::string IsoTime(Nanos wall) {
-  const time_t seconds = wall.value / 1'000'000'000;
-  tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[32];
-  strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
-  return fmt::format("{}.{:03}Z", text, wall.value % 1'000'000'000 / 1'000'000);
 }
 
 Json ActionsJson(const Incident& incident) {
@@ -142,7 +133,9 @@ std::string Headline(const Finding& finding) {
   return text;
 }
 
-std::string Headline(const Incident& incident) { return Headline(Lead(incident)); }
+std::string Headline(const Incident& incident) {
+  return Headline(Lead(incident)) + (incident.drill.empty() ? "" : " [drill]");
+}
 
 Json ToJson(const Suspect& suspect) {
   return {{"kind", kSuspectKinds[static_cast<size_t>(suspect.kind)]}, {"name", suspect.name}};
@@ -183,6 +176,7 @@ Json ToJson(const Incident& incident) {
             {"restart_s", incident.phases.restart.value},
             {"recompute_s", incident.phases.recompute.value}}},
           {"actions", ActionsJson(incident)},
+          {"drill", incident.drill.empty() ? Json() : Json(incident.drill)},
           {"steps_lost", incident.steps_lost}};
 }
 

@@ -61,11 +61,13 @@ struct Phases {
 
 struct Incident {
   int64_t id = 0;                 // 1, 2, ... in a run
+  EpochId epoch;                  // in which it struck; 0: in none
   std::vector<Finding> findings;  // the first certain one leads
   std::vector<Action> actions;
   Nanos opened, closed;  // closed.value == 0: still open
   Nanos opened_wall;     // for people
   Phases phases;
+  std::string drill;       // "kill of rank 2": `lockstep drill` did it. Empty: nobody rehearsed
   int64_t steps_lost = 0;  // completed steps that were computed again
 };
 

@@ -20,6 +20,7 @@ struct RunOptions {
   int max_restarts = 1000;
   int no_progress_limit = 3;
   bool observe_only = false;
+  bool allow_drill = false;
   Seconds grace{30};
   detect::Policy policy;
   Bytes checkpoint_budget;  // 0: half of what is available

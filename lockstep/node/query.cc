@@ -18,17 +18,6 @@ namespace {
 
 constexpr int kAnswerTimeoutMs = 2000;
 
-absl::StatusOr<Json> Ask(const std::string& run_dir, const std::string& op) {
-  LS_ASSIGN_OR_RETURN(const Fd socket, agent::ConnectTo(run_dir + "/" + agent::kControlSocket));
-  LS_RETURN_IF_ERROR(agent::SendPacket(socket.get(), Json{{"op", op}}.dump()));
-  pollfd wait{socket.get(), POLLIN, 0};
-  if (poll(&wait, 1, kAnswerTimeoutMs) != 1)
-    return Unavailable("{}: no answer within {} ms", run_dir, kAnswerTimeoutMs);
-  const std::optional<agent::Packet> packet = agent::ReceivePacket(socket.get());
-  if (!packet || packet->closed) return Unavailable("{}: the watching process hung up", run_dir);
-  return Json::parse(packet->text, nullptr, false);
-}
-
 struct Replayed {
   control::State state;
   Nanos last;  // when the last event was
@@ -46,8 +35,22 @@ absl::StatusOr<Replayed> Replay(const std::string& run_dir) {
 
 }  // namespace
 
+absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request) {
+  LS_ASSIGN_OR_RETURN(const Fd socket, agent::ConnectTo(run_dir + "/" + agent::kControlSocket));
+  LS_RETURN_IF_ERROR(agent::SendPacket(socket.get(), request.dump()));
+  pollfd wait{socket.get(), POLLIN, 0};
+  if (poll(&wait, 1, kAnswerTimeoutMs) != 1)
+    return Unavailable("{}: no answer within {} ms", run_dir, kAnswerTimeoutMs);
+  const std::optional<agent::Packet> packet = agent::ReceivePacket(socket.get());
+  if (!packet || packet->closed) return Unavailable("{}: the watching process hung up", run_dir);
+  Json answer = Json::parse(packet->text, nullptr, false);
+  if (answer.is_object() && answer.contains("error"))
+    return FailedPrecondition("{}", answer["error"].get<std::string>());
+  return answer;
+}
+
 absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {
-  if (auto answer = Ask(run_dir, "status"); answer.ok()) return answer;
+  if (auto answer = Ask(run_dir, {{"op", "status"}}); answer.ok()) return answer;
   LS_ASSIGN_OR_RETURN(const Replayed replayed, Replay(run_dir));
   Json status = control::StatusReport(replayed.state, control::Observed{}, replayed.last);
   if (replayed.state.mode != control::Mode::kFinished) status["state"] = "unwatched";
@@ -55,16 +58,16 @@ absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {
 }
 
 absl::StatusOr<Json> QueryIncidents(const std::string& run_dir) {
-  if (auto answer = Ask(run_dir, "incidents"); answer.ok()) return answer;
+  if (auto answer = Ask(run_dir, {{"op", "incidents"}}); answer.ok()) return answer;
   LS_ASSIGN_OR_RETURN(const Replayed replayed, Replay(run_dir));
   return control::IncidentsReport(replayed.state, replayed.last);
 }
 
-absl::Status AskStop(const std::string& run_dir) { return Ask(run_dir, "stop").status(); }
+absl::Status AskStop(const std::string& run_dir) { return Ask(run_dir, {{"op", "stop"}}).status(); }
 
 ControlSocket::~ControlSocket() {
   if (listener_.valid()) poller_.Forget(listener_.get());
-  for (const auto& [fd, owner] : peers_) poller_.Forget(fd);
+  for (const auto& [peer, fd] : peers_) poller_.Forget(fd.get());
 }
 
 absl::Status ControlSocket::Listen(const std::string& run_dir) {
@@ -76,23 +79,31 @@ absl::Status ControlSocket::Listen(const std::string& run_dir) {
 void ControlSocket::Accept() {
   Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!fd.valid()) return;
-  const int number = fd.get();
   const int bytes = 4 << 20;
-  setsockopt(number, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
-  peers_[number] = std::move(fd);
-  poller_.Watch(number, [this, number] { Serve(number); });
+  setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+  const uint64_t peer = ++accepted_;
+  poller_.Watch(fd.get(), [this, peer] { Serve(peer); });
+  peers_[peer] = std::move(fd);
 }
 
-void ControlSocket::Serve(int fd) {
-  const std::optional<agent::Packet> packet = agent::ReceivePacket(fd);
+void ControlSocket::Serve(uint64_t peer) {
+  const Fd& fd = peers_.at(peer);
+  const std::optional<agent::Packet> packet = agent::ReceivePacket(fd.get());
   if (!packet) return;
   if (packet->closed) {
-    poller_.Forget(fd);
-    peers_.erase(fd);
+    poller_.Forget(fd.get());
+    peers_.erase(peer);
     return;
   }
   const Json request = Json::parse(packet->text, nullptr, false);
-  (void)agent::SendPacket(fd, answer_(request.is_object() ? request.value("op", "") : "").dump());
+  answer_(request.is_object() ? request : Json::object(), [this, peer](const Json& answer) { Send(peer, answer); });
+}
+
+// Symbols in stacks may hold any bytes; JSON may not.
+void ControlSocket::Send(uint64_t peer, const Json& answer) {
+  const auto found = peers_.find(peer);
+  if (found == peers_.end()) return;
+  (void)agent::SendPacket(found->second.get(), answer.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace lockstep::node

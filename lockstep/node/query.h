@@ -18,24 +18,30 @@ absl::StatusOr<Json> QueryStatus(const std::string& run_dir);
 absl::StatusOr<Json> QueryIncidents(const std::string& run_dir);
 // Asks the watching process to end the job. NotFound: nobody watches.
 absl::Status AskStop(const std::string& run_dir);
+// Sends {"op": NAME, ...} to the watching process and waits for its answer; {"error": TEXT} comes back as an error.
+absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request);
 
 // The answering side, in the poller of `lockstep run`.
 class ControlSocket {
  public:
-  // Answers {"op": NAME} with what `answer` returns.
-  using Answer = std::function<Json(const std::string& op)>;
+  // Gives one answer, now or later; what is given to a peer that is gone is dropped.
+  using Reply = std::function<void(const Json&)>;
+  // Answers {"op": NAME, ...}.
+  using Answer = std::function<void(const Json& request, Reply reply)>;
   ControlSocket(Poller& poller, Answer answer) : poller_(poller), answer_(std::move(answer)) {}
   ~ControlSocket();
   absl::Status Listen(const std::string& run_dir);
 
  private:
   void Accept();
-  void Serve(int fd);
+  void Serve(uint64_t peer);
+  void Send(uint64_t peer, const Json& answer);
 
   Poller& poller_;
   Answer answer_;
   Fd listener_;
-  std::map<int, Fd> peers_;
+  uint64_t accepted_ = 0;
+  std::map<uint64_t, Fd> peers_;  // by the order of their coming: descriptors are used again
 };
 
 }  // namespace lockstep::node

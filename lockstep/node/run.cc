@@ -14,6 +14,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/control/coordinator.h"
 #include "lockstep/control/report.h"
+#include "lockstep/incident/fields.h"
 #include "lockstep/node/install.h"
 #include "lockstep/node/query.h"
 #include "lockstep/node/run_dir.h"
@@ -60,7 +61,8 @@ class Node {
   void EndWithoutStarter();
   void HearSignals();
   void Suspend();
-  Json Answer(const std::string& op);
+  void Answer(const Json& request, const ControlSocket::Reply& reply);
+  Json Rehearse(const Json& request);
   Json Status();
   Json Incidents() { return control::IncidentsReport(coordinator_->state(), clock_.Now()); }
   void Tick();
@@ -97,7 +99,8 @@ Node::Node(agent::RunSpec spec, RunOptions options)
                     poller_.Stop();
                   },
               .state = [this]() -> const control::State& { return coordinator_->state(); }}),
-      control_socket_(poller_, [this](const std::string& op) { return Answer(op); }) {}
+      control_socket_(poller_,
+                      [this](const Json& request, const ControlSocket::Reply& reply) { Answer(request, reply); }) {}
 
 absl::Status Node::Open() {
   const std::string& run_dir = agent_.spec().run_dir;
@@ -223,14 +226,36 @@ Json Node::Status() {
   return status;
 }
 
-Json Node::Answer(const std::string& op) {
-  if (op == "status") return Status();
-  if (op == "incidents") return Incidents();
+void Node::Answer(const Json& request, const ControlSocket::Reply& reply) {
+  incident::Fields fields(request, "request");
+  const std::string op = fields.Text("op");
+  if (op == "status") return reply(Status());
+  if (op == "incidents") return reply(Incidents());
+  if (op == "drill") return reply(Rehearse(request));
+  if (op == "stacks") {
+    return agent_.ReadStacks(RankId(fields.Int32("rank")),
+                             [reply](const std::string& text) { reply({{"stacks", text}}); });
+  }
   if (op == "stop") {
     Handle(control::StopAsked{SIGTERM});
-    return {{"ok", true}};
+    return reply({{"ok", true}});
   }
-  return {{"error", "unknown request " + op}};
+  reply({{"error", "unknown request " + op}});
+}
+
+// `lockstep drill` is about to break something: written down first, so that nobody takes it for a real fault.
+Json Node::Rehearse(const Json& request) {
+  if (!agent_.spec().allow_drill)
+    return {{"error", "this run takes no drills: it was started without `lockstep run --allow-drill`"}};
+  incident::Fields fields(request, "drill");
+  const control::Drilled drill{EpochId(fields.Unsigned("epoch")), fields.Text("fault"), fields.Int32("rank")};
+  if (!fields.status().ok()) return {{"error", Message(fields.status())}};
+  if (drill.epoch != coordinator_->state().epoch)
+    return {{"error", fmt::format("epoch {} is over: the job is being restarted", drill.epoch.value())}};
+  view_.Line(drill.rank < 0 ? fmt::format("drill: {}", drill.fault)
+                            : fmt::format("drill: {} of rank {}", drill.fault, drill.rank));
+  Handle(drill);
+  return {{"epoch", drill.epoch.value()}, {"step", coordinator_->state().progress.step}, {"watcher_pid", getpid()}};
 }
 
 void Node::Tick() {
@@ -283,6 +308,7 @@ absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
   spec.start_method = options.start_method;
   spec.checkpoint_budget = options.checkpoint_budget;
   spec.max_restarts = options.max_restarts;
+  spec.allow_drill = options.allow_drill;
   LS_ASSIGN_OR_RETURN(spec.run_dir, MakeRunDir(options.run_dir, spec.job));
   LS_RETURN_IF_ERROR(WriteFileAtomically(spec.run_dir + "/run.json", RenderJson(ToJson(spec))));
   return spec;

@@ -1,4 +1,5 @@
-"""What every worker gets at its start, whichever way it was started: stacks on request, and a note of the exception that ends it.
+"""What every worker gets at its start, whichever way it was started: stacks on request, a note of the exception that ends it, and faults on
+request where the run allows drills.
 
 Nothing here may fail the job: each piece is attempted on its own and left out when the interpreter lacks it.
 """
@@ -14,6 +15,7 @@ def prepare_worker():
     """Call once per worker process, before the script runs. Needs LOCKSTEP_STACKS_FILE and LOCKSTEP_ERROR_FILE; without them does nothing."""
     _answer_stack_requests(os.environ.get("LOCKSTEP_STACKS_FILE"))
     _note_uncaught_exceptions(os.environ.get("LOCKSTEP_ERROR_FILE"))
+    _take_drills(os.environ.get("LOCKSTEP_DRILL_FILE"))  # set by `lockstep run --allow-drill` only
 
 
 def _answer_stack_requests(path):
@@ -31,6 +33,14 @@ def _answer_stack_requests(path):
 
 
 _keep_open = []  # faulthandler keeps only the number of the descriptor
+
+
+def _take_drills(path):
+    if not path:
+        return
+    from lockstep import _drill
+
+    _drill.take_requests(path)
 
 
 def _note_uncaught_exceptions(path):

@@ -171,10 +171,7 @@ class Checkpoint:
     def _watch_optimizers(self):
         self._find_owned()
         for holder in self._optimizer_holders():
-            if hasattr(holder.optimizer, "register_step_pre_hook"):  # torch 2
-                holder.optimizer.register_step_pre_hook(lambda *_: self._before_optimizer_step())
-            else:
-                _call_before(holder.optimizer, self._before_optimizer_step)
+            before_every_step(holder.optimizer, self._before_optimizer_step)
 
     def _before_optimizer_step(self):
         if self._watched is not None:
@@ -222,6 +219,23 @@ class Checkpoint:
 
 def _listed(names):
     return ", ".join(name for name in names if name != _RNG)
+
+
+def before_every_step(optimizer, callback):
+    """optimizer.step() calls `callback` first."""
+    def hook(*_):
+        callback()  # and no result: torch would take it for new arguments
+
+    if hasattr(optimizer, "register_step_pre_hook"):  # torch 2
+        optimizer.register_step_pre_hook(hook)
+    else:
+        _call_before(optimizer, callback)
+
+
+def before_next_step(optimizer, callback):
+    """The next optimizer.step() calls `callback` first, and later ones do not. Leaves a test of one list behind in every step."""
+    once = [callback]
+    before_every_step(optimizer, lambda: once and once.pop()())
 
 
 def _call_before(optimizer, callback):

@@ -1,0 +1,18 @@
+#include "lockstep/base/wall_time.h"
+
+#include <fmt/core.h>
+
+#include <ctime>
+
+namespace lockstep {
+
+std::string IsoTime(Nanos wall) {
+  const time_t seconds = wall.value / 1'000'000'000;
+  tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[32];
+  strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
+  return fmt::format("{}.{:03}Z", text, wall.value % 1'000'000'000 / 1'000'000);
+}
+
+}  // namespace lockstep

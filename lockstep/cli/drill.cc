@@ -1,0 +1,135 @@
+#include "lockstep/drill/drill.h"
+
+#include <fmt/core.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <random>
+
+#include "lockstep/cli/commands.h"
+#include "lockstep/node/query.h"
+#include "lockstep/node/run_dir.h"
+
+namespace lockstep::cli {
+namespace {
+
+struct DrillFlags {
+  std::string run_dir, fault, schedule;
+  std::optional<int> rank;
+  std::optional<uint64_t> seed;
+  bool random_rank = false, dry_run = false, json = false;
+  drill::Fault options;
+};
+
+void DeclareFault(CLI::App& command, DrillFlags& flags) {
+  drill::Fault& options = flags.options;
+  const std::map<std::string, double> units = {{"ms", 0.001}, {"s", 1}, {"m", 60}, {"h", 3600}};
+  command.add_option("fault", flags.fault, drill::KindNames());
+  command.add_option("--rank", flags.rank, "The rank to strike");
+  command.add_flag("--random-rank", flags.random_rank, "Strike a rank drawn from the seed");
+  command.add_option("--for", options.hold.value, "stop, freeze, slow, fill-disk: how long, such as 10s or 2m")
+      ->transform(CLI::AsNumberWithUnit(units))
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_option("--share", options.share, "slow: percent of one processor that the rank keeps")
+      ->check(CLI::Range(1, 99))
+      ->capture_default_str();
+  command.add_option("--code", options.code, "exit: the exit code")->check(CLI::Range(1, 255))->capture_default_str();
+  command.add_option("--dir", options.directory, "fill-disk: a directory of the file system to fill");
+  command.add_option("--margin", options.margin.value, "fill-disk: what stays free, such as 64MB")
+      ->transform(CLI::AsSizeValue(false))
+      ->capture_default_str();
+}
+
+void Declare(CLI::App& command, DrillFlags& flags) {
+  DeclareFault(command, flags);
+  command.add_option("--run", flags.run_dir, "Run directory; default: the newest run of this user");
+  command.add_option("--schedule", flags.schedule, "Faults and their times from this TOML file (docs/drill.md)");
+  command.add_option("--seed", flags.seed, "For random ranks; default: the schedule's, else a new one, which is shown");
+  command.add_flag("--dry-run", flags.dry_run, "Print the plan and break nothing");
+  command.add_flag("--json", flags.json, "One JSON document on stdout");
+  command.footer(
+      "Only runs started with `lockstep run --allow-drill` can be drilled.\n"
+      "Example: lockstep drill kill --rank 2");
+}
+
+absl::StatusOr<drill::Fault> OneFault(const DrillFlags& flags, int ranks) {
+  drill::Fault fault = flags.options;
+  LS_ASSIGN_OR_RETURN(fault.kind, drill::KindFromName(flags.fault));
+  fault.rank = flags.rank;
+  if (flags.rank && flags.random_rank) return InvalidArgument("--rank and --random-rank exclude each other");
+  if (drill::StrikesRank(fault.kind) && !flags.rank && !flags.random_rank)
+    return InvalidArgument("{} strikes a rank: name it with --rank, or let --random-rank draw one", flags.fault);
+  if (flags.rank && (*flags.rank < 0 || *flags.rank >= ranks))
+    return InvalidArgument("--rank must be 0 to {}, found {}", ranks - 1, *flags.rank);
+  LS_RETURN_IF_ERROR(drill::CheckFault(fault));
+  return fault;
+}
+
+absl::StatusOr<drill::Plan> MakePlan(const DrillFlags& flags, int ranks) {
+  drill::Plan plan;
+  if (flags.fault.empty() == flags.schedule.empty())
+    return InvalidArgument("name one fault ({}) or a --schedule FILE", drill::KindNames());
+  if (!flags.schedule.empty()) {
+    LS_ASSIGN_OR_RETURN(plan, drill::ReadPlan(flags.schedule, ranks));
+  } else {
+    LS_ASSIGN_OR_RETURN(plan.faults.emplace_back().fault, OneFault(flags, ranks));
+  }
+  if (flags.seed) plan.seed = flags.seed;
+  if (!plan.seed) plan.seed = std::random_device()();
+  drill::DrawRanks(plan, ranks);
+  return plan;
+}
+
+absl::Status CheckAllowed(const agent::RunSpec& spec) {
+  if (spec.allow_drill) return absl::OkStatus();
+  return FailedPrecondition("{} takes no drills: the run was started without `lockstep run --allow-drill`",
+                            spec.run_dir);
+}
+
+drill::Rim RimOf(const std::string& run_dir, bool quiet) {
+  return {.status = [run_dir] { return node::QueryStatus(run_dir); },
+          .announce =
+              [run_dir](const Json& what) {
+                Json request = what;
+                request["op"] = "drill";
+                return node::Ask(run_dir, request);
+              },
+          .say =
+              [quiet](const std::string& line) {
+                if (!quiet) fmt::print("{}\n", line);
+                std::fflush(stdout);
+              }};
+}
+
+int PrintDrill(const drill::Report& report, bool as_json) {
+  if (as_json) fmt::print("{}", RenderJson(ToJson(report)));
+  for (const std::string& failed : report.failed) fmt::print(stderr, "lockstep: not done: {}\n", failed);
+  return report.failed.empty() ? 0 : kExitNo;
+}
+
+absl::StatusOr<int> Start(const DrillFlags& flags) {
+  LS_ASSIGN_OR_RETURN(const std::string run_dir, node::FindRunDir(flags.run_dir));
+  LS_ASSIGN_OR_RETURN(agent::RunSpec spec, agent::ReadRunSpec(run_dir));
+  LS_ASSIGN_OR_RETURN(drill::Plan plan, MakePlan(flags, spec.ranks));
+  if (flags.dry_run) return PrintReport(ToJson(plan), flags.json);
+  LS_RETURN_IF_ERROR(CheckAllowed(spec));
+  const SystemClock clock;
+  drill::Drill drill(std::move(spec), std::move(plan), RimOf(run_dir, flags.json), clock);
+  return PrintDrill(drill.Run(), flags.json);
+}
+
+}  // namespace
+
+void AddDrill(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<DrillFlags>();  // lives as long as the callbacks of the parser
+  CLI::App* command = app.add_subcommand("drill", "Break a running job on purpose, as a rehearsal");
+  Declare(*command, *flags);
+  command->callback([flags, &exit_code] {
+    const auto result = Start(*flags);
+    exit_code = result.ok() ? *result : PrintError(result.status());
+  });
+}
+
+}  // namespace lockstep::cli

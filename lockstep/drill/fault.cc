@@ -1,0 +1,75 @@
+#include "lockstep/drill/fault.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+namespace lockstep::drill {
+namespace {
+
+constexpr std::array<const char*, 11> kNames = {
+    "kill",        "stop",      "freeze",           "exit",        "slow", "nan", "hang-python",
+    "hang-native", "fill-disk", "kill-coordinator", "kill-starter"};
+
+bool Lasts(Kind kind) {
+  return kind == Kind::kStop || kind == Kind::kFreeze || kind == Kind::kSlow || kind == Kind::kFillDisk;
+}
+
+}  // namespace
+
+const char* KindName(Kind kind) { return kNames[static_cast<size_t>(kind)]; }
+
+absl::StatusOr<Kind> KindFromName(const std::string& name) {
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (name == kNames[i]) return static_cast<Kind>(i);
+  }
+  return InvalidArgument("no fault \"{}\": expected one of {}", name, KindNames());
+}
+
+std::string KindNames() {
+  std::string names;
+  for (const char* name : kNames) names += names.empty() ? name : std::string(", ") + name;
+  return names;
+}
+
+bool StrikesRank(Kind kind) {
+  return kind != Kind::kFillDisk && kind != Kind::kKillCoordinator && kind != Kind::kKillStarter;
+}
+
+bool IsInside(Kind kind) {
+  return kind == Kind::kExit || kind == Kind::kNan || kind == Kind::kHangPython || kind == Kind::kHangNative;
+}
+
+Json ToJson(const Fault& fault) {
+  Json json = {{"fault", KindName(fault.kind)}};
+  json["rank"] = StrikesRank(fault.kind) && fault.rank ? Json(*fault.rank) : Json();
+  if (Lasts(fault.kind)) json["for_s"] = fault.hold.value;
+  if (fault.kind == Kind::kSlow) json["share"] = fault.share;
+  if (fault.kind == Kind::kExit) json["code"] = fault.code;
+  if (fault.kind == Kind::kFillDisk) json["dir"] = fault.directory;
+  if (fault.kind == Kind::kFillDisk) json["margin_bytes"] = fault.margin.value;
+  return json;
+}
+
+std::string Text(const Fault& fault) {
+  if (fault.kind == Kind::kFillDisk) return fmt::format("fill-disk of {}", fault.directory);
+  if (!StrikesRank(fault.kind)) return KindName(fault.kind);
+  return fmt::format("{} of rank {}", KindName(fault.kind), fault.rank ? std::to_string(*fault.rank) : "?");
+}
+
+absl::Status CheckFault(const Fault& fault) {
+  if (fault.kind == Kind::kFreeze && geteuid() != 0)
+    return FailedPrecondition("freeze needs root, for it makes a cgroup; `stop` does nearly the same without");
+  if (fault.kind != Kind::kFillDisk) return absl::OkStatus();
+  if (fault.directory.empty()) return InvalidArgument("fill-disk needs a directory: --dir, or dir in the schedule");
+  struct stat info{};
+  if (stat(fault.directory.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
+    return NotFound("fill-disk: {} is not a directory", fault.directory);
+  if (access(fault.directory.c_str(), W_OK) != 0)
+    return FailedPrecondition("fill-disk: {} is not writable", fault.directory);
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep::drill

@@ -1,0 +1,94 @@
+#include "lockstep/drill/plan.h"
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "lockstep/base/file.h"
+#include "lockstep/cluster/table_reader.h"
+
+namespace lockstep::drill {
+namespace {
+
+using cluster::IntegerRange;
+using cluster::Sign;
+using cluster::TableReader;
+
+void ReadRank(TableReader& in, int ranks, Fault& fault) {
+  std::string random;
+  if (in.HoldsText("rank")) {
+    in.OneOf("rank", {"random"}, random);
+  } else {
+    in.Integer("rank", {.least = 0, .most = ranks - 1}, fault.rank);
+    if (StrikesRank(fault.kind) && !fault.rank) in.Require({"rank"});
+  }
+}
+
+void ReadKind(TableReader& in, Fault& fault) {
+  std::string name;
+  in.Require({"fault"});
+  in.Text("fault", name);
+  if (name.empty()) return;
+  const absl::StatusOr<Kind> kind = KindFromName(name);
+  if (!kind.ok()) return in.Fail("fault", "fault: " + Message(kind.status()));
+  fault.kind = *kind;
+}
+
+void ReadTime(TableReader& in, Planned& planned) {
+  std::optional<Seconds> after;
+  in.Number("after_s", Sign::kNotNegative, after);
+  in.Integer("at_step", {.least = 0}, planned.at_step);
+  if (after && planned.at_step) in.Fail("at_step", "at_step and after_s exclude each other: give one of them");
+  planned.after = after.value_or(Seconds{});
+}
+
+void ReadPlanned(TableReader& in, int ranks, Planned& planned) {
+  Fault& fault = planned.fault;
+  ReadKind(in, fault);
+  ReadTime(in, planned);
+  ReadRank(in, ranks, fault);
+  in.Number("for_s", Sign::kPositive, fault.hold);
+  in.Integer("share", {.least = 1, .most = 99}, fault.share);
+  in.Integer("code", {.least = 1, .most = 255}, fault.code);
+  in.Text("dir", fault.directory);
+  in.Integer("margin_bytes", {.least = 0}, fault.margin.value);
+  if (const absl::Status possible = CheckFault(fault); !possible.ok()) in.Fail("fault", Message(possible));
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> ParsePlan(std::string_view text, const std::string& file, int ranks) {
+  LS_ASSIGN_OR_RETURN(const cluster::TomlValue root, cluster::ParseToml(text, file));
+  Plan plan;
+  TableReader in(root, file);
+  in.Require({"fault"});
+  in.Integer("seed", {.least = 0}, plan.seed);
+  in.Tables("fault", [&](TableReader& inner) { ReadPlanned(inner, ranks, plan.faults.emplace_back()); });
+  LS_RETURN_IF_ERROR(in.Finish());
+  return plan;
+}
+
+absl::StatusOr<Plan> ReadPlan(const std::string& path, int ranks) {
+  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  return ParsePlan(text, path, ranks);
+}
+
+// The generator is fixed by the standard, the distributions are not: hence the remainder.
+void DrawRanks(Plan& plan, int ranks) {
+  std::mt19937_64 random(plan.seed.value());
+  for (Planned& planned : plan.faults) {
+    if (!StrikesRank(planned.fault.kind) || planned.fault.rank) continue;
+    planned.fault.rank = static_cast<int>(random() % static_cast<uint64_t>(ranks));
+  }
+}
+
+Json ToJson(const Plan& plan) {
+  Json faults = Json::array();
+  for (const Planned& planned : plan.faults) {
+    Json json = planned.at_step ? Json{{"at_step", *planned.at_step}} : Json{{"after_s", planned.after.value}};
+    json.update(ToJson(planned.fault));
+    faults.push_back(std::move(json));
+  }
+  return {{"seed", plan.seed ? Json(*plan.seed) : Json()}, {"faults", std::move(faults)}};
+}
+
+}  // namespace lockstep::drill

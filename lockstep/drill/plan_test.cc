@@ -1,0 +1,82 @@
+#include "lockstep/drill/plan.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep::drill {
+namespace {
+
+constexpr char kSchedule[] = R"(seed = 7
+[[fault]]
+after_s = 1.5
+fault = "kill"
+rank = "random"
+
+[[fault]]
+at_step = 200
+fault = "slow"
+rank = 1
+share = 30
+for_s = 4
+
+[[fault]]
+after_s = 9
+fault = "kill-coordinator"
+)";
+
+std::string ErrorOf(const std::string& text) { return Message(ParsePlan(text, "d.toml", 4).status()); }
+std::string ErrorOfFault(const std::string& lines) { return ErrorOf("[[fault]]\n" + lines); }
+
+std::vector<int> Drawn(uint64_t seed, int ranks) {
+  Plan plan;
+  plan.seed = seed;
+  plan.faults.resize(100);
+  DrawRanks(plan, ranks);
+  std::vector<int> drawn;
+  for (const Planned& planned : plan.faults) drawn.push_back(planned.fault.rank.value());
+  return drawn;
+}
+
+TEST(Plan, ReadsASchedule) {
+  const auto plan = ParsePlan(kSchedule, "d.toml", 4);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(ToJson(*plan).dump(), R"({"seed":7,"faults":[{"after_s":1.5,"fault":"kill","rank":null},)"
+                                  R"({"at_step":200,"fault":"slow","rank":1,"for_s":4.0,"share":30},)"
+                                  R"({"after_s":9.0,"fault":"kill-coordinator","rank":null}]})");
+}
+
+TEST(Plan, SameSeedSameRanks) {
+  EXPECT_EQ(Drawn(7, 4), Drawn(7, 4));
+  EXPECT_NE(Drawn(7, 4), Drawn(8, 4));
+}
+
+TEST(Plan, DrawsEveryRankAndNoOther) {
+  const std::vector<int> drawn = Drawn(1, 4);
+  for (int rank = 0; rank < 4; ++rank) EXPECT_NE(std::find(drawn.begin(), drawn.end(), rank), drawn.end());
+  for (const int rank : drawn) EXPECT_LT(rank, 4);
+}
+
+TEST(Plan, DrawsNothingForAFaultThatStrikesNoRank) {
+  auto plan = *ParsePlan(kSchedule, "d.toml", 4);
+  DrawRanks(plan, 4);
+  EXPECT_TRUE(plan.faults[0].fault.rank.has_value());
+  EXPECT_EQ(plan.faults[1].fault.rank, 1);
+  EXPECT_FALSE(plan.faults[2].fault.rank.has_value());
+}
+
+TEST(Plan, EveryErrorNamesItsLine) {
+  EXPECT_EQ(ErrorOf("seed = 1\n").substr(0, 9), "d.toml:1:");
+  EXPECT_EQ(ErrorOfFault("rank = 1\n").substr(0, 9), "d.toml:1:");
+  EXPECT_EQ(ErrorOfFault("fault = \"kil\"\nrank = 1\n").substr(0, 37), "d.toml:2:9: fault.fault: no fault \"ki");
+  EXPECT_EQ(ErrorOfFault("fault = \"kill\"\nrank = 4\n").substr(0, 12), "d.toml:3:8: ");
+  EXPECT_EQ(ErrorOfFault("fault = \"kill\"\nrank = \"any\"\n").substr(0, 12), "d.toml:3:8: ");
+  EXPECT_NE(ErrorOfFault("fault = \"kill\"\n").find("rank"), std::string::npos);
+  EXPECT_NE(ErrorOfFault("fault = \"kill\"\nrank = 1\nat_step = 1\nafter_s = 1\n").find("exclude each other"),
+            std::string::npos);
+  EXPECT_NE(ErrorOfFault("fault = \"kill\"\nrank = 1\nshares = 1\n").find("share"), std::string::npos);
+  EXPECT_NE(ErrorOfFault("fault = \"fill-disk\"\n").find("needs a directory"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep::drill
