@@ -22,7 +22,8 @@ absl::StatusOr<StartMethod> StartMethodFromName(const std::string& name) {
   for (const StartMethod method : {StartMethod::kAuto, StartMethod::kZygote, StartMethod::kExec}) {
     if (name == StartMethodName(method)) return method;
   }
-  return InvalidArgument("--start-method must be auto, zygote or exec, found \"{}\"", name);
+  return InvalidArgument(
+      "--start-method must be auto, zygote or exec (or torchrun's spawn, fork or forkserver), found \"{}\"", name);
 }
 
 Json ToJson(const RunSpec& spec) {
@@ -40,6 +41,7 @@ Json ToJson(const RunSpec& spec) {
           {"checkpoint_budget_bytes", spec.checkpoint_budget.value},
           {"log_limit_bytes", spec.log_limit.value},
           {"max_restarts", spec.max_restarts},
+          {"torchrun", ToJson(spec.torchrun)},
           {"adoption_s", spec.adoption.value}};
 }
 
@@ -62,6 +64,7 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     json.at("log_limit_bytes").get_to(spec.log_limit.value);
     json.at("max_restarts").get_to(spec.max_restarts);
     json.at("adoption_s").get_to(spec.adoption.value);
+    LS_ASSIGN_OR_RETURN(spec.torchrun, TorchrunFromJson(json.value("torchrun", Json())));
     LS_ASSIGN_OR_RETURN(spec.start_method, StartMethodFromName(json.at("start_method").get<std::string>()));
   } catch (const Json::exception& error) {
     return DataLoss("{}", error.what());
@@ -83,6 +86,10 @@ std::string StacksPath(const RunSpec& spec, uint64_t epoch, int rank) {
 }
 std::string ErrorPath(const RunSpec& spec, uint64_t epoch, int rank) {
   return fmt::format("{}/rank_{}.error.json", EpochDir(spec, epoch), rank);
+}
+std::string TorchErrorPath(const RunSpec& spec, uint64_t epoch, int restart_count, int rank) {
+  if (!spec.torchrun.log_dir.empty()) return AttemptDir(spec.torchrun, restart_count, rank) + "/error.json";
+  return fmt::format("{}/rank_{}.torchelastic.json", EpochDir(spec, epoch), rank);
 }
 std::string LogPath(const RunSpec& spec, int rank) { return fmt::format("{}/logs/rank_{}.log", spec.run_dir, rank); }
 

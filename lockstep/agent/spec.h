@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/agent/torchrun.h"
 #include "lockstep/base/report.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/units.h"
@@ -31,6 +32,7 @@ struct RunSpec {
   Bytes checkpoint_budget;        // 0 = half of what is available
   Bytes log_limit{256ull << 20};  // per rank; what is beyond is dropped and counted
   int max_restarts = 1000;
+  Torchrun torchrun;
   Seconds adoption{60};  // without an agent this long, the starter ends the job
 };
 
@@ -40,6 +42,8 @@ absl::StatusOr<RunSpec> ReadRunSpec(const std::string& run_dir);
 
 std::string StacksPath(const RunSpec& spec, uint64_t epoch, int rank);  // faulthandler's file of one worker
 std::string ErrorPath(const RunSpec& spec, uint64_t epoch, int rank);   // its uncaught exception
+// The error file that @record of torch.distributed.elastic writes.
+std::string TorchErrorPath(const RunSpec& spec, uint64_t epoch, int restart_count, int rank);
 std::string LogPath(const RunSpec& spec, int rank);
 std::string EpochDir(const RunSpec& spec, uint64_t epoch);
 
