@@ -30,6 +30,8 @@ class TorchrunFlags {
   // `otherwise` when it was not given.
   absl::StatusOr<int> Number(const std::string& name, int least, int otherwise) const;
 
+  std::string SetByVariables() const;
+  absl::Status ApplyAll(node::RunOptions& options) const;
   absl::Status ApplyNodes(node::RunOptions& options) const;
   absl::Status ApplyRanks(node::RunOptions& options) const;
   absl::Status ApplyRendezvous(node::RunOptions& options) const;

@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 
+#include "lockstep/cli/torchrun_values.h"
+
 namespace lockstep::cli {
 namespace {
 
@@ -70,6 +72,12 @@ TEST(TorchrunFlags, AFlagWinsOverItsVariable) {
   EXPECT_FALSE(Parsed({"x"}).torchrun.no_python);
 }
 
+TEST(TorchrunFlags, AnErrorTellsWhatTheEnvironmentSays) {
+  const Variable nodes("PET_NNODES", "2");
+  EXPECT_THAT(Error({"x"}), HasSubstr("not supported yet; use --nnodes 1 (the environment says PET_NNODES=2)"));
+  EXPECT_EQ(Parsed({"--nnodes=1", "x"}).ranks, 1);
+}
+
 TEST(TorchrunFlags, OneNode) {
   for (const char* nodes : {"1", "1:1"}) EXPECT_THAT(Parsed({"--nnodes", nodes, "x"}).notices, IsEmpty());
   EXPECT_THAT(Parsed({"--nnodes", "1:4", "x"}).notices, ElementsAre(HasSubstr("on this one node")));
@@ -102,6 +110,16 @@ TEST(TorchrunFlags, StaticEndpointIsTheMaster) {
   EXPECT_THAT(Error({"--rdzv_endpoint", "127.0.0.1:99999", "x"}), HasSubstr("must be HOST[:PORT]"));
   EXPECT_THAT(Error({"--master_port", "70000", "x"}), HasSubstr("0 to 65535"));
   EXPECT_THAT(Error({"--master_addr", "192.0.2.1", "x"}), HasSubstr("not an address of this machine"));
+}
+
+TEST(TorchrunFlags, AnEndpointMayBeIpv6) {
+  const auto endpoint = ParseEndpoint("[::1]:400");
+  ASSERT_TRUE(endpoint.has_value());
+  EXPECT_EQ(endpoint->host, "::1");
+  EXPECT_EQ(endpoint->port, 400);
+  EXPECT_EQ(ParseEndpoint("node3")->port, 0);
+  for (const char* text : {"", ":400", "[::1", "[::1]400", "::1", "a:b", "a:1:2", "a:-1"})
+    EXPECT_FALSE(ParseEndpoint(text).has_value()) << text;
 }
 
 TEST(TorchrunFlags, WhatHasNoEffectSaysSo) {

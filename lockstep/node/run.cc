@@ -145,6 +145,8 @@ absl::Status Node::Begin() {
   if (agent_.spec().ranks > 1 && std::getenv("OMP_NUM_THREADS") == nullptr)
     view_.Line(
         "OMP_NUM_THREADS is not set: it is 1 for every rank, so that they don't crowd each other; set it to tune");
+  if (!options_.torchrun.log_dir.empty())
+    view_.Line(fmt::format("logs and error files are in {}", agent_.spec().torchrun.log_dir));
   coordinator_ = std::make_unique<control::Coordinator>(*journal_, clock_);
   control::JobSpec job;
   job.name = agent_.spec().job;

@@ -328,6 +328,28 @@ class Logs(TorchrunTest):
             (path,) = logs.glob(f"*/attempt_{count}/0/stdout.log")
             self.assertEqual(f"attempt {count}\n", path.read_text(), run)
 
+    def test_what_the_disk_does_not_take_is_counted(self):
+        """The first attempt makes the log of the second one a full disk."""
+        go = self.output_folder()
+        script = self.script('''
+import os, sys, time
+here = os.path.dirname(os.environ["TORCHELASTIC_ERROR_FILE"])
+if "attempt_0" in here:
+    there = here.replace("attempt_0", "attempt_1")
+    os.makedirs(there)
+    os.symlink("/dev/full", there + "/stdout.log")
+    sys.exit(1)
+print("x" * 999)
+while not os.path.exists(sys.argv[1] + "/go"):
+    time.sleep(0.1)
+''')
+        run = Run(self, script, str(go), ranks=1,
+                  options=["--log_dir", str(self.output_folder()), "-r", "1", "--max_restarts=1"])
+        run.wait("the count", lambda: run.status().get("output", {}).get("log_dropped_bytes") == 1000)
+        (go / "go").touch()
+        run.finish()
+        self.assertIn("dropped and counted", run.stderr(), run)
+
     def test_folder_that_can_t_be_made(self):
         run = Run(self, "no_torch.py", ranks=1, options=["--log_dir", "/dev/null/logs"])
         run.finish(2, timeout=20)
