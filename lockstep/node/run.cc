@@ -1,5 +1,6 @@
 #include "lockstep/node/run.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -33,11 +34,12 @@ namespace fs = std::filesystem;
 constexpr Seconds kTick{0.05};
 constexpr int kTicksPerPublish = 5;  // 4 Hz: the live view, /metrics and /api
 
-// Under nohup, a terminal that goes away is none of the job's business.
 bool IsIgnored(int signal) {
   struct sigaction action{};
   return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
+
+bool HasTerminal() { return Fd(open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)).valid(); }
 
 // SIGHUP and SIGPIPE even if they don't end the job: the terminal went away, training goes on, the logs hold the
 // output.
@@ -94,6 +96,7 @@ class Node {
   std::unique_ptr<serve::Webhook> webhook_;
   Fd signals_;
   std::optional<int> exit_code_;
+  const bool had_terminal_ = HasTerminal();  // one that goes away takes nothing with it; a SIGHUP by kill(1) does
   bool ready_ = false;
   int ticks_ = 0;
 };
@@ -239,7 +242,7 @@ void Node::HearSignals() {
     const auto signal = static_cast<int>(info.ssi_signo);
     const auto& ends = options_.stop_signals;
     const bool asked = std::find(ends.begin(), ends.end(), signal) != ends.end();
-    if (asked && !(signal == SIGHUP && IsIgnored(SIGHUP))) {
+    if (asked && !(signal == SIGHUP && (IsIgnored(SIGHUP) || (had_terminal_ && !HasTerminal())))) {
       Handle(control::StopAsked{signal});
     } else if (signal == SIGTSTP) {
       Suspend();
