@@ -82,7 +82,10 @@ void Agent::Execute(const control::Command& command) {
 void Agent::TakeHello(const StarterLink::Hello& hello) {
   if (link_.board() == nullptr) return listener_.lost();
   if (!hello.workers.empty()) start_method_ = hello.zygote ? "zygote" : "exec";
-  if (!hello.workers.empty() && !hello.stopped) watch_.AdoptEpoch(hello.epoch, hello.workers, **link_.board());
+  // An exit that the control plane has not heard of is told below, and is no exit to the watch before.
+  std::vector<Worker> workers = hello.workers;
+  for (Worker& own : workers) own.exited = own.exited && listener_.state().exits.contains(RankId(own.rank));
+  if (!workers.empty() && !hello.stopped) watch_.AdoptEpoch(hello.epoch, workers, **link_.board());
   listener_.ready();
   for (const Worker& worker : hello.workers) {
     const bool known = listener_.state().exits.contains(RankId(worker.rank));
