@@ -18,7 +18,7 @@ struct EpochPlan {
   int restart_count = 0;
   int store_port = 0;       // of the rendezvous store
   bool agent_store = true;  // false: no torch to host it with; rank 0 binds store_port itself
-  std::string torch{};       // version that the workers will import; empty: unknown
+  std::string torch{};      // version that the workers will import; empty: unknown
 };
 
 using Environment = std::map<std::string, std::string>;
