@@ -82,7 +82,10 @@ void Agent::Execute(const control::Command& command) {
 void Agent::TakeHello(const StarterLink::Hello& hello) {
   if (link_.board() == nullptr) return listener_.lost();
   if (!hello.workers.empty()) start_method_ = hello.zygote ? "zygote" : "exec";
-  if (!hello.workers.empty() && !hello.stopped) watch_.AdoptEpoch(hello.epoch, hello.workers, **link_.board());
+  // An exit that the control plane has not heard of is told below, and is no exit to the watch before.
+  std::vector<Worker> workers = hello.workers;
+  for (Worker& own : workers) own.exited = own.exited && listener_.state().exits.contains(RankId(own.rank));
+  if (!workers.empty() && !hello.stopped) watch_.AdoptEpoch(hello.epoch, workers, **link_.board());
   listener_.ready();
   for (const Worker& worker : hello.workers) {
     const bool known = listener_.state().exits.contains(RankId(worker.rank));
@@ -132,6 +135,15 @@ void Agent::FollowLives() {
   exit_watch_.Follow(std::move(lives));
 }
 
+std::optional<ExceptionNote> Agent::NoteOf(uint64_t epoch, const Worker& worker) {
+  if (auto note = ReadException(ErrorPath(spec_, epoch, worker.rank))) return note;
+  const auto recorded = ReadTorchError(TorchErrorPath(spec_, epoch, listener_.state().restarts, worker.rank));
+  if (recorded.ok()) return *recorded;
+  if (!absl::IsNotFound(recorded.status()))
+    listener_.note(fmt::format("rank {}'s error file is left aside: {}", worker.rank, Message(recorded.status())));
+  return std::nullopt;
+}
+
 void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
   if (watch_.HasExited(worker)) return;  // told when it began to end
   // A job of millisecond steps may have begun its loop, and died, between two ticks.
@@ -143,13 +155,13 @@ void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
   control::RankExited event{EpochId(epoch),  RankId(worker.rank), {worker.code, worker.signal}, {}, {},
                             worker.exited_at};
   // Read however it left: a rank that raised may be killed by us, or abort, while it still unwinds.
-  if (const auto note = ReadException(ErrorPath(spec_, epoch, worker.rank))) {
+  if (const auto note = NoteOf(epoch, worker)) {
     event.exception = note->info;
     if (note->info.type == "ModuleNotFoundError") {
       event.exception->message += fmt::format(" (the interpreter is {}, found by {}; name another with --python)",
                                               spec_.python, spec_.python_from);
     }
-    event.exited = std::min(event.exited, note->at);
+    if (note->at.value != 0) event.exited = std::min(event.exited, note->at);
   }
   if (link_.board() != nullptr) event.progress = watch_.ProgressNow(**link_.board());
   listener_.event(std::move(event));
@@ -161,7 +173,7 @@ void Agent::Do(const control::Spawn& command) { link_.Spawn(command.epoch.value(
 
 void Agent::Do(const control::KillEpoch& command) {
   culprit_deadline_ = Nanos{};
-  link_.Kill(command.epoch.value(), command.grace);
+  link_.Kill(command.epoch.value(), command.grace, command.signal);
 }
 
 void Agent::Do(const control::WaitForCulprit& command) {
@@ -244,6 +256,8 @@ control::Observed Agent::Observe() const {
   control::Observed observed;
   observed.loss = std::nan("");
   observed.start_method = start_method_;
+  observed.log_dropped = Bytes{link_.dropped().log};
+  observed.console_dropped = Bytes{link_.dropped().console};
   const BoardMap* map = const_cast<StarterLink&>(link_).board();
   if (map == nullptr) return observed;
   const ls_board& board = **map;

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "lockstep/agent/background.h"
+#include "lockstep/agent/exception.h"
 #include "lockstep/agent/exit_watch.h"
 #include "lockstep/agent/link.h"
 #include "lockstep/agent/record_log.h"
@@ -58,6 +59,7 @@ class Agent {
   void StarterLost();
   void WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids);
   void WorkerExited(uint64_t epoch, const Worker& worker);
+  std::optional<ExceptionNote> NoteOf(uint64_t epoch, const Worker& worker);
   void WorkerEnds(int rank);
   void FollowLives();
   void Do(const control::Spawn& command);

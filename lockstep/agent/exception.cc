@@ -1,8 +1,13 @@
 #include "lockstep/agent/exception.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
 
 #include "lockstep/base/file.h"
 
@@ -26,6 +31,46 @@ constexpr std::array kLostPeer = {"Connection closed by peer",
                                   "Application timeout caused pair closure",
                                   "Read error [127.0.0.1]"};
 
+constexpr off_t kMaxErrorFile = 4 << 20;  // a message may hold a whole tensor
+
+std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// "train.py:41 in forward" of a traceback's innermost frame outside installed packages, else of its innermost one. Its
+// lines are `  File "/home/me/train.py", line 41, in forward`.
+std::string InnermostFrame(const std::string& traceback) {
+  static const std::regex kFrame("File \"([^\"]*/)?([^\"/]+)\", line ([0-9]+), in (\\S+)");
+  std::string own, any;
+  std::istringstream lines(traceback);
+  for (std::string line; std::getline(lines, line);) {
+    std::smatch part;
+    if (line.size() > 4096 || !std::regex_search(line, part, kFrame)) continue;
+    any = fmt::format("{}:{} in {}", part[2].str(), part[3].str(), part[4].str());
+    const std::string folder = part[1].str();
+    const bool installed =
+        folder.find("-packages/") != std::string::npos || folder.find("/lib/python") != std::string::npos;
+    if (!installed) own = any;
+  }
+  return own.empty() ? any : own;
+}
+
+// {"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack": ...}}} of an exception, or {"message":
+// "..."}, which other handlers write.
+std::optional<ExceptionNote> NoteFromTorch(const Json& json) {
+  const Json message = json.is_object() ? json.value("message", Json()) : Json();
+  const Json& text = message.is_object() ? message.value("message", Json()) : message;
+  if (!text.is_string()) return std::nullopt;
+  const auto whole = text.get<std::string>();
+  const size_t colon = FirstLine(whole).find(": ");
+  ExceptionNote note;
+  note.info.type = colon == std::string::npos ? "error" : whole.substr(0, colon);
+  note.info.message = FirstLine(colon == std::string::npos ? whole : whole.substr(colon + 2));
+  const Json extra = message.is_object() ? message.value("extraInfo", Json()) : Json();
+  const Json stack = extra.is_object() ? extra.value("py_callstack", Json()) : Json();
+  if (stack.is_string()) note.info.where = InnermostFrame(stack.get<std::string>());
+  note.info.connection = IsConnectionError(note.info.type, whole);
+  return note;
+}
+
 }  // namespace
 
 bool IsConnectionError(const std::string& type, const std::string& message) {
@@ -47,10 +92,24 @@ std::optional<ExceptionNote> ReadException(const std::string& path) {
   note.at = Nanos{json.value("at_ns", int64_t{0})};
   note.info.type = json.value("type", "");
   const std::string message = json.value("message", "");
-  note.info.message = message.substr(0, message.find('\n'));
+  note.info.message = FirstLine(message);
   note.info.where = json.value("where", "");
   note.info.connection = IsConnectionError(note.info.type, message);
   return note;
+}
+
+absl::StatusOr<ExceptionNote> ReadTorchError(const std::string& path) {
+  struct stat info{};
+  if (stat(path.c_str(), &info) != 0) return Errno(errno, "{}", path);
+  if (!S_ISREG(info.st_mode)) return DataLoss("{} is not a file", path);
+  if (info.st_size > kMaxErrorFile) {
+    return DataLoss("{} has {} bytes, more than an error file of at most {} bytes may", path, info.st_size,
+                    kMaxErrorFile);
+  }
+  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  const std::optional<ExceptionNote> note = NoteFromTorch(Json::parse(text, nullptr, false));
+  if (!note) return DataLoss("{} is damaged: no JSON object with a \"message\"", path);
+  return *note;
 }
 
 }  // namespace lockstep::agent

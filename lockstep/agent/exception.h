@@ -1,21 +1,26 @@
-// What a worker's uncaught exception says: the note that its excepthook left (python/lockstep/_boot.py), and whether it
-// only tells of a lost peer.
+// What a worker's uncaught exception says, and whether it only tells of a lost peer. There are two notes of it: the one
+// that our excepthook left (python/lockstep/_boot.py), which knows the most, and the error file that torch's @record
+// writes, which a Python process below the worker (--no-python) leaves too.
 #pragma once
 
 #include <optional>
 #include <string>
 
+#include "lockstep/base/status.h"
 #include "lockstep/control/events.h"
 
 namespace lockstep::agent {
 
 struct ExceptionNote {
   control::ExceptionInfo info;
-  Nanos at;  // when it was raised: before its sockets closed, so before any survivor's error
+  Nanos at;  // when it was raised: before its sockets closed, so before any survivor's error. 0: unknown
 };
 
 // nullopt: the worker left none (killed, os._exit, not Python).
 std::optional<ExceptionNote> ReadException(const std::string& path);
+
+// NotFound: the worker left no error file. DataLoss: what lies there can't be read; says why and where.
+absl::StatusOr<ExceptionNote> ReadTorchError(const std::string& path);
 
 // True for the errors that survivors of a dead peer meet in gloo, NCCL and TCPStore: secondary, never the culprit.
 bool IsConnectionError(const std::string& type, const std::string& message);

@@ -24,6 +24,51 @@ TEST(Exception, IsReadFromTheWorkersNote) {
   unlink(path.c_str());
 }
 
+class TorchError : public testing::Test {
+ protected:
+  ~TorchError() override { unlink(path_.c_str()); }
+  absl::StatusOr<ExceptionNote> Read(const std::string& text) {
+    EXPECT_TRUE(WriteFileAtomically(path_, text).ok());
+    return ReadTorchError(path_);
+  }
+  const std::string path_ = testing::TempDir() + "/torch_error_test." + std::to_string(getpid());
+};
+
+// As torch 1.13.1 and 2.x write it for an exception under @record.
+TEST_F(TorchError, TellsTypeMessageAndPlace) {
+  const auto note = Read(
+      R"({"message": {"message": "ValueError: a bad: batch\nmore", "extraInfo": {"py_callstack": "Traceback (most recent call last):\n  File \"/usr/lib/python3/dist-packages/torch/x.py\", line 346, in wrapper\n    return f(*args)\n  File \"/home/me/train.py\", line 41, in forward\n    raise\n  File \"/usr/lib/python3.11/json/decoder.py\", line 3, in decode\nValueError: a bad: batch\n", "timestamp": "1700000000"}, "errorCode": 1}})");
+  ASSERT_TRUE(note.ok()) << note.status();
+  EXPECT_EQ(note->info.type, "ValueError");
+  EXPECT_EQ(note->info.message, "a bad: batch");
+  EXPECT_EQ(note->info.where, "train.py:41 in forward");
+  EXPECT_EQ(note->at.value, 0);
+}
+
+// The other shape, of handlers that have no exception to speak of.
+TEST_F(TorchError, MayBeAMessageAlone) {
+  const auto note = Read(R"({"message": "out of quota", "timestamp": 1700000000})");
+  ASSERT_TRUE(note.ok()) << note.status();
+  EXPECT_EQ(note->info.type, "error");
+  EXPECT_EQ(note->info.message, "out of quota");
+}
+
+TEST_F(TorchError, OfALostPeerIsSecondary) {
+  EXPECT_TRUE(Read(R"({"message": {"message": "RuntimeError: Connection reset by peer"}})")->info.connection);
+}
+
+TEST_F(TorchError, DamagedHugeOrMissingIsAnErrorThatNamesTheFile) {
+  EXPECT_TRUE(absl::IsNotFound(ReadTorchError(path_).status()));
+  for (const std::string text : {"", "half a {", "[]", "{}", R"({"message": 3})", R"({"message": {"message": []}})",
+                                 R"({"message": null})", "\xff\xfe"}) {
+    const auto note = Read(text);
+    EXPECT_TRUE(absl::IsDataLoss(note.status())) << text;
+    EXPECT_NE(Message(note.status()).find(path_), std::string::npos);
+  }
+  EXPECT_TRUE(absl::IsDataLoss(Read(std::string(5 << 20, ' ')).status()));
+  EXPECT_TRUE(absl::IsDataLoss(ReadTorchError("/").status()));
+}
+
 // Texts as torch 1.13.1 with gloo printed them when a peer was killed.
 TEST(Exception, ALostPeerIsSecondary) {
   EXPECT_TRUE(IsConnectionError(

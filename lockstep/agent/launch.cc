@@ -10,11 +10,36 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <sstream>
 
 extern char** environ;
 
 namespace lockstep::agent {
 namespace {
+
+std::vector<std::string> Split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+// Since 2.2 torch warns of the old name; before, it does not know the new one.
+std::vector<const char*> AsyncErrorVariables(const std::string& torch) {
+  constexpr const char* kOld = "NCCL_ASYNC_ERROR_HANDLING";
+  constexpr const char* kNew = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+  if (torch.empty()) return {kOld, kNew};
+  const bool old = torch.starts_with("1.") || torch.starts_with("2.0") || torch.starts_with("2.1.");
+  return {old ? kOld : kNew};
+}
+
+// As torch 2.9: every worker sees its GPU as device 0.
+void AddVirtualLocalRank(int rank, Environment& environment) {
+  environment["LOCAL_RANK"] = "0";
+  const std::vector<std::string> visible = Split(Lookup({}, "CUDA_VISIBLE_DEVICES", ""), ',');
+  const auto index = static_cast<size_t>(rank);
+  environment["CUDA_VISIBLE_DEVICES"] = index < visible.size() ? visible[index] : std::to_string(rank);
+}
 
 void AddTorchrunContract(const RunSpec& spec, const EpochPlan& plan, int rank, Environment& environment) {
   const std::string ranks = std::to_string(spec.ranks), own = std::to_string(rank);
@@ -22,17 +47,19 @@ void AddTorchrunContract(const RunSpec& spec, const EpochPlan& plan, int rank, E
   for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"}) environment[name] = ranks;
   environment["GROUP_RANK"] = "0";
   environment["GROUP_WORLD_SIZE"] = "1";
-  environment["ROLE_NAME"] = "default";
-  environment["MASTER_ADDR"] = "127.0.0.1";
+  environment["ROLE_NAME"] = spec.torchrun.role;
+  environment["MASTER_ADDR"] = spec.torchrun.master_addr;
   environment["MASTER_PORT"] = std::to_string(plan.store_port);
   environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(plan.restart_count);
   environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(spec.max_restarts);
-  environment["TORCHELASTIC_RUN_ID"] = spec.job;
+  environment["TORCHELASTIC_RUN_ID"] = spec.torchrun.run_id.empty() ? spec.job : spec.torchrun.run_id;
   environment["TORCHELASTIC_USE_AGENT_STORE"] = plan.agent_store ? "True" : "False";
-  environment["TORCHELASTIC_ERROR_FILE"] =
-      fmt::format("{}/rank_{}.torchelastic.json", EpochDir(spec, plan.epoch), rank);
-  if (std::getenv("NCCL_ASYNC_ERROR_HANDLING") == nullptr) environment["NCCL_ASYNC_ERROR_HANDLING"] = "1";
+  environment["TORCHELASTIC_ERROR_FILE"] = TorchErrorPath(spec, plan.epoch, plan.restart_count, rank);
+  for (const char* name : AsyncErrorVariables(plan.torch)) {
+    if (std::getenv(name) == nullptr) environment[name] = "1";
+  }
   if (std::getenv("OMP_NUM_THREADS") == nullptr && spec.ranks > 1) environment["OMP_NUM_THREADS"] = "1";
+  if (spec.torchrun.virtual_local_rank) AddVirtualLocalRank(rank, environment);
 }
 
 // Everything the child needs is laid out before fork: between fork and exec only async-signal-safe calls.
@@ -138,6 +165,7 @@ std::vector<std::string> ScriptCommand(const RunSpec& spec, int rank) {
 }
 
 std::vector<std::string> WorkerCommand(const RunSpec& spec, int rank) {
+  if (spec.torchrun.no_python) return ScriptCommand(spec, rank);
   std::vector<std::string> command = {spec.python, "-u"};
   if (spec.module) command.emplace_back("-m");
   for (std::string& word : ScriptCommand(spec, rank)) command.push_back(std::move(word));
@@ -160,14 +188,17 @@ absl::StatusOr<pid_t> StartProcess(const std::vector<std::string>& argv, const E
   return Errno(error, "starting {} in {}", argv[0], cwd);
 }
 
-absl::StatusOr<int> FreePort() {
+absl::StatusOr<int> FreePort(int wanted) {
   const Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(wanted));
   socklen_t length = sizeof(address);
-  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0)
+  if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+    if (wanted != 0) return FreePort(0);
     return Errno(errno, "binding a free port on 127.0.0.1");
+  }
   getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length);
   return ntohs(address.sin_port);
 }

@@ -18,6 +18,7 @@ struct EpochPlan {
   int restart_count = 0;
   int store_port = 0;       // of the rendezvous store
   bool agent_store = true;  // false: no torch to host it with; rank 0 binds store_port itself
+  std::string torch{};      // version that the workers will import; empty: unknown
 };
 
 using Environment = std::map<std::string, std::string>;
@@ -39,7 +40,7 @@ absl::StatusOr<pid_t> StartProcess(const std::vector<std::string>& argv, const E
 std::vector<std::string> ScriptCommand(const RunSpec& spec, int rank);
 std::vector<std::string> WorkerCommand(const RunSpec& spec, int rank);
 
-// A port that was free a moment ago.
-absl::StatusOr<int> FreePort();
+// A port that was free a moment ago: `wanted` if it is (0: no wish), else any.
+absl::StatusOr<int> FreePort(int wanted);
 
 }  // namespace lockstep::agent

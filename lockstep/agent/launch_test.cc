@@ -52,6 +52,37 @@ TEST(WorkerEnvironment, IsTorchrunsContract) {
   EXPECT_TRUE(environment.contains("TORCHELASTIC_ERROR_FILE"));
 }
 
+TEST(WorkerEnvironment, NcclsVariableIsThatOfTheVersionOfTorch) {
+  const auto has = [](const char* torch, const char* name) {
+    return WorkerEnvironment(Spec(), {.torch = torch}, 0).contains(name);
+  };
+  constexpr const char* kOld = "NCCL_ASYNC_ERROR_HANDLING";
+  constexpr const char* kNew = "TORCH_NCCL_ASYNC_ERROR_HANDLING";
+  for (const char* torch : {"1.13.1", "2.0.1+cu118", "2.1.0"})
+    EXPECT_TRUE(has(torch, kOld) && !has(torch, kNew)) << torch;
+  for (const char* torch : {"2.2.0", "2.10.1"}) EXPECT_TRUE(!has(torch, kOld) && has(torch, kNew)) << torch;
+  EXPECT_TRUE(has("", kOld) && has("", kNew));
+}
+
+TEST(WorkerEnvironment, FollowsTorchrunsOptions) {
+  RunSpec spec = Spec();
+  spec.torchrun.role = "trainer";
+  spec.torchrun.run_id = "job7";
+  spec.torchrun.master_addr = "localhost";
+  spec.torchrun.log_dir = "/logs/job7_x";
+  spec.torchrun.virtual_local_rank = true;
+  setenv("CUDA_VISIBLE_DEVICES", "4,6", 1);
+  Environment environment = WorkerEnvironment(spec, {.epoch = 3, .restart_count = 2}, 1);
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(environment["ROLE_NAME"], "trainer");
+  EXPECT_EQ(environment["TORCHELASTIC_RUN_ID"], "job7");
+  EXPECT_EQ(environment["MASTER_ADDR"], "localhost");
+  EXPECT_EQ(environment["TORCHELASTIC_ERROR_FILE"], "/logs/job7_x/attempt_2/1/error.json");
+  EXPECT_EQ(environment["LOCAL_RANK"], "0");
+  EXPECT_EQ(environment["RANK"], "1");
+  EXPECT_EQ(environment["CUDA_VISIBLE_DEVICES"], "6");
+}
+
 TEST(WorkerEnvironment, LeavesTheUsersThreadCountAlone) {
   setenv("OMP_NUM_THREADS", "3", 1);
   EXPECT_FALSE(WorkerEnvironment(Spec(), {}, 0).contains("OMP_NUM_THREADS"));
@@ -67,6 +98,12 @@ TEST(WorkerEnvironment, TakesDrillsOnlyWhereTheyAreAllowed) {
 
 TEST(WorkerCommand, FillsInTheLocalRank) {
   EXPECT_THAT(WorkerCommand(Spec(), 2), testing::ElementsAre("/usr/bin/python3", "-u", "train.py", "--shard", "2"));
+}
+
+TEST(WorkerCommand, MayBeAProgram) {
+  RunSpec spec = Spec();
+  spec.torchrun.no_python = true;
+  EXPECT_THAT(WorkerCommand(spec, 2), testing::ElementsAre("train.py", "--shard", "2"));
 }
 
 std::string ReadAll(int fd) {

@@ -24,6 +24,10 @@ Worker WorkerFrom(const Json& json) {
   return worker;
 }
 
+DroppedOutput DroppedFrom(const Json& json) {
+  return {json.value("log", uint64_t{0}), json.value("console", uint64_t{0})};
+}
+
 std::string LogTail(const std::string& path) {
   const auto text = ReadFile(path);
   return text.ok() ? text->substr(text->size() > 2000 ? text->size() - 2000 : 0) : Message(text.status());
@@ -68,8 +72,8 @@ void StarterLink::Send(const Json& request) { (void)SendPacket(socket_.get(), re
 void StarterLink::Spawn(uint64_t epoch, int restart_count) {
   Send({{"op", "spawn"}, {"epoch", epoch}, {"restart_count", restart_count}});
 }
-void StarterLink::Kill(uint64_t epoch, Seconds grace) {
-  Send({{"op", "kill"}, {"epoch", epoch}, {"grace_s", grace.value}});
+void StarterLink::Kill(uint64_t epoch, Seconds grace, int signal) {
+  Send({{"op", "kill"}, {"epoch", epoch}, {"grace_s", grace.value}, {"signal", signal}});
 }
 void StarterLink::Signal(int signal) { Send({{"op", "signal"}, {"signal", signal}}); }
 void StarterLink::End() { Send({{"op", "end"}}); }
@@ -104,6 +108,8 @@ void StarterLink::HearEvent(const Json& event, std::vector<Fd>& fds) {
     listener_.spawn_failed(epoch, event.value("error", ""));
   } else if (kind == "stopped") {
     listener_.stopped(epoch);
+  } else if (kind == "dropped") {
+    dropped_ = DroppedFrom(event);
   } else if (kind == "note") {
     listener_.note(event.value("text", ""));
   } else if (kind == "ring" && fds.size() == 1) {
@@ -126,6 +132,7 @@ void StarterLink::TakeHello(const Json& event, std::vector<Fd>& fds) {
   for (const Json& rank : event.value("rings", Json::array())) {
     if (next < fds.size()) listener_.ring(rank.get<int>(), fds[next++]);
   }
+  dropped_ = DroppedFrom(event.value("dropped", Json::object()));
   Hello hello{.epoch = event.value("epoch", uint64_t{0}),
               .stopped = event.value("stopped", false),
               .zygote = event.value("zygote", false),

@@ -11,6 +11,7 @@
 
 #include "lockstep/agent/buffers.h"
 #include "lockstep/agent/spec.h"
+#include "lockstep/agent/wire.h"
 #include "lockstep/agent/workers.h"
 #include "lockstep/base/poller.h"
 #include "lockstep/base/report.h"
@@ -45,13 +46,14 @@ class StarterLink {
   absl::Status Connect();
 
   void Spawn(uint64_t epoch, int restart_count);
-  void Kill(uint64_t epoch, Seconds grace);
+  void Kill(uint64_t epoch, Seconds grace, int signal);
   void Signal(int signal);
   void End();
 
   // Valid after hello.
   BoardMap* board() { return board_ ? &*board_ : nullptr; }
   const std::map<int, RankBuffers>& buffers() const { return buffers_; }
+  const DroppedOutput& dropped() const { return dropped_; }
 
  private:
   void Send(const Json& request);
@@ -65,6 +67,7 @@ class StarterLink {
   Fd socket_;
   std::optional<BoardMap> board_;
   std::map<int, RankBuffers> buffers_;
+  DroppedOutput dropped_;
 };
 
 }  // namespace lockstep::agent

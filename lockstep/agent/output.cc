@@ -7,8 +7,27 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
 
 namespace lockstep::agent {
+namespace {
+
+// Also makes the folder in which the rank finds room for its error file.
+absl::StatusOr<Fd> OpenFile(const RunSpec& spec, int rank, int stream, int restart_count) {
+  if (spec.torchrun.log_dir.empty()) return Fd();
+  const std::string folder = AttemptDir(spec.torchrun, restart_count, rank);
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) return Errno(error.value(), "the folder of --log-dir, {}", folder);
+  if (!StreamsOf(spec.torchrun, rank).ToFile(stream)) return Fd();
+  const std::string path = folder + (stream == 1 ? "/stdout.log" : "/stderr.log");
+  Fd file(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+  if (!file.valid()) return Errno(errno, "{}", path);
+  return file;
+}
+
+}  // namespace
 
 Output::Output(const RunSpec& spec, Poller& poller, Sink sink)
     : spec_(spec), poller_(poller), sink_(std::move(sink)), logged_bytes_(static_cast<size_t>(spec.ranks), 0) {
@@ -23,24 +42,30 @@ Output::~Output() {
   for (const auto& stream : streams_) poller_.Forget(stream->read_end.get());
 }
 
-absl::StatusOr<std::vector<Stdio>> Output::Open() {
+absl::StatusOr<std::vector<Stdio>> Output::Open(int restart_count) {
   std::vector<Stdio> workers(static_cast<size_t>(spec_.ranks));
   for (int rank = 0; rank < spec_.ranks; ++rank) {
-    for (const int number : {1, 2}) {
-      int ends[2];
-      if (pipe2(ends, O_CLOEXEC) != 0) return Errno(errno, "pipes for the output of rank {}", rank);
-      fcntl(ends[0], F_SETFL, O_NONBLOCK);
-      fcntl(ends[0], F_SETPIPE_SZ, 1 << 20);
-      Stdio& stdio = workers[static_cast<size_t>(rank)];
-      (number == 1 ? stdio.out : stdio.err) = Fd(ends[1]);
-      streams_.push_back(std::make_unique<Stream>(Stream{rank, number, Fd(ends[0])}));
-      Stream* stream = streams_.back().get();
-      poller_.Watch(ends[0], [this, stream] {
-        if (!Read(*stream)) poller_.Forget(stream->read_end.get());
-      });
-    }
+    Stdio& stdio = workers[static_cast<size_t>(rank)];
+    LS_RETURN_IF_ERROR(OpenStream(rank, 1, restart_count, stdio.out));
+    LS_RETURN_IF_ERROR(OpenStream(rank, 2, restart_count, stdio.err));
   }
   return workers;
+}
+
+absl::Status Output::OpenStream(int rank, int number, int restart_count, Fd& write_end) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return Errno(errno, "pipes for the output of rank {}", rank);
+  write_end = Fd(ends[1]);
+  auto stream = std::make_unique<Stream>(Stream{rank, number, Fd(ends[0]), {}});
+  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  fcntl(ends[0], F_SETPIPE_SZ, 1 << 20);
+  LS_ASSIGN_OR_RETURN(stream->file, OpenFile(spec_, rank, number, restart_count));
+  Stream* own = stream.get();
+  streams_.push_back(std::move(stream));
+  poller_.Watch(ends[0], [this, own] {
+    if (!Read(*own)) poller_.Forget(own->read_end.get());
+  });
+  return absl::OkStatus();
 }
 
 bool Output::Read(Stream& stream) {
@@ -50,17 +75,18 @@ bool Output::Read(Stream& stream) {
     if (got < 0) return errno == EAGAIN || errno == EINTR;
     if (got == 0) return false;
     const std::string_view data(chunk.data(), static_cast<size_t>(got));
-    Keep(stream.rank, data);
-    sink_(stream.rank, stream.number, data);
+    Keep(stream, data);
+    if (StreamsOf(spec_.torchrun, stream.rank).ToConsole(stream.number)) sink_(stream.rank, stream.number, data);
     if (data.size() < chunk.size()) return true;
   }
 }
 
-void Output::Keep(int rank, std::string_view data) {
-  const auto index = static_cast<size_t>(rank);
+void Output::Keep(const Stream& stream, std::string_view data) {
+  const auto index = static_cast<size_t>(stream.rank);
+  const Fd& file = stream.file.valid() ? stream.file : logs_[index];
   const uint64_t room = spec_.log_limit.value - std::min(spec_.log_limit.value, logged_bytes_[index]);
   const size_t keep = std::min<size_t>(room, data.size());
-  const ssize_t wrote = logs_[index].valid() && keep > 0 ? write(logs_[index].get(), data.data(), keep) : 0;
+  const ssize_t wrote = file.valid() && keep > 0 ? write(file.get(), data.data(), keep) : 0;
   const auto kept = static_cast<uint64_t>(std::max<ssize_t>(wrote, 0));
   logged_bytes_[index] += kept;
   dropped_bytes_ += data.size() - kept;

@@ -1,5 +1,6 @@
-// What workers print: read from their pipes by the starter, kept in one bounded log file per rank, and passed on to
-// whoever listens. Training never waits for a terminal or a full disk: what can't be kept is dropped and counted.
+// What workers print: read from their pipes by the starter, kept in one bounded log per rank, and passed on to whoever
+// listens. A stream that --redirects or --tee sends to a file of torchrun's layout is kept there, and in one log of the
+// rank otherwise. Training never waits for a terminal or a full disk: what can't be kept is dropped and counted.
 #pragma once
 
 #include <functional>
@@ -15,26 +16,29 @@ namespace lockstep::agent {
 
 class Output {
  public:
-  // stream: 1 = stdout, 2 = stderr.
+  // stream: 1 = stdout, 2 = stderr. Not called for a stream that the console shall not show.
   using Sink = std::function<void(int rank, int stream, std::string_view data)>;
 
   Output(const RunSpec& spec, Poller& poller, Sink sink);
   ~Output();
   // New pipes for the workers of an epoch; the write ends go to them. Pipes of earlier epochs stay until they are
   // empty.
-  absl::StatusOr<std::vector<Stdio>> Open();
+  absl::StatusOr<std::vector<Stdio>> Open(int restart_count);
   // Reads what is left in the pipes, then closes them: the epoch is over.
   void Drain();
+  // Not kept: beyond the limit of the log, or refused by the disk.
   uint64_t dropped_bytes() const { return dropped_bytes_; }
 
  private:
   struct Stream {
     int rank, number;
     Fd read_end;
+    Fd file;  // none: the rank's log
   };
+  absl::Status OpenStream(int rank, int number, int restart_count, Fd& write_end);
   // False at the end of the stream.
   bool Read(Stream& stream);
-  void Keep(int rank, std::string_view data);
+  void Keep(const Stream& stream, std::string_view data);
 
   const RunSpec& spec_;
   Poller& poller_;

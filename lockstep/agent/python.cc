@@ -20,8 +20,10 @@ bool IsProgram(const std::string& path) {
   return access(path.c_str(), X_OK) == 0 && std::filesystem::is_regular_file(path);
 }
 
+}  // namespace
+
 // As execvp looks: a name with a slash is a path, others are sought along PATH.
-std::optional<std::string> Resolve(const std::string& name) {
+std::optional<std::string> FindProgram(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     if (!IsProgram(name)) return std::nullopt;
     return std::filesystem::absolute(name).string();
@@ -33,8 +35,6 @@ std::optional<std::string> Resolve(const std::string& name) {
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 absl::StatusOr<PythonChoice> FindPython(const std::string& flag) {
   struct Candidate {
@@ -49,7 +49,7 @@ absl::StatusOr<PythonChoice> FindPython(const std::string& flag) {
   std::string tried;
   for (const Candidate& candidate : candidates) {
     if (candidate.name.empty()) continue;
-    if (auto path = Resolve(candidate.name)) return PythonChoice{*path, candidate.from};
+    if (auto path = FindProgram(candidate.name)) return PythonChoice{*path, candidate.from};
     tried += fmt::format("{}{} ({})", tried.empty() ? "" : ", ", candidate.name, candidate.from);
     if (candidate.only) break;
   }

@@ -49,9 +49,9 @@ PythonHost::PythonHost(const RunSpec& spec, Poller& poller, Listener listener)
     : spec_(spec), poller_(poller), listener_(std::move(listener)) {}
 
 void PythonHost::Start() {
-  if (spec_.start_method == StartMethod::kExec) {
+  if (spec_.start_method == StartMethod::kExec || spec_.torchrun.no_python) {
     known_ = true;
-    why_ = "--start-method exec";
+    why_ = spec_.torchrun.no_python ? "--no-python" : "--start-method exec";
     StartStoreHost();
     listener_.ready();
   } else {
@@ -82,7 +82,8 @@ void PythonHost::HearZygote() {
   if (event == "ready") {
     known_ = true;
     zygote_ok_ = message.value("ok", false);
-    has_torch_ = !message.value("torch", "").empty();
+    torch_ = message.value("torch", "");
+    has_torch_ = !torch_.empty();
     why_ = message.value("why", "");
     if (has_torch_) StartStoreHost();
     listener_.ready();
@@ -125,10 +126,14 @@ void PythonHost::StartStoreHost() {
   store_pid_ = *pid;
 }
 
-void PythonHost::AskStore(uint64_t epoch) {
+void PythonHost::AskStore(uint64_t epoch, int port) {
   if (!store_.valid() && has_torch_) StartStoreHost();
   store_asked_ = epoch;
-  const Json request = {{"op", "store"}, {"epoch", epoch}, {"world_size", spec_.ranks}};
+  const Json request = {{"op", "store"},
+                        {"epoch", epoch},
+                        {"world_size", spec_.ranks},
+                        {"host", spec_.torchrun.master_addr},
+                        {"port", port}};
   if (!store_.valid() || !SendPacket(store_.get(), request.dump()).ok()) StoreLost();
 }
 
@@ -144,6 +149,10 @@ void PythonHost::HearStore() {
     why_ = "no store host: " + message.value("error", "");
   } else {
     has_torch_ = true;
+    torch_ = message.value("torch", "");
+    if (const std::string refused = message.value("refused", ""); !refused.empty())
+      listener_.note(fmt::format("--master-port {} can't be had ({}): MASTER_PORT is {}", spec_.torchrun.master_port,
+                                 refused, port));
   }
   listener_.store(epoch, port);
 }

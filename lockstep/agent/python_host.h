@@ -28,16 +28,19 @@ class PythonHost {
     std::function<void(uint64_t epoch, int port)> store;  // port 0: there is no store host; rank 0 must host it
     std::function<void(uint64_t epoch, std::vector<pid_t>)> spawned;  // by the zygote
     std::function<void(uint64_t epoch, std::string error)> spawn_failed;
+    std::function<void(const std::string& text)> note;
   };
 
   PythonHost(const RunSpec& spec, Poller& poller, Listener listener);
   // Starts the zygote (or, under exec, only the store host). listener.ready follows.
   void Start();
-  void AskStore(uint64_t epoch);
+  // `port`: where it shall listen, if that is free; 0: anywhere.
+  void AskStore(uint64_t epoch, int port);
   void Spawn(const EpochPlan& plan, const std::vector<Stdio>& stdio);
 
   bool zygote_ok() const { return zygote_ok_; }
-  const std::string& why() const { return why_; }  // one line on why the zygote is not used; empty if it is
+  const std::string& why() const { return why_; }      // one line on why the zygote is not used; empty if it is
+  const std::string& torch() const { return torch_; }  // its version; empty: unknown
   bool spawning() const { return spawn_asked_ != 0; }
   // True for our helpers, which are not left-overs of an epoch.
   bool Owns(pid_t pid) const { return pid == zygote_pid_ || pid == store_pid_; }
@@ -59,7 +62,7 @@ class PythonHost {
   uint64_t store_asked_ = 0;  // epoch that waits for a port; 0 = none
   uint64_t spawn_asked_ = 0;
   bool known_ = false, zygote_ok_ = false, has_torch_ = false;
-  std::string why_;
+  std::string why_, torch_;
 };
 
 }  // namespace lockstep::agent

@@ -22,7 +22,8 @@ absl::StatusOr<StartMethod> StartMethodFromName(const std::string& name) {
   for (const StartMethod method : {StartMethod::kAuto, StartMethod::kZygote, StartMethod::kExec}) {
     if (name == StartMethodName(method)) return method;
   }
-  return InvalidArgument("--start-method must be auto, zygote or exec, found \"{}\"", name);
+  return InvalidArgument(
+      "--start-method must be auto, zygote or exec (or torchrun's spawn, fork or forkserver), found \"{}\"", name);
 }
 
 Json ToJson(const RunSpec& spec) {
@@ -41,6 +42,7 @@ Json ToJson(const RunSpec& spec) {
           {"log_limit_bytes", spec.log_limit.value},
           {"max_restarts", spec.max_restarts},
           {"allow_drill", spec.allow_drill},
+          {"torchrun", ToJson(spec.torchrun)},
           {"adoption_s", spec.adoption.value}};
 }
 
@@ -64,6 +66,7 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     json.at("max_restarts").get_to(spec.max_restarts);
     json.at("allow_drill").get_to(spec.allow_drill);
     json.at("adoption_s").get_to(spec.adoption.value);
+    LS_ASSIGN_OR_RETURN(spec.torchrun, TorchrunFromJson(json.value("torchrun", Json())));
     LS_ASSIGN_OR_RETURN(spec.start_method, StartMethodFromName(json.at("start_method").get<std::string>()));
   } catch (const Json::exception& error) {
     return DataLoss("{}", error.what());
@@ -88,6 +91,10 @@ std::string ErrorPath(const RunSpec& spec, uint64_t epoch, int rank) {
 }
 std::string DrillPath(const RunSpec& spec, uint64_t epoch, int rank) {
   return fmt::format("{}/rank_{}.drill.json", EpochDir(spec, epoch), rank);
+}
+std::string TorchErrorPath(const RunSpec& spec, uint64_t epoch, int restart_count, int rank) {
+  if (!spec.torchrun.log_dir.empty()) return AttemptDir(spec.torchrun, restart_count, rank) + "/error.json";
+  return fmt::format("{}/rank_{}.torchelastic.json", EpochDir(spec, epoch), rank);
 }
 std::string LogPath(const RunSpec& spec, int rank) { return fmt::format("{}/logs/rank_{}.log", spec.run_dir, rank); }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/agent/torchrun.h"
 #include "lockstep/base/report.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/units.h"
@@ -32,7 +33,8 @@ struct RunSpec {
   Bytes log_limit{256ull << 20};  // per rank; what is beyond is dropped and counted
   int max_restarts = 1000;
   bool allow_drill = false;  // workers take faults from `lockstep drill`
-  Seconds adoption{60};      // without an agent this long, the starter ends the job
+  Torchrun torchrun;
+  Seconds adoption{60};  // without an agent this long, the starter ends the job
 };
 
 Json ToJson(const RunSpec& spec);
@@ -41,6 +43,8 @@ absl::StatusOr<RunSpec> ReadRunSpec(const std::string& run_dir);
 
 std::string StacksPath(const RunSpec& spec, uint64_t epoch, int rank);  // faulthandler's file of one worker
 std::string ErrorPath(const RunSpec& spec, uint64_t epoch, int rank);   // its uncaught exception
+// The error file that @record of torch.distributed.elastic writes.
+std::string TorchErrorPath(const RunSpec& spec, uint64_t epoch, int restart_count, int rank);
 std::string LogPath(const RunSpec& spec, int rank);
 std::string DrillPath(const RunSpec& spec, uint64_t epoch, int rank);  // a fault that it is asked to make
 std::string EpochDir(const RunSpec& spec, uint64_t epoch);

@@ -15,6 +15,14 @@ TEST(RunSpec, ComesBackFromItsJson) {
   spec.start_method = StartMethod::kExec;
   spec.checkpoint_budget = Bytes{5};
   spec.allow_drill = true;
+  spec.torchrun = {.run_id = "job7",
+                   .role = "trainer",
+                   .master_addr = "localhost",
+                   .master_port = 29500,
+                   .no_python = true,
+                   .virtual_local_rank = true,
+                   .log_dir = "/logs/x",
+                   .streams = {{3, 1, false}}};
   const auto back = RunSpecFromJson(RenderJson(ToJson(spec)));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(ToJson(*back), ToJson(spec));
@@ -27,8 +35,8 @@ TEST(RunSpec, ATornFileIsOneError) {
 
 TEST(StartMethod, OnlyTheThreeNames) {
   EXPECT_EQ(*StartMethodFromName("zygote"), StartMethod::kZygote);
-  EXPECT_EQ(Message(StartMethodFromName("spawn").status()),
-            "--start-method must be auto, zygote or exec, found \"spawn\"");
+  EXPECT_EQ(Message(StartMethodFromName("x").status()),
+            "--start-method must be auto, zygote or exec (or torchrun's spawn, fork or forkserver), found \"x\"");
 }
 
 }  // namespace

@@ -47,6 +47,7 @@ class Starter {
   void Obey(const Json& request);
   void Tell(const Json& event, std::vector<int> fds = {});
   void FlushQueue();
+  void TellDropped();
   void TellOutput(int rank, int stream, std::string_view data);
   void SayHello();
 
@@ -55,13 +56,15 @@ class Starter {
   void ForgetWorker(int fd);
 
   void BeginEpoch(uint64_t epoch, int restart_count);
+  int WantedPort() const;
+  void AskStore();
   void StoreIsAt(uint64_t epoch, int port);
   void SpawnByExec(const EpochPlan& plan);
   void EpochRuns(uint64_t epoch, const std::vector<pid_t>& pids);
   void TellSpawned();
   void SpawnFailed(uint64_t epoch, const std::string& error);
 
-  void KillEpoch(uint64_t epoch, Seconds grace);
+  void KillEpoch(uint64_t epoch, Seconds grace, int signal = SIGTERM);
   void CollectSharedMemory();
   void SharedMemoryMade();
   void ForceKill();
@@ -88,6 +91,7 @@ class Starter {
   std::map<int, Fd> joining_;      // sockets of workers
   std::deque<std::string> queue_;  // events that the agent's socket did not take yet
   std::optional<EpochPlan> plan_;  // being spawned
+  DroppedOutput dropped_, told_;
   bool host_known_ = false;
   bool killing_ = false, ending_ = false;
   uint64_t asked_epoch_ = 0;  // the newest epoch that was to be killed; it may never have had a worker
@@ -114,11 +118,12 @@ Starter::Starter(RunSpec spec, BoardMap board)
                    host_known_ = true;
                    if (!host_.why().empty())
                      Tell({{"event", "note"}, {"text", "workers start by exec: " + host_.why()}});
-                   if (plan_) host_.AskStore(plan_->epoch);
+                   if (plan_) AskStore();
                  },
              .store = [this](uint64_t epoch, int port) { StoreIsAt(epoch, port); },
              .spawned = [this](uint64_t epoch, const std::vector<pid_t>& pids) { EpochRuns(epoch, pids); },
-             .spawn_failed = [this](uint64_t epoch, const std::string& error) { SpawnFailed(epoch, error); }}),
+             .spawn_failed = [this](uint64_t epoch, const std::string& error) { SpawnFailed(epoch, error); },
+             .note = [this](const std::string& text) { Tell({{"event", "note"}, {"text", text}}); }}),
       output_(spec_, poller_, [this](int rank, int stream, std::string_view data) { TellOutput(rank, stream, data); }),
       agent_seen_(clock_.Now()) {}
 
@@ -182,7 +187,7 @@ void Starter::Obey(const Json& request) {
   if (op == "spawn") {
     BeginEpoch(epoch, request.value("restart_count", 0));
   } else if (op == "kill") {
-    KillEpoch(epoch, Seconds{request.value("grace_s", 0.0)});
+    KillEpoch(epoch, Seconds{request.value("grace_s", 0.0)}, request.value("signal", SIGTERM));
   } else if (op == "signal") {
     workers_.Signal(request.value("signal", 0));
   } else if (op == "end") {
@@ -207,7 +212,22 @@ void Starter::TellOutput(int rank, int stream, std::string_view data) {
   std::string packet = "O" + std::to_string(stream);
   packet.append(reinterpret_cast<const char*>(&rank), sizeof(rank));
   packet.append(data);
-  (void)SendPacket(agent_.get(), packet);  // a slow agent misses output; the log has it
+  // A slow agent misses output; the log has it.
+  if (!SendPacket(agent_.get(), packet).ok()) dropped_.console += data.size();
+}
+
+void Starter::TellDropped() {
+  dropped_.log = output_.dropped_bytes();
+  if (dropped_ == told_) return;
+  if (told_.log == 0 && dropped_.log != 0) {
+    Tell(
+        {{"event", "note"},
+         {"text",
+          fmt::format("the log of a rank is full ({} MB) or can't be written: what does not fit is dropped and counted",
+                      spec_.log_limit.value >> 20)}});
+  }
+  told_ = dropped_;
+  Tell({{"event", "dropped"}, {"log", told_.log}, {"console", told_.console}});
 }
 
 Json Describe(const Worker& worker) {
@@ -237,6 +257,7 @@ void Starter::SayHello() {
         {"workers", workers},
         {"buffers", buffers},
         {"rings", rings},
+        {"dropped", {{"log", told_.log}, {"console", told_.console}}},
         {"starter_pid", getpid()}},
        fds);
 }
@@ -286,26 +307,32 @@ void Starter::BeginEpoch(uint64_t epoch, int restart_count) {
   spawned_wall_ = clock_.WallNow();
   mkdir(EpochDir(spec_, epoch).c_str(), 0700);
   __atomic_store_n(&buffers_.board()->epoch, epoch, __ATOMIC_RELEASE);
-  if (host_known_) host_.AskStore(epoch);
+  if (host_known_) AskStore();
 }
+
+// A port that a user chose is for the first epoch: in the next one, the connections of the last may still hold it.
+int Starter::WantedPort() const { return plan_->epoch == 1 ? spec_.torchrun.master_port : 0; }
+
+void Starter::AskStore() { host_.AskStore(plan_->epoch, WantedPort()); }
 
 void Starter::StoreIsAt(uint64_t epoch, int port) {
   if (!plan_ || plan_->epoch != epoch) return;
   plan_->store_port = port;
+  plan_->torch = host_.torch();
   if (port == 0) {
-    const auto free_port = FreePort();
+    const auto free_port = FreePort(WantedPort());
     if (!free_port.ok()) return SpawnFailed(epoch, Message(free_port.status()));
     plan_->store_port = *free_port;
     plan_->agent_store = false;
   }
   if (!host_.zygote_ok()) return SpawnByExec(EpochPlan(*plan_));
-  const auto stdio = output_.Open();
+  const auto stdio = output_.Open(plan_->restart_count);
   if (!stdio.ok()) return SpawnFailed(epoch, Message(stdio.status()));
   host_.Spawn(*plan_, *stdio);
 }
 
 void Starter::SpawnByExec(const EpochPlan& plan) {
-  const auto stdio = output_.Open();
+  const auto stdio = output_.Open(plan.restart_count);
   if (!stdio.ok()) return SpawnFailed(plan.epoch, Message(stdio.status()));
   std::vector<pid_t> pids;
   for (int rank = 0; rank < spec_.ranks; ++rank) {
@@ -343,7 +370,7 @@ void Starter::SpawnFailed(uint64_t epoch, const std::string& error) {
 
 // An epoch ends.
 
-void Starter::KillEpoch(uint64_t epoch, Seconds grace) {
+void Starter::KillEpoch(uint64_t epoch, Seconds grace, int signal) {
   if (plan_ && plan_->epoch == epoch && !host_.spawning()) plan_.reset();  // not one process of it was started
   killing_ = true;
   asked_epoch_ = epoch;
@@ -351,8 +378,8 @@ void Starter::KillEpoch(uint64_t epoch, Seconds grace) {
   if (epoch != workers_.epoch()) return StopIfAllGone();
   CollectSharedMemory();
   if (grace.value > 0) {
-    workers_.Signal(SIGTERM);
-    workers_.Signal(SIGCONT);  // a stopped worker hears SIGTERM only then
+    workers_.Signal(signal);
+    workers_.Signal(SIGCONT);  // a stopped worker hears it only then
     force_at_ = clock_.Now() + ToNanos(grace);
   } else {
     ForceKill();
@@ -430,6 +457,7 @@ void Starter::End() {
 
 void Starter::Tick() {
   FlushQueue();
+  TellDropped();
   const Nanos now = clock_.Now();
   if (shared_memory_new_ && now - shared_memory_seen_ >= ToNanos(kSharedMemoryPeriod)) CollectSharedMemory();
   if (force_at_.value != 0 && now >= force_at_) ForceKill();

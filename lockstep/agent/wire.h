@@ -23,6 +23,12 @@ struct Packet {
   bool closed = false;  // the other side is gone; text is empty
 };
 
+// Bytes of the workers' output that did not reach the log, or the console.
+struct DroppedOutput {
+  uint64_t log = 0, console = 0;
+  bool operator==(const DroppedOutput&) const = default;
+};
+
 inline constexpr size_t kMaxPacket = 1 << 20;
 inline constexpr size_t kMaxPacketFds = 192;
 

@@ -1,10 +1,8 @@
-#include <algorithm>
-#include <charconv>
 #include <memory>
-#include <thread>
 
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/job_file.h"
+#include "lockstep/cli/torchrun_flags.h"
 #include "lockstep/node/options.h"
 #include "lockstep/node/run.h"
 
@@ -13,27 +11,17 @@ namespace {
 
 struct RunFlags {
   node::RunOptions options;
-  std::string ranks = "1";
-  std::string start_method = "auto";
+  TorchrunFlags torchrun;
   std::string resume, job_file;
   bool no_view = false;
 };
 
 void Declare(CLI::App& run, RunFlags& flags) {
   node::RunOptions& options = flags.options;
-  run.add_option("--nproc-per-node,--nproc_per_node", flags.ranks,
-                 "Ranks on this node: a number, or cpu or auto for one per processor")
-      ->capture_default_str();
   run.add_option("--python", options.python, "Interpreter; default: $PYTHON_EXEC, the active venv, python3 on PATH");
-  run.add_flag("-m,--module", options.module, "SCRIPT is a module name, as in python -m");
-  run.add_option("--start-method", flags.start_method,
-                 "auto, zygote (fork from a process that has imported torch) or exec")
-      ->capture_default_str();
   run.add_option("--job", options.job, "Name of the job; default: the script's name and our pid");
   run.add_option("--run", options.run_dir, "Run directory; default: $XDG_RUNTIME_DIR/lockstep/JOB");
   run.add_option("--resume", flags.resume, "Adopt the workers of this run directory, whose watcher is gone");
-  run.add_option("--max-restarts,--max_restarts", options.max_restarts, "Restarts in the life of the run")
-      ->capture_default_str();
   run.add_flag("--observe-only", options.observe_only, "Say what would be done and touch nothing");
   run.add_flag("--allow-drill", options.allow_drill,
                "Let `lockstep drill` break this run on purpose; for rehearsals only");
@@ -65,26 +53,14 @@ void Declare(CLI::App& run, RunFlags& flags) {
   run.add_flag("--no-view", flags.no_view, "No live view, even on a terminal");
   run.add_option("--job-file", flags.job_file,
                  "Read the job from this TOML file (docs/formats/job.md); flags win over it");
+  flags.torchrun.Declare(run);
   run.prefix_command();  // everything from SCRIPT on belongs to the script
   run.footer("Example: lockstep run --nproc-per-node 4 examples/train_gpt.py --steps 100");
-}
-
-absl::StatusOr<int> RankCount(const std::string& text) {
-  if (text == "cpu" || text == "auto") return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  int count = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    return InvalidArgument("--nproc-per-node must be a number, cpu or auto, found \"{}\"", text);
-  }
-  if (count < 1 || count > 64) return InvalidArgument("--nproc-per-node must be 1 to 64, found {}", count);
-  return count;
 }
 
 absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   const std::vector<std::string> command = run.remaining();
   node::RunOptions& options = flags.options;
-  LS_ASSIGN_OR_RETURN(options.ranks, RankCount(flags.ranks));
-  LS_ASSIGN_OR_RETURN(options.start_method, agent::StartMethodFromName(flags.start_method));
   if (!command.empty() && command.front().starts_with('-')) {
     return InvalidArgument(
         "unknown option {}; options of `lockstep run` come before the script, see lockstep run --help",
@@ -93,6 +69,7 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   options.command = command;
   options.live_view = !flags.no_view;
   if (!flags.job_file.empty()) LS_RETURN_IF_ERROR(ApplyJobFile(flags.job_file, run, options));
+  LS_RETURN_IF_ERROR(flags.torchrun.Apply(options));  // knows the number of ranks by now
   return flags.resume.empty() ? node::RunJob(options) : node::ResumeJob(flags.resume, options);
 }
 

@@ -42,7 +42,8 @@ Json Body(const JobStarted& event) {
           {"max_restarts", spec.max_restarts},
           {"no_progress_limit", spec.no_progress_limit},
           {"observe_only", spec.observe_only},
-          {"grace_s", spec.grace.value}};
+          {"grace_s", spec.grace.value},
+          {"restarts_without_steps", spec.restarts_without_steps}};
 }
 Json Body(const EpochSpawned&) { return Json::object(); }
 Json Body(const LoopBegan& event) {
@@ -115,14 +116,22 @@ incident::Finding ReadFinding(Fields& parent) {
   return {};
 }
 
+bool ReadOptionalFlag(Fields& fields, const char* name) {
+  return fields.Optional(name) != nullptr && fields.Flag(name);
+}
+
 EpochId ReadEpoch(Fields& fields) { return EpochId(fields.Unsigned("epoch")); }
 
 // Braces evaluate from left to right, so the first missing field in the order of the struct is the one that is
 // reported.
 void Read(Fields& fields, JobStarted& event) {
-  event.spec = {fields.Text("name"),          fields.Int32("ranks"),
-                fields.Int32("max_restarts"), fields.Int32("no_progress_limit"),
-                fields.Flag("observe_only"),  {fields.Number("grace_s")}};
+  event.spec = {fields.Text("name"),
+                fields.Int32("ranks"),
+                fields.Int32("max_restarts"),
+                fields.Int32("no_progress_limit"),
+                fields.Flag("observe_only"),
+                {fields.Number("grace_s")},
+                ReadOptionalFlag(fields, "restarts_without_steps")};
 }
 void Read(Fields& fields, EpochSpawned& event) { event = {ReadEpoch(fields)}; }
 void Read(Fields& fields, LoopBegan& event) {

@@ -3,6 +3,8 @@
 // docs/formats/journal.md lists them.
 #pragma once
 
+#include <signal.h>
+
 #include <optional>
 #include <string>
 #include <variant>
@@ -23,6 +25,8 @@ struct JobSpec {
   int no_progress_limit = 3;  // restarts in a row without one new step: stop
   bool observe_only = false;
   Seconds grace{30};  // SIGTERM to SIGKILL when a user stops the job
+  // max_restarts was asked for: a job that reports no steps gets all of them, since nothing tells whether they help.
+  bool restarts_without_steps = false;
 };
 
 // Where the job stood when something happened: the newest step that all ranks finished, and when the last of them did.
@@ -101,7 +105,7 @@ struct SpawnFailed {
 };
 struct StopAsked {
   int signal;
-};  // SIGINT, SIGTERM, or `lockstep stop`
+};  // one of --signals-to-handle, or `lockstep stop`
 struct JobPaused {};  // Ctrl-Z, or all ranks stopped by somebody
 struct JobContinued {};
 struct WatcherGone {
@@ -145,6 +149,7 @@ struct WaitForCulprit {
 struct KillEpoch {
   EpochId epoch;
   Seconds grace;
+  int signal = SIGTERM;  // sent first
 };  // grace 0: SIGKILL at once. Answers EpochStopped
 struct ChooseRestore {
   EpochId next;

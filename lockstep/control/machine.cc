@@ -138,6 +138,7 @@ void On(Turn& turn, const StopAsked& event) {
     state.kill_grace = {};
     return Ask(turn);
   }
+  if (event.signal > 0) state.kill_signal = event.signal;
   // An epoch that is being killed already, or is gone, has nobody left to be asked kindly.
   const bool too_late = Is(state, {Mode::kStopping, Mode::kChoosing});
   BeginFinish(turn, 1, std::move(verdict), too_late ? Seconds{} : state.spec.grace);
@@ -312,7 +313,7 @@ std::vector<Command> PendingCommands(const State& state) {
     case Mode::kSpawning:
       return {PublishRestore{state.epoch, state.restore}, Spawn{state.epoch, state.restarts}};
     case Mode::kFinishing:
-      return {KillEpoch{state.epoch, state.kill_grace}};
+      return {KillEpoch{state.epoch, state.kill_grace, state.kill_signal}};
     case Mode::kFinished:
       return {Finish{state.exit_code, state.verdict}};
   }

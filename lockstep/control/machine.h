@@ -62,6 +62,7 @@ struct State {
   int64_t last_exception_step = -1;
   int64_t ignored_events = 0;  // of a stale epoch, or not awaited
   Seconds kill_grace;          // finishing: what the newest KillEpoch asked for
+  int kill_signal = SIGTERM;   // and the signal of its grace
   bool in_loop = false;        // the acting epoch's training loop has begun
   Nanos now;                   // of the newest event
   Nanos settled;               // the ledger before this moment is not rewritten

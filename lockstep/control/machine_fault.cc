@@ -105,6 +105,9 @@ void Strike(Turn& turn, Nanos since) {
   WriteFault(state);
 }
 
+// Nothing can be said of the job's progress, and a number of restarts was asked for.
+bool RestartsUnseen(const State& state) { return state.frontier < 0 && state.spec.restarts_without_steps; }
+
 // Remembers an exception, and returns a verdict when no restart can help: it struck twice in a row at one step, or
 // before there was any step to go back to. The step may differ by one, for ranks are not in lock step to the last
 // statement.
@@ -116,7 +119,7 @@ std::string JudgeProgram(State& state, const RankExited& event) {
       !what.empty() && what == state.last_exception && std::abs(step - state.last_exception_step) <= 1;
   state.last_exception = what;
   state.last_exception_step = step;
-  if (by_signal) return "";
+  if (by_signal || RestartsUnseen(state)) return "";
   if (state.frontier < 0) {
     return fmt::format("rank {} failed before the first step: {}: this is in the program, not in the machine",
                        event.rank.value(), ExitText(state, event));
@@ -129,7 +132,7 @@ std::string JudgeProgram(State& state, const RankExited& event) {
 std::string ReasonToEnd(const State& state) {
   if (!state.fault.program_error.empty()) return state.fault.program_error;
   const std::string last = incident::Headline(state.incidents[*state.open]);
-  if (state.restarts_without_progress >= state.spec.no_progress_limit) {
+  if (state.restarts_without_progress >= state.spec.no_progress_limit && !RestartsUnseen(state)) {
     return fmt::format("{} restarts in a row brought no new step (the job stands at step {}); the last incident: {}",
                        state.restarts_without_progress, state.frontier, last);
   }

@@ -256,6 +256,24 @@ TEST(Budget, IsUsedUpOneDay) {
   EXPECT_THAT(job.state.verdict, HasSubstr("all 0 restarts that were allowed are used up"));
 }
 
+// A script of its own snapshots, which reports no steps.
+TEST(Budget, WasAskedForAndTheJobReportsNoSteps) {
+  JobSpec spec = FourRanks();
+  spec.max_restarts = 5;
+  spec.restarts_without_steps = true;
+  Scenario job(spec);
+  for (uint64_t epoch = 1; epoch <= 5; ++epoch) {
+    const double at = 20.0 * static_cast<double>(epoch);
+    job.Hear(at, EpochSpawned{EpochId(epoch)});
+    job.Hear(at + 1, Raised(epoch, 2, "ValueError"));
+    ASSERT_EQ(job.state.mode, Mode::kStopping) << job.state.verdict;
+    job.Restart(at + 2, std::nullopt);
+  }
+  job.Hear(200, EpochSpawned{EpochId(6)});
+  job.Hear(201, Raised(6, 2, "ValueError"));
+  EXPECT_THAT(job.state.verdict, HasSubstr("all 5 restarts that were allowed are used up"));
+}
+
 TEST(Hang, CertainKeepsStacksBeforeItKills) {
   Scenario job = Training();
   EXPECT_EQ(job.Hear(15, Suspect(1, 2, true, 13)), "keep stacks of 1, announce 1");
@@ -312,6 +330,13 @@ TEST(Stop, AsksKindlyThenNot) {
   EXPECT_EQ(job.state.verdict, "stopped by SIGINT");
   EXPECT_TRUE(job.state.incidents.empty());
   EXPECT_EQ(job.Hear(16, StopAsked{SIGINT}), "") << "finished is finished";
+}
+
+TEST(Stop, PassesTheSignalOn) {
+  Scenario job = Training();
+  job.Hear(13, StopAsked{SIGHUP});
+  ASSERT_EQ(job.commands.size(), 1u);
+  EXPECT_EQ(std::get<KillEpoch>(job.commands[0]).signal, SIGHUP);
 }
 
 TEST(Stop, InTheMiddleOfARestartNeedsNoSecondKill) {

@@ -83,20 +83,23 @@ incident::Incident WithPhases(const State& state, size_t index, Nanos now) {
 }
 
 Json StatusReport(const State& state, const Observed& observed, Nanos now) {
-  return {{"state", state.paused ? "paused" : ModeName(state.mode)},
-          {"job", state.spec.name},
-          {"epoch", state.epoch.value()},
-          {"step", state.progress.step},
-          {"loss", NumberOrNull(observed.loss)},
-          {"start_method", observed.start_method},
-          {"ranks", RanksJson(observed.ranks)},
-          {"ettr", EttrJson(state.ledger, now)},
-          {"checkpoint", CheckpointJson(observed)},
-          {"records", {{"kept", observed.records}, {"dropped", observed.records_dropped}}},
-          {"restarts", state.restarts},
-          {"incidents", state.incidents.size()},
-          {"ignored_events", state.ignored_events},
-          {"verdict", state.verdict}};
+  return {
+      {"state", state.paused ? "paused" : ModeName(state.mode)},
+      {"job", state.spec.name},
+      {"epoch", state.epoch.value()},
+      {"step", state.progress.step},
+      {"loss", NumberOrNull(observed.loss)},
+      {"start_method", observed.start_method},
+      {"ranks", RanksJson(observed.ranks)},
+      {"ettr", EttrJson(state.ledger, now)},
+      {"checkpoint", CheckpointJson(observed)},
+      {"records", {{"kept", observed.records}, {"dropped", observed.records_dropped}}},
+      {"output",
+       {{"log_dropped_bytes", observed.log_dropped.value}, {"console_dropped_bytes", observed.console_dropped.value}}},
+      {"restarts", state.restarts},
+      {"incidents", state.incidents.size()},
+      {"ignored_events", state.ignored_events},
+      {"verdict", state.verdict}};
 }
 
 Json IncidentsReport(const State& state, Nanos now) {

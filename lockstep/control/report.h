@@ -27,12 +27,13 @@ struct Observed {
   int64_t checkpoints = 0, checkpoints_skipped = 0, checkpoints_torn = 0;
   Seconds checkpoint_blocked;  // summed over ranks
   int64_t records = 0, records_dropped = 0;
-  std::string start_method;  // "zygote" or "exec"
+  Bytes log_dropped, console_dropped;  // of the workers' output
+  std::string start_method;            // "zygote" or "exec"
 };
 
 // {state, job, epoch, step, loss, ranks: [{rank, pid, state, step, step_time_s}], ettr: {cumulative, sliding_1h,
 // wall_s, lost_s: {phase: s}},
-//  checkpoint: {...}, restarts, incidents, verdict}
+//  checkpoint: {...}, records: {...}, output: {log_dropped_bytes, console_dropped_bytes}, restarts, incidents, verdict}
 Json StatusReport(const State& state, const Observed& observed, Nanos now);
 // [incident::ToJson(...)] with phases from the ledger.
 Json IncidentsReport(const State& state, Nanos now);

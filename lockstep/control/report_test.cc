@@ -30,6 +30,7 @@ TEST(StatusReport, HasTheFieldsOfItsInterface) {
   observed.loss = 2.5;
   observed.ranks = {{RankId(0), 4711, "running", 11, Seconds{0.25}}};
   observed.committed = Checkpoint(2, 11);
+  observed.log_dropped = Bytes{64};
   const Json report = StatusReport(AfterACrash().state, observed, At(17));
   EXPECT_EQ(report["state"], "running");
   EXPECT_EQ(report["job"], "gpt");
@@ -39,6 +40,7 @@ TEST(StatusReport, HasTheFieldsOfItsInterface) {
   EXPECT_EQ(report["ranks"],
             Json::parse(R"([{"rank": 0, "pid": 4711, "state": "running", "step": 11, "step_time_s": 0.25}])"));
   EXPECT_EQ(report["checkpoint"]["step"], 11);
+  EXPECT_EQ(report["output"], Json::parse(R"({"log_dropped_bytes": 64, "console_dropped_bytes": 0})"));
   EXPECT_EQ(report["restarts"], 1);
   EXPECT_EQ(report["incidents"], 1);
 }

@@ -1,6 +1,9 @@
 // What a user asked `lockstep run` for.
 #pragma once
 
+#include <signal.h>
+
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +20,9 @@ struct RunOptions {
   std::string python;   // empty: found by agent::FindPython
   agent::StartMethod start_method = agent::StartMethod::kAuto;
   bool module = false;
-  int max_restarts = 1000;
+  agent::Torchrun torchrun;  // its log_dir is what --log-dir says: the folder above those of the runs
+  std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
+  std::optional<int> max_restarts;  // nullopt: as many as agent::RunSpec says, for a job that makes progress
   int no_progress_limit = 3;
   bool observe_only = false;
   bool allow_drill = false;
@@ -30,6 +35,7 @@ struct RunOptions {
   std::string webhook;               // http://...: incidents are posted there
   bool live_view = true;             // when stderr is a terminal
   std::vector<std::string> command;  // script and its arguments
+  std::vector<std::string> notices;  // lines for the user before the job begins
 };
 
 }  // namespace lockstep::node

@@ -1,10 +1,12 @@
 #include "lockstep/node/run.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,6 +17,8 @@
 #include "lockstep/control/coordinator.h"
 #include "lockstep/control/report.h"
 #include "lockstep/incident/fields.h"
+#include "lockstep/node/console.h"
+#include "lockstep/node/failure.h"
 #include "lockstep/node/install.h"
 #include "lockstep/node/query.h"
 #include "lockstep/node/run_dir.h"
@@ -31,16 +35,26 @@ namespace fs = std::filesystem;
 constexpr Seconds kTick{0.1};
 constexpr int kTicksPerPublish = 3;  // about 3 Hz: the live view, /metrics and /api
 
-sigset_t HandledSignals() {
+bool IsIgnored(int signal) {
+  struct sigaction action{};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+bool HasTerminal() { return Fd(open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)).valid(); }
+
+// SIGHUP and SIGPIPE even if they don't end the job: the terminal went away, training goes on, the logs hold the
+// output.
+sigset_t HandledSignals(const RunOptions& options) {
   sigset_t mask;
   sigemptyset(&mask);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGTSTP, SIGPIPE}) sigaddset(&mask, signal);
+  for (const int signal : {SIGHUP, SIGTSTP, SIGPIPE}) sigaddset(&mask, signal);
+  for (const int signal : options.stop_signals) sigaddset(&mask, signal);
   return mask;
 }
 
 // Before the first thread starts: threads inherit the mask, and one that does not block these would die of them.
-void BlockHandledSignals() {
-  const sigset_t mask = HandledSignals();
+void BlockHandledSignals(const RunOptions& options) {
+  const sigset_t mask = HandledSignals(options);
   sigprocmask(SIG_BLOCK, &mask, nullptr);
 }
 
@@ -54,6 +68,7 @@ class Node {
  private:
   absl::Status Open();
   void Handle(const control::EventBody& body);
+  void Remember(const control::RankExited& exited);
   void Carry(const std::vector<control::Command>& commands);
   void Do(const control::Announce& command);
   void Do(const control::Finish& command);
@@ -76,11 +91,14 @@ class Node {
   std::unique_ptr<control::Coordinator> coordinator_;
   std::vector<control::Command> owed_;  // carried out once the starter said hello
   agent::Agent agent_;
+  Console console_;
+  FirstFailure first_failure_;
   ControlSocket control_socket_;
   std::unique_ptr<serve::Server> server_;
   std::unique_ptr<serve::Webhook> webhook_;
   Fd signals_;
   std::optional<int> exit_code_;
+  const bool had_terminal_ = HasTerminal();  // one that goes away takes nothing with it; a SIGHUP by kill(1) does
   bool ready_ = false;
   int ticks_ = 0;
 };
@@ -90,7 +108,7 @@ Node::Node(agent::RunSpec spec, RunOptions options)
       view_(options_.live_view),
       agent_(std::move(spec), options_.policy, poller_, clock_,
              {.event = [this](const control::EventBody& body) { Handle(body); },
-              .output = [this](int, int stream, std::string_view data) { view_.Output(stream, data); },
+              .output = [this](int rank, int stream, std::string_view data) { console_.Output(rank, stream, data); },
               .note = [this](const std::string& text) { view_.Line(text); },
               .ready = [this] { Reconcile(); },
               .lost =
@@ -99,6 +117,7 @@ Node::Node(agent::RunSpec spec, RunOptions options)
                     poller_.Stop();
                   },
               .state = [this]() -> const control::State& { return coordinator_->state(); }}),
+      console_(agent_.spec().torchrun, view_),
       control_socket_(poller_,
                       [this](const Json& request, const ControlSocket::Reply& reply) { Answer(request, reply); }) {}
 
@@ -120,7 +139,7 @@ absl::Status Node::Open() {
   if (!options_.webhook.empty()) {
     LS_ASSIGN_OR_RETURN(webhook_, serve::Webhook::Start({.url = options_.webhook}));
   }
-  const sigset_t mask = HandledSignals();
+  const sigset_t mask = HandledSignals(options_);
   signals_ = Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
   poller_.Watch(signals_.get(), [this] { HearSignals(); });
   return absl::OkStatus();
@@ -128,11 +147,18 @@ absl::Status Node::Open() {
 
 absl::Status Node::Begin() {
   LS_RETURN_IF_ERROR(Open());
+  for (const std::string& notice : options_.notices) view_.Line(notice);
+  if (agent_.spec().ranks > 1 && std::getenv("OMP_NUM_THREADS") == nullptr)
+    view_.Line(
+        "OMP_NUM_THREADS is not set: it is 1 for every rank, so that they don't crowd each other; set it to tune");
+  if (!options_.torchrun.log_dir.empty())
+    view_.Line(fmt::format("logs and error files are in {}", agent_.spec().torchrun.log_dir));
   coordinator_ = std::make_unique<control::Coordinator>(*journal_, clock_);
   control::JobSpec job;
   job.name = agent_.spec().job;
   job.ranks = agent_.spec().ranks;
-  job.max_restarts = options_.max_restarts;
+  job.max_restarts = agent_.spec().max_restarts;
+  job.restarts_without_steps = options_.max_restarts.has_value();
   job.no_progress_limit = options_.no_progress_limit;
   job.observe_only = options_.observe_only;
   job.grace = options_.grace;
@@ -168,7 +194,18 @@ void Node::EndWithoutStarter() {
   exit_code_ = 1;
 }
 
+// Exits that come after our own kill tell nothing.
+void Node::Remember(const control::RankExited& exited) {
+  const control::State& state = coordinator_->state();
+  const bool killed = state.mode == control::Mode::kStopping || state.mode == control::Mode::kFinishing;
+  if (killed || exited.epoch != state.epoch) return;
+  const std::vector<control::RankStatus> ranks = agent_.Observe().ranks;
+  const auto own = std::find_if(ranks.begin(), ranks.end(), [&](const auto& one) { return one.rank == exited.rank; });
+  first_failure_.Add(exited, own != ranks.end() ? own->pid : 0, state.restarts, clock_.Now(), clock_.WallNow());
+}
+
 void Node::Handle(const control::EventBody& body) {
+  if (const auto* exited = std::get_if<control::RankExited>(&body)) Remember(*exited);
   auto commands = coordinator_->Handle(body);
   if (commands.ok()) Carry(*commands);
 }
@@ -193,8 +230,11 @@ void Node::Do(const control::Announce& command) {
 
 void Node::Do(const control::Finish& command) {
   exit_code_ = command.exit_code;
+  console_.Flush();
   view_.Paint(Status(), Incidents());
   view_.Settle();
+  const std::string table = first_failure_.Table(agent_.spec(), coordinator_->state().epoch);
+  if (command.exit_code != 0 && !table.empty()) view_.Line("the first failure\n" + table);
   view_.Line(command.verdict);
   agent_.End();
 }
@@ -203,9 +243,13 @@ void Node::HearSignals() {
   signalfd_siginfo info{};
   while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
     const auto signal = static_cast<int>(info.ssi_signo);
-    if (signal == SIGTSTP) Suspend();
-    if (signal == SIGINT || signal == SIGTERM) Handle(control::StopAsked{signal});
-    // SIGHUP: the terminal went away; training goes on, and the logs hold the output. SIGPIPE: likewise.
+    const auto& ends = options_.stop_signals;
+    const bool asked = std::find(ends.begin(), ends.end(), signal) != ends.end();
+    if (asked && !(signal == SIGHUP && (IsIgnored(SIGHUP) || (had_terminal_ && !HasTerminal())))) {
+      Handle(control::StopAsked{signal});
+    } else if (signal == SIGTSTP) {
+      Suspend();
+    }
   }
 }
 
@@ -276,11 +320,34 @@ int Node::Run() {
   return exit_code_.value_or(1);
 }
 
+absl::Status CheckProgram(const std::string& name) {
+  if (agent::FindProgram(name)) return absl::OkStatus();
+  const bool is_path = name.find('/') != std::string::npos;
+  return NotFound("--no-python: {} is not {}", name,
+                  is_path ? "an executable file" : "a program on PATH; a file here is ./" + name);
+}
+
+// <--log-dir>/<run id>_<random>, as torchrun names it; without --log-dir, files that --redirects or --tee ask for lie
+// in the run directory.
+absl::StatusOr<std::string> MakeLogDir(const agent::RunSpec& spec) {
+  const agent::Torchrun& torchrun = spec.torchrun;
+  if (torchrun.log_dir.empty()) return torchrun.streams.empty() ? "" : spec.run_dir + "/logs";
+  std::error_code error;
+  const std::string base = fs::absolute(torchrun.log_dir).lexically_normal().string();
+  fs::create_directories(base, error);
+  std::string path = fmt::format("{}/{}_XXXXXX", base,
+                                 fs::path(torchrun.run_id.empty() ? spec.job : torchrun.run_id).filename().string());
+  if (error || mkdtemp(path.data()) == nullptr)
+    return Errno(error ? error.value() : errno, "--log-dir {}: making a folder for this run", base);
+  return path;
+}
+
 absl::Status CheckScript(const RunOptions& options) {
   if (options.command.empty())
     return InvalidArgument("no script to run; usage: lockstep run [options] SCRIPT [ARGS...]");
   if (options.module) return absl::OkStatus();
   const std::string& script = options.command.front();
+  if (options.torchrun.no_python) return CheckProgram(script);
   if (!fs::exists(script))
     return NotFound("script {} does not exist (looked in {})", script, fs::current_path().string());
   if (fs::is_directory(script)) return InvalidArgument("{} is a directory; name a script, or a module with -m", script);
@@ -293,9 +360,10 @@ absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
   LS_RETURN_IF_ERROR(CheckScript(options));
   if (options.ranks < 1) return InvalidArgument("--nproc-per-node must be at least 1, found {}", options.ranks);
   agent::RunSpec spec;
-  LS_ASSIGN_OR_RETURN(const agent::PythonChoice python, agent::FindPython(options.python));
-  spec.python = python.path;
-  spec.python_from = python.from;
+  const absl::StatusOr<agent::PythonChoice> python = agent::FindPython(options.python);
+  if (!python.ok() && !options.torchrun.no_python) return python.status();
+  if (python.ok()) spec.python = python->path;  // else only the store would have needed it: rank 0 hosts it
+  if (python.ok()) spec.python_from = python->from;
   LS_ASSIGN_OR_RETURN(const Installation installation, FindInstallation());
   spec.package_dir = installation.package_dir;
   spec.client_lib = installation.client_lib;
@@ -306,10 +374,12 @@ absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
   spec.module = options.module;
   spec.ranks = options.ranks;
   spec.start_method = options.start_method;
+  spec.torchrun = options.torchrun;
   spec.checkpoint_budget = options.checkpoint_budget;
-  spec.max_restarts = options.max_restarts;
+  spec.max_restarts = options.max_restarts.value_or(spec.max_restarts);
   spec.allow_drill = options.allow_drill;
   LS_ASSIGN_OR_RETURN(spec.run_dir, MakeRunDir(options.run_dir, spec.job));
+  LS_ASSIGN_OR_RETURN(spec.torchrun.log_dir, MakeLogDir(spec));
   LS_RETURN_IF_ERROR(WriteFileAtomically(spec.run_dir + "/run.json", RenderJson(ToJson(spec))));
   return spec;
 }
@@ -318,7 +388,7 @@ absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
 
 absl::StatusOr<int> RunJob(const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, MakeSpec(options));
-  BlockHandledSignals();
+  BlockHandledSignals(options);
   Node node(std::move(spec), options);
   LS_RETURN_IF_ERROR(node.Begin());
   return node.Run();
@@ -332,7 +402,7 @@ absl::StatusOr<int> ResumeJob(const std::string& run_dir, const RunOptions& opti
         "{} holds a run of {} ranks, --nproc-per-node says {}; leave the option out to go on with it", found,
         spec.ranks, options.ranks);
   }
-  BlockHandledSignals();
+  BlockHandledSignals(options);
   Node node(std::move(spec), options);
   LS_RETURN_IF_ERROR(node.Resume());
   return node.Run();

@@ -168,6 +168,10 @@ void AddWatchers(Page& page, const Json& status) {
       page.Counter("lockstep_records_total", "Step records of the ranks that were kept in the run's file, or lost.");
   for (const char* result : {"kept", "dropped"})
     records.Add(At(At(status, "records"), result), Label("result", result));
+  Metric output = page.Counter("lockstep_output_dropped_bytes_total",
+                               "Output of the workers that did not reach their log, or the console.");
+  for (const char* where : {"log", "console"})
+    output.Add(At(At(status, "output"), fmt::format("{}_dropped_bytes", where)), Label("where", where));
   page.Counter("lockstep_journal_errors_total", "Events that could not be written to the journal at once.")
       .Add(At(status, "journal_errors"));
   Metric posts =

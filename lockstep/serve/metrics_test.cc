@@ -22,7 +22,7 @@ Json SampleStatus() {
               {"rank": 1, "pid": 12, "state": "running", "step": 117, "step_time_s": 0.5}],
     "ettr": {"cumulative": 0.9375, "sliding_1h": 0.9, "wall_s": 64, "lost_s": {"startup": 3, "detect": 0.5, "recompute": 0.5}},
     "checkpoint": {"step": 116, "epoch": 2, "age_s": 0.25, "taken": 234, "skipped": 2, "torn": 0, "blocked_s": 0.0625},
-    "records": {"kept": 468, "dropped": 1}, "restarts": 1, "incidents": 2, "journal_errors": 0, "webhook": {"delivered": 1, "failed": 0, "dropped": 0}, "verdict": ""})");
+    "records": {"kept": 468, "dropped": 1}, "output": {"log_dropped_bytes": 64, "console_dropped_bytes": 0}, "restarts": 1, "incidents": 2, "journal_errors": 0, "webhook": {"delivered": 1, "failed": 0, "dropped": 0}, "verdict": ""})");
 }
 
 Json SampleIncidents() {
@@ -109,6 +109,10 @@ lockstep_checkpoint_blocked_seconds_total 0.0625
 # TYPE lockstep_records_total counter
 lockstep_records_total{result="kept"} 468
 lockstep_records_total{result="dropped"} 1
+# HELP lockstep_output_dropped_bytes_total Output of the workers that did not reach their log, or the console.
+# TYPE lockstep_output_dropped_bytes_total counter
+lockstep_output_dropped_bytes_total{where="log"} 64
+lockstep_output_dropped_bytes_total{where="console"} 0
 # HELP lockstep_journal_errors_total Events that could not be written to the journal at once.
 # TYPE lockstep_journal_errors_total counter
 lockstep_journal_errors_total 0

@@ -1,7 +1,8 @@
 """Hosts the rendezvous store outside the ranks: one torch TCPStore at a time, a fresh one on a fresh port for each epoch.
 
 Runs in a process of its own (forked from the zygote, or `python -m lockstep._store`), so that no rank's death takes the store away.
-Requests: {"op": "store", "epoch", "world_size"}; answers {"event": "store", "epoch", "port"} or {"event": "store", "epoch", "error"}.
+Requests: {"op": "store", "epoch", "world_size", "host", "port"}, port 0 for any; answers {"event": "store", "epoch", "port", "torch",
+"refused"} or {"event": "store", "epoch", "error"}. The port that was asked for may be taken: then `refused` says why, and `port` is another one.
 """
 
 import sys
@@ -17,12 +18,27 @@ def serve(sock):
             return 0
         store = None  # closes the one before: its epoch is over
         try:
-            from torch.distributed import TCPStore
+            import torch
 
-            store = TCPStore("127.0.0.1", 0, request["world_size"], True, wait_for_workers=False)
-            _packets.send(sock, event="store", epoch=request["epoch"], port=store.port)
+            store, refused = _listen(request)
+            _packets.send(sock, event="store", epoch=request["epoch"], port=store.port, torch=torch.__version__, refused=refused)
         except Exception as error:
             _packets.send(sock, event="store", epoch=request["epoch"], error=f"{type(error).__name__}: {error}")
+
+
+def _listen(request):
+    """The store at the port that was asked for, or at a free one with what was wrong with the other."""
+    from torch.distributed import TCPStore
+
+    def listen(port):
+        return TCPStore(request["host"], port, request["world_size"], True, wait_for_workers=False)
+
+    try:
+        return listen(request["port"]), ""
+    except RuntimeError as error:
+        if request["port"] == 0:
+            raise
+        return listen(0), str(error).splitlines()[0]
 
 
 if __name__ == "__main__":

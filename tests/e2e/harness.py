@@ -312,7 +312,8 @@ def train_without_lockstep(path, steps, ranks):
 
 def inherited():
     """Our environment without what would steer Lockstep, Python or torch."""
-    steering = ("LOCKSTEP_", "PYTHON", "VIRTUAL_ENV", "XDG_RUNTIME_DIR", "OMP_", "OPENBLAS_", "MKL_", "TORCHELASTIC_")
+    steering = ("LOCKSTEP_", "PYTHON", "VIRTUAL_ENV", "XDG_RUNTIME_DIR", "OMP_", "OPENBLAS_", "MKL_", "TORCHELASTIC_",
+                "PET_")
     return {name: value for name, value in os.environ.items() if not name.startswith(steering)}
 
 

@@ -130,7 +130,7 @@ class Stopped(RunTest):
 
     def test_worker_deaf_to_sigterm(self):
         run = self.start("ignore-term:1:2", options=["--grace-s", "1"])
-        run.watcher.send_signal(signal.SIGINT)
+        run.watcher.send_signal(signal.SIGTERM)
         run.finish(code=1, timeout=20)
 
 

@@ -1,0 +1,71 @@
+#include "lockstep/agent/output.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+namespace lockstep::agent {
+namespace {
+
+class OutputTest : public testing::Test {
+ protected:
+  OutputTest() {
+    spec_.run_dir = testing::TempDir() + "/output_test." + std::to_string(getpid());
+    spec_.ranks = 2;
+    std::filesystem::create_directories(spec_.run_dir);
+  }
+  ~OutputTest() override { std::filesystem::remove_all(spec_.run_dir); }
+
+  // What a worker of each rank writes to its stdout and stderr.
+  void Write(Output& output, const std::string& out, const std::string& err) {
+    auto workers = output.Open(0);
+    ASSERT_TRUE(workers.ok()) << workers.status();
+    for (const Stdio& own : *workers) {
+      ASSERT_EQ(write(own.out.get(), out.data(), out.size()), static_cast<ssize_t>(out.size()));
+      ASSERT_EQ(write(own.err.get(), err.data(), err.size()), static_cast<ssize_t>(err.size()));
+    }
+    output.Drain();
+  }
+  Output::Sink Console() {
+    return [this](int rank, int stream, std::string_view data) {
+      console_ += fmt::format("{}.{}:{} ", rank, stream, data);
+    };
+  }
+  std::string File(const std::string& path) { return ReadFile(path).value_or("none"); }
+
+  RunSpec spec_;
+  Poller poller_;
+  std::string console_;
+};
+
+TEST_F(OutputTest, GoesToTheLogOfTheRankAndToTheConsole) {
+  Output output(spec_, poller_, Console());
+  Write(output, "out", "err");
+  EXPECT_EQ(File(LogPath(spec_, 1)), "outerr");
+  EXPECT_EQ(console_, "0.1:out 0.2:err 1.1:out 1.2:err ");
+  EXPECT_EQ(output.dropped_bytes(), 0u);
+}
+
+TEST_F(OutputTest, WhatTheLimitLeavesOutIsCounted) {
+  spec_.log_limit = Bytes{4};
+  Output output(spec_, poller_, Console());
+  Write(output, "out", "err");
+  EXPECT_EQ(File(LogPath(spec_, 0)), "oute");
+  EXPECT_EQ(output.dropped_bytes(), 4u);
+}
+
+TEST_F(OutputTest, ARedirectedStreamHasAFileAndATeedOneBoth) {
+  spec_.torchrun.log_dir = spec_.run_dir + "/logs";
+  spec_.torchrun.streams = {{.file = 1}, {.file = 3, .tee = 2}};
+  Output output(spec_, poller_, Console());
+  Write(output, "out", "err");
+  EXPECT_EQ(File(AttemptDir(spec_.torchrun, 0, 0) + "/stdout.log"), "out");
+  EXPECT_EQ(File(AttemptDir(spec_.torchrun, 0, 0) + "/stderr.log"), "none");
+  EXPECT_EQ(File(AttemptDir(spec_.torchrun, 0, 1) + "/stderr.log"), "err");
+  EXPECT_EQ(File(LogPath(spec_, 0)), "err");
+  EXPECT_EQ(console_, "0.2:err 1.2:err ");
+}
+
+}  // namespace
+}  // namespace lockstep::agent

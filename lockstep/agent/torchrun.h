@@ -1,0 +1,43 @@
+// What only a torchrun command line says about the workers: who hosts the store and where, which names they see, where
+// their output goes. Part of RunSpec. docs/from-torchrun.md maps torchrun's options to it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/base/report.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep::agent {
+
+// Where the two streams of one rank go; bit 1 is stdout, bit 2 is stderr, as in torchrun's --redirects.
+struct Streams {
+  int file = 0;         // to a file of their own in the log directory: redirected or teed
+  int tee = 0;          // of these, the ones that the console shows too, each line behind "[role0]:"
+  bool console = true;  // false: --local-ranks-filter leaves this rank out
+
+  bool ToFile(int stream) const { return (file & stream) != 0; }
+  bool ToConsole(int stream) const { return console && (!ToFile(stream) || (tee & stream) != 0); }
+  bool Prefixed(int stream) const { return (tee & stream) != 0; }
+};
+
+struct Torchrun {
+  std::string run_id{};          // TORCHELASTIC_RUN_ID; empty: the job's name
+  std::string role = "default";  // ROLE_NAME
+  std::string master_addr = "127.0.0.1";
+  int master_port = 0;              // of the first epoch; 0: any free one. Later epochs have a fresh one each
+  bool no_python = false;           // the command is a program, not a Python script
+  bool virtual_local_rank = false;  // LOCAL_RANK 0 for all; CUDA_VISIBLE_DEVICES says which GPU
+  std::string log_dir{};            // of this run; empty: no files of torchrun's layout
+  std::vector<Streams> streams{};   // by rank; empty: everything to the console
+};
+
+Json ToJson(const Torchrun& torchrun);
+// Missing fields keep their defaults: run.json of an older run has none of them.
+absl::StatusOr<Torchrun> TorchrunFromJson(const Json& json);
+
+Streams StreamsOf(const Torchrun& torchrun, int rank);
+// log_dir/attempt_<restart_count>/<rank>, where torchrun keeps stdout.log, stderr.log and error.json.
+std::string AttemptDir(const Torchrun& torchrun, int restart_count, int rank);
+
+}  // namespace lockstep::agent

@@ -1,0 +1,238 @@
+#include "lockstep/cli/torchrun_flags.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdlib>
+#include <optional>
+#include <vector>
+
+#include "lockstep/cli/torchrun_values.h"
+
+namespace lockstep::cli {
+namespace {
+
+struct Option {
+  const char* name;  // with dashes; underscores are accepted too
+  const char* letter;
+  bool is_switch;
+  const char* help;
+  const char* without_effect;  // why it changes nothing here; nullptr: it does
+};
+
+constexpr const char* kNoRendezvous = "one node needs no rendezvous";
+constexpr std::array kOptions = {
+    Option{"nnodes", "", false, "Nodes, N or MIN:MAX; today one", nullptr},
+    Option{"nproc-per-node", "", false, "Ranks on this node: a number, auto, cpu or gpu (one per processor or GPU)",
+           nullptr},
+    Option{"node-rank", "", false, "Rank of this node; today 0", nullptr},
+    Option{"max-restarts", "", false, "Restarts in the life of the run; default 1000", nullptr},
+    Option{"module", "-m", true, "SCRIPT is a module name, as in python -m", nullptr},
+    Option{"no-python", "", true, "SCRIPT is a program, not a Python script", nullptr},
+    Option{"run-path", "", true, "Accepted: a script always runs as __main__ of its own interpreter", nullptr},
+    Option{"start-method", "", false, "auto, zygote (fork from a process that has imported torch) or exec", nullptr},
+    Option{"role", "", false, "ROLE_NAME of the workers", nullptr},
+    Option{"virtual-local-rank", "", true, "LOCAL_RANK is 0 everywhere, and each rank sees its GPU as device 0",
+           nullptr},
+    Option{"master-addr", "", false, "MASTER_ADDR of the workers: an address of this machine", nullptr},
+    Option{"master-port", "", false, "MASTER_PORT of the first epoch; default: any free one", nullptr},
+    Option{"local-addr", "", false, "As --master-addr", nullptr},
+    Option{"standalone", "", true, "One node, which is what Lockstep runs", nullptr},
+    Option{"rdzv-backend", "", false, "static: --rdzv-endpoint is MASTER_ADDR:MASTER_PORT", nullptr},
+    Option{"rdzv-endpoint", "", false, "HOST[:PORT] of the store under the static backend", nullptr},
+    Option{"rdzv-id", "", false, "TORCHELASTIC_RUN_ID; default: the job's name", nullptr},
+    Option{"rdzv-conf", "", false, "Accepted", kNoRendezvous},
+    Option{"log-dir", "", false, "Folder for torchrun's layout of logs and error files", nullptr},
+    Option{"redirects", "-r", false, "Streams that go to files: 0, 1 (stdout), 2 (stderr), 3, or RANK:N,RANK:N",
+           nullptr},
+    Option{"tee", "-t", false, "The same, but to files and to the console", nullptr},
+    Option{"local-ranks-filter", "", false, "Ranks that the console shows, such as 0,1", nullptr},
+    Option{"signals-to-handle", "", false, "Signals that end the job; default SIGTERM,SIGINT,SIGHUP,SIGQUIT", nullptr},
+    Option{"logs-specs", "", false, "Only \"default\"", nullptr},
+    Option{"monitor-interval", "", false, "Accepted", "nothing is polled: an exit is heard at once"},
+    Option{"numa-binding", "", false, "Accepted", "workers are not bound to processors"},
+    Option{"event-log-handler", "", false, "Accepted", "events go to the run's journal, see `lockstep incidents`"},
+    Option{"duplicate-stdout-filters", "", false, "Accepted", "nothing is filtered"},
+    Option{"duplicate-stderr-filters", "", false, "Accepted", "nothing is filtered"},
+};
+
+std::string Underscored(std::string name) {
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+// "-m,--no-python,--no_python"
+std::string Names(const Option& option) {
+  const std::string dashed = std::string("--") + option.name;
+  const std::string underscored = "--" + Underscored(option.name);
+  std::string names = *option.letter != '\0' ? std::string(option.letter) + "," + dashed : dashed;
+  return underscored == dashed ? names : names + "," + underscored;
+}
+
+std::string Variable(const Option& option) {
+  std::string name = "PET_" + Underscored(option.name);
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::toupper(c); });
+  return name;
+}
+
+}  // namespace
+
+void TorchrunFlags::Declare(CLI::App& run) {
+  run_ = &run;
+  for (const Option& option : kOptions) {
+    CLI::Option* declared = option.is_switch ? run.add_flag(Names(option), switches_[option.name], option.help)
+                                             : run.add_option(Names(option), texts_[option.name], option.help);
+    declared->envname(Variable(option))->group("As torchrun (docs/from-torchrun.md)");
+  }
+}
+
+bool TorchrunFlags::Given(const std::string& name) const { return run_->count("--" + name) > 0; }
+bool TorchrunFlags::On(const std::string& name) const { return switches_.at(name); }
+std::string TorchrunFlags::Text(const std::string& name) const { return texts_.at(name); }
+
+absl::StatusOr<int> TorchrunFlags::Number(const std::string& name, int least, int otherwise) const {
+  if (!Given(name)) return otherwise;
+  const std::optional<int> value = Integer(Text(name));
+  if (!value || *value < least)
+    return InvalidArgument("--{} must be a number, at least {}, found \"{}\"", name, least, Text(name));
+  return *value;
+}
+
+absl::Status TorchrunFlags::Apply(node::RunOptions& options) const {
+  const absl::Status status = ApplyAll(options);
+  const std::string set = SetByVariables();
+  if (status.ok() || set.empty()) return status;
+  return InvalidArgument("{} (the environment says{})", Message(status), set);
+}
+
+// " PET_NNODES=2 PET_ROLE=x": what nobody typed, and is easily overlooked.
+std::string TorchrunFlags::SetByVariables() const {
+  std::string set;
+  for (const Option& option : kOptions) {
+    const char* value = std::getenv(Variable(option).c_str());
+    if (value != nullptr && (option.is_switch || Text(option.name) == value))
+      set += fmt::format(" {}={}", Variable(option), value);
+  }
+  return set;
+}
+
+absl::Status TorchrunFlags::ApplyAll(node::RunOptions& options) const {
+  LS_RETURN_IF_ERROR(ApplyNodes(options));
+  LS_RETURN_IF_ERROR(ApplyRanks(options));
+  LS_RETURN_IF_ERROR(ApplyRendezvous(options));
+  LS_RETURN_IF_ERROR(ApplyStart(options));
+  LS_RETURN_IF_ERROR(ApplyOutput(options));
+  LS_RETURN_IF_ERROR(ApplySignals(options));
+  NoteWithoutEffect(options);
+  return absl::OkStatus();
+}
+
+absl::Status TorchrunFlags::ApplyNodes(node::RunOptions& options) const {
+  LS_ASSIGN_OR_RETURN(const int node_rank, Number("node-rank", 0, 0));
+  if (Given("nnodes")) {
+    const std::string text = Text("nnodes");
+    const size_t colon = text.find(':');
+    const std::optional<int> least = Integer(text.substr(0, colon));
+    const std::optional<int> most = colon == std::string::npos ? least : Integer(text.substr(colon + 1));
+    if (!least || !most || *least < 1 || *most < *least)
+      return InvalidArgument("--nnodes must be N or MIN:MAX, at least 1, found \"{}\"", text);
+    if (*least > 1) return InvalidArgument("--nnodes {}: several nodes are not supported yet; use --nnodes 1", text);
+    if (*most > 1) options.notices.push_back(fmt::format("--nnodes {}: the job runs on this one node", text));
+  }
+  if (node_rank > 0)
+    return InvalidArgument("--node-rank {}: several nodes are not supported yet; the one node has rank 0", node_rank);
+  return absl::OkStatus();
+}
+
+absl::Status TorchrunFlags::ApplyRanks(node::RunOptions& options) const {
+  if (Given("nproc-per-node")) {
+    LS_ASSIGN_OR_RETURN(options.ranks, RankCount(Text("nproc-per-node")));
+  }
+  if (options.ranks < 1 || options.ranks > 64)
+    return InvalidArgument("--nproc-per-node must be 1 to 64, found {}", options.ranks);
+  if (!Given("max-restarts")) return absl::OkStatus();
+  LS_ASSIGN_OR_RETURN(options.max_restarts, Number("max-restarts", 0, 0));
+  return absl::OkStatus();
+}
+
+absl::Status TorchrunFlags::ApplyRendezvous(node::RunOptions& options) const {
+  agent::Torchrun& torchrun = options.torchrun;
+  if (!On("standalone")) torchrun.run_id = Text("rdzv-id");
+  std::string flag = Given("master-addr") ? "master-addr" : "local-addr";
+  if (Given(flag)) torchrun.master_addr = Text(flag);
+  LS_ASSIGN_OR_RETURN(torchrun.master_port, Number("master-port", 0, 0));
+  const bool is_static = !Given("rdzv-backend") || Text("rdzv-backend") == "static";
+  if (Given("rdzv-endpoint") && is_static && !On("standalone")) {
+    flag = "rdzv-endpoint";
+    const std::optional<Endpoint> endpoint = ParseEndpoint(Text(flag));
+    if (!endpoint) return InvalidArgument("--rdzv-endpoint must be HOST[:PORT], found \"{}\"", Text(flag));
+    torchrun.master_addr = endpoint->host;
+    torchrun.master_port = endpoint->port;
+  }
+  if (torchrun.master_port > 65535)
+    return InvalidArgument("--master-port must be 0 to 65535, found {}", torchrun.master_port);
+  return Given(flag) ? CheckOwnAddress("--" + flag, torchrun.master_addr) : absl::OkStatus();
+}
+
+absl::Status TorchrunFlags::ApplyStart(node::RunOptions& options) const {
+  if (On("module")) options.module = true;
+  options.torchrun.no_python = On("no-python") && !On("run-path");
+  options.torchrun.virtual_local_rank = On("virtual-local-rank");
+  if (Given("role")) options.torchrun.role = Text("role");
+  if (options.module && options.torchrun.no_python)
+    return InvalidArgument("--module and --no-python exclude each other: a module needs Python; leave one out");
+  const std::string method = Text("start-method");
+  if (method == "spawn" || method == "fork" || method == "forkserver") {
+    options.notices.push_back(fmt::format(
+        "--start-method {} has no effect: it is about Python functions; of workers, it is auto, zygote or exec",
+        method));
+  } else if (Given("start-method")) {
+    LS_ASSIGN_OR_RETURN(options.start_method, agent::StartMethodFromName(method));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TorchrunFlags::ApplyOutput(node::RunOptions& options) const {
+  if (Given("logs-specs") && Text("logs-specs") != "default") {
+    return InvalidArgument("--logs-specs {}: plug-ins of torchrun can't be loaded; leave it out or use \"default\"",
+                           Text("logs-specs"));
+  }
+  options.torchrun.log_dir = Text("log-dir");
+  LS_ASSIGN_OR_RETURN(const std::vector<int> redirects, Masks("--redirects", Text("redirects"), options.ranks));
+  LS_ASSIGN_OR_RETURN(const std::vector<int> tee, Masks("--tee", Text("tee"), options.ranks));
+  const std::vector<std::string> filter = Split(Text("local-ranks-filter"), ',');
+  for (const std::string& rank : filter) {
+    if (!Integer(rank)) return InvalidArgument("--local-ranks-filter must be ranks such as 0,1, found \"{}\"", rank);
+  }
+  if (!Given("redirects") && !Given("tee") && filter.empty()) return absl::OkStatus();
+  for (size_t rank = 0; rank < redirects.size(); ++rank) {
+    const bool shown = filter.empty() || std::find(filter.begin(), filter.end(), std::to_string(rank)) != filter.end();
+    options.torchrun.streams.push_back({redirects[rank] | tee[rank], tee[rank], shown});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TorchrunFlags::ApplySignals(node::RunOptions& options) const {
+  if (!Given("signals-to-handle")) return absl::OkStatus();
+  options.stop_signals.clear();
+  for (const std::string& name : Split(Text("signals-to-handle"), ',')) {
+    LS_ASSIGN_OR_RETURN(const int number, SignalNumber(name));
+    options.stop_signals.push_back(number);
+  }
+  return absl::OkStatus();
+}
+
+void TorchrunFlags::NoteWithoutEffect(node::RunOptions& options) const {
+  const auto note = [&](const std::string& name, const char* why) {
+    options.notices.push_back(fmt::format("--{} {} has no effect: {}", name, Text(name), why));
+  };
+  for (const Option& option : kOptions) {
+    if (option.without_effect != nullptr && Given(option.name)) note(option.name, option.without_effect);
+  }
+  const bool dynamic = On("standalone") || (Given("rdzv-backend") && Text("rdzv-backend") != "static");
+  if (Given("rdzv-backend") && dynamic) note("rdzv-backend", kNoRendezvous);
+  if (Given("rdzv-endpoint") && dynamic) note("rdzv-endpoint", kNoRendezvous);
+  if (Given("rdzv-id") && On("standalone")) note("rdzv-id", "--standalone chooses one");
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,120 @@
+#include "lockstep/cli/torchrun_values.h"
+
+#include <netdb.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdlib>
+#include <filesystem>
+#include <sstream>
+#include <thread>
+
+#include "lockstep/base/file.h"
+
+namespace lockstep::cli {
+namespace {
+
+int Processors() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
+
+// What a worker would see: the device files of NVIDIA's driver, or those of them that CUDA_VISIBLE_DEVICES leaves.
+int Gpus() {
+  int devices = 0;
+  while (std::filesystem::exists(fmt::format("/dev/nvidia{}", devices))) ++devices;
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (devices == 0 || visible == nullptr) return devices;
+  const std::vector<std::string> named = Split(visible, ',');
+  const auto end = std::find(named.begin(), named.end(), "-1");
+  return std::min(devices, static_cast<int>(end - named.begin()));
+}
+
+absl::Status BadMask(const std::string& flag, const std::string& text) {
+  return InvalidArgument("{} must be 0, 1, 2, 3 or RANK:N,RANK:N with such an N, found \"{}\"", flag, text);
+}
+
+bool IsMask(const std::string& text) { return text.size() == 1 && text[0] >= '0' && text[0] <= '3'; }
+
+}  // namespace
+
+std::optional<int> Integer(const std::string& text) {
+  int value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+std::vector<std::string> Split(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream stream(text);
+  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+absl::StatusOr<int> RankCount(const std::string& text) {
+  if (text == "cpu") return Processors();
+  const int gpus = text == "gpu" || text == "auto" ? Gpus() : 0;
+  if (text == "auto") return gpus > 0 ? gpus : Processors();
+  if (text == "gpu" && gpus == 0) {
+    return InvalidArgument("--nproc-per-node gpu: this machine shows no GPU (/dev/nvidia0, CUDA_VISIBLE_DEVICES)");
+  }
+  if (text == "gpu") return gpus;
+  const std::optional<int> count = Integer(text);
+  if (!count) return InvalidArgument("--nproc-per-node must be a number, auto, cpu or gpu, found \"{}\"", text);
+  return *count;
+}
+
+std::optional<Endpoint> ParseEndpoint(const std::string& text) {
+  const bool bracketed = text.starts_with('[');
+  const size_t close = bracketed ? text.find(']') : std::string::npos;
+  if (bracketed && close == std::string::npos) return std::nullopt;
+  const std::string host = bracketed ? text.substr(1, close - 1) : text.substr(0, text.find(':'));
+  const std::string rest = bracketed ? text.substr(close + 1) : text.substr(host.size());
+  if (host.empty()) return std::nullopt;
+  if (rest.empty()) return Endpoint{host, 0};
+  const std::optional<int> port = rest[0] == ':' ? Integer(rest.substr(1)) : std::nullopt;
+  if (!port || *port < 0 || *port > 65535) return std::nullopt;
+  return Endpoint{host, *port};
+}
+
+absl::Status CheckOwnAddress(const std::string& flag, const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.c_str(), "0", &hints, &found);
+  if (error != 0) return InvalidArgument("{} {}: {}", flag, host, gai_strerror(error));
+  bool own = false;
+  for (const addrinfo* entry = found; entry != nullptr && !own; entry = entry->ai_next) {
+    const Fd fd(socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    own = fd.valid() && bind(fd.get(), entry->ai_addr, entry->ai_addrlen) == 0;
+  }
+  freeaddrinfo(found);
+  if (own) return absl::OkStatus();
+  return InvalidArgument(
+      "{} {} is not an address of this machine; several nodes are not supported yet, so leave it out", flag, host);
+}
+
+absl::StatusOr<std::vector<int>> Masks(const std::string& flag, const std::string& text, int ranks) {
+  if (text.empty() || IsMask(text))
+    return std::vector<int>(static_cast<size_t>(ranks), text.empty() ? 0 : text[0] - '0');
+  std::vector<int> masks(static_cast<size_t>(ranks), 0);
+  for (const std::string& entry : Split(text, ',')) {
+    const size_t colon = entry.find(':');
+    const std::optional<int> rank = Integer(entry.substr(0, colon));
+    if (colon == std::string::npos || !rank || *rank < 0 || !IsMask(entry.substr(colon + 1)))
+      return BadMask(flag, text);
+    if (*rank < ranks) masks[static_cast<size_t>(*rank)] = entry[colon + 1] - '0';
+  }
+  return masks;
+}
+
+absl::StatusOr<int> SignalNumber(const std::string& name) {
+  for (int number = 1; number < NSIG; ++number) {
+    const char* known = sigabbrev_np(number);
+    if (known != nullptr && name == std::string("SIG") + known && number != SIGKILL && number != SIGSTOP) return number;
+  }
+  return InvalidArgument("--signals-to-handle: \"{}\" is no signal that can be handled; write SIGTERM,SIGINT", name);
+}
+
+}  // namespace lockstep::cli

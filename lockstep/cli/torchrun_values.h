@@ -1,0 +1,36 @@
+// What may stand behind torchrun's options, read from text. `flag` is named in the error.
+//
+//   LS_ASSIGN_OR_RETURN(const std::vector<int> masks, Masks("--tee", "0:1,1:2", 4));   // 1 2 0 0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/status.h"
+
+namespace lockstep::cli {
+
+// nullopt unless the whole text is a number that an int holds.
+std::optional<int> Integer(const std::string& text);
+std::vector<std::string> Split(const std::string& text, char separator);
+
+// --nproc-per-node: a number, or auto, cpu or gpu for one per device.
+absl::StatusOr<int> RankCount(const std::string& text);
+
+struct Endpoint {
+  std::string host;
+  int port = 0;  // 0: not said
+};
+// HOST, HOST:PORT or [V6]:PORT. nullopt: none of these.
+std::optional<Endpoint> ParseEndpoint(const std::string& text);
+// The store listens here, so what the workers call it by must be an address of this machine.
+absl::Status CheckOwnAddress(const std::string& flag, const std::string& host);
+
+// "3" for all ranks, "0:1,1:2" for some of them; 0 for the others. 1 is stdout, 2 is stderr.
+absl::StatusOr<std::vector<int>> Masks(const std::string& flag, const std::string& text, int ranks);
+
+// "SIGTERM" -> 15. Only signals that a process can take.
+absl::StatusOr<int> SignalNumber(const std::string& name);
+
+}  // namespace lockstep::cli
