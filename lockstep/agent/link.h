@@ -48,13 +48,15 @@ class StarterLink {
   void Kill(uint64_t epoch, Seconds grace);
   void Signal(int signal);
   void End();
+  // These hold what rank is to restore; the starter keeps them from now on, and gives them to the worker.
+  void Give(int rank, RankBuffers buffers);
 
   // Valid after hello.
   BoardMap* board() { return board_ ? &*board_ : nullptr; }
   const std::map<int, RankBuffers>& buffers() const { return buffers_; }
 
  private:
-  void Send(const Json& request);
+  void Send(const Json& request, std::vector<int> fds = {});
   void Hear();
   void HearEvent(const Json& event, std::vector<Fd>& fds);
   void TakeHello(const Json& event, std::vector<Fd>& fds);

@@ -40,6 +40,10 @@ Json ToJson(const RunSpec& spec) {
           {"checkpoint_budget_bytes", spec.checkpoint_budget.value},
           {"log_limit_bytes", spec.log_limit.value},
           {"max_restarts", spec.max_restarts},
+          {"checkpoint_dir", spec.checkpoint_dir},
+          {"checkpoint_interval_s", spec.checkpoint_interval.value},
+          {"checkpoint_keep", spec.checkpoint_keep},
+          {"checkpoint_flush_limit_s", spec.checkpoint_flush_limit.value},
           {"adoption_s", spec.adoption.value}};
 }
 
@@ -61,6 +65,10 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     json.at("checkpoint_budget_bytes").get_to(spec.checkpoint_budget.value);
     json.at("log_limit_bytes").get_to(spec.log_limit.value);
     json.at("max_restarts").get_to(spec.max_restarts);
+    json.at("checkpoint_dir").get_to(spec.checkpoint_dir);
+    json.at("checkpoint_interval_s").get_to(spec.checkpoint_interval.value);
+    json.at("checkpoint_keep").get_to(spec.checkpoint_keep);
+    json.at("checkpoint_flush_limit_s").get_to(spec.checkpoint_flush_limit.value);
     json.at("adoption_s").get_to(spec.adoption.value);
     LS_ASSIGN_OR_RETURN(spec.start_method, StartMethodFromName(json.at("start_method").get<std::string>()));
   } catch (const Json::exception& error) {

@@ -31,6 +31,10 @@ struct RunSpec {
   Bytes checkpoint_budget;        // 0 = half of what is available
   Bytes log_limit{256ull << 20};  // per rank; what is beyond is dropped and counted
   int max_restarts = 1000;
+  std::string checkpoint_dir;     // absolute; empty: no checkpoints on disk
+  Seconds checkpoint_interval{600};
+  int checkpoint_keep = 2;
+  Seconds checkpoint_flush_limit{120};  // a flush that takes longer is given up
   Seconds adoption{60};  // without an agent this long, the starter ends the job
 };
 

@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   AddStatus(app, exit_code);
   AddIncidents(app, exit_code);
   AddStop(app, exit_code);
+  AddCheckpoint(app, exit_code);
   AddHidden(app, exit_code);
   try {
     app.parse(argc, argv);

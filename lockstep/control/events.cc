@@ -42,7 +42,9 @@ Json Body(const JobStarted& event) {
           {"max_restarts", spec.max_restarts},
           {"no_progress_limit", spec.no_progress_limit},
           {"observe_only", spec.observe_only},
-          {"grace_s", spec.grace.value}};
+          {"grace_s", spec.grace.value},
+          {"first_epoch", spec.first_epoch.value()},
+          {"load_first", spec.load_first}};
 }
 Json Body(const EpochSpawned&) { return Json::object(); }
 Json Body(const LoopBegan& event) {
@@ -119,9 +121,16 @@ EpochId ReadEpoch(Fields& fields) { return EpochId(fields.Unsigned("epoch")); }
 // Braces evaluate from left to right, so the first missing field in the order of the struct is the one that is
 // reported.
 void Read(Fields& fields, JobStarted& event) {
-  event.spec = {fields.Text("name"),          fields.Int32("ranks"),
-                fields.Int32("max_restarts"), fields.Int32("no_progress_limit"),
-                fields.Flag("observe_only"),  {fields.Number("grace_s")}};
+  event.spec = {fields.Text("name"),
+                fields.Int32("ranks"),
+                fields.Int32("max_restarts"),
+                fields.Int32("no_progress_limit"),
+                fields.Flag("observe_only"),
+                {fields.Number("grace_s")},
+                EpochId(1),
+                false};
+  if (fields.Optional("first_epoch")) event.spec.first_epoch = EpochId(fields.Unsigned("first_epoch"));
+  if (fields.Optional("load_first")) event.spec.load_first = fields.Flag("load_first");
 }
 void Read(Fields& fields, EpochSpawned& event) { event = {ReadEpoch(fields)}; }
 void Read(Fields& fields, LoopBegan& event) {

@@ -23,6 +23,8 @@ struct JobSpec {
   int no_progress_limit = 3;  // restarts in a row without one new step: stop
   bool observe_only = false;
   Seconds grace{30};  // SIGTERM to SIGKILL when a user stops the job
+  EpochId first_epoch{1};  // above those of the runs before, where they have left checkpoints on disk
+  bool load_first = false;  // there may be a checkpoint on disk: choose before the first epoch too
 };
 
 // Where the job stood when something happened: the newest step that all ranks finished, and when the last of them did.
@@ -140,8 +142,8 @@ struct KillEpoch {
   Seconds grace;
 };  // grace 0: SIGKILL at once. Answers EpochStopped
 struct ChooseRestore {
-  EpochId next;
-};  // verify CRCs, answer RestoreChosen
+  EpochId next;  // the one that is to begin
+};  // verify CRCs, load from disk if memory holds none; answer RestoreChosen
 struct PublishRestore {
   EpochId epoch;
   std::optional<CheckpointId> point;
