@@ -137,9 +137,8 @@ void Flusher::Tick(ls_board& board, const RanksBuffers& buffers) {
 void Flusher::TickLast(ls_board& board, const RanksBuffers& buffers) {
   if (flight_) return;
   if (lock_ && !last_begun_) {
-    last_begun_ = true;
-    Begin(board, buffers);
-    if (flight_) return;
+    last_begun_ = Begin(board, buffers);
+    if (flight_ || !last_begun_) return;
   }
   std::exchange(last_, nullptr)();
 }

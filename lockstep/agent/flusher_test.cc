@@ -128,7 +128,8 @@ class Flushes : public testing::Test {
     std::vector<int64_t> steps;
     const std::unique_ptr<Disk> disk = checkpoint::PosixDisk();
     const checkpoint::Store store(*disk, spec_.checkpoint_dir);
-    for (const Point& point : store.List().value()) {
+    const std::vector<Point> points = store.List().value();
+    for (const Point& point : points) {
       EXPECT_EQ(store.Verify(point), absl::OkStatus());
       steps.push_back(point.step.value());
     }

@@ -43,7 +43,9 @@ bool RunUntil(pid_t child, int calls) {
   for (int i = 0; i < calls; ++i) {
     ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);
     waitpid(child, &status, 0);
-    if (WIFEXITED(status)) return EXPECT_EQ(WEXITSTATUS(status), 0), true;
+    if (!WIFEXITED(status)) continue;
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+    return true;
   }
   kill(child, SIGKILL);
   waitpid(child, &status, 0);

@@ -27,7 +27,8 @@ absl::StatusOr<Head> Parse(const std::string& text, uint64_t data_bytes) {
 
 uint64_t DataBytes(const TestSlot& slot) {
   uint64_t bytes = 0;
-  for (const Tensor& tensor : ReadTable(MetaOf(slot), slot.content.size()).value()) bytes += tensor.bytes;
+  const std::vector<Tensor> table = ReadTable(MetaOf(slot), slot.content.size()).value();
+  for (const Tensor& tensor : table) bytes += tensor.bytes;
   return bytes;
 }
 
