@@ -149,7 +149,7 @@ std::unique_ptr<MemoryDisk> MemoryDisk::Crash(const MemoryDisk& before, size_t c
     const size_t lost = inode.data.size() - inode.synced;
     if (data == Unsynced::kDropped) inode.data.resize(inode.synced);
     if (data == Unsynced::kTorn) inode.data.resize(inode.synced + lost / 2);
-    if (data == Unsynced::kZeros) std::fill(inode.data.end() - static_cast<std::ptrdiff_t>(lost), inode.data.end(), '\0');
+    if (data == Unsynced::kZeros) std::fill_n(inode.data.rbegin(), lost, '\0');
   }
   return disk;
 }

@@ -39,9 +39,11 @@ TEST(Safetensors, TheHeadIsWhatTheFormatSays) {
   EXPECT_EQ(text[8], '{');
   const Head head = Parse(text, DataBytes(slot)).value();
   EXPECT_EQ(std::vector<std::byte>(MetaOf(slot).begin(), MetaOf(slot).end()), head.meta);
-  for (const Tensor& tensor : head.tensors) EXPECT_EQ(tensor.file_offset % ElementBytes(tensor.dtype), 0u) << tensor.name;
+  for (const Tensor& tensor : head.tensors)
+    EXPECT_EQ(tensor.file_offset % ElementBytes(tensor.dtype), 0u) << tensor.name;
   EXPECT_THAT(text, HasSubstr(R"("weight":{"dtype":"F32","shape":[4,6],"data_offsets":[8,104]})"));
-  EXPECT_THAT(text, HasSubstr(R"("lockstep.torch":"{\"odd\":{\"dtype\":\"complex128\",\"shape\":[3],\"strides\":null}}")"));
+  EXPECT_THAT(text,
+              HasSubstr(R"("lockstep.torch":"{\"odd\":{\"dtype\":\"complex128\",\"shape\":[3],\"strides\":null}}")"));
 }
 
 TEST(Safetensors, ASlotWithoutTensorsHasAFileToo) {
@@ -72,7 +74,8 @@ TEST(Safetensors, NoBytesMakeTheReaderFail) {
     std::string bad = good;
     for (int flips = 0; flips < 3; ++flips) bad[random() % bad.size()] = static_cast<char>(random());
     const auto bytes = std::as_bytes(std::span<const char>(bad));
-    if (const auto size = HeadBytes(bytes.first(8), bad.size()); size.ok()) (void)ParseHead(bytes.first(*size), bad.size());
+    const auto size = HeadBytes(bytes.first(8), bad.size());
+    if (size.ok()) (void)ParseHead(bytes.first(*size), bad.size());
   }
 }
 
@@ -92,7 +95,8 @@ TEST(Table, SaysWhatIsWrong) {
   EXPECT_THAT(error(tensor, swap(R"("offset":0)", R"("offset":9)")), HasSubstr("tensor w lies at"));
   EXPECT_THAT(error(tensor, swap("\"w\"", "\"w ")), HasSubstr("not a JSON array"));
   EXPECT_THAT(error(tensor, [](std::string& text, TestSlot&) { text += "x"; }), HasSubstr("the table ends at"));
-  EXPECT_THAT(error(tensor, [](std::string&, TestSlot& slot) { slot.meta_bytes = 7; }), HasSubstr("another client wrote it"));
+  EXPECT_THAT(error(tensor, [](std::string&, TestSlot& slot) { slot.meta_bytes = 7; }),
+              HasSubstr("another client wrote it"));
 }
 
 }  // namespace

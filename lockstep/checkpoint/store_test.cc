@@ -89,7 +89,8 @@ TEST(Store, ACorruptOrOverwrittenSlotIsNeverKept) {
   bad.slots[1].content.back() ^= std::byte{1};
   const auto disk = DiskWith({&old});
   Store store(*disk, kFolder);
-  EXPECT_THAT(Message(store.Write(image, Always)), testing::MatchesRegex("rank 1: its memory has CRC 0x.*, expected 0x.*"));
+  EXPECT_THAT(Message(store.Write(image, Always)),
+              testing::MatchesRegex("rank 1: its memory has CRC 0x.*, expected 0x.*"));
   EXPECT_THAT(disk->List(kFolder).value(), ElementsAre(DirectoryName(old.point)));
   // Overwritten after the first rank's file was written, while the second is.
   int asked = 0;
