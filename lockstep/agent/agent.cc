@@ -67,6 +67,7 @@ Agent::Agent(RunSpec spec, const detect::Policy& policy, Poller& poller, const C
              .lost = [this] { StarterLost(); }}),
       watch_(policy, spec_.ranks),
       records_(spec_.run_dir + "/records", kRecordLimit),
+      flusher_(spec_, clock_, [this](const std::string& text) { listener_.note(text); }),
       exit_watch_(poller_, [this](int rank) { WorkerEnds(rank); }),
       background_(poller_) {}
 
@@ -81,6 +82,7 @@ void Agent::Execute(const control::Command& command) {
 
 void Agent::TakeHello(const StarterLink::Hello& hello) {
   if (link_.board() == nullptr) return listener_.lost();
+  ls_unpin(link_.board()->get());  // of an agent that was killed
   if (!hello.workers.empty()) start_method_ = hello.zygote ? "zygote" : "exec";
   // An exit that the control plane has not heard of is told below, and is no exit to the watch before.
   std::vector<Worker> workers = hello.workers;
@@ -196,14 +198,33 @@ void Agent::Do(const control::ChooseRestore& command) {
   if (link_.board() == nullptr) return listener_.event(control::RestoreChosen{command.next, {}, {}});
   auto mapped =
       std::make_shared<MappedBuffers>(spec_.ranks, link_.buffers());  // shared: std::function must be copyable
-  background_.Run([this, next = command.next, board = link_.board()->get(), mapped] {
+  background_.Run([this, next = command.next, spec = spec_, board = link_.board()->get(), mapped] {
     const checkpoint::RestoreChoice choice = checkpoint::ChooseRestore(*board, mapped->slots());
-    return [this, next, choice] {
-      control::RestoreChosen event{next, {}, choice.rejected};
-      if (choice.point) event.point = control::CheckpointId{choice.point->epoch, choice.point->step.value()};
-      listener_.event(std::move(event));
-    };
+    auto loaded = std::make_shared<Loaded>();  // shared: std::function must be copyable
+    if (!choice.point && !spec.checkpoint_dir.empty()) *loaded = LoadNewest(spec);
+    return [this, next, choice, loaded] { Restored(next, choice, *loaded); };
   });
+}
+
+void Agent::Restored(EpochId next, const checkpoint::RestoreChoice& choice, Loaded& loaded) {
+  control::RestoreChosen event{next, {}, choice.rejected};
+  if (choice.point) event.point = control::CheckpointId{choice.point->epoch, choice.point->step.value()};
+  for (const std::string& sentence : loaded.rejected) listener_.note("not loaded: " + sentence);
+  event.rejected.insert(event.rejected.end(), loaded.rejected.begin(), loaded.rejected.end());
+  if (loaded.manifest) {
+    PublishLoaded(loaded);
+    event.point = control::CheckpointId{loaded.manifest->point.epoch, loaded.manifest->point.step.value()};
+  }
+  listener_.event(std::move(event));
+}
+
+void Agent::PublishLoaded(Loaded& loaded) {
+  const checkpoint::Point& point = loaded.manifest->point;
+  for (size_t rank = 0; rank < loaded.buffers.size(); ++rank)
+    link_.Give(static_cast<int>(rank), std::move(loaded.buffers[rank]));
+  MarkLoaded(**link_.board(), *loaded.manifest);
+  flusher_.Loaded(point);
+  listener_.note(fmt::format("going on from {}/{}", spec_.checkpoint_dir, checkpoint::DirectoryName(point)));
 }
 
 void Agent::Do(const control::PublishRestore& command) {
@@ -224,9 +245,20 @@ void Agent::Tick() {
     listener_.event(control::SecondaryGraceOver{waiting_for_culprit_.epoch});
   }
   if (link_.board() == nullptr) return;
+  flusher_.Tick(**link_.board(), link_.buffers());
+  if (listener_.state().mode == control::Mode::kFinished) return;
   FollowLives();
   for (const control::EventBody& event : watch_.Tick(**link_.board(), listener_.state(), now)) listener_.event(event);
   if (watch_.wants_stacks() && !sampling_ && now - stacks_sampled_ >= ToNanos(kStackPeriod)) SampleStacks();
+}
+
+void Agent::FlushLast(std::function<void()> done) {
+  if (link_.board() == nullptr) return done();
+  flusher_.FlushLast(std::move(done));
+}
+
+void Agent::GiveUpFlush() {
+  if (link_.board() != nullptr) flusher_.GiveUp(**link_.board(), "given up at a second signal");
 }
 
 void Agent::SampleStacks() {
@@ -255,6 +287,7 @@ void Agent::ReadStacks(RankId rank, std::function<void(const std::string&)> done
 control::Observed Agent::Observe() const {
   control::Observed observed;
   observed.loss = std::nan("");
+  observed.disk = flusher_.Observe();
   observed.start_method = start_method_;
   observed.log_dropped = Bytes{link_.dropped().log};
   observed.console_dropped = Bytes{link_.dropped().console};

@@ -12,7 +12,9 @@
 #include "lockstep/agent/background.h"
 #include "lockstep/agent/exception.h"
 #include "lockstep/agent/exit_watch.h"
+#include "lockstep/agent/flusher.h"
 #include "lockstep/agent/link.h"
+#include "lockstep/agent/load.h"
 #include "lockstep/agent/record_log.h"
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/watch.h"
@@ -35,6 +37,8 @@ class Agent {
   };
 
   Agent(RunSpec spec, const detect::Policy& policy, Poller& poller, const Clock& clock, Listener listener);
+  // Before either of the next two: takes the right to write checkpoints to disk, if the run keeps any.
+  absl::Status OpenDisk() { return flusher_.Open(); }
   absl::Status Launch();
   absl::Status Adopt();
 
@@ -44,6 +48,9 @@ class Agent {
   void SignalWorkers(int signal) { link_.Signal(signal); }
   // This process itself was stopped for a while.
   void WasAway() { watch_.LookAfresh(); }
+  // The job is over: the newest checkpoint goes to disk, if it isn't there; then done(). Tick() goes on meanwhile.
+  void FlushLast(std::function<void()> done);
+  void GiveUpFlush();
   // Ends whatever runs, and the starter.
   void End() { link_.End(); }
 
@@ -70,6 +77,8 @@ class Agent {
   void Do(const control::PublishRestore& command);
   void Do(const control::Announce&) {}
   void Do(const control::Finish&) {}
+  void Restored(EpochId next, const checkpoint::RestoreChoice& choice, Loaded& loaded);
+  void PublishLoaded(Loaded& loaded);
   void SampleStacks();
 
   RunSpec spec_;
@@ -79,6 +88,7 @@ class Agent {
   StarterLink link_;
   Watch watch_;
   RecordLog records_;
+  Flusher flusher_;
   std::string start_method_;  // of the acting epoch; empty before there are workers
   control::WaitForCulprit waiting_for_culprit_;
   Nanos culprit_deadline_;  // 0: not waiting

@@ -69,6 +69,15 @@ absl::Status CopyRange(int from, uint64_t from_offset, int to, uint64_t to_offse
 
 }  // namespace
 
+absl::StatusOr<RankBuffers> MakeBuffers(uint64_t slot_bytes) {
+  LS_ASSIGN_OR_RETURN(Fd fd, MakeMemory("lockstep-buffers", BuffersBytes(slot_bytes)));
+  return RankBuffers{std::move(fd), slot_bytes};
+}
+
+RankBuffers Shared(const RankBuffers& buffers) {
+  return {Fd(fcntl(buffers.fd.get(), F_DUPFD_CLOEXEC, 0)), buffers.slot_bytes};
+}
+
 absl::StatusOr<BoardMap> BoardMap::Map(Fd fd) {
   const off_t bytes = lseek(fd.get(), 0, SEEK_END);
   if (bytes < static_cast<off_t>(sizeof(ls_board))) return DataLoss("the board has {} bytes", bytes);
@@ -163,9 +172,12 @@ ls_join_message Buffers::MakeRoom(const ls_join_message& request, std::vector<in
   return reply;
 }
 
+void Buffers::Take(int rank, RankBuffers buffers) {
+  if (rank >= 0 && rank < board_.world_size()) ranks_[static_cast<size_t>(rank)] = std::move(buffers);
+}
+
 absl::Status Buffers::Grow(int rank, uint64_t slot_bytes) {
-  LS_ASSIGN_OR_RETURN(Fd fd, MakeMemory("lockstep-buffers", BuffersBytes(slot_bytes)));
-  RankBuffers larger{std::move(fd), slot_bytes};
+  LS_ASSIGN_OR_RETURN(RankBuffers larger, MakeBuffers(slot_bytes));
   LS_RETURN_IF_ERROR(CopySlots(rank, larger));
   ranks_[static_cast<size_t>(rank)] = std::move(larger);
   return absl::OkStatus();

@@ -48,6 +48,11 @@ struct RankBuffers {
   uint64_t slot_bytes = 0;
 };
 
+// New ones, all zero.
+absl::StatusOr<RankBuffers> MakeBuffers(uint64_t slot_bytes);
+// Another descriptor of the same memory.
+RankBuffers Shared(const RankBuffers& buffers);
+
 // All ranks' buffers mapped for reading, for as long as this lives.
 class MappedBuffers {
  public:
@@ -72,6 +77,8 @@ class Buffers {
   BoardMap& board() { return board_; }
   // Answers one message of a worker (join.h); descriptors to pass along go to `fds` and stay owned here.
   ls_join_message Answer(const ls_join_message& request, std::vector<int>& fds);
+  // The agent has filled these from disk; no worker runs.
+  void Take(int rank, RankBuffers buffers);
   const std::vector<RankBuffers>& ranks() const { return ranks_; }
   // Record rings, by rank; not valid before the rank first joined.
   const std::vector<Fd>& rings() const { return rings_; }

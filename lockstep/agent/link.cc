@@ -68,7 +68,9 @@ absl::Status StarterLink::Connect() {
   return absl::OkStatus();
 }
 
-void StarterLink::Send(const Json& request) { (void)SendPacket(socket_.get(), request.dump()); }
+void StarterLink::Send(const Json& request, std::vector<int> fds) {
+  (void)SendPacket(socket_.get(), request.dump(), fds);
+}
 void StarterLink::Spawn(uint64_t epoch, int restart_count) {
   Send({{"op", "spawn"}, {"epoch", epoch}, {"restart_count", restart_count}});
 }
@@ -77,6 +79,11 @@ void StarterLink::Kill(uint64_t epoch, Seconds grace, int signal) {
 }
 void StarterLink::Signal(int signal) { Send({{"op", "signal"}, {"signal", signal}}); }
 void StarterLink::End() { Send({{"op", "end"}}); }
+
+void StarterLink::Give(int rank, RankBuffers buffers) {
+  Send({{"op", "buffers"}, {"rank", rank}, {"slot_bytes", buffers.slot_bytes}}, {buffers.fd.get()});
+  buffers_[rank] = std::move(buffers);
+}
 
 void StarterLink::Hear() {
   std::optional<Packet> packet = ReceivePacket(socket_.get());

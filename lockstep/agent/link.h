@@ -49,6 +49,8 @@ class StarterLink {
   void Kill(uint64_t epoch, Seconds grace, int signal);
   void Signal(int signal);
   void End();
+  // These hold what rank is to restore; the starter keeps them from now on, and gives them to the worker.
+  void Give(int rank, RankBuffers buffers);
 
   // Valid after hello.
   BoardMap* board() { return board_ ? &*board_ : nullptr; }
@@ -56,7 +58,7 @@ class StarterLink {
   const DroppedOutput& dropped() const { return dropped_; }
 
  private:
-  void Send(const Json& request);
+  void Send(const Json& request, std::vector<int> fds = {});
   void Hear();
   void HearEvent(const Json& event, std::vector<Fd>& fds);
   void TakeHello(const Json& event, std::vector<Fd>& fds);

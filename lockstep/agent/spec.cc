@@ -43,6 +43,10 @@ Json ToJson(const RunSpec& spec) {
           {"max_restarts", spec.max_restarts},
           {"allow_drill", spec.allow_drill},
           {"torchrun", ToJson(spec.torchrun)},
+          {"checkpoint_dir", spec.checkpoint_dir},
+          {"checkpoint_interval_s", spec.checkpoint_interval.value},
+          {"checkpoint_keep", spec.checkpoint_keep},
+          {"checkpoint_flush_limit_s", spec.checkpoint_flush_limit.value},
           {"adoption_s", spec.adoption.value}};
 }
 
@@ -65,6 +69,10 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     json.at("log_limit_bytes").get_to(spec.log_limit.value);
     json.at("max_restarts").get_to(spec.max_restarts);
     json.at("allow_drill").get_to(spec.allow_drill);
+    json.at("checkpoint_dir").get_to(spec.checkpoint_dir);
+    json.at("checkpoint_interval_s").get_to(spec.checkpoint_interval.value);
+    json.at("checkpoint_keep").get_to(spec.checkpoint_keep);
+    json.at("checkpoint_flush_limit_s").get_to(spec.checkpoint_flush_limit.value);
     json.at("adoption_s").get_to(spec.adoption.value);
     LS_ASSIGN_OR_RETURN(spec.torchrun, TorchrunFromJson(json.value("torchrun", Json())));
     LS_ASSIGN_OR_RETURN(spec.start_method, StartMethodFromName(json.at("start_method").get<std::string>()));

@@ -44,7 +44,7 @@ class Starter {
  private:
   void AcceptAgent();
   void HearAgent();
-  void Obey(const Json& request);
+  void Obey(const Json& request, std::vector<Fd>& fds);
   void Tell(const Json& event, std::vector<int> fds = {});
   void FlushQueue();
   void TellDropped();
@@ -178,10 +178,10 @@ void Starter::HearAgent() {
     return;
   }
   const Json request = Json::parse(packet->text, nullptr, false);
-  if (request.is_object()) Obey(request);
+  if (request.is_object()) Obey(request, packet->fds);
 }
 
-void Starter::Obey(const Json& request) {
+void Starter::Obey(const Json& request, std::vector<Fd>& fds) {
   const std::string op = request.value("op", "");
   const auto epoch = request.value("epoch", uint64_t{0});
   if (op == "spawn") {
@@ -190,6 +190,8 @@ void Starter::Obey(const Json& request) {
     KillEpoch(epoch, Seconds{request.value("grace_s", 0.0)}, request.value("signal", SIGTERM));
   } else if (op == "signal") {
     workers_.Signal(request.value("signal", 0));
+  } else if (op == "buffers" && fds.size() == 1) {
+    buffers_.Take(request.value("rank", -1), {std::move(fds[0]), request.value("slot_bytes", uint64_t{0})});
   } else if (op == "end") {
     End();
   }

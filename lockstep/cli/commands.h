@@ -19,6 +19,7 @@ void AddIncidents(CLI::App& app, int& exit_code);
 void AddStop(CLI::App& app, int& exit_code);
 void AddDrill(CLI::App& app, int& exit_code);
 void AddTop(CLI::App& app, int& exit_code);
+void AddCheckpoint(CLI::App& app, int& exit_code);
 void AddHidden(CLI::App& app, int& exit_code);  // starter, stacks: for ourselves
 
 // Prints the report, or the error on stderr; returns the exit code.

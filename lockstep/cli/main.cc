@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
   AddStop(app, exit_code);
   AddDrill(app, exit_code);
   AddTop(app, exit_code);
+  AddCheckpoint(app, exit_code);
   AddHidden(app, exit_code);
   try {
     app.parse(argc, argv);

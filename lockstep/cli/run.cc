@@ -43,6 +43,18 @@ void Declare(CLI::App& run, RunFlags& flags) {
   run.add_option("--checkpoint-memory", options.checkpoint_budget.value,
                  "Memory for all checkpoint buffers, such as 8GB; default: half of what is available")
       ->transform(CLI::AsSizeValue(false));
+  run.add_option("--checkpoint-dir", options.checkpoint_dir,
+                 "Keep checkpoints on disk there too, and go on from the newest one that is whole");
+  run.add_option("--checkpoint-interval-s", options.checkpoint_interval.value, "Seconds between checkpoints on disk")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  run.add_option("--checkpoint-keep", options.checkpoint_keep, "How many of them are kept")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  run.add_option("--checkpoint-flush-limit-s", options.checkpoint_flush_limit.value,
+                 "Seconds after which writing one is given up")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   run.add_option("--metrics-port", options.metrics_port, "Serve /metrics and /api/v1/status there; 0: any free port")
       ->check(CLI::Range(0, 65535));
   run.add_option("--metrics-host", options.metrics_host,

@@ -74,7 +74,10 @@ struct ls_board {
   ls_atomic_u64 restore_for; /* stored last with release order */
   uint64_t restore_epoch;    /* 0 = begin afresh */
   int64_t restore_step;
-  uint64_t reserved[58];
+  /* The checkpoint that the agent is reading and that no rank gives up meanwhile (commit.h). */
+  ls_atomic_u64 pinned_epoch; /* 0: none */
+  ls_atomic_i64 pinned_step;
+  uint64_t reserved[56];
   struct ls_rank_block rank[];
 };
 

@@ -10,8 +10,13 @@
  * Invariant (commit_test.cc tries it on all interleavings of small jobs): once a checkpoint was committed, one is at
  * every moment. Why: the first rank to give up a committed p has seen a newer C (which is then complete), or has seen a
  * rank pass p without it; but that rank must have given p up before, or p was never committed. Both facts stay true, so
- * reading the board rank by rank is enough. Threads: each rank writes its own block; readers are lock-free. Cost:
- * choosing reads 4 cache lines per rank.
+ * reading the board rank by rank is enough.
+ *
+ * Pins: the agent may pin the newest committed checkpoint, to read it in peace; ranks then skip steps rather than give
+ * it up. Once ls_pin() has answered true, the checkpoint stays whole until ls_unpin(): a rank gives a committed one up
+ * only after it has seen a newer one complete, which happened after ls_pin() looked, and so after the pin was there to
+ * be seen. Threads: each rank writes its own block, the agent the header; readers are lock-free. Cost: choosing reads 4
+ * cache lines per rank.
  *
  *   int slot = ls_slot_choose(board, rank, epoch, step);
  *   if (slot >= 0) ls_slot_open(&block->slot[slot], epoch, step, world_size);
@@ -133,6 +138,25 @@ static inline int ls_slot_victim(const struct ls_slot_view view[LS_SLOTS], struc
   return ls_newer(view[0].id, view[1].id) ? 1 : 0;
 }
 
+/* Epoch 0: none. Torn only while the agent changes it, when it means nothing yet, or nothing more. */
+static inline struct ls_checkpoint ls_pinned(const struct ls_board* board) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST); /* after whatever the caller has seen committed */
+  const uint64_t epoch = __atomic_load_n(&board->pinned_epoch, __ATOMIC_ACQUIRE);
+  return (struct ls_checkpoint){epoch, __atomic_load_n(&board->pinned_step, __ATOMIC_ACQUIRE)};
+}
+
+static inline void ls_unpin(struct ls_board* board) { __atomic_store_n(&board->pinned_epoch, 0, __ATOMIC_RELEASE); }
+
+/* The agent's. False, and nothing is pinned: `id` is not the newest committed checkpoint (any more). */
+static inline bool ls_pin(struct ls_board* board, struct ls_checkpoint id) {
+  __atomic_store_n(&board->pinned_step, id.step, __ATOMIC_RELEASE);
+  __atomic_store_n(&board->pinned_epoch, id.epoch, __ATOMIC_RELEASE);
+  __atomic_thread_fence(__ATOMIC_SEQ_CST); /* seen by all before we look */
+  if (id.epoch != 0 && ls_same(ls_newest_committed(board, 0), id)) return true;
+  ls_unpin(board);
+  return false;
+}
+
 /* The slot in which `rank` is to write (epoch, step), or -1: skip this step. */
 static inline int ls_slot_choose(const struct ls_board* board, uint32_t rank, uint64_t epoch, int64_t step) {
   const struct ls_rank_block* block = &board->rank[rank];
@@ -142,6 +166,7 @@ static inline int ls_slot_choose(const struct ls_board* board, uint32_t rank, ui
   const struct ls_checkpoint committed = ls_newest_committed(board, rank);
   const struct ls_slot_view view[LS_SLOTS] = {ls_slot_read(&block->slot[0]), ls_slot_read(&block->slot[1])};
   const int victim = ls_slot_victim(view, committed);
+  if (!ls_slot_is_free(view[victim]) && ls_same(view[victim].id, ls_pinned(board))) return -1;
   if (ls_slot_is_free(view[victim]) || !ls_newer(view[victim].id, committed)) return victim;
   return ls_dead(board, epoch, view[victim].id) ? victim : -1;
 }

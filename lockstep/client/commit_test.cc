@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
 #include <random>
 #include <string>
@@ -31,6 +32,8 @@ class Board {
   // What the rule can see of it; the sequence matters by its parity only.
   std::string Key() {
     std::string key(1, static_cast<char>(get()->epoch));
+    key += static_cast<char>(get()->pinned_epoch);
+    key += static_cast<char>(get()->pinned_step);
     for (uint32_t r = 0; r < ranks(); ++r) {
       key += static_cast<char>(block(r)->attempted_step);
       for (const ls_slot& slot : block(r)->slot) {
@@ -90,6 +93,28 @@ struct World {
   Board board;
   std::vector<Saver> savers;
   int crashes = 0;
+  int pins = 0;                 // begun
+  ls_checkpoint wanted = {};    // about to be pinned; epoch 0: nothing
+  ls_checkpoint pinned = {};    // ls_pin() has answered true
+
+  // The agent's next move, as one store or one look: choose, store the pin, look, release.
+  void AdvanceAgent() {
+    ls_board* board_ = board.get();
+    if (pinned.epoch != 0) {
+      ls_unpin(board_);
+      pinned = {};
+    } else if (wanted.epoch == 0) {
+      wanted = Committed();
+      ++pins;
+    } else if (board_->pinned_epoch == 0) {
+      board_->pinned_step = wanted.step;
+      board_->pinned_epoch = wanted.epoch;
+    } else {
+      if (ls_pin(board_, wanted)) pinned = wanted;
+      wanted = {};
+    }
+  }
+  bool PinHolds() { return pinned.epoch == 0 || ls_committed(board.get(), pinned); }
 
   ls_checkpoint Committed() { return ls_newest_committed(board.get(), 0); }
   void Crash() {
@@ -99,7 +124,8 @@ struct World {
     for (Saver& saver : savers) saver = {Saver::kChoose, restored.step + 1, -1};
   }
   std::string Key() {
-    std::string key = board.Key() + static_cast<char>(crashes);
+    std::string key = board.Key() + static_cast<char>(crashes) + static_cast<char>(pins);
+    for (const ls_checkpoint& id : {wanted, pinned}) key += {static_cast<char>(id.epoch), static_cast<char>(id.step)};
     for (const Saver& saver : savers) key += saver.Key();
     return key;
   }
@@ -113,7 +139,8 @@ struct Rule {
 // Depth-first over all interleavings. The newest committed checkpoint must never become an older one, nor none.
 class Explorer {
  public:
-  Explorer(Rule rule, int64_t steps, int crashes) : rule_(std::move(rule)), steps_(steps), crashes_(crashes) {}
+  Explorer(Rule rule, int64_t steps, int crashes, int pins = 0)
+      : rule_(std::move(rule)), steps_(steps), crashes_(crashes), pins_(pins) {}
   bool Holds(const World& start) {
     std::vector<World> open = {start};
     while (!open.empty()) {
@@ -133,7 +160,13 @@ class Explorer {
       if (world.savers[r].step >= steps_) continue;
       World next = world;
       next.savers[r].Advance(next.board, r, rule_.choose, rule_.attempt_first);
-      if (ls_newer(before, next.Committed())) return false;
+      if (ls_newer(before, next.Committed()) || !next.PinHolds()) return false;
+      open.push_back(std::move(next));
+    }
+    if (world.pins < pins_ || world.wanted.epoch != 0 || world.pinned.epoch != 0) {
+      World next = world;
+      next.AdvanceAgent();
+      if (!next.PinHolds()) return false;
       open.push_back(std::move(next));
     }
     if (world.crashes < crashes_) {
@@ -146,6 +179,7 @@ class Explorer {
   Rule rule_;
   int64_t steps_;
   int crashes_;
+  int pins_;
   std::unordered_set<std::string> seen_;
 };
 
@@ -159,6 +193,49 @@ TEST(Commit, NothingCommittedIsEverLostInAnyInterleavingOfThreeRanks) {
   Explorer explorer(Rule{}, 5, 0);
   EXPECT_TRUE(explorer.Holds(World(3)));
   EXPECT_GT(explorer.states(), 10'000u);
+}
+
+TEST(Commit, WhatIsPinnedStaysWholeInAnyInterleavingOfTwoRanksACrashAndTwoPins) {
+  Explorer explorer(Rule{}, 5, 1, 2);
+  EXPECT_TRUE(explorer.Holds(World(2)));
+  EXPECT_GT(explorer.states(), 50'000u) << "the search must not have become empty";
+}
+
+TEST(Commit, WhatIsPinnedStaysWholeInAnyInterleavingOfThreeRanks) {
+  Explorer explorer(Rule{}, 3, 0, 1);
+  EXPECT_TRUE(explorer.Holds(World(3)));
+  EXPECT_GT(explorer.states(), 10'000u);
+}
+
+TEST(Commit, TheSearchFindsARuleThatIsBlindToPins) {
+  const Choose blind = [](const ls_board* board, uint32_t rank, uint64_t epoch, int64_t step) {
+    Board copy(board->world_size);
+    std::memcpy(copy.get(), board, ls_board_bytes(board->world_size));
+    ls_unpin(copy.get());
+    return ls_slot_choose(copy.get(), rank, epoch, step);
+  };
+  EXPECT_FALSE(Explorer({blind, false}, 5, 0, 1).Holds(World(2)));
+}
+
+// A pin costs steps, counted as skipped, and no checkpoint; when it is gone all goes on.
+TEST(Commit, UnderAPinOneMoreCheckpointIsTakenAndThenStepsAreSkipped) {
+  World world(2);
+  const auto step = [&] {
+    for (uint32_t r = 0; r < 2; ++r) {
+      do world.savers[r].Advance(world.board, r, ls_slot_choose, false);
+      while (world.savers[r].stage != Saver::kChoose);
+    }
+  };
+  step();
+  step();
+  ASSERT_TRUE(ls_pin(world.board.get(), {1, 1}));
+  for (int i = 0; i < 3; ++i) step();
+  EXPECT_EQ(world.Committed().step, 2) << "beside the pinned one";
+  EXPECT_TRUE(ls_committed(world.board.get(), {1, 1}));
+  EXPECT_FALSE(ls_pin(world.board.get(), {1, 1})) << "not the newest";
+  EXPECT_EQ(world.board.get()->pinned_epoch, 0u);
+  step();
+  EXPECT_EQ(world.Committed().step, 5);
 }
 
 TEST(Commit, TheSearchFindsEachPlantedMistake) {

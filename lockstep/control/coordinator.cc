@@ -26,6 +26,7 @@ absl::Status CheckSpec(const EventBody& body) {
   if (spec.ranks < 1) return InvalidArgument("a job needs at least 1 rank, found {}", spec.ranks);
   if (spec.max_restarts < 0)
     return InvalidArgument("the restart budget must be at least 0, found {}", spec.max_restarts);
+  if (spec.first_epoch.value() < 1) return InvalidArgument("the first epoch must be at least 1, found 0");
   if (spec.no_progress_limit < 1)
     return InvalidArgument("the limit of restarts without progress must be at least 1, found {}",
                            spec.no_progress_limit);

@@ -43,7 +43,9 @@ Json Body(const JobStarted& event) {
           {"no_progress_limit", spec.no_progress_limit},
           {"observe_only", spec.observe_only},
           {"grace_s", spec.grace.value},
-          {"restarts_without_steps", spec.restarts_without_steps}};
+          {"restarts_without_steps", spec.restarts_without_steps},
+          {"first_epoch", spec.first_epoch.value()},
+          {"load_first", spec.load_first}};
 }
 Json Body(const EpochSpawned&) { return Json::object(); }
 Json Body(const LoopBegan& event) {
@@ -131,7 +133,10 @@ void Read(Fields& fields, JobStarted& event) {
                 fields.Int32("no_progress_limit"),
                 fields.Flag("observe_only"),
                 {fields.Number("grace_s")},
-                ReadOptionalFlag(fields, "restarts_without_steps")};
+                ReadOptionalFlag(fields, "restarts_without_steps"),
+                EpochId(1),
+                ReadOptionalFlag(fields, "load_first")};
+  if (fields.Optional("first_epoch")) event.spec.first_epoch = EpochId(fields.Unsigned("first_epoch"));
 }
 void Read(Fields& fields, EpochSpawned& event) { event = {ReadEpoch(fields)}; }
 void Read(Fields& fields, LoopBegan& event) {

@@ -27,6 +27,8 @@ struct JobSpec {
   Seconds grace{30};  // SIGTERM to SIGKILL when a user stops the job
   // max_restarts was asked for: a job that reports no steps gets all of them, since nothing tells whether they help.
   bool restarts_without_steps = false;
+  EpochId first_epoch{1};  // above those of the runs before, where they have left checkpoints on disk
+  bool load_first = false;  // there may be a checkpoint on disk: choose before the first epoch too
 };
 
 // Where the job stood when something happened: the newest step that all ranks finished, and when the last of them did.
@@ -152,8 +154,8 @@ struct KillEpoch {
   int signal = SIGTERM;  // sent first
 };  // grace 0: SIGKILL at once. Answers EpochStopped
 struct ChooseRestore {
-  EpochId next;
-};  // verify CRCs, answer RestoreChosen
+  EpochId next;  // the one that is to begin
+};  // verify CRCs, load from disk if memory holds none; answer RestoreChosen
 struct PublishRestore {
   EpochId epoch;
   std::optional<CheckpointId> point;

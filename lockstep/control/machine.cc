@@ -45,8 +45,8 @@ void SetStepsLost(State& state) {
 void On(Turn& turn, const JobStarted& event) {
   State& state = turn.state;
   state.spec = event.spec;
-  state.epoch = EpochId(1);
-  state.mode = Mode::kSpawning;
+  state.epoch = state.spec.first_epoch;
+  state.mode = state.spec.load_first ? Mode::kLoading : Mode::kSpawning;
   state.settled = turn.at;
   state.ledger.Enter(Phase::kStartup, turn.at, 0);
   Ask(turn);
@@ -115,8 +115,21 @@ void BeginEpoch(State& state, const std::optional<CheckpointId>& point) {
   state.mode = Mode::kSpawning;
 }
 
+// Damaged checkpoints and not one good: to begin afresh, over what a person may still rescue, is not ours to decide.
+void BeginLoaded(Turn& turn, const RestoreChosen& event) {
+  State& state = turn.state;
+  if (!event.point && !event.rejected.empty())
+    return BeginFinish(turn, 1, "no checkpoint on disk can be loaded: " + event.rejected.front(), {});
+  state.restore = event.point;
+  state.progress = {StepOf(event.point), {}};
+  state.frontier = state.progress.step;
+  state.mode = Mode::kSpawning;
+  Ask(turn);
+}
+
 void On(Turn& turn, const RestoreChosen& event) {
   State& state = turn.state;
+  if (state.mode == Mode::kLoading) return BeginLoaded(turn, event);
   if (state.mode != Mode::kChoosing) return Ignore(turn);
   JoinRejected(state, event.rejected);
   BeginEpoch(state, event.point);
@@ -184,13 +197,15 @@ void On(Turn& turn, const Drilled& event) { turn.state.drills.push_back({event, 
 void On(Turn&, const Tick&) {}
 
 // Whether an event is about what goes on now: after the job began, before it finished, and of the acting epoch.
-// RestoreChosen speaks of the coming one.
+// RestoreChosen speaks of the coming one; while loading, that is the acting one.
 template <typename Body>
 bool IsHeard(const State& state, const Body& body) {
   if (state.mode == Mode::kFinished) return false;
   if constexpr (std::is_same_v<Body, JobStarted>) return state.epoch.value() == 0;
   if (state.epoch.value() == 0) return false;
-  if constexpr (std::is_same_v<Body, RestoreChosen>) return body.epoch == Next(state.epoch);
+  if constexpr (std::is_same_v<Body, RestoreChosen>) {
+    return body.epoch == (state.mode == Mode::kLoading ? state.epoch : Next(state.epoch));
+  }
   if constexpr (requires { body.epoch; }) return body.epoch == state.epoch;
   return true;
 }
@@ -281,8 +296,8 @@ void FinishNow(Turn& turn) {
 }
 
 const char* ModeName(Mode mode) {
-  constexpr std::array<const char*, 8> kNames = {"starting", "running",  "confirming", "stopping",
-                                                 "choosing", "spawning", "finishing",  "finished"};
+  constexpr std::array<const char*, 9> kNames = {"starting", "running",  "confirming", "stopping",
+                                                 "choosing", "spawning", "finishing",  "finished", "loading"};
   return kNames[static_cast<size_t>(mode)];
 }
 
@@ -308,6 +323,8 @@ std::vector<Command> PendingCommands(const State& state) {
       return {WaitForCulprit{state.epoch, Seconds{1}}};
     case Mode::kStopping:
       return {KillEpoch{state.epoch, Seconds{0}}};
+    case Mode::kLoading:
+      return {ChooseRestore{state.epoch}};
     case Mode::kChoosing:
       return {ChooseRestore{Next(state.epoch)}};
     case Mode::kSpawning:
@@ -323,7 +340,7 @@ std::vector<Command> PendingCommands(const State& state) {
 absl::Status Validate(const State& state) {
   LS_RETURN_IF_ERROR(ValidateIncidents(state));
   const bool begun = state.epoch.value() != 0;
-  if (begun && state.epoch.value() != static_cast<uint64_t>(state.restarts) + 1) {
+  if (begun && state.epoch.value() != static_cast<uint64_t>(state.restarts) + state.spec.first_epoch.value()) {
     return FailedPrecondition("epoch {} after {} restarts", state.epoch.value(), state.restarts);
   }
   if (state.progress.step > state.frontier)

@@ -2,6 +2,7 @@
 // in here; the same events give the same state and commands, so a journal replays into the state and a simulator can
 // try every order.
 //
+//   (loading) -> spawning, as below
 //   starting -> running -> (confirming) -> stopping -> choosing -> spawning -> starting ...
 //   any -> finishing -> finished
 //
@@ -22,7 +23,7 @@
 
 namespace lockstep::control {
 
-enum class Mode { kStarting, kRunning, kConfirming, kStopping, kChoosing, kSpawning, kFinishing, kFinished };
+enum class Mode { kStarting, kRunning, kConfirming, kStopping, kChoosing, kSpawning, kFinishing, kFinished, kLoading };
 const char* ModeName(Mode mode);
 
 // The fault on whose account an incident is open: what the ledger and the way out of it need to know.

@@ -53,6 +53,53 @@ TEST(Life, StartsRunsAndCompletes) {
   EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kProductive, 99), 7.5);
 }
 
+// Four ranks, and checkpoints of epochs up to 4 on disk.
+JobSpec AfterOtherRuns() {
+  JobSpec spec = FourRanks();
+  spec.first_epoch = EpochId(5);
+  spec.load_first = true;
+  return spec;
+}
+
+TEST(Loading, GoesOnFromDiskInAnEpochOfItsOwn) {
+  Scenario job(AfterOtherRuns());
+  EXPECT_EQ(job.state.mode, Mode::kLoading);
+  EXPECT_EQ(Text(job.commands), "choose for 5");
+  EXPECT_EQ(job.Hear(2, RestoreChosen{EpochId(6), Checkpoint(4, 40), {}}), "") << "of another epoch";
+  EXPECT_EQ(job.Hear(3, RestoreChosen{EpochId(5), Checkpoint(4, 40), {"the newer one is damaged"}}),
+            "publish 5 4/40, spawn 5");
+  EXPECT_EQ(job.state.restarts, 0);
+  EXPECT_EQ(job.state.frontier, 40);
+  EXPECT_TRUE(job.state.incidents.empty());
+  job.ComeUp(4);
+  job.See(45, 9);
+  EXPECT_FALSE(job.state.recomputing);
+  EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kStartup, 9), 3);
+  EXPECT_EQ(job.Hear(10, Killed(5, 2, SIGKILL, Step(45, 9), 9.9)), "kill 5 after 0 s, announce 1");
+  job.Restart(11, Checkpoint(5, 45));
+  EXPECT_EQ(job.state.epoch, EpochId(6));
+}
+
+TEST(Loading, BeginsAfreshWhereNothingIs) {
+  Scenario job(AfterOtherRuns());
+  EXPECT_EQ(job.Hear(3, RestoreChosen{EpochId(5), std::nullopt, {}}), "publish 5 none, spawn 5");
+}
+
+TEST(Loading, EndsTheJobWhereAllIsDamaged) {
+  Scenario job(AfterOtherRuns());
+  EXPECT_EQ(job.Hear(3, RestoreChosen{EpochId(5), std::nullopt, {"step 40: CRC", "step 30: CRC"}}),
+            "kill 5 after 0 s");
+  EXPECT_EQ(job.Hear(4, EpochStopped{EpochId(5)}), "finish 1");
+  EXPECT_EQ(job.state.verdict, "no checkpoint on disk can be loaded: step 40: CRC");
+}
+
+TEST(Loading, CanBeStopped) {
+  Scenario job(AfterOtherRuns());
+  EXPECT_EQ(job.Hear(2, StopAsked{SIGTERM}), "kill 5 after 30 s");
+  EXPECT_EQ(job.Hear(3, RestoreChosen{EpochId(5), Checkpoint(4, 40), {}}), "") << "too late";
+  EXPECT_EQ(job.Hear(4, EpochStopped{EpochId(5)}), "finish 1");
+}
+
 TEST(Crash, RestartsAllRanksFromTheNewestCheckpoint) {
   Scenario job = Training();
   EXPECT_EQ(job.Hear(13, Killed(1, 2, SIGKILL, Step(11, 12.5), 12.9)), "kill 1 after 0 s, announce 1");

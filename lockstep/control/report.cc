@@ -39,6 +39,19 @@ Json EttrJson(const Ledger& ledger, Nanos now) {
           {"lost_s", std::move(lost)}};
 }
 
+Json DiskJson(const std::optional<OnDisk>& disk) {
+  if (!disk) return {};
+  return {{"directory", disk->directory},
+          {"epoch", disk->flushed ? Json(disk->flushed->epoch.value()) : Json()},
+          {"step", disk->flushed ? Json(disk->flushed->step) : Json()},
+          {"age_s", disk->flushed ? Json(disk->age.value) : Json()},
+          {"flushes", disk->flushes},
+          {"failures", disk->failures},
+          {"flush_s", disk->took.value},
+          {"flushing", disk->flushing},
+          {"error", disk->error}};
+}
+
 Json CheckpointJson(const Observed& observed) {
   return {{"epoch", observed.committed ? Json(observed.committed->epoch.value()) : Json()},
           {"step", observed.committed ? Json(observed.committed->step) : Json()},
@@ -46,7 +59,8 @@ Json CheckpointJson(const Observed& observed) {
           {"taken", observed.checkpoints},
           {"skipped", observed.checkpoints_skipped},
           {"torn", observed.checkpoints_torn},
-          {"blocked_s", observed.checkpoint_blocked.value}};
+          {"blocked_s", observed.checkpoint_blocked.value},
+          {"disk", DiskJson(observed.disk)}};
 }
 
 bool Names(const incident::Incident& incident, int rank) {

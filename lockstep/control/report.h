@@ -18,6 +18,17 @@ struct RankStatus {
   Seconds step_time;
 };
 
+// Checkpoints on disk, as the run's agent knows them.
+struct OnDisk {
+  std::string directory;
+  std::optional<CheckpointId> flushed;  // the newest that this run wrote or loaded
+  Seconds age;                          // since then
+  int64_t flushes = 0, failures = 0;
+  Seconds took;           // the newest flush
+  bool flushing = false;  // now
+  std::string error;      // of the newest flush; empty: it succeeded
+};
+
 // What the agent sees beyond the state: gauges of the moment.
 struct Observed {
   std::vector<RankStatus> ranks;
@@ -26,6 +37,7 @@ struct Observed {
   Seconds checkpoint_age;  // since the committed step finished
   int64_t checkpoints = 0, checkpoints_skipped = 0, checkpoints_torn = 0;
   Seconds checkpoint_blocked;  // summed over ranks
+  std::optional<OnDisk> disk;  // none: the run keeps no checkpoints on disk
   int64_t records = 0, records_dropped = 0;
   Bytes log_dropped, console_dropped;  // of the workers' output
   std::string start_method;            // "zygote" or "exec"

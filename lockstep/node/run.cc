@@ -73,7 +73,9 @@ class Node {
   void Do(const control::Announce& command);
   void Do(const control::Finish& command);
   void Reconcile();
+  void StarterLost();
   void EndWithoutStarter();
+  void Settle(const control::Finish& command);
   void HearSignals();
   void Suspend();
   void Answer(const Json& request, const ControlSocket::Reply& reply);
@@ -99,7 +101,7 @@ class Node {
   Fd signals_;
   std::optional<int> exit_code_;
   const bool had_terminal_ = HasTerminal();  // one that goes away takes nothing with it; a SIGHUP by kill(1) does
-  bool ready_ = false;
+  bool ready_ = false, finishing_ = false, starter_lost_ = false;
   int ticks_ = 0;
 };
 
@@ -111,11 +113,7 @@ Node::Node(agent::RunSpec spec, RunOptions options)
               .output = [this](int rank, int stream, std::string_view data) { console_.Output(rank, stream, data); },
               .note = [this](const std::string& text) { view_.Line(text); },
               .ready = [this] { Reconcile(); },
-              .lost =
-                  [this] {
-                    if (!exit_code_) EndWithoutStarter();
-                    poller_.Stop();
-                  },
+              .lost = [this] { StarterLost(); },
               .state = [this]() -> const control::State& { return coordinator_->state(); }}),
       console_(agent_.spec().torchrun, view_),
       control_socket_(poller_,
@@ -162,6 +160,12 @@ absl::Status Node::Begin() {
   job.no_progress_limit = options_.no_progress_limit;
   job.observe_only = options_.observe_only;
   job.grace = options_.grace;
+  LS_RETURN_IF_ERROR(agent_.OpenDisk());
+  if (!agent_.spec().checkpoint_dir.empty()) {
+    LS_ASSIGN_OR_RETURN(const uint64_t first_epoch, agent::FirstEpoch(agent_.spec()));
+    job.first_epoch = EpochId(first_epoch);
+    job.load_first = first_epoch > 1;
+  }
   LS_ASSIGN_OR_RETURN(owed_, coordinator_->Handle(control::JobStarted{job}));
   return agent_.Launch();
 }
@@ -174,6 +178,8 @@ absl::Status Node::Resume() {
     return FailedPrecondition("{}: this run has ended: {}", agent_.spec().run_dir, coordinator_->state().verdict);
   }
   owed_ = std::move(resumed.commands);
+  if (const absl::Status opened = agent_.OpenDisk(); !opened.ok())
+    view_.Line(fmt::format("no checkpoints go to disk: {}", Message(opened)));
   const absl::Status adopted = agent_.Adopt();
   if (!adopted.ok()) return FailedPrecondition("nothing to adopt in {}: {}", agent_.spec().run_dir, Message(adopted));
   view_.Line(fmt::format("adopted the workers of epoch {}, which ran on", coordinator_->state().epoch.value()));
@@ -185,13 +191,18 @@ void Node::Reconcile() {
   Carry(std::exchange(owed_, {}));
 }
 
+void Node::StarterLost() {
+  starter_lost_ = true;
+  if (exit_code_) return poller_.Stop();
+  if (!finishing_) EndWithoutStarter();
+}
+
 // Nobody can say any more how the workers end: the agent has killed them, and the journal says that the run is over.
 void Node::EndWithoutStarter() {
   view_.Line(
       "the starter process was killed, and with it went the exit statuses and the checkpoints: the job can't go on");
   Handle(control::StopAsked{SIGKILL});
   Handle(control::EpochStopped{coordinator_->state().epoch});
-  exit_code_ = 1;
 }
 
 // Exits that come after our own kill tell nothing.
@@ -229,6 +240,11 @@ void Node::Do(const control::Announce& command) {
 }
 
 void Node::Do(const control::Finish& command) {
+  finishing_ = true;
+  agent_.FlushLast([this, command] { Settle(command); });
+}
+
+void Node::Settle(const control::Finish& command) {
   exit_code_ = command.exit_code;
   console_.Flush();
   view_.Paint(Status(), Incidents());
@@ -236,7 +252,7 @@ void Node::Do(const control::Finish& command) {
   const std::string table = first_failure_.Table(agent_.spec(), coordinator_->state().epoch);
   if (command.exit_code != 0 && !table.empty()) view_.Line("the first failure\n" + table);
   view_.Line(command.verdict);
-  agent_.End();
+  starter_lost_ ? poller_.Stop() : agent_.End();
 }
 
 void Node::HearSignals() {
@@ -246,7 +262,7 @@ void Node::HearSignals() {
     const auto& ends = options_.stop_signals;
     const bool asked = std::find(ends.begin(), ends.end(), signal) != ends.end();
     if (asked && !(signal == SIGHUP && (IsIgnored(SIGHUP) || (had_terminal_ && !HasTerminal())))) {
-      Handle(control::StopAsked{signal});
+      finishing_ ? agent_.GiveUpFlush() : Handle(control::StopAsked{signal});
     } else if (signal == SIGTSTP) {
       Suspend();
     }
@@ -378,6 +394,11 @@ absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
   spec.checkpoint_budget = options.checkpoint_budget;
   spec.max_restarts = options.max_restarts.value_or(spec.max_restarts);
   spec.allow_drill = options.allow_drill;
+  if (!options.checkpoint_dir.empty())
+    spec.checkpoint_dir = fs::absolute(options.checkpoint_dir).lexically_normal().string();
+  spec.checkpoint_interval = options.checkpoint_interval;
+  spec.checkpoint_keep = options.checkpoint_keep;
+  spec.checkpoint_flush_limit = options.checkpoint_flush_limit;
   LS_ASSIGN_OR_RETURN(spec.run_dir, MakeRunDir(options.run_dir, spec.job));
   LS_ASSIGN_OR_RETURN(spec.torchrun.log_dir, MakeLogDir(spec));
   LS_RETURN_IF_ERROR(WriteFileAtomically(spec.run_dir + "/run.json", RenderJson(ToJson(spec))));

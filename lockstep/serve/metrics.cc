@@ -163,6 +163,20 @@ void AddCheckpoints(Page& page, const Json& status) {
       .Add(At(checkpoint, "blocked_s"));
 }
 
+void AddDisk(Page& page, const Json& status) {
+  const Json& disk = At(At(status, "checkpoint"), "disk");
+  page.Counter("lockstep_checkpoint_flushes_total", "Checkpoints written to disk.").Add(At(disk, "flushes"));
+  page.Counter("lockstep_checkpoint_flush_failures_total",
+               "Checkpoints that could not be written to disk, or not in time.")
+      .Add(At(disk, "failures"));
+  page.Gauge("lockstep_checkpoint_flushed_step", "Step of the newest checkpoint that this run wrote to disk or loaded.")
+      .Add(At(disk, "step"));
+  page.Gauge("lockstep_checkpoint_flushed_age_seconds", "Time since that checkpoint was written or loaded.")
+      .Add(At(disk, "age_s"));
+  page.Gauge("lockstep_checkpoint_flush_seconds", "How long the newest flush took.")
+      .Add(At(disk, "flushes") == 0 ? Json() : At(disk, "flush_s"));
+}
+
 void AddWatchers(Page& page, const Json& status) {
   Metric records =
       page.Counter("lockstep_records_total", "Step records of the ranks that were kept in the run's file, or lost.");
@@ -191,6 +205,7 @@ std::string RenderMetrics(const Json& status, const Json& incidents) {
   AddIncidents(page, status, incidents);
   AddEttr(page, status);
   AddCheckpoints(page, status);
+  AddDisk(page, status);
   AddWatchers(page, status);
   return page.Take();
 }

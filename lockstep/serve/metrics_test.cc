@@ -21,7 +21,8 @@ Json SampleStatus() {
     "ranks": [{"rank": 0, "pid": 11, "state": "running", "step": 118, "step_time_s": 0.125},
               {"rank": 1, "pid": 12, "state": "running", "step": 117, "step_time_s": 0.5}],
     "ettr": {"cumulative": 0.9375, "sliding_1h": 0.9, "wall_s": 64, "lost_s": {"startup": 3, "detect": 0.5, "recompute": 0.5}},
-    "checkpoint": {"step": 116, "epoch": 2, "age_s": 0.25, "taken": 234, "skipped": 2, "torn": 0, "blocked_s": 0.0625},
+    "checkpoint": {"step": 116, "epoch": 2, "age_s": 0.25, "taken": 234, "skipped": 2, "torn": 0, "blocked_s": 0.0625,
+      "disk": {"step": 100, "age_s": 8, "flushes": 3, "failures": 1, "flush_s": 0.5}},
     "records": {"kept": 468, "dropped": 1}, "output": {"log_dropped_bytes": 64, "console_dropped_bytes": 0}, "restarts": 1, "incidents": 2, "journal_errors": 0, "webhook": {"delivered": 1, "failed": 0, "dropped": 0}, "verdict": ""})");
 }
 
@@ -105,6 +106,21 @@ lockstep_checkpoints_total{result="torn"} 0
 # HELP lockstep_checkpoint_blocked_seconds_total Time training waited for checkpoint copies, summed over ranks.
 # TYPE lockstep_checkpoint_blocked_seconds_total counter
 lockstep_checkpoint_blocked_seconds_total 0.0625
+# HELP lockstep_checkpoint_flushes_total Checkpoints written to disk.
+# TYPE lockstep_checkpoint_flushes_total counter
+lockstep_checkpoint_flushes_total 3
+# HELP lockstep_checkpoint_flush_failures_total Checkpoints that could not be written to disk, or not in time.
+# TYPE lockstep_checkpoint_flush_failures_total counter
+lockstep_checkpoint_flush_failures_total 1
+# HELP lockstep_checkpoint_flushed_step Step of the newest checkpoint that this run wrote to disk or loaded.
+# TYPE lockstep_checkpoint_flushed_step gauge
+lockstep_checkpoint_flushed_step 100
+# HELP lockstep_checkpoint_flushed_age_seconds Time since that checkpoint was written or loaded.
+# TYPE lockstep_checkpoint_flushed_age_seconds gauge
+lockstep_checkpoint_flushed_age_seconds 8
+# HELP lockstep_checkpoint_flush_seconds How long the newest flush took.
+# TYPE lockstep_checkpoint_flush_seconds gauge
+lockstep_checkpoint_flush_seconds 0.5
 # HELP lockstep_records_total Step records of the ranks that were kept in the run's file, or lost.
 # TYPE lockstep_records_total counter
 lockstep_records_total{result="kept"} 468
@@ -182,6 +198,9 @@ TEST(Metrics, TheRealStatusHasAllOfThem) {
   observed.ranks.emplace_back();
   observed.loss = 1.5;
   observed.committed = control::CheckpointId{EpochId(1), 3};
+  observed.disk.emplace();
+  observed.disk->flushed = observed.committed;
+  observed.disk->flushes = 1;
   Json status = control::StatusReport(state, observed, Nanos{5});
   status["journal_errors"] = 0;
   status["webhook"] = ToJson(WebhookCounts{});

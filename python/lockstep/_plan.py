@@ -1,9 +1,11 @@
 """How the tensors of one structure lie in a checkpoint, and the calls that copy them there."""
 import ctypes
+import json
 import pickle
+import struct
 
 from . import _client
-from ._tensors import Layout, align, as_bytes, needs_gathering
+from ._tensors import Layout, align, as_bytes, needs_gathering, table
 
 
 class Plan:
@@ -20,7 +22,7 @@ class Plan:
         count = len(names)
         self._seen, self._pointers, self._kept, self._layouts = ([None] * count for _ in range(4))
         self._gathered = set()  # tensors whose bytes must be brought together anew each time
-        self._pickled, self._size = None, 0
+        self._described, self._size = None, 0
         self._batches, self._batch_of = [], {}
         for number, tensor in enumerate(tensors):
             self._take(number, tensor)
@@ -61,7 +63,7 @@ class Plan:
         layout = Layout(name, tensor, place)
         before = self._layouts[number]
         if before is None or layout.as_tuple() != before.as_tuple():
-            self._layouts[number], self._pickled = layout, None
+            self._layouts[number], self._described = layout, None
         if needs_gathering(tensor, layout):
             self._gathered.add(number)
         self._seen[number], self._pointers[number] = tensor, tensor.data_ptr()
@@ -72,13 +74,17 @@ class Plan:
         batch.pointers[index] = self._kept[number].data_ptr()
         batch.sizes[index] = self._layouts[number].size
 
-    def pickled(self):
-        """The layout in the order of the bytes; made anew only when it changed."""
-        if self._pickled is None:
+    def described(self):
+        """The table of tensors and the pickled layout, each behind its length, in the order of the bytes; made anew only when they
+        changed.
+        """
+        if self._described is None:
+            layouts = [self._layouts[number] for number in self._order]
             entries = [(*self._names[number][:2], self._layouts[number].as_tuple()) for number in self._order]
-            self._pickled = pickle.dumps(entries, protocol=4)
+            self._described = _behind_length(json.dumps(table(layouts), separators=(",", ":")).encode())
+            self._described += _behind_length(pickle.dumps(entries, protocol=4))
             self._size = sum(align(layout.size) for layout in self._layouts)
-        return self._pickled
+        return self._described
 
     def needed(self, meta_size):
         """Bytes of a slot that holds a meta part of this size and the tensors."""
@@ -120,3 +126,7 @@ class _Batch:
             if result != _client.OK:
                 return result
         return _client.OK
+
+
+def _behind_length(data):
+    return struct.pack("<Q", len(data)) + data

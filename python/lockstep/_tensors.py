@@ -80,6 +80,46 @@ def _dense_strides(tensor):
     return tuple(tensor.stride())
 
 
+# As safetensors names them. What it does not know goes as bytes, U8, and the table says what they are.
+DTYPES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16", "uint16": "U16", "int32": "I32", "uint32": "U32", "int64": "I64",
+          "uint64": "U64", "float16": "F16", "bfloat16": "BF16", "float32": "F32", "float64": "F64", "complex64": "C64",
+          "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}
+
+
+def table(layouts):
+    """The tensors for readers without pickle (docs/formats/board.md), in the order of the bytes."""
+    taken, entries, offset = {"__metadata__"}, [], 0
+    for layout in layouts:
+        offset = align(offset)
+        entries.append({"name": _unique(layout.name, taken), "offset": offset, "bytes": layout.size, **_type_of(layout)})
+        offset += layout.size
+    return entries
+
+
+def _unique(name, taken):
+    """Several shards of one tensor have one name; in a file each needs its own."""
+    number, found = 2, name
+    while found in taken:
+        found, number = f"{name}#{number}", number + 1
+    taken.add(found)
+    return found
+
+
+def _type_of(layout):
+    """dtype and shape as a C-ordered reader sees the bytes; "torch" where the tensor itself is another."""
+    dtype, shape = DTYPES.get(layout.dtype), list(layout.shape)
+    if dtype is None:
+        dtype, seen = "U8", [layout.size]
+    elif layout.strides is None:
+        seen = shape
+    else:
+        seen = [size for _, _, size in sorted(zip(layout.strides, range(len(shape)), shape), reverse=True)]
+    if dtype == DTYPES.get(layout.dtype) and layout.strides is None:
+        return {"dtype": dtype, "shape": seen}
+    strides = None if layout.strides is None else list(layout.strides)
+    return {"dtype": dtype, "shape": seen, "torch": {"dtype": layout.dtype, "shape": shape, "strides": strides}}
+
+
 def as_bytes(tensor, layout):
     """A tensor whose memory, from data_ptr() on, is what `layout` says; it keeps the memory alive."""
     tensor = tensor.detach()

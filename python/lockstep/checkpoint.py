@@ -117,8 +117,7 @@ class Checkpoint:
             tensors += some
         if self._plan is None or stamps != self._plan.stamps or not self._plan.update(tensors):
             self._plan = _plan.Plan(stamps, self._names(), tensors)
-        layout = self._plan.pickled()
-        return struct.pack("<Q", len(layout)) + layout + self._pickle(rests), tensors
+        return self._plan.described() + self._pickle(rests), tensors
 
     def _names(self):
         """(holder, number in the holder, tensor's name, place, lazy) of all tensors, in capture's order."""
@@ -199,9 +198,8 @@ class Checkpoint:
     def _load(self, step, meta, buffer):
         from . import _tensors
 
-        size, = struct.unpack_from("<Q", meta)
-        entries = pickle.loads(meta[8 : 8 + size])
-        rests = pickle.loads(meta[8 + size :])
+        _, layout, rest = split_meta(meta)
+        entries, rests = pickle.loads(layout), pickle.loads(rest)
         if rests.keys() != self._holders.keys():
             raise _tensors.CheckpointError(f"the checkpoint of step {step} holds {_listed(rests)}, but this script gives {_listed(self._holders)}: "
                                            "restore with the script that wrote it, or start the run afresh")
@@ -215,6 +213,16 @@ class Checkpoint:
     def _restore_order(self, name):
         """Optimizers after the modules whose shapes are checked; RNG last, since loading may draw from it."""
         return name == _RNG, hasattr(self._holders[name], "optimizer")
+
+
+def split_meta(meta):
+    """(JSON table, pickled layout, pickled rest) of a slot's meta part."""
+    parts = []
+    for _ in range(2):
+        size, = struct.unpack_from("<Q", meta)
+        parts.append(meta[8 : 8 + size])
+        meta = meta[8 + size :]
+    return *parts, meta
 
 
 def _listed(names):

@@ -453,6 +453,37 @@ class Sharded(Starter):
         self.assertEqual(self.work(restore), ("FakeDTensor", [6.0, 6.0], 4.0))
 
 
+class Table(unittest.TestCase):
+    """The table of tensors, for readers without pickle."""
+
+    def table(self, *named):
+        from lockstep import _tensors
+
+        return _tensors.table([_tensors.Layout(name, tensor, None) for name, tensor in named])
+
+    def setUp(self):
+        if torch is None:
+            self.skipTest("this Python has no torch")
+
+    def test_offsets_dtypes_and_shapes(self):
+        entries = self.table(("a", torch.zeros(3, dtype=torch.bool)), ("b", torch.zeros(2, 5)), ("c", torch.zeros((), dtype=torch.int64)))
+        self.assertEqual(entries, [{"name": "a", "offset": 0, "bytes": 3, "dtype": "BOOL", "shape": [3]},
+                                   {"name": "b", "offset": 64, "bytes": 40, "dtype": "F32", "shape": [2, 5]},
+                                   {"name": "c", "offset": 128, "bytes": 8, "dtype": "I64", "shape": []}])
+
+    def test_names_are_made_unique(self):
+        names = [entry["name"] for entry in self.table(*((name, torch.zeros(1)) for name in ("w", "w", "w#2", "__metadata__", "w")))]
+        self.assertEqual(names, ["w", "w#2", "w#2#2", "__metadata__#2", "w#3"])
+
+    def test_what_safetensors_cannot_say(self):
+        complex128, lasting = self.table(("z", torch.zeros(3, dtype=torch.complex128)),
+                                         ("c", torch.zeros(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)))
+        self.assertEqual(("U8", [48]), (complex128["dtype"], complex128["shape"]))
+        self.assertEqual({"dtype": "complex128", "shape": [3], "strides": None}, complex128["torch"])
+        self.assertEqual(("F32", [2, 4, 5, 3]), (lasting["dtype"], lasting["shape"]))
+        self.assertEqual({"dtype": "float32", "shape": [2, 3, 4, 5], "strides": [60, 1, 15, 3]}, lasting["torch"])
+
+
 class Alone(unittest.TestCase):
     """Not launched by Lockstep."""
 

@@ -1,0 +1,245 @@
+// The flusher with real buffers, a real directory, and a disk that can be told to hang.
+#include "lockstep/agent/flusher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "lockstep/checkpoint/test_slot.h"
+#include "lockstep/client/commit.h"
+
+namespace lockstep::agent {
+namespace {
+
+using checkpoint::Disk;
+using checkpoint::Point;
+using checkpoint::TestSlot;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Every thread that comes through waits here while it is shut.
+class Gate {
+ public:
+  void Shut() { Set(false); }
+  void Open() { Set(true); }
+  void Pass() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return open_; });
+  }
+
+ private:
+  void Set(bool open) {
+    const std::lock_guard lock(mutex_);
+    open_ = open;
+    changed_.notify_all();
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool open_ = true;
+};
+
+class GatedDisk : public Disk {
+ public:
+  explicit GatedDisk(std::shared_ptr<Gate> gate) : gate_(std::move(gate)), disk_(checkpoint::PosixDisk()) {}
+  absl::Status MakeDirectory(const std::string& path) override { return disk_->MakeDirectory(path); }
+  absl::StatusOr<std::unique_ptr<checkpoint::DiskFile>> Create(const std::string& path) override {
+    gate_->Pass();
+    return disk_->Create(path);
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override { return disk_->Rename(from, to); }
+  absl::Status RemoveFile(const std::string& path) override { return disk_->RemoveFile(path); }
+  absl::Status RemoveDirectory(const std::string& path) override { return disk_->RemoveDirectory(path); }
+  absl::Status SyncDirectory(const std::string& path) override { return disk_->SyncDirectory(path); }
+  absl::StatusOr<std::vector<std::string>> List(const std::string& path) override { return disk_->List(path); }
+  absl::StatusOr<uint64_t> Size(const std::string& path) override { return disk_->Size(path); }
+  absl::Status Read(const std::string& path, uint64_t offset, std::span<std::byte> data) override {
+    return disk_->Read(path, offset, data);
+  }
+
+ private:
+  std::shared_ptr<Gate> gate_;  // shared with the test, which a hung thread may outlive
+  std::unique_ptr<Disk> disk_;
+};
+
+constexpr int kRanks = 2;
+
+class Flushes : public testing::Test {
+ protected:
+  Flushes() : board_(BoardMap::Create(kRanks).value()) {
+    std::string path = testing::TempDir() + "lockstep-flush-XXXXXX";
+    spec_.checkpoint_dir = mkdtemp(path.data());
+    spec_.ranks = kRanks;
+    spec_.checkpoint_interval = Seconds{600};
+    flusher_ = std::make_unique<Flusher>(
+        spec_, clock_, [this](const std::string& text) { notes_.push_back(text); },
+        [gate = gate_] { return std::make_unique<GatedDisk>(gate); });
+    EXPECT_EQ(flusher_->Open(), absl::OkStatus());
+    for (int rank = 0; rank < kRanks; ++rank) buffers_[rank] = MakeBuffers(8192).value();
+    board_->epoch = 1;
+  }
+  ~Flushes() override {
+    gate_->Open();
+    flusher_.reset();
+    std::filesystem::remove_all(spec_.checkpoint_dir);
+  }
+
+  // Every rank saves the step, as ls_save does.
+  void Save(int64_t step) {
+    for (uint32_t rank = 0; rank < kRanks; ++rank) {
+      ls_rank_block& block = board_->rank[rank];
+      __atomic_store_n(&block.epoch, 1, __ATOMIC_RELEASE);
+      const int slot = ls_slot_choose(board_.get(), rank, 1, step);
+      if (slot < 0) continue;
+      ls_slot_open(&block.slot[slot], 1, step, kRanks);
+      ls_attempted(&block, step);
+      Fill(static_cast<int>(rank), slot, step);
+    }
+  }
+  void Fill(int rank, int slot, int64_t step) {
+    const TestSlot content = checkpoint::MakeTestSlot(static_cast<uint32_t>(step * 10 + rank));
+    const RankBuffers& own = buffers_[rank];
+    const size_t bytes = LS_SLOTS * ls_slot_stride(own.slot_bytes);
+    auto* memory = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_WRITE, MAP_SHARED, own.fd.get(), 0));
+    std::memcpy(memory + static_cast<size_t>(slot) * ls_slot_stride(own.slot_bytes), content.content.data(),
+                content.content.size());
+    munmap(memory, bytes);
+    ls_slot_done(&board_->rank[rank].slot[slot], content.content.size(), content.meta_bytes, content.image().crc32c);
+  }
+  void Tick() { flusher_->Tick(*board_, buffers_); }
+  void Due() {
+    clock_.Advance(Seconds{601});
+    Tick();
+  }
+  // Until the flush under way has landed.
+  void Land() {
+    while (flusher_->Observe()->flushing) {
+      std::this_thread::yield();
+      Tick();
+    }
+  }
+  std::vector<int64_t> OnDisk() {
+    std::vector<int64_t> steps;
+    const std::unique_ptr<Disk> disk = checkpoint::PosixDisk();
+    const checkpoint::Store store(*disk, spec_.checkpoint_dir);
+    const std::vector<Point> points = store.List().value();
+    for (const Point& point : points) {
+      EXPECT_EQ(store.Verify(point), absl::OkStatus());
+      steps.push_back(point.step.value());
+    }
+    return steps;
+  }
+
+  RunSpec spec_;
+  FakeClock clock_;
+  BoardMap board_;
+  Flusher::RanksBuffers buffers_;
+  std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();  // shared with the disks
+  std::vector<std::string> notes_;
+  std::unique_ptr<Flusher> flusher_;
+};
+
+TEST_F(Flushes, TheNewestAtEachIntervalAndNothingTwice) {
+  Tick();
+  EXPECT_FALSE(flusher_->Observe()->flushing) << "not due";
+  Due();
+  EXPECT_FALSE(flusher_->Observe()->flushing) << "nothing committed";
+  Save(0);
+  Save(1);
+  Due();
+  Land();
+  Due();
+  EXPECT_FALSE(flusher_->Observe()->flushing) << "it is there";
+  EXPECT_THAT(OnDisk(), ElementsAre(1));
+  for (int64_t step = 2; step < 6; ++step) {
+    Save(step);
+    Due();
+    Land();
+  }
+  EXPECT_THAT(OnDisk(), ElementsAre(5, 4));
+  EXPECT_EQ(flusher_->Observe()->flushes, 5);
+  EXPECT_EQ(flusher_->Observe()->flushed->step, 5);
+  EXPECT_THAT(notes_, ElementsAre());
+  EXPECT_EQ(board_->pinned_epoch, 0u);
+}
+
+TEST_F(Flushes, RanksTrainOnBesideAPinnedSlot) {
+  Save(0);
+  gate_->Shut();
+  Due();
+  for (int64_t step = 1; step < 5; ++step) Save(step);
+  EXPECT_EQ(ls_newest_committed(board_.get(), 0).step, 1) << "beside the pinned one";
+  EXPECT_TRUE(ls_committed(board_.get(), {1, 0}));
+  gate_->Open();
+  Land();
+  EXPECT_THAT(OnDisk(), ElementsAre(0));
+  Save(5);
+  EXPECT_EQ(ls_newest_committed(board_.get(), 0).step, 5);
+}
+
+TEST_F(Flushes, AHungDiskIsGivenUpAndHoldsNothingUp) {
+  Save(0);
+  gate_->Shut();
+  Due();
+  clock_.Advance(Seconds{121});
+  Tick();
+  EXPECT_EQ(board_->pinned_epoch, 0u);
+  EXPECT_EQ(flusher_->Observe()->failures, 1);
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("not done after 120 s; training goes on")));
+  Save(1);
+  Save(2);
+  EXPECT_EQ(ls_newest_committed(board_.get(), 0).step, 2) << "all slots are free again";
+  Due();
+  EXPECT_FALSE(flusher_->Observe()->flushing) << "its thread still hangs";
+  EXPECT_THAT(flusher_->Observe()->error, HasSubstr("the flush before still hangs"));
+  gate_->Open();
+  while (!flusher_->Observe()->flushing) {
+    Due();
+    std::this_thread::yield();
+  }
+  Land();
+  EXPECT_THAT(OnDisk(), ElementsAre(2)) << "what was given up is not kept";
+  EXPECT_THAT(notes_.back(), HasSubstr("the checkpoint of step 2 is in"));
+}
+
+TEST_F(Flushes, AHungDiskDoesNotHoldUpTheEnd) {
+  Save(0);
+  gate_->Shut();
+  bool done = false;
+  flusher_->FlushLast([&done] { done = true; });
+  Tick();
+  EXPECT_FALSE(done);
+  flusher_->GiveUp(*board_, "given up at a second signal");
+  Tick();
+  EXPECT_TRUE(done);
+  flusher_.reset();  // returns, though the thread hangs
+}
+
+TEST_F(Flushes, TheLastOneIsWrittenBeforeTheEnd) {
+  Save(3);
+  bool done = false;
+  flusher_->FlushLast([&done] { done = true; });
+  while (!done) Tick();
+  EXPECT_THAT(OnDisk(), ElementsAre(3));
+}
+
+TEST_F(Flushes, ADamagedSlotIsNeverWrittenAndTheCauseIsToldOnce) {
+  Save(0);
+  board_->rank[1].slot[0].crc32c ^= 1;
+  for (int i = 0; i < 3; ++i) {
+    Due();
+    Land();
+  }
+  EXPECT_THAT(OnDisk(), ElementsAre());
+  EXPECT_EQ(flusher_->Observe()->failures, 3);
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("rank 1: its memory has CRC")));
+}
+
+}  // namespace
+}  // namespace lockstep::agent

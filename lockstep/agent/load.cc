@@ -1,0 +1,111 @@
+#include "lockstep/agent/load.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "lockstep/checkpoint/budget.h"
+#include "lockstep/checkpoint/store.h"
+#include "lockstep/client/commit.h"
+
+namespace lockstep::agent {
+namespace {
+
+using checkpoint::Manifest;
+using checkpoint::ManifestFile;
+using checkpoint::Point;
+
+// A worker asks for a little more than its state needs; with this much room it finds these buffers large enough.
+uint64_t WithSlack(uint64_t bytes) { return bytes + bytes / 40 + 131072; }
+
+// Buffers being filled, mapped for writing until this goes.
+class Filling {
+ public:
+  ~Filling() {
+    for (const std::span<std::byte> mapping : mappings_) munmap(mapping.data(), mapping.size());
+  }
+  absl::StatusOr<std::span<std::byte>> Add(const ManifestFile& file) {
+    LS_ASSIGN_OR_RETURN(RankBuffers own, MakeBuffers(WithSlack(file.slot_bytes)));
+    void* memory = mmap(nullptr, file.slot_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, own.fd.get(), 0);
+    if (memory == MAP_FAILED) return Errno(errno, "mapping {} bytes of a checkpoint buffer", file.slot_bytes);
+    mappings_.emplace_back(static_cast<std::byte*>(memory), file.slot_bytes);
+    buffers_.push_back(std::move(own));
+    return mappings_.back();
+  }
+  std::vector<RankBuffers> Take() { return std::move(buffers_); }
+
+ private:
+  std::vector<std::span<std::byte>> mappings_;
+  std::vector<RankBuffers> buffers_;
+};
+
+absl::Status CheckWorld(const checkpoint::Store& store, const Manifest& manifest, const RunSpec& spec) {
+  const auto ranks = static_cast<size_t>(spec.ranks);
+  if (manifest.files.size() == ranks) return absl::OkStatus();
+  return FailedPrecondition("{}/{} was written by {} ranks, this job has {}: start it with {} ranks, or name another "
+                            "--checkpoint-dir",
+                            store.directory(), DirectoryName(manifest.point), manifest.files.size(), ranks,
+                            manifest.files.size());
+}
+
+absl::Status CheckRoom(const Manifest& manifest, const RunSpec& spec) {
+  LS_ASSIGN_OR_RETURN(const Bytes available, checkpoint::AvailableMemory({}));
+  Bytes largest;
+  for (const ManifestFile& file : manifest.files) largest = std::max(largest, Bytes{WithSlack(file.slot_bytes)});
+  return checkpoint::CheckBudget(
+      {.ranks = spec.ranks, .per_slot = largest, .held = {}, .limit = spec.checkpoint_budget}, available);
+}
+
+absl::Status Load(const checkpoint::Store& store, const RunSpec& spec, const Point& point, Loaded& loaded) {
+  LS_ASSIGN_OR_RETURN(Manifest manifest, store.ReadManifest(point));
+  LS_RETURN_IF_ERROR(CheckWorld(store, manifest, spec));
+  LS_RETURN_IF_ERROR(CheckRoom(manifest, spec));
+  Filling filling;
+  LS_RETURN_IF_ERROR(store.Load(manifest, [&](size_t, const ManifestFile& file) { return filling.Add(file); }));
+  loaded.buffers = filling.Take();
+  loaded.manifest = std::move(manifest);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Loaded LoadNewest(const RunSpec& spec) {
+  const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
+  const checkpoint::Store store(*disk, spec.checkpoint_dir);
+  Loaded loaded;
+  const auto points = store.List();
+  if (!points.ok()) loaded.rejected.push_back(Message(points.status()));
+  for (const Point& point : points.ok() ? *points : std::vector<Point>{}) {
+    const absl::Status status = Load(store, spec, point, loaded);
+    if (status.ok()) break;
+    loaded.rejected.push_back(Message(status));
+  }
+  return loaded;
+}
+
+void MarkLoaded(ls_board& board, const Manifest& manifest) {
+  for (uint32_t rank = 0; rank < board.world_size; ++rank) {
+    const ManifestFile& file = manifest.files[rank];
+    ls_slot(&slots)[LS_SLOTS] = board.rank[rank].slot;
+    ls_slot_open(&slots[1], 0, -1, board.world_size);
+    __atomic_store_n(&slots[1].state, LS_SLOT_EMPTY, __ATOMIC_RELEASE);
+    ls_slot_open(&slots[0], manifest.point.epoch.value(), manifest.point.step.value(), board.world_size);
+    ls_slot_done(&slots[0], file.slot_bytes, file.slot_meta_bytes, file.slot_crc32c);
+  }
+}
+
+absl::StatusOr<uint64_t> FirstEpoch(const RunSpec& spec) {
+  const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
+  const checkpoint::Store store(*disk, spec.checkpoint_dir);
+  LS_ASSIGN_OR_RETURN(const std::vector<Point> points, store.List());
+  for (const Point& point : points) {
+    const auto manifest = store.ReadManifest(point);
+    if (!manifest.ok()) continue;
+    LS_RETURN_IF_ERROR(CheckWorld(store, *manifest, spec));
+    break;
+  }
+  return points.empty() ? 1 : points.front().epoch.value() + 1;
+}
+
+}  // namespace lockstep::agent

@@ -1,0 +1,47 @@
+#include "lockstep/checkpoint/inspect.h"
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep::checkpoint {
+namespace {
+
+Json Listed(const Store& store, const Point& point) {
+  Json entry = {{"step", point.step.value()}, {"epoch", point.epoch.value()}};
+  const auto manifest = store.ReadManifest(point);
+  uint64_t bytes = 0;
+  if (manifest.ok()) {
+    for (const ManifestFile& file : manifest->files) bytes += file.bytes;
+    entry["world_size"] = manifest->files.size();
+    entry["bytes"] = bytes;
+    entry["job"] = manifest->job;
+    entry["written"] = manifest->written;
+  }
+  entry["state"] = manifest.ok() ? "complete" : Message(manifest.status());
+  return entry;
+}
+
+}  // namespace
+
+absl::StatusOr<Json> ListReport(const Store& store) {
+  LS_ASSIGN_OR_RETURN(const std::vector<Point> points, store.List());
+  Json list = Json::array();
+  for (const Point& point : points) list.push_back(Listed(store, point));
+  return Json{{"directory", store.directory()}, {"checkpoints", std::move(list)}};
+}
+
+absl::StatusOr<Json> VerifyReport(const Store& store) {
+  LS_ASSIGN_OR_RETURN(const std::vector<Point> points, store.List());
+  Json list = Json::array();
+  bool all = !points.empty();
+  for (const Point& point : points) {
+    const absl::Status status = store.Verify(point);
+    all = all && status.ok();
+    list.push_back({{"step", point.step.value()},
+                    {"epoch", point.epoch.value()},
+                    {"valid", status.ok()},
+                    {"why", status.ok() ? "" : Message(status)}});
+  }
+  return Json{{"directory", store.directory()}, {"valid", all}, {"checkpoints", std::move(list)}};
+}
+
+}  // namespace lockstep::checkpoint

@@ -1,0 +1,113 @@
+#include "lockstep/checkpoint/manifest.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr char kFormat[] = "lockstep checkpoint";
+
+Json FileJson(size_t rank, const ManifestFile& file) {
+  return {{"rank", rank},
+          {"name", file.name},
+          {"bytes", file.bytes},
+          {"crc32c", file.crc32c},
+          {"slot_bytes", file.slot_bytes},
+          {"slot_meta_bytes", file.slot_meta_bytes},
+          {"slot_crc32c", file.slot_crc32c}};
+}
+
+ManifestFile FileFromJson(const Json& json) {
+  ManifestFile file;
+  json.at("name").get_to(file.name);
+  json.at("bytes").get_to(file.bytes);
+  json.at("crc32c").get_to(file.crc32c);
+  json.at("slot_bytes").get_to(file.slot_bytes);
+  json.at("slot_meta_bytes").get_to(file.slot_meta_bytes);
+  json.at("slot_crc32c").get_to(file.slot_crc32c);
+  return file;
+}
+
+Manifest Read(const Json& json) {
+  Manifest manifest;
+  manifest.point = {EpochId(json.at("epoch").get<uint64_t>()), StepId(json.at("step").get<int64_t>())};
+  json.at("job").get_to(manifest.job);
+  json.at("written").get_to(manifest.written);
+  if (json.contains("layout")) manifest.layout = json.at("layout").dump();
+  for (const Json& file : json.at("files")) manifest.files.push_back(FileFromJson(file));
+  return manifest;
+}
+
+absl::Status Check(const Manifest& manifest, const Json& json) {
+  if (manifest.files.empty() || json.at("world_size").get<size_t>() != manifest.files.size())
+    return DataLoss("world_size does not fit the {} files", manifest.files.size());
+  for (size_t rank = 0; rank < manifest.files.size(); ++rank) {
+    const ManifestFile& file = manifest.files[rank];
+    if (file.name != RankFileName(rank))
+      return DataLoss("file {} is \"{}\", expected {}", rank, file.name, RankFileName(rank));
+    if (file.slot_meta_bytes > file.slot_bytes) return DataLoss("{}: slot_meta_bytes exceeds slot_bytes", file.name);
+  }
+  return absl::OkStatus();
+}
+
+bool TakeNumber(std::string_view& text, std::string_view before, auto& number) {
+  if (text.substr(0, before.size()) != before) return false;
+  text.remove_prefix(before.size());
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return error == std::errc();
+}
+
+}  // namespace
+
+std::string DirectoryName(const Point& point) {
+  return fmt::format("step_{:012}_epoch_{}", point.step.value(), point.epoch.value());
+}
+
+std::optional<Point> PointOf(const std::string& directory_name) {
+  std::string_view text = directory_name;
+  int64_t step = 0;
+  uint64_t epoch = 0;
+  if (!TakeNumber(text, "step_", step) || !TakeNumber(text, "_epoch_", epoch)) return std::nullopt;
+  const Point point{EpochId(epoch), StepId(step)};
+  if (DirectoryName(point) != directory_name) return std::nullopt;
+  return point;
+}
+
+std::string RankFileName(size_t rank) { return fmt::format("rank_{:05}.safetensors", rank); }
+
+Json ToJson(const Manifest& manifest) {
+  Json json = {{"format", kFormat},
+               {"version", kManifestVersion},
+               {"step", manifest.point.step.value()},
+               {"epoch", manifest.point.epoch.value()},
+               {"world_size", manifest.files.size()},
+               {"job", manifest.job},
+               {"written", manifest.written}};
+  if (!manifest.layout.empty()) json["layout"] = Json::parse(manifest.layout, nullptr, false);
+  json["files"] = Json::array();
+  for (size_t rank = 0; rank < manifest.files.size(); ++rank)
+    json["files"].push_back(FileJson(rank, manifest.files[rank]));
+  return json;
+}
+
+absl::StatusOr<Manifest> ManifestFromJson(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return DataLoss("not a JSON object");
+  try {
+    if (json.at("format").get<std::string>() != kFormat) return DataLoss("its format is not \"{}\"", kFormat);
+    const int version = json.at("version").get<int>();
+    if (version != kManifestVersion)
+      return FailedPrecondition("it has format version {}, this Lockstep reads {}: use the newer Lockstep", version,
+                                kManifestVersion);
+    Manifest manifest = Read(json);
+    LS_RETURN_IF_ERROR(Check(manifest, json));
+    return manifest;
+  } catch (const Json::exception& error) {
+    return DataLoss("{}", error.what());
+  }
+}
+
+}  // namespace lockstep::checkpoint

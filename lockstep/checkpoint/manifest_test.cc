@@ -1,0 +1,52 @@
+#include "lockstep/checkpoint/manifest.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace lockstep::checkpoint {
+namespace {
+
+using testing::HasSubstr;
+
+Manifest Sample() {
+  Manifest manifest{{EpochId(2), StepId(123)}, "demo", "2026-01-01T00:00:00Z", R"({"dp":2})", {}};
+  for (size_t rank = 0; rank < 2; ++rank)
+    manifest.files.push_back({RankFileName(rank), 1000 + rank, 0xfedcba98, 900, 100, 7});
+  return manifest;
+}
+
+TEST(Manifest, ReadsBackWhatItWrote) {
+  const Manifest sample = Sample();
+  const Manifest back = ManifestFromJson(RenderJson(ToJson(sample))).value();
+  EXPECT_EQ(ToJson(back), ToJson(sample));
+  EXPECT_EQ(back.point, sample.point);
+  EXPECT_EQ(back.files[1].crc32c, 0xfedcba98);
+}
+
+TEST(Manifest, NamesAreReadStrictly) {
+  EXPECT_EQ(DirectoryName({EpochId(2), StepId(123)}), "step_000000000123_epoch_2");
+  EXPECT_EQ(PointOf("step_000000000123_epoch_2"), (Point{EpochId(2), StepId(123)}));
+  for (const char* name : {"", "step_123_epoch_2", "step_000000000123_epoch_02", "step_000000000123_epoch_2.old",
+                           ".incoming_step_000000000123_epoch_2", "step_000000000123", "step_00000000012x_epoch_2"})
+    EXPECT_EQ(PointOf(name), std::nullopt) << name;
+}
+
+TEST(Manifest, SaysWhatIsWrong) {
+  const auto error = [](const std::string& field, const Json& value) {
+    Json json = ToJson(Sample());
+    json[field] = value;
+    return Message(ManifestFromJson(json.dump()).status());
+  };
+  EXPECT_EQ(error("version", 2), "it has format version 2, this Lockstep reads 1: use the newer Lockstep");
+  EXPECT_THAT(error("format", "zip"), HasSubstr("its format is not \"lockstep checkpoint\""));
+  EXPECT_THAT(error("world_size", 3), HasSubstr("world_size does not fit the 2 files"));
+  EXPECT_THAT(error("step", "x"), HasSubstr("type must be number"));
+  EXPECT_THAT(error("files", Json::array()), HasSubstr("0 files"));
+  EXPECT_THAT(Message(ManifestFromJson("{").status()), HasSubstr("not a JSON object"));
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint

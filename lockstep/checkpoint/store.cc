@@ -1,0 +1,236 @@
+#include "lockstep/checkpoint/store.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/client/client.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+constexpr size_t kPiece = 4 << 20;
+constexpr uint64_t kMaxManifest = 64 << 20;
+constexpr std::string_view kIncoming = ".incoming_", kOutgoing = ".outgoing_";
+
+std::span<const std::byte> BytesOf(std::string_view text) {
+  return std::as_bytes(std::span<const char>(text.data(), text.size()));
+}
+
+absl::Status At(const std::string& path, const absl::Status& status) {
+  return MakeError(status.code(), fmt::format("{}: {}", path, Message(status)));
+}
+
+absl::Status CheckCrc(const std::string& what, uint32_t found, uint32_t expected, uint64_t bytes) {
+  if (found == expected) return absl::OkStatus();
+  return DataLoss("{} has CRC {:#010x}, expected {:#010x}, over {} bytes", what, found, expected, bytes);
+}
+
+absl::Status GivenUp() { return MakeError(absl::StatusCode::kCancelled, "given up"); }
+
+// A file, and the CRC of what has gone into it.
+struct Summed {
+  DiskFile& file;
+  ManifestFile& sums;
+  const std::function<bool()>& go_on;
+
+  absl::Status Append(std::span<const std::byte> data) {
+    while (!data.empty()) {
+      if (!go_on()) return GivenUp();
+      const auto piece = data.first(std::min(kPiece, data.size()));
+      LS_RETURN_IF_ERROR(file.Append(piece));
+      sums.crc32c = ls_crc32c(sums.crc32c, piece.data(), piece.size());
+      sums.bytes += piece.size();
+      data = data.subspan(piece.size());
+    }
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<Point>> Store::List() const {
+  LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, disk_.List(directory_));
+  std::vector<Point> points;
+  for (const std::string& name : names) {
+    if (const std::optional<Point> point = PointOf(name)) points.push_back(*point);
+  }
+  std::sort(points.begin(), points.end(), std::greater<>());
+  return points;
+}
+
+absl::StatusOr<Manifest> Store::ReadManifest(const Point& point) const {
+  const std::string path = PathOf(point) + "/" + kManifestFile;
+  LS_ASSIGN_OR_RETURN(const uint64_t bytes, disk_.Size(path));
+  if (bytes > kMaxManifest) return DataLoss("{}: {} bytes are no manifest", path, bytes);
+  std::string text(bytes, '\0');
+  LS_RETURN_IF_ERROR(disk_.Read(path, 0, std::as_writable_bytes(std::span(text))));
+  auto manifest = ManifestFromJson(text);
+  if (!manifest.ok()) return At(path, manifest.status());
+  if (manifest->point != point)
+    return DataLoss("{}: it is of step {} of epoch {}", path, manifest->point.step.value(),
+                    manifest->point.epoch.value());
+  for (const ManifestFile& file : manifest->files) {
+    const std::string name = PathOf(point) + "/" + file.name;
+    LS_ASSIGN_OR_RETURN(const uint64_t found, disk_.Size(name));
+    if (found != file.bytes) return DataLoss("{} has {} bytes, expected {}", name, found, file.bytes);
+  }
+  return manifest;
+}
+
+absl::StatusOr<uint32_t> Store::FileCrc(const std::string& path, uint64_t bytes) const {
+  std::vector<std::byte> piece(std::min<uint64_t>(kPiece, bytes));
+  uint32_t crc = 0;
+  for (uint64_t at = 0; at < bytes; at += piece.size()) {
+    piece.resize(std::min<uint64_t>(piece.size(), bytes - at));
+    LS_RETURN_IF_ERROR(disk_.Read(path, at, piece));
+    crc = ls_crc32c(crc, piece.data(), piece.size());
+  }
+  return crc;
+}
+
+absl::Status Store::Verify(const Point& point) const {
+  LS_ASSIGN_OR_RETURN(const Manifest manifest, ReadManifest(point));
+  for (const ManifestFile& file : manifest.files) {
+    const std::string path = PathOf(point) + "/" + file.name;
+    LS_ASSIGN_OR_RETURN(const uint32_t crc, FileCrc(path, file.bytes));
+    LS_RETURN_IF_ERROR(CheckCrc(path, crc, file.crc32c, file.bytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Store::Load(const Manifest& manifest, const MakeSlot& make) const {
+  for (size_t rank = 0; rank < manifest.files.size(); ++rank) {
+    const ManifestFile& file = manifest.files[rank];
+    LS_ASSIGN_OR_RETURN(const std::span<std::byte> slot, make(rank, file));
+    LS_RETURN_IF_ERROR(LoadSlot(PathOf(manifest.point) + "/" + file.name, file, slot));
+  }
+  return absl::OkStatus();
+}
+
+// The file's CRC is that of its parts in the file's order, wherever they went.
+absl::Status Store::LoadSlot(const std::string& path, const ManifestFile& file, std::span<std::byte> slot) const {
+  std::vector<std::byte> text(std::min<uint64_t>(8, file.bytes));
+  LS_RETURN_IF_ERROR(disk_.Read(path, 0, text));
+  const absl::StatusOr<uint64_t> head_bytes = HeadBytes(text, file.bytes);
+  if (!head_bytes.ok()) return At(path, head_bytes.status());
+  text.resize(*head_bytes);
+  LS_RETURN_IF_ERROR(disk_.Read(path, 0, text));
+  const absl::StatusOr<Head> head = ParseHead(text, file.bytes);
+  if (!head.ok()) return At(path, head.status());
+  const absl::StatusOr<std::vector<Tensor>> table = ReadTable(head->meta, file.slot_bytes);
+  if (!table.ok()) return At(path, table.status());
+  if (head->meta.size() != file.slot_meta_bytes || slot.size() != file.slot_bytes)
+    return DataLoss("{}: its meta part has {} bytes, the manifest says {}", path, head->meta.size(),
+                    file.slot_meta_bytes);
+  std::copy(head->meta.begin(), head->meta.end(), slot.begin());
+  uint32_t crc = ls_crc32c(0, text.data(), text.size());
+  for (const Tensor& tensor : FileOrder(*table)) {
+    const auto place = slot.subspan(tensor.slot_offset, tensor.bytes);
+    LS_RETURN_IF_ERROR(disk_.Read(path, head->data_begin + tensor.file_offset, place));
+    crc = ls_crc32c(crc, place.data(), place.size());
+  }
+  LS_RETURN_IF_ERROR(CheckCrc(path, crc, file.crc32c, file.bytes));
+  return CheckCrc(path + ", as a slot,", ls_crc32c(0, slot.data(), slot.size()), file.slot_crc32c, slot.size());
+}
+
+absl::Status Store::Write(const Image& image, const std::function<bool()>& go_on) {
+  LS_RETURN_IF_ERROR(RefuseIfStale(image.point));
+  if (ReadManifest(image.point).ok()) return disk_.SyncDirectory(directory_);  // written, and perhaps not synced
+  const std::string folder = fmt::format("{}/{}{}", directory_, kIncoming, DirectoryName(image.point));
+  (void)RemoveTree(folder);
+  absl::Status status = WriteFiles(folder, image, go_on);
+  if (status.ok() && !go_on()) status = GivenUp();
+  if (status.ok()) status = Publish(folder, image.point);
+  if (!status.ok()) (void)RemoveTree(folder);  // a full disk gets its room back
+  return status;
+}
+
+absl::Status Store::RefuseIfStale(const Point& point) const {
+  LS_ASSIGN_OR_RETURN(const std::vector<Point> points, List());
+  if (points.empty() || points.front() <= point) return absl::OkStatus();
+  return FailedPrecondition("{} is newer than step {} of epoch {}: a stale run writes nothing", PathOf(points.front()),
+                            point.step.value(), point.epoch.value());
+}
+
+absl::Status Store::WriteFiles(const std::string& folder, const Image& image, const std::function<bool()>& go_on) {
+  LS_RETURN_IF_ERROR(disk_.MakeDirectory(folder));
+  Manifest manifest{image.point, image.job, image.written, image.layout, {}};
+  for (size_t rank = 0; rank < image.slots.size(); ++rank) {
+    auto file = WriteSlot(folder + "/" + RankFileName(rank), image.slots[rank], go_on);
+    if (!file.ok()) return MakeError(file.status().code(), fmt::format("rank {}: {}", rank, Message(file.status())));
+    file->name = RankFileName(rank);
+    manifest.files.push_back(*std::move(file));
+  }
+  return WriteText(folder + "/" + kManifestFile, RenderJson(ToJson(manifest)));
+}
+
+// The slot is verified after it was read, so that whatever changed it meanwhile is found out.
+absl::StatusOr<ManifestFile> Store::WriteSlot(const std::string& path, const SlotImage& slot,
+                                              const std::function<bool()>& go_on) {
+  ManifestFile sums;
+  sums.slot_bytes = slot.content.size();
+  sums.slot_meta_bytes = slot.meta_bytes;
+  sums.slot_crc32c = slot.crc32c;
+  const auto meta = slot.content.first(slot.meta_bytes);
+  LS_ASSIGN_OR_RETURN(const std::vector<Tensor> table, ReadTable(meta, slot.content.size()));
+  const std::vector<Tensor> order = FileOrder(table);
+  LS_ASSIGN_OR_RETURN(const std::string head, RenderHead(order, meta));
+  LS_ASSIGN_OR_RETURN(const std::unique_ptr<DiskFile> file, disk_.Create(path));
+  Summed summed{*file, sums, go_on};
+  LS_RETURN_IF_ERROR(summed.Append(BytesOf(head)));
+  for (const Tensor& tensor : order)
+    LS_RETURN_IF_ERROR(summed.Append(slot.content.subspan(tensor.slot_offset, tensor.bytes)));
+  LS_RETURN_IF_ERROR(file->Sync());
+  const uint32_t crc = ls_crc32c(0, slot.content.data(), slot.content.size());
+  LS_RETURN_IF_ERROR(CheckCrc("its memory", crc, slot.crc32c, slot.content.size()));
+  return sums;
+}
+
+absl::Status Store::WriteText(const std::string& path, const std::string& text) {
+  LS_ASSIGN_OR_RETURN(const std::unique_ptr<DiskFile> file, disk_.Create(path));
+  LS_RETURN_IF_ERROR(file->Append(BytesOf(text)));
+  return file->Sync();
+}
+
+// The one rename. A damaged checkpoint of the same name makes room.
+absl::Status Store::Publish(const std::string& folder, const Point& point) {
+  LS_RETURN_IF_ERROR(disk_.SyncDirectory(folder));
+  LS_ASSIGN_OR_RETURN(const std::vector<Point> points, List());
+  if (std::find(points.begin(), points.end(), point) != points.end()) LS_RETURN_IF_ERROR(Remove(point));
+  LS_RETURN_IF_ERROR(disk_.Rename(folder, PathOf(point)));
+  return disk_.SyncDirectory(directory_);
+}
+
+absl::Status Store::Prune(int keep) {
+  LS_ASSIGN_OR_RETURN(const std::vector<Point> points, List());
+  for (const Point& point : points) {
+    if (ReadManifest(point).ok() && --keep < 0) LS_RETURN_IF_ERROR(Remove(point));
+  }
+  return absl::OkStatus();
+}
+
+// Out of the list by one rename, so that no crash leaves half of it there.
+absl::Status Store::Remove(const Point& point) {
+  const std::string folder = fmt::format("{}/{}{}", directory_, kOutgoing, DirectoryName(point));
+  (void)RemoveTree(folder);
+  LS_RETURN_IF_ERROR(disk_.Rename(PathOf(point), folder));
+  LS_RETURN_IF_ERROR(disk_.SyncDirectory(directory_));
+  return RemoveTree(folder);
+}
+
+absl::Status Store::RemoveTree(const std::string& folder) {
+  LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, disk_.List(folder));
+  for (const std::string& name : names) LS_RETURN_IF_ERROR(disk_.RemoveFile(folder + "/" + name));
+  return disk_.RemoveDirectory(folder);
+}
+
+absl::Status Store::ClearLeftovers() {
+  LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, disk_.List(directory_));
+  for (const std::string& name : names) {
+    if (name.starts_with(kIncoming) || name.starts_with(kOutgoing))
+      LS_RETURN_IF_ERROR(RemoveTree(directory_ + "/" + name));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep::checkpoint

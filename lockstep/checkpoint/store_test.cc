@@ -1,0 +1,214 @@
+// Crashes and failures at every operation of a flush, on a disk that loses what was not synced.
+#include "lockstep/checkpoint/store.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cerrno>
+
+#include "lockstep/checkpoint/memory_disk.h"
+#include "lockstep/checkpoint/test_slot.h"
+
+namespace lockstep::checkpoint {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr char kFolder[] = "/c";
+constexpr uint64_t kMaxLoose = 12;  // of entry changes at once: all their subsets are tried
+
+// A disk with /c, durable, and the given checkpoints in it.
+std::unique_ptr<MemoryDisk> DiskWith(const std::vector<const TestCheckpoint*>& checkpoints) {
+  auto disk = std::make_unique<MemoryDisk>();
+  EXPECT_TRUE(disk->MakeDirectory(kFolder).ok());
+  for (const TestCheckpoint* checkpoint : checkpoints)
+    EXPECT_EQ(Store(*disk, kFolder).Write(checkpoint->image(), Always), absl::OkStatus());
+  disk->log.clear();
+  disk->operations = 0;
+  return disk;
+}
+
+absl::Status Flush(Disk& disk, const TestCheckpoint& checkpoint, int keep) {
+  Store store(disk, kFolder);
+  LS_RETURN_IF_ERROR(store.Write(checkpoint.image(), Always));
+  return store.Prune(keep);
+}
+
+TEST(Store, WhatIsWrittenComesBackByteForByte) {
+  const TestCheckpoint checkpoint(3, 41, 4);
+  const auto disk = DiskWith({&checkpoint});
+  const Store store(*disk, kFolder);
+  EXPECT_THAT(store.List().value(), ElementsAre(checkpoint.point));
+  EXPECT_EQ(store.Verify(checkpoint.point), absl::OkStatus());
+  EXPECT_TRUE(Holds(store, checkpoint));
+  EXPECT_EQ(store.ReadManifest(checkpoint.point)->job, "test");
+}
+
+TEST(Store, ListsByEpochThenStepAndLeavesOtherNamesAlone) {
+  const TestCheckpoint a(1, 9), b(2, 3), c(2, 4);
+  const auto disk = DiskWith({&a, &b, &c});
+  for (const char* name : {"/c/step_7_epoch_1", "/c/step_000000000007_epoch_1x", "/c/notes", "/c/step_000000000007"})
+    ASSERT_TRUE(disk->MakeDirectory(name).ok());
+  EXPECT_THAT(Store(*disk, kFolder).List().value(), ElementsAre(c.point, b.point, a.point));
+}
+
+TEST(Store, KeepsTheNewestWholeOnesAndWhatIsDamaged) {
+  const TestCheckpoint a(1, 1), b(1, 2), c(1, 3), d(1, 4);
+  const auto disk = DiskWith({&a, &b, &c, &d});
+  ASSERT_TRUE(disk->RemoveFile("/c/" + DirectoryName(c.point) + "/rank_00001.safetensors").ok());
+  Store store(*disk, kFolder);
+  EXPECT_EQ(store.Prune(2), absl::OkStatus());
+  EXPECT_THAT(store.List().value(), ElementsAre(d.point, c.point, b.point));
+  EXPECT_THAT(Message(store.Verify(c.point)), HasSubstr("rank_00001.safetensors"));
+}
+
+TEST(Store, RefusesAStaleWriter) {
+  const TestCheckpoint newer(2, 5), stale(1, 900), older(2, 4);
+  const auto disk = DiskWith({&newer});
+  EXPECT_THAT(Message(Store(*disk, kFolder).Write(stale.image(), Always)), HasSubstr("a stale run writes nothing"));
+  EXPECT_FALSE(Store(*disk, kFolder).Write(older.image(), Always).ok());
+  EXPECT_THAT(Store(*disk, kFolder).List().value(), ElementsAre(newer.point));
+  EXPECT_TRUE(disk->log.empty());
+}
+
+TEST(Store, WritesNothingTwiceAndReplacesADamagedOne) {
+  const TestCheckpoint one(1, 1);
+  const auto disk = DiskWith({&one});
+  EXPECT_EQ(Store(*disk, kFolder).Write(one.image(), Always), absl::OkStatus());
+  EXPECT_EQ(disk->log.size(), 1u) << "it is synced, for the sync may have been what failed";
+  ASSERT_TRUE(disk->RemoveFile("/c/" + DirectoryName(one.point) + "/manifest.json").ok());
+  EXPECT_EQ(Store(*disk, kFolder).Write(one.image(), Always), absl::OkStatus());
+  EXPECT_TRUE(Holds(Store(*disk, kFolder), one));
+}
+
+TEST(Store, ACorruptOrOverwrittenSlotIsNeverKept) {
+  const TestCheckpoint old(1, 1), good(1, 2);
+  TestCheckpoint bad(1, 2);
+  Image image = bad.image();
+  bad.slots[1].content.back() ^= std::byte{1};
+  const auto disk = DiskWith({&old});
+  Store store(*disk, kFolder);
+  EXPECT_THAT(Message(store.Write(image, Always)),
+              testing::MatchesRegex("rank 1: its memory has CRC 0x.*, expected 0x.*"));
+  EXPECT_THAT(disk->List(kFolder).value(), ElementsAre(DirectoryName(old.point)));
+  // Overwritten after the first rank's file was written, while the second is.
+  int asked = 0;
+  image = good.image();
+  auto content = good.slots[1].content;
+  image.slots[1].content = content;
+  EXPECT_FALSE(store.Write(image, [&] { return content.back() = std::byte(++asked), true; }).ok());
+  EXPECT_THAT(disk->List(kFolder).value(), ElementsAre(DirectoryName(old.point)));
+}
+
+TEST(Store, AFlushThatIsGivenUpLeavesNothingWhereverItStands) {
+  const TestCheckpoint old(1, 1), next(1, 2);
+  for (int pieces = 0;; ++pieces) {
+    const auto disk = DiskWith({&old});
+    int left = pieces;
+    const absl::Status status = Store(*disk, kFolder).Write(next.image(), [&] { return --left >= 0; });
+    if (status.ok()) {
+      EXPECT_GT(pieces, 5);
+      break;
+    }
+    EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+    EXPECT_THAT(disk->List(kFolder).value(), ElementsAre(DirectoryName(old.point)));
+  }
+}
+
+// The newest checkpoint that can be loaded is one of the two and holds its own bytes.
+std::optional<Point> OneOf(const Store& store, const TestCheckpoint& old, const TestCheckpoint& next) {
+  const std::optional<Point> newest = NewestWhole(store);
+  if (newest == old.point && Holds(store, old)) return newest;
+  if (newest == next.point && Holds(store, next)) return newest;
+  return std::nullopt;
+}
+
+class Crashes : public testing::TestWithParam<int> {};  // how many checkpoints are kept
+
+// A crash after each operation, whatever is lost of what was not synced: the old one or the new one, and once the flush
+// has answered, the new one. The next run clears up, and its flush succeeds.
+TEST_P(Crashes, LeaveTheOldOrTheNewOneWhole) {
+  const TestCheckpoint older(1, 3), old(1, 7), next(2, 4), after(3, 8);
+  const auto before = DiskWith({&older, &old});
+  const auto disk = DiskWith({&older, &old});
+  Store writer(*disk, kFolder);
+  ASSERT_EQ(writer.Write(next.image(), Always), absl::OkStatus());
+  const size_t durable_from = disk->log.size();
+  ASSERT_EQ(writer.Prune(GetParam()), absl::OkStatus());
+  int worlds = 0;
+  for (size_t count = 0; count <= disk->log.size(); ++count) {
+    ASSERT_LE(disk->Loose(count), kMaxLoose);
+    for (uint64_t stays = 0; stays < uint64_t{1} << disk->Loose(count); ++stays) {
+      for (const Unsynced data : {Unsynced::kKept, Unsynced::kDropped, Unsynced::kTorn, Unsynced::kZeros}) {
+        const auto left = disk->Crash(*before, count, stays, data);
+        Store store(*left, kFolder);
+        const std::optional<Point> newest = OneOf(store, old, next);
+        ASSERT_TRUE(newest) << "after " << count << " operations, changes " << stays;
+        ASSERT_TRUE(count < durable_from || newest == next.point) << count << " operations, changes " << stays;
+        ASSERT_EQ(store.ClearLeftovers(), absl::OkStatus());
+        ASSERT_EQ(OneOf(store, old, next), newest);
+        ASSERT_EQ(Flush(*left, after, 2), absl::OkStatus());
+        ASSERT_TRUE(Holds(store, after));
+        ++worlds;
+      }
+    }
+  }
+  EXPECT_GT(worlds, 500) << "the search must not have become empty";
+}
+INSTANTIATE_TEST_SUITE_P(Keep, Crashes, testing::Values(1, 2, 3));
+
+struct Trouble {
+  int error;
+  bool short_write, dead;
+};
+class Failures : public testing::TestWithParam<Trouble> {};
+
+// A disk that fails at one operation, or from one on: the old one or the new one is whole, and when the disk is well
+// again the next flush succeeds and leaves nothing half.
+TEST_P(Failures, NeverCostTheLastGoodOne) {
+  const TestCheckpoint old(1, 7), next(2, 4), after(2, 6);
+  int failed = 0;
+  for (int at = 0;; ++at) {
+    const auto disk = DiskWith({&old});
+    disk->fail_at = at;
+    disk->error = GetParam().error;
+    disk->short_write = GetParam().short_write;
+    disk->dead = GetParam().dead;
+    const absl::Status status = Flush(*disk, next, 1);
+    const bool reached = disk->operations > at;
+    Store store(*disk, kFolder);
+    ASSERT_TRUE(OneOf(store, old, next)) << "operation " << at;
+    disk->fail_at = -1;
+    ASSERT_EQ(Flush(*disk, after, 1), absl::OkStatus()) << "operation " << at;
+    ASSERT_EQ(store.ClearLeftovers(), absl::OkStatus());
+    ASSERT_TRUE(Holds(store, after));
+    ASSERT_THAT(disk->List(kFolder).value(), ElementsAre(DirectoryName(after.point)));
+    if (!reached) break;
+    failed += !status.ok();
+  }
+  EXPECT_GT(failed, 15);
+}
+INSTANTIATE_TEST_SUITE_P(Kinds, Failures,
+                         testing::Values(Trouble{ENOSPC, false, false}, Trouble{ENOSPC, true, false},
+                                         Trouble{EIO, false, false}, Trouble{EIO, false, true},
+                                         Trouble{EROFS, false, true}));
+
+// The property tests can fail: a writer that syncs nothing is found out.
+TEST(Store, TheSearchFindsAWriterThatDoesNotSync) {
+  const TestCheckpoint old(1, 7), next(2, 4);
+  const auto before = DiskWith({&old});
+  const auto disk = DiskWith({&old});
+  ASSERT_EQ(Flush(*disk, next, 1), absl::OkStatus());
+  std::erase_if(disk->log, [](const Operation& done) { return done.kind == Operation::kSync; });
+  bool found = false;
+  for (size_t count = 0; count <= disk->log.size(); ++count) {
+    const uint64_t all = (uint64_t{1} << disk->Loose(count)) - 1;
+    const auto left = disk->Crash(*before, count, all, Unsynced::kDropped);
+    found = found || !OneOf(Store(*left, kFolder), old, next);
+  }
+  EXPECT_TRUE(found);
+}
+
+}  // namespace
+}  // namespace lockstep::checkpoint

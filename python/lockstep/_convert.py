@@ -1,0 +1,210 @@
+"""Checkpoints on disk to torch's formats and back: what `lockstep checkpoint export` and `import` run, under the user's Python.
+
+usage: _convert.py export CHECKPOINT torch|dcp FILE CLIENT_LIBRARY
+       _convert.py import DIRECTORY torch|dcp FILE CLIENT_LIBRARY
+
+CHECKPOINT is one that was verified, DIRECTORY the --checkpoint-dir in which the new one is to be the newest.
+docs/formats/checkpoint.md says what the files hold.
+"""
+import base64
+import ctypes
+import fcntl
+import json
+import os
+import re
+import shutil
+import struct
+import sys
+import tempfile
+import time
+
+DTYPES = {"BOOL": "bool", "U8": "uint8", "I8": "int8", "I16": "int16", "U16": "uint16", "I32": "int32", "U32": "uint32", "I64": "int64",
+          "U64": "uint64", "F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64", "C64": "complex64",
+          "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"}
+ALIGN = 64
+
+
+class ConvertError(Exception):
+    """What is wrong, where, what was expected, what to do."""
+
+
+def export(checkpoint, target):
+    with open(os.path.join(checkpoint, "manifest.json")) as file:
+        manifest = json.load(file)
+    ranks = {str(entry["rank"]): read_rank(os.path.join(checkpoint, entry["name"])) for entry in manifest["files"]}
+    import torch
+
+    torch.save({**{key: manifest[key] for key in ("step", "epoch", "world_size")}, "ranks": ranks}, target)
+
+
+def read_rank(path):
+    import torch
+
+    with open(path, "rb") as file:
+        size, = struct.unpack("<Q", file.read(8))
+        head = json.loads(file.read(size))
+        data = bytearray(file.read())
+    metadata = head.pop("__metadata__")
+    real = json.loads(metadata["lockstep.torch"])
+    meta = torch.frombuffer(bytearray(base64.b64decode(metadata["lockstep.meta"])), dtype=torch.uint8)
+    return {"tensors": {name: read_tensor(entry, real.get(name), data) for name, entry in head.items()}, "meta": meta}
+
+
+def read_tensor(entry, real, data):
+    import torch
+
+    dtype = getattr(torch, real["dtype"] if real else DTYPES[entry["dtype"]])
+    shape = real["shape"] if real else entry["shape"]
+    begin, end = entry["data_offsets"]
+    if begin == end:
+        return torch.empty(shape, dtype=dtype)
+    flat = torch.frombuffer(data[begin:end], dtype=dtype)
+    strides = real and real["strides"]
+    return flat.as_strided(shape, strides) if strides else flat.view(shape)
+
+
+def import_(directory, source, client):
+    import torch
+
+    saved = torch.load(source, map_location="cpu")
+    os.makedirs(directory, exist_ok=True)
+    with open(os.path.join(directory, ".lock"), "w") as lock:
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConvertError(f"{lock.name} is held by a run, which is writing there: stop it first") from None
+        write_checkpoint(directory, saved, client)
+
+
+def write_checkpoint(directory, saved, client):
+    found = [re.fullmatch(r"step_\d{12}_epoch_(\d+)", name) for name in os.listdir(directory)]
+    step, epoch = saved["step"], 1 + max((int(match[1]) for match in found if match), default=0)
+    name = f"step_{step:012}_epoch_{epoch}"
+    folder = os.path.join(directory, ".incoming_" + name)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.mkdir(folder, 0o700)
+    files = [write_rank(folder, rank, saved["ranks"][str(rank)], client) for rank in range(saved["world_size"])]
+    manifest = {"format": "lockstep checkpoint", "version": 1, "step": step, "epoch": epoch, "world_size": len(files),
+                "job": "imported", "written": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "files": files}
+    write(os.path.join(folder, "manifest.json"), [json.dumps(manifest, indent=2).encode()])
+    sync_folder(folder)
+    os.rename(folder, os.path.join(directory, name))
+    sync_folder(directory)
+    print(f"{directory}/{name} is now the newest checkpoint")
+
+
+def write_rank(folder, rank, saved, client):
+    meta = saved["meta"].numpy().tobytes()
+    table = read_table(meta)
+    tensors = saved["tensors"]
+    if {entry["name"] for entry in table} != tensors.keys():
+        other = sorted({entry["name"] for entry in table} ^ tensors.keys())[0]
+        raise ConvertError(f"rank {rank}: {other} is either missing or new: names may not change, for the job would not find its state again")
+    parts = [bytes_of(entry, tensors[entry["name"]]) for entry in table]
+    slot = bytearray(meta)
+    for part in parts:
+        slot += bytes(-len(slot) % ALIGN) + part
+    entries, pieces, at = {}, [], 0
+    for entry, part in sorted(zip(table, parts), key=lambda pair: -element_size(pair[0])):
+        entries[entry["name"]] = {"dtype": entry["dtype"], "shape": entry["shape"], "data_offsets": [at, at + len(part)]}
+        pieces.append(part)
+        at += len(part)
+    real = {entry["name"]: entry["torch"] for entry in table if "torch" in entry}
+    metadata = {"format": "pt", "lockstep.torch": json.dumps(real), "lockstep.meta": base64.b64encode(meta).decode()}
+    head = json.dumps({"__metadata__": metadata, **entries}, separators=(",", ":")).encode()
+    head += b" " * (-len(head) % 8)
+    name = f"rank_{rank:05}.safetensors"
+    size, crc = write(os.path.join(folder, name), [struct.pack("<Q", len(head)), head, *pieces], client)
+    return {"rank": rank, "name": name, "bytes": size, "crc32c": crc, "slot_bytes": len(slot), "slot_meta_bytes": len(meta),
+            "slot_crc32c": client.ls_crc32c(0, bytes(slot), len(slot))}
+
+
+def read_table(meta):
+    size, = struct.unpack_from("<Q", meta)
+    return json.loads(meta[8 : 8 + size])
+
+
+def element_size(entry):
+    count = 1
+    for length in entry["shape"]:
+        count *= length
+    if count:
+        return entry["bytes"] // count
+    import torch
+
+    return torch.empty(0, dtype=getattr(torch, DTYPES[entry["dtype"]])).element_size()
+
+
+def bytes_of(entry, tensor):
+    """The tensor's bytes as the slot had them; its strides need not be those of the slot."""
+    import torch
+
+    real = entry.get("torch") or {"dtype": DTYPES[entry["dtype"]], "shape": entry["shape"], "strides": None}
+    if list(tensor.shape) != real["shape"] or str(tensor.dtype) != f"torch.{real['dtype']}":
+        raise ConvertError(f"{entry['name']} is {tensor.dtype} of shape {list(tensor.shape)}, expected {real['dtype']} of shape {real['shape']}: "
+                           "convert it back, for the job restores into tensors of that kind")
+    if tensor.numel() == 0:
+        return b""
+    laid_out = torch.empty(tensor.numel(), dtype=tensor.dtype)
+    laid_out.as_strided(real["shape"], real["strides"] or tensor.contiguous().stride()).copy_(tensor)
+    return ctypes.string_at(laid_out.data_ptr(), entry["bytes"])
+
+
+def write(path, pieces, client=None):
+    """(bytes, CRC32C) of the file, which is synced."""
+    size = crc = 0
+    with open(path, "xb") as file:
+        for piece in pieces:
+            file.write(piece)
+            size += len(piece)
+            crc = client.ls_crc32c(crc, piece, len(piece)) if client else 0
+        file.flush()
+        os.fsync(file.fileno())
+    return size, crc
+
+
+def sync_folder(path):
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+def load_client(path):
+    client = ctypes.CDLL(path)
+    client.ls_crc32c.restype, client.ls_crc32c.argtypes = ctypes.c_uint32, [ctypes.c_uint32, ctypes.c_char_p, ctypes.c_uint64]
+    return client
+
+
+def dcp_converter(name):
+    try:
+        from torch.distributed.checkpoint import format_utils
+    except Exception as error:  # 1.13 does not even import under Python 3.11
+        import torch
+
+        raise ConvertError(f"torch {torch.__version__} of {sys.executable} has no torch.distributed.checkpoint.format_utils ({error}): use torch 2.2 "
+                           "or newer by --python, or the format torch") from error
+    return getattr(format_utils, name)
+
+
+def main(verb, place, kind, file, library):
+    if kind == "torch":
+        return export(place, file) if verb == "export" else import_(place, file, load_client(library))
+    convert = dcp_converter("torch_save_to_dcp" if verb == "export" else "dcp_to_torch_save")
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(file))) as folder:
+        between = os.path.join(folder, "checkpoint.pt")
+        if verb == "export":
+            export(place, between)
+            return convert(between, file)
+        convert(file, between)
+        return import_(place, between, load_client(library))
+
+
+if __name__ == "__main__":
+    try:
+        import torch  # noqa: F401: without it nothing here works
+    except ImportError as missing:
+        sys.exit(f"lockstep: {sys.executable}: {missing}: name an interpreter that has torch with --python")
+    try:
+        main(*sys.argv[1:])
+    except (ConvertError, OSError, KeyError) as wrong:
+        sys.exit(f"lockstep: {wrong}")

@@ -1,0 +1,283 @@
+"""Checkpoints on disk: a job that is wholly gone goes on from the newest one, bit for bit; and no disk, however bad, stops a job."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import unittest
+
+import torch
+
+import safetensors_reader
+from harness import BINARY, JOBS, NOBODY, PYTHON, STEPS, Run, RunTest, ddp, kill
+
+ROOM = 24 << 20  # of the small disk; a checkpoint of the job takes much less
+
+
+class DiskCheckpoint(RunTest):
+    def setUp(self):
+        self.directory = self.folder() / "checkpoints"
+
+    def train(self, *args, interval=0.2, options=(), ranks=4, **more):
+        disk = ("--checkpoint-dir", str(self.directory), "--checkpoint-interval-s", str(interval))
+        return Run(self, "ddp.py", *args, options=(*disk, *options), ranks=ranks, **more)
+
+    def checkpoints(self):
+        """Their steps, newest first, as `lockstep checkpoint list` has them."""
+        return [one["step"] for one in self.ask("list")[1]["checkpoints"]]
+
+    def ask(self, what):
+        answer = subprocess.run([BINARY, "checkpoint", what, str(self.directory), "--json"], capture_output=True, text=True, timeout=60)
+        return answer.returncode, json.loads(answer.stdout)
+
+    def disk_status(self, run):
+        return run.status().get("checkpoint", {}).get("disk") or {}
+
+    def kill_wholly(self, run):
+        """The machine goes down: watcher, starter and workers at once."""
+        for pid in run.processes():
+            kill(pid, signal.SIGKILL)
+        run.watcher.wait(10)
+
+    def first_step(self, run):
+        return min(line["step"] for line in run.steps())
+
+
+class Resume(DiskCheckpoint):
+    def test_killed_wholly_and_started_anew(self):
+        run = self.train(*ddp())
+        run.wait("a checkpoint on disk", lambda: (self.disk_status(run).get("step") or -1) >= 8)
+        self.kill_wholly(run)
+        newest = self.checkpoints()[0]
+        self.assertEqual((0, True), (self.ask("verify")[0], self.ask("verify")[1]["valid"]))
+        again = self.train(*ddp())
+        again.finish()
+        self.assertEqual(newest + 1, self.first_step(again), again)
+        self.assertIn(f"going on from {self.directory}/step_{newest:012}", again.stderr(), again)
+        self.assertEqual([], again.faults(), again)
+        again.assert_undisturbed_result()
+        self.assertEqual(STEPS - 1, self.checkpoints()[0], again)
+        self.assertEqual(2, len(self.checkpoints()), again)
+
+    def test_sigterm_flushes_and_a_second_run_goes_on(self):
+        run = self.train(*ddp(), interval=600)
+        run.wait_for_step(8)
+        run.watcher.terminate()
+        run.finish(1)
+        last, = self.checkpoints()
+        self.assertGreaterEqual(last, 7, run)
+        again = self.train(*ddp(), interval=600)
+        again.finish()
+        self.assertEqual(last + 1, self.first_step(again), again)
+        again.assert_undisturbed_result()
+
+    def test_a_restart_in_place_goes_on_from_memory(self):
+        run = self.train(*ddp(faults=["kill:2:9"]))
+        run.finish()
+        self.assert_repaired(run, [2], {"crash"})
+        run.assert_undisturbed_result()
+
+    def test_falls_back_past_a_damaged_one_and_names_it(self):
+        self.train(*ddp(steps=12)).finish()
+        newest, older = self.checkpoints()
+        path = next(self.directory.glob(f"step_{newest:012}_*")) / "rank_00001.safetensors"
+        data = bytearray(path.read_bytes())
+        data[-100] ^= 4
+        path.write_bytes(data)
+        self.assertEqual(1, self.ask("verify")[0])
+        again = self.train(*ddp())
+        again.finish()
+        self.assertEqual(older + 1, self.first_step(again), again)
+        self.assertRegex(again.stderr(), r"not loaded: .*rank_00001\.safetensors has CRC 0x\w+, expected 0x\w+")
+        again.assert_undisturbed_result()
+
+    def test_nothing_whole_is_left(self):
+        self.train(*ddp(steps=12)).finish()
+        for path in self.directory.glob("step_*/rank_00000.safetensors"):
+            path.unlink()
+        again = self.train(*ddp())
+        again.finish(1)
+        self.assertIn("no checkpoint on disk can be loaded", again.stderr(), again)
+        self.assertEqual(2, len(list(self.directory.glob("step_*"))), "a person may want them")
+
+
+class BadDirectory(DiskCheckpoint):
+    def assert_refused(self, run, text):
+        self.assertEqual(2, run.watcher.wait(30), run)
+        self.assertIn(text, run.stderr(), run)
+
+    def test_another_world_size(self):
+        self.train(*ddp(steps=8), interval=600).finish()
+        run = self.train(*ddp(), ranks=2)
+        self.assert_refused(run, "was written by 4 ranks, this job has 2: start it with 4 ranks, or name another --checkpoint-dir")
+
+    def test_two_runs_at_once(self):
+        run = self.train(*ddp())
+        run.wait_for_step(2)
+        self.assert_refused(self.train(*ddp()), f"is held by process {run.watcher.pid}")
+        run.finish()
+
+    def test_garbage_is_left_alone(self):
+        (self.directory / "step_000000000007_epoch_1").mkdir(parents=True)
+        (self.directory / ".incoming_step_000000000009_epoch_1").mkdir()
+        (self.directory / ".incoming_step_000000000009_epoch_1" / "rank_00000.safetensors").write_text("half")
+        (self.directory / "notes.txt").write_text("mine")
+        (self.directory / "step_x").mkdir()
+        self.train(*ddp(), interval=600).finish(1)  # the damaged checkpoint may be all that there is: a person decides
+        shutil.rmtree(self.directory / "step_000000000007_epoch_1")
+        run = self.train(*ddp(), interval=600)
+        run.finish()
+        self.assertEqual(0, self.first_step(run), run)
+        self.assertEqual({"notes.txt", "step_x", ".lock", f"step_{STEPS - 1:012}_epoch_1"}, set(os.listdir(self.directory)))
+
+
+class ReadOnly(DiskCheckpoint):
+    """For an ordinary user: root may write everywhere."""
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("becoming another user needs root")
+        self.directory.mkdir()
+        os.chown(self.directory, NOBODY, NOBODY)
+
+    def shut(self):
+        os.chown(self.directory, 0, 0)
+        self.directory.chmod(0o555)
+
+    def test_while_the_job_runs(self):
+        run = self.train(*ddp(), uid=NOBODY)
+        run.wait("a checkpoint on disk", lambda: self.disk_status(run).get("flushes", 0) >= 1)
+        self.shut()
+        run.wait("a flush that fails", lambda: self.disk_status(run).get("failures", 0) >= 1)
+        run.finish()
+        self.assertIn("Permission denied; training goes on", run.stderr(), run)
+        self.assertEqual(0, self.ask("verify")[0], "the last good one")
+        run.assert_undisturbed_result()
+
+    def test_from_the_start(self):
+        self.shut()
+        run = self.train(*ddp(), uid=NOBODY)
+        self.assertEqual(2, run.watcher.wait(30), run)
+        self.assertIn(f"{self.directory}/.lock: Permission denied", run.stderr(), run)
+
+
+class Formats(DiskCheckpoint):
+    """What others read and write: safetensors as the format says, torch.save, and back into a job."""
+
+    def setUp(self):
+        super().setUp()
+        sys.path.insert(0, str(JOBS))
+        self.addCleanup(sys.path.remove, str(JOBS))
+        self.out = self.folder() / "out.json"
+        self.saved = self.folder() / "saved.pt"
+
+    def run_job(self):
+        disk = ("--checkpoint-dir", str(self.directory))
+        Run(self, "kinds.py", str(self.out), options=disk, ranks=1).finish()
+        return json.loads(self.out.read_text())
+
+    def convert(self, verb, *words):
+        command = [BINARY, "checkpoint", verb, str(self.directory), *words, "--python", PYTHON]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+    def assert_equal(self, expected, found, name):
+        self.assertEqual(expected.dtype, found.dtype, name)
+        self.assertTrue(torch.equal(expected, found), name)
+
+    def test_safetensors(self):
+        import kinds
+
+        self.run_job()
+        path, = self.directory.glob("step_*/rank_00000.safetensors")
+        found, metadata = safetensors_reader.read(path)
+        real = json.loads(metadata["lockstep.torch"])
+        expected = {f"kinds.{name}": tensor for name, tensor in kinds.tensors().items()}
+        self.assertEqual({*expected, "counter"}, found.keys())
+        self.assertEqual({"kinds.channels_last", "kinds.complex128", "kinds.transposed"}, real.keys())
+        self.assertEqual(kinds.STEPS, int(found["counter"]))
+        for name in expected.keys() - real.keys():
+            self.assert_equal(expected[name], found[name], name)
+        self.assert_equal(expected["kinds.channels_last"], found["kinds.channels_last"].permute(0, 3, 1, 2), "as its memory lies")
+        self.assert_equal(expected["kinds.transposed"], found["kinds.transposed"].t(), "as its memory lies")
+        self.assertEqual(expected["kinds.complex128"].numpy().tobytes(), found["kinds.complex128"].numpy().tobytes())
+
+    def test_torch_and_back(self):
+        import kinds
+
+        self.run_job()
+        answer = self.convert("export", "--to", "torch", str(self.saved))
+        self.assertEqual((0, ""), (answer.returncode, answer.stderr))
+        saved = torch.load(self.saved)
+        self.assertEqual((kinds.STEPS - 1, 1), (saved["step"], saved["world_size"]))
+        tensors = saved["ranks"]["0"]["tensors"]
+        for name, tensor in kinds.tensors().items():
+            self.assert_equal(tensor, tensors[f"kinds.{name}"], name)
+        tensors["counter"].fill_(40)
+        torch.save(saved, self.saved)
+        answer = self.convert("import", "--from", "torch", str(self.saved))
+        self.assertEqual(0, answer.returncode, answer.stderr)
+        self.assertEqual((0, 2), (self.ask("verify")[0], len(self.checkpoints())))
+        self.assertEqual({"start": kinds.STEPS, "began": 40, "ended": 40 + kinds.STEPS}, self.run_job())
+
+    def test_what_does_not_fit_is_refused(self):
+        self.run_job()
+        self.convert("export", "--to", "torch", str(self.saved))
+        saved = torch.load(self.saved)
+        saved["ranks"]["0"]["tensors"]["kinds.float32"] = torch.zeros(2, 3, dtype=torch.float64)
+        torch.save(saved, self.saved)
+        answer = self.convert("import", "--from", "torch", str(self.saved))
+        self.assertNotEqual(0, answer.returncode)
+        self.assertIn("kinds.float32 is torch.float64 of shape [2, 3], expected float32 of shape [2, 3]", answer.stderr)
+        self.assertEqual(1, len(self.checkpoints()))
+
+    def test_dcp_needs_a_newer_torch(self):
+        if int(torch.__version__.split(".")[0]) >= 2:
+            self.skipTest("this torch has it")
+        self.run_job()
+        answer = self.convert("export", "--to", "dcp", str(self.saved))
+        self.assertNotEqual(0, answer.returncode)
+        self.assertIn("use torch 2.2 or newer by --python, or the format torch", answer.stderr)
+
+
+class SmallDisk(DiskCheckpoint):
+    """A file system of the test's own, which can fill up."""
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("mounting a small tmpfs needs root")
+        self.directory.mkdir()
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "none", str(self.directory)], capture_output=True, text=True)
+        if mounted.returncode != 0:
+            self.skipTest(f"a small tmpfs can't be mounted here: {mounted.stderr.strip()}")
+        self.addCleanup(subprocess.run, ["umount", "-l", str(self.directory)], check=True)
+
+    def fill(self):
+        """All but what half a checkpoint takes."""
+        half = sum(path.stat().st_size for path in next(self.directory.glob("step_*")).iterdir()) // 2
+        room = os.statvfs(self.directory)
+        with open(self.directory / "filler", "wb") as filler:
+            filler.write(bytes(max(0, room.f_bavail * room.f_bsize - half)))
+
+    def test_full_and_then_not(self):
+        run = self.train(*ddp(steps=200))
+        run.wait("a checkpoint on disk", lambda: self.disk_status(run).get("flushes", 0) >= 1)
+        self.fill()
+        run.wait("a flush that fails", lambda: self.disk_status(run).get("failures", 0) >= 2)
+        self.assertIn("No space left on device", self.disk_status(run)["error"], run)
+        self.assertEqual(1, run.stderr().count("No space left on device"), "once per cause")
+        run.wait("room given back", lambda: not any(name.startswith(".incoming") for name in os.listdir(self.directory)))
+        self.assertEqual(0, self.ask("verify")[0], "the last good one")
+        before = self.disk_status(run)["flushes"]
+        (self.directory / "filler").unlink()
+        run.wait("a flush that succeeds", lambda: self.disk_status(run).get("flushes", 0) > before)
+        self.assertIn("the checkpoint of step", run.stderr(), run)
+        run.finish()
+        self.assertEqual([], run.faults(), run)
+        run.assert_undisturbed_result(200)
+
+
+if __name__ == "__main__":
+    unittest.main()
