@@ -29,6 +29,8 @@ void AddTorchrunContract(const RunSpec& spec, const EpochPlan& plan, int rank, E
   environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(spec.max_restarts);
   environment["TORCHELASTIC_RUN_ID"] = spec.job;
   environment["TORCHELASTIC_USE_AGENT_STORE"] = plan.agent_store ? "True" : "False";
+  // Rank 0 makes the store. Debian 13's torch is built without libuv, which torch 2 asks for unless told otherwise.
+  if (!plan.agent_store && std::getenv("USE_LIBUV") == nullptr) environment["USE_LIBUV"] = "0";
   environment["TORCHELASTIC_ERROR_FILE"] =
       fmt::format("{}/rank_{}.torchelastic.json", EpochDir(spec, plan.epoch), rank);
   if (std::getenv("NCCL_ASYNC_ERROR_HANDLING") == nullptr) environment["NCCL_ASYNC_ERROR_HANDLING"] = "1";

@@ -118,7 +118,8 @@ Starter::Starter(RunSpec spec, BoardMap board)
                  },
              .store = [this](uint64_t epoch, int port) { StoreIsAt(epoch, port); },
              .spawned = [this](uint64_t epoch, const std::vector<pid_t>& pids) { EpochRuns(epoch, pids); },
-             .spawn_failed = [this](uint64_t epoch, const std::string& error) { SpawnFailed(epoch, error); }}),
+             .spawn_failed = [this](uint64_t epoch, const std::string& error) { SpawnFailed(epoch, error); },
+             .note = [this](const std::string& text) { Tell({{"event", "note"}, {"text", text}}); }}),
       output_(spec_, poller_, [this](int rank, int stream, std::string_view data) { TellOutput(rank, stream, data); }),
       agent_seen_(clock_.Now()) {}
 
