@@ -52,6 +52,15 @@ TEST(WorkerEnvironment, IsTorchrunsContract) {
   EXPECT_TRUE(environment.contains("TORCHELASTIC_ERROR_FILE"));
 }
 
+TEST(WorkerEnvironment, AsksForNoLibuvWhereRank0MakesTheStore) {
+  unsetenv("USE_LIBUV");
+  EXPECT_FALSE(WorkerEnvironment(Spec(), {.epoch = 1}, 0).contains("USE_LIBUV"));
+  EXPECT_EQ(WorkerEnvironment(Spec(), {.epoch = 1, .agent_store = false}, 0).at("USE_LIBUV"), "0");
+  setenv("USE_LIBUV", "1", 1);
+  EXPECT_FALSE(WorkerEnvironment(Spec(), {.epoch = 1, .agent_store = false}, 0).contains("USE_LIBUV"));
+  unsetenv("USE_LIBUV");
+}
+
 TEST(WorkerEnvironment, LeavesTheUsersThreadCountAlone) {
   setenv("OMP_NUM_THREADS", "3", 1);
   EXPECT_FALSE(WorkerEnvironment(Spec(), {}, 0).contains("OMP_NUM_THREADS"));

@@ -135,8 +135,9 @@ pid_t reading = 0;  // whose stacks this process reads; elfutils tells its callb
 int FindElf(Dwfl_Module* module, void** data, const char* name, Dwarf_Addr base, char** file_name, Elf** elf) {
   if (name[0] == '/') {
     const std::string path = fmt::format("/proc/{}/root{}", reading, name);
-    struct stat info {};
-    const bool regular = stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);  // a device may hang when it is opened
+    struct stat info{};
+    const bool regular =
+        stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);  // a device may hang when it is opened
     const int fd = regular ? open(path.c_str(), O_RDONLY | O_CLOEXEC) : -1;
     if (fd >= 0) {
       *file_name = strdup(path.c_str());

@@ -10,6 +10,30 @@ from test_hang import section_of
 
 TRIXIE = ROOT / "tests/e2e/trixie"
 PYTHON2 = str(TRIXIE / "python")
+# Decays a sharded parameter where only its optimizer may write.
+WRITES_TO_THE_WHOLE = """
+import torch, lockstep
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import distribute_tensor, Shard
+
+dist.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (1,))
+weight = torch.nn.Parameter(distribute_tensor(torch.ones(4), mesh, [Shard(0)]))
+module = torch.nn.ParameterDict({"weight": weight})
+optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+ckpt = lockstep.Checkpoint({"module": module, "optimizer": optimizer})
+ckpt.restore()
+for step in range(6):
+    (weight * weight).sum().backward()
+    if step == 4:
+        with torch.no_grad():
+            weight.mul_(0.9)
+    optimizer.step()
+    optimizer.zero_grad()
+    ckpt.step(step)
+dist.destroy_process_group()
+"""
 SHARDED = ("--sharded", "--width", "9")  # over 4 ranks: 3, 3, 3 and 0 rows
 
 
@@ -41,11 +65,18 @@ class Torch2(RunTest):
         run.assert_undisturbed_result(python=PYTHON2)
 
     def test_sharded_by_fsdp(self):
-        """DTensors of uneven shards: parameters, and the optimizer's state."""
+        """DTensors of uneven shards: parameters, and the optimizer's state. Each step ends with an evaluation."""
         run = Run(self, "ddp.py", *ddp(faults=["kill:3:6:forward:1", "kill:1:12:saved:2"]), *SHARDED, python=PYTHON2)
         run.finish()
         self.assert_repaired(run, [3, 1], {"crash"})
         run.assert_undisturbed_result(python=PYTHON2, words=SHARDED)
+
+    def test_write_to_a_sharded_parameter_is_noticed(self):
+        script = self.folder() / "writes.py"
+        script.write_text(WRITES_TO_THE_WHOLE)
+        run = Run(self, str(script), ranks=1, python=PYTHON2)
+        run.finish()
+        self.assertIn("module.weight was written between step() and optimizer.step()", run.stderr(), run)
 
     def test_hang_is_explained(self):
         """Python's stack and the native one, whose symbols are those of the libraries in there."""

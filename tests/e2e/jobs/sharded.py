@@ -3,7 +3,7 @@ import torch
 import torch.distributed as dist
 
 import fingerprint
-from common import Job
+from common import INPUTS, Job
 
 
 class ShardedJob(Job):
@@ -16,6 +16,14 @@ class ShardedJob(Job):
         # A group of its own. Not released between forward and backward: on the CPU, torch 2.6 then takes the second gathering for a write.
         fully_shard(model.layers[4], mesh=mesh, reshard_after_forward=False)
         return fully_shard(model, mesh=mesh)
+
+    def update(self):
+        """Ends with an evaluation, after which FSDP2 leaves the outer group's parameters gathered."""
+        super().update()
+        self.model.eval()
+        with torch.no_grad():
+            self.model(torch.zeros(2, INPUTS), torch.zeros(2, dtype=torch.long))
+        self.model.train()
 
     def write(self, path):
         """Digests of the shards of all ranks, each rank's in turn."""
