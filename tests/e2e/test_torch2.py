@@ -56,6 +56,7 @@ class Torch2(RunTest):
         run.finish()
         self.assert_repaired(run, [1, 0], {"crash"})
         self.assertNotIn("workers start by exec", run.stderr(), run)
+        self.assertEqual(1, run.stderr().count("rank 0 hosts the rendezvous store: "), run)
         run.assert_undisturbed_result(python=PYTHON2)
 
     def test_crash_by_exec(self):
