@@ -67,6 +67,17 @@ class Install(RunTest):
         done(python, "-m", "pip", "uninstall", "--yes", "lockstep")
         self.assertEqual([], [path for path in environment.rglob("*lockstep*") if path.is_file()])
 
+    def test_wheel_on_another_distribution(self):
+        """Debian 13, which has none of the libraries in these versions: binary, package and client library run in there."""
+        if not (ROOT / ".cache/trixie/complete").exists():
+            self.skipTest("there is no Debian 13 in .cache/trixie")
+        folder = self.folder()
+        target, binary = folder / "target", folder / "lockstep"
+        done(PYTHON, "-m", "pip", "install", "--no-index", "--target", target, self.make_wheel(folder, "wheel"))
+        binary.write_text(f'#!/bin/sh\nPYTHONPATH={target} exec {ROOT}/tests/e2e/trixie/python {target}/bin/lockstep "$@"\n')
+        binary.chmod(0o755)
+        self.assert_works(binary, target, python=None)
+
     def make_wheel(self, folder, name):
         tree = folder / f"tree of {name}"
         self.install(tree)
