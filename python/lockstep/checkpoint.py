@@ -33,7 +33,7 @@ class Checkpoint:
 
     state: {name: module | optimizer | tensor | torch.Generator | object with state_dict() and load_state_dict() | dict | list}.
     The generators of torch, random and numpy are always included. every: save after each `every`-th step. lazy=False copies all in
-    step(), for a script that writes parameters through `.data` while training, which can't be noticed.
+    step(), for a script that writes parameters through `.data`, or sharded ones by torch._foreach_*, while training: neither can be noticed.
     Raises CheckpointError when `state` can't be saved, or when a checkpoint does not fit it.
     """
 
