@@ -54,6 +54,8 @@ void AddTorchrunContract(const RunSpec& spec, const EpochPlan& plan, int rank, E
   environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(spec.max_restarts);
   environment["TORCHELASTIC_RUN_ID"] = spec.torchrun.run_id.empty() ? spec.job : spec.torchrun.run_id;
   environment["TORCHELASTIC_USE_AGENT_STORE"] = plan.agent_store ? "True" : "False";
+  // Rank 0 makes the store. Debian 13's torch is built without libuv, which torch 2 asks for unless told otherwise.
+  if (!plan.agent_store && std::getenv("USE_LIBUV") == nullptr) environment["USE_LIBUV"] = "0";
   environment["TORCHELASTIC_ERROR_FILE"] = TorchErrorPath(spec, plan.epoch, plan.restart_count, rank);
   for (const char* name : AsyncErrorVariables(plan.torch)) {
     if (std::getenv(name) == nullptr) environment[name] = "1";

@@ -83,6 +83,15 @@ TEST(WorkerEnvironment, FollowsTorchrunsOptions) {
   EXPECT_EQ(environment["CUDA_VISIBLE_DEVICES"], "6");
 }
 
+TEST(WorkerEnvironment, AsksForNoLibuvWhereRank0MakesTheStore) {
+  unsetenv("USE_LIBUV");
+  EXPECT_FALSE(WorkerEnvironment(Spec(), {.epoch = 1}, 0).contains("USE_LIBUV"));
+  EXPECT_EQ(WorkerEnvironment(Spec(), {.epoch = 1, .agent_store = false}, 0).at("USE_LIBUV"), "0");
+  setenv("USE_LIBUV", "1", 1);
+  EXPECT_FALSE(WorkerEnvironment(Spec(), {.epoch = 1, .agent_store = false}, 0).contains("USE_LIBUV"));
+  unsetenv("USE_LIBUV");
+}
+
 TEST(WorkerEnvironment, LeavesTheUsersThreadCountAlone) {
   setenv("OMP_NUM_THREADS", "3", 1);
   EXPECT_FALSE(WorkerEnvironment(Spec(), {}, 0).contains("OMP_NUM_THREADS"));

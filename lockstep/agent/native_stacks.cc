@@ -2,9 +2,12 @@
 
 #include <cxxabi.h>
 #include <elfutils/libdwfl.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/ptrace.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -126,10 +129,29 @@ int NoDebugFile(Dwfl_Module*, void**, const char*, Dwarf_Addr, const char*, cons
   return -1;
 }
 
-const Dwfl_Callbacks kCallbacks = {dwfl_linux_proc_find_elf, NoDebugFile, nullptr, nullptr};
+pid_t reading = 0;  // whose stacks this process reads; elfutils tells its callbacks only of modules
+
+// The file that the process has mapped: in a container, the same path means another file to us.
+int FindElf(Dwfl_Module* module, void** data, const char* name, Dwarf_Addr base, char** file_name, Elf** elf) {
+  if (name[0] == '/') {
+    const std::string path = fmt::format("/proc/{}/root{}", reading, name);
+    struct stat info{};
+    const bool regular =
+        stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);  // a device may hang when it is opened
+    const int fd = regular ? open(path.c_str(), O_RDONLY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+      *file_name = strdup(path.c_str());
+      return fd;
+    }
+  }
+  return dwfl_linux_proc_find_elf(module, data, name, base, file_name, elf);
+}
+
+const Dwfl_Callbacks kCallbacks = {FindElf, NoDebugFile, nullptr, nullptr};
 using DwflPtr = std::unique_ptr<Dwfl, decltype(&dwfl_end)>;
 
 DwflPtr Open(pid_t pid) {
+  reading = pid;
   DwflPtr dwfl(dwfl_begin(&kCallbacks), &dwfl_end);
   if (!dwfl || dwfl_linux_proc_report(dwfl.get(), pid) != 0 || dwfl_report_end(dwfl.get(), nullptr, nullptr) != 0 ||
       dwfl_linux_proc_attach(dwfl.get(), pid, true) != 0)

@@ -146,7 +146,8 @@ void PythonHost::HearStore() {
   if (epoch == 0 || message.value("epoch", uint64_t{0}) != epoch) return;
   const int port = message.value("port", 0);
   if (port == 0) {
-    why_ = "no store host: " + message.value("error", "");
+    const std::string why = message.value("error", "");
+    if (!std::exchange(store_refused_, true)) listener_.note("rank 0 hosts the rendezvous store: " + why);
   } else {
     has_torch_ = true;
     torch_ = message.value("torch", "");

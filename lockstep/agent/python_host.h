@@ -28,7 +28,7 @@ class PythonHost {
     std::function<void(uint64_t epoch, int port)> store;  // port 0: there is no store host; rank 0 must host it
     std::function<void(uint64_t epoch, std::vector<pid_t>)> spawned;  // by the zygote
     std::function<void(uint64_t epoch, std::string error)> spawn_failed;
-    std::function<void(const std::string& text)> note;
+    std::function<void(const std::string& text)> note;  // for the user, once
   };
 
   PythonHost(const RunSpec& spec, Poller& poller, Listener listener);
@@ -61,7 +61,7 @@ class PythonHost {
   pid_t zygote_pid_ = 0, store_pid_ = 0;
   uint64_t store_asked_ = 0;  // epoch that waits for a port; 0 = none
   uint64_t spawn_asked_ = 0;
-  bool known_ = false, zygote_ok_ = false, has_torch_ = false;
+  bool known_ = false, zygote_ok_ = false, has_torch_ = false, store_refused_ = false;
   std::string why_, torch_;
 };
 

@@ -102,10 +102,8 @@ class Plan:
                 return result
         return _client.OK
 
-    def watch(self, tensors):
-        """The lazy ones among `tensors`, and their version counters."""
-        watched = [tensors[number] for number in self._lazy]
-        return watched, [tensor._version for tensor in watched]
+    def lazy_ones(self, tensors):
+        return [tensors[number] for number in self._lazy]
 
     def lazy_names(self):
         return [self._names[number][2] for number in self._lazy]

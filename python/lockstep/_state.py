@@ -115,8 +115,10 @@ class ModuleHolder:
         self.name = name
         self._module, self._owned = module, owned
         self._stamp = None
+        self._fully_sharded = [part for part in module.modules() if hasattr(part, "reshard") and hasattr(part, "unshard")]
 
     def capture(self):
+        self._gather_nothing()
         stamp = self._shape_of_tree()
         if stamp != self._stamp:
             self._walk()
@@ -134,6 +136,17 @@ class ModuleHolder:
     def lazy(self, index):
         return self._ids[index] in self._owned
 
+    def wholes(self):
+        """(name, tensor) of the sharded ones that may be copied late: a write to the whole doesn't show in the version of the part."""
+        if not self._sharded:
+            return []
+        return [(name, folder[key]) for (folder, key), name in zip(self._places, self._wholes) if id(folder[key]) in self._owned]
+
+    def _gather_nothing(self):
+        """After an evaluation FSDP2 leaves parameters gathered, as tensors other than those that it trains. The next forward gathers anew."""
+        for module in self._fully_sharded:
+            module.reshard()
+
     def _shape_of_tree(self):
         """Equal as long as the same modules have the same keys: cheap enough for every step."""
         stamp = []
@@ -149,7 +162,7 @@ class ModuleHolder:
         self._modules = [module for _, module in named]
         self._extra = [(prefix, module) for prefix, module in named
                        if type(module).get_extra_state is not torch.nn.Module.get_extra_state]
-        self._places, self._names, self._ids, self._sharded, self._stamp = [], [], [], False, []
+        self._places, self._wholes, self._names, self._ids, self._sharded, self._stamp = [], [], [], [], False, []
         seen = set()
         for prefix, module in named:
             for folder, skipped in ((module._parameters, ()), (module._buffers, module._non_persistent_buffers_set)):
@@ -160,6 +173,7 @@ class ModuleHolder:
 
     def _add(self, folder, key, name):
         self._places.append((folder, key))
+        self._wholes.append(name)
         for place, _ in parts(folder[key]):
             self._sharded = self._sharded or place is not None
             self._names.append((name, place))
@@ -241,7 +255,9 @@ class OptimizerHolder:
         if place != layout.place:
             raise CheckpointError(f"{layout.name} is {layout} in the checkpoint but its parameter is placed as {place} in this script: restore "
                                   "with the sharding that wrote it, or start the run afresh")
-        return type(parameter).from_local(tensor, parameter.device_mesh, parameter.placements)
+        # Shape and strides of the whole: from_local would take all parts to be as large as this one.
+        return type(parameter).from_local(tensor, parameter.device_mesh, parameter.placements, run_check=False,
+                                          shape=parameter.shape, stride=parameter.stride())
 
 
 class _EagerHolder:

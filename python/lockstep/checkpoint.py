@@ -33,7 +33,7 @@ class Checkpoint:
 
     state: {name: module | optimizer | tensor | torch.Generator | object with state_dict() and load_state_dict() | dict | list}.
     The generators of torch, random and numpy are always included. every: save after each `every`-th step. lazy=False copies all in
-    step(), for a script that writes parameters through `.data` while training, which can't be noticed.
+    step(), for a script that writes parameters through `.data`, or sharded ones by torch._foreach_*, while training: neither can be noticed.
     Raises CheckpointError when `state` can't be saved, or when a checkpoint does not fit it.
     """
 
@@ -49,7 +49,7 @@ class Checkpoint:
         self._holders[_RNG] = _state.RngHolder(_RNG, None)
         self._plan = None
         self._saves, self._capacity = 0, 0
-        self._watched = None  # (tensors, versions) that must not change until the optimizer runs
+        self._watched = None  # (tensors, versions, wholes) that must not change until the optimizer runs
         self._watch_optimizers()
         atexit.register(self._client.save_wait)  # the tensors die at exit, and the copy must not outlive them
 
@@ -97,7 +97,7 @@ class Checkpoint:
         self._saves += 1
         if not self._lazy or self._saves <= _TRIAL_SAVES:
             self._client.save_wait()
-        self._watched = self._plan.watch(tensors) if self._lazy else None
+        self._watch(tensors)
 
     def _reserve(self):
         """Before the first step is reported: where the buffers don't fit, the script ends now, when nothing is lost yet."""
@@ -177,11 +177,16 @@ class Checkpoint:
             self._client.save_wait()
             self._check_untouched()
 
+    def _watch(self, tensors):
+        wholes = [pair for holder in self._holders.values() if hasattr(holder, "wholes") for pair in holder.wholes()]
+        watched = self._plan.lazy_ones(tensors) + [tensor for _, tensor in wholes]
+        self._watched = (watched, [tensor._version for tensor in watched], wholes) if self._lazy else None
+
     def _check_untouched(self):
         """The tensors under copy must still be those of step(); their version counters tell."""
         if self._watched is None:
             return
-        tensors, versions = self._watched
+        tensors, versions, wholes = self._watched
         self._watched = None
         now = [tensor._version for tensor in tensors]
         if now == versions:
@@ -189,7 +194,8 @@ class Checkpoint:
         if self._saves > _TRIAL_SAVES:
             self._client.save_spoil()
         self._lazy = False
-        changed = next(name for name, a, b in zip(self._plan.lazy_names(), versions, now) if a != b)
+        names = self._plan.lazy_names() + [name for name, _ in wholes]
+        changed = next(name for name, a, b in zip(names, versions, now) if a != b)
         _client.warn(f"{changed} was written between step() and optimizer.step(), by something other than the optimizer: "
                      "from now on step() itself copies everything")
 

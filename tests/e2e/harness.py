@@ -48,8 +48,8 @@ def ddp(steps=STEPS, faults=(), step_time=STEP_TIME_S):
 class Run:
     """One run of Lockstep in a folder of its own. `str(run)` is what a person needs to see when a test fails."""
 
-    def __init__(self, test, script, *args, ranks=4, options=(), uid=None, env=None, python=PYTHON, terminal=None):
-        self.test, self.ranks, self.uid, self.terminal = test, ranks, uid, terminal
+    def __init__(self, test, script, *args, ranks=4, options=(), uid=None, env=None, python=PYTHON, terminal=None, binary=BINARY):
+        self.test, self.ranks, self.uid, self.terminal, self.binary = test, ranks, uid, terminal, binary
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-e2e-", dir="/tmp"))  # short: it holds sockets
         if uid is not None:
             os.chown(self.folder, uid, uid)
@@ -70,7 +70,7 @@ class Run:
 
     def start(self, *words):
         """Starts `lockstep run` with these words; from now on it is the watcher."""
-        self.watcher = self._spawn([BINARY, "run", *words])
+        self.watcher = self._spawn([self.binary, "run", *words])
         return self.watcher
 
     def resume(self, *words):
@@ -98,7 +98,7 @@ class Run:
         return "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("stdout.*")))
 
     def ask(self, subcommand, *words):
-        return subprocess.run([BINARY, subcommand, "--run", str(self.dir), *words], capture_output=True, text=True,
+        return subprocess.run([self.binary, subcommand, "--run", str(self.dir), *words], capture_output=True, text=True,
                               timeout=30, env=self.env, **identity(self.uid))
 
     def _json(self, subcommand, otherwise):
@@ -203,9 +203,9 @@ class Run:
         self.test.assertEqual({}, left, self)
         self.test.assertEqual(set(), set(os.listdir("/dev/shm")) - self.shared_memory, self)
 
-    def assert_undisturbed_result(self, steps=STEPS):
-        """The job ended with the bits of a run in which nothing ever happened."""
-        expected, found = undisturbed(steps), json.loads(self.out.read_text())
+    def assert_undisturbed_result(self, steps=STEPS, python=PYTHON, words=()):
+        """The job ended with the bits of a run in which nothing ever happened. `words`: its further arguments."""
+        expected, found = undisturbed(steps, python=python, words=words), json.loads(self.out.read_text())
         for part in expected:
             self.test.assertEqual(expected[part], found.get(part), f"{part} differ\n{self}")
 
@@ -274,14 +274,15 @@ class RunTest(unittest.TestCase):
             self.assertFalse(any(action["kind"] == "restart" for action in incident["actions"]), run)
 
 
-def undisturbed(steps=STEPS, ranks=4):
+def undisturbed(steps=STEPS, ranks=4, python=PYTHON, words=()):
     """The digests of jobs/ddp.py started without Lockstep and left alone. Computed once per version of the files."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    path = CACHE / f"{version_of_the_job()}-{steps}-{ranks}.json"
+    variant = hashlib.sha256(repr((python, words)).encode()).hexdigest()[:8]
+    path = CACHE / f"{version_of_the_job()}-{steps}-{ranks}-{variant}.json"
     with open(f"{path}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
-            train_without_lockstep(path, steps, ranks)
+            train_without_lockstep(path, steps, ranks, python, words)
     return json.loads(path.read_text())
 
 
@@ -293,12 +294,12 @@ def version_of_the_job():
     return whole.hexdigest()[:16]
 
 
-def train_without_lockstep(path, steps, ranks):
+def train_without_lockstep(path, steps, ranks, python, words):
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     shared = {**inherited(), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-              "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "python")}
-    command = [PYTHON, str(JOBS / "ddp.py"), "--out", str(path), *ddp(steps, step_time=0)]
+              "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "python"), "USE_LIBUV": "0"}
+    command = [python, str(JOBS / "ddp.py"), "--out", str(path), *ddp(steps, step_time=0), *words]
     workers = [subprocess.Popen(command, env={**shared, "RANK": str(rank)}) for rank in range(ranks)]
     try:
         ended = [worker.wait(120) for worker in workers]

@@ -369,7 +369,7 @@ class FakeDTensor(torch.Tensor if torch else object):
         return whole
 
     @classmethod
-    def from_local(cls, local, device_mesh, placements):
+    def from_local(cls, local, device_mesh, placements, run_check, shape, stride):
         return cls(local, device_mesh.shape, placements)
 
     @classmethod

@@ -78,13 +78,16 @@ class Job:
         # collectives of different size meet (gloo would abort).
         self.loss_group = dist.new_group()
         seed_all(seed)
-        self.model = DistributedDataParallel(Model(width), bucket_cap_mb=SMALL_BUCKETS_MB)
+        self.model = self._spread(Model(width))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
         self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, step_size=5, gamma=0.9)
         self.cursor = Cursor(batch, seed * 1000 + self.rank)
         self.curve = Curve()
         self._warm_up()
         seed_all(seed * 1000 + self.rank)
+
+    def _spread(self, model):
+        return DistributedDataParallel(model, bucket_cap_mb=SMALL_BUCKETS_MB)
 
     def _warm_up(self):
         """Two discarded iterations: see docs/bit-exact.md."""

@@ -1,4 +1,4 @@
-"""A small DistributedDataParallel job that can break in many ways on purpose.
+"""A small DistributedDataParallel job (or, with --sharded, one of FSDP2) that can break in many ways on purpose.
 
     lockstep run --nproc-per-node 4 tests/e2e/jobs/ddp.py --steps 20 --out result.json --fault kill:2:7
 
@@ -17,6 +17,7 @@ import lockstep
 
 import faults
 from common import Job, Pace
+from sharded import ShardedJob
 
 
 def parse_flags():
@@ -24,6 +25,7 @@ def parse_flags():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--width", type=int, default=64, help="of the hidden layers: the state grows with its square")
+    parser.add_argument("--sharded", action="store_true", help="by fully_shard, which torch 2 has")
     parser.add_argument("--step-time", type=float, default=0, metavar="S", help="steps last at least S seconds")
     parser.add_argument("--out", metavar="FILE", help="rank 0 writes the digests of the final state")
     parser.add_argument("--log", metavar="FILE", help="rank 0 appends a line of JSON per step")
@@ -34,7 +36,8 @@ def parse_flags():
 
 def main():
     flags = parse_flags()
-    job = Job(flags.seed, width=flags.width)
+    kind = ShardedJob if flags.sharded else Job
+    job = kind(flags.seed, width=flags.width)
     ckpt = lockstep.Checkpoint(job.parts())
     last = ckpt.restore()
     breaker = faults.Breaker(flags.fault, job, flags.leftovers)
