@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/cli/commands.h"
@@ -15,6 +16,12 @@ int PrintReport(const absl::StatusOr<Json>& report, bool as_json) {
   if (!report.ok()) return PrintError(report.status());
   fmt::print("{}", as_json ? RenderJson(*report) : RenderText(*report));
   return 0;
+}
+
+bool IsCommand(const CLI::App& app, const std::string& name) {
+  const std::vector<const CLI::App*> commands = app.get_subcommands({});
+  return std::any_of(commands.begin(), commands.end(),
+                     [&](const auto* command) { return command->get_name() == name; });
 }
 
 }  // namespace lockstep::cli
@@ -34,6 +41,9 @@ int main(int argc, char** argv) {
   AddTop(app, exit_code);
   AddCheckpoint(app, exit_code);
   AddHidden(app, exit_code);
+  if (argc > 1 && *argv[1] != '-' && !IsCommand(app, argv[1])) {
+    return PrintError(lockstep::InvalidArgument("there is no command \"{}\"; see lockstep --help", argv[1]));
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -51,6 +51,8 @@ class Chance {
         return OneIn(2) ? EventBody(StacksKept{Epoch(state), "s"}) : EventBody(SecondaryGraceOver{Epoch(state)});
       case Mode::kChoosing:
         return RestoreChosen{OneIn(12) ? state.epoch : next, Point(state), {}};
+      case Mode::kLoading:
+        return RestoreChosen{OneIn(12) ? next : state.epoch, OneIn(2) ? Point(state) : std::nullopt, {}};
       case Mode::kStopping:
       case Mode::kFinishing:
         return EpochStopped{Epoch(state)};
@@ -64,6 +66,7 @@ class Chance {
 
   EventBody Start() {
     JobSpec spec{"property", kRanks, static_cast<int>(Below(8)), static_cast<int>(1 + Below(4)), OneIn(4), Seconds{30}};
+    spec.load_first = OneIn(3);
     return JobStarted{spec};
   }
 
