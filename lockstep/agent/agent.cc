@@ -212,17 +212,16 @@ void Agent::Restored(EpochId next, const checkpoint::RestoreChoice& choice, Load
   for (const std::string& sentence : loaded.rejected) listener_.note("not loaded: " + sentence);
   event.rejected.insert(event.rejected.end(), loaded.rejected.begin(), loaded.rejected.end());
   if (loaded.manifest) {
-    PublishLoaded(loaded);
+    PublishLoaded(*loaded.manifest, std::move(loaded.buffers));
     event.point = control::CheckpointId{loaded.manifest->point.epoch, loaded.manifest->point.step.value()};
   }
   listener_.event(std::move(event));
 }
 
-void Agent::PublishLoaded(Loaded& loaded) {
-  const checkpoint::Point& point = loaded.manifest->point;
-  for (size_t rank = 0; rank < loaded.buffers.size(); ++rank)
-    link_.Give(static_cast<int>(rank), std::move(loaded.buffers[rank]));
-  MarkLoaded(**link_.board(), *loaded.manifest);
+void Agent::PublishLoaded(const checkpoint::Manifest& manifest, std::vector<RankBuffers> buffers) {
+  const checkpoint::Point& point = manifest.point;
+  for (size_t rank = 0; rank < buffers.size(); ++rank) link_.Give(static_cast<int>(rank), std::move(buffers[rank]));
+  MarkLoaded(**link_.board(), manifest);
   flusher_.Loaded(point);
   listener_.note(fmt::format("going on from {}/{}", spec_.checkpoint_dir, checkpoint::DirectoryName(point)));
 }
@@ -275,7 +274,7 @@ void Agent::SampleStacks() {
   });
 }
 
-void Agent::ReadStacks(RankId rank, std::function<void(const std::string&)> done) {
+void Agent::ReadStacks(RankId rank, const std::function<void(const std::string&)>& done) {
   std::vector<Worker> wanted = watch_.workers();
   std::erase_if(wanted, [&](const Worker& worker) { return worker.rank != rank.value() || worker.exited; });
   if (wanted.empty()) return done(fmt::format("rank {} does not run now\n", rank.value()));

@@ -56,7 +56,7 @@ class Agent {
 
   // Reads the stacks of one rank of the acting epoch in the background; `done` gets them as text in the poller's
   // thread.
-  void ReadStacks(RankId rank, std::function<void(const std::string& text)> done);
+  void ReadStacks(RankId rank, const std::function<void(const std::string& text)>& done);
 
   control::Observed Observe() const;
   const RunSpec& spec() const { return spec_; }
@@ -78,7 +78,7 @@ class Agent {
   void Do(const control::Announce&) {}
   void Do(const control::Finish&) {}
   void Restored(EpochId next, const checkpoint::RestoreChoice& choice, Loaded& loaded);
-  void PublishLoaded(Loaded& loaded);
+  void PublishLoaded(const checkpoint::Manifest& manifest, std::vector<RankBuffers> buffers);
   void SampleStacks();
 
   RunSpec spec_;

@@ -40,7 +40,7 @@ struct Flight {
   Flusher::MakeDisk make_disk;
   std::string directory;
   int keep = 2;
-  checkpoint::Image image;  // content is filled in by the thread, once it has mapped the buffers
+  checkpoint::Image image;                       // content is filled in by the thread, once it has mapped the buffers
   std::vector<uint64_t> slot_index, slot_bytes;  // by rank
   Flusher::RanksBuffers buffers;
   Nanos begun;
@@ -169,7 +169,7 @@ void Flusher::Succeed(const Flight& flight) {
   took_ = clock_.Now() - flight.begun;
   Loaded(flight.image.point);
   if (!error_.empty() || last_)
-    note_(fmt::format("the checkpoint of step {} is in {}", newest_->step.value(), spec_.checkpoint_dir));
+    note_(fmt::format("the checkpoint of step {} is in {}", flight.image.point.step.value(), spec_.checkpoint_dir));
   error_.clear();
   cause_told_.clear();
 }

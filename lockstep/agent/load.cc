@@ -43,10 +43,10 @@ class Filling {
 absl::Status CheckWorld(const checkpoint::Store& store, const Manifest& manifest, const RunSpec& spec) {
   const auto ranks = static_cast<size_t>(spec.ranks);
   if (manifest.files.size() == ranks) return absl::OkStatus();
-  return FailedPrecondition("{}/{} was written by {} ranks, this job has {}: start it with {} ranks, or name another "
-                            "--checkpoint-dir",
-                            store.directory(), DirectoryName(manifest.point), manifest.files.size(), ranks,
-                            manifest.files.size());
+  return FailedPrecondition(
+      "{}/{} was written by {} ranks, this job has {}: start it with {} ranks, or name another "
+      "--checkpoint-dir",
+      store.directory(), DirectoryName(manifest.point), manifest.files.size(), ranks, manifest.files.size());
 }
 
 absl::Status CheckRoom(const Manifest& manifest, const RunSpec& spec) {

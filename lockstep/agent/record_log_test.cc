@@ -53,7 +53,7 @@ TEST_F(RecordLogTest, WhatWasPushedIsInTheFileInOrder) {
 }
 
 TEST_F(RecordLogTest, CountsWhatFullRingsAndTheLimitCost) {
-  RecordLog log(path_, Bytes{3 * LS_CELL_BYTES});
+  RecordLog log(path_, Bytes{3ull * LS_CELL_BYTES});
   log.Attach(0, fd_);
   for (int64_t step = 0; step < 10; ++step) Push(step);  // the ring holds 8
   log.Drain();

@@ -34,11 +34,11 @@ struct RunSpec {
   int max_restarts = 1000;
   bool allow_drill = false;  // workers take faults from `lockstep drill`
   Torchrun torchrun;
-  std::string checkpoint_dir;     // absolute; empty: no checkpoints on disk
+  std::string checkpoint_dir;  // absolute; empty: no checkpoints on disk
   Seconds checkpoint_interval{600};
   int checkpoint_keep = 2;
   Seconds checkpoint_flush_limit{120};  // a flush that takes longer is given up
-  Seconds adoption{60};  // without an agent this long, the starter ends the job
+  Seconds adoption{60};                 // without an agent this long, the starter ends the job
 };
 
 Json ToJson(const RunSpec& spec);

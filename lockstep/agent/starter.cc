@@ -56,8 +56,7 @@ class Starter {
   void ForgetWorker(int fd);
 
   void BeginEpoch(uint64_t epoch, int restart_count);
-  int WantedPort() const;
-  void AskStore();
+  int WantedPort(const EpochPlan& plan) const;
   void StoreIsAt(uint64_t epoch, int port);
   void SpawnByExec(const EpochPlan& plan);
   void EpochRuns(uint64_t epoch, const std::vector<pid_t>& pids);
@@ -118,7 +117,7 @@ Starter::Starter(RunSpec spec, BoardMap board)
                    host_known_ = true;
                    if (!host_.why().empty())
                      Tell({{"event", "note"}, {"text", "workers start by exec: " + host_.why()}});
-                   if (plan_) AskStore();
+                   if (plan_) host_.AskStore(plan_->epoch, WantedPort(*plan_));
                  },
              .store = [this](uint64_t epoch, int port) { StoreIsAt(epoch, port); },
              .spawned = [this](uint64_t epoch, const std::vector<pid_t>& pids) { EpochRuns(epoch, pids); },
@@ -309,20 +308,21 @@ void Starter::BeginEpoch(uint64_t epoch, int restart_count) {
   spawned_wall_ = clock_.WallNow();
   mkdir(EpochDir(spec_, epoch).c_str(), 0700);
   __atomic_store_n(&buffers_.board()->epoch, epoch, __ATOMIC_RELEASE);
-  if (host_known_) AskStore();
+  if (host_known_) host_.AskStore(epoch, WantedPort(*plan_));
 }
 
-// A port that a user chose is for the first epoch: in the next one, the connections of the last may still hold it.
-int Starter::WantedPort() const { return plan_->epoch == 1 ? spec_.torchrun.master_port : 0; }
-
-void Starter::AskStore() { host_.AskStore(plan_->epoch, WantedPort()); }
+// A port that a user chose is for the first epoch of a run: in the next one, the connections of the last may still hold
+// it.
+int Starter::WantedPort(const EpochPlan& plan) const {
+  return plan.restart_count == 0 ? spec_.torchrun.master_port : 0;
+}
 
 void Starter::StoreIsAt(uint64_t epoch, int port) {
   if (!plan_ || plan_->epoch != epoch) return;
   plan_->store_port = port;
   plan_->torch = host_.torch();
   if (port == 0) {
-    const auto free_port = FreePort(WantedPort());
+    const auto free_port = FreePort(WantedPort(*plan_));
     if (!free_port.ok()) return SpawnFailed(epoch, Message(free_port.status()));
     plan_->store_port = *free_port;
     plan_->agent_store = false;

@@ -25,6 +25,7 @@ class TestChild {
     output_ = Fd(ends[0]);
     const Fd write_end(ends[1]);
     std::vector<char*> argv;
+    argv.reserve(arguments.size() + 1);
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     pid_ = fork();

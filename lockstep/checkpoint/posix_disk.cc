@@ -57,9 +57,7 @@ class RealDisk : public Disk {
     return Done(rename(from.c_str(), to.c_str()), "renaming to", to);
   }
   absl::Status RemoveFile(const std::string& path) override { return Done(unlink(path.c_str()), "removing", path); }
-  absl::Status RemoveDirectory(const std::string& path) override {
-    return Done(rmdir(path.c_str()), "removing", path);
-  }
+  absl::Status RemoveDirectory(const std::string& path) override { return Done(rmdir(path.c_str()), "removing", path); }
   absl::Status SyncDirectory(const std::string& path) override {
     const Fd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     if (!fd.valid()) return Errno(errno, "opening {}", path);

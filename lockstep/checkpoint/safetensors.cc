@@ -72,9 +72,8 @@ absl::Status CheckCover(const std::vector<Tensor>& tensors, uint64_t data_bytes)
 }  // namespace
 
 std::vector<Tensor> FileOrder(std::vector<Tensor> tensors) {
-  std::stable_sort(tensors.begin(), tensors.end(), [](const Tensor& a, const Tensor& b) {
-    return ElementBytes(a.dtype) > ElementBytes(b.dtype);
-  });
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [](const Tensor& a, const Tensor& b) { return ElementBytes(a.dtype) > ElementBytes(b.dtype); });
   uint64_t end = 0;
   for (Tensor& tensor : tensors) {
     tensor.file_offset = end;
@@ -95,9 +94,10 @@ absl::StatusOr<std::string> RenderHead(const std::vector<Tensor>& order, std::sp
   std::string text = head.dump(-1, ' ', false, Json::error_handler_t::replace);
   text.resize((text.size() + kLengthBytes - 1) / kLengthBytes * kLengthBytes, ' ');
   if (text.size() > kMaxHead)
-    return InvalidArgument("the state beside the tensors makes a head of {} bytes, the format allows {}: keep long "
-                           "histories in tensors",
-                           text.size(), kMaxHead);
+    return InvalidArgument(
+        "the state beside the tensors makes a head of {} bytes, the format allows {}: keep long "
+        "histories in tensors",
+        text.size(), kMaxHead);
   const uint64_t length = text.size();
   return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;
 }

@@ -88,8 +88,8 @@ inline std::vector<std::vector<std::byte>> LoadAll(const Store& store, const Poi
   std::vector<std::vector<std::byte>> slots;
   const auto manifest = store.ReadManifest(point);
   if (!manifest.ok()) return {};
-  const absl::Status status = store.Load(
-      *manifest, [&](size_t, const ManifestFile& file) -> absl::StatusOr<std::span<std::byte>> {
+  const absl::Status status =
+      store.Load(*manifest, [&](size_t, const ManifestFile& file) -> absl::StatusOr<std::span<std::byte>> {
         return slots.emplace_back(file.slot_bytes);
       });
   return status.ok() ? slots : std::vector<std::vector<std::byte>>();

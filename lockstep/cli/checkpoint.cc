@@ -60,8 +60,8 @@ absl::Status Convert(const std::string& verb, const CheckpointFlags& flags) {
   LS_ASSIGN_OR_RETURN(const agent::PythonChoice python, agent::FindPython(flags.python));
   LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
   const std::string program = installation.package_dir + "/lockstep/_convert.py";
-  execl(python.path.c_str(), python.path.c_str(), program.c_str(), verb.c_str(), place.c_str(),
-        flags.format.c_str(), flags.file.c_str(), installation.client_lib.c_str(), nullptr);
+  execl(python.path.c_str(), python.path.c_str(), program.c_str(), verb.c_str(), place.c_str(), flags.format.c_str(),
+        flags.file.c_str(), installation.client_lib.c_str(), nullptr);
   return Errno(errno, "starting {}", python.path);
 }
 

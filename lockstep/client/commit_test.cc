@@ -93,9 +93,9 @@ struct World {
   Board board;
   std::vector<Saver> savers;
   int crashes = 0;
-  int pins = 0;                 // begun
-  ls_checkpoint wanted = {};    // about to be pinned; epoch 0: nothing
-  ls_checkpoint pinned = {};    // ls_pin() has answered true
+  int pins = 0;               // begun
+  ls_checkpoint wanted = {};  // about to be pinned; epoch 0: nothing
+  ls_checkpoint pinned = {};  // ls_pin() has answered true
 
   // The agent's next move, as one store or one look: choose, store the pin, look, release.
   void AdvanceAgent() {

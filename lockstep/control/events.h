@@ -27,7 +27,7 @@ struct JobSpec {
   Seconds grace{30};  // SIGTERM to SIGKILL when a user stops the job
   // max_restarts was asked for: a job that reports no steps gets all of them, since nothing tells whether they help.
   bool restarts_without_steps = false;
-  EpochId first_epoch{1};  // above those of the runs before, where they have left checkpoints on disk
+  EpochId first_epoch{1};   // above those of the runs before, where they have left checkpoints on disk
   bool load_first = false;  // there may be a checkpoint on disk: choose before the first epoch too
 };
 

@@ -296,8 +296,8 @@ void FinishNow(Turn& turn) {
 }
 
 const char* ModeName(Mode mode) {
-  constexpr std::array<const char*, 9> kNames = {"starting", "running",  "confirming", "stopping",
-                                                 "choosing", "spawning", "finishing",  "finished", "loading"};
+  constexpr std::array<const char*, 9> kNames = {"starting", "running",   "confirming", "stopping", "choosing",
+                                                 "spawning", "finishing", "finished",   "loading"};
   return kNames[static_cast<size_t>(mode)];
 }
 

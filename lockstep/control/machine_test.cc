@@ -87,8 +87,7 @@ TEST(Loading, BeginsAfreshWhereNothingIs) {
 
 TEST(Loading, EndsTheJobWhereAllIsDamaged) {
   Scenario job(AfterOtherRuns());
-  EXPECT_EQ(job.Hear(3, RestoreChosen{EpochId(5), std::nullopt, {"step 40: CRC", "step 30: CRC"}}),
-            "kill 5 after 0 s");
+  EXPECT_EQ(job.Hear(3, RestoreChosen{EpochId(5), std::nullopt, {"step 40: CRC", "step 30: CRC"}}), "kill 5 after 0 s");
   EXPECT_EQ(job.Hear(4, EpochStopped{EpochId(5)}), "finish 1");
   EXPECT_EQ(job.state.verdict, "no checkpoint on disk can be loaded: step 40: CRC");
 }

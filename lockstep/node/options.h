@@ -28,12 +28,12 @@ struct RunOptions {
   bool allow_drill = false;
   Seconds grace{30};
   detect::Policy policy;
-  Bytes checkpoint_budget;  // 0: half of what is available
+  Bytes checkpoint_budget;     // 0: half of what is available
   std::string checkpoint_dir;  // empty: no checkpoints on disk
   Seconds checkpoint_interval{600};
   int checkpoint_keep = 2;
   Seconds checkpoint_flush_limit{120};
-  int metrics_port = -1;    // -1: no HTTP server; 0: any free port
+  int metrics_port = -1;  // -1: no HTTP server; 0: any free port
   std::string metrics_host = "127.0.0.1";
   std::string token_file;            // needed beyond loopback
   std::string webhook;               // http://...: incidents are posted there

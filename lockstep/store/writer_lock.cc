@@ -32,8 +32,7 @@ struct flock WholeFile() {
 }
 
 absl::Status HeldBy(const std::string& path, pid_t pid) {
-  return FailedPrecondition("{} is held by process {}, which is writing there: stop it first, or read only",
-                            path, pid);
+  return FailedPrecondition("{} is held by process {}, which is writing there: stop it first, or read only", path, pid);
 }
 
 }  // namespace
