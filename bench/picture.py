@@ -1,6 +1,7 @@
 """Progress over time as an SVG: one line per contender, a ring where a fault struck it."""
 import dataclasses
 import html
+import itertools
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 900, 460, 56, 24, 40, 44
 COLOURS = ("#0072b2", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")  # told apart by the colour-blind too
@@ -45,9 +46,7 @@ def axes(seconds, steps, x, y):
 
 def ticks(top):
     """Round values up to `top`: four to ten of them."""
-    size = 1.0
-    while top / size > 10:
-        size *= 2 if str(size)[0] != "2" else 2.5
+    size = next(digit * 10.0**power for power in itertools.count() for digit in (1, 2, 5) if top <= 10 * digit * 10.0**power)
     return [size * number for number in range(1, int(top / size) + 1)]
 
 

@@ -138,7 +138,8 @@ class Race:
 def is_ours(pid):
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
-            return b"race.py" in file.read() or b"zygote" in file.read()
+            words = file.read()
+            return b"race.py" in words or b"zygote" in words
     except OSError:
         return False
 

@@ -1,8 +1,9 @@
 #include "lockstep/agent/background.h"
 
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include "lockstep/agent/thread_signals.h"
 
 namespace lockstep::agent {
 
@@ -26,9 +27,7 @@ void Background::Run(Job job) {
 }
 
 void Background::Loop(const std::stop_token& stop) {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, nullptr);  // signals belong to the poller's thread
+  TakeNoSignals();
   std::unique_lock lock(mutex_);
   while (changed_.wait(lock, stop, [this] { return !jobs_.empty(); })) {
     const Job job = std::move(jobs_.front());

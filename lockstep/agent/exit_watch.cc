@@ -1,13 +1,14 @@
 #include "lockstep/agent/exit_watch.h"
 
 #include <linux/futex.h>
-#include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "lockstep/agent/thread_signals.h"
 
 namespace lockstep::agent {
 namespace {
@@ -69,9 +70,7 @@ void ExitWatch::Nudge() {
 }
 
 void ExitWatch::Loop(const std::stop_token& stop) {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, nullptr);  // signals belong to the poller's thread
+  TakeNoSignals();
   while (!stop.stop_requested()) {
     std::vector<futex_waitv> waiters = {Waiter(&nudges_, nudges_.load(), FUTEX_PRIVATE_FLAG)};
     {

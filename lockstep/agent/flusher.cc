@@ -1,6 +1,5 @@
 #include "lockstep/agent/flusher.h"
 
-#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "lockstep/agent/thread_signals.h"
 #include "lockstep/checkpoint/store.h"
 #include "lockstep/client/commit.h"
 
@@ -75,9 +75,7 @@ namespace {
 
 void Depart(std::shared_ptr<Flight> flight) {
   std::thread([flight = std::move(flight)] {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, nullptr);  // signals belong to the poller's thread
+    TakeNoSignals();
     setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
     flight->Fly();
     flight->finished.store(true, std::memory_order_release);

@@ -33,15 +33,14 @@ static void give_way(bool starved) {
   }
 }
 
-/* With the mutex held. */
-static void let_others_finish(struct ls_copier* copier) {
+/* With the mutex held: until the copy is over, or wanted if that counts, or so much time has passed. */
+static void wait_while_busy(struct ls_copier* copier, int64_t nanos, bool until_wanted) {
   struct timespec limit;
   clock_gettime(CLOCK_MONOTONIC, &limit);
-  limit.tv_nsec += kHeadStartNanos;
-  limit.tv_sec += limit.tv_nsec / 1000000000;
-  limit.tv_nsec %= 1000000000;
+  limit.tv_sec += (nanos + limit.tv_nsec) / 1000000000;
+  limit.tv_nsec = (nanos + limit.tv_nsec) % 1000000000;
   int error = 0;
-  while (copier->state == LS_COPIER_BUSY && !copier->wanted && error != ETIMEDOUT) {
+  while (copier->state == LS_COPIER_BUSY && !(until_wanted && copier->wanted) && error != ETIMEDOUT) {
     error = pthread_cond_timedwait(&copier->changed, &copier->mutex, &limit);
   }
 }
@@ -54,7 +53,7 @@ static void* copy_thread(void* argument) {
   pthread_mutex_lock(&copier->mutex);
   while (copier->state != LS_COPIER_STOP) {
     if (copier->state == LS_COPIER_BUSY) {
-      let_others_finish(copier);
+      wait_while_busy(copier, kHeadStartNanos, true);
       pthread_mutex_unlock(&copier->mutex);
       const enum ls_result result = ls_save_finish(c);
       pthread_mutex_lock(&copier->mutex);
@@ -109,15 +108,9 @@ void ls_copier_stop(struct ls_client* c) {
 
 /* With the mutex held. Waits for the copy under way; beyond the limit it is torn, so that it never becomes DONE. */
 static enum ls_result wait_until_idle(struct ls_copier* copier) {
-  struct timespec limit;
-  clock_gettime(CLOCK_MONOTONIC, &limit);
-  limit.tv_sec += kWaitLimitSeconds;
   copier->wanted = true;
   pthread_cond_broadcast(&copier->changed);
-  int error = 0;
-  while (copier->state == LS_COPIER_BUSY && error != ETIMEDOUT) {
-    error = pthread_cond_timedwait(&copier->changed, &copier->mutex, &limit);
-  }
+  wait_while_busy(copier, kWaitLimitSeconds * INT64_C(1000000000), false);
   copier->wanted = false;
   if (copier->state != LS_COPIER_BUSY) return LS_OK;
   copier->torn = true;

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/control/memory_journal.h"
 #include "lockstep/control/report.h"
 #include "lockstep/control/scenario.h"
 
@@ -12,27 +13,6 @@ namespace lockstep::control {
 namespace {
 
 using testing::HasSubstr;
-
-// Keeps events in memory, and may be told that its disk is full.
-class MemoryJournal final : public store::Journal {
- public:
-  absl::Status Append(std::vector<store::Event> events) override {
-    if (full) return MakeError(absl::StatusCode::kResourceExhausted, "the disk is full");
-    for (store::Event& event : events) {
-      event.sequence = static_cast<int64_t>(rows.size()) + 1;
-      rows.push_back(std::move(event));
-    }
-    return absl::OkStatus();
-  }
-  absl::Status Sync() override { return ++syncs, absl::OkStatus(); }
-  absl::StatusOr<std::vector<store::Event>> Read(int64_t after) override {
-    return std::vector<store::Event>(rows.begin() + after, rows.end());
-  }
-
-  std::vector<store::Event> rows;
-  bool full = false;
-  int syncs = 0;
-};
 
 class CoordinatorTest : public testing::Test {
  protected:

@@ -7,8 +7,8 @@
 #include <numeric>
 
 #include "lockstep/control/coordinator.h"
+#include "lockstep/control/memory_journal.h"
 #include "lockstep/control/simulation_cluster.h"
-#include "lockstep/store/journal.h"
 
 namespace lockstep::control {
 namespace {
@@ -24,27 +24,6 @@ class VirtualClock final : public Clock {
 
  private:
   const Schedule& schedule_;
-};
-
-// Outlives coordinators, as a disk does. May be full for a while.
-class Disk final : public store::Journal {
- public:
-  absl::Status Append(std::vector<store::Event> events) override {
-    if (full) return MakeError(absl::StatusCode::kResourceExhausted, "the disk is full");
-    for (store::Event& event : events) {
-      event.sequence = static_cast<int64_t>(rows_.size()) + 1;
-      rows_.push_back(std::move(event));
-    }
-    return absl::OkStatus();
-  }
-  absl::Status Sync() override { return absl::OkStatus(); }
-  absl::StatusOr<std::vector<store::Event>> Read(int64_t after) override {
-    return std::vector<store::Event>(rows_.begin() + after, rows_.end());
-  }
-  bool full = false;
-
- private:
-  std::vector<store::Event> rows_;
 };
 
 // The network, the coordinator's process, and what breaks.
@@ -302,7 +281,7 @@ class Simulation {
   Schedule schedule_;
   Chance chance_;
   VirtualClock clock_;
-  Disk disk_;
+  MemoryJournal disk_;
   std::vector<Link> links_;
   Cluster cluster_;
   std::unique_ptr<Coordinator> coordinator_;
