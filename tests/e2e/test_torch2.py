@@ -99,8 +99,9 @@ class Torch2(RunTest):
         words = ["--steps", str(steps), "--out", str(out), "--log", str(log)]
         run = Run(self, str(ROOT / "examples/train_gpt.py"), *words, ranks=2, python=PYTHON2)
         if fault:
-            run.wait("step 10", lambda: run.step() >= 10)
-            os.kill(run.pids()[1], 9)
+            victim = run.wait("two workers", lambda: len(run.pids()) == 2 and run.pids()[1])  # asked early: the job is short
+            run.wait("ten steps", lambda: log.exists() and len(log.read_text().splitlines()) >= 10)
+            os.kill(victim, 9)
         run.finish()
         self.assertEqual([["1"]] if fault else [], run.suspects(), run)
         return json.loads(pathlib.Path(out).read_text())
