@@ -15,7 +15,8 @@
 namespace lockstep::agent {
 namespace {
 
-constexpr Seconds kStackPeriod{1.0};      // while a stall is on
+constexpr Seconds kStackPeriod{1.0};  // while a stall is on
+constexpr Seconds kObservePeriod{0.3};
 constexpr Bytes kRecordLimit{256 << 20};  // four million steps
 
 double MeanLoss(const ls_board& board, const std::vector<Worker>& workers) {
@@ -43,13 +44,17 @@ Nanos CommittedAt(const ls_board& board, const std::vector<Worker>& workers) {
 
 }  // namespace
 
-Agent::Agent(RunSpec spec, const detect::Policy& policy, Poller& poller, const Clock& clock, Listener listener)
+Agent::Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener)
     : spec_(std::move(spec)),
       poller_(poller),
       clock_(clock),
       listener_(std::move(listener)),
       link_(spec_, poller_,
             {.hello = [this](const StarterLink::Hello& hello) { TakeHello(hello); },
+             .store =
+                 [this](uint64_t epoch, int port, bool hosted) {
+                   listener_.say(control::StoreAt{EpochId(epoch), spec_.torchrun.master_addr, port, hosted});
+                 },
              .spawned =
                  [this](uint64_t epoch, const std::vector<pid_t>& pids, bool by_zygote) {
                    start_method_ = by_zygote ? "zygote" : "exec";
@@ -57,15 +62,15 @@ Agent::Agent(RunSpec spec, const detect::Policy& policy, Poller& poller, const C
                  },
              .spawn_failed =
                  [this](uint64_t epoch, const std::string& error) {
-                   listener_.event(control::SpawnFailed{EpochId(epoch), error});
+                   Remember(EpochId(epoch), control::SpawnFailed{EpochId(epoch), error});
                  },
              .exited = [this](uint64_t epoch, const Worker& worker) { WorkerExited(epoch, worker); },
-             .stopped = [this](uint64_t epoch) { listener_.event(control::EpochStopped{EpochId(epoch)}); },
+             .stopped = [this](uint64_t epoch) { Remember(EpochId(epoch), control::EpochStopped{EpochId(epoch)}); },
              .note = [this](const std::string& text) { listener_.note(text); },
              .ring = [this](int rank, const Fd& ring) { records_.Attach(rank, ring); },
              .output = [this](int rank, int stream, std::string_view data) { listener_.output(rank, stream, data); },
              .lost = [this] { StarterLost(); }}),
-      watch_(policy, spec_.ranks),
+      watch_(spec_),
       records_(spec_.run_dir + "/records", kRecordLimit),
       flusher_(spec_, clock_, [this](const std::string& text) { listener_.note(text); }),
       exit_watch_(poller_, [this](int rank) { WorkerEnds(rank); }),
@@ -74,8 +79,31 @@ Agent::Agent(RunSpec spec, const detect::Policy& policy, Poller& poller, const C
 absl::Status Agent::Launch() { return link_.Launch(); }
 absl::Status Agent::Adopt() { return link_.Connect(); }
 
-void Agent::Execute(const control::Command& command) {
+void Agent::Hear(const control::Told& told) {
+  if (ready_) std::visit([this](const auto& body) { Do(body); }, told);
+}
+void Agent::Do(const control::Command& command) {
   std::visit([this](const auto& body) { Do(body); }, command);
+}
+
+// Facts of an epoch, kept as long as it is the newest.
+void Agent::Remember(EpochId epoch, const control::EventBody& event) {
+  if (epoch > said_epoch_) said_.clear();
+  said_epoch_ = std::max(epoch, said_epoch_);
+  if (!std::holds_alternative<control::RankExited>(event))
+    std::erase_if(said_, [&](const control::EventBody& other) { return other.index() == event.index(); });
+  if (epoch == said_epoch_) said_.push_back(event);
+  listener_.say(event);
+}
+
+void Agent::SayAll() {
+  if (!ready_) return;
+  const std::vector<control::EventBody> said = said_;  // whoever hears it may answer at once
+  if (watch_.epoch() != 0) listener_.say(watch_.Remember(**link_.board()));
+  for (const control::EventBody& event : said) listener_.say(event);
+  holding_.clear();
+  listener_.say(Observe());
+  listener_.say(control::AllSaid{});
 }
 
 // What the starter says.
@@ -83,16 +111,19 @@ void Agent::Execute(const control::Command& command) {
 void Agent::TakeHello(const StarterLink::Hello& hello) {
   if (link_.board() == nullptr) return listener_.lost();
   ls_unpin(link_.board()->get());  // of an agent that was killed
-  if (!hello.workers.empty()) start_method_ = hello.zygote ? "zygote" : "exec";
-  // An exit that the control plane has not heard of is told below, and is no exit to the watch before.
-  std::vector<Worker> workers = hello.workers;
-  for (Worker& own : workers) own.exited = own.exited && listener_.state().exits.contains(RankId(own.rank));
-  if (!workers.empty() && !hello.stopped) watch_.AdoptEpoch(hello.epoch, workers, **link_.board());
-  listener_.ready();
-  for (const Worker& worker : hello.workers) {
-    const bool known = listener_.state().exits.contains(RankId(worker.rank));
-    if (worker.exited && !known) WorkerExited(hello.epoch, worker);
+  if (!hello.workers.empty()) {
+    start_method_ = hello.zygote ? "zygote" : "exec";
+    restart_count_ = hello.restart_count;
+    std::vector<Worker> workers = hello.workers;
+    for (Worker& own : workers) own.exited = false;  // told below, in full
+    watch_.BeginEpoch(hello.epoch, workers);
+    Remember(EpochId(hello.epoch), control::EpochSpawned{EpochId(hello.epoch)});
+    for (const Worker& worker : hello.workers)
+      if (worker.exited) WorkerExited(hello.epoch, worker);
+    SayLoopBegins();
   }
+  ready_ = true;
+  SayAll();
 }
 
 // The workers are orphans now, of nobody who would restart or end them.
@@ -111,9 +142,13 @@ void Agent::WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids) {
     worker.pid = pid;
     workers.push_back(worker);
   }
-  watch_.BeginEpoch(epoch, workers);
-  followed_ = 0;
-  listener_.event(control::EpochSpawned{EpochId(epoch)});
+  if (watch_.epoch() != epoch) {
+    watch_.BeginEpoch(epoch, workers);
+    killing_ = false;
+    followed_ = 0;
+    holding_.clear();
+  }
+  Remember(EpochId(epoch), control::EpochSpawned{EpochId(epoch)});
 }
 
 // Large processes take long to end: their failure is known as soon as it begins.
@@ -122,7 +157,7 @@ void Agent::WorkerEnds(int rank) {
     const std::optional<int> status = worker.rank == rank ? FailureBegun(worker.pid) : std::nullopt;
     if (!status) continue;
     worker.SetStatus(*status, clock_.Now());
-    return WorkerExited(listener_.state().epoch.value(), worker);
+    return WorkerExited(watch_.epoch(), worker);
   }
 }
 
@@ -139,22 +174,20 @@ void Agent::FollowLives() {
 
 std::optional<ExceptionNote> Agent::NoteOf(uint64_t epoch, const Worker& worker) {
   if (auto note = ReadException(ErrorPath(spec_, epoch, worker.rank))) return note;
-  const auto recorded = ReadTorchError(TorchErrorPath(spec_, epoch, listener_.state().restarts, worker.rank));
+  const auto recorded = ReadTorchError(TorchErrorPath(spec_, epoch, restart_count_, worker.rank));
   if (recorded.ok()) return *recorded;
   if (!absl::IsNotFound(recorded.status()))
-    listener_.note(fmt::format("rank {}'s error file is left aside: {}", worker.rank, Message(recorded.status())));
+    listener_.note(fmt::format("rank {}'s error file is left aside: {}", GlobalRank(spec_, worker.rank).value(),
+                               Message(recorded.status())));
   return std::nullopt;
 }
 
 void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
   if (watch_.HasExited(worker)) return;  // told when it began to end
   // A job of millisecond steps may have begun its loop, and died, between two ticks.
-  if (link_.board() != nullptr) {
-    for (const control::EventBody& begun : watch_.LoopBegins(**link_.board(), listener_.state()))
-      listener_.event(begun);
-  }
+  SayLoopBegins();
   watch_.Exited(worker);
-  control::RankExited event{EpochId(epoch),  RankId(worker.rank), {worker.code, worker.signal}, {}, {},
+  control::RankExited event{EpochId(epoch),  GlobalRank(spec_, worker.rank), {worker.code, worker.signal}, {}, {},
                             worker.exited_at};
   // Read however it left: a rank that raised may be killed by us, or abort, while it still unwinds.
   if (const auto note = NoteOf(epoch, worker)) {
@@ -166,21 +199,37 @@ void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
     if (note->at.value != 0) event.exited = std::min(event.exited, note->at);
   }
   if (link_.board() != nullptr) event.progress = watch_.ProgressNow(**link_.board());
-  listener_.event(std::move(event));
+  Remember(EpochId(epoch), event);
+}
+
+void Agent::SayLoopBegins() {
+  if (link_.board() == nullptr || told_loop_of_ == watch_.epoch()) return;
+  const std::optional<control::LoopBegan> began = watch_.LoopBegins(**link_.board());
+  if (!began) return;
+  told_loop_of_ = watch_.epoch();
+  Remember(began->epoch, *began);
 }
 
 // What the control plane wants.
 
-void Agent::Do(const control::Spawn& command) { link_.Spawn(command.epoch.value(), command.restart_count); }
+void Agent::Do(const control::Spawn& command) {
+  restart_count_ = command.restart_count;
+  link_.Spawn(command);
+}
 
 void Agent::Do(const control::KillEpoch& command) {
-  culprit_deadline_ = Nanos{};
+  killing_ = command.epoch.value() == watch_.epoch();
   link_.Kill(command.epoch.value(), command.grace, command.signal);
 }
 
-void Agent::Do(const control::WaitForCulprit& command) {
-  waiting_for_culprit_ = command;
-  culprit_deadline_ = clock_.Now() + ToNanos(command.at_most);
+void Agent::Do(const control::LookClosely& look) {
+  if (look.epoch.value() == watch_.epoch()) watch_.LookClosely(look.closely);
+}
+
+void Agent::Do(const control::Commit& commit) {
+  const ls_checkpoint id{commit.point.epoch.value(), commit.point.step};
+  ls_board& board = **link_.board();
+  if (commit.epoch.value() == watch_.epoch() && ls_newer(id, ls_published(&board))) ls_publish(&board, id);
 }
 
 void Agent::Do(const control::KeepStacks& command) {
@@ -190,32 +239,34 @@ void Agent::Do(const control::KeepStacks& command) {
     const std::string path = folder + "/stacks.txt";
     const RankStacks stacks = CollectStacks(spec, epoch.value(), workers);
     const absl::Status written = WriteFileAtomically(path, StacksText(stacks));
-    return [this, epoch, path = written.ok() ? path : ""] { listener_.event(control::StacksKept{epoch, path}); };
+    const std::string where = spec.place.nodes > 1 ? spec.node_name + ":" + path : path;
+    return [this, epoch, where = written.ok() ? where : ""] { Remember(epoch, control::StacksKept{epoch, where}); };
   });
 }
 
 void Agent::Do(const control::ChooseRestore& command) {
-  if (link_.board() == nullptr) return listener_.event(control::RestoreChosen{command.next, {}, {}});
   auto mapped =
       std::make_shared<MappedBuffers>(spec_.ranks, link_.buffers());  // shared: std::function must be copyable
   background_.Run([this, next = command.next, spec = spec_, board = link_.board()->get(), mapped] {
-    const checkpoint::RestoreChoice choice = checkpoint::ChooseRestore(*board, mapped->slots());
+    // One that this node has may be missing on another; alone, the newest is enough.
+    const size_t most = spec.place.nodes > 1 ? LS_SLOTS : 1;
+    const checkpoint::RestoreChoices choices = checkpoint::FindRestores(*board, mapped->slots(), most);
     auto loaded = std::make_shared<Loaded>();  // shared: std::function must be copyable
-    if (!choice.point && !spec.checkpoint_dir.empty()) *loaded = LoadNewest(spec);
-    return [this, next, choice, loaded] { Restored(next, choice, *loaded); };
+    if (choices.points.empty() && !spec.checkpoint_dir.empty()) *loaded = LoadNewest(spec);
+    return [this, next, choices, loaded] { Restored(next, choices, *loaded); };
   });
 }
 
-void Agent::Restored(EpochId next, const checkpoint::RestoreChoice& choice, Loaded& loaded) {
-  control::RestoreChosen event{next, {}, choice.rejected};
-  if (choice.point) event.point = control::CheckpointId{choice.point->epoch, choice.point->step.value()};
+void Agent::Restored(EpochId next, const checkpoint::RestoreChoices& choices, Loaded& loaded) {
+  control::RestoreFound found{next, {}, choices.rejected};
+  for (const checkpoint::Point& point : choices.points) found.points.push_back({point.epoch, point.step.value()});
   for (const std::string& sentence : loaded.rejected) listener_.note("not loaded: " + sentence);
-  event.rejected.insert(event.rejected.end(), loaded.rejected.begin(), loaded.rejected.end());
+  found.rejected.insert(found.rejected.end(), loaded.rejected.begin(), loaded.rejected.end());
   if (loaded.manifest) {
     PublishLoaded(*loaded.manifest, std::move(loaded.buffers));
-    event.point = control::CheckpointId{loaded.manifest->point.epoch, loaded.manifest->point.step.value()};
+    found.points.push_back({loaded.manifest->point.epoch, loaded.manifest->point.step.value()});
   }
-  listener_.event(std::move(event));
+  listener_.say(found);
 }
 
 void Agent::PublishLoaded(const checkpoint::Manifest& manifest, std::vector<RankBuffers> buffers) {
@@ -227,10 +278,11 @@ void Agent::PublishLoaded(const checkpoint::Manifest& manifest, std::vector<Rank
 }
 
 void Agent::Do(const control::PublishRestore& command) {
-  if (link_.board() == nullptr) return;
   ls_board& board = **link_.board();
+  if (command.epoch.value() <= Load(board.restore_for)) return;
   board.restore_epoch = command.point ? command.point->epoch.value() : 0;
   board.restore_step = command.point ? command.point->step : -1;
+  ls_publish(&board, {board.restore_epoch, board.restore_step});
   __atomic_store_n(&board.restore_for, command.epoch.value(), __ATOMIC_RELEASE);
 }
 
@@ -239,16 +291,44 @@ void Agent::Do(const control::PublishRestore& command) {
 void Agent::Tick() {
   const Nanos now = clock_.Now();
   records_.Drain();
-  if (culprit_deadline_.value != 0 && now >= culprit_deadline_) {
-    culprit_deadline_ = Nanos{};
-    listener_.event(control::SecondaryGraceOver{waiting_for_culprit_.epoch});
-  }
-  if (link_.board() == nullptr) return;
-  flusher_.Tick(**link_.board(), link_.buffers());
-  if (listener_.state().mode == control::Mode::kFinished) return;
+  if (!ready_) return;
+  ls_board& board = **link_.board();
+  flusher_.Tick(board, link_.buffers());
+  if (finished_) return;
   FollowLives();
-  for (const control::EventBody& event : watch_.Tick(**link_.board(), listener_.state(), now)) listener_.event(event);
-  if (watch_.wants_stacks() && !sampling_ && now - stacks_sampled_ >= ToNanos(kStackPeriod)) SampleStacks();
+  SayLoopBegins();
+  if (watch_.epoch() != 0) listener_.say(watch_.Take(board, now));
+  SayHolding();
+  if (now - observed_told_ >= ToNanos(kObservePeriod)) {
+    observed_told_ = now;
+    listener_.say(Observe());
+  }
+  if (watch_.looks_closely() && !sampling_ && now - stacks_sampled_ >= ToNanos(kStackPeriod)) SampleStacks();
+}
+
+// Of one node alone, the ranks see for themselves what is whole.
+void Agent::SayHolding() {
+  if (spec_.place.nodes == 1 || watch_.epoch() == 0) return;
+  const ls_board& board = **link_.board();
+  std::vector<control::CheckpointId> points;
+  for (const ls_slot& slot : board.rank[0].slot) {
+    const ls_slot_view view = ls_slot_read(&slot);
+    if (view.changing || view.state != LS_SLOT_DONE || !ls_committed(&board, view.id)) continue;
+    points.push_back({EpochId(view.id.epoch), view.id.step});
+  }
+  if (points == holding_) return;
+  holding_ = points;
+  listener_.say(control::Holding{EpochId(watch_.epoch()), std::move(points)});
+}
+
+control::Progress Agent::progress() const {
+  const BoardMap* map = const_cast<StarterLink&>(link_).board();
+  return map != nullptr ? watch_.ProgressNow(**map) : control::Progress{};
+}
+
+bool Agent::HasWorkers() const {
+  const std::vector<Worker>& workers = watch_.workers();
+  return std::any_of(workers.begin(), workers.end(), [](const Worker& worker) { return !worker.exited; });
 }
 
 void Agent::FlushLast(std::function<void()> done) {
@@ -263,21 +343,19 @@ void Agent::GiveUpFlush() {
 void Agent::SampleStacks() {
   sampling_ = true;
   stacks_sampled_ = clock_.Now();
-  const uint64_t epoch = listener_.state().epoch.value();
-  background_.Run([this, spec = spec_, epoch, workers = watch_.workers()] {
+  background_.Run([this, spec = spec_, epoch = watch_.epoch(), workers = watch_.workers()] {
     const RankStacks stacks = CollectStacks(spec, epoch, workers);
     return [this, epoch, samples = Samples(stacks, clock_.Now())] {
       sampling_ = false;
-      if (listener_.state().epoch.value() != epoch) return;
-      for (const detect::StackSample& sample : samples) watch_.Add(sample);
+      listener_.say(control::Samples{EpochId(epoch), {}, samples, {}});
     };
   });
 }
 
 void Agent::ReadStacks(RankId rank, const std::function<void(const std::string&)>& done) {
   std::vector<Worker> wanted = watch_.workers();
-  std::erase_if(wanted, [&](const Worker& worker) { return worker.rank != rank.value() || worker.exited; });
-  if (wanted.empty()) return done(fmt::format("rank {} does not run now\n", rank.value()));
+  std::erase_if(wanted, [&](const Worker& worker) { return GlobalRank(spec_, worker.rank) != rank || worker.exited; });
+  if (wanted.empty()) return done(fmt::format("rank {} does not run now on node {}\n", rank.value(), spec_.node_name));
   background_.Run([spec = spec_, epoch = watch_.epoch(), wanted, done] {
     return [done, text = StacksText(CollectStacks(spec, epoch, wanted))] { done(text); };
   });
@@ -295,8 +373,8 @@ control::Observed Agent::Observe() const {
   const ls_board& board = **map;
   for (const Worker& worker : watch_.workers()) {
     const ls_rank_block& block = board.rank[worker.rank];
-    observed.ranks.push_back({RankId(worker.rank), worker.pid, watch_.RankState(board, worker.rank), Load(block.step),
-                              ToSeconds(Nanos{Load(block.step_time_ns)})});
+    observed.ranks.push_back({GlobalRank(spec_, worker.rank), worker.pid, watch_.RankState(board, worker.rank),
+                              Load(block.step), ToSeconds(Nanos{Load(block.step_time_ns)})});
     observed.checkpoints += static_cast<int64_t>(Load(block.copies));
     observed.checkpoints_skipped += static_cast<int64_t>(Load(block.skipped));
     observed.checkpoints_torn += static_cast<int64_t>(Load(block.torn));
@@ -305,7 +383,7 @@ control::Observed Agent::Observe() const {
   observed.records = static_cast<int64_t>(records_.kept());
   observed.records_dropped = static_cast<int64_t>(records_.dropped());
   observed.loss = MeanLoss(board, watch_.workers());
-  const ls_checkpoint committed = ls_newest_committed(&board, 0);
+  const ls_checkpoint committed = spec_.place.nodes > 1 ? ls_published(&board) : ls_newest_committed(&board, 0);
   if (committed.epoch != 0) {
     observed.committed = control::CheckpointId{EpochId(committed.epoch), committed.step};
     observed.checkpoint_age = ToSeconds(clock_.Now() - CommittedAt(board, watch_.workers()));

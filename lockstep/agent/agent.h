@@ -1,9 +1,9 @@
 // The agent of one node: carries the control plane's commands out on the starter and the workers, and tells it what it
 // sees. Lives in the poller's thread; slow work (stacks, CRCs) happens in one background thread.
 //
-//   Agent agent(spec, policy, poller, clock, {.event = [&](const control::EventBody& body) { ... }, ...});
+//   Agent agent(spec, poller, clock, {.say = [&](control::Said said) { ... }, ...});
 //   LS_RETURN_IF_ERROR(agent.Launch());      // or Adopt(): the workers ran on, we are new
-//   agent.Execute(command);  agent.Tick();
+//   agent.Hear(told);  agent.Tick();
 #pragma once
 
 #include <functional>
@@ -20,34 +20,31 @@
 #include "lockstep/agent/watch.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/poller.h"
-#include "lockstep/control/machine.h"
-#include "lockstep/control/report.h"
+#include "lockstep/control/link.h"
 
 namespace lockstep::agent {
 
 class Agent {
  public:
   struct Listener {
-    std::function<void(const control::EventBody&)> event;
+    std::function<void(const control::Said&)> say;  // to the coordinator
     std::function<void(int rank, int stream, std::string_view data)> output;
     std::function<void(const std::string& text)> note;
-    std::function<void()> ready;                   // the starter said hello: commands can be carried out
-    std::function<void()> lost;                    // the starter died, and with it all that can be known of the workers
-    std::function<const control::State&()> state;  // the control plane's, as of now
+    std::function<void()> lost;  // the starter died, and with it all that can be known of the workers
   };
 
-  Agent(RunSpec spec, const detect::Policy& policy, Poller& poller, const Clock& clock, Listener listener);
+  Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener);
   // Before either of the next two: takes the right to write checkpoints to disk, if the run keeps any.
   absl::Status OpenDisk() { return flusher_.Open(); }
   absl::Status Launch();
   absl::Status Adopt();
 
-  // Announce and Finish are the composer's business and are ignored here.
-  void Execute(const control::Command& command);
+  // From the coordinator. Announce and WaitForCulprit are its own business; Finish is the composer's too.
+  void Hear(const control::Told& told);
+  // Says all that it knows: the coordinator is new, or back. Nothing before the starter said hello, which does it too.
+  void SayAll();
   void Tick();
   void SignalWorkers(int signal) { link_.Signal(signal); }
-  // This process itself was stopped for a while.
-  void WasAway() { watch_.LookAfresh(); }
   // The job is over: the newest checkpoint goes to disk, if it isn't there; then done(). Tick() goes on meanwhile.
   void FlushLast(std::function<void()> done);
   void GiveUpFlush();
@@ -59,6 +56,13 @@ class Agent {
   void ReadStacks(RankId rank, const std::function<void(const std::string& text)>& done);
 
   control::Observed Observe() const;
+  // We have been told to kill this epoch, or it never was ours: what its workers do now tells nothing.
+  bool IsKilling(EpochId epoch) const { return epoch.value() != watch_.epoch() || killing_; }
+  EpochId epoch() const { return EpochId(watch_.epoch()); }
+  int restart_count() const { return restart_count_; }
+  control::Progress progress() const;
+  // A worker runs.
+  bool HasWorkers() const;
   const RunSpec& spec() const { return spec_; }
 
  private:
@@ -69,17 +73,24 @@ class Agent {
   std::optional<ExceptionNote> NoteOf(uint64_t epoch, const Worker& worker);
   void WorkerEnds(int rank);
   void FollowLives();
+  void Remember(EpochId epoch, const control::EventBody& event);
+  void SayLoopBegins();
+  void Do(const control::Command& command);
+  void Do(const control::Commit& commit);
+  void Do(const control::LookClosely& look);
+  void Do(const control::HostStore& wish) { link_.HostStore(wish); }
   void Do(const control::Spawn& command);
   void Do(const control::KeepStacks& command);
-  void Do(const control::WaitForCulprit& command);
+  void Do(const control::WaitForCulprit&) {}
   void Do(const control::KillEpoch& command);
   void Do(const control::ChooseRestore& command);
   void Do(const control::PublishRestore& command);
   void Do(const control::Announce&) {}
-  void Do(const control::Finish&) {}
-  void Restored(EpochId next, const checkpoint::RestoreChoice& choice, Loaded& loaded);
+  void Do(const control::Finish&) { finished_ = true; }
+  void Restored(EpochId next, const checkpoint::RestoreChoices& choices, Loaded& loaded);
   void PublishLoaded(const checkpoint::Manifest& manifest, std::vector<RankBuffers> buffers);
   void SampleStacks();
+  void SayHolding();
 
   RunSpec spec_;
   Poller& poller_;
@@ -90,9 +101,14 @@ class Agent {
   RecordLog records_;
   Flusher flusher_;
   std::string start_method_;  // of the acting epoch; empty before there are workers
-  control::WaitForCulprit waiting_for_culprit_;
-  Nanos culprit_deadline_;  // 0: not waiting
-  Nanos stacks_sampled_;
+  int restart_count_ = 0;     // its restarts before
+  // What was said of the acting epoch, and is said again to a coordinator that comes back.
+  std::vector<control::EventBody> said_;
+  EpochId said_epoch_;
+  uint64_t told_loop_of_ = 0;
+  std::vector<control::CheckpointId> holding_;
+  bool ready_ = false, killing_ = false, finished_ = false;
+  Nanos stacks_sampled_, observed_told_;
   bool sampling_ = false;
   size_t followed_ = 0;  // ranks of the acting epoch whose lives exit_watch_ follows
   ExitWatch exit_watch_;

@@ -87,12 +87,14 @@ absl::StatusOr<BoardMap> BoardMap::Map(Fd fd) {
   return BoardMap(std::move(fd), static_cast<ls_board*>(memory), static_cast<size_t>(bytes));
 }
 
-absl::StatusOr<BoardMap> BoardMap::Create(int world_size) {
-  LS_ASSIGN_OR_RETURN(Fd fd, MakeMemory("lockstep-board", ls_board_bytes(static_cast<uint32_t>(world_size))));
+absl::StatusOr<BoardMap> BoardMap::Create(int ranks, int first_rank, int world_size) {
+  LS_ASSIGN_OR_RETURN(Fd fd, MakeMemory("lockstep-board", ls_board_bytes(static_cast<uint32_t>(ranks))));
   LS_ASSIGN_OR_RETURN(BoardMap board, Map(std::move(fd)));
   board->version = LS_BOARD_VERSION;
+  board->ranks = static_cast<uint32_t>(ranks);
+  board->first_rank = static_cast<uint32_t>(first_rank);
   board->world_size = static_cast<uint32_t>(world_size);
-  for (int rank = 0; rank < world_size; ++rank) {
+  for (int rank = 0; rank < ranks; ++rank) {
     board->rank[rank].step = -1;
     board->rank[rank].attempted_step = -1;
   }
@@ -107,8 +109,8 @@ BoardMap::~BoardMap() {
   if (board_ != nullptr) munmap(board_, bytes_);
 }
 
-MappedBuffers::MappedBuffers(int world_size, const std::map<int, RankBuffers>& buffers)
-    : slots_(static_cast<size_t>(world_size)) {
+MappedBuffers::MappedBuffers(int ranks, const std::map<int, RankBuffers>& buffers)
+    : slots_(static_cast<size_t>(ranks)) {
   for (const auto& [rank, own] : buffers) {
     const uint64_t bytes = BuffersBytes(own.slot_bytes);
     void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, own.fd.get(), 0);
@@ -126,8 +128,14 @@ MappedBuffers::~MappedBuffers() {
 Buffers::Buffers(BoardMap board, BudgetCheck check)
     : board_(std::move(board)),
       check_(std::move(check)),
-      ranks_(static_cast<size_t>(board_.world_size())),
-      rings_(static_cast<size_t>(board_.world_size())) {}
+      ranks_(static_cast<size_t>(board_.ranks())),
+      rings_(static_cast<size_t>(board_.ranks())) {}
+
+std::optional<size_t> Buffers::Index(const ls_join_message& request) const {
+  const int64_t index = int64_t{request.rank} - board_->first_rank;
+  if (index < 0 || index >= board_.ranks()) return std::nullopt;
+  return static_cast<size_t>(index);
+}
 
 ls_join_message Buffers::Answer(const ls_join_message& request, std::vector<int>& fds) {
   if (request.version != LS_JOIN_VERSION) {
@@ -135,8 +143,10 @@ ls_join_message Buffers::Answer(const ls_join_message& request, std::vector<int>
                   fmt::format("the client speaks join version {}, this Lockstep {}; install both from one release",
                               request.version, LS_JOIN_VERSION));
   }
-  if (request.rank < 0 || request.rank >= board_.world_size()) {
-    return Refuse(request, fmt::format("rank {} is outside this job's 0..{}", request.rank, board_.world_size() - 1));
+  if (!Index(request)) {
+    const uint32_t first = board_->first_rank;
+    return Refuse(request,
+                  fmt::format("rank {} is outside this node's {}..{}", request.rank, first, first + board_->ranks - 1));
   }
   const uint64_t acting = __atomic_load_n(&board_->epoch, __ATOMIC_ACQUIRE);
   if (request.epoch != acting) {
@@ -146,7 +156,7 @@ ls_join_message Buffers::Answer(const ls_join_message& request, std::vector<int>
 }
 
 ls_join_message Buffers::Hello(const ls_join_message& request, std::vector<int>& fds) {
-  Fd& ring = rings_[static_cast<size_t>(request.rank)];
+  Fd& ring = rings_[*Index(request)];
   if (!ring.valid()) {
     auto made = MakeRing();
     if (!made.ok()) return Refuse(request, Message(made.status()));
@@ -159,10 +169,11 @@ ls_join_message Buffers::Hello(const ls_join_message& request, std::vector<int>&
 }
 
 ls_join_message Buffers::MakeRoom(const ls_join_message& request, std::vector<int>& fds) {
-  RankBuffers& own = ranks_[static_cast<size_t>(request.rank)];
+  const size_t index = *Index(request);
+  RankBuffers& own = ranks_[index];
   if (!own.fd.valid() || own.slot_bytes < request.bytes) {
     absl::Status status = check_(Bytes{request.bytes});
-    if (status.ok()) status = Grow(request.rank, request.bytes);
+    if (status.ok()) status = Grow(index, request.bytes);
     if (!status.ok()) return Refuse(request, Message(status));
   }
   ls_join_message reply = Reply(request, LS_JOIN_OK);
@@ -173,22 +184,22 @@ ls_join_message Buffers::MakeRoom(const ls_join_message& request, std::vector<in
 }
 
 void Buffers::Take(int rank, RankBuffers buffers) {
-  if (rank >= 0 && rank < board_.world_size()) ranks_[static_cast<size_t>(rank)] = std::move(buffers);
+  if (rank >= 0 && rank < board_.ranks()) ranks_[static_cast<size_t>(rank)] = std::move(buffers);
 }
 
-absl::Status Buffers::Grow(int rank, uint64_t slot_bytes) {
+absl::Status Buffers::Grow(size_t index, uint64_t slot_bytes) {
   LS_ASSIGN_OR_RETURN(RankBuffers larger, MakeBuffers(slot_bytes));
-  LS_RETURN_IF_ERROR(CopySlots(rank, larger));
-  ranks_[static_cast<size_t>(rank)] = std::move(larger);
+  LS_RETURN_IF_ERROR(CopySlots(index, larger));
+  ranks_[index] = std::move(larger);
   return absl::OkStatus();
 }
 
 // The asking worker waits for the answer, so neither slot is being written.
-absl::Status Buffers::CopySlots(int rank, const RankBuffers& larger) {
-  const RankBuffers& old = ranks_[static_cast<size_t>(rank)];
+absl::Status Buffers::CopySlots(size_t index, const RankBuffers& larger) {
+  const RankBuffers& old = ranks_[index];
   if (!old.fd.valid()) return absl::OkStatus();
   for (uint64_t slot = 0; slot < LS_SLOTS; ++slot) {
-    const ls_slot& header = board_->rank[rank].slot[slot];
+    const ls_slot& header = board_->rank[index].slot[slot];
     if (__atomic_load_n(&header.state, __ATOMIC_ACQUIRE) != LS_SLOT_DONE) continue;
     const uint64_t bytes = std::min(header.bytes, old.slot_bytes);
     LS_RETURN_IF_ERROR(CopyRange(old.fd.get(), slot * ls_slot_stride(old.slot_bytes), larger.fd.get(),

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,7 +25,9 @@ inline uint64_t Load(const ls_atomic_u64& value) { return __atomic_load_n(&value
 // The mapped board. Unmaps on destruction.
 class BoardMap {
  public:
-  static absl::StatusOr<BoardMap> Create(int world_size);
+  // For the ranks of one node: first_rank .. first_rank + ranks - 1 of world_size.
+  static absl::StatusOr<BoardMap> Create(int ranks, int first_rank, int world_size);
+  static absl::StatusOr<BoardMap> Create(int ranks) { return Create(ranks, 0, ranks); }
   static absl::StatusOr<BoardMap> Map(Fd fd);
   BoardMap(BoardMap&& other) noexcept;
   BoardMap& operator=(BoardMap&&) = delete;
@@ -33,7 +36,7 @@ class BoardMap {
   ls_board& operator*() const { return *board_; }
   ls_board* operator->() const { return board_; }
   int fd() const { return fd_.get(); }
-  int world_size() const { return static_cast<int>(board_->world_size); }
+  int ranks() const { return static_cast<int>(board_->ranks); }
 
  private:
   BoardMap(Fd fd, ls_board* board, size_t bytes) : fd_(std::move(fd)), board_(board), bytes_(bytes) {}
@@ -56,7 +59,7 @@ RankBuffers Shared(const RankBuffers& buffers);
 // All ranks' buffers mapped for reading, for as long as this lives.
 class MappedBuffers {
  public:
-  MappedBuffers(int world_size, const std::map<int, RankBuffers>& buffers);
+  MappedBuffers(int ranks, const std::map<int, RankBuffers>& buffers);
   MappedBuffers(const MappedBuffers&) = delete;
   MappedBuffers& operator=(const MappedBuffers&) = delete;
   ~MappedBuffers();
@@ -84,8 +87,10 @@ class Buffers {
   const std::vector<Fd>& rings() const { return rings_; }
 
  private:
-  absl::Status Grow(int rank, uint64_t slot_bytes);
-  absl::Status CopySlots(int rank, const RankBuffers& larger);
+  // Of the rank that asks, on the board; none: it is not of this node.
+  std::optional<size_t> Index(const ls_join_message& request) const;
+  absl::Status Grow(size_t index, uint64_t slot_bytes);
+  absl::Status CopySlots(size_t index, const RankBuffers& larger);
   ls_join_message Hello(const ls_join_message& request, std::vector<int>& fds);
   ls_join_message MakeRoom(const ls_join_message& request, std::vector<int>& fds);
 

@@ -40,7 +40,7 @@ TEST_F(BuffersTest, RefusesStaleEpochForeignRankAndOtherVersion) {
   ls_join_message stale = Ask(LS_JOIN_HELLO, 0);
   stale.epoch = 6;
   EXPECT_STREQ(buffers_.Answer(stale, fds_).text, "epoch 6 is over, epoch 7 acts now");
-  EXPECT_STREQ(buffers_.Answer(Ask(LS_JOIN_HELLO, 2), fds_).text, "rank 2 is outside this job's 0..1");
+  EXPECT_STREQ(buffers_.Answer(Ask(LS_JOIN_HELLO, 2), fds_).text, "rank 2 is outside this node's 0..1");
   ls_join_message other = Ask(LS_JOIN_HELLO, 0);
   other.version = 9;
   EXPECT_EQ(buffers_.Answer(other, fds_).kind, LS_JOIN_REFUSED);

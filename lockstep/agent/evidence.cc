@@ -40,7 +40,7 @@ RankStacks CollectStacks(const RunSpec& spec, uint64_t epoch, const std::vector<
   std::vector<PythonRequest> requests;
   for (const Worker& worker : workers) {
     if (worker.exited) continue;
-    stacks.push_back({worker, {}, {}});
+    stacks.push_back({GlobalRank(spec, worker.rank), worker.pid, {}, {}});
     pids.push_back(worker.pid);
     requests.push_back({worker.pid, StacksPath(spec, epoch, worker.rank)});
   }
@@ -61,8 +61,8 @@ RankStacks CollectStacks(const RunSpec& spec, uint64_t epoch, const std::vector<
 std::string StacksText(const RankStacks& stacks) {
   std::string text;
   for (const OneRankStacks& one : stacks) {
-    text += fmt::format("rank {} (pid {})\n Python\n{} native\n{}\n", one.worker.rank, one.worker.pid,
-                        PythonText(one.python), NativeText(one.native));
+    text += fmt::format("rank {} (pid {})\n Python\n{} native\n{}\n", one.rank.value(), one.pid, PythonText(one.python),
+                        NativeText(one.native));
   }
   return text;
 }
@@ -71,7 +71,7 @@ std::vector<detect::StackSample> Samples(const RankStacks& stacks, Nanos at) {
   std::vector<detect::StackSample> samples;
   for (const OneRankStacks& one : stacks) {
     detect::StackSample sample = Classify(one.native, one.python);
-    sample.rank = RankId(one.worker.rank);
+    sample.rank = one.rank;
     sample.at = at;
     samples.push_back(std::move(sample));
   }

@@ -14,7 +14,8 @@
 namespace lockstep::agent {
 
 struct OneRankStacks {
-  Worker worker;
+  RankId rank;
+  pid_t pid = 0;
   StackDump native;
   PythonStack python;
 };

@@ -91,7 +91,7 @@ std::shared_ptr<Flight> Prepare(const RunSpec& spec, const Clock& clock, const l
   flight->image.point = {EpochId(id.epoch), StepId(id.step)};
   flight->image.job = spec.job;
   flight->image.written = Utc(clock.WallNow());
-  for (uint32_t rank = 0; rank < board.world_size; ++rank) {
+  for (uint32_t rank = 0; rank < board.ranks; ++rank) {
     const int index = std::max(0, ls_slot_find(&board.rank[rank], id));  // pinned: it is there
     const ls_slot& slot = board.rank[rank].slot[index];
     flight->slot_index.push_back(static_cast<uint64_t>(index));

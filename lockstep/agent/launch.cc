@@ -42,13 +42,15 @@ void AddVirtualLocalRank(int rank, Environment& environment) {
 }
 
 void AddTorchrunContract(const RunSpec& spec, const EpochPlan& plan, int rank, Environment& environment) {
-  const std::string ranks = std::to_string(spec.ranks), own = std::to_string(rank);
-  for (const char* name : {"RANK", "LOCAL_RANK", "ROLE_RANK"}) environment[name] = own;
-  for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"}) environment[name] = ranks;
-  environment["GROUP_RANK"] = "0";
-  environment["GROUP_WORLD_SIZE"] = "1";
+  const std::string own = std::to_string(GlobalRank(spec, rank).value()), all = std::to_string(spec.place.world_size);
+  for (const char* name : {"RANK", "ROLE_RANK"}) environment[name] = own;
+  for (const char* name : {"WORLD_SIZE", "ROLE_WORLD_SIZE"}) environment[name] = all;
+  environment["LOCAL_RANK"] = std::to_string(rank);
+  environment["LOCAL_WORLD_SIZE"] = std::to_string(spec.ranks);
+  environment["GROUP_RANK"] = std::to_string(spec.place.node);
+  environment["GROUP_WORLD_SIZE"] = std::to_string(spec.place.nodes);
   environment["ROLE_NAME"] = spec.torchrun.role;
-  environment["MASTER_ADDR"] = spec.torchrun.master_addr;
+  environment["MASTER_ADDR"] = plan.store_host;
   environment["MASTER_PORT"] = std::to_string(plan.store_port);
   environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(plan.restart_count);
   environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(spec.max_restarts);
@@ -145,7 +147,7 @@ Environment WorkerEnvironment(const RunSpec& spec, const EpochPlan& plan, int ra
   AddTorchrunContract(spec, plan, rank, environment);
   environment["LOCKSTEP_RUN"] = spec.run_dir;
   environment["LOCKSTEP_JOB"] = spec.job;
-  environment["LOCKSTEP_RANK"] = std::to_string(rank);
+  environment["LOCKSTEP_RANK"] = std::to_string(GlobalRank(spec, rank).value());
   environment["LOCKSTEP_EPOCH"] = std::to_string(plan.epoch);
   environment["LOCKSTEP_CLIENT_LIB"] = spec.client_lib;
   environment["LOCKSTEP_STACKS_FILE"] = StacksPath(spec, plan.epoch, rank);

@@ -16,7 +16,8 @@ namespace lockstep::agent {
 struct EpochPlan {
   uint64_t epoch = 1;
   int restart_count = 0;
-  int store_port = 0;       // of the rendezvous store
+  std::string store_host = "127.0.0.1";  // of the rendezvous store
+  int store_port = 0;
   bool agent_store = true;  // false: no torch to host it with; rank 0 binds store_port itself
   std::string torch{};      // version that the workers will import; empty: unknown
 };

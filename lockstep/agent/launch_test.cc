@@ -17,7 +17,7 @@ RunSpec Spec() {
   spec.run_dir = "/run/x";
   spec.python = "/usr/bin/python3";
   spec.command = {"train.py", "--shard", "${local_rank}"};
-  spec.ranks = 4;
+  spec.ranks = spec.place.world_size = 4;
   spec.package_dir = "/opt/lockstep/python";
   return spec;
 }
@@ -52,6 +52,17 @@ TEST(WorkerEnvironment, IsTorchrunsContract) {
   EXPECT_TRUE(environment.contains("TORCHELASTIC_ERROR_FILE"));
 }
 
+TEST(WorkerEnvironment, OfTheSecondNode) {
+  RunSpec spec = Spec();
+  spec.place = {.node = 1, .first_rank = 6, .world_size = 10, .nodes = 2};
+  const Environment environment = WorkerEnvironment(spec, {.store_host = "10.0.0.1", .store_port = 1234}, 3);
+  const Environment expected = {
+      {"RANK", "9"},         {"LOCAL_RANK", "3"},       {"ROLE_RANK", "9"},        {"GROUP_RANK", "1"},
+      {"WORLD_SIZE", "10"},  {"LOCAL_WORLD_SIZE", "4"}, {"GROUP_WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"},
+      {"LOCKSTEP_RANK", "9"}};
+  for (const auto& [name, value] : expected) EXPECT_EQ(environment.at(name), value) << name;
+}
+
 TEST(WorkerEnvironment, NcclsVariableIsThatOfTheVersionOfTorch) {
   const auto has = [](const char* torch, const char* name) {
     return WorkerEnvironment(Spec(), {.torch = torch}, 0).contains(name);
@@ -68,11 +79,10 @@ TEST(WorkerEnvironment, FollowsTorchrunsOptions) {
   RunSpec spec = Spec();
   spec.torchrun.role = "trainer";
   spec.torchrun.run_id = "job7";
-  spec.torchrun.master_addr = "localhost";
   spec.torchrun.log_dir = "/logs/job7_x";
   spec.torchrun.virtual_local_rank = true;
   setenv("CUDA_VISIBLE_DEVICES", "4,6", 1);
-  Environment environment = WorkerEnvironment(spec, {.epoch = 3, .restart_count = 2}, 1);
+  Environment environment = WorkerEnvironment(spec, {.epoch = 3, .restart_count = 2, .store_host = "localhost"}, 1);
   unsetenv("CUDA_VISIBLE_DEVICES");
   EXPECT_EQ(environment["ROLE_NAME"], "trainer");
   EXPECT_EQ(environment["TORCHELASTIC_RUN_ID"], "job7");

@@ -71,8 +71,16 @@ absl::Status StarterLink::Connect() {
 void StarterLink::Send(const Json& request, std::vector<int> fds) {
   (void)SendPacket(socket_.get(), request.dump(), fds);
 }
-void StarterLink::Spawn(uint64_t epoch, int restart_count) {
-  Send({{"op", "spawn"}, {"epoch", epoch}, {"restart_count", restart_count}});
+void StarterLink::HostStore(const control::HostStore& wish) {
+  Send({{"op", "store"}, {"epoch", wish.epoch.value()}, {"restart_count", wish.restart_count}});
+}
+void StarterLink::Spawn(const control::Spawn& command) {
+  Send({{"op", "spawn"},
+        {"epoch", command.epoch.value()},
+        {"restart_count", command.restart_count},
+        {"store_host", command.store_host},
+        {"store_port", command.store_port},
+        {"store_hosted", command.store_hosted}});
 }
 void StarterLink::Kill(uint64_t epoch, Seconds grace, int signal) {
   Send({{"op", "kill"}, {"epoch", epoch}, {"grace_s", grace.value}, {"signal", signal}});
@@ -111,6 +119,8 @@ void StarterLink::HearEvent(const Json& event, std::vector<Fd>& fds) {
     listener_.exited(epoch, WorkerFrom(event));
   } else if (kind == "spawned") {
     listener_.spawned(epoch, event.value("pids", std::vector<pid_t>{}), event.value("zygote", false));
+  } else if (kind == "store") {
+    listener_.store(epoch, event.value("port", 0), event.value("hosted", true));
   } else if (kind == "spawn_failed") {
     listener_.spawn_failed(epoch, event.value("error", ""));
   } else if (kind == "stopped") {
@@ -141,6 +151,7 @@ void StarterLink::TakeHello(const Json& event, std::vector<Fd>& fds) {
   }
   dropped_ = DroppedFrom(event.value("dropped", Json::object()));
   Hello hello{.epoch = event.value("epoch", uint64_t{0}),
+              .restart_count = event.value("restart_count", 0),
               .stopped = event.value("stopped", false),
               .zygote = event.value("zygote", false),
               .workers = {}};

@@ -15,6 +15,7 @@
 #include "lockstep/agent/workers.h"
 #include "lockstep/base/poller.h"
 #include "lockstep/base/report.h"
+#include "lockstep/control/link.h"
 
 namespace lockstep::agent {
 
@@ -22,11 +23,13 @@ class StarterLink {
  public:
   struct Hello {
     uint64_t epoch = 0;
+    int restart_count = 0;
     bool stopped = false, zygote = false;
     std::vector<Worker> workers;
   };
   struct Listener {
     std::function<void(const Hello&)> hello;
+    std::function<void(uint64_t epoch, int port, bool hosted)> store;
     std::function<void(uint64_t epoch, const std::vector<pid_t>&, bool by_zygote)> spawned;
     std::function<void(uint64_t epoch, const std::string& error)> spawn_failed;
     std::function<void(uint64_t epoch, const Worker&)> exited;
@@ -45,7 +48,8 @@ class StarterLink {
   // Connects to the starter that runs. NotFound: there is none (any more).
   absl::Status Connect();
 
-  void Spawn(uint64_t epoch, int restart_count);
+  void HostStore(const control::HostStore& wish);
+  void Spawn(const control::Spawn& command);
   void Kill(uint64_t epoch, Seconds grace, int signal);
   void Signal(int signal);
   void End();

@@ -85,7 +85,7 @@ Loaded LoadNewest(const RunSpec& spec) {
 }
 
 void MarkLoaded(ls_board& board, const Manifest& manifest) {
-  for (uint32_t rank = 0; rank < board.world_size; ++rank) {
+  for (uint32_t rank = 0; rank < board.ranks; ++rank) {
     const ManifestFile& file = manifest.files[rank];
     ls_slot(&slots)[LS_SLOTS] = board.rank[rank].slot;
     ls_slot_open(&slots[1], 0, -1, board.world_size);

@@ -131,7 +131,7 @@ void PythonHost::AskStore(uint64_t epoch, int port) {
   store_asked_ = epoch;
   const Json request = {{"op", "store"},
                         {"epoch", epoch},
-                        {"world_size", spec_.ranks},
+                        {"world_size", spec_.place.world_size},
                         {"host", spec_.torchrun.master_addr},
                         {"port", port}};
   if (!store_.valid() || !SendPacket(store_.get(), request.dump()).ok()) StoreLost();

@@ -35,6 +35,15 @@ Json ToJson(const RunSpec& spec) {
           {"command", spec.command},
           {"module", spec.module},
           {"ranks", spec.ranks},
+          {"node", spec.place.node},
+          {"first_rank", spec.place.first_rank},
+          {"world_size", spec.place.world_size},
+          {"nodes", spec.place.nodes},
+          {"node_name", spec.node_name},
+          {"coordinator", spec.coordinator},
+          {"endpoint", spec.endpoint},
+          {"run_token", spec.run_token},
+          {"node_token", spec.node_token},
           {"start_method", StartMethodName(spec.start_method)},
           {"package_dir", spec.package_dir},
           {"client_lib", spec.client_lib},
@@ -50,6 +59,8 @@ Json ToJson(const RunSpec& spec) {
           {"adoption_s", spec.adoption.value}};
 }
 
+RankId GlobalRank(const RunSpec& spec, int index) { return RankId(spec.place.first_rank + index); }
+
 absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return DataLoss("not a JSON object");
@@ -63,6 +74,15 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     json.at("command").get_to(spec.command);
     json.at("module").get_to(spec.module);
     json.at("ranks").get_to(spec.ranks);
+    json.at("node").get_to(spec.place.node);
+    json.at("first_rank").get_to(spec.place.first_rank);
+    json.at("world_size").get_to(spec.place.world_size);
+    json.at("nodes").get_to(spec.place.nodes);
+    json.at("node_name").get_to(spec.node_name);
+    json.at("coordinator").get_to(spec.coordinator);
+    json.at("endpoint").get_to(spec.endpoint);
+    json.at("run_token").get_to(spec.run_token);
+    json.at("node_token").get_to(spec.node_token);
     json.at("package_dir").get_to(spec.package_dir);
     json.at("client_lib").get_to(spec.client_lib);
     json.at("checkpoint_budget_bytes").get_to(spec.checkpoint_budget.value);

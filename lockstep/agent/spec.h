@@ -10,6 +10,7 @@
 #include "lockstep/base/report.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/units.h"
+#include "lockstep/control/roster.h"
 
 namespace lockstep::agent {
 
@@ -25,7 +26,12 @@ struct RunSpec {
   std::string python_from;           // why that one: "--python", "$PYTHON_EXEC", "venv", "PATH"
   std::vector<std::string> command;  // script (or module) and its arguments
   bool module = false;               // command[0] is a module name (-m)
-  int ranks = 1;
+  int ranks = 1;                     // on this node
+  control::Place place;              // of this node in the job
+  std::string node_name;
+  std::string coordinator;            // HOST:PORT of it, for a node that does not lead the job itself
+  std::string endpoint;               // HOST:PORT where this node's coordinator listens; empty: nowhere
+  std::string run_token, node_token;  // of the whole run, and of this node's part in it
   StartMethod start_method = StartMethod::kAuto;
   std::string package_dir;        // holds the Python package `lockstep`
   std::string client_lib;         // liblockstep-client.so
@@ -41,10 +47,14 @@ struct RunSpec {
   Seconds adoption{60};                 // without an agent this long, the starter ends the job
 };
 
+// The job's number of a rank that is the index-th of this node.
+RankId GlobalRank(const RunSpec& spec, int index);
+
 Json ToJson(const RunSpec& spec);
 absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text);
 absl::StatusOr<RunSpec> ReadRunSpec(const std::string& run_dir);
 
+// Ranks below are those of the node: 0 to spec.ranks - 1.
 std::string StacksPath(const RunSpec& spec, uint64_t epoch, int rank);  // faulthandler's file of one worker
 std::string ErrorPath(const RunSpec& spec, uint64_t epoch, int rank);   // its uncaught exception
 // The error file that @record of torch.distributed.elastic writes.

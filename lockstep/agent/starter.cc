@@ -35,6 +35,14 @@ namespace {
 constexpr size_t kMaxQueuedEvents = 10000;
 constexpr Seconds kSharedMemoryPeriod{1.0};
 
+// The rendezvous store of an epoch, which this node is to host.
+struct StoreWish {
+  uint64_t epoch = 0;
+  int restart_count = 0;
+  int port = 0;        // 0: not known yet
+  bool hosted = true;  // false: no torch to host it with; rank 0 binds the port
+};
+
 class Starter {
  public:
   Starter(RunSpec spec, BoardMap board);
@@ -55,9 +63,12 @@ class Starter {
   void HearWorker(int fd);
   void ForgetWorker(int fd);
 
-  void BeginEpoch(uint64_t epoch, int restart_count);
-  int WantedPort(const EpochPlan& plan) const;
+  void HostStore(const StoreWish& wish);
+  void AskStore();
   void StoreIsAt(uint64_t epoch, int port);
+  void TellStore();
+  void BeginEpoch(const EpochPlan& plan);
+  void StartWorkers();
   void SpawnByExec(const EpochPlan& plan);
   void EpochRuns(uint64_t epoch, const std::vector<pid_t>& pids);
   void TellSpawned();
@@ -85,11 +96,13 @@ class Starter {
   Fd shared_memory_watch_;
   bool shared_memory_new_ = false;
   Nanos shared_memory_seen_;
-  Nanos spawned_wall_;  // when the acting epoch was asked for
+  Nanos spawned_wall_;        // when the acting epoch was asked for
+  int workers_restarts_ = 0;  // restarts before it
   Fd agent_listener_, worker_listener_, agent_, signals_;
   std::map<int, Fd> joining_;      // sockets of workers
   std::deque<std::string> queue_;  // events that the agent's socket did not take yet
   std::optional<EpochPlan> plan_;  // being spawned
+  StoreWish store_;                // the newest that was asked for
   DroppedOutput dropped_, told_;
   bool host_known_ = false;
   bool killing_ = false, ending_ = false;
@@ -117,7 +130,8 @@ Starter::Starter(RunSpec spec, BoardMap board)
                    host_known_ = true;
                    if (!host_.why().empty())
                      Tell({{"event", "note"}, {"text", "workers start by exec: " + host_.why()}});
-                   if (plan_) host_.AskStore(plan_->epoch, WantedPort(*plan_));
+                   if (store_.epoch != 0) AskStore();
+                   if (plan_) StartWorkers();
                  },
              .store = [this](uint64_t epoch, int port) { StoreIsAt(epoch, port); },
              .spawned = [this](uint64_t epoch, const std::vector<pid_t>& pids) { EpochRuns(epoch, pids); },
@@ -183,8 +197,14 @@ void Starter::HearAgent() {
 void Starter::Obey(const Json& request, std::vector<Fd>& fds) {
   const std::string op = request.value("op", "");
   const auto epoch = request.value("epoch", uint64_t{0});
-  if (op == "spawn") {
-    BeginEpoch(epoch, request.value("restart_count", 0));
+  if (op == "store") {
+    HostStore({.epoch = epoch, .restart_count = request.value("restart_count", 0)});
+  } else if (op == "spawn") {
+    BeginEpoch({.epoch = epoch,
+                .restart_count = request.value("restart_count", 0),
+                .store_host = request.value("store_host", ""),
+                .store_port = request.value("store_port", 0),
+                .agent_store = request.value("store_hosted", true)});
   } else if (op == "kill") {
     KillEpoch(epoch, Seconds{request.value("grace_s", 0.0)}, request.value("signal", SIGTERM));
   } else if (op == "signal") {
@@ -253,6 +273,7 @@ void Starter::SayHello() {
   }
   Tell({{"event", "hello"},
         {"epoch", workers_.epoch()},
+        {"restart_count", workers_restarts_},
         {"stopped", !plan_ && workers_.AllExited()},
         {"zygote", host_.zygote_ok()},
         {"workers", workers},
@@ -290,46 +311,63 @@ void Starter::HearWorker(int fd) {
   if (reply.kind == LS_JOIN_REFUSED) {
     Tell({{"event", "note"}, {"text", fmt::format("rank {}: {}", request.rank, reply.text)}});
   } else if (request.kind == LS_JOIN_HELLO) {
-    Tell({{"event", "ring"}, {"rank", request.rank}}, {fds.back()});
+    Tell({{"event", "ring"}, {"rank", request.rank - spec_.place.first_rank}}, {fds.back()});
   } else if (request.kind == LS_JOIN_BUFFERS) {
-    const RankBuffers& own = buffers_.ranks()[static_cast<size_t>(request.rank)];
-    Tell({{"event", "buffers"}, {"rank", request.rank}, {"slot_bytes", own.slot_bytes}}, {own.fd.get()});
+    const int rank = request.rank - spec_.place.first_rank;
+    const RankBuffers& own = buffers_.ranks()[static_cast<size_t>(rank)];
+    Tell({{"event", "buffers"}, {"rank", rank}, {"slot_bytes", own.slot_bytes}}, {own.fd.get()});
   }
 }
 
 // An epoch begins.
 
-void Starter::BeginEpoch(uint64_t epoch, int restart_count) {
-  if (plan_ && plan_->epoch == epoch) return;  // asked again by an agent that took over: it is under way
-  if (workers_.epoch() == epoch) return TellSpawned();
-  if (!workers_.AllExited() || killing_) return SpawnFailed(epoch, "workers of the epoch before still run");
-  plan_ = EpochPlan{.epoch = epoch, .restart_count = restart_count};
-  workers_.Expect();
-  spawned_wall_ = clock_.WallNow();
-  mkdir(EpochDir(spec_, epoch).c_str(), 0700);
-  __atomic_store_n(&buffers_.board()->epoch, epoch, __ATOMIC_RELEASE);
-  if (host_known_) host_.AskStore(epoch, WantedPort(*plan_));
+// Asked again, by an agent that took over: where it is.
+void Starter::HostStore(const StoreWish& wish) {
+  if (wish.epoch < store_.epoch) return;
+  if (wish.epoch == store_.epoch) return TellStore();
+  store_ = wish;
+  if (host_known_) AskStore();
 }
 
 // A port that a user chose is for the first epoch of a run: in the next one, the connections of the last may still hold
 // it.
-int Starter::WantedPort(const EpochPlan& plan) const {
-  return plan.restart_count == 0 ? spec_.torchrun.master_port : 0;
-}
+void Starter::AskStore() { host_.AskStore(store_.epoch, store_.restart_count == 0 ? spec_.torchrun.master_port : 0); }
 
 void Starter::StoreIsAt(uint64_t epoch, int port) {
-  if (!plan_ || plan_->epoch != epoch) return;
-  plan_->store_port = port;
-  plan_->torch = host_.torch();
+  if (epoch != store_.epoch) return;
+  store_.port = port;
   if (port == 0) {
-    const auto free_port = FreePort(WantedPort(*plan_));
+    const auto free_port = FreePort(store_.restart_count == 0 ? spec_.torchrun.master_port : 0);
     if (!free_port.ok()) return SpawnFailed(epoch, Message(free_port.status()));
-    plan_->store_port = *free_port;
-    plan_->agent_store = false;
+    store_.port = *free_port;
+    store_.hosted = false;
   }
+  TellStore();
+}
+
+void Starter::TellStore() {
+  if (store_.port == 0) return;  // told when it is known
+  Tell({{"event", "store"}, {"epoch", store_.epoch}, {"port", store_.port}, {"hosted", store_.hosted}});
+}
+
+void Starter::BeginEpoch(const EpochPlan& plan) {
+  if (plan.epoch <= asked_epoch_) return;           // it was killed before it began
+  if (plan_ && plan_->epoch == plan.epoch) return;  // asked again by an agent that took over: it is under way
+  if (workers_.epoch() == plan.epoch) return TellSpawned();
+  if (!workers_.AllExited() || killing_) return SpawnFailed(plan.epoch, "workers of the epoch before still run");
+  plan_ = plan;
+  workers_.Expect();
+  spawned_wall_ = clock_.WallNow();
+  mkdir(EpochDir(spec_, plan.epoch).c_str(), 0700);
+  __atomic_store_n(&buffers_.board()->epoch, plan.epoch, __ATOMIC_RELEASE);
+  if (host_known_) StartWorkers();
+}
+
+void Starter::StartWorkers() {
+  plan_->torch = host_.torch();
   if (!host_.zygote_ok()) return SpawnByExec(EpochPlan(*plan_));
   const auto stdio = output_.Open(plan_->restart_count);
-  if (!stdio.ok()) return SpawnFailed(epoch, Message(stdio.status()));
+  if (!stdio.ok()) return SpawnFailed(plan_->epoch, Message(stdio.status()));
   host_.Spawn(*plan_, *stdio);
 }
 
@@ -351,6 +389,7 @@ void Starter::SpawnByExec(const EpochPlan& plan) {
 }
 
 void Starter::EpochRuns(uint64_t epoch, const std::vector<pid_t>& pids) {
+  if (plan_) workers_restarts_ = plan_->restart_count;
   plan_.reset();
   const std::vector<Worker> dead = workers_.Begin(epoch, pids);
   TellSpawned();
@@ -373,7 +412,8 @@ void Starter::SpawnFailed(uint64_t epoch, const std::string& error) {
 // An epoch ends.
 
 void Starter::KillEpoch(uint64_t epoch, Seconds grace, int signal) {
-  if (plan_ && plan_->epoch == epoch && !host_.spawning()) plan_.reset();  // not one process of it was started
+  if (epoch < workers_.epoch() || (plan_ && epoch < plan_->epoch)) return;  // a stale order
+  if (plan_ && plan_->epoch == epoch && !host_.spawning()) plan_.reset();   // not one process of it was started
   killing_ = true;
   asked_epoch_ = epoch;
   if (plan_) return;  // EpochRuns comes back here
@@ -488,7 +528,7 @@ int StarterMain(const std::string& run_dir) {
     Log(LogLevel::kError, "{}", Message(spec.status()));
     return 2;
   }
-  auto board = BoardMap::Create(spec->ranks);
+  auto board = BoardMap::Create(spec->ranks, spec->place.first_rank, spec->place.world_size);
   if (!board.ok()) {
     Log(LogLevel::kError, "{}", Message(board.status()));
     return 1;

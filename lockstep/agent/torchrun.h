@@ -22,14 +22,14 @@ struct Streams {
 };
 
 struct Torchrun {
-  std::string run_id{};          // TORCHELASTIC_RUN_ID; empty: the job's name
-  std::string role = "default";  // ROLE_NAME
-  std::string master_addr = "127.0.0.1";
-  int master_port = 0;              // of the first epoch; 0: any free one. Later epochs have a fresh one each
-  bool no_python = false;           // the command is a program, not a Python script
-  bool virtual_local_rank = false;  // LOCAL_RANK 0 for all; CUDA_VISIBLE_DEVICES says which GPU
-  std::string log_dir{};            // of this run; empty: no files of torchrun's layout
-  std::vector<Streams> streams{};   // by rank; empty: everything to the console
+  std::string run_id{};                   // TORCHELASTIC_RUN_ID; empty: the job's name
+  std::string role = "default";           // ROLE_NAME
+  std::string master_addr = "127.0.0.1";  // by which all ranks reach a store on this node
+  int master_port = 0;                    // of the first epoch; 0: any free one. Later epochs have a fresh one each
+  bool no_python = false;                 // the command is a program, not a Python script
+  bool virtual_local_rank = false;        // LOCAL_RANK 0 for all; CUDA_VISIBLE_DEVICES says which GPU
+  std::string log_dir{};                  // of this run; empty: no files of torchrun's layout
+  std::vector<Streams> streams{};         // by rank; empty: everything to the console
 };
 
 Json ToJson(const Torchrun& torchrun);

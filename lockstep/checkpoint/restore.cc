@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "lockstep/base/check.h"
@@ -58,19 +59,30 @@ RankSlots SlotsOf(std::span<const std::byte> buffers) {
   return slots;
 }
 
-RestoreChoice ChooseRestore(ls_board& board, std::span<const RankSlots> slots) {
-  LS_CHECK(slots.size() == board.world_size, "{} buffers for {} ranks", slots.size(), board.world_size);
-  RestoreChoice choice;
-  for (;;) {
-    const ls_checkpoint id = ls_newest_committed(&board, 0);
-    if (id.epoch == 0) return choice;
-    const std::vector<std::string> why = VerifyEverywhere(board, slots, id);
-    if (why.empty()) {
-      choice.point = Point{EpochId(id.epoch), StepId(id.step)};
-      return choice;
-    }
-    choice.rejected.insert(choice.rejected.end(), why.begin(), why.end());  // now BAD somewhere: no longer committed
+RestoreChoices FindRestores(ls_board& board, std::span<const RankSlots> slots, size_t most) {
+  LS_CHECK(slots.size() == board.ranks, "{} buffers for {} ranks", slots.size(), board.ranks);
+  std::vector<ls_checkpoint> candidates;
+  for (const ls_slot& slot : board.rank[0].slot) {
+    const ls_slot_view view = ls_slot_read(&slot);
+    const bool done = !view.changing && view.state == LS_SLOT_DONE;
+    if (done && view.id.epoch != 0 && ls_committed(&board, view.id)) candidates.push_back(view.id);
   }
+  std::sort(candidates.begin(), candidates.end(), ls_newer);
+  RestoreChoices choices;
+  for (const ls_checkpoint id : candidates) {
+    if (choices.points.size() == most) break;
+    const std::vector<std::string> why = VerifyEverywhere(board, slots, id);
+    choices.rejected.insert(choices.rejected.end(), why.begin(), why.end());  // now BAD somewhere: no longer committed
+    if (why.empty()) choices.points.push_back({EpochId(id.epoch), StepId(id.step)});
+  }
+  return choices;
+}
+
+RestoreChoice ChooseRestore(ls_board& board, std::span<const RankSlots> slots) {
+  RestoreChoices choices = FindRestores(board, slots, 1);
+  RestoreChoice choice{std::nullopt, std::move(choices.rejected)};
+  if (!choices.points.empty()) choice.point = choices.points.front();
+  return choice;
 }
 
 }  // namespace lockstep::checkpoint

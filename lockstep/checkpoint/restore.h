@@ -29,6 +29,11 @@ struct RankSlots {
   std::span<const std::byte> slot[LS_SLOTS];
 };
 
+struct RestoreChoices {
+  std::vector<Point> points;          // newest first
+  std::vector<std::string> rejected;  // as below
+};
+
 struct RestoreChoice {
   std::optional<Point> point;  // none: begin afresh
   std::vector<std::string>
@@ -38,7 +43,8 @@ struct RestoreChoice {
 // The two slots of a memfd of ls_buffers' layout (join.h), whole mapping given.
 RankSlots SlotsOf(std::span<const std::byte> buffers);
 
-// Requires slots.size() == board.world_size. Marks bad slots in `board`.
+// Up to `most` of them. Requires slots.size() == board.ranks. Marks bad slots in `board`.
+RestoreChoices FindRestores(ls_board& board, std::span<const RankSlots> slots, size_t most);
 RestoreChoice ChooseRestore(ls_board& board, std::span<const RankSlots> slots);
 
 }  // namespace lockstep::checkpoint

@@ -17,7 +17,7 @@ constexpr size_t kStride = 4096;
 class Restore : public testing::Test {
  protected:
   Restore() : words_(ls_board_bytes(3) / 8), memory_(3, std::vector<std::byte>(LS_SLOTS * kStride)) {
-    board().world_size = 3;
+    board().ranks = board().world_size = 3;
     for (const std::vector<std::byte>& memory : memory_) slots_.push_back(SlotsOf(memory));
   }
   ls_board& board() { return *reinterpret_cast<ls_board*>(words_.data()); }

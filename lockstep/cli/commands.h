@@ -14,6 +14,7 @@ inline constexpr int kExitNo = 1;
 inline constexpr int kExitBadInput = 2;
 
 void AddRun(CLI::App& app, int& exit_code);
+void AddCoordinator(CLI::App& app, int& exit_code);
 void AddStatus(CLI::App& app, int& exit_code);
 void AddIncidents(CLI::App& app, int& exit_code);
 void AddStop(CLI::App& app, int& exit_code);

@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   int exit_code = 0;
   AddRun(app, exit_code);
+  AddCoordinator(app, exit_code);
   AddStatus(app, exit_code);
   AddIncidents(app, exit_code);
   AddStop(app, exit_code);

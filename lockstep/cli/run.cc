@@ -1,6 +1,7 @@
 #include <memory>
 
 #include "lockstep/cli/commands.h"
+#include "lockstep/cli/coordinator_flags.h"
 #include "lockstep/cli/job_file.h"
 #include "lockstep/cli/torchrun_flags.h"
 #include "lockstep/node/options.h"
@@ -22,24 +23,14 @@ void Declare(CLI::App& run, RunFlags& flags) {
   run.add_option("--job", options.job, "Name of the job; default: the script's name and our pid");
   run.add_option("--run", options.run_dir, "Run directory; default: $XDG_RUNTIME_DIR/lockstep/JOB");
   run.add_option("--resume", flags.resume, "Adopt the workers of this run directory, whose watcher is gone");
-  run.add_flag("--observe-only", options.observe_only, "Say what would be done and touch nothing");
+  run.add_option("--coordinator", options.nodes.endpoint,
+                 "HOST:PORT of a `lockstep coordinator`, or of the node that leads; with --nnodes above 1");
+  run.add_option("--node-name", options.nodes.own_name,
+                 "Name of this node; default: the host's. Several nodes on one machine need names of their own");
   run.add_flag("--allow-drill", options.allow_drill,
                "Let `lockstep drill` break this run on purpose; for rehearsals only");
-  run.add_option("--hang-limit-s", options.policy.hang_limit.value,
-                 "Seconds without any progress after which the job is restarted whoever is to blame")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  run.add_option("--blocked-limit-s", options.policy.blocked_limit.value,
-                 "Seconds that a rank may be blocked for ever outside the collective in which the others wait")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  run.add_option("--spin-limit-s", options.policy.spin_limit.value,
-                 "Seconds that a rank may spin without progress while the others wait")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  run.add_option("--grace-s", options.grace.value, "Seconds from SIGTERM to SIGKILL when the job is stopped")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+  DeclareCoordination(run, options);
+  run.add_flag("--no-view", flags.no_view, "No live view, even on a terminal");
   run.add_option("--checkpoint-memory", options.checkpoint_budget.value,
                  "Memory for all checkpoint buffers, such as 8GB; default: half of what is available")
       ->transform(CLI::AsSizeValue(false));
@@ -55,14 +46,6 @@ void Declare(CLI::App& run, RunFlags& flags) {
                  "Seconds after which writing one is given up")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
-  run.add_option("--metrics-port", options.metrics_port, "Serve /metrics and /api/v1/status there; 0: any free port")
-      ->check(CLI::Range(0, 65535));
-  run.add_option("--metrics-host", options.metrics_host,
-                 "Address to serve on; beyond loopback a --token-file is needed")
-      ->capture_default_str();
-  run.add_option("--token-file", options.token_file, "File with the bearer token for the HTTP server");
-  run.add_option("--webhook", options.webhook, "URL to which every change of an incident is posted as JSON");
-  run.add_flag("--no-view", flags.no_view, "No live view, even on a terminal");
   run.add_option("--job-file", flags.job_file,
                  "Read the job from this TOML file (docs/formats/job.md); flags win over it");
   flags.torchrun.Declare(run);
@@ -82,6 +65,9 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   options.live_view = !flags.no_view;
   if (!flags.job_file.empty()) LS_RETURN_IF_ERROR(ApplyJobFile(flags.job_file, run, options));
   LS_RETURN_IF_ERROR(flags.torchrun.Apply(options));  // knows the number of ranks by now
+  if (options.nodes.most > 1 && !options.checkpoint_dir.empty())
+    return InvalidArgument("--checkpoint-dir works on one node today; with --nnodes {} leave it out",
+                           options.nodes.most);
   return flags.resume.empty() ? node::RunJob(options) : node::ResumeJob(flags.resume, options);
 }
 

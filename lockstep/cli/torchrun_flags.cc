@@ -21,11 +21,13 @@ struct Option {
 };
 
 constexpr const char* kNoRendezvous = "one node needs no rendezvous";
+constexpr int kStaticPort = 29500, kDynamicPort = 29400;  // as torchrun
 constexpr std::array kOptions = {
-    Option{"nnodes", "", false, "Nodes, N or MIN:MAX; today one", nullptr},
+    Option{"nnodes", "", false, "Nodes of the job, N or MIN:MAX; default 1", nullptr},
     Option{"nproc-per-node", "", false, "Ranks on this node: a number, auto, cpu or gpu (one per processor or GPU)",
            nullptr},
-    Option{"node-rank", "", false, "Rank of this node; today 0", nullptr},
+    Option{"node-rank", "", false, "Rank of this node; under the static backend node 0 starts the coordinator",
+           nullptr},
     Option{"max-restarts", "", false, "Restarts in the life of the run; default 1000", nullptr},
     Option{"module", "-m", true, "SCRIPT is a module name, as in python -m", nullptr},
     Option{"no-python", "", true, "SCRIPT is a program, not a Python script", nullptr},
@@ -37,11 +39,12 @@ constexpr std::array kOptions = {
     Option{"master-addr", "", false, "MASTER_ADDR of the workers: an address of this machine", nullptr},
     Option{"master-port", "", false, "MASTER_PORT of the first epoch; default: any free one", nullptr},
     Option{"local-addr", "", false, "As --master-addr", nullptr},
-    Option{"standalone", "", true, "One node, which is what Lockstep runs", nullptr},
-    Option{"rdzv-backend", "", false, "static: --rdzv-endpoint is MASTER_ADDR:MASTER_PORT", nullptr},
-    Option{"rdzv-endpoint", "", false, "HOST[:PORT] of the store under the static backend", nullptr},
+    Option{"standalone", "", true, "One node", nullptr},
+    Option{"rdzv-backend", "", false, "static: node 0 leads; else whoever has the endpoint's address", nullptr},
+    Option{"rdzv-endpoint", "", false,
+           "HOST[:PORT] where the nodes meet; with one node, of the store under the static backend", nullptr},
     Option{"rdzv-id", "", false, "TORCHELASTIC_RUN_ID; default: the job's name", nullptr},
-    Option{"rdzv-conf", "", false, "Accepted", kNoRendezvous},
+    Option{"rdzv-conf", "", false, "join_timeout=SECONDS: how long a node waits for the others; default 600", nullptr},
     Option{"log-dir", "", false, "Folder for torchrun's layout of logs and error files", nullptr},
     Option{"redirects", "-r", false, "Streams that go to files: 0, 1 (stdout), 2 (stderr), 3, or RANK:N,RANK:N",
            nullptr},
@@ -128,7 +131,7 @@ absl::Status TorchrunFlags::ApplyAll(node::RunOptions& options) const {
 }
 
 absl::Status TorchrunFlags::ApplyNodes(node::RunOptions& options) const {
-  LS_ASSIGN_OR_RETURN(const int node_rank, Number("node-rank", 0, 0));
+  node::Nodes& nodes = options.nodes;
   if (Given("nnodes")) {
     const std::string text = Text("nnodes");
     const size_t colon = text.find(':');
@@ -136,12 +139,53 @@ absl::Status TorchrunFlags::ApplyNodes(node::RunOptions& options) const {
     const std::optional<int> most = colon == std::string::npos ? least : Integer(text.substr(colon + 1));
     if (!least || !most || *least < 1 || *most < *least)
       return InvalidArgument("--nnodes must be N or MIN:MAX, at least 1, found \"{}\"", text);
-    if (*least > 1) return InvalidArgument("--nnodes {}: several nodes are not supported yet; use --nnodes 1", text);
-    if (*most > 1) options.notices.push_back(fmt::format("--nnodes {}: the job runs on this one node", text));
+    nodes.least = *least;
+    nodes.most = *most;
   }
-  if (node_rank > 0)
-    return InvalidArgument("--node-rank {}: several nodes are not supported yet; the one node has rank 0", node_rank);
+  if (On("standalone")) nodes.least = nodes.most = 1;
+  LS_ASSIGN_OR_RETURN(nodes.own_rank, Number("node-rank", 0, IsStatic() && nodes.most > 1 ? 0 : -1));
+  if (nodes.own_rank >= nodes.most)
+    return InvalidArgument("--node-rank {} is not below --nnodes {}", nodes.own_rank, nodes.most);
+  LS_RETURN_IF_ERROR(ApplyEndpoint(nodes));
+  if (nodes.most == 1) {
+    nodes.endpoint.clear();
+  } else if (nodes.endpoint.empty()) {
+    if (nodes.least > 1)
+      return InvalidArgument(
+          "--nnodes {}: say where the nodes meet, with --rdzv-endpoint HOST:PORT or --coordinator HOST:PORT",
+          Text("nnodes"));
+    options.notices.push_back(fmt::format(
+        "--nnodes {}: the job runs on this one node, for no --rdzv-endpoint says where others are", Text("nnodes")));
+    nodes.most = 1;
+  }
   return absl::OkStatus();
+}
+
+bool TorchrunFlags::IsStatic() const { return !Given("rdzv-backend") || Text("rdzv-backend") == "static"; }
+
+// Where the coordinator is, and whether it may be here. Static: node 0 has it. Else: whoever has the address.
+absl::Status TorchrunFlags::ApplyEndpoint(node::Nodes& nodes) const {
+  if (nodes.most == 1) return absl::OkStatus();
+  std::string flag = "--coordinator", text = nodes.endpoint;
+  nodes.may_lead = text.empty();
+  if (text.empty() && Given("rdzv-endpoint")) {
+    flag = "--rdzv-endpoint";
+    text = Text("rdzv-endpoint");
+  } else if (text.empty() && Given("master-addr")) {
+    flag = "--master-addr";
+    text = Text("master-addr") + (Given("master-port") ? ":" + Text("master-port") : "");
+  }
+  if (text.empty()) return absl::OkStatus();
+  std::optional<Endpoint> endpoint = ParseEndpoint(text);
+  if (!endpoint) return InvalidArgument("{} must be HOST[:PORT], found \"{}\"", flag, text);
+  if (endpoint->port == 0) endpoint->port = IsStatic() ? kStaticPort : kDynamicPort;
+  const bool v6 = endpoint->host.find(':') != std::string::npos;
+  nodes.endpoint = fmt::format("{}{}{}:{}", v6 ? "[" : "", endpoint->host, v6 ? "]" : "", endpoint->port);
+  if (!nodes.may_lead) return absl::OkStatus();
+  const absl::Status own = CheckOwnAddress(flag, endpoint->host);
+  nodes.may_lead = IsStatic() ? nodes.own_rank == 0 : own.ok();
+  nodes.must_lead = IsStatic() && nodes.own_rank == 0;
+  return nodes.must_lead ? own : absl::OkStatus();
 }
 
 absl::Status TorchrunFlags::ApplyRanks(node::RunOptions& options) const {
@@ -158,11 +202,20 @@ absl::Status TorchrunFlags::ApplyRanks(node::RunOptions& options) const {
 absl::Status TorchrunFlags::ApplyRendezvous(node::RunOptions& options) const {
   agent::Torchrun& torchrun = options.torchrun;
   if (!On("standalone")) torchrun.run_id = Text("rdzv-id");
+  if (Given("rdzv-conf")) LS_RETURN_IF_ERROR(ApplyRendezvousConf(Text("rdzv-conf"), options.nodes));
+  if (options.nodes.most > 1) {
+    // The coordinator has the port that was named; stores are where they are needed, each on a fresh one.
+    if (Given("local-addr")) {
+      torchrun.master_addr = Text("local-addr");
+      return CheckOwnAddress("--local-addr", torchrun.master_addr);
+    }
+    LS_ASSIGN_OR_RETURN(torchrun.master_addr, OwnAddressTowards(options.nodes.endpoint));
+    return absl::OkStatus();
+  }
   std::string flag = Given("master-addr") ? "master-addr" : "local-addr";
   if (Given(flag)) torchrun.master_addr = Text(flag);
   LS_ASSIGN_OR_RETURN(torchrun.master_port, Number("master-port", 0, 0));
-  const bool is_static = !Given("rdzv-backend") || Text("rdzv-backend") == "static";
-  if (Given("rdzv-endpoint") && is_static && !On("standalone")) {
+  if (Given("rdzv-endpoint") && IsStatic() && !On("standalone")) {
     flag = "rdzv-endpoint";
     const std::optional<Endpoint> endpoint = ParseEndpoint(Text(flag));
     if (!endpoint) return InvalidArgument("--rdzv-endpoint must be HOST[:PORT], found \"{}\"", Text(flag));
@@ -172,6 +225,20 @@ absl::Status TorchrunFlags::ApplyRendezvous(node::RunOptions& options) const {
   if (torchrun.master_port > 65535)
     return InvalidArgument("--master-port must be 0 to 65535, found {}", torchrun.master_port);
   return Given(flag) ? CheckOwnAddress("--" + flag, torchrun.master_addr) : absl::OkStatus();
+}
+
+// "join_timeout=600,timeout=900": torchrun's names for how long a node waits for the others.
+absl::Status TorchrunFlags::ApplyRendezvousConf(const std::string& conf, node::Nodes& nodes) {
+  for (const std::string& entry : Split(conf, ',')) {
+    const size_t equals = entry.find('=');
+    if (equals == std::string::npos) return InvalidArgument("--rdzv-conf must be NAME=VALUE,..., found \"{}\"", conf);
+    const std::string name = entry.substr(0, equals);
+    if (name != "join_timeout" && name != "timeout") continue;
+    const std::optional<int> seconds = Integer(entry.substr(equals + 1));
+    if (!seconds || *seconds < 1) return InvalidArgument("--rdzv-conf {} must be seconds, at least 1", entry);
+    nodes.join_timeout = Seconds{static_cast<double>(*seconds)};
+  }
+  return absl::OkStatus();
 }
 
 absl::Status TorchrunFlags::ApplyStart(node::RunOptions& options) const {
@@ -229,7 +296,9 @@ void TorchrunFlags::NoteWithoutEffect(node::RunOptions& options) const {
   for (const Option& option : kOptions) {
     if (option.without_effect != nullptr && Given(option.name)) note(option.name, option.without_effect);
   }
-  const bool dynamic = On("standalone") || (Given("rdzv-backend") && Text("rdzv-backend") != "static");
+  if (options.nodes.most > 1) return;
+  if (Given("rdzv-conf")) note("rdzv-conf", kNoRendezvous);
+  const bool dynamic = On("standalone") || !IsStatic();
   if (Given("rdzv-backend") && dynamic) note("rdzv-backend", kNoRendezvous);
   if (Given("rdzv-endpoint") && dynamic) note("rdzv-endpoint", kNoRendezvous);
   if (Given("rdzv-id") && On("standalone")) note("rdzv-id", "--standalone chooses one");

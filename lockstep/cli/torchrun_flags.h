@@ -32,9 +32,12 @@ class TorchrunFlags {
 
   std::string SetByVariables() const;
   absl::Status ApplyAll(node::RunOptions& options) const;
+  bool IsStatic() const;  // the rendezvous backend: torchrun's default
   absl::Status ApplyNodes(node::RunOptions& options) const;
+  absl::Status ApplyEndpoint(node::Nodes& nodes) const;
   absl::Status ApplyRanks(node::RunOptions& options) const;
   absl::Status ApplyRendezvous(node::RunOptions& options) const;
+  static absl::Status ApplyRendezvousConf(const std::string& conf, node::Nodes& nodes);
   absl::Status ApplyStart(node::RunOptions& options) const;
   absl::Status ApplyOutput(node::RunOptions& options) const;
   absl::Status ApplySignals(node::RunOptions& options) const;

@@ -74,7 +74,8 @@ TEST(TorchrunFlags, AFlagWinsOverItsVariable) {
 
 TEST(TorchrunFlags, AnErrorTellsWhatTheEnvironmentSays) {
   const Variable nodes("PET_NNODES", "2");
-  EXPECT_THAT(Error({"x"}), HasSubstr("not supported yet; use --nnodes 1 (the environment says PET_NNODES=2)"));
+  EXPECT_THAT(Error({"x"}), HasSubstr("say where the nodes meet"));
+  EXPECT_THAT(Error({"x"}), HasSubstr("(the environment says PET_NNODES=2)"));
   EXPECT_EQ(Parsed({"--nnodes=1", "x"}).ranks, 1);
 }
 
@@ -82,11 +83,37 @@ TEST(TorchrunFlags, OneNode) {
   for (const char* nodes : {"1", "1:1"}) EXPECT_THAT(Parsed({"--nnodes", nodes, "x"}).notices, IsEmpty());
   EXPECT_THAT(Parsed({"--nnodes", "1:4", "x"}).notices, ElementsAre(HasSubstr("on this one node")));
   for (const char* nodes : {"2", "2:4"})
-    EXPECT_THAT(Error({"--nnodes", nodes, "x"}), HasSubstr("several nodes are not supported yet"));
+    EXPECT_THAT(Error({"--nnodes", nodes, "x"}), HasSubstr("say where the nodes meet, with --rdzv-endpoint"));
   for (const char* nodes : {"0", "x", "2:1", "1:", ":1", "1:2:3", "1x"})
     EXPECT_THAT(Error({"--nnodes", nodes, "x"}), HasSubstr("must be N or MIN:MAX"));
   EXPECT_EQ(Parsed({"--node_rank", "0", "x"}).ranks, 1);
-  EXPECT_THAT(Error({"--node_rank", "1", "x"}), HasSubstr("several nodes"));
+  EXPECT_THAT(Error({"--node_rank", "1", "x"}), HasSubstr("--node-rank 1 is not below --nnodes 1"));
+  EXPECT_EQ(Parsed({"--standalone", "--nnodes=1:4", "--rdzv-endpoint", "127.0.0.1:1", "x"}).nodes.endpoint, "");
+}
+
+TEST(TorchrunFlags, SeveralNodesMeetAtAnEndpoint) {
+  const node::Nodes first = Parsed({"--nnodes=2", "--master-addr", "127.0.0.1", "--master-port", "5", "x"}).nodes;
+  EXPECT_EQ(first.endpoint, "127.0.0.1:5");
+  EXPECT_EQ(first.own_rank, 0) << "as under torchrun's static backend";
+  EXPECT_TRUE(first.must_lead);
+  const node::Nodes second = Parsed({"--nnodes=2", "--node_rank=1", "--rdzv-endpoint", "127.0.0.1", "x"}).nodes;
+  EXPECT_EQ(second.endpoint, "127.0.0.1:29500");
+  EXPECT_FALSE(second.may_lead);
+  const node::Nodes dynamic =
+      Parsed({"--nnodes=1:3", "--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1", "--rdzv-conf=join_timeout=7", "x"})
+          .nodes;
+  EXPECT_EQ(dynamic.endpoint, "127.0.0.1:29400");
+  EXPECT_EQ(dynamic.least, 1);
+  EXPECT_EQ(dynamic.most, 3);
+  EXPECT_EQ(dynamic.own_rank, -1);
+  EXPECT_TRUE(dynamic.may_lead);
+  EXPECT_FALSE(dynamic.must_lead);
+  EXPECT_EQ(dynamic.join_timeout.value, 7);
+  EXPECT_EQ(Parsed({"--nnodes=2", "--rdzv-endpoint=127.0.0.1:9", "x"}).torchrun.master_addr, "127.0.0.1");
+  EXPECT_THAT(Error({"--nnodes=2", "--rdzv-endpoint", "a:b", "x"}), HasSubstr("--rdzv-endpoint must be HOST[:PORT]"));
+  EXPECT_THAT(Error({"--nnodes=2", "--rdzv-endpoint=127.0.0.1", "--rdzv-conf=join_timeout=x", "x"}),
+              HasSubstr("seconds"));
+  EXPECT_THAT(Error({"--nnodes=2", "--node-rank=2", "--rdzv-endpoint=127.0.0.1", "x"}), HasSubstr("not below"));
 }
 
 TEST(TorchrunFlags, RankCountIsANumberOrADevice) {
@@ -126,8 +153,8 @@ TEST(TorchrunFlags, WhatHasNoEffectSaysSo) {
   const node::RunOptions options =
       Parsed({"--standalone", "--rdzv_backend=c10d", "--rdzv_endpoint=far.away:1", "--rdzv_conf=timeout=3",
               "--monitor_interval=0.1", "--start_method=fork", "x"});
-  EXPECT_THAT(options.notices, ElementsAre(HasSubstr("--start-method fork"), HasSubstr("--rdzv-conf timeout=3"),
-                                           HasSubstr("--monitor-interval 0.1"), HasSubstr("--rdzv-backend c10d"),
+  EXPECT_THAT(options.notices, ElementsAre(HasSubstr("--start-method fork"), HasSubstr("--monitor-interval 0.1"),
+                                           HasSubstr("--rdzv-conf timeout=3"), HasSubstr("--rdzv-backend c10d"),
                                            HasSubstr("--rdzv-endpoint far.away:1")));
   EXPECT_EQ(options.torchrun.master_addr, "127.0.0.1");
   EXPECT_THAT(Parsed({"--standalone", "x"}).notices, IsEmpty());

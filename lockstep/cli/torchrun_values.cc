@@ -91,8 +91,28 @@ absl::Status CheckOwnAddress(const std::string& flag, const std::string& host) {
   }
   freeaddrinfo(found);
   if (own) return absl::OkStatus();
-  return InvalidArgument(
-      "{} {} is not an address of this machine; several nodes are not supported yet, so leave it out", flag, host);
+  return InvalidArgument("{} {} is not an address of this machine", flag, host);
+}
+
+absl::StatusOr<std::string> OwnAddressTowards(const std::string& endpoint) {
+  const std::optional<Endpoint> parsed = ParseEndpoint(endpoint);
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  const int error = parsed ? getaddrinfo(parsed->host.c_str(), "9", &hints, &found) : EAI_NONAME;
+  if (error != 0) return NotFound("{}: {}", endpoint, gai_strerror(error));
+  // Connecting a datagram socket sends nothing: it asks for the route.
+  const Fd fd(socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage own{};
+  socklen_t length = sizeof(own);
+  char text[NI_MAXHOST] = "";
+  const bool routed =
+      fd.valid() && connect(fd.get(), found->ai_addr, found->ai_addrlen) == 0 &&
+      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
+      getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0;
+  freeaddrinfo(found);
+  if (!routed) return Unavailable("no route to {}; name an address of this machine with --local-addr", endpoint);
+  return std::string(text);
 }
 
 absl::StatusOr<std::vector<int>> Masks(const std::string& flag, const std::string& text, int ranks) {

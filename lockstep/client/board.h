@@ -65,10 +65,10 @@ struct ls_rank_block {
   uint64_t reserved_end[16];
 };
 
-/* 512 bytes, then world_size blocks. */
+/* 512 bytes, then `ranks` blocks: those of this node. */
 struct ls_board {
   uint64_t magic;
-  uint32_t version, world_size;
+  uint32_t version, ranks;
   ls_atomic_u64 epoch; /* the one epoch that may act: writers of any other stop */
   /* What the workers of `restore_for` are to load: published by the agent, awaited by ls_restore_point(). */
   ls_atomic_u64 restore_for; /* stored last with release order */
@@ -77,7 +77,12 @@ struct ls_board {
   /* The checkpoint that the agent is reading and that no rank gives up meanwhile (commit.h). */
   ls_atomic_u64 pinned_epoch; /* 0: none */
   ls_atomic_i64 pinned_step;
-  uint64_t reserved[56];
+  /* The ranks of this node are first_rank .. first_rank + ranks - 1 of the world_size ranks of the job. */
+  uint32_t first_rank, world_size;
+  /* With several nodes: the newest checkpoint that is whole on all of them, as the coordinator has said (commit.h). */
+  ls_atomic_u64 committed_epoch; /* 0: none */
+  ls_atomic_i64 committed_step;
+  uint64_t reserved[53];
   struct ls_rank_block rank[];
 };
 
@@ -90,8 +95,8 @@ LS_STATIC_ASSERT(sizeof(struct ls_slot) == 64, "docs/formats/board.md");
 LS_STATIC_ASSERT(sizeof(struct ls_rank_block) == 512, "docs/formats/board.md");
 LS_STATIC_ASSERT(offsetof(struct ls_board, rank) == 512, "docs/formats/board.md");
 
-static inline size_t ls_board_bytes(uint32_t world_size) {
-  return sizeof(struct ls_board) + world_size * sizeof(struct ls_rank_block);
+static inline size_t ls_board_bytes(uint32_t ranks) {
+  return sizeof(struct ls_board) + ranks * sizeof(struct ls_rank_block);
 }
 
 #endif

@@ -71,7 +71,7 @@ TEST_F(Client, SaysWhyItCannotJoin) {
   EXPECT_STREQ(ls_last_error(), "LOCKSTEP_RUN is set, but LOCKSTEP_EPOCH is not a number above 0");
   starter_.StartEpoch(1, 0, -1, /*rank=*/3);
   EXPECT_EQ(ls_join(), nullptr);
-  EXPECT_STREQ(ls_last_error(), "rank 3 does not fit on a board of 1 ranks");
+  EXPECT_STREQ(ls_last_error(), "rank 3 does not fit on a board of the 1 ranks from 0 on");
   starter_.refusal = "no such job";
   EXPECT_EQ(ls_join(), nullptr);
   EXPECT_STREQ(ls_last_error(), "no such job");

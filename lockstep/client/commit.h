@@ -15,7 +15,12 @@
  * Pins: the agent may pin the newest committed checkpoint, to read it in peace; ranks then skip steps rather than give
  * it up. Once ls_pin() has answered true, the checkpoint stays whole until ls_unpin(): a rank gives a committed one up
  * only after it has seen a newer one complete, which happened after ls_pin() looked, and so after the pin was there to
- * be seen. Threads: each rank writes its own block, the agent the header; readers are lock-free. Cost: choosing reads 4
+ * be seen.
+ *
+ * Several nodes: the board shows one node's ranks. What is whole on all of them is told to the agent, what is whole on
+ * all nodes comes back (ls_publish), and a rank gives up only what is older than that, or of an older epoch.
+ *
+ * Threads: each rank writes its own block, the agent the header; readers are lock-free. Cost: choosing reads 4
  * cache lines per rank.
  *
  *   int slot = ls_slot_choose(board, rank, epoch, step);
@@ -90,7 +95,7 @@ static inline int ls_slot_find(const struct ls_rank_block* block, struct ls_chec
 }
 
 static inline bool ls_committed(const struct ls_board* board, struct ls_checkpoint id) {
-  for (uint32_t r = 0; r < board->world_size; ++r) {
+  for (uint32_t r = 0; r < board->ranks; ++r) {
     if (ls_slot_find(&board->rank[r], id) < 0) return false;
   }
   return true;
@@ -117,7 +122,7 @@ static inline bool ls_rank_passed(const struct ls_rank_block* block, struct ls_c
 /* `epoch` is the caller's. */
 static inline bool ls_dead(const struct ls_board* board, uint64_t epoch, struct ls_checkpoint id) {
   if (id.epoch != epoch) return true;
-  for (uint32_t r = 0; r < board->world_size; ++r) {
+  for (uint32_t r = 0; r < board->ranks; ++r) {
     if (ls_rank_passed(&board->rank[r], id)) return true;
   }
   return false;
@@ -157,12 +162,49 @@ static inline bool ls_pin(struct ls_board* board, struct ls_checkpoint id) {
   return false;
 }
 
-/* The slot in which `rank` is to write (epoch, step), or -1: skip this step. */
+/* ---- several nodes: no board shows all ranks, so the coordinator says what is committed. ---- */
+
+/* Torn only between two epochs, when no rank looks. */
+static inline struct ls_checkpoint ls_published(const struct ls_board* board) {
+  const uint64_t epoch = __atomic_load_n(&board->committed_epoch, __ATOMIC_ACQUIRE);
+  return (struct ls_checkpoint){epoch, __atomic_load_n(&board->committed_step, __ATOMIC_ACQUIRE)};
+}
+
+/* The agent's: newer ones only, but for the one from which an epoch begins. */
+static inline void ls_publish(struct ls_board* board, struct ls_checkpoint id) {
+  __atomic_store_n(&board->committed_step, id.step, __ATOMIC_RELEASE);
+  __atomic_store_n(&board->committed_epoch, id.epoch, __ATOMIC_RELEASE);
+}
+
+/* May a rank of `epoch` give up this checkpoint? `published` is whole on all nodes. So what a node has said to hold
+ * stays true until a newer one is whole everywhere, and the news may be late. */
+static inline bool ls_can_give_up(struct ls_checkpoint held, struct ls_checkpoint published, uint64_t epoch) {
+  return ls_newer(published, held) || (held.epoch < epoch && !ls_same(held, published));
+}
+
+/* The oldest slot that may be given up, or -1. */
+static inline int ls_slot_choose_afar(const struct ls_board* board, const struct ls_rank_block* block, uint64_t epoch) {
+  const struct ls_checkpoint published = ls_published(board);
+  int chosen = -1;
+  struct ls_checkpoint oldest = {0, -1};
+  for (int i = 0; i < LS_SLOTS; ++i) {
+    const struct ls_slot_view view = ls_slot_read(&block->slot[i]);
+    if (ls_slot_is_free(view)) return i;
+    if (!ls_can_give_up(view.id, published, epoch) || ls_same(view.id, ls_pinned(board))) continue;
+    if (chosen >= 0 && !ls_newer(oldest, view.id)) continue;
+    chosen = i;
+    oldest = view.id;
+  }
+  return chosen;
+}
+
+/* The slot in which the rank of block `rank` is to write (epoch, step), or -1: skip this step. */
 static inline int ls_slot_choose(const struct ls_board* board, uint32_t rank, uint64_t epoch, int64_t step) {
   const struct ls_rank_block* block = &board->rank[rank];
   const struct ls_checkpoint wanted = {epoch, step};
   /* A step not above the last one would break "steps only grow"; a dead one is not worth the copy. */
   if (step <= __atomic_load_n(&block->attempted_step, __ATOMIC_RELAXED) || ls_dead(board, epoch, wanted)) return -1;
+  if (board->ranks != board->world_size) return ls_slot_choose_afar(board, block, epoch);
   const struct ls_checkpoint committed = ls_newest_committed(board, rank);
   const struct ls_slot_view view[LS_SLOTS] = {ls_slot_read(&block->slot[0]), ls_slot_read(&block->slot[1])};
   const int victim = ls_slot_victim(view, committed);

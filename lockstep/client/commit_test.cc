@@ -19,12 +19,12 @@ namespace {
 class Board {
  public:
   explicit Board(uint32_t ranks) : words_(ls_board_bytes(ranks) / sizeof(uint64_t)) {
-    get()->world_size = ranks;
+    get()->ranks = get()->world_size = ranks;
     StartEpoch(1);
   }
   ls_board* get() { return reinterpret_cast<ls_board*>(words_.data()); }
   ls_rank_block* block(size_t rank) { return &get()->rank[rank]; }
-  uint32_t ranks() { return get()->world_size; }
+  uint32_t ranks() { return get()->ranks; }
   void StartEpoch(uint64_t epoch) {
     __atomic_store_n(&get()->epoch, epoch, __ATOMIC_RELEASE);
     for (uint32_t r = 0; r < ranks(); ++r) ls_block_begin_epoch(block(r), epoch);
@@ -209,8 +209,8 @@ TEST(Commit, WhatIsPinnedStaysWholeInAnyInterleavingOfThreeRanks) {
 
 TEST(Commit, TheSearchFindsARuleThatIsBlindToPins) {
   const Choose blind = [](const ls_board* board, uint32_t rank, uint64_t epoch, int64_t step) {
-    Board copy(board->world_size);
-    std::memcpy(copy.get(), board, ls_board_bytes(board->world_size));
+    Board copy(board->ranks);
+    std::memcpy(copy.get(), board, ls_board_bytes(board->ranks));
     ls_unpin(copy.get());
     return ls_slot_choose(copy.get(), rank, epoch, step);
   };

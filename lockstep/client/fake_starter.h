@@ -50,7 +50,7 @@ class FakeStarter {
   explicit FakeStarter(uint32_t ranks) : board_(ls_board_bytes(ranks)), ring_(ls_ring_bytes(16)) {
     board()->magic = LS_BOARD_MAGIC;
     board()->version = LS_BOARD_VERSION;
-    board()->world_size = ranks;
+    board()->ranks = board()->world_size = ranks;
     ls_ring_format(ring_.data(), ring_.bytes());
     run_ = testing::TempDir() + "/run.XXXXXX";
     if (mkdtemp(run_.data()) == nullptr) std::abort();

@@ -93,7 +93,7 @@ static int add_now(struct ls_client* c, enum ls_device device, const void* from,
 
 static int open_save(struct ls_client* c, int64_t step) {
   if (ls_slot_capacity(c) == 0) return ls_fail(LS_REFUSED, "ls_buffers() comes before ls_save_begin()");
-  const int slot = ls_slot_choose(c->board, c->rank, c->epoch, step);
+  const int slot = ls_slot_choose(c->board, c->index, c->epoch, step);
   if (slot >= 0) ls_slot_open(&c->block->slot[slot], c->epoch, step, c->world_size);
   if (slot < 0) ls_count(&c->block->skipped);
   ls_attempted(c->block, step);

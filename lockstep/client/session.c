@@ -75,11 +75,13 @@ static int map_board(struct ls_client* c, int fd) {
     return ls_fail(LS_REFUSED,
                    "the starter's board has another format: the client library and `lockstep` differ in version");
   }
-  c->world_size = c->board->world_size;
-  if (c->rank >= c->world_size || c->board_bytes < ls_board_bytes(c->world_size)) {
-    return ls_fail(LS_REFUSED, "rank %u does not fit on a board of %u ranks", c->rank, c->world_size);
+  const uint32_t first = c->board->first_rank, ranks = c->board->ranks;
+  if (c->rank < first || c->rank - first >= ranks || c->board_bytes < ls_board_bytes(ranks)) {
+    return ls_fail(LS_REFUSED, "rank %u does not fit on a board of the %u ranks from %u on", c->rank, ranks, first);
   }
-  c->block = &c->board->rank[c->rank];
+  c->world_size = c->board->world_size;
+  c->index = c->rank - first;
+  c->block = &c->board->rank[c->index];
   return LS_OK;
 }
 

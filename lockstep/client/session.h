@@ -72,7 +72,8 @@ struct ls_buffers {
 struct ls_client {
   pid_t pid;
   int socket;
-  uint32_t rank, world_size;
+  uint32_t rank, world_size; /* in the job */
+  uint32_t index;            /* of our block on the board */
   uint64_t epoch;
   struct ls_board* board;
   struct ls_rank_block* block;

@@ -13,10 +13,12 @@ using incident::Fields;
 
 // In the order of EventBody's alternatives. Part of the journal's format: a name is never given to something else.
 constexpr std::array<const char*, std::variant_size_v<EventBody>> kTypeNames = {
-    "job_started",          "epoch_spawned", "loop_began",  "caught_up",     "progress_seen",
-    "rank_exited",          "suspected",     "stacks_kept", "epoch_stopped", "restore_chosen",
-    "spawn_failed",         "stop_asked",    "job_paused",  "job_continued", "watcher_gone",
-    "secondary_grace_over", "drilled",       "tick"};
+    "job_started",   "epoch_spawned",  "loop_began",   "caught_up",
+    "progress_seen", "rank_exited",    "suspected",    "stacks_kept",
+    "epoch_stopped", "restore_chosen", "spawn_failed", "stop_asked",
+    "job_paused",    "job_continued",  "watcher_gone", "secondary_grace_over",
+    "drilled",       "agent_lost",     "agent_back",   "agent_gone",
+    "tick"};
 
 Json ProgressJson(const Progress& progress) {
   return {{"step", progress.step}, {"step_end_ns", progress.step_end.value}};
@@ -37,7 +39,11 @@ Json ExceptionJson(const std::optional<ExceptionInfo>& exception) {
 
 Json Body(const JobStarted& event) {
   const JobSpec& spec = event.spec;
+  Json nodes = Json::array();
+  for (const NodeSpec& node : spec.nodes)
+    nodes.push_back({{"name", node.name}, {"ranks", node.ranks}, {"token", node.token}});
   return {{"name", spec.name},
+          {"nodes", nodes},
           {"ranks", spec.ranks},
           {"max_restarts", spec.max_restarts},
           {"no_progress_limit", spec.no_progress_limit},
@@ -74,6 +80,11 @@ Json Body(const JobContinued&) { return Json::object(); }
 Json Body(const WatcherGone& event) { return {{"since_ns", event.since.value}}; }
 Json Body(const SecondaryGraceOver&) { return Json::object(); }
 Json Body(const Drilled& event) { return {{"fault", event.fault}, {"rank", event.rank}}; }
+Json Body(const AgentLost& event) {
+  return {{"node", event.node}, {"name", event.name}, {"why", event.why}, {"since_ns", event.since.value}};
+}
+Json Body(const AgentBack& event) { return {{"node", event.node}}; }
+Json Body(const AgentGone& event) { return {{"node", event.node}, {"why", event.why}}; }
 Json Body(const Tick&) { return Json::object(); }
 
 // Reads an object inside another one with `read(Fields&)`; its first problem becomes the parent's.
@@ -124,6 +135,16 @@ bool ReadOptionalFlag(Fields& fields, const char* name) {
 
 EpochId ReadEpoch(Fields& fields) { return EpochId(fields.Unsigned("epoch")); }
 
+std::vector<NodeSpec> ReadNodes(Fields& parent) {
+  std::vector<NodeSpec> nodes;
+  for (const Json& node : parent.Child("nodes")) {
+    nodes.push_back(Nested(parent, node, "node", [](Fields& fields) {
+      return NodeSpec{fields.Text("name"), fields.Int32("ranks"), fields.Text("token")};
+    }));
+  }
+  return nodes;
+}
+
 // Braces evaluate from left to right, so the first missing field in the order of the struct is the one that is
 // reported.
 void Read(Fields& fields, JobStarted& event) {
@@ -135,7 +156,8 @@ void Read(Fields& fields, JobStarted& event) {
                 {fields.Number("grace_s")},
                 ReadOptionalFlag(fields, "restarts_without_steps"),
                 EpochId(1),
-                ReadOptionalFlag(fields, "load_first")};
+                ReadOptionalFlag(fields, "load_first"),
+                ReadNodes(fields)};
   if (fields.Optional("first_epoch")) event.spec.first_epoch = EpochId(fields.Unsigned("first_epoch"));
 }
 void Read(Fields& fields, EpochSpawned& event) { event = {ReadEpoch(fields)}; }
@@ -161,6 +183,11 @@ void Read(Fields&, JobContinued&) {}
 void Read(Fields& fields, WatcherGone& event) { event = {fields.Time("since_ns")}; }
 void Read(Fields& fields, SecondaryGraceOver& event) { event = {ReadEpoch(fields)}; }
 void Read(Fields& fields, Drilled& event) { event = {ReadEpoch(fields), fields.Text("fault"), fields.Int32("rank")}; }
+void Read(Fields& fields, AgentLost& event) {
+  event = {fields.Int32("node"), fields.Text("name"), fields.Text("why"), fields.Time("since_ns")};
+}
+void Read(Fields& fields, AgentBack& event) { event = {fields.Int32("node")}; }
+void Read(Fields& fields, AgentGone& event) { event = {fields.Int32("node"), fields.Text("why")}; }
 void Read(Fields&, Tick&) {}
 
 // Makes the alternative whose name is `type`; false if there is none.

@@ -18,6 +18,14 @@
 
 namespace lockstep::control {
 
+// One of the machines that a job runs on, with as many ranks of it; ranks are counted through from node to node.
+struct NodeSpec {
+  std::string name;
+  int ranks = 1;
+  std::string token{};  // by which its agent is known when it comes back
+  bool operator==(const NodeSpec&) const = default;
+};
+
 struct JobSpec {
   std::string name;
   int ranks = 1;
@@ -27,8 +35,9 @@ struct JobSpec {
   Seconds grace{30};  // SIGTERM to SIGKILL when a user stops the job
   // max_restarts was asked for: a job that reports no steps gets all of them, since nothing tells whether they help.
   bool restarts_without_steps = false;
-  EpochId first_epoch{1};   // above those of the runs before, where they have left checkpoints on disk
-  bool load_first = false;  // there may be a checkpoint on disk: choose before the first epoch too
+  EpochId first_epoch{1};         // above those of the runs before, where they have left checkpoints on disk
+  bool load_first = false;        // there may be a checkpoint on disk: choose before the first epoch too
+  std::vector<NodeSpec> nodes{};  // empty: one
 };
 
 // Where the job stood when something happened: the newest step that all ranks finished, and when the last of them did.
@@ -116,6 +125,20 @@ struct WatcherGone {
 struct SecondaryGraceOver {
   EpochId epoch;
 };  // answer to WaitForCulprit
+// Nothing is heard from a node any more; its ranks may train on.
+struct AgentLost {
+  int node = 0;
+  std::string name, why;
+  Nanos since;
+};
+struct AgentBack {
+  int node = 0;
+};
+// It will not come back.
+struct AgentGone {
+  int node = 0;
+  std::string why;
+};
 // A fault that `lockstep drill` is about to inject: a rehearsal. It changes nothing; reports tell it from a real fault.
 inline constexpr char kKillCoordinator[] = "kill-coordinator";
 struct Drilled {
@@ -127,7 +150,7 @@ struct Tick {};  // nothing happened; never journalled
 
 using EventBody = std::variant<JobStarted, EpochSpawned, LoopBegan, CaughtUp, ProgressSeen, RankExited, Suspected,
                                StacksKept, EpochStopped, RestoreChosen, SpawnFailed, StopAsked, JobPaused, JobContinued,
-                               WatcherGone, SecondaryGraceOver, Drilled, Tick>;
+                               WatcherGone, SecondaryGraceOver, Drilled, AgentLost, AgentBack, AgentGone, Tick>;
 struct Event {
   Nanos at;
   Nanos wall;
@@ -138,7 +161,11 @@ struct Event {
 // -----------------------------------------------------------------------------------------------------------------
 struct Spawn {
   EpochId epoch;
-  int restart_count;
+  int restart_count = 0;
+  // Where the epoch's rendezvous store is: filled in when it is known, by control::Head's HostStore.
+  std::string store_host{};
+  int store_port = 0;
+  bool store_hosted = true;
 };  // answers EpochSpawned or SpawnFailed
 struct KeepStacks {
   EpochId epoch;

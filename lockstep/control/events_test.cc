@@ -30,6 +30,9 @@ std::vector<EventBody> AllEvents() {
           WatcherGone{At(8)},
           SecondaryGraceOver{EpochId(4)},
           Drilled{EpochId(4), "kill", 2},
+          AgentLost{1, "b", "its connection was lost", {70}},
+          AgentBack{1},
+          AgentGone{1, "node b is lost"},
           Tick{}};
 }
 

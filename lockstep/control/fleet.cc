@@ -39,7 +39,7 @@ void Fleet::Begin(EpochId epoch) {
   committed_.reset();
 }
 
-Progress Fleet::JobProgress() const {
+Progress Fleet::progress() const {
   if (!All([](const Node& node) { return node.progress.has_value(); })) return {};
   Progress slowest = *nodes_.front().progress;
   for (const Node& node : nodes_) {
@@ -49,11 +49,21 @@ Progress Fleet::JobProgress() const {
   return slowest;
 }
 
+void Fleet::Advance(Node& node, const Progress& progress) {
+  if (progress.step_end.value != 0 && (!node.progress || node.progress->step <= progress.step))
+    node.progress = progress;
+}
+
+void Fleet::Hear(int node, const Samples& samples) {
+  if (samples.epoch == epoch_) Advance(nodes_[static_cast<size_t>(node)], samples.progress);
+}
+
+std::vector<EventBody> Fleet::Gone(int node) { return Hear(node, EpochStopped{epoch_}); }
+
 std::vector<EventBody> Fleet::Hear(int node, const EventBody& said) {
   return std::visit(
       [&](const auto& body) -> Events {
-        using Said = std::decay_t<decltype(body)>;
-        if constexpr (kHasEpoch<Said>) {
+        if constexpr (kHasEpoch<std::decay_t<decltype(body)>>) {
           if (body.epoch != epoch_) return {body};
         }
         return Take(nodes_[static_cast<size_t>(node)], body);
@@ -108,9 +118,8 @@ Fleet::Events Fleet::Take(Node& node, JobContinued said) {
 template <typename Said>
 Fleet::Events Fleet::Take(Node& node, Said said) {
   if constexpr (kHasProgress<Said>) {
-    if (said.progress.step_end.value != 0 && (!node.progress || node.progress->step <= said.progress.step))
-      node.progress = said.progress;
-    said.progress = JobProgress();
+    Advance(node, said.progress);
+    said.progress = progress();
   }
   return {said};
 }

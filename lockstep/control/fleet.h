@@ -14,21 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/control/events.h"
+#include "lockstep/control/link.h"
 
 namespace lockstep::control {
-
-// The checkpoints that are whole on all ranks of a node.
-struct Holding {
-  EpochId epoch;  // that acts there
-  std::vector<CheckpointId> points;
-};
-// An agent's answer to ChooseRestore: those of them whose CRCs it has verified, and what it found damaged.
-struct RestoreFound {
-  EpochId epoch;  // the coming one
-  std::vector<CheckpointId> points;
-  std::vector<std::string> rejected;
-};
 
 class Fleet {
  public:
@@ -43,6 +31,12 @@ class Fleet {
   // The newest checkpoint that all nodes hold, when it is newer than the one before: ranks may now give up what is
   // older.
   std::optional<CheckpointId> Hear(int node, const Holding& holding);
+  void Hear(int node, const Samples& samples);
+  // It will not come back: whatever ran there runs no more.
+  std::vector<EventBody> Gone(int node);
+
+  // The step of the slowest rank, once all nodes have said theirs.
+  Progress progress() const;
 
  private:
   struct Node {
@@ -57,7 +51,7 @@ class Fleet {
 
   template <typename Fact>
   bool All(const Fact& fact) const;
-  Progress JobProgress() const;
+  static void Advance(Node& node, const Progress& progress);
 
   Events Take(Node& node, const EpochSpawned& said);
   Events Take(Node& node, const EpochStopped& said);

@@ -171,25 +171,61 @@ void On(Turn& turn, const JobContinued&) {
   EnterPhaseNow(turn.state, turn.at);
 }
 
+void AnnounceIncident(Turn& turn, size_t index) {
+  turn.commands.push_back(Announce{WithPhases(turn.state, index, turn.at)});
+}
+
 // Nothing was lost, but a person who reads the history must know that nobody watched. The incident that may be open
-// stays open.
-void On(Turn& turn, const WatcherGone& event) {
-  const Nanos since = std::min(event.since, turn.at);
+// stays open. Returns the index of the new one.
+size_t AddWatcherIncident(Turn& turn, incident::Suspect watcher, std::string evidence, Nanos since) {
   incident::Finding finding;
   finding.syndrome = incident::Syndrome::kWatcherLost;
-  finding.suspects = {{incident::Suspect::Kind::kSoftware, "the coordinator"}};
-  finding.evidence = {fmt::format("nobody watched for {:.3f} s", ToSeconds(turn.at - since).value)};
+  finding.suspects = {std::move(watcher)};
+  finding.evidence = {std::move(evidence)};
   finding.certain = true;
-  finding.since = since;
+  finding.since = std::min(since, turn.at);
   incident::Incident lost;
   lost.id = static_cast<int64_t>(turn.state.incidents.size()) + 1;
+  lost.opened = finding.since;
+  lost.opened_wall = turn.wall - (turn.at - finding.since);
   lost.findings = {std::move(finding)};
-  lost.actions = {{incident::ActionKind::kNote, "another coordinator took over", true, turn.at}};
-  lost.opened = since;
-  lost.opened_wall = turn.wall - (turn.at - since);
-  lost.closed = turn.at;
   turn.state.incidents.push_back(std::move(lost));
-  turn.commands.push_back(Announce{WithPhases(turn.state, turn.state.incidents.size() - 1, turn.at)});
+  return turn.state.incidents.size() - 1;
+}
+
+void CloseWatcherIncident(Turn& turn, size_t index, std::string text) {
+  incident::Incident& lost = turn.state.incidents[index];
+  lost.actions.push_back({incident::ActionKind::kNote, std::move(text), true, turn.at});
+  lost.closed = {std::max<int64_t>(turn.at.value, 1)};
+  AnnounceIncident(turn, index);
+}
+
+void On(Turn& turn, const WatcherGone& event) {
+  const double away = ToSeconds(turn.at - std::min(event.since, turn.at)).value;
+  const size_t index = AddWatcherIncident(turn, {incident::Suspect::Kind::kSoftware, "the coordinator"},
+                                          fmt::format("nobody watched for {:.3f} s", away), event.since);
+  CloseWatcherIncident(turn, index, "another coordinator took over");
+}
+
+void On(Turn& turn, const AgentLost& event) {
+  if (turn.state.lost_agents.contains(event.node)) return Ignore(turn);
+  const std::string name = "the agent of node " + event.name;
+  const size_t index = AddWatcherIncident(turn, {incident::Suspect::Kind::kSoftware, name}, event.why, event.since);
+  turn.state.lost_agents[event.node] = index;
+  AnnounceIncident(turn, index);
+}
+
+void On(Turn& turn, const AgentBack& event) {
+  const auto lost = turn.state.lost_agents.find(event.node);
+  if (lost == turn.state.lost_agents.end()) return Ignore(turn);
+  const size_t index = lost->second;
+  turn.state.lost_agents.erase(lost);
+  CloseWatcherIncident(turn, index, "it is back");
+}
+
+// Its ranks are part of the job, so without it there is nothing to restart.
+void On(Turn& turn, const AgentGone& event) {
+  if (turn.state.mode != Mode::kFinishing) BeginFinish(turn, 1, event.why, {});
 }
 
 void On(Turn& turn, const Drilled& event) { turn.state.drills.push_back({event, turn.at}); }
@@ -215,7 +251,9 @@ absl::Status ValidateIncidents(const State& state) {
     const incident::Incident& incident = state.incidents[i];
     const bool open = state.open == i;
     if (incident.id != static_cast<int64_t>(i) + 1) return FailedPrecondition("incident {} has id {}", i, incident.id);
-    if (open != (incident.closed.value == 0))
+    const bool watcher = std::any_of(state.lost_agents.begin(), state.lost_agents.end(),
+                                     [&](const auto& lost) { return lost.second == i; });
+    if ((open || watcher) != (incident.closed.value == 0))
       return FailedPrecondition("incident {} is {} but closed at {} ns", i, open ? "open" : "shut",
                                 incident.closed.value);
     if (incident.findings.empty()) return FailedPrecondition("incident {} has no finding", i);
@@ -292,6 +330,8 @@ void FinishNow(Turn& turn) {
   state.recomputing = false;
   state.ledger.Close(turn.at);
   if (state.open) CloseIncident(turn);
+  for (const auto& [node, index] : std::exchange(state.lost_agents, {}))
+    CloseWatcherIncident(turn, index, "the job is over");
   turn.commands.push_back(Finish{state.exit_code, state.verdict});
 }
 

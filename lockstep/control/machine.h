@@ -56,8 +56,9 @@ struct State {
   std::optional<CheckpointId> restore;  // where the acting epoch began
   std::vector<incident::Incident> incidents;
   std::vector<Drill> drills;
-  std::optional<size_t> open;  // index of the incident that is open
-  Fault fault;                 // of the incident that is open
+  std::optional<size_t> open;         // index of the incident that is open
+  std::map<int, size_t> lost_agents;  // by node: the incident that is open while its agent is out of reach
+  Fault fault;                        // of the incident that is open
   int64_t frontier_at_restart = -1;
   std::string last_exception;  // "ValueError at train.py:41 in forward": a repeat at the same step ends the job
   int64_t last_exception_step = -1;

@@ -96,6 +96,31 @@ incident::Incident WithPhases(const State& state, size_t index, Nanos now) {
   return incident;
 }
 
+Observed Together(const std::vector<Observed>& nodes) {
+  if (nodes.size() == 1) return nodes.front();
+  Observed all;
+  double loss = 0;
+  int known = 0;
+  for (const Observed& node : nodes) {
+    all.ranks.insert(all.ranks.end(), node.ranks.begin(), node.ranks.end());
+    if (!std::isnan(node.loss)) loss += node.loss, ++known;
+    if (node.committed) all.committed = std::max(all.committed, node.committed);
+    all.checkpoint_age = std::max(all.checkpoint_age, node.checkpoint_age);
+    all.checkpoints += node.checkpoints;
+    all.checkpoints_skipped += node.checkpoints_skipped;
+    all.checkpoints_torn += node.checkpoints_torn;
+    all.checkpoint_blocked += node.checkpoint_blocked;
+    if (node.disk) all.disk = node.disk;
+    all.records += node.records;
+    all.records_dropped += node.records_dropped;
+    all.log_dropped += node.log_dropped;
+    all.console_dropped += node.console_dropped;
+    if (all.start_method.empty()) all.start_method = node.start_method;
+  }
+  if (known > 0) all.loss = loss / known;
+  return all;
+}
+
 Json StatusReport(const State& state, const Observed& observed, Nanos now) {
   return {
       {"state", state.paused ? "paused" : ModeName(state.mode)},

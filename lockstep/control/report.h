@@ -43,6 +43,9 @@ struct Observed {
   std::string start_method;            // "zygote" or "exec"
 };
 
+// What the agents of all nodes see, as one. The loss is the mean over those that know one.
+Observed Together(const std::vector<Observed>& nodes);
+
 // {state, job, epoch, step, loss, ranks: [{rank, pid, state, step, step_time_s}], ettr: {cumulative, sliding_1h,
 // wall_s, lost_s: {phase: s}},
 //  checkpoint: {...}, records: {...}, output: {log_dropped_bytes, console_dropped_bytes}, restarts, incidents, verdict}

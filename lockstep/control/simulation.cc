@@ -144,7 +144,11 @@ class Simulation {
     for (int each = 0; point && each < plan_.nodes; ++each) Down(each, Commit{holding.epoch, *point});
   }
 
-  void Hear(int node, const Hello&) {
+  void Hear(int node, const Samples& samples) { fleet_->Hear(node, samples); }
+  void Hear(int, const StoreAt&) {}
+  void Hear(int, const Observed&) {}
+
+  void Hear(int node, const AllSaid&) {
     if (plan_.mutant == Mutant::kForgetPending) return;
     for (const Command& command : PendingCommands(state())) Down(node, command);
   }

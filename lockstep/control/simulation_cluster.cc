@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "lockstep/client/commit.h"
+
 namespace lockstep::control {
 namespace {
 
@@ -41,7 +43,7 @@ void Cluster::Break(std::string promise) {
 void Cluster::Tell(int node, const Told& told) {
   if (const Command* command = std::get_if<Command>(&told))
     return std::visit([&](const auto& body) { Do(node, body); }, *command);
-  Do(node, std::get<Commit>(told));
+  if (const Commit* commit = std::get_if<Commit>(&told)) Do(node, *commit);
 }
 
 void Cluster::Reconnect(int index) {
@@ -52,7 +54,7 @@ void Cluster::Reconnect(int index) {
   for (const RankExited& exit : node.exits) say_(index, EventBody(exit));
   if (node.stacks) say_(index, EventBody(*node.stacks));
   if (node.stopped) say_(index, EventBody(EpochStopped{node.epoch}));
-  say_(index, Hello{});
+  say_(index, AllSaid{});
 }
 
 void Cluster::Do(int index, const Spawn& command) {
@@ -299,8 +301,8 @@ bool Cluster::Writable(const Node& node, const Rank& rank, const Slot& slot) con
   if (plan_.mutant == Mutant::kCommitEarly) {
     for (const CheckpointId& point : Points(node)) committed = std::max(committed, std::optional(point));
   }
-  if (committed && slot.id < *committed) return true;
-  return slot.id.epoch < rank.epoch && !(committed && slot.id == *committed);
+  const auto shipped = [](const CheckpointId& id) { return ls_checkpoint{id.epoch.value(), id.step}; };
+  return ls_can_give_up(shipped(slot.id), committed ? shipped(*committed) : ls_checkpoint{0, -1}, rank.epoch.value());
 }
 
 void Cluster::Save(int index, int number) {

@@ -60,14 +60,6 @@ class Chance {
   std::mt19937_64 engine_;
 };
 
-struct Hello {};  // the end of what a node that is back has to say
-using Said = std::variant<EventBody, RestoreFound, Holding, Hello>;
-struct Commit {
-  EpochId epoch;
-  CheckpointId point;
-};
-using Told = std::variant<Command, Commit>;
-
 struct Slot {
   CheckpointId id;       // what its header says; epoch 0 = empty
   CheckpointId content;  // what lies there

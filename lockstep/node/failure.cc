@@ -51,14 +51,14 @@ void FirstFailure::Add(const control::RankExited& event, int64_t pid, int restar
 std::string FirstFailure::Table(const agent::RunSpec& spec, EpochId epoch) const {
   if (!first_ || first_->event.epoch != epoch) return "";
   const control::RankExited& event = first_->event;
-  const int rank = event.rank.value();
-  const std::string error_file = agent::TorchErrorPath(spec, event.epoch.value(), first_->restart_count, rank);
+  const int rank = event.rank.value(), local = rank - spec.place.first_rank;
+  const std::string error_file = agent::TorchErrorPath(spec, event.epoch.value(), first_->restart_count, local);
   const std::string title = fmt::format("{} FAILED, first by rank {}", spec.command.front(), rank);
   const std::string rule(60, '=');
   return fmt::format(
       "{}\n{}\n{}\n  time      : {}\n  host      : {}\n  rank      : {} (local_rank: {})\n  exitcode  : {} (pid: {})\n"
       "  error_file: {}\n  message   : {}\n{}",
-      rule, title, std::string(60, '-'), LocalTime(first_->wall), HostName(), rank, rank,
+      rule, title, std::string(60, '-'), LocalTime(first_->wall), HostName(), rank, local,
       event.status.signal != 0 ? -event.status.signal : event.status.code, first_->pid,
       access(error_file.c_str(), F_OK) == 0 ? error_file : "<N/A>", MessageOf(event, first_->pid), rule);
 }

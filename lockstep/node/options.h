@@ -13,8 +13,20 @@
 
 namespace lockstep::node {
 
+// Which nodes take part in a job, and how they find each other.
+struct Nodes {
+  int least = 1, most = 1;
+  int own_rank = -1;     // -1: any
+  std::string own_name;  // empty: the host's
+  std::string endpoint;  // HOST:PORT of the coordinator; empty: one node, which needs none
+  bool may_lead = true;  // start the coordinator here, if the endpoint is ours and free
+  bool must_lead = false;
+  Seconds join_timeout{600};
+};
+
 struct RunOptions {
   int ranks = 1;
+  Nodes nodes;
   std::string job;      // empty: made from the script's name and our pid
   std::string run_dir;  // empty: under the user's runtime directory
   std::string python;   // empty: found by agent::FindPython

@@ -33,7 +33,7 @@ class FakeStarter:
     def __init__(self, world_size=1):
         self.world_size = world_size
         self.refusal, self.allowance = None, 0
-        self.board_fd, self.board = shared(HEADER + world_size * BLOCK, struct.pack("<8sII", b"LBOARD01", 1, world_size))
+        self.board_fd, self.board = shared(HEADER + world_size * BLOCK, struct.pack("<8sII48xII", b"LBOARD01", 1, world_size, 0, world_size))
         self.ring_fd, _ = shared(192 + 64 * 64, RING.pack(b"LSDRIN01", 64, 0, 0, 0, 0))
         self.slot_bytes, self.buffers = 0, None
         self.run = tempfile.mkdtemp()

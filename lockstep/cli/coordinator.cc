@@ -1,0 +1,54 @@
+#include <memory>
+
+#include "lockstep/cli/commands.h"
+#include "lockstep/cli/coordinator_flags.h"
+#include "lockstep/cli/torchrun_values.h"
+#include "lockstep/node/coordinate.h"
+
+namespace lockstep::cli {
+namespace {
+
+struct Flags {
+  node::RunOptions options;
+  std::string listen, resume;
+  int join_timeout = 600;
+  bool no_view = false;
+};
+
+absl::StatusOr<int> Start(Flags& flags) {
+  node::RunOptions& options = flags.options;
+  options.live_view = !flags.no_view;
+  options.nodes.join_timeout = Seconds{static_cast<double>(flags.join_timeout)};
+  if (!flags.resume.empty()) return node::ResumeCoordinating(flags.resume, options);
+  const std::optional<Endpoint> endpoint = ParseEndpoint(flags.listen);
+  if (!endpoint || endpoint->port == 0)
+    return InvalidArgument("--listen must be HOST:PORT, an address of this machine, found \"{}\"", flags.listen);
+  options.nodes.endpoint = flags.listen;
+  return node::Coordinate(options);
+}
+
+}  // namespace
+
+void AddCoordinator(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<Flags>();  // lives as long as the callbacks of the parser
+  CLI::App* command = app.add_subcommand("coordinator", "Lead a job of several nodes from a machine without ranks");
+  node::RunOptions& options = flags->options;
+  command->add_option("--listen", flags->listen, "HOST:PORT at which the nodes' agents find it");
+  command->add_option("--job", options.job, "Name of the job");
+  command->add_option("--run", options.run_dir, "Run directory; default: $XDG_RUNTIME_DIR/lockstep/JOB");
+  command->add_option("--resume", flags->resume, "Go on with the job of this run directory, whose coordinator died");
+  command->add_option("--join-timeout-s", flags->join_timeout, "Seconds to wait until all nodes are there")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  command->add_option("--max-restarts", options.max_restarts, "Restarts in the life of the run; default 1000");
+  command->add_flag("--no-view", flags->no_view, "No live view, even on a terminal");
+  DeclareCoordination(*command, options);
+  command->footer("Example: lockstep coordinator --listen 10.0.0.1:29400, and on every node\n"
+                  "  lockstep run --nnodes 2 --coordinator 10.0.0.1:29400 --nproc-per-node 8 train.py");
+  command->callback([flags, &exit_code] {
+    const auto result = Start(*flags);
+    exit_code = result.ok() ? *result : PrintError(result.status());
+  });
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,31 @@
+#include "lockstep/cli/coordinator_flags.h"
+
+namespace lockstep::cli {
+
+void DeclareCoordination(CLI::App& run, node::RunOptions& options) {
+  run.add_flag("--observe-only", options.observe_only, "Say what would be done and touch nothing");
+  run.add_option("--hang-limit-s", options.policy.hang_limit.value,
+                 "Seconds without any progress after which the job is restarted whoever is to blame")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  run.add_option("--blocked-limit-s", options.policy.blocked_limit.value,
+                 "Seconds that a rank may be blocked for ever outside the collective in which the others wait")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  run.add_option("--spin-limit-s", options.policy.spin_limit.value,
+                 "Seconds that a rank may spin without progress while the others wait")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  run.add_option("--grace-s", options.grace.value, "Seconds from SIGTERM to SIGKILL when the job is stopped")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  run.add_option("--metrics-port", options.metrics_port, "Serve /metrics and /api/v1/status there; 0: any free port")
+      ->check(CLI::Range(0, 65535));
+  run.add_option("--metrics-host", options.metrics_host,
+                 "Address to serve on; beyond loopback a --token-file is needed")
+      ->capture_default_str();
+  run.add_option("--token-file", options.token_file, "File with the bearer token for the HTTP server");
+  run.add_option("--webhook", options.webhook, "URL to which every change of an incident is posted as JSON");
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,13 @@
+// The options that are about leading a job: of `lockstep run` on the node that leads, and of `lockstep coordinator`.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include "lockstep/node/options.h"
+
+namespace lockstep::cli {
+
+// `options` must outlive the parser.
+void DeclareCoordination(CLI::App& command, node::RunOptions& options);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,49 @@
+// What the samples of all ranks say about the job: it makes progress, stands still, is paused. Turns samples into the
+// events that the state machine hears.
+// Pure: time comes in, nothing goes out but the answer. Cost: that of detect::HangDetector.
+//
+//   Judge judge(policy, world_size);
+//   judge.Begin(epoch);                      // with every Spawn, and after a take-over
+//   judge.Add(samples, fleet.progress());
+//   for (const EventBody& event : judge.At(state, now)) ...
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "lockstep/control/link.h"
+#include "lockstep/control/machine.h"
+
+namespace lockstep::control {
+
+class Judge {
+ public:
+  Judge(const detect::Policy& policy, int world_size) : detector_(policy, world_size) {}
+
+  // This epoch acts from now on. Samples of another one are left aside.
+  void Begin(EpochId epoch);
+  // Nobody watched for a while: what was seen before says nothing about now.
+  void LookAfresh() { detector_.Reset(); }
+  void Add(const Samples& samples);
+  // `progress`: the job's, as far as it is known.
+  std::vector<EventBody> At(const State& state, const Progress& progress, Nanos now);
+  // A stall is on: dearer counters and stacks would decide it.
+  bool wants_stacks() const { return wants_stacks_; }
+
+ private:
+  void TellProgress(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
+  void TellPause(const State& state, std::vector<EventBody>& events) const;
+  void TellSuspicions(const Progress& progress, Nanos now, std::vector<EventBody>& events);
+
+  detect::HangDetector detector_;
+  EpochId epoch_;
+  std::map<RankId, detect::RankSample> newest_;
+  bool wants_stacks_ = false;
+  int64_t caught_up_told_ = -1;
+  Nanos progress_told_;
+  std::set<std::string> suspicions_told_;
+};
+
+}  // namespace lockstep::control

@@ -1,0 +1,73 @@
+// Who takes part in a job: collects the agents of its nodes before it begins, gives each a place, and knows them again
+// when they come back. Refusals say which two agents disagree on what.
+// Pure. A job begins when as many nodes are there as it may have, or as many as it must have and nobody else came for
+// a while (torchrun's "last call").
+//
+//   Roster roster(run);
+//   LS_RETURN_IF_ERROR(roster.Admit(join, now));
+//   if (roster.IsComplete(now)) ... roster.nodes(), roster.PlaceOf(join.token)
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/status.h"
+#include "lockstep/base/units.h"
+#include "lockstep/control/events.h"
+
+namespace lockstep::control {
+
+// The version of what agents and coordinator say to each other. One more or one less is understood.
+inline constexpr int kLinkVersion = 1;
+inline constexpr Seconds kLastCall{30};
+
+// What an agent says first.
+struct Join {
+  int version = kLinkVersion;
+  std::string name{};   // of its node
+  std::string token{};  // of the agent: the same whenever it comes back
+  std::string run{};    // which it belongs to; empty: none yet
+  int node_rank = -1;  // -1: any
+  int ranks = 1;
+  int least_nodes = 1, most_nodes = 1;
+};
+
+struct Place {
+  int node = 0;
+  int first_rank = 0;
+  int world_size = 1;
+  int nodes = 1;
+};
+
+class Roster {
+ public:
+  // run: names this very run among all that ever use the same address.
+  explicit Roster(std::string run) : run_(std::move(run)) {}
+  // Of a run that goes on.
+  Roster(std::string run, const std::vector<NodeSpec>& nodes);
+
+  absl::Status Admit(const Join& join, Nanos now);
+  // It went away before the job began.
+  void Leave(const std::string& token);
+  // From then on the answer stays true.
+  bool IsComplete(Nanos now);
+
+  const std::string& run() const { return run_; }
+  // Valid once complete. PlaceOf: none for one that does not take part.
+  const std::vector<NodeSpec>& nodes() const { return nodes_; }
+  std::optional<Place> PlaceOf(const std::string& token) const;
+  // "2 of 3 nodes are here: a, b"
+  std::string Progress() const;
+
+ private:
+  absl::Status Check(const Join& join) const;
+  void Seat();
+
+  std::string run_;
+  std::vector<Join> waiting_;
+  Nanos newest_;  // when the newest one came
+  std::vector<NodeSpec> nodes_;
+};
+
+}  // namespace lockstep::control

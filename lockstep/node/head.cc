@@ -1,0 +1,248 @@
+#include "lockstep/node/head.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/agent/spec.h"
+#include "lockstep/base/file.h"
+#include "lockstep/incident/incident.h"
+
+namespace lockstep::node {
+namespace {
+
+// A starter without an agent ends its workers after 60 s: what has not come back by then has none to bring.
+constexpr Seconds kAgentLimit{65};
+
+}  // namespace
+
+Head::Head(const RunOptions& options, const Clock& clock, Listener listener)
+    : options_(options), clock_(clock), listener_(std::move(listener)) {}
+
+absl::Status Head::Open(const std::string& run_dir) {
+  LS_ASSIGN_OR_RETURN(journal_,
+                      store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kWrite));
+  if (options_.metrics_port >= 0) {
+    serve::ServerOptions server_options;
+    server_options.host = options_.metrics_host;
+    server_options.port = options_.metrics_port;
+    if (!options_.token_file.empty()) {
+      LS_ASSIGN_OR_RETURN(server_options.token, ReadFile(options_.token_file));
+    }
+    LS_ASSIGN_OR_RETURN(server_, serve::Server::Start(server_options));
+    listener_.line(fmt::format("metrics on http://{}:{}/metrics", options_.metrics_host, server_->port()));
+  }
+  if (!options_.webhook.empty()) {
+    LS_ASSIGN_OR_RETURN(webhook_, serve::Webhook::Start({.url = options_.webhook}));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Head::Begin(const control::JobSpec& job) {
+  coordinator_ = std::make_unique<control::Coordinator>(*journal_, clock_);
+  LS_ASSIGN_OR_RETURN(const std::vector<control::Command> commands, coordinator_->Handle(control::JobStarted{job}));
+  BeginEpochs();
+  Carry(commands);
+  return absl::OkStatus();
+}
+
+absl::Status Head::Resume() {
+  LS_ASSIGN_OR_RETURN(control::Coordinator::Resumed resumed, control::Coordinator::Resume(*journal_, clock_));
+  coordinator_ = std::move(resumed.coordinator);
+  if (state().mode == control::Mode::kFinished) return FailedPrecondition("this run has ended: {}", state().verdict);
+  BeginEpochs();
+  Carry(resumed.commands);
+  return absl::OkStatus();
+}
+
+// While loading, the acting epoch is still the coming one.
+void Head::BeginEpochs() {
+  const control::JobSpec& job = state().spec;
+  nodes_.resize(std::max<size_t>(1, job.nodes.size()));
+  for (Node& node : nodes_) node.lost_since = clock_.Now();
+  fleet_ = std::make_unique<control::Fleet>(static_cast<int>(nodes_.size()));
+  judge_ = std::make_unique<control::Judge>(options_.policy, job.ranks);
+  const bool coming = state().mode == control::Mode::kLoading || state().mode == control::Mode::kSpawning;
+  const uint64_t epoch = state().epoch.value() - (state().mode == control::Mode::kLoading ? 1 : 0);
+  fleet_->Begin(EpochId(epoch));
+  if (!coming) judge_->Begin(state().epoch);
+}
+
+std::string Head::NameOf(int node) const {
+  const auto index = static_cast<size_t>(node);
+  const std::vector<control::NodeSpec>& nodes = state().spec.nodes;
+  return index < nodes.size() ? nodes[index].name : std::to_string(node);
+}
+
+// ---- hearing ----
+
+void Head::Hear(int node, const control::Said& said) {
+  std::visit([&](const auto& body) { Hear(node, body); }, said);
+}
+
+void Head::Hear(int node, const control::EventBody& said) { Handle(fleet_->Hear(node, said)); }
+void Head::Hear(int node, const control::RestoreFound& found) { Handle(fleet_->Hear(node, found)); }
+
+void Head::Hear(int node, const control::Holding& holding) {
+  const std::optional<control::CheckpointId> point = fleet_->Hear(node, holding);
+  if (point) TellAll(control::Commit{holding.epoch, *point});
+}
+
+void Head::Hear(int node, const control::Samples& samples) {
+  fleet_->Hear(node, samples);
+  judge_->Add(samples);
+}
+
+void Head::Hear(int, const control::StoreAt& store) {
+  if (!spawn_ || store.epoch != spawn_->epoch || store_) return;
+  store_ = store;
+  TellSpawn(*spawn_, std::nullopt);
+}
+
+void Head::Hear(int index, const control::AllSaid&) {
+  Node& node = nodes_[static_cast<size_t>(index)];
+  node.attends = true;
+  node.lost_since = Nanos{};
+  if (state().lost_agents.contains(index)) {
+    Handle(control::AgentBack{index});
+    listener_.line(fmt::format("node {} is back", NameOf(index)));
+  }
+  for (const control::Command& command : control::PendingCommands(state())) {
+    if (const auto* spawn = std::get_if<control::Spawn>(&command)) {
+      TellSpawn(*spawn, index);
+    } else {
+      Tell(index, command);
+    }
+  }
+  if (looks_closely_) Tell(index, control::LookClosely{state().epoch, true});
+}
+
+void Head::Lost(int index, const std::string& why) {
+  Node& node = nodes_[static_cast<size_t>(index)];
+  if (!node.attends) return;
+  node.attends = false;
+  node.lost_since = clock_.Now();
+  Handle(control::AgentLost{index, NameOf(index), why, clock_.Now()});
+}
+
+// ---- handling ----
+
+void Head::Handle(const std::vector<control::EventBody>& events) {
+  for (const control::EventBody& event : events) Handle(event);
+}
+
+void Head::Handle(const control::EventBody& body) {
+  auto commands = coordinator_->Handle(body);
+  if (commands.ok()) Carry(*commands);
+}
+
+void Head::Carry(const std::vector<control::Command>& commands) {
+  for (const control::Command& command : commands) {
+    if (const auto* spawn = std::get_if<control::Spawn>(&command)) {
+      TellSpawn(*spawn, std::nullopt);
+    } else if (const auto* wait = std::get_if<control::WaitForCulprit>(&command)) {
+      culprit_epoch_ = wait->epoch;
+      culprit_deadline_ = clock_.Now() + ToNanos(wait->at_most);
+    } else if (const auto* announce = std::get_if<control::Announce>(&command)) {
+      Announce(announce->incident);
+    } else {
+      if (std::holds_alternative<control::KillEpoch>(command)) culprit_deadline_ = Nanos{};
+      TellAll(command);
+    }
+  }
+}
+
+void Head::TellAll(const control::Told& told) {
+  for (size_t node = 0; node < nodes_.size(); ++node) Tell(static_cast<int>(node), told);
+}
+
+// An agent that does not attend is told what is pending when it does.
+void Head::Tell(int node, const control::Told& told) {
+  if (nodes_[static_cast<size_t>(node)].attends) listener_.tell(node, told);
+}
+
+// The store comes first: on the first node whose agent attends.
+void Head::TellSpawn(const control::Spawn& spawn, std::optional<int> only) {
+  fleet_->Begin(spawn.epoch);
+  judge_->Begin(spawn.epoch);
+  if (!spawn_ || spawn_->epoch != spawn.epoch) {
+    spawn_ = spawn;
+    store_.reset();
+    looks_closely_ = false;
+  }
+  if (store_) {
+    control::Spawn complete = spawn;
+    complete.store_host = store_->host;
+    complete.store_port = store_->port;
+    complete.store_hosted = store_->hosted;
+    return only ? Tell(*only, control::Command(complete)) : TellAll(control::Command(complete));
+  }
+  const auto host = std::find_if(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.attends; });
+  if (host != nodes_.end())
+    Tell(static_cast<int>(host - nodes_.begin()), control::HostStore{spawn.epoch, spawn.restart_count});
+}
+
+void Head::Announce(const incident::Incident& incident) {
+  std::string line = fmt::format("incident {}: {}", incident.id, incident::Headline(incident));
+  if (!incident.actions.empty())
+    line += fmt::format("; {}{}", incident.actions.back().done ? "" : "would be: ", incident.actions.back().text);
+  if (incident.closed.value != 0) line += " (closed)";
+  listener_.line(line);
+  if (webhook_) webhook_->Post(incident::ToJson(incident));
+}
+
+void Head::WasAway() {
+  judge_->LookAfresh();
+  for (Node& node : nodes_)
+    if (node.lost_since.value != 0) node.lost_since = clock_.Now();
+}
+
+void Head::Tick() {
+  if (state().mode == control::Mode::kFinished) return;
+  const Nanos now = clock_.Now();
+  if (culprit_deadline_.value != 0 && now >= culprit_deadline_) {
+    culprit_deadline_ = Nanos{};
+    Handle(control::SecondaryGraceOver{culprit_epoch_});
+  }
+  Handle(judge_->At(state(), fleet_->progress(), now));
+  if (judge_->wants_stacks() != looks_closely_) {
+    looks_closely_ = judge_->wants_stacks();
+    TellAll(control::LookClosely{state().epoch, looks_closely_});
+  }
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const int index = static_cast<int>(i);
+    if (nodes_[i].lost_since.value == 0 || now - nodes_[i].lost_since < ToNanos(kAgentLimit)) continue;
+    nodes_[i].lost_since = Nanos{};
+    const std::string why = fmt::format("node {} is lost: its agent has not been heard of for {} s", NameOf(index),
+                                        kAgentLimit.value);
+    Handle(control::AgentGone{index, why});
+    Handle(fleet_->Gone(index));
+  }
+}
+
+void Head::Drain() {
+  if (webhook_ && !webhook_->Drain(Seconds{2})) listener_.line("some incidents did not reach the webhook");
+}
+
+// ---- showing ----
+
+Json Head::Status() const {
+  std::vector<control::Observed> observed;
+  for (const Node& node : nodes_) observed.push_back(node.observed);
+  Json status = control::StatusReport(state(), control::Together(observed), clock_.Now());
+  Json nodes = Json::array();
+  const std::vector<control::NodeSpec>& names = state().spec.nodes;
+  for (size_t i = 0; i < names.size(); ++i)
+    nodes.push_back({{"name", names[i].name}, {"ranks", names[i].ranks}, {"agent", nodes_[i].attends ? "here" : "lost"}});
+  status["nodes"] = nodes;
+  status["journal_errors"] = coordinator_->journal_errors();
+  if (webhook_) status["webhook"] = serve::ToJson(webhook_->counts());
+  return status;
+}
+
+Json Head::Incidents() const { return control::IncidentsReport(state(), clock_.Now()); }
+
+void Head::Publish() {
+  if (server_) server_->Publish(Status(), Incidents());
+}
+
+}  // namespace lockstep::node

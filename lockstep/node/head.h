@@ -1,0 +1,98 @@
+// The coordinator of a job: hears the agents of its nodes, drives the state machine, and tells the agents what to do.
+// Where they are, and how words get there, is the caller's business (lead.h). Lives in the poller's thread.
+//
+//   Head head(options, clock, {.tell = [&](int node, const control::Told& told) { ... }, ...});
+//   LS_RETURN_IF_ERROR(head.Open(run_dir));
+//   LS_RETURN_IF_ERROR(head.Begin(job));             // or Resume()
+//   head.Hear(node, said);  head.Lost(node, why);  head.Tick();
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/control/coordinator.h"
+#include "lockstep/control/fleet.h"
+#include "lockstep/control/judge.h"
+#include "lockstep/node/options.h"
+#include "lockstep/serve/server.h"
+#include "lockstep/serve/webhook.h"
+#include "lockstep/store/journal.h"
+
+namespace lockstep::node {
+
+class Head {
+ public:
+  struct Listener {
+    std::function<void(int node, const control::Told&)> tell;
+    std::function<void(const std::string&)> line;  // for the terminal
+  };
+
+  Head(const RunOptions& options, const Clock& clock, Listener listener);
+  absl::Status Open(const std::string& run_dir);
+  absl::Status Begin(const control::JobSpec& job);
+  // FailedPrecondition: the run has ended.
+  absl::Status Resume();
+
+  void Hear(int node, const control::Said& said);
+  // Its agent is out of reach.
+  void Lost(int node, const std::string& why);
+  // Of the user: a stop, a pause, a drill.
+  void Handle(const control::EventBody& body);
+  void Tick();
+  // This process itself was stopped for a while.
+  void WasAway();
+  // At the end of the run: gives the webhook its time.
+  void Drain();
+
+  const control::State& state() const { return coordinator_->state(); }
+  // The documents of control/report.h.
+  Json Status() const;
+  Json Incidents() const;
+  // To /metrics and /api.
+  void Publish();
+
+ private:
+  struct Node {
+    bool attends = false;  // its agent has said all that it knows
+    Nanos lost_since;      // 0: it is not lost
+    control::Observed observed;
+  };
+
+  void Hear(int node, const control::EventBody& said);
+  void Hear(int node, const control::RestoreFound& found);
+  void Hear(int node, const control::Holding& holding);
+  void Hear(int node, const control::Samples& samples);
+  void Hear(int node, const control::StoreAt& store);
+  void Hear(int node, const control::Observed& observed) { nodes_[static_cast<size_t>(node)].observed = observed; }
+  void Hear(int node, const control::AllSaid& said);
+  void Handle(const std::vector<control::EventBody>& events);
+  void Carry(const std::vector<control::Command>& commands);
+  void BeginEpochs();
+  void TellAll(const control::Told& told);
+  void Tell(int node, const control::Told& told);
+  void TellSpawn(const control::Spawn& spawn, std::optional<int> only);
+  void Announce(const incident::Incident& incident);
+  std::string NameOf(int node) const;
+
+  const RunOptions& options_;
+  const Clock& clock_;
+  const Listener listener_;
+  std::unique_ptr<store::Journal> journal_;
+  std::unique_ptr<control::Coordinator> coordinator_;
+  std::unique_ptr<control::Fleet> fleet_;
+  std::unique_ptr<control::Judge> judge_;
+  std::vector<Node> nodes_;
+  std::optional<control::StoreAt> store_;     // of the epoch that is being spawned
+  std::optional<control::Spawn> spawn_;       // waits for its store
+  Nanos culprit_deadline_;                    // 0: not waiting
+  EpochId culprit_epoch_;
+  bool looks_closely_ = false;
+  std::unique_ptr<serve::Server> server_;
+  std::unique_ptr<serve::Webhook> webhook_;
+};
+
+}  // namespace lockstep::node

@@ -1,0 +1,146 @@
+#include "lockstep/node/lead.h"
+
+#include <algorithm>
+
+#include "lockstep/rpc/client.h"
+
+namespace lockstep::node {
+namespace {
+
+constexpr Seconds kHeartbeat{0.5};
+constexpr Seconds kStalled{1.5};  // between two ticks: this process was stopped, and its agents are not to blame
+
+}  // namespace
+
+Lead::Lead(const RunOptions& options, Poller& poller, const Clock& clock, Listener listener)
+    : options_(options),
+      poller_(poller),
+      clock_(clock),
+      listener_(std::move(listener)),
+      head_(options, clock,
+            {.tell = [this](int node, const control::Told& told) { Tell(node, told); }, .line = listener_.line}) {}
+
+absl::Status Lead::Open(const std::string& run_dir) {
+  if (!options_.nodes.endpoint.empty()) {
+    LS_ASSIGN_OR_RETURN(
+        server_, rpc::Server::Start(
+                     options_.nodes.endpoint, poller_, clock_,
+                     {.joined = [this](Peer peer, const control::Join& join) { Joined(peer, join); },
+                      .said = [this](Peer peer, const control::Said& said) { Said(peer, said); },
+                      .left = [this](Peer peer) { Left(peer, "its connection was lost"); }}));
+  }
+  return head_.Open(run_dir);
+}
+
+void Lead::Await(const control::JobSpec& job, const std::string& run_token) {
+  job_ = job;
+  roster_ = std::make_unique<control::Roster>(run_token);
+}
+
+absl::Status Lead::Resume(const std::string& run_token) {
+  LS_RETURN_IF_ERROR(head_.Resume());
+  roster_ = std::make_unique<control::Roster>(run_token, head_.state().spec.nodes);
+  begun_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Lead::Attend(const control::Join& own) {
+  own_token_ = own.token;
+  LS_RETURN_IF_ERROR(roster_->Admit(own, clock_.Now()));
+  if (begun_) own_node_ = roster_->PlaceOf(own_token_).value_or(control::Place{}).node;
+  BeginIfComplete();
+  if (!begun_) listener_.line(fmt::format("waiting at {}: {}", options_.nodes.endpoint, roster_->Progress()));
+  return absl::OkStatus();
+}
+
+void Lead::BeginIfComplete() {
+  if (begun_ || !roster_ || !roster_->IsComplete(clock_.Now())) return;
+  begun_ = true;
+  job_.nodes = roster_->nodes();
+  job_.ranks = 0;
+  for (const control::NodeSpec& node : job_.nodes) job_.ranks += node.ranks;
+  absl::Status status = head_.Begin(job_);
+  for (auto& [peer, agent] : agents_) Welcome(peer, agent);
+  if (const std::optional<control::Place> own = roster_->PlaceOf(own_token_); status.ok() && own) {
+    own_node_ = own->node;
+    status = listener_.placed(*own);
+  }
+  if (!status.ok()) listener_.failed(status);
+}
+
+void Lead::Welcome(Peer peer, Agent& agent) {
+  const std::optional<control::Place> place = roster_->PlaceOf(agent.token);
+  if (!place) return server_->Refuse(peer, "the job began without this node");
+  agent.node = place->node;
+  server_->Welcome(peer, *place, roster_->run());
+}
+
+// ---- the agents of other nodes ----
+
+void Lead::Joined(Peer peer, const control::Join& join) {
+  // The same agent again: its old stream is dead, and only we have not heard of it yet.
+  for (auto it = agents_.begin(); it != agents_.end();) {
+    const Peer old = it->first;
+    const bool same = it++->second.token == join.token;
+    if (!same) continue;
+    server_->Drop(old);
+    Left(old, "it came anew");
+  }
+  if (!roster_) return server_->Refuse(peer, "this coordinator does not know its job yet");
+  if (const absl::Status admitted = roster_->Admit(join, clock_.Now()); !admitted.ok()) {
+    listener_.line(fmt::format("refused: {}", Message(admitted)));
+    return server_->Refuse(peer, Message(admitted));
+  }
+  Agent& agent = agents_[peer] = {join.token, -1, clock_.Now()};
+  if (begun_) return Welcome(peer, agent);
+  listener_.line(roster_->Progress());
+  BeginIfComplete();
+}
+
+void Lead::Said(Peer peer, const control::Said& said) {
+  const auto agent = agents_.find(peer);
+  if (agent == agents_.end() || agent->second.node < 0) return;
+  agent->second.heard = clock_.Now();
+  head_.Hear(agent->second.node, said);
+}
+
+void Lead::Left(Peer peer, const std::string& why) {
+  const auto agent = agents_.extract(peer);
+  if (agent.empty()) return;  // it was refused
+  if (begun_) return head_.Lost(agent.mapped().node, why);
+  roster_->Leave(agent.mapped().token);
+  listener_.line("a node left: " + roster_->Progress());
+}
+
+// ---- both ----
+
+void Lead::Hear(const control::Said& said) { head_.Hear(own_node_, said); }
+
+void Lead::Tell(int node, const control::Told& told) {
+  if (node == own_node_) return listener_.told(told);
+  for (const auto& [peer, agent] : agents_)
+    if (agent.node == node) server_->Tell(peer, told);
+}
+
+void Lead::Tick() {
+  BeginIfComplete();
+  if (begun_) head_.Tick();
+  if (!server_) return;
+  const Nanos now = clock_.Now();
+  const bool stalled = now - ticked_ > ToNanos(kStalled);
+  ticked_ = now;
+  if (now - beat_ >= ToNanos(kHeartbeat)) {
+    beat_ = now;
+    server_->Heartbeat();
+  }
+  for (auto it = agents_.begin(); it != agents_.end();) {
+    const Peer peer = it->first;
+    Agent& agent = it++->second;
+    if (stalled) agent.heard = now;
+    if (agent.node < 0 || now - agent.heard < ToNanos(rpc::kSilence)) continue;
+    server_->Drop(peer);
+    Left(peer, fmt::format("nothing heard for {} s", rpc::kSilence.value));
+  }
+}
+
+}  // namespace lockstep::node

@@ -1,0 +1,83 @@
+// The leading side of a job: waits until the agents of all nodes are there, begins the job, and carries words between
+// the coordinator (head.h) and the agents: our own in this process, those of other nodes over lockstep/rpc.
+//
+//   Lead lead(options, poller, clock, {...});
+//   LS_RETURN_IF_ERROR(lead.Open(run_dir));
+//   LS_RETURN_IF_ERROR(lead.Await(job, run_token));       // or Resume(run_token)
+//   LS_RETURN_IF_ERROR(lead.Attend(own_join));            // our own agent; not for `lockstep coordinator`
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/poller.h"
+#include "lockstep/control/roster.h"
+#include "lockstep/node/head.h"
+#include "lockstep/node/options.h"
+#include "lockstep/rpc/server.h"
+
+namespace lockstep::node {
+
+class Lead {
+ public:
+  struct Listener {
+    std::function<void(const std::string&)> line;
+    std::function<absl::Status(const control::Place&)> placed;  // our own agent, once all are there
+    std::function<void(const control::Told&)> told;             // our own agent
+    std::function<void(const absl::Status&)> failed;            // the job can't begin
+  };
+
+  Lead(const RunOptions& options, Poller& poller, const Clock& clock, Listener listener);
+  // Journal, HTTP server, and the port for the agents of other nodes. Unavailable: that port can't be had.
+  absl::Status Open(const std::string& run_dir);
+  // The job begins when all nodes are there; `job` lacks its nodes and ranks only.
+  void Await(const control::JobSpec& job, const std::string& run_token);
+  absl::Status Resume(const std::string& run_token);
+  absl::Status Attend(const control::Join& own);
+  // From our own agent.
+  void Hear(const control::Said& said);
+  void Tick();
+
+  // After Await or Resume: the job has begun.
+  bool begun() const { return begun_; }
+  Head& head() { return head_; }
+  // No agent of another node attends any more.
+  bool IsAlone() const { return !server_ || server_->peers() == 0; }
+  // "1 of 2 nodes are here: a", before the job began.
+  std::string WhoIsHere() const { return roster_->Progress(); }
+
+ private:
+  using Peer = rpc::Server::Peer;
+  struct Agent {
+    std::string token;
+    int node = -1;  // -1: not placed yet
+    Nanos heard;
+  };
+
+  void Tell(int node, const control::Told& told);
+  void Joined(Peer peer, const control::Join& join);
+  void Said(Peer peer, const control::Said& said);
+  void Left(Peer peer, const std::string& why);
+  void BeginIfComplete();
+  void Welcome(Peer peer, Agent& agent);
+
+  const RunOptions& options_;
+  Poller& poller_;
+  const Clock& clock_;
+  const Listener listener_;
+  Head head_;
+  std::unique_ptr<control::Roster> roster_;
+  control::JobSpec job_;
+  std::string own_token_;
+  int own_node_ = -1;
+  bool begun_ = false;
+  std::map<Peer, Agent> agents_;  // of other nodes
+  Nanos ticked_, beat_;
+  std::unique_ptr<rpc::Server> server_;  // last: it goes first
+};
+
+}  // namespace lockstep::node

@@ -1,0 +1,122 @@
+#include "lockstep/node/plan.h"
+
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/agent/python.h"
+#include "lockstep/base/file.h"
+#include "lockstep/node/install.h"
+#include "lockstep/node/run_dir.h"
+
+namespace lockstep::node {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::Status CheckProgram(const std::string& name) {
+  if (agent::FindProgram(name)) return absl::OkStatus();
+  const bool is_path = name.find('/') != std::string::npos;
+  return NotFound("--no-python: {} is not {}", name,
+                  is_path ? "an executable file" : "a program on PATH; a file here is ./" + name);
+}
+
+// <--log-dir>/<run id>_<random>, as torchrun names it; without --log-dir, files that --redirects or --tee ask for lie
+// in the run directory.
+absl::StatusOr<std::string> MakeLogDir(const agent::RunSpec& spec) {
+  const agent::Torchrun& torchrun = spec.torchrun;
+  if (torchrun.log_dir.empty()) return torchrun.streams.empty() ? "" : spec.run_dir + "/logs";
+  std::error_code error;
+  const std::string base = fs::absolute(torchrun.log_dir).lexically_normal().string();
+  fs::create_directories(base, error);
+  std::string path = fmt::format("{}/{}_XXXXXX", base,
+                                 fs::path(torchrun.run_id.empty() ? spec.job : torchrun.run_id).filename().string());
+  if (error || mkdtemp(path.data()) == nullptr)
+    return Errno(error ? error.value() : errno, "--log-dir {}: making a folder for this run", base);
+  return path;
+}
+
+absl::Status CheckScript(const RunOptions& options) {
+  if (options.command.empty())
+    return InvalidArgument("no script to run; usage: lockstep run [options] SCRIPT [ARGS...]");
+  if (options.module) return absl::OkStatus();
+  const std::string& script = options.command.front();
+  if (options.torchrun.no_python) return CheckProgram(script);
+  if (!fs::exists(script))
+    return NotFound("script {} does not exist (looked in {})", script, fs::current_path().string());
+  if (fs::is_directory(script)) return InvalidArgument("{} is a directory; name a script, or a module with -m", script);
+  if (access(script.c_str(), R_OK) != 0)
+    return MakeError(absl::StatusCode::kPermissionDenied, fmt::format("script {} is not readable", script));
+  return absl::OkStatus();
+}
+
+std::string HostName() {
+  char name[256] = "";
+  gethostname(name, sizeof(name) - 1);
+  return name;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> MakeToken() {
+  uint64_t random[2];
+  if (getrandom(random, sizeof(random), 0) != sizeof(random)) return Errno(errno, "getrandom");
+  return fmt::format("{:016x}{:016x}", random[0], random[1]);
+}
+
+control::JobSpec MakeJob(const RunOptions& options) {
+  control::JobSpec job;
+  job.name = options.job;
+  job.ranks = options.ranks;
+  job.max_restarts = options.max_restarts.value_or(job.max_restarts);
+  job.restarts_without_steps = options.max_restarts.has_value();
+  job.no_progress_limit = options.no_progress_limit;
+  job.observe_only = options.observe_only;
+  job.grace = options.grace;
+  return job;
+}
+
+absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
+  LS_RETURN_IF_ERROR(CheckScript(options));
+  if (options.ranks < 1) return InvalidArgument("--nproc-per-node must be at least 1, found {}", options.ranks);
+  agent::RunSpec spec;
+  const absl::StatusOr<agent::PythonChoice> python = agent::FindPython(options.python);
+  if (!python.ok() && !options.torchrun.no_python) return python.status();
+  if (python.ok()) spec.python = python->path;  // else only the store would have needed it: rank 0 hosts it
+  if (python.ok()) spec.python_from = python->from;
+  LS_ASSIGN_OR_RETURN(const Installation installation, FindInstallation());
+  spec.package_dir = installation.package_dir;
+  spec.client_lib = installation.client_lib;
+  spec.job = !options.job.empty() ? options.job
+                                  : fmt::format("{}-{}", fs::path(options.command.front()).stem().string(), getpid());
+  spec.cwd = fs::current_path().string();
+  spec.command = options.command;
+  spec.module = options.module;
+  spec.ranks = options.ranks;
+  spec.place.world_size = options.ranks;  // on one node; for several, the coordinator says
+  spec.node_name = options.nodes.own_name.empty() ? HostName() : options.nodes.own_name;
+  LS_ASSIGN_OR_RETURN(spec.run_token, MakeToken());
+  LS_ASSIGN_OR_RETURN(spec.node_token, MakeToken());
+  spec.start_method = options.start_method;
+  spec.torchrun = options.torchrun;
+  spec.checkpoint_budget = options.checkpoint_budget;
+  spec.max_restarts = options.max_restarts.value_or(spec.max_restarts);
+  spec.allow_drill = options.allow_drill;
+  if (!options.checkpoint_dir.empty())
+    spec.checkpoint_dir = fs::absolute(options.checkpoint_dir).lexically_normal().string();
+  spec.checkpoint_interval = options.checkpoint_interval;
+  spec.checkpoint_keep = options.checkpoint_keep;
+  spec.checkpoint_flush_limit = options.checkpoint_flush_limit;
+  LS_ASSIGN_OR_RETURN(spec.run_dir, MakeRunDir(options.run_dir, spec.job));
+  LS_ASSIGN_OR_RETURN(spec.torchrun.log_dir, MakeLogDir(spec));
+  LS_RETURN_IF_ERROR(KeepSpec(spec));
+  return spec;
+}
+
+absl::Status KeepSpec(const agent::RunSpec& spec) {
+  return WriteFileAtomically(spec.run_dir + "/run.json", RenderJson(ToJson(spec)));
+}
+
+}  // namespace lockstep::node

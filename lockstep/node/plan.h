@@ -1,0 +1,19 @@
+// What is to run on this node: from the user's options to the run directory with its run.json.
+#pragma once
+
+#include "lockstep/agent/spec.h"
+#include "lockstep/base/status.h"
+#include "lockstep/node/options.h"
+
+namespace lockstep::node {
+
+// Makes the run directory. Errors: what a user can put right (no script, no Python, a directory that is taken).
+absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options);
+// What the coordinator is to know of the job, but for its nodes.
+control::JobSpec MakeJob(const RunOptions& options);
+// Thirty-two random hexadecimal digits.
+absl::StatusOr<std::string> MakeToken();
+// Writes <run dir>/run.json.
+absl::Status KeepSpec(const agent::RunSpec& spec);
+
+}  // namespace lockstep::node

@@ -1,0 +1,238 @@
+#include "lockstep/rpc/client.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+
+#include "link.grpc.pb.h"
+#include "lockstep/base/log.h"
+#include "lockstep/rpc/encode.h"
+#include "lockstep/rpc/mailbox.h"
+#include "lockstep/rpc/outbox.h"
+
+namespace lockstep::rpc {
+namespace {
+
+constexpr Seconds kRetry{0.25};
+
+// How many streams gRPC is still busy with: a process must not end under its threads.
+class Busy {
+ public:
+  void Enter() {
+    const std::lock_guard lock(mutex_);
+    ++count_;
+  }
+  void Leave() {
+    const std::lock_guard lock(mutex_);
+    --count_;
+    changed_.notify_all();
+  }
+  void AwaitNone() {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, std::chrono::seconds(2), [this] { return count_ == 0; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int count_ = 0;
+};
+
+// One attempt, and the stream that came of it. Kept alive by `self_` until gRPC is done with it.
+class Stream final : public grpc::ClientBidiReactor<FromAgent, FromCoordinator> {
+ public:
+  using Heard = std::function<void(FromCoordinator)>;
+  using Done = std::function<void(grpc::Status)>;
+
+  Stream(std::shared_ptr<Busy> busy, Heard heard, Done done)
+      : busy_(std::move(busy)),
+        heard_(std::move(heard)),
+        done_(std::move(done)),
+        outbox_([this](const FromAgent* message) { StartWrite(message); }) {}
+
+  void Begin(Coordination::Stub& stub, FromAgent join, std::shared_ptr<Stream> self) {
+    self_ = std::move(self);
+    busy_->Enter();
+    stub.async()->Attend(&context_, this);
+    AddHold();  // writes come from outside
+    StartRead(&incoming_);
+    outbox_.Add(std::move(join));
+    StartCall();
+  }
+  // In the poller's thread.
+  bool Write(FromAgent message) { return outbox_.Add(std::move(message)); }
+  void End() {
+    context_.TryCancel();
+    LetGo();
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return LetGo();  // the other side has ended it: OnDone says why
+    heard_(std::move(incoming_));
+    incoming_.Clear();
+    StartRead(&incoming_);
+  }
+  void OnReadInitialMetadataDone(bool) override {}
+  void OnWriteDone(bool ok) override { ok ? outbox_.Done() : outbox_.Close(); }
+  void OnDone(const grpc::Status& status) override {
+    done_(status);
+    const std::shared_ptr<Busy> busy = busy_;
+    self_.reset();
+    busy->Leave();
+  }
+
+ private:
+  // No write begins any more, so gRPC may be done with us.
+  void LetGo() {
+    outbox_.Close();
+    if (!let_go_.exchange(true)) RemoveHold();
+  }
+
+  const std::shared_ptr<Busy> busy_;
+  const Heard heard_;
+  const Done done_;
+  grpc::ClientContext context_;
+  FromCoordinator incoming_;
+  Outbox<FromAgent> outbox_;
+  std::atomic<bool> let_go_ = false;
+  std::shared_ptr<Stream> self_;
+};
+
+grpc::ChannelArguments Patience() {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 200);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return arguments;
+}
+
+}  // namespace
+
+class Client::Link {
+ public:
+  Link(const std::string& address, control::Join join, Poller& poller, const Clock& clock, Listener listener)
+      : clock_(clock),
+        listener_(std::move(listener)),
+        join_(std::move(join)),
+        mailbox_(std::make_shared<Mailbox>(poller)),
+        stub_(Coordination::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), Patience()))),
+        lost_since_(clock.Now()) {}
+
+  ~Link() {
+    mailbox_->Close();
+    if (stream_) stream_->End();
+    stream_.reset();
+    busy_->AwaitNone();
+  }
+
+  void Say(control::Said said) {
+    if (!welcomed_ || !stream_) return;
+    Shift(said, offset_);
+    if (!stream_->Write(Encode(said))) Lose("the coordinator takes no messages");
+  }
+
+  void Tick() {
+    const Nanos now = clock_.Now();
+    // Were we stopped ourselves, what was sent meanwhile is read first.
+    const bool awake = now - ticked_ < ToNanos(Seconds{1});
+    ticked_ = now;
+    if (!awake) heard_ = std::max(heard_, now - ToNanos(Seconds{1}));
+    if (stream_ && now - heard_ >= ToNanos(kSilence)) Lose(fmt::format("nothing heard for {} s", kSilence.value));
+    if (!stream_ && !refused_ && now - tried_ >= ToNanos(kRetry)) Try();
+  }
+
+  void BelongTo(const std::string& run) { join_.run = run; }
+  bool connected() const { return welcomed_; }
+  Nanos lost_since() const { return welcomed_ ? Nanos{} : lost_since_; }
+  const std::string& problem() const { return problem_; }
+
+ private:
+  void Try() {
+    tried_ = heard_ = clock_.Now();
+    offset_known_ = false;
+    const uint64_t attempt = ++attempt_;
+    // The mailbox may outlive us, for gRPC's last words; what is posted then is dropped.
+    const std::shared_ptr<Mailbox> mailbox = mailbox_;
+    stream_ = std::make_shared<Stream>(
+        busy_,
+        [this, attempt, mailbox](FromCoordinator message) {
+          mailbox->Post([this, attempt, message = std::move(message)] { Hear(attempt, message); });
+        },
+        [this, attempt, mailbox](const grpc::Status& status) {
+          mailbox->Post([this, attempt, why = status.error_message()] {
+            if (attempt == attempt_) Lose(why.empty() ? "the coordinator ended the stream" : why);
+          });
+        });
+    stream_->Begin(*stub_, Encode(join_), stream_);
+  }
+
+  void Lose(const std::string& why) {
+    problem_ = why;
+    ++attempt_;  // what still comes of that stream is not ours any more
+    if (stream_) stream_->End();
+    stream_.reset();
+    if (!std::exchange(welcomed_, false)) return;
+    lost_since_ = clock_.Now();
+    listener_.lost(why);
+  }
+
+  void Hear(uint64_t attempt, const FromCoordinator& message) {
+    if (attempt != attempt_) return;
+    heard_ = clock_.Now();
+    switch (message.told_case()) {
+      case FromCoordinator::kHeartbeat:
+        return Follow(Nanos{message.heartbeat().now_ns()});
+      case FromCoordinator::kWelcome:
+        welcomed_ = true;
+        join_.run = message.welcome().run();
+        return listener_.welcomed(DecodePlace(message.welcome()), message.welcome().run());
+      case FromCoordinator::kRefusal: {
+        refused_ = true;
+        const std::string why = message.refusal().why();
+        Lose(why);
+        return listener_.refused(why);
+      }
+      default:
+        break;
+    }
+    const absl::StatusOr<control::Told> told = DecodeTold(message);
+    if (told.ok()) return listener_.told(*told);
+    Log(LogLevel::kWarning, "the coordinator said what can't be read: {}", Message(told.status()));
+  }
+
+  // What their clock says when ours says 0. A message is never early, so the largest difference is the best; it errs by
+  // the shortest way of a message.
+  void Follow(Nanos theirs) {
+    const Nanos difference = theirs - heard_;
+    offset_ = offset_known_ ? std::max(offset_, difference) : difference;
+    offset_known_ = true;
+  }
+
+  const Clock& clock_;
+  const Listener listener_;
+  control::Join join_;
+  std::shared_ptr<Mailbox> mailbox_;
+  const std::shared_ptr<Busy> busy_ = std::make_shared<Busy>();
+  std::unique_ptr<Coordination::Stub> stub_;
+  std::shared_ptr<Stream> stream_;
+  uint64_t attempt_ = 0;
+  bool welcomed_ = false, refused_ = false, offset_known_ = false;
+  Nanos offset_, heard_, tried_, ticked_, lost_since_;
+  std::string problem_;
+};
+
+Client::Client(const std::string& address, control::Join join, Poller& poller, const Clock& clock, Listener listener)
+    : link_(std::make_unique<Link>(address, std::move(join), poller, clock, std::move(listener))) {}
+Client::~Client() = default;
+
+void Client::Say(const control::Said& said) { link_->Say(said); }
+void Client::Tick() { link_->Tick(); }
+void Client::BelongTo(const std::string& run) { link_->BelongTo(run); }
+bool Client::connected() const { return link_->connected(); }
+Nanos Client::lost_since() const { return link_->lost_since(); }
+const std::string& Client::problem() const { return link_->problem(); }
+
+}  // namespace lockstep::rpc

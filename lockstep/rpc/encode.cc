@@ -1,0 +1,362 @@
+#include "lockstep/rpc/encode.h"
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep::rpc {
+namespace {
+
+void Put(const control::CheckpointId& point, Point* wire) {
+  wire->set_epoch(point.epoch.value());
+  wire->set_step(point.step);
+}
+
+control::CheckpointId Get(const Point& wire) { return {EpochId(wire.epoch()), wire.step()}; }
+
+std::vector<control::CheckpointId> Get(const google::protobuf::RepeatedPtrField<Point>& wire) {
+  std::vector<control::CheckpointId> points;
+  for (const Point& point : wire) points.push_back(Get(point));
+  return points;
+}
+
+// ---- an agent says
+
+// Text of foreign origin (an exception's message) may hold bytes that are not UTF-8.
+void Put(const control::EventBody& body, FromAgent& wire) {
+  wire.mutable_event()->set_type(control::TypeName(body));
+  wire.mutable_event()->set_json(control::ToJson(body).dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+void Put(const control::Holding& holding, FromAgent& wire) {
+  wire.mutable_holding()->set_epoch(holding.epoch.value());
+  for (const control::CheckpointId& point : holding.points) Put(point, wire.mutable_holding()->add_points());
+}
+
+void Put(const control::RestoreFound& found, FromAgent& wire) {
+  RestoreFound* to = wire.mutable_restore_found();
+  to->set_epoch(found.epoch.value());
+  for (const control::CheckpointId& point : found.points) Put(point, to->add_points());
+  for (const std::string& text : found.rejected) to->add_rejected(text);
+}
+
+void Put(const detect::RankSample& sample, RankSample* wire) {
+  wire->set_rank(sample.rank.value());
+  wire->set_at_ns(sample.at.value);
+  wire->set_state(static_cast<int>(sample.state));
+  wire->set_traced(sample.traced);
+  wire->set_frozen(sample.frozen);
+  wire->set_cpu_ns(sample.cpu.value);
+  wire->set_io_bytes(sample.io_bytes);
+  wire->set_faults(sample.faults);
+  wire->set_switches(sample.switches);
+  wire->set_step(sample.step);
+  wire->set_step_end_ns(sample.step_end.value);
+  wire->set_in_loop(sample.in_loop);
+  wire->set_finished(sample.finished);
+}
+
+void Put(const detect::StackSample& sample, StackSample* wire) {
+  wire->set_rank(sample.rank.value());
+  wire->set_at_ns(sample.at.value);
+  wire->set_in_collective(static_cast<int>(sample.in_collective));
+  wire->set_waits_forever(sample.waits_forever);
+  wire->set_python(sample.python);
+  wire->set_signature(sample.signature);
+  wire->set_native(sample.native);
+  wire->set_code(static_cast<int>(sample.code));
+}
+
+void Put(const control::Samples& samples, FromAgent& wire) {
+  Samples* to = wire.mutable_samples();
+  to->set_epoch(samples.epoch.value());
+  for (const detect::RankSample& sample : samples.ranks) Put(sample, to->add_ranks());
+  for (const detect::StackSample& sample : samples.stacks) Put(sample, to->add_stacks());
+  to->mutable_progress()->set_step(samples.progress.step);
+  to->mutable_progress()->set_step_end_ns(samples.progress.step_end.value);
+}
+
+void Put(const control::StoreAt& store, FromAgent& wire) {
+  StoreAt* to = wire.mutable_store_at();
+  to->set_epoch(store.epoch.value());
+  to->set_host(store.host);
+  to->set_port(store.port);
+  to->set_hosted(store.hosted);
+}
+
+void Put(const control::Observed& observed, FromAgent& wire) {
+  Observed* to = wire.mutable_observed();
+  for (const control::RankStatus& rank : observed.ranks) {
+    RankStatus* one = to->add_ranks();
+    one->set_rank(rank.rank.value());
+    one->set_pid(rank.pid);
+    one->set_state(rank.state);
+    one->set_step(rank.step);
+    one->set_step_time_s(rank.step_time.value);
+  }
+  to->set_loss(observed.loss);
+  if (observed.committed) Put(*observed.committed, to->mutable_committed());
+  to->set_checkpoint_age_s(observed.checkpoint_age.value);
+  to->set_checkpoints(observed.checkpoints);
+  to->set_checkpoints_skipped(observed.checkpoints_skipped);
+  to->set_checkpoints_torn(observed.checkpoints_torn);
+  to->set_checkpoint_blocked_s(observed.checkpoint_blocked.value);
+  to->set_records(observed.records);
+  to->set_records_dropped(observed.records_dropped);
+  to->set_log_dropped_bytes(observed.log_dropped.value);
+  to->set_console_dropped_bytes(observed.console_dropped.value);
+  to->set_start_method(observed.start_method);
+}
+
+void Put(const control::AllSaid&, FromAgent& wire) { wire.mutable_all_said(); }
+
+template <typename Enum>
+Enum Known(int value, Enum last, Enum otherwise) {
+  return value >= 0 && value <= static_cast<int>(last) ? static_cast<Enum>(value) : otherwise;
+}
+
+detect::RankSample Get(const RankSample& wire) {
+  detect::RankSample sample;
+  sample.rank = RankId(wire.rank());
+  sample.at = {wire.at_ns()};
+  sample.state = Known(wire.state(), detect::ProcState::kGone, detect::ProcState::kRunning);
+  sample.traced = wire.traced();
+  sample.frozen = wire.frozen();
+  sample.cpu = {wire.cpu_ns()};
+  sample.io_bytes = wire.io_bytes();
+  sample.faults = wire.faults();
+  sample.switches = wire.switches();
+  sample.step = wire.step();
+  sample.step_end = {wire.step_end_ns()};
+  sample.in_loop = wire.in_loop();
+  sample.finished = wire.finished();
+  return sample;
+}
+
+detect::StackSample Get(const StackSample& wire) {
+  detect::StackSample sample;
+  sample.rank = RankId(wire.rank());
+  sample.at = {wire.at_ns()};
+  sample.in_collective = Known(wire.in_collective(), detect::InCollective::kNo, detect::InCollective::kUnknown);
+  sample.waits_forever = wire.waits_forever();
+  sample.python = wire.python();
+  sample.signature = wire.signature();
+  sample.native = wire.native();
+  sample.code = Known(wire.code(), detect::CodeKind::kOther, detect::CodeKind::kUnknown);
+  return sample;
+}
+
+control::Samples Get(const Samples& wire) {
+  control::Samples samples{EpochId(wire.epoch()), {}, {}, {wire.progress().step(), {wire.progress().step_end_ns()}}};
+  for (const RankSample& sample : wire.ranks()) samples.ranks.push_back(Get(sample));
+  for (const StackSample& sample : wire.stacks()) samples.stacks.push_back(Get(sample));
+  return samples;
+}
+
+control::Observed Get(const Observed& wire) {
+  control::Observed observed;
+  for (const RankStatus& rank : wire.ranks())
+    observed.ranks.push_back({RankId(rank.rank()), rank.pid(), rank.state(), rank.step(), Seconds{rank.step_time_s()}});
+  observed.loss = wire.loss();
+  if (wire.has_committed()) observed.committed = Get(wire.committed());
+  observed.checkpoint_age = Seconds{wire.checkpoint_age_s()};
+  observed.checkpoints = wire.checkpoints();
+  observed.checkpoints_skipped = wire.checkpoints_skipped();
+  observed.checkpoints_torn = wire.checkpoints_torn();
+  observed.checkpoint_blocked = Seconds{wire.checkpoint_blocked_s()};
+  observed.records = wire.records();
+  observed.records_dropped = wire.records_dropped();
+  observed.log_dropped = Bytes{wire.log_dropped_bytes()};
+  observed.console_dropped = Bytes{wire.console_dropped_bytes()};
+  observed.start_method = wire.start_method();
+  return observed;
+}
+
+// ---- an agent is told
+
+using Out = FromCoordinator;
+
+void Put(const control::Spawn& command, Out& wire) {
+  Spawn* to = wire.mutable_spawn();
+  to->set_epoch(command.epoch.value());
+  to->set_restart_count(command.restart_count);
+  to->set_store_host(command.store_host);
+  to->set_store_port(command.store_port);
+  to->set_store_hosted(command.store_hosted);
+}
+void Put(const control::KeepStacks& command, Out& wire) {
+  wire.mutable_keep_stacks()->set_epoch(command.epoch.value());
+  wire.mutable_keep_stacks()->set_incident(command.incident);
+}
+void Put(const control::KillEpoch& command, Out& wire) {
+  wire.mutable_kill_epoch()->set_epoch(command.epoch.value());
+  wire.mutable_kill_epoch()->set_grace_s(command.grace.value);
+  wire.mutable_kill_epoch()->set_signal(command.signal);
+}
+void Put(const control::ChooseRestore& command, Out& wire) {
+  wire.mutable_choose_restore()->set_next(command.next.value());
+}
+void Put(const control::PublishRestore& command, Out& wire) {
+  wire.mutable_publish_restore()->set_epoch(command.epoch.value());
+  if (command.point) Put(*command.point, wire.mutable_publish_restore()->mutable_point());
+}
+void Put(const control::Finish& command, Out& wire) {
+  wire.mutable_finish()->set_exit_code(command.exit_code);
+  wire.mutable_finish()->set_verdict(command.verdict);
+}
+void Put(const control::Commit& commit, Out& wire) {
+  wire.mutable_commit()->set_epoch(commit.epoch.value());
+  Put(commit.point, wire.mutable_commit()->mutable_point());
+}
+void Put(const control::LookClosely& look, Out& wire) {
+  wire.mutable_look_closely()->set_epoch(look.epoch.value());
+  wire.mutable_look_closely()->set_closely(look.closely);
+}
+void Put(const control::HostStore& wish, Out& wire) {
+  wire.mutable_host_store()->set_epoch(wish.epoch.value());
+  wire.mutable_host_store()->set_restart_count(wish.restart_count);
+}
+void Put(const control::Announce&, Out&) {}
+void Put(const control::WaitForCulprit&, Out&) {}
+void Put(const control::Command& command, Out& wire) {
+  std::visit([&](const auto& body) { Put(body, wire); }, command);
+}
+
+void Move(Nanos& moment, Nanos offset) {
+  if (moment.value != 0) moment = moment + offset;
+}
+
+}  // namespace
+
+FromAgent Encode(const control::Join& join) {
+  FromAgent wire;
+  Join* to = wire.mutable_join();
+  to->set_version(join.version);
+  to->set_name(join.name);
+  to->set_token(join.token);
+  to->set_run(join.run);
+  to->set_node_rank(join.node_rank);
+  to->set_ranks(join.ranks);
+  to->set_least_nodes(join.least_nodes);
+  to->set_most_nodes(join.most_nodes);
+  return wire;
+}
+
+control::Join Decode(const Join& wire) {
+  return {wire.version(),   wire.name(),  wire.token(),       wire.run(),
+          wire.node_rank(), wire.ranks(), wire.least_nodes(), wire.most_nodes()};
+}
+
+FromAgent Encode(const control::Said& said) {
+  FromAgent wire;
+  std::visit([&](const auto& body) { Put(body, wire); }, said);
+  return wire;
+}
+
+absl::StatusOr<control::Said> DecodeSaid(const FromAgent& wire) {
+  switch (wire.said_case()) {
+    case FromAgent::kEvent: {
+      const Json json = Json::parse(wire.event().json(), nullptr, false);
+      if (json.is_discarded()) return DataLoss("event {}: its body is not JSON", wire.event().type());
+      LS_ASSIGN_OR_RETURN(control::EventBody body, control::EventFromJson(wire.event().type(), json));
+      return control::Said(std::move(body));
+    }
+    case FromAgent::kHolding:
+      return control::Holding{EpochId(wire.holding().epoch()), Get(wire.holding().points())};
+    case FromAgent::kRestoreFound: {
+      const RestoreFound& found = wire.restore_found();
+      return control::RestoreFound{
+          EpochId(found.epoch()), Get(found.points()), {found.rejected().begin(), found.rejected().end()}};
+    }
+    case FromAgent::kSamples:
+      return Get(wire.samples());
+    case FromAgent::kStoreAt: {
+      const StoreAt& store = wire.store_at();
+      return control::StoreAt{EpochId(store.epoch()), store.host(), store.port(), store.hosted()};
+    }
+    case FromAgent::kObserved:
+      return Get(wire.observed());
+    case FromAgent::kAllSaid:
+      return control::AllSaid{};
+    default:
+      return InvalidArgument("a message of kind {}, which this version does not know", static_cast<int>(wire.said_case()));
+  }
+}
+
+std::optional<FromCoordinator> Encode(const control::Told& told) {
+  FromCoordinator wire;
+  std::visit([&](const auto& body) { Put(body, wire); }, told);
+  if (wire.told_case() == FromCoordinator::TOLD_NOT_SET) return std::nullopt;
+  return wire;
+}
+
+absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
+  using control::Command;
+  using control::Told;
+  switch (wire.told_case()) {
+    case FromCoordinator::kSpawn: {
+      const Spawn& spawn = wire.spawn();
+      return Told(Command(control::Spawn{EpochId(spawn.epoch()), spawn.restart_count(), spawn.store_host(),
+                                         spawn.store_port(), spawn.store_hosted()}));
+    }
+    case FromCoordinator::kKeepStacks:
+      return Told(Command(control::KeepStacks{EpochId(wire.keep_stacks().epoch()), wire.keep_stacks().incident()}));
+    case FromCoordinator::kKillEpoch:
+      return Told(Command(control::KillEpoch{EpochId(wire.kill_epoch().epoch()), Seconds{wire.kill_epoch().grace_s()},
+                                             wire.kill_epoch().signal()}));
+    case FromCoordinator::kChooseRestore:
+      return Told(Command(control::ChooseRestore{EpochId(wire.choose_restore().next())}));
+    case FromCoordinator::kPublishRestore: {
+      control::PublishRestore publish{EpochId(wire.publish_restore().epoch()), {}};
+      if (wire.publish_restore().has_point()) publish.point = Get(wire.publish_restore().point());
+      return Told(Command(publish));
+    }
+    case FromCoordinator::kFinish:
+      return Told(Command(control::Finish{wire.finish().exit_code(), wire.finish().verdict()}));
+    case FromCoordinator::kCommit:
+      return Told(control::Commit{EpochId(wire.commit().epoch()), Get(wire.commit().point())});
+    case FromCoordinator::kLookClosely:
+      return Told(control::LookClosely{EpochId(wire.look_closely().epoch()), wire.look_closely().closely()});
+    case FromCoordinator::kHostStore:
+      return Told(control::HostStore{EpochId(wire.host_store().epoch()), wire.host_store().restart_count()});
+    default:
+      return InvalidArgument("a message of kind {}, which this version does not know", static_cast<int>(wire.told_case()));
+  }
+}
+
+FromCoordinator EncodeWelcome(const control::Place& place, const std::string& run) {
+  FromCoordinator wire;
+  Welcome* to = wire.mutable_welcome();
+  to->set_run(run);
+  to->set_node(place.node);
+  to->set_first_rank(place.first_rank);
+  to->set_world_size(place.world_size);
+  to->set_nodes(place.nodes);
+  return wire;
+}
+
+control::Place DecodePlace(const Welcome& wire) {
+  return {wire.node(), wire.first_rank(), wire.world_size(), wire.nodes()};
+}
+
+void Shift(control::Said& said, Nanos offset) {
+  if (auto* samples = std::get_if<control::Samples>(&said)) {
+    Move(samples->progress.step_end, offset);
+    for (detect::RankSample& sample : samples->ranks) {
+      Move(sample.at, offset);
+      Move(sample.step_end, offset);
+    }
+    for (detect::StackSample& sample : samples->stacks) Move(sample.at, offset);
+  }
+  auto* event = std::get_if<control::EventBody>(&said);
+  if (event == nullptr) return;
+  std::visit(
+      [&](auto& body) {
+        if constexpr (requires { body.progress; }) Move(body.progress.step_end, offset);
+        if constexpr (requires { body.begin; }) Move(body.begin, offset);
+        if constexpr (requires { body.exited; }) Move(body.exited, offset);
+        if constexpr (requires { body.finding; }) Move(body.finding.since, offset);
+        if constexpr (requires { body.since; }) Move(body.since, offset);
+      },
+      *event);
+}
+
+}  // namespace lockstep::rpc

@@ -1,0 +1,112 @@
+#include "lockstep/rpc/encode.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace lockstep::rpc {
+namespace {
+
+using testing::HasSubstr;
+
+template <typename Body>
+Body Sent(const Body& body) {
+  const FromAgent wire = Encode(control::Said(body));
+  FromAgent arrived;
+  EXPECT_TRUE(arrived.ParseFromString(wire.SerializeAsString()));
+  const absl::StatusOr<control::Said> said = DecodeSaid(arrived);
+  EXPECT_TRUE(said.ok()) << said.status();
+  return std::get<Body>(*said);
+}
+
+template <typename Body>
+Body SentEvent(const Body& body) {
+  return std::get<Body>(Sent(control::EventBody(body)));
+}
+
+template <typename Body>
+Body Ordered(const Body& body) {
+  const std::optional<FromCoordinator> wire = Encode(control::Told(control::Command(body)));
+  EXPECT_TRUE(wire.has_value());
+  FromCoordinator arrived;
+  EXPECT_TRUE(arrived.ParseFromString(wire->SerializeAsString()));
+  const absl::StatusOr<control::Told> told = DecodeTold(arrived);
+  EXPECT_TRUE(told.ok()) << told.status();
+  return std::get<Body>(std::get<control::Command>(*told));
+}
+
+TEST(Encode, SamplesArriveWhole) {
+  detect::RankSample rank{RankId(7), {5}, detect::ProcState::kStopped, true, true, {6}, 1, 2, 3, 4, {8}, true, true};
+  detect::StackSample stack{RankId(7), {9}, detect::InCollective::kNo, true, "f.py:1 in f", 10, "f (libf.so)",
+                            detect::CodeKind::kOther};
+  const control::Samples samples = Sent(control::Samples{EpochId(3), {rank}, {stack}, {11, {12}}});
+  EXPECT_EQ(samples.epoch, EpochId(3));
+  EXPECT_EQ(samples.ranks, std::vector{rank});
+  EXPECT_EQ(samples.stacks, std::vector{stack});
+  EXPECT_EQ(samples.progress.step, 11);
+  EXPECT_EQ(samples.progress.step_end, Nanos{12});
+}
+
+TEST(Encode, FactsArriveWhole) {
+  control::RankExited exited{EpochId(2), RankId(3), {1, 0}, {}, {4, {5}}, {6}};
+  exited.exception = control::ExceptionInfo{"ValueError", "bad byte \xff", "train.py:1 in f", true};
+  const control::RankExited arrived = SentEvent(exited);
+  EXPECT_EQ(arrived.rank, RankId(3));
+  EXPECT_EQ(arrived.exited, Nanos{6});
+  EXPECT_EQ(arrived.exception->type, "ValueError");
+  EXPECT_THAT(arrived.exception->message, HasSubstr("bad byte"));
+
+  const control::Holding holding = Sent(control::Holding{EpochId(2), {{EpochId(1), 7}, {EpochId(2), 8}}});
+  EXPECT_EQ(holding.points, (std::vector<control::CheckpointId>{{EpochId(1), 7}, {EpochId(2), 8}}));
+  const control::RestoreFound found = Sent(control::RestoreFound{EpochId(2), {{EpochId(1), 7}}, {"rank 1: CRC"}});
+  EXPECT_EQ(found.points.size(), 1u);
+  EXPECT_EQ(found.rejected, std::vector<std::string>{"rank 1: CRC"});
+  EXPECT_FALSE(Sent(control::StoreAt{EpochId(2), "10.0.0.1", 4711, false}).hosted);
+
+  control::Observed observed;
+  observed.ranks = {{RankId(1), 99, "running", 5, Seconds{0.5}}};
+  observed.committed = control::CheckpointId{EpochId(1), 4};
+  observed.log_dropped = Bytes{17};
+  const control::Observed seen = Sent(observed);
+  EXPECT_EQ(seen.ranks.front().pid, 99);
+  EXPECT_EQ(seen.committed, observed.committed);
+  EXPECT_EQ(seen.log_dropped, Bytes{17});
+  EXPECT_TRUE(std::isnan(seen.loss));
+}
+
+TEST(Encode, OrdersArriveWhole) {
+  const control::Spawn spawn = Ordered(control::Spawn{EpochId(2), 1, "10.0.0.1", 4711, false});
+  EXPECT_EQ(spawn.store_host, "10.0.0.1");
+  EXPECT_EQ(spawn.store_port, 4711);
+  EXPECT_FALSE(spawn.store_hosted);
+  EXPECT_EQ(Ordered(control::KillEpoch{EpochId(2), Seconds{1.5}, 10}).grace, Seconds{1.5});
+  EXPECT_EQ(Ordered(control::PublishRestore{EpochId(2), {}}).point, std::nullopt);
+  EXPECT_EQ(Ordered(control::PublishRestore{EpochId(2), control::CheckpointId{EpochId(1), 3}}).point->step, 3);
+  EXPECT_EQ(Ordered(control::Finish{1, "why"}).verdict, "why");
+  EXPECT_FALSE(Encode(control::Told(control::Command(control::Announce{}))).has_value()) << "the coordinator's own";
+}
+
+TEST(Encode, TimesMoveToTheOtherClock) {
+  detect::RankSample rank;
+  rank.at = Nanos{100};
+  control::Said said = control::Samples{EpochId(1), {rank}, {}, {3, {90}}};
+  Shift(said, Nanos{1000});
+  const control::Samples& samples = std::get<control::Samples>(said);
+  EXPECT_EQ(samples.ranks[0].at, Nanos{1100});
+  EXPECT_EQ(samples.ranks[0].step_end, Nanos{0}) << "no step yet";
+  EXPECT_EQ(samples.progress.step_end, Nanos{1090});
+  control::Said exited = control::EventBody(control::RankExited{EpochId(1), RankId(0), {}, {}, {3, {90}}, {95}});
+  Shift(exited, Nanos{-5});
+  EXPECT_EQ(std::get<control::RankExited>(std::get<control::EventBody>(exited)).exited, Nanos{90});
+}
+
+TEST(Encode, WhatIsNotKnownIsNamed) {
+  FromAgent newer;
+  newer.mutable_event()->set_type("rank_danced");
+  newer.mutable_event()->set_json("{}");
+  EXPECT_THAT(Message(DecodeSaid(newer).status()), HasSubstr("rank_danced"));
+  EXPECT_FALSE(DecodeSaid(FromAgent()).ok());
+  EXPECT_FALSE(DecodeTold(FromCoordinator()).ok());
+}
+
+}  // namespace
+}  // namespace lockstep::rpc

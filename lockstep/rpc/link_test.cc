@@ -1,0 +1,137 @@
+// Client and server over loopback, in one poller.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/rpc/client.h"
+#include "lockstep/rpc/server.h"
+
+namespace lockstep::rpc {
+namespace {
+
+using testing::HasSubstr;
+
+class Link : public testing::Test {
+ protected:
+  void Serve(const std::string& address = "127.0.0.1:0") {
+    auto started = Server::Start(address, poller_, clock_,
+                                 {.joined = [this](Server::Peer peer, const control::Join& join) { Joined(peer, join); },
+                                  .said = [this](Server::Peer, const control::Said& said) { said_.push_back(said); },
+                                  .left = [this](Server::Peer peer) { left_.push_back(peer); }});
+    ASSERT_TRUE(started.ok()) << started.status();
+    server_ = *std::move(started);
+    address_ = "127.0.0.1:" + std::to_string(server_->port());
+  }
+  void Joined(Server::Peer peer, const control::Join& join) {
+    peer_ = peer;
+    if (join.version != control::kLinkVersion) return server_->Refuse(peer, "another version");
+    server_->Welcome(peer, {1, 2, 4, 2}, "the run");
+  }
+  std::unique_ptr<Client> Attend(control::Join join = {.name = "b", .token = "t"}) {
+    return std::make_unique<Client>(
+        address_, std::move(join), poller_, clock_,
+        Client::Listener{.welcomed = [this](const control::Place& place, const std::string&) { places_.push_back(place); },
+                         .refused = [this](const std::string& why) { refusals_.push_back(why); },
+                         .told = [this](const control::Told& told) { told_.push_back(told); },
+                         .lost = [this](const std::string& why) { losses_.push_back(why); }});
+  }
+  // False after 10 s in vain.
+  bool Until(Client* client, const std::function<bool()>& happened) {
+    const Nanos deadline = clock_.Now() + ToNanos(Seconds{10});
+    bool done = false;
+    poller_.Run(Seconds{0.01}, [&] {
+      if (client != nullptr) client->Tick();
+      done = happened();
+      if (done || clock_.Now() > deadline) poller_.Stop();
+    });
+    return done;
+  }
+
+  SystemClock clock_;
+  Poller poller_;
+  std::string address_;
+  Server::Peer peer_ = 0;
+  std::vector<control::Said> said_;
+  std::vector<Server::Peer> left_;
+  std::vector<control::Place> places_;
+  std::vector<std::string> refusals_, losses_;
+  std::vector<control::Told> told_;
+  std::unique_ptr<Server> server_;
+};
+
+TEST_F(Link, CarriesWordsBothWaysInOrder) {
+  Serve();
+  const auto client = Attend();
+  ASSERT_TRUE(Until(client.get(), [&] { return !places_.empty(); }));
+  EXPECT_EQ(places_[0].first_rank, 2);
+  for (uint64_t epoch = 1; epoch <= 500; ++epoch) {
+    client->Say(control::EventBody(control::EpochSpawned{EpochId(epoch)}));
+    server_->Tell(peer_, control::LookClosely{EpochId(epoch), true});
+  }
+  ASSERT_TRUE(Until(client.get(), [&] { return said_.size() == 500 && told_.size() == 500; }));
+  for (uint64_t i = 0; i < 500; ++i) {
+    EXPECT_EQ(std::get<control::EpochSpawned>(std::get<control::EventBody>(said_[i])).epoch, EpochId(i + 1));
+    EXPECT_EQ(std::get<control::LookClosely>(told_[i]).epoch, EpochId(i + 1));
+  }
+}
+
+TEST_F(Link, AnAgentThatEndsIsNoticed) {
+  Serve();
+  auto client = Attend();
+  ASSERT_TRUE(Until(client.get(), [&] { return !places_.empty(); }));
+  client.reset();
+  ASSERT_TRUE(Until(nullptr, [&] { return !left_.empty(); }));
+  EXPECT_EQ(left_, std::vector{peer_});
+  EXPECT_EQ(server_->peers(), 0u);
+}
+
+TEST_F(Link, ACoordinatorThatEndsIsNoticedAndFoundAgain) {
+  Serve();
+  const auto client = Attend();
+  ASSERT_TRUE(Until(client.get(), [&] { return !places_.empty(); }));
+  const std::string address = address_;
+  server_.reset();
+  ASSERT_TRUE(Until(client.get(), [&] { return !losses_.empty(); }));
+  EXPECT_FALSE(client->connected());
+  client->Say(control::AllSaid{});  // dropped
+  Serve(address);
+  ASSERT_TRUE(Until(client.get(), [&] { return places_.size() == 2; }));
+  EXPECT_TRUE(said_.empty());
+}
+
+TEST_F(Link, ARefusalIsFinal) {
+  Serve();
+  const auto client = Attend({.version = control::kLinkVersion + 2, .name = "b", .token = "t"});
+  ASSERT_TRUE(Until(client.get(), [&] { return !refusals_.empty(); }));
+  EXPECT_EQ(refusals_[0], "another version");
+  const Server::Peer first = peer_;
+  ASSERT_TRUE(Until(client.get(), [&] { return !left_.empty(); }));
+  EXPECT_EQ(peer_, first) << "it did not come again";
+}
+
+TEST_F(Link, OneThatWasDroppedComesBack) {
+  Serve();
+  const auto client = Attend();
+  ASSERT_TRUE(Until(client.get(), [&] { return !places_.empty(); }));
+  server_->Drop(peer_);
+  ASSERT_TRUE(Until(client.get(), [&] { return places_.size() == 2; }));
+  EXPECT_EQ(losses_.size(), 1u);
+  EXPECT_TRUE(left_.empty()) << "who drops it knows";
+}
+
+TEST_F(Link, NobodyThereHasAReason) {
+  address_ = "127.0.0.1:1";
+  const auto client = Attend();
+  ASSERT_TRUE(Until(client.get(), [&] { return !client->problem().empty(); }));
+  EXPECT_NE(client->lost_since(), Nanos{});
+  EXPECT_TRUE(losses_.empty()) << "it was never there";
+}
+
+TEST_F(Link, APortHasOneCoordinator) {
+  Serve();
+  const auto second = Server::Start(address_, poller_, clock_, {});
+  ASSERT_FALSE(second.ok());
+  EXPECT_THAT(Message(second.status()), HasSubstr("can't listen on " + address_));
+}
+
+}  // namespace
+}  // namespace lockstep::rpc

@@ -1,0 +1,172 @@
+#include "lockstep/rpc/server.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <map>
+
+#include "link.grpc.pb.h"
+#include "lockstep/base/log.h"
+#include "lockstep/rpc/encode.h"
+#include "lockstep/rpc/mailbox.h"
+#include "lockstep/rpc/outbox.h"
+
+namespace lockstep::rpc {
+namespace {
+
+class GrpcServer;
+
+// One agent's stream. Deletes itself when gRPC is done with it; the server keeps it alive by then, through `self_`.
+class Stream final : public grpc::ServerBidiReactor<FromAgent, FromCoordinator> {
+ public:
+  Stream(GrpcServer& server, uint64_t peer);
+  void Begin(std::shared_ptr<Stream> self) {
+    self_ = std::move(self);
+    StartRead(&incoming_);
+  }
+  // In the poller's thread.
+  void Write(FromCoordinator message) {
+    if (!outbox_.Add(std::move(message))) End(grpc::Status(grpc::RESOURCE_EXHAUSTED, "the agent takes no messages"));
+  }
+  void End(const grpc::Status& status) {
+    outbox_.Close();
+    if (!ended_.exchange(true)) Finish(status);
+  }
+
+  void OnReadDone(bool ok) override;
+  void OnWriteDone(bool ok) override {
+    if (ok) return outbox_.Done();
+    End(grpc::Status::OK);
+  }
+  void OnCancel() override { End(grpc::Status::CANCELLED); }
+  void OnDone() override;
+
+ private:
+  GrpcServer& server_;
+  const uint64_t peer_;
+  FromAgent incoming_;
+  Outbox<FromCoordinator> outbox_;
+  std::atomic<bool> ended_ = false;
+  std::shared_ptr<Stream> self_;
+};
+
+class GrpcServer final : public Server, private Coordination::CallbackService {
+ public:
+  GrpcServer(Poller& poller, const Clock& clock, Listener listener)
+      : clock_(clock), listener_(std::move(listener)), mailbox_(poller) {}
+
+  ~GrpcServer() override {
+    mailbox_.Close();
+    for (const auto& [peer, stream] : streams_) stream->End(grpc::Status(grpc::UNAVAILABLE, "the coordinator ends"));
+    if (server_) server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
+    server_.reset();  // waits for the streams
+  }
+
+  absl::Status Listen(const std::string& address) {
+    grpc::ServerBuilder builder;
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second coordinator is to be refused, not joined
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+    if (server_ && port_ != 0) return absl::OkStatus();
+    server_.reset();
+    return Unavailable("the coordinator can't listen on {}: is the port taken, or is it another machine's address?", address);
+  }
+
+  // Of gRPC's threads.
+  grpc::ServerBidiReactor<FromAgent, FromCoordinator>* Attend(grpc::CallbackServerContext*) override {
+    const uint64_t peer = ++last_peer_;
+    auto stream = std::make_shared<Stream>(*this, peer);
+    mailbox_.Post([this, peer, stream] { streams_[peer] = stream; });
+    stream->Begin(stream);
+    return stream.get();
+  }
+  void Hear(uint64_t peer, FromAgent message) {
+    mailbox_.Post([this, peer, message = std::move(message)] { Take(peer, message); });
+  }
+  void Lose(uint64_t peer) {
+    mailbox_.Post([this, peer] {
+      if (streams_.erase(peer) != 0) listener_.left(peer);
+    });
+  }
+
+  // Of the poller's thread.
+  int port() const override { return port_; }
+  void Welcome(Peer peer, const control::Place& place, const std::string& run) override {
+    Send(peer, EncodeWelcome(place, run));
+  }
+  void Refuse(Peer peer, const std::string& why) override {
+    FromCoordinator refusal;
+    refusal.mutable_refusal()->set_why(why);
+    Send(peer, std::move(refusal));
+    // The agent leaves when it has read that.
+  }
+  void Tell(Peer peer, const control::Told& told) override {
+    if (std::optional<FromCoordinator> message = Encode(told)) Send(peer, *std::move(message));
+  }
+  void Drop(Peer peer) override {
+    const auto stream = streams_.extract(peer);
+    if (!stream.empty()) stream.mapped()->End(grpc::Status(grpc::ABORTED, "dropped"));
+  }
+  void Heartbeat() override {
+    for (const auto& [peer, stream] : streams_) stream->Write(Beat());
+  }
+  size_t peers() const override { return streams_.size(); }
+  int64_t unreadable() const override { return unreadable_; }
+
+ private:
+  FromCoordinator Beat() const {
+    FromCoordinator beat;
+    beat.mutable_heartbeat()->set_now_ns(clock_.Now().value);
+    return beat;
+  }
+  void Send(Peer peer, FromCoordinator message) {
+    const auto stream = streams_.find(peer);
+    if (stream != streams_.end()) stream->second->Write(std::move(message));
+  }
+  void Take(uint64_t peer, const FromAgent& message) {
+    if (!streams_.contains(peer)) return;  // dropped
+    if (message.said_case() == FromAgent::kJoin) {
+      Send(peer, Beat());  // before anything with a time in it
+      return listener_.joined(peer, Decode(message.join()));
+    }
+    const absl::StatusOr<control::Said> said = DecodeSaid(message);
+    if (said.ok()) return listener_.said(peer, *said);
+    if (unreadable_++ == 0) Log(LogLevel::kWarning, "an agent said what can't be read: {}", Message(said.status()));
+  }
+
+  const Clock& clock_;
+  const Listener listener_;
+  Mailbox mailbox_;
+  std::atomic<uint64_t> last_peer_ = 0;
+  std::map<uint64_t, std::shared_ptr<Stream>> streams_;
+  int64_t unreadable_ = 0;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+};
+
+Stream::Stream(GrpcServer& server, uint64_t peer)
+    : server_(server), peer_(peer), outbox_([this](const FromCoordinator* message) { StartWrite(message); }) {}
+
+void Stream::OnReadDone(bool ok) {
+  if (!ok) return End(grpc::Status::OK);
+  server_.Hear(peer_, std::move(incoming_));
+  incoming_.Clear();
+  StartRead(&incoming_);
+}
+
+void Stream::OnDone() {
+  server_.Lose(peer_);
+  self_.reset();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const std::string& address, Poller& poller, const Clock& clock,
+                                                      Listener listener) {
+  auto server = std::make_unique<GrpcServer>(poller, clock, std::move(listener));
+  LS_RETURN_IF_ERROR(server->Listen(address));
+  return std::unique_ptr<Server>(std::move(server));
+}
+
+}  // namespace lockstep::rpc
