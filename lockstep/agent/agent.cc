@@ -326,6 +326,11 @@ control::Progress Agent::progress() const {
   return map != nullptr ? watch_.ProgressNow(**map) : control::Progress{};
 }
 
+bool Agent::IsSteady() const {
+  const BoardMap* map = const_cast<StarterLink&>(link_).board();
+  return map != nullptr && watch_.IsSteady(**map, clock_.Now());
+}
+
 bool Agent::HasWorkers() const {
   const std::vector<Worker>& workers = watch_.workers();
   return std::any_of(workers.begin(), workers.end(), [](const Worker& worker) { return !worker.exited; });

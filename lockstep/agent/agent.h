@@ -61,6 +61,8 @@ class Agent {
   EpochId epoch() const { return EpochId(watch_.epoch()); }
   int restart_count() const { return restart_count_; }
   control::Progress progress() const;
+  // All ranks of this node step as they should: looking twice as rarely loses nothing.
+  bool IsSteady() const;
   // A worker runs.
   bool HasWorkers() const;
   const RunSpec& spec() const { return spec_; }

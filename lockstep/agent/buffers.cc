@@ -143,7 +143,8 @@ ls_join_message Buffers::Answer(const ls_join_message& request, std::vector<int>
                   fmt::format("the client speaks join version {}, this Lockstep {}; install both from one release",
                               request.version, LS_JOIN_VERSION));
   }
-  if (!Index(request)) {
+  const std::optional<size_t> index = Index(request);
+  if (!index) {
     const uint32_t first = board_->first_rank;
     return Refuse(request,
                   fmt::format("rank {} is outside this node's {}..{}", request.rank, first, first + board_->ranks - 1));
@@ -152,11 +153,11 @@ ls_join_message Buffers::Answer(const ls_join_message& request, std::vector<int>
   if (request.epoch != acting) {
     return Refuse(request, fmt::format("epoch {} is over, epoch {} acts now", request.epoch, acting));
   }
-  return request.kind == LS_JOIN_HELLO ? Hello(request, fds) : MakeRoom(request, fds);
+  return request.kind == LS_JOIN_HELLO ? Hello(*index, request, fds) : MakeRoom(*index, request, fds);
 }
 
-ls_join_message Buffers::Hello(const ls_join_message& request, std::vector<int>& fds) {
-  Fd& ring = rings_[*Index(request)];
+ls_join_message Buffers::Hello(size_t index, const ls_join_message& request, std::vector<int>& fds) {
+  Fd& ring = rings_[index];
   if (!ring.valid()) {
     auto made = MakeRing();
     if (!made.ok()) return Refuse(request, Message(made.status()));
@@ -168,8 +169,7 @@ ls_join_message Buffers::Hello(const ls_join_message& request, std::vector<int>&
   return reply;
 }
 
-ls_join_message Buffers::MakeRoom(const ls_join_message& request, std::vector<int>& fds) {
-  const size_t index = *Index(request);
+ls_join_message Buffers::MakeRoom(size_t index, const ls_join_message& request, std::vector<int>& fds) {
   RankBuffers& own = ranks_[index];
   if (!own.fd.valid() || own.slot_bytes < request.bytes) {
     absl::Status status = check_(Bytes{request.bytes});

@@ -91,8 +91,8 @@ class Buffers {
   std::optional<size_t> Index(const ls_join_message& request) const;
   absl::Status Grow(size_t index, uint64_t slot_bytes);
   absl::Status CopySlots(size_t index, const RankBuffers& larger);
-  ls_join_message Hello(const ls_join_message& request, std::vector<int>& fds);
-  ls_join_message MakeRoom(const ls_join_message& request, std::vector<int>& fds);
+  ls_join_message Hello(size_t index, const ls_join_message& request, std::vector<int>& fds);
+  ls_join_message MakeRoom(size_t index, const ls_join_message& request, std::vector<int>& fds);
 
   BoardMap board_;
   BudgetCheck check_;

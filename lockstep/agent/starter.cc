@@ -34,6 +34,7 @@ namespace {
 
 constexpr size_t kMaxQueuedEvents = 10000;
 constexpr Seconds kSharedMemoryPeriod{1.0};
+constexpr Seconds kBusyTick{0.1}, kIdleTick{1.0};  // each tick takes a core away from a rank for a moment
 
 // The rendezvous store of an epoch, which this node is to host.
 struct StoreWish {
@@ -68,7 +69,7 @@ class Starter {
   void StoreIsAt(uint64_t epoch, int port);
   void TellStore();
   void BeginEpoch(const EpochPlan& plan);
-  void StartWorkers();
+  void StartWorkers(EpochPlan& plan);
   void SpawnByExec(const EpochPlan& plan);
   void EpochRuns(uint64_t epoch, const std::vector<pid_t>& pids);
   void TellSpawned();
@@ -131,7 +132,7 @@ Starter::Starter(RunSpec spec, BoardMap board)
                    if (!host_.why().empty())
                      Tell({{"event", "note"}, {"text", "workers start by exec: " + host_.why()}});
                    if (store_.epoch != 0) AskStore();
-                   if (plan_) StartWorkers();
+                   if (plan_) StartWorkers(*plan_);
                  },
              .store = [this](uint64_t epoch, int port) { StoreIsAt(epoch, port); },
              .spawned = [this](uint64_t epoch, const std::vector<pid_t>& pids) { EpochRuns(epoch, pids); },
@@ -166,7 +167,7 @@ absl::Status Starter::Listen() {
 
 void Starter::Run() {
   host_.Start();
-  poller_.Run(Seconds{0.1}, [this] { Tick(); });
+  poller_.Run(kBusyTick, [this] { Tick(); });
 }
 
 // The agent.
@@ -188,6 +189,7 @@ void Starter::HearAgent() {
     poller_.Forget(agent_.get());
     agent_.Close();
     agent_seen_ = clock_.Now();
+    poller_.SetPeriod(kBusyTick);
     return;
   }
   const Json request = Json::parse(packet->text, nullptr, false);
@@ -195,6 +197,7 @@ void Starter::HearAgent() {
 }
 
 void Starter::Obey(const Json& request, std::vector<Fd>& fds) {
+  poller_.SetPeriod(kBusyTick);
   const std::string op = request.value("op", "");
   const auto epoch = request.value("epoch", uint64_t{0});
   if (op == "store") {
@@ -221,6 +224,7 @@ void Starter::Tell(const Json& event, std::vector<int> fds) {
   const std::string text = event.dump();
   if (!queue_.empty() || !SendPacket(agent_.get(), text, fds).ok()) {
     if (queue_.size() < kMaxQueuedEvents) queue_.push_back(text);
+    poller_.SetPeriod(kBusyTick);
   }
 }
 
@@ -360,15 +364,15 @@ void Starter::BeginEpoch(const EpochPlan& plan) {
   spawned_wall_ = clock_.WallNow();
   mkdir(EpochDir(spec_, plan.epoch).c_str(), 0700);
   __atomic_store_n(&buffers_.board()->epoch, plan.epoch, __ATOMIC_RELEASE);
-  if (host_known_) StartWorkers();
+  if (host_known_) StartWorkers(*plan_);
 }
 
-void Starter::StartWorkers() {
-  plan_->torch = host_.torch();
-  if (!host_.zygote_ok()) return SpawnByExec(EpochPlan(*plan_));
-  const auto stdio = output_.Open(plan_->restart_count);
-  if (!stdio.ok()) return SpawnFailed(plan_->epoch, Message(stdio.status()));
-  host_.Spawn(*plan_, *stdio);
+void Starter::StartWorkers(EpochPlan& plan) {
+  plan.torch = host_.torch();
+  if (!host_.zygote_ok()) return SpawnByExec(EpochPlan(plan));
+  const auto stdio = output_.Open(plan.restart_count);
+  if (!stdio.ok()) return SpawnFailed(plan.epoch, Message(stdio.status()));
+  host_.Spawn(plan, *stdio);
 }
 
 void Starter::SpawnByExec(const EpochPlan& plan) {
@@ -442,6 +446,7 @@ void Starter::SharedMemoryMade() {
   while (read(shared_memory_watch_.get(), news.data(), news.size()) > 0) {
   }
   shared_memory_new_ = true;
+  poller_.SetPeriod(kBusyTick);
   if (clock_.Now() - shared_memory_seen_ >= ToNanos(kSharedMemoryPeriod)) CollectSharedMemory();
 }
 
@@ -504,6 +509,8 @@ void Starter::Tick() {
   if (shared_memory_new_ && now - shared_memory_seen_ >= ToNanos(kSharedMemoryPeriod)) CollectSharedMemory();
   if (force_at_.value != 0 && now >= force_at_) ForceKill();
   if (killing_) Reap();
+  const bool idle = queue_.empty() && !killing_ && !plan_ && !shared_memory_new_ && agent_.valid();
+  poller_.SetPeriod(idle ? kIdleTick : kBusyTick);
   if (!agent_.valid() && !ending_ && now - agent_seen_ > ToNanos(spec_.adoption)) {
     Log(LogLevel::kError, "no agent for {} s: ending the job", spec_.adoption.value);
     End();

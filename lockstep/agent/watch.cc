@@ -98,15 +98,26 @@ std::optional<detect::RankSample> Watch::Look(const ls_board& board, const Worke
   return sample;
 }
 
+bool Watch::IsLate(const ls_board& board, const detect::RankSample& sample, int rank, Nanos now) {
+  const Nanos step_time{Load(board.rank[rank].step_time_ns)};
+  return sample.step_end.value == 0 || ToSeconds(now - sample.step_end) > ToSeconds(step_time) * kLateSteps;
+}
+
+bool Watch::IsSteady(const ls_board& board, Nanos now) const {
+  return !workers_.empty() && !closely_ && std::all_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+    const auto sample = newest_.find(worker.rank);
+    const auto steps = steps_told_.find(worker.rank);
+    return !worker.exited && sample != newest_.end() && steps != steps_told_.end() && steps->second >= kFirstSteps &&
+           !Held(sample->second) && sample->second.in_loop && !IsLate(board, sample->second, worker.rank, now);
+  });
+}
+
 bool Watch::IsDue(const ls_board& board, const detect::RankSample& sample, int rank) const {
   const auto told = told_.find(rank);
   if (told == told_.end() || closely_ || Held(sample) || Held(told->second)) return true;
   if (sample.state == detect::ProcState::kGone) return told->second.state != detect::ProcState::kGone;
   if (sample.finished != told->second.finished || steps_told_.find(rank)->second < kFirstSteps) return true;
-  const Nanos step_time{Load(board.rank[rank].step_time_ns)};
-  const bool late =
-      sample.step_end.value == 0 || ToSeconds(sample.at - sample.step_end) > ToSeconds(step_time) * kLateSteps;
-  return late || sample.at - told->second.at >= ToNanos(kSteadyPeriod);
+  return IsLate(board, sample, rank, sample.at) || sample.at - told->second.at >= ToNanos(kSteadyPeriod);
 }
 
 control::Samples Watch::Take(const ls_board& board, Nanos now) {

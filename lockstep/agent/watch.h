@@ -30,6 +30,8 @@ class Watch {
   // What there is to tell at `now`: a rank that is late, halted or finished at every tick, one that steps twice a
   // second once its steps are known.
   control::Samples Take(const ls_board& board, Nanos now);
+  // All ranks step, none is late, and how long a step takes is known: there is nothing to hurry for.
+  bool IsSteady(const ls_board& board, Nanos now) const;
   // What the board remembers of steps that nobody watched.
   control::Samples Remember(const ls_board& board) const;
   // Once all ranks of this node have begun their training loop.
@@ -43,6 +45,7 @@ class Watch {
 
  private:
   std::optional<detect::RankSample> Look(const ls_board& board, const Worker& worker, Nanos now) const;
+  static bool IsLate(const ls_board& board, const detect::RankSample& sample, int rank, Nanos now);
   bool IsDue(const ls_board& board, const detect::RankSample& sample, int rank) const;
 
   const RunSpec& spec_;

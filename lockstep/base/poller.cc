@@ -18,15 +18,6 @@ void DrainCounter(int fd) {
   [[maybe_unused]] const ssize_t got = read(fd, &count, sizeof(count));
 }
 
-Fd MakeTimer(Seconds period) {
-  Fd timer(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  const int64_t nanos = ToNanos(period).value;
-  const timespec every{nanos / 1'000'000'000, nanos % 1'000'000'000};
-  const itimerspec spec{every, every};
-  timerfd_settime(timer.get(), 0, &spec, nullptr);
-  return timer;
-}
-
 }  // namespace
 
 Poller::Poller() : epoll_(epoll_create1(EPOLL_CLOEXEC)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -58,9 +49,11 @@ void Poller::Dispatch(int fd) {
 }
 
 void Poller::Run(Seconds period, const std::function<void()>& tick) {
-  const Fd timer = MakeTimer(period);
-  Watch(timer.get(), [&] {
-    DrainCounter(timer.get());
+  timer_ = Fd(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  period_ = Seconds{};
+  SetPeriod(period);
+  Watch(timer_.get(), [&] {
+    DrainCounter(timer_.get());
     tick();
   });
   std::array<epoll_event, 32> events{};
@@ -68,7 +61,17 @@ void Poller::Run(Seconds period, const std::function<void()>& tick) {
     const int count = epoll_wait(epoll_.get(), events.data(), events.size(), -1);
     for (int i = 0; i < count && !stopped_; ++i) Dispatch(events.at(static_cast<size_t>(i)).data.fd);
   }
-  Forget(timer.get());
+  Forget(timer_.get());
+  timer_.Close();
+}
+
+void Poller::SetPeriod(Seconds period) {
+  if (!timer_.valid() || period == period_) return;
+  period_ = period;
+  const int64_t nanos = ToNanos(period).value;
+  const timespec every{nanos / 1'000'000'000, nanos % 1'000'000'000};
+  const itimerspec spec{every, every};
+  timerfd_settime(timer_.get(), 0, &spec, nullptr);
 }
 
 void Poller::Stop() {

@@ -24,11 +24,14 @@ class Poller {
   // Until Stop(): dispatches, and calls tick every `period`.
   void Run(Seconds period, const std::function<void()>& tick);
   void Stop();
+  // From a callback: the next tick comes after one such period.
+  void SetPeriod(Seconds period);
 
  private:
   void Dispatch(int fd);
 
-  Fd epoll_, wake_;
+  Fd epoll_, wake_, timer_;
+  Seconds period_;  // of timer_
   std::map<int, std::function<void()>> ready_;
   bool stopped_ = false;
 };

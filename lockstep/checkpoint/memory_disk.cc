@@ -79,17 +79,17 @@ absl::StatusOr<std::unique_ptr<DiskFile>> MemoryDisk::Create(const std::string& 
 }
 
 absl::Status MemoryDisk::Rename(const std::string& from, const std::string& to) {
-  const std::optional<int> inode = Find(from), taken = Find(to);
-  if (!inode) return Errno(ENOENT, "{}", from);
+  const std::optional<int> inode = Find(from), folder = Find(FolderOf(from)), taken = Find(to);
+  if (!inode || !folder) return Errno(ENOENT, "{}", from);
   if (taken) return Errno(ENOTEMPTY, "{}", to);
-  return Do({Operation::kEntry, *inode, Find(FolderOf(from)).value(), NameOf(from), NameOf(to), ""});
+  return Do({Operation::kEntry, *inode, *folder, NameOf(from), NameOf(to), ""});
 }
 
 absl::Status MemoryDisk::Remove(const std::string& path) {
-  const std::optional<int> inode = Find(path);
-  if (!inode) return Errno(ENOENT, "{}", path);
+  const std::optional<int> inode = Find(path), folder = Find(FolderOf(path));
+  if (!inode || !folder) return Errno(ENOENT, "{}", path);
   if (!inodes_[static_cast<size_t>(*inode)].entries.empty()) return Errno(ENOTEMPTY, "{}", path);
-  return Do({Operation::kEntry, *inode, Find(FolderOf(path)).value(), NameOf(path), "", ""});
+  return Do({Operation::kEntry, *inode, *folder, NameOf(path), "", ""});
 }
 
 absl::Status MemoryDisk::SyncDirectory(const std::string& path) {
@@ -113,9 +113,11 @@ absl::StatusOr<uint64_t> MemoryDisk::Size(const std::string& path) {
 }
 
 absl::Status MemoryDisk::Read(const std::string& path, uint64_t offset, std::span<std::byte> data) {
-  LS_ASSIGN_OR_RETURN(const uint64_t size, Size(path));
-  if (offset > size || data.size() > size - offset) return DataLoss("{} is too short", path);
-  std::memcpy(data.data(), inodes_[static_cast<size_t>(*Find(path))].data.data() + offset, data.size());
+  const std::optional<int> inode = Find(path);
+  if (!inode) return Errno(ENOENT, "{}", path);
+  const auto& content = inodes_[static_cast<size_t>(*inode)].data;
+  if (offset > content.size() || data.size() > content.size() - offset) return DataLoss("{} is too short", path);
+  std::memcpy(data.data(), content.data() + offset, data.size());
   return absl::OkStatus();
 }
 

@@ -43,8 +43,9 @@ void AddCoordinator(CLI::App& app, int& exit_code) {
   command->add_option("--max-restarts", options.max_restarts, "Restarts in the life of the run; default 1000");
   command->add_flag("--no-view", flags->no_view, "No live view, even on a terminal");
   DeclareCoordination(*command, options);
-  command->footer("Example: lockstep coordinator --listen 10.0.0.1:29400, and on every node\n"
-                  "  lockstep run --nnodes 2 --coordinator 10.0.0.1:29400 --nproc-per-node 8 train.py");
+  command->footer(
+      "Example: lockstep coordinator --listen 10.0.0.1:29400, and on every node\n"
+      "  lockstep run --nnodes 2 --coordinator 10.0.0.1:29400 --nproc-per-node 8 train.py");
   command->callback([flags, &exit_code] {
     const auto result = Start(*flags);
     exit_code = result.ok() ? *result : PrintError(result.status());

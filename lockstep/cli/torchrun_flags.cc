@@ -143,7 +143,8 @@ absl::Status TorchrunFlags::ApplyNodes(node::RunOptions& options) const {
     nodes.most = *most;
   }
   if (On("standalone")) nodes.least = nodes.most = 1;
-  LS_ASSIGN_OR_RETURN(nodes.own_rank, Number("node-rank", 0, IsStatic() && nodes.most > 1 ? 0 : -1));
+  const bool first = IsStatic() && nodes.most > 1 && nodes.endpoint.empty();  // torchrun's default
+  LS_ASSIGN_OR_RETURN(nodes.own_rank, Number("node-rank", 0, first ? 0 : -1));
   if (nodes.own_rank >= nodes.most)
     return InvalidArgument("--node-rank {} is not below --nnodes {}", nodes.own_rank, nodes.most);
   LS_RETURN_IF_ERROR(ApplyEndpoint(nodes));

@@ -17,9 +17,10 @@ Roster::Roster(std::string run, const std::vector<NodeSpec>& nodes) : run_(std::
 
 absl::Status Roster::Check(const Join& join) const {
   if (std::abs(join.version - kLinkVersion) > 1) {
-    return FailedPrecondition("node {} speaks version {} of the link, this coordinator {}: at most one apart is understood; "
-                              "install the same release of Lockstep on both",
-                              join.name, join.version, kLinkVersion);
+    return FailedPrecondition(
+        "node {} speaks version {} of the link, this coordinator {}: at most one apart is understood; "
+        "install the same release of Lockstep on both",
+        join.name, join.version, kLinkVersion);
   }
   if (!join.run.empty() && join.run != run_)
     return FailedPrecondition("node {} belongs to run {}, this coordinator leads run {}", join.name, join.run, run_);
@@ -35,12 +36,14 @@ absl::Status Roster::Check(const Join& join) const {
                              NodesText(join), other.name, NodesText(other));
     }
     if (join.node_rank >= 0 && other.node_rank == join.node_rank)
-      return InvalidArgument("two agents have --node-rank {}: node {} and node {}", join.node_rank, other.name, join.name);
+      return InvalidArgument("two agents have --node-rank {}: node {} and node {}", join.node_rank, other.name,
+                             join.name);
     if (other.name == join.name)
       return InvalidArgument("two nodes have the name {}; tell them apart with --node-name", join.name);
   }
   if (join.node_rank >= join.most_nodes)
-    return InvalidArgument("node {} has --node-rank {}, but --nnodes is {}", join.name, join.node_rank, NodesText(join));
+    return InvalidArgument("node {} has --node-rank {}, but --nnodes is {}", join.name, join.node_rank,
+                           NodesText(join));
   return absl::OkStatus();
 }
 

@@ -28,7 +28,7 @@ struct Join {
   std::string name{};   // of its node
   std::string token{};  // of the agent: the same whenever it comes back
   std::string run{};    // which it belongs to; empty: none yet
-  int node_rank = -1;  // -1: any
+  int node_rank = -1;   // -1: any
   int ranks = 1;
   int least_nodes = 1, most_nodes = 1;
 };

@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "lockstep/base/status.h"
 
@@ -26,7 +27,8 @@ class Group {
   absl::Status Limit(int share);
 
  private:
-  Group(std::string path, std::string home, bool unified) : path_(path), home_(home), unified_(unified) {}
+  Group(std::string path, std::string home, bool unified)
+      : path_(std::move(path)), home_(std::move(home)), unified_(unified) {}
   static void RemoveStale(const std::string& parent, bool unified);
   absl::Status Write(const std::string& file, const std::string& text);
   absl::Status Take(pid_t pid);

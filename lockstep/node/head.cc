@@ -212,8 +212,8 @@ void Head::Tick() {
     const int index = static_cast<int>(i);
     if (nodes_[i].lost_since.value == 0 || now - nodes_[i].lost_since < ToNanos(kAgentLimit)) continue;
     nodes_[i].lost_since = Nanos{};
-    const std::string why = fmt::format("node {} is lost: its agent has not been heard of for {} s", NameOf(index),
-                                        kAgentLimit.value);
+    const std::string why =
+        fmt::format("node {} is lost: its agent has not been heard of for {} s", NameOf(index), kAgentLimit.value);
     Handle(control::AgentGone{index, why});
     Handle(fleet_->Gone(index));
   }
@@ -232,7 +232,8 @@ Json Head::Status() const {
   Json nodes = Json::array();
   const std::vector<control::NodeSpec>& names = state().spec.nodes;
   for (size_t i = 0; i < names.size(); ++i)
-    nodes.push_back({{"name", names[i].name}, {"ranks", names[i].ranks}, {"agent", nodes_[i].attends ? "here" : "lost"}});
+    nodes.push_back(
+        {{"name", names[i].name}, {"ranks", names[i].ranks}, {"agent", nodes_[i].attends ? "here" : "lost"}});
   status["nodes"] = nodes;
   status["journal_errors"] = coordinator_->journal_errors();
   if (webhook_) status["webhook"] = serve::ToJson(webhook_->counts());

@@ -86,9 +86,9 @@ class Head {
   std::unique_ptr<control::Fleet> fleet_;
   std::unique_ptr<control::Judge> judge_;
   std::vector<Node> nodes_;
-  std::optional<control::StoreAt> store_;     // of the epoch that is being spawned
-  std::optional<control::Spawn> spawn_;       // waits for its store
-  Nanos culprit_deadline_;                    // 0: not waiting
+  std::optional<control::StoreAt> store_;  // of the epoch that is being spawned
+  std::optional<control::Spawn> spawn_;    // waits for its store
+  Nanos culprit_deadline_;                 // 0: not waiting
   EpochId culprit_epoch_;
   bool looks_closely_ = false;
   std::unique_ptr<serve::Server> server_;

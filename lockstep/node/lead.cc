@@ -23,11 +23,10 @@ Lead::Lead(const RunOptions& options, Poller& poller, const Clock& clock, Listen
 absl::Status Lead::Open(const std::string& run_dir) {
   if (!options_.nodes.endpoint.empty()) {
     LS_ASSIGN_OR_RETURN(
-        server_, rpc::Server::Start(
-                     options_.nodes.endpoint, poller_, clock_,
-                     {.joined = [this](Peer peer, const control::Join& join) { Joined(peer, join); },
-                      .said = [this](Peer peer, const control::Said& said) { Said(peer, said); },
-                      .left = [this](Peer peer) { Left(peer, "its connection was lost"); }}));
+        server_, rpc::Server::Start(options_.nodes.endpoint, poller_, clock_,
+                                    {.joined = [this](Peer peer, const control::Join& join) { Joined(peer, join); },
+                                     .said = [this](Peer peer, const control::Said& said) { Said(peer, said); },
+                                     .left = [this](Peer peer) { Left(peer, "its connection was lost"); }}));
   }
   return head_.Open(run_dir);
 }

@@ -23,9 +23,9 @@
 namespace lockstep::node {
 namespace {
 
-constexpr Seconds kTick{0.1};
-constexpr int kTicksPerPublish = 3;  // about 3 Hz: the live view, /metrics and /api
-constexpr Seconds kFarewell{5};      // for the other nodes to hear that the job is over
+constexpr Seconds kTick{0.1}, kSteadyTick{0.2};  // each tick takes a core away from a rank for a moment
+constexpr Seconds kPublish{0.3};                 // the live view, /metrics and /api
+constexpr Seconds kFarewell{5};                  // for the other nodes to hear that the job is over
 
 class Node {
  public:
@@ -81,8 +81,7 @@ class Node {
   std::optional<int> exit_code_;
   absl::Status failure_;  // the job could not begin
   bool finishing_ = false, starter_lost_ = false, adopting_ = false, waiting_told_ = false;
-  Nanos begun_, ended_;
-  int ticks_ = 0;
+  Nanos begun_, ended_, published_;
 };
 
 Node::Node(agent::RunSpec spec, RunOptions options)
@@ -387,8 +386,10 @@ void Node::TickFollowing() {
   link_->Tick();
   const Nanos lost = link_->lost_since(), now = clock_.Now();
   if (lost.value == 0 || exit_code_) return;
-  const std::string problem =
-      fmt::format("the coordinator at {} is out of reach: {}", spec_.coordinator, link_->problem());
+  const std::string& why = link_->problem();
+  const std::string problem = why.empty()
+                                  ? fmt::format("not all nodes are at {} yet", spec_.coordinator)
+                                  : fmt::format("the coordinator at {} is out of reach: {}", spec_.coordinator, why);
   if (!agent_ || adopting_) {
     if (!waiting_told_ && now - begun_ > ToNanos(Seconds{2})) {
       waiting_told_ = true;
@@ -407,8 +408,9 @@ void Node::Tick() {
   if (agent_ && !exit_code_) agent_->Tick();
   if (lead_) lead_->Tick();
   if (link_) TickFollowing();
-  if (++ticks_ % kTicksPerPublish == 0) Publish();
+  Publish();
   EndIfAllHeard();
+  poller_.SetPeriod(agent_ && agent_->IsSteady() ? kSteadyTick : kTick);
 }
 
 // Ours is over; the agents of other nodes leave when they have heard so.
@@ -418,8 +420,10 @@ void Node::EndIfAllHeard() {
 }
 
 void Node::Publish() {
-  if (exit_code_ || !IsLeading()) return;
-  view_.Paint(Status(), Incidents());
+  const Nanos now = clock_.Now();
+  if (exit_code_ || !IsLeading() || now - published_ < ToNanos(kPublish)) return;
+  published_ = now;
+  if (view_.is_live()) view_.Paint(Status(), Incidents());
   lead_->head().Publish();
 }
 

@@ -18,6 +18,7 @@ class View {
   void Line(const std::string& text);
   // Repaints from the status document (control::StatusReport).
   void Paint(const Json& status, const Json& incidents);
+  bool is_live() const { return live_; }
   // What is painted now stays on the screen.
   void Settle() { painted_lines_ = 0; }
 

@@ -118,7 +118,8 @@ class Client::Link {
         listener_(std::move(listener)),
         join_(std::move(join)),
         mailbox_(std::make_shared<Mailbox>(poller)),
-        stub_(Coordination::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), Patience()))),
+        stub_(
+            Coordination::NewStub(grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), Patience()))),
         lost_since_(clock.Now()) {}
 
   ~Link() {
@@ -184,6 +185,7 @@ class Client::Link {
     heard_ = clock_.Now();
     switch (message.told_case()) {
       case FromCoordinator::kHeartbeat:
+        problem_.clear();
         return Follow(Nanos{message.heartbeat().now_ns()});
       case FromCoordinator::kWelcome:
         welcomed_ = true;

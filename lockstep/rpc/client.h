@@ -41,7 +41,7 @@ class Client {
   bool connected() const;
   // Since when there has been no coordinator; 0: there is one.
   Nanos lost_since() const;
-  // Why the last attempt failed.
+  // Why the last attempt failed; "": a coordinator is there, and waits for more nodes.
   const std::string& problem() const;
 
  private:

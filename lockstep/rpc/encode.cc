@@ -277,7 +277,8 @@ absl::StatusOr<control::Said> DecodeSaid(const FromAgent& wire) {
     case FromAgent::kAllSaid:
       return control::AllSaid{};
     default:
-      return InvalidArgument("a message of kind {}, which this version does not know", static_cast<int>(wire.said_case()));
+      return InvalidArgument("a message of kind {}, which this version does not know",
+                             static_cast<int>(wire.said_case()));
   }
 }
 
@@ -318,7 +319,8 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
     case FromCoordinator::kHostStore:
       return Told(control::HostStore{EpochId(wire.host_store().epoch()), wire.host_store().restart_count()});
     default:
-      return InvalidArgument("a message of kind {}, which this version does not know", static_cast<int>(wire.told_case()));
+      return InvalidArgument("a message of kind {}, which this version does not know",
+                             static_cast<int>(wire.told_case()));
   }
 }
 

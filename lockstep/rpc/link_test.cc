@@ -13,10 +13,11 @@ using testing::HasSubstr;
 class Link : public testing::Test {
  protected:
   void Serve(const std::string& address = "127.0.0.1:0") {
-    auto started = Server::Start(address, poller_, clock_,
-                                 {.joined = [this](Server::Peer peer, const control::Join& join) { Joined(peer, join); },
-                                  .said = [this](Server::Peer, const control::Said& said) { said_.push_back(said); },
-                                  .left = [this](Server::Peer peer) { left_.push_back(peer); }});
+    auto started =
+        Server::Start(address, poller_, clock_,
+                      {.joined = [this](Server::Peer peer, const control::Join& join) { Joined(peer, join); },
+                       .said = [this](Server::Peer, const control::Said& said) { said_.push_back(said); },
+                       .left = [this](Server::Peer peer) { left_.push_back(peer); }});
     ASSERT_TRUE(started.ok()) << started.status();
     server_ = *std::move(started);
     address_ = "127.0.0.1:" + std::to_string(server_->port());
@@ -29,10 +30,11 @@ class Link : public testing::Test {
   std::unique_ptr<Client> Attend(control::Join join = {.name = "b", .token = "t"}) {
     return std::make_unique<Client>(
         address_, std::move(join), poller_, clock_,
-        Client::Listener{.welcomed = [this](const control::Place& place, const std::string&) { places_.push_back(place); },
-                         .refused = [this](const std::string& why) { refusals_.push_back(why); },
-                         .told = [this](const control::Told& told) { told_.push_back(told); },
-                         .lost = [this](const std::string& why) { losses_.push_back(why); }});
+        Client::Listener{
+            .welcomed = [this](const control::Place& place, const std::string&) { places_.push_back(place); },
+            .refused = [this](const std::string& why) { refusals_.push_back(why); },
+            .told = [this](const control::Told& told) { told_.push_back(told); },
+            .lost = [this](const std::string& why) { losses_.push_back(why); }});
   }
   // False after 10 s in vain.
   bool Until(Client* client, const std::function<bool()>& happened) {

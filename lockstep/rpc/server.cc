@@ -70,7 +70,8 @@ class GrpcServer final : public Server, private Coordination::CallbackService {
     server_ = builder.BuildAndStart();
     if (server_ && port_ != 0) return absl::OkStatus();
     server_.reset();
-    return Unavailable("the coordinator can't listen on {}: is the port taken, or is it another machine's address?", address);
+    return Unavailable("the coordinator can't listen on {}: is the port taken, or is it another machine's address?",
+                       address);
   }
 
   // Of gRPC's threads.

@@ -1,8 +1,8 @@
 // The coordinator's end: agents attend, each on a stream of its own. gRPC's threads stay in here; everything is told in
 // the poller's thread, and may be said from there only.
 //
-//   LS_ASSIGN_OR_RETURN(auto server, Server::Start("127.0.0.1:29400", poller, clock, {.joined = ..., .said = ..., .left = ...}));
-//   server->Welcome(peer, place, run);  server->Tell(peer, told);  server->Heartbeat();
+//   LS_ASSIGN_OR_RETURN(auto server, Server::Start("127.0.0.1:29400", poller, clock, {.joined = ..., .said = ..., .left
+//   = ...})); server->Welcome(peer, place, run);  server->Tell(peer, told);  server->Heartbeat();
 #pragma once
 
 #include <cstdint>
