@@ -103,7 +103,7 @@ void Agent::SayAll() {
   for (const control::EventBody& event : said) listener_.say(event);
   holding_.clear();
   listener_.say(Observe());
-  listener_.say(control::AllSaid{});
+  listener_.say(control::AllSaid{said_epoch_});
 }
 
 // What the starter says.

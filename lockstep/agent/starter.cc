@@ -146,7 +146,8 @@ absl::Status Starter::Listen() {
   LS_ASSIGN_OR_RETURN(worker_listener_, ListenAt(spec_.run_dir + "/" + LS_JOIN_SOCKET));
   sigset_t mask;
   sigemptyset(&mask);
-  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) sigaddset(&mask, signal);
+  // A scheduler signals all processes of a job: of the others, none is to end us before the agent has heard its own.
+  for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaddset(&mask, signal);
   sigprocmask(SIG_BLOCK, &mask, nullptr);
   signals_ = Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
   shared_memory_watch_ = Fd(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
@@ -158,7 +159,7 @@ absl::Status Starter::Listen() {
   poller_.Watch(signals_.get(), [this] {
     signalfd_siginfo info{};
     while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
-      if (info.ssi_signo == SIGTERM) End();  // a terminal's SIGINT and SIGHUP are the agent's business
+      if (info.ssi_signo == SIGTERM) End();  // the rest is the agent's business
     }
     Reap();
   });

@@ -11,7 +11,7 @@ namespace {
 // `flag` empty: the file alone can set it.
 template <typename From, typename To>
 void Take(const CLI::App& run, const std::string& flag, const std::optional<From>& from, To& to) {
-  if (from && (flag.empty() || run.count(flag) == 0)) to = *from;
+  if (from && (flag.empty() || run.count(flag) == 0)) to = To(from.value());
 }
 
 std::string Beside(const std::filesystem::path& job_file, const std::string& path) {

@@ -1,22 +1,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "lockstep/cli/commands.h"
 
 namespace lockstep::cli {
-
-int PrintError(const absl::Status& status) {
-  fmt::print(stderr, "lockstep: {}\n", Message(status));
-  return kExitBadInput;
-}
-
-int PrintReport(const absl::StatusOr<Json>& report, bool as_json) {
-  if (!report.ok()) return PrintError(report.status());
-  fmt::print("{}", as_json ? RenderJson(*report) : RenderText(*report));
-  return 0;
-}
 
 bool IsCommand(const CLI::App& app, const std::string& name) {
   const std::vector<const CLI::App*> commands = app.get_subcommands({});

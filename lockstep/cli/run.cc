@@ -1,10 +1,12 @@
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/coordinator_flags.h"
 #include "lockstep/cli/job_file.h"
 #include "lockstep/cli/torchrun_flags.h"
 #include "lockstep/node/options.h"
+#include "lockstep/node/plan.h"
 #include "lockstep/node/run.h"
 
 namespace lockstep::cli {
@@ -14,7 +16,7 @@ struct RunFlags {
   node::RunOptions options;
   TorchrunFlags torchrun;
   std::string resume, job_file;
-  bool no_view = false;
+  bool no_view = false, dry_run = false;
 };
 
 void Declare(CLI::App& run, RunFlags& flags) {
@@ -29,6 +31,7 @@ void Declare(CLI::App& run, RunFlags& flags) {
                  "Name of this node; default: the host's. Several nodes on one machine need names of their own");
   run.add_flag("--allow-drill", options.allow_drill,
                "Let `lockstep drill` break this run on purpose; for rehearsals only");
+  run.add_flag("--dry-run", flags.dry_run, "Print what would be started, with which environment, and start nothing");
   DeclareCoordination(run, options);
   run.add_flag("--no-view", flags.no_view, "No live view, even on a terminal");
   run.add_option("--checkpoint-memory", options.checkpoint_budget.value,
@@ -68,6 +71,7 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   if (options.nodes.most > 1 && !options.checkpoint_dir.empty())
     return InvalidArgument("--checkpoint-dir works on one node today; with --nnodes {} leave it out",
                            options.nodes.most);
+  if (flags.dry_run) return PrintReport(node::DryRun(options), false);
   return flags.resume.empty() ? node::RunJob(options) : node::ResumeJob(flags.resume, options);
 }
 

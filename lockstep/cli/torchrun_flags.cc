@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/cli/slurm.h"
 #include "lockstep/cli/torchrun_values.h"
 
 namespace lockstep::cli {
@@ -102,7 +103,7 @@ absl::StatusOr<int> TorchrunFlags::Number(const std::string& name, int least, in
 }
 
 absl::Status TorchrunFlags::Apply(node::RunOptions& options) const {
-  const absl::Status status = ApplyAll(options);
+  absl::Status status = ApplyAll(options);
   const std::string set = SetByVariables();
   if (status.ok() || set.empty()) return status;
   return InvalidArgument("{} (the environment says{})", Message(status), set);
@@ -142,11 +143,16 @@ absl::Status TorchrunFlags::ApplyNodes(node::RunOptions& options) const {
     nodes.least = *least;
     nodes.most = *most;
   }
+  const std::optional<SlurmStep> step = On("standalone") ? std::nullopt : FindSlurmStep();
+  if (step && !Given("nnodes")) nodes.least = nodes.most = step->nodes;
+  if (On("standalone") && nodes.most > 1)
+    options.notices.push_back(fmt::format("--nnodes {} has no effect: --standalone is one node", Text("nnodes")));
   if (On("standalone")) nodes.least = nodes.most = 1;
   const bool first = IsStatic() && nodes.most > 1 && nodes.endpoint.empty();  // torchrun's default
   LS_ASSIGN_OR_RETURN(nodes.own_rank, Number("node-rank", 0, first ? 0 : -1));
   if (nodes.own_rank >= nodes.most)
     return InvalidArgument("--node-rank {} is not below --nnodes {}", nodes.own_rank, nodes.most);
+  if (step && step->nodes == nodes.most) FollowSlurm(*step, nodes);
   LS_RETURN_IF_ERROR(ApplyEndpoint(nodes));
   if (nodes.most == 1) {
     nodes.endpoint.clear();
@@ -162,12 +168,22 @@ absl::Status TorchrunFlags::ApplyNodes(node::RunOptions& options) const {
   return absl::OkStatus();
 }
 
+// The nodes have the ranks and names that Slurm gave them, and meet at the first, on a port of the job's own.
+void TorchrunFlags::FollowSlurm(const SlurmStep& step, node::Nodes& nodes) const {
+  if (!Given("node-rank")) nodes.own_rank = step.node;
+  if (nodes.own_name.empty()) nodes.own_name = step.node_name;
+  if (!nodes.endpoint.empty() || Given("rdzv-endpoint") || Given("master-addr")) return;
+  nodes.endpoint = fmt::format("{}:{}", step.first_node, kDynamicPort + step.job % 1000);
+  nodes.may_lead = nodes.must_lead = nodes.own_rank == 0;
+}
+
 bool TorchrunFlags::IsStatic() const { return !Given("rdzv-backend") || Text("rdzv-backend") == "static"; }
 
 // Where the coordinator is, and whether it may be here. Static: node 0 has it. Else: whoever has the address.
 absl::Status TorchrunFlags::ApplyEndpoint(node::Nodes& nodes) const {
   if (nodes.most == 1) return absl::OkStatus();
   std::string flag = "--coordinator", text = nodes.endpoint;
+  if (nodes.must_lead) return absl::OkStatus();  // Slurm has said it all
   nodes.may_lead = text.empty();
   if (text.empty() && Given("rdzv-endpoint")) {
     flag = "--rdzv-endpoint";
@@ -281,6 +297,8 @@ absl::Status TorchrunFlags::ApplyOutput(node::RunOptions& options) const {
 }
 
 absl::Status TorchrunFlags::ApplySignals(node::RunOptions& options) const {
+  // sbatch --signal=USR1@60 is how Slurm says that the time is nearly up: save, then leave.
+  if (!Given("signals-to-handle") && std::getenv("SLURM_JOB_ID") != nullptr) options.stop_signals.push_back(SIGUSR1);
   if (!Given("signals-to-handle")) return absl::OkStatus();
   options.stop_signals.clear();
   for (const std::string& name : Split(Text("signals-to-handle"), ',')) {

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "lockstep/base/status.h"
+#include "lockstep/cli/slurm.h"
 #include "lockstep/node/options.h"
 
 namespace lockstep::cli {
@@ -34,6 +35,7 @@ class TorchrunFlags {
   absl::Status ApplyAll(node::RunOptions& options) const;
   bool IsStatic() const;  // the rendezvous backend: torchrun's default
   absl::Status ApplyNodes(node::RunOptions& options) const;
+  void FollowSlurm(const SlurmStep& step, node::Nodes& nodes) const;
   absl::Status ApplyEndpoint(node::Nodes& nodes) const;
   absl::Status ApplyRanks(node::RunOptions& options) const;
   absl::Status ApplyRendezvous(node::RunOptions& options) const;

@@ -362,4 +362,54 @@ TEST(Commit, SomethingIsCommittedAtEveryMomentUnderThreads) {
   }
 }
 
+// ---- several nodes: the coordinator says what is whole everywhere ----
+
+class Afar : public testing::Test {
+ protected:
+  Afar() { board_.get()->world_size = 4; }
+  void Hold(int slot, uint64_t epoch, int64_t step, bool done = true) {
+    ls_slot_open(&board_.block(0)->slot[slot], epoch, step, 4);
+    if (done) ls_slot_done(&board_.block(0)->slot[slot], 1, 1, 0);
+  }
+  void Publish(uint64_t epoch, int64_t step) { ls_publish(board_.get(), {epoch, step}); }
+  int Choose(uint64_t epoch, int64_t step) { return ls_slot_choose(board_.get(), 0, epoch, step); }
+
+  Board board_{2};  // two of the job's four ranks are here
+};
+
+TEST_F(Afar, FreeSlotsComeFirst) {
+  EXPECT_EQ(Choose(1, 0), 0);
+  Hold(0, 1, 0);
+  EXPECT_EQ(Choose(1, 1), 1);
+}
+
+TEST_F(Afar, NothingIsGivenUpBeforeSomethingNewerIsWholeEverywhere) {
+  Hold(0, 1, 0);
+  Hold(1, 1, 1);
+  EXPECT_EQ(Choose(1, 2), -1) << "whole on this node, but who knows of the others";
+  Publish(1, 0);
+  EXPECT_EQ(Choose(1, 2), -1) << "step 0 is the newest that all have, step 1 may become it";
+  Publish(1, 1);
+  EXPECT_EQ(Choose(1, 2), 0);
+}
+
+TEST_F(Afar, WhatAnOlderEpochLeftIsGivenUpSaveTheOneRestored) {
+  Hold(0, 1, 7);
+  Hold(1, 1, 8);
+  Publish(1, 7);
+  board_.StartEpoch(2);
+  EXPECT_EQ(Choose(2, 8), 1);
+  Hold(1, 2, 8, false);
+  EXPECT_EQ(Choose(2, 9), -1) << "being written, and not yet whole anywhere";
+}
+
+TEST_F(Afar, APinnedCheckpointStays) {
+  Hold(0, 1, 0);
+  Hold(1, 1, 1);
+  Publish(1, 1);
+  board_.get()->pinned_step = 0;
+  board_.get()->pinned_epoch = 1;
+  EXPECT_EQ(Choose(1, 2), -1);
+}
+
 }  // namespace

@@ -13,12 +13,11 @@ using incident::Fields;
 
 // In the order of EventBody's alternatives. Part of the journal's format: a name is never given to something else.
 constexpr std::array<const char*, std::variant_size_v<EventBody>> kTypeNames = {
-    "job_started",   "epoch_spawned",  "loop_began",   "caught_up",
-    "progress_seen", "rank_exited",    "suspected",    "stacks_kept",
-    "epoch_stopped", "restore_chosen", "spawn_failed", "stop_asked",
-    "job_paused",    "job_continued",  "watcher_gone", "secondary_grace_over",
-    "drilled",       "agent_lost",     "agent_back",   "agent_gone",
-    "tick"};
+    "job_started",          "epoch_spawned", "loop_began",  "caught_up",     "progress_seen",
+    "rank_exited",          "suspected",     "stacks_kept", "epoch_stopped", "restore_chosen",
+    "spawn_failed",         "stop_asked",    "job_paused",  "job_continued", "watcher_gone",
+    "secondary_grace_over", "drilled",       "agent_lost",  "agent_back",    "agent_gone",
+    "journal_behind",       "tick"};
 
 Json ProgressJson(const Progress& progress) {
   return {{"step", progress.step}, {"step_end_ns", progress.step_end.value}};
@@ -85,6 +84,7 @@ Json Body(const AgentLost& event) {
 }
 Json Body(const AgentBack& event) { return {{"node", event.node}}; }
 Json Body(const AgentGone& event) { return {{"node", event.node}, {"why", event.why}}; }
+Json Body(const JournalBehind& event) { return {{"seen", event.seen.value()}}; }
 Json Body(const Tick&) { return Json::object(); }
 
 // Reads an object inside another one with `read(Fields&)`; its first problem becomes the parent's.
@@ -188,6 +188,7 @@ void Read(Fields& fields, AgentLost& event) {
 }
 void Read(Fields& fields, AgentBack& event) { event = {fields.Int32("node")}; }
 void Read(Fields& fields, AgentGone& event) { event = {fields.Int32("node"), fields.Text("why")}; }
+void Read(Fields& fields, JournalBehind& event) { event = {EpochId(fields.Unsigned("seen"))}; }
 void Read(Fields&, Tick&) {}
 
 // Makes the alternative whose name is `type`; false if there is none.

@@ -146,11 +146,17 @@ struct Drilled {
   std::string fault;  // "kill"
   int rank = -1;      // -1: it strikes no rank
 };
+// An agent acts for an epoch of which the journal knows nothing: a full disk did not take the last events, and then the
+// coordinator died.
+struct JournalBehind {
+  EpochId seen;
+};
 struct Tick {};  // nothing happened; never journalled
 
-using EventBody = std::variant<JobStarted, EpochSpawned, LoopBegan, CaughtUp, ProgressSeen, RankExited, Suspected,
-                               StacksKept, EpochStopped, RestoreChosen, SpawnFailed, StopAsked, JobPaused, JobContinued,
-                               WatcherGone, SecondaryGraceOver, Drilled, AgentLost, AgentBack, AgentGone, Tick>;
+using EventBody =
+    std::variant<JobStarted, EpochSpawned, LoopBegan, CaughtUp, ProgressSeen, RankExited, Suspected, StacksKept,
+                 EpochStopped, RestoreChosen, SpawnFailed, StopAsked, JobPaused, JobContinued, WatcherGone,
+                 SecondaryGraceOver, Drilled, AgentLost, AgentBack, AgentGone, JournalBehind, Tick>;
 struct Event {
   Nanos at;
   Nanos wall;

@@ -33,6 +33,7 @@ std::vector<EventBody> AllEvents() {
           AgentLost{1, "b", "its connection was lost", {70}},
           AgentBack{1},
           AgentGone{1, "node b is lost"},
+          JournalBehind{EpochId(9)},
           Tick{}};
 }
 

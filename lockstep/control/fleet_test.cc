@@ -49,6 +49,23 @@ TEST_F(FleetTest, TheLoopBeginsWithTheLastNode) {
   EXPECT_EQ(std::get<LoopBegan>(events.front()).begin, At(9));
 }
 
+TEST_F(FleetTest, SamplesCarryProgress) {
+  const auto samples = [](EpochId epoch, int64_t step) { return Samples{epoch, {}, {}, Step(step, 10)}; };
+  for (const int node : {0, 1}) fleet_.Hear(node, samples(kOne, 5));
+  EXPECT_EQ(fleet_.progress().step, -1) << "one has not said";
+  fleet_.Hear(2, samples(EpochId(2), 9));
+  EXPECT_EQ(fleet_.progress().step, -1) << "of another epoch";
+  fleet_.Hear(2, samples(kOne, 3));
+  EXPECT_EQ(fleet_.progress().step, 3);
+}
+
+TEST_F(FleetTest, WhatIsGoneRunsNoMore) {
+  for (const int node : {0, 2}) EXPECT_THAT(Hear(node, EpochStopped{kOne}), IsEmpty());
+  const auto events = fleet_.Gone(1);
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_EQ(TypeName(events.front()), "epoch_stopped");
+}
+
 TEST_F(FleetTest, TheJobStandsWhereTheSlowestNodeStands) {
   Hear(0, ProgressSeen{kOne, Step(7, 70)});
   Hear(1, ProgressSeen{kOne, Step(5, 50)});

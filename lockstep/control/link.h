@@ -40,7 +40,10 @@ struct StoreAt {
   int port = 0;
   bool hosted = true;  // false: there is no torch to host it with; rank 0 binds the port itself
 };
-struct AllSaid {};  // the end of what an agent that is new, or back, has to say
+// The end of what an agent that is new, or back, has to say.
+struct AllSaid {
+  EpochId epoch;  // the newest that it ever was told of; 0: none
+};
 
 using Said = std::variant<EventBody, Holding, RestoreFound, Samples, StoreAt, Observed, AllSaid>;
 

@@ -174,7 +174,9 @@ void Witness(Turn& turn) {
 }
 
 // The stacks of survivors tell nothing about a rank that is gone, and cost time.
-bool NeedsStacks(Syndrome syndrome) { return syndrome != Syndrome::kCrash && syndrome != Syndrome::kExit; }
+bool NeedsStacks(Syndrome syndrome) {
+  return syndrome != Syndrome::kCrash && syndrome != Syndrome::kExit && syndrome != Syndrome::kWatcherLost;
+}
 
 void KeepStacksFirst(Turn& turn) {
   State& state = turn.state;
@@ -323,6 +325,26 @@ void On(Turn& turn, const StacksKept& event) {
 void On(Turn& turn, const SecondaryGraceOver&) {
   if (!AwaitsCulprit(turn.state)) return Ignore(turn);
   LeadWithFirstLoss(turn);
+}
+
+// What happened in the epochs that nobody wrote down is not known, so the last of them ends, and the next one gets a
+// number of its own.
+void On(Turn& turn, const JournalBehind& event) {
+  State& state = turn.state;
+  if (event.seen <= state.epoch) return Ignore(turn);
+  const uint64_t missing = event.seen.value() - state.epoch.value();
+  state.restarts += static_cast<int>(missing);
+  state.epoch = event.seen;
+  state.exits.clear();
+  state.in_loop = state.recomputing = false;
+  if (state.mode == Mode::kFinishing) return Ask(turn);
+  Finding finding;
+  finding.syndrome = Syndrome::kWatcherLost;
+  finding.suspects = {{incident::Suspect::Kind::kSoftware, "the journal"}};
+  finding.evidence = {
+      fmt::format("an agent acts for epoch {}, and the journal lacks the last {}", event.seen.value(), missing)};
+  finding.since = turn.at;
+  LeadWith(turn, std::move(finding));
 }
 
 void On(Turn& turn, const SpawnFailed& event) {

@@ -91,7 +91,7 @@ class Chance {
   }
 
   EventBody Noise(const State& state) {
-    switch (Below(16)) {
+    switch (Below(18)) {
       case 0:
         return Start();
       case 1:
@@ -117,6 +117,11 @@ class Chance {
       case 11:
       case 12:
         return SomeSuspicion(state);
+      case 13:
+        return OneIn(30) ? EventBody(AgentGone{static_cast<int>(Below(2)), "node b is lost"})
+                         : EventBody(AgentLost{static_cast<int>(Below(2)), "b", "nothing heard", Moment()});
+      case 14:
+        return AgentBack{static_cast<int>(Below(2))};
       default:
         return SomeExit(state);
     }

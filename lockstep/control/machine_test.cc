@@ -433,6 +433,27 @@ TEST(Watcher, ThatWasGoneIsHistoryOnly) {
   EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kProductive, 20), 18);
 }
 
+TEST(Watcher, AnAgentThatIsLostIsNamedUntilItIsBack) {
+  Scenario job = Training();
+  EXPECT_EQ(job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)}), "announce 1");
+  EXPECT_EQ(job.state.mode, Mode::kRunning) << "its ranks train on";
+  EXPECT_EQ(job.Incident(0).closed, Nanos{});
+  EXPECT_EQ(job.Hear(21, AgentLost{1, "b", "again", At(21)}), "");
+  EXPECT_EQ(job.Hear(22, Killed(1, 0, SIGKILL)), "kill 1 after 0 s, announce 2") << "another incident meanwhile";
+  EXPECT_EQ(job.Hear(23, AgentBack{1}), "announce 1");
+  EXPECT_EQ(job.Incident(0).closed, At(23));
+  EXPECT_TRUE(Validate(job.state).ok());
+}
+
+TEST(Watcher, AnAgentThatIsGoneEndsTheJob) {
+  Scenario job = Training();
+  job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});
+  EXPECT_EQ(job.Hear(90, AgentGone{1, "node b is lost"}), "kill 1 after 0 s");
+  EXPECT_EQ(job.Hear(91, EpochStopped{EpochId(1)}), "announce 1, finish 1");
+  EXPECT_EQ(job.state.verdict, "node b is lost");
+  EXPECT_EQ(job.Incident(0).closed, At(91));
+}
+
 TEST(Watcher, TakesUpWhatWasPending) {
   Scenario job = Training();
   EXPECT_EQ(Text(PendingCommands(job.state)), "");

@@ -113,7 +113,7 @@ class Simulation {
   // ---- the coordinator's process ----
 
   void Hear(int node, const EventBody& said) {
-    for (EventBody event : Filtered(node, said)) Handle(event);
+    for (const EventBody& event : Filtered(node, said)) Handle(event);
   }
 
   std::vector<EventBody> Filtered(int node, EventBody said) {
@@ -148,7 +148,11 @@ class Simulation {
   void Hear(int, const StoreAt&) {}
   void Hear(int, const Observed&) {}
 
-  void Hear(int node, const AllSaid&) {
+  void Hear(int node, const AllSaid& said) {
+    if (said.epoch > state().epoch && plan_.mutant != Mutant::kTrustJournal) {
+      ++causes_;  // what nobody wrote down is done again
+      Handle(JournalBehind{said.epoch});
+    }
     if (plan_.mutant == Mutant::kForgetPending) return;
     for (const Command& command : PendingCommands(state())) Down(node, command);
   }
@@ -165,6 +169,7 @@ class Simulation {
   void Carry(const std::vector<Command>& commands) {
     for (const Command& command : commands) {
       if (const auto* spawn = std::get_if<Spawn>(&command)) fleet_->Begin(spawn->epoch);
+      if (const auto* kill = std::get_if<KillEpoch>(&command)) fleet_->Begin(kill->epoch);
       if (const auto* wait = std::get_if<WaitForCulprit>(&command)) {
         schedule_.In(wait->at_most, [this, epoch = wait->epoch] {
           if (coordinator_) Handle(SecondaryGraceOver{epoch});
@@ -211,12 +216,17 @@ class Simulation {
         Cut(node, chance_.Between(0.05, 4));
         break;
       case 4:
-        if (!disk_.full)
-          KillCoordinator();  // what a full disk has not taken is gone with the process: docs/models/control.md
+        if (!disk_.rows.empty()) KillCoordinator();  // what a full disk has not taken is gone with the process
         break;
       case 5:
         disk_.full = true;
-        schedule_.In(chance_.Between(0.1, 2), [this] { Empty(); });
+        schedule_.In(chance_.Between(0.1, 4), [this] { Empty(); });
+        if (!chance_.Hits(0.5)) break;
+        // What happens now is not written down, and then whoever knows it is gone.
+        causes_ += cluster_.Crash(node, rank) ? 1 : 0;
+        schedule_.In(chance_.Between(0.2, 2), [this] {
+          if (coordinator_ && !finished_) KillCoordinator();
+        });
         break;
       case 6:
         cluster_.Corrupt(node, rank);
@@ -304,7 +314,7 @@ const char* MutantName(Mutant mutant) {
   constexpr std::array<const char*, kMutants + 1> kNames = {
       "none",           "no fence",           "stale commands",   "commit early",
       "stale writer",   "first node stopped", "any node's point", "no budget",
-      "forget pending", "spawn twice",        "never caught up"};
+      "forget pending", "spawn twice",        "never caught up",  "trust the journal"};
   return kNames[static_cast<size_t>(mutant)];
 }
 

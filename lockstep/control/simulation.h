@@ -25,8 +25,9 @@ enum class Mutant {
   kForgetPending,     // a node that is back is not told what it missed
   kSpawnTwice,        // a repeated Spawn starts the workers again
   kNeverCaughtUp,     // progress is not told
+  kTrustJournal,      // that an agent acts for an epoch which the journal does not know changes nothing
 };
-inline constexpr int kMutants = 10;
+inline constexpr int kMutants = 11;
 const char* MutantName(Mutant mutant);
 
 struct SimulationPlan {

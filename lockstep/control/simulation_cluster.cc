@@ -54,7 +54,7 @@ void Cluster::Reconnect(int index) {
   for (const RankExited& exit : node.exits) say_(index, EventBody(exit));
   if (node.stacks) say_(index, EventBody(*node.stacks));
   if (node.stopped) say_(index, EventBody(EpochStopped{node.epoch}));
-  say_(index, AllSaid{});
+  say_(index, AllSaid{node.epoch});
 }
 
 void Cluster::Do(int index, const Spawn& command) {

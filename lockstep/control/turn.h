@@ -41,5 +41,6 @@ void On(Turn& turn, const Suspected& event);
 void On(Turn& turn, const StacksKept& event);
 void On(Turn& turn, const SecondaryGraceOver& event);
 void On(Turn& turn, const SpawnFailed& event);
+void On(Turn& turn, const JournalBehind& event);
 
 }  // namespace lockstep::control

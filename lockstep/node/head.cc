@@ -98,7 +98,7 @@ void Head::Hear(int, const control::StoreAt& store) {
   TellSpawn(*spawn_, std::nullopt);
 }
 
-void Head::Hear(int index, const control::AllSaid&) {
+void Head::Hear(int index, const control::AllSaid& said) {
   Node& node = nodes_[static_cast<size_t>(index)];
   node.attends = true;
   node.lost_since = Nanos{};
@@ -106,6 +106,7 @@ void Head::Hear(int index, const control::AllSaid&) {
     Handle(control::AgentBack{index});
     listener_.line(fmt::format("node {} is back", NameOf(index)));
   }
+  if (said.epoch > state().epoch) Handle(control::JournalBehind{said.epoch});
   for (const control::Command& command : control::PendingCommands(state())) {
     if (const auto* spawn = std::get_if<control::Spawn>(&command)) {
       TellSpawn(*spawn, index);
@@ -145,7 +146,10 @@ void Head::Carry(const std::vector<control::Command>& commands) {
     } else if (const auto* announce = std::get_if<control::Announce>(&command)) {
       Announce(announce->incident);
     } else {
-      if (std::holds_alternative<control::KillEpoch>(command)) culprit_deadline_ = Nanos{};
+      if (const auto* kill = std::get_if<control::KillEpoch>(&command)) {
+        culprit_deadline_ = Nanos{};
+        fleet_->Begin(kill->epoch);  // one that the journal did not know of
+      }
       TellAll(command);
     }
   }
@@ -227,6 +231,7 @@ void Head::Drain() {
 
 Json Head::Status() const {
   std::vector<control::Observed> observed;
+  observed.reserve(nodes_.size());
   for (const Node& node : nodes_) observed.push_back(node.observed);
   Json status = control::StatusReport(state(), control::Together(observed), clock_.Now());
   Json nodes = Json::array();

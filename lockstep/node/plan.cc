@@ -3,9 +3,11 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/agent/launch.h"
 #include "lockstep/agent/python.h"
 #include "lockstep/base/file.h"
 #include "lockstep/node/install.h"
@@ -78,7 +80,10 @@ control::JobSpec MakeJob(const RunOptions& options) {
   return job;
 }
 
-absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
+namespace {
+
+// Touches nothing.
+absl::StatusOr<agent::RunSpec> PlanSpec(const RunOptions& options) {
   LS_RETURN_IF_ERROR(CheckScript(options));
   if (options.ranks < 1) return InvalidArgument("--nproc-per-node must be at least 1, found {}", options.ranks);
   agent::RunSpec spec;
@@ -109,10 +114,49 @@ absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
   spec.checkpoint_interval = options.checkpoint_interval;
   spec.checkpoint_keep = options.checkpoint_keep;
   spec.checkpoint_flush_limit = options.checkpoint_flush_limit;
+  return spec;
+}
+
+}  // namespace
+
+absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
+  LS_ASSIGN_OR_RETURN(agent::RunSpec spec, PlanSpec(options));
   LS_ASSIGN_OR_RETURN(spec.run_dir, MakeRunDir(options.run_dir, spec.job));
   LS_ASSIGN_OR_RETURN(spec.torchrun.log_dir, MakeLogDir(spec));
   LS_RETURN_IF_ERROR(KeepSpec(spec));
   return spec;
+}
+
+absl::StatusOr<Json> DryRun(const RunOptions& options) {
+  LS_ASSIGN_OR_RETURN(agent::RunSpec spec, PlanSpec(options));
+  const Nodes& nodes = options.nodes;
+  spec.run_dir = options.run_dir.empty() ? RunsBase() + "/" + spec.job : options.run_dir;
+  spec.place.nodes = nodes.most;
+  spec.place.node = std::max(nodes.own_rank, 0);
+  // Of other nodes it is not known how many ranks they bring: as many as here.
+  spec.place.first_rank = spec.place.node * spec.ranks;
+  spec.place.world_size = nodes.most * spec.ranks;
+  Json ranks = Json::array();
+  for (int rank = 0; rank < spec.ranks; ++rank) {
+    const agent::EpochPlan plan{.store_host = spec.torchrun.master_addr};
+    agent::Environment environment = agent::WorkerEnvironment(spec, plan, rank);
+    environment["MASTER_PORT"] = "a free one";
+    ranks.push_back({{"rank", agent::GlobalRank(spec, rank).value()},
+                     {"command", agent::WorkerCommand(spec, rank)},
+                     {"environment", environment}});
+  }
+  return Json{
+      {"node", spec.node_name},
+      {"node_rank", nodes.own_rank < 0 && nodes.most > 1 ? Json("as they come") : Json(spec.place.node)},
+      {"nodes", nodes.least == nodes.most ? std::to_string(nodes.most) : fmt::format("{}:{}", nodes.least, nodes.most)},
+      {"coordinator", nodes.endpoint.empty()
+                          ? "in this process"
+                          : fmt::format("{}{}", nodes.endpoint, nodes.may_lead ? ", here if it is free" : "")},
+      {"run_dir", spec.run_dir},
+      {"working_directory", spec.cwd},
+      {"processes",
+       {"lockstep run (agent)", "lockstep starter", "zygote: python with torch imported", "rendezvous store"}},
+      {"ranks", ranks}};
 }
 
 absl::Status KeepSpec(const agent::RunSpec& spec) {

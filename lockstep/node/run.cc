@@ -180,7 +180,7 @@ absl::Status Node::Begin() {
   const Nodes& nodes = options_.nodes;
   if (nodes.endpoint.empty()) return BeginAlone();
   if (nodes.may_lead) {
-    const absl::Status leading = BeginLeading();
+    absl::Status leading = BeginLeading();
     if (leading.ok()) {
       spec_.endpoint = nodes.endpoint;
       lead_->Await(Job(), spec_.run_token);
@@ -303,7 +303,7 @@ void Node::StarterLost() {
   const EpochId epoch = agent_->epoch();
   Say(control::EventBody(control::StopAsked{SIGKILL}));
   Say(control::EventBody(control::EpochStopped{epoch}));
-  if (link_) Fail(FailedPrecondition("the starter process was killed"));
+  if (link_ && !link_->connected()) Fail(Unavailable("the starter process was killed, and nobody leads"));
 }
 
 // ---- the user ----
@@ -399,7 +399,7 @@ void Node::TickFollowing() {
       Fail(MakeError(absl::StatusCode::kDeadlineExceeded,
                      fmt::format("{}; gave up after {} s (--rdzv-conf join_timeout=SECONDS)", problem,
                                  options_.nodes.join_timeout.value)));
-  } else if (!agent_->HasWorkers() && now - lost > ToNanos(spec_.adoption)) {
+  } else if (starter_lost_ || (!agent_->HasWorkers() && now - lost > ToNanos(spec_.adoption))) {
     Fail(Unavailable("{}, and no worker runs here", problem));
   }
 }

@@ -106,7 +106,7 @@ void Put(const control::Observed& observed, FromAgent& wire) {
   to->set_start_method(observed.start_method);
 }
 
-void Put(const control::AllSaid&, FromAgent& wire) { wire.mutable_all_said(); }
+void Put(const control::AllSaid& said, FromAgent& wire) { wire.mutable_all_said()->set_epoch(said.epoch.value()); }
 
 template <typename Enum>
 Enum Known(int value, Enum last, Enum otherwise) {
@@ -275,7 +275,7 @@ absl::StatusOr<control::Said> DecodeSaid(const FromAgent& wire) {
     case FromAgent::kObserved:
       return Get(wire.observed());
     case FromAgent::kAllSaid:
-      return control::AllSaid{};
+      return control::AllSaid{EpochId(wire.all_said().epoch())};
     default:
       return InvalidArgument("a message of kind {}, which this version does not know",
                              static_cast<int>(wire.said_case()));

@@ -95,7 +95,7 @@ std::string SummaryLine(const Json& ranks, const ByNumber& index, const Look& lo
 }
 
 Json RanksWithin(const Json& status, const std::vector<int>& within) {
-  const Json ranks = status.value("ranks", Json::array());
+  Json ranks = status.value("ranks", Json::array());
   if (within.empty()) return ranks;
   const std::set<int> wanted(within.begin(), within.end());
   Json some = Json::array();

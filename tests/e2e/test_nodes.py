@@ -128,6 +128,14 @@ class Nodes(RunTest):
         leading = [run for run in runs if "nodes are here" in run.stderr()]
         self.assertEqual(1, len(leading))
 
+    def test_starter_killed(self):
+        """With it went the workers of its node and their checkpoints: the job can't go on, and all nodes are told."""
+        self.start(*ddp(LONG, step_time=0.1))
+        self.a.wait_for_step(5)
+        os.kill(self.b.starter(), signal.SIGKILL)
+        self.finish(1)
+        self.assertIn("the starter process was killed", self.b.stderr())
+
     def test_stop_from_any_node(self):
         self.start(*ddp(LONG, step_time=0.1))
         self.a.wait_for_step(5)

@@ -208,7 +208,7 @@ class CommandLines(TorchrunTest):
         self.assertIn(f"--master-port {port} can't be had", run.stderr(), run)
 
     def test_refused(self):
-        refused = [(["--nnodes", "2"], "several nodes are not supported yet"), (["--node_rank=1"], "several nodes"),
+        refused = [(["--nnodes", "2"], "say where the nodes meet"), (["--node_rank=1"], "not below --nnodes 1"),
                    (["--master-addr", "192.0.2.1"], "not an address of this machine"), (["-r", "7"], "--redirects must be"),
                    (["--logs_specs", "mine"], "plug-ins"), (["-m", "--no_python"], "exclude each other")]
         for options, text in refused:

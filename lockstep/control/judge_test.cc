@@ -1,0 +1,91 @@
+#include "lockstep/control/judge.h"
+
+#include <gmock/gmock.h>
+
+#include "lockstep/control/scenario.h"
+
+namespace lockstep::control {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+constexpr EpochId kOne{1};
+
+// Four ranks of steps of 0.1 s; `halted` stands still from the tenth step on, and the others wait.
+class JudgeTest : public testing::Test {
+ protected:
+  JudgeTest() {
+    judge_.Begin(kOne);
+    state_.spec.ranks = 4;
+    state_.epoch = kOne;
+  }
+  Samples Look(double at, detect::ProcState state, int halted) {
+    const int64_t step = std::min<int64_t>(static_cast<int64_t>(at * 10 + 0.5), 10);
+    Samples samples{kOne, {}, {}, Step(step, 0.1 * static_cast<double>(step))};
+    for (int rank = 0; rank < 4; ++rank) {
+      detect::RankSample sample;
+      sample.rank = RankId(rank);
+      sample.at = At(at);
+      sample.step = step;
+      sample.step_end = At(0.1 * static_cast<double>(step));
+      sample.in_loop = true;
+      const bool stands = step == 10 && (rank == halted || halted < 0);
+      sample.state = stands ? state : detect::ProcState::kSleeping;
+      samples.ranks.push_back(sample);
+    }
+    return samples;
+  }
+  std::vector<std::string> Until(double end, detect::ProcState state, int halted) {
+    std::vector<std::string> names;
+    for (; at_ < end; at_ += 0.1) {
+      const Samples samples = Look(at_, state, halted);
+      judge_.Add(samples);
+      for (const EventBody& event : judge_.At(state_, samples.progress, At(at_))) {
+        if (const auto* suspected = std::get_if<Suspected>(&event))
+          names.push_back("rank " + suspected->finding.suspects.at(0).name);
+        else if (!std::holds_alternative<ProgressSeen>(event))
+          names.push_back(TypeName(event));
+      }
+    }
+    return names;
+  }
+
+  detect::Policy policy_;
+  Judge judge_{policy_, 4};
+  State state_;
+  double at_ = 0.1;
+};
+
+TEST_F(JudgeTest, NamesTheOneThatStoppedWhileOthersWait) {
+  EXPECT_THAT(Until(1.0, detect::ProcState::kStopped, 2), IsEmpty());
+  EXPECT_THAT(Until(3.5, detect::ProcState::kStopped, 2), ElementsAre("rank 2"));
+}
+
+TEST_F(JudgeTest, AJobOfWhichEveryProcessIsStoppedIsPaused) {
+  EXPECT_THAT(Until(2.0, detect::ProcState::kStopped, -1), testing::Contains("job_paused"));
+}
+
+TEST_F(JudgeTest, SomeNodesAreNotTheJob) {
+  Samples half = Look(1.2, detect::ProcState::kStopped, -1);
+  half.ranks.resize(2);
+  judge_.Add(half);
+  EXPECT_THAT(judge_.At(state_, {}, At(1.2)), IsEmpty()) << "nothing is known of the others";
+}
+
+TEST_F(JudgeTest, CatchingUpIsToldOncePerStep) {
+  state_.open = 0;
+  state_.fault.close_at_step = 7;
+  EXPECT_THAT(Until(0.65, detect::ProcState::kRunning, 9), IsEmpty());
+  EXPECT_THAT(Until(0.85, detect::ProcState::kRunning, 9), ElementsAre("caught_up", "caught_up"));
+}
+
+TEST_F(JudgeTest, SamplesOfAnotherEpochAreLeftAside) {
+  Samples samples = Look(1.0, detect::ProcState::kRunning, 9);
+  samples.epoch = EpochId(2);
+  judge_.Add(samples);
+  EXPECT_THAT(judge_.At(state_, Step(9, 1), At(9)), IsEmpty());
+}
+
+}  // namespace
+}  // namespace lockstep::control
