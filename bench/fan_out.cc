@@ -47,9 +47,10 @@ class Agents {
           rpc::Client::Listener{
               .welcomed = [this, i](const control::Place& place, const std::string&) { Welcomed(agents_[i], place); },
               .refused = [](const std::string& why) { LS_CHECK(false, "{}", why); },
-              .told = [this, i](const control::Told& told) {
-                std::visit([&](const auto& body) { Hear(agents_[i], body); }, told);
-              },
+              .told =
+                  [this, i](const control::Told& told) {
+                    std::visit([&](const auto& body) { Hear(agents_[i], body); }, told);
+                  },
               .lost = [](const std::string& why) { LS_CHECK(false, "lost: {}", why); }});
     }
   }

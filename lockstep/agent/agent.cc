@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <memory>
 
 #include "lockstep/agent/evidence.h"
@@ -40,6 +41,13 @@ Nanos CommittedAt(const ls_board& board, const std::vector<Worker>& workers) {
     oldest = oldest.value == 0 ? end : std::min(oldest, end);
   }
   return oldest;
+}
+
+// Every rank has it, is writing it, or has not come to that step.
+bool MayBecomeWhole(const ls_board& board, const ls_checkpoint& id) {
+  for (uint32_t rank = 0; rank < board.ranks; ++rank)
+    if (ls_rank_passed(&board.rank[rank], id)) return false;
+  return true;
 }
 
 }  // namespace
@@ -101,7 +109,7 @@ void Agent::SayAll() {
   const std::vector<control::EventBody> said = said_;  // whoever hears it may answer at once
   if (watch_.epoch() != 0) listener_.say(watch_.Remember(**link_.board()));
   for (const control::EventBody& event : said) listener_.say(event);
-  holding_.clear();
+  holding_ = {};
   listener_.say(Observe());
   listener_.say(control::AllSaid{said_epoch_});
 }
@@ -146,7 +154,7 @@ void Agent::WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids) {
     watch_.BeginEpoch(epoch, workers);
     killing_ = false;
     followed_ = 0;
-    holding_.clear();
+    holding_ = {};
   }
   Remember(EpochId(epoch), control::EpochSpawned{EpochId(epoch)});
 }
@@ -229,7 +237,11 @@ void Agent::Do(const control::LookClosely& look) {
 void Agent::Do(const control::Commit& commit) {
   const ls_checkpoint id{commit.point.epoch.value(), commit.point.step};
   ls_board& board = **link_.board();
-  if (commit.epoch.value() == watch_.epoch() && ls_newer(id, ls_published(&board))) ls_publish(&board, id);
+  const bool older = ls_newer(ls_published(&board), id);
+  if (commit.epoch.value() != watch_.epoch() || (older && id.epoch != 0)) return;
+  const ls_checkpoint newest = older ? ls_published(&board) : id;  // none yet: what the epoch began from stands
+  if (ls_same(newest, ls_published(&board)) && commit.dead_step <= Load(board.dead_step)) return;
+  ls_publish(&board, newest, std::max(commit.dead_step, Load(board.dead_step)));
 }
 
 void Agent::Do(const control::KeepStacks& command) {
@@ -282,7 +294,7 @@ void Agent::Do(const control::PublishRestore& command) {
   if (command.epoch.value() <= Load(board.restore_for)) return;
   board.restore_epoch = command.point ? command.point->epoch.value() : 0;
   board.restore_step = command.point ? command.point->step : -1;
-  ls_publish(&board, {board.restore_epoch, board.restore_step});
+  ls_publish(&board, {board.restore_epoch, board.restore_step}, -1);
   __atomic_store_n(&board.restore_for, command.epoch.value(), __ATOMIC_RELEASE);
 }
 
@@ -310,15 +322,26 @@ void Agent::Tick() {
 void Agent::SayHolding() {
   if (spec_.place.nodes == 1 || watch_.epoch() == 0) return;
   const ls_board& board = **link_.board();
-  std::vector<control::CheckpointId> points;
+  control::Holding holding{EpochId(watch_.epoch()), {}, {}, std::numeric_limits<int64_t>::max()};
+  // First what was passed, then what is there: so nothing that is there can be missing from the second look.
+  for (const Worker& worker : watch_.workers()) {
+    const ls_rank_block& block = board.rank[worker.rank];
+    const bool joined = Load(block.epoch) == watch_.epoch();
+    holding.passed = std::min(holding.passed, joined ? Load(block.attempted_step) : -1);
+  }
   for (const ls_slot& slot : board.rank[0].slot) {
     const ls_slot_view view = ls_slot_read(&slot);
-    if (view.changing || view.state != LS_SLOT_DONE || !ls_committed(&board, view.id)) continue;
-    points.push_back({EpochId(view.id.epoch), view.id.step});
+    if (ls_slot_is_free(view)) continue;
+    const control::CheckpointId id{EpochId(view.id.epoch), view.id.step};
+    if (view.state == LS_SLOT_DONE && ls_committed(&board, view.id)) {
+      holding.points.push_back(id);
+    } else if (view.id.epoch == watch_.epoch() && MayBecomeWhole(board, view.id)) {
+      holding.coming.push_back(id);
+    }
   }
-  if (points == holding_) return;
-  holding_ = points;
-  listener_.say(control::Holding{EpochId(watch_.epoch()), std::move(points)});
+  if (holding == holding_) return;
+  holding_ = holding;
+  listener_.say(holding);
 }
 
 control::Progress Agent::progress() const {

@@ -108,7 +108,7 @@ class Agent {
   std::vector<control::EventBody> said_;
   EpochId said_epoch_;
   uint64_t told_loop_of_ = 0;
-  std::vector<control::CheckpointId> holding_;
+  control::Holding holding_;  // as it was told
   bool ready_ = false, killing_ = false, finished_ = false;
   Nanos stacks_sampled_, observed_told_;
   bool sampling_ = false;

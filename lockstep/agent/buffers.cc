@@ -94,6 +94,7 @@ absl::StatusOr<BoardMap> BoardMap::Create(int ranks, int first_rank, int world_s
   board->ranks = static_cast<uint32_t>(ranks);
   board->first_rank = static_cast<uint32_t>(first_rank);
   board->world_size = static_cast<uint32_t>(world_size);
+  board->committed_step = board->dead_step = -1;
   for (int rank = 0; rank < ranks; ++rank) {
     board->rank[rank].step = -1;
     board->rank[rank].attempted_step = -1;

@@ -2,8 +2,8 @@
 
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/coordinator_flags.h"
-#include "lockstep/cli/torchrun_values.h"
 #include "lockstep/node/coordinate.h"
+#include "lockstep/node/endpoint.h"
 
 namespace lockstep::cli {
 namespace {
@@ -20,7 +20,7 @@ absl::StatusOr<int> Start(Flags& flags) {
   options.live_view = !flags.no_view;
   options.nodes.join_timeout = Seconds{static_cast<double>(flags.join_timeout)};
   if (!flags.resume.empty()) return node::ResumeCoordinating(flags.resume, options);
-  const std::optional<Endpoint> endpoint = ParseEndpoint(flags.listen);
+  const std::optional<node::Endpoint> endpoint = node::ParseEndpoint(flags.listen);
   if (!endpoint || endpoint->port == 0)
     return InvalidArgument("--listen must be HOST:PORT, an address of this machine, found \"{}\"", flags.listen);
   options.nodes.endpoint = flags.listen;

@@ -9,6 +9,7 @@
 
 #include "lockstep/cli/slurm.h"
 #include "lockstep/cli/torchrun_values.h"
+#include "lockstep/node/endpoint.h"
 
 namespace lockstep::cli {
 namespace {
@@ -193,16 +194,15 @@ absl::Status TorchrunFlags::ApplyEndpoint(node::Nodes& nodes) const {
     text = Text("master-addr") + (Given("master-port") ? ":" + Text("master-port") : "");
   }
   if (text.empty()) return absl::OkStatus();
-  std::optional<Endpoint> endpoint = ParseEndpoint(text);
+  std::optional<node::Endpoint> endpoint = node::ParseEndpoint(text);
   if (!endpoint) return InvalidArgument("{} must be HOST[:PORT], found \"{}\"", flag, text);
   if (endpoint->port == 0) endpoint->port = IsStatic() ? kStaticPort : kDynamicPort;
   const bool v6 = endpoint->host.find(':') != std::string::npos;
   nodes.endpoint = fmt::format("{}{}{}:{}", v6 ? "[" : "", endpoint->host, v6 ? "]" : "", endpoint->port);
   if (!nodes.may_lead) return absl::OkStatus();
-  const absl::Status own = CheckOwnAddress(flag, endpoint->host);
-  nodes.may_lead = IsStatic() ? nodes.own_rank == 0 : own.ok();
   nodes.must_lead = IsStatic() && nodes.own_rank == 0;
-  return nodes.must_lead ? own : absl::OkStatus();
+  nodes.may_lead = IsStatic() ? nodes.must_lead : CheckOwnAddress(flag, endpoint->host).ok();
+  return absl::OkStatus();
 }
 
 absl::Status TorchrunFlags::ApplyRanks(node::RunOptions& options) const {
@@ -222,19 +222,15 @@ absl::Status TorchrunFlags::ApplyRendezvous(node::RunOptions& options) const {
   if (Given("rdzv-conf")) LS_RETURN_IF_ERROR(ApplyRendezvousConf(Text("rdzv-conf"), options.nodes));
   if (options.nodes.most > 1) {
     // The coordinator has the port that was named; stores are where they are needed, each on a fresh one.
-    if (Given("local-addr")) {
-      torchrun.master_addr = Text("local-addr");
-      return CheckOwnAddress("--local-addr", torchrun.master_addr);
-    }
-    LS_ASSIGN_OR_RETURN(torchrun.master_addr, OwnAddressTowards(options.nodes.endpoint));
-    return absl::OkStatus();
+    torchrun.master_addr = Text("local-addr");  // empty: found when the nodes have met
+    return Given("local-addr") ? CheckOwnAddress("--local-addr", torchrun.master_addr) : absl::OkStatus();
   }
   std::string flag = Given("master-addr") ? "master-addr" : "local-addr";
   if (Given(flag)) torchrun.master_addr = Text(flag);
   LS_ASSIGN_OR_RETURN(torchrun.master_port, Number("master-port", 0, 0));
   if (Given("rdzv-endpoint") && IsStatic() && !On("standalone")) {
     flag = "rdzv-endpoint";
-    const std::optional<Endpoint> endpoint = ParseEndpoint(Text(flag));
+    const std::optional<node::Endpoint> endpoint = node::ParseEndpoint(Text(flag));
     if (!endpoint) return InvalidArgument("--rdzv-endpoint must be HOST[:PORT], found \"{}\"", Text(flag));
     torchrun.master_addr = endpoint->host;
     torchrun.master_port = endpoint->port;

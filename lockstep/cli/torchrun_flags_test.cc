@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "lockstep/cli/torchrun_values.h"
+#include "lockstep/node/endpoint.h"
 
 namespace lockstep::cli {
 namespace {
@@ -109,7 +110,11 @@ TEST(TorchrunFlags, SeveralNodesMeetAtAnEndpoint) {
   EXPECT_TRUE(dynamic.may_lead);
   EXPECT_FALSE(dynamic.must_lead);
   EXPECT_EQ(dynamic.join_timeout.value, 7);
-  EXPECT_EQ(Parsed({"--nnodes=2", "--rdzv-endpoint=127.0.0.1:9", "x"}).torchrun.master_addr, "127.0.0.1");
+  EXPECT_EQ(Parsed({"--nnodes=2", "--rdzv-endpoint=127.0.0.1:9", "x"}).torchrun.master_addr, "") << "found later";
+  EXPECT_EQ(Parsed({"--nnodes=2", "--rdzv-endpoint=nowhere.example:9", "x"}).nodes.endpoint, "nowhere.example:9")
+      << "a name may come to be known";
+  EXPECT_EQ(node::ListenAddress({"node0", 9}), "[::]:9");
+  EXPECT_EQ(node::ListenAddress({"127.0.0.1", 9}), "127.0.0.1:9");
   EXPECT_THAT(Error({"--nnodes=2", "--rdzv-endpoint", "a:b", "x"}), HasSubstr("--rdzv-endpoint must be HOST[:PORT]"));
   EXPECT_THAT(Error({"--nnodes=2", "--rdzv-endpoint=127.0.0.1", "--rdzv-conf=join_timeout=x", "x"}),
               HasSubstr("seconds"));
@@ -140,13 +145,13 @@ TEST(TorchrunFlags, StaticEndpointIsTheMaster) {
 }
 
 TEST(TorchrunFlags, AnEndpointMayBeIpv6) {
-  const auto endpoint = ParseEndpoint("[::1]:400");
+  const auto endpoint = node::ParseEndpoint("[::1]:400");
   ASSERT_TRUE(endpoint.has_value());
   EXPECT_EQ(endpoint->host, "::1");
   EXPECT_EQ(endpoint->port, 400);
-  EXPECT_EQ(ParseEndpoint("node3")->port, 0);
+  EXPECT_EQ(node::ParseEndpoint("node3")->port, 0);
   for (const char* text : {"", ":400", "[::1", "[::1]400", "::1", "a:b", "a:1:2", "a:-1"})
-    EXPECT_FALSE(ParseEndpoint(text).has_value()) << text;
+    EXPECT_FALSE(node::ParseEndpoint(text).has_value()) << text;
 }
 
 TEST(TorchrunFlags, WhatHasNoEffectSaysSo) {

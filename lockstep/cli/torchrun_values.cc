@@ -65,19 +65,6 @@ absl::StatusOr<int> RankCount(const std::string& text) {
   return *count;
 }
 
-std::optional<Endpoint> ParseEndpoint(const std::string& text) {
-  const bool bracketed = text.starts_with('[');
-  const size_t close = bracketed ? text.find(']') : std::string::npos;
-  if (bracketed && close == std::string::npos) return std::nullopt;
-  const std::string host = bracketed ? text.substr(1, close - 1) : text.substr(0, text.find(':'));
-  const std::string rest = bracketed ? text.substr(close + 1) : text.substr(host.size());
-  if (host.empty()) return std::nullopt;
-  if (rest.empty()) return Endpoint{host, 0};
-  const std::optional<int> port = rest[0] == ':' ? Integer(rest.substr(1)) : std::nullopt;
-  if (!port || *port < 0 || *port > 65535) return std::nullopt;
-  return Endpoint{host, *port};
-}
-
 absl::Status CheckOwnAddress(const std::string& flag, const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -92,27 +79,6 @@ absl::Status CheckOwnAddress(const std::string& flag, const std::string& host) {
   freeaddrinfo(found);
   if (own) return absl::OkStatus();
   return InvalidArgument("{} {} is not an address of this machine", flag, host);
-}
-
-absl::StatusOr<std::string> OwnAddressTowards(const std::string& endpoint) {
-  const std::optional<Endpoint> parsed = ParseEndpoint(endpoint);
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  const int error = parsed ? getaddrinfo(parsed->host.c_str(), "9", &hints, &found) : EAI_NONAME;
-  if (error != 0) return NotFound("{}: {}", endpoint, gai_strerror(error));
-  // Connecting a datagram socket sends nothing: it asks for the route.
-  const Fd fd(socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage own{};
-  socklen_t length = sizeof(own);
-  char text[NI_MAXHOST] = "";
-  const bool routed =
-      fd.valid() && connect(fd.get(), found->ai_addr, found->ai_addrlen) == 0 &&
-      getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &length) == 0 &&
-      getnameinfo(reinterpret_cast<sockaddr*>(&own), length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0;
-  freeaddrinfo(found);
-  if (!routed) return Unavailable("no route to {}; name an address of this machine with --local-addr", endpoint);
-  return std::string(text);
 }
 
 absl::StatusOr<std::vector<int>> Masks(const std::string& flag, const std::string& text, int ranks) {

@@ -18,17 +18,8 @@ std::vector<std::string> Split(const std::string& text, char separator);
 // --nproc-per-node: a number, or auto, cpu or gpu for one per device.
 absl::StatusOr<int> RankCount(const std::string& text);
 
-struct Endpoint {
-  std::string host;
-  int port = 0;  // 0: not said
-};
-// HOST, HOST:PORT or [V6]:PORT. nullopt: none of these.
-std::optional<Endpoint> ParseEndpoint(const std::string& text);
 // The store listens here, so what the workers call it by must be an address of this machine.
 absl::Status CheckOwnAddress(const std::string& flag, const std::string& host);
-// The address of this machine by which a peer at HOST:PORT sees it.
-absl::StatusOr<std::string> OwnAddressTowards(const std::string& endpoint);
-
 // "3" for all ranks, "0:1,1:2" for some of them; 0 for the others. 1 is stdout, 2 is stderr.
 absl::StatusOr<std::vector<int>> Masks(const std::string& flag, const std::string& text, int ranks);
 

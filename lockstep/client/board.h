@@ -82,7 +82,9 @@ struct ls_board {
   /* With several nodes: the newest checkpoint that is whole on all of them, as the coordinator has said (commit.h). */
   ls_atomic_u64 committed_epoch; /* 0: none */
   ls_atomic_i64 committed_step;
-  uint64_t reserved[53];
+  ls_atomic_i64
+      dead_step; /* of the acting epoch: no other checkpoint up to this step can still become whole; -1: none */
+  uint64_t reserved[52];
   struct ls_rank_block rank[];
 };
 

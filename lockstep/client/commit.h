@@ -18,7 +18,8 @@
  * be seen.
  *
  * Several nodes: the board shows one node's ranks. What is whole on all of them is told to the agent, what is whole on
- * all nodes comes back (ls_publish), and a rank gives up only what is older than that, or of an older epoch.
+ * all nodes comes back (ls_publish), and a rank gives up only what is older than that, of an older epoch, or dead: some
+ * rank, somewhere, has passed that step without it. Ranks hear the news at different steps, so that happens.
  *
  * Threads: each rank writes its own block, the agent the header; readers are lock-free. Cost: choosing reads 4
  * cache lines per rank.
@@ -171,26 +172,32 @@ static inline struct ls_checkpoint ls_published(const struct ls_board* board) {
 }
 
 /* The agent's: newer ones only, but for the one from which an epoch begins. */
-static inline void ls_publish(struct ls_board* board, struct ls_checkpoint id) {
+static inline void ls_publish(struct ls_board* board, struct ls_checkpoint id, int64_t dead_step) {
+  __atomic_store_n(&board->dead_step, dead_step, __ATOMIC_RELEASE);
   __atomic_store_n(&board->committed_step, id.step, __ATOMIC_RELEASE);
   __atomic_store_n(&board->committed_epoch, id.epoch, __ATOMIC_RELEASE);
 }
 
-/* May a rank of `epoch` give up this checkpoint? `published` is whole on all nodes. So what a node has said to hold
- * stays true until a newer one is whole everywhere, and the news may be late. */
-static inline bool ls_can_give_up(struct ls_checkpoint held, struct ls_checkpoint published, uint64_t epoch) {
-  return ls_newer(published, held) || (held.epoch < epoch && !ls_same(held, published));
+/* May a rank of `epoch` give up this checkpoint? `published` is whole on all nodes; of this epoch, no other one up to
+ * dead_step can become so any more. So what a node has said to hold, and may still matter, stays true until a newer one
+ * is whole everywhere, and the news may be late. */
+static inline bool ls_can_give_up(struct ls_checkpoint held, struct ls_checkpoint published, int64_t dead_step,
+                                  uint64_t epoch) {
+  if (ls_newer(published, held)) return true;
+  if (ls_same(held, published)) return false;
+  return held.epoch < epoch || (held.epoch == epoch && held.step <= dead_step);
 }
 
 /* The oldest slot that may be given up, or -1. */
 static inline int ls_slot_choose_afar(const struct ls_board* board, const struct ls_rank_block* block, uint64_t epoch) {
   const struct ls_checkpoint published = ls_published(board);
+  const int64_t dead_step = __atomic_load_n(&board->dead_step, __ATOMIC_ACQUIRE);
   int chosen = -1;
   struct ls_checkpoint oldest = {0, -1};
   for (int i = 0; i < LS_SLOTS; ++i) {
     const struct ls_slot_view view = ls_slot_read(&block->slot[i]);
     if (ls_slot_is_free(view)) return i;
-    if (!ls_can_give_up(view.id, published, epoch) || ls_same(view.id, ls_pinned(board))) continue;
+    if (!ls_can_give_up(view.id, published, dead_step, epoch) || ls_same(view.id, ls_pinned(board))) continue;
     if (chosen >= 0 && !ls_newer(oldest, view.id)) continue;
     chosen = i;
     oldest = view.id;

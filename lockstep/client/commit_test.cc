@@ -342,8 +342,9 @@ TEST(Commit, SomethingIsCommittedAtEveryMomentUnderThreads) {
     while (first[r].step == 0) first[r].Advance(board, r, ls_slot_choose, false);
   }
   std::vector<std::jthread> writers;
+  writers.reserve(3);
   for (uint32_t r = 0; r < 3; ++r) {
-    writers.emplace_back([&board, r](std::stop_token stop) {
+    writers.emplace_back([&board, r](const std::stop_token& stop) {
       for (int64_t step = 1; !stop.stop_requested(); ++step) {
         const int slot = ls_slot_choose(board.get(), r, 1, step);
         if (slot >= 0) ls_slot_open(&board.block(r)->slot[slot], 1, step, 3);
@@ -366,12 +367,15 @@ TEST(Commit, SomethingIsCommittedAtEveryMomentUnderThreads) {
 
 class Afar : public testing::Test {
  protected:
-  Afar() { board_.get()->world_size = 4; }
+  Afar() {
+    board_.get()->world_size = 4;
+    Publish(0, -1);
+  }
   void Hold(int slot, uint64_t epoch, int64_t step, bool done = true) {
     ls_slot_open(&board_.block(0)->slot[slot], epoch, step, 4);
     if (done) ls_slot_done(&board_.block(0)->slot[slot], 1, 1, 0);
   }
-  void Publish(uint64_t epoch, int64_t step) { ls_publish(board_.get(), {epoch, step}); }
+  void Publish(uint64_t epoch, int64_t step, int64_t dead = -1) { ls_publish(board_.get(), {epoch, step}, dead); }
   int Choose(uint64_t epoch, int64_t step) { return ls_slot_choose(board_.get(), 0, epoch, step); }
 
   Board board_{2};  // two of the job's four ranks are here
@@ -401,6 +405,15 @@ TEST_F(Afar, WhatAnOlderEpochLeftIsGivenUpSaveTheOneRestored) {
   EXPECT_EQ(Choose(2, 8), 1);
   Hold(1, 2, 8, false);
   EXPECT_EQ(Choose(2, 9), -1) << "being written, and not yet whole anywhere";
+}
+
+TEST_F(Afar, WhatCanNoLongerBecomeWholeIsGivenUp) {
+  Hold(0, 1, 5);
+  Hold(1, 1, 2);
+  Publish(1, 2);
+  EXPECT_EQ(Choose(1, 7), -1) << "another node may hold step 5, too";
+  Publish(1, 2, 6);
+  EXPECT_EQ(Choose(1, 7), 0) << "it holds step 6, and has passed 5";
 }
 
 TEST_F(Afar, APinnedCheckpointStays) {

@@ -13,6 +13,7 @@ using testing::ElementsAre;
 
 std::vector<int> Values(const std::vector<RankId>& ranks) {
   std::vector<int> values;
+  values.reserve(ranks.size());
   for (const RankId rank : ranks) values.push_back(rank.value());
   return values;
 }

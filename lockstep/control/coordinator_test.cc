@@ -16,9 +16,9 @@ using testing::HasSubstr;
 
 class CoordinatorTest : public testing::Test {
  protected:
-  std::string Hear(EventBody body) {
+  std::string Hear(const EventBody& body) {
     clock_.Advance(Seconds{1});
-    const auto commands = coordinator_.Handle(std::move(body));
+    const auto commands = coordinator_.Handle(body);
     return commands.ok() ? Text(*commands) : Message(commands.status());
   }
   void Train() {

@@ -1,6 +1,7 @@
 #include "lockstep/control/fleet.h"
 
 #include <algorithm>
+#include <set>
 #include <type_traits>
 
 namespace lockstep::control {
@@ -36,7 +37,7 @@ void Fleet::Begin(EpochId epoch) {
   if (epoch <= epoch_) return;
   epoch_ = epoch;
   nodes_.assign(nodes_.size(), Node{});
-  committed_.reset();
+  commit_ = Commit{epoch, {}, -1};
 }
 
 Progress Fleet::progress() const {
@@ -137,12 +138,44 @@ std::vector<EventBody> Fleet::Hear(int node, const RestoreFound& found) {
   return {chosen};
 }
 
-std::optional<CheckpointId> Fleet::Hear(int node, const Holding& holding) {
-  if (holding.epoch != epoch_) return std::nullopt;
-  nodes_[static_cast<size_t>(node)].points = holding.points;
-  const std::optional<CheckpointId> newest = NewestCommon(nodes_, [](const Node& each) { return each.points; });
-  if (!newest || newest->epoch != epoch_ || (committed_ && *newest <= *committed_)) return std::nullopt;
-  return committed_ = newest;
+// Some rank of some node has passed the step and does not have it: it never will.
+bool Fleet::IsDead(const CheckpointId& point) const {
+  const auto has = [&](const std::vector<CheckpointId>& points) {
+    return std::find(points.begin(), points.end(), point) != points.end();
+  };
+  return std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
+    const Holding& holding = node.holding;
+    return holding.passed >= point.step && !has(holding.points) && !has(holding.coming);
+  });
+}
+
+// The newest dead one below all that may live. Below it nothing else can live either: who has passed it has passed
+// them, and nobody says to have them.
+int64_t Fleet::DeadStep() const {
+  std::set<CheckpointId> candidates;
+  for (const Node& node : nodes_) {
+    candidates.insert(node.holding.points.begin(), node.holding.points.end());
+    candidates.insert(node.holding.coming.begin(), node.holding.coming.end());
+  }
+  int64_t dead = commit_.dead_step;
+  for (const CheckpointId& point : candidates) {
+    if (point.epoch != epoch_ || point <= commit_.point) continue;
+    if (!IsDead(point)) break;
+    dead = std::max(dead, point.step);
+  }
+  return dead;
+}
+
+void Fleet::Hear(int node, const Holding& holding) {
+  if (holding.epoch == epoch_) nodes_[static_cast<size_t>(node)].holding = holding;
+}
+
+std::optional<Commit> Fleet::CommitNews() {
+  const Commit before = commit_;
+  const std::optional<CheckpointId> newest = NewestCommon(nodes_, [](const Node& each) { return each.holding.points; });
+  if (newest && newest->epoch == epoch_ && *newest > commit_.point) commit_.point = *newest;
+  commit_.dead_step = DeadStep();
+  return commit_ == before ? std::nullopt : std::optional(commit_);
 }
 
 }  // namespace lockstep::control

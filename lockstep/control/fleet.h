@@ -28,9 +28,11 @@ class Fleet {
   // counts them.
   std::vector<EventBody> Hear(int node, const EventBody& said);
   std::vector<EventBody> Hear(int node, const RestoreFound& found);
-  // The newest checkpoint that all nodes hold, when it is newer than the one before: ranks may now give up what is
-  // older.
-  std::optional<CheckpointId> Hear(int node, const Holding& holding);
+  void Hear(int node, const Holding& holding);
+  // What ranks may now give up, when there is news of that since the last call. Cost: a look at all nodes.
+  std::optional<Commit> CommitNews();
+  // The newest such news, for a node that may have missed it.
+  const Commit& commit() const { return commit_; }
   void Hear(int node, const Samples& samples);
   // It will not come back: whatever ran there runs no more.
   std::vector<EventBody> Gone(int node);
@@ -45,12 +47,14 @@ class Fleet {
     std::optional<Progress> progress;
     std::optional<std::string> stacks;
     std::optional<RestoreFound> found;
-    std::vector<CheckpointId> points;
+    Holding holding;
   };
   using Events = std::vector<EventBody>;
 
   template <typename Fact>
   bool All(const Fact& fact) const;
+  bool IsDead(const CheckpointId& point) const;
+  int64_t DeadStep() const;
   static void Advance(Node& node, const Progress& progress);
 
   Events Take(Node& node, const EpochSpawned& said);
@@ -64,7 +68,7 @@ class Fleet {
 
   std::vector<Node> nodes_;
   EpochId epoch_;
-  std::optional<CheckpointId> committed_;
+  Commit commit_;
 };
 
 }  // namespace lockstep::control

@@ -28,6 +28,18 @@ class FleetTest : public testing::Test {
     return PointText(std::get<RestoreChosen>(events.front()).point);
   }
 
+  std::string Hold(int node, const std::vector<int64_t>& steps, int64_t passed,
+                   const std::vector<int64_t>& coming = {}) {
+    Holding holding{kOne, {}, {}, passed};
+    for (const int64_t step : steps) holding.points.push_back({kOne, step});
+    for (const int64_t step : coming) holding.coming.push_back({kOne, step});
+    fleet_.Hear(node, holding);
+    const std::optional<Commit> news = fleet_.CommitNews();
+    if (!news) return "no news";
+    return fmt::format("step {}{}", news->point.step,
+                       news->dead_step < 0 ? "" : fmt::format(", dead to {}", news->dead_step));
+  }
+
   Fleet fleet_{3};
 };
 
@@ -102,12 +114,26 @@ TEST_F(FleetTest, AnAnswerForAnotherEpochIsNone) {
 }
 
 TEST_F(FleetTest, WhatAllHoldIsCommittedOnce) {
-  EXPECT_EQ(fleet_.Hear(0, Holding{kOne, {Checkpoint(1, 3), Checkpoint(1, 4)}}), std::nullopt);
-  EXPECT_EQ(fleet_.Hear(1, Holding{kOne, {Checkpoint(1, 3)}}), std::nullopt);
-  EXPECT_EQ(fleet_.Hear(2, Holding{kOne, {Checkpoint(1, 3), Checkpoint(1, 4)}}), Checkpoint(1, 3));
-  EXPECT_EQ(fleet_.Hear(2, Holding{kOne, {Checkpoint(1, 3), Checkpoint(1, 4)}}), std::nullopt);
-  EXPECT_EQ(fleet_.Hear(1, Holding{EpochId(2), {Checkpoint(1, 4)}}), std::nullopt);  // of another epoch
-  EXPECT_EQ(fleet_.Hear(1, Holding{kOne, {Checkpoint(1, 4)}}), Checkpoint(1, 4));
+  EXPECT_EQ(Hold(0, {3, 4}, 4), "no news");
+  EXPECT_EQ(Hold(1, {3}, 3), "no news");
+  EXPECT_EQ(Hold(2, {3, 4}, 4), "step 3");
+  EXPECT_EQ(Hold(2, {3, 4}, 4), "no news");
+  fleet_.Hear(1, Holding{EpochId(2), {Checkpoint(2, 4)}});  // of another epoch
+  EXPECT_EQ(fleet_.CommitNews(), std::nullopt);
+  EXPECT_EQ(Hold(1, {3, 4}, 4), "step 4");
+}
+
+// The nodes hear of a commit at different steps, and save different ones after it.
+TEST_F(FleetTest, WhatSomebodyHasPassedWithoutIsDead) {
+  for (const int node : {0, 1}) Hold(node, {1, 2}, 2);
+  EXPECT_EQ(Hold(2, {1, 2}, 2), "step 2");
+  EXPECT_EQ(Hold(0, {2, 5}, 5), "no news");
+  EXPECT_EQ(Hold(1, {2, 6}, 6), "step 2, dead to 5") << "node 1 has passed 5 and does not have it";
+  EXPECT_EQ(Hold(0, {2, 5}, 6), "step 2, dead to 6");
+  EXPECT_EQ(Hold(2, {2}, 4, {7}), "no news");
+  EXPECT_EQ(Hold(0, {2}, 6, {7}), "no news");
+  EXPECT_EQ(Hold(1, {2}, 6, {7}), "no news") << "all may yet have 7";
+  EXPECT_EQ(Hold(1, {2}, 7), "step 2, dead to 7");
 }
 
 TEST_F(FleetTest, PausedWhenAllAre) {

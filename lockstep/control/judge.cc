@@ -40,6 +40,13 @@ void Judge::Add(const Samples& samples) {
   for (const detect::StackSample& sample : samples.stacks) detector_.Add(sample);
 }
 
+void Judge::Forget(const std::vector<RankId>& ranks) {
+  for (const RankId rank : ranks) {
+    detector_.Forget(rank);
+    newest_.erase(rank);
+  }
+}
+
 void Judge::TellProgress(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events) {
   if (progress.step_end.value == 0) return;
   if (state.open && progress.step >= state.fault.close_at_step && caught_up_told_ != progress.step) {

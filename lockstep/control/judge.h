@@ -27,6 +27,8 @@ class Judge {
   // Nobody watched for a while: what was seen before says nothing about now.
   void LookAfresh() { detector_.Reset(); }
   void Add(const Samples& samples);
+  // Nobody watches these for now.
+  void Forget(const std::vector<RankId>& ranks);
   // `progress`: the job's, as far as it is known.
   std::vector<EventBody> At(const State& state, const Progress& progress, Nanos now);
   // A stall is on: dearer counters and stacks would decide it.

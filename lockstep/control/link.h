@@ -19,6 +19,9 @@ namespace lockstep::control {
 struct Holding {
   EpochId epoch;  // that acts there
   std::vector<CheckpointId> points;
+  std::vector<CheckpointId> coming{};  // of that epoch: those that may yet become so
+  int64_t passed = -1;                 // every rank has saved or skipped this step
+  bool operator==(const Holding&) const = default;
 };
 // An agent's answer to ChooseRestore: those of them whose CRCs it has verified, and what it found damaged.
 struct RestoreFound {
@@ -49,10 +52,13 @@ using Said = std::variant<EventBody, Holding, RestoreFound, Samples, StoreAt, Ob
 
 // ---- an agent is told
 
-// This checkpoint is whole on all nodes: ranks may give up what is older.
+// This checkpoint is whole on all nodes: ranks may give up what is older. Of this epoch no other one up to dead_step
+// can become so any more.
 struct Commit {
   EpochId epoch;
-  CheckpointId point;
+  CheckpointId point;  // epoch 0: none
+  int64_t dead_step = -1;
+  bool operator==(const Commit&) const = default;
 };
 // Sample the dearer counters too, and stacks: somebody holds the job up.
 struct LookClosely {

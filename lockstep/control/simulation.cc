@@ -140,8 +140,9 @@ class Simulation {
   }
 
   void Hear(int node, const Holding& holding) {
-    const std::optional<CheckpointId> point = fleet_->Hear(node, holding);
-    for (int each = 0; point && each < plan_.nodes; ++each) Down(each, Commit{holding.epoch, *point});
+    fleet_->Hear(node, holding);
+    const std::optional<Commit> news = fleet_->CommitNews();
+    for (int each = 0; news && each < plan_.nodes; ++each) Down(each, *news);
   }
 
   void Hear(int node, const Samples& samples) { fleet_->Hear(node, samples); }
@@ -154,6 +155,7 @@ class Simulation {
       Handle(JournalBehind{said.epoch});
     }
     if (plan_.mutant == Mutant::kForgetPending) return;
+    Down(node, fleet_->commit());
     for (const Command& command : PendingCommands(state())) Down(node, command);
   }
 

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "lockstep/client/commit.h"
 
@@ -115,18 +116,22 @@ void Cluster::Do(int index, const PublishRestore& command) {
   if (command.epoch <= node.published_for) return;
   node.published_for = command.epoch;
   node.restore = node.committed = command.point;
+  node.dead_step = -1;
 }
 
 void Cluster::Do(int index, const Commit& commit) {
   Node& node = nodes_[At(index)];
-  if (commit.epoch == node.epoch && (!node.committed || *node.committed < commit.point)) node.committed = commit.point;
+  if (commit.epoch != node.epoch) return;
+  if (commit.point.epoch.value() != 0 && (!node.committed || *node.committed < commit.point))
+    node.committed = commit.point;
+  node.dead_step = std::max(node.dead_step, commit.dead_step);
 }
 
 void Cluster::Tick(int index) {
   schedule_.In(kTick, [this, index] { Tick(index); });
   const Node& node = nodes_[At(index)];
   if (!node.loop || node.stopped) return;
-  say_(index, Holding{node.epoch, Points(node)});
+  say_(index, HoldingOf(node));
   say_(index, EventBody(ProgressSeen{node.epoch, ProgressOf(node)}));
   for (int rank = 0; rank < plan_.ranks_per_node; ++rank) {
     const Rank& each = node.ranks[At(rank)];
@@ -302,7 +307,8 @@ bool Cluster::Writable(const Node& node, const Rank& rank, const Slot& slot) con
     for (const CheckpointId& point : Points(node)) committed = std::max(committed, std::optional(point));
   }
   const auto shipped = [](const CheckpointId& id) { return ls_checkpoint{id.epoch.value(), id.step}; };
-  return ls_can_give_up(shipped(slot.id), committed ? shipped(*committed) : ls_checkpoint{0, -1}, rank.epoch.value());
+  return ls_can_give_up(shipped(slot.id), committed ? shipped(*committed) : ls_checkpoint{0, -1}, node.dead_step,
+                        rank.epoch.value());
 }
 
 void Cluster::Save(int index, int number) {
@@ -327,6 +333,21 @@ void Cluster::Save(int index, int number) {
     slot.done = slot.done || slot.id == id;
     NoteCommitted();
   });
+}
+
+Holding Cluster::HoldingOf(const Node& node) const {
+  Holding holding{node.epoch, Points(node), {}, std::numeric_limits<int64_t>::max()};
+  for (const Rank& rank : node.ranks)
+    holding.passed = std::min(holding.passed, rank.epoch == node.epoch ? rank.step : -1);
+  for (const Slot& slot : node.ranks.front().slots) {
+    const bool whole = std::find(holding.points.begin(), holding.points.end(), slot.id) != holding.points.end();
+    const bool may = std::all_of(node.ranks.begin(), node.ranks.end(), [&](const Rank& rank) {
+      return rank.step < slot.id.step ||
+             std::any_of(rank.slots.begin(), rank.slots.end(), [&](const Slot& other) { return other.id == slot.id; });
+    });
+    if (slot.id.epoch == node.epoch && !whole && may) holding.coming.push_back(slot.id);
+  }
+  return holding;
 }
 
 std::vector<CheckpointId> Cluster::Points(const Node& node) const {

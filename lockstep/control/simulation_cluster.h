@@ -82,6 +82,7 @@ struct Node {
   EpochId epoch, published_for;
   bool spawned = false, stopped = false, spawn_fails = false;
   std::optional<CheckpointId> restore, committed;
+  int64_t dead_step = -1;
   std::optional<LoopBegan> loop;
   std::optional<StacksKept> stacks;
   std::optional<SpawnFailed> failure;
@@ -137,6 +138,7 @@ class Cluster {
   void FinishStep(int node, int rank, int64_t process);
   void Save(int node, int rank);
   bool Writable(const Node& node, const Rank& rank, const Slot& slot) const;
+  Holding HoldingOf(const Node& node) const;
   std::vector<CheckpointId> Points(const Node& node) const;
   Progress ProgressOf(const Node& node) const;
   void NoteCommitted();

@@ -48,6 +48,8 @@ void HangDetector::Reset() {
   for (RankHistory& history : state_->ranks) history.Clear();
 }
 
+void HangDetector::Forget(RankId rank) { state_->Rank(rank).Clear(); }
+
 void HangDetector::Add(const RankSample& sample) {
   state_->Rank(sample.rank).Add(sample);
   state_->awake.Add(sample);

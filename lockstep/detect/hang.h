@@ -84,6 +84,8 @@ class HangDetector {
   ~HangDetector();
   // Forgets all samples: a new epoch begins. Step times learnt so far are kept.
   void Reset();
+  // The same for one rank, which nobody watches for now.
+  void Forget(RankId rank);
   void Add(const RankSample& sample);
   void Add(const StackSample& sample);
   Verdict At(Nanos now) const;

@@ -303,7 +303,7 @@ TEST(StepTimes, SparseSamplesGiveMeans) {
   StepTimes times;
   for (int i = 0; i < 5; ++i) {
     RankSample sample;
-    sample.step = i * 10;
+    sample.step = int64_t{10} * i;
     sample.at = sample.step_end = Nanos{1 + i * 100'000'000LL};
     times.Add(sample);
   }

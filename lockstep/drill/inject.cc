@@ -28,7 +28,7 @@ absl::StatusOr<HoldPtr> Inject(const Fault& fault, const agent::RunSpec& spec, c
   LS_ASSIGN_OR_RETURN(const pid_t victim, VictimOf(fault, target));
   LS_ASSIGN_OR_RETURN(Process process, Process::Open(victim));
   if (IsInside(fault.kind)) {
-    const std::string path = agent::DrillPath(spec, target.epoch, fault.rank.value());
+    const std::string path = agent::DrillPath(spec, target.epoch, fault.rank.value() - spec.place.first_rank);
     return AskWorker(std::move(process), path, ToJson(fault).dump(), now + ToNanos(kRequestTimeout));
   }
   switch (fault.kind) {

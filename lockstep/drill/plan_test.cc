@@ -34,6 +34,7 @@ std::vector<int> Drawn(uint64_t seed, int ranks) {
   plan.faults.resize(100);
   DrawRanks(plan, ranks);
   std::vector<int> drawn;
+  drawn.reserve(plan.faults.size());
   for (const Planned& planned : plan.faults) drawn.push_back(planned.fault.rank.value());
   return drawn;
 }

@@ -107,7 +107,7 @@ class CoordinatorProcess {
       view_.Line(state.verdict);
     }
     // The agents leave when they have heard that it is over.
-    if (lead_.IsAlone() || clock_.Now() - ended_ > ToNanos(kFarewell)) poller_.Stop();
+    if (lead_.HaveAllHeard() || clock_.Now() - ended_ > ToNanos(kFarewell)) poller_.Stop();
   }
 
   const RunOptions options_;

@@ -12,6 +12,7 @@ namespace {
 
 // A starter without an agent ends its workers after 60 s: what has not come back by then has none to bring.
 constexpr Seconds kAgentLimit{65};
+constexpr Seconds kStillAdvances{10};
 
 }  // namespace
 
@@ -67,6 +68,17 @@ void Head::BeginEpochs() {
   if (!coming) judge_->Begin(state().epoch);
 }
 
+std::vector<RankId> Head::RanksOf(int node) const {
+  std::vector<RankId> ranks;
+  int first = 0;
+  const std::vector<control::NodeSpec>& nodes = state().spec.nodes;
+  for (size_t i = 0; i < nodes.size(); first += nodes[i++].ranks) {
+    for (int rank = first; static_cast<int>(i) == node && rank < first + nodes[i].ranks; ++rank)
+      ranks.emplace_back(rank);
+  }
+  return ranks;
+}
+
 std::string Head::NameOf(int node) const {
   const auto index = static_cast<size_t>(node);
   const std::vector<control::NodeSpec>& nodes = state().spec.nodes;
@@ -79,17 +91,35 @@ void Head::Hear(int node, const control::Said& said) {
   std::visit([&](const auto& body) { Hear(node, body); }, said);
 }
 
-void Head::Hear(int node, const control::EventBody& said) { Handle(fleet_->Hear(node, said)); }
+// A scheduler that ends a job signals every node: only a node that asks for the second time means "at once".
+void Head::Hear(int node, const control::EventBody& said) {
+  if (std::holds_alternative<control::StopAsked>(said)) {
+    const bool first = !std::exchange(nodes_[static_cast<size_t>(node)].asked_stop, true);
+    if (first && state().mode == control::Mode::kFinishing) return;
+  }
+  Handle(fleet_->Hear(node, said));
+}
 void Head::Hear(int node, const control::RestoreFound& found) { Handle(fleet_->Hear(node, found)); }
 
+// To look at all nodes at the word of each would be a square of work: at the word of as many as there are, and at a
+// tick.
 void Head::Hear(int node, const control::Holding& holding) {
-  const std::optional<control::CheckpointId> point = fleet_->Hear(node, holding);
-  if (point) TellAll(control::Commit{holding.epoch, *point});
+  fleet_->Hear(node, holding);
+  if (++holdings_ >= nodes_.size()) TellCommit();
+}
+
+void Head::TellCommit() {
+  if (std::exchange(holdings_, 0) == 0) return;
+  if (const std::optional<control::Commit> news = fleet_->CommitNews()) TellAll(*news);
 }
 
 void Head::Hear(int node, const control::Samples& samples) {
   fleet_->Hear(node, samples);
   judge_->Add(samples);
+  if (samples.progress.step_end > newest_step_end_) {
+    newest_step_end_ = samples.progress.step_end;
+    advanced_at_ = clock_.Now();
+  }
 }
 
 void Head::Hear(int, const control::StoreAt& store) {
@@ -114,7 +144,9 @@ void Head::Hear(int index, const control::AllSaid& said) {
       Tell(index, command);
     }
   }
-  if (looks_closely_) Tell(index, control::LookClosely{state().epoch, true});
+  // What was told while it was away.
+  if (nodes_.size() > 1) Tell(index, fleet_->commit());
+  Tell(index, control::LookClosely{state().epoch, looks_closely_});
 }
 
 void Head::Lost(int index, const std::string& why) {
@@ -122,6 +154,7 @@ void Head::Lost(int index, const std::string& why) {
   if (!node.attends) return;
   node.attends = false;
   node.lost_since = clock_.Now();
+  judge_->Forget(RanksOf(index));  // what they looked like last says nothing about now
   Handle(control::AgentLost{index, NameOf(index), why, clock_.Now()});
 }
 
@@ -164,7 +197,8 @@ void Head::Tell(int node, const control::Told& told) {
   if (nodes_[static_cast<size_t>(node)].attends) listener_.tell(node, told);
 }
 
-// The store comes first: on the first node whose agent attends.
+// The store comes first: on node 0, without which no epoch begins, and where rank 0 is if it must host the store
+// itself.
 void Head::TellSpawn(const control::Spawn& spawn, std::optional<int> only) {
   fleet_->Begin(spawn.epoch);
   judge_->Begin(spawn.epoch);
@@ -180,9 +214,7 @@ void Head::TellSpawn(const control::Spawn& spawn, std::optional<int> only) {
     complete.store_hosted = store_->hosted;
     return only ? Tell(*only, control::Command(complete)) : TellAll(control::Command(complete));
   }
-  const auto host = std::find_if(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.attends; });
-  if (host != nodes_.end())
-    Tell(static_cast<int>(host - nodes_.begin()), control::HostStore{spawn.epoch, spawn.restart_count});
+  Tell(0, control::HostStore{spawn.epoch, spawn.restart_count});
 }
 
 void Head::Announce(const incident::Incident& incident) {
@@ -207,6 +239,7 @@ void Head::Tick() {
     culprit_deadline_ = Nanos{};
     Handle(control::SecondaryGraceOver{culprit_epoch_});
   }
+  TellCommit();
   Handle(judge_->At(state(), fleet_->progress(), now));
   if (judge_->wants_stacks() != looks_closely_) {
     looks_closely_ = judge_->wants_stacks();
@@ -214,7 +247,9 @@ void Head::Tick() {
   }
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const int index = static_cast<int>(i);
-    if (nodes_[i].lost_since.value == 0 || now - nodes_[i].lost_since < ToNanos(kAgentLimit)) continue;
+    const bool overdue = nodes_[i].lost_since.value != 0 && now - nodes_[i].lost_since >= ToNanos(kAgentLimit);
+    // While the others step, its ranks step with them: only its agent is away.
+    if (!overdue || now - advanced_at_ < ToNanos(kStillAdvances) || state().spec.observe_only) continue;
     nodes_[i].lost_since = Nanos{};
     const std::string why =
         fmt::format("node {} is lost: its agent has not been heard of for {} s", NameOf(index), kAgentLimit.value);

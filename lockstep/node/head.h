@@ -59,6 +59,7 @@ class Head {
   struct Node {
     bool attends = false;  // its agent has said all that it knows
     Nanos lost_since;      // 0: it is not lost
+    bool asked_stop = false;
     control::Observed observed;
   };
 
@@ -72,6 +73,8 @@ class Head {
   void Handle(const std::vector<control::EventBody>& events);
   void Carry(const std::vector<control::Command>& commands);
   void BeginEpochs();
+  void TellCommit();
+  std::vector<RankId> RanksOf(int node) const;
   void TellAll(const control::Told& told);
   void Tell(int node, const control::Told& told);
   void TellSpawn(const control::Spawn& spawn, std::optional<int> only);
@@ -91,6 +94,8 @@ class Head {
   Nanos culprit_deadline_;                 // 0: not waiting
   EpochId culprit_epoch_;
   bool looks_closely_ = false;
+  size_t holdings_ = 0;  // heard since the last look at all of them
+  Nanos newest_step_end_, advanced_at_;
   std::unique_ptr<serve::Server> server_;
   std::unique_ptr<serve::Webhook> webhook_;
 };

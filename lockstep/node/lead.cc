@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/node/endpoint.h"
 #include "lockstep/rpc/client.h"
 
 namespace lockstep::node {
@@ -22,8 +23,9 @@ Lead::Lead(const RunOptions& options, Poller& poller, const Clock& clock, Listen
 
 absl::Status Lead::Open(const std::string& run_dir) {
   if (!options_.nodes.endpoint.empty()) {
+    const Endpoint endpoint = ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{});
     LS_ASSIGN_OR_RETURN(
-        server_, rpc::Server::Start(options_.nodes.endpoint, poller_, clock_,
+        server_, rpc::Server::Start(ListenAddress(endpoint), poller_, clock_,
                                     {.joined = [this](Peer peer, const control::Join& join) { Joined(peer, join); },
                                      .said = [this](Peer peer, const control::Said& said) { Said(peer, said); },
                                      .left = [this](Peer peer) { Left(peer, "its connection was lost"); }}));
@@ -77,6 +79,10 @@ void Lead::Welcome(Peer peer, Agent& agent) {
 // ---- the agents of other nodes ----
 
 void Lead::Joined(Peer peer, const control::Join& join) {
+  if (const auto known = agents_.find(peer); known != agents_.end()) {  // it waits, and says so
+    known->second.heard = clock_.Now();
+    return;
+  }
   // The same agent again: its old stream is dead, and only we have not heard of it yet.
   for (auto it = agents_.begin(); it != agents_.end();) {
     const Peer old = it->first;
@@ -106,7 +112,10 @@ void Lead::Said(Peer peer, const control::Said& said) {
 void Lead::Left(Peer peer, const std::string& why) {
   const auto agent = agents_.extract(peer);
   if (agent.empty()) return;  // it was refused
-  if (begun_) return head_.Lost(agent.mapped().node, why);
+  if (begun_ && agent.mapped().node >= 0) {
+    if (head_.state().mode == control::Mode::kFinished) departed_.insert(agent.mapped().node);
+    return head_.Lost(agent.mapped().node, why);
+  }
   roster_->Leave(agent.mapped().token);
   listener_.line("a node left: " + roster_->Progress());
 }
@@ -115,6 +124,11 @@ void Lead::Left(Peer peer, const std::string& why) {
 
 void Lead::Hear(const control::Said& said) { head_.Hear(own_node_, said); }
 
+bool Lead::HaveAllHeard() const {
+  const size_t others = head_.state().spec.nodes.size() - (own_node_ >= 0 ? 1 : 0);
+  return !server_ || departed_.size() >= others;
+}
+
 void Lead::Tell(int node, const control::Told& told) {
   if (node == own_node_) return listener_.told(told);
   for (const auto& [peer, agent] : agents_)
@@ -122,12 +136,13 @@ void Lead::Tell(int node, const control::Told& told) {
 }
 
 void Lead::Tick() {
+  const Nanos now = clock_.Now();
+  const bool stalled = ticked_.value != 0 && now - ticked_ > ToNanos(kStalled);
+  ticked_ = now;
+  if (begun_ && stalled) head_.WasAway();
   BeginIfComplete();
   if (begun_) head_.Tick();
   if (!server_) return;
-  const Nanos now = clock_.Now();
-  const bool stalled = now - ticked_ > ToNanos(kStalled);
-  ticked_ = now;
   if (now - beat_ >= ToNanos(kHeartbeat)) {
     beat_ = now;
     server_->Heartbeat();
@@ -136,7 +151,7 @@ void Lead::Tick() {
     const Peer peer = it->first;
     Agent& agent = it++->second;
     if (stalled) agent.heard = now;
-    if (agent.node < 0 || now - agent.heard < ToNanos(rpc::kSilence)) continue;
+    if (now - agent.heard < ToNanos(rpc::kSilence)) continue;
     server_->Drop(peer);
     Left(peer, fmt::format("nothing heard for {} s", rpc::kSilence.value));
   }

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "lockstep/base/clock.h"
@@ -45,8 +46,8 @@ class Lead {
   // After Await or Resume: the job has begun.
   bool begun() const { return begun_; }
   Head& head() { return head_; }
-  // No agent of another node attends any more.
-  bool IsAlone() const { return !server_ || server_->peers() == 0; }
+  // The job is over, and the agents of all other nodes have left since.
+  bool HaveAllHeard() const;
   // "1 of 2 nodes are here: a", before the job began.
   std::string WhoIsHere() const { return roster_->Progress(); }
 
@@ -76,6 +77,7 @@ class Lead {
   int own_node_ = -1;
   bool begun_ = false;
   std::map<Peer, Agent> agents_;  // of other nodes
+  std::set<int> departed_;        // nodes whose agents left after the end of the job
   Nanos ticked_, beat_;
   std::unique_ptr<rpc::Server> server_;  // last: it goes first
 };

@@ -11,6 +11,7 @@
 #include "lockstep/agent/agent.h"
 #include "lockstep/incident/fields.h"
 #include "lockstep/node/console.h"
+#include "lockstep/node/endpoint.h"
 #include "lockstep/node/failure.h"
 #include "lockstep/node/lead.h"
 #include "lockstep/node/plan.h"
@@ -19,6 +20,7 @@
 #include "lockstep/node/signals.h"
 #include "lockstep/node/view.h"
 #include "lockstep/rpc/client.h"
+#include "lockstep/store/writer_lock.h"
 
 namespace lockstep::node {
 namespace {
@@ -78,10 +80,11 @@ class Node {
   FirstFailure first_failure_;
   ControlSocket control_socket_;
   std::optional<Signals> signals_;
+  std::optional<store::WriterLock> lock_;  // one watcher at a time: two agents would fight over the workers
   std::optional<int> exit_code_;
   absl::Status failure_;  // the job could not begin
   bool finishing_ = false, starter_lost_ = false, adopting_ = false, waiting_told_ = false;
-  Nanos begun_, ended_, published_;
+  Nanos begun_, ended_, published_, stepped_;
 };
 
 Node::Node(agent::RunSpec spec, RunOptions options)
@@ -96,6 +99,7 @@ Node::Node(agent::RunSpec spec, RunOptions options)
 // ---- beginning ----
 
 absl::Status Node::Open() {
+  LS_ASSIGN_OR_RETURN(lock_, store::WriterLock::Take(spec_.run_dir + "/watcher.lock"));
   LS_RETURN_IF_ERROR(control_socket_.Listen(spec_.run_dir));
   signals_.emplace(
       poller_, options_.stop_signals, [this](int signal) { finishing_ ? agent_->GiveUpFlush() : AskStop(signal); },
@@ -196,12 +200,22 @@ absl::Status Node::Begin() {
 
 // All nodes are there: our part begins.
 absl::Status Node::Placed(const control::Place& place) {
+  if (spec_.torchrun.master_addr.empty()) {
+    // Whoever leads is known by the endpoint's name; another node, by the way that leads there.
+    const Endpoint meeting = ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{});
+    if (lead_) {
+      spec_.torchrun.master_addr = meeting.host;
+    } else {
+      LS_ASSIGN_OR_RETURN(spec_.torchrun.master_addr, OwnAddressTowards(meeting));
+    }
+  }
   if (!agent_) MakeAgent(place);
   LS_RETURN_IF_ERROR(KeepSpec(spec_));
   return agent_->Launch();
 }
 
 void Node::Welcomed(const control::Place& place, const std::string& run) {
+  adopting_ = false;
   if (agent_) {
     view_.Line(fmt::format("attending the coordinator at {}", spec_.coordinator));
     return agent_->SayAll();
@@ -309,7 +323,7 @@ void Node::StarterLost() {
 // ---- the user ----
 
 void Node::AskStop(int signal) {
-  if (IsLeading()) return lead_->head().Handle(control::StopAsked{signal});
+  if (IsLeading()) return lead_->Hear(control::EventBody(control::StopAsked{signal}));
   const char* name = sigabbrev_np(signal);
   const std::string why = fmt::format("stopped by SIG{}", name ? name : "?");
   if (agent_ && link_ && link_->connected()) return link_->Say(control::EventBody(control::StopAsked{signal}));
@@ -339,7 +353,9 @@ Json Node::Status() {
   state.spec = Job();
   if (agent_) state.epoch = agent_->epoch();
   Json status = control::StatusReport(state, agent_ ? agent_->Observe() : control::Observed{}, clock_.Now());
-  status["state"] = agent_ ? "attending" : "waiting";
+  const bool runs = agent_ && agent_->HasWorkers();
+  status["state"] = runs ? "running" : agent_ ? "attending" : "waiting";
+  if (agent_) status["step"] = agent_->progress().step;
   status["coordinator"] = spec_.coordinator;
   return status;
 }
@@ -384,6 +400,7 @@ Json Node::Rehearse(const Json& request) {
 
 void Node::TickFollowing() {
   link_->Tick();
+  if (agent_) stepped_ = std::max(stepped_, agent_->progress().step_end);
   const Nanos lost = link_->lost_since(), now = clock_.Now();
   if (lost.value == 0 || exit_code_) return;
   const std::string& why = link_->problem();
@@ -399,8 +416,9 @@ void Node::TickFollowing() {
       Fail(MakeError(absl::StatusCode::kDeadlineExceeded,
                      fmt::format("{}; gave up after {} s (--rdzv-conf join_timeout=SECONDS)", problem,
                                  options_.nodes.join_timeout.value)));
-  } else if (starter_lost_ || (!agent_->HasWorkers() && now - lost > ToNanos(spec_.adoption))) {
-    Fail(Unavailable("{}, and no worker runs here", problem));
+  } else if (starter_lost_ || now - std::max(lost, stepped_) > ToNanos(spec_.adoption)) {
+    // Alone, with workers that wait for others who are gone, or with none: nobody would ever end this.
+    Fail(Unavailable("{}, and no rank of this node has finished a step since", problem));
   }
 }
 
@@ -415,7 +433,7 @@ void Node::Tick() {
 
 // Ours is over; the agents of other nodes leave when they have heard so.
 void Node::EndIfAllHeard() {
-  const bool others = lead_ && !lead_->IsAlone() && clock_.Now() - ended_ < ToNanos(kFarewell);
+  const bool others = IsLeading() && !lead_->HaveAllHeard() && clock_.Now() - ended_ < ToNanos(kFarewell);
   if (exit_code_ && starter_lost_ && !others) poller_.Stop();
 }
 

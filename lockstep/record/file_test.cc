@@ -39,6 +39,7 @@ class RecordFile : public testing::Test {
 
 TEST_F(RecordFile, KeepsOrderAcrossAppendsAndBuffers) {
   std::vector<ls_record> cells;
+  cells.reserve(3000);
   for (int64_t i = 0; i < 3000; ++i) cells.push_back(Cell(LS_RECORD_STEP, i));
   Append(cells);
   Append({Cell(LS_RECORD_STEP, 3000)});

@@ -15,7 +15,8 @@
 namespace lockstep::rpc {
 namespace {
 
-constexpr Seconds kRetry{0.25};
+constexpr Seconds kRetry{0.25}, kStillHere{1};
+constexpr Seconds kOffsetAge{30};  // clocks drift apart, by up to a second or two a day
 
 // How many streams gRPC is still busy with: a process must not end under its threads.
 class Busy {
@@ -144,6 +145,10 @@ class Client::Link {
     if (!awake) heard_ = std::max(heard_, now - ToNanos(Seconds{1}));
     if (stream_ && now - heard_ >= ToNanos(kSilence)) Lose(fmt::format("nothing heard for {} s", kSilence.value));
     if (!stream_ && !refused_ && now - tried_ >= ToNanos(kRetry)) Try();
+    if (stream_ && !welcomed_ && now - said_ >= ToNanos(kStillHere)) {
+      said_ = now;
+      stream_->Write(Encode(join_));
+    }
   }
 
   void BelongTo(const std::string& run) { join_.run = run; }
@@ -153,7 +158,7 @@ class Client::Link {
 
  private:
   void Try() {
-    tried_ = heard_ = clock_.Now();
+    tried_ = heard_ = said_ = clock_.Now();
     offset_known_ = false;
     const uint64_t attempt = ++attempt_;
     // The mailbox may outlive us, for gRPC's last words; what is posted then is dropped.
@@ -210,8 +215,14 @@ class Client::Link {
   // the shortest way of a message.
   void Follow(Nanos theirs) {
     const Nanos difference = theirs - heard_;
-    offset_ = offset_known_ ? std::max(offset_, difference) : difference;
+    if (!offset_known_) best_before_ = best_ = difference;
     offset_known_ = true;
+    if (heard_ - best_since_ >= ToNanos(kOffsetAge)) {
+      best_since_ = heard_;
+      best_before_ = std::exchange(best_, difference);
+    }
+    best_ = std::max(best_, difference);
+    offset_ = std::max(best_, best_before_);
   }
 
   const Clock& clock_;
@@ -223,7 +234,8 @@ class Client::Link {
   std::shared_ptr<Stream> stream_;
   uint64_t attempt_ = 0;
   bool welcomed_ = false, refused_ = false, offset_known_ = false;
-  Nanos offset_, heard_, tried_, ticked_, lost_since_;
+  Nanos offset_, best_, best_before_, best_since_;  // what is added to our times, and what it comes from
+  Nanos heard_, said_, tried_, ticked_, lost_since_;
   std::string problem_;
 };
 

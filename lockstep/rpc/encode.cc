@@ -29,6 +29,8 @@ void Put(const control::EventBody& body, FromAgent& wire) {
 void Put(const control::Holding& holding, FromAgent& wire) {
   wire.mutable_holding()->set_epoch(holding.epoch.value());
   for (const control::CheckpointId& point : holding.points) Put(point, wire.mutable_holding()->add_points());
+  for (const control::CheckpointId& point : holding.coming) Put(point, wire.mutable_holding()->add_coming());
+  wire.mutable_holding()->set_passed(holding.passed);
 }
 
 void Put(const control::RestoreFound& found, FromAgent& wire) {
@@ -205,6 +207,7 @@ void Put(const control::Finish& command, Out& wire) {
 void Put(const control::Commit& commit, Out& wire) {
   wire.mutable_commit()->set_epoch(commit.epoch.value());
   Put(commit.point, wire.mutable_commit()->mutable_point());
+  wire.mutable_commit()->set_dead_step(commit.dead_step);
 }
 void Put(const control::LookClosely& look, Out& wire) {
   wire.mutable_look_closely()->set_epoch(look.epoch.value());
@@ -260,7 +263,8 @@ absl::StatusOr<control::Said> DecodeSaid(const FromAgent& wire) {
       return control::Said(std::move(body));
     }
     case FromAgent::kHolding:
-      return control::Holding{EpochId(wire.holding().epoch()), Get(wire.holding().points())};
+      return control::Holding{EpochId(wire.holding().epoch()), Get(wire.holding().points()),
+                              Get(wire.holding().coming()), wire.holding().passed()};
     case FromAgent::kRestoreFound: {
       const RestoreFound& found = wire.restore_found();
       return control::RestoreFound{
@@ -313,7 +317,8 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
     case FromCoordinator::kFinish:
       return Told(Command(control::Finish{wire.finish().exit_code(), wire.finish().verdict()}));
     case FromCoordinator::kCommit:
-      return Told(control::Commit{EpochId(wire.commit().epoch()), Get(wire.commit().point())});
+      return Told(
+          control::Commit{EpochId(wire.commit().epoch()), Get(wire.commit().point()), wire.commit().dead_step()});
     case FromCoordinator::kLookClosely:
       return Told(control::LookClosely{EpochId(wire.look_closely().epoch()), wire.look_closely().closely()});
     case FromCoordinator::kHostStore:

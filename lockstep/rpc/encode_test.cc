@@ -55,7 +55,10 @@ TEST(Encode, FactsArriveWhole) {
   EXPECT_EQ(arrived.exception->type, "ValueError");
   EXPECT_THAT(arrived.exception->message, HasSubstr("bad byte"));
 
-  const control::Holding holding = Sent(control::Holding{EpochId(2), {{EpochId(1), 7}, {EpochId(2), 8}}});
+  const control::Holding holding =
+      Sent(control::Holding{EpochId(2), {{EpochId(1), 7}, {EpochId(2), 8}}, {{EpochId(2), 9}}, 9});
+  EXPECT_EQ(holding.passed, 9);
+  EXPECT_EQ(holding.coming.size(), 1u);
   EXPECT_EQ(holding.points, (std::vector<control::CheckpointId>{{EpochId(1), 7}, {EpochId(2), 8}}));
   const control::RestoreFound found = Sent(control::RestoreFound{EpochId(2), {{EpochId(1), 7}}, {"rank 1: CRC"}});
   EXPECT_EQ(found.points.size(), 1u);

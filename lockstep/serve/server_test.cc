@@ -61,6 +61,7 @@ TEST(Server, AnswersManyClientsAtOnceWithWholeSnapshots) {
   const auto server = Started();
   server->Publish({{"a", 0}, {"b", 0}}, Json::array());
   std::vector<std::jthread> clients;
+  clients.reserve(4);
   for (int i = 0; i < 4; ++i) {
     clients.emplace_back([&] {
       httplib::Client client("127.0.0.1", server->port());

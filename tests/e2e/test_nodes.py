@@ -55,6 +55,13 @@ class Nodes(RunTest):
         self.assertIn("rank 3 (pid", stacks)
         self.a.assert_undisturbed_result(LONG)
 
+    def test_checkpoints_go_on(self):
+        """Steps far shorter than the way of the news: the nodes hear of a commit at different steps, again and again."""
+        self.start(*ddp(500, ["kill:3:450"], step_time=0.01))
+        self.finish()
+        lost, = (incident["steps_lost"] for incident in self.a.faults())
+        self.assertLess(lost, 100, self.a)  # a second, and a loaded machine's time
+
     def test_agent_killed_and_resumed(self):
         self.start(*ddp(LONG, step_time=0.1))
         self.a.wait_for_step(5)

@@ -1,0 +1,67 @@
+#include "lockstep/node/endpoint.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <charconv>
+
+#include "lockstep/base/file.h"
+
+namespace lockstep::node {
+namespace {
+
+// Digits and nothing else, up to 65535.
+std::optional<int> PortOf(const std::string& text) {
+  int port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc() || end != text.data() + text.size() || port < 0 || port > 65535) return std::nullopt;
+  return port;
+}
+
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host.starts_with("127.") || host == "::1";
+}
+
+}  // namespace
+
+std::optional<Endpoint> ParseEndpoint(const std::string& text) {
+  const bool bracketed = text.starts_with('[');
+  const size_t close = bracketed ? text.find(']') : std::string::npos;
+  if (bracketed && close == std::string::npos) return std::nullopt;
+  const std::string host = bracketed ? text.substr(1, close - 1) : text.substr(0, text.find(':'));
+  const std::string rest = bracketed ? text.substr(close + 1) : text.substr(host.size());
+  if (host.empty()) return std::nullopt;
+  if (rest.empty()) return Endpoint{host, 0};
+  const std::optional<int> port = rest[0] == ':' ? PortOf(rest.substr(1)) : std::nullopt;
+  if (!port) return std::nullopt;
+  return Endpoint{host, *port};
+}
+
+std::string ListenAddress(const Endpoint& endpoint) {
+  if (!IsLoopback(endpoint.host)) return fmt::format("[::]:{}", endpoint.port);
+  const bool v6 = endpoint.host.find(':') != std::string::npos;
+  return fmt::format("{}{}{}:{}", v6 ? "[" : "", endpoint.host, v6 ? "]" : "", endpoint.port);
+}
+
+absl::StatusOr<std::string> OwnAddressTowards(const Endpoint& endpoint) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(endpoint.host.c_str(), "9", &hints, &found);
+  if (error != 0) return NotFound("{}: {}", endpoint.host, gai_strerror(error));
+  // Connecting a datagram socket sends nothing: it asks for the route.
+  const Fd fd(socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  sockaddr_storage own{};
+  auto* address = reinterpret_cast<sockaddr*>(&own);
+  socklen_t length = sizeof(own);
+  char text[NI_MAXHOST] = "";
+  const bool routed = fd.valid() && connect(fd.get(), found->ai_addr, found->ai_addrlen) == 0 &&
+                      getsockname(fd.get(), address, &length) == 0 &&
+                      getnameinfo(address, length, text, sizeof(text), nullptr, 0, NI_NUMERICHOST) == 0;
+  freeaddrinfo(found);
+  if (!routed) return Unavailable("no route to {}; name an address of this machine with --local-addr", endpoint.host);
+  return std::string(text);
+}
+
+}  // namespace lockstep::node
