@@ -1,6 +1,6 @@
-// How often the detector names somebody who is not to blame: faults planted into simulated jobs (detect/test_job.h, whose
-// ranks look as measured on real ones), of every kind, on every rank, after a random past of evaluations, saves and pauses.
-// Both what is certain and what is only named counts.
+// How often the detector names somebody who is not to blame: faults planted into simulated jobs (detect/test_job.h,
+// whose ranks look as measured on real ones), of every kind, on every rank, after a random past of evaluations, saves
+// and pauses. Both what is certain and what is only named counts.
 //
 //   wrong_names INJECTIONS SEED    prints {"injections", "right", "wrong", "nobody", "wrong_examples": [...]}
 #include <fmt/ranges.h>
@@ -50,8 +50,8 @@ void Inject(uint64_t seed, Tally& tally) {
   const Conduct fault = kFaults[random() % kFaults.size()];
   const std::string victim = std::to_string(rank);
   job.Do(rank, fault);
-  const Verdict verdict = job.Until(
-      Seconds{60}, [&](const Verdict& now) { return IsCertain(now) || !WrongName(now, victim).empty(); });
+  const Verdict verdict =
+      job.Until(Seconds{60}, [&](const Verdict& now) { return IsCertain(now) || !WrongName(now, victim).empty(); });
   const std::string wrong = WrongName(verdict, victim);
   if (!wrong.empty()) {
     ++tally.wrong;
@@ -75,7 +75,7 @@ int main(int argc, char** argv) {
   lockstep::detect::Tally tally;
   for (int i = 0; i < injections; ++i) lockstep::detect::Inject(seed + static_cast<uint64_t>(i), tally);
   tally.examples.resize(std::min<size_t>(tally.examples.size(), 10));
-  fmt::print("{{\"injections\": {}, \"right\": {}, \"wrong\": {}, \"nobody\": {}, \"wrong_examples\": [{}]}}\n", injections,
-             tally.right, tally.wrong, tally.nobody, fmt::join(tally.examples, ", "));
+  fmt::print("{{\"injections\": {}, \"right\": {}, \"wrong\": {}, \"nobody\": {}, \"wrong_examples\": [{}]}}\n",
+             injections, tally.right, tally.wrong, tally.nobody, fmt::join(tally.examples, ", "));
   return 0;
 }

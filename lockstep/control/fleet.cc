@@ -149,21 +149,21 @@ bool Fleet::IsDead(const CheckpointId& point) const {
   });
 }
 
-// The newest dead one below all that may live. Below it nothing else can live either: who has passed it has passed
-// them, and nobody says to have them.
+// Up to the furthest step that any node has passed, what nobody says to have is dead: that node does not have it. What
+// somebody has may live; below the first that does, nothing else can.
 int64_t Fleet::DeadStep() const {
   std::set<CheckpointId> candidates;
+  int64_t passed = -1;
   for (const Node& node : nodes_) {
     candidates.insert(node.holding.points.begin(), node.holding.points.end());
     candidates.insert(node.holding.coming.begin(), node.holding.coming.end());
+    passed = std::max(passed, node.holding.passed);
   }
-  int64_t dead = commit_.dead_step;
   for (const CheckpointId& point : candidates) {
-    if (point.epoch != epoch_ || point <= commit_.point) continue;
-    if (!IsDead(point)) break;
-    dead = std::max(dead, point.step);
+    if (point.epoch != epoch_ || point <= commit_.point || point.step > passed || IsDead(point)) continue;
+    return std::max(commit_.dead_step, point.step - 1);
   }
-  return dead;
+  return std::max(commit_.dead_step, passed);
 }
 
 void Fleet::Hear(int node, const Holding& holding) {

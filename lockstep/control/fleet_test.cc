@@ -114,20 +114,20 @@ TEST_F(FleetTest, AnAnswerForAnotherEpochIsNone) {
 }
 
 TEST_F(FleetTest, WhatAllHoldIsCommittedOnce) {
-  EXPECT_EQ(Hold(0, {3, 4}, 4), "no news");
+  EXPECT_EQ(Hold(0, {3, 4}, 4), "step -1, dead to 2");
   EXPECT_EQ(Hold(1, {3}, 3), "no news");
-  EXPECT_EQ(Hold(2, {3, 4}, 4), "step 3");
+  EXPECT_EQ(Hold(2, {3, 4}, 4), "step 3, dead to 3");
   EXPECT_EQ(Hold(2, {3, 4}, 4), "no news");
   fleet_.Hear(1, Holding{EpochId(2), {Checkpoint(2, 4)}});  // of another epoch
   EXPECT_EQ(fleet_.CommitNews(), std::nullopt);
-  EXPECT_EQ(Hold(1, {3, 4}, 4), "step 4");
+  EXPECT_EQ(Hold(1, {3, 4}, 4), "step 4, dead to 4");
 }
 
 // The nodes hear of a commit at different steps, and save different ones after it.
 TEST_F(FleetTest, WhatSomebodyHasPassedWithoutIsDead) {
   for (const int node : {0, 1}) Hold(node, {1, 2}, 2);
-  EXPECT_EQ(Hold(2, {1, 2}, 2), "step 2");
-  EXPECT_EQ(Hold(0, {2, 5}, 5), "no news");
+  EXPECT_EQ(Hold(2, {1, 2}, 2), "step 2, dead to 2");
+  EXPECT_EQ(Hold(0, {2, 5}, 5), "step 2, dead to 4");
   EXPECT_EQ(Hold(1, {2, 6}, 6), "step 2, dead to 5") << "node 1 has passed 5 and does not have it";
   EXPECT_EQ(Hold(0, {2, 5}, 6), "step 2, dead to 6");
   EXPECT_EQ(Hold(2, {2}, 4, {7}), "no news");

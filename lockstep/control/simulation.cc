@@ -248,6 +248,7 @@ class Simulation {
   void Heal() {
     if (disk_.full) Empty();
     for (int node = 0; node < plan_.nodes; ++node) Connect(node);
+    cluster_.Settle();
   }
 
   // ---- what must hold ----
@@ -316,7 +317,8 @@ const char* MutantName(Mutant mutant) {
   constexpr std::array<const char*, kMutants + 1> kNames = {
       "none",           "no fence",           "stale commands",   "commit early",
       "stale writer",   "first node stopped", "any node's point", "no budget",
-      "forget pending", "spawn twice",        "never caught up",  "trust the journal"};
+      "forget pending", "spawn twice",        "never caught up",  "trust the journal",
+      "never dead"};
   return kNames[static_cast<size_t>(mutant)];
 }
 

@@ -26,8 +26,9 @@ enum class Mutant {
   kSpawnTwice,        // a repeated Spawn starts the workers again
   kNeverCaughtUp,     // progress is not told
   kTrustJournal,      // that an agent acts for an epoch which the journal does not know changes nothing
+  kNeverDead,         // what can no longer become whole is kept all the same
 };
-inline constexpr int kMutants = 11;
+inline constexpr int kMutants = 12;
 const char* MutantName(Mutant mutant);
 
 struct SimulationPlan {

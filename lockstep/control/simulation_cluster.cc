@@ -12,7 +12,7 @@ namespace lockstep::control {
 namespace {
 
 constexpr double kStep = 0.1;
-constexpr Seconds kTick{0.1}, kDetection{2};
+constexpr Seconds kTick{0.1}, kDetection{2}, kStale{4};
 
 std::string Text(const std::optional<CheckpointId>& point) {
   return point ? fmt::format("epoch {} step {}", point->epoch.value(), point->step) : "none";
@@ -124,7 +124,7 @@ void Cluster::Do(int index, const Commit& commit) {
   if (commit.epoch != node.epoch) return;
   if (commit.point.epoch.value() != 0 && (!node.committed || *node.committed < commit.point))
     node.committed = commit.point;
-  node.dead_step = std::max(node.dead_step, commit.dead_step);
+  if (plan_.mutant != Mutant::kNeverDead) node.dead_step = std::max(node.dead_step, commit.dead_step);
 }
 
 void Cluster::Tick(int index) {
@@ -201,6 +201,7 @@ void Cluster::Load(int index, int number, int64_t process) {
   const bool all = std::all_of(node.ranks.begin(), node.ranks.end(), [](const Rank& each) { return each.loaded; });
   if (!all) return;
   node.loop = LoopBegan{node.epoch, schedule_.now(), node.restore};
+  progressed_ = schedule_.now();
   say_(index, EventBody(*node.loop));
   TryStep();
 }
@@ -295,6 +296,8 @@ void Cluster::FinishStep(int index, int number, int64_t process) {
   if (!rank.alive || rank.process != process || rank.hung) return;
   ++rank.step;
   rank.step_end = schedule_.now();
+  if (settled_ && schedule_.now() - std::max(*settled_, progressed_) > ToNanos(kStale))
+    Break(fmt::format("no checkpoint has become whole for {} s of steps", kStale.value));
   Save(index, number);
   if (rank.step + 1 == steps_) return Leave(index, number, {0, 0});
   TryStep();
@@ -336,7 +339,7 @@ void Cluster::Save(int index, int number) {
 }
 
 Holding Cluster::HoldingOf(const Node& node) const {
-  Holding holding{node.epoch, Points(node), {}, std::numeric_limits<int64_t>::max()};
+  Holding holding{node.epoch, Points(node, false), {}, std::numeric_limits<int64_t>::max()};
   for (const Rank& rank : node.ranks)
     holding.passed = std::min(holding.passed, rank.epoch == node.epoch ? rank.step : -1);
   for (const Slot& slot : node.ranks.front().slots) {
@@ -350,12 +353,13 @@ Holding Cluster::HoldingOf(const Node& node) const {
   return holding;
 }
 
-std::vector<CheckpointId> Cluster::Points(const Node& node) const {
+std::vector<CheckpointId> Cluster::Points(const Node& node, bool verified) const {
   std::vector<CheckpointId> points;
   for (const Slot& slot : node.ranks.front().slots) {
     const bool everywhere = std::all_of(node.ranks.begin(), node.ranks.end(), [&](const Rank& rank) {
-      return std::any_of(rank.slots.begin(), rank.slots.end(),
-                         [&](const Slot& other) { return other.id == slot.id && other.Whole(); });
+      return std::any_of(rank.slots.begin(), rank.slots.end(), [&](const Slot& other) {
+        return other.id == slot.id && (verified ? other.Whole() : other.done);
+      });
     });
     if (everywhere) points.push_back(slot.id);
   }
@@ -368,7 +372,10 @@ void Cluster::NoteCommitted() {
       const std::vector<CheckpointId> points = Points(node);
       return std::find(points.begin(), points.end(), point) != points.end();
     });
-    if (everywhere && (!newest_whole_ || *newest_whole_ < point)) newest_whole_ = point;
+    if (everywhere && (!newest_whole_ || *newest_whole_ < point)) {
+      newest_whole_ = point;
+      progressed_ = schedule_.now();
+    }
   }
 }
 

@@ -104,6 +104,9 @@ class Cluster {
   bool Corrupt(int node, int rank);
   void FailNextSpawn(int node) { nodes_[At(node)].spawn_fails = true; }
 
+  // From now on nothing disturbs: checkpoints must go on becoming whole.
+  void Settle() { settled_ = schedule_.now(); }
+
   // The first promise that was broken; empty while all hold.
   const std::string& broken() const { return broken_; }
   // What broke by itself, as a consequence of a fault, and is repaired by a restart of its own.
@@ -139,7 +142,8 @@ class Cluster {
   void Save(int node, int rank);
   bool Writable(const Node& node, const Rank& rank, const Slot& slot) const;
   Holding HoldingOf(const Node& node) const;
-  std::vector<CheckpointId> Points(const Node& node) const;
+  // verified: their CRCs were looked at, which happens before a restart only.
+  std::vector<CheckpointId> Points(const Node& node, bool verified = true) const;
   Progress ProgressOf(const Node& node) const;
   void NoteCommitted();
 
@@ -153,6 +157,8 @@ class Cluster {
   std::optional<CheckpointId> newest_whole_;  // that ever lay whole on all ranks
   bool corrupted_ = false;                    // a fault spoilt a checkpoint: an older one will do
   int own_causes_ = 0;
+  std::optional<Nanos> settled_;
+  Nanos progressed_;  // when a checkpoint last became whole, or an epoch began
   std::string broken_;
 };
 

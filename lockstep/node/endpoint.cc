@@ -19,9 +19,7 @@ std::optional<int> PortOf(const std::string& text) {
   return port;
 }
 
-bool IsLoopback(const std::string& host) {
-  return host == "localhost" || host.starts_with("127.") || host == "::1";
-}
+bool IsLoopback(const std::string& host) { return host == "localhost" || host.starts_with("127.") || host == "::1"; }
 
 }  // namespace
 
