@@ -1,4 +1,5 @@
 """A job on several nodes, which are folders of one machine here: each has a `lockstep run`, an agent and a starter of its own, and two ranks."""
+import datetime
 import os
 import signal
 import socket
@@ -35,8 +36,10 @@ class Nodes(RunTest):
         return [one for one in self.a.incidents() if "the agent of node b" in one["headline"]]
 
     def wait_for_loss(self, since, within):
+        """Noticed so soon by the run's own clock: what asking takes on a busy machine is not its fault."""
         lost = self.a.wait("the loss of an agent", self.lost_agents)[0]
-        self.assertLess(time.monotonic() - since, within + 0.3, self.a)  # what asking takes
+        opened = datetime.datetime.fromisoformat(lost["opened"]).timestamp()
+        self.assertLess(opened - since, within, self.a)
         self.assertIsNone(lost["closed"], self.a)
 
     def test_crash_on_each_node(self):
@@ -65,7 +68,7 @@ class Nodes(RunTest):
     def test_agent_killed_and_resumed(self):
         self.start(*ddp(LONG, step_time=0.1))
         self.a.wait_for_step(5)
-        begin = time.monotonic()
+        begin = time.time()
         self.b.watcher.kill()
         self.b.watcher.wait()
         self.wait_for_loss(begin, within=1)
@@ -81,7 +84,7 @@ class Nodes(RunTest):
     def test_agent_silent(self):
         self.start(*ddp(2 * LONG, step_time=0.1))
         self.a.wait_for_step(5)
-        begin = time.monotonic()
+        begin = time.time()
         os.kill(self.b.watcher.pid, signal.SIGSTOP)
         self.wait_for_loss(begin, within=5)
         os.kill(self.b.watcher.pid, signal.SIGCONT)
