@@ -72,6 +72,9 @@ void HangDetector::State::See(const RankHistory& history, Situation& job) const 
 Verdict HangDetector::At(Nanos now) const {
   Situation job{.policy = state_->policy, .awake = state_->awake, .now = now};
   for (const RankHistory& history : state_->ranks) state_->See(history, job);
+  // Stacks from before the newest step are of an earlier stall: who held that up may wait like the others now.
+  for (auto& rank : job.ranks)
+    if (rank.stack != nullptr && rank.stack->at <= job.advance) rank.stack = nullptr;
   if (ToSeconds(now - job.advance) >= job.policy.least_stall * 0.5) job.step_time = state_->steps.At(now);
   return Judge(job);
 }
