@@ -16,6 +16,7 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/agent/launch.h"
 #include "lockstep/base/check.h"
 #include "lockstep/node/lead.h"
 #include "lockstep/rpc/client.h"
@@ -26,14 +27,6 @@ namespace {
 constexpr Seconds kTick{0.1};
 constexpr Nanos kObservePeriod{300'000'000}, kSamplePeriod{500'000'000}, kTrainFor{1'500'000'000};
 constexpr int64_t kStepsPerEpoch = 100;
-
-int FreePort() {
-  Poller poller;
-  const SystemClock clock;
-  const auto server = rpc::Server::Start("127.0.0.1:0", poller, clock, {});
-  LS_CHECK(server.ok(), "{}", Message(server.status()));
-  return (*server)->port();
-}
 
 // The agents of all nodes; the same poller serves them.
 class Agents {
@@ -179,19 +172,15 @@ int Main(int agents, int rounds) {
   setrlimit(RLIMIT_NOFILE, &files);
   char run_dir[] = "/tmp/lockstep-fan-out-XXXXXX";
   LS_CHECK(mkdtemp(run_dir) != nullptr, "{}", run_dir);
-  int ports[2];
-  LS_CHECK(pipe(ports) == 0, "pipe");
+  const absl::StatusOr<int> port = agent::FreePort(0);
+  LS_CHECK(port.ok(), "{}", Message(port.status()));
   const pid_t lead = fork();  // before gRPC has a thread
   if (lead == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    const int port = FreePort();
-    LS_CHECK(write(ports[1], &port, sizeof(port)) == sizeof(port), "pipe");
-    Lead(port, run_dir);
+    Lead(*port, run_dir);
     _exit(0);
   }
-  int port = 0;
-  LS_CHECK(read(ports[0], &port, sizeof(port)) == sizeof(port), "pipe");
-  Agents(agents, rounds, fmt::format("127.0.0.1:{}", port)).Run();
+  Agents(agents, rounds, fmt::format("127.0.0.1:{}", *port)).Run();
   kill(lead, SIGKILL);
   waitpid(lead, nullptr, 0);
   std::filesystem::remove_all(run_dir);

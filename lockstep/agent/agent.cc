@@ -345,12 +345,12 @@ void Agent::SayHolding() {
 }
 
 control::Progress Agent::progress() const {
-  const BoardMap* map = const_cast<StarterLink&>(link_).board();
+  const BoardMap* map = link_.board();
   return map != nullptr ? watch_.ProgressNow(**map) : control::Progress{};
 }
 
 bool Agent::IsSteady() const {
-  const BoardMap* map = const_cast<StarterLink&>(link_).board();
+  const BoardMap* map = link_.board();
   return map != nullptr && watch_.IsSteady(**map, clock_.Now());
 }
 
@@ -396,7 +396,7 @@ control::Observed Agent::Observe() const {
   observed.start_method = start_method_;
   observed.log_dropped = Bytes{link_.dropped().log};
   observed.console_dropped = Bytes{link_.dropped().console};
-  const BoardMap* map = const_cast<StarterLink&>(link_).board();
+  const BoardMap* map = link_.board();
   if (map == nullptr) return observed;
   const ls_board& board = **map;
   for (const Worker& worker : watch_.workers()) {

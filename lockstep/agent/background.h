@@ -10,7 +10,7 @@
 #include <mutex>
 #include <thread>
 
-#include "lockstep/base/file.h"
+#include "lockstep/base/mailbox.h"
 #include "lockstep/base/poller.h"
 
 namespace lockstep::agent {
@@ -26,14 +26,11 @@ class Background {
 
  private:
   void Loop(const std::stop_token& stop);
-  void Complete();
 
-  Poller& poller_;
-  Fd wake_;
-  std::mutex mutex_;  // guards jobs_ and completions_
+  Mailbox completions_;
+  std::mutex mutex_;  // guards jobs_
   std::condition_variable_any changed_;
   std::deque<Job> jobs_;
-  std::deque<Completion> completions_;
   std::jthread thread_;
 };
 

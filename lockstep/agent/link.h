@@ -57,7 +57,7 @@ class StarterLink {
   void Give(int rank, RankBuffers buffers);
 
   // Valid after hello.
-  BoardMap* board() { return board_ ? &*board_ : nullptr; }
+  const BoardMap* board() const { return board_ ? &*board_ : nullptr; }
   const std::map<int, RankBuffers>& buffers() const { return buffers_; }
   const DroppedOutput& dropped() const { return dropped_; }
 

@@ -65,6 +65,7 @@ class Starter {
   void ForgetWorker(int fd);
 
   void HostStore(const StoreWish& wish);
+  int WantedPort() const;
   void AskStore();
   void StoreIsAt(uint64_t epoch, int port);
   void TellStore();
@@ -336,13 +337,15 @@ void Starter::HostStore(const StoreWish& wish) {
 
 // A port that a user chose is for the first epoch of a run: in the next one, the connections of the last may still hold
 // it.
-void Starter::AskStore() { host_.AskStore(store_.epoch, store_.restart_count == 0 ? spec_.torchrun.master_port : 0); }
+int Starter::WantedPort() const { return store_.restart_count == 0 ? spec_.torchrun.master_port : 0; }
+
+void Starter::AskStore() { host_.AskStore(store_.epoch, WantedPort()); }
 
 void Starter::StoreIsAt(uint64_t epoch, int port) {
   if (epoch != store_.epoch) return;
   store_.port = port;
   if (port == 0) {
-    const auto free_port = FreePort(store_.restart_count == 0 ? spec_.torchrun.master_port : 0);
+    const auto free_port = FreePort(WantedPort());
     if (!free_port.ok()) return SpawnFailed(epoch, Message(free_port.status()));
     store_.port = *free_port;
     store_.hosted = false;

@@ -78,11 +78,4 @@ RestoreChoices FindRestores(ls_board& board, std::span<const RankSlots> slots, s
   return choices;
 }
 
-RestoreChoice ChooseRestore(ls_board& board, std::span<const RankSlots> slots) {
-  RestoreChoices choices = FindRestores(board, slots, 1);
-  RestoreChoice choice{std::nullopt, std::move(choices.rejected)};
-  if (!choices.points.empty()) choice.point = choices.points.front();
-  return choice;
-}
-
 }  // namespace lockstep::checkpoint

@@ -2,9 +2,9 @@
 // verifies on every rank. A slot that does not verify is marked BAD, so the next best is tried and no worker reads it.
 // Call while no worker runs. Cost: one CRC pass over the chosen checkpoint, a thread per rank.
 //
-//   RestoreChoice choice = ChooseRestore(*board, slots);   // slots[rank]: that rank's buffers; empty if it has none
-//   if (choice.point) ... choice.point->epoch, choice.point->step
-//   for (const std::string& sentence : choice.rejected) ...
+//   RestoreChoices choices = FindRestores(*board, slots, 1);   // slots[rank]: its buffers; empty if it has none
+//   for (const Point& point : choices.points) ...
+//   for (const std::string& sentence : choices.rejected) ...
 #pragma once
 
 #include <cstddef>
@@ -30,12 +30,7 @@ struct RankSlots {
 };
 
 struct RestoreChoices {
-  std::vector<Point> points;          // newest first
-  std::vector<std::string> rejected;  // as below
-};
-
-struct RestoreChoice {
-  std::optional<Point> point;  // none: begin afresh
+  std::vector<Point> points;  // newest first; none: begin afresh
   std::vector<std::string>
       rejected;  // "rank 2: checkpoint of step 117: CRC 0x1234abcd, expected 0x99887766, over 1048576 bytes"
 };
@@ -45,6 +40,5 @@ RankSlots SlotsOf(std::span<const std::byte> buffers);
 
 // Up to `most` of them. Requires slots.size() == board.ranks. Marks bad slots in `board`.
 RestoreChoices FindRestores(ls_board& board, std::span<const RankSlots> slots, size_t most);
-RestoreChoice ChooseRestore(ls_board& board, std::span<const RankSlots> slots);
 
 }  // namespace lockstep::checkpoint

@@ -32,7 +32,15 @@ class Restore : public testing::Test {
     for (uint32_t rank = 0; rank < 3; ++rank) Write(rank, index, epoch, step);
   }
   void Flip(uint32_t rank, int index) { memory_[rank][static_cast<size_t>(index) * kStride + 500] ^= std::byte{4}; }
-  RestoreChoice Choose() { return ChooseRestore(board(), slots_); }
+  struct Choice {
+    std::optional<Point> point;
+    std::vector<std::string> rejected;
+  };
+  Choice Choose() {
+    RestoreChoices found = FindRestores(board(), slots_, 1);
+    if (found.points.empty()) return {std::nullopt, found.rejected};
+    return {found.points.front(), found.rejected};
+  }
 
   std::vector<uint64_t> words_;
   std::vector<std::vector<std::byte>> memory_;
@@ -51,7 +59,7 @@ TEST_F(Restore, BeginsAfreshWithoutACommit) {
 TEST_F(Restore, TakesTheNewestByEpochThenStep) {
   WriteAll(0, 1, 9);
   WriteAll(1, 2, 3);
-  const RestoreChoice choice = Choose();
+  const Choice choice = Choose();
   EXPECT_EQ(choice.point, (Point{EpochId(2), StepId(3)}));
   EXPECT_THAT(choice.rejected, testing::IsEmpty());
 }
@@ -60,7 +68,7 @@ TEST_F(Restore, FallsBackFromAFlippedBitAndSaysWhere) {
   WriteAll(0, 1, 116);
   WriteAll(1, 1, 117);
   Flip(2, 1);
-  const RestoreChoice choice = Choose();
+  const Choice choice = Choose();
   EXPECT_EQ(choice.point, (Point{EpochId(1), StepId(116)}));
   EXPECT_THAT(choice.rejected, testing::ElementsAre(testing::MatchesRegex(
                                    "rank 2: checkpoint of step 117: CRC 0x.*, expected 0x.*, over 1000 bytes")));
@@ -72,7 +80,7 @@ TEST_F(Restore, NamesEveryBadRankInOrderAndBeginsAfreshIfNothingIsLeft) {
   WriteAll(0, 1, 116);
   Flip(1, 0);
   Flip(0, 0);
-  const RestoreChoice choice = Choose();
+  const Choice choice = Choose();
   EXPECT_FALSE(choice.point);
   EXPECT_THAT(choice.rejected, testing::ElementsAre(testing::StartsWith("rank 0:"), testing::StartsWith("rank 1:")));
 }

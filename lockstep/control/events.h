@@ -168,7 +168,7 @@ struct Event {
 struct Spawn {
   EpochId epoch;
   int restart_count = 0;
-  // Where the epoch's rendezvous store is: filled in when it is known, by control::Head's HostStore.
+  // Where the epoch's rendezvous store is: the answer to HostStore (link.h), filled in before agents are told.
   std::string store_host{};
   int store_port = 0;
   bool store_hosted = true;

@@ -96,7 +96,7 @@ class CoordinatorProcess {
                             fmt::format("not all nodes came within {} s: {}", patience.value, lead_.WhoIsHere())));
     }
     if (++ticks_ % kTicksPerPublish == 0) {
-      view_.Paint(lead_.head().Status(), lead_.head().Incidents());
+      if (view_.is_live()) view_.Paint(lead_.head().Status(), lead_.head().Incidents());
       lead_.head().Publish();
     }
     const control::State& state = lead_.head().state();

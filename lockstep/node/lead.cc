@@ -73,6 +73,7 @@ void Lead::Welcome(Peer peer, Agent& agent) {
   const std::optional<control::Place> place = roster_->PlaceOf(agent.token);
   if (!place) return server_->Refuse(peer, "the job began without this node");
   agent.node = place->node;
+  peers_[place->node] = peer;
   server_->Welcome(peer, *place, roster_->run());
 }
 
@@ -113,6 +114,7 @@ void Lead::Left(Peer peer, const std::string& why) {
   const auto agent = agents_.extract(peer);
   if (agent.empty()) return;  // it was refused
   if (begun_ && agent.mapped().node >= 0) {
+    peers_.erase(agent.mapped().node);
     if (head_.state().mode == control::Mode::kFinished) departed_.insert(agent.mapped().node);
     return head_.Lost(agent.mapped().node, why);
   }
@@ -131,8 +133,7 @@ bool Lead::HaveAllHeard() const {
 
 void Lead::Tell(int node, const control::Told& told) {
   if (node == own_node_) return listener_.told(told);
-  for (const auto& [peer, agent] : agents_)
-    if (agent.node == node) server_->Tell(peer, told);
+  if (const auto peer = peers_.find(node); peer != peers_.end()) server_->Tell(peer->second, told);
 }
 
 void Lead::Tick() {

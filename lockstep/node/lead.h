@@ -77,6 +77,7 @@ class Lead {
   int own_node_ = -1;
   bool begun_ = false;
   std::map<Peer, Agent> agents_;  // of other nodes
+  std::map<int, Peer> peers_;     // of those that have a place, by node
   std::set<int> departed_;        // nodes whose agents left after the end of the job
   Nanos ticked_, beat_;
   std::unique_ptr<rpc::Server> server_;  // last: it goes first

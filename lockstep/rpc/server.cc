@@ -7,8 +7,8 @@
 
 #include "link.grpc.pb.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/mailbox.h"
 #include "lockstep/rpc/encode.h"
-#include "lockstep/rpc/mailbox.h"
 #include "lockstep/rpc/outbox.h"
 
 namespace lockstep::rpc {

@@ -295,8 +295,7 @@ def version_of_the_job():
 
 
 def train_without_lockstep(path, steps, ranks, python, words):
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
+    port = free_port()
     shared = {**inherited(), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
               "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "python"), "USE_LIBUV": "0"}
     command = [python, str(JOBS / "ddp.py"), "--out", str(path), *ddp(steps, step_time=0), *words]
@@ -309,6 +308,11 @@ def train_without_lockstep(path, steps, ranks, python, words):
             worker.wait()
     if any(ended):
         raise AssertionError(f"the undisturbed run ended with {ended}")
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
 
 
 def inherited():

@@ -7,14 +7,9 @@ import subprocess
 import time
 import unittest
 
-from harness import BINARY, STEPS, Run, RunTest, ddp
+from harness import BINARY, STEPS, Run, RunTest, ddp, free_port
 
 LONG = 3 * STEPS  # at 0.1 s a step: time enough to lose an agent and to have it back
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
 
 
 class Nodes(RunTest):

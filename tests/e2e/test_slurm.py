@@ -6,8 +6,7 @@ import subprocess
 import time
 import unittest
 
-from harness import BINARY, JOBS, PYTHON, RunTest, ddp, inherited, undisturbed
-from test_nodes import free_port
+from harness import BINARY, JOBS, PYTHON, RunTest, ddp, free_port, inherited, undisturbed
 
 PROGRAMS = ("slurmctld", "slurmd", "srun", "munged", "scontrol")
 CONFIGURATION = """

@@ -1,4 +1,4 @@
-// Carries work from gRPC's threads into the poller's: what is posted runs there, in order. Its owner closes it, in the
+// Carries work from other threads into the poller's: what is posted runs there, in order. Its owner closes it, in the
 // poller's thread, before the poller goes; posting after that does nothing.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/poller.h"
 
-namespace lockstep::rpc {
+namespace lockstep {
 
 class Mailbox {
  public:
@@ -27,4 +27,4 @@ class Mailbox {
   bool closed_ = false;
 };
 
-}  // namespace lockstep::rpc
+}  // namespace lockstep

@@ -1,9 +1,9 @@
-#include "lockstep/rpc/mailbox.h"
+#include "lockstep/base/mailbox.h"
 
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-namespace lockstep::rpc {
+namespace lockstep {
 
 Mailbox::Mailbox(Poller& poller) : poller_(poller), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   poller_.Watch(wake_.get(), [this] { Deliver(); });
@@ -35,4 +35,4 @@ void Mailbox::Deliver() {
   for (const auto& work : ready) work();
 }
 
-}  // namespace lockstep::rpc
+}  // namespace lockstep
