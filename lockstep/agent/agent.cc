@@ -80,7 +80,10 @@ Agent::Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener
              .lost = [this] { StarterLost(); }}),
       watch_(spec_),
       records_(spec_.run_dir + "/records", kRecordLimit),
-      flusher_(spec_, clock_, [this](const std::string& text) { listener_.note(text); }),
+      part_writer_(spec_, clock_),
+      flusher_(spec_, clock_,
+               {.note = [this](const std::string& text) { listener_.note(text); },
+                .say = [this](const control::Said& said) { listener_.say(said); }}),
       exit_watch_(poller_, [this](int rank) { WorkerEnds(rank); }),
       background_(poller_) {}
 
@@ -206,7 +209,10 @@ void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
     }
     if (note->at.value != 0) event.exited = std::min(event.exited, note->at);
   }
-  if (link_.board() != nullptr) event.progress = watch_.ProgressNow(**link_.board());
+  if (link_.board() != nullptr) {
+    event.progress = watch_.ProgressNow(**link_.board());
+    SayHolding();  // the last word on what it leaves
+  }
   Remember(EpochId(epoch), event);
 }
 
@@ -259,32 +265,39 @@ void Agent::Do(const control::KeepStacks& command) {
 void Agent::Do(const control::ChooseRestore& command) {
   auto mapped =
       std::make_shared<MappedBuffers>(spec_.ranks, link_.buffers());  // shared: std::function must be copyable
-  background_.Run([this, next = command.next, spec = spec_, board = link_.board()->get(), mapped] {
+  background_.Run([this, next = command.next, nodes = spec_.place.nodes, board = link_.board()->get(), mapped] {
     // One that this node has may be missing on another; alone, the newest is enough.
-    const size_t most = spec.place.nodes > 1 ? LS_SLOTS : 1;
-    const checkpoint::RestoreChoices choices = checkpoint::FindRestores(*board, mapped->slots(), most);
-    auto loaded = std::make_shared<Loaded>();  // shared: std::function must be copyable
-    if (choices.points.empty() && !spec.checkpoint_dir.empty()) *loaded = LoadNewest(spec);
-    return [this, next, choices, loaded] { Restored(next, choices, *loaded); };
+    const checkpoint::RestoreChoices choices =
+        checkpoint::FindRestores(*board, mapped->slots(), nodes > 1 ? LS_SLOTS : 1);
+    control::RestoreFound found{next, {}, choices.rejected};
+    for (const checkpoint::Point& point : choices.points) found.points.push_back({point.epoch, point.step.value()});
+    return [this, found] { listener_.say(found); };
   });
 }
 
-void Agent::Restored(EpochId next, const checkpoint::RestoreChoices& choices, Loaded& loaded) {
-  control::RestoreFound found{next, {}, choices.rejected};
-  for (const checkpoint::Point& point : choices.points) found.points.push_back({point.epoch, point.step.value()});
+void Agent::Do(const control::ChooseOnDisk& question) {
+  background_.Run([this, question, spec = spec_] {
+    auto loaded = std::make_shared<Loaded>();  // shared: std::function must be copyable
+    if (!spec.checkpoint_dir.empty())
+      *loaded = LoadNewest(spec, {question.not_above.epoch, StepId(question.not_above.step)});
+    return [this, question, loaded] { LoadedFromDisk(question, *loaded); };
+  });
+}
+
+// All nodes must have found the same one before it is given to the ranks.
+void Agent::LoadedFromDisk(const control::ChooseOnDisk& question, Loaded& loaded) {
+  control::RestoreFound found{question.next, {}, loaded.rejected, question.not_above};
   for (const std::string& sentence : loaded.rejected) listener_.note("not loaded: " + sentence);
-  found.rejected.insert(found.rejected.end(), loaded.rejected.begin(), loaded.rejected.end());
-  if (loaded.manifest) {
-    PublishLoaded(*loaded.manifest, std::move(loaded.buffers));
-    found.points.push_back({loaded.manifest->point.epoch, loaded.manifest->point.step.value()});
-  }
+  if (loaded.manifest) found.points = {{loaded.manifest->point.epoch, loaded.manifest->point.step.value()}};
+  loaded_ = std::move(loaded);
   listener_.say(found);
 }
 
-void Agent::PublishLoaded(const checkpoint::Manifest& manifest, std::vector<RankBuffers> buffers) {
-  const checkpoint::Point& point = manifest.point;
-  for (size_t rank = 0; rank < buffers.size(); ++rank) link_.Give(static_cast<int>(rank), std::move(buffers[rank]));
-  MarkLoaded(**link_.board(), manifest);
+void Agent::PublishLoaded(Loaded loaded) {
+  const checkpoint::Point& point = loaded.manifest->point;
+  for (size_t rank = 0; rank < loaded.buffers.size(); ++rank)
+    link_.Give(static_cast<int>(rank), std::move(loaded.buffers[rank]));
+  MarkLoaded(**link_.board(), *loaded.manifest);
   flusher_.Loaded(point);
   listener_.note(fmt::format("going on from {}/{}", spec_.checkpoint_dir, checkpoint::DirectoryName(point)));
 }
@@ -292,6 +305,10 @@ void Agent::PublishLoaded(const checkpoint::Manifest& manifest, std::vector<Rank
 void Agent::Do(const control::PublishRestore& command) {
   ls_board& board = **link_.board();
   if (command.epoch.value() <= Load(board.restore_for)) return;
+  std::optional<Loaded> loaded = std::exchange(loaded_, std::nullopt);
+  if (loaded && loaded->manifest && command.point &&
+      loaded->manifest->point == checkpoint::Point{command.point->epoch, StepId(command.point->step)})
+    PublishLoaded(*std::move(loaded));
   board.restore_epoch = command.point ? command.point->epoch.value() : 0;
   board.restore_step = command.point ? command.point->step : -1;
   ls_publish(&board, {board.restore_epoch, board.restore_step}, -1);
@@ -304,9 +321,9 @@ void Agent::Tick() {
   const Nanos now = clock_.Now();
   records_.Drain();
   if (!ready_) return;
-  ls_board& board = **link_.board();
-  flusher_.Tick(board, link_.buffers());
+  TickDisk();
   if (finished_) return;
+  const ls_board& board = **link_.board();
   FollowLives();
   SayLoopBegins();
   if (watch_.epoch() != 0) listener_.say(watch_.Take(board, now));
@@ -359,13 +376,42 @@ bool Agent::HasWorkers() const {
   return std::any_of(workers.begin(), workers.end(), [](const Worker& worker) { return !worker.exited; });
 }
 
+// Checkpoints on disk.
+
+void Agent::TickDisk() {
+  ls_board& board = **link_.board();
+  if (const std::optional<control::PartWritten> part = part_writer_.Tick(board))
+    spec_.place.node == 0 ? flusher_.Hear(*part) : listener_.say(*part);
+  flusher_.Tick(board);
+}
+
+void Agent::Do(const control::WritePart& command) {
+  flusher_.Begun({command.point.epoch, StepId(command.point.step)});
+  part_writer_.Begin(command.point, **link_.board(), link_.buffers());
+}
+
+void Agent::Do(const control::DiskDone&) {
+  disk_done_ = true;
+  if (spec_.place.node != 0 && flushed_last_) LeaveDisk();
+}
+
 void Agent::FlushLast(std::function<void()> done) {
-  if (link_.board() == nullptr) return done();
-  flusher_.FlushLast(std::move(done));
+  flushed_last_ = std::move(done);
+  if (link_.board() == nullptr || (spec_.place.node != 0 && (disk_done_ || spec_.checkpoint_dir.empty())))
+    return LeaveDisk();
+  if (spec_.place.node == 0) flusher_.FlushLast([this] { LeaveDisk(); });
+}
+
+void Agent::LeaveDisk() {
+  if (spec_.place.node == 0) listener_.say(control::DiskDone{});
+  if (flushed_last_) std::exchange(flushed_last_, nullptr)();
 }
 
 void Agent::GiveUpFlush() {
-  if (link_.board() != nullptr) flusher_.GiveUp(**link_.board(), "given up at a second signal");
+  const std::string why = "given up at a second signal";
+  part_writer_.GiveUp(why);
+  flusher_.GiveUp(why);
+  if (spec_.place.node != 0 && flushed_last_) LeaveDisk();
 }
 
 void Agent::SampleStacks() {
@@ -411,7 +457,7 @@ control::Observed Agent::Observe() const {
   observed.records = static_cast<int64_t>(records_.kept());
   observed.records_dropped = static_cast<int64_t>(records_.dropped());
   observed.loss = MeanLoss(board, watch_.workers());
-  const ls_checkpoint committed = spec_.place.nodes > 1 ? ls_published(&board) : ls_newest_committed(&board, 0);
+  const ls_checkpoint committed = ls_committed_here(&board);
   if (committed.epoch != 0) {
     observed.committed = control::CheckpointId{EpochId(committed.epoch), committed.step};
     observed.checkpoint_age = ToSeconds(clock_.Now() - CommittedAt(board, watch_.workers()));

@@ -15,6 +15,7 @@
 #include "lockstep/agent/flusher.h"
 #include "lockstep/agent/link.h"
 #include "lockstep/agent/load.h"
+#include "lockstep/agent/part_writer.h"
 #include "lockstep/agent/record_log.h"
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/watch.h"
@@ -34,8 +35,8 @@ class Agent {
   };
 
   Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener);
-  // Before either of the next two: takes the right to write checkpoints to disk, if the run keeps any.
-  absl::Status OpenDisk() { return flusher_.Open(); }
+  // Before either of the next two: on node 0, takes the right to write checkpoints to disk, if the run keeps any.
+  absl::Status OpenDisk() { return spec_.place.node == 0 ? flusher_.Open() : absl::OkStatus(); }
   absl::Status Launch();
   absl::Status Adopt();
 
@@ -45,7 +46,8 @@ class Agent {
   void SayAll();
   void Tick();
   void SignalWorkers(int signal) { link_.Signal(signal); }
-  // The job is over: the newest checkpoint goes to disk, if it isn't there; then done(). Tick() goes on meanwhile.
+  // The job is over: the newest checkpoint goes to disk, if it isn't there; then done(). Tick() goes on meanwhile, and
+  // Hear(): of several nodes, the last word is node 0's.
   void FlushLast(std::function<void()> done);
   void GiveUpFlush();
   // Ends whatever runs, and the starter.
@@ -81,6 +83,10 @@ class Agent {
   void Do(const control::Commit& commit);
   void Do(const control::LookClosely& look);
   void Do(const control::HostStore& wish) { link_.HostStore(wish); }
+  void Do(const control::ChooseOnDisk& question);
+  void Do(const control::WritePart& command);
+  void Do(const control::PartWritten& part) { flusher_.Hear(part); }
+  void Do(const control::DiskDone&);
   void Do(const control::Spawn& command);
   void Do(const control::KeepStacks& command);
   void Do(const control::WaitForCulprit&) {}
@@ -89,8 +95,10 @@ class Agent {
   void Do(const control::PublishRestore& command);
   void Do(const control::Announce&) {}
   void Do(const control::Finish&) { finished_ = true; }
-  void Restored(EpochId next, const checkpoint::RestoreChoices& choices, Loaded& loaded);
-  void PublishLoaded(const checkpoint::Manifest& manifest, std::vector<RankBuffers> buffers);
+  void LoadedFromDisk(const control::ChooseOnDisk& question, Loaded& loaded);
+  void PublishLoaded(Loaded loaded);
+  void TickDisk();
+  void LeaveDisk();
   void SampleStacks();
   void SayHolding();
 
@@ -101,7 +109,11 @@ class Agent {
   StarterLink link_;
   Watch watch_;
   RecordLog records_;
-  Flusher flusher_;
+  PartWriter part_writer_;
+  Flusher flusher_;               // of node 0
+  std::optional<Loaded> loaded_;  // from disk, in answer to the newest question
+  std::function<void()> flushed_last_;
+  bool disk_done_ = false;
   std::string start_method_;  // of the acting epoch; empty before there are workers
   int restart_count_ = 0;     // its restarts before
   // What was said of the acting epoch, and is said again to a coordinator that comes back.

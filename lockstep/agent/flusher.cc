@@ -1,23 +1,17 @@
 #include "lockstep/agent/flusher.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <atomic>
 #include <ctime>
 #include <filesystem>
-#include <thread>
 
-#include "lockstep/agent/thread_signals.h"
 #include "lockstep/checkpoint/store.h"
 #include "lockstep/client/commit.h"
 
 namespace lockstep::agent {
 namespace {
 
-constexpr Seconds kRetry{30.0};  // after a failure, if the interval is longer
-constexpr int kNice = 10;        // training comes first
+constexpr Seconds kRetry{30};  // after a failure, if the interval is longer
+constexpr Seconds kAnswer{5};  // of the coordinator, at most
 
 // What went wrong without where: the same cause is told once, whatever step it struck.
 std::string CauseOf(const std::string& why) {
@@ -35,79 +29,6 @@ std::string Utc(Nanos wall) {
 
 }  // namespace
 
-// One flush: what its thread reads, and what it answers. The thread owns a share of all it touches.
-struct Flight {
-  Flusher::MakeDisk make_disk;
-  std::string directory;
-  int keep = 2;
-  checkpoint::Image image;                       // content is filled in by the thread, once it has mapped the buffers
-  std::vector<uint64_t> slot_index, slot_bytes;  // by rank
-  Flusher::RanksBuffers buffers;
-  Nanos begun;
-  std::atomic<bool> given_up = false;
-  absl::Status written, pruned;  // valid once finished is true
-  std::atomic<bool> finished = false;
-
-  absl::Status Map(const MappedBuffers& mapped);
-  void Fly();
-};
-
-absl::Status Flight::Map(const MappedBuffers& mapped) {
-  for (size_t rank = 0; rank < image.slots.size(); ++rank) {
-    const std::span<const std::byte> slot = mapped.slots()[rank].slot[slot_index[rank]];
-    if (slot.size() < slot_bytes[rank] || slot_bytes[rank] < image.slots[rank].meta_bytes)
-      return DataLoss("rank {}: its buffer has {} bytes, its checkpoint {}", rank, slot.size(), slot_bytes[rank]);
-    image.slots[rank].content = slot.first(slot_bytes[rank]);
-  }
-  return absl::OkStatus();
-}
-
-void Flight::Fly() {
-  const MappedBuffers mapped(static_cast<int>(image.slots.size()), buffers);
-  const std::unique_ptr<checkpoint::Disk> disk = make_disk();
-  checkpoint::Store store(*disk, directory);
-  written = Map(mapped);
-  if (written.ok()) written = store.Write(image, [this] { return !given_up.load(); });
-  if (written.ok()) pruned = store.Prune(keep);
-}
-
-namespace {
-
-void Depart(std::shared_ptr<Flight> flight) {
-  std::thread([flight = std::move(flight)] {
-    TakeNoSignals();
-    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
-    flight->Fly();
-    flight->finished.store(true, std::memory_order_release);
-  }).detach();
-}
-
-std::shared_ptr<Flight> Prepare(const RunSpec& spec, const Clock& clock, const ls_board& board, ls_checkpoint id,
-                                const Flusher::RanksBuffers& buffers) {
-  auto flight = std::make_shared<Flight>();  // shared: its thread may outlive the flusher
-  flight->directory = spec.checkpoint_dir;
-  flight->keep = spec.checkpoint_keep;
-  flight->begun = clock.Now();
-  flight->image.point = {EpochId(id.epoch), StepId(id.step)};
-  flight->image.job = spec.job;
-  flight->image.written = Utc(clock.WallNow());
-  for (uint32_t rank = 0; rank < board.ranks; ++rank) {
-    const int index = std::max(0, ls_slot_find(&board.rank[rank], id));  // pinned: it is there
-    const ls_slot& slot = board.rank[rank].slot[index];
-    flight->slot_index.push_back(static_cast<uint64_t>(index));
-    flight->slot_bytes.push_back(slot.bytes);
-    flight->image.slots.push_back({{}, slot.meta_bytes, slot.crc32c});
-  }
-  for (const auto& [rank, own] : buffers) flight->buffers[rank] = Shared(own);
-  return flight;
-}
-
-}  // namespace
-
-Flusher::~Flusher() {
-  if (flight_) flight_->given_up = true;
-}
-
 absl::Status Flusher::Open() {
   const std::string& directory = spec_.checkpoint_dir;
   if (directory.empty()) return absl::OkStatus();
@@ -121,53 +42,102 @@ absl::Status Flusher::Open() {
   return checkpoint::Store(*checkpoint::PosixDisk(), directory).ClearLeftovers();
 }
 
-void Flusher::Tick(ls_board& board, const RanksBuffers& buffers) {
+void Flusher::Tick(const ls_board& board) {
   const Nanos now = clock_.Now();
-  if (flight_ && flight_->finished.load(std::memory_order_acquire)) Land(board);
-  if (flight_ && now - flight_->begun > ToNanos(spec_.checkpoint_flush_limit))
-    GiveUp(board, fmt::format("not done after {} s", spec_.checkpoint_flush_limit.value));
-  if (hung_ && hung_->finished.load(std::memory_order_acquire)) hung_.reset();
-  if (last_) return TickLast(board, buffers);
-  if (!lock_ || flight_ || now < due_) return;
-  if (Begin(board, buffers)) due_ = now + ToNanos(spec_.checkpoint_interval);
+  if (hung_ && hung_->finished()) hung_.reset();
+  if (flush_ && flush_->closing && flush_->closing->finished()) Land();
+  if (flush_ && now - flush_->begun > ToNanos(spec_.checkpoint_flush_limit))
+    GiveUp(fmt::format("not done after {} s", spec_.checkpoint_flush_limit.value));
+  if (asked_.value != 0 && now - asked_ > ToNanos(kAnswer)) {
+    asked_ = Nanos{};
+    Fail("not all nodes are in reach");
+  }
+  if (waits()) return;
+  if (last_) return TickLast(board);
+  if (!lock_ || now < due_) return;
+  due_ = now + ToNanos(spec_.checkpoint_interval);
+  Ask(board);
 }
 
-void Flusher::TickLast(ls_board& board, const RanksBuffers& buffers) {
-  if (flight_) return;
-  if (lock_ && !last_begun_) {
-    last_begun_ = Begin(board, buffers);
-    if (flight_ || !last_begun_) return;
-  }
+void Flusher::TickLast(const ls_board& board) {
+  if (lock_ && !std::exchange(last_asked_, true) && Ask(board)) return;
   std::exchange(last_, nullptr)();
 }
 
-// False: ask again at the next tick.
-bool Flusher::Begin(ls_board& board, const RanksBuffers& buffers) {
-  const ls_checkpoint id = ls_newest_committed(&board, 0);
+// False: there is nothing to write.
+bool Flusher::Ask(const ls_board& board) {
+  const ls_checkpoint id = ls_committed_here(&board);
   const checkpoint::Point point{EpochId(id.epoch), StepId(id.step)};
-  if (id.epoch == 0 || newest_ == point) return true;
-  if (hung_) return Fail("the flush before still hangs"), true;
-  if (!ls_pin(&board, id)) return false;
-  flight_ = Prepare(spec_, clock_, board, id, buffers);
-  flight_->make_disk = make_disk_;
-  Depart(flight_);
+  if (id.epoch == 0 || newest_ == point) return false;
+  if (hung_) return Fail("the flush before still hangs"), false;
+  asked_ = clock_.Now();
+  listener_.say(control::FlushWanted{{point.epoch, point.step.value()}});
   return true;
 }
 
-void Flusher::Land(ls_board& board) {
-  ls_unpin(&board);
-  const std::shared_ptr<Flight> flight = std::exchange(flight_, nullptr);
-  if (!flight->written.ok()) return Fail(Message(flight->written));
-  Succeed(*flight);
-  if (!flight->pruned.ok()) note_(fmt::format("old checkpoints stay on disk: {}", Message(flight->pruned)));
+void Flusher::Begun(const checkpoint::Point& point) {
+  if (!lock_ || flush_) return;
+  asked_ = Nanos{};
+  flush_.emplace();
+  flush_->point = point;
+  flush_->begun = clock_.Now();
 }
 
-void Flusher::Succeed(const Flight& flight) {
+void Flusher::Hear(const control::PartWritten& part) {
+  if (!flush_ || flush_->closing) return;
+  if (flush_->point != checkpoint::Point{part.point.epoch, StepId(part.point.step)}) return;
+  flush_->gone = flush_->gone || part.gone;
+  auto files = checkpoint::FilesFromText(part.files);
+  std::string failure = part.error;
+  if (failure.empty() && !part.gone && !files.ok()) failure = Message(files.status());
+  if (flush_->failure.empty()) flush_->failure = failure;
+  flush_->parts[part.node] = files.ok() ? *std::move(files) : std::vector<checkpoint::ManifestFile>{};
+  if (flush_->parts.size() == static_cast<size_t>(spec_.place.nodes)) Close();
+}
+
+// All parts are written, or can't be.
+void Flusher::Close() {
+  checkpoint::Manifest manifest{flush_->point, spec_.job, Utc(clock_.WallNow()), "", {}};
+  for (const auto& [node, files] : flush_->parts)
+    manifest.files.insert(manifest.files.end(), files.begin(), files.end());
+  const bool whole = !flush_->gone && flush_->failure.empty();
+  flush_->closing = Flight([make_disk = make_disk_, directory = spec_.checkpoint_dir, keep = spec_.checkpoint_keep,
+                            manifest, whole, stays = flush_->stays](const checkpoint::GoOn& go_on) -> absl::Status {
+    const std::unique_ptr<checkpoint::Disk> disk = make_disk();
+    checkpoint::Store store(*disk, directory);
+    if (!whole) {
+      (void)store.Discard(manifest.point);  // what failed says more than that this failed too
+      return absl::OkStatus();
+    }
+    LS_RETURN_IF_ERROR(store.Seal(manifest, go_on));
+    *stays = store.Prune(keep);
+    if (stays->ok()) *stays = store.ClearLeftovers();  // of flushes that were given up
+    return absl::OkStatus();
+  });
+}
+
+void Flusher::Land() {
+  const absl::Status& status = flush_->closing->status();
+  std::string failure = flush_->failure;
+  if (failure.empty() && !status.ok()) failure = Message(status);
+  if (!failure.empty()) {
+    Fail(failure);
+  } else if (flush_->gone) {
+    due_ = clock_.Now();  // the ranks were faster
+    last_asked_ = false;
+  } else {
+    Succeed();
+    if (!flush_->stays->ok()) listener_.note(fmt::format("old checkpoints stay on disk: {}", Message(*flush_->stays)));
+  }
+  flush_.reset();
+}
+
+void Flusher::Succeed() {
   ++flushes_;
-  took_ = clock_.Now() - flight.begun;
-  Loaded(flight.image.point);
+  took_ = clock_.Now() - flush_->begun;
+  Loaded(flush_->point);
   if (!error_.empty() || last_)
-    note_(fmt::format("the checkpoint of step {} is in {}", flight.image.point.step.value(), spec_.checkpoint_dir));
+    listener_.note(fmt::format("the checkpoint of step {} is in {}", newest_->step.value(), spec_.checkpoint_dir));
   error_.clear();
   cause_told_.clear();
 }
@@ -177,14 +147,17 @@ void Flusher::Fail(const std::string& why) {
   error_ = why;
   due_ = std::min(due_, clock_.Now() + ToNanos(kRetry));
   if (std::exchange(cause_told_, CauseOf(why)) != CauseOf(why) || last_)
-    note_(fmt::format("no checkpoint on disk this time: {}{}", why, last_ ? "" : "; training goes on"));
+    listener_.note(fmt::format("no checkpoint on disk this time: {}{}", why, last_ ? "" : "; training goes on"));
 }
 
-void Flusher::GiveUp(ls_board& board, const std::string& why) {
-  if (!flight_) return;
-  flight_->given_up = true;
-  hung_ = std::exchange(flight_, nullptr);
-  ls_unpin(&board);
+void Flusher::GiveUp(const std::string& why) {
+  if (!waits()) return;
+  if (flush_ && flush_->closing) {
+    flush_->closing->GiveUp();
+    hung_ = std::move(flush_->closing);
+  }
+  flush_.reset();
+  asked_ = Nanos{};
   Fail(why);
 }
 
@@ -194,7 +167,7 @@ void Flusher::Loaded(const checkpoint::Point& point) {
 }
 
 std::optional<control::OnDisk> Flusher::Observe() const {
-  if (spec_.checkpoint_dir.empty()) return std::nullopt;
+  if (spec_.checkpoint_dir.empty() || spec_.place.node != 0) return std::nullopt;
   control::OnDisk disk;
   disk.directory = spec_.checkpoint_dir;
   if (newest_) disk.flushed = control::CheckpointId{newest_->epoch, newest_->step.value()};
@@ -202,7 +175,7 @@ std::optional<control::OnDisk> Flusher::Observe() const {
   disk.flushes = flushes_;
   disk.failures = failures_;
   disk.took = ToSeconds(took_);
-  disk.flushing = flight_ != nullptr;
+  disk.flushing = waits();
   disk.error = error_;
   return disk;
 }

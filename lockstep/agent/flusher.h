@@ -1,12 +1,13 @@
-// Writes the newest committed checkpoint to disk, now and then, beside the training. The slots it reads are pinned on
-// the board, so ranks skip steps rather than overwrite them. One detached thread per flush, for a hung disk can hold a
-// thread for ever: after the limit the flush is given up, the pin released, and the thread keeps nothing nor delays the
-// exit. Invariant: at most one thread writes; while one hangs, none is begun. Lives in the poller's thread.
+// Decides when a checkpoint goes to disk and makes one of the parts that the nodes write (part_writer.h): lives on node
+// 0, which also seals and removes. The coordinator says which one it is, for it alone knows what is whole everywhere,
+// and carries the words. Lives in the poller's thread; what touches the disk has a thread of its own (flight.h).
 //
-//   Flusher flusher(spec, clock, note);
+//   Flusher flusher(spec, clock, {.note = ..., .say = ...});
 //   LS_RETURN_IF_ERROR(flusher.Open());
-//   flusher.Tick(board, buffers);                             // at every tick
-//   flusher.FlushLast([] { /* nobody trains any more; the newest is on disk, or could not be written */ });
+//   flusher.Tick(board);                   // says FlushWanted when it is time
+//   flusher.Begun(point);                  // told WritePart
+//   flusher.Hear(part_written);            // of every node, our own too
+//   flusher.FlushLast([] { ... });         // nobody trains any more; called when the newest is on disk, or can't be
 #pragma once
 
 #include <functional>
@@ -15,56 +16,72 @@
 #include <optional>
 #include <string>
 
-#include "lockstep/agent/buffers.h"
+#include "lockstep/agent/flight.h"
+#include "lockstep/agent/part_writer.h"
 #include "lockstep/agent/spec.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/checkpoint/disk.h"
-#include "lockstep/checkpoint/restore.h"
+#include "lockstep/checkpoint/manifest.h"
+#include "lockstep/control/link.h"
 #include "lockstep/control/report.h"
 #include "lockstep/store/writer_lock.h"
 
 namespace lockstep::agent {
 
-struct Flight;
-
 class Flusher {
  public:
-  using Note = std::function<void(const std::string&)>;
-  using RanksBuffers = std::map<int, RankBuffers>;
+  struct Listener {
+    std::function<void(const std::string&)> note;
+    std::function<void(const control::Said&)> say;
+  };
 
-  using MakeDisk = std::function<std::unique_ptr<checkpoint::Disk>()>;  // called in the thread of a flush
-
-  Flusher(const RunSpec& spec, const Clock& clock, Note note, MakeDisk make_disk = checkpoint::PosixDisk)
-      : spec_(spec), clock_(clock), note_(std::move(note)), make_disk_(std::move(make_disk)) {}
-  ~Flusher();
+  Flusher(const RunSpec& spec, const Clock& clock, Listener listener, MakeDisk make_disk = checkpoint::PosixDisk)
+      : spec_(spec), clock_(clock), listener_(std::move(listener)), make_disk_(std::move(make_disk)) {}
   // Makes the directory, takes the right to write there, and clears what a killed flush left. Without a directory to
   // write to: OK, and nothing ever happens.
   absl::Status Open();
 
-  void Tick(ls_board& board, const RanksBuffers& buffers);
+  void Tick(const ls_board& board);
+  void Begun(const checkpoint::Point& point);
+  void Hear(const control::PartWritten& part);
   void FlushLast(std::function<void()> done) { last_ = std::move(done); }
-  void GiveUp(ls_board& board, const std::string& why);
+  void GiveUp(const std::string& why);
   // This one is on disk already.
   void Loaded(const checkpoint::Point& point);
+  // None: this run keeps no checkpoints on disk, or not by us.
   std::optional<control::OnDisk> Observe() const;
 
  private:
-  bool Begin(ls_board& board, const RanksBuffers& buffers);
-  void TickLast(ls_board& board, const RanksBuffers& buffers);
-  void Land(ls_board& board);
-  void Succeed(const Flight& flight);
+  // One flush, from the word to begin until it is sealed or discarded.
+  struct Flush {
+    checkpoint::Point point;
+    Nanos begun;
+    std::map<int, std::vector<checkpoint::ManifestFile>> parts;  // by node
+    std::string failure;                                         // the first one
+    bool gone = false;  // some node's ranks had given it up before they were told
+    std::optional<Flight> closing;
+    std::shared_ptr<absl::Status> stays = std::make_shared<absl::Status>();  // why old ones do; its thread's answer
+  };
+
+  void TickLast(const ls_board& board);
+  bool Ask(const ls_board& board);
+  void Close();
+  void Land();
+  void Succeed();
   void Fail(const std::string& why);
+  bool waits() const { return flush_ || asked_.value != 0; }
 
   const RunSpec& spec_;
   const Clock& clock_;
-  Note note_;
+  Listener listener_;
   MakeDisk make_disk_;
   std::optional<store::WriterLock> lock_;
-  std::shared_ptr<Flight> flight_, hung_;  // shared with their threads, which may outlive us
+  std::optional<Flush> flush_;
+  std::optional<Flight> hung_;
   std::optional<checkpoint::Point> newest_;
   std::function<void()> last_;
-  bool last_begun_ = false;
-  Nanos due_, flushed_at_, took_;
+  bool last_asked_ = false;
+  Nanos asked_, due_, flushed_at_, took_;  // asked_: 0, nothing was asked for
   int64_t flushes_ = 0, failures_ = 0;
   std::string error_, cause_told_;
 };

@@ -70,16 +70,44 @@ class GatedDisk : public Disk {
 
 constexpr int kRanks = 2;
 
+void Fill(ls_slot& slot, int index, const RankBuffers& own, uint32_t seed) {
+  const TestSlot content = checkpoint::MakeTestSlot(seed);
+  const size_t bytes = LS_SLOTS * ls_slot_stride(own.slot_bytes);
+  auto* memory = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_WRITE, MAP_SHARED, own.fd.get(), 0));
+  std::memcpy(memory + static_cast<size_t>(index) * ls_slot_stride(own.slot_bytes), content.content.data(),
+              content.content.size());
+  munmap(memory, bytes);
+  ls_slot_done(&slot, content.content.size(), content.meta_bytes, content.image().crc32c);
+}
+
+// Every rank of the node saves the step, as ls_save does.
+void SaveAll(const BoardMap& board, const RanksBuffers& buffers, int64_t step) {
+  for (uint32_t rank = 0; rank < board->ranks; ++rank) {
+    ls_rank_block& block = board->rank[rank];
+    __atomic_store_n(&block.epoch, 1, __ATOMIC_RELEASE);
+    const int slot = ls_slot_choose(board.get(), rank, 1, step);
+    if (slot < 0) continue;
+    ls_slot_open(&block.slot[slot], 1, step, board->world_size);
+    ls_attempted(&block, step);
+    Fill(block.slot[slot], slot, buffers.at(static_cast<int>(rank)),
+         static_cast<uint32_t>(step) * 10 + board->first_rank + rank);
+  }
+}
+
 class Flushes : public testing::Test {
  protected:
   Flushes() : board_(BoardMap::Create(kRanks).value()) {
     std::string path = testing::TempDir() + "lockstep-flush-XXXXXX";
     spec_.checkpoint_dir = mkdtemp(path.data());
-    spec_.ranks = kRanks;
+    spec_.ranks = spec_.place.world_size = kRanks;
     spec_.checkpoint_interval = Seconds{600};
+    const MakeDisk make_disk = [gate = gate_] { return std::make_unique<GatedDisk>(gate); };
+    writer_ = std::make_unique<PartWriter>(spec_, clock_, make_disk);
     flusher_ = std::make_unique<Flusher>(
-        spec_, clock_, [this](const std::string& text) { notes_.push_back(text); },
-        [gate = gate_] { return std::make_unique<GatedDisk>(gate); });
+        spec_, clock_,
+        Flusher::Listener{[this](const std::string& text) { notes_.push_back(text); },
+                          [this](const control::Said& said) { Coordinate(std::get<control::FlushWanted>(said)); }},
+        make_disk);
     EXPECT_EQ(flusher_->Open(), absl::OkStatus());
     for (int rank = 0; rank < kRanks; ++rank) buffers_[rank] = MakeBuffers(8192).value();
     board_->epoch = 1;
@@ -87,32 +115,20 @@ class Flushes : public testing::Test {
   ~Flushes() override {
     gate_->Open();
     flusher_.reset();
+    writer_.reset();
     std::filesystem::remove_all(spec_.checkpoint_dir);
   }
 
-  // Every rank saves the step, as ls_save does.
-  void Save(int64_t step) {
-    for (uint32_t rank = 0; rank < kRanks; ++rank) {
-      ls_rank_block& block = board_->rank[rank];
-      __atomic_store_n(&block.epoch, 1, __ATOMIC_RELEASE);
-      const int slot = ls_slot_choose(board_.get(), rank, 1, step);
-      if (slot < 0) continue;
-      ls_slot_open(&block.slot[slot], 1, step, kRanks);
-      ls_attempted(&block, step);
-      Fill(static_cast<int>(rank), slot, step);
-    }
+  void Save(int64_t step) { SaveAll(board_, buffers_, step); }
+  // What the coordinator and the agent do with the word, on one node.
+  void Coordinate(const control::FlushWanted& wanted) {
+    flusher_->Begun({wanted.point.epoch, StepId(wanted.point.step)});
+    writer_->Begin(wanted.point, *board_, buffers_);
   }
-  void Fill(int rank, int slot, int64_t step) {
-    const TestSlot content = checkpoint::MakeTestSlot(static_cast<uint32_t>(step * 10 + rank));
-    const RankBuffers& own = buffers_[rank];
-    const size_t bytes = LS_SLOTS * ls_slot_stride(own.slot_bytes);
-    auto* memory = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_WRITE, MAP_SHARED, own.fd.get(), 0));
-    std::memcpy(memory + static_cast<size_t>(slot) * ls_slot_stride(own.slot_bytes), content.content.data(),
-                content.content.size());
-    munmap(memory, bytes);
-    ls_slot_done(&board_->rank[rank].slot[slot], content.content.size(), content.meta_bytes, content.image().crc32c);
+  void Tick() {
+    if (const auto part = writer_->Tick(*board_)) flusher_->Hear(*part);
+    flusher_->Tick(*board_);
   }
-  void Tick() { flusher_->Tick(*board_, buffers_); }
   void Due() {
     clock_.Advance(Seconds{601});
     Tick();
@@ -139,9 +155,10 @@ class Flushes : public testing::Test {
   RunSpec spec_;
   FakeClock clock_;
   BoardMap board_;
-  Flusher::RanksBuffers buffers_;
+  RanksBuffers buffers_;
   std::shared_ptr<Gate> gate_ = std::make_shared<Gate>();  // shared with the disks
   std::vector<std::string> notes_;
+  std::unique_ptr<PartWriter> writer_;
   std::unique_ptr<Flusher> flusher_;
 };
 
@@ -196,14 +213,14 @@ TEST_F(Flushes, AHungDiskIsGivenUpAndHoldsNothingUp) {
   Save(2);
   EXPECT_EQ(ls_newest_committed(board_.get(), 0).step, 2) << "all slots are free again";
   Due();
-  EXPECT_FALSE(flusher_->Observe()->flushing) << "its thread still hangs";
+  Land();
   EXPECT_THAT(flusher_->Observe()->error, HasSubstr("the flush before still hangs"));
   gate_->Open();
-  while (!flusher_->Observe()->flushing) {
+  while (flusher_->Observe()->flushes == 0) {  // its thread ends some time
     Due();
+    Land();
     std::this_thread::yield();
   }
-  Land();
   EXPECT_THAT(OnDisk(), ElementsAre(2)) << "what was given up is not kept";
   EXPECT_THAT(notes_.back(), HasSubstr("the checkpoint of step 2 is in"));
 }
@@ -215,7 +232,8 @@ TEST_F(Flushes, AHungDiskDoesNotHoldUpTheEnd) {
   flusher_->FlushLast([&done] { done = true; });
   Tick();
   EXPECT_FALSE(done);
-  flusher_->GiveUp(*board_, "given up at a second signal");
+  writer_->GiveUp("given up at a second signal");
+  flusher_->GiveUp("given up at a second signal");
   Tick();
   EXPECT_TRUE(done);
   flusher_.reset();  // returns, though the thread hangs
@@ -239,6 +257,135 @@ TEST_F(Flushes, ADamagedSlotIsNeverWrittenAndTheCauseIsToldOnce) {
   EXPECT_THAT(OnDisk(), ElementsAre());
   EXPECT_EQ(flusher_->Observe()->failures, 3);
   EXPECT_THAT(notes_, ElementsAre(HasSubstr("rank 1: its memory has CRC")));
+}
+
+// One rank each; the test is the coordinator.
+class TwoNodes : public testing::Test {
+ protected:
+  struct Node {
+    Node(int index, const std::string& directory, const Clock& clock)
+        : board(BoardMap::Create(1, index, 2).value()), spec(SpecOf(index, directory)), writer(spec, clock) {
+      buffers[0] = MakeBuffers(8192).value();
+      board->epoch = 1;
+    }
+    static RunSpec SpecOf(int index, const std::string& directory) {
+      RunSpec spec;
+      spec.node_name = "ab"[index];
+      spec.checkpoint_dir = directory;
+      spec.place = {index, index, 2, 2};
+      return spec;
+    }
+    void Publish(int64_t step) { ls_publish(board.get(), {1, step}, -1); }
+    void Write(int64_t step) { writer.Begin({EpochId(1), step}, *board, buffers); }
+    control::PartWritten Written() {
+      for (;;) {
+        if (const auto part = writer.Tick(*board)) return *part;
+        std::this_thread::yield();
+      }
+    }
+    BoardMap board;
+    RanksBuffers buffers;
+    const RunSpec spec;
+    PartWriter writer;
+  };
+
+  TwoNodes() {
+    EXPECT_EQ(flusher_.Open(), absl::OkStatus());
+    for (Node* node : {&a_, &b_}) {
+      SaveAll(node->board, node->buffers, 0);
+      node->Publish(0);
+    }
+    clock_.Advance(Seconds{601});
+    flusher_.Tick(*a_.board);
+    EXPECT_EQ(wanted_, 0);
+    flusher_.Begun({EpochId(1), StepId(0)});
+  }
+  ~TwoNodes() override { std::filesystem::remove_all(directory_); }
+  static std::string Folder() {
+    std::string path = testing::TempDir() + "lockstep-flush-XXXXXX";
+    return mkdtemp(path.data());
+  }
+  void Land() {
+    while (flusher_.Observe()->flushing) {
+      flusher_.Tick(*a_.board);
+      std::this_thread::yield();
+    }
+  }
+  std::vector<std::string> OnDisk() const {
+    const std::unique_ptr<Disk> disk = checkpoint::PosixDisk();
+    std::vector<std::string> names = disk->List(directory_).value();
+    std::erase(names, ".lock");
+    return names;
+  }
+
+  const std::string directory_ = Folder();
+  FakeClock clock_;
+  Node a_{0, directory_, clock_}, b_{1, directory_, clock_};
+  int64_t wanted_ = -1;
+  std::vector<std::string> notes_;
+  Flusher flusher_{a_.spec,
+                   clock_,
+                   {[this](const std::string& text) { notes_.push_back(text); },
+                    [this](const control::Said& said) { wanted_ = std::get<control::FlushWanted>(said).point.step; }}};
+};
+
+TEST_F(TwoNodes, PartsBecomeOneCheckpoint) {
+  b_.Write(0);
+  flusher_.Hear(b_.Written());
+  EXPECT_TRUE(flusher_.Observe()->flushing) << "one is missing";
+  a_.Write(0);
+  EXPECT_EQ(a_.board->pinned_epoch, 1u);
+  flusher_.Hear(a_.Written());
+  EXPECT_EQ(a_.board->pinned_epoch, 0u) << "only the disk is at work";
+  Land();
+  EXPECT_THAT(OnDisk(), ElementsAre("step_000000000000_epoch_1"));
+  const std::unique_ptr<Disk> disk = checkpoint::PosixDisk();
+  const checkpoint::Store store(*disk, directory_);
+  EXPECT_EQ(store.Verify({EpochId(1), StepId(0)}), absl::OkStatus());
+  EXPECT_EQ(store.ReadManifest({EpochId(1), StepId(0)})->files.size(), 2u);
+  EXPECT_THAT(notes_, ElementsAre());
+}
+
+TEST_F(TwoNodes, RanksThatWereFasterAreAskedAgainAtOnce) {
+  a_.Write(0);
+  flusher_.Hear(a_.Written());
+  SaveAll(b_.board, b_.buffers, 1);
+  b_.Publish(1);
+  b_.Write(0);
+  const control::PartWritten gone = b_.Written();
+  EXPECT_TRUE(gone.gone);
+  SaveAll(a_.board, a_.buffers, 1);
+  a_.Publish(1);
+  flusher_.Hear(gone);
+  while (wanted_ != 1) {
+    flusher_.Tick(*a_.board);
+    std::this_thread::yield();
+  }
+  EXPECT_THAT(OnDisk(), ElementsAre()) << "what one node had written went";
+  EXPECT_EQ(flusher_.Observe()->failures, 0);
+}
+
+TEST_F(TwoNodes, OneNodesFailureIsThatOfAllAndNamesIt) {
+  b_.board->rank[0].slot[0].crc32c ^= 1;
+  for (Node* node : {&a_, &b_}) {
+    node->Write(0);
+    flusher_.Hear(node->Written());
+  }
+  Land();
+  EXPECT_THAT(OnDisk(), ElementsAre());
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("this time: node b: rank 1: its memory has CRC")));
+}
+
+TEST_F(TwoNodes, ANodeThatDoesNotAnswerIsNotWaitedForForEver) {
+  a_.Write(0);
+  flusher_.Hear(a_.Written());
+  clock_.Advance(Seconds{121});
+  flusher_.Tick(*a_.board);
+  EXPECT_FALSE(flusher_.Observe()->flushing);
+  EXPECT_THAT(notes_, ElementsAre(HasSubstr("not done after 120 s; training goes on")));
+  b_.Write(0);
+  flusher_.Hear(b_.Written());  // too late: means nothing
+  EXPECT_FALSE(flusher_.Observe()->flushing);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <memory>
+#include <span>
 
 #include "lockstep/checkpoint/budget.h"
 #include "lockstep/checkpoint/store.h"
@@ -41,7 +42,7 @@ class Filling {
 };
 
 absl::Status CheckWorld(const checkpoint::Store& store, const Manifest& manifest, const RunSpec& spec) {
-  const auto ranks = static_cast<size_t>(spec.ranks);
+  const auto ranks = static_cast<size_t>(spec.place.world_size);
   if (manifest.files.size() == ranks) return absl::OkStatus();
   return FailedPrecondition(
       "{}/{} was written by {} ranks, this job has {}: start it with {} ranks, or name another "
@@ -49,10 +50,15 @@ absl::Status CheckWorld(const checkpoint::Store& store, const Manifest& manifest
       store.directory(), DirectoryName(manifest.point), manifest.files.size(), ranks, manifest.files.size());
 }
 
+std::span<const ManifestFile> OwnFiles(const Manifest& manifest, const RunSpec& spec) {
+  return std::span(manifest.files).subspan(static_cast<size_t>(spec.place.first_rank), static_cast<size_t>(spec.ranks));
+}
+
 absl::Status CheckRoom(const Manifest& manifest, const RunSpec& spec) {
   LS_ASSIGN_OR_RETURN(const Bytes available, checkpoint::AvailableMemory({}));
   Bytes largest;
-  for (const ManifestFile& file : manifest.files) largest = std::max(largest, Bytes{WithSlack(file.slot_bytes)});
+  for (const ManifestFile& file : OwnFiles(manifest, spec))
+    largest = std::max(largest, Bytes{WithSlack(file.slot_bytes)});
   return checkpoint::CheckBudget(
       {.ranks = spec.ranks, .per_slot = largest, .held = {}, .limit = spec.checkpoint_budget}, available);
 }
@@ -62,7 +68,8 @@ absl::Status Load(const checkpoint::Store& store, const RunSpec& spec, const Poi
   LS_RETURN_IF_ERROR(CheckWorld(store, manifest, spec));
   LS_RETURN_IF_ERROR(CheckRoom(manifest, spec));
   Filling filling;
-  LS_RETURN_IF_ERROR(store.Load(manifest, [&](size_t, const ManifestFile& file) { return filling.Add(file); }));
+  LS_RETURN_IF_ERROR(store.Load(manifest, static_cast<size_t>(spec.place.first_rank), static_cast<size_t>(spec.ranks),
+                                [&](size_t, const ManifestFile& file) { return filling.Add(file); }));
   loaded.buffers = filling.Take();
   loaded.manifest = std::move(manifest);
   return absl::OkStatus();
@@ -70,13 +77,14 @@ absl::Status Load(const checkpoint::Store& store, const RunSpec& spec, const Poi
 
 }  // namespace
 
-Loaded LoadNewest(const RunSpec& spec) {
+Loaded LoadNewest(const RunSpec& spec, const Point& not_above) {
   const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
   const checkpoint::Store store(*disk, spec.checkpoint_dir);
   Loaded loaded;
   const auto points = store.List();
   if (!points.ok()) loaded.rejected.push_back(Message(points.status()));
   for (const Point& point : points.ok() ? *points : std::vector<Point>{}) {
+    if (point > not_above) continue;
     const absl::Status status = Load(store, spec, point, loaded);
     if (status.ok()) break;
     loaded.rejected.push_back(Message(status));
@@ -86,7 +94,7 @@ Loaded LoadNewest(const RunSpec& spec) {
 
 void MarkLoaded(ls_board& board, const Manifest& manifest) {
   for (uint32_t rank = 0; rank < board.ranks; ++rank) {
-    const ManifestFile& file = manifest.files[rank];
+    const ManifestFile& file = manifest.files[board.first_rank + rank];
     ls_slot(&slots)[LS_SLOTS] = board.rank[rank].slot;
     ls_slot_open(&slots[1], 0, -1, board.world_size);
     __atomic_store_n(&slots[1].state, LS_SLOT_EMPTY, __ATOMIC_RELEASE);
@@ -98,14 +106,23 @@ void MarkLoaded(ls_board& board, const Manifest& manifest) {
 absl::StatusOr<uint64_t> FirstEpoch(const RunSpec& spec) {
   const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
   const checkpoint::Store store(*disk, spec.checkpoint_dir);
-  LS_ASSIGN_OR_RETURN(const std::vector<Point> points, store.List());
-  for (const Point& point : points) {
+  const auto points = store.List();
+  if (absl::IsNotFound(points.status())) return 1;  // the directory will be made
+  LS_RETURN_IF_ERROR(points.status());
+  return points->empty() ? 1 : points->front().epoch.value() + 1;
+}
+
+absl::Status CheckNewest(const RunSpec& spec) {
+  const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
+  const checkpoint::Store store(*disk, spec.checkpoint_dir);
+  const auto points = store.List();
+  if (absl::IsNotFound(points.status())) return absl::OkStatus();  // node 0 is about to make it
+  LS_RETURN_IF_ERROR(points.status());
+  for (const Point& point : *points) {
     const auto manifest = store.ReadManifest(point);
-    if (!manifest.ok()) continue;
-    LS_RETURN_IF_ERROR(CheckWorld(store, *manifest, spec));
-    break;
+    if (manifest.ok()) return CheckWorld(store, *manifest, spec);
   }
-  return points.empty() ? 1 : points.front().epoch.value() + 1;
+  return absl::OkStatus();
 }
 
 }  // namespace lockstep::agent

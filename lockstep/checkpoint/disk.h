@@ -24,6 +24,7 @@ class DiskFile {
 class Disk {
  public:
   virtual ~Disk() = default;
+  // One that is there is as good.
   virtual absl::Status MakeDirectory(const std::string& path) = 0;
   virtual absl::StatusOr<std::unique_ptr<DiskFile>> Create(const std::string& path) = 0;
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;

@@ -31,7 +31,7 @@ class Kill : public testing::Test {
   raise(SIGSTOP);
   const std::unique_ptr<Disk> disk = PosixDisk();
   Store store(*disk, folder);
-  const bool done = store.Write(checkpoint.image(), Always).ok() && store.Prune(1).ok();
+  const bool done = Write(store, checkpoint).ok() && store.Prune(1).ok();
   _exit(done ? 0 : 1);
 }
 
@@ -61,7 +61,7 @@ TEST_F(Kill, AtEverySystemCallLeavesTheOldOrTheNewCheckpoint) {
     const std::string folder = folder_ + "/" + std::to_string(killed++);
     fs::create_directory(folder);
     Store store(*disk, folder);
-    ASSERT_EQ(store.Write(old.image(), Always), absl::OkStatus());
+    ASSERT_EQ(Write(store, old), absl::OkStatus());
     const pid_t child = fork();
     if (child == 0) WriteTraced(folder, next);
     ended = RunUntil(child, killed);
@@ -71,7 +71,7 @@ TEST_F(Kill, AtEverySystemCallLeavesTheOldOrTheNewCheckpoint) {
     saw_old = saw_old || *newest == old.point;
     saw_new = saw_new || *newest == next.point;
     ASSERT_EQ(store.ClearLeftovers(), absl::OkStatus());
-    ASSERT_EQ(store.Write(after.image(), Always), absl::OkStatus()) << "killed at stop " << killed;
+    ASSERT_EQ(Write(store, after), absl::OkStatus()) << "killed at stop " << killed;
     fs::remove_all(folder);
   }
   EXPECT_TRUE(saw_old && saw_new);

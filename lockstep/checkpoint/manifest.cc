@@ -9,9 +9,8 @@ namespace {
 
 constexpr char kFormat[] = "lockstep checkpoint";
 
-Json FileJson(size_t rank, const ManifestFile& file) {
-  return {{"rank", rank},
-          {"name", file.name},
+Json FileJson(const ManifestFile& file) {
+  return {{"name", file.name},
           {"bytes", file.bytes},
           {"crc32c", file.crc32c},
           {"slot_bytes", file.slot_bytes},
@@ -88,9 +87,29 @@ Json ToJson(const Manifest& manifest) {
                {"written", manifest.written}};
   if (!manifest.layout.empty()) json["layout"] = Json::parse(manifest.layout, nullptr, false);
   json["files"] = Json::array();
-  for (size_t rank = 0; rank < manifest.files.size(); ++rank)
-    json["files"].push_back(FileJson(rank, manifest.files[rank]));
+  for (size_t rank = 0; rank < manifest.files.size(); ++rank) {
+    json["files"].push_back(FileJson(manifest.files[rank]));
+    json["files"].back()["rank"] = rank;
+  }
   return json;
+}
+
+std::string FilesText(const std::vector<ManifestFile>& files) {
+  Json json = Json::array();
+  for (const ManifestFile& file : files) json.push_back(FileJson(file));
+  return json.dump();
+}
+
+absl::StatusOr<std::vector<ManifestFile>> FilesFromText(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_array()) return DataLoss("a part's list of files is not a JSON array");
+  try {
+    std::vector<ManifestFile> files;
+    for (const Json& file : json) files.push_back(FileFromJson(file));
+    return files;
+  } catch (const Json::exception& error) {
+    return DataLoss("{}", error.what());
+  }
 }
 
 absl::StatusOr<Manifest> ManifestFromJson(const std::string& text) {

@@ -38,6 +38,10 @@ std::optional<Point> PointOf(const std::string& directory_name);
 // "rank_00003.safetensors"
 std::string RankFileName(size_t rank);
 
+// The files of a part, as text, and back.
+std::string FilesText(const std::vector<ManifestFile>& files);
+absl::StatusOr<std::vector<ManifestFile>> FilesFromText(const std::string& text);
+
 Json ToJson(const Manifest& manifest);
 absl::StatusOr<Manifest> ManifestFromJson(const std::string& text);
 

@@ -26,6 +26,14 @@ TEST(Manifest, ReadsBackWhatItWrote) {
   EXPECT_EQ(back.files[1].crc32c, 0xfedcba98);
 }
 
+TEST(Manifest, APartsFilesTravelAsText) {
+  const auto files = FilesFromText(FilesText(Sample().files));
+  ASSERT_TRUE(files.ok());
+  EXPECT_EQ(FilesText(*files), FilesText(Sample().files));
+  EXPECT_THAT(Message(FilesFromText("{").status()), HasSubstr("not a JSON array"));
+  EXPECT_FALSE(FilesFromText(R"([{"name": 3}])").ok());
+}
+
 TEST(Manifest, NamesAreReadStrictly) {
   EXPECT_EQ(DirectoryName({EpochId(2), StepId(123)}), "step_000000000123_epoch_2");
   EXPECT_EQ(PointOf("step_000000000123_epoch_2"), (Point{EpochId(2), StepId(123)}));

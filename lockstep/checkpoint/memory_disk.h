@@ -40,7 +40,10 @@ class MemoryDisk final : public Disk {
   bool short_write = false, dead = false;
   int operations = 0;
 
-  absl::Status MakeDirectory(const std::string& path) override { return Make(path, true).status(); }
+  absl::Status MakeDirectory(const std::string& path) override {
+    const absl::Status made = Make(path, true).status();
+    return absl::IsAlreadyExists(made) ? absl::OkStatus() : made;
+  }
   absl::StatusOr<std::unique_ptr<DiskFile>> Create(const std::string& path) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
   absl::Status RemoveFile(const std::string& path) override { return Remove(path); }

@@ -46,7 +46,8 @@ absl::Status Done(int result, const char* what, const std::string& path) {
 class RealDisk : public Disk {
  public:
   absl::Status MakeDirectory(const std::string& path) override {
-    return Done(mkdir(path.c_str(), 0700), "making", path);
+    if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return absl::OkStatus();
+    return Errno(errno, "making {}", path);
   }
   absl::StatusOr<std::unique_ptr<DiskFile>> Create(const std::string& path) override {
     Fd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));

@@ -31,7 +31,7 @@ absl::Status GivenUp() { return MakeError(absl::StatusCode::kCancelled, "given u
 struct Summed {
   DiskFile& file;
   ManifestFile& sums;
-  const std::function<bool()>& go_on;
+  const GoOn& go_on;
 
   absl::Status Append(std::span<const std::byte> data) {
     while (!data.empty()) {
@@ -98,8 +98,8 @@ absl::Status Store::Verify(const Point& point) const {
   return absl::OkStatus();
 }
 
-absl::Status Store::Load(const Manifest& manifest, const MakeSlot& make) const {
-  for (size_t rank = 0; rank < manifest.files.size(); ++rank) {
+absl::Status Store::Load(const Manifest& manifest, size_t first_rank, size_t count, const MakeSlot& make) const {
+  for (size_t rank = first_rank; rank < first_rank + count; ++rank) {
     const ManifestFile& file = manifest.files[rank];
     LS_ASSIGN_OR_RETURN(const std::span<std::byte> slot, make(rank, file));
     LS_RETURN_IF_ERROR(LoadSlot(PathOf(manifest.point) + "/" + file.name, file, slot));
@@ -133,16 +133,51 @@ absl::Status Store::LoadSlot(const std::string& path, const ManifestFile& file, 
   return CheckCrc(path + ", as a slot,", ls_crc32c(0, slot.data(), slot.size()), file.slot_crc32c, slot.size());
 }
 
-absl::Status Store::Write(const Image& image, const std::function<bool()>& go_on) {
-  LS_RETURN_IF_ERROR(RefuseIfStale(image.point));
-  if (ReadManifest(image.point).ok()) return disk_.SyncDirectory(directory_);  // written, and perhaps not synced
-  const std::string folder = fmt::format("{}/{}{}", directory_, kIncoming, DirectoryName(image.point));
-  (void)RemoveTree(folder);
-  absl::Status status = WriteFiles(folder, image, go_on);
+std::string Store::IncomingOf(const Point& point) const {
+  return fmt::format("{}/{}{}", directory_, kIncoming, DirectoryName(point));
+}
+
+absl::StatusOr<std::vector<ManifestFile>> Store::WritePart(const Part& part, const GoOn& go_on) {
+  LS_RETURN_IF_ERROR(RefuseIfStale(part.point));
+  const size_t end = part.first_rank + part.slots.size();
+  if (const auto whole = ReadManifest(part.point); whole.ok() && whole->files.size() >= end) {  // written before
+    const auto first = whole->files.begin();
+    return std::vector<ManifestFile>(first + static_cast<std::ptrdiff_t>(part.first_rank),
+                                     first + static_cast<std::ptrdiff_t>(end));
+  }
+  const std::string folder = IncomingOf(part.point);
+  LS_RETURN_IF_ERROR(disk_.MakeDirectory(folder));
+  auto files = WriteFiles(folder, part, go_on);
+  if (files.ok()) return files;
+  // A full disk gets its room back.
+  for (size_t rank = part.first_rank; rank < end; ++rank) (void)disk_.RemoveFile(folder + "/" + RankFileName(rank));
+  (void)disk_.RemoveDirectory(folder);  // unless it holds files of others
+  return files;
+}
+
+absl::Status Store::Seal(const Manifest& manifest, const GoOn& go_on) {
+  LS_RETURN_IF_ERROR(RefuseIfStale(manifest.point));
+  if (ReadManifest(manifest.point).ok()) return disk_.SyncDirectory(directory_);  // written, and perhaps not synced
+  const std::string folder = IncomingOf(manifest.point);
+  absl::Status status = CheckFiles(folder, manifest);
+  if (status.ok()) status = WriteText(folder + "/" + kManifestFile, RenderJson(ToJson(manifest)));
   if (status.ok() && !go_on()) status = GivenUp();
-  if (status.ok()) status = Publish(folder, image.point);
-  if (!status.ok()) (void)RemoveTree(folder);  // a full disk gets its room back
+  if (status.ok()) status = Publish(folder, manifest.point);
+  if (!status.ok()) (void)RemoveTree(folder);
   return status;
+}
+
+// What other nodes say to have written must be here too.
+absl::Status Store::CheckFiles(const std::string& folder, const Manifest& manifest) const {
+  for (const ManifestFile& file : manifest.files) {
+    const std::string path = folder + "/" + file.name;
+    const auto found = disk_.Size(path);
+    if (absl::IsNotFound(found.status()))
+      return FailedPrecondition("{} was written and is not here: all nodes must see the same directory", path);
+    if (!found.ok()) return found.status();
+    if (*found != file.bytes) return DataLoss("{} has {} bytes, expected {}", path, *found, file.bytes);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Store::RefuseIfStale(const Point& point) const {
@@ -152,21 +187,23 @@ absl::Status Store::RefuseIfStale(const Point& point) const {
                             point.step.value(), point.epoch.value());
 }
 
-absl::Status Store::WriteFiles(const std::string& folder, const Image& image, const std::function<bool()>& go_on) {
-  LS_RETURN_IF_ERROR(disk_.MakeDirectory(folder));
-  Manifest manifest{image.point, image.job, image.written, image.layout, {}};
-  for (size_t rank = 0; rank < image.slots.size(); ++rank) {
-    auto file = WriteSlot(folder + "/" + RankFileName(rank), image.slots[rank], go_on);
+absl::StatusOr<std::vector<ManifestFile>> Store::WriteFiles(const std::string& folder, const Part& part,
+                                                            const GoOn& go_on) {
+  std::vector<ManifestFile> files;
+  for (size_t i = 0; i < part.slots.size(); ++i) {
+    const size_t rank = part.first_rank + i;
+    auto file = WriteSlot(folder + "/" + RankFileName(rank), part.slots[i], go_on);
     if (!file.ok()) return MakeError(file.status().code(), fmt::format("rank {}: {}", rank, Message(file.status())));
     file->name = RankFileName(rank);
-    manifest.files.push_back(*std::move(file));
+    files.push_back(*std::move(file));
   }
-  return WriteText(folder + "/" + kManifestFile, RenderJson(ToJson(manifest)));
+  if (!go_on()) return GivenUp();
+  LS_RETURN_IF_ERROR(disk_.SyncDirectory(folder));
+  return files;
 }
 
 // The slot is verified after it was read, so that whatever changed it meanwhile is found out.
-absl::StatusOr<ManifestFile> Store::WriteSlot(const std::string& path, const SlotImage& slot,
-                                              const std::function<bool()>& go_on) {
+absl::StatusOr<ManifestFile> Store::WriteSlot(const std::string& path, const SlotImage& slot, const GoOn& go_on) {
   ManifestFile sums;
   sums.slot_bytes = slot.content.size();
   sums.slot_meta_bytes = slot.meta_bytes;
@@ -175,7 +212,7 @@ absl::StatusOr<ManifestFile> Store::WriteSlot(const std::string& path, const Slo
   LS_ASSIGN_OR_RETURN(const std::vector<Tensor> table, ReadTable(meta, slot.content.size()));
   const std::vector<Tensor> order = FileOrder(table);
   LS_ASSIGN_OR_RETURN(const std::string head, RenderHead(order, meta));
-  LS_ASSIGN_OR_RETURN(const std::unique_ptr<DiskFile> file, disk_.Create(path));
+  LS_ASSIGN_OR_RETURN(const std::unique_ptr<DiskFile> file, CreateAnew(path));
   Summed summed{*file, sums, go_on};
   LS_RETURN_IF_ERROR(summed.Append(BytesOf(head)));
   for (const Tensor& tensor : order)
@@ -186,8 +223,14 @@ absl::StatusOr<ManifestFile> Store::WriteSlot(const std::string& path, const Slo
   return sums;
 }
 
+// A file of that name is of a flush that failed, and whose thread may yet write to it.
+absl::StatusOr<std::unique_ptr<DiskFile>> Store::CreateAnew(const std::string& path) {
+  (void)disk_.RemoveFile(path);
+  return disk_.Create(path);
+}
+
 absl::Status Store::WriteText(const std::string& path, const std::string& text) {
-  LS_ASSIGN_OR_RETURN(const std::unique_ptr<DiskFile> file, disk_.Create(path));
+  LS_ASSIGN_OR_RETURN(const std::unique_ptr<DiskFile> file, CreateAnew(path));
   LS_RETURN_IF_ERROR(file->Append(BytesOf(text)));
   return file->Sync();
 }

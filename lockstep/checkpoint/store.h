@@ -1,11 +1,12 @@
-// Checkpoints on disk, one directory each (docs/formats/checkpoint.md). A checkpoint is written into a directory whose
-// name begins with ".incoming", synced, and then renamed once; older ones are removed only after that. Invariant
-// (store_test.cc tries it for a crash after every operation): the newest valid checkpoint is at every moment the old
-// one or the new one, whole. Thread rule: one thread at a time per Store; one process per directory holds the right to
-// write (the agent's lock).
+// Checkpoints on disk, one directory each (docs/formats/checkpoint.md). Every node writes the files of its ranks into a
+// directory whose name begins with ".incoming" and syncs them; one of them adds the manifest, and renames it once;
+// older ones are removed only after that. Invariant (store_test.cc tries it for a crash after every operation): the
+// newest valid checkpoint is at every moment the old one or the new one, whole. Thread rule: one thread at a time per
+// Store; one process per directory holds the right to seal and remove (the lock of node 0's agent).
 //
 //   Store store(*disk, "/data/ckpt");
-//   LS_RETURN_IF_ERROR(store.Write(image, [&] { return !given_up; }));
+//   LS_ASSIGN_OR_RETURN(const std::vector<ManifestFile> files, store.WritePart(part, [&] { return !given_up; }));
+//   LS_RETURN_IF_ERROR(store.Seal(manifest, ...));   // once all parts are written: their files, in order of rank
 //   store.Prune(2);
 //   LS_ASSIGN_OR_RETURN(const std::vector<Point> newest_first, store.List());
 #pragma once
@@ -28,12 +29,14 @@ struct SlotImage {
   uint32_t crc32c = 0;
 };
 
-// All that is to be written. The memory may change meanwhile: that is found out, and nothing is kept.
-struct Image {
+// What one node writes. The memory may change meanwhile: that is found out, and nothing of it is kept.
+struct Part {
   Point point;
-  std::string job, layout, written;
-  std::vector<SlotImage> slots;  // by rank
+  size_t first_rank = 0;
+  std::vector<SlotImage> slots;  // of this rank and the next ones
 };
+
+using GoOn = std::function<bool()>;
 
 // Where a slot is rebuilt: told its size, answers memory of zeros.
 using MakeSlot = std::function<absl::StatusOr<std::span<std::byte>>(size_t rank, const ManifestFile& file)>;
@@ -50,12 +53,16 @@ class Store {
   absl::StatusOr<Manifest> ReadManifest(const Point& point) const;
   // ... and the CRCs of all files.
   absl::Status Verify(const Point& point) const;
-  // Rebuilds every rank's slot and verifies it.
-  absl::Status Load(const Manifest& manifest, const MakeSlot& make) const;
+  // Rebuilds the slots of `count` ranks and verifies them.
+  absl::Status Load(const Manifest& manifest, size_t first_rank, size_t count, const MakeSlot& make) const;
 
-  // Makes the image durable. `go_on` is asked between pieces; once it says no, nothing is kept. Refused when there is a
-  // newer checkpoint: then the writer is a stale one.
-  absl::Status Write(const Image& image, const std::function<bool()>& go_on);
+  // Makes the part durable; what it then is in the manifest. `go_on` is asked between pieces; once it says no, nothing
+  // of it is kept. Refused when there is a newer checkpoint: then the writer is a stale one.
+  absl::StatusOr<std::vector<ManifestFile>> WritePart(const Part& part, const GoOn& go_on);
+  // Makes one checkpoint of the parts. If it fails, none of them is kept. FailedPrecondition: they are not all here.
+  absl::Status Seal(const Manifest& manifest, const GoOn& go_on);
+  // The parts of one that will not be sealed.
+  absl::Status Discard(const Point& point) { return RemoveTree(IncomingOf(point)); }
   // Of those that ReadManifest accepts, all but the `keep` newest go. What is damaged stays: a person may want it.
   absl::Status Prune(int keep);
   // What a killed writer left.
@@ -63,10 +70,12 @@ class Store {
 
  private:
   std::string PathOf(const Point& point) const { return directory_ + "/" + DirectoryName(point); }
+  std::string IncomingOf(const Point& point) const;
   absl::Status RefuseIfStale(const Point& point) const;
-  absl::Status WriteFiles(const std::string& folder, const Image& image, const std::function<bool()>& go_on);
-  absl::StatusOr<ManifestFile> WriteSlot(const std::string& path, const SlotImage& slot,
-                                         const std::function<bool()>& go_on);
+  absl::StatusOr<std::vector<ManifestFile>> WriteFiles(const std::string& folder, const Part& part, const GoOn& go_on);
+  absl::StatusOr<ManifestFile> WriteSlot(const std::string& path, const SlotImage& slot, const GoOn& go_on);
+  absl::Status CheckFiles(const std::string& folder, const Manifest& manifest) const;
+  absl::StatusOr<std::unique_ptr<DiskFile>> CreateAnew(const std::string& path);
   absl::Status WriteText(const std::string& path, const std::string& text);
   absl::Status Publish(const std::string& folder, const Point& point);
   absl::Status Remove(const Point& point);

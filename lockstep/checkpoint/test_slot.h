@@ -66,32 +66,46 @@ inline TestSlot MakeTestSlot(uint32_t seed) {
                     seed);
 }
 
-// The slots of `ranks` ranks, and what Store::Write takes.
+// The slots of `ranks` ranks, and what Store::WritePart takes.
 struct TestCheckpoint {
   TestCheckpoint(uint64_t epoch, int64_t step, uint32_t ranks = 2) : point{EpochId(epoch), StepId(step)} {
     for (uint32_t rank = 0; rank < ranks; ++rank)
       slots.push_back(MakeTestSlot(static_cast<uint32_t>(step) * 100 + rank));
   }
-  Image image() const {
-    Image whole{point, "test", "", "2026-01-01T00:00:00Z", {}};
-    for (const TestSlot& slot : slots) whole.slots.push_back(slot.image());
-    return whole;
+  Part part(size_t first, size_t count) const {
+    Part some{point, first, {}};
+    for (size_t rank = first; rank < first + count; ++rank) some.slots.push_back(slots[rank].image());
+    return some;
   }
+  Part whole() const { return part(0, slots.size()); }
   Point point;
   std::vector<TestSlot> slots;
 };
 
 inline bool Always() { return true; }
 
+// All that a checkpoint needs, part after part.
+inline absl::Status Write(Store& store, const std::vector<Part>& parts, const GoOn& go_on = Always) {
+  Manifest manifest{parts.front().point, "test", "2026-01-01T00:00:00Z", "", {}};
+  for (const Part& part : parts) {
+    LS_ASSIGN_OR_RETURN(const std::vector<ManifestFile> files, store.WritePart(part, go_on));
+    manifest.files.insert(manifest.files.end(), files.begin(), files.end());
+  }
+  return store.Seal(manifest, go_on);
+}
+inline absl::Status Write(Store& store, const TestCheckpoint& checkpoint) {
+  return Write(store, std::vector<Part>{checkpoint.whole()});
+}
+
 // The checkpoint as it comes back; empty if it can't be loaded.
 inline std::vector<std::vector<std::byte>> LoadAll(const Store& store, const Point& point) {
   std::vector<std::vector<std::byte>> slots;
   const auto manifest = store.ReadManifest(point);
   if (!manifest.ok()) return {};
-  const absl::Status status =
-      store.Load(*manifest, [&](size_t, const ManifestFile& file) -> absl::StatusOr<std::span<std::byte>> {
-        return slots.emplace_back(file.slot_bytes);
-      });
+  const absl::Status status = store.Load(*manifest, 0, manifest->files.size(),
+                                         [&](size_t, const ManifestFile& file) -> absl::StatusOr<std::span<std::byte>> {
+                                           return slots.emplace_back(file.slot_bytes);
+                                         });
   return status.ok() ? slots : std::vector<std::vector<std::byte>>();
 }
 

@@ -37,8 +37,9 @@ void Declare(CLI::App& run, RunFlags& flags) {
   run.add_option("--checkpoint-memory", options.checkpoint_budget.value,
                  "Memory for all checkpoint buffers, such as 8GB; default: half of what is available")
       ->transform(CLI::AsSizeValue(false));
-  run.add_option("--checkpoint-dir", options.checkpoint_dir,
-                 "Keep checkpoints on disk there too, and go on from the newest one that is whole");
+  run.add_option(
+      "--checkpoint-dir", options.checkpoint_dir,
+      "Keep checkpoints on disk there too, and go on from the newest one that is whole. All nodes must see it");
   run.add_option("--checkpoint-interval-s", options.checkpoint_interval.value, "Seconds between checkpoints on disk")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -68,9 +69,6 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   options.live_view = !flags.no_view;
   if (!flags.job_file.empty()) LS_RETURN_IF_ERROR(ApplyJobFile(flags.job_file, run, options));
   LS_RETURN_IF_ERROR(flags.torchrun.Apply(options));  // knows the number of ranks by now
-  if (options.nodes.most > 1 && !options.checkpoint_dir.empty())
-    return InvalidArgument("--checkpoint-dir works on one node today; with --nnodes {} leave it out",
-                           options.nodes.most);
   if (flags.dry_run) return PrintReport(node::DryRun(options), false);
   return flags.resume.empty() ? node::RunJob(options) : node::ResumeJob(flags.resume, options);
 }

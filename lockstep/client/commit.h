@@ -153,23 +153,30 @@ static inline struct ls_checkpoint ls_pinned(const struct ls_board* board) {
 
 static inline void ls_unpin(struct ls_board* board) { __atomic_store_n(&board->pinned_epoch, 0, __ATOMIC_RELEASE); }
 
+/* Of several nodes; torn only between two epochs, when no rank looks. */
+static inline struct ls_checkpoint ls_published(const struct ls_board* board) {
+  const uint64_t epoch = __atomic_load_n(&board->committed_epoch, __ATOMIC_ACQUIRE);
+  return (struct ls_checkpoint){epoch, __atomic_load_n(&board->committed_step, __ATOMIC_ACQUIRE)};
+}
+
+/* What this board alone knows to be committed: of several nodes, the news of the coordinator. */
+static inline struct ls_checkpoint ls_committed_here(const struct ls_board* board) {
+  if (board->ranks == board->world_size) return ls_newest_committed(board, 0);
+  const struct ls_checkpoint published = ls_published(board);
+  return ls_committed(board, published) ? published : (struct ls_checkpoint){0, -1};
+}
+
 /* The agent's. False, and nothing is pinned: `id` is not the newest committed checkpoint (any more). */
 static inline bool ls_pin(struct ls_board* board, struct ls_checkpoint id) {
   __atomic_store_n(&board->pinned_step, id.step, __ATOMIC_RELEASE);
   __atomic_store_n(&board->pinned_epoch, id.epoch, __ATOMIC_RELEASE);
   __atomic_thread_fence(__ATOMIC_SEQ_CST); /* seen by all before we look */
-  if (id.epoch != 0 && ls_same(ls_newest_committed(board, 0), id)) return true;
+  if (id.epoch != 0 && ls_same(ls_committed_here(board), id)) return true;
   ls_unpin(board);
   return false;
 }
 
 /* ---- several nodes: no board shows all ranks, so the coordinator says what is committed. ---- */
-
-/* Torn only between two epochs, when no rank looks. */
-static inline struct ls_checkpoint ls_published(const struct ls_board* board) {
-  const uint64_t epoch = __atomic_load_n(&board->committed_epoch, __ATOMIC_ACQUIRE);
-  return (struct ls_checkpoint){epoch, __atomic_load_n(&board->committed_step, __ATOMIC_ACQUIRE)};
-}
 
 /* The agent's: newer ones only, but for the one from which an epoch begins. */
 static inline void ls_publish(struct ls_board* board, struct ls_checkpoint id, int64_t dead_step) {

@@ -188,7 +188,7 @@ struct KillEpoch {
 };  // grace 0: SIGKILL at once. Answers EpochStopped
 struct ChooseRestore {
   EpochId next;  // the one that is to begin
-};  // verify CRCs, load from disk if memory holds none; answer RestoreChosen
+};  // verify the CRCs of what is in memory; link.h has the rest of the conversation; in the end, RestoreChosen
 struct PublishRestore {
   EpochId epoch;
   std::optional<CheckpointId> point;

@@ -1,6 +1,7 @@
 #include "lockstep/control/fleet.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <type_traits>
 
@@ -21,6 +22,8 @@ std::optional<CheckpointId> NewestCommon(const Nodes& nodes, const PointsOf& poi
   return newest;
 }
 
+constexpr CheckpointId kNewest{EpochId(std::numeric_limits<uint64_t>::max()), std::numeric_limits<int64_t>::max()};
+
 template <typename Said>
 constexpr bool kHasEpoch = requires(const Said& said) { said.epoch; };
 template <typename Said>
@@ -38,6 +41,8 @@ void Fleet::Begin(EpochId epoch) {
   epoch_ = epoch;
   nodes_.assign(nodes_.size(), Node{});
   commit_ = Commit{epoch, {}, -1};
+  question_.reset();
+  rejected_.clear();
 }
 
 Progress Fleet::progress() const {
@@ -126,16 +131,30 @@ Fleet::Events Fleet::Take(Node& node, Said said) {
 }
 
 std::vector<EventBody> Fleet::Hear(int node, const RestoreFound& found) {
-  if (found.epoch.value() != epoch_.value() + 1) return {};
+  const bool answers = question_ ? found.not_above == question_->not_above : !found.not_above;
+  if (found.epoch.value() != epoch_.value() + 1 || !answers) return {};
   std::optional<RestoreFound>& known = nodes_[static_cast<size_t>(node)].found;
-  if (known && known->epoch == found.epoch) return {};
+  if (known) return {};
   known = found;
-  const auto answered = [&](const Node& each) { return each.found && each.found->epoch == found.epoch; };
-  if (!All(answered)) return {};
-  RestoreChosen chosen{found.epoch, NewestCommon(nodes_, [](const Node& each) { return each.found->points; }), {}};
-  for (const Node& each : nodes_)
-    chosen.rejected.insert(chosen.rejected.end(), each.found->rejected.begin(), each.found->rejected.end());
-  return {chosen};
+  rejected_.insert(rejected_.end(), found.rejected.begin(), found.rejected.end());
+  if (!All([](const Node& each) { return each.found.has_value(); })) return {};
+  const auto common = NewestCommon(nodes_, [](const Node& each) { return each.found->points; });
+  if (!common && AskOnDisk(found.epoch)) return {};
+  return {RestoreChosen{found.epoch, common, rejected_}};
+}
+
+// All nodes see the same checkpoints on disk, but one may be damaged where it concerns some node alone: then none newer
+// than what that node found is a choice. False: some node finds nothing.
+bool Fleet::AskOnDisk(EpochId next) {
+  CheckpointId bound = kNewest;
+  for (const Node& node : nodes_) {
+    if (!question_) break;
+    if (node.found->points.empty()) return false;
+    bound = std::min(bound, node.found->points.front());
+  }
+  question_ = ChooseOnDisk{next, bound};
+  for (Node& node : nodes_) node.found.reset();
+  return true;
 }
 
 // Some rank of some node has passed the step and does not have it: it never will.

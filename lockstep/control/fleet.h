@@ -28,6 +28,8 @@ class Fleet {
   // counts them.
   std::vector<EventBody> Hear(int node, const EventBody& said);
   std::vector<EventBody> Hear(int node, const RestoreFound& found);
+  // The newest question that followed from such answers; none: memory's stand. All are asked when it changes.
+  const std::optional<ChooseOnDisk>& question() const { return question_; }
   void Hear(int node, const Holding& holding);
   // What ranks may now give up, when there is news of that since the last call. Cost: a look at all nodes.
   std::optional<Commit> CommitNews();
@@ -53,6 +55,7 @@ class Fleet {
 
   template <typename Fact>
   bool All(const Fact& fact) const;
+  bool AskOnDisk(EpochId next);
   bool IsDead(const CheckpointId& point) const;
   int64_t DeadStep() const;
   static void Advance(Node& node, const Progress& progress);
@@ -69,6 +72,8 @@ class Fleet {
   std::vector<Node> nodes_;
   EpochId epoch_;
   Commit commit_;
+  std::optional<ChooseOnDisk> question_;
+  std::vector<std::string> rejected_;  // by the answers to the questions before
 };
 
 }  // namespace lockstep::control

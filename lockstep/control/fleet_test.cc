@@ -21,11 +21,18 @@ class FleetTest : public testing::Test {
     for (const EventBody& event : fleet_.Hear(node, said)) names.push_back(TypeName(event));
     return names;
   }
-  // "none" while nothing is decided yet, or that nothing can be restored.
+  // An answer to the newest question, and what follows: "none" if nothing can be restored.
   std::string Find(int node, std::vector<CheckpointId> points, std::vector<std::string> rejected = {}) {
-    const auto events = fleet_.Hear(node, RestoreFound{EpochId(2), std::move(points), std::move(rejected)});
-    if (events.empty()) return "undecided";
-    return PointText(std::get<RestoreChosen>(events.front()).point);
+    const std::optional<ChooseOnDisk> asked = fleet_.question();
+    RestoreFound found{EpochId(2), std::move(points), std::move(rejected)};
+    if (asked) found.not_above = asked->not_above;
+    const auto events = fleet_.Hear(node, found);
+    if (!events.empty()) {
+      rejected_ = std::get<RestoreChosen>(events.front()).rejected;
+      return PointText(std::get<RestoreChosen>(events.front()).point);
+    }
+    if (fleet_.question() == asked) return "undecided";
+    return asked ? "on disk, not above " + PointText(fleet_.question()->not_above) : "on disk";
   }
 
   std::string Hold(int node, const std::vector<int64_t>& steps, int64_t passed,
@@ -41,6 +48,7 @@ class FleetTest : public testing::Test {
   }
 
   Fleet fleet_{3};
+  std::vector<std::string> rejected_;
 };
 
 TEST_F(FleetTest, AnEpochRunsAndStopsWhenItDoesOnAllNodes) {
@@ -105,7 +113,31 @@ TEST_F(FleetTest, RestoresTheNewestThatAllHave) {
 TEST_F(FleetTest, RestoresNothingWhenNothingIsCommon) {
   Find(0, {Checkpoint(1, 9)});
   Find(1, {Checkpoint(1, 9)});
-  EXPECT_EQ(Find(2, {Checkpoint(1, 8)}, {"rank 5: wrong CRC"}), "none");
+  EXPECT_EQ(Find(2, {Checkpoint(1, 8)}, {"rank 5: wrong CRC"}), "on disk");
+  for (const int node : {0, 1}) EXPECT_EQ(Find(node, {}), "undecided");
+  EXPECT_EQ(Find(2, {}), "none");
+  EXPECT_THAT(rejected_, ElementsAre("rank 5: wrong CRC"));
+}
+
+TEST_F(FleetTest, FromDiskTheNewestThatIsWholeForAll) {
+  for (const int node : {0, 1}) EXPECT_EQ(Find(node, {}), "undecided");
+  EXPECT_EQ(Find(2, {Checkpoint(1, 90)}), "on disk") << "in one node's memory alone";
+  Find(0, {Checkpoint(1, 50)});
+  Find(1, {Checkpoint(1, 40)}, {"rank 2: damaged"});
+  EXPECT_EQ(Find(2, {Checkpoint(1, 50)}), "on disk, not above 1/40");
+  Find(0, {Checkpoint(1, 30)}, {"rank 0: damaged"});
+  Find(1, {Checkpoint(1, 40)});
+  EXPECT_EQ(Find(2, {Checkpoint(1, 40)}), "on disk, not above 1/30");
+  for (const int node : {0, 1}) EXPECT_EQ(Find(node, {Checkpoint(1, 30)}), "undecided");
+  EXPECT_EQ(Find(2, {Checkpoint(1, 30)}), "1/30");
+  EXPECT_THAT(rejected_, ElementsAre("rank 2: damaged", "rank 0: damaged"));
+}
+
+TEST_F(FleetTest, ALateAnswerToAnotherQuestionIsNone) {
+  for (const int node : {0, 1, 2}) Find(node, {});
+  EXPECT_THAT(fleet_.Hear(0, RestoreFound{EpochId(2), {Checkpoint(1, 9)}, {}}), IsEmpty());
+  for (const int node : {1, 2}) EXPECT_EQ(Find(node, {Checkpoint(1, 9)}), "undecided");
+  EXPECT_EQ(Find(0, {Checkpoint(1, 9)}), "1/9");
 }
 
 TEST_F(FleetTest, AnAnswerForAnotherEpochIsNone) {

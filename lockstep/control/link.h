@@ -23,11 +23,13 @@ struct Holding {
   int64_t passed = -1;                 // every rank has saved or skipped this step
   bool operator==(const Holding&) const = default;
 };
-// An agent's answer to ChooseRestore: those of them whose CRCs it has verified, and what it found damaged.
+// An agent's answer to ChooseRestore: those in memory whose CRCs it has verified, and what it found damaged. To
+// ChooseOnDisk: at most one.
 struct RestoreFound {
   EpochId epoch;  // the coming one
   std::vector<CheckpointId> points;
   std::vector<std::string> rejected;
+  std::optional<CheckpointId> not_above{};  // of the question, if it was ChooseOnDisk
 };
 // What the ranks of a node look like now.
 struct Samples {
@@ -43,12 +45,27 @@ struct StoreAt {
   int port = 0;
   bool hosted = true;  // false: there is no torch to host it with; rank 0 binds the port itself
 };
+// Of node 0: the newest checkpoint should go to disk; here is the one it knows of.
+struct FlushWanted {
+  CheckpointId point;
+};
+// Answer to WritePart, passed on to node 0.
+struct PartWritten {
+  CheckpointId point;
+  int node = 0;
+  std::string error;  // empty: it is written
+  bool gone = false;  // nothing is written: the ranks had given it up already, for a newer one
+  std::string files;  // a part of the manifest, as checkpoint::FilesText has it
+};
+// Of node 0, once the job is over, passed on to all: nothing more goes to disk.
+struct DiskDone {};
 // The end of what an agent that is new, or back, has to say.
 struct AllSaid {
   EpochId epoch;  // the newest that it ever was told of; 0: none
 };
 
-using Said = std::variant<EventBody, Holding, RestoreFound, Samples, StoreAt, Observed, AllSaid>;
+using Said = std::variant<EventBody, Holding, RestoreFound, Samples, StoreAt, Observed, FlushWanted, PartWritten,
+                          DiskDone, AllSaid>;
 
 // ---- an agent is told
 
@@ -71,6 +88,18 @@ struct HostStore {
   int restart_count = 0;
 };
 
-using Told = std::variant<Command, Commit, LookClosely, HostStore>;
+// No checkpoint in memory is whole on all nodes. Load the newest from disk that is not above this one and whole for
+// your ranks; answer RestoreFound. Asked again with a lower bound until all find the same.
+struct ChooseOnDisk {
+  EpochId next;
+  CheckpointId not_above;
+  bool operator==(const ChooseOnDisk&) const = default;
+};
+// Write what your ranks hold of this checkpoint, which is whole on all nodes, to disk; answer PartWritten.
+struct WritePart {
+  CheckpointId point;
+};
+
+using Told = std::variant<Command, Commit, LookClosely, HostStore, ChooseOnDisk, WritePart, PartWritten, DiskDone>;
 
 }  // namespace lockstep::control

@@ -35,6 +35,9 @@ absl::Status Roster::Check(const Join& join) const {
       return InvalidArgument("node {} says --nnodes {}, node {} says --nnodes {}; give all the same", join.name,
                              NodesText(join), other.name, NodesText(other));
     }
+    if (join.keeps_on_disk != other.keeps_on_disk)
+      return InvalidArgument("node {} has --checkpoint-dir, node {} has not; give all the same",
+                             join.keeps_on_disk ? join.name : other.name, join.keeps_on_disk ? other.name : join.name);
     if (join.node_rank >= 0 && other.node_rank == join.node_rank)
       return InvalidArgument("two agents have --node-rank {}: node {} and node {}", join.node_rank, other.name,
                              join.name);
@@ -92,6 +95,12 @@ std::optional<Place> Roster::PlaceOf(const std::string& token) const {
   }
   if (place) place->world_size = ranks;
   return place;
+}
+
+EpochId Roster::first_epoch() const {
+  uint64_t first = 1;
+  for (const Join& join : waiting_) first = std::max(first, join.first_epoch);
+  return EpochId(first);
 }
 
 std::string Roster::Progress() const {

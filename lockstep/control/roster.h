@@ -31,6 +31,8 @@ struct Join {
   int node_rank = -1;   // -1: any
   int ranks = 1;
   int least_nodes = 1, most_nodes = 1;
+  bool keeps_on_disk = false;  // it has a directory for checkpoints
+  uint64_t first_epoch = 1;    // above those of all checkpoints there
 };
 
 struct Place {
@@ -57,6 +59,8 @@ class Roster {
   // Valid once complete. PlaceOf: none for one that does not take part.
   const std::vector<NodeSpec>& nodes() const { return nodes_; }
   std::optional<Place> PlaceOf(const std::string& token) const;
+  // Above those of all checkpoints that any node finds.
+  EpochId first_epoch() const;
   // "2 of 3 nodes are here: a, b"
   std::string Progress() const;
 

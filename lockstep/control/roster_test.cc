@@ -53,11 +53,24 @@ TEST(Roster, BeginsWithTheLeastAfterTheLastCall) {
   EXPECT_EQ(roster.PlaceOf("y's token")->node, 1);
 }
 
+TEST(Roster, BeginsAboveWhatAnyNodeFindsOnDisk) {
+  Roster roster("run");
+  for (const char* name : {"x", "y"}) {
+    Join join = NodeOf(name, -1);
+    join.first_epoch = name[0] == 'x' ? 3 : 4;
+    ASSERT_TRUE(roster.Admit(join, {}).ok());
+  }
+  EXPECT_EQ(roster.first_epoch(), EpochId(4));
+}
+
 TEST(Roster, RefusesByName) {
   Roster roster("run");
   ASSERT_TRUE(roster.Admit(NodeOf("a", 0), {}).ok());
   EXPECT_EQ(Refusal(roster, NodeOf("b", 0)), "two agents have --node-rank 0: node a and node b");
   EXPECT_EQ(Refusal(roster, NodeOf("b", 1, 3)), "node b says --nnodes 3, node a says --nnodes 2; give all the same");
+  Join keeps = NodeOf("b", 1);
+  keeps.keeps_on_disk = true;
+  EXPECT_EQ(Refusal(roster, keeps), "node b has --checkpoint-dir, node a has not; give all the same");
   EXPECT_EQ(Refusal(roster, NodeOf("b", 2)), "node b has --node-rank 2, but --nnodes is 2");
   Join twin = NodeOf("a", 1);
   twin.token = "another";

@@ -98,6 +98,10 @@ class Simulation {
     Send(node, LinkOf(node).last_down, [this, node, told = std::move(told)] { cluster_.Tell(node, told); });
   }
 
+  void DownAll(const Told& told) {
+    for (int node = 0; node < plan_.nodes; ++node) Down(node, told);
+  }
+
   void Connect(int node) {
     if (LinkOf(node).up || !coordinator_) return;
     LinkOf(node).up = true;
@@ -136,18 +140,24 @@ class Simulation {
       for (const CheckpointId& point : found.points) chosen.point = std::max(chosen.point, std::optional(point));
       return Handle(chosen);
     }
+    const std::optional<ChooseOnDisk> before = fleet_->question();
     for (const EventBody& event : fleet_->Hear(node, found)) Handle(event);
+    if (!fleet_->question() || fleet_->question() == before) return;
+    if (before && plan_.mutant == Mutant::kOneLook) return Handle(RestoreChosen{found.epoch, {}, {}});
+    DownAll(*fleet_->question());
   }
 
   void Hear(int node, const Holding& holding) {
     fleet_->Hear(node, holding);
-    const std::optional<Commit> news = fleet_->CommitNews();
-    for (int each = 0; news && each < plan_.nodes; ++each) Down(each, *news);
+    if (const std::optional<Commit> news = fleet_->CommitNews()) DownAll(*news);
   }
 
   void Hear(int node, const Samples& samples) { fleet_->Hear(node, samples); }
   void Hear(int, const StoreAt&) {}
   void Hear(int, const Observed&) {}
+  void Hear(int, const FlushWanted&) {}
+  void Hear(int, const PartWritten&) {}
+  void Hear(int, const DiskDone&) {}
 
   void Hear(int node, const AllSaid& said) {
     if (said.epoch > state().epoch && plan_.mutant != Mutant::kTrustJournal) {
@@ -156,7 +166,10 @@ class Simulation {
     }
     if (plan_.mutant == Mutant::kForgetPending) return;
     Down(node, fleet_->commit());
-    for (const Command& command : PendingCommands(state())) Down(node, command);
+    for (const Command& command : PendingCommands(state())) {
+      const bool on_disk = fleet_->question() && std::holds_alternative<ChooseRestore>(command);
+      on_disk ? Down(node, *fleet_->question()) : Down(node, command);
+    }
   }
 
   void Handle(const EventBody& body) {
@@ -178,7 +191,7 @@ class Simulation {
         });
       }
       if (std::holds_alternative<Finish>(command)) finished_ = true;
-      for (int node = 0; node < plan_.nodes; ++node) Down(node, command);
+      DownAll(command);
     }
   }
 
@@ -232,6 +245,9 @@ class Simulation {
         break;
       case 6:
         cluster_.Corrupt(node, rank);
+        if (!chance_.Hits(0.5)) break;
+        for (int i = 0; i < 5; ++i) cluster_.Corrupt(node, rank);  // hardly any is left, and one is asked for
+        causes_ += cluster_.Crash(node, rank) ? 1 : 0;
         break;
       default:
         cluster_.FailNextSpawn(node);
@@ -314,11 +330,20 @@ class Simulation {
 }  // namespace
 
 const char* MutantName(Mutant mutant) {
-  constexpr std::array<const char*, kMutants + 1> kNames = {
-      "none",           "no fence",           "stale commands",   "commit early",
-      "stale writer",   "first node stopped", "any node's point", "no budget",
-      "forget pending", "spawn twice",        "never caught up",  "trust the journal",
-      "never dead"};
+  constexpr std::array<const char*, kMutants + 1> kNames = {"none",
+                                                            "no fence",
+                                                            "stale commands",
+                                                            "commit early",
+                                                            "stale writer",
+                                                            "first node stopped",
+                                                            "any node's point",
+                                                            "no budget",
+                                                            "forget pending",
+                                                            "spawn twice",
+                                                            "never caught up",
+                                                            "trust the journal",
+                                                            "never dead",
+                                                            "one look"};
   return kNames[static_cast<size_t>(mutant)];
 }
 

@@ -27,8 +27,9 @@ enum class Mutant {
   kNeverCaughtUp,     // progress is not told
   kTrustJournal,      // that an agent acts for an epoch which the journal does not know changes nothing
   kNeverDead,         // what can no longer become whole is kept all the same
+  kOneLook,           // when nodes find different checkpoints on disk, nobody looks for an older one
 };
-inline constexpr int kMutants = 12;
+inline constexpr int kMutants = 13;
 const char* MutantName(Mutant mutant);
 
 struct SimulationPlan {

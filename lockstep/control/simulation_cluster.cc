@@ -11,7 +11,7 @@
 namespace lockstep::control {
 namespace {
 
-constexpr double kStep = 0.1;
+constexpr double kStep = 0.1, kFlushed = 0.1, kDamaged = 0.15;
 constexpr Seconds kTick{0.1}, kDetection{2}, kStale{4};
 
 std::string Text(const std::optional<CheckpointId>& point) {
@@ -45,6 +45,7 @@ void Cluster::Tell(int node, const Told& told) {
   if (const Command* command = std::get_if<Command>(&told))
     return std::visit([&](const auto& body) { Do(node, body); }, *command);
   if (const Commit* commit = std::get_if<Commit>(&told)) Do(node, *commit);
+  if (const ChooseOnDisk* question = std::get_if<ChooseOnDisk>(&told)) Do(node, *question);
 }
 
 void Cluster::Reconnect(int index) {
@@ -111,9 +112,22 @@ void Cluster::Do(int index, const ChooseRestore& command) {
   schedule_.In(chance_.Between(0.01, 0.05), [this, index, found] { say_(index, found); });
 }
 
+void Cluster::Do(int index, const ChooseOnDisk& question) {
+  Node& node = nodes_[At(index)];
+  if (question.next.value() != node.epoch.value() + 1) return;
+  RestoreFound found{question.next, {}, {}, question.not_above};
+  for (const DiskCheckpoint& checkpoint : disk_)
+    if (!checkpoint.damaged[At(index)] && checkpoint.id <= question.not_above) found.points = {checkpoint.id};
+  node.loaded = found.points.empty() ? std::nullopt : std::optional(found.points.front());
+  schedule_.In(chance_.Between(0.01, 0.05), [this, index, found] { say_(index, found); });
+}
+
 void Cluster::Do(int index, const PublishRestore& command) {
   Node& node = nodes_[At(index)];
   if (command.epoch <= node.published_for) return;
+  if (command.point && node.loaded == command.point)
+    for (Rank& rank : node.ranks) rank.slots = {Slot{*command.point, *command.point, true, false}, Slot{}};
+  node.loaded.reset();
   node.published_for = command.epoch;
   node.restore = node.committed = command.point;
   node.dead_step = -1;
@@ -198,6 +212,11 @@ void Cluster::Load(int index, int number, int64_t process) {
   if (lost && !corrupted_)
     Break(fmt::format("{} was whole on all ranks, and epoch {} begins from {}", Text(newest_whole_), node.epoch.value(),
                       Text(node.restore)));
+  const bool on_disk = std::any_of(disk_.begin(), disk_.end(), [](const DiskCheckpoint& checkpoint) {
+    return std::find(checkpoint.damaged.begin(), checkpoint.damaged.end(), true) == checkpoint.damaged.end();
+  });
+  if (on_disk && !node.restore)
+    Break(fmt::format("a checkpoint is whole on disk, and epoch {} begins from nothing", node.epoch.value()));
   const bool all = std::all_of(node.ranks.begin(), node.ranks.end(), [](const Rank& each) { return each.loaded; });
   if (!all) return;
   node.loop = LoopBegan{node.epoch, schedule_.now(), node.restore};
@@ -375,8 +394,15 @@ void Cluster::NoteCommitted() {
     if (everywhere && (!newest_whole_ || *newest_whole_ < point)) {
       newest_whole_ = point;
       progressed_ = schedule_.now();
+      if (chance_.Hits(kFlushed)) Flush();
     }
   }
+}
+
+void Cluster::Flush() {
+  DiskCheckpoint checkpoint{*newest_whole_, {}};
+  for (int node = 0; node < plan_.nodes; ++node) checkpoint.damaged.push_back(chance_.Hits(kDamaged));
+  disk_.push_back(checkpoint);
 }
 
 }  // namespace lockstep::control

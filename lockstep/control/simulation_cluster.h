@@ -82,11 +82,18 @@ struct Node {
   EpochId epoch, published_for;
   bool spawned = false, stopped = false, spawn_fails = false;
   std::optional<CheckpointId> restore, committed;
+  std::optional<CheckpointId> loaded;  // from disk, in answer to the newest question
   int64_t dead_step = -1;
   std::optional<LoopBegan> loop;
   std::optional<StacksKept> stacks;
   std::optional<SpawnFailed> failure;
   std::vector<RankExited> exits;
+};
+
+// A checkpoint on the disk that all nodes share.
+struct DiskCheckpoint {
+  CheckpointId id;
+  std::vector<bool> damaged;  // by node: what concerns its ranks
 };
 
 class Cluster {
@@ -123,6 +130,7 @@ class Cluster {
   void Do(int node, const KillEpoch& command);
   void Do(int node, const KeepStacks& command);
   void Do(int node, const ChooseRestore& command);
+  void Do(int node, const ChooseOnDisk& question);
   void Do(int node, const PublishRestore& command);
   void Do(int node, const Commit& commit);
   template <typename Other>
@@ -146,6 +154,7 @@ class Cluster {
   std::vector<CheckpointId> Points(const Node& node, bool verified = true) const;
   Progress ProgressOf(const Node& node) const;
   void NoteCommitted();
+  void Flush();
 
   const SimulationPlan plan_;
   const int64_t steps_;
@@ -156,6 +165,7 @@ class Cluster {
   bool stepping_ = false;
   std::optional<CheckpointId> newest_whole_;  // that ever lay whole on all ranks
   bool corrupted_ = false;                    // a fault spoilt a checkpoint: an older one will do
+  std::vector<DiskCheckpoint> disk_;          // oldest first
   int own_causes_ = 0;
   std::optional<Nanos> settled_;
   Nanos progressed_;  // when a checkpoint last became whole, or an epoch began

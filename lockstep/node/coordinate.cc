@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -106,8 +107,9 @@ class CoordinatorProcess {
       view_.Settle();
       view_.Line(state.verdict);
     }
+    if (lead_.IsWriting()) last_written_ = clock_.Now();
     // The agents leave when they have heard that it is over.
-    if (lead_.HaveAllHeard() || clock_.Now() - ended_ > ToNanos(kFarewell)) poller_.Stop();
+    if (lead_.HaveAllHeard() || clock_.Now() - std::max(ended_, last_written_) > ToNanos(kFarewell)) poller_.Stop();
   }
 
   const RunOptions options_;
@@ -119,7 +121,7 @@ class CoordinatorProcess {
   ControlSocket control_socket_;
   Signals signals_;
   absl::Status failure_;
-  Nanos begun_, ended_;
+  Nanos begun_, ended_, last_written_;
   int ticks_ = 0;
 };
 

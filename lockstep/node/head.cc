@@ -99,7 +99,11 @@ void Head::Hear(int node, const control::EventBody& said) {
   }
   Handle(fleet_->Hear(node, said));
 }
-void Head::Hear(int node, const control::RestoreFound& found) { Handle(fleet_->Hear(node, found)); }
+void Head::Hear(int node, const control::RestoreFound& found) {
+  const std::optional<control::ChooseOnDisk> before = fleet_->question();
+  Handle(fleet_->Hear(node, found));
+  if (fleet_->question() && fleet_->question() != before) TellAll(*fleet_->question());
+}
 
 // To look at all nodes at the word of each would be a square of work: at the word of as many as there are, and at a
 // tick.
@@ -128,6 +132,17 @@ void Head::Hear(int, const control::StoreAt& store) {
   TellSpawn(*spawn_, std::nullopt);
 }
 
+// What no node may give up before it has heard of a newer one, which we tell later.
+void Head::Hear(int, const control::FlushWanted& wanted) {
+  const bool all = std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.attends; });
+  if (all) TellAll(control::WritePart{std::max(wanted.point, fleet_->commit().point)});
+}
+
+void Head::Hear(int, const control::DiskDone& done) {
+  disk_done_ = true;
+  TellAll(done);
+}
+
 void Head::Hear(int index, const control::AllSaid& said) {
   Node& node = nodes_[static_cast<size_t>(index)];
   node.attends = true;
@@ -140,6 +155,8 @@ void Head::Hear(int index, const control::AllSaid& said) {
   for (const control::Command& command : control::PendingCommands(state())) {
     if (const auto* spawn = std::get_if<control::Spawn>(&command)) {
       TellSpawn(*spawn, index);
+    } else if (fleet_->question() && std::holds_alternative<control::ChooseRestore>(command)) {
+      Tell(index, *fleet_->question());
     } else {
       Tell(index, command);
     }
@@ -183,6 +200,7 @@ void Head::Carry(const std::vector<control::Command>& commands) {
         culprit_deadline_ = Nanos{};
         fleet_->Begin(kill->epoch);  // one that the journal did not know of
       }
+      if (std::holds_alternative<control::Finish>(command)) TellCommit();  // the last word on what is whole
       TellAll(command);
     }
   }

@@ -49,6 +49,8 @@ class Head {
   void Drain();
 
   const control::State& state() const { return coordinator_->state(); }
+  // Node 0 may be writing the last checkpoint.
+  bool IsWriting() const { return !disk_done_ && nodes_.front().attends; }
   // The documents of control/report.h.
   Json Status() const;
   Json Incidents() const;
@@ -68,6 +70,9 @@ class Head {
   void Hear(int node, const control::Holding& holding);
   void Hear(int node, const control::Samples& samples);
   void Hear(int node, const control::StoreAt& store);
+  void Hear(int, const control::FlushWanted& wanted);
+  void Hear(int, const control::PartWritten& part) { Tell(0, part); }
+  void Hear(int, const control::DiskDone& done);
   void Hear(int node, const control::Observed& observed) { nodes_[static_cast<size_t>(node)].observed = observed; }
   void Hear(int node, const control::AllSaid& said);
   void Handle(const std::vector<control::EventBody>& events);
@@ -93,7 +98,7 @@ class Head {
   std::optional<control::Spawn> spawn_;    // waits for its store
   Nanos culprit_deadline_;                 // 0: not waiting
   EpochId culprit_epoch_;
-  bool looks_closely_ = false;
+  bool looks_closely_ = false, disk_done_ = false;
   size_t holdings_ = 0;  // heard since the last look at all of them
   Nanos newest_step_end_, advanced_at_;
   std::unique_ptr<serve::Server> server_;

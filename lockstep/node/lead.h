@@ -48,6 +48,8 @@ class Lead {
   Head& head() { return head_; }
   // The job is over, and the agents of all other nodes have left since.
   bool HaveAllHeard() const;
+  // The job is over, and what it leaves on disk is being written.
+  bool IsWriting() const { return begun_ && head_.IsWriting(); }
   // "1 of 2 nodes are here: a", before the job began.
   std::string WhoIsHere() const { return roster_->Progress(); }
 

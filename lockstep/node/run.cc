@@ -85,6 +85,7 @@ class Node {
   absl::Status failure_;  // the job could not begin
   bool finishing_ = false, starter_lost_ = false, adopting_ = false, waiting_told_ = false;
   Nanos begun_, ended_, published_, stepped_;
+  uint64_t first_epoch_ = 1;  // of a run that begins with the checkpoints in our directory
 };
 
 Node::Node(agent::RunSpec spec, RunOptions options)
@@ -139,6 +140,8 @@ control::Join Node::OwnJoin() const {
   join.ranks = spec_.ranks;
   join.least_nodes = options_.nodes.least;
   join.most_nodes = options_.nodes.most;
+  join.keeps_on_disk = !spec_.checkpoint_dir.empty();
+  join.first_epoch = first_epoch_;
   return join;
 }
 
@@ -161,21 +164,17 @@ void Node::MakeAgent(const control::Place& place) {
 
 absl::Status Node::BeginAlone() {
   LS_RETURN_IF_ERROR(BeginLeading());
-  MakeAgent({.world_size = spec_.ranks});
-  LS_RETURN_IF_ERROR(agent_->OpenDisk());
-  control::JobSpec job = Job();
-  if (!spec_.checkpoint_dir.empty()) {
-    LS_ASSIGN_OR_RETURN(const uint64_t first_epoch, agent::FirstEpoch(spec_));
-    job.first_epoch = EpochId(first_epoch);
-    job.load_first = first_epoch > 1;
-  }
-  lead_->Await(job, spec_.run_token);
-  return lead_->Attend(OwnJoin());
+  lead_->Await(Job(), spec_.run_token);
+  LS_RETURN_IF_ERROR(lead_->Attend(OwnJoin()));
+  return failure_;
 }
 
 absl::Status Node::Begin() {
   LS_RETURN_IF_ERROR(Open());
   for (const std::string& notice : options_.notices) view_.Line(notice);
+  if (!spec_.checkpoint_dir.empty()) {
+    LS_ASSIGN_OR_RETURN(first_epoch_, agent::FirstEpoch(spec_));
+  }
   if (spec_.ranks > 1 && std::getenv("OMP_NUM_THREADS") == nullptr)
     view_.Line(
         "OMP_NUM_THREADS is not set: it is 1 for every rank, so that they don't crowd each other; set it to tune");
@@ -188,7 +187,8 @@ absl::Status Node::Begin() {
     if (leading.ok()) {
       spec_.endpoint = nodes.endpoint;
       lead_->Await(Job(), spec_.run_token);
-      return lead_->Attend(OwnJoin());
+      LS_RETURN_IF_ERROR(lead_->Attend(OwnJoin()));
+      return failure_;
     }
     // Of several nodes on one machine, the first has the port; the others attend it.
     lead_.reset();
@@ -210,6 +210,8 @@ absl::Status Node::Placed(const control::Place& place) {
     }
   }
   if (!agent_) MakeAgent(place);
+  LS_RETURN_IF_ERROR(agent_->OpenDisk());
+  if (!spec_.checkpoint_dir.empty()) LS_RETURN_IF_ERROR(agent::CheckNewest(spec_));
   LS_RETURN_IF_ERROR(KeepSpec(spec_));
   return agent_->Launch();
 }
@@ -403,6 +405,7 @@ void Node::TickFollowing() {
   if (agent_) stepped_ = std::max(stepped_, agent_->progress().step_end);
   const Nanos lost = link_->lost_since(), now = clock_.Now();
   if (lost.value == 0 || exit_code_) return;
+  if (finishing_) return agent_->GiveUpFlush();  // nobody carries our words to the others any more
   const std::string& why = link_->problem();
   const std::string problem = why.empty()
                                   ? fmt::format("not all nodes are at {} yet", spec_.coordinator)

@@ -38,6 +38,7 @@ void Put(const control::RestoreFound& found, FromAgent& wire) {
   to->set_epoch(found.epoch.value());
   for (const control::CheckpointId& point : found.points) Put(point, to->add_points());
   for (const std::string& text : found.rejected) to->add_rejected(text);
+  if (found.not_above) Put(*found.not_above, to->mutable_not_above());
 }
 
 void Put(const detect::RankSample& sample, RankSample* wire) {
@@ -84,6 +85,17 @@ void Put(const control::StoreAt& store, FromAgent& wire) {
   to->set_hosted(store.hosted);
 }
 
+void Put(const control::OnDisk& disk, OnDisk* to) {
+  to->set_directory(disk.directory);
+  if (disk.flushed) Put(*disk.flushed, to->mutable_flushed());
+  to->set_age_s(disk.age.value);
+  to->set_flushes(disk.flushes);
+  to->set_failures(disk.failures);
+  to->set_took_s(disk.took.value);
+  to->set_flushing(disk.flushing);
+  to->set_error(disk.error);
+}
+
 void Put(const control::Observed& observed, FromAgent& wire) {
   Observed* to = wire.mutable_observed();
   for (const control::RankStatus& rank : observed.ranks) {
@@ -106,6 +118,26 @@ void Put(const control::Observed& observed, FromAgent& wire) {
   to->set_log_dropped_bytes(observed.log_dropped.value);
   to->set_console_dropped_bytes(observed.console_dropped.value);
   to->set_start_method(observed.start_method);
+  if (observed.disk) Put(*observed.disk, to->mutable_disk());
+}
+
+void Put(const control::FlushWanted& wanted, FromAgent& wire) {
+  Put(wanted.point, wire.mutable_flush_wanted()->mutable_point());
+}
+
+// Said and told.
+template <typename Wire>
+void Put(const control::PartWritten& part, Wire& wire) {
+  PartWritten* to = wire.mutable_part_written();
+  Put(part.point, to->mutable_point());
+  to->set_node(part.node);
+  to->set_error(part.error);
+  to->set_gone(part.gone);
+  to->set_files(part.files);
+}
+template <typename Wire>
+void Put(const control::DiskDone&, Wire& wire) {
+  wire.mutable_disk_done();
 }
 
 void Put(const control::AllSaid& said, FromAgent& wire) { wire.mutable_all_said()->set_epoch(said.epoch.value()); }
@@ -153,6 +185,23 @@ control::Samples Get(const Samples& wire) {
   return samples;
 }
 
+control::OnDisk Get(const OnDisk& wire) {
+  control::OnDisk disk;
+  disk.directory = wire.directory();
+  if (wire.has_flushed()) disk.flushed = Get(wire.flushed());
+  disk.age = Seconds{wire.age_s()};
+  disk.flushes = wire.flushes();
+  disk.failures = wire.failures();
+  disk.took = Seconds{wire.took_s()};
+  disk.flushing = wire.flushing();
+  disk.error = wire.error();
+  return disk;
+}
+
+control::PartWritten Get(const PartWritten& wire) {
+  return {Get(wire.point()), wire.node(), wire.error(), wire.gone(), wire.files()};
+}
+
 control::Observed Get(const Observed& wire) {
   control::Observed observed;
   for (const RankStatus& rank : wire.ranks())
@@ -169,6 +218,7 @@ control::Observed Get(const Observed& wire) {
   observed.log_dropped = Bytes{wire.log_dropped_bytes()};
   observed.console_dropped = Bytes{wire.console_dropped_bytes()};
   observed.start_method = wire.start_method();
+  if (wire.has_disk()) observed.disk = Get(wire.disk());
   return observed;
 }
 
@@ -217,6 +267,13 @@ void Put(const control::HostStore& wish, Out& wire) {
   wire.mutable_host_store()->set_epoch(wish.epoch.value());
   wire.mutable_host_store()->set_restart_count(wish.restart_count);
 }
+void Put(const control::ChooseOnDisk& question, Out& wire) {
+  wire.mutable_choose_on_disk()->set_next(question.next.value());
+  Put(question.not_above, wire.mutable_choose_on_disk()->mutable_not_above());
+}
+void Put(const control::WritePart& command, Out& wire) {
+  Put(command.point, wire.mutable_write_part()->mutable_point());
+}
 void Put(const control::Announce&, Out&) {}
 void Put(const control::WaitForCulprit&, Out&) {}
 void Put(const control::Command& command, Out& wire) {
@@ -240,12 +297,14 @@ FromAgent Encode(const control::Join& join) {
   to->set_ranks(join.ranks);
   to->set_least_nodes(join.least_nodes);
   to->set_most_nodes(join.most_nodes);
+  to->set_keeps_on_disk(join.keeps_on_disk);
+  to->set_first_epoch(join.first_epoch);
   return wire;
 }
 
 control::Join Decode(const Join& wire) {
-  return {wire.version(),   wire.name(),  wire.token(),       wire.run(),
-          wire.node_rank(), wire.ranks(), wire.least_nodes(), wire.most_nodes()};
+  return {wire.version(), wire.name(),        wire.token(),      wire.run(),           wire.node_rank(),
+          wire.ranks(),   wire.least_nodes(), wire.most_nodes(), wire.keeps_on_disk(), wire.first_epoch()};
 }
 
 FromAgent Encode(const control::Said& said) {
@@ -267,8 +326,10 @@ absl::StatusOr<control::Said> DecodeSaid(const FromAgent& wire) {
                               Get(wire.holding().coming()), wire.holding().passed()};
     case FromAgent::kRestoreFound: {
       const RestoreFound& found = wire.restore_found();
-      return control::RestoreFound{
+      control::RestoreFound to{
           EpochId(found.epoch()), Get(found.points()), {found.rejected().begin(), found.rejected().end()}};
+      if (found.has_not_above()) to.not_above = Get(found.not_above());
+      return to;
     }
     case FromAgent::kSamples:
       return Get(wire.samples());
@@ -278,6 +339,12 @@ absl::StatusOr<control::Said> DecodeSaid(const FromAgent& wire) {
     }
     case FromAgent::kObserved:
       return Get(wire.observed());
+    case FromAgent::kFlushWanted:
+      return control::FlushWanted{Get(wire.flush_wanted().point())};
+    case FromAgent::kPartWritten:
+      return Get(wire.part_written());
+    case FromAgent::kDiskDone:
+      return control::DiskDone{};
     case FromAgent::kAllSaid:
       return control::AllSaid{EpochId(wire.all_said().epoch())};
     default:
@@ -323,6 +390,14 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
       return Told(control::LookClosely{EpochId(wire.look_closely().epoch()), wire.look_closely().closely()});
     case FromCoordinator::kHostStore:
       return Told(control::HostStore{EpochId(wire.host_store().epoch()), wire.host_store().restart_count()});
+    case FromCoordinator::kChooseOnDisk:
+      return Told(control::ChooseOnDisk{EpochId(wire.choose_on_disk().next()), Get(wire.choose_on_disk().not_above())});
+    case FromCoordinator::kWritePart:
+      return Told(control::WritePart{Get(wire.write_part().point())});
+    case FromCoordinator::kPartWritten:
+      return Told(Get(wire.part_written()));
+    case FromCoordinator::kDiskDone:
+      return Told(control::DiskDone{});
     default:
       return InvalidArgument("a message of kind {}, which this version does not know",
                              static_cast<int>(wire.told_case()));

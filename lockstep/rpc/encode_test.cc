@@ -34,6 +34,44 @@ Body Ordered(const Body& body) {
   return std::get<Body>(std::get<control::Command>(*told));
 }
 
+template <typename Body>
+Body ToldOf(const Body& body) {
+  const std::optional<FromCoordinator> wire = Encode(control::Told(body));
+  EXPECT_TRUE(wire.has_value());
+  return std::get<Body>(DecodeTold(*wire).value());
+}
+
+TEST(Encode, WhatGoesToDiskIsAgreedOn) {
+  const control::CheckpointId point{EpochId(2), 7};
+  EXPECT_EQ(Sent(control::FlushWanted{point}).point, point);
+  EXPECT_EQ(ToldOf(control::WritePart{point}).point, point);
+  EXPECT_EQ(ToldOf(control::ChooseOnDisk{EpochId(3), point}), (control::ChooseOnDisk{EpochId(3), point}));
+  EXPECT_EQ(Sent(control::RestoreFound{EpochId(3), {}, {}, point}).not_above, point);
+  EXPECT_FALSE(Sent(control::RestoreFound{EpochId(3), {}, {}}).not_above);
+  const control::PartWritten part{point, 1, "disk full", true, "[]"};
+  for (const control::PartWritten& arrived : {Sent(part), ToldOf(part)}) {
+    EXPECT_EQ(arrived.point, point);
+    EXPECT_EQ(arrived.node, 1);
+    EXPECT_EQ(arrived.error, "disk full");
+    EXPECT_TRUE(arrived.gone);
+    EXPECT_EQ(arrived.files, "[]");
+  }
+  Sent(control::DiskDone{});
+  ToldOf(control::DiskDone{});
+  control::Observed observed;
+  EXPECT_FALSE(Sent(observed).disk);
+  observed.disk = control::OnDisk{"/data", point, Seconds{1}, 2, 3, Seconds{4}, true, "full"};
+  const control::OnDisk disk = Sent(observed).disk.value();
+  EXPECT_EQ(disk.directory, "/data");
+  EXPECT_EQ(disk.flushed, point);
+  EXPECT_EQ(disk.age.value, 1);
+  EXPECT_EQ(disk.flushes, 2);
+  EXPECT_EQ(disk.failures, 3);
+  EXPECT_EQ(disk.took.value, 4);
+  EXPECT_TRUE(disk.flushing);
+  EXPECT_EQ(disk.error, "full");
+}
+
 TEST(Encode, SamplesArriveWhole) {
   detect::RankSample rank{RankId(7), {5}, detect::ProcState::kStopped, true, true, {6}, 1, 2, 3, 4, {8}, true, true};
   detect::StackSample stack{RankId(7), {9},           detect::InCollective::kNo, true, "f.py:1 in f",

@@ -1,5 +1,6 @@
 """A job on several nodes, which are folders of one machine here: each has a `lockstep run`, an agent and a starter of its own, and two ranks."""
 import datetime
+import json
 import os
 import signal
 import socket
@@ -7,12 +8,12 @@ import subprocess
 import time
 import unittest
 
-from harness import BINARY, STEPS, Run, RunTest, ddp, free_port
+from harness import BINARY, STEPS, Run, RunTest, ddp, free_port, kill
 
 LONG = 3 * STEPS  # at 0.1 s a step: time enough to lose an agent and to have it back
 
 
-class Nodes(RunTest):
+class NodesTest(RunTest):
     def node(self, index, port, *args, nodes="2", options=(), by=None):
         """by: how it is told who leads; default: static rendezvous."""
         meeting = by or ["--node-rank", str(index), "--rdzv-endpoint", f"127.0.0.1:{port}"]
@@ -27,6 +28,8 @@ class Nodes(RunTest):
         self.b.finish(code)
         self.a.finish(code)
 
+
+class Nodes(NodesTest):
     def lost_agents(self):
         return [one for one in self.a.incidents() if "the agent of node b" in one["headline"]]
 
@@ -149,6 +152,87 @@ class Nodes(RunTest):
         self.assertIn("stopped by SIGTERM", self.a.stderr())
 
 
+class OnDisk(NodesTest):
+    def setUp(self):
+        self.directory = self.folder() / "checkpoints"
+
+    def train(self, *args, interval=0.3, options=()):
+        self.start(*args, options=["--checkpoint-dir", str(self.directory), "--checkpoint-interval-s", str(interval), *options])
+
+    def checkpoints(self):
+        """Steps of those that are whole, newest first."""
+        answer = subprocess.run([BINARY, "checkpoint", "list", str(self.directory), "--json"], capture_output=True, text=True, timeout=60)
+        listed = json.loads(answer.stdout)["checkpoints"]
+        self.assertTrue(all((one["world_size"], one["state"]) == (4, "complete") for one in listed), listed)
+        return [one["step"] for one in listed]
+
+    def first_step(self):
+        return min(line["step"] for line in self.a.steps())
+
+    def power_off(self):
+        for run in (self.a, self.b):
+            for pid in run.processes():
+                kill(pid, signal.SIGKILL)
+            run.watcher.wait(10)
+
+    def test_both_nodes_lose_power(self):
+        self.train(*ddp(LONG, step_time=0.05))
+        self.a.wait("a checkpoint on disk", lambda: self.directory.exists() and self.checkpoints()[:1] > [8])
+        self.power_off()
+        newest = self.checkpoints()[0]
+        self.train(*ddp(LONG, step_time=0.05), interval=600)
+        self.finish()
+        self.assertEqual(newest + 1, self.first_step(), self.a)
+        for run in (self.a, self.b):
+            self.assertIn(f"going on from {self.directory}/step_{newest:012}", run.stderr(), run)
+        self.a.assert_undisturbed_result(LONG)
+        self.assertEqual([LONG - 1, newest], self.checkpoints(), self.a)
+
+    def test_damaged_for_one_node(self):
+        """The newest one is no choice for the node that has rank 3, so it is none for the other."""
+        self.train(*ddp(12, step_time=0.1))
+        self.finish()
+        newest, older = self.checkpoints()
+        path = next(self.directory.glob(f"step_{newest:012}_*")) / "rank_00003.safetensors"
+        data = bytearray(path.read_bytes())
+        data[-100] ^= 4
+        path.write_bytes(data)
+        self.train(*ddp())
+        self.finish()
+        self.assertEqual(older + 1, self.first_step(), self.a)
+        self.assertIn("not loaded: ", self.b.stderr(), self.b)
+        self.a.assert_undisturbed_result()
+
+    def test_sigterm_flushes(self):
+        self.train(*ddp(LONG, step_time=0.1), interval=600)
+        self.a.wait_for_step(8)
+        self.b.watcher.terminate()
+        self.finish(1)
+        last, = self.checkpoints()
+        self.assertGreaterEqual(last, 7, self.a)
+        self.assertGreaterEqual(last, max(line["step"] for line in self.a.steps()), self.a)
+
+    def test_directories_are_not_the_same(self):
+        """As on machines whose disks are their own: said, and training goes on."""
+        port, own = free_port(), [self.folder() for _ in range(2)]
+        self.a, self.b = (self.node(index, port, *ddp(), options=["--checkpoint-dir", str(own[index]), "--checkpoint-interval-s", "0.2"])
+                          for index in range(2))
+        self.finish()
+        self.assertIn("rank_00002.safetensors was written and is not here: all nodes must see the same directory", self.a.stderr(), self.a)
+        self.a.assert_undisturbed_result()
+        self.assertEqual([], [*own[0].glob("step_*"), *own[0].glob(".incoming*")])
+
+    def test_another_world_size(self):
+        self.train(*ddp(8), interval=600)
+        self.finish()
+        port = free_port()
+        disk = ["--checkpoint-dir", str(self.directory)]
+        runs = [self.node(index, port, *ddp(), nodes="3", options=disk) for index in range(3)]
+        for run in runs:
+            self.assertEqual(2, run.watcher.wait(30), run)
+            self.assertIn("was written by 4 ranks, this job has 6", run.stderr(), run)
+
+
 class BadInput(RunTest):
     def begin(self, *words):
         process = subprocess.Popen([BINARY, "run", "--no-view", "--python", "/usr/bin/python3", "--run", str(self.folder() / "run"),
@@ -180,6 +264,8 @@ class BadInput(RunTest):
         meet = [f"--coordinator=127.0.0.1:{port}"]
         self.assert_refused("two agents have --node-rank 0: node a and node b", "--nnodes=2", "--node-rank=0", "--node-name=b", *meet)
         self.assert_refused("node b says --nnodes 3, node a says --nnodes 2", "--nnodes=3", "--node-rank=1", "--node-name=b", *meet)
+        self.assert_refused("node b has --checkpoint-dir, node a has not", "--nnodes=2", "--node-rank=1", "--node-name=b",
+                            "--checkpoint-dir", str(self.folder()), *meet)
         self.assert_refused("two nodes have the name a", "--nnodes=2", "--node-rank=1", "--node-name=a", *meet)
 
     def test_port_in_use(self):
