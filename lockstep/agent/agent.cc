@@ -10,6 +10,7 @@
 #include "lockstep/agent/evidence.h"
 #include "lockstep/agent/exception.h"
 #include "lockstep/checkpoint/restore.h"
+#include "lockstep/client/bell.h"
 #include "lockstep/client/commit.h"
 #include "lockstep/client/life.h"
 
@@ -84,7 +85,7 @@ Agent::Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener
       flusher_(spec_, clock_,
                {.note = [this](const std::string& text) { listener_.note(text); },
                 .say = [this](const control::Said& said) { listener_.say(said); }}),
-      exit_watch_(poller_, [this](int rank) { WorkerEnds(rank); }),
+      board_watch_(poller_, {.ends = [this](int rank) { WorkerEnds(rank); }, .rings = [this] { SayHolding(); }}),
       background_(poller_) {}
 
 absl::Status Agent::Launch() { return link_.Launch(); }
@@ -180,7 +181,7 @@ void Agent::FollowLives() {
   }
   if (lives.size() == followed_) return;
   followed_ = lives.size();
-  exit_watch_.Follow(std::move(lives));
+  board_watch_.Follow(std::move(lives), spec_.place.nodes > 1 ? ls_bell_word(link_.board()->get()) : nullptr);
 }
 
 std::optional<ExceptionNote> Agent::NoteOf(uint64_t epoch, const Worker& worker) {

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "lockstep/agent/background.h"
+#include "lockstep/agent/board_watch.h"
 #include "lockstep/agent/exception.h"
-#include "lockstep/agent/exit_watch.h"
 #include "lockstep/agent/flusher.h"
 #include "lockstep/agent/link.h"
 #include "lockstep/agent/load.h"
@@ -124,8 +124,8 @@ class Agent {
   bool ready_ = false, killing_ = false, finished_ = false;
   Nanos stacks_sampled_, observed_told_;
   bool sampling_ = false;
-  size_t followed_ = 0;  // ranks of the acting epoch whose lives exit_watch_ follows
-  ExitWatch exit_watch_;
+  size_t followed_ = 0;  // ranks of the acting epoch whose lives board_watch_ follows
+  BoardWatch board_watch_;
   Background background_;  // last: its thread stops before what its jobs use goes away
 };
 

@@ -10,7 +10,7 @@ namespace {
 
 // What the thread reads: its own share of everything.
 struct Slots {
-  checkpoint::Part part;                // without content, until the buffers are mapped
+  checkpoint::Part part;               // without content, until the buffers are mapped
   std::vector<uint64_t> index, bytes;  // by rank of this node
   RanksBuffers buffers;
 

@@ -2,9 +2,9 @@
  * It holds each rank's step clock and the headers of its two checkpoint buffers ("slots"); commits are derived from it,
  * not recorded. Byte-exact layout: docs/formats/board.md.
  *
- * Invariants: a block is written by its own rank only (the header by the agent only); a slot's fields are valid when
- * `state` reads DONE with acquire order; (epoch, step) names a checkpoint, and two epochs never mix. Threads: all
- * fields shared between processes are atomics or are published by one. C17 and C++20; libc only.
+ * Invariants: a block is written by its own rank only (the header by the agent only, but for the bell); a slot's fields
+ * are valid when `state` reads DONE with acquire order; (epoch, step) names a checkpoint, and two epochs never mix.
+ * Threads: all fields shared between processes are atomics or are published by one. C17 and C++20; libc only.
  */
 #ifndef LOCKSTEP_CLIENT_BOARD_H_
 #define LOCKSTEP_CLIENT_BOARD_H_
@@ -83,8 +83,9 @@ struct ls_board {
   ls_atomic_u64 committed_epoch; /* 0: none */
   ls_atomic_i64 committed_step;
   ls_atomic_i64
-      dead_step; /* of the acting epoch: no other checkpoint up to this step can still become whole; -1: none */
-  uint64_t reserved[52];
+      dead_step;      /* of the acting epoch: no other checkpoint up to this step can still become whole; -1: none */
+  ls_atomic_u64 bell; /* rung by ranks: bell.h */
+  uint64_t reserved[51];
   struct ls_rank_block rank[];
 };
 

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "lockstep/client/bell.h"
 #include "lockstep/client/copy.h"
 #include "lockstep/client/session.h"
 
@@ -210,6 +211,7 @@ static enum ls_result close_slot(struct ls_client* c, bool copied, bool torn) {
   if (!ls_is_current(c)) return LS_REFUSED;
   if (copied && !torn) {
     ls_slot_done(slot, save->end, save->meta_bytes, save->crc);
+    ls_ring_if_whole(c->board, (struct ls_checkpoint){slot->epoch, slot->step});
     ls_count(&c->block->copies);
     return LS_OK;
   }

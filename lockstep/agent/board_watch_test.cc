@@ -1,4 +1,4 @@
-#include "lockstep/agent/exit_watch.h"
+#include "lockstep/agent/board_watch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "lockstep/agent/proc.h"
+#include "lockstep/client/bell.h"
 #include "lockstep/client/life.h"
 
 namespace lockstep::agent {
@@ -16,12 +17,12 @@ namespace {
 using ::testing::ElementsAre;
 
 // A block in shared memory, and children that take its life.
-class ExitWatchTest : public testing::Test {
+class BoardWatchTest : public testing::Test {
  protected:
-  ExitWatchTest()
+  BoardWatchTest()
       : blocks_(static_cast<ls_rank_block*>(
             mmap(nullptr, 4 * sizeof(ls_rank_block), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-  ~ExitWatchTest() override {
+  ~BoardWatchTest() override {
     for (const pid_t pid : children_) {
       kill(pid, SIGKILL);
       waitpid(pid, nullptr, 0);
@@ -58,10 +59,11 @@ class ExitWatchTest : public testing::Test {
   Poller poller_;
   std::vector<int> told_;
   size_t enough_ = 0;
-  ExitWatch watch_{poller_, [this](int rank) { told_.push_back(rank); }};
+  int rings_ = 0;
+  BoardWatch watch_{poller_, {.ends = [this](int rank) { told_.push_back(rank); }, .rings = [this] { ++rings_; }}};
 };
 
-TEST_F(ExitWatchTest, TellsAKilledProcessAndItsStatus) {
+TEST_F(BoardWatchTest, TellsAKilledProcessAndItsStatus) {
   const pid_t victim = Child(1, [] {});
   Child(2, [] {});
   watch_.Follow({LifeOf(1), LifeOf(2)});
@@ -75,7 +77,7 @@ TEST_F(ExitWatchTest, TellsAKilledProcessAndItsStatus) {
   EXPECT_EQ(WTERMSIG(*status), SIGKILL);
 }
 
-TEST_F(ExitWatchTest, TellsAnExitCode) {
+TEST_F(BoardWatchTest, TellsAnExitCode) {
   const pid_t child = Child(0, [] { _exit(3); });
   watch_.Follow({LifeOf(0)});
   kill(child, SIGCONT);
@@ -86,7 +88,7 @@ TEST_F(ExitWatchTest, TellsAnExitCode) {
 }
 
 // The thread that joined may end, and the job go on.
-TEST_F(ExitWatchTest, AThreadsEndIsNoFailure) {
+TEST_F(BoardWatchTest, AThreadsEndIsNoFailure) {
   ls_rank_block* block = &blocks_[0];
   std::thread([&] { ls_life_begin(block); }).join();
   watch_.Follow({LifeOf(0)});
@@ -94,7 +96,7 @@ TEST_F(ExitWatchTest, AThreadsEndIsNoFailure) {
   EXPECT_EQ(FailureBegun(getpid()), std::nullopt);
 }
 
-TEST_F(ExitWatchTest, ALifeGivenBackIsNotTold) {
+TEST_F(BoardWatchTest, ALifeGivenBackIsNotTold) {
   const pid_t calm = Child(0, [this] { EXPECT_TRUE(ls_life_end(&blocks_[0])); });
   const pid_t victim = Child(1, [] {});
   watch_.Follow({LifeOf(0), LifeOf(1)});
@@ -115,7 +117,7 @@ TEST(Life, AnotherThreadCantGiveItBack) {
 }
 
 // A block whose worker died is taken by the next epoch's.
-TEST_F(ExitWatchTest, TheNextEpochsLifeIsFollowedAnew) {
+TEST_F(BoardWatchTest, TheNextEpochsLifeIsFollowedAnew) {
   kill(Child(0, [] {}), SIGKILL);
   watch_.Follow({LifeOf(0)});
   WaitFor(1);
@@ -124,6 +126,23 @@ TEST_F(ExitWatchTest, TheNextEpochsLifeIsFollowedAnew) {
   kill(second, SIGKILL);
   WaitFor(2);
   EXPECT_THAT(told_, ElementsAre(0, 0));
+}
+
+TEST_F(BoardWatchTest, HearsTheBellThatAnotherProcessRings) {
+  auto* board = static_cast<ls_board*>(
+      mmap(nullptr, sizeof(ls_board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  watch_.Follow({}, ls_bell_word(board));
+  const pid_t child = Child(1, [board] {
+    for (int i = 0; i < 1000; ++i) ls_ring_bell(board);
+  });
+  kill(child, SIGCONT);
+  poller_.Run(Seconds{0.01}, [&] {
+    if (rings_ > 0) poller_.Stop();
+  });
+  EXPECT_LT(rings_, 100) << "not each time";
+  EXPECT_THAT(told_, ElementsAre());
+  watch_.Follow({});
+  munmap(board, sizeof(ls_board));
 }
 
 }  // namespace
