@@ -234,7 +234,9 @@ void Agent::Do(const control::Spawn& command) {
 
 void Agent::Do(const control::KillEpoch& command) {
   killing_ = command.epoch.value() == watch_.epoch();
-  link_.Kill(command.epoch.value(), command.grace, command.signal);
+  std::vector<int> suspects;  // of this node
+  for (const RankId rank : command.suspects) suspects.push_back(rank.value() - spec_.place.first_rank);
+  link_.Kill(command.epoch.value(), command.grace, command.signal, suspects);
 }
 
 void Agent::Do(const control::LookClosely& look) {

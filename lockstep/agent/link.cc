@@ -82,8 +82,8 @@ void StarterLink::Spawn(const control::Spawn& command) {
         {"store_port", command.store_port},
         {"store_hosted", command.store_hosted}});
 }
-void StarterLink::Kill(uint64_t epoch, Seconds grace, int signal) {
-  Send({{"op", "kill"}, {"epoch", epoch}, {"grace_s", grace.value}, {"signal", signal}});
+void StarterLink::Kill(uint64_t epoch, Seconds grace, int signal, const std::vector<int>& suspects) {
+  Send({{"op", "kill"}, {"epoch", epoch}, {"grace_s", grace.value}, {"signal", signal}, {"suspects", suspects}});
 }
 void StarterLink::Signal(int signal) { Send({{"op", "signal"}, {"signal", signal}}); }
 void StarterLink::End() { Send({{"op", "end"}}); }

@@ -50,7 +50,8 @@ class StarterLink {
 
   void HostStore(const control::HostStore& wish);
   void Spawn(const control::Spawn& command);
-  void Kill(uint64_t epoch, Seconds grace, int signal);
+  // spare: not the ranks of this node in `suspects`, but those that offer to go on in the same process.
+  void Kill(uint64_t epoch, Seconds grace, int signal, const std::vector<int>& suspects);
   void Signal(int signal);
   void End();
   // These hold what rank is to restore; the starter keeps them from now on, and gives them to the worker.

@@ -31,9 +31,9 @@ int WantedThreads(const Environment& worker) {
   return wanted > 0 ? wanted : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
 }
 
-Json SpawnRequest(const RunSpec& spec, const EpochPlan& plan) {
+Json SpawnRequest(const RunSpec& spec, const EpochPlan& plan, const std::vector<int>& ranks) {
   Json workers = Json::array();
-  for (int rank = 0; rank < spec.ranks; ++rank) {
+  for (const int rank : ranks) {
     const Environment environment = WorkerEnvironment(spec, plan, rank);
     workers.push_back({{"rank", rank},
                        {"env", environment},
@@ -164,14 +164,14 @@ void PythonHost::StoreLost() {
   if (const uint64_t epoch = std::exchange(store_asked_, 0); epoch != 0) listener_.store(epoch, 0);
 }
 
-void PythonHost::Spawn(const EpochPlan& plan, const std::vector<Stdio>& stdio) {
+void PythonHost::Spawn(const EpochPlan& plan, const std::vector<int>& ranks, const std::vector<Stdio>& stdio) {
   std::vector<int> fds;
-  for (const Stdio& worker : stdio) {
-    fds.push_back(worker.out.get());
-    fds.push_back(worker.err.get());
+  for (const int rank : ranks) {
+    fds.push_back(stdio[static_cast<size_t>(rank)].out.get());
+    fds.push_back(stdio[static_cast<size_t>(rank)].err.get());
   }
   spawn_asked_ = plan.epoch;
-  const absl::Status sent = SendPacket(zygote_.get(), SpawnRequest(spec_, plan).dump(), fds);
+  const absl::Status sent = SendPacket(zygote_.get(), SpawnRequest(spec_, plan, ranks).dump(), fds);
   if (!sent.ok()) ZygoteLost(Message(sent));
 }
 

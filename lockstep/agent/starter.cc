@@ -15,6 +15,8 @@
 #include <cstring>
 #include <deque>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
 
 #include "lockstep/agent/buffers.h"
 #include "lockstep/agent/launch.h"
@@ -22,6 +24,7 @@
 #include "lockstep/agent/proc.h"
 #include "lockstep/agent/python_host.h"
 #include "lockstep/agent/spec.h"
+#include "lockstep/agent/standby.h"
 #include "lockstep/agent/wire.h"
 #include "lockstep/agent/workers.h"
 #include "lockstep/base/clock.h"
@@ -34,6 +37,7 @@ namespace {
 
 constexpr size_t kMaxQueuedEvents = 10000;
 constexpr Seconds kSharedMemoryPeriod{1.0};
+constexpr Seconds kRecall{1.5};                    // for ranks that are to leave their training function; most need 0.2
 constexpr Seconds kBusyTick{0.1}, kIdleTick{1.0};  // each tick takes a core away from a rank for a moment
 
 // The rendezvous store of an epoch, which this node is to host.
@@ -71,12 +75,17 @@ class Starter {
   void TellStore();
   void BeginEpoch(const EpochPlan& plan);
   void StartWorkers(EpochPlan& plan);
-  void SpawnByExec(const EpochPlan& plan);
+  void KeepThoseThatWait(const EpochPlan& plan, const std::vector<Stdio>& stdio);
+  void SpawnByExec(const EpochPlan& plan, const std::vector<int>& ranks, const std::vector<Stdio>& stdio);
   void EpochRuns(uint64_t epoch, const std::vector<pid_t>& pids);
   void TellSpawned();
   void SpawnFailed(uint64_t epoch, const std::string& error);
 
-  void KillEpoch(uint64_t epoch, Seconds grace, int signal = SIGTERM);
+  void KillEpoch(uint64_t epoch, Seconds grace, int signal = SIGTERM, const std::vector<int>& suspects = {});
+  bool Recall(const std::vector<int>& suspects);
+  // It runs no training of ours any more.
+  bool IsGone(const Worker& worker) const { return worker.exited || (!ending_ && standby_.Waits(worker.pid)); }
+  bool AllGone() const;
   void CollectSharedMemory();
   void SharedMemoryMade();
   void ForceKill();
@@ -94,6 +103,8 @@ class Starter {
   PythonHost host_;
   Output output_;
   Workers workers_;
+  Standby standby_;
+  std::map<int, pid_t> kept_;  // by rank: those that enter the epoch that is being spawned in their old process
   SharedMemoryTraces shared_memory_;
   Fd shared_memory_watch_;
   bool shared_memory_new_ = false;
@@ -140,11 +151,16 @@ Starter::Starter(RunSpec spec, BoardMap board)
              .spawn_failed = [this](uint64_t epoch, const std::string& error) { SpawnFailed(epoch, error); },
              .note = [this](const std::string& text) { Tell({{"event", "note"}, {"text", text}}); }}),
       output_(spec_, poller_, [this](int rank, int stream, std::string_view data) { TellOutput(rank, stream, data); }),
+      standby_(poller_,
+               [this] {
+                 if (killing_) StopIfAllGone();
+               }),
       agent_seen_(clock_.Now()) {}
 
 absl::Status Starter::Listen() {
   LS_ASSIGN_OR_RETURN(agent_listener_, ListenAt(spec_.run_dir + "/" + kAgentSocket));
   LS_ASSIGN_OR_RETURN(worker_listener_, ListenAt(spec_.run_dir + "/" + LS_JOIN_SOCKET));
+  LS_RETURN_IF_ERROR(standby_.Listen(spec_.run_dir));
   sigset_t mask;
   sigemptyset(&mask);
   // A scheduler signals all processes of a job: of the others, none is to end us before the agent has heard its own.
@@ -211,7 +227,8 @@ void Starter::Obey(const Json& request, std::vector<Fd>& fds) {
                 .store_port = request.value("store_port", 0),
                 .agent_store = request.value("store_hosted", true)});
   } else if (op == "kill") {
-    KillEpoch(epoch, Seconds{request.value("grace_s", 0.0)}, request.value("signal", SIGTERM));
+    KillEpoch(epoch, Seconds{request.value("grace_s", 0.0)}, request.value("signal", SIGTERM),
+              request.value("suspects", std::vector<int>{}));
   } else if (op == "signal") {
     workers_.Signal(request.value("signal", 0));
   } else if (op == "buffers" && fds.size() == 1) {
@@ -280,7 +297,7 @@ void Starter::SayHello() {
   Tell({{"event", "hello"},
         {"epoch", workers_.epoch()},
         {"restart_count", workers_restarts_},
-        {"stopped", !plan_ && workers_.AllExited()},
+        {"stopped", !plan_ && AllGone()},
         {"zygote", host_.zygote_ok()},
         {"workers", workers},
         {"buffers", buffers},
@@ -362,7 +379,7 @@ void Starter::BeginEpoch(const EpochPlan& plan) {
   if (plan.epoch <= asked_epoch_) return;           // it was killed before it began
   if (plan_ && plan_->epoch == plan.epoch) return;  // asked again by an agent that took over: it is under way
   if (workers_.epoch() == plan.epoch) return TellSpawned();
-  if (!workers_.AllExited() || killing_) return SpawnFailed(plan.epoch, "workers of the epoch before still run");
+  if (!AllGone() || killing_) return SpawnFailed(plan.epoch, "workers of the epoch before still run");
   plan_ = plan;
   workers_.Expect();
   spawned_wall_ = clock_.WallNow();
@@ -373,18 +390,31 @@ void Starter::BeginEpoch(const EpochPlan& plan) {
 
 void Starter::StartWorkers(EpochPlan& plan) {
   plan.torch = host_.torch();
-  if (!host_.zygote_ok()) return SpawnByExec(EpochPlan(plan));
   const auto stdio = output_.Open(plan.restart_count);
   if (!stdio.ok()) return SpawnFailed(plan.epoch, Message(stdio.status()));
-  host_.Spawn(plan, *stdio);
+  KeepThoseThatWait(plan, *stdio);
+  std::vector<int> ranks;
+  for (int rank = 0; rank < spec_.ranks; ++rank)
+    if (!kept_.contains(rank)) ranks.push_back(rank);
+  if (ranks.empty()) return EpochRuns(plan.epoch, {});
+  host_.zygote_ok() ? host_.Spawn(plan, ranks, *stdio) : SpawnByExec(EpochPlan(plan), ranks, *stdio);
 }
 
-void Starter::SpawnByExec(const EpochPlan& plan) {
-  const auto stdio = output_.Open(plan.restart_count);
-  if (!stdio.ok()) return SpawnFailed(plan.epoch, Message(stdio.status()));
+void Starter::KeepThoseThatWait(const EpochPlan& plan, const std::vector<Stdio>& stdio) {
+  kept_.clear();
+  for (const Worker& worker : workers_.all()) {
+    if (worker.exited) continue;
+    const absl::Status entered = standby_.Enter(worker.pid, WorkerEnvironment(spec_, plan, worker.rank),
+                                                stdio[static_cast<size_t>(worker.rank)]);
+    if (entered.ok()) kept_[worker.rank] = worker.pid;
+    if (!entered.ok()) KillTree(worker.pid);
+  }
+}
+
+void Starter::SpawnByExec(const EpochPlan& plan, const std::vector<int>& ranks, const std::vector<Stdio>& stdio) {
   std::vector<pid_t> pids;
-  for (int rank = 0; rank < spec_.ranks; ++rank) {
-    const Stdio& own = (*stdio)[static_cast<size_t>(rank)];
+  for (const int rank : ranks) {
+    const Stdio& own = stdio[static_cast<size_t>(rank)];
     const auto pid = StartProcess(WorkerCommand(spec_, rank), WorkerEnvironment(spec_, plan, rank), spec_.cwd,
                                   own.out.get(), own.err.get(), -1);
     if (!pid.ok()) {
@@ -396,10 +426,19 @@ void Starter::SpawnByExec(const EpochPlan& plan) {
   EpochRuns(plan.epoch, pids);
 }
 
+// pids: of the new ones, in the order of their ranks.
 void Starter::EpochRuns(uint64_t epoch, const std::vector<pid_t>& pids) {
   if (plan_) workers_restarts_ = plan_->restart_count;
   plan_.reset();
-  const std::vector<Worker> dead = workers_.Begin(epoch, pids);
+  std::vector<pid_t> all;
+  auto next = pids.begin();
+  for (int rank = 0; rank < spec_.ranks; ++rank) {
+    const auto kept = kept_.find(rank);
+    if (kept == kept_.end() && next == pids.end()) break;
+    all.push_back(kept != kept_.end() ? kept->second : *next++);
+  }
+  kept_.clear();
+  const std::vector<Worker> dead = workers_.Begin(epoch, all);
   TellSpawned();
   for (const Worker& worker : dead) TellExit(worker);
   if (killing_) KillEpoch(epoch, Seconds{0});  // asked for while they were being started
@@ -413,13 +452,14 @@ void Starter::TellSpawned() {
 
 void Starter::SpawnFailed(uint64_t epoch, const std::string& error) {
   plan_.reset();
+  for (const auto& [rank, pid] : std::exchange(kept_, {})) KillTree(pid);  // they are in an epoch that has not begun
   if (killing_) return StopIfAllGone();
   Tell({{"event", "spawn_failed"}, {"epoch", epoch}, {"error", error}});
 }
 
 // An epoch ends.
 
-void Starter::KillEpoch(uint64_t epoch, Seconds grace, int signal) {
+void Starter::KillEpoch(uint64_t epoch, Seconds grace, int signal, const std::vector<int>& suspects) {
   if (epoch < workers_.epoch() || (plan_ && epoch < plan_->epoch)) return;  // a stale order
   if (plan_ && plan_->epoch == epoch && !host_.spawning()) plan_.reset();   // not one process of it was started
   killing_ = true;
@@ -431,10 +471,29 @@ void Starter::KillEpoch(uint64_t epoch, Seconds grace, int signal) {
     workers_.Signal(signal);
     workers_.Signal(SIGCONT);  // a stopped worker hears it only then
     force_at_ = clock_.Now() + ToNanos(grace);
+  } else if (!ending_ && Recall(suspects)) {
+    force_at_ = clock_.Now() + ToNanos(kRecall);
   } else {
     ForceKill();
   }
   StopIfAllGone();
+}
+
+// Ranks that offer it leave their function, the others are killed. False: none offers it.
+bool Starter::Recall(const std::vector<int>& suspects) {
+  __atomic_store_n(&buffers_.board()->epoch, 0, __ATOMIC_RELEASE);  // the fence, as in ForceKill
+  std::set<int> recalled;
+  for (const Worker& worker : workers_.all()) {
+    const bool suspect = std::find(suspects.begin(), suspects.end(), worker.rank) != suspects.end();
+    if (!worker.exited && !suspect && standby_.Recall(worker.pid)) recalled.insert(worker.rank);
+  }
+  workers_.Kill([&](const Worker& worker) { return recalled.contains(worker.rank); });
+  return !recalled.empty();
+}
+
+bool Starter::AllGone() const {
+  const std::vector<Worker>& all = workers_.all();
+  return std::all_of(all.begin(), all.end(), [this](const Worker& worker) { return IsGone(worker); });
 }
 
 // A file is known by who has it mapped, so looking must be soon after it is made; but looking reads all maps of all
@@ -457,7 +516,7 @@ void Starter::SharedMemoryMade() {
 void Starter::ForceKill() {
   force_at_ = Nanos{};
   __atomic_store_n(&buffers_.board()->epoch, 0, __ATOMIC_RELEASE);  // the fence: no slot becomes DONE from here on
-  workers_.Kill();
+  workers_.Kill([this](const Worker& worker) { return IsGone(worker); });
 }
 
 void Starter::Reap() {
@@ -483,13 +542,14 @@ void Starter::TellExit(const Worker& worker) {
 std::vector<pid_t> Starter::LeftOvers() const {
   std::vector<pid_t> left;
   for (const pid_t pid : Children(getpid())) {
-    if (!host_.Owns(pid)) left.push_back(pid);
+    if (!host_.Owns(pid) && !standby_.Waits(pid)) left.push_back(pid);
   }
   return left;
 }
 
 void Starter::StopIfAllGone() {
-  if (!workers_.AllExited()) return;
+  if (!AllGone()) return;
+  force_at_ = Nanos{};
   const std::vector<pid_t> left = LeftOvers();
   for (const pid_t pid : left) KillTree(pid);
   if (!left.empty()) return;  // SIGCHLD brings us back here

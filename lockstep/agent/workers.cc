@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "lockstep/agent/proc.h"
 #include "lockstep/base/file.h"
@@ -67,7 +68,9 @@ void KillTree(pid_t pid) {
 
 std::vector<Worker> Workers::Begin(uint64_t epoch, const std::vector<pid_t>& pids) {
   epoch_ = epoch;
-  workers_.clear();
+  // One that went on from the epoch before may have died since.
+  for (const Worker& worker : std::exchange(workers_, {}))
+    if (worker.exited) early_deaths_.push_back(worker);
   std::vector<Worker> dead;
   for (const pid_t pid : pids) {
     Worker worker;
@@ -102,20 +105,16 @@ std::optional<Worker> Workers::Reaped(pid_t pid, int wait_status, Nanos at) {
   return std::nullopt;
 }
 
-bool Workers::AllExited() const {
-  return std::all_of(workers_.begin(), workers_.end(), [](const Worker& worker) { return worker.exited; });
-}
-
 void Workers::Signal(int signal) const {
   for (const Worker& worker : workers_) {
     if (!worker.exited) kill(-worker.pid, signal);
   }
 }
 
-void Workers::Kill() const {
+void Workers::Kill(const std::function<bool(const Worker&)>& spare) const {
   std::vector<pid_t> pids;
   for (const Worker& worker : workers_) {
-    if (worker.exited) continue;
+    if (worker.exited || spare(worker)) continue;
     pids.push_back(worker.pid);
     const std::vector<pid_t> below = Descendants(worker.pid);
     pids.insert(pids.end(), below.begin(), below.end());

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -31,19 +32,19 @@ class Workers {
  public:
   // Workers are about to be started; until Begin, unknown deaths may be theirs.
   void Expect();
-  // The pids of ranks 0..n-1. Returns those that died before this call.
+  // The pids of ranks 0..n-1, of which some may have been workers of the epoch before. Returns those that died before
+  // this call.
   std::vector<Worker> Begin(uint64_t epoch, const std::vector<pid_t>& pids);
   // A child was reaped. Its worker if it was one (then it has just exited), else nullopt.
   std::optional<Worker> Reaped(pid_t pid, int wait_status, Nanos at);
 
   uint64_t epoch() const { return epoch_; }
   const std::vector<Worker>& all() const { return workers_; }
-  bool AllExited() const;
-
   // To every worker's process group.
   void Signal(int signal) const;
-  // SIGKILL to the workers and all their descendants; thaws what a v1 freezer holds, since a frozen process can't die.
-  void Kill() const;
+  // SIGKILL to the workers that are not to be spared, and all their descendants; thaws what a v1 freezer holds, since a
+  // frozen process can't die.
+  void Kill(const std::function<bool(const Worker&)>& spare) const;
 
  private:
   uint64_t epoch_ = 0;

@@ -1,7 +1,7 @@
 /* With several nodes, a checkpoint that is whole on one node waits for the others, and ranks hold its memory meanwhile:
- * the agent must hear of it soon. So the rank whose copy makes it whole rings: a futex word of the board, counted up and
- * woken. Costs one system call per checkpoint and node, in the copying thread. The agent may sleep through any number of
- * rings; it looks at the board anyway now and then.
+ * the agent must hear of it soon. So the rank whose copy makes it whole rings: a futex word of the board, counted up
+ * and woken. Costs one system call per checkpoint and node, in the copying thread. The agent may sleep through any
+ * number of rings; it looks at the board anyway now and then.
  */
 #ifndef LOCKSTEP_CLIENT_BELL_H_
 #define LOCKSTEP_CLIENT_BELL_H_

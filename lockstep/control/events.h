@@ -185,6 +185,8 @@ struct KillEpoch {
   EpochId epoch;
   Seconds grace;
   int signal = SIGTERM;  // sent first
+  // Grace 0: ranks that offer to leave their training function and enter it again need not be killed, but for these.
+  std::vector<RankId> suspects{};
 };  // grace 0: SIGKILL at once. Answers EpochStopped
 struct ChooseRestore {
   EpochId next;  // the one that is to begin

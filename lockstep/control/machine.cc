@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <type_traits>
 
 #include "lockstep/base/check.h"
@@ -353,6 +354,19 @@ std::vector<Command> Step(State& state, const Event& event) {
   return std::move(turn.commands);
 }
 
+// The ranks that the open incident blames.
+std::vector<RankId> Suspects(const State& state) {
+  std::vector<RankId> ranks;
+  if (!state.open) return ranks;
+  for (const incident::Suspect& suspect : incident::Lead(state.incidents[*state.open]).suspects) {
+    int rank = 0;
+    const char* end = suspect.name.data() + suspect.name.size();
+    const bool number = std::from_chars(suspect.name.data(), end, rank).ptr == end && !suspect.name.empty();
+    if (suspect.kind == incident::Suspect::Kind::kRank && number) ranks.emplace_back(rank);
+  }
+  return ranks;
+}
+
 std::vector<Command> PendingCommands(const State& state) {
   switch (state.mode) {
     case Mode::kStarting:
@@ -362,7 +376,7 @@ std::vector<Command> PendingCommands(const State& state) {
       if (state.fault.keeping_stacks) return {KeepStacks{state.epoch, state.incidents[*state.open].id}};
       return {WaitForCulprit{state.epoch, Seconds{1}}};
     case Mode::kStopping:
-      return {KillEpoch{state.epoch, Seconds{0}}};
+      return {KillEpoch{state.epoch, Seconds{0}, SIGTERM, Suspects(state)}};
     case Mode::kLoading:
       return {ChooseRestore{state.epoch}};
     case Mode::kChoosing:

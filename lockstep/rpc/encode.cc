@@ -242,6 +242,7 @@ void Put(const control::KillEpoch& command, Out& wire) {
   wire.mutable_kill_epoch()->set_epoch(command.epoch.value());
   wire.mutable_kill_epoch()->set_grace_s(command.grace.value);
   wire.mutable_kill_epoch()->set_signal(command.signal);
+  for (const RankId rank : command.suspects) wire.mutable_kill_epoch()->add_suspects(rank.value());
 }
 void Put(const control::ChooseRestore& command, Out& wire) {
   wire.mutable_choose_restore()->set_next(command.next.value());
@@ -371,9 +372,12 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
     }
     case FromCoordinator::kKeepStacks:
       return Told(Command(control::KeepStacks{EpochId(wire.keep_stacks().epoch()), wire.keep_stacks().incident()}));
-    case FromCoordinator::kKillEpoch:
-      return Told(Command(control::KillEpoch{EpochId(wire.kill_epoch().epoch()), Seconds{wire.kill_epoch().grace_s()},
-                                             wire.kill_epoch().signal()}));
+    case FromCoordinator::kKillEpoch: {
+      const KillEpoch& kill = wire.kill_epoch();
+      control::KillEpoch to{EpochId(kill.epoch()), Seconds{kill.grace_s()}, kill.signal()};
+      for (const int rank : kill.suspects()) to.suspects.emplace_back(rank);
+      return Told(Command(to));
+    }
     case FromCoordinator::kChooseRestore:
       return Told(Command(control::ChooseRestore{EpochId(wire.choose_restore().next())}));
     case FromCoordinator::kPublishRestore: {

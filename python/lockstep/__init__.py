@@ -6,11 +6,12 @@
         ...
         ckpt.step(i, loss=loss)
 
-A script without checkpoints calls lockstep.step(i, loss=loss), so that its progress is seen. Importing this imports next to nothing.
+A script without checkpoints calls lockstep.step(i, loss=loss), so that its progress is seen. @lockstep.restartable around the training
+function lets the ranks that survive a fault keep their process. Importing this imports next to nothing.
 """
 import os
 
-__all__ = ["Checkpoint", "CheckpointError", "step"]
+__all__ = ["Checkpoint", "CheckpointError", "restartable", "step"]
 
 
 def step(i, loss=None):
@@ -29,4 +30,8 @@ def __getattr__(name):
         from . import checkpoint
 
         return getattr(checkpoint, name)
+    if name == "restartable":
+        from ._restart import restartable
+
+        return restartable
     raise AttributeError(f"module 'lockstep' has no attribute {name!r}")

@@ -12,9 +12,9 @@ import time
 
 
 def prepare_worker():
-    """Call once per worker process, before the script runs. Needs LOCKSTEP_STACKS_FILE and LOCKSTEP_ERROR_FILE; without them does nothing."""
+    """Call at the start of each epoch, before the script runs. Needs LOCKSTEP_STACKS_FILE and LOCKSTEP_ERROR_FILE; without them does nothing."""
     _answer_stack_requests(os.environ.get("LOCKSTEP_STACKS_FILE"))
-    _note_uncaught_exceptions(os.environ.get("LOCKSTEP_ERROR_FILE"))
+    _note_uncaught_exceptions()
     _take_drills(os.environ.get("LOCKSTEP_DRILL_FILE"))  # set by `lockstep run --allow-drill` only
 
 
@@ -27,7 +27,7 @@ def _answer_stack_requests(path):
         # A real-time signal: scripts and schedulers use SIGUSR1 and SIGUSR2 for themselves.
         stacks = open(path, "ab", buffering=0)
         faulthandler.register(signal.SIGRTMIN + 7, file=stacks, all_threads=True, chain=False)
-        _keep_open.append(stacks)
+        _keep_open[:] = [stacks]
     except (ImportError, AttributeError, OSError, ValueError):
         pass
 
@@ -43,19 +43,23 @@ def _take_drills(path):
     _drill.take_requests(path)
 
 
-def _note_uncaught_exceptions(path):
-    if not path:
+def _note_uncaught_exceptions():
+    if "LOCKSTEP_ERROR_FILE" not in os.environ or _hooked:
         return
+    _hooked.append(sys.excepthook)
     before = sys.excepthook
 
     def note_then_pass_on(kind, value, trace):
         trace = _without_our_frames(trace)
         try:
-            write_exception(path, kind, value, trace)
+            write_exception(os.environ["LOCKSTEP_ERROR_FILE"], kind, value, trace)
         finally:
             before(kind, value.with_traceback(trace), trace)
 
     sys.excepthook = note_then_pass_on
+
+
+_hooked = []
 
 
 def _without_our_frames(trace):

@@ -84,7 +84,9 @@ class Client:
         return result, step.value, _buffer(meta, meta_size), _buffer(tensors, tensors_size)
 
     def leave(self):
+        """Waits for a copy under way. From then on every call answers that nobody has joined."""
         self._library.ls_leave(self._handle)
+        self._handle = None
 
 
 def _buffer(pointer, size):
@@ -100,6 +102,13 @@ def join():
     if pid not in _joined:
         _joined[pid] = _join() if "LOCKSTEP_RUN" in os.environ else None
     return _joined[pid]
+
+
+def leave():
+    """This process, if it has joined, may join again."""
+    client = _joined.pop(os.getpid(), None)
+    if client is not None:
+        client.leave()
 
 
 def _join():

@@ -9,6 +9,7 @@ loss is taken) or saved (just after the checkpoint). EPOCH (default 1) is the on
 import argparse
 import contextlib
 import json
+import sys
 import time
 
 import torch.distributed as dist
@@ -26,6 +27,7 @@ def parse_flags():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--width", type=int, default=64, help="of the hidden layers: the state grows with its square")
     parser.add_argument("--sharded", action="store_true", help="by fully_shard, which torch 2 has")
+    parser.add_argument("--restartable", action="store_true", help="survivors of a fault keep their process")
     parser.add_argument("--step-time", type=float, default=0, metavar="S", help="steps last at least S seconds")
     parser.add_argument("--out", metavar="FILE", help="rank 0 writes the digests of the final state")
     parser.add_argument("--log", metavar="FILE", help="rank 0 appends a line of JSON per step")
@@ -63,4 +65,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    lockstep.restartable(main)() if "--restartable" in sys.argv else main()

@@ -1,0 +1,71 @@
+#include "lockstep/agent/standby.h"
+
+#include <sys/socket.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/agent/wire.h"
+#include "lockstep/base/report.h"
+
+namespace lockstep::agent {
+
+absl::Status Standby::Listen(const std::string& run_dir) {
+  LS_ASSIGN_OR_RETURN(listener_, ListenAt(run_dir + "/standby.sock"));
+  poller_.Watch(listener_.get(), [this] { Accept(); });
+  return absl::OkStatus();
+}
+
+void Standby::Accept() {
+  Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  if (!socket.valid() || getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return;
+  Forget(peer.pid);  // it came anew
+  const int fd = socket.get();
+  members_[peer.pid] = {std::move(socket), State::kTrains};
+  poller_.Watch(fd, [this, pid = peer.pid] { Hear(pid); });
+}
+
+void Standby::Hear(pid_t pid) {
+  Member& member = members_.at(pid);
+  const std::optional<Packet> packet = ReceivePacket(member.socket.get());
+  if (!packet) return;
+  if (packet->closed) {
+    Forget(pid);
+  } else if (member.state == State::kAsked) {  // it says one thing only
+    member.state = State::kWaits;
+  }
+  changed_();
+}
+
+void Standby::Forget(pid_t pid) {
+  const auto member = members_.find(pid);
+  if (member == members_.end()) return;
+  poller_.Forget(member->second.socket.get());
+  members_.erase(member);
+}
+
+bool Standby::Recall(pid_t pid) {
+  const auto member = members_.find(pid);
+  if (member == members_.end()) return false;
+  if (member->second.state != State::kTrains) return true;
+  if (!SendPacket(member->second.socket.get(), R"({"op":"leave"})").ok()) return false;
+  member->second.state = State::kAsked;
+  return true;
+}
+
+bool Standby::Waits(pid_t pid) const {
+  const auto member = members_.find(pid);
+  return member != members_.end() && member->second.state == State::kWaits;
+}
+
+absl::Status Standby::Enter(pid_t pid, const Environment& environment, const Stdio& stdio) {
+  Member& member = members_.at(pid);
+  const Json request = {{"op", "enter"}, {"env", environment}};
+  const int fds[] = {stdio.out.get(), stdio.err.get()};
+  LS_RETURN_IF_ERROR(SendPacket(member.socket.get(), request.dump(), fds));
+  member.state = State::kTrains;
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep::agent

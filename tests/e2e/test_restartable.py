@@ -1,0 +1,97 @@
+"""@lockstep.restartable: the ranks that survive a fault keep their process, and the result is that of an undisturbed run, bit for bit."""
+import pathlib
+import signal
+import unittest
+
+from harness import STEPS, Run, RunTest, ddp
+from test_nodes import NodesTest
+
+
+def pids_in(run, epoch):
+    """By rank, once that epoch has steps."""
+    run.wait(f"a step of epoch {epoch}", lambda: any(line["epoch"] == epoch for line in run.steps()))
+    return run.pids()
+
+
+def changed(before, after):
+    return [rank for rank, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+
+
+def held_by(pid):
+    """Descriptors, threads, bytes of private memory."""
+    proc = pathlib.Path("/proc") / str(pid)
+    fields = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
+    return len(list((proc / "fd").iterdir())), len(list((proc / "task").iterdir())), int(fields["RssAnon"].split()[0]) * 1024
+
+
+class Restartable(RunTest):
+    def train(self, faults=(), steps=2 * STEPS, options=()):
+        return Run(self, "ddp.py", *ddp(steps, faults, step_time=0.1), "--restartable", ranks=4, options=options)
+
+    def check(self, run, victims, symptoms, steps=2 * STEPS):
+        """One fault per epoch; only the victim of each gets a new process."""
+        pids = [pids_in(run, epoch + 1) for epoch in range(len(victims) + 1)]
+        run.finish()
+        self.assertEqual([[victim] for victim in victims], [changed(*pair) for pair in zip(pids, pids[1:])], run)
+        self.assert_repaired(run, victims, symptoms)
+        run.assert_undisturbed_result(steps)
+
+    def test_only_the_victim_of_a_crash_is_started_anew(self):
+        faults = [f"kill:{rank}:{12 * (rank + 1)}:forward:{rank + 1}" for rank in range(4)]
+        self.check(self.train(faults), [0, 1, 2, 3], {"crash"})
+
+    def test_an_exception_and_a_stopped_rank(self):
+        self.check(self.train(["exit3:2:12", "stop:1:24:update:2"]), [2, 1], {"crash", "stopped", "exit"})
+
+    def test_a_process_that_goes_on_ten_times_does_not_grow(self):
+        run = self.train([f"kill:3:{4 * number}:forward:{number}" for number in range(1, 11)])
+        survivor = pids_in(run, 2)[0]
+        before = held_by(survivor)
+        self.assertEqual(survivor, pids_in(run, 10)[0], run)
+        after = held_by(survivor)
+        run.finish()
+        self.assertEqual(before[:2], after[:2], run)
+        self.assertLess(after[2] - before[2], 20 << 20, run)
+        run.assert_undisturbed_result(2 * STEPS)
+
+    def test_by_exec(self):
+        self.check(self.train(["kill:3:9"], options=["--start-method", "exec"]), [3], {"crash"})
+
+    def test_who_does_not_leave_is_started_anew(self):
+        """Rank 1 never gives the interpreter back: whoever is blamed, it must not hold up the others."""
+        run = self.train(["kill:3:12", "native-gil:1:12"])
+        pids = [pids_in(run, epoch) for epoch in (1, 2)]
+        run.finish()
+        self.assertEqual([1, 3], changed(*pids), run)
+        self.assertEqual(2, run.epoch(), run)
+        run.assert_undisturbed_result(2 * STEPS)
+
+    def test_stop_by_the_user(self):
+        run = self.train(["kill:3:9"])
+        pids_in(run, 2)
+        run.watcher.send_signal(signal.SIGTERM)
+        run.finish(1)
+
+    def test_watcher_killed_between(self):
+        run = self.train(["kill:3:9", "kill:0:30:forward:2"])
+        before = pids_in(run, 2)
+        run.watcher.kill()
+        run.watcher.wait()
+        run.resume()
+        after = pids_in(run, 3)
+        run.finish()
+        self.assertEqual([0], changed(before, after), run)
+        run.assert_undisturbed_result(2 * STEPS)
+
+
+class OnTwoNodes(NodesTest):
+    def test_only_the_victim_is_started_anew(self):
+        self.start(*ddp(2 * STEPS, ["kill:3:12", "kill:0:30:forward:2"], step_time=0.1), "--restartable")
+        pids = [pids_in(self.a, epoch) for epoch in (1, 2, 3)]
+        self.finish()
+        self.assertEqual([[3], [0]], [changed(*pair) for pair in zip(pids, pids[1:])], self.a)
+        self.a.assert_undisturbed_result(2 * STEPS)
+
+
+if __name__ == "__main__":
+    unittest.main()
