@@ -1,7 +1,7 @@
 """./dev bench [NAME...] [--quick] [--json FILE]: measures, prints a table, and says for each figure whether its goal was reached.
 
 `run` (the default) stands for all figures of a live run: notice recovery stopped overhead checkpoint memory. `fan_out`: the coordinator
-alone, of 1,024 nodes. `wrong_names`: the detector alone, 100,000 planted faults. `race`: the same job and the same faults under Lockstep and under others.
+alone, of 1,024 nodes. `wrong_names`: the detector alone, 100,000 planted faults. `ledger`: its sums against a job's own diary. `race`: the same job and the same faults under Lockstep and under others.
 """
 import argparse
 import dataclasses
@@ -17,7 +17,7 @@ import machine
 import session
 
 LIVE = ("notice", "recovery", "stopped", "overhead", "checkpoint", "memory")
-NAMES = (*LIVE, "fan_out", "wrong_names", "race")
+NAMES = (*LIVE, "ledger", "fan_out", "wrong_names", "race")
 
 
 def tools(flags):

@@ -60,6 +60,7 @@ bool Standby::Waits(pid_t pid) const {
 }
 
 absl::Status Standby::Enter(pid_t pid, const Environment& environment, const Stdio& stdio) {
+  if (!Waits(pid)) return Unavailable("process {} does not wait", pid);
   Member& member = members_.at(pid);
   const Json request = {{"op", "enter"}, {"env", environment}};
   const int fds[] = {stdio.out.get(), stdio.err.get()};

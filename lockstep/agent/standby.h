@@ -1,6 +1,6 @@
 // Workers that can leave their training function and enter it again in the same process (@lockstep.restartable,
-// python/lockstep/_restart.py): who offers that, who was asked to leave, who has left and waits for the next epoch. Each
-// holds a socket of standby.sock in the run directory; the kernel says which process it is. Lives in the poller's
+// python/lockstep/_restart.py): who offers that, who was asked to leave, who has left and waits for the next epoch.
+// Each holds a socket of standby.sock in the run directory; the kernel says which process it is. Lives in the poller's
 // thread.
 //
 //   Standby standby(poller, [&] { ... somebody waits, or is gone ... });
@@ -31,7 +31,7 @@ class Standby {
   // Asks a process to leave its function. Asked twice: true again.
   bool Recall(pid_t pid);
   bool Waits(pid_t pid) const;
-  // A waiting process enters its function, as the worker that has this environment and output.
+  // A waiting process enters its function, as the worker that has this environment and output. Unavailable: it is gone.
   absl::Status Enter(pid_t pid, const Environment& environment, const Stdio& stdio);
 
  private:

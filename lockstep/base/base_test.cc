@@ -1,13 +1,18 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <thread>
+#include <vector>
 
 #include "lockstep/base/check.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/ids.h"
+#include "lockstep/base/mailbox.h"
+#include "lockstep/base/poller.h"
 #include "lockstep/base/report.h"
 #include "lockstep/base/status.h"
 
@@ -80,6 +85,24 @@ TEST(Report, TextAndJsonComeFromOneDocument) {
             "  0     12\n"
             "  10    7\n");
   EXPECT_EQ(Json::parse(RenderJson(report)), report);
+}
+
+TEST(Mailbox, DeliversInThePollersThreadInOrder) {
+  Poller poller;
+  Mailbox mailbox(poller);
+  constexpr int kEach = 1000;
+  std::vector<int> got[2];  // touched by our thread alone
+  std::vector<std::jthread> threads;
+  for (int writer = 0; writer < 2; ++writer)
+    threads.emplace_back([&, writer] {
+      for (int i = 0; i < kEach; ++i) mailbox.Post([&, writer, i] { got[writer].push_back(i); });
+    });
+  poller.Run(Seconds{0.001}, [&] {
+    if (got[0].size() + got[1].size() == 2 * kEach) poller.Stop();
+  });
+  for (const std::vector<int>& one : got) EXPECT_TRUE(std::is_sorted(one.begin(), one.end()));
+  mailbox.Close();
+  mailbox.Post([] { FAIL() << "it is closed"; });
 }
 
 }  // namespace

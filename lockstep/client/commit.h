@@ -195,6 +195,19 @@ static inline bool ls_can_give_up(struct ls_checkpoint held, struct ls_checkpoin
   return held.epoch < epoch || (held.epoch == epoch && held.step <= dead_step);
 }
 
+/* Is this a step for which ranks should meet? What one rank skips can't become whole, and where the news of a commit
+ * takes many steps, or reaches some nodes late, every node has room for a different step: then none ever becomes whole.
+ * So, the longer nothing did, the rarer are the steps that are tried, and all try the same: those whose number, counted
+ * in attempts, is a multiple of a growing power of two. `previous`: the attempt before; -1: none in this epoch. */
+static inline bool ls_is_meeting(int64_t step, int64_t previous, struct ls_checkpoint published) {
+  if (previous < 0) return true;
+  const int64_t stride = step - previous, gap = (step - published.step) / stride;
+  if (gap < 8) return true;
+  int64_t grid = 4;
+  while (4 * grid <= gap) grid *= 2;
+  return step / stride % grid == 0;
+}
+
 /* The oldest slot that may be given up, or -1. */
 static inline int ls_slot_choose_afar(const struct ls_board* board, const struct ls_rank_block* block, uint64_t epoch) {
   const struct ls_checkpoint published = ls_published(board);
@@ -218,7 +231,10 @@ static inline int ls_slot_choose(const struct ls_board* board, uint32_t rank, ui
   const struct ls_checkpoint wanted = {epoch, step};
   /* A step not above the last one would break "steps only grow"; a dead one is not worth the copy. */
   if (step <= __atomic_load_n(&block->attempted_step, __ATOMIC_RELAXED) || ls_dead(board, epoch, wanted)) return -1;
-  if (board->ranks != board->world_size) return ls_slot_choose_afar(board, block, epoch);
+  if (board->ranks != board->world_size) {
+    const int64_t previous = __atomic_load_n(&block->attempted_step, __ATOMIC_RELAXED);
+    return ls_is_meeting(step, previous, ls_published(board)) ? ls_slot_choose_afar(board, block, epoch) : -1;
+  }
   const struct ls_checkpoint committed = ls_newest_committed(board, rank);
   const struct ls_slot_view view[LS_SLOTS] = {ls_slot_read(&block->slot[0]), ls_slot_read(&block->slot[1])};
   const int victim = ls_slot_victim(view, committed);

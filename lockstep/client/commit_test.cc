@@ -2,6 +2,7 @@
 // threads.
 #include "lockstep/client/commit.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -423,6 +424,19 @@ TEST_F(Afar, APinnedCheckpointStays) {
   board_.get()->pinned_step = 0;
   board_.get()->pinned_epoch = 1;
   EXPECT_EQ(Choose(1, 2), -1);
+}
+
+// Of several nodes, all ranks must come to the same answer, and try ever rarer steps while nothing becomes whole.
+TEST(Meeting, EveryStepAtFirstThenOnAGridThatGrows) {
+  const auto steps = [](int64_t published, int64_t stride, int64_t until) {
+    std::vector<int64_t> meetings;
+    for (int64_t step = published + stride; step <= until; step += stride)
+      if (ls_is_meeting(step, step - stride, {1, published})) meetings.push_back(step);
+    return meetings;
+  };
+  EXPECT_THAT(steps(-1, 1, 40), testing::ElementsAre(0, 1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32));
+  EXPECT_THAT(steps(9, 10, 209), testing::ElementsAre(19, 29, 39, 49, 59, 69, 79, 89, 129, 169)) << "every tenth step";
+  EXPECT_TRUE(ls_is_meeting(1001, -1, {1, 3})) << "the first of an epoch";
 }
 
 }  // namespace

@@ -12,7 +12,10 @@ namespace lockstep::control {
 namespace {
 
 constexpr double kStep = 0.1, kFlushed = 0.1, kDamaged = 0.15;
-constexpr Seconds kTick{0.1}, kDetection{2}, kStale{4};
+constexpr Seconds kTick{0.1}, kDetection{2};
+constexpr int kMany = 128;  // nodes, of which some are always late with their news
+
+Seconds StaleAfter(const SimulationPlan& plan) { return Seconds{plan.nodes <= kMany ? 4.0 : 10.0}; }
 
 std::string Text(const std::optional<CheckpointId>& point) {
   return point ? fmt::format("epoch {} step {}", point->epoch.value(), point->step) : "none";
@@ -315,8 +318,8 @@ void Cluster::FinishStep(int index, int number, int64_t process) {
   if (!rank.alive || rank.process != process || rank.hung) return;
   ++rank.step;
   rank.step_end = schedule_.now();
-  if (settled_ && schedule_.now() - std::max(*settled_, progressed_) > ToNanos(kStale))
-    Break(fmt::format("no checkpoint has become whole for {} s of steps", kStale.value));
+  if (settled_ && schedule_.now() - std::max(*settled_, progressed_) > ToNanos(StaleAfter(plan_)))
+    Break(fmt::format("no checkpoint has become whole for {} s of steps", StaleAfter(plan_).value));
   Save(index, number);
   if (rank.step + 1 == steps_) return Leave(index, number, {0, 0});
   TryStep();
@@ -336,6 +339,10 @@ bool Cluster::Writable(const Node& node, const Rank& rank, const Slot& slot) con
 void Cluster::Save(int index, int number) {
   Node& node = nodes_[At(index)];
   Rank& rank = node.ranks[At(number)];
+  const auto published = node.committed.value_or(CheckpointId{EpochId(0), -1});
+  // The first one of an epoch has none before it.
+  const int64_t previous = rank.step - 1 > (node.restore ? node.restore->step : -1) ? rank.step - 1 : -1;
+  if (!ls_is_meeting(rank.step, previous, {published.epoch.value(), published.step})) return;
   size_t chosen = rank.slots.size();
   for (size_t i = 0; i < rank.slots.size(); ++i) {
     if (!Writable(node, rank, rank.slots[i])) continue;

@@ -1,0 +1,97 @@
+#include "lockstep/agent/standby.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/agent/wire.h"
+#include "lockstep/base/report.h"
+
+namespace lockstep::agent {
+namespace {
+
+// Blocks: the child has nothing else to do.
+Packet Await(int socket) {
+  for (;;) {
+    if (auto packet = ReceivePacket(socket)) return *std::move(packet);
+    usleep(1000);
+  }
+}
+
+class StandbyTest : public testing::Test {
+ protected:
+  StandbyTest() {
+    std::string path = testing::TempDir() + "lockstep-standby-XXXXXX";
+    folder_ = mkdtemp(path.data());
+    EXPECT_EQ(standby_.Listen(folder_), absl::OkStatus());
+  }
+  ~StandbyTest() override {
+    for (const pid_t pid : children_) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+    std::filesystem::remove_all(folder_);
+  }
+  // A worker that offers itself, leaves when it is asked to, and, told to enter, prints the variable WORD.
+  pid_t Worker() {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      const Fd socket = ConnectTo(folder_ + "/standby.sock").value();
+      if (Json::parse(Await(socket.get()).text)["op"] != "leave") _exit(2);
+      if (!SendPacket(socket.get(), R"({"op":"waits"})").ok()) _exit(3);
+      const Packet enter = Await(socket.get());
+      const std::string word = Json::parse(enter.text)["env"]["WORD"];
+      if (write(enter.fds[0].get(), word.data(), word.size()) < 0) _exit(4);
+      for (;;) pause();
+    }
+    children_.push_back(pid);
+    return pid;
+  }
+  template <typename Condition>
+  void Until(const Condition& condition) {
+    poller_.Run(Seconds{0.001}, [&] {
+      if (condition()) poller_.Stop();
+    });
+  }
+
+  std::string folder_;
+  std::vector<pid_t> children_;
+  Poller poller_;
+  int changes_ = 0;
+  Standby standby_{poller_, [this] { ++changes_; }};
+};
+
+TEST_F(StandbyTest, AWorkerLeavesAndEntersAgain) {
+  const pid_t worker = Worker();
+  Until([&] { return standby_.Recall(worker); });
+  EXPECT_FALSE(standby_.Waits(worker));
+  EXPECT_TRUE(standby_.Recall(worker)) << "asked twice";
+  Until([&] { return standby_.Waits(worker); });
+  EXPECT_EQ(changes_, 1);
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const Stdio stdio{Fd(ends[1]), Fd(dup(ends[1]))};
+  ASSERT_EQ(standby_.Enter(worker, {{"WORD", "again"}}, stdio), absl::OkStatus());
+  EXPECT_FALSE(standby_.Waits(worker)) << "it trains";
+  char word[16] = {};
+  EXPECT_EQ(read(ends[0], word, sizeof(word)), 5);
+  EXPECT_STREQ(word, "again");
+  close(ends[0]);
+}
+
+TEST_F(StandbyTest, WhoeverOffersNothingOrIsGoneIsNotRecalled) {
+  EXPECT_FALSE(standby_.Recall(getpid()));
+  const pid_t worker = Worker();
+  Until([&] { return standby_.Recall(worker); });
+  Until([&] { return standby_.Waits(worker); });
+  kill(worker, SIGKILL);
+  Until([&] { return !standby_.Waits(worker); });
+  EXPECT_FALSE(standby_.Recall(worker));
+}
+
+}  // namespace
+}  // namespace lockstep::agent
