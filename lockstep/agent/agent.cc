@@ -235,6 +235,7 @@ void Agent::Do(const control::Spawn& command) {
 void Agent::Do(const control::KillEpoch& command) {
   killing_ = command.epoch.value() == watch_.epoch();
   std::vector<int> suspects;  // of this node
+  suspects.reserve(command.suspects.size());
   for (const RankId rank : command.suspects) suspects.push_back(rank.value() - spec_.place.first_rank);
   link_.Kill(command.epoch.value(), command.grace, command.signal, suspects);
 }

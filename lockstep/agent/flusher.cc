@@ -78,9 +78,7 @@ bool Flusher::Ask(const ls_board& board) {
 void Flusher::Begun(const checkpoint::Point& point) {
   if (!lock_ || flush_) return;
   asked_ = Nanos{};
-  flush_.emplace();
-  flush_->point = point;
-  flush_->begun = clock_.Now();
+  flush_.emplace(point, clock_.Now());
 }
 
 void Flusher::Hear(const control::PartWritten& part) {

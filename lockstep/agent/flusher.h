@@ -54,6 +54,7 @@ class Flusher {
  private:
   // One flush, from the word to begin until it is sealed or discarded.
   struct Flush {
+    Flush(const checkpoint::Point& which, Nanos now) : point(which), begun(now) {}
     checkpoint::Point point;
     Nanos begun;
     std::map<int, std::vector<checkpoint::ManifestFile>> parts;  // by node

@@ -481,14 +481,16 @@ void Starter::KillEpoch(uint64_t epoch, Seconds grace, int signal, const std::ve
 
 // Ranks that offer it leave their function, the others are killed. False: none offers it.
 bool Starter::Recall(const std::vector<int>& suspects) {
-  __atomic_store_n(&buffers_.board()->epoch, 0, __ATOMIC_RELEASE);  // the fence, as in ForceKill
+  // The fence, as in ForceKill; and who leaves must not say that its loop is finished.
+  __atomic_store_n(&buffers_.board()->epoch, 0, __ATOMIC_RELEASE);
   std::set<int> recalled;
   for (const Worker& worker : workers_.all()) {
     const bool suspect = std::find(suspects.begin(), suspects.end(), worker.rank) != suspects.end();
     if (!worker.exited && !suspect && standby_.Recall(worker.pid)) recalled.insert(worker.rank);
   }
+  if (recalled.empty()) return false;
   workers_.Kill([&](const Worker& worker) { return recalled.contains(worker.rank); });
-  return !recalled.empty();
+  return true;
 }
 
 bool Starter::AllGone() const {

@@ -90,17 +90,18 @@ TEST(Report, TextAndJsonComeFromOneDocument) {
 TEST(Mailbox, DeliversInThePollersThreadInOrder) {
   Poller poller;
   Mailbox mailbox(poller);
-  constexpr int kEach = 1000;
-  std::vector<int> got[2];  // touched by our thread alone
+  constexpr size_t kEach = 1000;
+  std::vector<size_t> got[2];  // touched by our thread alone
   std::vector<std::jthread> threads;
+  threads.reserve(2);
   for (int writer = 0; writer < 2; ++writer)
     threads.emplace_back([&, writer] {
-      for (int i = 0; i < kEach; ++i) mailbox.Post([&, writer, i] { got[writer].push_back(i); });
+      for (size_t i = 0; i < kEach; ++i) mailbox.Post([&, writer, i] { got[writer].push_back(i); });
     });
   poller.Run(Seconds{0.001}, [&] {
     if (got[0].size() + got[1].size() == 2 * kEach) poller.Stop();
   });
-  for (const std::vector<int>& one : got) EXPECT_TRUE(std::is_sorted(one.begin(), one.end()));
+  for (const std::vector<size_t>& one : got) EXPECT_TRUE(std::is_sorted(one.begin(), one.end()));
   mailbox.Close();
   mailbox.Post([] { FAIL() << "it is closed"; });
 }

@@ -11,7 +11,9 @@ namespace {
 // `flag` empty: the file alone can set it.
 template <typename From, typename To>
 void Take(const CLI::App& run, const std::string& flag, const std::optional<From>& from, To& to) {
-  if (from && (flag.empty() || run.count(flag) == 0)) to = To(from.value());
+  if (!from || (!flag.empty() && run.count(flag) != 0)) return;
+  const From& value = *from;
+  to = To(value);
 }
 
 std::string Beside(const std::filesystem::path& job_file, const std::string& path) {

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "lockstep/control/scenario.h"
 
 namespace lockstep::control {
@@ -21,7 +23,7 @@ class JudgeTest : public testing::Test {
     state_.epoch = kOne;
   }
   Samples Look(double at, detect::ProcState state, int halted) {
-    const int64_t step = std::min<int64_t>(static_cast<int64_t>(at * 10 + 0.5), 10);
+    const int64_t step = std::min<int64_t>(std::llround(at * 10), 10);
     Samples samples{kOne, {}, {}, Step(step, 0.1 * static_cast<double>(step))};
     for (int rank = 0; rank < 4; ++rank) {
       detect::RankSample sample;

@@ -105,6 +105,7 @@ TEST_F(JournalTest, ManyThreadsAppendWithoutHoles) {
   auto journal = Open(path_);
   {
     std::vector<std::jthread> threads;
+    threads.reserve(4);
     for (int t = 0; t < 4; ++t) {
       threads.emplace_back([&] {
         for (int i = 0; i < 100; ++i) EXPECT_TRUE(journal->Append({Numbered(i)}).ok());

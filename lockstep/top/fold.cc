@@ -105,6 +105,7 @@ std::vector<int> WorstFirst(const Json& ranks) {
   for (const Json& rank : ranks) ratings.push_back(Rating(rank));
   std::sort(ratings.begin(), ratings.end());
   std::vector<int> order;
+  order.reserve(ratings.size());
   for (const auto& rating : ratings) order.push_back(std::get<int>(rating));
   return order;
 }
@@ -116,6 +117,7 @@ std::vector<Row> Fold(const Json& ranks, const Folding& folding, size_t room) {
   std::map<int, size_t> place;
   for (size_t i = 0; i < order.size(); ++i) place[order[i]] = i;
   std::vector<Row> rows;
+  rows.reserve(room);
   for (size_t i = 0; i < alone; ++i) rows.push_back({{order[i]}, ""});
   std::vector<Row> groups = Groups({order.begin() + static_cast<ptrdiff_t>(alone), order.end()}, folding);
   Squeeze(groups, place, room - alone);
