@@ -41,6 +41,7 @@ void Fleet::Begin(EpochId epoch) {
   epoch_ = epoch;
   nodes_.assign(nodes_.size(), Node{});
   commit_ = Commit{epoch, {}, -1};
+  holders_.clear();
   question_.reset();
   rejected_.clear();
 }
@@ -185,8 +186,18 @@ int64_t Fleet::DeadStep() const {
   return std::max(commit_.dead_step, passed);
 }
 
-void Fleet::Hear(int node, const Holding& holding) {
-  if (holding.epoch == epoch_) nodes_[static_cast<size_t>(node)].holding = holding;
+bool Fleet::Hear(int node, const Holding& holding) {
+  if (holding.epoch != epoch_) return false;
+  Holding& known = nodes_[static_cast<size_t>(node)].holding;
+  for (const CheckpointId& point : known.points)
+    if (--holders_[point] == 0) holders_.erase(point);
+  bool whole = false;
+  for (const CheckpointId& point : holding.points) {
+    const size_t holders = ++holders_[point];
+    whole = whole || (holders == nodes_.size() && point > commit_.point);
+  }
+  known = holding;
+  return whole;
 }
 
 std::optional<Commit> Fleet::CommitNews() {

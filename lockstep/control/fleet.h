@@ -9,6 +9,7 @@
 //   for (const EventBody& event : fleet.Hear(node, said)) coordinator.Handle(event);
 #pragma once
 
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -30,7 +31,8 @@ class Fleet {
   std::vector<EventBody> Hear(int node, const RestoreFound& found);
   // The newest question that followed from such answers; none: memory's stand. All are asked when it changes.
   const std::optional<ChooseOnDisk>& question() const { return question_; }
-  void Hear(int node, const Holding& holding);
+  // True: because of this a checkpoint is whole on all nodes. Cost: none of the number of nodes.
+  bool Hear(int node, const Holding& holding);
   // What ranks may now give up, when there is news of that since the last call. Cost: a look at all nodes.
   std::optional<Commit> CommitNews();
   // The newest such news, for a node that may have missed it.
@@ -72,6 +74,7 @@ class Fleet {
   std::vector<Node> nodes_;
   EpochId epoch_;
   Commit commit_;
+  std::map<CheckpointId, size_t> holders_;  // how many nodes say to hold it
   std::optional<ChooseOnDisk> question_;
   std::vector<std::string> rejected_;  // by the answers to the questions before
 };

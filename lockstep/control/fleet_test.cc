@@ -145,6 +145,17 @@ TEST_F(FleetTest, AnAnswerForAnotherEpochIsNone) {
   for (const int node : {0, 1, 2}) EXPECT_EQ(Find(node, {}), "undecided");
 }
 
+TEST_F(FleetTest, SaysAtOnceThatSomethingBecameWhole) {
+  const auto holds = [](int64_t step) { return Holding{kOne, {{kOne, step}}, {}, step}; };
+  EXPECT_FALSE(fleet_.Hear(0, holds(3)));
+  EXPECT_FALSE(fleet_.Hear(0, holds(3))) << "the same again";
+  EXPECT_FALSE(fleet_.Hear(1, holds(2)));
+  EXPECT_FALSE(fleet_.Hear(1, holds(3)));
+  EXPECT_TRUE(fleet_.Hear(2, holds(3)));
+  fleet_.CommitNews();
+  EXPECT_FALSE(fleet_.Hear(2, holds(3))) << "known";
+}
+
 TEST_F(FleetTest, WhatAllHoldIsCommittedOnce) {
   EXPECT_EQ(Hold(0, {3, 4}, 4), "step -1, dead to 2");
   EXPECT_EQ(Hold(1, {3}, 3), "no news");

@@ -105,11 +105,11 @@ void Head::Hear(int node, const control::RestoreFound& found) {
   if (fleet_->question() && fleet_->question() != before) TellAll(*fleet_->question());
 }
 
-// To look at all nodes at the word of each would be a square of work: at the word of as many as there are, and at a
-// tick.
+// To look at all nodes at the word of each would be a square of work: when something became whole, at the word of as
+// many as there are, and at a tick.
 void Head::Hear(int node, const control::Holding& holding) {
-  fleet_->Hear(node, holding);
-  if (++holdings_ >= nodes_.size()) TellCommit();
+  const bool whole = fleet_->Hear(node, holding);
+  if (++holdings_ >= nodes_.size() || whole) TellCommit();
 }
 
 void Head::TellCommit() {
