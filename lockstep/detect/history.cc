@@ -80,6 +80,14 @@ std::optional<Nanos> RankHistory::HaltedSince(Nanos now) const {
   return since;
 }
 
+std::optional<Nanos> RankHistory::HaltBegan(Nanos now) const {
+  const std::optional<Nanos> since = HaltedSince(now);
+  if (!since) return since;
+  const auto first = samples_.After(*since - Nanos{1});  // that sample
+  const Nanos before = first != samples_.begin() ? std::prev(first)->at : *since;
+  return Nanos{before.value + (since->value - before.value) / 2};
+}
+
 Nanos RankHistory::FreeSince(Nanos now) const {
   Nanos since = now;
   for (auto it = samples_.After(now); it != samples_.begin(); --it) {

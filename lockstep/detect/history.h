@@ -41,6 +41,8 @@ class RankHistory {
   std::optional<Nanos> LoopSince(Nanos now) const;
   // First sample of the unbroken stop or freeze; none if the rank is not halted.
   std::optional<Nanos> HaltedSince(Nanos now) const;
+  // When it began, in all likelihood: between that sample and the one before it.
+  std::optional<Nanos> HaltBegan(Nanos now) const;
   // First sample after the last one that was stopped, frozen or traced.
   Nanos FreeSince(Nanos now) const;
   // Since when the kernel has counted no work for this rank beyond what watching it costs: no i/o, no page faults, no

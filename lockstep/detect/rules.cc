@@ -42,6 +42,8 @@ Finding HaltFinding(const Situation& job, Syndrome syndrome, const Ranks& halted
   finding.evidence.push_back(JobLine(job));
   const bool began_it = ToSeconds(finding.since - job.advance) < HaltLimit(job);
   finding.certain = began_it || OthersWait(job, all_halted);
+  for (const RankView* view : halted)
+    finding.since = std::min(finding.since, view->history->HaltBegan(job.now).value_or(finding.since));
   return finding;
 }
 
