@@ -9,6 +9,7 @@
 
 #include "lockstep/agent/evidence.h"
 #include "lockstep/agent/exception.h"
+#include "lockstep/agent/points.h"
 #include "lockstep/checkpoint/restore.h"
 #include "lockstep/client/bell.h"
 #include "lockstep/client/commit.h"
@@ -274,7 +275,7 @@ void Agent::Do(const control::ChooseRestore& command) {
     const checkpoint::RestoreChoices choices =
         checkpoint::FindRestores(*board, mapped->slots(), nodes > 1 ? LS_SLOTS : 1);
     control::RestoreFound found{next, {}, choices.rejected};
-    for (const checkpoint::Point& point : choices.points) found.points.push_back({point.epoch, point.step.value()});
+    for (const checkpoint::Point& point : choices.points) found.points.push_back(ToId(point));
     return [this, found] { listener_.say(found); };
   });
 }
@@ -282,8 +283,7 @@ void Agent::Do(const control::ChooseRestore& command) {
 void Agent::Do(const control::ChooseOnDisk& question) {
   background_.Run([this, question, spec = spec_] {
     auto loaded = std::make_shared<Loaded>();  // shared: std::function must be copyable
-    if (!spec.checkpoint_dir.empty())
-      *loaded = LoadNewest(spec, {question.not_above.epoch, StepId(question.not_above.step)});
+    if (!spec.checkpoint_dir.empty()) *loaded = LoadNewest(spec, ToPoint(question.not_above));
     return [this, question, loaded] { LoadedFromDisk(question, *loaded); };
   });
 }
@@ -292,7 +292,7 @@ void Agent::Do(const control::ChooseOnDisk& question) {
 void Agent::LoadedFromDisk(const control::ChooseOnDisk& question, Loaded& loaded) {
   control::RestoreFound found{question.next, {}, loaded.rejected, question.not_above};
   for (const std::string& sentence : loaded.rejected) listener_.note("not loaded: " + sentence);
-  if (loaded.manifest) found.points = {{loaded.manifest->point.epoch, loaded.manifest->point.step.value()}};
+  if (loaded.manifest) found.points = {ToId(loaded.manifest->point)};
   loaded_ = std::move(loaded);
   listener_.say(found);
 }
@@ -310,9 +310,7 @@ void Agent::Do(const control::PublishRestore& command) {
   ls_board& board = **link_.board();
   if (command.epoch.value() <= Load(board.restore_for)) return;
   std::optional<Loaded> loaded = std::exchange(loaded_, std::nullopt);
-  if (loaded && loaded->manifest && command.point &&
-      loaded->manifest->point == checkpoint::Point{command.point->epoch, StepId(command.point->step)})
-    PublishLoaded(*std::move(loaded));
+  if (loaded && loaded->manifest && command.point == ToId(loaded->manifest->point)) PublishLoaded(*std::move(loaded));
   board.restore_epoch = command.point ? command.point->epoch.value() : 0;
   board.restore_step = command.point ? command.point->step : -1;
   ls_publish(&board, {board.restore_epoch, board.restore_step}, -1);
@@ -390,7 +388,7 @@ void Agent::TickDisk() {
 }
 
 void Agent::Do(const control::WritePart& command) {
-  flusher_.Begun({command.point.epoch, StepId(command.point.step)});
+  flusher_.Begun(ToPoint(command.point));
   part_writer_.Begin(command.point, **link_.board(), link_.buffers());
 }
 

@@ -1,6 +1,5 @@
 #include "lockstep/agent/board_watch.h"
 
-#include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -52,9 +51,7 @@ Sign Read(uint32_t* word, uint32_t& value) {
 
 }  // namespace
 
-BoardWatch::BoardWatch(Poller& poller, Listener listener)
-    : poller_(poller), listener_(std::move(listener)), told_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  poller_.Watch(told_.get(), [this] { Tell(); });
+BoardWatch::BoardWatch(Poller& poller, Listener listener) : listener_(std::move(listener)), told_(poller) {
   thread_ = std::jthread([this](const std::stop_token& stop) { Loop(stop); });
 }
 
@@ -62,7 +59,7 @@ BoardWatch::~BoardWatch() {
   thread_.request_stop();
   Nudge();
   thread_.join();
-  poller_.Forget(told_.get());
+  told_.Close();
 }
 
 void BoardWatch::Follow(std::vector<Life> lives, uint32_t* bell) {
@@ -88,10 +85,8 @@ void BoardWatch::Loop(const std::stop_token& stop) {
     {
       const std::lock_guard lock(mutex_);
       const Nanos now = Monotonic();
-      const bool ended = LookAtLives(waiters), rang = LookAtBell(waiters, now);
-      const uint64_t one = 1;
-      if (ended || rang) [[maybe_unused]]
-        const ssize_t wrote = write(told_.get(), &one, sizeof(one));
+      LookAtLives(waiters);
+      LookAtBell(waiters, now);
       if (bell_ != nullptr && now - heard_at_ < kBetweenRings) until = Timespec(heard_at_ + kBetweenRings);
     }
     const bool timed = until.tv_sec != 0 || until.tv_nsec != 0;
@@ -102,43 +97,27 @@ void BoardWatch::Loop(const std::stop_token& stop) {
   }
 }
 
-// True: somebody has ended.
-bool BoardWatch::LookAtLives(std::vector<futex_waitv>& waiters) {
+void BoardWatch::LookAtLives(std::vector<futex_waitv>& waiters) {
   std::erase_if(lives_, [&](const Life& life) {
     uint32_t value = 0;
     const Sign sign = Read(life.word, value);
     if (sign == Sign::kAlive) waiters.push_back(Waiter(life.word, value, 0));
-    if (sign == Sign::kDied) ended_.push_back(life.rank);
+    if (sign == Sign::kDied) told_.Post([this, rank = life.rank] { listener_.ends(rank); });
     return sign != Sign::kAlive;
   });
-  return !ended_.empty();
 }
 
-// True: it rang. Then, or if that is not long ago, it is not listened to until it may be told again.
-bool BoardWatch::LookAtBell(std::vector<futex_waitv>& waiters, Nanos now) {
-  if (bell_ == nullptr || now - heard_at_ < kBetweenRings) return false;
+// Once it has rung, it is not listened to until it may be told again.
+void BoardWatch::LookAtBell(std::vector<futex_waitv>& waiters, Nanos now) {
+  if (bell_ == nullptr || now - heard_at_ < kBetweenRings) return;
   const uint32_t value = __atomic_load_n(bell_, __ATOMIC_ACQUIRE);
   if (value == heard_) {
     waiters.push_back(Waiter(bell_, value, 0));
-    return false;
+    return;
   }
   heard_ = value;
   heard_at_ = now;
-  return rang_ = true;
-}
-
-void BoardWatch::Tell() {
-  uint64_t count = 0;
-  [[maybe_unused]] const ssize_t got = read(told_.get(), &count, sizeof(count));
-  std::vector<int> ended;
-  bool rang = false;
-  {
-    const std::lock_guard lock(mutex_);
-    ended.swap(ended_);
-    rang = std::exchange(rang_, false);
-  }
-  for (const int rank : ended) listener_.ends(rank);
-  if (rang) listener_.rings();
+  told_.Post([this] { listener_.rings(); });
 }
 
 }  // namespace lockstep::agent

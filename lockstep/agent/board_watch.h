@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-#include "lockstep/base/file.h"
+#include "lockstep/base/mailbox.h"
 #include "lockstep/base/poller.h"
 #include "lockstep/base/units.h"
 
@@ -44,23 +44,19 @@ class BoardWatch {
 
  private:
   void Loop(const std::stop_token& stop);
-  bool LookAtLives(std::vector<futex_waitv>& waiters);
-  bool LookAtBell(std::vector<futex_waitv>& waiters, Nanos now);
+  void LookAtLives(std::vector<futex_waitv>& waiters);
+  void LookAtBell(std::vector<futex_waitv>& waiters, Nanos now);
   // Ends the thread's wait.
   void Nudge();
-  void Tell();
 
-  Poller& poller_;
   Listener listener_;
-  Fd told_;  // eventfd: ended_ or rang_ has something
+  Mailbox told_;
   std::atomic<uint32_t> nudges_ = 0;
   std::mutex mutex_;  // guards the following
   std::vector<Life> lives_;
-  std::vector<int> ended_;
   uint32_t* bell_ = nullptr;
   uint32_t heard_ = 0;  // the bell's value when it was last told
   Nanos heard_at_;
-  bool rang_ = false;
   std::jthread thread_;
 };
 

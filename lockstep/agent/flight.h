@@ -10,13 +10,13 @@
 #include <memory>
 
 #include "lockstep/base/status.h"
+#include "lockstep/checkpoint/disk.h"
 
 namespace lockstep::agent {
 
 class Flight {
  public:
-  using GoOn = std::function<bool()>;
-  using Work = std::function<absl::Status(const GoOn& go_on)>;
+  using Work = std::function<absl::Status(const checkpoint::GoOn& go_on)>;
 
   explicit Flight(Work work);
   Flight(Flight&&) = default;

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "lockstep/agent/points.h"
 #include "lockstep/checkpoint/store.h"
 #include "lockstep/client/commit.h"
 
@@ -71,7 +72,7 @@ bool Flusher::Ask(const ls_board& board) {
   if (id.epoch == 0 || newest_ == point) return false;
   if (hung_) return Fail("the flush before still hangs"), false;
   asked_ = clock_.Now();
-  listener_.say(control::FlushWanted{{point.epoch, point.step.value()}});
+  listener_.say(control::FlushWanted{ToId(point)});
   return true;
 }
 
@@ -83,7 +84,7 @@ void Flusher::Begun(const checkpoint::Point& point) {
 
 void Flusher::Hear(const control::PartWritten& part) {
   if (!flush_ || flush_->closing) return;
-  if (flush_->point != checkpoint::Point{part.point.epoch, StepId(part.point.step)}) return;
+  if (flush_->point != ToPoint(part.point)) return;
   flush_->gone = flush_->gone || part.gone;
   auto files = checkpoint::FilesFromText(part.files);
   std::string failure = part.error;
@@ -168,7 +169,7 @@ std::optional<control::OnDisk> Flusher::Observe() const {
   if (spec_.checkpoint_dir.empty() || spec_.place.node != 0) return std::nullopt;
   control::OnDisk disk;
   disk.directory = spec_.checkpoint_dir;
-  if (newest_) disk.flushed = control::CheckpointId{newest_->epoch, newest_->step.value()};
+  if (newest_) disk.flushed = ToId(*newest_);
   disk.age = ToSeconds(clock_.Now() - flushed_at_);
   disk.flushes = flushes_;
   disk.failures = failures_;

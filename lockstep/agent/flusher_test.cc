@@ -12,6 +12,7 @@
 #include <mutex>
 #include <thread>
 
+#include "lockstep/agent/points.h"
 #include "lockstep/checkpoint/test_slot.h"
 #include "lockstep/client/commit.h"
 
@@ -122,7 +123,7 @@ class Flushes : public testing::Test {
   void Save(int64_t step) { SaveAll(board_, buffers_, step); }
   // What the coordinator and the agent do with the word, on one node.
   void Coordinate(const control::FlushWanted& wanted) {
-    flusher_->Begun({wanted.point.epoch, StepId(wanted.point.step)});
+    flusher_->Begun(ToPoint(wanted.point));
     writer_->Begin(wanted.point, *board_, buffers_);
   }
   void Tick() {

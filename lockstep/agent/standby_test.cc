@@ -1,6 +1,7 @@
 #include "lockstep/agent/standby.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,10 +17,10 @@ namespace {
 
 // Blocks: the child has nothing else to do.
 Packet Await(int socket) {
-  for (;;) {
-    if (auto packet = ReceivePacket(socket)) return *std::move(packet);
-    usleep(1000);
+  pollfd ready{socket, POLLIN, 0};
+  while (poll(&ready, 1, -1) < 1) {
   }
+  return ReceivePacket(socket).value();
 }
 
 class StandbyTest : public testing::Test {

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -12,6 +13,9 @@
 #include "lockstep/base/status.h"
 
 namespace lockstep::checkpoint {
+
+// Asked between pieces of long work; false: give it up.
+using GoOn = std::function<bool()>;
 
 // A file being written. Closed, not synced, on destruction.
 class DiskFile {

@@ -36,8 +36,6 @@ struct Part {
   std::vector<SlotImage> slots;  // of this rank and the next ones
 };
 
-using GoOn = std::function<bool()>;
-
 // Where a slot is rebuilt: told its size, answers memory of zeros.
 using MakeSlot = std::function<absl::StatusOr<std::span<std::byte>>(size_t rank, const ManifestFile& file)>;
 

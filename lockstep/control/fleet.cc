@@ -144,6 +144,11 @@ std::vector<EventBody> Fleet::Hear(int node, const RestoreFound& found) {
   return {RestoreChosen{found.epoch, common, rejected_}};
 }
 
+Told Fleet::Asked(const Command& command) const {
+  if (question_ && std::holds_alternative<ChooseRestore>(command)) return *question_;
+  return command;
+}
+
 // All nodes see the same checkpoints on disk, but one may be damaged where it concerns some node alone: then none newer
 // than what that node found is a choice. False: some node finds nothing.
 bool Fleet::AskOnDisk(EpochId next) {
@@ -202,8 +207,8 @@ bool Fleet::Hear(int node, const Holding& holding) {
 
 std::optional<Commit> Fleet::CommitNews() {
   const Commit before = commit_;
-  const std::optional<CheckpointId> newest = NewestCommon(nodes_, [](const Node& each) { return each.holding.points; });
-  if (newest && newest->epoch == epoch_ && *newest > commit_.point) commit_.point = *newest;
+  for (const auto& [point, holders] : holders_)
+    if (holders == nodes_.size() && point.epoch == epoch_) commit_.point = std::max(commit_.point, point);
   commit_.dead_step = DeadStep();
   return commit_ == before ? std::nullopt : std::optional(commit_);
 }

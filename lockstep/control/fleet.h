@@ -31,6 +31,8 @@ class Fleet {
   std::vector<EventBody> Hear(int node, const RestoreFound& found);
   // The newest question that followed from such answers; none: memory's stand. All are asked when it changes.
   const std::optional<ChooseOnDisk>& question() const { return question_; }
+  // What to tell a node that is back, for a command that is pending.
+  Told Asked(const Command& command) const;
   // True: because of this a checkpoint is whole on all nodes. Cost: none of the number of nodes.
   bool Hear(int node, const Holding& holding);
   // What ranks may now give up, when there is news of that since the last call. Cost: a look at all nodes.
@@ -76,7 +78,7 @@ class Fleet {
   Commit commit_;
   std::map<CheckpointId, size_t> holders_;  // how many nodes say to hold it
   std::optional<ChooseOnDisk> question_;
-  std::vector<std::string> rejected_;  // by the answers to the questions before
+  std::vector<std::string> rejected_;  // by all answers so far
 };
 
 }  // namespace lockstep::control

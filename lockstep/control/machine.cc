@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <type_traits>
 
 #include "lockstep/base/check.h"
@@ -355,15 +354,11 @@ std::vector<Command> Step(State& state, const Event& event) {
 }
 
 // The ranks that the open incident blames.
-std::vector<RankId> Suspects(const State& state) {
+static std::vector<RankId> Suspects(const State& state) {
   std::vector<RankId> ranks;
   if (!state.open) return ranks;
-  for (const incident::Suspect& suspect : incident::Lead(state.incidents[*state.open]).suspects) {
-    int rank = 0;
-    const char* end = suspect.name.data() + suspect.name.size();
-    const bool number = std::from_chars(suspect.name.data(), end, rank).ptr == end && !suspect.name.empty();
-    if (suspect.kind == incident::Suspect::Kind::kRank && number) ranks.emplace_back(rank);
-  }
+  for (const incident::Suspect& suspect : incident::Lead(state.incidents[*state.open]).suspects)
+    if (const std::optional<RankId> rank = incident::RankOf(suspect)) ranks.push_back(*rank);
   return ranks;
 }
 

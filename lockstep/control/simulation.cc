@@ -166,10 +166,7 @@ class Simulation {
     }
     if (plan_.mutant == Mutant::kForgetPending) return;
     Down(node, fleet_->commit());
-    for (const Command& command : PendingCommands(state())) {
-      const bool on_disk = fleet_->question() && std::holds_alternative<ChooseRestore>(command);
-      on_disk ? Down(node, *fleet_->question()) : Down(node, command);
-    }
+    for (const Command& command : PendingCommands(state())) Down(node, fleet_->Asked(command));
   }
 
   void Handle(const EventBody& body) {

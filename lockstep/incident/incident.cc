@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -104,6 +105,14 @@ Syndrome SyndromeFromName(Fields& fields, const std::string& name) {
 }  // namespace
 
 Suspect SuspectRank(RankId rank) { return {Suspect::Kind::kRank, std::to_string(rank.value())}; }
+
+std::optional<RankId> RankOf(const Suspect& suspect) {
+  int rank = 0;
+  const char* end = suspect.name.data() + suspect.name.size();
+  const auto [rest, error] = std::from_chars(suspect.name.data(), end, rank);
+  if (suspect.kind != Suspect::Kind::kRank || rest != end || error != std::errc()) return std::nullopt;
+  return RankId(rank);
+}
 
 const Finding& Lead(const Incident& incident) {
   LS_CHECK(!incident.findings.empty(), "incident {}", incident.id);

@@ -3,6 +3,7 @@
 // CLOCK_BOOTTIME.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,8 @@ struct Suspect {
   auto operator<=>(const Suspect&) const = default;
 };
 Suspect SuspectRank(RankId rank);
+// None: it is no rank.
+std::optional<RankId> RankOf(const Suspect& suspect);
 
 struct Finding {
   Syndrome syndrome = Syndrome::kStalled;

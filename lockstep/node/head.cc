@@ -155,10 +155,8 @@ void Head::Hear(int index, const control::AllSaid& said) {
   for (const control::Command& command : control::PendingCommands(state())) {
     if (const auto* spawn = std::get_if<control::Spawn>(&command)) {
       TellSpawn(*spawn, index);
-    } else if (fleet_->question() && std::holds_alternative<control::ChooseRestore>(command)) {
-      Tell(index, *fleet_->question());
     } else {
-      Tell(index, command);
+      Tell(index, fleet_->Asked(command));
     }
   }
   // What was told while it was away.
