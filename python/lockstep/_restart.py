@@ -21,11 +21,15 @@ import socket
 import stat
 import sys
 import threading
+import time
 import traceback
 
 from . import _boot, _client, _packets
 
 SIGNAL = signal.SIGRTMIN + 9
+# Connections are not ended while ranks still write to each other: gloo forgets a send that was about to be written to one, and its thread then
+# waits for ever. Without the failed rank, all is quiet soon.
+QUIET_S = 0.05
 PATIENCE_S = 5.0  # a collective that lost a peer: for the word that this is a restart
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "Timed out", "timed out", "Socket Timeout",
              "Connect timeout", "remote process exited")
@@ -112,6 +116,7 @@ class _Standby:
                 self._over.clear()  # here, so that the next "leave" is not lost
                 self._entries.put((request["env"], fds))
             else:
+                time.sleep(QUIET_S)
                 self._over.set()
                 for fd, _ in _connections() - self._before:
                     _shut_down(fd)

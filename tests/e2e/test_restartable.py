@@ -8,9 +8,13 @@ from test_nodes import NodesTest
 
 
 def pids_in(run, epoch):
-    """By rank, once that epoch has steps."""
-    run.wait(f"a step of epoch {epoch}", lambda: any(line["epoch"] == epoch for line in run.steps()))
-    return run.pids()
+    """By rank, once that epoch has new steps and the status, which comes from all nodes now and then, knows them."""
+    def ranks():
+        steps = run.steps()
+        before = max((line["step"] for line in steps if line["epoch"] < epoch), default=-1)
+        rows = run.status().get("ranks", []) if any(line["epoch"] == epoch for line in steps) else []
+        return rows if rows and all((row["step"] or 0) > before + 1 for row in rows) else None
+    return [row["pid"] for row in run.wait(f"steps of epoch {epoch}", ranks)]
 
 
 def changed(before, after):
