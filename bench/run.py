@@ -18,7 +18,7 @@ import machine
 import session
 
 LIVE = ("notice", "recovery", "stopped", "overhead", "checkpoint", "memory")
-NAMES = (*LIVE, "ledger", "fan_out", "wrong_names", "race")
+NAMES = (*LIVE, "ledger", "fan_out", "wrong_names", "injections", "noisy", "race")
 
 
 def tools(flags):

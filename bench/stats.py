@@ -26,3 +26,24 @@ def median_interval(samples, rounds=4000, seed=1):
     chance = random.Random(seed)
     medians = sorted(statistics.median(chance.choices(samples, k=len(samples))) for _ in range(rounds))
     return quantile(medians, 0.025), quantile(medians, 0.975)
+
+
+def rate_bound(seen, tries, confidence=0.95):
+    """A sentence with the upper bound on the rate of what was seen so many times in so many tries (Clopper-Pearson; n >> seen)."""
+    low, high = seen / tries, 1.0
+    while high - low > 1e-9:
+        rate = (low + high) / 2
+        if at_most(seen, tries, rate) > 1 - confidence:
+            low = rate
+        else:
+            high = rate
+    return f"the rate is below {high:.1e} with {confidence:.0%} confidence"
+
+
+def at_most(seen, tries, rate):
+    """The probability of so many or fewer, binomial."""
+    term = total = (1 - rate) ** tries
+    for k in range(seen):
+        term *= (tries - k) / (k + 1) * rate / (1 - rate)
+        total += term
+    return total
