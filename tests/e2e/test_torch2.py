@@ -2,10 +2,11 @@
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import unittest
 
-from harness import QUICK_LIMITS, ROOT, Run, RunTest, ddp
+from harness import BINARY, QUICK_LIMITS, ROOT, STEPS, Run, RunTest, ddp
 from test_hang import section_of
 
 TRIXIE = ROOT / "tests/e2e/trixie"
@@ -88,6 +89,25 @@ class Torch2(RunTest):
         self.assertRegex(section_of(2, run.stacks(1)), r"pthread_mutex_lock.*\(libc\.so\.6\)", run)
         self.assertIn("in spin_in_python", section_of(1, run.stacks(2)), run)
         run.assert_undisturbed_result(python=PYTHON2)
+
+    def test_through_torch_distributed_checkpoint_and_back(self):
+        """The state goes on disk, into a dcp folder and back from it; nothing else is left of the first run."""
+        directory, folder = (self.folder() / name for name in ("checkpoints", "dcp"))
+        disk = ("--checkpoint-dir", str(directory))
+        Run(self, "ddp.py", *ddp(steps=STEPS // 2), *SHARDED, python=PYTHON2, options=disk).finish()
+        self.convert("export", directory, "--to", folder)
+        self.assertTrue((folder / ".metadata").exists(), os.listdir(folder))
+        shutil.rmtree(directory)
+        self.convert("import", directory, "--from", folder)
+        run = Run(self, "ddp.py", *ddp(), *SHARDED, python=PYTHON2, options=disk)
+        run.finish()
+        self.assertEqual(STEPS // 2, min(line["step"] for line in run.steps()), run)
+        run.assert_undisturbed_result(python=PYTHON2, words=SHARDED)
+
+    def convert(self, verb, directory, option, folder):
+        command = [BINARY, "checkpoint", verb, directory, option, "dcp", folder, "--python", PYTHON2]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        self.assertEqual(0, answer.returncode, answer.stderr)
 
     def test_example(self):
         results = [self.example(fault) for fault in (False, True)]
