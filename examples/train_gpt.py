@@ -109,7 +109,7 @@ def learning_rate(step, steps, warm=20):
 
 
 def train_step(model, optimizer, scheduler, batch):
-    """One step on this rank's batch; returns the loss averaged over all ranks."""
+    """One step on this rank's batch; returns the loss averaged over all ranks, a tensor."""
     loss = model(batch)
     loss.backward()
     optimizer.step()
@@ -117,7 +117,7 @@ def train_step(model, optimizer, scheduler, batch):
     optimizer.zero_grad(set_to_none=True)
     mean = loss.detach() / dist.get_world_size()
     dist.all_reduce(mean)
-    return mean.item()
+    return mean
 
 
 def parse_flags():
@@ -152,7 +152,9 @@ def main():
     with open(flags.log, "a", buffering=1) if flags.log and rank == 0 else contextlib.nullcontext() as log:
         for step in range(last + 1, flags.steps):
             begin = time.monotonic()
-            loss = train_step(model, optimizer, scheduler, cursor.next())
+            # Kept until main ends: were gloo's thread the last to let it go, it would wait for the interpreter, which waits for that thread.
+            mean = train_step(model, optimizer, scheduler, cursor.next())
+            loss = mean.item()
             curve.append(loss)
             ckpt.step(step, loss=loss)
             if rank == 0 and step % 10 == 0:

@@ -9,7 +9,7 @@
 
 namespace lockstep::cli {
 
-// 0: done. 1: the answer is no, or the job failed. 2: bad usage or bad input.
+// 0: done. 1: the answer is no, or the job failed. 2: bad usage or bad input. 3: what the job ran on was lost.
 inline constexpr int kExitNo = 1;
 inline constexpr int kExitBadInput = 2;
 
@@ -21,10 +21,13 @@ void AddStop(CLI::App& app, int& exit_code);
 void AddDrill(CLI::App& app, int& exit_code);
 void AddTop(CLI::App& app, int& exit_code);
 void AddCheckpoint(CLI::App& app, int& exit_code);
+void AddExplain(CLI::App& app, int& exit_code);
 void AddHidden(CLI::App& app, int& exit_code);  // starter, stacks: for ourselves
 
 // Prints the report, or the error on stderr; returns the exit code.
 int PrintReport(const absl::StatusOr<Json>& report, bool as_json);
 int PrintError(const absl::Status& status);
+// Of a command that runs a job to its end; control::kExitDone and its like. Prints why there was none.
+int ExitCodeOf(const absl::StatusOr<int>& job);
 
 }  // namespace lockstep::cli

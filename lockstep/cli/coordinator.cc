@@ -46,10 +46,7 @@ void AddCoordinator(CLI::App& app, int& exit_code) {
   command->footer(
       "Example: lockstep coordinator --listen 10.0.0.1:29400, and on every node\n"
       "  lockstep run --nnodes 2 --coordinator 10.0.0.1:29400 --nproc-per-node 8 train.py");
-  command->callback([flags, &exit_code] {
-    const auto result = Start(*flags);
-    exit_code = result.ok() ? *result : PrintError(result.status());
-  });
+  command->callback([flags, &exit_code] { exit_code = ExitCodeOf(Start(*flags)); });
 }
 
 }  // namespace lockstep::cli

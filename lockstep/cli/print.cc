@@ -3,12 +3,26 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/cli/commands.h"
+#include "lockstep/control/events.h"
 
 namespace lockstep::cli {
 
 int PrintError(const absl::Status& status) {
   fmt::print(stderr, "lockstep: {}\n", Message(status));
   return kExitBadInput;
+}
+
+int ExitCodeOf(const absl::StatusOr<int>& job) {
+  if (job.ok()) return *job;
+  PrintError(job.status());
+  switch (job.status().code()) {
+    case absl::StatusCode::kDeadlineExceeded:  // not all nodes came
+      return control::kExitLost;
+    case absl::StatusCode::kCancelled:
+      return control::kExitFailed;
+    default:
+      return kExitBadInput;
+  }
 }
 
 int PrintReport(const absl::StatusOr<Json>& report, bool as_json) {

@@ -79,10 +79,7 @@ void AddRun(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<RunFlags>();  // lives as long as the callbacks of the parser
   CLI::App* run = app.add_subcommand("run", "Run a training script on this node and keep it running");
   Declare(*run, *flags);
-  run->callback([flags, run, &exit_code] {
-    const auto result = Start(*flags, *run);
-    exit_code = result.ok() ? *result : PrintError(result.status());
-  });
+  run->callback([flags, run, &exit_code] { exit_code = ExitCodeOf(Start(*flags, *run)); });
 }
 
 }  // namespace lockstep::cli

@@ -134,7 +134,7 @@ struct AgentLost {
 struct AgentBack {
   int node = 0;
 };
-// It will not come back.
+// It will not come back, or not with its workers.
 struct AgentGone {
   int node = 0;
   std::string why;
@@ -198,6 +198,8 @@ struct PublishRestore {
 struct Announce {
   incident::Incident incident;
 };  // webhook, log, live view: opened, changed or closed
+// The exit status of `lockstep run`. Lost: what the job ran on was, and a new run may go on. (2: bad input, no job.)
+inline constexpr int kExitDone = 0, kExitFailed = 1, kExitLost = 3;
 struct Finish {
   int exit_code;
   std::string verdict;

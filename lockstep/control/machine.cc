@@ -119,7 +119,7 @@ void BeginEpoch(State& state, const std::optional<CheckpointId>& point) {
 void BeginLoaded(Turn& turn, const RestoreChosen& event) {
   State& state = turn.state;
   if (!event.point && !event.rejected.empty())
-    return BeginFinish(turn, 1, "no checkpoint on disk can be loaded: " + event.rejected.front(), {});
+    return BeginFinish(turn, kExitFailed, "no checkpoint on disk can be loaded: " + event.rejected.front(), {});
   state.restore = event.point;
   state.progress = {StepOf(event.point), {}};
   state.frontier = state.progress.step;
@@ -154,7 +154,7 @@ void On(Turn& turn, const StopAsked& event) {
   if (event.signal > 0) state.kill_signal = event.signal;
   // An epoch that is being killed already, or is gone, has nobody left to be asked kindly.
   const bool too_late = Is(state, {Mode::kStopping, Mode::kChoosing});
-  BeginFinish(turn, 1, std::move(verdict), too_late ? Seconds{} : state.spec.grace);
+  BeginFinish(turn, kExitFailed, std::move(verdict), too_late ? Seconds{} : state.spec.grace);
 }
 
 void On(Turn& turn, const JobPaused&) {
@@ -225,7 +225,7 @@ void On(Turn& turn, const AgentBack& event) {
 
 // Its ranks are part of the job, so without it there is nothing to restart.
 void On(Turn& turn, const AgentGone& event) {
-  if (turn.state.mode != Mode::kFinishing) BeginFinish(turn, 1, event.why, {});
+  if (turn.state.mode != Mode::kFinishing) BeginFinish(turn, kExitLost, event.why, {});
 }
 
 void On(Turn& turn, const Drilled& event) { turn.state.drills.push_back({event, turn.at}); }

@@ -152,7 +152,8 @@ void CountProgress(State& state) {
 void Repair(Turn& turn) {
   State& state = turn.state;
   CountProgress(state);
-  if (std::string verdict = ReasonToEnd(state); !verdict.empty()) return BeginFinish(turn, 1, std::move(verdict), {});
+  if (std::string verdict = ReasonToEnd(state); !verdict.empty())
+    return BeginFinish(turn, kExitFailed, std::move(verdict), {});
   state.mode = Mode::kStopping;
   state.fault.acted = turn.at;
   WriteFault(state);
@@ -246,7 +247,7 @@ void JoinExit(Turn& turn, const RankExited& event, Finding finding) {
   Strike(turn, since);
   state.fault.program_error = JudgeProgram(state, event);
   if (state.mode == Mode::kStopping && !state.fault.program_error.empty())
-    BeginFinish(turn, 1, state.fault.program_error, {});
+    BeginFinish(turn, kExitFailed, state.fault.program_error, {});
 }
 
 void OnFailure(Turn& turn, const RankExited& event) {
@@ -272,8 +273,8 @@ void OnAllExited(Turn& turn) {
   if (!IsLive(state.mode) || state.mode == Mode::kConfirming) return;
   const bool clean =
       std::all_of(state.exits.begin(), state.exits.end(), [](const auto& exit) { return IsClean(exit.second); });
-  if (!state.spec.observe_only) return BeginFinish(turn, 0, "completed", {});
-  state.exit_code = clean ? 0 : 1;
+  if (!state.spec.observe_only) return BeginFinish(turn, kExitDone, "completed", {});
+  state.exit_code = clean ? kExitDone : kExitFailed;
   state.verdict = clean ? "completed" : "the job failed, and was only observed";
   state.ledger.Enter(Phase::kShutdown, turn.at, 0);
   FinishNow(turn);
@@ -350,7 +351,8 @@ void On(Turn& turn, const JournalBehind& event) {
 void On(Turn& turn, const SpawnFailed& event) {
   State& state = turn.state;
   if (state.mode != Mode::kSpawning && state.mode != Mode::kStarting) return Ignore(turn);
-  if (state.restarts == 0) return BeginFinish(turn, 1, "the workers could not be started: " + event.error, {});
+  if (state.restarts == 0)
+    return BeginFinish(turn, kExitFailed, "the workers could not be started: " + event.error, {});
   Finding finding;
   finding.syndrome = Syndrome::kExit;
   finding.suspects = {{incident::Suspect::Kind::kSoftware, "the start of the workers"}};

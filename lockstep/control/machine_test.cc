@@ -449,7 +449,7 @@ TEST(Watcher, AnAgentThatIsGoneEndsTheJob) {
   Scenario job = Training();
   job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});
   EXPECT_EQ(job.Hear(90, AgentGone{1, "node b is lost"}), "kill 1 after 0 s");
-  EXPECT_EQ(job.Hear(91, EpochStopped{EpochId(1)}), "announce 1, finish 1");
+  EXPECT_EQ(job.Hear(91, EpochStopped{EpochId(1)}), "announce 1, finish 3");
   EXPECT_EQ(job.state.verdict, "node b is lost");
   EXPECT_EQ(job.Incident(0).closed, At(91));
 }

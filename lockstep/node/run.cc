@@ -229,7 +229,7 @@ void Node::Welcomed(const control::Place& place, const std::string& run) {
 void Node::Fail(const absl::Status& status) {
   if (agent_ && agent_->epoch().value() != 0) {
     view_.Line(Message(status));
-    exit_code_ = 1;
+    exit_code_ = absl::IsUnavailable(status) ? control::kExitLost : control::kExitFailed;
   } else {
     failure_ = status;
   }
@@ -314,10 +314,11 @@ void Node::StarterLost() {
   starter_lost_ = true;
   if (exit_code_) return EndIfAllHeard();
   if (finishing_) return;
-  view_.Line(
-      "the starter process was killed, and with it went the exit statuses and the checkpoints: the job can't go on");
+  const std::string why = fmt::format(
+      "the starter process of node {} was killed, and with it went its workers and checkpoints", spec_.node_name);
+  view_.Line(why);
   const EpochId epoch = agent_->epoch();
-  Say(control::EventBody(control::StopAsked{SIGKILL}));
+  Say(control::EventBody(control::AgentGone{spec_.place.node, why}));
   Say(control::EventBody(control::EpochStopped{epoch}));
   if (link_ && !link_->connected()) Fail(Unavailable("the starter process was killed, and nobody leads"));
 }
@@ -452,7 +453,7 @@ absl::StatusOr<int> Node::Run() {
   poller_.Run(kTick, [this] { Tick(); });
   LS_RETURN_IF_ERROR(failure_);
   if (IsLeading()) lead_->head().Drain();
-  return exit_code_.value_or(1);
+  return exit_code_.value_or(control::kExitFailed);
 }
 
 }  // namespace

@@ -7,8 +7,8 @@
 
 namespace lockstep::node {
 
-// Starts the job and watches it to its end. The value is the exit status of `lockstep run`: 0 the job is done, 1 it
-// failed or was stopped. An error means that it did not start: bad input, no Python, no memory.
+// Starts the job and watches it to its end. The value is the exit status of `lockstep run` (control::kExitDone and
+// its like). An error means that it did not start: bad input, no Python, no memory.
 absl::StatusOr<int> RunJob(const RunOptions& options);
 
 // Goes on with a run whose watcher is gone: adopts its workers, which ran on. Only the view, metrics and webhook

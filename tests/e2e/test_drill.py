@@ -104,7 +104,7 @@ class Fault(DrillTest):
         run = self.start_job()
         starter = run.starter()
         self.assertEqual([starter], [one["pid"] for one in self.drill(run, "kill-starter")], run)
-        run.finish(code=1, timeout=30)
+        run.finish(code=3, timeout=30)
         self.assertIn("starter", run.stderr(), run)
 
     def test_kill_coordinator(self):

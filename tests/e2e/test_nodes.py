@@ -141,8 +141,8 @@ class Nodes(NodesTest):
         self.start(*ddp(LONG, step_time=0.1))
         self.a.wait_for_step(5)
         os.kill(self.b.starter(), signal.SIGKILL)
-        self.finish(1)
-        self.assertIn("the starter process was killed", self.b.stderr())
+        self.finish(3)
+        self.assertIn("the starter process of node b was killed", self.a.stderr())
 
     def test_stop_from_any_node(self):
         self.start(*ddp(LONG, step_time=0.1))
@@ -249,16 +249,16 @@ class BadInput(RunTest):
             self.assertIsNone(process.poll())
         return process
 
-    def assert_refused(self, sentence, *words):
+    def assert_refused(self, sentence, *words, code=2):
         process = self.begin(*words)
         said, _ = process.communicate(timeout=30)
-        self.assertEqual(2, process.returncode, said)
+        self.assertEqual(code, process.returncode, said)
         self.assertIn(sentence, said)
 
     def test_coordinator_unreachable(self):
         endpoint = f"127.0.0.1:{free_port()}"
         self.assert_refused(f"the coordinator at {endpoint} is out of reach", "--nnodes=2", "--node-rank=1",
-                            f"--rdzv-endpoint={endpoint}", "--rdzv-conf=join_timeout=1")
+                            f"--rdzv-endpoint={endpoint}", "--rdzv-conf=join_timeout=1", code=3)
 
     def test_who_does_not_fit_is_refused_by_name(self):
         port = free_port()
@@ -278,7 +278,7 @@ class BadInput(RunTest):
     def test_who_waits_can_be_stopped(self):
         process = self.lead(free_port())
         process.send_signal(signal.SIGINT)
-        self.assertEqual(2, process.wait(10))
+        self.assertEqual(1, process.wait(10))
 
     def test_nowhere_to_meet(self):
         self.assert_refused("say where the nodes meet", "--nnodes=2")

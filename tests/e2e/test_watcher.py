@@ -72,7 +72,7 @@ class Watcher(RunTest):
     def test_starter_killed(self):
         run = self.start_long_job()
         os.kill(run.starter(), signal.SIGKILL)
-        run.finish(code=1, timeout=30)
+        run.finish(code=3, timeout=30)
         self.assertIn("starter", run.stderr(), run)
 
     def test_second_watcher_is_refused(self):

@@ -115,9 +115,11 @@ class Job:
         self.optimizer.zero_grad(set_to_none=True)
 
     def mean_loss(self, loss):
-        mean = loss / dist.get_world_size()
-        dist.all_reduce(mean, group=self.loss_group)
-        return mean.item()
+        # Kept while the job lives: were gloo's thread the last to let it go, it would wait for the interpreter, which at the
+        # end waits for that thread.
+        self.mean = loss / dist.get_world_size()
+        dist.all_reduce(self.mean, group=self.loss_group)
+        return self.mean.item()
 
     def write(self, path):
         fingerprint.write(path, self.model, self.optimizer, self.curve)
