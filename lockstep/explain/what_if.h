@@ -1,0 +1,112 @@
+// The what-if analysis of a job: what its steps would have taken had parts of it been ideal (OSDI'25, arXiv 2505.05713).
+//
+//   ideal duration of an op type: mean over all its ops of compute, median of communication (transfers)
+//   T_nodelay = replay with measured durations, no launch delays      T_ideal = replay with ideal durations
+//   S         = mean over steps of T_nodelay / mean of T_ideal         (Eq. 1)
+//   S_x       = mean of T(ideal, but x as measured) / mean of T_ideal  (Eq. 2, 4): x an op type, a stage, a data-parallel rank
+//               or, exactly, one worker
+//   rem(X)    = (T_nodelay - T(measured, but X ideal)) / (T_nodelay - T_ideal): the share of the loss that X explains (Eq. 5)
+//
+// docs/models/explain.md has the rules by which the graph is made. Cost: one replay for each x.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/graph/replay.h"
+#include "lockstep/trace/straggler_job.h"
+
+namespace lockstep::explain {
+
+// Op types as results name them: both ends of a transfer between stages are one, "forward-pp-comm".
+inline constexpr int kKinds = 12;
+int KindOf(trace::OpType type);
+const char* KindName(int kind);
+
+// What x costs, for each x of a kind of x: a stage, a rank, an op type.
+struct Split {
+  std::vector<std::string> names;
+  std::vector<double> total;                  // S_x
+  std::vector<std::vector<double>> per_step;  // [step][x]
+};
+
+// How much of the loss goes with X. s are means over the steps.
+struct Removal {
+  double removed_s = 0;  // T with X ideal
+  double added_s = 0;    // T_ideal with X as measured
+  double rem = 0, add = 0;
+};
+
+class WhatIf {
+ public:
+  // `job` must outlive this.
+  explicit WhatIf(const trace::StragglerJob& job);
+
+  const std::vector<int64_t>& steps() const { return job_.steps; }
+  // The global rank that stands for a worker.
+  using Worker = std::pair<int, int>;  // dp, stage
+  int32_t RankOf(const Worker& worker) const {
+    return job_.ranks[static_cast<size_t>(worker.first)][static_cast<size_t>(worker.second)];
+  }
+
+  // Seconds, per step.
+  const std::vector<double>& measured() const { return measured_; }  // T_base, as recorded
+  const std::vector<double>& nodelay() const { return nodelay_; }
+  const std::vector<double>& ideal() const { return ideal_; }
+  double nodelay_mean() const { return nodelay_mean_; }
+  double ideal_mean() const { return ideal_mean_; }
+  double slowdown() const { return nodelay_mean_ / ideal_mean_; }
+  double launch_slowdown() const;  // T_base / T_nodelay: 1 if the replay tells all of the truth
+
+  Split ByKind() const;
+  Split ByDp() const;
+  Split ByStage() const;
+  std::vector<std::vector<double>> ByWorker() const;  // [dp][stage], exact
+
+  // The same for launch delays: T_nodelay with the delays of x, over T_nodelay.
+  Split LaunchByKind() const;  // with "first-op" for the first op of each stage
+  Split LaunchByDp() const;
+  Split LaunchByStage() const;
+
+  Removal RemoveWorkers(const std::vector<Worker>& workers) const;
+  Removal RemoveStage(int stage) const;
+
+  // The ideal duration of each op of the graph, in seconds.
+  std::span<const double> ideal_durations() const { return ideal_durations_; }
+
+ private:
+  using Times = std::vector<double>;
+
+  Times Run(const graph::Scenario& scenario) const;
+  graph::Selection None() const;
+  graph::Selection All() const;
+  using OpFilter = std::function<bool(uint32_t op)>;
+  graph::Selection Ops(const OpFilter& filter) const;
+  graph::Selection Lanes(int dp) const;
+  graph::Selection Workers(const std::vector<Worker>& workers, bool inside) const;
+
+  // x of a split.
+  struct Part {
+    std::string name;
+    graph::Selection picked;
+  };
+  std::vector<Part> Kinds(bool first_op_apart) const;
+  std::vector<Part> Dps() const;
+  std::vector<Part> Stages() const;
+  Split Blocking(const std::vector<Part>& parts) const;
+  Split Launch(const std::vector<Part>& parts) const;
+  Split Compare(const std::vector<Part>& parts, bool delays, const Times& base) const;
+  Removal Remove(graph::Selection inside, graph::Selection outside) const;
+
+  const trace::StragglerJob& job_;
+  const std::vector<double> ideal_durations_;
+  const graph::Replay replay_;
+  mutable graph::Replay::Scratch scratch_;  // not to be shared: one WhatIf per thread
+  Times measured_, nodelay_, ideal_;
+  double nodelay_mean_ = 0, ideal_mean_ = 0;
+};
+
+}  // namespace lockstep::explain

@@ -1,0 +1,119 @@
+#include "lockstep/graph/op_graph.h"
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "lockstep/base/check.h"
+
+namespace lockstep::graph {
+namespace {
+
+constexpr size_t kMaxNamed = 8;  // ops of a cycle in a message
+
+// The graph of units: an op alone, or a group as one.
+struct Units {
+  std::vector<std::vector<uint32_t>> members;
+  std::vector<Scope> scopes;
+  std::vector<bool> synchronised;
+  std::vector<uint32_t> of_op;
+};
+
+void Append(Units& units, std::vector<uint32_t> members, bool synchronised, Scope scope) {
+  for (const uint32_t op : members) units.of_op[op] = static_cast<uint32_t>(units.members.size());
+  units.members.push_back(std::move(members));
+  units.synchronised.push_back(synchronised);
+  units.scopes.push_back(scope);
+}
+
+// "a, b, c wait for each other in a circle".
+std::string Circle(const std::vector<uint32_t>& cycle, const Units& units, const OpGraphBuilder::Namer& name) {
+  std::string text;
+  for (size_t i = 0; i < std::min(cycle.size(), kMaxNamed); ++i)
+    text += (i == 0 ? "" : ", ") + name(units.members[cycle[i]].front());
+  if (cycle.size() > kMaxNamed) text += fmt::format(" and {} more", cycle.size() - kMaxNamed);
+  return text;
+}
+
+// The units that wait for each other, out of those that are left when no other can be carried out.
+std::vector<uint32_t> FindCycle(const std::vector<std::vector<uint32_t>>& before, const std::vector<uint32_t>& open) {
+  const auto first = std::find_if(open.begin(), open.end(), [](uint32_t count) { return count > 0; });
+  std::vector<uint32_t> path, place(open.size(), 0);
+  auto at = static_cast<uint32_t>(first - open.begin());
+  while (place[at] == 0) {
+    path.push_back(at);
+    place[at] = static_cast<uint32_t>(path.size());
+    at = *std::find_if(before[at].begin(), before[at].end(), [&](uint32_t unit) { return open[unit] > 0; });
+  }
+  return {path.begin() + place[at] - 1, path.end()};
+}
+
+}  // namespace
+
+absl::Status OpGraph::Validate() const {
+  uint32_t next = 0;
+  for (const Unit& unit : units) {
+    if (unit.first != next || unit.count == 0) return InvalidArgument("unit of op {} does not follow op {}", unit.first, next);
+    if (unit.count > 1 && !unit.synchronised) return InvalidArgument("the {} ops from {} are no group", unit.count, unit.first);
+    next += unit.count;
+    for (uint32_t op = unit.first; op < next; ++op)
+      for (const uint32_t before : DependenciesOf(op))
+        if (before >= unit.first) return InvalidArgument("op {} waits for {}, which does not come before it", op, before);
+  }
+  if (next != ops()) return InvalidArgument("{} of {} ops are in units", next, ops());
+  for (const uint32_t op : finals)
+    if (op >= ops()) return InvalidArgument("the final op {} is none of {}", op, ops());
+  if (first_lane.size() < 2 || first_lane.front() != 0 || !std::is_sorted(first_lane.begin(), first_lane.end()))
+    return InvalidArgument("lane sets must cover the lanes from 0 in order");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<OpGraphBuilder::Built> OpGraphBuilder::Build(std::vector<uint32_t> first_lane, const Namer& name) const {
+  constexpr uint32_t kNone = ~0U;
+  Units units;
+  units.of_op.assign(ops(), kNone);
+  for (const Group& group : groups_) {
+    for (const uint32_t op : group.members)
+      if (units.of_op[op] != kNone) return InvalidArgument("{} is in two groups", name(op));
+    Append(units, group.members, true, group.scope);
+  }
+  for (uint32_t op = 0; op < ops(); ++op)
+    if (units.of_op[op] == kNone) Append(units, {op}, false, Scope::kLane);
+
+  std::vector<std::vector<uint32_t>> before(units.members.size()), behind(units.members.size());
+  for (uint32_t op = 0; op < ops(); ++op)
+    for (const uint32_t other : waits_for_[op]) before[units.of_op[op]].push_back(units.of_op[other]);
+  std::vector<uint32_t> open(units.members.size()), order;
+  for (uint32_t unit = 0; unit < before.size(); ++unit) {
+    open[unit] = static_cast<uint32_t>(before[unit].size());
+    for (const uint32_t other : before[unit]) behind[other].push_back(unit);
+    if (open[unit] == 0) order.push_back(unit);
+  }
+  for (size_t done = 0; done < order.size(); ++done)  // `order` grows meanwhile
+    for (const uint32_t unit : behind[order[done]])
+      if (--open[unit] == 0) order.push_back(unit);
+  if (order.size() < units.members.size())
+    return InvalidArgument("these ops wait for each other in a circle: {}", Circle(FindCycle(before, open), units, name));
+
+  Built built;
+  built.number.assign(ops(), 0);
+  uint32_t next = 0;
+  for (const uint32_t unit : order) {
+    built.graph.units.push_back({next, static_cast<uint32_t>(units.members[unit].size()), units.synchronised[unit], units.scopes[unit]});
+    for (const uint32_t op : units.members[unit]) built.number[op] = next++;
+  }
+  std::vector<uint32_t> added(ops());  // the inverse of number
+  for (uint32_t op = 0; op < ops(); ++op) added[built.number[op]] = op;
+  built.graph.first_dependency.push_back(0);
+  for (const uint32_t op : added) {
+    for (const uint32_t other : waits_for_[op]) built.graph.dependencies.push_back(built.number[other]);
+    built.graph.first_dependency.push_back(static_cast<uint32_t>(built.graph.dependencies.size()));
+  }
+  for (const uint32_t op : finals_) built.graph.finals.push_back(built.number[op]);
+  built.graph.first_lane = std::move(first_lane);
+  const absl::Status valid = built.graph.Validate();
+  LS_CHECK(valid.ok(), "{}", Message(valid));
+  return built;
+}
+
+}  // namespace lockstep::graph

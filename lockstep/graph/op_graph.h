@@ -1,0 +1,84 @@
+// OpGraph: the ops of a job and what each of them waits for, so that its time can be computed anew with other durations.
+//
+// A graph is a template of ops that many lanes share. For a pipelined job a lane is one data-parallel rank in one step, with
+// the ops of all stages; the lanes of a step form a lane set. An op waits for its dependencies in its own lane. The members of a
+// sync group (a collective, a send and its receive) transfer together: none ends before the last of them has begun.
+//
+//   start(v) = max over dependencies u of end(u), 0 without any, + delay(v)
+//   end(v)   = start(v) + duration(v)                       outside of groups
+//   end(v)   = max over group members m of start(m) + duration(v)    in a group; over all lanes of the set, if so scoped
+//
+// Invariants (Validate): ops are numbered in the order in which they can be carried out, so a dependency has a lower number
+// than its dependent; the members of a group have consecutive numbers and depend on nothing among themselves; units cover all
+// ops in order. Immutable once built; safe to read from many threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/status.h"
+
+namespace lockstep::graph {
+
+enum class Scope : uint8_t { kLane, kLaneSet };  // whose members wait for each other
+
+// What is carried out at once: a single op, or all members of a group.
+struct Unit {
+  uint32_t first = 0, count = 1;
+  bool synchronised = false;
+  Scope scope = Scope::kLane;
+};
+
+struct OpGraph {
+  std::vector<uint32_t> first_dependency;  // of op v: dependencies[first_dependency[v] .. first_dependency[v + 1])
+  std::vector<uint32_t> dependencies;
+  std::vector<Unit> units;
+  std::vector<uint32_t> finals;      // a lane set has ended when these have, in all its lanes
+  std::vector<uint32_t> first_lane;  // of each lane set, and one past the last: the lanes of a set stand together
+  // [op * lanes() + lane] = 1: this lane does not have this op, which then takes no time and keeps nobody waiting. Empty:
+  // every lane has every op.
+  std::vector<uint8_t> absent;
+
+  size_t ops() const { return first_dependency.size() - 1; }
+  size_t lane_sets() const { return first_lane.size() - 1; }
+  size_t lanes() const { return first_lane.back(); }
+  std::span<const uint32_t> DependenciesOf(uint32_t op) const {
+    return {dependencies.data() + first_dependency[op], dependencies.data() + first_dependency[op + 1]};
+  }
+  absl::Status Validate() const;
+};
+
+// Collects ops, dependencies and groups in any order and numbers them.
+class OpGraphBuilder {
+ public:
+  using Namer = std::function<std::string(uint32_t op)>;  // for messages
+  struct Built {
+    OpGraph graph;
+    std::vector<uint32_t> number;  // of each op, in the order in which they were added
+  };
+
+  uint32_t AddOp() { return waits_for_.emplace_back(), ops() - 1; }
+  void AddDependency(uint32_t before, uint32_t after) { waits_for_[after].push_back(before); }
+  // An op may be in one group only.
+  void AddGroup(std::vector<uint32_t> members, Scope scope) { groups_.push_back({std::move(members), scope}); }
+  void AddFinal(uint32_t op) { finals_.push_back(op); }
+  uint32_t ops() const { return static_cast<uint32_t>(waits_for_.size()); }
+
+  // kInvalidArgument: a cycle, whose ops are named in the order in which each waits for the next.
+  absl::StatusOr<Built> Build(std::vector<uint32_t> first_lane, const Namer& name) const;
+
+ private:
+  struct Group {
+    std::vector<uint32_t> members;
+    Scope scope;
+  };
+  std::vector<std::vector<uint32_t>> waits_for_;
+  std::vector<Group> groups_;
+  std::vector<uint32_t> finals_;
+};
+
+}  // namespace lockstep::graph

@@ -1,0 +1,192 @@
+#include "lockstep/graph/replay.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "lockstep/base/check.h"
+
+namespace lockstep::graph {
+namespace {
+
+constexpr size_t kBlockBytes = 256 << 10;  // of end times: they stay in a core's second cache
+constexpr size_t kLeastLanes = 16;
+
+// Lanes [first, first + width) of a scenario. Row `op` of `ends` begins at op * stride, its first lane is `first`.
+struct Block {
+  const OpGraph& graph;
+  const Durations& durations;
+  const Scenario& scenario;
+  size_t first, width;
+  std::span<const uint32_t> sets;  // first lanes of the block's sets, and one past the last lane
+  double* ends;
+  size_t stride;
+  double* row;   // scratch, a row
+  double* last;  // scratch, a row: when the last member of a group began
+};
+
+#define LS_INLINE inline __attribute__((always_inline))
+
+// into[i] = max(into[i], from[i]); written as the instruction has it.
+LS_INLINE void Max(double* into, const double* from, size_t count) {
+  for (size_t i = 0; i < count; ++i) into[i] = into[i] > from[i] ? into[i] : from[i];
+}
+
+LS_INLINE void AddPicked(const Selection& selection, uint32_t op, const float* measured, size_t first, size_t count, double* into) {
+  const uint16_t picked = selection.Of(op);
+  if (picked == Selection::kNone) return;
+  if (picked == Selection::kAll) {
+    for (size_t i = 0; i < count; ++i) into[i] += static_cast<double>(measured[i]);
+    return;
+  }
+  const uint8_t* mask = selection.Mask(picked) + first;
+  for (size_t i = 0; i < count; ++i) into[i] += mask[i] != 0 ? static_cast<double>(measured[i]) : 0.0;
+}
+
+// into[i] = from[i] + the duration of the op in that lane.
+LS_INLINE void AddDuration(const Block& block, uint32_t op, const float* measured, const double* from, double* into) {
+  const uint16_t picked = block.scenario.durations.Of(op);
+  const double ideal = block.durations.ideal[op];
+  if (picked == Selection::kNone) {
+    for (size_t i = 0; i < block.width; ++i) into[i] = from[i] + ideal;
+  } else if (picked == Selection::kAll) {
+    for (size_t i = 0; i < block.width; ++i) into[i] = from[i] + static_cast<double>(measured[i]);
+  } else {
+    const uint8_t* mask = block.scenario.durations.Mask(picked) + block.first;
+    for (size_t i = 0; i < block.width; ++i) into[i] = from[i] + (mask[i] != 0 ? static_cast<double>(measured[i]) : ideal);
+  }
+}
+
+LS_INLINE void Start(const Block& block, uint32_t op, size_t place, double* start) {
+  const std::span<const uint32_t> before = block.graph.DependenciesOf(op);
+  if (before.empty()) {
+    std::fill_n(start, block.width, 0.0);
+  } else {
+    std::copy_n(block.ends + before[0] * block.stride, block.width, start);
+    for (size_t i = 1; i < before.size(); ++i) Max(start, block.ends + before[i] * block.stride, block.width);
+  }
+  if (!block.durations.delays.empty())
+    AddPicked(block.scenario.delays, op, block.durations.delays.data() + place, block.first, block.width, start);
+}
+
+// The last of a set decides for all its lanes.
+LS_INLINE void SpreadOverSets(const Block& block, double* last) {
+  for (size_t set = 0; set + 1 < block.sets.size(); ++set) {
+    double* begin = last + (block.sets[set] - block.first);
+    double* end = last + (block.sets[set + 1] - block.first);
+    double latest = -std::numeric_limits<double>::infinity();
+    for (const double* one = begin; one < end; ++one) latest = latest > *one ? latest : *one;
+    std::fill(begin, end, latest);
+  }
+}
+
+LS_INLINE void CarryOutAlone(const Block& block, uint32_t op, size_t place) {
+  double* end = block.ends + op * block.stride;
+  Start(block, op, place, block.row);
+  AddDuration(block, op, block.durations.measured.data() + place, block.row, end);
+}
+
+// Which lanes of the block lack an op; null: none does.
+LS_INLINE const uint8_t* AbsentOf(const Block& block, size_t place) {
+  return block.graph.absent.empty() ? nullptr : block.graph.absent.data() + place;
+}
+
+LS_INLINE void CarryOut(const Block& block, const Unit& unit, size_t lanes) {
+  std::fill_n(block.last, block.width, -std::numeric_limits<double>::infinity());
+  for (uint32_t op = unit.first; op < unit.first + unit.count; ++op) {
+    double* start = block.ends + op * block.stride;  // the end will be put in its place
+    const size_t place = op * lanes + block.first;
+    Start(block, op, place, start);
+    if (const uint8_t* absent = AbsentOf(block, place)) {
+      for (size_t i = 0; i < block.width; ++i) block.last[i] = absent[i] == 0 && start[i] > block.last[i] ? start[i] : block.last[i];
+    } else {
+      Max(block.last, start, block.width);
+    }
+  }
+  if (unit.scope == Scope::kLaneSet) SpreadOverSets(block, block.last);
+  for (uint32_t op = unit.first; op < unit.first + unit.count; ++op) {
+    double* end = block.ends + op * block.stride;
+    const size_t place = op * lanes + block.first;
+    if (const uint8_t* absent = AbsentOf(block, place)) {
+      AddDuration(block, op, block.durations.measured.data() + place, block.last, block.row);
+      for (size_t i = 0; i < block.width; ++i) end[i] = absent[i] != 0 ? end[i] : block.row[i];
+    } else {
+      AddDuration(block, op, block.durations.measured.data() + place, block.last, end);
+    }
+  }
+}
+
+LS_INLINE void RunBlock(const Block& block) {
+  const size_t lanes = block.graph.lanes();
+  for (const Unit& unit : block.graph.units) {
+    const size_t place = unit.first * lanes + block.first;
+    if (unit.synchronised) {
+      CarryOut(block, unit, lanes);
+    } else if (const uint8_t* absent = AbsentOf(block, place)) {
+      CarryOutAlone(block, unit.first, place);
+      double* end = block.ends + unit.first * block.stride;
+      for (size_t i = 0; i < block.width; ++i) end[i] = absent[i] != 0 ? block.row[i] : end[i];
+    } else {
+      CarryOutAlone(block, unit.first, place);
+    }
+  }
+}
+
+#ifdef __x86_64__
+__attribute__((target("avx2"))) void RunBlockAvx2(const Block& block) { RunBlock(block); }
+#endif
+void RunBlockPlain(const Block& block) { RunBlock(block); }
+
+void Dispatch(const Block& block) {
+#ifdef __x86_64__
+  static const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
+  if (has_avx2) return RunBlockAvx2(block);
+#endif
+  RunBlockPlain(block);
+}
+
+}  // namespace
+
+Replay::Replay(const OpGraph& graph, const Durations& durations) : graph_(graph), durations_(durations) {
+  const size_t cells = graph.ops() * graph.lanes();
+  LS_CHECK(durations.measured.size() == cells, "{} durations for {}", durations.measured.size(), cells);
+  LS_CHECK(durations.delays.empty() || durations.delays.size() == cells, "{} delays for {}", durations.delays.size(), cells);
+  LS_CHECK(durations.ideal.size() == graph.ops(), "{} ideal durations for {} ops", durations.ideal.size(), graph.ops());
+  const size_t wanted = std::max(kLeastLanes, kBlockBytes / sizeof(double) / std::max<size_t>(graph.ops(), 1));
+  first_set_.push_back(0);
+  for (uint32_t set = 1; set <= graph.lane_sets(); ++set) {
+    const size_t lanes = graph.first_lane[set] - graph.first_lane[first_set_.back()];
+    const bool last = set == graph.lane_sets();
+    if (!last && graph.first_lane[set + 1] - graph.first_lane[first_set_.back()] <= wanted) continue;
+    widest_ = std::max(widest_, lanes);
+    first_set_.push_back(set);
+  }
+}
+
+void Replay::SetTimes(const Scenario& scenario, Scratch& scratch, std::span<double> times) const {
+  scratch.ends.resize(graph_.ops() * widest_);
+  scratch.rows.resize(2 * widest_);
+  for (size_t i = 0; i + 1 < first_set_.size(); ++i) {
+    const uint32_t begin = first_set_[i], end = first_set_[i + 1];
+    const size_t first = graph_.first_lane[begin], width = graph_.first_lane[end] - first;
+    Dispatch({graph_, durations_, scenario, first, width, {graph_.first_lane.data() + begin, end - begin + 1U},
+              scratch.ends.data(), widest_, scratch.rows.data(), scratch.rows.data() + widest_});
+    for (uint32_t set = begin; set < end; ++set) {
+      times[set] = -std::numeric_limits<double>::infinity();
+      for (const uint32_t op : graph_.finals)
+        for (size_t lane = graph_.first_lane[set]; lane < graph_.first_lane[set + 1]; ++lane)
+          times[set] = std::max(times[set], scratch.ends[op * widest_ + lane - first]);
+    }
+  }
+}
+
+void Replay::Ends(const Scenario& scenario, Scratch& scratch, std::span<double> ends) const {
+  scratch.rows.resize(2 * widest_);
+  for (size_t i = 0; i + 1 < first_set_.size(); ++i) {
+    const uint32_t begin = first_set_[i], end = first_set_[i + 1];
+    const size_t first = graph_.first_lane[begin], width = graph_.first_lane[end] - first;
+    Dispatch({graph_, durations_, scenario, first, width, {graph_.first_lane.data() + begin, end - begin + 1U},
+              ends.data() + first, graph_.lanes(), scratch.rows.data(), scratch.rows.data() + widest_});
+  }
+}
+
+}  // namespace lockstep::graph

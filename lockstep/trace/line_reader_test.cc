@@ -1,0 +1,81 @@
+#include "lockstep/trace/line_reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <fstream>
+
+namespace lockstep::trace {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class LineReaderTest : public testing::Test {
+ protected:
+  std::string Write(const std::string& bytes) {
+    std::ofstream(path_, std::ios::binary) << bytes;
+    return path_;
+  }
+  static std::string Gzip(const std::string& text) {
+    const std::string path = testing::TempDir() + "zipped";
+    gzFile file = gzopen(path.c_str(), "wb");
+    gzwrite(file, text.data(), static_cast<unsigned>(text.size()));
+    gzclose(file);
+    std::ifstream zipped(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(zipped), {}};
+  }
+  std::vector<std::string> Read(const std::string& bytes) {
+    auto lines = LineReader::Open(Write(bytes));
+    std::vector<std::string> read;
+    while (lines->Next()) read.emplace_back(lines->line());
+    status_ = lines->status();
+    return read;
+  }
+
+  const std::string path_ = testing::TempDir() + "lines";
+  absl::Status status_;
+};
+
+TEST_F(LineReaderTest, LinesEndWithLfCrlfOrTheFile) {
+  EXPECT_THAT(Read("a\nbc\r\n\nd"), ElementsAre("a", "bc", "", "d"));
+  EXPECT_THAT(Read(""), ElementsAre());
+  EXPECT_THAT(Read("\n"), ElementsAre(""));
+}
+
+TEST_F(LineReaderTest, LongLinesAndManyAreReadWhole) {
+  std::string text;
+  std::vector<std::string> expected;
+  for (int i = 0; i < 3000; ++i) {
+    expected.emplace_back(static_cast<size_t>(i * 7919 % 1500), static_cast<char>('a' + i % 26));
+    if (i == 1000) expected.back().assign(1'000'000, 'x');
+    text += expected.back() + "\n";
+  }
+  EXPECT_EQ(Read(text), expected);
+  EXPECT_EQ(Read(Gzip(text)), expected);
+}
+
+TEST_F(LineReaderTest, ATruncatedGzipFileIsNoEnd) {
+  std::string text;
+  for (int i = 0; i < 100'000; ++i) text += std::to_string(int64_t{i} * i) + "\n";
+  const std::string zipped = Gzip(text);
+  EXPECT_TRUE(Read(zipped).size() == 100'000 && status_.ok());
+  EXPECT_LT(Read(zipped.substr(0, zipped.size() / 2)).size(), 100'000U);
+  EXPECT_THAT(Message(status_), HasSubstr("lines: damaged behind line "));
+  EXPECT_THAT(Message(status_), HasSubstr("the file ends too early"));
+}
+
+TEST_F(LineReaderTest, DamageIsNamed) {
+  std::string zipped = Gzip(std::string(100'000, 'a') + "\n" + std::string(1000, 'b'));
+  zipped[zipped.size() / 2] = static_cast<char>(~zipped[zipped.size() / 2]);
+  Read(zipped);
+  EXPECT_THAT(Message(status_), HasSubstr("lines: damaged behind line "));
+}
+
+TEST_F(LineReaderTest, AMissingFileIsNamed) {
+  EXPECT_THAT(Message(LineReader::Open("/nowhere/trace.csv").status()), HasSubstr("/nowhere/trace.csv: No such file"));
+}
+
+}  // namespace
+}  // namespace lockstep::trace

@@ -1,0 +1,14 @@
+// Reads a straggler trace from CSV, plain or gzipped: a header with the names of the columns in any order, then a row per op.
+#pragma once
+
+#include <string>
+
+#include "lockstep/base/status.h"
+#include "lockstep/trace/straggler_sink.h"
+
+namespace lockstep::trace {
+
+// Errors name file and line: a column that is missing, a field that is no number, a gzip file that ends too early.
+absl::Status ReadStragglerCsv(const std::string& path, StragglerSink& sink);
+
+}  // namespace lockstep::trace

@@ -1,0 +1,256 @@
+#include "lockstep/trace/straggler_job.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+
+#include "lockstep/base/check.h"
+#include "lockstep/trace/pipeline.h"
+
+namespace lockstep::trace {
+namespace {
+
+constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
+// A transfer or a delay that comes out more negative than this is an error of the clocks, not of rounding.
+constexpr float kBelowZero = -0.01F;
+
+// Numbers the ops of all stages: types of a stage together, by sequence.
+class OpTable {
+ public:
+  explicit OpTable(const StragglerRows& rows) {
+    std::map<std::pair<int, OpType>, int> counts;
+    for (const auto& piece : rows.pieces)
+      for (const StragglerRow& row : piece) {
+        int& count = counts[{row.stage, row.type}];
+        count = std::max(count, row.sequence + 1);
+      }
+    for (const auto& [key, count] : counts) {
+      first_[key] = static_cast<uint32_t>(ops_.size());
+      for (int sequence = 0; sequence < count; ++sequence) ops_.push_back({key.second, key.first, sequence, -1, -1, -1});
+    }
+  }
+  uint32_t Of(const StragglerRow& row) const { return first_.at({row.stage, row.type}) + row.sequence; }
+  std::vector<JobOp>& ops() { return ops_; }
+
+ private:
+  std::map<std::pair<int, OpType>, uint32_t> first_;
+  std::vector<JobOp> ops_;
+};
+
+// The lanes that have rows, by step, then by data-parallel rank.
+struct LaneTable {
+  std::vector<JobLane> lanes;
+  std::vector<int64_t> steps;
+  std::vector<uint32_t> first_lane;
+  std::vector<std::vector<uint32_t>> lane_of;  // [index of the step in the rows][dp]
+  std::vector<uint32_t> rows;                  // of each lane
+};
+
+LaneTable Lanes(const StragglerRows& rows, int dp) {
+  constexpr uint32_t kNone = ~0U;
+  LaneTable table;
+  table.lane_of.assign(rows.steps.size(), std::vector<uint32_t>(static_cast<size_t>(dp), kNone));
+  std::vector<std::vector<uint32_t>> counts(rows.steps.size(), std::vector<uint32_t>(static_cast<size_t>(dp), 0));
+  for (const auto& piece : rows.pieces)
+    for (const StragglerRow& row : piece) ++counts[row.step][row.dp];
+  std::vector<size_t> order(rows.steps.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return rows.steps[a] < rows.steps[b]; });
+  for (const size_t step : order) {
+    table.steps.push_back(rows.steps[step]);
+    table.first_lane.push_back(static_cast<uint32_t>(table.lanes.size()));
+    for (int rank = 0; rank < dp; ++rank) {
+      const uint32_t count = counts[step][static_cast<size_t>(rank)];
+      if (count == 0) continue;
+      table.lane_of[step][static_cast<size_t>(rank)] = static_cast<uint32_t>(table.lanes.size());
+      table.lanes.push_back({rows.steps[step], rank});
+      table.rows.push_back(count);
+    }
+  }
+  table.first_lane.push_back(static_cast<uint32_t>(table.lanes.size()));
+  return table;
+}
+
+// The first lane that has every op; without one, the mean over the lanes that have each.
+ReferenceLane Reference(const StragglerRows& rows, OpTable& table, const LaneTable& lanes) {
+  const size_t ops = table.ops().size();
+  const auto complete = std::find(lanes.rows.begin(), lanes.rows.end(), ops);
+  const auto wanted = static_cast<uint32_t>(complete - lanes.rows.begin());
+  std::vector<double> starts(ops), ends(ops);
+  std::vector<uint32_t> seen(ops);
+  for (const auto& piece : rows.pieces)
+    for (const StragglerRow& row : piece) {
+      if (complete != lanes.rows.end() && lanes.lane_of[row.step][row.dp] != wanted) continue;
+      const uint32_t op = table.Of(row);
+      table.ops()[op].chunk = row.chunk;
+      table.ops()[op].microbatch = row.microbatch;
+      table.ops()[op].global_chunk = row.global_chunk;
+      starts[op] += static_cast<double>(row.start);
+      ends[op] += static_cast<double>(row.start + row.duration);
+      ++seen[op];
+    }
+  ReferenceLane lane{table.ops(), std::vector<float>(ops), std::vector<float>(ops)};
+  for (size_t op = 0; op < ops; ++op) {
+    lane.starts[op] = static_cast<float>(starts[op] / std::max(seen[op], 1U));
+    lane.ends[op] = static_cast<float>(ends[op] / std::max(seen[op], 1U));
+  }
+  return lane;
+}
+
+std::string LaneName(const JobLane& lane) { return fmt::format("step {}, data-parallel rank {}", lane.step, lane.dp); }
+
+void Count(StragglerJob& job, const std::string& name, uint64_t count) {
+  if (count > 0) job.counters.push_back({name, count});
+}
+
+// Moves the rows into starts and durations, piece by piece.
+absl::Status Fill(StragglerJob& job, StragglerRows& rows, const OpTable& table, const LaneTable& lanes,
+                  const std::vector<uint32_t>& number) {
+  const size_t width = job.lanes.size(), cells = number.size() * width;
+  job.starts.assign(cells, kMissing);
+  job.durations.assign(cells, 0.0F);
+  for (auto& piece : rows.pieces) {
+    for (const StragglerRow& row : piece) {
+      const uint32_t lane = lanes.lane_of[row.step][row.dp], op = number[table.Of(row)];
+      const size_t cell = op * width + lane;
+      if (!std::isnan(job.starts[cell]))
+        return InvalidArgument("{} is there twice in {}", NameOf(job.ops[op]), LaneName(job.lanes[lane]));
+      job.starts[cell] = row.start;
+      job.durations[cell] = row.duration;
+    }
+    piece = {};
+  }
+  return absl::OkStatus();
+}
+
+// Ops that a lane does not have begin and end nowhere.
+void MarkAbsent(StragglerJob& job) {
+  const auto missing =
+      static_cast<uint64_t>(std::count_if(job.starts.begin(), job.starts.end(), [](float start) { return std::isnan(start); }));
+  Count(job, "absent_ops", missing);
+  if (missing == 0) return;
+  job.graph.absent.resize(job.starts.size());
+  for (size_t cell = 0; cell < job.starts.size(); ++cell) {
+    job.graph.absent[cell] = std::isnan(job.starts[cell]) ? 1 : 0;
+    if (job.graph.absent[cell] != 0) job.starts[cell] = 0;
+  }
+}
+
+// What is measured, parted. Arithmetic in float, as the published analysis does it: its results are met to the last digit.
+class Parts {
+ public:
+  explicit Parts(StragglerJob& job) : job_(job), width_(job.lanes.size()), row_(width_) {}
+
+  void Compute() {
+    job_.transfers = job_.durations;
+    job_.delays.assign(job_.starts.size(), 0.0F);
+    for (const graph::Unit& unit : job_.graph.units)
+      if (unit.synchronised) Transfer(unit);
+    for (uint32_t op = 0; op < job_.graph.ops(); ++op) Delay(op);
+    Count(job_, "negative_transfers", negative_transfers_);
+    Count(job_, "negative_delays", negative_delays_);
+  }
+
+ private:
+  bool IsAbsent(size_t cell) const { return !job_.graph.absent.empty() && job_.graph.absent[cell] != 0; }
+
+  // From the last member's start to the own end.
+  void Transfer(const graph::Unit& unit) {
+    std::fill(row_.begin(), row_.end(), -std::numeric_limits<float>::infinity());
+    for (uint32_t op = unit.first; op < unit.first + unit.count; ++op)
+      for (size_t lane = 0; lane < width_; ++lane)
+        if (!IsAbsent(op * width_ + lane)) row_[lane] = std::max(row_[lane], job_.starts[op * width_ + lane]);
+    if (unit.scope == graph::Scope::kLaneSet) SpreadOverSets();
+    for (uint32_t op = unit.first; op < unit.first + unit.count; ++op)
+      for (size_t lane = 0; lane < width_; ++lane) {
+        const size_t cell = op * width_ + lane;
+        if (IsAbsent(cell)) continue;
+        const float transfer = (job_.starts[cell] + job_.durations[cell]) - row_[lane];
+        job_.transfers[cell] = Mended(transfer, negative_transfers_);
+      }
+  }
+
+  void SpreadOverSets() {
+    for (size_t set = 0; set < job_.graph.lane_sets(); ++set) {
+      const auto begin = row_.begin() + job_.graph.first_lane[set], end = row_.begin() + job_.graph.first_lane[set + 1];
+      std::fill(begin, end, *std::max_element(begin, end));
+    }
+  }
+
+  // From the end of the last dependency, or the begin of the step, to the start. An absent dependency keeps nobody waiting.
+  void Delay(uint32_t op) {
+    std::fill(row_.begin(), row_.end(), 0.0F);
+    bool first = true;
+    for (const uint32_t before : job_.graph.DependenciesOf(op)) {
+      for (size_t lane = 0; lane < width_; ++lane) {
+        const size_t cell = before * width_ + lane;
+        const float end = job_.starts[cell] + job_.durations[cell];
+        row_[lane] = first ? end : std::max(row_[lane], end);
+      }
+      first = false;
+    }
+    for (size_t lane = 0; lane < width_; ++lane) {
+      const size_t cell = op * width_ + lane;
+      if (!IsAbsent(cell)) job_.delays[cell] = Mended(job_.starts[cell] - row_[lane], negative_delays_);
+    }
+  }
+
+  static float Mended(float value, uint64_t& counter) {
+    if (value > kBelowZero) return value;
+    ++counter;
+    return 0;
+  }
+
+  StragglerJob& job_;
+  const size_t width_;
+  std::vector<float> row_;
+  uint64_t negative_transfers_ = 0, negative_delays_ = 0;
+};
+
+void StepTimes(StragglerJob& job) {
+  const size_t width = job.lanes.size();
+  std::vector<float> first(job.steps.size(), std::numeric_limits<float>::infinity());
+  std::vector<float> last(job.steps.size(), -std::numeric_limits<float>::infinity());
+  for (uint32_t op = 0; op < job.graph.ops(); ++op)
+    for (size_t set = 0; set < job.steps.size(); ++set)
+      for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane) {
+        const size_t cell = op * width + lane;
+        if (!job.graph.absent.empty() && job.graph.absent[cell] != 0) continue;
+        first[set] = std::min(first[set], job.starts[cell]);
+        last[set] = std::max(last[set], job.starts[cell] + job.durations[cell]);
+      }
+  for (size_t set = 0; set < job.steps.size(); ++set) job.step_times.push_back(last[set] - first[set]);
+}
+
+}  // namespace
+
+absl::StatusOr<StragglerJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta) {
+  if (rows.size() == 0) return InvalidArgument("the trace has no rows");
+  OpTable table(rows);
+  LaneTable lanes = Lanes(rows, meta.dp);
+  const ReferenceLane reference = Reference(rows, table, lanes);
+  graph::OpGraphBuilder builder;
+  for (size_t op = 0; op < table.ops().size(); ++op) builder.AddOp();
+  LS_RETURN_IF_ERROR(AddPipelineRules(reference, meta, builder));
+  LS_ASSIGN_OR_RETURN(graph::OpGraphBuilder::Built built,
+                      builder.Build(std::move(lanes.first_lane), [&](uint32_t op) { return NameOf(table.ops()[op]); }));
+
+  StragglerJob job;
+  job.graph = std::move(built.graph);
+  job.ops.resize(table.ops().size());
+  for (size_t op = 0; op < job.ops.size(); ++op) job.ops[built.number[op]] = table.ops()[op];
+  job.lanes = std::move(lanes.lanes);
+  job.steps = std::move(lanes.steps);
+  job.dp = meta.dp;
+  job.pp = meta.pp;
+  job.ranks = std::move(rows.ranks);
+  LS_RETURN_IF_ERROR(Fill(job, rows, table, lanes, built.number));
+  MarkAbsent(job);
+  Parts(job).Compute();
+  StepTimes(job);
+  return job;
+}
+
+}  // namespace lockstep::trace

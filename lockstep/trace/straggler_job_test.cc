@@ -1,0 +1,89 @@
+#include "lockstep/trace/straggler_job.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/trace/test_trace.h"
+
+namespace lockstep::trace {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+absl::StatusOr<StragglerJob> Job(const std::string& rows, int dp) {
+  const StragglerMeta meta = DataParallelMeta(dp);
+  StragglerSink sink(meta, {});
+  LS_RETURN_IF_ERROR(ReadStragglerCsv(WriteTrace(kHeader + rows), sink));
+  return BuildStragglerJob(sink.TakeRows(), meta);
+}
+
+// [lane] of the only op of a type.
+std::vector<float> Of(const StragglerJob& job, const std::vector<float>& values, OpType type) {
+  for (size_t op = 0; op < job.ops.size(); ++op)
+    if (job.ops[op].type == type)
+      return {values.begin() + static_cast<std::ptrdiff_t>(op * job.lanes.size()),
+              values.begin() + static_cast<std::ptrdiff_t>((op + 1) * job.lanes.size())};
+  return {};
+}
+
+std::string Counters(const StragglerJob& job) {
+  std::string text;
+  for (const Counter& counter : job.counters) text += fmt::format("{}={} ", counter.name, counter.count);
+  return text;
+}
+
+TEST(StragglerJob, WaitingIsNoTransferAndIdlingIsDelay) {
+  const auto job = Job(DataParallelRows(2, 2), 2);
+  ASSERT_TRUE(job.ok()) << Message(job.status());
+  EXPECT_THAT(job->steps, ElementsAre(10, 20));
+  EXPECT_THAT(job->graph.first_lane, ElementsAre(0, 2, 4));
+  // The reduction lasts 2 s for rank 0, which waits 1 s for rank 1.
+  EXPECT_THAT(Of(*job, job->durations, OpType::kGradsReduceScatter), ElementsAre(2, 1, 2, 1));
+  EXPECT_THAT(Of(*job, job->transfers, OpType::kGradsReduceScatter), ElementsAre(1, 1, 1, 1));
+  EXPECT_THAT(Of(*job, job->delays, OpType::kGradsReduceScatter), ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(job->step_times, ElementsAre(5.5F, 5.5F));
+  EXPECT_EQ(Counters(*job), "");
+}
+
+TEST(StragglerJob, RowsMayStandInAnyOrder) {
+  const std::string rows = DataParallelRows(3, 4);
+  std::vector<std::string> lines;
+  for (size_t begin = 0; begin < rows.size(); begin = rows.find('\n', begin) + 1)
+    lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(lines.size() / 2), rows.substr(begin, rows.find('\n', begin) + 1 - begin));
+  std::string shuffled;
+  for (const std::string& line : lines) shuffled += line;
+  const auto a = Job(rows, 3), b = Job(shuffled, 3);
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_EQ(a->transfers, b->transfers);
+  EXPECT_EQ(a->delays, b->delays);
+}
+
+TEST(StragglerJob, AMissingRowShiftsNothing) {
+  std::string rows = DataParallelRows(2, 3);
+  const std::string gone = "0,0,0,20,backward-compute,1,2,0,0,0,0\n";
+  ASSERT_NE(rows.find(gone), std::string::npos);
+  rows.erase(rows.find(gone), gone.size());
+  const auto job = Job(rows, 2);
+  ASSERT_TRUE(job.ok()) << Message(job.status());
+  EXPECT_EQ(Counters(*job), "absent_ops=1 ");
+  EXPECT_THAT(Of(*job, job->durations, OpType::kBackwardCompute), ElementsAre(2, 3, 0, 3, 2, 3));
+}
+
+TEST(StragglerJob, AMissingLaneIsNoLane) {
+  std::string trace = DataParallelRows(2, 2);
+  // Rank 1 has no rows in step 20.
+  for (size_t at = 0; (at = trace.find("1,0,1,20,", at)) != std::string::npos;) trace.erase(at, trace.find('\n', at) + 1 - at);
+  const auto job = Job(trace, 2);
+  ASSERT_TRUE(job.ok()) << Message(job.status());
+  EXPECT_THAT(job->graph.first_lane, ElementsAre(0, 2, 3));
+}
+
+TEST(StragglerJob, ADuplicateRowIsRefused) {
+  const std::string rows = DataParallelRows(2, 1);
+  EXPECT_EQ(Message(Job(rows + rows.substr(0, rows.find('\n') + 1), 2).status()),
+            "forward-compute 0 of stage 0 is there twice in step 10, data-parallel rank 0");
+}
+
+}  // namespace
+}  // namespace lockstep::trace

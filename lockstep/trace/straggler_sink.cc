@@ -1,0 +1,74 @@
+#include "lockstep/trace/straggler_sink.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep::trace {
+namespace {
+
+constexpr int kMaxDp = std::numeric_limits<uint16_t>::max(), kMaxStages = std::numeric_limits<uint8_t>::max();
+
+absl::Status Within(const char* column, int64_t value, int64_t least, int64_t most) {
+  if (value >= least && value <= most) return absl::OkStatus();
+  return InvalidArgument("{} is {}, expected {} to {}", column, value, least, most);
+}
+
+// One kernel that sends and receives: who waits for whom is not in the row.
+bool IsFused(std::string_view name) { return name == "forward-send-backward-recv" || name == "backward-send-forward-recv"; }
+
+}  // namespace
+
+StragglerSink::StragglerSink(const StragglerMeta& meta, std::vector<StepRange> wanted)
+    : meta_(meta), wanted_(std::move(wanted)) {
+  rows_.ranks.assign(static_cast<size_t>(meta.dp), std::vector<int32_t>(static_cast<size_t>(meta.pp), -1));
+}
+
+bool StragglerSink::IsWanted(int64_t step) const {
+  return wanted_.empty() || std::any_of(wanted_.begin(), wanted_.end(), [step](const StepRange& range) {
+           return step >= range.first && step <= range.last;
+         });
+}
+
+uint32_t StragglerSink::IndexOf(int64_t step) {
+  if (step == last_step_ && last_index_ != ~0U) return last_index_;
+  const auto [found, is_new] = index_of_step_.emplace(step, static_cast<uint32_t>(rows_.steps.size()));
+  if (is_new) rows_.steps.push_back(step);
+  last_step_ = step;
+  return last_index_ = found->second;
+}
+
+absl::Status StragglerSink::Add(const RawRow& raw) {
+  LS_RETURN_IF_ERROR(Within("dp_rank", raw.dp_rank, 0, std::min(meta_.dp - 1, kMaxDp)));
+  LS_RETURN_IF_ERROR(Within("stage", raw.stage, 0, std::min(meta_.pp - 1, kMaxStages)));
+  LS_RETURN_IF_ERROR(Within("seq_id", raw.seq_id, 0, std::numeric_limits<uint16_t>::max()));
+  LS_RETURN_IF_ERROR(Within("mc", raw.mc, -1, std::numeric_limits<int8_t>::max()));
+  LS_RETURN_IF_ERROR(Within("mb_id", raw.mb_id, -1, std::numeric_limits<int16_t>::max()));
+  LS_RETURN_IF_ERROR(Within("gmc", raw.gmc, -1, std::numeric_limits<int16_t>::max()));
+  LS_RETURN_IF_ERROR(Within("rank", raw.rank, 0, meta_.world_size - 1));
+  const std::optional<OpType> type = OpTypeFromName(raw.optype);
+  if (!type && IsFused(raw.optype))
+    return InvalidArgument("optype {}: a fused send and receive can't be taken apart; trace with separate ones", raw.optype);
+  if (!IsWanted(raw.step)) return absl::OkStatus();
+  if (!type) {
+    const std::string name = fmt::format("unknown_optype {}", raw.optype);
+    const auto found = std::find_if(unknown_.begin(), unknown_.end(), [&](const Counter& one) { return one.name == name; });
+    found == unknown_.end() ? unknown_.push_back({name, 1}) : void(++found->count);
+    return absl::OkStatus();
+  }
+  if (!std::isfinite(raw.start_ts) || !std::isfinite(raw.duration)) return ++without_time_, absl::OkStatus();
+  if (raw.duration < 0) ++negative_durations_;
+  rows_.ranks[static_cast<size_t>(raw.dp_rank)][static_cast<size_t>(raw.stage)] = static_cast<int32_t>(raw.rank);
+  rows_.Add({IndexOf(raw.step), static_cast<uint16_t>(raw.dp_rank), static_cast<uint8_t>(raw.stage), *type,
+             static_cast<uint16_t>(raw.seq_id), static_cast<int16_t>(raw.gmc), static_cast<int16_t>(raw.mb_id),
+             static_cast<int8_t>(raw.mc), raw.start_ts, std::max(raw.duration, 0.0F)});
+  return absl::OkStatus();
+}
+
+std::vector<Counter> StragglerSink::Counters() const {
+  std::vector<Counter> counters = unknown_;
+  if (without_time_ > 0) counters.push_back({"rows_without_time", without_time_});
+  if (negative_durations_ > 0) counters.push_back({"negative_durations", negative_durations_});
+  return counters;
+}
+
+}  // namespace lockstep::trace

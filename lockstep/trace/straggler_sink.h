@@ -1,0 +1,52 @@
+// Takes the rows of a straggler trace from any reader, checks each, and keeps it or counts why not.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "lockstep/base/status.h"
+#include "lockstep/trace/straggler.h"
+
+namespace lockstep::trace {
+
+// The columns as a file has them.
+struct RawRow {
+  int64_t dp_rank = 0, stage = 0, rank = 0, step = 0;
+  std::string_view optype;
+  float start_ts = 0, duration = 0;
+  int64_t seq_id = 0, mc = -1, mb_id = -1, gmc = -1;
+};
+
+// Which steps to read: all, or ranges with both ends.
+struct StepRange {
+  int64_t first = std::numeric_limits<int64_t>::min(), last = std::numeric_limits<int64_t>::max();
+};
+
+class StragglerSink {
+ public:
+  StragglerSink(const StragglerMeta& meta, std::vector<StepRange> wanted);
+  // kInvalidArgument: a value outside of what the metadata says; without the place, which the reader knows.
+  absl::Status Add(const RawRow& row);
+  StragglerRows TakeRows() { return std::move(rows_); }
+  // Of rows that were left out or mended.
+  std::vector<Counter> Counters() const;
+
+ private:
+  bool IsWanted(int64_t step) const;
+  uint32_t IndexOf(int64_t step);
+
+  const StragglerMeta& meta_;
+  const std::vector<StepRange> wanted_;
+  StragglerRows rows_;
+  std::unordered_map<int64_t, uint32_t> index_of_step_;
+  int64_t last_step_ = 0;
+  uint32_t last_index_ = ~0U;  // of last_step_: rows of a step mostly stand together
+  std::vector<Counter> unknown_;
+  uint64_t without_time_ = 0, negative_durations_ = 0;
+};
+
+}  // namespace lockstep::trace
