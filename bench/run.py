@@ -1,8 +1,8 @@
 """./dev bench [NAME...] [--quick] [--json FILE]: measures, prints a table, and says for each figure whether its goal was reached.
 
 `run` (the default) stands for all figures of a live run: notice recovery stopped overhead checkpoint memory. `ledger`: its sums against a
-job's own diary. `fan_out`: the coordinator alone, of 1,024 nodes. `wrong_names`: the detector alone, 100,000 planted faults. `race`: the
-same job and the same faults under Lockstep and under others.
+job's own diary. `fan_out`: the coordinator alone, of 1,024 nodes. `wrong_names`: the detector alone, 100,000 planted faults. `injections`:
+1,000 real ones. `noisy`: an hour of a healthy job that looks ill. `race`: the same job and faults under Lockstep and under others.
 """
 import argparse
 import dataclasses

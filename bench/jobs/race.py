@@ -120,8 +120,8 @@ def main():
 
         keeper = lockstep.Checkpoint(state)
     for step in range(keeper.restore() + 1, flags.steps):
-        loss = train_gpt.train_step(model, optimizer, scheduler, cursor.next())
-        keeper.step(step, loss=loss)
+        mean = train_gpt.train_step(model, optimizer, scheduler, cursor.next())
+        keeper.step(step, loss=mean.item())
         beat()
         say(step=step)
     dist.destroy_process_group()

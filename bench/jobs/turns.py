@@ -38,8 +38,8 @@ def main():
             torch.distributed.barrier()
             begin = time.perf_counter()
             for step in range(step + 1, step + 1 + int(line)):
-                loss = train_gpt.train_step(model, optimizer, scheduler, cursor.next())
-                lockstep.step(step, loss=loss)
+                mean = train_gpt.train_step(model, optimizer, scheduler, cursor.next())
+                lockstep.step(step, loss=mean.item())
             if rank == 0:
                 answers.write(json.dumps({"seconds": time.perf_counter() - begin}) + "\n")
             if int(line) == 0:

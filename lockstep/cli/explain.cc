@@ -47,18 +47,20 @@ absl::StatusOr<Json> Explain(const ExplainFlags& flags) {
   counters.insert(counters.end(), job->counters.begin(), job->counters.end());
   const explain::WhatIf analysis(*job);
   if (!flags.compat.empty()) LS_RETURN_IF_ERROR(explain::WriteCompat(flags.compat, analysis, meta));
-  return explain::Report(analysis, meta, counters);
+  return explain::Report(analysis, explain::FindCauses(*job, analysis, explain::kStraggles), meta, counters);
 }
 
 }  // namespace
 
 void AddExplain(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ExplainFlags>();  // lives as long as the callbacks of the parser
-  CLI::App* command = app.add_subcommand("explain", "Why a traced job is slow: what each op type, stage and worker costs");
+  CLI::App* command =
+      app.add_subcommand("explain", "Why a traced job is slow: what each op type, stage and worker costs");
   command->add_option("TRACE", flags->trace, "Rows of ops, CSV or CSV.gz (docs/formats/straggler.md)")->required();
   command->add_option("--meta", flags->meta, "YAML with the sizes of the parallel dimensions")->required();
   command->add_option("--steps", flags->steps, "Only these steps, such as 12 or 20-23; may be given several times");
-  command->add_option("--compat", flags->compat, "Also write the files of the published what-if analysis into this directory");
+  command->add_option("--compat", flags->compat,
+                      "Also write the files of the published what-if analysis into this directory");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep explain trace.csv.gz --meta meta.yaml");
   command->callback([flags, &exit_code] { exit_code = PrintReport(Explain(*flags), flags->json); });

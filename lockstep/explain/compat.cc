@@ -25,8 +25,8 @@ Json Descending(const std::vector<std::string>& names, const std::vector<double>
   return json;
 }
 
-// The sum of floats as numpy makes it: pairwise, in eight sums below 128 values. The published launch_slowdown has a mean
-// over steps of it, which differs from the true one in the seventh digit.
+// The sum of floats as numpy makes it: pairwise, in eight sums below 128 values. The published launch_slowdown has a
+// mean over steps of it, which differs from the true one in the seventh digit.
 float NumpySum(std::span<const double> values) {
   constexpr size_t kLanes = 8, kBlock = 128;
   if (values.size() > kBlock) {
@@ -56,9 +56,14 @@ class Result {
       launch.push_back(analysis_.measured()[step] / analysis_.nodelay()[step]);
     }
     Json json;
-    json["job_meta"] = {{"trial_name", meta_.trial_name}, {"run_id", meta_.run_id},     {"dp_size", meta_.dp},
-                        {"pp_size", meta_.pp},            {"tp_size", meta_.tp},        {"dsp_size", meta_.dsp},
-                        {"vpp_size", meta_.vpp},          {"world_size", meta_.world_size}};
+    json["job_meta"] = {{"trial_name", meta_.trial_name},
+                        {"run_id", meta_.run_id},
+                        {"dp_size", meta_.dp},
+                        {"pp_size", meta_.pp},
+                        {"tp_size", meta_.tp},
+                        {"dsp_size", meta_.dsp},
+                        {"vpp_size", meta_.vpp},
+                        {"world_size", meta_.world_size}};
     json["step_t_base"] = BySteps(analysis_.measured());
     json["step_t_nodelay"] = BySteps(analysis_.nodelay());
     json["step_t_noblk"] = BySteps(analysis_.ideal());
@@ -118,8 +123,13 @@ class Result {
 };
 
 Json RemovalJson(const WhatIf& analysis, const Removal& removal, const char* name) {
-  return {{"trem", removal.removed_s}, {"tadd", removal.added_s}, {"tori", analysis.nodelay_mean()},
-          {"tideal", analysis.ideal_mean()}, {"rem", removal.rem}, {"add", removal.add}, {name, removal.rem}};
+  return {{"trem", removal.removed_s},
+          {"tadd", removal.added_s},
+          {"tori", analysis.nodelay_mean()},
+          {"tideal", analysis.ideal_mean()},
+          {"rem", removal.rem},
+          {"add", removal.add},
+          {name, removal.rem}};
 }
 
 absl::Status Write(const std::string& path, const Json& json, int indent) {
@@ -147,7 +157,8 @@ Json CompatWorkers(const WhatIf& analysis, const trace::StragglerMeta& meta) {
   for (int dp = 0; dp < meta.dp; ++dp)
     for (int stage = 0; stage < meta.pp; ++stage)
       candidates.push_back({std::min(dps.total[static_cast<size_t>(dp)], stages.total[static_cast<size_t>(stage)]),
-                            analysis.RankOf({dp, stage}), {dp, stage}});
+                            analysis.RankOf({dp, stage}),
+                            {dp, stage}});
   std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
     return std::tuple(-a.slowdown, a.rank) < std::tuple(-b.slowdown, b.rank);
   });

@@ -1,5 +1,6 @@
-// The result files of the published what-if straggler analysis, as its own tools name and shape them: result-<trial>.json,
-// ms-<trial>.json and mw-<trial>.json. Here a worker's slowdown is min(of its rank, of its stage), as there.
+// The result files of the published what-if straggler analysis, as its own tools name and shape them:
+// result-<trial>.json, ms-<trial>.json and mw-<trial>.json. Here a worker's slowdown is min(of its rank, of its stage),
+// as there.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,7 +13,8 @@
 namespace lockstep::explain {
 
 // Below `decompose_threshold` a slowdown is not taken apart: null stands for its splits.
-nlohmann::ordered_json CompatResult(const WhatIf& analysis, const trace::StragglerMeta& meta, double decompose_threshold);
+nlohmann::ordered_json CompatResult(const WhatIf& analysis, const trace::StragglerMeta& meta,
+                                    double decompose_threshold);
 nlohmann::ordered_json CompatStage(const WhatIf& analysis, const trace::StragglerMeta& meta);
 nlohmann::ordered_json CompatWorkers(const WhatIf& analysis, const trace::StragglerMeta& meta);
 

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "lockstep/explain/sample.h"
+
 namespace lockstep::explain {
 namespace {
 
@@ -39,10 +41,6 @@ Json Ordered(const Split& split) {
   return json;
 }
 
-double Mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
 // Eq. 5 with exact slowdowns.
 double WorkerShare(const WhatIf& analysis, const std::vector<Costly>& workers) {
   const auto count = static_cast<size_t>(std::ceil(kTopWorkers * static_cast<double>(workers.size())));
@@ -51,9 +49,29 @@ double WorkerShare(const WhatIf& analysis, const std::vector<Costly>& workers) {
   return analysis.RemoveWorkers(top).rem;
 }
 
+Json SuspectJson(const CauseSuspect& suspect) {
+  Json json = Json::object();
+  if (suspect.dp) json["dp"] = *suspect.dp;
+  if (suspect.stage) json["stage"] = *suspect.stage;
+  if (suspect.rank) json["rank"] = *suspect.rank;
+  if (suspect.first_step) json["steps"] = {*suspect.first_step, *suspect.last_step};
+  return json;
+}
+
+Json CauseJson(const Cause& cause) {
+  Json suspects = Json::array();
+  for (const CauseSuspect& suspect : cause.suspects) suspects.push_back(SuspectJson(suspect));
+  return {{"cause", CauseName(cause.kind)},
+          {"suspects", suspects},
+          {"share", cause.share},
+          {"gain_s", cause.gain_s},
+          {"evidence", cause.evidence}};
+}
+
 }  // namespace
 
-Json Report(const WhatIf& analysis, const trace::StragglerMeta& meta, const std::vector<trace::Counter>& counters) {
+Json Report(const WhatIf& analysis, const Causes& causes, const trace::StragglerMeta& meta,
+            const std::vector<trace::Counter>& counters) {
   Json json;
   json["slowdown"] = analysis.slowdown();
   json["launch_slowdown"] = analysis.launch_slowdown();
@@ -67,10 +85,14 @@ Json Report(const WhatIf& analysis, const trace::StragglerMeta& meta, const std:
   const std::vector<Costly> workers = ByCost(analysis);
   json["by_worker"] = Json::array();
   for (const auto& [worker, rank, slowdown] : workers)
-    json["by_worker"].push_back({{"dp", worker.first}, {"stage", worker.second}, {"rank", rank}, {"slowdown", slowdown}});
+    json["by_worker"].push_back(
+        {{"dp", worker.first}, {"stage", worker.second}, {"rank", rank}, {"slowdown", slowdown}});
   const bool straggles = analysis.slowdown() >= kStraggles;
   json["m_w"] = straggles ? Json(WorkerShare(analysis, workers)) : Json();
   json["m_s"] = straggles ? Json(analysis.RemoveStage(meta.pp - 1).rem) : Json();
+  json["causes"] = Json::array();
+  for (const Cause& cause : causes.found) json["causes"].push_back(CauseJson(cause));
+  json["unexplained"] = causes.unexplained();
   json["counters"] = Json::object();
   for (const trace::Counter& counter : counters) json["counters"][counter.name] = counter.count;
   return json;

@@ -4,6 +4,8 @@
 #include <array>
 #include <numeric>
 
+#include "lockstep/explain/sample.h"
+
 namespace lockstep::explain {
 namespace {
 
@@ -25,10 +27,6 @@ constexpr std::array<const char*, kKinds> kNames = {"forward-compute",
                                                     "gc"};
 constexpr char kFirstOp[] = "first-op";
 
-double Mean(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
 // Of all ops and lanes of one type that are there.
 std::vector<float> TransfersOf(const trace::StragglerJob& job, OpType type) {
   std::vector<float> values;
@@ -43,7 +41,8 @@ std::vector<float> TransfersOf(const trace::StragglerJob& job, OpType type) {
 
 double Ideal(OpType type, std::vector<float> values) {
   if (values.empty()) return 0;
-  if (trace::IsCompute(type)) return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  if (trace::IsCompute(type))
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 == 1) return static_cast<double>(*middle);
@@ -71,14 +70,17 @@ int KindOf(OpType type) {
     case OpType::kBackwardRecv:
       return 3;
     default:
-      return static_cast<int>(std::find(kNames.begin(), kNames.end(), std::string_view(trace::OpTypeName(type))) - kNames.begin());
+      return static_cast<int>(std::find(kNames.begin(), kNames.end(), std::string_view(trace::OpTypeName(type))) -
+                              kNames.begin());
   }
 }
 
 const char* KindName(int kind) { return kNames[static_cast<size_t>(kind)]; }
 
 WhatIf::WhatIf(const trace::StragglerJob& job)
-    : job_(job), ideal_durations_(IdealDurations(job)), replay_(job.graph, {job.transfers, job.delays, ideal_durations_}) {
+    : job_(job),
+      ideal_durations_(IdealDurations(job)),
+      replay_(job.graph, {job.transfers, job.delays, ideal_durations_}) {
   measured_.assign(job.step_times.begin(), job.step_times.end());
   nodelay_ = Run({All(), None()});
   ideal_ = Run({None(), None()});
@@ -152,7 +154,8 @@ Split WhatIf::Launch(const std::vector<Part>& parts) const { return Compare(part
 std::vector<WhatIf::Part> WhatIf::Kinds(bool first_op_apart) const {
   const auto is_first = [&](uint32_t op) {
     const trace::JobOp& one = job_.ops[op];
-    return first_op_apart && one.sequence == 0 && one.type == (one.stage == 0 ? OpType::kForwardCompute : OpType::kForwardRecv);
+    return first_op_apart && one.sequence == 0 &&
+           one.type == (one.stage == 0 ? OpType::kForwardCompute : OpType::kForwardRecv);
   };
   std::vector<Part> parts;
   for (int kind = 0; kind < kKinds; ++kind) {

@@ -53,12 +53,15 @@ std::vector<uint32_t> FindCycle(const std::vector<std::vector<uint32_t>>& before
 absl::Status OpGraph::Validate() const {
   uint32_t next = 0;
   for (const Unit& unit : units) {
-    if (unit.first != next || unit.count == 0) return InvalidArgument("unit of op {} does not follow op {}", unit.first, next);
-    if (unit.count > 1 && !unit.synchronised) return InvalidArgument("the {} ops from {} are no group", unit.count, unit.first);
+    if (unit.first != next || unit.count == 0)
+      return InvalidArgument("unit of op {} does not follow op {}", unit.first, next);
+    if (unit.count > 1 && !unit.synchronised)
+      return InvalidArgument("the {} ops from {} are no group", unit.count, unit.first);
     next += unit.count;
     for (uint32_t op = unit.first; op < next; ++op)
       for (const uint32_t before : DependenciesOf(op))
-        if (before >= unit.first) return InvalidArgument("op {} waits for {}, which does not come before it", op, before);
+        if (before >= unit.first)
+          return InvalidArgument("op {} waits for {}, which does not come before it", op, before);
   }
   if (next != ops()) return InvalidArgument("{} of {} ops are in units", next, ops());
   for (const uint32_t op : finals)
@@ -93,13 +96,15 @@ absl::StatusOr<OpGraphBuilder::Built> OpGraphBuilder::Build(std::vector<uint32_t
     for (const uint32_t unit : behind[order[done]])
       if (--open[unit] == 0) order.push_back(unit);
   if (order.size() < units.members.size())
-    return InvalidArgument("these ops wait for each other in a circle: {}", Circle(FindCycle(before, open), units, name));
+    return InvalidArgument("these ops wait for each other in a circle: {}",
+                           Circle(FindCycle(before, open), units, name));
 
   Built built;
   built.number.assign(ops(), 0);
   uint32_t next = 0;
   for (const uint32_t unit : order) {
-    built.graph.units.push_back({next, static_cast<uint32_t>(units.members[unit].size()), units.synchronised[unit], units.scopes[unit]});
+    built.graph.units.push_back(
+        {next, static_cast<uint32_t>(units.members[unit].size()), units.synchronised[unit], units.scopes[unit]});
     for (const uint32_t op : units.members[unit]) built.number[op] = next++;
   }
   std::vector<uint32_t> added(ops());  // the inverse of number

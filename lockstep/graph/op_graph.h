@@ -1,16 +1,19 @@
-// OpGraph: the ops of a job and what each of them waits for, so that its time can be computed anew with other durations.
+// OpGraph: the ops of a job and what each of them waits for, so that its time can be computed anew with other
+// durations.
 //
-// A graph is a template of ops that many lanes share. For a pipelined job a lane is one data-parallel rank in one step, with
-// the ops of all stages; the lanes of a step form a lane set. An op waits for its dependencies in its own lane. The members of a
-// sync group (a collective, a send and its receive) transfer together: none ends before the last of them has begun.
+// A graph is a template of ops that many lanes share. For a pipelined job a lane is one data-parallel rank in one step,
+// with the ops of all stages; the lanes of a step form a lane set. An op waits for its dependencies in its own lane.
+// The members of a sync group (a collective, a send and its receive) transfer together: none ends before the last of
+// them has begun.
 //
 //   start(v) = max over dependencies u of end(u), 0 without any, + delay(v)
 //   end(v)   = start(v) + duration(v)                       outside of groups
-//   end(v)   = max over group members m of start(m) + duration(v)    in a group; over all lanes of the set, if so scoped
+//   end(v)   = max over group members m of start(m) + duration(v)    in a group; over all lanes of the set, if so
+//   scoped
 //
-// Invariants (Validate): ops are numbered in the order in which they can be carried out, so a dependency has a lower number
-// than its dependent; the members of a group have consecutive numbers and depend on nothing among themselves; units cover all
-// ops in order. Immutable once built; safe to read from many threads.
+// Invariants (Validate): ops are numbered in the order in which they can be carried out, so a dependency has a lower
+// number than its dependent; the members of a group have consecutive numbers and depend on nothing among themselves;
+// units cover all ops in order. Immutable once built; safe to read from many threads.
 #pragma once
 
 #include <cstddef>
@@ -39,8 +42,8 @@ struct OpGraph {
   std::vector<Unit> units;
   std::vector<uint32_t> finals;      // a lane set has ended when these have, in all its lanes
   std::vector<uint32_t> first_lane;  // of each lane set, and one past the last: the lanes of a set stand together
-  // [op * lanes() + lane] = 1: this lane does not have this op, which then takes no time and keeps nobody waiting. Empty:
-  // every lane has every op.
+  // [op * lanes() + lane] = 1: this lane does not have this op, which then takes no time and keeps nobody waiting.
+  // Empty: every lane has every op.
   std::vector<uint8_t> absent;
 
   size_t ops() const { return first_dependency.size() - 1; }

@@ -31,7 +31,8 @@ LS_INLINE void Max(double* into, const double* from, size_t count) {
   for (size_t i = 0; i < count; ++i) into[i] = into[i] > from[i] ? into[i] : from[i];
 }
 
-LS_INLINE void AddPicked(const Selection& selection, uint32_t op, const float* measured, size_t first, size_t count, double* into) {
+LS_INLINE void AddPicked(const Selection& selection, uint32_t op, const float* measured, size_t first, size_t count,
+                         double* into) {
   const uint16_t picked = selection.Of(op);
   if (picked == Selection::kNone) return;
   if (picked == Selection::kAll) {
@@ -52,7 +53,8 @@ LS_INLINE void AddDuration(const Block& block, uint32_t op, const float* measure
     for (size_t i = 0; i < block.width; ++i) into[i] = from[i] + static_cast<double>(measured[i]);
   } else {
     const uint8_t* mask = block.scenario.durations.Mask(picked) + block.first;
-    for (size_t i = 0; i < block.width; ++i) into[i] = from[i] + (mask[i] != 0 ? static_cast<double>(measured[i]) : ideal);
+    for (size_t i = 0; i < block.width; ++i)
+      into[i] = from[i] + (mask[i] != 0 ? static_cast<double>(measured[i]) : ideal);
   }
 }
 
@@ -97,7 +99,8 @@ LS_INLINE void CarryOut(const Block& block, const Unit& unit, size_t lanes) {
     const size_t place = op * lanes + block.first;
     Start(block, op, place, start);
     if (const uint8_t* absent = AbsentOf(block, place)) {
-      for (size_t i = 0; i < block.width; ++i) block.last[i] = absent[i] == 0 && start[i] > block.last[i] ? start[i] : block.last[i];
+      for (size_t i = 0; i < block.width; ++i)
+        block.last[i] = absent[i] == 0 && start[i] > block.last[i] ? start[i] : block.last[i];
     } else {
       Max(block.last, start, block.width);
     }
@@ -149,7 +152,8 @@ void Dispatch(const Block& block) {
 Replay::Replay(const OpGraph& graph, const Durations& durations) : graph_(graph), durations_(durations) {
   const size_t cells = graph.ops() * graph.lanes();
   LS_CHECK(durations.measured.size() == cells, "{} durations for {}", durations.measured.size(), cells);
-  LS_CHECK(durations.delays.empty() || durations.delays.size() == cells, "{} delays for {}", durations.delays.size(), cells);
+  LS_CHECK(durations.delays.empty() || durations.delays.size() == cells, "{} delays for {}", durations.delays.size(),
+           cells);
   LS_CHECK(durations.ideal.size() == graph.ops(), "{} ideal durations for {} ops", durations.ideal.size(), graph.ops());
   const size_t wanted = std::max(kLeastLanes, kBlockBytes / sizeof(double) / std::max<size_t>(graph.ops(), 1));
   first_set_.push_back(0);
@@ -168,8 +172,16 @@ void Replay::SetTimes(const Scenario& scenario, Scratch& scratch, std::span<doub
   for (size_t i = 0; i + 1 < first_set_.size(); ++i) {
     const uint32_t begin = first_set_[i], end = first_set_[i + 1];
     const size_t first = graph_.first_lane[begin], width = graph_.first_lane[end] - first;
-    Dispatch({graph_, durations_, scenario, first, width, {graph_.first_lane.data() + begin, end - begin + 1U},
-              scratch.ends.data(), widest_, scratch.rows.data(), scratch.rows.data() + widest_});
+    Dispatch({graph_,
+              durations_,
+              scenario,
+              first,
+              width,
+              {graph_.first_lane.data() + begin, end - begin + 1U},
+              scratch.ends.data(),
+              widest_,
+              scratch.rows.data(),
+              scratch.rows.data() + widest_});
     for (uint32_t set = begin; set < end; ++set) {
       times[set] = -std::numeric_limits<double>::infinity();
       for (const uint32_t op : graph_.finals)
@@ -184,8 +196,16 @@ void Replay::Ends(const Scenario& scenario, Scratch& scratch, std::span<double> 
   for (size_t i = 0; i + 1 < first_set_.size(); ++i) {
     const uint32_t begin = first_set_[i], end = first_set_[i + 1];
     const size_t first = graph_.first_lane[begin], width = graph_.first_lane[end] - first;
-    Dispatch({graph_, durations_, scenario, first, width, {graph_.first_lane.data() + begin, end - begin + 1U},
-              ends.data() + first, graph_.lanes(), scratch.rows.data(), scratch.rows.data() + widest_});
+    Dispatch({graph_,
+              durations_,
+              scenario,
+              first,
+              width,
+              {graph_.first_lane.data() + begin, end - begin + 1U},
+              ends.data() + first,
+              graph_.lanes(),
+              scratch.rows.data(),
+              scratch.rows.data() + widest_});
   }
 }
 

@@ -1,11 +1,12 @@
 // Replay: when every op of a graph ends, under a scenario.
 //
-// Each op and lane has a measured duration, each op an ideal one. A scenario says where the measured one counts, and where a
-// measured delay precedes the op; it never copies durations. Durations are float (a trace has no more), times are double.
+// Each op and lane has a measured duration, each op an ideal one. A scenario says where the measured one counts, and
+// where a measured delay precedes the op; it never copies durations. Durations are float (a trace has no more), times
+// are double.
 //
-// Thread rule: const members may run on many threads at once, each with its own scratch. The result does not depend on the
-// block size or on the processor: only maxima and sums in a fixed order. Cost: about 1 ns per op and lane for a graph with
-// tens of lanes, of which nothing is allocated but the scratch.
+// Thread rule: const members may run on many threads at once, each with its own scratch. The result does not depend on
+// the block size or on the processor: only maxima and sums in a fixed order. Cost: about 1 ns per op and lane for a
+// graph with tens of lanes, of which nothing is allocated but the scratch.
 //
 //   Scenario worker_fixed = Scenario::Measured(graph);
 //   worker_fixed.durations.Set(op, mask_without_that_worker);

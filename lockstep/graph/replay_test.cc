@@ -21,7 +21,9 @@ std::vector<double> ByDefinition(const OpGraph& graph, const Durations& duration
     const uint16_t picked = selection.Of(op);
     return picked == Selection::kAll || (picked != Selection::kNone && selection.Mask(picked)[lane] != 0);
   };
-  const auto absent = [&](uint32_t op, size_t lane) { return !graph.absent.empty() && graph.absent[op * lanes + lane] != 0; };
+  const auto absent = [&](uint32_t op, size_t lane) {
+    return !graph.absent.empty() && graph.absent[op * lanes + lane] != 0;
+  };
   const auto start = [&](uint32_t op, size_t lane) {
     double at = graph.DependenciesOf(op).empty() ? 0 : -1e9;
     for (const uint32_t before : graph.DependenciesOf(op)) at = std::max(at, ends[before * lanes + lane]);
@@ -43,8 +45,9 @@ std::vector<double> ByDefinition(const OpGraph& graph, const Durations& duration
             const bool waits = unit.scope == Scope::kLaneSet ? set_of(other) == set_of(lane) : other == lane;
             if (unit.synchronised && waits && !absent(peer, other)) begin = std::max(begin, start(peer, other));
           }
-        const double duration = picks(scenario.durations, op, lane) ? static_cast<double>(durations.measured[op * lanes + lane])
-                                                                    : durations.ideal[op];
+        const double duration = picks(scenario.durations, op, lane)
+                                    ? static_cast<double>(durations.measured[op * lanes + lane])
+                                    : durations.ideal[op];
         ends[op * lanes + lane] = begin + duration;
       }
   return ends;
@@ -110,7 +113,8 @@ TEST_P(RandomGraphs, AreReplayedAsDefined) {
     for (uint32_t i = below(4); op > 0 && i > 0; --i) builder.AddDependency(below(op), op);
   }
   // Members of a group must not wait for each other, not even through others: single ops, or ops without dependencies.
-  for (uint32_t op = 0; op < ops; op += 1 + below(6)) builder.AddGroup({op}, below(2) == 0 ? Scope::kLane : Scope::kLaneSet);
+  for (uint32_t op = 0; op < ops; op += 1 + below(6))
+    builder.AddGroup({op}, below(2) == 0 ? Scope::kLane : Scope::kLaneSet);
   builder.AddFinal(ops - 1);
   std::vector<uint32_t> first_lane = {0};
   for (uint32_t set = 1 + below(50); set > 0; --set) first_lane.push_back(first_lane.back() + 1 + below(5));
@@ -128,7 +132,8 @@ TEST_P(RandomGraphs, AreReplayedAsDefined) {
     std::vector<uint8_t> mask;
     for (size_t lane = 0; lane < graph.lanes(); ++lane) mask.push_back(static_cast<uint8_t>(below(2)));
     const uint16_t name = picked.AddMask(mask);
-    for (uint32_t op = 0; op < ops; ++op) picked.Set(op, std::array<uint16_t, 3>{Selection::kNone, Selection::kAll, name}[below(3)]);
+    for (uint32_t op = 0; op < ops; ++op)
+      picked.Set(op, std::array<uint16_t, 3>{Selection::kNone, Selection::kAll, name}[below(3)]);
     return picked;
   };
   const Durations durations{measured, delays, ideal};

@@ -58,7 +58,8 @@ bool LineReader::Refill() {
   const char* why = gzerror(file, &error);
   if (got < 0 || error == Z_BUF_ERROR) {
     status_ = error == Z_ERRNO ? ErrnoError(errno, path_)
-                               : InvalidArgument("{}: damaged behind line {}: {}", path_, number_, error == Z_BUF_ERROR ? "the file ends too early" : why);
+                               : InvalidArgument("{}: damaged behind line {}: {}", path_, number_,
+                                                 error == Z_BUF_ERROR ? "the file ends too early" : why);
     return false;
   }
   end_ += static_cast<size_t>(got);

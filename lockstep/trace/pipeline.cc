@@ -9,8 +9,8 @@ namespace {
 
 using graph::Scope;
 
-// A receive that is posted later than this behind the last compute of its direction, or a send that is over this long before
-// the first one ends, was recorded but never launched.
+// A receive that is posted later than this behind the last compute of its direction, or a send that is over this long
+// before the first one ends, was recorded but never launched.
 constexpr float kNeverLaunched = 5e-5F;
 
 // One way of the microbatches through the stages.
@@ -51,7 +51,9 @@ class Rules {
   }
 
  private:
-  const Ops& Of(OpType type, int stage) const { return by_stage_[static_cast<size_t>(stage)][static_cast<size_t>(type)]; }
+  const Ops& Of(OpType type, int stage) const {
+    return by_stage_[static_cast<size_t>(stage)][static_cast<size_t>(type)];
+  }
 
   Ops Joined(std::initializer_list<OpType> types, int stage) const {
     Ops ops;
@@ -96,7 +98,8 @@ class Rules {
     return neighbour >= 0 && neighbour < meta_.vpp * meta_.pp;
   }
 
-  // (compute, transfer) in the order of both. Only at the ends of the pipeline may there be fewer transfers than computes.
+  // (compute, transfer) in the order of both. Only at the ends of the pipeline may there be fewer transfers than
+  // computes.
   absl::StatusOr<std::vector<std::pair<uint32_t, uint32_t>>> Match(const Direction& direction, OpType type, int stage) {
     const Ops& computes = Of(direction.compute, stage);
     Ops transfers;
@@ -115,8 +118,8 @@ class Rules {
     if (partners.size() != transfers.size() && at_end && computes.size() == transfers.size() + 1)
       partners.assign(computes.begin() + 1, computes.end());
     if (partners.size() != transfers.size())
-      return InvalidArgument("stage {} has {} of {} for {} of {}: expected one for each, or none", stage, transfers.size(),
-                             OpTypeName(type), computes.size(), OpTypeName(direction.compute));
+      return InvalidArgument("stage {} has {} of {} for {} of {}: expected one for each, or none", stage,
+                             transfers.size(), OpTypeName(type), computes.size(), OpTypeName(direction.compute));
     for (size_t i = 0; i < transfers.size(); ++i) {
       matched.emplace_back(partners[i], transfers[i]);
       if (HasNeighbour(partners[i], step)) paired_[{type, stage}].push_back(transfers[i]);
@@ -154,8 +157,8 @@ class Rules {
     return nullptr;
   }
 
-  // Parameters are gathered before the first forward of their chunk; where gradients are reduced beside the backward pass,
-  // they are reduced behind the last backward of their chunk.
+  // Parameters are gathered before the first forward of their chunk; where gradients are reduced beside the backward
+  // pass, they are reduced behind the last backward of their chunk.
   void AddParameters(int stage) {
     for (const uint32_t gather : Of(OpType::kParamsAllGather, stage))
       if (const uint32_t* compute = FirstOfChunk(OpType::kForwardCompute, stage, lane_.ops[gather].chunk))
@@ -164,8 +167,8 @@ class Rules {
     for (int chunk = 0; chunk < meta_.vpp; ++chunk) {
       const uint32_t* reduce = FirstOfChunk(OpType::kGradsReduceScatter, stage, chunk);
       const Ops& backward = Of(OpType::kBackwardCompute, stage);
-      const auto last = std::find_if(backward.rbegin(), backward.rend(),
-                                     [&](uint32_t op) { return lane_.ops[op].chunk == chunk; });
+      const auto last =
+          std::find_if(backward.rbegin(), backward.rend(), [&](uint32_t op) { return lane_.ops[op].chunk == chunk; });
       if (reduce != nullptr && last != backward.rend()) builder_.AddDependency(*last, *reduce);
     }
   }
@@ -187,7 +190,8 @@ class Rules {
     builder_.AddFinal(tail.back());
     const Ops& reduces = Of(OpType::kGradsReduceScatter, stage);
     const Ops& layernorm = Of(OpType::kLayernormGradsAllReduce, stage);
-    if (overlapped_ && !reduces.empty() && !layernorm.empty()) builder_.AddDependency(reduces.back(), layernorm.front());
+    if (overlapped_ && !reduces.empty() && !layernorm.empty())
+      builder_.AddDependency(reduces.back(), layernorm.front());
     return absl::OkStatus();
   }
 
@@ -205,13 +209,12 @@ class Rules {
     return absl::OkStatus();
   }
 
-  // Data-parallel collectives wait for the other ranks of their stage, clipping for everybody, tied embeddings for the other
-  // end of their own pipeline.
+  // Data-parallel collectives wait for the other ranks of their stage, clipping for everybody, tied embeddings for the
+  // other end of their own pipeline.
   void AddCollectives() {
     Ops clip, embedding;
     for (int stage = 0; stage < meta_.pp; ++stage) {
-      for (const OpType type :
-           {OpType::kParamsAllGather, OpType::kGradsReduceScatter, OpType::kSeparateGradsAllReduce})
+      for (const OpType type : {OpType::kParamsAllGather, OpType::kGradsReduceScatter, OpType::kSeparateGradsAllReduce})
         for (const uint32_t op : Of(type, stage)) builder_.AddGroup({op}, Scope::kLaneSet);
       for (const uint32_t op : Of(OpType::kOptimizerClipMainGrad, stage)) clip.push_back(op);
       for (const uint32_t op : Of(OpType::kEmbeddingGradsAllReduce, stage)) embedding.push_back(op);
@@ -224,7 +227,7 @@ class Rules {
   const StragglerMeta& meta_;
   graph::OpGraphBuilder& builder_;
   std::vector<std::array<Ops, kOpTypes>> by_stage_;  // in the order of their starts
-  std::map<std::pair<OpType, int>, Ops> paired_;      // transfers that have a peer
+  std::map<std::pair<OpType, int>, Ops> paired_;     // transfers that have a peer
   bool overlapped_ = false;
 };
 
@@ -234,6 +237,8 @@ absl::Status AddPipelineRules(const ReferenceLane& lane, const StragglerMeta& me
   return Rules(lane, meta, builder).Add();
 }
 
-std::string NameOf(const JobOp& op) { return fmt::format("{} {} of stage {}", OpTypeName(op.type), op.sequence, op.stage); }
+std::string NameOf(const JobOp& op) {
+  return fmt::format("{} {} of stage {}", OpTypeName(op.type), op.sequence, op.stage);
+}
 
 }  // namespace lockstep::trace

@@ -1,4 +1,5 @@
-// Which op of a pipelined step waits for which: the rules of the what-if straggler analysis (OSDI'25; docs/models/explain.md).
+// Which op of a pipelined step waits for which: the rules of the what-if straggler analysis (OSDI'25;
+// docs/models/explain.md).
 #pragma once
 
 #include <span>

@@ -45,8 +45,6 @@ void StragglerRows::Add(const StragglerRow& row) {
   pieces.back().push_back(row);
 }
 
-size_t StragglerRows::size() const {
-  return pieces.empty() ? 0 : (pieces.size() - 1) * kPiece + pieces.back().size();
-}
+size_t StragglerRows::size() const { return pieces.empty() ? 0 : (pieces.size() - 1) * kPiece + pieces.back().size(); }
 
 }  // namespace lockstep::trace

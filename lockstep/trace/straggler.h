@@ -1,7 +1,8 @@
-// The straggler schema: one row per recorded op of a pipelined training job, as NDTimeline writes it and the what-if straggler
-// analysis (OSDI'25) publishes it. docs/formats/straggler.md describes the columns.
+// The straggler schema: one row per recorded op of a pipelined training job, as NDTimeline writes it and the what-if
+// straggler analysis (OSDI'25) publishes it. docs/formats/straggler.md describes the columns.
 //
-// A row stands for a tensor-parallel group: there is a row set per data-parallel rank and stage, none per tensor-parallel rank.
+// A row stands for a tensor-parallel group: there is a row set per data-parallel rank and stage, none per
+// tensor-parallel rank.
 #pragma once
 
 #include <cstdint>
@@ -40,11 +41,11 @@ struct StragglerRow {
   uint16_t dp = 0;
   uint8_t stage = 0;
   OpType type = OpType::kForwardCompute;
-  uint16_t sequence = 0;    // 0, 1, ... per step, worker and type
+  uint16_t sequence = 0;      // 0, 1, ... per step, worker and type
   int16_t global_chunk = -1;  // model chunk * pp + stage; of forward and backward compute, else -1
   int16_t microbatch = -1;
-  int8_t chunk = -1;  // model chunk within the stage
-  float start = 0;    // s since the first op of the step
+  int8_t chunk = -1;   // model chunk within the stage
+  float start = 0;     // s since the first op of the step
   float duration = 0;  // s, of communication with the wait for peers
 };
 static_assert(sizeof(StragglerRow) == 24);
@@ -52,7 +53,7 @@ static_assert(sizeof(StragglerRow) == 24);
 struct StragglerRows {
   // In pieces, so that growing copies nothing and holds nothing twice.
   std::vector<std::vector<StragglerRow>> pieces;
-  std::vector<int64_t> steps;             // in the order in which they first appeared
+  std::vector<int64_t> steps;               // in the order in which they first appeared
   std::vector<std::vector<int32_t>> ranks;  // [dp][stage]: the global rank that stands for the worker; -1: no row
 
   void Add(const StragglerRow& row);

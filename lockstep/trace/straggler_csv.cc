@@ -15,7 +15,8 @@ constexpr std::array<std::string_view, kColumns> kNames = {"dp_rank",  "stage", 
                                                            "duration", "seq_id", "mc",   "mb_id", "gmc"};
 constexpr size_t kMaxFields = 64;
 
-// Cuts a line at commas; the schema has no quotes. Returns how many fields there are, of which the first kMaxFields are kept.
+// Cuts a line at commas; the schema has no quotes. Returns how many fields there are, of which the first kMaxFields are
+// kept.
 size_t Split(std::string_view line, std::array<std::string_view, kMaxFields>& fields) {
   size_t count = 0;
   for (size_t begin = 0;; ++count) {
@@ -54,8 +55,13 @@ class Csv {
     row.optype = Field(kOptype);
     LS_RETURN_IF_ERROR(Parse(kStartTs, Field(kStartTs), row.start_ts));
     LS_RETURN_IF_ERROR(Parse(kDuration, Field(kDuration), row.duration));
-    for (const auto& [column, value] : {std::pair(kDpRank, &row.dp_rank), {kStage, &row.stage}, {kRank, &row.rank},
-                                        {kStep, &row.step}, {kSeqId, &row.seq_id}, {kMc, &row.mc}, {kMbId, &row.mb_id},
+    for (const auto& [column, value] : {std::pair(kDpRank, &row.dp_rank),
+                                        {kStage, &row.stage},
+                                        {kRank, &row.rank},
+                                        {kStep, &row.step},
+                                        {kSeqId, &row.seq_id},
+                                        {kMc, &row.mc},
+                                        {kMbId, &row.mb_id},
                                         {kGmc, &row.gmc}})
       LS_RETURN_IF_ERROR(Parse(column, Field(column), *value));
     return absl::OkStatus();

@@ -1,4 +1,5 @@
-// Reads a straggler trace from CSV, plain or gzipped: a header with the names of the columns in any order, then a row per op.
+// Reads a straggler trace from CSV, plain or gzipped: a header with the names of the columns in any order, then a row
+// per op.
 #pragma once
 
 #include <string>

@@ -28,7 +28,8 @@ class OpTable {
       }
     for (const auto& [key, count] : counts) {
       first_[key] = static_cast<uint32_t>(ops_.size());
-      for (int sequence = 0; sequence < count; ++sequence) ops_.push_back({key.second, key.first, sequence, -1, -1, -1});
+      for (int sequence = 0; sequence < count; ++sequence)
+        ops_.push_back({key.second, key.first, sequence, -1, -1, -1});
     }
   }
   uint32_t Of(const StragglerRow& row) const { return first_.at({row.stage, row.type}) + row.sequence; }
@@ -127,8 +128,8 @@ absl::Status Fill(StragglerJob& job, StragglerRows& rows, const OpTable& table, 
 
 // Ops that a lane does not have begin and end nowhere.
 void MarkAbsent(StragglerJob& job) {
-  const auto missing =
-      static_cast<uint64_t>(std::count_if(job.starts.begin(), job.starts.end(), [](float start) { return std::isnan(start); }));
+  const auto missing = static_cast<uint64_t>(
+      std::count_if(job.starts.begin(), job.starts.end(), [](float start) { return std::isnan(start); }));
   Count(job, "absent_ops", missing);
   if (missing == 0) return;
   job.graph.absent.resize(job.starts.size());
@@ -138,7 +139,8 @@ void MarkAbsent(StragglerJob& job) {
   }
 }
 
-// What is measured, parted. Arithmetic in float, as the published analysis does it: its results are met to the last digit.
+// What is measured, parted. Arithmetic in float, as the published analysis does it: its results are met to the last
+// digit.
 class Parts {
  public:
   explicit Parts(StragglerJob& job) : job_(job), width_(job.lanes.size()), row_(width_) {}
@@ -179,7 +181,8 @@ class Parts {
     }
   }
 
-  // From the end of the last dependency, or the begin of the step, to the start. An absent dependency keeps nobody waiting.
+  // From the end of the last dependency, or the begin of the step, to the start. An absent dependency keeps nobody
+  // waiting.
   void Delay(uint32_t op) {
     std::fill(row_.begin(), row_.end(), 0.0F);
     bool first = true;

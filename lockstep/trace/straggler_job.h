@@ -1,8 +1,9 @@
-// A job as a graph, from rows of the straggler schema: lanes are (step, data-parallel rank), the template has the ops of all
-// stages. Dependencies follow the what-if straggler analysis (OSDI'25); docs/models/explain.md has them as rules.
+// A job as a graph, from rows of the straggler schema: lanes are (step, data-parallel rank), the template has the ops
+// of all stages. Dependencies follow the what-if straggler analysis (OSDI'25); docs/models/explain.md has them as
+// rules.
 //
-// What was measured is parted as there: the transfer of a communication counts from its last peer's start, and what passed
-// between the end of an op's dependencies and its start is its launch delay.
+// What was measured is parted as there: the transfer of a communication counts from its last peer's start, and what
+// passed between the end of an op's dependencies and its start is its launch delay.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,8 @@ struct StragglerJob {
   std::vector<Counter> counters;
 };
 
-// Takes the rows apart to save memory. kInvalidArgument names the op and lane: a duplicate, a count that fits no schedule.
+// Takes the rows apart to save memory. kInvalidArgument names the op and lane: a duplicate, a count that fits no
+// schedule.
 absl::StatusOr<StragglerJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta);
 
 }  // namespace lockstep::trace

@@ -50,7 +50,8 @@ TEST(StragglerJob, RowsMayStandInAnyOrder) {
   const std::string rows = DataParallelRows(3, 4);
   std::vector<std::string> lines;
   for (size_t begin = 0; begin < rows.size(); begin = rows.find('\n', begin) + 1)
-    lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(lines.size() / 2), rows.substr(begin, rows.find('\n', begin) + 1 - begin));
+    lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(lines.size() / 2),
+                 rows.substr(begin, rows.find('\n', begin) + 1 - begin));
   std::string shuffled;
   for (const std::string& line : lines) shuffled += line;
   const auto a = Job(rows, 3), b = Job(shuffled, 3);
@@ -73,7 +74,8 @@ TEST(StragglerJob, AMissingRowShiftsNothing) {
 TEST(StragglerJob, AMissingLaneIsNoLane) {
   std::string trace = DataParallelRows(2, 2);
   // Rank 1 has no rows in step 20.
-  for (size_t at = 0; (at = trace.find("1,0,1,20,", at)) != std::string::npos;) trace.erase(at, trace.find('\n', at) + 1 - at);
+  for (size_t at = 0; (at = trace.find("1,0,1,20,", at)) != std::string::npos;)
+    trace.erase(at, trace.find('\n', at) + 1 - at);
   const auto job = Job(trace, 2);
   ASSERT_TRUE(job.ok()) << Message(job.status());
   EXPECT_THAT(job->graph.first_lane, ElementsAre(0, 2, 3));

@@ -59,7 +59,8 @@ class Reader {
     constexpr int64_t kMost = 1 << 20;
     int64_t number = value;
     LS_RETURN_IF_ERROR(Get(key, required, number));
-    if (number < 1 || number > kMost) return InvalidArgument("{}: {} is {}, expected 1 to {}", path_, key, number, kMost);
+    if (number < 1 || number > kMost)
+      return InvalidArgument("{}: {} is {}, expected 1 to {}", path_, key, number, kMost);
     value = static_cast<int>(number);
     return absl::OkStatus();
   }

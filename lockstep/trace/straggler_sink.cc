@@ -14,7 +14,9 @@ absl::Status Within(const char* column, int64_t value, int64_t least, int64_t mo
 }
 
 // One kernel that sends and receives: who waits for whom is not in the row.
-bool IsFused(std::string_view name) { return name == "forward-send-backward-recv" || name == "backward-send-forward-recv"; }
+bool IsFused(std::string_view name) {
+  return name == "forward-send-backward-recv" || name == "backward-send-forward-recv";
+}
 
 }  // namespace
 
@@ -47,11 +49,13 @@ absl::Status StragglerSink::Add(const RawRow& raw) {
   LS_RETURN_IF_ERROR(Within("rank", raw.rank, 0, meta_.world_size - 1));
   const std::optional<OpType> type = OpTypeFromName(raw.optype);
   if (!type && IsFused(raw.optype))
-    return InvalidArgument("optype {}: a fused send and receive can't be taken apart; trace with separate ones", raw.optype);
+    return InvalidArgument("optype {}: a fused send and receive can't be taken apart; trace with separate ones",
+                           raw.optype);
   if (!IsWanted(raw.step)) return absl::OkStatus();
   if (!type) {
     const std::string name = fmt::format("unknown_optype {}", raw.optype);
-    const auto found = std::find_if(unknown_.begin(), unknown_.end(), [&](const Counter& one) { return one.name == name; });
+    const auto found =
+        std::find_if(unknown_.begin(), unknown_.end(), [&](const Counter& one) { return one.name == name; });
     found == unknown_.end() ? unknown_.push_back({name, 1}) : void(++found->count);
     return absl::OkStatus();
   }

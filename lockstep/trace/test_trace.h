@@ -13,12 +13,14 @@ namespace lockstep::trace {
 
 inline constexpr char kHeader[] = "dp_rank,stage,rank,step,optype,start_ts,duration,seq_id,mc,mb_id,gmc\n";
 
-// A job of one stage and one microbatch per step, as rows: forward 1 s, backward 2 s (of data-parallel rank 1: 3 s), the gradients'
-// reduction until 1 s behind the last backward, the optimizer 0.5 s.
+// A job of one stage and one microbatch per step, as rows: forward 1 s, backward 2 s (of data-parallel rank 1: 3 s),
+// the gradients' reduction until 1 s behind the last backward, the optimizer 0.5 s.
 inline std::string DataParallelRows(int dp, int steps) {
   std::string rows;
-  const auto add = [&](int rank, int step, const char* type, double start, double duration, int microbatch, int global) {
-    rows += fmt::format("{0},0,{0},{1},{2},{3},{4},0,0,{5},{6}\n", rank, 10 * (step + 1), type, start, duration, microbatch, global);
+  const auto add = [&](int rank, int step, const char* type, double start, double duration, int microbatch,
+                       int global) {
+    rows += fmt::format("{0},0,{0},{1},{2},{3},{4},0,0,{5},{6}\n", rank, 10 * (step + 1), type, start, duration,
+                        microbatch, global);
   };
   for (int step = 0; step < steps; ++step)
     for (int rank = 0; rank < dp; ++rank) {

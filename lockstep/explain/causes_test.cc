@@ -1,0 +1,110 @@
+// Planted faults are named, first the costliest, and nothing else; the gain is what an undisturbed job of the same seed says.
+#include "lockstep/explain/causes.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/explain/report.h"
+#include "lockstep/explain/sample.h"
+#include "lockstep/synth/job.h"
+
+namespace lockstep::explain {
+namespace {
+
+using synth::Fault;
+using synth::FaultKind;
+using synth::JobShape;
+using testing::ElementsAre;
+
+constexpr int kSeeds = 20;
+
+struct Answer {
+  std::vector<Cause> causes;
+  double slowdown = 0;
+  double step_s = 0;
+
+  std::vector<std::string> Names() const {
+    std::vector<std::string> names;
+    for (const Cause& cause : causes) names.emplace_back(CauseName(cause.kind));
+    return names;
+  }
+};
+
+Answer Explain(const JobShape& shape, const std::vector<Fault>& faults, uint64_t seed) {
+  const auto job = trace::BuildStragglerJob(synth::Generate(shape, faults, seed).value(), synth::MetaOf(shape)).value();
+  const WhatIf analysis(job);
+  return {FindCauses(job, analysis, kStraggles).found, analysis.slowdown(), Mean(analysis.measured())};
+}
+
+struct Case {
+  std::string name;
+  JobShape shape;
+  std::vector<Fault> faults;
+  bool exact_gain = true;  // mending gives back what the fault took
+};
+
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
+
+class Planted : public testing::TestWithParam<Case> {};
+
+TEST_P(Planted, IsNamedInEverySeed) {
+  const auto& [name, shape, faults, exact_gain] = GetParam();
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const Answer answer = Explain(shape, faults, seed), healthy = Explain(shape, {}, seed);
+    std::vector<std::string> expected;
+    for (const Fault& fault : faults) expected.emplace_back(synth::FaultKindName(fault.kind));
+    ASSERT_THAT(answer.Names(), testing::UnorderedElementsAreArray(expected)) << "seed " << seed << ", S = " << answer.slowdown;
+    for (size_t i = 1; i < answer.causes.size(); ++i) EXPECT_GE(answer.causes[i - 1].gain_s, answer.causes[i].gain_s);
+    for (const Cause& cause : answer.causes)
+      for (const Fault& fault : faults) {
+        if (CauseName(cause.kind) != std::string(synth::FaultKindName(fault.kind))) continue;
+        EXPECT_EQ(cause.suspects.empty(), fault.kind == FaultKind::kSequenceLength);
+        if (cause.suspects.empty()) continue;
+        const CauseSuspect& suspect = cause.suspects[0];
+        if (fault.kind == FaultKind::kGc) continue;  // of the workers with pauses any may come first
+        EXPECT_EQ(suspect.dp.value_or(fault.dp), fault.dp) << "seed " << seed;
+        EXPECT_EQ(suspect.stage.value_or(fault.stage), fault.stage) << "seed " << seed;
+        if (suspect.first_step) {
+          EXPECT_NEAR(static_cast<double>(*suspect.first_step), fault.first_step, 1) << "seed " << seed;
+          EXPECT_NEAR(static_cast<double>(*suspect.last_step), std::min(fault.last_step, shape.steps - 1), 1) << "seed " << seed;
+        }
+      }
+    if (!exact_gain) continue;
+    double gain = 0;
+    for (const Cause& cause : answer.causes) gain += cause.gain_s;
+    EXPECT_NEAR(gain, answer.step_s - healthy.step_s, 0.03 * (answer.step_s - healthy.step_s)) << "seed " << seed;
+  }
+}
+
+const JobShape kPlain{.dp = 4, .pp = 4};
+
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, Planted,
+    testing::Values(Case{"worker", kPlain, {{.kind = FaultKind::kWorker, .dp = 2, .stage = 1, .factor = 1.4}}},
+                    Case{"worker_pp1", {.dp = 8, .pp = 1}, {{.kind = FaultKind::kWorker, .dp = 5, .factor = 1.3}}},
+                    Case{"worker_overlapped", {.overlapped = true}, {{.kind = FaultKind::kWorker, .dp = 0, .stage = 3, .factor = 1.3}}},
+                    Case{"worker_interleaved", {.vpp = 2}, {{.kind = FaultKind::kWorker, .dp = 1, .stage = 2, .factor = 1.4}}},
+                    Case{"transient_worker", kPlain, {{.kind = FaultKind::kTransientWorker, .dp = 3, .stage = 0, .factor = 1.5, .first_step = 6, .last_step = 15}}},
+                    Case{"stage", kPlain, {{.kind = FaultKind::kStage, .stage = 3, .factor = 1.5}}},
+                    Case{"stage_dp1", {.dp = 1, .pp = 4}, {{.kind = FaultKind::kStage, .stage = 1, .factor = 1.3}}},
+                    Case{"sequence_length", kPlain, {{.kind = FaultKind::kSequenceLength, .factor = 0.35}}, false},
+                    Case{"gc", kPlain, {{.kind = FaultKind::kGc, .seconds{0.5}, .share = 0.2}}},
+                    Case{"link", kPlain, {{.kind = FaultKind::kLink, .dp = 1, .stage = 1, .seconds{0.25}}}},
+                    Case{"ring", {.reduce{0.03}}, {{.kind = FaultKind::kRing, .stage = 1, .factor = 20}}},
+                    Case{"fabric", kPlain, {{.kind = FaultKind::kFabric, .factor = 20, .first_step = 8, .last_step = 12}}},
+                    Case{"data_loading", kPlain, {{.kind = FaultKind::kDataLoading, .dp = 2, .seconds{1}}}},
+                    Case{"stage_and_worker", kPlain, {{.kind = FaultKind::kStage, .stage = 3, .factor = 1.6}, {.kind = FaultKind::kWorker, .dp = 1, .stage = 0, .factor = 1.6}}},
+                    Case{"link_and_worker", kPlain, {{.kind = FaultKind::kLink, .dp = 1, .stage = 1, .seconds{0.25}}, {.kind = FaultKind::kWorker, .dp = 3, .stage = 2, .factor = 1.4}}}),
+    [](const auto& one) { return one.param.name; });
+
+class Healthy : public testing::TestWithParam<int> {};
+
+TEST_P(Healthy, NobodyIsNamed) {
+  const auto seed = static_cast<uint64_t>(GetParam());
+  for (const JobShape& shape : {kPlain, JobShape{.dp = 16, .pp = 1}, JobShape{.vpp = 2}, JobShape{.overlapped = true}})
+    EXPECT_THAT(Explain(shape, {}, seed).Names(), ElementsAre());
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, Healthy, testing::Range(1, kSeeds + 1));
+
+}  // namespace
+}  // namespace lockstep::explain

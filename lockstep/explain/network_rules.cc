@@ -1,0 +1,200 @@
+// Causes between workers: a link, a ring, the fabric; and computes that begin late. docs/models/explain.md has the rules.
+#include <algorithm>
+#include <map>
+
+#include "lockstep/base/status.h"
+#include "lockstep/explain/remedy.h"
+#include "lockstep/explain/sample.h"
+
+namespace lockstep::explain {
+namespace {
+
+using trace::OpType;
+
+constexpr double kSpread = 6;       // robust standard deviations: an outlier
+constexpr double kFarOff = 1.5;     // times what is usual
+constexpr double kOften = 0.1;      // of the transfers of a link: it is the link
+constexpr double kRingSlower = 1.3;  // times the other stages' rings, or the other steps
+constexpr double kShareOfStep = 0.005;  // what begins late by less of a step is not worth a name
+
+bool IsThere(const trace::StragglerJob& job, size_t cell) { return job.graph.absent.empty() || job.graph.absent[cell] == 0; }
+
+bool IsTransfer(OpType type) {
+  return type == OpType::kForwardSend || type == OpType::kForwardRecv || type == OpType::kBackwardSend || type == OpType::kBackwardRecv;
+}
+bool IsDataParallel(OpType type) {
+  return type == OpType::kParamsAllGather || type == OpType::kGradsReduceScatter || type == OpType::kSeparateGradsAllReduce;
+}
+
+// The two stages that a transfer is between, the lower one: of the last stage and the first, where chunks wrap around, the last.
+int LinkOf(const trace::JobOp& op, int pp) {
+  const bool to_next = op.type == OpType::kForwardSend || op.type == OpType::kBackwardRecv;
+  return to_next ? op.stage : (op.stage + pp - 1) % pp;
+}
+
+std::string Text(double seconds) { return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds); }
+
+// Durations of one op type on one stage, per step: what the slowest rank sees.
+class Rings {
+ public:
+  Rings(const trace::StragglerJob& job, const Times& times) : job_(job), times_(times) {
+    for (uint32_t op = 0; op < job.ops.size(); ++op)
+      if (IsDataParallel(job.ops[op].type)) ops_[{job.ops[op].type, job.ops[op].stage}].push_back(op);
+    for (const auto& [ring, ops] : ops_)
+      for (size_t set = 0; set < job.steps.size(); ++set) by_step_[ring].push_back(InStep(ops, set));
+  }
+  using Ring = std::pair<OpType, int>;  // type, stage
+  const std::map<Ring, std::vector<double>>& by_step() const { return by_step_; }
+  // Divides what the ring's ops take in a step.
+  void Divide(const Ring& ring, size_t set, double ratio, Remedy& remedy) const {
+    for (const uint32_t op : ops_.at(ring))
+      for (size_t lane = job_.graph.first_lane[set]; lane < job_.graph.first_lane[set + 1]; ++lane) {
+        const size_t cell = op * job_.lanes.size() + lane;
+        if (IsThere(job_, cell)) remedy.durations.emplace_back(cell, static_cast<float>(static_cast<double>(times_.durations[cell]) / ratio));
+      }
+  }
+
+ private:
+  double InStep(const std::vector<uint32_t>& ops, size_t set) const {
+    std::vector<double> values;
+    for (const uint32_t op : ops)
+      for (size_t lane = job_.graph.first_lane[set]; lane < job_.graph.first_lane[set + 1]; ++lane)
+        values.push_back(static_cast<double>(times_.durations[op * job_.lanes.size() + lane]));
+    return Median(std::move(values));
+  }
+
+  const trace::StragglerJob& job_;
+  const Times& times_;
+  std::map<Ring, std::vector<uint32_t>> ops_;
+  std::map<Ring, std::vector<double>> by_step_;
+};
+
+}  // namespace
+
+// A link is slow whose transfers are outliers among all transfers of the job, and not just once.
+std::vector<Remedy> FindSlowLinks(const trace::StragglerJob& job, const Times& times) {
+  const size_t lanes = job.lanes.size();
+  std::vector<double> all;
+  for (uint32_t op = 0; op < job.ops.size(); ++op)
+    for (size_t lane = 0; lane < lanes && IsTransfer(job.ops[op].type); ++lane)
+      if (IsThere(job, op * lanes + lane)) all.push_back(static_cast<double>(times.durations[op * lanes + lane]));
+  const double usual = Median(all), limit = std::max(kFarOff * usual, usual + kSpread * RobustSpread(all));
+  struct Link {
+    size_t transfers = 0;
+    std::vector<double> slow;
+    std::vector<size_t> cells;
+  };
+  std::map<std::pair<int, int>, Link> links;  // (link, dp)
+  for (uint32_t op = 0; op < job.ops.size(); ++op) {
+    if (!IsTransfer(job.ops[op].type)) continue;
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      const size_t cell = op * lanes + lane;
+      if (!IsThere(job, cell)) continue;
+      Link& link = links[{LinkOf(job.ops[op], job.pp), job.lanes[lane].dp}];
+      ++link.transfers;
+      if (static_cast<double>(times.durations[cell]) <= limit) continue;
+      link.slow.push_back(static_cast<double>(times.durations[cell]));
+      link.cells.push_back(cell);
+    }
+  }
+  std::vector<Remedy> found;
+  for (const auto& [place, link] : links) {
+    if (static_cast<double>(link.slow.size()) < kOften * static_cast<double>(link.transfers)) continue;
+    Remedy remedy;
+    const auto [stage, dp] = place;
+    for (const int end : {stage, (stage + 1) % job.pp})
+      remedy.cause.suspects.push_back({dp, end, job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(end)], {}, {}});
+    for (const size_t cell : link.cells) remedy.durations.emplace_back(cell, static_cast<float>(usual));
+    remedy.cause.kind = CauseKind::kLink;
+    remedy.cause.evidence = {fmt::format("{} of {} transfers between stages {} and {} of data-parallel rank {} take {}, usual is {}", link.slow.size(), link.transfers,
+                                         stage, (stage + 1) % job.pp, dp, Text(Median(link.slow)), Text(usual))};
+    found.push_back(std::move(remedy));
+  }
+  return found;
+}
+
+// One stage's collectives take longer than those of the other stages.
+std::vector<Remedy> FindSlowRings(const trace::StragglerJob& job, const Times& times) {
+  const Rings rings(job, times);
+  std::vector<Remedy> found;
+  for (int stage = 0; stage < job.pp && job.pp > 1; ++stage) {
+    Remedy remedy;
+    for (const auto& [ring, steps] : rings.by_step()) {
+      if (ring.second != stage) continue;
+      std::vector<double> others;
+      for (const auto& [other, other_steps] : rings.by_step())
+        if (other.first == ring.first && other.second != stage) others.push_back(Median(other_steps));
+      const double usual = Median(others), own = Median(steps);
+      if (usual <= 0 || own < kRingSlower * usual) continue;
+      for (size_t set = 0; set < steps.size(); ++set) rings.Divide(ring, set, own / usual, remedy);
+      remedy.cause.evidence.push_back(fmt::format("{} takes {}, on the other stages {}", trace::OpTypeName(ring.first), Text(own), Text(usual)));
+    }
+    if (remedy.durations.empty()) continue;
+    remedy.cause.kind = CauseKind::kRing;
+    remedy.cause.suspects.push_back({{}, stage, {}, {}, {}});
+    found.push_back(std::move(remedy));
+  }
+  return found;
+}
+
+// In some steps the collectives of all stages take longer than in the others.
+std::vector<Remedy> FindSlowFabric(const trace::StragglerJob& job, const Times& times) {
+  const Rings rings(job, times);
+  if (rings.by_step().empty()) return {};
+  Remedy remedy;
+  std::vector<double> factors;
+  size_t first = job.steps.size(), last = 0;
+  for (size_t set = 0; set < job.steps.size(); ++set) {
+    std::vector<double> ratios;
+    for (const auto& [ring, steps] : rings.by_step()) {
+      const double usual = Median(steps);
+      ratios.push_back(usual > 0 ? steps[set] / usual : 1);
+    }
+    if (*std::min_element(ratios.begin(), ratios.end()) < kRingSlower) continue;
+    size_t i = 0;
+    for (const auto& [ring, steps] : rings.by_step()) rings.Divide(ring, set, ratios[i++], remedy);
+    factors.push_back(Median(ratios));
+    first = std::min(first, set);
+    last = set;
+  }
+  if (factors.empty()) return {};
+  remedy.cause.kind = CauseKind::kFabric;
+  remedy.cause.suspects.push_back({{}, {}, {}, job.steps[first], job.steps[last]});
+  remedy.cause.evidence = {fmt::format("in {} of {} steps all data-parallel collectives take longer, {:.1f} times as long", factors.size(), job.steps.size(), Median(factors))};
+  return {std::move(remedy)};
+}
+
+// The first compute of a step, which waits for nobody, is started late.
+std::vector<Remedy> FindLateStarts(const trace::StragglerJob& job, const Times& times) {
+  const size_t lanes = job.lanes.size();
+  std::vector<double> usual;
+  std::map<int, std::vector<std::pair<size_t, double>>> by_dp;
+  for (uint32_t op = 0; op < job.ops.size(); ++op)
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      const size_t cell = op * lanes + lane;
+      if (!IsThere(job, cell) || job.ops[op].type != OpType::kForwardCompute) continue;
+      const double delay = static_cast<double>(times.delays[cell]);
+      const bool first = BeginsStep(job.ops[op]);
+      if (first) by_dp[job.lanes[lane].dp].emplace_back(cell, delay);
+      if (!first) usual.push_back(delay);
+    }
+  std::vector<double> step_times(job.step_times.begin(), job.step_times.end());
+  const double typical = Median(usual), least = kShareOfStep * Median(step_times);
+  Remedy remedy;
+  std::vector<double> late;
+  for (const auto& [dp, delays] : by_dp) {
+    std::vector<double> own;
+    for (const auto& [cell, delay] : delays) own.push_back(delay);
+    if (Median(own) < typical + least && Mean(own) < typical + least) continue;
+    for (const auto& [cell, delay] : delays)
+      if (delay > typical) remedy.delays.emplace_back(cell, static_cast<float>(typical));
+    remedy.cause.suspects.push_back({dp, 0, job.ranks[static_cast<size_t>(dp)][0], {}, {}});
+    late.push_back(Mean(own));
+  }
+  if (late.empty()) return {};
+  remedy.cause.kind = CauseKind::kDataLoading;
+  remedy.cause.evidence = {fmt::format("the first forward of a step starts {} late on {} of {} data-parallel ranks, others {}", Text(Mean(late)), late.size(), by_dp.size(), Text(typical))};
+  return {std::move(remedy)};
+}
+
+}  // namespace lockstep::explain

@@ -1,0 +1,55 @@
+// The forward and backward computes of a job, each relative to what its stage usually takes.
+//
+//   usual(op)       = lower median over data-parallel ranks of the median over steps and microbatches of durations, by pass,
+//                     stage and model chunk: what a healthy rank takes as long as no more than half of them are slow
+//   relative(op, l) = duration / usual
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "lockstep/explain/remedy.h"
+
+namespace lockstep::explain {
+
+inline constexpr int kPasses = 2;  // forward, backward
+
+class Passes {
+ public:
+  Passes(const trace::StragglerJob& job, const Times& times);
+
+  const std::vector<uint32_t>& Ops(int pass, int stage) const { return ops_[At(pass)][At(stage)]; }
+  const std::vector<size_t>& LanesOf(int dp) const { return lanes_of_[At(dp)]; }
+  bool Has(uint32_t op, size_t lane) const;
+  double Duration(uint32_t op, size_t lane) const { return static_cast<double>(times_.durations[Cell(op, lane)]); }
+  double Relative(uint32_t op, size_t lane) const { return usual_[op] == 0 ? 1 : Duration(op, lane) / usual_[op]; }
+  size_t Cell(uint32_t op, size_t lane) const { return op * job_.lanes.size() + lane; }
+
+  // Median over microbatches of relative durations in a lane.
+  double InLane(int pass, int stage, size_t lane) const { return in_lane_[At(pass)][At(stage)][lane]; }
+  // The compute of the same chunk and microbatch in another pass, or on another stage.
+  std::optional<uint32_t> Same(uint32_t op, int pass, int stage) const;
+  // Seconds of one microbatch on a stage, all chunks.
+  double Usual(int pass, int stage) const;
+
+ private:
+  static size_t At(int index) { return static_cast<size_t>(index); }
+  void FindUsual();
+  void FindInLane();
+
+  const trace::StragglerJob& job_;
+  const Times& times_;
+  std::array<std::vector<std::vector<uint32_t>>, kPasses> ops_;  // [pass][stage]
+  std::map<std::tuple<int, int, int, int>, uint32_t> by_place_;  // (pass, stage, chunk, microbatch)
+  std::vector<std::vector<size_t>> lanes_of_;                    // [dp]
+  std::vector<double> usual_;                                    // [op]; 0 for other ops
+  std::array<std::vector<std::vector<double>>, kPasses> in_lane_;
+};
+
+const char* PassName(int pass);  // "forward"
+
+}  // namespace lockstep::explain

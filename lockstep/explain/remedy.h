@@ -1,0 +1,40 @@
+// A candidate for a cause: what the durations and delays would be without it.
+#pragma once
+
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "lockstep/explain/cause.h"
+#include "lockstep/trace/straggler_job.h"
+
+namespace lockstep::explain {
+
+// What each op takes, [op * lanes + lane], s: as measured at first, then without the causes found so far.
+struct Times {
+  std::vector<float> durations;
+  std::vector<float> delays;
+};
+
+// The op that begins a step on its rank: before it there is the loading of data.
+inline bool BeginsStep(const trace::JobOp& op) {
+  return op.type == trace::OpType::kForwardCompute && op.stage == 0 && op.sequence == 0;
+}
+
+struct Remedy {
+  Cause cause;
+  // (cell, what it takes instead).
+  std::vector<std::pair<size_t, float>> durations, delays;
+};
+
+// Each looks at the times for one kind of cause, or two, and answers those that stand out. Whether it matters a replay says.
+std::vector<Remedy> FindSlowWorkers(const trace::StragglerJob& job, const Times& times);
+std::vector<Remedy> FindSlowStages(const trace::StragglerJob& job, const Times& times);
+std::vector<Remedy> FindSequenceLengths(const trace::StragglerJob& job, const Times& times);
+std::vector<Remedy> FindPauses(const trace::StragglerJob& job, const Times& times);
+std::vector<Remedy> FindSlowLinks(const trace::StragglerJob& job, const Times& times);
+std::vector<Remedy> FindSlowRings(const trace::StragglerJob& job, const Times& times);
+std::vector<Remedy> FindSlowFabric(const trace::StragglerJob& job, const Times& times);
+std::vector<Remedy> FindLateStarts(const trace::StragglerJob& job, const Times& times);
+
+}  // namespace lockstep::explain

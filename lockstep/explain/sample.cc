@@ -1,0 +1,52 @@
+#include "lockstep/explain/sample.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace lockstep::explain {
+
+double Mean(const std::vector<double>& values) {
+  return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+double LowerMedian(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double Median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return values.size() % 2 == 1 ? *middle : (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+double RobustSpread(const std::vector<double>& values) {
+  const double middle = Median(values);
+  std::vector<double> distances;
+  for (const double value : values) distances.push_back(std::abs(value - middle));
+  return 1.4826 * Median(std::move(distances));
+}
+
+double Variation(const std::vector<double>& values) {
+  const double mean = Mean(values);
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  return mean == 0 || values.size() < 2 ? 0 : std::sqrt(squares / static_cast<double>(values.size() - 1)) / mean;
+}
+
+double Correlation(const std::vector<double>& a, const std::vector<double>& b) {
+  const double mean_a = Mean(a), mean_b = Mean(b);
+  double ab = 0, aa = 0, bb = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    ab += (a[i] - mean_a) * (b[i] - mean_b);
+    aa += (a[i] - mean_a) * (a[i] - mean_a);
+    bb += (b[i] - mean_b) * (b[i] - mean_b);
+  }
+  return aa == 0 || bb == 0 ? 0 : ab / std::sqrt(aa * bb);
+}
+
+}  // namespace lockstep::explain

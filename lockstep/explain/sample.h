@@ -1,0 +1,19 @@
+// Summaries of samples, robust against a few that lie far off.
+#pragma once
+
+#include <vector>
+
+namespace lockstep::explain {
+
+double Mean(const std::vector<double>& values);
+// The middle one; of an even number the lower. 0 of none.
+double LowerMedian(std::vector<double> values);
+double Median(std::vector<double> values);
+// 1.4826 times the median distance from the median: the standard deviation, if they are normal.
+double RobustSpread(const std::vector<double>& values);
+// Standard deviation over mean.
+double Variation(const std::vector<double>& values);
+// Pearson's; 0 where one does not vary.
+double Correlation(const std::vector<double>& a, const std::vector<double>& b);
+
+}  // namespace lockstep::explain
