@@ -68,8 +68,11 @@ class StandbyTest : public testing::Test {
 
 TEST_F(StandbyTest, AWorkerLeavesAndEntersAgain) {
   const pid_t worker = Worker();
-  Until([&] { return standby_.Recall(worker); });
-  EXPECT_FALSE(standby_.Waits(worker));
+  Until([&] {
+    const bool asked = standby_.Recall(worker);
+    EXPECT_FALSE(standby_.Waits(worker)) << "its answer can't have been heard yet";
+    return asked;
+  });
   EXPECT_TRUE(standby_.Recall(worker)) << "asked twice";
   Until([&] { return standby_.Waits(worker); });
   EXPECT_EQ(changes_, 1);

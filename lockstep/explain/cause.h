@@ -30,8 +30,8 @@ struct CauseSuspect {
 struct Cause {
   CauseKind kind = CauseKind::kWorker;
   std::vector<CauseSuspect> suspects;  // none: the job as a whole
-  double gain_s = 0;  // per step, were it mended, with the causes before it mended already
-  double share = 0;   // of all that the job loses against its ideal
+  double gain_s = 0;                   // per step, were it mended, with the causes before it mended already
+  double share = 0;                    // of all that the job loses against its ideal
   std::vector<std::string> evidence;
 };
 

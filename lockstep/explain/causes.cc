@@ -20,7 +20,10 @@ constexpr std::array<Rule, 8> kRules = {FindSlowWorkers, FindSlowStages, FindSeq
 class Peeling {
  public:
   Peeling(const trace::StragglerJob& job, const WhatIf& analysis)
-      : job_(job), analysis_(analysis), first_(job.ops.size(), graph::Selection::kNone), times_{job.transfers, job.delays} {
+      : job_(job),
+        analysis_(analysis),
+        first_(job.ops.size(), graph::Selection::kNone),
+        times_{job.transfers, job.delays} {
     for (uint32_t op = 0; op < job.ops.size(); ++op)
       if (BeginsStep(job.ops[op])) first_.Set(op, graph::Selection::kAll);
     begin_ = now_ = StepOf(times_);
@@ -37,14 +40,15 @@ class Peeling {
       now_ -= best->cause.gain_s;
       causes.found.push_back(std::move(best->cause));
     }
-    std::stable_sort(causes.found.begin(), causes.found.end(), [](const Cause& a, const Cause& b) { return a.gain_s > b.gain_s; });
+    std::stable_sort(causes.found.begin(), causes.found.end(),
+                     [](const Cause& a, const Cause& b) { return a.gain_s > b.gain_s; });
     causes.unexplained_s = std::max(0.0, now_ - analysis_.ideal_mean());
     return causes;
   }
 
  private:
-  // The mean step. Of the delays only those count that stand at its begin: later ones hold waiting that the graph has no
-  // edge for, which goes when its reason goes.
+  // The mean step. Of the delays only those count that stand at its begin: later ones hold waiting that the graph has
+  // no edge for, which goes when its reason goes.
   double StepOf(const Times& times) {
     const graph::Replay replay(job_.graph, {times.durations, times.delays, analysis_.ideal_durations()});
     const graph::Selection all(job_.ops.size(), graph::Selection::kAll);
@@ -82,7 +86,8 @@ class Peeling {
 }  // namespace
 
 const char* CauseName(CauseKind kind) {
-  constexpr const char* kNames[] = {"worker", "transient_worker", "stage", "sequence_length", "gc", "link", "ring", "fabric", "data_loading"};
+  constexpr const char* kNames[] = {"worker", "transient_worker", "stage",       "sequence_length", "gc", "link",
+                                    "ring",   "fabric",           "data_loading"};
   return kNames[static_cast<size_t>(kind)];
 }
 

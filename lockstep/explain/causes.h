@@ -1,5 +1,5 @@
-// Names what holds a job back, the costliest first. Greedy: the cause whose remedy gains most is taken, its remedy stays, and
-// what is left is looked at again, so that a large cause does not hide a second one.
+// Names what holds a job back, the costliest first. Greedy: the cause whose remedy gains most is taken, its remedy
+// stays, and what is left is looked at again, so that a large cause does not hide a second one.
 #pragma once
 
 #include <vector>

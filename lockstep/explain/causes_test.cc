@@ -1,4 +1,5 @@
-// Planted faults are named, first the costliest, and nothing else; the gain is what an undisturbed job of the same seed says.
+// Planted faults are named, first the costliest, and nothing else; the gain is what an undisturbed job of the same seed
+// says.
 #include "lockstep/explain/causes.h"
 
 #include <gmock/gmock.h>
@@ -25,6 +26,7 @@ struct Answer {
 
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
+    names.reserve(causes.size());
     for (const Cause& cause : causes) names.emplace_back(CauseName(cause.kind));
     return names;
   }
@@ -52,8 +54,10 @@ TEST_P(Planted, IsNamedInEverySeed) {
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const Answer answer = Explain(shape, faults, seed), healthy = Explain(shape, {}, seed);
     std::vector<std::string> expected;
+    expected.reserve(faults.size());
     for (const Fault& fault : faults) expected.emplace_back(synth::FaultKindName(fault.kind));
-    ASSERT_THAT(answer.Names(), testing::UnorderedElementsAreArray(expected)) << "seed " << seed << ", S = " << answer.slowdown;
+    ASSERT_THAT(answer.Names(), testing::UnorderedElementsAreArray(expected))
+        << "seed " << seed << ", S = " << answer.slowdown;
     for (size_t i = 1; i < answer.causes.size(); ++i) EXPECT_GE(answer.causes[i - 1].gain_s, answer.causes[i].gain_s);
     for (const Cause& cause : answer.causes)
       for (const Fault& fault : faults) {
@@ -66,7 +70,8 @@ TEST_P(Planted, IsNamedInEverySeed) {
         EXPECT_EQ(suspect.stage.value_or(fault.stage), fault.stage) << "seed " << seed;
         if (suspect.first_step) {
           EXPECT_NEAR(static_cast<double>(*suspect.first_step), fault.first_step, 1) << "seed " << seed;
-          EXPECT_NEAR(static_cast<double>(*suspect.last_step), std::min(fault.last_step, shape.steps - 1), 1) << "seed " << seed;
+          EXPECT_NEAR(static_cast<double>(*suspect.last_step), std::min(fault.last_step, shape.steps - 1), 1)
+              << "seed " << seed;
         }
       }
     if (!exact_gain) continue;
@@ -80,21 +85,37 @@ const JobShape kPlain{.dp = 4, .pp = 4};
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, Planted,
-    testing::Values(Case{"worker", kPlain, {{.kind = FaultKind::kWorker, .dp = 2, .stage = 1, .factor = 1.4}}},
-                    Case{"worker_pp1", {.dp = 8, .pp = 1}, {{.kind = FaultKind::kWorker, .dp = 5, .factor = 1.3}}},
-                    Case{"worker_overlapped", {.overlapped = true}, {{.kind = FaultKind::kWorker, .dp = 0, .stage = 3, .factor = 1.3}}},
-                    Case{"worker_interleaved", {.vpp = 2}, {{.kind = FaultKind::kWorker, .dp = 1, .stage = 2, .factor = 1.4}}},
-                    Case{"transient_worker", kPlain, {{.kind = FaultKind::kTransientWorker, .dp = 3, .stage = 0, .factor = 1.5, .first_step = 6, .last_step = 15}}},
-                    Case{"stage", kPlain, {{.kind = FaultKind::kStage, .stage = 3, .factor = 1.5}}},
-                    Case{"stage_dp1", {.dp = 1, .pp = 4}, {{.kind = FaultKind::kStage, .stage = 1, .factor = 1.3}}},
-                    Case{"sequence_length", kPlain, {{.kind = FaultKind::kSequenceLength, .factor = 0.35}}, false},
-                    Case{"gc", kPlain, {{.kind = FaultKind::kGc, .seconds{0.5}, .share = 0.2}}},
-                    Case{"link", kPlain, {{.kind = FaultKind::kLink, .dp = 1, .stage = 1, .seconds{0.25}}}},
-                    Case{"ring", {.reduce{0.03}}, {{.kind = FaultKind::kRing, .stage = 1, .factor = 20}}},
-                    Case{"fabric", kPlain, {{.kind = FaultKind::kFabric, .factor = 20, .first_step = 8, .last_step = 12}}},
-                    Case{"data_loading", kPlain, {{.kind = FaultKind::kDataLoading, .dp = 2, .seconds{1}}}},
-                    Case{"stage_and_worker", kPlain, {{.kind = FaultKind::kStage, .stage = 3, .factor = 1.6}, {.kind = FaultKind::kWorker, .dp = 1, .stage = 0, .factor = 1.6}}},
-                    Case{"link_and_worker", kPlain, {{.kind = FaultKind::kLink, .dp = 1, .stage = 1, .seconds{0.25}}, {.kind = FaultKind::kWorker, .dp = 3, .stage = 2, .factor = 1.4}}}),
+    testing::Values(
+        Case{"worker", kPlain, {{.kind = FaultKind::kWorker, .dp = 2, .stage = 1, .factor = 1.4}}},
+        Case{"worker_pp1", {.dp = 8, .pp = 1}, {{.kind = FaultKind::kWorker, .dp = 5, .factor = 1.3}}},
+        Case{"worker_overlapped",
+             {.overlapped = true},
+             {{.kind = FaultKind::kWorker, .dp = 0, .stage = 3, .factor = 1.3}}},
+        Case{"worker_interleaved", {.vpp = 2}, {{.kind = FaultKind::kWorker, .dp = 1, .stage = 2, .factor = 1.4}}},
+        Case{"transient_worker",
+             kPlain,
+             {{.kind = FaultKind::kTransientWorker,
+               .dp = 3,
+               .stage = 0,
+               .factor = 1.5,
+               .first_step = 6,
+               .last_step = 15}}},
+        Case{"stage", kPlain, {{.kind = FaultKind::kStage, .stage = 3, .factor = 1.5}}},
+        Case{"stage_dp1", {.dp = 1, .pp = 4}, {{.kind = FaultKind::kStage, .stage = 1, .factor = 1.3}}},
+        Case{"sequence_length", kPlain, {{.kind = FaultKind::kSequenceLength, .factor = 0.35}}, false},
+        Case{"gc", kPlain, {{.kind = FaultKind::kGc, .seconds{0.5}, .share = 0.2}}},
+        Case{"link", kPlain, {{.kind = FaultKind::kLink, .dp = 1, .stage = 1, .seconds{0.25}}}},
+        Case{"ring", {.reduce{0.03}}, {{.kind = FaultKind::kRing, .stage = 1, .factor = 20}}},
+        Case{"fabric", kPlain, {{.kind = FaultKind::kFabric, .factor = 20, .first_step = 8, .last_step = 12}}},
+        Case{"data_loading", kPlain, {{.kind = FaultKind::kDataLoading, .dp = 2, .seconds{1}}}},
+        Case{"stage_and_worker",
+             kPlain,
+             {{.kind = FaultKind::kStage, .stage = 3, .factor = 1.6},
+              {.kind = FaultKind::kWorker, .dp = 1, .stage = 0, .factor = 1.6}}},
+        Case{"link_and_worker",
+             kPlain,
+             {{.kind = FaultKind::kLink, .dp = 1, .stage = 1, .seconds{0.25}},
+              {.kind = FaultKind::kWorker, .dp = 3, .stage = 2, .factor = 1.4}}}),
     [](const auto& one) { return one.param.name; });
 
 class Healthy : public testing::TestWithParam<int> {};

@@ -164,6 +164,7 @@ Json CompatWorkers(const WhatIf& analysis, const trace::StragglerMeta& meta) {
   });
   const auto count = static_cast<size_t>(std::ceil(kTopWorkers * static_cast<double>(candidates.size())));
   std::vector<WhatIf::Worker> workers;
+  workers.reserve(count);
   for (size_t i = 0; i < count; ++i) workers.push_back(candidates[i].worker);
   return RemovalJson(analysis, analysis.RemoveWorkers(workers), "Mw");
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "lockstep/base/status.h"
 #include "lockstep/explain/passes.h"
@@ -36,6 +37,7 @@ std::pair<size_t, size_t> HighestRun(const std::vector<double>& values, double l
 // The median over lanes of how a worker does in a pass.
 double Ratio(const Passes& passes, int pass, int stage, const std::vector<size_t>& lanes) {
   std::vector<double> values;
+  values.reserve(lanes.size());
   for (const size_t lane : lanes) values.push_back(passes.InLane(pass, stage, lane));
   return Median(std::move(values));
 }
@@ -45,7 +47,8 @@ void Divide(const Passes& passes, int pass, int stage, const std::vector<size_t>
   if (ratio <= 1) return;
   for (const uint32_t op : passes.Ops(pass, stage))
     for (const size_t lane : lanes)
-      if (passes.Has(op, lane)) remedy.durations.emplace_back(passes.Cell(op, lane), static_cast<float>(passes.Duration(op, lane) / ratio));
+      if (passes.Has(op, lane))
+        remedy.durations.emplace_back(passes.Cell(op, lane), static_cast<float>(passes.Duration(op, lane) / ratio));
 }
 
 class Worker {
@@ -60,7 +63,9 @@ class Worker {
     if (slowness_.empty()) return std::nullopt;
     const auto [first, last] = HighestRun(slowness_, (1 + kSlower) / 2);
     const bool always = static_cast<double>(last - first + 1) > kAllSteps * static_cast<double>(lanes_.size());
-    const std::vector<size_t> lanes = always ? lanes_ : std::vector(lanes_.begin() + static_cast<std::ptrdiff_t>(first), lanes_.begin() + static_cast<std::ptrdiff_t>(last) + 1);
+    const std::vector<size_t> lanes = always ? lanes_
+                                             : std::vector(lanes_.begin() + static_cast<std::ptrdiff_t>(first),
+                                                           lanes_.begin() + static_cast<std::ptrdiff_t>(last) + 1);
     Remedy remedy;
     std::string evidence;
     double slowest = 0;
@@ -100,8 +105,8 @@ class Worker {
 };
 
 std::vector<size_t> AllLanes(const trace::StragglerJob& job) {
-  std::vector<size_t> lanes;
-  for (size_t lane = 0; lane < job.lanes.size(); ++lane) lanes.push_back(lane);
+  std::vector<size_t> lanes(job.lanes.size());
+  std::iota(lanes.begin(), lanes.end(), size_t{0});
   return lanes;
 }
 
@@ -130,7 +135,8 @@ double CorrelationOf(const Lengths& a, const Lengths& b) {
 }
 
 // (median over workers of the variation of forward passes, median of their correlation with backward ones)
-std::pair<double, double> WithinWorkers(const trace::StragglerJob& job, const std::vector<Lengths>& forward, const std::vector<Lengths>& backward) {
+std::pair<double, double> WithinWorkers(const trace::StragglerJob& job, const std::vector<Lengths>& forward,
+                                        const std::vector<Lengths>& backward) {
   std::vector<double> variations, correlations;
   for (size_t stage = 0; stage < forward.size(); ++stage)
     for (int dp = 0; dp < job.dp; ++dp) {
@@ -192,8 +198,9 @@ std::vector<Remedy> FindSlowStages(const trace::StragglerJob& job, const Times& 
     remedy.cause.kind = CauseKind::kStage;
     remedy.cause.suspects.push_back({{}, stage, {}, {}, {}});
     const double balanced = (own + (job.pp - 1) * others) / job.pp;
-    remedy.cause.evidence = {evidence + " times the mean of the other stages, on all ranks",
-                             fmt::format("{:.0f} % of its layers moved to the others would balance it", 100 * (own - balanced) / own)};
+    remedy.cause.evidence = {
+        evidence + " times the mean of the other stages, on all ranks",
+        fmt::format("{:.0f} % of its layers moved to the others would balance it", 100 * (own - balanced) / own)};
     found.push_back(std::move(remedy));
   }
   return found;
@@ -206,8 +213,10 @@ std::vector<Remedy> FindSequenceLengths(const trace::StragglerJob& job, const Ti
     for (int stage = 0; stage < job.pp; ++stage) by_stage[pass].push_back(LengthsOf(job, passes, pass, stage));
   const auto [variation, correlation] = WithinWorkers(job, by_stage[0], by_stage[1]);
   std::vector<double> across;
-  for (size_t stage = 1; stage < by_stage[0].size(); ++stage) across.push_back(CorrelationOf(by_stage[0][stage - 1], by_stage[0][stage]));
-  if (variation < kUnevenLengths || correlation < kSameLength || (!across.empty() && Median(across) < kSameLength)) return {};
+  for (size_t stage = 1; stage < by_stage[0].size(); ++stage)
+    across.push_back(CorrelationOf(by_stage[0][stage - 1], by_stage[0][stage]));
+  if (variation < kUnevenLengths || correlation < kSameLength || (!across.empty() && Median(across) < kSameLength))
+    return {};
   Remedy remedy;
   for (int pass = 0; pass < kPasses; ++pass) {
     const Lengths lengths = LengthsOf(job, passes, pass, -1);
@@ -220,13 +229,18 @@ std::vector<Remedy> FindSequenceLengths(const trace::StragglerJob& job, const Ti
         for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
           if (!passes.Has(op, lane)) continue;
           const double length = lengths.at({lane, job.ops[op].microbatch}), mean = means.at(job.lanes[lane].step);
-          if (length > 0) remedy.durations.emplace_back(passes.Cell(op, lane), static_cast<float>(passes.Duration(op, lane) * mean / length));
+          if (length > 0)
+            remedy.durations.emplace_back(passes.Cell(op, lane),
+                                          static_cast<float>(passes.Duration(op, lane) * mean / length));
         }
   }
   remedy.cause.kind = CauseKind::kSequenceLength;
-  remedy.cause.evidence = {fmt::format("forward and backward of a microbatch vary together (correlation {:.2f} within workers)", correlation),
-                           fmt::format("by {:.0f} % (standard deviation of forward)", 100 * variation)};
-  if (!across.empty()) remedy.cause.evidence.push_back(fmt::format("and alike on all stages (correlation {:.2f})", Median(across)));
+  remedy.cause.evidence = {
+      fmt::format("forward and backward of a microbatch vary together (correlation {:.2f} within workers)",
+                  correlation),
+      fmt::format("by {:.0f} % (standard deviation of forward)", 100 * variation)};
+  if (!across.empty())
+    remedy.cause.evidence.push_back(fmt::format("and alike on all stages (correlation {:.2f})", Median(across)));
   return {std::move(remedy)};
 }
 
@@ -248,7 +262,8 @@ std::vector<Remedy> FindPauses(const trace::StragglerJob& job, const Times& time
           for (const uint32_t op : passes.Ops(pass, stage)) {
             if (!passes.Has(op, lane) || passes.Relative(op, lane) < limit * passes.InLane(pass, stage, lane)) continue;
             if (IsLongElsewhere(job, passes, op, lane, (1 + limit) / 2)) continue;
-            const double usual = passes.Duration(op, lane) / passes.Relative(op, lane) * passes.InLane(pass, stage, lane);
+            const double usual =
+                passes.Duration(op, lane) / passes.Relative(op, lane) * passes.InLane(pass, stage, lane);
             remedy.durations.emplace_back(passes.Cell(op, lane), static_cast<float>(usual));
             longest = std::max(longest, passes.Duration(op, lane) - usual);
             ++by_worker[{dp, stage}];
@@ -256,15 +271,19 @@ std::vector<Remedy> FindPauses(const trace::StragglerJob& job, const Times& time
       }
     if (remedy.durations.empty()) continue;
     std::vector<std::pair<int, DpAndStage>> order;
+    order.reserve(by_worker.size());
     for (const auto& [worker, count] : by_worker) order.emplace_back(-count, worker);
     std::sort(order.begin(), order.end());
     for (size_t i = 0; i < std::min(order.size(), kMostNamed); ++i) {
       const auto [dp, stage] = order[i].second;
-      remedy.cause.suspects.push_back({dp, stage, job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(stage)], {}, {}});
+      remedy.cause.suspects.push_back(
+          {dp, stage, job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(stage)], {}, {}});
     }
     remedy.cause.kind = CauseKind::kGc;
-    remedy.cause.evidence = {fmt::format("{} pauses of up to {:.3f} s in {} passes, on {} of {} workers", remedy.durations.size(), longest, PassName(pass), by_worker.size(), job.dp * job.pp),
-                             "each in one pass of one worker alone"};
+    remedy.cause.evidence = {
+        fmt::format("{} pauses of up to {:.3f} s in {} passes, on {} of {} workers", remedy.durations.size(), longest,
+                    PassName(pass), by_worker.size(), job.dp * job.pp),
+        "each in one pass of one worker alone"};
     found.push_back(std::move(remedy));
   }
   return found;

@@ -1,4 +1,5 @@
-// Causes between workers: a link, a ring, the fabric; and computes that begin late. docs/models/explain.md has the rules.
+// Causes between workers: a link, a ring, the fabric; and computes that begin late. docs/models/explain.md has the
+// rules.
 #include <algorithm>
 #include <map>
 
@@ -11,28 +12,35 @@ namespace {
 
 using trace::OpType;
 
-constexpr double kSpread = 6;       // robust standard deviations: an outlier
-constexpr double kFarOff = 1.5;     // times what is usual
-constexpr double kOften = 0.1;      // of the transfers of a link: it is the link
-constexpr double kRingSlower = 1.3;  // times the other stages' rings, or the other steps
+constexpr double kSpread = 6;           // robust standard deviations: an outlier
+constexpr double kFarOff = 1.5;         // times what is usual
+constexpr double kOften = 0.1;          // of the transfers of a link: it is the link
+constexpr double kRingSlower = 1.3;     // times the other stages' rings, or the other steps
 constexpr double kShareOfStep = 0.005;  // what begins late by less of a step is not worth a name
 
-bool IsThere(const trace::StragglerJob& job, size_t cell) { return job.graph.absent.empty() || job.graph.absent[cell] == 0; }
+bool IsThere(const trace::StragglerJob& job, size_t cell) {
+  return job.graph.absent.empty() || job.graph.absent[cell] == 0;
+}
 
 bool IsTransfer(OpType type) {
-  return type == OpType::kForwardSend || type == OpType::kForwardRecv || type == OpType::kBackwardSend || type == OpType::kBackwardRecv;
+  return type == OpType::kForwardSend || type == OpType::kForwardRecv || type == OpType::kBackwardSend ||
+         type == OpType::kBackwardRecv;
 }
 bool IsDataParallel(OpType type) {
-  return type == OpType::kParamsAllGather || type == OpType::kGradsReduceScatter || type == OpType::kSeparateGradsAllReduce;
+  return type == OpType::kParamsAllGather || type == OpType::kGradsReduceScatter ||
+         type == OpType::kSeparateGradsAllReduce;
 }
 
-// The two stages that a transfer is between, the lower one: of the last stage and the first, where chunks wrap around, the last.
+// The two stages that a transfer is between, the lower one: of the last stage and the first, where chunks wrap around,
+// the last.
 int LinkOf(const trace::JobOp& op, int pp) {
   const bool to_next = op.type == OpType::kForwardSend || op.type == OpType::kBackwardRecv;
   return to_next ? op.stage : (op.stage + pp - 1) % pp;
 }
 
-std::string Text(double seconds) { return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds); }
+std::string Text(double seconds) {
+  return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
+}
 
 // Durations of one op type on one stage, per step: what the slowest rank sees.
 class Rings {
@@ -50,7 +58,8 @@ class Rings {
     for (const uint32_t op : ops_.at(ring))
       for (size_t lane = job_.graph.first_lane[set]; lane < job_.graph.first_lane[set + 1]; ++lane) {
         const size_t cell = op * job_.lanes.size() + lane;
-        if (IsThere(job_, cell)) remedy.durations.emplace_back(cell, static_cast<float>(static_cast<double>(times_.durations[cell]) / ratio));
+        if (IsThere(job_, cell))
+          remedy.durations.emplace_back(cell, static_cast<float>(static_cast<double>(times_.durations[cell]) / ratio));
       }
   }
 
@@ -106,8 +115,9 @@ std::vector<Remedy> FindSlowLinks(const trace::StragglerJob& job, const Times& t
       remedy.cause.suspects.push_back({dp, end, job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(end)], {}, {}});
     for (const size_t cell : link.cells) remedy.durations.emplace_back(cell, static_cast<float>(usual));
     remedy.cause.kind = CauseKind::kLink;
-    remedy.cause.evidence = {fmt::format("{} of {} transfers between stages {} and {} of data-parallel rank {} take {}, usual is {}", link.slow.size(), link.transfers,
-                                         stage, (stage + 1) % job.pp, dp, Text(Median(link.slow)), Text(usual))};
+    remedy.cause.evidence = {fmt::format(
+        "{} of {} transfers between stages {} and {} of data-parallel rank {} take {}, usual is {}", link.slow.size(),
+        link.transfers, stage, (stage + 1) % job.pp, dp, Text(Median(link.slow)), Text(usual))};
     found.push_back(std::move(remedy));
   }
   return found;
@@ -127,7 +137,8 @@ std::vector<Remedy> FindSlowRings(const trace::StragglerJob& job, const Times& t
       const double usual = Median(others), own = Median(steps);
       if (usual <= 0 || own < kRingSlower * usual) continue;
       for (size_t set = 0; set < steps.size(); ++set) rings.Divide(ring, set, own / usual, remedy);
-      remedy.cause.evidence.push_back(fmt::format("{} takes {}, on the other stages {}", trace::OpTypeName(ring.first), Text(own), Text(usual)));
+      remedy.cause.evidence.push_back(
+          fmt::format("{} takes {}, on the other stages {}", trace::OpTypeName(ring.first), Text(own), Text(usual)));
     }
     if (remedy.durations.empty()) continue;
     remedy.cause.kind = CauseKind::kRing;
@@ -160,7 +171,9 @@ std::vector<Remedy> FindSlowFabric(const trace::StragglerJob& job, const Times& 
   if (factors.empty()) return {};
   remedy.cause.kind = CauseKind::kFabric;
   remedy.cause.suspects.push_back({{}, {}, {}, job.steps[first], job.steps[last]});
-  remedy.cause.evidence = {fmt::format("in {} of {} steps all data-parallel collectives take longer, {:.1f} times as long", factors.size(), job.steps.size(), Median(factors))};
+  remedy.cause.evidence = {
+      fmt::format("in {} of {} steps all data-parallel collectives take longer, {:.1f} times as long", factors.size(),
+                  job.steps.size(), Median(factors))};
   return {std::move(remedy)};
 }
 
@@ -193,7 +206,9 @@ std::vector<Remedy> FindLateStarts(const trace::StragglerJob& job, const Times& 
   }
   if (late.empty()) return {};
   remedy.cause.kind = CauseKind::kDataLoading;
-  remedy.cause.evidence = {fmt::format("the first forward of a step starts {} late on {} of {} data-parallel ranks, others {}", Text(Mean(late)), late.size(), by_dp.size(), Text(typical))};
+  remedy.cause.evidence = {
+      fmt::format("the first forward of a step starts {} late on {} of {} data-parallel ranks, others {}",
+                  Text(Mean(late)), late.size(), by_dp.size(), Text(typical))};
   return {std::move(remedy)};
 }
 

@@ -21,7 +21,9 @@ Passes::Passes(const trace::StragglerJob& job, const Times& times) : job_(job), 
   FindInLane();
 }
 
-bool Passes::Has(uint32_t op, size_t lane) const { return job_.graph.absent.empty() || job_.graph.absent[Cell(op, lane)] == 0; }
+bool Passes::Has(uint32_t op, size_t lane) const {
+  return job_.graph.absent.empty() || job_.graph.absent[Cell(op, lane)] == 0;
+}
 
 std::optional<uint32_t> Passes::Same(uint32_t op, int pass, int stage) const {
   const auto found = by_place_.find({pass, stage, job_.ops[op].chunk, job_.ops[op].microbatch});

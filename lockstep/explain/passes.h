@@ -1,6 +1,7 @@
 // The forward and backward computes of a job, each relative to what its stage usually takes.
 //
-//   usual(op)       = lower median over data-parallel ranks of the median over steps and microbatches of durations, by pass,
+//   usual(op)       = lower median over data-parallel ranks of the median over steps and microbatches of durations, by
+//   pass,
 //                     stage and model chunk: what a healthy rank takes as long as no more than half of them are slow
 //   relative(op, l) = duration / usual
 #pragma once

@@ -27,7 +27,8 @@ struct Remedy {
   std::vector<std::pair<size_t, float>> durations, delays;
 };
 
-// Each looks at the times for one kind of cause, or two, and answers those that stand out. Whether it matters a replay says.
+// Each looks at the times for one kind of cause, or two, and answers those that stand out. Whether it matters a replay
+// says.
 std::vector<Remedy> FindSlowWorkers(const trace::StragglerJob& job, const Times& times);
 std::vector<Remedy> FindSlowStages(const trace::StragglerJob& job, const Times& times);
 std::vector<Remedy> FindSequenceLengths(const trace::StragglerJob& job, const Times& times);

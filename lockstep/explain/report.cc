@@ -45,6 +45,7 @@ Json Ordered(const Split& split) {
 double WorkerShare(const WhatIf& analysis, const std::vector<Costly>& workers) {
   const auto count = static_cast<size_t>(std::ceil(kTopWorkers * static_cast<double>(workers.size())));
   std::vector<WhatIf::Worker> top;
+  top.reserve(count);
   for (size_t i = 0; i < count; ++i) top.push_back(workers[i].worker);
   return analysis.RemoveWorkers(top).rem;
 }

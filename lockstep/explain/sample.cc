@@ -27,6 +27,7 @@ double Median(std::vector<double> values) {
 double RobustSpread(const std::vector<double>& values) {
   const double middle = Median(values);
   std::vector<double> distances;
+  distances.reserve(values.size());
   for (const double value : values) distances.push_back(std::abs(value - middle));
   return 1.4826 * Median(std::move(distances));
 }

@@ -55,6 +55,7 @@ std::vector<double> IdealDurations(const trace::StragglerJob& job) {
   for (int type = 0; type < trace::kOpTypes; ++type)
     of_type[static_cast<size_t>(type)] = Ideal(OpType(type), TransfersOf(job, OpType(type)));
   std::vector<double> ideal;
+  ideal.reserve(job.ops.size());
   for (const trace::JobOp& op : job.ops) ideal.push_back(of_type[static_cast<size_t>(op.type)]);
   return ideal;
 }
@@ -108,6 +109,7 @@ Selection WhatIf::Ops(const OpFilter& filter) const {
 
 Selection WhatIf::Lanes(int dp) const {
   std::vector<uint8_t> mask;
+  mask.reserve(job_.lanes.size());
   for (const trace::JobLane& lane : job_.lanes) mask.push_back(lane.dp == dp ? 1 : 0);
   Selection picked = None();
   const uint16_t name = picked.AddMask(std::move(mask));
@@ -169,12 +171,14 @@ std::vector<WhatIf::Part> WhatIf::Kinds(bool first_op_apart) const {
 
 std::vector<WhatIf::Part> WhatIf::Dps() const {
   std::vector<Part> parts;
+  parts.reserve(static_cast<size_t>(job_.dp));
   for (int dp = 0; dp < job_.dp; ++dp) parts.push_back({std::to_string(dp), Lanes(dp)});
   return parts;
 }
 
 std::vector<WhatIf::Part> WhatIf::Stages() const {
   std::vector<Part> parts;
+  parts.reserve(static_cast<size_t>(job_.pp));
   for (int stage = 0; stage < job_.pp; ++stage)
     parts.push_back({std::to_string(stage), Ops([&](uint32_t op) { return job_.ops[op].stage == stage; })});
   return parts;

@@ -130,6 +130,7 @@ TEST_P(RandomGraphs, AreReplayedAsDefined) {
   const auto random_selection = [&] {
     Selection picked(ops, Selection::kNone);
     std::vector<uint8_t> mask;
+    mask.reserve(graph.lanes());
     for (size_t lane = 0; lane < graph.lanes(); ++lane) mask.push_back(static_cast<uint8_t>(below(2)));
     const uint16_t name = picked.AddMask(mask);
     for (uint32_t op = 0; op < ops; ++op)

@@ -15,7 +15,8 @@ namespace {
 using trace::JobOp;
 using trace::OpType;
 
-// Our own, so that a seed gives the same job with every standard library: SplitMix64, and Box and Muller's normal deviates.
+// Our own, so that a seed gives the same job with every standard library: SplitMix64, and Box and Muller's normal
+// deviates.
 class Chance {
  public:
   explicit Chance(uint64_t seed) : state_(seed) {}
@@ -50,7 +51,8 @@ class Program {
  private:
   void Add(OpType type, int stage, int chunk = -1, int microbatch = -1) {
     const bool compute = type == OpType::kForwardCompute || type == OpType::kBackwardCompute;
-    ops_.push_back({type, stage, sequence_[{type, stage}]++, chunk, microbatch, compute ? chunk * shape_.pp + stage : -1});
+    ops_.push_back(
+        {type, stage, sequence_[{type, stage}]++, chunk, microbatch, compute ? chunk * shape_.pp + stage : -1});
     begins_.push_back(static_cast<float>(ops_.size()));
     ends_.push_back(static_cast<float>(ops_.size()) + 0.5F);
   }
@@ -90,13 +92,15 @@ class Program {
 
 bool IsPass(OpType type) { return type == OpType::kForwardCompute || type == OpType::kBackwardCompute; }
 bool IsDataParallel(OpType type) {
-  return type == OpType::kParamsAllGather || type == OpType::kGradsReduceScatter || type == OpType::kSeparateGradsAllReduce;
+  return type == OpType::kParamsAllGather || type == OpType::kGradsReduceScatter ||
+         type == OpType::kSeparateGradsAllReduce;
 }
 
 // Durations and delays of every op and lane, with the faults in them.
 class Sampler {
  public:
-  Sampler(const JobShape& shape, const std::vector<Fault>& faults, const graph::OpGraph& graph, const std::vector<JobOp>& ops, uint64_t seed)
+  Sampler(const JobShape& shape, const std::vector<Fault>& faults, const graph::OpGraph& graph,
+          const std::vector<JobOp>& ops, uint64_t seed)
       : shape_(shape), faults_(faults), graph_(graph), ops_(ops), chance_(seed), lanes_(graph.lanes()) {}
 
   void Sample() {
@@ -197,7 +201,8 @@ class Sampler {
   }
 
   double Added(const Fault& fault, const JobOp& op, size_t lane) const {
-    const bool struck = fault.kind == FaultKind::kLink && op.type == OpType::kForwardSend && op.stage == fault.stage && DpOf(lane) == fault.dp;
+    const bool struck = fault.kind == FaultKind::kLink && op.type == OpType::kForwardSend && op.stage == fault.stage &&
+                        DpOf(lane) == fault.dp;
     return struck ? fault.seconds.value : 0;
   }
 
@@ -210,7 +215,8 @@ class Sampler {
     for (size_t lane = 0; lane < lanes_; ++lane)
       for (int stage = 0; stage < shape_.pp; ++stage) {
         if (chance_.Uniform() >= fault.share) continue;
-        const auto wanted = static_cast<int>(chance_.Below(static_cast<size_t>(shape_.microbatches * shape_.vpp)));
+        const auto wanted =
+            static_cast<int>(chance_.Below(static_cast<size_t>(shape_.microbatches) * static_cast<size_t>(shape_.vpp)));
         for (uint32_t op = 0; op < ops_.size(); ++op)
           if (ops_[op].type == OpType::kForwardCompute && ops_[op].stage == stage && ops_[op].sequence == wanted)
             durations[op * lanes_ + lane] += static_cast<float>(fault.seconds.value);
@@ -233,7 +239,8 @@ std::vector<uint32_t> FirstLanes(const JobShape& shape) {
 }
 
 // When each op starts: behind what it waits for, and its delay.
-std::vector<double> Starts(const graph::OpGraph& graph, const std::vector<double>& ends, const std::vector<float>& delays) {
+std::vector<double> Starts(const graph::OpGraph& graph, const std::vector<double>& ends,
+                           const std::vector<float>& delays) {
   std::vector<double> starts(ends.size());
   const size_t lanes = graph.lanes();
   for (uint32_t op = 0; op < graph.ops(); ++op)
@@ -262,8 +269,8 @@ trace::StragglerRows Rows(const JobShape& shape, const graph::OpGraph& graph, co
     for (size_t lane = graph.first_lane[step]; lane < graph.first_lane[step + 1]; ++lane)
       for (uint32_t op = 0; op < graph.ops(); ++op) {
         const size_t cell = op * lanes + lane;
-        rows.Add({step, static_cast<uint16_t>(lane - graph.first_lane[step]), static_cast<uint8_t>(ops[op].stage), ops[op].type,
-                  static_cast<uint16_t>(ops[op].sequence), static_cast<int16_t>(ops[op].global_chunk),
+        rows.Add({step, static_cast<uint16_t>(lane - graph.first_lane[step]), static_cast<uint8_t>(ops[op].stage),
+                  ops[op].type, static_cast<uint16_t>(ops[op].sequence), static_cast<int16_t>(ops[op].global_chunk),
                   static_cast<int16_t>(ops[op].microbatch), static_cast<int8_t>(ops[op].chunk),
                   static_cast<float>(starts[cell] - first), static_cast<float>(ends[cell] - starts[cell])});
       }
@@ -274,7 +281,8 @@ trace::StragglerRows Rows(const JobShape& shape, const graph::OpGraph& graph, co
 }  // namespace
 
 absl::Status JobShape::Validate() const {
-  const std::pair<const char*, int> sizes[] = {{"dp", dp}, {"pp", pp}, {"tp", tp}, {"vpp", vpp}, {"microbatches", microbatches}, {"steps", steps}};
+  const std::pair<const char*, int> sizes[] = {
+      {"dp", dp}, {"pp", pp}, {"tp", tp}, {"vpp", vpp}, {"microbatches", microbatches}, {"steps", steps}};
   for (const auto& [name, value] : sizes)
     if (value < 1) return InvalidArgument("{} must be at least 1, found {}", name, value);
   if (vpp > 1 && microbatches % pp != 0)
@@ -284,7 +292,8 @@ absl::Status JobShape::Validate() const {
 }
 
 const char* FaultKindName(FaultKind kind) {
-  constexpr const char* kNames[] = {"worker", "transient_worker", "stage", "sequence_length", "gc", "link", "ring", "fabric", "data_loading"};
+  constexpr const char* kNames[] = {"worker", "transient_worker", "stage",       "sequence_length", "gc", "link",
+                                    "ring",   "fabric",           "data_loading"};
   return kNames[static_cast<size_t>(kind)];
 }
 
@@ -316,7 +325,9 @@ absl::StatusOr<trace::StragglerRows> Generate(const JobShape& shape, const std::
   const graph::Replay replay(built.graph, {sampler.durations, sampler.delays, ideal});
   graph::Replay::Scratch scratch;
   std::vector<double> ends(sampler.durations.size());
-  replay.Ends({graph::Selection(ops.size(), graph::Selection::kAll), graph::Selection(ops.size(), graph::Selection::kAll)}, scratch, ends);
+  replay.Ends(
+      {graph::Selection(ops.size(), graph::Selection::kAll), graph::Selection(ops.size(), graph::Selection::kAll)},
+      scratch, ends);
   return Rows(shape, built.graph, ops, Starts(built.graph, ends, sampler.delays), ends);
 }
 

@@ -1,8 +1,9 @@
-// The generator of jobs: a pipelined, data-parallel training job with known faults, as the rows that a tracer would have
-// written. What is planted is known, so whoever explains or detects can be held against it.
+// The generator of jobs: a pipelined, data-parallel training job with known faults, as the rows that a tracer would
+// have written. What is planted is known, so whoever explains or detects can be held against it.
 //
 // Ops follow the schedule of their stage (1F1B; interleaved with vpp > 1, as Megatron-LM orders it) and the rules of
-// trace/pipeline.h; when each starts and ends is a replay of the sampled durations. Deterministic in (shape, faults, seed).
+// trace/pipeline.h; when each starts and ends is a replay of the sampled durations. Deterministic in (shape, faults,
+// seed).
 //
 //   JobShape shape{.dp = 4, .pp = 4};
 //   Fault slow{.kind = FaultKind::kWorker, .dp = 2, .stage = 1, .factor = 1.4};
@@ -28,24 +29,24 @@ struct JobShape {
   Seconds transfer{0.002};               // between stages
   Seconds gather{0.02}, reduce{0.1};     // of parameters and gradients, per chunk
   Seconds embedding{0.02}, clip{0.01}, optimizer{0.02};
-  bool overlapped = false;     // gradients are reduced beside the backward pass
-  double jitter = 0.005;       // of every duration: its logarithm has this standard deviation
-  Seconds launch{0.00002};     // what passes between ops
+  bool overlapped = false;  // gradients are reduced beside the backward pass
+  double jitter = 0.005;    // of every duration: its logarithm has this standard deviation
+  Seconds launch{0.00002};  // what passes between ops
 
   // "microbatches must be a multiple of pp when vpp > 1, found 6".
   absl::Status Validate() const;
 };
 
 enum class FaultKind : uint8_t {
-  kWorker,          // one worker computes `factor` times as long
-  kTransientWorker, // the same in steps first_step .. last_step
-  kStage,           // a stage does, on all ranks
-  kSequenceLength,  // microbatches differ: their cost's logarithm has the standard deviation `factor`
-  kGc,              // in `share` of worker-steps one forward takes `seconds` more
-  kLink,            // transfers from `stage` to the next, of one rank, take `seconds` more
-  kRing,            // collectives of one stage's data-parallel ranks take `factor` times as long
-  kFabric,          // all data-parallel collectives do, in steps first_step .. last_step
-  kDataLoading,     // the first forward of a step starts `seconds` late on the first stage, of rank dp
+  kWorker,           // one worker computes `factor` times as long
+  kTransientWorker,  // the same in steps first_step .. last_step
+  kStage,            // a stage does, on all ranks
+  kSequenceLength,   // microbatches differ: their cost's logarithm has the standard deviation `factor`
+  kGc,               // in `share` of worker-steps one forward takes `seconds` more
+  kLink,             // transfers from `stage` to the next, of one rank, take `seconds` more
+  kRing,             // collectives of one stage's data-parallel ranks take `factor` times as long
+  kFabric,           // all data-parallel collectives do, in steps first_step .. last_step
+  kDataLoading,      // the first forward of a step starts `seconds` late on the first stage, of rank dp
 };
 const char* FaultKindName(FaultKind kind);  // "transient_worker"
 

@@ -16,8 +16,16 @@ trace::StragglerJob Job(const JobShape& shape, const std::vector<Fault>& faults,
 
 // The time of a pipeline without jitter and transfers: (microbatches + pp - 1) * (forward + backward), then the tail.
 TEST(Generate, APipelineTakesItsFormula) {
-  const JobShape shape{.dp = 1, .pp = 4, .microbatches = 8, .steps = 2, .transfer{0}, .embedding{0.02}, .clip{0.01},
-                       .optimizer{0.02}, .jitter = 0, .launch{0}};
+  const JobShape shape{.dp = 1,
+                       .pp = 4,
+                       .microbatches = 8,
+                       .steps = 2,
+                       .transfer{0},
+                       .embedding{0.02},
+                       .clip{0.01},
+                       .optimizer{0.02},
+                       .jitter = 0,
+                       .launch{0}};
   const auto job = Job(shape, {});
   EXPECT_THAT(double{job.step_times[0]}, DoubleNear((8 + 3) * 0.56 + 0.02 + 0.01 + 0.02, 1e-4));
   EXPECT_TRUE(job.counters.empty());
@@ -25,8 +33,17 @@ TEST(Generate, APipelineTakesItsFormula) {
 
 // Interleaving divides the bubble by vpp: microbatches * (f + b) + (pp - 1) * (f + b) / vpp.
 TEST(Generate, InterleavingDividesTheBubble) {
-  const JobShape shape{.dp = 1, .pp = 4, .vpp = 2, .microbatches = 8, .steps = 1, .transfer{0}, .embedding{0}, .clip{0},
-                       .optimizer{0}, .jitter = 0, .launch{0}};
+  const JobShape shape{.dp = 1,
+                       .pp = 4,
+                       .vpp = 2,
+                       .microbatches = 8,
+                       .steps = 1,
+                       .transfer{0},
+                       .embedding{0},
+                       .clip{0},
+                       .optimizer{0},
+                       .jitter = 0,
+                       .launch{0}};
   EXPECT_THAT(double{Job(shape, {}).step_times[0]}, DoubleNear(8 * 0.56 + 3 * 0.56 / 2, 1e-4));
 }
 
@@ -59,7 +76,8 @@ TEST_P(Shapes, AreReadBack) {
 
 INSTANTIATE_TEST_SUITE_P(All, Shapes,
                          testing::Values(Case{"plain", {.steps = 3}}, Case{"one_stage", {.pp = 1, .steps = 3}},
-                                         Case{"one_rank", {.dp = 1, .steps = 3}}, Case{"alone", {.dp = 1, .pp = 1, .steps = 3}},
+                                         Case{"one_rank", {.dp = 1, .steps = 3}},
+                                         Case{"alone", {.dp = 1, .pp = 1, .steps = 3}},
                                          Case{"interleaved", {.vpp = 3, .steps = 3}},
                                          Case{"overlapped", {.steps = 3, .overlapped = true}},
                                          Case{"both", {.vpp = 2, .steps = 3, .overlapped = true}},

@@ -19,6 +19,7 @@ std::vector<Compute> Schedule(int stage, int pp, int vpp, int microbatches) {
   const int behind = pp - stage - 1;
   const int warm_up = std::min(total, vpp == 1 ? behind : 2 * behind + (vpp - 1) * pp);
   std::vector<Compute> order;
+  order.reserve(2 * static_cast<size_t>(total));
   for (int n = 0; n < warm_up; ++n) order.push_back(Nth(n, true, pp, vpp));
   for (int n = warm_up; n < total; ++n) {
     order.push_back(Nth(n, true, pp, vpp));

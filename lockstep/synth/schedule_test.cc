@@ -13,7 +13,8 @@ namespace {
 std::string Text(const std::vector<Compute>& order, bool chunks) {
   std::string text;
   for (const Compute& one : order)
-    text += fmt::format("{}{}{} ", one.forward ? 'F' : 'B', one.microbatch, chunks ? fmt::format(".{}", one.chunk) : "");
+    text +=
+        fmt::format("{}{}{} ", one.forward ? 'F' : 'B', one.microbatch, chunks ? fmt::format(".{}", one.chunk) : "");
   return text;
 }
 

@@ -37,6 +37,7 @@ absl::Status Parse(Column column, std::string_view text, Number& value) {
 class Csv {
  public:
   absl::Status ReadHeader(std::string_view line) {
+    if (line.starts_with("PAR1")) return InvalidArgument("this is Parquet, which is not read yet: write it as CSV");
     place_.fill(kMaxFields);
     fields_ = Split(line, field_);
     if (fields_ > kMaxFields) return InvalidArgument("{} columns, expected at most {}", fields_, kMaxFields);

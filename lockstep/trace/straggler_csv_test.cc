@@ -45,6 +45,7 @@ TEST_F(StragglerCsv, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_THAT(Message(Read("dp_rank,stage\n")),
               HasSubstr("trace.csv:1: the header has no column rank; expected dp_rank,stage,rank,step"));
   EXPECT_THAT(Message(Read("")), HasSubstr("trace.csv is empty"));
+  EXPECT_THAT(Message(Read("PAR1xyz")), HasSubstr("trace.csv:1: this is Parquet, which is not read yet"));
   EXPECT_THAT(ErrorOf("0,0,0,10,gc,0,1\n"), HasSubstr("trace.csv:3: 7 fields, expected 11"));
   EXPECT_THAT(ErrorOf("0,0,0,ten,gc,0,1,0,0,0,0\n"), HasSubstr("trace.csv:3: step is \"ten\", expected a number"));
   EXPECT_THAT(ErrorOf("0,0,0,10,gc,0,1s,0,0,0,0\n"), HasSubstr("trace.csv:3: duration is \"1s\""));

@@ -85,7 +85,7 @@ ReferenceLane Reference(const StragglerRows& rows, OpTable& table, const LaneTab
     for (const StragglerRow& row : piece) {
       if (complete != lanes.rows.end() && lanes.lane_of[row.step][row.dp] != wanted) continue;
       const uint32_t op = table.Of(row);
-      table.ops()[op].chunk = row.chunk;
+      table.ops()[op].chunk = static_cast<int>(row.chunk);  // -1: none
       table.ops()[op].microbatch = row.microbatch;
       table.ops()[op].global_chunk = row.global_chunk;
       starts[op] += static_cast<double>(row.start);
@@ -230,7 +230,7 @@ void StepTimes(StragglerJob& job) {
 }  // namespace
 
 absl::StatusOr<StragglerJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta) {
-  if (rows.size() == 0) return InvalidArgument("the trace has no rows");
+  if (rows.size() == 0) return InvalidArgument("no rows, or none of the steps asked for");
   OpTable table(rows);
   LaneTable lanes = Lanes(rows, meta.dp);
   const ReferenceLane reference = Reference(rows, table, lanes);
