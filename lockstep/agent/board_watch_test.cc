@@ -16,18 +16,27 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A block in shared memory, and children that take its life.
+// Blocks that parent and children share.
+class Blocks {
+ public:
+  Blocks() : blocks_(mmap(nullptr, kBytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {}
+  ~Blocks() { munmap(blocks_, kBytes); }
+  Blocks(const Blocks&) = delete;
+  ls_rank_block& operator[](int rank) const { return static_cast<ls_rank_block*>(blocks_)[rank]; }
+
+ private:
+  static constexpr size_t kBytes = 4 * sizeof(ls_rank_block);
+  void* blocks_;
+};
+
+// Children that take the lives of blocks. The blocks outlive the watch, which reads them until it ends.
 class BoardWatchTest : public testing::Test {
  protected:
-  BoardWatchTest()
-      : blocks_(static_cast<ls_rank_block*>(
-            mmap(nullptr, 4 * sizeof(ls_rank_block), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
   ~BoardWatchTest() override {
     for (const pid_t pid : children_) {
       kill(pid, SIGKILL);
       waitpid(pid, nullptr, 0);
     }
-    munmap(blocks_, 4 * sizeof(ls_rank_block));
   }
 
   // Returns when the child holds its life; then it does `act`, and waits for its end.
@@ -54,7 +63,7 @@ class BoardWatchTest : public testing::Test {
     });
   }
 
-  ls_rank_block* blocks_;
+  Blocks blocks_;
   std::vector<pid_t> children_;
   Poller poller_;
   std::vector<int> told_;

@@ -22,6 +22,7 @@ void AddDrill(CLI::App& app, int& exit_code);
 void AddTop(CLI::App& app, int& exit_code);
 void AddCheckpoint(CLI::App& app, int& exit_code);
 void AddExplain(CLI::App& app, int& exit_code);
+void AddSimulate(CLI::App& app, int& exit_code);
 void AddHidden(CLI::App& app, int& exit_code);  // starter, stacks: for ourselves
 
 // Prints the report, or the error on stderr; returns the exit code.

@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   AddTop(app, exit_code);
   AddCheckpoint(app, exit_code);
   AddExplain(app, exit_code);
+  AddSimulate(app, exit_code);
   AddHidden(app, exit_code);
   if (argc > 1 && *argv[1] != '-' && !IsCommand(app, argv[1])) {
     return PrintError(lockstep::InvalidArgument("there is no command \"{}\"; see lockstep --help", argv[1]));

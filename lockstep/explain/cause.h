@@ -25,6 +25,7 @@ struct CauseSuspect {
   std::optional<int> dp, stage;  // none: all of them
   std::optional<int32_t> rank;   // the global rank that stands for the worker
   std::optional<int64_t> first_step, last_step;
+  bool operator==(const CauseSuspect&) const = default;
 };
 
 struct Cause {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "lockstep/explain/passes.h"
 #include "lockstep/explain/remedy.h"
 #include "lockstep/explain/sample.h"
 
@@ -13,20 +14,21 @@ constexpr int kRounds = 8;
 // What gains less of a step, or of the loss, is not named.
 constexpr double kOfStep = 0.01, kOfLoss = 0.05;
 
-using Rule = std::vector<Remedy> (*)(const trace::StragglerJob& job, const Times& times);
-constexpr std::array<Rule, 8> kRules = {FindSlowWorkers, FindSlowStages, FindSequenceLengths, FindPauses,
-                                        FindSlowLinks,   FindSlowRings,  FindSlowFabric,      FindLateStarts};
+constexpr std::array kComputeRules = {FindSlowWorkers, FindSlowStages, FindSequenceLengths, FindPauses};
+constexpr std::array kNetworkRules = {FindSlowLinks, FindSlowRings, FindSlowFabric, FindLateStarts};
 
 class Peeling {
  public:
   Peeling(const trace::StragglerJob& job, const WhatIf& analysis)
       : job_(job),
         analysis_(analysis),
-        first_(job.ops.size(), graph::Selection::kNone),
-        times_{job.transfers, job.delays} {
+        times_{job.transfers, job.delays},
+        replay_(job.graph, {times_.durations, times_.delays, analysis.ideal_durations()}),
+        measured_{graph::Selection(job.ops.size(), graph::Selection::kAll),
+                  graph::Selection(job.ops.size(), graph::Selection::kNone)} {
     for (uint32_t op = 0; op < job.ops.size(); ++op)
-      if (BeginsStep(job.ops[op])) first_.Set(op, graph::Selection::kAll);
-    begin_ = now_ = StepOf(times_);
+      if (BeginsStep(job.ops[op])) measured_.delays.Set(op, graph::Selection::kAll);
+    begin_ = now_ = MeanStep();
   }
 
   Causes Peel() {
@@ -36,9 +38,9 @@ class Peeling {
       std::optional<Remedy> best = Best();
       if (!best) break;
       best->cause.share = causes.loss_s > 0 ? best->cause.gain_s / causes.loss_s : 0;
-      Apply(*best, times_);
+      Swap(*best);
       now_ -= best->cause.gain_s;
-      causes.found.push_back(std::move(best->cause));
+      Add(std::move(best->cause), causes.found);
     }
     std::stable_sort(causes.found.begin(), causes.found.end(),
                      [](const Cause& a, const Cause& b) { return a.gain_s > b.gain_s; });
@@ -47,38 +49,54 @@ class Peeling {
   }
 
  private:
-  // The mean step. Of the delays only those count that stand at its begin: later ones hold waiting that the graph has
-  // no edge for, which goes when its reason goes.
-  double StepOf(const Times& times) {
-    const graph::Replay replay(job_.graph, {times.durations, times.delays, analysis_.ideal_durations()});
-    const graph::Selection all(job_.ops.size(), graph::Selection::kAll);
+  // What was found before, and stands out once more when something else is mended, is one cause.
+  static void Add(Cause cause, std::vector<Cause>& found) {
+    const auto same = std::find_if(found.begin(), found.end(), [&](const Cause& one) {
+      return one.kind == cause.kind && one.suspects == cause.suspects;
+    });
+    if (same == found.end()) return found.push_back(std::move(cause));
+    same->gain_s += cause.gain_s;
+    same->share += cause.share;
+  }
+
+  // Of the delays only those count that stand at the begin of a step: later ones hold waiting that the graph has no
+  // edge for, which goes when its reason goes.
+  double MeanStep() {
     std::vector<double> steps(job_.steps.size());
-    replay.SetTimes({all, first_}, scratch_, steps);
+    replay_.SetTimes(measured_, scratch_, steps);
     return Mean(steps);
   }
 
-  static void Apply(const Remedy& remedy, Times& times) {
-    for (const auto& [cell, seconds] : remedy.durations) times.durations[cell] = seconds;
-    for (const auto& [cell, seconds] : remedy.delays) times.delays[cell] = seconds;
+  // Puts what the remedy has into the times, and what was there into the remedy: a second call takes it back.
+  void Swap(Remedy& remedy) {
+    for (auto& [cell, seconds] : remedy.durations) std::swap(times_.durations[cell], seconds);
+    for (auto& [cell, seconds] : remedy.delays) std::swap(times_.delays[cell], seconds);
   }
 
   std::optional<Remedy> Best() {
     std::optional<Remedy> best;
-    for (const Rule rule : kRules)
-      for (Remedy& remedy : rule(job_, times_)) {
-        Times mended = times_;
-        Apply(remedy, mended);
-        remedy.cause.gain_s = now_ - StepOf(mended);
-        if (remedy.cause.gain_s < std::max(kOfStep * now_, kOfLoss * (begin_ - analysis_.ideal_mean()))) continue;
-        if (!best || remedy.cause.gain_s > best->cause.gain_s) best = std::move(remedy);
-      }
+    const Passes passes(job_, times_);
+    for (const auto rule : kComputeRules) Consider(rule(passes), best);
+    for (const auto rule : kNetworkRules) Consider(rule(job_, times_), best);
     return best;
+  }
+
+  void Consider(std::vector<Remedy> candidates, std::optional<Remedy>& best) {
+    const double least = std::max(kOfStep * now_, kOfLoss * (begin_ - analysis_.ideal_mean()));
+    for (Remedy& remedy : candidates) {
+      Swap(remedy);
+      remedy.cause.gain_s = now_ - MeanStep();
+      Swap(remedy);
+      if (remedy.cause.gain_s < least) continue;
+      if (!best || remedy.cause.gain_s > best->cause.gain_s) best = std::move(remedy);
+    }
   }
 
   const trace::StragglerJob& job_;
   const WhatIf& analysis_;
-  graph::Selection first_;  // the ops that begin a step
-  Times times_;
+  Times times_;  // without the causes found so far
+  const graph::Replay replay_;
+  graph::Scenario measured_;
   double begin_ = 0, now_ = 0;
   graph::Replay::Scratch scratch_;
 };

@@ -1,29 +1,15 @@
 #include "lockstep/explain/compat.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "lockstep/base/file.h"
+#include "lockstep/explain/report.h"
+#include "lockstep/explain/sample.h"
 
 namespace lockstep::explain {
 namespace {
-
-using Json = nlohmann::ordered_json;
-
-constexpr double kTopWorkers = 0.03;  // of all: those whose removal is M_W
-
-// In the order of the values, largest first.
-Json Descending(const std::vector<std::string>& names, const std::vector<double>& values) {
-  std::vector<size_t> order(names.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a] > values[b]; });
-  Json json = Json::object();
-  for (const size_t i : order) json[names[i]] = values[i];
-  return json;
-}
 
 // The sum of floats as numpy makes it: pairwise, in eight sums below 128 values. The published launch_slowdown has a
 // mean over steps of it, which differs from the true one in the seventh digit.
@@ -70,20 +56,14 @@ class Result {
     const double launch_slowdown = LaunchSlowdown();
     json["launch_slowdown"] = launch_slowdown;
     json["blocking_slowdown"] = analysis_.slowdown();
-    json["blocking_step_slowdown"] = Descending(steps_, blocking);
-    json["launch_step_slowdown"] = Descending(steps_, launch);
+    json["blocking_step_slowdown"] = Ordered(steps_, blocking);
+    json["launch_step_slowdown"] = Ordered(steps_, launch);
     const bool blocked = analysis_.slowdown() >= threshold, late = launch_slowdown >= threshold;
-    using Question = Split (WhatIf::*)() const;
-    const struct {
-      const char* name;
-      Question blocking, launch;
-    } questions[] = {{"dp_rank", &WhatIf::ByDp, &WhatIf::LaunchByDp},
-                     {"stage", &WhatIf::ByStage, &WhatIf::LaunchByStage},
-                     {"optype", &WhatIf::ByKind, &WhatIf::LaunchByKind}};
     Json per_step;
-    for (const auto& [name, ask_blocking, ask_launch] : questions) {
-      Put(json, per_step, std::string("blocking_decompose_by_") + name, blocked, ask_blocking, blocking);
-      Put(json, per_step, std::string("launch_decompose_by_") + name, late, ask_launch, launch);
+    for (const auto& [name, by] : {std::pair("dp_rank", By::kDp), {"stage", By::kStage}, {"optype", By::kKind}}) {
+      Put(json, per_step, std::string("blocking_decompose_by_") + name, blocked ? &analysis_.Blocking(by) : nullptr,
+          blocking);
+      Put(json, per_step, std::string("launch_decompose_by_") + name, late ? &analysis_.Launch(by) : nullptr, launch);
     }
     json.update(per_step);
     return json;
@@ -101,20 +81,16 @@ class Result {
     return json;
   }
 
-  void Put(Json& json, Json& per_step, const std::string& name, bool wanted, Split (WhatIf::*question)() const,
+  // Null where nothing is taken apart. Steps stand in the order of their slowdowns.
+  void Put(Json& json, Json& per_step, const std::string& name, const Split* split,
            const std::vector<double>& slowdowns) const {
-    if (!wanted) {
+    if (split == nullptr) {
       json[name] = per_step[name + "_per_step"] = nullptr;
       return;
     }
-    const Split split = (analysis_.*question)();
-    json[name] = Descending(split.names, split.total);
-    const Json order = Descending(steps_, slowdowns);  // steps stand in the order of their slowdowns
+    json[name] = Ordered(split->names, split->total);
     Json& steps = per_step[name + "_per_step"] = Json::object();
-    for (const auto& [step, unused] : order.items()) {
-      const auto place = static_cast<size_t>(std::find(steps_.begin(), steps_.end(), step) - steps_.begin());
-      steps[step] = Descending(split.names, split.per_step[place]);
-    }
+    for (const size_t step : Descending(slowdowns)) steps[steps_[step]] = Ordered(split->names, split->per_step[step]);
   }
 
   const WhatIf& analysis_;
@@ -146,27 +122,12 @@ Json CompatStage(const WhatIf& analysis, const trace::StragglerMeta& meta) {
   return RemovalJson(analysis, analysis.RemoveStage(meta.pp - 1), "Ms");
 }
 
-Json CompatWorkers(const WhatIf& analysis, const trace::StragglerMeta& meta) {
-  const Split dps = analysis.ByDp(), stages = analysis.ByStage();
-  struct Candidate {
-    double slowdown;
-    int32_t rank;
-    WhatIf::Worker worker;
+Json CompatWorkers(const WhatIf& analysis) {
+  const Split &dps = analysis.Blocking(By::kDp), &stages = analysis.Blocking(By::kStage);
+  const auto approximate = [&](const WhatIf::Worker& worker) {
+    return std::min(dps.total[static_cast<size_t>(worker.first)], stages.total[static_cast<size_t>(worker.second)]);
   };
-  std::vector<Candidate> candidates;
-  for (int dp = 0; dp < meta.dp; ++dp)
-    for (int stage = 0; stage < meta.pp; ++stage)
-      candidates.push_back({std::min(dps.total[static_cast<size_t>(dp)], stages.total[static_cast<size_t>(stage)]),
-                            analysis.RankOf({dp, stage}),
-                            {dp, stage}});
-  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    return std::tuple(-a.slowdown, a.rank) < std::tuple(-b.slowdown, b.rank);
-  });
-  const auto count = static_cast<size_t>(std::ceil(kTopWorkers * static_cast<double>(candidates.size())));
-  std::vector<WhatIf::Worker> workers;
-  workers.reserve(count);
-  for (size_t i = 0; i < count; ++i) workers.push_back(candidates[i].worker);
-  return RemovalJson(analysis, analysis.RemoveWorkers(workers), "Mw");
+  return RemovalJson(analysis, analysis.RemoveCostliest(analysis.Ranked(approximate)), "Mw");
 }
 
 absl::Status WriteCompat(const std::string& directory, const WhatIf& analysis, const trace::StragglerMeta& meta) {
@@ -176,7 +137,7 @@ absl::Status WriteCompat(const std::string& directory, const WhatIf& analysis, c
   const auto path = [&](const char* kind) { return fmt::format("{}/{}-{}.json", directory, kind, meta.trial_name); };
   LS_RETURN_IF_ERROR(Write(path("result"), CompatResult(analysis, meta, kDecomposeThreshold), 2));
   LS_RETURN_IF_ERROR(Write(path("ms"), CompatStage(analysis, meta), 4));
-  return Write(path("mw"), CompatWorkers(analysis, meta), 4);
+  return Write(path("mw"), CompatWorkers(analysis), 4);
 }
 
 }  // namespace lockstep::explain

@@ -3,9 +3,9 @@
 // as there.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "lockstep/base/report.h"
 #include "lockstep/base/status.h"
 #include "lockstep/explain/what_if.h"
 #include "lockstep/trace/straggler.h"
@@ -13,10 +13,9 @@
 namespace lockstep::explain {
 
 // Below `decompose_threshold` a slowdown is not taken apart: null stands for its splits.
-nlohmann::ordered_json CompatResult(const WhatIf& analysis, const trace::StragglerMeta& meta,
-                                    double decompose_threshold);
-nlohmann::ordered_json CompatStage(const WhatIf& analysis, const trace::StragglerMeta& meta);
-nlohmann::ordered_json CompatWorkers(const WhatIf& analysis, const trace::StragglerMeta& meta);
+Json CompatResult(const WhatIf& analysis, const trace::StragglerMeta& meta, double decompose_threshold);
+Json CompatStage(const WhatIf& analysis, const trace::StragglerMeta& meta);
+Json CompatWorkers(const WhatIf& analysis);
 
 inline constexpr double kDecomposeThreshold = 1.03;
 

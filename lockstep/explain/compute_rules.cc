@@ -1,6 +1,7 @@
 // Causes in what stages compute: a worker, a stage, uneven sequences, pauses. docs/models/explain.md has the rules.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 
@@ -20,6 +21,7 @@ constexpr double kSpread = 6;            // robust standard deviations: an outli
 constexpr double kPause = 1.2;           // times the median of the lane: a pause, if an outlier too
 constexpr size_t kMostNamed = 8;
 using DpAndStage = std::pair<int, int>;
+using Lanes = std::vector<size_t>;
 
 // The run of values whose sum above `level` is largest: [first, last].
 std::pair<size_t, size_t> HighestRun(const std::vector<double>& values, double level) {
@@ -35,26 +37,34 @@ std::pair<size_t, size_t> HighestRun(const std::vector<double>& values, double l
 }
 
 // The median over lanes of how a worker does in a pass.
-double Ratio(const Passes& passes, int pass, int stage, const std::vector<size_t>& lanes) {
+double Ratio(const Passes& passes, int pass, int stage, const Lanes& lanes) {
   std::vector<double> values;
   values.reserve(lanes.size());
   for (const size_t lane : lanes) values.push_back(passes.InLane(pass, stage, lane));
   return Median(std::move(values));
 }
 
+void Set(const Passes& passes, uint32_t op, size_t lane, double seconds, Remedy& remedy) {
+  remedy.durations.emplace_back(passes.job().graph.Cell(op, lane), static_cast<float>(seconds));
+}
+
 // Divides the durations of a stage's passes in some lanes.
-void Divide(const Passes& passes, int pass, int stage, const std::vector<size_t>& lanes, double ratio, Remedy& remedy) {
+void Divide(const Passes& passes, int pass, int stage, const Lanes& lanes, double ratio, Remedy& remedy) {
   if (ratio <= 1) return;
   for (const uint32_t op : passes.Ops(pass, stage))
     for (const size_t lane : lanes)
-      if (passes.Has(op, lane))
-        remedy.durations.emplace_back(passes.Cell(op, lane), static_cast<float>(passes.Duration(op, lane) / ratio));
+      if (passes.Has(op, lane)) Set(passes, op, lane, passes.Duration(op, lane) / ratio, remedy);
+}
+
+CauseSuspect WorkerSuspect(const trace::StragglerJob& job, int dp, int stage) {
+  return {dp, stage, job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(stage)], {}, {}};
 }
 
 class Worker {
  public:
-  Worker(const trace::StragglerJob& job, const Passes& passes, int dp, int stage)
-      : job_(job), passes_(passes), dp_(dp), stage_(stage), lanes_(passes.LanesOf(dp)) {
+  Worker(const Passes& passes, int dp, int stage)
+      : passes_(passes), dp_(dp), stage_(stage), lanes_(passes.LanesOf(dp)) {
+    slowness_.reserve(lanes_.size());
     for (const size_t lane : lanes_) slowness_.push_back(Slowness(lane));
   }
 
@@ -63,21 +73,22 @@ class Worker {
     if (slowness_.empty()) return std::nullopt;
     const auto [first, last] = HighestRun(slowness_, (1 + kSlower) / 2);
     const bool always = static_cast<double>(last - first + 1) > kAllSteps * static_cast<double>(lanes_.size());
-    const std::vector<size_t> lanes = always ? lanes_
-                                             : std::vector(lanes_.begin() + static_cast<std::ptrdiff_t>(first),
-                                                           lanes_.begin() + static_cast<std::ptrdiff_t>(last) + 1);
+    const Lanes lanes = always ? lanes_
+                               : Lanes(lanes_.begin() + static_cast<std::ptrdiff_t>(first),
+                                       lanes_.begin() + static_cast<std::ptrdiff_t>(last) + 1);
+    std::array<double, kPasses> ratios{};
+    for (int pass = 0; pass < kPasses; ++pass) ratios[static_cast<size_t>(pass)] = Ratio(passes_, pass, stage_, lanes);
+    if (*std::max_element(ratios.begin(), ratios.end()) < kSlower) return std::nullopt;
     Remedy remedy;
     std::string evidence;
-    double slowest = 0;
-    for (int pass = 0; pass < kPasses; ++pass) {
-      const double ratio = Ratio(passes_, pass, stage_, lanes);
-      slowest = std::max(slowest, ratio);
+    for (int pass = 0; pass < kPasses && passes_.HasPass(pass); ++pass) {
+      const double ratio = ratios[static_cast<size_t>(pass)];
       Divide(passes_, pass, stage_, lanes, ratio, remedy);
-      evidence += fmt::format("{}{} {:.2f}", pass == 0 ? "" : " and ", PassName(pass), ratio);
+      evidence += fmt::format("{}{} {:.2f}", pass == 0 ? "" : " and ", passes_.Name(pass), ratio);
     }
-    if (slowest < kSlower) return std::nullopt;
-    CauseSuspect suspect{dp_, stage_, job_.ranks[static_cast<size_t>(dp_)][static_cast<size_t>(stage_)], {}, {}};
-    if (!always) suspect.first_step = job_.lanes[lanes.front()].step, suspect.last_step = job_.lanes[lanes.back()].step;
+    CauseSuspect suspect = WorkerSuspect(passes_.job(), dp_, stage_);
+    const std::vector<trace::JobLane>& all = passes_.job().lanes;
+    if (!always) suspect.first_step = all[lanes.front()].step, suspect.last_step = all[lanes.back()].step;
     remedy.cause.kind = always ? CauseKind::kWorker : CauseKind::kTransientWorker;
     remedy.cause.suspects.push_back(suspect);
     remedy.cause.evidence = {evidence + " times what the other ranks of its stage take"};
@@ -97,68 +108,103 @@ class Worker {
     return weight == 0 ? 1 : sum / weight;
   }
 
-  const trace::StragglerJob& job_;
   const Passes& passes_;
   const int dp_, stage_;
-  const std::vector<size_t>& lanes_;
+  const Lanes& lanes_;
   std::vector<double> slowness_;  // by lane
 };
 
-std::vector<size_t> AllLanes(const trace::StragglerJob& job) {
-  std::vector<size_t> lanes(job.lanes.size());
+Lanes AllLanes(const trace::StragglerJob& job) {
+  Lanes lanes(job.lanes.size());
   std::iota(lanes.begin(), lanes.end(), size_t{0});
   return lanes;
 }
 
-// How long each microbatch of each lane is in a pass, relative to its worker's median: mean over stages.
-using Lengths = std::map<std::pair<size_t, int>, double>;  // (lane, microbatch)
-
-Lengths LengthsOf(const trace::StragglerJob& job, const Passes& passes, int pass, int only_stage) {
-  std::map<std::pair<size_t, int>, std::vector<double>> seen;
-  for (int stage = 0; stage < job.pp; ++stage) {
-    if (only_stage >= 0 && stage != only_stage) continue;
-    for (const uint32_t op : passes.Ops(pass, stage))
-      for (size_t lane = 0; lane < job.lanes.size(); ++lane)
-        if (passes.Has(op, lane)) seen[{lane, job.ops[op].microbatch}].push_back(passes.Relative(op, lane));
+// How long each microbatch of each lane is in a pass, relative to what is usual: mean over some stages.
+class Lengths {
+ public:
+  Lengths(const Passes& passes, int pass, int first_stage, int last_stage)
+      : microbatches_(passes.microbatches()), values_(passes.job().lanes.size() * microbatches_) {
+    std::vector<uint32_t> counts(values_.size());
+    for (int stage = first_stage; stage <= last_stage; ++stage)
+      for (const uint32_t op : passes.Ops(pass, stage))
+        for (size_t lane = 0; lane < passes.job().lanes.size(); ++lane) {
+          if (!passes.Has(op, lane)) continue;
+          const size_t place = PlaceOf(lane, passes.job().ops[op].microbatch);
+          values_[place] += passes.Relative(op, lane);
+          ++counts[place];
+        }
+    for (size_t i = 0; i < values_.size(); ++i)
+      values_[i] = counts[i] == 0 ? std::numeric_limits<double>::quiet_NaN() : values_[i] / counts[i];
   }
-  Lengths lengths;
-  for (auto& [key, values] : seen) lengths[key] = Mean(values);
-  return lengths;
-}
 
-// Of two measurements of the same microbatches.
-double CorrelationOf(const Lengths& a, const Lengths& b) {
-  std::vector<double> xs, ys;
-  for (const auto& [key, x] : a)
-    if (const auto y = b.find(key); y != b.end()) xs.push_back(x), ys.push_back(y->second);
-  return Correlation(xs, ys);
-}
+  double At(size_t lane, int microbatch) const { return values_[PlaceOf(lane, microbatch)]; }
+  // Of the microbatches of a lane; NaN: not there.
+  std::span<const double> In(size_t lane) const { return {values_.data() + lane * microbatches_, microbatches_}; }
 
-// (median over workers of the variation of forward passes, median of their correlation with backward ones)
-std::pair<double, double> WithinWorkers(const trace::StragglerJob& job, const std::vector<Lengths>& forward,
-                                        const std::vector<Lengths>& backward) {
-  std::vector<double> variations, correlations;
-  for (size_t stage = 0; stage < forward.size(); ++stage)
-    for (int dp = 0; dp < job.dp; ++dp) {
-      std::vector<double> xs, ys;
-      for (const auto& [key, x] : forward[stage]) {
-        const auto y = backward[stage].find(key);
-        if (job.lanes[key.first].dp == dp && y != backward[stage].end()) xs.push_back(x), ys.push_back(y->second);
-      }
-      if (xs.size() < 2) continue;
-      variations.push_back(Variation(xs));
-      correlations.push_back(Correlation(xs, ys));
+ private:
+  size_t PlaceOf(size_t lane, int microbatch) const { return lane * microbatches_ + static_cast<size_t>(microbatch); }
+
+  size_t microbatches_;
+  std::vector<double> values_;
+};
+
+// Two measurements of the same microbatches.
+struct Pairs {
+  std::vector<double> a, b;
+};
+
+Pairs PairsOf(const Lengths& a, const Lengths& b, const Lanes& lanes) {
+  Pairs pairs;
+  for (const size_t lane : lanes)
+    for (size_t i = 0; i < a.In(lane).size(); ++i) {
+      if (std::isnan(a.In(lane)[i]) || std::isnan(b.In(lane)[i])) continue;
+      pairs.a.push_back(a.In(lane)[i]);
+      pairs.b.push_back(b.In(lane)[i]);
     }
-  return {Median(variations), Median(correlations)};
+  return pairs;
+}
+
+// Mean length of the microbatches of each lane set.
+std::vector<double> MeansBySet(const trace::StragglerJob& job, const Lengths& lengths) {
+  std::vector<double> means;
+  means.reserve(job.steps.size());
+  for (size_t set = 0; set < job.steps.size(); ++set) {
+    std::vector<double> there;
+    for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane)
+      std::copy_if(lengths.In(lane).begin(), lengths.In(lane).end(), std::back_inserter(there),
+                   [](double length) { return !std::isnan(length); });
+    means.push_back(Mean(there));
+  }
+  return means;
+}
+
+// Every microbatch of a step as long as their mean.
+Remedy EvenLengths(const Passes& passes) {
+  const trace::StragglerJob& job = passes.job();
+  Remedy remedy;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const Lengths lengths(passes, pass, 0, job.pp - 1);
+    const std::vector<double> means = MeansBySet(job, lengths);
+    for (int stage = 0; stage < job.pp; ++stage)
+      for (const uint32_t op : passes.Ops(pass, stage))
+        for (size_t set = 0; set < job.steps.size(); ++set)
+          for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane) {
+            const double length = lengths.At(lane, job.ops[op].microbatch);
+            if (passes.Has(op, lane) && length > 0)
+              Set(passes, op, lane, passes.Duration(op, lane) * means[set] / length, remedy);
+          }
+  }
+  return remedy;
 }
 
 // The same microbatch is long in most other places, stages and passes: then it is the microbatch, no pause.
-bool IsLongElsewhere(const trace::StragglerJob& job, const Passes& passes, uint32_t op, size_t lane, double limit) {
-  const int own = job.ops[op].type == trace::OpType::kForwardCompute ? 0 : 1;
+bool IsLongElsewhere(const Passes& passes, uint32_t op, size_t lane, double limit) {
+  const trace::JobOp& one = passes.job().ops[op];
   int places = 0, long_ones = 0;
   for (int pass = 0; pass < kPasses; ++pass)
-    for (int stage = 0; stage < job.pp; ++stage) {
-      if (pass == own && stage == job.ops[op].stage) continue;
+    for (int stage = 0; stage < passes.job().pp; ++stage) {
+      if (pass == PassOf(one.type) && stage == one.stage) continue;
       const std::optional<uint32_t> same = passes.Same(op, pass, stage);
       if (!same || !passes.Has(*same, lane)) continue;
       ++places;
@@ -167,37 +213,72 @@ bool IsLongElsewhere(const trace::StragglerJob& job, const Passes& passes, uint3
   return 2 * long_ones > places;
 }
 
+struct Pause {
+  uint32_t op;
+  size_t lane;
+  double usual;  // what the pass takes without it, s
+};
+
+// In one pass of one worker.
+std::vector<Pause> PausesOf(const Passes& passes, int pass, int stage, int dp) {
+  std::vector<double> relative;  // to the lane
+  for (const size_t lane : passes.LanesOf(dp))
+    for (const uint32_t op : passes.Ops(pass, stage))
+      if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane) / passes.InLane(pass, stage, lane));
+  const double limit = std::max(kPause, 1 + kSpread * RobustSpread(relative));
+  std::vector<Pause> pauses;
+  for (const size_t lane : passes.LanesOf(dp))
+    for (const uint32_t op : passes.Ops(pass, stage)) {
+      if (!passes.Has(op, lane)) continue;
+      const double own = passes.Relative(op, lane), in_lane = passes.InLane(pass, stage, lane);
+      if (own < limit * in_lane || IsLongElsewhere(passes, op, lane, (1 + limit) / 2)) continue;
+      pauses.push_back({op, lane, passes.Duration(op, lane) / own * in_lane});
+    }
+  return pauses;
+}
+
+// The workers with most pauses.
+std::vector<CauseSuspect> MostPaused(const trace::StragglerJob& job, const std::map<DpAndStage, size_t>& pauses) {
+  std::vector<std::pair<size_t, DpAndStage>> order;
+  order.reserve(pauses.size());
+  for (const auto& [worker, count] : pauses) order.emplace_back(count, worker);
+  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<CauseSuspect> suspects;
+  for (size_t i = 0; i < std::min(order.size(), kMostNamed); ++i)
+    suspects.push_back(WorkerSuspect(job, order[i].second.first, order[i].second.second));
+  return suspects;
+}
+
 }  // namespace
 
-std::vector<Remedy> FindSlowWorkers(const trace::StragglerJob& job, const Times& times) {
-  const Passes passes(job, times);
+std::vector<Remedy> FindSlowWorkers(const Passes& passes) {
   std::vector<Remedy> found;
-  for (int dp = 0; dp < job.dp; ++dp)
-    for (int stage = 0; stage < job.pp; ++stage)
-      if (auto remedy = Worker(job, passes, dp, stage).Find()) found.push_back(*std::move(remedy));
+  for (int dp = 0; dp < passes.job().dp; ++dp)
+    for (int stage = 0; stage < passes.job().pp; ++stage)
+      if (auto remedy = Worker(passes, dp, stage).Find()) found.push_back(*std::move(remedy));
   return found;
 }
 
-std::vector<Remedy> FindSlowStages(const trace::StragglerJob& job, const Times& times) {
-  const Passes passes(job, times);
+std::vector<Remedy> FindSlowStages(const Passes& passes) {
+  const int pp = passes.job().pp;
   std::vector<Remedy> found;
-  for (int stage = 0; stage < job.pp && job.pp > 1; ++stage) {
+  for (int stage = 0; stage < pp && pp > 1; ++stage) {
     Remedy remedy;
     double own = 0, others = 0;
     std::string evidence;
     for (int pass = 0; pass < kPasses; ++pass) {
       double sum = 0;
-      for (int other = 0; other < job.pp; ++other) sum += other == stage ? 0 : passes.Usual(pass, other);
-      const double usual = passes.Usual(pass, stage), mean = sum / (job.pp - 1);
+      for (int other = 0; other < pp; ++other) sum += other == stage ? 0 : passes.Usual(pass, other);
+      const double usual = passes.Usual(pass, stage), mean = sum / (pp - 1), ratio = mean == 0 ? 1 : usual / mean;
       own += usual;
       others += mean;
-      Divide(passes, pass, stage, AllLanes(job), mean == 0 ? 1 : usual / mean, remedy);
-      evidence += fmt::format("{}{} {:.2f}", pass == 0 ? "" : " and ", PassName(pass), mean == 0 ? 1 : usual / mean);
+      Divide(passes, pass, stage, AllLanes(passes.job()), ratio, remedy);
+      evidence += fmt::format("{}{} {:.2f}", pass == 0 ? "" : " and ", passes.Name(pass), ratio);
     }
     if (own < kSlower * others) continue;
     remedy.cause.kind = CauseKind::kStage;
     remedy.cause.suspects.push_back({{}, stage, {}, {}, {}});
-    const double balanced = (own + (job.pp - 1) * others) / job.pp;
+    const double balanced = (own + (pp - 1) * others) / pp;
     remedy.cause.evidence = {
         evidence + " times the mean of the other stages, on all ranks",
         fmt::format("{:.0f} % of its layers moved to the others would balance it", 100 * (own - balanced) / own)};
@@ -206,34 +287,29 @@ std::vector<Remedy> FindSlowStages(const trace::StragglerJob& job, const Times& 
   return found;
 }
 
-std::vector<Remedy> FindSequenceLengths(const trace::StragglerJob& job, const Times& times) {
-  const Passes passes(job, times);
-  std::vector<Lengths> by_stage[kPasses];
-  for (int pass = 0; pass < kPasses; ++pass)
-    for (int stage = 0; stage < job.pp; ++stage) by_stage[pass].push_back(LengthsOf(job, passes, pass, stage));
-  const auto [variation, correlation] = WithinWorkers(job, by_stage[0], by_stage[1]);
-  std::vector<double> across;
-  for (size_t stage = 1; stage < by_stage[0].size(); ++stage)
-    across.push_back(CorrelationOf(by_stage[0][stage - 1], by_stage[0][stage]));
+std::vector<Remedy> FindSequenceLengths(const Passes& passes) {
+  const trace::StragglerJob& job = passes.job();
+  std::vector<double> variations, correlations, across;
+  std::optional<Lengths> before;
+  for (int stage = 0; stage < job.pp; ++stage) {
+    Lengths forward(passes, 0, stage, stage);
+    const Lengths backward(passes, 1, stage, stage);
+    for (int dp = 0; dp < job.dp; ++dp) {
+      const Pairs pairs = PairsOf(forward, backward, passes.LanesOf(dp));
+      if (pairs.a.size() < 2) continue;
+      variations.push_back(Variation(pairs.a));
+      correlations.push_back(Correlation(pairs.a, pairs.b));
+    }
+    if (before) {
+      const Pairs pairs = PairsOf(*before, forward, AllLanes(job));
+      across.push_back(Correlation(pairs.a, pairs.b));
+    }
+    before = std::move(forward);
+  }
+  const double variation = Median(variations), correlation = Median(correlations);
   if (variation < kUnevenLengths || correlation < kSameLength || (!across.empty() && Median(across) < kSameLength))
     return {};
-  Remedy remedy;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const Lengths lengths = LengthsOf(job, passes, pass, -1);
-    std::map<int64_t, std::vector<double>> by_step;
-    for (const auto& [key, length] : lengths) by_step[job.lanes[key.first].step].push_back(length);
-    std::map<int64_t, double> means;
-    for (const auto& [step, values] : by_step) means[step] = Mean(values);
-    for (int stage = 0; stage < job.pp; ++stage)
-      for (const uint32_t op : passes.Ops(pass, stage))
-        for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
-          if (!passes.Has(op, lane)) continue;
-          const double length = lengths.at({lane, job.ops[op].microbatch}), mean = means.at(job.lanes[lane].step);
-          if (length > 0)
-            remedy.durations.emplace_back(passes.Cell(op, lane),
-                                          static_cast<float>(passes.Duration(op, lane) * mean / length));
-        }
-  }
+  Remedy remedy = EvenLengths(passes);
   remedy.cause.kind = CauseKind::kSequenceLength;
   remedy.cause.evidence = {
       fmt::format("forward and backward of a microbatch vary together (correlation {:.2f} within workers)",
@@ -244,45 +320,26 @@ std::vector<Remedy> FindSequenceLengths(const trace::StragglerJob& job, const Ti
   return {std::move(remedy)};
 }
 
-std::vector<Remedy> FindPauses(const trace::StragglerJob& job, const Times& times) {
-  const Passes passes(job, times);
+std::vector<Remedy> FindPauses(const Passes& passes) {
+  const trace::StragglerJob& job = passes.job();
   std::vector<Remedy> found;
   for (int pass = 0; pass < kPasses; ++pass) {
     Remedy remedy;
-    std::map<DpAndStage, int> by_worker;
+    std::map<DpAndStage, size_t> by_worker;
     double longest = 0;
     for (int stage = 0; stage < job.pp; ++stage)
-      for (int dp = 0; dp < job.dp; ++dp) {
-        std::vector<double> relative;
-        for (const size_t lane : passes.LanesOf(dp))
-          for (const uint32_t op : passes.Ops(pass, stage))
-            if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane) / passes.InLane(pass, stage, lane));
-        const double limit = std::max(kPause, 1 + kSpread * RobustSpread(relative));
-        for (const size_t lane : passes.LanesOf(dp))
-          for (const uint32_t op : passes.Ops(pass, stage)) {
-            if (!passes.Has(op, lane) || passes.Relative(op, lane) < limit * passes.InLane(pass, stage, lane)) continue;
-            if (IsLongElsewhere(job, passes, op, lane, (1 + limit) / 2)) continue;
-            const double usual =
-                passes.Duration(op, lane) / passes.Relative(op, lane) * passes.InLane(pass, stage, lane);
-            remedy.durations.emplace_back(passes.Cell(op, lane), static_cast<float>(usual));
-            longest = std::max(longest, passes.Duration(op, lane) - usual);
-            ++by_worker[{dp, stage}];
-          }
-      }
+      for (int dp = 0; dp < job.dp; ++dp)
+        for (const auto& [op, lane, usual] : PausesOf(passes, pass, stage, dp)) {
+          Set(passes, op, lane, usual, remedy);
+          longest = std::max(longest, passes.Duration(op, lane) - usual);
+          ++by_worker[{dp, stage}];
+        }
     if (remedy.durations.empty()) continue;
-    std::vector<std::pair<int, DpAndStage>> order;
-    order.reserve(by_worker.size());
-    for (const auto& [worker, count] : by_worker) order.emplace_back(-count, worker);
-    std::sort(order.begin(), order.end());
-    for (size_t i = 0; i < std::min(order.size(), kMostNamed); ++i) {
-      const auto [dp, stage] = order[i].second;
-      remedy.cause.suspects.push_back(
-          {dp, stage, job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(stage)], {}, {}});
-    }
     remedy.cause.kind = CauseKind::kGc;
+    remedy.cause.suspects = MostPaused(job, by_worker);
     remedy.cause.evidence = {
         fmt::format("{} pauses of up to {:.3f} s in {} passes, on {} of {} workers", remedy.durations.size(), longest,
-                    PassName(pass), by_worker.size(), job.dp * job.pp),
+                    passes.Name(pass), by_worker.size(), job.dp * job.pp),
         "each in one pass of one worker alone"};
     found.push_back(std::move(remedy));
   }

@@ -18,19 +18,6 @@ constexpr double kOften = 0.1;          // of the transfers of a link: it is the
 constexpr double kRingSlower = 1.3;     // times the other stages' rings, or the other steps
 constexpr double kShareOfStep = 0.005;  // what begins late by less of a step is not worth a name
 
-bool IsThere(const trace::StragglerJob& job, size_t cell) {
-  return job.graph.absent.empty() || job.graph.absent[cell] == 0;
-}
-
-bool IsTransfer(OpType type) {
-  return type == OpType::kForwardSend || type == OpType::kForwardRecv || type == OpType::kBackwardSend ||
-         type == OpType::kBackwardRecv;
-}
-bool IsDataParallel(OpType type) {
-  return type == OpType::kParamsAllGather || type == OpType::kGradsReduceScatter ||
-         type == OpType::kSeparateGradsAllReduce;
-}
-
 // The two stages that a transfer is between, the lower one: of the last stage and the first, where chunks wrap around,
 // the last.
 int LinkOf(const trace::JobOp& op, int pp) {
@@ -42,23 +29,26 @@ std::string Text(double seconds) {
   return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
 }
 
-// Durations of one op type on one stage, per step: what the slowest rank sees.
+// Durations of the collectives of one class on one stage, per step.
 class Rings {
  public:
   Rings(const trace::StragglerJob& job, const Times& times) : job_(job), times_(times) {
     for (uint32_t op = 0; op < job.ops.size(); ++op)
-      if (IsDataParallel(job.ops[op].type)) ops_[{job.ops[op].type, job.ops[op].stage}].push_back(op);
+      if (IsDataParallelComm(job.ops[op].type)) ops_[{job.ideal_class[op], job.ops[op].stage}].push_back(op);
     for (const auto& [ring, ops] : ops_)
       for (size_t set = 0; set < job.steps.size(); ++set) by_step_[ring].push_back(InStep(ops, set));
   }
-  using Ring = std::pair<OpType, int>;  // type, stage
+  using Ring = std::pair<uint32_t, int>;  // ideal class, stage
   const std::map<Ring, std::vector<double>>& by_step() const { return by_step_; }
+  const std::string& NameOf(const Ring& ring) const {
+    return job_.kinds[static_cast<size_t>(job_.ops[ops_.at(ring).front()].kind)];
+  }
   // Divides what the ring's ops take in a step.
   void Divide(const Ring& ring, size_t set, double ratio, Remedy& remedy) const {
     for (const uint32_t op : ops_.at(ring))
       for (size_t lane = job_.graph.first_lane[set]; lane < job_.graph.first_lane[set + 1]; ++lane) {
         const size_t cell = op * job_.lanes.size() + lane;
-        if (IsThere(job_, cell))
+        if (!job_.graph.IsAbsent(cell))
           remedy.durations.emplace_back(cell, static_cast<float>(static_cast<double>(times_.durations[cell]) / ratio));
       }
   }
@@ -86,7 +76,8 @@ std::vector<Remedy> FindSlowLinks(const trace::StragglerJob& job, const Times& t
   std::vector<double> all;
   for (uint32_t op = 0; op < job.ops.size(); ++op)
     for (size_t lane = 0; lane < lanes && IsTransfer(job.ops[op].type); ++lane)
-      if (IsThere(job, op * lanes + lane)) all.push_back(static_cast<double>(times.durations[op * lanes + lane]));
+      if (!job.graph.IsAbsent(op * lanes + lane))
+        all.push_back(static_cast<double>(times.durations[op * lanes + lane]));
   const double usual = Median(all), limit = std::max(kFarOff * usual, usual + kSpread * RobustSpread(all));
   struct Link {
     size_t transfers = 0;
@@ -98,7 +89,7 @@ std::vector<Remedy> FindSlowLinks(const trace::StragglerJob& job, const Times& t
     if (!IsTransfer(job.ops[op].type)) continue;
     for (size_t lane = 0; lane < lanes; ++lane) {
       const size_t cell = op * lanes + lane;
-      if (!IsThere(job, cell)) continue;
+      if (job.graph.IsAbsent(cell)) continue;
       Link& link = links[{LinkOf(job.ops[op], job.pp), job.lanes[lane].dp}];
       ++link.transfers;
       if (static_cast<double>(times.durations[cell]) <= limit) continue;
@@ -138,7 +129,7 @@ std::vector<Remedy> FindSlowRings(const trace::StragglerJob& job, const Times& t
       if (usual <= 0 || own < kRingSlower * usual) continue;
       for (size_t set = 0; set < steps.size(); ++set) rings.Divide(ring, set, own / usual, remedy);
       remedy.cause.evidence.push_back(
-          fmt::format("{} takes {}, on the other stages {}", trace::OpTypeName(ring.first), Text(own), Text(usual)));
+          fmt::format("{} takes {}, on the other stages {}", rings.NameOf(ring), Text(own), Text(usual)));
     }
     if (remedy.durations.empty()) continue;
     remedy.cause.kind = CauseKind::kRing;
@@ -185,7 +176,8 @@ std::vector<Remedy> FindLateStarts(const trace::StragglerJob& job, const Times& 
   for (uint32_t op = 0; op < job.ops.size(); ++op)
     for (size_t lane = 0; lane < lanes; ++lane) {
       const size_t cell = op * lanes + lane;
-      if (!IsThere(job, cell) || job.ops[op].type != OpType::kForwardCompute) continue;
+      if (job.graph.IsAbsent(cell) || !IsPass(job.ops[op].type) || job.ops[op].type == OpType::kBackwardCompute)
+        continue;
       const double delay = static_cast<double>(times.delays[cell]);
       const bool first = BeginsStep(job.ops[op]);
       if (first) by_dp[job.lanes[lane].dp].emplace_back(cell, delay);

@@ -1,33 +1,39 @@
 #include "lockstep/explain/passes.h"
 
+#include <algorithm>
+#include <map>
+
 #include "lockstep/explain/sample.h"
 
 namespace lockstep::explain {
-
-const char* PassName(int pass) { return pass == 0 ? "forward" : "backward"; }
 
 Passes::Passes(const trace::StragglerJob& job, const Times& times) : job_(job), times_(times), usual_(job.ops.size()) {
   for (auto& by_stage : ops_) by_stage.resize(At(job.pp));
   for (uint32_t op = 0; op < job.ops.size(); ++op) {
     const trace::JobOp& one = job.ops[op];
-    if (one.type != trace::OpType::kForwardCompute && one.type != trace::OpType::kBackwardCompute) continue;
-    const int pass = one.type == trace::OpType::kForwardCompute ? 0 : 1;
-    ops_[At(pass)][At(one.stage)].push_back(op);
-    by_place_[{pass, one.stage, one.chunk, one.microbatch}] = op;
+    if (!IsPass(one.type)) continue;
+    ops_[At(PassOf(one.type))][At(one.stage)].push_back(op);
+    chunks_ = std::max(chunks_, At(one.chunk + 1));
+    microbatches_ = std::max(microbatches_, At(one.microbatch + 1));
   }
+  by_place_.resize(kPasses * At(job.pp) * chunks_ * microbatches_);
+  for (const auto& by_stage : ops_)
+    for (const std::vector<uint32_t>& ops : by_stage)
+      for (const uint32_t op : ops) by_place_[PlaceOf(PassOf(job.ops[op].type), job.ops[op].stage, job.ops[op])] = op;
   lanes_of_.resize(At(job.dp));
   for (size_t lane = 0; lane < job.lanes.size(); ++lane) lanes_of_[At(job.lanes[lane].dp)].push_back(lane);
   FindUsual();
   FindInLane();
 }
 
-bool Passes::Has(uint32_t op, size_t lane) const {
-  return job_.graph.absent.empty() || job_.graph.absent[Cell(op, lane)] == 0;
+bool Passes::HasPass(int pass) const {
+  return std::any_of(ops_[At(pass)].begin(), ops_[At(pass)].end(), [](const auto& ops) { return !ops.empty(); });
 }
 
+const char* Passes::Name(int pass) const { return pass == 1 ? "backward" : HasPass(1) ? "forward" : "compute"; }
+
 std::optional<uint32_t> Passes::Same(uint32_t op, int pass, int stage) const {
-  const auto found = by_place_.find({pass, stage, job_.ops[op].chunk, job_.ops[op].microbatch});
-  return found == by_place_.end() ? std::nullopt : std::optional(found->second);
+  return by_place_[PlaceOf(pass, stage, job_.ops[op])];
 }
 
 void Passes::FindUsual() {
@@ -55,9 +61,17 @@ void Passes::FindInLane() {
       std::vector<double>& medians = in_lane_[pass].emplace_back();
       for (size_t lane = 0; lane < job_.lanes.size(); ++lane) {
         std::vector<double> relative;
-        for (const uint32_t op : ops)
-          if (Has(op, lane)) relative.push_back(Relative(op, lane));
-        medians.push_back(relative.empty() ? 1 : Median(std::move(relative)));
+        double duration = 0, usual = 0;
+        for (const uint32_t op : ops) {
+          if (!Has(op, lane)) continue;
+          relative.push_back(Relative(op, lane));
+          duration += Duration(op, lane);
+          usual += usual_[op];
+        }
+        // Microbatches are alike; segments are not, and most are small.
+        const bool segments = !ops.empty() && job_.ops[ops.front()].type == trace::OpType::kSegment;
+        const double typical = segments ? (usual == 0 ? 1 : duration / usual) : Median(std::move(relative));
+        medians.push_back(usual == 0 ? 1 : typical);
       }
     }
 }

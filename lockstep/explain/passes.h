@@ -8,29 +8,32 @@
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <optional>
-#include <tuple>
 #include <vector>
 
 #include "lockstep/explain/remedy.h"
 
 namespace lockstep::explain {
 
-inline constexpr int kPasses = 2;  // forward, backward
+inline constexpr int kPasses = 2;  // forward, backward; a job of segments has the first alone
 
 class Passes {
  public:
   Passes(const trace::StragglerJob& job, const Times& times);
 
+  const trace::StragglerJob& job() const { return job_; }
+  bool HasPass(int pass) const;
+  const char* Name(int pass) const;  // "forward"; of segments "compute"
   const std::vector<uint32_t>& Ops(int pass, int stage) const { return ops_[At(pass)][At(stage)]; }
   const std::vector<size_t>& LanesOf(int dp) const { return lanes_of_[At(dp)]; }
-  bool Has(uint32_t op, size_t lane) const;
-  double Duration(uint32_t op, size_t lane) const { return static_cast<double>(times_.durations[Cell(op, lane)]); }
+  size_t microbatches() const { return microbatches_; }
+  bool Has(uint32_t op, size_t lane) const { return !job_.graph.IsAbsent(job_.graph.Cell(op, lane)); }
+  double Duration(uint32_t op, size_t lane) const {
+    return static_cast<double>(times_.durations[job_.graph.Cell(op, lane)]);
+  }
   double Relative(uint32_t op, size_t lane) const { return usual_[op] == 0 ? 1 : Duration(op, lane) / usual_[op]; }
-  size_t Cell(uint32_t op, size_t lane) const { return op * job_.lanes.size() + lane; }
 
-  // Median over microbatches of relative durations in a lane.
+  // Median over microbatches of relative durations in a lane; of segments, what all took relative to what is usual.
   double InLane(int pass, int stage, size_t lane) const { return in_lane_[At(pass)][At(stage)][lane]; }
   // The compute of the same chunk and microbatch in another pass, or on another stage.
   std::optional<uint32_t> Same(uint32_t op, int pass, int stage) const;
@@ -39,18 +42,22 @@ class Passes {
 
  private:
   static size_t At(int index) { return static_cast<size_t>(index); }
+  size_t PlaceOf(int pass, int stage, const trace::JobOp& op) const {
+    return ((At(pass) * At(job_.pp) + At(stage)) * chunks_ + At(op.chunk)) * microbatches_ + At(op.microbatch);
+  }
   void FindUsual();
   void FindInLane();
 
   const trace::StragglerJob& job_;
   const Times& times_;
   std::array<std::vector<std::vector<uint32_t>>, kPasses> ops_;  // [pass][stage]
-  std::map<std::tuple<int, int, int, int>, uint32_t> by_place_;  // (pass, stage, chunk, microbatch)
+  size_t chunks_ = 0, microbatches_ = 0;                         // of a stage
+  std::vector<std::optional<uint32_t>> by_place_;                // [PlaceOf(...)]
   std::vector<std::vector<size_t>> lanes_of_;                    // [dp]
   std::vector<double> usual_;                                    // [op]; 0 for other ops
   std::array<std::vector<std::vector<double>>, kPasses> in_lane_;
 };
 
-const char* PassName(int pass);  // "forward"
+inline int PassOf(trace::OpType type) { return type == trace::OpType::kBackwardCompute ? 1 : 0; }  // requires IsPass
 
 }  // namespace lockstep::explain

@@ -18,21 +18,24 @@ struct Times {
 
 // The op that begins a step on its rank: before it there is the loading of data.
 inline bool BeginsStep(const trace::JobOp& op) {
-  return op.type == trace::OpType::kForwardCompute && op.stage == 0 && op.sequence == 0;
+  return (op.type == trace::OpType::kForwardCompute || op.type == trace::OpType::kSegment) && op.stage == 0 &&
+         op.sequence == 0;
 }
 
 struct Remedy {
   Cause cause;
-  // (cell, what it takes instead).
+  // (cell, what it takes instead); a cell once at most.
   std::vector<std::pair<size_t, float>> durations, delays;
 };
 
+class Passes;
+
 // Each looks at the times for one kind of cause, or two, and answers those that stand out. Whether it matters a replay
 // says.
-std::vector<Remedy> FindSlowWorkers(const trace::StragglerJob& job, const Times& times);
-std::vector<Remedy> FindSlowStages(const trace::StragglerJob& job, const Times& times);
-std::vector<Remedy> FindSequenceLengths(const trace::StragglerJob& job, const Times& times);
-std::vector<Remedy> FindPauses(const trace::StragglerJob& job, const Times& times);
+std::vector<Remedy> FindSlowWorkers(const Passes& passes);
+std::vector<Remedy> FindSlowStages(const Passes& passes);
+std::vector<Remedy> FindSequenceLengths(const Passes& passes);
+std::vector<Remedy> FindPauses(const Passes& passes);
 std::vector<Remedy> FindSlowLinks(const trace::StragglerJob& job, const Times& times);
 std::vector<Remedy> FindSlowRings(const trace::StragglerJob& job, const Times& times);
 std::vector<Remedy> FindSlowFabric(const trace::StragglerJob& job, const Times& times);

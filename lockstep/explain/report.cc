@@ -3,51 +3,28 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "lockstep/explain/sample.h"
+#include "lockstep/explain/unsettled.h"
 
 namespace lockstep::explain {
 namespace {
 
-constexpr double kTopWorkers = 0.03;  // of all workers: those whose removal is M_W (Eq. 5)
+constexpr double kSecondsPerHour = 3600;
 
-struct Costly {
-  WhatIf::Worker worker;
-  int32_t rank;
-  double slowdown;
-};
-
-std::vector<Costly> ByCost(const WhatIf& analysis) {
-  std::vector<Costly> workers;
-  const auto slowdowns = analysis.ByWorker();
-  for (size_t dp = 0; dp < slowdowns.size(); ++dp)
-    for (size_t stage = 0; stage < slowdowns[dp].size(); ++stage) {
-      const WhatIf::Worker worker{static_cast<int>(dp), static_cast<int>(stage)};
-      workers.push_back({worker, analysis.RankOf(worker), slowdowns[dp][stage]});
-    }
-  std::sort(workers.begin(), workers.end(), [](const Costly& a, const Costly& b) {
-    return std::tuple(-a.slowdown, a.rank) < std::tuple(-b.slowdown, b.rank);
-  });
-  return workers;
+std::string Verdict(double slowdown) {
+  if (slowdown < kStraggles) return "healthy";
+  return slowdown < kStragglesBadly ? "straggles a little" : "straggles";
 }
 
-Json Ordered(const Split& split) {
-  std::vector<size_t> order(split.names.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return split.total[a] > split.total[b]; });
+// The three op types that are launched latest.
+Json LateLaunches(const WhatIf& analysis) {
+  constexpr size_t kMost = 3;
+  const Split& launch = analysis.Launch(By::kKind);
   Json json = Json::object();
-  for (const size_t i : order) json[split.names[i]] = split.total[i];
+  for (const size_t i : Descending(launch.total))
+    if (json.size() < kMost) json[launch.names[i]] = launch.total[i];
   return json;
-}
-
-// Eq. 5 with exact slowdowns.
-double WorkerShare(const WhatIf& analysis, const std::vector<Costly>& workers) {
-  const auto count = static_cast<size_t>(std::ceil(kTopWorkers * static_cast<double>(workers.size())));
-  std::vector<WhatIf::Worker> top;
-  top.reserve(count);
-  for (size_t i = 0; i < count; ++i) top.push_back(workers[i].worker);
-  return analysis.RemoveWorkers(top).rem;
 }
 
 Json SuspectJson(const CauseSuspect& suspect) {
@@ -71,25 +48,54 @@ Json CauseJson(const Cause& cause) {
 
 }  // namespace
 
+Json Ordered(const std::vector<std::string>& names, const std::vector<double>& values) {
+  Json json = Json::object();
+  for (const size_t i : Descending(values)) json[names[i]] = values[i];
+  return json;
+}
+
+void AddRanks(const trace::KinetoJob& traced, Json& report) {
+  constexpr double kPerMicro = 1e3;  // ns
+  report["ranks"] = {{"given", traced.ranks.size()}, {"of", traced.world_size}, {"absent", traced.absent_ranks}};
+  report["clocks"] = Json::array();
+  for (size_t i = 0; i < traced.ranks.size(); ++i)
+    report["clocks"].push_back({{"rank", traced.ranks[i]},
+                                {"offset_us", traced.clocks[i].offset_ns / kPerMicro},
+                                {"error_us", traced.clocks[i].error_ns / kPerMicro}});
+  constexpr double kWorthAsking = 0.03;  // of a step
+  constexpr size_t kMostAsked = 8;
+  Unsettled unsettled = FindUnsettled(traced);
+  if (unsettled.at_most_s < kWorthAsking * report["step_s"]["measured"].get<double>()) return;
+  unsettled.ranks.resize(std::min(unsettled.ranks.size(), kMostAsked));
+  report["unsettled"] = {{"at_most_s", unsettled.at_most_s}, {"ask_ranks", unsettled.ranks}};
+}
+
 Json Report(const WhatIf& analysis, const Causes& causes, const trace::StragglerMeta& meta,
             const std::vector<trace::Counter>& counters) {
+  const bool trusted = std::abs(analysis.launch_slowdown() - 1) <= kTrusted;
   Json json;
+  json["job"] = meta.trial_name;
+  json["verdict"] = Verdict(analysis.slowdown()) + (trusted ? "" : ", but the replay misses much of the step");
   json["slowdown"] = analysis.slowdown();
   json["launch_slowdown"] = analysis.launch_slowdown();
+  if (!trusted) json["late_launches"] = LateLaunches(analysis);
+  const double lost_s = analysis.nodelay_mean() - analysis.ideal_mean();
+  json["wasted"] = {{"share", std::max(0.0, lost_s / analysis.nodelay_mean())},
+                    {"gpu_hours", std::max(0.0, lost_s) * static_cast<double>(analysis.steps().size()) *
+                                      static_cast<double>(meta.world_size) / kSecondsPerHour}};
   json["steps"] = analysis.steps().size();
   json["step_s"] = {{"measured", Mean(analysis.measured())},
                     {"without_delays", analysis.nodelay_mean()},
                     {"ideal", analysis.ideal_mean()}};
-  json["by_optype"] = Ordered(analysis.ByKind());
-  json["by_dp_rank"] = Ordered(analysis.ByDp());
-  json["by_stage"] = Ordered(analysis.ByStage());
-  const std::vector<Costly> workers = ByCost(analysis);
+  for (const auto& [name, by] : {std::pair("by_optype", By::kKind), {"by_dp_rank", By::kDp}, {"by_stage", By::kStage}})
+    json[name] = Ordered(analysis.Blocking(by).names, analysis.Blocking(by).total);
+  const std::vector<WhatIf::WorkerCost> workers = analysis.ByWorker();
   json["by_worker"] = Json::array();
   for (const auto& [worker, rank, slowdown] : workers)
     json["by_worker"].push_back(
         {{"dp", worker.first}, {"stage", worker.second}, {"rank", rank}, {"slowdown", slowdown}});
   const bool straggles = analysis.slowdown() >= kStraggles;
-  json["m_w"] = straggles ? Json(WorkerShare(analysis, workers)) : Json();
+  json["m_w"] = straggles ? Json(analysis.RemoveCostliest(workers).rem) : Json();
   json["m_s"] = straggles ? Json(analysis.RemoveStage(meta.pp - 1).rem) : Json();
   json["causes"] = Json::array();
   for (const Cause& cause : causes.found) json["causes"].push_back(CauseJson(cause));

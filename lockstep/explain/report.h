@@ -1,24 +1,39 @@
 // The one document of an analysis: `lockstep explain` prints it as text or JSON.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "lockstep/base/report.h"
 #include "lockstep/explain/causes.h"
 #include "lockstep/explain/what_if.h"
+#include "lockstep/trace/kineto_job.h"
 #include "lockstep/trace/straggler.h"
 
 namespace lockstep::explain {
 
-// {slowdown, launch_slowdown, steps, step_s {measured, without_delays, ideal}, by_optype {name: S}, by_dp_rank {dp: S},
+// {job, verdict, slowdown, launch_slowdown, wasted {share, gpu_hours}, steps, step_s {measured, without_delays, ideal},
+// by_optype {name: S}, by_dp_rank {dp: S},
 // by_stage {stage: S},
 //  by_worker [{dp, stage, rank, slowdown}], m_w, m_s, causes [{cause, suspects [{dp, stage, rank, steps}], share,
 //  gain_s, evidence}], unexplained, counters {name: count}}; ranks, workers and causes stand in the order of what they
 //  cost.
-// m_w and m_s are null for a job that does not straggle: shares of noise say nothing.
+// m_w and m_s are null for a job that does not straggle: shares of noise say nothing. wasted is of all GPUs in the
+// traced steps. Where the replay is not to be trusted (launch_slowdown off by more than 5 %) the verdict says so, and
+// `late_launches` names the op types whose delays account for most of it {name: T_nodelay with their delays /
+// T_nodelay}.
 Json Report(const WhatIf& analysis, const Causes& causes, const trace::StragglerMeta& meta,
             const std::vector<trace::Counter>& counters);
 
-inline constexpr double kStraggles = 1.03;  // S below this: healthy
+// Of a job from profiler traces: "ranks" {given, of, absent [...]}, "clocks" [{rank, offset_us, error_us}]; and, where
+// communication with absent ranks may account for 3 % of a step or more, "unsettled" {at_most_s, ask_ranks [...]}.
+void AddRanks(const trace::KinetoJob& traced, Json& report);
+
+// {name: value}, largest first.
+Json Ordered(const std::vector<std::string>& names, const std::vector<double>& values);
+
+inline constexpr double kStraggles = 1.03;      // S below this: healthy
+inline constexpr double kStragglesBadly = 1.1;  // from here on it is no minor matter
+inline constexpr double kTrusted = 0.05;        // how far the replay may be off
 
 }  // namespace lockstep::explain

@@ -32,6 +32,13 @@ double RobustSpread(const std::vector<double>& values) {
   return 1.4826 * Median(std::move(distances));
 }
 
+std::vector<size_t> Descending(const std::vector<double>& values) {
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a] > values[b]; });
+  return order;
+}
+
 double Variation(const std::vector<double>& values) {
   const double mean = Mean(values);
   double squares = 0;

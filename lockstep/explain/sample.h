@@ -1,6 +1,7 @@
 // Summaries of samples, robust against a few that lie far off.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 namespace lockstep::explain {
@@ -11,6 +12,8 @@ double LowerMedian(std::vector<double> values);
 double Median(std::vector<double> values);
 // 1.4826 times the median distance from the median: the standard deviation, if they are normal.
 double RobustSpread(const std::vector<double>& values);
+// Indices in the order of the values, largest first; equal ones stay as they stand.
+std::vector<size_t> Descending(const std::vector<double>& values);
 // Standard deviation over mean.
 double Variation(const std::vector<double>& values);
 // Pearson's; 0 where one does not vary.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <numeric>
 
 #include "lockstep/explain/sample.h"
@@ -13,36 +14,12 @@ using graph::Scenario;
 using graph::Selection;
 using trace::OpType;
 
-constexpr std::array<const char*, kKinds> kNames = {"forward-compute",
-                                                    "backward-compute",
-                                                    "forward-pp-comm",
-                                                    "backward-pp-comm",
-                                                    "params-all-gather",
-                                                    "grads-reduce-scatter",
-                                                    "layernorm-grads-all-reduce",
-                                                    "embedding-grads-all-reduce",
-                                                    "separate-grads-all-reduce",
-                                                    "optimizer-clip-main-grad",
-                                                    "optimizer",
-                                                    "gc"};
 constexpr char kFirstOp[] = "first-op";
+constexpr double kCostliest = 0.03;  // of all workers: those whose removal is M_W
 
-// Of all ops and lanes of one type that are there.
-std::vector<float> TransfersOf(const trace::StragglerJob& job, OpType type) {
-  std::vector<float> values;
-  const size_t lanes = job.lanes.size();
-  for (size_t op = 0; op < job.ops.size(); ++op) {
-    if (job.ops[op].type != type) continue;
-    for (size_t cell = op * lanes; cell < (op + 1) * lanes; ++cell)
-      if (job.graph.absent.empty() || job.graph.absent[cell] == 0) values.push_back(job.transfers[cell]);
-  }
-  return values;
-}
-
-double Ideal(OpType type, std::vector<float> values) {
+double Ideal(bool compute, std::vector<float> values) {
   if (values.empty()) return 0;
-  if (trace::IsCompute(type))
-    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  if (compute) return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   if (values.size() % 2 == 1) return static_cast<double>(*middle);
@@ -51,32 +28,25 @@ double Ideal(OpType type, std::vector<float> values) {
 }
 
 std::vector<double> IdealDurations(const trace::StragglerJob& job) {
-  std::array<double, trace::kOpTypes> of_type{};
-  for (int type = 0; type < trace::kOpTypes; ++type)
-    of_type[static_cast<size_t>(type)] = Ideal(OpType(type), TransfersOf(job, OpType(type)));
-  std::vector<double> ideal;
-  ideal.reserve(job.ops.size());
-  for (const trace::JobOp& op : job.ops) ideal.push_back(of_type[static_cast<size_t>(op.type)]);
+  const size_t classes =
+      job.ideal_class.empty() ? 0 : *std::max_element(job.ideal_class.begin(), job.ideal_class.end()) + size_t{1};
+  std::vector<std::vector<uint32_t>> ops(classes);
+  for (uint32_t op = 0; op < job.ops.size(); ++op) ops[job.ideal_class[op]].push_back(op);
+  std::vector<double> ideal(job.ops.size());
+  for (const std::vector<uint32_t>& of_class : ops) {
+    std::vector<float> values;
+    values.reserve(of_class.size() * job.lanes.size());
+    for (const uint32_t op : of_class)
+      for (size_t cell = job.graph.Cell(op, 0); cell < job.graph.Cell(op, job.lanes.size()); ++cell)
+        if (!job.graph.IsAbsent(cell)) values.push_back(job.transfers[cell]);
+    if (of_class.empty()) continue;
+    const double seconds = Ideal(trace::IsCompute(job.ops[of_class.front()].type), std::move(values));
+    for (const uint32_t op : of_class) ideal[op] = seconds;
+  }
   return ideal;
 }
 
 }  // namespace
-
-int KindOf(OpType type) {
-  switch (type) {
-    case OpType::kForwardSend:
-    case OpType::kForwardRecv:
-      return 2;
-    case OpType::kBackwardSend:
-    case OpType::kBackwardRecv:
-      return 3;
-    default:
-      return static_cast<int>(std::find(kNames.begin(), kNames.end(), std::string_view(trace::OpTypeName(type))) -
-                              kNames.begin());
-  }
-}
-
-const char* KindName(int kind) { return kNames[static_cast<size_t>(kind)]; }
 
 WhatIf::WhatIf(const trace::StragglerJob& job)
     : job_(job),
@@ -95,6 +65,12 @@ WhatIf::Times WhatIf::Run(const Scenario& scenario) const {
   Times times(job_.steps.size());
   replay_.SetTimes(scenario, scratch_, times);
   return times;
+}
+
+std::vector<double> WhatIf::IdealEnds() const {
+  std::vector<double> ends(job_.transfers.size());
+  replay_.Ends({None(), None()}, scratch_, ends);
+  return ends;
 }
 
 Selection WhatIf::None() const { return {job_.ops.size(), Selection::kNone}; }
@@ -150,9 +126,6 @@ Split WhatIf::Compare(const std::vector<Part>& parts, bool delays, const Times& 
   return split;
 }
 
-Split WhatIf::Blocking(const std::vector<Part>& parts) const { return Compare(parts, false, ideal_); }
-Split WhatIf::Launch(const std::vector<Part>& parts) const { return Compare(parts, true, nodelay_); }
-
 std::vector<WhatIf::Part> WhatIf::Kinds(bool first_op_apart) const {
   const auto is_first = [&](uint32_t op) {
     const trace::JobOp& one = job_.ops[op];
@@ -160,11 +133,9 @@ std::vector<WhatIf::Part> WhatIf::Kinds(bool first_op_apart) const {
            one.type == (one.stage == 0 ? OpType::kForwardCompute : OpType::kForwardRecv);
   };
   std::vector<Part> parts;
-  for (int kind = 0; kind < kKinds; ++kind) {
-    const auto has = [&](uint32_t op) { return KindOf(job_.ops[op].type) == kind && !is_first(op); };
-    if (std::any_of(job_.ops.begin(), job_.ops.end(), [&](const auto& op) { return KindOf(op.type) == kind; }))
-      parts.push_back({KindName(kind), Ops(has)});
-  }
+  for (size_t kind = 0; kind < job_.kinds.size(); ++kind)
+    parts.push_back({job_.kinds[kind],
+                     Ops([&](uint32_t op) { return job_.ops[op].kind == static_cast<int>(kind) && !is_first(op); })});
   if (first_op_apart) parts.push_back({kFirstOp, Ops(is_first)});
   return parts;
 }
@@ -184,19 +155,37 @@ std::vector<WhatIf::Part> WhatIf::Stages() const {
   return parts;
 }
 
-Split WhatIf::ByKind() const { return Blocking(Kinds(false)); }
-Split WhatIf::ByDp() const { return Blocking(Dps()); }
-Split WhatIf::ByStage() const { return Blocking(Stages()); }
-Split WhatIf::LaunchByKind() const { return Launch(Kinds(true)); }
-Split WhatIf::LaunchByDp() const { return Launch(Dps()); }
-Split WhatIf::LaunchByStage() const { return Launch(Stages()); }
+std::vector<WhatIf::Part> WhatIf::PartsOf(By dimension, bool first_op_apart) const {
+  if (dimension == By::kKind) return Kinds(first_op_apart);
+  return dimension == By::kDp ? Dps() : Stages();
+}
 
-std::vector<std::vector<double>> WhatIf::ByWorker() const {
-  std::vector<std::vector<double>> slowdowns(static_cast<size_t>(job_.dp));
+const Split& WhatIf::Blocking(By dimension) const {
+  std::optional<Split>& kept = blocking_[static_cast<size_t>(dimension)];
+  if (!kept) kept = Compare(PartsOf(dimension, false), false, ideal_);
+  return *kept;
+}
+
+const Split& WhatIf::Launch(By dimension) const {
+  std::optional<Split>& kept = launch_[static_cast<size_t>(dimension)];
+  if (!kept) kept = Compare(PartsOf(dimension, true), true, nodelay_);
+  return *kept;
+}
+
+std::vector<WhatIf::WorkerCost> WhatIf::Ranked(const std::function<double(const Worker&)>& slowdown) const {
+  std::vector<WorkerCost> workers;
+  workers.reserve(static_cast<size_t>(job_.dp) * static_cast<size_t>(job_.pp));
   for (int dp = 0; dp < job_.dp; ++dp)
     for (int stage = 0; stage < job_.pp; ++stage)
-      slowdowns[static_cast<size_t>(dp)].push_back(Mean(Run({Workers({{dp, stage}}, true), None()})) / ideal_mean_);
-  return slowdowns;
+      workers.push_back({{dp, stage}, RankOf({dp, stage}), slowdown({dp, stage})});
+  std::sort(workers.begin(), workers.end(), [](const WorkerCost& a, const WorkerCost& b) {
+    return std::tuple(-a.slowdown, a.rank) < std::tuple(-b.slowdown, b.rank);
+  });
+  return workers;
+}
+
+std::vector<WhatIf::WorkerCost> WhatIf::ByWorker() const {
+  return Ranked([this](const Worker& worker) { return Mean(Run({Workers({worker}, true), None()})) / ideal_mean_; });
 }
 
 Removal WhatIf::Remove(Selection inside, Selection outside) const {
@@ -211,6 +200,14 @@ Removal WhatIf::Remove(Selection inside, Selection outside) const {
 
 Removal WhatIf::RemoveWorkers(const std::vector<Worker>& workers) const {
   return Remove(Workers(workers, true), Workers(workers, false));
+}
+
+Removal WhatIf::RemoveCostliest(const std::vector<WorkerCost>& ranked) const {
+  const auto count = static_cast<size_t>(std::ceil(kCostliest * static_cast<double>(ranked.size())));
+  std::vector<Worker> workers;
+  workers.reserve(count);
+  for (size_t i = 0; i < count; ++i) workers.push_back(ranked[i].worker);
+  return RemoveWorkers(workers);
 }
 
 Removal WhatIf::RemoveStage(int stage) const {

@@ -1,8 +1,8 @@
 // The what-if analysis of a job: what its steps would have taken had parts of it been ideal (OSDI'25, arXiv
 // 2505.05713).
 //
-//   ideal duration of an op type: mean over all its ops of compute, median of communication (transfers)
-//   T_nodelay = replay with measured durations, no launch delays      T_ideal = replay with ideal durations
+//   ideal duration of an op: of those of its class (op type) the mean for compute, the median for communication
+//   (transfers) T_nodelay = replay with measured durations, no launch delays      T_ideal = replay with ideal durations
 //   S         = mean over steps of T_nodelay / mean of T_ideal         (Eq. 1)
 //   S_x       = mean of T(ideal, but x as measured) / mean of T_ideal  (Eq. 2, 4): x an op type, a stage, a
 //   data-parallel rank
@@ -13,8 +13,10 @@
 // docs/models/explain.md has the rules by which the graph is made. Cost: one replay for each x.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,10 +26,9 @@
 
 namespace lockstep::explain {
 
-// Op types as results name them: both ends of a transfer between stages are one, "forward-pp-comm".
-inline constexpr int kKinds = 12;
-int KindOf(trace::OpType type);
-const char* KindName(int kind);
+// Along which dimension a loss is taken apart.
+enum class By : uint8_t { kKind, kDp, kStage };
+inline constexpr size_t kDimensions = 3;
 
 // What x costs, for each x of a kind of x: a stage, a rank, an op type.
 struct Split {
@@ -51,6 +52,11 @@ class WhatIf {
   const std::vector<int64_t>& steps() const { return job_.steps; }
   // The global rank that stands for a worker.
   using Worker = std::pair<int, int>;  // dp, stage
+  struct WorkerCost {
+    Worker worker;
+    int32_t rank;
+    double slowdown;
+  };
   int32_t RankOf(const Worker& worker) const {
     return job_.ranks[static_cast<size_t>(worker.first)][static_cast<size_t>(worker.second)];
   }
@@ -64,21 +70,23 @@ class WhatIf {
   double slowdown() const { return nodelay_mean_ / ideal_mean_; }
   double launch_slowdown() const;  // T_base / T_nodelay: 1 if the replay tells all of the truth
 
-  Split ByKind() const;
-  Split ByDp() const;
-  Split ByStage() const;
-  std::vector<std::vector<double>> ByWorker() const;  // [dp][stage], exact
+  // S_x; replayed at the first call.
+  const Split& Blocking(By dimension) const;
+  // The same for launch delays: T_nodelay with the delays of x, over T_nodelay. Kinds have "first-op" apart, the first
+  // op of each stage.
+  const Split& Launch(By dimension) const;
 
-  // The same for launch delays: T_nodelay with the delays of x, over T_nodelay.
-  Split LaunchByKind() const;  // with "first-op" for the first op of each stage
-  Split LaunchByDp() const;
-  Split LaunchByStage() const;
+  // Workers by what `slowdown` says of each, the costliest first, of equal ones the lower rank.
+  std::vector<WorkerCost> Ranked(const std::function<double(const Worker&)>& slowdown) const;
+  std::vector<WorkerCost> ByWorker() const;  // ranked by S_w, exact
 
   Removal RemoveWorkers(const std::vector<Worker>& workers) const;
+  Removal RemoveCostliest(const std::vector<WorkerCost>& ranked) const;  // the first 3 %: its rem is M_W
   Removal RemoveStage(int stage) const;
 
   // The ideal duration of each op of the graph, in seconds.
   std::span<const double> ideal_durations() const { return ideal_durations_; }
+  std::vector<double> IdealEnds() const;  // [cell], s since the begin of the step, when every op is ideal
 
  private:
   using Times = std::vector<double>;
@@ -99,15 +107,16 @@ class WhatIf {
   std::vector<Part> Kinds(bool first_op_apart) const;
   std::vector<Part> Dps() const;
   std::vector<Part> Stages() const;
-  Split Blocking(const std::vector<Part>& parts) const;
-  Split Launch(const std::vector<Part>& parts) const;
+  std::vector<Part> PartsOf(By dimension, bool first_op_apart) const;
   Split Compare(const std::vector<Part>& parts, bool delays, const Times& base) const;
   Removal Remove(graph::Selection inside, graph::Selection outside) const;
 
   const trace::StragglerJob& job_;
   const std::vector<double> ideal_durations_;
   const graph::Replay replay_;
-  mutable graph::Replay::Scratch scratch_;  // not to be shared: one WhatIf per thread
+  // Not to be shared: one WhatIf per thread.
+  mutable graph::Replay::Scratch scratch_;
+  mutable std::array<std::optional<Split>, kDimensions> blocking_, launch_;
   Times measured_, nodelay_, ideal_;
   double nodelay_mean_ = 0, ideal_mean_ = 0;
 };

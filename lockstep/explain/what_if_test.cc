@@ -37,10 +37,14 @@ TEST_F(TwoRanks, Slowdown) {
 
 // Rank 0 alone as measured: the ideal rank 1 takes 2.5 s, so nothing changes; rank 1 alone has all of the loss.
 TEST_F(TwoRanks, TheSlowRankHasIt) {
-  EXPECT_THAT(analysis_->ByDp().total, ElementsAre(1, DoubleNear(1.1, 1e-12)));
-  EXPECT_THAT(analysis_->ByStage().total, ElementsAre(DoubleNear(1.1, 1e-12)));
-  EXPECT_THAT(analysis_->ByWorker(), ElementsAre(ElementsAre(1), ElementsAre(DoubleNear(1.1, 1e-12))));
-  const Split kinds = analysis_->ByKind();
+  EXPECT_THAT(analysis_->Blocking(By::kDp).total, ElementsAre(1, DoubleNear(1.1, 1e-12)));
+  EXPECT_THAT(analysis_->Blocking(By::kStage).total, ElementsAre(DoubleNear(1.1, 1e-12)));
+  const std::vector<WhatIf::WorkerCost> workers = analysis_->ByWorker();
+  EXPECT_EQ(workers.at(0).worker, WhatIf::Worker(1, 0));
+  EXPECT_DOUBLE_EQ(workers[0].slowdown, 1.1);
+  EXPECT_EQ(workers.at(1).slowdown, 1);
+  EXPECT_DOUBLE_EQ(analysis_->RemoveCostliest(workers).rem, 1);
+  const Split& kinds = analysis_->Blocking(By::kKind);
   EXPECT_THAT(kinds.names, ElementsAre("forward-compute", "backward-compute", "grads-reduce-scatter", "optimizer"));
   EXPECT_THAT(kinds.total, ElementsAre(1, DoubleNear(1.1, 1e-12), 1, 1));
 }

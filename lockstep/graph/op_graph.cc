@@ -68,6 +68,15 @@ absl::Status OpGraph::Validate() const {
     if (op >= ops()) return InvalidArgument("the final op {} is none of {}", op, ops());
   if (first_lane.size() < 2 || first_lane.front() != 0 || !std::is_sorted(first_lane.begin(), first_lane.end()))
     return InvalidArgument("lane sets must cover the lanes from 0 in order");
+  for (const Partition& partition : partitions) {
+    if (partition.size() != lanes())
+      return InvalidArgument("a partition of {} lanes for {}", partition.size(), lanes());
+    for (size_t set = 0; set < lane_sets(); ++set)
+      for (uint32_t lane = first_lane[set]; lane < first_lane[set + 1]; ++lane)
+        if (partition[lane] > lane || partition[lane] < first_lane[set] ||
+            partition[partition[lane]] != partition[lane])
+          return InvalidArgument("lane {} is in the part of lane {}, which does not begin one", lane, partition[lane]);
+  }
   return absl::OkStatus();
 }
 
@@ -116,6 +125,7 @@ absl::StatusOr<OpGraphBuilder::Built> OpGraphBuilder::Build(std::vector<uint32_t
   }
   for (const uint32_t op : finals_) built.graph.finals.push_back(built.number[op]);
   built.graph.first_lane = std::move(first_lane);
+  built.graph.partitions = partitions_;
   const absl::Status valid = built.graph.Validate();
   LS_CHECK(valid.ok(), "{}", Message(valid));
   return built;

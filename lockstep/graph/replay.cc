@@ -70,17 +70,6 @@ LS_INLINE void Start(const Block& block, uint32_t op, size_t place, double* star
     AddPicked(block.scenario.delays, op, block.durations.delays.data() + place, block.first, block.width, start);
 }
 
-// The last of a set decides for all its lanes.
-LS_INLINE void SpreadOverSets(const Block& block, double* last) {
-  for (size_t set = 0; set + 1 < block.sets.size(); ++set) {
-    double* begin = last + (block.sets[set] - block.first);
-    double* end = last + (block.sets[set + 1] - block.first);
-    double latest = -std::numeric_limits<double>::infinity();
-    for (const double* one = begin; one < end; ++one) latest = latest > *one ? latest : *one;
-    std::fill(begin, end, latest);
-  }
-}
-
 LS_INLINE void CarryOutAlone(const Block& block, uint32_t op, size_t place) {
   double* end = block.ends + op * block.stride;
   Start(block, op, place, block.row);
@@ -105,7 +94,7 @@ LS_INLINE void CarryOut(const Block& block, const Unit& unit, size_t lanes) {
       Max(block.last, start, block.width);
     }
   }
-  if (unit.scope == Scope::kLaneSet) SpreadOverSets(block, block.last);
+  SpreadLargest<double>(block.graph, unit.scope, block.first, block.sets, {block.last, block.width}, block.row);
   for (uint32_t op = unit.first; op < unit.first + unit.count; ++op) {
     double* end = block.ends + op * block.stride;
     const size_t place = op * lanes + block.first;
@@ -118,7 +107,7 @@ LS_INLINE void CarryOut(const Block& block, const Unit& unit, size_t lanes) {
   }
 }
 
-LS_INLINE void RunBlock(const Block& block) {
+LS_INLINE void CarryOutAll(const Block& block) {
   const size_t lanes = block.graph.lanes();
   for (const Unit& unit : block.graph.units) {
     const size_t place = unit.first * lanes + block.first;
@@ -135,16 +124,16 @@ LS_INLINE void RunBlock(const Block& block) {
 }
 
 #ifdef __x86_64__
-__attribute__((target("avx2"))) void RunBlockAvx2(const Block& block) { RunBlock(block); }
+__attribute__((target("avx2"))) void CarryOutAvx2(const Block& block) { CarryOutAll(block); }
 #endif
-void RunBlockPlain(const Block& block) { RunBlock(block); }
+void CarryOutPlain(const Block& block) { CarryOutAll(block); }
 
 void Dispatch(const Block& block) {
 #ifdef __x86_64__
   static const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
-  if (has_avx2) return RunBlockAvx2(block);
+  if (has_avx2) return CarryOutAvx2(block);
 #endif
-  RunBlockPlain(block);
+  CarryOutPlain(block);
 }
 
 }  // namespace
@@ -166,23 +155,21 @@ Replay::Replay(const OpGraph& graph, const Durations& durations) : graph_(graph)
   }
 }
 
+void Replay::RunBlock(size_t block, const Scenario& scenario, Scratch& scratch, double* ends, size_t stride) const {
+  scratch.rows.resize(2 * widest_);
+  const uint32_t begin = first_set_[block], end = first_set_[block + 1];
+  const size_t first = graph_.first_lane[begin], width = graph_.first_lane[end] - first;
+  const std::span<const uint32_t> sets{graph_.first_lane.data() + begin, end - begin + 1U};
+  Dispatch({graph_, durations_, scenario, first, width, sets, ends, stride, scratch.rows.data(),
+            scratch.rows.data() + widest_});
+}
+
 void Replay::SetTimes(const Scenario& scenario, Scratch& scratch, std::span<double> times) const {
   scratch.ends.resize(graph_.ops() * widest_);
-  scratch.rows.resize(2 * widest_);
-  for (size_t i = 0; i + 1 < first_set_.size(); ++i) {
-    const uint32_t begin = first_set_[i], end = first_set_[i + 1];
-    const size_t first = graph_.first_lane[begin], width = graph_.first_lane[end] - first;
-    Dispatch({graph_,
-              durations_,
-              scenario,
-              first,
-              width,
-              {graph_.first_lane.data() + begin, end - begin + 1U},
-              scratch.ends.data(),
-              widest_,
-              scratch.rows.data(),
-              scratch.rows.data() + widest_});
-    for (uint32_t set = begin; set < end; ++set) {
+  for (size_t block = 0; block + 1 < first_set_.size(); ++block) {
+    RunBlock(block, scenario, scratch, scratch.ends.data(), widest_);
+    const size_t first = graph_.first_lane[first_set_[block]];
+    for (uint32_t set = first_set_[block]; set < first_set_[block + 1]; ++set) {
       times[set] = -std::numeric_limits<double>::infinity();
       for (const uint32_t op : graph_.finals)
         for (size_t lane = graph_.first_lane[set]; lane < graph_.first_lane[set + 1]; ++lane)
@@ -192,21 +179,8 @@ void Replay::SetTimes(const Scenario& scenario, Scratch& scratch, std::span<doub
 }
 
 void Replay::Ends(const Scenario& scenario, Scratch& scratch, std::span<double> ends) const {
-  scratch.rows.resize(2 * widest_);
-  for (size_t i = 0; i + 1 < first_set_.size(); ++i) {
-    const uint32_t begin = first_set_[i], end = first_set_[i + 1];
-    const size_t first = graph_.first_lane[begin], width = graph_.first_lane[end] - first;
-    Dispatch({graph_,
-              durations_,
-              scenario,
-              first,
-              width,
-              {graph_.first_lane.data() + begin, end - begin + 1U},
-              ends.data() + first,
-              graph_.lanes(),
-              scratch.rows.data(),
-              scratch.rows.data() + widest_});
-  }
+  for (size_t block = 0; block + 1 < first_set_.size(); ++block)
+    RunBlock(block, scenario, scratch, ends.data() + graph_.first_lane[first_set_[block]], graph_.lanes());
 }
 
 }  // namespace lockstep::graph

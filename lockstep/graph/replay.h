@@ -69,6 +69,9 @@ class Replay {
   void Ends(const Scenario& scenario, Scratch& scratch, std::span<double> ends) const;
 
  private:
+  // Carries a block of lane sets out. Row `op` of `ends` begins at op * stride, with the block's first lane.
+  void RunBlock(size_t block, const Scenario& scenario, Scratch& scratch, double* ends, size_t stride) const;
+
   const OpGraph& graph_;
   const Durations durations_;
   std::vector<uint32_t> first_set_;  // of each block of lane sets that is carried out at once, and one past the last

@@ -42,7 +42,10 @@ std::vector<double> ByDefinition(const OpGraph& graph, const Durations& duration
         }
         for (uint32_t peer = unit.first; peer < unit.first + unit.count; ++peer)
           for (size_t other = 0; other < lanes; ++other) {
-            const bool waits = unit.scope == Scope::kLaneSet ? set_of(other) == set_of(lane) : other == lane;
+            bool waits = other == lane;
+            if (unit.scope == Scope::kLaneSet) waits = set_of(other) == set_of(lane);
+            if (unit.scope >= Scope::kPartition)
+              waits = graph.PartitionOf(unit.scope)[other] == graph.PartitionOf(unit.scope)[lane];
             if (unit.synchronised && waits && !absent(peer, other)) begin = std::max(begin, start(peer, other));
           }
         const double duration = picks(scenario.durations, op, lane)
@@ -113,11 +116,15 @@ TEST_P(RandomGraphs, AreReplayedAsDefined) {
     for (uint32_t i = below(4); op > 0 && i > 0; --i) builder.AddDependency(below(op), op);
   }
   // Members of a group must not wait for each other, not even through others: single ops, or ops without dependencies.
-  for (uint32_t op = 0; op < ops; op += 1 + below(6))
-    builder.AddGroup({op}, below(2) == 0 ? Scope::kLane : Scope::kLaneSet);
-  builder.AddFinal(ops - 1);
   std::vector<uint32_t> first_lane = {0};
   for (uint32_t set = 1 + below(50); set > 0; --set) first_lane.push_back(first_lane.back() + 1 + below(5));
+  Partition partition;
+  for (size_t set = 0; set + 1 < first_lane.size(); ++set)
+    for (uint32_t lane = first_lane[set]; lane < first_lane[set + 1]; ++lane)
+      partition.push_back(lane > first_lane[set] && below(2) == 0 ? partition.back() : lane);
+  const std::array scopes = {Scope::kLane, Scope::kLaneSet, builder.AddPartition(partition)};
+  for (uint32_t op = 0; op < ops; op += 1 + below(6)) builder.AddGroup({op}, scopes[below(scopes.size())]);
+  builder.AddFinal(ops - 1);
   OpGraph graph = builder.Build(first_lane, Number).value().graph;
   const size_t cells = graph.ops() * graph.lanes();
   std::vector<float> measured(cells), delays(cells);

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numbers>
+#include <tuple>
 
 #include "lockstep/graph/replay.h"
+#include "lockstep/synth/chance.h"
 #include "lockstep/synth/schedule.h"
 #include "lockstep/trace/pipeline.h"
 
@@ -14,30 +15,6 @@ namespace {
 
 using trace::JobOp;
 using trace::OpType;
-
-// Our own, so that a seed gives the same job with every standard library: SplitMix64, and Box and Muller's normal
-// deviates.
-class Chance {
- public:
-  explicit Chance(uint64_t seed) : state_(seed) {}
-  double Uniform() { return static_cast<double>(Next() >> 11) * 0x1p-53; }
-  size_t Below(size_t limit) { return static_cast<size_t>(Uniform() * static_cast<double>(limit)); }
-  double Normal() {
-    const double radius = std::sqrt(-2 * std::log(1 - Uniform()));
-    return radius * std::cos(2 * std::numbers::pi * Uniform());
-  }
-  // Mean 1.
-  double Spread(double sigma) { return sigma == 0 ? 1 : std::exp(sigma * Normal() - sigma * sigma / 2); }
-
- private:
-  uint64_t Next() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15U;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-    return z ^ (z >> 31);
-  }
-  uint64_t state_;
-};
 
 // The ops of all stages, each with its place in the program of its stage.
 class Program {
@@ -50,9 +27,8 @@ class Program {
 
  private:
   void Add(OpType type, int stage, int chunk = -1, int microbatch = -1) {
-    const bool compute = type == OpType::kForwardCompute || type == OpType::kBackwardCompute;
     ops_.push_back(
-        {type, stage, sequence_[{type, stage}]++, chunk, microbatch, compute ? chunk * shape_.pp + stage : -1});
+        {type, stage, sequence_[{type, stage}]++, chunk, microbatch, IsPass(type) ? chunk * shape_.pp + stage : -1});
     begins_.push_back(static_cast<float>(ops_.size()));
     ends_.push_back(static_cast<float>(ops_.size()) + 0.5F);
   }
@@ -89,12 +65,6 @@ class Program {
   std::vector<float> begins_, ends_;  // places in the program, as if they were times
   std::map<std::pair<OpType, int>, int> sequence_;
 };
-
-bool IsPass(OpType type) { return type == OpType::kForwardCompute || type == OpType::kBackwardCompute; }
-bool IsDataParallel(OpType type) {
-  return type == OpType::kParamsAllGather || type == OpType::kGradsReduceScatter ||
-         type == OpType::kSeparateGradsAllReduce;
-}
 
 // Durations and delays of every op and lane, with the faults in them.
 class Sampler {
@@ -146,6 +116,8 @@ class Sampler {
       case OpType::kSeparateGradsAllReduce:
         return shape_.transfer.value;
       case OpType::kGc:
+      case OpType::kSegment:     // of jobs from profiler traces
+      case OpType::kCollective:  // the same
         return 0;
     }
     return 0;
@@ -189,10 +161,10 @@ class Sampler {
         struck = IsPass(op.type) && op.stage == fault.stage;
         break;
       case FaultKind::kRing:
-        struck = IsDataParallel(op.type) && op.stage == fault.stage;
+        struck = IsDataParallelComm(op.type) && op.stage == fault.stage;
         break;
       case FaultKind::kFabric:
-        struck = IsDataParallel(op.type) && IsDuring(fault, lane);
+        struck = IsDataParallelComm(op.type) && IsDuring(fault, lane);
         break;
       default:
         break;
@@ -278,23 +250,32 @@ trace::StragglerRows Rows(const JobShape& shape, const graph::OpGraph& graph, co
   return rows;
 }
 
+absl::Status Fits(const Fault& fault, const JobShape& shape) {
+  const std::tuple<const char*, int, int> places[] = {
+      {"dp", fault.dp, shape.dp}, {"stage", fault.stage, shape.pp}, {"first step", fault.first_step, shape.steps}};
+  for (const auto& [name, value, limit] : places)
+    if (value < 0 || value >= limit)
+      return InvalidArgument("fault {}: {} is {}, expected 0 to {}", FaultKindName(fault.kind), name, value, limit - 1);
+  if (fault.kind == FaultKind::kLink && fault.stage + 1 >= shape.pp)
+    return InvalidArgument("fault link: no stage follows stage {}; expected 0 to {}", fault.stage, shape.pp - 2);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status JobShape::Validate() const {
-  const std::pair<const char*, int> sizes[] = {
-      {"dp", dp}, {"pp", pp}, {"tp", tp}, {"vpp", vpp}, {"microbatches", microbatches}, {"steps", steps}};
-  for (const auto& [name, value] : sizes)
-    if (value < 1) return InvalidArgument("{} must be at least 1, found {}", name, value);
+  const std::tuple<const char*, int, int> sizes[] = {{"dp", dp, 65536},
+                                                     {"pp", pp, 256},
+                                                     {"tp", tp, 65536},
+                                                     {"vpp", vpp, 127},
+                                                     {"microbatches", microbatches, 32768 / std::clamp(vpp, 1, 127)},
+                                                     {"steps", steps, 1 << 20}};
+  for (const auto& [name, value, most] : sizes)
+    if (value < 1 || value > most) return InvalidArgument("{} must be 1 to {}, found {}", name, most, value);
   if (vpp > 1 && microbatches % pp != 0)
     return InvalidArgument("microbatches must be a multiple of pp = {} when vpp > 1, found {}", pp, microbatches);
   if (vpp > 1 && pp == 1) return InvalidArgument("vpp > 1 needs pp > 1, found pp = 1");
   return absl::OkStatus();
-}
-
-const char* FaultKindName(FaultKind kind) {
-  constexpr const char* kNames[] = {"worker", "transient_worker", "stage",       "sequence_length", "gc", "link",
-                                    "ring",   "fabric",           "data_loading"};
-  return kNames[static_cast<size_t>(kind)];
 }
 
 trace::StragglerMeta MetaOf(const JobShape& shape) {
@@ -310,6 +291,7 @@ trace::StragglerMeta MetaOf(const JobShape& shape) {
 
 absl::StatusOr<trace::StragglerRows> Generate(const JobShape& shape, const std::vector<Fault>& faults, uint64_t seed) {
   LS_RETURN_IF_ERROR(shape.Validate());
+  for (const Fault& fault : faults) LS_RETURN_IF_ERROR(Fits(fault, shape));
   const Program program(shape);
   graph::OpGraphBuilder builder;
   for (size_t op = 0; op < program.ops().size(); ++op) builder.AddOp();

@@ -11,12 +11,12 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/status.h"
 #include "lockstep/base/units.h"
+#include "lockstep/synth/fault.h"
 #include "lockstep/trace/straggler.h"
 
 namespace lockstep::synth {
@@ -37,29 +37,8 @@ struct JobShape {
   absl::Status Validate() const;
 };
 
-enum class FaultKind : uint8_t {
-  kWorker,           // one worker computes `factor` times as long
-  kTransientWorker,  // the same in steps first_step .. last_step
-  kStage,            // a stage does, on all ranks
-  kSequenceLength,   // microbatches differ: their cost's logarithm has the standard deviation `factor`
-  kGc,               // in `share` of worker-steps one forward takes `seconds` more
-  kLink,             // transfers from `stage` to the next, of one rank, take `seconds` more
-  kRing,             // collectives of one stage's data-parallel ranks take `factor` times as long
-  kFabric,           // all data-parallel collectives do, in steps first_step .. last_step
-  kDataLoading,      // the first forward of a step starts `seconds` late on the first stage, of rank dp
-};
-const char* FaultKindName(FaultKind kind);  // "transient_worker"
-
-struct Fault {
-  FaultKind kind = FaultKind::kWorker;
-  int dp = 0, stage = 0;
-  double factor = 1.5;
-  Seconds seconds{0.25};
-  double share = 0.2;
-  int first_step = 0, last_step = std::numeric_limits<int>::max();  // counted from 0
-};
-
 trace::StragglerMeta MetaOf(const JobShape& shape);
+// kInvalidArgument: a shape that can't be, or a fault on a rank, stage or step that the job does not have.
 absl::StatusOr<trace::StragglerRows> Generate(const JobShape& shape, const std::vector<Fault>& faults, uint64_t seed);
 
 }  // namespace lockstep::synth

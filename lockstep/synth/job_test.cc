@@ -55,7 +55,7 @@ TEST(Generate, TheSameSeedGivesTheSameRows) {
 }
 
 TEST(Generate, ShapesThatCanNotBeAreRefused) {
-  EXPECT_EQ(Message(Generate({.dp = 0}, {}, 1).status()), "dp must be at least 1, found 0");
+  EXPECT_EQ(Message(Generate({.dp = 0}, {}, 1).status()), "dp must be 1 to 65536, found 0");
   EXPECT_EQ(Message(Generate({.pp = 4, .vpp = 2, .microbatches = 6}, {}, 1).status()),
             "microbatches must be a multiple of pp = 4 when vpp > 1, found 6");
 }

@@ -5,13 +5,12 @@
 //   LS_RETURN_IF_ERROR(lines.status());
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 
 #include "lockstep/base/status.h"
+#include "lockstep/trace/byte_source.h"
 
 namespace lockstep::trace {
 
@@ -27,18 +26,10 @@ class LineReader {
   const absl::Status& status() const { return status_; }
 
  private:
-  struct Closer {
-    void operator()(void* file) const;
-  };
+  explicit LineReader(ByteSource bytes) : bytes_(std::move(bytes)) {}
 
-  LineReader(std::string path, void* file);
-  bool Refill();
-
-  std::string path_;
-  std::unique_ptr<void, Closer> file_;  // a gzFile
-  std::string buffer_;
-  size_t begin_ = 0, end_ = 0;  // of what is in the buffer and not read yet
-  bool at_end_ = false;
+  ByteSource bytes_;
+  size_t used_ = 0;  // bytes of the window that are the line and its end
   std::string_view line_;
   uint64_t number_ = 0;
   absl::Status status_;

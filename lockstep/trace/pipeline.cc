@@ -214,8 +214,9 @@ class Rules {
   void AddCollectives() {
     Ops clip, embedding;
     for (int stage = 0; stage < meta_.pp; ++stage) {
-      for (const OpType type : {OpType::kParamsAllGather, OpType::kGradsReduceScatter, OpType::kSeparateGradsAllReduce})
-        for (const uint32_t op : Of(type, stage)) builder_.AddGroup({op}, Scope::kLaneSet);
+      for (int type = 0; type < kOpTypes; ++type)
+        if (IsDataParallelComm(OpType(type)))
+          for (const uint32_t op : Of(OpType(type), stage)) builder_.AddGroup({op}, Scope::kLaneSet);
       for (const uint32_t op : Of(OpType::kOptimizerClipMainGrad, stage)) clip.push_back(op);
       for (const uint32_t op : Of(OpType::kEmbeddingGradsAllReduce, stage)) embedding.push_back(op);
     }

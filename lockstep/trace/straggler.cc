@@ -23,6 +23,8 @@ constexpr std::array<const char*, kOpTypes> kNames = {
     "optimizer-clip-main-grad",
     "optimizer",
     "gc",
+    "compute",
+    "collective",
 };
 
 }  // namespace
@@ -30,14 +32,39 @@ constexpr std::array<const char*, kOpTypes> kNames = {
 const char* OpTypeName(OpType type) { return kNames[static_cast<size_t>(type)]; }
 
 std::optional<OpType> OpTypeFromName(std::string_view name) {
-  const auto* found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end()) return std::nullopt;
+  const auto* end = kNames.begin() + kSchemaTypes;
+  const auto* found = std::find(kNames.begin(), end, name);
+  if (found == end) return std::nullopt;
   return static_cast<OpType>(found - kNames.begin());
 }
 
-bool IsCompute(OpType type) {
-  return type == OpType::kForwardCompute || type == OpType::kBackwardCompute || type == OpType::kOptimizer ||
-         type == OpType::kGc;
+std::string_view KindName(OpType type) {
+  switch (type) {
+    case OpType::kForwardSend:
+    case OpType::kForwardRecv:
+      return "forward-pp-comm";
+    case OpType::kBackwardSend:
+    case OpType::kBackwardRecv:
+      return "backward-pp-comm";
+    default:
+      return OpTypeName(type);
+  }
+}
+
+bool IsPass(OpType type) {
+  return type == OpType::kForwardCompute || type == OpType::kBackwardCompute || type == OpType::kSegment;
+}
+
+bool IsCompute(OpType type) { return IsPass(type) || type == OpType::kOptimizer || type == OpType::kGc; }
+
+bool IsTransfer(OpType type) {
+  return type == OpType::kForwardSend || type == OpType::kForwardRecv || type == OpType::kBackwardSend ||
+         type == OpType::kBackwardRecv;
+}
+
+bool IsDataParallelComm(OpType type) {
+  return type == OpType::kParamsAllGather || type == OpType::kGradsReduceScatter ||
+         type == OpType::kSeparateGradsAllReduce || type == OpType::kCollective;
 }
 
 void StragglerRows::Add(const StragglerRow& row) {

@@ -28,13 +28,22 @@ enum class OpType : uint8_t {
   kOptimizerClipMainGrad,
   kOptimizer,
   kGc,
+  // Not of the schema; of jobs that are made from profiler traces:
+  kSegment,     // compute between two points at which it meets communication
+  kCollective,  // a communication of whatever kind
 };
-inline constexpr int kOpTypes = static_cast<int>(OpType::kGc) + 1;
+inline constexpr int kSchemaTypes = static_cast<int>(OpType::kGc) + 1;
+inline constexpr int kOpTypes = static_cast<int>(OpType::kCollective) + 1;
 
-const char* OpTypeName(OpType type);  // "forward-compute"
-std::optional<OpType> OpTypeFromName(std::string_view name);
+const char* OpTypeName(OpType type);                          // "forward-compute"
+std::optional<OpType> OpTypeFromName(std::string_view name);  // of the schema
+// As results name it: both ends of a transfer between stages are one, "forward-pp-comm".
+std::string_view KindName(OpType type);
 // Its duration is work of its own: not the wait for a peer.
 bool IsCompute(OpType type);
+bool IsPass(OpType type);              // forward or backward compute, or a segment
+bool IsTransfer(OpType type);          // send or receive between stages
+bool IsDataParallelComm(OpType type);  // collective of a stage's data-parallel ranks, or of whomever
 
 struct StragglerRow {
   uint32_t step = 0;  // index into StragglerRows::steps
@@ -65,6 +74,10 @@ struct Counter {
   std::string name;
   uint64_t count;
 };
+// Adds it, unless there is nothing to say.
+inline void Count(std::vector<Counter>& counters, std::string name, uint64_t count) {
+  if (count > 0) counters.push_back({std::move(name), count});
+}
 
 // The metadata file beside a trace.
 struct StragglerMeta {

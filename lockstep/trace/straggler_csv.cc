@@ -2,77 +2,102 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <cstring>
+#include <utility>
 
 #include "lockstep/trace/line_reader.h"
+#include "lockstep/trace/text_writer.h"
 
 namespace lockstep::trace {
 namespace {
 
-enum Column { kDpRank, kStage, kRank, kStep, kOptype, kStartTs, kDuration, kSeqId, kMc, kMbId, kGmc, kColumns };
-constexpr std::array<std::string_view, kColumns> kNames = {"dp_rank",  "stage",  "rank", "step",  "optype", "start_ts",
-                                                           "duration", "seq_id", "mc",   "mb_id", "gmc"};
 constexpr size_t kMaxFields = 64;
 
-// Cuts a line at commas; the schema has no quotes. Returns how many fields there are, of which the first kMaxFields are
-// kept.
-size_t Split(std::string_view line, std::array<std::string_view, kMaxFields>& fields) {
-  size_t count = 0;
-  for (size_t begin = 0;; ++count) {
-    const size_t comma = line.find(',', begin);
-    if (count < kMaxFields) fields[count] = line.substr(begin, comma - begin);
-    if (comma == std::string_view::npos) return count + 1;
-    begin = comma + 1;
-  }
-}
-
-template <typename Number>
-absl::Status Parse(Column column, std::string_view text, Number& value) {
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && rest == text.data() + text.size()) return absl::OkStatus();
-  return InvalidArgument("{} is \"{}\", expected a number", kNames[column], text);
+// Up to the next comma; the schema has no quotes.
+std::string_view FieldAt(const char* at, const char* end) {
+  const void* comma = std::memchr(at, ',', static_cast<size_t>(end - at));
+  return {at, static_cast<size_t>((comma == nullptr ? end : static_cast<const char*>(comma)) - at)};
 }
 
 class Csv {
  public:
   absl::Status ReadHeader(std::string_view line) {
-    if (line.starts_with("PAR1")) return InvalidArgument("this is Parquet, which is not read yet: write it as CSV");
-    place_.fill(kMaxFields);
-    fields_ = Split(line, field_);
-    if (fields_ > kMaxFields) return InvalidArgument("{} columns, expected at most {}", fields_, kMaxFields);
-    for (size_t i = 0; i < fields_; ++i)
-      for (size_t column = 0; column < kColumns; ++column)
-        if (field_[i] == kNames[column]) place_[column] = i;
+    std::array<bool, kColumns> found{};
+    const char *at = line.data(), *end = at + line.size();
+    for (fields_ = 0; fields_ < kMaxFields; ++fields_) {
+      const std::string_view name = FieldAt(at, end);
+      const auto* const column = std::find(kColumnNames.begin(), kColumnNames.end(), name);
+      place_[fields_] = static_cast<size_t>(column - kColumnNames.begin());
+      if (column != kColumnNames.end()) found[place_[fields_]] = true;
+      at = name.data() + name.size();
+      if (at++ == end) break;
+    }
+    if (++fields_ > kMaxFields) return InvalidArgument("more than {} columns", kMaxFields);
     for (size_t column = 0; column < kColumns; ++column)
-      if (place_[column] == kMaxFields)
-        return InvalidArgument("the header has no column {}; expected {}", kNames[column], fmt::join(kNames, ","));
+      if (!found[column])
+        return InvalidArgument("the header has no column {}; expected {}", kColumnNames[column],
+                               fmt::join(kColumnNames, ","));
     return absl::OkStatus();
   }
 
-  absl::Status ReadRow(std::string_view line, RawRow& row) {
-    if (const size_t count = Split(line, field_); count != fields_)
-      return InvalidArgument("{} fields, expected {} as in the header", count, fields_);
-    row.optype = Field(kOptype);
-    LS_RETURN_IF_ERROR(Parse(kStartTs, Field(kStartTs), row.start_ts));
-    LS_RETURN_IF_ERROR(Parse(kDuration, Field(kDuration), row.duration));
-    for (const auto& [column, value] : {std::pair(kDpRank, &row.dp_rank),
-                                        {kStage, &row.stage},
-                                        {kRank, &row.rank},
-                                        {kStep, &row.step},
-                                        {kSeqId, &row.seq_id},
-                                        {kMc, &row.mc},
-                                        {kMbId, &row.mb_id},
-                                        {kGmc, &row.gmc}})
-      LS_RETURN_IF_ERROR(Parse(column, Field(column), *value));
+  absl::Status ReadRow(std::string_view line, RawRow& row) const {
+    const char *at = line.data(), *const end = at + line.size();
+    for (size_t field = 0; field < fields_; ++field) {
+      const char* const begin = at;
+      if (!ReadField(place_[field], at, end, row) || (at != end && *at != ','))
+        return InvalidArgument("{} is \"{}\", expected a number", kColumnNames[place_[field]], FieldAt(begin, end));
+      if ((at == end) != (field + 1 == fields_))
+        return InvalidArgument("{} fields, expected {} as in the header", std::count(line.begin(), line.end(), ',') + 1,
+                               fields_);
+      ++at;
+    }
     return absl::OkStatus();
   }
 
  private:
-  std::string_view Field(Column column) const { return field_[place_[column]]; }
+  // Behind the field, if it is what the column wants.
+  static bool ReadField(size_t place, const char*& at, const char* end, RawRow& row) {
+    switch (static_cast<Column>(place)) {
+      case Column::kDpRank:
+        return Read(at, end, row.dp_rank);
+      case Column::kStage:
+        return Read(at, end, row.stage);
+      case Column::kRank:
+        return Read(at, end, row.rank);
+      case Column::kStep:
+        return Read(at, end, row.step);
+      case Column::kStartTs:
+        return Read(at, end, row.start_ts);
+      case Column::kDuration:
+        return Read(at, end, row.duration);
+      case Column::kSeqId:
+        return Read(at, end, row.seq_id);
+      case Column::kMc:
+        return Read(at, end, row.mc);
+      case Column::kMbId:
+        return Read(at, end, row.mb_id);
+      case Column::kGmc:
+        return Read(at, end, row.gmc);
+      case Column::kOptype:
+        row.optype = FieldAt(at, end);
+        at += row.optype.size();
+        return true;
+    }
+    at += FieldAt(at, end).size();  // a column of no interest
+    return true;
+  }
 
-  std::array<size_t, kColumns> place_{};
-  std::array<std::string_view, kMaxFields> field_;
+  template <typename Number>
+  static bool Read(const char*& at, const char* end, Number& value) {
+    const auto [rest, error] = std::from_chars(at, end, value);
+    at = rest;
+    return error == std::errc();
+  }
+
+  std::array<size_t, kMaxFields> place_{};  // of each field in kColumnNames; kColumns: none
   size_t fields_ = 0;
 };
 
@@ -94,8 +119,19 @@ absl::Status ReadStragglerCsv(const std::string& path, StragglerSink& sink) {
     if (!status.ok()) return InvalidArgument("{}:{}: {}", path, lines.number(), Message(status));
   }
   LS_RETURN_IF_ERROR(lines.status());
-  if (!has_header) return InvalidArgument("{} is empty; expected a header with {}", path, fmt::join(kNames, ","));
+  if (!has_header) return InvalidArgument("{} is empty; expected a header with {}", path, fmt::join(kColumnNames, ","));
   return absl::OkStatus();
+}
+
+absl::Status WriteStragglerCsv(const std::string& path, const StragglerRows& rows) {
+  LS_ASSIGN_OR_RETURN(TextWriter writer, TextWriter::Create(path));
+  writer.Write("{}\n", fmt::join(kColumnNames, ","));
+  for (const auto& piece : rows.pieces)
+    for (const StragglerRow& row : piece)
+      writer.Write("{},{},{},{},{},{},{},{},{},{},{}\n", row.dp, row.stage, rows.ranks[row.dp][row.stage],
+                   rows.steps[row.step], OpTypeName(row.type), row.start, row.duration, row.sequence, int{row.chunk},
+                   row.microbatch, row.global_chunk);
+  return writer.Finish();
 }
 
 }  // namespace lockstep::trace

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <numeric>
 
 #include "lockstep/base/check.h"
@@ -19,24 +18,30 @@ constexpr float kBelowZero = -0.01F;
 // Numbers the ops of all stages: types of a stage together, by sequence.
 class OpTable {
  public:
-  explicit OpTable(const StragglerRows& rows) {
-    std::map<std::pair<int, OpType>, int> counts;
+  explicit OpTable(const StragglerRows& rows) : first_(kStages * kSchemaTypes) {
+    std::vector<int> counts(first_.size());
     for (const auto& piece : rows.pieces)
       for (const StragglerRow& row : piece) {
-        int& count = counts[{row.stage, row.type}];
+        int& count = counts[Place(row)];
         count = std::max(count, row.sequence + 1);
       }
-    for (const auto& [key, count] : counts) {
-      first_[key] = static_cast<uint32_t>(ops_.size());
-      for (int sequence = 0; sequence < count; ++sequence)
-        ops_.push_back({key.second, key.first, sequence, -1, -1, -1});
+    for (size_t place = 0; place < counts.size(); ++place) {
+      first_[place] = static_cast<uint32_t>(ops_.size());
+      for (int sequence = 0; sequence < counts[place]; ++sequence)
+        ops_.push_back(
+            {static_cast<OpType>(place % kSchemaTypes), static_cast<int>(place / kSchemaTypes), sequence, -1, -1, -1});
     }
   }
-  uint32_t Of(const StragglerRow& row) const { return first_.at({row.stage, row.type}) + row.sequence; }
+  uint32_t Of(const StragglerRow& row) const { return first_[Place(row)] + row.sequence; }
   std::vector<JobOp>& ops() { return ops_; }
 
  private:
-  std::map<std::pair<int, OpType>, uint32_t> first_;
+  static constexpr size_t kStages = std::numeric_limits<uint8_t>::max() + size_t{1};
+  static size_t Place(const StragglerRow& row) {
+    return row.stage * size_t{kSchemaTypes} + static_cast<size_t>(row.type);
+  }
+
+  std::vector<uint32_t> first_;  // number of the first op of each [stage][type]
   std::vector<JobOp> ops_;
 };
 
@@ -102,10 +107,6 @@ ReferenceLane Reference(const StragglerRows& rows, OpTable& table, const LaneTab
 
 std::string LaneName(const JobLane& lane) { return fmt::format("step {}, data-parallel rank {}", lane.step, lane.dp); }
 
-void Count(StragglerJob& job, const std::string& name, uint64_t count) {
-  if (count > 0) job.counters.push_back({name, count});
-}
-
 // Moves the rows into starts and durations, piece by piece.
 absl::Status Fill(StragglerJob& job, StragglerRows& rows, const OpTable& table, const LaneTable& lanes,
                   const std::vector<uint32_t>& number) {
@@ -130,7 +131,7 @@ absl::Status Fill(StragglerJob& job, StragglerRows& rows, const OpTable& table, 
 void MarkAbsent(StragglerJob& job) {
   const auto missing = static_cast<uint64_t>(
       std::count_if(job.starts.begin(), job.starts.end(), [](float start) { return std::isnan(start); }));
-  Count(job, "absent_ops", missing);
+  Count(job.counters, "absent_ops", missing);
   if (missing == 0) return;
   job.graph.absent.resize(job.starts.size());
   for (size_t cell = 0; cell < job.starts.size(); ++cell) {
@@ -143,7 +144,7 @@ void MarkAbsent(StragglerJob& job) {
 // digit.
 class Parts {
  public:
-  explicit Parts(StragglerJob& job) : job_(job), width_(job.lanes.size()), row_(width_) {}
+  explicit Parts(StragglerJob& job) : job_(job), width_(job.lanes.size()), row_(width_), scratch_(width_) {}
 
   void Compute() {
     job_.transfers = job_.durations;
@@ -151,34 +152,26 @@ class Parts {
     for (const graph::Unit& unit : job_.graph.units)
       if (unit.synchronised) Transfer(unit);
     for (uint32_t op = 0; op < job_.graph.ops(); ++op) Delay(op);
-    Count(job_, "negative_transfers", negative_transfers_);
-    Count(job_, "negative_delays", negative_delays_);
+    Count(job_.counters, "negative_transfers", negative_transfers_);
+    Count(job_.counters, "negative_delays", negative_delays_);
   }
 
  private:
-  bool IsAbsent(size_t cell) const { return !job_.graph.absent.empty() && job_.graph.absent[cell] != 0; }
-
   // From the last member's start to the own end.
   void Transfer(const graph::Unit& unit) {
     std::fill(row_.begin(), row_.end(), -std::numeric_limits<float>::infinity());
     for (uint32_t op = unit.first; op < unit.first + unit.count; ++op)
       for (size_t lane = 0; lane < width_; ++lane)
-        if (!IsAbsent(op * width_ + lane)) row_[lane] = std::max(row_[lane], job_.starts[op * width_ + lane]);
-    if (unit.scope == graph::Scope::kLaneSet) SpreadOverSets();
+        if (!job_.graph.IsAbsent(op * width_ + lane))
+          row_[lane] = std::max(row_[lane], job_.starts[op * width_ + lane]);
+    graph::SpreadLargest<float>(job_.graph, unit.scope, 0, job_.graph.first_lane, row_, scratch_.data());
     for (uint32_t op = unit.first; op < unit.first + unit.count; ++op)
       for (size_t lane = 0; lane < width_; ++lane) {
         const size_t cell = op * width_ + lane;
-        if (IsAbsent(cell)) continue;
+        if (job_.graph.IsAbsent(cell)) continue;
         const float transfer = (job_.starts[cell] + job_.durations[cell]) - row_[lane];
         job_.transfers[cell] = Mended(transfer, negative_transfers_);
       }
-  }
-
-  void SpreadOverSets() {
-    for (size_t set = 0; set < job_.graph.lane_sets(); ++set) {
-      const auto begin = row_.begin() + job_.graph.first_lane[set], end = row_.begin() + job_.graph.first_lane[set + 1];
-      std::fill(begin, end, *std::max_element(begin, end));
-    }
   }
 
   // From the end of the last dependency, or the begin of the step, to the start. An absent dependency keeps nobody
@@ -196,7 +189,7 @@ class Parts {
     }
     for (size_t lane = 0; lane < width_; ++lane) {
       const size_t cell = op * width_ + lane;
-      if (!IsAbsent(cell)) job_.delays[cell] = Mended(job_.starts[cell] - row_[lane], negative_delays_);
+      if (!job_.graph.IsAbsent(cell)) job_.delays[cell] = Mended(job_.starts[cell] - row_[lane], negative_delays_);
     }
   }
 
@@ -208,7 +201,7 @@ class Parts {
 
   StragglerJob& job_;
   const size_t width_;
-  std::vector<float> row_;
+  std::vector<float> row_, scratch_;
   uint64_t negative_transfers_ = 0, negative_delays_ = 0;
 };
 
@@ -220,14 +213,33 @@ void StepTimes(StragglerJob& job) {
     for (size_t set = 0; set < job.steps.size(); ++set)
       for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane) {
         const size_t cell = op * width + lane;
-        if (!job.graph.absent.empty() && job.graph.absent[cell] != 0) continue;
+        if (job.graph.IsAbsent(cell)) continue;
         first[set] = std::min(first[set], job.starts[cell]);
         last[set] = std::max(last[set], job.starts[cell] + job.durations[cell]);
       }
   for (size_t set = 0; set < job.steps.size(); ++set) job.step_times.push_back(last[set] - first[set]);
 }
 
+// In the order of the op types; ops of a type are held against each other.
+void NameKinds(StragglerJob& job) {
+  for (int type = 0; type < kSchemaTypes; ++type) {
+    const std::string_view kind = KindName(static_cast<OpType>(type));
+    for (JobOp& op : job.ops) {
+      if (op.type != static_cast<OpType>(type)) continue;
+      auto found = std::find(job.kinds.begin(), job.kinds.end(), kind);
+      if (found == job.kinds.end()) found = job.kinds.insert(found, std::string(kind));
+      op.kind = static_cast<int>(found - job.kinds.begin());
+    }
+  }
+  for (const JobOp& op : job.ops) job.ideal_class.push_back(static_cast<uint32_t>(op.type));
+}
+
 }  // namespace
+
+void MeasureParts(StragglerJob& job) {
+  Parts(job).Compute();
+  StepTimes(job);
+}
 
 absl::StatusOr<StragglerJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta) {
   if (rows.size() == 0) return InvalidArgument("no rows, or none of the steps asked for");
@@ -250,9 +262,9 @@ absl::StatusOr<StragglerJob> BuildStragglerJob(StragglerRows rows, const Straggl
   job.pp = meta.pp;
   job.ranks = std::move(rows.ranks);
   LS_RETURN_IF_ERROR(Fill(job, rows, table, lanes, built.number));
+  NameKinds(job);
   MarkAbsent(job);
-  Parts(job).Compute();
-  StepTimes(job);
+  MeasureParts(job);
   return job;
 }
 

@@ -21,6 +21,7 @@ struct JobOp {
   int stage;
   int sequence;
   int chunk, microbatch, global_chunk;  // -1: not applicable
+  int kind = -1;                        // index into StragglerJob::kinds
 };
 
 struct JobLane {
@@ -31,6 +32,8 @@ struct JobLane {
 struct StragglerJob {
   graph::OpGraph graph;
   std::vector<JobOp> ops;
+  std::vector<std::string> kinds;     // of ops, as results name them
+  std::vector<uint32_t> ideal_class;  // of each op: those of a class would ideally take the same time
   std::vector<JobLane> lanes;
   std::vector<int64_t> steps;  // of the graph's lane sets, ascending
   int dp = 1, pp = 1;
@@ -44,6 +47,9 @@ struct StragglerJob {
 
   std::vector<Counter> counters;
 };
+
+// From starts and durations: transfers, delays and step times; counts what had to be mended.
+void MeasureParts(StragglerJob& job);
 
 // Takes the rows apart to save memory. kInvalidArgument names the op and lane: a duplicate, a count that fits no
 // schedule.

@@ -25,8 +25,8 @@ StragglerSink::StragglerSink(const StragglerMeta& meta, std::vector<StepRange> w
   rows_.ranks.assign(static_cast<size_t>(meta.dp), std::vector<int32_t>(static_cast<size_t>(meta.pp), -1));
 }
 
-bool StragglerSink::IsWanted(int64_t step) const {
-  return wanted_.empty() || std::any_of(wanted_.begin(), wanted_.end(), [step](const StepRange& range) {
+bool IsWanted(const std::vector<StepRange>& wanted, int64_t step) {
+  return wanted.empty() || std::any_of(wanted.begin(), wanted.end(), [step](const StepRange& range) {
            return step >= range.first && step <= range.last;
          });
 }
@@ -43,15 +43,16 @@ absl::Status StragglerSink::Add(const RawRow& raw) {
   LS_RETURN_IF_ERROR(Within("dp_rank", raw.dp_rank, 0, std::min(meta_.dp - 1, kMaxDp)));
   LS_RETURN_IF_ERROR(Within("stage", raw.stage, 0, std::min(meta_.pp - 1, kMaxStages)));
   LS_RETURN_IF_ERROR(Within("seq_id", raw.seq_id, 0, std::numeric_limits<uint16_t>::max()));
-  LS_RETURN_IF_ERROR(Within("mc", raw.mc, -1, std::numeric_limits<int8_t>::max()));
-  LS_RETURN_IF_ERROR(Within("mb_id", raw.mb_id, -1, std::numeric_limits<int16_t>::max()));
-  LS_RETURN_IF_ERROR(Within("gmc", raw.gmc, -1, std::numeric_limits<int16_t>::max()));
   LS_RETURN_IF_ERROR(Within("rank", raw.rank, 0, meta_.world_size - 1));
   const std::optional<OpType> type = OpTypeFromName(raw.optype);
+  const int least = type && IsPass(*type) ? 0 : -1;
+  LS_RETURN_IF_ERROR(Within("mc", raw.mc, least, std::numeric_limits<int8_t>::max()));
+  LS_RETURN_IF_ERROR(Within("mb_id", raw.mb_id, least, std::numeric_limits<int16_t>::max()));
+  LS_RETURN_IF_ERROR(Within("gmc", raw.gmc, least, std::numeric_limits<int16_t>::max()));
   if (!type && IsFused(raw.optype))
     return InvalidArgument("optype {}: a fused send and receive can't be taken apart; trace with separate ones",
                            raw.optype);
-  if (!IsWanted(raw.step)) return absl::OkStatus();
+  if (!IsWanted(wanted_, raw.step)) return absl::OkStatus();
   if (!type) {
     const std::string name = fmt::format("unknown_optype {}", raw.optype);
     const auto found =
@@ -70,8 +71,8 @@ absl::Status StragglerSink::Add(const RawRow& raw) {
 
 std::vector<Counter> StragglerSink::Counters() const {
   std::vector<Counter> counters = unknown_;
-  if (without_time_ > 0) counters.push_back({"rows_without_time", without_time_});
-  if (negative_durations_ > 0) counters.push_back({"negative_durations", negative_durations_});
+  Count(counters, "rows_without_time", without_time_);
+  Count(counters, "negative_durations", negative_durations_);
   return counters;
 }
 

@@ -1,6 +1,7 @@
 // Takes the rows of a straggler trace from any reader, checks each, and keeps it or counts why not.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -13,7 +14,12 @@
 
 namespace lockstep::trace {
 
-// The columns as a file has them.
+// The columns of a file.
+enum class Column : uint8_t { kDpRank, kStage, kRank, kStep, kOptype, kStartTs, kDuration, kSeqId, kMc, kMbId, kGmc };
+inline constexpr size_t kColumns = static_cast<size_t>(Column::kGmc) + 1;
+inline constexpr std::array<std::string_view, kColumns> kColumnNames = {
+    "dp_rank", "stage", "rank", "step", "optype", "start_ts", "duration", "seq_id", "mc", "mb_id", "gmc"};
+
 struct RawRow {
   int64_t dp_rank = 0, stage = 0, rank = 0, step = 0;
   std::string_view optype;
@@ -26,6 +32,8 @@ struct StepRange {
   int64_t first = std::numeric_limits<int64_t>::min(), last = std::numeric_limits<int64_t>::max();
 };
 
+bool IsWanted(const std::vector<StepRange>& wanted, int64_t step);  // none: all are
+
 class StragglerSink {
  public:
   StragglerSink(const StragglerMeta& meta, std::vector<StepRange> wanted);
@@ -36,7 +44,6 @@ class StragglerSink {
   std::vector<Counter> Counters() const;
 
  private:
-  bool IsWanted(int64_t step) const;
   uint32_t IndexOf(int64_t step);
 
   const StragglerMeta& meta_;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <fmt/core.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -41,8 +43,15 @@ inline StragglerMeta DataParallelMeta(int dp) {
   return meta;
 }
 
+// Of this process alone: tests run beside each other.
+inline std::string TempPath(const std::string& name) {
+  const std::string folder = fmt::format("{}lockstep-{}", ::testing::TempDir(), getpid());
+  std::filesystem::create_directories(folder);
+  return folder + "/" + name;
+}
+
 inline std::string WriteTrace(const std::string& text) {
-  const std::string path = ::testing::TempDir() + "trace.csv";
+  const std::string path = TempPath("trace.csv");
   std::ofstream(path, std::ios::binary) << text;
   return path;
 }

@@ -6,6 +6,8 @@ import unittest
 from harness import STEPS, Run, RunTest, ddp
 from test_nodes import NodesTest
 
+WORLD = 4  # ranks of each job here
+
 
 def pids_in(run, epoch):
     """By rank, once that epoch has new steps and the status, which comes from all nodes now and then, knows them."""
@@ -13,7 +15,7 @@ def pids_in(run, epoch):
         steps = run.steps()
         before = max((line["step"] for line in steps if line["epoch"] < epoch), default=-1)
         rows = run.status().get("ranks", []) if any(line["epoch"] == epoch for line in steps) else []
-        return rows if rows and all((row["step"] or 0) > before + 1 for row in rows) else None
+        return rows if len(rows) == WORLD and all((row["step"] or 0) > before + 1 for row in rows) else None
     return [row["pid"] for row in run.wait(f"steps of epoch {epoch}", ranks)]
 
 
@@ -30,7 +32,7 @@ def held_by(pid):
 
 class Restartable(RunTest):
     def train(self, faults=(), steps=2 * STEPS, options=()):
-        return Run(self, "ddp.py", *ddp(steps, faults, step_time=0.1), "--restartable", ranks=4, options=options)
+        return Run(self, "ddp.py", *ddp(steps, faults, step_time=0.1), "--restartable", ranks=WORLD, options=options)
 
     def check(self, run, victims, symptoms, steps=2 * STEPS):
         """One fault per epoch; only the victim of each gets a new process."""

@@ -1,0 +1,127 @@
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/file.h"
+#include "lockstep/cli/commands.h"
+#include "lockstep/synth/ddp.h"
+#include "lockstep/synth/job.h"
+#include "lockstep/trace/straggler_csv.h"
+#include "lockstep/trace/straggler_meta.h"
+
+namespace lockstep::cli {
+namespace {
+
+struct SimulateTraceFlags {
+  std::string out;
+  synth::JobShape shape;
+  std::vector<std::string> faults;
+  uint64_t seed = 1;
+  bool json = false;
+};
+
+absl::StatusOr<std::vector<synth::Fault>> ParseFaults(const std::vector<std::string>& texts) {
+  std::vector<synth::Fault> faults;
+  for (const std::string& text : texts) {
+    LS_ASSIGN_OR_RETURN(faults.emplace_back(), synth::ParseFault(text));
+  }
+  return faults;
+}
+
+Json FaultsJson(const std::vector<synth::Fault>& faults) {
+  Json json = Json::array();
+  for (const synth::Fault& fault : faults) json.push_back(synth::FaultJson(fault));
+  return json;
+}
+
+absl::StatusOr<Json> SimulateTrace(const SimulateTraceFlags& flags) {
+  LS_ASSIGN_OR_RETURN(const std::vector<synth::Fault> faults, ParseFaults(flags.faults));
+  LS_ASSIGN_OR_RETURN(const trace::StragglerRows rows, synth::Generate(flags.shape, faults, flags.seed));
+  std::error_code error;
+  std::filesystem::create_directories(flags.out, error);
+  if (error) return ErrnoError(error.value(), flags.out);
+  Json report = {{"rows", rows.size()}, {"steps", rows.steps.size()}, {"seed", flags.seed}, {"faults", FaultsJson(faults)}};
+  LS_RETURN_IF_ERROR(trace::WriteStragglerCsv(flags.out + "/trace.csv.gz", rows));
+  LS_RETURN_IF_ERROR(trace::WriteStragglerMeta(flags.out + "/meta.yaml", synth::MetaOf(flags.shape)));
+  LS_RETURN_IF_ERROR(WriteFileAtomically(flags.out + "/labels.json", RenderJson(report)));
+  return report;
+}
+
+void AddTrace(CLI::App& simulate, int& exit_code) {
+  auto flags = std::make_shared<SimulateTraceFlags>();  // lives as long as the callbacks of the parser
+  synth::JobShape& shape = flags->shape;
+  CLI::App* command = simulate.add_subcommand(
+      "trace", "The trace of a pipelined, data-parallel job with planted faults: trace.csv.gz, meta.yaml, labels.json");
+  command->add_option("DIR", flags->out, "Directory to write into")->required();
+  command->add_option("--dp", shape.dp, "Data-parallel ranks")->capture_default_str();
+  command->add_option("--pp", shape.pp, "Pipeline stages")->capture_default_str();
+  command->add_option("--tp", shape.tp, "Tensor-parallel ranks")->capture_default_str();
+  command->add_option("--vpp", shape.vpp, "Model chunks per stage (interleaved pipeline)")->capture_default_str();
+  command->add_option("--microbatches", shape.microbatches, "Per step and data-parallel rank")->capture_default_str();
+  command->add_option("--steps", shape.steps, "Training steps")->capture_default_str();
+  command->add_option("--forward", shape.forward.value, "Seconds of a microbatch on a stage")->capture_default_str();
+  command->add_option("--backward", shape.backward.value, "The same, backward")->capture_default_str();
+  command->add_option("--jitter", shape.jitter, "Standard deviation of the logarithm of every duration")
+      ->capture_default_str();
+  command->add_flag("--overlapped", shape.overlapped, "Reduce gradients beside the backward pass");
+  command->add_option("--seed", flags->seed, "The same seed gives the same trace")->capture_default_str();
+  command->add_option("--fault", flags->faults,
+                      "KIND[:key=value,...]: worker, transient_worker, stage, sequence_length, gc, link, ring, fabric or "
+                      "data_loading; keys are dp, stage, factor, seconds, share, steps; may be given several times");
+  command->add_flag("--json", flags->json, "One JSON document on stdout");
+  command->footer("Example: lockstep simulate trace slow --fault worker:dp=2,stage=1,factor=1.4");
+  command->callback([flags, &exit_code] { exit_code = PrintReport(SimulateTrace(*flags), flags->json); });
+}
+
+struct SimulateKinetoFlags {
+  std::string out;
+  synth::DdpShape shape;
+  std::vector<std::string> faults;
+  uint64_t seed = 1;
+  bool json = false;
+};
+
+absl::StatusOr<Json> SimulateKineto(const SimulateKinetoFlags& flags) {
+  LS_ASSIGN_OR_RETURN(const std::vector<synth::Fault> faults, ParseFaults(flags.faults));
+  LS_RETURN_IF_ERROR(synth::WriteDdpTraces(flags.out, flags.shape, faults, flags.seed));
+  Json report = {{"ranks", flags.shape.ranks}, {"steps", flags.shape.steps}, {"seed", flags.seed}, {"faults", FaultsJson(faults)}};
+  LS_RETURN_IF_ERROR(WriteFileAtomically(flags.out + "/labels.json", RenderJson(report)));
+  return report;
+}
+
+void AddKineto(CLI::App& simulate, int& exit_code) {
+  auto flags = std::make_shared<SimulateKinetoFlags>();  // lives as long as the callbacks of the parser
+  synth::DdpShape& shape = flags->shape;
+  CLI::App* command = simulate.add_subcommand(
+      "kineto", "The PyTorch profiler's files of a data-parallel job with planted faults: rank-N.json.gz, labels.json");
+  command->add_option("DIR", flags->out, "Directory to write into")->required();
+  command->add_option("--ranks", shape.ranks, "Data-parallel ranks")->capture_default_str();
+  command->add_option("--steps", shape.steps, "Training steps")->capture_default_str();
+  command->add_option("--kernels", shape.kernels, "Kernels of a step")->capture_default_str();
+  command->add_option("--buckets", shape.buckets, "All-reduces of a step")->capture_default_str();
+  command->add_option("--jitter", shape.jitter, "Standard deviation of the logarithm of every duration")->capture_default_str();
+  command->add_option("--clock-offset", shape.clock_offset.value, "Standard deviation of the ranks' clocks, s")->capture_default_str();
+  const std::map<std::string, synth::KinetoEra> eras = {
+      {"micros", synth::KinetoEra::kMicros}, {"decimals", synth::KinetoEra::kDecimals}, {"base", synth::KinetoEra::kBase}};
+  command->add_option("--era", shape.era, "How times are written: micros (until 2024), decimals (2024), base (today)")
+      ->transform(CLI::CheckedTransformer(eras));
+  command->add_option("--seed", flags->seed, "The same seed gives the same files")->capture_default_str();
+  command->add_option("--fault", flags->faults,
+                      "KIND[:key=value,...]: worker, transient_worker, sequence_length, gc, fabric or data_loading; dp is "
+                      "the rank; may be given several times");
+  command->add_flag("--json", flags->json, "One JSON document on stdout");
+  command->footer("Example: lockstep simulate kineto slow --ranks 16 --fault worker:dp=3,factor=1.3");
+  command->callback([flags, &exit_code] { exit_code = PrintReport(SimulateKineto(*flags), flags->json); });
+}
+
+}  // namespace
+
+void AddSimulate(CLI::App& app, int& exit_code) {
+  CLI::App* command = app.add_subcommand("simulate", "Jobs that never ran, to calibrate with");
+  command->require_subcommand(1);
+  AddTrace(*command, exit_code);
+  AddKineto(*command, exit_code);
+}
+
+}  // namespace lockstep::cli

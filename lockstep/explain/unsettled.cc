@@ -1,0 +1,39 @@
+#include "lockstep/explain/unsettled.h"
+
+#include <algorithm>
+#include <map>
+
+#include "lockstep/explain/sample.h"
+#include "lockstep/graph/replay.h"
+
+namespace lockstep::explain {
+
+Unsettled FindUnsettled(const trace::KinetoJob& traced) {
+  const trace::StragglerJob& job = traced.job;
+  using graph::Selection;
+  const Selection all(job.ops.size(), Selection::kAll), none(job.ops.size(), Selection::kNone);
+  Selection without = all;
+  std::map<int, double> by_rank;  // time in communication
+  for (uint32_t op = 0; op < job.ops.size(); ++op) {
+    if (traced.absent_peers[op].empty()) continue;
+    without.Set(op, Selection::kNone);
+    double transfers = 0;
+    for (size_t lane = 0; lane < job.lanes.size(); ++lane)
+      if (const size_t cell = job.graph.Cell(op, lane); !job.graph.IsAbsent(cell))
+        transfers += static_cast<double>(job.transfers[cell]);
+    for (const int rank : traced.absent_peers[op]) by_rank[rank] += transfers;
+  }
+  const std::vector<double> no_time(job.ops.size(), 0);
+  const graph::Replay replay(job.graph, {job.transfers, job.delays, no_time});
+  graph::Replay::Scratch scratch;
+  std::vector<double> measured(job.steps.size()), mended(job.steps.size());
+  replay.SetTimes({all, none}, scratch, measured);
+  replay.SetTimes({without, none}, scratch, mended);
+  Unsettled unsettled{Mean(measured) - Mean(mended), {}};
+  for (const auto& [rank, time] : by_rank) unsettled.ranks.push_back(rank);
+  std::stable_sort(unsettled.ranks.begin(), unsettled.ranks.end(),
+                   [&](int a, int b) { return by_rank[a] > by_rank[b]; });
+  return unsettled;
+}
+
+}  // namespace lockstep::explain

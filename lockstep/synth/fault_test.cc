@@ -1,0 +1,41 @@
+#include "lockstep/synth/fault.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/synth/job.h"
+
+namespace lockstep::synth {
+namespace {
+
+std::string ErrorOf(const std::string& text) { return Message(ParseFault(text).status()); }
+
+TEST(ParseFault, ReadsWhatItIsTold) {
+  const Fault fault = ParseFault("transient_worker:dp=3,stage=1,factor=1.25,steps=6-15").value();
+  EXPECT_EQ(fault.kind, FaultKind::kTransientWorker);
+  EXPECT_EQ(FaultJson(fault).dump(),
+            R"({"kind":"transient_worker","dp":3,"stage":1,"factor":1.25,"share":0.2,"seconds":0.25,"steps":[6,15]})");
+  EXPECT_EQ(ParseFault("gc").value().seconds.value, 0.25);
+  EXPECT_EQ(ParseFault("fabric:steps=7").value().last_step, 7);
+}
+
+TEST(ParseFault, NamesWhatIsWrong) {
+  EXPECT_EQ(ErrorOf("slow"),
+            "fault \"slow\": expected one of worker, transient_worker, stage, sequence_length, gc, link, ring, fabric, "
+            "data_loading");
+  EXPECT_EQ(ErrorOf("gc:dp"), "fault gc: \"dp\" is no key=value; keys are dp, stage, factor, seconds, share, steps");
+  EXPECT_EQ(ErrorOf("gc:rank=1"), "fault gc: \"rank\": expected one of dp, stage, factor, seconds, share, steps");
+  EXPECT_EQ(ErrorOf("gc:share=2"), "fault gc: share can't be \"2\"");
+  EXPECT_EQ(ErrorOf("gc:steps=5-4"), "fault gc: steps can't be \"5-4\"");
+}
+
+TEST(Generate, FaultsMustFitTheJob) {
+  EXPECT_EQ(Message(Generate({.dp = 2}, {ParseFault("worker:dp=2").value()}, 1).status()),
+            "fault worker: dp is 2, expected 0 to 1");
+  EXPECT_EQ(Message(Generate({.pp = 2}, {ParseFault("link:stage=1").value()}, 1).status()),
+            "fault link: no stage follows stage 1; expected 0 to 0");
+}
+
+}  // namespace
+}  // namespace lockstep::synth

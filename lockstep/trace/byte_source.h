@@ -1,0 +1,45 @@
+// The bytes of a file, plain or gzipped, in constant memory: a window that moves forward and grows when it must.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "lockstep/base/status.h"
+
+namespace lockstep::trace {
+
+class ByteSource {
+ public:
+  // `largest`: bytes that may have to stand in the window at once.
+  static absl::StatusOr<ByteSource> Open(const std::string& path, size_t largest);
+
+  std::string_view window() const { return {buffer_.data() + begin_, end_ - begin_}; }
+  // Drops the first bytes of the window.
+  void Consume(size_t count) { begin_ += count; }
+  // More bytes behind the window, which moves: views into it are gone. False at the end of the file, when the window is
+  // as large as it may be (is_full), or when reading failed (status).
+  bool Grow();
+  bool is_full() const { return end_ - begin_ >= largest_; }
+  const absl::Status& status() const { return status_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  struct Closer {
+    void operator()(void* file) const;
+  };
+
+  ByteSource(std::string path, size_t largest, void* file);
+
+  std::string path_;
+  size_t largest_;
+  std::unique_ptr<void, Closer> file_;  // a gzFile
+  std::string buffer_;
+  size_t begin_ = 0, end_ = 0;
+  bool at_end_ = false;
+  absl::Status status_;
+};
+
+}  // namespace lockstep::trace

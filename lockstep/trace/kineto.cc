@@ -1,0 +1,399 @@
+#include "lockstep/trace/kineto.h"
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <thread>
+#include <utility>
+#include <unordered_map>
+
+#include "lockstep/trace/chrome_trace.h"
+
+namespace lockstep::trace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kStep = "ProfilerStep#";
+constexpr std::string_view kGloo = "gloo:";
+constexpr std::string_view kHostLaunch = "c10d::";  // with which the script hands a communication to gloo's threads
+// Ops of the host are the compute of a job without devices. There they are few; before a device's they are let go.
+constexpr size_t kMostHostOps = 4 << 20;
+
+// Differences of times in range fit in 64 bits.
+constexpr int64_t kLatest = 2'200'000'000'000'000'000, kLongest = 100'000'000'000'000'000;  // ns: in 2039; three years
+bool IsInRange(int64_t ns) { return ns > -kLatest && ns < kLatest; }
+
+bool Contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+bool IsDeviceWork(std::string_view category) {
+  return category == "kernel" || category == "gpu_memcpy" || category == "gpu_memset" || category == "Kernel" ||
+         category == "Memcpy" || category == "Memset";
+}
+bool IsLaunch(std::string_view category) {
+  return category == "cuda_runtime" || category == "cuda_driver" || category == "Runtime";
+}
+// PyTorch without Kineto tells no category.
+bool IsHostOp(std::string_view category) { return category == "cpu_op" || category == "Operator" || category.empty(); }
+bool IsCommunication(std::string_view kernel) {
+  return Contains(kernel, "ncclKernel") || Contains(kernel, "ncclDevKernel") || Contains(kernel, "rccl");
+}
+
+// "allreduce" of "ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)".
+std::string CollectiveOfKernel(std::string_view kernel) {
+  const size_t begin = kernel.find('_');
+  if (begin == std::string_view::npos) return std::string(kernel);
+  std::string name(kernel.substr(begin + 1, kernel.find_first_of("_(", begin + 1) - begin - 1));
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name;
+}
+
+// "[0, 1, 5]"; none where it was shortened ("...") or is something else.
+std::optional<std::vector<int>> RankList(std::string_view text) {
+  std::vector<int> ranks;
+  size_t at = text.find('[');
+  if (at == std::string_view::npos) return std::nullopt;
+  for (++at; at < text.size() && text[at] != ']';) {
+    int rank = 0;
+    const auto [rest, error] = std::from_chars(text.data() + at, text.data() + text.size(), rank);
+    if (error != std::errc()) return std::nullopt;
+    ranks.push_back(rank);
+    at = static_cast<size_t>(rest - text.data());
+    while (at < text.size() && (text[at] == ',' || text[at] == ' ')) ++at;
+  }
+  if (at >= text.size()) return std::nullopt;
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+// The rank that a file's name has: "rank-34.Jul.json", "rank3", "worker7", "trace_8_rank_1.json"; else "..._3.json".
+std::optional<int> RankOfName(const std::string& path) {
+  static const std::regex named("(?:rank|worker)[-_]?([0-9]{1,8})", std::regex::icase), last("_([0-9]{1,8})\\.");
+  const std::string name = std::filesystem::path(path).filename().string();
+  std::smatch match;
+  if (std::regex_search(name, match, named) || std::regex_search(name, match, last)) return std::stoi(match[1].str());
+  return std::nullopt;
+}
+
+// What is known of a communication while the file is read.
+struct Told {
+  Collective collective;
+  std::string group_name, group_description;
+  std::optional<std::vector<int>> ranks;
+  int64_t start = -1, stride = -1, size = -1;
+};
+
+// The args of a communication kernel or of record_param_comms. False: they say nothing of one.
+bool ReadCollective(std::string_view key, JsonValue value, Told& told) {
+  if (key == "Collective name") {
+    told.collective.name = value.text();
+  } else if (key == "Process Group Name" || key == "Process Group ID") {
+    told.group_name = value.text();
+  } else if (key == "Process Group Description") {
+    told.group_description = value.text();
+  } else if (key == "Process Group Ranks") {
+    told.ranks = RankList(value.raw());
+  } else if (key == "Seq") {
+    told.collective.sequence = value.integer().value_or(-1);
+  } else if (key == "In msg nelems") {
+    told.collective.elements_in = value.integer().value_or(-1);
+  } else if (key == "Out msg nelems") {
+    told.collective.elements_out = value.integer().value_or(-1);
+  } else if (key == "Global rank start") {
+    told.start = value.integer().value_or(-1);
+  } else if (key == "Global rank stride") {
+    told.stride = value.integer().value_or(-1);
+  } else if (key == "Group size") {
+    told.size = value.integer().value_or(-1);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+class Reader {
+ public:
+  explicit Reader(const std::string& path) { rank_.path = path; }
+
+  absl::StatusOr<KinetoRank> Read(std::optional<int> given_rank) {
+    LS_ASSIGN_OR_RETURN(ChromeTraceReader reader, ChromeTraceReader::Open(rank_.path));
+    while (reader.Next()) Take(reader.event());
+    LS_RETURN_IF_ERROR(reader.status());
+    if (reader.events() == 0) return InvalidArgument("{}: no events; expected a trace of the PyTorch profiler", rank_.path);
+    LS_RETURN_IF_ERROR(ReadDocument(reader, given_rank));
+    JoinLaunches();
+    TakeHostOps();
+    Collect();
+    Count(rank_.counters, "damaged_events", reader.damaged());
+    Count(rank_.counters, "negative_durations", negative_durations_);
+    return std::move(rank_);
+  }
+
+ private:
+  struct Op {
+    DeviceOp op;
+    uint32_t correlation, external;
+  };
+  struct HostOp {
+    int64_t begin_ns, duration_ns;
+    uint32_t stream;
+  };
+
+  void Take(const ChromeEvent& event) {
+    if (event.phase != 'X') return;
+    ChromeEvent one = event;
+    if (one.duration_ns < 0) ++negative_durations_, one.duration_ns = 0;
+    if (IsDeviceWork(one.category)) {
+      TakeDeviceOp(one);
+    } else if (IsLaunch(one.category)) {
+      ForEachMember(one.args, [&](std::string_view key, JsonValue value) {
+        if (key != "correlation") return true;
+        if (const auto correlation = value.unsigned_integer()) launches_[static_cast<uint32_t>(*correlation)] = one.begin_ns;
+        return false;
+      });
+    } else if (one.name == "record_param_comms") {
+      TakeParameters(one);
+    } else if (one.name.starts_with(kStep) || one.name.starts_with(kGloo)) {
+      TakeAnnotation(one);
+    } else if (IsHostOp(one.category) && !has_device_ && host_.size() < kMostHostOps) {
+      if (one.name.starts_with(kHostLaunch)) host_launches_.push_back(one.begin_ns);
+      host_.push_back({one.begin_ns, one.duration_ns, StreamOf(fmt::format("thread {}", one.thread.text()))});
+    }
+  }
+
+  void TakeDeviceOp(const ChromeEvent& event) {
+    if (!std::exchange(has_device_, true)) host_ = {};
+    Op op{{event.begin_ns, event.duration_ns, kNoTime, kNoIndex, kNoIndex}, kNoIndex, kNoIndex};
+    const bool communicates = IsCommunication(event.name);
+    Told told;
+    ForEachMember(event.args, [&](std::string_view key, JsonValue value) {
+      if (key == "correlation") {
+        op.correlation = static_cast<uint32_t>(value.unsigned_integer().value_or(kNoIndex));
+      } else if (key == "External id") {
+        op.external = static_cast<uint32_t>(value.unsigned_integer().value_or(kNoIndex));
+      } else if (communicates) {
+        ReadCollective(key, value, told);
+      }
+      return true;
+    });
+    op.op.stream = StreamOf(fmt::format("device {} stream {}", event.process.text(), event.thread.text()));
+    if (communicates) {
+      const bool told_all = !told.collective.name.empty();
+      if (!told_all) told.collective.name = CollectiveOfKernel(event.name);
+      op.op.collective = static_cast<uint32_t>(told_.size());
+      told_.push_back(std::move(told));
+      if (!told_all) untold_.push_back(ops_.size());
+    }
+    ops_.push_back(op);
+  }
+
+  void TakeParameters(const ChromeEvent& event) {
+    Told told;
+    uint32_t external = kNoIndex;
+    ForEachMember(event.args, [&](std::string_view key, JsonValue value) {
+      if (key == "External id") {
+        external = static_cast<uint32_t>(value.unsigned_integer().value_or(kNoIndex));
+      } else {
+        ReadCollective(key, value, told);
+      }
+      return true;
+    });
+    if (external != kNoIndex && !told.collective.name.empty()) parameters_[external] = std::move(told);
+  }
+
+  void TakeAnnotation(const ChromeEvent& event) {
+    if (event.name.starts_with(kStep)) {
+      const auto number = JsonValue(event.name.substr(kStep.size())).integer();
+      if (number) rank_.steps.push_back({*number, event.begin_ns, event.duration_ns});
+    } else if (event.name.starts_with(kGloo)) {
+      Told told;
+      told.collective.name = event.name.substr(kGloo.size());
+      ops_.push_back({{event.begin_ns, event.duration_ns, kNoTime, StreamOf(kHostStream), static_cast<uint32_t>(told_.size())},
+                      kNoIndex,
+                      kNoIndex});
+      told_.push_back(std::move(told));
+    }
+  }
+
+  // Of ops within each other the outermost. The n-th communication is the n-th that was handed over.
+  void TakeHostOps() {
+    if (has_device_) return;
+    std::sort(host_launches_.begin(), host_launches_.end());
+    std::stable_sort(ops_.begin(), ops_.end(), [](const Op& a, const Op& b) { return a.op.begin_ns < b.op.begin_ns; });
+    for (size_t i = 0; i < ops_.size() && ops_.size() == host_launches_.size(); ++i) ops_[i].op.launch_ns = host_launches_[i];
+    std::sort(host_.begin(), host_.end(), [](const HostOp& a, const HostOp& b) {
+      return std::tuple(a.stream, a.begin_ns, b.duration_ns) < std::tuple(b.stream, b.begin_ns, a.duration_ns);
+    });
+    uint32_t stream = kNoIndex;
+    int64_t end = 0;
+    for (const HostOp& one : host_) {
+      if (one.stream == stream && one.begin_ns < end) continue;
+      stream = one.stream;
+      end = one.begin_ns + one.duration_ns;
+      ops_.push_back({{one.begin_ns, one.duration_ns, one.begin_ns, one.stream, kNoIndex}, kNoIndex, kNoIndex});
+    }
+    Count(rank_.counters, "host_ops_left_out", host_.size() == kMostHostOps ? 1 : 0);
+    host_ = {};
+  }
+
+  uint32_t StreamOf(const std::string& name) {
+    const auto [found, is_new] = stream_index_.emplace(name, static_cast<uint32_t>(rank_.streams.size()));
+    if (is_new) rank_.streams.push_back(name);
+    return found->second;
+  }
+
+  absl::Status ReadDocument(const ChromeTraceReader& reader, std::optional<int> given_rank) {
+    const auto member = [&](std::string_view name) {
+      const auto found = reader.members().find(name);
+      return found == reader.members().end() ? std::string() : found->second;
+    };
+    base_ns_ = JsonValue(member("baseTimeNanoseconds")).integer().value_or(0);
+    if (!IsInRange(base_ns_)) return InvalidArgument("{}: baseTimeNanoseconds is {}, expected a time of this age", rank_.path, base_ns_);
+    ReadDistributedInfo(member("distributedInfo"));
+    if (rank_.rank < 0) rank_.rank = RankOfName(rank_.path).value_or(given_rank.value_or(-1));
+    if (rank_.rank < 0)
+      return InvalidArgument("{}: neither distributedInfo nor the file's name tells the rank: name it rank-N.json, or say "
+                             "--rank N",
+                             rank_.path);
+    return absl::OkStatus();
+  }
+
+  // Some writers put the object into a string, as Python prints it.
+  void ReadDistributedInfo(std::string text) {
+    if (text.empty()) return;
+    if (text.starts_with('"')) {
+      text = std::string(JsonValue(text).text());
+      std::replace(text.begin(), text.end(), '\'', '"');
+    }
+    const Json info = Json::parse(text, nullptr, false);
+    if (!info.is_object()) return Count(rank_.counters, "unreadable_distributed_info", 1);
+    if (info.contains("rank") && info["rank"].is_number_integer()) rank_.rank = info["rank"].get<int>();
+    if (info.contains("world_size") && info["world_size"].is_number_integer())
+      rank_.world_size = info["world_size"].get<int>();
+    if (info.contains("backend") && info["backend"].is_string()) rank_.backend = info["backend"].get<std::string>();
+    if (!info.contains("pg_config") || !info["pg_config"].is_array()) return;
+    for (const Json& one : info["pg_config"]) {
+      if (!one.is_object() || !one.contains("pg_name")) continue;
+      ProcessGroup group;
+      group.name = one["pg_name"].is_string() ? one["pg_name"].get<std::string>() : one["pg_name"].dump();
+      if (one.contains("pg_desc") && one["pg_desc"].is_string()) group.description = one["pg_desc"].get<std::string>();
+      if (one.contains("ranks") && one["ranks"].is_array())
+        for (const Json& rank : one["ranks"])
+          if (rank.is_number_integer()) group.ranks.push_back(rank.get<int>());
+      std::sort(group.ranks.begin(), group.ranks.end());
+      rank_.groups.push_back(std::move(group));
+    }
+  }
+
+  // What the host told of each kernel that it launched.
+  void JoinLaunches() {
+    for (Op& op : ops_) {
+      const auto launch = launches_.find(op.correlation);
+      if (op.correlation != kNoIndex && launch != launches_.end()) op.op.launch_ns = launch->second;
+    }
+    for (const size_t index : untold_) {
+      const auto told = parameters_.find(ops_[index].external);
+      if (ops_[index].external != kNoIndex && told != parameters_.end()) told_[ops_[index].op.collective] = told->second;
+    }
+    launches_.clear();
+    parameters_.clear();
+  }
+
+  uint32_t GroupOf(const Told& told) {
+    if (told.group_name.empty() && !told.ranks && told.start < 0) return kNoIndex;
+    const auto known = std::find_if(rank_.groups.begin(), rank_.groups.end(),
+                                    [&](const ProcessGroup& group) { return group.name == told.group_name; });
+    std::vector<int> ranks;
+    if (told.ranks) {
+      ranks = *told.ranks;
+    } else if (known != rank_.groups.end() && !known->ranks.empty()) {
+      return static_cast<uint32_t>(known - rank_.groups.begin());
+    } else if (told.start >= 0 && told.stride > 0 && told.size > 0 && told.size <= 1 << 20) {
+      for (int64_t i = 0; i < told.size; ++i) ranks.push_back(static_cast<int>(told.start + i * told.stride));
+    }
+    ProcessGroup group{told.group_name, told.group_description, std::move(ranks)};
+    const auto same = std::find_if(rank_.groups.begin(), rank_.groups.end(), [&](const ProcessGroup& one) {
+      return one.name == group.name && (group.ranks.empty() || one.ranks.empty() || one.ranks == group.ranks);
+    });
+    if (same == rank_.groups.end()) return rank_.groups.push_back(std::move(group)), static_cast<uint32_t>(rank_.groups.size() - 1);
+    if (same->ranks.empty()) same->ranks = std::move(group.ranks);
+    return static_cast<uint32_t>(same - rank_.groups.begin());
+  }
+
+  // Into the order and the base that the rest wants; each kind of communication once.
+  void Collect() {
+    std::map<std::tuple<std::string, uint32_t, int64_t, int64_t, int64_t>, uint32_t> index;
+    std::vector<uint32_t> kind(told_.size());
+    for (size_t i = 0; i < told_.size(); ++i) {
+      Collective& one = told_[i].collective;
+      one.group = GroupOf(told_[i]);
+      const auto [found, is_new] =
+          index.emplace(std::tuple(one.name, one.group, one.sequence, one.elements_in, one.elements_out),
+                        static_cast<uint32_t>(rank_.collectives.size()));
+      if (is_new) rank_.collectives.push_back(one);
+      kind[i] = found->second;
+    }
+    for (ProfilerStep& step : rank_.steps) step.begin_ns += base_ns_;
+    uint64_t out_of_range = std::erase_if(rank_.steps, [](const auto& step) { return !IsInRange(step.begin_ns); });
+    std::sort(rank_.steps.begin(), rank_.steps.end(), [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
+    uint64_t without_launch = 0;
+    rank_.ops.reserve(ops_.size());
+    for (Op& op : ops_) {
+      op.op.begin_ns += base_ns_;
+      if (op.op.launch_ns != kNoTime) op.op.launch_ns += base_ns_;
+      if (!IsInRange(op.op.begin_ns) || op.op.duration_ns > kLongest) {
+        ++out_of_range;
+        continue;
+      }
+      if (op.op.launch_ns == kNoTime && has_device_) ++without_launch;
+      if (op.op.collective != kNoIndex) op.op.collective = kind[op.op.collective];
+      rank_.ops.push_back(op.op);
+    }
+    std::stable_sort(rank_.ops.begin(), rank_.ops.end(), [](const DeviceOp& a, const DeviceOp& b) {
+      return std::tuple(a.stream, a.begin_ns) < std::tuple(b.stream, b.begin_ns);
+    });
+    Count(rank_.counters, "ops_without_launch", without_launch);
+    Count(rank_.counters, "times_out_of_range", out_of_range);
+  }
+
+  KinetoRank rank_;
+  std::vector<Op> ops_;
+  std::vector<HostOp> host_;
+  std::vector<int64_t> host_launches_;
+  bool has_device_ = false;
+  std::vector<Told> told_;
+  std::vector<size_t> untold_;  // communications of which the kernel itself says nothing
+  std::unordered_map<uint32_t, int64_t> launches_;  // by correlation
+  std::unordered_map<uint32_t, Told> parameters_;   // by external id
+  std::map<std::string, uint32_t> stream_index_;
+  int64_t base_ns_ = 0;
+  uint64_t negative_durations_ = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<KinetoRank> ReadKineto(const std::string& path, std::optional<int> rank) { return Reader(path).Read(rank); }
+
+absl::StatusOr<std::vector<KinetoRank>> ReadKinetoFiles(const std::vector<std::string>& paths, std::optional<int> rank) {
+  std::vector<absl::StatusOr<KinetoRank>> read(paths.size(), absl::UnknownError("not read"));
+  std::atomic<size_t> next = 0;
+  {
+    std::vector<std::jthread> threads;
+    for (size_t i = 0; i < std::min<size_t>(paths.size(), std::max(1U, std::thread::hardware_concurrency())); ++i)
+      threads.emplace_back([&] {
+        for (size_t file = next++; file < paths.size(); file = next++) read[file] = ReadKineto(paths[file], rank);
+      });
+  }
+  std::vector<KinetoRank> ranks;
+  for (auto& one : read) {
+    LS_RETURN_IF_ERROR(one.status());
+    ranks.push_back(*std::move(one));
+  }
+  return ranks;
+}
+
+}  // namespace lockstep::trace

@@ -1,0 +1,385 @@
+#include "lockstep/trace/kineto_job.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "lockstep/trace/kineto_steps.h"
+
+namespace lockstep::trace {
+namespace {
+
+constexpr double kNanosPerSecond = 1e9;
+constexpr double kTogether = 20e3, kTogetherShare = 0.05;  // ns, and of the transfer: ends of one communication
+constexpr double kHostTogether = 2e6;                      // ns: threads of a host need their turn
+constexpr double kFurthestClock = 600e9;                   // ns: further apart are no clocks but runs
+constexpr double kTrustedClock = 3;                        // times the error: a smaller offset is none
+constexpr double kMostly = 0.8;  // of the steps in which members must end together
+
+int64_t EndOf(const DeviceOp& op) { return op.begin_ns + op.duration_ns; }
+
+absl::Status CheckSameJob(const std::vector<KinetoRank>& ranks) {
+  if (ranks.empty()) return InvalidArgument("no rank files");
+  const KinetoRank& first = ranks.front();
+  for (size_t i = 1; i < ranks.size(); ++i) {
+    const KinetoRank& one = ranks[i];
+    if (one.rank == ranks[i - 1].rank)
+      return InvalidArgument("{} and {} are both of rank {}", ranks[i - 1].path, one.path, one.rank);
+    if (one.world_size != first.world_size || one.backend != first.backend)
+      return InvalidArgument("{} and {} are of different jobs: {} ranks with \"{}\" and {} with \"{}\"", first.path, one.path,
+                             first.world_size, first.backend, one.world_size, one.backend);
+  }
+  for (const KinetoRank& one : ranks)
+    if (one.world_size > 0 && one.rank >= one.world_size)
+      return InvalidArgument("{}: rank {} of a job of {}", one.path, one.rank, one.world_size);
+  return absl::OkStatus();
+}
+
+// Communication i of a role, in all steps: which ranks' are the same one.
+struct Matching {
+  std::vector<std::vector<uint32_t>> parts;  // [step][rank]: the lowest rank that it is one with; the rank itself: single
+};
+
+class Builder {
+ public:
+  explicit Builder(std::vector<KinetoRank> ranks) : ranks_(std::move(ranks)) {}
+
+  absl::StatusOr<KinetoJob> Build(const std::vector<StepRange>& wanted) {
+    std::sort(ranks_.begin(), ranks_.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+    LS_RETURN_IF_ERROR(CheckSameJob(ranks_));
+    LS_ASSIGN_OR_RETURN(steps_, FindSteps(ranks_, wanted));
+    LS_RETURN_IF_ERROR(FitAllClocks());
+    NumberOps();
+    LS_RETURN_IF_ERROR(BuildGraph());
+    Fill();
+    Describe();
+    return std::move(out_);
+  }
+
+ private:
+  // One communication on the ranks that have it: (rank, index of the communication in its role's form).
+  using Members = std::vector<std::pair<size_t, size_t>>;
+
+  const DeviceOp& OpOf(size_t step, size_t rank, size_t i) const {
+    return ranks_[rank].ops[steps_.ops[step][rank].collectives[i]];
+  }
+
+  // By group and order within the step, or by the sequence number where it is told. Without a group: of all ranks.
+  std::vector<Members> Candidates(size_t step) const {
+    using Key = std::tuple<std::string, std::vector<int>, int64_t, bool>;
+    std::map<Key, Members> found;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      std::map<std::pair<std::string, std::vector<int>>, int64_t> count;
+      for (size_t i = 0; i < steps_.ops[step][rank].collectives.size(); ++i) {
+        const Collective& one = ranks_[rank].collectives[OpOf(step, rank, i).collective];
+        std::pair<std::string, std::vector<int>> group;
+        if (one.group != kNoIndex) group = {ranks_[rank].groups[one.group].name, ranks_[rank].groups[one.group].ranks};
+        const int64_t order = count[group]++;
+        const bool numbered = one.sequence >= 0;
+        found[{group.first, group.second, numbered ? one.sequence : order, numbered}].emplace_back(rank, i);
+      }
+    }
+    std::vector<Members> candidates;
+    for (auto& [key, members] : found)
+      if (members.size() > 1 && SameName(step, members)) candidates.push_back(std::move(members));
+    return candidates;
+  }
+
+  bool SameName(size_t step, const Members& members) const {
+    const auto name = [&](const auto& member) -> const std::string& {
+      return ranks_[member.first].collectives[OpOf(step, member.first, member.second).collective].name;
+    };
+    return std::all_of(members.begin(), members.end(), [&](const auto& one) { return name(one) == name(members.front()); });
+  }
+
+  // Shifts all times of each rank.
+  absl::Status FitAllClocks() {
+    std::vector<std::vector<std::pair<size_t, int64_t>>> ends;
+    for (size_t step = 0; step < steps_.numbers.size(); ++step)
+      for (const Members& members : Candidates(step)) {
+        auto& of_one = ends.emplace_back();
+        for (const auto& [rank, i] : members) of_one.emplace_back(rank, EndOf(OpOf(step, rank, i)));
+      }
+    out_.clocks = FitClocks(ranks_.size(), ends);
+    double error = 0;
+    for (const ClockOffset& clock : out_.clocks) error = std::max(error, clock.error_ns);
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      double& offset = out_.clocks[rank].offset_ns;
+      if (std::abs(offset) > kFurthestClock)
+        return InvalidArgument("{} is {:.0f} s away from the other ranks' files: expected files of one run", ranks_[rank].path,
+                               std::abs(offset) / kNanosPerSecond);
+      if (std::abs(offset) < kTrustedClock * error) offset = 0;
+      for (DeviceOp& op : ranks_[rank].ops) op.begin_ns += std::llround(offset);
+    }
+    return absl::OkStatus();
+  }
+
+  // A communication ends on all its members together, and none of them came when it was over.
+  bool EndTogether(size_t step, const Members& members) const {
+    int64_t first_end = INT64_MAX, last_end = INT64_MIN, last_begin = INT64_MIN;
+    for (const auto& [rank, i] : members) {
+      const DeviceOp& op = OpOf(step, rank, i);
+      first_end = std::min(first_end, EndOf(op));
+      last_end = std::max(last_end, EndOf(op));
+      last_begin = std::max(last_begin, op.begin_ns);
+    }
+    // Threads of a host leave when their own part is done, but none before the last has come.
+    const bool on_host = steps_.roles[steps_.role_of[members.front().first]].streams[members.front().second] == kNoIndex;
+    if (on_host) return static_cast<double>(last_begin - first_end) <= kHostTogether;
+    const double limit = std::max(kTogether, kTogetherShare * static_cast<double>(last_end - last_begin));
+    return static_cast<double>(last_end - first_end) <= limit && static_cast<double>(last_begin - first_end) <= limit;
+  }
+
+  // Ops of the graph: of each role its segments of compute, then its communications.
+  void NumberOps() {
+    std::map<std::string, size_t> kinds;
+    const auto kind_of = [&](const std::string& name) {
+      const auto [found, is_new] = kinds.emplace(name, out_.job.kinds.size());
+      if (is_new) out_.job.kinds.push_back(name);
+      return static_cast<int>(found->second);
+    };
+    int segment = 0;
+    for (const RoleForm& form : steps_.roles) {
+      first_op_.push_back(static_cast<uint32_t>(ops_.size()));
+      for (size_t i = 0; i + 1 < form.cuts; ++i, ++segment)
+        ops_.push_back({OpType::kSegment, 0, static_cast<int>(i), segment, 0, -1, kind_of("compute")});
+      first_collective_.push_back(static_cast<uint32_t>(ops_.size()));
+      for (size_t i = 0; i < form.names.size(); ++i)
+        ops_.push_back({OpType::kCollective, 0, static_cast<int>(i), -1, -1, -1, kind_of(form.names[i])});
+    }
+  }
+
+  size_t Segments(size_t role) const { return steps_.roles[role].cuts - 1; }
+
+  absl::Status BuildGraph() {
+    for (size_t op = 0; op < ops_.size(); ++op) builder_.AddOp();
+    for (size_t role = 0; role < steps_.roles.size(); ++role) AddRole(role);
+    AddGroups();
+    std::vector<uint32_t> first_lane;
+    for (size_t step = 0; step <= steps_.numbers.size(); ++step)
+      first_lane.push_back(static_cast<uint32_t>(step * ranks_.size()));
+    LS_ASSIGN_OR_RETURN(graph::OpGraphBuilder::Built built, builder_.Build(std::move(first_lane), [&](uint32_t op) {
+      return fmt::format("{} {}", out_.job.kinds[static_cast<size_t>(ops_[op].kind)], ops_[op].sequence);
+    }));
+    out_.job.graph = std::move(built.graph);
+    number_ = std::move(built.number);
+    return absl::OkStatus();
+  }
+
+  void AddRole(size_t role) {
+    const RoleForm& form = steps_.roles[role];
+    // Segment n lies between cuts n and n + 1.
+    const auto segment = [&](size_t number) { return first_op_[role] + static_cast<uint32_t>(number); };
+    for (uint32_t i = 1; i < Segments(role); ++i) builder_.AddDependency(first_op_[role] + i - 1, first_op_[role] + i);
+    std::map<uint32_t, uint32_t> last_on;  // stream
+    for (uint32_t i = 0; i < form.names.size(); ++i) {
+      const uint32_t op = first_collective_[role] + i;
+      if (form.input_cut[i] > 0) builder_.AddDependency(segment(form.input_cut[i] - 1), op);
+      if (form.streams[i] == kNoIndex) {
+        builder_.AddFinal(op);
+      } else {
+        if (const auto last = last_on.find(form.streams[i]); last != last_on.end())
+          builder_.AddDependency(last->second, op);
+        last_on[form.streams[i]] = op;
+      }
+      if (form.awaited_cut[i] < Segments(role)) builder_.AddDependency(op, segment(form.awaited_cut[i]));
+    }
+    if (Segments(role) > 0) builder_.AddFinal(first_op_[role] + static_cast<uint32_t>(Segments(role)) - 1);
+    for (const auto& [stream, op] : last_on) builder_.AddFinal(op);
+  }
+
+  // Ops that are matched with each other become a group, over those lanes that are.
+  void AddGroups() {
+    std::vector<uint32_t> leader(ops_.size());
+    std::iota(leader.begin(), leader.end(), 0U);
+    const auto find = [&](uint32_t op) {
+      while (leader[op] != op) op = leader[op];
+      return op;
+    };
+    std::vector<std::vector<Members>> candidates;
+    for (size_t step = 0; step < steps_.numbers.size(); ++step) {
+      candidates.push_back(Candidates(step));
+      for (const Members& members : candidates.back())
+        for (const auto& [rank, i] : members) {
+          const uint32_t a = find(OpNumber(members.front())), b = find(OpNumber({rank, i}));
+          leader[std::max(a, b)] = std::min(a, b);
+        }
+    }
+    std::map<uint32_t, std::vector<uint32_t>> groups;  // by leader
+    for (size_t role = 0; role < steps_.roles.size(); ++role)
+      for (uint32_t i = 0; i < steps_.roles[role].names.size(); ++i)
+        groups[find(first_collective_[role] + i)].push_back(first_collective_[role] + i);
+    std::map<uint32_t, graph::Partition> partitions;
+    std::map<uint32_t, std::pair<size_t, size_t>> together;  // (steps in which it was so, all)
+    for (auto& [op, members] : groups) {
+      partitions[op].resize(steps_.numbers.size() * ranks_.size());
+      std::iota(partitions[op].begin(), partitions[op].end(), 0U);
+    }
+    uint64_t single = 0;
+    for (size_t step = 0; step < candidates.size(); ++step)
+      for (const Members& members : candidates[step]) {
+        const uint32_t op = find(OpNumber(members.front()));
+        const bool good = EndTogether(step, members);
+        together[op].first += good ? 1 : 0;
+        ++together[op].second;
+        const auto base = static_cast<uint32_t>(step * ranks_.size());
+        for (const auto& [rank, i] : members)
+          if (good) partitions[op][base + rank] = base + static_cast<uint32_t>(members.front().first);
+      }
+    graph::Partition lane_sets;  // all ranks of a step together
+    for (size_t lane = 0; lane < steps_.numbers.size() * ranks_.size(); ++lane)
+      lane_sets.push_back(static_cast<uint32_t>(lane / ranks_.size() * ranks_.size()));
+    std::map<graph::Partition, graph::Scope> scopes;
+    for (auto& [op, members] : groups) {
+      const auto [good, all] = together[op];
+      const bool accepted = all > 0 && static_cast<double>(good) >= kMostly * static_cast<double>(all) && OncePerRole(members);
+      if (!accepted && ranks_.size() > 1) single += members.size();
+      if (!accepted) {
+        for (const uint32_t member : members) builder_.AddGroup({member}, graph::Scope::kLane);
+        continue;
+      }
+      auto [scope, is_new] = scopes.emplace(partitions[op], graph::Scope::kLaneSet);
+      if (is_new && partitions[op] != lane_sets) scope->second = builder_.AddPartition(partitions[op]);
+      builder_.AddGroup(members, scope->second);
+    }
+    Count(steps_.counters, "unmatched_collectives", single);
+  }
+
+  // Two communications of one role can't be one: they would wait for each other.
+  bool OncePerRole(const std::vector<uint32_t>& ops) const {
+    std::set<size_t> roles;
+    return std::all_of(ops.begin(), ops.end(), [&](uint32_t op) { return roles.insert(RoleOfOp(op)).second; });
+  }
+
+  size_t RoleOfOp(uint32_t op) const {
+    return static_cast<size_t>(std::upper_bound(first_op_.begin(), first_op_.end(), op) - first_op_.begin()) - 1;
+  }
+  uint32_t OpNumber(const std::pair<size_t, size_t>& member) const {
+    return first_collective_[steps_.role_of[member.first]] + static_cast<uint32_t>(member.second);
+  }
+
+  // Times of the cells, in seconds since the begin of their step.
+  void Fill() {
+    StragglerJob& job = out_.job;
+    const size_t width = ranks_.size() * steps_.numbers.size();
+    job.starts.assign(ops_.size() * width, 0.0F);
+    job.durations.assign(ops_.size() * width, 0.0F);
+    job.graph.absent.assign(ops_.size() * width, 1);
+    int64_t last_end = INT64_MIN;
+    for (size_t step = 0; step < steps_.numbers.size(); ++step) {
+      const int64_t first = FirstBegin(step);
+      const bool follows = step > 0 && steps_.numbers[step] == steps_.numbers[step - 1] + 1;
+      const int64_t origin = follows ? std::min(first, last_end) : first;
+      for (size_t rank = 0; rank < ranks_.size(); ++rank)
+        last_end = std::max(last_end, FillLane(step, rank, origin));
+    }
+    if (std::find(job.graph.absent.begin(), job.graph.absent.end(), 1) == job.graph.absent.end()) job.graph.absent.clear();
+  }
+
+  int64_t FirstBegin(size_t step) const {
+    int64_t first = INT64_MAX;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const RankStep& ops = steps_.ops[step][rank];
+      for (const auto* list : {&ops.computes, &ops.collectives})
+        if (!list->empty()) first = std::min(first, ranks_[rank].ops[list->front()].begin_ns);
+    }
+    return first;
+  }
+
+  // Returns when the lane's last op ended.
+  int64_t FillLane(size_t step, size_t rank, int64_t origin) {
+    const RankStep& ops = steps_.ops[step][rank];
+    const size_t role = steps_.role_of[rank], lane = step * ranks_.size() + rank;
+    const std::vector<DeviceOp>& all = ranks_[rank].ops;
+    int64_t last = INT64_MIN;
+    const auto put = [&](uint32_t op, int64_t begin, int64_t end) {
+      const size_t cell = number_[op] * ranks_.size() * steps_.numbers.size() + lane;
+      out_.job.graph.absent[cell] = 0;
+      out_.job.starts[cell] = static_cast<float>(static_cast<double>(begin - origin) / kNanosPerSecond);
+      out_.job.durations[cell] = static_cast<float>(static_cast<double>(end - begin) / kNanosPerSecond);
+      last = std::max(last, end);
+    };
+    for (size_t i = 0; i < Segments(role); ++i) {
+      const size_t from = ops.cuts[i], to = ops.cuts[i + 1];
+      if (from >= to) continue;
+      int64_t end = INT64_MIN;
+      for (size_t k = from; k < to; ++k) end = std::max(end, EndOf(all[ops.computes[k]]));
+      if (to < ops.computes.size()) end = std::min(end, all[ops.computes[to]].begin_ns);
+      put(first_op_[role] + static_cast<uint32_t>(i), all[ops.computes[from]].begin_ns, end);
+    }
+    for (size_t i = 0; i < ops.collectives.size(); ++i) {
+      const DeviceOp& op = all[ops.collectives[i]];
+      put(first_collective_[role] + static_cast<uint32_t>(i), op.begin_ns, EndOf(op));
+    }
+    return last;
+  }
+
+  void Describe() {
+    StragglerJob& job = out_.job;
+    job.ops.resize(ops_.size());
+    for (size_t op = 0; op < ops_.size(); ++op) job.ops[number_[op]] = ops_[op];
+    job.steps = steps_.numbers;
+    job.dp = static_cast<int>(ranks_.size());
+    job.pp = 1;
+    for (const int64_t number : steps_.numbers)
+      for (int rank = 0; rank < job.dp; ++rank) job.lanes.push_back({number, rank});
+    for (const KinetoRank& one : ranks_) {
+      job.ranks.push_back({one.rank});
+      out_.ranks.push_back(one.rank);
+      for (const Counter& counter : one.counters) {
+        const auto same = std::find_if(job.counters.begin(), job.counters.end(), [&](const Counter& other) { return other.name == counter.name; });
+        same == job.counters.end() ? job.counters.push_back(counter) : void(same->count += counter.count);
+      }
+    }
+    job.counters.insert(job.counters.end(), steps_.counters.begin(), steps_.counters.end());
+    // Ops of one kind and size are held against each other; segments of compute each against themselves on other ranks.
+    std::map<std::tuple<int, int, int>, uint32_t> classes;
+    for (const JobOp& op : job.ops)
+      job.ideal_class.push_back(classes.emplace(std::tuple(op.kind, op.chunk, op.chunk < 0 ? op.sequence : -1),
+                                                static_cast<uint32_t>(classes.size())).first->second);
+    MeasureParts(job);
+    // From where the step before ended, not from its own first op: what passes before that is the loading of data.
+    std::fill(job.step_times.begin(), job.step_times.end(), 0.0F);
+    for (size_t cell = 0; cell < job.starts.size(); ++cell)
+      if (float& time = job.step_times[cell % job.lanes.size() / ranks_.size()]; !job.graph.IsAbsent(cell))
+        time = std::max(time, job.starts[cell] + job.durations[cell]);
+    out_.world_size = std::max(ranks_.front().world_size, ranks_.back().rank + 1);
+    for (int rank = 0; rank < out_.world_size; ++rank)
+      if (!std::binary_search(out_.ranks.begin(), out_.ranks.end(), rank)) out_.absent_ranks.push_back(rank);
+    FindAbsentPeers();
+  }
+
+  void FindAbsentPeers() {
+    out_.absent_peers.resize(ops_.size());
+    for (size_t rank = 0; rank < ranks_.size(); ++rank)
+      for (size_t i = 0; i < steps_.ops[0][rank].collectives.size(); ++i) {
+        const Collective& one = ranks_[rank].collectives[OpOf(0, rank, i).collective];
+        const uint32_t op = number_[OpNumber({rank, i})];
+        const bool told = one.group != kNoIndex && !ranks_[rank].groups[one.group].ranks.empty();
+        std::vector<int>& absent = out_.absent_peers[op];
+        for (const int peer : told ? ranks_[rank].groups[one.group].ranks : out_.absent_ranks)
+          if (!std::binary_search(out_.ranks.begin(), out_.ranks.end(), peer)) absent.push_back(peer);
+        std::sort(absent.begin(), absent.end());
+        absent.erase(std::unique(absent.begin(), absent.end()), absent.end());
+      }
+  }
+
+  std::vector<KinetoRank> ranks_;
+  KinetoSteps steps_;
+  KinetoJob out_;
+  graph::OpGraphBuilder builder_;
+  std::vector<JobOp> ops_;
+  std::vector<uint32_t> first_op_, first_collective_;  // [role]
+  std::vector<uint32_t> number_;
+};
+
+}  // namespace
+
+absl::StatusOr<KinetoJob> BuildKinetoJob(std::vector<KinetoRank> ranks, const std::vector<StepRange>& steps) {
+  return Builder(std::move(ranks)).Build(steps);
+}
+
+}  // namespace lockstep::trace

@@ -1,0 +1,249 @@
+#include "lockstep/trace/kineto_steps.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+namespace lockstep::trace {
+namespace {
+
+constexpr int64_t kMicro = 1000;            // ns
+constexpr int64_t kTogether = 2 * kMicro;   // clocks of one device agree to this
+constexpr int64_t kIdle = 5 * kMicro;       // compute that pauses for longer waits for something
+constexpr int64_t kSoon = 50 * kMicro;      // compute that begins so soon behind a communication waited for it
+constexpr double kOften = 0.3;              // of the steps, and a communication is held to be awaited
+
+int64_t EndOf(const DeviceOp& op) { return op.begin_ns + op.duration_ns; }
+int64_t OrderOf(const DeviceOp& op) { return op.launch_ns == kNoTime ? op.begin_ns : op.launch_ns; }
+
+// [step number] of one rank. A trace without steps is one.
+std::map<int64_t, RankStep> StepsOf(const KinetoRank& rank, uint64_t& outside) {
+  std::map<int64_t, RankStep> steps;
+  for (uint32_t i = 0; i < rank.ops.size(); ++i) {
+    const DeviceOp& op = rank.ops[i];
+    int64_t number = 0;
+    if (!rank.steps.empty()) {
+      const auto behind = std::upper_bound(rank.steps.begin(), rank.steps.end(), OrderOf(op),
+                                           [](int64_t time, const ProfilerStep& step) { return time < step.begin_ns; });
+      const bool in_last = behind == rank.steps.end() &&
+                           OrderOf(op) >= rank.steps.back().begin_ns + rank.steps.back().duration_ns;
+      if (behind == rank.steps.begin() || in_last) {
+        ++outside;
+        continue;
+      }
+      number = std::prev(behind)->number;
+    }
+    (op.collective == kNoIndex ? steps[number].computes : steps[number].collectives).push_back(i);
+  }
+  for (auto& [number, step] : steps) {
+    std::stable_sort(step.computes.begin(), step.computes.end(),
+                     [&](uint32_t a, uint32_t b) { return rank.ops[a].begin_ns < rank.ops[b].begin_ns; });
+    std::stable_sort(step.collectives.begin(), step.collectives.end(),
+                     [&](uint32_t a, uint32_t b) { return OrderOf(rank.ops[a]) < OrderOf(rank.ops[b]); });
+  }
+  return steps;
+}
+
+// What must agree for two steps, or two ranks, to be of one form: of each communication its name, size and kind of
+// group.
+using Form = std::vector<std::tuple<std::string, int64_t, std::string, size_t>>;
+
+Form FormOf(const KinetoRank& rank, const RankStep& step) {
+  Form form;
+  form.reserve(step.collectives.size());
+  for (const uint32_t op : step.collectives) {
+    const Collective& one = rank.collectives[rank.ops[op].collective];
+    const ProcessGroup none;
+    const ProcessGroup& group = one.group == kNoIndex ? none : rank.groups[one.group];
+    form.emplace_back(one.name, one.elements_in, group.description, group.ranks.size());
+  }
+  return form;
+}
+
+template <typename Value>
+Value MostCommon(const std::vector<Value>& values) {
+  std::map<Value, size_t> counts;
+  for (const Value& value : values) ++counts[value];
+  return std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; })->first;
+}
+
+size_t Middle(std::vector<size_t> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// Behind the last compute that was launched, and ended, before the communication began.
+size_t InputReady(const KinetoRank& rank, const RankStep& step, const DeviceOp& collective) {
+  size_t cut = static_cast<size_t>(
+      std::lower_bound(step.computes.begin(), step.computes.end(), collective.begin_ns,
+                       [&](uint32_t op, int64_t time) { return rank.ops[op].begin_ns < time; }) -
+      step.computes.begin());
+  for (; cut > 0; --cut) {
+    const DeviceOp& before = rank.ops[step.computes[cut - 1]];
+    const bool both_told = before.launch_ns != kNoTime && collective.launch_ns != kNoTime;
+    if (EndOf(before) <= collective.begin_ns + kTogether && (!both_told || before.launch_ns <= collective.launch_ns)) break;
+  }
+  return cut;
+}
+
+// The first compute behind the communication, if it waited for it: nothing ran before, and it began at once.
+size_t Awaited(const KinetoRank& rank, const RankStep& step, const std::vector<int64_t>& last_end, const DeviceOp& collective) {
+  const int64_t end = EndOf(collective);
+  const auto first = std::lower_bound(step.computes.begin(), step.computes.end(), end - kTogether,
+                                      [&](uint32_t op, int64_t time) { return rank.ops[op].begin_ns < time; });
+  if (first == step.computes.end() || rank.ops[*first].begin_ns > end + kSoon) return RoleForm::kNever;
+  const auto cut = static_cast<size_t>(first - step.computes.begin());
+  return cut > 0 && last_end[cut - 1] + kIdle > end ? RoleForm::kNever : cut;
+}
+
+// When the computes up to each have ended.
+std::vector<int64_t> LastEnds(const KinetoRank& rank, const RankStep& step) {
+  std::vector<int64_t> ends;
+  ends.reserve(step.computes.size());
+  for (const uint32_t op : step.computes) ends.push_back(std::max(ends.empty() ? INT64_MIN : ends.back(), EndOf(rank.ops[op])));
+  return ends;
+}
+
+// The steps of a role, and what they have in common.
+class Role {
+ public:
+  void Add(const KinetoRank& rank, RankStep& step) { steps_.push_back({&rank, &step}); }
+
+  // Also cuts the steps.
+  RoleForm Find() {
+    std::vector<size_t> lengths;
+    lengths.reserve(steps_.size());
+    for (const auto& [rank, step] : steps_) lengths.push_back(step->computes.size());
+    computes_ = MostCommon(lengths);
+    const auto& [first_rank, first_step] = steps_.front();
+    RoleForm form;
+    for (const uint32_t index : first_step->collectives) {
+      const DeviceOp& op = first_rank->ops[index];
+      form.names.push_back(first_rank->collectives[op.collective].name);
+      form.streams.push_back(first_rank->streams[op.stream] == kHostStream ? kNoIndex : op.stream);
+    }
+    FindCuts(form);
+    for (const auto& [rank, step] : steps_) CutStep(*rank, *step);
+    return form;
+  }
+
+ private:
+  // Where compute is cut, in a step of usual length, and by what.
+  struct Cut {
+    size_t at;
+    size_t collective;
+    bool awaited;  // else its input is ready
+  };
+
+  void FindCuts(RoleForm& form) {
+    const size_t count = form.names.size();
+    std::vector<std::vector<size_t>> ready(count), awaited(count);
+    for (const auto& [rank, step] : steps_) {
+      if (step->computes.size() != computes_) continue;
+      const std::vector<int64_t> ends = LastEnds(*rank, *step);
+      for (size_t i = 0; i < count; ++i) {
+        const DeviceOp& collective = rank->ops[step->collectives[i]];
+        ready[i].push_back(InputReady(*rank, *step, collective));
+        const size_t cut = Awaited(*rank, *step, ends, collective);
+        if (cut != RoleForm::kNever) awaited[i].push_back(cut);
+      }
+    }
+    std::vector<size_t> inputs(count), waits(count, RoleForm::kNever);
+    size_t latest = 0;
+    for (size_t i = 0; i < count; ++i) {
+      inputs[i] = latest = std::max(latest, Middle(ready[i]));
+      const bool often = static_cast<double>(awaited[i].size()) >= kOften * static_cast<double>(ready[i].size());
+      if (often && !awaited[i].empty()) waits[i] = std::max(Middle(awaited[i]), latest);
+      for (const auto& [at, is_wait] : {std::pair(inputs[i], false), {waits[i], true}}) {
+        const bool known = std::any_of(cuts_.begin(), cuts_.end(), [at = at](const Cut& cut) { return cut.at == at; });
+        if (!known && at > 0 && at < computes_) cuts_.push_back({at, i, is_wait});
+      }
+    }
+    std::sort(cuts_.begin(), cuts_.end(), [](const Cut& a, const Cut& b) { return a.at < b.at; });
+    form.cuts = cuts_.size() + 2;
+    const auto place_of = [&](size_t at) {
+      if (at == 0 || at == RoleForm::kNever) return at;
+      const auto found = std::find_if(cuts_.begin(), cuts_.end(), [&](const Cut& cut) { return cut.at == at; });
+      return static_cast<size_t>(found - cuts_.begin()) + 1;  // behind all of them: the end
+    };
+    for (size_t i = 0; i < count; ++i) {
+      form.input_cut.push_back(place_of(inputs[i]));
+      form.awaited_cut.push_back(place_of(waits[i]));
+    }
+  }
+
+  // In a step of another length each cut is looked for by what makes it.
+  void CutStep(const KinetoRank& rank, RankStep& step) const {
+    const size_t count = step.computes.size();
+    const bool usual = count == computes_;
+    const std::vector<int64_t> ends = usual ? std::vector<int64_t>() : LastEnds(rank, step);
+    step.cuts = {0};
+    for (const Cut& cut : cuts_) {
+      size_t at = cut.at;
+      if (!usual) {
+        const DeviceOp& collective = rank.ops[step.collectives[cut.collective]];
+        at = cut.awaited ? Awaited(rank, step, ends, collective) : InputReady(rank, step, collective);
+        if (at == RoleForm::kNever) at = count - std::min(count, computes_ - cut.at);  // as far from the end
+      }
+      step.cuts.push_back(std::clamp(at, step.cuts.back(), count));
+    }
+    step.cuts.push_back(count);
+  }
+
+  std::vector<std::pair<const KinetoRank*, RankStep*>> steps_;
+  size_t computes_ = 0;  // in a step of usual length
+  std::vector<Cut> cuts_;
+};
+
+}  // namespace
+
+absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, const std::vector<StepRange>& wanted) {
+  KinetoSteps found;
+  uint64_t outside = 0;
+  std::vector<std::map<int64_t, RankStep>> all;
+  std::map<int64_t, size_t> seen;  // how many ranks have each step
+  for (const KinetoRank& rank : ranks) {
+    all.push_back(StepsOf(rank, outside));
+    for (const auto& [number, step] : all.back())
+      if (IsWanted(wanted, number)) ++seen[number];
+  }
+  std::vector<int64_t> common;
+  for (const auto& [number, count] : seen)
+    if (count == ranks.size()) common.push_back(number);
+  if (common.empty()) return InvalidArgument("no step that all {} ranks have; expected traces of the same steps", ranks.size());
+
+  std::vector<Form> usual;
+  std::map<Form, size_t> roles;
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    std::vector<Form> forms;
+    for (const int64_t number : common) forms.push_back(FormOf(ranks[rank], all[rank].at(number)));
+    usual.push_back(MostCommon(forms));
+    found.role_of.push_back(roles.emplace(usual.back(), roles.size()).first->second);
+  }
+  for (const int64_t number : common) {
+    bool as_usual = true;
+    for (size_t rank = 0; rank < ranks.size(); ++rank)
+      as_usual = as_usual && FormOf(ranks[rank], all[rank].at(number)) == usual[rank];
+    if (!as_usual) continue;
+    found.numbers.push_back(number);
+    std::vector<RankStep>& step = found.ops.emplace_back();
+    for (auto& of_rank : all) step.push_back(std::move(of_rank.at(number)));
+  }
+  if (found.numbers.empty())
+    return InvalidArgument("in each of the {} steps some rank communicates otherwise than in most of its steps", common.size());
+  for (size_t role = 0; role < roles.size(); ++role) {
+    Role steps;
+    for (auto& step : found.ops)
+      for (size_t rank = 0; rank < ranks.size(); ++rank)
+        if (found.role_of[rank] == role) steps.Add(ranks[rank], step[rank]);
+    found.roles.push_back(steps.Find());
+  }
+  Count(found.counters, "ops_outside_of_steps", outside);
+  Count(found.counters, "steps_not_on_all_ranks", seen.size() - common.size());
+  Count(found.counters, "steps_of_another_form", common.size() - found.numbers.size());
+  return found;
+}
+
+}  // namespace lockstep::trace

@@ -1,0 +1,43 @@
+// The ops of each rank, step by step, and what form the steps have: which communications in which order, and where
+// compute is cut by them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/status.h"
+#include "lockstep/trace/kineto.h"
+#include "lockstep/trace/straggler_sink.h"
+
+namespace lockstep::trace {
+
+// A rank in a step: indices into KinetoRank::ops.
+struct RankStep {
+  std::vector<uint32_t> computes;     // by begin
+  std::vector<uint32_t> collectives;  // in the order in which they were launched
+  std::vector<size_t> cuts;           // indices into computes: from 0 to their number, one more than segments
+};
+
+// How the steps of some ranks look. Cuts are named by their place in RankStep::cuts.
+struct RoleForm {
+  size_t cuts = 0;
+  std::vector<std::string> names;        // of the communications
+  std::vector<uint32_t> streams;         // of the communications; kNoIndex: it waits for none before it
+  std::vector<size_t> input_cut;         // compute before this cut makes the input of communication i
+  std::vector<size_t> awaited_cut;       // compute from this cut on waited for communication i; kNever: none did
+  static constexpr size_t kNever = ~size_t{0};
+};
+
+struct KinetoSteps {
+  std::vector<int64_t> numbers;             // of the steps that all ranks have in their usual form, ascending
+  std::vector<std::vector<RankStep>> ops;   // [step][rank]
+  std::vector<size_t> role_of;              // [rank]
+  std::vector<RoleForm> roles;
+  std::vector<Counter> counters;
+};
+
+// kInvalidArgument: no step that all ranks have, or none in which their communications are as in most others.
+absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, const std::vector<StepRange>& wanted);
+
+}  // namespace lockstep::trace

@@ -1,0 +1,101 @@
+#include "lockstep/trace/kineto.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/trace/test_trace.h"
+
+namespace lockstep::trace {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string Write(const std::string& name, const std::string& events, const std::string& members = "") {
+  const std::string path = TempPath(name);
+  std::ofstream(path) << "{\"traceEvents\": [" << events << "]" << members << "}";
+  return path;
+}
+
+// A launch, its NCCL kernel without metadata, and what record_param_comms said of it.
+constexpr char kOldStyle[] = R"json(
+  {"ph":"X","cat":"cpu_op","name":"record_param_comms","pid":9,"tid":9,"ts":1,"dur":2,"args":{"External id":5,"Collective name":"allreduce",
+   "Process Group Name":"1","Process Group Ranks":"[2, 3, ...]","Global rank start":2,"Global rank stride":2,"Group size":3,"In msg nelems":8}},
+  {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","pid":9,"tid":9,"ts":2.5,"dur":1,"args":{"correlation":77}},
+  {"ph":"X","cat":"kernel","name":"ncclKernel_AllReduce_RING_LL_Sum_float(x)","pid":0,"tid":20,"ts":10,"dur":3,"args":{"External id":5,"correlation":77}},
+  {"ph":"X","cat":"kernel","name":"gemm","pid":0,"tid":7,"ts":4,"dur":-2,"args":{"correlation":78}},
+  {"ph":"X","cat":"user_annotation","name":"ProfilerStep#12","pid":9,"tid":9,"ts":0,"dur":20})json";
+
+TEST(Kineto, ReadsWorkLaunchesStepsAndWithWhomItCommunicates) {
+  const auto read = ReadKineto(Write("a-rank2.json", kOldStyle,
+                                     R"(,"baseTimeNanoseconds":1000000,"distributedInfo":{"backend":"nccl","rank":2,"world_size":8})"));
+  ASSERT_TRUE(read.ok()) << Message(read.status());
+  EXPECT_EQ(read->rank, 2);
+  EXPECT_EQ(read->world_size, 8);
+  ASSERT_EQ(read->steps.size(), 1U);
+  EXPECT_EQ(read->steps[0].number, 12);
+  ASSERT_EQ(read->ops.size(), 2U);
+  const DeviceOp& communication = read->ops[0].collective != kNoIndex ? read->ops[0] : read->ops[1];
+  EXPECT_EQ(communication.begin_ns, 1'010'000);
+  EXPECT_EQ(communication.launch_ns, 1'002'500);
+  const Collective& collective = read->collectives.at(communication.collective);
+  EXPECT_EQ(collective.name, "allreduce");
+  EXPECT_EQ(collective.elements_in, 8);
+  EXPECT_THAT(read->groups.at(collective.group).ranks, ElementsAre(2, 4, 6));
+  std::string counters;
+  for (const Counter& counter : read->counters) counters += fmt::format("{}={} ", counter.name, counter.count);
+  EXPECT_EQ(counters, "ops_without_launch=1 negative_durations=1 ");
+}
+
+TEST(Kineto, TheRankMayStandInTheNameOrBeGiven) {
+  EXPECT_EQ(ReadKineto(Write("job.rank-34.x.json", kOldStyle))->rank, 34);
+  EXPECT_EQ(ReadKineto(Write("worker7.json", kOldStyle))->rank, 7);
+  EXPECT_EQ(ReadKineto(Write("trace_8_rank_1.json", kOldStyle))->rank, 1);
+  EXPECT_EQ(ReadKineto(Write("trace_3.json", kOldStyle))->rank, 3);
+  EXPECT_EQ(ReadKineto(Write("trace.json", kOldStyle), 6)->rank, 6);
+  EXPECT_THAT(Message(ReadKineto(Write("trace.json", kOldStyle)).status()),
+              HasSubstr("trace.json: neither distributedInfo nor the file's name tells the rank"));
+}
+
+TEST(Kineto, DistributedInfoMayBePythonInAString) {
+  const auto read = ReadKineto(Write("x.json", kOldStyle, R"(,"distributedInfo":"{'backend': 'gloo', 'rank': 4, 'world_size': 300}")"));
+  EXPECT_EQ(read->rank, 4);
+  EXPECT_EQ(read->world_size, 300);
+  const auto damaged = ReadKineto(Write("rank5.json", kOldStyle, R"(,"distributedInfo":"nothing")"));
+  EXPECT_EQ(damaged->rank, 5);
+  EXPECT_EQ(damaged->counters.at(0).name, "unreadable_distributed_info");
+}
+
+struct Real {
+  const char* file;
+  int rank;
+  size_t ops, collectives, steps;
+};
+void PrintTo(const Real& real, std::ostream* out) { *out << real.file; }
+
+class RealFiles : public testing::TestWithParam<Real> {};
+
+// Counted by an independent look at the files: kernels, copies and fills; those of NCCL; ProfilerStep annotations. The
+// last has no device: gloo's communications and four ops of the host.
+TEST_P(RealFiles, AreReadWhole) {
+  const std::string path = std::string(LOCKSTEP_DATA "/kineto/hta/") + GetParam().file;
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "no " << path;
+  const auto read = ReadKineto(path, 0);
+  ASSERT_TRUE(read.ok()) << Message(read.status());
+  EXPECT_EQ(read->rank, GetParam().rank);
+  EXPECT_EQ(read->ops.size(), GetParam().ops);
+  const auto communicates = [](const DeviceOp& op) { return op.collective != kNoIndex; };
+  EXPECT_EQ(std::count_if(read->ops.begin(), read->ops.end(), communicates), GetParam().collectives);
+  EXPECT_EQ(read->steps.size(), GetParam().steps);
+  for (const Counter& counter : read->counters) EXPECT_NE(counter.name, "damaged_events");
+}
+INSTANTIATE_TEST_SUITE_P(Hta, RealFiles,
+                         testing::Values(Real{"nccl_data.json.gz", 0, 2700 + 960 + 114, 21, 3},
+                                         Real{"df_index_resolver_rank1_of2.json.gz", 1, 19370 + 2040 + 880, 2020, 5},
+                                         Real{"sampled_rank-0.json.gz", 0, 1154 + 40 + 10, 10, 2},
+                                         Real{"negative_queue_rank0_of16.json.gz", 0, 6080 + 1390 + 277, 80, 5},
+                                         Real{"ns_resolution_rank-0.json.gz", 0, 4350 + 1600 + 145, 0, 5},
+                                         Real{"rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz", 34, 10 + 4, 10, 1}));
+
+}  // namespace
+}  // namespace lockstep::trace

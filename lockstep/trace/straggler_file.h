@@ -1,0 +1,17 @@
+// A job from a file of the straggler schema: Parquet, CSV or CSV.gz, told apart by their first bytes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/base/status.h"
+#include "lockstep/trace/straggler_job.h"
+#include "lockstep/trace/straggler_sink.h"
+
+namespace lockstep::trace {
+
+// The job's counters are those of its rows and of its graph. Errors name the file, and where they can the row.
+absl::StatusOr<StragglerJob> ReadStragglerJob(const std::string& path, const StragglerMeta& meta,
+                                              std::vector<StepRange> steps);
+
+}  // namespace lockstep::trace

@@ -1,0 +1,75 @@
+#include "lockstep/trace/straggler_parquet.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/trace/duckdb.h"
+#include "lockstep/trace/straggler_file.h"
+#include "lockstep/trace/test_trace.h"
+
+namespace lockstep::trace {
+namespace {
+
+using testing::HasSubstr;
+
+class StragglerParquet : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto database = DuckDb::Open();
+    if (!database.ok()) GTEST_SKIP() << Message(database.status());
+    database_ = std::make_unique<DuckDb>(*std::move(database));
+    csv_ = WriteTrace(kHeader + DataParallelRows(2, 3));
+  }
+  // The rows of the CSV file, through a SELECT, as Parquet; returns the path.
+  std::string Convert(const std::string& columns) {
+    const std::string path = TempPath("trace.parquet");
+    const absl::Status made = Do(fmt::format("COPY (SELECT {} FROM read_csv({})) TO {} (FORMAT parquet)", columns,
+                                             SqlText(csv_), SqlText(path)));
+    EXPECT_TRUE(made.ok()) << Message(made);
+    return path;
+  }
+  absl::Status Do(const std::string& sql) const {
+    return database_->Query(sql, [](const DuckDb::Chunk&) { return absl::OkStatus(); });
+  }
+  std::string ErrorOf(const std::string& columns) {
+    StragglerSink sink(meta_, {});
+    return Message(ReadStragglerParquet(Convert(columns), sink));
+  }
+
+  const StragglerMeta meta_ = DataParallelMeta(2);
+  std::string csv_;
+  std::unique_ptr<DuckDb> database_;
+};
+
+TEST_F(StragglerParquet, GivesTheJobThatTheSameRowsGiveAsCsv) {
+  ASSERT_TRUE(Do("CREATE TYPE kinds AS ENUM (SELECT DISTINCT optype FROM read_csv(" + SqlText(csv_) + "))").ok());
+  const std::string path = Convert("* REPLACE (CAST(optype AS kinds) AS optype, CAST(step AS USMALLINT) AS step)");
+  const auto job = ReadStragglerJob(path, meta_, {});
+  const auto expected = ReadStragglerJob(csv_, meta_, {});
+  ASSERT_TRUE(job.ok()) << Message(job.status());
+  ASSERT_TRUE(expected.ok());
+  EXPECT_EQ(job->steps, expected->steps);
+  EXPECT_EQ(job->transfers, expected->transfers);
+  EXPECT_EQ(job->delays, expected->delays);
+  EXPECT_EQ(job->ranks, expected->ranks);
+}
+
+TEST_F(StragglerParquet, WhatIsWrongIsNamed) {
+  EXPECT_THAT(ErrorOf("* EXCLUDE (mc)"), HasSubstr("trace.parquet: no column mc; expected dp_rank,stage"));
+  EXPECT_THAT(ErrorOf("* REPLACE (CAST(step AS DOUBLE) AS step)"),
+              HasSubstr("trace.parquet: column step has type DOUBLE, expected an integer"));
+  EXPECT_THAT(ErrorOf("* REPLACE (7 AS optype)"), HasSubstr("column optype has type INTEGER, expected text"));
+  EXPECT_THAT(ErrorOf("* REPLACE (nullif(seq_id, 0) AS seq_id)"), HasSubstr("trace.parquet: row 1: seq_id is null"));
+  EXPECT_THAT(ErrorOf("* REPLACE (dp_rank + 1 AS dp_rank)"), HasSubstr("row 5: dp_rank is 2, expected 0 to 1"));
+}
+
+TEST_F(StragglerParquet, ATruncatedFileIsRefused) {
+  const std::string path = Convert("*");
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  const auto job = ReadStragglerJob(path, meta_, {});
+  ASSERT_FALSE(job.ok());
+  EXPECT_THAT(Message(job.status()), HasSubstr("trace.parquet: "));
+}
+
+}  // namespace
+}  // namespace lockstep::trace

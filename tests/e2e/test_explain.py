@@ -1,0 +1,111 @@
+"""`lockstep explain` and `lockstep simulate` as a user runs them: what they answer, what they write, what they refuse."""
+import gzip
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+from harness import BINARY
+
+
+class Explain(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="lockstep-explain-")))
+
+    def lockstep(self, *words, code=0, **env):
+        done = subprocess.run([BINARY, *map(str, words)], capture_output=True, text=True, timeout=120, cwd=self.folder,
+                              env={**os.environ, **env}, check=False)
+        self.assertEqual(code, done.returncode, done.stderr + done.stdout)
+        return done.stderr if code else done.stdout
+
+    def refused(self, *words, **env):
+        error = self.lockstep(*words, code=2, **env)
+        self.assertEqual(1, error.count("\n"), error)
+        return error
+
+    def explain(self, *words):
+        return json.loads(self.lockstep("explain", *words, "--json"))
+
+    def simulate(self, *words, kind="trace"):
+        self.lockstep("simulate", kind, "job", *words)
+        return self.folder / "job"
+
+    def named(self, report):
+        return [(cause["cause"], [suspect.get("rank") for suspect in cause["suspects"]]) for cause in report["causes"]]
+
+    def test_a_pipelined_job(self):
+        job = self.simulate("--dp", 4, "--pp", 2, "--steps", 8, "--fault", "worker:dp=3,stage=1,factor=1.5")
+        report = self.explain(job / "trace.csv.gz", "--meta", job / "meta.yaml", "--out", "why", "--compat", "published")
+        self.assertEqual([("worker", [7])], self.named(report))
+        self.assertEqual({"dp": 3, "stage": 1, "rank": 7}, {key: report["by_worker"][0][key] for key in ("dp", "stage", "rank")})
+        self.assertEqual("straggles", report["verdict"])
+        self.assertEqual(report, json.loads((self.folder / "why/report.json").read_text()))
+        self.assertEqual({"result-synthetic.json", "ms-synthetic.json", "mw-synthetic.json"}, set(os.listdir(self.folder / "published")))
+        for kind in ("original", "ideal", "difference"):
+            with gzip.open(self.folder / f"why/timeline-{kind}.json.gz") as file:
+                slices = [event for event in json.load(file)["traceEvents"] if event["ph"] == "X"]
+            self.assertTrue(slices, kind)
+            ends = {}
+            for one in sorted(slices, key=lambda one: (one["pid"], one["tid"], one["ts"])):
+                track = one["pid"], one["tid"]
+                self.assertGreaterEqual(one["ts"], ends.get(track, 0) - 1e-2, (kind, one))  # else Perfetto drops it
+                ends[track] = one["ts"] + one["dur"]
+        self.assertIn("worker", (self.folder / "why/index.html").read_text())
+        self.assertEqual(3, self.explain(job / "trace.csv.gz", "--meta", job / "meta.yaml", "--steps", "2-3", "--steps", "6")["steps"])
+
+    def test_a_job_from_profiler_files(self):
+        job = self.simulate("--ranks", 4, "--steps", 6, "--fault", "worker:dp=2,factor=1.4", "--clock-offset", 0.02, kind="kineto")
+        files = sorted(job.glob("rank-*.json.gz"))
+        report = self.explain("--kineto", *files, "--out", "why")
+        self.assertEqual([("worker", [2])], self.named(report))
+        self.assertEqual({"given": 4, "of": 4, "absent": []}, report["ranks"])
+        self.assertTrue((self.folder / "why/timeline-ideal.json.gz").exists())
+        self.assertEqual([1, 3], self.explain("--kineto", files[0], files[2])["ranks"]["absent"])
+        others = self.explain("--kineto", files[0], files[1])  # who waited, but not for whom
+        self.assertEqual([], others["causes"])
+        self.assertEqual([2, 3], others["unsettled"]["ask_ranks"])
+        self.assertGreater(others["unsettled"]["at_most_s"], report["step_s"]["measured"] - report["step_s"]["ideal"])
+        text = gzip.decompress(files[3].read_bytes())
+        (self.folder / "rank-3.json").write_bytes(text[:len(text) // 2])
+        self.assertEqual(1, self.explain("--kineto", *files[:3], "rank-3.json")["counters"]["damaged_events"])
+
+    def test_text_and_json_say_the_same(self):
+        job = self.simulate("--steps", 4)
+        text = self.lockstep("explain", job / "trace.csv.gz", "--meta", job / "meta.yaml")
+        self.assertIn("healthy", text)
+        self.assertEqual([], self.explain(job / "trace.csv.gz", "--meta", job / "meta.yaml")["causes"])
+
+    def test_bad_input(self):
+        job = self.simulate("--steps", 2)
+        trace, meta = job / "trace.csv.gz", job / "meta.yaml"
+        ranks = self.simulate("--ranks", 2, "--steps", 2, kind="kineto")
+        (self.folder / "cut.csv.gz").write_bytes(trace.read_bytes()[:2000])
+        (self.folder / "fake.parquet").write_bytes(b"PAR1" + bytes(100))
+        (self.folder / "nameless.json").write_bytes(gzip.decompress((ranks / "rank-0.json.gz").read_bytes()).replace(b'"rank": 0, ', b""))
+        for expected, words in {
+            "expected a TRACE with --meta META, or --kineto": [],
+            "--meta: expected the YAML file beside trace.csv": ["trace.csv"],
+            "/nowhere.csv: No such file": ["/nowhere.csv", "--meta", meta],
+            "/nowhere.yaml: No such file": [trace, "--meta", "/nowhere.yaml"],
+            "the file ends too early": ["cut.csv.gz", "--meta", meta],
+            "fake.parquet: ": ["fake.parquet", "--meta", meta],
+            "--steps 5-2: expected a step, or a range": [trace, "--meta", meta, "--steps", "5-2"],
+            "no rows, or none of the steps asked for": [trace, "--meta", meta, "--steps", "77"],
+            "no JSON: expected a Chrome trace": ["--kineto", trace],
+            "are both of rank 1": ["--kineto", ranks / "rank-1.json.gz", ranks / "rank-1.json.gz"],
+            "neither distributedInfo nor the file's name tells the rank": ["--kineto", "nameless.json"],
+            "--rank names the rank of one file, found 2": ["--kineto", trace, meta, "--rank", 1],
+            "belong to a TRACE of the straggler schema": ["--kineto", trace, "--meta", meta],
+        }.items():
+            self.assertIn(expected, self.refused("explain", *words), words)
+        self.assertEqual(0, self.explain("--kineto", "nameless.json", "--rank", 0)["ranks"]["absent"][0] - 1)
+        self.assertIn("Parquet needs DuckDB's C library", self.refused("explain", "fake.parquet", "--meta", meta, LOCKSTEP_DUCKDB="/nowhere.so"))
+        self.assertIn('fault "slow": expected one of worker', self.refused("simulate", "trace", "x", "--fault", "slow"))
+        self.assertIn("dp must be 1 to 65536, found 0", self.refused("simulate", "trace", "x", "--dp", 0))
+        self.assertIn("has no stages", self.refused("simulate", "kineto", "x", "--fault", "stage"))
+
+
+if __name__ == "__main__":
+    unittest.main()

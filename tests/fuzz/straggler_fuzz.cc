@@ -1,0 +1,27 @@
+// Any bytes as a straggler trace: it is refused with its place, or it is a job that can be explained.
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/check.h"
+#include "lockstep/explain/causes.h"
+#include "lockstep/explain/report.h"
+#include "lockstep/trace/straggler_csv.h"
+#include "tests/fuzz/fuzz_file.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace lockstep;
+  trace::StragglerMeta meta;
+  meta.dp = meta.pp = 2;
+  meta.world_size = 4;
+  trace::StragglerSink sink(meta, {});
+  const std::string path = FuzzFile(data, size);
+  if (const absl::Status read = trace::ReadStragglerCsv(path, sink); !read.ok()) {
+    LS_CHECK(Message(read).starts_with(path), "{}", Message(read));
+    return 0;
+  }
+  const auto job = trace::BuildStragglerJob(sink.TakeRows(), meta);
+  if (!job.ok()) return 0;
+  LS_CHECK(job->graph.Validate().ok(), "{}", Message(job->graph.Validate()));
+  const explain::WhatIf analysis(*job);
+  explain::Report(analysis, explain::FindCauses(*job, analysis, explain::kStraggles), meta, job->counters);
+  return 0;
+}
