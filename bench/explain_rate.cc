@@ -1,8 +1,9 @@
-// The parts of `lockstep explain` in one process, on a trace of the straggler schema: how fast the replay kernel runs, and
-// what each question costs. One thread, each figure repeated.
+// The parts of `lockstep explain` in one process, on a trace of the straggler schema: how fast the replay kernel runs,
+// and what each question costs. One thread, each figure repeated.
 //
 //   explain_rate TRACE META RUNS    prints {"ops", "bytes_per_op", "replay_s": [...], "attribution_s": [...], ...}
-//   explain_rate --repeat TRACE DP STEPS OUT    writes the trace DP times side by side and STEPS times in a row, as Parquet
+//   explain_rate --repeat TRACE DP STEPS OUT    writes the trace DP times side by side and STEPS times in a row, as
+//   Parquet
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -36,7 +37,8 @@ absl::StatusOr<Json> Measure(const std::string& trace, const std::string& meta_p
   LS_RETURN_IF_ERROR(job.status());
   const size_t cells = job->graph.ops() * job->graph.lanes();
   answer["ops"] = cells;
-  answer["bytes_per_op"] = static_cast<double>(4 * sizeof(float) * cells + job->graph.absent.size()) / static_cast<double>(cells);
+  answer["bytes_per_op"] =
+      static_cast<double>(4 * sizeof(float) * cells + job->graph.absent.size()) / static_cast<double>(cells);
   const explain::WhatIf analysis(*job);
   const graph::Replay replay(job->graph, {job->transfers, job->delays, analysis.ideal_durations()});
   const graph::Scenario measured{{job->ops.size(), graph::Selection::kAll}, {job->ops.size(), graph::Selection::kNone}};
@@ -56,8 +58,10 @@ absl::StatusOr<Json> Measure(const std::string& trace, const std::string& meta_p
 absl::StatusOr<Json> Repeat(const std::string& trace, int dp, int steps, const std::string& out) {
   LS_ASSIGN_OR_RETURN(const trace::DuckDb database, trace::DuckDb::Open());
   const std::string sql = fmt::format(
-      "COPY (SELECT t.* REPLACE (CAST(t.dp_rank + (SELECT max(dp_rank) + 1 FROM read_parquet({0})) * d.range AS SMALLINT) AS dp_rank, "
-      "t.step + 100000 * s.range AS step) FROM range({1}) d, range({2}) s, read_parquet({0}) t) TO {3} (FORMAT parquet)",
+      "COPY (SELECT t.* REPLACE (CAST(t.dp_rank + (SELECT max(dp_rank) + 1 FROM read_parquet({0})) * d.range AS "
+      "SMALLINT) AS dp_rank, "
+      "t.step + 100000 * s.range AS step) FROM range({1}) d, range({2}) s, read_parquet({0}) t) TO {3} (FORMAT "
+      "parquet)",
       trace::SqlText(trace), dp, steps, trace::SqlText(out));
   LS_RETURN_IF_ERROR(database.Query(sql, [](const trace::DuckDb::Chunk&) { return absl::OkStatus(); }));
   return Json{{"written", out}};

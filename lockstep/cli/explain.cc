@@ -107,7 +107,11 @@ void AddExplain(CLI::App& app, int& exit_code) {
                       "Also write the files of the published what-if analysis into this directory");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep explain trace.parquet --meta meta.yaml --out why");
-  command->callback([flags, &exit_code] { exit_code = PrintReport(Explain(*flags), flags->json); });
+  command->callback([flags, &exit_code] {
+    absl::StatusOr<Json> report = Explain(*flags);
+    if (report.ok() && !flags->json) *report = explain::Brief(*report);
+    exit_code = PrintReport(report, flags->json);
+  });
 }
 
 }  // namespace lockstep::cli

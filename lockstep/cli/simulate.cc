@@ -3,12 +3,12 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/file.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/synth/ddp.h"
 #include "lockstep/synth/job.h"
 #include "lockstep/trace/straggler_csv.h"
 #include "lockstep/trace/straggler_meta.h"
+#include "lockstep/trace/text_writer.h"
 
 namespace lockstep::cli {
 namespace {
@@ -41,10 +41,11 @@ absl::StatusOr<Json> SimulateTrace(const SimulateTraceFlags& flags) {
   std::error_code error;
   std::filesystem::create_directories(flags.out, error);
   if (error) return ErrnoError(error.value(), flags.out);
-  Json report = {{"rows", rows.size()}, {"steps", rows.steps.size()}, {"seed", flags.seed}, {"faults", FaultsJson(faults)}};
+  Json report = {
+      {"rows", rows.size()}, {"steps", rows.steps.size()}, {"seed", flags.seed}, {"faults", FaultsJson(faults)}};
   LS_RETURN_IF_ERROR(trace::WriteStragglerCsv(flags.out + "/trace.csv.gz", rows));
   LS_RETURN_IF_ERROR(trace::WriteStragglerMeta(flags.out + "/meta.yaml", synth::MetaOf(flags.shape)));
-  LS_RETURN_IF_ERROR(WriteFileAtomically(flags.out + "/labels.json", RenderJson(report)));
+  LS_RETURN_IF_ERROR(trace::WriteText(flags.out + "/labels.json", RenderJson(report)));
   return report;
 }
 
@@ -66,9 +67,10 @@ void AddTrace(CLI::App& simulate, int& exit_code) {
       ->capture_default_str();
   command->add_flag("--overlapped", shape.overlapped, "Reduce gradients beside the backward pass");
   command->add_option("--seed", flags->seed, "The same seed gives the same trace")->capture_default_str();
-  command->add_option("--fault", flags->faults,
-                      "KIND[:key=value,...]: worker, transient_worker, stage, sequence_length, gc, link, ring, fabric or "
-                      "data_loading; keys are dp, stage, factor, seconds, share, steps; may be given several times");
+  command->add_option(
+      "--fault", flags->faults,
+      "KIND[:key=value,...]: worker, transient_worker, stage, sequence_length, gc, link, ring, fabric or "
+      "data_loading; keys are dp, stage, factor, seconds, share, steps; may be given several times");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep simulate trace slow --fault worker:dp=2,stage=1,factor=1.4");
   command->callback([flags, &exit_code] { exit_code = PrintReport(SimulateTrace(*flags), flags->json); });
@@ -85,8 +87,9 @@ struct SimulateKinetoFlags {
 absl::StatusOr<Json> SimulateKineto(const SimulateKinetoFlags& flags) {
   LS_ASSIGN_OR_RETURN(const std::vector<synth::Fault> faults, ParseFaults(flags.faults));
   LS_RETURN_IF_ERROR(synth::WriteDdpTraces(flags.out, flags.shape, faults, flags.seed));
-  Json report = {{"ranks", flags.shape.ranks}, {"steps", flags.shape.steps}, {"seed", flags.seed}, {"faults", FaultsJson(faults)}};
-  LS_RETURN_IF_ERROR(WriteFileAtomically(flags.out + "/labels.json", RenderJson(report)));
+  Json report = {
+      {"ranks", flags.shape.ranks}, {"steps", flags.shape.steps}, {"seed", flags.seed}, {"faults", FaultsJson(faults)}};
+  LS_RETURN_IF_ERROR(trace::WriteText(flags.out + "/labels.json", RenderJson(report)));
   return report;
 }
 
@@ -100,16 +103,20 @@ void AddKineto(CLI::App& simulate, int& exit_code) {
   command->add_option("--steps", shape.steps, "Training steps")->capture_default_str();
   command->add_option("--kernels", shape.kernels, "Kernels of a step")->capture_default_str();
   command->add_option("--buckets", shape.buckets, "All-reduces of a step")->capture_default_str();
-  command->add_option("--jitter", shape.jitter, "Standard deviation of the logarithm of every duration")->capture_default_str();
-  command->add_option("--clock-offset", shape.clock_offset.value, "Standard deviation of the ranks' clocks, s")->capture_default_str();
-  const std::map<std::string, synth::KinetoEra> eras = {
-      {"micros", synth::KinetoEra::kMicros}, {"decimals", synth::KinetoEra::kDecimals}, {"base", synth::KinetoEra::kBase}};
+  command->add_option("--jitter", shape.jitter, "Standard deviation of the logarithm of every duration")
+      ->capture_default_str();
+  command->add_option("--clock-offset", shape.clock_offset.value, "Standard deviation of the ranks' clocks, s")
+      ->capture_default_str();
+  const std::map<std::string, synth::KinetoEra> eras = {{"micros", synth::KinetoEra::kMicros},
+                                                        {"decimals", synth::KinetoEra::kDecimals},
+                                                        {"base", synth::KinetoEra::kBase}};
   command->add_option("--era", shape.era, "How times are written: micros (until 2024), decimals (2024), base (today)")
       ->transform(CLI::CheckedTransformer(eras));
   command->add_option("--seed", flags->seed, "The same seed gives the same files")->capture_default_str();
-  command->add_option("--fault", flags->faults,
-                      "KIND[:key=value,...]: worker, transient_worker, sequence_length, gc, fabric or data_loading; dp is "
-                      "the rank; may be given several times");
+  command->add_option(
+      "--fault", flags->faults,
+      "KIND[:key=value,...]: worker, transient_worker, sequence_length, gc, fabric or data_loading; dp is "
+      "the rank; may be given several times");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep simulate kineto slow --ranks 16 --fault worker:dp=3,factor=1.3");
   command->callback([flags, &exit_code] { exit_code = PrintReport(SimulateKineto(*flags), flags->json); });

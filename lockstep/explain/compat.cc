@@ -4,9 +4,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/file.h"
 #include "lockstep/explain/report.h"
 #include "lockstep/explain/sample.h"
+#include "lockstep/trace/text_writer.h"
 
 namespace lockstep::explain {
 namespace {
@@ -109,7 +109,7 @@ Json RemovalJson(const WhatIf& analysis, const Removal& removal, const char* nam
 }
 
 absl::Status Write(const std::string& path, const Json& json, int indent) {
-  return WriteFileAtomically(path, json.dump(indent) + "\n");
+  return trace::WriteText(path, json.dump(indent) + "\n");
 }
 
 }  // namespace

@@ -222,6 +222,7 @@ struct Pause {
 // In one pass of one worker.
 std::vector<Pause> PausesOf(const Passes& passes, int pass, int stage, int dp) {
   std::vector<double> relative;  // to the lane
+  relative.reserve(passes.LanesOf(dp).size() * passes.Ops(pass, stage).size());
   for (const size_t lane : passes.LanesOf(dp))
     for (const uint32_t op : passes.Ops(pass, stage))
       if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane) / passes.InLane(pass, stage, lane));

@@ -33,29 +33,33 @@ std::string ColourAt(double place) {
 }
 
 std::string Open(double width, double height, const std::string& title) {
-  return fmt::format(R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}" )"
-                     R"(font-family="system-ui, sans-serif" font-size="11" fill="#222">)"
-                     "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
-                     R"(<text x="{2}" y="20" font-size="14" font-weight="600">{3}</text>)"
-                     "\n",
-                     width, height, kLeft, Escaped(title));
+  return fmt::format(
+      R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0:.0f}" height="{1:.0f}" viewBox="0 0 {0:.0f} {1:.0f}" )"
+      R"(font-family="system-ui, sans-serif" font-size="11" fill="#222">)"
+      "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
+      R"(<text x="{2}" y="20" font-size="14" font-weight="600">{3}</text>)"
+      "\n",
+      width, height, kLeft, Escaped(title));
 }
 
-std::string Label(double x, double y, const std::string& text, const char* anchor = "middle", const char* colour = "#222") {
+std::string Label(double x, double y, const std::string& text, const char* anchor = "middle",
+                  const char* colour = "#222") {
   return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\" fill=\"{}\">{}</text>\n", x, y, anchor, colour,
                      Escaped(text));
 }
 
 // Every n-th label, so that they don't run into each other.
-size_t LabelStride(double pitch, double room) { return std::max<size_t>(1, static_cast<size_t>(std::ceil(room / pitch))); }
+size_t LabelStride(double pitch, double room) {
+  return std::max<size_t>(1, static_cast<size_t>(std::ceil(room / pitch)));
+}
 
 std::string Legend(double x, double y) {
   constexpr int kSteps = 50;
   constexpr double kStep = 4, kHeight = 10;
   std::string svg;
   for (int i = 0; i < kSteps; ++i)
-    svg += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n", x + i * kStep, y,
-                       kStep + 0.5, kHeight, ColourAt(static_cast<double>(i) / (kSteps - 1)));
+    svg += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n", x + i * kStep,
+                       y, kStep + 0.5, kHeight, ColourAt(static_cast<double>(i) / (kSteps - 1)));
   for (const double value : {1.0, 1.1, 1.2, 1.3, 1.4, 1.5})
     svg += Label(x + Place(value) * kSteps * kStep, y + kHeight + kLabelHeight,
                  fmt::format("{:.1f}{}", value, value == kHigh ? "+" : ""));
@@ -89,7 +93,8 @@ std::string Escaped(const std::string& text) {
 
 std::string HeatmapSvg(const Heatmap& map) {
   const size_t columns = map.columns.size(), rows = map.rows.size();
-  const double width = std::clamp((kWidth - kLeft) / static_cast<double>(std::max<size_t>(columns, 1)), kLeast, kWidest);
+  const double width =
+      std::clamp((kWidth - kLeft) / static_cast<double>(std::max<size_t>(columns, 1)), kLeast, kWidest);
   const double height = rows > 64 ? kLeast * 2 : kTallest;
   const double right = kLeft + width * static_cast<double>(columns), bottom = kTop + height * static_cast<double>(rows);
   std::string svg = Open(std::max(right + kLabelWidth, kWidth / 2), bottom + 2 * kLabelHeight + kLegend, map.title);
@@ -133,8 +138,8 @@ std::string LineChartSvg(const LineChart& chart) {
   const double pitch = (kWidth - kLeft - kRight) / static_cast<double>(std::max<size_t>(count - 1, 1));
   for (int i = 0; i <= kLines; ++i) {
     const double value = lowest + (highest - lowest) * i / kLines;
-    svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ddd\"/>\n", kLeft, kWidth - kRight,
-                       y_of(value), y_of(value));
+    svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#ddd\"/>\n", kLeft,
+                       kWidth - kRight, y_of(value), y_of(value));
     svg += Label(kLeft - 4, y_of(value) + 4, fmt::format("{:.2f}", value), "end");
   }
   std::string points;

@@ -44,10 +44,11 @@ TEST_P(PlantedInDdp, IsNamed) {
   synth::DdpShape shape = kShape;
   shape.era = era;
   EXPECT_THAT(Names(CausesOf(shape, {}, seed)), ElementsAre());
-  const Fault faults[] = {{.kind = FaultKind::kWorker, .dp = 2, .factor = 1.3},
-                          {.kind = FaultKind::kTransientWorker, .dp = 1, .factor = 1.5, .first_step = 3, .last_step = 7},
-                          {.kind = FaultKind::kFabric, .dp = 0, .factor = 6, .first_step = 5, .last_step = 6},
-                          {.kind = FaultKind::kDataLoading, .dp = 3, .seconds{0.03}}};
+  const Fault faults[] = {
+      {.kind = FaultKind::kWorker, .dp = 2, .factor = 1.3},
+      {.kind = FaultKind::kTransientWorker, .dp = 1, .factor = 1.5, .first_step = 3, .last_step = 7},
+      {.kind = FaultKind::kFabric, .dp = 0, .factor = 6, .first_step = 5, .last_step = 6},
+      {.kind = FaultKind::kDataLoading, .dp = 3, .seconds{0.03}}};
   for (const Fault& fault : faults) {
     const std::vector<Cause> causes = CausesOf(shape, {fault}, seed);
     ASSERT_THAT(Names(causes), ElementsAre(synth::FaultKindName(fault.kind))) << "seed " << seed;

@@ -73,24 +73,27 @@ class Rings {
 // A link is slow whose transfers are outliers among all transfers of the job, and not just once.
 std::vector<Remedy> FindSlowLinks(const trace::StragglerJob& job, const Times& times) {
   const size_t lanes = job.lanes.size();
-  std::vector<double> all;
-  for (uint32_t op = 0; op < job.ops.size(); ++op)
-    for (size_t lane = 0; lane < lanes && IsTransfer(job.ops[op].type); ++lane)
-      if (!job.graph.IsAbsent(op * lanes + lane))
-        all.push_back(static_cast<double>(times.durations[op * lanes + lane]));
-  const double usual = Median(all), limit = std::max(kFarOff * usual, usual + kSpread * RobustSpread(all));
   struct Link {
     size_t transfers = 0;
     std::vector<double> slow;
     std::vector<size_t> cells;
   };
-  std::map<std::pair<int, int>, Link> links;  // (link, dp)
-  for (uint32_t op = 0; op < job.ops.size(); ++op) {
-    if (!IsTransfer(job.ops[op].type)) continue;
+  std::vector<Link> links(static_cast<size_t>(job.pp) * static_cast<size_t>(job.dp));  // [link][dp]
+  std::vector<double> all;
+  std::vector<uint32_t> transfers;
+  for (uint32_t op = 0; op < job.ops.size(); ++op)
+    if (IsTransfer(job.ops[op].type)) transfers.push_back(op);
+  all.reserve(transfers.size() * lanes);
+  for (const uint32_t op : transfers)
+    for (size_t cell = op * lanes; cell < (op + 1) * lanes; ++cell)
+      if (!job.graph.IsAbsent(cell)) all.push_back(static_cast<double>(times.durations[cell]));
+  const double usual = Median(all), limit = std::max(kFarOff * usual, usual + kSpread * RobustSpread(all));
+  for (const uint32_t op : transfers) {
+    Link* const of_dp = &links[static_cast<size_t>(LinkOf(job.ops[op], job.pp)) * static_cast<size_t>(job.dp)];
     for (size_t lane = 0; lane < lanes; ++lane) {
       const size_t cell = op * lanes + lane;
       if (job.graph.IsAbsent(cell)) continue;
-      Link& link = links[{LinkOf(job.ops[op], job.pp), job.lanes[lane].dp}];
+      Link& link = of_dp[job.lanes[lane].dp];
       ++link.transfers;
       if (static_cast<double>(times.durations[cell]) <= limit) continue;
       link.slow.push_back(static_cast<double>(times.durations[cell]));
@@ -98,10 +101,12 @@ std::vector<Remedy> FindSlowLinks(const trace::StragglerJob& job, const Times& t
     }
   }
   std::vector<Remedy> found;
-  for (const auto& [place, link] : links) {
-    if (static_cast<double>(link.slow.size()) < kOften * static_cast<double>(link.transfers)) continue;
+  for (size_t i = 0; i < links.size(); ++i) {
+    const Link& link = links[i];
+    if (link.slow.empty() || static_cast<double>(link.slow.size()) < kOften * static_cast<double>(link.transfers))
+      continue;
     Remedy remedy;
-    const auto [stage, dp] = place;
+    const int stage = static_cast<int>(i) / job.dp, dp = static_cast<int>(i) % job.dp;
     for (const int end : {stage, (stage + 1) % job.pp})
       remedy.cause.suspects.push_back({dp, end, job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(end)], {}, {}});
     for (const size_t cell : link.cells) remedy.durations.emplace_back(cell, static_cast<float>(usual));

@@ -6,8 +6,8 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/base/file.h"
 #include "lockstep/explain/heatmap.h"
+#include "lockstep/trace/text_writer.h"
 
 namespace lockstep::explain {
 namespace {
@@ -98,7 +98,8 @@ std::string SplitTable(const Json& split) {
     if (shown++ == kMost) break;
     const double slowdown = value.get<double>();
     html += fmt::format(
-        "<tr><td>{}</td><td class=\"number\">{:.3f}</td><td><div class=\"bar\" style=\"width:{:.0f}px\"></div></td></tr>\n",
+        "<tr><td>{}</td><td class=\"number\">{:.3f}</td><td><div class=\"bar\" "
+        "style=\"width:{:.0f}px\"></div></td></tr>\n",
         Escaped(name), slowdown, kWidest * std::clamp((slowdown - 1) / 0.5, 0.0, 1.0));
   }
   if (split.size() > kMost) html += fmt::format("<tr><td class=\"note\">and {} more</td></tr>", split.size() - kMost);
@@ -107,7 +108,8 @@ std::string SplitTable(const Json& split) {
 
 std::string Headline(const Json& report) {
   return fmt::format(
-      "<p class=\"verdict\"><b>{}</b>: S = {:.3f}. A step takes {:.3f} s, ideal would be {:.3f} s; {:.1f} % of the GPU time "
+      "<p class=\"verdict\"><b>{}</b>: S = {:.3f}. A step takes {:.3f} s, ideal would be {:.3f} s; {:.1f} % of the GPU "
+      "time "
       "({:.3g} GPU-hours in {} traced steps) is lost.</p>\n",
       Escaped(report.at("verdict").get<std::string>()), report.at("slowdown").get<double>(),
       report.at("step_s").at("measured").get<double>(), report.at("step_s").at("ideal").get<double>(),
@@ -118,15 +120,17 @@ std::string Headline(const Json& report) {
 std::string Page(const Json& report, const Json& steps) {
   const std::string job = Escaped(report.at("job").get<std::string>());
   std::string html = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}: why is it slow</title><style>{1}</style></head>\n"
+      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}: why is it "
+      "slow</title><style>{1}</style></head>\n"
       "<body><h1>{0}: why is it slow, and what would it gain</h1>\n",
       job.empty() ? "Training job" : job, kStyle);
   html += Headline(report) + "<h2>Causes</h2>\n" + CausesTable(report);
   html += "<h2>Workers</h2>\n" + HeatmapSvg(WorkersMap(report));
   html += "<h2>Steps</h2>\n" + LineChartSvg(StepsChart(steps)) + HeatmapSvg(StepsMap(steps));
-  for (const auto& [key, title] : {std::pair("by_optype", "By op type"), {"by_stage", "By stage"}, {"by_dp_rank", "By data-parallel rank"}})
-    html += fmt::format("<h2>{}</h2>\n<p class=\"note\">S with only these ops as measured, all others ideal.</p>\n{}", title,
-                        SplitTable(report.at(key)));
+  for (const auto& [key, title] :
+       {std::pair("by_optype", "By op type"), {"by_stage", "By stage"}, {"by_dp_rank", "By data-parallel rank"}})
+    html += fmt::format("<h2>{}</h2>\n<p class=\"note\">S with only these ops as measured, all others ideal.</p>\n{}",
+                        title, SplitTable(report.at(key)));
   if (!report.at("counters").empty()) {
     html += "<h2>Left out or mended</h2>\n<table>";
     for (const auto& [name, count] : report.at("counters").items())
@@ -160,7 +164,7 @@ absl::Status WritePage(const std::string& directory, const Json& report, const J
                                    {"heatmap-workers.svg", HeatmapSvg(WorkersMap(report))},
                                    {"heatmap-steps.svg", HeatmapSvg(StepsMap(steps))},
                                    {"index.html", Page(report, steps)}})
-    LS_RETURN_IF_ERROR(WriteFileAtomically(directory + "/" + name, text));
+    LS_RETURN_IF_ERROR(trace::WriteText(directory + "/" + name, text));
   return absl::OkStatus();
 }
 

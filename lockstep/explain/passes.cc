@@ -45,6 +45,7 @@ void Passes::FindUsual() {
         std::vector<double> medians;
         for (const std::vector<size_t>& lanes : lanes_of_) {
           std::vector<double> durations;
+          durations.reserve(of_chunk.size() * lanes.size());
           for (const uint32_t op : of_chunk)
             for (const size_t lane : lanes)
               if (Has(op, lane)) durations.push_back(Duration(op, lane));

@@ -87,7 +87,10 @@ Json Report(const WhatIf& analysis, const Causes& causes, const trace::Straggler
   json["step_s"] = {{"measured", Mean(analysis.measured())},
                     {"without_delays", analysis.nodelay_mean()},
                     {"ideal", analysis.ideal_mean()}};
-  for (const auto& [name, by] : {std::pair("by_optype", By::kKind), {"by_dp_rank", By::kDp}, {"by_stage", By::kStage}})
+  json["causes"] = Json::array();
+  for (const Cause& cause : causes.found) json["causes"].push_back(CauseJson(cause));
+  json["unexplained"] = causes.unexplained();
+  for (const auto& [name, by] : {std::pair("by_optype", By::kKind), {"by_stage", By::kStage}, {"by_dp_rank", By::kDp}})
     json[name] = Ordered(analysis.Blocking(by).names, analysis.Blocking(by).total);
   const std::vector<WhatIf::WorkerCost> workers = analysis.ByWorker();
   json["by_worker"] = Json::array();
@@ -97,12 +100,27 @@ Json Report(const WhatIf& analysis, const Causes& causes, const trace::Straggler
   const bool straggles = analysis.slowdown() >= kStraggles;
   json["m_w"] = straggles ? Json(analysis.RemoveCostliest(workers).rem) : Json();
   json["m_s"] = straggles ? Json(analysis.RemoveStage(meta.pp - 1).rem) : Json();
-  json["causes"] = Json::array();
-  for (const Cause& cause : causes.found) json["causes"].push_back(CauseJson(cause));
-  json["unexplained"] = causes.unexplained();
   json["counters"] = Json::object();
   for (const trace::Counter& counter : counters) json["counters"][counter.name] = counter.count;
   return json;
+}
+
+Json Brief(const Json& report) {
+  constexpr size_t kMost = 8;
+  Json brief = report, more = Json::object();
+  for (auto& [key, value] : brief.items()) {
+    const bool list = key.starts_with("by_") || key == "clocks";
+    if (!list || value.size() <= kMost) continue;
+    more[key] = value.size() - kMost;
+    Json first = value.is_array() ? Json::array() : Json::object();
+    for (const auto& [name, one] : value.items()) {
+      if (first.size() == kMost) break;
+      value.is_array() ? first.push_back(one) : void(first[name] = one);
+    }
+    value = std::move(first);
+  }
+  if (!more.empty()) brief["more_in_json"] = std::move(more);
+  return brief;
 }
 
 }  // namespace lockstep::explain

@@ -25,6 +25,9 @@ namespace lockstep::explain {
 Json Report(const WhatIf& analysis, const Causes& causes, const trace::StragglerMeta& meta,
             const std::vector<trace::Counter>& counters);
 
+// For a terminal: of long lists the first eight, which cost most, and in more_in_json {key: how many more there are}.
+Json Brief(const Json& report);
+
 // Of a job from profiler traces: "ranks" {given, of, absent [...]}, "clocks" [{rank, offset_us, error_us}]; and, where
 // communication with absent ranks may account for 3 % of a step or more, "unsettled" {at_most_s, ask_ranks [...]}.
 void AddRanks(const trace::KinetoJob& traced, Json& report);

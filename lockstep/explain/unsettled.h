@@ -1,5 +1,5 @@
-// What files of some ranks only leave open: communication with ranks that are absent may be slow, or may wait for one of
-// them; their files would tell.
+// What files of some ranks only leave open: communication with ranks that are absent may be slow, or may wait for one
+// of them; their files would tell.
 #pragma once
 
 #include <vector>

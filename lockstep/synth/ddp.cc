@@ -10,12 +10,12 @@
 namespace lockstep::synth {
 namespace {
 
-constexpr double kMicro = 1e6;                     // per s
-constexpr int64_t kEpochNs = 1'750'000'000'000'000'000;  // when the jobs begin
+constexpr double kMicro = 1e6;                                          // per s
+constexpr int64_t kEpochNs = 1'750'000'000'000'000'000;                 // when the jobs begin
 constexpr double kLead = 100, kFirstLaunch = 10, kBetweenLaunches = 3;  // us: launches run ahead of kernels
-constexpr double kAfter = 2;                       // us from what a kernel waits for to its begin
-constexpr int kCompute = 7, kComm = 20;            // streams
-constexpr int64_t kElements = 6'553'600;           // of a bucket
+constexpr double kAfter = 2;                                            // us from what a kernel waits for to its begin
+constexpr int kCompute = 7, kComm = 20;                                 // streams
+constexpr int64_t kElements = 6'553'600;                                // of a bucket
 
 struct Kernel {
   double begin_us, duration_us;  // of the true time
@@ -51,7 +51,8 @@ class Simulation {
     double factor = 1;
     for (const Fault& fault : faults_) {
       if (fault.kind == FaultKind::kSequenceLength) factor *= chance_.Spread(fault.factor);
-      if (IsOf(fault, FaultKind::kWorker, rank, step) || IsOf(fault, FaultKind::kTransientWorker, rank, step)) factor *= fault.factor;
+      if (IsOf(fault, FaultKind::kWorker, rank, step) || IsOf(fault, FaultKind::kTransientWorker, rank, step))
+        factor *= fault.factor;
     }
     return factor;
   }
@@ -79,7 +80,8 @@ class Simulation {
         lanes[rank].kernels.push_back({at, duration, at});
         at += duration + kAfter;
         const int done = i - forward + 1;  // backward kernels
-        if (done > 0 && done * shape_.buckets / backward > (done - 1) * shape_.buckets / backward) ready[rank].push_back(at);
+        if (done > 0 && done * shape_.buckets / backward > (done - 1) * shape_.buckets / backward)
+          ready[rank].push_back(at);
       }
       free_[rank] = at;
     }
@@ -104,7 +106,8 @@ class Simulation {
       for (const Fault& fault : faults_)
         if (IsOf(fault, FaultKind::kFabric, -1, step)) transfer *= fault.factor;
       for (size_t rank = 0; rank < lanes.size(); ++rank) {
-        lanes[rank].kernels.push_back({stream[rank], last + transfer - stream[rank], ready[rank][static_cast<size_t>(bucket)], bucket});
+        lanes[rank].kernels.push_back(
+            {stream[rank], last + transfer - stream[rank], ready[rank][static_cast<size_t>(bucket)], bucket});
         stream[rank] = last + transfer + kAfter;
         free_[rank] = std::max(free_[rank], stream[rank]);
       }
@@ -126,11 +129,16 @@ class File {
   void Write(const std::vector<std::vector<Lane>>& steps) {
     std::string ranks;
     for (int rank = 0; rank < shape_.ranks; ++rank) ranks += (rank == 0 ? "" : ", ") + std::to_string(rank);
-    text_.Write("{{\n\"schemaVersion\": 1,\n\"deviceProperties\": [],\n\"distributedInfo\": {{\"backend\": \"nccl\", \"rank\": {}, "
-                "\"world_size\": {}", rank_, shape_.ranks);
+    text_.Write(
+        "{{\n\"schemaVersion\": 1,\n\"deviceProperties\": [],\n\"distributedInfo\": {{\"backend\": \"nccl\", \"rank\": "
+        "{}, "
+        "\"world_size\": {}",
+        rank_, shape_.ranks);
     if (shape_.era != KinetoEra::kMicros)
-      text_.Write(", \"pg_count\": 1, \"pg_config\": [{{\"pg_name\": \"0\", \"pg_desc\": \"default_pg\", \"backend_config\": "
-                  "\"cuda:nccl\", \"pg_size\": {}, \"ranks\": [{}]}}], \"nccl_version\": \"2.21.5\"", shape_.ranks, ranks);
+      text_.Write(
+          ", \"pg_count\": 1, \"pg_config\": [{{\"pg_name\": \"0\", \"pg_desc\": \"default_pg\", \"backend_config\": "
+          "\"cuda:nccl\", \"pg_size\": {}, \"ranks\": [{}]}}], \"nccl_version\": \"2.21.5\"",
+          shape_.ranks, ranks);
     text_.Write("}},\n\"displayTimeUnit\": \"ms\",\n");
     if (shape_.era == KinetoEra::kBase) text_.Write("\"baseTimeNanoseconds\": {},\n", Base());
     text_.Write("\"traceEvents\": [");
@@ -155,9 +163,11 @@ class File {
 
   void Event(const char* category, const std::string& name, int64_t process, int64_t thread, double begin_us,
              double duration_us, const std::string& args) {
-    text_.Write("{}\n  {{\n    \"ph\": \"X\", \"cat\": \"{}\", \"name\": {}, \"pid\": {}, \"tid\": {},\n    \"ts\": {}, \"dur\": {}{}\n  }}",
-                first_ ? "" : ",", category, trace::JsonText(name), process, thread, Time(begin_us), Duration(duration_us),
-                args.empty() ? "" : ",\n    \"args\": {" + args + "}");
+    text_.Write(
+        "{}\n  {{\n    \"ph\": \"X\", \"cat\": \"{}\", \"name\": {}, \"pid\": {}, \"tid\": {},\n    \"ts\": {}, "
+        "\"dur\": {}{}\n  }}",
+        first_ ? "" : ",", category, trace::JsonText(name), process, thread, Time(begin_us), Duration(duration_us),
+        args.empty() ? "" : ",\n    \"args\": {" + args + "}");
     first_ = false;
   }
 
@@ -168,10 +178,12 @@ class File {
     double end = lane.begin_us;
     for (const Kernel& kernel : lane.kernels) end = std::max(end, kernel.begin_us + kernel.duration_us);
     if (step + 1 < steps.size()) end = steps[step + 1][rank].begin_us;
-    Event("user_annotation", fmt::format("ProfilerStep#{}", step), kHostProcess, kMainThread, lane.begin_us, end - lane.begin_us, "");
+    Event("user_annotation", fmt::format("ProfilerStep#{}", step), kHostProcess, kMainThread, lane.begin_us,
+          end - lane.begin_us, "");
     std::vector<size_t> order(lane.kernels.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return lane.kernels[a].issued_us < lane.kernels[b].issued_us; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return lane.kernels[a].issued_us < lane.kernels[b].issued_us; });
     double launch = lane.begin_us + kFirstLaunch;
     for (const size_t i : order) {
       const Kernel& kernel = lane.kernels[i];
@@ -181,10 +193,11 @@ class File {
       Event("cuda_runtime", "cudaLaunchKernel", kHostProcess, kMainThread, launch, 2,
             fmt::format("\"cbid\": 211, \"correlation\": {}", correlation_));
       const bool communicates = kernel.bucket >= 0;
-      std::string args = fmt::format("\"External id\": {0}, \"device\": {1}, \"stream\": {2}, \"correlation\": {0}", correlation_,
-                                     rank_ % 8, communicates ? kComm : kCompute);
+      std::string args = fmt::format("\"External id\": {0}, \"device\": {1}, \"stream\": {2}, \"correlation\": {0}",
+                                     correlation_, rank_ % 8, communicates ? kComm : kCompute);
       if (communicates) args += Told(step, kernel.bucket);
-      Event("kernel", communicates ? "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)" : "gemm",
+      Event("kernel",
+            communicates ? "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)" : "gemm",
             rank_ % 8, communicates ? kComm : kCompute, kernel.begin_us, kernel.duration_us, args);
     }
   }
@@ -193,12 +206,15 @@ class File {
   std::string Told(size_t step, int bucket) const {
     if (shape_.era == KinetoEra::kMicros) return "";
     std::string args = fmt::format(
-        ", \"Collective name\": \"allreduce\", \"In msg nelems\": {0}, \"Out msg nelems\": {0}, \"Group size\": {1}, \"dtype\": "
-        "\"Float\", \"In split size\": \"[]\", \"Out split size\": \"[]\", \"Process Group Name\": \"0\", \"Process Group "
+        ", \"Collective name\": \"allreduce\", \"In msg nelems\": {0}, \"Out msg nelems\": {0}, \"Group size\": {1}, "
+        "\"dtype\": "
+        "\"Float\", \"In split size\": \"[]\", \"Out split size\": \"[]\", \"Process Group Name\": \"0\", \"Process "
+        "Group "
         "Description\": \"default_pg\", \"Process Group Ranks\": \"[0, 1, ...]\"",
         kElements, shape_.ranks);
     if (shape_.era == KinetoEra::kBase)
-      args += fmt::format(", \"Seq\": {}", step * static_cast<size_t>(shape_.buckets) + static_cast<size_t>(bucket) + 1);
+      args +=
+          fmt::format(", \"Seq\": {}", step * static_cast<size_t>(shape_.buckets) + static_cast<size_t>(bucket) + 1);
     return args;
   }
 
@@ -215,13 +231,16 @@ absl::Status Fits(const Fault& fault, const DdpShape& shape) {
     case FaultKind::kStage:
     case FaultKind::kLink:
     case FaultKind::kRing:
-      return InvalidArgument("fault {}: a data-parallel job has no stages; expected worker, transient_worker, "
-                             "sequence_length, gc, fabric or data_loading", FaultKindName(fault.kind));
+      return InvalidArgument(
+          "fault {}: a data-parallel job has no stages; expected worker, transient_worker, "
+          "sequence_length, gc, fabric or data_loading",
+          FaultKindName(fault.kind));
     default:
       break;
   }
   if (fault.dp < 0 || fault.dp >= shape.ranks)
-    return InvalidArgument("fault {}: dp is {}, expected 0 to {}", FaultKindName(fault.kind), fault.dp, shape.ranks - 1);
+    return InvalidArgument("fault {}: dp is {}, expected 0 to {}", FaultKindName(fault.kind), fault.dp,
+                           shape.ranks - 1);
   return absl::OkStatus();
 }
 
@@ -247,7 +266,8 @@ absl::Status WriteDdpTraces(const std::string& directory, const DdpShape& shape,
   const std::vector<std::vector<Lane>> steps = Simulation(shape, faults, seed).Run();
   Chance clocks(seed + 1);
   for (int rank = 0; rank < shape.ranks; ++rank) {
-    LS_ASSIGN_OR_RETURN(trace::TextWriter text, trace::TextWriter::Create(fmt::format("{}/rank-{}.json.gz", directory, rank)));
+    LS_ASSIGN_OR_RETURN(trace::TextWriter text,
+                        trace::TextWriter::Create(fmt::format("{}/rank-{}.json.gz", directory, rank)));
     File(shape, rank, kMicro * shape.clock_offset.value * clocks.Normal(), text).Write(steps);
     LS_RETURN_IF_ERROR(text.Finish());
   }

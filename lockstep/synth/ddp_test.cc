@@ -65,7 +65,8 @@ TEST(KinetoJob, FilesThatDoNotBelongTogetherAreRefused) {
   EXPECT_THAT(Message(trace::BuildKinetoJob(*std::move(twice), {}).status()), testing::HasSubstr("are both of rank 1"));
   auto ranks = Ranks({.ranks = 2, .steps = 2}, {}, {0, 1});
   ranks->at(1).world_size = 3;
-  EXPECT_THAT(Message(trace::BuildKinetoJob(*ranks, {}).status()), testing::HasSubstr("are of different jobs: 2 ranks"));
+  EXPECT_THAT(Message(trace::BuildKinetoJob(*ranks, {}).status()),
+              testing::HasSubstr("are of different jobs: 2 ranks"));
   ranks->at(1).world_size = 2;
   for (trace::ProfilerStep& step : ranks->at(1).steps) step.number += 100;
   EXPECT_THAT(Message(trace::BuildKinetoJob(*ranks, {}).status()), testing::HasSubstr("no step that all 2 ranks have"));
@@ -84,9 +85,12 @@ TEST(KinetoJob, CommunicationsThatDoNotEndTogetherAreNotMatched) {
 TEST(DdpShape, WhatCanNotBeIsRefused) {
   const std::string folder = trace::TempPath("refused");
   EXPECT_EQ(Message(WriteDdpTraces(folder, {.ranks = 0}, {}, 1)), "ranks must be 1 to 65536, found 0");
-  EXPECT_EQ(Message(WriteDdpTraces(folder, {.kernels = 5}, {}, 1)), "kernels must be at least three for each of 4 buckets, found 5");
-  EXPECT_THAT(Message(WriteDdpTraces(folder, {}, {ParseFault("stage").value()}, 1)), testing::HasSubstr("has no stages"));
-  EXPECT_EQ(Message(WriteDdpTraces(folder, {}, {ParseFault("worker:dp=8").value()}, 1)), "fault worker: dp is 8, expected 0 to 7");
+  EXPECT_EQ(Message(WriteDdpTraces(folder, {.kernels = 5}, {}, 1)),
+            "kernels must be at least three for each of 4 buckets, found 5");
+  EXPECT_THAT(Message(WriteDdpTraces(folder, {}, {ParseFault("stage").value()}, 1)),
+              testing::HasSubstr("has no stages"));
+  EXPECT_EQ(Message(WriteDdpTraces(folder, {}, {ParseFault("worker:dp=8").value()}, 1)),
+            "fault worker: dp is 8, expected 0 to 7");
 }
 
 }  // namespace

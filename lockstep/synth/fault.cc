@@ -10,8 +10,8 @@
 namespace lockstep::synth {
 namespace {
 
-constexpr std::array kNames = {"worker", "transient_worker", "stage",  "sequence_length", "gc",
-                               "link",   "ring",             "fabric", "data_loading"};
+constexpr std::array kNames = {"worker", "transient_worker", "stage",       "sequence_length", "gc", "link",
+                               "ring",   "fabric",           "data_loading"};
 constexpr char kKeys[] = "dp, stage, factor, seconds, share, steps";
 
 template <typename Number>
@@ -56,8 +56,7 @@ absl::StatusOr<Fault> ParseFault(const std::string& text) {
   const size_t colon = text.find(':');
   const std::string_view name = std::string_view(text).substr(0, colon);
   const auto* const found = std::find(kNames.begin(), kNames.end(), name);
-  if (found == kNames.end())
-    return InvalidArgument("fault \"{}\": expected one of {}", name, fmt::join(kNames, ", "));
+  if (found == kNames.end()) return InvalidArgument("fault \"{}\": expected one of {}", name, fmt::join(kNames, ", "));
   Fault fault;
   fault.kind = static_cast<FaultKind>(found - kNames.begin());
   std::string_view rest = colon == std::string::npos ? std::string_view() : std::string_view(text).substr(colon + 1);
@@ -74,8 +73,12 @@ absl::StatusOr<Fault> ParseFault(const std::string& text) {
 }
 
 Json FaultJson(const Fault& fault) {
-  Json json = {{"kind", FaultKindName(fault.kind)}, {"dp", fault.dp},       {"stage", fault.stage},
-               {"factor", fault.factor},            {"share", fault.share}, {"seconds", fault.seconds.value}};
+  Json json = {{"kind", FaultKindName(fault.kind)},
+               {"dp", fault.dp},
+               {"stage", fault.stage},
+               {"factor", fault.factor},
+               {"share", fault.share},
+               {"seconds", fault.seconds.value}};
   if (fault.last_step != std::numeric_limits<int>::max()) json["steps"] = {fault.first_step, fault.last_step};
   return json;
 }

@@ -1,15 +1,44 @@
 #include "lockstep/trace/byte_source.h"
 
+#include <libdeflate.h>
 #include <zlib.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 namespace lockstep::trace {
 namespace {
 
 constexpr size_t kBuffer = 256 << 10;
+constexpr size_t kSmall = 64 << 20;  // packed, and not
+constexpr size_t kGzipTrailer = 8;
+
+// Of a small gzip file everything at once: libdeflate is three times as fast as zlib, but knows no streams. Empty: it
+// is another file, or damaged, which zlib tells better.
+std::string Inflated(const std::string& path) {
+  std::error_code error;
+  const uintmax_t size = std::filesystem::file_size(path, error);
+  if (error || size < kGzipTrailer || size > kSmall) return "";
+  std::string packed(size, '\0');
+  std::ifstream file(path, std::ios::binary);
+  if (!file.read(packed.data(), static_cast<std::streamsize>(size)) || !packed.starts_with("\x1f\x8b")) return "";
+  uint32_t length = 0;  // of the last member, as its trailer has it
+  std::memcpy(&length, packed.data() + size - sizeof(length), sizeof(length));
+  if (length == 0 || length > kSmall) return "";
+  std::string text(length, '\0');
+  const std::unique_ptr<libdeflate_decompressor, void (*)(libdeflate_decompressor*)> decompressor(
+      libdeflate_alloc_decompressor(), libdeflate_free_decompressor);
+  size_t read = 0, written = 0;
+  const libdeflate_result result = decompressor == nullptr
+                                       ? LIBDEFLATE_BAD_DATA
+                                       : libdeflate_gzip_decompress_ex(decompressor.get(), packed.data(), size,
+                                                                       text.data(), text.size(), &read, &written);
+  // Several members in a row are for zlib, too.
+  return result == LIBDEFLATE_SUCCESS && read == size && written == text.size() ? text : "";
+}
 
 }  // namespace
 
@@ -22,7 +51,13 @@ absl::StatusOr<ByteSource> ByteSource::Open(const std::string& path, size_t larg
   gzFile file = gzopen(path.c_str(), "rbe");
   if (file == nullptr) return ErrnoError(errno, path);
   gzbuffer(file, kBuffer);
-  return ByteSource(path, largest, file);
+  ByteSource source(path, largest, file);
+  if (std::string text = Inflated(path); !text.empty()) {
+    source.buffer_ = std::move(text);
+    source.end_ = source.buffer_.size();
+    source.at_end_ = true;
+  }
+  return source;
 }
 
 bool ByteSource::Grow() {

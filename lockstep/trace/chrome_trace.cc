@@ -141,7 +141,8 @@ bool ChromeTraceReader::ReadBegin() {
   if (Peek() >= 0 && bytes_.window().starts_with(kByteOrderMark)) bytes_.Consume(kByteOrderMark.size());
   const int first = Peek();
   if (!bytes_.status().ok()) return Fail(bytes_.status());
-  if (first != '{' && first != '[') return Fail(InvalidArgument("no JSON: expected a Chrome trace, an object or an array"));
+  if (first != '{' && first != '[')
+    return Fail(InvalidArgument("no JSON: expected a Chrome trace, an object or an array"));
   bytes_.Consume(1);
   bare_array_ = first == '[';
   where_ = bare_array_ ? Where::kEvents : Where::kMembers;

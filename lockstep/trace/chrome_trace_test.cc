@@ -34,12 +34,13 @@ Read ReadAll(const std::string& text) {
 }
 
 std::string Event(const std::string& name, const std::string& time = "1") {
-  return R"({"ph":"X","cat":"kernel","name":")" + name + R"(","pid":0,"tid":7,"ts":)" + time + R"(,"dur":2,"args":{"a":[1,"}"]}})";
+  return R"({"ph":"X","cat":"kernel","name":")" + name + R"(","pid":0,"tid":7,"ts":)" + time +
+         R"(,"dur":2,"args":{"a":[1,"}"]}})";
 }
 
 TEST(ChromeTrace, ReadsEventsAndTheMembersOnBothSides) {
-  const Read read = ReadAll("\xef\xbb\xbf{\"a\": {\"x\": [1, \"]\"]},\n\"traceEvents\": [\n" + Event("one") + ",\n " + Event("two") +
-                            "],\n\"b\" : 12 }\n");
+  const Read read = ReadAll("\xef\xbb\xbf{\"a\": {\"x\": [1, \"]\"]},\n\"traceEvents\": [\n" + Event("one") + ",\n " +
+                            Event("two") + "],\n\"b\" : 12 }\n");
   EXPECT_EQ(read.error, "");
   EXPECT_THAT(read.names, ElementsAre("one", "two"));
   EXPECT_EQ(read.damaged, 0U);
@@ -51,14 +52,15 @@ TEST(ChromeTrace, ABareArrayWillDo) { EXPECT_THAT(ReadAll("[" + Event("one") + "
 
 // No double in between: an epoch in nanoseconds has 19 digits.
 TEST(ChromeTrace, TimesKeepTheirNanoseconds) {
-  const Read read = ReadAll("[" + Event("a", "1712195495520871.123") + "," + Event("b", "-1.5") + "," + Event("c", "1669783687929439") + "," +
-                            Event("d", "1.5e3") + "," + Event("e", "0.0009") + "," + Event("f", "\"12\"") + "]");
+  const Read read = ReadAll("[" + Event("a", "1712195495520871.123") + "," + Event("b", "-1.5") + "," +
+                            Event("c", "1669783687929439") + "," + Event("d", "1.5e3") + "," + Event("e", "0.0009") +
+                            "," + Event("f", "\"12\"") + "]");
   EXPECT_THAT(read.begins, ElementsAre(1712195495520871123, -1500, 1669783687929439000, 1'500'000, 0, 12'000));
 }
 
 TEST(ChromeTrace, AnEventHasItsFields) {
-  auto reader = ChromeTraceReader::Open(
-      WriteTrace(R"([{"name":"k \"q\" \\","ph":"X","pid":"Spans","tid":-1,"args":{"n":18446744073709551615,"s":"7"},"id":3}])"));
+  auto reader = ChromeTraceReader::Open(WriteTrace(
+      R"([{"name":"k \"q\" \\","ph":"X","pid":"Spans","tid":-1,"args":{"n":18446744073709551615,"s":"7"},"id":3}])"));
   ASSERT_TRUE(reader->Next());
   const ChromeEvent& event = reader->event();
   EXPECT_EQ(event.name, R"(k \"q\" \\)");
@@ -74,8 +76,10 @@ TEST(ChromeTrace, AnEventHasItsFields) {
 }
 
 TEST(ChromeTrace, DamageCostsTheEventItIsIn) {
-  const std::string raw_quotes = R"({"ph":"X","name":"say "hi" now","ts":1})", no_time = R"({"ph":"X","name":"x","ts":soon})";
-  for (const std::string& bad : {raw_quotes, no_time, std::string("{{{"), std::string("12"), std::string(R"({"name":"no phase"})")}) {
+  const std::string raw_quotes = R"({"ph":"X","name":"say "hi" now","ts":1})",
+                    no_time = R"({"ph":"X","name":"x","ts":soon})";
+  for (const std::string& bad :
+       {raw_quotes, no_time, std::string("{{{"), std::string("12"), std::string(R"({"name":"no phase"})")}) {
     const Read read = ReadAll("[" + Event("one") + "," + bad + "," + Event("two") + "," + Event("three") + "]");
     EXPECT_THAT(read.names, ElementsAre("one", "two", "three")) << bad;
     EXPECT_EQ(read.damaged, 1U) << bad;

@@ -13,8 +13,8 @@ struct ClockOffset {
   double error_ns = 0;   // how far the ends that it was fitted to lie from each other, robustly (1.4826 * median)
 };
 
-// ends[i] has (rank, end in ns) of the members of one communication. Ranks that none has keep their clocks. The offsets'
-// median is 0.
+// ends[i] has (rank, end in ns) of the members of one communication. Ranks that none has keep their clocks. The
+// offsets' median is 0.
 std::vector<ClockOffset> FitClocks(size_t ranks, const std::vector<std::vector<std::pair<size_t, int64_t>>>& ends);
 
 }  // namespace lockstep::trace

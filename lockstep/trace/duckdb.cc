@@ -81,20 +81,20 @@ absl::StatusOr<Api> Load() {
       continue;
     }
     Api api{};
-    const bool complete =
-        Find(library, "duckdb_open", api.open) && Find(library, "duckdb_connect", api.connect) &&
-        Find(library, "duckdb_disconnect", api.disconnect) && Find(library, "duckdb_close", api.close) &&
-        Find(library, "duckdb_prepare", api.prepare) && Find(library, "duckdb_prepare_error", api.prepare_error) &&
-        Find(library, "duckdb_destroy_prepare", api.destroy_prepare) &&
-        Find(library, "duckdb_execute_prepared_streaming", api.execute_prepared_streaming) &&
-        Find(library, "duckdb_result_error", api.result_error) &&
-        Find(library, "duckdb_destroy_result", api.destroy_result) &&
-        Find(library, "duckdb_fetch_chunk", api.fetch_chunk) &&
-        Find(library, "duckdb_destroy_data_chunk", api.destroy_data_chunk) &&
-        Find(library, "duckdb_data_chunk_get_size", api.data_chunk_get_size) &&
-        Find(library, "duckdb_data_chunk_get_vector", api.data_chunk_get_vector) &&
-        Find(library, "duckdb_vector_get_data", api.vector_get_data) &&
-        Find(library, "duckdb_vector_get_validity", api.vector_get_validity);
+    const bool complete = Find(library, "duckdb_open", api.open) && Find(library, "duckdb_connect", api.connect) &&
+                          Find(library, "duckdb_disconnect", api.disconnect) &&
+                          Find(library, "duckdb_close", api.close) && Find(library, "duckdb_prepare", api.prepare) &&
+                          Find(library, "duckdb_prepare_error", api.prepare_error) &&
+                          Find(library, "duckdb_destroy_prepare", api.destroy_prepare) &&
+                          Find(library, "duckdb_execute_prepared_streaming", api.execute_prepared_streaming) &&
+                          Find(library, "duckdb_result_error", api.result_error) &&
+                          Find(library, "duckdb_destroy_result", api.destroy_result) &&
+                          Find(library, "duckdb_fetch_chunk", api.fetch_chunk) &&
+                          Find(library, "duckdb_destroy_data_chunk", api.destroy_data_chunk) &&
+                          Find(library, "duckdb_data_chunk_get_size", api.data_chunk_get_size) &&
+                          Find(library, "duckdb_data_chunk_get_vector", api.data_chunk_get_vector) &&
+                          Find(library, "duckdb_vector_get_data", api.vector_get_data) &&
+                          Find(library, "duckdb_vector_get_validity", api.vector_get_validity);
     if (complete) return api;
     tried += fmt::format("{}{}: {}", tried.empty() ? "" : "; ", place, dlerror());
   }
@@ -161,8 +161,8 @@ absl::StatusOr<DuckDb> DuckDb::Open() {
   if (Library()->open(nullptr, &database.database_) != 0 ||
       Library()->connect(database.database_, &database.connection_) != 0)
     return Unavailable("DuckDB can't make a database in memory");
-  for (const char* setting : {"SET threads = 1", "SET autoinstall_known_extensions = false",
-                              "SET autoload_known_extensions = false"})
+  for (const char* setting :
+       {"SET threads = 1", "SET autoinstall_known_extensions = false", "SET autoload_known_extensions = false"})
     LS_RETURN_IF_ERROR(database.Query(setting, [](const Chunk&) { return absl::OkStatus(); }));
   return database;
 }

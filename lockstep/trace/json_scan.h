@@ -63,8 +63,9 @@ inline Scanned SkipNested(Cursor& cursor) {
 // A number, true, false or null.
 inline Scanned SkipScalar(Cursor& cursor) {
   const char* begin = cursor.at;
-  while (cursor.at < cursor.end && (std::strchr("+-.", *cursor.at) != nullptr || (*cursor.at >= '0' && *cursor.at <= '9') ||
-                                    (*cursor.at >= 'a' && *cursor.at <= 'z') || (*cursor.at >= 'A' && *cursor.at <= 'Z')))
+  while (cursor.at < cursor.end &&
+         (std::strchr("+-.", *cursor.at) != nullptr || (*cursor.at >= '0' && *cursor.at <= '9') ||
+          (*cursor.at >= 'a' && *cursor.at <= 'z') || (*cursor.at >= 'A' && *cursor.at <= 'Z')))
     ++cursor.at;
   if (cursor.at == cursor.end) return Scanned::kNeedsMore;
   return cursor.at == begin ? Scanned::kDamaged : Scanned::kWhole;

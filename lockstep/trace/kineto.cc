@@ -8,8 +8,8 @@
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <thread>
-#include <utility>
 #include <unordered_map>
+#include <utility>
 
 #include "lockstep/trace/chrome_trace.h"
 
@@ -123,7 +123,8 @@ class Reader {
     LS_ASSIGN_OR_RETURN(ChromeTraceReader reader, ChromeTraceReader::Open(rank_.path));
     while (reader.Next()) Take(reader.event());
     LS_RETURN_IF_ERROR(reader.status());
-    if (reader.events() == 0) return InvalidArgument("{}: no events; expected a trace of the PyTorch profiler", rank_.path);
+    if (reader.events() == 0)
+      return InvalidArgument("{}: no events; expected a trace of the PyTorch profiler", rank_.path);
     LS_RETURN_IF_ERROR(ReadDocument(reader, given_rank));
     JoinLaunches();
     TakeHostOps();
@@ -152,7 +153,8 @@ class Reader {
     } else if (IsLaunch(one.category)) {
       ForEachMember(one.args, [&](std::string_view key, JsonValue value) {
         if (key != "correlation") return true;
-        if (const auto correlation = value.unsigned_integer()) launches_[static_cast<uint32_t>(*correlation)] = one.begin_ns;
+        if (const auto correlation = value.unsigned_integer())
+          launches_[static_cast<uint32_t>(*correlation)] = one.begin_ns;
         return false;
       });
     } else if (one.name == "record_param_comms") {
@@ -212,9 +214,10 @@ class Reader {
     } else if (event.name.starts_with(kGloo)) {
       Told told;
       told.collective.name = event.name.substr(kGloo.size());
-      ops_.push_back({{event.begin_ns, event.duration_ns, kNoTime, StreamOf(kHostStream), static_cast<uint32_t>(told_.size())},
-                      kNoIndex,
-                      kNoIndex});
+      ops_.push_back(
+          {{event.begin_ns, event.duration_ns, kNoTime, StreamOf(kHostStream), static_cast<uint32_t>(told_.size())},
+           kNoIndex,
+           kNoIndex});
       told_.push_back(std::move(told));
     }
   }
@@ -224,7 +227,8 @@ class Reader {
     if (has_device_) return;
     std::sort(host_launches_.begin(), host_launches_.end());
     std::stable_sort(ops_.begin(), ops_.end(), [](const Op& a, const Op& b) { return a.op.begin_ns < b.op.begin_ns; });
-    for (size_t i = 0; i < ops_.size() && ops_.size() == host_launches_.size(); ++i) ops_[i].op.launch_ns = host_launches_[i];
+    for (size_t i = 0; i < ops_.size() && ops_.size() == host_launches_.size(); ++i)
+      ops_[i].op.launch_ns = host_launches_[i];
     std::sort(host_.begin(), host_.end(), [](const HostOp& a, const HostOp& b) {
       return std::tuple(a.stream, a.begin_ns, b.duration_ns) < std::tuple(b.stream, b.begin_ns, a.duration_ns);
     });
@@ -252,13 +256,15 @@ class Reader {
       return found == reader.members().end() ? std::string() : found->second;
     };
     base_ns_ = JsonValue(member("baseTimeNanoseconds")).integer().value_or(0);
-    if (!IsInRange(base_ns_)) return InvalidArgument("{}: baseTimeNanoseconds is {}, expected a time of this age", rank_.path, base_ns_);
+    if (!IsInRange(base_ns_))
+      return InvalidArgument("{}: baseTimeNanoseconds is {}, expected a time of this age", rank_.path, base_ns_);
     ReadDistributedInfo(member("distributedInfo"));
     if (rank_.rank < 0) rank_.rank = RankOfName(rank_.path).value_or(given_rank.value_or(-1));
     if (rank_.rank < 0)
-      return InvalidArgument("{}: neither distributedInfo nor the file's name tells the rank: name it rank-N.json, or say "
-                             "--rank N",
-                             rank_.path);
+      return InvalidArgument(
+          "{}: neither distributedInfo nor the file's name tells the rank: name it rank-N.json, or say "
+          "--rank N",
+          rank_.path);
     return absl::OkStatus();
   }
 
@@ -297,7 +303,8 @@ class Reader {
     }
     for (const size_t index : untold_) {
       const auto told = parameters_.find(ops_[index].external);
-      if (ops_[index].external != kNoIndex && told != parameters_.end()) told_[ops_[index].op.collective] = told->second;
+      if (ops_[index].external != kNoIndex && told != parameters_.end())
+        told_[ops_[index].op.collective] = told->second;
     }
     launches_.clear();
     parameters_.clear();
@@ -319,7 +326,8 @@ class Reader {
     const auto same = std::find_if(rank_.groups.begin(), rank_.groups.end(), [&](const ProcessGroup& one) {
       return one.name == group.name && (group.ranks.empty() || one.ranks.empty() || one.ranks == group.ranks);
     });
-    if (same == rank_.groups.end()) return rank_.groups.push_back(std::move(group)), static_cast<uint32_t>(rank_.groups.size() - 1);
+    if (same == rank_.groups.end())
+      return rank_.groups.push_back(std::move(group)), static_cast<uint32_t>(rank_.groups.size() - 1);
     if (same->ranks.empty()) same->ranks = std::move(group.ranks);
     return static_cast<uint32_t>(same - rank_.groups.begin());
   }
@@ -339,7 +347,8 @@ class Reader {
     }
     for (ProfilerStep& step : rank_.steps) step.begin_ns += base_ns_;
     uint64_t out_of_range = std::erase_if(rank_.steps, [](const auto& step) { return !IsInRange(step.begin_ns); });
-    std::sort(rank_.steps.begin(), rank_.steps.end(), [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
+    std::sort(rank_.steps.begin(), rank_.steps.end(),
+              [](const auto& a, const auto& b) { return a.begin_ns < b.begin_ns; });
     uint64_t without_launch = 0;
     rank_.ops.reserve(ops_.size());
     for (Op& op : ops_) {
@@ -366,7 +375,7 @@ class Reader {
   std::vector<int64_t> host_launches_;
   bool has_device_ = false;
   std::vector<Told> told_;
-  std::vector<size_t> untold_;  // communications of which the kernel itself says nothing
+  std::vector<size_t> untold_;                      // communications of which the kernel itself says nothing
   std::unordered_map<uint32_t, int64_t> launches_;  // by correlation
   std::unordered_map<uint32_t, Told> parameters_;   // by external id
   std::map<std::string, uint32_t> stream_index_;
@@ -376,9 +385,12 @@ class Reader {
 
 }  // namespace
 
-absl::StatusOr<KinetoRank> ReadKineto(const std::string& path, std::optional<int> rank) { return Reader(path).Read(rank); }
+absl::StatusOr<KinetoRank> ReadKineto(const std::string& path, std::optional<int> rank) {
+  return Reader(path).Read(rank);
+}
 
-absl::StatusOr<std::vector<KinetoRank>> ReadKinetoFiles(const std::vector<std::string>& paths, std::optional<int> rank) {
+absl::StatusOr<std::vector<KinetoRank>> ReadKinetoFiles(const std::vector<std::string>& paths,
+                                                        std::optional<int> rank) {
   std::vector<absl::StatusOr<KinetoRank>> read(paths.size(), absl::UnknownError("not read"));
   std::atomic<size_t> next = 0;
   {

@@ -27,7 +27,7 @@ struct DeviceOp {
 
 // What is known of a communication beside when it ran.
 struct Collective {
-  std::string name;          // "allreduce", as far as it is told; else from the kernel's name
+  std::string name;           // "allreduce", as far as it is told; else from the kernel's name
   uint32_t group = kNoIndex;  // index into KinetoRank::groups; kNoIndex: not told
   int64_t sequence = -1;      // within the group; -1: not told
   int64_t elements_in = -1, elements_out = -1;

@@ -17,7 +17,7 @@ constexpr double kTogether = 20e3, kTogetherShare = 0.05;  // ns, and of the tra
 constexpr double kHostTogether = 2e6;                      // ns: threads of a host need their turn
 constexpr double kFurthestClock = 600e9;                   // ns: further apart are no clocks but runs
 constexpr double kTrustedClock = 3;                        // times the error: a smaller offset is none
-constexpr double kMostly = 0.8;  // of the steps in which members must end together
+constexpr double kMostly = 0.8;                            // of the steps in which members must end together
 
 int64_t EndOf(const DeviceOp& op) { return op.begin_ns + op.duration_ns; }
 
@@ -29,8 +29,8 @@ absl::Status CheckSameJob(const std::vector<KinetoRank>& ranks) {
     if (one.rank == ranks[i - 1].rank)
       return InvalidArgument("{} and {} are both of rank {}", ranks[i - 1].path, one.path, one.rank);
     if (one.world_size != first.world_size || one.backend != first.backend)
-      return InvalidArgument("{} and {} are of different jobs: {} ranks with \"{}\" and {} with \"{}\"", first.path, one.path,
-                             first.world_size, first.backend, one.world_size, one.backend);
+      return InvalidArgument("{} and {} are of different jobs: {} ranks with \"{}\" and {} with \"{}\"", first.path,
+                             one.path, first.world_size, first.backend, one.world_size, one.backend);
   }
   for (const KinetoRank& one : ranks)
     if (one.world_size > 0 && one.rank >= one.world_size)
@@ -40,7 +40,8 @@ absl::Status CheckSameJob(const std::vector<KinetoRank>& ranks) {
 
 // Communication i of a role, in all steps: which ranks' are the same one.
 struct Matching {
-  std::vector<std::vector<uint32_t>> parts;  // [step][rank]: the lowest rank that it is one with; the rank itself: single
+  std::vector<std::vector<uint32_t>>
+      parts;  // [step][rank]: the lowest rank that it is one with; the rank itself: single
 };
 
 class Builder {
@@ -92,7 +93,8 @@ class Builder {
     const auto name = [&](const auto& member) -> const std::string& {
       return ranks_[member.first].collectives[OpOf(step, member.first, member.second).collective].name;
     };
-    return std::all_of(members.begin(), members.end(), [&](const auto& one) { return name(one) == name(members.front()); });
+    return std::all_of(members.begin(), members.end(),
+                       [&](const auto& one) { return name(one) == name(members.front()); });
   }
 
   // Shifts all times of each rank.
@@ -109,8 +111,8 @@ class Builder {
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       double& offset = out_.clocks[rank].offset_ns;
       if (std::abs(offset) > kFurthestClock)
-        return InvalidArgument("{} is {:.0f} s away from the other ranks' files: expected files of one run", ranks_[rank].path,
-                               std::abs(offset) / kNanosPerSecond);
+        return InvalidArgument("{} is {:.0f} s away from the other ranks' files: expected files of one run",
+                               ranks_[rank].path, std::abs(offset) / kNanosPerSecond);
       if (std::abs(offset) < kTrustedClock * error) offset = 0;
       for (DeviceOp& op : ranks_[rank].ops) op.begin_ns += std::llround(offset);
     }
@@ -127,7 +129,8 @@ class Builder {
       last_begin = std::max(last_begin, op.begin_ns);
     }
     // Threads of a host leave when their own part is done, but none before the last has come.
-    const bool on_host = steps_.roles[steps_.role_of[members.front().first]].streams[members.front().second] == kNoIndex;
+    const bool on_host =
+        steps_.roles[steps_.role_of[members.front().first]].streams[members.front().second] == kNoIndex;
     if (on_host) return static_cast<double>(last_begin - first_end) <= kHostTogether;
     const double limit = std::max(kTogether, kTogetherShare * static_cast<double>(last_end - last_begin));
     return static_cast<double>(last_end - first_end) <= limit && static_cast<double>(last_begin - first_end) <= limit;
@@ -235,7 +238,8 @@ class Builder {
     std::map<graph::Partition, graph::Scope> scopes;
     for (auto& [op, members] : groups) {
       const auto [good, all] = together[op];
-      const bool accepted = all > 0 && static_cast<double>(good) >= kMostly * static_cast<double>(all) && OncePerRole(members);
+      const bool accepted =
+          all > 0 && static_cast<double>(good) >= kMostly * static_cast<double>(all) && OncePerRole(members);
       if (!accepted && ranks_.size() > 1) single += members.size();
       if (!accepted) {
         for (const uint32_t member : members) builder_.AddGroup({member}, graph::Scope::kLane);
@@ -273,10 +277,10 @@ class Builder {
       const int64_t first = FirstBegin(step);
       const bool follows = step > 0 && steps_.numbers[step] == steps_.numbers[step - 1] + 1;
       const int64_t origin = follows ? std::min(first, last_end) : first;
-      for (size_t rank = 0; rank < ranks_.size(); ++rank)
-        last_end = std::max(last_end, FillLane(step, rank, origin));
+      for (size_t rank = 0; rank < ranks_.size(); ++rank) last_end = std::max(last_end, FillLane(step, rank, origin));
     }
-    if (std::find(job.graph.absent.begin(), job.graph.absent.end(), 1) == job.graph.absent.end()) job.graph.absent.clear();
+    if (std::find(job.graph.absent.begin(), job.graph.absent.end(), 1) == job.graph.absent.end())
+      job.graph.absent.clear();
   }
 
   int64_t FirstBegin(size_t step) const {
@@ -330,7 +334,8 @@ class Builder {
       job.ranks.push_back({one.rank});
       out_.ranks.push_back(one.rank);
       for (const Counter& counter : one.counters) {
-        const auto same = std::find_if(job.counters.begin(), job.counters.end(), [&](const Counter& other) { return other.name == counter.name; });
+        const auto same = std::find_if(job.counters.begin(), job.counters.end(),
+                                       [&](const Counter& other) { return other.name == counter.name; });
         same == job.counters.end() ? job.counters.push_back(counter) : void(same->count += counter.count);
       }
     }
@@ -338,8 +343,10 @@ class Builder {
     // Ops of one kind and size are held against each other; segments of compute each against themselves on other ranks.
     std::map<std::tuple<int, int, int>, uint32_t> classes;
     for (const JobOp& op : job.ops)
-      job.ideal_class.push_back(classes.emplace(std::tuple(op.kind, op.chunk, op.chunk < 0 ? op.sequence : -1),
-                                                static_cast<uint32_t>(classes.size())).first->second);
+      job.ideal_class.push_back(classes
+                                    .emplace(std::tuple(op.kind, op.chunk, op.chunk < 0 ? op.sequence : -1),
+                                             static_cast<uint32_t>(classes.size()))
+                                    .first->second);
     MeasureParts(job);
     // From where the step before ended, not from its own first op: what passes before that is the loading of data.
     std::fill(job.step_times.begin(), job.step_times.end(), 0.0F);

@@ -23,12 +23,13 @@ struct KinetoJob {
   StragglerJob job;  // of one stage; its data-parallel ranks are the ranks given, in their order
   std::vector<int> ranks;
   int world_size = 0;
-  std::vector<int> absent_ranks;     // of which no file was given
-  std::vector<ClockOffset> clocks;   // of each rank given
+  std::vector<int> absent_ranks;               // of which no file was given
+  std::vector<ClockOffset> clocks;             // of each rank given
   std::vector<std::vector<int>> absent_peers;  // of each op: absent ranks that take part in it
 };
 
-// kInvalidArgument: a rank twice, files of different jobs, no step that all have, ranks whose steps have no common form.
+// kInvalidArgument: a rank twice, files of different jobs, no step that all have, ranks whose steps have no common
+// form.
 absl::StatusOr<KinetoJob> BuildKinetoJob(std::vector<KinetoRank> ranks, const std::vector<StepRange>& steps);
 
 }  // namespace lockstep::trace

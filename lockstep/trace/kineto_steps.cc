@@ -8,11 +8,11 @@
 namespace lockstep::trace {
 namespace {
 
-constexpr int64_t kMicro = 1000;            // ns
-constexpr int64_t kTogether = 2 * kMicro;   // clocks of one device agree to this
-constexpr int64_t kIdle = 5 * kMicro;       // compute that pauses for longer waits for something
-constexpr int64_t kSoon = 50 * kMicro;      // compute that begins so soon behind a communication waited for it
-constexpr double kOften = 0.3;              // of the steps, and a communication is held to be awaited
+constexpr int64_t kMicro = 1000;           // ns
+constexpr int64_t kTogether = 2 * kMicro;  // clocks of one device agree to this
+constexpr int64_t kIdle = 5 * kMicro;      // compute that pauses for longer waits for something
+constexpr int64_t kSoon = 50 * kMicro;     // compute that begins so soon behind a communication waited for it
+constexpr double kOften = 0.3;             // of the steps, and a communication is held to be awaited
 
 int64_t EndOf(const DeviceOp& op) { return op.begin_ns + op.duration_ns; }
 int64_t OrderOf(const DeviceOp& op) { return op.launch_ns == kNoTime ? op.begin_ns : op.launch_ns; }
@@ -26,8 +26,8 @@ std::map<int64_t, RankStep> StepsOf(const KinetoRank& rank, uint64_t& outside) {
     if (!rank.steps.empty()) {
       const auto behind = std::upper_bound(rank.steps.begin(), rank.steps.end(), OrderOf(op),
                                            [](int64_t time, const ProfilerStep& step) { return time < step.begin_ns; });
-      const bool in_last = behind == rank.steps.end() &&
-                           OrderOf(op) >= rank.steps.back().begin_ns + rank.steps.back().duration_ns;
+      const bool in_last =
+          behind == rank.steps.end() && OrderOf(op) >= rank.steps.back().begin_ns + rank.steps.back().duration_ns;
       if (behind == rank.steps.begin() || in_last) {
         ++outside;
         continue;
@@ -65,7 +65,9 @@ template <typename Value>
 Value MostCommon(const std::vector<Value>& values) {
   std::map<Value, size_t> counts;
   for (const Value& value : values) ++counts[value];
-  return std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; })->first;
+  return std::max_element(counts.begin(), counts.end(),
+                          [](const auto& a, const auto& b) { return a.second < b.second; })
+      ->first;
 }
 
 size_t Middle(std::vector<size_t> values) {
@@ -76,20 +78,22 @@ size_t Middle(std::vector<size_t> values) {
 
 // Behind the last compute that was launched, and ended, before the communication began.
 size_t InputReady(const KinetoRank& rank, const RankStep& step, const DeviceOp& collective) {
-  size_t cut = static_cast<size_t>(
-      std::lower_bound(step.computes.begin(), step.computes.end(), collective.begin_ns,
-                       [&](uint32_t op, int64_t time) { return rank.ops[op].begin_ns < time; }) -
-      step.computes.begin());
+  size_t cut =
+      static_cast<size_t>(std::lower_bound(step.computes.begin(), step.computes.end(), collective.begin_ns,
+                                           [&](uint32_t op, int64_t time) { return rank.ops[op].begin_ns < time; }) -
+                          step.computes.begin());
   for (; cut > 0; --cut) {
     const DeviceOp& before = rank.ops[step.computes[cut - 1]];
     const bool both_told = before.launch_ns != kNoTime && collective.launch_ns != kNoTime;
-    if (EndOf(before) <= collective.begin_ns + kTogether && (!both_told || before.launch_ns <= collective.launch_ns)) break;
+    if (EndOf(before) <= collective.begin_ns + kTogether && (!both_told || before.launch_ns <= collective.launch_ns))
+      break;
   }
   return cut;
 }
 
 // The first compute behind the communication, if it waited for it: nothing ran before, and it began at once.
-size_t Awaited(const KinetoRank& rank, const RankStep& step, const std::vector<int64_t>& last_end, const DeviceOp& collective) {
+size_t Awaited(const KinetoRank& rank, const RankStep& step, const std::vector<int64_t>& last_end,
+               const DeviceOp& collective) {
   const int64_t end = EndOf(collective);
   const auto first = std::lower_bound(step.computes.begin(), step.computes.end(), end - kTogether,
                                       [&](uint32_t op, int64_t time) { return rank.ops[op].begin_ns < time; });
@@ -102,7 +106,8 @@ size_t Awaited(const KinetoRank& rank, const RankStep& step, const std::vector<i
 std::vector<int64_t> LastEnds(const KinetoRank& rank, const RankStep& step) {
   std::vector<int64_t> ends;
   ends.reserve(step.computes.size());
-  for (const uint32_t op : step.computes) ends.push_back(std::max(ends.empty() ? INT64_MIN : ends.back(), EndOf(rank.ops[op])));
+  for (const uint32_t op : step.computes)
+    ends.push_back(std::max(ends.empty() ? INT64_MIN : ends.back(), EndOf(rank.ops[op])));
   return ends;
 }
 
@@ -156,10 +161,8 @@ class Role {
       inputs[i] = latest = std::max(latest, Middle(ready[i]));
       const bool often = static_cast<double>(awaited[i].size()) >= kOften * static_cast<double>(ready[i].size());
       if (often && !awaited[i].empty()) waits[i] = std::max(Middle(awaited[i]), latest);
-      for (const auto& [at, is_wait] : {std::pair(inputs[i], false), {waits[i], true}}) {
-        const bool known = std::any_of(cuts_.begin(), cuts_.end(), [at = at](const Cut& cut) { return cut.at == at; });
-        if (!known && at > 0 && at < computes_) cuts_.push_back({at, i, is_wait});
-      }
+      AddCut({inputs[i], i, false});
+      AddCut({waits[i], i, true});
     }
     std::sort(cuts_.begin(), cuts_.end(), [](const Cut& a, const Cut& b) { return a.at < b.at; });
     form.cuts = cuts_.size() + 2;
@@ -172,6 +175,11 @@ class Role {
       form.input_cut.push_back(place_of(inputs[i]));
       form.awaited_cut.push_back(place_of(waits[i]));
     }
+  }
+
+  void AddCut(const Cut& cut) {
+    const bool known = std::any_of(cuts_.begin(), cuts_.end(), [&](const Cut& one) { return one.at == cut.at; });
+    if (!known && cut.at > 0 && cut.at < computes_) cuts_.push_back(cut);
   }
 
   // In a step of another length each cut is looked for by what makes it.
@@ -212,7 +220,8 @@ absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, cons
   std::vector<int64_t> common;
   for (const auto& [number, count] : seen)
     if (count == ranks.size()) common.push_back(number);
-  if (common.empty()) return InvalidArgument("no step that all {} ranks have; expected traces of the same steps", ranks.size());
+  if (common.empty())
+    return InvalidArgument("no step that all {} ranks have; expected traces of the same steps", ranks.size());
 
   std::vector<Form> usual;
   std::map<Form, size_t> roles;
@@ -232,7 +241,8 @@ absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, cons
     for (auto& of_rank : all) step.push_back(std::move(of_rank.at(number)));
   }
   if (found.numbers.empty())
-    return InvalidArgument("in each of the {} steps some rank communicates otherwise than in most of its steps", common.size());
+    return InvalidArgument("in each of the {} steps some rank communicates otherwise than in most of its steps",
+                           common.size());
   for (size_t role = 0; role < roles.size(); ++role) {
     Role steps;
     for (auto& step : found.ops)

@@ -22,17 +22,17 @@ struct RankStep {
 // How the steps of some ranks look. Cuts are named by their place in RankStep::cuts.
 struct RoleForm {
   size_t cuts = 0;
-  std::vector<std::string> names;        // of the communications
-  std::vector<uint32_t> streams;         // of the communications; kNoIndex: it waits for none before it
-  std::vector<size_t> input_cut;         // compute before this cut makes the input of communication i
-  std::vector<size_t> awaited_cut;       // compute from this cut on waited for communication i; kNever: none did
+  std::vector<std::string> names;   // of the communications
+  std::vector<uint32_t> streams;    // of the communications; kNoIndex: it waits for none before it
+  std::vector<size_t> input_cut;    // compute before this cut makes the input of communication i
+  std::vector<size_t> awaited_cut;  // compute from this cut on waited for communication i; kNever: none did
   static constexpr size_t kNever = ~size_t{0};
 };
 
 struct KinetoSteps {
-  std::vector<int64_t> numbers;             // of the steps that all ranks have in their usual form, ascending
-  std::vector<std::vector<RankStep>> ops;   // [step][rank]
-  std::vector<size_t> role_of;              // [rank]
+  std::vector<int64_t> numbers;            // of the steps that all ranks have in their usual form, ascending
+  std::vector<std::vector<RankStep>> ops;  // [step][rank]
+  std::vector<size_t> role_of;             // [rank]
   std::vector<RoleForm> roles;
   std::vector<Counter> counters;
 };

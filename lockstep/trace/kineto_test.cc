@@ -27,8 +27,9 @@ constexpr char kOldStyle[] = R"json(
   {"ph":"X","cat":"user_annotation","name":"ProfilerStep#12","pid":9,"tid":9,"ts":0,"dur":20})json";
 
 TEST(Kineto, ReadsWorkLaunchesStepsAndWithWhomItCommunicates) {
-  const auto read = ReadKineto(Write("a-rank2.json", kOldStyle,
-                                     R"(,"baseTimeNanoseconds":1000000,"distributedInfo":{"backend":"nccl","rank":2,"world_size":8})"));
+  const auto read = ReadKineto(
+      Write("a-rank2.json", kOldStyle,
+            R"(,"baseTimeNanoseconds":1000000,"distributedInfo":{"backend":"nccl","rank":2,"world_size":8})"));
   ASSERT_TRUE(read.ok()) << Message(read.status());
   EXPECT_EQ(read->rank, 2);
   EXPECT_EQ(read->world_size, 8);
@@ -58,7 +59,8 @@ TEST(Kineto, TheRankMayStandInTheNameOrBeGiven) {
 }
 
 TEST(Kineto, DistributedInfoMayBePythonInAString) {
-  const auto read = ReadKineto(Write("x.json", kOldStyle, R"(,"distributedInfo":"{'backend': 'gloo', 'rank': 4, 'world_size': 300}")"));
+  const auto read = ReadKineto(
+      Write("x.json", kOldStyle, R"(,"distributedInfo":"{'backend': 'gloo', 'rank': 4, 'world_size': 300}")"));
   EXPECT_EQ(read->rank, 4);
   EXPECT_EQ(read->world_size, 300);
   const auto damaged = ReadKineto(Write("rank5.json", kOldStyle, R"(,"distributedInfo":"nothing")"));

@@ -28,8 +28,10 @@ absl::StatusOr<TimelineWriter> TimelineWriter::Create(const std::string& path) {
 const char* TimelineWriter::Separator() { return std::exchange(first_, false) ? "" : ",\n"; }
 
 void TimelineWriter::NameProcess(int64_t process, std::string_view name) {
-  text_.Write(R"({}{{"name":"process_name","ph":"M","pid":{},"args":{{"name":{}}}}})", Separator(), process, JsonText(name));
-  text_.Write(R"({0}{{"name":"process_sort_index","ph":"M","pid":{1},"args":{{"sort_index":{1}}}}})", Separator(), process);
+  text_.Write(R"({}{{"name":"process_name","ph":"M","pid":{},"args":{{"name":{}}}}})", Separator(), process,
+              JsonText(name));
+  text_.Write(R"({0}{{"name":"process_sort_index","ph":"M","pid":{1},"args":{{"sort_index":{1}}}}})", Separator(),
+              process);
 }
 
 void TimelineWriter::NameThread(int64_t process, int64_t thread, std::string_view name) {

@@ -28,7 +28,8 @@ class TimelineWriter {
   static absl::StatusOr<TimelineWriter> Create(const std::string& path);
 
   void NameProcess(int64_t process, std::string_view name);
-  void NameThread(int64_t process, int64_t thread, std::string_view name);  // threads stand in the order of their numbers
+  void NameThread(int64_t process, int64_t thread,
+                  std::string_view name);  // threads stand in the order of their numbers
   void AddSlice(const Slice& slice);
   absl::Status Finish();
 

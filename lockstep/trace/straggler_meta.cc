@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "lockstep/base/file.h"
+#include "lockstep/trace/text_writer.h"
 
 namespace lockstep::trace {
 namespace {
@@ -74,7 +75,7 @@ class Reader {
 absl::StatusOr<StragglerMeta> ReadStragglerMeta(const std::string& path) { return Reader(path).Read(); }
 
 absl::Status WriteStragglerMeta(const std::string& path, const StragglerMeta& meta) {
-  return WriteFileAtomically(
+  return WriteText(
       path, fmt::format("trial_name: {}\nrun_id: {}\ndp_size: {}\ndsp_size: {}\npp_size: {}\ntp_size: {}\nvpp_size: "
                         "{}\nworld_size: {}\n",
                         meta.trial_name, meta.run_id, meta.dp, meta.dsp, meta.pp, meta.tp, meta.vpp, meta.world_size));

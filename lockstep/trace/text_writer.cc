@@ -22,6 +22,12 @@ void TextWriter::Flush() {
   buffer_.clear();
 }
 
+absl::Status WriteText(const std::string& path, std::string_view text) {
+  LS_ASSIGN_OR_RETURN(TextWriter writer, TextWriter::Create(path));
+  writer.Write("{}", text);
+  return writer.Finish();
+}
+
 absl::Status TextWriter::Finish() {
   Flush();
   if (gzclose_w(static_cast<gzFile>(file_.release())) != Z_OK && status_.ok()) status_ = ErrnoError(errno, path_);

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "lockstep/base/status.h"
 
@@ -37,5 +38,8 @@ class TextWriter {
   std::string buffer_;
   absl::Status status_;
 };
+
+// The whole text into a file.
+absl::Status WriteText(const std::string& path, std::string_view text);
 
 }  // namespace lockstep::trace

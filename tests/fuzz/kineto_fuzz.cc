@@ -24,8 +24,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const explain::WhatIf analysis(built->job);
   trace::StragglerMeta meta;
   meta.dp = 2;
-  Json report =
-      explain::Report(analysis, explain::FindCauses(built->job, analysis, explain::kStraggles), meta, built->job.counters);
+  Json report = explain::Report(analysis, explain::FindCauses(built->job, analysis, explain::kStraggles), meta,
+                                built->job.counters);
   explain::AddRanks(*built, report);
   return 0;
 }
