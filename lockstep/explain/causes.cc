@@ -13,6 +13,7 @@ namespace {
 constexpr int kRounds = 8;
 // What gains less of a step, or of the loss, is not named.
 constexpr double kOfStep = 0.01, kOfLoss = 0.05;
+constexpr double kMoreTogether = 2;  // times the gain of the best alone, and several are named as one cause
 
 constexpr std::array kComputeRules = {FindSlowWorkers, FindSlowStages, FindSequenceLengths, FindPauses};
 constexpr std::array kNetworkRules = {FindSlowLinks, FindSlowRings, FindSlowFabric, FindLateStarts};
@@ -29,6 +30,11 @@ class Peeling {
     for (uint32_t op = 0; op < job.ops.size(); ++op)
       if (BeginsStep(job.ops[op])) measured_.delays.Set(op, graph::Selection::kAll);
     begin_ = now_ = MeanStep();
+  }
+
+  Causes NameNothing() const {
+    const double loss = begin_ - analysis_.ideal_mean();
+    return {{}, loss, std::max(0.0, loss)};
   }
 
   Causes Peel() {
@@ -81,15 +87,56 @@ class Peeling {
     return best;
   }
 
+  // The candidates of one rule.
   void Consider(std::vector<Remedy> candidates, std::optional<Remedy>& best) {
-    const double least = std::max(kOfStep * now_, kOfLoss * (begin_ - analysis_.ideal_mean()));
+    double single = 0;  // what the best of them gains by itself
+    std::optional<Remedy> together = Together(candidates);
     for (Remedy& remedy : candidates) {
-      Swap(remedy);
-      remedy.cause.gain_s = now_ - MeanStep();
-      Swap(remedy);
-      if (remedy.cause.gain_s < least) continue;
-      if (!best || remedy.cause.gain_s > best->cause.gain_s) best = std::move(remedy);
+      TryOut(remedy);
+      single = std::max(single, remedy.cause.gain_s);
+      Take(std::move(remedy), best);
     }
+    if (!together) return;
+    TryOut(*together);
+    if (together->cause.gain_s > kMoreTogether * single) Take(*std::move(together), best);
+  }
+
+  void TryOut(Remedy& remedy) {
+    Swap(remedy);
+    remedy.cause.gain_s = now_ - MeanStep();
+    Swap(remedy);
+  }
+
+  void Take(Remedy remedy, std::optional<Remedy>& best) const {
+    const double least = std::max(kOfStep * now_, kOfLoss * (begin_ - analysis_.ideal_mean()));
+    if (remedy.cause.gain_s >= least && (!best || remedy.cause.gain_s > best->cause.gain_s)) best = std::move(remedy);
+  }
+
+  // Two workers, or links, that are about equally slow hide each other: mending either gains nothing. Those that cost at
+  // least half as much as the worst, as one.
+  std::optional<Remedy> Together(const std::vector<Remedy>& candidates) const {
+    std::vector<double> excess;  // s, over all ops
+    for (const Remedy& remedy : candidates) {
+      double sum = 0;
+      for (const auto& [cell, seconds] : remedy.durations)
+        sum += static_cast<double>(times_.durations[cell]) - static_cast<double>(seconds);
+      const bool alike = remedy.cause.kind == CauseKind::kWorker || remedy.cause.kind == CauseKind::kLink;
+      excess.push_back(alike ? sum : 0);
+    }
+    if (excess.empty()) return std::nullopt;
+    const double worst = *std::max_element(excess.begin(), excess.end());
+    std::optional<Remedy> joint;
+    size_t count = 0;
+    for (const size_t i : Descending(excess)) {
+      if (excess[i] <= 0 || excess[i] < worst / 2) break;
+      const Remedy& one = candidates[i];
+      if (!joint) joint.emplace().cause.kind = one.cause.kind;
+      joint->durations.insert(joint->durations.end(), one.durations.begin(), one.durations.end());
+      joint->cause.suspects.insert(joint->cause.suspects.end(), one.cause.suspects.begin(), one.cause.suspects.end());
+      joint->cause.evidence.insert(joint->cause.evidence.end(), one.cause.evidence.begin(), one.cause.evidence.end());
+      ++count;
+    }
+    return count > 1 ? joint : std::nullopt;
   }
 
   const trace::StragglerJob& job_;
@@ -110,11 +157,9 @@ const char* CauseName(CauseKind kind) {
 }
 
 Causes FindCauses(const trace::StragglerJob& job, const WhatIf& analysis, double straggles) {
-  if (analysis.slowdown() < straggles && analysis.launch_slowdown() < straggles) {
-    const double loss = Mean(analysis.measured()) - analysis.ideal_mean();
-    return {{}, loss, std::max(loss, 0.0)};
-  }
-  return Peeling(job, analysis).Peel();
+  Peeling peeling(job, analysis);
+  const bool healthy = analysis.slowdown() < straggles && analysis.launch_slowdown() < straggles;
+  return healthy ? peeling.NameNothing() : peeling.Peel();
 }
 
 }  // namespace lockstep::explain

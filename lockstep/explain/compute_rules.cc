@@ -71,11 +71,8 @@ class Worker {
   // Slow in all steps, or in a run of them.
   std::optional<Remedy> Find() const {
     if (slowness_.empty()) return std::nullopt;
-    const auto [first, last] = HighestRun(slowness_, (1 + kSlower) / 2);
-    const bool always = static_cast<double>(last - first + 1) > kAllSteps * static_cast<double>(lanes_.size());
-    const Lanes lanes = always ? lanes_
-                               : Lanes(lanes_.begin() + static_cast<std::ptrdiff_t>(first),
-                                       lanes_.begin() + static_cast<std::ptrdiff_t>(last) + 1);
+    const Lanes lanes = SlowLanes();
+    const bool always = lanes.size() == lanes_.size();
     std::array<double, kPasses> ratios{};
     for (int pass = 0; pass < kPasses; ++pass) ratios[static_cast<size_t>(pass)] = Ratio(passes_, pass, stage_, lanes);
     if (*std::max_element(ratios.begin(), ratios.end()) < kSlower) return std::nullopt;
@@ -97,6 +94,19 @@ class Worker {
   }
 
  private:
+  // All, or those of a run.
+  Lanes SlowLanes() const {
+    auto run = HighestRun(slowness_, (1 + kSlower) / 2);
+    if (static_cast<double>(run.second - run.first + 1) > kAllSteps * static_cast<double>(lanes_.size())) return lanes_;
+    const auto part = [&run](const auto& values) {
+      return std::vector(values.begin() + static_cast<std::ptrdiff_t>(run.first),
+                         values.begin() + static_cast<std::ptrdiff_t>(run.second) + 1);
+    };
+    // Its ends lie where the slowness is half of what it is within.
+    run = HighestRun(slowness_, (1 + std::max(Median(part(slowness_)), kSlower)) / 2);
+    return part(lanes_);
+  }
+
   // Of both passes, by the time that they take.
   double Slowness(size_t lane) const {
     double sum = 0, weight = 0;
@@ -120,34 +130,63 @@ Lanes AllLanes(const trace::StragglerJob& job) {
   return lanes;
 }
 
-// How long each microbatch of each lane is in a pass, relative to what is usual: mean over some stages.
+// How long each microbatch of each lane is, relative to what is usual; NaN: not there. Of segments, all are of one
+// microbatch.
 class Lengths {
  public:
-  Lengths(const Passes& passes, int pass, int first_stage, int last_stage)
-      : microbatches_(passes.microbatches()), values_(passes.job().lanes.size() * microbatches_) {
-    std::vector<uint32_t> counts(values_.size());
-    for (int stage = first_stage; stage <= last_stage; ++stage)
-      for (const uint32_t op : passes.Ops(pass, stage))
-        for (size_t lane = 0; lane < passes.job().lanes.size(); ++lane) {
-          if (!passes.Has(op, lane)) continue;
-          const size_t place = PlaceOf(lane, passes.job().ops[op].microbatch);
-          values_[place] += passes.Relative(op, lane);
-          ++counts[place];
-        }
-    for (size_t i = 0; i < values_.size(); ++i)
-      values_[i] = counts[i] == 0 ? std::numeric_limits<double>::quiet_NaN() : values_[i] / counts[i];
-  }
+  Lengths(size_t lanes, size_t microbatches) : microbatches_(microbatches), values_(lanes * microbatches) {}
 
-  double At(size_t lane, int microbatch) const { return values_[PlaceOf(lane, microbatch)]; }
-  // Of the microbatches of a lane; NaN: not there.
+  double At(size_t lane, int microbatch) const { return values_[lane * microbatches_ + static_cast<size_t>(microbatch)]; }
+  double& At(size_t lane, int microbatch) { return values_[lane * microbatches_ + static_cast<size_t>(microbatch)]; }
   std::span<const double> In(size_t lane) const { return {values_.data() + lane * microbatches_, microbatches_}; }
+  int microbatches() const { return static_cast<int>(microbatches_); }
 
  private:
-  size_t PlaceOf(size_t lane, int microbatch) const { return lane * microbatches_ + static_cast<size_t>(microbatch); }
-
   size_t microbatches_;
   std::vector<double> values_;
 };
+
+// In one pass on one stage, of every op or of every second one: mean over model chunks.
+enum class Which : uint8_t { kAll, kEven, kOdd };
+Lengths LengthsOn(const Passes& passes, int pass, int stage, Which which = Which::kAll) {
+  const trace::StragglerJob& job = passes.job();
+  Lengths lengths(job.lanes.size(), passes.microbatches()), counts = lengths;
+  for (const uint32_t op : passes.Ops(pass, stage)) {
+    if (which != Which::kAll && (job.ops[op].sequence % 2 == 0) != (which == Which::kEven)) continue;
+    for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
+      if (!passes.Has(op, lane)) continue;
+      lengths.At(lane, job.ops[op].microbatch) += passes.Relative(op, lane);
+      ++counts.At(lane, job.ops[op].microbatch);
+    }
+  }
+  for (size_t lane = 0; lane < job.lanes.size(); ++lane)
+    for (int i = 0; i < lengths.microbatches(); ++i)
+      lengths.At(lane, i) = counts.At(lane, i) == 0 ? std::numeric_limits<double>::quiet_NaN()
+                                                    : lengths.At(lane, i) / counts.At(lane, i);
+  return lengths;
+}
+
+// What passes and stages agree on, each against its own median in the lane: neither a pause nor a slow worker is a length.
+Lengths SharedLengths(const Passes& passes) {
+  const trace::StragglerJob& job = passes.job();
+  std::vector<std::tuple<int, int, Lengths>> places;  // pass, stage
+  for (int pass = 0; pass < kPasses && passes.HasPass(pass); ++pass)
+    for (int stage = 0; stage < job.pp; ++stage) places.emplace_back(pass, stage, LengthsOn(passes, pass, stage));
+  Lengths shared(job.lanes.size(), passes.microbatches());
+  for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
+    std::vector<double> in_lane;
+    for (const auto& [pass, stage, lengths] : places) in_lane.push_back(passes.InLane(pass, stage, lane));
+    const double of_lane = LowerMedian(in_lane);
+    for (int i = 0; i < shared.microbatches(); ++i) {
+      std::vector<double> votes;
+      for (size_t place = 0; place < places.size(); ++place)
+        if (const double length = std::get<2>(places[place]).At(lane, i); !std::isnan(length) && in_lane[place] > 0)
+          votes.push_back(length / in_lane[place]);
+      shared.At(lane, i) = votes.empty() ? std::numeric_limits<double>::quiet_NaN() : of_lane * Median(std::move(votes));
+    }
+  }
+  return shared;
+}
 
 // Two measurements of the same microbatches.
 struct Pairs {
@@ -182,10 +221,10 @@ std::vector<double> MeansBySet(const trace::StragglerJob& job, const Lengths& le
 // Every microbatch of a step as long as their mean.
 Remedy EvenLengths(const Passes& passes) {
   const trace::StragglerJob& job = passes.job();
+  const Lengths lengths = SharedLengths(passes);
+  const std::vector<double> means = MeansBySet(job, lengths);
   Remedy remedy;
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const Lengths lengths(passes, pass, 0, job.pp - 1);
-    const std::vector<double> means = MeansBySet(job, lengths);
+  for (int pass = 0; pass < kPasses; ++pass)
     for (int stage = 0; stage < job.pp; ++stage)
       for (const uint32_t op : passes.Ops(pass, stage))
         for (size_t set = 0; set < job.steps.size(); ++set)
@@ -194,7 +233,6 @@ Remedy EvenLengths(const Passes& passes) {
             if (passes.Has(op, lane) && length > 0)
               Set(passes, op, lane, passes.Duration(op, lane) * means[set] / length, remedy);
           }
-  }
   return remedy;
 }
 
@@ -292,18 +330,20 @@ std::vector<Remedy> FindSequenceLengths(const Passes& passes) {
   const trace::StragglerJob& job = passes.job();
   std::vector<double> variations, correlations, across;
   std::optional<Lengths> before;
+  // Without backward passes to compare with, one half of the segments with the other.
+  const bool halves = !passes.HasPass(1);
   for (int stage = 0; stage < job.pp; ++stage) {
-    Lengths forward(passes, 0, stage, stage);
-    const Lengths backward(passes, 1, stage, stage);
+    Lengths forward = LengthsOn(passes, 0, stage, halves ? Which::kEven : Which::kAll);
+    const Lengths backward = LengthsOn(passes, halves ? 0 : 1, stage, halves ? Which::kOdd : Which::kAll);
     for (int dp = 0; dp < job.dp; ++dp) {
       const Pairs pairs = PairsOf(forward, backward, passes.LanesOf(dp));
       if (pairs.a.size() < 2) continue;
       variations.push_back(Variation(pairs.a));
-      correlations.push_back(Correlation(pairs.a, pairs.b));
+      correlations.push_back(RankCorrelation(pairs.a, pairs.b));
     }
     if (before) {
       const Pairs pairs = PairsOf(*before, forward, AllLanes(job));
-      across.push_back(Correlation(pairs.a, pairs.b));
+      across.push_back(RankCorrelation(pairs.a, pairs.b));
     }
     before = std::move(forward);
   }
@@ -313,9 +353,9 @@ std::vector<Remedy> FindSequenceLengths(const Passes& passes) {
   Remedy remedy = EvenLengths(passes);
   remedy.cause.kind = CauseKind::kSequenceLength;
   remedy.cause.evidence = {
-      fmt::format("forward and backward of a microbatch vary together (correlation {:.2f} within workers)",
-                  correlation),
-      fmt::format("by {:.0f} % (standard deviation of forward)", 100 * variation)};
+      fmt::format("{} vary together (correlation {:.2f} within workers)",
+                  halves ? "all segments of a step" : "forward and backward of a microbatch", correlation),
+      fmt::format("by {:.0f} % (robust standard deviation{})", 100 * variation, halves ? "" : " of forward")};
   if (!across.empty())
     remedy.cause.evidence.push_back(fmt::format("and alike on all stages (correlation {:.2f})", Median(across)));
   return {std::move(remedy)};

@@ -72,16 +72,16 @@ void AddRanks(const trace::KinetoJob& traced, Json& report) {
 
 Json Report(const WhatIf& analysis, const Causes& causes, const trace::StragglerMeta& meta,
             const std::vector<trace::Counter>& counters) {
-  const bool trusted = std::abs(analysis.launch_slowdown() - 1) <= kTrusted;
+  const double explained_s = analysis.ideal_mean() + causes.loss_s;  // a step, replayed with the delays at its begin
+  const bool trusted = std::abs(Mean(analysis.measured()) / explained_s - 1) <= kTrusted;
   Json json;
   json["job"] = meta.trial_name;
-  json["verdict"] = Verdict(analysis.slowdown()) + (trusted ? "" : ", but the replay misses much of the step");
+  json["verdict"] = Verdict(std::max(analysis.slowdown(), explained_s / analysis.ideal_mean())) + (trusted ? "" : ", but the replay misses much of the step");
   json["slowdown"] = analysis.slowdown();
   json["launch_slowdown"] = analysis.launch_slowdown();
   if (!trusted) json["late_launches"] = LateLaunches(analysis);
-  const double lost_s = analysis.nodelay_mean() - analysis.ideal_mean();
-  json["wasted"] = {{"share", std::max(0.0, lost_s / analysis.nodelay_mean())},
-                    {"gpu_hours", std::max(0.0, lost_s) * static_cast<double>(analysis.steps().size()) *
+  json["wasted"] = {{"share", std::max(0.0, causes.loss_s / explained_s)},
+                    {"gpu_hours", std::max(0.0, causes.loss_s) * static_cast<double>(analysis.steps().size()) *
                                       static_cast<double>(meta.world_size) / kSecondsPerHour}};
   json["steps"] = analysis.steps().size();
   json["step_s"] = {{"measured", Mean(analysis.measured())},

@@ -40,10 +40,8 @@ std::vector<size_t> Descending(const std::vector<double>& values) {
 }
 
 double Variation(const std::vector<double>& values) {
-  const double mean = Mean(values);
-  double squares = 0;
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  return mean == 0 || values.size() < 2 ? 0 : std::sqrt(squares / static_cast<double>(values.size() - 1)) / mean;
+  const double middle = Median(values);
+  return middle == 0 ? 0 : RobustSpread(values) / middle;
 }
 
 double Correlation(const std::vector<double>& a, const std::vector<double>& b) {
@@ -55,6 +53,20 @@ double Correlation(const std::vector<double>& a, const std::vector<double>& b) {
     bb += (b[i] - mean_b) * (b[i] - mean_b);
   }
   return aa == 0 || bb == 0 ? 0 : ab / std::sqrt(aa * bb);
+}
+
+double RankCorrelation(const std::vector<double>& a, const std::vector<double>& b) {
+  constexpr size_t kEnough = 1000;
+  const size_t stride = a.size() / kEnough + 1;
+  const auto ranks = [stride](const std::vector<double>& values) {
+    std::vector<double> picked;
+    for (size_t i = 0; i < values.size(); i += stride) picked.push_back(values[i]);
+    std::vector<double> rank(picked.size());
+    double next = 0;
+    for (const size_t i : Descending(picked)) rank[i] = next++;
+    return rank;
+  };
+  return Correlation(ranks(a), ranks(b));
 }
 
 }  // namespace lockstep::explain

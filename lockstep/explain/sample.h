@@ -14,9 +14,11 @@ double Median(std::vector<double> values);
 double RobustSpread(const std::vector<double>& values);
 // Indices in the order of the values, largest first; equal ones stay as they stand.
 std::vector<size_t> Descending(const std::vector<double>& values);
-// Standard deviation over mean.
+// RobustSpread over median.
 double Variation(const std::vector<double>& values);
 // Pearson's; 0 where one does not vary.
 double Correlation(const std::vector<double>& a, const std::vector<double>& b);
+// Spearman's, of ranks: a few that lie far off hardly change it. Of many values a thousand, evenly picked.
+double RankCorrelation(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace lockstep::explain

@@ -1,23 +1,20 @@
 #include "lockstep/trace/kineto_job.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <numeric>
+#include <optional>
 #include <set>
 
+#include "lockstep/trace/kineto_match.h"
 #include "lockstep/trace/kineto_steps.h"
 
 namespace lockstep::trace {
 namespace {
 
 constexpr double kNanosPerSecond = 1e9;
-constexpr double kTogether = 20e3, kTogetherShare = 0.05;  // ns, and of the transfer: ends of one communication
-constexpr double kHostTogether = 2e6;                      // ns: threads of a host need their turn
-constexpr double kFurthestClock = 600e9;                   // ns: further apart are no clocks but runs
-constexpr double kTrustedClock = 3;                        // times the error: a smaller offset is none
-constexpr double kMostly = 0.8;                            // of the steps in which members must end together
+constexpr double kMostly = 0.8;  // of the steps in which members must end together
 
 int64_t EndOf(const DeviceOp& op) { return op.begin_ns + op.duration_ns; }
 
@@ -38,12 +35,6 @@ absl::Status CheckSameJob(const std::vector<KinetoRank>& ranks) {
   return absl::OkStatus();
 }
 
-// Communication i of a role, in all steps: which ranks' are the same one.
-struct Matching {
-  std::vector<std::vector<uint32_t>>
-      parts;  // [step][rank]: the lowest rank that it is one with; the rank itself: single
-};
-
 class Builder {
  public:
   explicit Builder(std::vector<KinetoRank> ranks) : ranks_(std::move(ranks)) {}
@@ -52,7 +43,8 @@ class Builder {
     std::sort(ranks_.begin(), ranks_.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
     LS_RETURN_IF_ERROR(CheckSameJob(ranks_));
     LS_ASSIGN_OR_RETURN(steps_, FindSteps(ranks_, wanted));
-    LS_RETURN_IF_ERROR(FitAllClocks());
+    match_.emplace(ranks_, steps_);
+    LS_ASSIGN_OR_RETURN(out_.clocks, match_->FitClocks());
     NumberOps();
     LS_RETURN_IF_ERROR(BuildGraph());
     Fill();
@@ -61,81 +53,6 @@ class Builder {
   }
 
  private:
-  // One communication on the ranks that have it: (rank, index of the communication in its role's form).
-  using Members = std::vector<std::pair<size_t, size_t>>;
-
-  const DeviceOp& OpOf(size_t step, size_t rank, size_t i) const {
-    return ranks_[rank].ops[steps_.ops[step][rank].collectives[i]];
-  }
-
-  // By group and order within the step, or by the sequence number where it is told. Without a group: of all ranks.
-  std::vector<Members> Candidates(size_t step) const {
-    using Key = std::tuple<std::string, std::vector<int>, int64_t, bool>;
-    std::map<Key, Members> found;
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      std::map<std::pair<std::string, std::vector<int>>, int64_t> count;
-      for (size_t i = 0; i < steps_.ops[step][rank].collectives.size(); ++i) {
-        const Collective& one = ranks_[rank].collectives[OpOf(step, rank, i).collective];
-        std::pair<std::string, std::vector<int>> group;
-        if (one.group != kNoIndex) group = {ranks_[rank].groups[one.group].name, ranks_[rank].groups[one.group].ranks};
-        const int64_t order = count[group]++;
-        const bool numbered = one.sequence >= 0;
-        found[{group.first, group.second, numbered ? one.sequence : order, numbered}].emplace_back(rank, i);
-      }
-    }
-    std::vector<Members> candidates;
-    for (auto& [key, members] : found)
-      if (members.size() > 1 && SameName(step, members)) candidates.push_back(std::move(members));
-    return candidates;
-  }
-
-  bool SameName(size_t step, const Members& members) const {
-    const auto name = [&](const auto& member) -> const std::string& {
-      return ranks_[member.first].collectives[OpOf(step, member.first, member.second).collective].name;
-    };
-    return std::all_of(members.begin(), members.end(),
-                       [&](const auto& one) { return name(one) == name(members.front()); });
-  }
-
-  // Shifts all times of each rank.
-  absl::Status FitAllClocks() {
-    std::vector<std::vector<std::pair<size_t, int64_t>>> ends;
-    for (size_t step = 0; step < steps_.numbers.size(); ++step)
-      for (const Members& members : Candidates(step)) {
-        auto& of_one = ends.emplace_back();
-        for (const auto& [rank, i] : members) of_one.emplace_back(rank, EndOf(OpOf(step, rank, i)));
-      }
-    out_.clocks = FitClocks(ranks_.size(), ends);
-    double error = 0;
-    for (const ClockOffset& clock : out_.clocks) error = std::max(error, clock.error_ns);
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-      double& offset = out_.clocks[rank].offset_ns;
-      if (std::abs(offset) > kFurthestClock)
-        return InvalidArgument("{} is {:.0f} s away from the other ranks' files: expected files of one run",
-                               ranks_[rank].path, std::abs(offset) / kNanosPerSecond);
-      if (std::abs(offset) < kTrustedClock * error) offset = 0;
-      for (DeviceOp& op : ranks_[rank].ops) op.begin_ns += std::llround(offset);
-    }
-    return absl::OkStatus();
-  }
-
-  // A communication ends on all its members together, and none of them came when it was over.
-  bool EndTogether(size_t step, const Members& members) const {
-    int64_t first_end = INT64_MAX, last_end = INT64_MIN, last_begin = INT64_MIN;
-    for (const auto& [rank, i] : members) {
-      const DeviceOp& op = OpOf(step, rank, i);
-      first_end = std::min(first_end, EndOf(op));
-      last_end = std::max(last_end, EndOf(op));
-      last_begin = std::max(last_begin, op.begin_ns);
-    }
-    // Threads of a host leave when their own part is done, but none before the last has come.
-    const bool on_host =
-        steps_.roles[steps_.role_of[members.front().first]].streams[members.front().second] == kNoIndex;
-    if (on_host) return static_cast<double>(last_begin - first_end) <= kHostTogether;
-    const double limit = std::max(kTogether, kTogetherShare * static_cast<double>(last_end - last_begin));
-    return static_cast<double>(last_end - first_end) <= limit && static_cast<double>(last_begin - first_end) <= limit;
-  }
-
   // Ops of the graph: of each role its segments of compute, then its communications.
   void NumberOps() {
     std::map<std::string, size_t> kinds;
@@ -202,10 +119,10 @@ class Builder {
       while (leader[op] != op) op = leader[op];
       return op;
     };
-    std::vector<std::vector<Members>> candidates;
+    std::vector<std::vector<KinetoMatch::Members>> candidates;
     for (size_t step = 0; step < steps_.numbers.size(); ++step) {
-      candidates.push_back(Candidates(step));
-      for (const Members& members : candidates.back())
+      candidates.push_back(match_->Candidates(step));
+      for (const KinetoMatch::Members& members : candidates.back())
         for (const auto& [rank, i] : members) {
           const uint32_t a = find(OpNumber(members.front())), b = find(OpNumber({rank, i}));
           leader[std::max(a, b)] = std::min(a, b);
@@ -223,9 +140,9 @@ class Builder {
     }
     uint64_t single = 0;
     for (size_t step = 0; step < candidates.size(); ++step)
-      for (const Members& members : candidates[step]) {
+      for (const KinetoMatch::Members& members : candidates[step]) {
         const uint32_t op = find(OpNumber(members.front()));
-        const bool good = EndTogether(step, members);
+        const bool good = match_->EndTogether(step, members);
         together[op].first += good ? 1 : 0;
         ++together[op].second;
         const auto base = static_cast<uint32_t>(step * ranks_.size());
@@ -363,7 +280,7 @@ class Builder {
     out_.absent_peers.resize(ops_.size());
     for (size_t rank = 0; rank < ranks_.size(); ++rank)
       for (size_t i = 0; i < steps_.ops[0][rank].collectives.size(); ++i) {
-        const Collective& one = ranks_[rank].collectives[OpOf(0, rank, i).collective];
+        const Collective& one = ranks_[rank].collectives[match_->OpOf(0, rank, i).collective];
         const uint32_t op = number_[OpNumber({rank, i})];
         const bool told = one.group != kNoIndex && !ranks_[rank].groups[one.group].ranks.empty();
         std::vector<int>& absent = out_.absent_peers[op];
@@ -376,6 +293,7 @@ class Builder {
 
   std::vector<KinetoRank> ranks_;
   KinetoSteps steps_;
+  std::optional<KinetoMatch> match_;  // of the two above
   KinetoJob out_;
   graph::OpGraphBuilder builder_;
   std::vector<JobOp> ops_;

@@ -1,0 +1,95 @@
+#include "lockstep/trace/kineto_match.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <tuple>
+
+namespace lockstep::trace {
+namespace {
+
+constexpr double kNanosPerSecond = 1e9;
+constexpr double kTogether = 20e3, kTogetherShare = 0.05;  // ns, and of the transfer: ends of one communication
+constexpr double kHostTogether = 2e6;                      // ns: threads of a host need their turn
+constexpr double kFurthestClock = 600e9;                   // ns: further apart are no clocks but runs
+constexpr double kTrustedClock = 3;                        // times the error: a smaller offset is none
+
+int64_t EndOf(const DeviceOp& op) { return op.begin_ns + op.duration_ns; }
+
+}  // namespace
+
+KinetoMatch::KinetoMatch(std::vector<KinetoRank>& ranks, const KinetoSteps& steps) : ranks_(ranks), steps_(steps) {
+  std::map<std::pair<std::string, std::vector<int>>, size_t> numbers;
+  for (const KinetoRank& rank : ranks) {
+    std::vector<size_t>& of_rank = group_.emplace_back();
+    for (const ProcessGroup& group : rank.groups)
+      of_rank.push_back(numbers.emplace(std::pair(group.name, group.ranks), numbers.size()).first->second);
+  }
+}
+
+std::vector<KinetoMatch::Members> KinetoMatch::Candidates(size_t step) const {
+  constexpr size_t kUntold = ~size_t{0};
+  std::map<std::tuple<size_t, int64_t, bool>, Members> found;  // (group, order or sequence number, which of them)
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    std::map<size_t, int64_t> count;
+    for (size_t i = 0; i < steps_.ops[step][rank].collectives.size(); ++i) {
+      const Collective& one = ranks_[rank].collectives[OpOf(step, rank, i).collective];
+      const size_t group = one.group == kNoIndex ? kUntold : group_[rank][one.group];
+      const int64_t order = count[group]++;
+      const bool numbered = one.sequence >= 0;
+      found[{group, numbered ? one.sequence : order, numbered}].emplace_back(rank, i);
+    }
+  }
+  std::vector<Members> candidates;
+  for (auto& [key, members] : found)
+    if (members.size() > 1 && SameName(step, members)) candidates.push_back(std::move(members));
+  return candidates;
+}
+
+bool KinetoMatch::SameName(size_t step, const Members& members) const {
+  const auto name = [&](const auto& member) -> const std::string& {
+    return ranks_[member.first].collectives[OpOf(step, member.first, member.second).collective].name;
+  };
+  return std::all_of(members.begin(), members.end(),
+                     [&](const auto& one) { return name(one) == name(members.front()); });
+}
+
+bool KinetoMatch::EndTogether(size_t step, const Members& members) const {
+  int64_t first_end = INT64_MAX, last_end = INT64_MIN, last_begin = INT64_MIN;
+  for (const auto& [rank, i] : members) {
+    const DeviceOp& op = OpOf(step, rank, i);
+    first_end = std::min(first_end, EndOf(op));
+    last_end = std::max(last_end, EndOf(op));
+    last_begin = std::max(last_begin, op.begin_ns);
+  }
+  // Threads of a host leave when their own part is done, but none before the last has come.
+  const bool on_host =
+      steps_.roles[steps_.role_of[members.front().first]].streams[members.front().second] == kNoIndex;
+  if (on_host) return static_cast<double>(last_begin - first_end) <= kHostTogether;
+  const double limit = std::max(kTogether, kTogetherShare * static_cast<double>(last_end - last_begin));
+  return static_cast<double>(last_end - first_end) <= limit && static_cast<double>(last_begin - first_end) <= limit;
+}
+
+absl::StatusOr<std::vector<ClockOffset>> KinetoMatch::FitClocks() {
+  std::vector<std::vector<std::pair<size_t, int64_t>>> ends;
+  for (size_t step = 0; step < steps_.numbers.size(); ++step)
+    for (const Members& members : Candidates(step)) {
+      auto& of_one = ends.emplace_back();
+      for (const auto& [rank, i] : members) of_one.emplace_back(rank, EndOf(OpOf(step, rank, i)));
+    }
+  std::vector<ClockOffset> clocks = trace::FitClocks(ranks_.size(), ends);
+  double error = 0;
+  for (const ClockOffset& clock : clocks) error = std::max(error, clock.error_ns);
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    double& offset = clocks[rank].offset_ns;
+    if (std::abs(offset) > kFurthestClock)
+      return InvalidArgument("{} is {:.0f} s away from the other ranks' files: expected files of one run",
+                             ranks_[rank].path, std::abs(offset) / kNanosPerSecond);
+    if (std::abs(offset) < kTrustedClock * error) offset = 0;
+    for (DeviceOp& op : ranks_[rank].ops) op.begin_ns += std::llround(offset);
+  }
+  return clocks;
+}
+
+}  // namespace lockstep::trace
