@@ -55,10 +55,10 @@ class Peeling {
   }
 
  private:
-  // What was found before, and stands out once more when something else is mended, is one cause.
+  // What was found before, and stands out once more when something else is mended, is one cause; so are all pauses.
   static void Add(Cause cause, std::vector<Cause>& found) {
     const auto same = std::find_if(found.begin(), found.end(), [&](const Cause& one) {
-      return one.kind == cause.kind && one.suspects == cause.suspects;
+      return one.kind == cause.kind && (one.suspects == cause.suspects || cause.kind == CauseKind::kGc);
     });
     if (same == found.end()) return found.push_back(std::move(cause));
     same->gain_s += cause.gain_s;
@@ -112,8 +112,8 @@ class Peeling {
     if (remedy.cause.gain_s >= least && (!best || remedy.cause.gain_s > best->cause.gain_s)) best = std::move(remedy);
   }
 
-  // Two workers, or links, that are about equally slow hide each other: mending either gains nothing. Those that cost at
-  // least half as much as the worst, as one.
+  // Two workers, or links, that are about equally slow hide each other: mending either gains nothing. Those that cost
+  // at least half as much as the worst, as one.
   std::optional<Remedy> Together(const std::vector<Remedy>& candidates) const {
     std::vector<double> excess;  // s, over all ops
     for (const Remedy& remedy : candidates) {

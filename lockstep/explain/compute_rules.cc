@@ -136,7 +136,9 @@ class Lengths {
  public:
   Lengths(size_t lanes, size_t microbatches) : microbatches_(microbatches), values_(lanes * microbatches) {}
 
-  double At(size_t lane, int microbatch) const { return values_[lane * microbatches_ + static_cast<size_t>(microbatch)]; }
+  double At(size_t lane, int microbatch) const {
+    return values_[lane * microbatches_ + static_cast<size_t>(microbatch)];
+  }
   double& At(size_t lane, int microbatch) { return values_[lane * microbatches_ + static_cast<size_t>(microbatch)]; }
   std::span<const double> In(size_t lane) const { return {values_.data() + lane * microbatches_, microbatches_}; }
   int microbatches() const { return static_cast<int>(microbatches_); }
@@ -161,12 +163,13 @@ Lengths LengthsOn(const Passes& passes, int pass, int stage, Which which = Which
   }
   for (size_t lane = 0; lane < job.lanes.size(); ++lane)
     for (int i = 0; i < lengths.microbatches(); ++i)
-      lengths.At(lane, i) = counts.At(lane, i) == 0 ? std::numeric_limits<double>::quiet_NaN()
-                                                    : lengths.At(lane, i) / counts.At(lane, i);
+      lengths.At(lane, i) =
+          counts.At(lane, i) == 0 ? std::numeric_limits<double>::quiet_NaN() : lengths.At(lane, i) / counts.At(lane, i);
   return lengths;
 }
 
-// What passes and stages agree on, each against its own median in the lane: neither a pause nor a slow worker is a length.
+// What passes and stages agree on, each against its own median in the lane: neither a pause nor a slow worker is a
+// length.
 Lengths SharedLengths(const Passes& passes) {
   const trace::StragglerJob& job = passes.job();
   std::vector<std::tuple<int, int, Lengths>> places;  // pass, stage
@@ -182,7 +185,8 @@ Lengths SharedLengths(const Passes& passes) {
       for (size_t place = 0; place < places.size(); ++place)
         if (const double length = std::get<2>(places[place]).At(lane, i); !std::isnan(length) && in_lane[place] > 0)
           votes.push_back(length / in_lane[place]);
-      shared.At(lane, i) = votes.empty() ? std::numeric_limits<double>::quiet_NaN() : of_lane * Median(std::move(votes));
+      shared.At(lane, i) =
+          votes.empty() ? std::numeric_limits<double>::quiet_NaN() : of_lane * Median(std::move(votes));
     }
   }
   return shared;
@@ -218,21 +222,48 @@ std::vector<double> MeansBySet(const trace::StragglerJob& job, const Lengths& le
   return means;
 }
 
+// Of segments: what most of a lane's take, relative to what is usual.
+Lengths SegmentLengths(const Passes& passes) {
+  const trace::StragglerJob& job = passes.job();
+  Lengths lengths(job.lanes.size(), passes.microbatches());
+  for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
+    std::vector<double> relative;
+    for (const uint32_t op : passes.Ops(0, 0))
+      if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane));
+    lengths.At(lane, 0) = relative.empty() ? std::numeric_limits<double>::quiet_NaN() : Median(std::move(relative));
+  }
+  return lengths;
+}
+
+// An optimizer's segment does not depend on lengths.
+bool Follows(const Passes& passes, uint32_t op, const Lengths& lengths) {
+  std::vector<double> own, all;
+  for (size_t lane = 0; lane < passes.job().lanes.size(); ++lane) {
+    if (!passes.Has(op, lane)) continue;
+    own.push_back(passes.Relative(op, lane));
+    all.push_back(lengths.At(lane, 0));
+  }
+  return RankCorrelation(own, all) >= kSameLength;
+}
+
 // Every microbatch of a step as long as their mean.
 Remedy EvenLengths(const Passes& passes) {
   const trace::StragglerJob& job = passes.job();
-  const Lengths lengths = SharedLengths(passes);
+  const bool segments = !passes.HasPass(1);
+  const Lengths lengths = segments ? SegmentLengths(passes) : SharedLengths(passes);
   const std::vector<double> means = MeansBySet(job, lengths);
   Remedy remedy;
   for (int pass = 0; pass < kPasses; ++pass)
     for (int stage = 0; stage < job.pp; ++stage)
-      for (const uint32_t op : passes.Ops(pass, stage))
+      for (const uint32_t op : passes.Ops(pass, stage)) {
+        if (segments && !Follows(passes, op, lengths)) continue;
         for (size_t set = 0; set < job.steps.size(); ++set)
           for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane) {
             const double length = lengths.At(lane, job.ops[op].microbatch);
             if (passes.Has(op, lane) && length > 0)
               Set(passes, op, lane, passes.Duration(op, lane) * means[set] / length, remedy);
           }
+      }
   return remedy;
 }
 

@@ -76,7 +76,8 @@ Json Report(const WhatIf& analysis, const Causes& causes, const trace::Straggler
   const bool trusted = std::abs(Mean(analysis.measured()) / explained_s - 1) <= kTrusted;
   Json json;
   json["job"] = meta.trial_name;
-  json["verdict"] = Verdict(std::max(analysis.slowdown(), explained_s / analysis.ideal_mean())) + (trusted ? "" : ", but the replay misses much of the step");
+  json["verdict"] = Verdict(std::max(analysis.slowdown(), explained_s / analysis.ideal_mean())) +
+                    (trusted ? "" : ", but the replay misses much of the step");
   json["slowdown"] = analysis.slowdown();
   json["launch_slowdown"] = analysis.launch_slowdown();
   if (!trusted) json["late_launches"] = LateLaunches(analysis);

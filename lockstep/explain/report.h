@@ -19,9 +19,9 @@ namespace lockstep::explain {
 //  gain_s, evidence}], unexplained, counters {name: count}}; ranks, workers and causes stand in the order of what they
 //  cost.
 // m_w and m_s are null for a job that does not straggle: shares of noise say nothing. wasted is of all GPUs in the
-// traced steps. Where the replay, with the delays at the begin of a step, misses the measured steps by more than 5 %, the verdict
-// says so, and `late_launches` names the op types whose delays account for most of it {name: T_nodelay with their delays /
-// T_nodelay}.
+// traced steps. Where the replay, with the delays at the begin of a step, misses the measured steps by more than 5 %,
+// the verdict says so, and `late_launches` names the op types whose delays account for most of it {name: T_nodelay with
+// their delays / T_nodelay}.
 Json Report(const WhatIf& analysis, const Causes& causes, const trace::StragglerMeta& meta,
             const std::vector<trace::Counter>& counters);
 

@@ -2,6 +2,7 @@
 // is between quotes or brackets is not checked.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -11,12 +12,23 @@ namespace lockstep::trace {
 
 enum class Scanned : uint8_t { kWhole, kNeedsMore, kDamaged };
 
+// Sets of characters, to look each one up at once.
+using CharacterSet = std::array<bool, 256>;
+constexpr CharacterSet SetOf(std::string_view characters) {
+  CharacterSet set{};
+  for (const char c : characters) set[static_cast<unsigned char>(c)] = true;
+  return set;
+}
+inline constexpr CharacterSet kBrackets = SetOf("{}[]\""),
+                              kScalar = SetOf("+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
+
 // Where a scan stands in a text.
 struct Cursor {
   const char* at;
   const char* end;
 
   size_t left() const { return static_cast<size_t>(end - at); }
+  bool Is(const CharacterSet& set) const { return set[static_cast<unsigned char>(*at)]; }
   void SkipSpace() {
     while (at < end && (*at == ' ' || *at == '\n' || *at == '\t' || *at == '\r')) ++at;
   }
@@ -40,7 +52,9 @@ inline Scanned SkipString(Cursor& cursor) {
 // From an opening bracket to behind the one that closes it.
 inline Scanned SkipNested(Cursor& cursor) {
   int depth = 0;
-  while (cursor.at < cursor.end) {
+  for (;;) {
+    while (cursor.at < cursor.end && !cursor.Is(kBrackets)) ++cursor.at;
+    if (cursor.at == cursor.end) return Scanned::kNeedsMore;
     switch (*cursor.at++) {
       case '{':
       case '[':
@@ -57,16 +71,12 @@ inline Scanned SkipNested(Cursor& cursor) {
         break;
     }
   }
-  return Scanned::kNeedsMore;
 }
 
 // A number, true, false or null.
 inline Scanned SkipScalar(Cursor& cursor) {
   const char* begin = cursor.at;
-  while (cursor.at < cursor.end &&
-         (std::strchr("+-.", *cursor.at) != nullptr || (*cursor.at >= '0' && *cursor.at <= '9') ||
-          (*cursor.at >= 'a' && *cursor.at <= 'z') || (*cursor.at >= 'A' && *cursor.at <= 'Z')))
-    ++cursor.at;
+  while (cursor.at < cursor.end && cursor.Is(kScalar)) ++cursor.at;
   if (cursor.at == cursor.end) return Scanned::kNeedsMore;
   return cursor.at == begin ? Scanned::kDamaged : Scanned::kWhole;
 }

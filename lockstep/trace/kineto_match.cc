@@ -64,8 +64,7 @@ bool KinetoMatch::EndTogether(size_t step, const Members& members) const {
     last_begin = std::max(last_begin, op.begin_ns);
   }
   // Threads of a host leave when their own part is done, but none before the last has come.
-  const bool on_host =
-      steps_.roles[steps_.role_of[members.front().first]].streams[members.front().second] == kNoIndex;
+  const bool on_host = steps_.roles[steps_.role_of[members.front().first]].streams[members.front().second] == kNoIndex;
   if (on_host) return static_cast<double>(last_begin - first_end) <= kHostTogether;
   const double limit = std::max(kTogether, kTogetherShare * static_cast<double>(last_end - last_begin));
   return static_cast<double>(last_end - first_end) <= limit && static_cast<double>(last_begin - first_end) <= limit;
