@@ -101,27 +101,38 @@ class Peeling {
     if (together->cause.gain_s > kMoreTogether * single) Take(*std::move(together), best);
   }
 
+  // What a remedy takes away, per step: it gains no more.
+  double MostGain(const Remedy& remedy) const {
+    double sum = 0;
+    for (const auto& [cell, seconds] : remedy.durations)
+      sum += std::max(0.0, static_cast<double>(times_.durations[cell]) - static_cast<double>(seconds));
+    for (const auto& [cell, seconds] : remedy.delays)
+      sum += std::max(0.0, static_cast<double>(times_.delays[cell]) - static_cast<double>(seconds));
+    return sum / static_cast<double>(job_.steps.size());
+  }
+
+  double Least() const { return std::max(kOfStep * now_, kOfLoss * (begin_ - analysis_.ideal_mean())); }
+
   void TryOut(Remedy& remedy) {
+    remedy.cause.gain_s = 0;
+    if (MostGain(remedy) < Least()) return;
     Swap(remedy);
     remedy.cause.gain_s = now_ - MeanStep();
     Swap(remedy);
   }
 
   void Take(Remedy remedy, std::optional<Remedy>& best) const {
-    const double least = std::max(kOfStep * now_, kOfLoss * (begin_ - analysis_.ideal_mean()));
-    if (remedy.cause.gain_s >= least && (!best || remedy.cause.gain_s > best->cause.gain_s)) best = std::move(remedy);
+    if (remedy.cause.gain_s >= Least() && (!best || remedy.cause.gain_s > best->cause.gain_s)) best = std::move(remedy);
   }
 
   // Two workers, or links, that are about equally slow hide each other: mending either gains nothing. Those that cost
   // at least half as much as the worst, as one.
   std::optional<Remedy> Together(const std::vector<Remedy>& candidates) const {
-    std::vector<double> excess;  // s, over all ops
+    std::vector<double> excess;  // s, per step
+    excess.reserve(candidates.size());
     for (const Remedy& remedy : candidates) {
-      double sum = 0;
-      for (const auto& [cell, seconds] : remedy.durations)
-        sum += static_cast<double>(times_.durations[cell]) - static_cast<double>(seconds);
       const bool alike = remedy.cause.kind == CauseKind::kWorker || remedy.cause.kind == CauseKind::kLink;
-      excess.push_back(alike ? sum : 0);
+      excess.push_back(alike ? MostGain(remedy) : 0);
     }
     if (excess.empty()) return std::nullopt;
     const double worst = *std::max_element(excess.begin(), excess.end());

@@ -178,6 +178,7 @@ Lengths SharedLengths(const Passes& passes) {
   Lengths shared(job.lanes.size(), passes.microbatches());
   for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
     std::vector<double> in_lane;
+    in_lane.reserve(places.size());
     for (const auto& [pass, stage, lengths] : places) in_lane.push_back(passes.InLane(pass, stage, lane));
     const double of_lane = LowerMedian(in_lane);
     for (int i = 0; i < shared.microbatches(); ++i) {

@@ -21,6 +21,7 @@ std::vector<Cause> CausesOf(synth::DdpShape shape, const std::vector<Fault>& fau
   const absl::Status written = synth::WriteDdpTraces(folder, shape, faults, seed);
   EXPECT_TRUE(written.ok()) << Message(written);
   std::vector<std::string> paths;
+  paths.reserve(static_cast<size_t>(shape.ranks));
   for (int rank = 0; rank < shape.ranks; ++rank) paths.push_back(fmt::format("{}/rank-{}.json.gz", folder, rank));
   const auto traced = trace::BuildKinetoJob(trace::ReadKinetoFiles(paths, std::nullopt).value(), {}).value();
   EXPECT_TRUE(traced.job.counters.empty()) << traced.job.counters[0].name;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numeric>
 
+#include "lockstep/explain/remedy.h"
 #include "lockstep/explain/sample.h"
 
 namespace lockstep::explain {
@@ -129,10 +130,11 @@ Split WhatIf::Compare(const std::vector<Part>& parts, bool delays, const Times& 
 std::vector<WhatIf::Part> WhatIf::Kinds(bool first_op_apart) const {
   const auto is_first = [&](uint32_t op) {
     const trace::JobOp& one = job_.ops[op];
-    return first_op_apart && one.sequence == 0 &&
-           one.type == (one.stage == 0 ? OpType::kForwardCompute : OpType::kForwardRecv);
+    return first_op_apart &&
+           (BeginsStep(one) || (one.type == OpType::kForwardRecv && one.stage > 0 && one.sequence == 0));
   };
   std::vector<Part> parts;
+  parts.reserve(job_.kinds.size() + 1);
   for (size_t kind = 0; kind < job_.kinds.size(); ++kind)
     parts.push_back({job_.kinds[kind],
                      Ops([&](uint32_t op) { return job_.ops[op].kind == static_cast<int>(kind) && !is_first(op); })});

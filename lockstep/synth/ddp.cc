@@ -37,6 +37,7 @@ class Simulation {
   // [step][rank]
   std::vector<std::vector<Lane>> Run() {
     std::vector<std::vector<Lane>> steps;
+    steps.reserve(static_cast<size_t>(shape_.steps));
     for (int step = 0; step < shape_.steps; ++step) steps.push_back(Step(step));
     return steps;
   }

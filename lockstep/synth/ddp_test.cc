@@ -16,6 +16,7 @@ absl::StatusOr<std::vector<trace::KinetoRank>> Ranks(const DdpShape& shape, cons
   const std::string folder = trace::TempPath("ddp");
   LS_RETURN_IF_ERROR(WriteDdpTraces(folder, shape, faults, seed));
   std::vector<std::string> paths;
+  paths.reserve(wanted.size());
   for (const int rank : wanted) paths.push_back(fmt::format("{}/rank-{}.json.gz", folder, rank));
   return trace::ReadKinetoFiles(paths, std::nullopt);
 }

@@ -106,7 +106,7 @@ absl::StatusOr<ChromeTraceReader> ChromeTraceReader::Open(const std::string& pat
   return reader;
 }
 
-bool ChromeTraceReader::Fail(absl::Status status) {
+bool ChromeTraceReader::Fail(const absl::Status& status) {
   status_ = InvalidArgument("{}: {}", bytes_.path(), Message(status));
   where_ = Where::kEnd;
   return false;

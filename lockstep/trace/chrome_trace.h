@@ -74,7 +74,7 @@ class ChromeTraceReader {
   bool ReadMember();
   bool ReadEvent();
   bool FindNextEvent();
-  bool Fail(absl::Status status);
+  bool Fail(const absl::Status& status);
   template <typename Scan>
   bool Take(const Scan& scan, std::string_view& taken);
 

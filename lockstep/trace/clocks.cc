@@ -44,6 +44,7 @@ std::vector<ClockOffset> FitClocks(size_t ranks, const std::vector<std::vector<s
     }
   }
   std::vector<double> offsets;
+  offsets.reserve(clocks.size());
   for (const ClockOffset& clock : clocks) offsets.push_back(clock.offset_ns);
   if (offsets.empty()) return clocks;
   const double middle = Median(offsets);

@@ -227,6 +227,7 @@ absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, cons
   std::map<Form, size_t> roles;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     std::vector<Form> forms;
+    forms.reserve(common.size());
     for (const int64_t number : common) forms.push_back(FormOf(ranks[rank], all[rank].at(number)));
     usual.push_back(MostCommon(forms));
     found.role_of.push_back(roles.emplace(usual.back(), roles.size()).first->second);

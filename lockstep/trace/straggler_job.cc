@@ -90,7 +90,7 @@ ReferenceLane Reference(const StragglerRows& rows, OpTable& table, const LaneTab
     for (const StragglerRow& row : piece) {
       if (complete != lanes.rows.end() && lanes.lane_of[row.step][row.dp] != wanted) continue;
       const uint32_t op = table.Of(row);
-      table.ops()[op].chunk = static_cast<int>(row.chunk);  // -1: none
+      table.ops()[op].chunk = int16_t{row.chunk};  // -1: none
       table.ops()[op].microbatch = row.microbatch;
       table.ops()[op].global_chunk = row.global_chunk;
       starts[op] += static_cast<double>(row.start);
