@@ -18,24 +18,34 @@ constexpr float kBelowZero = -0.01F;
 // Numbers the ops of all stages: types of a stage together, by sequence.
 class OpTable {
  public:
-  explicit OpTable(const StragglerRows& rows) : first_(kStages * kSchemaTypes) {
-    std::vector<int> counts(first_.size());
+  // kInvalidArgument: a number that no lane has, below one that some has.
+  static absl::StatusOr<OpTable> Make(const StragglerRows& rows) {
+    OpTable table;
+    std::vector<std::vector<bool>> seen(table.first_.size());
     for (const auto& piece : rows.pieces)
       for (const StragglerRow& row : piece) {
-        int& count = counts[Place(row)];
-        count = std::max(count, row.sequence + 1);
+        std::vector<bool>& of_place = seen[table.Place(row)];
+        if (of_place.size() <= row.sequence) of_place.resize(row.sequence + size_t{1});
+        of_place[row.sequence] = true;
       }
-    for (size_t place = 0; place < counts.size(); ++place) {
-      first_[place] = static_cast<uint32_t>(ops_.size());
-      for (int sequence = 0; sequence < counts[place]; ++sequence)
-        ops_.push_back(
-            {static_cast<OpType>(place % kSchemaTypes), static_cast<int>(place / kSchemaTypes), sequence, -1, -1, -1});
+    for (size_t place = 0; place < seen.size(); ++place) {
+      table.first_[place] = static_cast<uint32_t>(table.ops_.size());
+      const auto type = static_cast<OpType>(place % kSchemaTypes);
+      const auto stage = static_cast<int>(place / kSchemaTypes);
+      for (size_t sequence = 0; sequence < seen[place].size(); ++sequence) {
+        table.ops_.push_back({type, stage, static_cast<int>(sequence), -1, -1, -1});
+        if (!seen[place][sequence])
+          return InvalidArgument("{} is nowhere, but a later one is: seq_id counts from 0 without gaps",
+                                 NameOf(table.ops_.back()));
+      }
     }
+    return table;
   }
   uint32_t Of(const StragglerRow& row) const { return first_[Place(row)] + row.sequence; }
   std::vector<JobOp>& ops() { return ops_; }
 
  private:
+  OpTable() : first_(kStages * kSchemaTypes) {}
   static constexpr size_t kStages = std::numeric_limits<uint8_t>::max() + size_t{1};
   static size_t Place(const StragglerRow& row) {
     return row.stage * size_t{kSchemaTypes} + static_cast<size_t>(row.type);
@@ -243,7 +253,7 @@ void MeasureParts(StragglerJob& job) {
 
 absl::StatusOr<StragglerJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta) {
   if (rows.size() == 0) return InvalidArgument("no rows, or none of the steps asked for");
-  OpTable table(rows);
+  LS_ASSIGN_OR_RETURN(OpTable table, OpTable::Make(rows));
   LaneTable lanes = Lanes(rows, meta.dp);
   const ReferenceLane reference = Reference(rows, table, lanes);
   graph::OpGraphBuilder builder;

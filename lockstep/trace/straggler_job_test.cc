@@ -87,5 +87,11 @@ TEST(StragglerJob, ADuplicateRowIsRefused) {
             "forward-compute 0 of stage 0 is there twice in step 10, data-parallel rank 0");
 }
 
+TEST(StragglerJob, NumbersOfOpsHaveNoGaps) {
+  const auto job = Job("0,0,0,10,forward-compute,0,1,1,0,0,0\n0,0,0,10,backward-compute,1,1,0,0,0,0\n", 1);
+  EXPECT_EQ(Message(job.status()),
+            "forward-compute 0 of stage 0 is nowhere, but a later one is: seq_id counts from 0 without gaps");
+}
+
 }  // namespace
 }  // namespace lockstep::trace
