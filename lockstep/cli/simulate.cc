@@ -1,4 +1,3 @@
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,13 +12,16 @@
 namespace lockstep::cli {
 namespace {
 
-struct SimulateTraceFlags {
+template <typename Shape>
+struct SimulateFlags {
   std::string out;
-  synth::JobShape shape;
+  Shape shape;
   std::vector<std::string> faults;
   uint64_t seed = 1;
   bool json = false;
 };
+using SimulateTraceFlags = SimulateFlags<synth::JobShape>;
+using SimulateKinetoFlags = SimulateFlags<synth::DdpShape>;
 
 absl::StatusOr<std::vector<synth::Fault>> ParseFaults(const std::vector<std::string>& texts) {
   std::vector<synth::Fault> faults;
@@ -38,9 +40,7 @@ Json FaultsJson(const std::vector<synth::Fault>& faults) {
 absl::StatusOr<Json> SimulateTrace(const SimulateTraceFlags& flags) {
   LS_ASSIGN_OR_RETURN(const std::vector<synth::Fault> faults, ParseFaults(flags.faults));
   LS_ASSIGN_OR_RETURN(const trace::StragglerRows rows, synth::Generate(flags.shape, faults, flags.seed));
-  std::error_code error;
-  std::filesystem::create_directories(flags.out, error);
-  if (error) return ErrnoError(error.value(), flags.out);
+  LS_RETURN_IF_ERROR(trace::MakeDirectory(flags.out));
   Json report = {
       {"rows", rows.size()}, {"steps", rows.steps.size()}, {"seed", flags.seed}, {"faults", FaultsJson(faults)}};
   LS_RETURN_IF_ERROR(trace::WriteStragglerCsv(flags.out + "/trace.csv.gz", rows));
@@ -75,14 +75,6 @@ void AddTrace(CLI::App& simulate, int& exit_code) {
   command->footer("Example: lockstep simulate trace slow --fault worker:dp=2,stage=1,factor=1.4");
   command->callback([flags, &exit_code] { exit_code = PrintReport(SimulateTrace(*flags), flags->json); });
 }
-
-struct SimulateKinetoFlags {
-  std::string out;
-  synth::DdpShape shape;
-  std::vector<std::string> faults;
-  uint64_t seed = 1;
-  bool json = false;
-};
 
 absl::StatusOr<Json> SimulateKineto(const SimulateKinetoFlags& flags) {
   LS_ASSIGN_OR_RETURN(const std::vector<synth::Fault> faults, ParseFaults(flags.faults));

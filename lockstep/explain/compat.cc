@@ -1,7 +1,6 @@
 #include "lockstep/explain/compat.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/explain/report.h"
@@ -131,9 +130,7 @@ Json CompatWorkers(const WhatIf& analysis) {
 }
 
 absl::Status WriteCompat(const std::string& directory, const WhatIf& analysis, const trace::StragglerMeta& meta) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) return ErrnoError(error.value(), directory);
+  LS_RETURN_IF_ERROR(trace::MakeDirectory(directory));
   const auto path = [&](const char* kind) { return fmt::format("{}/{}-{}.json", directory, kind, meta.trial_name); };
   LS_RETURN_IF_ERROR(Write(path("result"), CompatResult(analysis, meta, kDecomposeThreshold), 2));
   LS_RETURN_IF_ERROR(Write(path("ms"), CompatStage(analysis, meta), 4));

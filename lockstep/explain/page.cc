@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -156,9 +155,7 @@ Json StepsReport(const WhatIf& analysis) {
 }
 
 absl::Status WritePage(const std::string& directory, const Json& report, const Json& steps) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) return ErrnoError(error.value(), directory);
+  LS_RETURN_IF_ERROR(trace::MakeDirectory(directory));
   for (const auto& [name, text] : {std::pair("report.json", RenderJson(report)),
                                    {"steps.json", RenderJson(steps)},
                                    {"heatmap-workers.svg", HeatmapSvg(WorkersMap(report))},

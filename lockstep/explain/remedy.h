@@ -16,12 +16,6 @@ struct Times {
   std::vector<float> delays;
 };
 
-// The op that begins a step on its rank: before it there is the loading of data.
-inline bool BeginsStep(const trace::JobOp& op) {
-  return (op.type == trace::OpType::kForwardCompute || op.type == trace::OpType::kSegment) && op.stage == 0 &&
-         op.sequence == 0;
-}
-
 struct Remedy {
   Cause cause;
   // (cell, what it takes instead); a cell once at most.

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "lockstep/explain/remedy.h"
 #include "lockstep/explain/sample.h"
 
 namespace lockstep::explain {

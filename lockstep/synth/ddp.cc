@@ -1,7 +1,6 @@
 #include "lockstep/synth/ddp.h"
 
 #include <algorithm>
-#include <filesystem>
 
 #include "lockstep/synth/chance.h"
 #include "lockstep/trace/perfetto.h"
@@ -261,9 +260,7 @@ absl::Status WriteDdpTraces(const std::string& directory, const DdpShape& shape,
                             uint64_t seed) {
   LS_RETURN_IF_ERROR(shape.Validate());
   for (const Fault& fault : faults) LS_RETURN_IF_ERROR(Fits(fault, shape));
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) return ErrnoError(error.value(), directory);
+  LS_RETURN_IF_ERROR(trace::MakeDirectory(directory));
   const std::vector<std::vector<Lane>> steps = Simulation(shape, faults, seed).Run();
   Chance clocks(seed + 1);
   for (int rank = 0; rank < shape.ranks; ++rank) {

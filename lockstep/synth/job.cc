@@ -138,8 +138,7 @@ class Sampler {
     }
     double delay = shape_.launch.value * chance_.Spread(shape_.jitter);
     for (const Fault& fault : faults_)
-      if (fault.kind == FaultKind::kDataLoading && one.type == OpType::kForwardCompute && one.sequence == 0 &&
-          one.stage == 0 && DpOf(lane) == fault.dp)
+      if (fault.kind == FaultKind::kDataLoading && BeginsStep(one) && DpOf(lane) == fault.dp)
         delay += fault.seconds.value;
     delays[cell] = static_cast<float>(delay);
   }

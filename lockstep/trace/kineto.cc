@@ -87,8 +87,8 @@ struct Told {
   int64_t start = -1, stride = -1, size = -1;
 };
 
-// The args of a communication kernel or of record_param_comms. False: they say nothing of one.
-bool ReadCollective(std::string_view key, JsonValue value, Told& told) {
+// The args of a communication kernel or of record_param_comms; others say nothing.
+void ReadCollective(std::string_view key, JsonValue value, Told& told) {
   if (key == "Collective name") {
     told.collective.name = value.text();
   } else if (key == "Process Group Name" || key == "Process Group ID") {
@@ -109,10 +109,7 @@ bool ReadCollective(std::string_view key, JsonValue value, Told& told) {
     told.stride = value.integer().value_or(-1);
   } else if (key == "Group size") {
     told.size = value.integer().value_or(-1);
-  } else {
-    return false;
   }
-  return true;
 }
 
 class Reader {

@@ -23,6 +23,8 @@ struct DeviceOp {
   int64_t launch_ns;    // when the host issued it; kNoTime: not in the file
   uint32_t stream;      // index into KinetoRank::streams
   uint32_t collective;  // index into KinetoRank::collectives; kNoIndex: no communication
+
+  int64_t end_ns() const { return begin_ns + duration_ns; }
 };
 
 // What is known of a communication beside when it ran.

@@ -16,8 +16,6 @@ namespace {
 constexpr double kNanosPerSecond = 1e9;
 constexpr double kMostly = 0.8;  // of the steps in which members must end together
 
-int64_t EndOf(const DeviceOp& op) { return op.begin_ns + op.duration_ns; }
-
 absl::Status CheckSameJob(const std::vector<KinetoRank>& ranks) {
   if (ranks.empty()) return InvalidArgument("no rank files");
   const KinetoRank& first = ranks.front();
@@ -227,13 +225,13 @@ class Builder {
       const size_t from = ops.cuts[i], to = ops.cuts[i + 1];
       if (from >= to) continue;
       int64_t end = INT64_MIN;
-      for (size_t k = from; k < to; ++k) end = std::max(end, EndOf(all[ops.computes[k]]));
+      for (size_t k = from; k < to; ++k) end = std::max(end, all[ops.computes[k]].end_ns());
       if (to < ops.computes.size()) end = std::min(end, all[ops.computes[to]].begin_ns);
       put(first_op_[role] + static_cast<uint32_t>(i), all[ops.computes[from]].begin_ns, end);
     }
     for (size_t i = 0; i < ops.collectives.size(); ++i) {
       const DeviceOp& op = all[ops.collectives[i]];
-      put(first_collective_[role] + static_cast<uint32_t>(i), op.begin_ns, EndOf(op));
+      put(first_collective_[role] + static_cast<uint32_t>(i), op.begin_ns, op.end_ns());
     }
     return last;
   }
@@ -266,7 +264,7 @@ class Builder {
                                     .first->second);
     MeasureParts(job);
     // From where the step before ended, not from its own first op: what passes before that is the loading of data.
-    std::fill(job.step_times.begin(), job.step_times.end(), 0.0F);
+    job.step_times.assign(job.steps.size(), 0.0F);
     for (size_t cell = 0; cell < job.starts.size(); ++cell)
       if (float& time = job.step_times[cell % job.lanes.size() / ranks_.size()]; !job.graph.IsAbsent(cell))
         time = std::max(time, job.starts[cell] + job.durations[cell]);

@@ -15,8 +15,6 @@ constexpr double kHostTogether = 2e6;                      // ns: threads of a h
 constexpr double kFurthestClock = 600e9;                   // ns: further apart are no clocks but runs
 constexpr double kTrustedClock = 3;                        // times the error: a smaller offset is none
 
-int64_t EndOf(const DeviceOp& op) { return op.begin_ns + op.duration_ns; }
-
 }  // namespace
 
 KinetoMatch::KinetoMatch(std::vector<KinetoRank>& ranks, const KinetoSteps& steps) : ranks_(ranks), steps_(steps) {
@@ -59,8 +57,8 @@ bool KinetoMatch::EndTogether(size_t step, const Members& members) const {
   int64_t first_end = INT64_MAX, last_end = INT64_MIN, last_begin = INT64_MIN;
   for (const auto& [rank, i] : members) {
     const DeviceOp& op = OpOf(step, rank, i);
-    first_end = std::min(first_end, EndOf(op));
-    last_end = std::max(last_end, EndOf(op));
+    first_end = std::min(first_end, op.end_ns());
+    last_end = std::max(last_end, op.end_ns());
     last_begin = std::max(last_begin, op.begin_ns);
   }
   // Threads of a host leave when their own part is done, but none before the last has come.
@@ -75,7 +73,7 @@ absl::StatusOr<std::vector<ClockOffset>> KinetoMatch::FitClocks() {
   for (size_t step = 0; step < steps_.numbers.size(); ++step)
     for (const Members& members : Candidates(step)) {
       auto& of_one = ends.emplace_back();
-      for (const auto& [rank, i] : members) of_one.emplace_back(rank, EndOf(OpOf(step, rank, i)));
+      for (const auto& [rank, i] : members) of_one.emplace_back(rank, OpOf(step, rank, i).end_ns());
     }
   std::vector<ClockOffset> clocks = trace::FitClocks(ranks_.size(), ends);
   double error = 0;

@@ -14,7 +14,6 @@ constexpr int64_t kIdle = 5 * kMicro;      // compute that pauses for longer wai
 constexpr int64_t kSoon = 50 * kMicro;     // compute that begins so soon behind a communication waited for it
 constexpr double kOften = 0.3;             // of the steps, and a communication is held to be awaited
 
-int64_t EndOf(const DeviceOp& op) { return op.begin_ns + op.duration_ns; }
 int64_t OrderOf(const DeviceOp& op) { return op.launch_ns == kNoTime ? op.begin_ns : op.launch_ns; }
 
 // [step number] of one rank. A trace without steps is one.
@@ -85,7 +84,7 @@ size_t InputReady(const KinetoRank& rank, const RankStep& step, const DeviceOp& 
   for (; cut > 0; --cut) {
     const DeviceOp& before = rank.ops[step.computes[cut - 1]];
     const bool both_told = before.launch_ns != kNoTime && collective.launch_ns != kNoTime;
-    if (EndOf(before) <= collective.begin_ns + kTogether && (!both_told || before.launch_ns <= collective.launch_ns))
+    if (before.end_ns() <= collective.begin_ns + kTogether && (!both_told || before.launch_ns <= collective.launch_ns))
       break;
   }
   return cut;
@@ -94,7 +93,7 @@ size_t InputReady(const KinetoRank& rank, const RankStep& step, const DeviceOp& 
 // The first compute behind the communication, if it waited for it: nothing ran before, and it began at once.
 size_t Awaited(const KinetoRank& rank, const RankStep& step, const std::vector<int64_t>& last_end,
                const DeviceOp& collective) {
-  const int64_t end = EndOf(collective);
+  const int64_t end = collective.end_ns();
   const auto first = std::lower_bound(step.computes.begin(), step.computes.end(), end - kTogether,
                                       [&](uint32_t op, int64_t time) { return rank.ops[op].begin_ns < time; });
   if (first == step.computes.end() || rank.ops[*first].begin_ns > end + kSoon) return RoleForm::kNever;
@@ -107,7 +106,7 @@ std::vector<int64_t> LastEnds(const KinetoRank& rank, const RankStep& step) {
   std::vector<int64_t> ends;
   ends.reserve(step.computes.size());
   for (const uint32_t op : step.computes)
-    ends.push_back(std::max(ends.empty() ? INT64_MIN : ends.back(), EndOf(rank.ops[op])));
+    ends.push_back(std::max(ends.empty() ? INT64_MIN : ends.back(), rank.ops[op].end_ns()));
   return ends;
 }
 
@@ -223,23 +222,22 @@ absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, cons
   if (common.empty())
     return InvalidArgument("no step that all {} ranks have; expected traces of the same steps", ranks.size());
 
-  std::vector<Form> usual;
   std::map<Form, size_t> roles;
+  std::vector<bool> as_usual(common.size(), true);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     std::vector<Form> forms;
     forms.reserve(common.size());
     for (const int64_t number : common) forms.push_back(FormOf(ranks[rank], all[rank].at(number)));
-    usual.push_back(MostCommon(forms));
-    found.role_of.push_back(roles.emplace(usual.back(), roles.size()).first->second);
+    const Form usual = MostCommon(forms);
+    for (size_t i = 0; i < forms.size(); ++i)
+      if (forms[i] != usual) as_usual[i] = false;
+    found.role_of.push_back(roles.emplace(usual, roles.size()).first->second);
   }
-  for (const int64_t number : common) {
-    bool as_usual = true;
-    for (size_t rank = 0; rank < ranks.size(); ++rank)
-      as_usual = as_usual && FormOf(ranks[rank], all[rank].at(number)) == usual[rank];
-    if (!as_usual) continue;
-    found.numbers.push_back(number);
+  for (size_t i = 0; i < common.size(); ++i) {
+    if (!as_usual[i]) continue;
+    found.numbers.push_back(common[i]);
     std::vector<RankStep>& step = found.ops.emplace_back();
-    for (auto& of_rank : all) step.push_back(std::move(of_rank.at(number)));
+    for (auto& of_rank : all) step.push_back(std::move(of_rank.at(common[i])));
   }
   if (found.numbers.empty())
     return InvalidArgument("in each of the {} steps some rank communicates otherwise than in most of its steps",

@@ -246,10 +246,7 @@ void NameKinds(StragglerJob& job) {
 
 }  // namespace
 
-void MeasureParts(StragglerJob& job) {
-  Parts(job).Compute();
-  StepTimes(job);
-}
+void MeasureParts(StragglerJob& job) { Parts(job).Compute(); }
 
 absl::StatusOr<StragglerJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta) {
   if (rows.size() == 0) return InvalidArgument("no rows, or none of the steps asked for");
@@ -275,6 +272,7 @@ absl::StatusOr<StragglerJob> BuildStragglerJob(StragglerRows rows, const Straggl
   NameKinds(job);
   MarkAbsent(job);
   MeasureParts(job);
+  StepTimes(job);
   return job;
 }
 

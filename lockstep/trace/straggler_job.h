@@ -48,7 +48,12 @@ struct StragglerJob {
   std::vector<Counter> counters;
 };
 
-// From starts and durations: transfers, delays and step times; counts what had to be mended.
+// The op that begins a step on its rank: before it there is the loading of data.
+inline bool BeginsStep(const JobOp& op) {
+  return (op.type == OpType::kForwardCompute || op.type == OpType::kSegment) && op.stage == 0 && op.sequence == 0;
+}
+
+// From starts and durations: transfers and delays; counts what had to be mended.
 void MeasureParts(StragglerJob& job);
 
 // Takes the rows apart to save memory. kInvalidArgument names the op and lane: a duplicate, a count that fits no
