@@ -112,7 +112,7 @@ void Agent::Remember(EpochId epoch, const control::EventBody& event) {
 void Agent::SayAll() {
   if (!ready_) return;
   const std::vector<control::EventBody> said = said_;  // whoever hears it may answer at once
-  if (watch_.epoch() != 0) listener_.say(watch_.Remember(**link_.board()));
+  if (watch_.epoch() != 0) listener_.say(watch_.Take(**link_.board(), clock_.Now()));
   for (const control::EventBody& event : said) listener_.say(event);
   holding_ = {};
   listener_.say(Observe());

@@ -5,7 +5,6 @@
 namespace lockstep::agent {
 namespace {
 
-constexpr int64_t kRememberedSteps = 4;
 constexpr Seconds kSteadyPeriod{0.5};
 constexpr double kLateSteps = 1.5;
 constexpr int kFirstSteps = 10;  // of an epoch: told as they come, for the detector to learn how long one takes
@@ -25,26 +24,6 @@ void Watch::BeginEpoch(uint64_t epoch, const std::vector<Worker>& workers) {
   told_.clear();
   steps_told_.clear();
   closely_ = false;
-}
-
-// The detector learns from steps that it sees, so it is shown the newest one as if there had been a few like it: better
-// than to wait for the limit of a job without any step time.
-control::Samples Watch::Remember(const ls_board& board) const {
-  control::Samples remembered{EpochId(epoch_), {}, {}, ProgressNow(board)};
-  for (const Worker& worker : workers_) {
-    const ls_rank_block& block = board.rank[worker.rank];
-    const Nanos end{Load(block.step_end_ns)}, duration{Load(block.step_time_ns)};
-    if (Load(block.epoch) != epoch_ || end.value == 0 || duration.value == 0) continue;
-    for (int64_t back = kRememberedSteps; back >= 0; --back) {
-      detect::RankSample sample;
-      sample.rank = GlobalRank(spec_, worker.rank);
-      sample.step = Load(block.step) - back;
-      sample.step_end = sample.at = end - duration * back;
-      sample.in_loop = true;
-      remembered.ranks.push_back(sample);
-    }
-  }
-  return remembered;
 }
 
 void Watch::Exited(const Worker& worker) {
@@ -86,6 +65,8 @@ std::optional<detect::RankSample> Watch::Look(const ls_board& board, const Worke
   if (joined) {
     sample.step = Load(block.step);
     sample.step_end = Nanos{Load(block.step_end_ns)};
+    sample.steps = Load(block.steps);
+    sample.stepping = sample.step_end - Nanos{Load(block.loop_begin_ns)};
     sample.in_loop = Load(block.loop_begin_ns) != 0 && !Finished(block);
   }
   sample.finished = (worker.exited && worker.code == 0 && worker.signal == 0) || (joined && Finished(block));

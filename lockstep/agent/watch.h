@@ -32,8 +32,6 @@ class Watch {
   control::Samples Take(const ls_board& board, Nanos now);
   // All ranks step, none is late, and how long a step takes is known: there is nothing to hurry for.
   bool IsSteady(const ls_board& board, Nanos now) const;
-  // What the board remembers of steps that nobody watched.
-  control::Samples Remember(const ls_board& board) const;
   // Once all ranks of this node have begun their training loop.
   std::optional<control::LoopBegan> LoopBegins(const ls_board& board) const;
   control::Progress ProgressNow(const ls_board& board) const;

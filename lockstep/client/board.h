@@ -60,7 +60,8 @@ struct ls_rank_block {
   ls_atomic_u64 blocked_ns; /* time step() and optimizer.step waited for copies, summed */
   ls_atomic_u64 dropped;    /* records dropped because a ring was full */
   uint64_t life[8];         /* a robust mutex, held by the thread that joined: life.h */
-  uint64_t reserved[10];
+  ls_atomic_i64 steps;      /* finished since loop_begin_ns: (step_end_ns - loop_begin_ns) / steps is their mean time */
+  uint64_t reserved[9];
   struct ls_slot slot[LS_SLOTS];
   uint64_t reserved_end[16];
 };

@@ -90,12 +90,14 @@ TEST_F(Client, StepClockAndRecords) {
   EXPECT_EQ(block().step, 7);
   EXPECT_EQ(block().phase, static_cast<uint64_t>(LS_PHASE_STEPPING));
   EXPECT_EQ(block().step_end_ns, block().loop_begin_ns + block().step_time_ns);
+  EXPECT_EQ(block().steps, 1);
   ls_record record;
   ASSERT_EQ(ls_ring_pop(starter_.ring(), &record, 1), 1u);
   EXPECT_EQ(record.body.step.step, 7);
   EXPECT_EQ(record.body.step.loss, 0.5);
   EXPECT_EQ(record.time_ns, block().step_end_ns);
   for (int64_t step = 8; step < 8 + 20; ++step) ls_step(client_, step, NAN);
+  EXPECT_EQ(block().steps, 21);
   EXPECT_EQ(block().dropped, 4u) << "the ring holds 16";
 }
 

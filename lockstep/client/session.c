@@ -122,6 +122,7 @@ static void take_block(struct ls_client* c) {
   __atomic_store_n(&block->step_end_ns, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&block->step_time_ns, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&block->loop_begin_ns, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&block->steps, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&block->loss_bits, nan_bits, __ATOMIC_RELAXED);
   __atomic_store_n(&block->phase, LS_PHASE_STARTED, __ATOMIC_RELAXED);
   ls_block_begin_epoch(block, c->epoch);
@@ -191,6 +192,7 @@ void ls_loop_begin(struct ls_client* c, int64_t last_step) {
   if (!ls_is_joined(c) || !ls_is_current(c)) return;
   c->last_end_ns = ls_now_ns();
   __atomic_store_n(&c->block->step, last_step, __ATOMIC_RELAXED);
+  __atomic_store_n(&c->block->steps, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&c->block->loop_begin_ns, c->last_end_ns, __ATOMIC_RELAXED);
   __atomic_store_n(&c->block->phase, LS_PHASE_RESTORED, __ATOMIC_RELEASE);
 }
@@ -214,7 +216,10 @@ void ls_step(struct ls_client* c, int64_t step, double loss) {
   uint64_t loss_bits;
   memcpy(&loss_bits, &loss, sizeof loss_bits);
   struct ls_rank_block* block = c->block;
-  if (c->last_end_ns == 0) __atomic_store_n(&block->loop_begin_ns, now, __ATOMIC_RELAXED);
+  if (c->last_end_ns == 0)
+    __atomic_store_n(&block->loop_begin_ns, now, __ATOMIC_RELAXED);
+  else
+    __atomic_fetch_add(&block->steps, 1, __ATOMIC_RELAXED);
   __atomic_store_n(&block->loss_bits, loss_bits, __ATOMIC_RELAXED);
   __atomic_store_n(&block->step_time_ns, duration, __ATOMIC_RELAXED);
   __atomic_store_n(&block->step_end_ns, now, __ATOMIC_RELAXED);

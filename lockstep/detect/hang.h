@@ -49,6 +49,8 @@ struct RankSample {
   uint64_t switches = 0;  // voluntary context switches of the main threads: gloo's poll thread alone makes 100 a second
   int64_t step = -1;      // last finished step
   Nanos step_end;         // when; 0 = no step yet
+  int64_t steps = 0;      // finished since the training loop began
+  Nanos stepping;         // how long they took together
   bool in_loop = false;   // the training loop has begun (and the rank has not finished)
   bool finished = false;  // exited with 0, or said that it is done
   auto operator<=>(const RankSample&) const = default;

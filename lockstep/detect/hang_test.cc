@@ -242,6 +242,16 @@ TEST(Hang, TheFirstStepHasItsOwnLimit) {
   EXPECT_FALSE(IsCertain(verdict));
 }
 
+// Fewer looks than steps: what the rank itself has counted tells how long one takes.
+TEST(Hang, AFastJobThatHangsBetweenTwoLooksIsNamedSoon) {
+  TestJob job(4, Seconds{0.02});
+  job.Tick();
+  ASSERT_GE(job.steps(), 3);
+  job.Do(2, Conduct::kStopped);
+  Verdict verdict;
+  EXPECT_NEAR(TimeToCertainty(job, Seconds{60}, verdict).value, 1.7, 0.15);
+}
+
 TEST(Hang, StepTimesSurviveAReset) {
   TestJob job(4, Seconds{0.2});
   job.Run(Seconds{30});

@@ -22,7 +22,8 @@ Seconds Percentile(std::vector<Seconds>& values, double share) {
 void StepTimes::Add(const RankSample& sample) {
   if (sample.step < 0 || sample.step_end.value == 0) return;
   Steps& steps = ranks_[sample.rank];
-  const auto [it, fresh] = steps.try_emplace(sample.step, Seen{sample.step_end, sample.at});
+  const auto [it, fresh] =
+      steps.try_emplace(sample.step, Seen{sample.step_end, sample.at, sample.steps, sample.stepping});
   it->second.end = std::min(it->second.end, sample.step_end);
   it->second.at = std::min(it->second.at, sample.at);
   if (fresh && steps.size() > kObservations) steps.erase(steps.begin());
@@ -32,6 +33,7 @@ void StepTimes::Add(const RankSample& sample) {
 std::vector<Seconds> StepTimes::Durations(const Steps& steps, Nanos now) {
   std::vector<Seconds> durations;
   const std::pair<const int64_t, Seen>* later = nullptr;
+  const Seen* newest = nullptr;
   for (auto it = steps.rbegin(); it != steps.rend(); ++it) {
     if (it->second.at > now) continue;
     if (later != nullptr) {
@@ -41,7 +43,10 @@ std::vector<Seconds> StepTimes::Durations(const Steps& steps, Nanos now) {
       durations.insert(durations.end(), static_cast<size_t>(std::min(count, room)), mean);
     }
     later = &*it;
+    if (newest == nullptr) newest = &it->second;
   }
+  if (newest != nullptr && durations.size() < kFewest && newest->loop_steps >= static_cast<int64_t>(kFewest))
+    durations.assign(kFewest, Seconds{ToSeconds(newest->loop_time).value / static_cast<double>(newest->loop_steps)});
   return durations;
 }
 

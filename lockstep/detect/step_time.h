@@ -24,13 +24,16 @@ class StepTimes {
   void Add(const RankSample& sample);
   // Forgets the observations, keeps what they said.
   void Reset();
-  // Of the slowest rank's last 50 steps; what earlier epochs said while this one has fewer than 3; none if there is
+  // Of the slowest rank's last 50 steps. Where fewer than 3 were observed, of all steps of its loop if these are 3 or
+  // more: a job of millisecond steps may hang between two looks. Else what earlier epochs said; none if there is
   // neither.
   std::optional<StepTime> At(Nanos now) const;
 
  private:
   struct Seen {
-    Nanos end, at;  // when the step ended; when that was first known
+    Nanos end, at;       // when the step ended; when that was first known
+    int64_t loop_steps;  // of the loop up to this step
+    Nanos loop_time;
   };
   using Steps = std::map<int64_t, Seen>;
   static std::vector<Seconds> Durations(const Steps& steps, Nanos now);

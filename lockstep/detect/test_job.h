@@ -48,6 +48,7 @@ class TestJob {
     detector_.Reset();
     for (Rank& rank : ranks_) rank = {};
     step_number_ = -1;
+    loop_begin_ = now_;
     ScheduleStep();
   }
   // Time passes for everybody, but nobody samples: the agent was stopped or the machine slept.
@@ -89,6 +90,7 @@ class TestJob {
     bool finished = false;
     double cpu = 0, io = 0, faults = 1000, switches = 100;
     Nanos step_end;
+    int64_t steps = 0;
   };
 
   Rank& At(int rank) { return ranks_[static_cast<size_t>(rank)]; }
@@ -103,7 +105,7 @@ class TestJob {
     if (held_) ScheduleStep();
     held_ = false;
     for (; next_step_ <= now_; ++step_number_) {
-      for (Rank& rank : ranks_) rank.step_end = next_step_;
+      for (Rank& rank : ranks_) rank.step_end = next_step_, ++rank.steps;
       next_step_ += ToNanos(step_ * std::lognormal_distribution<double>(0, 0.25)(random_));
     }
   }
@@ -165,6 +167,8 @@ class TestJob {
     }
     sample.step = step_number_;
     sample.step_end = rank.step_end;
+    sample.steps = rank.steps;
+    if (rank.steps > 0) sample.stepping = rank.step_end - loop_begin_;
     sample.finished = rank.finished;
     sample.in_loop = !rank.finished;
     detector_.Add(sample);
@@ -235,6 +239,7 @@ class TestJob {
   Seconds step_;
   std::mt19937_64 random_;
   Nanos now_{1'000'000'000'000};
+  Nanos loop_begin_ = now_;
   Nanos next_step_, stacks_at_;
   int64_t step_number_ = -1;
   bool held_ = false;

@@ -53,6 +53,8 @@ void Put(const detect::RankSample& sample, RankSample* wire) {
   wire->set_switches(sample.switches);
   wire->set_step(sample.step);
   wire->set_step_end_ns(sample.step_end.value);
+  wire->set_steps(sample.steps);
+  wire->set_stepping_ns(sample.stepping.value);
   wire->set_in_loop(sample.in_loop);
   wire->set_finished(sample.finished);
 }
@@ -160,6 +162,8 @@ detect::RankSample Get(const RankSample& wire) {
   sample.switches = wire.switches();
   sample.step = wire.step();
   sample.step_end = {wire.step_end_ns()};
+  sample.steps = wire.steps();
+  sample.stepping = {wire.stepping_ns()};
   sample.in_loop = wire.in_loop();
   sample.finished = wire.finished();
   return sample;

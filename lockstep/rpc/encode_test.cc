@@ -73,7 +73,8 @@ TEST(Encode, WhatGoesToDiskIsAgreedOn) {
 }
 
 TEST(Encode, SamplesArriveWhole) {
-  detect::RankSample rank{RankId(7), {5}, detect::ProcState::kStopped, true, true, {6}, 1, 2, 3, 4, {8}, true, true};
+  detect::RankSample rank{RankId(7), {5}, detect::ProcState::kStopped, true, true, {6}, 1, 2, 3, 4, {8}, 12, {13},
+                          true,      true};
   detect::StackSample stack{RankId(7), {9},           detect::InCollective::kNo, true, "f.py:1 in f",
                             10,        "f (libf.so)", detect::CodeKind::kOther};
   const control::Samples samples = Sent(control::Samples{EpochId(3), {rank}, {stack}, {11, {12}}});
