@@ -32,7 +32,7 @@ std::vector<double> Time(int runs, const std::function<void()>& what) {
 absl::StatusOr<Json> Measure(const std::string& trace, const std::string& meta_path, int runs) {
   LS_ASSIGN_OR_RETURN(const trace::StragglerMeta meta, trace::ReadStragglerMeta(meta_path));
   Json answer;
-  absl::StatusOr<trace::StragglerJob> job;
+  absl::StatusOr<trace::TracedJob> job;
   answer["read_s"] = Time(std::max(1, runs / 10), [&] { job = trace::ReadStragglerJob(trace, meta, {}); });
   LS_RETURN_IF_ERROR(job.status());
   const size_t cells = job->graph.ops() * job->graph.lanes();

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 
 namespace lockstep {
 
@@ -20,6 +21,12 @@ Fd& Fd::operator=(Fd&& other) noexcept {
 void Fd::Close() {
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
+}
+
+absl::Status MakeDirectory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  return error ? ErrnoError(error.value(), path) : absl::OkStatus();
 }
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {

@@ -25,6 +25,9 @@ class Fd {
   int fd_ = -1;
 };
 
+// Makes a directory, and those above it, unless they are there.
+absl::Status MakeDirectory(const std::string& path);
+
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 // Replaces the file by one rename, so a reader sees the old text or the new one whole.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view text);

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <ctime>
+#include <string_view>
 
 namespace lockstep {
 
@@ -14,5 +15,7 @@ std::string IsoTime(Nanos wall) {
   strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
   return fmt::format("{}.{:03}Z", text, wall.value % 1'000'000'000 / 1'000'000);
 }
+
+std::string IsoDay(Nanos wall) { return IsoTime(wall).substr(0, std::string_view("2026-01-01").size()); }
 
 }  // namespace lockstep

@@ -9,5 +9,7 @@ namespace lockstep {
 
 // ISO 8601 in UTC with milliseconds: "2026-01-01T10:00:10.041Z".
 std::string IsoTime(Nanos wall);
+// "2026-01-01"
+std::string IsoDay(Nanos wall);
 
 }  // namespace lockstep

@@ -1,25 +1,32 @@
+#include <algorithm>
 #include <charconv>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 
 #include "lockstep/cli/commands.h"
+#include "lockstep/cli/explain_watch.h"
 #include "lockstep/explain/compat.h"
+#include "lockstep/explain/explained.h"
+#include "lockstep/explain/fleet.h"
 #include "lockstep/explain/page.h"
 #include "lockstep/explain/report.h"
 #include "lockstep/explain/timeline.h"
-#include "lockstep/trace/kineto_job.h"
-#include "lockstep/trace/straggler_file.h"
+#include "lockstep/trace/job_files.h"
 #include "lockstep/trace/straggler_meta.h"
 
 namespace lockstep::cli {
 namespace {
 
 struct ExplainFlags {
-  std::string trace, meta, compat, out;
-  std::vector<std::string> kineto, steps;
-  std::optional<int> rank;
-  bool json = false;
+  std::string meta, compat, out, shard;
+  std::vector<std::string> traces, kineto, steps;
+  std::optional<int> rank, threads;
+  std::optional<size_t> window;
+  bool json = false, watch = false;
 };
 
 // "12" or "20-23".
@@ -38,52 +45,90 @@ absl::StatusOr<trace::StepRange> ParseSteps(const std::string& text) {
   return range;
 }
 
-absl::Status WriteAll(const ExplainFlags& flags, const trace::StragglerJob& job, const explain::WhatIf& analysis,
-                      const Json& report) {
-  if (flags.out.empty()) return absl::OkStatus();
-  LS_RETURN_IF_ERROR(explain::WritePage(flags.out, report, explain::StepsReport(analysis)));
-  return explain::WriteTimelines(flags.out, job, analysis);
+// "2/8", or by the task of a Slurm step.
+absl::StatusOr<explain::Shard> ParseShard(const std::string& text) {
+  explain::Shard shard;
+  if (text.empty()) return shard;
+  const char *task = std::getenv("SLURM_PROCID"), *tasks = std::getenv("SLURM_NTASKS");
+  const bool by_slurm = text == "auto";
+  if (by_slurm && (task == nullptr || tasks == nullptr))
+    return InvalidArgument(
+        "--shard auto: SLURM_PROCID and SLURM_NTASKS are not set; start it by srun, or say --shard I/N");
+  const std::string numbers = by_slurm ? fmt::format("{}/{}", task, tasks) : text;
+  const char *begin = numbers.data(), *end = begin + numbers.size();
+  const auto [slash, error] = std::from_chars(begin, end, shard.index);
+  if (error == std::errc() && slash != end && *slash == '/') {
+    const auto [rest, second_error] = std::from_chars(slash + 1, end, shard.count);
+    if (second_error == std::errc() && rest == end && shard.index >= 0 && shard.index < shard.count) return shard;
+  }
+  return InvalidArgument("--shard {}: expected I/N with I from 0 to N - 1, or auto", numbers);
 }
 
-absl::StatusOr<Json> ExplainStraggler(const ExplainFlags& flags, std::vector<trace::StepRange> steps) {
-  LS_ASSIGN_OR_RETURN(const trace::StragglerMeta meta, trace::ReadStragglerMeta(flags.meta));
-  LS_ASSIGN_OR_RETURN(const trace::StragglerJob job, trace::ReadStragglerJob(flags.trace, meta, std::move(steps)));
-  const explain::WhatIf analysis(job);
-  if (!flags.compat.empty()) LS_RETURN_IF_ERROR(explain::WriteCompat(flags.compat, analysis, meta));
-  Json report = explain::Report(analysis, explain::FindCauses(job, analysis, explain::kStraggles), meta, job.counters);
-  LS_RETURN_IF_ERROR(WriteAll(flags, job, analysis, report));
-  return report;
-}
-
-absl::StatusOr<Json> ExplainKineto(const ExplainFlags& flags, const std::vector<trace::StepRange>& steps) {
-  LS_ASSIGN_OR_RETURN(std::vector<trace::KinetoRank> ranks, trace::ReadKinetoFiles(flags.kineto, flags.rank));
-  LS_ASSIGN_OR_RETURN(const trace::KinetoJob traced, trace::BuildKinetoJob(std::move(ranks), steps));
-  const explain::WhatIf analysis(traced.job);
-  trace::StragglerMeta meta;
-  meta.dp = traced.job.dp;
-  meta.world_size = traced.world_size;
-  Json report = explain::Report(analysis, explain::FindCauses(traced.job, analysis, explain::kStraggles), meta,
-                                traced.job.counters);
-  explain::AddRanks(traced, report);
-  LS_RETURN_IF_ERROR(WriteAll(flags, traced.job, analysis, report));
-  return report;
-}
-
-absl::StatusOr<Json> Explain(const ExplainFlags& flags) {
-  if (flags.trace.empty() == flags.kineto.empty())
-    return InvalidArgument("expected a TRACE with --meta META, or --kineto with the files of a PyTorch profiler");
+absl::StatusOr<Json> ExplainOne(const ExplainFlags& flags) {
+  if (flags.traces.empty() == flags.kineto.empty())
+    return InvalidArgument(
+        "expected a TRACE with --meta META, directories of traces, or --kineto with the files of a PyTorch profiler");
+  if (flags.traces.size() > 1) return InvalidArgument("{}: expected one TRACE, or directories only", flags.traces[1]);
+  const trace::JobFiles files{{}, flags.traces.empty() ? "" : flags.traces.front(), flags.meta, flags.kineto};
   if (flags.kineto.empty() && flags.meta.empty())
-    return InvalidArgument("--meta: expected the YAML file beside {}", flags.trace);
+    return InvalidArgument("--meta: expected the YAML file beside {}", files.trace);
   if (flags.kineto.empty() && flags.rank) return InvalidArgument("--rank belongs to --kineto");
   if (!flags.kineto.empty() && !(flags.meta.empty() && flags.compat.empty()))
     return InvalidArgument("--meta and --compat belong to a TRACE of the straggler schema, not to --kineto");
   if (flags.rank && flags.kineto.size() != 1)
     return InvalidArgument("--rank names the rank of one file, found {}", flags.kineto.size());
+  if (!flags.shard.empty() || flags.threads) return InvalidArgument("--shard and --threads belong to directories");
   std::vector<trace::StepRange> steps;
   for (const std::string& text : flags.steps) {
     LS_ASSIGN_OR_RETURN(steps.emplace_back(), ParseSteps(text));
   }
-  return flags.kineto.empty() ? ExplainStraggler(flags, std::move(steps)) : ExplainKineto(flags, steps);
+  LS_ASSIGN_OR_RETURN(const explain::Explained explained, explain::Explained::Of(files, steps, flags.rank));
+  const explain::WhatIf& analysis = explained.analysis();
+  if (!flags.compat.empty()) {
+    LS_ASSIGN_OR_RETURN(const trace::StragglerMeta meta, trace::ReadStragglerMeta(flags.meta));
+    LS_RETURN_IF_ERROR(explain::WriteCompat(flags.compat, analysis, meta));
+  }
+  if (!flags.out.empty()) {
+    LS_RETURN_IF_ERROR(explain::WritePage(flags.out, explained.report(), explain::StepsReport(analysis)));
+    LS_RETURN_IF_ERROR(explain::WriteTimelines(flags.out, explained.job(), analysis));
+  }
+  return explained.report();
+}
+
+absl::StatusOr<Json> ExplainDirectories(const ExplainFlags& flags) {
+  if (!flags.meta.empty() || !flags.compat.empty() || !flags.steps.empty() || flags.rank || !flags.kineto.empty())
+    return InvalidArgument("--meta, --compat, --steps, --rank and --kineto belong to one job, not to directories");
+  explain::FleetOptions options;
+  LS_ASSIGN_OR_RETURN(options.shard, ParseShard(flags.shard));
+  if (!flags.shard.empty() && flags.out.empty())
+    return InvalidArgument("--shard: the shards join in a directory that all see; name it by --out");
+  options.out = flags.out;
+  options.version = LOCKSTEP_VERSION;
+  options.threads = flags.threads.value_or(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+  LS_ASSIGN_OR_RETURN(const std::vector<trace::JobFiles> jobs, trace::FindJobs(flags.traces));
+  return explain::ExplainFleet(jobs, options);
+}
+
+absl::Status Watch(const ExplainFlags& flags) {
+  if (flags.traces.size() != 1 || flags.meta.empty())
+    return InvalidArgument("--watch: expected one TRACE, plain CSV, and --meta META");
+  if (!flags.kineto.empty() || !flags.compat.empty() || !flags.out.empty() || !flags.steps.empty())
+    return InvalidArgument("--watch only prints: --kineto, --compat, --out and --steps do not go with it");
+  WatchOptions options{flags.traces.front(), flags.meta};
+  options.window = flags.window.value_or(options.window);
+  options.json = flags.json;
+  return WatchTrace(options);
+}
+
+bool AreDirectories(const std::vector<std::string>& paths) {
+  std::error_code error;
+  return !paths.empty() && std::all_of(paths.begin(), paths.end(), [&](const std::string& path) {
+    return std::filesystem::is_directory(path, error);
+  });
+}
+
+absl::StatusOr<Json> Explain(const ExplainFlags& flags) {
+  return AreDirectories(flags.traces) ? ExplainDirectories(flags) : ExplainOne(flags);
 }
 
 }  // namespace
@@ -92,7 +137,9 @@ void AddExplain(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ExplainFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command =
       app.add_subcommand("explain", "Why a traced job is slow: what each op type, stage and worker costs");
-  command->add_option("TRACE", flags->trace, "Rows of ops: Parquet, CSV or CSV.gz (docs/formats/straggler.md)");
+  command->add_option("TRACE", flags->traces,
+                      "Rows of ops: Parquet, CSV or CSV.gz (docs/formats/straggler.md); or directories, for a report "
+                      "of all jobs whose traces lie in them");
   command->add_option("--meta", flags->meta, "YAML with the sizes of the parallel dimensions");
   command
       ->add_option("--kineto", flags->kineto,
@@ -105,9 +152,24 @@ void AddExplain(CLI::App& app, int& exit_code) {
       "Also write a page with heatmaps (index.html), timelines for Perfetto, and JSON into this directory");
   command->add_option("--compat", flags->compat,
                       "Also write the files of the published what-if analysis into this directory");
-  command->add_flag("--json", flags->json, "One JSON document on stdout");
+  command->add_option("--threads", flags->threads, "Jobs of directories at a time (default: as many as cores)")
+      ->check(CLI::Range(1, 1024));
+  command->add_option(
+      "--shard", flags->shard,
+      "Of directories: only every Nth job, from the Ith on, as I/N; auto: by the task of srun. The last "
+      "shard to end joins all in --out");
+  command->add_flag("--watch", flags->watch,
+                    "Follow a TRACE that is still written (plain CSV): a report of the newest steps after each step");
+  command->add_option("--window", flags->window, "Steps that a report of --watch is of (default: 32)")
+      ->check(CLI::Range(1, 100'000));
+  command->add_flag("--json", flags->json, "One JSON document on stdout (--watch: one on a line for each step)");
   command->footer("Example: lockstep explain trace.parquet --meta meta.yaml --out why");
   command->callback([flags, &exit_code] {
+    if (flags->watch) {
+      const absl::Status status = Watch(*flags);
+      exit_code = status.ok() ? 0 : PrintError(status);
+      return;
+    }
     absl::StatusOr<Json> report = Explain(*flags);
     if (report.ok() && !flags->json) *report = explain::Brief(*report);
     exit_code = PrintReport(report, flags->json);

@@ -2,6 +2,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/file.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/synth/ddp.h"
 #include "lockstep/synth/job.h"
@@ -40,7 +41,7 @@ Json FaultsJson(const std::vector<synth::Fault>& faults) {
 absl::StatusOr<Json> SimulateTrace(const SimulateTraceFlags& flags) {
   LS_ASSIGN_OR_RETURN(const std::vector<synth::Fault> faults, ParseFaults(flags.faults));
   LS_ASSIGN_OR_RETURN(const trace::StragglerRows rows, synth::Generate(flags.shape, faults, flags.seed));
-  LS_RETURN_IF_ERROR(trace::MakeDirectory(flags.out));
+  LS_RETURN_IF_ERROR(MakeDirectory(flags.out));
   Json report = {
       {"rows", rows.size()}, {"steps", rows.steps.size()}, {"seed", flags.seed}, {"faults", FaultsJson(faults)}};
   LS_RETURN_IF_ERROR(trace::WriteStragglerCsv(flags.out + "/trace.csv.gz", rows));

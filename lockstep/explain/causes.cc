@@ -20,7 +20,7 @@ constexpr std::array kNetworkRules = {FindSlowLinks, FindSlowRings, FindSlowFabr
 
 class Peeling {
  public:
-  Peeling(const trace::StragglerJob& job, const WhatIf& analysis)
+  Peeling(const trace::TracedJob& job, const WhatIf& analysis)
       : job_(job),
         analysis_(analysis),
         times_{job.transfers, job.delays},
@@ -33,24 +33,25 @@ class Peeling {
   }
 
   Causes NameNothing() const {
-    const double loss = begin_ - analysis_.ideal_mean();
-    return {{}, loss, std::max(0.0, loss)};
+    const double loss = std::max(0.0, begin_ - analysis_.ideal_mean());
+    return {{}, begin_, loss, loss};
   }
 
   Causes Peel() {
-    Causes causes;
-    causes.loss_s = begin_ - analysis_.ideal_mean();
+    Causes causes{{}, begin_, 0, 0};
     for (int round = 0; round < kRounds; ++round) {
       std::optional<Remedy> best = Best();
       if (!best) break;
-      best->cause.share = causes.loss_s > 0 ? best->cause.gain_s / causes.loss_s : 0;
       Swap(*best);
       now_ -= best->cause.gain_s;
       Add(std::move(best->cause), causes.found);
     }
     std::stable_sort(causes.found.begin(), causes.found.end(),
                      [](const Cause& a, const Cause& b) { return a.gain_s > b.gain_s; });
+    // The ideal is the mean of all workers: where half of them are slow, mending them gains more than it promises.
     causes.unexplained_s = std::max(0.0, now_ - analysis_.ideal_mean());
+    causes.loss_s = begin_ - now_ + causes.unexplained_s;
+    for (Cause& cause : causes.found) cause.share = cause.gain_s / causes.loss_s;
     return causes;
   }
 
@@ -62,7 +63,6 @@ class Peeling {
     });
     if (same == found.end()) return found.push_back(std::move(cause));
     same->gain_s += cause.gain_s;
-    same->share += cause.share;
   }
 
   // Of the delays only those count that stand at the begin of a step: later ones hold waiting that the graph has no
@@ -150,7 +150,7 @@ class Peeling {
     return count > 1 ? joint : std::nullopt;
   }
 
-  const trace::StragglerJob& job_;
+  const trace::TracedJob& job_;
   const WhatIf& analysis_;
   Times times_;  // without the causes found so far
   const graph::Replay replay_;
@@ -167,7 +167,7 @@ const char* CauseName(CauseKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-Causes FindCauses(const trace::StragglerJob& job, const WhatIf& analysis, double straggles) {
+Causes FindCauses(const trace::TracedJob& job, const WhatIf& analysis, double straggles) {
   Peeling peeling(job, analysis);
   const bool healthy = analysis.slowdown() < straggles && analysis.launch_slowdown() < straggles;
   return healthy ? peeling.NameNothing() : peeling.Peel();

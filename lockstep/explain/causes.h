@@ -11,12 +11,13 @@ namespace lockstep::explain {
 
 struct Causes {
   std::vector<Cause> found;
-  double loss_s = 0;         // per step: the measured step, replayed with the delays at its begin, less the ideal one
-  double unexplained_s = 0;  // what is left of it
+  double step_s = 0;         // the measured step, replayed with the delays at its begin
+  double loss_s = 0;         // of it: what it takes longer than the ideal one, or what the causes gain, if that is more
+  double unexplained_s = 0;  // what is left of the loss
   double unexplained() const { return loss_s > 0 ? unexplained_s / loss_s : 0; }  // a share
 };
 
 // Nothing is named for a job that does not straggle (S below `straggles`, and no late starts of that size).
-Causes FindCauses(const trace::StragglerJob& job, const WhatIf& analysis, double straggles);
+Causes FindCauses(const trace::TracedJob& job, const WhatIf& analysis, double straggles);
 
 }  // namespace lockstep::explain

@@ -8,6 +8,7 @@
 #include "lockstep/explain/report.h"
 #include "lockstep/explain/sample.h"
 #include "lockstep/synth/job.h"
+#include "lockstep/trace/straggler_job.h"
 
 namespace lockstep::explain {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/file.h"
 #include "lockstep/explain/report.h"
 #include "lockstep/explain/sample.h"
 #include "lockstep/trace/text_writer.h"
@@ -130,7 +131,7 @@ Json CompatWorkers(const WhatIf& analysis) {
 }
 
 absl::Status WriteCompat(const std::string& directory, const WhatIf& analysis, const trace::StragglerMeta& meta) {
-  LS_RETURN_IF_ERROR(trace::MakeDirectory(directory));
+  LS_RETURN_IF_ERROR(MakeDirectory(directory));
   const auto path = [&](const char* kind) { return fmt::format("{}/{}-{}.json", directory, kind, meta.trial_name); };
   LS_RETURN_IF_ERROR(Write(path("result"), CompatResult(analysis, meta, kDecomposeThreshold), 2));
   LS_RETURN_IF_ERROR(Write(path("ms"), CompatStage(analysis, meta), 4));

@@ -56,7 +56,7 @@ void Divide(const Passes& passes, int pass, int stage, const Lanes& lanes, doubl
       if (passes.Has(op, lane)) Set(passes, op, lane, passes.Duration(op, lane) / ratio, remedy);
 }
 
-CauseSuspect WorkerSuspect(const trace::StragglerJob& job, int dp, int stage) {
+CauseSuspect WorkerSuspect(const trace::TracedJob& job, int dp, int stage) {
   return {dp, stage, job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(stage)], {}, {}};
 }
 
@@ -124,7 +124,7 @@ class Worker {
   std::vector<double> slowness_;  // by lane
 };
 
-Lanes AllLanes(const trace::StragglerJob& job) {
+Lanes AllLanes(const trace::TracedJob& job) {
   Lanes lanes(job.lanes.size());
   std::iota(lanes.begin(), lanes.end(), size_t{0});
   return lanes;
@@ -151,7 +151,7 @@ class Lengths {
 // In one pass on one stage, of every op or of every second one: mean over model chunks.
 enum class Which : uint8_t { kAll, kEven, kOdd };
 Lengths LengthsOn(const Passes& passes, int pass, int stage, Which which = Which::kAll) {
-  const trace::StragglerJob& job = passes.job();
+  const trace::TracedJob& job = passes.job();
   Lengths lengths(job.lanes.size(), passes.microbatches()), counts = lengths;
   for (const uint32_t op : passes.Ops(pass, stage)) {
     if (which != Which::kAll && (job.ops[op].sequence % 2 == 0) != (which == Which::kEven)) continue;
@@ -171,7 +171,7 @@ Lengths LengthsOn(const Passes& passes, int pass, int stage, Which which = Which
 // What passes and stages agree on, each against its own median in the lane: neither a pause nor a slow worker is a
 // length.
 Lengths SharedLengths(const Passes& passes) {
-  const trace::StragglerJob& job = passes.job();
+  const trace::TracedJob& job = passes.job();
   std::vector<std::tuple<int, int, Lengths>> places;  // pass, stage
   for (int pass = 0; pass < kPasses && passes.HasPass(pass); ++pass)
     for (int stage = 0; stage < job.pp; ++stage) places.emplace_back(pass, stage, LengthsOn(passes, pass, stage));
@@ -210,7 +210,7 @@ Pairs PairsOf(const Lengths& a, const Lengths& b, const Lanes& lanes) {
 }
 
 // Mean length of the microbatches of each lane set.
-std::vector<double> MeansBySet(const trace::StragglerJob& job, const Lengths& lengths) {
+std::vector<double> MeansBySet(const trace::TracedJob& job, const Lengths& lengths) {
   std::vector<double> means;
   means.reserve(job.steps.size());
   for (size_t set = 0; set < job.steps.size(); ++set) {
@@ -225,7 +225,7 @@ std::vector<double> MeansBySet(const trace::StragglerJob& job, const Lengths& le
 
 // Of segments: what most of a lane's take, relative to what is usual.
 Lengths SegmentLengths(const Passes& passes) {
-  const trace::StragglerJob& job = passes.job();
+  const trace::TracedJob& job = passes.job();
   Lengths lengths(job.lanes.size(), passes.microbatches());
   for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
     std::vector<double> relative;
@@ -249,7 +249,7 @@ bool Follows(const Passes& passes, uint32_t op, const Lengths& lengths) {
 
 // Every microbatch of a step as long as their mean.
 Remedy EvenLengths(const Passes& passes) {
-  const trace::StragglerJob& job = passes.job();
+  const trace::TracedJob& job = passes.job();
   const bool segments = !passes.HasPass(1);
   const Lengths lengths = segments ? SegmentLengths(passes) : SharedLengths(passes);
   const std::vector<double> means = MeansBySet(job, lengths);
@@ -309,7 +309,7 @@ std::vector<Pause> PausesOf(const Passes& passes, int pass, int stage, int dp) {
 }
 
 // The workers with most pauses.
-std::vector<CauseSuspect> MostPaused(const trace::StragglerJob& job, const std::map<DpAndStage, size_t>& pauses) {
+std::vector<CauseSuspect> MostPaused(const trace::TracedJob& job, const std::map<DpAndStage, size_t>& pauses) {
   std::vector<std::pair<size_t, DpAndStage>> order;
   order.reserve(pauses.size());
   for (const auto& [worker, count] : pauses) order.emplace_back(count, worker);
@@ -359,7 +359,7 @@ std::vector<Remedy> FindSlowStages(const Passes& passes) {
 }
 
 std::vector<Remedy> FindSequenceLengths(const Passes& passes) {
-  const trace::StragglerJob& job = passes.job();
+  const trace::TracedJob& job = passes.job();
   std::vector<double> variations, correlations, across;
   std::optional<Lengths> before;
   // Without backward passes to compare with, one half of the segments with the other.
@@ -394,7 +394,7 @@ std::vector<Remedy> FindSequenceLengths(const Passes& passes) {
 }
 
 std::vector<Remedy> FindPauses(const Passes& passes) {
-  const trace::StragglerJob& job = passes.job();
+  const trace::TracedJob& job = passes.job();
   std::vector<Remedy> found;
   for (int pass = 0; pass < kPasses; ++pass) {
     Remedy remedy;

@@ -32,7 +32,7 @@ std::string Text(double seconds) {
 // Durations of the collectives of one class on one stage, per step.
 class Rings {
  public:
-  Rings(const trace::StragglerJob& job, const Times& times) : job_(job), times_(times) {
+  Rings(const trace::TracedJob& job, const Times& times) : job_(job), times_(times) {
     for (uint32_t op = 0; op < job.ops.size(); ++op)
       if (IsDataParallelComm(job.ops[op].type)) ops_[{job.ideal_class[op], job.ops[op].stage}].push_back(op);
     for (const auto& [ring, ops] : ops_)
@@ -62,7 +62,7 @@ class Rings {
     return Median(std::move(values));
   }
 
-  const trace::StragglerJob& job_;
+  const trace::TracedJob& job_;
   const Times& times_;
   std::map<Ring, std::vector<uint32_t>> ops_;
   std::map<Ring, std::vector<double>> by_step_;
@@ -71,7 +71,7 @@ class Rings {
 }  // namespace
 
 // A link is slow whose transfers are outliers among all transfers of the job, and not just once.
-std::vector<Remedy> FindSlowLinks(const trace::StragglerJob& job, const Times& times) {
+std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& times) {
   const size_t lanes = job.lanes.size();
   struct Link {
     size_t transfers = 0;
@@ -120,7 +120,7 @@ std::vector<Remedy> FindSlowLinks(const trace::StragglerJob& job, const Times& t
 }
 
 // One stage's collectives take longer than those of the other stages.
-std::vector<Remedy> FindSlowRings(const trace::StragglerJob& job, const Times& times) {
+std::vector<Remedy> FindSlowRings(const trace::TracedJob& job, const Times& times) {
   const Rings rings(job, times);
   std::vector<Remedy> found;
   for (int stage = 0; stage < job.pp && job.pp > 1; ++stage) {
@@ -145,7 +145,7 @@ std::vector<Remedy> FindSlowRings(const trace::StragglerJob& job, const Times& t
 }
 
 // In some steps the collectives of all stages take longer than in the others.
-std::vector<Remedy> FindSlowFabric(const trace::StragglerJob& job, const Times& times) {
+std::vector<Remedy> FindSlowFabric(const trace::TracedJob& job, const Times& times) {
   const Rings rings(job, times);
   if (rings.by_step().empty()) return {};
   Remedy remedy;
@@ -174,7 +174,7 @@ std::vector<Remedy> FindSlowFabric(const trace::StragglerJob& job, const Times& 
 }
 
 // The first compute of a step, which waits for nobody, is started late.
-std::vector<Remedy> FindLateStarts(const trace::StragglerJob& job, const Times& times) {
+std::vector<Remedy> FindLateStarts(const trace::TracedJob& job, const Times& times) {
   const size_t lanes = job.lanes.size();
   std::vector<double> usual;
   std::map<int, std::vector<std::pair<size_t, double>>> by_dp;

@@ -5,20 +5,13 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/file.h"
 #include "lockstep/explain/heatmap.h"
+#include "lockstep/explain/html.h"
 #include "lockstep/trace/text_writer.h"
 
 namespace lockstep::explain {
 namespace {
-
-constexpr char kStyle[] = R"(
-body { font: 14px/1.45 system-ui, sans-serif; color: #222; background: #fff; max-width: 1040px; margin: 2em auto; padding: 0 1em; }
-h1 { font-size: 22px; } h2 { font-size: 17px; margin-top: 2em; }
-table { border-collapse: collapse; } td, th { text-align: left; padding: 3px 14px 3px 0; vertical-align: top; }
-td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
-tr + tr td { border-top: 1px solid #eee; } .verdict { font-size: 16px; } .note { color: #666; } .bar { background: #e6a08f; height: 11px; }
-svg { max-width: 100%; height: auto; }
-)";
 
 // The workers of the report as a matrix: stages are rows.
 Heatmap WorkersMap(const Json& report) {
@@ -62,8 +55,11 @@ std::string SuspectText(const Json& suspect) {
   std::string text;
   for (const auto& [key, value] : suspect.items()) {
     if (!text.empty()) text += ", ";
-    text += key == "steps" ? fmt::format("steps {} to {}", value[0].get<int64_t>(), value[1].get<int64_t>())
-                           : fmt::format("{} {}", key, value.get<int64_t>());
+    if (key == "steps") {
+      text += fmt::format("steps {} to {}", value[0].get<int64_t>(), value[1].get<int64_t>());
+    } else {
+      text += fmt::format("{} {}", key, value.is_string() ? value.get<std::string>() : value.dump());
+    }
   }
   return text;
 }
@@ -89,17 +85,15 @@ std::string CausesTable(const Json& report) {
 
 // {name: S} with bars that begin at 1.
 std::string SplitTable(const Json& split) {
-  constexpr double kWidest = 260;  // px, at 1.5
+  constexpr double kWidest = 0.5;  // above 1
   constexpr size_t kMost = 32;
   std::string html = "<table>";
   size_t shown = 0;
   for (const auto& [name, value] : split.items()) {
     if (shown++ == kMost) break;
     const double slowdown = value.get<double>();
-    html += fmt::format(
-        "<tr><td>{}</td><td class=\"number\">{:.3f}</td><td><div class=\"bar\" "
-        "style=\"width:{:.0f}px\"></div></td></tr>\n",
-        Escaped(name), slowdown, kWidest * std::clamp((slowdown - 1) / 0.5, 0.0, 1.0));
+    html += fmt::format("<tr><td>{}</td><td class=\"number\">{:.3f}</td>{}</tr>\n", Escaped(name), slowdown,
+                        BarCell((slowdown - 1) / kWidest));
   }
   if (split.size() > kMost) html += fmt::format("<tr><td class=\"note\">and {} more</td></tr>", split.size() - kMost);
   return html + "</table>\n";
@@ -117,12 +111,8 @@ std::string Headline(const Json& report) {
 }
 
 std::string Page(const Json& report, const Json& steps) {
-  const std::string job = Escaped(report.at("job").get<std::string>());
-  std::string html = fmt::format(
-      "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}: why is it "
-      "slow</title><style>{1}</style></head>\n"
-      "<body><h1>{0}: why is it slow, and what would it gain</h1>\n",
-      job.empty() ? "Training job" : job, kStyle);
+  const auto job = report.at("job").get<std::string>();
+  std::string html = HtmlBegin((job.empty() ? "Training job" : job) + ": why is it slow, and what would it gain");
   html += Headline(report) + "<h2>Causes</h2>\n" + CausesTable(report);
   html += "<h2>Workers</h2>\n" + HeatmapSvg(WorkersMap(report));
   html += "<h2>Steps</h2>\n" + LineChartSvg(StepsChart(steps)) + HeatmapSvg(StepsMap(steps));
@@ -136,7 +126,7 @@ std::string Page(const Json& report, const Json& steps) {
       html += fmt::format("<tr><td>{}</td><td class=\"number\">{}</td></tr>\n", Escaped(name), count.get<uint64_t>());
     html += "</table>\n";
   }
-  return html + "</body></html>\n";
+  return html + kHtmlEnd;
 }
 
 }  // namespace
@@ -155,7 +145,7 @@ Json StepsReport(const WhatIf& analysis) {
 }
 
 absl::Status WritePage(const std::string& directory, const Json& report, const Json& steps) {
-  LS_RETURN_IF_ERROR(trace::MakeDirectory(directory));
+  LS_RETURN_IF_ERROR(MakeDirectory(directory));
   for (const auto& [name, text] : {std::pair("report.json", RenderJson(report)),
                                    {"steps.json", RenderJson(steps)},
                                    {"heatmap-workers.svg", HeatmapSvg(WorkersMap(report))},

@@ -9,6 +9,7 @@
 #include "lockstep/explain/heatmap.h"
 #include "lockstep/explain/report.h"
 #include "lockstep/synth/job.h"
+#include "lockstep/trace/straggler_job.h"
 #include "lockstep/trace/test_trace.h"
 
 namespace lockstep::explain {
@@ -34,13 +35,15 @@ TEST(Page, ShowsWhatTheReportSays) {
   const synth::JobShape shape{.dp = 3, .pp = 2, .steps = 4};
   const trace::StragglerMeta meta = synth::MetaOf(shape);
   const synth::Fault slow{.kind = synth::FaultKind::kWorker, .dp = 2, .stage = 1, .factor = 1.5};
-  const auto job = trace::BuildStragglerJob(synth::Generate(shape, {slow}, 1).value(), meta).value();
+  auto job = trace::BuildStragglerJob(synth::Generate(shape, {slow}, 1).value(), meta).value();
+  job.counters.push_back({"absent_ops", 7});
+  job.origin.host_of[5] = "node-b";
   const WhatIf analysis(job);
-  const Json report = Report(analysis, FindCauses(job, analysis, kStraggles), meta, {{"absent_ops", 7}});
+  const Json report = Report(job, analysis, FindCauses(job, analysis, kStraggles));
   const std::string folder = trace::TempPath("page");
   ASSERT_TRUE(WritePage(folder, report, StepsReport(analysis)).ok());
   const std::string page = ReadFile(folder + "/index.html").value();
-  EXPECT_THAT(page, HasSubstr("<b>worker</b></td><td>dp 2, stage 1, rank 5"));
+  EXPECT_THAT(page, HasSubstr("<b>worker</b></td><td>dp 2, stage 1, rank 5, host node-b"));
   EXPECT_THAT(page, HasSubstr(fmt::format("S = {:.3f}", analysis.slowdown())));
   EXPECT_THAT(page, HasSubstr("absent_ops</td><td class=\"number\">7"));
   EXPECT_EQ(Count(page, "http"), 3U) << "only the namespace of the pictures";

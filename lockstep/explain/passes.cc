@@ -7,7 +7,7 @@
 
 namespace lockstep::explain {
 
-Passes::Passes(const trace::StragglerJob& job, const Times& times) : job_(job), times_(times), usual_(job.ops.size()) {
+Passes::Passes(const trace::TracedJob& job, const Times& times) : job_(job), times_(times), usual_(job.ops.size()) {
   for (auto& by_stage : ops_) by_stage.resize(At(job.pp));
   for (uint32_t op = 0; op < job.ops.size(); ++op) {
     const trace::JobOp& one = job.ops[op];

@@ -19,9 +19,9 @@ inline constexpr int kPasses = 2;  // forward, backward; a job of segments has t
 
 class Passes {
  public:
-  Passes(const trace::StragglerJob& job, const Times& times);
+  Passes(const trace::TracedJob& job, const Times& times);
 
-  const trace::StragglerJob& job() const { return job_; }
+  const trace::TracedJob& job() const { return job_; }
   bool HasPass(int pass) const;
   const char* Name(int pass) const;  // "forward"; of segments "compute"
   const std::vector<uint32_t>& Ops(int pass, int stage) const { return ops_[At(pass)][At(stage)]; }
@@ -48,7 +48,7 @@ class Passes {
   void FindUsual();
   void FindInLane();
 
-  const trace::StragglerJob& job_;
+  const trace::TracedJob& job_;
   const Times& times_;
   std::array<std::vector<std::vector<uint32_t>>, kPasses> ops_;  // [pass][stage]
   size_t chunks_ = 0, microbatches_ = 0;                         // of a stage

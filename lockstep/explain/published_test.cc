@@ -57,7 +57,7 @@ class Published : public testing::TestWithParam<File> {
     if (job.status().code() == absl::StatusCode::kUnavailable) GTEST_SKIP() << Message(job.status());
     ASSERT_TRUE(job.ok()) << Message(job.status());
     EXPECT_TRUE(job->counters.empty());
-    job_ = std::make_unique<trace::StragglerJob>(*std::move(job));
+    job_ = std::make_unique<trace::TracedJob>(*std::move(job));
     analysis_ = std::make_unique<WhatIf>(*job_);
   }
   std::string Path(const std::string& pattern) const {
@@ -72,7 +72,7 @@ class Published : public testing::TestWithParam<File> {
 
   std::string folder_;
   trace::StragglerMeta meta_;
-  std::unique_ptr<trace::StragglerJob> job_;
+  std::unique_ptr<trace::TracedJob> job_;
   std::unique_ptr<WhatIf> analysis_;
 };
 

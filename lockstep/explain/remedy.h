@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lockstep/explain/cause.h"
-#include "lockstep/trace/straggler_job.h"
+#include "lockstep/trace/traced_job.h"
 
 namespace lockstep::explain {
 
@@ -30,9 +30,9 @@ std::vector<Remedy> FindSlowWorkers(const Passes& passes);
 std::vector<Remedy> FindSlowStages(const Passes& passes);
 std::vector<Remedy> FindSequenceLengths(const Passes& passes);
 std::vector<Remedy> FindPauses(const Passes& passes);
-std::vector<Remedy> FindSlowLinks(const trace::StragglerJob& job, const Times& times);
-std::vector<Remedy> FindSlowRings(const trace::StragglerJob& job, const Times& times);
-std::vector<Remedy> FindSlowFabric(const trace::StragglerJob& job, const Times& times);
-std::vector<Remedy> FindLateStarts(const trace::StragglerJob& job, const Times& times);
+std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& times);
+std::vector<Remedy> FindSlowRings(const trace::TracedJob& job, const Times& times);
+std::vector<Remedy> FindSlowFabric(const trace::TracedJob& job, const Times& times);
+std::vector<Remedy> FindLateStarts(const trace::TracedJob& job, const Times& times);
 
 }  // namespace lockstep::explain

@@ -1,6 +1,7 @@
 #include "lockstep/explain/report.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -27,18 +28,20 @@ Json LateLaunches(const WhatIf& analysis) {
   return json;
 }
 
-Json SuspectJson(const CauseSuspect& suspect) {
+Json SuspectJson(const CauseSuspect& suspect, const trace::Origin& origin) {
   Json json = Json::object();
   if (suspect.dp) json["dp"] = *suspect.dp;
   if (suspect.stage) json["stage"] = *suspect.stage;
   if (suspect.rank) json["rank"] = *suspect.rank;
+  if (const auto host = origin.host_of.find(suspect.rank.value_or(-1)); host != origin.host_of.end())
+    json["host"] = host->second;
   if (suspect.first_step) json["steps"] = {*suspect.first_step, *suspect.last_step};
   return json;
 }
 
-Json CauseJson(const Cause& cause) {
+Json CauseJson(const Cause& cause, const trace::Origin& origin) {
   Json suspects = Json::array();
-  for (const CauseSuspect& suspect : cause.suspects) suspects.push_back(SuspectJson(suspect));
+  for (const CauseSuspect& suspect : cause.suspects) suspects.push_back(SuspectJson(suspect, origin));
   return {{"cause", CauseName(cause.kind)},
           {"suspects", suspects},
           {"share", cause.share},
@@ -70,26 +73,24 @@ void AddRanks(const trace::KinetoJob& traced, Json& report) {
   report["unsettled"] = {{"at_most_s", unsettled.at_most_s}, {"ask_ranks", unsettled.ranks}};
 }
 
-Json Report(const WhatIf& analysis, const Causes& causes, const trace::StragglerMeta& meta,
-            const std::vector<trace::Counter>& counters) {
-  const double explained_s = analysis.ideal_mean() + causes.loss_s;  // a step, replayed with the delays at its begin
-  const bool trusted = std::abs(Mean(analysis.measured()) / explained_s - 1) <= kTrusted;
+Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& causes) {
+  const bool trusted = std::abs(Mean(analysis.measured()) / causes.step_s - 1) <= kTrusted;
   Json json;
-  json["job"] = meta.trial_name;
-  json["verdict"] = Verdict(std::max(analysis.slowdown(), explained_s / analysis.ideal_mean())) +
+  json["job"] = job.name;
+  json["verdict"] = Verdict(std::max(analysis.slowdown(), causes.step_s / analysis.ideal_mean())) +
                     (trusted ? "" : ", but the replay misses much of the step");
   json["slowdown"] = analysis.slowdown();
   json["launch_slowdown"] = analysis.launch_slowdown();
   if (!trusted) json["late_launches"] = LateLaunches(analysis);
-  json["wasted"] = {{"share", std::max(0.0, causes.loss_s / explained_s)},
-                    {"gpu_hours", std::max(0.0, causes.loss_s) * static_cast<double>(analysis.steps().size()) *
-                                      static_cast<double>(meta.world_size) / kSecondsPerHour}};
+  json["wasted"] = {{"share", causes.loss_s / causes.step_s},
+                    {"gpu_hours", causes.loss_s * static_cast<double>(analysis.steps().size()) *
+                                      static_cast<double>(job.world_size) / kSecondsPerHour}};
   json["steps"] = analysis.steps().size();
   json["step_s"] = {{"measured", Mean(analysis.measured())},
                     {"without_delays", analysis.nodelay_mean()},
                     {"ideal", analysis.ideal_mean()}};
   json["causes"] = Json::array();
-  for (const Cause& cause : causes.found) json["causes"].push_back(CauseJson(cause));
+  for (const Cause& cause : causes.found) json["causes"].push_back(CauseJson(cause, job.origin));
   json["unexplained"] = causes.unexplained();
   for (const auto& [name, by] : {std::pair("by_optype", By::kKind), {"by_stage", By::kStage}, {"by_dp_rank", By::kDp}})
     json[name] = Ordered(analysis.Blocking(by).names, analysis.Blocking(by).total);
@@ -100,18 +101,18 @@ Json Report(const WhatIf& analysis, const Causes& causes, const trace::Straggler
         {{"dp", worker.first}, {"stage", worker.second}, {"rank", rank}, {"slowdown", slowdown}});
   const bool straggles = analysis.slowdown() >= kStraggles;
   json["m_w"] = straggles ? Json(analysis.RemoveCostliest(workers).rem) : Json();
-  json["m_s"] = straggles ? Json(analysis.RemoveStage(meta.pp - 1).rem) : Json();
+  json["m_s"] = straggles ? Json(analysis.RemoveStage(job.pp - 1).rem) : Json();
   json["counters"] = Json::object();
-  for (const trace::Counter& counter : counters) json["counters"][counter.name] = counter.count;
+  for (const trace::Counter& counter : job.counters) json["counters"][counter.name] = counter.count;
   return json;
 }
 
 Json Brief(const Json& report) {
   constexpr size_t kMost = 8;
+  constexpr std::array kLists = {"by_optype", "by_stage", "by_dp_rank", "by_worker", "clocks", "damaged_jobs", "nodes"};
   Json brief = report, more = Json::object();
   for (auto& [key, value] : brief.items()) {
-    const bool list = key.starts_with("by_") || key == "clocks";
-    if (!list || value.size() <= kMost) continue;
+    if (std::find(kLists.begin(), kLists.end(), key) == kLists.end() || value.size() <= kMost) continue;
     more[key] = value.size() - kMost;
     Json first = value.is_array() ? Json::array() : Json::object();
     for (const auto& [name, one] : value.items()) {

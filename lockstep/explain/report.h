@@ -8,22 +8,21 @@
 #include "lockstep/explain/causes.h"
 #include "lockstep/explain/what_if.h"
 #include "lockstep/trace/kineto_job.h"
-#include "lockstep/trace/straggler.h"
+#include "lockstep/trace/traced_job.h"
 
 namespace lockstep::explain {
 
 // {job, verdict, slowdown, launch_slowdown, wasted {share, gpu_hours}, steps, step_s {measured, without_delays, ideal},
 // by_optype {name: S}, by_dp_rank {dp: S},
 // by_stage {stage: S},
-//  by_worker [{dp, stage, rank, slowdown}], m_w, m_s, causes [{cause, suspects [{dp, stage, rank, steps}], share,
+//  by_worker [{dp, stage, rank, slowdown}], m_w, m_s, causes [{cause, suspects [{dp, stage, rank, host, steps}], share,
 //  gain_s, evidence}], unexplained, counters {name: count}}; ranks, workers and causes stand in the order of what they
 //  cost.
 // m_w and m_s are null for a job that does not straggle: shares of noise say nothing. wasted is of all GPUs in the
 // traced steps. Where the replay, with the delays at the begin of a step, misses the measured steps by more than 5 %,
 // the verdict says so, and `late_launches` names the op types whose delays account for most of it {name: T_nodelay with
 // their delays / T_nodelay}.
-Json Report(const WhatIf& analysis, const Causes& causes, const trace::StragglerMeta& meta,
-            const std::vector<trace::Counter>& counters);
+Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& causes);
 
 // For a terminal: of long lists the first eight, which cost most, and in more_in_json {key: how many more there are}.
 Json Brief(const Json& report);

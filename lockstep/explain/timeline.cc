@@ -45,7 +45,7 @@ std::vector<double> Begins(const std::vector<double>& step_times) {
 
 class Timeline {
  public:
-  Timeline(const trace::StragglerJob& job, std::vector<double> begins, trace::TimelineWriter& writer)
+  Timeline(const trace::TracedJob& job, std::vector<double> begins, trace::TimelineWriter& writer)
       : job_(job), begins_(std::move(begins)), writer_(writer) {
     for (int dp = 0; dp < job.dp; ++dp) {
       writer.NameProcess(dp, fmt::format("DP rank {}", dp));
@@ -71,7 +71,7 @@ class Timeline {
  private:
   int32_t RankOf(int dp, int stage) const { return job_.ranks[static_cast<size_t>(dp)][static_cast<size_t>(stage)]; }
 
-  const trace::StragglerJob& job_;
+  const trace::TracedJob& job_;
   const std::vector<double> begins_;
   trace::TimelineWriter& writer_;
   std::string args_;
@@ -79,7 +79,7 @@ class Timeline {
 
 // Calls what(op, set, lane, cell) for every op that is there, lane by lane.
 template <typename What>
-void ForEach(const trace::StragglerJob& job, const What& what) {
+void ForEach(const trace::TracedJob& job, const What& what) {
   for (size_t set = 0; set < job.graph.lane_sets(); ++set)
     for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane)
       for (uint32_t op = 0; op < job.graph.ops(); ++op)
@@ -88,7 +88,7 @@ void ForEach(const trace::StragglerJob& job, const What& what) {
 
 }  // namespace
 
-absl::Status WriteTimelines(const std::string& directory, const trace::StragglerJob& job, const WhatIf& analysis) {
+absl::Status WriteTimelines(const std::string& directory, const trace::TracedJob& job, const WhatIf& analysis) {
   const auto write = [&](const char* kind, const std::vector<double>& step_times, const auto& fill) {
     auto writer = trace::TimelineWriter::Create(fmt::format("{}/timeline-{}.json.gz", directory, kind));
     if (!writer.ok()) return writer.status();

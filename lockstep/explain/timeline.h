@@ -13,6 +13,6 @@ namespace lockstep::explain {
 // Writes timeline-original.json.gz, timeline-ideal.json.gz and timeline-difference.json.gz. Slices of communication are
 // transfers, from the last peer's start. In the difference, which has the original's times, there are only ops that
 // took longer than ideal, by what they took longer ("excess"), and the waits for peers ("wait").
-absl::Status WriteTimelines(const std::string& directory, const trace::StragglerJob& job, const WhatIf& analysis);
+absl::Status WriteTimelines(const std::string& directory, const trace::TracedJob& job, const WhatIf& analysis);
 
 }  // namespace lockstep::explain

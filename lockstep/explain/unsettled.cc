@@ -9,7 +9,7 @@
 namespace lockstep::explain {
 
 Unsettled FindUnsettled(const trace::KinetoJob& traced) {
-  const trace::StragglerJob& job = traced.job;
+  const trace::TracedJob& job = traced.job;
   using graph::Selection;
   const Selection all(job.ops.size(), Selection::kAll), none(job.ops.size(), Selection::kNone);
   Selection without = all;

@@ -27,7 +27,7 @@ double Ideal(bool compute, std::vector<float> values) {
   return (static_cast<double>(below) + static_cast<double>(*middle)) / 2;
 }
 
-std::vector<double> IdealDurations(const trace::StragglerJob& job) {
+std::vector<double> IdealDurations(const trace::TracedJob& job) {
   const size_t classes =
       job.ideal_class.empty() ? 0 : *std::max_element(job.ideal_class.begin(), job.ideal_class.end()) + size_t{1};
   std::vector<std::vector<uint32_t>> ops(classes);
@@ -48,7 +48,7 @@ std::vector<double> IdealDurations(const trace::StragglerJob& job) {
 
 }  // namespace
 
-WhatIf::WhatIf(const trace::StragglerJob& job)
+WhatIf::WhatIf(const trace::TracedJob& job)
     : job_(job),
       ideal_durations_(IdealDurations(job)),
       replay_(job.graph, {job.transfers, job.delays, ideal_durations_}) {

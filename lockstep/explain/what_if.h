@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "lockstep/graph/replay.h"
-#include "lockstep/trace/straggler_job.h"
+#include "lockstep/trace/traced_job.h"
 
 namespace lockstep::explain {
 
@@ -47,7 +47,7 @@ struct Removal {
 class WhatIf {
  public:
   // `job` must outlive this.
-  explicit WhatIf(const trace::StragglerJob& job);
+  explicit WhatIf(const trace::TracedJob& job);
 
   const std::vector<int64_t>& steps() const { return job_.steps; }
   // The global rank that stands for a worker.
@@ -111,7 +111,7 @@ class WhatIf {
   Split Compare(const std::vector<Part>& parts, bool delays, const Times& base) const;
   Removal Remove(graph::Selection inside, graph::Selection outside) const;
 
-  const trace::StragglerJob& job_;
+  const trace::TracedJob& job_;
   const std::vector<double> ideal_durations_;
   const graph::Replay replay_;
   // Not to be shared: one WhatIf per thread.

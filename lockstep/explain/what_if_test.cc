@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/trace/straggler_job.h"
 #include "lockstep/trace/test_trace.h"
 
 namespace lockstep::explain {
@@ -20,10 +21,10 @@ class TwoRanks : public testing::Test {
     ASSERT_TRUE(trace::ReadStragglerCsv(trace::WriteTrace(trace::kHeader + trace::DataParallelRows(2, 3)), sink).ok());
     auto job = trace::BuildStragglerJob(sink.TakeRows(), meta);
     ASSERT_TRUE(job.ok()) << Message(job.status());
-    job_ = std::make_unique<trace::StragglerJob>(*std::move(job));
+    job_ = std::make_unique<trace::TracedJob>(*std::move(job));
     analysis_ = std::make_unique<WhatIf>(*job_);
   }
-  std::unique_ptr<trace::StragglerJob> job_;
+  std::unique_ptr<trace::TracedJob> job_;
   std::unique_ptr<WhatIf> analysis_;
 };
 

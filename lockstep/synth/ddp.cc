@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/base/file.h"
 #include "lockstep/synth/chance.h"
 #include "lockstep/trace/perfetto.h"
 #include "lockstep/trace/text_writer.h"
@@ -260,7 +261,7 @@ absl::Status WriteDdpTraces(const std::string& directory, const DdpShape& shape,
                             uint64_t seed) {
   LS_RETURN_IF_ERROR(shape.Validate());
   for (const Fault& fault : faults) LS_RETURN_IF_ERROR(Fits(fault, shape));
-  LS_RETURN_IF_ERROR(trace::MakeDirectory(directory));
+  LS_RETURN_IF_ERROR(MakeDirectory(directory));
   const std::vector<std::vector<Lane>> steps = Simulation(shape, faults, seed).Run();
   Chance clocks(seed + 1);
   for (int rank = 0; rank < shape.ranks; ++rank) {

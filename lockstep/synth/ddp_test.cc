@@ -21,7 +21,7 @@ absl::StatusOr<std::vector<trace::KinetoRank>> Ranks(const DdpShape& shape, cons
   return trace::ReadKinetoFiles(paths, std::nullopt);
 }
 
-std::string Counters(const trace::StragglerJob& job) {
+std::string Counters(const trace::TracedJob& job) {
   std::string text;
   for (const trace::Counter& counter : job.counters) text += fmt::format("{}={} ", counter.name, counter.count);
   return text;

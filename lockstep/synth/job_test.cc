@@ -10,7 +10,7 @@ namespace {
 
 using testing::DoubleNear;
 
-trace::StragglerJob Job(const JobShape& shape, const std::vector<Fault>& faults, uint64_t seed = 1) {
+trace::TracedJob Job(const JobShape& shape, const std::vector<Fault>& faults, uint64_t seed = 1) {
   return trace::BuildStragglerJob(Generate(shape, faults, seed).value(), MetaOf(shape)).value();
 }
 

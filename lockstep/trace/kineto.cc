@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <charconv>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <regex>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 
 #include "lockstep/trace/chrome_trace.h"
+#include "lockstep/trace/kineto_name.h"
 
 namespace lockstep::trace {
 namespace {
@@ -68,15 +67,6 @@ std::optional<std::vector<int>> RankList(std::string_view text) {
   if (at >= text.size()) return std::nullopt;
   std::sort(ranks.begin(), ranks.end());
   return ranks;
-}
-
-// The rank that a file's name has: "rank-34.Jul.json", "rank3", "worker7", "trace_8_rank_1.json"; else "..._3.json".
-std::optional<int> RankOfName(const std::string& path) {
-  static const std::regex named("(?:rank|worker)[-_]?([0-9]{1,8})", std::regex::icase), last("_([0-9]{1,8})\\.");
-  const std::string name = std::filesystem::path(path).filename().string();
-  std::smatch match;
-  if (std::regex_search(name, match, named) || std::regex_search(name, match, last)) return std::stoi(match[1].str());
-  return std::nullopt;
 }
 
 // What is known of a communication while the file is read.
@@ -256,7 +246,9 @@ class Reader {
     if (!IsInRange(base_ns_))
       return InvalidArgument("{}: baseTimeNanoseconds is {}, expected a time of this age", rank_.path, base_ns_);
     ReadDistributedInfo(member("distributedInfo"));
-    if (rank_.rank < 0) rank_.rank = RankOfName(rank_.path).value_or(given_rank.value_or(-1));
+    const KinetoName name = ParseKinetoName(rank_.path);
+    rank_.host = name.host;
+    if (rank_.rank < 0) rank_.rank = name.rank.value_or(given_rank.value_or(-1));
     if (rank_.rank < 0)
       return InvalidArgument(
           "{}: neither distributedInfo nor the file's name tells the rank: name it rank-N.json, or say "

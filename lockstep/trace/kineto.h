@@ -51,6 +51,7 @@ struct KinetoRank {
   std::string path;
   int rank = -1;
   int world_size = -1;  // -1: not told
+  std::string host;     // of torch's own file names, HOST_PID.TIME.pt.trace.json; empty: not told
   std::string backend;
   std::vector<ProfilerStep> steps;      // ascending
   std::vector<DeviceOp> ops;            // by stream, then begin

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "lockstep/base/wall_time.h"
 #include "lockstep/trace/kineto_match.h"
 #include "lockstep/trace/kineto_steps.h"
 
@@ -182,7 +183,7 @@ class Builder {
 
   // Times of the cells, in seconds since the begin of their step.
   void Fill() {
-    StragglerJob& job = out_.job;
+    TracedJob& job = out_.job;
     const size_t width = ranks_.size() * steps_.numbers.size();
     job.starts.assign(ops_.size() * width, 0.0F);
     job.durations.assign(ops_.size() * width, 0.0F);
@@ -237,7 +238,7 @@ class Builder {
   }
 
   void Describe() {
-    StragglerJob& job = out_.job;
+    TracedJob& job = out_.job;
     job.ops.resize(ops_.size());
     for (size_t op = 0; op < ops_.size(); ++op) job.ops[number_[op]] = ops_[op];
     job.steps = steps_.numbers;
@@ -269,9 +270,20 @@ class Builder {
       if (float& time = job.step_times[cell % job.lanes.size() / ranks_.size()]; !job.graph.IsAbsent(cell))
         time = std::max(time, job.starts[cell] + job.durations[cell]);
     out_.world_size = std::max(ranks_.front().world_size, ranks_.back().rank + 1);
+    job.world_size = out_.world_size;
+    DescribeOrigin();
     for (int rank = 0; rank < out_.world_size; ++rank)
       if (!std::binary_search(out_.ranks.begin(), out_.ranks.end(), rank)) out_.absent_ranks.push_back(rank);
     FindAbsentPeers();
+  }
+
+  void DescribeOrigin() {
+    constexpr Nanos kPlausible{1'000'000'000'000'000'000};  // in 2001; before that no clock of the wall wrote the file
+    Origin& origin = out_.job.origin;
+    for (const KinetoRank& one : ranks_)
+      if (!one.host.empty()) origin.host_of[one.rank] = one.host;
+    const Nanos begin{ranks_.front().steps.front().begin_ns};
+    if (begin >= kPlausible) origin.day = IsoDay(begin);
   }
 
   void FindAbsentPeers() {

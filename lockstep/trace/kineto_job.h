@@ -14,13 +14,13 @@
 #include "lockstep/base/status.h"
 #include "lockstep/trace/clocks.h"
 #include "lockstep/trace/kineto.h"
-#include "lockstep/trace/straggler_job.h"
 #include "lockstep/trace/straggler_sink.h"
+#include "lockstep/trace/traced_job.h"
 
 namespace lockstep::trace {
 
 struct KinetoJob {
-  StragglerJob job;  // of one stage; its data-parallel ranks are the ranks given, in their order
+  TracedJob job;  // of one stage; its data-parallel ranks are the ranks given, in their order
   std::vector<int> ranks;
   int world_size = 0;
   std::vector<int> absent_ranks;               // of which no file was given

@@ -7,7 +7,7 @@
 
 #include "lockstep/base/status.h"
 #include "lockstep/graph/op_graph.h"
-#include "lockstep/trace/straggler_job.h"
+#include "lockstep/trace/traced_job.h"
 
 namespace lockstep::trace {
 

@@ -85,6 +85,8 @@ struct StragglerMeta {
   int64_t run_id = 0;
   int dp = 1, dsp = 1, pp = 1, tp = 1, vpp = 1;
   int64_t world_size = 1;
+  std::string day;                 // "2026-11-22"; empty: not told
+  std::vector<std::string> hosts;  // of equal shares of the ranks, in their order; empty: not told
 };
 
 }  // namespace lockstep::trace

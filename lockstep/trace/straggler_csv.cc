@@ -14,98 +14,89 @@
 namespace lockstep::trace {
 namespace {
 
-constexpr size_t kMaxFields = 64;
-
 // Up to the next comma; the schema has no quotes.
 std::string_view FieldAt(const char* at, const char* end) {
   const void* comma = std::memchr(at, ',', static_cast<size_t>(end - at));
   return {at, static_cast<size_t>((comma == nullptr ? end : static_cast<const char*>(comma)) - at)};
 }
 
-class Csv {
- public:
-  absl::Status ReadHeader(std::string_view line) {
-    std::array<bool, kColumns> found{};
-    const char *at = line.data(), *end = at + line.size();
-    for (fields_ = 0; fields_ < kMaxFields; ++fields_) {
-      const std::string_view name = FieldAt(at, end);
-      const auto* const column = std::find(kColumnNames.begin(), kColumnNames.end(), name);
-      place_[fields_] = static_cast<size_t>(column - kColumnNames.begin());
-      if (column != kColumnNames.end()) found[place_[fields_]] = true;
-      at = name.data() + name.size();
-      if (at++ == end) break;
-    }
-    if (++fields_ > kMaxFields) return InvalidArgument("more than {} columns", kMaxFields);
-    for (size_t column = 0; column < kColumns; ++column)
-      if (!found[column])
-        return InvalidArgument("the header has no column {}; expected {}", kColumnNames[column],
-                               fmt::join(kColumnNames, ","));
-    return absl::OkStatus();
-  }
+template <typename Number>
+bool Read(const char*& at, const char* end, Number& value) {
+  const auto [rest, error] = std::from_chars(at, end, value);
+  at = rest;
+  return error == std::errc();
+}
 
-  absl::Status ReadRow(std::string_view line, RawRow& row) const {
-    const char *at = line.data(), *const end = at + line.size();
-    for (size_t field = 0; field < fields_; ++field) {
-      const char* const begin = at;
-      if (!ReadField(place_[field], at, end, row) || (at != end && *at != ','))
-        return InvalidArgument("{} is \"{}\", expected a number", kColumnNames[place_[field]], FieldAt(begin, end));
-      if ((at == end) != (field + 1 == fields_))
-        return InvalidArgument("{} fields, expected {} as in the header", std::count(line.begin(), line.end(), ',') + 1,
-                               fields_);
-      ++at;
-    }
-    return absl::OkStatus();
+// Behind the field, if it is what the column wants.
+bool ReadField(size_t place, const char*& at, const char* end, RawRow& row) {
+  switch (static_cast<Column>(place)) {
+    case Column::kDpRank:
+      return Read(at, end, row.dp_rank);
+    case Column::kStage:
+      return Read(at, end, row.stage);
+    case Column::kRank:
+      return Read(at, end, row.rank);
+    case Column::kStep:
+      return Read(at, end, row.step);
+    case Column::kStartTs:
+      return Read(at, end, row.start_ts);
+    case Column::kDuration:
+      return Read(at, end, row.duration);
+    case Column::kSeqId:
+      return Read(at, end, row.seq_id);
+    case Column::kMc:
+      return Read(at, end, row.mc);
+    case Column::kMbId:
+      return Read(at, end, row.mb_id);
+    case Column::kGmc:
+      return Read(at, end, row.gmc);
+    case Column::kOptype:
+      row.optype = FieldAt(at, end);
+      at += row.optype.size();
+      return true;
   }
-
- private:
-  // Behind the field, if it is what the column wants.
-  static bool ReadField(size_t place, const char*& at, const char* end, RawRow& row) {
-    switch (static_cast<Column>(place)) {
-      case Column::kDpRank:
-        return Read(at, end, row.dp_rank);
-      case Column::kStage:
-        return Read(at, end, row.stage);
-      case Column::kRank:
-        return Read(at, end, row.rank);
-      case Column::kStep:
-        return Read(at, end, row.step);
-      case Column::kStartTs:
-        return Read(at, end, row.start_ts);
-      case Column::kDuration:
-        return Read(at, end, row.duration);
-      case Column::kSeqId:
-        return Read(at, end, row.seq_id);
-      case Column::kMc:
-        return Read(at, end, row.mc);
-      case Column::kMbId:
-        return Read(at, end, row.mb_id);
-      case Column::kGmc:
-        return Read(at, end, row.gmc);
-      case Column::kOptype:
-        row.optype = FieldAt(at, end);
-        at += row.optype.size();
-        return true;
-    }
-    at += FieldAt(at, end).size();  // a column of no interest
-    return true;
-  }
-
-  template <typename Number>
-  static bool Read(const char*& at, const char* end, Number& value) {
-    const auto [rest, error] = std::from_chars(at, end, value);
-    at = rest;
-    return error == std::errc();
-  }
-
-  std::array<size_t, kMaxFields> place_{};  // of each field in kColumnNames; kColumns: none
-  size_t fields_ = 0;
-};
+  at += FieldAt(at, end).size();  // a column of no interest
+  return true;
+}
 
 }  // namespace
 
+absl::Status StragglerCsv::ReadHeader(std::string_view line) {
+  std::array<bool, kColumns> found{};
+  const char *at = line.data(), *end = at + line.size();
+  for (fields_ = 0; fields_ < kMaxFields; ++fields_) {
+    const std::string_view name = FieldAt(at, end);
+    const auto* const column = std::find(kColumnNames.begin(), kColumnNames.end(), name);
+    place_[fields_] = static_cast<size_t>(column - kColumnNames.begin());
+    if (column != kColumnNames.end()) found[place_[fields_]] = true;
+    at = name.data() + name.size();
+    if (at++ == end) break;
+  }
+  if (++fields_ > kMaxFields) return InvalidArgument("more than {} columns", kMaxFields);
+  for (size_t column = 0; column < kColumns; ++column)
+    if (!found[column])
+      return InvalidArgument("the header has no column {}; expected {}", kColumnNames[column],
+                             fmt::join(kColumnNames, ","));
+  return absl::OkStatus();
+}
+
+absl::Status StragglerCsv::ReadRow(std::string_view line, RawRow& row) const {
+  const char *at = line.data(), *const end = at + line.size();
+  for (size_t field = 0; field < fields_; ++field) {
+    const char* const begin = at;
+    if (!ReadField(place_[field], at, end, row) || (at != end && *at != ','))
+      return InvalidArgument("{} is \"{}\", expected a number", kColumnNames[place_[field]], FieldAt(begin, end));
+    if ((at == end) != (field + 1 == fields_))
+      return InvalidArgument("{} fields, expected {} as in the header", std::count(line.begin(), line.end(), ',') + 1,
+                             fields_);
+    ++at;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ReadStragglerCsv(const std::string& path, StragglerSink& sink) {
   LS_ASSIGN_OR_RETURN(LineReader lines, LineReader::Open(path));
-  Csv csv;
+  StragglerCsv csv;
   RawRow row;
   bool has_header = false;
   while (lines.Next()) {

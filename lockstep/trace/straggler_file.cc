@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "lockstep/trace/straggler_csv.h"
+#include "lockstep/trace/straggler_job.h"
 #include "lockstep/trace/straggler_parquet.h"
 
 namespace lockstep::trace {
@@ -22,8 +23,8 @@ absl::Status ReadRows(const std::string& path, StragglerSink& sink) {
 
 }  // namespace
 
-absl::StatusOr<StragglerJob> ReadStragglerJob(const std::string& path, const StragglerMeta& meta,
-                                              std::vector<StepRange> steps) {
+absl::StatusOr<TracedJob> ReadStragglerJob(const std::string& path, const StragglerMeta& meta,
+                                           std::vector<StepRange> steps) {
   StragglerSink sink(meta, std::move(steps));
   LS_RETURN_IF_ERROR(ReadRows(path, sink));
   std::vector<Counter> counters = sink.Counters();

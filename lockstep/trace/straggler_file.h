@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "lockstep/base/status.h"
-#include "lockstep/trace/straggler_job.h"
 #include "lockstep/trace/straggler_sink.h"
+#include "lockstep/trace/traced_job.h"
 
 namespace lockstep::trace {
 
 // The job's counters are those of its rows and of its graph. Errors name the file, and where they can the row.
-absl::StatusOr<StragglerJob> ReadStragglerJob(const std::string& path, const StragglerMeta& meta,
-                                              std::vector<StepRange> steps);
+absl::StatusOr<TracedJob> ReadStragglerJob(const std::string& path, const StragglerMeta& meta,
+                                           std::vector<StepRange> steps);
 
 }  // namespace lockstep::trace

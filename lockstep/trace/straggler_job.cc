@@ -12,8 +12,6 @@ namespace lockstep::trace {
 namespace {
 
 constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
-// A transfer or a delay that comes out more negative than this is an error of the clocks, not of rounding.
-constexpr float kBelowZero = -0.01F;
 
 // Numbers the ops of all stages: types of a stage together, by sequence.
 class OpTable {
@@ -118,7 +116,7 @@ ReferenceLane Reference(const StragglerRows& rows, OpTable& table, const LaneTab
 std::string LaneName(const JobLane& lane) { return fmt::format("step {}, data-parallel rank {}", lane.step, lane.dp); }
 
 // Moves the rows into starts and durations, piece by piece.
-absl::Status Fill(StragglerJob& job, StragglerRows& rows, const OpTable& table, const LaneTable& lanes,
+absl::Status Fill(TracedJob& job, StragglerRows& rows, const OpTable& table, const LaneTable& lanes,
                   const std::vector<uint32_t>& number) {
   const size_t width = job.lanes.size(), cells = number.size() * width;
   job.starts.assign(cells, kMissing);
@@ -138,7 +136,7 @@ absl::Status Fill(StragglerJob& job, StragglerRows& rows, const OpTable& table, 
 }
 
 // Ops that a lane does not have begin and end nowhere.
-void MarkAbsent(StragglerJob& job) {
+void MarkAbsent(TracedJob& job) {
   const auto missing = static_cast<uint64_t>(
       std::count_if(job.starts.begin(), job.starts.end(), [](float start) { return std::isnan(start); }));
   Count(job.counters, "absent_ops", missing);
@@ -150,72 +148,7 @@ void MarkAbsent(StragglerJob& job) {
   }
 }
 
-// What is measured, parted. Arithmetic in float, as the published analysis does it: its results are met to the last
-// digit.
-class Parts {
- public:
-  explicit Parts(StragglerJob& job) : job_(job), width_(job.lanes.size()), row_(width_), scratch_(width_) {}
-
-  void Compute() {
-    job_.transfers = job_.durations;
-    job_.delays.assign(job_.starts.size(), 0.0F);
-    for (const graph::Unit& unit : job_.graph.units)
-      if (unit.synchronised) Transfer(unit);
-    for (uint32_t op = 0; op < job_.graph.ops(); ++op) Delay(op);
-    Count(job_.counters, "negative_transfers", negative_transfers_);
-    Count(job_.counters, "negative_delays", negative_delays_);
-  }
-
- private:
-  // From the last member's start to the own end.
-  void Transfer(const graph::Unit& unit) {
-    std::fill(row_.begin(), row_.end(), -std::numeric_limits<float>::infinity());
-    for (uint32_t op = unit.first; op < unit.first + unit.count; ++op)
-      for (size_t lane = 0; lane < width_; ++lane)
-        if (!job_.graph.IsAbsent(op * width_ + lane))
-          row_[lane] = std::max(row_[lane], job_.starts[op * width_ + lane]);
-    graph::SpreadLargest<float>(job_.graph, unit.scope, 0, job_.graph.first_lane, row_, scratch_.data());
-    for (uint32_t op = unit.first; op < unit.first + unit.count; ++op)
-      for (size_t lane = 0; lane < width_; ++lane) {
-        const size_t cell = op * width_ + lane;
-        if (job_.graph.IsAbsent(cell)) continue;
-        const float transfer = (job_.starts[cell] + job_.durations[cell]) - row_[lane];
-        job_.transfers[cell] = Mended(transfer, negative_transfers_);
-      }
-  }
-
-  // From the end of the last dependency, or the begin of the step, to the start. An absent dependency keeps nobody
-  // waiting.
-  void Delay(uint32_t op) {
-    std::fill(row_.begin(), row_.end(), 0.0F);
-    bool first = true;
-    for (const uint32_t before : job_.graph.DependenciesOf(op)) {
-      for (size_t lane = 0; lane < width_; ++lane) {
-        const size_t cell = before * width_ + lane;
-        const float end = job_.starts[cell] + job_.durations[cell];
-        row_[lane] = first ? end : std::max(row_[lane], end);
-      }
-      first = false;
-    }
-    for (size_t lane = 0; lane < width_; ++lane) {
-      const size_t cell = op * width_ + lane;
-      if (!job_.graph.IsAbsent(cell)) job_.delays[cell] = Mended(job_.starts[cell] - row_[lane], negative_delays_);
-    }
-  }
-
-  static float Mended(float value, uint64_t& counter) {
-    if (value > kBelowZero) return value;
-    ++counter;
-    return 0;
-  }
-
-  StragglerJob& job_;
-  const size_t width_;
-  std::vector<float> row_, scratch_;
-  uint64_t negative_transfers_ = 0, negative_delays_ = 0;
-};
-
-void StepTimes(StragglerJob& job) {
+void StepTimes(TracedJob& job) {
   const size_t width = job.lanes.size();
   std::vector<float> first(job.steps.size(), std::numeric_limits<float>::infinity());
   std::vector<float> last(job.steps.size(), -std::numeric_limits<float>::infinity());
@@ -231,7 +164,7 @@ void StepTimes(StragglerJob& job) {
 }
 
 // In the order of the op types; ops of a type are held against each other.
-void NameKinds(StragglerJob& job) {
+void NameKinds(TracedJob& job) {
   for (int type = 0; type < kSchemaTypes; ++type) {
     const std::string_view kind = KindName(static_cast<OpType>(type));
     for (JobOp& op : job.ops) {
@@ -244,11 +177,17 @@ void NameKinds(StragglerJob& job) {
   for (const JobOp& op : job.ops) job.ideal_class.push_back(static_cast<uint32_t>(op.type));
 }
 
+Origin OriginOf(const StragglerMeta& meta) {
+  Origin origin{meta.day, {}};
+  const auto hosts = static_cast<int64_t>(meta.hosts.size());
+  for (int64_t rank = 0; rank < meta.world_size && hosts > 0; ++rank)
+    origin.host_of[static_cast<int32_t>(rank)] = meta.hosts[static_cast<size_t>(rank * hosts / meta.world_size)];
+  return origin;
+}
+
 }  // namespace
 
-void MeasureParts(StragglerJob& job) { Parts(job).Compute(); }
-
-absl::StatusOr<StragglerJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta) {
+absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta) {
   if (rows.size() == 0) return InvalidArgument("no rows, or none of the steps asked for");
   LS_ASSIGN_OR_RETURN(OpTable table, OpTable::Make(rows));
   LaneTable lanes = Lanes(rows, meta.dp);
@@ -259,7 +198,10 @@ absl::StatusOr<StragglerJob> BuildStragglerJob(StragglerRows rows, const Straggl
   LS_ASSIGN_OR_RETURN(graph::OpGraphBuilder::Built built,
                       builder.Build(std::move(lanes.first_lane), [&](uint32_t op) { return NameOf(table.ops()[op]); }));
 
-  StragglerJob job;
+  TracedJob job;
+  job.name = meta.trial_name;
+  job.world_size = meta.world_size;
+  job.origin = OriginOf(meta);
   job.graph = std::move(built.graph);
   job.ops.resize(table.ops().size());
   for (size_t op = 0; op < job.ops.size(); ++op) job.ops[built.number[op]] = table.ops()[op];

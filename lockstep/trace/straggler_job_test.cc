@@ -11,7 +11,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-absl::StatusOr<StragglerJob> Job(const std::string& rows, int dp) {
+absl::StatusOr<TracedJob> Job(const std::string& rows, int dp) {
   const StragglerMeta meta = DataParallelMeta(dp);
   StragglerSink sink(meta, {});
   LS_RETURN_IF_ERROR(ReadStragglerCsv(WriteTrace(kHeader + rows), sink));
@@ -19,7 +19,7 @@ absl::StatusOr<StragglerJob> Job(const std::string& rows, int dp) {
 }
 
 // [lane] of the only op of a type.
-std::vector<float> Of(const StragglerJob& job, const std::vector<float>& values, OpType type) {
+std::vector<float> Of(const TracedJob& job, const std::vector<float>& values, OpType type) {
   for (size_t op = 0; op < job.ops.size(); ++op)
     if (job.ops[op].type == type)
       return {values.begin() + static_cast<std::ptrdiff_t>(op * job.lanes.size()),
@@ -27,13 +27,13 @@ std::vector<float> Of(const StragglerJob& job, const std::vector<float>& values,
   return {};
 }
 
-std::string Counters(const StragglerJob& job) {
+std::string Counters(const TracedJob& job) {
   std::string text;
   for (const Counter& counter : job.counters) text += fmt::format("{}={} ", counter.name, counter.count);
   return text;
 }
 
-TEST(StragglerJob, WaitingIsNoTransferAndIdlingIsDelay) {
+TEST(TracedJob, WaitingIsNoTransferAndIdlingIsDelay) {
   const auto job = Job(DataParallelRows(2, 2), 2);
   ASSERT_TRUE(job.ok()) << Message(job.status());
   EXPECT_THAT(job->steps, ElementsAre(10, 20));
@@ -46,7 +46,7 @@ TEST(StragglerJob, WaitingIsNoTransferAndIdlingIsDelay) {
   EXPECT_EQ(Counters(*job), "");
 }
 
-TEST(StragglerJob, RowsMayStandInAnyOrder) {
+TEST(TracedJob, RowsMayStandInAnyOrder) {
   const std::string rows = DataParallelRows(3, 4);
   std::vector<std::string> lines;
   for (size_t begin = 0; begin < rows.size(); begin = rows.find('\n', begin) + 1)
@@ -60,7 +60,7 @@ TEST(StragglerJob, RowsMayStandInAnyOrder) {
   EXPECT_EQ(a->delays, b->delays);
 }
 
-TEST(StragglerJob, AMissingRowShiftsNothing) {
+TEST(TracedJob, AMissingRowShiftsNothing) {
   std::string rows = DataParallelRows(2, 3);
   const std::string gone = "0,0,0,20,backward-compute,1,2,0,0,0,0\n";
   ASSERT_NE(rows.find(gone), std::string::npos);
@@ -71,7 +71,7 @@ TEST(StragglerJob, AMissingRowShiftsNothing) {
   EXPECT_THAT(Of(*job, job->durations, OpType::kBackwardCompute), ElementsAre(2, 3, 0, 3, 2, 3));
 }
 
-TEST(StragglerJob, AMissingLaneIsNoLane) {
+TEST(TracedJob, AMissingLaneIsNoLane) {
   std::string trace = DataParallelRows(2, 2);
   // Rank 1 has no rows in step 20.
   for (size_t at = 0; (at = trace.find("1,0,1,20,", at)) != std::string::npos;)
@@ -81,13 +81,13 @@ TEST(StragglerJob, AMissingLaneIsNoLane) {
   EXPECT_THAT(job->graph.first_lane, ElementsAre(0, 2, 3));
 }
 
-TEST(StragglerJob, ADuplicateRowIsRefused) {
+TEST(TracedJob, ADuplicateRowIsRefused) {
   const std::string rows = DataParallelRows(2, 1);
   EXPECT_EQ(Message(Job(rows + rows.substr(0, rows.find('\n') + 1), 2).status()),
             "forward-compute 0 of stage 0 is there twice in step 10, data-parallel rank 0");
 }
 
-TEST(StragglerJob, NumbersOfOpsHaveNoGaps) {
+TEST(TracedJob, NumbersOfOpsHaveNoGaps) {
   const auto job = Job("0,0,0,10,forward-compute,0,1,1,0,0,0\n0,0,0,10,backward-compute,1,1,0,0,0,0\n", 1);
   EXPECT_EQ(Message(job.status()),
             "forward-compute 0 of stage 0 is nowhere, but a later one is: seq_id counts from 0 without gaps");

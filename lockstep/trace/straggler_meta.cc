@@ -3,6 +3,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <limits>
+#include <regex>
 
 #include "lockstep/base/file.h"
 #include "lockstep/trace/text_writer.h"
@@ -41,6 +42,8 @@ class Reader {
     if (meta.world_size != product)
       return InvalidArgument("{}: world_size is {}, expected dp_size * dsp_size * pp_size * tp_size = {}", path_,
                              meta.world_size, product);
+    LS_RETURN_IF_ERROR(Day(meta));
+    LS_RETURN_IF_ERROR(Hosts(meta));
     return meta;
   }
 
@@ -54,6 +57,24 @@ class Reader {
       return InvalidArgument("{}:{}: {} is not a number", path_, node.Mark().line + 1, key);
     }
     return absl::OkStatus();
+  }
+
+  absl::Status Day(StragglerMeta& meta) {
+    if (!root_["day"]) return absl::OkStatus();
+    meta.day = root_["day"].as<std::string>();
+    static const std::regex date("[0-9]{4}-[01][0-9]-[0-3][0-9]");
+    if (std::regex_match(meta.day, date)) return absl::OkStatus();
+    return InvalidArgument("{}:{}: day is \"{}\", expected a date such as 2026-11-22", path_,
+                           root_["day"].Mark().line + 1, meta.day);
+  }
+
+  absl::Status Hosts(StragglerMeta& meta) {
+    const YAML::Node hosts = root_["hosts"];
+    if (!hosts) return absl::OkStatus();
+    meta.hosts = hosts.as<std::vector<std::string>>();
+    if (!meta.hosts.empty() && meta.world_size % static_cast<int64_t>(meta.hosts.size()) == 0) return absl::OkStatus();
+    return InvalidArgument("{}:{}: {} hosts for {} ranks, expected equal shares", path_, hosts.Mark().line + 1,
+                           meta.hosts.size(), meta.world_size);
   }
 
   absl::Status Size(const char* key, bool required, int& value) {
@@ -75,10 +96,14 @@ class Reader {
 absl::StatusOr<StragglerMeta> ReadStragglerMeta(const std::string& path) { return Reader(path).Read(); }
 
 absl::Status WriteStragglerMeta(const std::string& path, const StragglerMeta& meta) {
+  std::string origin;
+  if (!meta.day.empty()) origin += fmt::format("day: {}\n", meta.day);
+  if (!meta.hosts.empty()) origin += fmt::format("hosts: [{}]\n", fmt::join(meta.hosts, ", "));
   return WriteText(
       path, fmt::format("trial_name: {}\nrun_id: {}\ndp_size: {}\ndsp_size: {}\npp_size: {}\ntp_size: {}\nvpp_size: "
                         "{}\nworld_size: {}\n",
-                        meta.trial_name, meta.run_id, meta.dp, meta.dsp, meta.pp, meta.tp, meta.vpp, meta.world_size));
+                        meta.trial_name, meta.run_id, meta.dp, meta.dsp, meta.pp, meta.tp, meta.vpp, meta.world_size) +
+                origin);
 }
 
 }  // namespace lockstep::trace

@@ -43,9 +43,11 @@ inline StragglerMeta DataParallelMeta(int dp) {
   return meta;
 }
 
-// Of this process alone: tests run beside each other.
+// Of this process and test alone: tests run beside each other.
 inline std::string TempPath(const std::string& name) {
-  const std::string folder = fmt::format("{}lockstep-{}", ::testing::TempDir(), getpid());
+  const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
+  const int line = test == nullptr ? 0 : test->line();
+  const std::string folder = fmt::format("{}lockstep-{}-{}", testing::TempDir(), getpid(), line);
   std::filesystem::create_directories(folder);
   return folder + "/" + name;
 }

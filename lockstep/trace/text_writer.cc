@@ -3,7 +3,6 @@
 #include <zlib.h>
 
 #include <cerrno>
-#include <filesystem>
 
 namespace lockstep::trace {
 
@@ -21,12 +20,6 @@ void TextWriter::Flush() {
   if (status_.ok() && !buffer_.empty() && gzwrite(file, buffer_.data(), static_cast<unsigned>(buffer_.size())) == 0)
     status_ = ErrnoError(errno, path_);
   buffer_.clear();
-}
-
-absl::Status MakeDirectory(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(path, error);
-  return error ? ErrnoError(error.value(), path) : absl::OkStatus();
 }
 
 absl::Status WriteText(const std::string& path, std::string_view text) {

@@ -39,8 +39,6 @@ class TextWriter {
   absl::Status status_;
 };
 
-// Makes a directory, and those above it, unless they are there.
-absl::Status MakeDirectory(const std::string& path);
 // The whole text into a file.
 absl::Status WriteText(const std::string& path, std::string_view text);
 

@@ -3,6 +3,7 @@ import gzip
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 import unittest
@@ -28,9 +29,9 @@ class Explain(unittest.TestCase):
     def explain(self, *words):
         return json.loads(self.lockstep("explain", *words, "--json"))
 
-    def simulate(self, *words, kind="trace"):
-        self.lockstep("simulate", kind, "job", *words)
-        return self.folder / "job"
+    def simulate(self, *words, kind="trace", folder="job"):
+        self.lockstep("simulate", kind, folder, *words)
+        return self.folder / folder
 
     def named(self, report):
         return [(cause["cause"], [suspect.get("rank") for suspect in cause["suspects"]]) for cause in report["causes"]]
@@ -77,15 +78,79 @@ class Explain(unittest.TestCase):
         self.assertIn("healthy", text)
         self.assertEqual([], self.explain(job / "trace.csv.gz", "--meta", job / "meta.yaml")["causes"])
 
+    def fleet(self):
+        """Six jobs on the hosts a and b, half of them with a slow worker on b; and one that is damaged."""
+        for number in range(6):
+            fault = ["--fault", "worker:dp=1,stage=0,factor=1.5"] if number % 2 else []
+            job = self.simulate("--dp", 2, "--pp", 1, "--tp", 4, "--steps", 4, "--seed", number, *fault, folder=f"fleet/{number}")
+            with open(job / "meta.yaml", "a") as meta:
+                meta.write(f"hosts: [a, b]\nday: 2026-11-0{1 + number // 4}\n")
+        profiled = self.simulate("--ranks", 2, "--steps", 3, kind="kineto", folder="fleet/profiled")
+        (profiled / "rank-1.json.gz").write_bytes(b"none")
+        return self.folder / "fleet"
+
+    def test_a_fleet(self):
+        fleet = self.fleet()
+        report = self.explain(fleet, "--out", "why")
+        self.assertEqual((7, 1, 3), (report["jobs"], report["damaged"], report["straggling"]["jobs"]))
+        self.assertEqual([("b", 3, 6)], [(node["node"], node["named_in"], node["of_jobs"]) for node in report["nodes"]])
+        self.assertEqual(["2026-11-01", "2026-11-02"], [day["day"] for day in report["by_day"]])
+        self.assertEqual(("worker", 3), (report["by_cause"][0]["cause"], report["by_cause"][0]["jobs"]))
+        self.assertAlmostEqual(1, sum(cause["share"] for cause in report["by_cause"]))
+        self.assertIn("3 of 7 jobs straggle", (self.folder / "why/index.html").read_text())
+        self.assertEqual(report, json.loads((self.folder / "why/fleet.json").read_text()))
+        self.assertIn("rank-1.json.gz", self.lockstep("explain", fleet))  # the damaged one is named in the text too
+
+    def test_shards_of_a_fleet(self):
+        fleet = self.fleet()
+        alone = self.lockstep("explain", fleet, "--json")
+        self.assertEqual([1], self.explain(fleet, "--shard", "0/2", "--out", "why")["waits_for_shards"])
+        joined = self.lockstep("explain", fleet, "--shard", "auto", "--out", "why", "--json", SLURM_PROCID="1", SLURM_NTASKS="2")
+        self.assertEqual(alone, joined)
+        self.assertEqual(alone, (self.folder / "why/fleet.json").read_text())
+
+    def test_a_killed_fleet_goes_on(self):
+        fleet = self.fleet()
+        alone = self.lockstep("explain", fleet, "--json")
+        lines = self.folder / "why/jobs-0-of-1.jsonl"
+        process = subprocess.Popen([BINARY, "explain", fleet, "--out", "why", "--threads", "1"], cwd=self.folder, stdout=subprocess.DEVNULL)
+        while process.poll() is None and not (lines.exists() and lines.read_text().count("\n") > 2):
+            pass
+        process.kill()
+        process.wait()
+        self.assertEqual(alone, self.lockstep("explain", fleet, "--out", "why", "--json"))
+
+    def test_watch(self):
+        job = self.simulate("--dp", 4, "--pp", 2, "--steps", 6, "--fault", "transient_worker:dp=3,stage=1,factor=2,steps=3-5")
+        header, *rows = gzip.decompress((job / "trace.csv.gz").read_bytes()).decode().splitlines(keepends=True)
+        growing = job / "growing.csv"
+        growing.write_text(header)
+        process = subprocess.Popen([BINARY, "explain", "--watch", growing, "--meta", job / "meta.yaml", "--window", "1", "--json"],
+                                   stdout=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        reports = []
+        for step in range(6):
+            with open(growing, "a") as file:
+                file.writelines(row for row in rows if row.split(",")[3] == str(step))
+            if step > 0:  # a step is complete once all have gone on
+                reports.append(json.loads(process.stdout.readline()))
+        self.assertEqual([0, 1, 2, 3, 4], [report["step"] for report in reports])
+        self.assertEqual([[]] * 3 + [[("worker", [7])]] * 2, [self.named(report) for report in reports])
+        process.send_signal(signal.SIGINT)
+        self.assertEqual(0, process.wait(60))
+
     def test_bad_input(self):
         job = self.simulate("--steps", 2)
         trace, meta = job / "trace.csv.gz", job / "meta.yaml"
         ranks = self.simulate("--ranks", 2, "--steps", 2, kind="kineto")
+        (self.folder / "empty").mkdir()
         (self.folder / "cut.csv.gz").write_bytes(trace.read_bytes()[:2000])
         (self.folder / "fake.parquet").write_bytes(b"PAR1" + bytes(100))
         (self.folder / "nameless.json").write_bytes(gzip.decompress((ranks / "rank-0.json.gz").read_bytes()).replace(b'"rank": 0, ', b""))
         for expected, words in {
-            "expected a TRACE with --meta META, or --kineto": [],
+            "expected a TRACE with --meta META, directories of traces, or --kineto": [],
             "--meta: expected the YAML file beside trace.csv": ["trace.csv"],
             "/nowhere.csv: No such file": ["/nowhere.csv", "--meta", meta],
             "/nowhere.yaml: No such file": [trace, "--meta", "/nowhere.yaml"],
@@ -98,6 +163,15 @@ class Explain(unittest.TestCase):
             "neither distributedInfo nor the file's name tells the rank": ["--kineto", "nameless.json"],
             "--rank names the rank of one file, found 2": ["--kineto", trace, meta, "--rank", 1],
             "belong to a TRACE of the straggler schema": ["--kineto", trace, "--meta", meta],
+            "a gzip file can't be followed": ["--watch", trace, "--meta", meta],
+            "--watch: expected one TRACE": ["--watch", "--kineto", trace],
+            "expected one TRACE, or directories only": [trace, job, "--meta", meta],
+            "empty: no traces; expected trace-X.parquet": ["empty"],
+            "--meta, --compat, --steps, --rank and --kineto belong to one job": [job, "--meta", meta],
+            "--shard 2/2: expected I/N": [job, "--shard", "2/2", "--out", "why"],
+            "the shards join in a directory": [job, "--shard", "0/2"],
+            "--shard auto: SLURM_PROCID and SLURM_NTASKS are not set": [job, "--shard", "auto", "--out", "why"],
+            "--shard and --threads belong to directories": [trace, "--meta", meta, "--shard", "0/1"],
         }.items():
             self.assertIn(expected, self.refused("explain", *words), words)
         self.assertEqual(0, self.explain("--kineto", "nameless.json", "--rank", 0)["ranks"]["absent"][0] - 1)

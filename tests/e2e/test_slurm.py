@@ -97,6 +97,19 @@ class Slurm(RunTest):
         self.assertIn("rank 3 was killed by a signal", self.said())
         self.assertEqual(undisturbed(), json.loads(out.read_text()), self.said())
 
+    def test_a_fleet_is_spread_over_tasks(self):
+        for number in range(9):
+            fault = ["--fault", "worker:dp=1,stage=0,factor=1.5"] if number % 3 else []
+            subprocess.run([BINARY, "simulate", "trace", f"{self.base}/fleet/{number}", "--steps", "4", "--seed", str(number), *fault],
+                           check=True, stdout=subprocess.DEVNULL)
+        explain = [BINARY, "explain", "fleet", "--json"]
+        alone = subprocess.run(explain, cwd=self.base, check=True, capture_output=True, text=True).stdout
+        spread = subprocess.run(["srun", "-N2", "-n4", *explain, "--shard", "auto", "--out", "why"], env=self.env, cwd=self.base,
+                                capture_output=True, text=True, timeout=120, check=True).stdout
+        self.assertIn(alone, spread)  # the task that ended last
+        self.assertEqual(3, spread.count("waits_for_shards"))
+        self.assertEqual(alone, (self.base / "why/fleet.json").read_text())
+
     def test_the_time_is_nearly_up(self):
         """USR1 to the step, as `--signal=USR1@60` sends it: the job is stopped, with a grace."""
         job = self.srun("--log", str(self.base / "steps.jsonl"), *ddp(600, step_time=0.1))

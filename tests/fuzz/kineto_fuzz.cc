@@ -22,10 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!built.ok()) return 0;
   LS_CHECK(built->job.graph.Validate().ok(), "{}", Message(built->job.graph.Validate()));
   const explain::WhatIf analysis(built->job);
-  trace::StragglerMeta meta;
-  meta.dp = 2;
-  Json report = explain::Report(analysis, explain::FindCauses(built->job, analysis, explain::kStraggles), meta,
-                                built->job.counters);
+  Json report = explain::Report(built->job, analysis, explain::FindCauses(built->job, analysis, explain::kStraggles));
   explain::AddRanks(*built, report);
   return 0;
 }

@@ -5,6 +5,7 @@
 #include "lockstep/explain/causes.h"
 #include "lockstep/explain/report.h"
 #include "lockstep/trace/straggler_csv.h"
+#include "lockstep/trace/straggler_job.h"
 #include "tests/fuzz/fuzz_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -22,6 +23,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!job.ok()) return 0;
   LS_CHECK(job->graph.Validate().ok(), "{}", Message(job->graph.Validate()));
   const explain::WhatIf analysis(*job);
-  explain::Report(analysis, explain::FindCauses(*job, analysis, explain::kStraggles), meta, job->counters);
+  explain::Report(*job, analysis, explain::FindCauses(*job, analysis, explain::kStraggles));
   return 0;
 }

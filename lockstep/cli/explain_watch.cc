@@ -1,0 +1,77 @@
+#include "lockstep/cli/explain_watch.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/explain/report.h"
+#include "lockstep/trace/straggler_follower.h"
+#include "lockstep/trace/straggler_meta.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr timespec kPeriod{.tv_sec = 0, .tv_nsec = 100'000'000};  // between looks at a file that did not grow
+
+volatile std::sig_atomic_t interrupted = 0;
+
+void EndAtInterrupt() {
+  struct sigaction action {};
+  action.sa_handler = [](int) { interrupted = 1; };
+  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
+}
+
+std::string Names(const Json& suspects) {
+  std::string names;
+  for (const Json& suspect : suspects)
+    for (const auto& [key, value] : suspect.items())
+      names += fmt::format(" {} {}", key, value.is_string() ? value.get<std::string>() : value.dump());
+  return names;
+}
+
+std::string Line(const Json& report) {
+  std::string line = fmt::format("step {}  {:.3f} s  S {:.3f}", report.at("step").get<int64_t>(),
+                                 report.at("step_s").at("measured").get<double>(), report.at("slowdown").get<double>());
+  for (const Json& cause : report.at("causes"))
+    line += fmt::format("  {}{}: {:.3f} s", cause.at("cause").get<std::string>(), Names(cause.at("suspects")),
+                        cause.at("gain_s").get<double>());
+  return line + "\n";
+}
+
+void Print(const Json& report, bool json) {
+  constexpr char kClear[] = "\033[H\033[2J";
+  if (json) {
+    fmt::print("{}\n", report.dump(-1, ' ', false, Json::error_handler_t::replace));
+  } else if (isatty(STDOUT_FILENO) != 0) {
+    fmt::print("{}{}", kClear, RenderText(explain::Brief(report)));
+  } else {
+    fmt::print("{}", Line(report));
+  }
+  std::fflush(stdout);
+}
+
+}  // namespace
+
+absl::Status WatchTrace(const WatchOptions& options) {
+  LS_ASSIGN_OR_RETURN(const trace::StragglerMeta meta, trace::ReadStragglerMeta(options.meta));
+  LS_ASSIGN_OR_RETURN(auto follower, trace::StragglerFollower::Open(options.trace, meta, options.window));
+  EndAtInterrupt();
+  while (interrupted == 0) {
+    LS_ASSIGN_OR_RETURN(const bool completed, follower.Advance());
+    if (!completed) {
+      nanosleep(&kPeriod, nullptr);
+      continue;
+    }
+    LS_ASSIGN_OR_RETURN(const trace::TracedJob job, follower.Window());
+    const explain::WhatIf analysis(job);
+    Json report = {{"step", follower.step()}};
+    report.update(explain::Report(job, analysis, explain::FindCauses(job, analysis, explain::kStraggles)));
+    Print(report, options.json);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,44 @@
+#include "lockstep/explain/explained.h"
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/explain/report.h"
+#include "lockstep/trace/kineto_job.h"
+#include "lockstep/trace/straggler_file.h"
+#include "lockstep/trace/straggler_meta.h"
+
+namespace lockstep::explain {
+
+struct Explained::State {
+  explicit State(std::shared_ptr<const trace::TracedJob> traced)
+      : job(std::move(traced)), analysis(*job), report(Report(*job, analysis, FindCauses(*job, analysis, kStraggles))) {}
+
+  std::shared_ptr<const trace::TracedJob> job;
+  WhatIf analysis;
+  Json report;
+};
+
+Explained::Explained(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Explained::Explained(Explained&&) noexcept = default;
+Explained::~Explained() = default;
+
+const trace::TracedJob& Explained::job() const { return *state_->job; }
+const WhatIf& Explained::analysis() const { return state_->analysis; }
+const Json& Explained::report() const { return state_->report; }
+
+absl::StatusOr<Explained> Explained::Of(const trace::JobFiles& files, const std::vector<trace::StepRange>& steps,
+                                        std::optional<int> rank) {
+  if (files.kineto.empty()) {
+    LS_ASSIGN_OR_RETURN(const trace::StragglerMeta meta, trace::ReadStragglerMeta(files.meta));
+    LS_ASSIGN_OR_RETURN(trace::TracedJob job, trace::ReadStragglerJob(files.trace, meta, steps));
+    return Explained(std::make_unique<State>(std::make_shared<const trace::TracedJob>(std::move(job))));
+  }
+  LS_ASSIGN_OR_RETURN(std::vector<trace::KinetoRank> ranks, trace::ReadKinetoFiles(files.kineto, rank));
+  LS_ASSIGN_OR_RETURN(trace::KinetoJob job, trace::BuildKinetoJob(std::move(ranks), steps));
+  const auto traced = std::make_shared<const trace::KinetoJob>(std::move(job));
+  auto state = std::make_unique<State>(std::shared_ptr<const trace::TracedJob>(traced, &traced->job));
+  AddRanks(*traced, state->report);
+  return Explained(std::move(state));
+}
+
+}  // namespace lockstep::explain

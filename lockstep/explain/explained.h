@@ -1,0 +1,37 @@
+// One job from its files to its report: reads the trace, asks what would have been, names the causes.
+//
+//   LS_ASSIGN_OR_RETURN(const Explained explained, Explained::Of({.trace = "trace.parquet", .meta = "meta.yaml"}));
+//   fmt::print("{}", RenderText(explained.report()));
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "lockstep/base/report.h"
+#include "lockstep/base/status.h"
+#include "lockstep/explain/what_if.h"
+#include "lockstep/trace/job_files.h"
+#include "lockstep/trace/straggler_sink.h"
+
+namespace lockstep::explain {
+
+class Explained {
+ public:
+  // rank: of the one profiler's file that does not tell it. Errors are those of the readers.
+  static absl::StatusOr<Explained> Of(const trace::JobFiles& files, const std::vector<trace::StepRange>& steps = {},
+                                      std::optional<int> rank = std::nullopt);
+  Explained(Explained&&) noexcept;
+  ~Explained();
+
+  const trace::TracedJob& job() const;
+  const WhatIf& analysis() const;
+  const Json& report() const;
+
+ private:
+  struct State;
+  explicit Explained(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lockstep::explain

@@ -1,0 +1,31 @@
+#include "lockstep/trace/kineto_name.h"
+
+#include <filesystem>
+#include <regex>
+
+namespace lockstep::trace {
+
+KinetoName ParseKinetoName(const std::string& path) {
+  // torch.profiler writes the time in nanoseconds: 19 digits.
+  static const std::regex own("((.+)_[0-9]{1,9})\\.([0-9]{16,19})\\.pt\\.trace\\.json(\\.gz)?");
+  static const std::regex named("(?:rank|worker)[-_]?([0-9]{1,8})", std::regex::icase), last("_([0-9]{1,8})\\.");
+  const std::string name = std::filesystem::path(path).filename().string();
+  KinetoName told;
+  std::smatch match;
+  if (std::regex_match(name, match, own)) {
+    told.worker = match[1].str();
+    told.host = match[2].str();
+    told.time = std::stoll(match[3].str());
+    return told;  // the number behind the host is a process
+  }
+  if (std::regex_search(name, match, named) || std::regex_search(name, match, last))
+    told.rank = std::stoi(match[1].str());
+  return told;
+}
+
+bool IsKinetoName(std::string_view file) {
+  static const std::regex form("(.*\\.pt\\.trace|.*(rank|worker)[-_]?[0-9].*)\\.json(\\.gz)?", std::regex::icase);
+  return std::regex_match(file.begin(), file.end(), form);
+}
+
+}  // namespace lockstep::trace

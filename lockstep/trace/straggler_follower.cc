@@ -1,0 +1,133 @@
+#include "lockstep/trace/straggler_follower.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+
+#include "lockstep/trace/straggler_job.h"
+
+namespace lockstep::trace {
+namespace {
+
+constexpr size_t kPatience = 8;  // steps that begin after a step until it is complete without all workers
+
+// Rows of several steps as those of one trace.
+StragglerRows Joined(const std::vector<const StragglerRows*>& steps) {
+  StragglerRows joined;
+  for (const StragglerRows* step : steps) {
+    const auto index = static_cast<uint32_t>(joined.steps.size());
+    joined.steps.push_back(step->steps.front());
+    for (const auto& piece : step->pieces)
+      for (StragglerRow row : piece) {
+        row.step = index;
+        joined.Add(row);
+      }
+    if (joined.ranks.empty()) joined.ranks = step->ranks;
+    for (size_t dp = 0; dp < step->ranks.size(); ++dp)
+      for (size_t stage = 0; stage < step->ranks[dp].size(); ++stage)
+        joined.ranks[dp][stage] = std::max(joined.ranks[dp][stage], step->ranks[dp][stage]);
+  }
+  return joined;
+}
+
+}  // namespace
+
+absl::StatusOr<StragglerFollower> StragglerFollower::Open(const std::string& path, const StragglerMeta& meta,
+                                                          size_t window) {
+  StragglerFollower follower(path, meta, window);
+  follower.file_.open(path, std::ios::binary);
+  if (!follower.file_) return ErrnoError(errno, path);
+  std::string begin(4, '\0');
+  follower.file_.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  const bool gzip = begin.starts_with("\x1f\x8b");
+  if (gzip || begin == "PAR1")
+    return InvalidArgument("{}: {} can't be followed while it grows; expected plain CSV", path,
+                           gzip ? "a gzip file" : "Parquet");
+  follower.file_.clear();
+  follower.file_.seekg(0);
+  return follower;
+}
+
+absl::StatusOr<bool> StragglerFollower::NextLine() {
+  std::string piece;
+  std::getline(file_, piece);
+  bytes_ += piece.size();
+  line_ += piece;
+  if (file_.good()) {
+    ++bytes_;
+    ++lines_;
+    if (line_.ends_with('\r')) line_.pop_back();
+    return true;
+  }
+  if (file_.bad()) return ErrnoError(errno, path_);
+  file_.clear();
+  std::error_code error;
+  if (const auto size = std::filesystem::file_size(path_, error); error || size < bytes_)
+    return DataLoss("{}: {}", path_, error ? error.message() : "became shorter while it was followed");
+  return false;
+}
+
+absl::Status StragglerFollower::Take(std::string_view line) {
+  if (lines_ == 1) return csv_.ReadHeader(line);
+  if (line.empty()) return absl::OkStatus();
+  RawRow row;
+  LS_RETURN_IF_ERROR(csv_.ReadRow(line, row));
+  auto step = std::find_if(open_.rbegin(), open_.rend(), [&](const auto& one) { return one.number == row.step; });
+  const auto is_late = [&](const CompleteStep& one) { return one.number == row.step; };
+  if (step == open_.rend() && std::any_of(complete_.begin(), complete_.end(), is_late))
+    return ++late_rows_, absl::OkStatus();
+  if (step == open_.rend()) {
+    open_.push_back({row.step, begun_++, StragglerSink(*meta_, {})});
+    step = open_.rbegin();
+  }
+  LS_RETURN_IF_ERROR(step->sink.Add(row));
+  uint64_t& newest = newest_[{row.dp_rank, row.stage}];
+  newest = std::max(newest, step->place);
+  return absl::OkStatus();
+}
+
+bool StragglerFollower::IsComplete(const OpenStep& step) const {
+  const auto workers = static_cast<size_t>(meta_->dp) * static_cast<size_t>(meta_->pp);
+  return open_.size() > kPatience ||
+         (newest_.size() == workers &&
+          std::all_of(newest_.begin(), newest_.end(), [&](const auto& one) { return one.second > step.place; }));
+}
+
+void StragglerFollower::Complete() {
+  OpenStep& step = open_.front();
+  complete_.push_back({step.number, step.sink.TakeRows(), step.sink.Counters()});
+  open_.pop_front();
+  if (complete_.size() > window_) complete_.pop_front();
+}
+
+absl::StatusOr<bool> StragglerFollower::Advance() {
+  while (true) {
+    if (!open_.empty() && IsComplete(open_.front())) {
+      Complete();
+      if (complete_.back().rows.size() > 0) return true;
+      complete_.pop_back();  // none of its rows could be used
+      continue;
+    }
+    LS_ASSIGN_OR_RETURN(const bool more, NextLine());
+    if (!more) return false;
+    if (const absl::Status status = Take(line_); !status.ok())
+      return InvalidArgument("{}:{}: {}", path_, lines_, Message(status));
+    line_.clear();
+  }
+}
+
+absl::StatusOr<TracedJob> StragglerFollower::Window() const {
+  std::vector<const StragglerRows*> steps;
+  std::map<std::string, uint64_t> counters;
+  steps.reserve(complete_.size());
+  for (const CompleteStep& step : complete_) {
+    steps.push_back(&step.rows);
+    for (const Counter& counter : step.counters) counters[counter.name] += counter.count;
+  }
+  LS_ASSIGN_OR_RETURN(TracedJob job, BuildStragglerJob(Joined(steps), *meta_));
+  for (const auto& [name, count] : counters) Count(job.counters, name, count);
+  Count(job.counters, "late_rows", late_rows_);
+  return job;
+}
+
+}  // namespace lockstep::trace

@@ -1,0 +1,69 @@
+// A job that was traced, as a graph of its ops with what each of them took: what every reader of traces ends in, and
+// what all analyses begin with. The ops of the graph are numbered as in `ops`, its lanes as in `lanes`.
+//
+// What was measured is parted as in the what-if straggler analysis (OSDI'25): the transfer of a communication counts
+// from its last peer's start, and what passed between the end of an op's dependencies and its start is its launch
+// delay.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lockstep/graph/op_graph.h"
+#include "lockstep/trace/straggler.h"
+
+namespace lockstep::trace {
+
+struct JobOp {
+  OpType type;
+  int stage;
+  int sequence;
+  int chunk, microbatch, global_chunk;  // -1: not applicable
+  int kind = -1;                        // index into TracedJob::kinds
+};
+
+struct JobLane {
+  int64_t step;
+  int dp;
+};
+
+// Where and when a job ran, as far as its files tell.
+struct Origin {
+  std::string day;                         // the first of the trace, "2026-11-22" in UTC; empty: not told
+  std::map<int32_t, std::string> host_of;  // by global rank; none: not told
+};
+
+struct TracedJob {
+  std::string name;
+  int64_t world_size = 1;
+  Origin origin;
+
+  graph::OpGraph graph;
+  std::vector<JobOp> ops;
+  std::vector<std::string> kinds;     // of ops, as results name them
+  std::vector<uint32_t> ideal_class;  // of each op: those of a class would ideally take the same time
+  std::vector<JobLane> lanes;
+  std::vector<int64_t> steps;  // of the graph's lane sets, ascending
+  int dp = 1, pp = 1;
+  std::vector<std::vector<int32_t>> ranks;  // [dp][stage]
+
+  // [op * lanes + lane], s.
+  std::vector<float> starts, durations;
+  std::vector<float> transfers;  // of communication; of compute, its duration
+  std::vector<float> delays;
+  std::vector<float> step_times;  // of each lane set: last end - first start
+
+  std::vector<Counter> counters;
+};
+
+// The op that begins a step on its rank: before it there is the loading of data.
+inline bool BeginsStep(const JobOp& op) {
+  return (op.type == OpType::kForwardCompute || op.type == OpType::kSegment) && op.stage == 0 && op.sequence == 0;
+}
+
+// From starts and durations: transfers and delays; counts what had to be mended.
+void MeasureParts(TracedJob& job);
+
+}  // namespace lockstep::trace
