@@ -19,7 +19,7 @@ constexpr timespec kPeriod{.tv_sec = 0, .tv_nsec = 100'000'000};  // between loo
 volatile std::sig_atomic_t interrupted = 0;
 
 void EndAtInterrupt() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = [](int) { interrupted = 1; };
   for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
 }

@@ -11,7 +11,9 @@ namespace lockstep::explain {
 
 struct Explained::State {
   explicit State(std::shared_ptr<const trace::TracedJob> traced)
-      : job(std::move(traced)), analysis(*job), report(Report(*job, analysis, FindCauses(*job, analysis, kStraggles))) {}
+      : job(std::move(traced)),
+        analysis(*job),
+        report(Report(*job, analysis, FindCauses(*job, analysis, kStraggles))) {}
 
   std::shared_ptr<const trace::TracedJob> job;
   WhatIf analysis;

@@ -50,9 +50,9 @@ TEST_F(JobFilesTest, HalfAPairIsKept) {
 }
 
 TEST_F(JobFilesTest, ProfilerFilesOfADirectoryAreOneJob) {
-  for (const char* name : {"k/rank-0.json.gz", "k/rank-1.json.gz", "k/config.json",
-                           "t/h_x-1_4711.1700000000000000001.pt.trace.json",
-                           "t/h_x-1_4711.1700000000000000002.pt.trace.json", "t/h2_9.1700000000000000000.pt.trace.json"})
+  for (const char* name :
+       {"k/rank-0.json.gz", "k/rank-1.json.gz", "k/config.json", "t/h_x-1_4711.1700000000000000001.pt.trace.json",
+        "t/h_x-1_4711.1700000000000000002.pt.trace.json", "t/h2_9.1700000000000000000.pt.trace.json"})
     Write(name);
   const auto jobs = FindJobs({root_ + "/k", root_ + "/t", root_ + "/k/"});
   ASSERT_TRUE(jobs.ok()) << jobs.status();

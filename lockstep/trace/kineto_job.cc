@@ -282,8 +282,8 @@ class Builder {
     Origin& origin = out_.job.origin;
     for (const KinetoRank& one : ranks_)
       if (!one.host.empty()) origin.host_of[one.rank] = one.host;
-    const Nanos begin{ranks_.front().steps.front().begin_ns};
-    if (begin >= kPlausible) origin.day = IsoDay(begin);
+    const std::vector<DeviceOp>& ops = ranks_.front().ops;
+    if (!ops.empty() && ops.front().begin_ns >= kPlausible.value) origin.day = IsoDay(Nanos{ops.front().begin_ns});
   }
 
   void FindAbsentPeers() {

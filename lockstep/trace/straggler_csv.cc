@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <utility>
 
+#include "lockstep/trace/decimal.h"
 #include "lockstep/trace/line_reader.h"
 #include "lockstep/trace/text_writer.h"
 
@@ -20,11 +20,13 @@ std::string_view FieldAt(const char* at, const char* end) {
   return {at, static_cast<size_t>((comma == nullptr ? end : static_cast<const char*>(comma)) - at)};
 }
 
-template <typename Number>
-bool Read(const char*& at, const char* end, Number& value) {
-  const auto [rest, error] = std::from_chars(at, end, value);
-  at = rest;
-  return error == std::errc();
+bool Read(const char*& at, const char* end, int64_t& value) {
+  const char* const begin = std::exchange(at, ReadInteger(at, end, value));
+  return at != begin;
+}
+bool Read(const char*& at, const char* end, float& value) {
+  const char* const begin = std::exchange(at, ReadFloat(at, end, value));
+  return at != begin;
 }
 
 // Behind the field, if it is what the column wants.
