@@ -25,10 +25,7 @@ class Peeling {
         analysis_(analysis),
         times_{job.transfers, job.delays},
         replay_(job.graph, {times_.durations, times_.delays, analysis.ideal_durations()}),
-        measured_{graph::Selection(job.ops.size(), graph::Selection::kAll),
-                  graph::Selection(job.ops.size(), graph::Selection::kNone)} {
-    for (uint32_t op = 0; op < job.ops.size(); ++op)
-      if (BeginsStep(job.ops[op])) measured_.delays.Set(op, graph::Selection::kAll);
+        measured_(analysis.WithLateStarts()) {
     begin_ = now_ = MeanStep();
   }
 
@@ -65,8 +62,6 @@ class Peeling {
     same->gain_s += cause.gain_s;
   }
 
-  // Of the delays only those count that stand at the begin of a step: later ones hold waiting that the graph has no
-  // edge for, which goes when its reason goes.
   double MeanStep() {
     std::vector<double> steps(job_.steps.size());
     replay_.SetTimes(measured_, scratch_, steps);
@@ -154,7 +149,7 @@ class Peeling {
   const WhatIf& analysis_;
   Times times_;  // without the causes found so far
   const graph::Replay replay_;
-  graph::Scenario measured_;
+  const graph::Scenario measured_;
   double begin_ = 0, now_ = 0;
   graph::Replay::Scratch scratch_;
 };

@@ -44,6 +44,7 @@ std::string BarCell(double part) {
 }
 
 std::string HtmlTable(const Json& rows, const std::string& bar) {
+  constexpr size_t kMost = 32;
   if (rows.empty()) return "<p class=\"note\">None.</p>\n";
   double largest = 0;
   for (const Json& row : rows)
@@ -55,12 +56,15 @@ std::string HtmlTable(const Json& rows, const std::string& bar) {
     html += Cell("th", value.is_number(), words);
   }
   html += "</tr>\n";
+  size_t shown = 0;
   for (const Json& row : rows) {
+    if (shown++ == kMost) break;
     html += "<tr>";
     for (const auto& [key, value] : row.items()) html += Cell("td", value.is_number(), TextOf(value));
     if (largest > 0) html += BarCell(row.at(bar).get<double>() / largest);
     html += "</tr>\n";
   }
+  if (rows.size() > kMost) html += fmt::format("<tr><td class=\"note\">and {} more</td></tr>", rows.size() - kMost);
   return html + "</table>\n";
 }
 

@@ -15,7 +15,7 @@ inline constexpr char kHtmlEnd[] = "</body></html>\n";
 std::string BarCell(double part);
 
 // Rows of flat objects with the same keys, which head the columns; numbers stand right. After each row a bar of the
-// value of `bar`, the largest as wide as a bar can be; empty: none.
+// value of `bar`, the largest as wide as a bar can be; empty: none. Of many rows the first 32.
 std::string HtmlTable(const Json& rows, const std::string& bar = "");
 
 }  // namespace lockstep::explain

@@ -120,6 +120,10 @@ std::string Page(const Json& report, const Json& steps) {
        {std::pair("by_optype", "By op type"), {"by_stage", "By stage"}, {"by_dp_rank", "By data-parallel rank"}})
     html += fmt::format("<h2>{}</h2>\n<p class=\"note\">S with only these ops as measured, all others ideal.</p>\n{}",
                         title, SplitTable(report.at(key)));
+  const Json& path = report.at("critical_path");
+  html +=
+      "<h2>Critical path</h2>\n<p class=\"note\">Of the chain of ops that led to the end of a step, by worker.</p>\n" +
+      HtmlTable(path.at("by_worker"), "share");
   if (!report.at("counters").empty()) {
     html += "<h2>Left out or mended</h2>\n<table>";
     for (const auto& [name, count] : report.at("counters").items())

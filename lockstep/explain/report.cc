@@ -4,11 +4,18 @@
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "lockstep/explain/sample.h"
 #include "lockstep/explain/unsettled.h"
 
 namespace lockstep::explain {
+Json Ordered(const std::vector<std::string>& names, const std::vector<double>& values) {
+  Json json = Json::object();
+  for (const size_t i : Descending(values)) json[names[i]] = values[i];
+  return json;
+}
+
 namespace {
 
 constexpr double kSecondsPerHour = 3600;
@@ -26,6 +33,22 @@ Json LateLaunches(const WhatIf& analysis) {
   for (const size_t i : Descending(launch.total))
     if (json.size() < kMost) json[launch.names[i]] = launch.total[i];
   return json;
+}
+
+Json PathJson(const trace::TracedJob& job, const WhatIf& analysis) {
+  const PathCost cost = analysis.CriticalPath();
+  std::vector<std::string> names = job.kinds;
+  std::vector<double> seconds = cost.by_kind;
+  names.emplace_back("late_starts");
+  seconds.push_back(cost.late_starts);
+  const double step = std::accumulate(seconds.begin(), seconds.end(), 0.0);
+  Json workers = Json::array();
+  for (const auto& [worker, rank, path_s] : analysis.Ranked([&](const WhatIf::Worker& one) {
+         return cost.by_worker[static_cast<size_t>(one.first)][static_cast<size_t>(one.second)];
+       }))
+    if (path_s > 0)
+      workers.push_back({{"dp", worker.first}, {"stage", worker.second}, {"rank", rank}, {"share", path_s / step}});
+  return {{"by_optype", Ordered(names, seconds)}, {"by_worker", std::move(workers)}};
 }
 
 Json SuspectJson(const CauseSuspect& suspect, const trace::Origin& origin) {
@@ -49,13 +72,23 @@ Json CauseJson(const Cause& cause, const trace::Origin& origin) {
           {"evidence", cause.evidence}};
 }
 
-}  // namespace
-
-Json Ordered(const std::vector<std::string>& names, const std::vector<double>& values) {
-  Json json = Json::object();
-  for (const size_t i : Descending(values)) json[names[i]] = values[i];
-  return json;
+// Of long lists the first eight; `more` tells how many are left out.
+void Shorten(const std::string& prefix, Json& report, Json& more) {
+  constexpr size_t kMost = 8;
+  constexpr std::array kLists = {"by_optype", "by_stage", "by_dp_rank", "by_worker", "clocks", "damaged_jobs", "nodes"};
+  for (auto& [key, value] : report.items()) {
+    if (std::find(kLists.begin(), kLists.end(), key) == kLists.end() || value.size() <= kMost) continue;
+    more[prefix + key] = value.size() - kMost;
+    Json first = value.is_array() ? Json::array() : Json::object();
+    for (const auto& [name, one] : value.items()) {
+      if (first.size() == kMost) break;
+      value.is_array() ? first.push_back(one) : void(first[name] = one);
+    }
+    value = std::move(first);
+  }
 }
+
+}  // namespace
 
 void AddRanks(const trace::KinetoJob& traced, Json& report) {
   constexpr double kPerMicro = 1e3;  // ns
@@ -99,6 +132,7 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
   for (const auto& [worker, rank, slowdown] : workers)
     json["by_worker"].push_back(
         {{"dp", worker.first}, {"stage", worker.second}, {"rank", rank}, {"slowdown", slowdown}});
+  json["critical_path"] = PathJson(job, analysis);
   const bool straggles = analysis.slowdown() >= kStraggles;
   json["m_w"] = straggles ? Json(analysis.RemoveCostliest(workers).rem) : Json();
   json["m_s"] = straggles ? Json(analysis.RemoveStage(job.pp - 1).rem) : Json();
@@ -108,19 +142,9 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
 }
 
 Json Brief(const Json& report) {
-  constexpr size_t kMost = 8;
-  constexpr std::array kLists = {"by_optype", "by_stage", "by_dp_rank", "by_worker", "clocks", "damaged_jobs", "nodes"};
   Json brief = report, more = Json::object();
-  for (auto& [key, value] : brief.items()) {
-    if (std::find(kLists.begin(), kLists.end(), key) == kLists.end() || value.size() <= kMost) continue;
-    more[key] = value.size() - kMost;
-    Json first = value.is_array() ? Json::array() : Json::object();
-    for (const auto& [name, one] : value.items()) {
-      if (first.size() == kMost) break;
-      value.is_array() ? first.push_back(one) : void(first[name] = one);
-    }
-    value = std::move(first);
-  }
+  Shorten("", brief, more);
+  if (brief.contains("critical_path")) Shorten("critical_path.", brief["critical_path"], more);
   if (!more.empty()) brief["more_in_json"] = std::move(more);
   return brief;
 }

@@ -17,7 +17,8 @@ namespace lockstep::explain {
 // by_stage {stage: S},
 //  by_worker [{dp, stage, rank, slowdown}], m_w, m_s, causes [{cause, suspects [{dp, stage, rank, host, steps}], share,
 //  gain_s, evidence}], unexplained, counters {name: count}}; ranks, workers and causes stand in the order of what they
-//  cost.
+//  cost. critical_path {by_optype {name: s}, by_worker [{dp, stage, rank, share}]}: where the time of a step was spent
+//  on the chain of ops that led to its end; seconds per step, "late_starts" before its first op.
 // m_w and m_s are null for a job that does not straggle: shares of noise say nothing. wasted is of all GPUs in the
 // traced steps. Where the replay, with the delays at the begin of a step, misses the measured steps by more than 5 %,
 // the verdict says so, and `late_launches` names the op types whose delays account for most of it {name: T_nodelay with

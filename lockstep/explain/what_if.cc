@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "lockstep/explain/sample.h"
+#include "lockstep/graph/critical_path.h"
 
 namespace lockstep::explain {
 namespace {
@@ -81,6 +82,10 @@ Selection WhatIf::Ops(const OpFilter& filter) const {
   for (uint32_t op = 0; op < job_.ops.size(); ++op)
     if (filter(op)) picked.Set(op, Selection::kAll);
   return picked;
+}
+
+Scenario WhatIf::WithLateStarts() const {
+  return {All(), Ops([&](uint32_t op) { return BeginsStep(job_.ops[op]); })};
 }
 
 Selection WhatIf::Lanes(int dp) const {
@@ -187,6 +192,27 @@ std::vector<WhatIf::WorkerCost> WhatIf::Ranked(const std::function<double(const 
 
 std::vector<WhatIf::WorkerCost> WhatIf::ByWorker() const {
   return Ranked([this](const Worker& worker) { return Mean(Run({Workers({worker}, true), None()})) / ideal_mean_; });
+}
+
+PathCost WhatIf::CriticalPath() const {
+  PathCost cost{std::vector<double>(job_.kinds.size()), 0, {}};
+  cost.by_worker.assign(static_cast<size_t>(job_.dp), std::vector<double>(static_cast<size_t>(job_.pp)));
+  const auto worker = [&](uint32_t op, uint32_t lane) -> double& {
+    return cost.by_worker[static_cast<size_t>(job_.lanes[lane].dp)][static_cast<size_t>(job_.ops[op].stage)];
+  };
+  const double share = 1 / static_cast<double>(job_.steps.size());
+  const Scenario scenario = WithLateStarts();
+  replay_.VisitBlocks(scenario, scratch_, [&](const graph::BlockEnds& block) {
+    for (size_t set = block.first_set; set < block.last_set; ++set)
+      for (const graph::PathOp& one : graph::CriticalPath(job_.graph, replay_.durations(), scenario, block, set)) {
+        const double own = (one.end - one.begin) * share;
+        cost.by_kind[static_cast<size_t>(job_.ops[one.op].kind)] += own;
+        cost.late_starts += one.delay * share;
+        worker(one.op, one.lane) += own;
+        worker(one.waker, one.waker_lane) += one.delay * share;
+      }
+  });
+  return cost;
 }
 
 Removal WhatIf::Remove(Selection inside, Selection outside) const {

@@ -44,6 +44,14 @@ struct Removal {
   double rem = 0, add = 0;
 };
 
+// Of the critical path of all steps, as measured with the delays at their begins: seconds per step, by what it was
+// spent on. The sum over kinds and `late_starts` is the replayed step, and so is that over workers.
+struct PathCost {
+  std::vector<double> by_kind;                 // [kind]
+  double late_starts = 0;                      // before the first op of a step
+  std::vector<std::vector<double>> by_worker;  // [dp][stage]
+};
+
 class WhatIf {
  public:
   // `job` must outlive this.
@@ -83,6 +91,11 @@ class WhatIf {
   Removal RemoveWorkers(const std::vector<Worker>& workers) const;
   Removal RemoveCostliest(const std::vector<WorkerCost>& ranked) const;  // the first 3 %: its rem is M_W
   Removal RemoveStage(int stage) const;
+
+  // As measured, with the delays before the first op of a step. Others are left out: they hold waiting that the graph
+  // has no edge for, which goes when its reason goes.
+  graph::Scenario WithLateStarts() const;
+  PathCost CriticalPath() const;
 
   // The ideal duration of each op of the graph, in seconds.
   std::span<const double> ideal_durations() const { return ideal_durations_; }

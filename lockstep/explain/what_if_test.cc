@@ -58,5 +58,13 @@ TEST_F(TwoRanks, RemovingTheSlowRankRemovesTheLoss) {
   EXPECT_DOUBLE_EQ(analysis_->RemoveStage(0).add, 1);
 }
 
+// Forward, backward and reduction of rank 1, for which rank 0 waits; then an optimizer, of rank 0 as of equals.
+TEST_F(TwoRanks, TheCriticalPathGoesThroughTheSlowRank) {
+  const PathCost cost = analysis_->CriticalPath();
+  EXPECT_THAT(cost.by_kind, ElementsAre(1, 3, 1, 0.5));
+  EXPECT_EQ(cost.late_starts, 0);
+  EXPECT_THAT(cost.by_worker, ElementsAre(ElementsAre(1.5), ElementsAre(4)));
+}
+
 }  // namespace
 }  // namespace lockstep::explain

@@ -164,18 +164,25 @@ void Replay::RunBlock(size_t block, const Scenario& scenario, Scratch& scratch, 
             scratch.rows.data() + widest_});
 }
 
-void Replay::SetTimes(const Scenario& scenario, Scratch& scratch, std::span<double> times) const {
+void Replay::VisitBlocks(const Scenario& scenario, Scratch& scratch,
+                         const std::function<void(const BlockEnds&)>& visit) const {
   scratch.ends.resize(graph_.ops() * widest_);
   for (size_t block = 0; block + 1 < first_set_.size(); ++block) {
     RunBlock(block, scenario, scratch, scratch.ends.data(), widest_);
-    const size_t first = graph_.first_lane[first_set_[block]];
-    for (uint32_t set = first_set_[block]; set < first_set_[block + 1]; ++set) {
+    visit(
+        {first_set_[block], first_set_[block + 1], graph_.first_lane[first_set_[block]], scratch.ends.data(), widest_});
+  }
+}
+
+void Replay::SetTimes(const Scenario& scenario, Scratch& scratch, std::span<double> times) const {
+  VisitBlocks(scenario, scratch, [&](const BlockEnds& block) {
+    for (size_t set = block.first_set; set < block.last_set; ++set) {
       times[set] = -std::numeric_limits<double>::infinity();
       for (const uint32_t op : graph_.finals)
         for (size_t lane = graph_.first_lane[set]; lane < graph_.first_lane[set + 1]; ++lane)
-          times[set] = std::max(times[set], scratch.ends[op * widest_ + lane - first]);
+          times[set] = std::max(times[set], block.At(op, lane));
     }
-  }
+  });
 }
 
 void Replay::Ends(const Scenario& scenario, Scratch& scratch, std::span<double> ends) const {

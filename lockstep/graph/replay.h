@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -35,6 +36,9 @@ class Selection {
   }
   void Set(uint32_t op, uint16_t mask) { of_op_[op] = mask; }
   uint16_t Of(uint32_t op) const { return of_op_[op]; }
+  bool Picks(uint32_t op, size_t lane) const {
+    return of_op_[op] == kAll || (of_op_[op] != kNone && Mask(of_op_[op])[lane] != 0);
+  }
   // Requires a mask made by AddMask.
   const uint8_t* Mask(uint16_t mask) const { return masks_[mask - kAll - 1U].data(); }
 
@@ -55,6 +59,14 @@ struct Durations {
   std::span<const double> ideal;
 };
 
+// The ends of a block of whole lane sets: [first_set, last_set).
+struct BlockEnds {
+  size_t first_set, last_set, first_lane;
+  const double* ends;  // row `op` begins at op * stride, with first_lane
+  size_t stride;
+  double At(uint32_t op, size_t lane) const { return ends[op * stride + lane - first_lane]; }
+};
+
 class Replay {
  public:
   // Requires spans of the graph's sizes.
@@ -65,8 +77,12 @@ class Replay {
   };
   // times[set] = when the graph's finals have ended in all lanes of the set.
   void SetTimes(const Scenario& scenario, Scratch& scratch, std::span<double> times) const;
+  // In the order of the lane sets; what a block shows is valid during the call.
+  void VisitBlocks(const Scenario& scenario, Scratch& scratch,
+                   const std::function<void(const BlockEnds&)>& visit) const;
   // ends[op * lanes + lane].
   void Ends(const Scenario& scenario, Scratch& scratch, std::span<double> ends) const;
+  const Durations& durations() const { return durations_; }
 
  private:
   // Carries a block of lane sets out. Row `op` of `ends` begins at op * stride, with the block's first lane.

@@ -6,6 +6,8 @@
 #include <numeric>
 #include <random>
 
+#include "lockstep/graph/critical_path.h"
+
 namespace lockstep::graph {
 namespace {
 
@@ -91,6 +93,23 @@ TEST(Replay, AGroupEndsBehindItsLastMember) {
   EXPECT_EQ(times[0], 3 + 1 + 2 + 0.5);
 }
 
+TEST(CriticalPath, GoesThroughTheLastOfAGroup) {
+  const Pipeline job;
+  const std::vector<float> measured = {3, 1, 1, 1, 1, 1, 2, 2, 0.5, 0.5};
+  const std::vector<double> ideal = {2, 1, 1, 2, 0.5};
+  const Durations durations{measured, {}, ideal};
+  const Scenario as_measured{Selection(5, Selection::kAll), Selection(5, Selection::kNone)};
+  const Replay replay(job.graph, durations);
+  Replay::Scratch scratch;
+  std::vector<std::pair<uint32_t, uint32_t>> places;
+  replay.VisitBlocks(as_measured, scratch, [&](const BlockEnds& block) {
+    for (const PathOp& one : CriticalPath(job.graph, durations, as_measured, block, 0))
+      places.emplace_back(one.op, one.lane);
+  });
+  using P = std::pair<uint32_t, uint32_t>;
+  EXPECT_THAT(places, ElementsAre(P(0, 0), P(2, 0), P(3, 0), P(4, 0))) << "not the second lane, which waits in op 4";
+}
+
 TEST(Replay, WhoIsAbsentKeepsNobodyWaiting) {
   Pipeline job;
   job.graph.absent.assign(10, 0);
@@ -102,6 +121,27 @@ TEST(Replay, WhoIsAbsentKeepsNobodyWaiting) {
   std::vector<double> ends(10);
   replay.Ends({Selection(5, Selection::kAll), Selection(5, Selection::kNone)}, scratch, ends);
   EXPECT_THAT(ends, ElementsAre(0, 1, 0, 2, 1, 2, 3, 4, 4.5, 4.5));
+}
+
+// Without a gap, of ops as long as the scenario has them.
+void ExpectPathTo(double time, const std::vector<PathOp>& path, const OpGraph& graph, const Durations& durations,
+                  const Scenario& scenario) {
+  double at = 0;
+  for (const PathOp& one : path) {
+    const size_t cell = graph.Cell(one.op, one.lane);
+    ASSERT_FALSE(graph.IsAbsent(cell));
+    if (graph.absent.empty()) {
+      ASSERT_DOUBLE_EQ(one.begin, at + one.delay);
+    }
+    ASSERT_NEAR(one.end - one.begin,
+                scenario.durations.Picks(one.op, one.lane) ? static_cast<double>(durations.measured[cell])
+                                                           : durations.ideal[one.op],
+                1e-9);
+    at = one.end;
+  }
+  if (graph.absent.empty()) {  // here absent ops may have delays, which belong to nobody
+    ASSERT_DOUBLE_EQ(at, time);
+  }
 }
 
 class RandomGraphs : public testing::TestWithParam<int> {};
@@ -159,6 +199,10 @@ TEST_P(RandomGraphs, AreReplayedAsDefined) {
       last = std::max(last, expected[graph.finals[0] * graph.lanes() + lane]);
     ASSERT_DOUBLE_EQ(times[set], last);
   }
+  replay.VisitBlocks(scenario, scratch, [&](const BlockEnds& block) {
+    for (size_t set = block.first_set; set < block.last_set; ++set)
+      ExpectPathTo(times[set], CriticalPath(graph, durations, scenario, block, set), graph, durations, scenario);
+  });
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraphs, testing::Range(0, 200));
 
