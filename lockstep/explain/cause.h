@@ -32,7 +32,7 @@ struct Cause {
   CauseKind kind = CauseKind::kWorker;
   std::vector<CauseSuspect> suspects;  // none: the job as a whole
   double gain_s = 0;                   // per step, were it mended, with the causes before it mended already
-  double share = 0;                    // of all that the job loses against its ideal
+  double share = 0;                    // of the loss; shares and what is unexplained add up to 1
   std::vector<std::string> evidence;
 };
 

@@ -39,16 +39,18 @@ class Peeling {
     for (int round = 0; round < kRounds; ++round) {
       std::optional<Remedy> best = Best();
       if (!best) break;
+      if (!best->balanced.empty()) TellOfBalance(*best);
       Swap(*best);
       now_ -= best->cause.gain_s;
       Add(std::move(best->cause), causes.found);
     }
     std::stable_sort(causes.found.begin(), causes.found.end(),
                      [](const Cause& a, const Cause& b) { return a.gain_s > b.gain_s; });
-    // The ideal is the mean of all workers: where half of them are slow, mending them gains more than it promises.
+    causes.loss_s = std::max(0.0, begin_ - analysis_.ideal_mean());
     causes.unexplained_s = std::max(0.0, now_ - analysis_.ideal_mean());
-    causes.loss_s = begin_ - now_ + causes.unexplained_s;
-    for (Cause& cause : causes.found) cause.share = cause.gain_s / causes.loss_s;
+    // The ideal is the mean of all workers and stages: mending half of them may gain more than all of the loss.
+    const double whole = begin_ - now_ + causes.unexplained_s;
+    for (Cause& cause : causes.found) cause.share = cause.gain_s / whole;
     return causes;
   }
 
@@ -66,6 +68,14 @@ class Peeling {
     std::vector<double> steps(job_.steps.size());
     replay_.SetTimes(measured_, scratch_, steps);
     return Mean(steps);
+  }
+
+  void TellOfBalance(Remedy& remedy) {
+    Remedy moved{{}, remedy.balanced, {}, {}};
+    Swap(moved);
+    const double gain = now_ - MeanStep();
+    Swap(moved);
+    remedy.cause.evidence.push_back(fmt::format("with its surplus spread over all stages a step gains {:.3g} s", gain));
   }
 
   // Puts what the remedy has into the times, and what was there into the remedy: a second call takes it back.

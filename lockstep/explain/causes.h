@@ -12,7 +12,7 @@ namespace lockstep::explain {
 struct Causes {
   std::vector<Cause> found;
   double step_s = 0;         // the measured step, replayed with the delays at its begin
-  double loss_s = 0;         // of it: what it takes longer than the ideal one, or what the causes gain, if that is more
+  double loss_s = 0;         // what it takes longer than the ideal one
   double unexplained_s = 0;  // what is left of the loss
   double unexplained() const { return loss_s > 0 ? unexplained_s / loss_s : 0; }  // a share
 };

@@ -44,16 +44,19 @@ double Ratio(const Passes& passes, int pass, int stage, const Lanes& lanes) {
   return Median(std::move(values));
 }
 
-void Set(const Passes& passes, uint32_t op, size_t lane, double seconds, Remedy& remedy) {
-  remedy.durations.emplace_back(passes.job().graph.Cell(op, lane), static_cast<float>(seconds));
+void Set(const Passes& passes, uint32_t op, size_t lane, double seconds, CellTimes& times) {
+  times.emplace_back(passes.job().graph.Cell(op, lane), static_cast<float>(seconds));
 }
 
-// Divides the durations of a stage's passes in some lanes.
-void Divide(const Passes& passes, int pass, int stage, const Lanes& lanes, double ratio, Remedy& remedy) {
-  if (ratio <= 1) return;
+// Multiplies the durations of a stage's passes in some lanes.
+void Scale(const Passes& passes, int pass, int stage, const Lanes& lanes, double factor, CellTimes& times) {
   for (const uint32_t op : passes.Ops(pass, stage))
     for (const size_t lane : lanes)
-      if (passes.Has(op, lane)) Set(passes, op, lane, passes.Duration(op, lane) / ratio, remedy);
+      if (passes.Has(op, lane)) Set(passes, op, lane, passes.Duration(op, lane) * factor, times);
+}
+
+void Divide(const Passes& passes, int pass, int stage, const Lanes& lanes, double ratio, CellTimes& times) {
+  if (ratio > 1) Scale(passes, pass, stage, lanes, 1 / ratio, times);
 }
 
 CauseSuspect WorkerSuspect(const trace::TracedJob& job, int dp, int stage) {
@@ -80,7 +83,7 @@ class Worker {
     std::string evidence;
     for (int pass = 0; pass < kPasses && passes_.HasPass(pass); ++pass) {
       const double ratio = ratios[static_cast<size_t>(pass)];
-      Divide(passes_, pass, stage_, lanes, ratio, remedy);
+      Divide(passes_, pass, stage_, lanes, ratio, remedy.durations);
       evidence += fmt::format("{}{} {:.2f}", pass == 0 ? "" : " and ", passes_.Name(pass), ratio);
     }
     CauseSuspect suspect = WorkerSuspect(passes_.job(), dp_, stage_);
@@ -262,7 +265,7 @@ Remedy EvenLengths(const Passes& passes) {
           for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane) {
             const double length = lengths.At(lane, job.ops[op].microbatch);
             if (passes.Has(op, lane) && length > 0)
-              Set(passes, op, lane, passes.Duration(op, lane) * means[set] / length, remedy);
+              Set(passes, op, lane, passes.Duration(op, lane) * means[set] / length, remedy.durations);
           }
       }
   return remedy;
@@ -343,7 +346,11 @@ std::vector<Remedy> FindSlowStages(const Passes& passes) {
       const double usual = passes.Usual(pass, stage), mean = sum / (pp - 1), ratio = mean == 0 ? 1 : usual / mean;
       own += usual;
       others += mean;
-      Divide(passes, pass, stage, AllLanes(passes.job()), ratio, remedy);
+      const Lanes lanes = AllLanes(passes.job());
+      Divide(passes, pass, stage, lanes, ratio, remedy.durations);
+      const double balanced = (usual + sum) / pp;
+      for (int each = 0; each < pp && mean > 0 && balanced > 0; ++each)
+        Scale(passes, pass, each, lanes, balanced / (each == stage ? usual : mean), remedy.balanced);
       evidence += fmt::format("{}{} {:.2f}", pass == 0 ? "" : " and ", passes.Name(pass), ratio);
     }
     if (own < kSlower * others) continue;
@@ -403,7 +410,7 @@ std::vector<Remedy> FindPauses(const Passes& passes) {
     for (int stage = 0; stage < job.pp; ++stage)
       for (int dp = 0; dp < job.dp; ++dp)
         for (const auto& [op, lane, usual] : PausesOf(passes, pass, stage, dp)) {
-          Set(passes, op, lane, usual, remedy);
+          Set(passes, op, lane, usual, remedy.durations);
           longest = std::max(longest, passes.Duration(op, lane) - usual);
           ++by_worker[{dp, stage}];
         }

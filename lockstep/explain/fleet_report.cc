@@ -192,6 +192,7 @@ Json FleetLine(const std::string& id, const Explained& explained) {
   const trace::TracedJob& job = explained.job();
   const double gpu_hours_per_s =
       report.at("steps").get<double>() * static_cast<double>(job.world_size) / kSecondsPerHour;
+  const double wasted = Number(report.at("wasted"), "gpu_hours");
   Json line = {{"job", id},
                {"gpus", job.world_size},
                {"day", job.origin.day},
@@ -199,16 +200,16 @@ Json FleetLine(const std::string& id, const Explained& explained) {
                {"slowdown", report.at("slowdown")},
                {"verdict", report.at("verdict")},
                {"gpu_hours", Number(report.at("step_s"), "measured") * gpu_hours_per_s},
-               {"wasted_gpu_hours", report.at("wasted").at("gpu_hours")},
+               {"wasted_gpu_hours", wasted},
                {"causes", Json::array()}};
   for (const Json& cause : report.at("causes")) {
     std::set<std::string> hosts;
     for (const Json& suspect : cause.at("suspects"))
       if (suspect.contains("host")) hosts.insert(suspect.at("host").get<std::string>());
     line["causes"].push_back(
-        {{"cause", cause.at("cause")}, {"gpu_hours", Number(cause, "gain_s") * gpu_hours_per_s}, {"hosts", hosts}});
+        {{"cause", cause.at("cause")}, {"gpu_hours", Number(cause, "share") * wasted}, {"hosts", hosts}});
   }
-  line["unexplained_gpu_hours"] = Number(report, "unexplained") * Number(report.at("wasted"), "gpu_hours");
+  line["unexplained_gpu_hours"] = Number(report, "unexplained") * wasted;
   std::set<std::string> hosts;
   for (const auto& [rank, host] : job.origin.host_of) hosts.insert(host);
   line["hosts"] = hosts;

@@ -16,10 +16,14 @@ struct Times {
   std::vector<float> delays;
 };
 
+// (cell, what it takes instead); a cell once at most.
+using CellTimes = std::vector<std::pair<size_t, float>>;
+
 struct Remedy {
   Cause cause;
-  // (cell, what it takes instead); a cell once at most.
-  std::vector<std::pair<size_t, float>> durations, delays;
+  CellTimes durations, delays;
+  // Of a heavy stage, what can be done about it without less work: durations with its surplus on all stages alike.
+  CellTimes balanced;
 };
 
 class Passes;

@@ -9,8 +9,8 @@
 
 namespace lockstep::graph {
 
-// [begin, end] is the op's own duration. Of a group the op whose end was waited for, in the lane that waited; `waker` is
-// the member that began last, on which the path goes on backwards.
+// [begin, end] is the op's own duration. Of a group the op whose end was waited for, in the lane that waited; `waker`
+// is the member that began last, on which the path goes on backwards.
 struct PathOp {
   uint32_t op, waker;
   uint32_t lane, waker_lane;
