@@ -142,8 +142,9 @@ void AddExplain(CLI::App& app, int& exit_code) {
                       "of all jobs whose traces lie in them");
   command->add_option("--meta", flags->meta, "YAML with the sizes of the parallel dimensions");
   command
-      ->add_option("--kineto", flags->kineto,
-                   "Instead of a TRACE: the files of the PyTorch profiler, one per rank, JSON or JSON.gz")
+      ->add_option("--kineto,--nsys", flags->kineto,
+                   "Instead of a TRACE: the files of the PyTorch profiler, one per rank, JSON or JSON.gz; or of Nsight "
+                   "Systems, SQLite")
       ->expected(1, -1);
   command->add_option("--rank", flags->rank, "The rank of the one --kineto file that does not tell it");
   command->add_option("--steps", flags->steps, "Only these steps, such as 12 or 20-23; may be given several times");

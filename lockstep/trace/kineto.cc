@@ -10,7 +10,9 @@
 #include <utility>
 
 #include "lockstep/trace/chrome_trace.h"
+#include "lockstep/trace/kernel_name.h"
 #include "lockstep/trace/kineto_name.h"
+#include "lockstep/trace/nsys.h"
 
 namespace lockstep::trace {
 namespace {
@@ -27,8 +29,6 @@ constexpr size_t kMostHostOps = 4 << 20;
 constexpr int64_t kLatest = 2'200'000'000'000'000'000, kLongest = 100'000'000'000'000'000;  // ns: in 2039; three years
 bool IsInRange(int64_t ns) { return ns > -kLatest && ns < kLatest; }
 
-bool Contains(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
-
 bool IsDeviceWork(std::string_view category) {
   return category == "kernel" || category == "gpu_memcpy" || category == "gpu_memset" || category == "Kernel" ||
          category == "Memcpy" || category == "Memset";
@@ -38,18 +38,6 @@ bool IsLaunch(std::string_view category) {
 }
 // PyTorch without Kineto tells no category.
 bool IsHostOp(std::string_view category) { return category == "cpu_op" || category == "Operator" || category.empty(); }
-bool IsCommunication(std::string_view kernel) {
-  return Contains(kernel, "ncclKernel") || Contains(kernel, "ncclDevKernel") || Contains(kernel, "rccl");
-}
-
-// "allreduce" of "ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)".
-std::string CollectiveOfKernel(std::string_view kernel) {
-  const size_t begin = kernel.find('_');
-  if (begin == std::string_view::npos) return std::string(kernel);
-  std::string name(kernel.substr(begin + 1, kernel.find_first_of("_(", begin + 1) - begin - 1));
-  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
-  return name;
-}
 
 // "[0, 1, 5]"; none where it was shortened ("...") or is something else.
 std::optional<std::vector<int>> RankList(std::string_view text) {
@@ -375,7 +363,7 @@ class Reader {
 }  // namespace
 
 absl::StatusOr<KinetoRank> ReadKineto(const std::string& path, std::optional<int> rank) {
-  return Reader(path).Read(rank);
+  return IsSqlite(path) ? ReadNsys(path, rank) : Reader(path).Read(rank);
 }
 
 absl::StatusOr<std::vector<KinetoRank>> ReadKinetoFiles(const std::vector<std::string>& paths,

@@ -61,8 +61,8 @@ struct KinetoRank {
   std::vector<Counter> counters;
 };
 
-// Errors name the file. The rank is the one that the file tells, else that of its name ("rank-3", "worker3"), else
-// `rank`; kInvalidArgument without any.
+// A file of Nsight Systems too (trace/nsys.h): it is told by its content. Errors name the file. The rank is the one
+// that the file tells, else that of its name ("rank-3", "worker3"), else `rank`; kInvalidArgument without any.
 absl::StatusOr<KinetoRank> ReadKineto(const std::string& path, std::optional<int> rank = std::nullopt);
 // Many at once, on as many threads as there are cores. The first error, in the order of the paths.
 absl::StatusOr<std::vector<KinetoRank>> ReadKinetoFiles(const std::vector<std::string>& paths, std::optional<int> rank);

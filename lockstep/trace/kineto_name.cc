@@ -24,7 +24,8 @@ KinetoName ParseKinetoName(const std::string& path) {
 }
 
 bool IsKinetoName(std::string_view file) {
-  static const std::regex form("(.*\\.pt\\.trace|.*(rank|worker)[-_]?[0-9].*)\\.json(\\.gz)?", std::regex::icase);
+  static const std::regex form(".*\\.pt\\.trace\\.json(\\.gz)?|.*(rank|worker)[-_]?[0-9].*\\.(json(\\.gz)?|sqlite)",
+                               std::regex::icase);
   return std::regex_match(file.begin(), file.end(), form);
 }
 

@@ -17,7 +17,7 @@ struct KinetoName {
 
 KinetoName ParseKinetoName(const std::string& path);
 
-// JSON, plain or gzipped, of a name that speaks of a rank or is torch.profiler's own.
+// JSON, plain or gzipped, or SQLite of Nsight Systems, of a name that speaks of a rank or is torch.profiler's own.
 bool IsKinetoName(std::string_view file);
 
 }  // namespace lockstep::trace

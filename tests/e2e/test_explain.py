@@ -1,9 +1,11 @@
 """`lockstep explain` and `lockstep simulate` as a user runs them: what they answer, what they write, what they refuse."""
+import contextlib
 import gzip
 import json
 import os
 import pathlib
 import signal
+import sqlite3
 import subprocess
 import tempfile
 import unittest
@@ -71,6 +73,58 @@ class Explain(unittest.TestCase):
         text = gzip.decompress(files[3].read_bytes())
         (self.folder / "rank-3.json").write_bytes(text[:len(text) // 2])
         self.assertEqual(1, self.explain("--kineto", *files[:3], "rank-3.json")["counters"]["damaged_events"])
+
+    def nsys_file(self, profile, path):
+        """What the PyTorch profiler wrote as Nsight Systems exports it: tables, columns and units are its own."""
+        events = json.loads(gzip.decompress(profile.read_bytes()))["traceEvents"]
+        first = min(event["ts"] for event in events if event["ph"] == "X")
+        ns = lambda micros, since=0: round((micros - since) * 1000)
+        process, names = 4711 << 24, {}
+        with contextlib.closing(sqlite3.connect(path)) as database, database:
+            database.executescript("""
+                CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);
+                CREATE TABLE TARGET_INFO_SESSION_START_TIME (utcEpochNs INTEGER, utcTime TEXT, localTime TEXT);
+                CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL (start INTEGER, end INTEGER, deviceId INTEGER, contextId INTEGER, streamId INTEGER,
+                    correlationId INTEGER, globalPid INTEGER, demangledName INTEGER, shortName INTEGER);
+                CREATE TABLE CUPTI_ACTIVITY_KIND_RUNTIME (start INTEGER, end INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER);
+                CREATE TABLE NVTX_EVENTS (start INTEGER, end INTEGER, eventType INTEGER, text TEXT, globalTid INTEGER, textId INTEGER);
+                INSERT INTO TARGET_INFO_SESSION_START_TIME (utcEpochNs) VALUES (1700000000000000000);
+            """)
+            for event in events:
+                if event["ph"] != "X":
+                    continue
+                begin = ns(event["ts"], first - 1000)
+                end = begin + ns(event["dur"])
+                correlation = event.get("args", {}).get("correlation")
+                if event["cat"] == "kernel":
+                    name = names.setdefault(event["name"], len(names))
+                    database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?)",
+                                     (begin, end, event["pid"], event["tid"], correlation, process, name, name))
+                elif event["cat"] == "cuda_runtime":
+                    database.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, 0)", (begin, end, process + 7, correlation))
+                elif event["name"].startswith("ProfilerStep#"):
+                    number = event["name"].split("#")[1]
+                    database.execute("INSERT INTO NVTX_EVENTS VALUES (?, ?, 59, ?, ?, NULL)", (begin, end, f"step {number}", process + 7))
+            database.executemany("INSERT INTO StringIds VALUES (?, ?)", [(number, name) for name, number in names.items()])
+        return path
+
+    def test_a_job_from_nsight_systems(self):
+        job = self.simulate("--ranks", 4, "--steps", 6, "--fault", "worker:dp=2,factor=1.4", "--era", "micros", kind="kineto")
+        profiles = sorted(job.glob("rank-*.json.gz"))
+        files = [self.nsys_file(profile, self.folder / f"rank-{rank}.sqlite") for rank, profile in enumerate(profiles)]
+        report, same = self.explain("--nsys", *files), self.explain("--kineto", *profiles)
+        self.assertEqual([("worker", [2])], self.named(report))
+        self.assertEqual(same["step_s"], report["step_s"])
+        self.assertEqual(6, report["steps"])
+        self.assertEqual([2, 0], [self.explain(self.folder)[key] for key in ("jobs", "damaged")])  # these, and the profiles below
+        with contextlib.closing(sqlite3.connect(files[1])) as database, database:
+            database.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET globalPid = globalPid * 2 WHERE rowid = 5")
+        self.assertIn("rank-1.sqlite: the work of 2 processes", self.refused("explain", "--nsys", *files))
+        (self.folder / "rank-9.sqlite").write_bytes(files[0].read_bytes()[:5000])
+        self.assertIn("rank-9.sqlite: database disk image is malformed", self.refused("explain", "--nsys", "rank-9.sqlite"))
+        with contextlib.closing(sqlite3.connect(self.folder / "rank-8.sqlite")) as database, database:
+            database.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
+        self.assertIn("rank-8.sqlite: no kernels; expected the export of", self.refused("explain", "--nsys", "rank-8.sqlite"))
 
     def test_text_and_json_say_the_same(self):
         job = self.simulate("--steps", 4)

@@ -1,0 +1,23 @@
+#include "lockstep/trace/kernel_name.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+namespace lockstep::trace {
+
+bool IsCommunication(std::string_view kernel) {
+  constexpr std::array kMarks = {"ncclKernel", "ncclDevKernel", "rccl"};
+  return std::any_of(kMarks.begin(), kMarks.end(),
+                     [kernel](const char* mark) { return kernel.find(mark) != std::string_view::npos; });
+}
+
+std::string CollectiveOfKernel(std::string_view kernel) {
+  const size_t begin = kernel.find('_');
+  if (begin == std::string_view::npos) return std::string(kernel);
+  std::string name(kernel.substr(begin + 1, kernel.find_first_of("_(", begin + 1) - begin - 1));
+  std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+  return name;
+}
+
+}  // namespace lockstep::trace
