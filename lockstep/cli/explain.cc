@@ -23,7 +23,7 @@ namespace {
 
 struct ExplainFlags {
   std::string meta, compat, out, shard;
-  std::vector<std::string> traces, kineto, steps;
+  std::vector<std::string> traces, kineto, chakra, steps;
   std::optional<int> rank, threads;
   std::optional<size_t> window;
   bool json = false, watch = false;
@@ -65,18 +65,21 @@ absl::StatusOr<explain::Shard> ParseShard(const std::string& text) {
 }
 
 absl::StatusOr<Json> ExplainOne(const ExplainFlags& flags) {
-  if (flags.traces.empty() == flags.kineto.empty())
+  if (flags.traces.empty() + flags.kineto.empty() + flags.chakra.empty() != 2)
     return InvalidArgument(
-        "expected a TRACE with --meta META, directories of traces, or --kineto with the files of a PyTorch profiler");
+        "expected a TRACE with --meta META, directories of traces, --kineto with the files of a PyTorch profiler, or "
+        "--chakra with execution traces");
   if (flags.traces.size() > 1) return InvalidArgument("{}: expected one TRACE, or directories only", flags.traces[1]);
-  const trace::JobFiles files{{}, flags.traces.empty() ? "" : flags.traces.front(), flags.meta, flags.kineto};
-  if (flags.kineto.empty() && flags.meta.empty())
-    return InvalidArgument("--meta: expected the YAML file beside {}", files.trace);
-  if (flags.kineto.empty() && flags.rank) return InvalidArgument("--rank belongs to --kineto");
-  if (!flags.kineto.empty() && !(flags.meta.empty() && flags.compat.empty()))
-    return InvalidArgument("--meta and --compat belong to a TRACE of the straggler schema, not to --kineto");
-  if (flags.rank && flags.kineto.size() != 1)
-    return InvalidArgument("--rank names the rank of one file, found {}", flags.kineto.size());
+  const bool by_rank = flags.traces.empty();  // a file for each
+  const trace::JobFiles files{{}, by_rank ? "" : flags.traces.front(), flags.meta, flags.kineto, flags.chakra};
+  if (!by_rank && flags.meta.empty()) return InvalidArgument("--meta: expected the YAML file beside {}", files.trace);
+  if (!by_rank && flags.rank) return InvalidArgument("--rank belongs to --kineto and --chakra");
+  if (by_rank && !(flags.meta.empty() && flags.compat.empty()))
+    return InvalidArgument("--meta and --compat belong to a TRACE of the straggler schema, not to a file per rank");
+  if (flags.rank && flags.kineto.size() + flags.chakra.size() != 1)
+    return InvalidArgument("--rank names the rank of one file, found {}", flags.kineto.size() + flags.chakra.size());
+  if (!flags.chakra.empty() && !flags.steps.empty())
+    return InvalidArgument("--steps: an execution trace has no steps; --chakra takes it whole");
   if (!flags.shard.empty() || flags.threads) return InvalidArgument("--shard and --threads belong to directories");
   std::vector<trace::StepRange> steps;
   for (const std::string& text : flags.steps) {
@@ -96,8 +99,10 @@ absl::StatusOr<Json> ExplainOne(const ExplainFlags& flags) {
 }
 
 absl::StatusOr<Json> ExplainDirectories(const ExplainFlags& flags) {
-  if (!flags.meta.empty() || !flags.compat.empty() || !flags.steps.empty() || flags.rank || !flags.kineto.empty())
-    return InvalidArgument("--meta, --compat, --steps, --rank and --kineto belong to one job, not to directories");
+  if (!flags.meta.empty() || !flags.compat.empty() || !flags.steps.empty() || flags.rank || !flags.kineto.empty() ||
+      !flags.chakra.empty())
+    return InvalidArgument(
+        "--meta, --compat, --steps, --rank, --kineto and --chakra belong to one job, not to directories");
   explain::FleetOptions options;
   LS_ASSIGN_OR_RETURN(options.shard, ParseShard(flags.shard));
   if (!flags.shard.empty() && flags.out.empty())
@@ -112,8 +117,9 @@ absl::StatusOr<Json> ExplainDirectories(const ExplainFlags& flags) {
 absl::Status Watch(const ExplainFlags& flags) {
   if (flags.traces.size() != 1 || flags.meta.empty())
     return InvalidArgument("--watch: expected one TRACE, plain CSV, and --meta META");
-  if (!flags.kineto.empty() || !flags.compat.empty() || !flags.out.empty() || !flags.steps.empty())
-    return InvalidArgument("--watch only prints: --kineto, --compat, --out and --steps do not go with it");
+  if (!flags.kineto.empty() || !flags.chakra.empty() || !flags.compat.empty() || !flags.out.empty() ||
+      !flags.steps.empty())
+    return InvalidArgument("--watch only prints: --kineto, --chakra, --compat, --out and --steps do not go with it");
   WatchOptions options{flags.traces.front(), flags.meta};
   options.window = flags.window.value_or(options.window);
   options.json = flags.json;
@@ -146,7 +152,9 @@ void AddExplain(CLI::App& app, int& exit_code) {
                    "Instead of a TRACE: the files of the PyTorch profiler, one per rank, JSON or JSON.gz; or of Nsight "
                    "Systems, SQLite")
       ->expected(1, -1);
-  command->add_option("--rank", flags->rank, "The rank of the one --kineto file that does not tell it");
+  command->add_option("--chakra", flags->chakra, "Instead of a TRACE: Chakra execution traces, one per rank (*.et)")
+      ->expected(1, -1);
+  command->add_option("--rank", flags->rank, "The rank of the one file that does not tell it");
   command->add_option("--steps", flags->steps, "Only these steps, such as 12 or 20-23; may be given several times");
   command->add_option(
       "--out", flags->out,

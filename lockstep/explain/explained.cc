@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/explain/report.h"
+#include "lockstep/trace/chakra_job.h"
 #include "lockstep/trace/kineto_job.h"
 #include "lockstep/trace/straggler_file.h"
 #include "lockstep/trace/straggler_meta.h"
@@ -30,6 +31,14 @@ const Json& Explained::report() const { return state_->report; }
 
 absl::StatusOr<Explained> Explained::Of(const trace::JobFiles& files, const std::vector<trace::StepRange>& steps,
                                         std::optional<int> rank) {
+  if (!files.chakra.empty()) {
+    std::vector<trace::ChakraRank> ranks;
+    for (const std::string& path : files.chakra) {
+      LS_ASSIGN_OR_RETURN(ranks.emplace_back(), trace::ReadChakra(path, rank));
+    }
+    LS_ASSIGN_OR_RETURN(trace::TracedJob job, trace::BuildChakraJob(std::move(ranks)));
+    return Explained(std::make_unique<State>(std::make_shared<const trace::TracedJob>(std::move(job))));
+  }
   if (files.kineto.empty()) {
     LS_ASSIGN_OR_RETURN(const trace::StragglerMeta meta, trace::ReadStragglerMeta(files.meta));
     LS_ASSIGN_OR_RETURN(trace::TracedJob job, trace::ReadStragglerJob(files.trace, meta, steps));

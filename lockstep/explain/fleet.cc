@@ -31,6 +31,7 @@ std::string Fingerprint(const std::vector<trace::JobFiles>& jobs, const std::str
   for (const trace::JobFiles& job : jobs) {
     add(job.id);
     std::vector<std::string> files = job.kineto;
+    files.insert(files.end(), job.chakra.begin(), job.chakra.end());
     files.insert(files.end(), {job.trace, job.meta});
     for (const std::string& file : files) {
       std::error_code error;
@@ -103,7 +104,7 @@ class ShardFile {
 };
 
 Json LineOf(const trace::JobFiles& job) {
-  if (job.kineto.empty() && (job.meta.empty() || job.trace.empty()))
+  if (job.kineto.empty() && job.chakra.empty() && (job.meta.empty() || job.trace.empty()))
     return DamagedLine(job.id, job.meta.empty()
                                    ? NotFound("{}: meta-X.yaml is missing beside trace-X", job.id)
                                    : NotFound("{}: trace-X.parquet, .csv or .csv.gz is missing beside meta-X", job.id));

@@ -42,7 +42,8 @@ class FleetTest : public testing::Test {
     ASSERT_TRUE(MakeDirectory(root_).ok());
     ASSERT_TRUE(trace::WriteStragglerCsv(stem + "trace" + end + ".csv", rows).ok());
     ASSERT_TRUE(trace::WriteStragglerMeta(stem + "meta" + end + ".yaml", meta).ok());
-    jobs_.push_back({stem + "trace" + end + ".csv", stem + "trace" + end + ".csv", stem + "meta" + end + ".yaml", {}});
+    jobs_.push_back(
+        {stem + "trace" + end + ".csv", stem + "trace" + end + ".csv", stem + "meta" + end + ".yaml", {}, {}});
   }
 
   Json Run(Shard shard = {}, const std::string& out = "", int threads = 2) const {

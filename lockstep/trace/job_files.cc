@@ -40,12 +40,16 @@ class Directory {
       if (const auto word = Between(name, kTrace, kTraceEndings)) words.insert(*word);
     }
     for (const std::string& word : words) {
-      JobFiles job{{}, First(kTrace, word, kTraceEndings), First(kMeta, word, kMetaEndings), {}};
+      JobFiles job{{}, First(kTrace, word, kTraceEndings), First(kMeta, word, kMetaEndings), {}, {}};
       job.id = job.trace.empty() ? job.meta : job.trace;
       jobs.emplace(job.id, job);
     }
-    JobFiles profiled{path_.string(), {}, {}, ProfilerFiles()};
+    JobFiles profiled{path_.string(), {}, {}, ProfilerFiles(), {}};
     if (!profiled.kineto.empty()) jobs.emplace(profiled.id, std::move(profiled));
+    JobFiles chakra{(path_ / "*.et").string(), {}, {}, {}, {}};
+    for (const std::string& name : names_)
+      if (name.ends_with(".et")) chakra.chakra.push_back((path_ / name).string());
+    if (!chakra.chakra.empty()) jobs.emplace(chakra.id, std::move(chakra));
   }
 
  private:
@@ -99,7 +103,7 @@ absl::StatusOr<std::vector<JobFiles>> FindJobs(const std::vector<std::string>& d
   if (jobs.empty())
     return NotFound(
         "{}: no traces; expected trace-X.parquet (or .csv, .csv.gz) with meta-X.yaml, or the profiler's files of a job "
-        "in a directory of its own (rank-3.json.gz, HOST_PID.TIME.pt.trace.json)",
+        "in a directory of its own (rank-3.json.gz, HOST_PID.TIME.pt.trace.json, rank-3.sqlite, rank-3.et)",
         searched);
   std::vector<JobFiles> all;
   all.reserve(jobs.size());

@@ -3,19 +3,17 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <numeric>
 #include <optional>
-#include <set>
 
 #include "lockstep/base/wall_time.h"
 #include "lockstep/trace/kineto_match.h"
 #include "lockstep/trace/kineto_steps.h"
+#include "lockstep/trace/meetings.h"
 
 namespace lockstep::trace {
 namespace {
 
 constexpr double kNanosPerSecond = 1e9;
-constexpr double kMostly = 0.8;  // of the steps in which members must end together
 
 absl::Status CheckSameJob(const std::vector<KinetoRank>& ranks) {
   if (ranks.empty()) return InvalidArgument("no rank files");
@@ -76,10 +74,10 @@ class Builder {
   absl::Status BuildGraph() {
     for (size_t op = 0; op < ops_.size(); ++op) builder_.AddOp();
     for (size_t role = 0; role < steps_.roles.size(); ++role) AddRole(role);
-    AddGroups();
     std::vector<uint32_t> first_lane;
     for (size_t step = 0; step <= steps_.numbers.size(); ++step)
       first_lane.push_back(static_cast<uint32_t>(step * ranks_.size()));
+    AddGroups(first_lane);
     LS_ASSIGN_OR_RETURN(graph::OpGraphBuilder::Built built, builder_.Build(std::move(first_lane), [&](uint32_t op) {
       return fmt::format("{} {}", out_.job.kinds[static_cast<size_t>(ops_[op].kind)], ops_[op].sequence);
     }));
@@ -110,73 +108,26 @@ class Builder {
     for (const auto& [stream, op] : last_on) builder_.AddFinal(op);
   }
 
-  // Ops that are matched with each other become a group, over those lanes that are.
-  void AddGroups() {
-    std::vector<uint32_t> leader(ops_.size());
-    std::iota(leader.begin(), leader.end(), 0U);
-    const auto find = [&](uint32_t op) {
-      while (leader[op] != op) op = leader[op];
-      return op;
-    };
-    std::vector<std::vector<KinetoMatch::Members>> candidates;
-    for (size_t step = 0; step < steps_.numbers.size(); ++step) {
-      candidates.push_back(match_->Candidates(step));
-      for (const KinetoMatch::Members& members : candidates.back())
-        for (const auto& [rank, i] : members) {
-          const uint32_t a = find(OpNumber(members.front())), b = find(OpNumber({rank, i}));
-          leader[std::max(a, b)] = std::min(a, b);
-        }
-    }
-    std::map<uint32_t, std::vector<uint32_t>> groups;  // by leader
-    for (size_t role = 0; role < steps_.roles.size(); ++role)
+  void AddGroups(const std::vector<uint32_t>& first_lane) {
+    std::vector<uint32_t> role_of_op, communications;
+    for (size_t role = 0; role < steps_.roles.size(); ++role) {
+      role_of_op.insert(role_of_op.end(), Segments(role) + steps_.roles[role].names.size(),
+                        static_cast<uint32_t>(role));
       for (uint32_t i = 0; i < steps_.roles[role].names.size(); ++i)
-        groups[find(first_collective_[role] + i)].push_back(first_collective_[role] + i);
-    std::map<uint32_t, graph::Partition> partitions;
-    std::map<uint32_t, std::pair<size_t, size_t>> together;  // (steps in which it was so, all)
-    for (auto& [op, members] : groups) {
-      partitions[op].resize(steps_.numbers.size() * ranks_.size());
-      std::iota(partitions[op].begin(), partitions[op].end(), 0U);
+        communications.push_back(first_collective_[role] + i);
     }
-    uint64_t single = 0;
-    for (size_t step = 0; step < candidates.size(); ++step)
-      for (const KinetoMatch::Members& members : candidates[step]) {
-        const uint32_t op = find(OpNumber(members.front()));
-        const bool good = match_->EndTogether(step, members);
-        together[op].first += good ? 1 : 0;
-        ++together[op].second;
-        const auto base = static_cast<uint32_t>(step * ranks_.size());
-        for (const auto& [rank, i] : members)
-          if (good) partitions[op][base + rank] = base + static_cast<uint32_t>(members.front().first);
+    Meetings meetings(std::move(role_of_op), first_lane);
+    for (size_t step = 0; step < steps_.numbers.size(); ++step)
+      for (const KinetoMatch::Members& members : match_->Candidates(step)) {
+        std::vector<Meetings::Member> met;
+        for (const auto& member : members)
+          met.push_back({first_lane[step] + static_cast<uint32_t>(member.first), OpNumber(member)});
+        meetings.Add(std::move(met), match_->EndTogether(step, members));
       }
-    graph::Partition lane_sets;  // all ranks of a step together
-    for (size_t lane = 0; lane < steps_.numbers.size() * ranks_.size(); ++lane)
-      lane_sets.push_back(static_cast<uint32_t>(lane / ranks_.size() * ranks_.size()));
-    std::map<graph::Partition, graph::Scope> scopes;
-    for (auto& [op, members] : groups) {
-      const auto [good, all] = together[op];
-      const bool accepted =
-          all > 0 && static_cast<double>(good) >= kMostly * static_cast<double>(all) && OncePerRole(members);
-      if (!accepted && ranks_.size() > 1) single += members.size();
-      if (!accepted) {
-        for (const uint32_t member : members) builder_.AddGroup({member}, graph::Scope::kLane);
-        continue;
-      }
-      auto [scope, is_new] = scopes.emplace(partitions[op], graph::Scope::kLaneSet);
-      if (is_new && partitions[op] != lane_sets) scope->second = builder_.AddPartition(partitions[op]);
-      builder_.AddGroup(members, scope->second);
-    }
-    Count(steps_.counters, "unmatched_collectives", single);
+    const uint64_t single = meetings.AddGroups(communications, builder_);
+    if (ranks_.size() > 1) Count(steps_.counters, "unmatched_collectives", single);
   }
 
-  // Two communications of one role can't be one: they would wait for each other.
-  bool OncePerRole(const std::vector<uint32_t>& ops) const {
-    std::set<size_t> roles;
-    return std::all_of(ops.begin(), ops.end(), [&](uint32_t op) { return roles.insert(RoleOfOp(op)).second; });
-  }
-
-  size_t RoleOfOp(uint32_t op) const {
-    return static_cast<size_t>(std::upper_bound(first_op_.begin(), first_op_.end(), op) - first_op_.begin()) - 1;
-  }
   uint32_t OpNumber(const std::pair<size_t, size_t>& member) const {
     return first_collective_[steps_.role_of[member.first]] + static_cast<uint32_t>(member.second);
   }

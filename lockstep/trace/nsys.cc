@@ -19,7 +19,7 @@ namespace lockstep::trace {
 namespace {
 
 constexpr std::string_view kMagic = "SQLite format 3";
-constexpr int kProcessShift = 24;  // of a globalPid or globalTid: below it is the thread
+constexpr int kProcessShift = 24;                       // of a globalPid or globalTid: below it is the thread
 constexpr int64_t kLatest = 2'200'000'000'000'000'000;  // ns: in 2039
 
 class Row {
@@ -112,15 +112,13 @@ class Reader {
   absl::Status ReadLaunches() {
     if (!database_.Has("CUPTI_ACTIVITY_KIND_RUNTIME")) return absl::OkStatus();
     return database_.Each("SELECT globalTid, correlationId, start FROM CUPTI_ACTIVITY_KIND_RUNTIME",
-                          [&](const Row& row) {
-                            launches_[Key(row.Integer(0), row.Integer(1))] = row.Integer(2);
-                          });
+                          [&](const Row& row) { launches_[Key(row.Integer(0), row.Integer(1))] = row.Integer(2); });
   }
 
   absl::Status ReadWork() {
     const bool names = database_.Has("StringIds");
-    LS_RETURN_IF_ERROR(ReadTable("CUPTI_ACTIVITY_KIND_KERNEL",
-                                 names ? "(SELECT value FROM StringIds WHERE id = shortName)" : "''"));
+    LS_RETURN_IF_ERROR(
+        ReadTable("CUPTI_ACTIVITY_KIND_KERNEL", names ? "(SELECT value FROM StringIds WHERE id = shortName)" : "''"));
     LS_RETURN_IF_ERROR(ReadTable("CUPTI_ACTIVITY_KIND_MEMCPY", "''"));
     return ReadTable("CUPTI_ACTIVITY_KIND_MEMSET", "''");
   }
@@ -144,11 +142,9 @@ class Reader {
   absl::Status ReadSteps() {
     if (!database_.Has("NVTX_EVENTS")) return absl::OkStatus();
     constexpr char kRanges[] = "(59, 60)";  // pushed and popped; started and ended
-    const char* text = database_.Has("StringIds")
-                           ? "coalesce(text, (SELECT value FROM StringIds WHERE id = textId))"
-                           : "text";
-    static const std::regex step("(?:profilerstep|step|iteration|iter|batch)[ _#:=-]*([0-9]{1,18})",
-                                 std::regex::icase);
+    const char* text =
+        database_.Has("StringIds") ? "coalesce(text, (SELECT value FROM StringIds WHERE id = textId))" : "text";
+    static const std::regex step("(?:profilerstep|step|iteration|iter|batch)[ _#:=-]*([0-9]{1,18})", std::regex::icase);
     return database_.Each(
         fmt::format("SELECT start, end, {} FROM NVTX_EVENTS WHERE eventType IN {} AND end IS NOT NULL", text, kRanges),
         [&](const Row& row) {

@@ -7,10 +7,13 @@ import pathlib
 import signal
 import sqlite3
 import subprocess
+import tarfile
 import tempfile
 import unittest
 
 from harness import BINARY
+
+DATA = pathlib.Path(os.environ.get("LOCKSTEP_DATA", pathlib.Path(__file__).resolve().parents[3] / "shared/data"))
 
 
 class Explain(unittest.TestCase):
@@ -126,6 +129,45 @@ class Explain(unittest.TestCase):
             database.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
         self.assertIn("rank-8.sqlite: no kernels; expected the export of", self.refused("explain", "--nsys", "rank-8.sqlite"))
 
+    def chakra_file(self, rank, slow):
+        """An execution trace of forward, all-reduce beside backward, update: as protobuf has it."""
+        number = lambda value: bytes([value & 127 | 128]) + number(value >> 7) if value > 127 else bytes([value])
+        field = lambda key, value: (number(key << 3) + number(value) if isinstance(value, int) else
+                                    number(key << 3 | 2) + number(len(value)) + value)
+        attribute = lambda name, key, value: field(10, field(1, name) + field(key, value))
+        message = lambda text: number(len(text)) + text
+        node = lambda id, name, kind, deps, micros, *attributes: message(
+            field(1, id) + field(2, name) + field(3, kind) + field(5, b"".join(map(number, deps))) + field(7, micros) + b"".join(attributes))
+        reduce = attribute(b"comm_type", 9, 0), attribute(b"pg_name", 29, b"dp"), attribute(b"is_cpu_op", 27, 0)
+        path = self.folder / f"job.{rank}.et"
+        path.write_bytes(message(field(1, b"0.0.4")) + node(700, b"forward", 4, [3], 1000 * slow) + node(5, b"backward", 4, [700], 2000 * slow) +
+                         node(9, b"all_reduce", 7, [700], 500 + (2 - slow) * 1500, *reduce) + node(10, b"update", 4, [5, 9], 300))
+        return path
+
+    def test_a_job_from_execution_traces(self):
+        files = [self.chakra_file(rank, 2 if rank == 1 else 1) for rank in range(4)]
+        report = self.explain("--chakra", *files)
+        self.assertEqual([("worker", [1])], self.named(report))
+        self.assertAlmostEqual(0.0063, report["step_s"]["measured"])
+        self.assertAlmostEqual(0.003, report["causes"][0]["gain_s"])
+        self.assertEqual({"missing_dependencies": 1}, report["counters"])
+        self.assertEqual(2, self.explain("--chakra", files[0], files[3])["counters"]["absent_ranks"])
+        self.assertEqual(1, self.explain(self.folder)["straggling"]["jobs"])
+        whole = files[2].read_bytes()
+        files[2].write_bytes(whole[:-3])
+        self.assertIn('job.2.et: node 3 ("update") can\'t be read', self.refused("explain", "--chakra", *files))
+        files[2].write_bytes(b"\x07not one")
+        self.assertIn("job.2.et: no Chakra execution trace", self.refused("explain", "--chakra", *files))
+        self.assertIn("are both of rank 0", self.refused("explain", "--chakra", files[0], files[0]))
+
+    @unittest.skipUnless((DATA / "kineto/chakra").exists(), f"no execution trace in {DATA}")
+    def test_a_real_execution_trace(self):
+        with tarfile.open(DATA / "kineto/chakra/feeder_tests_trace.tar.gz") as archive:
+            (self.folder / "real.0.et").write_bytes(archive.extractfile("tests/data/chakra.0.et").read())
+        report = self.explain("--chakra", "real.0.et")
+        self.assertEqual({"allreduce", "broadcast", "compute"}, set(report["by_optype"]))
+        self.assertGreater(report["step_s"]["measured"], 0)
+
     def test_text_and_json_say_the_same(self):
         job = self.simulate("--steps", 4)
         text = self.lockstep("explain", job / "trace.csv.gz", "--meta", job / "meta.yaml")
@@ -204,7 +246,7 @@ class Explain(unittest.TestCase):
         (self.folder / "fake.parquet").write_bytes(b"PAR1" + bytes(100))
         (self.folder / "nameless.json").write_bytes(gzip.decompress((ranks / "rank-0.json.gz").read_bytes()).replace(b'"rank": 0, ', b""))
         for expected, words in {
-            "expected a TRACE with --meta META, directories of traces, or --kineto": [],
+            "expected a TRACE with --meta META, directories of traces, --kineto": [],
             "--meta: expected the YAML file beside trace.csv": ["trace.csv"],
             "/nowhere.csv: No such file": ["/nowhere.csv", "--meta", meta],
             "/nowhere.yaml: No such file": [trace, "--meta", "/nowhere.yaml"],
@@ -221,7 +263,7 @@ class Explain(unittest.TestCase):
             "--watch: expected one TRACE": ["--watch", "--kineto", trace],
             "expected one TRACE, or directories only": [trace, job, "--meta", meta],
             "empty: no traces; expected trace-X.parquet": ["empty"],
-            "--meta, --compat, --steps, --rank and --kineto belong to one job": [job, "--meta", meta],
+            "--meta, --compat, --steps, --rank, --kineto and --chakra belong to one job": [job, "--meta", meta],
             "--shard 2/2: expected I/N": [job, "--shard", "2/2", "--out", "why"],
             "the shards join in a directory": [job, "--shard", "0/2"],
             "--shard auto: SLURM_PROCID and SLURM_NTASKS are not set": [job, "--shard", "auto", "--out", "why"],
