@@ -33,8 +33,9 @@ enum AttributeField {
   kString = 29
 };
 enum NodeType { kCommSend = 5, kCommRecv = 6, kCommCollective = 7, kTypes = 8 };
-constexpr std::array kCollectives = {"allreduce",  "reduce",    "allgather", "gather",        "scatter",
-                                     "broadcast",  "alltoall",  "reducescatter", "reducescatterblock", "barrier"};
+constexpr std::array kCollectives = {
+    "allreduce", "reduce",        "allgather",          "gather", "scatter", "broadcast",
+    "alltoall",  "reducescatter", "reducescatterblock", "barrier"};
 constexpr double kSecondsPerMicro = 1e-6;
 constexpr int kLargestMessage = 64 << 20;
 

@@ -30,8 +30,8 @@ struct ChakraRank {
   std::vector<Counter> counters;
 };
 
-// The rank is that of the file's name ("rank-3.et", "chakra.3.et"), else `rank`. kInvalidArgument names file and node: no
-// such trace, cut off, an id twice, no rank.
+// The rank is that of the file's name ("rank-3.et", "chakra.3.et"), else `rank`. kInvalidArgument names file and node:
+// no such trace, cut off, an id twice, no rank.
 absl::StatusOr<ChakraRank> ReadChakra(const std::string& path, std::optional<int> rank = std::nullopt);
 
 }  // namespace lockstep::trace

@@ -173,8 +173,9 @@ class Builder {
       const Role& role = roles_[role_of_op_[op]];
       const ChakraNode& node = ranks_[role.rank].nodes[op - role.first_op];
       const auto place = static_cast<int>(op - role.first_op);
-      job_.ops[number_[op]] = node.kind.empty() ? JobOp{OpType::kSegment, 0, place, static_cast<int>(op), 0, -1, KindOf(node)}
-                                                : JobOp{OpType::kCollective, 0, place, -1, -1, -1, KindOf(node)};
+      job_.ops[number_[op]] = node.kind.empty()
+                                  ? JobOp{OpType::kSegment, 0, place, static_cast<int>(op), 0, -1, KindOf(node)}
+                                  : JobOp{OpType::kCollective, 0, place, -1, -1, -1, KindOf(node)};
       job_.ideal_class[number_[op]] = op;  // each is held against itself on the other ranks
     }
     job_.steps = {0};
@@ -193,7 +194,7 @@ class Builder {
   TracedJob job_;
   std::map<std::string, size_t> kinds_;
   std::vector<Role> roles_;
-  std::vector<size_t> role_of_;        // [rank]
+  std::vector<size_t> role_of_;  // [rank]
   std::vector<uint32_t> role_of_op_;
   graph::OpGraphBuilder builder_;
   std::map<std::pair<uint32_t, uint32_t>, double> transfers_;  // (op, lane), s

@@ -74,8 +74,8 @@ uint64_t Meetings::AddGroups(const std::vector<uint32_t>& communications, graph:
   const graph::Partition whole_sets = WholeSets(first_lane_);
   std::map<graph::Partition, graph::Scope> scopes;
   for (auto& [leader, candidate] : candidates) {
-    const bool mostly = candidate.all > 0 && static_cast<double>(candidate.holding) >=
-                                                 kMostly * static_cast<double>(candidate.all);
+    const bool mostly =
+        candidate.all > 0 && static_cast<double>(candidate.holding) >= kMostly * static_cast<double>(candidate.all);
     if (!mostly || !OncePerRole(candidate.ops)) {
       single += candidate.ops.size();
       for (const uint32_t op : candidate.ops) builder.AddGroup({op}, graph::Scope::kLane);
