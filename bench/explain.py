@@ -1,4 +1,5 @@
 """Why is my job slow, answered how fast: whole processes from file to answer, and the parts in one process (explain_rate.cc)."""
+import gzip
 import json
 import os
 import pathlib
@@ -73,6 +74,39 @@ def large(tools, quick, folder):
     return one
 
 
+def watch(tools, quick, folder):
+    """AR's rows in the order of their steps, followed as if they were just written: from the begin to the report of each window of 32 steps."""
+    with gzip.open(DATA / "whatif/trace-AR.csv.gz", "rt") as file:
+        header, *rows = file
+    rows.sort(key=lambda row: int(row.split(",")[3]))
+    growing = folder / "growing.csv"
+    growing.write_text("".join([header, *rows]))
+    steps = len({row.split(",")[3] for row in rows})
+    command = [*ONE_CORE, tools.binary, "explain", "--watch", str(growing), "--meta", str(DATA / "whatif/meta-AR.yaml"), "--json"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    try:
+        seconds, last = [], time.monotonic()
+        for _ in range(steps - 1):  # the last step is not complete
+            process.stdout.readline()
+            now = time.monotonic()
+            seconds.append(now - last)
+            last = now
+    finally:
+        process.kill()
+        process.wait()
+    return [figure.from_samples("--watch: a step of AR read, and its window of 32 steps explained, one core", "s", seconds[32:])]
+
+
+def fleet(tools, quick, folder):
+    jobs = 8 if quick else 200
+    for job in range(jobs):
+        subprocess.run([tools.binary, "simulate", "trace", str(folder / f"fleet/{job}"), "--steps", "10", "--seed", str(job)],
+                       stdout=subprocess.DEVNULL, check=True)
+    rows = json.loads((folder / "fleet/0/labels.json").read_text())["rows"]
+    rates = [jobs / seconds for seconds in samples([tools.binary, "explain", str(folder / "fleet"), "--json"], 3)]
+    return [figure.from_samples(f"a fleet of {jobs} jobs of {rows} ops, all cores", "jobs/s", rates, at_least=True)]
+
+
 def kineto(tools, quick, folder):
     """A real file of 54 MB of JSON, and a simulated job of 8 ranks."""
     real = folder / "rank-1.json"
@@ -93,6 +127,6 @@ def measure(tools, quick):
         raise LookupError(f"no traces in {DATA}; name the folder with LOCKSTEP_DATA")
     folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-bench-"))
     try:
-        return straggler(tools, quick, folder) + kineto(tools, quick, folder)
+        return straggler(tools, quick, folder) + watch(tools, quick, folder) + fleet(tools, quick, folder) + kineto(tools, quick, folder)
     finally:
         shutil.rmtree(folder)

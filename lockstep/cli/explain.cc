@@ -167,10 +167,12 @@ void AddExplain(CLI::App& app, int& exit_code) {
       "--shard", flags->shard,
       "Of directories: only every Nth job, from the Ith on, as I/N; auto: by the task of srun. The last "
       "shard to end joins all in --out");
-  command->add_flag("--watch", flags->watch,
-                    "Follow a TRACE that is still written (plain CSV): a report of the newest steps after each step");
+  CLI::Option* watch = command->add_flag(
+      "--watch", flags->watch,
+      "Follow a TRACE that is still written (plain CSV): a report of the newest steps after each step");
   command->add_option("--window", flags->window, "Steps that a report of --watch is of (default: 32)")
-      ->check(CLI::Range(1, 100'000));
+      ->check(CLI::Range(1, 100'000))
+      ->needs(watch);
   command->add_flag("--json", flags->json, "One JSON document on stdout (--watch: one on a line for each step)");
   command->footer("Example: lockstep explain trace.parquet --meta meta.yaml --out why");
   command->callback([flags, &exit_code] {

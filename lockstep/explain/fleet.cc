@@ -59,8 +59,8 @@ std::optional<Lines> ReadLines(const std::string& path, const std::string& finge
   for (size_t end = text->find('\n'); end != std::string::npos; end = text->find('\n', lines.bytes)) {
     const Json line = Json::parse(text->begin() + static_cast<std::ptrdiff_t>(lines.bytes),
                                   text->begin() + static_cast<std::ptrdiff_t>(end), nullptr, false);
-    if (!line.is_object() || (lines.bytes == 0 && line.value(kFleet, "") != fingerprint)) break;
-    if (line.contains(kJob)) lines.by_job[line[kJob].get<std::string>()] = line;
+    if (!line.is_object() || (lines.bytes == 0 && (!line.contains(kFleet) || line[kFleet] != fingerprint))) break;
+    if (line.contains(kJob) && line[kJob].is_string()) lines.by_job[line[kJob].get<std::string>()] = line;
     lines.complete = lines.complete || line.contains(kComplete);
     lines.bytes = end + 1;
   }
