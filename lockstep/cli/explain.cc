@@ -64,6 +64,10 @@ absl::StatusOr<explain::Shard> ParseShard(const std::string& text) {
   return InvalidArgument("--shard {}: expected I/N with I from 0 to N - 1, or auto", numbers);
 }
 
+int Threads(const ExplainFlags& flags) {
+  return flags.threads.value_or(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+}
+
 absl::StatusOr<Json> ExplainOne(const ExplainFlags& flags) {
   if (flags.traces.empty() + flags.kineto.empty() + flags.chakra.empty() != 2)
     return InvalidArgument(
@@ -80,12 +84,12 @@ absl::StatusOr<Json> ExplainOne(const ExplainFlags& flags) {
     return InvalidArgument("--rank names the rank of one file, found {}", flags.kineto.size() + flags.chakra.size());
   if (!flags.chakra.empty() && !flags.steps.empty())
     return InvalidArgument("--steps: an execution trace has no steps; --chakra takes it whole");
-  if (!flags.shard.empty() || flags.threads) return InvalidArgument("--shard and --threads belong to directories");
-  std::vector<trace::StepRange> steps;
+  if (!flags.shard.empty()) return InvalidArgument("--shard belongs to directories");
+  explain::Explained::Options options{{}, flags.rank, Threads(flags)};
   for (const std::string& text : flags.steps) {
-    LS_ASSIGN_OR_RETURN(steps.emplace_back(), ParseSteps(text));
+    LS_ASSIGN_OR_RETURN(options.steps.emplace_back(), ParseSteps(text));
   }
-  LS_ASSIGN_OR_RETURN(const explain::Explained explained, explain::Explained::Of(files, steps, flags.rank));
+  LS_ASSIGN_OR_RETURN(const explain::Explained explained, explain::Explained::Of(files, options));
   const explain::WhatIf& analysis = explained.analysis();
   if (!flags.compat.empty()) {
     LS_ASSIGN_OR_RETURN(const trace::StragglerMeta meta, trace::ReadStragglerMeta(flags.meta));
@@ -109,7 +113,7 @@ absl::StatusOr<Json> ExplainDirectories(const ExplainFlags& flags) {
     return InvalidArgument("--shard: the shards join in a directory that all see; name it by --out");
   options.out = flags.out;
   options.version = LOCKSTEP_VERSION;
-  options.threads = flags.threads.value_or(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
+  options.threads = Threads(flags);
   LS_ASSIGN_OR_RETURN(const std::vector<trace::JobFiles> jobs, trace::FindJobs(flags.traces));
   return explain::ExplainFleet(jobs, options);
 }
@@ -161,7 +165,9 @@ void AddExplain(CLI::App& app, int& exit_code) {
       "Also write a page with heatmaps (index.html), timelines for Perfetto, and JSON into this directory");
   command->add_option("--compat", flags->compat,
                       "Also write the files of the published what-if analysis into this directory");
-  command->add_option("--threads", flags->threads, "Jobs of directories at a time (default: as many as cores)")
+  command
+      ->add_option("--threads", flags->threads,
+                   "Of directories: jobs at a time; of one job: replays at a time (default: as many as cores)")
       ->check(CLI::Range(1, 1024));
   command->add_option(
       "--shard", flags->shard,
@@ -182,6 +188,13 @@ void AddExplain(CLI::App& app, int& exit_code) {
       return;
     }
     absl::StatusOr<Json> report = Explain(*flags);
+    if (report.ok() && report->contains("waits_for_shards")) {
+      // On stderr: srun mixes what tasks print, and stdout is to hold the one report alone.
+      fmt::print(stderr, "lockstep: shard {}: {} jobs done; shards {} are still at work\n",
+                 report->at("shard").get<std::string>(), report->at("jobs").dump(),
+                 report->at("waits_for_shards").dump());
+      return;
+    }
     if (report.ok() && !flags->json) *report = explain::Brief(*report);
     exit_code = PrintReport(report, flags->json);
   });

@@ -11,9 +11,9 @@
 namespace lockstep::explain {
 
 struct Explained::State {
-  explicit State(std::shared_ptr<const trace::TracedJob> traced)
+  State(std::shared_ptr<const trace::TracedJob> traced, int threads)
       : job(std::move(traced)),
-        analysis(*job),
+        analysis(*job, threads),
         report(Report(*job, analysis, FindCauses(*job, analysis, kStraggles))) {}
 
   std::shared_ptr<const trace::TracedJob> job;
@@ -29,25 +29,26 @@ const trace::TracedJob& Explained::job() const { return *state_->job; }
 const WhatIf& Explained::analysis() const { return state_->analysis; }
 const Json& Explained::report() const { return state_->report; }
 
-absl::StatusOr<Explained> Explained::Of(const trace::JobFiles& files, const std::vector<trace::StepRange>& steps,
-                                        std::optional<int> rank) {
+absl::StatusOr<Explained> Explained::Of(const trace::JobFiles& files, const Options& options) {
   if (!files.chakra.empty()) {
     std::vector<trace::ChakraRank> ranks;
     for (const std::string& path : files.chakra) {
-      LS_ASSIGN_OR_RETURN(ranks.emplace_back(), trace::ReadChakra(path, rank));
+      LS_ASSIGN_OR_RETURN(ranks.emplace_back(), trace::ReadChakra(path, options.rank));
     }
     LS_ASSIGN_OR_RETURN(trace::TracedJob job, trace::BuildChakraJob(std::move(ranks)));
-    return Explained(std::make_unique<State>(std::make_shared<const trace::TracedJob>(std::move(job))));
+    return Explained(
+        std::make_unique<State>(std::make_shared<const trace::TracedJob>(std::move(job)), options.threads));
   }
   if (files.kineto.empty()) {
     LS_ASSIGN_OR_RETURN(const trace::StragglerMeta meta, trace::ReadStragglerMeta(files.meta));
-    LS_ASSIGN_OR_RETURN(trace::TracedJob job, trace::ReadStragglerJob(files.trace, meta, steps));
-    return Explained(std::make_unique<State>(std::make_shared<const trace::TracedJob>(std::move(job))));
+    LS_ASSIGN_OR_RETURN(trace::TracedJob job, trace::ReadStragglerJob(files.trace, meta, options.steps));
+    return Explained(
+        std::make_unique<State>(std::make_shared<const trace::TracedJob>(std::move(job)), options.threads));
   }
-  LS_ASSIGN_OR_RETURN(std::vector<trace::KinetoRank> ranks, trace::ReadKinetoFiles(files.kineto, rank));
-  LS_ASSIGN_OR_RETURN(trace::KinetoJob job, trace::BuildKinetoJob(std::move(ranks), steps));
+  LS_ASSIGN_OR_RETURN(std::vector<trace::KinetoRank> ranks, trace::ReadKinetoFiles(files.kineto, options.rank));
+  LS_ASSIGN_OR_RETURN(trace::KinetoJob job, trace::BuildKinetoJob(std::move(ranks), options.steps));
   const auto traced = std::make_shared<const trace::KinetoJob>(std::move(job));
-  auto state = std::make_unique<State>(std::shared_ptr<const trace::TracedJob>(traced, &traced->job));
+  auto state = std::make_unique<State>(std::shared_ptr<const trace::TracedJob>(traced, &traced->job), options.threads);
   AddRanks(*traced, state->report);
   return Explained(std::move(state));
 }

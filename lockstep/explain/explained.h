@@ -1,6 +1,6 @@
 // One job from its files to its report: reads the trace, asks what would have been, names the causes.
 //
-//   LS_ASSIGN_OR_RETURN(const Explained explained, Explained::Of({.trace = "trace.parquet", .meta = "meta.yaml"}));
+//   LS_ASSIGN_OR_RETURN(const Explained explained, Explained::Of({.trace = "trace.parquet", .meta = "meta.yaml"}, {}));
 //   fmt::print("{}", RenderText(explained.report()));
 #pragma once
 
@@ -18,9 +18,13 @@ namespace lockstep::explain {
 
 class Explained {
  public:
-  // rank: of the one profiler's file that does not tell it. Errors are those of the readers.
-  static absl::StatusOr<Explained> Of(const trace::JobFiles& files, const std::vector<trace::StepRange>& steps = {},
-                                      std::optional<int> rank = std::nullopt);
+  struct Options {
+    std::vector<trace::StepRange> steps;  // none: all
+    std::optional<int> rank;              // of the one file that does not tell it
+    int threads = 1;                      // for replays
+  };
+  // Errors are those of the readers.
+  static absl::StatusOr<Explained> Of(const trace::JobFiles& files, const Options& options);
   Explained(Explained&&) noexcept;
   ~Explained();
 

@@ -108,7 +108,7 @@ Json LineOf(const trace::JobFiles& job) {
     return DamagedLine(job.id, job.meta.empty()
                                    ? NotFound("{}: meta-X.yaml is missing beside trace-X", job.id)
                                    : NotFound("{}: trace-X.parquet, .csv or .csv.gz is missing beside meta-X", job.id));
-  const absl::StatusOr<Explained> explained = Explained::Of(job);
+  const absl::StatusOr<Explained> explained = Explained::Of(job, {});
   return explained.ok() ? FleetLine(job.id, *explained) : DamagedLine(job.id, explained.status());
 }
 

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <numeric>
+#include <thread>
 
 #include "lockstep/explain/sample.h"
 #include "lockstep/graph/critical_path.h"
@@ -49,10 +51,11 @@ std::vector<double> IdealDurations(const trace::TracedJob& job) {
 
 }  // namespace
 
-WhatIf::WhatIf(const trace::TracedJob& job)
+WhatIf::WhatIf(const trace::TracedJob& job, int threads)
     : job_(job),
       ideal_durations_(IdealDurations(job)),
-      replay_(job.graph, {job.transfers, job.delays, ideal_durations_}) {
+      replay_(job.graph, {job.transfers, job.delays, ideal_durations_}),
+      threads_(threads) {
   measured_.assign(job.step_times.begin(), job.step_times.end());
   nodelay_ = Run({All(), None()});
   ideal_ = Run({None(), None()});
@@ -65,6 +68,25 @@ double WhatIf::launch_slowdown() const { return Mean(measured_) / nodelay_mean_;
 WhatIf::Times WhatIf::Run(const Scenario& scenario) const {
   Times times(job_.steps.size());
   replay_.SetTimes(scenario, scratch_, times);
+  return times;
+}
+
+std::vector<WhatIf::Times> WhatIf::RunEach(const std::vector<Scenario>& scenarios) const {
+  constexpr size_t kWorthAThread = 4 << 20;  // cells: some milliseconds
+  std::vector<Times> times(scenarios.size(), Times(job_.steps.size()));
+  std::atomic<size_t> next = 0;
+  const auto work = [&](graph::Replay::Scratch& scratch) {
+    for (size_t i = next++; i < scenarios.size(); i = next++) replay_.SetTimes(scenarios[i], scratch, times[i]);
+  };
+  const size_t most = job_.transfers.size() * scenarios.size() / kWorthAThread + 1;
+  std::vector<std::jthread> others;
+  for (size_t i = 1; i < std::min({static_cast<size_t>(threads_), most, scenarios.size()}); ++i)
+    others.emplace_back([&work] {
+      graph::Replay::Scratch scratch;
+      work(scratch);
+    });
+  work(scratch_);
+  others.clear();  // joins them
   return times;
 }
 
@@ -121,12 +143,16 @@ Selection WhatIf::Workers(const std::vector<Worker>& workers, bool inside) const
 
 // Each part by itself, against what there is without it.
 Split WhatIf::Compare(const std::vector<Part>& parts, bool delays, const Times& base) const {
+  std::vector<Scenario> scenarios;
+  scenarios.reserve(parts.size());
+  for (const Part& part : parts)
+    scenarios.push_back(delays ? Scenario{All(), part.picked} : Scenario{part.picked, None()});
+  const std::vector<Times> times = RunEach(scenarios);
   Split split{{}, {}, std::vector<std::vector<double>>(base.size())};
-  for (const Part& part : parts) {
-    const Times times = delays ? Run({All(), part.picked}) : Run({part.picked, None()});
-    split.names.push_back(part.name);
-    split.total.push_back(Mean(times) / Mean(base));
-    for (size_t step = 0; step < base.size(); ++step) split.per_step[step].push_back(times[step] / base[step]);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    split.names.push_back(parts[i].name);
+    split.total.push_back(Mean(times[i]) / Mean(base));
+    for (size_t step = 0; step < base.size(); ++step) split.per_step[step].push_back(times[i][step] / base[step]);
   }
   return split;
 }
@@ -191,7 +217,14 @@ std::vector<WhatIf::WorkerCost> WhatIf::Ranked(const std::function<double(const 
 }
 
 std::vector<WhatIf::WorkerCost> WhatIf::ByWorker() const {
-  return Ranked([this](const Worker& worker) { return Mean(Run({Workers({worker}, true), None()})) / ideal_mean_; });
+  std::vector<Scenario> scenarios;
+  scenarios.reserve(static_cast<size_t>(job_.dp) * static_cast<size_t>(job_.pp));
+  for (int dp = 0; dp < job_.dp; ++dp)
+    for (int stage = 0; stage < job_.pp; ++stage) scenarios.push_back({Workers({{dp, stage}}, true), None()});
+  const std::vector<Times> times = RunEach(scenarios);
+  return Ranked([&](const Worker& worker) {
+    return Mean(times[static_cast<size_t>(worker.first * job_.pp + worker.second)]) / ideal_mean_;
+  });
 }
 
 PathCost WhatIf::CriticalPath() const {

@@ -54,8 +54,9 @@ struct PathCost {
 
 class WhatIf {
  public:
-  // `job` must outlive this.
-  explicit WhatIf(const trace::TracedJob& job);
+  // `job` must outlive this. Scenarios of a large job are replayed on so many threads; the answers are the same bytes
+  // for any number.
+  explicit WhatIf(const trace::TracedJob& job, int threads = 1);
 
   const std::vector<int64_t>& steps() const { return job_.steps; }
   // The global rank that stands for a worker.
@@ -105,6 +106,8 @@ class WhatIf {
   using Times = std::vector<double>;
 
   Times Run(const graph::Scenario& scenario) const;
+  // The times of each, in their order.
+  std::vector<Times> RunEach(const std::vector<graph::Scenario>& scenarios) const;
   graph::Selection None() const;
   graph::Selection All() const;
   using OpFilter = std::function<bool(uint32_t op)>;
@@ -127,6 +130,7 @@ class WhatIf {
   const trace::TracedJob& job_;
   const std::vector<double> ideal_durations_;
   const graph::Replay replay_;
+  const int threads_;
   // Not to be shared: one WhatIf per thread.
   mutable graph::Replay::Scratch scratch_;
   mutable std::array<std::optional<Split>, kDimensions> blocking_, launch_;

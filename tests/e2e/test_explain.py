@@ -60,6 +60,7 @@ class Explain(unittest.TestCase):
                 ends[track] = one["ts"] + one["dur"]
         self.assertIn("worker", (self.folder / "why/index.html").read_text())
         self.assertEqual(3, self.explain(job / "trace.csv.gz", "--meta", job / "meta.yaml", "--steps", "2-3", "--steps", "6")["steps"])
+        self.assertEqual(report, self.explain(job / "trace.csv.gz", "--meta", job / "meta.yaml", "--threads", 1))
 
     def test_a_job_from_profiler_files(self):
         job = self.simulate("--ranks", 4, "--steps", 6, "--fault", "worker:dp=2,factor=1.4", "--clock-offset", 0.02, kind="kineto")
@@ -200,7 +201,8 @@ class Explain(unittest.TestCase):
     def test_shards_of_a_fleet(self):
         fleet = self.fleet()
         alone = self.lockstep("explain", fleet, "--json")
-        self.assertEqual([1], self.explain(fleet, "--shard", "0/2", "--out", "why")["waits_for_shards"])
+        first = subprocess.run([BINARY, "explain", fleet, "--shard", "0/2", "--out", "why"], cwd=self.folder, capture_output=True, text=True, check=True)
+        self.assertEqual(("", "lockstep: shard 0/2: 4 jobs done; shards [1] are still at work\n"), (first.stdout, first.stderr))
         joined = self.lockstep("explain", fleet, "--shard", "auto", "--out", "why", "--json", SLURM_PROCID="1", SLURM_NTASKS="2")
         self.assertEqual(alone, joined)
         self.assertEqual(alone, (self.folder / "why/fleet.json").read_text())
@@ -267,7 +269,7 @@ class Explain(unittest.TestCase):
             "--shard 2/2: expected I/N": [job, "--shard", "2/2", "--out", "why"],
             "the shards join in a directory": [job, "--shard", "0/2"],
             "--shard auto: SLURM_PROCID and SLURM_NTASKS are not set": [job, "--shard", "auto", "--out", "why"],
-            "--shard and --threads belong to directories": [trace, "--meta", meta, "--shard", "0/1"],
+            "--shard belongs to directories": [trace, "--meta", meta, "--shard", "0/1"],
         }.items():
             self.assertIn(expected, self.refused("explain", *words), words)
         self.assertEqual(0, self.explain("--kineto", "nameless.json", "--rank", 0)["ranks"]["absent"][0] - 1)
