@@ -114,6 +114,14 @@ Slices SlicesOf(const std::string& path, const std::function<int64_t(const Json&
 }
 
 TEST_P(Published, IdealTimeline) {
+  if (GetParam().suffix != std::string(".csv.gz")) {  // the same job has the same timeline, which takes long to compare
+    const trace::TracedJob same = trace::ReadStragglerJob(Path("trace-{}.csv.gz"), meta_, {}).value();
+    EXPECT_EQ(job_->starts, same.starts);
+    EXPECT_EQ(job_->transfers, same.transfers);
+    EXPECT_EQ(job_->delays, same.delays);
+    EXPECT_EQ(job_->ranks, same.ranks);
+    return;
+  }
   constexpr int64_t kTheirThreads = 5;  // per rank
   const Slices expected = SlicesOf(Path("ideal-timeline-{}.json.gz"),
                                    [](const Json& event) { return event.at("tid").get<int64_t>() / kTheirThreads; });

@@ -223,7 +223,9 @@ std::vector<WhatIf::WorkerCost> WhatIf::ByWorker() const {
     for (int stage = 0; stage < job_.pp; ++stage) scenarios.push_back({Workers({{dp, stage}}, true), None()});
   const std::vector<Times> times = RunEach(scenarios);
   return Ranked([&](const Worker& worker) {
-    return Mean(times[static_cast<size_t>(worker.first * job_.pp + worker.second)]) / ideal_mean_;
+    return Mean(times[static_cast<size_t>(worker.first) * static_cast<size_t>(job_.pp) +
+                      static_cast<size_t>(worker.second)]) /
+           ideal_mean_;
   });
 }
 
