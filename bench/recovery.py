@@ -58,7 +58,7 @@ def lockstep_times(tools, method, count):
 
 def one_crash(run, lines, index):
     victim = run.running(epoch=index + 1, steps=4)["ranks"][index % RANKS]
-    time.sleep(random.Random(index).uniform(0, 0.1))  # at any moment of a step
+    time.sleep(random.Random(index).uniform(0, victim["step_time_s"]))  # at any moment of a step
     before, last = run.last_sequence(), max(line["step"] for _, line in lines.all)
     at = session.kill(victim["pid"])
     exited = run.wait_event("rank_exited", before, lambda payload: payload["rank"] == victim["rank"])

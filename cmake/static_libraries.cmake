@@ -2,12 +2,6 @@
 # `lockstep` and make it larger in memory. So they are linked statically, all of them or none: a program must not have
 # one copy by each way. Sanitizers name the shared ones in their suppressions, and keep them.
 
-# The archive beside a shared library: libX.a for libX.so.1.2.
-function(lockstep_archive_of shared result)
-  string(REGEX REPLACE "\\.so[.0-9]*$" ".a" archive "${shared}")
-  set(${result} "${archive}" PARENT_SCOPE)
-endfunction()
-
 # Of the packages' imported targets that this directory has.
 function(lockstep_link_statically)
   get_property(targets DIRECTORY PROPERTY IMPORTED_TARGETS)
@@ -19,7 +13,7 @@ function(lockstep_link_statically)
         if(NOT shared MATCHES "\\.so[.0-9]*$" OR target MATCHES "plugin_support|libprotoc$")
           continue()
         endif()
-        lockstep_archive_of("${shared}" archive)
+        string(REGEX REPLACE "\\.so[.0-9]*$" ".a" archive "${shared}")  # beside libX.so.1.2
         if(pass STREQUAL replace)
           set_target_properties(${target} PROPERTIES ${property} "${archive}")
         elseif(NOT EXISTS "${archive}")

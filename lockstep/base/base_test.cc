@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <thread>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/ids.h"
 #include "lockstep/base/mailbox.h"
+#include "lockstep/base/parallel.h"
 #include "lockstep/base/poller.h"
 #include "lockstep/base/report.h"
 #include "lockstep/base/status.h"
@@ -104,6 +106,20 @@ TEST(Mailbox, DeliversInThePollersThreadInOrder) {
   for (const std::vector<size_t>& one : got) EXPECT_TRUE(std::is_sorted(one.begin(), one.end()));
   mailbox.Close();
   mailbox.Post([] { FAIL() << "it is closed"; });
+}
+
+TEST(ParallelFor, CallsEachOnceAndEachWorkerOneAtATime) {
+  for (const size_t threads : {0u, 1u, 3u, 50u}) {
+    std::vector<int> calls(1000);
+    std::vector<int> of_worker(std::max<size_t>(threads, 1));  // touched by one thread each
+    ParallelFor(calls.size(), threads, [&](size_t i, size_t worker) {
+      ++calls[i];
+      ++of_worker.at(worker);
+    });
+    EXPECT_EQ(std::count(calls.begin(), calls.end(), 1), 1000);
+    EXPECT_EQ(std::accumulate(of_worker.begin(), of_worker.end(), 0), 1000);
+  }
+  ParallelFor(0, 4, [](size_t /*i*/, size_t /*worker*/) { FAIL() << "there is nothing to do"; });
 }
 
 }  // namespace

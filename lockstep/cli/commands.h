@@ -21,6 +21,8 @@ void AddStop(CLI::App& app, int& exit_code);
 void AddDrill(CLI::App& app, int& exit_code);
 void AddTop(CLI::App& app, int& exit_code);
 void AddCheckpoint(CLI::App& app, int& exit_code);
+void AddDiagnose(CLI::App& app, int& exit_code);
+void AddDowntime(CLI::App& app, int& exit_code);
 void AddExplain(CLI::App& app, int& exit_code);
 void AddSimulate(CLI::App& app, int& exit_code);
 void AddHidden(CLI::App& app, int& exit_code);  // starter, stacks: for ourselves

@@ -1,12 +1,14 @@
 #include "lockstep/cli/explain_watch.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/explain/explained.h"
 #include "lockstep/explain/report.h"
 #include "lockstep/trace/straggler_follower.h"
 #include "lockstep/trace/straggler_meta.h"
@@ -24,20 +26,17 @@ void EndAtInterrupt() {
   for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
 }
 
-std::string Names(const Json& suspects) {
-  std::string names;
-  for (const Json& suspect : suspects)
-    for (const auto& [key, value] : suspect.items())
-      names += fmt::format(" {} {}", key, value.is_string() ? value.get<std::string>() : value.dump());
-  return names;
-}
-
 std::string Line(const Json& report) {
   std::string line = fmt::format("step {}  {:.3f} s  S {:.3f}", report.at("step").get<int64_t>(),
                                  report.at("step_s").at("measured").get<double>(), report.at("slowdown").get<double>());
-  for (const Json& cause : report.at("causes"))
-    line += fmt::format("  {}{}: {:.3f} s", cause.at("cause").get<std::string>(), Names(cause.at("suspects")),
+  for (const Json& cause : report.at("causes")) {
+    std::vector<std::string> who;
+    who.reserve(cause.at("suspects").size());
+    for (const Json& suspect : cause.at("suspects")) who.push_back(explain::SuspectText(suspect));
+    line += fmt::format("  {} ({}): {:.3f} s", cause.at("cause").get<std::string>(),
+                        who.empty() ? "the whole job" : fmt::format("{}", fmt::join(who, "; ")),
                         cause.at("gain_s").get<double>());
+  }
   return line + "\n";
 }
 
@@ -65,10 +64,9 @@ absl::Status WatchTrace(const WatchOptions& options) {
       nanosleep(&kPeriod, nullptr);
       continue;
     }
-    LS_ASSIGN_OR_RETURN(const trace::TracedJob job, follower.Window());
-    const explain::WhatIf analysis(job);
+    LS_ASSIGN_OR_RETURN(trace::TracedJob job, follower.Window());
     Json report = {{"step", follower.step()}};
-    report.update(explain::Report(job, analysis, explain::FindCauses(job, analysis, explain::kStraggles)));
+    report.update(explain::Explained(std::move(job)).report());
     Print(report, options.json);
   }
   return absl::OkStatus();

@@ -16,14 +16,13 @@ void Take(const CLI::App& run, const std::string& flag, const std::optional<From
   to = To(value);
 }
 
-std::string Beside(const std::filesystem::path& job_file, const std::string& path) {
-  return std::filesystem::absolute(job_file.parent_path() / path).lexically_normal().string();
-}
+// The job goes on to run elsewhere, and its nodes may have other working directories.
+std::string Absolute(const std::string& path) { return std::filesystem::absolute(path).lexically_normal().string(); }
 
-void TakeCommand(const std::string& path, const cluster::RunFile& file, node::RunOptions& options) {
+void TakeCommand(const cluster::RunFile& file, node::RunOptions& options) {
   if (!options.command.empty() || !file.script) return;
   options.module = file.module.value_or(options.module);
-  options.command = {options.module ? *file.script : Beside(path, *file.script)};
+  options.command = {options.module ? *file.script : Absolute(*file.script)};
   options.command.insert(options.command.end(), file.args.begin(), file.args.end());
 }
 
@@ -34,9 +33,12 @@ absl::Status ApplyJobFile(const std::string& path, const CLI::App& run, node::Ru
   LS_ASSIGN_OR_RETURN(const cluster::Job job, cluster::ReadJob(path, cluster::Presets(installation.presets)));
   const cluster::RunFile& file = job.run;
   if (options.job.empty()) options.job = job.name;
-  TakeCommand(path, file, options);
+  TakeCommand(file, options);
   Take(run, "--python", file.python, options.python);
   Take(run, "--run", file.run, options.run_dir);
+  Take(run, "--nnodes", file.nnodes, options.nodes.least);
+  options.nodes.most = options.nodes.least;
+  Take(run, "--coordinator", file.coordinator, options.nodes.endpoint);
   Take(run, "--nproc-per-node", file.nproc_per_node, options.ranks);
   Take(run, "--max-restarts", file.max_restarts, options.max_restarts);
   Take(run, "", file.no_progress_limit, options.no_progress_limit);
@@ -51,7 +53,12 @@ absl::Status ApplyJobFile(const std::string& path, const CLI::App& run, node::Ru
   Take(run, "--metrics-host", file.metrics_host, options.metrics_host);
   Take(run, "--metrics-port", file.metrics_port, options.metrics_port);
   Take(run, "--checkpoint-memory", file.checkpoint_memory, options.checkpoint_budget);
-  if (file.token_file && run.count("--token-file") == 0) options.token_file = Beside(path, *file.token_file);
+  if (file.checkpoint_dir && run.count("--checkpoint-dir") == 0)
+    options.checkpoint_dir = Absolute(*file.checkpoint_dir);
+  Take(run, "--checkpoint-interval-s", file.checkpoint_interval, options.checkpoint_interval);
+  Take(run, "--checkpoint-keep", file.checkpoint_keep, options.checkpoint_keep);
+  Take(run, "--checkpoint-flush-limit-s", file.checkpoint_flush_limit, options.checkpoint_flush_limit);
+  if (file.token_file && run.count("--token-file") == 0) options.token_file = Absolute(*file.token_file);
   if (file.start_method && run.count("--start-method") == 0) {
     LS_ASSIGN_OR_RETURN(options.start_method, agent::StartMethodFromName(*file.start_method));
   }

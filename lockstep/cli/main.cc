@@ -29,6 +29,8 @@ int main(int argc, char** argv) {
   AddDrill(app, exit_code);
   AddTop(app, exit_code);
   AddCheckpoint(app, exit_code);
+  AddDiagnose(app, exit_code);
+  AddDowntime(app, exit_code);
   AddExplain(app, exit_code);
   AddSimulate(app, exit_code);
   AddHidden(app, exit_code);

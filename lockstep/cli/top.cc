@@ -18,9 +18,9 @@ struct TopFlags {
   bool once = false;
 };
 
-// By node, and by each dimension in which the job's layout splits anything.
+// By each dimension in which the job's layout splits anything.
 absl::StatusOr<std::vector<top::Folding>> FoldingsOf(const std::string& job_file, int ranks) {
-  std::vector<top::Folding> foldings = {top::ByNode(ranks)};
+  std::vector<top::Folding> foldings;
   if (job_file.empty()) return foldings;
   LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
   LS_ASSIGN_OR_RETURN(const cluster::Job job, cluster::ReadJob(job_file, cluster::Presets(installation.presets)));
@@ -41,7 +41,7 @@ absl::Status Start(const TopFlags& flags) {
                        .foldings = {},
                        .status = [run_dir] { return node::QueryStatus(run_dir); },
                        .incidents = [run_dir] { return node::QueryIncidents(run_dir); }};
-  LS_ASSIGN_OR_RETURN(options.foldings, FoldingsOf(flags.job_file, spec.ranks));
+  LS_ASSIGN_OR_RETURN(options.foldings, FoldingsOf(flags.job_file, spec.place.world_size));
   return flags.once ? top::PrintOnce(options) : top::Watch(options);
 }
 

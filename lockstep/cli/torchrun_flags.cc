@@ -145,7 +145,7 @@ absl::Status TorchrunFlags::ApplyNodes(node::RunOptions& options) const {
     nodes.most = *most;
   }
   const std::optional<SlurmStep> step = On("standalone") ? std::nullopt : FindSlurmStep();
-  if (step && !Given("nnodes")) nodes.least = nodes.most = step->nodes;
+  if (step && !Given("nnodes") && nodes.most == 1) nodes.least = nodes.most = step->nodes;
   if (On("standalone") && nodes.most > 1)
     options.notices.push_back(fmt::format("--nnodes {} has no effect: --standalone is one node", Text("nnodes")));
   if (On("standalone")) nodes.least = nodes.most = 1;
@@ -161,7 +161,7 @@ absl::Status TorchrunFlags::ApplyNodes(node::RunOptions& options) const {
     if (nodes.least > 1)
       return InvalidArgument(
           "--nnodes {}: say where the nodes meet, with --rdzv-endpoint HOST:PORT or --coordinator HOST:PORT",
-          Text("nnodes"));
+          nodes.least);
     options.notices.push_back(fmt::format(
         "--nnodes {}: the job runs on this one node, for no --rdzv-endpoint says where others are", Text("nnodes")));
     nodes.most = 1;

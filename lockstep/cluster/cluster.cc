@@ -12,7 +12,6 @@ namespace {
 
 constexpr double kGiga = 1e9;
 constexpr double kTera = 1e12;
-constexpr int kMaxNodes = 1 << 20;
 constexpr int kMaxPerNode = 1 << 10;
 // Bits per second in a NIC's name, bytes per second in ours.
 constexpr double kGigabit = kGiga / 8;

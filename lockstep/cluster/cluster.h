@@ -17,6 +17,8 @@
 
 namespace lockstep::cluster {
 
+inline constexpr int kMaxNodes = 1 << 20;
+
 using BytesPerSecond = Quantity<struct BytesPerSecondTag, double>;
 using FlopsPerSecond = Quantity<struct FlopsPerSecondTag, double>;
 using Watts = Quantity<struct WattsTag, double>;

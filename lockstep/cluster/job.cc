@@ -43,6 +43,16 @@ void ReadWebhook(TableReader& in, RunFile& run) {
   }
 }
 
+void ReadCheckpoint(TableReader& in, const std::string& file, RunFile& run) {
+  std::optional<int64_t> bytes;
+  in.Integer("checkpoint_memory_bytes", {.least = 0}, bytes);
+  if (bytes) run.checkpoint_memory = Bytes{static_cast<uint64_t>(*bytes)};
+  ReadPath(in, "checkpoint_dir", file, run.checkpoint_dir);
+  in.Number("checkpoint_interval_s", Sign::kPositive, run.checkpoint_interval);
+  in.Integer("checkpoint_keep", {.least = 1, .most = 1000000}, run.checkpoint_keep);
+  in.Number("checkpoint_flush_limit_s", Sign::kPositive, run.checkpoint_flush_limit);
+}
+
 void ReadRun(TableReader& in, const std::string& file, RunFile& run) {
   in.Boolean("module", run.module);
   if (run.module.value_or(false)) {
@@ -53,6 +63,8 @@ void ReadRun(TableReader& in, const std::string& file, RunFile& run) {
   in.Texts("args", run.args);
   in.Text("python", run.python);
   in.Text("run", run.run);
+  in.Integer("nnodes", {.least = 1, .most = kMaxNodes}, run.nnodes);
+  in.Text("coordinator", run.coordinator);
   in.Integer("nproc_per_node", {.least = 1, .most = 4096}, run.nproc_per_node);
   in.Integer("max_restarts", {.least = 0}, run.max_restarts);
   in.Integer("no_progress_limit", {.least = 1}, run.no_progress_limit);
@@ -63,9 +75,7 @@ void ReadRun(TableReader& in, const std::string& file, RunFile& run) {
   in.Text("metrics_host", run.metrics_host);
   in.Integer("metrics_port", {.least = 0, .most = 65535}, run.metrics_port);
   ReadPath(in, "token_file", file, run.token_file);
-  std::optional<int64_t> bytes;
-  in.Integer("checkpoint_memory_bytes", {.least = 0}, bytes);
-  if (bytes) run.checkpoint_memory = Bytes{static_cast<uint64_t>(*bytes)};
+  ReadCheckpoint(in, file, run);
 }
 
 // Reads the spec that `key` names, preset or file, with `read`.

@@ -27,6 +27,8 @@ struct RunFile {
   std::vector<std::string> args;
   std::optional<std::string> python;
   std::optional<std::string> run;  // the run directory
+  std::optional<int> nnodes;
+  std::optional<std::string> coordinator;  // HOST:PORT
   std::optional<int> nproc_per_node;
   std::optional<int> max_restarts;
   std::optional<int> no_progress_limit;
@@ -35,9 +37,12 @@ struct RunFile {
   std::optional<Seconds> hang_limit, blocked_limit, spin_limit, first_step_limit, least_stall, grace;
   std::optional<std::string> webhook;
   std::optional<std::string> metrics_host;
-  std::optional<int> metrics_port;         // 0: any free one
-  std::optional<std::string> token_file;   // relative to the job file
-  std::optional<Bytes> checkpoint_memory;  // all buffers of this node together, at most
+  std::optional<int> metrics_port;            // 0: any free one
+  std::optional<std::string> token_file;      // relative to the job file
+  std::optional<Bytes> checkpoint_memory;     // all buffers of this node together, at most
+  std::optional<std::string> checkpoint_dir;  // relative to the job file
+  std::optional<Seconds> checkpoint_interval, checkpoint_flush_limit;
+  std::optional<int> checkpoint_keep;
 };
 
 struct Job {

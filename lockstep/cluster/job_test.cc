@@ -23,6 +23,12 @@ start_method = "zygote"
 hang_limit_s = 120
 metrics_port = 0
 checkpoint_memory_bytes = 8_000_000_000
+nnodes = 2
+coordinator = "10.0.0.1:29400"
+checkpoint_dir = "saved"
+checkpoint_interval_s = 60
+checkpoint_keep = 3
+checkpoint_flush_limit_s = 30
 )");
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->layout->WorldSize(), 4);
@@ -32,6 +38,12 @@ checkpoint_memory_bytes = 8_000_000_000
   EXPECT_EQ(job->run.hang_limit, Seconds{120});
   EXPECT_EQ(job->run.metrics_port, 0);
   EXPECT_EQ(job->run.checkpoint_memory, Bytes{8'000'000'000});
+  EXPECT_EQ(job->run.nnodes, 2);
+  EXPECT_EQ(job->run.coordinator, "10.0.0.1:29400");
+  EXPECT_EQ(job->run.checkpoint_dir, "dir/saved");
+  EXPECT_EQ(job->run.checkpoint_interval, Seconds{60});
+  EXPECT_EQ(job->run.checkpoint_keep, 3);
+  EXPECT_EQ(job->run.checkpoint_flush_limit, Seconds{30});
   EXPECT_FALSE(job->run.max_restarts.has_value());
   EXPECT_FALSE(job->run.observe_only.has_value());
 }

@@ -11,7 +11,15 @@ constexpr Seconds kHour{3600};
 
 Json NumberOrNull(double value) { return std::isfinite(value) ? Json(value) : Json(); }
 
-Json RanksJson(const std::vector<RankStatus>& ranks) {
+// [rank]; none for a job of one node, which needs no name.
+std::vector<std::string_view> NodeNames(const JobSpec& spec) {
+  std::vector<std::string_view> names;
+  for (const NodeSpec& node : spec.nodes) names.insert(names.end(), static_cast<size_t>(node.ranks), node.name);
+  return names;
+}
+
+Json RanksJson(const JobSpec& spec, const std::vector<RankStatus>& ranks) {
+  const std::vector<std::string_view> nodes = NodeNames(spec);
   Json list = Json::array();
   for (const RankStatus& rank : ranks) {
     list.push_back({{"rank", rank.rank.value()},
@@ -19,6 +27,7 @@ Json RanksJson(const std::vector<RankStatus>& ranks) {
                     {"state", rank.state},
                     {"step", rank.step},
                     {"step_time_s", rank.step_time.value}});
+    if (!nodes.empty()) list.back()["node"] = nodes.at(static_cast<size_t>(rank.rank.value()));
   }
   return list;
 }
@@ -129,7 +138,7 @@ Json StatusReport(const State& state, const Observed& observed, Nanos now) {
       {"step", state.progress.step},
       {"loss", NumberOrNull(observed.loss)},
       {"start_method", observed.start_method},
-      {"ranks", RanksJson(observed.ranks)},
+      {"ranks", RanksJson(state.spec, observed.ranks)},
       {"ettr", EttrJson(state.ledger, now)},
       {"checkpoint", CheckpointJson(observed)},
       {"records", {{"kept", observed.records}, {"dropped", observed.records_dropped}}},

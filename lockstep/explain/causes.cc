@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
+#include "lockstep/base/parallel.h"
 #include "lockstep/explain/passes.h"
 #include "lockstep/explain/remedy.h"
 #include "lockstep/explain/sample.h"
@@ -84,26 +86,59 @@ class Peeling {
     for (auto& [cell, seconds] : remedy.delays) std::swap(times_.delays[cell], seconds);
   }
 
-  std::optional<Remedy> Best() {
-    std::optional<Remedy> best;
-    const Passes passes(job_, times_);
-    for (const auto rule : kComputeRules) Consider(rule(passes), best);
-    for (const auto rule : kNetworkRules) Consider(rule(job_, times_), best);
-    return best;
+  // The rules whose times were touched look anew, each for itself. Of the others, what they found still holds: those of
+  // compute look at the durations of passes alone, those of the network at all else.
+  void Look() {
+    std::vector<std::function<void()>> tasks;
+    std::optional<Passes> passes;
+    if (computes_.empty()) {
+      passes.emplace(job_, times_);
+      computes_.resize(kComputeRules.size());
+      for (size_t i = 0; i < kComputeRules.size(); ++i)
+        tasks.emplace_back([this, &passes, i] { computes_[i] = kComputeRules[i](*passes); });
+    }
+    if (network_.empty()) {
+      network_.resize(kNetworkRules.size());
+      for (size_t i = 0; i < kNetworkRules.size(); ++i)
+        tasks.emplace_back([this, i] { network_[i] = kNetworkRules[i](job_, times_); });
+    }
+    ParallelFor(tasks.size(), analysis_.threads(), [&](size_t i, size_t /*worker*/) { tasks[i](); });
   }
 
+  // It is taken out of what its rules have found, which is then forgotten.
+  std::optional<Remedy> Best() {
+    Look();
+    Choice best;
+    for (Found* found : {&computes_, &network_})
+      for (std::vector<Remedy>& candidates : *found) Consider(candidates, *found, best);
+    if (best.remedy == nullptr) return std::nullopt;
+    Remedy remedy = std::move(*best.remedy);
+    best.found->clear();
+    return remedy;
+  }
+
+  using Found = std::vector<std::vector<Remedy>>;  // by rule
+  struct Choice {
+    Remedy* remedy = nullptr;
+    Found* found = nullptr;
+    std::optional<Remedy> joint;  // `remedy`, where it is several
+  };
+
   // The candidates of one rule.
-  void Consider(std::vector<Remedy> candidates, std::optional<Remedy>& best) {
+  void Consider(std::vector<Remedy>& candidates, Found& found, Choice& best) {
     double single = 0;  // what the best of them gains by itself
-    std::optional<Remedy> together = Together(candidates);
     for (Remedy& remedy : candidates) {
       TryOut(remedy);
       single = std::max(single, remedy.cause.gain_s);
-      Take(std::move(remedy), best);
+      if (IsBetter(remedy, best)) best.remedy = &remedy, best.found = &found;
     }
+    std::optional<Remedy> together = Together(candidates);
     if (!together) return;
     TryOut(*together);
-    if (together->cause.gain_s > kMoreTogether * single) Take(*std::move(together), best);
+    if (together->cause.gain_s <= kMoreTogether * single || !IsBetter(*together, best)) return;
+    best.joint = std::move(together);
+    best.remedy = &*best.joint;
+    best.found = &found;
   }
 
   // What a remedy takes away, per step: it gains no more.
@@ -126,8 +161,9 @@ class Peeling {
     Swap(remedy);
   }
 
-  void Take(Remedy remedy, std::optional<Remedy>& best) const {
-    if (remedy.cause.gain_s >= Least() && (!best || remedy.cause.gain_s > best->cause.gain_s)) best = std::move(remedy);
+  bool IsBetter(const Remedy& remedy, const Choice& best) const {
+    return remedy.cause.gain_s >= Least() &&
+           (best.remedy == nullptr || remedy.cause.gain_s > best.remedy->cause.gain_s);
   }
 
   // Two workers, or links, that are about equally slow hide each other: mending either gains nothing. Those that cost
@@ -162,6 +198,7 @@ class Peeling {
   const graph::Scenario measured_;
   double begin_ = 0, now_ = 0;
   graph::Replay::Scratch scratch_;
+  Found computes_, network_;  // empty: not looked yet, or what they look at was mended
 };
 
 }  // namespace

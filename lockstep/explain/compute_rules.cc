@@ -45,11 +45,12 @@ double Ratio(const Passes& passes, int pass, int stage, const Lanes& lanes) {
 }
 
 void Set(const Passes& passes, uint32_t op, size_t lane, double seconds, CellTimes& times) {
-  times.emplace_back(passes.job().graph.Cell(op, lane), static_cast<float>(seconds));
+  times.emplace_back(static_cast<uint32_t>(passes.job().graph.Cell(op, lane)), static_cast<float>(seconds));
 }
 
 // Multiplies the durations of a stage's passes in some lanes.
 void Scale(const Passes& passes, int pass, int stage, const Lanes& lanes, double factor, CellTimes& times) {
+  times.reserve(times.size() + passes.Ops(pass, stage).size() * lanes.size());
   for (const uint32_t op : passes.Ops(pass, stage))
     for (const size_t lane : lanes)
       if (passes.Has(op, lane)) Set(passes, op, lane, passes.Duration(op, lane) * factor, times);
@@ -299,7 +300,7 @@ std::vector<Pause> PausesOf(const Passes& passes, int pass, int stage, int dp) {
   for (const size_t lane : passes.LanesOf(dp))
     for (const uint32_t op : passes.Ops(pass, stage))
       if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane) / passes.InLane(pass, stage, lane));
-  const double limit = std::max(kPause, 1 + kSpread * RobustSpread(relative));
+  const double limit = std::max(kPause, 1 + kSpread * RobustSpread(std::move(relative)));
   std::vector<Pause> pauses;
   for (const size_t lane : passes.LanesOf(dp))
     for (const uint32_t op : passes.Ops(pass, stage)) {

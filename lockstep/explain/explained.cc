@@ -22,6 +22,8 @@ struct Explained::State {
 };
 
 Explained::Explained(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Explained::Explained(trace::TracedJob job, int threads)
+    : Explained(std::make_unique<State>(std::make_shared<const trace::TracedJob>(std::move(job)), threads)) {}
 Explained::Explained(Explained&&) noexcept = default;
 Explained::~Explained() = default;
 
@@ -36,14 +38,12 @@ absl::StatusOr<Explained> Explained::Of(const trace::JobFiles& files, const Opti
       LS_ASSIGN_OR_RETURN(ranks.emplace_back(), trace::ReadChakra(path, options.rank));
     }
     LS_ASSIGN_OR_RETURN(trace::TracedJob job, trace::BuildChakraJob(std::move(ranks)));
-    return Explained(
-        std::make_unique<State>(std::make_shared<const trace::TracedJob>(std::move(job)), options.threads));
+    return Explained(std::move(job), options.threads);
   }
   if (files.kineto.empty()) {
     LS_ASSIGN_OR_RETURN(const trace::StragglerMeta meta, trace::ReadStragglerMeta(files.meta));
     LS_ASSIGN_OR_RETURN(trace::TracedJob job, trace::ReadStragglerJob(files.trace, meta, options.steps));
-    return Explained(
-        std::make_unique<State>(std::make_shared<const trace::TracedJob>(std::move(job)), options.threads));
+    return Explained(std::move(job), options.threads);
   }
   LS_ASSIGN_OR_RETURN(std::vector<trace::KinetoRank> ranks, trace::ReadKinetoFiles(files.kineto, options.rank));
   LS_ASSIGN_OR_RETURN(trace::KinetoJob job, trace::BuildKinetoJob(std::move(ranks), options.steps));

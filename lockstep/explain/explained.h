@@ -25,6 +25,7 @@ class Explained {
   };
   // Errors are those of the readers.
   static absl::StatusOr<Explained> Of(const trace::JobFiles& files, const Options& options);
+  explicit Explained(trace::TracedJob job, int threads = 1);
   Explained(Explained&&) noexcept;
   ~Explained();
 

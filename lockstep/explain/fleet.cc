@@ -10,9 +10,9 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <thread>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/parallel.h"
 #include "lockstep/explain/fleet_page.h"
 #include "lockstep/explain/fleet_report.h"
 
@@ -115,22 +115,16 @@ Json LineOf(const trace::JobFiles& job) {
 // Each job once, on several threads; `keep` is called by one at a time.
 absl::Status ExplainEach(const std::vector<const trace::JobFiles*>& jobs, int threads,
                          const std::function<absl::Status(Json)>& keep) {
-  std::atomic<size_t> next = 0;
+  std::atomic<bool> failed = false;
   std::mutex mutex;
   absl::Status status;
-  const auto work = [&] {
-    for (size_t i = next++; i < jobs.size(); i = next++) {
-      Json line = LineOf(*jobs[i]);
-      const std::lock_guard lock(mutex);
-      if (status.ok()) status = keep(std::move(line));
-      if (!status.ok()) return;
-    }
-  };
-  {
-    std::vector<std::jthread> others;
-    for (int i = 1; i < threads; ++i) others.emplace_back(work);
-    work();
-  }
+  ParallelFor(jobs.size(), static_cast<size_t>(threads), [&](size_t i, size_t /*worker*/) {
+    if (failed) return;
+    Json line = LineOf(*jobs[i]);
+    const std::lock_guard lock(mutex);
+    if (status.ok()) status = keep(std::move(line));
+    failed = !status.ok();
+  });
   return status;
 }
 

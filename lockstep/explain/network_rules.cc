@@ -49,7 +49,8 @@ class Rings {
       for (size_t lane = job_.graph.first_lane[set]; lane < job_.graph.first_lane[set + 1]; ++lane) {
         const size_t cell = op * job_.lanes.size() + lane;
         if (!job_.graph.IsAbsent(cell))
-          remedy.durations.emplace_back(cell, static_cast<float>(static_cast<double>(times_.durations[cell]) / ratio));
+          remedy.durations.emplace_back(static_cast<uint32_t>(cell),
+                                        static_cast<float>(static_cast<double>(times_.durations[cell]) / ratio));
       }
   }
 
@@ -76,7 +77,7 @@ std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& time
   struct Link {
     size_t transfers = 0;
     std::vector<double> slow;
-    std::vector<size_t> cells;
+    std::vector<uint32_t> cells;
   };
   std::vector<Link> links(static_cast<size_t>(job.pp) * static_cast<size_t>(job.dp));  // [link][dp]
   std::vector<double> all;
@@ -87,7 +88,8 @@ std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& time
   for (const uint32_t op : transfers)
     for (size_t cell = op * lanes; cell < (op + 1) * lanes; ++cell)
       if (!job.graph.IsAbsent(cell)) all.push_back(static_cast<double>(times.durations[cell]));
-  const double usual = Median(all), limit = std::max(kFarOff * usual, usual + kSpread * RobustSpread(all));
+  const Center center = CenterOf(std::move(all));
+  const double usual = center.median, limit = std::max(kFarOff * usual, usual + kSpread * center.spread);
   for (const uint32_t op : transfers) {
     Link* const of_dp = &links[static_cast<size_t>(LinkOf(job.ops[op], job.pp)) * static_cast<size_t>(job.dp)];
     for (size_t lane = 0; lane < lanes; ++lane) {
@@ -97,7 +99,7 @@ std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& time
       ++link.transfers;
       if (static_cast<double>(times.durations[cell]) <= limit) continue;
       link.slow.push_back(static_cast<double>(times.durations[cell]));
-      link.cells.push_back(cell);
+      link.cells.push_back(static_cast<uint32_t>(cell));
     }
   }
   std::vector<Remedy> found;
@@ -109,7 +111,7 @@ std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& time
     const int stage = static_cast<int>(i) / job.dp, dp = static_cast<int>(i) % job.dp;
     for (const int end : {stage, (stage + 1) % job.pp})
       remedy.cause.suspects.push_back({dp, end, job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(end)], {}, {}});
-    for (const size_t cell : link.cells) remedy.durations.emplace_back(cell, static_cast<float>(usual));
+    for (const uint32_t cell : link.cells) remedy.durations.emplace_back(cell, static_cast<float>(usual));
     remedy.cause.kind = CauseKind::kLink;
     remedy.cause.evidence = {fmt::format(
         "{} of {} transfers between stages {} and {} of data-parallel rank {} take {}, usual is {}", link.slow.size(),
@@ -189,7 +191,7 @@ std::vector<Remedy> FindLateStarts(const trace::TracedJob& job, const Times& tim
       if (!first) usual.push_back(delay);
     }
   std::vector<double> step_times(job.step_times.begin(), job.step_times.end());
-  const double typical = Median(usual), least = kShareOfStep * Median(step_times);
+  const double typical = Median(std::move(usual)), least = kShareOfStep * Median(step_times);
   Remedy remedy;
   std::vector<double> late;
   for (const auto& [dp, delays] : by_dp) {
@@ -197,7 +199,7 @@ std::vector<Remedy> FindLateStarts(const trace::TracedJob& job, const Times& tim
     for (const auto& [cell, delay] : delays) own.push_back(delay);
     if (Median(own) < typical + least && Mean(own) < typical + least) continue;
     for (const auto& [cell, delay] : delays)
-      if (delay > typical) remedy.delays.emplace_back(cell, static_cast<float>(typical));
+      if (delay > typical) remedy.delays.emplace_back(static_cast<uint32_t>(cell), static_cast<float>(typical));
     remedy.cause.suspects.push_back({dp, 0, job.ranks[static_cast<size_t>(dp)][0], {}, {}});
     late.push_back(Mean(own));
   }

@@ -8,6 +8,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/explain/heatmap.h"
 #include "lockstep/explain/html.h"
+#include "lockstep/explain/report.h"
 #include "lockstep/trace/text_writer.h"
 
 namespace lockstep::explain {
@@ -49,19 +50,6 @@ LineChart StepsChart(const Json& steps) {
     chart.values.push_back(step.at("slowdown").get<double>());
   }
   return chart;
-}
-
-std::string SuspectText(const Json& suspect) {
-  std::string text;
-  for (const auto& [key, value] : suspect.items()) {
-    if (!text.empty()) text += ", ";
-    if (key == "steps") {
-      text += fmt::format("steps {} to {}", value[0].get<int64_t>(), value[1].get<int64_t>());
-    } else {
-      text += fmt::format("{} {}", key, value.is_string() ? value.get<std::string>() : value.dump());
-    }
-  }
-  return text;
 }
 
 std::string CausesTable(const Json& report) {

@@ -1,6 +1,7 @@
 // A candidate for a cause: what the durations and delays would be without it.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <utility>
 #include <vector>
@@ -17,7 +18,7 @@ struct Times {
 };
 
 // (cell, what it takes instead); a cell once at most.
-using CellTimes = std::vector<std::pair<size_t, float>>;
+using CellTimes = std::vector<std::pair<uint32_t, float>>;
 
 struct Remedy {
   Cause cause;

@@ -149,4 +149,17 @@ Json Brief(const Json& report) {
   return brief;
 }
 
+std::string SuspectText(const Json& suspect) {
+  std::string text;
+  for (const auto& [key, value] : suspect.items()) {
+    if (!text.empty()) text += ", ";
+    if (key == "steps") {
+      text += fmt::format("steps {} to {}", value[0].get<int64_t>(), value[1].get<int64_t>());
+    } else {
+      text += fmt::format("{} {}", key, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+  }
+  return text;
+}
+
 }  // namespace lockstep::explain

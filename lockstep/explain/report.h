@@ -32,6 +32,9 @@ Json Brief(const Json& report);
 // communication with absent ranks may account for 3 % of a step or more, "unsettled" {at_most_s, ask_ranks [...]}.
 void AddRanks(const trace::KinetoJob& traced, Json& report);
 
+// "dp 3, stage 1, steps 2 to 5".
+std::string SuspectText(const Json& suspect);
+
 // {name: value}, largest first.
 Json Ordered(const std::vector<std::string>& names, const std::vector<double>& values);
 

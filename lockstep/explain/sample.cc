@@ -6,6 +6,17 @@
 
 namespace lockstep::explain {
 
+namespace {
+
+double MedianInPlace(std::vector<double>& values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return values.size() % 2 == 1 ? *middle : (*middle + *std::max_element(values.begin(), middle)) / 2;
+}
+
+}  // namespace
+
 double Mean(const std::vector<double>& values) {
   return values.empty() ? 0 : std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
@@ -17,20 +28,15 @@ double LowerMedian(std::vector<double> values) {
   return *middle;
 }
 
-double Median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return values.size() % 2 == 1 ? *middle : (*middle + *std::max_element(values.begin(), middle)) / 2;
+double Median(std::vector<double> values) { return MedianInPlace(values); }
+
+Center CenterOf(std::vector<double> values) {
+  const double median = MedianInPlace(values);
+  for (double& value : values) value = std::abs(value - median);
+  return {median, 1.4826 * MedianInPlace(values)};
 }
 
-double RobustSpread(const std::vector<double>& values) {
-  const double middle = Median(values);
-  std::vector<double> distances;
-  distances.reserve(values.size());
-  for (const double value : values) distances.push_back(std::abs(value - middle));
-  return 1.4826 * Median(std::move(distances));
-}
+double RobustSpread(std::vector<double> values) { return CenterOf(std::move(values)).spread; }
 
 std::vector<size_t> Descending(const std::vector<double>& values) {
   std::vector<size_t> order(values.size());
@@ -39,9 +45,9 @@ std::vector<size_t> Descending(const std::vector<double>& values) {
   return order;
 }
 
-double Variation(const std::vector<double>& values) {
-  const double middle = Median(values);
-  return middle == 0 ? 0 : RobustSpread(values) / middle;
+double Variation(std::vector<double> values) {
+  const Center center = CenterOf(std::move(values));
+  return center.median == 0 ? 0 : center.spread / center.median;
 }
 
 double Correlation(const std::vector<double>& a, const std::vector<double>& b) {

@@ -10,12 +10,16 @@ double Mean(const std::vector<double>& values);
 // The middle one; of an even number the lower. 0 of none.
 double LowerMedian(std::vector<double> values);
 double Median(std::vector<double> values);
-// 1.4826 times the median distance from the median: the standard deviation, if they are normal.
-double RobustSpread(const std::vector<double>& values);
+// spread: 1.4826 times the median distance from the median: the standard deviation, if they are normal.
+struct Center {
+  double median, spread;
+};
+Center CenterOf(std::vector<double> values);
+double RobustSpread(std::vector<double> values);
 // Indices in the order of the values, largest first; equal ones stay as they stand.
 std::vector<size_t> Descending(const std::vector<double>& values);
 // RobustSpread over median.
-double Variation(const std::vector<double>& values);
+double Variation(std::vector<double> values);
 // Pearson's; 0 where one does not vary.
 double Correlation(const std::vector<double>& a, const std::vector<double>& b);
 // Spearman's, of ranks: a few that lie far off hardly change it. Of many values a thousand, evenly picked.

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cmath>
 #include <numeric>
-#include <thread>
 
+#include "lockstep/base/parallel.h"
 #include "lockstep/explain/sample.h"
 #include "lockstep/graph/critical_path.h"
 
@@ -55,7 +54,7 @@ WhatIf::WhatIf(const trace::TracedJob& job, int threads)
     : job_(job),
       ideal_durations_(IdealDurations(job)),
       replay_(job.graph, {job.transfers, job.delays, ideal_durations_}),
-      threads_(threads) {
+      threads_(static_cast<size_t>(threads)) {
   measured_.assign(job.step_times.begin(), job.step_times.end());
   nodelay_ = Run({All(), None()});
   ideal_ = Run({None(), None()});
@@ -71,22 +70,39 @@ WhatIf::Times WhatIf::Run(const Scenario& scenario) const {
   return times;
 }
 
-std::vector<WhatIf::Times> WhatIf::RunEach(const std::vector<Scenario>& scenarios) const {
+void WhatIf::Share(size_t count, size_t replays,
+                   const std::function<void(size_t i, graph::Replay::Scratch& scratch)>& run) const {
   constexpr size_t kWorthAThread = 4 << 20;  // cells: some milliseconds
+  const size_t worth = job_.transfers.size() * replays * count / kWorthAThread + 1;
+  const size_t threads = std::min(threads_, worth);
+  std::vector<graph::Replay::Scratch> scratches(threads);
+  ParallelFor(count, threads, [&](size_t i, size_t worker) { run(i, scratches[worker]); });
+}
+
+std::vector<WhatIf::Times> WhatIf::RunEach(const std::vector<Scenario>& scenarios) const {
   std::vector<Times> times(scenarios.size(), Times(job_.steps.size()));
-  std::atomic<size_t> next = 0;
-  const auto work = [&](graph::Replay::Scratch& scratch) {
-    for (size_t i = next++; i < scenarios.size(); i = next++) replay_.SetTimes(scenarios[i], scratch, times[i]);
-  };
-  const size_t most = job_.transfers.size() * scenarios.size() / kWorthAThread + 1;
-  std::vector<std::jthread> others;
-  for (size_t i = 1; i < std::min({static_cast<size_t>(threads_), most, scenarios.size()}); ++i)
-    others.emplace_back([&work] {
-      graph::Replay::Scratch scratch;
-      work(scratch);
-    });
-  work(scratch_);
-  others.clear();  // joins them
+  Share(scenarios.size(), 1,
+        [&](size_t i, graph::Replay::Scratch& scratch) { replay_.SetTimes(scenarios[i], scratch, times[i]); });
+  return times;
+}
+
+std::vector<WhatIf::Times> WhatIf::RunLanes(const std::vector<Selection>& of_ops) const {
+  const auto ranks = static_cast<size_t>(job_.dp);
+  if (!replay_.CanReplayLanesAlone()) {
+    std::vector<Scenario> scenarios;
+    scenarios.reserve(of_ops.size() * ranks);
+    for (const Selection& ops : of_ops)
+      for (int dp = 0; dp < job_.dp; ++dp) scenarios.push_back({Lanes(dp, ops), None()});
+    return RunEach(scenarios);
+  }
+  std::vector<Times> times(of_ops.size() * ranks, ideal_);  // as it is in a step that the rank has no lane of
+  Share(of_ops.size(), 2, [&](size_t i, graph::Replay::Scratch& scratch) {
+    Times alone(job_.lanes.size());
+    replay_.AloneTimes(of_ops[i], scratch, alone);
+    for (size_t step = 0; step < job_.steps.size(); ++step)
+      for (size_t lane = job_.graph.first_lane[step]; lane < job_.graph.first_lane[step + 1]; ++lane)
+        times[i * ranks + static_cast<size_t>(job_.lanes[lane].dp)][step] = alone[lane];
+  });
   return times;
 }
 
@@ -110,13 +126,15 @@ Scenario WhatIf::WithLateStarts() const {
   return {All(), Ops([&](uint32_t op) { return BeginsStep(job_.ops[op]); })};
 }
 
-Selection WhatIf::Lanes(int dp) const {
+// What a data-parallel rank has of the ops that `of_ops` picks.
+Selection WhatIf::Lanes(int dp, const Selection& of_ops) const {
   std::vector<uint8_t> mask;
   mask.reserve(job_.lanes.size());
   for (const trace::JobLane& lane : job_.lanes) mask.push_back(lane.dp == dp ? 1 : 0);
   Selection picked = None();
   const uint16_t name = picked.AddMask(std::move(mask));
-  for (uint32_t op = 0; op < job_.ops.size(); ++op) picked.Set(op, name);
+  for (uint32_t op = 0; op < job_.ops.size(); ++op)
+    if (of_ops.Of(op) == Selection::kAll) picked.Set(op, name);
   return picked;
 }
 
@@ -147,10 +165,22 @@ Split WhatIf::Compare(const std::vector<Part>& parts, bool delays, const Times& 
   scenarios.reserve(parts.size());
   for (const Part& part : parts)
     scenarios.push_back(delays ? Scenario{All(), part.picked} : Scenario{part.picked, None()});
-  const std::vector<Times> times = RunEach(scenarios);
-  Split split{{}, {}, std::vector<std::vector<double>>(base.size())};
-  for (size_t i = 0; i < parts.size(); ++i) {
-    split.names.push_back(parts[i].name);
+  std::vector<std::string> names;
+  names.reserve(parts.size());
+  for (const Part& part : parts) names.push_back(part.name);
+  return Against(base, std::move(names), RunEach(scenarios));
+}
+
+Split WhatIf::BlockingByDp() const {
+  std::vector<std::string> names;
+  names.reserve(static_cast<size_t>(job_.dp));
+  for (int dp = 0; dp < job_.dp; ++dp) names.push_back(std::to_string(dp));
+  return Against(ideal_, std::move(names), RunLanes({All()}));
+}
+
+Split WhatIf::Against(const Times& base, std::vector<std::string> names, const std::vector<Times>& times) {
+  Split split{std::move(names), {}, std::vector<std::vector<double>>(base.size())};
+  for (size_t i = 0; i < times.size(); ++i) {
     split.total.push_back(Mean(times[i]) / Mean(base));
     for (size_t step = 0; step < base.size(); ++step) split.per_step[step].push_back(times[i][step] / base[step]);
   }
@@ -175,7 +205,7 @@ std::vector<WhatIf::Part> WhatIf::Kinds(bool first_op_apart) const {
 std::vector<WhatIf::Part> WhatIf::Dps() const {
   std::vector<Part> parts;
   parts.reserve(static_cast<size_t>(job_.dp));
-  for (int dp = 0; dp < job_.dp; ++dp) parts.push_back({std::to_string(dp), Lanes(dp)});
+  for (int dp = 0; dp < job_.dp; ++dp) parts.push_back({std::to_string(dp), Lanes(dp, All())});
   return parts;
 }
 
@@ -194,7 +224,7 @@ std::vector<WhatIf::Part> WhatIf::PartsOf(By dimension, bool first_op_apart) con
 
 const Split& WhatIf::Blocking(By dimension) const {
   std::optional<Split>& kept = blocking_[static_cast<size_t>(dimension)];
-  if (!kept) kept = Compare(PartsOf(dimension, false), false, ideal_);
+  if (!kept) kept = dimension == By::kDp ? BlockingByDp() : Compare(PartsOf(dimension, false), false, ideal_);
   return *kept;
 }
 
@@ -217,14 +247,12 @@ std::vector<WhatIf::WorkerCost> WhatIf::Ranked(const std::function<double(const 
 }
 
 std::vector<WhatIf::WorkerCost> WhatIf::ByWorker() const {
-  std::vector<Scenario> scenarios;
-  scenarios.reserve(static_cast<size_t>(job_.dp) * static_cast<size_t>(job_.pp));
-  for (int dp = 0; dp < job_.dp; ++dp)
-    for (int stage = 0; stage < job_.pp; ++stage) scenarios.push_back({Workers({{dp, stage}}, true), None()});
-  const std::vector<Times> times = RunEach(scenarios);
+  std::vector<Selection> stages;
+  for (Part& stage : Stages()) stages.push_back(std::move(stage.picked));
+  const std::vector<Times> times = RunLanes(stages);
   return Ranked([&](const Worker& worker) {
-    return Mean(times[static_cast<size_t>(worker.first) * static_cast<size_t>(job_.pp) +
-                      static_cast<size_t>(worker.second)]) /
+    return Mean(times[static_cast<size_t>(worker.second) * static_cast<size_t>(job_.dp) +
+                      static_cast<size_t>(worker.first)]) /
            ideal_mean_;
   });
 }

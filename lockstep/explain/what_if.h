@@ -58,6 +58,7 @@ class WhatIf {
   // for any number.
   explicit WhatIf(const trace::TracedJob& job, int threads = 1);
 
+  size_t threads() const { return threads_; }
   const std::vector<int64_t>& steps() const { return job_.steps; }
   // The global rank that stands for a worker.
   using Worker = std::pair<int, int>;  // dp, stage
@@ -106,13 +107,18 @@ class WhatIf {
   using Times = std::vector<double>;
 
   Times Run(const graph::Scenario& scenario) const;
+  // Calls run(i, scratch) for i in [0, count), each of which replays so many whole scenarios.
+  void Share(size_t count, size_t replays,
+             const std::function<void(size_t i, graph::Replay::Scratch& scratch)>& run) const;
   // The times of each, in their order.
   std::vector<Times> RunEach(const std::vector<graph::Scenario>& scenarios) const;
+  // [i * dp + rank]: the times with what `of_ops[i]` picks of that data-parallel rank as measured, all else ideal.
+  std::vector<Times> RunLanes(const std::vector<graph::Selection>& of_ops) const;
   graph::Selection None() const;
   graph::Selection All() const;
   using OpFilter = std::function<bool(uint32_t op)>;
   graph::Selection Ops(const OpFilter& filter) const;
-  graph::Selection Lanes(int dp) const;
+  graph::Selection Lanes(int dp, const graph::Selection& of_ops) const;
   graph::Selection Workers(const std::vector<Worker>& workers, bool inside) const;
 
   // x of a split.
@@ -122,15 +128,17 @@ class WhatIf {
   };
   std::vector<Part> Kinds(bool first_op_apart) const;
   std::vector<Part> Dps() const;
+  Split BlockingByDp() const;
   std::vector<Part> Stages() const;
   std::vector<Part> PartsOf(By dimension, bool first_op_apart) const;
   Split Compare(const std::vector<Part>& parts, bool delays, const Times& base) const;
+  static Split Against(const Times& base, std::vector<std::string> names, const std::vector<Times>& times);
   Removal Remove(graph::Selection inside, graph::Selection outside) const;
 
   const trace::TracedJob& job_;
   const std::vector<double> ideal_durations_;
   const graph::Replay replay_;
-  const int threads_;
+  const size_t threads_;
   // Not to be shared: one WhatIf per thread.
   mutable graph::Replay::Scratch scratch_;
   mutable std::array<std::optional<Split>, kDimensions> blocking_, launch_;

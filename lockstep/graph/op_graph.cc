@@ -82,6 +82,9 @@ absl::Status OpGraph::Validate() const {
 
 absl::StatusOr<OpGraphBuilder::Built> OpGraphBuilder::Build(std::vector<uint32_t> first_lane, const Namer& name) const {
   constexpr uint32_t kNone = ~0U;
+  if (size_t{ops()} * first_lane.back() >= kNone)
+    return InvalidArgument("{} ops in {} lanes are too many: a graph has fewer than 2^32 of both together", ops(),
+                           first_lane.back());
   Units units;
   units.of_op.assign(ops(), kNone);
   for (const Group& group : groups_) {

@@ -11,12 +11,13 @@ namespace {
 constexpr size_t kBlockBytes = 512 << 10;  // of end times: they stay in a core's second cache
 constexpr size_t kLeastLanes = 16;
 
-// Lanes [first, first + width) of a scenario. Row `op` of `ends` begins at op * stride, its first lane is `first`.
+// Lanes [first, first + own) of a scenario. Row `op` of `ends` begins at op * stride, its first lane is `first`. Where
+// lanes are replayed each alone, as many columns follow: column own + i stands for all others of lane first + i's set.
 struct Block {
   const OpGraph& graph;
   const Durations& durations;
   const Scenario& scenario;
-  size_t first, width;
+  size_t first, own, width;
   std::span<const uint32_t> sets;  // first lanes of the block's sets, and one past the last lane
   double* ends;
   size_t stride;
@@ -48,14 +49,15 @@ LS_INLINE void AddDuration(const Block& block, uint32_t op, const float* measure
   const uint16_t picked = block.scenario.durations.Of(op);
   const double ideal = block.durations.ideal[op];
   if (picked == Selection::kNone) {
-    for (size_t i = 0; i < block.width; ++i) into[i] = from[i] + ideal;
+    for (size_t i = 0; i < block.own; ++i) into[i] = from[i] + ideal;
   } else if (picked == Selection::kAll) {
-    for (size_t i = 0; i < block.width; ++i) into[i] = from[i] + static_cast<double>(measured[i]);
+    for (size_t i = 0; i < block.own; ++i) into[i] = from[i] + static_cast<double>(measured[i]);
   } else {
     const uint8_t* mask = block.scenario.durations.Mask(picked) + block.first;
-    for (size_t i = 0; i < block.width; ++i)
+    for (size_t i = 0; i < block.own; ++i)
       into[i] = from[i] + (mask[i] != 0 ? static_cast<double>(measured[i]) : ideal);
   }
+  for (size_t i = block.own; i < block.width; ++i) into[i] = from[i] + ideal;
 }
 
 LS_INLINE void Start(const Block& block, uint32_t op, size_t place, double* start) {
@@ -67,7 +69,7 @@ LS_INLINE void Start(const Block& block, uint32_t op, size_t place, double* star
     for (size_t i = 1; i < before.size(); ++i) Max(start, block.ends + before[i] * block.stride, block.width);
   }
   if (!block.durations.delays.empty())
-    AddPicked(block.scenario.delays, op, block.durations.delays.data() + place, block.first, block.width, start);
+    AddPicked(block.scenario.delays, op, block.durations.delays.data() + place, block.first, block.own, start);
 }
 
 LS_INLINE void CarryOutAlone(const Block& block, uint32_t op, size_t place) {
@@ -94,7 +96,12 @@ LS_INLINE void CarryOut(const Block& block, const Unit& unit, size_t lanes) {
       Max(block.last, start, block.width);
     }
   }
-  SpreadLargest<double>(block.graph, unit.scope, block.first, block.sets, {block.last, block.width}, block.row);
+  if (block.own == block.width) {
+    SpreadLargest<double>(block.graph, unit.scope, block.first, block.sets, {block.last, block.width}, block.row);
+  } else if (unit.scope == Scope::kLaneSet) {
+    Max(block.last, block.last + block.own, block.own);
+    std::copy_n(block.last, block.own, block.last + block.own);
+  }
   for (uint32_t op = unit.first; op < unit.first + unit.count; ++op) {
     double* end = block.ends + op * block.stride;
     const size_t place = op * lanes + block.first;
@@ -160,8 +167,43 @@ void Replay::RunBlock(size_t block, const Scenario& scenario, Scratch& scratch, 
   const uint32_t begin = first_set_[block], end = first_set_[block + 1];
   const size_t first = graph_.first_lane[begin], width = graph_.first_lane[end] - first;
   const std::span<const uint32_t> sets{graph_.first_lane.data() + begin, end - begin + 1U};
-  Dispatch({graph_, durations_, scenario, first, width, sets, ends, stride, scratch.rows.data(),
+  Dispatch({graph_, durations_, scenario, first, width, width, sets, ends, stride, scratch.rows.data(),
             scratch.rows.data() + widest_});
+}
+
+bool Replay::CanReplayLanesAlone() const {
+  for (size_t set = 0; set < graph_.lane_sets(); ++set)
+    if (graph_.first_lane[set + 1] - graph_.first_lane[set] < 2) return false;
+  return graph_.absent.empty() && graph_.partitions.empty();
+}
+
+void Replay::AloneTimes(const Selection& durations, Scratch& scratch, std::span<double> times) const {
+  LS_CHECK(CanReplayLanesAlone(), "other lanes of a set are not alike");
+  const Scenario scenario{durations, Selection(graph_.ops(), Selection::kNone)};
+  const size_t most = widest_ / 2;  // at least 1, since a set has two lanes
+  scratch.ends.resize(graph_.ops() * widest_);
+  scratch.rows.resize(2 * widest_);
+  for (size_t first = 0; first < graph_.lanes(); first += most) {
+    const size_t own = std::min(most, graph_.lanes() - first);
+    Dispatch({graph_,
+              durations_,
+              scenario,
+              first,
+              own,
+              2 * own,
+              {},
+              scratch.ends.data(),
+              widest_,
+              scratch.rows.data(),
+              scratch.rows.data() + widest_});
+    for (size_t i = 0; i < own; ++i) {
+      double& time = times[first + i] = -std::numeric_limits<double>::infinity();
+      for (const uint32_t op : graph_.finals) {
+        const double* ends = scratch.ends.data() + op * widest_;
+        time = std::max({time, ends[i], ends[own + i]});
+      }
+    }
+  }
 }
 
 void Replay::VisitBlocks(const Scenario& scenario, Scratch& scratch,

@@ -82,6 +82,12 @@ class Replay {
                    const std::function<void(const BlockEnds&)>& visit) const;
   // ends[op * lanes + lane].
   void Ends(const Scenario& scenario, Scratch& scratch, std::span<double> ends) const;
+  // times[lane] = the time of its set if that lane alone has the measured durations of what `durations` picks (of it,
+  // if masked), and all else is ideal. For all lanes together this costs what two scenarios do, because the other lanes
+  // of a set do alike and one can stand for them all; which takes sets of two lanes or more that have every op and
+  // meet all together. Requires CanReplayLanesAlone.
+  bool CanReplayLanesAlone() const;
+  void AloneTimes(const Selection& durations, Scratch& scratch, std::span<double> times) const;
   const Durations& durations() const { return durations_; }
 
  private:

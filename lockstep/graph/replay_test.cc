@@ -144,6 +144,25 @@ void ExpectPathTo(double time, const std::vector<PathOp>& path, const OpGraph& g
   }
 }
 
+// A lane that alone is as measured, against a scenario that says so.
+void ExpectAlone(const Replay& replay, const OpGraph& graph, const Selection& picked) {
+  const auto ops = static_cast<uint32_t>(graph.ops());
+  Replay::Scratch scratch;
+  std::vector<double> alone(graph.lanes()), times(graph.lane_sets());
+  replay.AloneTimes(picked, scratch, alone);
+  for (size_t set = 0; set < graph.lane_sets(); ++set)
+    for (size_t lane = graph.first_lane[set]; lane < graph.first_lane[set + 1]; ++lane) {
+      std::vector<uint8_t> mask(graph.lanes());
+      mask[lane] = 1;
+      Selection of_lane(ops, Selection::kNone);
+      const uint16_t name = of_lane.AddMask(std::move(mask));
+      for (uint32_t op = 0; op < ops; ++op)
+        if (picked.Picks(op, lane)) of_lane.Set(op, name);
+      replay.SetTimes({of_lane, Selection(ops, Selection::kNone)}, scratch, times);
+      ASSERT_EQ(alone[lane], times[set]);
+    }
+}
+
 class RandomGraphs : public testing::TestWithParam<int> {};
 
 TEST_P(RandomGraphs, AreReplayedAsDefined) {
@@ -157,12 +176,14 @@ TEST_P(RandomGraphs, AreReplayedAsDefined) {
   }
   // Members of a group must not wait for each other, not even through others: single ops, or ops without dependencies.
   std::vector<uint32_t> first_lane = {0};
-  for (uint32_t set = 1 + below(50); set > 0; --set) first_lane.push_back(first_lane.back() + 1 + below(5));
+  const uint32_t fewest = GetParam() % 3 == 0 ? 2 : 1;  // lanes of a set
+  for (uint32_t set = 1 + below(50); set > 0; --set) first_lane.push_back(first_lane.back() + fewest + below(5));
   Partition partition;
   for (size_t set = 0; set + 1 < first_lane.size(); ++set)
     for (uint32_t lane = first_lane[set]; lane < first_lane[set + 1]; ++lane)
       partition.push_back(lane > first_lane[set] && below(2) == 0 ? partition.back() : lane);
-  const std::array scopes = {Scope::kLane, Scope::kLaneSet, builder.AddPartition(partition)};
+  std::vector<Scope> scopes = {Scope::kLane, Scope::kLaneSet};
+  if (fewest == 1) scopes.push_back(builder.AddPartition(partition));
   for (uint32_t op = 0; op < ops; op += 1 + below(6)) builder.AddGroup({op}, scopes[below(scopes.size())]);
   builder.AddFinal(ops - 1);
   OpGraph graph = builder.Build(first_lane, Number).value().graph;
@@ -172,7 +193,7 @@ TEST_P(RandomGraphs, AreReplayedAsDefined) {
   for (float& one : measured) one = static_cast<float>(below(1000)) / 100;
   for (float& one : delays) one = static_cast<float>(below(100)) / 100 - 0.1F;
   for (double& one : ideal) one = below(1000) / 100.0;
-  if (below(2) == 0)
+  if (fewest == 1 && below(2) == 0)
     for (size_t cell = 0; cell < cells; ++cell) graph.absent.push_back(below(10) == 0 ? 1 : 0);
   const auto random_selection = [&] {
     Selection picked(ops, Selection::kNone);
@@ -203,6 +224,8 @@ TEST_P(RandomGraphs, AreReplayedAsDefined) {
     for (size_t set = block.first_set; set < block.last_set; ++set)
       ExpectPathTo(times[set], CriticalPath(graph, durations, scenario, block, set), graph, durations, scenario);
   });
+  ASSERT_EQ(replay.CanReplayLanesAlone(), fewest == 2);
+  if (fewest == 2) ExpectAlone(replay, graph, scenario.durations);
 }
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraphs, testing::Range(0, 200));
 

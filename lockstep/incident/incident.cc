@@ -17,7 +17,7 @@ struct SyndromeText {
   const char* name;
   const char* predicate;  // completes "rank 2 ..."
 };
-constexpr std::array<SyndromeText, 10> kSyndromes = {{
+constexpr std::array<SyndromeText, kSyndromeCount> kSyndromes = {{
     {"crash", "was killed by a signal"},
     {"exit", "left with an error"},
     {"stopped", "was stopped (state T) while others wait"},
@@ -28,6 +28,10 @@ constexpr std::array<SyndromeText, 10> kSyndromes = {{
     {"stalled", "makes no progress"},
     {"corrupt_checkpoint", "holds a corrupt checkpoint"},
     {"watcher_lost", "was gone; training went on"},
+    {"communication_hang", "does not get out of a collective"},
+    {"non_communication_hang", "has not entered the collective in which the others wait"},
+    {"mismatched", "called another collective than the others"},
+    {"deadlock", "make ranks wait for each other in a circle"},
 }};
 constexpr std::array<const char*, 8> kActions = {"evict",  "restart",    "rollback", "hot_update",
                                                  "replan", "checkpoint", "stop",     "note"};
@@ -97,7 +101,8 @@ std::vector<Suspect> SuspectsFromJson(Fields& parent, const char* name) {
 }
 
 Syndrome SyndromeFromName(Fields& fields, const std::string& name) {
-  const int index = IndexOf<10, SyndromeText>(kSyndromes, name, [](const SyndromeText& text) { return text.name; });
+  const int index =
+      IndexOf<kSyndromes.size(), SyndromeText>(kSyndromes, name, [](const SyndromeText& text) { return text.name; });
   if (index < 0) fields.Fail(InvalidArgument("finding: unknown syndrome \"{}\"", name));
   return static_cast<Syndrome>(std::max(index, 0));
 }

@@ -25,8 +25,13 @@ enum class Syndrome {
   kDesynchronised,  // ranks wait in different collectives
   kStalled,         // no rank advances; nobody in particular is to blame
   kCorruptCheckpoint,
-  kWatcherLost,  // coordinator or agent was gone; training went on
+  kWatcherLost,           // coordinator or agent was gone; training went on
+  kCommunicationHang,     // in a collective that others have ended, or that nobody ends though all are in it
+  kNonCommunicationHang,  // has not launched the collective in which others wait
+  kMismatched,            // called another collective, or with other sizes, than the others
+  kDeadlock,              // ranks wait for each other in a circle
 };
+inline constexpr int kSyndromeCount = static_cast<int>(Syndrome::kDeadlock) + 1;
 
 struct Suspect {
   enum class Kind { kRank, kNode, kNicPort, kLink, kSoftware };

@@ -274,6 +274,10 @@ void Head::Tick() {
   }
 }
 
+void Head::NoteUnreadable(const absl::Status& why) {
+  if (unreadable_++ == 0) listener_.line(fmt::format("an agent said what can't be read: {}", Message(why)));
+}
+
 void Head::Drain() {
   if (webhook_ && !webhook_->Drain(Seconds{2})) listener_.line("some incidents did not reach the webhook");
 }
@@ -292,6 +296,7 @@ Json Head::Status() const {
         {{"name", names[i].name}, {"ranks", names[i].ranks}, {"agent", nodes_[i].attends ? "here" : "lost"}});
   status["nodes"] = nodes;
   status["journal_errors"] = coordinator_->journal_errors();
+  status["unreadable_messages"] = unreadable_;
   if (webhook_) status["webhook"] = serve::ToJson(webhook_->counts());
   return status;
 }

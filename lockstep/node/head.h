@@ -38,6 +38,8 @@ class Head {
   absl::Status Resume();
 
   void Hear(int node, const control::Said& said);
+  // An agent said something that is of a newer version, or damaged.
+  void NoteUnreadable(const absl::Status& why);
   // Its agent is out of reach.
   void Lost(int node, const std::string& why);
   // Of the user: a stop, a pause, a drill.
@@ -99,6 +101,7 @@ class Head {
   Nanos culprit_deadline_;                 // 0: not waiting
   EpochId culprit_epoch_;
   bool looks_closely_ = false, disk_done_ = false;
+  int64_t unreadable_ = 0;
   size_t holdings_ = 0;  // heard since the last look at all of them
   Nanos newest_step_end_, advanced_at_;
   std::unique_ptr<serve::Server> server_;

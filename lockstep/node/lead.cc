@@ -28,7 +28,8 @@ absl::Status Lead::Open(const std::string& run_dir) {
         server_, rpc::Server::Start(ListenAddress(endpoint), poller_, clock_,
                                     {.joined = [this](Peer peer, const control::Join& join) { Joined(peer, join); },
                                      .said = [this](Peer peer, const control::Said& said) { Said(peer, said); },
-                                     .left = [this](Peer peer) { Left(peer, "its connection was lost"); }}));
+                                     .left = [this](Peer peer) { Left(peer, "its connection was lost"); },
+                                     .unreadable = [this](const absl::Status& why) { head_.NoteUnreadable(why); }}));
   }
   return head_.Open(run_dir);
 }

@@ -360,6 +360,7 @@ Json Node::Status() {
   status["state"] = runs ? "running" : agent_ ? "attending" : "waiting";
   if (agent_) status["step"] = agent_->progress().step;
   status["coordinator"] = spec_.coordinator;
+  for (Json& rank : status["ranks"]) rank["node"] = spec_.node_name;
   return status;
 }
 

@@ -17,7 +17,8 @@ class Link : public testing::Test {
         Server::Start(address, poller_, clock_,
                       {.joined = [this](Server::Peer peer, const control::Join& join) { Joined(peer, join); },
                        .said = [this](Server::Peer, const control::Said& said) { said_.push_back(said); },
-                       .left = [this](Server::Peer peer) { left_.push_back(peer); }});
+                       .left = [this](Server::Peer peer) { left_.push_back(peer); },
+                       .unreadable = [](const absl::Status& status) { ADD_FAILURE() << status; }});
     ASSERT_TRUE(started.ok()) << started.status();
     server_ = *std::move(started);
     address_ = "127.0.0.1:" + std::to_string(server_->port());

@@ -6,7 +6,6 @@
 #include <map>
 
 #include "link.grpc.pb.h"
-#include "lockstep/base/log.h"
 #include "lockstep/base/mailbox.h"
 #include "lockstep/rpc/encode.h"
 #include "lockstep/rpc/outbox.h"
@@ -113,7 +112,6 @@ class GrpcServer final : public Server, private Coordination::CallbackService {
     for (const auto& [peer, stream] : streams_) stream->Write(Beat());
   }
   size_t peers() const override { return streams_.size(); }
-  int64_t unreadable() const override { return unreadable_; }
 
  private:
   FromCoordinator Beat() const {
@@ -132,8 +130,7 @@ class GrpcServer final : public Server, private Coordination::CallbackService {
       return listener_.joined(peer, Decode(message.join()));
     }
     const absl::StatusOr<control::Said> said = DecodeSaid(message);
-    if (said.ok()) return listener_.said(peer, *said);
-    if (unreadable_++ == 0) Log(LogLevel::kWarning, "an agent said what can't be read: {}", Message(said.status()));
+    said.ok() ? listener_.said(peer, *said) : listener_.unreadable(said.status());
   }
 
   const Clock& clock_;
@@ -141,7 +138,6 @@ class GrpcServer final : public Server, private Coordination::CallbackService {
   Mailbox mailbox_;
   std::atomic<uint64_t> last_peer_ = 0;
   std::map<uint64_t, std::shared_ptr<Stream>> streams_;
-  int64_t unreadable_ = 0;
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };

@@ -25,6 +25,7 @@ class Server {
     std::function<void(Peer, const control::Join&)> joined;
     std::function<void(Peer, const control::Said&)> said;
     std::function<void(Peer)> left;
+    std::function<void(const absl::Status&)> unreadable;  // what an agent said: it is of a newer version, or damaged
   };
 
   // Unavailable: the address can't be had. Port 0: any free one.
@@ -42,8 +43,6 @@ class Server {
   // To all: we are there, and what our clock says.
   virtual void Heartbeat() = 0;
   virtual size_t peers() const = 0;
-  // What was said and could not be read: of a newer version, or damaged.
-  virtual int64_t unreadable() const = 0;
 };
 
 }  // namespace lockstep::rpc

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/json_at.h"
 #include "lockstep/incident/incident.h"
 
 namespace lockstep::serve {
@@ -41,18 +42,6 @@ std::string Escaped(std::string_view text) {
 
 std::string Label(std::string_view name, std::string_view value) {
   return fmt::format("{}=\"{}\"", name, Escaped(value));
-}
-
-const Json& At(const Json& object, std::string_view key) {
-  static const Json kNone;
-  if (!object.is_object()) return kNone;
-  const auto found = object.find(key);
-  return found == object.end() ? kNone : *found;
-}
-
-std::string TextAt(const Json& object, std::string_view key) {
-  const Json& value = At(object, key);
-  return value.is_string() ? value.get<std::string>() : "";
 }
 
 // One metric: its two comment lines come with the first sample, so a metric without samples leaves no trace.
@@ -102,12 +91,16 @@ void AddJob(Page& page, const Json& status) {
 void AddRanks(Page& page, const Json& status) {
   const Json& ranks = At(status, "ranks");
   Metric step = page.Gauge("lockstep_rank_step", "Newest step that the rank has finished; -1 before the first.");
-  for (const Json& rank : ranks) step.Add(At(rank, "step"), Label("rank", At(rank, "rank").dump()));
+  const auto labels = [](const Json& rank) {
+    const std::string number = Label("rank", At(rank, "rank").dump()), node = TextAt(rank, "node");
+    return node.empty() ? number : number + "," + Label("node", node);
+  };
+  for (const Json& rank : ranks) step.Add(At(rank, "step"), labels(rank));
   Metric time = page.Gauge("lockstep_rank_step_time_seconds", "How long the rank's newest finished step took.");
   std::optional<double> longest;
   for (const Json& rank : ranks) {
     const Json& seconds = At(rank, "step_time_s");
-    time.Add(seconds, Label("rank", At(rank, "rank").dump()));
+    time.Add(seconds, labels(rank));
     if (seconds.is_number()) longest = std::max(longest.value_or(0), seconds.get<double>());
   }
   Metric slowest = page.Gauge("lockstep_step_time_seconds", "The largest lockstep_rank_step_time_seconds.");
@@ -118,8 +111,7 @@ void AddRanks(Page& page, const Json& status) {
 // Every symptom is there from the start, at 0: a series that begins at 1 shows no increase to Prometheus.
 std::map<std::string, int64_t> CountsBySymptom(const Json& incidents) {
   std::map<std::string, int64_t> counts;
-  for (int i = 0; i <= static_cast<int>(Syndrome::kWatcherLost); ++i)
-    counts[incident::SyndromeName(static_cast<Syndrome>(i))] = 0;
+  for (int i = 0; i < incident::kSyndromeCount; ++i) counts[incident::SyndromeName(static_cast<Syndrome>(i))] = 0;
   for (const Json& incident : incidents) ++counts[TextAt(incident, "symptom")];
   return counts;
 }
@@ -188,6 +180,8 @@ void AddWatchers(Page& page, const Json& status) {
     output.Add(At(At(status, "output"), fmt::format("{}_dropped_bytes", where)), Label("where", where));
   page.Counter("lockstep_journal_errors_total", "Events that could not be written to the journal at once.")
       .Add(At(status, "journal_errors"));
+  page.Counter("lockstep_unreadable_messages_total", "What agents said and could not be read.")
+      .Add(At(status, "unreadable_messages"));
   Metric posts =
       page.Counter("lockstep_webhook_posts_total",
                    "Incident messages to the webhook: delivered, failed after all tries, or dropped for a full queue.");

@@ -23,7 +23,7 @@ Json SampleStatus() {
     "ettr": {"cumulative": 0.9375, "sliding_1h": 0.9, "wall_s": 64, "lost_s": {"startup": 3, "detect": 0.5, "recompute": 0.5}},
     "checkpoint": {"step": 116, "epoch": 2, "age_s": 0.25, "taken": 234, "skipped": 2, "torn": 0, "blocked_s": 0.0625,
       "disk": {"step": 100, "age_s": 8, "flushes": 3, "failures": 1, "flush_s": 0.5}},
-    "records": {"kept": 468, "dropped": 1}, "output": {"log_dropped_bytes": 64, "console_dropped_bytes": 0}, "restarts": 1, "incidents": 2, "journal_errors": 0, "webhook": {"delivered": 1, "failed": 0, "dropped": 0}, "verdict": ""})");
+    "records": {"kept": 468, "dropped": 1}, "output": {"log_dropped_bytes": 64, "console_dropped_bytes": 0}, "restarts": 1, "incidents": 2, "journal_errors": 0, "unreadable_messages": 0, "webhook": {"delivered": 1, "failed": 0, "dropped": 0}, "verdict": ""})");
 }
 
 Json SampleIncidents() {
@@ -64,11 +64,15 @@ lockstep_step_time_seconds 0.5
 lockstep_loss 2.25
 # HELP lockstep_incidents_total Incidents of the run, by the symptom of their leading finding.
 # TYPE lockstep_incidents_total counter
+lockstep_incidents_total{symptom="communication_hang"} 0
 lockstep_incidents_total{symptom="corrupt_checkpoint"} 0
 lockstep_incidents_total{symptom="crash"} 1
+lockstep_incidents_total{symptom="deadlock"} 0
 lockstep_incidents_total{symptom="desynchronised"} 0
 lockstep_incidents_total{symptom="exit"} 0
 lockstep_incidents_total{symptom="frozen"} 0
+lockstep_incidents_total{symptom="mismatched"} 0
+lockstep_incidents_total{symptom="non_communication_hang"} 0
 lockstep_incidents_total{symptom="not_entered"} 0
 lockstep_incidents_total{symptom="spinning"} 0
 lockstep_incidents_total{symptom="stalled"} 0
@@ -132,6 +136,9 @@ lockstep_output_dropped_bytes_total{where="console"} 0
 # HELP lockstep_journal_errors_total Events that could not be written to the journal at once.
 # TYPE lockstep_journal_errors_total counter
 lockstep_journal_errors_total 0
+# HELP lockstep_unreadable_messages_total What agents said and could not be read.
+# TYPE lockstep_unreadable_messages_total counter
+lockstep_unreadable_messages_total 0
 # HELP lockstep_webhook_posts_total Incident messages to the webhook: delivered, failed after all tries, or dropped for a full queue.
 # TYPE lockstep_webhook_posts_total counter
 lockstep_webhook_posts_total{result="delivered"} 1
@@ -203,6 +210,7 @@ TEST(Metrics, TheRealStatusHasAllOfThem) {
   observed.disk->flushes = 1;
   Json status = control::StatusReport(state, observed, Nanos{5});
   status["journal_errors"] = 0;
+  status["unreadable_messages"] = 0;
   status["webhook"] = ToJson(WebhookCounts{});
   const std::string text = RenderMetrics(status, control::IncidentsReport(state, Nanos{5}));
   EXPECT_EQ(NamesIn(text), NamesIn(RenderMetrics(SampleStatus(), SampleIncidents())));

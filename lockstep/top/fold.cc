@@ -79,12 +79,12 @@ int PlaceIn(const cluster::Coordinates& at, cluster::Dimension dimension) {
 
 }  // namespace
 
-Folding ByNode(int ranks, int ranks_per_node) {
+Folding ByNode(const Json& ranks) {
   Folding folding{"node", {}};
-  for (int rank = 0; rank < ranks; ++rank) {
-    const int node = rank / ranks_per_node;
-    if (rank % ranks_per_node == 0) folding.groups.push_back({fmt::format("node {}", node), {}});
-    folding.groups.back().ranks.push_back(rank);
+  for (const Json& rank : ranks) {
+    const std::string name = rank.contains("node") ? "node " + rank["node"].get<std::string>() : "this node";
+    if (folding.groups.empty() || folding.groups.back().name != name) folding.groups.push_back({name, {}});
+    folding.groups.back().ranks.push_back(rank.at("rank").get<int>());
   }
   return folding;
 }

@@ -10,7 +10,7 @@
 namespace lockstep::top {
 
 struct Group {
-  std::string name;  // "node 3", "pp 1"
+  std::string name;  // "node worker-3", "pp 1"
   std::vector<int> ranks;
 };
 // A partition of all ranks, and what it goes by ("node", "tp").
@@ -19,7 +19,9 @@ struct Folding {
   std::vector<Group> groups;
 };
 
-Folding ByNode(int ranks, int ranks_per_node = 8);
+// Of status documents of one rank each, in order: by the node that each names. All on one that needs no name: one
+// group.
+Folding ByNode(const Json& ranks);
 // A rank stays with those that share its place in `dimension`: all of pipeline stage 2 are one group.
 Folding ByPlace(const cluster::Layout& layout, cluster::Dimension dimension);
 

@@ -11,11 +11,15 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Ranks 0 to count - 1 at step 10, each a little slower than the one before.
+// Ranks 0 to count - 1 at step 10, each a little slower than the one before, eight to a node.
 Json Ranks(int count) {
   Json ranks = Json::array();
   for (int rank = 0; rank < count; ++rank)
-    ranks.push_back({{"rank", rank}, {"state", "running"}, {"step", 10}, {"step_time_s", 0.1 + 1e-6 * rank}});
+    ranks.push_back({{"rank", rank},
+                     {"node", "n" + std::to_string(rank / 8)},
+                     {"state", "running"},
+                     {"step", 10},
+                     {"step_time_s", 0.1 + 1e-6 * rank}});
   return ranks;
 }
 
@@ -34,7 +38,7 @@ TEST(WorstFirst, IsWhoDoesNotRunThenWhoIsBehindThenWhoIsSlow) {
 }
 
 TEST(Fold, FewRanksStandInTheirOrder) {
-  const std::vector<Row> rows = Fold(Ranks(3), ByNode(3), 3);
+  const std::vector<Row> rows = Fold(Ranks(3), ByNode(Ranks(3)), 3);
   ASSERT_EQ(rows.size(), 3u);
   for (int rank = 0; rank < 3; ++rank) EXPECT_THAT(rows[static_cast<size_t>(rank)].ranks, ElementsAre(rank));
 }
@@ -44,7 +48,7 @@ TEST(Fold, EveryRankIsInOneRowWhateverTheRoom) {
     std::vector<int> expected(static_cast<size_t>(count));
     std::iota(expected.begin(), expected.end(), 0);
     for (const size_t room : {1u, 2u, 3u, 10u, 20u, 100u}) {
-      const std::vector<Row> rows = Fold(Ranks(count), ByNode(count), room);
+      const std::vector<Row> rows = Fold(Ranks(count), ByNode(Ranks(count)), room);
       EXPECT_LE(rows.size(), room) << count;
       EXPECT_EQ(AllOf(rows), expected) << count << " ranks, room " << room;
     }
@@ -54,15 +58,22 @@ TEST(Fold, EveryRankIsInOneRowWhateverTheRoom) {
 TEST(Fold, TheWorstRankIsTheFirstRow) {
   Json ranks = Ranks(4096);
   ranks[1234]["state"] = "frozen";
-  const std::vector<Row> rows = Fold(ranks, ByNode(4096), 20);
+  const std::vector<Row> rows = Fold(ranks, ByNode(ranks), 20);
   EXPECT_THAT(rows.front().ranks, ElementsAre(1234));
   EXPECT_EQ(rows.back().name, "502 others");
 }
 
 TEST(ByNode, TheLastNodeMayBeSmaller) {
-  const Folding folding = ByNode(10);
+  const Folding folding = ByNode(Ranks(10));
   ASSERT_EQ(folding.groups.size(), 2u);
+  EXPECT_EQ(folding.groups[1].name, "node n1");
   EXPECT_THAT(folding.groups[1].ranks, ElementsAre(8, 9));
+}
+
+TEST(ByNode, OneNodeNeedsNoName) {
+  const Folding folding = ByNode({{{"rank", 0}}, {{"rank", 1}}});
+  ASSERT_EQ(folding.groups.size(), 1u);
+  EXPECT_EQ(folding.groups[0].name, "this node");
 }
 
 TEST(ByPlace, IsTheLayouts) {

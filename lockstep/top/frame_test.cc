@@ -30,6 +30,7 @@ Known Job(int count, int incidents) {
   for (int rank = 0; rank < count; ++rank) {
     const bool stopped = rank == std::min(17, count - 3), slow = rank == (count > 5 ? 5 : 0);
     ranks.push_back({{"rank", rank},
+                     {"node", std::to_string(rank / 8)},
                      {"pid", 1000 + rank},
                      {"state", stopped ? "stopped" : "running"},
                      {"step", stopped ? 116 : 117},
@@ -42,7 +43,7 @@ Known Job(int count, int incidents) {
                   {"ranks", ranks},     {"checkpoint", {{"step", 115}}}};
   known.incidents = Json::array();
   for (int id = 1; id <= incidents; ++id) known.incidents.push_back(Incident(id, id == incidents));
-  known.folding = ByNode(count);
+  known.folding = ByNode(ranks);
   return known;
 }
 
@@ -107,7 +108,7 @@ TEST(Frame, OpensWhatIsSelected) {
 }
 
 TEST(Frame, WithoutAJobItIsEmptyAndWhole) {
-  const Frame frame = MakeFrame({Json::object(), Json::array(), ByNode(0), "nobody watches"}, {10, 40}, {});
+  const Frame frame = MakeFrame({Json::object(), Json::array(), ByNode(Json::array()), "nobody watches"}, {10, 40}, {});
   EXPECT_EQ(frame.selectable, 0u);
   EXPECT_EQ(term::Colourless(frame.lines.back()), "nobody watches");
 }

@@ -29,6 +29,8 @@ Fd BlockedSignals() {
   return Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
+Folding NodesOf(const Json& status) { return ByNode(status.value("ranks", Json::array())); }
+
 class Top {
  public:
   explicit Top(const Options& options)
@@ -39,7 +41,7 @@ class Top {
         signals_(BlockedSignals()) {
     known_.status = Json::object();
     known_.incidents = Json::array();
-    known_.folding = options.foldings.front();
+    known_.folding = ByNode(Json::array());
   }
   void Run();
 
@@ -69,8 +71,8 @@ class Top {
   Known known_;
   Look look_;
   Frame frame_;
-  size_t folding_ = 0;
-  Nanos heard_;  // the newest answer
+  size_t folding_ = 0;  // 0: by node
+  Nanos heard_;         // the newest answer
 };
 
 void Top::Run() {
@@ -104,6 +106,7 @@ void Top::ReadJournal() {
 void Top::TakeStatus(Json answer) {
   if (!answer.is_object() || answer.contains("error")) return;
   known_.status = std::move(answer);
+  if (folding_ == 0) known_.folding = NodesOf(known_.status);
   known_.trouble.clear();
   heard_ = clock_.Now();
   Paint();
@@ -210,8 +213,8 @@ void Top::Back() {
 }
 
 void Top::NextFolding() {
-  folding_ = (folding_ + 1) % options_.foldings.size();
-  known_.folding = options_.foldings[folding_];
+  folding_ = (folding_ + 1) % (1 + options_.foldings.size());
+  known_.folding = folding_ == 0 ? NodesOf(known_.status) : options_.foldings[folding_ - 1];
   look_ = {};
 }
 
@@ -225,7 +228,8 @@ void Top::Paint() {
 absl::Status PrintOnce(const Options& options) {
   LS_ASSIGN_OR_RETURN(Json status, options.status());
   LS_ASSIGN_OR_RETURN(Json incidents, options.incidents());
-  const Known known{std::move(status), std::move(incidents), options.foldings.front(), ""};
+  Folding by_node = NodesOf(status);
+  const Known known{std::move(status), std::move(incidents), std::move(by_node), ""};
   for (const std::string& line : MakeFrame(known, TerminalSize(), {}).lines)
     fmt::print("{}\n", isatty(STDOUT_FILENO) == 1 ? line : term::Colourless(line));
   return absl::OkStatus();

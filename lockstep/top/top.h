@@ -13,7 +13,7 @@ namespace lockstep::top {
 
 struct Options {
   std::string run_dir;
-  std::vector<Folding> foldings;  // at least one; the key g goes from one to the next
+  std::vector<Folding> foldings;  // beside that by node; the key g goes from one to the next
   // The run's documents as its journal has them, for when nobody watches it.
   std::function<absl::StatusOr<Json>()> status, incidents;
 };

@@ -42,6 +42,13 @@ std::string Inflated(const std::string& path) {
 
 }  // namespace
 
+std::string FirstBytes(const std::string& path, size_t count) {
+  std::ifstream file(path, std::ios::binary);
+  std::string begin(count, '\0');
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  return begin;
+}
+
 void ByteSource::Closer::operator()(void* file) const { gzclose_r(static_cast<gzFile>(file)); }
 
 ByteSource::ByteSource(std::string path, size_t largest, void* file)

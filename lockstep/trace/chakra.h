@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/status.h"
-#include "lockstep/trace/straggler.h"
+#include "lockstep/trace/counter.h"
 
 namespace lockstep::trace {
 

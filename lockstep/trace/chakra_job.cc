@@ -157,10 +157,9 @@ class Builder {
     graph::Replay::Scratch scratch;
     const graph::Scenario measured{graph::Selection(role_of_op_.size(), graph::Selection::kAll),
                                    graph::Selection(role_of_op_.size(), graph::Selection::kNone)};
-    std::vector<double> ends(cells), times(1);
+    std::vector<double> ends(cells);
     replay.Ends(measured, scratch, ends);
-    replay.SetTimes(measured, scratch, times);
-    job_.step_times.push_back(static_cast<float>(times[0]));
+    job_.step_times.push_back(static_cast<float>(*std::max_element(ends.begin(), ends.end())));
     job_.starts.reserve(cells);
     for (size_t cell = 0; cell < cells; ++cell)
       job_.starts.push_back(static_cast<float>(ends[cell] - static_cast<double>(job_.transfers[cell])));

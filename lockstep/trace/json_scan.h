@@ -5,8 +5,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string_view>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 namespace lockstep::trace {
 
@@ -19,8 +22,7 @@ constexpr CharacterSet SetOf(std::string_view characters) {
   for (const char c : characters) set[static_cast<unsigned char>(c)] = true;
   return set;
 }
-inline constexpr CharacterSet kBrackets = SetOf("{}[]\""),
-                              kScalar = SetOf("+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
+inline constexpr CharacterSet kScalar = SetOf("+-.0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ");
 
 // Where a scan stands in a text.
 struct Cursor {
@@ -34,11 +36,43 @@ struct Cursor {
   }
 };
 
+// What is searched for: as a set, and as bits of which of 16 characters are in it.
+struct Quote {
+  static constexpr CharacterSet kSet = SetOf("\"");
+#ifdef __SSE2__
+  static int Bits(__m128i block) { return _mm_movemask_epi8(_mm_cmpeq_epi8(block, _mm_set1_epi8('"'))); }
+#endif
+};
+struct BracketOrQuote {
+  static constexpr CharacterSet kSet = SetOf("{}[]\"");
+#ifdef __SSE2__
+  static int Bits(__m128i block) {
+    const __m128i curly =
+        _mm_or_si128(block, _mm_set1_epi8('{' ^ '['));  // '[' differs from '{' by that, and so do ']' and '}'
+    const __m128i brackets =
+        _mm_or_si128(_mm_cmpeq_epi8(curly, _mm_set1_epi8('{')), _mm_cmpeq_epi8(curly, _mm_set1_epi8('}')));
+    return Quote::Bits(block) | _mm_movemask_epi8(brackets);
+  }
+#endif
+};
+
+// The first at or behind `at`; none: `end`.
+template <typename Wanted>
+inline const char* Find(const char* at, const char* end) {
+#ifdef __SSE2__
+  for (; end - at >= 16; at += 16)
+    if (const int bits = Wanted::Bits(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at))); bits != 0)
+      return at + __builtin_ctz(static_cast<unsigned>(bits));
+#endif
+  while (at < end && !Wanted::kSet[static_cast<unsigned char>(*at)]) ++at;
+  return at;
+}
+
 // From behind the opening quote to behind the closing one.
 inline Scanned SkipString(Cursor& cursor) {
   for (const char* from = cursor.at;;) {
-    const auto* quote = static_cast<const char*>(std::memchr(from, '"', static_cast<size_t>(cursor.end - from)));
-    if (quote == nullptr) return Scanned::kNeedsMore;
+    const char* quote = Find<Quote>(from, cursor.end);
+    if (quote == cursor.end) return Scanned::kNeedsMore;
     const char* before = quote;
     while (before > cursor.at && before[-1] == '\\') --before;
     if ((quote - before) % 2 == 0) {
@@ -53,7 +87,7 @@ inline Scanned SkipString(Cursor& cursor) {
 inline Scanned SkipNested(Cursor& cursor) {
   int depth = 0;
   for (;;) {
-    while (cursor.at < cursor.end && !cursor.Is(kBrackets)) ++cursor.at;
+    cursor.at = Find<BracketOrQuote>(cursor.at, cursor.end);
     if (cursor.at == cursor.end) return Scanned::kNeedsMore;
     switch (*cursor.at++) {
       case '{':

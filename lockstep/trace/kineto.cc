@@ -1,7 +1,6 @@
 #include "lockstep/trace/kineto.h"
 
 #include <algorithm>
-#include <atomic>
 #include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -9,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "lockstep/base/parallel.h"
 #include "lockstep/trace/chrome_trace.h"
 #include "lockstep/trace/kernel_name.h"
 #include "lockstep/trace/kineto_name.h"
@@ -63,6 +63,7 @@ struct Told {
   std::string group_name, group_description;
   std::optional<std::vector<int>> ranks;
   int64_t start = -1, stride = -1, size = -1;
+  int64_t source = -1, destination = -1;  // of a transfer, the other end: its place in the group
 };
 
 // The args of a communication kernel or of record_param_comms; others say nothing.
@@ -87,6 +88,10 @@ void ReadCollective(std::string_view key, JsonValue value, Told& told) {
     told.stride = value.integer().value_or(-1);
   } else if (key == "Group size") {
     told.size = value.integer().value_or(-1);
+  } else if (key == "Src Rank") {
+    told.source = value.integer().value_or(-1);
+  } else if (key == "Dst Rank") {
+    told.destination = value.integer().value_or(-1);
   }
 }
 
@@ -114,6 +119,10 @@ class Reader {
     DeviceOp op;
     uint32_t correlation, external;
   };
+  struct Launch {
+    uint32_t correlation;
+    int64_t begin_ns;
+  };
   struct HostOp {
     int64_t begin_ns, duration_ns;
     uint32_t stream;
@@ -129,7 +138,7 @@ class Reader {
       ForEachMember(one.args, [&](std::string_view key, JsonValue value) {
         if (key != "correlation") return true;
         if (const auto correlation = value.unsigned_integer())
-          launches_[static_cast<uint32_t>(*correlation)] = one.begin_ns;
+          launches_.push_back({static_cast<uint32_t>(*correlation), one.begin_ns});
         return false;
       });
     } else if (one.name == "record_param_comms") {
@@ -138,7 +147,7 @@ class Reader {
       TakeAnnotation(one);
     } else if (IsHostOp(one.category) && !has_device_ && host_.size() < kMostHostOps) {
       if (one.name.starts_with(kHostLaunch)) host_launches_.push_back(one.begin_ns);
-      host_.push_back({one.begin_ns, one.duration_ns, StreamOf(fmt::format("thread {}", one.thread.text()))});
+      host_.push_back({one.begin_ns, one.duration_ns, StreamOf({"thread ", one.thread.text()})});
     }
   }
 
@@ -157,7 +166,7 @@ class Reader {
       }
       return true;
     });
-    op.op.stream = StreamOf(fmt::format("device {} stream {}", event.process.text(), event.thread.text()));
+    op.op.stream = StreamOf({"device ", event.process.text(), " stream ", event.thread.text()});
     if (communicates) {
       const bool told_all = !told.collective.name.empty();
       if (!told_all) told.collective.name = CollectiveOfKernel(event.name);
@@ -190,7 +199,7 @@ class Reader {
       Told told;
       told.collective.name = event.name.substr(kGloo.size());
       ops_.push_back(
-          {{event.begin_ns, event.duration_ns, kNoTime, StreamOf(kHostStream), static_cast<uint32_t>(told_.size())},
+          {{event.begin_ns, event.duration_ns, kNoTime, StreamOf({kHostStream}), static_cast<uint32_t>(told_.size())},
            kNoIndex,
            kNoIndex});
       told_.push_back(std::move(told));
@@ -219,10 +228,13 @@ class Reader {
     host_ = {};
   }
 
-  uint32_t StreamOf(const std::string& name) {
-    const auto [found, is_new] = stream_index_.emplace(name, static_cast<uint32_t>(rank_.streams.size()));
-    if (is_new) rank_.streams.push_back(name);
-    return found->second;
+  uint32_t StreamOf(std::initializer_list<std::string_view> name) {
+    stream_name_.clear();
+    for (const std::string_view part : name) stream_name_ += part;
+    const auto known = stream_index_.find(stream_name_);
+    if (known != stream_index_.end()) return known->second;
+    rank_.streams.push_back(stream_name_);
+    return stream_index_.emplace(stream_name_, static_cast<uint32_t>(rank_.streams.size() - 1)).first->second;
   }
 
   absl::Status ReadDocument(const ChromeTraceReader& reader, std::optional<int> given_rank) {
@@ -274,16 +286,20 @@ class Reader {
 
   // What the host told of each kernel that it launched.
   void JoinLaunches() {
-    for (Op& op : ops_) {
-      const auto launch = launches_.find(op.correlation);
-      if (op.correlation != kNoIndex && launch != launches_.end()) op.op.launch_ns = launch->second;
+    std::stable_sort(launches_.begin(), launches_.end(),
+                     [](const Launch& a, const Launch& b) { return a.correlation < b.correlation; });
+    for (Op& op : ops_) {  // of several launches the last
+      const auto behind = std::upper_bound(launches_.begin(), launches_.end(), op.correlation,
+                                           [](uint32_t wanted, const Launch& one) { return wanted < one.correlation; });
+      if (op.correlation != kNoIndex && behind != launches_.begin() && behind[-1].correlation == op.correlation)
+        op.op.launch_ns = behind[-1].begin_ns;
     }
     for (const size_t index : untold_) {
       const auto told = parameters_.find(ops_[index].external);
       if (ops_[index].external != kNoIndex && told != parameters_.end())
         told_[ops_[index].op.collective] = told->second;
     }
-    launches_.clear();
+    launches_ = std::vector<Launch>();
     parameters_.clear();
   }
 
@@ -309,15 +325,26 @@ class Reader {
     return static_cast<uint32_t>(same - rank_.groups.begin());
   }
 
+  // Who is at the other end of a transfer. A number beyond the group is a rank of the job already.
+  void FindPeer(const Told& told, Collective& one) const {
+    one.sends = one.name == "send";
+    const int64_t place = one.sends ? told.destination : one.name == "recv" ? told.source : -1;
+    if (place < 0 || place > INT32_MAX) return;
+    const std::vector<int>* ranks = one.group == kNoIndex ? nullptr : &rank_.groups[one.group].ranks;
+    const bool in_group = ranks != nullptr && place < static_cast<int64_t>(ranks->size());
+    one.peer = in_group ? (*ranks)[static_cast<size_t>(place)] : static_cast<int>(place);
+  }
+
   // Into the order and the base that the rest wants; each kind of communication once.
   void Collect() {
-    std::map<std::tuple<std::string, uint32_t, int64_t, int64_t, int64_t>, uint32_t> index;
+    std::map<std::tuple<std::string, uint32_t, int64_t, int64_t, int64_t, int>, uint32_t> index;
     std::vector<uint32_t> kind(told_.size());
     for (size_t i = 0; i < told_.size(); ++i) {
       Collective& one = told_[i].collective;
       one.group = GroupOf(told_[i]);
+      FindPeer(told_[i], one);
       const auto [found, is_new] =
-          index.emplace(std::tuple(one.name, one.group, one.sequence, one.elements_in, one.elements_out),
+          index.emplace(std::tuple(one.name, one.group, one.sequence, one.elements_in, one.elements_out, one.peer),
                         static_cast<uint32_t>(rank_.collectives.size()));
       if (is_new) rank_.collectives.push_back(one);
       kind[i] = found->second;
@@ -352,10 +379,11 @@ class Reader {
   std::vector<int64_t> host_launches_;
   bool has_device_ = false;
   std::vector<Told> told_;
-  std::vector<size_t> untold_;                      // communications of which the kernel itself says nothing
-  std::unordered_map<uint32_t, int64_t> launches_;  // by correlation
-  std::unordered_map<uint32_t, Told> parameters_;   // by external id
-  std::map<std::string, uint32_t> stream_index_;
+  std::vector<size_t> untold_;  // communications of which the kernel itself says nothing
+  std::vector<Launch> launches_;
+  std::unordered_map<uint32_t, Told> parameters_;  // by external id
+  std::map<std::string, uint32_t, std::less<>> stream_index_;
+  std::string stream_name_;
   int64_t base_ns_ = 0;
   uint64_t negative_durations_ = 0;
 };
@@ -369,14 +397,8 @@ absl::StatusOr<KinetoRank> ReadKineto(const std::string& path, std::optional<int
 absl::StatusOr<std::vector<KinetoRank>> ReadKinetoFiles(const std::vector<std::string>& paths,
                                                         std::optional<int> rank) {
   std::vector<absl::StatusOr<KinetoRank>> read(paths.size(), absl::UnknownError("not read"));
-  std::atomic<size_t> next = 0;
-  {
-    std::vector<std::jthread> threads;
-    for (size_t i = 0; i < std::min<size_t>(paths.size(), std::max(1U, std::thread::hardware_concurrency())); ++i)
-      threads.emplace_back([&] {
-        for (size_t file = next++; file < paths.size(); file = next++) read[file] = ReadKineto(paths[file], rank);
-      });
-  }
+  ParallelFor(paths.size(), std::thread::hardware_concurrency(),
+              [&](size_t i, size_t /*worker*/) { read[i] = ReadKineto(paths[i], rank); });
   std::vector<KinetoRank> ranks;
   for (auto& one : read) {
     LS_RETURN_IF_ERROR(one.status());

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/status.h"
-#include "lockstep/trace/straggler.h"
+#include "lockstep/trace/counter.h"
 
 namespace lockstep::trace {
 
@@ -33,6 +33,9 @@ struct Collective {
   uint32_t group = kNoIndex;  // index into KinetoRank::groups; kNoIndex: not told
   int64_t sequence = -1;      // within the group; -1: not told
   int64_t elements_in = -1, elements_out = -1;
+  // Of a send or a receive: the other end, a rank of the job; -1: not told, or no transfer.
+  int peer = -1;
+  bool sends = false;
   bool operator==(const Collective&) const = default;
 };
 

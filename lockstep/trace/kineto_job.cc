@@ -200,11 +200,7 @@ class Builder {
     for (const KinetoRank& one : ranks_) {
       job.ranks.push_back({one.rank});
       out_.ranks.push_back(one.rank);
-      for (const Counter& counter : one.counters) {
-        const auto same = std::find_if(job.counters.begin(), job.counters.end(),
-                                       [&](const Counter& other) { return other.name == counter.name; });
-        same == job.counters.end() ? job.counters.push_back(counter) : void(same->count += counter.count);
-      }
+      for (const Counter& counter : one.counters) Count(job.counters, counter.name, counter.count);
     }
     job.counters.insert(job.counters.end(), steps_.counters.begin(), steps_.counters.end());
     // Ops of one kind and size are held against each other; segments of compute each against themselves on other ranks.
@@ -245,7 +241,10 @@ class Builder {
         const uint32_t op = number_[OpNumber({rank, i})];
         const bool told = one.group != kNoIndex && !ranks_[rank].groups[one.group].ranks.empty();
         std::vector<int>& absent = out_.absent_peers[op];
-        for (const int peer : told ? ranks_[rank].groups[one.group].ranks : out_.absent_ranks)
+        const std::vector<int> transfer = {one.peer};
+        for (const int peer : one.peer >= 0 ? transfer
+                              : told        ? ranks_[rank].groups[one.group].ranks
+                                            : out_.absent_ranks)
           if (!std::binary_search(out_.ranks.begin(), out_.ranks.end(), peer)) absent.push_back(peer);
         std::sort(absent.begin(), absent.end());
         absent.erase(std::unique(absent.begin(), absent.end()), absent.end());

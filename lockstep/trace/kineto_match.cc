@@ -29,11 +29,18 @@ KinetoMatch::KinetoMatch(std::vector<KinetoRank>& ranks, const KinetoSteps& step
 std::vector<KinetoMatch::Members> KinetoMatch::Candidates(size_t step) const {
   constexpr size_t kUntold = ~size_t{0};
   std::map<std::tuple<size_t, int64_t, bool>, Members> found;  // (group, order or sequence number, which of them)
+  std::map<std::tuple<size_t, int, int, int64_t>, Members> transfers;  // (group, from, to, order)
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     std::map<size_t, int64_t> count;
+    std::map<std::tuple<size_t, int, int>, int64_t> transfer_count;
     for (size_t i = 0; i < steps_.ops[step][rank].collectives.size(); ++i) {
       const Collective& one = ranks_[rank].collectives[OpOf(step, rank, i).collective];
       const size_t group = one.group == kNoIndex ? kUntold : group_[rank][one.group];
+      if (one.peer >= 0) {
+        const int own = ranks_[rank].rank, from = one.sends ? own : one.peer, to = one.sends ? one.peer : own;
+        transfers[{group, from, to, transfer_count[{group, from, to}]++}].emplace_back(rank, i);
+        continue;
+      }
       const int64_t order = count[group]++;
       const bool numbered = one.sequence >= 0;
       found[{group, numbered ? one.sequence : order, numbered}].emplace_back(rank, i);
@@ -42,6 +49,8 @@ std::vector<KinetoMatch::Members> KinetoMatch::Candidates(size_t step) const {
   std::vector<Members> candidates;
   for (auto& [key, members] : found)
     if (members.size() > 1 && SameName(step, members)) candidates.push_back(std::move(members));
+  for (auto& [key, members] : transfers)
+    if (members.size() == 2) candidates.push_back(std::move(members));
   return candidates;
 }
 

@@ -45,8 +45,13 @@ std::map<int64_t, RankStep> StepsOf(const KinetoRank& rank, uint64_t& outside) {
 }
 
 // What must agree for two steps, or two ranks, to be of one form: of each communication its name, size and kind of
-// group.
-using Form = std::vector<std::tuple<std::string, int64_t, std::string, size_t>>;
+// group, and of a transfer the rank's place in the group: stages of a pipeline do alike, but at different times.
+using Form = std::vector<std::tuple<std::string, int64_t, std::string, size_t, int64_t>>;
+
+int64_t PlaceOf(int rank, const ProcessGroup& group) {
+  const auto own = std::find(group.ranks.begin(), group.ranks.end(), rank);
+  return own == group.ranks.end() ? rank : own - group.ranks.begin();
+}
 
 Form FormOf(const KinetoRank& rank, const RankStep& step) {
   Form form;
@@ -55,7 +60,8 @@ Form FormOf(const KinetoRank& rank, const RankStep& step) {
     const Collective& one = rank.collectives[rank.ops[op].collective];
     const ProcessGroup none;
     const ProcessGroup& group = one.group == kNoIndex ? none : rank.groups[one.group];
-    form.emplace_back(one.name, one.elements_in, group.description, group.ranks.size());
+    form.emplace_back(one.name, one.elements_in, group.description, group.ranks.size(),
+                      one.peer < 0 ? -1 : PlaceOf(rank.rank, group));
   }
   return form;
 }

@@ -48,6 +48,26 @@ TEST(Kineto, ReadsWorkLaunchesStepsAndWithWhomItCommunicates) {
   EXPECT_EQ(counters, "ops_without_launch=1 negative_durations=1 ");
 }
 
+// The other end is told by its place in the group; a number beyond the group is a rank of the job.
+TEST(Kineto, ReadsWithWhomATransferIs) {
+  const auto event = [](const std::string& name, const std::string& end, int begin) {
+    const std::string begins =
+        R"json({"ph":"X","cat":"kernel","name":"ncclDevKernel_SendRecv(x)","pid":0,"tid":20,"dur":3)json";
+    const std::string group =
+        R"json("Process Group Name":"7","Process Group Ranks":"[0, 4, 8, 12]","Group size":4)json";
+    return fmt::format(R"json({},"ts":{},"args":{{"Collective name":"{}",{},{}}}}})json", begins, begin, name, end,
+                       group);
+  };
+  const auto read = ReadKineto(
+      Write("p-rank4.json", event("send", R"("Dst Rank":2)", 10) + "," + event("recv", R"("Src Rank":0)", 20) + "," +
+                                event("recv", R"("Src Rank":12)", 30) + "," + event("coalesced", R"("Rank":1)", 40)));
+  ASSERT_TRUE(read.ok()) << Message(read.status());
+  std::vector<int> peers;
+  for (const DeviceOp& op : read->ops) peers.push_back(read->collectives.at(op.collective).peer);
+  EXPECT_THAT(peers, ElementsAre(8, 0, 12, -1));
+  EXPECT_TRUE(read->collectives.at(read->ops.front().collective).sends);
+}
+
 TEST(Kineto, TheRankMayStandInTheNameOrBeGiven) {
   EXPECT_EQ(ReadKineto(Write("job.rank-34.x.json", kOldStyle))->rank, 34);
   EXPECT_EQ(ReadKineto(Write("worker7.json", kOldStyle))->rank, 7);

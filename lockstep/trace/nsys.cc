@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
 #include <functional>
 #include <map>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/kernel_name.h"
 #include "lockstep/trace/kineto_name.h"
 
@@ -187,12 +187,7 @@ class Reader {
 
 }  // namespace
 
-bool IsSqlite(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string begin(kMagic.size(), '\0');
-  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  return begin == kMagic;
-}
+bool IsSqlite(const std::string& path) { return FirstBytes(path, kMagic.size()) == kMagic; }
 
 absl::StatusOr<KinetoRank> ReadNsys(const std::string& path, std::optional<int> rank) {
   LS_ASSIGN_OR_RETURN(const Database database, Database::Open(path));

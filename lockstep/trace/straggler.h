@@ -11,6 +11,8 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/trace/counter.h"
+
 namespace lockstep::trace {
 
 enum class OpType : uint8_t {
@@ -68,16 +70,6 @@ struct StragglerRows {
   void Add(const StragglerRow& row);
   size_t size() const;
 };
-
-// Something in a trace that was mended or left out, by name; never silent.
-struct Counter {
-  std::string name;
-  uint64_t count;
-};
-// Adds it, unless there is nothing to say.
-inline void Count(std::vector<Counter>& counters, std::string name, uint64_t count) {
-  if (count > 0) counters.push_back({std::move(name), count});
-}
 
 // The metadata file beside a trace.
 struct StragglerMeta {

@@ -1,9 +1,6 @@
 #include "lockstep/trace/straggler_file.h"
 
-#include <cerrno>
-#include <cstring>
-#include <fstream>
-
+#include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/straggler_csv.h"
 #include "lockstep/trace/straggler_job.h"
 #include "lockstep/trace/straggler_parquet.h"
@@ -14,11 +11,8 @@ namespace {
 constexpr std::string_view kParquet = "PAR1";
 
 absl::Status ReadRows(const std::string& path, StragglerSink& sink) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return ErrnoError(errno, path);
-  std::string begin(kParquet.size(), '\0');
-  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
-  return begin == kParquet ? ReadStragglerParquet(path, sink) : ReadStragglerCsv(path, sink);
+  return FirstBytes(path, kParquet.size()) == kParquet ? ReadStragglerParquet(path, sink)
+                                                       : ReadStragglerCsv(path, sink);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/straggler_job.h"
 
 namespace lockstep::trace {
@@ -37,14 +38,11 @@ absl::StatusOr<StragglerFollower> StragglerFollower::Open(const std::string& pat
   StragglerFollower follower(path, meta, window);
   follower.file_.open(path, std::ios::binary);
   if (!follower.file_) return ErrnoError(errno, path);
-  std::string begin(4, '\0');
-  follower.file_.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  const std::string begin = FirstBytes(path, 4);
   const bool gzip = begin.starts_with("\x1f\x8b");
   if (gzip || begin == "PAR1")
     return InvalidArgument("{}: {} can't be followed while it grows; expected plain CSV", path,
                            gzip ? "a gzip file" : "Parquet");
-  follower.file_.clear();
-  follower.file_.seekg(0);
   return follower;
 }
 
@@ -81,6 +79,7 @@ absl::Status StragglerFollower::Take(std::string_view line) {
     step = open_.rbegin();
   }
   LS_RETURN_IF_ERROR(step->sink.Add(row));
+  ++step->lines;
   uint64_t& newest = newest_[{row.dp_rank, row.stage}];
   newest = std::max(newest, step->place);
   return absl::OkStatus();
@@ -95,21 +94,22 @@ bool StragglerFollower::IsComplete(const OpenStep& step) const {
 
 void StragglerFollower::Complete() {
   OpenStep& step = open_.front();
-  complete_.push_back({step.number, step.sink.TakeRows(), step.sink.Counters()});
+  complete_.push_back({step.number, step.sink.TakeRows(), step.sink.Counters(), step.lines});
   open_.pop_front();
   if (complete_.size() > window_) complete_.pop_front();
 }
 
 absl::StatusOr<bool> StragglerFollower::Advance() {
-  while (true) {
-    if (!open_.empty() && IsComplete(open_.front())) {
+  for (bool more = true;;) {
+    if (!open_.empty() && (IsComplete(open_.front()) || (!more && IsAsLongAsTheLast(open_.front())))) {
       Complete();
       if (complete_.back().rows.size() > 0) return true;
       complete_.pop_back();  // none of its rows could be used
       continue;
     }
-    LS_ASSIGN_OR_RETURN(const bool more, NextLine());
     if (!more) return false;
+    LS_ASSIGN_OR_RETURN(more, NextLine());
+    if (!more) continue;
     if (const absl::Status status = Take(line_); !status.ok())
       return InvalidArgument("{}:{}: {}", path_, lines_, Message(status));
     line_.clear();
@@ -118,14 +118,11 @@ absl::StatusOr<bool> StragglerFollower::Advance() {
 
 absl::StatusOr<TracedJob> StragglerFollower::Window() const {
   std::vector<const StragglerRows*> steps;
-  std::map<std::string, uint64_t> counters;
   steps.reserve(complete_.size());
-  for (const CompleteStep& step : complete_) {
-    steps.push_back(&step.rows);
-    for (const Counter& counter : step.counters) counters[counter.name] += counter.count;
-  }
+  for (const CompleteStep& step : complete_) steps.push_back(&step.rows);
   LS_ASSIGN_OR_RETURN(TracedJob job, BuildStragglerJob(Joined(steps), *meta_));
-  for (const auto& [name, count] : counters) Count(job.counters, name, count);
+  for (const CompleteStep& step : complete_)
+    for (const Counter& counter : step.counters) Count(job.counters, counter.name, counter.count);
   Count(job.counters, "late_rows", late_rows_);
   return job;
 }

@@ -1,7 +1,9 @@
 // Follows a CSV of the straggler schema that is still being written, step by step.
 //
 // A step is complete when every worker of the job has gone on to a later one, or when eight later ones have begun: a
-// worker that fell silent holds nobody up for ever. Rows that come for a step after that are counted (late_rows).
+// worker that fell silent holds nobody up for ever. At the end of what is there, so that the last step is not waited
+// for in vain, it is complete with as many rows as the step before. Rows that come for a step after that are counted
+// (late_rows).
 // Memory: the rows of the window and of the steps that are not complete.
 //
 //   LS_ASSIGN_OR_RETURN(auto follower, StragglerFollower::Open(path, meta, 32));
@@ -43,11 +45,13 @@ class StragglerFollower {
     int64_t number;
     uint64_t place;  // how many steps began before it
     StragglerSink sink;
+    uint64_t lines = 0;
   };
   struct CompleteStep {
     int64_t number;
     StragglerRows rows;
     std::vector<Counter> counters;
+    uint64_t lines;
   };
   using Worker = std::pair<int64_t, int64_t>;  // dp, stage
 
@@ -56,6 +60,9 @@ class StragglerFollower {
   absl::StatusOr<bool> NextLine();
   absl::Status Take(std::string_view line);
   bool IsComplete(const OpenStep& step) const;
+  bool IsAsLongAsTheLast(const OpenStep& step) const {
+    return !complete_.empty() && step.lines == complete_.back().lines;
+  }
   void Complete();
 
   std::string path_;

@@ -49,6 +49,20 @@ TEST_F(Follow, AStepIsCompleteWhenAllHaveGoneOn) {
   Append(next.substr(5));
   EXPECT_TRUE(follower.Advance().value());
   EXPECT_EQ(follower.step(), 7);
+}
+
+TEST_F(Follow, TheLastStepIsCompleteWithAsManyRowsAsTheOneBefore) {
+  StragglerFollower follower = Open();
+  Append(Rows(0, 7) + Rows(1, 7));
+  EXPECT_FALSE(follower.Advance().value()) << "nothing tells how many rows a step has";
+  const std::string last = Rows(1, 8);
+  Append(Rows(0, 8) + last.substr(0, last.size() / 2));
+  EXPECT_TRUE(follower.Advance().value());
+  EXPECT_EQ(follower.step(), 7);
+  EXPECT_FALSE(follower.Advance().value()) << "half of step 8";
+  Append(last.substr(last.size() / 2));
+  EXPECT_TRUE(follower.Advance().value());
+  EXPECT_EQ(follower.step(), 8);
   EXPECT_FALSE(follower.Advance().value());
 }
 

@@ -130,7 +130,7 @@ absl::Status Fill(TracedJob& job, StragglerRows& rows, const OpTable& table, con
       job.starts[cell] = row.start;
       job.durations[cell] = row.duration;
     }
-    piece = {};
+    std::vector<StragglerRow>().swap(piece);  // an assignment of {} would keep its memory
   }
   return absl::OkStatus();
 }

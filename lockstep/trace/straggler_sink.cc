@@ -54,10 +54,7 @@ absl::Status StragglerSink::Add(const RawRow& raw) {
                            raw.optype);
   if (!IsWanted(wanted_, raw.step)) return absl::OkStatus();
   if (!type) {
-    const std::string name = fmt::format("unknown_optype {}", raw.optype);
-    const auto found =
-        std::find_if(unknown_.begin(), unknown_.end(), [&](const Counter& one) { return one.name == name; });
-    found == unknown_.end() ? unknown_.push_back({name, 1}) : void(++found->count);
+    Count(unknown_, fmt::format("unknown_optype {}", raw.optype), 1);
     return absl::OkStatus();
   }
   if (!std::isfinite(raw.start_ts) || !std::isfinite(raw.duration)) return ++without_time_, absl::OkStatus();

@@ -147,6 +147,9 @@ class Nodes(NodesTest):
     def test_stop_from_any_node(self):
         self.start(*ddp(LONG, step_time=0.1))
         self.a.wait_for_step(5)
+        for run, nodes in ((self.a, "aabb"), (self.b, "bb")):
+            self.assertEqual(nodes, "".join(rank["node"] for rank in run.status()["ranks"]), run)
+            self.assertIn(f"{len(nodes)} ranks", run.ask("top", "--once").stdout, run)
         self.b.watcher.send_signal(signal.SIGTERM)
         self.finish(1)
         self.assertIn("stopped by SIGTERM", self.a.stderr())

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import unittest
 
-from harness import PYTHON, ROOT, Run, RunTest, ddp, inherited
+from harness import BINARY, PYTHON, ROOT, Run, RunTest, ddp, inherited
 
 ENVIRONMENT = '''
 import json, os, sys
@@ -92,6 +92,7 @@ class TorchrunTest(RunTest):
     maxDiff = None
 
     def script(self, text, name="train.py", mode=0o644):
+        """Several ranks share one unbuffered pipe, and print() writes the end of a line apart: they say a line in one write."""
         path = self.folder() / name
         path.write_text(text)
         path.chmod(mode)
@@ -185,7 +186,7 @@ class CommandLines(TorchrunTest):
     def test_module(self):
         package = self.folder()
         (package / "job").mkdir()
-        (package / "job/train.py").write_text("import sys\nprint('module', __name__, sys.argv[1:], flush=True)\n")
+        (package / "job/train.py").write_text("import sys\nsys.stdout.write(f'module {__name__} {sys.argv[1:]}\\n')\n")
         run = Run(self, "job.train", "--local", "${local_rank}", ranks=2, options=["-m"],
                   env={"PYTHONPATH": str(package)})
         run.finish()
@@ -220,6 +221,31 @@ class CommandLines(TorchrunTest):
         run = Run(self, "no-such-program", ranks=1, options=["--no-python"])
         run.finish(2, timeout=20)
         self.assertIn("not a program on PATH", run.stderr(), run)
+
+
+class JobFile(TorchrunTest):
+    def test_means_the_same_wherever_it_is_read(self):
+        folder = self.output_folder()
+        (folder / "jobs").mkdir()
+        (folder / "train.py").write_text("import sys\nsys.stdout.write(f'trains {sys.argv[1:]}\\n')\n")
+        (folder / "jobs/job.toml").write_text("name = 'j'\n[run]\nscript = '../train.py'\nargs = ['--fast']\nnproc_per_node = 2\n"
+                                              "checkpoint_dir = 'saved'\ncheckpoint_keep = 3\n")
+        for place, path in ((folder, "jobs/job.toml"), (folder / "jobs", "job.toml"), (folder, str(folder / "jobs/job.toml"))):
+            with self.subTest(path):
+                done = subprocess.run([BINARY, "run", "--run", self.folder() / "run", "--python", PYTHON, "--job-file", path],
+                                      cwd=place, capture_output=True, text=True, timeout=60, env=inherited())
+                self.assertEqual(0, done.returncode, done.stderr)
+                self.assertEqual(2, done.stdout.count("trains ['--fast']"), done.stdout)
+        self.assertTrue((folder / "jobs/saved").is_dir())
+        self.assertFalse((folder / "saved").exists())
+
+    def test_several_nodes(self):
+        path = self.script("name = 'j'\n[run]\nnnodes = 2\nnproc_per_node = 3\ncoordinator = '127.0.0.1:29999'\n", "job.toml")
+        for options, size in (([], "6"), (["--nnodes", "4"], "12")):
+            done = subprocess.run([BINARY, "run", "--job-file", path, *options, "--dry-run", self.script("")], capture_output=True, text=True,
+                                  timeout=20, env=inherited())
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.assertEqual({size}, set(re.findall(r" WORLD_SIZE +(\d+)", done.stdout)), done.stdout)
 
 
 class Elastic(TorchrunTest):
@@ -287,7 +313,10 @@ class Recorded(TorchrunTest):
 
 
 class Logs(TorchrunTest):
-    SPEAKS = 'import os, sys\nprint("out", os.environ["RANK"])\nprint("err", os.environ["RANK"], file=sys.stderr)\n'
+    SPEAKS = """import os, sys
+for stream, name in (sys.stdout, "out"), (sys.stderr, "err"):
+    stream.write(f"{name} {os.environ['RANK']}\\n")
+"""
 
     def speak(self, *options):
         logs = self.output_folder()

@@ -1,9 +1,6 @@
 // Any bytes as an execution trace: it is refused, or two ranks that both have it are a job that can be explained.
-#include <nlohmann/json.hpp>
-
 #include "lockstep/base/check.h"
-#include "lockstep/explain/causes.h"
-#include "lockstep/explain/report.h"
+#include "lockstep/explain/explained.h"
 #include "lockstep/trace/chakra_job.h"
 #include "tests/fuzz/fuzz_file.h"
 
@@ -17,10 +14,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   std::vector<trace::ChakraRank> ranks(2, *rank);
   ranks[1].rank = ranks[0].rank + 1;
-  const auto job = trace::BuildChakraJob(std::move(ranks));
+  auto job = trace::BuildChakraJob(std::move(ranks));
   if (!job.ok()) return 0;
   LS_CHECK(job->graph.Validate().ok(), "{}", Message(job->graph.Validate()));
-  const explain::WhatIf analysis(*job);
-  explain::Report(*job, analysis, explain::FindCauses(*job, analysis, explain::kStraggles));
+  explain::Explained{std::move(*job)};
   return 0;
 }

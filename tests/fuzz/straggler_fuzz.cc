@@ -1,9 +1,6 @@
 // Any bytes as a straggler trace: it is refused with its place, or it is a job that can be explained.
-#include <nlohmann/json.hpp>
-
 #include "lockstep/base/check.h"
-#include "lockstep/explain/causes.h"
-#include "lockstep/explain/report.h"
+#include "lockstep/explain/explained.h"
 #include "lockstep/trace/straggler_csv.h"
 #include "lockstep/trace/straggler_job.h"
 #include "tests/fuzz/fuzz_file.h"
@@ -19,10 +16,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     LS_CHECK(Message(read).starts_with(path), "{}", Message(read));
     return 0;
   }
-  const auto job = trace::BuildStragglerJob(sink.TakeRows(), meta);
+  auto job = trace::BuildStragglerJob(sink.TakeRows(), meta);
   if (!job.ok()) return 0;
   LS_CHECK(job->graph.Validate().ok(), "{}", Message(job->graph.Validate()));
-  const explain::WhatIf analysis(*job);
-  explain::Report(*job, analysis, explain::FindCauses(*job, analysis, explain::kStraggles));
+  explain::Explained{std::move(*job)};
   return 0;
 }

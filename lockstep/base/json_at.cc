@@ -1,0 +1,24 @@
+#include "lockstep/base/json_at.h"
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep {
+
+const Json& At(const Json& object, std::string_view key) {
+  static const Json kNone;
+  if (!object.is_object()) return kNone;
+  const auto found = object.find(key);
+  return found == object.end() ? kNone : *found;
+}
+
+int64_t IntegerAt(const Json& object, std::string_view key, int64_t otherwise) {
+  const Json& value = At(object, key);
+  return value.is_number_integer() ? value.get<int64_t>() : otherwise;
+}
+
+std::string TextAt(const Json& object, std::string_view key) {
+  const Json& value = At(object, key);
+  return value.is_string() ? value.get<std::string>() : "";
+}
+
+}  // namespace lockstep

@@ -1,0 +1,184 @@
+#include "lockstep/cost/downtime.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/file.h"
+#include "lockstep/cluster/table_reader.h"
+
+namespace lockstep::cost {
+namespace {
+
+constexpr double kDay = 86400, kHour = 3600;
+constexpr double kEnough = 1e-4;  // of the time: as good as never without a spare
+constexpr int kMostSpares = 100'000;
+
+// What one failure costs, but for the wait for a spare.
+double PerFailure(const DowntimeSpec& spec) {
+  return (spec.checkpoint_interval.value + spec.checkpoint_cost.value) / 2 + spec.detect.value + spec.diagnose.value +
+         spec.restart.value;
+}
+
+// Failures per second of time on the wall.
+double RateOnTheWall(const DowntimeSpec& spec) {
+  if (spec.failures) return *spec.failures / spec.period->value;
+  return 1 / (spec.between_failures->value + PerFailure(spec));
+}
+
+// Failures per second of running: while the job is down, it can't fail.
+double RateWhileRunning(const DowntimeSpec& spec) {
+  if (!spec.failures) return 1 / spec.between_failures->value;
+  const double rate = RateOnTheWall(spec);
+  return rate / (1 - rate * PerFailure(spec));
+}
+
+// Erlang's B: the share of time in which all of `servers` are busy, from that of one server less.
+double Blocked(double load, int servers, double with_one_less) {
+  return load * with_one_less / (servers + load * with_one_less);
+}
+
+}  // namespace
+
+absl::Status DowntimeSpec::Validate() const {
+  if (failures.has_value() != period.has_value())
+    return InvalidArgument("failures are counted over a period: expected both, found one of them");
+  if (failures.has_value() == between_failures.has_value())
+    return InvalidArgument("expected either failures in a period, or the time between failures, found {}",
+                           failures ? "both" : "neither");
+  if (failures && (*failures < 0 || period->value <= 0))
+    return InvalidArgument("expected failures of at least 0 in a period above 0, found {} in {} s", *failures,
+                           period->value);
+  if (between_failures && between_failures->value <= 0)
+    return InvalidArgument("the time between failures must be above 0, found {} s", between_failures->value);
+  const std::pair<const char*, double> times[] = {{"detect", detect.value},
+                                                  {"diagnose", diagnose.value},
+                                                  {"restart", restart.value},
+                                                  {"checkpoint cost", checkpoint_cost.value},
+                                                  {"node repair", node_repair.value_or(Seconds{0}).value}};
+  for (const auto& [name, seconds] : times)
+    if (!(seconds >= 0)) return InvalidArgument("{} must be at least 0 s, found {}", name, seconds);
+  if (!(checkpoint_interval.value > 0))
+    return InvalidArgument("the checkpoint interval must be above 0 s, found {}", checkpoint_interval.value);
+  if (spares && (*spares < 0 || !node_repair))
+    return InvalidArgument("spares: expected at least 0, and how long the repair of a node takes");
+  if (const double down = RateOnTheWall(*this) * PerFailure(*this); down >= 1)
+    return InvalidArgument("{:.4g} failures a day that cost {:.4g} h each leave no time to train",
+                           RateOnTheWall(*this) * kDay, PerFailure(*this) / kHour);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<DowntimeSpec> ReadDowntimeSpec(const std::string& path) {
+  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  LS_ASSIGN_OR_RETURN(const cluster::TomlValue root, cluster::ParseToml(text, path));
+  DowntimeSpec spec;
+  cluster::TableReader in(root, path);
+  using cluster::Sign;
+  in.Number("failures", Sign::kNotNegative, spec.failures);
+  in.Number("period_days", Sign::kPositive, spec.period, kDay);
+  in.Number("between_failures_h", Sign::kPositive, spec.between_failures, kHour);
+  in.Number("detect_s", Sign::kNotNegative, spec.detect);
+  in.Number("diagnose_s", Sign::kNotNegative, spec.diagnose);
+  in.Number("restart_s", Sign::kNotNegative, spec.restart);
+  in.Number("checkpoint_interval_s", Sign::kPositive, spec.checkpoint_interval);
+  in.Number("checkpoint_cost_s", Sign::kNotNegative, spec.checkpoint_cost);
+  in.Integer("spares", {.least = 0, .most = kMostSpares}, spec.spares);
+  in.Number("node_repair_h", Sign::kNotNegative, spec.node_repair, kHour);
+  LS_RETURN_IF_ERROR(in.Finish());
+  return spec;
+}
+
+double WaitsForSpare(double failures_per_s, Seconds node_repair, int spares) {
+  // With n of its nodes away it runs as long as n is no more than there are spares. Away are 0 to spares + 1, each
+  // comes back after the repair; the share of time with all of these away is Erlang's B.
+  const double load = failures_per_s * node_repair.value;
+  double blocked = 1;
+  for (int servers = 1; servers <= spares + 1; ++servers) blocked = Blocked(load, servers, blocked);
+  return blocked;
+}
+
+int EnoughSpares(const DowntimeSpec& spec) {
+  const double rate = RateWhileRunning(spec), load = rate * spec.node_repair->value;
+  double blocked = 1;
+  int servers = 0;
+  while (blocked > kEnough && servers < kMostSpares) {
+    ++servers;
+    blocked = Blocked(load, servers, blocked);
+  }
+  return std::max(0, servers - 1);
+}
+
+Downtime Expect(const DowntimeSpec& spec) {
+  const double rate = RateOnTheWall(spec);
+  Downtime expected;
+  expected.failures_per_day = rate * kDay;
+  expected.lost_work = rate * (spec.checkpoint_interval.value + spec.checkpoint_cost.value) / 2;
+  expected.detect = rate * spec.detect.value;
+  expected.diagnose = rate * spec.diagnose.value;
+  expected.restart = rate * spec.restart.value;
+  if (spec.spares) expected.no_spare = WaitsForSpare(RateWhileRunning(spec), *spec.node_repair, *spec.spares);
+  const double running = std::max(0.0, 1 - expected.total());
+  expected.checkpoints =
+      running * spec.checkpoint_cost.value / (spec.checkpoint_interval.value + spec.checkpoint_cost.value);
+  return expected;
+}
+
+std::optional<Seconds> BestInterval(const DowntimeSpec& spec) {
+  if (spec.checkpoint_cost.value == 0) return std::nullopt;
+  // Useful time has one maximum over the interval: golden section on its logarithm.
+  const auto useful = [&](double logarithm) {
+    DowntimeSpec other = spec;
+    other.checkpoint_interval.value = std::exp(logarithm);
+    return other.Validate().ok() ? Expect(other).useful() : -std::exp(logarithm);
+  };
+  constexpr double kGolden = 0.6180339887498949, kPrecision = 1e-6;
+  double low = std::log(spec.checkpoint_cost.value * 1e-3), high = std::log(1e9);
+  double a = high - kGolden * (high - low), b = low + kGolden * (high - low);
+  while (high - low > kPrecision) {
+    if (useful(a) >= useful(b)) {
+      high = b;
+      b = a;
+      a = high - kGolden * (high - low);
+    } else {
+      low = a;
+      a = b;
+      b = low + kGolden * (high - low);
+    }
+  }
+  return Seconds{std::exp((low + high) / 2)};
+}
+
+absl::StatusOr<Json> DowntimeReport(const DowntimeSpec& spec) {
+  LS_RETURN_IF_ERROR(spec.Validate());
+  const Downtime expected = Expect(spec);
+  Json report = {
+      {"failures_per_day", expected.failures_per_day},
+      {"downtime", expected.total()},
+      {"useful", expected.useful()},
+      {"shares",
+       {{"lost_work", expected.lost_work},
+        {"detect", expected.detect},
+        {"diagnose", expected.diagnose},
+        {"restart", expected.restart},
+        {"no_spare", expected.no_spare},
+        {"checkpoints", expected.checkpoints}}},
+      {"checkpoint",
+       {{"interval_s", spec.checkpoint_interval.value}, {"best_interval_s", Json()}, {"useful_at_best", Json()}}}};
+  if (const std::optional<Seconds> best = BestInterval(spec)) {
+    DowntimeSpec other = spec;
+    other.checkpoint_interval = *best;
+    report["checkpoint"]["best_interval_s"] = best->value;
+    report["checkpoint"]["useful_at_best"] = Expect(other).useful();
+  }
+  report["spares"] = Json();
+  if (spec.node_repair) {
+    const int enough = EnoughSpares(spec);
+    Json waiting = Json::array();
+    for (int spares = 0; spares <= enough; spares += std::max(1, enough / 8))
+      waiting.push_back(
+          {{"spares", spares}, {"share", WaitsForSpare(RateWhileRunning(spec), *spec.node_repair, spares)}});
+    report["spares"] = {{"given", spec.spares ? Json(*spec.spares) : Json()}, {"enough", enough}, {"waiting", waiting}};
+  }
+  return report;
+}
+
+}  // namespace lockstep::cost

@@ -1,0 +1,145 @@
+#include "lockstep/cost/downtime.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <queue>
+#include <random>
+
+#include "lockstep/base/file.h"
+
+namespace lockstep::cost {
+namespace {
+
+using testing::HasSubstr;
+
+DowntimeSpec Published(const char* name) {
+  return ReadDowntimeSpec(std::string(LOCKSTEP_PRESETS) + "/downtime/" + name + ".toml").value();
+}
+
+// The phases and sums that C4 published (HPCA'25).
+TEST(Downtime, PublishedJobs) {
+  struct Job {
+    const char* name;
+    double lost_work, detect, diagnose, restart, total;
+  };
+  for (const Job& job : {Job{"c4-2023-06", 0.0753, 0.0341, 0.1965, 0.0060, 0.3119},
+                         Job{"c4-2023-12", 0.0023, 0.0005, 0.0073, 0.0015, 0.0116}}) {
+    const Downtime expected = Expect(Published(job.name));
+    EXPECT_NEAR(expected.lost_work, job.lost_work, 5e-5) << job.name;
+    EXPECT_NEAR(expected.detect, job.detect, 5e-5) << job.name;
+    EXPECT_NEAR(expected.diagnose, job.diagnose, 5e-5) << job.name;
+    EXPECT_NEAR(expected.restart, job.restart, 5e-5) << job.name;
+    EXPECT_NEAR(expected.total(), job.total, 5e-5) << job.name;
+  }
+}
+
+DowntimeSpec Some() {
+  DowntimeSpec spec;
+  spec.between_failures = Seconds{36'000};
+  spec.detect = {60};
+  spec.diagnose = {600};
+  spec.restart = {120};
+  spec.checkpoint_interval = {900};
+  spec.checkpoint_cost = {20};
+  return spec;
+}
+
+// The job, second by second as far as it matters: trains, saves, fails at random while it trains or saves.
+TEST(Downtime, IsWhatASimulatedJobLoses) {
+  const DowntimeSpec spec = Some();
+  std::mt19937_64 chance(7);
+  std::exponential_distribution<double> until_failure(1 / spec.between_failures->value);
+  double wall = 0, lost = 0, saving = 0, useful = 0;
+  const double cycle = spec.checkpoint_interval.value + spec.checkpoint_cost.value;
+  for (int failure = 0; failure < 400'000; ++failure) {
+    const double run = until_failure(chance), cycles = std::floor(run / cycle);
+    useful += cycles * spec.checkpoint_interval.value;
+    saving += cycles * spec.checkpoint_cost.value;
+    lost += run - cycles * cycle;
+    wall += run + spec.detect.value + spec.diagnose.value + spec.restart.value;
+  }
+  const Downtime expected = Expect(spec);
+  EXPECT_NEAR(expected.lost_work, lost / wall, 0.02 * expected.lost_work);
+  EXPECT_NEAR(expected.useful(), useful / wall, 0.002);
+  EXPECT_NEAR(expected.checkpoints, saving / wall, 0.05 * expected.checkpoints);
+}
+
+// Nodes fail while the job runs and come back after an exponential time; without a spare the job waits for the first.
+TEST(Downtime, WaitsForASpareAsASimulatedJobDoes) {
+  std::mt19937_64 chance(3);
+  const double between = 3600;
+  const Seconds repair{4 * 3600};
+  for (const int spares : {0, 1, 4, 8}) {
+    std::exponential_distribution<double> failure(1 / between), back(1 / repair.value);
+    std::priority_queue<double, std::vector<double>, std::greater<>> away;
+    double now = 0, waited = 0;
+    for (int i = 0; i < 200'000; ++i) {
+      now += failure(chance);
+      while (!away.empty() && away.top() <= now) away.pop();
+      away.push(now + back(chance));
+      if (static_cast<int>(away.size()) <= spares) continue;
+      waited += away.top() - now;
+      now = away.top();
+      away.pop();
+    }
+    const double share = WaitsForSpare(1 / between, repair, spares);
+    EXPECT_NEAR(share, waited / now, 0.05 * share) << spares;
+  }
+}
+
+TEST(Downtime, TheBestIntervalIsAboutYoungs) {
+  const DowntimeSpec spec = Some();
+  const double best = BestInterval(spec)->value;
+  EXPECT_NEAR(best, std::sqrt(2 * 20 * 36'000.0), 0.05 * best);
+  for (const double factor : {0.8, 1.25}) {
+    DowntimeSpec other = spec;
+    other.checkpoint_interval.value = best * factor;
+    DowntimeSpec at_best = spec;
+    at_best.checkpoint_interval.value = best;
+    EXPECT_LT(Expect(other).useful(), Expect(at_best).useful());
+  }
+  DowntimeSpec free = spec;
+  free.checkpoint_cost = {0};
+  EXPECT_FALSE(BestInterval(free).has_value());
+}
+
+TEST(Downtime, EnoughSparesAreNoMoreThanThat) {
+  DowntimeSpec spec = Some();
+  spec.node_repair = Seconds{86'400};
+  const int enough = EnoughSpares(spec);
+  EXPECT_LE(WaitsForSpare(1 / 36'000.0, *spec.node_repair, enough), 1e-4);
+  EXPECT_GT(WaitsForSpare(1 / 36'000.0, *spec.node_repair, enough - 1), 1e-4);
+  EXPECT_EQ((*DowntimeReport(spec))["spares"]["enough"], enough);
+}
+
+TEST(Downtime, SaysWhatIsWrong) {
+  DowntimeSpec spec = Some();
+  spec.failures = 3;
+  EXPECT_THAT(Message(spec.Validate()), HasSubstr("counted over a period"));
+  spec.period = Seconds{86'400};
+  EXPECT_THAT(Message(spec.Validate()), HasSubstr("found both"));
+  spec = Some();
+  spec.between_failures.reset();
+  EXPECT_THAT(Message(spec.Validate()), HasSubstr("found neither"));
+  spec = Some();
+  spec.detect = {-1};
+  EXPECT_THAT(Message(spec.Validate()), HasSubstr("detect must be at least 0 s, found -1"));
+  spec = Some();
+  spec.between_failures.reset();
+  spec.failures = 100;
+  spec.period = Seconds{86'400};
+  EXPECT_THAT(Message(spec.Validate()), HasSubstr("leave no time to train"));
+  spec = Some();
+  spec.spares = 2;
+  EXPECT_THAT(Message(spec.Validate()), HasSubstr("how long the repair"));
+  const std::string path = testing::TempDir() + "/spec.toml";
+  ASSERT_TRUE(WriteFileAtomically(path, "failures = 3\nperiod_day = 30\n").ok());
+  EXPECT_THAT(Message(ReadDowntimeSpec(path).status()),
+              HasSubstr("spec.toml:2:1: period_day is not a known key; did you mean period_days?"));
+}
+
+}  // namespace
+}  // namespace lockstep::cost

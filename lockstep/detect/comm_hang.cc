@@ -1,0 +1,315 @@
+#include "lockstep/detect/comm_hang.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <string_view>
+
+#include "lockstep/detect/comm_waits.h"
+
+namespace lockstep::detect {
+namespace {
+
+using incident::Finding;
+using incident::Suspect;
+using incident::Syndrome;
+using trace::CommOp;
+using trace::Direction;
+
+// Ops that end on one rank without the help of all others: that some have ended them says nothing.
+constexpr std::array<std::string_view, 6> kRooted = {"broadcast", "reduce",         "gather",
+                                                     "scatter",   "_broadcast_oop", "_reduce_oop"};
+// Ops to which every rank brings the same amount.
+constexpr std::array<std::string_view, 7> kEven = {
+    "all_reduce",           "allreduce",           "broadcast", "reduce", "_all_gather_base",
+    "_reduce_scatter_base", "all_reduce_coalesced"};
+constexpr size_t kMostLines = 4;  // of evidence, for each rank
+
+template <size_t kCount>
+bool IsOneOf(const std::array<std::string_view, kCount>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// ---- text ----
+
+std::string NameOf(const trace::Communicator& communicator) {
+  return communicator.description.empty() ? fmt::format("communicator {}", communicator.name)
+                                          : fmt::format("{} ({})", communicator.description, communicator.name);
+}
+
+std::string NameOf(const trace::CommLog& log, const CommOp& op) {
+  const trace::Communicator& communicator = log.communicators[op.communicator];
+  if (op.direction == Direction::kCollective)
+    return fmt::format("{} {} of {}", log.functions[op.function], op.sequence, NameOf(communicator));
+  return fmt::format("{} rank {} in {}", op.direction == Direction::kSend ? "a send to" : "a receive from", op.peer,
+                     NameOf(communicator));
+}
+
+// Of ascending ranks.
+std::string RanksText(const std::vector<int>& ranks) {
+  constexpr size_t kMost = 16;
+  const size_t shown = std::min(kMost, ranks.size());
+  const std::string text =
+      fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks",
+                  fmt::join(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(shown), ", "));
+  return shown == ranks.size() ? text : fmt::format("{} and {} more", text, ranks.size() - shown);
+}
+
+std::string Waiting(const std::vector<int>& ranks) {
+  return RanksText(ranks) + (ranks.size() == 1 ? " waits" : " wait");
+}
+
+std::vector<Suspect> Suspects(const std::vector<int>& ranks) {
+  std::vector<Suspect> suspects;
+  suspects.reserve(ranks.size());
+  for (const int rank : ranks) suspects.push_back(incident::SuspectRank(RankId(rank)));
+  return suspects;
+}
+
+// ---- ops that do not fit each other ----
+
+// What a rank calls the op with a number; others must call it the same.
+struct Call {
+  std::string text;
+  int rank;
+};
+
+std::vector<Finding> FindMismatches(const Standing& standing) {
+  const trace::CommLog& log = standing.log();
+  std::map<std::pair<uint32_t, int64_t>, std::vector<Call>> calls;
+  for (const auto& [rank, ops] : standing.open())
+    for (const CommOp* op : ops) {
+      if (op->direction != Direction::kCollective) continue;
+      const std::string& function = log.functions[op->function];
+      calls[{op->communicator, op->sequence}].push_back(
+          {IsOneOf(kEven, function) ? function + " " + op->shape : function, rank});
+    }
+  std::vector<Finding> findings;
+  std::set<uint32_t> told;  // what comes behind the first mismatch of a communicator follows from it
+  for (const auto& [op, of_ranks] : calls) {
+    std::map<std::string, std::vector<int>> by_text;
+    for (const Call& call : of_ranks) by_text[call.text].push_back(call.rank);
+    if (by_text.size() < 2 || !told.insert(op.first).second) continue;
+    const auto most = std::max_element(by_text.begin(), by_text.end(),
+                                       [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+    Finding finding;
+    finding.syndrome = Syndrome::kMismatched;
+    std::vector<int> others;
+    for (const auto& [text, ranks] : by_text) {
+      finding.evidence.push_back(fmt::format("op {} of {} is {} on {}", op.second, NameOf(log.communicators[op.first]),
+                                             text, RanksText(ranks)));
+      if (text != most->first) others.insert(others.end(), ranks.begin(), ranks.end());
+    }
+    std::sort(others.begin(), others.end());
+    const bool majority = 2 * most->second.size() > of_ranks.size();
+    finding.suspects = Suspects(others);
+    if (!majority) finding.ambiguous_with = Suspects(most->second);
+    finding.certain = majority && of_ranks.size() == standing.MembersOf(op.first).size();
+    if (!finding.certain) finding.probe = "the collectives that each rank launched before, in their order";
+    findings.push_back(std::move(finding));
+  }
+  return findings;
+}
+
+// ---- findings ----
+
+class Finder {
+ public:
+  explicit Finder(const trace::CommLog& log) : log_(log), standing_(log), waits_(standing_) {}
+
+  CommDiagnosis Run() {
+    CommDiagnosis diagnosis;
+    diagnosis.no_report = NoReport();
+    diagnosis.findings = FindMismatches(standing_);
+    if (diagnosis.findings.empty()) {
+      NameTheEnds(diagnosis.findings);
+      NameCircles(diagnosis.findings);
+      if (diagnosis.findings.empty()) NameStuckOps(diagnosis.findings);
+    }
+    if (log_.moving)
+      for (Finding& finding : diagnosis.findings) {
+        finding.certain = false;
+        finding.probe = "a second look some seconds later: ops were launched until the first";
+      }
+    std::stable_sort(diagnosis.findings.begin(), diagnosis.findings.end(),
+                     [](const Finding& a, const Finding& b) { return a.certain > b.certain; });
+    return diagnosis;
+  }
+
+ private:
+  std::vector<int> NoReport() const {
+    std::set<int> missing;
+    for (const trace::Communicator& communicator : log_.communicators)
+      for (const int rank : communicator.ranks)
+        if (!standing_.HasReported(rank)) missing.insert(rank);
+    return {missing.begin(), missing.end()};
+  }
+
+  // Why a rank is an end: it did not launch what others wait in, or launched it and did not end what others ended.
+  struct End {
+    bool launched = false;  // it is in an op of its own
+    bool counted = false;   // by its own counters, or by what others ended: lost records can't have made it up
+    bool rooted = false;    // others may end such an op before it
+    std::vector<std::string> evidence;
+    int64_t since_ns = std::numeric_limits<int64_t>::max();
+  };
+
+  void NameTheEnds(std::vector<Finding>& findings) const {
+    std::map<int, End> ends, missing;
+    for (const Wait& wait : waits_.all()) {
+      const int64_t since = Since(wait);
+      const std::string who = fmt::format("{} in {}", Waiting(wait.in), NameOf(log_, *wait.op));
+      for (const int rank : wait.behind)
+        if (waits_.IsEnd(rank) && !waits_.IsStuckTogether(rank))
+          Tell(wait, who, since, rank, standing_.HasReported(rank) ? ends[rank] : missing[rank]);
+      if (wait.behind.empty() && !waits_.IsStuckTogether(wait.in.front())) TellOfOwn(wait, since, ends);
+    }
+    // A rank that says nothing is named where nobody else explains the waiting.
+    if (ends.empty()) {
+      Name(missing, Syndrome::kNonCommunicationHang, false, findings);
+      return;
+    }
+    for (const bool launched : {true, false}) {
+      std::map<int, End> alike;
+      for (const auto& [rank, end] : ends)
+        if (end.launched == launched) alike.emplace(rank, end);
+      Name(alike, launched ? Syndrome::kCommunicationHang : Syndrome::kNonCommunicationHang,
+           missing.empty() && AllWait(ends), findings);
+    }
+    for (const auto& [rank, end] : missing)
+      findings.back().ambiguous_with.push_back(incident::SuspectRank(RankId(rank)));
+  }
+
+  // `rank` is behind in what others, `who`, wait in.
+  void Tell(const Wait& wait, const std::string& who, int64_t since_ns, int rank, End& end) const {
+    const CommOp& op = *wait.op;
+    end.since_ns = std::min(end.since_ns, since_ns);
+    end.launched = waits_.Of(rank) != nullptr;
+    const Place place = standing_.PlaceOf(op.communicator, rank);
+    std::string what = "has told nothing";
+    if (standing_.HasReported(rank) && op.direction != Direction::kCollective) {
+      what = standing_.Counterpart(op) == nullptr ? "has not launched its end"
+                                                  : "launched its end behind an op that has not ended";
+    } else if (standing_.HasReported(rank)) {
+      end.counted = end.counted || place.counted || place.front != Place::kNone;
+      what = place.enqueued == Place::kNone ? "has launched none"
+             : place.enqueued < op.sequence ? fmt::format("has launched up to {}", place.enqueued)
+                                            : fmt::format("has not ended {}", place.front);
+    }
+    if (end.evidence.size() < kMostLines)
+      end.evidence.push_back(fmt::format("rank {}: {}; rank {} {}", rank, who, rank, what));
+  }
+
+  // The others have ended the op that the ranks in it are in.
+  void TellOfOwn(const Wait& wait, int64_t since_ns, std::map<int, End>& ends) const {
+    const CommOp& op = *wait.op;
+    const bool rooted = IsOneOf(kRooted, log_.functions[op.function]);
+    const std::string text = fmt::format("{} {} in {}, which {} of {} members have ended", RanksText(wait.in),
+                                         wait.in.size() == 1 ? "is" : "are", NameOf(log_, op), wait.ended,
+                                         standing_.MembersOf(op.communicator).size());
+    for (const int rank : wait.in) {
+      End& end = ends[rank];
+      end.launched = end.counted = true;
+      end.rooted = rooted;
+      end.since_ns = std::min(end.since_ns, since_ns);
+      end.evidence.insert(end.evidence.begin(), text);
+    }
+  }
+
+  int64_t Since(const Wait& wait) const {
+    int64_t since = std::numeric_limits<int64_t>::max();
+    for (const int rank : wait.in)
+      if (const CommOp* op = standing_.InOf(rank); op->created_ns >= 0) since = std::min(since, op->created_ns);
+    return since;
+  }
+
+  // Whether every rank that has told something is an end, or waits.
+  bool AllWait(const std::map<int, End>& ends) const {
+    return std::all_of(log_.reported.begin(), log_.reported.end(),
+                       [&](int rank) { return ends.contains(rank) || waits_.Of(rank) != nullptr; });
+  }
+
+  void Name(const std::map<int, End>& ends, Syndrome syndrome, bool certain, std::vector<Finding>& findings) const {
+    if (ends.empty()) return;
+    Finding finding;
+    finding.syndrome = syndrome;
+    finding.certain = certain;
+    int64_t since = std::numeric_limits<int64_t>::max();
+    for (const auto& [rank, end] : ends) {
+      finding.suspects.push_back(incident::SuspectRank(RankId(rank)));
+      finding.certain = finding.certain && end.counted && !end.rooted;
+      finding.evidence.insert(finding.evidence.end(), end.evidence.begin(), end.evidence.end());
+      if (const auto remark = log_.remarks.find(rank); remark != log_.remarks.end())
+        finding.evidence.push_back(fmt::format("rank {}: {}", rank, remark->second));
+      since = std::min(since, end.since_ns);
+    }
+    if (since != std::numeric_limits<int64_t>::max()) finding.since = Nanos{since};
+    if (!finding.certain) finding.probe = fmt::format("stacks of {}, and whether they change", RanksText(Keys(ends)));
+    findings.push_back(std::move(finding));
+  }
+
+  static std::vector<int> Keys(const std::map<int, End>& ends) {
+    std::vector<int> keys;
+    keys.reserve(ends.size());
+    for (const auto& [rank, end] : ends) keys.push_back(rank);
+    return keys;
+  }
+
+  void NameCircles(std::vector<Finding>& findings) const {
+    for (const std::vector<int>& ranks : FindCircles(waits_)) {
+      Finding finding;
+      finding.syndrome = Syndrome::kDeadlock;
+      finding.suspects = {{Suspect::Kind::kSoftware, "collectives in different order on different ranks"}};
+      std::set<const Wait*> told;
+      for (const int rank : ranks)
+        if (const Wait* wait = waits_.Of(rank); told.insert(wait).second)
+          finding.evidence.push_back(
+              fmt::format("{} in {} for {}", Waiting(wait->in), NameOf(log_, *wait->op), RanksText(wait->behind)));
+      finding.certain = AllWait({}) && !log_.reported.empty();
+      if (!finding.certain) finding.probe = "the collectives that each of them launched before, in their order";
+      findings.push_back(std::move(finding));
+    }
+  }
+
+  // Everybody is where they should be, and yet it does not end: the way between them, or a device.
+  void NameStuckOps(std::vector<Finding>& findings) const {
+    for (const Wait& wait : waits_.all()) {
+      if (!waits_.IsStuckTogether(wait.in.front())) continue;
+      const CommOp& op = *wait.op;
+      Finding finding;
+      finding.syndrome = Syndrome::kCommunicationHang;
+      if (op.direction == Direction::kCollective) {
+        finding.suspects = Suspects(standing_.MembersOf(op.communicator));
+        finding.evidence = {
+            fmt::format("all {} members are in {}, and none has ended it", wait.in.size(), NameOf(log_, op))};
+      } else {
+        if (op.direction == Direction::kSend && standing_.InOf(op.peer) == standing_.Counterpart(op))
+          continue;  // told by the receiver
+        finding.suspects = {{Suspect::Kind::kLink, op.direction == Direction::kSend
+                                                       ? fmt::format("{}->{}", op.rank, op.peer)
+                                                       : fmt::format("{}->{}", op.peer, op.rank)}};
+        finding.ambiguous_with = Suspects({std::min(op.rank, op.peer), std::max(op.rank, op.peer)});
+        finding.evidence = {fmt::format("rank {} is in {}, both ends of it are launched", op.rank, NameOf(log_, op))};
+      }
+      finding.probe = "bytes sent and received on each connection of it";
+      if (const int64_t since = Since(wait); since != std::numeric_limits<int64_t>::max()) finding.since = Nanos{since};
+      findings.push_back(std::move(finding));
+    }
+  }
+
+  const trace::CommLog& log_;
+  const Standing standing_;
+  const Waits waits_;
+};
+
+}  // namespace
+
+CommDiagnosis DiagnoseCommunication(const trace::CommLog& log) { return Finder(log).Run(); }
+
+}  // namespace lockstep::detect

@@ -1,0 +1,410 @@
+#include "lockstep/detect/comm_hang.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <random>
+#include <regex>
+
+#include "lockstep/trace/flight_recorder.h"
+
+namespace lockstep::detect {
+namespace {
+
+using incident::Finding;
+using incident::Syndrome;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using trace::Direction;
+using trace::OpState;
+
+// Ranks of a job and what they launched.
+class Job {
+ public:
+  uint32_t AddGroup(std::vector<int> ranks) {
+    log_.communicators.push_back({std::to_string(log_.communicators.size()), "", std::move(ranks)});
+    return static_cast<uint32_t>(log_.communicators.size() - 1);
+  }
+  // `ended`: the numbers up to this one have ended, those from there to `launched` have not.
+  void Collectives(uint32_t group, int rank, int64_t ended, int64_t launched, const std::string& name = "all_reduce") {
+    Report(rank);
+    log_.counts.push_back({group, rank, launched, ended});
+    for (int64_t i = ended; i <= launched; ++i)
+      Add(group, rank, i, name, i <= ended ? OpState::kCompleted : OpState::kScheduled);
+  }
+  void Add(uint32_t group, int rank, int64_t sequence, const std::string& name, OpState state) {
+    Report(rank);
+    const auto known = std::find(log_.functions.begin(), log_.functions.end(), name);
+    const auto function = static_cast<uint32_t>(known - log_.functions.begin());
+    if (known == log_.functions.end()) log_.functions.push_back(name);
+    trace::CommOp op;
+    op.communicator = group;
+    op.rank = rank;
+    op.sequence = sequence;
+    op.order = order_++;
+    op.function = function;
+    op.shape = "[8] Float";
+    op.created_ns = 1'000 + op.order;
+    op.state = state;
+    log_.ops.push_back(op);
+  }
+  void Transfer(uint32_t group, int rank, Direction direction, int peer, OpState state = OpState::kScheduled) {
+    Add(group, rank, 0, direction == Direction::kSend ? "send" : "recv", state);
+    log_.ops.back().direction = direction;
+    log_.ops.back().peer = peer;
+  }
+  void Report(int rank) {
+    const auto at = std::lower_bound(log_.reported.begin(), log_.reported.end(), rank);
+    if (at == log_.reported.end() || *at != rank) log_.reported.insert(at, rank);
+  }
+  trace::CommLog& log() { return log_; }
+  CommDiagnosis Diagnose() const { return DiagnoseCommunication(log_); }
+
+ private:
+  trace::CommLog log_;
+  int64_t order_ = 0;
+};
+
+std::vector<int> RanksOf(const std::vector<incident::Suspect>& suspects) {
+  std::vector<int> ranks;
+  ranks.reserve(suspects.size());
+  for (const incident::Suspect& suspect : suspects)
+    ranks.push_back(incident::RankOf(suspect).value_or(RankId(-1)).value());
+  return ranks;
+}
+std::vector<int> Named(const CommDiagnosis& diagnosis) {
+  std::vector<int> ranks;
+  for (const Finding& finding : diagnosis.findings) {
+    const std::vector<int> named = RanksOf(finding.suspects);
+    ranks.insert(ranks.end(), named.begin(), named.end());
+  }
+  std::sort(ranks.begin(), ranks.end());
+  return ranks;
+}
+
+TEST(CommHang, NobodyWaitsWhereAllHaveEnded) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3});
+  for (int rank = 0; rank < 4; ++rank) job.Collectives(world, rank, 9, 9);
+  EXPECT_THAT(job.Diagnose().findings, IsEmpty());
+}
+
+TEST(CommHang, WhoHasNotLaunchedIsNamed) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3});
+  for (int rank = 0; rank < 4; ++rank) job.Collectives(world, rank, 9, rank == 2 ? 9 : 10);
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  const Finding& finding = diagnosis.findings[0];
+  EXPECT_EQ(finding.syndrome, Syndrome::kNonCommunicationHang);
+  EXPECT_THAT(RanksOf(finding.suspects), ElementsAre(2));
+  EXPECT_TRUE(finding.certain);
+  EXPECT_THAT(
+      finding.evidence,
+      ElementsAre(HasSubstr("ranks 0, 1, 3 wait in all_reduce 10 of communicator 0; rank 2 has launched up to 9")));
+  EXPECT_THAT(diagnosis.no_report, IsEmpty());
+}
+
+TEST(CommHang, WhoDoesNotEndWhatOthersEndedIsNamed) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3});
+  for (int rank = 0; rank < 4; ++rank) job.Collectives(world, rank, rank == 1 ? 8 : 9, 10);
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kCommunicationHang);
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].suspects), ElementsAre(1));
+  EXPECT_TRUE(diagnosis.findings[0].certain);
+}
+
+TEST(CommHang, NothingIsCertainOfAJobThatMoved) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1});
+  for (int rank = 0; rank < 2; ++rank) job.Collectives(world, rank, 9, 9 + rank);
+  EXPECT_TRUE(job.Diagnose().findings.at(0).certain);
+  job.log().moving = true;
+  const CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_THAT(Named(diagnosis), ElementsAre(0));
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+  EXPECT_THAT(diagnosis.findings[0].probe, HasSubstr("second look"));
+}
+
+TEST(CommHang, OneNeverCameAndAnotherNeverLeft) {
+  Job job;
+  const uint32_t a = job.AddGroup({0, 1, 2, 3}), b = job.AddGroup({0, 1, 2, 3});
+  for (int rank = 0; rank < 4; ++rank) job.Collectives(a, rank, rank == 1 ? 8 : 9, 10);
+  for (int rank = 0; rank < 4; ++rank) job.Collectives(b, rank, 4, 4);
+  job.log().ops.erase(std::remove_if(job.log().ops.begin(), job.log().ops.end(),
+                                     [&](const trace::CommOp& op) { return op.rank == 3 && op.sequence == 10; }),
+                      job.log().ops.end());
+  for (trace::CommCount& count : job.log().counts)
+    if (count.rank == 3 && count.communicator == a) count.enqueued = 9;
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 2U);
+  EXPECT_THAT(Named(diagnosis), ElementsAre(1, 3));
+  for (const Finding& finding : diagnosis.findings) EXPECT_TRUE(finding.certain);
+}
+
+TEST(CommHang, ARootThatHasEndedItsBroadcastProvesNothing) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1});
+  job.Collectives(world, 0, 10, 10, "broadcast");
+  job.Collectives(world, 1, 9, 10, "broadcast");
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+}
+
+// Tensor-parallel pairs, data-parallel pairs: rank 3 is stuck on the host, 2 waits for it, 0 for 2, 1 for 0.
+TEST(CommHang, WalksAcrossCommunicators) {
+  Job job;
+  const uint32_t a = job.AddGroup({0, 1}), b = job.AddGroup({2, 3}), c = job.AddGroup({0, 2}), d = job.AddGroup({1, 3});
+  job.Collectives(a, 0, 5, 5);
+  job.Collectives(a, 1, 5, 6);
+  job.Collectives(b, 2, 5, 6);
+  job.Collectives(b, 3, 5, 5);
+  job.Collectives(c, 0, 2, 3);
+  job.Collectives(c, 2, 2, 2);
+  job.Collectives(d, 1, 2, 2);
+  job.Collectives(d, 3, 2, 2);
+  const CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_THAT(Named(diagnosis), ElementsAre(3));
+  EXPECT_TRUE(diagnosis.findings[0].certain);
+}
+
+TEST(CommHang, APipelineHangsByTransfersAlone) {
+  Job job;
+  const uint32_t pipe = job.AddGroup({0, 1, 2, 3});
+  job.Transfer(pipe, 1, Direction::kReceive, 0);
+  job.Transfer(pipe, 2, Direction::kReceive, 1);
+  job.Transfer(pipe, 3, Direction::kReceive, 2);
+  job.Report(0);
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kNonCommunicationHang);
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].suspects), ElementsAre(0));
+  EXPECT_FALSE(diagnosis.findings[0].certain) << "its end may have been launched and forgotten";
+}
+
+TEST(CommHang, ATransferWhoseEndsAreBothLaunchedIsALink) {
+  Job job;
+  const uint32_t pipe = job.AddGroup({0, 1});
+  job.Transfer(pipe, 0, Direction::kSend, 1);
+  job.Transfer(pipe, 1, Direction::kReceive, 0);
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kCommunicationHang);
+  EXPECT_EQ(diagnosis.findings[0].suspects[0].name, "0->1");
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].ambiguous_with), ElementsAre(0, 1));
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+}
+
+TEST(CommHang, AllInOneOpAndNoneOutOfIt) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2});
+  for (int rank = 0; rank < 3; ++rank) job.Collectives(world, rank, 9, 10);
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kCommunicationHang);
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].suspects), ElementsAre(0, 1, 2));
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+  EXPECT_FALSE(diagnosis.findings[0].probe.empty());
+}
+
+TEST(CommHang, ACircleIsSoftware) {
+  Job job;
+  const uint32_t a = job.AddGroup({0, 1}), b = job.AddGroup({0, 1});
+  job.Collectives(a, 0, 4, 5);
+  job.Collectives(b, 1, 7, 8);
+  job.Collectives(a, 1, 4, 5);
+  job.Collectives(b, 0, 7, 8);
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kDeadlock);
+  EXPECT_EQ(diagnosis.findings[0].suspects[0].kind, incident::Suspect::Kind::kSoftware);
+  EXPECT_EQ(diagnosis.findings[0].evidence.size(), 2U);
+  EXPECT_TRUE(diagnosis.findings[0].certain);
+}
+
+TEST(CommHang, ACircleOfThreeWithOneThatWaitsForIt) {
+  Job job;
+  const uint32_t a = job.AddGroup({0, 1}), b = job.AddGroup({1, 2}), c = job.AddGroup({2, 0}), d = job.AddGroup({3, 0});
+  job.Collectives(a, 0, 1, 2);
+  job.Collectives(b, 1, 1, 2);
+  job.Collectives(c, 2, 1, 2);
+  job.Collectives(d, 3, 1, 2);
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kDeadlock);
+  EXPECT_EQ(diagnosis.findings[0].evidence.size(), 3U) << "rank 3 is not in the circle";
+}
+
+TEST(CommHang, AnotherCollectiveOrSizeIsAMismatch) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2});
+  for (int rank = 0; rank < 3; ++rank) job.Collectives(world, rank, 9, 10, rank == 1 ? "broadcast" : "all_reduce");
+  CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kMismatched);
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].suspects), ElementsAre(1));
+  EXPECT_TRUE(diagnosis.findings[0].certain);
+
+  Job pair;
+  const uint32_t both = pair.AddGroup({0, 1});
+  for (int rank = 0; rank < 2; ++rank) pair.Collectives(both, rank, 9, 10);
+  pair.log().ops.back().shape = "[9] Float";
+  diagnosis = pair.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].suspects.size() + diagnosis.findings[0].ambiguous_with.size(), 2U);
+  EXPECT_FALSE(diagnosis.findings[0].certain) << "one against one";
+}
+
+TEST(CommHang, WhoTellsNothingIsNoCulpritUnlessNobodyElseIs) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3});
+  for (const int rank : {0, 1, 3}) job.Collectives(world, rank, 9, rank == 3 ? 9 : 10);
+  CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_THAT(diagnosis.no_report, ElementsAre(2));
+  EXPECT_THAT(Named(diagnosis), ElementsAre(3));
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].ambiguous_with), ElementsAre(2));
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+
+  Job other;
+  other.AddGroup({0, 1, 2, 3});
+  for (const int rank : {0, 1, 3}) other.Collectives(0, rank, 9, 10);
+  diagnosis = other.Diagnose();
+  EXPECT_THAT(Named(diagnosis), ElementsAre(2));
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+}
+
+// Layouts of tensor, pipeline and data parallel groups; one rank stops, the others go on as far as they can.
+class Layouts : public testing::TestWithParam<int> {};
+
+TEST_P(Layouts, TheRankThatStoppedIsNamedWhateverTheOrderOfTheRecords) {
+  std::mt19937 chance(static_cast<unsigned>(GetParam()));
+  const auto below = [&](int limit) { return static_cast<int>(chance() % static_cast<unsigned>(limit)); };
+  const int tp = 1 + below(4), dp = tp == 1 ? 2 + below(3) : 1 + below(4), world = tp * dp;
+  Job job;
+  std::vector<std::vector<std::pair<uint32_t, std::vector<int>>>> groups_of(
+      static_cast<size_t>(world));  // in the order of a step
+  const auto add = [&](const std::vector<int>& ranks) {
+    if (ranks.size() < 2) return;
+    const uint32_t group = job.AddGroup(ranks);
+    for (const int rank : ranks) groups_of[static_cast<size_t>(rank)].emplace_back(group, ranks);
+  };
+  for (int d = 0; d < dp; ++d) {
+    std::vector<int> ranks;
+    ranks.reserve(static_cast<size_t>(tp));
+    for (int t = 0; t < tp; ++t) ranks.push_back(d * tp + t);
+    add(ranks);
+  }
+  for (int t = 0; t < tp; ++t) {
+    std::vector<int> ranks;
+    ranks.reserve(static_cast<size_t>(dp));
+    for (int d = 0; d < dp; ++d) ranks.push_back(d * tp + t);
+    add(ranks);
+  }
+  // Every rank launches, in each step, one collective on each of its groups, and waits for each to end; the culprit
+  // stops before one of them. Carried out until nothing moves.
+  const int culprit = below(world), stops_at = 1 + below(12);
+  std::vector<int> done(static_cast<size_t>(world)),
+      launched(static_cast<size_t>(world));  // collectives, over all groups
+  std::map<std::pair<uint32_t, int>, int64_t> ended;
+  for (bool moves = true; moves;) {
+    moves = false;
+    for (int rank = 0; rank < world; ++rank) {
+      int& at = launched[static_cast<size_t>(rank)];
+      if (at == done[static_cast<size_t>(rank)] && !(rank == culprit && at == stops_at)) ++at, moves = true;
+    }
+    for (int rank = 0; rank < world; ++rank) {
+      const auto& groups = groups_of[static_cast<size_t>(rank)];
+      int& at = done[static_cast<size_t>(rank)];
+      if (at == launched[static_cast<size_t>(rank)]) continue;
+      const auto& [group, members] = groups[static_cast<size_t>(at) % groups.size()];
+      const int64_t number = ended[{group, rank}] + 1;
+      const bool all = std::all_of(members.begin(), members.end(), [&, wanted = group](int member) {
+        const auto& theirs = groups_of[static_cast<size_t>(member)];
+        int64_t count = 0;
+        for (int i = 0; i < launched[static_cast<size_t>(member)]; ++i)
+          if (theirs[static_cast<size_t>(i) % theirs.size()].first == wanted) ++count;
+        return count >= number;
+      });
+      if (all) ++at, ++ended[{group, rank}], moves = true;
+    }
+  }
+  for (int rank = 0; rank < world; ++rank) {
+    job.Report(rank);
+    const auto& groups = groups_of[static_cast<size_t>(rank)];
+    std::map<uint32_t, int64_t> number;
+    for (int i = 0; i < launched[static_cast<size_t>(rank)]; ++i) {
+      const uint32_t group = groups[static_cast<size_t>(i) % groups.size()].first;
+      job.Add(group, rank, ++number[group], "all_reduce",
+              i < done[static_cast<size_t>(rank)] ? OpState::kCompleted : OpState::kScheduled);
+    }
+    for (const auto& [group, members] : groups)
+      job.log().counts.push_back({group, rank, number[group], ended[{group, rank}]});
+  }
+  const CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_THAT(Named(diagnosis), ElementsAre(culprit));
+  EXPECT_TRUE(diagnosis.findings[0].certain);
+  std::shuffle(job.log().ops.begin(), job.log().ops.end(), chance);
+  std::shuffle(job.log().counts.begin(), job.log().counts.end(), chance);
+  job.log().ops.insert(job.log().ops.end(), job.log().ops.begin(),
+                       job.log().ops.begin() + 5 % static_cast<int>(job.log().ops.size()));
+  const CommDiagnosis again = job.Diagnose();
+  ASSERT_EQ(again.findings.size(), diagnosis.findings.size());
+  EXPECT_EQ(again.findings[0].evidence, diagnosis.findings[0].evidence);
+}
+INSTANTIATE_TEST_SUITE_P(Seeds, Layouts, testing::Range(0, 100));
+
+// Of 16,384 ranks in ten communicators each one stops, or half of them.
+TEST(CommHang, ManyRanks) {
+  constexpr int kRanks = 16'384, kGroup = 128;
+  for (const bool half : {false, true}) {
+    Job job;
+    std::vector<int> all(kRanks);
+    std::iota(all.begin(), all.end(), 0);
+    const uint32_t world = job.AddGroup(all);
+    for (int first = 0; first < kRanks; first += kGroup)
+      for (int i = 0; i < 9; ++i) {
+        const uint32_t group = job.AddGroup({all.begin() + first, all.begin() + first + kGroup});
+        for (int rank = first; rank < first + kGroup; ++rank) job.log().counts.push_back({group, rank, 20, 20});
+      }
+    std::vector<int> culprits;
+    for (int rank = 0; rank < kRanks; ++rank) {
+      const bool stops = half ? rank % 2 == 1 : rank == 4711;
+      job.Collectives(world, rank, 9, stops ? 9 : 10);
+      if (stops) culprits.push_back(rank);
+    }
+    const CommDiagnosis diagnosis = job.Diagnose();
+    EXPECT_EQ(Named(diagnosis), culprits);
+    EXPECT_TRUE(diagnosis.findings.at(0).certain);
+  }
+}
+
+// Real dumps of jobs of 16 ranks with planted faults, as Flight Recorder wrote them.
+TEST(CommHang, RealDumpsNameEveryCulpritAndNoOther) {
+  const std::filesystem::path data = std::filesystem::path(LOCKSTEP_DATA) / "diagnosis/fr_dumps_nvrx";
+  if (!std::filesystem::exists(data)) GTEST_SKIP() << data << " is not there";
+  for (const auto& folder : std::filesystem::directory_iterator(data)) {
+    const auto log = trace::ReadFlightRecorder({folder.path().string()});
+    ASSERT_TRUE(log.ok()) << log.status();
+    std::ifstream gold(folder.path() / "fault_injection.log");
+    std::vector<int> culprits;
+    const std::regex line("Rank ([0-9]+), fault_type.*");
+    std::smatch match;
+    for (std::string text; std::getline(gold, text);)
+      if (std::regex_match(text, match, line)) culprits.push_back(std::stoi(match[1]));
+    const CommDiagnosis diagnosis = DiagnoseCommunication(*log);
+    EXPECT_EQ(Named(diagnosis), culprits) << folder.path();
+    for (const Finding& finding : diagnosis.findings)
+      EXPECT_TRUE(finding.certain) << folder.path() << " " << finding.probe;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::detect

@@ -1,0 +1,85 @@
+#include "lockstep/detect/comm_standing.h"
+
+#include <algorithm>
+
+namespace lockstep::detect {
+namespace {
+
+using trace::CommOp;
+using trace::Direction;
+using trace::OpState;
+
+bool IsAlike(const CommOp& op, uint32_t communicator, Direction direction, int peer) {
+  return op.communicator == communicator && op.direction == direction && op.peer == peer;
+}
+
+// A send ends without the receiver's help where there is room on the way, and the rank goes on meanwhile.
+const CommOp* OldestThatBlocks(const std::vector<const CommOp*>& ops) {
+  const auto first =
+      std::find_if(ops.begin(), ops.end(), [](const CommOp* op) { return op->direction != Direction::kSend; });
+  return first != ops.end() ? *first : ops.front();
+}
+
+}  // namespace
+
+Standing::Standing(const trace::CommLog& log)
+    : log_(log), reported_(log.reported.begin(), log.reported.end()), places_(log.communicators.size()) {
+  for (const CommOp& op : log.ops) Take(op);
+  for (const trace::CommCount& count : log.counts) Take(count);
+  for (auto& [rank, ops] : open_) {
+    std::sort(ops.begin(), ops.end(), [](const CommOp* a, const CommOp* b) { return a->order < b->order; });
+    const auto twice =
+        std::unique(ops.begin(), ops.end(), [](const CommOp* a, const CommOp* b) { return a->order == b->order; });
+    ops.erase(twice, ops.end());  // what was told twice
+    in_[rank] = OldestThatBlocks(ops);
+  }
+}
+
+void Standing::Take(const CommOp& op) {
+  if (op.state != OpState::kCompleted) open_[op.rank].push_back(&op);
+  if (op.direction != Direction::kCollective) return;
+  Place& place = places_[op.communicator][op.rank];
+  place.enqueued = std::max(place.enqueued, op.sequence);
+  if (op.state != OpState::kCompleted && (place.front == Place::kNone || op.sequence < place.front))
+    place.front = op.sequence;
+}
+
+void Standing::Take(const trace::CommCount& count) {
+  if (count.enqueued < 0) return;
+  Place& place = places_[count.communicator][count.rank];
+  place.counted = true;
+  place.enqueued = std::max(place.enqueued, count.enqueued);
+  if (place.front == Place::kNone && count.completed >= 0 && count.completed < place.enqueued)
+    place.front = count.completed + 1;
+}
+
+const CommOp* Standing::InOf(int rank) const {
+  const auto found = in_.find(rank);
+  return found == in_.end() ? nullptr : found->second;
+}
+
+bool Standing::IsIn(int rank, const CommOp& op) const {
+  const CommOp* in = InOf(rank);
+  return in != nullptr && in->direction == Direction::kCollective && in->communicator == op.communicator &&
+         in->sequence == op.sequence;
+}
+
+Place Standing::PlaceOf(uint32_t communicator, int rank) const {
+  const auto found = places_[communicator].find(rank);
+  return found == places_[communicator].end() ? Place{} : found->second;
+}
+
+// The n-th send from one rank to another is the n-th receive.
+const CommOp* Standing::Counterpart(const CommOp& op) const {
+  const Direction other = op.direction == Direction::kSend ? Direction::kReceive : Direction::kSend;
+  const auto at_peer = open_.find(op.peer);
+  if (at_peer == open_.end()) return nullptr;
+  int64_t before = 0;
+  for (const CommOp* one : open_.at(op.rank))
+    if (one->order < op.order && IsAlike(*one, op.communicator, op.direction, op.peer)) ++before;
+  for (const CommOp* one : at_peer->second)
+    if (IsAlike(*one, op.communicator, other, op.rank) && before-- == 0) return one;
+  return nullptr;
+}
+
+}  // namespace lockstep::detect

@@ -1,0 +1,53 @@
+// Where each rank of a job stands in its communication: how far in every communicator, and in which op now.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <vector>
+
+#include "lockstep/trace/comm_log.h"
+
+namespace lockstep::detect {
+
+// A rank in a communicator's collectives.
+struct Place {
+  static constexpr int64_t kNone = -1;
+  int64_t enqueued = kNone;  // the newest that it launched
+  int64_t front = kNone;     // the oldest of them that has not ended
+  bool counted = false;      // by the rank itself: no lost record can change it
+  // The newest that it has ended.
+  int64_t completed() const { return front == kNone ? enqueued : front - 1; }
+};
+
+class Standing {
+ public:
+  // `log` must outlive it.
+  explicit Standing(const trace::CommLog& log);
+
+  const trace::CommLog& log() const { return log_; }
+  bool HasReported(int rank) const { return reported_.contains(rank); }
+  // The oldest op that the rank launched and that has not ended; a send only where there is nothing else. Null: none.
+  const trace::CommOp* InOf(int rank) const;
+  // Whether that is this collective.
+  bool IsIn(int rank, const trace::CommOp& op) const;
+  Place PlaceOf(uint32_t communicator, int rank) const;
+  const std::vector<int>& MembersOf(uint32_t communicator) const { return log_.communicators[communicator].ranks; }
+  // The other end of a transfer, if it is launched and has not ended.
+  const trace::CommOp* Counterpart(const trace::CommOp& op) const;
+  // Ops that have not ended, by rank, in the order of launch.
+  const std::map<int, std::vector<const trace::CommOp*>>& open() const { return open_; }
+
+ private:
+  void Take(const trace::CommOp& op);
+  void Take(const trace::CommCount& count);
+
+  const trace::CommLog& log_;
+  const std::set<int> reported_;
+  std::vector<std::unordered_map<int, Place>> places_;  // by communicator
+  std::map<int, std::vector<const trace::CommOp*>> open_;
+  std::unordered_map<int, const trace::CommOp*> in_;
+};
+
+}  // namespace lockstep::detect

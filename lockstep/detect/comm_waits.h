@@ -1,0 +1,44 @@
+// Who waits for whom in communication, and who does so in a circle.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <vector>
+
+#include "lockstep/detect/comm_standing.h"
+
+namespace lockstep::detect {
+
+// What ranks can be in, and the ranks that are not in it yet. Transfers have one such rank at most.
+struct Wait {
+  const trace::CommOp* op;
+  std::vector<int> in;      // ranks
+  std::vector<int> behind;  // members, whom those wait for
+  size_t ended = 0;         // members that have ended it
+};
+
+class Waits {
+ public:
+  // `standing` must outlive it.
+  explicit Waits(const Standing& standing);
+
+  const std::vector<Wait>& all() const { return waits_; }
+  // What a rank is in; null: nothing.
+  const Wait* Of(int rank) const;
+  // It waits for nobody that is known.
+  bool IsEnd(int rank) const;
+  // All are in what it is in, and none has ended it.
+  bool IsStuckTogether(int rank) const;
+
+ private:
+  void LookBehind(Wait& wait) const;
+
+  const Standing& standing_;
+  std::vector<Wait> waits_;
+  std::map<int, size_t> wait_of_;
+};
+
+// Sets of two ranks or more, ascending, that wait for each other directly or through others, and for nobody else.
+std::vector<std::vector<int>> FindCircles(const Waits& waits);
+
+}  // namespace lockstep::detect

@@ -1,0 +1,15 @@
+// The document of `lockstep diagnose`: what was found in what ranks told of their communication.
+#pragma once
+
+#include "lockstep/base/report.h"
+#include "lockstep/detect/comm_hang.h"
+
+namespace lockstep::detect {
+
+// {healthy (null: nothing was found, but there is a blind spot), verdicts [{syndrome, headline, certain, suspects
+// [{rank | node | port | link | software}], ambiguous_with, probe, evidence [...], since, price}], no_report [rank],
+// reported, damaged [...], blind_spot, counters {name: count}}. `since` is wall time (ISO 8601), null where nothing
+// tells it; `price` is null: what a hang costs is all.
+Json DiagnosisReport(const CommDiagnosis& diagnosis, const trace::CommLog& log);
+
+}  // namespace lockstep::detect

@@ -1,0 +1,16 @@
+// What ranks told of their communication, from files of whichever tool.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/base/status.h"
+#include "lockstep/trace/comm_log.h"
+
+namespace lockstep::trace {
+
+// One file with the status of NCCL's RAS, which is of the whole job; or dumps of Flight Recorders, one per rank, and
+// directories of them (flight_recorder.h). Errors name the file.
+absl::StatusOr<CommLog> ReadCommFiles(const std::vector<std::string>& paths);
+
+}  // namespace lockstep::trace

@@ -1,0 +1,60 @@
+// What the ranks of a job told of their communication, whatever told it: the communicators, the ops that each rank
+// launched on them in its own order, and how far each had come. Plain data; made by the importers (flight_recorder.h),
+// asked by detect/comm_hang.h.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lockstep/trace/counter.h"
+
+namespace lockstep::trace {
+
+struct Communicator {
+  std::string name;         // "35"; its ranks belong to its identity
+  std::string description;  // "TENSOR_MODEL_PARALLEL_GROUP"
+  std::vector<int> ranks;   // of the job, by their place in the communicator
+};
+
+enum class OpState : uint8_t { kScheduled, kStarted, kCompleted };
+enum class Direction : uint8_t { kCollective, kSend, kReceive };
+
+struct CommOp {
+  uint32_t communicator = 0;  // index
+  int rank = -1;
+  Direction direction = Direction::kCollective;
+  int peer = -1;            // rank of the job; of a send or receive whose peer is known
+  int64_t sequence = 0;     // of a collective: its number in the communicator, the same on all ranks
+  int64_t order = 0;        // in which the rank launched its ops, over all communicators
+  uint32_t function = 0;    // index: "all_reduce"
+  std::string shape;        // of what goes in, with its type; "" unknown
+  int64_t created_ns = -1;  // wall time of the launch; -1 unknown
+  OpState state = OpState::kScheduled;
+};
+
+// Counters that a rank keeps of a communicator's collectives: they hold even where ops were lost.
+struct CommCount {
+  uint32_t communicator = 0;
+  int rank = -1;
+  int64_t enqueued = -1, completed = -1;
+};
+
+struct CommLog {
+  std::vector<Communicator> communicators;
+  std::vector<std::string> functions;
+  std::vector<int> reported;  // ranks that told anything, ascending
+  std::vector<CommOp> ops;
+  std::vector<CommCount> counts;
+  // The newest op was launched just before the log was taken: the job may have been running, and what the log shows may
+  // be over a moment later.
+  bool moving = false;
+  std::map<int, std::string> remarks;  // of ranks, to be added to evidence: "considered dead by NCCL's RAS"
+  std::string blind_spot;              // what such a log can't show; empty: nothing worth a word
+  std::vector<Counter> counters;
+  // What could not be read, with the reason; the ranks, where their names tell them, are not among those that reported.
+  std::vector<std::string> damaged;
+};
+
+}  // namespace lockstep::trace

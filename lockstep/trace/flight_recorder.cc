@@ -1,0 +1,328 @@
+#include "lockstep/trace/flight_recorder.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "lockstep/base/json_at.h"
+#include "lockstep/base/parallel.h"
+#include "lockstep/trace/byte_source.h"
+#include "lockstep/trace/dump.h"
+
+namespace lockstep::trace {
+namespace {
+
+constexpr std::string_view kBackends[] = {"nccl:", "gloo:", "xccl:", "ucc:", "mpi:", "hccl:", "rccl:"};
+
+constexpr size_t kBatch = 64;  // files held at a time
+// A job launches ops all the time; one that hangs was dumped at the end of a timeout.
+constexpr int64_t kStillNs = 2'000'000'000;
+
+struct DumpFile {
+  std::string path;
+  int rank = -1;
+  bool named = false;  // by itself, not by its directory
+};
+
+// The last number of a file's name.
+std::optional<int> RankOfName(const std::string& path) {
+  const std::string name = std::filesystem::path(path).filename().string();
+  const size_t last = name.find_last_of("0123456789");
+  if (last == std::string::npos) return std::nullopt;
+  const size_t before = name.find_last_not_of("0123456789", last);
+  const size_t first = before == std::string::npos ? 0 : before + 1;
+  int rank = 0;
+  const auto [rest, error] = std::from_chars(name.data() + first, name.data() + last + 1, rank);
+  return error == std::errc() ? std::optional(rank) : std::nullopt;
+}
+
+bool LooksLikeADump(const std::string& path) {
+  const std::string begin = FirstBytes(path, 64);
+  const size_t at = begin.find_first_not_of(" \t\r\n");
+  return begin.starts_with('\x80') || (at != std::string::npos && begin[at] == '{');
+}
+
+// "[0, 1, 5]", or a list.
+std::vector<int> RanksOf(const Json& group) {
+  const Json& ranks = At(group, "ranks");
+  const Json list = ranks.is_string() ? Json::parse(ranks.get<std::string>(), nullptr, false) : ranks;
+  std::vector<int> all;
+  if (!list.is_array()) return all;
+  for (const Json& rank : list)
+    if (rank.is_number_integer()) all.push_back(rank.get<int>());
+  return all;
+}
+
+// "[4096, 1, 5120] BFloat16".
+std::string ShapeOf(const Json& entry) {
+  const Json &sizes = At(entry, "input_sizes"), &types = At(entry, "input_dtypes");
+  if (!sizes.is_array()) return "";
+  std::string shape;
+  for (const Json& size : sizes)
+    shape += (shape.empty() ? "" : " ") + size.dump(-1, ' ', true, Json::error_handler_t::replace);
+  if (types.is_array() && !types.empty() && types.front().is_string()) shape += " " + types.front().get<std::string>();
+  return shape;
+}
+
+OpState StateOf(const std::string& text) {
+  return text == "completed" ? OpState::kCompleted : text == "started" ? OpState::kStarted : OpState::kScheduled;
+}
+
+// "send 1->2", "recv 1<-2": places in the group.
+struct Transfer {
+  Direction direction;
+  int64_t peer;
+};
+std::optional<Transfer> ParseTransfer(std::string_view name) {
+  const bool sends = name.starts_with("send ");
+  if (!sends && !name.starts_with("recv ")) return std::nullopt;
+  const size_t arrow = name.find(sends ? "->" : "<-");
+  if (arrow == std::string_view::npos) return std::nullopt;
+  int64_t peer = 0;
+  const char *begin = name.data() + arrow + 2, *end = name.data() + name.size();
+  const auto [rest, error] = std::from_chars(begin, end, peer);
+  if (error != std::errc() || rest != end || peer < 0) return std::nullopt;
+  return Transfer{sends ? Direction::kSend : Direction::kReceive, peer};
+}
+
+// Puts the dumps of all ranks into one log.
+class Collector {
+ public:
+  absl::Status Add(int rank, const Json& dump) {
+    const Json& entries = At(dump, "entries");
+    if (!entries.is_array())
+      return InvalidArgument("no list \"entries\"; expected a dump of PyTorch's Flight Recorder");
+    ReadGroups(dump);
+    std::map<std::string, std::string> name_of_id;  // of groups, as pg_status numbers them
+    const uint64_t unreadable = unreadable_;
+    for (const Json& entry : entries) Take(rank, entry, name_of_id);
+    if (!entries.empty() && unreadable_ - unreadable == entries.size())
+      return InvalidArgument("none of its {} entries tells its process group and number", entries.size());
+    ReadCounts(rank, dump, std::move(name_of_id));
+    log_.reported.push_back(rank);
+    return absl::OkStatus();
+  }
+
+  CommLog Finish(int64_t first_written_ns) {
+    int64_t newest = -1;
+    for (const CommOp& op : log_.ops) newest = std::max(newest, op.created_ns);
+    log_.moving = newest >= 0 && newest <= first_written_ns && first_written_ns - newest < kStillNs;
+    std::sort(log_.reported.begin(), log_.reported.end());
+    // A communicator's counters count its collectives, unless it has transfers too: then the last of either.
+    std::vector<bool> mixed(log_.communicators.size());
+    for (const CommOp& op : log_.ops)
+      if (op.direction != Direction::kCollective) mixed[op.communicator] = true;
+    std::erase_if(log_.counts, [&](const CommCount& count) { return mixed[count.communicator]; });
+    FillUnknownMembers();
+    Count(log_.counters, "unreadable_entries", unreadable_);
+    Count(log_.counters, "transfers_without_peer", without_peer_);
+    return std::move(log_);
+  }
+
+  void CountOthers(uint64_t files) { Count(log_.counters, "other_files", files); }
+  void Damaged(const std::string& why) {
+    log_.damaged.push_back(why);
+    Count(log_.counters, "damaged_files", 1);
+  }
+
+ private:
+  // Where no dump tells the ranks of a group: the default one has all, others at least those that used it.
+  void FillUnknownMembers() {
+    std::map<uint32_t, std::set<int>> users;
+    for (const CommOp& op : log_.ops) users[op.communicator].insert(op.rank);
+    for (uint32_t i = 0; i < log_.communicators.size(); ++i) {
+      Communicator& one = log_.communicators[i];
+      if (!one.ranks.empty()) continue;
+      one.ranks = one.name == "0" ? log_.reported : std::vector<int>(users[i].begin(), users[i].end());
+    }
+  }
+
+  void ReadGroups(const Json& dump) {
+    groups_.clear();
+    const Json& config = At(dump, "pg_config");
+    if (!config.is_object()) return;
+    for (const auto& [name, group] : config.items()) groups_[name] = {name, TextAt(group, "desc"), RanksOf(group)};
+  }
+
+  uint32_t CommunicatorOf(const std::string& name, const std::string& description) {
+    const auto known = groups_.find(name);
+    Communicator one = known != groups_.end() ? known->second : Communicator{name, description, {}};
+    if (one.description.empty()) one.description = description;
+    const auto [found, is_new] =
+        index_.emplace(std::pair(name, one.ranks), static_cast<uint32_t>(log_.communicators.size()));
+    if (is_new) log_.communicators.push_back(std::move(one));
+    return found->second;
+  }
+
+  uint32_t FunctionOf(std::string name) {
+    for (const std::string_view backend : kBackends)
+      if (name.starts_with(backend)) name.erase(0, backend.size());
+    const auto [found, is_new] = functions_.emplace(name, static_cast<uint32_t>(log_.functions.size()));
+    if (is_new) log_.functions.push_back(name);
+    return found->second;
+  }
+
+  void Take(int rank, const Json& entry, std::map<std::string, std::string>& name_of_id) {
+    const Json& group = At(entry, "process_group");
+    const int64_t id = IntegerAt(entry, "pg_id", -1);
+    const bool named = group.is_array() && !group.empty() && group.front().is_string();
+    if (!named && id < 0) {
+      ++unreadable_;
+      return;
+    }
+    // Before version 2 an entry has the number alone.
+    const std::string name = named ? group.front().get<std::string>() : std::to_string(id);
+    const std::string description =
+        named && group.size() > 1 && group[1].is_string() ? group[1].get<std::string>() : "";
+    name_of_id[std::to_string(id)] = name;
+    CommOp op;
+    op.communicator = CommunicatorOf(name, description);
+    op.rank = rank;
+    op.order = IntegerAt(entry, "record_id", static_cast<int64_t>(log_.ops.size()));
+    op.created_ns = IntegerAt(entry, "time_created_ns", -1);
+    op.state = StateOf(TextAt(entry, "state"));
+    op.function = FunctionOf(TextAt(entry, "profiling_name"));
+    op.shape = ShapeOf(entry);
+    const Json& is_transfer = At(entry, "is_p2p");
+    const std::string& function = log_.functions[op.function];
+    if (is_transfer.is_boolean() && is_transfer.get<bool>()) {
+      const std::optional<Transfer> transfer = ParseTransfer(function);
+      const std::vector<int>& ranks = log_.communicators[op.communicator].ranks;
+      if (!transfer || static_cast<size_t>(transfer->peer) >= ranks.size()) {
+        ++without_peer_;
+        return;
+      }
+      op.direction = transfer->direction;
+      op.peer = ranks[static_cast<size_t>(transfer->peer)];
+      op.sequence = IntegerAt(entry, "p2p_seq_id", -1);
+    } else {
+      op.sequence = IntegerAt(entry, "collective_seq_id", IntegerAt(entry, "seq_id", -1));
+      if (op.sequence < 0) {
+        ++unreadable_;
+        return;
+      }
+    }
+    log_.ops.push_back(std::move(op));
+  }
+
+  // pg_status numbers groups as the process made them; pg_config names them. Names count up in the same order, which
+  // tells the names of groups that have no entry, as long as it agrees with those that have.
+  void ReadCounts(int rank, const Json& dump, std::map<std::string, std::string> name_of_id) {
+    const Json& status = At(dump, "pg_status");
+    if (!status.is_object()) return;
+    std::vector<int64_t> ids, names;
+    for (const auto& [id, counts] : status.items()) ids.push_back(NumberOr(id, -1));
+    for (const auto& [name, group] : groups_) names.push_back(NumberOr(name, -1));
+    std::sort(ids.begin(), ids.end());
+    std::sort(names.begin(), names.end());
+    std::map<std::string, std::string> by_order;
+    if (ids.size() == names.size() && !ids.empty() && ids.front() >= 0 && names.front() >= 0)
+      for (size_t i = 0; i < ids.size(); ++i) by_order[std::to_string(ids[i])] = std::to_string(names[i]);
+    const bool agrees = std::all_of(name_of_id.begin(), name_of_id.end(), [&](const auto& known) {
+      const auto found = by_order.find(known.first);
+      return found != by_order.end() && found->second == known.second;
+    });
+    if (agrees) name_of_id.merge(by_order);
+    for (const auto& [id, counts] : status.items()) {
+      const auto name = name_of_id.find(id);
+      if (name == name_of_id.end() || !groups_.contains(name->second)) continue;
+      log_.counts.push_back({CommunicatorOf(name->second, ""), rank, IntegerAt(counts, "last_enqueued_collective", -1),
+                             IntegerAt(counts, "last_completed_collective", -1)});
+    }
+  }
+
+  static int64_t NumberOr(const std::string& text, int64_t otherwise) {
+    int64_t number = 0;
+    const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    return error == std::errc() && rest == text.data() + text.size() ? number : otherwise;
+  }
+
+  CommLog log_;
+  std::map<std::string, Communicator> groups_;  // of the dump that is being read, by name
+  std::map<std::pair<std::string, std::vector<int>>, uint32_t> index_;
+  std::map<std::string, uint32_t> functions_;
+  uint64_t unreadable_ = 0, without_peer_ = 0;
+};
+
+// When a file was written, wall time; without one, the end of time.
+int64_t WrittenNs(const std::string& path) {
+  struct stat status{};
+  if (stat(path.c_str(), &status) != 0) return INT64_MAX;
+  return int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+}
+
+absl::StatusOr<std::vector<DumpFile>> FindFiles(const std::vector<std::string>& paths, uint64_t& others) {
+  std::vector<DumpFile> files;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(path, error)) {
+      files.push_back({path, -1, true});
+      continue;
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+      if (!entry.is_regular_file(error)) continue;
+      if (LooksLikeADump(entry.path().string()))
+        files.push_back({entry.path().string(), -1, false});
+      else
+        ++others;
+    }
+    if (error) return ErrnoError(error.value(), path);
+  }
+  std::map<int, std::string> known;
+  for (DumpFile& file : files) {
+    const std::optional<int> rank = RankOfName(file.path);
+    if (!rank)
+      return InvalidArgument("{}: its name does not tell the rank: expected a number, as in rank_3.json", file.path);
+    file.rank = *rank;
+    const auto [found, is_new] = known.emplace(*rank, file.path);
+    if (!is_new)
+      return InvalidArgument("{}: rank {} is in {} too; expected one file per rank", file.path, *rank, found->second);
+  }
+  std::sort(files.begin(), files.end(), [](const DumpFile& a, const DumpFile& b) { return a.rank < b.rank; });
+  return files;
+}
+
+}  // namespace
+
+absl::StatusOr<CommLog> ReadFlightRecorder(const std::vector<std::string>& paths) {
+  Collector collector;
+  uint64_t others = 0;
+  LS_ASSIGN_OR_RETURN(const std::vector<DumpFile> files, FindFiles(paths, others));
+  std::vector<absl::StatusOr<Json>> dumps;  // a batch of them
+  absl::Status damage;
+  size_t whole = 0;
+  int64_t first_written = INT64_MAX;
+  for (size_t i = 0; i < files.size(); ++i) {
+    if (i % kBatch == 0) {
+      dumps.assign(std::min(kBatch, files.size() - i), absl::UnknownError("not read"));
+      ParallelFor(dumps.size(), std::thread::hardware_concurrency(),
+                  [&](size_t k, size_t /*worker*/) { dumps[k] = ReadDump(files[i + k].path); });
+    }
+    const absl::StatusOr<Json>& dump = dumps[i % kBatch];
+    absl::Status read = dump.ok() ? collector.Add(files[i].rank, *dump) : dump.status();
+    if (read.ok()) {
+      ++whole;
+      first_written = std::min(first_written, WrittenNs(files[i].path));
+      continue;
+    }
+    read = InvalidArgument("{}: {}", files[i].path, Message(read));
+    if (files[i].named) return read;
+    collector.Damaged(Message(read));
+    if (damage.ok()) damage = read;
+  }
+  if (!damage.ok() && whole == 0) return damage;
+  if (whole == 0)
+    return InvalidArgument("{}: no dump of a Flight Recorder; expected a pickle or JSON per rank",
+                           paths.empty() ? "" : paths.front());
+  collector.CountOthers(others);
+  return collector.Finish(first_written);
+}
+
+}  // namespace lockstep::trace

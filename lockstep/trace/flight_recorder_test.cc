@@ -1,0 +1,133 @@
+#include "lockstep/trace/flight_recorder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+
+#include "lockstep/trace/test_trace.h"
+
+namespace lockstep::trace {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// Rank 1 of two: an all_reduce that has ended, one that has not, and a receive.
+constexpr char kDump[] = R"({"version": "2.9",
+  "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}, "7": {"name": "7", "desc": "PP", "ranks": [3, 1]}},
+  "pg_status": {"0": {"last_enqueued_collective": 12, "last_completed_collective": 11},
+                "1": {"last_enqueued_collective": 5, "last_completed_collective": 4}},
+  "entries": [
+    {"record_id": 40, "pg_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": 11, "p2p_seq_id": 0,
+     "profiling_name": "nccl:all_reduce", "time_created_ns": 1000, "input_sizes": [[4, 2]], "input_dtypes": ["Float"],
+     "state": "completed", "is_p2p": false},
+    {"record_id": 41, "pg_id": 0, "process_group": ["0", "default_pg"], "collective_seq_id": 12, "p2p_seq_id": 0,
+     "profiling_name": "nccl:all_reduce", "time_created_ns": 2000, "input_sizes": [[4, 2]], "input_dtypes": ["Float"],
+     "state": "started", "is_p2p": false},
+    {"record_id": 42, "pg_id": 1, "process_group": ["7", "PP"], "collective_seq_id": 2, "p2p_seq_id": 5,
+     "profiling_name": "nccl:recv 1<-0", "time_created_ns": null, "state": "scheduled", "is_p2p": true},
+    {"record_id": 43, "pg_id": 1, "process_group": ["7", "PP"], "profiling_name": "nccl:coalesced", "is_p2p": true},
+    {"record_id": 44, "profiling_name": "nccl:barrier"}]})";
+
+class FlightRecorder : public testing::Test {
+ protected:
+  FlightRecorder() { std::filesystem::create_directories(folder_); }
+  void Write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+  }
+  std::string PathOf(const std::string& name) const { return (folder_ / name).string(); }
+  absl::StatusOr<CommLog> Read() const { return ReadFlightRecorder({folder_.string()}); }
+  std::string Error() const { return Message(Read().status()); }
+
+  const std::filesystem::path folder_ = TempPath("dumps");
+};
+
+TEST_F(FlightRecorder, TakesOpsGroupsAndCounters) {
+  Write("nccl_trace_rank_1", kDump);
+  Write("fault_injection.log", "Fault ranks: [1]\n");
+  const CommLog log = Read().value();
+  EXPECT_THAT(log.reported, ElementsAre(1));
+  ASSERT_EQ(log.communicators.size(), 2U);
+  EXPECT_EQ(log.communicators[1].description, "PP");
+  EXPECT_THAT(log.communicators[1].ranks, ElementsAre(3, 1));
+  ASSERT_EQ(log.ops.size(), 3U);
+  EXPECT_EQ(log.functions[log.ops[0].function], "all_reduce");
+  EXPECT_EQ(log.ops[0].state, OpState::kCompleted);
+  EXPECT_EQ(log.ops[1].state, OpState::kStarted);
+  EXPECT_EQ(log.ops[1].sequence, 12);
+  EXPECT_EQ(log.ops[1].shape, "[4,2] Float");
+  EXPECT_EQ(log.ops[2].direction, Direction::kReceive);
+  EXPECT_EQ(log.ops[2].peer, 3) << "the rank of the job at place 0 of the group";
+  EXPECT_EQ(log.ops[2].created_ns, -1);
+  ASSERT_EQ(log.counts.size(), 1U) << "those of a group with transfers count both";
+  EXPECT_EQ(log.counts[0].enqueued, 12);
+  EXPECT_EQ(log.counts[0].completed, 11);
+  std::map<std::string, uint64_t> counters;
+  for (const Counter& one : log.counters) counters[one.name] = one.count;
+  EXPECT_EQ(counters, (std::map<std::string, uint64_t>{
+                          {"other_files", 1}, {"transfers_without_peer", 1}, {"unreadable_entries", 1}}));
+}
+
+TEST_F(FlightRecorder, PicklesAndJsonMayStandSideBySide) {
+  Write("rank_1.json", kDump);
+  Write("rank_0", std::string("\x80\x02}(X\x07\0\0\0entries]u.", 19));
+  const CommLog log = Read().value();
+  EXPECT_THAT(log.reported, ElementsAre(0, 1));
+  EXPECT_THAT(log.damaged, IsEmpty());
+}
+
+TEST_F(FlightRecorder, ADamagedFileOfADirectoryIsToldOf) {
+  Write("rank_1.json", kDump);
+  Write("rank_0.json", std::string(kDump).substr(0, 200));
+  Write("rank_2", std::string("\x80\x02"
+                              "cos\nsystem\n.",
+                              14));
+  const CommLog log = Read().value();
+  EXPECT_THAT(log.reported, ElementsAre(1));
+  EXPECT_THAT(log.damaged,
+              ElementsAre(HasSubstr("rank_0.json: byte 201: not JSON"), HasSubstr("GLOBAL os system is refused")));
+}
+
+// Version 1 had no names and no configuration of groups.
+TEST_F(FlightRecorder, OldDumpsHaveNumbersOfGroups) {
+  for (const char* rank : {"0", "1"})
+    Write(std::string("old_") + rank, R"({"version": "1.0", "entries": [{"record_id": 1, "pg_id": 0, "seq_id": 7,
+          "profiling_name": "nccl:all_reduce", "state": "started"}]})");
+  const CommLog log = Read().value();
+  ASSERT_EQ(log.communicators.size(), 1U);
+  EXPECT_THAT(log.communicators[0].ranks, ElementsAre(0, 1));
+  EXPECT_EQ(log.ops[0].sequence, 7);
+}
+
+TEST_F(FlightRecorder, KnowsAJobThatMovedWhenItWasDumped) {
+  Write("rank_1.json", kDump);
+  EXPECT_FALSE(Read()->moving) << "its ops are of 1970";
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  std::string fresh = kDump;
+  const std::string old = "\"time_created_ns\": 2000";
+  fresh.replace(fresh.find(old), old.size(),
+                fmt::format("\"time_created_ns\": {}", std::chrono::nanoseconds(now).count() - 100'000'000));
+  Write("rank_1.json", fresh);
+  EXPECT_TRUE(Read()->moving);
+}
+
+TEST_F(FlightRecorder, SaysWhatIsWrong) {
+  EXPECT_THAT(Error(), HasSubstr("no dump of a Flight Recorder"));
+  Write("rank_0.json", "{\"a\": 1}");
+  EXPECT_THAT(Error(), HasSubstr("rank_0.json: no list \"entries\""));
+  EXPECT_THAT(Message(ReadFlightRecorder({PathOf("rank_9.json")}).status()), HasSubstr("No such file"));
+  Write("rank_0.json", R"({"entries": [{"state": "started"}]})");
+  EXPECT_THAT(Error(), HasSubstr("none of its 1 entries"));
+  Write("0.pickle", "\x80\x02N.");
+  EXPECT_THAT(Error(), HasSubstr("rank 0 is in"));
+  std::filesystem::remove(folder_ / "0.pickle");
+  Write("dump.json", kDump);
+  EXPECT_THAT(Error(), HasSubstr("dump.json: its name does not tell the rank"));
+}
+
+}  // namespace
+}  // namespace lockstep::trace

@@ -1,0 +1,76 @@
+#include "lockstep/trace/pickle.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace lockstep::trace {
+namespace {
+
+using testing::HasSubstr;
+using namespace std::string_literals;
+
+Json Read(const std::string& bytes) {
+  const absl::StatusOr<Json> value = ReadPickle(bytes);
+  EXPECT_TRUE(value.ok()) << value.status();
+  return value.value_or(Json());
+}
+std::string ErrorOf(const std::string& bytes) { return Message(ReadPickle(bytes).status()); }
+
+// Protocol 2, as torch's own pickler writes it: {"version": "2.9", "entries": [{"id": 7, "ok": True}]}.
+TEST(Pickle, ReadsWhatTorchWrites) {
+  const std::string bytes =
+      "\x80\x02}q\0(X\x07\0\0\0versionq\x01X\x03\0\0\0"s
+      "2.9q\x02X\x07\0\0\0entriesq\x03]q\x04}q\x05(X\x02\0\0\0idq\x06K\x07X\x02\0\0\0okq\x07\x88uau."s;
+  EXPECT_EQ(Read(bytes), Json::parse(R"({"version": "2.9", "entries": [{"id": 7, "ok": true}]})"));
+}
+
+TEST(Pickle, ReadsNumbersOfAllSizes) {
+  EXPECT_EQ(Read("\x80\x02(K\xffM\xff\xffJ\xff\xff\xff\xff\x8a\x08\x01\0\0\0\0\0\0\x80\x8a\0\x8a\x01\xfet."s),
+            Json::parse("[255, 65535, -1, -9223372036854775807, 0, -2]"));
+  EXPECT_EQ(Read("G\x3f\xf8\0\0\0\0\0\0."s), Json(1.5));
+  EXPECT_EQ(Read("(I42\nI01\nL-7L\nF2.5\nNl."s), Json::parse("[42, true, -7, 2.5, null]"));
+  EXPECT_THAT(ErrorOf("\x8a\x09\0\0\0\0\0\0\0\0\x01."s), HasSubstr("more than 64 bits"));
+}
+
+TEST(Pickle, TextIsKeptAndRepeated) {
+  EXPECT_EQ(Read("\x80\x04\x95\x10\0\0\0\0\0\0\0]\x94(\x8c\x04ring\x94h\x01h\x01\x65."s),
+            Json::parse(R"(["ring", "ring", "ring"])"));
+  EXPECT_THAT(ErrorOf("]q\0(h\0h\0e."s), HasSubstr("refers to a container a second time"));
+  EXPECT_THAT(ErrorOf("h\x05."s), HasSubstr("was not kept"));
+}
+
+TEST(Pickle, RefusesWhatWouldRunCode) {
+  EXPECT_THAT(ErrorOf("cos\nsystem\n(X\x02\0\0\0idtR."s), HasSubstr("byte 0: GLOBAL os system is refused"));
+  EXPECT_THAT(ErrorOf("\x80\x04\x8c\x02os\x8c\x06system\x93."s), HasSubstr("STACK_GLOBAL is refused"));
+  EXPECT_THAT(ErrorOf("NR."s), HasSubstr("byte 1: REDUCE is refused"));
+  EXPECT_THAT(ErrorOf("Nb."s), HasSubstr("BUILD is refused"));
+}
+
+TEST(Pickle, SaysWhatIsDamaged) {
+  EXPECT_EQ(ErrorOf(""), "cut off after 0 bytes");
+  EXPECT_EQ(ErrorOf("\x80\x02}q"s), "cut off after 4 bytes");
+  EXPECT_EQ(ErrorOf("X\xff\xff\xff\x7f"s), "cut off after 5 bytes");
+  EXPECT_THAT(ErrorOf("}K\x01s."s), HasSubstr("sets a member of what is no dict"));
+  EXPECT_THAT(ErrorOf("(K\x01."s), HasSubstr("expected one value"));
+  EXPECT_THAT(ErrorOf("K\x01\x61."s), HasSubstr("adds to what is no list"));
+  EXPECT_THAT(ErrorOf("a."s), HasSubstr("fewer values than it takes"));
+  EXPECT_THAT(ErrorOf("\xff"s), HasSubstr("opcode 0xff"));
+  EXPECT_THAT(ErrorOf(std::string(100, ']') + std::string(99, 'a') + "."), HasSubstr("nested more than 64 deep"));
+}
+
+// A list of ten numbers, kept as a tuple, ten of it, ten of that, and so on: small to write, large to hold.
+TEST(Pickle, GrowsNoMoreThanItsFile) {
+  std::string bytes = "K\x01q\0"s;
+  for (char level = 0; level < 60; ++level) {
+    bytes += '(';
+    for (int i = 0; i < 10; ++i) bytes += std::string("h") + level;
+    bytes += std::string("tq") + static_cast<char>(level + 1);
+  }
+  EXPECT_THAT(ErrorOf(bytes + "."), HasSubstr("repeats itself beyond all measure"));
+}
+
+}  // namespace
+}  // namespace lockstep::trace

@@ -1,0 +1,118 @@
+#include "lockstep/trace/ras.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+
+#include "lockstep/base/json_at.h"
+
+namespace lockstep::trace {
+namespace {
+
+using Process = std::tuple<std::string, int64_t, int64_t>;  // host, pid, device
+
+bool IsSet(const Json& object, const char* key) {
+  const Json& value = At(object, key);
+  return (value.is_boolean() && value.get<bool>()) || (value.is_number_integer() && value.get<int64_t>() != 0);
+}
+// A hash may be a number.
+std::string TextOf(const Json& value) {
+  return value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Process ProcessOf(const Json& rank) {
+  return {TextOf(At(rank, "host")), IntegerAt(rank, "pid", -1), IntegerAt(rank, "cuda_dev", -1)};
+}
+
+class Reader {
+ public:
+  absl::StatusOr<CommLog> Read(const Json& document) {
+    const Json& all = At(document, "communicators");
+    if (!all.is_array() || all.empty()) return InvalidArgument("no communicators in the status of NCCL's RAS");
+    const Json* largest = &all.front();
+    for (const Json& one : all)
+      if (IntegerAt(one, "size", -1) > IntegerAt(*largest, "size", -1)) largest = &one;
+    for (const char* list : {"ranks", "missing_ranks"})
+      for (const Json& rank : At(*largest, list))
+        rank_of_[ProcessOf(rank)] = static_cast<int>(std::min<int64_t>(IntegerAt(rank, "rank", -1), INT32_MAX));
+    for (const Json& one : all) Take(one);
+    log_.reported.assign(reported_.begin(), reported_.end());
+    log_.moving = true;
+    log_.blind_spot = "RAS counts launches alone: a hang in which all ranks have launched the same can't be seen";
+    Count(log_.counters, "ranks_outside_of_the_largest_communicator", outside_);
+    return std::move(log_);
+  }
+
+ private:
+  void Take(const Json& communicator) {
+    std::vector<int> members;
+    std::map<std::string, std::map<int, int64_t>> launched;  // by function, then rank
+    const bool missing = At(communicator, "missing_ranks").is_array() && !At(communicator, "missing_ranks").empty();
+    for (const char* list : {"ranks", "missing_ranks"})
+      for (const Json& rank : At(communicator, list)) {
+        const auto known = rank_of_.find(ProcessOf(rank));
+        if (known == rank_of_.end() || known->second < 0) {
+          ++outside_;
+          continue;
+        }
+        members.push_back(known->second);
+        Remark(known->second, At(rank, "status"));
+        if (std::string_view(list) == "missing_ranks") continue;
+        reported_.insert(known->second);
+        for (const auto& [function, count] : At(rank, "collective_counts").items())
+          if (count.is_number_integer()) launched[function][known->second] = count.get<int64_t>();
+      }
+    for (const auto& [function, counts] : launched)
+      AddFunction(TextOf(At(communicator, "hash")), function, members, counts, missing);
+  }
+
+  // Numbers count by function, so each is a communicator of its own here.
+  void AddFunction(const std::string& hash, const std::string& function, const std::vector<int>& members,
+                   const std::map<int, int64_t>& counts, bool missing) {
+    const auto index = static_cast<uint32_t>(log_.communicators.size());
+    log_.communicators.push_back({hash, "", members});
+    const auto name = static_cast<uint32_t>(log_.functions.size());
+    log_.functions.push_back(function);
+    // For who is missing all wait, else those that launched more than another.
+    int64_t fewest = missing ? 0 : counts.begin()->second;
+    for (const auto& [rank, count] : counts) fewest = std::min(fewest, count);
+    for (const auto& [rank, count] : counts) {
+      log_.counts.push_back({index, rank, count, -1});
+      if (count <= std::max<int64_t>(fewest, 0)) continue;
+      CommOp op;
+      op.communicator = index;
+      op.rank = rank;
+      op.sequence = count;
+      op.order = static_cast<int64_t>(log_.ops.size());
+      op.function = name;
+      log_.ops.push_back(std::move(op));
+    }
+  }
+
+  void Remark(int rank, const Json& status) {
+    std::string& remark = log_.remarks[rank];
+    const auto add = [&remark](const std::string& text) {
+      if (remark.find(text) == std::string::npos) remark += (remark.empty() ? "" : ", ") + text;
+    };
+    if (IsSet(status, "considered_dead")) add("considered dead by NCCL's RAS");
+    if (IsSet(status, "unresponsive")) add("does not answer NCCL's RAS");
+    if (IsSet(status, "async_error"))
+      add("has an asynchronous error of NCCL (" + TextOf(At(status, "async_error")) + ")");
+    if (IsSet(status, "abort_flag")) add("has aborted its communicator");
+    if (remark.empty()) log_.remarks.erase(rank);
+  }
+
+  CommLog log_;
+  std::map<Process, int> rank_of_;
+  std::set<int> reported_;
+  uint64_t outside_ = 0;
+};
+
+}  // namespace
+
+bool IsRas(const Json& document) { return At(document, "communicators").is_array(); }
+absl::StatusOr<CommLog> ReadRas(const Json& document) { return Reader().Read(document); }
+
+}  // namespace lockstep::trace

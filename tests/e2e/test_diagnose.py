@@ -1,0 +1,150 @@
+"""`lockstep diagnose` as a user runs it: on dumps in every form, whole, damaged and hostile."""
+import json
+import os
+import pathlib
+import pickle
+import subprocess
+import tempfile
+import unittest
+
+from harness import BINARY
+
+DATA = pathlib.Path(os.environ.get("LOCKSTEP_DATA", pathlib.Path(__file__).resolve().parents[3] / "shared/data"))
+RANKS = 4
+
+
+def dump(rank, launched, ended, name="nccl:all_reduce"):
+    """Of a rank whose only group holds all ranks."""
+    entries = [{"record_id": i, "pg_id": 0, "process_group": ("0", "default_pg"), "collective_seq_id": i, "p2p_seq_id": 0,
+                "profiling_name": name, "time_created_ns": 10**18 + i, "duration_ms": None, "input_sizes": [[8]], "input_dtypes": ["Float"],
+                "state": "completed" if i <= ended else "started", "is_p2p": False} for i in range(1, launched + 1)]
+    return {"version": "2.9", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(RANKS)))}},
+            "pg_status": {"0": {"last_enqueued_collective": launched, "last_started_collective": -1, "last_completed_collective": ended}},
+            "entries": entries}
+
+
+class Diagnose(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="lockstep-diagnose-")))
+
+    def write(self, stuck=2, ranks=range(RANKS), protocol=None):
+        for rank in ranks:
+            document = dump(rank, 9 if rank == stuck else 10, 9)
+            path = self.folder / f"nccl_trace_rank_{rank}"
+            path.write_bytes(json.dumps(document).encode() if protocol is None else pickle.dumps(document, protocol=protocol))
+
+    def lockstep(self, *words, code=0):
+        done = subprocess.run([BINARY, "diagnose", *map(str, words)], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(code, done.returncode, done.stderr + done.stdout)
+        return done.stderr if code else done.stdout
+
+    def diagnose(self, *paths):
+        return json.loads(self.lockstep(*(paths or [self.folder]), "--json"))
+
+    def refused(self, *paths):
+        error = self.lockstep(*paths, code=2)
+        self.assertEqual(1, error.count("\n"), error)
+        return error
+
+    def assert_names(self, ranks, report, syndrome="non_communication_hang", certain=True):
+        self.assertEqual([syndrome], [one["syndrome"] for one in report["verdicts"]], report)
+        self.assertEqual(ranks, [suspect["rank"] for suspect in report["verdicts"][0]["suspects"]], report)
+        self.assertEqual(certain, report["verdicts"][0]["certain"], report)
+
+    def test_every_form_of_a_dump_gives_the_same_verdict(self):
+        verdicts = set()
+        for protocol in (None, 2, 3, 4, 5):
+            with self.subTest(protocol=protocol):
+                self.write(protocol=protocol)
+                report = self.diagnose()
+                self.assert_names([2], report)
+                verdicts.add(json.dumps(report))
+        self.assertEqual(1, len(verdicts), verdicts)
+        self.assertIn("rank 2 has launched up to 9", self.lockstep(self.folder))
+        files = sorted(self.folder.iterdir(), reverse=True)
+        self.assertEqual(verdicts, {json.dumps(self.diagnose(*files))})
+
+    def test_a_clean_bill(self):
+        self.write(stuck=None)
+        for rank in range(RANKS):
+            (self.folder / f"nccl_trace_rank_{rank}").write_text(json.dumps(dump(rank, 10, 10)))
+        report = self.diagnose()
+        self.assertEqual(([], True, []), (report["verdicts"], report["healthy"], report["no_report"]), report)
+
+    def test_ranks_without_a_dump(self):
+        self.write(ranks=[0, 2, 3])
+        report = self.diagnose()
+        self.assertEqual([1], report["no_report"])
+        self.assert_names([2], report, certain=False)
+        self.assertEqual([{"rank": 1}], report["verdicts"][0]["ambiguous_with"], report)
+
+    def test_a_damaged_dump_among_others(self):
+        self.write()
+        whole = (self.folder / "nccl_trace_rank_3").read_bytes()
+        (self.folder / "nccl_trace_rank_3").write_bytes(whole[:len(whole) // 2])
+        report = self.diagnose()
+        self.assert_names([2], report, certain=False)
+        self.assertEqual([3], report["no_report"])
+        self.assertEqual(1, report["counters"]["damaged_files"])
+        self.assertIn("nccl_trace_rank_3: byte ", report["damaged"][0])
+
+    def test_refuses_what_would_run_code(self):
+        for payload, name in ((b"\x80\x02cos\nsystem\n(X\x05\x00\x00\x00touchtR.", "GLOBAL os system"),
+                              (pickle.dumps(print, protocol=4), "STACK_GLOBAL"), (pickle.dumps(pathlib.Path("x"), protocol=2), "GLOBAL pathlib")):
+            path = self.folder / "rank_0"
+            path.write_bytes(payload)
+            error = self.refused(path)
+            self.assertIn(name, error)
+            self.assertIn("is refused", error)
+
+    def test_bad_input(self):
+        self.write()
+        (self.folder / "other").mkdir()
+        (self.folder / "other" / "notes.txt").write_text("nothing")
+        (self.folder / "rank_2.json").write_text("{}")
+        cases = {"No such file": [self.folder / "none_1"], "no dump of a Flight Recorder": [self.folder / "other"],
+                 "rank 2 is in": [self.folder], "not JSON": [self.folder / "other" / "notes.txt"],
+                 "no list \"entries\"": [self.folder / "rank_2.json"]}
+        (self.folder / "other" / "rank_7").write_text("nothing")
+        cases["not JSON"] = [self.folder / "other" / "rank_7"]
+        for text, paths in cases.items():
+            with self.subTest(text):
+                self.assertIn(text, self.refused(*paths))
+
+    def test_the_status_of_ras(self):
+        def rank(number, count, status=None):
+            return {"rank": number, "host": "10.0.0.1", "pid": 1000 + number, "cuda_dev": number, "status": status or {},
+                    "collective_counts": {"AllReduce": count}}
+
+        path = self.folder / "status.json"
+        world = {"hash": "0xa", "size": 4, "ranks": [rank(i, 9 if i == 2 else 10) for i in range(4)]}
+        path.write_text(json.dumps({"nccl_version": "2.28.7", "communicators": [world]}))
+        report = self.diagnose(path)
+        self.assert_names([2], report, certain=False)
+        self.assertIn("rank 2 has launched up to 9", report["verdicts"][0]["evidence"][0])
+        world["missing_ranks"] = [rank(3, 0, {"considered_dead": True})]
+        world["ranks"] = [rank(i, 10) for i in range(3)]
+        path.write_text(json.dumps({"communicators": [world]}))
+        report = self.diagnose(path)
+        self.assert_names([3], report, certain=False)
+        self.assertIn("considered dead", " ".join(report["verdicts"][0]["evidence"]))
+        del world["missing_ranks"]
+        path.write_text(json.dumps({"communicators": [world]}))
+        report = self.diagnose(path)
+        self.assertEqual(([], None), (report["verdicts"], report["healthy"]))
+        self.assertIn("launches alone", report["blind_spot"])
+        path.write_text('{"communicators": []}')
+        self.assertIn("no communicators", self.refused(path))
+
+    @unittest.skipUnless((DATA / "diagnosis").is_dir(), f"{DATA}/diagnosis is not there")
+    def test_real_dumps(self):
+        for folder in sorted((DATA / "diagnosis/fr_dumps_nvrx").iterdir()):
+            with self.subTest(folder.name):
+                gold = [int(line.split()[1].rstrip(",")) for line in (folder / "fault_injection.log").read_text().splitlines() if line.startswith("Rank ")]
+                report = self.diagnose(folder)
+                self.assertEqual(gold, sorted(suspect["rank"] for verdict in report["verdicts"] for suspect in verdict["suspects"]), report)
+                self.assertEqual([], report["no_report"])
+
+
+if __name__ == "__main__":
+    unittest.main()
