@@ -11,6 +11,7 @@
 #include <set>
 #include <string_view>
 
+#include "lockstep/detect/comm_slow.h"
 #include "lockstep/detect/comm_waits.h"
 
 namespace lockstep::detect {
@@ -119,13 +120,38 @@ std::vector<Finding> FindMismatches(const Standing& standing) {
 
 // ---- findings ----
 
+// What is under way was launched moments ago, as far as that is known: a running job always has something under way.
+bool IsTooSoon(const trace::CommLog& log, const CommThresholds& thresholds) {
+  int64_t oldest = -1;
+  std::vector<int64_t> durations;
+  for (const CommOp& op : log.ops) {
+    if (op.state == trace::OpState::kCompleted) {
+      if (op.duration_ns >= 0) durations.push_back(op.duration_ns);
+    } else if (op.age_ns < 0) {
+      return false;
+    } else {
+      oldest = std::max(oldest, op.age_ns);
+    }
+  }
+  if (oldest < 0) return false;
+  double limit = static_cast<double>(ToNanos(thresholds.hang).value);
+  if (!durations.empty()) {
+    const auto rare = durations.begin() + static_cast<std::ptrdiff_t>(durations.size() * 99 / 100);
+    std::nth_element(durations.begin(), rare, durations.end());
+    limit = std::max(limit, thresholds.hang_of_usual * static_cast<double>(*rare));
+  }
+  return static_cast<double>(oldest) < limit;
+}
+
 class Finder {
  public:
-  explicit Finder(const trace::CommLog& log) : log_(log), standing_(log), waits_(standing_) {}
+  Finder(const trace::CommLog& log, const CommThresholds& thresholds)
+      : log_(log), thresholds_(thresholds), standing_(log), waits_(standing_) {}
 
   CommDiagnosis Run() {
     CommDiagnosis diagnosis;
     diagnosis.no_report = NoReport();
+    if (IsTooSoon(log_, thresholds_)) return diagnosis;
     diagnosis.findings = FindMismatches(standing_);
     if (diagnosis.findings.empty()) {
       NameTheEnds(diagnosis.findings);
@@ -135,7 +161,7 @@ class Finder {
     if (log_.moving)
       for (Finding& finding : diagnosis.findings) {
         finding.certain = false;
-        finding.probe = "a second look some seconds later: ops were launched until the first";
+        finding.probe = "a second look some seconds later: the job may have been running until this one";
       }
     std::stable_sort(diagnosis.findings.begin(), diagnosis.findings.end(),
                      [](const Finding& a, const Finding& b) { return a.certain > b.certain; });
@@ -304,12 +330,17 @@ class Finder {
   }
 
   const trace::CommLog& log_;
+  const CommThresholds& thresholds_;
   const Standing standing_;
   const Waits waits_;
 };
 
 }  // namespace
 
-CommDiagnosis DiagnoseCommunication(const trace::CommLog& log) { return Finder(log).Run(); }
+CommDiagnosis DiagnoseCommunication(const trace::CommLog& log, const CommThresholds& thresholds) {
+  CommDiagnosis diagnosis = Finder(log, thresholds).Run();
+  if (diagnosis.findings.empty()) diagnosis.findings = FindSlowness(log, thresholds);
+  return diagnosis;
+}
 
 }  // namespace lockstep::detect

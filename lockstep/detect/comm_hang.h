@@ -11,6 +11,7 @@
 
 #include <vector>
 
+#include "lockstep/detect/comm_thresholds.h"
 #include "lockstep/incident/incident.h"
 #include "lockstep/trace/comm_log.h"
 
@@ -21,6 +22,6 @@ struct CommDiagnosis {
   std::vector<int> no_report;               // members of communicators of which nothing is known
 };
 
-CommDiagnosis DiagnoseCommunication(const trace::CommLog& log);
+CommDiagnosis DiagnoseCommunication(const trace::CommLog& log, const CommThresholds& thresholds = {});
 
 }  // namespace lockstep::detect

@@ -32,6 +32,8 @@ constexpr std::array<SyndromeText, kSyndromeCount> kSyndromes = {{
     {"non_communication_hang", "has not entered the collective in which the others wait"},
     {"mismatched", "called another collective than the others"},
     {"deadlock", "make ranks wait for each other in a circle"},
+    {"communication_slow", "is slow to pass messages on"},
+    {"non_communication_slow", "is slow, and the others wait for it"},
 }};
 constexpr std::array<const char*, 8> kActions = {"evict",  "restart",    "rollback", "hot_update",
                                                  "replan", "checkpoint", "stop",     "note"};

@@ -30,8 +30,10 @@ enum class Syndrome {
   kNonCommunicationHang,  // has not launched the collective in which others wait
   kMismatched,            // called another collective, or with other sizes, than the others
   kDeadlock,              // ranks wait for each other in a circle
+  kCommunicationSlow,     // messages take long between ranks that have both come
+  kNonCommunicationSlow,  // comes late to its collectives by its own doing
 };
-inline constexpr int kSyndromeCount = static_cast<int>(Syndrome::kDeadlock) + 1;
+inline constexpr int kSyndromeCount = static_cast<int>(Syndrome::kNonCommunicationSlow) + 1;
 
 struct Suspect {
   enum class Kind { kRank, kNode, kNicPort, kLink, kSoftware };

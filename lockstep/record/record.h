@@ -20,7 +20,7 @@ extern "C" {
 
 #define LS_CELL_BYTES 64u
 
-/* Op, transfer and window are reserved numbers: no writer sends them yet, and readers skip and count them. */
+/* Window is a reserved number: no writer sends it yet, and readers skip and count it. */
 enum ls_record_kind {
   LS_RECORD_STEP = 1,
   LS_RECORD_OP = 2,
@@ -46,6 +46,60 @@ struct ls_definition_body {
   uint8_t reserved[32];
 };
 
+/* Numbers are for good; names are PyTorch's. */
+enum ls_function {
+  LS_OTHER = 0,
+  LS_ALL_REDUCE = 1,
+  LS_ALL_GATHER = 2,
+  LS_REDUCE_SCATTER = 3,
+  LS_BROADCAST = 4,
+  LS_REDUCE = 5,
+  LS_GATHER = 6,
+  LS_SCATTER = 7,
+  LS_ALL_TO_ALL = 8,
+  LS_BARRIER = 9,
+  LS_SEND = 10,
+  LS_RECEIVE = 11,
+  LS_FUNCTIONS = 12,
+};
+
+enum ls_op_state { LS_OP_LAUNCHED = 1, LS_OP_STARTED = 2, LS_OP_COMPLETED = 3, LS_OP_FAILED = 4 };
+
+#define LS_NO_PEER (-1)
+#define LS_NO_TAG UINT32_MAX
+
+/* One op of one rank. Under way: time_ns is when it was launched, and duration is 0. */
+struct ls_op_body {
+  uint64_t bytes;        /* that the rank sent for it */
+  uint32_t communicator; /* its entry in the trail */
+  uint32_t number;       /* of the rank's collectives on the communicator, in the order of launch, from 1; else 0 */
+  uint32_t tag;          /* the library's own number of the op, the same on all members; LS_NO_TAG: none */
+  uint32_t rank;         /* of the job */
+  int32_t peer;          /* of a send or receive: place in the communicator; else LS_NO_PEER */
+  uint32_t duration;     /* from launch to end; delta */
+  uint32_t messages;     /* that it waited for until now */
+  int32_t waits_for;     /* under way: whose message it waits for; place, or LS_NO_PEER */
+  uint8_t function;      /* enum ls_function */
+  uint8_t state;         /* enum ls_op_state */
+  uint8_t awaits;        /* under way: LS_SEND or LS_RECEIVE, what waits_for is about */
+  uint8_t reserved[5];
+};
+
+/* What a rank's messages of one op to or from one peer came to: how long they held the rank up. */
+struct ls_transfer_body {
+  uint64_t bytes;
+  uint32_t communicator, number, rank; /* as of its op */
+  int32_t peer;                        /* place in the communicator */
+  uint32_t count;                      /* messages */
+  uint32_t waited;                     /* until they were sent, or there; delta */
+  uint32_t first;                      /* of it, for the first message; delta */
+  uint32_t own;                        /* until the rank's own device had what to send, or took what came; delta */
+  uint32_t credit;                     /* of a send: until the receiver was ready, where that can be told; delta */
+  uint16_t channel;
+  uint8_t direction; /* LS_SEND or LS_RECEIVE */
+  uint8_t port;      /* of the network device */
+};
+
 struct ls_record {
   uint8_t kind; /* enum ls_record_kind */
   uint8_t delta_shift;
@@ -55,6 +109,8 @@ struct ls_record {
   union {
     struct ls_step_body step;
     struct ls_definition_body definition;
+    struct ls_op_body op;
+    struct ls_transfer_body transfer;
     uint8_t bytes[48];
   } body;
 };

@@ -1,11 +1,13 @@
 #include "lockstep/trace/comm_files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/trace/dump.h"
 #include "lockstep/trace/flight_recorder.h"
 #include "lockstep/trace/ras.h"
+#include "lockstep/trace/trails.h"
 
 namespace lockstep::trace {
 
@@ -19,7 +21,7 @@ absl::StatusOr<CommLog> ReadCommFiles(const std::vector<std::string>& paths) {
       return log;
     }
   }
-  return ReadFlightRecorder(paths);
+  return std::any_of(paths.begin(), paths.end(), HasTrails) ? ReadTrails(paths) : ReadFlightRecorder(paths);
 }
 
 }  // namespace lockstep::trace

@@ -9,8 +9,8 @@
 
 namespace lockstep::trace {
 
-// One file with the status of NCCL's RAS, which is of the whole job; or dumps of Flight Recorders, one per rank, and
-// directories of them (flight_recorder.h). Errors name the file.
+// One file with the status of NCCL's RAS, which is of the whole job; or trails of collectors (trails.h), or dumps of
+// Flight Recorders (flight_recorder.h), one per rank, and directories of them. Errors name the file.
 absl::StatusOr<CommLog> ReadCommFiles(const std::vector<std::string>& paths);
 
 }  // namespace lockstep::trace

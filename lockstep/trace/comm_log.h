@@ -1,6 +1,6 @@
 // What the ranks of a job told of their communication, whatever told it: the communicators, the ops that each rank
-// launched on them in its own order, and how far each had come. Plain data; made by the importers (flight_recorder.h),
-// asked by detect/comm_hang.h.
+// launched on them in its own order, how far each had come, and how long its messages took. Plain data; made by the
+// importers (flight_recorder.h, ras.h, trails.h), asked by detect/comm_hang.h and detect/comm_slow.h.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,22 @@ struct CommOp {
   std::string shape;        // of what goes in, with its type; "" unknown
   int64_t created_ns = -1;  // wall time of the launch; -1 unknown
   OpState state = OpState::kScheduled;
+  int64_t duration_ns = -1;  // from launch to end, of an op that has ended; -1 unknown
+  int64_t age_ns = -1;       // since launch when the log was taken, of an op that had not ended; -1 unknown
+  uint64_t bytes = 0;        // that the rank sent for it; 0 unknown
+  int waits_for = -1;        // rank whose message it waited for when the log was taken
+};
+
+// What a rank's messages of one op to or from one peer came to.
+struct CommTransfer {
+  uint32_t communicator = 0;  // index
+  int64_t sequence = 0;       // of its op
+  int rank = -1, peer = -1;   // of the job
+  Direction direction = Direction::kSend;
+  uint32_t count = 0;  // messages
+  uint64_t bytes = 0;
+  int64_t waited_ns = 0;  // the rank was held up until they were sent, or there
+  int64_t first_ns = 0;   // of it, by the first message
 };
 
 // Counters that a rank keeps of a communicator's collectives: they hold even where ops were lost.
@@ -46,6 +62,7 @@ struct CommLog {
   std::vector<std::string> functions;
   std::vector<int> reported;  // ranks that told anything, ascending
   std::vector<CommOp> ops;
+  std::vector<CommTransfer> transfers;
   std::vector<CommCount> counts;
   // The newest op was launched just before the log was taken: the job may have been running, and what the log shows may
   // be over a moment later.

@@ -1,0 +1,83 @@
+#include "lockstep/collect/collector.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { kCells = 8192 };
+
+static struct ls_trail* trail_of_process;
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+static bool tried;
+
+static void forget_in_child(void) {
+  trail_of_process = NULL;
+  tried = false;
+  pthread_mutex_init(&making, NULL);
+}
+
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_in_child); }
+
+struct ls_trail* ls_collect_trail(void) { return __atomic_load_n(&trail_of_process, __ATOMIC_ACQUIRE); }
+
+static uint32_t number_in_environment(const char* name) {
+  const char* text = getenv(name);
+  return text == NULL ? 0 : (uint32_t)strtoul(text, NULL, 10);
+}
+
+static struct ls_trail* make(const char* directory, const char* source) {
+  struct ls_origin origin;
+  memset(&origin, 0, sizeof origin);
+  origin.rank = number_in_environment("RANK");
+  origin.world = number_in_environment("WORLD_SIZE");
+  origin.epoch = number_in_environment("LOCKSTEP_EPOCH");
+  origin.pid = (uint32_t)getpid();
+  gethostname(origin.host, sizeof origin.host - 1);
+  snprintf(origin.source, sizeof origin.source, "%s", source);
+  struct ls_trail* made = NULL;
+  char path[4096];
+  for (int again = 0; made == NULL && again < 16; ++again) { /* pids come again */
+    const int length = snprintf(path, sizeof path, "%s/%s.%u.%d.trail", directory, origin.host, origin.pid, again);
+    if (length < 0 || (size_t)length >= sizeof path) errno = ENAMETOOLONG;
+    else made = ls_trail_create(path, &origin, kCells);
+    if (made == NULL && errno != EEXIST) break;
+  }
+  if (made == NULL)
+    fprintf(stderr, "lockstep: rank %u tells nothing of its communication: %s: %s\n", origin.rank, path, strerror(errno));
+  return made;
+}
+
+struct ls_trail* ls_collect_begin(const char* source) {
+  struct ls_trail* trail = ls_collect_trail();
+  const char* directory = getenv("LOCKSTEP_TRAILS");
+  if (trail != NULL || directory == NULL || *directory == '\0') return trail;
+  const int before = errno;
+  pthread_mutex_lock(&making);
+  if (!tried) __atomic_store_n(&trail_of_process, make(directory, source), __ATOMIC_RELEASE);
+  tried = true;
+  pthread_mutex_unlock(&making);
+  errno = before;
+  return ls_collect_trail();
+}
+
+int64_t ls_collect_now(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+void ls_collect_ended(struct ls_trail* trail, struct ls_record* op, uint8_t state) {
+  const int64_t took = ls_collect_now() - op->time_ns;
+  op->time_ns += took;
+  op->delta_shift = ls_delta_shift(took);
+  op->body.op.duration = ls_delta(took, op->delta_shift);
+  op->body.op.state = state;
+  op->body.op.waits_for = LS_NO_PEER;
+  ls_trail_push(trail, op);
+  if (op->body.op.number != 0)
+    __atomic_fetch_add(&trail->communicator[op->body.op.communicator].ended, 1, __ATOMIC_RELAXED);
+}

@@ -1,0 +1,24 @@
+/* What the collectors of a process share: its trail, made when the first communicator is, where the environment says so.
+ *
+ *   LOCKSTEP_TRAILS   directory for the trails; unset: nothing is collected
+ *   RANK, WORLD_SIZE, LOCKSTEP_EPOCH   who this is, as torchrun and Lockstep set them (epoch: 0 where unset)
+ *
+ * Invariants: nothing here blocks on other processes, allocates, or fails the caller: without a trail there is nothing
+ * to tell. A forked child begins without one. Threads: any.
+ */
+#ifndef LOCKSTEP_COLLECT_COLLECTOR_H_
+#define LOCKSTEP_COLLECT_COLLECTOR_H_
+
+#include "lockstep/record/trail.h"
+
+/* The trail of this process; NULL: none yet, or none wanted. */
+struct ls_trail* ls_collect_trail(void);
+/* Makes it where there is none and one is wanted. One line on stderr says why one that is wanted can't be had. */
+struct ls_trail* ls_collect_begin(const char* source);
+
+int64_t ls_collect_now(void); /* CLOCK_BOOTTIME, ns */
+
+/* One of the ops that a communicator's members run together, or a rank's half of a transfer. */
+void ls_collect_ended(struct ls_trail*, struct ls_record* op, uint8_t state);
+
+#endif

@@ -1,0 +1,490 @@
+/* liblockstep-gloo.so: preloaded, it stands before libgloo's own functions and keeps the trail of what passes: each
+ * collective and each send and receive, and how long each peer's messages held the rank up. Whatever libgloo does, it
+ * still does, exceptions included.
+ *
+ * What it takes for granted of gloo's objects is little, and checked: a Context begins with its vtable, its rank and its
+ * size; the options of an op begin with a shared_ptr to the Context; a buffer of the TCP transport holds a pointer to its
+ * own context behind vtable, address and size. Contexts whose connecting it did not see are counted, nothing more.
+ *
+ * The names below are those of the C++ functions as the Itanium ABI mangles them: they are the interface.
+ */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lockstep/collect/collector.h"
+
+#define EXPORT __attribute__((visibility("default")))
+#define MILLISECONDS "NSt6chrono8durationIlSt5ratioILl1ELl1000EEEE"
+
+/* ---- libgloo's own functions ---- */
+
+#define ALL_REDUCE "_ZN4gloo9allreduceERKNS_16AllreduceOptionsE"
+#define ALL_GATHER "_ZN4gloo9allgatherERNS_16AllgatherOptionsE"
+#define ALL_GATHER_V "_ZN4gloo10allgathervERNS_17AllgathervOptionsE"
+#define BROADCAST "_ZN4gloo9broadcastERNS_16BroadcastOptionsE"
+#define REDUCE "_ZN4gloo6reduceERNS_13ReduceOptionsE"
+#define GATHER "_ZN4gloo6gatherERNS_13GatherOptionsE"
+#define GATHER_V "_ZN4gloo7gathervERNS_14GathervOptionsE"
+#define SCATTER "_ZN4gloo7scatterERNS_14ScatterOptionsE"
+#define ALL_TO_ALL "_ZN4gloo8alltoallERNS_15AlltoallOptionsE"
+#define ALL_TO_ALL_V "_ZN4gloo9alltoallvERNS_16AlltoallvOptionsE"
+#define BARRIER "_ZN4gloo7barrierERNS_14BarrierOptionsE"
+#define CONNECT "_ZN4gloo10rendezvous7Context15connectFullMeshERNS0_5StoreERSt10shared_ptrINS_9transport6DeviceEE"
+#define CREATE_BUFFER "_ZN4gloo7Context19createUnboundBufferEPvm"
+#define EXTRACT "_ZN4gloo10rendezvous7Context14extractAddressERSt6vectorIcSaIcEEi"
+#define RANK_BYTES "_ZNK4gloo9transport3tcp4Rank5bytesEv"
+#define RANK_FROM_BYTES "_ZN4gloo9transport3tcp4RankC1ERKSt6vectorIcSaIcEE"
+#define ADDRESS "_ZNK4gloo9transport3tcp7Address5bytesEv"
+#define SEND "_ZN4gloo9transport3tcp13UnboundBuffer4sendEimmm"
+#define RECEIVE "_ZN4gloo9transport3tcp13UnboundBuffer4recvEimmm"
+#define RECEIVE_ANY "_ZN4gloo9transport3tcp13UnboundBuffer4recvESt6vectorIiSaIiEEmmm"
+#define WAIT_SEND "_ZN4gloo9transport3tcp13UnboundBuffer8waitSendEPi" MILLISECONDS
+#define WAIT_RECEIVE "_ZN4gloo9transport3tcp13UnboundBuffer8waitRecvEPi" MILLISECONDS
+#define DELETE_BUFFER "_ZN4gloo9transport3tcp13UnboundBufferD0Ev"
+
+/* Looked up in the library that has them: the next one after ours is no help, since Python loads torch and gloo where
+ * nobody else sees them. There is nothing to do without; it can't happen to a caller that itself comes from libgloo. */
+static void* find(const char* name) {
+  static const char* const libraries[] = {"libgloo.so.0", "libtorch_cpu.so"};
+  for (size_t i = 0; i < sizeof libraries / sizeof *libraries; ++i) {
+    void* library = dlopen(libraries[i], RTLD_NOLOAD | RTLD_LAZY);
+    void* found = library == NULL ? NULL : dlsym(library, name);
+    if (library != NULL) dlclose(library); /* it stays as loaded as it was */
+    if (found != NULL) return found;
+  }
+  fprintf(stderr, "lockstep: %s was called, but no library has it\n", name);
+  abort();
+}
+
+/* Evaluates to libgloo's function `name`, as the type of ours. */
+#define ORIGINAL(ours, name)                                                \
+  ({                                                                        \
+    static void* found;                                                     \
+    void* there = __atomic_load_n(&found, __ATOMIC_RELAXED);                \
+    if (there == NULL) __atomic_store_n(&found, there = find(name), __ATOMIC_RELAXED); \
+    (__typeof__(&(ours)))there;                                             \
+  })
+
+static bool is_python(void) {
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
+  if (length <= 0) return false;
+  path[length] = '\0';
+  return strncmp(strrchr(path, '/') + 1, "python", 6) == 0;
+}
+
+/* Ours is for the process that trains: what it starts is another, and would not expect it. A shell script may lead to
+ * the one that trains. */
+__attribute__((constructor)) static void leave_environment(void) {
+  const char* preloaded = getenv("LD_PRELOAD");
+  char rest[4096] = "", copy[4096];
+  if (preloaded == NULL || strlen(preloaded) >= sizeof copy || !is_python()) return;
+  strcpy(copy, preloaded);
+  char* more = NULL;
+  for (const char* one = strtok_r(copy, ": ", &more); one != NULL; one = strtok_r(NULL, ": ", &more)) {
+    if (strstr(one, "liblockstep-gloo.so") != NULL) continue;
+    if (*rest != '\0') strcat(rest, ":");
+    strcat(rest, one);
+  }
+  if (*rest != '\0')
+    setenv("LD_PRELOAD", rest, 1);
+  else
+    unsetenv("LD_PRELOAD");
+}
+
+/* ---- the op that a thread is in ---- */
+
+enum { kPeers = 32, kNone = -1 };
+
+struct sums { /* of the messages to or from one peer */
+  int peer;
+  uint8_t direction;
+  uint32_t count;
+  uint64_t bytes;
+  int64_t waited, first;
+};
+
+struct op {
+  struct ls_trail* trail; /* NULL: nothing is told of it */
+  ls_handle handle;
+  struct ls_record record;
+  struct op* outer;
+  bool returned;
+  int sender;   /* whom it receives from; kNone: several, or nobody yet */
+  int receiver; /* whom it sends to */
+  int peers;
+  struct sums sums[kPeers];
+};
+
+static _Thread_local struct op* current;
+
+static struct sums* sums_of(struct op* op, int peer, uint8_t direction) {
+  for (int i = 0; i < op->peers; ++i)
+    if (op->sums[i].peer == peer && op->sums[i].direction == direction) return &op->sums[i];
+  if (op->peers == kPeers) {
+    __atomic_fetch_add(&op->trail->no_peer, 1, __ATOMIC_RELAXED);
+    return NULL;
+  }
+  struct sums* sums = &op->sums[op->peers++];
+  memset(sums, 0, sizeof *sums);
+  sums->peer = peer;
+  sums->direction = direction;
+  return sums;
+}
+
+static ls_handle begin(struct ls_trail* trail, struct ls_record* record, int communicator, uint8_t function) {
+  struct ls_op_body* body = &record->body.op;
+  memset(record, 0, sizeof *record);
+  record->kind = LS_RECORD_OP;
+  record->epoch = trail->origin.epoch;
+  record->time_ns = ls_collect_now();
+  body->communicator = (uint32_t)communicator;
+  if (function != LS_SEND && function != LS_RECEIVE)
+    body->number = (uint32_t)__atomic_add_fetch(&trail->communicator[communicator].launched, 1, __ATOMIC_RELAXED);
+  body->tag = LS_NO_TAG;
+  body->rank = trail->origin.rank;
+  body->peer = body->waits_for = LS_NO_PEER;
+  body->function = function;
+  body->state = LS_OP_STARTED;
+  return ls_trail_open(trail, record);
+}
+
+static void push_sums(const struct op* op) {
+  const struct ls_op_body* of = &op->record.body.op;
+  for (int i = 0; i < op->peers; ++i) {
+    const struct sums* sums = &op->sums[i];
+    struct ls_record record;
+    memset(&record, 0, sizeof record);
+    record.kind = LS_RECORD_TRANSFER;
+    record.epoch = op->record.epoch;
+    record.time_ns = op->record.time_ns;
+    record.delta_shift = ls_delta_shift(sums->waited);
+    record.body.transfer = (struct ls_transfer_body){
+        .bytes = sums->bytes,
+        .communicator = of->communicator,
+        .number = of->number,
+        .rank = of->rank,
+        .peer = sums->peer,
+        .count = sums->count,
+        .waited = ls_delta(sums->waited, record.delta_shift),
+        .first = ls_delta(sums->first, record.delta_shift),
+        .direction = sums->direction,
+    };
+    ls_trail_push(op->trail, &record);
+  }
+}
+
+/* Also on the way of an exception. */
+static void end_op(struct op* op) {
+  if (op->trail == NULL) return;
+  current = op->outer;
+  ls_collect_ended(op->trail, &op->record, op->returned ? LS_OP_COMPLETED : LS_OP_FAILED);
+  push_sums(op);
+  ls_trail_close(op->trail, op->handle);
+}
+
+/* `options` is of any op: a shared_ptr to the gloo::Context comes first. */
+static void run(uint8_t function, void (*original)(void*), void* options) {
+  struct op op __attribute__((cleanup(end_op)));
+  op.trail = ls_collect_trail();
+  if (op.trail != NULL) {
+    uint64_t context;
+    memcpy(&context, options, sizeof context);
+    const int communicator = ls_trail_find_communicator(op.trail, context);
+    if (communicator < 0) {
+      __atomic_fetch_add(&op.trail->no_communicator, 1, __ATOMIC_RELAXED);
+      op.trail = NULL;
+    } else {
+      op.outer = current;
+      op.returned = false;
+      op.sender = op.receiver = kNone;
+      op.peers = 0;
+      op.handle = begin(op.trail, &op.record, communicator, function);
+      current = &op;
+    }
+  }
+  original(options);
+  op.returned = true;
+}
+
+#define COLLECTIVE(ours, name, function)    \
+  EXPORT void ours(void* options) __asm__(name); \
+  void ours(void* options) { run(function, ORIGINAL(ours, name), options); }
+
+COLLECTIVE(gloo_all_reduce, ALL_REDUCE, LS_ALL_REDUCE)
+COLLECTIVE(gloo_all_gather, ALL_GATHER, LS_ALL_GATHER)
+COLLECTIVE(gloo_all_gather_v, ALL_GATHER_V, LS_ALL_GATHER)
+COLLECTIVE(gloo_broadcast, BROADCAST, LS_BROADCAST)
+COLLECTIVE(gloo_reduce, REDUCE, LS_REDUCE)
+COLLECTIVE(gloo_gather, GATHER, LS_GATHER)
+COLLECTIVE(gloo_gather_v, GATHER_V, LS_GATHER)
+COLLECTIVE(gloo_scatter, SCATTER, LS_SCATTER)
+COLLECTIVE(gloo_all_to_all, ALL_TO_ALL, LS_ALL_TO_ALL)
+COLLECTIVE(gloo_all_to_all_v, ALL_TO_ALL_V, LS_ALL_TO_ALL)
+COLLECTIVE(gloo_barrier, BARRIER, LS_BARRIER)
+
+/* ---- sends and receives outside of collectives ---- */
+
+/* What is under way of them, by buffer: an entry of 0 is free. Handles say the rest. */
+static struct {
+  uint64_t buffer;
+  ls_handle handle;
+} transfers[LS_TRAIL_PLACES];
+static uint32_t transfers_under_way;
+
+/* The transport's context of each communicator, as its buffers hold it. */
+static uint64_t transport[LS_TRAIL_COMMUNICATORS];
+
+static uint64_t word_at(const void* object, size_t offset) {
+  uint64_t word;
+  memcpy(&word, (const char*)object + offset, sizeof word);
+  return word;
+}
+
+enum { kBufferSize = 16, kBufferContext = 24 };
+
+static void begin_transfer(const void* buffer, uint8_t function, int peer, uint64_t tag, uint64_t bytes) {
+  struct ls_trail* trail = ls_collect_trail();
+  if (trail == NULL) return;
+  const uint64_t of = word_at(buffer, kBufferContext);
+  uint32_t communicator = 0;
+  while (communicator < LS_TRAIL_COMMUNICATORS && __atomic_load_n(&transport[communicator], __ATOMIC_RELAXED) != of)
+    ++communicator;
+  uint32_t entry = 0;
+  uint64_t none = 0;
+  while (entry < LS_TRAIL_PLACES &&
+         !__atomic_compare_exchange_n(&transfers[entry].buffer, &none, (uint64_t)(uintptr_t)buffer, false,
+                                      __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+    none = 0;
+    ++entry;
+  }
+  if (communicator == LS_TRAIL_COMMUNICATORS || entry == LS_TRAIL_PLACES) {
+    __atomic_fetch_add(communicator == LS_TRAIL_COMMUNICATORS ? &trail->no_communicator : &trail->no_place, 1,
+                       __ATOMIC_RELAXED);
+    if (entry < LS_TRAIL_PLACES) __atomic_store_n(&transfers[entry].buffer, 0, __ATOMIC_RELEASE);
+    return;
+  }
+  struct ls_record record;
+  const ls_handle handle = begin(trail, &record, (int)communicator, function);
+  record.body.op.peer = record.body.op.waits_for = peer;
+  record.body.op.awaits = function;
+  record.body.op.tag = (uint32_t)tag;
+  record.body.op.bytes = bytes;
+  record.body.op.state = LS_OP_LAUNCHED;
+  ls_trail_set(trail, handle, &record);
+  transfers[entry].handle = handle;
+  __atomic_fetch_add(&transfers_under_way, 1, __ATOMIC_RELEASE);
+}
+
+/* The transfers of a buffer that go in one direction have ended: `peer` is known at last. Those of a buffer that is
+ * being deleted may go in any (LS_OTHER): nobody waited for them, nobody knows how they ended. */
+static void end_transfers(const void* buffer, uint8_t function, int peer, uint8_t state) {
+  struct ls_trail* trail = ls_collect_trail();
+  if (trail == NULL || __atomic_load_n(&transfers_under_way, __ATOMIC_ACQUIRE) == 0) return;
+  for (uint32_t entry = 0; entry < LS_TRAIL_PLACES; ++entry) {
+    if (__atomic_load_n(&transfers[entry].buffer, __ATOMIC_ACQUIRE) != (uint64_t)(uintptr_t)buffer) continue;
+    struct ls_record record;
+    const ls_handle handle = transfers[entry].handle;
+    const bool there = ls_trail_get(trail, handle, &record);
+    if (there && function != LS_OTHER && record.body.op.function != function) continue;
+    __atomic_store_n(&transfers[entry].buffer, 0, __ATOMIC_RELEASE);
+    __atomic_fetch_sub(&transfers_under_way, 1, __ATOMIC_RELAXED);
+    if (!there) continue;
+    if (peer >= 0) record.body.op.peer = peer;
+    ls_collect_ended(trail, &record, state);
+    ls_trail_close(trail, handle);
+    if (function != LS_OTHER) return; /* one wait, one transfer */
+  }
+}
+
+/* ---- messages ---- */
+
+/* A collective's slots hold its kind in the highest byte and its tag above the lowest three. */
+static void learn_tag(struct op* op, uint64_t slot) {
+  struct ls_op_body* body = &op->record.body.op;
+  if (body->tag != LS_NO_TAG) return;
+  body->tag = (uint32_t)(slot >> 24);
+  uint32_t* tags = &op->trail->communicator[body->communicator].tags;
+  if (body->tag >= __atomic_load_n(tags, __ATOMIC_RELAXED)) __atomic_store_n(tags, body->tag + 1, __ATOMIC_RELAXED);
+}
+
+static void learn_peer(int* known, int peer) {
+  if (*known == kNone) *known = peer;
+}
+
+static uint64_t bytes_of(const void* buffer, uint64_t bytes) {
+  return bytes == UINT64_MAX ? word_at(buffer, kBufferSize) : bytes;
+}
+
+EXPORT void gloo_send(void* buffer, int peer, uint64_t slot, size_t offset, size_t bytes) __asm__(SEND);
+void gloo_send(void* buffer, int peer, uint64_t slot, size_t offset, size_t bytes) {
+  struct op* op = current;
+  if (op != NULL) {
+    learn_tag(op, slot);
+    learn_peer(&op->receiver, peer);
+    struct sums* sums = sums_of(op, peer, LS_SEND);
+    if (sums != NULL) sums->bytes += bytes_of(buffer, bytes);
+    op->record.body.op.bytes += bytes_of(buffer, bytes);
+  } else {
+    begin_transfer(buffer, LS_SEND, peer, slot, bytes_of(buffer, bytes));
+  }
+  ORIGINAL(gloo_send, SEND)(buffer, peer, slot, offset, bytes);
+}
+
+EXPORT void gloo_receive(void* buffer, int peer, uint64_t slot, size_t offset, size_t bytes) __asm__(RECEIVE);
+void gloo_receive(void* buffer, int peer, uint64_t slot, size_t offset, size_t bytes) {
+  struct op* op = current;
+  if (op != NULL) {
+    learn_tag(op, slot);
+    learn_peer(&op->sender, peer);
+    struct sums* sums = sums_of(op, peer, LS_RECEIVE);
+    if (sums != NULL) sums->bytes += bytes_of(buffer, bytes);
+  } else {
+    begin_transfer(buffer, LS_RECEIVE, peer, slot, bytes_of(buffer, bytes));
+  }
+  ORIGINAL(gloo_receive, RECEIVE)(buffer, peer, slot, offset, bytes);
+}
+
+EXPORT void gloo_receive_any(void* buffer, void* peers, uint64_t slot, size_t offset, size_t bytes) __asm__(RECEIVE_ANY);
+void gloo_receive_any(void* buffer, void* peers, uint64_t slot, size_t offset, size_t bytes) {
+  if (current == NULL) begin_transfer(buffer, LS_RECEIVE, LS_NO_PEER, slot, bytes_of(buffer, bytes));
+  ORIGINAL(gloo_receive_any, RECEIVE_ANY)(buffer, peers, slot, offset, bytes);
+}
+
+/* Shows readers what the op waits for. */
+static void show_wait(struct op* op, uint8_t direction, int peer) {
+  op->record.body.op.awaits = direction;
+  op->record.body.op.waits_for = peer;
+  ls_trail_set(op->trail, op->handle, &op->record);
+}
+
+static void add_wait(struct op* op, uint8_t direction, int peer, int64_t waited) {
+  ++op->record.body.op.messages;
+  struct sums* sums = sums_of(op, peer, direction);
+  if (sums == NULL) return;
+  if (sums->count++ == 0) sums->first = waited;
+  sums->waited += waited;
+}
+
+typedef bool (*wait_function)(void* buffer, int* peer, int64_t timeout_ms);
+
+static bool wait_for(uint8_t direction, wait_function original, void* buffer, int* peer, int64_t timeout_ms) {
+  int own = LS_NO_PEER;
+  if (peer == NULL) peer = &own; /* gloo tells whose message it was only where it is asked */
+  struct op* op = current;
+  if (op == NULL) {
+    const bool there = original(buffer, peer, timeout_ms);
+    end_transfers(buffer, direction, there ? *peer : LS_NO_PEER, there ? LS_OP_COMPLETED : LS_OP_FAILED);
+    return there;
+  }
+  show_wait(op, direction, direction == LS_SEND ? op->receiver : op->sender);
+  const int64_t begin = ls_collect_now();
+  const bool there = original(buffer, peer, timeout_ms);
+  if (there) add_wait(op, direction, *peer, ls_collect_now() - begin);
+  return there;
+}
+
+EXPORT bool gloo_wait_send(void* buffer, int* peer, int64_t timeout_ms) __asm__(WAIT_SEND);
+bool gloo_wait_send(void* buffer, int* peer, int64_t timeout_ms) {
+  return wait_for(LS_SEND, ORIGINAL(gloo_wait_send, WAIT_SEND), buffer, peer, timeout_ms);
+}
+EXPORT bool gloo_wait_receive(void* buffer, int* peer, int64_t timeout_ms) __asm__(WAIT_RECEIVE);
+bool gloo_wait_receive(void* buffer, int* peer, int64_t timeout_ms) {
+  return wait_for(LS_RECEIVE, ORIGINAL(gloo_wait_receive, WAIT_RECEIVE), buffer, peer, timeout_ms);
+}
+
+EXPORT void gloo_delete_buffer(void* buffer) __asm__(DELETE_BUFFER);
+void gloo_delete_buffer(void* buffer) {
+  end_transfers(buffer, LS_OTHER, LS_NO_PEER, LS_OP_FAILED);
+  ORIGINAL(gloo_delete_buffer, DELETE_BUFFER)(buffer);
+}
+
+/* ---- communicators ---- */
+
+/* The mesh that a thread connects. Rank 0 tells all others where it can be reached, for each of them: no two
+ * communicators have the same such text, and its hash is their identity. Rank 0 hashes what it writes: addresses, or in
+ * later versions of gloo all of them at once; the others hash what they read of rank 0, the first of all. */
+static _Thread_local struct {
+  bool active, at_once, heard;
+  uint64_t own, of_rank_0; /* hashes */
+} mesh;
+
+static const uint64_t kHashBegin = 0xcbf29ce484222325u; /* FNV-1a */
+
+/* `vector`, a std::vector<char>, begins with its begin and its end. */
+static uint64_t hash_vector(uint64_t hash, void* const* vector) {
+  for (const unsigned char *byte = vector[0], *end = vector[1]; byte < end; ++byte)
+    hash = (hash ^ *byte) * 0x100000001b3u;
+  return hash;
+}
+
+EXPORT void* gloo_address(void** result, const void* address) __asm__(ADDRESS);
+void* gloo_address(void** result, const void* address) {
+  void* returned = ORIGINAL(gloo_address, ADDRESS)(result, address);
+  if (mesh.active && !mesh.at_once) mesh.own = hash_vector(mesh.own, result);
+  return returned;
+}
+EXPORT void* gloo_rank_bytes(void** result, const void* rank) __asm__(RANK_BYTES);
+void* gloo_rank_bytes(void** result, const void* rank) {
+  void* returned = ORIGINAL(gloo_rank_bytes, RANK_BYTES)(result, rank);
+  mesh.at_once = true;
+  mesh.own = hash_vector(kHashBegin, result);
+  return returned;
+}
+
+static void hear(void* const* text) {
+  if (!mesh.active || mesh.heard) return;
+  mesh.heard = true;
+  mesh.of_rank_0 = hash_vector(kHashBegin, text);
+}
+EXPORT void* gloo_extract(void** result, void* context, void** all, int rank) __asm__(EXTRACT);
+void* gloo_extract(void** result, void* context, void** all, int rank) {
+  hear(all);
+  return ORIGINAL(gloo_extract, EXTRACT)(result, context, all, rank);
+}
+EXPORT void gloo_rank_from_bytes(void* rank, void** all) __asm__(RANK_FROM_BYTES);
+void gloo_rank_from_bytes(void* rank, void** all) {
+  hear(all);
+  ORIGINAL(gloo_rank_from_bytes, RANK_FROM_BYTES)(rank, all);
+}
+
+static void leave_mesh(const bool* connected) {
+  (void)connected;
+  mesh.active = false;
+}
+
+EXPORT void gloo_connect(void* context, void* store, void* device) __asm__(CONNECT);
+void gloo_connect(void* context, void* store, void* device) {
+  struct ls_trail* trail = ls_collect_begin("gloo");
+  bool connected __attribute__((cleanup(leave_mesh))) = false;
+  mesh.active = trail != NULL;
+  mesh.at_once = mesh.heard = false;
+  mesh.own = mesh.of_rank_0 = kHashBegin;
+  ORIGINAL(gloo_connect, CONNECT)(context, store, device);
+  connected = true;
+  if (trail == NULL) return;
+  const int index = ls_trail_add_communicator(trail, (uint64_t)(uintptr_t)context);
+  if (index < 0) return;
+  struct ls_communicator* communicator = &trail->communicator[index];
+  int32_t place[2]; /* rank and size */
+  memcpy(place, (const char*)context + sizeof(void*), sizeof place);
+  communicator->rank = (uint32_t)place[0];
+  communicator->size = (uint32_t)place[1];
+  const uint64_t id = place[0] == 0 ? mesh.own : mesh.of_rank_0;
+  __atomic_store_n(&communicator->id, id == 0 ? 1 : id, __ATOMIC_RELEASE);
+}
+
+/* Returns, as C++ has it, where the caller wants the unique_ptr; learns which transport's context belongs to `context`. */
+EXPORT void* gloo_create_buffer(void** result, void* context, void* memory, size_t bytes) __asm__(CREATE_BUFFER);
+void* gloo_create_buffer(void** result, void* context, void* memory, size_t bytes) {
+  void* returned = ORIGINAL(gloo_create_buffer, CREATE_BUFFER)(result, context, memory, bytes);
+  struct ls_trail* trail = current == NULL ? ls_collect_trail() : NULL;
+  const int communicator =
+      trail == NULL ? -1 : ls_trail_find_communicator(trail, (uint64_t)(uintptr_t)context);
+  if (communicator >= 0 && *result != NULL)
+    __atomic_store_n(&transport[communicator], word_at(*result, kBufferContext), __ATOMIC_RELAXED);
+  return returned;
+}

@@ -1,0 +1,70 @@
+#include "lockstep/detect/comm_rounds.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <utility>
+
+namespace lockstep::detect {
+namespace {
+
+using trace::CommOp;
+
+bool HasTimes(const CommOp& op) {
+  return op.direction == trace::Direction::kCollective && op.state == trace::OpState::kCompleted &&
+         op.created_ns >= 0 && op.duration_ns >= 0;
+}
+
+// The ops of each rank in the order in which it came to them, with what it did by itself before.
+std::map<int, std::vector<std::pair<const CommOp*, Part>>> PartsOfRanks(const trace::CommLog& log) {
+  std::map<int, std::vector<std::pair<const CommOp*, Part>>> of_ranks;
+  for (const CommOp& op : log.ops)
+    if (HasTimes(op))
+      of_ranks[op.rank].emplace_back(&op, Part{op.rank, op.created_ns, op.created_ns + op.duration_ns, -1});
+  for (auto& [rank, parts] : of_ranks) {
+    std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.second.came_ns, a.first->communicator, a.first->sequence) <
+             std::tie(b.second.came_ns, b.first->communicator, b.first->sequence);
+    });
+    int64_t left = -1;  // two ops of a rank may overlap
+    for (auto& [op, part] : parts) {
+      if (left >= 0) part.alone_ns = std::max<int64_t>(0, part.came_ns - left);
+      left = std::max(left, part.left_ns);
+    }
+  }
+  return of_ranks;
+}
+
+}  // namespace
+
+int64_t Round::began_ns() const {
+  int64_t first = std::numeric_limits<int64_t>::max();
+  for (const Part& part : parts) first = std::min(first, part.came_ns);
+  return first;
+}
+
+Rounds NewestRounds(const trace::CommLog& log, const CommThresholds& thresholds) {
+  std::map<std::pair<uint32_t, int64_t>, Round> by_op;
+  for (const auto& [rank, parts] : PartsOfRanks(log))
+    for (const auto& [op, part] : parts) {
+      Round& round = by_op.try_emplace({op->communicator, op->sequence}, Round{op->communicator, op->sequence, op->function, op->bytes, {}}).first->second;
+      if (round.parts.empty() || round.parts.back().rank != rank) round.parts.push_back(part);  // what was told twice
+    }
+  Rounds rounds;
+  for (auto& [op, round] : by_op)
+    if (round.parts.size() >= 2 && round.parts.size() == log.communicators[round.communicator].ranks.size())
+      rounds.all.push_back(std::move(round));
+  std::stable_sort(rounds.all.begin(), rounds.all.end(),
+                   [](const Round& a, const Round& b) { return a.began_ns() < b.began_ns(); });
+  for (const Round& round : rounds.all)
+    for (const Part& part : round.parts) rounds.end_ns = std::max(rounds.end_ns, part.left_ns);
+  const int64_t begin = rounds.end_ns - ToNanos(thresholds.window).value;
+  auto first = std::find_if(rounds.all.begin(), rounds.all.end(), [&](const Round& round) { return round.began_ns() >= begin; });
+  const auto enough = static_cast<std::ptrdiff_t>(std::min(thresholds.window_ops, rounds.all.size()));
+  first = std::min(first, rounds.all.end() - enough);
+  rounds.all.erase(rounds.all.begin(), first);
+  if (!rounds.all.empty()) rounds.begin_ns = rounds.all.front().began_ns();
+  return rounds;
+}
+
+}  // namespace lockstep::detect

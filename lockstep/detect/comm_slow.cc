@@ -1,0 +1,20 @@
+#include "lockstep/detect/comm_slow.h"
+
+#include <iterator>
+#include <utility>
+
+#include "lockstep/detect/comm_rounds.h"
+#include "lockstep/detect/slow_link.h"
+#include "lockstep/detect/slow_rank.h"
+
+namespace lockstep::detect {
+
+std::vector<incident::Finding> FindSlowness(const trace::CommLog& log, const CommThresholds& thresholds) {
+  const Rounds rounds = NewestRounds(log, thresholds);
+  std::vector<incident::Finding> findings = FindSlowRanks(rounds, thresholds);
+  std::vector<incident::Finding> links = FindSlowLinks(log, rounds, thresholds);
+  std::move(links.begin(), links.end(), std::back_inserter(findings));
+  return findings;
+}
+
+}  // namespace lockstep::detect

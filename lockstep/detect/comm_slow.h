@@ -1,0 +1,22 @@
+// Which rank, or which way between two ranks, slows a running job down? docs/models/detect.md, "Slowness seen in
+// collectives", has the reasoning.
+//
+// A rank is slow that is longer by itself before a collective than the others, and for whom they then wait: what it
+// lost inside of collectives is others' doing and does not count. A way is slow whose message, the first of a collective,
+// is long under way once both ends have come; later messages are delayed by each other and tell nothing.
+//
+// Pure: the findings are a function of the set of ops, whatever their order. Requires times (created_ns, duration_ns);
+// without them nothing is found. Cost: linear in ops, but for a sort.
+#pragma once
+
+#include <vector>
+
+#include "lockstep/detect/comm_thresholds.h"
+#include "lockstep/incident/incident.h"
+#include "lockstep/trace/comm_log.h"
+
+namespace lockstep::detect {
+
+std::vector<incident::Finding> FindSlowness(const trace::CommLog& log, const CommThresholds& thresholds);
+
+}  // namespace lockstep::detect

@@ -1,0 +1,250 @@
+#include "lockstep/detect/comm_slow.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+#include <set>
+
+namespace lockstep::detect {
+namespace {
+
+using incident::Finding;
+using incident::Suspect;
+using incident::Syndrome;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+constexpr double kMs = 1e6;
+
+// A job that computes and then all-reduces over rings, as gloo does: in step s of a ring of n, each member gets from the
+// next what that one had got in step s - 1; it takes 2 (n - 1) steps. A message leaves when the receiver's word that it
+// is ready has come.
+class RingJob {
+ public:
+  explicit RingJob(int ranks, uint32_t seed = 1) : ranks_(ranks), now_(static_cast<size_t>(ranks)), chance_(seed) {
+    log_.functions = {"all_reduce"};
+    for (int rank = 0; rank < ranks; ++rank) log_.reported.push_back(rank);
+  }
+  void AddRing(std::vector<int> members) { log_.communicators.push_back({"", "", std::move(members)}); }
+  void Compute(int rank, double ms) { compute_[rank] = ms; }
+  void Delay(int from, int to, double ms) { delay_[{from, to}] = ms; }
+  void DelayAll(int rank, bool sends, double ms) {
+    for (int other = 0; other < ranks_; ++other) Delay(sends ? rank : other, sends ? other : rank, ms);
+  }
+  void Step() {
+    for (int rank = 0; rank < ranks_; ++rank) {
+      const auto own = compute_.find(rank);
+      At(rank) += (own == compute_.end() ? 100 : own->second) * kMs + Noise();
+    }
+    for (uint32_t ring = 0; ring < log_.communicators.size(); ++ring) AllReduce(ring);
+    ++sequence_;
+  }
+  void Steps(int count) {
+    while (count-- > 0) Step();
+  }
+  trace::CommLog& log() { return log_; }
+  std::vector<Finding> Find() const { return FindSlowness(log_, {}); }
+
+ private:
+  double& At(int rank) { return now_[static_cast<size_t>(rank)]; }
+  double Noise() { return std::exponential_distribution<double>(1 / (0.2 * kMs))(chance_); }
+
+  double Passage(int from, int to) {
+    const auto delay = delay_.find({from, to});
+    return 0.2 * kMs + Noise() + (delay == delay_.end() ? 0 : delay->second * kMs);
+  }
+
+  void AllReduce(uint32_t ring) {
+    const std::vector<int>& members = log_.communicators[ring].ranks;
+    const size_t n = members.size();
+    std::vector<double> came, got, first(n);
+    for (const int rank : members) came.push_back(At(rank));
+    got = came;
+    for (size_t step = 0; step < 2 * (n - 1); ++step) {
+      std::vector<double> next(n);
+      for (size_t i = 0; i < n; ++i) {
+        const size_t sender = (i + 1) % n;
+        const double ready = got[i] + Passage(members[i], members[sender]);
+        next[i] = std::max(got[sender], ready) + Passage(members[sender], members[i]);
+      }
+      if (step == 0)
+        for (size_t i = 0; i < n; ++i) first[i] = next[i] - came[i];
+      got = next;
+    }
+    for (size_t i = 0; i < n; ++i) {
+      At(members[i]) = got[i];
+      trace::CommOp op;
+      op.communicator = ring;
+      op.rank = members[i];
+      op.sequence = sequence_;
+      op.order = static_cast<int64_t>(came[i]);
+      op.created_ns = static_cast<int64_t>(came[i]);
+      op.duration_ns = static_cast<int64_t>(got[i] - came[i]);
+      op.state = trace::OpState::kCompleted;
+      op.bytes = 1 << 20;
+      log_.ops.push_back(op);
+      trace::CommTransfer heard;
+      heard.communicator = ring;
+      heard.sequence = sequence_;
+      heard.rank = members[i];
+      heard.peer = members[(i + 1) % n];
+      heard.direction = trace::Direction::kReceive;
+      heard.count = 1;
+      heard.first_ns = static_cast<int64_t>(first[i]);
+      log_.transfers.push_back(heard);
+    }
+  }
+
+  int ranks_;
+  std::vector<double> now_;
+  std::mt19937 chance_;
+  std::map<int, double> compute_;
+  std::map<std::pair<int, int>, double> delay_;
+  trace::CommLog log_;
+  int64_t sequence_ = 0;
+};
+
+std::set<std::string> Suspected(const Finding& finding) {
+  std::set<std::string> names;
+  for (const auto& list : {finding.suspects, finding.ambiguous_with})
+    for (const Suspect& suspect : list) names.insert(suspect.name);
+  return names;
+}
+
+TEST(Slowness, AHealthyJobHasNone) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    RingJob job(8, seed);
+    job.AddRing({0, 1, 2, 3, 4, 5, 6, 7});
+    job.AddRing({0, 2, 4, 6});
+    job.Steps(40);
+    EXPECT_THAT(job.Find(), IsEmpty()) << seed;
+  }
+}
+
+TEST(Slowness, TooFewRoundsSayNothing) {
+  RingJob job(4);
+  job.AddRing({0, 1, 2, 3});
+  job.Compute(2, 300);
+  job.Steps(10);
+  EXPECT_THAT(job.Find(), IsEmpty());
+}
+
+TEST(Slowness, ASlowRankIsNamedWhereverItSits) {
+  for (int slow = 0; slow < 8; ++slow) {
+    RingJob job(8, static_cast<uint32_t>(slow));
+    job.AddRing({0, 1, 2, 3});  // as tensor parallel groups, then data parallel pairs: who is late there waited before
+    job.AddRing({4, 5, 6, 7});
+    for (int i = 0; i < 4; ++i) job.AddRing({i, i + 4});
+    job.Compute(slow, 115);
+    job.Steps(30);
+    const std::vector<Finding> findings = job.Find();
+    ASSERT_EQ(findings.size(), 1u) << slow;
+    EXPECT_EQ(findings[0].syndrome, Syndrome::kNonCommunicationSlow);
+    EXPECT_THAT(findings[0].suspects, ElementsAre(incident::SuspectRank(RankId(slow))));
+    EXPECT_TRUE(findings[0].certain);
+    EXPECT_GT(findings[0].since.value, 0);
+  }
+}
+
+TEST(Slowness, TwoSlowRanksAreBothNamedTheSlowerFirst) {
+  RingJob job(8);
+  job.AddRing({0, 1, 2, 3, 4, 5, 6, 7});
+  job.Compute(3, 115);
+  job.Compute(6, 130);
+  job.Steps(30);
+  const std::vector<Finding> findings = job.Find();
+  ASSERT_EQ(findings.size(), 2u);
+  EXPECT_THAT(findings[0].suspects, ElementsAre(incident::SuspectRank(RankId(6))));
+  EXPECT_THAT(findings[1].suspects, ElementsAre(incident::SuspectRank(RankId(3))));
+}
+
+TEST(Slowness, AllEquallySlowIsNobodysFault) {
+  RingJob job(4);
+  job.AddRing({0, 1, 2, 3});
+  for (int rank = 0; rank < 4; ++rank) job.Compute(rank, 200);
+  job.Steps(30);
+  EXPECT_THAT(job.Find(), IsEmpty());
+}
+
+// A ring alone can't tell a link from its two ends.
+TEST(Slowness, InOneRingALinkAndItsEndsAreEquallyGood) {
+  RingJob job(8);
+  job.AddRing({0, 1, 2, 3, 4, 5, 6, 7});
+  job.Delay(3, 2, 20);
+  job.Steps(30);
+  const std::vector<Finding> findings = job.Find();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_EQ(findings[0].syndrome, Syndrome::kCommunicationSlow);
+  EXPECT_FALSE(findings[0].certain);
+  EXPECT_THAT(Suspected(findings[0]), UnorderedElementsAre("2<->3", "2", "3"));
+  EXPECT_THAT(findings[0].probe, HasSubstr("another rank"));
+}
+
+TEST(Slowness, ASecondRingTellsThemApart) {
+  const auto find = [](auto fault) {
+    RingJob job(8);
+    job.AddRing({0, 1, 2, 3, 4, 5, 6, 7});
+    job.AddRing({0, 3, 6, 1, 4, 7, 2, 5});
+    fault(job);
+    job.Steps(30);
+    return job.Find();
+  };
+  const auto link = find([](RingJob& job) { job.Delay(3, 2, 20); });
+  ASSERT_EQ(link.size(), 1u);
+  EXPECT_EQ(link[0].suspects.front().name, "2<->3");
+  EXPECT_TRUE(link[0].certain);
+  const auto sender = find([](RingJob& job) { job.DelayAll(3, true, 20); });
+  ASSERT_EQ(sender.size(), 1u);
+  EXPECT_THAT(sender[0].suspects, ElementsAre(incident::SuspectRank(RankId(3))));
+  EXPECT_TRUE(sender[0].certain);
+  EXPECT_THAT(sender[0].evidence.back(), HasSubstr("transmit side of rank 3"));
+  const auto receiver = find([](RingJob& job) { job.DelayAll(3, false, 20); });
+  ASSERT_EQ(receiver.size(), 1u);
+  EXPECT_THAT(receiver[0].suspects, ElementsAre(incident::SuspectRank(RankId(3))));
+  EXPECT_THAT(receiver[0].evidence.back(), HasSubstr("receive side of rank 3"));
+}
+
+TEST(Slowness, OrderAndRepetitionOfWhatIsToldDoNotMatter) {
+  RingJob job(4);
+  job.AddRing({0, 1, 2, 3});
+  job.Compute(1, 120);
+  job.Delay(3, 2, 20);
+  job.Steps(30);
+  const std::vector<Finding> before = job.Find();
+  ASSERT_EQ(before.size(), 2u);
+  trace::CommLog& log = job.log();
+  log.ops.insert(log.ops.end(), log.ops.begin(), log.ops.begin() + 40);
+  std::mt19937 chance(7);
+  std::shuffle(log.ops.begin(), log.ops.end(), chance);
+  std::shuffle(log.transfers.begin(), log.transfers.end(), chance);
+  const std::vector<Finding> after = job.Find();
+  ASSERT_EQ(after.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(after[i].suspects, before[i].suspects);
+    EXPECT_EQ(after[i].evidence, before[i].evidence);
+  }
+}
+
+// A fifth of what was told is lost: the same rank or nothing, never another.
+TEST(Slowness, LossWeakensAVerdictAndNeverTurnsIt) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    RingJob job(4, seed);
+    job.AddRing({0, 1, 2, 3});
+    job.AddRing({0, 2, 1, 3});
+    job.Compute(1, 120);
+    job.Steps(60);
+    std::mt19937 chance(seed);
+    auto& ops = job.log().ops;
+    ops.erase(std::remove_if(ops.begin(), ops.end(), [&](const trace::CommOp&) { return chance() % 5 == 0; }), ops.end());
+    for (const Finding& finding : job.Find())
+      EXPECT_THAT(finding.suspects, ElementsAre(incident::SuspectRank(RankId(1)))) << seed;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::detect

@@ -1,0 +1,106 @@
+#include "lockstep/detect/slow_rank.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+namespace lockstep::detect {
+namespace {
+
+constexpr size_t kSpans = 3;  // the rounds in three, by time: what lasts is in each of them
+
+// The lower of two middles, so that of two members the faster one is the measure.
+int64_t LowerMedian(std::vector<int64_t> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+struct Excess {
+  std::array<int64_t, kSpans> alone_ns{};  // beyond what the members of the same collectives took
+  int64_t waited_for_ns = 0;               // by the member that came in the middle
+  int64_t rounds = 0;
+
+  int64_t sum() const { return alone_ns[0] + alone_ns[1] + alone_ns[2]; }
+};
+
+std::map<int, Excess> ExcessOfRanks(const Rounds& rounds) {
+  std::map<int, Excess> of_ranks;
+  for (const Round& round : rounds.all) {
+    if (std::any_of(round.parts.begin(), round.parts.end(), [](const Part& part) { return part.alone_ns < 0; })) continue;
+    std::vector<int64_t> alone, came;
+    for (const Part& part : round.parts) {
+      alone.push_back(part.alone_ns);
+      came.push_back(part.came_ns);
+    }
+    const int64_t usual = LowerMedian(alone), middle = LowerMedian(came);
+    const int64_t into = round.began_ns() - rounds.begin_ns;
+    const size_t span = std::min(kSpans - 1, static_cast<size_t>(into * static_cast<int64_t>(kSpans) / rounds.length_ns()));
+    for (const Part& part : round.parts) {
+      Excess& excess = of_ranks[part.rank];
+      excess.alone_ns[span] += part.alone_ns - usual;
+      excess.waited_for_ns += std::max<int64_t>(0, part.came_ns - middle);
+      ++excess.rounds;
+    }
+  }
+  return of_ranks;
+}
+
+double ShareOf(int64_t part_ns, int64_t whole_ns) { return static_cast<double>(part_ns) / static_cast<double>(whole_ns); }
+
+// How much the ranks differ from each other in their excess, robustly: 1.4826 times the median distance to the median.
+struct Spread {
+  double middle, deviation;
+};
+Spread SpreadOf(const std::map<int, Excess>& of_ranks, int64_t whole_ns) {
+  std::vector<double> shares;
+  shares.reserve(of_ranks.size());
+  for (const auto& [rank, excess] : of_ranks) shares.push_back(ShareOf(excess.sum(), whole_ns));
+  const auto middle = shares.begin() + static_cast<std::ptrdiff_t>((shares.size() - 1) / 2);
+  std::nth_element(shares.begin(), middle, shares.end());
+  const double at = *middle;
+  for (double& share : shares) share = std::abs(share - at);
+  std::nth_element(shares.begin(), middle, shares.end());
+  return {at, 1.4826 * *middle};
+}
+
+}  // namespace
+
+std::vector<incident::Finding> FindSlowRanks(const Rounds& rounds, const CommThresholds& thresholds) {
+  if (rounds.all.size() < thresholds.window_ops || rounds.length_ns() <= 0) return {};
+  const std::map<int, Excess> of_ranks = ExcessOfRanks(rounds);
+  if (of_ranks.empty()) return {};
+  const int64_t whole = rounds.length_ns();
+  const Spread spread = SpreadOf(of_ranks, whole);
+  std::vector<std::pair<double, incident::Finding>> found;
+  for (const auto& [rank, excess] : of_ranks) {
+    const double share = ShareOf(excess.sum(), whole) - std::max(0.0, spread.middle);
+    const double waited_for = ShareOf(excess.waited_for_ns, whole);
+    if (share < thresholds.slow_share || waited_for < thresholds.slow_share / 2 || share < thresholds.slow_deviation * spread.deviation) continue;
+    // It may have become slow in the middle of what we see: then the newest two thirds have it.
+    const auto lasts = [&](size_t span) {
+      return ShareOf(excess.alone_ns[span] * static_cast<int64_t>(kSpans), whole) >= thresholds.slow_share / 2;
+    };
+    incident::Finding finding;
+    finding.syndrome = incident::Syndrome::kNonCommunicationSlow;
+    finding.suspects = {incident::SuspectRank(RankId(rank))};
+    finding.certain = lasts(kSpans - 1) && lasts(kSpans - 2);
+    if (!finding.certain) finding.probe = "a longer look: it was not slow all the time";
+    finding.since = Nanos{lasts(0) ? rounds.begin_ns : rounds.begin_ns + whole / static_cast<int64_t>(kSpans)};
+    finding.evidence = {
+        fmt::format("{:.1f} % of the time rank {} was by itself for longer than the others before they met", 100 * share, rank),
+        fmt::format("{:.1f} % of the time others waited for it; {} collectives in {:.1f} s", 100 * waited_for, excess.rounds,
+                    static_cast<double>(whole) / 1e9)};
+    found.emplace_back(share, std::move(finding));
+  }
+  std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<incident::Finding> findings;
+  findings.reserve(found.size());
+  for (auto& [share, finding] : found) findings.push_back(std::move(finding));
+  return findings;
+}
+
+}  // namespace lockstep::detect

@@ -1,0 +1,13 @@
+// Ranks that come late to their collectives by their own doing (comm_slow.h).
+#pragma once
+
+#include <vector>
+
+#include "lockstep/detect/comm_rounds.h"
+#include "lockstep/incident/incident.h"
+
+namespace lockstep::detect {
+
+std::vector<incident::Finding> FindSlowRanks(const Rounds& rounds, const CommThresholds& thresholds);
+
+}  // namespace lockstep::detect

@@ -1,0 +1,306 @@
+#include "lockstep/trace/trails.h"
+
+#include <fmt/format.h>
+#include <string.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/trace/clocks.h"
+#include "lockstep/trace/trail_file.h"
+
+namespace lockstep::trace {
+namespace {
+
+constexpr std::array<std::string_view, LS_FUNCTIONS> kFunctions = {
+    "other",  "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
+    "gather", "scatter",    "all_to_all", "barrier",        "send",      "recv"};
+
+// A communicator as its members' trails tell of it.
+struct Members {
+  uint32_t size = 0;
+  int64_t created_ns = 0;  // wall
+  std::string name;
+  bool tagged = false;       // the library numbers its collectives itself
+  std::map<uint32_t, int> rank_of_place;
+};
+
+class TrailReader {
+ public:
+  explicit TrailReader(std::vector<TrailFile> trails) : trails_(std::move(trails)) {}
+
+  CommLog Run() {
+    for (const std::string_view name : kFunctions) log_.functions.emplace_back(name);
+    for (const TrailFile& trail : trails_) TakeCommunicators(trail);
+    NameCommunicators();
+    for (const TrailFile& trail : trails_) TakeRecords(trail);
+    std::sort(log_.reported.begin(), log_.reported.end());
+    log_.moving = !all_alive_ && failed_ == 0;
+    FitHosts();
+    return std::move(log_);
+  }
+
+ private:
+  // What the records of one trail told so far.
+  struct Told {
+    std::map<std::pair<uint32_t, uint32_t>, int64_t> sequences;  // of collectives, by communicator and number
+    std::set<std::pair<uint32_t, int64_t>> transfers;            // by communicator and launch
+    std::map<uint32_t, int64_t> first_open;                      // sequence, by communicator
+  };
+
+  static int64_t Wall(const ls_trail& trail, int64_t boot_ns) { return boot_ns + trail.wall_minus_boot_ns; }
+
+  void TakeCommunicators(const TrailFile& trail) {
+    for (const ls_communicator& own : trail->communicator) {
+      if (own.id == 0) continue;
+      Members& members = members_[own.id];
+      members.size = std::max(members.size, own.size);
+      const int64_t created = Wall(*trail, own.created_ns);
+      members.created_ns = members.created_ns == 0 ? created : std::min(members.created_ns, created);
+      members.name.assign(own.name, strnlen(own.name, sizeof own.name));
+      members.tagged = members.tagged || own.tags > 1;
+      members.rank_of_place[own.rank] = static_cast<int>(trail->origin.rank);
+    }
+  }
+
+  // In the order in which they were made.
+  void NameCommunicators() {
+    std::vector<std::pair<int64_t, uint64_t>> order;
+    for (const auto& [id, members] : members_) order.emplace_back(members.created_ns, id);
+    std::sort(order.begin(), order.end());
+    const uint32_t world = trails_.empty() ? 0 : trails_.front()->origin.world;
+    for (const auto& [created, id] : order) {
+      Members& members = members_[id];
+      index_[id] = static_cast<uint32_t>(log_.communicators.size());
+      Communicator communicator;
+      communicator.name = std::to_string(log_.communicators.size());
+      communicator.description =
+          !members.name.empty() ? members.name : members.size == world ? "all ranks" : fmt::format("{} ranks", members.size);
+      // Who is in a communicator of all ranks is known without having heard of them.
+      if (members.size == world)
+        for (uint32_t place = 0; place < world; ++place) members.rank_of_place.emplace(place, static_cast<int>(place));
+      for (const auto& [place, rank] : members.rank_of_place) communicator.ranks.push_back(rank);
+      if (communicator.ranks.size() < members.size)
+        Count(log_.counters, "members_not_known", members.size - communicator.ranks.size());
+      log_.communicators.push_back(std::move(communicator));
+    }
+  }
+
+  int RankOf(uint64_t id, int32_t place) const {
+    const auto& ranks = members_.at(id).rank_of_place;
+    const auto found = ranks.find(static_cast<uint32_t>(place));
+    return place < 0 || found == ranks.end() ? -1 : found->second;
+  }
+
+  int64_t SequenceOf(uint64_t id, uint32_t number, uint32_t tag) const {
+    return members_.at(id).tagged ? static_cast<int64_t>(tag) : static_cast<int64_t>(number);
+  }
+
+  // 0: the record is of no communicator that we know.
+  static uint64_t IdOf(const ls_trail& trail, uint32_t communicator) {
+    return communicator < LS_TRAIL_COMMUNICATORS ? trail.communicator[communicator].id : 0;
+  }
+
+  void TakeRecords(const TrailFile& trail) {
+    const int rank = static_cast<int>(trail->origin.rank);
+    const bool alive = trail.IsAlive();
+    all_alive_ = all_alive_ && alive;
+    const TrailRecords records = ReadRecords(*trail);
+    const int64_t now = SystemClock().Now().value;
+    log_.reported.push_back(rank);
+    host_of_[rank] = trail.host();
+    Told told;
+    for (const ls_record& record : records.ended)
+      if (record.kind == LS_RECORD_OP) TakeOp(*trail, record, -1, told);
+    for (const ls_record& record : records.under_way)
+      if (record.kind == LS_RECORD_OP) TakeOp(*trail, record, alive ? now - record.time_ns : -1, told);
+    for (const ls_record& record : records.ended)
+      if (record.kind == LS_RECORD_TRANSFER) TakeTransfer(*trail, record, told);
+    TakeCounts(*trail, told);
+    if (records.missed > 0) Count(log_.counters, "records_overwritten", records.missed);
+    for (const auto& [count, name] : {std::pair{trail->no_place, "ops_without_place"},
+                                      {trail->no_communicator, "ops_of_unknown_communicators"},
+                                      {trail->no_peer, "messages_without_sum"},
+                                      {trail->no_cell, "records_without_cell"}})
+      if (count > 0) Count(log_.counters, name, count);
+  }
+
+  void TakeOp(const ls_trail& trail, const ls_record& record, int64_t age_ns, Told& told) {
+    const ls_op_body& body = record.body.op;
+    const uint64_t id = IdOf(trail, body.communicator);
+    if (id == 0 || body.function >= LS_FUNCTIONS) {
+      Count(log_.counters, "unreadable_records", 1);
+      return;
+    }
+    const bool ended = body.state >= LS_OP_COMPLETED;
+    const bool transfer = body.function == LS_SEND || body.function == LS_RECEIVE;
+    const bool failed = body.state == LS_OP_FAILED;
+    // A library gives a communicator up after a failure; a process that then makes others has gone on.
+    if (failed && MadeAnother(trail, record.time_ns)) return;
+    failed_ += failed;
+    CommOp op;
+    op.communicator = index_.at(id);
+    op.rank = static_cast<int>(trail.origin.rank);
+    op.direction = !transfer                        ? Direction::kCollective
+                   : body.function == LS_SEND ? Direction::kSend
+                                                    : Direction::kReceive;
+    op.peer = transfer ? RankOf(id, body.peer) : -1;
+    op.sequence = SequenceOf(id, body.number, body.tag);
+    op.duration_ns = ended ? ls_delta_ns(body.duration, record.delta_shift) : -1;
+    const int64_t launched = record.time_ns - std::max<int64_t>(op.duration_ns, 0);
+    op.order = launched;
+    op.created_ns = Wall(trail, launched);
+    op.function = body.function;
+    op.state = !ended || failed ? OpState::kStarted : OpState::kCompleted;
+    op.age_ns = failed ? op.duration_ns : age_ns;
+    op.bytes = body.bytes;
+    op.waits_for = ended ? -1 : RankOf(id, body.waits_for);
+    const bool anew = transfer ? told.transfers.emplace(body.communicator, launched).second
+                               : told.sequences.emplace(std::pair{body.communicator, body.number}, op.sequence).second;
+    if (!anew) return;  // it ended while we read
+    if (!transfer && op.state != OpState::kCompleted) {
+      const auto [first, only] = told.first_open.emplace(body.communicator, op.sequence);
+      if (!only) first->second = std::min(first->second, op.sequence);
+    }
+    log_.ops.push_back(std::move(op));
+  }
+
+  static bool MadeAnother(const ls_trail& trail, int64_t since_ns) {
+    return std::any_of(std::begin(trail.communicator), std::end(trail.communicator),
+                       [&](const ls_communicator& own) { return own.id != 0 && own.created_ns > since_ns; });
+  }
+
+  void TakeTransfer(const ls_trail& trail, const ls_record& record, const Told& told) {
+    const ls_transfer_body& body = record.body.transfer;
+    const uint64_t id = IdOf(trail, body.communicator);
+    const auto op = told.sequences.find({body.communicator, body.number});
+    if (id == 0 || op == told.sequences.end()) return;  // of a send or receive alone, or its op was overwritten
+    CommTransfer transfer;
+    transfer.communicator = index_.at(id);
+    transfer.sequence = op->second;
+    transfer.rank = static_cast<int>(trail.origin.rank);
+    transfer.peer = RankOf(id, body.peer);
+    transfer.direction = body.direction == LS_SEND ? Direction::kSend : Direction::kReceive;
+    transfer.count = body.count;
+    transfer.bytes = body.bytes;
+    transfer.waited_ns = ls_delta_ns(body.waited, record.delta_shift);
+    transfer.first_ns = ls_delta_ns(body.first, record.delta_shift);
+    if (transfer.peer >= 0) log_.transfers.push_back(transfer);
+  }
+
+  // They hold where records were overwritten.
+  void TakeCounts(const ls_trail& trail, const Told& told) {
+    for (uint32_t i = 0; i < LS_TRAIL_COMMUNICATORS; ++i) {
+      const ls_communicator& own = trail.communicator[i];
+      if (own.id == 0) continue;
+      CommCount count;
+      count.communicator = index_.at(own.id);
+      count.rank = static_cast<int>(trail.origin.rank);
+      count.enqueued = members_.at(own.id).tagged ? static_cast<int64_t>(own.tags) - 1 : static_cast<int64_t>(own.launched);
+      const auto first_open = told.first_open.find(i);
+      count.completed = first_open == told.first_open.end() ? count.enqueued : first_open->second - 1;
+      log_.counts.push_back(count);
+    }
+  }
+
+  // Times of all hosts onto one clock.
+  void FitHosts() {
+    std::map<std::string, size_t> hosts;
+    for (const auto& [rank, host] : host_of_) hosts.emplace(host, hosts.size());
+    if (hosts.size() < 2) return;
+    std::map<std::pair<uint32_t, int64_t>, std::vector<std::pair<size_t, int64_t>>> ends;
+    for (const CommOp& op : log_.ops)
+      if (op.direction == Direction::kCollective && op.state == OpState::kCompleted)
+        ends[{op.communicator, op.sequence}].emplace_back(hosts.at(host_of_.at(op.rank)),
+                                                          op.created_ns + op.duration_ns);
+    std::vector<std::vector<std::pair<size_t, int64_t>>> together;
+    for (auto& [op, of_members] : ends) together.push_back(std::move(of_members));
+    const std::vector<ClockOffset> offsets = FitClocks(hosts.size(), together);
+    for (CommOp& op : log_.ops)
+      op.created_ns += static_cast<int64_t>(offsets[hosts.at(host_of_.at(op.rank))].offset_ns);
+  }
+
+  std::vector<TrailFile> trails_;
+  CommLog log_;
+  std::map<uint64_t, Members> members_;  // by the communicator's id
+  std::map<uint64_t, uint32_t> index_;
+  std::map<int, std::string> host_of_;
+  bool all_alive_ = true;
+  uint64_t failed_ = 0;  // ops
+};
+
+std::vector<std::string> FilesOf(const std::vector<std::string>& paths) {
+  std::vector<std::string> files;
+  std::error_code error;
+  for (const std::string& path : paths) {
+    if (!std::filesystem::is_directory(path, error)) {
+      files.push_back(path);
+      continue;
+    }
+    for (const auto& entry : std::filesystem::directory_iterator(path, error))
+      if (entry.path().extension() == kTrailSuffix) files.push_back(entry.path().string());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+int64_t BegunAt(const TrailFile& trail) {
+  int64_t first = 0;
+  for (const ls_communicator& own : trail->communicator)
+    if (own.created_ns != 0) first = std::max(first, own.created_ns);
+  return first;
+}
+
+}  // namespace
+
+bool HasTrails(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::is_regular_file(path, error)) return path.ends_with(kTrailSuffix);
+  return !FilesOf({path}).empty() && std::filesystem::is_directory(path, error);
+}
+
+absl::StatusOr<CommLog> ReadTrails(const std::vector<std::string>& paths) {
+  std::vector<TrailFile> readable;
+  std::vector<std::string> damaged;
+  for (const std::string& file : FilesOf(paths)) {
+    absl::StatusOr<TrailFile> trail = TrailFile::Open(file);
+    if (trail.ok())
+      readable.push_back(*std::move(trail));
+    else
+      damaged.emplace_back(Message(trail.status()));
+  }
+  if (readable.empty())
+    return InvalidArgument("{}", damaged.empty() ? paths.front() + ": no trails here" : damaged.front());
+  uint32_t epoch = 0;
+  for (const TrailFile& trail : readable) epoch = std::max(epoch, trail->origin.epoch);
+  std::map<uint32_t, TrailFile> of_rank;
+  uint64_t older = 0, twice = 0;
+  for (TrailFile& trail : readable) {
+    if (trail->origin.epoch != epoch) {
+      ++older;
+      continue;
+    }
+    const auto known = of_rank.find(trail->origin.rank);
+    if (known != of_rank.end()) ++twice;
+    if (known == of_rank.end())
+      of_rank.emplace(trail->origin.rank, std::move(trail));
+    else if (BegunAt(known->second) < BegunAt(trail))
+      known->second = std::move(trail);
+  }
+  std::vector<TrailFile> chosen;
+  chosen.reserve(of_rank.size());
+  for (auto& [rank, trail] : of_rank) chosen.push_back(std::move(trail));
+  CommLog log = TrailReader(std::move(chosen)).Run();
+  log.damaged = std::move(damaged);
+  if (older > 0) Count(log.counters, "trails_of_older_epochs", older);
+  if (twice > 0) Count(log.counters, "trails_of_ranks_told_twice", twice);
+  return log;
+}
+
+}  // namespace lockstep::trace
