@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 
+#include "lockstep/agent/collectors.h"
 #include "lockstep/agent/evidence.h"
 #include "lockstep/agent/exception.h"
 #include "lockstep/agent/points.h"
@@ -157,6 +158,7 @@ void Agent::WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids) {
   }
   if (watch_.epoch() != epoch) {
     watch_.BeginEpoch(epoch, workers);
+    RemoveTrails(spec_, epoch - 1);  // those of the epoch before tell why it ended
     killing_ = false;
     followed_ = 0;
     holding_ = {};

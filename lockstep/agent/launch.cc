@@ -150,6 +150,7 @@ Environment WorkerEnvironment(const RunSpec& spec, const EpochPlan& plan, int ra
   environment["LOCKSTEP_RANK"] = std::to_string(GlobalRank(spec, rank).value());
   environment["LOCKSTEP_EPOCH"] = std::to_string(plan.epoch);
   environment["LOCKSTEP_CLIENT_LIB"] = spec.client_lib;
+  if (!spec.gloo_lib.empty()) environment["LOCKSTEP_TRAILS"] = TrailsDir(spec);
   environment["LOCKSTEP_STACKS_FILE"] = StacksPath(spec, plan.epoch, rank);
   environment["LOCKSTEP_ERROR_FILE"] = ErrorPath(spec, plan.epoch, rank);
   if (spec.allow_drill) environment["LOCKSTEP_DRILL_FILE"] = DrillPath(spec, plan.epoch, rank);

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/agent/collectors.h"
 #include "lockstep/agent/wire.h"
 #include "lockstep/base/log.h"
 
@@ -64,6 +65,7 @@ void PythonHost::StartZygote() {
   if (!pair.ok()) return ZygoteLost(Message(pair.status()));
   Environment environment = PythonEnvironment(spec_, false);
   PinThreads(environment);
+  AddCollectors(spec_, environment);
   environment["LOCKSTEP_STARTER_FD"] = std::to_string(pair->second.get());
   auto pid = StartProcess({spec_.python, "-u", "-m", "lockstep._zygote"}, environment, "/", STDERR_FILENO,
                           STDERR_FILENO, pair->second.get());

@@ -47,6 +47,7 @@ Json ToJson(const RunSpec& spec) {
           {"start_method", StartMethodName(spec.start_method)},
           {"package_dir", spec.package_dir},
           {"client_lib", spec.client_lib},
+          {"gloo_lib", spec.gloo_lib},
           {"checkpoint_budget_bytes", spec.checkpoint_budget.value},
           {"log_limit_bytes", spec.log_limit.value},
           {"max_restarts", spec.max_restarts},
@@ -85,6 +86,7 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     json.at("node_token").get_to(spec.node_token);
     json.at("package_dir").get_to(spec.package_dir);
     json.at("client_lib").get_to(spec.client_lib);
+    spec.gloo_lib = json.value("gloo_lib", "");
     json.at("checkpoint_budget_bytes").get_to(spec.checkpoint_budget.value);
     json.at("log_limit_bytes").get_to(spec.log_limit.value);
     json.at("max_restarts").get_to(spec.max_restarts);
@@ -111,6 +113,8 @@ absl::StatusOr<RunSpec> ReadRunSpec(const std::string& run_dir) {
 }
 
 std::string EpochDir(const RunSpec& spec, uint64_t epoch) { return fmt::format("{}/epoch_{}", spec.run_dir, epoch); }
+
+std::string TrailsDir(const RunSpec& spec) { return spec.run_dir + "/trails"; }
 std::string StacksPath(const RunSpec& spec, uint64_t epoch, int rank) {
   return fmt::format("{}/rank_{}.stacks", EpochDir(spec, epoch), rank);
 }

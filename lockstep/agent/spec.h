@@ -35,6 +35,7 @@ struct RunSpec {
   StartMethod start_method = StartMethod::kAuto;
   std::string package_dir;        // holds the Python package `lockstep`
   std::string client_lib;         // liblockstep-client.so
+  std::string gloo_lib;           // liblockstep-gloo.so, preloaded into workers; empty: it is not
   Bytes checkpoint_budget;        // 0 = half of what is available
   Bytes log_limit{256ull << 20};  // per rank; what is beyond is dropped and counted
   int max_restarts = 1000;
@@ -62,6 +63,7 @@ std::string TorchErrorPath(const RunSpec& spec, uint64_t epoch, int restart_coun
 std::string LogPath(const RunSpec& spec, int rank);
 std::string DrillPath(const RunSpec& spec, uint64_t epoch, int rank);  // a fault that it is asked to make
 std::string EpochDir(const RunSpec& spec, uint64_t epoch);
+std::string TrailsDir(const RunSpec& spec);  // what collectors in workers keep
 
 // SIGRTMIN + 7 asks a worker for its Python stacks; this one asks it to look at DrillPath.
 inline constexpr int kDrillSignal = 8;

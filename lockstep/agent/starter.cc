@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "lockstep/agent/buffers.h"
+#include "lockstep/agent/collectors.h"
 #include "lockstep/agent/launch.h"
 #include "lockstep/agent/output.h"
 #include "lockstep/agent/proc.h"
@@ -415,8 +416,10 @@ void Starter::SpawnByExec(const EpochPlan& plan, const std::vector<int>& ranks, 
   std::vector<pid_t> pids;
   for (const int rank : ranks) {
     const Stdio& own = stdio[static_cast<size_t>(rank)];
-    const auto pid = StartProcess(WorkerCommand(spec_, rank), WorkerEnvironment(spec_, plan, rank), spec_.cwd,
-                                  own.out.get(), own.err.get(), -1);
+    Environment environment = WorkerEnvironment(spec_, plan, rank);
+    AddCollectors(spec_, environment);
+    const auto pid =
+        StartProcess(WorkerCommand(spec_, rank), environment, spec_.cwd, own.out.get(), own.err.get(), -1);
     if (!pid.ok()) {
       for (const pid_t started : pids) kill(-started, SIGKILL);
       return SpawnFailed(plan.epoch, Message(pid.status()));

@@ -31,6 +31,8 @@ void Declare(CLI::App& run, RunFlags& flags) {
                  "Name of this node; default: the host's. Several nodes on one machine need names of their own");
   run.add_flag("--allow-drill", options.allow_drill,
                "Let `lockstep drill` break this run on purpose; for rehearsals only");
+  run.add_flag("!--no-preload", options.preload,
+               "Leave liblockstep-gloo.so out of the workers: their collectives are not watched then");
   run.add_flag("--dry-run", flags.dry_run, "Print what would be started, with which environment, and start nothing");
   DeclareCoordination(run, options);
   run.add_flag("--no-view", flags.no_view, "No live view, even on a terminal");

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,10 +39,12 @@ static struct ls_trail* make(const char* directory, const char* source) {
   origin.pid = (uint32_t)getpid();
   gethostname(origin.host, sizeof origin.host - 1);
   snprintf(origin.source, sizeof origin.source, "%s", source);
+  mkdir(directory, 0700); /* it may be there */
   struct ls_trail* made = NULL;
   char path[4096];
   for (int again = 0; made == NULL && again < 16; ++again) { /* pids come again */
-    const int length = snprintf(path, sizeof path, "%s/%s.%u.%d.trail", directory, origin.host, origin.pid, again);
+    const int length = snprintf(path, sizeof path, "%s/epoch_%u.%s.%u.%d.trail", directory, origin.epoch, origin.host,
+                                origin.pid, again);
     if (length < 0 || (size_t)length >= sizeof path) errno = ENAMETOOLONG;
     else made = ls_trail_create(path, &origin, kCells);
     if (made == NULL && errno != EEXIST) break;

@@ -151,6 +151,29 @@ TEST(Slowness, ASlowRankIsNamedWhereverItSits) {
   }
 }
 
+// A checkpoint, a garbage collection, a user's Ctrl-Z.
+TEST(Slowness, AStallIsNoSlowness) {
+  RingJob job(4);
+  job.AddRing({0, 1, 2, 3});
+  job.Steps(20);
+  job.Compute(2, 3000);
+  job.Step();
+  job.Compute(2, 100);
+  job.Steps(10);
+  EXPECT_THAT(job.Find(), IsEmpty());
+}
+
+TEST(Slowness, SinceWhenARankIsSlow) {
+  RingJob job(4);
+  job.AddRing({0, 1, 2, 3});
+  job.Steps(15);
+  job.Compute(2, 150);
+  job.Steps(30);
+  const std::vector<Finding> findings = job.Find();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_NEAR(static_cast<double>(findings[0].since.value) / 1e9, 1.5, 1.0);
+}
+
 TEST(Slowness, TwoSlowRanksAreBothNamedTheSlowerFirst) {
   RingJob job(8);
   job.AddRing({0, 1, 2, 3, 4, 5, 6, 7});

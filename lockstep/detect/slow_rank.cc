@@ -6,11 +6,14 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 namespace lockstep::detect {
 namespace {
 
-constexpr size_t kSpans = 3;  // the rounds in three, by time: what lasts is in each of them
+// The rounds in parts of equal time. Who is slow is so in the newest three of them, and more than once in each: a stall,
+// a checkpoint of one rank, is something else.
+constexpr size_t kSpans = 4, kNewest = 3;
 
 // The lower of two middles, so that of two members the faster one is the measure.
 int64_t LowerMedian(std::vector<int64_t> values) {
@@ -20,11 +23,12 @@ int64_t LowerMedian(std::vector<int64_t> values) {
 }
 
 struct Excess {
-  std::array<int64_t, kSpans> alone_ns{};  // beyond what the members of the same collectives took
-  int64_t waited_for_ns = 0;               // by the member that came in the middle
+  std::array<int64_t, kSpans> alone_ns{};    // beyond what the members of the same collectives took
+  std::array<int64_t, kSpans> longest_ns{};  // of it, in one round
+  int64_t waited_for_ns = 0;                 // by the member that came in the middle
   int64_t rounds = 0;
 
-  int64_t sum() const { return alone_ns[0] + alone_ns[1] + alone_ns[2]; }
+  int64_t sum() const { return std::accumulate(alone_ns.begin(), alone_ns.end(), int64_t{0}); }
 };
 
 std::map<int, Excess> ExcessOfRanks(const Rounds& rounds) {
@@ -42,6 +46,7 @@ std::map<int, Excess> ExcessOfRanks(const Rounds& rounds) {
     for (const Part& part : round.parts) {
       Excess& excess = of_ranks[part.rank];
       excess.alone_ns[span] += part.alone_ns - usual;
+      excess.longest_ns[span] = std::max(excess.longest_ns[span], part.alone_ns - usual);
       excess.waited_for_ns += std::max<int64_t>(0, part.came_ns - middle);
       ++excess.rounds;
     }
@@ -80,16 +85,18 @@ std::vector<incident::Finding> FindSlowRanks(const Rounds& rounds, const CommThr
     const double share = ShareOf(excess.sum(), whole) - std::max(0.0, spread.middle);
     const double waited_for = ShareOf(excess.waited_for_ns, whole);
     if (share < thresholds.slow_share || waited_for < thresholds.slow_share / 2 || share < thresholds.slow_deviation * spread.deviation) continue;
-    // It may have become slow in the middle of what we see: then the newest two thirds have it.
     const auto lasts = [&](size_t span) {
-      return ShareOf(excess.alone_ns[span] * static_cast<int64_t>(kSpans), whole) >= thresholds.slow_share / 2;
+      const int64_t often = excess.alone_ns[span] - excess.longest_ns[span];
+      return ShareOf(often * static_cast<int64_t>(kSpans), whole) >= thresholds.slow_share / 2;
     };
+    size_t since = kSpans;
+    while (since > 0 && lasts(since - 1)) --since;
+    if (kSpans - since < kNewest) continue;
     incident::Finding finding;
     finding.syndrome = incident::Syndrome::kNonCommunicationSlow;
     finding.suspects = {incident::SuspectRank(RankId(rank))};
-    finding.certain = lasts(kSpans - 1) && lasts(kSpans - 2);
-    if (!finding.certain) finding.probe = "a longer look: it was not slow all the time";
-    finding.since = Nanos{lasts(0) ? rounds.begin_ns : rounds.begin_ns + whole / static_cast<int64_t>(kSpans)};
+    finding.certain = true;
+    finding.since = Nanos{rounds.begin_ns + whole * static_cast<int64_t>(since) / static_cast<int64_t>(kSpans)};
     finding.evidence = {
         fmt::format("{:.1f} % of the time rank {} was by itself for longer than the others before they met", 100 * share, rank),
         fmt::format("{:.1f} % of the time others waited for it; {} collectives in {:.1f} s", 100 * waited_for, excess.rounds,

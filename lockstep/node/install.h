@@ -10,6 +10,7 @@ namespace lockstep::node {
 struct Installation {
   std::string package_dir;  // holds the Python package `lockstep`
   std::string client_lib;   // liblockstep-client.so
+  std::string gloo_lib;     // liblockstep-gloo.so
   std::string presets;      // accelerators/, clusters/, models/
 };
 

@@ -38,6 +38,7 @@ struct RunOptions {
   int no_progress_limit = 3;
   bool observe_only = false;
   bool allow_drill = false;
+  bool preload = true;  // our collectors, into workers
   Seconds grace{30};
   detect::Policy policy;
   Bytes checkpoint_budget;     // 0: half of what is available

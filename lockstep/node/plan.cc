@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/agent/collectors.h"
 #include "lockstep/agent/launch.h"
 #include "lockstep/agent/python.h"
 #include "lockstep/base/file.h"
@@ -121,6 +122,8 @@ absl::StatusOr<agent::RunSpec> PlanSpec(const RunOptions& options) {
 
 absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, PlanSpec(options));
+  LS_ASSIGN_OR_RETURN(const Installation installation, FindInstallation());
+  if (options.preload && agent::CanPreload(installation.gloo_lib, spec.python)) spec.gloo_lib = installation.gloo_lib;
   LS_ASSIGN_OR_RETURN(spec.run_dir, MakeRunDir(options.run_dir, spec.job));
   LS_ASSIGN_OR_RETURN(spec.torchrun.log_dir, MakeLogDir(spec));
   LS_RETURN_IF_ERROR(KeepSpec(spec));

@@ -41,7 +41,6 @@ class TrailReader {
     NameCommunicators();
     for (const TrailFile& trail : trails_) TakeRecords(trail);
     std::sort(log_.reported.begin(), log_.reported.end());
-    log_.moving = !all_alive_ && failed_ == 0;
     FitHosts();
     return std::move(log_);
   }
@@ -110,7 +109,6 @@ class TrailReader {
   void TakeRecords(const TrailFile& trail) {
     const int rank = static_cast<int>(trail->origin.rank);
     const bool alive = trail.IsAlive();
-    all_alive_ = all_alive_ && alive;
     const TrailRecords records = ReadRecords(*trail);
     const int64_t now = SystemClock().Now().value;
     log_.reported.push_back(rank);
@@ -143,7 +141,6 @@ class TrailReader {
     const bool failed = body.state == LS_OP_FAILED;
     // A library gives a communicator up after a failure; a process that then makes others has gone on.
     if (failed && MadeAnother(trail, record.time_ns)) return;
-    failed_ += failed;
     CommOp op;
     op.communicator = index_.at(id);
     op.rank = static_cast<int>(trail.origin.rank);
@@ -159,6 +156,8 @@ class TrailReader {
     op.function = body.function;
     op.state = !ended || failed ? OpState::kStarted : OpState::kCompleted;
     op.age_ns = failed ? op.duration_ns : age_ns;
+    // Its process is gone: how long it had been there nobody knows.
+    log_.moving = log_.moving || (op.state != OpState::kCompleted && op.age_ns < 0);
     op.bytes = body.bytes;
     op.waits_for = ended ? -1 : RankOf(id, body.waits_for);
     const bool anew = transfer ? told.transfers.emplace(body.communicator, launched).second
@@ -231,8 +230,6 @@ class TrailReader {
   std::map<uint64_t, Members> members_;  // by the communicator's id
   std::map<uint64_t, uint32_t> index_;
   std::map<int, std::string> host_of_;
-  bool all_alive_ = true;
-  uint64_t failed_ = 0;  // ops
 };
 
 std::vector<std::string> FilesOf(const std::vector<std::string>& paths) {
@@ -243,8 +240,9 @@ std::vector<std::string> FilesOf(const std::vector<std::string>& paths) {
       files.push_back(path);
       continue;
     }
-    for (const auto& entry : std::filesystem::directory_iterator(path, error))
-      if (entry.path().extension() == kTrailSuffix) files.push_back(entry.path().string());
+    for (const std::string& folder : {path, path + "/trails"})  // of a run
+      for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+        if (entry.path().extension() == kTrailSuffix) files.push_back(entry.path().string());
   }
   std::sort(files.begin(), files.end());
   return files;
@@ -282,7 +280,7 @@ absl::StatusOr<CommLog> ReadTrails(const std::vector<std::string>& paths) {
   std::map<uint32_t, TrailFile> of_rank;
   uint64_t older = 0, twice = 0;
   for (TrailFile& trail : readable) {
-    if (trail->origin.epoch != epoch) {
+    if (trail->origin.epoch != epoch && !trail.IsAlive()) {  // a worker may outlive its epoch, by entering it again
       ++older;
       continue;
     }

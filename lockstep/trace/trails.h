@@ -11,7 +11,7 @@ namespace lockstep::trace {
 
 inline constexpr char kTrailSuffix[] = ".trail";
 
-// Files named by themselves, and all trails of directories. Of several trails of a rank counts the one that was begun
+// Files named by themselves, and all trails of directories and of runs' directories. Of several trails of a rank counts the one that was begun
 // last; older epochs are left out and counted. Clocks of different hosts are fitted to each other by the ends of
 // collectives. Errors: nothing there can be read; a file among others that can't be is listed as damaged.
 absl::StatusOr<CommLog> ReadTrails(const std::vector<std::string>& paths);

@@ -89,7 +89,8 @@ class SlowLinks:
         self.thread.join()
         for pipe in self.pipes:
             pipe.source.close()
-        self.server.close()
+        for one in self.server, self.stop_reader, self.stop_writer:
+            one.close()
         self.folder.cleanup()
 
     def accept(self, selector):

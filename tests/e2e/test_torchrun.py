@@ -7,7 +7,7 @@ import socket
 import subprocess
 import unittest
 
-from harness import BINARY, PYTHON, ROOT, Run, RunTest, ddp, inherited
+from harness import BINARY, PYTHON, ROOT, Run, RunTest, ddp, free_port, inherited
 
 ENVIRONMENT = '''
 import json, os, sys
@@ -81,11 +81,6 @@ open(f"{sys.argv[1]}/ready.{os.environ['RANK']}", "w").close()
 while True:
     time.sleep(1)
 '''
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
 
 
 class TorchrunTest(RunTest):

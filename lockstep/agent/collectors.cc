@@ -1,0 +1,53 @@
+#include "lockstep/agent/collectors.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <filesystem>
+
+#include "lockstep/base/file.h"
+#include "lockstep/trace/trail_file.h"
+
+namespace lockstep::agent {
+
+bool CanPreload(const std::string& library, const std::string& python) {
+  if (python.empty() || access(library.c_str(), R_OK) != 0) return false;
+  std::array<int, 2> ends{};
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return false;
+  const Fd said(ends[0]);
+  Fd says(ends[1]);
+  const Environment environment = {{"LD_PRELOAD", library}};
+  const std::vector<std::string> command = {python, "-I", "-S", "-c", "import ctypes; ctypes.CDLL('libgloo.so.0')"};
+  const absl::StatusOr<pid_t> pid = StartProcess(command, environment, "/", says.get(), says.get(), -1);
+  says.Close();
+  if (!pid.ok()) return false;
+  std::array<char, 256> words{};
+  bool silent = true;
+  for (ssize_t got = 0; (got = read(said.get(), words.data(), words.size())) != 0;) {
+    if (got < 0 && errno != EINTR) break;
+    silent = silent && got <= 0;
+  }
+  int status = 0;
+  while (waitpid(*pid, &status, 0) < 0 && errno == EINTR) {
+  }
+  return silent && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+void AddCollectors(const RunSpec& spec, Environment& environment) {
+  if (spec.gloo_lib.empty()) return;
+  const std::string inherited = Lookup(environment, "LD_PRELOAD", "");
+  environment["LD_PRELOAD"] = spec.gloo_lib + (inherited.empty() ? "" : ":" + inherited);
+}
+
+void RemoveTrails(const RunSpec& spec, uint64_t epoch) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(TrailsDir(spec), error)) {
+    const absl::StatusOr<trace::TrailFile> trail = trace::TrailFile::Open(entry.path().string());
+    if (trail.ok() && (*trail)->origin.epoch < epoch && !trail->IsAlive()) std::filesystem::remove(entry.path(), error);
+  }
+}
+
+}  // namespace lockstep::agent

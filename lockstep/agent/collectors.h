@@ -1,0 +1,22 @@
+// Our collectors (collect/) in the workers of a run: whether they may be there, how they get there, what they leave.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "lockstep/agent/launch.h"
+#include "lockstep/agent/spec.h"
+
+namespace lockstep::agent {
+
+// Tries it: the interpreter starts with the library preloaded, finds a libgloo of its own (without one there is nothing
+// to preload for), and neither it nor the loader complains. Takes as long as Python needs to start.
+bool CanPreload(const std::string& library, const std::string& python);
+
+// For processes that are started by exec; those of the zygote have what it has.
+void AddCollectors(const RunSpec& spec, Environment& environment);
+
+// Trails of epochs before `epoch` go, but for those of workers that live on.
+void RemoveTrails(const RunSpec& spec, uint64_t epoch);
+
+}  // namespace lockstep::agent

@@ -1,0 +1,199 @@
+"""What passes in real gloo jobs that know nothing of it: liblockstep-gloo.so keeps it, `lockstep diagnose` names who or what slows or holds the job."""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from harness import BINARY, JOBS, PYTHON, ROOT, Run, RunTest, free_port, inherited
+from slow_links import DETOUR, Shape, SlowLinks
+
+GLOO = str(pathlib.Path(BINARY).parent.parent / "lib/liblockstep-gloo.so")
+TRIXIE = ROOT / "tests/e2e/trixie"
+STEPS = ("--steps", "40", "--pause", "0.05")
+
+
+class Attached:
+    """Ranks started by hand, as a user would who did not launch the job with Lockstep: by environment variables only."""
+
+    def __init__(self, test, *args, ranks=4, shapes=None, trails=None, python=PYTHON, preload=(GLOO,), wrapper=()):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-e2e-", dir="/tmp"))
+        self.trails = trails or self.folder / "trails"
+        test.addCleanup(self.clear_away)
+        self.links = SlowLinks(shapes or {}) if shapes is not None else None
+        if self.links:
+            self.links.__enter__()
+            preload = (*preload, DETOUR)
+        port, self.processes = free_port(), []
+        for rank in range(ranks):
+            env = {**inherited(), "RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                   "LD_PRELOAD": ":".join(preload), "LOCKSTEP_TRAILS": str(self.trails), "USE_LIBUV": "0", "OMP_NUM_THREADS": "1",
+                   **(self.links.environment() if self.links else {})}
+            with open(self.folder / f"stderr.{rank}", "wb") as err:
+                self.processes.append(subprocess.Popen([*wrapper, python, str(JOBS / "rings.py"), *args], env=env, stderr=err,
+                                                       stdin=subprocess.DEVNULL, cwd=self.folder))
+
+    def clear_away(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        if self.links:
+            self.links.__exit__()
+        subprocess.run(["rm", "-rf", str(self.folder)], check=False)
+
+    def finish(self):
+        return [process.wait(timeout=120) for process in self.processes]
+
+    def stderr(self, rank):
+        return (self.folder / f"stderr.{rank}").read_text(errors="replace")
+
+    def wait_until(self, holds, seconds=60):
+        end = time.monotonic() + seconds
+        while not (value := holds()):
+            if time.monotonic() > end:
+                raise AssertionError("waited in vain; " + "".join(self.stderr(rank) for rank in range(len(self.processes))))
+            time.sleep(0.1)
+        return value
+
+    def diagnose(self):
+        return diagnose(self.trails)
+
+
+def diagnose(path):
+    done = subprocess.run([BINARY, "diagnose", str(path), "--json"], capture_output=True, text=True, timeout=60)
+    if done.returncode != 0:
+        raise AssertionError(done.stderr)
+    return json.loads(done.stdout)
+
+
+def named(verdict):
+    """The suspects of a verdict, and what is as good."""
+    return verdict["suspects"] + verdict["ambiguous_with"]
+
+
+class CollectTest(RunTest):
+    maxDiff = None
+
+    def finished(self, *args, **options):
+        job = Attached(self, *STEPS, *args, **options)
+        self.assertEqual([0] * len(job.processes), job.finish(), job.stderr(0))
+        return job.diagnose()
+
+
+class Slowness(CollectTest):
+    def test_a_healthy_job(self):
+        report = self.finished("--pairs", "--transfers")
+        self.assertTrue(report["healthy"], report)
+        self.assertEqual([[], 4, [], {}], [report[key] for key in ("no_report", "reported", "damaged", "counters")])
+
+    def test_a_slow_rank(self):
+        (verdict,) = self.finished("--slow", "2")["verdicts"]
+        self.assertEqual(("non_communication_slow", True, [{"rank": 2}], []),
+                         tuple(verdict[key] for key in ("syndrome", "certain", "suspects", "ambiguous_with")))
+
+    def test_a_delayed_link_in_one_ring(self):
+        """Which can't be told from its ends."""
+        (verdict,) = self.finished(shapes={(2, 1): Shape(delay_s=0.02)})["verdicts"]
+        self.assertEqual(("communication_slow", False), (verdict["syndrome"], verdict["certain"]))
+        self.assertCountEqual([{"link": "1<->2"}, {"rank": 1}, {"rank": 2}], named(verdict))
+        self.assertIn("another rank", verdict["probe"])
+
+    def test_a_delayed_link_that_other_pairs_tell_apart(self):
+        (verdict,) = self.finished("--pairs", shapes={(2, 1): Shape(delay_s=0.02)})["verdicts"]
+        self.assertEqual(("communication_slow", True, [{"link": "1<->2"}]), (verdict["syndrome"], verdict["certain"], named(verdict)))
+
+    def test_a_slow_sender_and_a_slow_receiver(self):
+        for sends in (True, False):
+            shapes = {(2, other) if sends else (other, 2): Shape(delay_s=0.02) for other in (0, 1, 3)}
+            with self.subTest(sends=sends):
+                (verdict,) = self.finished("--pairs", shapes=shapes)["verdicts"]
+                self.assertEqual(("communication_slow", [{"rank": 2}]), (verdict["syndrome"], named(verdict)))
+
+    def test_a_throttled_link(self):
+        (verdict,) = self.finished("--pairs", shapes={(3, 0): Shape(bytes_per_s=20e6)})["verdicts"]
+        self.assertEqual(("communication_slow", [{"link": "0<->3"}]), (verdict["syndrome"], named(verdict)))
+
+    @unittest.skipUnless((ROOT / ".cache/trixie/complete").exists(), "Debian 13 is not there: tests/e2e/trixie/make")
+    def test_torch_2(self):
+        """Whose gloo makes its connections in another way."""
+        (verdict,) = self.finished("--pairs", "--slow", "3", python=str(TRIXIE / "python"))["verdicts"]
+        self.assertEqual(("non_communication_slow", [{"rank": 3}]), (verdict["syndrome"], named(verdict)))
+
+
+class Hangs(CollectTest):
+    def test_a_stopped_rank(self):
+        job = Attached(self, "--pairs", "--stop", "2:7")
+        report = job.wait_until(lambda: job.trails.exists() and any(job.trails.iterdir()) and (now := job.diagnose())["verdicts"] and now)
+        (verdict,) = report["verdicts"]
+        self.assertEqual(("non_communication_hang", True, [{"rank": 2}]), (verdict["syndrome"], verdict["certain"], named(verdict)))
+        job.processes[2].send_signal(signal.SIGCONT)
+        self.assertEqual([0] * 4, job.finish())
+        self.assertTrue(job.diagnose()["healthy"])
+
+    def test_what_killed_processes_leave(self):
+        """Who was behind is told; that it was a hang is not certain."""
+        job = Attached(self, "--stop", "1:5")
+        job.wait_until(lambda: job.trails.exists() and any(job.trails.iterdir()) and job.diagnose()["verdicts"])
+        for process in job.processes:
+            process.kill()
+            process.wait()
+        (verdict,) = job.diagnose()["verdicts"]
+        self.assertEqual((False, [{"rank": 1}]), (verdict["certain"], named(verdict)))
+
+
+class Harmless(CollectTest):
+    def test_no_folder_for_trails(self):
+        job = Attached(self, "--steps", "3", trails="/dev/null/trails")
+        self.assertEqual([0] * 4, job.finish())
+        self.assertIn("tells nothing of its communication: /dev/null/trails/", job.stderr(0))
+        self.assertEqual(1, job.stderr(0).count("lockstep:"))
+
+    def test_a_full_disk(self):
+        folder = tempfile.mkdtemp(prefix="lockstep-e2e-", dir="/tmp")
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], check=True)
+        self.addCleanup(lambda: (subprocess.run(["umount", folder], check=True), os.rmdir(folder)))
+        job = Attached(self, "--steps", "3", trails=folder)
+        self.assertEqual([0] * 4, job.finish())
+        self.assertIn("No space left on device", "".join(job.stderr(rank) for rank in range(4)))
+        self.assertEqual(1, diagnose(folder)["reported"])  # the one that had room
+
+    def test_children_have_it_no_more(self):
+        file = tempfile.NamedTemporaryFile()
+        self.addCleanup(file.close)
+        job = Attached(self, "--steps", "2", "--child", file.name, wrapper=("/bin/sh", "-c", 'exec "$0" "$@"'))
+        self.assertEqual([0] * 4, job.finish())
+        self.assertEqual("\n", pathlib.Path(file.name).read_text())
+        self.assertEqual(4, job.diagnose()["reported"])
+
+    def test_damaged_trails(self):
+        job = Attached(self, *STEPS, "--slow", "0")
+        self.assertEqual([0] * 4, job.finish())
+        first, second, *_ = sorted(job.trails.iterdir())
+        os.truncate(first, 5000)
+        second.write_bytes(os.urandom(second.stat().st_size))
+        report = job.diagnose()
+        self.assertEqual(2, len(report["damaged"]), report)
+        self.assertEqual(2, report["reported"])
+        self.assertEqual(2, len(report["no_report"]))
+
+
+class UnderLockstep(CollectTest):
+    def test_run_preloads_it(self):
+        for method in ("zygote", "exec"):
+            with self.subTest(method):
+                run = Run(self, "rings.py", *STEPS, "--slow", "1", options=["--start-method", method])
+                run.finish()
+                (verdict,) = diagnose(run.dir)["verdicts"]
+                self.assertEqual(("non_communication_slow", [{"rank": 1}]), (verdict["syndrome"], named(verdict)), run)
+
+    def test_no_preload(self):
+        run = Run(self, "rings.py", "--steps", "3", options=["--no-preload"])
+        run.finish()
+        self.assertFalse((run.dir / "trails").exists(), run)
+
+
+if __name__ == "__main__":
+    unittest.main()
