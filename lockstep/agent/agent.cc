@@ -20,6 +20,7 @@ namespace lockstep::agent {
 namespace {
 
 constexpr Seconds kStackPeriod{1.0};  // while a stall is on
+constexpr Seconds kTrailsPeriod{5.0};
 constexpr Seconds kObservePeriod{0.3};
 constexpr Bytes kRecordLimit{256 << 20};  // four million steps
 
@@ -336,6 +337,7 @@ void Agent::Tick() {
     observed_told_ = now;
     listener_.say(Observe());
   }
+  if (!spec_.gloo_lib.empty() && !reading_trails_ && now - trails_read_ >= ToNanos(kTrailsPeriod)) SayCommunication();
   if (watch_.looks_closely() && !sampling_ && now - stacks_sampled_ >= ToNanos(kStackPeriod)) SampleStacks();
 }
 
@@ -426,6 +428,17 @@ void Agent::SampleStacks() {
     return [this, epoch, samples = Samples(stacks, clock_.Now())] {
       sampling_ = false;
       listener_.say(control::Samples{EpochId(epoch), {}, samples, {}});
+    };
+  });
+}
+
+void Agent::SayCommunication() {
+  reading_trails_ = true;
+  trails_read_ = clock_.Now();
+  background_.Run([this, spec = spec_, epoch = watch_.epoch()] {
+    return [this, seen = control::CommunicationSeen{EpochId(epoch), TakeTrails(spec)}] {
+      reading_trails_ = false;
+      if (!seen.trails.empty()) listener_.say(seen);
     };
   });
 }

@@ -100,6 +100,7 @@ class Agent {
   void TickDisk();
   void LeaveDisk();
   void SampleStacks();
+  void SayCommunication();
   void SayHolding();
 
   RunSpec spec_;
@@ -122,8 +123,8 @@ class Agent {
   uint64_t told_loop_of_ = 0;
   control::Holding holding_;  // as it was told
   bool ready_ = false, killing_ = false, finished_ = false;
-  Nanos stacks_sampled_, observed_told_;
-  bool sampling_ = false;
+  Nanos stacks_sampled_, observed_told_, trails_read_;
+  bool sampling_ = false, reading_trails_ = false;
   size_t followed_ = 0;  // ranks of the acting epoch whose lives board_watch_ follows
   BoardWatch board_watch_;
   Background background_;  // last: its thread stops before what its jobs use goes away

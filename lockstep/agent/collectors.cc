@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <filesystem>
@@ -12,6 +13,14 @@
 #include "lockstep/trace/trail_file.h"
 
 namespace lockstep::agent {
+
+namespace {
+
+// A collective is 128 bytes on its way to the coordinator, every five seconds: at most 5 kB/s of a rank.
+constexpr int kMostOpsOfRank = 200, kLeastOps = 48, kMostOps = 1'000'000;
+constexpr Seconds kLately{60};
+
+}  // namespace
 
 bool CanPreload(const std::string& library, const std::string& python) {
   if (python.empty() || access(library.c_str(), R_OK) != 0) return false;
@@ -40,6 +49,20 @@ void AddCollectors(const RunSpec& spec, Environment& environment) {
   if (spec.gloo_lib.empty()) return;
   const std::string inherited = Lookup(environment, "LD_PRELOAD", "");
   environment["LD_PRELOAD"] = spec.gloo_lib + (inherited.empty() ? "" : ":" + inherited);
+}
+
+std::vector<trace::TrailSnapshot> TakeTrails(const RunSpec& spec) {
+  const auto most =
+      static_cast<size_t>(std::clamp(kMostOps / std::max(spec.place.world_size, 1), kLeastOps, kMostOpsOfRank));
+  std::vector<trace::TrailSnapshot> trails;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(TrailsDir(spec), error)) {
+    const absl::StatusOr<trace::TrailFile> file = trace::TrailFile::Open(entry.path().string());
+    if (!file.ok() || !file->IsAlive()) continue;  // it may be in the making
+    trails.push_back(trace::TakeSnapshot(*file));
+    trace::Thin(trails.back(), trails.back().taken_ns - ToNanos(kLately).value, most);
+  }
+  return trails;
 }
 
 void RemoveTrails(const RunSpec& spec, uint64_t epoch) {

@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "lockstep/agent/launch.h"
 #include "lockstep/agent/spec.h"
+#include "lockstep/trace/trail_file.h"
 
 namespace lockstep::agent {
 
@@ -15,6 +17,9 @@ bool CanPreload(const std::string& library, const std::string& python);
 
 // For processes that are started by exec; those of the zygote have what it has.
 void AddCollectors(const RunSpec& spec, Environment& environment);
+
+// What the ranks of this node noted lately, of about so many of their newest collectives.
+std::vector<trace::TrailSnapshot> TakeTrails(const RunSpec& spec);
 
 // Trails of epochs before `epoch` go, but for those of workers that live on.
 void RemoveTrails(const RunSpec& spec, uint64_t epoch);

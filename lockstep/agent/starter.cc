@@ -418,8 +418,7 @@ void Starter::SpawnByExec(const EpochPlan& plan, const std::vector<int>& ranks, 
     const Stdio& own = stdio[static_cast<size_t>(rank)];
     Environment environment = WorkerEnvironment(spec_, plan, rank);
     AddCollectors(spec_, environment);
-    const auto pid =
-        StartProcess(WorkerCommand(spec_, rank), environment, spec_.cwd, own.out.get(), own.err.get(), -1);
+    const auto pid = StartProcess(WorkerCommand(spec_, rank), environment, spec_.cwd, own.out.get(), own.err.get(), -1);
     if (!pid.ok()) {
       for (const pid_t started : pids) kill(-started, SIGKILL);
       return SpawnFailed(plan.epoch, Message(pid.status()));

@@ -45,12 +45,15 @@ static struct ls_trail* make(const char* directory, const char* source) {
   for (int again = 0; made == NULL && again < 16; ++again) { /* pids come again */
     const int length = snprintf(path, sizeof path, "%s/epoch_%u.%s.%u.%d.trail", directory, origin.epoch, origin.host,
                                 origin.pid, again);
-    if (length < 0 || (size_t)length >= sizeof path) errno = ENAMETOOLONG;
-    else made = ls_trail_create(path, &origin, kCells);
+    if (length < 0 || (size_t)length >= sizeof path)
+      errno = ENAMETOOLONG;
+    else
+      made = ls_trail_create(path, &origin, kCells);
     if (made == NULL && errno != EEXIST) break;
   }
   if (made == NULL)
-    fprintf(stderr, "lockstep: rank %u tells nothing of its communication: %s: %s\n", origin.rank, path, strerror(errno));
+    fprintf(stderr, "lockstep: rank %u tells nothing of its communication: %s: %s\n", origin.rank, path,
+            strerror(errno));
   return made;
 }
 
@@ -73,14 +76,41 @@ int64_t ls_collect_now(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+static bool is_transfer(uint8_t function) { return function == LS_SEND || function == LS_RECEIVE; }
+
+ls_handle ls_collect_launched(struct ls_trail* trail, struct ls_record* op, uint32_t communicator, uint8_t function) {
+  struct ls_op_body* body = &op->body.op;
+  memset(op, 0, sizeof *op);
+  op->kind = LS_RECORD_OP;
+  op->epoch = trail->origin.epoch;
+  op->time_ns = ls_collect_now();
+  body->communicator = communicator;
+  body->tag = LS_NO_TAG;
+  body->rank = trail->origin.rank;
+  body->peer = body->waits_for = LS_NO_PEER;
+  body->function = function;
+  body->state = LS_OP_STARTED;
+  body->alone = LS_UNKNOWN;
+  if (!is_transfer(function)) {
+    const int64_t left = __atomic_load_n(&trail->left_ns, __ATOMIC_RELAXED);
+    /* While under way the shift is 0; what does not fit is longer than four seconds. */
+    if (left != 0)
+      body->alone = (uint32_t)(op->time_ns - left > UINT32_MAX - 1 ? UINT32_MAX - 1 : ls_delta(op->time_ns - left, 0));
+    body->number = (uint32_t)__atomic_add_fetch(&trail->communicator[communicator].launched, 1, __ATOMIC_RELAXED);
+  }
+  return ls_trail_open(trail, op);
+}
+
 void ls_collect_ended(struct ls_trail* trail, struct ls_record* op, uint8_t state) {
-  const int64_t took = ls_collect_now() - op->time_ns;
-  op->time_ns += took;
+  const int64_t now = ls_collect_now(), took = now - op->time_ns;
+  op->time_ns = now;
   op->delta_shift = ls_delta_shift(took);
   op->body.op.duration = ls_delta(took, op->delta_shift);
+  if (op->body.op.alone != LS_UNKNOWN) op->body.op.alone >>= op->delta_shift;
   op->body.op.state = state;
   op->body.op.waits_for = LS_NO_PEER;
   ls_trail_push(trail, op);
-  if (op->body.op.number != 0)
-    __atomic_fetch_add(&trail->communicator[op->body.op.communicator].ended, 1, __ATOMIC_RELAXED);
+  if (is_transfer(op->body.op.function)) return;
+  __atomic_fetch_add(&trail->communicator[op->body.op.communicator].ended, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&trail->left_ns, now, __ATOMIC_RELAXED);
 }

@@ -1,4 +1,5 @@
-/* What the collectors of a process share: its trail, made when the first communicator is, where the environment says so.
+/* What the collectors of a process share: its trail, made when the first communicator is, where the environment says
+ * so.
  *
  *   LOCKSTEP_TRAILS   directory for the trails; unset: nothing is collected
  *   RANK, WORLD_SIZE, LOCKSTEP_EPOCH   who this is, as torchrun and Lockstep set them (epoch: 0 where unset)
@@ -18,7 +19,9 @@ struct ls_trail* ls_collect_begin(const char* source);
 
 int64_t ls_collect_now(void); /* CLOCK_BOOTTIME, ns */
 
-/* One of the ops that a communicator's members run together, or a rank's half of a transfer. */
+/* An op is launched: fills the record in, as readers then see it. Of a send or receive, the peer is the caller's. */
+ls_handle ls_collect_launched(struct ls_trail*, struct ls_record* op, uint32_t communicator, uint8_t function);
+/* It ended: pushes it. The place is the caller's to close. */
 void ls_collect_ended(struct ls_trail*, struct ls_record* op, uint8_t state);
 
 #endif

@@ -2,9 +2,10 @@
  * collective and each send and receive, and how long each peer's messages held the rank up. Whatever libgloo does, it
  * still does, exceptions included.
  *
- * What it takes for granted of gloo's objects is little, and checked: a Context begins with its vtable, its rank and its
- * size; the options of an op begin with a shared_ptr to the Context; a buffer of the TCP transport holds a pointer to its
- * own context behind vtable, address and size. Contexts whose connecting it did not see are counted, nothing more.
+ * What it takes for granted of gloo's objects is little, and checked: a Context begins with its vtable, its rank and
+ * its size; the options of an op begin with a shared_ptr to the Context; a buffer of the TCP transport holds a pointer
+ * to its own context behind vtable, address and size. Contexts whose connecting it did not see are counted, nothing
+ * more.
  *
  * The names below are those of the C++ functions as the Itanium ABI mangles them: they are the interface.
  */
@@ -60,12 +61,12 @@ static void* find(const char* name) {
 }
 
 /* Evaluates to libgloo's function `name`, as the type of ours. */
-#define ORIGINAL(ours, name)                                                \
-  ({                                                                        \
-    static void* found;                                                     \
-    void* there = __atomic_load_n(&found, __ATOMIC_RELAXED);                \
+#define ORIGINAL(ours, name)                                                           \
+  ({                                                                                   \
+    static void* found;                                                                \
+    void* there = __atomic_load_n(&found, __ATOMIC_RELAXED);                           \
     if (there == NULL) __atomic_store_n(&found, there = find(name), __ATOMIC_RELAXED); \
-    (__typeof__(&(ours)))there;                                             \
+    (__typeof__(&(ours)))there;                                                        \
   })
 
 static bool is_python(void) {
@@ -135,23 +136,6 @@ static struct sums* sums_of(struct op* op, int peer, uint8_t direction) {
   return sums;
 }
 
-static ls_handle begin(struct ls_trail* trail, struct ls_record* record, int communicator, uint8_t function) {
-  struct ls_op_body* body = &record->body.op;
-  memset(record, 0, sizeof *record);
-  record->kind = LS_RECORD_OP;
-  record->epoch = trail->origin.epoch;
-  record->time_ns = ls_collect_now();
-  body->communicator = (uint32_t)communicator;
-  if (function != LS_SEND && function != LS_RECEIVE)
-    body->number = (uint32_t)__atomic_add_fetch(&trail->communicator[communicator].launched, 1, __ATOMIC_RELAXED);
-  body->tag = LS_NO_TAG;
-  body->rank = trail->origin.rank;
-  body->peer = body->waits_for = LS_NO_PEER;
-  body->function = function;
-  body->state = LS_OP_STARTED;
-  return ls_trail_open(trail, record);
-}
-
 static void push_sums(const struct op* op) {
   const struct ls_op_body* of = &op->record.body.op;
   for (int i = 0; i < op->peers; ++i) {
@@ -202,7 +186,7 @@ static void run(uint8_t function, void (*original)(void*), void* options) {
       op.returned = false;
       op.sender = op.receiver = kNone;
       op.peers = 0;
-      op.handle = begin(op.trail, &op.record, communicator, function);
+      op.handle = ls_collect_launched(op.trail, &op.record, (uint32_t)communicator, function);
       current = &op;
     }
   }
@@ -210,7 +194,7 @@ static void run(uint8_t function, void (*original)(void*), void* options) {
   op.returned = true;
 }
 
-#define COLLECTIVE(ours, name, function)    \
+#define COLLECTIVE(ours, name, function)         \
   EXPORT void ours(void* options) __asm__(name); \
   void ours(void* options) { run(function, ORIGINAL(ours, name), options); }
 
@@ -268,7 +252,7 @@ static void begin_transfer(const void* buffer, uint8_t function, int peer, uint6
     return;
   }
   struct ls_record record;
-  const ls_handle handle = begin(trail, &record, (int)communicator, function);
+  const ls_handle handle = ls_collect_launched(trail, &record, communicator, function);
   record.body.op.peer = record.body.op.waits_for = peer;
   record.body.op.awaits = function;
   record.body.op.tag = (uint32_t)tag;
@@ -348,7 +332,8 @@ void gloo_receive(void* buffer, int peer, uint64_t slot, size_t offset, size_t b
   ORIGINAL(gloo_receive, RECEIVE)(buffer, peer, slot, offset, bytes);
 }
 
-EXPORT void gloo_receive_any(void* buffer, void* peers, uint64_t slot, size_t offset, size_t bytes) __asm__(RECEIVE_ANY);
+EXPORT void gloo_receive_any(void* buffer, void* peers, uint64_t slot, size_t offset,
+                             size_t bytes) __asm__(RECEIVE_ANY);
 void gloo_receive_any(void* buffer, void* peers, uint64_t slot, size_t offset, size_t bytes) {
   if (current == NULL) begin_transfer(buffer, LS_RECEIVE, LS_NO_PEER, slot, bytes_of(buffer, bytes));
   ORIGINAL(gloo_receive_any, RECEIVE_ANY)(buffer, peers, slot, offset, bytes);
@@ -477,13 +462,13 @@ void gloo_connect(void* context, void* store, void* device) {
   __atomic_store_n(&communicator->id, id == 0 ? 1 : id, __ATOMIC_RELEASE);
 }
 
-/* Returns, as C++ has it, where the caller wants the unique_ptr; learns which transport's context belongs to `context`. */
+/* Returns, as C++ has it, where the caller wants the unique_ptr; learns which transport's context belongs to `context`.
+ */
 EXPORT void* gloo_create_buffer(void** result, void* context, void* memory, size_t bytes) __asm__(CREATE_BUFFER);
 void* gloo_create_buffer(void** result, void* context, void* memory, size_t bytes) {
   void* returned = ORIGINAL(gloo_create_buffer, CREATE_BUFFER)(result, context, memory, bytes);
   struct ls_trail* trail = current == NULL ? ls_collect_trail() : NULL;
-  const int communicator =
-      trail == NULL ? -1 : ls_trail_find_communicator(trail, (uint64_t)(uintptr_t)context);
+  const int communicator = trail == NULL ? -1 : ls_trail_find_communicator(trail, (uint64_t)(uintptr_t)context);
   if (communicator >= 0 && *result != NULL)
     __atomic_store_n(&transport[communicator], word_at(*result, kBufferContext), __ATOMIC_RELAXED);
   return returned;

@@ -1,11 +1,17 @@
 #include "lockstep/control/judge.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "lockstep/detect/comm_slow.h"
+#include "lockstep/trace/trails.h"
 
 namespace lockstep::control {
 namespace {
 
 constexpr Seconds kProgressPeriod{5.0};  // how much of the ledger a killed coordinator may have to guess
+constexpr Seconds kSlownessPeriod{5.0};
+constexpr Seconds kSlownessForgotten{120};  // what comes back after so long is told again
 
 bool Held(const detect::RankSample& sample) { return sample.state == detect::ProcState::kStopped || sample.frozen; }
 
@@ -25,6 +31,8 @@ void Judge::Begin(EpochId epoch) {
   epoch_ = epoch;
   newest_.clear();
   suspicions_told_.clear();
+  slowness_told_.clear();
+  trails_.clear();
   wants_stacks_ = false;
   caught_up_told_ = -1;
   detector_.Reset();
@@ -38,6 +46,12 @@ void Judge::Add(const Samples& samples) {
     if (!Failed(sample)) detector_.Add(sample);
   }
   for (const detect::StackSample& sample : samples.stacks) detector_.Add(sample);
+}
+
+void Judge::Add(CommunicationSeen seen) {
+  if (seen.epoch != epoch_) return;
+  for (trace::TrailSnapshot& trail : seen.trails) trails_[trail.origin.rank] = std::move(trail);
+  trails_new_ = true;
 }
 
 void Judge::Forget(const std::vector<RankId>& ranks) {
@@ -80,12 +94,28 @@ void Judge::TellSuspicions(const Progress& progress, Nanos now, std::vector<Even
   if (verdict.findings.empty()) suspicions_told_.clear();  // should it come back, it is told again
 }
 
+void Judge::TellSlowness(const Progress& progress, Nanos now, std::vector<EventBody>& events) {
+  if (now < slowness_due_ || !std::exchange(trails_new_, false)) return;
+  slowness_due_ = now + ToNanos(kSlownessPeriod);
+  std::vector<trace::TrailSnapshot> trails;
+  trails.reserve(trails_.size());
+  for (const auto& [rank, trail] : trails_) trails.push_back(trail);
+  for (incident::Finding& finding : detect::FindSlowness(trace::JoinTrails(std::move(trails)), {})) {
+    const bool anew = !slowness_told_.contains(Fingerprint(finding));
+    slowness_told_[Fingerprint(finding)] = now;
+    finding.since = now;  // on our clock, unlike what the trails say
+    if (anew) events.push_back(Suspected{epoch_, std::move(finding), progress});
+  }
+  std::erase_if(slowness_told_, [&](const auto& told) { return now - told.second > ToNanos(kSlownessForgotten); });
+}
+
 std::vector<EventBody> Judge::At(const State& state, const Progress& progress, Nanos now) {
   if (newest_.empty()) return {};
   std::vector<EventBody> events;
   TellProgress(state, progress, now, events);
   TellPause(state, events);
   TellSuspicions(progress, now, events);
+  TellSlowness(progress, now, events);
   return events;
 }
 

@@ -1,5 +1,6 @@
 // What the samples of all ranks say about the job: it makes progress, stands still, is paused. Turns samples into the
 // events that the state machine hears.
+// What slows the job down is named, and never reason to act by force.
 // Pure: time comes in, nothing goes out but the answer. Cost: that of detect::HangDetector.
 //
 //   Judge judge(policy, world_size);
@@ -27,6 +28,7 @@ class Judge {
   // Nobody watched for a while: what was seen before says nothing about now.
   void LookAfresh() { detector_.Reset(); }
   void Add(const Samples& samples);
+  void Add(CommunicationSeen seen);
   // Nobody watches these for now.
   void Forget(const std::vector<RankId>& ranks);
   // `progress`: the job's, as far as it is known.
@@ -37,6 +39,7 @@ class Judge {
  private:
   void TellProgress(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
   void TellPause(const State& state, std::vector<EventBody>& events) const;
+  void TellSlowness(const Progress& progress, Nanos now, std::vector<EventBody>& events);
   void TellSuspicions(const Progress& progress, Nanos now, std::vector<EventBody>& events);
 
   detect::HangDetector detector_;
@@ -46,6 +49,11 @@ class Judge {
   int64_t caught_up_told_ = -1;
   Nanos progress_told_;
   std::set<std::string> suspicions_told_;
+
+  std::map<uint32_t, trace::TrailSnapshot> trails_;  // by rank
+  bool trails_new_ = false;
+  Nanos slowness_due_;
+  std::map<std::string, Nanos> slowness_told_;  // and when it was last seen
 };
 
 }  // namespace lockstep::control

@@ -82,6 +82,56 @@ TEST_F(JudgeTest, CatchingUpIsToldOncePerStep) {
   EXPECT_THAT(Until(0.85, detect::ProcState::kRunning, 9), ElementsAre("caught_up", "caught_up"));
 }
 
+// Forty all-reduces of four ranks, to which `late` comes 50 ms after the others, as it is longer by itself.
+CommunicationSeen Communication(EpochId epoch, int late) {
+  CommunicationSeen seen{epoch, {}};
+  for (int rank = 0; rank < 4; ++rank) {
+    trace::TrailSnapshot trail;
+    trail.origin.rank = static_cast<uint32_t>(rank);
+    trail.origin.world = 4;
+    trail.alive = true;
+    ls_communicator world{};
+    world.id = 9;
+    world.rank = static_cast<uint32_t>(rank);
+    world.size = 4;
+    world.launched = 40;
+    trail.communicators = {world};
+    for (int i = 0; i < 40; ++i) {
+      const int64_t alone = rank == late ? 150'000'000 : 100'000'000;
+      ls_record record{};
+      record.kind = LS_RECORD_OP;
+      record.time_ns = 160'000'000 * (i + 1);
+      ls_op_body& op = record.body.op;
+      op.number = static_cast<uint32_t>(i + 1);
+      op.tag = LS_NO_TAG;
+      op.function = LS_ALL_REDUCE;
+      op.state = LS_OP_COMPLETED;
+      op.alone = static_cast<uint32_t>(alone);
+      op.duration = static_cast<uint32_t>(160'000'000 - alone);
+      trail.ended.push_back(record);
+    }
+    seen.trails.push_back(trail);
+  }
+  return seen;
+}
+
+TEST_F(JudgeTest, WhoSlowsTheOthersIsNamedOnce) {
+  judge_.Add(Look(0.5, detect::ProcState::kSleeping, 9));
+  const auto names = [&](double at) {
+    std::vector<std::string> ranks;
+    for (const EventBody& event : judge_.At(state_, Step(5, 0.5), At(at)))
+      if (const auto* suspected = std::get_if<Suspected>(&event))
+        ranks.push_back("rank " + suspected->finding.suspects.at(0).name);
+    return ranks;
+  };
+  judge_.Add(Communication(EpochId(7), 2));
+  EXPECT_THAT(names(0.6), IsEmpty()) << "of another epoch";
+  judge_.Add(Communication(kOne, 2));
+  EXPECT_THAT(names(0.7), ElementsAre("rank 2"));
+  judge_.Add(Communication(kOne, 1));
+  EXPECT_THAT(names(0.8), IsEmpty()) << "so soon, nobody looks again";
+}
+
 TEST_F(JudgeTest, SamplesOfAnotherEpochAreLeftAside) {
   Samples samples = Look(1.0, detect::ProcState::kRunning, 9);
   samples.epoch = EpochId(2);

@@ -10,6 +10,7 @@
 #include "lockstep/control/events.h"
 #include "lockstep/control/report.h"
 #include "lockstep/detect/hang.h"
+#include "lockstep/trace/trail_file.h"
 
 namespace lockstep::control {
 
@@ -38,6 +39,11 @@ struct Samples {
   std::vector<detect::StackSample> stacks;
   Progress progress;  // of the slowest of them
 };
+// What collectors in the ranks of a node noted of their communication: a sample of what ended lately.
+struct CommunicationSeen {
+  EpochId epoch;
+  std::vector<trace::TrailSnapshot> trails;
+};
 // Answer to HostStore.
 struct StoreAt {
   EpochId epoch;
@@ -64,8 +70,8 @@ struct AllSaid {
   EpochId epoch;  // the newest that it ever was told of; 0: none
 };
 
-using Said = std::variant<EventBody, Holding, RestoreFound, Samples, StoreAt, Observed, FlushWanted, PartWritten,
-                          DiskDone, AllSaid>;
+using Said = std::variant<EventBody, Holding, RestoreFound, Samples, CommunicationSeen, StoreAt, Observed, FlushWanted,
+                          PartWritten, DiskDone, AllSaid>;
 
 // ---- an agent is told
 

@@ -46,7 +46,9 @@ Finding ExitFinding(const State& state, const RankExited& event) {
 
 // The open incident is of this epoch and has a certain culprit: whatever comes now joins it.
 bool HasCulprit(const State& state) {
-  return state.open && state.fault.epoch == state.epoch && incident::Lead(state.incidents[*state.open]).certain;
+  if (!state.open || state.fault.epoch != state.epoch) return false;
+  const Finding& lead = incident::Lead(state.incidents[*state.open]);
+  return lead.certain && !incident::IsSlowness(lead.syndrome);
 }
 
 bool IsSame(const Finding& a, const Finding& b) { return a.syndrome == b.syndrome && a.suspects == b.suspects; }
@@ -280,13 +282,15 @@ void OnAllExited(Turn& turn) {
   FinishNow(turn);
 }
 
-// Time alone names: it is written down and shown, and nothing is done about it.
+// Time alone names, and so does slowness: it is written down and shown, and nothing is done about it.
 void Name(Turn& turn, const Finding& finding) {
   State& state = turn.state;
   if (state.open && AlreadySaid(state, finding)) return;
   if (!state.open) EnsureIncident(turn);
   Open(state).findings.push_back(finding);
-  Act(turn, ActionKind::kNote, "named; there is not evidence enough to act: " + incident::Headline(finding));
+  const char* why = incident::IsSlowness(finding.syndrome) ? "named; the job goes on: "
+                                                           : "named; there is not evidence enough to act: ";
+  Act(turn, ActionKind::kNote, why + incident::Headline(finding));
   AnnounceOpen(turn);
 }
 
@@ -307,7 +311,7 @@ void On(Turn& turn, const Suspected& event) {
   State& state = turn.state;
   if (state.paused || !IsLive(state.mode)) return Ignore(turn);
   Advance(turn, event.progress);
-  if (!event.finding.certain) return Name(turn, event.finding);
+  if (!event.finding.certain || incident::IsSlowness(event.finding.syndrome)) return Name(turn, event.finding);
   if (!HasCulprit(state)) {
     state.last_exception.clear();
     return LeadWith(turn, event.finding);

@@ -160,6 +160,18 @@ TEST(Crash, RejectedCheckpointsJoinTheIncident) {
   EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 was killed"));
 }
 
+// However certain: who is slow is named, and nothing else happens; a crash meanwhile is repaired and leads.
+TEST(Slowness, IsNamedAndNothingIsDone) {
+  Scenario job = Training();
+  Suspected slow = Suspect(1, 3, true, 13);
+  slow.finding.syndrome = incident::Syndrome::kNonCommunicationSlow;
+  EXPECT_EQ(job.Hear(13, slow), "announce 1");
+  EXPECT_EQ(job.state.mode, Mode::kRunning);
+  EXPECT_THAT(job.Incident(0).actions.front().text, HasSubstr("named; the job goes on: rank 3 is slow"));
+  EXPECT_EQ(job.Hear(13.5, Killed(1, 2, SIGKILL, Step(10, 12), 13.2)), "kill 1 after 0 s, announce 1");
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 was killed"));
+}
+
 TEST(Crash, LaterDeathsAreConsequencesAndEarlierOnesLead) {
   Scenario job = Training();
   job.Hear(13, Killed(1, 2, SIGABRT, {}, 12.8));

@@ -15,26 +15,6 @@ bool HasTimes(const CommOp& op) {
          op.created_ns >= 0 && op.duration_ns >= 0;
 }
 
-// The ops of each rank in the order in which it came to them, with what it did by itself before.
-std::map<int, std::vector<std::pair<const CommOp*, Part>>> PartsOfRanks(const trace::CommLog& log) {
-  std::map<int, std::vector<std::pair<const CommOp*, Part>>> of_ranks;
-  for (const CommOp& op : log.ops)
-    if (HasTimes(op))
-      of_ranks[op.rank].emplace_back(&op, Part{op.rank, op.created_ns, op.created_ns + op.duration_ns, -1});
-  for (auto& [rank, parts] : of_ranks) {
-    std::sort(parts.begin(), parts.end(), [](const auto& a, const auto& b) {
-      return std::tie(a.second.came_ns, a.first->communicator, a.first->sequence) <
-             std::tie(b.second.came_ns, b.first->communicator, b.first->sequence);
-    });
-    int64_t left = -1;  // two ops of a rank may overlap
-    for (auto& [op, part] : parts) {
-      if (left >= 0) part.alone_ns = std::max<int64_t>(0, part.came_ns - left);
-      left = std::max(left, part.left_ns);
-    }
-  }
-  return of_ranks;
-}
-
 }  // namespace
 
 int64_t Round::began_ns() const {
@@ -45,11 +25,20 @@ int64_t Round::began_ns() const {
 
 Rounds NewestRounds(const trace::CommLog& log, const CommThresholds& thresholds) {
   std::map<std::pair<uint32_t, int64_t>, Round> by_op;
-  for (const auto& [rank, parts] : PartsOfRanks(log))
-    for (const auto& [op, part] : parts) {
-      Round& round = by_op.try_emplace({op->communicator, op->sequence}, Round{op->communicator, op->sequence, op->function, op->bytes, {}}).first->second;
-      if (round.parts.empty() || round.parts.back().rank != rank) round.parts.push_back(part);  // what was told twice
-    }
+  for (const CommOp& op : log.ops) {
+    if (!HasTimes(op)) continue;
+    Round& round =
+        by_op.try_emplace({op.communicator, op.sequence}, Round{op.communicator, op.sequence, op.function, 0, {}})
+            .first->second;
+    round.bytes = std::max(round.bytes, op.bytes);
+    round.parts.push_back({op.rank, op.created_ns, op.created_ns + op.duration_ns, op.alone_ns});
+  }
+  for (auto& [op, round] : by_op) {
+    std::sort(round.parts.begin(), round.parts.end());
+    const auto twice = std::unique(round.parts.begin(), round.parts.end(),
+                                   [](const Part& a, const Part& b) { return a.rank == b.rank; });
+    round.parts.erase(twice, round.parts.end());  // what was told twice
+  }
   Rounds rounds;
   for (auto& [op, round] : by_op)
     if (round.parts.size() >= 2 && round.parts.size() == log.communicators[round.communicator].ranks.size())
@@ -59,7 +48,8 @@ Rounds NewestRounds(const trace::CommLog& log, const CommThresholds& thresholds)
   for (const Round& round : rounds.all)
     for (const Part& part : round.parts) rounds.end_ns = std::max(rounds.end_ns, part.left_ns);
   const int64_t begin = rounds.end_ns - ToNanos(thresholds.window).value;
-  auto first = std::find_if(rounds.all.begin(), rounds.all.end(), [&](const Round& round) { return round.began_ns() >= begin; });
+  auto first =
+      std::find_if(rounds.all.begin(), rounds.all.end(), [&](const Round& round) { return round.began_ns() >= begin; });
   const auto enough = static_cast<std::ptrdiff_t>(std::min(thresholds.window_ops, rounds.all.size()));
   first = std::min(first, rounds.all.end() - enough);
   rounds.all.erase(rounds.all.begin(), first);

@@ -1,6 +1,7 @@
 // The collectives of a log that all members have ended, as rounds: when each member came and when it left.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <vector>
 
@@ -14,20 +15,21 @@ struct Part {
   int64_t came_ns, left_ns;  // wall, on one clock for all
   // Since the rank left the collective before, whichever it was: what it did by itself. -1: nothing before is known.
   int64_t alone_ns;
+  auto operator<=>(const Part&) const = default;
 };
 
 struct Round {
   uint32_t communicator;  // index in the log
   int64_t sequence;
-  uint32_t function;  // index in the log
-  uint64_t bytes;     // that the first member sent
+  uint32_t function;        // index in the log
+  uint64_t bytes;           // that one of them sent
   std::vector<Part> parts;  // by rank
 
   int64_t began_ns() const;  // the first came
 };
 
 struct Rounds {
-  std::vector<Round> all;           // by began_ns
+  std::vector<Round> all;            // by began_ns
   int64_t begin_ns = 0, end_ns = 0;  // what they lie in
 
   int64_t length_ns() const { return end_ns - begin_ns; }

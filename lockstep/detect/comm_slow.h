@@ -2,8 +2,8 @@
 // collectives", has the reasoning.
 //
 // A rank is slow that is longer by itself before a collective than the others, and for whom they then wait: what it
-// lost inside of collectives is others' doing and does not count. A way is slow whose message, the first of a collective,
-// is long under way once both ends have come; later messages are delayed by each other and tell nothing.
+// lost inside of collectives is others' doing and does not count. A way is slow whose message, the first of a
+// collective, is long under way once both ends have come; later messages are delayed by each other and tell nothing.
 //
 // Pure: the findings are a function of the set of ops, whatever their order. Requires times (created_ns, duration_ns);
 // without them nothing is found. Cost: linear in ops, but for a sort.

@@ -21,9 +21,9 @@ using testing::UnorderedElementsAre;
 
 constexpr double kMs = 1e6;
 
-// A job that computes and then all-reduces over rings, as gloo does: in step s of a ring of n, each member gets from the
-// next what that one had got in step s - 1; it takes 2 (n - 1) steps. A message leaves when the receiver's word that it
-// is ready has come.
+// A job that computes and then all-reduces over rings, as gloo does: in step s of a ring of n, each member gets from
+// the next what that one had got in step s - 1; it takes 2 (n - 1) steps. A message leaves when the receiver's word
+// that it is ready has come.
 class RingJob {
  public:
   explicit RingJob(int ranks, uint32_t seed = 1) : ranks_(ranks), now_(static_cast<size_t>(ranks)), chance_(seed) {
@@ -85,6 +85,9 @@ class RingJob {
       op.order = static_cast<int64_t>(came[i]);
       op.created_ns = static_cast<int64_t>(came[i]);
       op.duration_ns = static_cast<int64_t>(got[i] - came[i]);
+      const auto left = left_.find(members[i]);
+      op.alone_ns = left == left_.end() ? -1 : static_cast<int64_t>(came[i] - left->second);
+      left_[members[i]] = got[i];
       op.state = trace::OpState::kCompleted;
       op.bytes = 1 << 20;
       log_.ops.push_back(op);
@@ -103,7 +106,7 @@ class RingJob {
   int ranks_;
   std::vector<double> now_;
   std::mt19937 chance_;
-  std::map<int, double> compute_;
+  std::map<int, double> compute_, left_;
   std::map<std::pair<int, int>, double> delay_;
   trace::CommLog log_;
   int64_t sequence_ = 0;
@@ -263,7 +266,8 @@ TEST(Slowness, LossWeakensAVerdictAndNeverTurnsIt) {
     job.Steps(60);
     std::mt19937 chance(seed);
     auto& ops = job.log().ops;
-    ops.erase(std::remove_if(ops.begin(), ops.end(), [&](const trace::CommOp&) { return chance() % 5 == 0; }), ops.end());
+    ops.erase(std::remove_if(ops.begin(), ops.end(), [&](const trace::CommOp&) { return chance() % 5 == 0; }),
+              ops.end());
     for (const Finding& finding : job.Find())
       EXPECT_THAT(finding.suspects, ElementsAre(incident::SuspectRank(RankId(1)))) << seed;
   }

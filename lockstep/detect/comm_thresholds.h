@@ -8,14 +8,14 @@
 namespace lockstep::detect {
 
 struct CommThresholds {
-  Seconds hang{5};          // an op hangs that is under way for longer than this,
-  double hang_of_usual = 8;  // and than so many times what all but 1 % of the ops took
-  Seconds window{30};       // slowness is judged over the newest ops of so much time,
-  size_t window_ops = 24;   // but at least over so many of the busiest communicator; fewer in all: no verdict
-  double slow_share = 0.05;  // a rank is slow that holds the others up for this share of the time
+  Seconds hang{5};            // an op hangs that is under way for longer than this,
+  double hang_of_usual = 8;   // and than so many times what all but 1 % of the ops took
+  Seconds window{30};         // slowness is judged over the newest ops of so much time,
+  size_t window_ops = 24;     // but at least over so many of the busiest communicator; fewer in all: no verdict
+  double slow_share = 0.05;   // a rank is slow that holds the others up for this share of the time
   double slow_deviation = 6;  // and by so many standard deviations (robust) of what the ranks differ by
-  double link_share = 0.01;  // a way between ranks is slow whose first messages cost this share of the time,
-  double link_ratio = 3;     // and take so many times as long as those of like ways
+  double link_share = 0.01;   // a way between ranks is slow whose first messages cost this share of the time,
+  double link_ratio = 3;      // and take so many times as long as those of like ways
 };
 
 }  // namespace lockstep::detect

@@ -163,13 +163,15 @@ incident::Finding Explain(const std::vector<Explanation>& equal, const std::vect
   finding.certain = finding.ambiguous_with.empty();
   for (const Way& way : covered) {
     const Slowness& slowness = ways.slow.at(way);
-    finding.evidence.push_back(fmt::format("rank {} to rank {}: a first message takes {:.2f} ms, those of like ways {:.2f} ms; {:.1f} % of the time",
-                                           way.first, way.second, slowness.ns / 1e6, slowness.usual_ns / 1e6, 100 * slowness.share));
+    finding.evidence.push_back(fmt::format(
+        "rank {} to rank {}: a first message takes {:.2f} ms, those of like ways {:.2f} ms; {:.1f} % of the time",
+        way.first, way.second, slowness.ns / 1e6, slowness.usual_ns / 1e6, 100 * slowness.share));
   }
   finding.evidence.push_back("which " + names + " would explain");
   if (!finding.certain)
-    finding.probe = fmt::format("messages between rank {0} and another rank than {1}, and between rank {1} and another than {0}",
-                                covered.front().first, covered.front().second);
+    finding.probe =
+        fmt::format("messages between rank {0} and another rank than {1}, and between rank {1} and another than {0}",
+                    covered.front().first, covered.front().second);
   return finding;
 }
 
@@ -188,12 +190,12 @@ std::vector<incident::Finding> FindSlowLinks(const trace::CommLog& log, const Ro
     std::map<std::vector<Way>, std::vector<Explanation>> by_covered;
     for (const Explanation& one : possible) {
       std::vector<Way> covered;
-      std::copy_if(left.begin(), left.end(), std::back_inserter(covered), [&](const Way& way) { return one.Covers(way); });
+      std::copy_if(left.begin(), left.end(), std::back_inserter(covered),
+                   [&](const Way& way) { return one.Covers(way); });
       if (!covered.empty()) by_covered[covered].push_back(one);
     }
-    const auto most = std::max_element(by_covered.begin(), by_covered.end(), [](const auto& a, const auto& b) {
-      return a.first.size() < b.first.size();
-    });
+    const auto most = std::max_element(by_covered.begin(), by_covered.end(),
+                                       [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });
     findings.push_back(Explain(most->second, most->first, ways));
     findings.back().since = Nanos{rounds.begin_ns};
     for (const Way& way : most->first) left.erase(way);

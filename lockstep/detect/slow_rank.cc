@@ -11,8 +11,8 @@
 namespace lockstep::detect {
 namespace {
 
-// The rounds in parts of equal time. Who is slow is so in the newest three of them, and more than once in each: a stall,
-// a checkpoint of one rank, is something else.
+// The rounds in parts of equal time. Who is slow is so in the newest three of them, and more than once in each: a
+// stall, a checkpoint of one rank, is something else.
 constexpr size_t kSpans = 4, kNewest = 3;
 
 // The lower of two middles, so that of two members the faster one is the measure.
@@ -34,7 +34,8 @@ struct Excess {
 std::map<int, Excess> ExcessOfRanks(const Rounds& rounds) {
   std::map<int, Excess> of_ranks;
   for (const Round& round : rounds.all) {
-    if (std::any_of(round.parts.begin(), round.parts.end(), [](const Part& part) { return part.alone_ns < 0; })) continue;
+    if (std::any_of(round.parts.begin(), round.parts.end(), [](const Part& part) { return part.alone_ns < 0; }))
+      continue;
     std::vector<int64_t> alone, came;
     for (const Part& part : round.parts) {
       alone.push_back(part.alone_ns);
@@ -42,7 +43,8 @@ std::map<int, Excess> ExcessOfRanks(const Rounds& rounds) {
     }
     const int64_t usual = LowerMedian(alone), middle = LowerMedian(came);
     const int64_t into = round.began_ns() - rounds.begin_ns;
-    const size_t span = std::min(kSpans - 1, static_cast<size_t>(into * static_cast<int64_t>(kSpans) / rounds.length_ns()));
+    const size_t span =
+        std::min(kSpans - 1, static_cast<size_t>(into * static_cast<int64_t>(kSpans) / rounds.length_ns()));
     for (const Part& part : round.parts) {
       Excess& excess = of_ranks[part.rank];
       excess.alone_ns[span] += part.alone_ns - usual;
@@ -54,7 +56,9 @@ std::map<int, Excess> ExcessOfRanks(const Rounds& rounds) {
   return of_ranks;
 }
 
-double ShareOf(int64_t part_ns, int64_t whole_ns) { return static_cast<double>(part_ns) / static_cast<double>(whole_ns); }
+double ShareOf(int64_t part_ns, int64_t whole_ns) {
+  return static_cast<double>(part_ns) / static_cast<double>(whole_ns);
+}
 
 // How much the ranks differ from each other in their excess, robustly: 1.4826 times the median distance to the median.
 struct Spread {
@@ -84,7 +88,9 @@ std::vector<incident::Finding> FindSlowRanks(const Rounds& rounds, const CommThr
   for (const auto& [rank, excess] : of_ranks) {
     const double share = ShareOf(excess.sum(), whole) - std::max(0.0, spread.middle);
     const double waited_for = ShareOf(excess.waited_for_ns, whole);
-    if (share < thresholds.slow_share || waited_for < thresholds.slow_share / 2 || share < thresholds.slow_deviation * spread.deviation) continue;
+    if (share < thresholds.slow_share || waited_for < thresholds.slow_share / 2 ||
+        share < thresholds.slow_deviation * spread.deviation)
+      continue;
     const auto lasts = [&](size_t span) {
       const int64_t often = excess.alone_ns[span] - excess.longest_ns[span];
       return ShareOf(often * static_cast<int64_t>(kSpans), whole) >= thresholds.slow_share / 2;
@@ -98,9 +104,10 @@ std::vector<incident::Finding> FindSlowRanks(const Rounds& rounds, const CommThr
     finding.certain = true;
     finding.since = Nanos{rounds.begin_ns + whole * static_cast<int64_t>(since) / static_cast<int64_t>(kSpans)};
     finding.evidence = {
-        fmt::format("{:.1f} % of the time rank {} was by itself for longer than the others before they met", 100 * share, rank),
-        fmt::format("{:.1f} % of the time others waited for it; {} collectives in {:.1f} s", 100 * waited_for, excess.rounds,
-                    static_cast<double>(whole) / 1e9)};
+        fmt::format("{:.1f} % of the time rank {} was by itself for longer than the others before they met",
+                    100 * share, rank),
+        fmt::format("{:.1f} % of the time others waited for it; {} collectives in {:.1f} s", 100 * waited_for,
+                    excess.rounds, static_cast<double>(whole) / 1e9)};
     found.emplace_back(share, std::move(finding));
   }
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });

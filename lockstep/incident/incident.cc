@@ -128,6 +128,10 @@ const Finding& Lead(const Incident& incident) {
   return certain == incident.findings.end() ? incident.findings.front() : *certain;
 }
 
+bool IsSlowness(Syndrome syndrome) {
+  return syndrome == Syndrome::kCommunicationSlow || syndrome == Syndrome::kNonCommunicationSlow;
+}
+
 const char* SyndromeName(Syndrome syndrome) { return kSyndromes[static_cast<size_t>(syndrome)].name; }
 const char* ActionName(ActionKind kind) { return kActions[static_cast<size_t>(kind)]; }
 

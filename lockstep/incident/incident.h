@@ -51,7 +51,7 @@ struct Finding {
   std::vector<Suspect> ambiguous_with;  // equally good candidates, were one more fact known
   std::string probe;                    // which fact would tell them apart; empty = none needed
   std::vector<std::string> evidence;    // one observation a line, with its figures
-  bool certain = false;                 // enough to act by force
+  bool certain = false;                 // enough to act by force, unless it is slowness
   Nanos since;                          // best estimate of when the fault began
   Seconds price;                        // what it costs per step, where known; 0 = unknown
 };
@@ -84,6 +84,8 @@ struct Incident {
 // The finding that gave the incident its name: the first certain one, else the first. Requires at least one.
 const Finding& Lead(const Incident& incident);
 
+// The job goes on, only not as fast as it could: never a reason to restart it.
+bool IsSlowness(Syndrome syndrome);
 const char* SyndromeName(Syndrome syndrome);
 const char* ActionName(ActionKind kind);
 // "rank 2 was stopped (state T) while 3 ranks wait": one line for terminals and alerts.

@@ -71,6 +71,7 @@ class Head {
   void Hear(int node, const control::RestoreFound& found);
   void Hear(int node, const control::Holding& holding);
   void Hear(int node, const control::Samples& samples);
+  void Hear(int, const control::CommunicationSeen& seen) { judge_->Add(seen); }
   void Hear(int node, const control::StoreAt& store);
   void Hear(int, const control::FlushWanted& wanted);
   void Hear(int, const control::PartWritten& part) { Tell(0, part); }

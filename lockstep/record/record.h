@@ -67,6 +67,7 @@ enum ls_op_state { LS_OP_LAUNCHED = 1, LS_OP_STARTED = 2, LS_OP_COMPLETED = 3, L
 
 #define LS_NO_PEER (-1)
 #define LS_NO_TAG UINT32_MAX
+#define LS_UNKNOWN UINT32_MAX
 
 /* One op of one rank. Under way: time_ns is when it was launched, and duration is 0. */
 struct ls_op_body {
@@ -82,7 +83,8 @@ struct ls_op_body {
   uint8_t function;      /* enum ls_function */
   uint8_t state;         /* enum ls_op_state */
   uint8_t awaits;        /* under way: LS_SEND or LS_RECEIVE, what waits_for is about */
-  uint8_t reserved[5];
+  uint8_t reserved;
+  uint32_t alone; /* since the process left its collective before; delta; LS_UNKNOWN: there was none */
 };
 
 /* What a rank's messages of one op to or from one peer came to: how long they held the rank up. */

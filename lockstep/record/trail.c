@@ -84,7 +84,8 @@ static void write_record(struct ls_record* to, const struct ls_record* from) {
 }
 static void read_record(struct ls_record* to, const struct ls_record* from) {
   uint64_t words[LS_CELL_BYTES / 8];
-  for (size_t i = 0; i < LS_CELL_BYTES / 8; ++i) words[i] = __atomic_load_n((const uint64_t*)from + i, __ATOMIC_ACQUIRE);
+  for (size_t i = 0; i < LS_CELL_BYTES / 8; ++i)
+    words[i] = __atomic_load_n((const uint64_t*)from + i, __ATOMIC_ACQUIRE);
   memcpy(to, words, sizeof words);
 }
 

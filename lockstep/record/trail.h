@@ -52,7 +52,7 @@ struct ls_origin {
   uint32_t world;
   uint32_t epoch;
   uint32_t pid;
-  char host[64]; /* terminated */
+  char host[64];   /* terminated */
   char source[16]; /* terminated; "gloo", "nccl" */
 };
 LS_RECORD_ASSERT(sizeof(struct ls_origin) == 96, "docs/formats/record.md");
@@ -60,17 +60,18 @@ LS_RECORD_ASSERT(sizeof(struct ls_origin) == 96, "docs/formats/record.md");
 /* The file's beginning; accessed with the __atomic builtins where it changes. */
 struct ls_trail {
   uint64_t magic;
-  uint32_t capacity; /* cells, a power of two */
-  uint32_t places;   /* LS_TRAIL_PLACES */
+  uint32_t capacity;      /* cells, a power of two */
+  uint32_t places;        /* LS_TRAIL_PLACES */
   uint32_t communicators; /* LS_TRAIL_COMMUNICATORS */
   uint32_t reserved0;
   int64_t wall_minus_boot_ns; /* of the clocks, when the file was made */
   struct ls_origin origin;
   uint8_t reserved1[128];
-  uint64_t head; /* cells ever claimed */
-  uint64_t reserved2[7];
+  uint64_t head;   /* cells ever claimed */
+  int64_t left_ns; /* when the process last left a collective, CLOCK_BOOTTIME; 0: never */
+  uint64_t reserved2[6];
   uint64_t used[LS_TRAIL_PLACES / 64]; /* one bit per place */
-  uint64_t no_place;        /* ops that found none */
+  uint64_t no_place;                   /* ops that found none */
   uint64_t no_communicator; /* ops on communicators that found no entry, or whose object was not understood */
   uint64_t no_peer;         /* messages whose peer found no room in the sums of their op */
   uint64_t no_cell;         /* records whose cell another thread was still writing, a whole lap behind */

@@ -126,7 +126,8 @@ TEST_F(TrailTest, ACommunicatorAtAnotherOnesAddressIsAnother) {
   EXPECT_EQ(ls_trail_add_communicator(trail, 0x9999), -1);
 }
 
-// Writers and a reader at once: whatever is read was written so, in order of each writer, and what is missing is counted.
+// Writers and a reader at once: whatever is read was written so, in order of each writer, and what is missing is
+// counted.
 TEST_F(TrailTest, ReadersNeverSeeHalfARecord) {
   constexpr uint64_t kEach = 20'000, kWriters = 3;
   ls_trail* trail = Make(64);

@@ -1,5 +1,6 @@
 #include "lockstep/rpc/encode.h"
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 namespace lockstep::rpc {
@@ -77,6 +78,30 @@ void Put(const control::Samples& samples, FromAgent& wire) {
   for (const detect::StackSample& sample : samples.stacks) Put(sample, to->add_stacks());
   to->mutable_progress()->set_step(samples.progress.step);
   to->mutable_progress()->set_step_end_ns(samples.progress.step_end.value);
+}
+
+template <typename Plain>
+std::string BytesOf(const std::vector<Plain>& all) {
+  return {reinterpret_cast<const char*>(all.data()), all.size() * sizeof(Plain)};
+}
+
+void Put(const control::CommunicationSeen& seen, FromAgent& wire) {
+  wire.mutable_communication_seen()->set_epoch(seen.epoch.value());
+  for (const trace::TrailSnapshot& trail : seen.trails) {
+    Trail* to = wire.mutable_communication_seen()->add_trails();
+    to->set_origin(&trail.origin, sizeof trail.origin);
+    to->set_wall_minus_boot_ns(trail.wall_minus_boot_ns);
+    to->set_taken_ns(trail.taken_ns);
+    to->set_alive(trail.alive);
+    to->set_communicators(BytesOf(trail.communicators));
+    to->set_ended(BytesOf(trail.ended));
+    to->set_under_way(BytesOf(trail.under_way));
+    to->set_no_place(trail.no_place);
+    to->set_no_communicator(trail.no_communicator);
+    to->set_no_peer(trail.no_peer);
+    to->set_no_cell(trail.no_cell);
+    to->set_missed(trail.missed);
+  }
 }
 
 void Put(const control::StoreAt& store, FromAgent& wire) {
@@ -187,6 +212,38 @@ control::Samples Get(const Samples& wire) {
   for (const RankSample& sample : wire.ranks()) samples.ranks.push_back(Get(sample));
   for (const StackSample& sample : wire.stacks()) samples.stacks.push_back(Get(sample));
   return samples;
+}
+
+// Whole ones only: what is left over is of another version.
+template <typename Plain>
+std::vector<Plain> PlainOf(const std::string& bytes) {
+  std::vector<Plain> all(bytes.size() / sizeof(Plain));
+  if (!all.empty()) std::memcpy(all.data(), bytes.data(), all.size() * sizeof(Plain));
+  return all;
+}
+
+absl::StatusOr<control::Said> Get(const CommunicationSeen& wire) {
+  control::CommunicationSeen seen{EpochId(wire.epoch()), {}};
+  for (const Trail& from : wire.trails()) {
+    trace::TrailSnapshot trail;
+    if (from.origin().size() != sizeof trail.origin)
+      return InvalidArgument("a trail whose origin has {} bytes; expected {}", from.origin().size(),
+                             sizeof trail.origin);
+    std::memcpy(&trail.origin, from.origin().data(), sizeof trail.origin);
+    trail.wall_minus_boot_ns = from.wall_minus_boot_ns();
+    trail.taken_ns = from.taken_ns();
+    trail.alive = from.alive();
+    trail.communicators = PlainOf<ls_communicator>(from.communicators());
+    trail.ended = PlainOf<ls_record>(from.ended());
+    trail.under_way = PlainOf<ls_record>(from.under_way());
+    trail.no_place = from.no_place();
+    trail.no_communicator = from.no_communicator();
+    trail.no_peer = from.no_peer();
+    trail.no_cell = from.no_cell();
+    trail.missed = from.missed();
+    seen.trails.push_back(std::move(trail));
+  }
+  return seen;
 }
 
 control::OnDisk Get(const OnDisk& wire) {
@@ -338,6 +395,8 @@ absl::StatusOr<control::Said> DecodeSaid(const FromAgent& wire) {
     }
     case FromAgent::kSamples:
       return Get(wire.samples());
+    case FromAgent::kCommunicationSeen:
+      return Get(wire.communication_seen());
     case FromAgent::kStoreAt: {
       const StoreAt& store = wire.store_at();
       return control::StoreAt{EpochId(store.epoch()), store.host(), store.port(), store.hosted()};

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 namespace lockstep::rpc {
 namespace {
 
@@ -70,6 +72,42 @@ TEST(Encode, WhatGoesToDiskIsAgreedOn) {
   EXPECT_EQ(disk.took.value, 4);
   EXPECT_TRUE(disk.flushing);
   EXPECT_EQ(disk.error, "full");
+}
+
+TEST(Encode, TrailsArriveWhole) {
+  trace::TrailSnapshot trail;
+  trail.origin.rank = 7;
+  std::memcpy(trail.origin.host, "node-b", 7);
+  trail.wall_minus_boot_ns = -5;
+  trail.taken_ns = 6;
+  trail.alive = true;
+  trail.communicators.resize(2);
+  trail.communicators[1].id = 77;
+  ls_record record{};
+  record.kind = LS_RECORD_OP;
+  record.body.op.bytes = 1 << 20;
+  trail.ended = {record, record, record};
+  trail.under_way = {record};
+  trail.missed = 8;
+  const control::CommunicationSeen seen = Sent(control::CommunicationSeen{EpochId(3), {trail, trail}});
+  EXPECT_EQ(seen.epoch, EpochId(3));
+  ASSERT_EQ(seen.trails.size(), 2u);
+  const trace::TrailSnapshot& arrived = seen.trails[1];
+  EXPECT_EQ(arrived.origin.rank, 7u);
+  EXPECT_EQ(arrived.host(), "node-b");
+  EXPECT_EQ(arrived.wall_minus_boot_ns, -5);
+  EXPECT_EQ(arrived.taken_ns, 6);
+  EXPECT_TRUE(arrived.alive);
+  ASSERT_EQ(arrived.communicators.size(), 2u);
+  EXPECT_EQ(arrived.communicators[1].id, 77u);
+  ASSERT_EQ(arrived.ended.size(), 3u);
+  EXPECT_EQ(arrived.ended[2].body.op.bytes, 1u << 20);
+  EXPECT_EQ(arrived.under_way.size(), 1u);
+  EXPECT_EQ(arrived.missed, 8u);
+
+  FromAgent wire = Encode(control::CommunicationSeen{EpochId(3), {trail}});
+  wire.mutable_communication_seen()->mutable_trails(0)->set_origin("of another version");
+  EXPECT_FALSE(DecodeSaid(wire).ok());
 }
 
 TEST(Encode, SamplesArriveWhole) {

@@ -34,6 +34,7 @@ struct CommOp {
   OpState state = OpState::kScheduled;
   int64_t duration_ns = -1;  // from launch to end, of an op that has ended; -1 unknown
   int64_t age_ns = -1;       // since launch when the log was taken, of an op that had not ended; -1 unknown
+  int64_t alone_ns = -1;     // before it: since the rank had left the collective before, whichever it was; -1 unknown
   uint64_t bytes = 0;        // that the rank sent for it; 0 unknown
   int waits_for = -1;        // rank whose message it waited for when the log was taken
 };

@@ -7,9 +7,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <cerrno>
+#include <set>
+#include <utility>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
 
 namespace lockstep::trace {
@@ -32,26 +37,60 @@ absl::StatusOr<TrailFile> TrailFile::Open(const std::string& path) {
 
 void TrailFile::Unmap::operator()(void* memory) const { munmap(memory, bytes); }
 
-std::string TrailFile::host() const {
-  return {trail_->origin.host, strnlen(trail_->origin.host, sizeof trail_->origin.host)};
-}
-
 bool TrailFile::IsAlive() const {
   std::array<char, sizeof trail_->origin.host> here{};
   gethostname(here.data(), here.size() - 1);
   const auto pid = static_cast<pid_t>(trail_->origin.pid);
-  return pid > 0 && host() == here.data() && (kill(pid, 0) == 0 || errno == EPERM);
+  return pid > 0 && strncmp(trail_->origin.host, here.data(), here.size()) == 0 &&
+         (kill(pid, 0) == 0 || errno == EPERM);
 }
 
-TrailRecords ReadRecords(const ls_trail& trail) {
-  TrailRecords records;
-  records.under_way.resize(LS_TRAIL_PLACES);
-  records.under_way.resize(ls_trail_under_way(&trail, records.under_way.data()));
+std::string TrailSnapshot::host() const { return {origin.host, strnlen(origin.host, sizeof origin.host)}; }
+
+TrailSnapshot TakeSnapshot(const TrailFile& file) {
+  const ls_trail& trail = *file;
+  TrailSnapshot snapshot;
+  snapshot.origin = trail.origin;
+  snapshot.wall_minus_boot_ns = trail.wall_minus_boot_ns;
+  snapshot.under_way.resize(LS_TRAIL_PLACES);
+  snapshot.under_way.resize(ls_trail_under_way(&trail, snapshot.under_way.data()));
   std::array<ls_record, 256> batch;
   uint64_t at = 0;
-  while (const size_t count = ls_trail_read(&trail, &at, &records.missed, batch.data(), batch.size()))
-    records.ended.insert(records.ended.end(), batch.begin(), batch.begin() + static_cast<std::ptrdiff_t>(count));
-  return records;
+  while (const size_t count = ls_trail_read(&trail, &at, &snapshot.missed, batch.data(), batch.size()))
+    snapshot.ended.insert(snapshot.ended.end(), batch.begin(), batch.begin() + static_cast<std::ptrdiff_t>(count));
+  // After the records, which speak of communicators that are there.
+  for (const ls_communicator& one : trail.communicator) {
+    if (__atomic_load_n(&one.key, __ATOMIC_ACQUIRE) == 0) break;
+    snapshot.communicators.push_back(one);
+  }
+  snapshot.no_place = trail.no_place;
+  snapshot.no_communicator = trail.no_communicator;
+  snapshot.no_peer = trail.no_peer;
+  snapshot.no_cell = trail.no_cell;
+  snapshot.alive = file.IsAlive();
+  snapshot.taken_ns = SystemClock().Now().value;
+  return snapshot;
+}
+
+void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most) {
+  const auto is_wanted = [&](const ls_record& record) {
+    return record.kind == LS_RECORD_OP && record.body.op.number != 0 && record.time_ns >= since_ns;
+  };
+  const auto count = static_cast<size_t>(std::count_if(snapshot.ended.begin(), snapshot.ended.end(), is_wanted));
+  const size_t stride = std::bit_ceil((count + most - 1) / std::max<size_t>(most, 1));
+  std::set<std::pair<uint32_t, uint32_t>> kept;  // communicator and number
+  for (const ls_record& record : snapshot.ended) {
+    const ls_op_body& op = record.body.op;
+    if (is_wanted(record) && (op.tag != LS_NO_TAG ? op.tag : op.number) % std::max<size_t>(stride, 1) == 0)
+      kept.emplace(op.communicator, op.number);
+  }
+  std::erase_if(snapshot.ended, [&](const ls_record& record) {
+    const ls_op_body& op = record.body.op;
+    const ls_transfer_body& transfer = record.body.transfer;
+    if (record.kind == LS_RECORD_OP) return op.number == 0 || !kept.contains({op.communicator, op.number});
+    return record.kind != LS_RECORD_TRANSFER || transfer.direction != LS_RECEIVE ||
+           !kept.contains({transfer.communicator, transfer.number});
+  });
 }
 
 }  // namespace lockstep::trace

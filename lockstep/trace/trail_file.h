@@ -17,7 +17,6 @@ class TrailFile {
 
   const ls_trail& operator*() const { return *trail_; }
   const ls_trail* operator->() const { return trail_; }
-  std::string host() const;
   // Whether its process still runs, on this machine.
   bool IsAlive() const;
 
@@ -30,11 +29,26 @@ class TrailFile {
   const ls_trail* trail_ = nullptr;
 };
 
-struct TrailRecords {
+// What one trail said at one moment: plain data, which also travels from agents to the coordinator.
+struct TrailSnapshot {
+  ls_origin origin{};
+  int64_t wall_minus_boot_ns = 0;
+  int64_t taken_ns = 0;                        // CLOCK_BOOTTIME of its host
+  bool alive = false;                          // its process ran then
+  std::vector<ls_communicator> communicators;  // as records number them
   std::vector<ls_record> ended, under_way;
-  uint64_t missed = 0;  // overwritten before they could be read
+  uint64_t no_place = 0, no_communicator = 0, no_peer = 0, no_cell = 0;  // as in the trail
+  uint64_t missed = 0;                                                   // records that were overwritten
+
+  std::string host() const;
 };
+
 // Everything that is there. An op that ends meanwhile may be told twice: as under way, and as ended.
-TrailRecords ReadRecords(const ls_trail& trail);
+TrailSnapshot TakeSnapshot(const TrailFile& file);
+
+// Of the collectives that ended since `since_ns`, and of the messages received for them, keeps those of about `most`
+// ops: every second, fourth, eighth by the number that all members give them, so that all keep the same ones. Whatever
+// else has ended goes.
+void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most);
 
 }  // namespace lockstep::trace

@@ -11,7 +11,6 @@
 #include <string_view>
 #include <utility>
 
-#include "lockstep/base/clock.h"
 #include "lockstep/trace/clocks.h"
 #include "lockstep/trace/trail_file.h"
 
@@ -27,19 +26,19 @@ struct Members {
   uint32_t size = 0;
   int64_t created_ns = 0;  // wall
   std::string name;
-  bool tagged = false;       // the library numbers its collectives itself
+  bool tagged = false;  // the library numbers its collectives itself
   std::map<uint32_t, int> rank_of_place;
 };
 
-class TrailReader {
+class Joiner {
  public:
-  explicit TrailReader(std::vector<TrailFile> trails) : trails_(std::move(trails)) {}
+  explicit Joiner(const std::vector<TrailSnapshot>& trails) : trails_(trails) {}
 
   CommLog Run() {
     for (const std::string_view name : kFunctions) log_.functions.emplace_back(name);
-    for (const TrailFile& trail : trails_) TakeCommunicators(trail);
+    for (const TrailSnapshot& trail : trails_) TakeCommunicators(trail);
     NameCommunicators();
-    for (const TrailFile& trail : trails_) TakeRecords(trail);
+    for (const TrailSnapshot& trail : trails_) TakeRecords(trail);
     std::sort(log_.reported.begin(), log_.reported.end());
     FitHosts();
     return std::move(log_);
@@ -53,18 +52,18 @@ class TrailReader {
     std::map<uint32_t, int64_t> first_open;                      // sequence, by communicator
   };
 
-  static int64_t Wall(const ls_trail& trail, int64_t boot_ns) { return boot_ns + trail.wall_minus_boot_ns; }
+  static int64_t Wall(const TrailSnapshot& trail, int64_t boot_ns) { return boot_ns + trail.wall_minus_boot_ns; }
 
-  void TakeCommunicators(const TrailFile& trail) {
-    for (const ls_communicator& own : trail->communicator) {
+  void TakeCommunicators(const TrailSnapshot& trail) {
+    for (const ls_communicator& own : trail.communicators) {
       if (own.id == 0) continue;
       Members& members = members_[own.id];
       members.size = std::max(members.size, own.size);
-      const int64_t created = Wall(*trail, own.created_ns);
+      const int64_t created = Wall(trail, own.created_ns);
       members.created_ns = members.created_ns == 0 ? created : std::min(members.created_ns, created);
       members.name.assign(own.name, strnlen(own.name, sizeof own.name));
       members.tagged = members.tagged || own.tags > 1;
-      members.rank_of_place[own.rank] = static_cast<int>(trail->origin.rank);
+      members.rank_of_place[own.rank] = static_cast<int>(trail.origin.rank);
     }
   }
 
@@ -73,14 +72,15 @@ class TrailReader {
     std::vector<std::pair<int64_t, uint64_t>> order;
     for (const auto& [id, members] : members_) order.emplace_back(members.created_ns, id);
     std::sort(order.begin(), order.end());
-    const uint32_t world = trails_.empty() ? 0 : trails_.front()->origin.world;
+    const uint32_t world = trails_.empty() ? 0 : trails_.front().origin.world;
     for (const auto& [created, id] : order) {
       Members& members = members_[id];
       index_[id] = static_cast<uint32_t>(log_.communicators.size());
       Communicator communicator;
       communicator.name = std::to_string(log_.communicators.size());
-      communicator.description =
-          !members.name.empty() ? members.name : members.size == world ? "all ranks" : fmt::format("{} ranks", members.size);
+      communicator.description = !members.name.empty()   ? members.name
+                                 : members.size == world ? "all ranks"
+                                                         : fmt::format("{} ranks", members.size);
       // Who is in a communicator of all ranks is known without having heard of them.
       if (members.size == world)
         for (uint32_t place = 0; place < world; ++place) members.rank_of_place.emplace(place, static_cast<int>(place));
@@ -102,34 +102,31 @@ class TrailReader {
   }
 
   // 0: the record is of no communicator that we know.
-  static uint64_t IdOf(const ls_trail& trail, uint32_t communicator) {
-    return communicator < LS_TRAIL_COMMUNICATORS ? trail.communicator[communicator].id : 0;
+  static uint64_t IdOf(const TrailSnapshot& trail, uint32_t communicator) {
+    return communicator < trail.communicators.size() ? trail.communicators[communicator].id : 0;
   }
 
-  void TakeRecords(const TrailFile& trail) {
-    const int rank = static_cast<int>(trail->origin.rank);
-    const bool alive = trail.IsAlive();
-    const TrailRecords records = ReadRecords(*trail);
-    const int64_t now = SystemClock().Now().value;
+  void TakeRecords(const TrailSnapshot& trail) {
+    const int rank = static_cast<int>(trail.origin.rank);
     log_.reported.push_back(rank);
     host_of_[rank] = trail.host();
     Told told;
-    for (const ls_record& record : records.ended)
-      if (record.kind == LS_RECORD_OP) TakeOp(*trail, record, -1, told);
-    for (const ls_record& record : records.under_way)
-      if (record.kind == LS_RECORD_OP) TakeOp(*trail, record, alive ? now - record.time_ns : -1, told);
-    for (const ls_record& record : records.ended)
-      if (record.kind == LS_RECORD_TRANSFER) TakeTransfer(*trail, record, told);
-    TakeCounts(*trail, told);
-    if (records.missed > 0) Count(log_.counters, "records_overwritten", records.missed);
-    for (const auto& [count, name] : {std::pair{trail->no_place, "ops_without_place"},
-                                      {trail->no_communicator, "ops_of_unknown_communicators"},
-                                      {trail->no_peer, "messages_without_sum"},
-                                      {trail->no_cell, "records_without_cell"}})
+    for (const ls_record& record : trail.ended)
+      if (record.kind == LS_RECORD_OP) TakeOp(trail, record, -1, told);
+    for (const ls_record& record : trail.under_way)
+      if (record.kind == LS_RECORD_OP) TakeOp(trail, record, trail.alive ? trail.taken_ns - record.time_ns : -1, told);
+    for (const ls_record& record : trail.ended)
+      if (record.kind == LS_RECORD_TRANSFER) TakeTransfer(trail, record, told);
+    TakeCounts(trail, told);
+    if (trail.missed > 0) Count(log_.counters, "records_overwritten", trail.missed);
+    for (const auto& [count, name] : {std::pair{trail.no_place, "ops_without_place"},
+                                      {trail.no_communicator, "ops_of_unknown_communicators"},
+                                      {trail.no_peer, "messages_without_sum"},
+                                      {trail.no_cell, "records_without_cell"}})
       if (count > 0) Count(log_.counters, name, count);
   }
 
-  void TakeOp(const ls_trail& trail, const ls_record& record, int64_t age_ns, Told& told) {
+  void TakeOp(const TrailSnapshot& trail, const ls_record& record, int64_t age_ns, Told& told) {
     const ls_op_body& body = record.body.op;
     const uint64_t id = IdOf(trail, body.communicator);
     if (id == 0 || body.function >= LS_FUNCTIONS) {
@@ -144,9 +141,9 @@ class TrailReader {
     CommOp op;
     op.communicator = index_.at(id);
     op.rank = static_cast<int>(trail.origin.rank);
-    op.direction = !transfer                        ? Direction::kCollective
+    op.direction = !transfer                  ? Direction::kCollective
                    : body.function == LS_SEND ? Direction::kSend
-                                                    : Direction::kReceive;
+                                              : Direction::kReceive;
     op.peer = transfer ? RankOf(id, body.peer) : -1;
     op.sequence = SequenceOf(id, body.number, body.tag);
     op.duration_ns = ended ? ls_delta_ns(body.duration, record.delta_shift) : -1;
@@ -158,6 +155,7 @@ class TrailReader {
     op.age_ns = failed ? op.duration_ns : age_ns;
     // Its process is gone: how long it had been there nobody knows.
     log_.moving = log_.moving || (op.state != OpState::kCompleted && op.age_ns < 0);
+    op.alone_ns = transfer || body.alone == LS_UNKNOWN ? -1 : ls_delta_ns(body.alone, record.delta_shift);
     op.bytes = body.bytes;
     op.waits_for = ended ? -1 : RankOf(id, body.waits_for);
     const bool anew = transfer ? told.transfers.emplace(body.communicator, launched).second
@@ -170,12 +168,12 @@ class TrailReader {
     log_.ops.push_back(std::move(op));
   }
 
-  static bool MadeAnother(const ls_trail& trail, int64_t since_ns) {
-    return std::any_of(std::begin(trail.communicator), std::end(trail.communicator),
+  static bool MadeAnother(const TrailSnapshot& trail, int64_t since_ns) {
+    return std::any_of(trail.communicators.begin(), trail.communicators.end(),
                        [&](const ls_communicator& own) { return own.id != 0 && own.created_ns > since_ns; });
   }
 
-  void TakeTransfer(const ls_trail& trail, const ls_record& record, const Told& told) {
+  void TakeTransfer(const TrailSnapshot& trail, const ls_record& record, const Told& told) {
     const ls_transfer_body& body = record.body.transfer;
     const uint64_t id = IdOf(trail, body.communicator);
     const auto op = told.sequences.find({body.communicator, body.number});
@@ -194,14 +192,15 @@ class TrailReader {
   }
 
   // They hold where records were overwritten.
-  void TakeCounts(const ls_trail& trail, const Told& told) {
-    for (uint32_t i = 0; i < LS_TRAIL_COMMUNICATORS; ++i) {
-      const ls_communicator& own = trail.communicator[i];
+  void TakeCounts(const TrailSnapshot& trail, const Told& told) {
+    for (uint32_t i = 0; i < trail.communicators.size(); ++i) {
+      const ls_communicator& own = trail.communicators[i];
       if (own.id == 0) continue;
       CommCount count;
       count.communicator = index_.at(own.id);
       count.rank = static_cast<int>(trail.origin.rank);
-      count.enqueued = members_.at(own.id).tagged ? static_cast<int64_t>(own.tags) - 1 : static_cast<int64_t>(own.launched);
+      count.enqueued =
+          members_.at(own.id).tagged ? static_cast<int64_t>(own.tags) - 1 : static_cast<int64_t>(own.launched);
       const auto first_open = told.first_open.find(i);
       count.completed = first_open == told.first_open.end() ? count.enqueued : first_open->second - 1;
       log_.counts.push_back(count);
@@ -225,7 +224,7 @@ class TrailReader {
       op.created_ns += static_cast<int64_t>(offsets[hosts.at(host_of_.at(op.rank))].offset_ns);
   }
 
-  std::vector<TrailFile> trails_;
+  const std::vector<TrailSnapshot>& trails_;
   CommLog log_;
   std::map<uint64_t, Members> members_;  // by the communicator's id
   std::map<uint64_t, uint32_t> index_;
@@ -248,11 +247,10 @@ std::vector<std::string> FilesOf(const std::vector<std::string>& paths) {
   return files;
 }
 
-int64_t BegunAt(const TrailFile& trail) {
-  int64_t first = 0;
-  for (const ls_communicator& own : trail->communicator)
-    if (own.created_ns != 0) first = std::max(first, own.created_ns);
-  return first;
+int64_t BegunAt(const TrailSnapshot& trail) {
+  int64_t last = 0;
+  for (const ls_communicator& own : trail.communicators) last = std::max(last, own.created_ns);
+  return last;
 }
 
 }  // namespace
@@ -260,44 +258,49 @@ int64_t BegunAt(const TrailFile& trail) {
 bool HasTrails(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error)) return path.ends_with(kTrailSuffix);
-  return !FilesOf({path}).empty() && std::filesystem::is_directory(path, error);
+  return std::filesystem::is_directory(path, error) && !FilesOf({path}).empty();
 }
 
-absl::StatusOr<CommLog> ReadTrails(const std::vector<std::string>& paths) {
-  std::vector<TrailFile> readable;
-  std::vector<std::string> damaged;
-  for (const std::string& file : FilesOf(paths)) {
-    absl::StatusOr<TrailFile> trail = TrailFile::Open(file);
-    if (trail.ok())
-      readable.push_back(*std::move(trail));
-    else
-      damaged.emplace_back(Message(trail.status()));
-  }
-  if (readable.empty())
-    return InvalidArgument("{}", damaged.empty() ? paths.front() + ": no trails here" : damaged.front());
+CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
   uint32_t epoch = 0;
-  for (const TrailFile& trail : readable) epoch = std::max(epoch, trail->origin.epoch);
-  std::map<uint32_t, TrailFile> of_rank;
+  for (const TrailSnapshot& trail : trails) epoch = std::max(epoch, trail.origin.epoch);
+  std::map<uint32_t, TrailSnapshot> of_rank;
   uint64_t older = 0, twice = 0;
-  for (TrailFile& trail : readable) {
-    if (trail->origin.epoch != epoch && !trail.IsAlive()) {  // a worker may outlive its epoch, by entering it again
+  for (TrailSnapshot& trail : trails) {
+    if (trail.origin.epoch != epoch && !trail.alive) {  // a worker may outlive its epoch, by entering it again
       ++older;
       continue;
     }
-    const auto known = of_rank.find(trail->origin.rank);
+    const auto known = of_rank.find(trail.origin.rank);
     if (known != of_rank.end()) ++twice;
     if (known == of_rank.end())
-      of_rank.emplace(trail->origin.rank, std::move(trail));
+      of_rank.emplace(trail.origin.rank, std::move(trail));
     else if (BegunAt(known->second) < BegunAt(trail))
       known->second = std::move(trail);
   }
-  std::vector<TrailFile> chosen;
+  std::vector<TrailSnapshot> chosen;
   chosen.reserve(of_rank.size());
   for (auto& [rank, trail] : of_rank) chosen.push_back(std::move(trail));
-  CommLog log = TrailReader(std::move(chosen)).Run();
+  CommLog log = Joiner(chosen).Run();
+  Count(log.counters, "trails_of_older_epochs", older);
+  Count(log.counters, "trails_of_ranks_told_twice", twice);
+  return log;
+}
+
+absl::StatusOr<CommLog> ReadTrails(const std::vector<std::string>& paths) {
+  std::vector<TrailSnapshot> trails;
+  std::vector<std::string> damaged;
+  for (const std::string& path : FilesOf(paths)) {
+    const absl::StatusOr<TrailFile> file = TrailFile::Open(path);
+    if (file.ok())
+      trails.push_back(TakeSnapshot(*file));
+    else
+      damaged.emplace_back(Message(file.status()));
+  }
+  if (trails.empty())
+    return InvalidArgument("{}", damaged.empty() ? paths.front() + ": no trails here" : damaged.front());
+  CommLog log = JoinTrails(std::move(trails));
   log.damaged = std::move(damaged);
-  if (older > 0) Count(log.counters, "trails_of_older_epochs", older);
-  if (twice > 0) Count(log.counters, "trails_of_ranks_told_twice", twice);
   return log;
 }
 

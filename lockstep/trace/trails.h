@@ -6,14 +6,18 @@
 
 #include "lockstep/base/status.h"
 #include "lockstep/trace/comm_log.h"
+#include "lockstep/trace/trail_file.h"
 
 namespace lockstep::trace {
 
 inline constexpr char kTrailSuffix[] = ".trail";
 
-// Files named by themselves, and all trails of directories and of runs' directories. Of several trails of a rank counts the one that was begun
-// last; older epochs are left out and counted. Clocks of different hosts are fitted to each other by the ends of
-// collectives. Errors: nothing there can be read; a file among others that can't be is listed as damaged.
+// Of several trails of a rank counts the one whose newest communicator is the youngest; those that an older epoch left
+// are left out. Both are counted. Clocks of different hosts are fitted to each other by the ends of collectives.
+CommLog JoinTrails(std::vector<TrailSnapshot> trails);
+
+// Files named by themselves, and all trails of directories and of runs' directories. Errors: nothing there can be read;
+// a file among others that can't be is listed as damaged.
 absl::StatusOr<CommLog> ReadTrails(const std::vector<std::string>& paths);
 bool HasTrails(const std::string& path);
 

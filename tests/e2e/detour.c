@@ -35,7 +35,8 @@ __attribute__((visibility("default"))) int listen(int fd, int backlog) {
   int (*original)(int, int) = (int (*)(int, int))dlsym(RTLD_NEXT, "listen");
   struct sockaddr_storage own;
   socklen_t length = sizeof own;
-  if (getsockname(fd, (struct sockaddr*)&own, &length) == 0 && port_of((struct sockaddr*)&own) != atoi(getenv("MASTER_PORT"))) {
+  if (getsockname(fd, (struct sockaddr*)&own, &length) == 0 &&
+      port_of((struct sockaddr*)&own) != atoi(getenv("MASTER_PORT"))) {
     FILE* file = note(port_of((struct sockaddr*)&own), "w");
     if (file != NULL) {
       fprintf(file, "%d", own_rank());
@@ -70,7 +71,9 @@ __attribute__((visibility("default"))) int connect(int fd, const struct sockaddr
   const int flags = fcntl(fd, F_GETFL);
   fcntl(fd, F_SETFL, flags & ~O_NONBLOCK);
   const int failed = original(fd, (struct sockaddr*)&proxy, length);
-  if (failed == 0 && (send(fd, ends, sizeof ends, 0) != sizeof ends || send(fd, &target, sizeof target, 0) != sizeof target)) return -1;
+  if (failed == 0 &&
+      (send(fd, ends, sizeof ends, 0) != sizeof ends || send(fd, &target, sizeof target, 0) != sizeof target))
+    return -1;
   const int before = errno;
   fcntl(fd, F_SETFL, flags);
   errno = before;

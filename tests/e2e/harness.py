@@ -114,7 +114,8 @@ class Run:
 
     def faults(self):
         """The incidents of the job itself, without what was merely named: a loaded machine is slow for seconds, too."""
-        return [one for one in self.incidents() if one["certain"] and one["symptom"] != "watcher_lost"]
+        named = {"watcher_lost", "communication_slow", "non_communication_slow"}
+        return [one for one in self.incidents() if one["certain"] and one["symptom"] not in named]
 
     def suspects(self):
         """The ranks that each of faults() names."""

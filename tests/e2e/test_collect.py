@@ -189,6 +189,25 @@ class UnderLockstep(CollectTest):
                 (verdict,) = diagnose(run.dir)["verdicts"]
                 self.assertEqual(("non_communication_slow", [{"rank": 1}]), (verdict["syndrome"], named(verdict)), run)
 
+    def test_a_slow_rank_is_named_while_the_job_runs(self):
+        run = Run(self, "rings.py", "--steps", "400", "--slow", "3")
+        incident, = run.wait("a name", run.incidents)
+        self.assertEqual(("non_communication_slow", True, [{"kind": "rank", "name": "3"}]),
+                         tuple(incident[key] for key in ("symptom", "certain", "suspects")), run)
+        self.assertIn("the job goes on", incident["actions"][0]["text"])
+        run.finish()
+        self.assertEqual([], run.faults(), run)
+
+    def test_a_slow_rank_of_another_node(self):
+        port = free_port()
+        a, b = (Run(self, "rings.py", "--steps", "400", "--slow", "2", ranks=2,
+                    options=["--nnodes", "2", "--node-name", "ab"[node], "--node-rank", str(node), "--rdzv-endpoint", f"127.0.0.1:{port}"])
+                for node in range(2))
+        incident, = a.wait("a name", a.incidents)
+        self.assertEqual(("non_communication_slow", [{"kind": "rank", "name": "2"}]), (incident["symptom"], incident["suspects"]), a)
+        b.finish()
+        a.finish()
+
     def test_no_preload(self):
         run = Run(self, "rings.py", "--steps", "3", options=["--no-preload"])
         run.finish()
