@@ -100,7 +100,7 @@ CommunicationSeen Communication(EpochId epoch, int late) {
       const int64_t alone = rank == late ? 150'000'000 : 100'000'000;
       ls_record record{};
       record.kind = LS_RECORD_OP;
-      record.time_ns = 160'000'000 * (i + 1);
+      record.time_ns = int64_t{160'000'000} * (i + 1);
       ls_op_body& op = record.body.op;
       op.number = static_cast<uint32_t>(i + 1);
       op.tag = LS_NO_TAG;
