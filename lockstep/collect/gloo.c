@@ -257,7 +257,6 @@ static void begin_transfer(const void* buffer, uint8_t function, int peer, uint6
   record.body.op.awaits = function;
   record.body.op.tag = (uint32_t)tag;
   record.body.op.bytes = bytes;
-  record.body.op.state = LS_OP_LAUNCHED;
   ls_trail_set(trail, handle, &record);
   transfers[entry].handle = handle;
   __atomic_fetch_add(&transfers_under_way, 1, __ATOMIC_RELEASE);

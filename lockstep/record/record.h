@@ -63,6 +63,7 @@ enum ls_function {
   LS_FUNCTIONS = 12,
 };
 
+/* Launched: nothing else is known of it, not even whether it has ended. */
 enum ls_op_state { LS_OP_LAUNCHED = 1, LS_OP_STARTED = 2, LS_OP_COMPLETED = 3, LS_OP_FAILED = 4 };
 
 #define LS_NO_PEER (-1)

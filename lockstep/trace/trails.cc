@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <set>
 #include <string_view>
 #include <utility>
 
+#include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/clocks.h"
 #include "lockstep/trace/trail_file.h"
 
@@ -20,6 +22,33 @@ namespace {
 constexpr std::array<std::string_view, LS_FUNCTIONS> kFunctions = {
     "other",  "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce",
     "gather", "scatter",    "all_to_all", "barrier",        "send",      "recv"};
+
+// Beyond this, what a trail says was not written by a collector.
+constexpr uint32_t kMostRanks = 1 << 20;
+constexpr int64_t kMostNs = int64_t{1} << 61;  // 73 years
+constexpr uint8_t kMostShift = 31;
+constexpr uint64_t kMostKnown = 1 << 24;  // members, of all communicators
+
+bool IsTime(int64_t ns) { return ns >= 0 && ns < kMostNs; }
+
+// Leaves out what makes no sense, and counts it. False: nothing of the trail does.
+bool Clear(TrailSnapshot& trail, std::vector<Counter>& counters) {
+  if (trail.origin.rank >= trail.origin.world || trail.origin.world > kMostRanks || !IsTime(trail.taken_ns) ||
+      std::abs(trail.wall_minus_boot_ns) >= kMostNs) {
+    Count(counters, "trails_without_sense", 1);
+    return false;
+  }
+  for (ls_communicator& own : trail.communicators)
+    if (own.size > kMostRanks || own.rank > kMostRanks || (own.size > 0 && own.rank >= own.size) ||  // 0: not known
+        !IsTime(own.created_ns))
+      own.id = 0;
+  const auto makes_none = [](const ls_record& record) {
+    return !IsTime(record.time_ns) || record.delta_shift > kMostShift;
+  };
+  const size_t erased = std::erase_if(trail.ended, makes_none) + std::erase_if(trail.under_way, makes_none);
+  Count(counters, "unreadable_records", erased);
+  return true;
+}
 
 // A communicator as its members' trails tell of it.
 struct Members {
@@ -39,7 +68,12 @@ class Joiner {
     for (const TrailSnapshot& trail : trails_) TakeCommunicators(trail);
     NameCommunicators();
     for (const TrailSnapshot& trail : trails_) TakeRecords(trail);
+    // A process may have a trail of each library.
     std::sort(log_.reported.begin(), log_.reported.end());
+    log_.reported.erase(std::unique(log_.reported.begin(), log_.reported.end()), log_.reported.end());
+    if (only_launched_ > 0)
+      log_.blind_spot =
+          fmt::format("of {} ops only the launch is known: no network had a part in them", only_launched_);
     FitHosts();
     return std::move(log_);
   }
@@ -67,6 +101,12 @@ class Joiner {
     }
   }
 
+  // Who is in a communicator of all ranks is known without having heard of them.
+  void KnowAll(Members& members, uint32_t world) {
+    if (members.size != world || (known_ += world) > kMostKnown) return;
+    for (uint32_t place = 0; place < world; ++place) members.rank_of_place.emplace(place, static_cast<int>(place));
+  }
+
   // In the order in which they were made.
   void NameCommunicators() {
     std::vector<std::pair<int64_t, uint64_t>> order;
@@ -81,9 +121,7 @@ class Joiner {
       communicator.description = !members.name.empty()   ? members.name
                                  : members.size == world ? "all ranks"
                                                          : fmt::format("{} ranks", members.size);
-      // Who is in a communicator of all ranks is known without having heard of them.
-      if (members.size == world)
-        for (uint32_t place = 0; place < world; ++place) members.rank_of_place.emplace(place, static_cast<int>(place));
+      KnowAll(members, world);
       for (const auto& [place, rank] : members.rank_of_place) communicator.ranks.push_back(rank);
       if (communicator.ranks.size() < members.size)
         Count(log_.counters, "members_not_known", members.size - communicator.ranks.size());
@@ -146,12 +184,15 @@ class Joiner {
                                               : Direction::kReceive;
     op.peer = transfer ? RankOf(id, body.peer) : -1;
     op.sequence = SequenceOf(id, body.number, body.tag);
+    // Of an op of which only the launch is known nobody can say that it is waited in.
+    const bool unknown = body.state == LS_OP_LAUNCHED;
+    only_launched_ += unknown;
     op.duration_ns = ended ? ls_delta_ns(body.duration, record.delta_shift) : -1;
     const int64_t launched = record.time_ns - std::max<int64_t>(op.duration_ns, 0);
     op.order = launched;
     op.created_ns = Wall(trail, launched);
     op.function = body.function;
-    op.state = !ended || failed ? OpState::kStarted : OpState::kCompleted;
+    op.state = (ended && !failed) || unknown ? OpState::kCompleted : OpState::kStarted;
     op.age_ns = failed ? op.duration_ns : age_ns;
     // Its process is gone: how long it had been there nobody knows.
     log_.moving = log_.moving || (op.state != OpState::kCompleted && op.age_ns < 0);
@@ -227,6 +268,7 @@ class Joiner {
   const std::vector<TrailSnapshot>& trails_;
   CommLog log_;
   std::map<uint64_t, Members> members_;  // by the communicator's id
+  uint64_t known_ = 0, only_launched_ = 0;
   std::map<uint64_t, uint32_t> index_;
   std::map<int, std::string> host_of_;
 };
@@ -257,24 +299,28 @@ int64_t BegunAt(const TrailSnapshot& trail) {
 
 bool HasTrails(const std::string& path) {
   std::error_code error;
-  if (std::filesystem::is_regular_file(path, error)) return path.ends_with(kTrailSuffix);
+  if (std::filesystem::is_regular_file(path, error)) return FirstBytes(path, 8) == "LSTRIL01";
   return std::filesystem::is_directory(path, error) && !FilesOf({path}).empty();
 }
 
 CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
+  std::vector<Counter> counters;
+  std::erase_if(trails, [&](TrailSnapshot& trail) { return !Clear(trail, counters); });
   uint32_t epoch = 0;
   for (const TrailSnapshot& trail : trails) epoch = std::max(epoch, trail.origin.epoch);
-  std::map<uint32_t, TrailSnapshot> of_rank;
+  std::map<std::pair<uint32_t, std::string>, TrailSnapshot> of_rank;  // and library
   uint64_t older = 0, twice = 0;
   for (TrailSnapshot& trail : trails) {
     if (trail.origin.epoch != epoch && !trail.alive) {  // a worker may outlive its epoch, by entering it again
       ++older;
       continue;
     }
-    const auto known = of_rank.find(trail.origin.rank);
+    const std::pair own(trail.origin.rank,
+                        std::string(trail.origin.source, strnlen(trail.origin.source, sizeof trail.origin.source)));
+    const auto known = of_rank.find(own);
     if (known != of_rank.end()) ++twice;
     if (known == of_rank.end())
-      of_rank.emplace(trail.origin.rank, std::move(trail));
+      of_rank.emplace(own, std::move(trail));
     else if (BegunAt(known->second) < BegunAt(trail))
       known->second = std::move(trail);
   }
@@ -282,6 +328,7 @@ CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
   chosen.reserve(of_rank.size());
   for (auto& [rank, trail] : of_rank) chosen.push_back(std::move(trail));
   CommLog log = Joiner(chosen).Run();
+  for (const Counter& counter : counters) Count(log.counters, counter.name, counter.count);
   Count(log.counters, "trails_of_older_epochs", older);
   Count(log.counters, "trails_of_ranks_told_twice", twice);
   return log;

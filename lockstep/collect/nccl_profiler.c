@@ -1,0 +1,406 @@
+/* liblockstep-nccl-profiler.so: NCCL loads it (NCCL_PROFILER_PLUGIN) and calls it at each collective, at each op of its
+ * proxies, and at each step of these; it keeps the trail of them. No CUDA needed, to build it or to load it.
+ *
+ * A collective's own stop says only that it was enqueued: it has ended when the proxies that worked for it have
+ * stopped. One inside of a machine has none: of it only the launch is known (LS_OP_LAUNCHED).
+ *
+ * Handles are numbers with a generation, never addresses: what comes late, twice, or from a proxy that serves another
+ * process finds nothing, is counted, and changes nothing. Nothing here waits, allocates or fails its caller.
+ *
+ *   LOCKSTEP_TRAILS       directory for the trails; without it the plugin says so once and is off
+ *   LOCKSTEP_NCCL_EVERY   watch the proxies at every N-th collective only; default: at all
+ */
+#include "lockstep/collect/nccl_abi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "lockstep/collect/collector.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+/* ---- slots: what is under way ---- */
+
+enum { kSlots = 8192, kTries = 16, kIndexBits = 16 };
+enum kind { kOp = 1, kProxyOp = 2, kProxyStep = 3, kTaken = 4 };
+
+struct content {
+  uint64_t parent; /* handle: of a proxy op its op, of a step its proxy op */
+  /* an op */
+  ls_handle place;
+  struct ls_record record;
+  uint32_t progress; /* kEnqueued, kHadProxies, and below them how many proxy ops work for it */
+  /* a proxy op; sums in ns, added to by one proxy thread */
+  struct ls_transfer_body sums;
+  int64_t waited, first, own, credit;
+  /* a step */
+  int32_t state;
+  int64_t since, of_step;
+};
+enum { kEnqueued = 1 << 30, kHadProxies = 1 << 29, kWorking = kHadProxies - 1 };
+
+struct slot {
+  uint32_t generation; /* odd: in use */
+  uint8_t kind;        /* 0: free */
+  struct content now;
+};
+
+static struct slot slots[kSlots];
+static uint32_t next_slot;
+static uint64_t late; /* calls with handles that are no longer, or never were */
+
+static struct content* content_of(uint64_t handle, enum kind kind) {
+  const uint64_t index = (handle & ((1u << kIndexBits) - 1)) - 1;
+  if (index >= kSlots) return NULL;
+  struct slot* slot = &slots[index];
+  const uint32_t generation = (uint32_t)(handle >> kIndexBits);
+  const bool valid = generation % 2 == 1 && __atomic_load_n(&slot->generation, __ATOMIC_ACQUIRE) == generation;
+  return valid && __atomic_load_n(&slot->kind, __ATOMIC_RELAXED) == kind ? &slot->now : NULL;
+}
+
+/* NULL: none is free near by. It has no handle before `publish`. */
+static struct slot* take_slot(void) {
+  for (int i = 0; i < kTries; ++i) {
+    struct slot* slot = &slots[__atomic_fetch_add(&next_slot, 1, __ATOMIC_RELAXED) % kSlots];
+    uint8_t none = 0;
+    if (!__atomic_compare_exchange_n(&slot->kind, &none, (uint8_t)kTaken, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+      continue;
+    memset(&slot->now, 0, sizeof slot->now);
+    return slot;
+  }
+  return NULL;
+}
+
+static void* publish(struct slot* slot, enum kind kind) {
+  __atomic_store_n(&slot->kind, (uint8_t)kind, __ATOMIC_RELAXED);
+  const uint64_t generation = __atomic_add_fetch(&slot->generation, 1, __ATOMIC_RELEASE);
+  return (void*)(uintptr_t)(generation << kIndexBits | (uint64_t)(slot - slots + 1));
+}
+
+/* False: another thread gave it back. What was in it is the caller's to have copied. */
+static bool give_back(uint64_t handle) {
+  struct slot* slot = &slots[(handle & ((1u << kIndexBits) - 1)) - 1];
+  uint32_t generation = (uint32_t)(handle >> kIndexBits);
+  if (!__atomic_compare_exchange_n(&slot->generation, &generation, generation + 1, false, __ATOMIC_ACQ_REL,
+                                   __ATOMIC_RELAXED))
+    return false;
+  __atomic_store_n(&slot->kind, (uint8_t)0, __ATOMIC_RELEASE);
+  return true;
+}
+
+/* ---- communicators ---- */
+
+/* A context is the number of a communicator in the trail, and 1: nothing that could be freed too early. */
+static int* event_mask; /* NCCL's, of the whole process */
+static uint64_t launches, every = 1;
+enum { kAlways = NCCL_COLL | NCCL_P2P, kProxies = NCCL_PROXY_OP | NCCL_PROXY_STEP };
+
+static int begin(void** context, int* mask, uint64_t id, const char* name, int ranks, int rank) {
+  static int told;
+  struct ls_trail* trail = ls_collect_begin("nccl");
+  static uint64_t communicators; /* ever made: NCCL gives no address that would tell two from each other */
+  const int index =
+      trail == NULL ? -1 : ls_trail_add_communicator(trail, __atomic_add_fetch(&communicators, 1, __ATOMIC_RELAXED));
+  if (index < 0) {
+    if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) == 0)
+      fprintf(stderr, "lockstep: NCCL's collectives are not watched: %s\n",
+              trail == NULL ? "LOCKSTEP_TRAILS names no directory that can be written" : "too many communicators");
+    return NCCL_INTERNAL_ERROR; /* which turns the plugin off for this communicator */
+  }
+  struct ls_communicator* own = &trail->communicator[index];
+  own->rank = rank < 0 ? 0 : (uint32_t)rank;
+  own->size = ranks < 0 ? 0 : (uint32_t)ranks;
+  if (name != NULL) snprintf(own->name, sizeof own->name, "%s", name);
+  __atomic_store_n(&own->id, id, __ATOMIC_RELEASE);
+  const char* text = getenv("LOCKSTEP_NCCL_EVERY");
+  const uint64_t wanted = text == NULL ? 1 : strtoull(text, NULL, 10);
+  __atomic_store_n(&every, wanted == 0 ? 1 : wanted, __ATOMIC_RELAXED);
+  __atomic_store_n(&event_mask, mask, __ATOMIC_RELEASE);
+  __atomic_store_n(mask, kAlways | kProxies, __ATOMIC_RELAXED);
+  *context = (void*)(uintptr_t)(index + 1);
+  return NCCL_SUCCESS;
+}
+
+/* All ranks of a job launch the same collectives, and so watch the same ones. */
+static void sample(void) {
+  int* mask = __atomic_load_n(&event_mask, __ATOMIC_ACQUIRE);
+  const uint64_t one_of = __atomic_load_n(&every, __ATOMIC_RELAXED);
+  if (one_of == 1 || mask == NULL) return;
+  const bool watched = __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED) % one_of == 0;
+  __atomic_store_n(mask, watched ? kAlways | kProxies : kAlways, __ATOMIC_RELAXED);
+}
+
+/* ---- reading descriptors ---- */
+
+static uint64_t word_at(const void* at, size_t offset) {
+  uint64_t word;
+  memcpy(&word, (const char*)at + offset, sizeof word);
+  return word;
+}
+static int32_t int_at(const void* at, size_t offset) {
+  int32_t number;
+  memcpy(&number, (const char*)at + offset, sizeof number);
+  return number;
+}
+static uint8_t byte_at(const void* at, size_t offset) { return ((const uint8_t*)at)[offset]; }
+
+static uint8_t function_named(const char* name) {
+  static const struct {
+    const char* name;
+    uint8_t function;
+  } all[] = {{"AllReduce", LS_ALL_REDUCE}, {"AllGather", LS_ALL_GATHER}, {"ReduceScatter", LS_REDUCE_SCATTER},
+             {"Broadcast", LS_BROADCAST},  {"Reduce", LS_REDUCE},        {"Send", LS_SEND},
+             {"Recv", LS_RECEIVE},         {"AlltoAll", LS_ALL_TO_ALL},  {"AllToAll", LS_ALL_TO_ALL},
+             {"Gather", LS_GATHER},        {"Scatter", LS_SCATTER}};
+  for (size_t i = 0; name != NULL && i < sizeof all / sizeof *all; ++i)
+    if (strcmp(name, all[i].name) == 0) return all[i].function;
+  return LS_OTHER;
+}
+
+static uint8_t function_of(int version, uint64_t type, const void* descriptor) {
+  static const uint8_t numbered[] = {LS_BROADCAST,  LS_REDUCE, LS_ALL_GATHER, LS_REDUCE_SCATTER,
+                                     LS_ALL_REDUCE, LS_OTHER,  LS_SEND,       LS_RECEIVE};
+  const size_t at = type == NCCL_COLL ? (version >= 4 ? NCCL_AT_COLL_FUNC_4 : NCCL_AT_COLL_FUNC_1)
+                                      : (version >= 4 ? NCCL_AT_P2P_FUNC_4 : NCCL_AT_P2P_FUNC_1);
+  if (version > 1) return function_named((const char*)(uintptr_t)word_at(descriptor, at));
+  const uint8_t number = byte_at(descriptor, at);
+  return number < sizeof numbered ? numbered[number] : LS_OTHER;
+}
+
+/* ---- ops ---- */
+
+static void end_op(struct ls_trail* trail, const struct content* op, uint64_t handle, uint8_t state) {
+  struct ls_record record = op->record;
+  const ls_handle place = op->place;
+  if (!give_back(handle)) return;
+  ls_collect_ended(trail, &record, state);
+  ls_trail_close(trail, place);
+}
+
+static void end_if_done(struct ls_trail* trail, const struct content* op, uint64_t handle, uint32_t progress) {
+  if ((progress & kEnqueued) != 0 && (progress & kHadProxies) != 0 && (progress & kWorking) == 0)
+    end_op(trail, op, handle, LS_OP_COMPLETED);
+}
+
+/* Ops that are enqueued and had no proxy yet, which may come much later: the host runs ahead of the devices. Where so
+ * many others were enqueued since, none is to be expected. */
+enum { kAhead = 32 };
+static uint64_t enqueued[LS_TRAIL_COMMUNICATORS][kAhead];
+static uint32_t enqueued_count[LS_TRAIL_COMMUNICATORS];
+
+static void await_proxies(struct ls_trail* trail, uint32_t communicator, uint64_t handle) {
+  const uint32_t at = __atomic_fetch_add(&enqueued_count[communicator], 1, __ATOMIC_RELAXED) % kAhead;
+  const uint64_t before = __atomic_exchange_n(&enqueued[communicator][at], handle, __ATOMIC_ACQ_REL);
+  const struct content* op = content_of(before, kOp);
+  if (op != NULL && (__atomic_load_n(&op->progress, __ATOMIC_ACQUIRE) & kHadProxies) == 0)
+    end_op(trail, op, before, LS_OP_LAUNCHED);
+}
+
+static void stop_op(struct ls_trail* trail, struct content* op, uint64_t handle) {
+  const uint32_t communicator = op->record.body.op.communicator;
+  const uint32_t progress = __atomic_or_fetch(&op->progress, kEnqueued, __ATOMIC_ACQ_REL);
+  if ((progress & kHadProxies) == 0) await_proxies(trail, communicator, handle);
+  end_if_done(trail, op, handle, progress);
+}
+
+/* Of versions 1 to 3: which communicator it is, the first op tells. */
+static void identify(struct ls_trail* trail, uint32_t communicator, const void* descriptor) {
+  struct ls_communicator* own = &trail->communicator[communicator];
+  if (__atomic_load_n(&own->id, __ATOMIC_ACQUIRE) != 0) return;
+  own->rank = (uint32_t)int_at(descriptor, NCCL_AT_RANK);
+  __atomic_store_n(&own->id, word_at(descriptor, NCCL_AT_COMM_HASH_1), __ATOMIC_RELEASE);
+}
+
+static void start_op(int version, uint32_t communicator, void** handle, uint64_t type, const void* descriptor) {
+  struct ls_trail* trail = ls_collect_trail();
+  if (version < 4) identify(trail, communicator, descriptor);
+  if (type == NCCL_COLL) sample();
+  struct slot* slot = take_slot();
+  if (slot == NULL) {
+    __atomic_fetch_add(&trail->no_place, 1, __ATOMIC_RELAXED);
+    return;
+  }
+  struct content* op = &slot->now;
+  op->place = ls_collect_launched(trail, &op->record, communicator, function_of(version, type, descriptor));
+  if (type == NCCL_P2P)
+    op->record.body.op.peer = int_at(descriptor, version >= 4 ? NCCL_AT_P2P_PEER_4 : NCCL_AT_P2P_PEER_1);
+  op->record.body.op.state = LS_OP_LAUNCHED;
+  ls_trail_set(trail, op->place, &op->record);
+  *handle = publish(slot, kOp);
+}
+
+/* ---- proxies ---- */
+
+static void start_proxy_op(void** handle, const void* descriptor) {
+  struct ls_trail* trail = ls_collect_trail();
+  const uint64_t parent = word_at(descriptor, NCCL_AT_PARENT);
+  /* A proxy may serve another process of its machine: then the parent means nothing here. */
+  struct content* op = int_at(descriptor, NCCL_AT_PROXY_PID) == (int32_t)getpid() ? content_of(parent, kOp) : NULL;
+  if (op == NULL) {
+    __atomic_fetch_add(&late, 1, __ATOMIC_RELAXED);
+    return;
+  }
+  struct slot* slot = take_slot();
+  if (slot == NULL) {
+    __atomic_fetch_add(&trail->no_peer, 1, __ATOMIC_RELAXED);
+    return;
+  }
+  __atomic_add_fetch(&op->progress, 1, __ATOMIC_ACQ_REL);
+  struct ls_record record = op->record;
+  if ((__atomic_fetch_or(&op->progress, kHadProxies, __ATOMIC_ACQ_REL) & kHadProxies) == 0) {
+    record.body.op.state = LS_OP_STARTED;
+    ls_trail_set(trail, op->place, &record);
+  }
+  slot->now.parent = parent;
+  slot->now.sums = (struct ls_transfer_body){
+      .communicator = record.body.op.communicator,
+      .number = record.body.op.number,
+      .rank = record.body.op.rank,
+      .peer = int_at(descriptor, NCCL_AT_PROXY_PEER),
+      .channel = byte_at(descriptor, NCCL_AT_PROXY_CHANNEL),
+      .direction = int_at(descriptor, NCCL_AT_PROXY_IS_SEND) != 0 ? LS_SEND : LS_RECEIVE,
+  };
+  *handle = publish(slot, kProxyOp);
+}
+
+static void stop_proxy_op(struct ls_trail* trail, const struct content* proxy, uint64_t handle) {
+  struct ls_record record;
+  memset(&record, 0, sizeof record);
+  record.kind = LS_RECORD_TRANSFER;
+  record.epoch = trail->origin.epoch;
+  record.time_ns = ls_collect_now();
+  const int64_t longest = proxy->waited > proxy->own ? proxy->waited : proxy->own;
+  const uint8_t shift = ls_delta_shift(longest > proxy->credit ? longest : proxy->credit);
+  record.delta_shift = shift;
+  record.body.transfer = proxy->sums;
+  record.body.transfer.waited = ls_delta(proxy->waited, shift);
+  record.body.transfer.first = ls_delta(proxy->first, shift);
+  record.body.transfer.own = ls_delta(proxy->own, shift);
+  record.body.transfer.credit = ls_delta(proxy->credit, shift);
+  const uint64_t parent = proxy->parent;
+  if (!give_back(handle)) return;
+  if (record.body.transfer.number != 0 && record.body.transfer.count != 0) ls_trail_push(trail, &record);
+  struct content* op = content_of(parent, kOp);
+  if (op != NULL) end_if_done(trail, op, parent, __atomic_sub_fetch(&op->progress, 1, __ATOMIC_ACQ_REL));
+}
+
+static void start_step(void** handle, const void* descriptor) {
+  const uint64_t parent = word_at(descriptor, NCCL_AT_PARENT);
+  struct slot* slot = content_of(parent, kProxyOp) == NULL ? NULL : take_slot();
+  if (slot == NULL) return;
+  slot->now.parent = parent;
+  slot->now.since = ls_collect_now();
+  *handle = publish(slot, kProxyStep);
+}
+
+/* The wait that it was in has ended. */
+static void account(struct content* step, struct content* proxy, int64_t now) {
+  const int64_t took = now - step->since;
+  step->since = now;
+  switch (step->state) {
+    case NCCL_SEND_GPU_WAIT:
+    case NCCL_RECV_GPU_WAIT:
+      proxy->own += took;
+      break;
+    case NCCL_SEND_PEER_WAIT:
+      proxy->credit += took;
+      break;
+    case NCCL_SEND_WAIT:
+    case NCCL_RECV_WAIT:
+    case NCCL_RECV_FLUSH_WAIT:
+      proxy->waited += took;
+      step->of_step += took;
+      break;
+    default: /* before its first state */
+      break;
+  }
+}
+
+static void change_step(struct content* step, int state, uint64_t bytes) {
+  struct content* proxy = content_of(step->parent, kProxyOp);
+  if (proxy == NULL) return;
+  account(step, proxy, ls_collect_now());
+  step->state = state;
+  if (state == NCCL_SEND_WAIT || state == NCCL_RECV_FLUSH_WAIT) proxy->sums.bytes += bytes;
+}
+
+static void stop_step(struct content* step, uint64_t handle) {
+  struct content* proxy = content_of(step->parent, kProxyOp);
+  if (proxy != NULL) {
+    account(step, proxy, ls_collect_now());
+    if (proxy->sums.count++ == 0) proxy->first = step->of_step;
+  }
+  give_back(handle);
+}
+
+/* ---- what NCCL calls ---- */
+
+static int start_event(int version, void* context, void** handle, const void* descriptor) {
+  *handle = NULL; /* of which NCCL tells no more */
+  const uint64_t communicator = (uint64_t)(uintptr_t)context - 1;
+  if (ls_collect_trail() == NULL || communicator >= LS_TRAIL_COMMUNICATORS) return NCCL_SUCCESS;
+  const uint64_t type = version >= 5 ? word_at(descriptor, NCCL_AT_TYPE) : byte_at(descriptor, NCCL_AT_TYPE);
+  if (type == NCCL_COLL || type == NCCL_P2P) start_op(version, (uint32_t)communicator, handle, type, descriptor);
+  if (type == NCCL_PROXY_OP) start_proxy_op(handle, descriptor);
+  if (type == NCCL_PROXY_STEP) start_step(handle, descriptor);
+  return NCCL_SUCCESS;
+}
+
+static int stop_event(void* event) {
+  const uint64_t handle = (uint64_t)(uintptr_t)event;
+  struct ls_trail* trail = ls_collect_trail();
+  if (handle == 0 || trail == NULL) return NCCL_SUCCESS;
+  struct content* found;
+  if ((found = content_of(handle, kOp)) != NULL)
+    stop_op(trail, found, handle);
+  else if ((found = content_of(handle, kProxyOp)) != NULL)
+    stop_proxy_op(trail, found, handle);
+  else if ((found = content_of(handle, kProxyStep)) != NULL)
+    stop_step(found, handle);
+  else
+    __atomic_fetch_add(&late, 1, __ATOMIC_RELAXED);
+  return NCCL_SUCCESS;
+}
+
+static int record_state(int version, void* event, int state, const void* arguments) {
+  struct content* step = content_of((uint64_t)(uintptr_t)event, kProxyStep);
+  /* The size is where versions 1 to 3 have another one. */
+  if (step != NULL) change_step(step, state, version >= 4 && arguments != NULL ? word_at(arguments, 0) : 0);
+  return NCCL_SUCCESS;
+}
+
+static int finalize(void* context) {
+  (void)context; /* its entry in the trail stays: events may still come */
+  return NCCL_SUCCESS;
+}
+
+static int init_1(void** context, int* mask) { return begin(context, mask, 0, NULL, 0, 0); }
+static int init_4(void** context, int* mask, const char* name, uint64_t hash, int nodes, int ranks, int rank,
+                  void* log) {
+  (void)nodes, (void)log;
+  return begin(context, mask, hash, name, ranks, rank);
+}
+static int init_5(void** context, uint64_t id, int* mask, const char* name, int nodes, int ranks, int rank, void* log) {
+  (void)nodes, (void)log;
+  return begin(context, mask, id, name, ranks, rank);
+}
+
+#define PROFILER(version, init)                                                                        \
+  static int start_##version(void* context, void** handle, const void* descriptor) {                   \
+    return start_event(version, context, handle, descriptor);                                          \
+  }                                                                                                    \
+  static int record_##version(void* event, int state, const void* arguments) {                         \
+    return record_state(version, event, state, arguments);                                             \
+  }                                                                                                    \
+  EXPORT extern const struct nccl_profiler ncclProfiler_v##version;                                    \
+  const struct nccl_profiler ncclProfiler_v##version = {"lockstep", (void*)init,      start_##version, \
+                                                        stop_event, record_##version, finalize};
+
+PROFILER(1, init_1)
+PROFILER(2, init_1)
+PROFILER(3, init_1)
+PROFILER(4, init_4)
+PROFILER(5, init_5)
+PROFILER(6, init_5)

@@ -1,0 +1,488 @@
+// Loads liblockstep-nccl-profiler.so as NCCL does and drives all its versions. The structs below are written from
+// NCCL's headers again, apart from nccl_abi.h: the two have to agree.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/record/trail.h"
+
+namespace {
+
+struct ProxyOp {
+  pid_t pid;
+  uint8_t channel;
+  int peer, steps, chunk, is_send;
+};
+struct Coll1 {
+  const char* name;
+  uint64_t hash, sequence;
+  uint8_t func;
+  const void* send;
+  void* receive;
+  size_t count;
+  int root;
+  uint8_t datatype;
+  uint32_t op;
+  size_t traffic;
+  uint8_t channels, warps, algorithm, protocol;
+  int collnet, nvls;
+};
+struct Coll2 {
+  const char* name;
+  uint64_t hash, sequence;
+  const char* func;
+  const void* send;
+  void* receive;
+  size_t count;
+  int root;
+  const char* datatype;
+  size_t traffic;
+  uint8_t channels, warps;
+  const char *algorithm, *protocol;
+};
+struct Coll3 {
+  const char* name;
+  uint64_t hash, sequence;
+  const char* func;
+  const void* send;
+  void* receive;
+  size_t count;
+  int root;
+  const char* datatype;
+  uint8_t channels, warps;
+  const char *algorithm, *protocol;
+};
+struct Coll4 {
+  uint64_t sequence;
+  const char* func;
+  const void* send;
+  void* receive;
+  size_t count;
+  int root;
+  const char* datatype;
+  uint8_t channels, warps;
+  const char *algorithm, *protocol;
+};
+struct Coll5 : Coll4 {
+  void* group;
+};
+struct P2p1 {
+  const char* name;
+  uint64_t hash;
+  uint8_t func;
+  void* buffer;
+  uint8_t datatype;
+  size_t count;
+  int peer;
+};
+struct P2p2 {
+  const char* name;
+  uint64_t hash;
+  const char* func;
+  void* buffer;
+  const char* datatype;
+  size_t count;
+  int peer;
+};
+struct P2p4 {
+  const char* func;
+  void* buffer;
+  const char* datatype;
+  size_t count;
+  int peer;
+  uint8_t channels;
+};
+
+template <typename Type, typename Coll, typename P2p>
+struct Descriptor {
+  Type type;
+  void* parent;
+  int rank;
+  union {
+    Coll coll;
+    P2p p2p;
+    ProxyOp proxy;
+    int step;
+  };
+};
+using Descriptor1 = Descriptor<uint8_t, Coll1, P2p1>;
+using Descriptor2 = Descriptor<uint8_t, Coll2, P2p2>;
+using Descriptor3 = Descriptor<uint8_t, Coll3, P2p2>;
+using Descriptor4 = Descriptor<uint8_t, Coll4, P2p4>;
+using Descriptor5 = Descriptor<uint64_t, Coll5, P2p4>;
+static_assert(sizeof(Descriptor1) == 120 && sizeof(Descriptor2) == 128 && sizeof(Descriptor3) == 120);
+static_assert(sizeof(Descriptor4) == 104 && sizeof(Descriptor5) == 112);
+
+constexpr int kColl = 2, kP2p = 4, kProxyOp = 8, kProxyStep = 16;
+constexpr uint64_t kHash = 0xfeed;
+
+struct Plugin {
+  const char* name;
+  void* init;
+  int (*start)(void*, void**, void*);
+  int (*stop)(void*);
+  int (*record)(void*, int, void*);
+  int (*finalize)(void*);
+};
+
+// NCCL of one version, with one communicator of four ranks, in which we are rank 1.
+class FakeNccl {
+ public:
+  explicit FakeNccl(int version) : version_(version) {
+    void* library = dlopen(LOCKSTEP_NCCL_PROFILER, RTLD_NOW | RTLD_LOCAL);
+    plugin_ = static_cast<Plugin*>(dlsym(library, ("ncclProfiler_v" + std::to_string(version)).c_str()));
+  }
+  int Init(uint64_t id = kHash) {
+    id_ = id;
+    if (version_ < 4) return reinterpret_cast<int (*)(void**, int*)>(plugin_->init)(&context_, &mask_);
+    if (version_ == 4)
+      return reinterpret_cast<int (*)(void**, int*, const char*, uint64_t, int, int, int, void*)>(plugin_->init)(
+          &context_, &mask_, "dp", id, 2, 4, 1, nullptr);
+    return reinterpret_cast<int (*)(void**, uint64_t, int*, const char*, int, int, int, void*)>(plugin_->init)(
+        &context_, id, &mask_, "dp", 2, 4, 1, nullptr);
+  }
+  void* Coll() {
+    return Start([&](auto& descriptor) { Fill(descriptor.coll); }, kColl, nullptr);
+  }
+  void* Send(int peer) {
+    return Start(
+        [&](auto& descriptor) {
+          FillFunction(descriptor.p2p.func, "Send", 6);
+          descriptor.p2p.peer = peer;
+          if constexpr (requires { descriptor.p2p.hash; }) descriptor.p2p.hash = id_;
+        },
+        kP2p, nullptr);
+  }
+  void* Proxy(void* parent, int peer, bool sends, pid_t pid = getpid()) {
+    return Start([&](auto& descriptor) { descriptor.proxy = {pid, 0, peer, 4, 1 << 20, sends}; }, kProxyOp, parent);
+  }
+  void* Step(void* parent) {
+    return Start([](auto& descriptor) { descriptor.step = 0; }, kProxyStep, parent);
+  }
+  void* Other(int type) {
+    return Start([](auto&) {}, type, nullptr);
+  }
+  void State(void* handle, int state, uint64_t bytes = 0) {
+    std::array<uint64_t, 2> arguments{bytes, 0};
+    EXPECT_EQ(plugin_->record(handle, state, bytes == 0 ? nullptr : arguments.data()), 0);
+  }
+  void Stop(void* handle) { EXPECT_EQ(plugin_->stop(handle), 0); }
+  void Finalize() { EXPECT_EQ(plugin_->finalize(context_), 0); }
+  int mask() const { return mask_; }
+  int version() const { return version_; }
+
+ private:
+  static void FillFunction(const char*& func, const char* name, uint8_t) { func = name; }
+  static void FillFunction(uint8_t& func, const char*, uint8_t number) { func = number; }
+  template <typename Coll>
+  void Fill(Coll& coll) {
+    FillFunction(coll.func, "AllReduce", 4);
+    coll.count = 1024;
+    if constexpr (requires { coll.hash; }) coll.hash = id_;
+  }
+  template <typename AnyDescriptor, typename Change>
+  void* StartAs(Change change, int type, void* parent) {
+    AnyDescriptor descriptor;
+    std::memset(&descriptor, 0, sizeof descriptor);
+    descriptor.type = static_cast<decltype(descriptor.type)>(type);
+    descriptor.parent = parent;
+    descriptor.rank = 1;
+    change(descriptor);
+    void* handle = &descriptor;  // has to be overwritten
+    EXPECT_EQ(plugin_->start(context_, &handle, &descriptor), 0);
+    EXPECT_NE(handle, &descriptor);
+    return handle;
+  }
+  template <typename Change>
+  void* Start(Change change, int type, void* parent) {
+    switch (version_) {
+      case 1:
+        return StartAs<Descriptor1>(change, type, parent);
+      case 2:
+        return StartAs<Descriptor2>(change, type, parent);
+      case 3:
+        return StartAs<Descriptor3>(change, type, parent);
+      case 4:
+        return StartAs<Descriptor4>(change, type, parent);
+      default:
+        return StartAs<Descriptor5>(change, type, parent);
+    }
+  }
+
+  int version_;
+  Plugin* plugin_;
+  void* context_ = nullptr;
+  int mask_ = 0;
+  uint64_t id_ = 0;
+};
+
+// What the process has left so far: one trail for all tests.
+class Trail {
+ public:
+  static ls_trail& Get() {
+    static ls_trail* trail = Map();
+    return *trail;
+  }
+  // What has ended since the last look.
+  static std::vector<ls_record> News() {
+    static uint64_t at = 0, missed = 0;
+    std::vector<ls_record> records(20'000);
+    records.resize(ls_trail_read(&Get(), &at, &missed, records.data(), records.size()));
+    return records;
+  }
+  static std::vector<ls_record> UnderWay() {
+    std::vector<ls_record> records(LS_TRAIL_PLACES);
+    records.resize(ls_trail_under_way(&Get(), records.data()));
+    return records;
+  }
+
+ private:
+  static ls_trail* Map() {
+    for (const auto& entry : std::filesystem::directory_iterator(getenv("LOCKSTEP_TRAILS"))) {
+      const int fd = open(entry.path().c_str(), O_RDWR | O_CLOEXEC);
+      const auto bytes = std::filesystem::file_size(entry.path());
+      void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+      close(fd);
+      return ls_trail_attach(memory, bytes);
+    }
+    return nullptr;
+  }
+};
+
+class EachVersion : public testing::TestWithParam<int> {
+ protected:
+  static void SetUpTestSuite() {
+    static std::string folder = testing::TempDir() + "nccl.XXXXXX";
+    if (getenv("LOCKSTEP_TRAILS") != nullptr) return;
+    ASSERT_NE(mkdtemp(folder.data()), nullptr);
+    setenv("LOCKSTEP_TRAILS", folder.c_str(), 1);
+    setenv("RANK", "5", 1);
+    setenv("WORLD_SIZE", "8", 1);
+    atexit([] { std::filesystem::remove_all(folder); });
+  }
+  void SetUp() override {
+    ASSERT_EQ(nccl.Init(), 0);
+    Trail::News();
+  }
+  void TearDown() override { nccl.Finalize(); }
+
+  FakeNccl nccl{GetParam()};
+};
+
+void Pause() { std::this_thread::sleep_for(std::chrono::milliseconds(3)); }
+constexpr uint32_t kPause = 3'000'000;
+
+TEST_P(EachVersion, ACollectiveEndsWithItsProxiesAndTellsWhatTheyWaitedFor) {
+  EXPECT_NE(nccl.mask() & kProxyStep, 0);
+  void* coll = nccl.Coll();
+  nccl.Stop(coll);  // enqueued
+  ASSERT_FALSE(Trail::UnderWay().empty());
+  EXPECT_EQ(Trail::UnderWay().back().body.op.state, LS_OP_LAUNCHED);
+  void* send = nccl.Proxy(coll, 2, true);
+  void* receive = nccl.Proxy(coll, 0, false);
+  EXPECT_EQ(Trail::UnderWay().back().body.op.state, LS_OP_STARTED);
+  void* step = nccl.Step(send);
+  nccl.State(step, 8);
+  Pause();  // for the own device
+  nccl.State(step, 20);
+  Pause();  // for the receiver
+  nccl.State(step, 9, 4096);
+  nccl.Stop(step);
+  nccl.Stop(send);
+  EXPECT_TRUE(
+      std::none_of(Trail::News().begin(), Trail::News().end(), [](auto& one) { return one.kind == LS_RECORD_OP; }));
+  step = nccl.Step(receive);
+  nccl.State(step, 10);
+  Pause();  // for the data
+  nccl.State(step, 11);
+  nccl.State(step, 12);
+  nccl.Stop(step);
+  nccl.Stop(receive);
+  const std::vector<ls_record> news = Trail::News();
+  ASSERT_EQ(news.size(), 2u);
+  const ls_transfer_body& heard = news[0].body.transfer;
+  EXPECT_EQ(heard.direction, LS_RECEIVE);
+  EXPECT_EQ(heard.peer, 0);
+  EXPECT_EQ(heard.count, 1u);
+  EXPECT_GE(heard.waited, kPause);
+  EXPECT_EQ(heard.first, heard.waited);
+  EXPECT_LT(heard.own, kPause);
+  const ls_op_body& op = news[1].body.op;
+  EXPECT_EQ(op.function, LS_ALL_REDUCE);
+  EXPECT_EQ(op.state, LS_OP_COMPLETED);
+  EXPECT_EQ(op.number, heard.number);
+  EXPECT_EQ(op.rank, 5u);
+  EXPECT_GE(op.duration, 3 * kPause);
+  const ls_communicator& own = Trail::Get().communicator[op.communicator];
+  EXPECT_EQ(own.id, kHash);
+  EXPECT_EQ(own.rank, 1u);
+  EXPECT_EQ(own.size, GetParam() < 4 ? 0u : 4u);
+}
+
+TEST_P(EachVersion, WhatASenderWaitedForIsToldApart) {
+  void* coll = nccl.Coll();
+  void* send = nccl.Proxy(coll, 2, true);
+  void* step = nccl.Step(send);
+  nccl.State(step, 8);
+  Pause();
+  nccl.State(step, 20);
+  Pause();
+  Pause();
+  nccl.State(step, 9, 4096);
+  nccl.Stop(step);
+  nccl.Stop(send);
+  nccl.Stop(coll);
+  const std::vector<ls_record> news = Trail::News();
+  ASSERT_EQ(news.size(), 2u);
+  const ls_transfer_body& sent = news[0].body.transfer;
+  EXPECT_EQ(sent.direction, LS_SEND);
+  EXPECT_EQ(sent.peer, 2);
+  EXPECT_GE(sent.own, kPause);
+  EXPECT_GE(sent.credit, 2 * kPause);
+  EXPECT_LT(sent.waited, kPause);
+  EXPECT_EQ(sent.bytes, GetParam() >= 4 ? 4096u : 0u);
+}
+
+TEST_P(EachVersion, ASendIsOneToItsPeer) {
+  void* send = nccl.Send(3);
+  nccl.Stop(nccl.Proxy(send, 3, true));
+  nccl.Stop(send);
+  const std::vector<ls_record> news = Trail::News();
+  ASSERT_EQ(news.size(), 1u);  // no step: nothing to tell of the message
+  EXPECT_EQ(news[0].body.op.function, LS_SEND);
+  EXPECT_EQ(news[0].body.op.peer, 3);
+  EXPECT_EQ(news[0].body.op.number, 0u);
+}
+
+// Inside of a machine there are no proxies.
+TEST_P(EachVersion, OfACollectiveWithoutProxiesTheLaunchIsKnown) {
+  for (int i = 0; i < 40; ++i) nccl.Stop(nccl.Coll());
+  const std::vector<ls_record> news = Trail::News();
+  ASSERT_EQ(news.size(), 40u - 32u);
+  for (const ls_record& record : news) EXPECT_EQ(record.body.op.state, LS_OP_LAUNCHED);
+}
+
+TEST_P(EachVersion, WhatComesLateTwiceOrFromNowhereChangesNothing) {
+  void* coll = nccl.Coll();
+  void* proxy = nccl.Proxy(coll, 2, true);
+  void* step = nccl.Step(proxy);
+  EXPECT_EQ(nccl.Proxy(coll, 2, true, getpid() + 1), nullptr) << "of another process";
+  nccl.Stop(proxy);
+  nccl.Stop(coll);
+  EXPECT_EQ(Trail::News().size(), 1u);
+  for (void* handle : {coll, proxy, reinterpret_cast<void*>(8), reinterpret_cast<void*>(~uintptr_t{0})}) {
+    nccl.State(handle, 9, 1);
+    nccl.Stop(handle);
+    EXPECT_EQ(nccl.Proxy(handle, 1, true), nullptr);
+    EXPECT_EQ(nccl.Step(handle), nullptr);
+  }
+  nccl.State(step, 9, 1);  // of a proxy op that is no more
+  nccl.State(step, 12345, 1);
+  nccl.Stop(step);
+  nccl.Stop(step);
+  for (const int type : {0, 1, 3, 32, 64, 128, 256, 1 << 14}) EXPECT_EQ(nccl.Other(type), nullptr);
+  nccl.Stop(nullptr);
+  nccl.State(nullptr, 9);
+  nccl.Finalize();
+  nccl.Stop(coll);
+  EXPECT_TRUE(Trail::News().empty());
+}
+
+TEST_P(EachVersion, TwoThreadsAsNcclHasThem) {
+  constexpr int kOps = 2000;
+  std::mutex mutex;
+  std::deque<void*> ops;
+  std::atomic<bool> done{false};
+  std::thread proxy([&] {
+    for (;;) {
+      const bool last = done;  // before the look: nothing comes after it
+      void* op = nullptr;
+      {
+        const std::lock_guard lock(mutex);
+        if (!ops.empty()) {
+          op = ops.front();
+          ops.pop_front();
+        }
+      }
+      if (op == nullptr && last) return;
+      if (op == nullptr) continue;
+      void* send = nccl.Proxy(op, 2, true);
+      void* step = nccl.Step(send);
+      nccl.State(step, 8);
+      nccl.State(step, 9, 64);
+      nccl.Stop(step);
+      nccl.Stop(send);
+    }
+  });
+  const uint64_t head = Trail::Get().head;
+  for (int i = 0; i < kOps; ++i) {
+    void* coll = nccl.Coll();
+    nccl.Stop(coll);
+    for (bool full = true; full;) {  // no further ahead than the plugin waits for
+      const std::lock_guard lock(mutex);
+      full = ops.size() > 16;
+      if (!full) ops.push_back(coll);
+    }
+  }
+  done = true;
+  proxy.join();
+  EXPECT_EQ(Trail::Get().head - head, 2u * kOps);
+  EXPECT_EQ(Trail::Get().no_cell, 0u);
+}
+
+TEST_P(EachVersion, MoreThanThereIsRoomForIsCounted) {
+  const uint64_t before = Trail::Get().no_place;
+  std::vector<void*> all;
+  for (int i = 0; i < 20'000; ++i) all.push_back(nccl.Coll());
+  EXPECT_GT(Trail::Get().no_place, before);
+  EXPECT_TRUE(std::count(all.begin(), all.end(), nullptr) > 0);
+  for (void* coll : all) {
+    nccl.Stop(nccl.Proxy(coll, 1, true));
+    nccl.Stop(coll);
+  }
+  Trail::News();
+  void* coll = nccl.Coll();
+  nccl.Stop(nccl.Proxy(coll, 1, true));
+  nccl.Stop(coll);
+  EXPECT_EQ(Trail::News().size(), 1u);
+}
+
+TEST_P(EachVersion, AChildBeginsWithoutATrail) {
+  void* coll = nccl.Coll();
+  const pid_t child = fork();
+  if (child == 0) {
+    unsetenv("LOCKSTEP_TRAILS");
+    nccl.Stop(coll);
+    const bool silent = nccl.Coll() == nullptr;
+    FakeNccl other(GetParam());
+    const bool refused = freopen("/dev/null", "w", stderr) != nullptr && other.Init() != 0;
+    _exit(silent && refused && !testing::Test::HasFailure() ? 0 : 1);
+  }
+  int status = 1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  nccl.Stop(nccl.Proxy(coll, 1, true));
+  nccl.Stop(coll);
+  EXPECT_EQ(Trail::News().size(), 1u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Nccl, EachVersion, testing::Range(1, 7));
+
+}  // namespace
