@@ -23,7 +23,8 @@
 
 /* ---- slots: what is under way ---- */
 
-enum { kSlots = 8192, kTries = 16, kIndexBits = 16 };
+/* Tries: what is under way lies side by side, and has to be passed. */
+enum { kSlots = 8192, kTries = 256, kIndexBits = 16 };
 enum kind { kOp = 1, kProxyOp = 2, kProxyStep = 3, kTaken = 4 };
 
 struct content {
@@ -65,7 +66,8 @@ static struct slot* take_slot(void) {
   for (int i = 0; i < kTries; ++i) {
     struct slot* slot = &slots[__atomic_fetch_add(&next_slot, 1, __ATOMIC_RELAXED) % kSlots];
     uint8_t none = 0;
-    if (!__atomic_compare_exchange_n(&slot->kind, &none, (uint8_t)kTaken, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+    if (__atomic_load_n(&slot->kind, __ATOMIC_RELAXED) != none ||
+        !__atomic_compare_exchange_n(&slot->kind, &none, (uint8_t)kTaken, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
       continue;
     memset(&slot->now, 0, sizeof slot->now);
     return slot;
@@ -190,9 +192,10 @@ enum { kAhead = 32 };
 static uint64_t enqueued[LS_TRAIL_COMMUNICATORS][kAhead];
 static uint32_t enqueued_count[LS_TRAIL_COMMUNICATORS];
 
-static void await_proxies(struct ls_trail* trail, uint32_t communicator, uint64_t handle) {
+/* `next` takes the place of the one that was enqueued longest ago. */
+static void await_proxies(struct ls_trail* trail, uint32_t communicator, uint64_t next) {
   const uint32_t at = __atomic_fetch_add(&enqueued_count[communicator], 1, __ATOMIC_RELAXED) % kAhead;
-  const uint64_t before = __atomic_exchange_n(&enqueued[communicator][at], handle, __ATOMIC_ACQ_REL);
+  const uint64_t before = __atomic_exchange_n(&enqueued[communicator][at], next, __ATOMIC_ACQ_REL);
   const struct content* op = content_of(before, kOp);
   if (op != NULL && (__atomic_load_n(&op->progress, __ATOMIC_ACQUIRE) & kHadProxies) == 0)
     end_op(trail, op, before, LS_OP_LAUNCHED);
@@ -371,8 +374,12 @@ static int record_state(int version, void* event, int state, const void* argumen
   return NCCL_SUCCESS;
 }
 
+/* The communicator's entry in the trail stays: events may still come. */
 static int finalize(void* context) {
-  (void)context; /* its entry in the trail stays: events may still come */
+  struct ls_trail* trail = ls_collect_trail();
+  const uint64_t communicator = (uint64_t)(uintptr_t)context - 1;
+  if (trail == NULL || communicator >= LS_TRAIL_COMMUNICATORS) return NCCL_SUCCESS;
+  for (int i = 0; i < kAhead; ++i) await_proxies(trail, (uint32_t)communicator, 0);
   return NCCL_SUCCESS;
 }
 
