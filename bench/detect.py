@@ -1,0 +1,174 @@
+"""Who slows a job down, seen in its collectives: what watching costs the job, and how often real faults are named rightly."""
+import json
+import os
+import pathlib
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import figure
+import session
+
+E2E = pathlib.Path(session.ROOT) / "tests/e2e"
+sys.path.append(str(E2E))
+MANY = """
+import os, sys, time, torch, torch.distributed as dist
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+values = torch.ones(int(sys.argv[1]))
+for _ in range(20): dist.all_reduce(values)
+dist.barrier()
+begin = time.monotonic()
+for _ in range(int(sys.argv[2])): dist.all_reduce(values)
+if dist.get_rank() == 0: print((time.monotonic() - begin) / int(sys.argv[2]))
+"""
+KINDS = ("slow rank", "stopped rank", "slow sender", "slow receiver", "delayed link", "delayed link, one ring")
+
+
+def library(tools, name):
+    return str(pathlib.Path(tools.binary).parents[1] / "lib" / name)
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+def start(tools, ranks, command, trails=None, preload=(), env=None):
+    port = free_port()
+    processes = []
+    for rank in range(ranks):
+        own = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+               "OMP_NUM_THREADS": "1", "LD_PRELOAD": ":".join(preload), **(env or {})}
+        if trails:
+            own["LOCKSTEP_TRAILS"] = str(trails)
+        processes.append(subprocess.Popen([tools.python, *command], env=own, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True))
+    return processes
+
+
+def end(processes):
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def seconds_per_op(tools, elements, ops, watched):
+    with tempfile.TemporaryDirectory() as folder:
+        processes = start(tools, 2, ["-c", MANY, str(elements), str(ops)], folder if watched else None,
+                          [library(tools, "liblockstep-gloo.so")] if watched else [])
+        said = processes[0].communicate(timeout=300)[0]
+        for process in processes:
+            process.communicate(timeout=60)
+    return float(said)
+
+
+def slowdown(tools, quick):
+    """Pairs of jobs, watched and not, in turns of changing order."""
+    figures = []
+    for name, elements, ops, goal in (("64 bytes", 16, 4000, 0.5), ("4 MB", 1 << 20, 150, None)):
+        gains, plain = [], []
+        for turn in range(3 if quick else 21):
+            first = turn % 2 == 0
+            one = seconds_per_op(tools, elements, ops, first)
+            other = seconds_per_op(tools, elements, ops, not first)
+            with_it, without = (one, other) if first else (other, one)
+            gains.append(100 * (with_it / without - 1))
+            plain.append(1e6 * without)
+        figures.append(figure.from_ratios(f"all-reduce of {name}, 2 ranks: slower by", "%", gains, goal))
+        figures.append(figure.from_samples(f"baseline: all-reduce of {name} unwatched", "us", plain))
+    return figures
+
+
+def diagnose(tools, trails):
+    answer = subprocess.run([tools.binary, "diagnose", str(trails), "--json"], capture_output=True, text=True, timeout=60, check=False)
+    return json.loads(answer.stdout)["verdicts"] if answer.returncode == 0 else []
+
+
+def named(verdicts):
+    """For certain, or among what is as good; both as strings."""
+    def text(suspect):
+        return " ".join(f"{kind} {name}" for kind, name in suspect.items())
+    certain = [text(one) for verdict in verdicts if verdict["certain"] for one in verdict["suspects"]]
+    sets = [[text(one) for one in verdict["suspects"] + verdict["ambiguous_with"]] for verdict in verdicts]
+    return certain, sets
+
+
+def one_run(tools, kind, ranks, chance):
+    """(truth, the first named, its set, wrongly certain, seconds until a hang was named)"""
+    from slow_links import DETOUR, Shape, SlowLinks
+    culprit = chance.randrange(ranks)
+    words = ["--steps", "40", "--pause", "0.05"] + (["--pairs"] if kind != "delayed link, one ring" and kind != "stopped rank" else [])
+    shapes, truth = {}, f"rank {culprit}"
+    other = (culprit - 1) % ranks
+    if kind == "slow rank":
+        words += ["--slow", str(culprit), "--factor", "1.5"]
+    elif kind == "stopped rank":
+        words += ["--stop", f"{culprit}:12"]
+    elif kind == "slow sender":
+        shapes = {(culprit, rank): Shape(delay_s=0.02) for rank in range(ranks)}
+    elif kind == "slow receiver":
+        shapes = {(rank, culprit): Shape(delay_s=0.02) for rank in range(ranks)}
+    else:
+        shapes, truth = {(culprit, other): Shape(delay_s=0.02)}, f"link {min(culprit, other)}<->{max(culprit, other)}"
+    with tempfile.TemporaryDirectory() as trails, SlowLinks(shapes) as links:
+        processes = start(tools, ranks, [str(E2E / "jobs/rings.py"), *words], trails,
+                          [library(tools, "liblockstep-gloo.so"), *([DETOUR] if shapes else [])], links.environment())
+        took = None
+        if kind == "stopped rank":
+            begin = session.wait_for(lambda: stopped_at(processes[culprit].pid), "stopped rank")
+            verdicts = session.wait_for(lambda: diagnose(tools, trails) or None, "verdict")
+            took = time.monotonic() - begin
+        else:
+            for process in processes:
+                process.communicate(timeout=120)
+            verdicts = diagnose(tools, trails)
+        end(processes)
+    certain, sets = named(verdicts)
+    return truth, sets[0][0] if sets else "", sets[0] if sets else [], [one for one in certain if one != truth], took
+
+
+def stopped_at(pid):
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        return time.monotonic() if file.read().rsplit(")", 1)[1].split()[0] == "T" else None
+
+
+def verdicts(tools, quick):
+    os.environ["LOCKSTEP_BINARY"] = tools.binary
+    chance = random.Random(7)
+    runs = [(kind, ranks) for kind in KINDS for ranks in ((4,) if quick else (4, 4, 4, 4, 4, 8, 8, 8, 8))]
+    first, inside, wrong, largest, hangs, missed = {}, 0, 0, 0, [], []
+    for kind, ranks in runs:
+        truth, top, among, wrongly, took = one_run(tools, kind, ranks, chance)
+        first.setdefault(kind, []).append(top == truth)
+        inside += truth in among
+        largest = max(largest, len(among))
+        wrong += bool(wrongly)
+        if took:
+            hangs.append(took)
+        if truth not in among or wrongly:
+            missed.append(f"{kind} of {ranks} ranks: {truth}, named {among}")
+    figures = [figure.single(f"{kind}: named first, of {len(hits)} runs", "%", 100 * sum(hits) / len(hits), goal=99, at_least=True)
+               for kind, hits in first.items() if kind != "delayed link, one ring"]
+    figures.append(figure.single(f"truth among what is named, of {len(runs)} runs", "%", 100 * inside / len(runs), goal=100, at_least=True,
+                                 note="; ".join(missed)))
+    figures.append(figure.single("largest set", "", largest, goal=3))
+    figures.append(figure.single("wrongly named for certain", "runs", wrong, goal=0))
+    figures.append(figure.from_samples("stop of a rank to the verdict", "s", hangs, goal=10))
+    return figures
+
+
+def hot_path(tools):
+    with tempfile.TemporaryDirectory() as folder:
+        answer = subprocess.run(["taskset", "-c", "0", tools.collect_path, library(tools, "liblockstep-nccl-profiler.so")], check=True, timeout=120,
+                                stdout=subprocess.PIPE, env={**os.environ, "LOCKSTEP_TRAILS": folder})
+    calls = {name: times for name, times in json.loads(answer.stdout).items() if name != "nothing"}
+    every = [one for times in calls.values() for one in times]
+    return [figure.from_samples("callback, all kinds", "ns", every, goal=25)] + [
+        figure.from_samples(f"callback: {name}", "ns", times) for name, times in calls.items()]
+
+
+def measure(tools, quick):
+    return hot_path(tools) + slowdown(tools, quick) + verdicts(tools, quick)
