@@ -1,6 +1,6 @@
-// What a callback of our collectors costs the thread that makes it: the NCCL plugin as NCCL calls it, and the trail's own
-// operations. Each call is timed by the time stamp counter; what two readings of it cost alone is taken off. Prints JSON:
-// sorted samples in ns of each call.
+// What a callback of our collectors costs the thread that makes it: the NCCL plugin as NCCL calls it, and the trail's
+// own operations. Each call is timed by the time stamp counter; what two readings of it cost alone is taken off. Prints
+// JSON: sorted samples in ns of each call.
 #include <dlfcn.h>
 #include <x86intrin.h>
 

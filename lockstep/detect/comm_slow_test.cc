@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <map>
 #include <random>
 #include <set>
@@ -271,6 +272,27 @@ TEST(Slowness, LossWeakensAVerdictAndNeverTurnsIt) {
     for (const Finding& finding : job.Find())
       EXPECT_THAT(finding.suspects, ElementsAre(incident::SuspectRank(RankId(1)))) << seed;
   }
+}
+
+TEST(Thresholds, TheFileThatUsersCopyHasTheDefaults) {
+  const auto read = ReadCommThresholds(LOCKSTEP_PRESETS "/detect.toml");
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(*read, CommThresholds{});
+}
+
+TEST(Thresholds, AFileMayHaveSomeOfThem) {
+  const std::string path = testing::TempDir() + "thresholds.toml";
+  std::ofstream(path) << "slow_share = 0.5\n";
+  EXPECT_EQ(ReadCommThresholds(path)->slow_share, 0.5);
+  EXPECT_EQ(ReadCommThresholds(path)->window_ops, CommThresholds{}.window_ops);
+  RingJob job(4);
+  job.AddRing({0, 1, 2, 3});
+  job.Compute(2, 130);
+  job.Steps(30);
+  EXPECT_EQ(job.Find().size(), 1u);
+  EXPECT_THAT(FindSlowness(job.log(), *ReadCommThresholds(path)), IsEmpty());
+  std::ofstream(path) << "slow_shar = 0.5\n";
+  EXPECT_THAT(Message(ReadCommThresholds(path).status()), HasSubstr("slow_share"));
 }
 
 }  // namespace

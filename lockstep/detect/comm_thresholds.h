@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
+#include "lockstep/base/status.h"
 #include "lockstep/base/units.h"
 
 namespace lockstep::detect {
@@ -16,6 +18,10 @@ struct CommThresholds {
   double slow_deviation = 6;  // and by so many standard deviations (robust) of what the ranks differ by
   double link_share = 0.01;   // a way between ranks is slow whose first messages cost this share of the time,
   double link_ratio = 3;      // and take so many times as long as those of like ways
+  bool operator==(const CommThresholds&) const = default;
 };
+
+// Keys as presets/detect.toml has them; what is absent keeps its default.
+absl::StatusOr<CommThresholds> ReadCommThresholds(const std::string& path);
 
 }  // namespace lockstep::detect
