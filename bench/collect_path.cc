@@ -18,7 +18,7 @@
 
 namespace {
 
-constexpr int kRounds = 20'000;
+constexpr int kRounds = 20'000, kSteps = 4;  // of a proxy op
 
 uint64_t Ticks() {
   unsigned unused;
@@ -69,11 +69,13 @@ void TimePlugin(const nccl_profiler& plugin) {
     std::memcpy(reinterpret_cast<char*>(&descriptor) + NCCL_AT_PROXY_IS_SEND, &sends, sizeof sends);
     Time("start of a proxy op", [&] { plugin.start_event(context, &proxy, &descriptor); });
     descriptor = {NCCL_PROXY_STEP, reinterpret_cast<uint64_t>(proxy), 1, 0, {}};
-    Time("start of a step", [&] { plugin.start_event(context, &step, &descriptor); });
     const uint64_t bytes = 4096;
-    for (const int state : {NCCL_SEND_GPU_WAIT, NCCL_SEND_PEER_WAIT, NCCL_SEND_WAIT})
-      Time("state of a step", [&] { plugin.record_event_state(step, state, &bytes); });
-    Time("stop of a step", [&] { plugin.stop_event(step); });
+    for (int number = 0; number < kSteps; ++number) {
+      Time("start of a step", [&] { plugin.start_event(context, &step, &descriptor); });
+      for (const int state : {NCCL_SEND_GPU_WAIT, NCCL_SEND_PEER_WAIT, NCCL_SEND_WAIT})
+        Time("state of a step", [&] { plugin.record_event_state(step, state, &bytes); });
+      Time("stop of a step", [&] { plugin.stop_event(step); });
+    }
     Time("stop of a proxy op, which ends the collective", [&] { plugin.stop_event(proxy); });
   }
 }

@@ -21,6 +21,38 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* ---- time ---- */
+
+/* Steps come by the thousand, and reading the clock is most of what they cost: they are timed by the processor's
+ * counter, which runs evenly; how fast, two looks at both tell. */
+static inline uint64_t ticks(void) {
+#if defined(__x86_64__)
+  return __builtin_ia32_rdtsc();
+#elif defined(__aarch64__)
+  uint64_t now;
+  __asm__ volatile("mrs %0, cntvct_el0" : "=r"(now));
+  return now;
+#else
+  return (uint64_t)ls_collect_now();
+#endif
+}
+
+static uint64_t begin_ticks;
+static int64_t begin_ns; /* 0: not begun */
+
+static void begin_time(void) {
+  int64_t none = 0;
+  const int64_t now = ls_collect_now();
+  if (__atomic_load_n(&begin_ns, __ATOMIC_ACQUIRE) != 0) return;
+  __atomic_store_n(&begin_ticks, ticks(), __ATOMIC_RELAXED);
+  __atomic_compare_exchange_n(&begin_ns, &none, now, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED);
+}
+
+static double ns_of_tick(int64_t now_ns) {
+  const uint64_t passed = ticks() - __atomic_load_n(&begin_ticks, __ATOMIC_RELAXED);
+  return passed == 0 ? 0 : (double)(now_ns - __atomic_load_n(&begin_ns, __ATOMIC_ACQUIRE)) / (double)passed;
+}
+
 /* ---- slots: what is under way ---- */
 
 /* Tries: what is under way lies side by side, and has to be passed. */
@@ -33,12 +65,12 @@ struct content {
   ls_handle place;
   struct ls_record record;
   uint32_t progress; /* kEnqueued, kHadProxies, and below them how many proxy ops work for it */
-  /* a proxy op; sums in ns, added to by one proxy thread */
+  /* a proxy op; sums in ticks, added to by one proxy thread */
   struct ls_transfer_body sums;
-  int64_t waited, first, own, credit;
-  /* a step */
+  uint64_t waited, first, own, credit;
+  /* a step; ticks */
   int32_t state;
-  int64_t since, of_step;
+  uint64_t since, of_step;
 };
 enum { kEnqueued = 1 << 30, kHadProxies = 1 << 29, kWorking = kHadProxies - 1 };
 
@@ -61,7 +93,7 @@ static struct content* content_of(uint64_t handle, enum kind kind) {
   return valid && __atomic_load_n(&slot->kind, __ATOMIC_RELAXED) == kind ? &slot->now : NULL;
 }
 
-/* NULL: none is free near by. It has no handle before `publish`. */
+/* NULL: none is free near by. It has no handle before `publish`, and still what was in it before. */
 static struct slot* take_slot(void) {
   for (int i = 0; i < kTries; ++i) {
     struct slot* slot = &slots[__atomic_fetch_add(&next_slot, 1, __ATOMIC_RELAXED) % kSlots];
@@ -69,7 +101,6 @@ static struct slot* take_slot(void) {
     if (__atomic_load_n(&slot->kind, __ATOMIC_RELAXED) != none ||
         !__atomic_compare_exchange_n(&slot->kind, &none, (uint8_t)kTaken, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
       continue;
-    memset(&slot->now, 0, sizeof slot->now);
     return slot;
   }
   return NULL;
@@ -111,6 +142,8 @@ static int begin(void** context, int* mask, uint64_t id, const char* name, int r
               trail == NULL ? "LOCKSTEP_TRAILS names no directory that can be written" : "too many communicators");
     return NCCL_INTERNAL_ERROR; /* which turns the plugin off for this communicator */
   }
+  begin_time();
+  for (size_t i = 0; i < kSlots; ++i) __atomic_fetch_or(&slots[i].kind, 0, __ATOMIC_RELAXED); /* its pages are there */
   struct ls_communicator* own = &trail->communicator[index];
   own->rank = rank < 0 ? 0 : (uint32_t)rank;
   own->size = ranks < 0 ? 0 : (uint32_t)ranks;
@@ -226,6 +259,7 @@ static void start_op(int version, uint32_t communicator, void** handle, uint64_t
     return;
   }
   struct content* op = &slot->now;
+  op->progress = 0;
   op->place = ls_collect_launched(trail, &op->record, communicator, function_of(version, type, descriptor));
   if (type == NCCL_P2P)
     op->record.body.op.peer = int_at(descriptor, version >= 4 ? NCCL_AT_P2P_PEER_4 : NCCL_AT_P2P_PEER_1);
@@ -257,6 +291,7 @@ static void start_proxy_op(void** handle, const void* descriptor) {
     ls_trail_set(trail, op->place, &record);
   }
   slot->now.parent = parent;
+  slot->now.waited = slot->now.first = slot->now.own = slot->now.credit = 0;
   slot->now.sums = (struct ls_transfer_body){
       .communicator = record.body.op.communicator,
       .number = record.body.op.number,
@@ -274,14 +309,14 @@ static void stop_proxy_op(struct ls_trail* trail, const struct content* proxy, u
   record.kind = LS_RECORD_TRANSFER;
   record.epoch = trail->origin.epoch;
   record.time_ns = ls_collect_now();
-  const int64_t longest = proxy->waited > proxy->own ? proxy->waited : proxy->own;
-  const uint8_t shift = ls_delta_shift(longest > proxy->credit ? longest : proxy->credit);
+  const double tick = ns_of_tick(record.time_ns);
+  const uint8_t shift = ls_delta_shift((int64_t)(tick * (double)(proxy->waited + proxy->own + proxy->credit)));
   record.delta_shift = shift;
   record.body.transfer = proxy->sums;
-  record.body.transfer.waited = ls_delta(proxy->waited, shift);
-  record.body.transfer.first = ls_delta(proxy->first, shift);
-  record.body.transfer.own = ls_delta(proxy->own, shift);
-  record.body.transfer.credit = ls_delta(proxy->credit, shift);
+  record.body.transfer.waited = ls_delta((int64_t)(tick * (double)proxy->waited), shift);
+  record.body.transfer.first = ls_delta((int64_t)(tick * (double)proxy->first), shift);
+  record.body.transfer.own = ls_delta((int64_t)(tick * (double)proxy->own), shift);
+  record.body.transfer.credit = ls_delta((int64_t)(tick * (double)proxy->credit), shift);
   const uint64_t parent = proxy->parent;
   if (!give_back(handle)) return;
   if (record.body.transfer.number != 0 && record.body.transfer.count != 0) ls_trail_push(trail, &record);
@@ -294,13 +329,15 @@ static void start_step(void** handle, const void* descriptor) {
   struct slot* slot = content_of(parent, kProxyOp) == NULL ? NULL : take_slot();
   if (slot == NULL) return;
   slot->now.parent = parent;
-  slot->now.since = ls_collect_now();
+  slot->now.state = 0;
+  slot->now.of_step = 0;
+  slot->now.since = ticks();
   *handle = publish(slot, kProxyStep);
 }
 
 /* The wait that it was in has ended. */
-static void account(struct content* step, struct content* proxy, int64_t now) {
-  const int64_t took = now - step->since;
+static void account(struct content* step, struct content* proxy) {
+  const uint64_t now = ticks(), took = now > step->since ? now - step->since : 0;
   step->since = now;
   switch (step->state) {
     case NCCL_SEND_GPU_WAIT:
@@ -324,7 +361,7 @@ static void account(struct content* step, struct content* proxy, int64_t now) {
 static void change_step(struct content* step, int state, uint64_t bytes) {
   struct content* proxy = content_of(step->parent, kProxyOp);
   if (proxy == NULL) return;
-  account(step, proxy, ls_collect_now());
+  account(step, proxy);
   step->state = state;
   if (state == NCCL_SEND_WAIT || state == NCCL_RECV_FLUSH_WAIT) proxy->sums.bytes += bytes;
 }
@@ -332,7 +369,7 @@ static void change_step(struct content* step, int state, uint64_t bytes) {
 static void stop_step(struct content* step, uint64_t handle) {
   struct content* proxy = content_of(step->parent, kProxyOp);
   if (proxy != NULL) {
-    account(step, proxy, ls_collect_now());
+    account(step, proxy);
     if (proxy->sums.count++ == 0) proxy->first = step->of_step;
   }
   give_back(handle);
