@@ -98,7 +98,7 @@ __attribute__((constructor)) static void leave_environment(void) {
 
 /* ---- the op that a thread is in ---- */
 
-enum { kPeers = 32, kNone = -1 };
+enum { kPeers = 32, kNobody = -1, kSeveral = -2 };
 
 struct sums { /* of the messages to or from one peer */
   int peer;
@@ -114,8 +114,7 @@ struct op {
   struct ls_record record;
   struct op* outer;
   bool returned;
-  int sender;   /* whom it receives from; kNone: several, or nobody yet */
-  int receiver; /* whom it sends to */
+  int sender, receiver; /* whom it receives from, and sends to; kNobody yet, or kSeveral */
   int peers;
   struct sums sums[kPeers];
 };
@@ -184,7 +183,7 @@ static void run(uint8_t function, void (*original)(void*), void* options) {
     } else {
       op.outer = current;
       op.returned = false;
-      op.sender = op.receiver = kNone;
+      op.sender = op.receiver = kNobody;
       op.peers = 0;
       op.handle = ls_collect_launched(op.trail, &op.record, (uint32_t)communicator, function);
       current = &op;
@@ -294,9 +293,7 @@ static void learn_tag(struct op* op, uint64_t slot) {
   if (body->tag >= __atomic_load_n(tags, __ATOMIC_RELAXED)) __atomic_store_n(tags, body->tag + 1, __ATOMIC_RELAXED);
 }
 
-static void learn_peer(int* known, int peer) {
-  if (*known == kNone) *known = peer;
-}
+static void learn_peer(int* known, int peer) { *known = *known == kNobody || *known == peer ? peer : kSeveral; }
 
 static uint64_t bytes_of(const void* buffer, uint64_t bytes) {
   return bytes == UINT64_MAX ? word_at(buffer, kBufferSize) : bytes;
@@ -341,7 +338,7 @@ void gloo_receive_any(void* buffer, void* peers, uint64_t slot, size_t offset, s
 /* Shows readers what the op waits for. */
 static void show_wait(struct op* op, uint8_t direction, int peer) {
   op->record.body.op.awaits = direction;
-  op->record.body.op.waits_for = peer;
+  op->record.body.op.waits_for = peer < 0 ? LS_NO_PEER : peer;
   ls_trail_set(op->trail, op->handle, &op->record);
 }
 
