@@ -121,7 +121,7 @@ def build(tree, folder, readme):
         sys.exit(f"wheel.py: {binary} needs {', '.join(lost)}, which this machine lacks: build and pack on one machine")
     version = output_of(str(binary), "--version").split()[1]
     bundled = libraries(binary)
-    major, minor = glibc_of([binary, tree / "lib/liblockstep-client.so", *bundled.values()])
+    major, minor = glibc_of([binary, *(tree / "lib").glob("*.so"), *bundled.values()])
     tag = f"py3-none-manylinux_{major}_{minor}_{os.uname().machine}"
     path, info = folder / f"lockstep-{version}-{tag}.whl", f"lockstep-{version}.dist-info"
     folder.mkdir(parents=True, exist_ok=True)

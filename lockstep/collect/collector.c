@@ -25,17 +25,24 @@ __attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL
 
 struct ls_trail* ls_collect_trail(void) { return __atomic_load_n(&trail_of_process, __ATOMIC_ACQUIRE); }
 
-static uint32_t number_in_environment(const char* name) {
-  const char* text = getenv(name);
-  return text == NULL ? 0 : (uint32_t)strtoul(text, NULL, 10);
+/* Of the first variable that is set; else `otherwise`. */
+static uint32_t number_in_environment(const char* const names[], int otherwise) {
+  for (; *names != NULL; ++names) {
+    const char* text = getenv(*names);
+    if (text != NULL && *text != '\0') return (uint32_t)strtoul(text, NULL, 10);
+  }
+  return otherwise < 0 ? 0 : (uint32_t)otherwise;
 }
+static const char* const kRank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
+static const char* const kWorld[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
+static const char* const kEpoch[] = {"LOCKSTEP_EPOCH", NULL};
 
-static struct ls_trail* make(const char* directory, const char* source) {
+static struct ls_trail* make(const char* directory, const char* source, int rank, int size) {
   struct ls_origin origin;
   memset(&origin, 0, sizeof origin);
-  origin.rank = number_in_environment("RANK");
-  origin.world = number_in_environment("WORLD_SIZE");
-  origin.epoch = number_in_environment("LOCKSTEP_EPOCH");
+  origin.rank = number_in_environment(kRank, rank);
+  origin.world = number_in_environment(kWorld, size);
+  origin.epoch = number_in_environment(kEpoch, 0);
   origin.pid = (uint32_t)getpid();
   gethostname(origin.host, sizeof origin.host - 1);
   snprintf(origin.source, sizeof origin.source, "%s", source);
@@ -57,13 +64,13 @@ static struct ls_trail* make(const char* directory, const char* source) {
   return made;
 }
 
-struct ls_trail* ls_collect_begin(const char* source) {
+struct ls_trail* ls_collect_begin(const char* source, int rank, int size) {
   struct ls_trail* trail = ls_collect_trail();
   const char* directory = getenv("LOCKSTEP_TRAILS");
   if (trail != NULL || directory == NULL || *directory == '\0') return trail;
   const int before = errno;
   pthread_mutex_lock(&making);
-  if (!tried) __atomic_store_n(&trail_of_process, make(directory, source), __ATOMIC_RELEASE);
+  if (!tried) __atomic_store_n(&trail_of_process, make(directory, source, rank, size), __ATOMIC_RELEASE);
   tried = true;
   pthread_mutex_unlock(&making);
   errno = before;

@@ -2,7 +2,8 @@
  * so.
  *
  *   LOCKSTEP_TRAILS   directory for the trails; unset: nothing is collected
- *   RANK, WORLD_SIZE, LOCKSTEP_EPOCH   who this is, as torchrun and Lockstep set them (epoch: 0 where unset)
+ *   RANK, WORLD_SIZE  who this is, as torchrun and Lockstep set them; else what Open MPI, PMI or Slurm say
+ *   LOCKSTEP_EPOCH    0 where unset
  *
  * Invariants: nothing here blocks on other processes, allocates, or fails the caller: without a trail there is nothing
  * to tell. A forked child begins without one. Threads: any.
@@ -14,8 +15,9 @@
 
 /* The trail of this process; NULL: none yet, or none wanted. */
 struct ls_trail* ls_collect_trail(void);
-/* Makes it where there is none and one is wanted. One line on stderr says why one that is wanted can't be had. */
-struct ls_trail* ls_collect_begin(const char* source);
+/* Makes it where there is none and one is wanted. One line on stderr says why one that is wanted can't be had. `rank`
+ * and `size`, of the first communicator, stand for what the environment does not say. */
+struct ls_trail* ls_collect_begin(const char* source, int rank, int size);
 
 int64_t ls_collect_now(void); /* CLOCK_BOOTTIME, ns */
 

@@ -439,7 +439,9 @@ static void leave_mesh(const bool* connected) {
 
 EXPORT void gloo_connect(void* context, void* store, void* device) __asm__(CONNECT);
 void gloo_connect(void* context, void* store, void* device) {
-  struct ls_trail* trail = ls_collect_begin("gloo");
+  int32_t place[2]; /* rank and size, behind the vtable */
+  memcpy(place, (const char*)context + sizeof(void*), sizeof place);
+  struct ls_trail* trail = ls_collect_begin("gloo", place[0], place[1]);
   bool connected __attribute__((cleanup(leave_mesh))) = false;
   mesh.active = trail != NULL;
   mesh.at_once = mesh.heard = false;
@@ -450,8 +452,6 @@ void gloo_connect(void* context, void* store, void* device) {
   const int index = ls_trail_add_communicator(trail, (uint64_t)(uintptr_t)context);
   if (index < 0) return;
   struct ls_communicator* communicator = &trail->communicator[index];
-  int32_t place[2]; /* rank and size */
-  memcpy(place, (const char*)context + sizeof(void*), sizeof place);
   communicator->rank = (uint32_t)place[0];
   communicator->size = (uint32_t)place[1];
   const uint64_t id = place[0] == 0 ? mesh.own : mesh.of_rank_0;

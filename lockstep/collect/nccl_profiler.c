@@ -132,7 +132,7 @@ enum { kAlways = NCCL_COLL | NCCL_P2P, kProxies = NCCL_PROXY_OP | NCCL_PROXY_STE
 
 static int begin(void** context, int* mask, uint64_t id, const char* name, int ranks, int rank) {
   static int told;
-  struct ls_trail* trail = ls_collect_begin("nccl");
+  struct ls_trail* trail = ls_collect_begin("nccl", rank, ranks);
   static uint64_t communicators; /* ever made: NCCL gives no address that would tell two from each other */
   const int index =
       trail == NULL ? -1 : ls_trail_add_communicator(trail, __atomic_add_fetch(&communicators, 1, __ATOMIC_RELAXED));

@@ -58,6 +58,7 @@ void Judge::Forget(const std::vector<RankId>& ranks) {
   for (const RankId rank : ranks) {
     detector_.Forget(rank);
     newest_.erase(rank);
+    trails_.erase(static_cast<uint32_t>(rank.value()));
   }
 }
 

@@ -19,6 +19,7 @@ absl::StatusOr<CommThresholds> ReadCommThresholds(const std::string& path) {
   in.Number("slow_deviation", Sign::kNotNegative, thresholds.slow_deviation);
   in.Number("link_share", Sign::kPositive, thresholds.link_share);
   in.Number("link_ratio", Sign::kPositive, thresholds.link_ratio);
+  in.Number("link_deviation", Sign::kNotNegative, thresholds.link_deviation);
   LS_RETURN_IF_ERROR(in.Finish());
   return thresholds;
 }

@@ -16,8 +16,9 @@ struct CommThresholds {
   size_t window_ops = 24;     // but at least over so many of the busiest communicator; fewer in all: no verdict
   double slow_share = 0.05;   // a rank is slow that holds the others up for this share of the time
   double slow_deviation = 6;  // and by so many standard deviations (robust) of what the ranks differ by
-  double link_share = 0.01;   // a way between ranks is slow whose first messages cost this share of the time,
-  double link_ratio = 3;      // and take so many times as long as those of like ways
+  double link_share = 0.02;   // a way between ranks is slow whose first messages cost this share of the time,
+  double link_ratio = 3;      // take so many times as long as those of like ways,
+  double link_deviation = 6;  // and longer by so many standard deviations (robust) of one way's messages
   bool operator==(const CommThresholds&) const = default;
 };
 

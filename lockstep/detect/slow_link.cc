@@ -74,7 +74,18 @@ struct Ways {
   std::set<Way> fine;
 };
 
-// The usual is that of the faster half of like ways: two ways of three may be slow.
+// Whether it is above in each of the newest three quarters. `times` are in their order.
+bool Lasts(const std::vector<double>& times, double limit) {
+  constexpr size_t kSpans = 4;
+  for (size_t span = 1; span < kSpans; ++span) {
+    const auto begin = times.begin() + static_cast<std::ptrdiff_t>(times.size() * span / kSpans);
+    const auto end = times.begin() + static_cast<std::ptrdiff_t>(times.size() * (span + 1) / kSpans);
+    if (begin == end || MedianOf({begin, end}) <= limit) return false;
+  }
+  return true;
+}
+
+// The usual is that of the faster quarter of like ways: two ways of three may be slow.
 Ways Judge(const Delays& delays, double whole_ns, const CommThresholds& thresholds) {
   Ways ways;
   for (const auto& [alike, by_way] : delays) {
@@ -92,9 +103,11 @@ Ways Judge(const Delays& delays, double whole_ns, const CommThresholds& threshol
     std::sort(all.begin(), all.end());
     const double usual = all[(all.size() - 1) / 4], noise = 1.4826 * MedianOf(within);
     for (const auto& [way, median] : medians) {
-      const double share = (median - usual) * static_cast<double>(by_way.at(way).size()) / whole_ns;
-      const bool slow = median > thresholds.link_ratio * usual && share >= thresholds.link_share &&
-                        median - usual > noise && by_way.at(way).size() * 3 >= thresholds.window_ops;
+      const std::vector<double>& times = by_way.at(way);
+      const double share = (median - usual) * static_cast<double>(times.size()) / whole_ns;
+      const bool slow = times.size() * 3 >= thresholds.window_ops && share >= thresholds.link_share &&
+                        median - usual > thresholds.link_deviation * noise &&
+                        Lasts(times, thresholds.link_ratio * usual);
       if (!slow) {
         ways.fine.insert(way);
         continue;

@@ -65,6 +65,7 @@ lockstep_loss 2.25
 # HELP lockstep_incidents_total Incidents of the run, by the symptom of their leading finding.
 # TYPE lockstep_incidents_total counter
 lockstep_incidents_total{symptom="communication_hang"} 0
+lockstep_incidents_total{symptom="communication_slow"} 0
 lockstep_incidents_total{symptom="corrupt_checkpoint"} 0
 lockstep_incidents_total{symptom="crash"} 1
 lockstep_incidents_total{symptom="deadlock"} 0
@@ -73,6 +74,7 @@ lockstep_incidents_total{symptom="exit"} 0
 lockstep_incidents_total{symptom="frozen"} 0
 lockstep_incidents_total{symptom="mismatched"} 0
 lockstep_incidents_total{symptom="non_communication_hang"} 0
+lockstep_incidents_total{symptom="non_communication_slow"} 0
 lockstep_incidents_total{symptom="not_entered"} 0
 lockstep_incidents_total{symptom="spinning"} 0
 lockstep_incidents_total{symptom="stalled"} 0

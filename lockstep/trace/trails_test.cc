@@ -1,0 +1,230 @@
+#include "lockstep/trace/trails.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <set>
+
+namespace lockstep::trace {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr int64_t kMs = 1'000'000;
+
+TrailSnapshot TrailOf(uint32_t rank, uint32_t world = 4, uint32_t epoch = 1, const char* host = "a") {
+  TrailSnapshot trail;
+  trail.origin.rank = rank;
+  trail.origin.world = world;
+  trail.origin.epoch = epoch;
+  std::strncpy(trail.origin.host, host, sizeof trail.origin.host - 1);
+  std::strncpy(trail.origin.source, "gloo", sizeof trail.origin.source - 1);
+  trail.taken_ns = 100'000 * kMs;
+  trail.alive = true;
+  return trail;
+}
+
+void AddCommunicator(TrailSnapshot& trail, uint64_t id, uint32_t rank, uint32_t size, int64_t created_ns = kMs) {
+  ls_communicator own{};
+  own.id = id;
+  own.rank = rank;
+  own.size = size;
+  own.created_ns = created_ns;
+  trail.communicators.push_back(own);
+}
+
+ls_record OpOf(uint32_t communicator, uint32_t number, int64_t end_ms, uint8_t state = LS_OP_COMPLETED,
+               uint8_t function = LS_ALL_REDUCE) {
+  ls_record record{};
+  record.kind = LS_RECORD_OP;
+  record.time_ns = end_ms * kMs;
+  ls_op_body& op = record.body.op;
+  op.communicator = communicator;
+  op.number = number;
+  op.tag = LS_NO_TAG;
+  op.function = function;
+  op.state = state;
+  op.peer = op.waits_for = LS_NO_PEER;
+  op.duration = state >= LS_OP_COMPLETED ? static_cast<uint32_t>(kMs) : 0;
+  op.alone = LS_UNKNOWN;
+  return record;
+}
+
+uint64_t CounterOf(const CommLog& log, const std::string& name) {
+  for (const Counter& counter : log.counters)
+    if (counter.name == name) return counter.count;
+  return 0;
+}
+
+TEST(Trails, MembersAreJoinedByTheirCommunicatorsIdentity) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(3)};
+  AddCommunicator(trails[0], 7, 0, 4);
+  AddCommunicator(trails[0], 8, 1, 2, 2 * kMs);
+  AddCommunicator(trails[1], 8, 0, 2, 2 * kMs);  // the other way round, and not the world's
+  trails[0].ended = {OpOf(1, 1, 10), OpOf(0, 1, 20)};
+  trails[1].ended = {OpOf(0, 1, 11)};
+  const CommLog log = JoinTrails(trails);
+  ASSERT_EQ(log.communicators.size(), 2u);
+  EXPECT_THAT(log.communicators[0].ranks, ElementsAre(0, 1, 2, 3)) << "all ranks, though two have not reported";
+  EXPECT_THAT(log.communicators[1].ranks, ElementsAre(3, 0));
+  EXPECT_THAT(log.reported, ElementsAre(0, 3));
+  ASSERT_EQ(log.ops.size(), 3u);
+  EXPECT_EQ(log.ops[0].communicator, log.ops[2].communicator);
+  EXPECT_EQ(log.ops[0].duration_ns, kMs);
+  EXPECT_EQ(log.ops[0].created_ns, 9 * kMs);
+}
+
+TEST(Trails, UnderWayHasAnAgeUnlessItsProcessIsGone) {
+  TrailSnapshot trail = TrailOf(0);
+  AddCommunicator(trail, 7, 0, 4);
+  trail.under_way = {OpOf(0, 5, 99'000, LS_OP_STARTED)};
+  CommLog log = JoinTrails({trail});
+  ASSERT_EQ(log.ops.size(), 1u);
+  EXPECT_EQ(log.ops[0].state, OpState::kStarted);
+  EXPECT_EQ(log.ops[0].age_ns, 1'000 * kMs);
+  EXPECT_FALSE(log.moving);
+  ASSERT_EQ(log.counts.size(), 1u);
+  EXPECT_EQ(log.counts[0].completed, 4);
+
+  trail.alive = false;
+  log = JoinTrails({trail});
+  EXPECT_EQ(log.ops[0].age_ns, -1);
+  EXPECT_TRUE(log.moving);
+}
+
+TEST(Trails, WhatEndsWhileItIsReadHasEnded) {
+  TrailSnapshot trail = TrailOf(0);
+  AddCommunicator(trail, 7, 0, 4);
+  trail.under_way = {OpOf(0, 5, 99, LS_OP_STARTED)};
+  trail.ended = {OpOf(0, 5, 100)};
+  const CommLog log = JoinTrails({trail});
+  ASSERT_EQ(log.ops.size(), 1u);
+  EXPECT_EQ(log.ops[0].state, OpState::kCompleted);
+}
+
+TEST(Trails, AFailedOpIsWaitedInUntilItsProcessGoesOn) {
+  TrailSnapshot trail = TrailOf(0);
+  AddCommunicator(trail, 7, 0, 4);
+  trail.ended = {OpOf(0, 1, 10, LS_OP_FAILED)};
+  EXPECT_EQ(JoinTrails({trail}).ops.at(0).state, OpState::kStarted);
+  AddCommunicator(trail, 8, 0, 4, 20 * kMs);
+  EXPECT_THAT(JoinTrails({trail}).ops, IsEmpty());
+}
+
+TEST(Trails, TagsNumberCollectivesWhereTheLibraryGivesThem) {
+  TrailSnapshot trail = TrailOf(0);
+  AddCommunicator(trail, 7, 0, 4);
+  trail.communicators[0].tags = 9;
+  trail.ended = {OpOf(0, 1, 10)};
+  trail.ended[0].body.op.tag = 8;
+  const CommLog log = JoinTrails({trail});
+  EXPECT_EQ(log.ops.at(0).sequence, 8);
+  EXPECT_EQ(log.counts.at(0).enqueued, 8);
+}
+
+TEST(Trails, OfWhatIsOnlyLaunchedNobodySaysThatItHangs) {
+  TrailSnapshot trail = TrailOf(0);
+  AddCommunicator(trail, 7, 0, 4);
+  trail.under_way = {OpOf(0, 1, 10, LS_OP_LAUNCHED)};
+  const CommLog log = JoinTrails({trail});
+  EXPECT_EQ(log.ops.at(0).state, OpState::kCompleted);
+  EXPECT_THAT(log.blind_spot, HasSubstr("only the launch"));
+}
+
+TEST(Trails, OlderEpochsAndSecondTrailsAreLeftOutAndCounted) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0, 4, 2), TrailOf(0, 4, 2), TrailOf(1, 4, 1), TrailOf(2, 4, 1)};
+  AddCommunicator(trails[0], 7, 0, 4, 5 * kMs);
+  AddCommunicator(trails[1], 8, 0, 4, 6 * kMs);
+  AddCommunicator(trails[2], 9, 1, 4, 7 * kMs);
+  AddCommunicator(trails[3], 8, 2, 4, 8 * kMs);
+  trails[2].alive = false;
+  const CommLog log = JoinTrails(trails);
+  EXPECT_THAT(log.reported, ElementsAre(0, 2)) << "a worker that lives on may enter the next epoch";
+  ASSERT_EQ(log.communicators.size(), 1u);
+  EXPECT_EQ(CounterOf(log, "trails_of_older_epochs"), 1u);
+  EXPECT_EQ(CounterOf(log, "trails_of_ranks_told_twice"), 1u);
+}
+
+TEST(Trails, EachLibraryOfAProcessHasItsOwn) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(0)};
+  std::strcpy(trails[1].origin.source, "nccl");
+  AddCommunicator(trails[0], 7, 0, 4);
+  AddCommunicator(trails[1], 8, 0, 4);
+  const CommLog log = JoinTrails(trails);
+  EXPECT_EQ(log.communicators.size(), 2u);
+  EXPECT_THAT(log.reported, ElementsAre(0));
+}
+
+TEST(Trails, WhatMakesNoSenseIsCounted) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(4), TrailOf(1, 1u << 30)};
+  AddCommunicator(trails[0], 7, 0, 4);
+  trails[0].ended = {OpOf(0, 1, 10), OpOf(3, 1, 10), OpOf(0, 2, 10, 3, 99), OpOf(0, 3, -10), OpOf(0, 4, 10)};
+  trails[0].ended[4].delta_shift = 77;
+  const CommLog log = JoinTrails(trails);
+  EXPECT_EQ(log.ops.size(), 1u);
+  EXPECT_EQ(CounterOf(log, "trails_without_sense"), 2u);
+  EXPECT_EQ(CounterOf(log, "unreadable_records"), 4u);
+}
+
+TEST(Trails, ClocksOfHostsAreFittedByTheEndsOfCollectives) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0, 2, 1, "a"), TrailOf(1, 2, 1, "b")};
+  trails[1].wall_minus_boot_ns = 5'000 * kMs;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    AddCommunicator(trails[rank], 7, rank, 2);
+    for (uint32_t i = 1; i <= 20; ++i) trails[rank].ended.push_back(OpOf(0, i, 10 * i));
+  }
+  const CommLog log = JoinTrails(trails);
+  EXPECT_NEAR(static_cast<double>(log.ops.front().created_ns), static_cast<double>(log.ops[20].created_ns), 1e3);
+}
+
+// All ranks keep the same ones, whatever they have of them.
+TEST(Trails, ThinnedRanksStillMeet) {
+  std::vector<std::set<uint32_t>> kept;
+  for (const uint32_t count : {900u, 1000u, 1100u}) {
+    TrailSnapshot trail = TrailOf(0);
+    AddCommunicator(trail, 7, 0, 4);
+    for (uint32_t i = 1; i <= count; ++i) {
+      trail.ended.push_back(OpOf(0, i, i));
+      ls_record transfer{};
+      transfer.kind = LS_RECORD_TRANSFER;
+      transfer.body.transfer.number = i;
+      transfer.body.transfer.direction = i % 2 == 0 ? LS_RECEIVE : LS_SEND;
+      trail.ended.push_back(transfer);
+    }
+    Thin(trail, 100 * kMs, 100);
+    size_t ops = 0;
+    std::set<uint32_t> numbers;
+    for (const ls_record& record : trail.ended)
+      if (record.kind == LS_RECORD_OP) {
+        ++ops;
+        numbers.insert(record.body.op.number);
+        EXPECT_GE(record.time_ns, 100 * kMs);
+      } else {
+        EXPECT_EQ(record.body.transfer.direction, LS_RECEIVE);
+        EXPECT_TRUE(numbers.contains(record.body.transfer.number));
+      }
+    EXPECT_LE(ops, 100u);
+    EXPECT_GT(ops, 25u);
+    kept.push_back(numbers);
+  }
+  for (const uint32_t number : kept[2])
+    if (number <= 900) {
+      EXPECT_TRUE(kept[0].contains(number));
+    }
+}
+
+TEST(Trails, FilesThatAreNone) {
+  const std::string path = testing::TempDir() + "no.trail";
+  std::ofstream(path) << "LSTRIL01 and no more";
+  EXPECT_TRUE(HasTrails(path));
+  EXPECT_THAT(Message(ReadTrails({path}).status()), HasSubstr("no trail of this version, or one cut short"));
+  EXPECT_FALSE(HasTrails("/no/such/place"));
+  EXPECT_FALSE(ReadTrails({"/no/such/place"}).ok());
+}
+
+}  // namespace
+}  // namespace lockstep::trace
