@@ -101,7 +101,9 @@ void Judge::TellSlowness(const Progress& progress, Nanos now, std::vector<EventB
   std::vector<trace::TrailSnapshot> trails;
   trails.reserve(trails_.size());
   for (const auto& [rank, trail] : trails_) trails.push_back(trail);
-  for (incident::Finding& finding : detect::FindSlowness(trace::JoinTrails(std::move(trails)), {})) {
+  detect::CommThresholds thresholds;
+  thresholds.least = kSlownessPeriod;  // a job that has just begun is still finding its pace
+  for (incident::Finding& finding : detect::FindSlowness(trace::JoinTrails(std::move(trails)), thresholds)) {
     const bool anew = !slowness_told_.contains(Fingerprint(finding));
     slowness_told_[Fingerprint(finding)] = now;
     finding.since = now;  // on our clock, unlike what the trails say

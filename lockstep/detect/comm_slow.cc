@@ -1,5 +1,6 @@
 #include "lockstep/detect/comm_slow.h"
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -11,6 +12,9 @@ namespace lockstep::detect {
 
 std::vector<incident::Finding> FindSlowness(const trace::CommLog& log, const CommThresholds& thresholds) {
   const Rounds rounds = NewestRounds(log, thresholds);
+  if (rounds.all.size() < thresholds.window_ops ||
+      rounds.length_ns() < std::max<int64_t>(1, ToNanos(thresholds.least).value))
+    return {};
   std::vector<incident::Finding> findings = FindSlowRanks(rounds, thresholds);
   std::vector<incident::Finding> links = FindSlowLinks(log, rounds, thresholds);
   std::move(links.begin(), links.end(), std::back_inserter(findings));

@@ -15,6 +15,7 @@ absl::StatusOr<CommThresholds> ReadCommThresholds(const std::string& path) {
   in.Number("hang_of_usual", Sign::kPositive, thresholds.hang_of_usual);
   in.Number("window_s", Sign::kPositive, thresholds.window);
   in.Integer("window_ops", {.least = 8, .most = 1'000'000}, thresholds.window_ops);
+  in.Number("least_s", Sign::kPositive, thresholds.least);
   in.Number("slow_share", Sign::kPositive, thresholds.slow_share);
   in.Number("slow_deviation", Sign::kNotNegative, thresholds.slow_deviation);
   in.Number("link_share", Sign::kPositive, thresholds.link_share);

@@ -192,7 +192,6 @@ incident::Finding Explain(const std::vector<Explanation>& equal, const std::vect
 
 std::vector<incident::Finding> FindSlowLinks(const trace::CommLog& log, const Rounds& rounds,
                                              const CommThresholds& thresholds) {
-  if (rounds.all.size() < thresholds.window_ops || rounds.length_ns() <= 0) return {};
   const Ways ways = Judge(DelaysOf(log, rounds), static_cast<double>(rounds.length_ns()), thresholds);
   const std::vector<Explanation> possible = PossibleExplanations(ways);
   std::set<Way> left;

@@ -8,6 +8,7 @@
 
 namespace lockstep::detect {
 
+// Requires rounds that take some time.
 std::vector<incident::Finding> FindSlowLinks(const trace::CommLog& log, const Rounds& rounds,
                                              const CommThresholds& thresholds);
 

@@ -79,7 +79,6 @@ Spread SpreadOf(const std::map<int, Excess>& of_ranks, int64_t whole_ns) {
 }  // namespace
 
 std::vector<incident::Finding> FindSlowRanks(const Rounds& rounds, const CommThresholds& thresholds) {
-  if (rounds.all.size() < thresholds.window_ops || rounds.length_ns() <= 0) return {};
   const std::map<int, Excess> of_ranks = ExcessOfRanks(rounds);
   if (of_ranks.empty()) return {};
   const int64_t whole = rounds.length_ns();

@@ -8,6 +8,7 @@
 
 namespace lockstep::detect {
 
+// Requires rounds that take some time.
 std::vector<incident::Finding> FindSlowRanks(const Rounds& rounds, const CommThresholds& thresholds);
 
 }  // namespace lockstep::detect

@@ -10,6 +10,8 @@
 
 /* A cell is being written for nanoseconds; a reader that meets one looks this many times before it gives it up. */
 enum { kLooks = 1000 };
+/* In a place it waits, so long a time in all, for a writer that lost its processor in the middle. */
+enum { kRests = 50, kRestNs = 1000000 };
 
 size_t ls_trail_bytes(uint32_t capacity) {
   return sizeof(struct ls_trail) + (size_t)capacity * (LS_CELL_BYTES + sizeof(uint32_t));
@@ -209,7 +211,8 @@ bool ls_trail_close(struct ls_trail* trail, ls_handle handle) {
  * stands: to leave it out would be to say that there is nothing. */
 static bool read_place(const struct ls_trail* trail, uint32_t place, struct ls_record* record) {
   uint32_t before = 1, after = 0;
-  for (int look = 0; look < kLooks && (before != after || before % 2 != 0); ++look) {
+  for (int look = 0; look < kLooks + kRests && (before != after || before % 2 != 0); ++look) {
+    if (look >= kLooks) nanosleep(&(struct timespec){0, kRestNs}, NULL);
     before = __atomic_load_n(&trail->changes[place], __ATOMIC_ACQUIRE);
     if (__atomic_load_n(&trail->generation[place], __ATOMIC_ACQUIRE) % 2 == 0) return false;
     read_record(record, &trail->place[place]);
