@@ -3,7 +3,6 @@ import json
 import os
 import pathlib
 import random
-import socket
 import subprocess
 import sys
 import tempfile
@@ -41,13 +40,8 @@ def library(tools, name):
     return str(pathlib.Path(tools.binary).parents[1] / "lib" / name)
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
-
-
 def start(tools, ranks, command, trails=None, preload=(), env=None):
-    port = free_port()
+    port = session.free_port()
     processes = []
     for rank in range(ranks):
         own = {**os.environ, "RANK": str(rank), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),

@@ -23,7 +23,7 @@ constexpr Seconds kLately{60};
 }  // namespace
 
 bool CanPreload(const std::string& library, const std::string& python) {
-  if (python.empty() || access(library.c_str(), R_OK) != 0) return false;
+  if (library.empty() || python.empty() || access(library.c_str(), R_OK) != 0) return false;
   std::array<int, 2> ends{};
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return false;
   const Fd said(ends[0]);

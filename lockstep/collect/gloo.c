@@ -299,32 +299,30 @@ static uint64_t bytes_of(const void* buffer, uint64_t bytes) {
   return bytes == UINT64_MAX ? word_at(buffer, kBufferSize) : bytes;
 }
 
+/* A message is sent to the peer, or waited for from it: of the op that the thread is in, or by itself. */
+static void note_message(uint8_t direction, const void* buffer, int peer, uint64_t slot, uint64_t wanted_bytes) {
+  struct op* op = current;
+  const uint64_t bytes = bytes_of(buffer, wanted_bytes);
+  if (op == NULL) {
+    begin_transfer(buffer, direction, peer, slot, bytes);
+    return;
+  }
+  learn_tag(op, slot);
+  learn_peer(direction == LS_SEND ? &op->receiver : &op->sender, peer);
+  struct sums* sums = sums_of(op, peer, direction);
+  if (sums != NULL) sums->bytes += bytes;
+  if (direction == LS_SEND) op->record.body.op.bytes += bytes;
+}
+
 EXPORT void gloo_send(void* buffer, int peer, uint64_t slot, size_t offset, size_t bytes) __asm__(SEND);
 void gloo_send(void* buffer, int peer, uint64_t slot, size_t offset, size_t bytes) {
-  struct op* op = current;
-  if (op != NULL) {
-    learn_tag(op, slot);
-    learn_peer(&op->receiver, peer);
-    struct sums* sums = sums_of(op, peer, LS_SEND);
-    if (sums != NULL) sums->bytes += bytes_of(buffer, bytes);
-    op->record.body.op.bytes += bytes_of(buffer, bytes);
-  } else {
-    begin_transfer(buffer, LS_SEND, peer, slot, bytes_of(buffer, bytes));
-  }
+  note_message(LS_SEND, buffer, peer, slot, bytes);
   ORIGINAL(gloo_send, SEND)(buffer, peer, slot, offset, bytes);
 }
 
 EXPORT void gloo_receive(void* buffer, int peer, uint64_t slot, size_t offset, size_t bytes) __asm__(RECEIVE);
 void gloo_receive(void* buffer, int peer, uint64_t slot, size_t offset, size_t bytes) {
-  struct op* op = current;
-  if (op != NULL) {
-    learn_tag(op, slot);
-    learn_peer(&op->sender, peer);
-    struct sums* sums = sums_of(op, peer, LS_RECEIVE);
-    if (sums != NULL) sums->bytes += bytes_of(buffer, bytes);
-  } else {
-    begin_transfer(buffer, LS_RECEIVE, peer, slot, bytes_of(buffer, bytes));
-  }
+  note_message(LS_RECEIVE, buffer, peer, slot, bytes);
   ORIGINAL(gloo_receive, RECEIVE)(buffer, peer, slot, offset, bytes);
 }
 

@@ -23,9 +23,8 @@ struct Round {
   int64_t sequence;
   uint32_t function;        // index in the log
   uint64_t bytes;           // that one of them sent
+  int64_t began_ns;         // the first came
   std::vector<Part> parts;  // by rank
-
-  int64_t began_ns() const;  // the first came
 };
 
 struct Rounds {

@@ -13,8 +13,8 @@ struct CommThresholds {
   Seconds hang{5};            // an op hangs that is under way for longer than this,
   double hang_of_usual = 8;   // and than so many times what all but 1 % of the ops took
   Seconds window{30};         // slowness is judged over the newest ops of so much time,
-  size_t window_ops = 24;     // but at least over so many of the busiest communicator; fewer in all: no verdict
-  Seconds least{1};           // and not before they lie in so much time
+  size_t window_ops = 24;     // but at least over so many collectives; with fewer in all there is no verdict,
+  Seconds least{1};           // nor before they lie in so much time
   double slow_share = 0.05;   // a rank is slow that holds the others up for this share of the time
   double slow_deviation = 6;  // and by so many standard deviations (robust) of what the ranks differ by
   double link_share = 0.02;   // a way between ranks is slow whose first messages cost this share of the time,

@@ -8,6 +8,9 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
+
+#include "lockstep/base/lower_median.h"
 
 namespace lockstep::detect {
 namespace {
@@ -20,12 +23,6 @@ using Way = std::pair<int, int>;
 
 // What is alike can be compared: function, magnitude of bytes, members.
 using Class = std::tuple<uint32_t, int, size_t>;
-
-double MedianOf(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 const Part* PartOf(const Round& round, int rank) {
   const auto found = std::lower_bound(round.parts.begin(), round.parts.end(), rank,
@@ -80,7 +77,7 @@ bool Lasts(const std::vector<double>& times, double limit) {
   for (size_t span = 1; span < kSpans; ++span) {
     const auto begin = times.begin() + static_cast<std::ptrdiff_t>(times.size() * span / kSpans);
     const auto end = times.begin() + static_cast<std::ptrdiff_t>(times.size() * (span + 1) / kSpans);
-    if (begin == end || MedianOf({begin, end}) <= limit) return false;
+    if (begin == end || LowerMedian<double>({begin, end}) <= limit) return false;
   }
   return true;
 }
@@ -92,16 +89,16 @@ Ways Judge(const Delays& delays, double whole_ns, const CommThresholds& threshol
     std::map<Way, double> medians;
     std::vector<double> all, within;
     for (const auto& [way, times] : by_way) {
-      const double median = MedianOf(times);
+      const double median = LowerMedian(times);
       medians[way] = median;
       all.push_back(median);
       std::vector<double> apart;
       for (const double time : times) apart.push_back(std::abs(time - median));
-      within.push_back(MedianOf(apart));
+      within.push_back(LowerMedian(std::move(apart)));
     }
     if (all.size() < 2) continue;
     std::sort(all.begin(), all.end());
-    const double usual = all[(all.size() - 1) / 4], noise = 1.4826 * MedianOf(within);
+    const double usual = all[(all.size() - 1) / 4], noise = 1.4826 * LowerMedian(within);
     for (const auto& [way, median] : medians) {
       const std::vector<double>& times = by_way.at(way);
       const double share = (median - usual) * static_cast<double>(times.size()) / whole_ns;

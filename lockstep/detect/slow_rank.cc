@@ -7,6 +7,9 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <utility>
+
+#include "lockstep/base/lower_median.h"
 
 namespace lockstep::detect {
 namespace {
@@ -14,13 +17,6 @@ namespace {
 // The rounds in parts of equal time. Who is slow is so in the newest three of them, and more than once in each: a
 // stall, a checkpoint of one rank, is something else.
 constexpr size_t kSpans = 4, kNewest = 3;
-
-// The lower of two middles, so that of two members the faster one is the measure.
-int64_t LowerMedian(std::vector<int64_t> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 struct Excess {
   std::array<int64_t, kSpans> alone_ns{};    // beyond what the members of the same collectives took
@@ -41,8 +37,9 @@ std::map<int, Excess> ExcessOfRanks(const Rounds& rounds) {
       alone.push_back(part.alone_ns);
       came.push_back(part.came_ns);
     }
-    const int64_t usual = LowerMedian(alone), middle = LowerMedian(came);
-    const int64_t into = round.began_ns() - rounds.begin_ns;
+    // The lower ones: of two members the faster is the measure.
+    const int64_t usual = LowerMedian(std::move(alone)), middle = LowerMedian(std::move(came));
+    const int64_t into = round.began_ns - rounds.begin_ns;
     const size_t span =
         std::min(kSpans - 1, static_cast<size_t>(into * static_cast<int64_t>(kSpans) / rounds.length_ns()));
     for (const Part& part : round.parts) {
@@ -68,12 +65,9 @@ Spread SpreadOf(const std::map<int, Excess>& of_ranks, int64_t whole_ns) {
   std::vector<double> shares;
   shares.reserve(of_ranks.size());
   for (const auto& [rank, excess] : of_ranks) shares.push_back(ShareOf(excess.sum(), whole_ns));
-  const auto middle = shares.begin() + static_cast<std::ptrdiff_t>((shares.size() - 1) / 2);
-  std::nth_element(shares.begin(), middle, shares.end());
-  const double at = *middle;
-  for (double& share : shares) share = std::abs(share - at);
-  std::nth_element(shares.begin(), middle, shares.end());
-  return {at, 1.4826 * *middle};
+  const double middle = LowerMedian(shares);
+  for (double& share : shares) share = std::abs(share - middle);
+  return {middle, 1.4826 * LowerMedian(std::move(shares))};
 }
 
 }  // namespace

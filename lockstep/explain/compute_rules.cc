@@ -5,6 +5,7 @@
 #include <map>
 #include <numeric>
 
+#include "lockstep/base/lower_median.h"
 #include "lockstep/base/status.h"
 #include "lockstep/explain/passes.h"
 #include "lockstep/explain/remedy.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "lockstep/base/lower_median.h"
 #include "lockstep/explain/sample.h"
 
 namespace lockstep::explain {

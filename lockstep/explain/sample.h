@@ -7,8 +7,6 @@
 namespace lockstep::explain {
 
 double Mean(const std::vector<double>& values);
-// The middle one; of an even number the lower. 0 of none.
-double LowerMedian(std::vector<double> values);
 double Median(std::vector<double> values);
 // spread: 1.4826 times the median distance from the median: the standard deviation, if they are normal.
 struct Center {

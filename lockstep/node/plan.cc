@@ -95,6 +95,7 @@ absl::StatusOr<agent::RunSpec> PlanSpec(const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(const Installation installation, FindInstallation());
   spec.package_dir = installation.package_dir;
   spec.client_lib = installation.client_lib;
+  if (options.preload) spec.gloo_lib = installation.gloo_lib;
   spec.job = !options.job.empty() ? options.job
                                   : fmt::format("{}-{}", fs::path(options.command.front()).stem().string(), getpid());
   spec.cwd = fs::current_path().string();
@@ -122,8 +123,7 @@ absl::StatusOr<agent::RunSpec> PlanSpec(const RunOptions& options) {
 
 absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, PlanSpec(options));
-  LS_ASSIGN_OR_RETURN(const Installation installation, FindInstallation());
-  if (options.preload && agent::CanPreload(installation.gloo_lib, spec.python)) spec.gloo_lib = installation.gloo_lib;
+  if (!agent::CanPreload(spec.gloo_lib, spec.python)) spec.gloo_lib.clear();
   LS_ASSIGN_OR_RETURN(spec.run_dir, MakeRunDir(options.run_dir, spec.job));
   LS_ASSIGN_OR_RETURN(spec.torchrun.log_dir, MakeLogDir(spec));
   LS_RETURN_IF_ERROR(KeepSpec(spec));
@@ -132,6 +132,7 @@ absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
 
 absl::StatusOr<Json> DryRun(const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, PlanSpec(options));
+  spec.gloo_lib.clear();  // whether it may be preloaded would have to be tried
   const Nodes& nodes = options.nodes;
   spec.run_dir = options.run_dir.empty() ? RunsBase() + "/" + spec.job : options.run_dir;
   spec.place.nodes = nodes.most;

@@ -156,12 +156,12 @@ class Joiner {
     for (const ls_record& record : trail.ended)
       if (record.kind == LS_RECORD_TRANSFER) TakeTransfer(trail, record, told);
     TakeCounts(trail, told);
-    if (trail.missed > 0) Count(log_.counters, "records_overwritten", trail.missed);
+    Count(log_.counters, "records_overwritten", trail.missed);
     for (const auto& [count, name] : {std::pair{trail.no_place, "ops_without_place"},
                                       {trail.no_communicator, "ops_of_unknown_communicators"},
                                       {trail.no_peer, "messages_without_sum"},
                                       {trail.no_cell, "records_without_cell"}})
-      if (count > 0) Count(log_.counters, name, count);
+      Count(log_.counters, name, count);
   }
 
   void TakeOp(const TrailSnapshot& trail, const ls_record& record, int64_t age_ns, Told& told) {

@@ -13,7 +13,6 @@ import threading
 import time
 from dataclasses import dataclass
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 DETOUR = str(pathlib.Path(os.environ.get("LOCKSTEP_BINARY", "")).parent.parent / "lib/liblockstep-test-detour.so")
 ENDS = struct.Struct("=ii128s")  # detour.c
 

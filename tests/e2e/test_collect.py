@@ -2,13 +2,14 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import tempfile
 import time
 import unittest
 
-from harness import BINARY, JOBS, PYTHON, ROOT, Run, RunTest, free_port, inherited
+from harness import BINARY, JOBS, POLL_S, PYTHON, ROOT, Run, RunTest, free_port, inherited
 from slow_links import DETOUR, Shape, SlowLinks
 
 GLOO = str(pathlib.Path(BINARY).parent.parent / "lib/liblockstep-gloo.so")
@@ -42,7 +43,7 @@ class Attached:
             process.wait()
         if self.links:
             self.links.__exit__()
-        subprocess.run(["rm", "-rf", str(self.folder)], check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def finish(self):
         return [process.wait(timeout=120) for process in self.processes]
@@ -55,7 +56,7 @@ class Attached:
         while not (value := holds()):
             if time.monotonic() > end:
                 raise AssertionError("waited in vain; " + "".join(self.stderr(rank) for rank in range(len(self.processes))))
-            time.sleep(0.1)
+            time.sleep(POLL_S)
         return value
 
     def diagnose(self):
