@@ -2,6 +2,7 @@
 
 Nothing in it is a fault, so a restart, or a rank that is named for certain, is wrong.
 """
+import collections
 import contextlib
 import random
 import subprocess
@@ -29,9 +30,15 @@ def measure(tools, quick):
     return [
         figure.single("noisy clean job: restarts", "", len(starts) - 1, goal=0, note=note),
         figure.single("noisy clean job: named for certain", "", len(certain), goal=0,
-                      note="; ".join(sorted({finding["syndrome"] for finding in certain}))),
-        figure.single("noisy clean job: named, not for certain", "", len(named) - len(certain), note="warnings, with nothing done"),
+                      note=by_syndrome(certain)),
+        figure.single("noisy clean job: named, not for certain", "", len(named) - len(certain), 
+                      note="warnings, with nothing done: " + by_syndrome(finding for finding in named if not finding["certain"])),
     ]
+
+
+def by_syndrome(findings):
+    counts = collections.Counter(finding["syndrome"] for finding in findings)
+    return ", ".join(f"{count} {syndrome}" for syndrome, count in sorted(counts.items())) or "none"
 
 
 @contextlib.contextmanager

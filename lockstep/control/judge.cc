@@ -50,7 +50,7 @@ void Judge::Add(const Samples& samples) {
 
 void Judge::Add(CommunicationSeen seen) {
   if (seen.epoch != epoch_) return;
-  for (trace::TrailSnapshot& trail : seen.trails) trails_[trail.origin.rank] = std::move(trail);
+  for (trace::TrailSnapshot& trail : seen.trails) trails_[trail.owner()] = std::move(trail);
   trails_new_ = true;
 }
 
@@ -58,7 +58,7 @@ void Judge::Forget(const std::vector<RankId>& ranks) {
   for (const RankId rank : ranks) {
     detector_.Forget(rank);
     newest_.erase(rank);
-    trails_.erase(static_cast<uint32_t>(rank.value()));
+    std::erase_if(trails_, [&](const auto& trail) { return trail.first.first == static_cast<uint32_t>(rank.value()); });
   }
 }
 
@@ -100,7 +100,7 @@ void Judge::TellSlowness(const Progress& progress, Nanos now, std::vector<EventB
   slowness_due_ = now + ToNanos(kSlownessPeriod);
   std::vector<trace::TrailSnapshot> trails;
   trails.reserve(trails_.size());
-  for (const auto& [rank, trail] : trails_) trails.push_back(trail);
+  for (const auto& [owner, trail] : trails_) trails.push_back(trail);
   detect::CommThresholds thresholds;
   thresholds.least = kSlownessPeriod;  // a job that has just begun is still finding its pace
   for (incident::Finding& finding : detect::FindSlowness(trace::JoinTrails(std::move(trails)), thresholds)) {

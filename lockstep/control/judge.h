@@ -12,6 +12,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/control/link.h"
@@ -50,7 +51,7 @@ class Judge {
   Nanos progress_told_;
   std::set<std::string> suspicions_told_;
 
-  std::map<uint32_t, trace::TrailSnapshot> trails_;  // by rank
+  std::map<std::pair<uint32_t, std::string>, trace::TrailSnapshot> trails_;  // by owner
   bool trails_new_ = false;
   Nanos slowness_due_;
   std::map<std::string, Nanos> slowness_told_;  // and when it was last seen

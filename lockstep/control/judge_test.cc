@@ -1,6 +1,7 @@
 #include "lockstep/control/judge.h"
 
 #include <gmock/gmock.h>
+#include <string.h>
 
 #include <cmath>
 
@@ -9,8 +10,11 @@
 namespace lockstep::control {
 namespace {
 
+using testing::_;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::VariantWith;
 
 constexpr EpochId kOne{1};
 
@@ -130,6 +134,20 @@ TEST_F(JudgeTest, WhoSlowsTheOthersIsNamedOnce) {
   EXPECT_THAT(names(0.7), ElementsAre("rank 2"));
   judge_.Add(Communication(kOne, 1));
   EXPECT_THAT(names(0.8), IsEmpty()) << "so soon, nobody looks again";
+}
+
+// A process that uses NCCL and gloo has a trail of each.
+TEST_F(JudgeTest, TrailsOfTwoLibrariesStandBesideEachOther) {
+  judge_.Add(Look(0.5, detect::ProcState::kSleeping, 9));
+  CommunicationSeen seen = Communication(kOne, 2);
+  for (trace::TrailSnapshot& trail : seen.trails) strcpy(trail.origin.source, "nccl");
+  judge_.Add(seen);
+  for (trace::TrailSnapshot& trail : seen.trails) {
+    strcpy(trail.origin.source, "gloo");
+    trail.ended.clear();
+  }
+  judge_.Add(seen);
+  EXPECT_THAT(judge_.At(state_, Step(5, 0.5), At(0.7)), Contains(VariantWith<Suspected>(_)));
 }
 
 TEST_F(JudgeTest, SamplesOfAnotherEpochAreLeftAside) {

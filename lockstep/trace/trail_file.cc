@@ -45,6 +45,10 @@ bool TrailFile::IsAlive() const {
          (kill(pid, 0) == 0 || errno == EPERM);
 }
 
+std::pair<uint32_t, std::string> TrailSnapshot::owner() const {
+  return {origin.rank, {origin.source, strnlen(origin.source, sizeof origin.source)}};
+}
+
 std::string TrailSnapshot::host() const { return {origin.host, strnlen(origin.host, sizeof origin.host)}; }
 
 TrailSnapshot TakeSnapshot(const TrailFile& file) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/status.h"
@@ -41,6 +42,8 @@ struct TrailSnapshot {
   uint64_t missed = 0;                                                   // records that were overwritten
 
   std::string host() const;
+  // Whose trail it is: one of each library of each rank counts.
+  std::pair<uint32_t, std::string> owner() const;  // rank and library
 };
 
 // Everything that is there. An op that ends meanwhile may be told twice: as under way, and as ended.

@@ -308,25 +308,24 @@ CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
   std::erase_if(trails, [&](TrailSnapshot& trail) { return !Clear(trail, counters); });
   uint32_t epoch = 0;
   for (const TrailSnapshot& trail : trails) epoch = std::max(epoch, trail.origin.epoch);
-  std::map<std::pair<uint32_t, std::string>, TrailSnapshot> of_rank;  // and library
+  std::map<std::pair<uint32_t, std::string>, TrailSnapshot> chosen_of;  // by owner
   uint64_t older = 0, twice = 0;
   for (TrailSnapshot& trail : trails) {
     if (trail.origin.epoch != epoch && !trail.alive) {  // a worker may outlive its epoch, by entering it again
       ++older;
       continue;
     }
-    const std::pair own(trail.origin.rank,
-                        std::string(trail.origin.source, strnlen(trail.origin.source, sizeof trail.origin.source)));
-    const auto known = of_rank.find(own);
-    if (known != of_rank.end()) ++twice;
-    if (known == of_rank.end())
-      of_rank.emplace(own, std::move(trail));
+    auto owner = trail.owner();
+    const auto known = chosen_of.find(owner);
+    if (known != chosen_of.end()) ++twice;
+    if (known == chosen_of.end())
+      chosen_of.emplace(std::move(owner), std::move(trail));
     else if (BegunAt(known->second) < BegunAt(trail))
       known->second = std::move(trail);
   }
   std::vector<TrailSnapshot> chosen;
-  chosen.reserve(of_rank.size());
-  for (auto& [rank, trail] : of_rank) chosen.push_back(std::move(trail));
+  chosen.reserve(chosen_of.size());
+  for (auto& [owner, trail] : chosen_of) chosen.push_back(std::move(trail));
   CommLog log = Joiner(chosen).Run();
   for (const Counter& counter : counters) Count(log.counters, counter.name, counter.count);
   Count(log.counters, "trails_of_older_epochs", older);
