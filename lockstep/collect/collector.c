@@ -121,3 +121,8 @@ void ls_collect_ended(struct ls_trail* trail, struct ls_record* op, uint8_t stat
   __atomic_fetch_add(&trail->communicator[op->body.op.communicator].ended, 1, __ATOMIC_RELAXED);
   __atomic_store_n(&trail->left_ns, now, __ATOMIC_RELAXED);
 }
+
+void ls_collect_waited(struct ls_trail* trail, int64_t ns) {
+  if (__atomic_load_n(&trail->left_ns, __ATOMIC_RELAXED) != 0)
+    __atomic_fetch_add(&trail->left_ns, ns, __ATOMIC_RELAXED);
+}

@@ -154,6 +154,7 @@ static void push_sums(const struct op* op) {
         .count = sums->count,
         .waited = ls_delta(sums->waited, record.delta_shift),
         .first = ls_delta(sums->first, record.delta_shift),
+        .credit = LS_UNKNOWN,
         .direction = sums->direction,
     };
     ls_trail_push(op->trail, &record);
@@ -354,13 +355,15 @@ static bool wait_for(uint8_t direction, wait_function original, void* buffer, in
   int own = LS_NO_PEER;
   if (peer == NULL) peer = &own; /* gloo tells whose message it was only where it is asked */
   struct op* op = current;
+  const int64_t begin = ls_collect_now();
   if (op == NULL) {
     const bool there = original(buffer, peer, timeout_ms);
+    struct ls_trail* trail = ls_collect_trail();
+    if (trail != NULL && direction == LS_RECEIVE) ls_collect_waited(trail, ls_collect_now() - begin);
     end_transfers(buffer, direction, there ? *peer : LS_NO_PEER, there ? LS_OP_COMPLETED : LS_OP_FAILED);
     return there;
   }
   show_wait(op, direction, direction == LS_SEND ? op->receiver : op->sender);
-  const int64_t begin = ls_collect_now();
   const bool there = original(buffer, peer, timeout_ms);
   if (there) add_wait(op, direction, *peer, ls_collect_now() - begin);
   return there;

@@ -40,6 +40,7 @@ enum nccl_descriptor {
   NCCL_AT_COLL_FUNC_4 = 32, /* text */
   NCCL_AT_COLL_COUNT_4 = 56,
   NCCL_AT_COLL_TYPE_4 = 72, /* text */
+  NCCL_AT_COLL_ALGO_4 = 88, /* text */
   NCCL_AT_P2P_FUNC_4 = 24,
   NCCL_AT_P2P_PEER_4 = 56,
   NCCL_AT_PROXY_PID = 24,

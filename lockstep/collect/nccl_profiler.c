@@ -68,6 +68,7 @@ struct content {
   /* a proxy op; sums in ticks, added to by one proxy thread */
   struct ls_transfer_body sums;
   uint64_t waited, first, own, credit;
+  bool told_credit; /* versions 1 to 3 don't */
   /* a step; ticks */
   int32_t state;
   uint64_t since, of_step;
@@ -204,6 +205,11 @@ static uint8_t function_of(int version, uint64_t type, const void* descriptor) {
   return number < sizeof numbered ? numbered[number] : LS_OTHER;
 }
 
+static uint8_t algorithm_named(const char* name) {
+  if (name == NULL) return LS_ALGORITHM_UNKNOWN;
+  return strcmp(name, "RING") == 0 ? LS_ALGORITHM_RING : LS_ALGORITHM_OTHER;
+}
+
 /* ---- ops ---- */
 
 static void end_op(struct ls_trail* trail, const struct content* op, uint64_t handle, uint8_t state) {
@@ -263,6 +269,8 @@ static void start_op(int version, uint32_t communicator, void** handle, uint64_t
   op->place = ls_collect_launched(trail, &op->record, communicator, function_of(version, type, descriptor));
   if (type == NCCL_P2P)
     op->record.body.op.peer = int_at(descriptor, version >= 4 ? NCCL_AT_P2P_PEER_4 : NCCL_AT_P2P_PEER_1);
+  else if (version >= 4)
+    op->record.body.op.algorithm = algorithm_named((const char*)(uintptr_t)word_at(descriptor, NCCL_AT_COLL_ALGO_4));
   op->record.body.op.state = LS_OP_LAUNCHED;
   ls_trail_set(trail, op->place, &op->record);
   *handle = publish(slot, kOp);
@@ -292,6 +300,7 @@ static void start_proxy_op(void** handle, const void* descriptor) {
   }
   slot->now.parent = parent;
   slot->now.waited = slot->now.first = slot->now.own = slot->now.credit = 0;
+  slot->now.told_credit = false;
   slot->now.sums = (struct ls_transfer_body){
       .communicator = record.body.op.communicator,
       .number = record.body.op.number,
@@ -316,7 +325,8 @@ static void stop_proxy_op(struct ls_trail* trail, const struct content* proxy, u
   record.body.transfer.waited = ls_delta((int64_t)(tick * (double)proxy->waited), shift);
   record.body.transfer.first = ls_delta((int64_t)(tick * (double)proxy->first), shift);
   record.body.transfer.own = ls_delta((int64_t)(tick * (double)proxy->own), shift);
-  record.body.transfer.credit = ls_delta((int64_t)(tick * (double)proxy->credit), shift);
+  record.body.transfer.credit =
+      proxy->told_credit ? ls_delta((int64_t)(tick * (double)proxy->credit), shift) : LS_UNKNOWN;
   const uint64_t parent = proxy->parent;
   if (!give_back(handle)) return;
   if (record.body.transfer.number != 0 && record.body.transfer.count != 0) ls_trail_push(trail, &record);
@@ -346,6 +356,7 @@ static void account(struct content* step, struct content* proxy) {
       break;
     case NCCL_SEND_PEER_WAIT:
       proxy->credit += took;
+      proxy->told_credit = true;
       break;
     case NCCL_SEND_WAIT:
     case NCCL_RECV_WAIT:

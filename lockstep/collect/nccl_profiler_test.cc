@@ -196,6 +196,7 @@ class FakeNccl {
     FillFunction(coll.func, "AllReduce", 4);
     coll.count = 1024;
     if constexpr (requires { coll.hash; }) coll.hash = id_;
+    if constexpr (std::is_base_of_v<Coll4, Coll>) coll.algorithm = "RING";
   }
   template <typename AnyDescriptor, typename Change>
   void* StartAs(Change change, int type, void* parent) {
@@ -316,12 +317,14 @@ TEST_P(EachVersion, ACollectiveEndsWithItsProxiesAndTellsWhatTheyWaitedFor) {
   nccl.Stop(receive);
   const std::vector<ls_record> news = Trail::News();
   ASSERT_EQ(news.size(), 2u);
+  EXPECT_EQ(news[1].body.op.algorithm, GetParam() >= 4 ? LS_ALGORITHM_RING : LS_ALGORITHM_UNKNOWN);
   const ls_transfer_body& heard = news[0].body.transfer;
   EXPECT_EQ(heard.direction, LS_RECEIVE);
   EXPECT_EQ(heard.peer, 0);
   EXPECT_EQ(heard.count, 1u);
   EXPECT_GE(heard.waited, kPause);
   EXPECT_EQ(heard.first, heard.waited);
+  EXPECT_EQ(heard.credit, LS_UNKNOWN);
   EXPECT_LT(heard.own, kPause);
   const ls_op_body& op = news[1].body.op;
   EXPECT_EQ(op.function, LS_ALL_REDUCE);

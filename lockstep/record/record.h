@@ -27,6 +27,7 @@ enum ls_record_kind {
   LS_RECORD_TRANSFER = 3,
   LS_RECORD_WINDOW = 4,
   LS_RECORD_DEFINITION = 5,
+  LS_RECORD_SNAPSHOT = 6,
 };
 
 struct ls_step_body {
@@ -44,6 +45,18 @@ struct ls_definition_body {
   uint32_t bytes; /* stands for this much UTF-8 text in the `more` cells that follow */
   uint32_t rank;
   uint8_t reserved[32];
+};
+
+/* In files: what a trail said of its process when it was read. Behind it, in the same record: a cell with the host's
+ * name, a cell with the trail's counters, two cells for each communicator, then the ops that were under way. The ops
+ * and transfers that had ended since the snapshot before follow as records of their own. */
+struct ls_snapshot_body {
+  int64_t wall_minus_boot_ns;
+  uint32_t rank, world, pid; /* of the job */
+  uint32_t communicators;
+  uint32_t under_way;
+  uint32_t alive; /* 1: the process ran then */
+  char source[16];
 };
 
 /* Numbers are for good; names are PyTorch's. */
@@ -66,6 +79,9 @@ enum ls_function {
 /* Launched: nothing else is known of it, not even whether it has ended. */
 enum ls_op_state { LS_OP_LAUNCHED = 1, LS_OP_STARTED = 2, LS_OP_COMPLETED = 3, LS_OP_FAILED = 4 };
 
+/* How the messages of a collective go. */
+enum ls_algorithm { LS_ALGORITHM_UNKNOWN = 0, LS_ALGORITHM_RING = 1, LS_ALGORITHM_OTHER = 2 };
+
 #define LS_NO_PEER (-1)
 #define LS_NO_TAG UINT32_MAX
 #define LS_UNKNOWN UINT32_MAX
@@ -84,8 +100,8 @@ struct ls_op_body {
   uint8_t function;      /* enum ls_function */
   uint8_t state;         /* enum ls_op_state */
   uint8_t awaits;        /* under way: LS_SEND or LS_RECEIVE, what waits_for is about */
-  uint8_t reserved;
-  uint32_t alone; /* since the process left its collective before; delta; LS_UNKNOWN: there was none */
+  uint8_t algorithm;     /* enum ls_algorithm */
+  uint32_t alone;        /* since the process left its collective before; delta; LS_UNKNOWN: there was none */
 };
 
 /* What a rank's messages of one op to or from one peer came to: how long they held the rank up. */
@@ -97,7 +113,7 @@ struct ls_transfer_body {
   uint32_t waited;                     /* until they were sent, or there; delta */
   uint32_t first;                      /* of it, for the first message; delta */
   uint32_t own;                        /* until the rank's own device had what to send, or took what came; delta */
-  uint32_t credit;                     /* of a send: until the receiver was ready, where that can be told; delta */
+  uint32_t credit; /* of a send: until the receiver was ready, which `waited` then leaves out; delta, or LS_UNKNOWN */
   uint16_t channel;
   uint8_t direction; /* LS_SEND or LS_RECEIVE */
   uint8_t port;      /* of the network device */
@@ -112,6 +128,7 @@ struct ls_record {
   union {
     struct ls_step_body step;
     struct ls_definition_body definition;
+    struct ls_snapshot_body snapshot;
     struct ls_op_body op;
     struct ls_transfer_body transfer;
     uint8_t bytes[48];

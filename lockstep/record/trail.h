@@ -67,8 +67,10 @@ struct ls_trail {
   int64_t wall_minus_boot_ns; /* of the clocks, when the file was made */
   struct ls_origin origin;
   uint8_t reserved1[128];
-  uint64_t head;   /* cells ever claimed */
-  int64_t left_ns; /* when the process last left a collective, CLOCK_BOOTTIME; 0: never */
+  uint64_t head; /* cells ever claimed */
+  /* When the process last left a collective, CLOCK_BOOTTIME, later by what it has waited for messages since; 0: never.
+   */
+  int64_t left_ns;
   uint64_t reserved2[6];
   uint64_t used[LS_TRAIL_PLACES / 64]; /* one bit per place */
   uint64_t no_place;                   /* ops that found none */

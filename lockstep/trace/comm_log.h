@@ -37,6 +37,8 @@ struct CommOp {
   int64_t alone_ns = -1;     // before it: since the rank had left the collective before, whichever it was; -1 unknown
   uint64_t bytes = 0;        // that the rank sent for it; 0 unknown
   int waits_for = -1;        // rank whose message it waited for when the log was taken
+  int64_t messages = -1;     // that it had waited for by then; -1 unknown
+  bool ring = false;         // known to be one: each member hears from one other alone
 };
 
 // What a rank's messages of one op to or from one peer came to.
@@ -49,6 +51,8 @@ struct CommTransfer {
   uint64_t bytes = 0;
   int64_t waited_ns = 0;  // the rank was held up until they were sent, or there
   int64_t first_ns = 0;   // of it, by the first message
+  int64_t wire_ns = -1;   // of sends: on their way to a receiver that was ready; -1 unknown
+  uint8_t port = 0;       // of the rank's network device
 };
 
 // Counters that a rank keeps of a communicator's collectives: they hold even where ops were lost.

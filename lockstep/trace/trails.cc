@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string_view>
@@ -14,6 +15,7 @@
 
 #include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/clocks.h"
+#include "lockstep/trace/record_file.h"
 #include "lockstep/trace/trail_file.h"
 
 namespace lockstep::trace {
@@ -199,6 +201,8 @@ class Joiner {
     op.alone_ns = transfer || body.alone == LS_UNKNOWN ? -1 : ls_delta_ns(body.alone, record.delta_shift);
     op.bytes = body.bytes;
     op.waits_for = ended ? -1 : RankOf(id, body.waits_for);
+    op.messages = body.messages;
+    op.ring = body.algorithm == LS_ALGORITHM_RING;
     const bool anew = transfer ? told.transfers.emplace(body.communicator, launched).second
                                : told.sequences.emplace(std::pair{body.communicator, body.number}, op.sequence).second;
     if (!anew) return;  // it ended while we read
@@ -229,6 +233,8 @@ class Joiner {
     transfer.bytes = body.bytes;
     transfer.waited_ns = ls_delta_ns(body.waited, record.delta_shift);
     transfer.first_ns = ls_delta_ns(body.first, record.delta_shift);
+    if (transfer.direction == Direction::kSend && body.credit != LS_UNKNOWN) transfer.wire_ns = transfer.waited_ns;
+    transfer.port = body.port;
     if (transfer.peer >= 0) log_.transfers.push_back(transfer);
   }
 
@@ -283,10 +289,25 @@ std::vector<std::string> FilesOf(const std::vector<std::string>& paths) {
     }
     for (const std::string& folder : {path, path + "/trails"})  // of a run
       for (const auto& entry : std::filesystem::directory_iterator(folder, error))
-        if (entry.path().extension() == kTrailSuffix) files.push_back(entry.path().string());
+        if (entry.path().extension() == kTrailSuffix || entry.path().extension() == kRecordsSuffix)
+          files.push_back(entry.path().string());
   }
   std::sort(files.begin(), files.end());
   return files;
+}
+
+bool IsTrail(const std::string& path) { return FirstBytes(path, 8) == "LSTRIL01"; }
+bool IsRecordFile(const std::string& path) { return FirstBytes(path, 8) == "LSKREC01"; }
+
+absl::Status ReadInto(const std::string& path, std::vector<TrailSnapshot>& trails, std::vector<Counter>& counters) {
+  if (IsRecordFile(path)) {
+    LS_ASSIGN_OR_RETURN(std::vector<TrailSnapshot> kept, ReadRecordFile(path, counters));
+    std::move(kept.begin(), kept.end(), std::back_inserter(trails));
+    return absl::OkStatus();
+  }
+  LS_ASSIGN_OR_RETURN(const TrailFile file, TrailFile::Open(path));
+  trails.push_back(TakeSnapshot(file));
+  return absl::OkStatus();
 }
 
 int64_t BegunAt(const TrailSnapshot& trail) {
@@ -299,7 +320,7 @@ int64_t BegunAt(const TrailSnapshot& trail) {
 
 bool HasTrails(const std::string& path) {
   std::error_code error;
-  if (std::filesystem::is_regular_file(path, error)) return FirstBytes(path, 8) == "LSTRIL01";
+  if (std::filesystem::is_regular_file(path, error)) return IsTrail(path) || IsRecordFile(path);
   return std::filesystem::is_directory(path, error) && !FilesOf({path}).empty();
 }
 
@@ -336,17 +357,14 @@ CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
 absl::StatusOr<CommLog> ReadTrails(const std::vector<std::string>& paths) {
   std::vector<TrailSnapshot> trails;
   std::vector<std::string> damaged;
-  for (const std::string& path : FilesOf(paths)) {
-    const absl::StatusOr<TrailFile> file = TrailFile::Open(path);
-    if (file.ok())
-      trails.push_back(TakeSnapshot(*file));
-    else
-      damaged.emplace_back(Message(file.status()));
-  }
+  std::vector<Counter> counters;
+  for (const std::string& path : FilesOf(paths))
+    if (const absl::Status read = ReadInto(path, trails, counters); !read.ok()) damaged.emplace_back(Message(read));
   if (trails.empty())
     return InvalidArgument("{}", damaged.empty() ? paths.front() + ": no trails here" : damaged.front());
   CommLog log = JoinTrails(std::move(trails));
   log.damaged = std::move(damaged);
+  for (const Counter& counter : counters) Count(log.counters, counter.name, counter.count);
   return log;
 }
 

@@ -11,13 +11,14 @@
 namespace lockstep::trace {
 
 inline constexpr char kTrailSuffix[] = ".trail";
+inline constexpr char kRecordsSuffix[] = ".records";  // record_file.h
 
 // Of several trails of a rank counts the one whose newest communicator is the youngest; those that an older epoch left
 // are left out. Both are counted. Clocks of different hosts are fitted to each other by the ends of collectives.
 CommLog JoinTrails(std::vector<TrailSnapshot> trails);
 
-// Files named by themselves, and all trails of directories and of runs' directories. Errors: nothing there can be read;
-// a file among others that can't be is listed as damaged.
+// Trails and files of snapshots (record_file.h): named by themselves, and all of directories and of runs' directories.
+// Errors: nothing there can be read; a file among others that can't be is listed as damaged.
 absl::StatusOr<CommLog> ReadTrails(const std::vector<std::string>& paths);
 bool HasTrails(const std::string& path);
 
