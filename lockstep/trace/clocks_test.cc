@@ -26,6 +26,23 @@ TEST(FitClocks, FindsOffsetsThroughGroupsThatOverlap) {
   }
 }
 
+// Stages of a pipeline reduce often each among themselves, and all ranks meet now and then.
+TEST(FitClocks, ARareMeetingOfAllTiesGroupsTogether) {
+  const auto off = [](size_t rank) { return static_cast<int64_t>(rank * rank % 7) * 100'000'000; };
+  std::vector<std::vector<std::pair<size_t, int64_t>>> ends;
+  const auto add = [&](size_t begin, size_t end, int64_t at) {
+    auto& members = ends.emplace_back();
+    for (size_t rank = begin; rank < end; ++rank) members.emplace_back(rank, at + off(rank));
+  };
+  for (int64_t i = 1; i <= 50; ++i) {
+    for (size_t stage = 0; stage < 4; ++stage) add(4 * stage, 4 * stage + 4, i * 1'000'000'000);
+    if (i % 10 == 0) add(0, 16, i * 1'000'000'000 + 1000);
+  }
+  const std::vector<ClockOffset> clocks = FitClocks(16, ends);
+  for (size_t rank = 1; rank < 16; ++rank)
+    EXPECT_NEAR(clocks[rank].offset_ns - clocks[0].offset_ns, static_cast<double>(-off(rank)), 1);
+}
+
 TEST(FitClocks, WithoutCommonEndsClocksStay) {
   for (const ClockOffset& clock : FitClocks(3, {{{1, 12345}}})) EXPECT_EQ(clock.offset_ns, 0);
 }

@@ -259,13 +259,16 @@ class Joiner {
     std::map<std::string, size_t> hosts;
     for (const auto& [rank, host] : host_of_) hosts.emplace(host, hosts.size());
     if (hosts.size() < 2) return;
-    std::map<std::pair<uint32_t, int64_t>, std::vector<std::pair<size_t, int64_t>>> ends;
+    // One end of each host: members that share a clock tell nothing about it.
+    std::map<std::pair<uint32_t, int64_t>, std::map<size_t, int64_t>> ends;
     for (const CommOp& op : log_.ops)
-      if (op.direction == Direction::kCollective && op.state == OpState::kCompleted)
-        ends[{op.communicator, op.sequence}].emplace_back(hosts.at(host_of_.at(op.rank)),
-                                                          op.created_ns + op.duration_ns);
+      if (op.direction == Direction::kCollective && op.state == OpState::kCompleted && op.duration_ns >= 0) {
+        int64_t& end = ends[{op.communicator, op.sequence}][hosts.at(host_of_.at(op.rank))];
+        end = std::max(end, op.created_ns + op.duration_ns);
+      }
     std::vector<std::vector<std::pair<size_t, int64_t>>> together;
-    for (auto& [op, of_members] : ends) together.push_back(std::move(of_members));
+    for (auto& [op, of_hosts] : ends)
+      if (of_hosts.size() > 1) together.emplace_back(of_hosts.begin(), of_hosts.end());
     const std::vector<ClockOffset> offsets = FitClocks(hosts.size(), together);
     for (CommOp& op : log_.ops)
       op.created_ns += static_cast<int64_t>(offsets[hosts.at(host_of_.at(op.rank))].offset_ns);

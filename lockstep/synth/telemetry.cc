@@ -1,0 +1,239 @@
+#include "lockstep/synth/telemetry.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/synth/telemetry_job.h"
+
+namespace lockstep::synth {
+namespace {
+
+using cluster::Dimension;
+using FaultKind = TelemetryFaultKind;
+
+constexpr int64_t kBegin = 1'000'000'000'000;  // CLOCK_BOOTTIME when the job begins
+constexpr int64_t kNever = -1;
+constexpr int64_t kWarmUpSteps = 5;
+constexpr double kEvaluationSpread = 0.3;
+
+absl::Status CheckFault(const TelemetryFault& fault, const TelemetryShape& shape) {
+  const int ranks = shape.layout.WorldSize();
+  const auto outside = [](int value, int size) { return value < 0 || value >= size; };
+  const char* name = TelemetryFaultName(fault.kind);
+  if (outside(fault.rank, ranks))
+    return InvalidArgument("fault {}: rank is {}, expected 0 to {}", name, fault.rank, ranks - 1);
+  const bool needs_peer = fault.kind == FaultKind::kSlowLink;
+  if ((needs_peer || fault.peer != -1) && (outside(fault.peer, ranks) || fault.peer == fault.rank))
+    return InvalidArgument("fault {}: peer is {}, expected another rank than {} of 0 to {}", name, fault.peer,
+                           fault.rank, ranks - 1);
+  if (fault.port != -1 && outside(fault.port, shape.ports))
+    return InvalidArgument("fault {}: port is {}, expected 0 to {}", name, fault.port, shape.ports - 1);
+  const bool needs_every = fault.kind == FaultKind::kCheckpoint || fault.kind == FaultKind::kEvaluation;
+  if (needs_every && fault.every.value <= 0) return InvalidArgument("fault {}: needs every, in seconds, above 0", name);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status TelemetryShape::Validate() const {
+  LS_RETURN_IF_ERROR(layout.Validate());
+  if (layout.cp != 1 || layout.vpp != 1)
+    return InvalidArgument("telemetry is made for cp 1 and vpp 1, found cp {} and vpp {}", layout.cp, layout.vpp);
+  if (layout.WorldSize() < 2) return InvalidArgument("telemetry needs at least 2 ranks, found 1");
+  for (const auto& [name, value] :
+       {std::pair{"ports", ports}, {"ranks per host", ranks_per_host}, {"microbatches", microbatches}})
+    if (value < 1) return InvalidArgument("{} must be at least 1, found {}", name, value);
+  if (ports > 255) return InvalidArgument("ports must be at most 255, found {}", ports);
+  return absl::OkStatus();
+}
+
+Telemetry::Telemetry(std::unique_ptr<Job> job) : job_(std::move(job)) {}
+Telemetry::Telemetry(Telemetry&&) noexcept = default;
+Telemetry& Telemetry::operator=(Telemetry&&) noexcept = default;
+Telemetry::~Telemetry() = default;
+
+absl::StatusOr<Telemetry> Telemetry::Create(const TelemetryShape& shape, const std::vector<TelemetryFault>& faults,
+                                            uint64_t seed) {
+  LS_RETURN_IF_ERROR(shape.Validate());
+  for (const TelemetryFault& fault : faults) {
+    LS_RETURN_IF_ERROR(CheckFault(fault, shape));
+  }
+  return Telemetry(std::make_unique<Job>(shape, faults, seed));
+}
+
+void Telemetry::Run(Seconds since_begin) { job_->Run(since_begin); }
+std::vector<trace::TrailSnapshot> Telemetry::Take() { return job_->Take(); }
+bool Telemetry::IsStuck() const { return job_->IsStuck(); }
+
+// ---- who is who ----
+
+Telemetry::Job::Job(const TelemetryShape& shape, const std::vector<TelemetryFault>& faults, uint64_t seed)
+    : shape_(shape), faults_(faults), chance_(seed), end_(kBegin) {
+  const cluster::Layout& layout = shape_.layout;
+  ranks_.resize(static_cast<size_t>(layout.WorldSize()));
+  of_stage_.resize(static_cast<size_t>(layout.pp));
+  length_.assign(static_cast<size_t>(layout.dp), 1);
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const cluster::Coordinates at = layout.CoordinatesOf(RankId(static_cast<int>(i)));
+    Rank& rank = ranks_[i];
+    rank.now = kBegin;
+    rank.host = i / static_cast<size_t>(shape_.ranks_per_host);
+    rank.replica = static_cast<size_t>(at.dp);
+    rank.group.fill(-1);
+    of_stage_[static_cast<size_t>(at.pp)].push_back(i);
+  }
+  clock_offset_.resize(ranks_.back().host + 1);
+  for (int64_t& offset : clock_offset_)
+    offset = static_cast<int64_t>(shape_.clock_offset.value * 1e9 * chance_.Normal());
+  std::vector<RankId> all;
+  for (size_t i = 0; i < ranks_.size(); ++i) all.emplace_back(static_cast<int>(i));
+  AddGroups(kWorld, {all});
+  AddGroups(kData, layout.Groups(Dimension::kDp));
+  AddGroups(kTensor, layout.Groups(Dimension::kTp));
+  AddGroups(kPipeline, layout.Groups(Dimension::kPp));
+  AddGroups(kExpert, layout.Groups(Dimension::kEp));
+  OrderSchedule();
+}
+
+void Telemetry::Job::AddGroups(Kind kind, const std::vector<std::vector<RankId>>& groups) {
+  for (const std::vector<RankId>& members : groups) {
+    if (members.size() < 2) continue;
+    Group group{(uint64_t{kind} + 1) << 32 | groups_.size(), kind, {}};
+    for (const RankId member : members) {
+      Rank& rank = ranks_[static_cast<size_t>(member.value())];
+      rank.group[kind] = static_cast<int>(groups_.size());
+      rank.place[kind] = static_cast<int>(group.members.size());
+      group.members.push_back(static_cast<size_t>(member.value()));
+    }
+    of_kind_[kind].push_back(groups_.size());
+    groups_.push_back(std::move(group));
+  }
+}
+
+void Telemetry::Job::OrderSchedule() {
+  const int pp = shape_.layout.pp;
+  std::vector<std::vector<Compute>> of_stage;
+  for (int stage = 0; stage < pp; ++stage) of_stage.push_back(Schedule(stage, pp, 1, shape_.microbatches));
+  std::vector<size_t> next(of_stage.size());
+  std::vector<std::array<int, 2>> done(of_stage.size());  // backward and forward microbatches
+  const size_t total = of_stage.size() * of_stage.front().size();
+  while (schedule_.size() < total) {
+    for (int stage = 0; stage < pp; ++stage) {
+      const auto own = static_cast<size_t>(stage);
+      while (next[own] < of_stage[own].size()) {
+        const Compute& compute = of_stage[own][next[own]];
+        const int from = compute.forward ? stage - 1 : stage + 1;
+        if (from >= 0 && from < pp && done[static_cast<size_t>(from)][compute.forward] <= compute.microbatch) break;
+        schedule_.emplace_back(stage, compute);
+        ++done[own][compute.forward];
+        ++next[own];
+      }
+    }
+  }
+}
+
+// ---- a step ----
+
+Seconds Telemetry::Job::SinceBegin(int64_t now) const { return ToSeconds(Nanos{now - kBegin}); }
+
+const TelemetryFault* Telemetry::Job::Active(FaultKind kind, size_t rank) const {
+  for (const TelemetryFault& fault : faults_)
+    if (fault.kind == kind && static_cast<size_t>(fault.rank) == rank && fault.IsOn(SinceBegin(ranks_[rank].now)))
+      return &fault;
+  return nullptr;
+}
+
+void Telemetry::Job::Run(Seconds since_begin) {
+  const int64_t until = kBegin + ToNanos(since_begin).value;
+  while (end_ < until && stuck_ == 0) {
+    Step();
+    for (const Rank& rank : ranks_) end_ = std::max(end_, rank.now);
+  }
+  end_ = std::max(end_, until);
+}
+
+void Telemetry::Job::Step() {
+  BeginStep();
+  for (const auto& [stage, compute] : schedule_) Microbatch(stage, compute);
+  Gradients();
+  ++step_;
+}
+
+void Telemetry::Job::PauseAll(Seconds seconds, double spread) {
+  for (Rank& rank : ranks_) rank.now += ToNanos(seconds * chance_.Spread(spread)).value;
+}
+
+void Telemetry::Job::BeginStep() {
+  for (Rank& rank : ranks_)
+    for (std::vector<int64_t>& sent : rank.sent) sent.assign(static_cast<size_t>(shape_.microbatches), kNever);
+  std::fill(length_.begin(), length_.end(), 1);
+  const Seconds now = SinceBegin(ranks_.front().now);
+  const double took = step_ == 0 ? 0 : now.value / static_cast<double>(step_);
+  for (const TelemetryFault& fault : faults_) {
+    const auto passes = [&](double period) {  // since the step before
+      return std::floor(now.value / period) > std::floor(std::max(0.0, now.value - took) / period);
+    };
+    if (fault.kind == FaultKind::kLengths && fault.IsOn(now))
+      for (double& length : length_) length *= chance_.Spread(fault.factor);
+    if (fault.kind == FaultKind::kWarmUp && step_ < kWarmUpSteps)
+      for (double& length : length_) length *= 1 + chance_.Uniform() * (fault.factor - 1);
+    if (fault.kind == FaultKind::kCheckpoint && passes(fault.every.value)) PauseAll(fault.seconds, 0.05);
+    if (fault.kind == FaultKind::kEvaluation && passes(fault.every.value)) PauseAll(fault.seconds, kEvaluationSpread);
+    if (fault.kind == FaultKind::kPause && now >= fault.from && now.value - took < fault.from.value)
+      PauseAll(fault.seconds, 0);
+  }
+}
+
+void Telemetry::Job::Work(size_t index, Seconds seconds) {
+  Rank& rank = ranks_[index];
+  if (rank.stuck) return;
+  const Seconds now = SinceBegin(rank.now);
+  double factor = chance_.Spread(shape_.jitter);
+  Seconds pause{0};
+  const auto computes = static_cast<double>(2 * shape_.microbatches + 1);
+  for (const TelemetryFault& fault : faults_) {
+    if (!fault.IsOn(now)) continue;
+    const bool own = static_cast<size_t>(fault.rank) == index;
+    const bool turn = static_cast<size_t>(step_) % ranks_.size() == index;
+    if ((fault.kind == FaultKind::kSlowRank && own) || (fault.kind == FaultKind::kRotating && turn) ||
+        fault.kind == FaultKind::kEverybody)
+      factor *= fault.factor;
+    if (fault.kind == FaultKind::kGc && chance_.Uniform() < fault.share / computes) pause += fault.seconds;
+    if (fault.kind == FaultKind::kStopped && own) return Stick(index, nullptr);
+  }
+  rank.now += ToNanos(seconds * factor + pause).value;
+}
+
+void Telemetry::Job::Microbatch(int stage, const Compute& compute) {
+  const std::vector<size_t>& ranks = of_stage_[static_cast<size_t>(stage)];
+  const int from = compute.forward ? stage - 1 : stage + 1, to = compute.forward ? stage + 1 : stage - 1;
+  const auto exists = [&](int other) { return other >= 0 && other < shape_.layout.pp; };
+  for (const size_t rank : ranks) {
+    if (exists(from)) Receive(rank, compute);
+    Work(rank, (compute.forward ? shape_.forward : shape_.backward) * length_[ranks_[rank].replica]);
+  }
+  for (const Kind kind : {kTensor, kExpert})
+    for (const size_t group : of_kind_[kind])
+      if (const size_t first = groups_[group].members.front(); std::binary_search(ranks.begin(), ranks.end(), first))
+        Collective(groups_[group], kind == kTensor ? LS_ALL_REDUCE : LS_ALL_TO_ALL, shape_.activations);
+  if (exists(to))
+    for (const size_t rank : ranks) Send(rank, compute);
+}
+
+void Telemetry::Job::Gradients() {
+  const auto all = [&](Kind kind, uint8_t function, Bytes bytes) {
+    for (const size_t group : of_kind_[kind]) Collective(groups_[group], function, bytes);
+  };
+  // Who does it the other way round is there before the others have begun.
+  for (size_t rank = 0; rank < ranks_.size(); ++rank)
+    if (!ranks_[rank].stuck && ranks_[rank].group[kData] >= 0 && Active(FaultKind::kDeadlock, rank) != nullptr) {
+      const ls_record in = Launch(rank, kWorld, LS_ALL_REDUCE, Bytes{4});
+      Stick(rank, &in);
+    }
+  all(kData, LS_REDUCE_SCATTER, shape_.gradients);
+  all(kWorld, LS_ALL_REDUCE, Bytes{4});
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) Work(rank, shape_.optimizer);
+  all(kData, LS_ALL_GATHER, shape_.gradients);
+}
+
+}  // namespace lockstep::synth

@@ -1,0 +1,150 @@
+#include "lockstep/synth/telemetry.h"
+
+#include <gmock/gmock.h>
+#include <string.h>
+
+#include <map>
+
+#include "lockstep/trace/trails.h"
+
+namespace lockstep::synth {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<TelemetryFault> Faults(const std::vector<std::string>& texts) {
+  std::vector<TelemetryFault> faults;
+  for (const std::string& text : texts) faults.push_back(ParseTelemetryFault(text).value());
+  return faults;
+}
+
+std::vector<trace::TrailSnapshot> Snapshots(const TelemetryShape& shape, const std::vector<std::string>& faults = {},
+                                            double seconds = 10) {
+  Telemetry job = Telemetry::Create(shape, Faults(faults), 1).value();
+  job.Run(Seconds{seconds});
+  return job.Take();
+}
+
+const TelemetryShape kShape{.layout = {.tp = 2, .dp = 4, .pp = 2}, .ports = 2, .ranks_per_host = 2};
+
+// Each communicator and number: the members' ops.
+using ByOp = std::map<std::pair<uint32_t, int64_t>, std::vector<const trace::CommOp*>>;
+ByOp CollectivesOf(const trace::CommLog& log) {
+  ByOp by_op;
+  for (const trace::CommOp& op : log.ops)
+    if (op.direction == trace::Direction::kCollective) by_op[{op.communicator, op.sequence}].push_back(&op);
+  return by_op;
+}
+
+TEST(Telemetry, TheSameSeedGivesTheSameJob) {
+  const auto one = Snapshots(kShape), other = Snapshots(kShape);
+  ASSERT_EQ(one.size(), 16u);
+  for (size_t i = 0; i < one.size(); ++i) {
+    ASSERT_EQ(one[i].ended.size(), other[i].ended.size());
+    ASSERT_GT(one[i].ended.size(), 20u);
+    EXPECT_EQ(memcmp(one[i].ended.data(), other[i].ended.data(), one[i].ended.size() * LS_CELL_BYTES), 0);
+  }
+}
+
+TEST(Telemetry, ACollectiveEndsWhenAllHaveCome) {
+  const trace::CommLog log = trace::JoinTrails(Snapshots(kShape, {"slow_rank:rank=3"}));
+  EXPECT_TRUE(log.counters.empty());
+  const ByOp by_op = CollectivesOf(log);
+  ASSERT_GT(by_op.size(), 50u);
+  for (const auto& [op, parts] : by_op) {
+    EXPECT_EQ(parts.size(), log.communicators[op.first].ranks.size());
+    int64_t last = 0;
+    for (const trace::CommOp* part : parts) last = std::max(last, part->created_ns);
+    for (const trace::CommOp* part : parts) {
+      EXPECT_GT(part->created_ns + part->duration_ns, last);
+      EXPECT_LT(part->created_ns + part->duration_ns, last + 200'000'000);
+    }
+  }
+}
+
+// All but waiting: what a rank that computes as long as all others, and waits in a pipeline, did by itself.
+TEST(Telemetry, WaitingForAMessageIsNotBeingByOneself) {
+  const trace::CommLog log = trace::JoinTrails(Snapshots({.layout = {.dp = 2, .pp = 4}, .jitter = 0}));
+  std::map<int, int64_t> alone;
+  for (const trace::CommOp& op : log.ops) alone[op.rank] += std::max<int64_t>(0, op.alone_ns);
+  for (const auto& [rank, ns] : alone) EXPECT_NEAR(static_cast<double>(ns), static_cast<double>(alone[0]), 5e6) << rank;
+}
+
+TEST(Telemetry, MessagesAreToldOfBetweenHostsAlone) {
+  const auto snapshots = Snapshots(kShape);
+  const trace::CommLog log = trace::JoinTrails(snapshots);
+  EXPECT_FALSE(log.transfers.empty());
+  for (const trace::CommTransfer& transfer : log.transfers) {
+    EXPECT_NE(transfer.rank / 2, transfer.peer / 2);
+    EXPECT_EQ(transfer.wire_ns >= 0, transfer.direction == trace::Direction::kSend);
+    EXPECT_LT(transfer.port, 2);
+  }
+}
+
+TEST(Telemetry, ASlowPortDelaysItsOwnMessages) {
+  const trace::CommLog log = trace::JoinTrails(Snapshots(kShape, {"slow_sender:rank=5,port=1,factor=8"}));
+  double slow = 0, fine = 0;
+  for (const trace::CommTransfer& transfer : log.transfers) {
+    if (transfer.rank != 5 || transfer.wire_ns < 0) continue;
+    (transfer.port == 1 ? slow : fine) += static_cast<double>(transfer.wire_ns);
+  }
+  EXPECT_NEAR(slow / fine, 8, 1);
+}
+
+TEST(Telemetry, AStoppedRankHoldsAllUp) {
+  Telemetry job = Telemetry::Create(kShape, Faults({"stopped:rank=6,from=5"}), 1).value();
+  job.Run(Seconds{30});
+  EXPECT_TRUE(job.IsStuck());
+  const auto snapshots = job.Take();
+  for (const trace::TrailSnapshot& snapshot : snapshots)
+    EXPECT_EQ(snapshot.under_way.size(), snapshot.origin.rank == 6 ? 0u : 1u) << snapshot.origin.rank;
+}
+
+TEST(Telemetry, StoppedFromTheBeginningARankHasLaunchedNothing) {
+  const auto snapshots = Snapshots(kShape, {"stopped:rank=6"});
+  EXPECT_TRUE(snapshots[6].ended.empty());
+  EXPECT_EQ(snapshots[6].communicators.size(), 4u);
+}
+
+TEST(Telemetry, AHealthyJobIsNeverStuck) {
+  Telemetry job =
+      Telemetry::Create(kShape,
+                        Faults({"gc", "checkpoint:every=20,seconds=3", "evaluation:every=30", "lengths:factor=0.4",
+                                "warm_up:factor=4", "pause:from=15", "rotating", "everybody:factor=2,from=30"}),
+                        3)
+          .value();
+  job.Run(Seconds{60});
+  EXPECT_FALSE(job.IsStuck());
+  for (const trace::TrailSnapshot& snapshot : job.Take()) EXPECT_TRUE(snapshot.under_way.empty());
+}
+
+TEST(Telemetry, ClocksOfHostsMayDiffer) {
+  TelemetryShape shape = kShape;
+  shape.clock_offset = Seconds{1};
+  const trace::CommLog log = trace::JoinTrails(Snapshots(shape));
+  for (const auto& [op, parts] : CollectivesOf(log)) {
+    int64_t first = INT64_MAX, last = 0;
+    for (const trace::CommOp* part : parts) {
+      first = std::min(first, part->created_ns + part->duration_ns);
+      last = std::max(last, part->created_ns + part->duration_ns);
+    }
+    EXPECT_LT(last - first, 1'000'000) << "fitted by the ends of collectives";
+  }
+}
+
+TEST(Telemetry, NamesWhatIsWrong) {
+  const auto error = [](const TelemetryShape& shape, const std::vector<std::string>& faults) {
+    return std::string(Message(Telemetry::Create(shape, Faults(faults), 1).status()));
+  };
+  EXPECT_THAT(error({.layout = {.dp = 1}}, {}), HasSubstr("at least 2 ranks"));
+  EXPECT_THAT(error({.layout = {.cp = 2, .dp = 2}}, {}), HasSubstr("cp 1"));
+  EXPECT_EQ(error(kShape, {"slow_rank:rank=16"}), "fault slow_rank: rank is 16, expected 0 to 15");
+  EXPECT_THAT(error(kShape, {"slow_link:rank=1"}), HasSubstr("expected another rank"));
+  EXPECT_THAT(error(kShape, {"slow_sender:port=2"}), HasSubstr("expected 0 to 1"));
+  EXPECT_THAT(error(kShape, {"checkpoint"}), HasSubstr("needs every"));
+  EXPECT_THAT(Message(ParseTelemetryFault("slow").status()), HasSubstr("expected one of slow_rank"));
+  EXPECT_THAT(Message(ParseTelemetryFault("gc:share=2").status()), HasSubstr("share can't be \"2\""));
+}
+
+}  // namespace
+}  // namespace lockstep::synth
