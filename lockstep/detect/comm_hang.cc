@@ -314,6 +314,7 @@ class Finder {
         finding.suspects = Suspects(standing_.MembersOf(op.communicator));
         finding.evidence = {
             fmt::format("all {} members are in {}, and none has ended it", wait.in.size(), NameOf(log_, op))};
+        NameTheLeastHeard(wait, finding);
       } else {
         if (op.direction == Direction::kSend && standing_.InOf(op.peer) == standing_.Counterpart(op))
           continue;  // told by the receiver
@@ -327,6 +328,26 @@ class Finder {
       if (const int64_t since = Since(wait); since != std::numeric_limits<int64_t>::max()) finding.since = Nanos{since};
       findings.push_back(std::move(finding));
     }
+  }
+
+  // Each sends on what it heard: who has heard least of all is where it began, or whom it waits for.
+  void NameTheLeastHeard(const Wait& wait, Finding& finding) const {
+    const CommOp* least = nullptr;
+    bool alone = true;
+    for (const int rank : wait.in) {
+      const CommOp* op = standing_.InOf(rank);
+      if (op->messages < 0) return;
+      if (least != nullptr && op->messages == least->messages) alone = false;
+      if (least != nullptr && op->messages >= least->messages) continue;
+      least = op;
+      alone = true;
+    }
+    if (least == nullptr || !alone || least->waits_for < 0) return;
+    finding.suspects = {{Suspect::Kind::kLink, fmt::format("{}->{}", least->waits_for, least->rank)}};
+    finding.ambiguous_with = Suspects({least->waits_for, least->rank});
+    finding.evidence.push_back(
+        fmt::format("rank {} has heard {} messages in it, fewer than all others, and waits for rank {}", least->rank,
+                    least->messages, least->waits_for));
   }
 
   const trace::CommLog& log_;

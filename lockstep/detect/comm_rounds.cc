@@ -22,9 +22,10 @@ Rounds NewestRounds(const trace::CommLog& log, const CommThresholds& thresholds)
     if (!HasTimes(op)) continue;
     Round& round = by_op
                        .try_emplace({op.communicator, op.sequence},
-                                    Round{op.communicator, op.sequence, op.function, 0, op.created_ns, {}})
+                                    Round{op.communicator, op.sequence, op.function, 0, false, op.created_ns, {}})
                        .first->second;
     round.bytes = std::max(round.bytes, op.bytes);
+    round.ring = round.ring || op.ring;
     round.began_ns = std::min(round.began_ns, op.created_ns);
     round.parts.push_back({op.rank, op.created_ns, op.created_ns + op.duration_ns, op.alone_ns});
   }

@@ -23,6 +23,7 @@ struct Round {
   int64_t sequence;
   uint32_t function;        // index in the log
   uint64_t bytes;           // that one of them sent
+  bool ring;                // as some of them say; else not known
   int64_t began_ns;         // the first came
   std::vector<Part> parts;  // by rank
 };

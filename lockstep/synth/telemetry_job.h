@@ -40,7 +40,8 @@ class Telemetry::Job {
   struct Edge {
     size_t from, to;
     int port;
-    uint32_t count;
+    uint64_t bytes;
+    uint32_t count;  // of messages
     int64_t credit_ns, wire_ns, first_ns;
   };
 

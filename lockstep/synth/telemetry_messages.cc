@@ -88,7 +88,7 @@ void Telemetry::Job::Tell(const Group& group, const Edge& edge, int64_t at) {
     record.kind = LS_RECORD_TRANSFER;
     record.time_ns = at;
     record.delta_shift = ls_delta_shift(std::max(waited, std::max<int64_t>(credit, 0)));
-    record.body.transfer = {.bytes = static_cast<uint64_t>(edge.count * kChunk),
+    record.body.transfer = {.bytes = edge.bytes,
                             .communicator = IndexIn(rank, group.kind),
                             .number = rank.launched[group.kind],
                             .rank = static_cast<uint32_t>(index),
@@ -163,6 +163,7 @@ Telemetry::Job::Edge Telemetry::Job::EdgeOf(const Group& group, std::pair<size_t
   return {from,
           to,
           port,
+          static_cast<uint64_t>(bytes),
           static_cast<uint32_t>(count),
           std::max<int64_t>(0, came[to] - ready),
           Rounded(count * message * chance_.Spread(kWireSpread)),

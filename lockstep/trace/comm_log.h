@@ -72,6 +72,7 @@ struct CommLog {
   // The newest op was launched just before the log was taken: the job may have been running, and what the log shows may
   // be over a moment later.
   bool moving = false;
+  std::map<int, std::string> hosts;    // of ranks, where known
   std::map<int, std::string> remarks;  // of ranks, to be added to evidence: "considered dead by NCCL's RAS"
   std::string blind_spot;              // what such a log can't show; empty: nothing worth a word
   std::vector<Counter> counters;

@@ -77,6 +77,7 @@ class Joiner {
       log_.blind_spot =
           fmt::format("of {} ops only the launch is known: no network had a part in them", only_launched_);
     FitHosts();
+    log_.hosts = std::move(host_of_);
     return std::move(log_);
   }
 

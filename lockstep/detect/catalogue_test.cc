@@ -1,0 +1,165 @@
+// Simulated jobs with every fault and every irregularity of synth/telemetry_fault.h: who is at fault is in what is
+// named, and nobody else is named for certain.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <set>
+
+#include "lockstep/detect/comm_hang.h"
+#include "lockstep/synth/telemetry.h"
+#include "lockstep/trace/trails.h"
+
+namespace lockstep::detect {
+namespace {
+
+using incident::Finding;
+using incident::Suspect;
+using incident::Syndrome;
+
+constexpr Seconds kLength{60};
+
+synth::TelemetryShape Shape() {
+  return {.layout = {.tp = 2, .dp = 16, .pp = 2},
+          .ports = 2,
+          .ranks_per_host = 4,
+          .forward = Seconds{0.1},
+          .backward = Seconds{0.2},
+          .clock_offset = Seconds{0.5}};
+}
+
+struct Case {
+  std::string name;
+  std::vector<std::string> faults;
+  Syndrome syndrome;
+  std::set<std::string> truth;  // names of suspects, any of which is right
+  size_t most = 1;              // of them in one finding
+};
+
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
+
+std::vector<trace::TrailSnapshot> Snapshots(const std::vector<std::string>& faults, uint64_t seed) {
+  std::vector<synth::TelemetryFault> parsed;
+  for (const std::string& text : faults) parsed.push_back(synth::ParseTelemetryFault(text).value());
+  synth::Telemetry job = synth::Telemetry::Create(Shape(), parsed, seed).value();
+  job.Run(kLength);
+  return job.Take();
+}
+
+std::string TextOf(const std::vector<Finding>& findings) {
+  std::string text;
+  for (const Finding& finding : findings) {
+    text += std::string(incident::SyndromeName(finding.syndrome)) + (finding.certain ? "!" : "?");
+    for (const Suspect& suspect : finding.suspects) text += " " + suspect.name;
+    for (const Suspect& suspect : finding.ambiguous_with) text += " or " + suspect.name;
+    for (const std::string& line : finding.evidence) text += "\n    " + line;
+    text += "\n";
+  }
+  return text;
+}
+
+bool HasTruth(const Finding& finding, const Case& one) {
+  const auto is_truth = [&](const Suspect& suspect) { return one.truth.contains(suspect.name); };
+  return finding.syndrome == one.syndrome &&
+         (std::any_of(finding.suspects.begin(), finding.suspects.end(), is_truth) ||
+          std::any_of(finding.ambiguous_with.begin(), finding.ambiguous_with.end(), is_truth));
+}
+
+class Catalogue : public testing::TestWithParam<Case> {};
+
+TEST_P(Catalogue, TheTruthIsAmongTheFirstNamed) {
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    const std::vector<Finding> findings =
+        DiagnoseCommunication(trace::JoinTrails(Snapshots(GetParam().faults, seed))).findings;
+    ASSERT_FALSE(findings.empty()) << "seed " << seed;
+    EXPECT_TRUE(HasTruth(findings.front(), GetParam())) << TextOf(findings);
+    for (const Finding& finding : findings) {
+      EXPECT_TRUE(!finding.certain || HasTruth(finding, GetParam())) << TextOf(findings);
+      EXPECT_LE(finding.suspects.size() + finding.ambiguous_with.size(), GetParam().most) << TextOf(findings);
+    }
+  }
+}
+
+// A fifth of the records lost, one rank's trail missing: perhaps nothing, but nobody wrong.
+TEST_P(Catalogue, LossWeakensAndNeverTurns) {
+  for (uint64_t seed = 1; seed <= 3; ++seed) {
+    std::vector<trace::TrailSnapshot> snapshots = Snapshots(GetParam().faults, seed);
+    std::mt19937 chance(static_cast<uint32_t>(seed));
+    for (trace::TrailSnapshot& snapshot : snapshots)
+      std::erase_if(snapshot.ended, [&](const ls_record&) { return chance() % 5 == 0; });
+    snapshots.erase(snapshots.begin() + 40);  // no culprit
+    for (const Finding& finding : DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings) {
+      EXPECT_TRUE(!finding.certain || HasTruth(finding, GetParam())) << TextOf({finding});
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Catalogue,
+    testing::Values(
+        Case{"slow_rank", {"slow_rank:rank=13,factor=1.2"}, Syndrome::kNonCommunicationSlow, {"13"}},
+        Case{"slow_rank_from_30_s", {"slow_rank:rank=50,factor=1.3,from=30"}, Syndrome::kNonCommunicationSlow, {"50"}},
+        Case{"two_slow_ranks",
+             {"slow_rank:rank=13,factor=1.3", "slow_rank:rank=37,factor=1.4"},
+             Syndrome::kNonCommunicationSlow,
+             {"13", "37"}},
+        Case{"slow_rank_among_irregularities",
+             {"slow_rank:rank=13,factor=1.5", "gc", "lengths:factor=0.1", "checkpoint:every=25,seconds=2"},
+             Syndrome::kNonCommunicationSlow,
+             {"13"}},
+        Case{"slow_sender", {"slow_sender:rank=11,factor=20"}, Syndrome::kCommunicationSlow, {"11"}, 3},
+        Case{"slow_receiver", {"slow_receiver:rank=9,factor=20"}, Syndrome::kCommunicationSlow, {"9"}, 3},
+        Case{"slow_port",
+             {"slow_sender:rank=11,port=1,factor=20", "slow_receiver:rank=11,port=1,factor=20"},
+             Syndrome::kCommunicationSlow,
+             {"11:1"},
+             3},
+        Case{"slow_link", {"slow_link:rank=10,peer=12,factor=20"}, Syndrome::kCommunicationSlow, {"10<->12"}, 3},
+        Case{"slow_rank_and_link",
+             {"slow_rank:rank=20,factor=1.3", "slow_link:rank=10,peer=12,factor=20"},
+             Syndrome::kNonCommunicationSlow,
+             {"20"},
+             3},
+        Case{"stopped", {"stopped:rank=17,from=20"}, Syndrome::kNonCommunicationHang, {"17"}},
+        Case{"stopped_before_the_first_collective", {"stopped:rank=17"}, Syndrome::kNonCommunicationHang, {"17"}},
+        Case{"lost_message", {"lost_message:rank=12,from=20"}, Syndrome::kCommunicationHang, {"12"}, 3},
+        Case{"mismatch", {"mismatch:rank=12,from=20"}, Syndrome::kMismatched, {"12"}},
+        Case{"skipped",
+             {"skipped:rank=12,from=20"},
+             Syndrome::kDeadlock,
+             {"collectives in different order on different ranks"}},
+        Case{"deadlock",
+             {"deadlock:rank=12,from=20"},
+             Syndrome::kDeadlock,
+             {"collectives in different order on different ranks"}}),
+    [](const auto& one) { return one.param.name; });
+
+class Healthy : public testing::TestWithParam<std::pair<std::string, std::vector<std::string>>> {};
+
+TEST_P(Healthy, NobodyIsNamed) {
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    const std::vector<Finding> findings =
+        DiagnoseCommunication(trace::JoinTrails(Snapshots(GetParam().second, seed))).findings;
+    EXPECT_TRUE(findings.empty()) << TextOf(findings);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Healthy,
+    testing::Values(std::pair{"nothing", std::vector<std::string>{}},
+                    std::pair{"garbage_collection", std::vector<std::string>{"gc:share=0.05,seconds=0.5"}},
+                    std::pair{"checkpoints", std::vector<std::string>{"checkpoint:every=15,seconds=3"}},
+                    std::pair{"evaluations", std::vector<std::string>{"evaluation:every=20,seconds=4"}},
+                    std::pair{"lengths", std::vector<std::string>{"lengths:factor=0.4"}},
+                    std::pair{"warm_up", std::vector<std::string>{"warm_up:factor=5"}},
+                    std::pair{"pause", std::vector<std::string>{"pause:from=30,seconds=20"}},
+                    std::pair{"rotating", std::vector<std::string>{"rotating:factor=2"}},
+                    std::pair{"everybody", std::vector<std::string>{"everybody:factor=1.5,from=30"}},
+                    std::pair{"all_of_it", std::vector<std::string>{"gc", "checkpoint:every=15,seconds=2",
+                                                                    "evaluation:every=40,seconds=4",
+                                                                    "lengths:factor=0.3", "rotating"}}),
+    [](const auto& one) { return one.param.first; });
+
+}  // namespace
+}  // namespace lockstep::detect

@@ -1,0 +1,218 @@
+#include "lockstep/detect/slow_ways.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+#include <tuple>
+
+namespace lockstep::detect {
+namespace {
+
+// One end of ways: a port of a rank, a rank, or a node with all its ranks.
+struct Place {
+  int rank = -1, port = -1;  // -1: whichever
+  std::string node;
+  auto operator<=>(const Place&) const = default;
+};
+
+// Messages need credit, or a word that they come, which goes the other way: what is slow in one direction is so, if
+// less, in the other.
+struct Explanation {
+  enum class Kind : uint8_t { kLink, kTransmit, kReceive };
+  Kind kind;
+  Place place, other;  // other: of a link, which has no direction
+
+  std::string text() const;
+  incident::Suspect suspect() const;
+};
+
+std::string NameOf(const Place& place) {
+  if (!place.node.empty()) return place.node;
+  return place.port < 0 ? std::to_string(place.rank) : fmt::format("{}:{}", place.rank, place.port);
+}
+
+std::string TextOf(const Place& place) {
+  if (!place.node.empty()) return "node " + place.node;
+  return place.port < 0 ? fmt::format("rank {}", place.rank)
+                        : fmt::format("port {} of rank {}", place.port, place.rank);
+}
+
+std::string Explanation::text() const {
+  if (kind == Kind::kLink) return fmt::format("the link between {} and {}", TextOf(place), TextOf(other));
+  return fmt::format("the {} side of {}", kind == Kind::kTransmit ? "transmit" : "receive", TextOf(place));
+}
+
+incident::Suspect Explanation::suspect() const {
+  using incident::Suspect;
+  if (kind == Kind::kLink) return {Suspect::Kind::kLink, NameOf(place) + "<->" + NameOf(other)};
+  const auto level = !place.node.empty() ? Suspect::Kind::kNode
+                     : place.port < 0    ? Suspect::Kind::kRank
+                                         : Suspect::Kind::kNicPort;
+  return {level, NameOf(place)};
+}
+
+class Explainer {
+ public:
+  Explainer(const Ways& ways, const std::map<int, std::string>& hosts) : ways_(ways), hosts_(hosts) {
+    for (const auto& [way, slowness] : ways_.slow) Learn(way);
+    for (const auto& [way, magnitude] : ways_.fine) Learn(way);
+  }
+
+  std::vector<incident::Finding> Run() {
+    std::set<Way> left;
+    for (const auto& [way, slowness] : ways_.slow) left.insert(way);
+    const std::vector<Explanation> possible = Possible();
+    std::vector<incident::Finding> findings;
+    // Each time those that explain most of what is left, and equally good ones together.
+    while (!left.empty()) {
+      std::map<std::vector<Way>, std::vector<Explanation>> by_covered;
+      for (const Explanation& one : possible) {
+        std::vector<Way> covered;
+        std::copy_if(left.begin(), left.end(), std::back_inserter(covered),
+                     [&](const Way& way) { return Covers(one, way); });
+        if (!covered.empty()) by_covered[covered].push_back(one);
+      }
+      const auto most = std::max_element(by_covered.begin(), by_covered.end(),
+                                         [](const auto& a, const auto& b) { return a.first.size() < b.first.size(); });
+      findings.push_back(FindingOf(most->second, most->first));
+      for (const Way& way : most->first) left.erase(way);
+    }
+    return findings;
+  }
+
+ private:
+  using Kind = Explanation::Kind;
+
+  void Learn(const Way& way) {
+    for (const int rank : {way.from, way.to}) {
+      ports_[rank].insert(way.port);
+      if (const auto host = hosts_.find(rank); host != hosts_.end()) ranks_[host->second].insert(rank);
+    }
+  }
+
+  bool Is(const Place& place, int rank, uint8_t port) const {
+    if (!place.node.empty()) {
+      const auto host = hosts_.find(rank);
+      return host != hosts_.end() && host->second == place.node;
+    }
+    return place.rank == rank && (place.port < 0 || place.port == port);
+  }
+  bool IsFrom(const Place& place, const Way& way) const { return Is(place, way.from, way.port); }
+  bool IsTo(const Place& place, const Way& way) const { return Is(place, way.to, way.port); }
+  bool IsBetween(const Explanation& link, const Way& way) const {
+    return (IsFrom(link.place, way) && IsTo(link.other, way)) || (IsFrom(link.other, way) && IsTo(link.place, way));
+  }
+
+  // Ways that are slow by it.
+  bool Covers(const Explanation& one, const Way& way) const {
+    return one.kind == Kind::kLink ? IsBetween(one, way) : IsFrom(one.place, way) || IsTo(one.place, way);
+  }
+  // Ways that can't be fine if this is so. A link may be slow in one direction.
+  bool Concerns(const Explanation& one, const Way& way, const Way& slow) const {
+    if (one.kind == Kind::kLink) return IsBetween(one, way) && IsFrom(one.place, way) == IsFrom(one.place, slow);
+    return one.kind == Kind::kTransmit ? IsFrom(one.place, way) : IsTo(one.place, way);
+  }
+
+  // A port, where the rank has several; the rank; its node, where several ranks of it are known.
+  std::vector<Place> PlacesOf(int rank, uint8_t port) const {
+    std::vector<Place> places;
+    if (ports_.at(rank).size() > 1) places.push_back({rank, port, ""});
+    places.push_back({rank, -1, ""});
+    if (const auto host = hosts_.find(rank); host != hosts_.end() && ranks_.at(host->second).size() > 1)
+      places.push_back({-1, -1, host->second});
+    return places;
+  }
+
+  std::vector<Explanation> Possible() const {
+    std::map<std::tuple<Kind, Place, Place>, Explanation> all;
+    const auto add = [&](Kind kind, const Place& place, const Place& other, const Way& slow) {
+      const Explanation one{kind, std::min(place, other), std::max(place, other)};
+      const Explanation sided{kind, place, {}};
+      const Explanation& wanted = kind == Kind::kLink ? one : sided;
+      const int magnitude = ways_.slow.at(slow).magnitude;
+      const bool cleared = std::any_of(ways_.fine.begin(), ways_.fine.end(), [&](const auto& fine) {
+        return Concerns(wanted, fine.first, slow) && ways_.Clears(fine.first, magnitude);
+      });
+      if (!cleared) all.try_emplace({kind, wanted.place, wanted.other}, wanted);
+    };
+    for (const auto& [way, slowness] : ways_.slow) {
+      const std::vector<Place> from = PlacesOf(way.from, way.port), to = PlacesOf(way.to, way.port);
+      for (const Place& place : from) add(Kind::kTransmit, place, {}, way);
+      for (const Place& place : to) add(Kind::kReceive, place, {}, way);
+      for (const Place& one : from)
+        for (const Place& other : to)
+          if (IsSameLevel(one, other)) add(Kind::kLink, one, other, way);
+    }
+    std::vector<Explanation> possible;
+    for (auto& [key, one] : all) possible.push_back(std::move(one));
+    return WithoutCoarser(possible);
+  }
+
+  static bool IsSameLevel(const Place& a, const Place& b) {
+    return a.node.empty() == b.node.empty() && (a.port < 0) == (b.port < 0);
+  }
+
+  // Of explanations of one kind that cover the same, the one that names the smallest place.
+  std::vector<Explanation> WithoutCoarser(const std::vector<Explanation>& all) const {
+    const auto covered = [&](const Explanation& one) {
+      std::vector<Way> ways;
+      for (const auto& [way, slowness] : ways_.slow)
+        if (Covers(one, way)) ways.push_back(way);
+      return ways;
+    };
+    const auto level = [](const Place& place) { return !place.node.empty() ? 2 : place.port < 0 ? 1 : 0; };
+    std::map<std::pair<Kind, std::vector<Way>>, int> finest;
+    for (const Explanation& one : all) {
+      const auto [known, anew] = finest.try_emplace({one.kind, covered(one)}, level(one.place));
+      known->second = std::min(known->second, level(one.place));
+    }
+    std::vector<Explanation> rest;
+    std::copy_if(all.begin(), all.end(), std::back_inserter(rest),
+                 [&](const Explanation& one) { return level(one.place) == finest.at({one.kind, covered(one)}); });
+    return rest;
+  }
+
+  incident::Finding FindingOf(const std::vector<Explanation>& equal, const std::vector<Way>& covered) const {
+    incident::Finding finding;
+    finding.syndrome = incident::Syndrome::kCommunicationSlow;
+    finding.suspects = {equal.front().suspect()};
+    std::string names = equal.front().text();
+    for (size_t i = 1; i < equal.size(); ++i) {
+      const incident::Suspect other = equal[i].suspect();
+      const auto& known = finding.ambiguous_with;
+      if (other != finding.suspects.front() && std::find(known.begin(), known.end(), other) == known.end())
+        finding.ambiguous_with.push_back(other);
+      names += (i + 1 == equal.size() ? " or " : ", ") + equal[i].text();
+    }
+    finding.certain = finding.ambiguous_with.empty();
+    for (const Way& way : covered) {
+      const Slowness& slowness = ways_.slow.at(way);
+      const bool several = ports_.at(way.from).size() > 1;
+      finding.evidence.push_back(fmt::format(
+          "rank {} to rank {}{}: a message takes {:.2f} ms, those of like ways {:.2f} ms; {:.1f} % of the time",
+          way.from, way.to, several ? fmt::format(" over port {}", way.port) : "", slowness.ns / 1e6,
+          slowness.usual_ns / 1e6, 100 * slowness.share));
+    }
+    finding.evidence.push_back("which " + names + " would explain");
+    if (!finding.certain)
+      finding.probe =
+          fmt::format("messages between rank {0} and another rank than {1}, and between rank {1} and another than {0}",
+                      covered.front().from, covered.front().to);
+    return finding;
+  }
+
+  const Ways& ways_;
+  const std::map<int, std::string>& hosts_;
+  std::map<int, std::set<uint8_t>> ports_;      // by rank
+  std::map<std::string, std::set<int>> ranks_;  // that are known to communicate, by host
+};
+
+}  // namespace
+
+std::vector<incident::Finding> ExplainSlowWays(const Ways& ways, const std::map<int, std::string>& hosts) {
+  return ways.slow.empty() ? std::vector<incident::Finding>() : Explainer(ways, hosts).Run();
+}
+
+}  // namespace lockstep::detect

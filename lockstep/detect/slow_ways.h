@@ -1,0 +1,42 @@
+// What would make some ways between ranks slow, and others not (slow_link.h finds out which are).
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "lockstep/incident/incident.h"
+
+namespace lockstep::detect {
+
+// From one rank to another, over a port of their network devices.
+struct Way {
+  int from, to;
+  uint8_t port;
+  auto operator<=>(const Way&) const = default;
+};
+
+struct Slowness {
+  double usual_ns = 0, ns = 0;  // of a message, of like ways and of this one
+  double share = 0;             // of the time, over all its rounds
+  int magnitude = 0;            // the smallest of what is slow
+};
+
+struct Ways {
+  std::map<Way, Slowness> slow;
+  std::map<Way, int> fine;  // and the largest magnitude of what is
+
+  // A way that is fine clears nobody of being slow with larger messages: bandwidth is another thing than latency.
+  bool Clears(const Way& way, int magnitude) const {
+    const auto found = fine.find(way);
+    return found != fine.end() && found->second + 1 >= magnitude;
+  }
+};
+
+// The fewest explanations of all slow ways, each with those that are equally good: a port, a rank or a node that sends
+// or receives slowly, or what lies between two of them. `hosts`: of ranks, where known.
+std::vector<incident::Finding> ExplainSlowWays(const Ways& ways, const std::map<int, std::string>& hosts);
+
+}  // namespace lockstep::detect
