@@ -11,6 +11,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 
 #include "lockstep/trace/byte_source.h"
@@ -69,6 +70,9 @@ class Joiner {
     for (const std::string_view name : kFunctions) log_.functions.emplace_back(name);
     for (const TrailSnapshot& trail : trails_) TakeCommunicators(trail);
     NameCommunicators();
+    size_t records = 0;
+    for (const TrailSnapshot& trail : trails_) records += trail.ended.size() + trail.under_way.size();
+    log_.ops.reserve(records);
     for (const TrailSnapshot& trail : trails_) TakeRecords(trail);
     // A process may have a trail of each library.
     std::sort(log_.reported.begin(), log_.reported.end());
@@ -82,13 +86,16 @@ class Joiner {
   }
 
  private:
+  using HostEnds = std::vector<std::pair<size_t, int64_t>>;
+
   // What the records of one trail told so far.
   struct Told {
-    std::map<std::pair<uint32_t, uint32_t>, int64_t> sequences;  // of collectives, by communicator and number
-    std::set<std::pair<uint32_t, int64_t>> transfers;            // by communicator and launch
-    std::map<uint32_t, int64_t> first_open;                      // sequence, by communicator
+    std::unordered_map<uint64_t, int64_t> sequences;   // of collectives, by Key
+    std::set<std::pair<uint32_t, int64_t>> transfers;  // by communicator and launch
+    std::map<uint32_t, int64_t> first_open;            // sequence, by communicator
   };
 
+  static uint64_t Key(uint32_t communicator, uint32_t number) { return uint64_t{communicator} << 32 | number; }
   static int64_t Wall(const TrailSnapshot& trail, int64_t boot_ns) { return boot_ns + trail.wall_minus_boot_ns; }
 
   void TakeCommunicators(const TrailSnapshot& trail) {
@@ -152,6 +159,7 @@ class Joiner {
     log_.reported.push_back(rank);
     host_of_[rank] = trail.host();
     Told told;
+    told.sequences.reserve(trail.ended.size() + trail.under_way.size());
     for (const ls_record& record : trail.ended)
       if (record.kind == LS_RECORD_OP) TakeOp(trail, record, -1, told);
     for (const ls_record& record : trail.under_way)
@@ -205,7 +213,7 @@ class Joiner {
     op.messages = body.messages;
     op.ring = body.algorithm == LS_ALGORITHM_RING;
     const bool anew = transfer ? told.transfers.emplace(body.communicator, launched).second
-                               : told.sequences.emplace(std::pair{body.communicator, body.number}, op.sequence).second;
+                               : told.sequences.emplace(Key(body.communicator, body.number), op.sequence).second;
     if (!anew) return;  // it ended while we read
     if (!transfer && op.state != OpState::kCompleted) {
       const auto [first, only] = told.first_open.emplace(body.communicator, op.sequence);
@@ -222,7 +230,7 @@ class Joiner {
   void TakeTransfer(const TrailSnapshot& trail, const ls_record& record, const Told& told) {
     const ls_transfer_body& body = record.body.transfer;
     const uint64_t id = IdOf(trail, body.communicator);
-    const auto op = told.sequences.find({body.communicator, body.number});
+    const auto op = told.sequences.find(Key(body.communicator, body.number));
     if (id == 0 || op == told.sequences.end()) return;  // of a send or receive alone, or its op was overwritten
     CommTransfer transfer;
     transfer.communicator = index_.at(id);
@@ -260,19 +268,28 @@ class Joiner {
     std::map<std::string, size_t> hosts;
     for (const auto& [rank, host] : host_of_) hosts.emplace(host, hosts.size());
     if (hosts.size() < 2) return;
-    // One end of each host: members that share a clock tell nothing about it.
-    std::map<std::pair<uint32_t, int64_t>, std::map<size_t, int64_t>> ends;
+    std::unordered_map<int, size_t> of_rank;
+    for (const auto& [rank, host] : host_of_) of_rank[rank] = hosts.at(host);
+    const std::vector<ClockOffset> offsets = FitClocks(hosts.size(), EndsOfHosts(of_rank));
+    for (CommOp& op : log_.ops) op.created_ns += static_cast<int64_t>(offsets[of_rank.at(op.rank)].offset_ns);
+  }
+
+  // Of each collective one end of each host: members that share a clock tell nothing about it.
+  std::vector<HostEnds> EndsOfHosts(const std::unordered_map<int, size_t>& host_of_rank) const {
+    std::map<std::pair<uint32_t, int64_t>, HostEnds> ends;
     for (const CommOp& op : log_.ops)
-      if (op.direction == Direction::kCollective && op.state == OpState::kCompleted && op.duration_ns >= 0) {
-        int64_t& end = ends[{op.communicator, op.sequence}][hosts.at(host_of_.at(op.rank))];
-        end = std::max(end, op.created_ns + op.duration_ns);
-      }
-    std::vector<std::vector<std::pair<size_t, int64_t>>> together;
-    for (auto& [op, of_hosts] : ends)
-      if (of_hosts.size() > 1) together.emplace_back(of_hosts.begin(), of_hosts.end());
-    const std::vector<ClockOffset> offsets = FitClocks(hosts.size(), together);
-    for (CommOp& op : log_.ops)
-      op.created_ns += static_cast<int64_t>(offsets[hosts.at(host_of_.at(op.rank))].offset_ns);
+      if (op.direction == Direction::kCollective && op.state == OpState::kCompleted && op.duration_ns >= 0)
+        ends[{op.communicator, op.sequence}].emplace_back(host_of_rank.at(op.rank), op.created_ns + op.duration_ns);
+    std::vector<HostEnds> together;
+    for (auto& [op, of_hosts] : ends) {
+      std::sort(of_hosts.begin(), of_hosts.end(), [](const auto& a, const auto& b) {
+        return a.first != b.first ? a.first < b.first : a.second > b.second;
+      });
+      const auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
+      of_hosts.erase(std::unique(of_hosts.begin(), of_hosts.end(), same), of_hosts.end());
+      if (of_hosts.size() > 1) together.push_back(std::move(of_hosts));
+    }
+    return together;
   }
 
   const std::vector<TrailSnapshot>& trails_;

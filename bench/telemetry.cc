@@ -1,0 +1,151 @@
+// How fast what ranks told is judged, on simulated jobs of many ranks. Prints JSON:
+//
+//   telemetry rate        records per second, from snapshots to findings: 1,024 ranks, 30 s of records, samples
+//   telemetry scale N     a coordinator's look at N ranks whose agents send what they send: seconds, samples; records,
+//                         peak memory; and the verdict on a hang of all of them, seconds
+//   telemetry days JOB_DAYS SEED   1,024 ranks with all the irregularities of healthy jobs, looked at every ten
+//                         seconds: findings, and those that are certain
+#include <sys/resource.h>
+
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "lockstep/detect/comm_hang.h"
+#include "lockstep/synth/telemetry.h"
+#include "lockstep/trace/trails.h"
+
+namespace lockstep {
+namespace {
+
+using Snapshots = std::vector<trace::TrailSnapshot>;
+
+constexpr int kSamples = 5;
+// What agents keep of a rank (agent/collectors.cc).
+constexpr size_t kMostOps = 1'000'000, kLeastOps = 48, kMostOpsOfRank = 200;
+
+double Seconds_(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+synth::TelemetryShape Shape(int ranks) {
+  const int tp = 8, pp = ranks >= 8192 ? 8 : 4;
+  return {.layout = {.tp = tp, .dp = ranks / tp / pp, .pp = pp}, .ports = 2, .microbatches = 2};
+}
+
+synth::Telemetry Job(int ranks, const std::vector<std::string>& faults, uint64_t seed) {
+  std::vector<synth::TelemetryFault> parsed;
+  for (const std::string& text : faults) parsed.push_back(synth::ParseTelemetryFault(text).value());
+  return synth::Telemetry::Create(Shape(ranks), parsed, seed).value();
+}
+
+size_t RecordsOf(const Snapshots& snapshots) {
+  size_t records = 0;
+  for (const trace::TrailSnapshot& snapshot : snapshots) records += snapshot.ended.size() + snapshot.under_way.size();
+  return records;
+}
+
+Json Rate() {
+  synth::Telemetry job = Job(1024, {}, 1);
+  job.Run(Seconds{30});
+  const Snapshots snapshots = job.Take();
+  Json samples = Json::array();
+  for (int i = 0; i < kSamples; ++i) {
+    Snapshots copy = snapshots;
+    const auto begin = std::chrono::steady_clock::now();
+    const trace::CommLog log = trace::JoinTrails(std::move(copy));
+    const double joined = Seconds_(begin);
+    const size_t found = detect::DiagnoseCommunication(log).findings.size();
+    if (found > 0) std::cerr << "a healthy job was named\n";
+    std::cerr << "join " << joined << " diagnose " << Seconds_(begin) - joined << "\n";
+    samples.push_back(static_cast<double>(RecordsOf(snapshots)) / Seconds_(begin));
+  }
+  return {{"records", RecordsOf(snapshots)}, {"records_per_s", samples}};
+}
+
+Json Scale(int ranks) {
+  synth::Telemetry job = Job(ranks, {"stopped:rank=777,from=40"}, 1);
+  job.Run(Seconds{35});
+  Snapshots snapshots = job.Take();
+  const size_t most = std::clamp(kMostOps / static_cast<size_t>(ranks), kLeastOps, kMostOpsOfRank);
+  for (trace::TrailSnapshot& snapshot : snapshots) trace::Thin(snapshot, 0, most);
+  Json looks = Json::array();
+  for (int i = 0; i < kSamples; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    Snapshots copy = snapshots;
+    const trace::CommLog log = trace::JoinTrails(std::move(copy));
+    const size_t found = detect::DiagnoseCommunication(log).findings.size();
+    if (found > 0) std::cerr << "a healthy job was named\n";
+    looks.push_back(Seconds_(begin));
+  }
+  const size_t records = RecordsOf(snapshots);
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  job.Run(Seconds{60});
+  snapshots = job.Take();
+  for (trace::TrailSnapshot& snapshot : snapshots) trace::Thin(snapshot, 0, most);
+  Json hangs = Json::array();
+  std::string named;
+  for (int i = 0; i < kSamples; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    Snapshots copy = snapshots;
+    const auto findings = detect::DiagnoseCommunication(trace::JoinTrails(std::move(copy))).findings;
+    hangs.push_back(Seconds_(begin));
+    if (!findings.empty()) named = findings.front().suspects.front().name;
+  }
+  return {{"ranks", ranks},  {"records", records}, {"look_s", looks}, {"peak_mb", usage.ru_maxrss / 1024},
+          {"hang_s", hangs}, {"hang_named", named}};
+}
+
+Json Days(double days, uint64_t seed) {
+  constexpr int kRanks = 1024;
+  constexpr double kWindow = 10;
+  synth::Telemetry job =
+      Job(kRanks,
+          {"gc:share=0.01,seconds=0.3", "checkpoint:every=600,seconds=8", "evaluation:every=1800,seconds=30",
+           "lengths:factor=0.35", "warm_up:factor=4", "rotating:factor=1.3", "pause:from=3000,seconds=60",
+           "everybody:factor=1.2,from=7000,until=9000"},
+          seed);
+  const auto begin = std::chrono::steady_clock::now();
+  uint64_t records = 0, windows = 0, found = 0, certain = 0;
+  Json said = Json::array();
+  std::vector<Snapshots> kept;  // of the newest three windows
+  for (double at = kWindow; at <= days * 86400; at += kWindow, ++windows) {
+    job.Run(Seconds{at});
+    kept.push_back(job.Take());
+    records += RecordsOf(kept.back());
+    if (kept.size() > 3) kept.erase(kept.begin());
+    Snapshots all = kept.back();
+    for (size_t i = 0; i + 1 < kept.size(); ++i)
+      for (size_t rank = 0; rank < all.size(); ++rank)
+        all[rank].ended.insert(all[rank].ended.begin(), kept[i][rank].ended.begin(), kept[i][rank].ended.end());
+    for (const incident::Finding& finding : detect::DiagnoseCommunication(trace::JoinTrails(std::move(all))).findings) {
+      ++found;
+      certain += finding.certain;
+      if (said.size() < 20) said.push_back(finding.evidence);
+    }
+  }
+  return {{"job_days", days},   {"windows", windows}, {"records", records},        {"found", found},
+          {"certain", certain}, {"evidence", said},   {"seconds", Seconds_(begin)}};
+}
+
+}  // namespace
+}  // namespace lockstep
+
+int main(int argc, char** argv) {
+  const std::string mode = argc > 1 ? argv[1] : "";
+  lockstep::Json answer;
+  if (mode == "rate" && argc == 2) {
+    answer = lockstep::Rate();
+  } else if (mode == "scale" && argc == 3) {
+    answer = lockstep::Scale(std::stoi(argv[2]));
+  } else if (mode == "days" && argc == 4) {
+    answer = lockstep::Days(std::stod(argv[2]), std::stoull(argv[3]));
+  } else {
+    std::cerr << "telemetry rate | scale RANKS | days JOB_DAYS SEED\n";
+    return 2;
+  }
+  std::cout << answer.dump(2) << "\n";
+}
