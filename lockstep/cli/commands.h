@@ -22,6 +22,7 @@ void AddDrill(CLI::App& app, int& exit_code);
 void AddTop(CLI::App& app, int& exit_code);
 void AddCheckpoint(CLI::App& app, int& exit_code);
 void AddDiagnose(CLI::App& app, int& exit_code);
+void AddRecord(CLI::App& app, int& exit_code);
 void AddDowntime(CLI::App& app, int& exit_code);
 void AddExplain(CLI::App& app, int& exit_code);
 void AddSimulate(CLI::App& app, int& exit_code);

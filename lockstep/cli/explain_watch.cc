@@ -4,10 +4,10 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/cli/interrupt.h"
 #include "lockstep/explain/explained.h"
 #include "lockstep/explain/report.h"
 #include "lockstep/trace/straggler_follower.h"
@@ -17,14 +17,6 @@ namespace lockstep::cli {
 namespace {
 
 constexpr timespec kPeriod{.tv_sec = 0, .tv_nsec = 100'000'000};  // between looks at a file that did not grow
-
-volatile std::sig_atomic_t interrupted = 0;
-
-void EndAtInterrupt() {
-  struct sigaction action{};
-  action.sa_handler = [](int) { interrupted = 1; };
-  for (const int signal : {SIGINT, SIGTERM}) sigaction(signal, &action, nullptr);
-}
 
 std::string Line(const Json& report) {
   std::string line = fmt::format("step {}  {:.3f} s  S {:.3f}", report.at("step").get<int64_t>(),
@@ -58,7 +50,7 @@ absl::Status WatchTrace(const WatchOptions& options) {
   LS_ASSIGN_OR_RETURN(const trace::StragglerMeta meta, trace::ReadStragglerMeta(options.meta));
   LS_ASSIGN_OR_RETURN(auto follower, trace::StragglerFollower::Open(options.trace, meta, options.window));
   EndAtInterrupt();
-  while (interrupted == 0) {
+  while (!Interrupted()) {
     LS_ASSIGN_OR_RETURN(const bool completed, follower.Advance());
     if (!completed) {
       nanosleep(&kPeriod, nullptr);

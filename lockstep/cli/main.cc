@@ -30,6 +30,7 @@ int main(int argc, char** argv) {
   AddTop(app, exit_code);
   AddCheckpoint(app, exit_code);
   AddDiagnose(app, exit_code);
+  AddRecord(app, exit_code);
   AddDowntime(app, exit_code);
   AddExplain(app, exit_code);
   AddSimulate(app, exit_code);

@@ -1,11 +1,17 @@
+#include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "lockstep/base/file.h"
 #include "lockstep/cli/commands.h"
+#include "lockstep/synth/chance.h"
 #include "lockstep/synth/ddp.h"
 #include "lockstep/synth/job.h"
+#include "lockstep/synth/telemetry.h"
+#include "lockstep/trace/record_file.h"
 #include "lockstep/trace/straggler_csv.h"
 #include "lockstep/trace/straggler_meta.h"
 #include "lockstep/trace/text_writer.h"
@@ -115,6 +121,92 @@ void AddKineto(CLI::App& simulate, int& exit_code) {
   command->callback([flags, &exit_code] { exit_code = PrintReport(SimulateKineto(*flags), flags->json); });
 }
 
+struct SimulateTelemetryFlags {
+  std::string out, layout = "dp8";
+  std::optional<int> ranks;
+  double seconds = 60, loss = 0;
+  synth::TelemetryShape shape;
+  std::vector<std::string> faults;
+  uint64_t seed = 1;
+  bool json = false;
+};
+
+// "tp8,pp8" of 16,384 ranks is "tp8,pp8,dp256".
+absl::StatusOr<cluster::Layout> LayoutOf(const SimulateTelemetryFlags& flags) {
+  LS_ASSIGN_OR_RETURN(cluster::Layout layout, cluster::ParseLayout(flags.layout));
+  if (!flags.ranks || layout.WorldSize() == *flags.ranks) return layout;
+  if (layout.dp == 1 && *flags.ranks % layout.WorldSize() == 0) {
+    layout.dp = *flags.ranks / layout.WorldSize();
+    LS_RETURN_IF_ERROR(layout.Validate());
+    return layout;
+  }
+  return InvalidArgument("layout \"{}\" has {} ranks, --ranks is {}", flags.layout, layout.WorldSize(), *flags.ranks);
+}
+
+absl::StatusOr<Json> SimulateTelemetry(SimulateTelemetryFlags flags) {
+  LS_ASSIGN_OR_RETURN(flags.shape.layout, LayoutOf(flags));
+  Json faults_json = Json::array();
+  std::vector<synth::TelemetryFault> faults;
+  for (const std::string& text : flags.faults) {
+    LS_ASSIGN_OR_RETURN(faults.emplace_back(), synth::ParseTelemetryFault(text));
+    faults_json.push_back(synth::TelemetryFaultJson(faults.back()));
+  }
+  LS_ASSIGN_OR_RETURN(synth::Telemetry job, synth::Telemetry::Create(flags.shape, faults, flags.seed));
+  if (std::filesystem::exists(flags.out)) return InvalidArgument("{}: is there already; name another file", flags.out);
+  LS_ASSIGN_OR_RETURN(trace::RecordFileWriter file, trace::RecordFileWriter::Open(flags.out));
+  synth::Chance chance(flags.seed);
+  uint64_t records = 0, lost = 0;
+  // In pieces, so that a long job of many ranks need not fit into memory.
+  constexpr double kPiece = 30;
+  for (double at = 0; at < flags.seconds;) {
+    at = std::min(at + kPiece, flags.seconds);
+    job.Run(Seconds{at});
+    for (trace::TrailSnapshot& snapshot : job.Take()) {
+      lost += std::erase_if(snapshot.ended, [&](const ls_record&) { return chance.Uniform() < flags.loss; });
+      records += snapshot.ended.size();
+      LS_RETURN_IF_ERROR(file.Write(snapshot));
+    }
+  }
+  return Json{{"file", flags.out},     {"ranks", flags.shape.layout.WorldSize()},
+              {"records", records},    {"lost", lost},
+              {"seed", flags.seed},    {"faults", faults_json},
+              {"stuck", job.IsStuck()}};
+}
+
+void AddTelemetry(CLI::App& simulate, int& exit_code) {
+  auto flags = std::make_shared<SimulateTelemetryFlags>();  // lives as long as the callbacks of the parser
+  synth::TelemetryShape& shape = flags->shape;
+  CLI::App* command = simulate.add_subcommand(
+      "telemetry", "What the collectors of a large job would note, with planted faults: a file that diagnose reads");
+  command->add_option("FILE", flags->out, "File to write; name it *.records")->required();
+  command->add_option("--layout", flags->layout, "Sizes of tp, pp, ep and dp")->capture_default_str();
+  command->add_option("--ranks", flags->ranks, "All of them; dp follows from it where the layout has none");
+  command->add_option("--seconds", flags->seconds, "Of the job")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--ports", shape.ports, "Network ports of a rank")->capture_default_str();
+  command->add_option("--ranks-per-host", shape.ranks_per_host, "Inside of a host no network has a part")
+      ->capture_default_str();
+  command->add_option("--microbatches", shape.microbatches, "Per step")->capture_default_str();
+  command->add_option("--forward", shape.forward.value, "Seconds of a microbatch on a stage")->capture_default_str();
+  command->add_option("--backward", shape.backward.value, "The same, backward")->capture_default_str();
+  command->add_option("--jitter", shape.jitter, "Standard deviation of the logarithm of every computation")
+      ->capture_default_str();
+  command->add_option("--clock-offset", shape.clock_offset.value, "Standard deviation of the hosts' clocks, s")
+      ->capture_default_str();
+  command->add_flag("--trees", shape.trees, "Data-parallel collectives go over trees, not rings");
+  command->add_option("--loss", flags->loss, "Share of the records that is lost")->check(CLI::Range(0.0, 1.0));
+  command->add_option("--seed", flags->seed, "The same seed gives the same file")->capture_default_str();
+  command->add_option(
+      "--fault", flags->faults,
+      "KIND[:key=value,...]: slow_rank, slow_link, slow_sender, slow_receiver, stopped, lost_message, deadlock, "
+      "mismatch, skipped; and of healthy jobs gc, checkpoint, evaluation, lengths, warm_up, pause, rotating, "
+      "everybody; keys are rank, peer, port, factor, seconds, share, from, until, every; may be given several times");
+  command->add_flag("--json", flags->json, "One JSON document on stdout");
+  command->footer(
+      "Example: lockstep simulate telemetry slow.records --ranks 1024 --layout tp8,pp4 --fault "
+      "slow_rank:rank=13,factor=1.2");
+  command->callback([flags, &exit_code] { exit_code = PrintReport(SimulateTelemetry(*flags), flags->json); });
+}
+
 }  // namespace
 
 void AddSimulate(CLI::App& app, int& exit_code) {
@@ -122,6 +214,7 @@ void AddSimulate(CLI::App& app, int& exit_code) {
   command->require_subcommand(1);
   AddTrace(*command, exit_code);
   AddKineto(*command, exit_code);
+  AddTelemetry(*command, exit_code);
 }
 
 }  // namespace lockstep::cli

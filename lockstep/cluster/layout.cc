@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <iterator>
 #include <optional>
 #include <string_view>
 
@@ -197,6 +199,28 @@ std::vector<std::vector<RankId>> Layout::Groups(Dimension dimension) const {
   std::vector<std::vector<RankId>> groups;
   for (const RankId first : Spread(grid, Complement(axes), 0)) groups.push_back(Spread(grid, axes, first.value()));
   return groups;
+}
+
+absl::StatusOr<Layout> ParseLayout(std::string_view text) {
+  Layout layout;
+  const std::pair<std::string_view, int*> fields[] = {{"vpp", &layout.vpp}, {"tp", &layout.tp}, {"cp", &layout.cp},
+                                                      {"ep", &layout.ep},   {"dp", &layout.dp}, {"pp", &layout.pp}};
+  for (std::string_view rest = text; !rest.empty();) {
+    const std::string_view one = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(one.size() + 1, rest.size()));
+    const auto* const field = std::find_if(std::begin(fields), std::end(fields),
+                                           [&](const auto& known) { return one.starts_with(known.first); });
+    if (field == std::end(fields))
+      return InvalidArgument("layout \"{}\": expected tp, cp, ep, dp, pp or vpp with a size, as tp8, found \"{}\"",
+                             text, one);
+    const std::string_view size = one.substr(field->first.size());
+    const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), *field->second);
+    if (error != std::errc() || end != size.data() + size.size())
+      return InvalidArgument("layout \"{}\": expected a size behind {}, found \"{}\"", text, field->first, size);
+  }
+  if (const absl::Status valid = layout.Validate(); !valid.ok())
+    return InvalidArgument("layout \"{}\": {}", text, Message(valid));
+  return layout;
 }
 
 }  // namespace lockstep::cluster

@@ -20,6 +20,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/ids.h"
@@ -60,5 +61,8 @@ struct Layout {
 
   bool operator==(const Layout&) const = default;
 };
+
+// "tp8,pp8,dp256": sizes of dimensions, in any order; what is not said is 1. Valid, or the first thing that is wrong.
+absl::StatusOr<Layout> ParseLayout(std::string_view text);
 
 }  // namespace lockstep::cluster

@@ -121,5 +121,14 @@ TEST(Layout, ValidateSaysWhatIsWrong) {
   EXPECT_TRUE(Layout({.dp = 4, .order = "dp"}).Validate().ok());
 }
 
+TEST(ParseLayout, ReadsSizesInAnyOrder) {
+  EXPECT_EQ(*ParseLayout("dp256,tp8,pp4,vpp2"), (Layout{.tp = 8, .dp = 256, .pp = 4, .vpp = 2}));
+  const auto error = [](std::string_view text) { return std::string(Message(ParseLayout(text).status())); };
+  EXPECT_EQ(error("tp8,xp2"),
+            "layout \"tp8,xp2\": expected tp, cp, ep, dp, pp or vpp with a size, as tp8, found \"xp2\"");
+  EXPECT_EQ(error("tp"), "layout \"tp\": expected a size behind tp, found \"\"");
+  EXPECT_EQ(error("ep3,dp4"), "layout \"ep3,dp4\": ep must divide dp, found ep 3 and dp 4");
+}
+
 }  // namespace
 }  // namespace lockstep::cluster

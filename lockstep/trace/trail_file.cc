@@ -51,7 +51,7 @@ std::pair<uint32_t, std::string> TrailSnapshot::owner() const {
 
 std::string TrailSnapshot::host() const { return {origin.host, strnlen(origin.host, sizeof origin.host)}; }
 
-TrailSnapshot TakeSnapshot(const TrailFile& file) {
+TrailSnapshot TakeSnapshot(const TrailFile& file, uint64_t* at) {
   const ls_trail& trail = *file;
   TrailSnapshot snapshot;
   snapshot.origin = trail.origin;
@@ -59,8 +59,9 @@ TrailSnapshot TakeSnapshot(const TrailFile& file) {
   snapshot.under_way.resize(LS_TRAIL_PLACES);
   snapshot.under_way.resize(ls_trail_under_way(&trail, snapshot.under_way.data()));
   std::array<ls_record, 256> batch;
-  uint64_t at = 0;
-  while (const size_t count = ls_trail_read(&trail, &at, &snapshot.missed, batch.data(), batch.size()))
+  uint64_t begin = 0;
+  if (at == nullptr) at = &begin;
+  while (const size_t count = ls_trail_read(&trail, at, &snapshot.missed, batch.data(), batch.size()))
     snapshot.ended.insert(snapshot.ended.end(), batch.begin(), batch.begin() + static_cast<std::ptrdiff_t>(count));
   // After the records, which speak of communicators that are there.
   for (const ls_communicator& one : trail.communicator) {

@@ -46,8 +46,9 @@ struct TrailSnapshot {
   std::pair<uint32_t, std::string> owner() const;  // rank and library
 };
 
-// Everything that is there. An op that ends meanwhile may be told twice: as under way, and as ended.
-TrailSnapshot TakeSnapshot(const TrailFile& file);
+// Everything that is there, of the records those from position `*at` on (null: all), which moves on. An op that ends
+// meanwhile may be told twice: as under way, and as ended.
+TrailSnapshot TakeSnapshot(const TrailFile& file, uint64_t* at = nullptr);
 
 // Of the collectives that ended since `since_ns`, and of the messages received for them, keeps those of about `most`
 // ops: every second, fourth, eighth by the number that all members give them, so that all keep the same ones. Whatever

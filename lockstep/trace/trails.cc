@@ -300,6 +300,14 @@ class Joiner {
   std::map<int, std::string> host_of_;
 };
 
+// Of a directory, or of a run's.
+void AddFiles(const std::string& directory, const char* suffix, std::vector<std::string>& files) {
+  std::error_code error;
+  for (const std::string& folder : {directory, directory + "/trails"})
+    for (const auto& entry : std::filesystem::directory_iterator(folder, error))
+      if (entry.path().extension() == suffix) files.push_back(entry.path().string());
+}
+
 std::vector<std::string> FilesOf(const std::vector<std::string>& paths) {
   std::vector<std::string> files;
   std::error_code error;
@@ -308,10 +316,7 @@ std::vector<std::string> FilesOf(const std::vector<std::string>& paths) {
       files.push_back(path);
       continue;
     }
-    for (const std::string& folder : {path, path + "/trails"})  // of a run
-      for (const auto& entry : std::filesystem::directory_iterator(folder, error))
-        if (entry.path().extension() == kTrailSuffix || entry.path().extension() == kRecordsSuffix)
-          files.push_back(entry.path().string());
+    for (const char* suffix : {kTrailSuffix, kRecordsSuffix}) AddFiles(path, suffix, files);
   }
   std::sort(files.begin(), files.end());
   return files;
@@ -337,12 +342,30 @@ int64_t BegunAt(const TrailSnapshot& trail) {
   return last;
 }
 
+// Read from itself, and from a file that kept what it had said before.
+bool IsSameProcess(const TrailSnapshot& a, const TrailSnapshot& b) {
+  return a.origin.pid != 0 && a.origin.pid == b.origin.pid && a.origin.epoch == b.origin.epoch && a.host() == b.host();
+}
+
+// What is told twice is left out later.
+void Append(TrailSnapshot& known, TrailSnapshot more) {
+  if (more.taken_ns > known.taken_ns) std::swap(known, more);
+  known.ended.insert(known.ended.end(), more.ended.begin(), more.ended.end());
+}
+
 }  // namespace
 
 bool HasTrails(const std::string& path) {
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error)) return IsTrail(path) || IsRecordFile(path);
   return std::filesystem::is_directory(path, error) && !FilesOf({path}).empty();
+}
+
+std::vector<std::string> TrailsIn(const std::string& directory) {
+  std::vector<std::string> files;
+  AddFiles(directory, kTrailSuffix, files);
+  std::sort(files.begin(), files.end());
+  return files;
 }
 
 CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
@@ -359,9 +382,11 @@ CommLog JoinTrails(std::vector<TrailSnapshot> trails) {
     }
     auto owner = trail.owner();
     const auto known = chosen_of.find(owner);
-    if (known != chosen_of.end()) ++twice;
+    if (known != chosen_of.end() && !IsSameProcess(known->second, trail)) ++twice;
     if (known == chosen_of.end())
       chosen_of.emplace(std::move(owner), std::move(trail));
+    else if (IsSameProcess(known->second, trail))
+      Append(known->second, std::move(trail));
     else if (BegunAt(known->second) < BegunAt(trail))
       known->second = std::move(trail);
   }

@@ -21,5 +21,7 @@ CommLog JoinTrails(std::vector<TrailSnapshot> trails);
 // Errors: nothing there can be read; a file among others that can't be is listed as damaged.
 absl::StatusOr<CommLog> ReadTrails(const std::vector<std::string>& paths);
 bool HasTrails(const std::string& path);
+// Paths of the trails in a directory, or in a run's.
+std::vector<std::string> TrailsIn(const std::string& directory);
 
 }  // namespace lockstep::trace

@@ -1,0 +1,37 @@
+#include "lockstep/trace/trail_recorder.h"
+
+#include "lockstep/trace/trail_file.h"
+#include "lockstep/trace/trails.h"
+
+namespace lockstep::trace {
+namespace {
+
+constexpr Seconds kTellAgain{5};  // that an op is still under way: its age is what tells a hang
+
+}  // namespace
+
+absl::Status TrailRecorder::Look(bool all) {
+  alive_ = 0;
+  damaged_.clear();
+  for (const std::string& path : TrailsIn(directory_)) {
+    const absl::StatusOr<TrailFile> file = TrailFile::Open(path);
+    if (!file.ok()) {  // it may be in the making
+      damaged_.emplace_back(Message(file.status()));
+      continue;
+    }
+    Followed& followed = followed_[path];
+    const TrailSnapshot snapshot = TakeSnapshot(*file, &followed.at);
+    alive_ += snapshot.alive;
+    overwritten_ += snapshot.missed;
+    const Nanos now{snapshot.taken_ns};
+    const bool again = snapshot.alive && !snapshot.under_way.empty() && now - followed.told >= ToNanos(kTellAgain);
+    if (!all && !again && snapshot.ended.empty() && snapshot.under_way.size() == followed.under_way) continue;
+    LS_RETURN_IF_ERROR(file_.Write(snapshot));
+    followed.under_way = snapshot.under_way.size();
+    followed.told = now;
+    kept_ += snapshot.ended.size();
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep::trace
