@@ -11,6 +11,7 @@
 #include <regex>
 
 #include "lockstep/trace/flight_recorder.h"
+#include "lockstep/trace/ras_text.h"
 
 namespace lockstep::detect {
 namespace {
@@ -108,6 +109,23 @@ TEST(CommHang, WhoHasNotLaunchedIsNamed) {
       finding.evidence,
       ElementsAre(HasSubstr("ranks 0, 1, 3 wait in all_reduce 10 of communicator 0; rank 2 has launched up to 9")));
   EXPECT_THAT(diagnosis.no_report, IsEmpty());
+}
+
+TEST(CommHang, WhoIsBehindInTheTextOfRasIsNamed) {
+  const auto log = trace::ReadRasText(
+      "Communicators... (0.00s)\n=============\n\n"
+      "    0         1         1         4         4         4   RUNNING  MISMATCH\n\n"
+      "Errors\n======\n\nWarnings\n========\n\n"
+      "#0-0 (cf264af53edbe986) MISMATCH\n"
+      "  Communicator ranks have different AllReduce operation counts\n"
+      "  3 ranks have launched up to operation 6650\n"
+      "  Rank 2 has launched up to operation 6649 -- GPU 2 managed by process 12 on node 10.0.0.1\n");
+  ASSERT_TRUE(log.ok()) << log.status();
+  const CommDiagnosis diagnosis = DiagnoseCommunication(*log);
+  EXPECT_THAT(Named(diagnosis), ElementsAre(2));
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_FALSE(diagnosis.findings[0].certain) << "the job may have been running";
+  EXPECT_THAT(diagnosis.findings[0].evidence, ElementsAre(HasSubstr("rank 2 has launched up to 6649")));
 }
 
 TEST(CommHang, WhoDoesNotEndWhatOthersEndedIsNamed) {

@@ -1,6 +1,7 @@
 // What the ranks of a job told of their communication, whatever told it: the communicators, the ops that each rank
 // launched on them in its own order, how far each had come, and how long its messages took. Plain data; made by the
-// importers (flight_recorder.h, ras.h, trails.h), asked by detect/comm_hang.h and detect/comm_slow.h.
+// importers (flight_recorder.h, ras.h, ras_text.h, trails.h), asked by detect/comm_hang.h and
+// detect/comm_slow.h.
 #pragma once
 
 #include <cstdint>
