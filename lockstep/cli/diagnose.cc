@@ -32,7 +32,8 @@ void AddDiagnose(CLI::App& app, int& exit_code) {
   command
       ->add_option("PATH", flags->paths,
                    "Trails of our collectors, a run's directory, or dumps of PyTorch's Flight Recorder (pickle or "
-                   "JSON), one per rank, or directories of them; or the status of NCCL's RAS, JSON or text")
+                   "JSON), one per rank, or files of NCCL's Inspector, one per process, or directories of them; or the "
+                   "status of NCCL's RAS, JSON or text")
       ->required();
   command->add_option("--thresholds", flags->thresholds,
                       "TOML file: from when on a job hangs or is slow; presets/detect.toml has all keys");

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
 #include <regex>
 
+#include "lockstep/detect/diagnosis.h"
+#include "lockstep/trace/comm_files.h"
 #include "lockstep/trace/flight_recorder.h"
 #include "lockstep/trace/ras_text.h"
 
@@ -126,6 +129,18 @@ TEST(CommHang, WhoIsBehindInTheTextOfRasIsNamed) {
   ASSERT_EQ(diagnosis.findings.size(), 1U);
   EXPECT_FALSE(diagnosis.findings[0].certain) << "the job may have been running";
   EXPECT_THAT(diagnosis.findings[0].evidence, ElementsAre(HasSubstr("rank 2 has launched up to 6649")));
+}
+
+TEST(CommHang, WithoutTimesACompletedLogIsNoCleanBill) {
+  const std::string path = testing::TempDir() + "inspector.log";
+  std::ofstream(path)
+      << R"({"header": {"id": "0xa", "rank": 0, "n_ranks": 1}, "metadata": {"hostname": "h", "pid": 1},)"
+      << R"( "coll_perf": {"coll": "AllReduce", "coll_sn": 1, "coll_exec_time_us": 9}})";
+  const auto log = trace::ReadCommFiles({path});
+  ASSERT_TRUE(log.ok()) << log.status();
+  const Json report = DiagnosisReport(DiagnoseCommunication(*log), *log);
+  EXPECT_TRUE(report["healthy"].is_null());
+  EXPECT_THAT(report["blind_spot"].get<std::string>(), HasSubstr("who comes late can't be told"));
 }
 
 TEST(CommHang, WhoDoesNotEndWhatOthersEndedIsNamed) {

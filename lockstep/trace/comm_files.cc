@@ -8,6 +8,7 @@
 #include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/dump.h"
 #include "lockstep/trace/flight_recorder.h"
+#include "lockstep/trace/inspector.h"
 #include "lockstep/trace/ras.h"
 #include "lockstep/trace/ras_text.h"
 #include "lockstep/trace/trails.h"
@@ -36,6 +37,7 @@ absl::StatusOr<CommLog> ReadCommFiles(const std::vector<std::string>& paths) {
     return InvalidArgument("{}: a status of NCCL's RAS is of the whole job; expected it alone", *text);
   if (text != paths.end()) return ReadRasTextFile(*text);
   if (std::any_of(paths.begin(), paths.end(), HasTrails)) return ReadTrails(paths);
+  if (std::any_of(paths.begin(), paths.end(), HasInspector)) return ReadInspector(paths);
   std::error_code error;
   if (paths.size() == 1 && std::filesystem::is_regular_file(paths.front(), error)) {
     const absl::StatusOr<Json> document = ReadDump(paths.front());

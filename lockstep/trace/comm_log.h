@@ -1,6 +1,6 @@
 // What the ranks of a job told of their communication, whatever told it: the communicators, the ops that each rank
 // launched on them in its own order, how far each had come, and how long its messages took. Plain data; made by the
-// importers (flight_recorder.h, ras.h, ras_text.h, trails.h), asked by detect/comm_hang.h and
+// importers (flight_recorder.h, inspector.h, ras.h, ras_text.h, trails.h), asked by detect/comm_hang.h and
 // detect/comm_slow.h.
 #pragma once
 

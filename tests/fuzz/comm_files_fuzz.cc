@@ -1,5 +1,5 @@
 // Any bytes as what ranks told of their communication (a Flight Recorder's pickle or JSON, a status of RAS as JSON or
-// text): it is refused with its name, or it can be diagnosed.
+// text, lines of NCCL's Inspector): it is refused with its name, or it can be diagnosed.
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/check.h"
