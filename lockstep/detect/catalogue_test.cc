@@ -95,6 +95,26 @@ TEST_P(Catalogue, LossWeakensAndNeverTurns) {
   }
 }
 
+// Of the 60 s, the share that the job would not have needed: by what it gets done without the fault.
+TEST(Price, IsWhatTheJobWouldGain) {
+  const auto steps_per_s = [](const std::vector<trace::TrailSnapshot>& snapshots) {
+    std::vector<int64_t> ends;  // of what all ranks do once in a step
+    for (const ls_record& record : snapshots[0].ended)
+      if (record.kind == LS_RECORD_OP && record.body.op.communicator == 0) ends.push_back(record.time_ns);
+    return static_cast<double>(ends.size() - 1) / ToSeconds(Nanos{ends.back() - ends.front()}).value;
+  };
+  const double healthy = steps_per_s(Snapshots({}, 1));
+  for (const char* fault : {"slow_rank:rank=13,factor=1.3", "slow_rank:rank=50,factor=2",
+                            "slow_link:rank=10,peer=12,factor=20", "slow_sender:rank=11,port=1,factor=30"}) {
+    std::vector<trace::TrailSnapshot> snapshots = Snapshots({fault}, 1);
+    const double lost = 1 - steps_per_s(snapshots) / healthy;
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    ASSERT_EQ(findings.size(), 1u) << fault << TextOf(findings);
+    EXPECT_NEAR(findings[0].price.share, lost, 0.2 * lost) << fault;
+    EXPECT_EQ(findings[0].price.ranks, 64);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(
     All, Catalogue,
     testing::Values(

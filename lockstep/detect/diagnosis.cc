@@ -26,7 +26,7 @@ Json VerdictJson(const incident::Finding& finding) {
           {"probe", finding.probe.empty() ? Json() : Json(finding.probe)},
           {"evidence", finding.evidence},
           {"since", finding.since.value == 0 ? Json() : Json(IsoTime(finding.since))},
-          {"price", finding.price.value == 0 ? Json() : Json(finding.price.value)}};
+          {"price", incident::ToJson(finding.price)}};
 }
 
 }  // namespace

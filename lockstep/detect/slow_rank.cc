@@ -19,12 +19,16 @@ namespace {
 constexpr size_t kSpans = 4, kNewest = 3;
 
 struct Excess {
-  std::array<int64_t, kSpans> alone_ns{};    // beyond what the members of the same collectives took
-  std::array<int64_t, kSpans> longest_ns{};  // of it, in one round
-  int64_t waited_for_ns = 0;                 // by the member that came in the middle
+  std::array<int64_t, kSpans> alone_ns{};     // beyond what the members of the same collectives took
+  std::array<int64_t, kSpans> longest_ns{};   // of it, in one round
+  std::map<uint32_t, int64_t> waited_for_ns;  // by the member that came in the middle; by communicator
   int64_t rounds = 0;
 
   int64_t sum() const { return std::accumulate(alone_ns.begin(), alone_ns.end(), int64_t{0}); }
+  int64_t waited_for() const {
+    return std::accumulate(waited_for_ns.begin(), waited_for_ns.end(), int64_t{0},
+                           [](int64_t sum, const auto& one) { return sum + one.second; });
+  }
 };
 
 std::map<int, Excess> ExcessOfRanks(const Rounds& rounds) {
@@ -46,11 +50,27 @@ std::map<int, Excess> ExcessOfRanks(const Rounds& rounds) {
       Excess& excess = of_ranks[part.rank];
       excess.alone_ns[span] += part.alone_ns - usual;
       excess.longest_ns[span] = std::max(excess.longest_ns[span], part.alone_ns - usual);
-      excess.waited_for_ns += std::max<int64_t>(0, part.came_ns - middle);
+      excess.waited_for_ns[round.communicator] += std::max<int64_t>(0, part.came_ns - middle);
       ++excess.rounds;
     }
   }
   return of_ranks;
+}
+
+// What the job loses: how long the largest group waits that waits for it at all. A smaller one may wait for longer,
+// while the others are still at work, as in a pipeline that has slack.
+int64_t LostByAll(const Excess& excess, const trace::CommLog& log) {
+  constexpr int64_t kAtAll = 4;  // this part of what the group waits that waits longest
+  int64_t longest = 0, lost = 0;
+  for (const auto& [communicator, waited] : excess.waited_for_ns) longest = std::max(longest, waited);
+  size_t largest = 0;
+  for (const auto& [communicator, waited] : excess.waited_for_ns) {
+    const size_t size = log.communicators[communicator].ranks.size();
+    if (waited * kAtAll < longest || size < largest) continue;
+    lost = size > largest ? waited : std::max(lost, waited);
+    largest = size;
+  }
+  return lost;
 }
 
 double ShareOf(int64_t part_ns, int64_t whole_ns) {
@@ -72,7 +92,8 @@ Spread SpreadOf(const std::map<int, Excess>& of_ranks, int64_t whole_ns) {
 
 }  // namespace
 
-std::vector<incident::Finding> FindSlowRanks(const Rounds& rounds, const CommThresholds& thresholds) {
+std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Rounds& rounds,
+                                             const CommThresholds& thresholds) {
   const std::map<int, Excess> of_ranks = ExcessOfRanks(rounds);
   if (of_ranks.empty()) return {};
   const int64_t whole = rounds.length_ns();
@@ -80,7 +101,7 @@ std::vector<incident::Finding> FindSlowRanks(const Rounds& rounds, const CommThr
   std::vector<std::pair<double, incident::Finding>> found;
   for (const auto& [rank, excess] : of_ranks) {
     const double share = ShareOf(excess.sum(), whole) - std::max(0.0, spread.middle);
-    const double waited_for = ShareOf(excess.waited_for_ns, whole);
+    const double waited_for = ShareOf(excess.waited_for(), whole);
     if (share < thresholds.slow_share || waited_for < thresholds.slow_share / 2 ||
         share < thresholds.slow_deviation * spread.deviation)
       continue;
@@ -95,6 +116,7 @@ std::vector<incident::Finding> FindSlowRanks(const Rounds& rounds, const CommThr
     finding.syndrome = incident::Syndrome::kNonCommunicationSlow;
     finding.suspects = {incident::SuspectRank(RankId(rank))};
     finding.certain = true;
+    finding.price.share = std::min(share, ShareOf(LostByAll(excess, log), whole));
     finding.since = Nanos{rounds.begin_ns + whole * static_cast<int64_t>(since) / static_cast<int64_t>(kSpans)};
     finding.evidence = {
         fmt::format("{:.1f} % of the time rank {} was by itself for longer than the others before they met",

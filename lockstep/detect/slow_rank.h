@@ -9,6 +9,7 @@
 namespace lockstep::detect {
 
 // Requires rounds that take some time.
-std::vector<incident::Finding> FindSlowRanks(const Rounds& rounds, const CommThresholds& thresholds);
+std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Rounds& rounds,
+                                             const CommThresholds& thresholds);
 
 }  // namespace lockstep::detect

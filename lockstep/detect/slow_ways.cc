@@ -189,6 +189,7 @@ class Explainer {
     finding.certain = finding.ambiguous_with.empty();
     for (const Way& way : covered) {
       const Slowness& slowness = ways_.slow.at(way);
+      finding.price.share = std::max(finding.price.share, slowness.share);  // beside each other
       const bool several = ports_.at(way.from).size() > 1;
       finding.evidence.push_back(fmt::format(
           "rank {} to rank {}{}: a message takes {:.2f} ms, those of like ways {:.2f} ms; {:.1f} % of the time",

@@ -147,6 +147,9 @@ std::string Headline(const Finding& finding) {
   const std::string subject = SuspectsText(finding.suspects, ", ");
   std::string text = fmt::format("{} {}", subject, kSyndromes[static_cast<size_t>(finding.syndrome)].predicate);
   if (!finding.evidence.empty()) text += ": " + WithoutSubject(finding.evidence.front(), subject);
+  if (finding.price.share > 0)
+    text += fmt::format("; it costs {:.1f} % of the time, {:.3g} GPU-hours a day", 100 * finding.price.share,
+                        finding.price.gpu_hours_per_day());
   if (!finding.ambiguous_with.empty())
     text += fmt::format(" (or it is {})", SuspectsText(finding.ambiguous_with, " or "));
   if (!finding.certain) text += " (not certain)";
@@ -161,6 +164,11 @@ Json ToJson(const Suspect& suspect) {
   return {{"kind", kSuspectKinds[static_cast<size_t>(suspect.kind)]}, {"name", suspect.name}};
 }
 
+Json ToJson(const Price& price) {
+  if (price.share == 0) return {};
+  return {{"share", price.share}, {"ranks", price.ranks}, {"gpu_hours_per_day", price.gpu_hours_per_day()}};
+}
+
 Json ToJson(const Finding& finding) {
   return {{"syndrome", SyndromeName(finding.syndrome)},
           {"suspects", ListJson(finding.suspects)},
@@ -169,7 +177,7 @@ Json ToJson(const Finding& finding) {
           {"evidence", finding.evidence},
           {"certain", finding.certain},
           {"since_ns", finding.since.value},
-          {"price_s", finding.price.value}};
+          {"price", ToJson(finding.price)}};
 }
 
 Json ToJson(const Action& action) {
@@ -197,7 +205,8 @@ Json ToJson(const Incident& incident) {
             {"recompute_s", incident.phases.recompute.value}}},
           {"actions", ActionsJson(incident)},
           {"drill", incident.drill.empty() ? Json() : Json(incident.drill)},
-          {"steps_lost", incident.steps_lost}};
+          {"steps_lost", incident.steps_lost},
+          {"price", ToJson(lead.price)}};
 }
 
 absl::StatusOr<Finding> FindingFromJson(const Json& json) {
@@ -210,7 +219,11 @@ absl::StatusOr<Finding> FindingFromJson(const Json& json) {
   finding.evidence = fields.Texts("evidence");
   finding.certain = fields.Flag("certain");
   finding.since = fields.Time("since_ns");
-  finding.price = {fields.Number("price_s")};
+  if (const Json* price = fields.Optional("price"); price != nullptr) {
+    Fields of_price(*price, "price");
+    finding.price = {of_price.Number("share"), of_price.Int32("ranks")};
+    if (!of_price.status().ok()) fields.Fail(of_price.status());
+  }
   LS_RETURN_IF_ERROR(fields.status());
   return finding;
 }

@@ -45,6 +45,13 @@ Suspect SuspectRank(RankId rank);
 // None: it is no rank.
 std::optional<RankId> RankOf(const Suspect& suspect);
 
+// What a fault costs a job that goes on: all its ranks lose the same share of the time.
+struct Price {
+  double share = 0;  // of the time that the job would not take without it; 0: not known
+  int ranks = 0;
+  double gpu_hours_per_day() const { return share * ranks * 24; }
+};
+
 struct Finding {
   Syndrome syndrome = Syndrome::kStalled;
   std::vector<Suspect> suspects;
@@ -53,7 +60,7 @@ struct Finding {
   std::vector<std::string> evidence;    // one observation a line, with its figures
   bool certain = false;                 // enough to act by force, unless it is slowness
   Nanos since;                          // best estimate of when the fault began
-  Seconds price;                        // what it costs per step, where known; 0 = unknown
+  Price price;
 };
 
 enum class ActionKind { kEvict, kRestart, kRollback, kHotUpdate, kReplan, kCheckpoint, kStop, kNote };
@@ -93,6 +100,7 @@ std::string Headline(const Incident& incident);
 std::string Headline(const Finding& finding);
 
 Json ToJson(const Suspect& suspect);
+Json ToJson(const Price& price);  // null: not known
 Json ToJson(const Finding& finding);
 Json ToJson(const Action& action);
 Json ToJson(const Incident& incident);  // the interface of `lockstep incidents --json`

@@ -14,7 +14,7 @@ Finding StoppedRank2() {
   finding.evidence = {"state T since 1.2 s", "3 ranks wait in all_reduce"};
   finding.certain = true;
   finding.since = {5'000'000'000};
-  finding.price = {0.25};
+  finding.price = {0.25, 8};
   return finding;
 }
 
