@@ -26,7 +26,7 @@ constexpr int kSamples = 5;
 // What agents keep of a rank (agent/collectors.cc).
 constexpr size_t kMostOps = 1'000'000, kLeastOps = 48, kMostOpsOfRank = 200;
 
-double Seconds_(std::chrono::steady_clock::time_point begin) {
+double SecondsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
 
@@ -56,11 +56,9 @@ Json Rate() {
     Snapshots copy = snapshots;
     const auto begin = std::chrono::steady_clock::now();
     const trace::CommLog log = trace::JoinTrails(std::move(copy));
-    const double joined = Seconds_(begin);
     const size_t found = detect::DiagnoseCommunication(log).findings.size();
     if (found > 0) std::cerr << "a healthy job was named\n";
-    std::cerr << "join " << joined << " diagnose " << Seconds_(begin) - joined << "\n";
-    samples.push_back(static_cast<double>(RecordsOf(snapshots)) / Seconds_(begin));
+    samples.push_back(static_cast<double>(RecordsOf(snapshots)) / SecondsSince(begin));
   }
   return {{"records", RecordsOf(snapshots)}, {"records_per_s", samples}};
 }
@@ -78,7 +76,7 @@ Json Scale(int ranks) {
     const trace::CommLog log = trace::JoinTrails(std::move(copy));
     const size_t found = detect::DiagnoseCommunication(log).findings.size();
     if (found > 0) std::cerr << "a healthy job was named\n";
-    looks.push_back(Seconds_(begin));
+    looks.push_back(SecondsSince(begin));
   }
   const size_t records = RecordsOf(snapshots);
   rusage usage{};
@@ -92,7 +90,7 @@ Json Scale(int ranks) {
     const auto begin = std::chrono::steady_clock::now();
     Snapshots copy = snapshots;
     const auto findings = detect::DiagnoseCommunication(trace::JoinTrails(std::move(copy))).findings;
-    hangs.push_back(Seconds_(begin));
+    hangs.push_back(SecondsSince(begin));
     if (!findings.empty()) named = findings.front().suspects.front().name;
   }
   return {{"ranks", ranks},  {"records", records}, {"look_s", looks}, {"peak_mb", usage.ru_maxrss / 1024},
@@ -127,8 +125,13 @@ Json Days(double days, uint64_t seed) {
       if (said.size() < 20) said.push_back(finding.evidence);
     }
   }
-  return {{"job_days", days},   {"windows", windows}, {"records", records},        {"found", found},
-          {"certain", certain}, {"evidence", said},   {"seconds", Seconds_(begin)}};
+  return {{"job_days", days},
+          {"windows", windows},
+          {"records", records},
+          {"found", found},
+          {"certain", certain},
+          {"evidence", said},
+          {"seconds", SecondsSince(begin)}};
 }
 
 }  // namespace

@@ -181,6 +181,47 @@ class Harmless(CollectTest):
         self.assertEqual(2, len(report["no_report"]))
 
 
+class Recorded(CollectTest):
+    """`lockstep record` beside a job: its file says what the job's trails said, and what they have forgotten since."""
+
+    def record(self, job, *words):
+        job.wait_until(lambda: job.trails.exists() and len(list(job.trails.iterdir())) == len(job.processes))
+        path = job.folder / "job.records"
+        recorder = subprocess.Popen([BINARY, "record", str(job.trails), "--out", str(path), "--every", "0.2", "--json", *words],
+                                    stdout=subprocess.PIPE, text=True)
+        self.addCleanup(recorder.stdout.close)
+        self.addCleanup(recorder.wait)
+        self.addCleanup(recorder.kill)
+        return path, recorder
+
+    def test_a_job_to_its_end(self):
+        job = Attached(self, *STEPS, "--slow", "2")
+        path, recorder = self.record(job)
+        self.assertEqual([0] * 4, job.finish())
+        report = json.loads(recorder.communicate(timeout=30)[0])
+        self.assertEqual((0, 4, 0, []), (recorder.returncode, report["trails"], report["overwritten"], report["damaged"]), report)
+        shutil.rmtree(job.trails)
+        (verdict,) = diagnose(path)["verdicts"]
+        self.assertEqual(("non_communication_slow", [{"rank": 2}]), (verdict["syndrome"], named(verdict)))
+
+    def test_a_hang_and_a_recorder_that_was_killed(self):
+        job = Attached(self, "--stop", "1:5")
+        path, recorder = self.record(job)
+        (verdict,) = job.wait_until(lambda: path.exists() and path.stat().st_size > 64 and diagnose(path)["verdicts"])
+        self.assertEqual(("non_communication_hang", True, [{"rank": 1}]), (verdict["syndrome"], verdict["certain"], named(verdict)))
+        recorder.kill()
+        recorder.wait()
+        path.write_bytes(path.read_bytes()[:-30])  # as a disk leaves it that lost power
+        self.assertEqual([{"rank": 1}], named(diagnose(path)["verdicts"][0]))
+
+    def test_bad_input(self):
+        for words, error in ((("/dev/null/none", "--out", "/tmp/x.records"), "expected a directory with trails"),
+                             (("/tmp", "--out", "/etc/passwd"), "name another one"), (("/tmp", "--out", "/dev/null/x"), "can't be written")):
+            done = subprocess.run([BINARY, "record", *words], capture_output=True, text=True, timeout=30)
+            self.assertEqual((2, 1), (done.returncode, done.stderr.count("\n")), done.stderr)
+            self.assertIn(error, done.stderr)
+
+
 class UnderLockstep(CollectTest):
     def test_run_preloads_it(self):
         for method in ("zygote", "exec"):

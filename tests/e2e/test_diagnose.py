@@ -137,6 +137,30 @@ class Diagnose(unittest.TestCase):
         self.assertIn("no communicators", self.refused(path))
 
     @unittest.skipUnless((DATA / "diagnosis").is_dir(), f"{DATA}/diagnosis is not there")
+    def simulate(self, *words, code=0):
+        path = self.folder / "job.records"
+        path.unlink(missing_ok=True)
+        done = subprocess.run([BINARY, "simulate", "telemetry", path, "--json", *map(str, words)], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(code, done.returncode, done.stderr + done.stdout)
+        return path if code == 0 else done.stderr
+
+    def test_simulated_telemetry(self):
+        job = ("--ranks", 256, "--layout", "tp4,pp2", "--ports", 2)
+        report = self.diagnose(self.simulate(*job))
+        self.assertEqual(([], True, {}), (report["verdicts"], report["healthy"], report["counters"]), report)
+        (slow,) = self.diagnose(self.simulate(*job, "--fault", "slow_rank:rank=77,factor=1.5", "--loss", 0.2))["verdicts"]
+        self.assertEqual(("non_communication_slow", [{"rank": 77}]), (slow["syndrome"], slow["suspects"]))
+        self.assertAlmostEqual(slow["price"]["share"] * 256 * 24, slow["price"]["gpu_hours_per_day"])
+        path = self.simulate(*job, "--fault", "stopped:rank=200,from=20")
+        self.assert_names([200], self.diagnose(path))
+        path.write_bytes(path.read_bytes()[:-100])
+        self.assertIn("torn_bytes", self.diagnose(path)["counters"])
+
+    def test_bad_simulated_telemetry(self):
+        self.assertIn('layout "tp3" has 3 ranks, --ranks is 16', self.simulate("--ranks", 16, "--layout", "tp3", code=2))
+        self.assertIn("rank is 99, expected 0 to 7", self.simulate("--fault", "slow_rank:rank=99", code=2))
+        self.assertIn("expected one of slow_rank", self.simulate("--fault", "slow", code=2))
+
     def test_real_dumps(self):
         for folder in sorted((DATA / "diagnosis/fr_dumps_nvrx").iterdir()):
             with self.subTest(folder.name):

@@ -1,0 +1,35 @@
+"""How fast a coordinator judges what many ranks tell, and how often it names somebody in healthy jobs (telemetry.cc). Simulated."""
+import json
+import statistics
+import subprocess
+
+import figure
+
+RANKS = 16_384
+JOB_DAYS = 24
+LOOK_EVERY_S = 5  # control/judge.cc
+
+
+def measure(tools, quick):
+    days = JOB_DAYS / 100 if quick else JOB_DAYS
+    rate, scale = run(tools, "rate"), run(tools, "scale", RANKS)
+    halves = [subprocess.Popen([tools.telemetry, "days", str(days / 2), str(seed)], stdout=subprocess.PIPE) for seed in (1, 2)]
+    answers = [json.loads(process.communicate()[0]) for process in halves]
+    found, certain, windows = (sum(answer[name] for answer in answers) for name in ("found", "certain", "windows"))
+    told = "; ".join(str(evidence) for answer in answers for evidence in answer["evidence"])
+    note = "; ".join(filter(None, [f"simulated; {days:g} job-days of 1,024 ranks, {windows} looks, all irregularities of healthy jobs", told]))
+    return [
+        figure.from_samples("records judged per second, one core", "/s", rate["records_per_s"], goal=2e6, at_least=True),
+        figure.from_samples(f"a look at {RANKS} ranks", "s", scale["look_s"], note=f"{scale['records']} records, as agents send them"),
+        figure.single(f"coordinator's core for {RANKS} ranks, a look every {LOOK_EVERY_S} s", "%",
+                      100 * statistics.median(scale["look_s"]) / LOOK_EVERY_S, goal=50),
+        figure.single(f"memory for {RANKS} ranks, and for making them up", "MB", scale["peak_mb"], goal=2000),
+        figure.from_samples(f"verdict on a hang of {RANKS} ranks", "s", scale["hang_s"], goal=1, note=f"rank {scale['hang_named']} named"),
+        figure.single("healthy job-days: isolations that a verdict would allow", "", certain, goal=0, note=note),
+        figure.single("healthy job-days: alerts per day", "", found / days, goal=0.01),
+    ]
+
+
+def run(tools, *words):
+    answer = subprocess.run([tools.telemetry, *map(str, words)], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=600)
+    return json.loads(answer.stdout)
