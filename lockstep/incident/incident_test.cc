@@ -14,7 +14,6 @@ Finding StoppedRank2() {
   finding.evidence = {"state T since 1.2 s", "3 ranks wait in all_reduce"};
   finding.certain = true;
   finding.since = {5'000'000'000};
-  finding.price = {0.25, 8};
   return finding;
 }
 
@@ -77,10 +76,22 @@ TEST(Finding, HeadlineSaysWhoElseItMayBe) {
   EXPECT_EQ(Headline(finding), "the job makes no progress");
 }
 
+TEST(Finding, HeadlineSaysWhatItCosts) {
+  Finding finding;
+  finding.syndrome = Syndrome::kNonCommunicationSlow;
+  finding.suspects = {SuspectRank(RankId(13))};
+  finding.certain = true;
+  finding.price = {0.072, 18};
+  EXPECT_EQ(Headline(finding),
+            "rank 13 is slow, and the others wait for it; it costs 7.2 % of the time, 31.1 GPU-hours a day");
+  EXPECT_EQ(ToJson(finding)["price"]["share"], 0.072);
+}
+
 TEST(Finding, GoesThroughJsonAndBack) {
   Finding finding = StoppedRank2();
   finding.ambiguous_with = {{Suspect::Kind::kNicPort, "node3/mlx5_0"}};
   finding.probe = "stack of rank 1";
+  finding.price = {0.25, 8};
   const auto back = FindingFromJson(Json::parse(ToJson(finding).dump()));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(ToJson(*back), ToJson(finding));
