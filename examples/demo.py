@@ -146,6 +146,21 @@ def print_ettr(ettr):
     print(f"  ETTR {100 * ettr['cumulative']:.1f} % of {ettr['wall_s']:.1f} s; lost to {lost or 'nothing'}")
 
 
+def print_explanation(job):
+    """Where the time of a step goes, from what the run noted of itself."""
+    answer = subprocess.run([job.binary, "explain", job.run_dir, "--json"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    if answer.returncode != 0:  # as where the collectors can't be preloaded
+        print("  not known: the collectors were not there")
+        return
+    explained = json.loads(answer.stdout)
+    path = ", ".join(f"{name} {1000 * seconds:.1f} ms" for name, seconds in explained["critical_path"]["by_optype"].items() if seconds >= 0.0005)
+    print(f"  {1000 * explained['step_s']['measured']:.1f} ms on its critical path: {path}")
+    print(f"  {explained['slowdown']:.2f} times as long as if all ranks and steps were alike" + (", because of" if explained["causes"] else ""))
+    for cause in explained["causes"][:3]:
+        ranks = ", ".join(str(suspect["rank"]) for suspect in cause["suspects"] if "rank" in suspect) or "all"
+        print(f"     {cause['cause']} (rank {ranks}): {1000 * cause['gain_s']:.1f} ms of a step; {cause['evidence'][0]}")
+
+
 def named_rightly(incidents):
     """Whether the incidents are the faults that were made, in order, and nothing else."""
     seen = [(incident["symptom"], [suspect["name"] for suspect in incident["suspects"]]) for incident in incidents]
@@ -168,6 +183,8 @@ def report(disturbed, undisturbed):
     print("\nIncidents of the disturbed run")
     print_incidents(incidents)
     print_ettr(status["ettr"])
+    print("\nA step of it (lockstep explain)")
+    print_explanation(disturbed)
     print("\nThe disturbed run compared with the undisturbed one")
     equal = compare(read(disturbed.result), read(undisturbed.result))
     named = named_rightly(incidents)

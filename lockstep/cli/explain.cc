@@ -16,6 +16,7 @@
 #include "lockstep/explain/report.h"
 #include "lockstep/explain/timeline.h"
 #include "lockstep/trace/job_files.h"
+#include "lockstep/trace/run_trace.h"
 #include "lockstep/trace/straggler_meta.h"
 
 namespace lockstep::cli {
@@ -64,6 +65,8 @@ absl::StatusOr<explain::Shard> ParseShard(const std::string& text) {
   return InvalidArgument("--shard {}: expected I/N with I from 0 to N - 1, or auto", numbers);
 }
 
+bool IsRun(const std::vector<std::string>& paths) { return paths.size() == 1 && trace::IsRun(paths.front()); }
+
 int Threads(const ExplainFlags& flags) {
   return flags.threads.value_or(static_cast<int>(std::max(1U, std::thread::hardware_concurrency())));
 }
@@ -71,11 +74,13 @@ int Threads(const ExplainFlags& flags) {
 absl::StatusOr<Json> ExplainOne(const ExplainFlags& flags) {
   if (flags.traces.empty() + flags.kineto.empty() + flags.chakra.empty() != 2)
     return InvalidArgument(
-        "expected a TRACE with --meta META, directories of traces, --kineto with the files of a PyTorch profiler, or "
+        "expected a TRACE with --meta META, the directory of a run, directories of traces, --kineto with the files of "
+        "a PyTorch profiler, or "
         "--chakra with execution traces");
   if (flags.traces.size() > 1) return InvalidArgument("{}: expected one TRACE, or directories only", flags.traces[1]);
-  const bool by_rank = flags.traces.empty();  // a file for each
-  const trace::JobFiles files{{}, by_rank ? "" : flags.traces.front(), flags.meta, flags.kineto, flags.chakra};
+  const bool run = IsRun(flags.traces), by_rank = flags.traces.empty() || run;  // a file, or a trail, for each
+  trace::JobFiles files{{}, by_rank ? "" : flags.traces.front(), flags.meta, flags.kineto, flags.chakra};
+  if (run) files.run = flags.traces.front();
   if (!by_rank && flags.meta.empty()) return InvalidArgument("--meta: expected the YAML file beside {}", files.trace);
   if (!by_rank && flags.rank) return InvalidArgument("--rank belongs to --kineto and --chakra");
   if (by_rank && !(flags.meta.empty() && flags.compat.empty()))
@@ -138,7 +143,7 @@ bool AreDirectories(const std::vector<std::string>& paths) {
 }
 
 absl::StatusOr<Json> Explain(const ExplainFlags& flags) {
-  return AreDirectories(flags.traces) ? ExplainDirectories(flags) : ExplainOne(flags);
+  return AreDirectories(flags.traces) && !IsRun(flags.traces) ? ExplainDirectories(flags) : ExplainOne(flags);
 }
 
 }  // namespace
@@ -147,9 +152,11 @@ void AddExplain(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<ExplainFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command =
       app.add_subcommand("explain", "Why a traced job is slow: what each op type, stage and worker costs");
-  command->add_option("TRACE", flags->traces,
-                      "Rows of ops: Parquet, CSV or CSV.gz (docs/formats/straggler.md); or directories, for a report "
-                      "of all jobs whose traces lie in them");
+  command->add_option(
+      "TRACE", flags->traces,
+      "Rows of ops: Parquet, CSV or CSV.gz (docs/formats/straggler.md); or the directory of a run under "
+      "Lockstep, which may still go on; or directories, for a report of all jobs whose traces lie in "
+      "them");
   command->add_option("--meta", flags->meta, "YAML with the sizes of the parallel dimensions");
   command
       ->add_option("--kineto,--nsys", flags->kineto,

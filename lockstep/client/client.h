@@ -50,6 +50,18 @@ uint64_t ls_epoch(const struct ls_client*);
 /* Step clock: the training loop begins now (after restore), and step `step` has just finished. loss: NaN if unknown. */
 void ls_loop_begin(struct ls_client*, int64_t last_step);
 void ls_step(struct ls_client*, int64_t step, double loss);
+/* What the script is at from now on, until the next mark: its step's record tells how long it was at each,
+ * if there was one forward in it. Optional. */
+enum ls_part {
+  LS_PART_OTHER = 0,
+  LS_PART_DATA = 1,
+  LS_PART_FORWARD = 2,
+  LS_PART_BACKWARD = 3,
+  LS_PART_OPTIMIZER = 4,
+  LS_PART_SAVE = 5, /* from ls_step() on, until the first mark */
+  LS_PARTS
+};
+void ls_mark(struct ls_client*, int part);
 
 /* Makes room for `bytes` per slot: maps, pre-faults. Call again with more bytes when the state has grown. */
 int ls_buffers(struct ls_client*, uint64_t bytes);

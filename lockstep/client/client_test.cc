@@ -80,6 +80,33 @@ TEST_F(Client, SaysWhyItCannotJoin) {
   EXPECT_STREQ(ls_last_error(), "/nonexistent/worker.sock: No such file or directory");
 }
 
+TEST_F(Client, TheRecordOfAStepTellsWhatTheScriptWasAt) {
+  Join();
+  ls_loop_begin(client_, -1);
+  const auto spend = [](int ms) { usleep(static_cast<useconds_t>(ms) * 1000); };
+  spend(1);
+  ls_mark(client_, LS_PART_FORWARD);
+  spend(2);
+  ls_mark(client_, LS_PART_BACKWARD);
+  spend(4);
+  ls_mark(client_, LS_PART_OPTIMIZER);
+  spend(2);
+  ls_mark(client_, LS_PART_OTHER);
+  ls_mark(client_, 17);
+  ls_mark(nullptr, LS_PART_DATA);
+  ls_step(client_, 0, NAN);
+  ls_step(client_, 1, NAN);
+  ls_record records[2];
+  ASSERT_EQ(ls_ring_pop(starter_.ring(), records, 2), 2u);
+  const ls_step_body& step = records[0].body.step;
+  EXPECT_GE(step.data, 1'000'000u);
+  EXPECT_GE(step.forward, 2'000'000u);
+  EXPECT_GE(step.backward, 4'000'000u);
+  EXPECT_GE(step.optimizer, 2'000'000u);
+  EXPECT_LE(step.data + step.forward + step.backward + step.optimizer, step.duration);
+  EXPECT_EQ(records[1].body.step.forward, 0u);
+}
+
 TEST_F(Client, StepClockAndRecords) {
   Join();
   EXPECT_EQ(block().pid, getpid());
@@ -96,6 +123,7 @@ TEST_F(Client, StepClockAndRecords) {
   EXPECT_EQ(record.body.step.step, 7);
   EXPECT_EQ(record.body.step.loss, 0.5);
   EXPECT_EQ(record.time_ns, block().step_end_ns);
+  EXPECT_EQ(record.body.step.forward, 0u) << "nobody marked anything";
   for (int64_t step = 8; step < 8 + 20; ++step) ls_step(client_, step, NAN);
   EXPECT_EQ(block().steps, 21);
   EXPECT_EQ(block().dropped, 4u) << "the ring holds 16";

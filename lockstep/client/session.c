@@ -191,6 +191,10 @@ uint64_t ls_epoch(const struct ls_client* c) { return c->epoch; }
 void ls_loop_begin(struct ls_client* c, int64_t last_step) {
   if (!ls_is_joined(c) || !ls_is_current(c)) return;
   c->last_end_ns = ls_now_ns();
+  memset(c->part_ns, 0, sizeof c->part_ns); /* what was before belongs to no step */
+  c->mark_ns = c->last_end_ns;
+  c->part = LS_PART_DATA;
+  c->forwards = 0;
   __atomic_store_n(&c->block->step, last_step, __ATOMIC_RELAXED);
   __atomic_store_n(&c->block->steps, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&c->block->loop_begin_ns, c->last_end_ns, __ATOMIC_RELAXED);
@@ -206,12 +210,32 @@ static void push_step(struct ls_client* c, int64_t step, double loss, int64_t no
   record.body.step.duration = ls_delta(duration, record.delta_shift);
   record.body.step.blocked = ls_delta(c->blocked_step_ns, record.delta_shift);
   record.body.step.rank = c->rank;
+  if (c->forwards == 1) { /* of several, sums would not tell when */
+    record.body.step.save = ls_delta(c->part_ns[LS_PART_SAVE], record.delta_shift);
+    record.body.step.data = ls_delta(c->part_ns[LS_PART_DATA], record.delta_shift);
+    record.body.step.forward = ls_delta(c->part_ns[LS_PART_FORWARD], record.delta_shift);
+    record.body.step.backward = ls_delta(c->part_ns[LS_PART_BACKWARD], record.delta_shift);
+    record.body.step.optimizer = ls_delta(c->part_ns[LS_PART_OPTIMIZER], record.delta_shift);
+  }
   if (!ls_ring_push(c->ring, &record)) ls_count(&c->block->dropped);
+}
+
+static void account_part(struct ls_client* c, int part, int64_t now) {
+  if (c->mark_ns != 0) c->part_ns[c->part] += now - c->mark_ns;
+  c->part = part;
+  c->mark_ns = now;
+}
+
+void ls_mark(struct ls_client* c, int part) {
+  if (!ls_is_joined(c) || part < 0 || part >= LS_PARTS) return;
+  account_part(c, part, ls_now_ns());
+  c->forwards += part == LS_PART_FORWARD;
 }
 
 void ls_step(struct ls_client* c, int64_t step, double loss) {
   if (!ls_is_joined(c) || !ls_is_current(c)) return;
   const int64_t now = ls_now_ns();
+  account_part(c, LS_PART_SAVE, now);
   const int64_t duration = c->last_end_ns != 0 ? now - c->last_end_ns : 0;
   uint64_t loss_bits;
   memcpy(&loss_bits, &loss, sizeof loss_bits);
@@ -228,4 +252,6 @@ void ls_step(struct ls_client* c, int64_t step, double loss) {
   push_step(c, step, loss, now, duration);
   c->last_end_ns = now;
   c->blocked_step_ns = 0;
+  memset(c->part_ns, 0, sizeof c->part_ns);
+  c->forwards = 0;
 }

@@ -86,6 +86,10 @@ struct ls_client {
   bool alive;              /* the joined thread holds the block's life mutex */
   int64_t last_end_ns;     /* of the step before; 0 = none */
   int64_t blocked_step_ns; /* of the step that runs */
+  int part;                /* enum ls_part, since mark_ns */
+  int64_t mark_ns;
+  int64_t part_ns[LS_PARTS]; /* of the step that runs */
+  uint32_t forwards;
 };
 
 /* Remembers the text and returns `result`. */

@@ -5,6 +5,7 @@
 #include "lockstep/explain/report.h"
 #include "lockstep/trace/chakra_job.h"
 #include "lockstep/trace/kineto_job.h"
+#include "lockstep/trace/run_trace.h"
 #include "lockstep/trace/straggler_file.h"
 #include "lockstep/trace/straggler_meta.h"
 
@@ -40,12 +41,14 @@ absl::StatusOr<Explained> Explained::Of(const trace::JobFiles& files, const Opti
     LS_ASSIGN_OR_RETURN(trace::TracedJob job, trace::BuildChakraJob(std::move(ranks)));
     return Explained(std::move(job), options.threads);
   }
-  if (files.kineto.empty()) {
+  if (files.kineto.empty() && files.run.empty()) {
     LS_ASSIGN_OR_RETURN(const trace::StragglerMeta meta, trace::ReadStragglerMeta(files.meta));
     LS_ASSIGN_OR_RETURN(trace::TracedJob job, trace::ReadStragglerJob(files.trace, meta, options.steps));
     return Explained(std::move(job), options.threads);
   }
-  LS_ASSIGN_OR_RETURN(std::vector<trace::KinetoRank> ranks, trace::ReadKinetoFiles(files.kineto, options.rank));
+  LS_ASSIGN_OR_RETURN(std::vector<trace::KinetoRank> ranks, files.run.empty()
+                                                                ? trace::ReadKinetoFiles(files.kineto, options.rank)
+                                                                : trace::ReadRun(files.run));
   LS_ASSIGN_OR_RETURN(trace::KinetoJob job, trace::BuildKinetoJob(std::move(ranks), options.steps));
   const auto traced = std::make_shared<const trace::KinetoJob>(std::move(job));
   auto state = std::make_unique<State>(std::shared_ptr<const trace::TracedJob>(traced, &traced->job), options.threads);

@@ -36,7 +36,8 @@ struct ls_step_body {
   uint32_t duration; /* since the step before ended; delta */
   uint32_t blocked;  /* of it, time spent waiting for state copies; delta */
   uint32_t rank;
-  uint8_t reserved[20];
+  /* Of it, what the script was at, one after the other; what is left comes last. All 0: not known; delta. */
+  uint32_t save, data, forward, backward, optimizer;
 };
 
 struct ls_definition_body {

@@ -17,6 +17,7 @@ struct JobFiles {
   std::string trace, meta;          // empty: missing
   std::vector<std::string> kineto;  // not empty: then the two above are, and the next
   std::vector<std::string> chakra;
+  std::string run = {};  // directory of a run under Lockstep; not empty: then all the others are
 };
 
 // By id, each once. kNotFound: a directory that is not there, or can't be read; none of them holds a trace.

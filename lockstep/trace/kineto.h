@@ -20,9 +20,10 @@ inline constexpr char kHostStream[] = "gloo";  // of communication by threads of
 // A kernel, copy or fill on a device stream; for a job without devices, work of a thread of the host.
 struct DeviceOp {
   int64_t begin_ns, duration_ns;
-  int64_t launch_ns;    // when the host issued it; kNoTime: not in the file
-  uint32_t stream;      // index into KinetoRank::streams
-  uint32_t collective;  // index into KinetoRank::collectives; kNoIndex: no communication
+  int64_t launch_ns;         // when the host issued it; kNoTime: not in the file
+  uint32_t stream;           // index into KinetoRank::streams
+  uint32_t collective;       // index into KinetoRank::collectives; kNoIndex: no communication
+  uint32_t part = kNoIndex;  // of a step that compute belongs to: index into KinetoRank::parts; kNoIndex: not told
 
   int64_t end_ns() const { return begin_ns + duration_ns; }
 };
@@ -61,6 +62,7 @@ struct KinetoRank {
   std::vector<std::string> streams;     // "device 0 stream 7"
   std::vector<Collective> collectives;  // each kind once
   std::vector<ProcessGroup> groups;
+  std::vector<std::string> parts;  // "forward"
   std::vector<Counter> counters;
 };
 

@@ -62,11 +62,16 @@ class Builder {
     for (const RoleForm& form : steps_.roles) {
       first_op_.push_back(static_cast<uint32_t>(ops_.size()));
       for (size_t i = 0; i + 1 < form.cuts; ++i, ++segment)
-        ops_.push_back({OpType::kSegment, 0, static_cast<int>(i), segment, 0, -1, kind_of("compute")});
+        ops_.push_back({OpType::kSegment, 0, static_cast<int>(i), segment, 0, -1, kind_of(PartOf(form, i))});
       first_collective_.push_back(static_cast<uint32_t>(ops_.size()));
       for (size_t i = 0; i < form.names.size(); ++i)
         ops_.push_back({OpType::kCollective, 0, static_cast<int>(i), -1, -1, -1, kind_of(form.names[i])});
     }
+  }
+
+  static std::string PartOf(const RoleForm& form, size_t segment) {
+    const bool told = segment < form.parts.size() && !form.parts[segment].empty();
+    return told ? form.parts[segment] : "compute";
   }
 
   size_t Segments(size_t role) const { return steps_.roles[role].cuts - 1; }

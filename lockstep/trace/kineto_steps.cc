@@ -136,15 +136,30 @@ class Role {
     }
     FindCuts(form);
     for (const auto& [rank, step] : steps_) CutStep(*rank, *step);
+    NameParts(form);
     return form;
   }
 
  private:
+  // By the first compute of each segment, in the first step of usual length.
+  void NameParts(RoleForm& form) const {
+    const auto usual = std::find_if(steps_.begin(), steps_.end(),
+                                    [&](const auto& one) { return one.second->computes.size() == computes_; });
+    const auto& [rank, step] = *usual;
+    if (rank->parts.empty()) return;
+    for (size_t i = 0; i + 1 < step->cuts.size(); ++i) {
+      const size_t first = step->cuts[i];
+      const uint32_t part = first < step->cuts[i + 1] ? rank->ops[step->computes[first]].part : kNoIndex;
+      form.parts.push_back(part == kNoIndex ? "" : rank->parts[part]);
+    }
+  }
+
   // Where compute is cut, in a step of usual length, and by what.
   struct Cut {
     size_t at;
     size_t collective;
-    bool awaited;  // else its input is ready
+    bool awaited;              // else its input is ready
+    uint32_t part = kNoIndex;  // begins here; then the two above say nothing
   };
 
   void FindCuts(RoleForm& form) {
@@ -169,6 +184,11 @@ class Role {
       AddCut({inputs[i], i, false});
       AddCut({waits[i], i, true});
     }
+    for (const auto& [rank, step] : steps_)
+      if (step->computes.size() == computes_) {
+        AddParts(*rank, *step);
+        break;
+      }
     std::sort(cuts_.begin(), cuts_.end(), [](const Cut& a, const Cut& b) { return a.at < b.at; });
     form.cuts = cuts_.size() + 2;
     const auto place_of = [&](size_t at) {
@@ -180,6 +200,19 @@ class Role {
       form.input_cut.push_back(place_of(inputs[i]));
       form.awaited_cut.push_back(place_of(waits[i]));
     }
+  }
+
+  void AddParts(const KinetoRank& rank, const RankStep& step) {
+    for (size_t i = 1; i < step.computes.size(); ++i) {
+      const uint32_t part = rank.ops[step.computes[i]].part;
+      if (part != kNoIndex && part != rank.ops[step.computes[i - 1]].part) AddCut({i, 0, false, part});
+    }
+  }
+
+  static size_t BeginOf(uint32_t part, const KinetoRank& rank, const RankStep& step) {
+    const auto first = std::find_if(step.computes.begin(), step.computes.end(),
+                                    [&](uint32_t op) { return rank.ops[op].part == part; });
+    return first == step.computes.end() ? RoleForm::kNever : static_cast<size_t>(first - step.computes.begin());
   }
 
   void AddCut(const Cut& cut) {
@@ -195,11 +228,13 @@ class Role {
     step.cuts = {0};
     for (const Cut& cut : cuts_) {
       size_t at = cut.at;
-      if (!usual) {
+      if (!usual && cut.part != kNoIndex) {
+        at = BeginOf(cut.part, rank, step);
+      } else if (!usual) {
         const DeviceOp& collective = rank.ops[step.collectives[cut.collective]];
         at = cut.awaited ? Awaited(rank, step, ends, collective) : InputReady(rank, step, collective);
-        if (at == RoleForm::kNever) at = count - std::min(count, computes_ - cut.at);  // as far from the end
       }
+      if (at == RoleForm::kNever) at = count - std::min(count, computes_ - cut.at);  // as far from the end
       step.cuts.push_back(std::clamp(at, step.cuts.back(), count));
     }
     step.cuts.push_back(count);

@@ -22,6 +22,7 @@ struct RankStep {
 // How the steps of some ranks look. Cuts are named by their place in RankStep::cuts.
 struct RoleForm {
   size_t cuts = 0;
+  std::vector<std::string> parts;   // of the step, by segment of compute; empty: not told
   std::vector<std::string> names;   // of the communications
   std::vector<uint32_t> streams;    // of the communications; kNoIndex: it waits for none before it
   std::vector<size_t> input_cut;    // compute before this cut makes the input of communication i

@@ -9,6 +9,7 @@ import sys
 
 OK, NOT_JOINED, SKIPPED, REFUSED, FRESH, CORRUPT, TIMEOUT = range(7)
 CPU, CUDA = 0, 1
+OTHER, DATA, FORWARD, BACKWARD, OPTIMIZER = range(5)  # parts of a step
 RESTORE_TIMEOUT_S = 300.0  # for the agent to name the restore point; it does so before it starts the workers
 
 _pointer, _u64, _i64, _int = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64, ctypes.c_int
@@ -19,6 +20,7 @@ _SIGNATURES = {
     "ls_rank": (_int, [_pointer]),
     "ls_loop_begin": (None, [_pointer, _i64]),
     "ls_step": (None, [_pointer, _i64, ctypes.c_double]),
+    "ls_mark": (None, [_pointer, _int]),
     "ls_buffers": (_int, [_pointer, _u64]),
     "ls_save_begin": (_int, [_pointer, _i64, ctypes.c_char_p, _u64]),
     "ls_save_add_now": (_int, [_pointer, _int, _pointer, _u64]),
@@ -44,6 +46,9 @@ class Client:
 
     def step(self, i, loss=None):
         self._library.ls_step(self._handle, i, math.nan if loss is None else float(loss))
+
+    def mark(self, part):
+        self._library.ls_mark(self._handle, part)
 
     def loop_begin(self, last_step):
         self._library.ls_loop_begin(self._handle, last_step)

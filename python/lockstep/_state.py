@@ -113,7 +113,7 @@ class ModuleHolder:
 
     def __init__(self, name, module, owned):
         self.name = name
-        self._module, self._owned = module, owned
+        self.module, self._owned = module, owned
         self._stamp = None
         self._fully_sharded = [part for part in module.modules() if hasattr(part, "reshard") and hasattr(part, "unshard")]
 
@@ -150,7 +150,7 @@ class ModuleHolder:
     def _shape_of_tree(self):
         """Equal as long as the same modules have the same keys: cheap enough for every step."""
         stamp = []
-        for module in self._modules if self._stamp is not None else ():
+        for module in self.modules if self._stamp is not None else ():
             for folder in (module._parameters, module._buffers):
                 stamp.extend(folder)
                 stamp.extend([tensor is None for tensor in folder.values()])
@@ -158,8 +158,8 @@ class ModuleHolder:
         return stamp
 
     def _walk(self):
-        named = list(self._module.named_modules())
-        self._modules = [module for _, module in named]
+        named = list(self.module.named_modules())
+        self.modules = [module for _, module in named]
         self._extra = [(prefix, module) for prefix, module in named
                        if type(module).get_extra_state is not torch.nn.Module.get_extra_state]
         self._places, self._wholes, self._names, self._ids, self._sharded, self._stamp = [], [], [], [], False, []

@@ -5,6 +5,7 @@ its state) is copied by a thread beside the next forward and backward pass; the 
 docs/formats/board.md says how the bytes lie.
 """
 import atexit
+import contextlib
 import functools
 import pickle
 import struct
@@ -51,6 +52,7 @@ class Checkpoint:
         self._saves, self._capacity = 0, 0
         self._watched = None  # (tensors, versions, wholes) that must not change until the optimizer runs
         self._watch_optimizers()
+        self._watch_modules()
         atexit.register(self._client.save_wait)  # the tensors die at exit, and the copy must not outlive them
 
     def restore(self):
@@ -78,6 +80,7 @@ class Checkpoint:
             self._client.save_wait()  # a loop without optimizer.step() comes here first
             self._check_untouched()
             self._save(i)
+        self._client.mark(_client.DATA)
 
     # ---- saving ----
 
@@ -171,8 +174,20 @@ class Checkpoint:
         self._find_owned()
         for holder in self._optimizer_holders():
             before_every_step(holder.optimizer, self._before_optimizer_step)
+            after_every_step(holder.optimizer, lambda: self._client.mark(_client.OTHER))
+
+    def _watch_modules(self):
+        """When forward begins and ends, for the record of the step. Of DistributedDataParallel only: nobody scripts or compiles that
+        wrapper, as hooks on a model itself would forbid."""
+        from torch.nn.parallel import DistributedDataParallel
+
+        for holder in self._holders.values():
+            if isinstance(getattr(holder, "module", None), DistributedDataParallel):
+                holder.module.register_forward_pre_hook(_Mark(self._client, _client.FORWARD))
+                holder.module.register_forward_hook(_Mark(self._client, _client.BACKWARD))
 
     def _before_optimizer_step(self):
+        self._client.mark(_client.OPTIMIZER)
         if self._watched is not None:
             self._client.save_wait()
             self._check_untouched()
@@ -221,6 +236,20 @@ class Checkpoint:
         return name == _RNG, hasattr(self._holders[name], "optimizer")
 
 
+class _Mark:
+    """A hook that tells what the script is at from now on. A copy of its module, and one that was saved whole, has an idle one instead,
+    made of the standard library alone: whoever loads it need not have Lockstep."""
+
+    def __init__(self, client, part):
+        self._client, self._part = client, part
+
+    def __call__(self, *_):
+        self._client.mark(self._part)
+
+    def __reduce__(self):
+        return getattr, (contextlib.nullcontext(), "__exit__")
+
+
 def split_meta(meta):
     """(JSON table, pickled layout, pickled rest) of a slot's meta part."""
     parts = []
@@ -243,7 +272,18 @@ def before_every_step(optimizer, callback):
     if hasattr(optimizer, "register_step_pre_hook"):  # torch 2
         optimizer.register_step_pre_hook(hook)
     else:
-        _call_before(optimizer, callback)
+        _wrap_step(optimizer, before=callback)
+
+
+def after_every_step(optimizer, callback):
+    """optimizer.step() calls `callback` last."""
+    def hook(*_):
+        callback()
+
+    if hasattr(optimizer, "register_step_post_hook"):  # torch 2
+        optimizer.register_step_post_hook(hook)
+    else:
+        _wrap_step(optimizer, after=callback)
 
 
 def before_next_step(optimizer, callback):
@@ -252,14 +292,16 @@ def before_next_step(optimizer, callback):
     before_every_step(optimizer, lambda: once and once.pop()())
 
 
-def _call_before(optimizer, callback):
-    """optimizer.step() calls `callback` first. torch 1.13 has no hook for it, and schedulers look at step's attributes
-    (`_with_counter`) and expect a bound method.
-    """
+def _wrap_step(optimizer, before=None, after=None):
+    """torch 1.13 has no hooks for it, and schedulers look at step's attributes (`_with_counter`) and expect a bound method."""
     original = optimizer.step
 
     def step(self, *args, **kwargs):
-        callback()
-        return original(*args, **kwargs)
+        if before:
+            before()
+        result = original(*args, **kwargs)
+        if after:
+            after()
+        return result
 
     optimizer.step = types.MethodType(functools.wraps(original)(step), optimizer)

@@ -301,6 +301,44 @@ def train_bypassing(steps, from_step):
     ckpt._client.save_wait()
 
 
+class Marks(Starter):
+    """What the script is at is told by hooks of DistributedDataParallel; they go nowhere with the model."""
+
+    def hooked(self):
+        from torch.nn.parallel import DistributedDataParallel
+
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        return DistributedDataParallel(nn.Linear(3, 2))
+
+    def test_steps_tell_their_parts_and_saved_models_have_idle_hooks(self):
+        def work():
+            import copy
+            import io
+
+            model = self.hooked()
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            ckpt = lockstep.Checkpoint({"model": model, "optimizer": optimizer})
+            ckpt.restore()
+            marked = []
+            client = ckpt._client
+            mark, client.mark = client.mark, lambda part: (marked.append(part), mark(part))[1]
+            model(torch.ones(1, 3)).sum().backward()
+            optimizer.step()
+            ckpt.step(0)
+            assert marked == [lockstep._client.FORWARD, lockstep._client.BACKWARD, lockstep._client.OPTIMIZER, lockstep._client.OTHER,
+                              lockstep._client.DATA], marked
+            file = io.BytesIO()
+            torch.save(model, file)
+            assert b"lockstep" not in file.getvalue()
+            for copied in (copy.deepcopy(model.module), torch.load(io.BytesIO(file.getvalue()))):
+                copied(torch.ones(1, 3))
+            assert len(marked) == 5, marked
+            torch.distributed.destroy_process_group()
+
+        self.starter.start_epoch(1)
+        self.work(work)
+
+
 class Mismatch(Starter):
     def restore_error(self, saved, here):
         """The sentence with which a script that gives `here()` refuses a checkpoint of `saved()`."""

@@ -29,11 +29,18 @@ def parse_flags():
     parser.add_argument("--sharded", action="store_true", help="by fully_shard, which torch 2 has")
     parser.add_argument("--restartable", action="store_true", help="survivors of a fault keep their process")
     parser.add_argument("--step-time", type=float, default=0, metavar="S", help="steps last at least S seconds")
+    parser.add_argument("--slow", metavar="PLACE:RANK:S", help="in each step, before loading data or in forward, that rank takes S seconds more")
     parser.add_argument("--out", metavar="FILE", help="rank 0 writes the digests of the final state")
     parser.add_argument("--log", metavar="FILE", help="rank 0 appends a line of JSON per step")
     parser.add_argument("--fault", action="append", default=[], type=faults.parse, help="see above")
     parser.add_argument("--leftovers", metavar="FILE", help="where the fault `grandchild` notes what it leaves behind")
     return parser.parse_args()
+
+
+def slowness(text, rank):
+    """(place, seconds) of this rank."""
+    place, who, seconds = (text or "nowhere:-1:0").split(":")
+    return (place, float(seconds)) if int(who) == rank else ("nowhere", 0)
 
 
 def main():
@@ -42,11 +49,16 @@ def main():
     job = kind(flags.seed, width=flags.width)
     ckpt = lockstep.Checkpoint(job.parts())
     last = ckpt.restore()
+    slow_place, slow_s = slowness(flags.slow, job.rank)
+    if slow_place == "forward":
+        job.model.module.register_forward_pre_hook(lambda *_: time.sleep(slow_s))
     breaker = faults.Breaker(flags.fault, job, flags.leftovers)
     pace = Pace(flags.step_time)
     with open(flags.log, "a", buffering=1) if flags.log and job.rank == 0 else contextlib.nullcontext() as log:
         for step in range(last + 1, flags.steps):
             breaker.at("forward", step)
+            if slow_place == "data":
+                time.sleep(slow_s)
             loss = job.backward()
             breaker.at("update", step)
             job.update()
