@@ -177,6 +177,7 @@ std::vector<Remedy> FindSlowFabric(const trace::TracedJob& job, const Times& tim
 
 // The first compute of a step, which waits for nobody, is started late.
 std::vector<Remedy> FindLateStarts(const trace::TracedJob& job, const Times& times) {
+  if (job.tells_loading) return {};
   const size_t lanes = job.lanes.size();
   std::vector<double> usual;
   std::map<int, std::vector<std::pair<size_t, double>>> by_dp;

@@ -46,6 +46,7 @@ struct TracedJob {
   std::vector<uint32_t> ideal_class;  // of each op: those of a class would ideally take the same time
   std::vector<JobLane> lanes;
   std::vector<int64_t> steps;  // of the graph's lane sets, ascending
+  bool tells_loading = false;  // of data: it has ops of its own. Else it is what passes before a step's first op
   int dp = 1, pp = 1;
   std::vector<std::vector<int32_t>> ranks;  // [dp][stage]
 

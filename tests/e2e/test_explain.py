@@ -248,7 +248,7 @@ class Explain(unittest.TestCase):
         (self.folder / "fake.parquet").write_bytes(b"PAR1" + bytes(100))
         (self.folder / "nameless.json").write_bytes(gzip.decompress((ranks / "rank-0.json.gz").read_bytes()).replace(b'"rank": 0, ', b""))
         for expected, words in {
-            "expected a TRACE with --meta META, directories of traces, --kineto": [],
+            "the directory of a run, directories of traces, --kineto": [],
             "--meta: expected the YAML file beside trace.csv": ["trace.csv"],
             "/nowhere.csv: No such file": ["/nowhere.csv", "--meta", meta],
             "/nowhere.yaml: No such file": [trace, "--meta", "/nowhere.yaml"],
