@@ -361,6 +361,7 @@ class Finder {
 CommDiagnosis DiagnoseCommunication(const trace::CommLog& log, const CommThresholds& thresholds) {
   CommDiagnosis diagnosis = Finder(log, thresholds).Run();
   if (diagnosis.findings.empty()) diagnosis.findings = FindSlowness(log, thresholds);
+  if (diagnosis.findings.empty()) diagnosis.findings = FindTrend(log, thresholds);
   return diagnosis;
 }
 

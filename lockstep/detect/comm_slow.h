@@ -19,4 +19,8 @@ namespace lockstep::detect {
 
 std::vector<incident::Finding> FindSlowness(const trace::CommLog& log, const CommThresholds& thresholds);
 
+// Over the whole log: the steps take longer from some moment on until the end. Nobody is named; asked where nobody is
+// to be, it is an answer of its own.
+std::vector<incident::Finding> FindTrend(const trace::CommLog& log, const CommThresholds& thresholds);
+
 }  // namespace lockstep::detect

@@ -21,6 +21,9 @@ absl::StatusOr<CommThresholds> ReadCommThresholds(const std::string& path) {
   in.Number("link_share", Sign::kPositive, thresholds.link_share);
   in.Number("link_ratio", Sign::kPositive, thresholds.link_ratio);
   in.Number("link_deviation", Sign::kNotNegative, thresholds.link_deviation);
+  in.Number("trend_ratio", Sign::kPositive, thresholds.trend_ratio);
+  in.Integer("trend_steps", {.least = 3, .most = 1'000'000}, thresholds.trend_steps);
+  in.Number("trend_deviation", Sign::kNotNegative, thresholds.trend_deviation);
   LS_RETURN_IF_ERROR(in.Finish());
   return thresholds;
 }

@@ -34,6 +34,7 @@ constexpr std::array<SyndromeText, kSyndromeCount> kSyndromes = {{
     {"deadlock", "make ranks wait for each other in a circle"},
     {"communication_slow", "is slow to pass messages on"},
     {"non_communication_slow", "is slow, and the others wait for it"},
+    {"job_slow", "has become slower, all ranks alike"},
 }};
 constexpr std::array<const char*, 8> kActions = {"evict",  "restart",    "rollback", "hot_update",
                                                  "replan", "checkpoint", "stop",     "note"};
@@ -129,7 +130,8 @@ const Finding& Lead(const Incident& incident) {
 }
 
 bool IsSlowness(Syndrome syndrome) {
-  return syndrome == Syndrome::kCommunicationSlow || syndrome == Syndrome::kNonCommunicationSlow;
+  return syndrome == Syndrome::kCommunicationSlow || syndrome == Syndrome::kNonCommunicationSlow ||
+         syndrome == Syndrome::kJobSlow;
 }
 
 const char* SyndromeName(Syndrome syndrome) { return kSyndromes[static_cast<size_t>(syndrome)].name; }

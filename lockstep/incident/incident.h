@@ -32,8 +32,9 @@ enum class Syndrome {
   kDeadlock,              // ranks wait for each other in a circle
   kCommunicationSlow,     // messages take long between ranks that have both come
   kNonCommunicationSlow,  // comes late to its collectives by its own doing
+  kJobSlow,               // all ranks alike have become slower
 };
-inline constexpr int kSyndromeCount = static_cast<int>(Syndrome::kNonCommunicationSlow) + 1;
+inline constexpr int kSyndromeCount = static_cast<int>(Syndrome::kJobSlow) + 1;
 
 struct Suspect {
   enum class Kind { kRank, kNode, kNicPort, kLink, kSoftware };

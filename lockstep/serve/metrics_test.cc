@@ -75,6 +75,7 @@ lockstep_incidents_total{symptom="frozen"} 0
 lockstep_incidents_total{symptom="mismatched"} 0
 lockstep_incidents_total{symptom="non_communication_hang"} 0
 lockstep_incidents_total{symptom="non_communication_slow"} 0
+lockstep_incidents_total{symptom="job_slow"} 0
 lockstep_incidents_total{symptom="not_entered"} 0
 lockstep_incidents_total{symptom="spinning"} 0
 lockstep_incidents_total{symptom="stalled"} 0

@@ -11,7 +11,6 @@ namespace {
 using cluster::Dimension;
 using FaultKind = TelemetryFaultKind;
 
-constexpr int64_t kBegin = 1'000'000'000'000;  // CLOCK_BOOTTIME when the job begins
 constexpr int64_t kNever = -1;
 constexpr int64_t kWarmUpSteps = 5;
 constexpr double kEvaluationSpread = 0.3;

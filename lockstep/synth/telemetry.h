@@ -24,6 +24,8 @@
 
 namespace lockstep::synth {
 
+inline constexpr Nanos kTelemetryBegin{1'760'000'000'000'000'000};  // of the job, wall time
+
 struct TelemetryShape {
   cluster::Layout layout{.dp = 8};  // cp and vpp of 1
   int ports = 1;                    // network ports of a rank

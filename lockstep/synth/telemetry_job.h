@@ -14,6 +14,8 @@ namespace lockstep::synth {
 
 class Telemetry::Job {
  public:
+  static constexpr int64_t kBegin = 1'000'000'000'000;  // CLOCK_BOOTTIME when the job begins
+
   Job(const TelemetryShape& shape, const std::vector<TelemetryFault>& faults, uint64_t seed);
   void Run(Seconds since_begin);
   std::vector<trace::TrailSnapshot> Take();

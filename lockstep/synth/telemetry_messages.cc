@@ -17,7 +17,6 @@ constexpr double kChunk = 1 << 20;     // bytes of a message
 constexpr double kLatencyNs = 20'000;  // of a message between hosts
 constexpr double kLatencySpread = 0.2, kWireSpread = 0.05;
 constexpr double kHandOverNs = 10'000;  // of a send that nobody waits for
-constexpr int64_t kWall = 1'760'000'000'000'000'000;
 
 int64_t Rounded(double ns) { return static_cast<int64_t>(ns); }
 
@@ -287,7 +286,7 @@ std::vector<trace::TrailSnapshot> Telemetry::Job::Take() {
     snapshot.origin.pid = static_cast<uint32_t>(1000 + i);
     snprintf(snapshot.origin.host, sizeof snapshot.origin.host, "node%zu", rank.host);
     strcpy(snapshot.origin.source, "nccl");
-    snapshot.wall_minus_boot_ns = kWall;
+    snapshot.wall_minus_boot_ns = kTelemetryBegin.value - kBegin;
     snapshot.taken_ns = end_;
     snapshot.alive = true;
     snapshot.communicators = CommunicatorsOf(rank);

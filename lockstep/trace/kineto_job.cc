@@ -198,8 +198,8 @@ class Builder {
     job.ops.resize(ops_.size());
     for (size_t op = 0; op < ops_.size(); ++op) job.ops[number_[op]] = ops_[op];
     job.steps = steps_.numbers;
-    job.tells_loading = std::any_of(steps_.roles.begin(), steps_.roles.end(),
-                                    [](const RoleForm& form) { return !form.parts.empty(); });
+    job.tells_loading =
+        std::any_of(steps_.roles.begin(), steps_.roles.end(), [](const RoleForm& form) { return !form.parts.empty(); });
     job.dp = static_cast<int>(ranks_.size());
     job.pp = 1;
     for (const int64_t number : steps_.numbers)

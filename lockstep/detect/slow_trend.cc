@@ -1,0 +1,137 @@
+// Whether a job has become slower as a whole (comm_slow.h).
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <map>
+#include <tuple>
+
+#include "lockstep/base/lower_median.h"
+#include "lockstep/detect/comm_slow.h"
+
+namespace lockstep::detect {
+namespace {
+
+constexpr size_t kCandidates = 200;     // for the moment of the change
+constexpr double kMedianSpread = 1.25;  // the standard deviation of a median against that of a mean
+constexpr double kRobust = 1.4826;      // of a median distance
+
+// What comes again and again: a collective of the largest communicator. Launches of one member, which tell the period
+// as well as those of all.
+struct Beat {
+  uint32_t communicator = 0, function = 0;
+  std::vector<std::pair<int64_t, int64_t>> launches;  // sequence, wall time
+};
+
+Beat FindBeat(const trace::CommLog& log) {
+  using Key = std::tuple<uint32_t, uint32_t, int, int>;  // communicator, function, magnitude of bytes, rank
+  std::map<Key, Beat> beats;
+  for (const trace::CommOp& op : log.ops) {
+    if (op.direction != trace::Direction::kCollective || op.created_ns < 0) continue;
+    Beat& beat = beats[{op.communicator, op.function, static_cast<int>(std::bit_width(op.bytes)), op.rank}];
+    beat.communicator = op.communicator;
+    beat.function = op.function;
+    beat.launches.emplace_back(op.sequence, op.created_ns);
+  }
+  Beat best;
+  size_t largest = 0;
+  for (auto& [key, beat] : beats) {
+    const size_t size = log.communicators[beat.communicator].ranks.size();
+    if (size < largest || (size == largest && beat.launches.size() <= best.launches.size())) continue;
+    largest = size;
+    best = std::move(beat);
+  }
+  std::sort(best.launches.begin(), best.launches.end());
+  return best;
+}
+
+struct Periods {
+  std::vector<double> log_ns;      // logarithms
+  std::vector<int64_t> launch_ns;  // when each began
+};
+
+Periods PeriodsOf(const Beat& beat) {
+  Periods periods;
+  for (size_t i = 1; i < beat.launches.size(); ++i) {
+    const auto [before, from] = beat.launches[i - 1];
+    const auto [sequence, to] = beat.launches[i];
+    if (sequence == before || to <= from) continue;  // told twice
+    periods.log_ns.push_back(std::log(static_cast<double>(to - from) / static_cast<double>(sequence - before)));
+    periods.launch_ns.push_back(from);
+  }
+  return periods;
+}
+
+double DistanceOf(const std::vector<double>& values, double median) {
+  std::vector<double> apart;
+  apart.reserve(values.size());
+  for (const double value : values) apart.push_back(std::abs(value - median));
+  return kRobust * LowerMedian(std::move(apart));
+}
+
+struct Change {
+  size_t at = 0;
+  double before = 0, after = 0;  // medians, logarithms
+  double deviations = 0;
+};
+
+Change ChangeAt(const std::vector<double>& periods, size_t at) {
+  const std::vector<double> head(periods.begin(), periods.begin() + static_cast<std::ptrdiff_t>(at));
+  const std::vector<double> tail(periods.begin() + static_cast<std::ptrdiff_t>(at), periods.end());
+  Change change{at, LowerMedian(head), LowerMedian(tail), 0};
+  const double spread = std::max({DistanceOf(head, change.before), DistanceOf(tail, change.after), 1e-3});
+  const auto inverse = [](size_t count) { return 1 / static_cast<double>(count); };
+  const double error = kMedianSpread * spread * std::sqrt(inverse(head.size()) + inverse(tail.size()));
+  change.deviations = (change.after - change.before) / error;
+  return change;
+}
+
+// Medians hardly change while a few of the other side are among them, so the moment is the one at which each period
+// lies with the median that it is nearer to.
+size_t MomentOf(const std::vector<double>& periods, const Change& change) {
+  double misfit = 0, least = 0;  // of all up to here being before, less that of their being after
+  size_t best = 0;
+  for (size_t i = 0; i < periods.size(); ++i) {
+    misfit += std::abs(periods[i] - change.before) - std::abs(periods[i] - change.after);
+    if (misfit >= least) continue;
+    least = misfit;
+    best = i + 1;
+  }
+  return std::min(best, periods.size() - 1);
+}
+
+}  // namespace
+
+std::vector<incident::Finding> FindTrend(const trace::CommLog& log, const CommThresholds& thresholds) {
+  const Beat beat = FindBeat(log);
+  const Periods periods = PeriodsOf(beat);
+  const size_t count = periods.log_ns.size(), least = thresholds.trend_steps;
+  if (count < 2 * least) return {};
+  Change change;
+  const size_t stride = 1 + (count - 2 * least) / kCandidates;
+  for (size_t at = least; at + least <= count; at += stride)
+    if (const Change one = ChangeAt(periods.log_ns, at); one.deviations > change.deviations) change = one;
+  if (change.at > 0) change = ChangeAt(periods.log_ns, MomentOf(periods.log_ns, change));
+  if (change.at < least || count - change.at < least) return {};
+  const double ratio = std::exp(change.after - change.before);
+  if (change.deviations < thresholds.trend_deviation || ratio < thresholds.trend_ratio) return {};
+  // It lasts: the newest are slow, too.
+  const std::vector<double> newest(periods.log_ns.end() - static_cast<std::ptrdiff_t>(least), periods.log_ns.end());
+  if (std::exp(LowerMedian(newest) - change.before) < thresholds.trend_ratio) return {};
+  incident::Finding finding;
+  finding.syndrome = incident::Syndrome::kJobSlow;
+  finding.certain = true;
+  finding.since = Nanos{periods.launch_ns[change.at]};
+  finding.price.share = 1 - 1 / ratio;
+  finding.price.ranks = static_cast<int>(log.communicators[beat.communicator].ranks.size());
+  finding.evidence = {
+      fmt::format("from one {} to the next it took {:.3g} s, and takes {:.3g} s since: {:.2f} times as long",
+                  log.functions[beat.function], std::exp(change.before) / 1e9, std::exp(change.after) / 1e9, ratio),
+      fmt::format("{} times before, {} since; no rank is longer by itself than the others, and no way slower than its "
+                  "like",
+                  change.at, count - change.at)};
+  return {std::move(finding)};
+}
+
+}  // namespace lockstep::detect
