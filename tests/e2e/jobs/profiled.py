@@ -1,4 +1,4 @@
-"""DDP over gloo under torch.profiler, which writes rank-N.json of each rank. One rank does its forward twice as often."""
+"""DDP over gloo under torch.profiler, which writes rank-N.json of each rank. One rank does more forwards than the others."""
 import argparse
 import pathlib
 
@@ -30,7 +30,7 @@ def main():
     with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=1, warmup=1, active=STEPS), on_trace_ready=write) as profiler:
         for _ in range(STEPS + 2):
             if rank == flags.slow_rank:
-                for _ in range(4):
+                for _ in range(12):
                     with torch.no_grad():
                         model.module(data)
             optimizer.zero_grad()
