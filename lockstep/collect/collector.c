@@ -100,9 +100,7 @@ ls_handle ls_collect_launched(struct ls_trail* trail, struct ls_record* op, uint
   body->alone = LS_UNKNOWN;
   if (!is_transfer(function)) {
     const int64_t left = __atomic_load_n(&trail->left_ns, __ATOMIC_RELAXED);
-    /* While under way the shift is 0; what does not fit is longer than four seconds. */
-    if (left != 0)
-      body->alone = (uint32_t)(op->time_ns - left > UINT32_MAX - 1 ? UINT32_MAX - 1 : ls_delta(op->time_ns - left, 0));
+    ls_op_set_alone(op, left == 0 ? -1 : op->time_ns > left ? op->time_ns - left : 0);
     body->number = (uint32_t)__atomic_add_fetch(&trail->communicator[communicator].launched, 1, __ATOMIC_RELAXED);
   }
   return ls_trail_open(trail, op);
@@ -111,9 +109,7 @@ ls_handle ls_collect_launched(struct ls_trail* trail, struct ls_record* op, uint
 void ls_collect_ended(struct ls_trail* trail, struct ls_record* op, uint8_t state) {
   const int64_t now = ls_collect_now(), took = now - op->time_ns;
   op->time_ns = now;
-  op->delta_shift = ls_delta_shift(took);
-  op->body.op.duration = ls_delta(took, op->delta_shift);
-  if (op->body.op.alone != LS_UNKNOWN) op->body.op.alone >>= op->delta_shift;
+  ls_op_set_duration(op, took);
   op->body.op.state = state;
   op->body.op.waits_for = LS_NO_PEER;
   ls_trail_push(trail, op);

@@ -64,7 +64,10 @@ struct content {
   /* an op */
   ls_handle place;
   struct ls_record record;
-  uint32_t progress; /* kEnqueued, kHadProxies, and below them how many proxy ops work for it */
+  uint64_t ordinal;   /* of the process's ops */
+  int64_t arrived_ns; /* when the own device came; 0: not known */
+  int64_t alone_ns;   /* what it did before, since the op before had ended; -1: not known */
+  uint32_t progress;  /* kEnqueued, kHadProxies, and below them how many proxy ops work for it */
   /* a proxy op; sums in ticks, added to by one proxy thread */
   struct ls_transfer_body sums;
   uint64_t waited, first, own, credit;
@@ -205,19 +208,47 @@ static uint8_t function_of(int version, uint64_t type, const void* descriptor) {
   return number < sizeof numbered ? numbered[number] : LS_OTHER;
 }
 
-static uint8_t algorithm_named(const char* name) {
+/* What NCCL calls a ring is a chain where there is a root: members send on what they heard. */
+static uint8_t algorithm_of(const char* name, uint8_t function) {
   if (name == NULL) return LS_ALGORITHM_UNKNOWN;
-  return strcmp(name, "RING") == 0 ? LS_ALGORITHM_RING : LS_ALGORITHM_OTHER;
+  const bool rooted = function != LS_ALL_REDUCE && function != LS_ALL_GATHER && function != LS_REDUCE_SCATTER;
+  return strcmp(name, "RING") == 0 && !rooted ? LS_ALGORITHM_RING : LS_ALGORITHM_OTHER;
 }
 
 /* ---- ops ---- */
 
+/* The last op that is known to have ended. */
+static uint64_t ended_ordinal;
+static int64_t ended_ns;
+
+/* The host launches ahead of the device, so when it did says nothing. The device came when the first of its own data
+ * was there to be sent: in a ring, where that depends on nobody else. What it did by itself before is known only if all
+ * that was launched before has ended, and was seen to. */
+static void arrive(struct content* op) {
+  if (op->record.body.op.algorithm != LS_ALGORITHM_RING) return;
+  int64_t none = 0;
+  const int64_t now = ls_collect_now();
+  if (!__atomic_compare_exchange_n(&op->arrived_ns, &none, now, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+  const uint64_t ordinal = __atomic_load_n(&ended_ordinal, __ATOMIC_ACQUIRE);
+  const int64_t left = __atomic_load_n(&ended_ns, __ATOMIC_RELAXED);
+  op->alone_ns = ordinal != 0 && ordinal + 1 == op->ordinal ? (now > left ? now - left : 0) : -1;
+}
+
 static void end_op(struct ls_trail* trail, const struct content* op, uint64_t handle, uint8_t state) {
   struct ls_record record = op->record;
   const ls_handle place = op->place;
+  const uint64_t ordinal = op->ordinal;
+  const int64_t arrived = __atomic_load_n(&op->arrived_ns, __ATOMIC_ACQUIRE), alone = op->alone_ns;
   if (!give_back(handle)) return;
+  if (arrived != 0) {
+    record.time_ns = arrived;
+    ls_op_set_alone(&record, alone);
+  }
   ls_collect_ended(trail, &record, state);
   ls_trail_close(trail, place);
+  if (state != LS_OP_COMPLETED || ordinal <= __atomic_load_n(&ended_ordinal, __ATOMIC_RELAXED)) return;
+  __atomic_store_n(&ended_ns, record.time_ns, __ATOMIC_RELAXED);
+  __atomic_store_n(&ended_ordinal, ordinal, __ATOMIC_RELEASE);
 }
 
 static void end_if_done(struct ls_trail* trail, const struct content* op, uint64_t handle, uint32_t progress) {
@@ -265,13 +296,19 @@ static void start_op(int version, uint32_t communicator, void** handle, uint64_t
     return;
   }
   struct content* op = &slot->now;
+  static uint64_t ordinals;
   op->progress = 0;
+  op->ordinal = __atomic_add_fetch(&ordinals, 1, __ATOMIC_RELAXED);
+  op->arrived_ns = 0;
+  op->alone_ns = -1;
   op->place = ls_collect_launched(trail, &op->record, communicator, function_of(version, type, descriptor));
   if (type == NCCL_P2P)
     op->record.body.op.peer = int_at(descriptor, version >= 4 ? NCCL_AT_P2P_PEER_4 : NCCL_AT_P2P_PEER_1);
   else if (version >= 4)
-    op->record.body.op.algorithm = algorithm_named((const char*)(uintptr_t)word_at(descriptor, NCCL_AT_COLL_ALGO_4));
+    op->record.body.op.algorithm =
+        algorithm_of((const char*)(uintptr_t)word_at(descriptor, NCCL_AT_COLL_ALGO_4), op->record.body.op.function);
   op->record.body.op.state = LS_OP_LAUNCHED;
+  ls_op_set_alone(&op->record, -1);
   ls_trail_set(trail, op->place, &op->record);
   *handle = publish(slot, kOp);
 }
@@ -350,7 +387,12 @@ static void account(struct content* step, struct content* proxy) {
   const uint64_t now = ticks(), took = now > step->since ? now - step->since : 0;
   step->since = now;
   switch (step->state) {
-    case NCCL_SEND_GPU_WAIT:
+    case NCCL_SEND_GPU_WAIT: {
+      struct content* op = proxy->sums.count == 0 ? content_of(proxy->parent, kOp) : NULL;
+      if (op != NULL) arrive(op);
+      proxy->own += took;
+      break;
+    }
     case NCCL_RECV_GPU_WAIT:
       proxy->own += took;
       break;

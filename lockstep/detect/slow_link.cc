@@ -71,7 +71,8 @@ void AddFirst(const Transfers& transfers, const Round& round, Delays& delays) {
   const Class alike{MagnitudeOf(round.bytes), Class::Measure::kFirst, round.function, round.parts.size()};
   for (const auto& [rank, transfer] : of_rank) {
     const Part *receiver = PartOf(round, rank), *sender = PartOf(round, transfer->peer);
-    if (receiver == nullptr || sender == nullptr) continue;
+    // Without it the collector did not see when they came, but when they were launched.
+    if (receiver == nullptr || sender == nullptr || receiver->alone_ns < 0 || sender->alone_ns < 0) continue;
     const int64_t there = receiver->came_ns + transfer->first_ns;
     const int64_t both = std::max(receiver->came_ns, sender->came_ns);
     delays[alike][{transfer->peer, rank, transfer->port}].push_back(

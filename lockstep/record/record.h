@@ -146,6 +146,23 @@ static inline uint8_t ls_delta_shift(int64_t longest_ns) {
 static inline uint32_t ls_delta(int64_t ns, uint8_t shift) { return ns > 0 ? (uint32_t)(ns >> shift) : 0; }
 static inline int64_t ls_delta_ns(uint32_t delta, uint8_t shift) { return (int64_t)delta << shift; }
 
+/* Of an op: what the process did by itself before it; ns, or -1: not known. Before its duration is set. */
+static inline void ls_op_set_alone(struct ls_record* op, int64_t ns) {
+  op->delta_shift = ls_delta_shift(ns);
+  const uint32_t alone = ls_delta(ns, op->delta_shift);
+  op->body.op.alone = ns < 0 || alone == LS_UNKNOWN ? LS_UNKNOWN : alone;
+}
+
+/* In units in which both fit. */
+static inline void ls_op_set_duration(struct ls_record* op, int64_t ns) {
+  uint8_t shift = ls_delta_shift(ns);
+  if (op->body.op.alone != LS_UNKNOWN) {
+    if (shift < op->delta_shift) shift = op->delta_shift;
+    op->body.op.alone >>= shift - op->delta_shift;
+  }
+  op->delta_shift = shift;
+  op->body.op.duration = ls_delta(ns, shift);
+}
 #ifdef __cplusplus
 }
 #endif

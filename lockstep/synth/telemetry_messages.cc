@@ -43,7 +43,7 @@ ls_record Telemetry::Job::Launch(size_t index, Kind kind, uint8_t function, Byte
   op.peer = op.waits_for = LS_NO_PEER;
   op.function = function;
   op.state = LS_OP_STARTED;
-  op.alone = rank.left == 0 ? LS_UNKNOWN : ls_delta(rank.now - rank.left, 0);
+  ls_op_set_alone(&record, rank.left == 0 ? -1 : rank.now - rank.left);
   return record;
 }
 
@@ -53,7 +53,7 @@ ls_record Telemetry::Job::LaunchTransfer(size_t index, size_t peer, uint8_t func
   --rank.launched[kPipeline];
   record.body.op.number = 0;
   record.body.op.peer = ranks_[peer].place[kPipeline];
-  record.body.op.alone = LS_UNKNOWN;
+  ls_op_set_alone(&record, -1);
   return record;
 }
 
@@ -68,11 +68,8 @@ void Telemetry::Job::Stick(size_t index, const ls_record* in) {
 void Telemetry::Job::End(size_t index, ls_record record, int64_t at) {
   Rank& rank = ranks_[index];
   ls_op_body& op = record.body.op;
-  const int64_t took = at - record.time_ns;
+  ls_op_set_duration(&record, at - record.time_ns);
   record.time_ns = at;
-  record.delta_shift = ls_delta_shift(took);
-  op.duration = ls_delta(took, record.delta_shift);
-  if (op.alone != LS_UNKNOWN) op.alone >>= record.delta_shift;
   op.state = LS_OP_COMPLETED;
   rank.ended.push_back(record);
   rank.now = std::max(rank.now, at);
@@ -285,7 +282,7 @@ std::vector<trace::TrailSnapshot> Telemetry::Job::Take() {
     snapshot.origin.world = static_cast<uint32_t>(ranks_.size());
     snapshot.origin.pid = static_cast<uint32_t>(1000 + i);
     snprintf(snapshot.origin.host, sizeof snapshot.origin.host, "node%zu", rank.host);
-    strcpy(snapshot.origin.source, "nccl");
+    strcpy(snapshot.origin.source, "simulated");
     snapshot.wall_minus_boot_ns = kTelemetryBegin.value - kBegin;
     snapshot.taken_ns = end_;
     snapshot.alive = true;
