@@ -155,6 +155,18 @@ TEST(Slowness, ASlowRankIsNamedWhereverItSits) {
   }
 }
 
+TEST(Slowness, WhereTheLogMayHideWaitingNobodyIsNamedForCertain) {
+  RingJob job(4);
+  job.AddRing({0, 1, 2, 3});
+  job.Compute(2, 130);
+  job.Steps(30);
+  job.log().doubt = "whether the job has a pipeline";
+  const std::vector<Finding> findings = job.Find();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_FALSE(findings[0].certain);
+  EXPECT_EQ(findings[0].probe, "whether the job has a pipeline");
+}
+
 // A checkpoint, a garbage collection, a user's Ctrl-Z.
 TEST(Slowness, AStallIsNoSlowness) {
   RingJob job(4);

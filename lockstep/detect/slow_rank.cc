@@ -115,7 +115,8 @@ std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Ro
     incident::Finding finding;
     finding.syndrome = incident::Syndrome::kNonCommunicationSlow;
     finding.suspects = {incident::SuspectRank(RankId(rank))};
-    finding.certain = true;
+    finding.certain = log.doubt.empty();
+    finding.probe = log.doubt;
     finding.price.share = std::min(share, ShareOf(LostByAll(excess, log), whole));
     finding.since = Nanos{rounds.begin_ns + whole * static_cast<int64_t>(since) / static_cast<int64_t>(kSpans)};
     finding.evidence = {

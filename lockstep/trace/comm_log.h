@@ -75,7 +75,9 @@ struct CommLog {
   bool moving = false;
   std::map<int, std::string> hosts;    // of ranks, where known
   std::map<int, std::string> remarks;  // of ranks, to be added to evidence: "considered dead by NCCL's RAS"
-  std::string blind_spot;              // what such a log can't show; empty: nothing worth a word
+  std::string
+      doubt;  // what would show that a rank was not by itself, but waited where the log has nothing; empty: nothing
+  std::string blind_spot;  // what such a log can't show; empty: nothing worth a word
   std::vector<Counter> counters;
   // What could not be read, with the reason; the ranks, where their names tell them, are not among those that reported.
   std::vector<std::string> damaged;

@@ -266,6 +266,7 @@ class Joiner {
     NameCommunicators();
     for (const auto& [key, stream] : streams_) Add(key, stream);
     log_.blind_spot = BlindSpot();
+    log_.doubt = "whether the job sends between its ranks (pipelines), of which such files may not tell";
     return std::move(log_);
   }
 
