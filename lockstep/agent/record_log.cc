@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <array>
+#include <cstdio>
 
 #include "lockstep/record/file.h"
 
@@ -38,13 +39,24 @@ void RecordLog::Drain() {
 }
 
 void RecordLog::Keep(const ls_record* cells, size_t count) {
-  if (!file_.valid()) file_ = Fd(ls_record_file_create(path_.c_str()));
-  const bool room = (kept_ + count) * LS_CELL_BYTES <= limit_.value;
-  if (file_.valid() && room && ls_record_file_append(file_.get(), cells, count)) {
+  const uint64_t bytes = count * LS_CELL_BYTES;
+  if (!file_.valid()) Open();
+  if (file_.valid() && bytes_ + bytes > limit_.value / 2 && bytes_ > sizeof(ls_record_file_header)) {
+    file_.Close();
+    if (rename(path_.c_str(), (path_ + kOlderRecords).c_str()) == 0) Open();
+  }
+  if (file_.valid() && ls_record_file_append(file_.get(), cells, count)) {
+    bytes_ += bytes;
     kept_ += count;
   } else {
     not_kept_ += count;
   }
+}
+
+void RecordLog::Open() {
+  file_ = Fd(ls_record_file_create(path_.c_str()));
+  struct stat info{};
+  bytes_ = file_.valid() && fstat(file_.get(), &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
 }
 
 uint64_t RecordLog::dropped() const {

@@ -1,5 +1,6 @@
-// The stream of records of a run: drains every rank's ring and appends what came to <run dir>/records. Bounded; what
-// does not fit, or what a full disk refuses, is counted and training goes on.
+// The stream of records of a run: drains every rank's ring and appends what came to <run dir>/records. Bounded: the
+// newest count, so a file that is half of the limit becomes `records.1`, in place of the one before. What a full disk
+// refuses is counted, and training goes on.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,8 @@
 
 namespace lockstep::agent {
 
+inline constexpr char kOlderRecords[] = ".1";  // behind the path
+
 class RecordLog {
  public:
   RecordLog(std::string path, Bytes limit) : path_(std::move(path)), limit_(limit) {}
@@ -22,7 +25,7 @@ class RecordLog {
   void Drain();
 
   uint64_t kept() const { return kept_; }  // records written
-  uint64_t dropped() const;                // by full rings, by the limit, by the disk
+  uint64_t dropped() const;                // by full rings, by the disk
 
  private:
   struct Ring {
@@ -31,11 +34,13 @@ class RecordLog {
     ino_t inode;
   };
   void Keep(const ls_record* cells, size_t count);
+  void Open();
 
   std::string path_;
   Bytes limit_;
   Fd file_;
   std::map<int, Ring> rings_;
+  uint64_t bytes_ = 0;  // of the file
   uint64_t kept_ = 0, not_kept_ = 0;
 };
 

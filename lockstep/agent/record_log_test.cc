@@ -52,15 +52,36 @@ TEST_F(RecordLogTest, WhatWasPushedIsInTheFileInOrder) {
   ls_record_reader_close(&reader);
 }
 
-TEST_F(RecordLogTest, CountsWhatFullRingsAndTheLimitCost) {
-  RecordLog log(path_, Bytes{3ull * LS_CELL_BYTES});
+TEST_F(RecordLogTest, CountsWhatFullRingsCost) {
+  RecordLog log(path_, Bytes{1 << 20});
   log.Attach(0, fd_);
   for (int64_t step = 0; step < 10; ++step) Push(step);  // the ring holds 8
   log.Drain();
-  EXPECT_EQ(log.dropped(), 10u);  // 2 by the ring; 8 came at once and are more than the limit
-  Push(10);
-  log.Drain();
-  EXPECT_EQ(log.kept(), 1u);
+  EXPECT_EQ(log.dropped(), 2u);
+  EXPECT_EQ(log.kept(), 8u);
+}
+
+TEST_F(RecordLogTest, TheNewestAreKeptWithinTheLimit) {
+  {
+    RecordLog log(path_, Bytes{20ull * LS_CELL_BYTES});  // a header and nine records in each of two files
+    log.Attach(0, fd_);
+    for (int64_t step = 0; step < 100; ++step) {
+      Push(step);
+      log.Drain();
+    }
+    EXPECT_EQ(log.dropped(), 0u);
+  }
+  std::vector<int64_t> steps;
+  for (const std::string& path : {path_ + kOlderRecords, path_}) {
+    ls_record_reader reader;
+    ASSERT_EQ(ls_record_reader_open(&reader, path.c_str()), LS_FILE_OK) << path;
+    while (const ls_record* record = ls_record_reader_next(&reader)) steps.push_back(record->body.step.step);
+    ls_record_reader_close(&reader);
+  }
+  unlink((path_ + kOlderRecords).c_str());
+  ASSERT_GE(steps.size(), 9u);
+  EXPECT_LE(steps.size(), 18u);
+  for (size_t i = 0; i < steps.size(); ++i) EXPECT_EQ(steps[i], static_cast<int64_t>(100 - steps.size() + i));
 }
 
 TEST_F(RecordLogTest, AnUnwritablePlaceOnlyCounts) {

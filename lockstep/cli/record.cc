@@ -14,7 +14,7 @@ namespace {
 
 struct RecordFlags {
   std::string directory, out;
-  double every_s = 1, for_s = 0;
+  double every_s = 1, for_s = 0, patience_s = 30;
   bool json = false;
 };
 
@@ -24,7 +24,7 @@ void Sleep(double seconds) {
   nanosleep(&time, nullptr);
 }
 
-// Until all processes that had a trail are gone; those that have not begun yet are waited for.
+// Until all processes that had a trail are gone, and no others come; those that have not begun yet are waited for.
 absl::StatusOr<Json> Record(const RecordFlags& flags) {
   if (!std::filesystem::is_directory(flags.directory))
     return InvalidArgument("{}: expected a directory with trails, or a run's (LOCKSTEP_TRAILS names it to a job)",
@@ -36,10 +36,11 @@ absl::StatusOr<Json> Record(const RecordFlags& flags) {
   const Nanos begin = clock.Now();
   const auto passed = [&] { return ToSeconds(clock.Now() - begin).value; };
   LS_RETURN_IF_ERROR(recorder.Look());
-  while (!Interrupted() && (flags.for_s <= 0 || passed() < flags.for_s) &&
-         (recorder.alive() > 0 || recorder.trails() == 0)) {
+  double alive_at = passed();
+  while (!Interrupted() && (flags.for_s <= 0 || passed() < flags.for_s) && passed() - alive_at < flags.patience_s) {
     Sleep(flags.every_s);
     LS_RETURN_IF_ERROR(recorder.Look());
+    if (recorder.alive() > 0 || recorder.trails() == 0) alive_at = passed();
   }
   LS_RETURN_IF_ERROR(recorder.Look(true));
   return Json{{"file", flags.out},
@@ -63,6 +64,11 @@ void AddRecord(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(0.01, 3600.0))
       ->capture_default_str();
   command->add_option("--for", flags->for_s, "Seconds after which to end; 0: none")->check(CLI::NonNegativeNumber);
+  command
+      ->add_option("--patience", flags->patience_s,
+                   "Seconds without any process before the job counts as over: restarts take some")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep record /tmp/trails --out job.records");
   command->callback([flags, &exit_code] { exit_code = PrintReport(Record(*flags), flags->json); });

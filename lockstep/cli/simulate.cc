@@ -181,7 +181,7 @@ void AddTelemetry(CLI::App& simulate, int& exit_code) {
   command->add_option("FILE", flags->out, "File to write; name it *.records")->required();
   command->add_option("--layout", flags->layout, "Sizes of tp, pp, ep and dp")->capture_default_str();
   command->add_option("--ranks", flags->ranks, "All of them; dp follows from it where the layout has none");
-  command->add_option("--seconds", flags->seconds, "Of the job")->check(CLI::PositiveNumber)->capture_default_str();
+  command->add_option("--seconds", flags->seconds, "Of the job")->check(CLI::Range(1e-3, 1e7))->capture_default_str();
   command->add_option("--ports", shape.ports, "Network ports of a rank")->capture_default_str();
   command->add_option("--ranks-per-host", shape.ranks_per_host, "Inside of a host no network has a part")
       ->capture_default_str();

@@ -118,7 +118,12 @@ void ls_collect_ended(struct ls_trail* trail, struct ls_record* op, uint8_t stat
   __atomic_store_n(&trail->left_ns, now, __ATOMIC_RELAXED);
 }
 
-void ls_collect_waited(struct ls_trail* trail, int64_t ns) {
-  if (__atomic_load_n(&trail->left_ns, __ATOMIC_RELAXED) != 0)
-    __atomic_fetch_add(&trail->left_ns, ns, __ATOMIC_RELAXED);
+void ls_collect_waited(struct ls_trail* trail, int64_t begin_ns) {
+  const int64_t now = ls_collect_now();
+  int64_t left = __atomic_load_n(&trail->left_ns, __ATOMIC_RELAXED), then;
+  do {
+    if (left == 0) return;
+    /* What was before it left, and what another thread waited meanwhile, does not count again. */
+    then = left + now - (begin_ns > left ? begin_ns : left);
+  } while (!__atomic_compare_exchange_n(&trail->left_ns, &left, then, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }

@@ -25,7 +25,7 @@ int64_t ls_collect_now(void); /* CLOCK_BOOTTIME, ns */
 ls_handle ls_collect_launched(struct ls_trail*, struct ls_record* op, uint32_t communicator, uint8_t function);
 /* It ended: pushes it. The place is the caller's to close. */
 void ls_collect_ended(struct ls_trail*, struct ls_record* op, uint8_t state);
-/* It waited for a message outside of collectives: for so long it was not by itself. */
-void ls_collect_waited(struct ls_trail*, int64_t ns);
+/* It has waited for a message outside of collectives since then: for so long it was not by itself. */
+void ls_collect_waited(struct ls_trail*, int64_t begin_ns);
 
 #endif

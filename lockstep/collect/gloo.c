@@ -359,7 +359,7 @@ static bool wait_for(uint8_t direction, wait_function original, void* buffer, in
   if (op == NULL) {
     const bool there = original(buffer, peer, timeout_ms);
     struct ls_trail* trail = ls_collect_trail();
-    if (trail != NULL && direction == LS_RECEIVE) ls_collect_waited(trail, ls_collect_now() - begin);
+    if (trail != NULL && direction == LS_RECEIVE) ls_collect_waited(trail, begin);
     end_transfers(buffer, direction, there ? *peer : LS_NO_PEER, there ? LS_OP_COMPLETED : LS_OP_FAILED);
     return there;
   }

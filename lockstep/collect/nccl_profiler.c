@@ -217,21 +217,40 @@ static uint8_t algorithm_of(const char* name, uint8_t function) {
 
 /* ---- ops ---- */
 
-/* The last op that is known to have ended. */
-static uint64_t ended_ordinal;
-static int64_t ended_ns;
+/* When ops ended, of those that were seen to: by ordinal, the newest of each cell. The time is stored first. */
+enum { kEnds = 128, kBefore = 32 };
+static struct {
+  uint64_t ordinal;
+  int64_t at_ns;
+} ends[kEnds];
+
+static void note_end(uint64_t ordinal, int64_t at_ns) {
+  __atomic_store_n(&ends[ordinal % kEnds].at_ns, at_ns, __ATOMIC_RELAXED);
+  __atomic_store_n(&ends[ordinal % kEnds].ordinal, ordinal, __ATOMIC_RELEASE);
+}
+
+/* When the last of the ops launched before had ended; -1: not known, as where one of them has not, or was not seen to.
+ * What is further back than kBefore is over. */
+static int64_t left_before(uint64_t ordinal) {
+  int64_t left = -1;
+  for (uint64_t i = 1; i <= kBefore && i < ordinal; ++i) {
+    const uint64_t before = ordinal - i;
+    if (__atomic_load_n(&ends[before % kEnds].ordinal, __ATOMIC_ACQUIRE) != before) return -1;
+    const int64_t at = __atomic_load_n(&ends[before % kEnds].at_ns, __ATOMIC_RELAXED);
+    if (at > left) left = at;
+  }
+  return left;
+}
 
 /* The host launches ahead of the device, so when it did says nothing. The device came when the first of its own data
- * was there to be sent: in a ring, where that depends on nobody else. What it did by itself before is known only if all
- * that was launched before has ended, and was seen to. */
+ * was there to be sent: in a ring, where that depends on nobody else. */
 static void arrive(struct content* op) {
   if (op->record.body.op.algorithm != LS_ALGORITHM_RING) return;
   int64_t none = 0;
   const int64_t now = ls_collect_now();
   if (!__atomic_compare_exchange_n(&op->arrived_ns, &none, now, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
-  const uint64_t ordinal = __atomic_load_n(&ended_ordinal, __ATOMIC_ACQUIRE);
-  const int64_t left = __atomic_load_n(&ended_ns, __ATOMIC_RELAXED);
-  op->alone_ns = ordinal != 0 && ordinal + 1 == op->ordinal ? (now > left ? now - left : 0) : -1;
+  const int64_t left = left_before(op->ordinal);
+  op->alone_ns = left < 0 ? -1 : now > left ? now - left : 0;
 }
 
 static void end_op(struct ls_trail* trail, const struct content* op, uint64_t handle, uint8_t state) {
@@ -246,9 +265,7 @@ static void end_op(struct ls_trail* trail, const struct content* op, uint64_t ha
   }
   ls_collect_ended(trail, &record, state);
   ls_trail_close(trail, place);
-  if (state != LS_OP_COMPLETED || ordinal <= __atomic_load_n(&ended_ordinal, __ATOMIC_RELAXED)) return;
-  __atomic_store_n(&ended_ns, record.time_ns, __ATOMIC_RELAXED);
-  __atomic_store_n(&ended_ordinal, ordinal, __ATOMIC_RELEASE);
+  if (state == LS_OP_COMPLETED) note_end(ordinal, record.time_ns);
 }
 
 static void end_if_done(struct ls_trail* trail, const struct content* op, uint64_t handle, uint32_t progress) {
@@ -290,15 +307,16 @@ static void start_op(int version, uint32_t communicator, void** handle, uint64_t
   struct ls_trail* trail = ls_collect_trail();
   if (version < 4) identify(trail, communicator, descriptor);
   if (type == NCCL_COLL) sample();
+  static uint64_t ordinals;
+  const uint64_t ordinal = __atomic_add_fetch(&ordinals, 1, __ATOMIC_RELAXED); /* also of one that is not kept */
   struct slot* slot = take_slot();
   if (slot == NULL) {
     __atomic_fetch_add(&trail->no_place, 1, __ATOMIC_RELAXED);
     return;
   }
   struct content* op = &slot->now;
-  static uint64_t ordinals;
   op->progress = 0;
-  op->ordinal = __atomic_add_fetch(&ordinals, 1, __ATOMIC_RELAXED);
+  op->ordinal = ordinal;
   op->arrived_ns = 0;
   op->alone_ns = -1;
   op->place = ls_collect_launched(trail, &op->record, communicator, function_of(version, type, descriptor));

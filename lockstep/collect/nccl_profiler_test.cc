@@ -373,10 +373,24 @@ TEST_P(EachVersion, WhatTheDeviceDidByItselfIsKnownBetweenTwoRings) {
   nccl.Stop(third);
   finish(third, true);
   EXPECT_EQ(alone(), LS_UNKNOWN);
-  void* fourth = nccl.Coll();
-  nccl.Stop(fourth);
-  finish(fourth, true);
+  const auto ring = [&](bool pause) {
+    void* coll = nccl.Coll();
+    nccl.Stop(coll);
+    finish(coll, pause);
+  };
+  for (int i = 0; i < 32; ++i) ring(false);  // so far back, it is over
+  ring(true);
   EXPECT_GE(alone(), kPause);
+  // Of two that end the other way round, the later end counts.
+  void* early = nccl.Coll();
+  void* late = nccl.Coll();
+  nccl.Stop(early);
+  nccl.Stop(late);
+  finish(late, false);
+  Pause();
+  finish(early, false);
+  ring(false);
+  EXPECT_LT(alone(), kPause);
 }
 
 TEST_P(EachVersion, WhatASenderWaitedForIsToldApart) {

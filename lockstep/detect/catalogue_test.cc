@@ -163,6 +163,7 @@ TEST(Trend, EverybodyEquallySlowIsSaidAndNobodyNamed) {
     ASSERT_EQ(findings.size(), 1u);
     EXPECT_EQ(findings[0].syndrome, Syndrome::kJobSlow);
     EXPECT_TRUE(findings[0].suspects.empty());
+    EXPECT_FALSE(findings[0].certain);
     const double since_s = ToSeconds(findings[0].since - synth::kTelemetryBegin).value;
     EXPECT_NEAR(since_s, 30, 4) << TextOf(findings);
     EXPECT_NEAR(findings[0].price.share, 1 - 1 / 1.45, 0.03);  // communication is as fast as before

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -246,6 +247,41 @@ TEST(Slowness, ASecondRingTellsThemApart) {
   ASSERT_EQ(receiver.size(), 1u);
   EXPECT_THAT(receiver[0].suspects, ElementsAre(incident::SuspectRank(RankId(3))));
   EXPECT_THAT(receiver[0].evidence.back(), HasSubstr("receive side of rank 3"));
+}
+
+// A bad spine: no port's or rank's doing, and not a hundred incidents.
+TEST(Slowness, VeryManySlowWaysAreOneFindingThatNamesNobody) {
+  constexpr int kRanks = 240;
+  RingJob job(kRanks);
+  std::vector<int> all(kRanks);
+  std::iota(all.begin(), all.end(), 0);
+  job.AddRing(all);
+  for (int rank = 0; rank < kRanks; rank += 3) job.Delay((rank + 1) % kRanks, rank, 20);
+  job.Steps(30);
+  const std::vector<Finding> findings = job.Find();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_THAT(findings[0].suspects, IsEmpty());
+  EXPECT_FALSE(findings[0].certain);
+  EXPECT_EQ(findings[0].evidence.front(), "80 of 240 ways are slow");
+}
+
+// Steps as long as before, in which a script leaves one of two collectives out.
+TEST(Trend, FewerCollectivesPerStepAreNoSlowness) {
+  trace::CommLog log;
+  log.functions = {"all_reduce"};
+  log.communicators = {{"", "", {0}}};
+  int64_t sequence = 0;
+  for (int step = 0; step < 80; ++step)
+    for (const bool loss : {false, true}) {
+      if (loss && step >= 40) continue;
+      trace::CommOp op;
+      op.sequence = ++sequence;
+      op.rank = 0;
+      op.bytes = loss ? 4 : 1 << 20;
+      op.created_ns = 1 + static_cast<int64_t>((step * 500 + (loss ? 400 : 0)) * kMs);
+      log.ops.push_back(op);
+    }
+  EXPECT_THAT(FindTrend(log, {}), IsEmpty());
 }
 
 TEST(Slowness, OrderAndRepetitionOfWhatIsToldDoNotMatter) {

@@ -24,16 +24,27 @@ using Transfers = std::vector<const CommTransfer*>;
 struct Class {
   int magnitude;
   enum class Measure : uint8_t { kWire, kFirst } measure;
-  uint32_t function = 0;  // of first messages: they depend on what a rank does when it begins
+  uint32_t function = 0;
   size_t members = 0;
   auto operator<=>(const Class&) const = default;
 };
+
+// Since the last member came.
+double LengthOf(const Round& round) {
+  int64_t came = 0, left = 0;
+  for (const Part& part : round.parts) {
+    came = std::max(came, part.came_ns);
+    left = std::max(left, part.left_ns);
+  }
+  return static_cast<double>(left - came);
+}
 
 int MagnitudeOf(uint64_t bytes) { return static_cast<int>(std::bit_width(bytes)); }
 
 struct Sample {
   double ns;        // of a message, once both ends had come
-  double messages;  // that took so long
+  double messages;  // that took so long, partly beside each other:
+  double most_ns;   // for all of them the collective did not take longer than this
 };
 using Delays = std::map<Class, std::map<Way, std::vector<Sample>>>;
 
@@ -45,15 +56,16 @@ const Part* PartOf(const Round& round, int rank) {
 
 // What the network took for messages to a receiver that was ready. It tells of the way between the two and of nothing
 // else, whatever the collective.
-bool AddWire(const Transfers& transfers, Delays& delays) {
+bool AddWire(const Transfers& transfers, const Round& round, Delays& delays) {
   bool any = false;
   for (const CommTransfer* transfer : transfers) {
     if (transfer->direction != Direction::kSend || transfer->wire_ns < 0) continue;
     any = true;
-    const Class alike{MagnitudeOf(transfer->bytes / transfer->count), Class::Measure::kWire};
+    const Class alike{MagnitudeOf(transfer->bytes / transfer->count), Class::Measure::kWire, round.function,
+                      round.parts.size()};
     const double messages = transfer->count;
     delays[alike][{transfer->rank, transfer->peer, transfer->port}].push_back(
-        {static_cast<double>(transfer->wire_ns) / messages, messages});
+        {static_cast<double>(transfer->wire_ns) / messages, messages, LengthOf(round)});
   }
   return any;
 }
@@ -70,13 +82,14 @@ void AddFirst(const Transfers& transfers, const Round& round, Delays& delays) {
   if (!round.ring && of_rank.size() != round.parts.size()) return;
   const Class alike{MagnitudeOf(round.bytes), Class::Measure::kFirst, round.function, round.parts.size()};
   for (const auto& [rank, transfer] : of_rank) {
+    if (transfer->first_ns < 0) continue;
     const Part *receiver = PartOf(round, rank), *sender = PartOf(round, transfer->peer);
     // Without it the collector did not see when they came, but when they were launched.
     if (receiver == nullptr || sender == nullptr || receiver->alone_ns < 0 || sender->alone_ns < 0) continue;
     const int64_t there = receiver->came_ns + transfer->first_ns;
     const int64_t both = std::max(receiver->came_ns, sender->came_ns);
     delays[alike][{transfer->peer, rank, transfer->port}].push_back(
-        {static_cast<double>(std::max<int64_t>(0, there - both)), 1});
+        {static_cast<double>(std::max<int64_t>(0, there - both)), 1, LengthOf(round)});
   }
 }
 
@@ -88,7 +101,7 @@ Delays DelaysOf(const trace::CommLog& log, const Rounds& rounds) {
   Delays delays;
   for (const Round& round : rounds.all) {
     const auto found = by_round.find({round.communicator, round.sequence});
-    if (found != by_round.end() && !AddWire(found->second, delays)) AddFirst(found->second, round, delays);
+    if (found != by_round.end() && !AddWire(found->second, round, delays)) AddFirst(found->second, round, delays);
   }
   return delays;
 }
@@ -135,9 +148,9 @@ Ways Judge(const Delays& delays, double whole_ns, const CommThresholds& threshol
     const Usual usual = UsualOf(medians, by_way);
     for (const auto& [way, median] : medians) {
       const std::vector<Sample>& samples = by_way.at(way);
-      double messages = 0;
-      for (const Sample& sample : samples) messages += sample.messages;
-      const double share = (median - usual.ns) * messages / whole_ns;
+      double lost_ns = 0;
+      for (const Sample& sample : samples) lost_ns += std::min((median - usual.ns) * sample.messages, sample.most_ns);
+      const double share = lost_ns / whole_ns;
       const bool slow = samples.size() * 3 >= thresholds.window_ops && share >= thresholds.link_share &&
                         median - usual.ns > thresholds.link_deviation * usual.noise_ns &&
                         Lasts(samples, thresholds.link_ratio * usual.ns);

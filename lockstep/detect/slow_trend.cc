@@ -51,16 +51,33 @@ struct Periods {
   std::vector<int64_t> launch_ns;  // when each began
 };
 
+// The number counts all collectives of the communicator: where it goes on by another amount than usual, a script does
+// something else, or records are missing; by a multiple of it, some are. Empty: there is too much of the former.
 Periods PeriodsOf(const Beat& beat) {
+  constexpr double kUsual = 0.8;  // of the periods
+  std::map<int64_t, size_t> counts;
+  for (size_t i = 1; i < beat.launches.size(); ++i) ++counts[beat.launches[i].first - beat.launches[i - 1].first];
+  counts.erase(0);  // told twice
+  if (counts.empty()) return {};
+  const int64_t usual = std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) {
+                          return a.second < b.second;
+                        })->first;
   Periods periods;
+  size_t others = 0;
   for (size_t i = 1; i < beat.launches.size(); ++i) {
     const auto [before, from] = beat.launches[i - 1];
     const auto [sequence, to] = beat.launches[i];
-    if (sequence == before || to <= from) continue;  // told twice
-    periods.log_ns.push_back(std::log(static_cast<double>(to - from) / static_cast<double>(sequence - before)));
+    if (sequence == before) continue;
+    if ((sequence - before) % usual != 0 || to <= from) {
+      ++others;
+      continue;
+    }
+    const auto times = static_cast<double>((sequence - before) / usual);
+    periods.log_ns.push_back(std::log(static_cast<double>(to - from) / times));
     periods.launch_ns.push_back(from);
   }
-  return periods;
+  const auto all = static_cast<double>(periods.log_ns.size() + others);
+  return static_cast<double>(periods.log_ns.size()) < kUsual * all ? Periods{} : periods;
 }
 
 double DistanceOf(const std::vector<double>& values, double median) {
@@ -121,7 +138,7 @@ std::vector<incident::Finding> FindTrend(const trace::CommLog& log, const CommTh
   if (std::exp(LowerMedian(newest) - change.before) < thresholds.trend_ratio) return {};
   incident::Finding finding;
   finding.syndrome = incident::Syndrome::kJobSlow;
-  finding.certain = true;
+  finding.probe = "whether the script has begun something else, such as longer sequences or a validation";
   finding.since = Nanos{periods.launch_ns[change.at]};
   finding.price.share = 1 - 1 / ratio;
   finding.price.ranks = static_cast<int>(log.communicators[beat.communicator].ranks.size());

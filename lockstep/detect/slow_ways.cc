@@ -53,6 +53,28 @@ incident::Suspect Explanation::suspect() const {
   return {level, NameOf(place)};
 }
 
+// So many are no port's or node's doing, and to try all explanations would take long.
+constexpr size_t kMostExplained = 64, kMostLines = 8;
+
+std::string LineOf(const Way& way, const Slowness& slowness, bool several_ports) {
+  return fmt::format(
+      "rank {} to rank {}{}: a message takes {:.2f} ms, those of like ways {:.2f} ms; {:.1f} % of the time", way.from,
+      way.to, several_ports ? fmt::format(" over port {}", way.port) : "", slowness.ns / 1e6, slowness.usual_ns / 1e6,
+      100 * slowness.share);
+}
+
+incident::Finding OfAll(const Ways& ways) {
+  incident::Finding finding;
+  finding.syndrome = incident::Syndrome::kCommunicationSlow;
+  finding.probe = "what these ways have in common: a switch, a spine, another job";
+  finding.evidence = {fmt::format("{} of {} ways are slow", ways.slow.size(), ways.slow.size() + ways.fine.size())};
+  for (const auto& [way, slowness] : ways.slow) {
+    finding.price.share = std::max(finding.price.share, slowness.share);
+    if (finding.evidence.size() <= kMostLines) finding.evidence.push_back(LineOf(way, slowness, true));
+  }
+  return finding;
+}
+
 class Explainer {
  public:
   Explainer(const Ways& ways, const std::map<int, std::string>& hosts) : ways_(ways), hosts_(hosts) {
@@ -191,10 +213,7 @@ class Explainer {
       const Slowness& slowness = ways_.slow.at(way);
       finding.price.share = std::max(finding.price.share, slowness.share);  // beside each other
       const bool several = ports_.at(way.from).size() > 1;
-      finding.evidence.push_back(fmt::format(
-          "rank {} to rank {}{}: a message takes {:.2f} ms, those of like ways {:.2f} ms; {:.1f} % of the time",
-          way.from, way.to, several ? fmt::format(" over port {}", way.port) : "", slowness.ns / 1e6,
-          slowness.usual_ns / 1e6, 100 * slowness.share));
+      finding.evidence.push_back(LineOf(way, slowness, several));
     }
     finding.evidence.push_back("which " + names + " would explain");
     if (!finding.certain)
@@ -213,7 +232,8 @@ class Explainer {
 }  // namespace
 
 std::vector<incident::Finding> ExplainSlowWays(const Ways& ways, const std::map<int, std::string>& hosts) {
-  return ways.slow.empty() ? std::vector<incident::Finding>() : Explainer(ways, hosts).Run();
+  if (ways.slow.empty()) return {};
+  return ways.slow.size() > kMostExplained ? std::vector{OfAll(ways)} : Explainer(ways, hosts).Run();
 }
 
 }  // namespace lockstep::detect

@@ -36,7 +36,8 @@ struct Ways {
 };
 
 // The fewest explanations of all slow ways, each with those that are equally good: a port, a rank or a node that sends
-// or receives slowly, or what lies between two of them. `hosts`: of ranks, where known.
+// or receives slowly, or what lies between two of them. Of very many slow ways nobody is named: they are one finding.
+// `hosts`: of ranks, where known. Cost: by slow ways to the second power, which are few.
 std::vector<incident::Finding> ExplainSlowWays(const Ways& ways, const std::map<int, std::string>& hosts);
 
 }  // namespace lockstep::detect

@@ -12,6 +12,7 @@ using cluster::Dimension;
 using FaultKind = TelemetryFaultKind;
 
 constexpr int64_t kNever = -1;
+constexpr double kMost = 1e5;  // seconds, and factors
 constexpr int64_t kWarmUpSteps = 5;
 constexpr double kEvaluationSpread = 0.3;
 
@@ -27,6 +28,12 @@ absl::Status CheckFault(const TelemetryFault& fault, const TelemetryShape& shape
                            fault.rank, ranks - 1);
   if (fault.port != -1 && outside(fault.port, shape.ports))
     return InvalidArgument("fault {}: port is {}, expected 0 to {}", name, fault.port, shape.ports - 1);
+  if (fault.factor > kMost || !(fault.seconds.value <= kMost))
+    return InvalidArgument("fault {}: factor and seconds must be at most {:g}", name, kMost);
+  const bool of_gradients = fault.kind == FaultKind::kLostMessage || fault.kind == FaultKind::kDeadlock ||
+                            fault.kind == FaultKind::kMismatch || fault.kind == FaultKind::kSkipped;
+  if (of_gradients && shape.layout.dp < 2)
+    return InvalidArgument("fault {}: strikes where gradients are reduced; expected dp of at least 2", name);
   const bool needs_every = fault.kind == FaultKind::kCheckpoint || fault.kind == FaultKind::kEvaluation;
   if (needs_every && fault.every.value <= 0) return InvalidArgument("fault {}: needs every, in seconds, above 0", name);
   return absl::OkStatus();
@@ -42,6 +49,13 @@ absl::Status TelemetryShape::Validate() const {
   for (const auto& [name, value] :
        {std::pair{"ports", ports}, {"ranks per host", ranks_per_host}, {"microbatches", microbatches}})
     if (value < 1) return InvalidArgument("{} must be at least 1, found {}", name, value);
+  for (const auto& [name, value] : {std::pair{"forward", forward.value},
+                                    {"backward", backward.value},
+                                    {"optimizer", optimizer.value},
+                                    {"jitter", jitter},
+                                    {"clock offset", clock_offset.value}})
+    if (!(value >= 0 && value <= kMost)) return InvalidArgument("{} must be 0 to {:g}, found {}", name, kMost, value);
+  if (forward.value + backward.value <= 0) return InvalidArgument("forward and backward must take some time, found 0");
   if (ports > 255) return InvalidArgument("ports must be at most 255, found {}", ports);
   return absl::OkStatus();
 }

@@ -138,6 +138,9 @@ TEST(Telemetry, NamesWhatIsWrong) {
   };
   EXPECT_THAT(error({.layout = {.dp = 1}}, {}), HasSubstr("at least 2 ranks"));
   EXPECT_THAT(error({.layout = {.cp = 2, .dp = 2}}, {}), HasSubstr("cp 1"));
+  EXPECT_THAT(error({.layout = {.dp = 2}, .forward = Seconds{-5}}, {}), HasSubstr("forward must be 0 to"));
+  EXPECT_THAT(error({.layout = {.dp = 2}, .forward = Seconds{0}, .backward = Seconds{0}}, {}), HasSubstr("some time"));
+  EXPECT_THAT(error({.layout = {.tp = 4}}, {"skipped"}), HasSubstr("dp of at least 2"));
   EXPECT_EQ(error(kShape, {"slow_rank:rank=16"}), "fault slow_rank: rank is 16, expected 0 to 15");
   EXPECT_THAT(error(kShape, {"slow_link:rank=1"}), HasSubstr("expected another rank"));
   EXPECT_THAT(error(kShape, {"slow_sender:port=2"}), HasSubstr("expected 0 to 1"));

@@ -51,7 +51,7 @@ struct CommTransfer {
   uint32_t count = 0;  // messages
   uint64_t bytes = 0;
   int64_t waited_ns = 0;  // the rank was held up until they were sent, or there
-  int64_t first_ns = 0;   // of it, by the first message
+  int64_t first_ns = 0;   // of it, by the first message, since the rank came; -1 unknown
   int64_t wire_ns = -1;   // of sends: on their way to a receiver that was ready; -1 unknown
   uint8_t port = 0;       // of the rank's network device
 };

@@ -110,7 +110,7 @@ std::optional<Done> DoneOf(const Json& line, int64_t number) {
   const Json& measured = At(line, "coll_perf");
   const auto duration = NanosAt(measured, "coll_exec_time_us", kLongestUs);
   Done done{IntegerAt(measured, "coll_sn", -1), 0, duration.value_or(-1), -1, -1, -1, number};
-  if (!duration || done.sequence < 0) return std::nullopt;
+  if (!duration || done.sequence < 0 || done.sequence >= kMostRanks * kMostRanks) return std::nullopt;
   done.bytes = static_cast<uint64_t>(std::max<int64_t>(0, IntegerAt(measured, "coll_msg_size_bytes", 0)));
   const Json& trace = At(measured, "event_trace_ts");
   done.launched_ns = NanosAt(trace, "coll_start_ts", kMostUs).value_or(-1);

@@ -115,6 +115,10 @@ class Builder {
                    const std::set<int>& missing) {
     const std::map<int, int64_t> launched = Launched(key, told, function, all);
     if (launched.empty()) return;
+    if ((spelled_ += static_cast<int64_t>(missing.size())) > kMostSpelled) {
+      Count(log_.counters, "functions_left_out", 1);
+      return;
+    }
     std::set<int> members = missing;
     for (const auto& [rank, count] : launched) members.insert(rank);
     if (static_cast<int64_t>(members.size()) < told.size && told.size < kMostRanks)

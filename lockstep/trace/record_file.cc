@@ -90,7 +90,7 @@ class Reader {
         CellsBehind(body) != cells->more)
       return nullptr;
     TrailSnapshot now = SnapshotOf(cells);
-    const std::tuple key{now.owner(), now.host(), now.origin.pid, now.origin.epoch};
+    const std::tuple key{now.owner(), now.host(), now.origin.pid, now.origin.epoch, now.born_ns()};
     TrailSnapshot& of_process = by_process_[key];
     now.ended = std::move(of_process.ended);
     now.missed += of_process.missed;
@@ -100,12 +100,19 @@ class Reader {
   std::vector<TrailSnapshot> Finish() {
     std::vector<TrailSnapshot> all;
     all.reserve(by_process_.size());
-    for (auto& [key, snapshot] : by_process_) all.push_back(std::move(snapshot));
+    for (auto& [key, snapshot] : by_process_) {
+      // A second recorder begins with what is in the trail, which the first one had kept.
+      const bool ascends = std::is_sorted(snapshot.ended.begin(), snapshot.ended.end(),
+                                          [](const auto& a, const auto& b) { return a.time_ns < b.time_ns; });
+      if (!ascends) DropTwice(snapshot.ended);
+      all.push_back(std::move(snapshot));
+    }
     return all;
   }
 
  private:
-  std::map<std::tuple<std::pair<uint32_t, std::string>, std::string, uint32_t, uint32_t>, TrailSnapshot> by_process_;
+  std::map<std::tuple<std::pair<uint32_t, std::string>, std::string, uint32_t, uint32_t, int64_t>, TrailSnapshot>
+      by_process_;
 };
 
 }  // namespace

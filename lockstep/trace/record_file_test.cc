@@ -104,6 +104,28 @@ TEST_F(RecordFileTest, LaterSnapshotsOfATrailAddWhatHasEndedSince) {
   EXPECT_EQ(read->front().taken_ns, 2000);
 }
 
+TEST_F(RecordFileTest, WhatTwoRecordersKeptCountsOnce) {
+  TrailSnapshot one = Snapshot(0);
+  one.ended = {Op(1, 10), Op(2, 20)};
+  Write(one);
+  Write(one);
+  const auto read = ReadRecordFile(path_, counters_);
+  ASSERT_TRUE(read.ok());
+  EXPECT_THAT(read->front().ended, SizeIs(2));
+}
+
+TEST_F(RecordFileTest, AProcessThatHasTheSamePidLaterIsAnother) {
+  TrailSnapshot before = Snapshot(0), after = Snapshot(0);
+  before.ended = {Op(1, 10)};
+  after.communicators[0].created_ns = 5000;
+  after.ended = {Op(1, 6000)};
+  Write(before);
+  Write(after);
+  const auto read = ReadRecordFile(path_, counters_);
+  ASSERT_TRUE(read.ok());
+  EXPECT_THAT(*read, SizeIs(2));
+}
+
 TEST_F(RecordFileTest, ATornEndIsCountedAndTheRestHolds) {
   TrailSnapshot one = Snapshot(0);
   one.ended = {Op(1, 10), Op(2, 20)};

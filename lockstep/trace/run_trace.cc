@@ -43,19 +43,28 @@ StepTime StepTimeOf(const ls_record& record) {
 
 using StepsOfRanks = std::map<int, std::map<int64_t, StepTime>>;  // by begin
 
-absl::StatusOr<StepsOfRanks> ReadSteps(const std::string& path) {
+bool IsStep(const ls_record& record) {
+  constexpr int64_t kMostNs = int64_t{1} << 60;
+  return record.kind == LS_RECORD_STEP && record.body.step.duration > 0 && record.delta_shift < 24 &&
+         record.time_ns > 0 && record.time_ns < kMostNs;
+}
+
+// Of each rank the steps that begin no earlier than its first op: `first`.
+absl::Status ReadSteps(const std::string& path, const std::map<int, int64_t>& first, StepsOfRanks& steps) {
   ls_record_reader file{};
   const ls_file_result result = ls_record_reader_open(&file, path.c_str());
   if (result == LS_FILE_UNREADABLE) return InvalidArgument("{}: can't be read: {}", path, strerror(errno));
   if (result == LS_FILE_NOT_RECORDS) return InvalidArgument("{}: no file of records", path);
-  StepsOfRanks steps;
-  while (const ls_record* record = ls_record_reader_next(&file))
-    if (record->kind == LS_RECORD_STEP && record->body.step.duration > 0 && record->delta_shift < 32) {
-      const StepTime step = StepTimeOf(*record);
-      steps[static_cast<int>(record->body.step.rank)][step.begin_ns] = step;
-    }
+  while (const ls_record* record = ls_record_reader_next(&file)) {
+    if (!IsStep(*record)) continue;
+    const StepTime step = StepTimeOf(*record);
+    const auto rank = static_cast<int>(record->body.step.rank & INT32_MAX);
+    // What is before a trail's first op may be overwritten.
+    if (const auto own = first.find(rank); own != first.end() && step.begin_ns >= own->second)
+      steps[rank][step.begin_ns] = step;
+  }
   ls_record_reader_close(&file);
-  return steps;
+  return absl::OkStatus();
 }
 
 double MedianDistance(std::vector<double> values) {  // to their median
@@ -195,12 +204,10 @@ std::vector<bool> FindWaits(const std::vector<RunStep>& steps, const std::vector
 // What a step communicates: description and size of the communicators, functions; without what differs by rank.
 using Form = std::vector<std::tuple<std::string, size_t, uint32_t>>;
 
-// `ops`: of the rank, that have ended.
-void SplitIntoSteps(int rank, const std::map<int64_t, StepTime>& steps, std::vector<const CommOp*>& ops,
+// `ops`: of the rank, that have ended, by launch.
+void SplitIntoSteps(int rank, const std::map<int64_t, StepTime>& steps, const std::vector<const CommOp*>& ops,
                     const CommLog& log, std::map<Form, std::vector<RunStep>>& by_form) {
-  std::stable_sort(ops.begin(), ops.end(), [](const CommOp* a, const CommOp* b) { return BeginOf(*a) < BeginOf(*b); });
   for (const auto& [begin, time] : steps) {
-    if (begin < BeginOf(*ops.front())) continue;  // what is before it may be overwritten
     RunStep step{rank, &time, {}};
     const auto first =
         std::lower_bound(ops.begin(), ops.end(), begin, [](const CommOp* op, int64_t at) { return BeginOf(*op) < at; });
@@ -300,13 +307,24 @@ bool IsRun(const std::string& directory) {
 }
 
 absl::StatusOr<std::vector<KinetoRank>> ReadRun(const std::string& directory) {
-  LS_ASSIGN_OR_RETURN(const StepsOfRanks steps, ReadSteps(directory + "/records"));
   LS_ASSIGN_OR_RETURN(const CommLog log, ReadTrails(TrailsIn(directory)));
   std::map<int, std::vector<const CommOp*>> ops;
   for (const CommOp& op : log.ops)
     if (op.state == OpState::kCompleted && op.duration_ns >= 0) ops[op.rank].push_back(&op);
+  std::map<int, int64_t> first;
+  for (auto& [rank, of_rank] : ops) {
+    std::stable_sort(of_rank.begin(), of_rank.end(),
+                     [](const CommOp* a, const CommOp* b) { return BeginOf(*a) < BeginOf(*b); });
+    first[rank] = BeginOf(*of_rank.front());
+  }
+  StepsOfRanks steps;
+  std::error_code error;
+  for (const std::string& path : {directory + "/records.1", directory + "/records"})  // the older ones first
+    if (path.ends_with("/records") || std::filesystem::exists(path, error)) {
+      LS_RETURN_IF_ERROR(ReadSteps(path, first, steps));
+    }
   std::map<Form, std::vector<RunStep>> by_form;
-  for (auto& [rank, of_rank] : ops)
+  for (const auto& [rank, of_rank] : ops)
     if (const auto own = steps.find(rank); own != steps.end()) SplitIntoSteps(rank, own->second, of_rank, log, by_form);
   RankTrace::Bytes bytes;
   for (const CommOp& op : log.ops) {

@@ -12,6 +12,8 @@
 #include <bit>
 #include <cerrno>
 #include <set>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "lockstep/base/clock.h"
@@ -93,9 +95,21 @@ void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most) {
     const ls_op_body& op = record.body.op;
     const ls_transfer_body& transfer = record.body.transfer;
     if (record.kind == LS_RECORD_OP) return op.number == 0 || !kept.contains({op.communicator, op.number});
-    return record.kind != LS_RECORD_TRANSFER || transfer.direction != LS_RECEIVE ||
-           !kept.contains({transfer.communicator, transfer.number});
+    const bool tells = transfer.direction == LS_RECEIVE || transfer.credit != LS_UNKNOWN;  // a send: what the wire took
+    return record.kind != LS_RECORD_TRANSFER || !tells || !kept.contains({transfer.communicator, transfer.number});
   });
+}
+
+void DropTwice(std::vector<ls_record>& records) {
+  std::unordered_set<std::string_view> seen;
+  seen.reserve(records.size());
+  std::vector<ls_record> kept;
+  kept.reserve(records.size());  // so that views into it hold
+  for (const ls_record& record : records) {
+    kept.push_back(record);
+    if (!seen.emplace(reinterpret_cast<const char*>(&kept.back()), sizeof record).second) kept.pop_back();
+  }
+  records = std::move(kept);
 }
 
 }  // namespace lockstep::trace

@@ -42,6 +42,8 @@ struct TrailSnapshot {
   uint64_t missed = 0;                                                   // records that were overwritten
 
   std::string host() const;
+  // When its first communicator was made: with host and pid, which come again, what tells processes apart.
+  int64_t born_ns() const { return communicators.empty() ? 0 : communicators.front().created_ns; }
   // Whose trail it is: one of each library of each rank counts.
   std::pair<uint32_t, std::string> owner() const;  // rank and library
 };
@@ -50,9 +52,12 @@ struct TrailSnapshot {
 // meanwhile may be told twice: as under way, and as ended.
 TrailSnapshot TakeSnapshot(const TrailFile& file, uint64_t* at = nullptr);
 
-// Of the collectives that ended since `since_ns`, and of the messages received for them, keeps those of about `most`
-// ops: every second, fourth, eighth by the number that all members give them, so that all keep the same ones. Whatever
-// else has ended goes.
+// Of the collectives that ended since `since_ns`, and of the messages for them that tell of a way, keeps those of about
+// `most` ops: every second, fourth, eighth by the number that all members give them, so that all keep the same ones.
+// Whatever else has ended goes.
 void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most);
+
+// Of records that are the same in every byte keeps one.
+void DropTwice(std::vector<ls_record>& records);
 
 }  // namespace lockstep::trace

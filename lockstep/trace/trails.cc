@@ -37,7 +37,7 @@ bool IsTime(int64_t ns) { return ns >= 0 && ns < kMostNs; }
 // Leaves out what makes no sense, and counts it. False: nothing of the trail does.
 bool Clear(TrailSnapshot& trail, std::vector<Counter>& counters) {
   if (trail.origin.rank >= trail.origin.world || trail.origin.world > kMostRanks || !IsTime(trail.taken_ns) ||
-      std::abs(trail.wall_minus_boot_ns) >= kMostNs) {
+      trail.wall_minus_boot_ns >= kMostNs || trail.wall_minus_boot_ns <= -kMostNs) {
     Count(counters, "trails_without_sense", 1);
     return false;
   }
@@ -93,6 +93,8 @@ class Joiner {
     std::unordered_map<uint64_t, int64_t> sequences;   // of collectives, by Key
     std::set<std::pair<uint32_t, int64_t>> transfers;  // by communicator and launch
     std::map<uint32_t, int64_t> first_open;            // sequence, by communicator
+    bool launches_ahead = false;                       // what it launches begins when a device has come
+    int64_t last_end_ns = 0;
   };
 
   static uint64_t Key(uint32_t communicator, uint32_t number) { return uint64_t{communicator} << 32 | number; }
@@ -159,11 +161,13 @@ class Joiner {
     log_.reported.push_back(rank);
     host_of_[rank] = trail.host();
     Told told;
+    told.launches_ahead = trail.owner().second == "nccl";
+    for (const ls_record& record : trail.ended) told.last_end_ns = std::max(told.last_end_ns, record.time_ns);
     told.sequences.reserve(trail.ended.size() + trail.under_way.size());
     for (const ls_record& record : trail.ended)
       if (record.kind == LS_RECORD_OP) TakeOp(trail, record, -1, told);
     for (const ls_record& record : trail.under_way)
-      if (record.kind == LS_RECORD_OP) TakeOp(trail, record, trail.alive ? trail.taken_ns - record.time_ns : -1, told);
+      if (record.kind == LS_RECORD_OP) TakeOp(trail, record, trail.alive ? AgeOf(trail, record, told) : -1, told);
     for (const ls_record& record : trail.ended)
       if (record.kind == LS_RECORD_TRANSFER) TakeTransfer(trail, record, told);
     TakeCounts(trail, told);
@@ -173,6 +177,12 @@ class Joiner {
                                       {trail.no_peer, "messages_without_sum"},
                                       {trail.no_cell, "records_without_cell"}})
       Count(log_.counters, name, count);
+  }
+
+  // Since it could begin.
+  static int64_t AgeOf(const TrailSnapshot& trail, const ls_record& record, const Told& told) {
+    const int64_t begun = told.launches_ahead ? std::max(record.time_ns, told.last_end_ns) : record.time_ns;
+    return std::max<int64_t>(0, trail.taken_ns - begun);
   }
 
   void TakeOp(const TrailSnapshot& trail, const ls_record& record, int64_t age_ns, Told& told) {
@@ -242,6 +252,7 @@ class Joiner {
     transfer.bytes = body.bytes;
     transfer.waited_ns = ls_delta_ns(body.waited, record.delta_shift);
     transfer.first_ns = ls_delta_ns(body.first, record.delta_shift);
+    if (told.launches_ahead) transfer.first_ns = -1;  // it counts from when a proxy asked for it
     if (transfer.direction == Direction::kSend && body.credit != LS_UNKNOWN) transfer.wire_ns = transfer.waited_ns;
     transfer.port = body.port;
     if (transfer.peer >= 0) log_.transfers.push_back(transfer);
@@ -344,13 +355,14 @@ int64_t BegunAt(const TrailSnapshot& trail) {
 
 // Read from itself, and from a file that kept what it had said before.
 bool IsSameProcess(const TrailSnapshot& a, const TrailSnapshot& b) {
-  return a.origin.pid != 0 && a.origin.pid == b.origin.pid && a.origin.epoch == b.origin.epoch && a.host() == b.host();
+  return a.origin.pid != 0 && a.origin.pid == b.origin.pid && a.origin.epoch == b.origin.epoch &&
+         a.host() == b.host() && a.born_ns() == b.born_ns();
 }
 
-// What is told twice is left out later.
 void Append(TrailSnapshot& known, TrailSnapshot more) {
   if (more.taken_ns > known.taken_ns) std::swap(known, more);
   known.ended.insert(known.ended.end(), more.ended.begin(), more.ended.end());
+  DropTwice(known.ended);
 }
 
 }  // namespace

@@ -177,14 +177,15 @@ class Checkpoint:
             after_every_step(holder.optimizer, lambda: self._client.mark(_client.OTHER))
 
     def _watch_modules(self):
-        """When forward begins and ends, for the record of the step. Of DistributedDataParallel only: nobody scripts or compiles that
-        wrapper, as hooks on a model itself would forbid."""
+        """When forward begins and ends, for the record of the step. Of DistributedDataParallel only: nobody scripts that wrapper, as hooks
+        on a model itself would forbid. Once, however many checkpoints hold it."""
         from torch.nn.parallel import DistributedDataParallel
 
         for holder in self._holders.values():
-            if isinstance(getattr(holder, "module", None), DistributedDataParallel):
-                holder.module.register_forward_pre_hook(_Mark(self._client, _client.FORWARD))
-                holder.module.register_forward_hook(_Mark(self._client, _client.BACKWARD))
+            module = getattr(holder, "module", None)
+            if isinstance(module, DistributedDataParallel) and not any(isinstance(hook, _Mark) for hook in module._forward_hooks.values()):
+                module.register_forward_pre_hook(_Mark(_client.FORWARD))
+                module.register_forward_hook(_Mark(_client.BACKWARD))
 
     def _before_optimizer_step(self):
         self._client.mark(_client.OPTIMIZER)
@@ -240,11 +241,17 @@ class _Mark:
     """A hook that tells what the script is at from now on. A copy of its module, and one that was saved whole, has an idle one instead,
     made of the standard library alone: whoever loads it need not have Lockstep."""
 
-    def __init__(self, client, part):
-        self._client, self._part = client, part
+    def __init__(self, part):
+        import torch
+
+        self._part = part
+        # torch.compile of the wrapper leaves it out, for a call of C would break its graph.
+        self._is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)
 
     def __call__(self, *_):
-        self._client.mark(self._part)
+        client = None if self._is_compiling() else _client.join()
+        if client is not None:
+            client.mark(self._part)
 
     def __reduce__(self):
         return getattr, (contextlib.nullcontext(), "__exit__")

@@ -187,7 +187,7 @@ class Recorded(CollectTest):
     def record(self, job, *words):
         job.wait_until(lambda: job.trails.exists() and len(list(job.trails.iterdir())) == len(job.processes))
         path = job.folder / "job.records"
-        recorder = subprocess.Popen([BINARY, "record", str(job.trails), "--out", str(path), "--every", "0.2", "--json", *words],
+        recorder = subprocess.Popen([BINARY, "record", str(job.trails), "--out", str(path), "--every", "0.2", "--patience", "1", "--json", *words],
                                     stdout=subprocess.PIPE, text=True)
         self.addCleanup(recorder.stdout.close)
         self.addCleanup(recorder.wait)
