@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
-#include <numeric>
 #include <random>
 #include <set>
 
@@ -253,10 +252,12 @@ TEST(Slowness, ASecondRingTellsThemApart) {
 TEST(Slowness, VeryManySlowWaysAreOneFindingThatNamesNobody) {
   constexpr int kRanks = 240;
   RingJob job(kRanks);
-  std::vector<int> all(kRanks);
-  std::iota(all.begin(), all.end(), 0);
-  job.AddRing(all);
-  for (int rank = 0; rank < kRanks; rank += 3) job.Delay((rank + 1) % kRanks, rank, 20);
+  for (int rank = 0; rank < kRanks; rank += 2) {
+    job.AddRing({rank, rank + 1});
+    if (rank % 3 != 0) continue;
+    job.Delay(rank, rank + 1, 20);
+    job.Delay(rank + 1, rank, 20);
+  }
   job.Steps(30);
   const std::vector<Finding> findings = job.Find();
   ASSERT_EQ(findings.size(), 1u);
