@@ -158,10 +158,11 @@ class Finder {
       NameCircles(diagnosis.findings);
       if (diagnosis.findings.empty()) NameStuckOps(diagnosis.findings);
     }
-    if (log_.moving)
+    if (log_.moving || log_.unseen)
       for (Finding& finding : diagnosis.findings) {
         finding.certain = false;
-        finding.probe = "a second look some seconds later: the job may have been running until this one";
+        finding.probe = log_.moving ? "a second look some seconds later: the job may have been running until this one"
+                                    : "stacks of the ranks: ops in which no network has had a part are not seen to end";
       }
     std::stable_sort(diagnosis.findings.begin(), diagnosis.findings.end(),
                      [](const Finding& a, const Finding& b) { return a.certain > b.certain; });

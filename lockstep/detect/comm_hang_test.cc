@@ -166,6 +166,16 @@ TEST(CommHang, NothingIsCertainOfAJobThatMoved) {
   EXPECT_THAT(diagnosis.findings[0].probe, HasSubstr("second look"));
 }
 
+TEST(CommHang, NothingIsCertainWhereOpsAreNotSeenToEnd) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1});
+  for (int rank = 0; rank < 2; ++rank) job.Collectives(world, rank, 9, 9 + rank);
+  job.log().unseen = true;
+  const CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_FALSE(diagnosis.findings.at(0).certain);
+  EXPECT_THAT(diagnosis.findings[0].probe, HasSubstr("stacks"));
+}
+
 TEST(CommHang, OneNeverCameAndAnotherNeverLeft) {
   Job job;
   const uint32_t a = job.AddGroup({0, 1, 2, 3}), b = job.AddGroup({0, 1, 2, 3});

@@ -165,9 +165,9 @@ class Joiner {
     for (const ls_record& record : trail.ended) told.last_end_ns = std::max(told.last_end_ns, record.time_ns);
     told.sequences.reserve(trail.ended.size() + trail.under_way.size());
     for (const ls_record& record : trail.ended)
-      if (record.kind == LS_RECORD_OP) TakeOp(trail, record, -1, told);
+      if (record.kind == LS_RECORD_OP) TakeOp(trail, record, false, told);
     for (const ls_record& record : trail.under_way)
-      if (record.kind == LS_RECORD_OP) TakeOp(trail, record, trail.alive ? AgeOf(trail, record, told) : -1, told);
+      if (record.kind == LS_RECORD_OP) TakeOp(trail, record, true, told);
     for (const ls_record& record : trail.ended)
       if (record.kind == LS_RECORD_TRANSFER) TakeTransfer(trail, record, told);
     TakeCounts(trail, told);
@@ -185,7 +185,8 @@ class Joiner {
     return std::max<int64_t>(0, trail.taken_ns - begun);
   }
 
-  void TakeOp(const TrailSnapshot& trail, const ls_record& record, int64_t age_ns, Told& told) {
+  void TakeOp(const TrailSnapshot& trail, const ls_record& record, bool is_under_way, Told& told) {
+    const int64_t age_ns = is_under_way && trail.alive ? AgeOf(trail, record, told) : -1;
     const ls_op_body& body = record.body.op;
     const uint64_t id = IdOf(trail, body.communicator);
     if (id == 0 || body.function >= LS_FUNCTIONS) {
@@ -208,6 +209,7 @@ class Joiner {
     // Of an op of which only the launch is known nobody can say that it is waited in.
     const bool unknown = body.state == LS_OP_LAUNCHED;
     only_launched_ += unknown;
+    log_.unseen = log_.unseen || (unknown && is_under_way);
     op.duration_ns = ended ? ls_delta_ns(body.duration, record.delta_shift) : -1;
     const int64_t launched = record.time_ns - std::max<int64_t>(op.duration_ns, 0);
     op.order = launched;

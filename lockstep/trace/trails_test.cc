@@ -132,6 +132,7 @@ TEST(Trails, OfWhatIsOnlyLaunchedNobodySaysThatItHangs) {
   trail.under_way = {OpOf(0, 1, 10, LS_OP_LAUNCHED)};
   const CommLog log = JoinTrails({trail});
   EXPECT_EQ(log.ops.at(0).state, OpState::kCompleted);
+  EXPECT_TRUE(log.unseen);
   EXPECT_THAT(log.blind_spot, HasSubstr("only the launch"));
 }
 
