@@ -29,9 +29,8 @@ def measure(tools, quick):
     note = f"{RANKS} ranks for {length / 60:.0f} minutes, {noises} evaluations, saves and pauses of up to {90 / brisk:.0f} s, on one rank or all"
     return [
         figure.single("noisy clean job: restarts", "", len(starts) - 1, goal=0, note=note),
-        figure.single("noisy clean job: named for certain", "", len(certain), goal=0,
-                      note=by_syndrome(certain)),
-        figure.single("noisy clean job: named, not for certain", "", len(named) - len(certain), 
+        figure.single("noisy clean job: named for certain", "", len(certain), goal=0, note=by_syndrome(certain)),
+        figure.single("noisy clean job: named, not for certain", "", len(named) - len(certain),
                       note="warnings, with nothing done: " + by_syndrome(finding for finding in named if not finding["certain"])),
     ]
 

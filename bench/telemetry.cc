@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/agent/collectors.h"
 #include "lockstep/detect/comm_hang.h"
 #include "lockstep/synth/telemetry.h"
 #include "lockstep/trace/trails.h"
@@ -23,8 +24,6 @@ namespace {
 using Snapshots = std::vector<trace::TrailSnapshot>;
 
 constexpr int kSamples = 5;
-// What agents keep of a rank (agent/collectors.cc).
-constexpr size_t kMostOps = 1'000'000, kLeastOps = 48, kMostOpsOfRank = 200;
 
 double SecondsSince(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
@@ -47,51 +46,58 @@ size_t RecordsOf(const Snapshots& snapshots) {
   return records;
 }
 
+struct Look {
+  double seconds;
+  std::vector<incident::Finding> findings;
+};
+Look LookAt(Snapshots snapshots) {
+  const auto begin = std::chrono::steady_clock::now();
+  std::vector<incident::Finding> findings =
+      detect::DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+  return {SecondsSince(begin), std::move(findings)};
+}
+
+// Of a job in which nobody is to be named.
+double LookAtHealthy(const Snapshots& snapshots) {
+  const Look look = LookAt(snapshots);
+  if (!look.findings.empty()) std::cerr << "a healthy job was named\n";
+  return look.seconds;
+}
+
+// As agents send them.
+Snapshots Thinned(Snapshots snapshots) {
+  const size_t most = agent::OpsToTell(static_cast<int>(snapshots.size()));
+  for (trace::TrailSnapshot& snapshot : snapshots) trace::Thin(snapshot, 0, most);
+  return snapshots;
+}
+
 Json Rate() {
   synth::Telemetry job = Job(1024, {}, 1);
   job.Run(Seconds{30});
   const Snapshots snapshots = job.Take();
   Json samples = Json::array();
-  for (int i = 0; i < kSamples; ++i) {
-    Snapshots copy = snapshots;
-    const auto begin = std::chrono::steady_clock::now();
-    const trace::CommLog log = trace::JoinTrails(std::move(copy));
-    const size_t found = detect::DiagnoseCommunication(log).findings.size();
-    if (found > 0) std::cerr << "a healthy job was named\n";
-    samples.push_back(static_cast<double>(RecordsOf(snapshots)) / SecondsSince(begin));
-  }
+  for (int i = 0; i < kSamples; ++i)
+    samples.push_back(static_cast<double>(RecordsOf(snapshots)) / LookAtHealthy(snapshots));
   return {{"records", RecordsOf(snapshots)}, {"records_per_s", samples}};
 }
 
 Json Scale(int ranks) {
   synth::Telemetry job = Job(ranks, {"stopped:rank=777,from=40"}, 1);
   job.Run(Seconds{35});
-  Snapshots snapshots = job.Take();
-  const size_t most = std::clamp(kMostOps / static_cast<size_t>(ranks), kLeastOps, kMostOpsOfRank);
-  for (trace::TrailSnapshot& snapshot : snapshots) trace::Thin(snapshot, 0, most);
+  Snapshots snapshots = Thinned(job.Take());
   Json looks = Json::array();
-  for (int i = 0; i < kSamples; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    Snapshots copy = snapshots;
-    const trace::CommLog log = trace::JoinTrails(std::move(copy));
-    const size_t found = detect::DiagnoseCommunication(log).findings.size();
-    if (found > 0) std::cerr << "a healthy job was named\n";
-    looks.push_back(SecondsSince(begin));
-  }
+  for (int i = 0; i < kSamples; ++i) looks.push_back(LookAtHealthy(snapshots));
   const size_t records = RecordsOf(snapshots);
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   job.Run(Seconds{60});
-  snapshots = job.Take();
-  for (trace::TrailSnapshot& snapshot : snapshots) trace::Thin(snapshot, 0, most);
+  snapshots = Thinned(job.Take());
   Json hangs = Json::array();
   std::string named;
   for (int i = 0; i < kSamples; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    Snapshots copy = snapshots;
-    const auto findings = detect::DiagnoseCommunication(trace::JoinTrails(std::move(copy))).findings;
-    hangs.push_back(SecondsSince(begin));
-    if (!findings.empty()) named = findings.front().suspects.front().name;
+    const Look look = LookAt(snapshots);
+    hangs.push_back(look.seconds);
+    if (!look.findings.empty()) named = look.findings.front().suspects.front().name;
   }
   return {{"ranks", ranks},  {"records", records}, {"look_s", looks}, {"peak_mb", usage.ru_maxrss / 1024},
           {"hang_s", hangs}, {"hang_named", named}};
@@ -119,7 +125,8 @@ Json Days(double days, uint64_t seed) {
     for (size_t i = 0; i + 1 < kept.size(); ++i)
       for (size_t rank = 0; rank < all.size(); ++rank)
         all[rank].ended.insert(all[rank].ended.begin(), kept[i][rank].ended.begin(), kept[i][rank].ended.end());
-    for (const incident::Finding& finding : detect::DiagnoseCommunication(trace::JoinTrails(std::move(all))).findings) {
+    const Look look = LookAt(std::move(all));
+    for (const incident::Finding& finding : look.findings) {
       ++found;
       certain += finding.certain;
       if (said.size() < 20) said.push_back(finding.evidence);

@@ -51,9 +51,12 @@ void AddCollectors(const RunSpec& spec, Environment& environment) {
   environment["LD_PRELOAD"] = spec.gloo_lib + (inherited.empty() ? "" : ":" + inherited);
 }
 
+size_t OpsToTell(int world_size) {
+  return static_cast<size_t>(std::clamp(kMostOps / std::max(world_size, 1), kLeastOps, kMostOpsOfRank));
+}
+
 std::vector<trace::TrailSnapshot> TakeTrails(const RunSpec& spec) {
-  const auto most =
-      static_cast<size_t>(std::clamp(kMostOps / std::max(spec.place.world_size, 1), kLeastOps, kMostOpsOfRank));
+  const size_t most = OpsToTell(spec.place.world_size);
   std::vector<trace::TrailSnapshot> trails;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(TrailsDir(spec), error)) {

@@ -19,6 +19,9 @@ bool CanPreload(const std::string& library, const std::string& python);
 // For processes that are started by exec; those of the zygote have what it has.
 void AddCollectors(const RunSpec& spec, Environment& environment);
 
+// Of so many of its newest collectives, about, a rank of a job of that size tells the coordinator.
+size_t OpsToTell(int world_size);
+
 // What the ranks of this node noted lately, of about so many of their newest collectives.
 std::vector<trace::TrailSnapshot> TakeTrails(const RunSpec& spec);
 

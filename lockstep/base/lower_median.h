@@ -1,8 +1,10 @@
-// The middle of some values.
+// The middle of some values, and how far they lie from it.
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -14,6 +16,13 @@ Number LowerMedian(std::vector<Number> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
+}
+
+// The standard deviation that normally distributed values would have which lie as far from `middle`: 1.4826 times the
+// lower median distance. A minority that lies anywhere does not change it.
+inline double RobustDeviation(std::vector<double> values, double middle) {
+  for (double& value : values) value = std::abs(value - middle);
+  return 1.4826 * LowerMedian(std::move(values));
 }
 
 }  // namespace lockstep

@@ -30,26 +30,31 @@ struct SimulateFlags {
 using SimulateTraceFlags = SimulateFlags<synth::JobShape>;
 using SimulateKinetoFlags = SimulateFlags<synth::DdpShape>;
 
-absl::StatusOr<std::vector<synth::Fault>> ParseFaults(const std::vector<std::string>& texts) {
-  std::vector<synth::Fault> faults;
+template <typename Fault>
+absl::StatusOr<std::vector<Fault>> ParseFaults(const std::vector<std::string>& texts,
+                                               absl::StatusOr<Fault> (*parse)(const std::string&)) {
+  std::vector<Fault> faults;
   for (const std::string& text : texts) {
-    LS_ASSIGN_OR_RETURN(faults.emplace_back(), synth::ParseFault(text));
+    LS_ASSIGN_OR_RETURN(faults.emplace_back(), parse(text));
   }
   return faults;
 }
 
-Json FaultsJson(const std::vector<synth::Fault>& faults) {
+template <typename Fault>
+Json FaultsJson(const std::vector<Fault>& faults, Json (*to_json)(const Fault&)) {
   Json json = Json::array();
-  for (const synth::Fault& fault : faults) json.push_back(synth::FaultJson(fault));
+  for (const Fault& fault : faults) json.push_back(to_json(fault));
   return json;
 }
 
 absl::StatusOr<Json> SimulateTrace(const SimulateTraceFlags& flags) {
-  LS_ASSIGN_OR_RETURN(const std::vector<synth::Fault> faults, ParseFaults(flags.faults));
+  LS_ASSIGN_OR_RETURN(const std::vector<synth::Fault> faults, ParseFaults(flags.faults, synth::ParseFault));
   LS_ASSIGN_OR_RETURN(const trace::StragglerRows rows, synth::Generate(flags.shape, faults, flags.seed));
   LS_RETURN_IF_ERROR(MakeDirectory(flags.out));
-  Json report = {
-      {"rows", rows.size()}, {"steps", rows.steps.size()}, {"seed", flags.seed}, {"faults", FaultsJson(faults)}};
+  Json report = {{"rows", rows.size()},
+                 {"steps", rows.steps.size()},
+                 {"seed", flags.seed},
+                 {"faults", FaultsJson(faults, synth::FaultJson)}};
   LS_RETURN_IF_ERROR(trace::WriteStragglerCsv(flags.out + "/trace.csv.gz", rows));
   LS_RETURN_IF_ERROR(trace::WriteStragglerMeta(flags.out + "/meta.yaml", synth::MetaOf(flags.shape)));
   LS_RETURN_IF_ERROR(trace::WriteText(flags.out + "/labels.json", RenderJson(report)));
@@ -84,10 +89,12 @@ void AddTrace(CLI::App& simulate, int& exit_code) {
 }
 
 absl::StatusOr<Json> SimulateKineto(const SimulateKinetoFlags& flags) {
-  LS_ASSIGN_OR_RETURN(const std::vector<synth::Fault> faults, ParseFaults(flags.faults));
+  LS_ASSIGN_OR_RETURN(const std::vector<synth::Fault> faults, ParseFaults(flags.faults, synth::ParseFault));
   LS_RETURN_IF_ERROR(synth::WriteDdpTraces(flags.out, flags.shape, faults, flags.seed));
-  Json report = {
-      {"ranks", flags.shape.ranks}, {"steps", flags.shape.steps}, {"seed", flags.seed}, {"faults", FaultsJson(faults)}};
+  Json report = {{"ranks", flags.shape.ranks},
+                 {"steps", flags.shape.steps},
+                 {"seed", flags.seed},
+                 {"faults", FaultsJson(faults, synth::FaultJson)}};
   LS_RETURN_IF_ERROR(trace::WriteText(flags.out + "/labels.json", RenderJson(report)));
   return report;
 }
@@ -145,12 +152,8 @@ absl::StatusOr<cluster::Layout> LayoutOf(const SimulateTelemetryFlags& flags) {
 
 absl::StatusOr<Json> SimulateTelemetry(SimulateTelemetryFlags flags) {
   LS_ASSIGN_OR_RETURN(flags.shape.layout, LayoutOf(flags));
-  Json faults_json = Json::array();
-  std::vector<synth::TelemetryFault> faults;
-  for (const std::string& text : flags.faults) {
-    LS_ASSIGN_OR_RETURN(faults.emplace_back(), synth::ParseTelemetryFault(text));
-    faults_json.push_back(synth::TelemetryFaultJson(faults.back()));
-  }
+  LS_ASSIGN_OR_RETURN(const std::vector<synth::TelemetryFault> faults,
+                      ParseFaults(flags.faults, synth::ParseTelemetryFault));
   LS_ASSIGN_OR_RETURN(synth::Telemetry job, synth::Telemetry::Create(flags.shape, faults, flags.seed));
   if (std::filesystem::exists(flags.out)) return InvalidArgument("{}: is there already; name another file", flags.out);
   LS_ASSIGN_OR_RETURN(trace::RecordFileWriter file, trace::RecordFileWriter::Open(flags.out));
@@ -169,7 +172,7 @@ absl::StatusOr<Json> SimulateTelemetry(SimulateTelemetryFlags flags) {
   }
   return Json{{"file", flags.out},     {"ranks", flags.shape.layout.WorldSize()},
               {"records", records},    {"lost", lost},
-              {"seed", flags.seed},    {"faults", faults_json},
+              {"seed", flags.seed},    {"faults", FaultsJson(faults, synth::TelemetryFaultJson)},
               {"stuck", job.IsStuck()}};
 }
 

@@ -1,13 +1,8 @@
 #include "lockstep/detect/slow_link.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <map>
-#include <optional>
-#include <set>
-#include <tuple>
 #include <utility>
 
 #include "lockstep/base/lower_median.h"
@@ -118,6 +113,13 @@ bool Lasts(const std::vector<Sample>& samples, double limit) {
   return true;
 }
 
+std::vector<double> NsOf(const std::vector<Sample>& samples) {
+  std::vector<double> ns;
+  ns.reserve(samples.size());
+  for (const Sample& sample : samples) ns.push_back(sample.ns);
+  return ns;
+}
+
 struct Usual {
   double ns, noise_ns;
 };
@@ -127,12 +129,10 @@ Usual UsualOf(const std::map<Way, double>& medians, const std::map<Way, std::vec
   std::vector<double> all, within;
   for (const auto& [way, median] : medians) {
     all.push_back(median);
-    std::vector<double> apart;
-    for (const Sample& sample : by_way.at(way)) apart.push_back(std::abs(sample.ns - median));
-    within.push_back(LowerMedian(std::move(apart)));
+    within.push_back(RobustDeviation(NsOf(by_way.at(way)), median));
   }
   std::sort(all.begin(), all.end());
-  return {all[(all.size() - 1) / 4], 1.4826 * LowerMedian(std::move(within))};
+  return {all[(all.size() - 1) / 4], LowerMedian(std::move(within))};
 }
 
 Ways Judge(const Delays& delays, double whole_ns, const CommThresholds& thresholds) {
@@ -140,11 +140,7 @@ Ways Judge(const Delays& delays, double whole_ns, const CommThresholds& threshol
   for (const auto& [alike, by_way] : delays) {
     if (by_way.size() < 2) continue;
     std::map<Way, double> medians;
-    for (const auto& [way, samples] : by_way) {
-      std::vector<double> times;
-      for (const Sample& sample : samples) times.push_back(sample.ns);
-      medians[way] = LowerMedian(std::move(times));
-    }
+    for (const auto& [way, samples] : by_way) medians[way] = LowerMedian(NsOf(samples));
     const Usual usual = UsualOf(medians, by_way);
     for (const auto& [way, median] : medians) {
       const std::vector<Sample>& samples = by_way.at(way);

@@ -77,7 +77,7 @@ double ShareOf(int64_t part_ns, int64_t whole_ns) {
   return static_cast<double>(part_ns) / static_cast<double>(whole_ns);
 }
 
-// How much the ranks differ from each other in their excess, robustly: 1.4826 times the median distance to the median.
+// How much the ranks differ from each other in their excess.
 struct Spread {
   double middle, deviation;
 };
@@ -86,8 +86,7 @@ Spread SpreadOf(const std::map<int, Excess>& of_ranks, int64_t whole_ns) {
   shares.reserve(of_ranks.size());
   for (const auto& [rank, excess] : of_ranks) shares.push_back(ShareOf(excess.sum(), whole_ns));
   const double middle = LowerMedian(shares);
-  for (double& share : shares) share = std::abs(share - middle);
-  return {middle, 1.4826 * LowerMedian(std::move(shares))};
+  return {middle, RobustDeviation(std::move(shares), middle)};
 }
 
 }  // namespace

@@ -15,7 +15,6 @@ namespace {
 
 constexpr size_t kCandidates = 200;     // for the moment of the change
 constexpr double kMedianSpread = 1.25;  // the standard deviation of a median against that of a mean
-constexpr double kRobust = 1.4826;      // of a median distance
 
 // What comes again and again: a collective of the largest communicator. Launches of one member, which tell the period
 // as well as those of all.
@@ -80,13 +79,6 @@ Periods PeriodsOf(const Beat& beat) {
   return static_cast<double>(periods.log_ns.size()) < kUsual * all ? Periods{} : periods;
 }
 
-double DistanceOf(const std::vector<double>& values, double median) {
-  std::vector<double> apart;
-  apart.reserve(values.size());
-  for (const double value : values) apart.push_back(std::abs(value - median));
-  return kRobust * LowerMedian(std::move(apart));
-}
-
 struct Change {
   size_t at = 0;
   double before = 0, after = 0;  // medians, logarithms
@@ -97,7 +89,7 @@ Change ChangeAt(const std::vector<double>& periods, size_t at) {
   const std::vector<double> head(periods.begin(), periods.begin() + static_cast<std::ptrdiff_t>(at));
   const std::vector<double> tail(periods.begin() + static_cast<std::ptrdiff_t>(at), periods.end());
   Change change{at, LowerMedian(head), LowerMedian(tail), 0};
-  const double spread = std::max({DistanceOf(head, change.before), DistanceOf(tail, change.after), 1e-3});
+  const double spread = std::max({RobustDeviation(head, change.before), RobustDeviation(tail, change.after), 1e-3});
   const auto inverse = [](size_t count) { return 1 / static_cast<double>(count); };
   const double error = kMedianSpread * spread * std::sqrt(inverse(head.size()) + inverse(tail.size()));
   change.deviations = (change.after - change.before) / error;

@@ -150,9 +150,8 @@ class Explainer {
   std::vector<Explanation> Possible() const {
     std::map<std::tuple<Kind, Place, Place>, Explanation> all;
     const auto add = [&](Kind kind, const Place& place, const Place& other, const Way& slow) {
-      const Explanation one{kind, std::min(place, other), std::max(place, other)};
-      const Explanation sided{kind, place, {}};
-      const Explanation& wanted = kind == Kind::kLink ? one : sided;
+      const bool link = kind == Kind::kLink;  // which has no direction
+      const Explanation wanted{kind, link ? std::min(place, other) : place, link ? std::max(place, other) : Place{}};
       const int magnitude = ways_.slow.at(slow).magnitude;
       const bool cleared = std::any_of(ways_.fine.begin(), ways_.fine.end(), [&](const auto& fine) {
         return Concerns(wanted, fine.first, slow) && ways_.Clears(fine.first, magnitude);
@@ -178,21 +177,21 @@ class Explainer {
 
   // Of explanations of one kind that cover the same, the one that names the smallest place.
   std::vector<Explanation> WithoutCoarser(const std::vector<Explanation>& all) const {
-    const auto covered = [&](const Explanation& one) {
-      std::vector<Way> ways;
-      for (const auto& [way, slowness] : ways_.slow)
-        if (Covers(one, way)) ways.push_back(way);
-      return ways;
-    };
-    const auto level = [](const Place& place) { return !place.node.empty() ? 2 : place.port < 0 ? 1 : 0; };
+    constexpr int kCoarsest = 2;
+    const auto level = [](const Place& place) { return !place.node.empty() ? kCoarsest : place.port < 0 ? 1 : 0; };
     std::map<std::pair<Kind, std::vector<Way>>, int> finest;
+    std::vector<int*> finest_of;  // each of `all`
     for (const Explanation& one : all) {
-      const auto [known, anew] = finest.try_emplace({one.kind, covered(one)}, level(one.place));
-      known->second = std::min(known->second, level(one.place));
+      std::vector<Way> covered;
+      for (const auto& [way, slowness] : ways_.slow)
+        if (Covers(one, way)) covered.push_back(way);
+      int& known = finest.try_emplace({one.kind, std::move(covered)}, kCoarsest).first->second;
+      known = std::min(known, level(one.place));
+      finest_of.push_back(&known);
     }
     std::vector<Explanation> rest;
-    std::copy_if(all.begin(), all.end(), std::back_inserter(rest),
-                 [&](const Explanation& one) { return level(one.place) == finest.at({one.kind, covered(one)}); });
+    for (size_t i = 0; i < all.size(); ++i)
+      if (level(all[i].place) == *finest_of[i]) rest.push_back(all[i]);
     return rest;
   }
 

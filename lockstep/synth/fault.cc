@@ -1,8 +1,5 @@
 #include "lockstep/synth/fault.h"
 
-#include <fmt/ranges.h>
-
-#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 
@@ -47,18 +44,7 @@ absl::Status Set(Fault& fault, std::string_view key, std::string_view value) {
 
 const char* FaultKindName(FaultKind kind) { return kNames[static_cast<size_t>(kind)]; }
 
-absl::StatusOr<Fault> ParseFault(const std::string& text) {
-  LS_ASSIGN_OR_RETURN(const FaultText parts, SplitFault(text, kKeys));
-  const auto* const found = std::find(kNames.begin(), kNames.end(), parts.kind);
-  if (found == kNames.end())
-    return InvalidArgument("fault \"{}\": expected one of {}", parts.kind, fmt::join(kNames, ", "));
-  Fault fault;
-  fault.kind = static_cast<FaultKind>(found - kNames.begin());
-  for (const auto& [key, value] : parts.values)
-    if (const absl::Status set = Set(fault, key, value); !set.ok())
-      return InvalidArgument("fault {}: {}", parts.kind, Message(set));
-  return fault;
-}
+absl::StatusOr<Fault> ParseFault(const std::string& text) { return ParseFaultText<Fault>(text, kNames, kKeys, Set); }
 
 Json FaultJson(const Fault& fault) {
   Json json = {{"kind", FaultKindName(fault.kind)},

@@ -1,6 +1,9 @@
 // How faults are written on a command line: "kind:key=value,key=value".
 #pragma once
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <charconv>
 #include <string_view>
 #include <utility>
@@ -37,6 +40,21 @@ template <typename Number>
 bool ParseNumber(std::string_view text, Number& value) {
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && rest == text.data() + text.size();
+}
+
+// A fault of the kinds `names`, in the order of their enumeration; `set` takes a key and its value, both text.
+template <typename Fault, typename Names, typename Set>
+absl::StatusOr<Fault> ParseFaultText(std::string_view text, const Names& names, std::string_view keys, Set set) {
+  LS_ASSIGN_OR_RETURN(const FaultText parts, SplitFault(text, keys));
+  const auto found = std::find(names.begin(), names.end(), parts.kind);
+  if (found == names.end())
+    return InvalidArgument("fault \"{}\": expected one of {}", parts.kind, fmt::join(names, ", "));
+  Fault fault;
+  fault.kind = static_cast<decltype(fault.kind)>(found - names.begin());
+  for (const auto& [key, value] : parts.values)
+    if (const absl::Status status = set(fault, key, value); !status.ok())
+      return InvalidArgument("fault {}: {}", parts.kind, Message(status));
+  return fault;
 }
 
 }  // namespace lockstep::synth

@@ -1,8 +1,5 @@
 #include "lockstep/synth/telemetry_fault.h"
 
-#include <fmt/ranges.h>
-
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -50,24 +47,13 @@ absl::Status Set(TelemetryFault& fault, std::string_view key, std::string_view v
 
 const char* TelemetryFaultName(TelemetryFaultKind kind) { return kNames[static_cast<size_t>(kind)]; }
 
-bool IsHealthy(TelemetryFaultKind kind) { return kind >= TelemetryFaultKind::kGc; }
-
 bool TelemetryFault::IsOn(Seconds now) const {
   if (now < from || now >= until) return false;
   return every.value <= 0 || std::fmod(now.value - from.value, every.value) < every.value / 2;
 }
 
 absl::StatusOr<TelemetryFault> ParseTelemetryFault(const std::string& text) {
-  LS_ASSIGN_OR_RETURN(const FaultText parts, SplitFault(text, kKeys));
-  const auto* const found = std::find(kNames.begin(), kNames.end(), parts.kind);
-  if (found == kNames.end())
-    return InvalidArgument("fault \"{}\": expected one of {}", parts.kind, fmt::join(kNames, ", "));
-  TelemetryFault fault;
-  fault.kind = static_cast<TelemetryFaultKind>(found - kNames.begin());
-  for (const auto& [key, value] : parts.values)
-    if (const absl::Status set = Set(fault, key, value); !set.ok())
-      return InvalidArgument("fault {}: {}", parts.kind, Message(set));
-  return fault;
+  return ParseFaultText<TelemetryFault>(text, kNames, kKeys, Set);
 }
 
 Json TelemetryFaultJson(const TelemetryFault& fault) {

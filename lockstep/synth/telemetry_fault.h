@@ -33,7 +33,6 @@ enum class TelemetryFaultKind : uint8_t {
   kEverybody,   // all compute `factor` times as long
 };
 const char* TelemetryFaultName(TelemetryFaultKind kind);  // "slow_rank"
-bool IsHealthy(TelemetryFaultKind kind);
 
 struct TelemetryFault {
   TelemetryFaultKind kind = TelemetryFaultKind::kSlowRank;

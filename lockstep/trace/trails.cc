@@ -94,7 +94,7 @@ class Joiner {
     std::set<std::pair<uint32_t, int64_t>> transfers;  // by communicator and launch
     std::map<uint32_t, int64_t> first_open;            // sequence, by communicator
     bool launches_ahead = false;                       // what it launches begins when a device has come
-    int64_t last_end_ns = 0;
+    int64_t last_end_ns = 0;                           // where it launches ahead
   };
 
   static uint64_t Key(uint32_t communicator, uint32_t number) { return uint64_t{communicator} << 32 | number; }
@@ -162,7 +162,8 @@ class Joiner {
     host_of_[rank] = trail.host();
     Told told;
     told.launches_ahead = trail.owner().second == "nccl";
-    for (const ls_record& record : trail.ended) told.last_end_ns = std::max(told.last_end_ns, record.time_ns);
+    if (told.launches_ahead)
+      for (const ls_record& record : trail.ended) told.last_end_ns = std::max(told.last_end_ns, record.time_ns);
     told.sequences.reserve(trail.ended.size() + trail.under_way.size());
     for (const ls_record& record : trail.ended)
       if (record.kind == LS_RECORD_OP) TakeOp(trail, record, false, told);

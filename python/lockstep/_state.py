@@ -150,7 +150,7 @@ class ModuleHolder:
     def _shape_of_tree(self):
         """Equal as long as the same modules have the same keys: cheap enough for every step."""
         stamp = []
-        for module in self.modules if self._stamp is not None else ():
+        for module in self._modules if self._stamp is not None else ():
             for folder in (module._parameters, module._buffers):
                 stamp.extend(folder)
                 stamp.extend([tensor is None for tensor in folder.values()])
@@ -159,7 +159,7 @@ class ModuleHolder:
 
     def _walk(self):
         named = list(self.module.named_modules())
-        self.modules = [module for _, module in named]
+        self._modules = [module for _, module in named]
         self._extra = [(prefix, module) for prefix, module in named
                        if type(module).get_extra_state is not torch.nn.Module.get_extra_state]
         self._places, self._wholes, self._names, self._ids, self._sharded, self._stamp = [], [], [], [], False, []
