@@ -4,6 +4,7 @@
 #include <array>
 #include <functional>
 
+#include "lockstep/base/large_pages.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/explain/passes.h"
 #include "lockstep/explain/remedy.h"
@@ -20,14 +21,22 @@ constexpr double kMoreTogether = 2;  // times the gain of the best alone, and se
 constexpr std::array kComputeRules = {FindSlowWorkers, FindSlowStages, FindSequenceLengths, FindPauses};
 constexpr std::array kNetworkRules = {FindSlowLinks, FindSlowRings, FindSlowFabric, FindLateStarts};
 
+std::vector<float> CopyOf(const std::vector<float>& cells) {
+  std::vector<float> copy;
+  ReserveOnLargePages(copy, cells.size());
+  copy = cells;
+  return copy;
+}
+
 class Peeling {
  public:
   Peeling(const trace::TracedJob& job, const WhatIf& analysis)
       : job_(job),
         analysis_(analysis),
-        times_{job.transfers, job.delays},
+        times_{CopyOf(job.transfers), CopyOf(job.delays)},
         replay_(job.graph, {times_.durations, times_.delays, analysis.ideal_durations()}),
-        measured_(analysis.WithLateStarts()) {
+        measured_(analysis.WithLateStarts()),
+        scratches_(analysis.ThreadsFor(1)) {
     begin_ = now_ = MeanStep();
   }
 
@@ -68,12 +77,17 @@ class Peeling {
 
   double MeanStep() {
     std::vector<double> steps(job_.steps.size());
-    replay_.SetTimes(measured_, scratch_, steps);
+    replay_.SetTimes(measured_, scratches_, steps);
     return Mean(steps);
   }
 
   void TellOfBalance(Remedy& remedy) {
-    Remedy moved{{}, remedy.balanced, {}, {}};
+    Remedy moved;
+    for (const auto& [op, factor] : remedy.balanced)
+      for (size_t cell = job_.graph.Cell(op, 0); cell < job_.graph.Cell(op, job_.lanes.size()); ++cell)
+        if (!job_.graph.IsAbsent(cell))
+          moved.durations.emplace_back(static_cast<uint32_t>(cell),
+                                       static_cast<float>(static_cast<double>(times_.durations[cell]) * factor));
     Swap(moved);
     const double gain = now_ - MeanStep();
     Swap(moved);
@@ -92,7 +106,7 @@ class Peeling {
     std::vector<std::function<void()>> tasks;
     std::optional<Passes> passes;
     if (computes_.empty()) {
-      passes.emplace(job_, times_);
+      passes.emplace(job_, times_, analysis_.threads());
       computes_.resize(kComputeRules.size());
       for (size_t i = 0; i < kComputeRules.size(); ++i)
         tasks.emplace_back([this, &passes, i] { computes_[i] = kComputeRules[i](*passes); });
@@ -197,7 +211,7 @@ class Peeling {
   const graph::Replay replay_;
   const graph::Scenario measured_;
   double begin_ = 0, now_ = 0;
-  graph::Replay::Scratch scratch_;
+  std::vector<graph::Replay::Scratch> scratches_;
   Found computes_, network_;  // empty: not looked yet, or what they look at was mended
 };
 

@@ -51,7 +51,6 @@ void Set(const Passes& passes, uint32_t op, size_t lane, double seconds, CellTim
 
 // Multiplies the durations of a stage's passes in some lanes.
 void Scale(const Passes& passes, int pass, int stage, const Lanes& lanes, double factor, CellTimes& times) {
-  times.reserve(times.size() + passes.Ops(pass, stage).size() * lanes.size());
   for (const uint32_t op : passes.Ops(pass, stage))
     for (const size_t lane : lanes)
       if (passes.Has(op, lane)) Set(passes, op, lane, passes.Duration(op, lane) * factor, times);
@@ -139,17 +138,16 @@ Lanes AllLanes(const trace::TracedJob& job) {
 // microbatch.
 class Lengths {
  public:
-  Lengths(size_t lanes, size_t microbatches) : microbatches_(microbatches), values_(lanes * microbatches) {}
+  Lengths(size_t lanes, size_t microbatches)
+      : lanes_(lanes), microbatches_(static_cast<int>(microbatches)), values_(lanes * microbatches) {}
 
-  double At(size_t lane, int microbatch) const {
-    return values_[lane * microbatches_ + static_cast<size_t>(microbatch)];
-  }
-  double& At(size_t lane, int microbatch) { return values_[lane * microbatches_ + static_cast<size_t>(microbatch)]; }
-  std::span<const double> In(size_t lane) const { return {values_.data() + lane * microbatches_, microbatches_}; }
-  int microbatches() const { return static_cast<int>(microbatches_); }
+  double At(size_t lane, int microbatch) const { return values_[static_cast<size_t>(microbatch) * lanes_ + lane]; }
+  double& At(size_t lane, int microbatch) { return values_[static_cast<size_t>(microbatch) * lanes_ + lane]; }
+  int microbatches() const { return microbatches_; }
 
  private:
-  size_t microbatches_;
+  size_t lanes_;
+  int microbatches_;
   std::vector<double> values_;
 };
 
@@ -166,8 +164,8 @@ Lengths LengthsOn(const Passes& passes, int pass, int stage, Which which = Which
       ++counts.At(lane, job.ops[op].microbatch);
     }
   }
-  for (size_t lane = 0; lane < job.lanes.size(); ++lane)
-    for (int i = 0; i < lengths.microbatches(); ++i)
+  for (int i = 0; i < lengths.microbatches(); ++i)
+    for (size_t lane = 0; lane < job.lanes.size(); ++lane)
       lengths.At(lane, i) =
           counts.At(lane, i) == 0 ? std::numeric_limits<double>::quiet_NaN() : lengths.At(lane, i) / counts.At(lane, i);
   return lengths;
@@ -198,19 +196,21 @@ Lengths SharedLengths(const Passes& passes) {
   return shared;
 }
 
-// Two measurements of the same microbatches.
+// Two measurements of the same microbatches; of very many, of some.
 struct Pairs {
   std::vector<double> a, b;
 };
 
 Pairs PairsOf(const Lengths& a, const Lengths& b, const Lanes& lanes) {
   Pairs pairs;
-  for (const size_t lane : lanes)
-    for (size_t i = 0; i < a.In(lane).size(); ++i) {
-      if (std::isnan(a.In(lane)[i]) || std::isnan(b.In(lane)[i])) continue;
-      pairs.a.push_back(a.In(lane)[i]);
-      pairs.b.push_back(b.In(lane)[i]);
-    }
+  const size_t count = lanes.size() * static_cast<size_t>(a.microbatches());
+  for (size_t i = 0; i < count; i += StrideFor(count)) {
+    const size_t lane = lanes[i % lanes.size()];
+    const int microbatch = static_cast<int>(i / lanes.size());
+    if (std::isnan(a.At(lane, microbatch)) || std::isnan(b.At(lane, microbatch))) continue;
+    pairs.a.push_back(a.At(lane, microbatch));
+    pairs.b.push_back(b.At(lane, microbatch));
+  }
   return pairs;
 }
 
@@ -221,8 +221,8 @@ std::vector<double> MeansBySet(const trace::TracedJob& job, const Lengths& lengt
   for (size_t set = 0; set < job.steps.size(); ++set) {
     std::vector<double> there;
     for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane)
-      std::copy_if(lengths.In(lane).begin(), lengths.In(lane).end(), std::back_inserter(there),
-                   [](double length) { return !std::isnan(length); });
+      for (int i = 0; i < lengths.microbatches(); ++i)
+        if (const double length = lengths.At(lane, i); !std::isnan(length)) there.push_back(length);
     means.push_back(Mean(there));
   }
   return means;
@@ -296,15 +296,19 @@ struct Pause {
 
 // In one pass of one worker.
 std::vector<Pause> PausesOf(const Passes& passes, int pass, int stage, int dp) {
+  const std::vector<uint32_t>& ops = passes.Ops(pass, stage);
+  const Lanes& lanes = passes.LanesOf(dp);
   std::vector<double> relative;  // to the lane
-  relative.reserve(passes.LanesOf(dp).size() * passes.Ops(pass, stage).size());
-  for (const size_t lane : passes.LanesOf(dp))
-    for (const uint32_t op : passes.Ops(pass, stage))
-      if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane) / passes.InLane(pass, stage, lane));
+  const size_t count = ops.size() * lanes.size();
+  for (size_t i = 0; i < count; i += StrideFor(count)) {
+    const size_t lane = lanes[i % lanes.size()];
+    const uint32_t op = ops[i / lanes.size()];
+    if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane) / passes.InLane(pass, stage, lane));
+  }
   const double limit = std::max(kPause, 1 + kSpread * RobustSpread(std::move(relative)));
   std::vector<Pause> pauses;
-  for (const size_t lane : passes.LanesOf(dp))
-    for (const uint32_t op : passes.Ops(pass, stage)) {
+  for (const uint32_t op : ops)
+    for (const size_t lane : lanes) {
       if (!passes.Has(op, lane)) continue;
       const double own = passes.Relative(op, lane), in_lane = passes.InLane(pass, stage, lane);
       if (own < limit * in_lane || IsLongElsewhere(passes, op, lane, (1 + limit) / 2)) continue;
@@ -337,31 +341,40 @@ std::vector<Remedy> FindSlowWorkers(const Passes& passes) {
 
 std::vector<Remedy> FindSlowStages(const Passes& passes) {
   const int pp = passes.job().pp;
+  const Lanes lanes = AllLanes(passes.job());
   std::vector<Remedy> found;
   for (int stage = 0; stage < pp && pp > 1; ++stage) {
+    struct Load {
+      double own = 0, others = 0;  // s: of this stage, and of all others
+    };
+    std::array<Load, kPasses> loads;
+    Load both;
+    for (int pass = 0; pass < kPasses; ++pass) {
+      Load& load = loads[static_cast<size_t>(pass)];
+      for (int each = 0; each < pp; ++each) (each == stage ? load.own : load.others) += passes.Usual(pass, each);
+      both.own += load.own;
+      both.others += load.others;
+    }
+    const double mean = both.others / (pp - 1);
+    if (both.own < kSlower * mean) continue;
     Remedy remedy;
-    double own = 0, others = 0;
     std::string evidence;
     for (int pass = 0; pass < kPasses; ++pass) {
-      double sum = 0;
-      for (int other = 0; other < pp; ++other) sum += other == stage ? 0 : passes.Usual(pass, other);
-      const double usual = passes.Usual(pass, stage), mean = sum / (pp - 1), ratio = mean == 0 ? 1 : usual / mean;
-      own += usual;
-      others += mean;
-      const Lanes lanes = AllLanes(passes.job());
+      const Load& load = loads[static_cast<size_t>(pass)];
+      const double usual = load.others / (pp - 1), ratio = usual == 0 ? 1 : load.own / usual;
       Divide(passes, pass, stage, lanes, ratio, remedy.durations);
-      const double balanced = (usual + sum) / pp;
-      for (int each = 0; each < pp && mean > 0 && balanced > 0; ++each)
-        Scale(passes, pass, each, lanes, balanced / (each == stage ? usual : mean), remedy.balanced);
+      const double balanced = (load.own + load.others) / pp;
+      for (int each = 0; each < pp && usual > 0 && balanced > 0; ++each)
+        for (const uint32_t op : passes.Ops(pass, each))
+          remedy.balanced.emplace_back(op, balanced / (each == stage ? load.own : usual));
       evidence += fmt::format("{}{} {:.2f}", pass == 0 ? "" : " and ", passes.Name(pass), ratio);
     }
-    if (own < kSlower * others) continue;
     remedy.cause.kind = CauseKind::kStage;
     remedy.cause.suspects.push_back({{}, stage, {}, {}, {}});
-    const double balanced = (own + (pp - 1) * others) / pp;
+    const double surplus = both.own - (both.own + both.others) / pp;
     remedy.cause.evidence = {
         evidence + " times the mean of the other stages, on all ranks",
-        fmt::format("{:.0f} % of its layers moved to the others would balance it", 100 * (own - balanced) / own)};
+        fmt::format("{:.0f} % of its layers moved to the others would balance it", 100 * surplus / both.own)};
     found.push_back(std::move(remedy));
   }
   return found;
@@ -369,28 +382,30 @@ std::vector<Remedy> FindSlowStages(const Passes& passes) {
 
 std::vector<Remedy> FindSequenceLengths(const Passes& passes) {
   const trace::TracedJob& job = passes.job();
-  std::vector<double> variations, correlations, across;
-  std::optional<Lengths> before;
   // Without backward passes to compare with, one half of the segments with the other.
   const bool halves = !passes.HasPass(1);
+  std::vector<Lengths> forward;   // by stage
+  std::vector<Pairs> in_workers;  // forward and backward
+  std::vector<double> variations, correlations, across;
   for (int stage = 0; stage < job.pp; ++stage) {
-    Lengths forward = LengthsOn(passes, 0, stage, halves ? Which::kEven : Which::kAll);
+    forward.push_back(LengthsOn(passes, 0, stage, halves ? Which::kEven : Which::kAll));
     const Lengths backward = LengthsOn(passes, halves ? 0 : 1, stage, halves ? Which::kOdd : Which::kAll);
     for (int dp = 0; dp < job.dp; ++dp) {
-      const Pairs pairs = PairsOf(forward, backward, passes.LanesOf(dp));
+      Pairs pairs = PairsOf(forward.back(), backward, passes.LanesOf(dp));
       if (pairs.a.size() < 2) continue;
       variations.push_back(Variation(pairs.a));
-      correlations.push_back(RankCorrelation(pairs.a, pairs.b));
+      in_workers.push_back(std::move(pairs));
     }
-    if (before) {
-      const Pairs pairs = PairsOf(*before, forward, AllLanes(job));
-      across.push_back(RankCorrelation(pairs.a, pairs.b));
-    }
-    before = std::move(forward);
   }
-  const double variation = Median(variations), correlation = Median(correlations);
-  if (variation < kUnevenLengths || correlation < kSameLength || (!across.empty() && Median(across) < kSameLength))
-    return {};
+  const double variation = Median(variations);
+  if (variation < kUnevenLengths) return {};
+  for (const Pairs& pairs : in_workers) correlations.push_back(RankCorrelation(pairs.a, pairs.b));
+  for (size_t stage = 1; stage < forward.size(); ++stage) {
+    const Pairs pairs = PairsOf(forward[stage - 1], forward[stage], AllLanes(job));
+    across.push_back(RankCorrelation(pairs.a, pairs.b));
+  }
+  const double correlation = Median(correlations);
+  if (correlation < kSameLength || (!across.empty() && Median(across) < kSameLength)) return {};
   Remedy remedy = EvenLengths(passes);
   remedy.cause.kind = CauseKind::kSequenceLength;
   remedy.cause.evidence = {

@@ -43,7 +43,8 @@ absl::StatusOr<Explained> Explained::Of(const trace::JobFiles& files, const Opti
   }
   if (files.kineto.empty() && files.run.empty()) {
     LS_ASSIGN_OR_RETURN(const trace::StragglerMeta meta, trace::ReadStragglerMeta(files.meta));
-    LS_ASSIGN_OR_RETURN(trace::TracedJob job, trace::ReadStragglerJob(files.trace, meta, options.steps));
+    LS_ASSIGN_OR_RETURN(trace::TracedJob job, trace::ReadStragglerJob(files.trace, meta, options.steps,
+                                                                      static_cast<size_t>(options.threads)));
     return Explained(std::move(job), options.threads);
   }
   LS_ASSIGN_OR_RETURN(std::vector<trace::KinetoRank> ranks, files.run.empty()

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "lockstep/base/status.h"
+#include "lockstep/explain/large_sample.h"
 #include "lockstep/explain/remedy.h"
 #include "lockstep/explain/sample.h"
 
@@ -80,15 +81,14 @@ std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& time
     std::vector<uint32_t> cells;
   };
   std::vector<Link> links(static_cast<size_t>(job.pp) * static_cast<size_t>(job.dp));  // [link][dp]
-  std::vector<double> all;
   std::vector<uint32_t> transfers;
   for (uint32_t op = 0; op < job.ops.size(); ++op)
     if (IsTransfer(job.ops[op].type)) transfers.push_back(op);
-  all.reserve(transfers.size() * lanes);
-  for (const uint32_t op : transfers)
-    for (size_t cell = op * lanes; cell < (op + 1) * lanes; ++cell)
-      if (!job.graph.IsAbsent(cell)) all.push_back(static_cast<double>(times.durations[cell]));
-  const Center center = CenterOf(std::move(all));
+  const Center center = CenterOf(transfers.size() * lanes, [&](const auto& take) {
+    for (const uint32_t op : transfers)
+      for (size_t cell = op * lanes; cell < (op + 1) * lanes; ++cell)
+        if (!job.graph.IsAbsent(cell)) take(times.durations[cell]);
+  });
   const double usual = center.median, limit = std::max(kFarOff * usual, usual + kSpread * center.spread);
   for (const uint32_t op : transfers) {
     Link* const of_dp = &links[static_cast<size_t>(LinkOf(job.ops[op], job.pp)) * static_cast<size_t>(job.dp)];
@@ -181,16 +181,17 @@ std::vector<Remedy> FindLateStarts(const trace::TracedJob& job, const Times& tim
   const size_t lanes = job.lanes.size();
   std::vector<double> usual;
   std::map<int, std::vector<std::pair<size_t, double>>> by_dp;
-  for (uint32_t op = 0; op < job.ops.size(); ++op)
+  for (uint32_t op = 0; op < job.ops.size(); ++op) {
+    if (!IsPass(job.ops[op].type) || job.ops[op].type == OpType::kBackwardCompute) continue;
+    const bool first = BeginsStep(job.ops[op]);
     for (size_t lane = 0; lane < lanes; ++lane) {
       const size_t cell = op * lanes + lane;
-      if (job.graph.IsAbsent(cell) || !IsPass(job.ops[op].type) || job.ops[op].type == OpType::kBackwardCompute)
-        continue;
+      if (job.graph.IsAbsent(cell)) continue;
       const double delay = static_cast<double>(times.delays[cell]);
-      const bool first = BeginsStep(job.ops[op]);
       if (first) by_dp[job.lanes[lane].dp].emplace_back(cell, delay);
       if (!first) usual.push_back(delay);
     }
+  }
   std::vector<double> step_times(job.step_times.begin(), job.step_times.end());
   const double typical = Median(std::move(usual)), least = kShareOfStep * Median(step_times);
   Remedy remedy;

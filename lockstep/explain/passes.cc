@@ -4,12 +4,19 @@
 #include <map>
 
 #include "lockstep/base/lower_median.h"
+#include "lockstep/base/parallel.h"
 #include "lockstep/explain/sample.h"
 
 namespace lockstep::explain {
 
-Passes::Passes(const trace::TracedJob& job, const Times& times) : job_(job), times_(times), usual_(job.ops.size()) {
-  for (auto& by_stage : ops_) by_stage.resize(At(job.pp));
+Passes::Passes(const trace::TracedJob& job, const Times& times, size_t threads)
+    : job_(job), times_(times), usual_(job.ops.size()) {
+  const size_t stages = At(job.pp);
+  for (size_t pass = 0; pass < kPasses; ++pass) {
+    ops_[pass].resize(stages);
+    of_stage_[pass].resize(stages);
+    in_lane_[pass].assign(stages, std::vector<double>(job.lanes.size()));
+  }
   for (uint32_t op = 0; op < job.ops.size(); ++op) {
     const trace::JobOp& one = job.ops[op];
     if (!IsPass(one.type)) continue;
@@ -23,8 +30,10 @@ Passes::Passes(const trace::TracedJob& job, const Times& times) : job_(job), tim
       for (const uint32_t op : ops) by_place_[PlaceOf(PassOf(job.ops[op].type), job.ops[op].stage, job.ops[op])] = op;
   lanes_of_.resize(At(job.dp));
   for (size_t lane = 0; lane < job.lanes.size(); ++lane) lanes_of_[At(job.lanes[lane].dp)].push_back(lane);
-  FindUsual();
-  FindInLane();
+  ParallelFor(kPasses * stages, threads, [&](size_t i, size_t /*worker*/) {
+    FindUsual(i / stages, i % stages);
+    FindInLane(i / stages, i % stages);
+  });
 }
 
 bool Passes::HasPass(int pass) const {
@@ -37,53 +46,47 @@ std::optional<uint32_t> Passes::Same(uint32_t op, int pass, int stage) const {
   return by_place_[PlaceOf(pass, stage, job_.ops[op])];
 }
 
-void Passes::FindUsual() {
-  for (const auto& by_stage : ops_)
-    for (const std::vector<uint32_t>& ops : by_stage) {
-      std::map<int, std::vector<uint32_t>> by_chunk;
-      for (const uint32_t op : ops) by_chunk[job_.ops[op].chunk].push_back(op);
-      for (const auto& [chunk, of_chunk] : by_chunk) {
-        std::vector<double> medians;
-        for (const std::vector<size_t>& lanes : lanes_of_) {
-          std::vector<double> durations;
-          durations.reserve(of_chunk.size() * lanes.size());
-          for (const uint32_t op : of_chunk)
-            for (const size_t lane : lanes)
-              if (Has(op, lane)) durations.push_back(Duration(op, lane));
-          if (!durations.empty()) medians.push_back(Median(std::move(durations)));
-        }
-        for (const uint32_t op : of_chunk) usual_[op] = LowerMedian(medians);
-      }
+void Passes::FindUsual(size_t pass, size_t stage) {
+  std::map<int, std::vector<uint32_t>> by_chunk;
+  for (const uint32_t op : ops_[pass][stage]) by_chunk[job_.ops[op].chunk].push_back(op);
+  for (const auto& [chunk, of_chunk] : by_chunk) {
+    std::vector<double> medians;
+    for (const std::vector<size_t>& lanes : lanes_of_) {
+      std::vector<double> durations;
+      durations.reserve(of_chunk.size() * lanes.size());
+      for (const uint32_t op : of_chunk)
+        for (const size_t lane : lanes)
+          if (Has(op, lane)) durations.push_back(Duration(op, lane));
+      if (!durations.empty()) medians.push_back(Median(std::move(durations)));
     }
+    const double usual = LowerMedian(medians);
+    for (const uint32_t op : of_chunk) usual_[op] = usual;
+    of_stage_[pass][stage] += usual;
+  }
 }
 
-void Passes::FindInLane() {
-  for (size_t pass = 0; pass < kPasses; ++pass)
-    for (const std::vector<uint32_t>& ops : ops_[pass]) {
-      std::vector<double>& medians = in_lane_[pass].emplace_back();
-      for (size_t lane = 0; lane < job_.lanes.size(); ++lane) {
-        std::vector<double> relative;
-        double duration = 0, usual = 0;
-        for (const uint32_t op : ops) {
-          if (!Has(op, lane)) continue;
-          relative.push_back(Relative(op, lane));
-          duration += Duration(op, lane);
-          usual += usual_[op];
-        }
-        // Microbatches are alike; segments are not, and most are small.
-        const bool segments = !ops.empty() && job_.ops[ops.front()].type == trace::OpType::kSegment;
-        const double typical = segments ? (usual == 0 ? 1 : duration / usual) : Median(std::move(relative));
-        medians.push_back(usual == 0 ? 1 : typical);
+void Passes::FindInLane(size_t pass, size_t stage) {
+  const std::vector<uint32_t>& ops = ops_[pass][stage];
+  // Microbatches are alike; segments are not, and most are small.
+  const bool segments = !ops.empty() && job_.ops[ops.front()].type == trace::OpType::kSegment;
+  // Some lanes at once: those of an op stand beside each other.
+  constexpr size_t kLanes = 16;
+  for (size_t first = 0; first < job_.lanes.size(); first += kLanes) {
+    const size_t count = std::min(kLanes, job_.lanes.size() - first);
+    std::array<std::vector<double>, kLanes> relative;
+    std::array<double, kLanes> duration{}, usual{};
+    for (const uint32_t op : ops)
+      for (size_t i = 0; i < count; ++i) {
+        if (!Has(op, first + i)) continue;
+        relative[i].push_back(Relative(op, first + i));
+        duration[i] += Duration(op, first + i);
+        usual[i] += usual_[op];
       }
+    for (size_t i = 0; i < count; ++i) {
+      const double typical = segments ? duration[i] / usual[i] : Median(std::move(relative[i]));
+      in_lane_[pass][stage][first + i] = usual[i] == 0 ? 1 : typical;
     }
-}
-
-double Passes::Usual(int pass, int stage) const {
-  std::map<int, double> by_chunk;
-  for (const uint32_t op : Ops(pass, stage)) by_chunk[job_.ops[op].chunk] = usual_[op];
-  double sum = 0;
-  for (const auto& [chunk, seconds] : by_chunk) sum += seconds;
-  return sum;
+  }
 }
 
 }  // namespace lockstep::explain

@@ -19,7 +19,7 @@ inline constexpr int kPasses = 2;  // forward, backward; a job of segments has t
 
 class Passes {
  public:
-  Passes(const trace::TracedJob& job, const Times& times);
+  Passes(const trace::TracedJob& job, const Times& times, size_t threads);
 
   const trace::TracedJob& job() const { return job_; }
   bool HasPass(int pass) const;
@@ -38,15 +38,15 @@ class Passes {
   // The compute of the same chunk and microbatch in another pass, or on another stage.
   std::optional<uint32_t> Same(uint32_t op, int pass, int stage) const;
   // Seconds of one microbatch on a stage, all chunks.
-  double Usual(int pass, int stage) const;
+  double Usual(int pass, int stage) const { return of_stage_[At(pass)][At(stage)]; }
 
  private:
   static size_t At(int index) { return static_cast<size_t>(index); }
   size_t PlaceOf(int pass, int stage, const trace::JobOp& op) const {
     return ((At(pass) * At(job_.pp) + At(stage)) * chunks_ + At(op.chunk)) * microbatches_ + At(op.microbatch);
   }
-  void FindUsual();
-  void FindInLane();
+  void FindUsual(size_t pass, size_t stage);
+  void FindInLane(size_t pass, size_t stage);
 
   const trace::TracedJob& job_;
   const Times& times_;
@@ -55,6 +55,7 @@ class Passes {
   std::vector<std::optional<uint32_t>> by_place_;                // [PlaceOf(...)]
   std::vector<std::vector<size_t>> lanes_of_;                    // [dp]
   std::vector<double> usual_;                                    // [op]; 0 for other ops
+  std::array<std::vector<double>, kPasses> of_stage_;            // [pass][stage]
   std::array<std::vector<std::vector<double>>, kPasses> in_lane_;
 };
 

@@ -23,8 +23,9 @@ using CellTimes = std::vector<std::pair<uint32_t, float>>;
 struct Remedy {
   Cause cause;
   CellTimes durations, delays;
-  // Of a heavy stage, what can be done about it without less work: durations with its surplus on all stages alike.
-  CellTimes balanced;
+  // Of a heavy stage, what can be done about it without less work: its surplus on all stages alike. What each op's
+  // duration is multiplied by, in all lanes.
+  std::vector<std::pair<uint32_t, double>> balanced;
 };
 
 class Passes;

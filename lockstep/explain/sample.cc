@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <numeric>
 
 namespace lockstep::explain {
@@ -26,10 +27,15 @@ double Median(std::vector<double> values) { return MedianInPlace(values); }
 Center CenterOf(std::vector<double> values) {
   const double median = MedianInPlace(values);
   for (double& value : values) value = std::abs(value - median);
-  return {median, 1.4826 * MedianInPlace(values)};
+  return {median, kNormal * MedianInPlace(values)};
 }
 
 double RobustSpread(std::vector<double> values) { return CenterOf(std::move(values)).spread; }
+
+size_t StrideFor(size_t count) {
+  constexpr size_t kEnough = 1000;
+  return (count / kEnough + 1) | 1U;  // odd: steps may repeat in twos and fours
+}
 
 std::vector<size_t> Descending(const std::vector<double>& values) {
   std::vector<size_t> order(values.size());
@@ -55,14 +61,16 @@ double Correlation(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 double RankCorrelation(const std::vector<double>& a, const std::vector<double>& b) {
-  constexpr size_t kEnough = 1000;
-  const size_t stride = a.size() / kEnough + 1;
+  const size_t stride = StrideFor(a.size());
   const auto ranks = [stride](const std::vector<double>& values) {
-    std::vector<double> picked;
-    for (size_t i = 0; i < values.size(); i += stride) picked.push_back(values[i]);
+    std::vector<std::pair<double, uint32_t>> picked;  // with their places
+    picked.reserve(values.size() / stride + 1);
+    for (size_t i = 0; i < values.size(); i += stride)
+      picked.emplace_back(values[i], static_cast<uint32_t>(picked.size()));
+    std::sort(picked.begin(), picked.end());
     std::vector<double> rank(picked.size());
     double next = 0;
-    for (const size_t i : Descending(picked)) rank[i] = next++;
+    for (const auto& [value, place] : picked) rank[place] = next++;
     return rank;
   };
   return Correlation(ranks(a), ranks(b));

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <numeric>
 
 #include "lockstep/base/parallel.h"
+#include "lockstep/explain/large_sample.h"
 #include "lockstep/explain/sample.h"
 #include "lockstep/graph/critical_path.h"
 
@@ -19,32 +19,28 @@ using trace::OpType;
 constexpr char kFirstOp[] = "first-op";
 constexpr double kCostliest = 0.03;  // of all workers: those whose removal is M_W
 
-double Ideal(bool compute, std::vector<float> values) {
-  if (values.empty()) return 0;
-  if (compute) return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  if (values.size() % 2 == 1) return static_cast<double>(*middle);
-  const float below = *std::max_element(values.begin(), middle);
-  return (static_cast<double>(below) + static_cast<double>(*middle)) / 2;
-}
-
-std::vector<double> IdealDurations(const trace::TracedJob& job) {
+std::vector<double> IdealDurations(const trace::TracedJob& job, size_t threads) {
   const size_t classes =
       job.ideal_class.empty() ? 0 : *std::max_element(job.ideal_class.begin(), job.ideal_class.end()) + size_t{1};
   std::vector<std::vector<uint32_t>> ops(classes);
   for (uint32_t op = 0; op < job.ops.size(); ++op) ops[job.ideal_class[op]].push_back(op);
   std::vector<double> ideal(job.ops.size());
-  for (const std::vector<uint32_t>& of_class : ops) {
-    std::vector<float> values;
-    values.reserve(of_class.size() * job.lanes.size());
-    for (const uint32_t op : of_class)
-      for (size_t cell = job.graph.Cell(op, 0); cell < job.graph.Cell(op, job.lanes.size()); ++cell)
-        if (!job.graph.IsAbsent(cell)) values.push_back(job.transfers[cell]);
-    if (of_class.empty()) continue;
-    const double seconds = Ideal(trace::IsCompute(job.ops[of_class.front()].type), std::move(values));
-    for (const uint32_t op : of_class) ideal[op] = seconds;
-  }
+  ParallelFor(classes, threads, [&](size_t i, size_t /*worker*/) {
+    if (ops[i].empty()) return;
+    const auto each = [&](const auto& take) {
+      for (const uint32_t op : ops[i])
+        for (size_t cell = job.graph.Cell(op, 0); cell < job.graph.Cell(op, job.lanes.size()); ++cell)
+          if (!job.graph.IsAbsent(cell)) take(job.transfers[cell]);
+    };
+    const auto mean = [&] {
+      double sum = 0, count = 0;
+      each([&](float seconds) { sum += static_cast<double>(seconds), ++count; });
+      return count == 0 ? 0 : sum / count;
+    };
+    const bool compute = trace::IsCompute(job.ops[ops[i].front()].type);
+    const double seconds = compute ? mean() : MedianOf(ops[i].size() * job.lanes.size(), each);
+    for (const uint32_t op : ops[i]) ideal[op] = seconds;
+  });
   return ideal;
 }
 
@@ -52,9 +48,10 @@ std::vector<double> IdealDurations(const trace::TracedJob& job) {
 
 WhatIf::WhatIf(const trace::TracedJob& job, int threads)
     : job_(job),
-      ideal_durations_(IdealDurations(job)),
+      ideal_durations_(IdealDurations(job, static_cast<size_t>(threads))),
       replay_(job.graph, {job.transfers, job.delays, ideal_durations_}),
-      threads_(static_cast<size_t>(threads)) {
+      threads_(static_cast<size_t>(threads)),
+      scratches_(ThreadsFor(1)) {
   measured_.assign(job.step_times.begin(), job.step_times.end());
   nodelay_ = Run({All(), None()});
   ideal_ = Run({None(), None()});
@@ -66,17 +63,19 @@ double WhatIf::launch_slowdown() const { return Mean(measured_) / nodelay_mean_;
 
 WhatIf::Times WhatIf::Run(const Scenario& scenario) const {
   Times times(job_.steps.size());
-  replay_.SetTimes(scenario, scratch_, times);
+  replay_.SetTimes(scenario, scratches_, times);
   return times;
+}
+
+size_t WhatIf::ThreadsFor(size_t replays) const {
+  constexpr size_t kWorthAThread = 4 << 20;  // cells: some milliseconds
+  return std::min(threads_, job_.transfers.size() * replays / kWorthAThread + 1);
 }
 
 void WhatIf::Share(size_t count, size_t replays,
                    const std::function<void(size_t i, graph::Replay::Scratch& scratch)>& run) const {
-  constexpr size_t kWorthAThread = 4 << 20;  // cells: some milliseconds
-  const size_t worth = job_.transfers.size() * replays * count / kWorthAThread + 1;
-  const size_t threads = std::min(threads_, worth);
-  std::vector<graph::Replay::Scratch> scratches(threads);
-  ParallelFor(count, threads, [&](size_t i, size_t worker) { run(i, scratches[worker]); });
+  std::vector<graph::Replay::Scratch> scratches(ThreadsFor(replays * count));
+  ParallelFor(count, scratches.size(), [&](size_t i, size_t worker) { run(i, scratches[worker]); });
 }
 
 std::vector<WhatIf::Times> WhatIf::RunEach(const std::vector<Scenario>& scenarios) const {
@@ -108,7 +107,7 @@ std::vector<WhatIf::Times> WhatIf::RunLanes(const std::vector<Selection>& of_ops
 
 std::vector<double> WhatIf::IdealEnds() const {
   std::vector<double> ends(job_.transfers.size());
-  replay_.Ends({None(), None()}, scratch_, ends);
+  replay_.Ends({None(), None()}, scratches_.front(), ends);
   return ends;
 }
 
@@ -265,7 +264,7 @@ PathCost WhatIf::CriticalPath() const {
   };
   const double share = 1 / static_cast<double>(job_.steps.size());
   const Scenario scenario = WithLateStarts();
-  replay_.VisitBlocks(scenario, scratch_, [&](const graph::BlockEnds& block) {
+  replay_.VisitBlocks(scenario, scratches_.front(), [&](const graph::BlockEnds& block) {
     for (size_t set = block.first_set; set < block.last_set; ++set)
       for (const graph::PathOp& one : graph::CriticalPath(job_.graph, replay_.durations(), scenario, block, set)) {
         const double own = (one.end - one.begin) * share;

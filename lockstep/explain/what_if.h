@@ -59,6 +59,7 @@ class WhatIf {
   explicit WhatIf(const trace::TracedJob& job, int threads = 1);
 
   size_t threads() const { return threads_; }
+  size_t ThreadsFor(size_t replays) const;  // as many as are worth it
   const std::vector<int64_t>& steps() const { return job_.steps; }
   // The global rank that stands for a worker.
   using Worker = std::pair<int, int>;  // dp, stage
@@ -140,7 +141,7 @@ class WhatIf {
   const graph::Replay replay_;
   const size_t threads_;
   // Not to be shared: one WhatIf per thread.
-  mutable graph::Replay::Scratch scratch_;
+  mutable std::vector<graph::Replay::Scratch> scratches_;
   mutable std::array<std::optional<Split>, kDimensions> blocking_, launch_;
   Times measured_, nodelay_, ideal_;
   double nodelay_mean_ = 0, ideal_mean_ = 0;

@@ -75,8 +75,11 @@ class Replay {
   struct Scratch {
     std::vector<double> ends, rows;
   };
-  // times[set] = when the graph's finals have ended in all lanes of the set.
-  void SetTimes(const Scenario& scenario, Scratch& scratch, std::span<double> times) const;
+  // times[set] = when the graph's finals have ended in all lanes of the set. On as many threads as scratches.
+  void SetTimes(const Scenario& scenario, std::span<Scratch> scratches, std::span<double> times) const;
+  void SetTimes(const Scenario& scenario, Scratch& scratch, std::span<double> times) const {
+    SetTimes(scenario, {&scratch, 1}, times);
+  }
   // In the order of the lane sets; what a block shows is valid during the call.
   void VisitBlocks(const Scenario& scenario, Scratch& scratch,
                    const std::function<void(const BlockEnds&)>& visit) const;
@@ -93,6 +96,7 @@ class Replay {
  private:
   // Carries a block of lane sets out. Row `op` of `ends` begins at op * stride, with the block's first lane.
   void RunBlock(size_t block, const Scenario& scenario, Scratch& scratch, double* ends, size_t stride) const;
+  BlockEnds RunBlock(size_t block, const Scenario& scenario, Scratch& scratch) const;  // into the scratch
 
   const OpGraph& graph_;
   const Durations durations_;

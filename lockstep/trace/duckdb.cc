@@ -24,15 +24,6 @@ struct Result {
   void* internal;
 };
 
-// A text of up to 12 bytes stands in place; a longer one has its address behind 4 bytes of it.
-struct StoredText {
-  static constexpr uint32_t kInPlace = 12;
-  uint32_t length;
-  char begin[4];
-  const char* address;
-};
-static_assert(sizeof(StoredText) == 16);
-
 struct Api {
   int (*open)(const char* path, void** database);
   int (*connect)(void* database, void** connection);
@@ -120,9 +111,10 @@ struct Statement {
   ~Statement() {
     if (has_result) api.destroy_result(&result);
     api.destroy_prepare(&handle);
+    api.disconnect(&connection);
   }
   const Api& api;
-  void* handle = nullptr;
+  void *connection = nullptr, *handle = nullptr;
   Result result{};
   bool has_result = false;
 };
@@ -141,16 +133,11 @@ const void* DuckDb::Chunk::Data(size_t column) const {
   return Library()->vector_get_data(Library()->data_chunk_get_vector(handle_, column));
 }
 
-std::string_view DuckDb::Chunk::Text(size_t column, size_t row) const {
-  const StoredText& text = Column<StoredText>(column)[row];
-  return {text.length <= StoredText::kInPlace ? text.begin : text.address, text.length};
-}
-
 std::optional<size_t> DuckDb::Chunk::FirstNull(size_t column) const {
   constexpr size_t kBits = 64;
   const uint64_t* valid = Library()->vector_get_validity(Library()->data_chunk_get_vector(handle_, column));
   if (valid == nullptr) return std::nullopt;
-  for (size_t row = 0; row < rows(); ++row)
+  for (size_t row = 0, count = rows(); row < count; ++row)
     if ((valid[row / kBits] >> (row % kBits) & 1U) == 0) return row;
   return std::nullopt;
 }
@@ -158,27 +145,24 @@ std::optional<size_t> DuckDb::Chunk::FirstNull(size_t column) const {
 absl::StatusOr<DuckDb> DuckDb::Open() {
   LS_RETURN_IF_ERROR(Library().status());
   DuckDb database;
-  if (Library()->open(nullptr, &database.database_) != 0 ||
-      Library()->connect(database.database_, &database.connection_) != 0)
-    return Unavailable("DuckDB can't make a database in memory");
+  if (Library()->open(nullptr, &database.database_) != 0) return Unavailable("DuckDB can't make a database in memory");
   for (const char* setting :
        {"SET threads = 1", "SET autoinstall_known_extensions = false", "SET autoload_known_extensions = false"})
     LS_RETURN_IF_ERROR(database.Query(setting, [](const Chunk&) { return absl::OkStatus(); }));
   return database;
 }
 
-DuckDb::DuckDb(DuckDb&& other) noexcept
-    : database_(std::exchange(other.database_, nullptr)), connection_(std::exchange(other.connection_, nullptr)) {}
+DuckDb::DuckDb(DuckDb&& other) noexcept : database_(std::exchange(other.database_, nullptr)) {}
 
 DuckDb::~DuckDb() {
-  if (connection_ != nullptr) Library()->disconnect(&connection_);
   if (database_ != nullptr) Library()->close(&database_);
 }
 
 absl::Status DuckDb::Query(const std::string& sql, const Use& use) const {
   const Api& api = *Library();
   Statement statement(api);
-  if (api.prepare(connection_, sql.c_str(), &statement.handle) != 0)
+  if (api.connect(database_, &statement.connection) != 0) return Unavailable("DuckDB takes no further connection");
+  if (api.prepare(statement.connection, sql.c_str(), &statement.handle) != 0)
     return InvalidArgument("{}", FirstLine(api.prepare_error(statement.handle)));
   statement.has_result = true;
   if (api.execute_prepared_streaming(statement.handle, &statement.result) != 0)

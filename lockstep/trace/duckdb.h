@@ -23,6 +23,20 @@ class DuckDb {
   // Some rows of a result, column by column.
   class Chunk {
    public:
+    // A text of up to 12 bytes stands in place; a longer one has its address behind 4 bytes of it.
+    class StoredText {
+     public:
+      std::string_view view() const {
+        return {length_ <= kInPlace ? begin_ : address_, length_};
+      }  // as long as the chunk
+
+     private:
+      static constexpr uint32_t kInPlace = 12;
+      uint32_t length_;
+      char begin_[4];
+      const char* address_;
+    };
+    static_assert(sizeof(StoredText) == 16);
     explicit Chunk(void* handle) : handle_(handle) {}
     size_t rows() const;
     // Requires the type that the query gives the column.
@@ -30,7 +44,7 @@ class DuckDb {
     const T* Column(size_t column) const {
       return static_cast<const T*>(Data(column));
     }
-    std::string_view Text(size_t column, size_t row) const;  // valid as long as the chunk
+    std::string_view Text(size_t column, size_t row) const { return Column<StoredText>(column)[row].view(); }
     std::optional<size_t> FirstNull(size_t column) const;
 
    private:
@@ -39,20 +53,20 @@ class DuckDb {
   };
   using Use = std::function<absl::Status(const Chunk&)>;
 
-  // A database in memory, on one thread, which loads no extension from anywhere. kUnavailable: no library, with what
-  // was tried.
+  // A database in memory, which loads no extension from anywhere. kUnavailable: no library, with what was tried.
   static absl::StatusOr<DuckDb> Open();
   DuckDb(DuckDb&& other) noexcept;
   DuckDb& operator=(DuckDb&&) = delete;
   ~DuckDb();
 
-  // Hands out the rows in order, chunk by chunk, without holding all. kInvalidArgument: DuckDB's own message.
+  // Hands out the rows in order, chunk by chunk, without holding all. Works in the calling thread alone, and may be
+  // called from several at once. kInvalidArgument: DuckDB's own message.
   absl::Status Query(const std::string& sql, const Use& use) const;
 
  private:
   DuckDb() = default;
 
-  void *database_ = nullptr, *connection_ = nullptr;
+  void* database_ = nullptr;
 };
 
 // 'text', as SQL has it.

@@ -2,13 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
+
+#include "lockstep/base/large_pages.h"
 
 namespace lockstep::trace {
 namespace {
 
-constexpr size_t kPiece = 1 << 16;  // rows
+constexpr size_t kFirstPiece = 1 << 16, kPiece = 1 << 19;  // rows
 
-constexpr std::array<const char*, kOpTypes> kNames = {
+constexpr std::array<std::string_view, kOpTypes> kNames = {
     "forward-compute",
     "backward-compute",
     "forward-send",
@@ -29,7 +32,7 @@ constexpr std::array<const char*, kOpTypes> kNames = {
 
 }  // namespace
 
-const char* OpTypeName(OpType type) { return kNames[static_cast<size_t>(type)]; }
+const char* OpTypeName(OpType type) { return kNames[static_cast<size_t>(type)].data(); }
 
 std::optional<OpType> OpTypeFromName(std::string_view name) {
   const auto* end = kNames.begin() + kSchemaTypes;
@@ -68,10 +71,17 @@ bool IsDataParallelComm(OpType type) {
 }
 
 void StragglerRows::Add(const StragglerRow& row) {
-  if (pieces.empty() || pieces.back().size() == kPiece) pieces.emplace_back().reserve(kPiece);
+  if (pieces.empty()) {
+    pieces.emplace_back().reserve(kFirstPiece);
+  } else if (pieces.back().size() == pieces.back().capacity()) {
+    ReserveOnLargePages(pieces.emplace_back(), kPiece);
+  }
   pieces.back().push_back(row);
 }
 
-size_t StragglerRows::size() const { return pieces.empty() ? 0 : (pieces.size() - 1) * kPiece + pieces.back().size(); }
+size_t StragglerRows::size() const {
+  return std::accumulate(pieces.begin(), pieces.end(), size_t{0},
+                         [](size_t sum, const auto& piece) { return sum + piece.size(); });
+}
 
 }  // namespace lockstep::trace

@@ -10,19 +10,19 @@ namespace {
 
 constexpr std::string_view kParquet = "PAR1";
 
-absl::Status ReadRows(const std::string& path, StragglerSink& sink) {
-  return FirstBytes(path, kParquet.size()) == kParquet ? ReadStragglerParquet(path, sink)
+absl::Status ReadRows(const std::string& path, StragglerSink& sink, size_t threads) {
+  return FirstBytes(path, kParquet.size()) == kParquet ? ReadStragglerParquet(path, sink, threads)
                                                        : ReadStragglerCsv(path, sink);
 }
 
 }  // namespace
 
 absl::StatusOr<TracedJob> ReadStragglerJob(const std::string& path, const StragglerMeta& meta,
-                                           std::vector<StepRange> steps) {
+                                           std::vector<StepRange> steps, size_t threads) {
   StragglerSink sink(meta, std::move(steps));
-  LS_RETURN_IF_ERROR(ReadRows(path, sink));
+  LS_RETURN_IF_ERROR(ReadRows(path, sink, threads));
   std::vector<Counter> counters = sink.Counters();
-  auto job = BuildStragglerJob(sink.TakeRows(), meta);
+  auto job = BuildStragglerJob(sink.TakeRows(), meta, threads);
   if (!job.ok()) return InvalidArgument("{}: {}", path, Message(job.status()));
   job->counters.insert(job->counters.begin(), counters.begin(), counters.end());
   return job;

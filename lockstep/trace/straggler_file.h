@@ -12,6 +12,6 @@ namespace lockstep::trace {
 
 // The job's counters are those of its rows and of its graph. Errors name the file, and where they can the row.
 absl::StatusOr<TracedJob> ReadStragglerJob(const std::string& path, const StragglerMeta& meta,
-                                           std::vector<StepRange> steps);
+                                           std::vector<StepRange> steps, size_t threads = 1);
 
 }  // namespace lockstep::trace

@@ -1,11 +1,15 @@
 #include "lockstep/trace/straggler_job.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
+#include <mutex>
 #include <numeric>
 
 #include "lockstep/base/check.h"
+#include "lockstep/base/large_pages.h"
+#include "lockstep/base/parallel.h"
 #include "lockstep/trace/pipeline.h"
 
 namespace lockstep::trace {
@@ -17,22 +21,31 @@ constexpr float kMissing = std::numeric_limits<float>::quiet_NaN();
 class OpTable {
  public:
   // kInvalidArgument: a number that no lane has, below one that some has.
-  static absl::StatusOr<OpTable> Make(const StragglerRows& rows) {
+  static absl::StatusOr<OpTable> Make(const StragglerRows& rows, size_t threads) {
     OpTable table;
-    std::vector<std::vector<bool>> seen(table.first_.size());
-    for (const auto& piece : rows.pieces)
-      for (const StragglerRow& row : piece) {
-        std::vector<bool>& of_place = seen[table.Place(row)];
+    std::vector<std::vector<uint8_t>> seen(table.first_.size());
+    std::mutex joining;
+    ParallelFor(rows.pieces.size(), threads, [&](size_t i, size_t /*worker*/) {
+      std::vector<std::vector<uint8_t>> in_piece(seen.size());
+      for (const StragglerRow& row : rows.pieces[i]) {
+        std::vector<uint8_t>& of_place = in_piece[Place(row)];
         if (of_place.size() <= row.sequence) of_place.resize(row.sequence + size_t{1});
-        of_place[row.sequence] = true;
+        of_place[row.sequence] = 1;
       }
+      const std::lock_guard lock(joining);
+      for (size_t place = 0; place < seen.size(); ++place) {
+        seen[place].resize(std::max(seen[place].size(), in_piece[place].size()));
+        for (size_t sequence = 0; sequence < in_piece[place].size(); ++sequence)
+          seen[place][sequence] |= in_piece[place][sequence];
+      }
+    });
     for (size_t place = 0; place < seen.size(); ++place) {
       table.first_[place] = static_cast<uint32_t>(table.ops_.size());
       const auto type = static_cast<OpType>(place % kSchemaTypes);
       const auto stage = static_cast<int>(place / kSchemaTypes);
       for (size_t sequence = 0; sequence < seen[place].size(); ++sequence) {
         table.ops_.push_back({type, stage, static_cast<int>(sequence), -1, -1, -1});
-        if (!seen[place][sequence])
+        if (seen[place][sequence] == 0)
           return InvalidArgument("{} is nowhere, but a later one is: seq_id counts from 0 without gaps",
                                  NameOf(table.ops_.back()));
       }
@@ -62,13 +75,15 @@ struct LaneTable {
   std::vector<uint32_t> rows;                  // of each lane
 };
 
-LaneTable Lanes(const StragglerRows& rows, int dp) {
+LaneTable Lanes(const StragglerRows& rows, int dp, size_t threads) {
   constexpr uint32_t kNone = ~0U;
   LaneTable table;
   table.lane_of.assign(rows.steps.size(), std::vector<uint32_t>(static_cast<size_t>(dp), kNone));
-  std::vector<std::vector<uint32_t>> counts(rows.steps.size(), std::vector<uint32_t>(static_cast<size_t>(dp), 0));
-  for (const auto& piece : rows.pieces)
-    for (const StragglerRow& row : piece) ++counts[row.step][row.dp];
+  const std::vector<std::vector<uint32_t>> none(rows.steps.size(), std::vector<uint32_t>(static_cast<size_t>(dp), 0));
+  std::vector<std::vector<std::vector<uint32_t>>> of_worker(threads, none);  // [worker][step][dp]
+  ParallelFor(rows.pieces.size(), threads, [&](size_t i, size_t worker) {
+    for (const StragglerRow& row : rows.pieces[i]) ++of_worker[worker][row.step][row.dp];
+  });
   std::vector<size_t> order(rows.steps.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return rows.steps[a] < rows.steps[b]; });
@@ -76,7 +91,8 @@ LaneTable Lanes(const StragglerRows& rows, int dp) {
     table.steps.push_back(rows.steps[step]);
     table.first_lane.push_back(static_cast<uint32_t>(table.lanes.size()));
     for (int rank = 0; rank < dp; ++rank) {
-      const uint32_t count = counts[step][static_cast<size_t>(rank)];
+      uint32_t count = 0;
+      for (const auto& counts : of_worker) count += counts[step][static_cast<size_t>(rank)];
       if (count == 0) continue;
       table.lane_of[step][static_cast<size_t>(rank)] = static_cast<uint32_t>(table.lanes.size());
       table.lanes.push_back({rows.steps[step], rank});
@@ -115,30 +131,48 @@ ReferenceLane Reference(const StragglerRows& rows, OpTable& table, const LaneTab
 
 std::string LaneName(const JobLane& lane) { return fmt::format("step {}, data-parallel rank {}", lane.step, lane.dp); }
 
-// Moves the rows into starts and durations, piece by piece.
-absl::Status Fill(TracedJob& job, StragglerRows& rows, const OpTable& table, const LaneTable& lanes,
-                  const std::vector<uint32_t>& number) {
-  const size_t width = job.lanes.size(), cells = number.size() * width;
-  job.starts.assign(cells, kMissing);
-  job.durations.assign(cells, 0.0F);
-  for (auto& piece : rows.pieces) {
+// The first row whose place is taken.
+absl::Status NameDuplicate(const TracedJob& job, const StragglerRows& rows, const OpTable& table,
+                           const LaneTable& lanes, const std::vector<uint32_t>& number) {
+  std::vector<bool> taken(job.starts.size());
+  for (const auto& piece : rows.pieces)
     for (const StragglerRow& row : piece) {
       const uint32_t lane = lanes.lane_of[row.step][row.dp], op = number[table.Of(row)];
-      const size_t cell = op * width + lane;
-      if (!std::isnan(job.starts[cell]))
+      const size_t cell = op * job.lanes.size() + lane;
+      if (taken[cell])
         return InvalidArgument("{} is there twice in {}", NameOf(job.ops[op]), LaneName(job.lanes[lane]));
-      job.starts[cell] = row.start;
-      job.durations[cell] = row.duration;
+      taken[cell] = true;
     }
-    std::vector<StragglerRow>().swap(piece);  // an assignment of {} would keep its memory
-  }
-  return absl::OkStatus();
+  return absl::InternalError("no row is there twice");
+}
+
+// Moves the rows into starts and durations. Answers how many places are left empty.
+absl::StatusOr<uint64_t> Fill(TracedJob& job, StragglerRows rows, const OpTable& table, const LaneTable& lanes,
+                              const std::vector<uint32_t>& number, size_t threads) {
+  const size_t width = job.lanes.size(), cells = number.size() * width;
+  ReserveOnLargePages(job.starts, cells);
+  ReserveOnLargePages(job.durations, cells);
+  job.starts.assign(cells, kMissing);
+  job.durations.assign(cells, 0.0F);
+  // Two pieces may have a row for the same place, which is an error, but no race.
+  const auto put = [](float& place, float value) {
+    std::atomic_ref<float>(place).store(value, std::memory_order_relaxed);
+  };
+  ParallelFor(rows.pieces.size(), threads, [&](size_t i, size_t /*worker*/) {
+    for (const StragglerRow& row : rows.pieces[i]) {
+      const size_t cell = number[table.Of(row)] * width + lanes.lane_of[row.step][row.dp];
+      put(job.starts[cell], row.start);
+      put(job.durations[cell], row.duration);
+    }
+  });
+  const auto missing = static_cast<uint64_t>(
+      std::count_if(job.starts.begin(), job.starts.end(), [](float start) { return std::isnan(start); }));
+  if (cells - missing != rows.size()) return NameDuplicate(job, rows, table, lanes, number);
+  return missing;
 }
 
 // Ops that a lane does not have begin and end nowhere.
-void MarkAbsent(TracedJob& job) {
-  const auto missing = static_cast<uint64_t>(
-      std::count_if(job.starts.begin(), job.starts.end(), [](float start) { return std::isnan(start); }));
+void MarkAbsent(TracedJob& job, uint64_t missing) {
   Count(job.counters, "absent_ops", missing);
   if (missing == 0) return;
   job.graph.absent.resize(job.starts.size());
@@ -148,19 +182,21 @@ void MarkAbsent(TracedJob& job) {
   }
 }
 
-void StepTimes(TracedJob& job) {
-  const size_t width = job.lanes.size();
-  std::vector<float> first(job.steps.size(), std::numeric_limits<float>::infinity());
-  std::vector<float> last(job.steps.size(), -std::numeric_limits<float>::infinity());
-  for (uint32_t op = 0; op < job.graph.ops(); ++op)
-    for (size_t set = 0; set < job.steps.size(); ++set)
-      for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane) {
-        const size_t cell = op * width + lane;
-        if (job.graph.IsAbsent(cell)) continue;
-        first[set] = std::min(first[set], job.starts[cell]);
-        last[set] = std::max(last[set], job.starts[cell] + job.durations[cell]);
-      }
-  for (size_t set = 0; set < job.steps.size(); ++set) job.step_times.push_back(last[set] - first[set]);
+void StepTimes(TracedJob& job, size_t threads) {
+  const size_t width = job.lanes.size(), sets = job.steps.size();
+  std::vector<float> first(sets, std::numeric_limits<float>::infinity());
+  std::vector<float> last(sets, -std::numeric_limits<float>::infinity());
+  ParallelFor(threads, threads, [&](size_t part, size_t /*worker*/) {
+    for (uint32_t op = 0; op < job.graph.ops(); ++op)
+      for (size_t set = sets * part / threads; set < sets * (part + 1) / threads; ++set)
+        for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane) {
+          const size_t cell = op * width + lane;
+          if (job.graph.IsAbsent(cell)) continue;
+          first[set] = std::min(first[set], job.starts[cell]);
+          last[set] = std::max(last[set], job.starts[cell] + job.durations[cell]);
+        }
+  });
+  for (size_t set = 0; set < sets; ++set) job.step_times.push_back(last[set] - first[set]);
 }
 
 // In the order of the op types; ops of a type are held against each other.
@@ -187,10 +223,10 @@ Origin OriginOf(const StragglerMeta& meta) {
 
 }  // namespace
 
-absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta) {
+absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta, size_t threads) {
   if (rows.size() == 0) return InvalidArgument("no rows, or none of the steps asked for");
-  LS_ASSIGN_OR_RETURN(OpTable table, OpTable::Make(rows));
-  LaneTable lanes = Lanes(rows, meta.dp);
+  LS_ASSIGN_OR_RETURN(OpTable table, OpTable::Make(rows, threads));
+  LaneTable lanes = Lanes(rows, meta.dp, threads);
   const ReferenceLane reference = Reference(rows, table, lanes);
   graph::OpGraphBuilder builder;
   for (size_t op = 0; op < table.ops().size(); ++op) builder.AddOp();
@@ -210,11 +246,11 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   job.dp = meta.dp;
   job.pp = meta.pp;
   job.ranks = std::move(rows.ranks);
-  LS_RETURN_IF_ERROR(Fill(job, rows, table, lanes, built.number));
+  LS_ASSIGN_OR_RETURN(const uint64_t missing, Fill(job, std::move(rows), table, lanes, built.number, threads));
   NameKinds(job);
-  MarkAbsent(job);
-  MeasureParts(job);
-  StepTimes(job);
+  MarkAbsent(job, missing);
+  MeasureParts(job, threads);
+  StepTimes(job, threads);
   return job;
 }
 

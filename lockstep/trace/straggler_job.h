@@ -8,8 +8,8 @@
 
 namespace lockstep::trace {
 
-// Takes the rows apart to save memory. kInvalidArgument names the op and lane: a duplicate, a count that fits no
-// schedule.
-absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta);
+// Takes the rows apart to save memory; the same job on any number of threads. kInvalidArgument names the op and lane: a
+// duplicate, a count that fits no schedule.
+absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta, size_t threads = 1);
 
 }  // namespace lockstep::trace

@@ -54,6 +54,30 @@ TEST_F(StragglerParquet, GivesTheJobThatTheSameRowsGiveAsCsv) {
   EXPECT_EQ(job->ranks, expected->ranks);
 }
 
+// As large that it is read in parts, each on a thread.
+TEST_F(StragglerParquet, IsTheSameOnAnyNumberOfThreads) {
+  const std::string path = TempPath("large.parquet");
+  const auto write = [&](const std::string& columns) {
+    return Do(fmt::format("COPY (SELECT {} FROM range(100000) r, read_csv({}) t) TO {} (FORMAT parquet)", columns,
+                          SqlText(csv_), SqlText(path)));
+  };
+  ASSERT_TRUE(write("t.* REPLACE (t.step + 100 * r.range AS step)").ok());
+  const auto one = ReadStragglerJob(path, meta_, {}, 1), two = ReadStragglerJob(path, meta_, {}, 2);
+  ASSERT_TRUE(one.ok()) << Message(one.status());
+  ASSERT_TRUE(two.ok()) << Message(two.status());
+  ASSERT_EQ(one->steps.size(), 300000);
+  EXPECT_TRUE(one->steps == two->steps);
+  EXPECT_TRUE(one->step_times == two->step_times);
+  EXPECT_TRUE(one->transfers == two->transfers);
+  EXPECT_TRUE(one->delays == two->delays);
+  EXPECT_EQ(one->ranks, two->ranks);
+
+  ASSERT_TRUE(write("t.* REPLACE (nullif(t.step + 100 * r.range, 9999930) AS step)").ok());
+  const std::string error = Message(ReadStragglerJob(path, meta_, {}, 1).status());
+  EXPECT_THAT(error, HasSubstr(": step is null"));
+  EXPECT_EQ(Message(ReadStragglerJob(path, meta_, {}, 2).status()), error);
+}
+
 TEST_F(StragglerParquet, WhatIsWrongIsNamed) {
   EXPECT_THAT(ErrorOf("* EXCLUDE (mc)"), HasSubstr("trace.parquet: no column mc; expected dp_rank,stage"));
   EXPECT_THAT(ErrorOf("* REPLACE (CAST(step AS DOUBLE) AS step)"),

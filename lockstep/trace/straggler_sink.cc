@@ -8,9 +8,12 @@ namespace {
 
 constexpr int kMaxDp = std::numeric_limits<uint16_t>::max(), kMaxStages = std::numeric_limits<uint8_t>::max();
 
-absl::Status Within(const char* column, int64_t value, int64_t least, int64_t most) {
-  if (value >= least && value <= most) return absl::OkStatus();
+absl::Status OutOfRange(const char* column, int64_t value, int64_t least, int64_t most) {
   return InvalidArgument("{} is {}, expected {} to {}", column, value, least, most);
+}
+
+inline absl::Status Within(const char* column, int64_t value, int64_t least, int64_t most) {
+  return value >= least && value <= most ? absl::OkStatus() : OutOfRange(column, value, least, most);
 }
 
 // One kernel that sends and receives: who waits for whom is not in the row.
@@ -64,6 +67,22 @@ absl::Status StragglerSink::Add(const RawRow& raw) {
              static_cast<uint16_t>(raw.seq_id), static_cast<int16_t>(raw.gmc), static_cast<int16_t>(raw.mb_id),
              static_cast<int8_t>(raw.mc), raw.start_ts, std::max(raw.duration, 0.0F)});
   return absl::OkStatus();
+}
+
+void StragglerSink::Join(StragglerSink&& next) {
+  std::vector<uint32_t> index;  // of its steps
+  index.reserve(next.rows_.steps.size());
+  for (const int64_t step : next.rows_.steps) index.push_back(IndexOf(step));
+  for (std::vector<StragglerRow>& piece : next.rows_.pieces) {
+    for (StragglerRow& row : piece) row.step = index[row.step];
+    rows_.pieces.push_back(std::move(piece));
+  }
+  for (size_t dp = 0; dp < rows_.ranks.size(); ++dp)
+    for (size_t stage = 0; stage < rows_.ranks[dp].size(); ++stage)
+      if (next.rows_.ranks[dp][stage] >= 0) rows_.ranks[dp][stage] = next.rows_.ranks[dp][stage];
+  for (const Counter& counter : next.unknown_) Count(unknown_, counter.name, counter.count);
+  without_time_ += next.without_time_;
+  negative_durations_ += next.negative_durations_;
 }
 
 std::vector<Counter> StragglerSink::Counters() const {

@@ -40,6 +40,8 @@ class StragglerSink {
   // kInvalidArgument: a value outside of what the metadata says; without the place, which the reader knows.
   absl::Status Add(const RawRow& row);
   StragglerRows TakeRows() { return std::move(rows_); }
+  // Takes what another one, of the same job and steps, has of the rows behind these.
+  void Join(StragglerSink&& next);
   // Of rows that were left out or mended.
   std::vector<Counter> Counters() const;
 
@@ -47,7 +49,7 @@ class StragglerSink {
   uint32_t IndexOf(int64_t step);
 
   const StragglerMeta& meta_;
-  const std::vector<StepRange> wanted_;
+  std::vector<StepRange> wanted_;
   StragglerRows rows_;
   std::unordered_map<int64_t, uint32_t> index_of_step_;
   int64_t last_step_ = 0;

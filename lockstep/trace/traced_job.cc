@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "lockstep/base/large_pages.h"
+#include "lockstep/base/parallel.h"
+
 namespace lockstep::trace {
 namespace {
 
@@ -15,15 +18,12 @@ class Parts {
  public:
   explicit Parts(TracedJob& job) : job_(job), width_(job.lanes.size()), row_(width_), scratch_(width_) {}
 
-  void Compute() {
-    job_.transfers = job_.durations;
-    job_.delays.assign(job_.starts.size(), 0.0F);
-    for (const graph::Unit& unit : job_.graph.units)
-      if (unit.synchronised) Transfer(unit);
-    for (uint32_t op = 0; op < job_.graph.ops(); ++op) Delay(op);
-    Count(job_.counters, "negative_transfers", negative_transfers_);
-    Count(job_.counters, "negative_delays", negative_delays_);
+  void Compute(const graph::Unit& unit) {
+    if (unit.synchronised) Transfer(unit);
+    for (uint32_t op = unit.first; op < unit.first + unit.count; ++op) Delay(op);
   }
+  uint64_t negative_transfers() const { return negative_transfers_; }
+  uint64_t negative_delays() const { return negative_delays_; }
 
  private:
   // From the last member's start to the own end.
@@ -76,6 +76,18 @@ class Parts {
 
 }  // namespace
 
-void MeasureParts(TracedJob& job) { Parts(job).Compute(); }
+void MeasureParts(TracedJob& job, size_t threads) {
+  ReserveOnLargePages(job.transfers, job.durations.size());
+  ReserveOnLargePages(job.delays, job.durations.size());
+  job.transfers = job.durations;
+  job.delays.assign(job.starts.size(), 0.0F);
+  std::vector<Parts> parts(threads, Parts(job));
+  ParallelFor(job.graph.units.size(), threads,
+              [&](size_t unit, size_t worker) { parts[worker].Compute(job.graph.units[unit]); });
+  uint64_t transfers = 0, delays = 0;
+  for (const Parts& part : parts) transfers += part.negative_transfers(), delays += part.negative_delays();
+  Count(job.counters, "negative_transfers", transfers);
+  Count(job.counters, "negative_delays", delays);
+}
 
 }  // namespace lockstep::trace

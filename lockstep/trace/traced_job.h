@@ -64,7 +64,7 @@ inline bool BeginsStep(const JobOp& op) {
   return (op.type == OpType::kForwardCompute || op.type == OpType::kSegment) && op.stage == 0 && op.sequence == 0;
 }
 
-// From starts and durations: transfers and delays; counts what had to be mended.
-void MeasureParts(TracedJob& job);
+// From starts and durations: transfers and delays; counts what had to be mended. The same on any number of threads.
+void MeasureParts(TracedJob& job, size_t threads = 1);
 
 }  // namespace lockstep::trace
