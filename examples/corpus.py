@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 
+import numpy
+
 SOURCE = "/usr/lib/bible.data"
 MAGIC = b"EC02Compressed Data File"
 TABLE = 0x54
@@ -58,12 +60,12 @@ def write_atomically(path, content):
 
 
 def load():
-    """The whole text as bytes. Ends the program with one line of advice if the package is missing."""
+    """The whole text as an array of uint8; of a file that was decoded before, what is read of it comes into memory, no more. Ends the
+    program with one line of advice if the package is missing."""
     try:
-        with open(cache_file(), "rb") as file:
-            return file.read()
-    except OSError:
-        pass  # not decoded yet
+        return numpy.memmap(cache_file(), dtype=numpy.uint8, mode="c")
+    except (OSError, ValueError):
+        pass  # not decoded yet, or empty
     try:
         with open(SOURCE, "rb") as file:
             text = decode(file.read())
@@ -75,4 +77,4 @@ def load():
         write_atomically(cache_file(), text)
     except OSError:
         pass  # a read-only home costs 40 ms at every start, no more
-    return text
+    return numpy.frombuffer(bytearray(text), dtype=numpy.uint8)

@@ -52,7 +52,7 @@ class Cursor:
     """Draws random passages of the text, from a generator of its own: nothing else can shift the order of the data."""
 
     def __init__(self, text, batch, seed):
-        self.text = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        self.text = torch.from_numpy(text)
         self.batch = batch
         self.generator = torch.Generator().manual_seed(seed)
 

@@ -226,7 +226,7 @@ std::optional<int> ProcFs::FailureBegun(pid_t pid) const {
 
 bool ProcFs::SampleFull(pid_t pid, RankSample& sample) const {
   const bool own = SampleCheap(pid, sample);
-  std::vector<pid_t> family = Descendants(pid);
+  std::vector<pid_t> family = Descendants({pid});
   family.push_back(pid);
   for (const pid_t member : family) {
     if (const std::optional<Process> process = ReadStat(root_, member)) AddCounters(root_, *process, sample);
@@ -252,18 +252,19 @@ std::vector<pid_t> ProcFs::Children(pid_t pid) const {
 }
 
 // One look at the table: a process that is born meanwhile may be missed, one that dies may be included.
-std::vector<pid_t> ProcFs::Descendants(pid_t pid) const {
+std::vector<pid_t> ProcFs::Descendants(std::vector<pid_t> pids) const {
   std::vector<Process> table;
   for (const pid_t candidate : Pids()) {
     const std::optional<Process> process = ReadStat(root_, candidate);
     if (process) table.push_back(*process);
   }
-  std::vector<pid_t> family = {pid};
-  for (size_t next = 0; next < family.size(); ++next)
+  const auto roots = static_cast<std::ptrdiff_t>(pids.size());
+  for (size_t next = 0; next < pids.size(); ++next)
     for (const Process& process : table)
-      if (process.parent == family[next]) family.push_back(process.pid);
-  family.erase(family.begin());
-  return family;
+      if (process.parent == pids[next] && std::find(pids.begin() + roots, pids.end(), process.pid) == pids.end())
+        pids.push_back(process.pid);
+  pids.erase(pids.begin(), pids.begin() + roots);
+  return pids;
 }
 
 std::vector<std::string> ProcFs::MappedShm(pid_t pid) const {

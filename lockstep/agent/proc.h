@@ -35,7 +35,8 @@ class ProcFs {
   std::optional<int> FailureBegun(pid_t pid) const;
 
   std::vector<pid_t> Children(pid_t pid) const;
-  std::vector<pid_t> Descendants(pid_t pid) const;
+  // Of all these, by one look at all processes. None of them is in the answer, unless it is below another.
+  std::vector<pid_t> Descendants(std::vector<pid_t> pids) const;
   // The files under /dev/shm that a process has mapped or open, sorted; names already unlinked are left out.
   std::vector<std::string> MappedShm(pid_t pid) const;
   // Whether a process that we may look at has `path` mapped or open.
@@ -53,7 +54,7 @@ inline bool SampleCheap(pid_t pid, detect::RankSample& sample) { return ProcFs::
 inline bool SampleFull(pid_t pid, detect::RankSample& sample) { return ProcFs::System().SampleFull(pid, sample); }
 inline std::optional<int> FailureBegun(pid_t pid) { return ProcFs::System().FailureBegun(pid); }
 inline std::vector<pid_t> Children(pid_t pid) { return ProcFs::System().Children(pid); }
-inline std::vector<pid_t> Descendants(pid_t pid) { return ProcFs::System().Descendants(pid); }
+inline std::vector<pid_t> Descendants(std::vector<pid_t> pids) { return ProcFs::System().Descendants(std::move(pids)); }
 inline std::vector<std::string> MappedShm(pid_t pid) { return ProcFs::System().MappedShm(pid); }
 inline bool MappedByAnyone(const std::string& path) { return ProcFs::System().MappedByAnyone(path); }
 

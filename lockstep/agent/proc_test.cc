@@ -111,7 +111,8 @@ TEST_F(FakeProc, CountersAreSumsOverDescendants) {
   EXPECT_EQ(sample.faults, 120u);
   EXPECT_EQ(sample.io_bytes, 360u);
   EXPECT_EQ(sample.switches, 21u);
-  EXPECT_THAT(ProcFs(root_).Descendants(10), UnorderedElementsAre(11, 12));
+  EXPECT_THAT(ProcFs(root_).Descendants({10}), UnorderedElementsAre(11, 12));
+  EXPECT_THAT(ProcFs(root_).Descendants({11, 13}), UnorderedElementsAre(12));
   EXPECT_THAT(ProcFs(root_).Children(10), ElementsAre(11));
 }
 

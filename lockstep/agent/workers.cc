@@ -62,7 +62,7 @@ void Worker::SetStatus(int wait_status, Nanos at) {
 }
 
 void KillTree(pid_t pid) {
-  for (const pid_t below : Descendants(pid)) kill(below, SIGKILL);
+  for (const pid_t below : Descendants({pid})) kill(below, SIGKILL);
   kill(pid, SIGKILL);
 }
 
@@ -116,20 +116,20 @@ void Workers::Kill(const std::function<bool(const Worker&)>& spare) const {
   for (const Worker& worker : workers_) {
     if (worker.exited || spare(worker)) continue;
     pids.push_back(worker.pid);
-    const std::vector<pid_t> below = Descendants(worker.pid);
-    pids.insert(pids.end(), below.begin(), below.end());
   }
+  const std::vector<pid_t> below = Descendants(pids);
+  pids.insert(pids.end(), below.begin(), below.end());
   for (const pid_t pid : pids) kill(pid, SIGKILL);
   for (const pid_t pid : pids) Thaw(pid);
 }
 
 void SharedMemoryTraces::Collect(const std::vector<Worker>& workers) {
-  for (const Worker& worker : workers) {
-    if (worker.exited) continue;
-    std::vector<pid_t> pids = Descendants(worker.pid);
-    pids.push_back(worker.pid);
-    for (const pid_t pid : pids) paths_.merge(Paths(MappedShm(pid)));
-  }
+  std::vector<pid_t> pids;
+  for (const Worker& worker : workers)
+    if (!worker.exited) pids.push_back(worker.pid);
+  const std::vector<pid_t> below = Descendants(pids);
+  pids.insert(pids.end(), below.begin(), below.end());
+  for (const pid_t pid : pids) paths_.merge(Paths(MappedShm(pid)));
 }
 
 int SharedMemoryTraces::Remove(const std::vector<Worker>& workers, Nanos since) {

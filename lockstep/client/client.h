@@ -84,6 +84,8 @@ int ls_save_add_many(struct ls_client*, enum ls_device, const void* const* sourc
  * legacy default stream, unless said. */
 int ls_save_stream(struct ls_client*, void* stream);
 int ls_save_submit(struct ls_client*);
+/* Instead of submit: copies in the calling thread, and the slot is DONE. */
+int ls_save_here(struct ls_client*);
 /* Returns when this rank's copy is complete (its slot DONE). LS_OK too if none is under way. */
 int ls_save_wait(struct ls_client*);
 /* The sources changed under the copy: the slot becomes EMPTY and is counted as torn. Call after wait, or instead of it.

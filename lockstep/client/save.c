@@ -156,7 +156,7 @@ static void hand_over(struct ls_copier* copier) {
   pthread_mutex_unlock(&copier->mutex);
 }
 
-int ls_save_submit(struct ls_client* c) {
+static int submit(struct ls_client* c, bool here) {
   if (!ls_is_joined(c)) return LS_NOT_JOINED;
   if (!c->save.open) return LS_SKIPPED;
   struct ls_save* save = &c->save;
@@ -164,7 +164,7 @@ int ls_save_submit(struct ls_client* c) {
   save->open = false;
   int result = LS_OK;
   ls_copier_feed(c);
-  if (save->next == save->pieces || !c->copier.started) {
+  if (here || save->next == save->pieces || !c->copier.started) {
     result = (int)ls_save_finish(c); /* nothing to hand over, or nobody to take it */
   } else {
     hand_over(&c->copier);
@@ -173,7 +173,11 @@ int ls_save_submit(struct ls_client* c) {
   return result;
 }
 
-/* ---- copying: the copy thread ---- */
+int ls_save_submit(struct ls_client* c) { return submit(c, false); }
+
+int ls_save_here(struct ls_client* c) { return submit(c, true); }
+
+/* ---- copying: the copy thread, or the training thread ---- */
 
 static bool begin_cuda_copies(struct ls_client* c) {
   struct ls_save* save = &c->save;

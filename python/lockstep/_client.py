@@ -27,6 +27,7 @@ _SIGNATURES = {
     "ls_save_add_many": (_int, [_pointer, _int, _pointer, _pointer, ctypes.c_size_t]),
     "ls_save_stream": (_int, [_pointer, _pointer]),
     "ls_save_submit": (_int, [_pointer]),
+    "ls_save_here": (_int, [_pointer]),
     "ls_save_wait": (_int, [_pointer]),
     "ls_save_spoil": (None, [_pointer]),
     "ls_restore_point": (_int, [_pointer, ctypes.c_double] + [_pointer] * 5),
@@ -71,6 +72,9 @@ class Client:
 
     def save_submit(self):
         return self._library.ls_save_submit(self._handle)
+
+    def save_here(self):
+        return self._library.ls_save_here(self._handle)
 
     def save_wait(self):
         return self._library.ls_save_wait(self._handle)

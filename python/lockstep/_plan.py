@@ -22,7 +22,7 @@ class Plan:
         count = len(names)
         self._seen, self._pointers, self._kept, self._layouts = ([None] * count for _ in range(4))
         self._gathered = set()  # tensors whose bytes must be brought together anew each time
-        self._described, self._size = None, 0
+        self._described, self._size, self._lazy_size = None, 0, 0
         self._batches, self._batch_of = [], {}
         for number, tensor in enumerate(tensors):
             self._take(number, tensor)
@@ -84,11 +84,16 @@ class Plan:
             self._described = _behind_length(json.dumps(table(layouts), separators=(",", ":")).encode())
             self._described += _behind_length(pickle.dumps(entries, protocol=4))
             self._size = sum(align(layout.size) for layout in self._layouts)
+            self._lazy_size = sum(self._layouts[number].size for number in self._lazy)
         return self._described
 
     def needed(self, meta_size):
         """Bytes of a slot that holds a meta part of this size and the tensors."""
         return align(meta_size) + self._size
+
+    def lazy_size(self):
+        """Bytes of the tensors that the copy thread may take, as of the last described()."""
+        return self._lazy_size
 
     def add_all(self, client):
         """Hands all tensors to a save that was begun. Returns the first result that is not OK."""

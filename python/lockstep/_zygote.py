@@ -4,6 +4,10 @@ Safe only while it is single-threaded and has touched no accelerator; the probe 
 back to exec otherwise. Workers are forked through a parent that leaves at once: they become children of the starter (a
 subreaper), which owns their exit statuses.
 
+When an epoch has begun and nothing more is asked for a while, the workers of the next one are forked ahead: a restart then does not
+wait for forks either. They hold no more memory than what they have written, and wait in a nest, the process that forked them, until
+they get their rank, environment and output.
+
 Requests: {"op": "store"} + [socket]: forks the store host. {"op": "spawn", "epoch", "module", "cwd", "workers": [{"rank", "command",
 "env", "threads"}]} + [stdout, stderr per worker]: answers {"event": "spawned", "epoch", "pids"} or {"event": "spawn_failed", "epoch", "error"}.
 """
@@ -13,7 +17,9 @@ import gc
 import json
 import os
 import random
+import select
 import signal
+import socket
 import sys
 import threading
 import time
@@ -29,6 +35,8 @@ def main():
         import torch
         import torch.distributed
         import torch.nn.parallel
+
+        from lockstep import _plan, checkpoint  # noqa: F401: so that no worker reads and compiles them again
     except Exception as error:
         _packets.send(sock, event="ready", ok=False, torch="", why=f"{sys.executable} cannot import torch: {error}")
         return 1
@@ -64,18 +72,33 @@ def unsafe_to_fork():
     return None
 
 
+_QUIET_S = 0.5  # an epoch that has begun is left alone for so long
+
+
 def serve(sock):
+    nest, most = None, 0  # workers of an epoch, so far
     while True:
+        if nest is None and most > 0 and not select.select([sock], [], [], _QUIET_S)[0]:
+            nest, wanted = _fork_ahead(sock, most)
+            if wanted is not None:
+                return _become_worker(*wanted)
+            continue
         request, fds = _packets.receive(sock)
         if request is None:
             return 0
         if request["op"] == "store":
             if _fork_orphan() is None:
+                if nest is not None:
+                    nest.leave()
                 _packets.send(sock, event="store_host", pid=os.getpid())
                 sock.close()
                 return _store.serve(_packets.socket.socket(fileno=fds[0]))
         else:
-            worker = _spawn(sock, request, fds)
+            most = max(most, len(request["workers"]))
+            worker = None
+            if nest is None or not nest.hatch(request, fds):
+                worker = _spawn(sock, request, fds)
+            nest = None
             if worker is not None:
                 sock.close()
                 return _become_worker(request, worker, fds)
@@ -121,9 +144,86 @@ def _spawn(sock, request, fds):
     os._exit(0)
 
 
+class _Nest:
+    """Workers forked ahead, and the process that has them as children."""
+
+    def __init__(self, pid, sock, count):
+        self._pid, self._sock, self._count = pid, sock, count
+
+    def hatch(self, request, fds):
+        """Makes them the workers of an epoch; those that are too many end. False: all have ended, none was made a worker."""
+        count = len(request["workers"])
+        try:
+            if count <= self._count and len(fds) == 2 * count:
+                socket.send_fds(self._sock, [json.dumps(request).encode()], fds)
+        except OSError:
+            pass  # it is dead
+        self.leave()
+        _, status = os.waitpid(self._pid, 0)
+        return status == 0
+
+    def leave(self):
+        self._sock.close()
+
+
+def _fork_ahead(sock, count):
+    """(the nest, None) in the zygote, or (None, None) if it can't be had; (None, what _become_worker needs) in a worker that is wanted."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        nest = os.fork()
+    except OSError:
+        return None, None
+    if nest != 0:
+        theirs.close()
+        return _Nest(nest, ours, count), None
+    ours.close()
+    return None, _be_nest(sock, theirs, count)
+
+
+def _be_nest(sock, zygote, count):
+    """Forks workers, waits for what they are to be, hands it out and ends; with the zygote at the latest. Returns in a worker only."""
+    pids, sockets = [], []
+    try:
+        for _ in range(count):
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            pid = os.fork()
+            if pid == 0:
+                for other in (sock, zygote, ours, *sockets):
+                    other.close()
+                return _wait_in_nest(theirs)
+            theirs.close()
+            pids.append(pid)
+            sockets.append(ours)
+        request, fds = _packets.receive(zygote)
+        if request is None:
+            os._exit(1)
+        workers = request.pop("workers")
+        for index, worker in enumerate(workers):
+            socket.send_fds(sockets[index], [json.dumps({**request, "worker": worker}).encode()], fds[2 * index : 2 * index + 2])
+        _packets.send(sock, event="spawned", epoch=request["epoch"], pids=pids[: len(workers)])
+    except OSError:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        os._exit(1)
+    os._exit(0)
+
+
+def _wait_in_nest(sock):
+    _begin_anew()
+    try:
+        request, fds = _packets.receive(sock)
+    except OSError:
+        request = None
+    if request is None:
+        os._exit(0)  # the nest has ended, and with it all that could want a worker
+    sock.close()
+    return request, dict(request["worker"], index=0, begun=True), fds
+
+
 def _become_worker(request, worker, fds):
     """Turns this fork into what exec would have given: own session, stdio, environment, arguments, seeds, thread count."""
-    os.setsid()
+    if "begun" not in worker:
+        _begin_anew()
     os.dup2(fds[2 * worker["index"]], 1)
     os.dup2(fds[2 * worker["index"] + 1], 2)
     for fd in fds:
@@ -131,13 +231,18 @@ def _become_worker(request, worker, fds):
     os.environ.update(worker["env"])
     os.environ["LOCKSTEP_WORKER_PID"] = str(os.getpid())
     os.chdir(request["cwd"])
-    gc.unfreeze()
-    _fresh_chance()
     _set_threads(worker["threads"])
     from lockstep._boot import prepare_worker
 
     prepare_worker()
     _leave(_exit_status(worker["command"], request["module"]))
+
+
+def _begin_anew():
+    """What of it is the same for all workers."""
+    os.setsid()
+    gc.unfreeze()
+    _fresh_chance()
 
 
 def _exit_status(command, module):

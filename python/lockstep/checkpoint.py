@@ -2,6 +2,7 @@
 
 What forward and the script may write (buffers, RNG, cursors) is copied in step(). What only an optimizer writes (its parameters and
 its state) is copied by a thread beside the next forward and backward pass; the optimizer's next step waits for the end of that copy.
+Of a small state step() copies that, too: so the step is complete when it ends, and a crash a moment later costs none.
 docs/formats/board.md says how the bytes lie.
 """
 import atexit
@@ -18,6 +19,7 @@ __all__ = ["Checkpoint", "CheckpointError"]
 # The first saves are copied inside step(): so a script that writes parameters behind its optimizer's back is found out before a
 # copy of it can be torn.
 _TRIAL_SAVES = 2
+_SMALL = 8 << 20  # bytes that the optimizers of a rank write: a millisecond
 _RNG = "random number generators"  # the holder that every checkpoint has
 
 
@@ -91,16 +93,15 @@ class Checkpoint:
         result = self._client.save_begin(step, meta)
         if result == _client.OK:
             result = self._plan.add_all(self._client)
+        beside = self._lazy and self._plan.lazy_size() > _SMALL
         if result == _client.OK:
-            result = self._client.save_submit()
+            result = self._client.save_submit() if beside and self._saves >= _TRIAL_SAVES else self._client.save_here()
         if result == _client.REFUSED:
             self._stop_saving()
         if result != _client.OK:
             return
         self._saves += 1
-        if not self._lazy or self._saves <= _TRIAL_SAVES:
-            self._client.save_wait()
-        self._watch(tensors)
+        self._watched = self._versions(tensors) if beside else None
 
     def _reserve(self):
         """Before the first step is reported: where the buffers don't fit, the script ends now, when nothing is lost yet."""
@@ -193,10 +194,10 @@ class Checkpoint:
             self._client.save_wait()
             self._check_untouched()
 
-    def _watch(self, tensors):
+    def _versions(self, tensors):
         wholes = [pair for holder in self._holders.values() if hasattr(holder, "wholes") for pair in holder.wholes()]
         watched = self._plan.lazy_ones(tensors) + [tensor for _, tensor in wholes]
-        self._watched = (watched, [tensor._version for tensor in watched], wholes) if self._lazy else None
+        return watched, [tensor._version for tensor in watched], wholes
 
     def _check_untouched(self):
         """The tensors under copy must still be those of step(); their version counters tell."""

@@ -1,9 +1,10 @@
 """A worker can't tell how it was started: by exec and from the zygote it sees what torchrun would have given it."""
 import json
 import os
+import signal
 import unittest
 
-from harness import QUICK_LIMITS, Run, RunTest, ddp
+from harness import QUICK_LIMITS, Run, RunTest, alive, ddp, kill
 
 PROBE = '''
 import json, os, random, sys, threading
@@ -148,6 +149,48 @@ class StartMethods(RunTest):
                     run = Run(self, str(script), ranks=1, options=["--start-method", method, "--max-restarts", "0"])
                     run.finish(code)
                     self.assertIn(text, run.stderr(), run)
+
+
+class ForkedAhead(RunTest):
+    """The zygote has the workers of the next epoch ready: children of a nest, which is its own child."""
+
+    def nest(self, run):
+        """(pid of the nest, pids of the workers in it), or None while there is none."""
+        for zygote in children(run.starter()):
+            for nest in children(zygote):
+                workers = children(nest)
+                if len(workers) == 4:
+                    return nest, workers
+        return None
+
+    def test_they_become_the_workers_and_nothing_hangs_on_them(self):
+        steps = 120
+        run = Run(self, "ddp.py", *ddp(steps=steps))
+        _, ahead = run.wait("workers forked ahead", lambda: self.nest(run))
+        kill(run.pids()[1], signal.SIGKILL)
+        run.wait("epoch 2", lambda: run.epoch() == 2 and len(run.pids()) == 4)
+        self.assertEqual(ahead, sorted(run.pids()), run)
+
+        nest, ahead = run.wait("workers forked ahead again", lambda: self.nest(run))
+        kill(nest, signal.SIGKILL)
+        run.wait("the end of those in the nest", lambda: not any(map(alive, ahead)))
+        kill(run.pids()[2], signal.SIGKILL)
+        run.wait("epoch 3", lambda: run.epoch() == 3 and len(run.pids()) == 4)
+        run.finish()
+        self.assert_repaired(run, [1, 2], {"crash"})
+        run.assert_undisturbed_result(steps)
+
+
+def children(parent):
+    found = []
+    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if int(file.read().rsplit(")", 1)[1].split()[1]) == parent:
+                    found.append(pid)
+        except OSError:
+            continue  # it is gone
+    return sorted(found)
 
 
 def comparable_part(one, folder, run):

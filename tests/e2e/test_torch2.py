@@ -20,7 +20,7 @@ from torch.distributed.tensor import distribute_tensor, Shard
 
 dist.init_process_group("gloo")
 mesh = init_device_mesh("cpu", (1,))
-weight = torch.nn.Parameter(distribute_tensor(torch.ones(4), mesh, [Shard(0)]))
+weight = torch.nn.Parameter(distribute_tensor(torch.ones(4 << 20), mesh, [Shard(0)]))
 module = torch.nn.ParameterDict({"weight": weight})
 optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
 ckpt = lockstep.Checkpoint({"module": module, "optimizer": optimizer})
