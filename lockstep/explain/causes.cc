@@ -21,11 +21,12 @@ constexpr double kMoreTogether = 2;  // times the gain of the best alone, and se
 constexpr std::array kComputeRules = {FindSlowWorkers, FindSlowStages, FindSequenceLengths, FindPauses};
 constexpr std::array kNetworkRules = {FindSlowLinks, FindSlowRings, FindSlowFabric, FindLateStarts};
 
-std::vector<float> CopyOf(const std::vector<float>& cells) {
-  std::vector<float> copy;
-  ReserveOnLargePages(copy, cells.size());
-  copy = cells;
-  return copy;
+Times TimesOf(const trace::TracedJob& job, size_t threads) {
+  Times times;
+  ParallelFor(2, threads, [&](size_t i, size_t /*worker*/) {
+    i == 0 ? CopyOnLargePages(job.transfers, times.durations) : CopyOnLargePages(job.delays, times.delays);
+  });
+  return times;
 }
 
 class Peeling {
@@ -33,7 +34,7 @@ class Peeling {
   Peeling(const trace::TracedJob& job, const WhatIf& analysis)
       : job_(job),
         analysis_(analysis),
-        times_{CopyOf(job.transfers), CopyOf(job.delays)},
+        times_(TimesOf(job, analysis.ThreadsFor(1))),
         replay_(job.graph, {times_.durations, times_.delays, analysis.ideal_durations()}),
         measured_(analysis.WithLateStarts()),
         scratches_(analysis.ThreadsFor(1)) {
@@ -52,6 +53,7 @@ class Peeling {
       if (!best) break;
       if (!best->balanced.empty()) TellOfBalance(*best);
       Swap(*best);
+      passes_->Update(best->durations);
       now_ -= best->cause.gain_s;
       Add(std::move(best->cause), causes.found);
     }
@@ -104,12 +106,11 @@ class Peeling {
   // compute look at the durations of passes alone, those of the network at all else.
   void Look() {
     std::vector<std::function<void()>> tasks;
-    std::optional<Passes> passes;
+    if (!passes_) passes_.emplace(job_, times_, analysis_.threads());
     if (computes_.empty()) {
-      passes.emplace(job_, times_, analysis_.threads());
       computes_.resize(kComputeRules.size());
       for (size_t i = 0; i < kComputeRules.size(); ++i)
-        tasks.emplace_back([this, &passes, i] { computes_[i] = kComputeRules[i](*passes); });
+        tasks.emplace_back([this, i] { computes_[i] = kComputeRules[i](*passes_); });
     }
     if (network_.empty()) {
       network_.resize(kNetworkRules.size());
@@ -208,6 +209,7 @@ class Peeling {
   const trace::TracedJob& job_;
   const WhatIf& analysis_;
   Times times_;  // without the causes found so far
+  std::optional<Passes> passes_;
   const graph::Replay replay_;
   const graph::Scenario measured_;
   double begin_ = 0, now_ = 0;

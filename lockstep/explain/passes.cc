@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 
 #include "lockstep/base/lower_median.h"
 #include "lockstep/base/parallel.h"
@@ -10,7 +11,7 @@
 namespace lockstep::explain {
 
 Passes::Passes(const trace::TracedJob& job, const Times& times, size_t threads)
-    : job_(job), times_(times), usual_(job.ops.size()) {
+    : job_(job), times_(times), threads_(threads), usual_(job.ops.size()) {
   const size_t stages = At(job.pp);
   for (size_t pass = 0; pass < kPasses; ++pass) {
     ops_[pass].resize(stages);
@@ -30,9 +31,28 @@ Passes::Passes(const trace::TracedJob& job, const Times& times, size_t threads)
       for (const uint32_t op : ops) by_place_[PlaceOf(PassOf(job.ops[op].type), job.ops[op].stage, job.ops[op])] = op;
   lanes_of_.resize(At(job.dp));
   for (size_t lane = 0; lane < job.lanes.size(); ++lane) lanes_of_[At(job.lanes[lane].dp)].push_back(lane);
-  ParallelFor(kPasses * stages, threads, [&](size_t i, size_t /*worker*/) {
-    FindUsual(i / stages, i % stages);
-    FindInLane(i / stages, i % stages);
+  std::vector<size_t> places(kPasses * stages);
+  std::iota(places.begin(), places.end(), size_t{0});
+  Measure(places);
+}
+
+void Passes::Update(const CellTimes& changed) {
+  std::vector<bool> touched(kPasses * At(job_.pp));
+  for (const auto& [cell, seconds] : changed) {
+    const trace::JobOp& op = job_.ops[cell / job_.lanes.size()];
+    if (IsPass(op.type)) touched[At(PassOf(op.type)) * At(job_.pp) + At(op.stage)] = true;
+  }
+  std::vector<size_t> places;
+  for (size_t place = 0; place < touched.size(); ++place)
+    if (touched[place]) places.push_back(place);
+  Measure(places);
+}
+
+void Passes::Measure(const std::vector<size_t>& places) {
+  ParallelFor(places.size(), threads_, [&](size_t i, size_t /*worker*/) {
+    const size_t pass = places[i] / At(job_.pp), stage = places[i] % At(job_.pp);
+    FindUsual(pass, stage);
+    FindInLane(pass, stage);
   });
 }
 
@@ -47,6 +67,7 @@ std::optional<uint32_t> Passes::Same(uint32_t op, int pass, int stage) const {
 }
 
 void Passes::FindUsual(size_t pass, size_t stage) {
+  of_stage_[pass][stage] = 0;
   std::map<int, std::vector<uint32_t>> by_chunk;
   for (const uint32_t op : ops_[pass][stage]) by_chunk[job_.ops[op].chunk].push_back(op);
   for (const auto& [chunk, of_chunk] : by_chunk) {

@@ -20,6 +20,8 @@ inline constexpr int kPasses = 2;  // forward, backward; a job of segments has t
 class Passes {
  public:
   Passes(const trace::TracedJob& job, const Times& times, size_t threads);
+  // These durations are no longer what they were.
+  void Update(const CellTimes& changed);
 
   const trace::TracedJob& job() const { return job_; }
   bool HasPass(int pass) const;
@@ -45,11 +47,14 @@ class Passes {
   size_t PlaceOf(int pass, int stage, const trace::JobOp& op) const {
     return ((At(pass) * At(job_.pp) + At(stage)) * chunks_ + At(op.chunk)) * microbatches_ + At(op.microbatch);
   }
+  // Anew, of some places: pass * stages + stage.
+  void Measure(const std::vector<size_t>& places);
   void FindUsual(size_t pass, size_t stage);
   void FindInLane(size_t pass, size_t stage);
 
   const trace::TracedJob& job_;
   const Times& times_;
+  const size_t threads_;
   std::array<std::vector<std::vector<uint32_t>>, kPasses> ops_;  // [pass][stage]
   size_t chunks_ = 0, microbatches_ = 0;                         // of a stage
   std::vector<std::optional<uint32_t>> by_place_;                // [PlaceOf(...)]

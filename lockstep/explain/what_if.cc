@@ -72,16 +72,10 @@ size_t WhatIf::ThreadsFor(size_t replays) const {
   return std::min(threads_, job_.transfers.size() * replays / kWorthAThread + 1);
 }
 
-void WhatIf::Share(size_t count, size_t replays,
-                   const std::function<void(size_t i, graph::Replay::Scratch& scratch)>& run) const {
-  std::vector<graph::Replay::Scratch> scratches(ThreadsFor(replays * count));
-  ParallelFor(count, scratches.size(), [&](size_t i, size_t worker) { run(i, scratches[worker]); });
-}
-
-std::vector<WhatIf::Times> WhatIf::RunEach(const std::vector<Scenario>& scenarios) const {
+std::vector<WhatIf::Times> WhatIf::RunEach(const Scenario& base, const std::vector<Scenario>& scenarios) const {
   std::vector<Times> times(scenarios.size(), Times(job_.steps.size()));
-  Share(scenarios.size(), 1,
-        [&](size_t i, graph::Replay::Scratch& scratch) { replay_.SetTimes(scenarios[i], scratch, times[i]); });
+  std::vector<graph::Replay::Scratch> scratches(ThreadsFor(scenarios.size()));
+  replay_.SetTimesOfEach(base, scenarios, scratches, times);
   return times;
 }
 
@@ -92,12 +86,13 @@ std::vector<WhatIf::Times> WhatIf::RunLanes(const std::vector<Selection>& of_ops
     scenarios.reserve(of_ops.size() * ranks);
     for (const Selection& ops : of_ops)
       for (int dp = 0; dp < job_.dp; ++dp) scenarios.push_back({Lanes(dp, ops), None()});
-    return RunEach(scenarios);
+    return RunEach({None(), None()}, scenarios);
   }
   std::vector<Times> times(of_ops.size() * ranks, ideal_);  // as it is in a step that the rank has no lane of
-  Share(of_ops.size(), 2, [&](size_t i, graph::Replay::Scratch& scratch) {
+  std::vector<graph::Replay::Scratch> scratches(ThreadsFor(2 * of_ops.size()));
+  ParallelFor(of_ops.size(), scratches.size(), [&](size_t i, size_t worker) {
     Times alone(job_.lanes.size());
-    replay_.AloneTimes(of_ops[i], scratch, alone);
+    replay_.AloneTimes(of_ops[i], scratches[worker], alone);
     for (size_t step = 0; step < job_.steps.size(); ++step)
       for (size_t lane = job_.graph.first_lane[step]; lane < job_.graph.first_lane[step + 1]; ++lane)
         times[i * ranks + static_cast<size_t>(job_.lanes[lane].dp)][step] = alone[lane];
@@ -167,7 +162,7 @@ Split WhatIf::Compare(const std::vector<Part>& parts, bool delays, const Times& 
   std::vector<std::string> names;
   names.reserve(parts.size());
   for (const Part& part : parts) names.push_back(part.name);
-  return Against(base, std::move(names), RunEach(scenarios));
+  return Against(base, std::move(names), RunEach({delays ? All() : None(), None()}, scenarios));
 }
 
 Split WhatIf::BlockingByDp() const {

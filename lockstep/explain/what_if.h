@@ -108,11 +108,8 @@ class WhatIf {
   using Times = std::vector<double>;
 
   Times Run(const graph::Scenario& scenario) const;
-  // Calls run(i, scratch) for i in [0, count), each of which replays so many whole scenarios.
-  void Share(size_t count, size_t replays,
-             const std::function<void(size_t i, graph::Replay::Scratch& scratch)>& run) const;
-  // The times of each, in their order.
-  std::vector<Times> RunEach(const std::vector<graph::Scenario>& scenarios) const;
+  // The times of each, in their order. They have much in common with `base`.
+  std::vector<Times> RunEach(const graph::Scenario& base, const std::vector<graph::Scenario>& scenarios) const;
   // [i * dp + rank]: the times with what `of_ops[i]` picks of that data-parallel rank as measured, all else ideal.
   std::vector<Times> RunLanes(const std::vector<graph::Selection>& of_ops) const;
   graph::Selection None() const;

@@ -1,6 +1,7 @@
 #include "lockstep/graph/replay.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 #include "lockstep/base/check.h"
@@ -18,6 +19,7 @@ struct Block {
   const OpGraph& graph;
   const Durations& durations;
   const Scenario& scenario;
+  std::span<const Unit> units;  // to be carried out
   size_t first, own, width;
   std::span<const uint32_t> sets;  // first lanes of the block's sets, and one past the last lane
   double* ends;
@@ -127,7 +129,7 @@ LS_INLINE void Prefetch(const Block& block, uint32_t op, size_t lanes) {
 LS_INLINE void CarryOutAll(const Block& block) {
   constexpr uint32_t kAhead = 8;  // ops
   const size_t lanes = block.graph.lanes();
-  for (const Unit& unit : block.graph.units) {
+  for (const Unit& unit : block.units) {
     for (uint32_t op = unit.first; op < unit.first + unit.count; ++op) Prefetch(block, op + kAhead, lanes);
     const size_t place = unit.first * lanes + block.first;
     if (unit.synchronised) {
@@ -174,18 +176,20 @@ Replay::Replay(const OpGraph& graph, const Durations& durations) : graph_(graph)
   }
 }
 
-void Replay::RunBlock(size_t block, const Scenario& scenario, Scratch& scratch, double* ends, size_t stride) const {
+void Replay::RunBlock(size_t block, const Scenario& scenario, std::span<const Unit> units, Scratch& scratch,
+                      double* ends, size_t stride) const {
   scratch.rows.resize(2 * widest_);
   const uint32_t begin = first_set_[block], end = first_set_[block + 1];
   const size_t first = graph_.first_lane[begin], width = graph_.first_lane[end] - first;
   const std::span<const uint32_t> sets{graph_.first_lane.data() + begin, end - begin + 1U};
-  Dispatch({graph_, durations_, scenario, first, width, width, sets, ends, stride, scratch.rows.data(),
+  Dispatch({graph_, durations_, scenario, units, first, width, width, sets, ends, stride, scratch.rows.data(),
             scratch.rows.data() + widest_});
 }
 
-BlockEnds Replay::RunBlock(size_t block, const Scenario& scenario, Scratch& scratch) const {
+BlockEnds Replay::RunBlock(size_t block, const Scenario& scenario, std::span<const Unit> units,
+                           Scratch& scratch) const {
   scratch.ends.resize(graph_.ops() * widest_);
-  RunBlock(block, scenario, scratch, scratch.ends.data(), widest_);
+  RunBlock(block, scenario, units, scratch, scratch.ends.data(), widest_);
   return {first_set_[block], first_set_[block + 1], graph_.first_lane[first_set_[block]], scratch.ends.data(), widest_};
 }
 
@@ -206,6 +210,7 @@ void Replay::AloneTimes(const Selection& durations, Scratch& scratch, std::span<
     Dispatch({graph_,
               durations_,
               scenario,
+              graph_.units,
               first,
               own,
               2 * own,
@@ -226,24 +231,57 @@ void Replay::AloneTimes(const Selection& durations, Scratch& scratch, std::span<
 
 void Replay::VisitBlocks(const Scenario& scenario, Scratch& scratch,
                          const std::function<void(const BlockEnds&)>& visit) const {
-  for (size_t block = 0; block + 1 < first_set_.size(); ++block) visit(RunBlock(block, scenario, scratch));
+  for (size_t block = 0; block + 1 < first_set_.size(); ++block)
+    visit(RunBlock(block, scenario, graph_.units, scratch));
+}
+
+void Replay::TakeTimes(const BlockEnds& block, std::span<double> times) const {
+  for (size_t set = block.first_set; set < block.last_set; ++set) {
+    times[set] = -std::numeric_limits<double>::infinity();
+    for (const uint32_t op : graph_.finals)
+      for (size_t lane = graph_.first_lane[set]; lane < graph_.first_lane[set + 1]; ++lane)
+        times[set] = std::max(times[set], block.At(op, lane));
+  }
 }
 
 void Replay::SetTimes(const Scenario& scenario, std::span<Scratch> scratches, std::span<double> times) const {
-  ParallelFor(first_set_.size() - 1, scratches.size(), [&](size_t i, size_t worker) {
-    const BlockEnds block = RunBlock(i, scenario, scratches[worker]);
-    for (size_t set = block.first_set; set < block.last_set; ++set) {
-      times[set] = -std::numeric_limits<double>::infinity();
-      for (const uint32_t op : graph_.finals)
-        for (size_t lane = graph_.first_lane[set]; lane < graph_.first_lane[set + 1]; ++lane)
-          times[set] = std::max(times[set], block.At(op, lane));
-    }
+  ParallelFor(first_set_.size() - 1, scratches.size(), [&](size_t block, size_t worker) {
+    TakeTimes(RunBlock(block, scenario, graph_.units, scratches[worker]), times);
+  });
+}
+
+size_t Replay::FirstDifference(const Scenario& a, const Scenario& b) const {
+  // Names of masks mean something within a selection only.
+  const auto same = [](const Selection& one, const Selection& other, uint32_t op) {
+    return one.Of(op) == other.Of(op) && one.Of(op) <= Selection::kAll;
+  };
+  const auto differs = [&](const Unit& unit) {
+    for (uint32_t op = unit.first; op < unit.first + unit.count; ++op)
+      if (!same(a.durations, b.durations, op) || !same(a.delays, b.delays, op)) return true;
+    return false;
+  };
+  return static_cast<size_t>(std::find_if(graph_.units.begin(), graph_.units.end(), differs) - graph_.units.begin());
+}
+
+void Replay::SetTimesOfEach(const Scenario& base, std::span<const Scenario> scenarios, std::span<Scratch> scratches,
+                            std::span<std::vector<double>> times) const {
+  std::vector<std::pair<size_t, size_t>> order;  // where it begins to differ, and which it is
+  for (size_t i = 0; i < scenarios.size(); ++i) order.emplace_back(FirstDifference(base, scenarios[i]), i);
+  // The latest first: what it leaves behind, the next one carries out anew.
+  std::sort(order.begin(), order.end(), std::greater<>());
+  if (order.empty()) return;
+  const std::span<const Unit> units = graph_.units;
+  ParallelFor(first_set_.size() - 1, scratches.size(), [&](size_t block, size_t worker) {
+    RunBlock(block, base, units.first(order.front().first), scratches[worker]);
+    for (const auto& [from, i] : order)
+      TakeTimes(RunBlock(block, scenarios[i], units.subspan(from), scratches[worker]), times[i]);
   });
 }
 
 void Replay::Ends(const Scenario& scenario, Scratch& scratch, std::span<double> ends) const {
   for (size_t block = 0; block + 1 < first_set_.size(); ++block)
-    RunBlock(block, scenario, scratch, ends.data() + graph_.first_lane[first_set_[block]], graph_.lanes());
+    RunBlock(block, scenario, graph_.units, scratch, ends.data() + graph_.first_lane[first_set_[block]],
+             graph_.lanes());
 }
 
 }  // namespace lockstep::graph

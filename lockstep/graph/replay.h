@@ -80,6 +80,10 @@ class Replay {
   void SetTimes(const Scenario& scenario, Scratch& scratch, std::span<double> times) const {
     SetTimes(scenario, {&scratch, 1}, times);
   }
+  // The same of several scenarios, times[scenario][set], each carried out only from where it begins to differ from
+  // `base`.
+  void SetTimesOfEach(const Scenario& base, std::span<const Scenario> scenarios, std::span<Scratch> scratches,
+                      std::span<std::vector<double>> times) const;
   // In the order of the lane sets; what a block shows is valid during the call.
   void VisitBlocks(const Scenario& scenario, Scratch& scratch,
                    const std::function<void(const BlockEnds&)>& visit) const;
@@ -94,9 +98,14 @@ class Replay {
   const Durations& durations() const { return durations_; }
 
  private:
-  // Carries a block of lane sets out. Row `op` of `ends` begins at op * stride, with the block's first lane.
-  void RunBlock(size_t block, const Scenario& scenario, Scratch& scratch, double* ends, size_t stride) const;
-  BlockEnds RunBlock(size_t block, const Scenario& scenario, Scratch& scratch) const;  // into the scratch
+  // Carries some units of a block of lane sets out; what they depend on is in `ends` already. Row `op` of `ends` begins
+  // at op * stride, with the block's first lane.
+  void RunBlock(size_t block, const Scenario& scenario, std::span<const Unit> units, Scratch& scratch, double* ends,
+                size_t stride) const;
+  // Into the scratch.
+  BlockEnds RunBlock(size_t block, const Scenario& scenario, std::span<const Unit> units, Scratch& scratch) const;
+  void TakeTimes(const BlockEnds& block, std::span<double> times) const;
+  size_t FirstDifference(const Scenario& a, const Scenario& b) const;  // a unit
 
   const OpGraph& graph_;
   const Durations durations_;

@@ -220,6 +220,19 @@ TEST_P(RandomGraphs, AreReplayedAsDefined) {
       last = std::max(last, expected[graph.finals[0] * graph.lanes() + lane]);
     ASSERT_DOUBLE_EQ(times[set], last);
   }
+  // Of several at once, each from where it differs: the same bits.
+  const Scenario base{{ops, Selection::kAll}, {ops, Selection::kNone}};
+  std::vector<Scenario> several = {scenario, base, {random_selection(), base.delays}, base};
+  several.back().durations.Set(below(ops), Selection::kNone);
+  several.back().delays.Set(ops - 1, Selection::kAll);
+  std::vector<std::vector<double>> each(several.size(), times);
+  std::array<Replay::Scratch, 2> scratches;
+  replay.SetTimesOfEach(base, several, scratches, each);
+  for (size_t i = 0; i < several.size(); ++i) {
+    std::vector<double> by_itself(times.size());
+    replay.SetTimes(several[i], scratch, by_itself);
+    ASSERT_EQ(each[i], by_itself) << i;
+  }
   replay.VisitBlocks(scenario, scratch, [&](const BlockEnds& block) {
     for (size_t set = block.first_set; set < block.last_set; ++set)
       ExpectPathTo(times[set], CriticalPath(graph, durations, scenario, block, set), graph, durations, scenario);

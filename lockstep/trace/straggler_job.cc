@@ -150,10 +150,9 @@ absl::Status NameDuplicate(const TracedJob& job, const StragglerRows& rows, cons
 absl::StatusOr<uint64_t> Fill(TracedJob& job, StragglerRows rows, const OpTable& table, const LaneTable& lanes,
                               const std::vector<uint32_t>& number, size_t threads) {
   const size_t width = job.lanes.size(), cells = number.size() * width;
-  ReserveOnLargePages(job.starts, cells);
-  ReserveOnLargePages(job.durations, cells);
-  job.starts.assign(cells, kMissing);
-  job.durations.assign(cells, 0.0F);
+  ParallelFor(2, threads, [&](size_t i, size_t /*worker*/) {
+    i == 0 ? FillOnLargePages(job.starts, cells, kMissing) : FillOnLargePages(job.durations, cells, 0.0F);
+  });
   // Two pieces may have a row for the same place, which is an error, but no race.
   const auto put = [](float& place, float value) {
     std::atomic_ref<float>(place).store(value, std::memory_order_relaxed);

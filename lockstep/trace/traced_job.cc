@@ -77,10 +77,9 @@ class Parts {
 }  // namespace
 
 void MeasureParts(TracedJob& job, size_t threads) {
-  ReserveOnLargePages(job.transfers, job.durations.size());
-  ReserveOnLargePages(job.delays, job.durations.size());
-  job.transfers = job.durations;
-  job.delays.assign(job.starts.size(), 0.0F);
+  ParallelFor(2, threads, [&](size_t i, size_t /*worker*/) {
+    i == 0 ? CopyOnLargePages(job.durations, job.transfers) : FillOnLargePages(job.delays, job.starts.size(), 0.0F);
+  });
   std::vector<Parts> parts(threads, Parts(job));
   ParallelFor(job.graph.units.size(), threads,
               [&](size_t unit, size_t worker) { parts[worker].Compute(job.graph.units[unit]); });

@@ -18,6 +18,9 @@
 
 static int own_rank(void) { return atoi(getenv("RANK")); }
 
+/* Others inherit this, too: shells, and those that start ranks. */
+static int is_rank(void) { return getenv("RANK") != NULL && getenv("MASTER_PORT") != NULL; }
+
 static int port_of(const struct sockaddr* address) {
   if (address->sa_family == AF_INET) return ntohs(((const struct sockaddr_in*)address)->sin_port);
   if (address->sa_family == AF_INET6) return ntohs(((const struct sockaddr_in6*)address)->sin6_port);
@@ -35,7 +38,7 @@ __attribute__((visibility("default"))) int listen(int fd, int backlog) {
   int (*original)(int, int) = (int (*)(int, int))dlsym(RTLD_NEXT, "listen");
   struct sockaddr_storage own;
   socklen_t length = sizeof own;
-  if (getsockname(fd, (struct sockaddr*)&own, &length) == 0 &&
+  if (is_rank() && getsockname(fd, (struct sockaddr*)&own, &length) == 0 &&
       port_of((struct sockaddr*)&own) != atoi(getenv("MASTER_PORT"))) {
     FILE* file = note(port_of((struct sockaddr*)&own), "w");
     if (file != NULL) {
@@ -49,6 +52,7 @@ __attribute__((visibility("default"))) int listen(int fd, int backlog) {
 __attribute__((visibility("default"))) int connect(int fd, const struct sockaddr* address, socklen_t length) {
   int (*original)(int, const struct sockaddr*, socklen_t) =
       (int (*)(int, const struct sockaddr*, socklen_t))dlsym(RTLD_NEXT, "connect");
+  if (!is_rank()) return original(fd, address, length);
   int32_t ends[2] = {own_rank(), -1};
   FILE* file = port_of(address) == 0 ? NULL : note(port_of(address), "r");
   if (file == NULL) return original(fd, address, length);

@@ -13,7 +13,8 @@ import threading
 import time
 from dataclasses import dataclass
 
-DETOUR = str(pathlib.Path(os.environ.get("LOCKSTEP_BINARY", "")).parent.parent / "lib/liblockstep-test-detour.so")
+BINARY = os.environ.get("LOCKSTEP_BINARY") or pathlib.Path(__file__).resolve().parents[2] / "build/release/bin/lockstep"
+DETOUR = str(pathlib.Path(BINARY).parent.parent / "lib/liblockstep-test-detour.so")
 ENDS = struct.Struct("=ii128s")  # detour.c
 
 

@@ -240,6 +240,25 @@ class UnderLockstep(CollectTest):
         run.finish()
         self.assertEqual([], run.faults(), run)
 
+    def test_a_delayed_link_is_named_while_the_job_runs(self):
+        with SlowLinks({(2, 1): Shape(delay_s=0.02)}) as links:
+            run = Run(self, "rings.py", "--steps", "200", "--pairs", env={"LD_PRELOAD": DETOUR, **links.environment()})
+            incident, = run.wait("a name", run.incidents)
+            self.assertEqual(("communication_slow", True, [{"kind": "link", "name": "1<->2"}]),
+                             tuple(incident[key] for key in ("symptom", "certain", "suspects")), run)
+            run.finish()
+            self.assertEqual([], run.faults(), run)
+
+    def test_the_demo_job(self):
+        """In its one ring a slow link can't be told from its ends; a slow rank can."""
+        script = str(ROOT / "examples/train_gpt.py")
+        with SlowLinks({(2, 1): Shape(delay_s=0.1)}) as links:
+            run = Run(self, script, "--steps", "60", env={"LD_PRELOAD": DETOUR, **links.environment()})
+            incident, = run.wait("a name", run.incidents)
+            names = {one["name"] for one in incident["suspects"] + incident["ambiguous_with"]}
+            self.assertEqual(("communication_slow", False, {"1", "2", "1<->2"}), (incident["symptom"], incident["certain"], names), run)
+            run.finish()
+
     def test_a_slow_rank_of_another_node(self):
         port = free_port()
         a, b = (Run(self, "rings.py", "--steps", "400", "--slow", "2", ranks=2,
