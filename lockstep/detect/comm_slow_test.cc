@@ -44,7 +44,11 @@ class RingJob {
     }
     for (uint32_t ring = 0; ring < log_.communicators.size(); ++ring) AllReduce(ring);
     ++sequence_;
+    if (!single_values_) return;
+    for (uint32_t ring = 0; ring < log_.communicators.size(); ++ring) AllReduceOne(ring);
+    ++sequence_;
   }
+  void ReduceSingleValuesToo() { single_values_ = true; }
   void Steps(int count) {
     while (count-- > 0) Step();
   }
@@ -60,12 +64,31 @@ class RingJob {
     return 0.2 * kMs + Noise() + (delay == delay_.end() ? 0 : delay->second * kMs);
   }
 
+  // Of one element, say a mean loss: it goes once around, and its sum once more. Who has not heard it has nothing to
+  // send.
+  void AllReduceOne(uint32_t ring) {
+    const std::vector<int>& members = log_.communicators[ring].ranks;
+    const size_t n = members.size();
+    std::vector<double> came, first(n, -1);
+    std::vector<uint32_t> pieces(n);
+    for (const int rank : members) came.push_back(At(rank));
+    std::vector<double> got = came;
+    for (size_t step = 0; step < 2 * (n - 1); ++step) {
+      const size_t sender = (2 * n - 1 - step) % n, i = (sender + n - 1) % n;
+      const double there = std::max(got[i], got[sender] + Passage(members[sender], members[i]));
+      if (first[i] < 0) first[i] = there - came[i];
+      got[i] = there;
+      ++pieces[i];
+    }
+    Record(ring, came, got, first, pieces, sizeof(float));
+  }
+
   void AllReduce(uint32_t ring) {
     const std::vector<int>& members = log_.communicators[ring].ranks;
     const size_t n = members.size();
-    std::vector<double> came, got, first(n);
+    std::vector<double> came, first(n);
     for (const int rank : members) came.push_back(At(rank));
-    got = came;
+    std::vector<double> got = came;
     for (size_t step = 0; step < 2 * (n - 1); ++step) {
       std::vector<double> next(n);
       for (size_t i = 0; i < n; ++i) {
@@ -77,6 +100,14 @@ class RingJob {
         for (size_t i = 0; i < n; ++i) first[i] = next[i] - came[i];
       got = next;
     }
+    Record(ring, came, got, first, std::vector<uint32_t>(n, static_cast<uint32_t>(2 * (n - 1))), 1 << 20);
+  }
+
+  // By member: when it came, when it had all, how long it waited for the first piece, how many there were.
+  void Record(uint32_t ring, const std::vector<double>& came, const std::vector<double>& got,
+              const std::vector<double>& first, const std::vector<uint32_t>& pieces, uint64_t bytes) {
+    const std::vector<int>& members = log_.communicators[ring].ranks;
+    const size_t n = members.size();
     for (size_t i = 0; i < n; ++i) {
       At(members[i]) = got[i];
       trace::CommOp op;
@@ -90,7 +121,7 @@ class RingJob {
       op.alone_ns = left == left_.end() ? -1 : static_cast<int64_t>(came[i] - left->second);
       left_[members[i]] = got[i];
       op.state = trace::OpState::kCompleted;
-      op.bytes = 1 << 20;
+      op.bytes = bytes;
       log_.ops.push_back(op);
       trace::CommTransfer heard;
       heard.communicator = ring;
@@ -98,7 +129,7 @@ class RingJob {
       heard.rank = members[i];
       heard.peer = members[(i + 1) % n];
       heard.direction = trace::Direction::kReceive;
-      heard.count = 1;
+      heard.count = pieces[i];
       heard.first_ns = static_cast<int64_t>(first[i]);
       log_.transfers.push_back(heard);
     }
@@ -111,6 +142,7 @@ class RingJob {
   std::map<std::pair<int, int>, double> delay_;
   trace::CommLog log_;
   int64_t sequence_ = 0;
+  bool single_values_ = false;
 };
 
 std::set<std::string> Suspected(const Finding& finding) {
@@ -127,6 +159,24 @@ TEST(Slowness, AHealthyJobHasNone) {
     job.AddRing({0, 2, 4, 6});
     job.Steps(40);
     EXPECT_THAT(job.Find(), IsEmpty()) << seed;
+  }
+}
+
+// The delay of one way shows in the first messages of all that come behind it there.
+TEST(Slowness, WhereOneElementGoesRoundNobodyElseIsNamedForASlowLink) {
+  for (int from = 0; from < 4; ++from) {
+    RingJob job(4, static_cast<uint32_t>(from));
+    job.AddRing({0, 1, 2, 3});
+    job.ReduceSingleValuesToo();
+    const int to = (from + 3) % 4;
+    job.Delay(from, to, 50);
+    job.Steps(40);
+    const std::vector<Finding> findings = job.Find();
+    ASSERT_EQ(findings.size(), 1u) << from;
+    EXPECT_EQ(findings[0].syndrome, Syndrome::kCommunicationSlow);
+    EXPECT_EQ(Suspected(findings[0]),
+              (std::set<std::string>{std::to_string(from), std::to_string(to),
+                                     fmt::format("{}<->{}", std::min(from, to), std::max(from, to))}));
   }
 }
 

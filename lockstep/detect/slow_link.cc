@@ -65,14 +65,23 @@ bool AddWire(const Transfers& transfers, const Round& round, Delays& delays) {
   return any;
 }
 
-// How long the first message of each way was under way. Only where each member hears from one other: there it depends
-// on nothing but its two ends. In a tree, say, the second sender may itself have waited.
-void AddFirst(const Transfers& transfers, const Round& round, Delays& delays) {
+// How many pieces each member of a ring hears: n - 1, and what they came to once more. Of fewer elements than members
+// some pieces are empty, and left out.
+size_t PiecesOf(const trace::CommLog& log, const Round& round) {
+  const bool twice = round.function < log.functions.size() && log.functions[round.function] == "all_reduce";
+  return (twice ? 2 : 1) * (round.parts.size() - 1);
+}
+
+// How long the first message of each way was under way. Only where each member hears from one other, and sends it
+// something before that: there it depends on nothing but its two ends. In a tree, say, or where a few elements go
+// round, the sender may itself have waited.
+void AddFirst(const trace::CommLog& log, const Transfers& transfers, const Round& round, Delays& delays) {
   std::map<int, const CommTransfer*> of_rank;
   for (const CommTransfer* transfer : transfers) {
     if (transfer->direction != Direction::kReceive) continue;
     const CommTransfer* known = of_rank.emplace(transfer->rank, transfer).first->second;
     if (known->peer != transfer->peer) return;
+    if (!round.ring && transfer->count < PiecesOf(log, round)) return;
   }
   if (!round.ring && of_rank.size() != round.parts.size()) return;
   const Class alike{MagnitudeOf(round.bytes), Class::Measure::kFirst, round.function, round.parts.size()};
@@ -96,7 +105,7 @@ Delays DelaysOf(const trace::CommLog& log, const Rounds& rounds) {
   Delays delays;
   for (const Round& round : rounds.all) {
     const auto found = by_round.find({round.communicator, round.sequence});
-    if (found != by_round.end() && !AddWire(found->second, round, delays)) AddFirst(found->second, round, delays);
+    if (found != by_round.end() && !AddWire(found->second, round, delays)) AddFirst(log, found->second, round, delays);
   }
   return delays;
 }
