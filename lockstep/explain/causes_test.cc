@@ -33,9 +33,11 @@ struct Answer {
   }
 };
 
-Answer Explain(const JobShape& shape, const std::vector<Fault>& faults, uint64_t seed) {
-  const auto job = trace::BuildStragglerJob(synth::Generate(shape, faults, seed).value(), synth::MetaOf(shape)).value();
-  const WhatIf analysis(job);
+Answer Explain(const JobShape& shape, const std::vector<Fault>& faults, uint64_t seed, int threads = 1) {
+  const auto job = trace::BuildStragglerJob(synth::Generate(shape, faults, seed).value(), synth::MetaOf(shape),
+                                            static_cast<size_t>(threads))
+                       .value();
+  const WhatIf analysis(job, threads);
   return {FindCauses(job, analysis, kStraggles).found, analysis.slowdown(), Mean(analysis.measured())};
 }
 
@@ -49,6 +51,17 @@ struct Case {
 void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
 class Planted : public testing::TestWithParam<Case> {};
+
+TEST_P(Planted, IsTheSameOnAnyNumberOfThreads) {
+  const auto& [name, shape, faults, exact_gain] = GetParam();
+  const Answer one = Explain(shape, faults, 1), three = Explain(shape, faults, 1, 3);
+  EXPECT_EQ(one.slowdown, three.slowdown);
+  ASSERT_EQ(one.Names(), three.Names());
+  for (size_t i = 0; i < one.causes.size(); ++i) {
+    EXPECT_EQ(one.causes[i].gain_s, three.causes[i].gain_s);
+    EXPECT_EQ(one.causes[i].evidence, three.causes[i].evidence);
+  }
+}
 
 TEST_P(Planted, IsNamedInEverySeed) {
   const auto& [name, shape, faults, exact_gain] = GetParam();

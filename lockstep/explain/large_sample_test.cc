@@ -22,6 +22,7 @@ TEST_P(LargeSample, HasTheMedianAndSpreadThatSortingGives) {
   std::normal_distribution<float> far(-3, 1000), close(5, 1e-6F);
   for (int kind = 0; kind < 3; ++kind) {
     std::vector<float> values;
+    values.reserve(GetParam());
     for (size_t i = 0; i < GetParam(); ++i)
       values.push_back(kind == 0 ? far(random) : kind == 1 ? close(random) : static_cast<float>(i % 3) - 1);
     const auto each = [&](const auto& take) {

@@ -266,6 +266,7 @@ size_t Replay::FirstDifference(const Scenario& a, const Scenario& b) const {
 void Replay::SetTimesOfEach(const Scenario& base, std::span<const Scenario> scenarios, std::span<Scratch> scratches,
                             std::span<std::vector<double>> times) const {
   std::vector<std::pair<size_t, size_t>> order;  // where it begins to differ, and which it is
+  order.reserve(scenarios.size());
   for (size_t i = 0; i < scenarios.size(); ++i) order.emplace_back(FirstDifference(base, scenarios[i]), i);
   // The latest first: what it leaves behind, the next one carries out anew.
   std::sort(order.begin(), order.end(), std::greater<>());

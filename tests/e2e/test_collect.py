@@ -242,7 +242,7 @@ class UnderLockstep(CollectTest):
 
     def test_a_delayed_link_is_named_while_the_job_runs(self):
         with SlowLinks({(2, 1): Shape(delay_s=0.02)}) as links:
-            run = Run(self, "rings.py", "--steps", "200", "--pairs", env={"LD_PRELOAD": DETOUR, **links.environment()})
+            run = Run(self, "rings.py", "--steps", "100", "--pairs", env={"LD_PRELOAD": DETOUR, **links.environment()})
             incident, = run.wait("a name", run.incidents)
             self.assertEqual(("communication_slow", True, [{"kind": "link", "name": "1<->2"}]),
                              tuple(incident[key] for key in ("symptom", "certain", "suspects")), run)
@@ -253,7 +253,7 @@ class UnderLockstep(CollectTest):
         """In its one ring a slow link can't be told from its ends; a slow rank can."""
         script = str(ROOT / "examples/train_gpt.py")
         with SlowLinks({(2, 1): Shape(delay_s=0.1)}) as links:
-            run = Run(self, script, "--steps", "60", env={"LD_PRELOAD": DETOUR, **links.environment()})
+            run = Run(self, script, "--steps", "40", env={"LD_PRELOAD": DETOUR, **links.environment()})
             incident, = run.wait("a name", run.incidents)
             names = {one["name"] for one in incident["suspects"] + incident["ambiguous_with"]}
             self.assertEqual(("communication_slow", False, {"1", "2", "1<->2"}), (incident["symptom"], incident["certain"], names), run)
