@@ -107,12 +107,16 @@ LaneTable Lanes(const StragglerRows& rows, int dp, size_t threads) {
 ReferenceLane Reference(const StragglerRows& rows, OpTable& table, const LaneTable& lanes) {
   const size_t ops = table.ops().size();
   const auto complete = std::find(lanes.rows.begin(), lanes.rows.end(), ops);
-  const auto wanted = static_cast<uint32_t>(complete - lanes.rows.begin());
+  // Which is told by step and rank: there are many rows.
+  const auto wanted = static_cast<size_t>(complete - lanes.rows.begin());
+  const JobLane* const only = complete == lanes.rows.end() ? nullptr : &lanes.lanes[wanted];
+  const auto step = only == nullptr ? rows.steps.end() : std::find(rows.steps.begin(), rows.steps.end(), only->step);
+  const auto step_index = static_cast<uint32_t>(step - rows.steps.begin());
   std::vector<double> starts(ops), ends(ops);
   std::vector<uint32_t> seen(ops);
   for (const auto& piece : rows.pieces)
     for (const StragglerRow& row : piece) {
-      if (complete != lanes.rows.end() && lanes.lane_of[row.step][row.dp] != wanted) continue;
+      if (only != nullptr && (row.step != step_index || row.dp != only->dp)) continue;
       const uint32_t op = table.Of(row);
       table.ops()[op].chunk = int16_t{row.chunk};  // -1: none
       table.ops()[op].microbatch = row.microbatch;

@@ -73,8 +73,11 @@ void StragglerSink::Join(StragglerSink&& next) {
   std::vector<uint32_t> index;  // of its steps
   index.reserve(next.rows_.steps.size());
   for (const int64_t step : next.rows_.steps) index.push_back(IndexOf(step));
+  bool same = true;
+  for (size_t i = 0; i < index.size(); ++i) same = same && index[i] == i;
   for (std::vector<StragglerRow>& piece : next.rows_.pieces) {
-    for (StragglerRow& row : piece) row.step = index[row.step];
+    if (!same)
+      for (StragglerRow& row : piece) row.step = index[row.step];
     rows_.pieces.push_back(std::move(piece));
   }
   for (size_t dp = 0; dp < rows_.ranks.size(); ++dp)
