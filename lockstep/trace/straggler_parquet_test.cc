@@ -87,6 +87,16 @@ TEST_F(StragglerParquet, WhatIsWrongIsNamed) {
   EXPECT_THAT(ErrorOf("* REPLACE (dp_rank + 1 AS dp_rank)"), HasSubstr("row 5: dp_rank is 2, expected 0 to 1"));
 }
 
+TEST_F(StragglerParquet, AnUnknownOpTypeIsCountedByItsName) {
+  const auto job = ReadStragglerJob(
+      Convert("* REPLACE (CASE optype WHEN 'optimizer' THEN 'strange' ELSE optype END AS optype)"), meta_, {});
+  ASSERT_TRUE(job.ok()) << Message(job.status());
+  ASSERT_EQ(job->counters.size(), 1);
+  EXPECT_EQ(job->counters[0].name, "unknown_optype strange");
+  EXPECT_EQ(job->counters[0].count, 6);
+  EXPECT_THAT(ErrorOf("* REPLACE (nullif(optype, 'optimizer') AS optype)"), HasSubstr(": optype is null"));
+}
+
 TEST_F(StragglerParquet, ATruncatedFileIsRefused) {
   const std::string path = Convert("*");
   std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
