@@ -444,7 +444,10 @@ TEST_P(EachVersion, WhatComesLateTwiceOrFromNowhereChangesNothing) {
   nccl.Stop(proxy);
   nccl.Stop(coll);
   EXPECT_EQ(Trail::News().size(), 1u);
-  for (void* handle : {coll, proxy, reinterpret_cast<void*>(8), reinterpret_cast<void*>(~uintptr_t{0})}) {
+  const auto made_up = [](uintptr_t number) {
+    return reinterpret_cast<void*>(number);  // NOLINT(performance-no-int-to-ptr): handles are numbers
+  };
+  for (void* handle : {coll, proxy, made_up(8), made_up(~uintptr_t{0})}) {
     nccl.State(handle, 9, 1);
     nccl.Stop(handle);
     EXPECT_EQ(nccl.Proxy(handle, 1, true), nullptr);
@@ -506,8 +509,8 @@ TEST_P(EachVersion, TwoThreadsAsNcclHasThem) {
 
 TEST_P(EachVersion, MoreThanThereIsRoomForIsCounted) {
   const uint64_t before = Trail::Get().no_place;
-  std::vector<void*> all;
-  for (int i = 0; i < 20'000; ++i) all.push_back(nccl.Coll());
+  std::vector<void*> all(20'000);
+  for (void*& coll : all) coll = nccl.Coll();
   EXPECT_GT(Trail::Get().no_place, before);
   EXPECT_TRUE(std::count(all.begin(), all.end(), nullptr) > 0);
   for (void* coll : all) {

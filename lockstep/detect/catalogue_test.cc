@@ -41,6 +41,7 @@ void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
 
 std::vector<trace::TrailSnapshot> Snapshots(const std::vector<std::string>& faults, uint64_t seed) {
   std::vector<synth::TelemetryFault> parsed;
+  parsed.reserve(faults.size());
   for (const std::string& text : faults) parsed.push_back(synth::ParseTelemetryFault(text).value());
   synth::Telemetry job = synth::Telemetry::Create(Shape(), parsed, seed).value();
   job.Run(kLength);

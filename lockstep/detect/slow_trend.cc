@@ -71,7 +71,8 @@ Periods PeriodsOf(const Beat& beat) {
       ++others;
       continue;
     }
-    const auto times = static_cast<double>((sequence - before) / usual);
+    const auto beats = (sequence - before) / usual;
+    const auto times = static_cast<double>(beats);
     periods.log_ns.push_back(std::log(static_cast<double>(to - from) / times));
     periods.launch_ns.push_back(from);
   }

@@ -167,6 +167,7 @@ class Explainer {
           if (IsSameLevel(one, other)) add(Kind::kLink, one, other, way);
     }
     std::vector<Explanation> possible;
+    possible.reserve(all.size());
     for (auto& [key, one] : all) possible.push_back(std::move(one));
     return WithoutCoarser(possible);
   }

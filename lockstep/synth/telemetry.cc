@@ -99,6 +99,7 @@ Telemetry::Job::Job(const TelemetryShape& shape, const std::vector<TelemetryFaul
   for (int64_t& offset : clock_offset_)
     offset = static_cast<int64_t>(shape_.clock_offset.value * 1e9 * chance_.Normal());
   std::vector<RankId> all;
+  all.reserve(ranks_.size());
   for (size_t i = 0; i < ranks_.size(); ++i) all.emplace_back(static_cast<int>(i));
   AddGroups(kWorld, {all});
   AddGroups(kData, layout.Groups(Dimension::kDp));
@@ -126,6 +127,7 @@ void Telemetry::Job::AddGroups(Kind kind, const std::vector<std::vector<RankId>>
 void Telemetry::Job::OrderSchedule() {
   const int pp = shape_.layout.pp;
   std::vector<std::vector<Compute>> of_stage;
+  of_stage.reserve(static_cast<size_t>(pp));
   for (int stage = 0; stage < pp; ++stage) of_stage.push_back(Schedule(stage, pp, 1, shape_.microbatches));
   std::vector<size_t> next(of_stage.size());
   std::vector<std::array<int, 2>> done(of_stage.size());  // backward and forward microbatches

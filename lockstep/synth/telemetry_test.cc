@@ -14,6 +14,7 @@ using testing::HasSubstr;
 
 std::vector<TelemetryFault> Faults(const std::vector<std::string>& texts) {
   std::vector<TelemetryFault> faults;
+  faults.reserve(texts.size());
   for (const std::string& text : texts) faults.push_back(ParseTelemetryFault(text).value());
   return faults;
 }

@@ -36,6 +36,7 @@ class Coarse {
     std::map<std::vector<size_t>, std::vector<const Ends*>> by_ranks;
     for (const Ends& members : ends) by_ranks[RanksOf(members)].push_back(&members);
     std::vector<const std::vector<const Ends*>*> order;
+    order.reserve(by_ranks.size());
     for (const auto& [ranks, of_ranks] : by_ranks) order.push_back(&of_ranks);
     std::stable_sort(order.begin(), order.end(),
                      [](const auto* a, const auto* b) { return a->front()->size() > b->front()->size(); });

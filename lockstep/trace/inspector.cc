@@ -350,7 +350,8 @@ class Joiner {
     uint64_t spelled = 0;
     for (const auto& [id, function] : functions) {
       std::map<int64_t, int>& known = members[id];
-      if (id == world_ && (spelled += static_cast<uint64_t>(sizes[id])) <= kMostMembers)
+      if (id == world_) spelled += static_cast<uint64_t>(sizes[id]);
+      if (id == world_ && spelled <= kMostMembers)
         for (int64_t rank = 0; rank < sizes[id]; ++rank) known.emplace(rank, static_cast<int>(rank));
       Communicator communicator{id, "", {}};
       for (const auto& [place, rank] : known) communicator.ranks.push_back(rank);

@@ -115,7 +115,8 @@ class Builder {
                    const std::set<int>& missing) {
     const std::map<int, int64_t> launched = Launched(key, told, function, all);
     if (launched.empty()) return;
-    if ((spelled_ += static_cast<int64_t>(missing.size())) > kMostSpelled) {
+    spelled_ += static_cast<int64_t>(missing.size());
+    if (spelled_ > kMostSpelled) {
       Count(log_.counters, "functions_left_out", 1);
       return;
     }
