@@ -79,6 +79,7 @@ TEST_F(RecordFileTest, WhatWasWrittenIsRead) {
   ASSERT_THAT(back.communicators, SizeIs(1));
   EXPECT_STREQ(back.communicators[0].name, "world");
   ASSERT_THAT(back.ended, SizeIs(2));
+  // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): bytes are what a file keeps
   EXPECT_EQ(memcmp(&back.ended[1], &one.ended[1], sizeof open), 0);
   ASSERT_THAT(back.under_way, SizeIs(1));
   EXPECT_EQ(back.under_way[0].body.op.number, 3u);

@@ -153,6 +153,7 @@ std::vector<Event> UsualEvents(const std::vector<RunStep>& steps) {
       order.emplace_back(static_cast<double>(places.second) / static_cast<double>(places.first), event);
   std::sort(order.begin(), order.end());
   std::vector<Event> usual;
+  usual.reserve(order.size() + 1);
   for (const auto& [place, event] : order) usual.push_back(event);
   usual.emplace_back();
   return usual;
@@ -269,6 +270,7 @@ class RankTrace {
   // gloo's threads may begin them in another order than the script did, which is that of their numbers.
   void AddOps(const RunStep& step) {
     std::vector<int64_t> launches;
+    launches.reserve(step.ops.size());
     for (const CommOp* op : step.ops) launches.push_back(BeginOf(*op));
     std::sort(launches.begin(), launches.end());
     for (size_t i = 0; i < step.ops.size(); ++i) {
@@ -344,6 +346,7 @@ absl::StatusOr<std::vector<KinetoRank>> ReadRun(const std::string& directory) {
         "not left out (--no-preload)",
         directory);
   std::vector<KinetoRank> ranks;
+  ranks.reserve(traces.size());
   for (auto& [rank, trace] : traces) ranks.push_back(trace.Finish());
   return ranks;
 }

@@ -115,13 +115,16 @@ class Joiner {
 
   // Who is in a communicator of all ranks is known without having heard of them.
   void KnowAll(Members& members, uint32_t world) {
-    if (members.size != world || (known_ += world) > kMostKnown) return;
+    if (members.size != world) return;
+    known_ += world;
+    if (known_ > kMostKnown) return;
     for (uint32_t place = 0; place < world; ++place) members.rank_of_place.emplace(place, static_cast<int>(place));
   }
 
   // In the order in which they were made.
   void NameCommunicators() {
     std::vector<std::pair<int64_t, uint64_t>> order;
+    order.reserve(members_.size());
     for (const auto& [id, members] : members_) order.emplace_back(members.created_ns, id);
     std::sort(order.begin(), order.end());
     const uint32_t world = trails_.empty() ? 0 : trails_.front().origin.world;

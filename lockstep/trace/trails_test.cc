@@ -176,7 +176,7 @@ TEST(Trails, ClocksOfHostsAreFittedByTheEndsOfCollectives) {
   trails[1].wall_minus_boot_ns = 5'000 * kMs;
   for (uint32_t rank = 0; rank < 2; ++rank) {
     AddCommunicator(trails[rank], 7, rank, 2);
-    for (uint32_t i = 1; i <= 20; ++i) trails[rank].ended.push_back(OpOf(0, i, 10 * i));
+    for (uint32_t i = 1; i <= 20; ++i) trails[rank].ended.push_back(OpOf(0, i, int64_t{10} * i));
   }
   const CommLog log = JoinTrails(trails);
   EXPECT_NEAR(static_cast<double>(log.ops.front().created_ns), static_cast<double>(log.ops[20].created_ns), 1e3);
