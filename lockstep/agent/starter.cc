@@ -88,7 +88,7 @@ class Starter {
   bool IsGone(const Worker& worker) const { return worker.exited || (!ending_ && standby_.Waits(worker.pid)); }
   bool AllGone() const;
   void CollectSharedMemory();
-  bool HearSharedMemory();
+  void HearSharedMemory();
   void SharedMemoryMade();
   void ForceKill();
   void Reap();
@@ -109,7 +109,8 @@ class Starter {
   std::map<int, pid_t> kept_;  // by rank: those that enter the epoch that is being spawned in their old process
   SharedMemoryTraces shared_memory_;
   Fd shared_memory_watch_;
-  bool watches_shared_memory_ = false, shared_memory_new_ = false;
+  bool shared_memory_made_ = true;  // ever, as far as we know: at first nobody watches
+  bool shared_memory_new_ = false;  // since the last look at who has it
   Nanos shared_memory_seen_;
   Nanos spawned_wall_;        // when the acting epoch was asked for
   int workers_restarts_ = 0;  // restarts before it
@@ -171,7 +172,7 @@ absl::Status Starter::Listen() {
   signals_ = Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
   shared_memory_watch_ = Fd(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
   if (inotify_add_watch(shared_memory_watch_.get(), "/dev/shm", IN_CREATE | IN_MOVED_TO) >= 0) {
-    watches_shared_memory_ = true;
+    shared_memory_made_ = false;
     poller_.Watch(shared_memory_watch_.get(), [this] { SharedMemoryMade(); });
   }
   poller_.Watch(agent_listener_.get(), [this] { AcceptAgent(); });
@@ -470,7 +471,8 @@ void Starter::KillEpoch(uint64_t epoch, Seconds grace, int signal, const std::ve
   asked_epoch_ = epoch;
   if (plan_) return;  // EpochRuns comes back here
   if (epoch != workers_.epoch()) return StopIfAllGone();
-  if (HearSharedMemory() || !watches_shared_memory_) CollectSharedMemory();
+  HearSharedMemory();
+  if (shared_memory_made_) CollectSharedMemory();
   if (grace.value > 0) {
     workers_.Signal(signal);
     workers_.Signal(SIGCONT);  // a stopped worker hears it only then
@@ -510,11 +512,10 @@ void Starter::CollectSharedMemory() {
   shared_memory_new_ = false;
 }
 
-// Whether files were made since the last look at who has them.
-bool Starter::HearSharedMemory() {
+void Starter::HearSharedMemory() {
   std::array<char, 4096> news{};
-  while (read(shared_memory_watch_.get(), news.data(), news.size()) > 0) shared_memory_new_ = true;
-  return shared_memory_new_;
+  while (read(shared_memory_watch_.get(), news.data(), news.size()) > 0)
+    shared_memory_made_ = shared_memory_new_ = true;
 }
 
 void Starter::SharedMemoryMade() {

@@ -44,6 +44,13 @@ void Thaw(pid_t pid) {
   [[maybe_unused]] const ssize_t wrote = write(tasks.get(), text.data(), text.size());
 }
 
+// These, and all that are below them.
+std::vector<pid_t> Families(std::vector<pid_t> pids) {
+  const std::vector<pid_t> below = Descendants(pids);
+  pids.insert(pids.end(), below.begin(), below.end());
+  return pids;
+}
+
 }  // namespace
 
 void Workers::Expect() {
@@ -117,8 +124,7 @@ void Workers::Kill(const std::function<bool(const Worker&)>& spare) const {
     if (worker.exited || spare(worker)) continue;
     pids.push_back(worker.pid);
   }
-  const std::vector<pid_t> below = Descendants(pids);
-  pids.insert(pids.end(), below.begin(), below.end());
+  pids = Families(std::move(pids));
   for (const pid_t pid : pids) kill(pid, SIGKILL);
   for (const pid_t pid : pids) Thaw(pid);
 }
@@ -127,9 +133,7 @@ void SharedMemoryTraces::Collect(const std::vector<Worker>& workers) {
   std::vector<pid_t> pids;
   for (const Worker& worker : workers)
     if (!worker.exited) pids.push_back(worker.pid);
-  const std::vector<pid_t> below = Descendants(pids);
-  pids.insert(pids.end(), below.begin(), below.end());
-  for (const pid_t pid : pids) paths_.merge(Paths(MappedShm(pid)));
+  for (const pid_t pid : Families(std::move(pids))) paths_.merge(Paths(MappedShm(pid)));
 }
 
 int SharedMemoryTraces::Remove(const std::vector<Worker>& workers, Nanos since) {

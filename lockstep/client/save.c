@@ -165,7 +165,7 @@ static int submit(struct ls_client* c, bool here) {
   int result = LS_OK;
   ls_copier_feed(c);
   if (here || save->next == save->pieces || !c->copier.started) {
-    result = (int)ls_save_finish(c); /* nothing to hand over, or nobody to take it */
+    result = (int)ls_save_finish(c); /* wanted here, nothing to hand over, or nobody to take it */
   } else {
     hand_over(&c->copier);
   }

@@ -101,6 +101,7 @@ def serve(sock):
             nest = None
             if worker is not None:
                 sock.close()
+                _begin_anew()
                 return _become_worker(request, worker, fds)
         for fd in fds:
             os.close(fd)
@@ -217,13 +218,11 @@ def _wait_in_nest(sock):
     if request is None:
         os._exit(0)  # the nest has ended, and with it all that could want a worker
     sock.close()
-    return request, dict(request["worker"], index=0, begun=True), fds
+    return request, dict(request["worker"], index=0), fds
 
 
 def _become_worker(request, worker, fds):
-    """Turns this fork into what exec would have given: own session, stdio, environment, arguments, seeds, thread count."""
-    if "begun" not in worker:
-        _begin_anew()
+    """Turns this fork, after _begin_anew(), into what exec would have given: stdio, environment, arguments, thread count."""
     os.dup2(fds[2 * worker["index"]], 1)
     os.dup2(fds[2 * worker["index"] + 1], 2)
     for fd in fds:
@@ -239,7 +238,7 @@ def _become_worker(request, worker, fds):
 
 
 def _begin_anew():
-    """What of it is the same for all workers."""
+    """What a fork needs that is the same for all workers: a session and seeds of its own, and a collector that sees all objects."""
     os.setsid()
     gc.unfreeze()
     _fresh_chance()

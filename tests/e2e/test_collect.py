@@ -250,7 +250,7 @@ class UnderLockstep(CollectTest):
             self.assertEqual([], run.faults(), run)
 
     def test_the_demo_job(self):
-        """In its one ring a slow link can't be told from its ends; a slow rank can."""
+        """In its one ring a slow link can't be told from its ends."""
         script = str(ROOT / "examples/train_gpt.py")
         with SlowLinks({(2, 1): Shape(delay_s=0.1)}) as links:
             run = Run(self, script, "--steps", "40", env={"LD_PRELOAD": DETOUR, **links.environment()})
