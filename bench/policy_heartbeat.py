@@ -2,7 +2,7 @@
 
 Ranks send heartbeats; the launcher looks every 5 s; the timeout is the longest interval between two beats of a rank that was seen,
 times 5, once each rank has sent 10; a dead rank or a missed timeout restarts all ranks: SIGTERM, 15 s, SIGKILL, then fresh
-processes. Nothing is resumed but what the script itself saves. It stands in for the package, which can't be installed everywhere.
+processes. Nothing is resumed but what the script itself saves. It stands in for the package where that isn't installed.
 
     policy_heartbeat.py NPROC SCRIPT ARGS...
 """
@@ -16,7 +16,7 @@ import time
 import heartbeat
 import session
 
-POLL_S, SAFETY, BEATS_TO_LEARN, STOP_S = 5.0, 5.0, 10, 15.0
+POLL_S, SAFETY, STOP_S = 5.0, 5.0, 15.0
 
 
 class Ranks:
@@ -35,7 +35,7 @@ class Ranks:
         self.count[rank] += 1
 
     def learnt(self):
-        return min(self.count.values()) >= BEATS_TO_LEARN
+        return min(self.count.values()) >= heartbeat.BEATS_TO_LEARN
 
     def failed(self):
         return any(process.poll() not in (None, 0) for process in self.processes)

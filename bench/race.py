@@ -1,9 +1,11 @@
 """The same job and the same faults under Lockstep and under others, judged from outside: by the steps that rank 0 logs.
 
-Contenders: lockstep; torchrun as shipped (5 s poll) and with a 0.1 s poll, each with and without a collective timeout; and
-policy_heartbeat.py, a re-implementation of a published policy. All but Lockstep save to files, at the interval that Young and Daly
-give for this schedule and the measured cost of a save. Faults strike when a step is first done, at the same steps for everybody.
-A fault that a contender has not survived after a bound is ended by the race (the stopped rank is killed), and counted as missed.
+Contenders: lockstep; torchrun as shipped (5 s poll) and with a 0.1 s poll, each with and without a collective timeout; and NVIDIA's
+resiliency extension where the Python has it, else policy_heartbeat.py, a re-implementation of its published policy. All but
+Lockstep save to files, at the interval that Young and Daly give for this schedule and the measured cost of a save. Faults strike
+when a step is first done, at the same steps for everybody.
+A fault that a contender has not survived after a bound is ended by the race (the stopped rank is killed), and counted as missed;
+one that does not go on within the bound after that either has lost, and its run ends there.
 
 Writes race.json and race.svg to build/race/.
 """
@@ -66,11 +68,23 @@ def contenders(tools):
         Contender("lockstep", [tools.binary, "run", "--nproc-per-node", str(RANKS), "--python", tools.python, "--run", "FOLDER/run", "--no-view",
                                "--grace-s", "1"],
                   saves=False),
-        Contender("torchrun, 5 s poll", torchrun("5")),
         Contender("torchrun, 0.1 s poll", torchrun("0.1")),
         Contender(f"torchrun, 0.1 s poll, {COLLECTIVE_TIMEOUT_S} s collective timeout", torchrun("0.1"), job=timeout),
-        Contender("heartbeat policy", [tools.python, os.path.join(session.HERE, "policy_heartbeat.py"), str(RANKS)]),
+        Contender("torchrun, 5 s poll", torchrun("5")),
+        Contender(f"torchrun, 5 s poll, {COLLECTIVE_TIMEOUT_S} s collective timeout", torchrun("5"), job=timeout),
+        heartbeats(tools.python),
     ]
+
+
+def heartbeats(python):
+    """The extension itself, or its policy."""
+    probe = "import importlib.metadata; print(importlib.metadata.version('nvidia-resiliency-ext'))"
+    version = subprocess.run([python, "-c", probe], capture_output=True, text=True, check=False).stdout.strip()
+    if not version:
+        return Contender("heartbeat policy", [python, os.path.join(session.HERE, "policy_heartbeat.py"), str(RANKS)])
+    return Contender(f"NVIDIA resiliency extension {version}",
+                     [python, "-m", "nvidia_resiliency_ext.fault_tolerance.launcher", "--nproc-per-node", str(RANKS), "--max-restarts", "100",
+                      "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:PORT"])
 
 
 def schedule(steps, seed):
@@ -88,7 +102,7 @@ class Race:
         self.folder = tempfile.mkdtemp(prefix="lockstep-race-")
         self.lines = session.Lines(os.path.join(self.folder, "log"))
         words = [word.replace("FOLDER", self.folder).replace("PORT", str(session.free_port())) for word in contender.launcher]
-        words += [JOB, "--steps", str(steps), "--log", self.lines.path, "--ballast-mb", str(ballast_mb), *contender.job]
+        words += [JOB, "--steps", str(steps), "--diary", self.lines.path, "--ballast-mb", str(ballast_mb), *contender.job]
         if contender.saves:
             os.mkdir(os.path.join(self.folder, "files"))
             words += ["--files", os.path.join(self.folder, "files"), "--every", str(every)]
@@ -145,6 +159,10 @@ def is_ours(pid):
         return False
 
 
+class Lost(RuntimeError):
+    """A contender that does not go on any more."""
+
+
 def strike(race, fault, bound_s):
     race.wait_step(lambda at, step: step >= fault.step, 600)
     first = race.steps()[0][0]
@@ -158,7 +176,8 @@ def strike(race, fault, bound_s):
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-        race.wait_step(lambda when, step: when > at and step > done, 600)
+        if race.wait_step(lambda when, step: when > at and step > done, bound_s) is None:
+            raise Lost(f"it did not go on within {2 * bound_s} s of a {fault.kind} in step {fault.step}")
     again = sorted(step for when, step in race.steps() if when > at)
     return Outcome(fault, (at - first) / 1e9, None if back is None else (back - at) / 1e9, max(0, done + 1 - again[0]))
 
@@ -166,14 +185,20 @@ def strike(race, fault, bound_s):
 def run_one(tools, contender, faults, steps, every, bound_s, ballast_mb=0):
     print(f"race: {contender.name}", file=sys.stderr, flush=True)
     with Race(tools, contender, steps, every, ballast_mb) as race:
-        outcomes = [strike(race, fault, bound_s) for fault in faults]
-        race.wait_step(lambda _, step: step == steps - 1, 600)
-        done = race.steps()
+        outcomes, lost = [], ""
+        try:
+            for fault in faults:
+                outcomes.append(strike(race, fault, bound_s))
+            race.wait_step(lambda _, step: step == steps - 1, 600)
+        except Lost as why:
+            lost = str(why)
+        done, ended = race.steps(), session.boottime_ns()
     first = done[0][0]
     curve = [((at - first) / 1e9, step) for at, step in done]
     clean = statistics.median([b[0] - a[0] for a, b in zip(curve, curve[1:]) if b[1] == a[1] + 1])
-    return {"name": contender.name, "outcomes": outcomes, "curve": curve, "step_s": clean, "total_s": curve[-1][0],
-            "goodput": 100 * clean * (steps - 1) / curve[-1][0]}
+    total = (ended - first) / 1e9 if lost else curve[-1][0]
+    return {"name": contender.name, "outcomes": outcomes, "curve": curve, "step_s": clean, "total_s": total, "lost": lost,
+            "goodput": 100 * clean * max(step for _, step in curve) / total}
 
 
 def best_interval(tools, contender, steps, faults):
@@ -192,7 +217,7 @@ def measure(tools, quick):
     bound_s = 30 if quick else 120
     faults = schedule(steps, seed=1)
     runners = contenders(tools)
-    every, saved, step_s = best_interval(tools, runners[2], steps, faults)
+    every, saved, step_s = best_interval(tools, runners[1], steps, faults)
     results = [run_one(tools, contender, faults, steps, every, bound_s) for contender in runners]
     write(results, faults, {"steps": steps, "every": every, "saved_s": saved, "step_s": step_s, "bound_s": bound_s})
     what = f"{steps} steps of {step_s:.3f} s, {RANKS} ranks; files every {every} steps (a save takes {1000 * saved:.0f} ms); picture: build/race/race.svg"
@@ -212,10 +237,13 @@ def figures_of(result, bound_s, what):
     stops = [outcome.back_s for outcome in result["outcomes"] if outcome.fault.kind == "stop"]
     lost = sum(outcome.lost_steps for outcome in result["outcomes"])
     name = result["name"]
-    missed = f"not within {bound_s} s" if None in crashes else ""
+    missed = result["lost"] or (f"not within {bound_s} s" if None in crashes else "")
     back = [seconds for seconds in crashes if seconds is not None]
-    figures = [figure.from_samples(f"{name}: crash to a new step", "s", back, goal=0.5 if name == "lockstep" else None, judged="max", note=missed)]
-    if None not in stops:
+    crash, goal = f"{name}: crash to a new step", 0.5 if name == "lockstep" else None
+    figures = [figure.from_samples(crash, "s", back, goal=goal, judged="max", note=missed) if back else figure.single(crash, "s", None, note=missed)]
+    if not stops:
+        figures.append(figure.single(f"{name}: stop to a new step", "s", None, note="it had lost before"))
+    elif None not in stops:
         figures.append(figure.from_samples(f"{name}: stop to a new step", "s", stops))
     else:
         figures.append(figure.single(f"{name}: stop to a new step", "s", None, note=f"not within {bound_s} s: the race killed the stopped rank"))

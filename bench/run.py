@@ -23,7 +23,7 @@ NAMES = (*LIVE, "ledger", "fan_out", "wrong_names", "injections", "noisy", "race
 
 def tools(flags):
     folder = os.path.join(session.ROOT, "build", "release", "bin")
-    compiled = (os.path.join(folder, name) for name in ("copy_rate", "fan_out", "wrong_names", "explain_rate", "collect_path", "telemetry"))
+    compiled = (os.path.join(folder, name) for name in ("copy_rate", "fan_out", "wrong_names", "explain_rate", "collect_path", "gloo_path", "telemetry"))
     found = session.Tools(flags.binary or os.path.join(folder, "lockstep"), flags.python or python_with_torch(), *compiled)
     for program in found:
         if not os.access(program, os.X_OK):
@@ -62,7 +62,7 @@ def measure(name, found, quick):
 
 def parse_flags():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="run (all but race), " + ", ".join(NAMES))
+    parser.add_argument("names", nargs="*", metavar="NAME", help="run (the six of a live run: the default), " + ", ".join(NAMES))
     parser.add_argument("--quick", action="store_true", help="few samples: shows that it works, proves nothing")
     parser.add_argument("--json", metavar="FILE", help="write everything measured there; - for stdout instead of the table")
     parser.add_argument("--binary", help="default: lockstep of the release build")

@@ -162,10 +162,10 @@ def print_explanation(job):
 
 
 def named_rightly(incidents):
-    """Whether the incidents are the faults that were made, in order, and nothing else. Slowness is left aside: four ranks on few cores, or
-    whatever else the machine does, make some ranks slow, and they are named."""
+    """Whether what was named for certain are the faults that were made, in order, and nothing else. Slowness is left aside, and what was
+    merely suspected: four ranks on few cores, or whatever else the machine does, make some ranks slow, and they are named."""
     seen = [(incident["symptom"], [suspect["name"] for suspect in incident["suspects"]]) for incident in incidents
-            if not incident["symptom"].endswith("communication_slow")]
+            if incident["certain"] and not incident["symptom"].endswith("communication_slow")]
     return seen == [(fault.symptom, [str(fault.rank)]) for fault in FAULTS]
 
 

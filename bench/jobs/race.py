@@ -1,6 +1,6 @@
 """The demo's training under any launcher, with the saving that goes with it: Lockstep's, or files at an interval.
 
-Every rank appends JSON lines to --log, a FIFO: {"rank", "pid"} when it begins, and rank 0 {"step"} after each step, {"saved_s"} after
+Every rank appends JSON lines to --diary, a FIFO: {"rank", "pid"} when it begins, and rank 0 {"step"} after each step, {"saved_s"} after
 each save to a file. Who reads them stamps them: the race believes no launcher's own account.
 """
 import argparse
@@ -77,7 +77,7 @@ class Generators:
 def parse_flags():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, required=True)
-    parser.add_argument("--log", required=True)
+    parser.add_argument("--diary", required=True)
     parser.add_argument("--files", help="save there, instead of with lockstep.Checkpoint")
     parser.add_argument("--every", type=int, default=1, help="steps between two saves to files")
     parser.add_argument("--collective-timeout-s", type=float)
@@ -93,7 +93,7 @@ def join(flags):
 def main():
     flags = parse_flags()
     torch.set_num_threads(1)
-    log = open(flags.log, "a", buffering=1)
+    log = open(flags.diary, "a", buffering=1)
     rank = int(os.environ["RANK"])
 
     def say(**line):

@@ -337,7 +337,7 @@ void Agent::Tick() {
     observed_told_ = now;
     listener_.say(Observe());
   }
-  if (!spec_.gloo_lib.empty() && !reading_trails_ && now - trails_read_ >= ToNanos(kTrailsPeriod)) SayCommunication();
+  if (KeepsTrails(spec_) && !reading_trails_ && now - trails_read_ >= ToNanos(kTrailsPeriod)) SayCommunication();
   if (watch_.looks_closely() && !sampling_ && now - stacks_sampled_ >= ToNanos(kStackPeriod)) SampleStacks();
 }
 

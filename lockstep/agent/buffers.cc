@@ -114,7 +114,9 @@ MappedBuffers::MappedBuffers(int ranks, const std::map<int, RankBuffers>& buffer
     : slots_(static_cast<size_t>(ranks)) {
   for (const auto& [rank, own] : buffers) {
     const uint64_t bytes = BuffersBytes(own.slot_bytes);
-    void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE, own.fd.get(), 0);
+    // Not populated: whoever reads a slot, on a thread of its own, pays for its pages, and nobody for those of the
+    // other.
+    void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, own.fd.get(), 0);
     if (memory == MAP_FAILED) continue;
     mappings_.emplace_back(static_cast<const std::byte*>(memory), bytes);
     slots_[static_cast<size_t>(rank)] = checkpoint::SlotsOf(mappings_.back());

@@ -24,18 +24,19 @@ constexpr Seconds kLately{60};
 
 bool CanPreload(const std::string& library, const std::string& python) {
   if (library.empty() || python.empty() || access(library.c_str(), R_OK) != 0) return false;
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) return false;
-  const Fd said(ends[0]);
-  Fd says(ends[1]);
+  absl::StatusOr<Pipe> output = MakePipe();
+  if (!output.ok()) return false;
   const Environment environment = {{"LD_PRELOAD", library}};
-  const std::vector<std::string> command = {python, "-I", "-S", "-c", "import ctypes; ctypes.CDLL('libgloo.so.0')"};
-  const absl::StatusOr<pid_t> pid = StartProcess(command, environment, "/", says.get(), says.get(), -1);
-  says.Close();
+  // torch's own wheels have gloo within libtorch_cpu.so, whose loading would take seconds.
+  static constexpr char kLoad[] = "import ctypes\ntry: ctypes.CDLL('libgloo.so.0')\nexcept OSError: pass\n";
+  const std::vector<std::string> command = {python, "-I", "-S", "-c", kLoad};
+  const absl::StatusOr<pid_t> pid =
+      StartProcess(command, environment, "/", output->write.get(), output->write.get(), -1);
+  output->write.Close();
   if (!pid.ok()) return false;
   std::array<char, 256> words{};
   bool silent = true;
-  for (ssize_t got = 0; (got = read(said.get(), words.data(), words.size())) != 0;) {
+  for (ssize_t got = 0; (got = read(output->read.get(), words.data(), words.size())) != 0;) {
     if (got < 0 && errno != EINTR) break;
     silent = silent && got <= 0;
   }

@@ -11,9 +11,8 @@
 
 namespace lockstep::agent {
 
-// Tries it: the interpreter starts with the library preloaded, finds a libgloo of its own (without one there is nothing
-// to preload for), and neither it nor the loader complains. Takes as long as Python needs to start. Without a library,
-// false at once.
+// Tries it: the interpreter starts with the library preloaded, loads libgloo where that is a library of its own, and
+// neither it nor the loader complains. Takes as long as Python needs to start. Without a library, false at once.
 bool CanPreload(const std::string& library, const std::string& python);
 
 // For processes that are started by exec; those of the zygote have what it has.

@@ -31,7 +31,25 @@ constexpr std::array kLostPeer = {"Connection closed by peer",
                                   "Application timeout caused pair closure",
                                   "Read error [127.0.0.1]"};
 
+// What c10d raises them as.
+constexpr std::array kCommunicationTypes = {
+    "RuntimeError",         "DistBackendError", "DistNetworkError",      "DistError", "TimeoutError", "ConnectionError",
+    "ConnectionResetError", "BrokenPipeError",  "ConnectionRefusedError"};
+
 constexpr off_t kMaxErrorFile = 4 << 20;  // a message may hold a whole tensor
+
+// torch 1.13; torch 2 with libuv, and without.
+constexpr std::array kPortTaken = {"Address already in use", "address already in use", "EADDRINUSE"};
+
+template <size_t n>
+bool IsOf(const std::array<const char*, n>& words, const std::string& text) {
+  return std::find(words.begin(), words.end(), text) != words.end();
+}
+
+template <size_t n>
+bool Has(const std::array<const char*, n>& words, const std::string& text) {
+  return std::any_of(words.begin(), words.end(), [&](const char* one) { return text.find(one) != std::string::npos; });
+}
 
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
 
@@ -68,19 +86,19 @@ std::optional<ExceptionNote> NoteFromTorch(const Json& json) {
   const Json stack = extra.is_object() ? extra.value("py_callstack", Json()) : Json();
   if (stack.is_string()) note.info.where = InnermostFrame(stack.get<std::string>());
   note.info.connection = IsConnectionError(note.info.type, whole);
+  note.info.port_taken = IsPortTaken(note.info.type, whole);
   return note;
 }
 
 }  // namespace
 
 bool IsConnectionError(const std::string& type, const std::string& message) {
-  static constexpr std::array kTypes = {
-      "RuntimeError",          "DistBackendError", "DistNetworkError",     "DistError",
-      "TimeoutError",          "ConnectionError",  "ConnectionResetError", "BrokenPipeError",
-      "ConnectionRefusedError"};
-  if (std::find(kTypes.begin(), kTypes.end(), type) == kTypes.end()) return false;
-  return std::any_of(kLostPeer.begin(), kLostPeer.end(),
-                     [&](const char* words) { return message.find(words) != std::string::npos; });
+  return IsOf(kCommunicationTypes, type) && Has(kLostPeer, message);
+}
+
+bool IsPortTaken(const std::string& type, const std::string& message) {
+  return IsOf(kCommunicationTypes, type) && message.find("server socket has failed to listen") != std::string::npos &&
+         Has(kPortTaken, message);
 }
 
 std::optional<ExceptionNote> ReadException(const std::string& path) {
@@ -95,6 +113,7 @@ std::optional<ExceptionNote> ReadException(const std::string& path) {
   note.info.message = FirstLine(message);
   note.info.where = json.value("where", "");
   note.info.connection = IsConnectionError(note.info.type, message);
+  note.info.port_taken = IsPortTaken(note.info.type, message);
   return note;
 }
 

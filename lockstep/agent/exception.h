@@ -24,5 +24,7 @@ absl::StatusOr<ExceptionNote> ReadTorchError(const std::string& path);
 
 // True for the errors that survivors of a dead peer meet in gloo, NCCL and TCPStore: secondary, never the culprit.
 bool IsConnectionError(const std::string& type, const std::string& message);
+// True for the error of a rank that was to host the rendezvous store, but found its port taken.
+bool IsPortTaken(const std::string& type, const std::string& message);
 
 }  // namespace lockstep::agent

@@ -80,5 +80,19 @@ TEST(Exception, ALostPeerIsSecondary) {
   EXPECT_FALSE(IsConnectionError("ValueError", "Connection reset by peer"));
 }
 
+// As torch 1.13.1 and 2.6 without libuv, and torch 2 with it, say it.
+TEST(Exception, APortThatIsTakenIsNobodysFault) {
+  const std::string begin = "The server socket has failed to listen on any local network address. ";
+  EXPECT_TRUE(
+      IsPortTaken("RuntimeError",
+                  begin + "The server socket has failed to bind to [::]:29500 (errno: 98 - Address already in use)."));
+  EXPECT_TRUE(
+      IsPortTaken("DistNetworkError",
+                  begin + "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"));
+  EXPECT_FALSE(IsPortTaken(
+      "RuntimeError", begin + "The server socket has failed to bind to [::]:29500 (errno: 13 - Permission denied)."));
+  EXPECT_FALSE(IsPortTaken("OSError", "[Errno 98] Address already in use"));
+}
+
 }  // namespace
 }  // namespace lockstep::agent

@@ -96,7 +96,7 @@ void Flusher::Hear(const control::PartWritten& part) {
 
 // All parts are written, or can't be.
 void Flusher::Close() {
-  checkpoint::Manifest manifest{flush_->point, spec_.job, Utc(clock_.WallNow()), "", {}};
+  checkpoint::Manifest manifest{flush_->point, spec_.job, Utc(clock_.WallNow()), spec_.layout, {}};
   for (const auto& [node, files] : flush_->parts)
     manifest.files.insert(manifest.files.end(), files.begin(), files.end());
   const bool whole = !flush_->gone && flush_->failure.empty();

@@ -41,6 +41,12 @@ void AddVirtualLocalRank(int rank, Environment& environment) {
   environment["CUDA_VISIBLE_DEVICES"] = index < visible.size() ? visible[index] : std::to_string(rank);
 }
 
+// The same on all nodes, as torchrun has it. A job of one node is known by its name.
+std::string RunId(const RunSpec& spec) {
+  if (!spec.torchrun.run_id.empty()) return spec.torchrun.run_id;
+  return spec.place.nodes > 1 ? "none" : spec.job;
+}
+
 void AddTorchrunContract(const RunSpec& spec, const EpochPlan& plan, int rank, Environment& environment) {
   const std::string own = std::to_string(GlobalRank(spec, rank).value()), all = std::to_string(spec.place.world_size);
   for (const char* name : {"RANK", "ROLE_RANK"}) environment[name] = own;
@@ -54,7 +60,7 @@ void AddTorchrunContract(const RunSpec& spec, const EpochPlan& plan, int rank, E
   environment["MASTER_PORT"] = std::to_string(plan.store_port);
   environment["TORCHELASTIC_RESTART_COUNT"] = std::to_string(plan.restart_count);
   environment["TORCHELASTIC_MAX_RESTARTS"] = std::to_string(spec.max_restarts);
-  environment["TORCHELASTIC_RUN_ID"] = spec.torchrun.run_id.empty() ? spec.job : spec.torchrun.run_id;
+  environment["TORCHELASTIC_RUN_ID"] = RunId(spec);
   environment["TORCHELASTIC_USE_AGENT_STORE"] = plan.agent_store ? "True" : "False";
   // Rank 0 makes the store. Debian 13's torch is built without libuv, which torch 2 asks for unless told otherwise.
   if (!plan.agent_store && std::getenv("USE_LIBUV") == nullptr) environment["USE_LIBUV"] = "0";
@@ -150,7 +156,8 @@ Environment WorkerEnvironment(const RunSpec& spec, const EpochPlan& plan, int ra
   environment["LOCKSTEP_RANK"] = std::to_string(GlobalRank(spec, rank).value());
   environment["LOCKSTEP_EPOCH"] = std::to_string(plan.epoch);
   environment["LOCKSTEP_CLIENT_LIB"] = spec.client_lib;
-  if (!spec.gloo_lib.empty()) environment["LOCKSTEP_TRAILS"] = TrailsDir(spec);
+  if (KeepsTrails(spec)) environment["LOCKSTEP_TRAILS"] = TrailsDir(spec);
+  if (!spec.nccl_lib.empty()) environment["NCCL_PROFILER_PLUGIN"] = spec.nccl_lib;
   environment["LOCKSTEP_STACKS_FILE"] = StacksPath(spec, plan.epoch, rank);
   environment["LOCKSTEP_ERROR_FILE"] = ErrorPath(spec, plan.epoch, rank);
   if (spec.allow_drill) environment["LOCKSTEP_DRILL_FILE"] = DrillPath(spec, plan.epoch, rank);
@@ -180,15 +187,13 @@ std::vector<std::string> WorkerCommand(const RunSpec& spec, int rank) {
 absl::StatusOr<pid_t> StartProcess(const std::vector<std::string>& argv, const Environment& extra,
                                    const std::string& cwd, int out, int err, int inherit) {
   ChildImage image = MakeImage(argv, extra);
-  int failure[2];
-  if (pipe2(failure, O_CLOEXEC) != 0) return Errno(errno, "pipe");
-  Fd read_end(failure[0]), write_end(failure[1]);
+  LS_ASSIGN_OR_RETURN(Pipe failure, MakePipe());
   const pid_t pid = fork();
   if (pid < 0) return Errno(errno, "fork");
-  if (pid == 0) RunChild(image, cwd.c_str(), out, err, inherit, failure[1]);
-  write_end.Close();
+  if (pid == 0) RunChild(image, cwd.c_str(), out, err, inherit, failure.write.get());
+  failure.write.Close();
   int error = 0;
-  if (read(read_end.get(), &error, sizeof(error)) != sizeof(error)) return pid;  // closed by a successful exec
+  if (read(failure.read.get(), &error, sizeof(error)) != sizeof(error)) return pid;  // closed by a successful exec
   waitpid(pid, nullptr, 0);
   return Errno(error, "starting {} in {}", argv[0], cwd);
 }
@@ -197,12 +202,12 @@ absl::StatusOr<int> FreePort(int wanted) {
   const Fd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_addr.s_addr = htonl(INADDR_ANY);  // where the store will listen
   address.sin_port = htons(static_cast<uint16_t>(wanted));
   socklen_t length = sizeof(address);
   if (bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
     if (wanted != 0) return FreePort(0);
-    return Errno(errno, "binding a free port on 127.0.0.1");
+    return Errno(errno, "binding a free port");
   }
   getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length);
   return ntohs(address.sin_port);

@@ -86,6 +86,9 @@ TEST(WorkerEnvironment, FollowsTorchrunsOptions) {
   unsetenv("CUDA_VISIBLE_DEVICES");
   EXPECT_EQ(environment["ROLE_NAME"], "trainer");
   EXPECT_EQ(environment["TORCHELASTIC_RUN_ID"], "job7");
+  spec.torchrun.run_id.clear();
+  spec.place.nodes = 2;
+  EXPECT_EQ(WorkerEnvironment(spec, {.epoch = 3}, 1)["TORCHELASTIC_RUN_ID"], "none") << "the same on both";
   EXPECT_EQ(environment["MASTER_ADDR"], "localhost");
   EXPECT_EQ(environment["TORCHELASTIC_ERROR_FILE"], "/logs/job7_x/attempt_2/1/error.json");
   EXPECT_EQ(environment["LOCAL_RANK"], "0");

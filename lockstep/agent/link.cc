@@ -46,19 +46,16 @@ absl::Status StarterLink::Launch() {
   const std::string log_path = spec_.run_dir + "/starter.log";
   const Fd log(open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log.valid()) return Errno(errno, "{}", log_path);
-  int ready[2];
-  if (pipe2(ready, O_CLOEXEC) != 0) return Errno(errno, "pipe");
-  const Fd read_end(ready[0]);
-  Fd write_end(ready[1]);
+  LS_ASSIGN_OR_RETURN(Pipe ready, MakePipe());
   std::array<char, 4096> self{};
   if (readlink("/proc/self/exe", self.data(), self.size() - 1) < 0) return Errno(errno, "/proc/self/exe");
-  const Environment environment = {{"LOCKSTEP_READY_FD", std::to_string(write_end.get())}};
+  const Environment environment = {{"LOCKSTEP_READY_FD", std::to_string(ready.write.get())}};
   LS_RETURN_IF_ERROR(
-      StartProcess({self.data(), "starter", spec_.run_dir}, environment, "/", log.get(), log.get(), write_end.get())
+      StartProcess({self.data(), "starter", spec_.run_dir}, environment, "/", log.get(), log.get(), ready.write.get())
           .status());
-  write_end.Close();
+  ready.write.Close();
   char byte = 0;
-  if (read(read_end.get(), &byte, 1) != 1) return Unavailable("the starter did not start: {}", LogTail(log_path));
+  if (read(ready.read.get(), &byte, 1) != 1) return Unavailable("the starter did not start: {}", LogTail(log_path));
   return Connect();
 }
 

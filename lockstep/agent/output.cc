@@ -53,16 +53,16 @@ absl::StatusOr<std::vector<Stdio>> Output::Open(int restart_count) {
 }
 
 absl::Status Output::OpenStream(int rank, int number, int restart_count, Fd& write_end) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return Errno(errno, "pipes for the output of rank {}", rank);
-  write_end = Fd(ends[1]);
-  auto stream = std::make_unique<Stream>(Stream{rank, number, Fd(ends[0]), {}});
-  fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  fcntl(ends[0], F_SETPIPE_SZ, 1 << 20);
+  LS_ASSIGN_OR_RETURN(Pipe pipe, MakePipe(fmt::format("pipes for the output of rank {}", rank)));
+  write_end = std::move(pipe.write);
+  const int read_end = pipe.read.get();
+  auto stream = std::make_unique<Stream>(Stream{rank, number, std::move(pipe.read), {}});
+  fcntl(read_end, F_SETFL, O_NONBLOCK);
+  fcntl(read_end, F_SETPIPE_SZ, 1 << 20);
   LS_ASSIGN_OR_RETURN(stream->file, OpenFile(spec_, rank, number, restart_count));
   Stream* own = stream.get();
   streams_.push_back(std::move(stream));
-  poller_.Watch(ends[0], [this, own] {
+  poller_.Watch(read_end, [this, own] {
     if (!Read(*own)) poller_.Forget(own->read_end.get());
   });
   return absl::OkStatus();

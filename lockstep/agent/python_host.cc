@@ -66,6 +66,7 @@ void PythonHost::StartZygote() {
   Environment environment = PythonEnvironment(spec_, false);
   PinThreads(environment);
   AddCollectors(spec_, environment);
+  environment["LOCKSTEP_ZYGOTE_PRELOAD"] = Lookup(environment, "LD_PRELOAD", "");
   environment["LOCKSTEP_STARTER_FD"] = std::to_string(pair->second.get());
   auto pid = StartProcess({spec_.python, "-u", "-m", "lockstep._zygote"}, environment, "/", STDERR_FILENO,
                           STDERR_FILENO, pair->second.get());
@@ -103,6 +104,7 @@ void PythonHost::HearZygote() {
 void PythonHost::ZygoteLost(const std::string& why) {
   if (zygote_.valid()) poller_.Forget(zygote_.get());
   zygote_.Close();
+  if (known_ && zygote_ok_) listener_.note("workers start by exec from now on: " + why);
   zygote_ok_ = false;
   if (why_.empty()) why_ = why;
   const uint64_t waiting = std::exchange(spawn_asked_, 0);
@@ -147,12 +149,12 @@ void PythonHost::HearStore() {
   const uint64_t epoch = std::exchange(store_asked_, 0);
   if (epoch == 0 || message.value("epoch", uint64_t{0}) != epoch) return;
   const int port = message.value("port", 0);
+  torch_ = message.value("torch", torch_);
   if (port == 0) {
     const std::string why = message.value("error", "");
     if (!std::exchange(store_refused_, true)) listener_.note("rank 0 hosts the rendezvous store: " + why);
   } else {
     has_torch_ = true;
-    torch_ = message.value("torch", "");
     if (const std::string refused = message.value("refused", ""); !refused.empty())
       listener_.note(fmt::format("--master-port {} can't be had ({}): MASTER_PORT is {}", spec_.torchrun.master_port,
                                  refused, port));

@@ -48,6 +48,7 @@ Json ToJson(const RunSpec& spec) {
           {"package_dir", spec.package_dir},
           {"client_lib", spec.client_lib},
           {"gloo_lib", spec.gloo_lib},
+          {"nccl_lib", spec.nccl_lib},
           {"checkpoint_budget_bytes", spec.checkpoint_budget.value},
           {"log_limit_bytes", spec.log_limit.value},
           {"max_restarts", spec.max_restarts},
@@ -57,6 +58,7 @@ Json ToJson(const RunSpec& spec) {
           {"checkpoint_interval_s", spec.checkpoint_interval.value},
           {"checkpoint_keep", spec.checkpoint_keep},
           {"checkpoint_flush_limit_s", spec.checkpoint_flush_limit.value},
+          {"layout", spec.layout},
           {"adoption_s", spec.adoption.value}};
 }
 
@@ -87,6 +89,7 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     json.at("package_dir").get_to(spec.package_dir);
     json.at("client_lib").get_to(spec.client_lib);
     spec.gloo_lib = json.value("gloo_lib", "");
+    spec.nccl_lib = json.value("nccl_lib", "");
     json.at("checkpoint_budget_bytes").get_to(spec.checkpoint_budget.value);
     json.at("log_limit_bytes").get_to(spec.log_limit.value);
     json.at("max_restarts").get_to(spec.max_restarts);
@@ -95,6 +98,7 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     json.at("checkpoint_interval_s").get_to(spec.checkpoint_interval.value);
     json.at("checkpoint_keep").get_to(spec.checkpoint_keep);
     json.at("checkpoint_flush_limit_s").get_to(spec.checkpoint_flush_limit.value);
+    spec.layout = json.value("layout", "");
     json.at("adoption_s").get_to(spec.adoption.value);
     LS_ASSIGN_OR_RETURN(spec.torchrun, TorchrunFromJson(json.value("torchrun", Json())));
     LS_ASSIGN_OR_RETURN(spec.start_method, StartMethodFromName(json.at("start_method").get<std::string>()));
@@ -115,6 +119,7 @@ absl::StatusOr<RunSpec> ReadRunSpec(const std::string& run_dir) {
 std::string EpochDir(const RunSpec& spec, uint64_t epoch) { return fmt::format("{}/epoch_{}", spec.run_dir, epoch); }
 
 std::string TrailsDir(const RunSpec& spec) { return spec.run_dir + "/trails"; }
+bool KeepsTrails(const RunSpec& spec) { return !spec.gloo_lib.empty() || !spec.nccl_lib.empty(); }
 std::string StacksPath(const RunSpec& spec, uint64_t epoch, int rank) {
   return fmt::format("{}/rank_{}.stacks", EpochDir(spec, epoch), rank);
 }

@@ -36,6 +36,7 @@ struct RunSpec {
   std::string package_dir;        // holds the Python package `lockstep`
   std::string client_lib;         // liblockstep-client.so
   std::string gloo_lib;           // liblockstep-gloo.so, preloaded into workers; empty: it is not
+  std::string nccl_lib;           // liblockstep-nccl-profiler.so, which NCCL is told to load; empty: it is not
   Bytes checkpoint_budget;        // 0 = half of what is available
   Bytes log_limit{256ull << 20};  // per rank; what is beyond is dropped and counted
   int max_restarts = 1000;
@@ -45,6 +46,7 @@ struct RunSpec {
   Seconds checkpoint_interval{600};
   int checkpoint_keep = 2;
   Seconds checkpoint_flush_limit{120};  // a flush that takes longer is given up
+  std::string layout{};                 // of the job, as JSON, for the manifest; empty: not known
   Seconds adoption{60};                 // without an agent this long, the starter ends the job
 };
 
@@ -64,6 +66,7 @@ std::string LogPath(const RunSpec& spec, int rank);
 std::string DrillPath(const RunSpec& spec, uint64_t epoch, int rank);  // a fault that it is asked to make
 std::string EpochDir(const RunSpec& spec, uint64_t epoch);
 std::string TrailsDir(const RunSpec& spec);  // what collectors in workers keep
+bool KeepsTrails(const RunSpec& spec);       // a collector goes into workers
 
 // SIGRTMIN + 7 asks a worker for its Python stacks; this one asks it to look at DrillPath.
 inline constexpr int kDrillSignal = 8;

@@ -92,12 +92,10 @@ class Reader {
 };
 
 absl::StatusOr<Reader> Reader::Start(pid_t target, const std::string& binary) {
-  std::array<int, 2> ends;
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) return Errno(errno, "pipe for the stacks of process {}", target);
-  Fd read_end(ends[0]), write_end(ends[1]);
+  LS_ASSIGN_OR_RETURN(Pipe pipe, MakePipe(fmt::format("pipe for the stacks of process {}", target)));
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
-  posix_spawn_file_actions_adddup2(&actions, write_end.get(), STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, pipe.write.get(), STDOUT_FILENO);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   std::string number = std::to_string(target), name = "lockstep", verb = "stacks";
   std::array<char*, 4> argv = {name.data(), verb.data(), number.data(), nullptr};
@@ -105,7 +103,7 @@ absl::StatusOr<Reader> Reader::Start(pid_t target, const std::string& binary) {
   const int error = posix_spawn(&pid, binary.c_str(), &actions, nullptr, argv.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   if (error != 0) return Errno(error, "{} stacks {}", binary, target);
-  return Reader(target, pid, std::move(read_end));
+  return Reader(target, pid, std::move(pipe.read));
 }
 
 // Reads from all pipes until they end or the time is up.

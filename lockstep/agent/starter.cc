@@ -90,6 +90,7 @@ class Starter {
   void CollectSharedMemory();
   void HearSharedMemory();
   void SharedMemoryMade();
+  void TellDeaf();
   void ForceKill();
   void Reap();
   void TellExit(const Worker& worker);
@@ -112,7 +113,6 @@ class Starter {
   bool shared_memory_made_ = true;  // ever, as far as we know: at first nobody watches
   bool shared_memory_new_ = false;  // since the last look at who has it
   Nanos shared_memory_seen_;
-  Nanos spawned_wall_;        // when the acting epoch was asked for
   int workers_restarts_ = 0;  // restarts before it
   Fd agent_listener_, worker_listener_, agent_, signals_;
   std::map<int, Fd> joining_;      // sockets of workers
@@ -124,6 +124,7 @@ class Starter {
   bool killing_ = false, ending_ = false;
   uint64_t asked_epoch_ = 0;  // the newest epoch that was to be killed; it may never have had a worker
   Nanos force_at_;            // SIGKILL then; 0 = never or done
+  Seconds grace_;             // that a user's stop gives until then
   Nanos agent_seen_;
 };
 
@@ -368,6 +369,10 @@ void Starter::StoreIsAt(uint64_t epoch, int port) {
   if (port == 0) {
     const auto free_port = FreePort(WantedPort());
     if (!free_port.ok()) return SpawnFailed(epoch, Message(free_port.status()));
+    if (const int wanted = WantedPort(); wanted != 0 && *free_port != wanted)
+      Tell({{"event", "note"},
+            {"text",
+             fmt::format("--master-port {} can't be had (it is taken): MASTER_PORT is {}", wanted, *free_port)}});
     store_.port = *free_port;
     store_.hosted = false;
   }
@@ -386,7 +391,7 @@ void Starter::BeginEpoch(const EpochPlan& plan) {
   if (!AllGone() || killing_) return SpawnFailed(plan.epoch, "workers of the epoch before still run");
   plan_ = plan;
   workers_.Expect();
-  spawned_wall_ = clock_.WallNow();
+  shared_memory_.Begin();
   mkdir(EpochDir(spec_, plan.epoch).c_str(), 0700);
   __atomic_store_n(&buffers_.board()->epoch, plan.epoch, __ATOMIC_RELEASE);
   if (host_known_) StartWorkers(*plan_);
@@ -467,6 +472,8 @@ void Starter::SpawnFailed(uint64_t epoch, const std::string& error) {
 void Starter::KillEpoch(uint64_t epoch, Seconds grace, int signal, const std::vector<int>& suspects) {
   if (epoch < workers_.epoch() || (plan_ && epoch < plan_->epoch)) return;  // a stale order
   if (plan_ && plan_->epoch == epoch && !host_.spawning()) plan_.reset();   // not one process of it was started
+  // Asked again by an agent that is back: the grace that was given runs already.
+  if (killing_ && epoch == asked_epoch_ && grace.value > 0 && force_at_.value != 0) return;
   killing_ = true;
   asked_epoch_ = epoch;
   if (plan_) return;  // EpochRuns comes back here
@@ -477,8 +484,10 @@ void Starter::KillEpoch(uint64_t epoch, Seconds grace, int signal, const std::ve
     workers_.Signal(signal);
     workers_.Signal(SIGCONT);  // a stopped worker hears it only then
     force_at_ = clock_.Now() + ToNanos(grace);
+    grace_ = grace;
   } else if (!ending_ && Recall(suspects)) {
     force_at_ = clock_.Now() + ToNanos(kRecall);
+    grace_ = {};
   } else {
     ForceKill();
   }
@@ -524,6 +533,18 @@ void Starter::SharedMemoryMade() {
   if (clock_.Now() - shared_memory_seen_ >= ToNanos(kSharedMemoryPeriod)) CollectSharedMemory();
 }
 
+// Of a stop that was asked for with a grace.
+void Starter::TellDeaf() {
+  if (grace_.value <= 0) return;
+  std::string ranks;
+  for (const Worker& worker : workers_.all()) {
+    if (!worker.exited) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", GlobalRank(spec_, worker.rank).value());
+  }
+  Tell({{"event", "note"},
+        {"text", fmt::format("still running {:.3g} s after they were asked to end, and killed now: rank {}",
+                             grace_.value, ranks)}});
+}
+
 void Starter::ForceKill() {
   force_at_ = Nanos{};
   __atomic_store_n(&buffers_.board()->epoch, 0, __ATOMIC_RELEASE);  // the fence: no slot becomes DONE from here on
@@ -566,7 +587,7 @@ void Starter::StopIfAllGone() {
   if (!left.empty()) return;  // SIGCHLD brings us back here
   killing_ = false;
   __atomic_store_n(&buffers_.board()->epoch, 0, __ATOMIC_RELEASE);
-  shared_memory_.Remove(workers_.all(), spawned_wall_);
+  shared_memory_.Remove(workers_.all());
   output_.Drain();
   Tell({{"event", "stopped"}, {"epoch", std::max(workers_.epoch(), asked_epoch_)}});
   if (ending_) poller_.Stop();
@@ -582,7 +603,10 @@ void Starter::Tick() {
   TellDropped();
   const Nanos now = clock_.Now();
   if (shared_memory_new_ && now - shared_memory_seen_ >= ToNanos(kSharedMemoryPeriod)) CollectSharedMemory();
-  if (force_at_.value != 0 && now >= force_at_) ForceKill();
+  if (force_at_.value != 0 && now >= force_at_) {
+    TellDeaf();
+    ForceKill();
+  }
   if (killing_) Reap();
   const bool idle = queue_.empty() && !killing_ && !plan_ && !shared_memory_new_ && agent_.valid();
   poller_.SetPeriod(idle ? kIdleTick : kBusyTick);

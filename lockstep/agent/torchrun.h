@@ -22,7 +22,7 @@ struct Streams {
 };
 
 struct Torchrun {
-  std::string run_id{};                   // TORCHELASTIC_RUN_ID; empty: the job's name
+  std::string run_id{};                   // TORCHELASTIC_RUN_ID; empty: none was given
   std::string role = "default";           // ROLE_NAME
   std::string master_addr = "127.0.0.1";  // by which all ranks reach a store on this node
   int master_port = 0;                    // of the first epoch; 0: any free one. Later epochs have a fresh one each

@@ -1,14 +1,15 @@
 #include "lockstep/agent/workers.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/stat.h>
+#include <sys/shm.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
-#include <utility>
+#include <memory>
+#include <sstream>
 
 #include "lockstep/agent/proc.h"
 #include "lockstep/base/file.h"
@@ -26,12 +27,29 @@ bool HoldsNumber(const std::string& name, pid_t number) {
   return false;
 }
 
-// False too where the file system keeps no birth time.
-bool BornSince(const std::string& path, Nanos since) {
-  struct statx info{};
-  if (statx(AT_FDCWD, path.c_str(), AT_SYMLINK_NOFOLLOW, STATX_BTIME, &info) != 0) return false;
-  if ((info.stx_mask & STATX_BTIME) == 0) return false;
-  return Nanos{info.stx_btime.tv_sec * 1'000'000'000 + info.stx_btime.tv_nsec} >= since;
+constexpr char kShmDir[] = "/dev/shm/";
+
+// Name and inode of all that lies in /dev/shm.
+std::set<std::pair<std::string, ino_t>> ListShm() {
+  std::set<std::pair<std::string, ino_t>> found;
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(kShmDir), closedir);
+  if (!dir) return found;
+  while (const dirent* entry = readdir(dir.get())) found.emplace(entry->d_name, entry->d_ino);
+  return found;
+}
+
+// A line of /proc/sysvipc/shm: key, shmid, perms, size, cpid, lpid, nattch, ...
+void RemoveSegments(const std::vector<Worker>& workers) {
+  std::istringstream lines(ReadFile("/proc/sysvipc/shm").value_or(""));
+  std::string line;
+  std::getline(lines, line);  // names
+  while (std::getline(lines, line)) {
+    int64_t key = 0, id = 0, perms = 0, size = 0, maker = 0, last = 0, attached = 0;
+    if (!(std::istringstream(line) >> key >> id >> perms >> size >> maker >> last >> attached) || attached != 0)
+      continue;
+    const auto made_it = [&](const Worker& worker) { return worker.pid == maker; };
+    if (std::any_of(workers.begin(), workers.end(), made_it)) shmctl(static_cast<int>(id), IPC_RMID, nullptr);
+  }
 }
 
 std::set<std::string> Paths(const std::vector<std::string>& list) { return {list.begin(), list.end()}; }
@@ -136,20 +154,17 @@ void SharedMemoryTraces::Collect(const std::vector<Worker>& workers) {
   for (const pid_t pid : Families(std::move(pids))) paths_.merge(Paths(MappedShm(pid)));
 }
 
-int SharedMemoryTraces::Remove(const std::vector<Worker>& workers, Nanos since) {
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm", ignored)) {
-    const std::string name = entry.path().filename();
-    for (const Worker& worker : workers) {
-      if (HoldsNumber(name, worker.pid)) paths_.insert(entry.path());
-    }
-  }
-  int removed = 0;
-  for (const std::string& path : paths_) {
-    if (BornSince(path, since) && !MappedByAnyone(path) && unlink(path.c_str()) == 0) ++removed;
+void SharedMemoryTraces::Begin() { before_ = ListShm(); }
+
+void SharedMemoryTraces::Remove(const std::vector<Worker>& workers) {
+  for (const auto& file : ListShm()) {
+    const std::string path = kShmDir + file.first;
+    const auto is_named = [&](const Worker& worker) { return HoldsNumber(file.first, worker.pid); };
+    const bool ours = paths_.contains(path) || std::any_of(workers.begin(), workers.end(), is_named);
+    if (ours && !before_.contains(file) && !MappedByAnyone(path)) unlink(path.c_str());
   }
   paths_.clear();
-  return removed;
+  RemoveSegments(workers);
 }
 
 }  // namespace lockstep::agent

@@ -53,18 +53,19 @@ class Workers {
   std::vector<Worker> early_deaths_;  // reaped before their rank was known
 };
 
-// Shared-memory files that the workers of an epoch may leave behind: collected while they live, removed when all are
-// dead.
+// Shared memory that the workers of an epoch may leave behind: collected while they live, removed when all are dead.
 class SharedMemoryTraces {
  public:
+  // Before the epoch's first worker: what lies there now, a data set say, stays.
+  void Begin();
   void Collect(const std::vector<Worker>& workers);
-  // Removes those of the collected files, and of the files with a dead worker's pid in their name, that were made since
-  // `since` (CLOCK_REALTIME) and that no live process maps. What lay there before, a data set say, stays. Returns how
-  // many.
-  int Remove(const std::vector<Worker>& workers, Nanos since);
+  // Removes those of the collected files, and of the files with a dead worker's pid in their name, that came since
+  // Begin and that no live process maps; and System V segments that a worker made and nobody has attached.
+  void Remove(const std::vector<Worker>& workers);
 
  private:
   std::set<std::string> paths_;
+  std::set<std::pair<std::string, ino_t>> before_;  // names in /dev/shm: an old name on a new file is not there before
 };
 
 }  // namespace lockstep::agent

@@ -45,6 +45,12 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   }
 }
 
+absl::StatusOr<Pipe> MakePipe(const std::string& what) {
+  std::array<int, 2> ends;
+  if (pipe2(ends.data(), O_CLOEXEC) != 0) return Errno(errno, "{}", what);
+  return Pipe{Fd(ends[0]), Fd(ends[1])};
+}
+
 absl::Status WriteFileAtomically(const std::string& path, std::string_view text) {
   const std::string next = path + ".next";
   {

@@ -1,4 +1,4 @@
-// Small files whole, and a file descriptor that closes itself. Not for hot paths.
+// Small files whole, and file descriptors that close themselves. Not for hot paths.
 #pragma once
 
 #include <string>
@@ -24,6 +24,12 @@ class Fd {
  private:
   int fd_ = -1;
 };
+
+struct Pipe {
+  Fd read, write;
+};
+// Closed on exec. An error begins with `what`.
+absl::StatusOr<Pipe> MakePipe(const std::string& what = "pipe");
 
 // Makes a directory, and those above it, unless they are there.
 absl::Status MakeDirectory(const std::string& path);

@@ -4,6 +4,7 @@
 #include "lockstep/cli/coordinator_flags.h"
 #include "lockstep/node/coordinate.h"
 #include "lockstep/node/endpoint.h"
+#include "lockstep/node/init.h"
 
 namespace lockstep::cli {
 namespace {
@@ -19,6 +20,7 @@ absl::StatusOr<int> Start(Flags& flags) {
   node::RunOptions& options = flags.options;
   options.live_view = !flags.no_view;
   options.nodes.join_timeout = Seconds{static_cast<double>(flags.join_timeout)};
+  node::StandBehindInit();
   if (!flags.resume.empty()) return node::ResumeCoordinating(flags.resume, options);
   const std::optional<node::Endpoint> endpoint = node::ParseEndpoint(flags.listen);
   if (!endpoint || endpoint->port == 0)
@@ -41,6 +43,7 @@ void AddCoordinator(CLI::App& app, int& exit_code) {
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
   command->add_option("--max-restarts", options.max_restarts, "Restarts in the life of the run; default 1000");
+  command->add_flag("--allow-drill", options.allow_drill, "Let `lockstep drill kill-coordinator` strike it");
   command->add_flag("--no-view", flags->no_view, "No live view, even on a terminal");
   DeclareCoordination(*command, options);
   command->footer(

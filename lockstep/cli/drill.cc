@@ -28,7 +28,8 @@ void DeclareFault(CLI::App& command, DrillFlags& flags) {
   command.add_option("fault", flags.fault, drill::KindNames());
   command.add_option("--rank", flags.rank, "The rank to strike");
   command.add_flag("--random-rank", flags.random_rank, "Strike a rank drawn from the seed");
-  command.add_option("--for", options.hold.value, "stop, freeze, slow, fill-disk: how long, such as 10s or 2m")
+  command
+      .add_option("--for", options.hold.value, "stop, freeze, slow, cut-link, fill-disk: how long, such as 10s or 2m")
       ->transform(CLI::AsNumberWithUnit(units))
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
@@ -50,24 +51,26 @@ void Declare(CLI::App& command, DrillFlags& flags) {
   command.add_flag("--dry-run", flags.dry_run, "Print the plan and break nothing");
   command.add_flag("--json", flags.json, "One JSON document on stdout");
   command.footer(
-      "Only runs started with `lockstep run --allow-drill` can be drilled.\n"
+      "Only what was started with --allow-drill can be drilled: a run, or a coordinator that stands alone.\n"
       "Example: lockstep drill kill --rank 2");
 }
 
-absl::StatusOr<drill::Fault> OneFault(const DrillFlags& flags, int ranks) {
+absl::StatusOr<drill::Fault> OneFault(const DrillFlags& flags, const drill::Ranks& ranks) {
   drill::Fault fault = flags.options;
   LS_ASSIGN_OR_RETURN(fault.kind, drill::KindFromName(flags.fault));
+  LS_RETURN_IF_ERROR(drill::CheckReach(fault.kind, ranks));
   fault.rank = flags.rank;
   if (flags.rank && flags.random_rank) return InvalidArgument("--rank and --random-rank exclude each other");
   if (drill::StrikesRank(fault.kind) && !flags.rank && !flags.random_rank)
     return InvalidArgument("{} strikes a rank: name it with --rank, or let --random-rank draw one", flags.fault);
-  if (flags.rank && (*flags.rank < 0 || *flags.rank >= ranks))
-    return InvalidArgument("--rank must be 0 to {}, found {}", ranks - 1, *flags.rank);
+  if (flags.rank && !ranks.Has(*flags.rank))
+    return InvalidArgument("--rank must be {} to {}, the ranks of this node, found {}: drill others where they run",
+                           ranks.first, ranks.first + ranks.count - 1, *flags.rank);
   LS_RETURN_IF_ERROR(drill::CheckFault(fault));
   return fault;
 }
 
-absl::StatusOr<drill::Plan> MakePlan(const DrillFlags& flags, int ranks) {
+absl::StatusOr<drill::Plan> MakePlan(const DrillFlags& flags, const drill::Ranks& ranks) {
   drill::Plan plan;
   if (flags.fault.empty() == flags.schedule.empty())
     return InvalidArgument("name one fault ({}) or a --schedule FILE", drill::KindNames());
@@ -84,8 +87,7 @@ absl::StatusOr<drill::Plan> MakePlan(const DrillFlags& flags, int ranks) {
 
 absl::Status CheckAllowed(const agent::RunSpec& spec) {
   if (spec.allow_drill) return absl::OkStatus();
-  return FailedPrecondition("{} takes no drills: the run was started without `lockstep run --allow-drill`",
-                            spec.run_dir);
+  return FailedPrecondition("{} takes no drills: it was started without --allow-drill", spec.run_dir);
 }
 
 drill::Rim RimOf(const std::string& run_dir, bool quiet) {
@@ -112,7 +114,7 @@ int PrintDrill(const drill::Report& report, bool as_json) {
 absl::StatusOr<int> Start(const DrillFlags& flags) {
   LS_ASSIGN_OR_RETURN(const std::string run_dir, node::FindRunDir(flags.run_dir));
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, agent::ReadRunSpec(run_dir));
-  LS_ASSIGN_OR_RETURN(drill::Plan plan, MakePlan(flags, spec.ranks));
+  LS_ASSIGN_OR_RETURN(drill::Plan plan, MakePlan(flags, {.first = spec.place.first_rank, .count = spec.ranks}));
   if (flags.dry_run) return PrintReport(ToJson(plan), flags.json);
   LS_RETURN_IF_ERROR(CheckAllowed(spec));
   const SystemClock clock;

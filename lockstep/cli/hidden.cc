@@ -3,6 +3,7 @@
 #include "lockstep/agent/stacks.h"
 #include "lockstep/agent/starter.h"
 #include "lockstep/cli/commands.h"
+#include "lockstep/drill/link_keeper.h"
 
 namespace lockstep::cli {
 
@@ -16,6 +17,10 @@ void AddHidden(CLI::App& app, int& exit_code) {
   CLI::App* stacks = app.add_subcommand("stacks", "Native stacks of one process as JSON")->group("");
   stacks->add_option("pid", *pid)->required();
   stacks->callback([pid, &exit_code] { exit_code = agent::StacksMain(*pid); });
+
+  CLI::App* cut = app.add_subcommand("cut-link", "Cuts off a process's network until its input ends")->group("");
+  cut->add_option("pid", *pid)->required();
+  cut->callback([pid, &exit_code] { exit_code = drill::LinkKeeperMain(*pid); });
 }
 
 }  // namespace lockstep::cli

@@ -33,6 +33,7 @@ absl::Status ApplyJobFile(const std::string& path, const CLI::App& run, node::Ru
   LS_ASSIGN_OR_RETURN(const cluster::Job job, cluster::ReadJob(path, cluster::Presets(installation.presets)));
   const cluster::RunFile& file = job.run;
   if (options.job.empty()) options.job = job.name;
+  if (job.layout) options.layout = cluster::LayoutJson(*job.layout);
   TakeCommand(file, options);
   Take(run, "--python", file.python, options.python);
   Take(run, "--run", file.run, options.run_dir);

@@ -5,6 +5,7 @@
 #include "lockstep/cli/coordinator_flags.h"
 #include "lockstep/cli/job_file.h"
 #include "lockstep/cli/torchrun_flags.h"
+#include "lockstep/node/init.h"
 #include "lockstep/node/options.h"
 #include "lockstep/node/plan.h"
 #include "lockstep/node/run.h"
@@ -33,6 +34,8 @@ void Declare(CLI::App& run, RunFlags& flags) {
                "Let `lockstep drill` break this run on purpose; for rehearsals only");
   run.add_flag("!--no-preload", options.preload,
                "Leave liblockstep-gloo.so out of the workers: their collectives are not watched then");
+  run.add_flag("--nccl-profiler", options.nccl_profiler,
+               "Have NCCL load liblockstep-nccl-profiler.so: its collectives are watched, too");
   run.add_flag("--dry-run", flags.dry_run, "Print what would be started, with which environment, and start nothing");
   DeclareCoordination(run, options);
   run.add_flag("--no-view", flags.no_view, "No live view, even on a terminal");
@@ -72,6 +75,7 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   if (!flags.job_file.empty()) LS_RETURN_IF_ERROR(ApplyJobFile(flags.job_file, run, options));
   LS_RETURN_IF_ERROR(flags.torchrun.Apply(options));  // knows the number of ranks by now
   if (flags.dry_run) return PrintReport(node::DryRun(options), false);
+  node::StandBehindInit();
   return flags.resume.empty() ? node::RunJob(options) : node::ResumeJob(flags.resume, options);
 }
 

@@ -219,7 +219,7 @@ absl::Status TorchrunFlags::ApplyRanks(node::RunOptions& options) const {
 absl::Status TorchrunFlags::ApplyRendezvous(node::RunOptions& options) const {
   agent::Torchrun& torchrun = options.torchrun;
   if (!On("standalone")) torchrun.run_id = Text("rdzv-id");
-  if (Given("rdzv-conf")) LS_RETURN_IF_ERROR(ApplyRendezvousConf(Text("rdzv-conf"), options.nodes));
+  if (Given("rdzv-conf")) LS_RETURN_IF_ERROR(ApplyRendezvousConf(Text("rdzv-conf"), options));
   if (options.nodes.most > 1) {
     // The coordinator has the port that was named; stores are where they are needed, each on a fresh one.
     torchrun.master_addr = Text("local-addr");  // empty: found when the nodes have met
@@ -241,16 +241,23 @@ absl::Status TorchrunFlags::ApplyRendezvous(node::RunOptions& options) const {
 }
 
 // "join_timeout=600,timeout=900": torchrun's names for how long a node waits for the others.
-absl::Status TorchrunFlags::ApplyRendezvousConf(const std::string& conf, node::Nodes& nodes) {
+absl::Status TorchrunFlags::ApplyRendezvousConf(const std::string& conf, node::RunOptions& options) {
+  std::string without_effect;
   for (const std::string& entry : Split(conf, ',')) {
     const size_t equals = entry.find('=');
     if (equals == std::string::npos) return InvalidArgument("--rdzv-conf must be NAME=VALUE,..., found \"{}\"", conf);
     const std::string name = entry.substr(0, equals);
-    if (name != "join_timeout" && name != "timeout") continue;
+    if (name != "join_timeout" && name != "timeout") {
+      without_effect += (without_effect.empty() ? "" : ",") + entry;
+      continue;
+    }
     const std::optional<int> seconds = Integer(entry.substr(equals + 1));
     if (!seconds || *seconds < 1) return InvalidArgument("--rdzv-conf {} must be seconds, at least 1", entry);
-    nodes.join_timeout = Seconds{static_cast<double>(*seconds)};
+    options.nodes.join_timeout = Seconds{static_cast<double>(*seconds)};
   }
+  if (!without_effect.empty() && options.nodes.most > 1)  // of one node all of it has none, which is said elsewhere
+    options.notices.push_back(
+        fmt::format("--rdzv-conf {} has no effect: the coordinator knows no more than join_timeout", without_effect));
   return absl::OkStatus();
 }
 

@@ -39,7 +39,7 @@ class TorchrunFlags {
   absl::Status ApplyEndpoint(node::Nodes& nodes) const;
   absl::Status ApplyRanks(node::RunOptions& options) const;
   absl::Status ApplyRendezvous(node::RunOptions& options) const;
-  static absl::Status ApplyRendezvousConf(const std::string& conf, node::Nodes& nodes);
+  static absl::Status ApplyRendezvousConf(const std::string& conf, node::RunOptions& options);
   absl::Status ApplyStart(node::RunOptions& options) const;
   absl::Status ApplyOutput(node::RunOptions& options) const;
   absl::Status ApplySignals(node::RunOptions& options) const;

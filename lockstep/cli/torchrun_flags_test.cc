@@ -118,6 +118,8 @@ TEST(TorchrunFlags, SeveralNodesMeetAtAnEndpoint) {
   EXPECT_THAT(Error({"--nnodes=2", "--rdzv-endpoint", "a:b", "x"}), HasSubstr("--rdzv-endpoint must be HOST[:PORT]"));
   EXPECT_THAT(Error({"--nnodes=2", "--rdzv-endpoint=127.0.0.1", "--rdzv-conf=join_timeout=x", "x"}),
               HasSubstr("seconds"));
+  EXPECT_THAT(Parsed({"--nnodes=2", "--rdzv-endpoint=127.0.0.1", "--rdzv-conf=close_timeout=3,timeout=5", "x"}).notices,
+              Contains(HasSubstr("--rdzv-conf close_timeout=3 has no effect")));
   EXPECT_THAT(Error({"--nnodes=2", "--node-rank=2", "--rdzv-endpoint=127.0.0.1", "x"}), HasSubstr("not below"));
 }
 

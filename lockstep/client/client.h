@@ -65,6 +65,8 @@ void ls_mark(struct ls_client*, int part);
 
 /* Makes room for `bytes` per slot: maps, pre-faults. Call again with more bytes when the state has grown. */
 int ls_buffers(struct ls_client*, uint64_t bytes);
+/* For how many bytes per slot there is room now: what an earlier epoch made is there again after ls_restore_point(). */
+uint64_t ls_slot_capacity(const struct ls_client*);
 
 /* The tensor part begins at ls_align(meta_bytes), and each tensor at the next such offset; zeros between. */
 #define LS_TENSOR_ALIGN 64u

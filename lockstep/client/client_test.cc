@@ -150,6 +150,7 @@ TEST_F(Client, SavesAndRestores) {
   EXPECT_EQ(tensors[100], 0);
   EXPECT_EQ(tensors[128], 4);
   EXPECT_EQ(tensors[128 + 99'999], 4);
+  EXPECT_EQ(ls_slot_capacity(client_), 200'000u) << "as it was made, not as much as the save took";
 }
 
 TEST_F(Client, GrownBuffersKeepWhatWasCommitted) {

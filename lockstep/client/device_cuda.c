@@ -1,6 +1,7 @@
 /* The CUDA driver API by dlopen: no CUDA headers, no link. Written against the driver's documented ABI and run in tests
- * against a stand-in library (device_test.cc); it has not been run on a GPU. The context is PyTorch's: the one current
- * in the training thread at the first copy. The copy thread makes it current for itself. */
+ * against a stand-in library (device_test.cc), and on a GPU where there is one (gpu_test.cc), which was not the case
+ * yet. The context is PyTorch's: the one current in the training thread at the first copy. The copy thread makes it
+ * current for itself. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>

@@ -111,7 +111,6 @@ void ls_copier_stop(struct ls_client*);
 void ls_copier_feed(struct ls_client*);
 /* Copies what is left of the save and closes its slot: the copy thread's work. */
 enum ls_result ls_save_finish(struct ls_client*);
-uint64_t ls_slot_capacity(const struct ls_client*);
 char* ls_slot_base(const struct ls_client*, int slot);
 
 #endif

@@ -65,7 +65,7 @@ void ReadRun(TableReader& in, const std::string& file, RunFile& run) {
   in.Text("run", run.run);
   in.Integer("nnodes", {.least = 1, .most = kMaxNodes}, run.nnodes);
   in.Text("coordinator", run.coordinator);
-  in.Integer("nproc_per_node", {.least = 1, .most = 4096}, run.nproc_per_node);
+  in.Integer("nproc_per_node", {.least = 1, .most = 64}, run.nproc_per_node);
   in.Integer("max_restarts", {.least = 0}, run.max_restarts);
   in.Integer("no_progress_limit", {.least = 1}, run.no_progress_limit);
   in.OneOf("start_method", {"auto", "zygote", "exec"}, run.start_method);

@@ -201,6 +201,11 @@ std::vector<std::vector<RankId>> Layout::Groups(Dimension dimension) const {
   return groups;
 }
 
+std::string LayoutJson(const Layout& layout) {
+  return fmt::format(R"({{"tp": {}, "cp": {}, "ep": {}, "dp": {}, "pp": {}, "vpp": {}, "order": "{}"}})", layout.tp,
+                     layout.cp, layout.ep, layout.dp, layout.pp, layout.vpp, layout.order);
+}
+
 absl::StatusOr<Layout> ParseLayout(std::string_view text) {
   Layout layout;
   const std::pair<std::string_view, int*> fields[] = {{"vpp", &layout.vpp}, {"tp", &layout.tp}, {"cp", &layout.cp},

@@ -122,6 +122,8 @@ TEST(Layout, ValidateSaysWhatIsWrong) {
 }
 
 TEST(ParseLayout, ReadsSizesInAnyOrder) {
+  EXPECT_EQ(LayoutJson({.tp = 8, .dp = 4}),
+            R"({"tp": 8, "cp": 1, "ep": 1, "dp": 4, "pp": 1, "vpp": 1, "order": "tp-cp-ep-dp-pp"})");
   EXPECT_EQ(*ParseLayout("dp256,tp8,pp4,vpp2"), (Layout{.tp = 8, .dp = 256, .pp = 4, .vpp = 2}));
   const auto error = [](std::string_view text) { return std::string(Message(ParseLayout(text).status())); };
   EXPECT_EQ(error("tp8,xp2"),

@@ -2,10 +2,10 @@
  * collective and each send and receive, and how long each peer's messages held the rank up. Whatever libgloo does, it
  * still does, exceptions included.
  *
- * What it takes for granted of gloo's objects is little, and checked: a Context begins with its vtable, its rank and
- * its size; the options of an op begin with a shared_ptr to the Context; a buffer of the TCP transport holds a pointer
- * to its own context behind vtable, address and size. Contexts whose connecting it did not see are counted, nothing
- * more.
+ * What it takes for granted of gloo's objects is little, and checked: a rendezvous::Context begins with its vtable, its
+ * rank and its size; the options of an op begin with a shared_ptr to it, or in later versions to what follows its
+ * vtable; a buffer of the TCP transport holds a pointer to its own context behind vtable, address and size. Contexts
+ * whose connecting it did not see are counted, nothing more.
  *
  * The names below are those of the C++ functions as the Itanium ABI mangles them: they are the interface.
  */
@@ -34,6 +34,10 @@
 #define ALL_TO_ALL_V "_ZN4gloo9alltoallvERNS_16AlltoallvOptionsE"
 #define BARRIER "_ZN4gloo7barrierERNS_14BarrierOptionsE"
 #define CONNECT "_ZN4gloo10rendezvous7Context15connectFullMeshERNS0_5StoreERSt10shared_ptrINS_9transport6DeviceEE"
+/* With the store as a shared_ptr, which is passed by its address, too: torch 2.7 and later. */
+#define CONNECT_SHARED                                                               \
+  "_ZN4gloo10rendezvous7Context15connectFullMeshESt10shared_ptrINS0_5StoreEERS2_INS" \
+  "_9transport6DeviceEE"
 #define CREATE_BUFFER "_ZN4gloo7Context19createUnboundBufferEPvm"
 #define EXTRACT "_ZN4gloo10rendezvous7Context14extractAddressERSt6vectorIcSaIcEEi"
 #define RANK_BYTES "_ZNK4gloo9transport3tcp4Rank5bytesEv"
@@ -170,6 +174,13 @@ static void end_op(struct op* op) {
   ls_trail_close(op->trail, op->handle);
 }
 
+/* Of a gloo::Context; below 0: its connecting was not seen. In later versions it has no vtable of its own, and so lies
+ * behind that of the rendezvous::Context whose part it is. */
+static int communicator_of(struct ls_trail* trail, uint64_t context) {
+  const int communicator = ls_trail_find_communicator(trail, context);
+  return communicator >= 0 ? communicator : ls_trail_find_communicator(trail, context - sizeof(void*));
+}
+
 /* `options` is of any op: a shared_ptr to the gloo::Context comes first. */
 static void run(uint8_t function, void (*original)(void*), void* options) {
   struct op op __attribute__((cleanup(end_op)));
@@ -177,7 +188,7 @@ static void run(uint8_t function, void (*original)(void*), void* options) {
   if (op.trail != NULL) {
     uint64_t context;
     memcpy(&context, options, sizeof context);
-    const int communicator = ls_trail_find_communicator(op.trail, context);
+    const int communicator = communicator_of(op.trail, context);
     if (communicator < 0) {
       __atomic_fetch_add(&op.trail->no_communicator, 1, __ATOMIC_RELAXED);
       op.trail = NULL;
@@ -359,7 +370,7 @@ static bool wait_for(uint8_t direction, wait_function original, void* buffer, in
   if (op == NULL) {
     const bool there = original(buffer, peer, timeout_ms);
     struct ls_trail* trail = ls_collect_trail();
-    if (trail != NULL && direction == LS_RECEIVE) ls_collect_waited(trail, begin);
+    if (trail != NULL) ls_collect_waited(trail, begin); /* a sender, too: a message goes when its receiver is ready */
     end_transfers(buffer, direction, there ? *peer : LS_NO_PEER, there ? LS_OP_COMPLETED : LS_OP_FAILED);
     return there;
   }
@@ -438,8 +449,9 @@ static void leave_mesh(const bool* connected) {
   mesh.active = false;
 }
 
-EXPORT void gloo_connect(void* context, void* store, void* device) __asm__(CONNECT);
-void gloo_connect(void* context, void* store, void* device) {
+typedef void (*connect_function)(void* context, void* store, void* device);
+
+static void connect_mesh(connect_function original, void* context, void* store, void* device) {
   int32_t place[2]; /* rank and size, behind the vtable */
   memcpy(place, (const char*)context + sizeof(void*), sizeof place);
   struct ls_trail* trail = ls_collect_begin("gloo", place[0], place[1]);
@@ -447,7 +459,7 @@ void gloo_connect(void* context, void* store, void* device) {
   mesh.active = trail != NULL;
   mesh.at_once = mesh.heard = false;
   mesh.own = mesh.of_rank_0 = kHashBegin;
-  ORIGINAL(gloo_connect, CONNECT)(context, store, device);
+  original(context, store, device);
   connected = true;
   if (trail == NULL) return;
   const int index = ls_trail_add_communicator(trail, (uint64_t)(uintptr_t)context);
@@ -459,13 +471,22 @@ void gloo_connect(void* context, void* store, void* device) {
   __atomic_store_n(&communicator->id, id == 0 ? 1 : id, __ATOMIC_RELEASE);
 }
 
+EXPORT void gloo_connect(void* context, void* store, void* device) __asm__(CONNECT);
+void gloo_connect(void* context, void* store, void* device) {
+  connect_mesh(ORIGINAL(gloo_connect, CONNECT), context, store, device);
+}
+EXPORT void gloo_connect_shared(void* context, void* store, void* device) __asm__(CONNECT_SHARED);
+void gloo_connect_shared(void* context, void* store, void* device) {
+  connect_mesh(ORIGINAL(gloo_connect_shared, CONNECT_SHARED), context, store, device);
+}
+
 /* Returns, as C++ has it, where the caller wants the unique_ptr; learns which transport's context belongs to `context`.
  */
 EXPORT void* gloo_create_buffer(void** result, void* context, void* memory, size_t bytes) __asm__(CREATE_BUFFER);
 void* gloo_create_buffer(void** result, void* context, void* memory, size_t bytes) {
   void* returned = ORIGINAL(gloo_create_buffer, CREATE_BUFFER)(result, context, memory, bytes);
   struct ls_trail* trail = current == NULL ? ls_collect_trail() : NULL;
-  const int communicator = trail == NULL ? -1 : ls_trail_find_communicator(trail, (uint64_t)(uintptr_t)context);
+  const int communicator = trail == NULL ? -1 : communicator_of(trail, (uint64_t)(uintptr_t)context);
   if (communicator >= 0 && *result != NULL)
     __atomic_store_n(&transport[communicator], word_at(*result, kBufferContext), __ATOMIC_RELAXED);
   return returned;

@@ -26,6 +26,9 @@ enum nccl_state {
   NCCL_SEND_PEER_WAIT = 20, /* for the receiver to be ready; from version 4 on */
 };
 
+/* Of a channel's kernel: its argument is when it ended, by the device's clock in ns. From version 4 on. */
+enum { NCCL_KERNEL_CHANNEL_STOP = 22 };
+
 enum nccl_result { NCCL_SUCCESS = 0, NCCL_INTERNAL_ERROR = 3 };
 
 /* Offsets in an event's descriptor. */
@@ -40,9 +43,12 @@ enum nccl_descriptor {
   NCCL_AT_COLL_FUNC_4 = 32, /* text */
   NCCL_AT_COLL_COUNT_4 = 56,
   NCCL_AT_COLL_TYPE_4 = 72, /* text */
+  NCCL_AT_COLL_CHANNELS_4 = 80,
   NCCL_AT_COLL_ALGO_4 = 88, /* text */
   NCCL_AT_P2P_FUNC_4 = 24,
   NCCL_AT_P2P_PEER_4 = 56,
+  NCCL_AT_P2P_CHANNELS_4 = 60,
+  NCCL_AT_KERNEL_TIME_4 = 32, /* u64: when it began, as above */
   NCCL_AT_PROXY_PID = 24,
   NCCL_AT_PROXY_CHANNEL = 28,
   NCCL_AT_PROXY_PEER = 32,

@@ -2,13 +2,15 @@
  * proxies, and at each step of these; it keeps the trail of them. No CUDA needed, to build it or to load it.
  *
  * A collective's own stop says only that it was enqueued: it has ended when the proxies that worked for it have
- * stopped. One inside of a machine has none: of it only the launch is known (LS_OP_LAUNCHED).
+ * stopped. One inside of a machine has none: of it only the launch is known (LS_OP_LAUNCHED), unless the kernels on its
+ * channels are watched, too. They tell of every collective when the device began with it, and when it ended.
  *
  * Handles are numbers with a generation, never addresses: what comes late, twice, or from a proxy that serves another
  * process finds nothing, is counted, and changes nothing. Nothing here waits, allocates or fails its caller.
  *
  *   LOCKSTEP_TRAILS       directory for the trails; without it the plugin says so once and is off
  *   LOCKSTEP_NCCL_EVERY   watch the proxies at every N-th collective only; default: at all
+ *   LOCKSTEP_NCCL_KERNELS 1: watch the kernels, too, which gives NCCL's proxy thread work even inside of a machine
  */
 #include "lockstep/collect/nccl_abi.h"
 
@@ -57,17 +59,20 @@ static double ns_of_tick(int64_t now_ns) {
 
 /* Tries: what is under way lies side by side, and has to be passed. */
 enum { kSlots = 8192, kTries = 256, kIndexBits = 16 };
-enum kind { kOp = 1, kProxyOp = 2, kProxyStep = 3, kTaken = 4 };
+enum kind { kOp = 1, kProxyOp = 2, kProxyStep = 3, kKernel = 4, kTaken = 5 };
 
 struct content {
-  uint64_t parent; /* handle: of a proxy op its op, of a step its proxy op */
+  uint64_t parent; /* handle: of a proxy op or a kernel its op, of a step its proxy op */
   /* an op */
   ls_handle place;
   struct ls_record record;
   uint64_t ordinal;   /* of the process's ops */
   int64_t arrived_ns; /* when the own device came; 0: not known */
   int64_t alone_ns;   /* what it did before, since the op before had ended; -1: not known */
-  uint32_t progress;  /* kEnqueued, kHadProxies, and below them how many proxy ops work for it */
+  uint32_t progress;  /* kEnqueued, kHadWorkers, and below them how many proxy ops and kernels work for it */
+  bool by_kernels;    /* its kernels are watched: they say when the device came */
+  uint32_t kernels;   /* how many of them have not ended */
+  int64_t left_ns;    /* when the last of them ended; 0: not known */
   /* a proxy op; sums in ticks, added to by one proxy thread */
   struct ls_transfer_body sums;
   uint64_t waited, first, own, credit;
@@ -76,7 +81,7 @@ struct content {
   int32_t state;
   uint64_t since, of_step;
 };
-enum { kEnqueued = 1 << 30, kHadProxies = 1 << 29, kWorking = kHadProxies - 1 };
+enum { kEnqueued = 1 << 30, kHadWorkers = 1 << 29, kWorking = kHadWorkers - 1 };
 
 struct slot {
   uint32_t generation; /* odd: in use */
@@ -86,7 +91,6 @@ struct slot {
 
 static struct slot slots[kSlots];
 static uint32_t next_slot;
-static uint64_t late; /* calls with handles that are no longer, or never were */
 
 static struct content* content_of(uint64_t handle, enum kind kind) {
   const uint64_t index = (handle & ((1u << kIndexBits) - 1)) - 1;
@@ -131,10 +135,17 @@ static bool give_back(uint64_t handle) {
 
 /* A context is the number of a communicator in the trail, and 1: nothing that could be freed too early. */
 static int* event_mask; /* NCCL's, of the whole process */
+static int watched;     /* what we last put there */
 static uint64_t launches, every = 1;
 enum { kAlways = NCCL_COLL | NCCL_P2P, kProxies = NCCL_PROXY_OP | NCCL_PROXY_STEP };
+static int workers = kProxies; /* what is watched of ops that are */
 
-static int begin(void** context, int* mask, uint64_t id, const char* name, int ranks, int rank) {
+static void watch(int* mask, int events) {
+  __atomic_store_n(&watched, events, __ATOMIC_RELAXED);
+  __atomic_store_n(mask, events, __ATOMIC_RELAXED);
+}
+
+static int begin(int version, void** context, int* mask, uint64_t id, const char* name, int ranks, int rank) {
   static int told;
   struct ls_trail* trail = ls_collect_begin("nccl", rank, ranks);
   static uint64_t communicators; /* ever made: NCCL gives no address that would tell two from each other */
@@ -156,8 +167,11 @@ static int begin(void** context, int* mask, uint64_t id, const char* name, int r
   const char* text = getenv("LOCKSTEP_NCCL_EVERY");
   const uint64_t wanted = text == NULL ? 1 : strtoull(text, NULL, 10);
   __atomic_store_n(&every, wanted == 0 ? 1 : wanted, __ATOMIC_RELAXED);
+  const char* kernels = getenv("LOCKSTEP_NCCL_KERNELS");
+  const bool by_kernels = version >= 4 && kernels != NULL && strcmp(kernels, "1") == 0;
+  __atomic_store_n(&workers, by_kernels ? kProxies | NCCL_KERNEL_CHANNEL : kProxies, __ATOMIC_RELAXED);
   __atomic_store_n(&event_mask, mask, __ATOMIC_RELEASE);
-  __atomic_store_n(mask, kAlways | kProxies, __ATOMIC_RELAXED);
+  watch(mask, kAlways | __atomic_load_n(&workers, __ATOMIC_RELAXED));
   *context = (void*)(uintptr_t)(index + 1);
   return NCCL_SUCCESS;
 }
@@ -167,8 +181,8 @@ static void sample(void) {
   int* mask = __atomic_load_n(&event_mask, __ATOMIC_ACQUIRE);
   const uint64_t one_of = __atomic_load_n(&every, __ATOMIC_RELAXED);
   if (one_of == 1 || mask == NULL) return;
-  const bool watched = __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED) % one_of == 0;
-  __atomic_store_n(mask, watched ? kAlways | kProxies : kAlways, __ATOMIC_RELAXED);
+  const bool this_one = __atomic_add_fetch(&launches, 1, __ATOMIC_RELAXED) % one_of == 0;
+  watch(mask, this_one ? kAlways | __atomic_load_n(&workers, __ATOMIC_RELAXED) : kAlways);
 }
 
 /* ---- reading descriptors ---- */
@@ -242,15 +256,29 @@ static int64_t left_before(uint64_t ordinal) {
   return left;
 }
 
-/* The host launches ahead of the device, so when it did says nothing. The device came when the first of its own data
- * was there to be sent: in a ring, where that depends on nobody else. */
-static void arrive(struct content* op) {
-  if (op->record.body.op.algorithm != LS_ALGORITHM_RING) return;
+static void arrive_at(struct content* op, int64_t at_ns) {
   int64_t none = 0;
-  const int64_t now = ls_collect_now();
-  if (!__atomic_compare_exchange_n(&op->arrived_ns, &none, now, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
+  if (!__atomic_compare_exchange_n(&op->arrived_ns, &none, at_ns, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) return;
   const int64_t left = left_before(op->ordinal);
-  op->alone_ns = left < 0 ? -1 : now > left ? now - left : 0;
+  op->alone_ns = left < 0 ? -1 : at_ns > left ? at_ns - left : 0;
+}
+
+/* The host launches ahead of the device, so when it did says nothing. The device came when its kernel began, or when
+ * the first of its own data was there to be sent: in a ring, where that depends on nobody else. */
+static void arrive(struct content* op) {
+  if (op->record.body.op.algorithm == LS_ALGORITHM_RING && !op->by_kernels) arrive_at(op, ls_collect_now());
+}
+
+/* By how much the host's clock is ahead of the device's, of each communicator, for a process may have several devices.
+ * The smallest difference seen: a time is told some while after it was. It gives way slowly, as clocks drift. */
+static int64_t ahead[LS_TRAIL_COMMUNICATORS]; /* 0: not known */
+
+static int64_t host_time(uint32_t communicator, uint64_t device_ns) {
+  const int64_t now = ls_collect_now(), seen = now - (int64_t)device_ns;
+  int64_t known = __atomic_load_n(&ahead[communicator], __ATOMIC_RELAXED);
+  known = known == 0 || seen < known ? seen : known + (seen - known) / 1024;
+  __atomic_store_n(&ahead[communicator], known, __ATOMIC_RELAXED);
+  return device_ns == 0 ? now : (int64_t)device_ns + known;
 }
 
 static void end_op(struct ls_trail* trail, const struct content* op, uint64_t handle, uint8_t state) {
@@ -258,6 +286,7 @@ static void end_op(struct ls_trail* trail, const struct content* op, uint64_t ha
   const ls_handle place = op->place;
   const uint64_t ordinal = op->ordinal;
   const int64_t arrived = __atomic_load_n(&op->arrived_ns, __ATOMIC_ACQUIRE), alone = op->alone_ns;
+  const int64_t left = __atomic_load_n(&op->left_ns, __ATOMIC_ACQUIRE);
   if (!give_back(handle)) return;
   if (arrived != 0) {
     record.time_ns = arrived;
@@ -265,33 +294,36 @@ static void end_op(struct ls_trail* trail, const struct content* op, uint64_t ha
   }
   ls_collect_ended(trail, &record, state);
   ls_trail_close(trail, place);
-  if (state == LS_OP_COMPLETED) note_end(ordinal, record.time_ns);
+  if (state == LS_OP_COMPLETED) note_end(ordinal, left != 0 ? left : record.time_ns);
 }
 
 static void end_if_done(struct ls_trail* trail, const struct content* op, uint64_t handle, uint32_t progress) {
-  if ((progress & kEnqueued) != 0 && (progress & kHadProxies) != 0 && (progress & kWorking) == 0)
+  if ((progress & kEnqueued) != 0 && (progress & kHadWorkers) != 0 && (progress & kWorking) == 0 &&
+      __atomic_load_n(&op->kernels, __ATOMIC_ACQUIRE) == 0)
     end_op(trail, op, handle, LS_OP_COMPLETED);
 }
 
-/* Ops that are enqueued and had no proxy yet, which may come much later: the host runs ahead of the devices. Where so
- * many others were enqueued since, none is to be expected. */
+/* Ops that are enqueued and had no proxy yet, or not all of their kernels, which may come much later: the host runs
+ * ahead of the devices. Where so many others were enqueued since, none is to be expected. */
 enum { kAhead = 32 };
 static uint64_t enqueued[LS_TRAIL_COMMUNICATORS][kAhead];
 static uint32_t enqueued_count[LS_TRAIL_COMMUNICATORS];
 
 /* `next` takes the place of the one that was enqueued longest ago. */
-static void await_proxies(struct ls_trail* trail, uint32_t communicator, uint64_t next) {
+static void await_workers(struct ls_trail* trail, uint32_t communicator, uint64_t next) {
   const uint32_t at = __atomic_fetch_add(&enqueued_count[communicator], 1, __ATOMIC_RELAXED) % kAhead;
   const uint64_t before = __atomic_exchange_n(&enqueued[communicator][at], next, __ATOMIC_ACQ_REL);
   const struct content* op = content_of(before, kOp);
-  if (op != NULL && (__atomic_load_n(&op->progress, __ATOMIC_ACQUIRE) & kHadProxies) == 0)
+  if (op == NULL) return;
+  const uint32_t progress = __atomic_load_n(&op->progress, __ATOMIC_ACQUIRE);
+  if ((progress & kHadWorkers) == 0 || (op->by_kernels && (progress & kWorking) == 0))
     end_op(trail, op, before, LS_OP_LAUNCHED);
 }
 
 static void stop_op(struct ls_trail* trail, struct content* op, uint64_t handle) {
   const uint32_t communicator = op->record.body.op.communicator;
   const uint32_t progress = __atomic_or_fetch(&op->progress, kEnqueued, __ATOMIC_ACQ_REL);
-  if ((progress & kHadProxies) == 0) await_proxies(trail, communicator, handle);
+  if ((progress & kHadWorkers) == 0 || op->by_kernels) await_workers(trail, communicator, handle);
   end_if_done(trail, op, handle, progress);
 }
 
@@ -319,6 +351,10 @@ static void start_op(int version, uint32_t communicator, void** handle, uint64_t
   op->ordinal = ordinal;
   op->arrived_ns = 0;
   op->alone_ns = -1;
+  op->left_ns = 0;
+  op->by_kernels = (__atomic_load_n(&watched, __ATOMIC_RELAXED) & NCCL_KERNEL_CHANNEL) != 0;
+  op->kernels =
+      !op->by_kernels ? 0 : byte_at(descriptor, type == NCCL_COLL ? NCCL_AT_COLL_CHANNELS_4 : NCCL_AT_P2P_CHANNELS_4);
   op->place = ls_collect_launched(trail, &op->record, communicator, function_of(version, type, descriptor));
   if (type == NCCL_P2P)
     op->record.body.op.peer = int_at(descriptor, version >= 4 ? NCCL_AT_P2P_PEER_4 : NCCL_AT_P2P_PEER_1);
@@ -333,33 +369,70 @@ static void start_op(int version, uint32_t communicator, void** handle, uint64_t
 
 /* ---- proxies ---- */
 
+/* A slot for one more that works for the op; NULL: there is no op, or no room, which `no_room` counts. */
+static struct slot* begin_work(struct ls_trail* trail, struct content* op, uint64_t parent, uint64_t* no_room) {
+  struct slot* slot = op == NULL ? NULL : take_slot();
+  if (slot == NULL) {
+    __atomic_fetch_add(op == NULL ? &trail->no_op : no_room, 1, __ATOMIC_RELAXED);
+    return NULL;
+  }
+  slot->now.parent = parent;
+  __atomic_add_fetch(&op->progress, 1, __ATOMIC_ACQ_REL);
+  if ((__atomic_fetch_or(&op->progress, kHadWorkers, __ATOMIC_ACQ_REL) & kHadWorkers) != 0) return slot;
+  struct ls_record record = op->record;
+  record.body.op.state = LS_OP_STARTED;
+  ls_trail_set(trail, op->place, &record);
+  return slot;
+}
+
+static void end_work(struct ls_trail* trail, uint64_t handle) {
+  struct content* op = content_of(handle, kOp);
+  if (op != NULL) end_if_done(trail, op, handle, __atomic_sub_fetch(&op->progress, 1, __ATOMIC_ACQ_REL));
+}
+
+static void start_kernel(void** handle, const void* descriptor) {
+  struct ls_trail* trail = ls_collect_trail();
+  const uint64_t parent = word_at(descriptor, NCCL_AT_PARENT);
+  struct content* op = content_of(parent, kOp);
+  if (op != NULL && !op->by_kernels) op = NULL;
+  struct slot* slot = begin_work(trail, op, parent, &trail->no_place);
+  if (slot == NULL) return;
+  arrive_at(op, host_time(op->record.body.op.communicator, word_at(descriptor, NCCL_AT_KERNEL_TIME_4)));
+  slot->now.left_ns = 0;
+  *handle = publish(slot, kKernel);
+}
+
+static void stop_kernel(struct ls_trail* trail, const struct content* kernel, uint64_t handle) {
+  const uint64_t parent = kernel->parent;
+  const int64_t left = kernel->left_ns;
+  if (!give_back(handle)) return;
+  struct content* op = content_of(parent, kOp);
+  if (op == NULL) return;
+  int64_t known = __atomic_load_n(&op->left_ns, __ATOMIC_ACQUIRE);
+  while (left > known &&
+         !__atomic_compare_exchange_n(&op->left_ns, &known, left, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+  }
+  uint32_t kernels = __atomic_load_n(&op->kernels, __ATOMIC_ACQUIRE);
+  while (kernels > 0 &&
+         !__atomic_compare_exchange_n(&op->kernels, &kernels, kernels - 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+  }
+  end_work(trail, parent);
+}
+
 static void start_proxy_op(void** handle, const void* descriptor) {
   struct ls_trail* trail = ls_collect_trail();
   const uint64_t parent = word_at(descriptor, NCCL_AT_PARENT);
   /* A proxy may serve another process of its machine: then the parent means nothing here. */
   struct content* op = int_at(descriptor, NCCL_AT_PROXY_PID) == (int32_t)getpid() ? content_of(parent, kOp) : NULL;
-  if (op == NULL) {
-    __atomic_fetch_add(&late, 1, __ATOMIC_RELAXED);
-    return;
-  }
-  struct slot* slot = take_slot();
-  if (slot == NULL) {
-    __atomic_fetch_add(&trail->no_peer, 1, __ATOMIC_RELAXED);
-    return;
-  }
-  __atomic_add_fetch(&op->progress, 1, __ATOMIC_ACQ_REL);
-  struct ls_record record = op->record;
-  if ((__atomic_fetch_or(&op->progress, kHadProxies, __ATOMIC_ACQ_REL) & kHadProxies) == 0) {
-    record.body.op.state = LS_OP_STARTED;
-    ls_trail_set(trail, op->place, &record);
-  }
-  slot->now.parent = parent;
+  struct slot* slot = begin_work(trail, op, parent, &trail->no_peer);
+  if (slot == NULL) return;
+  const struct ls_op_body* of = &op->record.body.op;
   slot->now.waited = slot->now.first = slot->now.own = slot->now.credit = 0;
   slot->now.told_credit = false;
   slot->now.sums = (struct ls_transfer_body){
-      .communicator = record.body.op.communicator,
-      .number = record.body.op.number,
-      .rank = record.body.op.rank,
+      .communicator = of->communicator,
+      .number = of->number,
+      .rank = of->rank,
       .peer = int_at(descriptor, NCCL_AT_PROXY_PEER),
       .channel = byte_at(descriptor, NCCL_AT_PROXY_CHANNEL),
       .direction = int_at(descriptor, NCCL_AT_PROXY_IS_SEND) != 0 ? LS_SEND : LS_RECEIVE,
@@ -385,8 +458,7 @@ static void stop_proxy_op(struct ls_trail* trail, const struct content* proxy, u
   const uint64_t parent = proxy->parent;
   if (!give_back(handle)) return;
   if (record.body.transfer.number != 0 && record.body.transfer.count != 0) ls_trail_push(trail, &record);
-  struct content* op = content_of(parent, kOp);
-  if (op != NULL) end_if_done(trail, op, parent, __atomic_sub_fetch(&op->progress, 1, __ATOMIC_ACQ_REL));
+  end_work(trail, parent);
 }
 
 static void start_step(void** handle, const void* descriptor) {
@@ -456,6 +528,7 @@ static int start_event(int version, void* context, void** handle, const void* de
   if (type == NCCL_COLL || type == NCCL_P2P) start_op(version, (uint32_t)communicator, handle, type, descriptor);
   if (type == NCCL_PROXY_OP) start_proxy_op(handle, descriptor);
   if (type == NCCL_PROXY_STEP) start_step(handle, descriptor);
+  if (type == NCCL_KERNEL_CHANNEL && version >= 4) start_kernel(handle, descriptor);
   return NCCL_SUCCESS;
 }
 
@@ -470,15 +543,24 @@ static int stop_event(void* event) {
     stop_proxy_op(trail, found, handle);
   else if ((found = content_of(handle, kProxyStep)) != NULL)
     stop_step(found, handle);
+  else if ((found = content_of(handle, kKernel)) != NULL)
+    stop_kernel(trail, found, handle);
   else
-    __atomic_fetch_add(&late, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&trail->no_op, 1, __ATOMIC_RELAXED);
   return NCCL_SUCCESS;
 }
 
 static int record_state(int version, void* event, int state, const void* arguments) {
   struct content* step = content_of((uint64_t)(uintptr_t)event, kProxyStep);
   /* The size is where versions 1 to 3 have another one. */
-  if (step != NULL) change_step(step, state, version >= 4 && arguments != NULL ? word_at(arguments, 0) : 0);
+  if (step != NULL) {
+    change_step(step, state, version >= 4 && arguments != NULL ? word_at(arguments, 0) : 0);
+    return NCCL_SUCCESS;
+  }
+  struct content* kernel = content_of((uint64_t)(uintptr_t)event, kKernel);
+  const struct content* op = kernel == NULL ? NULL : content_of(kernel->parent, kOp);
+  if (op != NULL && state == NCCL_KERNEL_CHANNEL_STOP && arguments != NULL)
+    kernel->left_ns = host_time(op->record.body.op.communicator, word_at(arguments, 0));
   return NCCL_SUCCESS;
 }
 
@@ -487,19 +569,19 @@ static int finalize(void* context) {
   struct ls_trail* trail = ls_collect_trail();
   const uint64_t communicator = (uint64_t)(uintptr_t)context - 1;
   if (trail == NULL || communicator >= LS_TRAIL_COMMUNICATORS) return NCCL_SUCCESS;
-  for (int i = 0; i < kAhead; ++i) await_proxies(trail, (uint32_t)communicator, 0);
+  for (int i = 0; i < kAhead; ++i) await_workers(trail, (uint32_t)communicator, 0);
   return NCCL_SUCCESS;
 }
 
-static int init_1(void** context, int* mask) { return begin(context, mask, 0, NULL, 0, 0); }
+static int init_1(void** context, int* mask) { return begin(1, context, mask, 0, NULL, 0, 0); }
 static int init_4(void** context, int* mask, const char* name, uint64_t hash, int nodes, int ranks, int rank,
                   void* log) {
   (void)nodes, (void)log;
-  return begin(context, mask, hash, name, ranks, rank);
+  return begin(4, context, mask, hash, name, ranks, rank);
 }
 static int init_5(void** context, uint64_t id, int* mask, const char* name, int nodes, int ranks, int rank, void* log) {
   (void)nodes, (void)log;
-  return begin(context, mask, id, name, ranks, rank);
+  return begin(5, context, mask, id, name, ranks, rank);
 }
 
 #define PROFILER(version, init)                                                                        \

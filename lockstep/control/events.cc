@@ -33,7 +33,8 @@ Json ExceptionJson(const std::optional<ExceptionInfo>& exception) {
   return {{"type", exception->type},
           {"message", exception->message},
           {"where", exception->where},
-          {"connection", exception->connection}};
+          {"connection", exception->connection},
+          {"port_taken", exception->port_taken}};
 }
 
 Json Body(const JobStarted& event) {
@@ -113,9 +114,14 @@ std::optional<CheckpointId> ReadCheckpoint(Fields& parent, const char* name) {
       parent, name, [](Fields& fields) { return CheckpointId{EpochId(fields.Unsigned("epoch")), fields.Int("step")}; });
 }
 
+bool ReadOptionalFlag(Fields& fields, const char* name) {
+  return fields.Optional(name) != nullptr && fields.Flag(name);
+}
+
 std::optional<ExceptionInfo> ReadException(Fields& parent) {
   const auto read = [](Fields& fields) {
-    return ExceptionInfo{fields.Text("type"), fields.Text("message"), fields.Text("where"), fields.Flag("connection")};
+    return ExceptionInfo{fields.Text("type"), fields.Text("message"), fields.Text("where"), fields.Flag("connection"),
+                         ReadOptionalFlag(fields, "port_taken")};
   };
   return OptionalNested(parent, "exception", read);
 }
@@ -127,10 +133,6 @@ incident::Finding ReadFinding(Fields& parent) {
   if (finding.ok()) return *std::move(finding);
   parent.Fail(finding.status());
   return {};
-}
-
-bool ReadOptionalFlag(Fields& fields, const char* name) {
-  return fields.Optional(name) != nullptr && fields.Flag(name);
 }
 
 EpochId ReadEpoch(Fields& fields) { return EpochId(fields.Unsigned("epoch")); }
@@ -209,6 +211,14 @@ Json ToJson(const EventBody& body) {
         return json;
       },
       body);
+}
+
+absl::StatusOr<Drilled> DrilledFromJson(const Json& json) {
+  Fields fields(json, "drill");
+  Drilled drill;
+  Read(fields, drill);
+  if (!fields.status().ok()) return fields.status();
+  return drill;
 }
 
 absl::StatusOr<EventBody> EventFromJson(const std::string& type, const Json& json) {

@@ -62,6 +62,7 @@ struct ExceptionInfo {
   std::string message;      // first line
   std::string where;        // innermost frame of the user's code, "train.py:41 in forward"
   bool connection = false;  // a lost peer, not this rank's own doing
+  bool port_taken = false;  // somebody else had the port on which this rank was to host the rendezvous store
 };
 
 // ---- events
@@ -141,6 +142,7 @@ struct AgentGone {
 };
 // A fault that `lockstep drill` is about to inject: a rehearsal. It changes nothing; reports tell it from a real fault.
 inline constexpr char kKillCoordinator[] = "kill-coordinator";
+inline constexpr char kCutLink[] = "cut-link";  // of the node that has the rank
 struct Drilled {
   EpochId epoch;
   std::string fault;  // "kill"
@@ -210,6 +212,8 @@ using Command =
 
 std::string TypeName(const EventBody& body);  // "rank_exited": the journal's event type
 Json ToJson(const EventBody& body);
+// Of one event, as a request has it that asks to write it down.
+absl::StatusOr<Drilled> DrilledFromJson(const Json& json);
 absl::StatusOr<EventBody> EventFromJson(const std::string& type, const Json& json);
 
 }  // namespace lockstep::control

@@ -48,22 +48,27 @@ void Fleet::Begin(EpochId epoch) {
 
 Progress Fleet::progress() const {
   if (!All([](const Node& node) { return node.progress.has_value(); })) return {};
-  Progress slowest = *nodes_.front().progress;
+  const bool all_away = All([](const Node& node) { return node.away; });
+  std::optional<Progress> slowest;
   for (const Node& node : nodes_) {
-    if (node.progress->step < slowest.step) slowest = *node.progress;
-    if (node.progress->step == slowest.step) slowest.step_end = std::max(slowest.step_end, node.progress->step_end);
+    if (node.away && !all_away) continue;
+    if (!slowest || node.progress->step < slowest->step) slowest = *node.progress;
+    if (node.progress->step == slowest->step) slowest->step_end = std::max(slowest->step_end, node.progress->step_end);
   }
-  return slowest;
+  return *slowest;
 }
 
 void Fleet::Advance(Node& node, const Progress& progress) {
-  if (progress.step_end.value != 0 && (!node.progress || node.progress->step <= progress.step))
-    node.progress = progress;
+  if (progress.step_end.value == 0 || (node.progress && node.progress->step > progress.step)) return;
+  node.progress = progress;
+  node.away = false;
 }
 
 void Fleet::Hear(int node, const Samples& samples) {
   if (samples.epoch == epoch_) Advance(nodes_[static_cast<size_t>(node)], samples.progress);
 }
+
+void Fleet::Away(int node) { nodes_[static_cast<size_t>(node)].away = true; }
 
 std::vector<EventBody> Fleet::Gone(int node) { return Hear(node, EpochStopped{epoch_}); }
 
@@ -84,7 +89,7 @@ Fleet::Events Fleet::Take(Node& node, const EpochSpawned& said) {
 }
 
 Fleet::Events Fleet::Take(Node& node, const EpochStopped& said) {
-  if (std::exchange(node.stopped, true)) return {};
+  node.stopped = true;
   return All([](const Node& each) { return each.stopped; }) ? Events{said} : Events{};
 }
 
@@ -98,8 +103,7 @@ Fleet::Events Fleet::Take(Node& node, const LoopBegan& said) {
 }
 
 Fleet::Events Fleet::Take(Node& node, const StacksKept& said) {
-  if (node.stacks) return {};
-  node.stacks = said.path;
+  if (!node.stacks) node.stacks = said.path;
   if (!All([](const Node& each) { return each.stacks.has_value(); })) return {};
   StacksKept all{said.epoch, ""};
   for (const Node& each : nodes_) {
@@ -135,9 +139,10 @@ std::vector<EventBody> Fleet::Hear(int node, const RestoreFound& found) {
   const bool answers = question_ ? found.not_above == question_->not_above : !found.not_above;
   if (found.epoch.value() != epoch_.value() + 1 || !answers) return {};
   std::optional<RestoreFound>& known = nodes_[static_cast<size_t>(node)].found;
-  if (known) return {};
-  known = found;
-  rejected_.insert(rejected_.end(), found.rejected.begin(), found.rejected.end());
+  if (!known) {
+    known = found;
+    rejected_.insert(rejected_.end(), found.rejected.begin(), found.rejected.end());
+  }
   if (!All([](const Node& each) { return each.found.has_value(); })) return {};
   const auto common = NewestCommon(nodes_, [](const Node& each) { return each.found->points; });
   if (!common && AskOnDisk(found.epoch)) return {};

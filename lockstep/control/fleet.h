@@ -2,7 +2,8 @@
 // an epoch runs when it runs on every node, is stopped when it is stopped on every node, stands at the step of the
 // slowest, and can go back to the newest checkpoint that every node holds.
 // Pure. Facts are of one epoch and only grow, so that saying one again, late or twice changes nothing: a node that was
-// out of reach says all it knows when it is back. Of one node it is the identity.
+// out of reach says all it knows when it is back. What was asked for is told anew when one node says it anew: a
+// coordinator that took over may have heard it before it asked. Of one node it is the identity.
 //
 //   Fleet fleet(nodes);
 //   fleet.Begin(epoch);                       // with every Spawn, and after a take-over
@@ -40,15 +41,18 @@ class Fleet {
   // The newest such news, for a node that may have missed it.
   const Commit& commit() const { return commit_; }
   void Hear(int node, const Samples& samples);
+  // Its agent is out of reach: until it says a step anew, its old one holds the job's back no more.
+  void Away(int node);
   // It will not come back: whatever ran there runs no more.
   std::vector<EventBody> Gone(int node);
 
-  // The step of the slowest rank, once all nodes have said theirs.
+  // The step of the slowest rank of those nodes that are not away, once all have said theirs. Ranks of a synchronous
+  // job whose agent is gone are at most a step behind the others, as long as those go on.
   Progress progress() const;
 
  private:
   struct Node {
-    bool spawned = false, stopped = false, paused = false;
+    bool spawned = false, stopped = false, paused = false, away = false;
     std::optional<LoopBegan> loop;
     std::optional<Progress> progress;
     std::optional<std::string> stacks;

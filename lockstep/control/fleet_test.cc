@@ -61,6 +61,17 @@ TEST_F(FleetTest, AnEpochRunsAndStopsWhenItDoesOnAllNodes) {
   EXPECT_THAT(Hear(1, EpochStopped{kOne}), ElementsAre("epoch_stopped"));
 }
 
+// A coordinator whose journal is behind hears the answers before it comes to ask.
+TEST_F(FleetTest, AnAnswerThatIsGivenAgainIsToldAgain) {
+  for (const int node : {0, 1, 2}) Hear(node, StacksKept{kOne, "a"});
+  EXPECT_THAT(Hear(0, StacksKept{kOne, "b"}), ElementsAre("stacks_kept"));
+  for (const int node : {0, 1, 2}) Hear(node, EpochStopped{kOne});
+  EXPECT_THAT(Hear(0, EpochStopped{kOne}), ElementsAre("epoch_stopped"));
+  for (const int node : {0, 1, 2}) Find(node, {Checkpoint(1, 9)}, {"rank 5: wrong CRC"});
+  EXPECT_EQ(Find(0, {Checkpoint(1, 9)}, {"rank 5: wrong CRC"}), "1/9");
+  EXPECT_THAT(rejected_, SizeIs(3)) << "as at first";
+}
+
 TEST_F(FleetTest, TheLoopBeginsWithTheLastNode) {
   Hear(0, LoopBegan{kOne, At(5), {}});
   Hear(1, LoopBegan{kOne, At(9), {}});
@@ -77,6 +88,22 @@ TEST_F(FleetTest, SamplesCarryProgress) {
   EXPECT_EQ(fleet_.progress().step, -1) << "of another epoch";
   fleet_.Hear(2, samples(kOne, 3));
   EXPECT_EQ(fleet_.progress().step, 3);
+}
+
+TEST_F(FleetTest, WhoIsAwayHoldsTheStepOfTheJobBackNoMore) {
+  const auto at = [&](int node, int step) { fleet_.Hear(node, Samples{kOne, {}, {}, Step(step, step)}); };
+  at(0, 7);
+  fleet_.Away(1);
+  EXPECT_EQ(fleet_.progress().step, -1) << "nobody knows whether it ever began";
+  for (const int node : {0, 1, 2}) at(node, 7);
+  fleet_.Away(1);
+  for (const int node : {0, 2}) at(node, 20);
+  EXPECT_EQ(fleet_.progress().step, 20);
+  EXPECT_EQ(std::get<RankExited>(fleet_.Hear(2, Killed(1, 4, 9, Step(20, 20))).front()).progress.step, 20);
+  at(1, 19);
+  EXPECT_EQ(fleet_.progress().step, 19) << "it is back";
+  for (const int node : {0, 1, 2}) fleet_.Away(node);
+  EXPECT_EQ(fleet_.progress().step, 19) << "nobody knows anything newer";
 }
 
 TEST_F(FleetTest, WhatIsGoneRunsNoMore) {

@@ -1,8 +1,11 @@
 #include "lockstep/control/judge.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/detect/comm_hang.h"
 #include "lockstep/detect/comm_slow.h"
 #include "lockstep/trace/trails.h"
 
@@ -10,8 +13,10 @@ namespace lockstep::control {
 namespace {
 
 constexpr Seconds kProgressPeriod{5.0};  // how much of the ledger a killed coordinator may have to guess
-constexpr Seconds kSlownessPeriod{5.0};
-constexpr Seconds kSlownessForgotten{120};  // what comes back after so long is told again
+constexpr Seconds kCommunicationPeriod{5.0};
+constexpr Seconds kCommunicationForgotten{120};  // what comes back after so long is told again
+// Far beyond any message of a healthy job, and far below the limits of the libraries, at which the job would end.
+constexpr Seconds kStuck{30};
 
 bool Held(const detect::RankSample& sample) { return sample.state == detect::ProcState::kStopped || sample.frozen; }
 
@@ -24,6 +29,17 @@ std::string Fingerprint(const incident::Finding& finding) {
   return text + (finding.certain ? "!" : "?");
 }
 
+// Each op that has not ended and what it has heard; empty where one does not tell.
+std::string UnderWay(const trace::CommLog& log) {
+  std::string text;
+  for (const trace::CommOp& op : log.ops) {
+    if (op.state == trace::OpState::kCompleted) continue;
+    if (op.messages < 0) return "";
+    text += fmt::format("{}/{}/{}/{} ", op.rank, op.communicator, op.sequence, op.messages);
+  }
+  return text;
+}
+
 }  // namespace
 
 void Judge::Begin(EpochId epoch) {
@@ -31,7 +47,8 @@ void Judge::Begin(EpochId epoch) {
   epoch_ = epoch;
   newest_.clear();
   suspicions_told_.clear();
-  slowness_told_.clear();
+  communication_told_.clear();
+  under_way_.clear();
   trails_.clear();
   wants_stacks_ = false;
   caught_up_told_ = -1;
@@ -95,21 +112,41 @@ void Judge::TellSuspicions(const Progress& progress, Nanos now, std::vector<Even
   if (verdict.findings.empty()) suspicions_told_.clear();  // should it come back, it is told again
 }
 
-void Judge::TellSlowness(const Progress& progress, Nanos now, std::vector<EventBody>& events) {
-  if (now < slowness_due_ || !std::exchange(trails_new_, false)) return;
-  slowness_due_ = now + ToNanos(kSlownessPeriod);
+// All are in what they wait in, and nothing was heard since the look before: a message is lost, a way is dead. Who is
+// outside of what the others wait in may well be at work: that is told by processes and stacks.
+std::vector<incident::Finding> Judge::FindStuck(const trace::CommLog& log) {
+  detect::CommThresholds thresholds;
+  thresholds.hang = kStuck;
+  const std::string before = std::exchange(under_way_, log.moving || log.unseen ? "" : UnderWay(log));
+  if (under_way_.empty() || under_way_ != before) return {};
+  detect::CommDiagnosis diagnosis = detect::FindHangs(log, thresholds);
+  if (!diagnosis.no_report.empty()) return {};
+  std::erase_if(diagnosis.findings, [](const incident::Finding& finding) {
+    return finding.syndrome != incident::Syndrome::kCommunicationHang;
+  });
+  for (incident::Finding& finding : diagnosis.findings) finding.certain = false;
+  return std::move(diagnosis.findings);
+}
+
+void Judge::TellCommunication(const Progress& progress, Nanos now, std::vector<EventBody>& events) {
+  if (now < communication_due_ || !std::exchange(trails_new_, false)) return;
+  communication_due_ = now + ToNanos(kCommunicationPeriod);
   std::vector<trace::TrailSnapshot> trails;
   trails.reserve(trails_.size());
   for (const auto& [owner, trail] : trails_) trails.push_back(trail);
   detect::CommThresholds thresholds;
-  thresholds.least = kSlownessPeriod;  // a job that has just begun is still finding its pace
-  for (incident::Finding& finding : detect::FindSlowness(trace::JoinTrails(std::move(trails)), thresholds)) {
-    const bool anew = !slowness_told_.contains(Fingerprint(finding));
-    slowness_told_[Fingerprint(finding)] = now;
+  thresholds.least = kCommunicationPeriod;  // a job that has just begun is still finding its pace
+  const trace::CommLog log = trace::JoinTrails(std::move(trails));
+  std::vector<incident::Finding> findings = FindStuck(log);
+  if (findings.empty()) findings = detect::FindSlowness(log, thresholds);
+  for (incident::Finding& finding : findings) {
+    const bool anew = !communication_told_.contains(Fingerprint(finding));
+    communication_told_[Fingerprint(finding)] = now;
     finding.since = now;  // on our clock, unlike what the trails say
     if (anew) events.push_back(Suspected{epoch_, std::move(finding), progress});
   }
-  std::erase_if(slowness_told_, [&](const auto& told) { return now - told.second > ToNanos(kSlownessForgotten); });
+  std::erase_if(communication_told_,
+                [&](const auto& told) { return now - told.second > ToNanos(kCommunicationForgotten); });
 }
 
 std::vector<EventBody> Judge::At(const State& state, const Progress& progress, Nanos now) {
@@ -118,7 +155,7 @@ std::vector<EventBody> Judge::At(const State& state, const Progress& progress, N
   TellProgress(state, progress, now, events);
   TellPause(state, events);
   TellSuspicions(progress, now, events);
-  TellSlowness(progress, now, events);
+  TellCommunication(progress, now, events);
   return events;
 }
 

@@ -1,6 +1,6 @@
 // What the samples of all ranks say about the job: it makes progress, stands still, is paused. Turns samples into the
 // events that the state machine hears.
-// What slows the job down is named, and never reason to act by force.
+// What slows the job down or keeps it waiting in communication is named, and never reason to act by force.
 // Pure: time comes in, nothing goes out but the answer. Cost: that of detect::HangDetector.
 //
 //   Judge judge(policy, world_size);
@@ -17,6 +17,7 @@
 
 #include "lockstep/control/link.h"
 #include "lockstep/control/machine.h"
+#include "lockstep/trace/comm_log.h"
 
 namespace lockstep::control {
 
@@ -40,7 +41,8 @@ class Judge {
  private:
   void TellProgress(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
   void TellPause(const State& state, std::vector<EventBody>& events) const;
-  void TellSlowness(const Progress& progress, Nanos now, std::vector<EventBody>& events);
+  void TellCommunication(const Progress& progress, Nanos now, std::vector<EventBody>& events);
+  std::vector<incident::Finding> FindStuck(const trace::CommLog& log);
   void TellSuspicions(const Progress& progress, Nanos now, std::vector<EventBody>& events);
 
   detect::HangDetector detector_;
@@ -53,8 +55,9 @@ class Judge {
 
   std::map<std::pair<uint32_t, std::string>, trace::TrailSnapshot> trails_;  // by owner
   bool trails_new_ = false;
-  Nanos slowness_due_;
-  std::map<std::string, Nanos> slowness_told_;  // and when it was last seen
+  Nanos communication_due_;
+  std::map<std::string, Nanos> communication_told_;  // and when it was last seen
+  std::string under_way_;                            // in communication at the look before
 };
 
 }  // namespace lockstep::control

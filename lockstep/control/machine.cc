@@ -63,6 +63,7 @@ void On(Turn& turn, const LoopBegan& event) {
   if (!Is(state, {Mode::kSpawning, Mode::kStarting})) return Ignore(turn);
   state.mode = Mode::kRunning;
   state.in_loop = true;
+  state.free_retries_in_row = 0;
   state.restore = event.restored;
   state.progress = {StepOf(event.restored), {}};
   state.frontier = std::max(state.frontier, state.progress.step);
@@ -116,10 +117,16 @@ void BeginEpoch(State& state, const std::optional<CheckpointId>& point) {
 }
 
 // Damaged checkpoints and not one good: to begin afresh, over what a person may still rescue, is not ours to decide.
+bool NothingLoads(const State& state, const RestoreChosen& event) {
+  return state.spec.load_first && state.frontier < 0 && !event.point && !event.rejected.empty();
+}
+
+void EndUnloaded(Turn& turn, const RestoreChosen& event) {
+  BeginFinish(turn, kExitFailed, "no checkpoint on disk can be loaded: " + event.rejected.front(), {});
+}
+
 void BeginLoaded(Turn& turn, const RestoreChosen& event) {
   State& state = turn.state;
-  if (!event.point && !event.rejected.empty())
-    return BeginFinish(turn, kExitFailed, "no checkpoint on disk can be loaded: " + event.rejected.front(), {});
   state.restore = event.point;
   state.progress = {StepOf(event.point), {}};
   state.frontier = state.progress.step;
@@ -129,8 +136,9 @@ void BeginLoaded(Turn& turn, const RestoreChosen& event) {
 
 void On(Turn& turn, const RestoreChosen& event) {
   State& state = turn.state;
+  if (state.mode != Mode::kLoading && state.mode != Mode::kChoosing) return Ignore(turn);
+  if (NothingLoads(state, event)) return EndUnloaded(turn, event);
   if (state.mode == Mode::kLoading) return BeginLoaded(turn, event);
-  if (state.mode != Mode::kChoosing) return Ignore(turn);
   JoinRejected(state, event.rejected);
   BeginEpoch(state, event.point);
   SetStepsLost(state);
@@ -138,7 +146,8 @@ void On(Turn& turn, const RestoreChosen& event) {
   const std::string from =
       event.point ? fmt::format("step {}", event.point->step) : fmt::format("the beginning: {}", none);
   Act(turn, incident::ActionKind::kRestart,
-      fmt::format("restart of all {} ranks in epoch {} from {}", state.spec.ranks, state.epoch.value(), from));
+      fmt::format("restart of all {} ranks in epoch {} from {}{}", state.spec.ranks, state.epoch.value(), from,
+                  state.fault.free_retry ? ": not charged, for its port was taken" : ""));
   Ask(turn);
   AnnounceOpen(turn);
 }
@@ -202,15 +211,15 @@ void CloseWatcherIncident(Turn& turn, size_t index, std::string text) {
 
 void On(Turn& turn, const WatcherGone& event) {
   const double away = ToSeconds(turn.at - std::min(event.since, turn.at)).value;
-  const size_t index = AddWatcherIncident(turn, {incident::Suspect::Kind::kSoftware, "the coordinator"},
+  const size_t index = AddWatcherIncident(turn, {incident::Suspect::Kind::kSoftware, kCoordinatorName},
                                           fmt::format("nobody watched for {:.3f} s", away), event.since);
   CloseWatcherIncident(turn, index, "another coordinator took over");
 }
 
 void On(Turn& turn, const AgentLost& event) {
   if (turn.state.lost_agents.contains(event.node)) return Ignore(turn);
-  const std::string name = "the agent of node " + event.name;
-  const size_t index = AddWatcherIncident(turn, {incident::Suspect::Kind::kSoftware, name}, event.why, event.since);
+  const size_t index =
+      AddWatcherIncident(turn, {incident::Suspect::Kind::kSoftware, AgentName(event.name)}, event.why, event.since);
   turn.state.lost_agents[event.node] = index;
   AnnounceIncident(turn, index);
 }
@@ -244,6 +253,20 @@ bool IsHeard(const State& state, const Body& body) {
   }
   if constexpr (requires { body.epoch; }) return body.epoch == state.epoch;
   return true;
+}
+
+// Of these an agent speaks when it acts for the epoch. While loading, the journal knows of none that does.
+template <typename Body>
+constexpr bool kTellsThatItActs = std::is_same_v<Body, EpochSpawned> || std::is_same_v<Body, LoopBegan> ||
+                                  std::is_same_v<Body, EpochStopped> || std::is_same_v<Body, SpawnFailed>;
+
+template <typename Body>
+void Hear(Turn& turn, const Body& body) {
+  if (!IsHeard(turn.state, body)) return Ignore(turn);
+  if constexpr (kTellsThatItActs<Body>) {
+    if (turn.state.mode == Mode::kLoading) return On(turn, JournalBehind{body.epoch});
+  }
+  On(turn, body);
 }
 
 absl::Status ValidateIncidents(const State& state) {
@@ -345,7 +368,7 @@ std::vector<Command> Step(State& state, const Event& event) {
   if (std::holds_alternative<Tick>(event.body)) return {};
   state.now = std::max(state.now, event.at);
   Turn turn{state, state.now, event.wall, {}};
-  std::visit([&](const auto& body) { IsHeard(state, body) ? On(turn, body) : Ignore(turn); }, event.body);
+  std::visit([&](const auto& body) { Hear(turn, body); }, event.body);
 #ifndef NDEBUG
   const absl::Status valid = Validate(state);
   LS_CHECK(valid.ok(), "{} after {}", Message(valid), TypeName(event.body));

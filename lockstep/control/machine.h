@@ -34,7 +34,12 @@ struct Fault {
   bool keeping_stacks = false;  // confirming: StacksKept is awaited, and not a culprit
   int64_t close_at_step = 0;    // the incident closes when all ranks have finished this step
   std::string program_error;    // a verdict: no restart can help. Empty = one may
+  bool free_retry = false;      // the restart that repairs it is not charged to the budget
 };
+
+// As suspects whose loss is an incident.
+inline constexpr char kCoordinatorName[] = "the coordinator";
+inline std::string AgentName(const std::string& node) { return "the agent of node " + node; }
 
 // A rehearsed fault, and when it was announced.
 struct Drill {
@@ -49,6 +54,8 @@ struct State {
   EpochId epoch;  // the one epoch that may act
   int restarts = 0;
   int restarts_without_progress = 0;
+  int free_retries = 0;                 // restarts that the budget is not charged with
+  int free_retries_in_row = 0;          // since the training loop last began
   int64_t frontier = -1;                // the furthest step that all ranks ever finished
   bool recomputing = false;             // behind the frontier
   Progress progress;                    // newest known

@@ -13,6 +13,8 @@ using incident::ActionKind;
 using incident::Finding;
 using incident::Syndrome;
 
+constexpr int kMostFreeRetries = 3;
+
 bool IsClean(const ExitStatus& status) { return status.code == 0 && status.signal == 0; }
 // However the rank left then: gloo may abort it, or we kill it while it still unwinds.
 bool IsLostConnection(const RankExited& event) { return event.exception && event.exception->connection; }
@@ -110,6 +112,13 @@ void Strike(Turn& turn, Nanos since) {
 // Nothing can be said of the job's progress, and a number of restarts was asked for.
 bool RestartsUnseen(const State& state) { return state.frontier < 0 && state.spec.restarts_without_steps; }
 
+// Between the choice of a port and its use another process may take it: nobody's fault, and the next port is another
+// one. One that is never free is no accident.
+bool IsFreeRetry(const State& state, const RankExited& event) {
+  return event.exception && event.exception->port_taken && !state.in_loop &&
+         state.free_retries_in_row < kMostFreeRetries;
+}
+
 // Remembers an exception, and returns a verdict when no restart can help: it struck twice in a row at one step, or
 // before there was any step to go back to. The step may differ by one, for ranks are not in lock step to the last
 // statement.
@@ -121,7 +130,8 @@ std::string JudgeProgram(State& state, const RankExited& event) {
       !what.empty() && what == state.last_exception && std::abs(step - state.last_exception_step) <= 1;
   state.last_exception = what;
   state.last_exception_step = step;
-  if (by_signal || RestartsUnseen(state)) return "";
+  state.fault.free_retry = IsFreeRetry(state, event);
+  if (by_signal || state.fault.free_retry || RestartsUnseen(state)) return "";
   if (state.frontier < 0) {
     return fmt::format("rank {} failed before the first step: {}: this is in the program, not in the machine",
                        event.rank.value(), ExitText(state, event));
@@ -132,13 +142,14 @@ std::string JudgeProgram(State& state, const RankExited& event) {
 }
 
 std::string ReasonToEnd(const State& state) {
+  if (state.fault.free_retry) return "";
   if (!state.fault.program_error.empty()) return state.fault.program_error;
   const std::string last = incident::Headline(state.incidents[*state.open]);
   if (state.restarts_without_progress >= state.spec.no_progress_limit && !RestartsUnseen(state)) {
     return fmt::format("{} restarts in a row brought no new step (the job stands at step {}); the last incident: {}",
                        state.restarts_without_progress, state.frontier, last);
   }
-  if (state.restarts >= state.spec.max_restarts) {
+  if (state.restarts - state.free_retries >= state.spec.max_restarts) {
     return fmt::format("all {} restarts that were allowed are used up; the last incident: {}", state.spec.max_restarts,
                        last);
   }
@@ -146,6 +157,11 @@ std::string ReasonToEnd(const State& state) {
 }
 
 void CountProgress(State& state) {
+  if (state.fault.free_retry) {
+    ++state.free_retries;
+    ++state.free_retries_in_row;
+    return;
+  }
   if (state.restarts == 0) return;
   const bool grew = state.frontier > state.frontier_at_restart;
   state.restarts_without_progress = grew ? 0 : state.restarts_without_progress + 1;
@@ -336,13 +352,16 @@ void On(Turn& turn, const SecondaryGraceOver&) {
 // number of its own.
 void On(Turn& turn, const JournalBehind& event) {
   State& state = turn.state;
-  if (event.seen <= state.epoch) return Ignore(turn);
-  const uint64_t missing = event.seen.value() - state.epoch.value();
-  state.restarts += static_cast<int>(missing);
+  // While loading, not even the acting epoch has begun.
+  const uint64_t known = state.epoch.value() - (state.mode == Mode::kLoading ? 1 : 0);
+  if (event.seen.value() <= known) return Ignore(turn);
+  const uint64_t missing = event.seen.value() - known;
+  state.restarts += static_cast<int>(event.seen.value() - state.epoch.value());
   state.epoch = event.seen;
   state.exits.clear();
   state.in_loop = state.recomputing = false;
   if (state.mode == Mode::kFinishing) return Ask(turn);
+  state.mode = Mode::kStarting;  // it runs, whatever was done to the one before it
   Finding finding;
   finding.syndrome = Syndrome::kWatcherLost;
   finding.suspects = {{incident::Suspect::Kind::kSoftware, "the journal"}};

@@ -121,7 +121,8 @@ class Chance {
         return OneIn(30) ? EventBody(AgentGone{static_cast<int>(Below(2)), "node b is lost"})
                          : EventBody(AgentLost{static_cast<int>(Below(2)), "b", "nothing heard", Moment()});
       case 14:
-        return AgentBack{static_cast<int>(Below(2))};
+        return OneIn(10) ? EventBody(JournalBehind{EpochId(state.epoch.value() + static_cast<uint64_t>(Below(3)))})
+                         : EventBody(AgentBack{static_cast<int>(Below(2))});
       default:
         return SomeExit(state);
     }

@@ -314,6 +314,45 @@ TEST(Budget, IsUsedUpOneDay) {
   EXPECT_THAT(job.state.verdict, HasSubstr("all 0 restarts that were allowed are used up"));
 }
 
+RankExited PortTaken(uint64_t epoch) {
+  RankExited event = Raised(epoch, 0, "RuntimeError");
+  event.exception->port_taken = true;
+  return event;
+}
+
+TEST(Budget, IsNotChargedForAPortThatWasTaken) {
+  JobSpec spec = FourRanks();
+  spec.max_restarts = 1;
+  Scenario job(spec);
+  for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
+    const double at = 20.0 * static_cast<double>(epoch);
+    job.Hear(at, EpochSpawned{EpochId(epoch)});
+    job.Hear(at + 1, PortTaken(epoch));
+    ASSERT_EQ(job.state.mode, Mode::kStopping) << job.state.verdict;
+    job.Restart(at + 2, std::nullopt);
+  }
+  EXPECT_THAT(job.Incident(0).actions.front().text, HasSubstr("not charged"));
+  job.ComeUp(100);
+  job.See(10, 101);
+  job.Hear(102, Killed(4, 2, SIGKILL));
+  EXPECT_EQ(job.state.mode, Mode::kStopping) << job.state.verdict;
+  EXPECT_TRUE(Validate(job.state).ok());
+}
+
+TEST(Budget, APortThatIsNeverFreeIsNoAccident) {
+  Scenario job(FourRanks());
+  for (uint64_t epoch = 1; epoch <= 3; ++epoch) {
+    job.Hear(20.0 * static_cast<double>(epoch), EpochSpawned{EpochId(epoch)});
+    job.Hear(20.0 * static_cast<double>(epoch) + 1, PortTaken(epoch));
+    job.Restart(20.0 * static_cast<double>(epoch) + 2, std::nullopt);
+  }
+  job.Hear(100, EpochSpawned{EpochId(4)});
+  job.Hear(101, PortTaken(4));
+  job.Hear(102, EpochStopped{EpochId(4)});
+  EXPECT_EQ(job.state.mode, Mode::kFinished);
+  EXPECT_THAT(job.state.verdict, HasSubstr("before the first step"));
+}
+
 // A script of its own snapshots, which reports no steps.
 TEST(Budget, WasAskedForAndTheJobReportsNoSteps) {
   JobSpec spec = FourRanks();
@@ -481,6 +520,45 @@ TEST(Watcher, TakesUpWhatWasPending) {
   EXPECT_EQ(Text(PendingCommands(job.state)), "kill 2 after 30 s");
   job.Hear(18, EpochStopped{EpochId(2)});
   EXPECT_EQ(Text(PendingCommands(job.state)), "finish 1");
+}
+
+TEST(JournalBehind, RestartsWhatNobodyWroteDown) {
+  Scenario job = Training();
+  EXPECT_EQ(job.Hear(13, JournalBehind{EpochId(3)}), "kill 3 after 0 s, announce 1");
+  EXPECT_EQ(job.state.restarts, 2);
+  EXPECT_EQ(job.Hear(14, JournalBehind{EpochId(3)}), "") << "said by another agent";
+  EXPECT_EQ(job.Hear(15, EpochStopped{EpochId(3)}), "choose for 4");
+}
+
+// The older epoch was being killed, or was gone; the one that acts was not.
+TEST(JournalBehind, AnEpochThatRunsIsKilledBeforeTheJobEnds) {
+  JobSpec spec = FourRanks();
+  spec.max_restarts = 1;
+  Scenario stopping = Training(spec);
+  stopping.Hear(13, Killed(1, 2, SIGKILL));
+  EXPECT_EQ(stopping.Hear(14, JournalBehind{EpochId(2)}), "kill 2 after 0 s, announce 1");
+  EXPECT_EQ(stopping.state.mode, Mode::kFinishing);
+  Scenario choosing = Training(spec);
+  choosing.Hear(13, Killed(1, 2, SIGKILL));
+  choosing.Hear(13.5, EpochStopped{EpochId(1)});
+  EXPECT_EQ(choosing.Hear(14, JournalBehind{EpochId(2)}), "kill 2 after 0 s, announce 1");
+  EXPECT_EQ(choosing.Hear(15, EpochStopped{EpochId(2)}), "announce 2, finish 1");
+}
+
+// The choice was made and the epoch begun, and then neither was written down.
+TEST(JournalBehind, TheFirstEpochRunsWhileItsCheckpointIsChosen) {
+  const EpochId first(5), next(6);
+  for (const EventBody& said : {EventBody(EpochSpawned{first}), EventBody(LoopBegan{first, At(2), {}}),
+                                EventBody(SpawnFailed{first, "no memory"}), EventBody(EpochStopped{first})}) {
+    Scenario job(AfterOtherRuns());
+    EXPECT_EQ(job.Hear(3, said), "kill 5 after 0 s, announce 1") << TypeName(said);
+    EXPECT_EQ(job.Hear(4, EpochStopped{first}), "choose for 6");
+    Scenario damaged = job;
+    EXPECT_EQ(damaged.Hear(5, RestoreChosen{next, {}, {"it is damaged"}}), "announce 1, finish 1");
+    EXPECT_EQ(damaged.state.verdict, "no checkpoint on disk can be loaded: it is damaged");
+    EXPECT_EQ(job.Hear(5, RestoreChosen{next, Checkpoint(3, 9), {}}), "publish 6 3/9, spawn 6, announce 1");
+    EXPECT_EQ(job.state.restarts, 1);
+  }
 }
 
 TEST(Fencing, StaleAndDoubleEventsAreCountedAndIgnored) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace lockstep::control {
 namespace {
@@ -61,6 +62,15 @@ Json DiskJson(const std::optional<OnDisk>& disk) {
           {"error", disk->error}};
 }
 
+// Of the slowest rank that an agent looks at. The state hears of steps every few seconds only, where nothing happens.
+int64_t StepNow(const State& state, const std::vector<RankStatus>& ranks) {
+  std::optional<int64_t> slowest;
+  for (const RankStatus& rank : ranks)
+    if (rank.state != kUnknown) slowest = std::min(slowest.value_or(rank.step), rank.step);
+  const bool all = state.in_loop && slowest && ranks.size() == static_cast<size_t>(state.spec.ranks);
+  return all ? std::max(state.progress.step, *slowest) : state.progress.step;
+}
+
 Json CheckpointJson(const Observed& observed) {
   return {{"epoch", observed.committed ? Json(observed.committed->epoch.value()) : Json()},
           {"step", observed.committed ? Json(observed.committed->step) : Json()},
@@ -77,19 +87,32 @@ bool Names(const incident::Incident& incident, int rank) {
   return std::find(suspects.begin(), suspects.end(), incident::SuspectRank(RankId(rank))) != suspects.end();
 }
 
+// Whose loss the drill brings about, by the name it has as a suspect; "": nobody's that watches.
+std::string WatcherStruckBy(const Drilled& what, const JobSpec& job) {
+  if (what.fault == kKillCoordinator) return kCoordinatorName;
+  if (what.fault != kCutLink) return "";
+  int first = 0;
+  for (const NodeSpec& node : job.nodes) {
+    if (what.rank < first + node.ranks) return AgentName(node.name);
+    first += node.ranks;
+  }
+  return "";
+}
+
 // A drill accounts for an incident that names its rank in its epoch, unless that was over before it.
-bool AccountsFor(const Drill& drill, const incident::Incident& incident) {
+bool AccountsFor(const Drill& drill, const JobSpec& job, const incident::Incident& incident) {
   if (incident.closed.value != 0 && incident.closed < drill.at) return false;
   if (incident::Lead(incident).syndrome == incident::Syndrome::kWatcherLost)
-    return drill.what.fault == kKillCoordinator;
+    return incident::Lead(incident).suspects.front().name == WatcherStruckBy(drill.what, job);
   return incident.epoch == drill.what.epoch && drill.what.rank >= 0 && Names(incident, drill.what.rank);
 }
 
 // A drill accounts for the first incident that fits it, and for no later one.
 std::string DrillBehind(const State& state, size_t index) {
   for (const Drill& drill : state.drills) {
-    const auto first = std::find_if(state.incidents.begin(), state.incidents.end(),
-                                    [&](const incident::Incident& incident) { return AccountsFor(drill, incident); });
+    const auto first =
+        std::find_if(state.incidents.begin(), state.incidents.end(),
+                     [&](const incident::Incident& incident) { return AccountsFor(drill, state.spec, incident); });
     if (static_cast<size_t>(first - state.incidents.begin()) != index) continue;
     return drill.what.rank < 0 ? drill.what.fault : fmt::format("{} of rank {}", drill.what.fault, drill.what.rank);
   }
@@ -103,6 +126,12 @@ incident::Incident WithPhases(const State& state, size_t index, Nanos now) {
   incident.phases = state.ledger.OfIncident(incident.id, now);
   incident.drill = DrillBehind(state, index);
   return incident;
+}
+
+Observed OutOfReach(Observed observed) {
+  for (RankStatus& rank : observed.ranks) rank.state = kUnknown;
+  observed.loss = std::numeric_limits<double>::quiet_NaN();
+  return observed;
 }
 
 Observed Together(const std::vector<Observed>& nodes) {
@@ -135,7 +164,7 @@ Json StatusReport(const State& state, const Observed& observed, Nanos now) {
       {"state", state.paused ? "paused" : ModeName(state.mode)},
       {"job", state.spec.name},
       {"epoch", state.epoch.value()},
-      {"step", state.progress.step},
+      {"step", StepNow(state, observed.ranks)},
       {"loss", NumberOrNull(observed.loss)},
       {"start_method", observed.start_method},
       {"ranks", RanksJson(state.spec, observed.ranks)},

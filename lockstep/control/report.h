@@ -4,6 +4,7 @@
 
 #include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/control/machine.h"
@@ -13,7 +14,7 @@ namespace lockstep::control {
 struct RankStatus {
   RankId rank;
   int64_t pid = 0;
-  std::string state;  // "running", "stopped", "frozen", "exited", ...
+  std::string state;  // "running", "stopped", "frozen", "exited", ...; kUnknown: its agent is out of reach
   int64_t step = -1;
   Seconds step_time;
 };
@@ -42,6 +43,10 @@ struct Observed {
   Bytes log_dropped, console_dropped;  // of the workers' output
   std::string start_method;            // "zygote" or "exec"
 };
+
+// What is left of that when the agent is out of reach: how its ranks are now is not known.
+inline constexpr std::string_view kUnknown = "unknown";
+Observed OutOfReach(Observed observed);
 
 // What the agents of all nodes see, as one. The loss is the mean over those that know one.
 Observed Together(const std::vector<Observed>& nodes);

@@ -45,6 +45,18 @@ TEST(StatusReport, HasTheFieldsOfItsInterface) {
   EXPECT_EQ(report["incidents"], 1);
 }
 
+TEST(StatusReport, TheStepIsThatOfTheSlowestRankNow) {
+  Observed observed;
+  observed.ranks = {{RankId(0), 4711, "running", 14, Seconds{0.25}}};
+  EXPECT_EQ(StatusReport(AfterACrash().state, observed, At(17))["step"], 11) << "one of two is not known";
+  observed.ranks.push_back({RankId(1), 4712, "running", 13, Seconds{0.25}});
+  EXPECT_EQ(StatusReport(AfterACrash().state, observed, At(17))["step"], 13);
+  observed.ranks.back().state = kUnknown;
+  EXPECT_EQ(StatusReport(AfterACrash().state, observed, At(17))["step"], 14) << "nobody sees the slower one's step now";
+  observed.ranks.back() = {RankId(1), 4712, "running", -1, Seconds{0.25}};
+  EXPECT_EQ(StatusReport(AfterACrash().state, observed, At(17))["step"], 11) << "no step of its own since the restart";
+}
+
 // Startup 1-2, productive 2-12, lost in flight 12-12.75, detect to 13, restart to 15, productive to 17: 12 of 16 s.
 TEST(StatusReport, EttrIsTheProductiveShareAndTheRestIsLostByPhase) {
   const Json ettr = StatusReport(AfterACrash().state, Observed{}, At(17))["ettr"];
@@ -121,6 +133,23 @@ TEST(IncidentsReport, ADrillOfTheCoordinatorAccountsForTheNextLossOfItOnly) {
   ASSERT_EQ(report.size(), 2u);
   EXPECT_EQ(report[0]["drill"], kKillCoordinator);
   EXPECT_TRUE(report[1]["drill"].is_null());
+}
+
+TEST(IncidentsReport, ADrillOfALinkAccountsForTheLossOfItsNodesAgentOnly) {
+  JobSpec spec;
+  spec.ranks = 4;
+  spec.nodes = {{.name = "a", .ranks = 2}, {.name = "b", .ranks = 2}};
+  Scenario job(spec);
+  job.ComeUp(2);
+  job.Hear(3, Drilled{EpochId(1), kCutLink, 3});
+  job.Hear(4, WatcherGone{At(4)});
+  job.Hear(5, AgentLost{0, "a", "nothing heard", At(5)});
+  job.Hear(6, AgentLost{1, "b", "nothing heard", At(6)});
+  const Json report = IncidentsReport(job.state, At(10));
+  ASSERT_EQ(report.size(), 3u);
+  EXPECT_TRUE(report[0]["drill"].is_null());
+  EXPECT_TRUE(report[1]["drill"].is_null());
+  EXPECT_EQ(report[2]["drill"], "cut-link of rank 3");
 }
 
 }  // namespace

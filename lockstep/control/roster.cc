@@ -35,6 +35,9 @@ absl::Status Roster::Check(const Join& join) const {
       return InvalidArgument("node {} says --nnodes {}, node {} says --nnodes {}; give all the same", join.name,
                              NodesText(join), other.name, NodesText(other));
     }
+    if (join.rdzv_id != other.rdzv_id)
+      return InvalidArgument("node {} has --rdzv-id \"{}\", node {} has \"{}\": jobs that meet at one address are one",
+                             join.name, join.rdzv_id, other.name, other.rdzv_id);
     if (join.keeps_on_disk != other.keeps_on_disk)
       return InvalidArgument("node {} has --checkpoint-dir, node {} has not; give all the same",
                              join.keeps_on_disk ? join.name : other.name, join.keeps_on_disk ? other.name : join.name);

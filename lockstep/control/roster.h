@@ -33,6 +33,7 @@ struct Join {
   int least_nodes = 1, most_nodes = 1;
   bool keeps_on_disk = false;  // it has a directory for checkpoints
   uint64_t first_epoch = 1;    // above those of all checkpoints there
+  std::string rdzv_id{};       // torchrun's name of the job; empty: none was given
 };
 
 struct Place {

@@ -71,6 +71,10 @@ TEST(Roster, RefusesByName) {
   Join keeps = NodeOf("b", 1);
   keeps.keeps_on_disk = true;
   EXPECT_EQ(Refusal(roster, keeps), "node b has --checkpoint-dir, node a has not; give all the same");
+  Join other_job = NodeOf("b", 1);
+  other_job.rdzv_id = "job8";
+  EXPECT_EQ(Refusal(roster, other_job),
+            "node b has --rdzv-id \"job8\", node a has \"\": jobs that meet at one address are one");
   EXPECT_EQ(Refusal(roster, NodeOf("b", 2)), "node b has --node-rank 2, but --nnodes is 2");
   Join twin = NodeOf("a", 1);
   twin.token = "another";

@@ -1,20 +1,36 @@
 #include "lockstep/control/simulation.h"
 
 #include <fmt/format.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
-#include <numeric>
 
 #include "lockstep/control/coordinator.h"
 #include "lockstep/control/memory_journal.h"
 #include "lockstep/control/simulation_cluster.h"
+#include "lockstep/control/simulation_network.h"
+#include "lockstep/control/simulation_promises.h"
 
 namespace lockstep::control {
 namespace {
 
-constexpr double kFaultsUntil = 12, kHealed = 20, kDeadline = 300, kSlowStep = 0.2;
-constexpr Seconds kLongRepair{10}, kLastWords{0.3};
+constexpr double kFaultsFrom = 0.02, kFaultsUntil = 12, kHealed = 21, kDeadline = 300;
+constexpr double kTightBudget = 0.2, kLoadFirst = 0.12, kObserveOnly = 0.05, kStop = 0.2, kNodeLost = 0.08;
+// As in node/head.cc and node/run.cc.
+constexpr Seconds kAgentLimit{65}, kStillAdvances{10}, kAdoption{60};
+constexpr Seconds kLookForGone{0.5}, kGrace{20};
+
+std::string EventText(const EventBody& body) {
+  std::string text = TypeName(body);
+  std::visit(
+      [&](const auto& each) {
+        if constexpr (requires { each.epoch; }) text += fmt::format(" of epoch {}", each.epoch.value());
+      },
+      body);
+  return text;
+}
 
 class VirtualClock final : public Clock {
  public:
@@ -26,97 +42,102 @@ class VirtualClock final : public Clock {
   const Schedule& schedule_;
 };
 
-// The network, the coordinator's process, and what breaks.
+// The coordinator's process, and what breaks.
 class Simulation {
  public:
   explicit Simulation(const SimulationPlan& plan)
       : plan_(plan),
         chance_(plan.seed),
         clock_(schedule_),
-        links_(static_cast<size_t>(plan.nodes)),
+        network_(plan.nodes, schedule_, chance_,
+                 {.connected = [this](int node) { cluster_.Reconnect(node); },
+                  .lost = [this](int node, const std::string& why) { Lost(node, why); }}),
         cluster_(plan, 60 + chance_.Below(120), schedule_, chance_,
-                 [this](int node, Said said) { Up(node, std::move(said)); }) {}
+                 [this](int node, Said said) { Up(node, std::move(said)); }),
+        promises_(schedule_, cluster_) {}
 
   SimulationResult Run() {
     Begin();
     const Nanos deadline = ToNanos(Seconds{kDeadline});
-    while (result_.broken.empty() && !finished_ && schedule_.now() < deadline && schedule_.Next()) Check();
+    while (promises_.broken().empty() && !finished_ && schedule_.now() < deadline && schedule_.Next()) Check();
     CheckEnd();
+    result_.broken = promises_.broken();
     result_.virtual_s = ToSeconds(schedule_.now()).value;
     return result_;
   }
 
  private:
-  struct Link {
-    bool up = false;
-    int64_t connection = 0;
-    Nanos last_up, last_down;  // what arrives keeps its order
+  // What the coordinator knows of an agent.
+  struct Attendant {
+    bool attends = false;  // it has said all that it knows
+    bool asked_stop = false;
+    bool gone = false;
+    Nanos lost_since;  // 0: it is not lost
   };
 
   void Begin() {
     JobSpec spec;
     spec.ranks = plan_.nodes * plan_.ranks_per_node;
-    max_restarts_ = chance_.Hits(0.2) ? 1 + chance_.Below(2) : 1000;
-    spec.max_restarts = plan_.mutant == Mutant::kNoBudget ? 1'000'000 : max_restarts_;
+    spec.grace = kGrace;
+    const int max_restarts = chance_.Hits(kTightBudget) ? 1 + chance_.Below(2) : 1000;
+    spec.max_restarts = plan_.mutant == Mutant::kNoBudget ? 1'000'000 : max_restarts;
+    spec.observe_only = chance_.Hits(kObserveOnly);
+    spec.load_first = chance_.Hits(kLoadFirst);
+    if (spec.load_first) cluster_.FollowEarlierRuns(spec.first_epoch = EpochId(4));
+    promises_.Begin(spec, max_restarts);
     coordinator_ = std::make_unique<Coordinator>(disk_, clock_);
-    fleet_ = std::make_unique<Fleet>(plan_.nodes);
-    for (int node = 0; node < plan_.nodes; ++node) Connect(node);
-    started_ = schedule_.now();
+    BeginToListen(EpochId(spec.first_epoch.value() - 1));
+    for (int node = 0; node < plan_.nodes; ++node) network_.Connect(node);
     Handle(JobStarted{spec});
+    PlanFaults();
+    LookForTheGone();
+  }
+
+  void PlanFaults() {
     const int faults = chance_.Below(7);
-    for (int i = 0; i < faults; ++i) schedule_.In(chance_.Between(0.5, kFaultsUntil), [this] { BreakSomething(); });
+    Seconds at{kFaultsFrom};
+    for (int i = 0; i < faults; ++i)
+      schedule_.In(at = chance_.Between(kFaultsFrom, kFaultsUntil), [this] { BreakSomething(); });
+    const bool in_the_middle_of_it = chance_.Hits(0.5);
+    if (chance_.Hits(kStop))
+      schedule_.In(in_the_middle_of_it ? at + chance_.Between(0, 0.5) : chance_.Between(kFaultsFrom, kFaultsUntil),
+                   [this] { AskStop(); });
+    if (chance_.Hits(kNodeLost)) schedule_.In(chance_.Between(kFaultsFrom, kFaultsUntil), [this] { LoseANode(); });
+    if (state().spec.observe_only) schedule_.In(chance_.Between(20, 40), [this] { AskStopUntilItEnds(); });
+    // What happens in the first moments, too, may never be written down.
+    if (state().spec.load_first && chance_.Hits(0.3))
+      schedule_.In(chance_.Between(kFaultsFrom, 0.2), [this] { FillDisk(chance_.Below(plan_.nodes), 0); });
     schedule_.In(Seconds{kHealed}, [this] { Heal(); });
   }
 
   // ---- the network ----
 
-  Link& LinkOf(int node) { return links_[static_cast<size_t>(node)]; }
-
-  Nanos Arrival(Nanos& last) {
-    const Seconds delay = chance_.Hits(0.02) ? chance_.Between(0.1, 0.8) : chance_.Between(0.0005, 0.01);
-    return last = std::max(last, schedule_.now() + ToNanos(delay));
-  }
-
-  // Delivers in order while the connection stands; now and then once more, late, whatever became of the connection.
-  template <typename Deliver>
-  void Send(int node, Nanos& last, const Deliver& deliver) {
-    if (!LinkOf(node).up) return;
-    const Nanos arrival = Arrival(last);
-    schedule_.In(ToSeconds(arrival - schedule_.now()), [this, node, deliver, connection = LinkOf(node).connection] {
-      if (LinkOf(node).up && LinkOf(node).connection == connection) deliver();
-    });
-    if (chance_.Hits(0.03)) schedule_.In(ToSeconds(arrival - schedule_.now()) + chance_.Between(0, 3), deliver);
-  }
-
+  // Facts may come twice. That all was said is true of one stream.
   void Up(int node, Said said) {
-    Send(node, LinkOf(node).last_up, [this, node, said = std::move(said)] {
+    const bool may_repeat = !std::holds_alternative<AllSaid>(said);
+    network_.ToCoordinator(node, may_repeat, [this, node, said = std::move(said)] {
       if (coordinator_) std::visit([&](const auto& body) { Hear(node, body); }, said);
     });
   }
 
-  void Down(int node, Told told) {
-    Send(node, LinkOf(node).last_down, [this, node, told = std::move(told)] { cluster_.Tell(node, told); });
+  // An agent that does not attend is told what is pending when it does.
+  // Commands are idempotent; of questions only the newest stands.
+  void Down(int node, const Told& told) {
+    const bool may_repeat = !std::holds_alternative<ChooseOnDisk>(told);
+    if (Of(node).attends) network_.ToAgent(node, may_repeat, [this, node, told] { cluster_.Tell(node, told); });
   }
 
   void DownAll(const Told& told) {
     for (int node = 0; node < plan_.nodes; ++node) Down(node, told);
   }
 
-  void Connect(int node) {
-    if (LinkOf(node).up || !coordinator_) return;
-    LinkOf(node).up = true;
-    ++LinkOf(node).connection;
-    cluster_.Reconnect(node);
-  }
-
-  void Cut(int node, Seconds duration) {
-    LinkOf(node).up = false;
-    schedule_.In(duration, [this, node] { Connect(node); });
-  }
-
-  // ---- the coordinator's process ----
+  // ---- the coordinator hears ----
 
   void Hear(int node, const EventBody& said) {
+    if (const auto* seen = std::get_if<ProgressSeen>(&said); seen && seen->progress.step_end > newest_step_end_) {
+      newest_step_end_ = seen->progress.step_end;
+      advanced_at_ = schedule_.now();
+    }
     for (const EventBody& event : Filtered(node, said)) Handle(event);
   }
 
@@ -161,26 +182,82 @@ class Simulation {
   void Hear(int, const DiskDone&) {}
 
   void Hear(int node, const AllSaid& said) {
-    if (said.epoch > state().epoch && plan_.mutant != Mutant::kTrustJournal) {
-      ++causes_;  // what nobody wrote down is done again
-      Handle(JournalBehind{said.epoch});
-    }
+    Of(node).attends = true;
+    Of(node).lost_since = Nanos{};
+    if (state().lost_agents.contains(node) && plan_.mutant != Mutant::kNeverBack) Handle(AgentBack{node});
+    if (said.epoch > state().epoch && plan_.mutant != Mutant::kTrustJournal) Handle(JournalBehind{said.epoch});
     if (plan_.mutant == Mutant::kForgetPending) return;
     Down(node, fleet_->commit());
     for (const Command& command : PendingCommands(state())) Down(node, fleet_->Asked(command));
   }
 
+  void Lost(int node, const std::string& why) {
+    if (!Of(node).attends) return;
+    Of(node).attends = false;
+    Of(node).lost_since = schedule_.now();
+    fleet_->Away(node);
+    Handle(AgentLost{node, std::to_string(node), why, schedule_.now()});
+  }
+
+  // A scheduler that ends a job signals every node: only a node that asks for the second time means "at once".
+  void HearStop(int node) {
+    const bool first = !std::exchange(Of(node).asked_stop, true);
+    const bool ending = state().mode == Mode::kFinishing;
+    if (ending && first && plan_.mutant != Mutant::kStopPerNode) return;
+    Handle(StopAsked{SIGTERM});
+  }
+
+  // While the others step, its ranks step with them: only its agent is away.
+  void LookForTheGone() {
+    schedule_.In(kLookForGone, [this] { LookForTheGone(); });
+    const bool only_looks_on = state().spec.observe_only && state().mode != Mode::kFinishing;
+    if (!coordinator_ || only_looks_on || schedule_.now() - advanced_at_ < ToNanos(kStillAdvances)) return;
+    for (int node = 0; node < plan_.nodes; ++node) {
+      const Nanos since = Of(node).lost_since;
+      if (since.value != 0 && schedule_.now() - since >= ToNanos(kAgentLimit)) TakeForGone(node);
+    }
+  }
+
+  void TakeForGone(int node) {
+    Of(node).lost_since = Nanos{};
+    Of(node).gone = true;
+    Handle(AgentGone{node, fmt::format("node {} is lost", node)});
+    if (plan_.mutant == Mutant::kGoneRunsOn) return;
+    for (const EventBody& event : fleet_->Gone(node)) Handle(event);
+  }
+
+  // ---- the coordinator decides ----
+
   void Handle(const EventBody& body) {
+    promises_.Hear(state(), body);
+    if (IsSwallowed(body)) return;
     const Mode before = state().mode;
+    const std::string was = ModeText();
     const auto commands = coordinator_->Handle(body);
-    if (!commands.ok()) return Break(Message(commands.status()));
-    if (before != state().mode)
-      result_.transitions.insert(fmt::format("{} -> {}", ModeName(before), ModeName(state().mode)));
+    if (!commands.ok()) return promises_.Break(Message(commands.status()));
+    if (!std::holds_alternative<ProgressSeen>(body)) Tell("{} in {}", EventText(body), was);
+    if (before != state().mode || was != ModeText()) NoteTransition(was);
     Carry(*commands);
+  }
+
+  bool IsSwallowed(const EventBody& body) const {
+    const bool stop = std::holds_alternative<StopAsked>(body);
+    if (stop && plan_.mutant == Mutant::kDeafToStop) return state().mode == Mode::kStopping;
+    if (stop && plan_.mutant == Mutant::kStopOnce) return state().mode == Mode::kFinishing;
+    return std::holds_alternative<AgentGone>(body) && plan_.mutant == Mutant::kNeverGone;
+  }
+
+  std::string ModeText() const { return state().epoch.value() == 0 ? "none" : ModeName(state().mode); }
+
+  void NoteTransition(const std::string& was) {
+    ++result_.transitions[fmt::format("{} -> {}", was, ModeText())];
+    ++result_.modes[ModeText()];
+    Tell("{} -> {}, epoch {}", was, ModeText(), state().epoch.value());
   }
 
   void Carry(const std::vector<Command>& commands) {
     for (const Command& command : commands) {
+      promises_.Ask(state(), command);
       if (const auto* spawn = std::get_if<Spawn>(&command)) fleet_->Begin(spawn->epoch);
       if (const auto* kill = std::get_if<KillEpoch>(&command)) fleet_->Begin(kill->epoch);
       if (const auto* wait = std::get_if<WaitForCulprit>(&command)) {
@@ -193,22 +270,40 @@ class Simulation {
     }
   }
 
-  void KillCoordinator() {
-    last_state_ = state();
-    coordinator_.reset();
-    fleet_.reset();
-    for (Link& link : links_) link.up = false;
-    schedule_.In(chance_.Between(0.2, 3), [this] { ResumeCoordinator(); });
+  // ---- its process ----
+
+  void BeginToListen(EpochId epoch) {
+    fleet_ = std::make_unique<Fleet>(plan_.nodes);
+    fleet_->Begin(epoch);
+    attendants_.assign(static_cast<size_t>(plan_.nodes), Attendant{});
+    for (Attendant& attendant : attendants_) attendant.lost_since = schedule_.now();
+    network_.Open();
   }
 
-  void ResumeCoordinator() {
+  void KillCoordinator() {
+    if (!coordinator_ || finished_ || disk_.rows.empty()) return;
+    const bool forgets = coordinator_->events_waiting() > 0;  // what a full disk has not taken is gone with the process
+    Tell("the coordinator is killed{}", forgets ? ", with what it had no room to write" : "");
+    last_state_ = state();
+    coordinator_.reset();
+    network_.Close();
+    schedule_.In(chance_.Between(0.2, 3), [this, forgets] { ResumeCoordinator(forgets); });
+  }
+
+  void ResumeCoordinator(bool forgets) {
     auto resumed = Coordinator::Resume(disk_, clock_);
-    if (!resumed.ok()) return Break(Message(resumed.status()));
+    if (!resumed.ok()) return promises_.Break(Message(resumed.status()));
     coordinator_ = std::move(resumed->coordinator);
-    fleet_ = std::make_unique<Fleet>(plan_.nodes);
-    fleet_->Begin(state().epoch);
+    if (forgets) promises_.Forget(state());
+    Tell("another coordinator takes over in mode {}, epoch {}", ModeText(), state().epoch.value());
+    const uint64_t coming = state().mode == Mode::kLoading ? 1 : 0;  // then the acting epoch has not begun
+    BeginToListen(EpochId(state().epoch.value() - coming));
     Carry(resumed->commands);
-    for (int node = 0; node < plan_.nodes; ++node) schedule_.In(chance_.Between(0, 1), [this, node] { Connect(node); });
+    for (int node = 0; node < plan_.nodes; ++node) Reconnect(node);
+  }
+
+  void Reconnect(int node) {
+    schedule_.In(chance_.Between(0, 1), [this, node] { network_.Connect(node); });
   }
 
   // ---- what breaks ----
@@ -217,40 +312,60 @@ class Simulation {
     if (!coordinator_ || finished_) return;
     const int node = chance_.Below(plan_.nodes), rank = chance_.Below(plan_.ranks_per_node);
     ++result_.faults;
-    switch (chance_.Below(8)) {
+    switch (chance_.Below(9)) {
       case 0:
       case 1:
-        causes_ += cluster_.Crash(node, rank) ? 1 : 0;
-        break;
+        return Crash(node, rank);
       case 2:
-        causes_ += cluster_.Hang(node, rank) ? 1 : 0;
-        break;
+        Tell("a rank of node {} hangs", node);
+        return Count(cluster_.Hang(node, rank));
       case 3:
-        Cut(node, chance_.Between(0.05, 4));
-        break;
+        return Cut(node, chance_.Hits(0.8) ? chance_.Between(0.05, 4) : chance_.Between(4, 8));
       case 4:
-        if (!disk_.rows.empty()) KillCoordinator();  // what a full disk has not taken is gone with the process
-        break;
+        Tell("node {} falls silent", node);
+        return network_.Silence(node, chance_.Between(0.5, 8));
       case 5:
-        disk_.full = true;
-        schedule_.In(chance_.Between(0.1, 4), [this] { Empty(); });
-        if (!chance_.Hits(0.5)) break;
-        // What happens now is not written down, and then whoever knows it is gone.
-        causes_ += cluster_.Crash(node, rank) ? 1 : 0;
-        schedule_.In(chance_.Between(0.2, 2), [this] {
-          if (coordinator_ && !finished_) KillCoordinator();
-        });
-        break;
+        return KillCoordinator();
       case 6:
-        cluster_.Corrupt(node, rank);
-        if (!chance_.Hits(0.5)) break;
-        for (int i = 0; i < 5; ++i) cluster_.Corrupt(node, rank);  // hardly any is left, and one is asked for
-        causes_ += cluster_.Crash(node, rank) ? 1 : 0;
-        break;
+        return FillDisk(node, rank);
+      case 7:
+        return Corrupt(node, rank);
       default:
         cluster_.FailNextSpawn(node);
-        causes_ += cluster_.Crash(node, rank) ? 1 : 0;
+        return Crash(node, rank);
     }
+  }
+
+  void Count(bool broken) {
+    if (broken) promises_.AddCause();
+  }
+
+  void Crash(int node, int rank) {
+    Tell("a rank of node {} crashes", node);
+    Count(cluster_.Crash(node, rank));
+  }
+
+  void Cut(int node, Seconds duration) {
+    Tell("node {} is cut off for {:.1f} s", node, duration.value);
+    network_.Cut(node, duration);
+  }
+
+  void FillDisk(int node, int rank) {
+    Tell("the disk is full");
+    disk_.full = true;
+    schedule_.In(chance_.Between(0.1, 4), [this] { Empty(); });
+    if (!chance_.Hits(0.5)) return;
+    // What happens now is not written down, and then whoever knows it is gone.
+    if (chance_.Hits(0.7)) Crash(node, rank);
+    schedule_.In(chance_.Between(0.1, 2), [this] { KillCoordinator(); });
+  }
+
+  void Corrupt(int node, int rank) {
+    Tell("checkpoints of node {} are damaged", node);
+    cluster_.Corrupt(node, rank);
+    if (!chance_.Hits(0.5)) return;
+    for (int i = 0; i < 5; ++i) cluster_.Corrupt(node, rank);  // hardly any is left, and one is asked for
+    Crash(node, rank);
   }
 
   // The events that waited go in with the next one.
@@ -261,51 +376,93 @@ class Simulation {
 
   void Heal() {
     if (disk_.full) Empty();
-    for (int node = 0; node < plan_.nodes; ++node) Connect(node);
-    cluster_.Settle();
+    if (!node_lost_) cluster_.Settle();
+  }
+
+  void AskStop() {
+    if (finished_) return;
+    const int node = chance_.Below(plan_.nodes), way = chance_.Below(3);
+    if (std::exchange(stop_asked_, true) || way == 1) promises_.BeImpatient();
+    Tell("a stop is asked for");
+    if (way == 2) {  // a scheduler's
+      for (int each = 0; each < plan_.nodes; ++each) AskStopAt(each, chance_.Between(0, 0.3));
+      return;
+    }
+    AskStopAt(node, {});
+    if (way == 1) AskStopAt(node, chance_.Between(0.2, 3));
+  }
+
+  // By way of a node, or of the coordinator itself if there is nobody at node 0.
+  void AskStopUntilItEnds() {
+    if (finished_) return;
+    if (cluster_.IsDead(0) && coordinator_) {
+      promises_.BeImpatient();
+      Handle(StopAsked{SIGTERM});
+    } else {
+      AskStop();
+    }
+    schedule_.In(Seconds{10}, [this] { AskStopUntilItEnds(); });
+  }
+
+  void AskStopAt(int node, Seconds delay) {
+    schedule_.In(delay, [this, node] {
+      if (!cluster_.IsDead(node)) network_.ToCoordinator(node, false, [this, node] { HearStop(node); });
+    });
+  }
+
+  void LoseANode() {
+    if (finished_) return;
+    const int node = chance_.Below(plan_.nodes);
+    ++result_.faults;
+    node_lost_ = true;
+    if (chance_.Hits(0.3)) {
+      Cut(node, chance_.Between(20, 100));
+      return EndIfAlone(node, schedule_.now());
+    }
+    Tell("node {} dies", node);
+    chance_.Hits(0.5) ? network_.Silence(node, kForGood) : network_.Cut(node, kForGood);
+    if (cluster_.Die(node)) promises_.LoseRanks(state());
+  }
+
+  // An agent without a coordinator, with ranks that do not step, ends them and itself.
+  void EndIfAlone(int node, Nanos since) {
+    if (Of(node).attends) return;
+    const Nanos end = std::max(since, cluster_.SteppedAt(node)) + ToNanos(kAdoption);
+    if (schedule_.now() < end) return schedule_.At(end, [this, node, since] { EndIfAlone(node, since); });
+    Tell("node {} gives up", node);
+    if (cluster_.Die(node)) promises_.LoseRanks(state());
+    network_.Cut(node, kForGood);
   }
 
   // ---- what must hold ----
 
+  Attendant& Of(int node) { return attendants_[static_cast<size_t>(node)]; }
   const State& state() const { return coordinator_ ? coordinator_->state() : last_state_; }
 
-  void Break(const std::string& promise) {
-    if (result_.broken.empty())
-      result_.broken = fmt::format("at {:.3f} s: {}", ToSeconds(schedule_.now()).value, promise);
+  bool EverybodyIsHere() const {
+    return coordinator_ && std::all_of(attendants_.begin(), attendants_.end(),
+                                       [](const Attendant& each) { return each.attends || each.gone; });
   }
 
   void Check() {
-    if (!cluster_.broken().empty()) Break(cluster_.broken());
-    if (!coordinator_) return;
     result_.restarts = state().restarts;
-    if (state().restarts > max_restarts_)
-      Break(fmt::format("{} restarts, {} are allowed", state().restarts, max_restarts_));
-    if (state().restarts > causes_ + cluster_.own_causes())
-      Break(fmt::format("{} restarts for {} causes", state().restarts, causes_ + cluster_.own_causes()));
+    if (!EverybodyIsHere()) promises_.Excuse();
+    promises_.Check(state());
   }
 
   void CheckEnd() {
-    if (!result_.broken.empty()) return;
-    if (!finished_)
-      return Break(
-          fmt::format("nothing follows from mode {} in epoch {}", ModeName(state().mode), state().epoch.value()));
-    if (const absl::Status valid = Validate(state()); !valid.ok()) Break(Message(valid));
-    if (state().open) Break("an incident is open, and the job is over");
-    const Ledger::Sums sums = state().ledger.Total(schedule_.now());
-    const Nanos sum = std::accumulate(sums.begin(), sums.end(), Nanos{});
-    if (sum != state().now - started_)
-      Break(fmt::format("the ledger has {} ns of {} ns", sum.value, (state().now - started_).value));
-    int64_t lost = 0;
-    for (const incident::Incident& incident : state().incidents) CheckIncident(incident, lost += incident.steps_lost);
+    promises_.CheckEnd(state());
+    for (int node = 0; node < plan_.nodes; ++node) {
+      if (cluster_.HasRanks(node) && !Of(node).gone)
+        promises_.Break(fmt::format("the job is over, and ranks of node {} run on", node));
+    }
   }
 
-  // One that was repaired closes when the steps lost by it, and by those before it, are done again: not only with the
-  // job.
-  void CheckIncident(const incident::Incident& incident, int64_t lost) {
-    const Seconds enough = kLongRepair + Seconds{kSlowStep * static_cast<double>(lost)};
-    const bool had_time = state().exit_code == 0 && state().now - incident.opened > ToNanos(enough);
-    const bool at_the_end = state().now - incident.closed < ToNanos(kLastWords);
-    if (had_time && at_the_end) Break(fmt::format("incident {} ended only with the job", incident.id));
+  template <typename... Values>
+  void Tell(fmt::format_string<Values...> text, Values&&... values) {
+    if (plan_.story)
+      result_.story.push_back(fmt::format("{:8.3f} s  {}", ToSeconds(schedule_.now()).value,
+                                          fmt::format(text, std::forward<Values>(values)...)));
   }
 
   const SimulationPlan plan_;
@@ -313,35 +470,27 @@ class Simulation {
   Chance chance_;
   VirtualClock clock_;
   MemoryJournal disk_;
-  std::vector<Link> links_;
+  Network network_;
   Cluster cluster_;
+  Promises promises_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Fleet> fleet_;
+  std::vector<Attendant> attendants_;
   State last_state_;  // while there is no coordinator
-  Nanos started_;
-  bool finished_ = false;
-  int max_restarts_ = 0;
-  int causes_ = 0;  // faults after which a restart is right
+  Nanos newest_step_end_, advanced_at_;
+  bool finished_ = false, node_lost_ = false, stop_asked_ = false;
   SimulationResult result_;
 };
 
 }  // namespace
 
 const char* MutantName(Mutant mutant) {
-  constexpr std::array<const char*, kMutants + 1> kNames = {"none",
-                                                            "no fence",
-                                                            "stale commands",
-                                                            "commit early",
-                                                            "stale writer",
-                                                            "first node stopped",
-                                                            "any node's point",
-                                                            "no budget",
-                                                            "forget pending",
-                                                            "spawn twice",
-                                                            "never caught up",
-                                                            "trust the journal",
-                                                            "never dead",
-                                                            "one look"};
+  constexpr std::array<const char*, kMutants + 1> kNames = {
+      "none",           "no fence",           "stale commands",   "commit early",
+      "stale writer",   "first node stopped", "any node's point", "no budget",
+      "forget pending", "spawn twice",        "never caught up",  "trust the journal",
+      "never dead",     "one look",           "never back",       "never gone",
+      "gone runs on",   "deaf to a stop",     "stop once",        "a stop per node"};
   return kNames[static_cast<size_t>(mutant)];
 }
 

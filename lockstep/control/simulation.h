@@ -1,14 +1,17 @@
 // A job of many nodes in virtual time: the shipped Coordinator and Fleet, a journal, simulated agents and workers, and
 // a network that delays, loses and repeats. A seed decides all: what breaks, when, and in which order news arrives.
 //
-// Checked after every event: at most one epoch acts; a checkpoint that was complete everywhere is what the next epoch
-// begins from, or a newer one, and is never a mixture; no restart without a cause, and none beyond the budget. At the
-// end: the job came to its end, every incident is closed, the ledger adds up to the wall time.
+// Checked after every event (simulation_promises.h): at most one epoch acts; a checkpoint that was complete everywhere
+// is what the next epoch begins from, or a newer one, and is never a mixture; no restart without a cause, and none
+// beyond the budget. At the end: the job came to its end, as it was ordered to if it was, nothing of it runs, every
+// incident is closed, the ledger adds up to the wall time.
 #pragma once
 
 #include <cstdint>
-#include <set>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace lockstep::control {
 
@@ -28,8 +31,14 @@ enum class Mutant {
   kTrustJournal,      // that an agent acts for an epoch which the journal does not know changes nothing
   kNeverDead,         // what can no longer become whole is kept all the same
   kOneLook,           // when nodes find different checkpoints on disk, nobody looks for an older one
+  kNeverBack,         // that a lost agent is back is not told
+  kNeverGone,         // that one will not come back is not told
+  kGoneRunsOn,        // what ran on a node that is gone counts as running
+  kDeafToStop,        // a stop is forgotten while the ranks are being killed for a restart
+  kStopOnce,          // asked for again, a stop is no faster
+  kStopPerNode,       // one stop that reaches all nodes counts as many
 };
-inline constexpr int kMutants = 13;
+inline constexpr int kMutants = 19;
 const char* MutantName(Mutant mutant);
 
 struct SimulationPlan {
@@ -37,6 +46,7 @@ struct SimulationPlan {
   int nodes = 3;
   int ranks_per_node = 2;
   Mutant mutant = Mutant::kNone;
+  bool story = false;  // tell it
 };
 
 struct SimulationResult {
@@ -44,7 +54,9 @@ struct SimulationResult {
   int restarts = 0;
   int faults = 0;
   double virtual_s = 0;
-  std::set<std::string> transitions;  // "running -> stopping"
+  // "running" and "running -> stopping", and how often; before the job was asked for, it is in mode "none".
+  std::map<std::string, int> modes, transitions;
+  std::vector<std::string> story;
 };
 
 SimulationResult Simulate(const SimulationPlan& plan);

@@ -11,8 +11,8 @@
 namespace lockstep::control {
 namespace {
 
-constexpr double kStep = 0.1, kFlushed = 0.1, kDamaged = 0.15;
-constexpr Seconds kTick{0.1}, kDetection{2};
+constexpr double kStep = 0.1, kFlushed = 0.1, kDamaged = 0.15, kStubborn = 0.2;
+constexpr Seconds kTick{0.1}, kDetection{2}, kLookAgain{0.05};
 constexpr int kMany = 128;  // nodes, of which some are always late with their news
 
 Seconds StaleAfter(const SimulationPlan& plan) { return Seconds{plan.nodes <= kMany ? 4.0 : 10.0}; }
@@ -44,38 +44,53 @@ void Cluster::Break(std::string promise) {
 
 // ---- the agent ----
 
+void Cluster::FollowEarlierRuns(EpochId first) {
+  for (Node& node : nodes_) node.epoch = EpochId(first.value() - 1);
+  const int kept = chance_.Below(4);
+  for (int i = 0; i < kept; ++i) PutOnDisk({EpochId(first.value() - 1), int64_t{10} * i});
+}
+
 void Cluster::Tell(int node, const Told& told) {
+  if (nodes_[At(node)].dead) return;
   if (const Command* command = std::get_if<Command>(&told))
     return std::visit([&](const auto& body) { Do(node, body); }, *command);
   if (const Commit* commit = std::get_if<Commit>(&told)) Do(node, *commit);
   if (const ChooseOnDisk* question = std::get_if<ChooseOnDisk>(&told)) Do(node, *question);
 }
 
+// All that was said over an older stream may be lost.
 void Cluster::Reconnect(int index) {
-  const Node& node = nodes_[At(index)];
-  if (node.spawned) say_(index, EventBody(EpochSpawned{node.epoch}));
-  if (node.failure) say_(index, EventBody(*node.failure));
-  if (node.loop) say_(index, EventBody(*node.loop));
-  for (const RankExited& exit : node.exits) say_(index, EventBody(exit));
-  if (node.stacks) say_(index, EventBody(*node.stacks));
-  if (node.stopped) say_(index, EventBody(EpochStopped{node.epoch}));
-  say_(index, AllSaid{node.epoch});
+  Node& node = nodes_[At(index)];
+  node.holding_told.reset();
+  node.step_told = -2;
+  for (const EventBody& fact : node.said) SayNow(index, fact);
+  SayNow(index, AllSaid{node.epoch});
+}
+
+void Cluster::SayNow(int index, Said said) {
+  if (!nodes_[At(index)].dead) say_(index, std::move(said));
+}
+
+void Cluster::Remember(int index, EpochId epoch, const EventBody& fact) {
+  Node& node = nodes_[At(index)];
+  if (!std::holds_alternative<RankExited>(fact))
+    std::erase_if(node.said, [&](const EventBody& other) { return other.index() == fact.index(); });
+  if (epoch == node.epoch) node.said.push_back(fact);
+  SayNow(index, fact);
 }
 
 void Cluster::Do(int index, const Spawn& command) {
   Node& node = nodes_[At(index)];
-  if (command.epoch < node.epoch) return;
-  const bool again = command.epoch == node.epoch;
+  if (command.epoch < node.epoch || (command.epoch == node.epoch && node.stopped)) return;
+  const bool again = command.epoch == node.epoch && !node.failed;
   if (again && plan_.mutant != Mutant::kSpawnTwice) {
-    if (node.spawned) say_(index, EventBody(EpochSpawned{node.epoch}));
+    if (node.spawned) Remember(index, node.epoch, EpochSpawned{node.epoch});
     return;
   }
   node.epoch = command.epoch;
-  node.spawned = node.stopped = false;
+  node.spawned = node.failed = node.stopped = false;
   node.loop.reset();
-  node.stacks.reset();
-  node.failure.reset();
-  node.exits.clear();
+  node.said.clear();
   Start(index);
 }
 
@@ -84,25 +99,44 @@ void Cluster::Do(int index, const KillEpoch& command) {
   if (command.epoch < node.epoch && plan_.mutant != Mutant::kStaleCommands) return;
   if (command.epoch > node.epoch) {  // it never began here, and now it never will
     node.epoch = command.epoch;
-    node.spawned = false;
-    node.exits.clear();
+    node.spawned = node.stopped = false;
+    node.said.clear();
     node.loop.reset();
   }
-  schedule_.In(chance_.Between(0.005, 0.05), [this, index, epoch = node.epoch] {
-    Node& later = nodes_[At(index)];
-    if (later.epoch != epoch) return;
-    for (int rank = 0; rank < plan_.ranks_per_node; ++rank)
-      if (later.ranks[At(rank)].alive) Leave(index, rank, {0, SIGKILL});
-    later.stopped = true;
-    say_(index, EventBody(EpochStopped{epoch}));
-  });
+  if (command.grace.value > 0) AskToLeave(index, command.grace);
+  const Nanos deadline = schedule_.now() + ToNanos(command.grace);
+  schedule_.In(chance_.Between(0.005, 0.05),
+               [this, index, epoch = node.epoch, deadline] { EndEpoch(index, epoch, deadline); });
 }
 
-void Cluster::Do(int index, const KeepStacks& command) {
+// SIGTERM: most leave soon, one that hangs or does not care stays.
+void Cluster::AskToLeave(int index, Seconds grace) {
+  for (int rank = 0; rank < plan_.ranks_per_node; ++rank) {
+    if (chance_.Hits(kStubborn)) continue;
+    schedule_.In(chance_.Between(0.01, std::min(2.0, grace.value)),
+                 [this, index, rank, process = nodes_[At(index)].ranks[At(rank)].process] {
+                   const Rank& later = nodes_[At(index)].ranks[At(rank)];
+                   if (later.alive && !later.hung && later.process == process) Leave(index, rank, {0, SIGTERM});
+                 });
+  }
+}
+
+void Cluster::EndEpoch(int index, EpochId epoch, Nanos deadline) {
   Node& node = nodes_[At(index)];
-  if (command.epoch != node.epoch) return;
-  node.stacks = StacksKept{node.epoch, "stacks"};
-  schedule_.In(Seconds{0.02}, [this, index, stacks = *node.stacks] { say_(index, EventBody(stacks)); });
+  if (node.epoch != epoch) return;
+  if (HasRanks(index) && schedule_.now() < deadline)
+    return schedule_.In(kLookAgain, [this, index, epoch, deadline] { EndEpoch(index, epoch, deadline); });
+  for (int rank = 0; rank < plan_.ranks_per_node; ++rank)
+    if (node.ranks[At(rank)].alive) Leave(index, rank, {0, SIGKILL});
+  node.stopped = true;
+  Remember(index, epoch, EpochStopped{epoch});
+}
+
+// Also of an epoch that never began here.
+void Cluster::Do(int index, const KeepStacks& command) {
+  if (command.epoch < nodes_[At(index)].epoch) return;
+  schedule_.In(Seconds{0.02},
+               [this, index, epoch = command.epoch] { Remember(index, epoch, StacksKept{epoch, "stacks"}); });
 }
 
 void Cluster::Do(int index, const ChooseRestore& command) {
@@ -112,17 +146,23 @@ void Cluster::Do(int index, const ChooseRestore& command) {
   for (const Rank& rank : node.ranks)
     for (const Slot& slot : rank.slots)
       if (slot.done && slot.corrupt) found.rejected.push_back("a slot's CRC is wrong");
-  schedule_.In(chance_.Between(0.01, 0.05), [this, index, found] { say_(index, found); });
+  schedule_.In(chance_.Between(0.01, 0.05), [this, index, found] { SayNow(index, found); });
 }
 
 void Cluster::Do(int index, const ChooseOnDisk& question) {
   Node& node = nodes_[At(index)];
   if (question.next.value() != node.epoch.value() + 1) return;
   RestoreFound found{question.next, {}, {}, question.not_above};
-  for (const DiskCheckpoint& checkpoint : disk_)
-    if (!checkpoint.damaged[At(index)] && checkpoint.id <= question.not_above) found.points = {checkpoint.id};
+  for (const DiskCheckpoint& checkpoint : disk_) {
+    if (checkpoint.id > question.not_above) continue;
+    if (checkpoint.damaged[At(index)]) {
+      found.rejected.push_back(fmt::format("{}: damaged", Text(checkpoint.id)));
+    } else {
+      found.points = {checkpoint.id};
+    }
+  }
   node.loaded = found.points.empty() ? std::nullopt : std::optional(found.points.front());
-  schedule_.In(chance_.Between(0.01, 0.05), [this, index, found] { say_(index, found); });
+  schedule_.In(chance_.Between(0.01, 0.05), [this, index, found] { SayNow(index, found); });
 }
 
 void Cluster::Do(int index, const PublishRestore& command) {
@@ -146,10 +186,21 @@ void Cluster::Do(int index, const Commit& commit) {
 
 void Cluster::Tick(int index) {
   schedule_.In(kTick, [this, index] { Tick(index); });
-  const Node& node = nodes_[At(index)];
+  Node& node = nodes_[At(index)];
   if (!node.loop || node.stopped) return;
-  say_(index, HoldingOf(node));
-  say_(index, EventBody(ProgressSeen{node.epoch, ProgressOf(node)}));
+  if (Holding holding = HoldingOf(node); holding != node.holding_told) {
+    node.holding_told = holding;
+    SayNow(index, std::move(holding));
+  }
+  if (const Progress progress = ProgressOf(node); progress.step != node.step_told) {
+    node.step_told = progress.step;
+    SayNow(index, EventBody(ProgressSeen{node.epoch, progress}));
+  }
+  SayHangs(index);
+}
+
+void Cluster::SayHangs(int index) {
+  const Node& node = nodes_[At(index)];
   for (int rank = 0; rank < plan_.ranks_per_node; ++rank) {
     const Rank& each = node.ranks[At(rank)];
     if (!each.alive || !each.hung || schedule_.now() - each.hung_since < ToNanos(kDetection)) continue;
@@ -158,7 +209,7 @@ void Cluster::Tick(int index) {
     finding.suspects = {incident::SuspectRank(RankId(Global(index, rank)))};
     finding.certain = true;
     finding.since = each.hung_since;
-    say_(index, EventBody(Suspected{node.epoch, finding, ProgressOf(node)}));
+    SayNow(index, EventBody(Suspected{node.epoch, finding, ProgressOf(node)}));
   }
 }
 
@@ -167,6 +218,17 @@ Progress Cluster::ProgressOf(const Node& node) const {
   for (const Rank& rank : node.ranks)
     if (rank.step < slowest.step) slowest = {rank.step, rank.step_end};
   return slowest;
+}
+
+Nanos Cluster::SteppedAt(int index) const {
+  Nanos newest;
+  for (const Rank& rank : nodes_[At(index)].ranks) newest = std::max(newest, rank.step_end);
+  return newest;
+}
+
+bool Cluster::HasRanks(int index) const {
+  const std::vector<Rank>& ranks = nodes_[At(index)].ranks;
+  return std::any_of(ranks.begin(), ranks.end(), [](const Rank& rank) { return rank.alive; });
 }
 
 // ---- the workers ----
@@ -187,22 +249,24 @@ void Cluster::Start(int index) {
     rank.step = -1;
     rank.step_end = {};
   }
-  schedule_.In(chance_.Between(0.05, 0.2), [this, index, epoch = node.epoch] {
-    Node& later = nodes_[At(index)];
-    if (later.epoch != epoch || later.stopped) return;
-    if (std::exchange(later.spawn_fails, false)) {
-      ++own_causes_;
-      for (Rank& rank : later.ranks) rank.alive = false;
-      later.failure = SpawnFailed{epoch, "fork: no memory"};
-      return say_(index, EventBody(*later.failure));
-    }
-    later.spawned = true;
-    say_(index, EventBody(EpochSpawned{epoch}));
-    for (int rank = 0; rank < plan_.ranks_per_node; ++rank) {
-      const int64_t process = later.ranks[At(rank)].process;
-      schedule_.In(chance_.Between(0.2, 0.6), [this, index, rank, process] { Load(index, rank, process); });
-    }
-  });
+  schedule_.In(chance_.Between(0.05, 0.2), [this, index, epoch = node.epoch] { Started(index, epoch); });
+}
+
+void Cluster::Started(int index, EpochId epoch) {
+  Node& node = nodes_[At(index)];
+  if (node.epoch != epoch || node.stopped) return;
+  if (std::exchange(node.spawn_fails, false)) {
+    ++own_causes_;
+    for (Rank& rank : node.ranks) rank.alive = false;
+    node.failed = true;
+    return Remember(index, epoch, SpawnFailed{epoch, "fork: no memory"});
+  }
+  node.spawned = true;
+  Remember(index, epoch, EpochSpawned{epoch});
+  for (int rank = 0; rank < plan_.ranks_per_node; ++rank) {
+    const int64_t process = node.ranks[At(rank)].process;
+    schedule_.In(chance_.Between(0.2, 0.6), [this, index, rank, process] { Load(index, rank, process); });
+  }
 }
 
 void Cluster::Load(int index, int number, int64_t process) {
@@ -224,7 +288,7 @@ void Cluster::Load(int index, int number, int64_t process) {
   if (!all) return;
   node.loop = LoopBegan{node.epoch, schedule_.now(), node.restore};
   progressed_ = schedule_.now();
-  say_(index, EventBody(*node.loop));
+  Remember(index, node.epoch, *node.loop);
   TryStep();
 }
 
@@ -246,14 +310,13 @@ bool Cluster::Restore(int index, int number, const CheckpointId& point) {
 }
 
 void Cluster::Leave(int index, int number, ExitStatus status, bool connection) {
-  Node& node = nodes_[At(index)];
-  Rank& rank = node.ranks[At(number)];
+  const Node& node = nodes_[At(index)];
+  Rank& rank = nodes_[At(index)].ranks[At(number)];
   rank.alive = false;
   RankExited exit{rank.epoch, RankId(Global(index, number)), status, {}, ProgressOf(node), schedule_.now()};
   if (connection)
     exit.exception = ExceptionInfo{"RuntimeError", "Connection closed by peer", "train.py:50 in main", true};
-  node.exits.push_back(exit);
-  schedule_.In(Seconds{0.001}, [this, index, exit] { say_(index, EventBody(exit)); });
+  Remember(index, rank.epoch, exit);
 }
 
 bool Cluster::Crash(int index, int number) {
@@ -271,6 +334,14 @@ void Cluster::SurvivorsMayNotice(int index, int number) {
       if (later.alive && later.process == process) Leave(node, rank, {1, 0}, true);
     });
   });
+}
+
+bool Cluster::Die(int index) {
+  const bool worked = HasRanks(index);
+  nodes_[At(index)].dead = true;
+  for (Rank& rank : nodes_[At(index)].ranks) rank.alive = false;
+  SurvivorsMayNotice(index, 0);
+  return worked;
 }
 
 bool Cluster::Hang(int index, int number) {
@@ -321,7 +392,7 @@ void Cluster::FinishStep(int index, int number, int64_t process) {
   if (settled_ && schedule_.now() - std::max(*settled_, progressed_) > ToNanos(StaleAfter(plan_)))
     Break(fmt::format("no checkpoint has become whole for {} s of steps", StaleAfter(plan_).value));
   Save(index, number);
-  if (rank.step + 1 == steps_) return Leave(index, number, {0, 0});
+  if (rank.step + 1 >= steps_) return Leave(index, number, {0, 0});
   TryStep();
 }
 
@@ -401,13 +472,13 @@ void Cluster::NoteCommitted() {
     if (everywhere && (!newest_whole_ || *newest_whole_ < point)) {
       newest_whole_ = point;
       progressed_ = schedule_.now();
-      if (chance_.Hits(kFlushed)) Flush();
+      if (chance_.Hits(kFlushed)) PutOnDisk(point);
     }
   }
 }
 
-void Cluster::Flush() {
-  DiskCheckpoint checkpoint{*newest_whole_, {}};
+void Cluster::PutOnDisk(const CheckpointId& id) {
+  DiskCheckpoint checkpoint{id, {}};
   for (int node = 0; node < plan_.nodes; ++node) checkpoint.damaged.push_back(chance_.Hits(kDamaged));
   disk_.push_back(checkpoint);
 }

@@ -9,56 +9,15 @@
 #include <array>
 #include <functional>
 #include <optional>
-#include <queue>
-#include <random>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "lockstep/control/fleet.h"
 #include "lockstep/control/simulation.h"
+#include "lockstep/control/simulation_schedule.h"
 
 namespace lockstep::control {
-
-// Virtual time: things happen in order, and nothing takes time but what says so.
-class Schedule {
- public:
-  Nanos now() const { return now_; }
-  void In(Seconds delay, std::function<void()> action) {
-    queue_.push({now_ + ToNanos(delay), ++count_, std::move(action)});
-  }
-  // False: nothing is left to happen.
-  bool Next() {
-    if (queue_.empty()) return false;
-    const Item next = queue_.top();
-    queue_.pop();
-    now_ = next.at;
-    next.action();
-    return true;
-  }
-
- private:
-  struct Item {
-    Nanos at;
-    int64_t order;
-    std::function<void()> action;
-    bool operator<(const Item& other) const { return std::tie(other.at, other.order) < std::tie(at, order); }
-  };
-  Nanos now_{1'000'000'000};
-  int64_t count_ = 0;
-  std::priority_queue<Item> queue_;
-};
-
-class Chance {
- public:
-  explicit Chance(uint64_t seed) : engine_(seed) {}
-  bool Hits(double probability) { return std::bernoulli_distribution(probability)(engine_); }
-  Seconds Between(double low, double high) { return Seconds{std::uniform_real_distribution(low, high)(engine_)}; }
-  int Below(int limit) { return std::uniform_int_distribution(0, limit - 1)(engine_); }
-
- private:
-  std::mt19937_64 engine_;
-};
 
 struct Slot {
   CheckpointId id;       // what its header says; epoch 0 = empty
@@ -80,14 +39,15 @@ struct Rank {
 struct Node {
   std::vector<Rank> ranks;
   EpochId epoch, published_for;
-  bool spawned = false, stopped = false, spawn_fails = false;
+  bool dead = false;  // the machine itself
+  bool spawned = false, failed = false, stopped = false, spawn_fails = false;
   std::optional<CheckpointId> restore, committed;
   std::optional<CheckpointId> loaded;  // from disk, in answer to the newest question
   int64_t dead_step = -1;
   std::optional<LoopBegan> loop;
-  std::optional<StacksKept> stacks;
-  std::optional<SpawnFailed> failure;
-  std::vector<RankExited> exits;
+  std::vector<EventBody> said;          // facts of the epoch, said again when its agent is back
+  std::optional<Holding> holding_told;  // over this connection
+  int64_t step_told = -2;
 };
 
 // A checkpoint on the disk that all nodes share.
@@ -101,6 +61,8 @@ class Cluster {
   using Say = std::function<void(int node, Said said)>;
   Cluster(const SimulationPlan& plan, int64_t steps, Schedule& schedule, Chance& chance, Say say);
 
+  // Earlier runs of the job had the epochs before this one, and left checkpoints on disk, or tried to.
+  void FollowEarlierRuns(EpochId first);
   void Tell(int node, const Told& told);
   // The agent is in reach again: it says all that it knows.
   void Reconnect(int node);
@@ -110,9 +72,16 @@ class Cluster {
   bool Hang(int node, int rank);
   bool Corrupt(int node, int rank);
   void FailNextSpawn(int node) { nodes_[At(node)].spawn_fails = true; }
+  // For good, with its agent, ranks and checkpoints. False: none of its ranks was at work.
+  bool Die(int node);
 
   // From now on nothing disturbs: checkpoints must go on becoming whole.
   void Settle() { settled_ = schedule_.now(); }
+
+  bool IsDead(int node) const { return nodes_[At(node)].dead; }
+  bool HasRanks(int node) const;
+  // When a rank of this node last finished a step.
+  Nanos SteppedAt(int node) const;
 
   // The first promise that was broken; empty while all hold.
   const std::string& broken() const { return broken_; }
@@ -136,7 +105,15 @@ class Cluster {
   template <typename Other>
   void Do(int, const Other&) {}  // the coordinator's own
 
+  // A fact of an epoch. An agent keeps those of the newest, and says them again.
+  void Remember(int node, EpochId epoch, const EventBody& fact);
+  void SayNow(int node, Said said);
+  void SayHangs(int node);
+  void AskToLeave(int node, Seconds grace);
+  void EndEpoch(int node, EpochId epoch, Nanos deadline);
+
   void Start(int node);
+  void Started(int node, EpochId epoch);
   void Load(int node, int rank, int64_t process);
   // False: it can't, and has left.
   bool Restore(int node, int rank, const CheckpointId& point);
@@ -154,7 +131,7 @@ class Cluster {
   std::vector<CheckpointId> Points(const Node& node, bool verified = true) const;
   Progress ProgressOf(const Node& node) const;
   void NoteCommitted();
-  void Flush();
+  void PutOnDisk(const CheckpointId& id);
 
   const SimulationPlan plan_;
   const int64_t steps_;

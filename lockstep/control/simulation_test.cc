@@ -1,12 +1,18 @@
-// LOCKSTEP_SEED=N replays one seed, LOCKSTEP_SEEDS=N tries so many.
+// LOCKSTEP_SEEDS=N tries so many. What fails says how to replay it: LOCKSTEP_SEED=N, with LOCKSTEP_NODES,
+// LOCKSTEP_RANKS (per node) and LOCKSTEP_MUTANT if they were others, and --gtest_filter=Simulation.Replay.
 #include "lockstep/control/simulation.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <initializer_list>
+#include <map>
+#include <set>
+#include <string>
 
 #include "lockstep/base/log.h"
+#include "lockstep/control/machine.h"
 
 namespace lockstep::control {
 namespace {
@@ -14,6 +20,9 @@ namespace {
 uint64_t FromEnvironment(const char* name, uint64_t fallback) {
   const char* text = std::getenv(name);
   return text ? std::strtoull(text, nullptr, 10) : fallback;
+}
+int NumberFromEnvironment(const char* name, int fallback) {
+  return static_cast<int>(FromEnvironment(name, static_cast<uint64_t>(fallback)));
 }
 
 SimulationPlan PlanOf(uint64_t seed, Mutant mutant = Mutant::kNone) {
@@ -23,26 +32,107 @@ SimulationPlan PlanOf(uint64_t seed, Mutant mutant = Mutant::kNone) {
   return plan;
 }
 
+std::string ReplayCommand(const SimulationPlan& plan) {
+  const SimulationPlan usual = PlanOf(plan.seed);
+  std::string command = fmt::format("LOCKSTEP_SEED={} ", plan.seed);
+  if (plan.nodes != usual.nodes) command += fmt::format("LOCKSTEP_NODES={} ", plan.nodes);
+  if (plan.ranks_per_node != usual.ranks_per_node) command += fmt::format("LOCKSTEP_RANKS={} ", plan.ranks_per_node);
+  if (plan.mutant != usual.mutant) command += fmt::format("LOCKSTEP_MUTANT={} ", static_cast<int>(plan.mutant));
+  return command + "build/release/bin/control_simulation_test --gtest_filter=Simulation.Replay";
+}
+
+SimulationResult Checked(const SimulationPlan& plan) {
+  SimulationResult result = Simulate(plan);
+  EXPECT_EQ(result.broken, "") << "replay it with: " << ReplayCommand(plan);
+  return result;
+}
+
 // A full disk is said once by each coordinator.
 const bool kQuiet = (SetLogLevel(LogLevel::kError), true);
 
+// All that docs/models/control.md has.
+struct Declared {
+  const char* from;
+  std::initializer_list<const char*> to;
+};
+const Declared kDeclared[] = {
+    {"none", {"spawning", "loading"}},
+    {"loading", {"spawning", "starting", "stopping", "finishing"}},
+    {"spawning", {"starting", "running", "confirming", "stopping", "finishing", "finished"}},
+    {"starting", {"running", "confirming", "stopping", "finishing", "finished"}},
+    {"running", {"confirming", "stopping", "finishing", "finished"}},
+    {"confirming", {"starting", "running", "stopping", "finishing", "finished"}},
+    {"stopping", {"choosing", "finishing"}},
+    {"choosing", {"spawning", "stopping", "finishing", "finished"}},
+    {"finishing", {"finished"}},
+};
+
+class Coverage {
+ public:
+  void Add(const SimulationResult& result) {
+    for (const auto& [mode, count] : result.modes) modes_[mode] += count;
+    for (const auto& [transition, count] : result.transitions) transitions_[transition] += count;
+  }
+
+  // Modes that were never reached, and transitions that are not declared.
+  std::string Wrong() const {
+    std::string wrong;
+    for (int mode = 0; mode <= static_cast<int>(Mode::kLoading); ++mode) {
+      const char* name = ModeName(static_cast<Mode>(mode));
+      if (!modes_.contains(name)) wrong += fmt::format("mode {} was never reached; ", name);
+    }
+    for (const auto& [transition, count] : transitions_)
+      if (!Transitions().contains(transition)) wrong += fmt::format("{} is not declared; ", transition);
+    return wrong;
+  }
+
+  void Print() const {
+    fmt::print("modes, and how often they were reached:\n");
+    for (const auto& [mode, count] : modes_) fmt::print("  {:6} {}\n", count, mode);
+    fmt::print("{} of {} transitions:\n", transitions_.size(), Transitions().size());
+    for (const auto& [transition, count] : transitions_) fmt::print("  {:6} {}\n", count, transition);
+    for (const std::string& transition : Transitions())
+      if (!transitions_.contains(transition)) fmt::print("   never {}\n", transition);
+  }
+
+ private:
+  static std::set<std::string> Transitions() {
+    std::set<std::string> all;
+    for (const Declared& declared : kDeclared)
+      for (const char* to : declared.to) all.insert(fmt::format("{} -> {}", declared.from, to));
+    return all;
+  }
+
+  std::map<std::string, int> modes_, transitions_;
+};
+
 TEST(Simulation, EveryPromiseHoldsInEverySchedule) {
-  const uint64_t only = FromEnvironment("LOCKSTEP_SEED", 0), seeds = FromEnvironment("LOCKSTEP_SEEDS", 1000);
-  std::set<std::string> transitions;
+  const uint64_t seeds = FromEnvironment("LOCKSTEP_SEEDS", 1000);
+  Coverage coverage;
   int restarts = 0, faults = 0;
   double virtual_s = 0;
-  for (uint64_t seed = only ? only : 1; seed <= (only ? only : seeds); ++seed) {
-    const SimulationResult result = Simulate(PlanOf(seed));
-    EXPECT_EQ(result.broken, "") << "replay it with: LOCKSTEP_SEED=" << seed
-                                 << " build/release/bin/control_simulation_test";
-    transitions.insert(result.transitions.begin(), result.transitions.end());
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    const SimulationResult result = Checked(PlanOf(seed));
+    coverage.Add(result);
     restarts += result.restarts;
     faults += result.faults;
     virtual_s += result.virtual_s;
   }
-  fmt::print("{} faults, {} restarts, {:.0f} virtual seconds, {} transitions:\n", faults, restarts, virtual_s,
-             transitions.size());
-  for (const std::string& transition : transitions) fmt::print("  {}\n", transition);
+  fmt::print("{} faults, {} restarts, {:.0f} virtual seconds\n", faults, restarts, virtual_s);
+  coverage.Print();
+  EXPECT_TRUE(seeds < 1000 || coverage.Wrong().empty()) << coverage.Wrong();
+}
+
+// Tells what happens with one seed.
+TEST(Simulation, Replay) {
+  const uint64_t seed = FromEnvironment("LOCKSTEP_SEED", 0);
+  if (seed == 0) GTEST_SKIP() << "LOCKSTEP_SEED says which";
+  SimulationPlan plan = PlanOf(seed, static_cast<Mutant>(NumberFromEnvironment("LOCKSTEP_MUTANT", 0)));
+  plan.nodes = NumberFromEnvironment("LOCKSTEP_NODES", plan.nodes);
+  plan.ranks_per_node = NumberFromEnvironment("LOCKSTEP_RANKS", plan.ranks_per_node);
+  plan.story = true;
+  const SimulationResult result = Checked(plan);
+  for (const std::string& line : result.story) fmt::print("{}\n", line);
 }
 
 TEST(Simulation, TheSameSeedGivesTheSameRun) {
@@ -58,7 +148,7 @@ TEST_P(Mutants, AreCaughtWithinAThousandSeeds) {
   for (uint64_t seed = 1; seed <= 1000; ++seed) {
     const SimulationResult result = Simulate(PlanOf(seed, mutant));
     if (result.broken.empty()) continue;
-    fmt::print("{}: seed {}: {}\n", MutantName(mutant), seed, result.broken);
+    fmt::print("{}: {}\n  {}\n", MutantName(mutant), result.broken, ReplayCommand(PlanOf(seed, mutant)));
     return;
   }
   FAIL() << MutantName(mutant) << " was not noticed in 1000 schedules: the simulation is too weak";
@@ -69,14 +159,12 @@ INSTANTIATE_TEST_SUITE_P(Simulation, Mutants, testing::Range(1, kMutants + 1));
 // Some of so many are always late: the news of a commit reaches them steps after the others.
 TEST(Simulation, ManyAgents) {
   const uint64_t seeds = FromEnvironment("LOCKSTEP_SEEDS", 1000) / 100;  // sanitizers are slow
-  for (uint64_t seed = 1; seed <= seeds; ++seed)
-    EXPECT_EQ(Simulate({.seed = seed, .nodes = 128, .ranks_per_node = 1}).broken, "") << "seed " << seed;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) Checked({.seed = seed, .nodes = 128, .ranks_per_node = 1});
 }
 
 TEST(Simulation, AThousandAgents) {
   if (FromEnvironment("LOCKSTEP_SEEDS", 1000) < 1000) GTEST_SKIP() << "takes minutes under a sanitizer";
-  const SimulationResult result = Simulate({.seed = 11, .nodes = 1024, .ranks_per_node = 1});
-  EXPECT_EQ(result.broken, "");
+  Checked({.seed = 16, .nodes = 1024, .ranks_per_node = 1});
 }
 
 }  // namespace

@@ -137,6 +137,9 @@ INSTANTIATE_TEST_SUITE_P(
              {"11:1"},
              3},
         Case{"slow_link", {"slow_link:rank=10,peer=12,factor=20"}, Syndrome::kCommunicationSlow, {"10<->12"}, 3},
+        // Two nodes behind one leaf. In a ring, two slow links would look the same.
+        Case{"slow_block", {"slow_block:rank=20,peer=27,factor=20"}, Syndrome::kCommunicationSlow, {"node5+node6"}, 3},
+        Case{"slow_node", {"slow_block:rank=20,peer=23,factor=20"}, Syndrome::kCommunicationSlow, {"node5"}, 3},
         Case{"slow_rank_and_link",
              {"slow_rank:rank=20,factor=1.3", "slow_link:rank=10,peer=12,factor=20"},
              Syndrome::kNonCommunicationSlow,

@@ -189,17 +189,20 @@ class Finder {
 
   void NameTheEnds(std::vector<Finding>& findings) const {
     std::map<int, End> ends, missing;
+    std::set<int> explained;
+    for (const Wait& wait : waits_.all())
+      if (IsLeft(wait) && NameTheLeft(wait, findings)) explained.insert(wait.in.begin(), wait.in.end());
     for (const Wait& wait : waits_.all()) {
       const int64_t since = Since(wait);
       const std::string who = fmt::format("{} in {}", Waiting(wait.in), NameOf(log_, *wait.op));
       for (const int rank : wait.behind)
-        if (waits_.IsEnd(rank) && !waits_.IsStuckTogether(rank))
+        if (waits_.IsEnd(rank) && !waits_.IsStuckTogether(rank) && !explained.contains(rank))
           Tell(wait, who, since, rank, standing_.HasReported(rank) ? ends[rank] : missing[rank]);
-      if (wait.behind.empty() && !waits_.IsStuckTogether(wait.in.front())) TellOfOwn(wait, since, ends);
+      if (IsLeft(wait) && !explained.contains(wait.in.front())) TellOfOwn(wait, since, ends);
     }
     // A rank that says nothing is named where nobody else explains the waiting.
     if (ends.empty()) {
-      Name(missing, Syndrome::kNonCommunicationHang, false, findings);
+      if (findings.empty()) Name(missing, Syndrome::kNonCommunicationHang, false, findings);
       return;
     }
     for (const bool launched : {true, false}) {
@@ -233,13 +236,38 @@ class Finder {
       end.evidence.push_back(fmt::format("rank {}: {}; rank {} {}", rank, who, rank, what));
   }
 
+  // All who are not in it have ended it, and there are such.
+  bool IsLeft(const Wait& wait) const { return wait.behind.empty() && !waits_.IsStuckTogether(wait.in.front()); }
+
+  // Of several that are left in an op the way to one of them may be at fault: where messages were counted, they tell.
+  // False: they do not.
+  bool NameTheLeft(const Wait& wait, std::vector<Finding>& findings) const {
+    Finding finding;
+    if (wait.in.size() < 2 || !NameTheLeastHeard(wait, finding)) return false;
+    finding.evidence.insert(finding.evidence.begin(), LeftIn(wait));
+    NameTheWay(wait, std::move(finding), findings);
+    return true;
+  }
+
+  // Between those that are in it.
+  void NameTheWay(const Wait& wait, Finding finding, std::vector<Finding>& findings) const {
+    finding.syndrome = Syndrome::kCommunicationHang;
+    finding.probe = "bytes sent and received on each connection of it";
+    if (const int64_t since = Since(wait); since != std::numeric_limits<int64_t>::max()) finding.since = Nanos{since};
+    findings.push_back(std::move(finding));
+  }
+
+  std::string LeftIn(const Wait& wait) const {
+    return fmt::format("{} {} in {}, which {} of {} members have ended", RanksText(wait.in),
+                       wait.in.size() == 1 ? "is" : "are", NameOf(log_, *wait.op), wait.ended,
+                       standing_.MembersOf(wait.op->communicator).size());
+  }
+
   // The others have ended the op that the ranks in it are in.
   void TellOfOwn(const Wait& wait, int64_t since_ns, std::map<int, End>& ends) const {
     const CommOp& op = *wait.op;
     const bool rooted = IsOneOf(kRooted, log_.functions[op.function]);
-    const std::string text = fmt::format("{} {} in {}, which {} of {} members have ended", RanksText(wait.in),
-                                         wait.in.size() == 1 ? "is" : "are", NameOf(log_, op), wait.ended,
-                                         standing_.MembersOf(op.communicator).size());
+    const std::string text = LeftIn(wait);
     for (const int rank : wait.in) {
       End& end = ends[rank];
       end.launched = end.counted = true;
@@ -310,7 +338,6 @@ class Finder {
       if (!waits_.IsStuckTogether(wait.in.front())) continue;
       const CommOp& op = *wait.op;
       Finding finding;
-      finding.syndrome = Syndrome::kCommunicationHang;
       if (op.direction == Direction::kCollective) {
         finding.suspects = Suspects(standing_.MembersOf(op.communicator));
         finding.evidence = {
@@ -325,30 +352,30 @@ class Finder {
         finding.ambiguous_with = Suspects({std::min(op.rank, op.peer), std::max(op.rank, op.peer)});
         finding.evidence = {fmt::format("rank {} is in {}, both ends of it are launched", op.rank, NameOf(log_, op))};
       }
-      finding.probe = "bytes sent and received on each connection of it";
-      if (const int64_t since = Since(wait); since != std::numeric_limits<int64_t>::max()) finding.since = Nanos{since};
-      findings.push_back(std::move(finding));
+      NameTheWay(wait, std::move(finding), findings);
     }
   }
 
   // Each sends on what it heard: who has heard least of all is where it began, or whom it waits for.
-  void NameTheLeastHeard(const Wait& wait, Finding& finding) const {
+  // False: that is not known.
+  bool NameTheLeastHeard(const Wait& wait, Finding& finding) const {
     const CommOp* least = nullptr;
     bool alone = true;
     for (const int rank : wait.in) {
       const CommOp* op = standing_.InOf(rank);
-      if (op->messages < 0) return;
+      if (op->messages < 0) return false;
       if (least != nullptr && op->messages == least->messages) alone = false;
       if (least != nullptr && op->messages >= least->messages) continue;
       least = op;
       alone = true;
     }
-    if (least == nullptr || !alone || least->waits_for < 0) return;
+    if (least == nullptr || !alone || least->waits_for < 0) return false;
     finding.suspects = {{Suspect::Kind::kLink, fmt::format("{}->{}", least->waits_for, least->rank)}};
     finding.ambiguous_with = Suspects({least->waits_for, least->rank});
     finding.evidence.push_back(
         fmt::format("rank {} has heard {} messages in it, fewer than all others, and waits for rank {}", least->rank,
                     least->messages, least->waits_for));
+    return true;
   }
 
   const trace::CommLog& log_;
@@ -359,8 +386,12 @@ class Finder {
 
 }  // namespace
 
+CommDiagnosis FindHangs(const trace::CommLog& log, const CommThresholds& thresholds) {
+  return Finder(log, thresholds).Run();
+}
+
 CommDiagnosis DiagnoseCommunication(const trace::CommLog& log, const CommThresholds& thresholds) {
-  CommDiagnosis diagnosis = Finder(log, thresholds).Run();
+  CommDiagnosis diagnosis = FindHangs(log, thresholds);
   if (diagnosis.findings.empty()) diagnosis.findings = FindSlowness(log, thresholds);
   if (diagnosis.findings.empty()) diagnosis.findings = FindTrend(log, thresholds);
   return diagnosis;

@@ -22,6 +22,9 @@ struct CommDiagnosis {
   std::vector<int> no_report;               // members of communicators of which nothing is known
 };
 
+// Hangs alone.
+CommDiagnosis FindHangs(const trace::CommLog& log, const CommThresholds& thresholds = {});
+// Hangs; where there are none, slowness (comm_slow.h).
 CommDiagnosis DiagnoseCommunication(const trace::CommLog& log, const CommThresholds& thresholds = {});
 
 }  // namespace lockstep::detect

@@ -98,6 +98,26 @@ TEST(CommHang, NobodyWaitsWhereAllHaveEnded) {
   EXPECT_THAT(job.Diagnose().findings, IsEmpty());
 }
 
+// A message is lost, and one member had got all that it needed before.
+TEST(CommHang, OfThoseLeftInAnOpTheWayToWhoHeardLeastIsNamed) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3});
+  for (int rank = 0; rank < 4; ++rank) job.Collectives(world, rank, rank == 3 ? 10 : 9, rank == 3 ? 11 : 10);
+  for (trace::CommOp& op : job.log().ops) {
+    if (op.state == OpState::kCompleted) continue;
+    op.messages = op.rank == 1 ? 2 : 4;
+    op.waits_for = (op.rank + 1) % 4;
+  }
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  const Finding& finding = diagnosis.findings[0];
+  EXPECT_EQ(finding.syndrome, Syndrome::kCommunicationHang);
+  ASSERT_EQ(finding.suspects.size(), 1U);
+  EXPECT_EQ(finding.suspects[0].name, "2->1");
+  EXPECT_THAT(RanksOf(finding.ambiguous_with), ElementsAre(2, 1));
+  EXPECT_FALSE(finding.certain);
+}
+
 TEST(CommHang, WhoHasNotLaunchedIsNamed) {
   Job job;
   const uint32_t world = job.AddGroup({0, 1, 2, 3});

@@ -26,8 +26,9 @@ struct Situation {
   const AwakeClock& awake;
   Nanos now;
   std::vector<RankView> ranks{};  // the unfinished ones
-  Nanos advance{};                // when a rank last finished a step or entered the loop
+  Nanos advance{};                // when a rank last finished a step or entered the loop, or the epoch began
   bool in_loop = false;           // somebody trains
+  bool expects_loop = false;      // ... or did in an earlier epoch: this job does train
   bool stepped = false;           // ... and has finished a step in this epoch
   std::optional<StepTime> step_time{};
 };

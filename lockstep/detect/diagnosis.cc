@@ -8,7 +8,7 @@ namespace lockstep::detect {
 namespace {
 
 Json SuspectsJson(const std::vector<incident::Suspect>& suspects) {
-  constexpr const char* kKeys[] = {"rank", "node", "port", "link", "software"};
+  constexpr const char* kKeys[] = {"rank", "node", "port", "link", "software", "block"};
   Json list = Json::array();
   for (const incident::Suspect& suspect : suspects) {
     const std::optional<RankId> rank = incident::RankOf(suspect);

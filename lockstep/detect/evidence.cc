@@ -42,6 +42,7 @@ std::string PlaceLine(const Situation& job, const RankView& view) {
 }
 
 std::string JobLine(const Situation& job) {
+  if (!job.in_loop) return fmt::format("training has not begun {:.0f} s after the start", Ago(job, job.advance).value);
   std::string text =
       fmt::format("the job last {} {:.1f} s ago", job.stepped ? "stepped" : "advanced", Ago(job, job.advance).value);
   if (job.step_time) text += fmt::format(", its step takes {:.2g} s", job.step_time->median.value);

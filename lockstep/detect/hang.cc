@@ -1,6 +1,7 @@
 #include "lockstep/detect/hang.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "lockstep/base/check.h"
 #include "lockstep/detect/awake.h"
@@ -10,6 +11,8 @@
 
 namespace lockstep::detect {
 namespace {
+
+constexpr Nanos kEver{INT64_MAX};
 
 // Twice what the rules look back for, and never less than a minute.
 Seconds Window(const Policy& policy) {
@@ -31,11 +34,16 @@ struct HangDetector::State {
     return ranks[static_cast<size_t>(rank.value())];
   }
   void See(const RankHistory& history, Situation& job) const;
+  bool Trains() const {
+    return std::any_of(ranks.begin(), ranks.end(), [](const RankHistory& history) { return history.LoopSince(kEver); });
+  }
 
   Policy policy;
   AwakeClock awake;
   StepTimes steps;
   std::vector<RankHistory> ranks;
+  std::optional<Nanos> first_sample;  // of this epoch
+  bool has_trained = false;           // in an earlier epoch
 };
 
 HangDetector::HangDetector(const Policy& policy, int world_size)
@@ -43,6 +51,8 @@ HangDetector::HangDetector(const Policy& policy, int world_size)
 HangDetector::~HangDetector() = default;
 
 void HangDetector::Reset() {
+  state_->has_trained |= state_->Trains();
+  state_->first_sample.reset();
   state_->awake.Clear();
   state_->steps.Reset();
   for (RankHistory& history : state_->ranks) history.Clear();
@@ -52,6 +62,7 @@ void HangDetector::Forget(RankId rank) { state_->Rank(rank).Clear(); }
 
 void HangDetector::Add(const RankSample& sample) {
   state_->Rank(sample.rank).Add(sample);
+  state_->first_sample = std::min(state_->first_sample.value_or(sample.at), sample.at);
   state_->awake.Add(sample);
   state_->steps.Add(sample);
 }
@@ -72,10 +83,13 @@ void HangDetector::State::See(const RankHistory& history, Situation& job) const 
 Verdict HangDetector::At(Nanos now) const {
   Situation job{.policy = state_->policy, .awake = state_->awake, .now = now};
   for (const RankHistory& history : state_->ranks) state_->See(history, job);
+  job.expects_loop = job.in_loop || state_->has_trained;
+  if (!job.in_loop) job.advance = std::max(job.advance, state_->first_sample.value_or(now));
   // Stacks from before the newest step are of an earlier stall: who held that up may wait like the others now.
   for (auto& rank : job.ranks)
     if (rank.stack != nullptr && rank.stack->at <= job.advance) rank.stack = nullptr;
-  if (ToSeconds(now - job.advance) >= job.policy.least_stall * 0.5) job.step_time = state_->steps.At(now);
+  if (job.in_loop && ToSeconds(now - job.advance) >= job.policy.least_stall * 0.5)
+    job.step_time = state_->steps.At(now);
   return Judge(job);
 }
 

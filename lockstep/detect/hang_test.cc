@@ -43,6 +43,49 @@ TEST(Hang, NothingIsSaidBeforeTheLoop) {
   }
 }
 
+// first_step_limit.
+TEST(Hang, AStoppedRankIsCertainBeforeTheLoop) {
+  TestJob job(4, Seconds{0.2});
+  job.starting = true;
+  job.Run(Seconds{30});
+  job.Do(3, Conduct::kStopped);
+  Verdict verdict;
+  EXPECT_NEAR(TimeToCertainty(job, Seconds{100}, verdict).value, 60, 0.3);
+  EXPECT_EQ(verdict.findings.front().syndrome, Syndrome::kStopped);
+  EXPECT_EQ(CertainSuspects(verdict), "3");
+  EXPECT_THAT(verdict.findings.front().evidence, Contains("training has not begun 90 s after the start"));
+}
+
+TEST(Hang, AStartTakesItsTimeWhereNobodyKnowsOfALoop) {
+  TestJob job(4, Seconds{0.2});
+  job.starting = true;
+  job.Do(0, Conduct::kBlocked);
+  EXPECT_FALSE(Named(job.Until(Seconds{3000}, Named)));
+}
+
+TEST(Hang, AfterARestartAStartThatHangsIsNamedLikeAStep) {
+  TestJob job(4, Seconds{0.2});
+  job.Run(Seconds{30});
+  job.starting = true;
+  job.Restart();
+  job.Do(2, Conduct::kBlocked);
+  Verdict verdict;
+  const double seconds = TimeToCertainty(job, Seconds{200}, verdict).value;
+  EXPECT_GT(seconds, 60);
+  EXPECT_LT(seconds, 80);
+  EXPECT_EQ(verdict.findings.front().syndrome, Syndrome::kNotEntered);
+  EXPECT_EQ(CertainSuspects(verdict), "2");
+}
+
+TEST(Hang, AfterARestartASlowStartIsLeftAlone) {
+  TestJob job(4, Seconds{0.2});
+  job.Run(Seconds{30});
+  job.starting = true;
+  job.Restart();
+  job.AllDo(Conduct::kEvaluates);
+  EXPECT_FALSE(IsCertain(job.Until(Seconds{590}, IsCertain)));
+}
+
 // 0.85 * max(3 steps, least_stall) = 0.85 * max(0.6, 2) = 1.7 s.
 TEST(Hang, AStoppedRankIsCertainWithinTwoSeconds) {
   TestJob job(4, Seconds{0.2});

@@ -31,7 +31,8 @@ Nanos HaltedSince(const Situation& job, const RankView& view) {
   return view.history->HaltedSince(job.now).value_or(job.now);
 }
 
-// A halt that began in a stall which was on already is not its cause, unless all others wait.
+// A halt that began in a stall which was on already is not its cause, unless all others wait. Before the loop there is
+// no stall, only a start that one rank does not take part in.
 Finding HaltFinding(const Situation& job, Syndrome syndrome, const Ranks& halted, const Ranks& all_halted) {
   Finding finding = Open(syndrome, halted, job.now);
   for (const RankView* view : halted) {
@@ -41,7 +42,7 @@ Finding HaltFinding(const Situation& job, Syndrome syndrome, const Ranks& halted
   finding.evidence.push_back(WaitLine(job.ranks.size() - all_halted.size()));
   finding.evidence.push_back(JobLine(job));
   const bool began_it = ToSeconds(finding.since - job.advance) < HaltLimit(job);
-  finding.certain = began_it || OthersWait(job, all_halted);
+  finding.certain = began_it || !job.in_loop || OthersWait(job, all_halted);
   for (const RankView* view : halted)
     finding.since = std::min(finding.since, view->history->HaltBegan(job.now).value_or(finding.since));
   return finding;
@@ -155,7 +156,7 @@ bool BeyondHangLimit(const Situation& job) {
 
 Verdict JudgeTraced(const Situation& job, const Ranks& traced) {
   Verdict verdict;
-  if (Ago(job, job.advance) < job.policy.hang_limit) return verdict;
+  if (!job.expects_loop || Ago(job, job.advance) < job.policy.hang_limit) return verdict;
   verdict.findings.push_back(DescribeStall(job));
   for (const RankView* view : traced)
     verdict.findings.back().evidence.push_back(fmt::format("a debugger is attached to rank {}", view->rank.value()));
@@ -175,7 +176,7 @@ std::vector<Finding> StallFindings(const Situation& job) {
 }  // namespace
 
 Verdict Judge(const Situation& job) {
-  if (job.ranks.empty() || !job.in_loop || Ago(job, job.advance) < job.policy.least_stall * 0.5) return {};
+  if (job.ranks.empty() || Ago(job, job.advance) < job.policy.least_stall * 0.5) return {};
   const Ranks traced = Where(job, [](const RankView& view) { return view.last->traced; });
   if (!traced.empty()) return JudgeTraced(job, traced);
   const Ranks halted = Where(job, [](const RankView& view) { return Halted(*view.last); });
@@ -183,7 +184,7 @@ Verdict Judge(const Situation& job) {
   Verdict verdict;
   verdict.findings = HaltFindings(job, halted);
   const bool halt_is_sure = std::any_of(verdict.findings.begin(), verdict.findings.end(), IsSure);
-  if (halt_is_sure || Watched(job, job.advance) < NamingLimit(job)) return verdict;
+  if (halt_is_sure || !job.expects_loop || Watched(job, job.advance) < NamingLimit(job)) return verdict;
   const std::vector<Finding> stall = StallFindings(job);
   const bool stall_is_sure = IsSure(stall.front());
   verdict.findings.insert(stall_is_sure ? verdict.findings.begin() : verdict.findings.end(), stall.begin(),

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <iterator>
+#include <limits>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -20,9 +23,10 @@ struct Place {
 // Messages need credit, or a word that they come, which goes the other way: what is slow in one direction is so, if
 // less, in the other.
 struct Explanation {
-  enum class Kind : uint8_t { kLink, kTransmit, kReceive };
+  enum class Kind : uint8_t { kLink, kTransmit, kReceive, kBlock };
   Kind kind;
-  Place place, other;  // other: of a link, which has no direction
+  Place place, other;             // other: of a link, which has no direction
+  std::set<std::string> nodes{};  // of a block: what lies between them and all others
 
   std::string text() const;
   incident::Suspect suspect() const;
@@ -39,13 +43,22 @@ std::string TextOf(const Place& place) {
                         : fmt::format("port {} of rank {}", place.port, place.rank);
 }
 
+// Of very many nodes, the first and the last.
+std::string NameOf(const std::set<std::string>& nodes) {
+  constexpr size_t kMostNamed = 32;
+  if (nodes.size() <= kMostNamed) return fmt::format("{}", fmt::join(nodes, "+"));
+  return fmt::format("{}+...+{} ({} nodes)", *nodes.begin(), *nodes.rbegin(), nodes.size());
+}
+
 std::string Explanation::text() const {
+  if (kind == Kind::kBlock) return fmt::format("what lies between {} and all other nodes", NameOf(nodes));
   if (kind == Kind::kLink) return fmt::format("the link between {} and {}", TextOf(place), TextOf(other));
   return fmt::format("the {} side of {}", kind == Kind::kTransmit ? "transmit" : "receive", TextOf(place));
 }
 
 incident::Suspect Explanation::suspect() const {
   using incident::Suspect;
+  if (kind == Kind::kBlock) return {Suspect::Kind::kBlock, NameOf(nodes)};
   if (kind == Kind::kLink) return {Suspect::Kind::kLink, NameOf(place) + "<->" + NameOf(other)};
   const auto level = !place.node.empty() ? Suspect::Kind::kNode
                      : place.port < 0    ? Suspect::Kind::kRank
@@ -82,10 +95,25 @@ class Explainer {
     for (const auto& [way, magnitude] : ways_.fine) Learn(way);
   }
 
+  // By one block alone, however many ways there are.
+  std::optional<incident::Finding> OfOneBlock() const {
+    const std::vector<Explanation> blocks = Blocks();
+    std::vector<Way> all;
+    all.reserve(ways_.slow.size());
+    for (const auto& [way, slowness] : ways_.slow) all.push_back(way);
+    std::vector<Explanation> equal;
+    for (const Explanation& block : blocks)
+      if (std::all_of(all.begin(), all.end(), [&](const Way& way) { return Covers(block, way); }))
+        equal.push_back(block);
+    if (equal.empty()) return std::nullopt;
+    return FindingOf(equal, all);
+  }
+
   std::vector<incident::Finding> Run() {
     std::set<Way> left;
     for (const auto& [way, slowness] : ways_.slow) left.insert(way);
-    const std::vector<Explanation> possible = Possible();
+    std::vector<Explanation> possible = Possible();
+    std::ranges::move(Blocks(), std::back_inserter(possible));
     std::vector<incident::Finding> findings;
     // Each time those that explain most of what is left, and equally good ones together.
     while (!left.empty()) {
@@ -127,8 +155,60 @@ class Explainer {
     return (IsFrom(link.place, way) && IsTo(link.other, way)) || (IsFrom(link.other, way) && IsTo(link.place, way));
   }
 
+  // Nodes that fine ways join, two or more of them, where ways between several pairs of nodes lead out and none of
+  // these is fine: a leaf whose uplinks are slow. Of those that cover the same, the smallest; one node is no block.
+  std::vector<Explanation> Blocks() const {
+    if (hosts_.empty()) return {};
+    std::map<std::string, std::set<std::string>*> group_of;
+    std::deque<std::set<std::string>> groups;  // those that were joined to others are empty
+    const auto group = [&](int rank) -> std::set<std::string>* {
+      const auto host = hosts_.find(rank);
+      if (host == hosts_.end()) return nullptr;
+      std::set<std::string>*& known = group_of[host->second];
+      if (known == nullptr) known = &groups.emplace_back(std::set{host->second});
+      return known;
+    };
+    int least = std::numeric_limits<int>::max();
+    for (const auto& [way, slowness] : ways_.slow) {
+      if (group(way.from) == nullptr || group(way.to) == nullptr) return {};
+      least = std::min(least, slowness.magnitude);
+    }
+    for (const auto& [way, magnitude] : ways_.fine) {
+      std::set<std::string>*one = group(way.from), *other = group(way.to);
+      if (one == nullptr || other == nullptr || one == other || !ways_.Clears(way, least)) continue;
+      if (one->size() < other->size()) std::swap(one, other);
+      for (const std::string& host : *other) group_of[host] = one;
+      one->merge(*other);
+    }
+    std::map<std::vector<Way>, std::vector<Explanation>> by_covered;
+    for (const std::set<std::string>& nodes : groups) {
+      if (nodes.empty()) continue;
+      const Explanation block{Explanation::Kind::kBlock, {}, {}, nodes};
+      std::vector<Way> covered;
+      for (const auto& [way, slowness] : ways_.slow)
+        if (Covers(block, way)) covered.push_back(way);
+      if (PairsOfNodes(covered).size() < 2) continue;  // a link
+      std::vector<Explanation>& known = by_covered[std::move(covered)];
+      if (!known.empty() && nodes.size() > known.front().nodes.size()) continue;
+      if (!known.empty() && nodes.size() < known.front().nodes.size()) known.clear();
+      known.push_back(block);
+    }
+    std::vector<Explanation> blocks;
+    for (auto& [covered, equal] : by_covered)
+      if (equal.front().nodes.size() > 1) std::ranges::move(equal, std::back_inserter(blocks));
+    return blocks;
+  }
+
+  std::set<std::pair<std::string, std::string>> PairsOfNodes(const std::vector<Way>& ways) const {
+    std::set<std::pair<std::string, std::string>> pairs;
+    for (const Way& way : ways) pairs.insert(std::minmax(hosts_.at(way.from), hosts_.at(way.to)));
+    return pairs;
+  }
+
   // Ways that are slow by it.
   bool Covers(const Explanation& one, const Way& way) const {
+    if (one.kind == Kind::kBlock)
+      return one.nodes.contains(hosts_.at(way.from)) != one.nodes.contains(hosts_.at(way.to));
     return one.kind == Kind::kLink ? IsBetween(one, way) : IsFrom(one.place, way) || IsTo(one.place, way);
   }
   // Ways that can't be fine if this is so. A link may be slow in one direction.
@@ -208,6 +288,7 @@ class Explainer {
         finding.ambiguous_with.push_back(other);
       names += (i + 1 == equal.size() ? " or " : ", ") + equal[i].text();
     }
+    if (equal.back().kind == Kind::kBlock) TellOfBlock(covered, finding);
     finding.certain = finding.ambiguous_with.empty();
     for (const Way& way : covered) {
       const Slowness& slowness = ways_.slow.at(way);
@@ -216,11 +297,20 @@ class Explainer {
       finding.evidence.push_back(LineOf(way, slowness, several));
     }
     finding.evidence.push_back("which " + names + " would explain");
-    if (!finding.certain)
+    if (!finding.certain && finding.probe.empty())
       finding.probe =
           fmt::format("messages between rank {0} and another rank than {1}, and between rank {1} and another than {0}",
                       covered.front().from, covered.front().to);
     return finding;
+  }
+
+  // Where only two links lead out of it, these may be slow each for itself.
+  void TellOfBlock(const std::vector<Way>& covered, incident::Finding& finding) const {
+    constexpr size_t kFew = 2;
+    finding.probe = "messages between other nodes of both sides";
+    const std::set<std::pair<std::string, std::string>> pairs = PairsOfNodes(covered);
+    for (const auto& [one, other] : pairs)
+      if (pairs.size() <= kFew) finding.ambiguous_with.push_back({incident::Suspect::Kind::kLink, one + "<->" + other});
   }
 
   const Ways& ways_;
@@ -233,7 +323,9 @@ class Explainer {
 
 std::vector<incident::Finding> ExplainSlowWays(const Ways& ways, const std::map<int, std::string>& hosts) {
   if (ways.slow.empty()) return {};
-  return ways.slow.size() > kMostExplained ? std::vector{OfAll(ways)} : Explainer(ways, hosts).Run();
+  Explainer explainer(ways, hosts);
+  if (ways.slow.size() <= kMostExplained) return explainer.Run();
+  return {explainer.OfOneBlock().value_or(OfAll(ways))};
 }
 
 }  // namespace lockstep::detect

@@ -83,6 +83,7 @@ class TestJob {
   std::vector<RankSample> samples;
   std::vector<StackSample> stacks;
   bool keep = false;
+  bool starting = false;  // the ranks import and set up: no training loop yet
 
  private:
   struct Rank {
@@ -101,6 +102,7 @@ class TestJob {
     next_step_ = now_ + ToNanos(step_ * noise);
   }
   void Advance() {
+    if (starting) ScheduleStep();
     if (!Together()) return;
     if (held_) ScheduleStep();
     held_ = false;
@@ -170,7 +172,7 @@ class TestJob {
     sample.steps = rank.steps;
     if (rank.steps > 0) sample.stepping = rank.step_end - loop_begin_;
     sample.finished = rank.finished;
-    sample.in_loop = !rank.finished;
+    sample.in_loop = !rank.finished && !starting;
     detector_.Add(sample);
     if (keep) samples.push_back(sample);
   }

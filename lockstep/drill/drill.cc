@@ -64,7 +64,7 @@ Report Drill::Run() {
   report_.began = ready_ = clock_.Now();
   poller_.Watch(signals.get(), [this] {
     GiveUp("interrupted");
-    in_force_.clear();
+    KeepHolds(Nanos{INT64_MAX});
     poller_.Stop();
   });
   poller_.Run(kTick, [this] { Tick(); });
@@ -72,8 +72,8 @@ Report Drill::Run() {
 }
 
 void Drill::Tick() {
-  KeepHolds();
   const Nanos now = clock_.Now();
+  KeepHolds(now);
   if (!waiting_.empty() && now - looked_ >= ToNanos(kLookPeriod)) {
     looked_ = now;
     Look();
@@ -81,9 +81,9 @@ void Drill::Tick() {
   if (waiting_.empty() && in_force_.empty()) poller_.Stop();
 }
 
-void Drill::KeepHolds() {
-  std::erase_if(in_force_, [this](const InForce& one) {
-    if (one.hold->GoesOn(clock_.Now())) return false;
+void Drill::KeepHolds(Nanos now) {
+  std::erase_if(in_force_, [&](const InForce& one) {
+    if (one.hold->GoesOn(now)) return false;
     if (const std::string failure = one.hold->Failure(); !failure.empty())
       report_.failed.push_back(fmt::format("{}: {}", Text(one.fault), failure));
     return true;
@@ -128,7 +128,7 @@ absl::Status Drill::TryToStrike(const Fault& fault, const Json& status) {
   Target target;
   target.epoch = status.value("epoch", uint64_t{0});
   target.worker = PidOf(status, fault.rank.value_or(0));
-  if (target.worker <= 0) return NotFound("no such worker runs now");
+  if (target.worker <= 0 && fault.kind != Kind::kKillCoordinator) return NotFound("no such worker runs now");
   LS_ASSIGN_OR_RETURN(const Json answer, rim_.announce({{"fault", KindName(fault.kind)},
                                                         {"rank", StrikesRank(fault.kind) ? *fault.rank : -1},
                                                         {"epoch", target.epoch}}));

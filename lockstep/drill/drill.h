@@ -61,7 +61,7 @@ class Drill {
   bool IsDue(const Planned& planned, const Json& status) const;
   void Strike(const Fault& fault, const Json& status);
   absl::Status TryToStrike(const Fault& fault, const Json& status);
-  void KeepHolds();
+  void KeepHolds(Nanos now);
   void GiveUp(const std::string& why);
 
   agent::RunSpec spec_;

@@ -9,12 +9,13 @@
 namespace lockstep::drill {
 namespace {
 
-constexpr std::array<const char*, 11> kNames = {
-    "kill",        "stop",      "freeze",           "exit",        "slow", "nan", "hang-python",
-    "hang-native", "fill-disk", "kill-coordinator", "kill-starter"};
+constexpr std::array<const char*, 12> kNames = {"kill",     "stop",      "freeze",           "exit",
+                                                "slow",     "nan",       "hang-python",      "hang-native",
+                                                "cut-link", "fill-disk", "kill-coordinator", "kill-starter"};
 
 bool Lasts(Kind kind) {
-  return kind == Kind::kStop || kind == Kind::kFreeze || kind == Kind::kSlow || kind == Kind::kFillDisk;
+  return kind == Kind::kStop || kind == Kind::kFreeze || kind == Kind::kSlow || kind == Kind::kCutLink ||
+         kind == Kind::kFillDisk;
 }
 
 }  // namespace
@@ -62,6 +63,8 @@ std::string Text(const Fault& fault) {
 absl::Status CheckFault(const Fault& fault) {
   if (fault.kind == Kind::kFreeze && geteuid() != 0)
     return FailedPrecondition("freeze needs root, for it makes a cgroup; `stop` does nearly the same without");
+  if (fault.kind == Kind::kCutLink && geteuid() != 0)
+    return FailedPrecondition("cut-link needs root, for it takes down the links of the node's network namespace");
   if (fault.kind != Kind::kFillDisk) return absl::OkStatus();
   if (fault.directory.empty()) return InvalidArgument("fill-disk needs a directory: --dir, or dir in the schedule");
   struct stat info{};

@@ -19,6 +19,7 @@ enum class Kind {
   kNan,     // a gradient becomes NaN before the next optimizer.step()
   kHangPython,
   kHangNative,
+  kCutLink,   // of the network namespace that the rank is in, until `hold` is over
   kFillDisk,  // the file system of `directory` is full up to `margin`, until `hold` is over
   kKillCoordinator,
   kKillStarter,

@@ -10,6 +10,7 @@
 
 #include "lockstep/agent/spec.h"
 #include "lockstep/base/file.h"
+#include "lockstep/drill/link_keeper.h"
 
 namespace lockstep::drill {
 namespace {
@@ -53,6 +54,22 @@ class InGroup : public Hold {
   Process process_;
   std::unique_ptr<Group> group_;
   Nanos until_;
+};
+
+class CutOff : public Hold {
+ public:
+  CutOff(std::unique_ptr<LinkKeeper> keeper, Nanos until) : keeper_(std::move(keeper)), until_(until) {}
+  bool GoesOn(Nanos now) override {
+    if (now < until_) return true;
+    failure_ = Message(keeper_->End());
+    return false;
+  }
+  std::string Failure() const override { return failure_; }
+
+ private:
+  std::unique_ptr<LinkKeeper> keeper_;
+  Nanos until_;
+  std::string failure_;
 };
 
 class FullDisk : public Hold {
@@ -107,6 +124,11 @@ absl::StatusOr<HoldPtr> HoldSlow(Process process, int share, Nanos until) {
   if (!group.ok()) return std::make_unique<DutyCycle>(std::move(process), share, until);
   LS_RETURN_IF_ERROR((*group)->Limit(share));
   return std::make_unique<InGroup>(std::move(process), *std::move(group), until);
+}
+
+absl::StatusOr<HoldPtr> HoldCutOff(const Process& process, Nanos until) {
+  LS_ASSIGN_OR_RETURN(std::unique_ptr<LinkKeeper> keeper, LinkKeeper::Start(process.pid(), "/proc/self/exe"));
+  return std::make_unique<CutOff>(std::move(keeper), until);
 }
 
 absl::StatusOr<HoldPtr> HoldDisk(const std::string& directory, Bytes margin, Nanos until) {

@@ -28,6 +28,8 @@ absl::StatusOr<HoldPtr> HoldFrozen(Process process, Nanos until);
 // By a CPU quota where we may make one; else by SIGSTOP and SIGCONT: it runs for 20 ms, and stands still until these
 // were `share` percent of the time.
 absl::StatusOr<HoldPtr> HoldSlow(Process process, int share, Nanos until);
+// All links of the network namespace that the process is in are down, but loopback. Lasts beyond the process.
+absl::StatusOr<HoldPtr> HoldCutOff(const Process& process, Nanos until);
 // An unlinked file takes all space of the file system but `margin`: the kernel gives it back with our last breath.
 absl::StatusOr<HoldPtr> HoldDisk(const std::string& directory, Bytes margin, Nanos until);
 // A request to the worker: writes the file and sends the signal. Over when the worker has taken the file away, failed

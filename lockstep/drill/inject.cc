@@ -38,6 +38,8 @@ absl::StatusOr<HoldPtr> Inject(const Fault& fault, const agent::RunSpec& spec, c
       return HoldFrozen(std::move(process), until);
     case Kind::kSlow:
       return HoldSlow(std::move(process), fault.share, until);
+    case Kind::kCutLink:
+      return HoldCutOff(process, until);
     default:
       return Kill(process);
   }

@@ -13,17 +13,17 @@ using cluster::IntegerRange;
 using cluster::Sign;
 using cluster::TableReader;
 
-void ReadRank(TableReader& in, int ranks, Fault& fault) {
+void ReadRank(TableReader& in, const Ranks& ranks, Fault& fault) {
   std::string random;
   if (in.HoldsText("rank")) {
     in.OneOf("rank", {"random"}, random);
   } else {
-    in.Integer("rank", {.least = 0, .most = ranks - 1}, fault.rank);
+    in.Integer("rank", {.least = ranks.first, .most = ranks.first + ranks.count - 1}, fault.rank);
     if (StrikesRank(fault.kind) && !fault.rank) in.Require({"rank"});
   }
 }
 
-void ReadKind(TableReader& in, Fault& fault) {
+void ReadKind(TableReader& in, const Ranks& ranks, Fault& fault) {
   std::string name;
   in.Require({"fault"});
   in.Text("fault", name);
@@ -31,6 +31,7 @@ void ReadKind(TableReader& in, Fault& fault) {
   const absl::StatusOr<Kind> kind = KindFromName(name);
   if (!kind.ok()) return in.Fail("fault", "fault: " + Message(kind.status()));
   fault.kind = *kind;
+  if (const absl::Status reached = CheckReach(*kind, ranks); !reached.ok()) in.Fail("fault", Message(reached));
 }
 
 void ReadTime(TableReader& in, Planned& planned) {
@@ -41,9 +42,9 @@ void ReadTime(TableReader& in, Planned& planned) {
   planned.after = after.value_or(Seconds{});
 }
 
-void ReadPlanned(TableReader& in, int ranks, Planned& planned) {
+void ReadPlanned(TableReader& in, const Ranks& ranks, Planned& planned) {
   Fault& fault = planned.fault;
-  ReadKind(in, fault);
+  ReadKind(in, ranks, fault);
   ReadTime(in, planned);
   ReadRank(in, ranks, fault);
   in.Number("for_s", Sign::kPositive, fault.hold);
@@ -56,7 +57,13 @@ void ReadPlanned(TableReader& in, int ranks, Planned& planned) {
 
 }  // namespace
 
-absl::StatusOr<Plan> ParsePlan(std::string_view text, const std::string& file, int ranks) {
+absl::Status CheckReach(Kind kind, const Ranks& ranks) {
+  if (ranks.count > 0 || kind == Kind::kKillCoordinator) return absl::OkStatus();
+  return InvalidArgument("this is the run of a coordinator without ranks: only {} can be drilled here, {} on a node",
+                         KindName(Kind::kKillCoordinator), KindName(kind));
+}
+
+absl::StatusOr<Plan> ParsePlan(std::string_view text, const std::string& file, const Ranks& ranks) {
   LS_ASSIGN_OR_RETURN(const cluster::TomlValue root, cluster::ParseToml(text, file));
   Plan plan;
   TableReader in(root, file);
@@ -67,17 +74,17 @@ absl::StatusOr<Plan> ParsePlan(std::string_view text, const std::string& file, i
   return plan;
 }
 
-absl::StatusOr<Plan> ReadPlan(const std::string& path, int ranks) {
+absl::StatusOr<Plan> ReadPlan(const std::string& path, const Ranks& ranks) {
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   return ParsePlan(text, path, ranks);
 }
 
 // The generator is fixed by the standard, the distributions are not: hence the remainder.
-void DrawRanks(Plan& plan, int ranks) {
+void DrawRanks(Plan& plan, const Ranks& ranks) {
   std::mt19937_64 random(plan.seed.value());
   for (Planned& planned : plan.faults) {
     if (!StrikesRank(planned.fault.kind) || planned.fault.rank) continue;
-    planned.fault.rank = static_cast<int>(random() % static_cast<uint64_t>(ranks));
+    planned.fault.rank = ranks.first + static_cast<int>(random() % static_cast<uint64_t>(ranks.count));
   }
 }
 

@@ -1,8 +1,9 @@
 // Plan: which faults, when. From a schedule (TOML) or from one fault on the command line. Random ranks are drawn from
 // the seed, so a plan is the same for the same seed, schedule and number of ranks, on any machine.
 //
-//   LS_ASSIGN_OR_RETURN(Plan plan, ReadPlan("drill.toml", 4));   // "drill.toml:7:1: fault.rank must be ..."
-//   DrawRanks(plan, 4);
+//   const Ranks ranks{.first = 0, .count = 4};
+//   LS_ASSIGN_OR_RETURN(Plan plan, ReadPlan("drill.toml", ranks));  // or "drill.toml:7:1: fault.rank must be ..."
+//   DrawRanks(plan, ranks);
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,12 @@
 #include "lockstep/drill/fault.h"
 
 namespace lockstep::drill {
+
+// Those of the node on which the drill runs: it reaches no others. None: beside a coordinator that stands alone.
+struct Ranks {
+  int first = 0, count = 1;
+  bool Has(int rank) const { return rank >= first && rank < first + count; }
+};
 
 struct Planned {
   Seconds after;                   // since the drill began; where at_step is set, without meaning
@@ -25,10 +32,12 @@ struct Plan {
   std::vector<Planned> faults;   // in the order of the file
 };
 
-absl::StatusOr<Plan> ReadPlan(const std::string& path, int ranks);
-absl::StatusOr<Plan> ParsePlan(std::string_view text, const std::string& file, int ranks);
+// kInvalidArgument: such a fault needs a rank of this node, and there is none.
+absl::Status CheckReach(Kind kind, const Ranks& ranks);
+absl::StatusOr<Plan> ReadPlan(const std::string& path, const Ranks& ranks);
+absl::StatusOr<Plan> ParsePlan(std::string_view text, const std::string& file, const Ranks& ranks);
 // Gives every fault that strikes a random rank its rank. Requires a seed.
-void DrawRanks(Plan& plan, int ranks);
+void DrawRanks(Plan& plan, const Ranks& ranks);
 // {seed, faults: [{after_s or at_step, fault, rank, ...}]}
 Json ToJson(const Plan& plan);
 

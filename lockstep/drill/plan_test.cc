@@ -7,6 +7,8 @@
 namespace lockstep::drill {
 namespace {
 
+constexpr Ranks kFour{.first = 0, .count = 4};
+
 constexpr char kSchedule[] = R"(seed = 7
 [[fault]]
 after_s = 1.5
@@ -25,10 +27,10 @@ after_s = 9
 fault = "kill-coordinator"
 )";
 
-std::string ErrorOf(const std::string& text) { return Message(ParsePlan(text, "d.toml", 4).status()); }
+std::string ErrorOf(const std::string& text) { return Message(ParsePlan(text, "d.toml", kFour).status()); }
 std::string ErrorOfFault(const std::string& lines) { return ErrorOf("[[fault]]\n" + lines); }
 
-std::vector<int> Drawn(uint64_t seed, int ranks) {
+std::vector<int> Drawn(uint64_t seed, const Ranks& ranks) {
   Plan plan;
   plan.seed = seed;
   plan.faults.resize(100);
@@ -40,7 +42,7 @@ std::vector<int> Drawn(uint64_t seed, int ranks) {
 }
 
 TEST(Plan, ReadsASchedule) {
-  const auto plan = ParsePlan(kSchedule, "d.toml", 4);
+  const auto plan = ParsePlan(kSchedule, "d.toml", kFour);
   ASSERT_TRUE(plan.ok()) << plan.status();
   EXPECT_EQ(ToJson(*plan).dump(), R"({"seed":7,"faults":[{"after_s":1.5,"fault":"kill","rank":null},)"
                                   R"({"at_step":200,"fault":"slow","rank":1,"for_s":4.0,"share":30},)"
@@ -48,19 +50,26 @@ TEST(Plan, ReadsASchedule) {
 }
 
 TEST(Plan, SameSeedSameRanks) {
-  EXPECT_EQ(Drawn(7, 4), Drawn(7, 4));
-  EXPECT_NE(Drawn(7, 4), Drawn(8, 4));
+  EXPECT_EQ(Drawn(7, kFour), Drawn(7, kFour));
+  EXPECT_NE(Drawn(7, kFour), Drawn(8, kFour));
 }
 
 TEST(Plan, DrawsEveryRankAndNoOther) {
-  const std::vector<int> drawn = Drawn(1, 4);
+  const std::vector<int> drawn = Drawn(1, kFour);
   for (int rank = 0; rank < 4; ++rank) EXPECT_NE(std::find(drawn.begin(), drawn.end(), rank), drawn.end());
   for (const int rank : drawn) EXPECT_LT(rank, 4);
 }
 
+TEST(Plan, OfANodeHasItsRanksOnly) {
+  const Ranks second{.first = 4, .count = 4};
+  for (const int rank : Drawn(1, second)) EXPECT_TRUE(second.Has(rank)) << rank;
+  EXPECT_TRUE(ParsePlan("[[fault]]\nfault = \"kill\"\nrank = 7\n", "d.toml", second).ok());
+  EXPECT_FALSE(ParsePlan("[[fault]]\nfault = \"kill\"\nrank = 3\n", "d.toml", second).ok());
+}
+
 TEST(Plan, DrawsNothingForAFaultThatStrikesNoRank) {
-  auto plan = *ParsePlan(kSchedule, "d.toml", 4);
-  DrawRanks(plan, 4);
+  auto plan = *ParsePlan(kSchedule, "d.toml", kFour);
+  DrawRanks(plan, kFour);
   EXPECT_TRUE(plan.faults[0].fault.rank.has_value());
   EXPECT_EQ(plan.faults[1].fault.rank, 1);
   EXPECT_FALSE(plan.faults[2].fault.rank.has_value());

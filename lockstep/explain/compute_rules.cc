@@ -51,6 +51,7 @@ void Set(const Passes& passes, uint32_t op, size_t lane, double seconds, CellTim
 
 // Multiplies the durations of a stage's passes in some lanes.
 void Scale(const Passes& passes, int pass, int stage, const Lanes& lanes, double factor, CellTimes& times) {
+  times.reserve(times.size() + passes.Ops(pass, stage).size() * lanes.size());
   for (const uint32_t op : passes.Ops(pass, stage))
     for (const size_t lane : lanes)
       if (passes.Has(op, lane)) Set(passes, op, lane, passes.Duration(op, lane) * factor, times);
@@ -151,31 +152,39 @@ class Lengths {
   std::vector<double> values_;
 };
 
-// In one pass on one stage, of every op or of every second one: mean over model chunks.
+// The same of one pass on one stage, of every op or of every second one: mean over model chunks. Found where it is
+// asked for: of jobs with millions of ops, mostly a thousand are.
 enum class Which : uint8_t { kAll, kEven, kOdd };
-Lengths LengthsOn(const Passes& passes, int pass, int stage, Which which = Which::kAll) {
-  const trace::TracedJob& job = passes.job();
-  Lengths lengths(job.lanes.size(), passes.microbatches()), counts = lengths;
-  for (const uint32_t op : passes.Ops(pass, stage)) {
-    if (which != Which::kAll && (job.ops[op].sequence % 2 == 0) != (which == Which::kEven)) continue;
-    for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
-      if (!passes.Has(op, lane)) continue;
-      lengths.At(lane, job.ops[op].microbatch) += passes.Relative(op, lane);
-      ++counts.At(lane, job.ops[op].microbatch);
+class LengthsOn {
+ public:
+  LengthsOn(const Passes& passes, int pass, int stage, Which which = Which::kAll)
+      : passes_(passes), ops_(passes.microbatches()) {
+    for (const uint32_t op : passes.Ops(pass, stage)) {
+      const trace::JobOp& one = passes.job().ops[op];
+      if (which == Which::kAll || (one.sequence % 2 == 0) == (which == Which::kEven))
+        ops_[static_cast<size_t>(one.microbatch)].push_back(op);
     }
   }
-  for (int i = 0; i < lengths.microbatches(); ++i)
-    for (size_t lane = 0; lane < job.lanes.size(); ++lane)
-      lengths.At(lane, i) =
-          counts.At(lane, i) == 0 ? std::numeric_limits<double>::quiet_NaN() : lengths.At(lane, i) / counts.At(lane, i);
-  return lengths;
-}
+
+  double At(size_t lane, int microbatch) const {
+    double sum = 0;
+    int count = 0;
+    for (const uint32_t op : ops_[static_cast<size_t>(microbatch)])
+      if (passes_.Has(op, lane)) sum += passes_.Relative(op, lane), ++count;
+    return count == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / count;
+  }
+  int microbatches() const { return static_cast<int>(ops_.size()); }
+
+ private:
+  const Passes& passes_;
+  std::vector<std::vector<uint32_t>> ops_;  // by microbatch
+};
 
 // What passes and stages agree on, each against its own median in the lane: neither a pause nor a slow worker is a
 // length.
 Lengths SharedLengths(const Passes& passes) {
   const trace::TracedJob& job = passes.job();
-  std::vector<std::tuple<int, int, Lengths>> places;  // pass, stage
+  std::vector<std::tuple<int, int, LengthsOn>> places;  // pass, stage
   for (int pass = 0; pass < kPasses && passes.HasPass(pass); ++pass)
     for (int stage = 0; stage < job.pp; ++stage) places.emplace_back(pass, stage, LengthsOn(passes, pass, stage));
   Lengths shared(job.lanes.size(), passes.microbatches());
@@ -201,15 +210,16 @@ struct Pairs {
   std::vector<double> a, b;
 };
 
-Pairs PairsOf(const Lengths& a, const Lengths& b, const Lanes& lanes) {
+Pairs PairsOf(const LengthsOn& a, const LengthsOn& b, const Lanes& lanes) {
   Pairs pairs;
   const size_t count = lanes.size() * static_cast<size_t>(a.microbatches());
   for (size_t i = 0; i < count; i += StrideFor(count)) {
     const size_t lane = lanes[i % lanes.size()];
     const int microbatch = static_cast<int>(i / lanes.size());
-    if (std::isnan(a.At(lane, microbatch)) || std::isnan(b.At(lane, microbatch))) continue;
-    pairs.a.push_back(a.At(lane, microbatch));
-    pairs.b.push_back(b.At(lane, microbatch));
+    const double first = a.At(lane, microbatch), second = b.At(lane, microbatch);
+    if (std::isnan(first) || std::isnan(second)) continue;
+    pairs.a.push_back(first);
+    pairs.b.push_back(second);
   }
   return pairs;
 }
@@ -384,12 +394,12 @@ std::vector<Remedy> FindSequenceLengths(const Passes& passes) {
   const trace::TracedJob& job = passes.job();
   // Without backward passes to compare with, one half of the segments with the other.
   const bool halves = !passes.HasPass(1);
-  std::vector<Lengths> forward;   // by stage
-  std::vector<Pairs> in_workers;  // forward and backward
+  std::vector<LengthsOn> forward;  // by stage
+  std::vector<Pairs> in_workers;   // forward and backward
   std::vector<double> variations, correlations, across;
   for (int stage = 0; stage < job.pp; ++stage) {
-    forward.push_back(LengthsOn(passes, 0, stage, halves ? Which::kEven : Which::kAll));
-    const Lengths backward = LengthsOn(passes, halves ? 0 : 1, stage, halves ? Which::kOdd : Which::kAll);
+    forward.emplace_back(passes, 0, stage, halves ? Which::kEven : Which::kAll);
+    const LengthsOn backward(passes, halves ? 0 : 1, stage, halves ? Which::kOdd : Which::kAll);
     for (int dp = 0; dp < job.dp; ++dp) {
       Pairs pairs = PairsOf(forward.back(), backward, passes.LanesOf(dp));
       if (pairs.a.size() < 2) continue;

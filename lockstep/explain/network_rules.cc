@@ -70,6 +70,16 @@ class Rings {
   std::map<Ring, std::vector<double>> by_step_;
 };
 
+// The values of these ops in all lanes that have them, as large_sample.h takes them. What it is given must outlive it.
+auto EachOf(const trace::TracedJob& job, const std::vector<uint32_t>& ops, const std::vector<float>& values) {
+  return [&job, &ops, &values](const auto& take) {
+    const size_t lanes = job.lanes.size();
+    for (const uint32_t op : ops)
+      for (size_t cell = op * lanes; cell < (op + 1) * lanes; ++cell)
+        if (!job.graph.IsAbsent(cell)) take(values[cell]);
+  };
+}
+
 }  // namespace
 
 // A link is slow whose transfers are outliers among all transfers of the job, and not just once.
@@ -84,11 +94,7 @@ std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& time
   std::vector<uint32_t> transfers;
   for (uint32_t op = 0; op < job.ops.size(); ++op)
     if (IsTransfer(job.ops[op].type)) transfers.push_back(op);
-  const Center center = CenterOf(transfers.size() * lanes, [&](const auto& take) {
-    for (const uint32_t op : transfers)
-      for (size_t cell = op * lanes; cell < (op + 1) * lanes; ++cell)
-        if (!job.graph.IsAbsent(cell)) take(times.durations[cell]);
-  });
+  const Center center = CenterOf(transfers.size() * lanes, EachOf(job, transfers, times.durations));
   const double usual = center.median, limit = std::max(kFarOff * usual, usual + kSpread * center.spread);
   for (const uint32_t op : transfers) {
     Link* const of_dp = &links[static_cast<size_t>(LinkOf(job.ops[op], job.pp)) * static_cast<size_t>(job.dp)];
@@ -179,21 +185,21 @@ std::vector<Remedy> FindSlowFabric(const trace::TracedJob& job, const Times& tim
 std::vector<Remedy> FindLateStarts(const trace::TracedJob& job, const Times& times) {
   if (job.tells_loading) return {};
   const size_t lanes = job.lanes.size();
-  std::vector<double> usual;
+  std::vector<uint32_t> others;  // forward passes that don't begin a step
   std::map<int, std::vector<std::pair<size_t, double>>> by_dp;
   for (uint32_t op = 0; op < job.ops.size(); ++op) {
     if (!IsPass(job.ops[op].type) || job.ops[op].type == OpType::kBackwardCompute) continue;
-    const bool first = BeginsStep(job.ops[op]);
-    for (size_t lane = 0; lane < lanes; ++lane) {
-      const size_t cell = op * lanes + lane;
-      if (job.graph.IsAbsent(cell)) continue;
-      const double delay = static_cast<double>(times.delays[cell]);
-      if (first) by_dp[job.lanes[lane].dp].emplace_back(cell, delay);
-      if (!first) usual.push_back(delay);
+    if (!BeginsStep(job.ops[op])) {
+      others.push_back(op);
+      continue;
     }
+    for (size_t lane = 0; lane < lanes; ++lane)
+      if (const size_t cell = op * lanes + lane; !job.graph.IsAbsent(cell))
+        by_dp[job.lanes[lane].dp].emplace_back(cell, static_cast<double>(times.delays[cell]));
   }
+  const double typical = MedianOf(others.size() * lanes, EachOf(job, others, times.delays));
   std::vector<double> step_times(job.step_times.begin(), job.step_times.end());
-  const double typical = Median(std::move(usual)), least = kShareOfStep * Median(step_times);
+  const double least = kShareOfStep * Median(step_times);
   Remedy remedy;
   std::vector<double> late;
   for (const auto& [dp, delays] : by_dp) {

@@ -38,7 +38,7 @@ constexpr std::array<SyndromeText, kSyndromeCount> kSyndromes = {{
 }};
 constexpr std::array<const char*, 8> kActions = {"evict",  "restart",    "rollback", "hot_update",
                                                  "replan", "checkpoint", "stop",     "note"};
-constexpr std::array<const char*, 5> kSuspectKinds = {"rank", "node", "nic_port", "link", "software"};
+constexpr std::array<const char*, 6> kSuspectKinds = {"rank", "node", "nic_port", "link", "software", "block"};
 
 // Software speaks for itself ("train.py:41 in forward"); everything else needs its kind to be understood.
 std::string SuspectText(const Suspect& suspect) {
@@ -94,7 +94,8 @@ std::vector<Suspect> SuspectsFromJson(Fields& parent, const char* name) {
     Fields fields(item, "suspect");
     const std::string kind = fields.Text("kind");
     Suspect suspect{Suspect::Kind::kRank, fields.Text("name")};
-    const int index = IndexOf<5, const char*>(kSuspectKinds, kind, [](const char* const& text) { return text; });
+    const int index =
+        IndexOf<kSuspectKinds.size(), const char*>(kSuspectKinds, kind, [](const char* const& text) { return text; });
     if (index < 0) fields.Fail(InvalidArgument("suspect: unknown kind \"{}\"", kind));
     if (!fields.status().ok()) return parent.Fail(fields.status()), suspects;
     suspect.kind = static_cast<Suspect::Kind>(index);

@@ -37,9 +37,9 @@ enum class Syndrome {
 inline constexpr int kSyndromeCount = static_cast<int>(Syndrome::kJobSlow) + 1;
 
 struct Suspect {
-  enum class Kind { kRank, kNode, kNicPort, kLink, kSoftware };
+  enum class Kind { kRank, kNode, kNicPort, kLink, kSoftware, kBlock };
   Kind kind = Kind::kRank;
-  std::string name;  // "2" for rank 2; "node3"; "train.py:41 in forward" for software
+  std::string name;  // "2" for rank 2; "node3"; "train.py:41 in forward" for software; "node2+node3" for a block
   auto operator<=>(const Suspect&) const = default;
 };
 Suspect SuspectRank(RankId rank);

@@ -1,6 +1,7 @@
 #include "lockstep/node/coordinate.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -81,11 +82,25 @@ class CoordinatorProcess {
     const std::string op = fields.Text("op");
     if (op == "status") return reply(lead_.begun() ? lead_.head().Status() : Waiting());
     if (op == "incidents") return reply(lead_.begun() ? lead_.head().Incidents() : Json::array());
+    if (op == "drill") return reply(Rehearse(request));
     if (op == "stop") {
       Stop(SIGTERM);
       return reply({{"ok", true}});
     }
     reply({{"error", fmt::format("the coordinator has no workers: ask for {} on the node that has the rank", op)}});
+  }
+
+  // `lockstep drill kill-coordinator` is about to strike: written down first.
+  Json Rehearse(const Json& request) {
+    const absl::StatusOr<control::Drilled> drill = control::DrilledFromJson(request);
+    if (!drill.ok()) return {{"error", Message(drill.status())}};
+    if (!spec_.allow_drill)
+      return {{"error", "this coordinator takes no drills: it was started without --allow-drill"}};
+    if (drill->fault != control::kKillCoordinator || !lead_.begun())
+      return {{"error", "only a coordinator that leads can be drilled here: ranks are, on the node that has them"}};
+    view_.Line(fmt::format("drill: {}", drill->fault));
+    lead_.head().Handle(control::EventBody(*drill));
+    return {{"step", lead_.head().state().progress.step}, {"watcher_pid", getpid()}};
   }
 
   void Tick() {
@@ -131,6 +146,7 @@ absl::StatusOr<int> Coordinate(const RunOptions& options) {
   agent::RunSpec spec;
   spec.job = options.job.empty() ? "coordinator" : options.job;
   spec.ranks = 0;
+  spec.allow_drill = options.allow_drill;
   spec.endpoint = options.nodes.endpoint;
   LS_ASSIGN_OR_RETURN(spec.run_token, MakeToken());
   LS_ASSIGN_OR_RETURN(spec.run_dir, MakeRunDir(options.run_dir, spec.job));

@@ -14,6 +14,16 @@ namespace {
 constexpr Seconds kAgentLimit{65};
 constexpr Seconds kStillAdvances{10};
 
+// Without the space around it: editors end a file with a line's end, and no request can carry one.
+absl::StatusOr<std::string> ReadToken(const std::string& path) {
+  constexpr char kSpace[] = " \t\r\n";
+  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string::npos)
+    return InvalidArgument("--token-file {} is empty: put a secret into it, or leave the flag out", path);
+  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+}
+
 }  // namespace
 
 Head::Head(const RunOptions& options, const Clock& clock, Listener listener)
@@ -27,7 +37,7 @@ absl::Status Head::Open(const std::string& run_dir) {
     server_options.host = options_.metrics_host;
     server_options.port = options_.metrics_port;
     if (!options_.token_file.empty()) {
-      LS_ASSIGN_OR_RETURN(server_options.token, ReadFile(options_.token_file));
+      LS_ASSIGN_OR_RETURN(server_options.token, ReadToken(options_.token_file));
     }
     LS_ASSIGN_OR_RETURN(server_, serve::Server::Start(server_options));
     listener_.line(fmt::format("metrics on http://{}:{}/metrics", options_.metrics_host, server_->port()));
@@ -170,6 +180,7 @@ void Head::Lost(int index, const std::string& why) {
   node.attends = false;
   node.lost_since = clock_.Now();
   judge_->Forget(RanksOf(index));  // what they looked like last says nothing about now
+  fleet_->Away(index);
   Handle(control::AgentLost{index, NameOf(index), why, clock_.Now()});
 }
 
@@ -261,11 +272,13 @@ void Head::Tick() {
     looks_closely_ = judge_->wants_stacks();
     TellAll(control::LookClosely{state().epoch, looks_closely_});
   }
+  // Of a job that is only observed, the user's stop alone waits for those that are gone.
+  const bool only_looks_on = state().spec.observe_only && state().mode != control::Mode::kFinishing;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const int index = static_cast<int>(i);
     const bool overdue = nodes_[i].lost_since.value != 0 && now - nodes_[i].lost_since >= ToNanos(kAgentLimit);
     // While the others step, its ranks step with them: only its agent is away.
-    if (!overdue || now - advanced_at_ < ToNanos(kStillAdvances) || state().spec.observe_only) continue;
+    if (!overdue || now - advanced_at_ < ToNanos(kStillAdvances) || only_looks_on) continue;
     nodes_[i].lost_since = Nanos{};
     const std::string why =
         fmt::format("node {} is lost: its agent has not been heard of for {} s", NameOf(index), kAgentLimit.value);
@@ -287,7 +300,7 @@ void Head::Drain() {
 Json Head::Status() const {
   std::vector<control::Observed> observed;
   observed.reserve(nodes_.size());
-  for (const Node& node : nodes_) observed.push_back(node.observed);
+  for (const Node& node : nodes_) observed.push_back(node.attends ? node.observed : control::OutOfReach(node.observed));
   Json status = control::StatusReport(state(), control::Together(observed), clock_.Now());
   Json nodes = Json::array();
   const std::vector<control::NodeSpec>& names = state().spec.nodes;

@@ -39,6 +39,7 @@ struct RunOptions {
   bool observe_only = false;
   bool allow_drill = false;
   bool preload = true;  // our collectors, into workers
+  bool nccl_profiler = false;
   Seconds grace{30};
   detect::Policy policy;
   Bytes checkpoint_budget;     // 0: half of what is available
@@ -46,6 +47,7 @@ struct RunOptions {
   Seconds checkpoint_interval{600};
   int checkpoint_keep = 2;
   Seconds checkpoint_flush_limit{120};
+  std::string layout{};   // of the job, as JSON; empty: not known
   int metrics_port = -1;  // -1: no HTTP server; 0: any free port
   std::string metrics_host = "127.0.0.1";
   std::string token_file;            // needed beyond loopback

@@ -26,16 +26,21 @@ absl::Status CheckProgram(const std::string& name) {
                   is_path ? "an executable file" : "a program on PATH; a file here is ./" + name);
 }
 
-// <--log-dir>/<run id>_<random>, as torchrun names it; without --log-dir, files that --redirects or --tee ask for lie
-// in the run directory.
-absl::StatusOr<std::string> MakeLogDir(const agent::RunSpec& spec) {
+// <--log-dir>/<run id>_<random>, as torchrun names it, whose random letters are X here; without --log-dir, files that
+// --redirects or --tee ask for lie in the run directory.
+std::string PlanLogDir(const agent::RunSpec& spec) {
   const agent::Torchrun& torchrun = spec.torchrun;
   if (torchrun.log_dir.empty()) return torchrun.streams.empty() ? "" : spec.run_dir + "/logs";
+  return fmt::format("{}/{}_XXXXXX", fs::absolute(torchrun.log_dir).lexically_normal().string(),
+                     fs::path(torchrun.run_id.empty() ? spec.job : torchrun.run_id).filename().string());
+}
+
+absl::StatusOr<std::string> MakeLogDir(const agent::RunSpec& spec) {
+  std::string path = PlanLogDir(spec);
+  if (spec.torchrun.log_dir.empty()) return path;
+  const std::string base = fs::path(path).parent_path().string();
   std::error_code error;
-  const std::string base = fs::absolute(torchrun.log_dir).lexically_normal().string();
   fs::create_directories(base, error);
-  std::string path = fmt::format("{}/{}_XXXXXX", base,
-                                 fs::path(torchrun.run_id.empty() ? spec.job : torchrun.run_id).filename().string());
   if (error || mkdtemp(path.data()) == nullptr)
     return Errno(error ? error.value() : errno, "--log-dir {}: making a folder for this run", base);
   return path;
@@ -96,6 +101,8 @@ absl::StatusOr<agent::RunSpec> PlanSpec(const RunOptions& options) {
   spec.package_dir = installation.package_dir;
   spec.client_lib = installation.client_lib;
   if (options.preload) spec.gloo_lib = installation.gloo_lib;
+  const std::string other = agent::Lookup({}, "NCCL_PROFILER_PLUGIN", "");  // NCCL loads one profiler only
+  if (options.nccl_profiler && (other.empty() || other == installation.nccl_lib)) spec.nccl_lib = installation.nccl_lib;
   spec.job = !options.job.empty() ? options.job
                                   : fmt::format("{}-{}", fs::path(options.command.front()).stem().string(), getpid());
   spec.cwd = fs::current_path().string();
@@ -116,6 +123,7 @@ absl::StatusOr<agent::RunSpec> PlanSpec(const RunOptions& options) {
   spec.checkpoint_interval = options.checkpoint_interval;
   spec.checkpoint_keep = options.checkpoint_keep;
   spec.checkpoint_flush_limit = options.checkpoint_flush_limit;
+  spec.layout = options.layout;
   return spec;
 }
 
@@ -130,11 +138,25 @@ absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options) {
   return spec;
 }
 
+namespace {
+
+// The processes beside the ranks.
+Json Helpers(const agent::RunSpec& spec) {
+  Json processes = {"lockstep run (agent)", "lockstep starter"};
+  const bool may_fork = spec.start_method != agent::StartMethod::kExec && !spec.torchrun.no_python;
+  if (may_fork) processes.push_back("zygote: python with torch imported, if it is safe to fork");
+  if (!spec.python.empty() && spec.place.node == 0) processes.push_back("rendezvous store");
+  return processes;
+}
+
+}  // namespace
+
 absl::StatusOr<Json> DryRun(const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, PlanSpec(options));
   spec.gloo_lib.clear();  // whether it may be preloaded would have to be tried
   const Nodes& nodes = options.nodes;
   spec.run_dir = options.run_dir.empty() ? RunsBase() + "/" + spec.job : options.run_dir;
+  spec.torchrun.log_dir = PlanLogDir(spec);
   spec.place.nodes = nodes.most;
   spec.place.node = std::max(nodes.own_rank, 0);
   // Of other nodes it is not known how many ranks they bring: as many as here.
@@ -142,9 +164,14 @@ absl::StatusOr<Json> DryRun(const RunOptions& options) {
   spec.place.world_size = nodes.most * spec.ranks;
   Json ranks = Json::array();
   for (int rank = 0; rank < spec.ranks; ++rank) {
-    const agent::EpochPlan plan{.store_host = spec.torchrun.master_addr};
+    const agent::EpochPlan plan{.store_host = nodes.most > 1 ? "node 0's address" : spec.torchrun.master_addr,
+                                .agent_store = !spec.python.empty()};
     agent::Environment environment = agent::WorkerEnvironment(spec, plan, rank);
-    environment["MASTER_PORT"] = "a free one";
+    if (const int port = spec.torchrun.master_port; nodes.most == 1 && port != 0) {
+      environment["MASTER_PORT"] = fmt::format("{}, or a free one if it is taken", port);
+    } else {
+      environment["MASTER_PORT"] = "a free one";
+    }
     ranks.push_back({{"rank", agent::GlobalRank(spec, rank).value()},
                      {"command", agent::WorkerCommand(spec, rank)},
                      {"environment", environment}});
@@ -158,8 +185,7 @@ absl::StatusOr<Json> DryRun(const RunOptions& options) {
                           : fmt::format("{}{}", nodes.endpoint, nodes.may_lead ? ", here if it is free" : "")},
       {"run_dir", spec.run_dir},
       {"working_directory", spec.cwd},
-      {"processes",
-       {"lockstep run (agent)", "lockstep starter", "zygote: python with torch imported", "rendezvous store"}},
+      {"processes", Helpers(spec)},
       {"ranks", ranks}};
 }
 

@@ -142,6 +142,7 @@ control::Join Node::OwnJoin() const {
   join.most_nodes = options_.nodes.most;
   join.keeps_on_disk = !spec_.checkpoint_dir.empty();
   join.first_epoch = first_epoch_;
+  join.rdzv_id = spec_.torchrun.run_id;
   return join;
 }
 
@@ -178,6 +179,9 @@ absl::Status Node::Begin() {
   if (spec_.ranks > 1 && std::getenv("OMP_NUM_THREADS") == nullptr)
     view_.Line(
         "OMP_NUM_THREADS is not set: it is 1 for every rank, so that they don't crowd each other; set it to tune");
+  if (options_.nccl_profiler && spec_.nccl_lib.empty())
+    view_.Line(fmt::format("NCCL_PROFILER_PLUGIN is {} already, and NCCL loads one profiler: Lockstep's stays out",
+                           std::getenv("NCCL_PROFILER_PLUGIN")));
   if (!options_.torchrun.log_dir.empty())
     view_.Line(fmt::format("logs and error files are in {}", spec_.torchrun.log_dir));
   const Nodes& nodes = options_.nodes;
@@ -383,21 +387,19 @@ void Node::Answer(const Json& request, const ControlSocket::Reply& reply) {
 
 // `lockstep drill` is about to break something: written down first, so that nobody takes it for a real fault.
 Json Node::Rehearse(const Json& request) {
-  if (!spec_.allow_drill)
-    return {{"error", "this run takes no drills: it was started without `lockstep run --allow-drill`"}};
-  incident::Fields fields(request, "drill");
-  const control::Drilled drill{EpochId(fields.Unsigned("epoch")), fields.Text("fault"), fields.Int32("rank")};
-  if (!fields.status().ok()) return {{"error", Message(fields.status())}};
+  if (!spec_.allow_drill) return {{"error", "this run takes no drills: it was started without --allow-drill"}};
+  const absl::StatusOr<control::Drilled> drill = control::DrilledFromJson(request);
+  if (!drill.ok()) return {{"error", Message(drill.status())}};
   const int first = spec_.place.first_rank;
-  if (drill.rank >= 0 && (drill.rank < first || drill.rank >= first + spec_.ranks))
-    return {{"error", fmt::format("rank {} is not of this node, which has ranks {} to {}: drill it there", drill.rank,
+  if (drill->rank >= 0 && (drill->rank < first || drill->rank >= first + spec_.ranks))
+    return {{"error", fmt::format("rank {} is not of this node, which has ranks {} to {}: drill it there", drill->rank,
                                   first, first + spec_.ranks - 1)}};
-  if (!agent_ || drill.epoch != agent_->epoch())
-    return {{"error", fmt::format("epoch {} is over: the job is being restarted", drill.epoch.value())}};
-  view_.Line(drill.rank < 0 ? fmt::format("drill: {}", drill.fault)
-                            : fmt::format("drill: {} of rank {}", drill.fault, drill.rank));
-  Say(control::EventBody(drill));
-  return {{"epoch", drill.epoch.value()}, {"step", agent_->progress().step}, {"watcher_pid", getpid()}};
+  if (!agent_ || drill->epoch != agent_->epoch())
+    return {{"error", fmt::format("epoch {} is over: the job is being restarted", drill->epoch.value())}};
+  view_.Line(drill->rank < 0 ? fmt::format("drill: {}", drill->fault)
+                             : fmt::format("drill: {} of rank {}", drill->fault, drill->rank));
+  Say(control::EventBody(*drill));
+  return {{"epoch", drill->epoch.value()}, {"step", agent_->progress().step}, {"watcher_pid", getpid()}};
 }
 
 // ---- the loop ----
@@ -462,8 +464,12 @@ absl::StatusOr<int> Node::Run() {
 absl::StatusOr<int> RunJob(const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, MakeSpec(options));
   BlockSignals(options.stop_signals);
+  const std::string run_dir = spec.run_dir;
   Node node(std::move(spec), options);
-  LS_RETURN_IF_ERROR(node.Begin());
+  if (absl::Status begun = node.Begin(); !begun.ok()) {
+    ForgetRun(run_dir);
+    return begun;
+  }
   return node.Run();
 }
 

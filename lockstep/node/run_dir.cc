@@ -51,6 +51,8 @@ absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::strin
   return run_dir;
 }
 
+void ForgetRun(const std::string& run_dir) { unlink((run_dir + "/run.json").c_str()); }
+
 absl::StatusOr<std::string> FindRunDir(const std::string& path) {
   if (!path.empty()) {
     if (!HoldsRun(path)) return NotFound("{} holds no run (no run.json there)", path);

@@ -71,7 +71,8 @@ struct ls_trail {
   /* When the process last left a collective, CLOCK_BOOTTIME, later by what it has waited for messages since; 0: never.
    */
   int64_t left_ns;
-  uint64_t reserved2[6];
+  uint64_t no_op; /* calls about an op that is over, never began, or is another process's */
+  uint64_t reserved2[5];
   uint64_t used[LS_TRAIL_PLACES / 64]; /* one bit per place */
   uint64_t no_place;                   /* ops that found none */
   uint64_t no_communicator; /* ops on communicators that found no entry, or whose object was not understood */

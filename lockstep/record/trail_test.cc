@@ -106,6 +106,7 @@ TEST_F(TrailTest, MoreThanThereArePlacesForIsCounted) {
   ls_trail* trail = Make(4);
   const ls_record record = Op(1);
   std::vector<ls_handle> handles;
+  handles.reserve(LS_TRAIL_PLACES);
   for (uint32_t i = 0; i < LS_TRAIL_PLACES; ++i) handles.push_back(ls_trail_open(trail, &record));
   EXPECT_EQ(UnderWay().size(), LS_TRAIL_PLACES);
   EXPECT_EQ(ls_trail_open(trail, &record), 0u);
@@ -133,6 +134,7 @@ TEST_F(TrailTest, ReadersNeverSeeHalfARecord) {
   ls_trail* trail = Make(64);
   std::atomic<uint64_t> running{kWriters};
   std::vector<std::thread> writers;
+  writers.reserve(kWriters);
   for (uint64_t writer = 0; writer < kWriters; ++writer)
     writers.emplace_back([&, writer] {
       for (uint64_t i = 0; i < kEach; ++i) {

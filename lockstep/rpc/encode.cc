@@ -101,6 +101,7 @@ void Put(const control::CommunicationSeen& seen, FromAgent& wire) {
     to->set_no_peer(trail.no_peer);
     to->set_no_cell(trail.no_cell);
     to->set_missed(trail.missed);
+    to->set_no_op(trail.no_op);
   }
 }
 
@@ -241,6 +242,7 @@ absl::StatusOr<control::Said> Get(const CommunicationSeen& wire) {
     trail.no_peer = from.no_peer();
     trail.no_cell = from.no_cell();
     trail.missed = from.missed();
+    trail.no_op = from.no_op();
     seen.trails.push_back(std::move(trail));
   }
   return seen;
@@ -361,12 +363,14 @@ FromAgent Encode(const control::Join& join) {
   to->set_most_nodes(join.most_nodes);
   to->set_keeps_on_disk(join.keeps_on_disk);
   to->set_first_epoch(join.first_epoch);
+  to->set_rdzv_id(join.rdzv_id);
   return wire;
 }
 
 control::Join Decode(const Join& wire) {
-  return {wire.version(), wire.name(),        wire.token(),      wire.run(),           wire.node_rank(),
-          wire.ranks(),   wire.least_nodes(), wire.most_nodes(), wire.keeps_on_disk(), wire.first_epoch()};
+  return {wire.version(),       wire.name(),        wire.token(),       wire.run(),
+          wire.node_rank(),     wire.ranks(),       wire.least_nodes(), wire.most_nodes(),
+          wire.keeps_on_disk(), wire.first_epoch(), wire.rdzv_id()};
 }
 
 FromAgent Encode(const control::Said& said) {

@@ -255,7 +255,9 @@ absl::Status Fits(const Fault& fault, const JobShape& shape) {
   for (const auto& [name, value, limit] : places)
     if (value < 0 || value >= limit)
       return InvalidArgument("fault {}: {} is {}, expected 0 to {}", FaultKindName(fault.kind), name, value, limit - 1);
-  if (fault.kind == FaultKind::kLink && fault.stage + 1 >= shape.pp)
+  if (fault.kind != FaultKind::kLink) return absl::OkStatus();
+  if (shape.pp == 1) return InvalidArgument("fault link: a link is between two stages, and pp is 1");
+  if (fault.stage + 1 >= shape.pp)
     return InvalidArgument("fault link: no stage follows stage {}; expected 0 to {}", fault.stage, shape.pp - 2);
   return absl::OkStatus();
 }

@@ -113,6 +113,7 @@ double Telemetry::Job::FactorOf(size_t from, size_t to, int port) const {
     const bool hit =
         (fault.kind == FaultKind::kSlowSender && rank == from) ||
         (fault.kind == FaultKind::kSlowReceiver && rank == to) ||
+        (fault.kind == FaultKind::kSlowBlock && (rank <= from && from <= peer) != (rank <= to && to <= peer)) ||
         (fault.kind == FaultKind::kSlowLink && ((rank == from && peer == to) || (rank == to && peer == from)));
     if (hit && fault.IsOn(SinceBegin(ranks_[from].now))) factor *= fault.factor;
   }

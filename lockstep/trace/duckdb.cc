@@ -66,7 +66,7 @@ bool Find(void* library, const char* name, Function& function) {
 absl::StatusOr<Api> Load() {
   std::string tried;
   for (const std::string& place : Places()) {
-    void* library = dlopen(place.c_str(), RTLD_NOW | RTLD_LOCAL);
+    void* library = dlopen(place.c_str(), RTLD_LAZY | RTLD_LOCAL);
     if (library == nullptr) {
       tried += fmt::format("{}{}", tried.empty() ? "" : "; ", dlerror());
       continue;

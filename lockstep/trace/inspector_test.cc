@@ -213,6 +213,7 @@ TEST_F(Inspector, LinesThatCantBeReadAreCounted) {
 
 TEST_F(Inspector, TimesWithoutSenseAreNotTaken) {
   std::vector<Json> lines;
+  lines.reserve(6);
   for (int64_t number = 0; number < 4; ++number)
     lines.push_back(Verbose(Line(0, 2, number, 100), kBegin, kBegin + number * 1000));
   lines.push_back(Verbose(Line(0, 2, 4, 100), 1, 2));

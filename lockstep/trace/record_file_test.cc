@@ -38,6 +38,7 @@ TrailSnapshot Snapshot(uint32_t rank) {
   snapshot.taken_ns = 1000;
   snapshot.alive = true;
   snapshot.no_peer = 3;
+  snapshot.no_op = 4;
   ls_communicator world{};
   world.id = 9;
   world.rank = rank;
@@ -76,6 +77,7 @@ TEST_F(RecordFileTest, WhatWasWrittenIsRead) {
   EXPECT_EQ(back.taken_ns, 1000);
   EXPECT_TRUE(back.alive);
   EXPECT_EQ(back.no_peer, 3u);
+  EXPECT_EQ(back.no_op, 4u);
   ASSERT_THAT(back.communicators, SizeIs(1));
   EXPECT_STREQ(back.communicators[0].name, "world");
   ASSERT_THAT(back.ended, SizeIs(2));

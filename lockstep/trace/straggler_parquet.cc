@@ -123,9 +123,10 @@ class Parquet {
     for (size_t row = 0, rows = chunk.rows(); row < rows; ++row) {
       const bool numbered = as == OpTypes::kNumbers;
       if (numbered && number[row] == 0) return absl::NotFoundError("an op type without a number");
-      const std::string_view optype = numbered ? OpTypeName(static_cast<OpType>(number[row] - 1)) : text[row].view();
-      const absl::Status added = sink.Add({dp[row], stage[row], rank[row], step[row], optype, start[row], duration[row],
-                                           sequence[row], mc[row], microbatch[row], gmc[row]});
+      const auto type = numbered ? std::optional(static_cast<OpType>(number[row] - 1)) : std::nullopt;
+      const absl::Status added =
+          sink.Add({dp[row], stage[row], rank[row], step[row], type ? std::string_view() : text[row].view(), start[row],
+                    duration[row], sequence[row], mc[row], microbatch[row], gmc[row], type});
       if (!added.ok()) return InvalidArgument("row {}: {}", first + static_cast<int64_t>(row) + 1, Message(added));
     }
     return absl::OkStatus();
@@ -139,7 +140,7 @@ absl::Status ReadParts(const Parquet& parquet, StragglerSink& sink, size_t threa
   constexpr int64_t kWorthAThread = 1 << 20;  // rows: a tenth of a second
   LS_RETURN_IF_ERROR(parquet.CheckColumns());
   LS_ASSIGN_OR_RETURN(const int64_t rows, parquet.CountRows());
-  const int64_t parts = std::clamp(rows / kWorthAThread, int64_t{1}, static_cast<int64_t>(threads));
+  const int64_t parts = std::clamp(rows / kWorthAThread, int64_t{1}, 3 * static_cast<int64_t>(threads));
   std::vector<StragglerSink> sinks(static_cast<size_t>(parts), sink);
   std::vector<absl::Status> statuses(sinks.size());
   ParallelFor(sinks.size(), threads, [&](size_t i, size_t /*worker*/) {

@@ -47,7 +47,7 @@ absl::Status StragglerSink::Add(const RawRow& raw) {
   LS_RETURN_IF_ERROR(Within("stage", raw.stage, 0, std::min(meta_.pp - 1, kMaxStages)));
   LS_RETURN_IF_ERROR(Within("seq_id", raw.seq_id, 0, std::numeric_limits<uint16_t>::max()));
   LS_RETURN_IF_ERROR(Within("rank", raw.rank, 0, meta_.world_size - 1));
-  const std::optional<OpType> type = OpTypeFromName(raw.optype);
+  const std::optional<OpType> type = raw.type ? raw.type : OpTypeFromName(raw.optype);
   const int least = type && IsPass(*type) ? 0 : -1;
   LS_RETURN_IF_ERROR(Within("mc", raw.mc, least, std::numeric_limits<int8_t>::max()));
   LS_RETURN_IF_ERROR(Within("mb_id", raw.mb_id, least, std::numeric_limits<int16_t>::max()));

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -25,6 +26,7 @@ struct RawRow {
   std::string_view optype;
   float start_ts = 0, duration = 0;
   int64_t seq_id = 0, mc = -1, mb_id = -1, gmc = -1;
+  std::optional<OpType> type{};  // nullopt: what `optype` says
 };
 
 // Which steps to read: all, or ranges with both ends.

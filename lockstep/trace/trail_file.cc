@@ -74,6 +74,7 @@ TrailSnapshot TakeSnapshot(const TrailFile& file, uint64_t* at) {
   snapshot.no_communicator = trail.no_communicator;
   snapshot.no_peer = trail.no_peer;
   snapshot.no_cell = trail.no_cell;
+  snapshot.no_op = trail.no_op;
   snapshot.alive = file.IsAlive();
   snapshot.taken_ns = SystemClock().Now().value;
   return snapshot;

@@ -38,8 +38,8 @@ struct TrailSnapshot {
   bool alive = false;                          // its process ran then
   std::vector<ls_communicator> communicators;  // as records number them
   std::vector<ls_record> ended, under_way;
-  uint64_t no_place = 0, no_communicator = 0, no_peer = 0, no_cell = 0;  // as in the trail
-  uint64_t missed = 0;                                                   // records that were overwritten
+  uint64_t no_place = 0, no_communicator = 0, no_peer = 0, no_cell = 0, no_op = 0;  // as in the trail
+  uint64_t missed = 0;                                                              // records that were overwritten
 
   std::string host() const;
   // When its first communicator was made: with host and pid, which come again, what tells processes apart.

@@ -179,7 +179,8 @@ class Joiner {
     for (const auto& [count, name] : {std::pair{trail.no_place, "ops_without_place"},
                                       {trail.no_communicator, "ops_of_unknown_communicators"},
                                       {trail.no_peer, "messages_without_sum"},
-                                      {trail.no_cell, "records_without_cell"}})
+                                      {trail.no_cell, "records_without_cell"},
+                                      {trail.no_op, "calls_without_op"}})
       Count(log_.counters, name, count);
   }
 

@@ -22,6 +22,7 @@ _SIGNATURES = {
     "ls_step": (None, [_pointer, _i64, ctypes.c_double]),
     "ls_mark": (None, [_pointer, _int]),
     "ls_buffers": (_int, [_pointer, _u64]),
+    "ls_slot_capacity": (_u64, [_pointer]),
     "ls_save_begin": (_int, [_pointer, _i64, ctypes.c_char_p, _u64]),
     "ls_save_add_now": (_int, [_pointer, _int, _pointer, _u64]),
     "ls_save_add_many": (_int, [_pointer, _int, _pointer, _pointer, ctypes.c_size_t]),
@@ -56,6 +57,9 @@ class Client:
 
     def buffers(self, size):
         return self._library.ls_buffers(self._handle, size)
+
+    def capacity(self):
+        return self._library.ls_slot_capacity(self._handle)
 
     def save_begin(self, step, meta):
         return self._library.ls_save_begin(self._handle, step, meta, len(meta))

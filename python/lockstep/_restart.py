@@ -194,7 +194,8 @@ def _drop_frames(error):
 
 
 def _connections():
-    """{(descriptor, inode)} of the TCP connections of this process."""
+    """{(descriptor, inode)} of the TCP connections of this process. None of those who listen: gloo of torch 2 throws in a thread of its own
+    where it can't accept."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -208,7 +209,8 @@ def _connections():
 
 def _is_connection(fd):
     with socket.socket(fileno=os.dup(fd)) as one:
-        return one.type == socket.SOCK_STREAM and one.family in (socket.AF_INET, socket.AF_INET6)
+        is_tcp = one.type == socket.SOCK_STREAM and one.family in (socket.AF_INET, socket.AF_INET6)
+        return is_tcp and not one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
 
 
 def _shut_down(fd):
@@ -216,4 +218,4 @@ def _shut_down(fd):
         with socket.socket(fileno=os.dup(fd)) as one:
             one.shutdown(socket.SHUT_RDWR)
     except OSError:
-        pass  # closed meanwhile, or it only listens
+        pass  # closed meanwhile

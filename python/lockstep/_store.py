@@ -2,7 +2,7 @@
 
 Runs in a process of its own (forked from the zygote, or `python -m lockstep._store`), so that no rank's death takes the store away.
 Requests: {"op": "store", "epoch", "world_size", "host", "port"}, port 0 for any; answers {"event": "store", "epoch", "port", "torch",
-"refused"} or {"event": "store", "epoch", "error"}. The port that was asked for may be taken: then `refused` says why, and `port` is another one.
+"refused"} or {"event": "store", "epoch", "error"}, with "torch" where there is one. The port that was asked for may be taken: then `refused` says why, and `port` is another one.
 """
 
 import sys
@@ -16,14 +16,15 @@ def serve(sock):
         request, _ = _packets.receive(sock)
         if request is None:
             return 0
-        store = None  # closes the one before: its epoch is over
+        store, about = None, {}  # closes the one before: its epoch is over
         try:
             import torch
 
+            about = {"torch": torch.__version__}
             store, refused = _listen(request)
-            _packets.send(sock, event="store", epoch=request["epoch"], port=store.port, torch=torch.__version__, refused=refused)
+            _packets.send(sock, event="store", epoch=request["epoch"], port=store.port, refused=refused, **about)
         except Exception as error:
-            _packets.send(sock, event="store", epoch=request["epoch"], error=f"{type(error).__name__}: {error}")
+            _packets.send(sock, event="store", epoch=request["epoch"], error=f"{type(error).__name__}: {error}", **about)
 
 
 def _listen(request):

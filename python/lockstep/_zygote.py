@@ -24,28 +24,63 @@ import sys
 import threading
 import time
 
-from lockstep import _packets, _store
+from lockstep import _anew, _boot, _packets, _store
+
+
+_RESTORE = "LOCKSTEP_ZYGOTE_RESTORE"
+_PRELOAD = os.environ.pop("LOCKSTEP_ZYGOTE_PRELOAD", "")  # for processes begun by exec: the collectors leave the environment when loaded
 
 
 def main():
     sock = _packets.starter_socket()
-    wanted = json.loads(os.environ.pop("LOCKSTEP_ZYGOTE_RESTORE", "{}"))
+    wanted = json.loads(os.environ.pop(_RESTORE, "{}"))
     began = time.monotonic()
     try:
         import torch
         import torch.distributed
         import torch.nn.parallel
 
-        from lockstep import _plan, checkpoint  # noqa: F401: so that no worker reads and compiles them again
+        # So that no worker reads them again: what it needs of ours, and what most scripts begin with.
+        import argparse  # noqa: F401
+        import faulthandler  # noqa: F401
+
+        from lockstep import _plan, _state, checkpoint  # noqa: F401
     except Exception as error:
         _packets.send(sock, event="ready", ok=False, torch="", why=f"{sys.executable} cannot import torch: {error}")
         return 1
+    with_compiler = _import_compiler(torch)
     why = unsafe_to_fork()
+    if why is not None and with_compiler:
+        _begin_without_compiler(sock, wanted)
     _packets.send(sock, event="ready", ok=why is None, why=why or "", torch=torch.__version__, import_s=time.monotonic() - began)
     _restore_environment(wanted)
+    _find_openblas()
     gc.collect()
     gc.freeze()  # the collector of a child then leaves the shared pages alone
     return serve(sock)
+
+
+def _import_compiler(torch):
+    """torch 2 imports its compiler when the first optimizer is made, which takes every process a second. True: it is imported."""
+    if os.environ.pop(_NO_COMPILER, "") or not hasattr(torch, "_disable_dynamo"):
+        return False
+    try:
+        import torch._dynamo
+    except Exception:
+        pass  # a worker that needs it will say why
+    return True
+
+
+_NO_COMPILER = "LOCKSTEP_ZYGOTE_WITHOUT_COMPILER"
+
+
+def _begin_without_compiler(sock, wanted):
+    """By exec: what an import has opened or started can't be undone."""
+    os.set_inheritable(sock.fileno(), True)
+    os.environ.update({_NO_COMPILER: "1", "LOCKSTEP_STARTER_FD": str(sock.fileno()), _RESTORE: json.dumps(wanted)})
+    if _PRELOAD:
+        os.environ.update(LD_PRELOAD=_PRELOAD, LOCKSTEP_ZYGOTE_PRELOAD=_PRELOAD)
+    os.execv(sys.executable, [sys.executable, "-u", "-m", "lockstep._zygote"])
 
 
 def _restore_environment(wanted):
@@ -231,9 +266,9 @@ def _become_worker(request, worker, fds):
     os.environ["LOCKSTEP_WORKER_PID"] = str(os.getpid())
     os.chdir(request["cwd"])
     _set_threads(worker["threads"])
-    from lockstep._boot import prepare_worker
-
-    prepare_worker()
+    _boot.prepare_worker()
+    way = ["-m"] if request["module"] else []
+    _anew.watch([sys.executable, "-u", *way, *worker["command"]], _PRELOAD)
     _leave(_exit_status(worker["command"], request["module"]))
 
 
@@ -287,17 +322,20 @@ def _set_threads(count):
 
     if torch.get_num_threads() != count:
         torch.set_num_threads(count)
-    _set_openblas_threads(int(os.environ.get("OPENBLAS_NUM_THREADS", count)))
+    for set_threads in _openblas:
+        set_threads(int(os.environ.get("OPENBLAS_NUM_THREADS", count)))
 
 
-def _set_openblas_threads(count):
+_openblas = []  # functions of the libraries that are loaded, found once for all workers
+
+
+def _find_openblas():
     import ctypes
 
     try:
         with open("/proc/self/maps") as maps:
             paths = {line.split()[-1] for line in maps if "openblas" in line}
-        for path in paths:
-            ctypes.CDLL(path).openblas_set_num_threads(count)
+        _openblas.extend(ctypes.CDLL(path).openblas_set_num_threads for path in paths)
     except (OSError, AttributeError):
         pass  # another BLAS: it reads the environment itself, or has no threads
 

@@ -149,6 +149,8 @@ class Checkpoint:
     def _make_room(self, meta_size):
         needed = self._plan.needed(meta_size)
         if needed > self._capacity:
+            self._capacity = self._client.capacity()  # of an earlier epoch, perhaps: to make it larger is to copy what it holds
+        if needed > self._capacity:
             wanted = needed + needed // 50 + 65536  # logs and cursors grow: not with every step a new buffer
             if self._client.buffers(wanted) != _client.OK:
                 if self._saves > 0:

@@ -25,6 +25,7 @@ JOBS = ROOT / "tests/e2e/jobs"
 BINARY = os.environ.get("LOCKSTEP_BINARY") or str(ROOT / "build/release/bin/lockstep")
 CACHE = pathlib.Path(os.environ.get("LOCKSTEP_E2E_CACHE") or ROOT / "build/e2e-cache")
 PYTHON = "/usr/bin/python3"  # Debian's: it has torch, and a python3 earlier on PATH may not
+OF_THE_TEST = object()
 NOBODY = 65534
 
 STEPS = 30  # of a job, unless a test needs more: one undisturbed result serves them all
@@ -49,11 +50,15 @@ def ddp(steps=STEPS, faults=(), step_time=STEP_TIME_S):
 class Run:
     """One run of Lockstep in a folder of its own. `str(run)` is what a person needs to see when a test fails."""
 
-    def __init__(self, test, script, *args, ranks=4, options=(), uid=None, env=None, python=PYTHON, terminal=None, binary=BINARY):
-        self.test, self.ranks, self.uid, self.terminal, self.binary = test, ranks, uid, terminal, binary
+    def __init__(self, test, script, *args, ranks=4, options=(), uid=None, env=None, python=OF_THE_TEST, terminal=None, binary=BINARY,
+                 prefix=()):
+        self.test, self.ranks, self.terminal, self.binary = test, ranks, terminal, binary
+        self.uid = test.uid if uid is None else uid
+        self.python = test.python if python is OF_THE_TEST else python
+        self.prefix = prefix  # a command that runs `lockstep run` elsewhere, such as in a network namespace
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lockstep-e2e-", dir="/tmp"))  # short: it holds sockets
-        if uid is not None:
-            os.chown(self.folder, uid, uid)
+        if self.uid is not None:
+            os.chown(self.folder, self.uid, self.uid)
         self.dir, self.out = self.folder / "run", self.folder / "out.json"
         self.log, self.leftovers = self.folder / "steps.jsonl", self.folder / "leftovers.json"
         self.env = {**inherited(), "HOME": str(self.folder), MARK: str(self.folder), **(env or {})}
@@ -65,13 +70,13 @@ class Run:
             args = [*(str(word) for pair in files.items() for word in pair), *args]
         path = JOBS / script if (JOBS / script).exists() else script
         view = [] if terminal is not None else ["--no-view"]
-        self.common = ["--python", python] if python else []
+        self.common = ["--python", self.python] if self.python else []
         self.command = [*view, "--nproc-per-node", str(ranks), *self.common, *options, str(path), *args]
         self.start("--run", str(self.dir), *self.command)
 
     def start(self, *words):
         """Starts `lockstep run` with these words; from now on it is the watcher."""
-        self.watcher = self._spawn([self.binary, "run", *words])
+        self.watcher = self._spawn([*self.prefix, self.binary, "run", *words])
         return self.watcher
 
     def resume(self, *words):
@@ -204,9 +209,9 @@ class Run:
         self.test.assertEqual({}, left, self)
         self.test.assertEqual(set(), set(os.listdir("/dev/shm")) - self.shared_memory, self)
 
-    def assert_undisturbed_result(self, steps=STEPS, python=PYTHON, words=()):
+    def assert_undisturbed_result(self, steps=STEPS, words=()):
         """The job ended with the bits of a run in which nothing ever happened. `words`: its further arguments."""
-        expected, found = undisturbed(steps, python=python, words=words), json.loads(self.out.read_text())
+        expected, found = undisturbed(steps, python=self.python, words=words), json.loads(self.out.read_text())
         for part in expected:
             self.test.assertEqual(expected[part], found.get(part), f"{part} differ\n{self}")
 
@@ -239,7 +244,8 @@ class Run:
 
 
 class RunTest(unittest.TestCase):
-    """What incidents must look like, whatever the fault."""
+    """What incidents must look like, whatever the fault. Runs have this interpreter and user, unless they are given others."""
+    python, uid = PYTHON, None
 
     def folder(self):
         """A new one that everybody may read."""
@@ -338,12 +344,21 @@ def command_line(pid):
     return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
 
 
-def state_of(pid):
-    """The letter of /proc/PID/stat; None when the process is gone."""
+def stat_of(pid):
+    """The fields of /proc/PID/stat behind the name: state, parent, ...; None for each when the process is gone."""
     try:
-        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return None
+        return None, None
+
+
+def state_of(pid):
+    """Its letter; None when the process is gone."""
+    return stat_of(pid)[0]
+
+
+def children(parent):
+    return sorted(int(pid) for pid in os.listdir("/proc") if pid.isdigit() and stat_of(pid)[1] == str(parent))
 
 
 def alive(pid):

@@ -22,6 +22,7 @@ ENDS = struct.Struct("=ii128s")  # detour.c
 class Shape:
     delay_s: float = 0.0
     bytes_per_s: float = float("inf")
+    bytes: float = float("inf")  # then it is dead: nothing comes through, and nobody is told
 
 
 class Pipe:
@@ -32,6 +33,7 @@ class Pipe:
         self.waiting = collections.deque()  # (when, bytes)
         self.free_at = 0.0
         self.ended = False
+        self.taken = 0
 
     def read(self):
         try:
@@ -40,6 +42,10 @@ class Pipe:
             return
         except OSError:
             data = b""
+        self.taken += len(data)
+        if self.taken > self.shape.bytes:
+            self.ended = not data
+            return
         now = time.monotonic()
         self.free_at = max(self.free_at, now) + len(data) / self.shape.bytes_per_s
         self.waiting.append((self.free_at + self.shape.delay_s, data))

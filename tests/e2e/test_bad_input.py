@@ -64,6 +64,23 @@ class Refused(RunTest):
         run.watcher.send_signal(signal.SIGTERM)
         run.finish(code=1)
 
+    def test_job_file(self):
+        """By the place at which a person has to look, and no second word."""
+        malformed = [("name = 'x'\n[run\nnproc_per_node = 2\n", "2:5: "), ("name = 'x\n", "1:10: "), ("name = 'x'\nname = 'y'\n", "2:8: "),
+                     ("name = 'x'\n[run]\nargs = [1, 2\n", "3:14: "), ("", "1:1: name is missing"),
+                     ("name = 'x'\n[run]\nnproc_per_node = 'two'\n", "3:18: run.nproc_per_node must be a whole number"),
+                     ("name = 'x'\n[run]\nmax_restart = 2\n", "3:1: run.max_restart is not a known key; did you mean max_restarts?"),
+                     ("name = 'x'\n[layout]\ntp = 0\n", "3:6: layout.tp must be at least 1, found 0")]
+        for text, said in malformed:
+            with self.subTest(text):
+                path = self.file("job.toml", text)
+                run = self.assert_refused(options=["--job-file", path])
+                self.assertTrue(run.stderr().startswith(f"lockstep: {path}:{said}"), run)
+                self.assertFalse(run.dir.exists(), run)
+
+    def test_job_file_missing(self):
+        self.assert_refused("/nowhere/job.toml", "No such file", options=["--job-file", "/nowhere/job.toml"])
+
 
 class Program(RunTest):
     """Faults of the program itself: the job stops, and does not try again what can't work."""
@@ -128,10 +145,12 @@ class Stopped(RunTest):
         self.assertEqual(0, run.ask("stop").returncode, run)
         run.finish(code=1, timeout=20)
 
-    def test_worker_deaf_to_sigterm(self):
-        run = self.start("ignore-term:1:2", options=["--grace-s", "1"])
+    def test_workers_deaf_to_sigterm(self):
+        """All of them: one alone dies of the others' end."""
+        run = self.start(*(f"ignore-term:{rank}:2" for rank in range(4)), options=["--grace-s", "1"])
         run.watcher.send_signal(signal.SIGTERM)
         run.finish(code=1, timeout=20)
+        self.assertIn("still running 1 s after they were asked to end, and killed now: rank 0, 1, 2, 3\n", run.stderr())
 
 
 if __name__ == "__main__":

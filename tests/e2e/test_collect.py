@@ -95,6 +95,12 @@ class Slowness(CollectTest):
         self.assertEqual(("non_communication_slow", True, [{"rank": 2}], []),
                          tuple(verdict[key] for key in ("syndrome", "certain", "suspects", "ambiguous_with")))
 
+    def test_a_late_receiver(self):
+        """Whose sender waits for it, and is not by itself meanwhile."""
+        (verdict,) = self.finished("--transfers", "--late", "0.02")["verdicts"]
+        self.assertEqual(("non_communication_slow", True, [{"rank": 1}], []),
+                         tuple(verdict[key] for key in ("syndrome", "certain", "suspects", "ambiguous_with")))
+
     def test_a_delayed_link_in_one_ring(self):
         """Which can't be told from its ends."""
         (verdict,) = self.finished(shapes={(2, 1): Shape(delay_s=0.02)})["verdicts"]
@@ -248,6 +254,16 @@ class UnderLockstep(CollectTest):
                              tuple(incident[key] for key in ("symptom", "certain", "suspects")), run)
             run.finish()
             self.assertEqual([], run.faults(), run)
+
+    def test_a_dead_link_is_named_while_the_job_hangs(self):
+        """Nobody's process shows it, and no library tells before half an hour."""
+        with SlowLinks({(2, 1): Shape(bytes=20e6)}) as links:
+            run = Run(self, "rings.py", "--steps", "100", env={"LD_PRELOAD": DETOUR, **links.environment()})
+            incident, = run.wait("a name", run.incidents)
+            names = {one["name"] for one in incident["suspects"] + incident["ambiguous_with"]}
+            self.assertEqual(("communication_hang", False, {"1", "2", "2->1"}), (incident["symptom"], incident["certain"], names), run)
+            self.assertEqual(0, run.ask("stop").returncode, run)
+            run.finish(code=1)
 
     def test_the_demo_job(self):
         """In its one ring a slow link can't be told from its ends."""

@@ -61,6 +61,15 @@ class Resume(DiskCheckpoint):
         self.assertEqual(STEPS - 1, self.checkpoints()[0], again)
         self.assertEqual(2, len(self.checkpoints()), again)
 
+    def test_the_manifest_has_the_layout(self):
+        job = self.folder() / "job.toml"
+        job.write_text("name = 'j'\n[layout]\ndp = 2\ntp = 2\n")
+        self.train(*ddp(), options=["--job-file", str(job)]).finish()
+        manifest, *_ = self.directory.glob("step_*/manifest.json")
+        layout = json.loads(manifest.read_text())["layout"]
+        self.assertEqual((2, 2, 1), (layout["dp"], layout["tp"], layout["pp"]))
+        self.assertEqual(0, self.ask("verify")[0])
+
     def test_sigterm_flushes_and_a_second_run_goes_on(self):
         run = self.train(*ddp(), interval=600)
         run.wait_for_step(8)

@@ -36,11 +36,27 @@ class Hang(RunTest):
     def test_collective_left_out(self):
         self.run_each_rank("skip", {"desynchronised", "not_entered"}, "in backward")
 
-    def freeze_each_rank(self, version, ranks):
+    def test_nobody_is_to_blame(self):
+        """All ranks wait in one collective, in epoch 1, and all sleep, in epoch 2: only the limit makes it certain."""
+        kinds, limit_s = {"broadcast": "in broadcast", "sleep300": "in sleep"}, 6
+        faults = [f"{kind}:{rank}:{8 * epoch}:forward:{epoch}" for epoch, kind in enumerate(kinds, 1) for rank in range(4)]
+        run = Run(self, "ddp.py", *ddp(faults=faults), options=["--hang-limit-s", str(limit_s)])
+        run.finish()
+        self.assertEqual(3, run.epoch(), run)
+        self.assertEqual([("stalled", [])] * 2, [(one["symptom"], one["suspects"]) for one in run.faults()], run)
+        for incident, frame in zip(run.faults(), kinds.values()):
+            self.assertGreaterEqual(incident["phases"]["detect_s"], limit_s, run)
+            self.assertEqual("restart", incident["actions"][-1]["kind"], run)
+            self.assert_well_formed(incident, run)
+            for rank in range(4):
+                self.assertIn(frame, section_of(rank, run.stacks(incident["id"])), run)
+        run.assert_undisturbed_result()
+
+    def freeze_each_rank(self, version):
         reason = freezer.why_not(version)
         if reason:
             self.skipTest(reason)
-        steps = 2 * STEPS
+        ranks, steps = range(4), 2 * STEPS
         run = Run(self, "ddp.py", *ddp(steps, step_time=0.1), options=QUICK_LIMITS)
         group = freezer.Freezer(self, version)
         for epoch, rank in enumerate(ranks, 1):
@@ -55,10 +71,10 @@ class Hang(RunTest):
             self.assertIn("frozen", section_of(rank, run.stacks(incident["id"])), run)
 
     def test_frozen_v1(self):
-        self.freeze_each_rank(1, [0, 1, 2, 3])
+        self.freeze_each_rank(1)
 
     def test_frozen_v2(self):
-        self.freeze_each_rank(2, [1, 3])
+        self.freeze_each_rank(2)
 
 
 def section_of(rank, stacks):

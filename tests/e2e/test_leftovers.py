@@ -7,6 +7,12 @@ import unittest
 from harness import Run, RunTest, alive, ddp
 
 
+def segments():
+    """Ids of the System V shared memory of this machine."""
+    with open("/proc/sysvipc/shm") as file:
+        return [int(line.split()[1]) for line in file.readlines()[1:]]
+
+
 class Leftovers(RunTest):
     def test_gone_after_the_restart(self):
         run = Run(self, "ddp.py", *ddp(60, ["grandchild:2:5"], step_time=0.1))
@@ -20,6 +26,8 @@ class Leftovers(RunTest):
         left = json.loads(run.leftovers.read_text())
         self.assertEqual([], [pid for pid in left["pids"] if alive(pid)], run)
         self.assertFalse(os.path.exists(left["memory"]), run)
+        self.assertGreaterEqual(left["segment"], 0)
+        self.assertNotIn(left["segment"], segments(), run)
         with socket.create_server(("127.0.0.1", left["port"])):
             pass  # nobody listens there any more
 

@@ -72,6 +72,7 @@ class Nodes(NodesTest):
         self.wait_for_loss(begin, within=1)
         at = self.a.step()
         self.a.wait("training to go on", lambda: self.a.step() > at + 3)
+        self.assertEqual(["running", "running", "unknown", "unknown"], [rank["state"] for rank in self.a.status()["ranks"]], self.a)
         self.b.resume()
         self.a.wait("the agent to be back", lambda: self.lost_agents()[0]["closed"])
         os.kill(self.b.pids()[1], signal.SIGKILL)
@@ -107,18 +108,23 @@ class Nodes(NodesTest):
 
     def test_coordinator_of_its_own(self):
         port, folder = free_port(), self.folder()
-        lead = [BINARY, "coordinator", "--no-view", "--run", str(folder / "lead")]
+        lead = [BINARY, "coordinator", "--no-view", "--allow-drill", "--run", str(folder / "lead")]
         coordinator = self.coordinate([*lead, "--listen", f"127.0.0.1:{port}"])
+        drill = [BINARY, "drill", "--run", str(folder / "lead")]
         by = ["--coordinator", f"127.0.0.1:{port}"]
         self.a, self.b = (self.node(index, port, *ddp(LONG, ["kill:3:40"], step_time=0.1), by=by) for index in range(2))
         self.a.wait("some steps", lambda: len(self.a.steps() + self.b.steps()) >= 5)
-        coordinator.kill()
-        coordinator.wait()
+        refused = subprocess.run([*drill, "kill", "--rank", "0"], capture_output=True, text=True)
+        self.assertEqual(2, refused.returncode, refused.stderr)
+        self.assertIn("only kill-coordinator can be drilled here", refused.stderr)
+        subprocess.run([*drill, "kill-coordinator"], check=True, capture_output=True)
+        self.assertEqual(-signal.SIGKILL, coordinator.wait())
         coordinator = self.coordinate([BINARY, "coordinator", "--no-view", "--resume", str(folder / "lead")])
         self.finish()
         self.assertEqual(0, coordinator.wait(20))
         report = subprocess.run([BINARY, "incidents", "--run", str(folder / "lead")], capture_output=True, text=True, check=True).stdout
         self.assertIn("rank 3 was killed by a signal", report)
+        self.assertIn("[drill]", report)
         first = self.a if self.a.out.exists() else self.b  # they took their places as they came
         first.assert_undisturbed_result(LONG)
 

@@ -111,13 +111,32 @@ class Slurm(RunTest):
         self.assertEqual(alone, (self.base / "why/fleet.json").read_text())
 
     def test_the_time_is_nearly_up(self):
-        """USR1 to the step, as `--signal=USR1@60` sends it: the job is stopped, with a grace."""
-        job = self.srun("--log", str(self.base / "steps.jsonl"), *ddp(600, step_time=0.1))
-        self.until("some steps", lambda: (self.base / "steps.jsonl").exists())
+        """USR1 to the step, as `--signal=USR1@60` sends it: the job is stopped, with a grace, and the next one goes on from the disk."""
+        disk, log, out = ["--checkpoint-dir", str(self.base / "saved")], self.base / "steps.jsonl", self.base / "out.json"
+        job = self.srun("--log", str(log), *ddp(600, step_time=0.1), options=disk)
+        self.until("some steps", lambda: log.exists() and len(log.read_text().splitlines()) > 5)
         number = self.command("squeue", "-h", "-o", "%i")
         subprocess.run(["scancel", "--signal=USR1", f"{number}.0"], env=self.env, check=True)
         self.assertNotEqual(0, job.wait(60), self.said())
         self.assertIn("stopped by SIGUSR1", self.said())
+        last = json.loads(log.read_text().splitlines()[-1])["step"]
+        saved = self.checkpoints()
+        self.assertEqual(1, len(saved), self.said())
+        self.assertGreaterEqual(saved[0], last - 2, self.said())
+        shutil.rmtree(self.base / "0")
+        shutil.rmtree(self.base / "1")
+        log.unlink()
+        again = self.srun("--log", str(log), "--out", str(out), *ddp(saved[0] + 5), options=disk)
+        self.assertEqual(0, again.wait(120), self.said())
+        self.assertEqual(saved[0] + 1, json.loads(log.read_text().splitlines()[0])["step"], self.said())
+        self.assertEqual(undisturbed(saved[0] + 5), json.loads(out.read_text()), self.said())
+
+    def checkpoints(self):
+        """Their steps, all whole."""
+        verified = subprocess.run([BINARY, "checkpoint", "verify", str(self.base / "saved"), "--json"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(0, verified.returncode, verified.stdout + verified.stderr)
+        listed = subprocess.run([BINARY, "checkpoint", "list", str(self.base / "saved"), "--json"], capture_output=True, text=True, timeout=60)
+        return [one["step"] for one in json.loads(listed.stdout)["checkpoints"]]
 
 
 if __name__ == "__main__":

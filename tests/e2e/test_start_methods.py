@@ -1,10 +1,11 @@
 """A worker can't tell how it was started: by exec and from the zygote it sees what torchrun would have given it."""
+import ctypes
 import json
 import os
 import signal
 import unittest
 
-from harness import QUICK_LIMITS, Run, RunTest, alive, ddp, kill
+from harness import QUICK_LIMITS, Run, RunTest, alive, children, ddp, kill
 
 PROBE = '''
 import json, os, random, sys, threading
@@ -30,6 +31,19 @@ with open(f"{sys.argv[1]}/seen.{rank}", "w") as file:
     }, file)
 print(f"out of rank {rank}")
 print(f"err of rank {rank}", file=sys.stderr)
+'''
+# OMP_NUM_THREADS is read when torch is imported; what is set below the import comes too late, whichever way a worker started.
+SETS_THREADS = '''
+import json, os, sys
+{above}
+import torch
+{below}
+
+with open("/proc/self/maps") as maps:
+    collected = "liblockstep-gloo" in maps.read()
+with open(f"{{sys.argv[1]}}/seen.{{os.environ['RANK']}}", "w") as file:
+    json.dump({{"threads": torch.get_num_threads(), "forked": "lockstep._packets" in sys.modules, "collected": collected,
+               "variable": os.environ["OMP_NUM_THREADS"], "preload": os.environ.get("LD_PRELOAD")}}, file)
 '''
 # What torchrun 1.13 gives each worker.
 CONTRACT = {"LOCAL_RANK", "RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "LOCAL_WORLD_SIZE", "WORLD_SIZE",
@@ -130,6 +144,37 @@ class StartMethods(RunTest):
                 self.assertTrue(os.path.isabs(one["file"]), f"{one['file']}\n{run}")
                 self.assertEqual(str(folder), one["path"], run)
 
+    def test_what_the_script_sets_before_it_imports_torch_counts(self):
+        setting = 'os.environ["OMP_NUM_THREADS"] = "3"'
+        for method in METHODS:
+            for above, below, threads in ((setting, "", 3), ("", setting, 1)):
+                with self.subTest(f"{method}: {threads} threads"):
+                    folder = self.folder()
+                    folder.chmod(0o777)
+                    script = folder / "sets.py"
+                    script.write_text(SETS_THREADS.format(above=above, below=below))
+                    run = Run(self, str(script), str(folder), ranks=2, options=["--start-method", method])
+                    run.finish()
+                    forked = method == "zygote" and threads == 1
+                    expected = {"threads": threads, "forked": forked, "collected": True, "variable": "3", "preload": None}
+                    self.assertEqual([expected] * 2, [json.loads((folder / f"seen.{rank}").read_text()) for rank in range(2)], run)
+                    told = run.stderr().count("the script sets OMP_NUM_THREADS, which torch reads at its import")
+                    self.assertEqual(method == "zygote" and threads == 3, told == 1, run)
+
+    def test_nccl_is_told_to_load_our_profiler_where_it_has_no_other(self):
+        for environment, refused in (({}, False), ({"NCCL_PROFILER_PLUGIN": "/opt/theirs.so"}, True)):
+            with self.subTest(environment):
+                script = self.folder() / "told.py"
+                script.write_text("import os\nprint(os.environ['NCCL_PROFILER_PLUGIN'], os.path.dirname(os.environ['LOCKSTEP_TRAILS']))\n")
+                run = Run(self, str(script), ranks=1, options=["--nccl-profiler"], env=environment)
+                run.finish()
+                plugin, of = run.stdout().split()
+                self.assertEqual(str(run.dir), of, run)
+                self.assertEqual(refused, plugin == "/opt/theirs.so", run)
+                self.assertEqual(refused, "NCCL_PROFILER_PLUGIN is /opt/theirs.so already" in run.stderr(), run)
+                if not refused:
+                    ctypes.CDLL(plugin).ncclProfiler_v6  # what NCCL looks for
+
     def test_faults_are_explained(self):
         """By exec as by the zygote (all other tests): the stack of a rank that hangs, the exception that ends one."""
         run = Run(self, "ddp.py", *ddp(faults=["native:1:5:forward:1", "raise:2:10:forward:2"]),
@@ -155,11 +200,11 @@ class ForkedAhead(RunTest):
     """The zygote has the workers of the next epoch ready: children of a nest, which is its own child."""
 
     def nest(self, run):
-        """(pid of the nest, pids of the workers in it), or None while there is none."""
+        """(pid of the nest, pids of the workers in it), or None while there is none: one that has just handed its workers out may not be gone."""
         for zygote in children(run.starter()):
             for nest in children(zygote):
                 workers = children(nest)
-                if len(workers) == 4:
+                if len(workers) == 4 and not set(workers) & set(run.pids()):
                     return nest, workers
         return None
 
@@ -179,18 +224,6 @@ class ForkedAhead(RunTest):
         run.finish()
         self.assert_repaired(run, [1, 2], {"crash"})
         run.assert_undisturbed_result(steps)
-
-
-def children(parent):
-    found = []
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                if int(file.read().rsplit(")", 1)[1].split()[1]) == parent:
-                    found.append(pid)
-        except OSError:
-            continue  # it is gone
-    return sorted(found)
 
 
 def comparable_part(one, folder, run):

@@ -102,11 +102,13 @@ class TorchrunTest(RunTest):
 class Environment(TorchrunTest):
     """The same script under torch.distributed.run and under `lockstep run`, compared variable by variable."""
 
+    BY_FORM = {"MASTER_PORT", "TORCHELASTIC_ERROR_FILE"}  # differ from run to run
+    OTHERWISE = {}  # than under torchrun, as is documented
     OPTIONS = ["--nproc_per_node", "2", "--role", "trainer", "--rdzv_id", "job7", "--max_restarts", "3"]
 
     def under_torchrun(self, script, logs, port):
         out = self.output_folder()
-        command = [PYTHON, str(ROOT / "bench/torchrun.py"), *self.OPTIONS, "--master_port", str(port), "--log_dir", logs,
+        command = [self.python, str(ROOT / "bench/torchrun.py"), *self.OPTIONS, "--master_port", str(port), "--log_dir", logs,
                    script, str(out)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**inherited(), "HOME": "/tmp"})
         self.assertEqual(0, done.returncode, done.stderr)
@@ -123,26 +125,29 @@ class Environment(TorchrunTest):
     def seen(self, folder):
         return [json.loads((folder / f"{rank}.json").read_text()) for rank in range(2)]
 
-    def test_same_as_torchrun(self):
-        script, logs = self.script(ENVIRONMENT), [str(self.output_folder()) for _ in range(3)]
-        ports = [free_port() for _ in range(3)]
+    def assert_same_as_torchrun(self, method):
+        script, logs, ports = self.script(ENVIRONMENT), [str(self.output_folder()) for _ in range(2)], [free_port() for _ in range(2)]
         expected = self.under_torchrun(script, logs[0], ports[0])
-        for number, method in enumerate(("exec", "zygote"), 1):
-            found = self.under_lockstep(script, logs[number], ports[number], method)
-            for rank in range(2):
-                with self.subTest(method=method, rank=rank):
-                    self.assert_same(expected[rank], found[rank], ports[0], ports[number])
-                    for folder, one in ((logs[0], expected[rank]), (logs[number], found[rank])):
-                        form = f"{re.escape(folder)}/job7_[^/]+/attempt_0/{rank}/error.json"
-                        self.assertRegex(one["TORCHELASTIC_ERROR_FILE"], f"^{form}$")
-                        self.assertTrue(os.path.isdir(os.path.dirname(one["TORCHELASTIC_ERROR_FILE"])))
+        found = self.under_lockstep(script, logs[1], ports[1], method)
+        for rank in range(2):
+            with self.subTest(rank=rank):
+                self.assert_same(expected[rank], found[rank], *ports)
+                for folder, one in ((logs[0], expected[rank]), (logs[1], found[rank])):
+                    form = f"{re.escape(folder)}/job7_[^/]+/attempt_0/{rank}/error.json"
+                    self.assertRegex(one["TORCHELASTIC_ERROR_FILE"], f"^{form}$")
+                    self.assertTrue(os.path.isdir(os.path.dirname(one["TORCHELASTIC_ERROR_FILE"])))
+
+    def test_same_as_torchrun_by_exec(self):
+        self.assert_same_as_torchrun("exec")
+
+    def test_same_as_torchrun_from_the_zygote(self):
+        self.assert_same_as_torchrun("zygote")
 
     def assert_same(self, expected, found, torchrun_port, our_port):
         self.assertEqual(str(torchrun_port), expected["MASTER_PORT"])
         self.assertEqual(str(our_port), found["MASTER_PORT"])
-        by_form = {"MASTER_PORT", "TORCHELASTIC_ERROR_FILE"}
-        kept = [{name: value for name, value in one.items() if name not in by_form and not name.startswith(OURS)}
-                for one in (expected, found)]
+        kept = [{name: value for name, value in one.items() if name not in self.BY_FORM and not name.startswith(OURS)}
+                for one in ({**expected, **self.OTHERWISE}, found)]
         self.assertEqual(*kept)
         self.assertEqual("trainer", found["ROLE_NAME"])
         self.assertEqual("job7", found["TORCHELASTIC_RUN_ID"])
@@ -243,12 +248,35 @@ class JobFile(TorchrunTest):
             self.assertEqual({size}, set(re.findall(r" WORLD_SIZE +(\d+)", done.stdout)), done.stdout)
 
 
+class DryRun(TorchrunTest):
+    def plan(self, *options):
+        done = subprocess.run([BINARY, "run", "--python", PYTHON, *options, "--dry-run", self.script("")], capture_output=True, text=True,
+                              timeout=20, env=inherited())
+        self.assertEqual(0, done.returncode, done.stderr)
+        return done.stdout
+
+    def test_says_what_would_be(self):
+        for options, there, not_there in (
+                ([], ["zygote", "rendezvous store", r"MASTER_ADDR +127.0.0.1", r"MASTER_PORT +a free one", r"USE_AGENT_STORE +True"], []),
+                (["--start-method", "exec", "--master-port", "29599"], [r"MASTER_PORT +29599"], ["zygote"]),
+                (["--log-dir", "/tmp/logs", "--rdzv-id", "7"], [r"ERROR_FILE +/tmp/logs/7_XXXXXX/attempt_0/0/error.json"], []),
+                (["--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", "127.0.0.1:29599"],
+                 [r"MASTER_ADDR +node 0's address", r"RUN_ID +none", r" RANK +1"], ["rendezvous store"])):
+            with self.subTest(options):
+                said = self.plan(*options)
+                for words in there:
+                    self.assertRegex(said, words)
+                for words in not_there:
+                    self.assertNotIn(words, said)
+
+
 class Elastic(TorchrunTest):
     def test_a_script_that_keeps_its_own_snapshot(self):
         for strike in ("kill", "raise"):
             with self.subTest(strike):
                 folder = self.output_folder()
-                run = Run(self, self.script(ELASTIC), str(folder), strike, ranks=2, options=["--max_restarts=3"])
+                run = Run(self, self.script(ELASTIC), str(folder), strike, ranks=2, options=[
+                    "--nnodes=1:1", "--max_restarts=3", "--rdzv_id=job7", "--rdzv_backend=c10d", f"--rdzv_endpoint=localhost:{free_port()}"])
                 run.finish()
                 epochs = re.findall(r"epoch (\d) restarts (\d)", run.stdout())
                 self.assertEqual([(str(epoch), str(int(epoch > 2))) for epoch in range(6)], epochs, run)
@@ -291,7 +319,7 @@ class Recorded(TorchrunTest):
 
     def test_of_a_python_below_a_shell(self):
         """Only torch's error file tells what happened there."""
-        shell = self.script(f'#!/bin/sh\n{PYTHON} "$1"\nexit $?\n', "job.sh", 0o755)
+        shell = self.script(f'#!/bin/sh\n{self.python} "$1"\nexit $?\n', "job.sh", 0o755)
         run = Run(self, shell, self.script(RECORDED), ranks=2,
                   options=["--no-python", "--max_restarts=0", "--log_dir", str(self.output_folder())])
         self.assert_told(run)

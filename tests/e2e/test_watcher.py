@@ -9,7 +9,7 @@ from harness import STEPS, Run, RunTest, ddp
 LONG = 3 * STEPS  # at 0.1 s a step: time enough to lose the watcher and to come back
 
 
-class Watcher(RunTest):
+class WatcherTest(RunTest):
     def start_long_job(self, *faults):
         run = Run(self, "ddp.py", *ddp(LONG, faults, step_time=0.1))
         run.wait_for_step(5)
@@ -25,7 +25,7 @@ class Watcher(RunTest):
         lost = [incident for incident in run.incidents() if incident["symptom"] == "watcher_lost"]
         self.assertEqual(1, len(lost), run)
 
-    def test_killed_and_resumed(self):
+    def assert_killed_and_resumed(self):
         run = self.start_long_job()
         workers = self.kill_watcher(run)
         run.wait_for_step(run.steps()[-1]["step"] + 5, watched=False)
@@ -36,6 +36,11 @@ class Watcher(RunTest):
         self.assertEqual(1, run.epoch(), run)
         self.assert_taken_over(run)
         run.assert_undisturbed_result(LONG)
+
+
+class Watcher(WatcherTest):
+    def test_killed_and_resumed(self):
+        self.assert_killed_and_resumed()
 
     def test_killed_and_then_a_rank(self):
         run = self.start_long_job()

@@ -1,7 +1,7 @@
 // For fuzz targets of readers that want a file.
 #pragma once
 
-#include <unistd.h>
+#include <sys/mman.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -10,9 +10,9 @@
 
 namespace lockstep {
 
-// In memory, of this process alone; the name is kept for messages.
+// In memory, and gone with this process; always the same name, for messages.
 inline std::string FuzzFile(const uint8_t* data, size_t size) {
-  const std::string path = "/dev/shm/lockstep-fuzz-" + std::to_string(getpid());
+  static const std::string path = "/proc/self/fd/" + std::to_string(memfd_create("fuzz", 0));
   if (FILE* file = std::fopen(path.c_str(), "wb")) {
     std::fwrite(data, 1, size, file);
     std::fclose(file);

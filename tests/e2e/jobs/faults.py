@@ -15,6 +15,7 @@ import sys
 import time
 
 import torch
+import torch.distributed as dist
 
 PLACES = ("forward", "update", "loss", "saved")
 SKIP = "skip"
@@ -112,6 +113,11 @@ def skip(breaker, fault):
     return SKIP
 
 
+def broadcast(breaker, fault):
+    """Everybody believes that the next rank is the source: if all do, all wait in one collective and nobody is to blame."""
+    dist.broadcast(torch.zeros(1), src=(breaker.job.rank + 1) % dist.get_world_size())
+
+
 def sleep(breaker, fault):
     time.sleep(seconds(fault))
 
@@ -142,7 +148,7 @@ def seconds(fault):
 
 def grandchild(breaker, fault):
     """Leaves behind what a careless job leaves behind, and dies: children, one in a session of its own and one
-    orphaned by a parent that is gone, an inherited listening socket, and shared memory."""
+    orphaned by a parent that is gone, an inherited listening socket, and shared memory, POSIX and System V."""
     listener = socket.create_server(("127.0.0.1", 0))
     inherit = {"pass_fds": [listener.fileno()], "stdout": subprocess.DEVNULL}
     own_session = subprocess.Popen(["sleep", "86400"], start_new_session=True, **inherit)
@@ -153,7 +159,8 @@ def grandchild(breaker, fault):
         file.truncate(4096)
         mapped = mmap.mmap(file.fileno(), 4096)
     mapped[0] = 1
-    note = {"pids": [own_session.pid, orphan], "port": listener.getsockname()[1], "memory": memory}
+    segment = ctypes.CDLL(None).shmget(0, 4096, 0o600)
+    note = {"pids": [own_session.pid, orphan], "port": listener.getsockname()[1], "memory": memory, "segment": segment}
     if breaker.leftovers:
         with open(breaker.leftovers, "w") as file:
             json.dump(note, file)
@@ -177,6 +184,7 @@ KINDS = {
     "native-gil": spin_with_gil,
     "native-spin": spin_in_c,
     "skip": skip,
+    "broadcast": broadcast,
     "sleep": sleep,
     "eval": evaluate,
     "save": save,

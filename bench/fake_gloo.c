@@ -1,0 +1,52 @@
+/* Stands in for libgloo.so.0 in gloo_path.cc: what a small all-reduce of two ranks calls of the transport, and nothing
+ * behind it. Calls go through the dynamic linker, as libgloo's own do, so whoever was loaded before stands in between.
+ */
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+void connect_mesh(void* context, void* store, void* device) __asm__(
+    "_ZN4gloo10rendezvous7Context15connectFullMeshERNS0_5StoreERSt10shared_ptrINS_9transport6DeviceEE");
+void connect_mesh(void* context, void* store, void* device) { (void)context, (void)store, (void)device; }
+
+void send(void* buffer, int peer, uint64_t slot, size_t offset,
+          size_t bytes) __asm__("_ZN4gloo9transport3tcp13UnboundBuffer4sendEimmm");
+void send(void* buffer, int peer, uint64_t slot, size_t offset, size_t bytes) {
+  (void)buffer, (void)peer, (void)slot, (void)offset, (void)bytes;
+}
+
+void receive(void* buffer, int peer, uint64_t slot, size_t offset,
+             size_t bytes) __asm__("_ZN4gloo9transport3tcp13UnboundBuffer4recvEimmm");
+void receive(void* buffer, int peer, uint64_t slot, size_t offset, size_t bytes) {
+  (void)buffer, (void)peer, (void)slot, (void)offset, (void)bytes;
+}
+
+#define MILLISECONDS "NSt6chrono8durationIlSt5ratioILl1ELl1000EEEE"
+bool wait_send(void* buffer, int* peer,
+               int64_t timeout_ms) __asm__("_ZN4gloo9transport3tcp13UnboundBuffer8waitSendEPi" MILLISECONDS);
+bool wait_send(void* buffer, int* peer, int64_t timeout_ms) {
+  (void)buffer, (void)timeout_ms;
+  if (peer != NULL) *peer = 1;
+  return true;
+}
+
+bool wait_receive(void* buffer, int* peer,
+                  int64_t timeout_ms) __asm__("_ZN4gloo9transport3tcp13UnboundBuffer8waitRecvEPi" MILLISECONDS);
+bool wait_receive(void* buffer, int* peer, int64_t timeout_ms) {
+  (void)buffer, (void)timeout_ms;
+  if (peer != NULL) *peer = 1;
+  return true;
+}
+
+/* A ring of two takes two turns, in each of which a rank receives, sends, and waits for both. */
+void all_reduce(void* options) __asm__("_ZN4gloo9allreduceERKNS_16AllreduceOptionsE");
+void all_reduce(void* options) {
+  static char buffer[64];
+  (void)options;
+  for (uint64_t turn = 0; turn < 2; ++turn) {
+    receive(buffer, 1, turn, 0, 32);
+    send(buffer, 1, turn, 0, 32);
+    wait_receive(buffer, NULL, 1000);
+    wait_send(buffer, NULL, 1000);
+  }
+}

@@ -1,0 +1,107 @@
+#include "lockstep/control/simulation_promises.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+namespace lockstep::control {
+namespace {
+
+constexpr double kSlowStep = 0.2;
+constexpr Seconds kLongRepair{10}, kLastWords{0.3};
+constexpr Seconds kPrompt{8};  // an agent may be silent for 4 s before that is noticed
+
+bool IsEnding(const State& state) { return state.mode == Mode::kFinishing || state.mode == Mode::kFinished; }
+
+// Nobody is left to be asked kindly.
+bool IsBeingKilled(const State& state) { return state.mode == Mode::kStopping || state.mode == Mode::kChoosing; }
+
+}  // namespace
+
+void Promises::Begin(const JobSpec& spec, int max_restarts) {
+  spec_ = spec;
+  max_restarts_ = max_restarts;
+  started_ = schedule_.now();
+}
+
+void Promises::Break(const std::string& promise) {
+  if (broken_.empty()) broken_ = fmt::format("at {:.3f} s: {}", ToSeconds(schedule_.now()).value, promise);
+}
+
+void Promises::LoseRanks(const State& state) { ranks_lost_ = ranks_lost_ || !IsEnding(state); }
+
+void Promises::Hear(const State& before, const EventBody& body) {
+  const bool stop = std::holds_alternative<StopAsked>(body);
+  if (IsEnding(before)) {
+    if (stop && impatient_) order_ = Order{before.exit_code, schedule_.now(), {}};
+    return;
+  }
+  if (stop) order_ = Order{kExitFailed, schedule_.now(), IsBeingKilled(before) ? Seconds{} : spec_.grace};
+  if (std::holds_alternative<AgentGone>(body)) order_ = Order{kExitLost, schedule_.now(), {}};
+}
+
+void Promises::Ask(const State& state, const Command& command) {
+  const auto* kill = std::get_if<KillEpoch>(&command);
+  if (kill && order_ && state.mode == Mode::kFinishing && kill->grace < order_->grace)
+    Break(fmt::format("ranks have {} s to leave, and were promised {} s", kill->grace.value, order_->grace.value));
+}
+
+void Promises::Forget(const State& resumed) {
+  ++causes_;  // what nobody wrote down is done again
+  if (!order_) return;
+  if (!IsEnding(resumed)) return order_.reset();
+  order_ = Order{resumed.exit_code, schedule_.now(), resumed.kill_grace};
+}
+
+void Promises::Check(const State& state) {
+  if (!cluster_.broken().empty()) Break(cluster_.broken());
+  if (const absl::Status valid = Validate(state); !valid.ok()) Break(Message(valid));
+  if (state.restarts > max_restarts_) Break(fmt::format("{} restarts, {} are allowed", state.restarts, max_restarts_));
+  if (state.restarts > causes()) Break(fmt::format("{} restarts for {} causes", state.restarts, causes()));
+  if (state.restarts > 0 && spec_.observe_only) Break("a restart, and the job was only to be observed");
+  if (!order_ || state.mode == Mode::kFinished) return;
+  const Nanos since = std::max(order_->at, excused_at_);
+  if (schedule_.now() - since > ToNanos(Seconds{order_->grace.value + kPrompt.value}))
+    Break(fmt::format("the job was to end, and is in mode {} long after", ModeName(state.mode)));
+}
+
+void Promises::CheckEnd(const State& state) {
+  if (!broken_.empty()) return;
+  if (state.mode != Mode::kFinished)
+    return Break(fmt::format("nothing follows from mode {} in epoch {}", ModeName(state.mode), state.epoch.value()));
+  CheckStatus(state);
+  CheckLedger(state);
+  int64_t lost = 0;
+  for (const incident::Incident& incident : state.incidents)
+    CheckIncident(state, incident, lost += incident.steps_lost);
+}
+
+void Promises::CheckStatus(const State& state) {
+  if (order_ && state.exit_code != order_->status)
+    Break(fmt::format("it was to end with status {}, and ended with {}", order_->status, state.exit_code));
+  if (!order_ && state.exit_code == kExitLost) Break("nothing was lost, and it ended with the status for that");
+  if (ranks_lost_ && state.exit_code == kExitDone) Break("ranks were lost for good, and it is said to be complete");
+  const bool untouched = !order_ && causes() == 0 && !spec_.load_first;  // what is on disk may be damaged
+  if (untouched && state.exit_code != kExitDone) Break("it failed, and nothing had happened to it");
+}
+
+void Promises::CheckLedger(const State& state) {
+  const Ledger::Sums sums = state.ledger.Total(schedule_.now());
+  const Nanos sum = std::accumulate(sums.begin(), sums.end(), Nanos{});
+  if (sum != state.now - started_)
+    Break(fmt::format("the ledger has {} ns of {} ns", sum.value, (state.now - started_).value));
+}
+
+// One that was repaired closes when the steps lost by it, and by those before it, are done again: not only with the
+// job.
+void Promises::CheckIncident(const State& state, const incident::Incident& incident, int64_t lost) {
+  if (incident.closed.value == 0) Break(fmt::format("incident {} is open, and the job is over", incident.id));
+  const Seconds enough = kLongRepair + Seconds{kSlowStep * static_cast<double>(lost)};
+  const Nanos since = std::max(incident.opened, excused_at_);
+  const bool had_time = state.exit_code == kExitDone && state.now - since > ToNanos(enough);
+  const bool at_the_end = state.now - incident.closed < ToNanos(kLastWords);
+  if (had_time && at_the_end) Break(fmt::format("incident {} ended only with the job", incident.id));
+}
+
+}  // namespace lockstep::control

@@ -1,0 +1,63 @@
+// What must hold in every run of a simulation, whatever breaks. Knows the orders that were given and the faults that
+// were made, and judges the coordinator's state by them. Only the simulation includes this.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "lockstep/control/machine.h"
+#include "lockstep/control/simulation_cluster.h"
+
+namespace lockstep::control {
+
+class Promises {
+ public:
+  Promises(const Schedule& schedule, const Cluster& cluster) : schedule_(schedule), cluster_(cluster) {}
+
+  // The job was asked for.
+  void Begin(const JobSpec& spec, int max_restarts);
+  // Whatever makes a restart right.
+  void AddCause() { ++causes_; }
+  // A node died, or it ended itself, with ranks that were at work.
+  void LoseRanks(const State& state);
+  // Somebody asked for a stop a second time: ranks need not be given the time to leave.
+  void BeImpatient() { impatient_ = true; }
+  // The coordinator is about to hear this.
+  void Hear(const State& before, const EventBody& body);
+  // It has asked for this.
+  void Ask(const State& state, const Command& command);
+  // It was killed before all that it heard was written down, and another one took over.
+  void Forget(const State& resumed);
+  // Some agent is out of reach, or the coordinator is away: whatever goes on may take longer.
+  void Excuse() { excused_at_ = schedule_.now(); }
+
+  void Check(const State& state);
+  void CheckEnd(const State& state);
+  void Break(const std::string& promise);
+  // The first one that was broken, and when; empty while all hold.
+  const std::string& broken() const { return broken_; }
+
+ private:
+  // That the job should end, and how.
+  struct Order {
+    int status = 0;
+    Nanos at;
+    Seconds grace;
+  };
+
+  int causes() const { return causes_ + cluster_.own_causes(); }
+  void CheckStatus(const State& state);
+  void CheckLedger(const State& state);
+  void CheckIncident(const State& state, const incident::Incident& incident, int64_t lost);
+
+  const Schedule& schedule_;
+  const Cluster& cluster_;
+  JobSpec spec_;
+  Nanos started_, excused_at_;
+  std::optional<Order> order_;
+  bool ranks_lost_ = false, impatient_ = false;
+  int max_restarts_ = 0, causes_ = 0;
+  std::string broken_;
+};
+
+}  // namespace lockstep::control
