@@ -206,13 +206,32 @@ class Reader {
     }
   }
 
-  // Of ops within each other the outermost. The n-th communication is the n-th that was handed over.
-  void TakeHostOps() {
-    if (has_device_) return;
+  // The n-th communication is the n-th that was handed over: in the file, else in each step in which none is missing
+  // (the profiler may end before one does).
+  void JoinHostLaunches() {
     std::sort(host_launches_.begin(), host_launches_.end());
     std::stable_sort(ops_.begin(), ops_.end(), [](const Op& a, const Op& b) { return a.op.begin_ns < b.op.begin_ns; });
-    for (size_t i = 0; i < ops_.size() && ops_.size() == host_launches_.size(); ++i)
-      ops_[i].op.launch_ns = host_launches_[i];
+    std::vector<int64_t> ends;  // of the stretches that are told apart
+    if (ops_.size() != host_launches_.size())
+      for (const ProfilerStep& step : rank_.steps) ends.push_back(step.begin_ns);
+    ends.push_back(INT64_MAX);
+    std::sort(ends.begin(), ends.end());
+    auto op = ops_.begin();
+    auto launch = host_launches_.begin();
+    for (const int64_t end : ends) {
+      const auto next_op = std::partition_point(op, ops_.end(), [&](const Op& one) { return one.op.begin_ns < end; });
+      const auto next_launch = std::lower_bound(launch, host_launches_.end(), end);
+      if (next_op - op == next_launch - launch)
+        for (auto from = launch; op != next_op; ++op, ++from) op->op.launch_ns = *from;
+      op = next_op;
+      launch = next_launch;
+    }
+  }
+
+  // Of ops within each other the outermost.
+  void TakeHostOps() {
+    if (has_device_) return;
+    JoinHostLaunches();
     std::sort(host_.begin(), host_.end(), [](const HostOp& a, const HostOp& b) {
       return std::tuple(a.stream, a.begin_ns, b.duration_ns) < std::tuple(b.stream, b.begin_ns, a.duration_ns);
     });

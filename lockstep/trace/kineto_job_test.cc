@@ -81,5 +81,92 @@ TEST(KinetoJob, WhoseOtherEndIsNotThereStaysSingle) {
   EXPECT_TRUE(std::any_of(traced->absent_peers.begin(), traced->absent_peers.end(), asks_for_2));
 }
 
+// A rank without a device. It works, hands over a communication in the middle of its backward and one at its end, waits
+// for each, and has small ops behind; some of those look like one or like two, as times in microseconds make them.
+// Every other communication is told to have ended `late` behind its end: a thread of the host waits for its turn.
+struct HostJob {
+  int64_t more_work = 0, more_ops = 0;  // of rank 1, at the begin of each step
+  int64_t clock = 0, late = 0;          // rank 1's is so far behind
+};
+
+KinetoRank HostRank(int rank, const HostJob& job) {
+  constexpr int64_t kUs = 1000;
+  KinetoRank one;
+  one.rank = rank;
+  one.world_size = 2;
+  one.streams = {"thread 1", kHostStream};
+  one.collectives = {{"all_reduce"}};
+  int64_t now = rank == 1 ? 0 : job.clock;
+  for (int step = 0; step < 8; ++step) {
+    const int64_t begin = now;
+    const auto work = [&](int64_t duration, int ops) {
+      for (int i = 0; i < ops; ++i, now += duration / ops) one.ops.push_back({now, duration / ops, now, 0, kNoIndex});
+    };
+    const auto small = [&](int ops) { work(ops * kUs, ops + (step * 7 + ops + rank) % 3); };
+    if (rank == 1) work(job.more_work, static_cast<int>(job.more_ops));
+    small(4);
+    work(6 * kMs, 6);
+    const int64_t first = now;
+    work(4 * kMs, 4);
+    const int64_t second = now;
+    now += 30 * kUs;
+    const int64_t come = begin + job.more_work + 10 * kMs;  // the later one
+    const int64_t ends[] = {std::max(come + kMs, now), std::max(come + 3 * kMs, now)};
+    const int64_t launches[] = {first, second};
+    for (int i = 0; i < 2; ++i) {
+      now = ends[i];
+      const int64_t end = now + (step + rank) % 2 * job.late;
+      one.ops.push_back({launches[i] + 50 * kUs, end - launches[i] - 50 * kUs, launches[i], 1, 0});
+      small(9);
+    }
+    work(kMs, 1);
+    one.steps.push_back({step, begin, now - begin});
+  }
+  std::stable_sort(one.ops.begin(), one.ops.end(), [](const DeviceOp& a, const DeviceOp& b) {
+    return std::tuple(a.stream, a.begin_ns) < std::tuple(b.stream, b.begin_ns);
+  });
+  return one;
+}
+
+// [rank]: the longest that it computed between two cuts, and all that it computed in a step, in ms.
+std::vector<std::pair<double, double>> ComputedBy(const HostJob& shape) {
+  const auto traced = BuildKinetoJob({HostRank(0, shape), HostRank(1, shape)}, {});
+  EXPECT_TRUE(traced.ok()) << traced.status();
+  const TracedJob& job = traced->job;
+  for (const Counter& counter : job.counters) ADD_FAILURE() << counter.name << " " << counter.count;
+  std::vector<std::pair<double, double>> computed(2);
+  for (uint32_t op = 0; op < job.ops.size(); ++op)
+    for (size_t lane = 0; lane < job.lanes.size() && job.kinds[static_cast<size_t>(job.ops[op].kind)] == "compute";
+         ++lane) {
+      const size_t cell = job.graph.Cell(op, lane);
+      if (job.graph.IsAbsent(cell)) continue;
+      auto& [longest, sum] = computed[lane % 2];
+      longest = std::max(longest, 1e3 * job.durations[cell]);
+      sum += 1e3 * job.durations[cell] / static_cast<double>(job.steps.size());
+    }
+  return computed;
+}
+
+TEST(KinetoJob, AHostsWaitIsNoCompute) {
+  for (const int64_t late : {int64_t{0}, kMs / 4, kMs}) {
+    for (const auto& [longest, sum] : ComputedBy({.late = late})) {
+      EXPECT_LT(longest, 6.5) << late;
+      EXPECT_NEAR(sum, 11, 0.2) << late;
+    }
+    const auto computed = ComputedBy({.more_work = 100 * kMs, .more_ops = 720, .late = late});
+    EXPECT_NEAR(computed[0].second, 11, 0.2) << "waits for rank 1, late by " << late;
+    EXPECT_NEAR(computed[1].second, 111, 0.2) << late;
+  }
+}
+
+TEST(KinetoJob, AnOffsetIsKeptWithoutWhichMembersWouldComeTooLate) {
+  constexpr int64_t kClock = -5 * kMs;  // rank 1 would come when rank 0 has gone on
+  const HostJob job{.more_work = 100 * kMs, .more_ops = 720, .clock = kClock, .late = 3 * kMs};
+  const auto traced = BuildKinetoJob({HostRank(0, job), HostRank(1, job)}, {});
+  ASSERT_TRUE(traced.ok()) << traced.status();
+  for (const Counter& counter : traced->job.counters) ADD_FAILURE() << counter.name << " " << counter.count;
+  EXPECT_NEAR(traced->clocks[1].offset_ns - traced->clocks[0].offset_ns, static_cast<double>(kClock), 3e6);
+}
+
 }  // namespace
 }  // namespace lockstep::trace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <string>
 #include <tuple>
@@ -13,7 +14,7 @@ constexpr double kNanosPerSecond = 1e9;
 constexpr double kTogether = 20e3, kTogetherShare = 0.05;  // ns, and of the transfer: ends of one communication
 constexpr double kHostTogether = 2e6;                      // ns: threads of a host need their turn
 constexpr double kFurthestClock = 600e9;                   // ns: further apart are no clocks but runs
-constexpr double kTrustedClock = 3;                        // times the error: a smaller offset is none
+constexpr double kTrustedClock = 3;                        // times the error: a smaller offset is none, if it may
 
 }  // namespace
 
@@ -77,6 +78,23 @@ bool KinetoMatch::EndTogether(size_t step, const Members& members) const {
   return static_cast<double>(last_end - first_end) <= limit && static_cast<double>(last_begin - first_end) <= limit;
 }
 
+size_t KinetoMatch::Impossible(const std::vector<ClockOffset>& clocks) const {
+  size_t impossible = 0;
+  for (size_t step = 0; step < steps_.numbers.size(); ++step)
+    for (const Members& members : Candidates(step)) {
+      double first_end = std::numeric_limits<double>::max(), last_begin = std::numeric_limits<double>::lowest();
+      const int64_t origin = OpOf(step, members.front().first, members.front().second).begin_ns;
+      for (const auto& [rank, i] : members) {
+        const DeviceOp& op = OpOf(step, rank, i);
+        const double begin = static_cast<double>(op.begin_ns - origin) + clocks[rank].offset_ns;
+        last_begin = std::max(last_begin, begin);
+        first_end = std::min(first_end, begin + static_cast<double>(op.duration_ns));
+      }
+      if (last_begin > first_end) ++impossible;
+    }
+  return impossible;
+}
+
 absl::StatusOr<std::vector<ClockOffset>> KinetoMatch::FitClocks() {
   std::vector<std::vector<std::pair<size_t, int64_t>>> ends;
   for (size_t step = 0; step < steps_.numbers.size(); ++step)
@@ -84,15 +102,18 @@ absl::StatusOr<std::vector<ClockOffset>> KinetoMatch::FitClocks() {
       auto& of_one = ends.emplace_back();
       for (const auto& [rank, i] : members) of_one.emplace_back(rank, OpOf(step, rank, i).end_ns());
     }
-  std::vector<ClockOffset> clocks = trace::FitClocks(ranks_.size(), ends);
+  const std::vector<ClockOffset> fitted = trace::FitClocks(ranks_.size(), ends);
+  std::vector<ClockOffset> clocks = fitted;
   double error = 0;
   for (const ClockOffset& clock : clocks) error = std::max(error, clock.error_ns);
+  for (ClockOffset& clock : clocks)
+    if (std::abs(clock.offset_ns) < kTrustedClock * error) clock.offset_ns = 0;
+  if (Impossible(clocks) > Impossible(fitted)) clocks = fitted;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    double& offset = clocks[rank].offset_ns;
+    const double offset = clocks[rank].offset_ns;
     if (std::abs(offset) > kFurthestClock)
       return InvalidArgument("{} is {:.0f} s away from the other ranks' files: expected files of one run",
                              ranks_[rank].path, std::abs(offset) / kNanosPerSecond);
-    if (std::abs(offset) < kTrustedClock * error) offset = 0;
     for (DeviceOp& op : ranks_[rank].ops) op.begin_ns += std::llround(offset);
   }
   return clocks;

@@ -2,17 +2,13 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <optional>
 #include <tuple>
+
+#include "lockstep/trace/kineto_places.h"
 
 namespace lockstep::trace {
 namespace {
-
-constexpr int64_t kMicro = 1000;           // ns
-constexpr int64_t kTogether = 2 * kMicro;  // clocks of one device agree to this
-constexpr int64_t kIdle = 5 * kMicro;      // compute that pauses for longer waits for something
-constexpr int64_t kSoon = 50 * kMicro;     // compute that begins so soon behind a communication waited for it
-constexpr double kOften = 0.3;             // of the steps, and a communication is held to be awaited
 
 int64_t OrderOf(const DeviceOp& op) { return op.launch_ns == kNoTime ? op.begin_ns : op.launch_ns; }
 
@@ -81,41 +77,6 @@ size_t Middle(std::vector<size_t> values) {
   return *middle;
 }
 
-// Behind the last compute that was launched, and ended, before the communication began.
-size_t InputReady(const KinetoRank& rank, const RankStep& step, const DeviceOp& collective) {
-  size_t cut =
-      static_cast<size_t>(std::lower_bound(step.computes.begin(), step.computes.end(), collective.begin_ns,
-                                           [&](uint32_t op, int64_t time) { return rank.ops[op].begin_ns < time; }) -
-                          step.computes.begin());
-  for (; cut > 0; --cut) {
-    const DeviceOp& before = rank.ops[step.computes[cut - 1]];
-    const bool both_told = before.launch_ns != kNoTime && collective.launch_ns != kNoTime;
-    if (before.end_ns() <= collective.begin_ns + kTogether && (!both_told || before.launch_ns <= collective.launch_ns))
-      break;
-  }
-  return cut;
-}
-
-// The first compute behind the communication, if it waited for it: nothing ran before, and it began at once.
-size_t Awaited(const KinetoRank& rank, const RankStep& step, const std::vector<int64_t>& last_end,
-               const DeviceOp& collective) {
-  const int64_t end = collective.end_ns();
-  const auto first = std::lower_bound(step.computes.begin(), step.computes.end(), end - kTogether,
-                                      [&](uint32_t op, int64_t time) { return rank.ops[op].begin_ns < time; });
-  if (first == step.computes.end() || rank.ops[*first].begin_ns > end + kSoon) return RoleForm::kNever;
-  const auto cut = static_cast<size_t>(first - step.computes.begin());
-  return cut > 0 && last_end[cut - 1] + kIdle > end ? RoleForm::kNever : cut;
-}
-
-// When the computes up to each have ended.
-std::vector<int64_t> LastEnds(const KinetoRank& rank, const RankStep& step) {
-  std::vector<int64_t> ends;
-  ends.reserve(step.computes.size());
-  for (const uint32_t op : step.computes)
-    ends.push_back(std::max(ends.empty() ? INT64_MIN : ends.back(), rank.ops[op].end_ns()));
-  return ends;
-}
-
 // The steps of a role, and what they have in common.
 class Role {
  public:
@@ -123,10 +84,6 @@ class Role {
 
   // Also cuts the steps.
   RoleForm Find() {
-    std::vector<size_t> lengths;
-    lengths.reserve(steps_.size());
-    for (const auto& [rank, step] : steps_) lengths.push_back(step->computes.size());
-    computes_ = MostCommon(lengths);
     const auto& [first_rank, first_step] = steps_.front();
     RoleForm form;
     for (const uint32_t index : first_step->collectives) {
@@ -134,6 +91,8 @@ class Role {
       form.names.push_back(first_rank->collectives[op.collective].name);
       form.streams.push_back(first_rank->streams[op.stream] == kHostStream ? kNoIndex : op.stream);
     }
+    const bool on_host = std::count(form.streams.begin(), form.streams.end(), kNoIndex) == std::ssize(form.streams);
+    if (on_host && first_rank->parts.empty()) host_.emplace(steps_);
     FindCuts(form);
     for (const auto& [rank, step] : steps_) CutStep(*rank, *step);
     NameParts(form);
@@ -141,11 +100,9 @@ class Role {
   }
 
  private:
-  // By the first compute of each segment, in the first step of usual length.
+  // By the first compute of each segment, in the usual step.
   void NameParts(RoleForm& form) const {
-    const auto usual = std::find_if(steps_.begin(), steps_.end(),
-                                    [&](const auto& one) { return one.second->computes.size() == computes_; });
-    const auto& [rank, step] = *usual;
+    const auto& [rank, step] = *usual_;
     if (rank->parts.empty()) return;
     for (size_t i = 0; i + 1 < step->cuts.size(); ++i) {
       const size_t first = step->cuts[i];
@@ -154,7 +111,7 @@ class Role {
     }
   }
 
-  // Where compute is cut, in a step of usual length, and by what.
+  // Where compute is cut, in the usual step, and by what.
   struct Cut {
     size_t at;
     size_t collective;
@@ -162,33 +119,40 @@ class Role {
     uint32_t part = kNoIndex;  // begins here; then the two above say nothing
   };
 
-  void FindCuts(RoleForm& form) {
-    const size_t count = form.names.size();
-    std::vector<std::vector<size_t>> ready(count), awaited(count);
-    for (const auto& [rank, step] : steps_) {
-      if (step->computes.size() != computes_) continue;
-      const std::vector<int64_t> ends = LastEnds(*rank, *step);
+  // At the median over the steps of the most common length. The usual step is the first of them.
+  Places UsualPlaces() {
+    std::vector<size_t> lengths;
+    lengths.reserve(steps_.size());
+    for (const auto& [rank, step] : steps_) lengths.push_back(step->computes.size());
+    const size_t usual = MostCommon(lengths);
+    const size_t count = steps_.front().step->collectives.size();
+    std::vector<std::vector<size_t>> inputs(count), awaited(count);
+    for (auto one = steps_.end(); one != steps_.begin();) {
+      if ((--one)->step->computes.size() != usual) continue;
+      usual_ = one;
+      const Places own = DevicePlaces(*one->rank, *one->step);
       for (size_t i = 0; i < count; ++i) {
-        const DeviceOp& collective = rank->ops[step->collectives[i]];
-        ready[i].push_back(InputReady(*rank, *step, collective));
-        const size_t cut = Awaited(*rank, *step, ends, collective);
-        if (cut != RoleForm::kNever) awaited[i].push_back(cut);
+        inputs[i].push_back(own.inputs[i]);
+        if (own.awaited[i] != RoleForm::kNever) awaited[i].push_back(own.awaited[i]);
       }
     }
-    std::vector<size_t> inputs(count), waits(count, RoleForm::kNever);
-    size_t latest = 0;
+    Places places{{}, std::vector<size_t>(count, RoleForm::kNever)};
     for (size_t i = 0; i < count; ++i) {
-      inputs[i] = latest = std::max(latest, Middle(ready[i]));
-      const bool often = static_cast<double>(awaited[i].size()) >= kOften * static_cast<double>(ready[i].size());
-      if (often && !awaited[i].empty()) waits[i] = std::max(Middle(awaited[i]), latest);
-      AddCut({inputs[i], i, false});
-      AddCut({waits[i], i, true});
+      places.inputs.push_back(std::max(i == 0 ? 0 : places.inputs.back(), Middle(inputs[i])));
+      const bool often = static_cast<double>(awaited[i].size()) >= kOften * static_cast<double>(inputs[i].size());
+      if (often && !awaited[i].empty()) places.awaited[i] = std::max(Middle(awaited[i]), places.inputs[i]);
     }
-    for (const auto& [rank, step] : steps_)
-      if (step->computes.size() == computes_) {
-        AddParts(*rank, *step);
-        break;
-      }
+    return places;
+  }
+
+  void FindCuts(RoleForm& form) {
+    usual_ = steps_.begin();
+    const Places places = host_ ? host_->In(*usual_->rank, *usual_->step) : UsualPlaces();
+    for (size_t i = 0; i < form.names.size(); ++i) {
+      AddCut({places.inputs[i], i, false});
+      AddCut({places.awaited[i], i, true});
+    }
+    AddParts(*usual_->rank, *usual_->step);
     std::sort(cuts_.begin(), cuts_.end(), [](const Cut& a, const Cut& b) { return a.at < b.at; });
     form.cuts = cuts_.size() + 2;
     const auto place_of = [&](size_t at) {
@@ -196,9 +160,9 @@ class Role {
       const auto found = std::find_if(cuts_.begin(), cuts_.end(), [&](const Cut& cut) { return cut.at == at; });
       return static_cast<size_t>(found - cuts_.begin()) + 1;  // behind all of them: the end
     };
-    for (size_t i = 0; i < count; ++i) {
-      form.input_cut.push_back(place_of(inputs[i]));
-      form.awaited_cut.push_back(place_of(waits[i]));
+    for (size_t i = 0; i < form.names.size(); ++i) {
+      form.input_cut.push_back(place_of(places.inputs[i]));
+      form.awaited_cut.push_back(place_of(places.awaited[i]));
     }
   }
 
@@ -217,31 +181,33 @@ class Role {
 
   void AddCut(const Cut& cut) {
     const bool known = std::any_of(cuts_.begin(), cuts_.end(), [&](const Cut& one) { return one.at == cut.at; });
-    if (!known && cut.at > 0 && cut.at < computes_) cuts_.push_back(cut);
+    if (!known && cut.at > 0 && cut.at < UsualLength()) cuts_.push_back(cut);
   }
 
-  // In a step of another length each cut is looked for by what makes it.
+  size_t UsualLength() const { return usual_->step->computes.size(); }
+
+  // In a step of another length, and on a host in each, a cut is looked for by what makes it.
   void CutStep(const KinetoRank& rank, RankStep& step) const {
     const size_t count = step.computes.size();
-    const bool usual = count == computes_;
-    const std::vector<int64_t> ends = usual ? std::vector<int64_t>() : LastEnds(rank, step);
+    const bool usual = !host_ && count == UsualLength();
+    const Places places = usual ? Places() : host_ ? host_->In(rank, step) : DevicePlaces(rank, step);
     step.cuts = {0};
     for (const Cut& cut : cuts_) {
       size_t at = cut.at;
       if (!usual && cut.part != kNoIndex) {
         at = BeginOf(cut.part, rank, step);
       } else if (!usual) {
-        const DeviceOp& collective = rank.ops[step.collectives[cut.collective]];
-        at = cut.awaited ? Awaited(rank, step, ends, collective) : InputReady(rank, step, collective);
+        at = (cut.awaited ? places.awaited : places.inputs)[cut.collective];
       }
-      if (at == RoleForm::kNever) at = count - std::min(count, computes_ - cut.at);  // as far from the end
+      if (at == RoleForm::kNever) at = count - std::min(count, UsualLength() - cut.at);  // as far from the end
       step.cuts.push_back(std::clamp(at, step.cuts.back(), count));
     }
     step.cuts.push_back(count);
   }
 
-  std::vector<std::pair<const KinetoRank*, RankStep*>> steps_;
-  size_t computes_ = 0;  // in a step of usual length
+  std::vector<StepOfRank> steps_;
+  std::vector<StepOfRank>::const_iterator usual_;
+  std::optional<HostPlaces> host_;  // without devices
   std::vector<Cut> cuts_;
 };
 

@@ -1,0 +1,43 @@
+// Where the computes of a step make the input of its communications, and where they waited for them. Places are
+// indices into RankStep::computes: what comes before one has made the input, what comes from it on has waited.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "lockstep/trace/kineto.h"
+#include "lockstep/trace/kineto_steps.h"
+
+namespace lockstep::trace {
+
+inline constexpr double kOften = 0.3;  // of the steps, and a communication is held to be awaited
+
+struct StepOfRank {
+  const KinetoRank* rank;
+  RankStep* step;
+};
+
+// Of each communication, in the order of RankStep::collectives. RoleForm::kNever: nothing waited for it.
+struct Places {
+  std::vector<size_t> inputs, awaited;
+};
+
+// On a device, by the times of this step alone.
+Places DevicePlaces(const KinetoRank& rank, const RankStep& step);
+
+// On threads of a host that hand their communications to gloo's, in steps of one form. The numbers of ops differ even
+// from step to step of one rank: by times in whole microseconds, an op within another may look like one behind it. And
+// either thread may get its turn late. So a wait is looked for as many ops behind its input as in most steps of its
+// rank, at the longest rest nearby.
+class HostPlaces {
+ public:
+  explicit HostPlaces(const std::vector<StepOfRank>& steps);
+  Places In(const KinetoRank& rank, const RankStep& step) const;
+
+ private:
+  std::map<const KinetoRank*, std::vector<size_t>> distances_;  // [communication] from its input to the wait for it
+};
+
+}  // namespace lockstep::trace
