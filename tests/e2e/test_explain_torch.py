@@ -11,11 +11,13 @@ RANKS = 2  # one for each core
 
 
 class RealProfile(unittest.TestCase):
+    python = PYTHON
+
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="lockstep-profile-", dir="/tmp")))
 
     def explain(self, *options):
-        subprocess.run([BINARY, "run", "--run", str(self.folder / "run"), "--no-view", "--python", PYTHON, "--nproc-per-node", str(RANKS),
+        subprocess.run([BINARY, "run", "--run", str(self.folder / "run"), "--no-view", "--python", self.python, "--nproc-per-node", str(RANKS),
                         str(JOBS / "profiled.py"), str(self.folder), *options], check=True, capture_output=True, timeout=120)
         files = sorted(map(str, self.folder.glob("rank-*.json")))
         self.assertEqual(RANKS, len(files))
@@ -25,6 +27,7 @@ class RealProfile(unittest.TestCase):
     def test_the_slow_rank_is_named(self):
         report = self.explain("--slow-rank", "1")
         self.assertEqual(("worker", 1), (report["causes"][0]["cause"], report["causes"][0]["suspects"][0]["rank"]), report)
+        self.assertGreater(report["causes"][0]["share"], 0.8, report)  # no wait of a rank was taken for its compute
 
 
 class RealRun(unittest.TestCase):

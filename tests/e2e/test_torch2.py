@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import unittest
 
+import test_explain_torch
 from harness import BINARY, QUICK_LIMITS, ROOT, STEPS, Run, RunTest, ddp
 from test_hang import section_of
 
@@ -172,6 +173,10 @@ class Torch2(RunTest):
         run.finish()
         self.assertEqual([["1"]] if fault else [], run.suspects(), run)
         return json.loads(pathlib.Path(out).read_text())
+
+
+class Profile2(test_explain_torch.RealProfile):  # told in nanoseconds
+    python = PYTHON2
 
 
 if __name__ == "__main__":
