@@ -29,7 +29,8 @@ Json Report(const trace::TracedJob& job, const WhatIf& analysis, const Causes& c
 Json Brief(const Json& report);
 
 // Of a job from profiler traces: "ranks" {given, of, absent [...]}, "clocks" [{rank, offset_us, error_us}]; and, where
-// communication with absent ranks may account for 3 % of a step or more, "unsettled" {at_most_s, ask_ranks [...]}.
+// communication with absent ranks may account for 3 % of a step or more, "unsettled" {at_most_s, ask_ranks [...]}, of
+// which the verdict tells too.
 void AddRanks(const trace::KinetoJob& traced, Json& report);
 
 // "dp 3, stage 1, steps 2 to 5".

@@ -17,18 +17,20 @@ constexpr double kNanosPerSecond = 1e9;
 
 absl::Status CheckSameJob(const std::vector<KinetoRank>& ranks) {
   if (ranks.empty()) return InvalidArgument("no rank files");
-  const KinetoRank& first = ranks.front();
-  for (size_t i = 1; i < ranks.size(); ++i) {
+  const KinetoRank* told = nullptr;  // the first that tells of which job it is
+  for (size_t i = 0; i < ranks.size(); ++i) {
     const KinetoRank& one = ranks[i];
-    if (one.rank == ranks[i - 1].rank)
+    if (i > 0 && one.rank == ranks[i - 1].rank)
       return InvalidArgument("{} and {} are both of rank {}", ranks[i - 1].path, one.path, one.rank);
-    if (one.world_size != first.world_size || one.backend != first.backend)
-      return InvalidArgument("{} and {} are of different jobs: {} ranks with \"{}\" and {} with \"{}\"", first.path,
-                             one.path, first.world_size, first.backend, one.world_size, one.backend);
+    if (one.world_size <= 0) continue;
+    if (told == nullptr) told = &one;
+    if (one.world_size != told->world_size || one.backend != told->backend)
+      return InvalidArgument("{} and {} are of different jobs: {} ranks with \"{}\" and {} with \"{}\"", told->path,
+                             one.path, told->world_size, told->backend, one.world_size, one.backend);
   }
   for (const KinetoRank& one : ranks)
-    if (one.world_size > 0 && one.rank >= one.world_size)
-      return InvalidArgument("{}: rank {} of a job of {}", one.path, one.rank, one.world_size);
+    if (told != nullptr && one.rank >= told->world_size)
+      return InvalidArgument("{}: rank {} of a job of {}", one.path, one.rank, told->world_size);
   return absl::OkStatus();
 }
 
@@ -223,7 +225,8 @@ class Builder {
     for (size_t cell = 0; cell < job.starts.size(); ++cell)
       if (float& time = job.step_times[cell % job.lanes.size() / ranks_.size()]; !job.graph.IsAbsent(cell))
         time = std::max(time, job.starts[cell] + job.durations[cell]);
-    out_.world_size = std::max(ranks_.front().world_size, ranks_.back().rank + 1);
+    out_.world_size = ranks_.back().rank + 1;
+    for (const KinetoRank& one : ranks_) out_.world_size = std::max(out_.world_size, one.world_size);
     job.world_size = out_.world_size;
     DescribeOrigin();
     for (int rank = 0; rank < out_.world_size; ++rank)

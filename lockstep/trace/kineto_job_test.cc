@@ -8,7 +8,7 @@
 namespace lockstep::trace {
 namespace {
 
-using testing::IsEmpty;
+using testing::HasSubstr;
 
 constexpr int64_t kMs = 1'000'000;
 constexpr int kRanks = 4;  // two pipelines of two stages: 0 and 2, 1 and 3
@@ -79,6 +79,28 @@ TEST(KinetoJob, WhoseOtherEndIsNotThereStaysSingle) {
   EXPECT_EQ(traced->absent_ranks, std::vector<int>{2});
   const auto asks_for_2 = [](const std::vector<int>& peers) { return peers == std::vector<int>{2}; };
   EXPECT_TRUE(std::any_of(traced->absent_peers.begin(), traced->absent_peers.end(), asks_for_2));
+}
+
+TEST(KinetoJob, IsOfOneJobAsFarAsItsFilesTell) {
+  const auto build = [](const std::vector<int>& world_sizes) {
+    std::vector<KinetoRank> ranks;
+    for (size_t i = 0; i < world_sizes.size(); ++i) {
+      ranks.push_back(Rank(static_cast<int>(i), 4, 0));
+      ranks.back().path = fmt::format("rank-{}.json", i);
+      ranks.back().world_size = world_sizes[i];
+      ranks.back().backend = world_sizes[i] < 0 ? "" : "nccl";
+    }
+    return BuildKinetoJob(std::move(ranks), {});
+  };
+  for (const auto& world_sizes : {std::vector<int>{-1, 8, 8}, {8, -1, 8}, {8, 8, -1}}) {
+    const auto traced = build(world_sizes);
+    ASSERT_TRUE(traced.ok()) << traced.status();
+    EXPECT_EQ(traced->world_size, 8);
+  }
+  EXPECT_EQ(build({-1, -1, -1})->world_size, 3);
+  EXPECT_THAT(build({-1, 8, 4}).status().message(),
+              HasSubstr("rank-1.json and rank-2.json are of different jobs: 8 ranks"));
+  EXPECT_THAT(build({2, -1, -1}).status().message(), HasSubstr("rank 2 of a job of 2"));
 }
 
 // A rank without a device. It works, hands over a communication in the middle of its backward and one at its end, waits

@@ -73,6 +73,7 @@ class Explain(unittest.TestCase):
         others = self.explain("--kineto", files[0], files[1])  # who waited, but not for whom
         self.assertEqual([], others["causes"])
         self.assertEqual([2, 3], others["unsettled"]["ask_ranks"])
+        self.assertEqual("healthy, as far as these ranks tell", others["verdict"])
         self.assertGreater(others["unsettled"]["at_most_s"], report["step_s"]["measured"] - report["step_s"]["ideal"])
         text = gzip.decompress(files[3].read_bytes())
         (self.folder / "rank-3.json").write_bytes(text[:len(text) // 2])
