@@ -124,13 +124,12 @@ class Role {
     std::vector<size_t> lengths;
     lengths.reserve(steps_.size());
     for (const auto& [rank, step] : steps_) lengths.push_back(step->computes.size());
-    const size_t usual = MostCommon(lengths);
+    usual_ = steps_.begin() + (std::find(lengths.begin(), lengths.end(), MostCommon(lengths)) - lengths.begin());
     const size_t count = steps_.front().step->collectives.size();
     std::vector<std::vector<size_t>> inputs(count), awaited(count);
-    for (auto one = steps_.end(); one != steps_.begin();) {
-      if ((--one)->step->computes.size() != usual) continue;
-      usual_ = one;
-      const Places own = DevicePlaces(*one->rank, *one->step);
+    for (const auto& [rank, step] : steps_) {
+      if (step->computes.size() != UsualLength()) continue;
+      const Places own = DevicePlaces(*rank, *step);
       for (size_t i = 0; i < count; ++i) {
         inputs[i].push_back(own.inputs[i]);
         if (own.awaited[i] != RoleForm::kNever) awaited[i].push_back(own.awaited[i]);
