@@ -17,7 +17,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "lockstep/collect/collector.h"
 
@@ -57,9 +56,8 @@ static double ns_of_tick(int64_t now_ns) {
 
 /* ---- slots: what is under way ---- */
 
-/* Tries: what is under way lies side by side, and has to be passed. */
-enum { kSlots = 8192, kTries = 256, kIndexBits = 16 };
-enum kind { kOp = 1, kProxyOp = 2, kProxyStep = 3, kKernel = 4, kTaken = 5 };
+enum { kSlots = 8192, kIndexBits = 16 };
+enum kind { kOp = 1, kProxyOp = 2, kProxyStep = 3, kKernel = 4 };
 
 struct content {
   uint64_t parent; /* handle: of a proxy op or a kernel its op, of a step its proxy op */
@@ -85,12 +83,12 @@ enum { kEnqueued = 1 << 30, kHadWorkers = 1 << 29, kWorking = kHadWorkers - 1 };
 
 struct slot {
   uint32_t generation; /* odd: in use */
-  uint8_t kind;        /* 0: free */
+  uint8_t kind;
   struct content now;
 };
 
 static struct slot slots[kSlots];
-static uint32_t next_slot;
+static uint64_t used[kSlots / 64]; /* a bit for each slot */
 
 static struct content* content_of(uint64_t handle, enum kind kind) {
   const uint64_t index = (handle & ((1u << kIndexBits) - 1)) - 1;
@@ -101,15 +99,19 @@ static struct content* content_of(uint64_t handle, enum kind kind) {
   return valid && __atomic_load_n(&slot->kind, __ATOMIC_RELAXED) == kind ? &slot->now : NULL;
 }
 
-/* NULL: none is free near by. It has no handle before `publish`, and still what was in it before. */
+/* NULL: none is free. It has no handle before `publish`, and still what was in it before. Of the first 64 with a free
+ * one the next in turn: few cache lines go round, for they are the job's, and none comes again at once. */
 static struct slot* take_slot(void) {
-  for (int i = 0; i < kTries; ++i) {
-    struct slot* slot = &slots[__atomic_fetch_add(&next_slot, 1, __ATOMIC_RELAXED) % kSlots];
-    uint8_t none = 0;
-    if (__atomic_load_n(&slot->kind, __ATOMIC_RELAXED) != none ||
-        !__atomic_compare_exchange_n(&slot->kind, &none, (uint8_t)kTaken, false, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
-      continue;
-    return slot;
+  static uint32_t turn;
+  for (size_t word = 0; word < kSlots / 64; ++word) {
+    uint64_t taken;
+    while ((taken = __atomic_load_n(&used[word], __ATOMIC_RELAXED)) != UINT64_MAX) {
+      const uint32_t from = __atomic_load_n(&turn, __ATOMIC_RELAXED) % 64;
+      const uint64_t behind = ~taken >> from << from, bits = behind != 0 ? behind : ~taken;
+      const uint32_t at = (uint32_t)__builtin_ctzll(bits);
+      __atomic_store_n(&turn, at + 1, __ATOMIC_RELAXED);
+      if ((__atomic_fetch_or(&used[word], 1ull << at, __ATOMIC_ACQUIRE) >> at & 1) == 0) return &slots[word * 64 + at];
+    }
   }
   return NULL;
 }
@@ -122,12 +124,12 @@ static void* publish(struct slot* slot, enum kind kind) {
 
 /* False: another thread gave it back. What was in it is the caller's to have copied. */
 static bool give_back(uint64_t handle) {
-  struct slot* slot = &slots[(handle & ((1u << kIndexBits) - 1)) - 1];
+  const uint64_t index = (handle & ((1u << kIndexBits) - 1)) - 1;
   uint32_t generation = (uint32_t)(handle >> kIndexBits);
-  if (!__atomic_compare_exchange_n(&slot->generation, &generation, generation + 1, false, __ATOMIC_ACQ_REL,
+  if (!__atomic_compare_exchange_n(&slots[index].generation, &generation, generation + 1, false, __ATOMIC_ACQ_REL,
                                    __ATOMIC_RELAXED))
     return false;
-  __atomic_store_n(&slot->kind, (uint8_t)0, __ATOMIC_RELEASE);
+  __atomic_fetch_and(&used[index / 64], ~(1ull << index % 64), __ATOMIC_RELEASE);
   return true;
 }
 
@@ -423,7 +425,8 @@ static void start_proxy_op(void** handle, const void* descriptor) {
   struct ls_trail* trail = ls_collect_trail();
   const uint64_t parent = word_at(descriptor, NCCL_AT_PARENT);
   /* A proxy may serve another process of its machine: then the parent means nothing here. */
-  struct content* op = int_at(descriptor, NCCL_AT_PROXY_PID) == (int32_t)getpid() ? content_of(parent, kOp) : NULL;
+  const bool own = int_at(descriptor, NCCL_AT_PROXY_PID) == (int32_t)trail->origin.pid;
+  struct content* op = own ? content_of(parent, kOp) : NULL;
   struct slot* slot = begin_work(trail, op, parent, &trail->no_peer);
   if (slot == NULL) return;
   const struct ls_op_body* of = &op->record.body.op;

@@ -103,6 +103,10 @@ void ls_trail_push(struct ls_trail* trail, const struct ls_record* record) {
   }
   write_record(cells(trail) + index, record);
   __atomic_store_n(stamp, stamp_of(trail, at), __ATOMIC_RELEASE);
+  /* The next cell was last touched a whole round ago: by the next push it is there. */
+  const uint64_t next = (index + 1) & (trail->capacity - 1u);
+  __builtin_prefetch(cells(trail) + next, 1);
+  __builtin_prefetch(stamps(trail) + next, 1);
 }
 
 /* Whether the cell could be read whole. */
