@@ -61,6 +61,18 @@ void Divide(const Passes& passes, int pass, int stage, const Lanes& lanes, doubl
   if (ratio > 1) Scale(passes, pass, stage, lanes, 1 / ratio, times);
 }
 
+// Segments are long in their own ways: each is divided by what it takes, in most of the lanes, of what is usual.
+void DivideEach(const Passes& passes, int pass, int stage, const Lanes& lanes, CellTimes& times) {
+  for (const uint32_t op : passes.Ops(pass, stage)) {
+    std::vector<double> relative;
+    for (const size_t lane : lanes)
+      if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane));
+    const double ratio = Median(std::move(relative));
+    for (const size_t lane : lanes)
+      if (passes.Has(op, lane) && ratio > 0) Set(passes, op, lane, passes.Duration(op, lane) / ratio, times);
+  }
+}
+
 CauseSuspect WorkerSuspect(const trace::TracedJob& job, int dp, int stage) {
   return {dp, stage, job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(stage)], {}, {}};
 }
@@ -85,7 +97,10 @@ class Worker {
     std::string evidence;
     for (int pass = 0; pass < kPasses && passes_.HasPass(pass); ++pass) {
       const double ratio = ratios[static_cast<size_t>(pass)];
-      Divide(passes_, pass, stage_, lanes, ratio, remedy.durations);
+      if (passes_.OfSegments())
+        DivideEach(passes_, pass, stage_, lanes, remedy.durations);
+      else
+        Divide(passes_, pass, stage_, lanes, ratio, remedy.durations);
       evidence += fmt::format("{}{} {:.2f}", pass == 0 ? "" : " and ", passes_.Name(pass), ratio);
     }
     CauseSuspect suspect = WorkerSuspect(passes_.job(), dp_, stage_);
@@ -298,6 +313,42 @@ bool IsLongElsewhere(const Passes& passes, uint32_t op, size_t lane, double limi
   return 2 * long_ones > places;
 }
 
+// What a pass takes on a worker but for pauses, relative to what is usual: as much as the lane's others. A segment,
+// which may be long in its own way, as much as the others together, or as itself in most steps.
+class Unpaused {
+ public:
+  Unpaused(const Passes& passes, int pass, int stage, int dp) : passes_(passes), pass_(pass), stage_(stage) {
+    if (!passes.OfSegments()) return;
+    of_lane_.resize(passes.job().lanes.size());
+    for (const uint32_t op : passes.Ops(pass, stage)) {
+      std::vector<double> relative;
+      for (const size_t lane : passes.LanesOf(dp)) {
+        if (!passes.Has(op, lane)) continue;
+        relative.push_back(passes.Relative(op, lane));
+        of_lane_[lane].duration += passes.Duration(op, lane);
+        of_lane_[lane].usual += passes.Usual(op);
+      }
+      if (!relative.empty()) of_op_[op] = Median(std::move(relative));
+    }
+  }
+
+  double At(uint32_t op, size_t lane) const {
+    if (!passes_.OfSegments()) return passes_.InLane(pass_, stage_, lane);
+    const double usual = of_lane_[lane].usual - passes_.Usual(op);
+    const double others = usual > 0 ? (of_lane_[lane].duration - passes_.Duration(op, lane)) / usual : 1;
+    return std::max(others, of_op_.at(op));
+  }
+
+ private:
+  struct Sums {
+    double duration = 0, usual = 0;
+  };
+  const Passes& passes_;
+  const int pass_, stage_;
+  std::vector<Sums> of_lane_;
+  std::map<uint32_t, double> of_op_;
+};
+
 struct Pause {
   uint32_t op;
   size_t lane;
@@ -308,21 +359,22 @@ struct Pause {
 std::vector<Pause> PausesOf(const Passes& passes, int pass, int stage, int dp) {
   const std::vector<uint32_t>& ops = passes.Ops(pass, stage);
   const Lanes& lanes = passes.LanesOf(dp);
-  std::vector<double> relative;  // to the lane
+  const Unpaused unpaused(passes, pass, stage, dp);
+  std::vector<double> relative;  // to that
   const size_t count = ops.size() * lanes.size();
   for (size_t i = 0; i < count; i += StrideFor(count)) {
     const size_t lane = lanes[i % lanes.size()];
     const uint32_t op = ops[i / lanes.size()];
-    if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane) / passes.InLane(pass, stage, lane));
+    if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane) / unpaused.At(op, lane));
   }
   const double limit = std::max(kPause, 1 + kSpread * RobustSpread(std::move(relative)));
   std::vector<Pause> pauses;
   for (const uint32_t op : ops)
     for (const size_t lane : lanes) {
       if (!passes.Has(op, lane)) continue;
-      const double own = passes.Relative(op, lane), in_lane = passes.InLane(pass, stage, lane);
-      if (own < limit * in_lane || IsLongElsewhere(passes, op, lane, (1 + limit) / 2)) continue;
-      pauses.push_back({op, lane, passes.Duration(op, lane) / own * in_lane});
+      const double own = passes.Relative(op, lane), without = unpaused.At(op, lane);
+      if (own < limit * without || IsLongElsewhere(passes, op, lane, (1 + limit) / 2)) continue;
+      pauses.push_back({op, lane, passes.Duration(op, lane) / own * without});
     }
   return pauses;
 }

@@ -66,5 +66,61 @@ INSTANTIATE_TEST_SUITE_P(ErasAndSeeds, PlantedInDdp,
                          testing::Combine(testing::Values(KinetoEra::kMicros, KinetoEra::kDecimals, KinetoEra::kBase),
                                           testing::Range(1, 4)));
 
+// Four ranks in two all-reduces a step. Between these rank 2 takes 19 ms more or some more still, in every N-th step.
+// Before the first rank 0 pauses, now and then.
+trace::KinetoRank TwiceReduced(int rank, int every) {
+  constexpr int64_t kMs = 1'000'000;
+  trace::KinetoRank one;
+  one.rank = rank;
+  one.world_size = 4;
+  one.streams = {"device 0 stream 7", "device 0 stream 20"};
+  one.groups = {{"0", "default_pg", {0, 1, 2, 3}}};
+  one.collectives = {{"allreduce", 0, -1, 8, 8, -1, false}};
+  const auto add = [&one](int64_t from, int64_t to, uint32_t stream) {
+    one.ops.push_back({from, to - from, from, stream, stream == 1 ? 0 : trace::kNoIndex});
+  };
+  int64_t now = 0;
+  for (int step = 0; step < 12; ++step) {
+    const int64_t begin = now, more = step % every == 0 ? (19 + step % 3) * kMs : 0;
+    const int64_t jitter = (step * 7 + rank * 3) % 5 * kMs / 50, pause = step % 6 == 1 ? 6 * kMs : 0;
+    const int64_t first = 10 * kMs + jitter + (rank == 0 ? pause : 0), reduced = 11 * kMs + kMs / 10 + pause;
+    add(now, now + first, 0);
+    add(now + first, now + reduced, 1);
+    now += reduced;
+    const int64_t own = kMs / 2 + (rank == 2 ? more : 0);
+    add(now, now + own, 0);
+    add(now + own, now + kMs / 2 + more + kMs, 1);
+    now += kMs / 2 + more + kMs;
+    add(now, now + 5 * kMs, 0);
+    now += 5 * kMs;
+    one.steps.push_back({step, begin, now - begin});
+  }
+  std::stable_sort(one.ops.begin(), one.ops.end(), [](const auto& a, const auto& b) { return a.stream < b.stream; });
+  return one;
+}
+
+std::vector<Cause> CausesOfTwiceReduced(int every) {
+  std::vector<trace::KinetoRank> ranks;
+  for (int rank = 0; rank < 4; ++rank) ranks.push_back(TwiceReduced(rank, every));
+  const auto traced = trace::BuildKinetoJob(std::move(ranks), {}).value();
+  return FindCauses(traced.job, WhatIf(traced.job), kStraggles).found;
+}
+
+TEST(OneSegment, ThatIsLongInMostStepsIsTheWorkersOwn) {
+  const std::vector<Cause> causes = CausesOfTwiceReduced(1);
+  ASSERT_THAT(Names(causes), ElementsAre("worker", "gc"));
+  EXPECT_EQ(causes[0].suspects[0].rank, 2);
+  EXPECT_NEAR(causes[0].gain_s, 0.020, 0.0005);
+  EXPECT_EQ(causes[1].suspects[0].rank, 0);
+  EXPECT_NEAR(causes[1].gain_s, 0.001, 0.0001);
+}
+
+TEST(OneSegment, ThatIsLongNowAndThenIsAPause) {
+  const std::vector<Cause> causes = CausesOfTwiceReduced(4);
+  ASSERT_THAT(Names(causes), ElementsAre("gc"));
+  EXPECT_EQ(causes[0].suspects[0].rank, 2);
+  EXPECT_NEAR(causes[0].gain_s, 0.006, 0.0005);
+}
+
 }  // namespace
 }  // namespace lockstep::explain

@@ -24,6 +24,7 @@ Passes::Passes(const trace::TracedJob& job, const Times& times, size_t threads)
     ops_[At(PassOf(one.type))][At(one.stage)].push_back(op);
     chunks_ = std::max(chunks_, At(one.chunk + 1));
     microbatches_ = std::max(microbatches_, At(one.microbatch + 1));
+    segments_ |= one.type == trace::OpType::kSegment;
   }
   by_place_.resize(kPasses * At(job.pp) * chunks_ * microbatches_);
   for (const auto& by_stage : ops_)
@@ -88,8 +89,6 @@ void Passes::FindUsual(size_t pass, size_t stage) {
 
 void Passes::FindInLane(size_t pass, size_t stage) {
   const std::vector<uint32_t>& ops = ops_[pass][stage];
-  // Microbatches are alike; segments are not, and most are small.
-  const bool segments = !ops.empty() && job_.ops[ops.front()].type == trace::OpType::kSegment;
   // Some lanes at once: those of an op stand beside each other.
   constexpr size_t kLanes = 16;
   for (size_t first = 0; first < job_.lanes.size(); first += kLanes) {
@@ -104,7 +103,8 @@ void Passes::FindInLane(size_t pass, size_t stage) {
         usual[i] += usual_[op];
       }
     for (size_t i = 0; i < count; ++i) {
-      const double typical = segments ? duration[i] / usual[i] : Median(std::move(relative[i]));
+      // Microbatches are alike; segments are not, and most are small.
+      const double typical = segments_ ? duration[i] / usual[i] : Median(std::move(relative[i]));
       in_lane_[pass][stage][first + i] = usual[i] == 0 ? 1 : typical;
     }
   }

@@ -26,6 +26,7 @@ class Passes {
   const trace::TracedJob& job() const { return job_; }
   bool HasPass(int pass) const;
   const char* Name(int pass) const;  // "forward"; of segments "compute"
+  bool OfSegments() const { return segments_; }
   const std::vector<uint32_t>& Ops(int pass, int stage) const { return ops_[At(pass)][At(stage)]; }
   const std::vector<size_t>& LanesOf(int dp) const { return lanes_of_[At(dp)]; }
   size_t microbatches() const { return microbatches_; }
@@ -39,6 +40,7 @@ class Passes {
   double InLane(int pass, int stage, size_t lane) const { return in_lane_[At(pass)][At(stage)][lane]; }
   // The compute of the same chunk and microbatch in another pass, or on another stage.
   std::optional<uint32_t> Same(uint32_t op, int pass, int stage) const;
+  double Usual(uint32_t op) const { return usual_[op]; }  // s
   // Seconds of one microbatch on a stage, all chunks.
   double Usual(int pass, int stage) const { return of_stage_[At(pass)][At(stage)]; }
 
@@ -62,6 +64,7 @@ class Passes {
   std::vector<double> usual_;                                    // [op]; 0 for other ops
   std::array<std::vector<double>, kPasses> of_stage_;            // [pass][stage]
   std::array<std::vector<std::vector<double>>, kPasses> in_lane_;
+  bool segments_ = false;
 };
 
 inline int PassOf(trace::OpType type) { return type == trace::OpType::kBackwardCompute ? 1 : 0; }  // requires IsPass
