@@ -67,8 +67,8 @@ INSTANTIATE_TEST_SUITE_P(ErasAndSeeds, PlantedInDdp,
                                           testing::Range(1, 4)));
 
 // Four ranks in two all-reduces a step. Between these rank 2 takes 19 ms more or some more still, in every N-th step.
-// Before the first rank 0 pauses, now and then.
-trace::KinetoRank TwiceReduced(int rank, int every) {
+// Before the first rank 0 pauses, now and then. Rank 3 ends each step `later` than the others, and begins the next so.
+trace::KinetoRank TwiceReduced(int rank, int every, int64_t later) {
   constexpr int64_t kMs = 1'000'000;
   trace::KinetoRank one;
   one.rank = rank;
@@ -83,25 +83,28 @@ trace::KinetoRank TwiceReduced(int rank, int every) {
   for (int step = 0; step < 12; ++step) {
     const int64_t begin = now, more = step % every == 0 ? (19 + step % 3) * kMs : 0;
     const int64_t jitter = (step * 7 + rank * 3) % 5 * kMs / 50, pause = step % 6 == 1 ? 6 * kMs : 0;
-    const int64_t first = 10 * kMs + jitter + (rank == 0 ? pause : 0), reduced = 11 * kMs + kMs / 10 + pause;
-    add(now, now + first, 0);
+    const int64_t late = step > 0 ? later : 0, own_late = rank == 3 ? late : 0;
+    const int64_t first = own_late + 10 * kMs + jitter + (rank == 0 ? pause : 0);
+    const int64_t reduced = late + 11 * kMs + kMs / 10 + pause;
+    add(now + own_late, now + first, 0);
     add(now + first, now + reduced, 1);
     now += reduced;
     const int64_t own = kMs / 2 + (rank == 2 ? more : 0);
     add(now, now + own, 0);
     add(now + own, now + kMs / 2 + more + kMs, 1);
     now += kMs / 2 + more + kMs;
-    add(now, now + 5 * kMs, 0);
+    const int64_t last = 5 * kMs + (rank == 3 ? later : 0);
+    add(now, now + last, 0);
+    one.steps.push_back({step, begin, now + last - begin});
     now += 5 * kMs;
-    one.steps.push_back({step, begin, now - begin});
   }
   std::stable_sort(one.ops.begin(), one.ops.end(), [](const auto& a, const auto& b) { return a.stream < b.stream; });
   return one;
 }
 
-std::vector<Cause> CausesOfTwiceReduced(int every) {
+std::vector<Cause> CausesOfTwiceReduced(int every, int64_t later = 0) {
   std::vector<trace::KinetoRank> ranks;
-  for (int rank = 0; rank < 4; ++rank) ranks.push_back(TwiceReduced(rank, every));
+  for (int rank = 0; rank < 4; ++rank) ranks.push_back(TwiceReduced(rank, every, later));
   const auto traced = trace::BuildKinetoJob(std::move(ranks), {}).value();
   return FindCauses(traced.job, WhatIf(traced.job), kStraggles).found;
 }
@@ -120,6 +123,13 @@ TEST(OneSegment, ThatIsLongNowAndThenIsAPause) {
   ASSERT_THAT(Names(causes), ElementsAre("gc"));
   EXPECT_EQ(causes[0].suspects[0].rank, 2);
   EXPECT_NEAR(causes[0].gain_s, 0.006, 0.0005);
+}
+
+TEST(OneSegment, ThatEndsTheStepLateIsNoLoadingOfData) {
+  const std::vector<Cause> causes = CausesOfTwiceReduced(100, 4'000'000);
+  ASSERT_THAT(Names(causes), ElementsAre("worker", "gc"));
+  EXPECT_EQ(causes[0].suspects[0].rank, 3);
+  EXPECT_NEAR(causes[0].gain_s, 0.004, 0.0005);
 }
 
 }  // namespace

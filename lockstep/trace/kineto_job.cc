@@ -146,12 +146,16 @@ class Builder {
     job.starts.assign(ops_.size() * width, 0.0F);
     job.durations.assign(ops_.size() * width, 0.0F);
     job.graph.absent.assign(ops_.size() * width, 1);
-    int64_t last_end = INT64_MIN;
+    std::vector<int64_t> last_ends(ranks_.size(), INT64_MIN);
     for (size_t step = 0; step < steps_.numbers.size(); ++step) {
       const int64_t first = FirstBegin(step);
       const bool follows = step > 0 && steps_.numbers[step] == steps_.numbers[step - 1] + 1;
-      const int64_t origin = follows ? std::min(first, last_end) : first;
-      for (size_t rank = 0; rank < ranks_.size(); ++rank) last_end = std::max(last_end, FillLane(step, rank, origin));
+      const int64_t origin = follows ? std::min(first, *std::max_element(last_ends.begin(), last_ends.end())) : first;
+      for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+        const int64_t busy = follows ? std::max(int64_t{0}, last_ends[rank] - origin) : 0;
+        job.busy_until.push_back(static_cast<float>(static_cast<double>(busy) / kNanosPerSecond));
+        last_ends[rank] = std::max(last_ends[rank], FillLane(step, rank, origin));
+      }
     }
     if (std::find(job.graph.absent.begin(), job.graph.absent.end(), 1) == job.graph.absent.end())
       job.graph.absent.clear();

@@ -55,6 +55,8 @@ struct TracedJob {
   std::vector<float> transfers;  // of communication; of compute, its duration
   std::vector<float> delays;
   std::vector<float> step_times;  // of each lane set: last end - first start
+  // [lane], s since the begin of the step: until then its rank was at the step before. Empty: not told.
+  std::vector<float> busy_until;
 
   std::vector<Counter> counters;
 };
