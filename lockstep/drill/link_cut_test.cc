@@ -52,9 +52,11 @@ ip -6 route add default via fd01::2
 ip -6 route add fd77::/64 nexthop via fd01::3 nexthop via fd02::3
 )";
 
-// Times pass, and the kernel notes the use of a neighbour; the rest must be the same to the letter, and in its order.
+// Times pass, and the kernel notes the use of a neighbour; the rest must be the same to the letter, and in its order,
+// once the kernel has seen that the links are up.
 std::string Network() {
   return OutputOf(
+      "while [ -n \"$(ip -6 address show tentative)\" ]; do sleep 0.01; done;"
       "ip -4 route show table all; ip -6 route show table all | sort; ip -o -6 address show scope global | sort;"
       "ip -o link show up | cut -d' ' -f2 | sort; ip neighbour show nud permanent | sort");
 }
