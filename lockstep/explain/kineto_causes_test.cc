@@ -104,6 +104,7 @@ trace::KinetoRank TwiceReduced(int rank, int every, int64_t later) {
 
 std::vector<Cause> CausesOfTwiceReduced(int every, int64_t later = 0) {
   std::vector<trace::KinetoRank> ranks;
+  ranks.reserve(4);
   for (int rank = 0; rank < 4; ++rank) ranks.push_back(TwiceReduced(rank, every, later));
   const auto traced = trace::BuildKinetoJob(std::move(ranks), {}).value();
   return FindCauses(traced.job, WhatIf(traced.job), kStraggles).found;
