@@ -89,6 +89,16 @@ size_t AwaitedOnHost(const KinetoRank& rank, const RankStep& step, const std::ve
   return found;
 }
 
+// Of `at`, so many before and so many behind it; `at`, if none rests for longer than a thread does by itself.
+size_t AtLongestRest(const KinetoRank& rank, const RankStep& step, const std::vector<int64_t>& last_end, size_t at,
+                     size_t before, size_t behind) {
+  size_t longest = at;
+  int64_t rest = at < step.computes.size() ? std::max(kRest, RestBefore(rank, step, last_end, at)) : kRest;
+  for (size_t other = at - std::min(at, before); other < std::min(at + behind + 1, step.computes.size()); ++other)
+    if (const int64_t own = RestBefore(rank, step, last_end, other); own > rest) rest = own, longest = other;
+  return longest;
+}
+
 std::vector<size_t> InputsOnHost(const KinetoRank& rank, const RankStep& step) {
   std::vector<size_t> inputs;
   inputs.reserve(step.collectives.size());
@@ -155,11 +165,7 @@ Places HostPlaces::In(const KinetoRank& rank, const RankStep& step) const {
     const auto [at, around] = *one;
     const size_t before = one == waits.begin() ? around : std::min(around, (at - std::prev(one)->first) / 2);
     const size_t behind = std::next(one) == waits.end() ? around : std::min(around, (std::next(one)->first - at) / 2);
-    size_t longest = at;
-    int64_t rest = at < step.computes.size() ? std::max(kRest, RestBefore(rank, step, last_end, at)) : kRest;
-    for (size_t other = at - std::min(at, before); other < std::min(at + behind + 1, step.computes.size()); ++other)
-      if (const int64_t own = RestBefore(rank, step, last_end, other); own > rest) rest = own, longest = other;
-    found[at] = longest;
+    found[at] = AtLongestRest(rank, step, last_end, at, before, behind);
   }
   for (size_t i = 0; i < distances.size(); ++i)
     if (distances[i] != kNever) places.awaited[i] = std::max(places.inputs[i], found.at(places.awaited[i]));
