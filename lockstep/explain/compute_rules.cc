@@ -49,28 +49,30 @@ void Set(const Passes& passes, uint32_t op, size_t lane, double seconds, CellTim
   times.emplace_back(static_cast<uint32_t>(passes.job().graph.Cell(op, lane)), static_cast<float>(seconds));
 }
 
-// Multiplies the durations of a stage's passes in some lanes.
-void Scale(const Passes& passes, int pass, int stage, const Lanes& lanes, double factor, CellTimes& times) {
-  times.reserve(times.size() + passes.Ops(pass, stage).size() * lanes.size());
-  for (const uint32_t op : passes.Ops(pass, stage))
-    for (const size_t lane : lanes)
-      if (passes.Has(op, lane)) Set(passes, op, lane, passes.Duration(op, lane) * factor, times);
+void Divide(const Passes& passes, uint32_t op, const Lanes& lanes, double ratio, CellTimes& times) {
+  for (const size_t lane : lanes)
+    if (passes.Has(op, lane)) Set(passes, op, lane, passes.Duration(op, lane) / ratio, times);
 }
 
+// The durations of a stage's passes in some lanes.
 void Divide(const Passes& passes, int pass, int stage, const Lanes& lanes, double ratio, CellTimes& times) {
-  if (ratio > 1) Scale(passes, pass, stage, lanes, 1 / ratio, times);
+  if (ratio <= 1) return;
+  times.reserve(times.size() + passes.Ops(pass, stage).size() * lanes.size());
+  for (const uint32_t op : passes.Ops(pass, stage)) Divide(passes, op, lanes, ratio, times);
 }
 
-// Segments are long in their own ways: each is divided by what it takes, in most of the lanes, of what is usual.
+// What an op takes of what is usual, in most of the lanes; 0: it is in none.
+double Ratio(const Passes& passes, uint32_t op, const Lanes& lanes) {
+  std::vector<double> relative;
+  for (const size_t lane : lanes)
+    if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane));
+  return Median(std::move(relative));
+}
+
+// Segments are long in their own ways: each is divided by its own ratio.
 void DivideEach(const Passes& passes, int pass, int stage, const Lanes& lanes, CellTimes& times) {
-  for (const uint32_t op : passes.Ops(pass, stage)) {
-    std::vector<double> relative;
-    for (const size_t lane : lanes)
-      if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane));
-    const double ratio = Median(std::move(relative));
-    for (const size_t lane : lanes)
-      if (passes.Has(op, lane) && ratio > 0) Set(passes, op, lane, passes.Duration(op, lane) / ratio, times);
-  }
+  for (const uint32_t op : passes.Ops(pass, stage))
+    if (const double ratio = Ratio(passes, op, lanes); ratio > 0) Divide(passes, op, lanes, ratio, times);
 }
 
 CauseSuspect WorkerSuspect(const trace::TracedJob& job, int dp, int stage) {
@@ -321,14 +323,12 @@ class Unpaused {
     if (!passes.OfSegments()) return;
     of_lane_.resize(passes.job().lanes.size());
     for (const uint32_t op : passes.Ops(pass, stage)) {
-      std::vector<double> relative;
+      of_op_[op] = Ratio(passes, op, passes.LanesOf(dp));
       for (const size_t lane : passes.LanesOf(dp)) {
         if (!passes.Has(op, lane)) continue;
-        relative.push_back(passes.Relative(op, lane));
         of_lane_[lane].duration += passes.Duration(op, lane);
         of_lane_[lane].usual += passes.Usual(op);
       }
-      if (!relative.empty()) of_op_[op] = Median(std::move(relative));
     }
   }
 

@@ -13,7 +13,7 @@
 namespace lockstep::trace {
 namespace {
 
-constexpr double kNanosPerSecond = 1e9;
+float ToSeconds(int64_t ns) { return static_cast<float>(static_cast<double>(ns) / 1e9); }
 
 absl::Status CheckSameJob(const std::vector<KinetoRank>& ranks) {
   if (ranks.empty()) return InvalidArgument("no rank files");
@@ -153,7 +153,7 @@ class Builder {
       const int64_t origin = follows ? std::min(first, *std::max_element(last_ends.begin(), last_ends.end())) : first;
       for (size_t rank = 0; rank < ranks_.size(); ++rank) {
         const int64_t busy = follows ? std::max(int64_t{0}, last_ends[rank] - origin) : 0;
-        job.busy_until.push_back(static_cast<float>(static_cast<double>(busy) / kNanosPerSecond));
+        job.busy_until.push_back(ToSeconds(busy));
         last_ends[rank] = std::max(last_ends[rank], FillLane(step, rank, origin));
       }
     }
@@ -180,8 +180,8 @@ class Builder {
     const auto put = [&](uint32_t op, int64_t begin, int64_t end) {
       const size_t cell = number_[op] * ranks_.size() * steps_.numbers.size() + lane;
       out_.job.graph.absent[cell] = 0;
-      out_.job.starts[cell] = static_cast<float>(static_cast<double>(begin - origin) / kNanosPerSecond);
-      out_.job.durations[cell] = static_cast<float>(static_cast<double>(end - begin) / kNanosPerSecond);
+      out_.job.starts[cell] = ToSeconds(begin - origin);
+      out_.job.durations[cell] = ToSeconds(end - begin);
       last = std::max(last, end);
     };
     for (size_t i = 0; i < Segments(role); ++i) {

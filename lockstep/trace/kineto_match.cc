@@ -16,6 +16,22 @@ constexpr double kHostTogether = 2e6;                      // ns: threads of a h
 constexpr double kFurthestClock = 600e9;                   // ns: further apart are no clocks but runs
 constexpr double kTrustedClock = 3;                        // times the error: a smaller offset is none, if it may
 
+using OpsOfOne = std::vector<std::pair<size_t, const DeviceOp*>>;  // (rank, what it did) of a communication
+
+// Of how many communications a member would come when it was over for another.
+size_t Impossible(const std::vector<OpsOfOne>& communications, const std::vector<ClockOffset>& clocks) {
+  return static_cast<size_t>(std::count_if(communications.begin(), communications.end(), [&](const OpsOfOne& members) {
+    double first_end = std::numeric_limits<double>::max(), last_begin = std::numeric_limits<double>::lowest();
+    const int64_t origin = members.front().second->begin_ns;
+    for (const auto& [rank, op] : members) {
+      const double begin = static_cast<double>(op->begin_ns - origin) + clocks[rank].offset_ns;
+      last_begin = std::max(last_begin, begin);
+      first_end = std::min(first_end, begin + static_cast<double>(op->duration_ns));
+    }
+    return last_begin > first_end;
+  }));
+}
+
 }  // namespace
 
 KinetoMatch::KinetoMatch(std::vector<KinetoRank>& ranks, const KinetoSteps& steps) : ranks_(ranks), steps_(steps) {
@@ -78,29 +94,17 @@ bool KinetoMatch::EndTogether(size_t step, const Members& members) const {
   return static_cast<double>(last_end - first_end) <= limit && static_cast<double>(last_begin - first_end) <= limit;
 }
 
-size_t KinetoMatch::Impossible(const std::vector<ClockOffset>& clocks) const {
-  size_t impossible = 0;
-  for (size_t step = 0; step < steps_.numbers.size(); ++step)
-    for (const Members& members : Candidates(step)) {
-      double first_end = std::numeric_limits<double>::max(), last_begin = std::numeric_limits<double>::lowest();
-      const int64_t origin = OpOf(step, members.front().first, members.front().second).begin_ns;
-      for (const auto& [rank, i] : members) {
-        const DeviceOp& op = OpOf(step, rank, i);
-        const double begin = static_cast<double>(op.begin_ns - origin) + clocks[rank].offset_ns;
-        last_begin = std::max(last_begin, begin);
-        first_end = std::min(first_end, begin + static_cast<double>(op.duration_ns));
-      }
-      if (last_begin > first_end) ++impossible;
-    }
-  return impossible;
-}
-
 absl::StatusOr<std::vector<ClockOffset>> KinetoMatch::FitClocks() {
+  std::vector<OpsOfOne> communications;
   std::vector<std::vector<std::pair<size_t, int64_t>>> ends;
   for (size_t step = 0; step < steps_.numbers.size(); ++step)
     for (const Members& members : Candidates(step)) {
+      OpsOfOne& ops = communications.emplace_back();
       auto& of_one = ends.emplace_back();
-      for (const auto& [rank, i] : members) of_one.emplace_back(rank, OpOf(step, rank, i).end_ns());
+      for (const auto& [rank, i] : members) {
+        ops.emplace_back(rank, &OpOf(step, rank, i));
+        of_one.emplace_back(rank, ops.back().second->end_ns());
+      }
     }
   const std::vector<ClockOffset> fitted = trace::FitClocks(ranks_.size(), ends);
   std::vector<ClockOffset> clocks = fitted;
@@ -108,7 +112,7 @@ absl::StatusOr<std::vector<ClockOffset>> KinetoMatch::FitClocks() {
   for (const ClockOffset& clock : clocks) error = std::max(error, clock.error_ns);
   for (ClockOffset& clock : clocks)
     if (std::abs(clock.offset_ns) < kTrustedClock * error) clock.offset_ns = 0;
-  if (Impossible(clocks) > Impossible(fitted)) clocks = fitted;
+  if (Impossible(communications, clocks) > Impossible(communications, fitted)) clocks = fitted;
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     const double offset = clocks[rank].offset_ns;
     if (std::abs(offset) > kFurthestClock)

@@ -32,8 +32,6 @@ class KinetoMatch {
 
  private:
   bool SameName(size_t step, const Members& members) const;
-  // Of how many communications a member would come when it was over for another.
-  size_t Impossible(const std::vector<ClockOffset>& clocks) const;
 
   std::vector<KinetoRank>& ranks_;
   const KinetoSteps& steps_;

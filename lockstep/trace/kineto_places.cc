@@ -139,10 +139,7 @@ HostPlaces::HostPlaces(const std::vector<StepOfRank>& steps) {
       all.distances[i].push_back(at - inputs[i]);
     }
   }
-  const auto often = [](const Seen& seen, size_t i) {
-    const auto times = static_cast<double>(seen.distances[i].size());
-    return times > 0 && times >= kOften * static_cast<double>(seen.steps);
-  };
+  const auto often = [](const Seen& seen, size_t i) { return IsAwaited(seen.distances[i].size(), seen.steps); };
   for (const auto& [rank, own] : of_ranks) {
     std::vector<size_t>& distances = distances_[rank];
     for (size_t i = 0; i < communications; ++i)

@@ -12,7 +12,11 @@
 
 namespace lockstep::trace {
 
-inline constexpr double kOften = 0.3;  // of the steps, and a communication is held to be awaited
+// Whether a communication that was seen to be awaited in some of the steps is held to be.
+inline bool IsAwaited(size_t seen, size_t steps) {
+  constexpr double kOften = 0.3;
+  return seen > 0 && static_cast<double>(seen) >= kOften * static_cast<double>(steps);
+}
 
 struct StepOfRank {
   const KinetoRank* rank;

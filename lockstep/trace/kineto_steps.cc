@@ -138,8 +138,8 @@ class Role {
     Places places{{}, std::vector<size_t>(count, RoleForm::kNever)};
     for (size_t i = 0; i < count; ++i) {
       places.inputs.push_back(std::max(i == 0 ? 0 : places.inputs.back(), Middle(inputs[i])));
-      const bool often = static_cast<double>(awaited[i].size()) >= kOften * static_cast<double>(inputs[i].size());
-      if (often && !awaited[i].empty()) places.awaited[i] = std::max(Middle(awaited[i]), places.inputs[i]);
+      if (IsAwaited(awaited[i].size(), inputs[i].size()))
+        places.awaited[i] = std::max(Middle(awaited[i]), places.inputs[i]);
     }
     return places;
   }
