@@ -11,6 +11,7 @@ import ctypes
 import fcntl
 import json
 import os
+import pickle
 import re
 import shutil
 import struct
@@ -66,7 +67,7 @@ def read_tensor(entry, real, data):
 def import_(directory, source, client):
     import torch
 
-    saved = torch.load(source, map_location="cpu")
+    saved = read_saved(torch, source)
     os.makedirs(directory, exist_ok=True)
     with open(os.path.join(directory, ".lock"), "w") as lock:
         try:
@@ -74,6 +75,22 @@ def import_(directory, source, client):
         except OSError:
             raise ConvertError(f"{lock.name} is held by a run, which is writing there: stop it first") from None
         write_checkpoint(directory, saved, client)
+
+
+def read_saved(torch, source):
+    """What export wrote: anything else lacks what a job finds its state by."""
+    try:
+        saved = torch.load(source, map_location="cpu")
+    except (RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
+        raise ConvertError(f"{source} can't be read as a file of torch.save: {str(error).splitlines()[0]}") from error
+    missing = [key for key in ("step", "world_size", "ranks") if not isinstance(saved, dict) or key not in saved]
+    if missing:
+        raise ConvertError(f"{source} has no {missing[0]!r}: expected what `lockstep checkpoint export` writes. A file of another origin is the "
+                           "script's to load, before ckpt.restore()")
+    absent = [rank for rank in range(saved["world_size"]) if str(rank) not in saved["ranks"]]
+    if absent:
+        raise ConvertError(f"{source} has no rank {absent[0]}, expected {saved['world_size']} of them")
+    return saved
 
 
 def write_checkpoint(directory, saved, client):

@@ -242,6 +242,20 @@ class Formats(DiskCheckpoint):
         self.assertIn("kinds.float32 is torch.float64 of shape [2, 3], expected float32 of shape [2, 3]", answer.stderr)
         self.assertEqual(1, len(self.checkpoints()))
 
+    def test_files_of_another_origin_are_refused(self):
+        self.run_job()
+        self.convert("export", "--to", "torch", str(self.saved))
+        whole, saved = self.saved.read_bytes(), torch.load(self.saved)
+        for content, expected in ((whole[: len(whole) // 2], "can't be read as a file of torch.save"), (b"", "can't be read"),
+                                  ({"model": {}}, "has no 'step': expected what `lockstep checkpoint export` writes"),
+                                  ([1, 2], "has no 'step'"), ({**saved, "world_size": 2}, "has no rank 1, expected 2 of them")):
+            self.saved.write_bytes(content) if isinstance(content, bytes) else torch.save(content, self.saved)
+            answer = self.convert("import", "--from", "torch", str(self.saved))
+            self.assertEqual(1, answer.returncode, answer.stderr)
+            self.assertIn(f"{self.saved} {expected}", answer.stderr)
+            self.assertEqual(1, len(answer.stderr.splitlines()), answer.stderr)
+        self.assertEqual(1, len(self.checkpoints()))
+
     def test_dcp_needs_a_newer_torch(self):
         if int(torch.__version__.split(".")[0]) >= 2:
             self.skipTest("this torch has it")
