@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "lockstep/base/parallel.h"
 #include "lockstep/base/poller.h"
 #include "lockstep/base/report.h"
+#include "lockstep/base/select.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep {
@@ -106,6 +108,30 @@ TEST(Mailbox, DeliversInThePollersThreadInOrder) {
   for (const std::vector<size_t>& one : got) EXPECT_TRUE(std::is_sorted(one.begin(), one.end()));
   mailbox.Close();
   mailbox.Post([] { FAIL() << "it is closed"; });
+}
+
+TEST(SelectNth, PutsEachWhereSortingWould) {
+  std::mt19937 chance(1);
+  for (const size_t count : {1u, 2u, 3u, 8u, 9u, 50u, 1000u}) {
+    std::vector<double> random, few, rising, equal(count, 3.0);
+    for (size_t i = 0; i < count; ++i) {
+      random.push_back(std::normal_distribution<double>()(chance));
+      few.push_back(static_cast<double>(chance() % 3));
+      rising.push_back(static_cast<double>(i));
+    }
+    const std::vector<double> falling(rising.rbegin(), rising.rend());
+    for (const std::vector<double>& values : {random, few, rising, falling, equal})
+      for (size_t nth = 0; nth < count; nth += 1 + count / 20) {
+        std::vector<double> sorted = values, selected = values;
+        std::ranges::sort(sorted);
+        SelectNth(selected, nth);
+        EXPECT_EQ(selected[nth], sorted[nth]) << nth << " of " << count;
+        EXPECT_LE(*std::max_element(selected.begin(), selected.begin() + static_cast<std::ptrdiff_t>(nth) + 1),
+                  selected[nth]);
+        std::ranges::sort(selected);
+        EXPECT_EQ(selected, sorted) << "nothing is lost";
+      }
+  }
 }
 
 TEST(ParallelFor, CallsEachOnceAndEachWorkerOneAtATime) {

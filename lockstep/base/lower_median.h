@@ -1,11 +1,12 @@
 // The middle of some values, and how far they lie from it.
 #pragma once
 
-#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <utility>
 #include <vector>
+
+#include "lockstep/base/select.h"
 
 namespace lockstep {
 
@@ -13,9 +14,9 @@ namespace lockstep {
 template <typename Number>
 Number LowerMedian(std::vector<Number> values) {
   if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>((values.size() - 1) / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  const size_t middle = (values.size() - 1) / 2;
+  SelectNth(values, middle);
+  return values[middle];
 }
 
 // The standard deviation that normally distributed values would have which lie as far from `middle`: 1.4826 times the

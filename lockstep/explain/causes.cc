@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <utility>
 
 #include "lockstep/base/large_pages.h"
 #include "lockstep/base/parallel.h"
@@ -120,43 +121,95 @@ class Peeling {
     ParallelFor(tasks.size(), analysis_.threads(), [&](size_t i, size_t /*worker*/) { tasks[i](); });
   }
 
+  using Found = std::vector<std::vector<Remedy>>;  // by rule
+
+  struct Candidate {
+    Remedy* remedy;
+    double most;  // what it takes away, per step: it gains no more
+    bool tried = false;
+  };
+  // What one rule found, and all of it as one where that may gain more.
+  struct OfRule {
+    Found* found;
+    std::vector<Candidate> singles;
+    std::optional<Remedy> joint;
+  };
+
   // It is taken out of what its rules have found, which is then forgotten.
   std::optional<Remedy> Best() {
     Look();
-    Choice best;
+    std::vector<OfRule> rules;
     for (Found* found : {&computes_, &network_})
-      for (std::vector<Remedy>& candidates : *found) Consider(candidates, *found, best);
-    if (best.remedy == nullptr) return std::nullopt;
-    Remedy remedy = std::move(*best.remedy);
-    best.found->clear();
+      for (std::vector<Remedy>& remedies : *found) rules.push_back(Consider(remedies, found));
+    TryOut(rules);
+    Remedy* best = nullptr;
+    Found* best_found = nullptr;
+    const auto consider = [&](Remedy& remedy, Found* found) {
+      if (remedy.cause.gain_s < Least() || (best != nullptr && remedy.cause.gain_s <= best->cause.gain_s)) return;
+      best = &remedy, best_found = found;
+    };
+    for (OfRule& rule : rules) {
+      for (const Candidate& one : rule.singles) consider(*one.remedy, rule.found);
+      if (rule.joint) consider(*rule.joint, rule.found);
+    }
+    if (best == nullptr) return std::nullopt;
+    Remedy remedy = std::move(*best);
+    best_found->clear();
     return remedy;
   }
 
-  using Found = std::vector<std::vector<Remedy>>;  // by rule
-  struct Choice {
-    Remedy* remedy = nullptr;
-    Found* found = nullptr;
-    std::optional<Remedy> joint;  // `remedy`, where it is several
-  };
-
-  // The candidates of one rule.
-  void Consider(std::vector<Remedy>& candidates, Found& found, Choice& best) {
-    double single = 0;  // what the best of them gains by itself
-    for (Remedy& remedy : candidates) {
-      TryOut(remedy);
-      single = std::max(single, remedy.cause.gain_s);
-      if (IsBetter(remedy, best)) best.remedy = &remedy, best.found = &found;
+  OfRule Consider(std::vector<Remedy>& remedies, Found* found) const {
+    OfRule rule{found, {}, {}};
+    for (Remedy& remedy : remedies) {
+      remedy.cause.gain_s = 0;
+      rule.singles.push_back({.remedy = &remedy, .most = MostGain(remedy)});
     }
-    std::optional<Remedy> together = Together(candidates);
-    if (!together) return;
-    TryOut(*together);
-    if (together->cause.gain_s <= kMoreTogether * single || !IsBetter(*together, best)) return;
-    best.joint = std::move(together);
-    best.remedy = &*best.joint;
-    best.found = &found;
+    rule.joint = Together(rule.singles);
+    return rule;
   }
 
-  // What a remedy takes away, per step: it gains no more.
+  // By replays, those first that can gain most: who can't gain as much as another does keeps a gain of 0.
+  void TryOut(std::vector<OfRule>& rules) {
+    struct Trial {
+      double most;
+      OfRule* rule;
+      Candidate* single;  // null: the joint
+    };
+    std::vector<Trial> trials;
+    for (OfRule& rule : rules) {
+      for (Candidate& one : rule.singles) trials.push_back({one.most, &rule, &one});
+      if (rule.joint) trials.push_back({MostGain(*rule.joint), &rule, nullptr});
+    }
+    std::stable_sort(trials.begin(), trials.end(), [](const Trial& a, const Trial& b) { return a.most > b.most; });
+    double best = Least();
+    for (const Trial& trial : trials)
+      if (trial.most >= best)
+        best = std::max(best, trial.single != nullptr ? Try(*trial.single) : TryJoint(*trial.rule));
+  }
+
+  double Try(Candidate& one) {
+    if (!std::exchange(one.tried, true)) TryOut(*one.remedy);
+    return one.remedy->cause.gain_s;
+  }
+
+  double TryJoint(OfRule& rule) {
+    const double gain = TryOut(*rule.joint);
+    double single = 0;  // what the best of them gains by itself
+    for (Candidate& one : rule.singles)
+      if (kMoreTogether * one.most >= gain) single = std::max(single, Try(one));
+    if (gain > kMoreTogether * single) return gain;
+    rule.joint.reset();
+    return single;
+  }
+
+  double TryOut(Remedy& remedy) {
+    Swap(remedy);
+    remedy.cause.gain_s = now_ - MeanStep();
+    Swap(remedy);
+    return remedy.cause.gain_s;
+  }
+
+  // What a remedy takes away, per step.
   double MostGain(const Remedy& remedy) const {
     double sum = 0;
     for (const auto& [cell, seconds] : remedy.durations)
@@ -168,27 +221,14 @@ class Peeling {
 
   double Least() const { return std::max(kOfStep * now_, kOfLoss * (begin_ - analysis_.ideal_mean())); }
 
-  void TryOut(Remedy& remedy) {
-    remedy.cause.gain_s = 0;
-    if (MostGain(remedy) < Least()) return;
-    Swap(remedy);
-    remedy.cause.gain_s = now_ - MeanStep();
-    Swap(remedy);
-  }
-
-  bool IsBetter(const Remedy& remedy, const Choice& best) const {
-    return remedy.cause.gain_s >= Least() &&
-           (best.remedy == nullptr || remedy.cause.gain_s > best.remedy->cause.gain_s);
-  }
-
   // Two workers, or links, that are about equally slow hide each other: mending either gains nothing. Those that cost
   // at least half as much as the worst, as one.
-  std::optional<Remedy> Together(const std::vector<Remedy>& candidates) const {
+  static std::optional<Remedy> Together(const std::vector<Candidate>& candidates) {
     std::vector<double> excess;  // s, per step
     excess.reserve(candidates.size());
-    for (const Remedy& remedy : candidates) {
-      const bool alike = remedy.cause.kind == CauseKind::kWorker || remedy.cause.kind == CauseKind::kLink;
-      excess.push_back(alike ? MostGain(remedy) : 0);
+    for (const Candidate& one : candidates) {
+      const CauseKind kind = one.remedy->cause.kind;
+      excess.push_back(kind == CauseKind::kWorker || kind == CauseKind::kLink ? one.most : 0);
     }
     if (excess.empty()) return std::nullopt;
     const double worst = *std::max_element(excess.begin(), excess.end());
@@ -196,7 +236,7 @@ class Peeling {
     size_t count = 0;
     for (const size_t i : Descending(excess)) {
       if (excess[i] <= 0 || excess[i] < worst / 2) break;
-      const Remedy& one = candidates[i];
+      const Remedy& one = *candidates[i].remedy;
       if (!joint) joint.emplace().cause.kind = one.cause.kind;
       joint->durations.insert(joint->durations.end(), one.durations.begin(), one.durations.end());
       joint->cause.suspects.insert(joint->cause.suspects.end(), one.cause.suspects.begin(), one.cause.suspects.end());

@@ -5,15 +5,20 @@
 #include <cstdint>
 #include <numeric>
 
+#include "lockstep/base/select.h"
+
 namespace lockstep::explain {
 
 namespace {
 
 double MedianInPlace(std::vector<double>& values) {
   if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return values.size() % 2 == 1 ? *middle : (*middle + *std::max_element(values.begin(), middle)) / 2;
+  const size_t middle = values.size() / 2;
+  SelectNth(values, middle);
+  if (values.size() % 2 == 1) return values[middle];
+  double below = values[0];
+  for (size_t i = 1; i < middle; ++i) below = std::max(below, values[i]);
+  return (values[middle] + below) / 2;
 }
 
 }  // namespace

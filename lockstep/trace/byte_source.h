@@ -19,7 +19,7 @@ class ByteSource {
   // `largest`: bytes that may have to stand in the window at once.
   static absl::StatusOr<ByteSource> Open(const std::string& path, size_t largest);
 
-  std::string_view window() const { return {buffer_.data() + begin_, end_ - begin_}; }
+  std::string_view window() const { return {buffer_.bytes.get() + begin_, end_ - begin_}; }
   // Drops the first bytes of the window.
   void Consume(size_t count) { begin_ += count; }
   // More bytes behind the window, which moves: views into it are gone. False at the end of the file, when the window is
@@ -34,12 +34,21 @@ class ByteSource {
     void operator()(void* file) const;
   };
 
+  // Not filled in advance, for it may be large.
+  struct Buffer {
+    Buffer() = default;
+    explicit Buffer(size_t size);
+    std::unique_ptr<char[]> bytes;
+    size_t size = 0;
+  };
+
   ByteSource(std::string path, size_t largest, void* file);
+  static Buffer Inflated(const std::string& path);
 
   std::string path_;
   size_t largest_;
   std::unique_ptr<void, Closer> file_;  // a gzFile
-  std::string buffer_;
+  Buffer buffer_;
   size_t begin_ = 0, end_ = 0;
   bool at_end_ = false;
   absl::Status status_;
