@@ -200,7 +200,8 @@ void AddTelemetry(CLI::App& simulate, int& exit_code) {
   command->add_option("--seed", flags->seed, "The same seed gives the same file")->capture_default_str();
   command->add_option(
       "--fault", flags->faults,
-      "KIND[:key=value,...]: slow_rank, slow_link, slow_sender, slow_receiver, slow_block, stopped, lost_message, "
+      "KIND[:key=value,...]: slow_rank, slow_link, slow_sender, slow_receiver, slow_block, slow_block_out, "
+      "slow_block_in, stopped, lost_message, "
       "deadlock, mismatch, skipped; and of healthy jobs gc, checkpoint, evaluation, lengths, warm_up, pause, rotating, "
       "everybody; keys are rank, peer, port, factor, seconds, share, from, until, every; may be given several times");
   command->add_flag("--json", flags->json, "One JSON document on stdout");

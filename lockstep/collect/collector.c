@@ -106,24 +106,23 @@ ls_handle ls_collect_launched(struct ls_trail* trail, struct ls_record* op, uint
   return ls_trail_open(trail, op);
 }
 
-void ls_collect_ended(struct ls_trail* trail, struct ls_record* op, uint8_t state) {
-  const int64_t now = ls_collect_now(), took = now - op->time_ns;
-  op->time_ns = now;
+void ls_collect_ended(struct ls_trail* trail, struct ls_record* op, uint8_t state, int64_t now_ns) {
+  const int64_t took = now_ns - op->time_ns;
+  op->time_ns = now_ns;
   ls_op_set_duration(op, took);
   op->body.op.state = state;
   op->body.op.waits_for = LS_NO_PEER;
   ls_trail_push(trail, op);
   if (is_transfer(op->body.op.function)) return;
   __atomic_fetch_add(&trail->communicator[op->body.op.communicator].ended, 1, __ATOMIC_RELAXED);
-  __atomic_store_n(&trail->left_ns, now, __ATOMIC_RELAXED);
+  __atomic_store_n(&trail->left_ns, now_ns, __ATOMIC_RELAXED);
 }
 
-void ls_collect_waited(struct ls_trail* trail, int64_t begin_ns) {
-  const int64_t now = ls_collect_now();
+void ls_collect_waited(struct ls_trail* trail, int64_t begin_ns, int64_t now_ns) {
   int64_t left = __atomic_load_n(&trail->left_ns, __ATOMIC_RELAXED), then;
   do {
     if (left == 0) return;
     /* What was before it left, and what another thread waited meanwhile, does not count again. */
-    then = left + now - (begin_ns > left ? begin_ns : left);
+    then = left + now_ns - (begin_ns > left ? begin_ns : left);
   } while (!__atomic_compare_exchange_n(&trail->left_ns, &left, then, true, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 }

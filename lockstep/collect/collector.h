@@ -23,9 +23,9 @@ int64_t ls_collect_now(void); /* CLOCK_BOOTTIME, ns */
 
 /* An op is launched: fills the record in, as readers then see it. Of a send or receive, the peer is the caller's. */
 ls_handle ls_collect_launched(struct ls_trail*, struct ls_record* op, uint32_t communicator, uint8_t function);
-/* It ended: pushes it. The place is the caller's to close. */
-void ls_collect_ended(struct ls_trail*, struct ls_record* op, uint8_t state);
-/* It has waited for a message outside of collectives since then: for so long it was not by itself. */
-void ls_collect_waited(struct ls_trail*, int64_t begin_ns);
+/* It ended now: pushes it. The place is the caller's to close. */
+void ls_collect_ended(struct ls_trail*, struct ls_record* op, uint8_t state, int64_t now_ns);
+/* It has waited for a message outside of collectives until now: for so long it was not by itself. */
+void ls_collect_waited(struct ls_trail*, int64_t begin_ns, int64_t now_ns);
 
 #endif

@@ -283,7 +283,10 @@ static int64_t host_time(uint32_t communicator, uint64_t device_ns) {
   return device_ns == 0 ? now : (int64_t)device_ns + known;
 }
 
-static void end_op(struct ls_trail* trail, const struct content* op, uint64_t handle, uint8_t state) {
+/* The clock is looked at only where the caller has not: that is a good part of a callback. */
+enum { kLook = 0 };
+
+static void end_op(struct ls_trail* trail, const struct content* op, uint64_t handle, uint8_t state, int64_t now) {
   struct ls_record record = op->record;
   const ls_handle place = op->place;
   const uint64_t ordinal = op->ordinal;
@@ -294,15 +297,16 @@ static void end_op(struct ls_trail* trail, const struct content* op, uint64_t ha
     record.time_ns = arrived;
     ls_op_set_alone(&record, alone);
   }
-  ls_collect_ended(trail, &record, state);
+  ls_collect_ended(trail, &record, state, now == kLook ? ls_collect_now() : now);
   ls_trail_close(trail, place);
   if (state == LS_OP_COMPLETED) note_end(ordinal, left != 0 ? left : record.time_ns);
 }
 
-static void end_if_done(struct ls_trail* trail, const struct content* op, uint64_t handle, uint32_t progress) {
+static void end_if_done(struct ls_trail* trail, const struct content* op, uint64_t handle, uint32_t progress,
+                        int64_t now) {
   if ((progress & kEnqueued) != 0 && (progress & kHadWorkers) != 0 && (progress & kWorking) == 0 &&
       __atomic_load_n(&op->kernels, __ATOMIC_ACQUIRE) == 0)
-    end_op(trail, op, handle, LS_OP_COMPLETED);
+    end_op(trail, op, handle, LS_OP_COMPLETED, now);
 }
 
 /* Ops that are enqueued and had no proxy yet, or not all of their kernels, which may come much later: the host runs
@@ -319,14 +323,14 @@ static void await_workers(struct ls_trail* trail, uint32_t communicator, uint64_
   if (op == NULL) return;
   const uint32_t progress = __atomic_load_n(&op->progress, __ATOMIC_ACQUIRE);
   if ((progress & kHadWorkers) == 0 || (op->by_kernels && (progress & kWorking) == 0))
-    end_op(trail, op, before, LS_OP_LAUNCHED);
+    end_op(trail, op, before, LS_OP_LAUNCHED, kLook);
 }
 
 static void stop_op(struct ls_trail* trail, struct content* op, uint64_t handle) {
   const uint32_t communicator = op->record.body.op.communicator;
   const uint32_t progress = __atomic_or_fetch(&op->progress, kEnqueued, __ATOMIC_ACQ_REL);
   if ((progress & kHadWorkers) == 0 || op->by_kernels) await_workers(trail, communicator, handle);
-  end_if_done(trail, op, handle, progress);
+  end_if_done(trail, op, handle, progress, kLook);
 }
 
 /* Of versions 1 to 3: which communicator it is, the first op tells. */
@@ -387,9 +391,9 @@ static struct slot* begin_work(struct ls_trail* trail, struct content* op, uint6
   return slot;
 }
 
-static void end_work(struct ls_trail* trail, uint64_t handle) {
+static void end_work(struct ls_trail* trail, uint64_t handle, int64_t now) {
   struct content* op = content_of(handle, kOp);
-  if (op != NULL) end_if_done(trail, op, handle, __atomic_sub_fetch(&op->progress, 1, __ATOMIC_ACQ_REL));
+  if (op != NULL) end_if_done(trail, op, handle, __atomic_sub_fetch(&op->progress, 1, __ATOMIC_ACQ_REL), now);
 }
 
 static void start_kernel(void** handle, const void* descriptor) {
@@ -418,7 +422,7 @@ static void stop_kernel(struct ls_trail* trail, const struct content* kernel, ui
   while (kernels > 0 &&
          !__atomic_compare_exchange_n(&op->kernels, &kernels, kernels - 1, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
   }
-  end_work(trail, parent);
+  end_work(trail, parent, kLook);
 }
 
 static void start_proxy_op(void** handle, const void* descriptor) {
@@ -460,8 +464,8 @@ static void stop_proxy_op(struct ls_trail* trail, const struct content* proxy, u
       proxy->told_credit ? ls_delta((int64_t)(tick * (double)proxy->credit), shift) : LS_UNKNOWN;
   const uint64_t parent = proxy->parent;
   if (!give_back(handle)) return;
-  if (record.body.transfer.number != 0 && record.body.transfer.count != 0) ls_trail_push(trail, &record);
-  end_work(trail, parent);
+  if (record.body.transfer.count != 0) ls_trail_push(trail, &record);
+  end_work(trail, parent, record.time_ns);
 }
 
 static void start_step(void** handle, const void* descriptor) {

@@ -453,6 +453,24 @@ TEST_P(EachVersion, ASendIsOneToItsPeer) {
   EXPECT_EQ(news[0].body.op.number, 0u);
 }
 
+TEST_P(EachVersion, TheMessagesOfASendAreTold) {
+  void* send = nccl.Send(3);
+  void* proxy = nccl.Proxy(send, 3, true);
+  void* step = nccl.Step(proxy);
+  nccl.State(step, 9, 4096);
+  Pause();
+  nccl.Stop(step);
+  nccl.Stop(proxy);
+  nccl.Stop(send);
+  const std::vector<ls_record> news = Trail::News();
+  ASSERT_EQ(news.size(), 2u);
+  const ls_transfer_body& sent = news[0].body.transfer;
+  EXPECT_EQ(sent.number, 0u);
+  EXPECT_EQ(sent.peer, 3);
+  EXPECT_EQ(sent.count, 1u);
+  EXPECT_GE(sent.waited, kPause);
+}
+
 // Inside of a machine there are no proxies.
 TEST_P(EachVersion, OfACollectiveWithoutProxiesTheLaunchIsKnown) {
   for (int i = 0; i < 40; ++i) nccl.Stop(nccl.Coll());

@@ -42,6 +42,7 @@ class RingJob {
       const auto own = compute_.find(rank);
       At(rank) += (own == compute_.end() ? 100 : own->second) * kMs + Noise();
     }
+    for (const auto& [from, to] : sends_) Send(from, to);
     for (uint32_t ring = 0; ring < log_.communicators.size(); ++ring) AllReduce(ring);
     ++sequence_;
     if (!single_values_) return;
@@ -49,6 +50,7 @@ class RingJob {
     ++sequence_;
   }
   void ReduceSingleValuesToo() { single_values_ = true; }
+  void SendToo(int from, int to) { sends_.emplace_back(from, to); }  // before the collectives, outside of them
   void Steps(int count) {
     while (count-- > 0) Step();
   }
@@ -62,6 +64,28 @@ class RingJob {
   double Passage(int from, int to) {
     const auto delay = delay_.find({from, to});
     return 0.2 * kMs + Noise() + (delay == delay_.end() ? 0 : delay->second * kMs);
+  }
+
+  void Send(int from, int to) {
+    const double sent = At(from), came = At(to), both = std::max(sent, came);
+    At(from) = both + Noise();
+    At(to) = both + Passage(from, to);
+    RecordSend(from, to, trace::Direction::kSend, sent);
+    RecordSend(to, from, trace::Direction::kReceive, came);
+  }
+
+  // Whoever comes waits from then on.
+  void RecordSend(int rank, int peer, trace::Direction direction, double came) {
+    trace::CommOp op;
+    op.rank = rank;
+    op.peer = peer;
+    op.direction = direction;
+    op.state = trace::OpState::kCompleted;
+    op.order = op.created_ns = static_cast<int64_t>(came);
+    op.duration_ns = op.held_up_ns = static_cast<int64_t>(At(rank) - came);
+    op.bytes = 1 << 20;
+    log_.ops.push_back(op);
+    if (const auto left = left_.find(rank); left != left_.end()) left->second += At(rank) - came;
   }
 
   // Of one element, say a mean loss: it goes once around, and its sum once more. Who has not heard it has nothing to
@@ -143,6 +167,7 @@ class RingJob {
   trace::CommLog log_;
   int64_t sequence_ = 0;
   bool single_values_ = false;
+  std::vector<std::pair<int, int>> sends_;
 };
 
 std::set<std::string> Suspected(const Finding& finding) {
@@ -296,6 +321,50 @@ TEST(Slowness, ASecondRingTellsThemApart) {
   ASSERT_EQ(receiver.size(), 1u);
   EXPECT_THAT(receiver[0].suspects, ElementsAre(incident::SuspectRank(RankId(3))));
   EXPECT_THAT(receiver[0].evidence.back(), HasSubstr("receive side of rank 3"));
+}
+
+// A pipeline of two stages over gloo.
+RingJob Pipeline(uint32_t seed) {
+  RingJob job(8, seed);
+  job.AddRing({0, 1, 2, 3});
+  job.AddRing({4, 5, 6, 7});
+  job.AddRing({0, 1, 2, 3, 4, 5, 6, 7});
+  for (int rank = 0; rank < 4; ++rank) job.SendToo(rank, rank + 4);
+  return job;
+}
+
+TEST(Slowness, AWayThatOnlySendsUseIsNamed) {
+  for (uint32_t seed = 1; seed <= 10; ++seed) {
+    RingJob healthy = Pipeline(seed);
+    healthy.Steps(40);
+    EXPECT_THAT(healthy.Find(), IsEmpty()) << seed;
+    RingJob job = Pipeline(seed);
+    job.Delay(1, 5, 30);
+    job.Steps(40);
+    const std::vector<Finding> findings = job.Find();
+    ASSERT_EQ(findings.size(), 1u) << seed;
+    EXPECT_EQ(findings[0].syndrome, Syndrome::kCommunicationSlow);
+    EXPECT_EQ(findings[0].suspects.front().name, "1<->5");
+    EXPECT_TRUE(findings[0].certain);
+    // Of a fifth of the sends and receives the other end is lost.
+    std::mt19937 chance(seed);
+    std::erase_if(job.log().ops, [&](const trace::CommOp& op) {
+      return op.direction != trace::Direction::kCollective && chance() % 5 == 0;
+    });
+    const std::vector<Finding> weaker = job.Find();
+    ASSERT_EQ(weaker.size(), 1u) << seed;
+    EXPECT_EQ(weaker[0].suspects.front().name, "1<->5");
+  }
+}
+
+// What was there before anybody waited for it took nobody's time, and nobody knows when it came.
+TEST(Slowness, SendsThatNobodyWaitsForTellNothing) {
+  RingJob job = Pipeline(1);
+  job.Delay(1, 5, 30);
+  job.Steps(40);
+  for (trace::CommOp& op : job.log().ops)
+    if (op.direction == trace::Direction::kReceive) op.held_up_ns = 0;
+  EXPECT_THAT(job.Find(), IsEmpty());
 }
 
 // A bad spine: no port's or rank's doing, and not a hundred incidents.

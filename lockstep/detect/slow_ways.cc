@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <deque>
 #include <iterator>
-#include <limits>
 #include <optional>
 #include <set>
 #include <tuple>
+#include <utility>
+
+#include "lockstep/detect/slow_blocks.h"
 
 namespace lockstep::detect {
 namespace {
@@ -25,8 +26,8 @@ struct Place {
 struct Explanation {
   enum class Kind : uint8_t { kLink, kTransmit, kReceive, kBlock };
   Kind kind;
-  Place place, other;             // other: of a link, which has no direction
-  std::set<std::string> nodes{};  // of a block: what lies between them and all others
+  Place place, other;  // other: of a link, which has no direction
+  Block block{};
 
   std::string text() const;
   incident::Suspect suspect() const;
@@ -50,15 +51,22 @@ std::string NameOf(const std::set<std::string>& nodes) {
   return fmt::format("{}+...+{} ({} nodes)", *nodes.begin(), *nodes.rbegin(), nodes.size());
 }
 
+std::string TextOf(const Block& block) {
+  const std::string nodes = NameOf(block.nodes);
+  if (block.crossing == Crossing::kBoth) return fmt::format("what lies between {} and all other nodes", nodes);
+  return block.crossing == Crossing::kOut ? fmt::format("what leads from {} to all other nodes", nodes)
+                                          : fmt::format("what leads from all other nodes to {}", nodes);
+}
+
 std::string Explanation::text() const {
-  if (kind == Kind::kBlock) return fmt::format("what lies between {} and all other nodes", NameOf(nodes));
+  if (kind == Kind::kBlock) return TextOf(block);
   if (kind == Kind::kLink) return fmt::format("the link between {} and {}", TextOf(place), TextOf(other));
   return fmt::format("the {} side of {}", kind == Kind::kTransmit ? "transmit" : "receive", TextOf(place));
 }
 
 incident::Suspect Explanation::suspect() const {
   using incident::Suspect;
-  if (kind == Kind::kBlock) return {Suspect::Kind::kBlock, NameOf(nodes)};
+  if (kind == Kind::kBlock) return {Suspect::Kind::kBlock, NameOf(block.nodes)};
   if (kind == Kind::kLink) return {Suspect::Kind::kLink, NameOf(place) + "<->" + NameOf(other)};
   const auto level = !place.node.empty() ? Suspect::Kind::kNode
                      : place.port < 0    ? Suspect::Kind::kRank
@@ -155,47 +163,9 @@ class Explainer {
     return (IsFrom(link.place, way) && IsTo(link.other, way)) || (IsFrom(link.other, way) && IsTo(link.place, way));
   }
 
-  // Nodes that fine ways join, two or more of them, where ways between several pairs of nodes lead out and none of
-  // these is fine: a leaf whose uplinks are slow. Of those that cover the same, the smallest; one node is no block.
   std::vector<Explanation> Blocks() const {
-    if (hosts_.empty()) return {};
-    std::map<std::string, std::set<std::string>*> group_of;
-    std::deque<std::set<std::string>> groups;  // those that were joined to others are empty
-    const auto group = [&](int rank) -> std::set<std::string>* {
-      const auto host = hosts_.find(rank);
-      if (host == hosts_.end()) return nullptr;
-      std::set<std::string>*& known = group_of[host->second];
-      if (known == nullptr) known = &groups.emplace_back(std::set{host->second});
-      return known;
-    };
-    int least = std::numeric_limits<int>::max();
-    for (const auto& [way, slowness] : ways_.slow) {
-      if (group(way.from) == nullptr || group(way.to) == nullptr) return {};
-      least = std::min(least, slowness.magnitude);
-    }
-    for (const auto& [way, magnitude] : ways_.fine) {
-      std::set<std::string>*one = group(way.from), *other = group(way.to);
-      if (one == nullptr || other == nullptr || one == other || !ways_.Clears(way, least)) continue;
-      if (one->size() < other->size()) std::swap(one, other);
-      for (const std::string& host : *other) group_of[host] = one;
-      one->merge(*other);
-    }
-    std::map<std::vector<Way>, std::vector<Explanation>> by_covered;
-    for (const std::set<std::string>& nodes : groups) {
-      if (nodes.empty()) continue;
-      const Explanation block{Explanation::Kind::kBlock, {}, {}, nodes};
-      std::vector<Way> covered;
-      for (const auto& [way, slowness] : ways_.slow)
-        if (Covers(block, way)) covered.push_back(way);
-      if (PairsOfNodes(covered).size() < 2) continue;  // a link
-      std::vector<Explanation>& known = by_covered[std::move(covered)];
-      if (!known.empty() && nodes.size() > known.front().nodes.size()) continue;
-      if (!known.empty() && nodes.size() < known.front().nodes.size()) known.clear();
-      known.push_back(block);
-    }
     std::vector<Explanation> blocks;
-    for (auto& [covered, equal] : by_covered)
-      if (equal.front().nodes.size() > 1) std::ranges::move(equal, std::back_inserter(blocks));
+    for (Block& block : FindBlocks(ways_, hosts_)) blocks.push_back({Kind::kBlock, {}, {}, std::move(block)});
     return blocks;
   }
 
@@ -207,8 +177,7 @@ class Explainer {
 
   // Ways that are slow by it.
   bool Covers(const Explanation& one, const Way& way) const {
-    if (one.kind == Kind::kBlock)
-      return one.nodes.contains(hosts_.at(way.from)) != one.nodes.contains(hosts_.at(way.to));
+    if (one.kind == Kind::kBlock) return one.block.Covers(hosts_.at(way.from), hosts_.at(way.to));
     return one.kind == Kind::kLink ? IsBetween(one, way) : IsFrom(one.place, way) || IsTo(one.place, way);
   }
   // Ways that can't be fine if this is so. A link may be slow in one direction.

@@ -102,7 +102,8 @@ struct ls_op_body {
   uint8_t state;         /* enum ls_op_state */
   uint8_t awaits;        /* under way: LS_SEND or LS_RECEIVE, what waits_for is about */
   uint8_t algorithm;     /* enum ls_algorithm */
-  uint32_t alone;        /* since the process left its collective before; delta; LS_UNKNOWN: there was none */
+  uint32_t alone;        /* since the process left its collective before; of a send or receive: how long it was waited
+                            for; delta; LS_UNKNOWN: there was none, not known */
 };
 
 /* What a rank's messages of one op to or from one peer came to: how long they held the rank up. */

@@ -22,7 +22,8 @@ absl::Status CheckFault(const TelemetryFault& fault, const TelemetryShape& shape
   const char* name = TelemetryFaultName(fault.kind);
   if (outside(fault.rank, ranks))
     return InvalidArgument("fault {}: rank is {}, expected 0 to {}", name, fault.rank, ranks - 1);
-  const bool needs_peer = fault.kind == FaultKind::kSlowLink || fault.kind == FaultKind::kSlowBlock;
+  const bool needs_peer = fault.kind == FaultKind::kSlowLink || fault.kind == FaultKind::kSlowBlock ||
+                          fault.kind == FaultKind::kSlowBlockOut || fault.kind == FaultKind::kSlowBlockIn;
   if ((needs_peer || fault.peer != -1) && (outside(fault.peer, ranks) || fault.peer == fault.rank))
     return InvalidArgument("fault {}: peer is {}, expected another rank than {} of 0 to {}", name, fault.peer,
                            fault.rank, ranks - 1);

@@ -9,9 +9,10 @@
 namespace lockstep::synth {
 namespace {
 
-constexpr std::array kNames = {"slow_rank",    "slow_link", "slow_sender", "slow_receiver", "slow_block", "stopped",
-                               "lost_message", "deadlock",  "mismatch",    "skipped",       "gc",         "checkpoint",
-                               "evaluation",   "lengths",   "warm_up",     "pause",         "rotating",   "everybody"};
+constexpr std::array kNames = {"slow_rank",      "slow_link",     "slow_sender", "slow_receiver", "slow_block",
+                               "slow_block_out", "slow_block_in", "stopped",     "lost_message",  "deadlock",
+                               "mismatch",       "skipped",       "gc",          "checkpoint",    "evaluation",
+                               "lengths",        "warm_up",       "pause",       "rotating",      "everybody"};
 constexpr char kKeys[] = "rank, peer, port, factor, seconds, share, from, until, every";
 
 bool ParseSeconds(std::string_view text, Seconds& value) { return ParseNumber(text, value.value) && value.value >= 0; }

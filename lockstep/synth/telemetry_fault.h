@@ -18,6 +18,8 @@ enum class TelemetryFaultKind : uint8_t {
   kSlowSender,    // all that `rank` sends does, on `port` where one is given
   kSlowReceiver,  // all that it receives does
   kSlowBlock,     // messages between `rank` to `peer`, all of them, and other ranks, both ways
+  kSlowBlockOut,  // those from them to other ranks
+  kSlowBlockIn,   // those from other ranks to them
   kStopped,       // `rank` does nothing any more: it comes to no further collective
   kLostMessage,   // from `rank`, in its next collective with others: nobody ends that one
   kDeadlock,      // `rank` calls the collective of all ranks before the one of its data-parallel group

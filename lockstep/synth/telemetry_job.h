@@ -67,6 +67,7 @@ class Telemetry::Job {
   Edge EdgeOf(const Group& group, std::pair<size_t, size_t> ends, int port, double bytes, int64_t ready,
               const std::vector<int64_t>& came);
   void Tell(const Group& group, const Edge& edge, int64_t at);
+  void TellAlone(size_t from, int peer, int port, double wire_ns, int64_t at);
 
   double FactorOf(size_t from, size_t to, int port) const;
   const TelemetryFault* Active(TelemetryFaultKind kind, size_t rank) const;

@@ -103,6 +103,30 @@ void Telemetry::Job::Tell(const Group& group, const Edge& edge, int64_t at) {
   tell(edge.to, edge.from, LS_RECEIVE, edge.first_ns, -1);
 }
 
+// What a proxy of the sender tells of a send outside of collectives.
+void Telemetry::Job::TellAlone(size_t from, int peer, int port, double wire_ns, int64_t at) {
+  Rank& rank = ranks_[from];
+  const double bytes = static_cast<double>(shape_.activations.value) / shape_.ports;
+  ls_record record{};
+  record.kind = LS_RECORD_TRANSFER;
+  record.time_ns = at;
+  record.delta_shift = ls_delta_shift(Rounded(wire_ns));
+  record.body.transfer = {.bytes = static_cast<uint64_t>(bytes),
+                          .communicator = IndexIn(rank, kPipeline),
+                          .number = 0,
+                          .rank = static_cast<uint32_t>(from),
+                          .peer = peer,
+                          .count = static_cast<uint32_t>(std::max(1.0, std::ceil(bytes / kChunk))),
+                          .waited = ls_delta(Rounded(wire_ns), record.delta_shift),
+                          .first = 0,
+                          .own = 0,
+                          .credit = 0,
+                          .channel = static_cast<uint16_t>(port),
+                          .direction = LS_SEND,
+                          .port = static_cast<uint8_t>(port)};
+  rank.ended.push_back(record);
+}
+
 // ---- from rank to rank ----
 
 double Telemetry::Job::FactorOf(size_t from, size_t to, int port) const {
@@ -110,10 +134,13 @@ double Telemetry::Job::FactorOf(size_t from, size_t to, int port) const {
   for (const TelemetryFault& fault : faults_) {
     if (fault.port >= 0 && fault.port != port) continue;
     const auto rank = static_cast<size_t>(fault.rank), peer = static_cast<size_t>(fault.peer);
+    const bool leaves = rank <= from && from <= peer, comes = rank <= to && to <= peer;  // what a block is
     const bool hit =
         (fault.kind == FaultKind::kSlowSender && rank == from) ||
         (fault.kind == FaultKind::kSlowReceiver && rank == to) ||
-        (fault.kind == FaultKind::kSlowBlock && (rank <= from && from <= peer) != (rank <= to && to <= peer)) ||
+        (fault.kind == FaultKind::kSlowBlock && leaves != comes) ||
+        (fault.kind == FaultKind::kSlowBlockOut && leaves && !comes) ||
+        (fault.kind == FaultKind::kSlowBlockIn && comes && !leaves) ||
         (fault.kind == FaultKind::kSlowLink && ((rank == from && peer == to) || (rank == to && peer == from)));
     if (hit && fault.IsOn(SinceBegin(ranks_[from].now))) factor *= fault.factor;
   }
@@ -128,14 +155,19 @@ void Telemetry::Job::Receive(size_t index, const Compute& compute) {
   const ls_record record = LaunchTransfer(index, from, LS_RECEIVE);
   const int64_t sent = ranks_[from].sent[compute.forward][static_cast<size_t>(compute.microbatch)];
   if (sent < 0) return Stick(index, &record);
-  const bool near = rank.host == ranks_[from].host;
-  const double speed = near ? shape_.host_bytes_per_s : shape_.port_bytes_per_s * shape_.ports;
-  double factor = 1;
-  for (int port = 0; !near && port < shape_.ports; ++port) factor = std::max(factor, FactorOf(from, index, port));
-  const double passage = kLatencyNs * chance_.Spread(kLatencySpread) +
-                         static_cast<double>(shape_.activations.value) / speed * 1e9 * factor;
+  const double bytes = static_cast<double>(shape_.activations.value);
+  double passage = bytes / shape_.host_bytes_per_s * 1e9;
+  std::vector<double> wire;  // by port, as long as its share takes
+  if (rank.host != ranks_[from].host) {
+    for (int port = 0; port < shape_.ports; ++port)
+      wire.push_back(bytes / shape_.ports / shape_.port_bytes_per_s * 1e9 * FactorOf(from, index, port));
+    passage = *std::ranges::max_element(wire);
+  }
+  passage += kLatencyNs * chance_.Spread(kLatencySpread);
   const int64_t came = rank.now;
   End(index, record, std::max(came, sent + Rounded(passage)));
+  for (size_t port = 0; port < wire.size(); ++port)
+    TellAlone(from, rank.place[kPipeline], static_cast<int>(port), wire[port] * chance_.Spread(kWireSpread), rank.now);
   if (rank.left != 0) rank.left += rank.now - came;
 }
 

@@ -39,13 +39,15 @@ struct CommOp {
   uint64_t bytes = 0;        // that the rank sent for it; 0 unknown
   int waits_for = -1;        // rank whose message it waited for when the log was taken
   int64_t messages = -1;     // that it had waited for by then; -1 unknown
+  int64_t held_up_ns = -1;   // of a send or receive: the rank waited for it until it ended; -1 unknown
   bool ring = false;         // known to be one: each member hears from one other alone
 };
 
 // What a rank's messages of one op to or from one peer came to.
 struct CommTransfer {
+  static constexpr int64_t kAlone = -1;
   uint32_t communicator = 0;  // index
-  int64_t sequence = 0;       // of its op
+  int64_t sequence = 0;       // of its op; kAlone: of a send or receive outside of collectives
   int rank = -1, peer = -1;   // of the job
   Direction direction = Direction::kSend;
   uint32_t count = 0;  // messages
@@ -54,6 +56,7 @@ struct CommTransfer {
   int64_t first_ns = 0;   // of it, by the first message, since the rank came; -1 unknown
   int64_t wire_ns = -1;   // of sends: on their way to a receiver that was ready; -1 unknown
   uint8_t port = 0;       // of the rank's network device
+  int64_t ended_ns = -1;  // wall time of the last
 };
 
 // Counters that a rank keeps of a communicator's collectives: they hold even where ops were lost.

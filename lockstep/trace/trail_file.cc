@@ -80,6 +80,21 @@ TrailSnapshot TakeSnapshot(const TrailFile& file, uint64_t* at) {
   return snapshot;
 }
 
+namespace {
+
+// Of a message: of a receive always, of a send what the wire took.
+bool TellsOfWay(const ls_transfer_body& transfer) {
+  return transfer.direction == LS_RECEIVE || transfer.credit != LS_UNKNOWN;
+}
+
+// A send or receive outside of collectives that tells how long it took.
+bool TellsAlone(const ls_record& record) {
+  if (record.kind == LS_RECORD_OP) return record.body.op.number == 0 && record.body.op.alone != LS_UNKNOWN;
+  return record.kind == LS_RECORD_TRANSFER && record.body.transfer.number == 0 && TellsOfWay(record.body.transfer);
+}
+
+}  // namespace
+
 void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most) {
   const auto is_wanted = [&](const ls_record& record) {
     return record.kind == LS_RECORD_OP && record.body.op.number != 0 && record.time_ns >= since_ns;
@@ -92,12 +107,15 @@ void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most) {
     if (is_wanted(record) && (op.tag != LS_NO_TAG ? op.tag : op.number) % std::max<size_t>(stride, 1) == 0)
       kept.emplace(op.communicator, op.number);
   }
+  auto too_many = static_cast<int64_t>(std::ranges::count_if(snapshot.ended, TellsAlone)) -
+                  static_cast<int64_t>(std::max<size_t>(most / 4, 1));
   std::erase_if(snapshot.ended, [&](const ls_record& record) {
     const ls_op_body& op = record.body.op;
     const ls_transfer_body& transfer = record.body.transfer;
-    if (record.kind == LS_RECORD_OP) return op.number == 0 || !kept.contains({op.communicator, op.number});
-    const bool tells = transfer.direction == LS_RECEIVE || transfer.credit != LS_UNKNOWN;  // a send: what the wire took
-    return record.kind != LS_RECORD_TRANSFER || !tells || !kept.contains({transfer.communicator, transfer.number});
+    if (TellsAlone(record)) return record.time_ns < since_ns || too_many-- > 0;
+    if (record.kind == LS_RECORD_OP) return !kept.contains({op.communicator, op.number});
+    return record.kind != LS_RECORD_TRANSFER || !TellsOfWay(transfer) ||
+           !kept.contains({transfer.communicator, transfer.number});
   });
 }
 

@@ -54,7 +54,7 @@ TrailSnapshot TakeSnapshot(const TrailFile& file, uint64_t* at = nullptr);
 
 // Of the collectives that ended since `since_ns`, and of the messages for them that tell of a way, keeps those of about
 // `most` ops: every second, fourth, eighth by the number that all members give them, so that all keep the same ones.
-// Whatever else has ended goes.
+// Of sends and receives outside of collectives the newest, a fourth as many. Whatever else has ended goes.
 void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most);
 
 // Of records that are the same in every byte keeps one.

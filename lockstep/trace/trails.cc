@@ -224,7 +224,8 @@ class Joiner {
     op.age_ns = failed ? op.duration_ns : age_ns;
     // Its process is gone: how long it had been there nobody knows.
     log_.moving = log_.moving || (op.state != OpState::kCompleted && op.age_ns < 0);
-    op.alone_ns = transfer || body.alone == LS_UNKNOWN ? -1 : ls_delta_ns(body.alone, record.delta_shift);
+    const int64_t alone_ns = body.alone == LS_UNKNOWN ? -1 : ls_delta_ns(body.alone, record.delta_shift);
+    (transfer ? op.held_up_ns : op.alone_ns) = alone_ns;
     op.bytes = body.bytes;
     op.waits_for = ended ? -1 : RankOf(id, body.waits_for);
     op.messages = body.messages;
@@ -248,10 +249,12 @@ class Joiner {
     const ls_transfer_body& body = record.body.transfer;
     const uint64_t id = IdOf(trail, body.communicator);
     const auto op = told.sequences.find(Key(body.communicator, body.number));
-    if (id == 0 || op == told.sequences.end()) return;  // of a send or receive alone, or its op was overwritten
+    const bool alone = body.number == 0;
+    if (id == 0 || (!alone && op == told.sequences.end())) return;  // its op was overwritten
     CommTransfer transfer;
     transfer.communicator = index_.at(id);
-    transfer.sequence = op->second;
+    transfer.sequence = alone ? CommTransfer::kAlone : op->second;
+    transfer.ended_ns = Wall(trail, record.time_ns);
     transfer.rank = static_cast<int>(trail.origin.rank);
     transfer.peer = RankOf(id, body.peer);
     transfer.direction = body.direction == LS_SEND ? Direction::kSend : Direction::kReceive;

@@ -218,6 +218,25 @@ TEST(Trails, ThinnedRanksStillMeet) {
     }
 }
 
+// Of sends and receives outside of collectives the newest stay that tell how long they took.
+TEST(Trails, ThinnedRanksKeepTheirNewestSends) {
+  TrailSnapshot trail = TrailOf(0);
+  AddCommunicator(trail, 7, 0, 4);
+  for (int i = 0; i < 100; ++i) {
+    ls_record send = OpOf(0, 0, 200 + i, LS_OP_COMPLETED, LS_SEND);
+    trail.ended.push_back(send);  // it tells nothing
+    ls_op_set_alone(&send, kMs / 2);
+    trail.ended.push_back(send);
+  }
+  Thin(trail, 100 * kMs, 100);
+  ASSERT_EQ(trail.ended.size(), 25u);
+  EXPECT_EQ(trail.ended.front().time_ns, 275 * kMs);
+  const CommLog log = JoinTrails({trail});
+  ASSERT_EQ(log.ops.size(), 25u);
+  EXPECT_EQ(log.ops[0].held_up_ns, kMs / 2);
+  EXPECT_EQ(log.ops[0].alone_ns, -1);
+}
+
 TEST(Trails, FilesThatAreNone) {
   const std::string path = testing::TempDir() + "no.trail";
   std::ofstream(path) << "LSTRIL01 and no more";

@@ -86,7 +86,7 @@ class CollectTest(RunTest):
 
 class Slowness(CollectTest):
     def test_a_healthy_job(self):
-        report = self.finished("--pairs", "--transfers")
+        report = self.finished("--pairs", "--transfers", "--exchange")
         self.assertTrue(report["healthy"], report)
         self.assertEqual([[], 4, [], {}], [report[key] for key in ("no_report", "reported", "damaged", "counters")])
 
@@ -111,6 +111,10 @@ class Slowness(CollectTest):
     def test_a_delayed_link_that_other_pairs_tell_apart(self):
         (verdict,) = self.finished("--pairs", shapes={(2, 1): Shape(delay_s=0.02)})["verdicts"]
         self.assertEqual(("communication_slow", True, [{"link": "1<->2"}]), (verdict["syndrome"], verdict["certain"], named(verdict)))
+
+    def test_a_delayed_link_that_only_sends_use(self):
+        (verdict,) = self.finished("--exchange", shapes={(0, 2): Shape(delay_s=0.02)})["verdicts"]
+        self.assertEqual(("communication_slow", [{"link": "0<->2"}]), (verdict["syndrome"], named(verdict)))
 
     def test_a_slow_sender_and_a_slow_receiver(self):
         for sends in (True, False):

@@ -20,6 +20,7 @@ parser.add_argument("--slow", type=int, default=-1)
 parser.add_argument("--factor", type=float, default=1.5)
 parser.add_argument("--stop", help="RANK:STEP")
 parser.add_argument("--transfers", action="store_true", help="rank 0 also sends to rank 1")
+parser.add_argument("--exchange", action="store_true", help="each rank sends to the one half a ring further on, and back")
 parser.add_argument("--late", type=float, default=0, help="seconds by which rank 1 is late to receive that")
 parser.add_argument("--child", help="file for the LD_PRELOAD that a child of rank 0 sees")
 options = parser.parse_args()
@@ -45,4 +46,8 @@ for step in range(options.steps):
     if options.transfers and rank < 2:
         time.sleep(options.late if rank == 1 else 0)
         (dist.send if rank == 0 else dist.recv)(values[:64], 1 - rank)
+    if options.exchange:
+        other = (rank + size // 2) % size
+        for sends in (rank < other, rank > other):
+            (dist.send if sends else dist.recv)(values[:64], other)
     values.fill_(1)

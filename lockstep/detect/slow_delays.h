@@ -1,0 +1,37 @@
+// How long messages were under way between ranks, by what can be compared and by way.
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "lockstep/detect/comm_rounds.h"
+#include "lockstep/detect/slow_ways.h"
+#include "lockstep/trace/comm_log.h"
+
+namespace lockstep::detect {
+
+// What is alike can be compared. By size of what is under way (magnitude), and by what was measured.
+struct MessageClass {
+  int magnitude;
+  enum class Measure : uint8_t { kWire, kFirst, kAlone } measure;
+  uint32_t function = 0;
+  size_t members = 0;  // of the communicator; 0: a send outside of collectives
+  auto operator<=>(const MessageClass&) const = default;
+};
+
+struct DelaySample {
+  double ns;        // of a message, once both ends had come
+  double messages;  // that took so long, partly beside each other:
+  double most_ns;   // for all of them it did not take longer than this
+};
+
+// The samples of a way in the order of time.
+using Delays = std::map<MessageClass, std::map<Way, std::vector<DelaySample>>>;
+
+// Those of the rounds, and of the sends outside of collectives that lie in the same time.
+Delays DelaysOf(const trace::CommLog& log, const Rounds& rounds);
+
+}  // namespace lockstep::detect
