@@ -81,8 +81,11 @@ def read_saved(torch, source):
     """What export wrote: anything else lacks what a job finds its state by."""
     try:
         saved = torch.load(source, map_location="cpu")
-    except (RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
-        raise ConvertError(f"{source} can't be read as a file of torch.save: {str(error).splitlines()[0]}") from error
+    except (RuntimeError, ValueError, EOFError, OSError, pickle.UnpicklingError) as error:
+        if getattr(error, "filename", None):  # it isn't there, or may not be read
+            raise
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise ConvertError(f"{source} can't be read as a file of torch.save, it is damaged or another kind of file: {why}") from error
     missing = [key for key in ("step", "world_size", "ranks") if not isinstance(saved, dict) or key not in saved]
     if missing:
         raise ConvertError(f"{source} has no {missing[0]!r}: expected what `lockstep checkpoint export` writes. A file of another origin is the "

@@ -55,6 +55,7 @@ def main():
     _packets.send(sock, event="ready", ok=why is None, why=why or "", torch=torch.__version__, import_s=time.monotonic() - began)
     _restore_environment(wanted)
     _find_openblas()
+    _ready_heap()
     gc.collect()
     gc.freeze()  # the collector of a child then leaves the shared pages alone
     return serve(sock)
@@ -338,6 +339,36 @@ def _find_openblas():
         _openblas.extend(ctypes.CDLL(path).openblas_set_num_threads for path in paths)
     except (OSError, AttributeError):
         pass  # another BLAS: it reads the environment itself, or has no threads
+
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MADV_HUGEPAGE = -1, -3, 14  # malloc.h, sys/mman.h
+_HEAP, _LARGEST_BLOCK = 64 << 20, 32 << 20
+
+
+def _ready_heap():
+    """Lets a worker's first step find memory as a process does that has run for a while: on the heap, and there on large pages.
+
+    A new process maps each large tensor by itself until it has freed some, and touches thousands of small pages for the first time. The
+    limits are those to which malloc goes by itself. Nothing is touched here: it takes address space, and where there are no large pages
+    nothing changes.
+    """
+    import ctypes
+
+    libc = ctypes.CDLL(None)
+    try:
+        libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+        libc.sbrk.restype, libc.madvise.argtypes = ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        libc.mallopt(_MMAP_THRESHOLD, _LARGEST_BLOCK)
+        libc.mallopt(_TRIM_THRESHOLD, 2 * _HEAP)
+        begin = libc.sbrk(0)
+        for block in [libc.malloc(_LARGEST_BLOCK // 2) for _ in range(2 * _HEAP // _LARGEST_BLOCK)]:
+            libc.free(block)
+        end, page = libc.sbrk(0), os.sysconf("SC_PAGESIZE")
+        begin += -begin % page
+        if begin < end:
+            libc.madvise(begin, end - begin, _MADV_HUGEPAGE)
+    except AttributeError:
+        pass  # another libc
 
 
 def _run(script, *args, module):

@@ -246,7 +246,7 @@ class Formats(DiskCheckpoint):
         self.run_job()
         self.convert("export", "--to", "torch", str(self.saved))
         whole, saved = self.saved.read_bytes(), torch.load(self.saved)
-        for content, expected in ((whole[: len(whole) // 2], "can't be read as a file of torch.save"), (b"", "can't be read"),
+        for content, expected in ((whole[: len(whole) // 2], "can't be read as a file of torch.save, it is damaged"), (b"", "can't be read"),
                                   ({"model": {}}, "has no 'step': expected what `lockstep checkpoint export` writes"),
                                   ([1, 2], "has no 'step'"), ({**saved, "world_size": 2}, "has no rank 1, expected 2 of them")):
             self.saved.write_bytes(content) if isinstance(content, bytes) else torch.save(content, self.saved)
