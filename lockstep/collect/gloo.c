@@ -278,7 +278,7 @@ static void begin_transfer(const void* buffer, uint8_t function, int peer, uint6
  * being deleted may go in any (LS_OTHER): nobody waited for them (since -1), nobody knows how they ended. */
 static void end_transfers(const void* buffer, uint8_t function, int peer, uint8_t state, int64_t since, int64_t now) {
   struct ls_trail* trail = ls_collect_trail();
-  if (trail == NULL || __atomic_load_n(&transfers_under_way, __ATOMIC_ACQUIRE) == 0) return;
+  if (trail == NULL) return;
   for (uint32_t entry = 0; entry < LS_TRAIL_PLACES; ++entry) {
     if (__atomic_load_n(&transfers[entry].buffer, __ATOMIC_ACQUIRE) != (uint64_t)(uintptr_t)buffer) continue;
     struct ls_record record;
@@ -394,7 +394,8 @@ bool gloo_wait_receive(void* buffer, int* peer, int64_t timeout_ms) {
 
 EXPORT void gloo_delete_buffer(void* buffer) __asm__(DELETE_BUFFER);
 void gloo_delete_buffer(void* buffer) {
-  end_transfers(buffer, LS_OTHER, LS_NO_PEER, LS_OP_FAILED, -1, ls_collect_now());
+  if (__atomic_load_n(&transfers_under_way, __ATOMIC_ACQUIRE) != 0)
+    end_transfers(buffer, LS_OTHER, LS_NO_PEER, LS_OP_FAILED, -1, ls_collect_now());
   ORIGINAL(gloo_delete_buffer, DELETE_BUFFER)(buffer);
 }
 

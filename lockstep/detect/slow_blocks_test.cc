@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <utility>
 
 namespace lockstep::detect {
 
@@ -47,8 +46,8 @@ std::vector<Block> Find(const IsSlow& slow, const IsSlow& exists = [](int, int) 
   return FindBlocks(ways, Hosts());
 }
 
-auto Is(std::set<std::string> nodes, Crossing crossing) {
-  return testing::AllOf(testing::Field(&Block::nodes, std::move(nodes)), testing::Field(&Block::crossing, crossing));
+auto Is(const std::set<std::string>& nodes, Crossing crossing) {
+  return testing::AllOf(testing::Field(&Block::nodes, nodes), testing::Field(&Block::crossing, crossing));
 }
 
 bool InLeaf(int node) { return node == 2 || node == 3; }

@@ -90,7 +90,9 @@ bool TellsOfWay(const ls_transfer_body& transfer) {
 // A send or receive outside of collectives that tells how long it took.
 bool TellsAlone(const ls_record& record) {
   if (record.kind == LS_RECORD_OP) return record.body.op.number == 0 && record.body.op.alone != LS_UNKNOWN;
-  return record.kind == LS_RECORD_TRANSFER && record.body.transfer.number == 0 && TellsOfWay(record.body.transfer);
+  const ls_transfer_body& transfer = record.body.transfer;
+  return record.kind == LS_RECORD_TRANSFER && transfer.number == 0 && transfer.direction == LS_SEND &&
+         TellsOfWay(transfer);
 }
 
 }  // namespace
