@@ -55,7 +55,6 @@ def main():
     _packets.send(sock, event="ready", ok=why is None, why=why or "", torch=torch.__version__, import_s=time.monotonic() - began)
     _restore_environment(wanted)
     _find_openblas()
-    _ready_heap()
     gc.collect()
     gc.freeze()  # the collector of a child then leaves the shared pages alone
     return serve(sock)
@@ -166,6 +165,7 @@ def _spawn(sock, request, fds):
         if status != 0:
             _packets.send(sock, event="spawn_failed", epoch=request["epoch"], error=f"fork failed (status {status})")
         return None
+    _ready_heap()
     pids = []
     try:
         for index, worker in enumerate(request["workers"]):
@@ -219,6 +219,7 @@ def _fork_ahead(sock, count):
 
 def _be_nest(sock, zygote, count):
     """Forks workers, waits for what they are to be, hands it out and ends; with the zygote at the latest. Returns in a worker only."""
+    _ready_heap()
     pids, sockets = [], []
     try:
         for _ in range(count):
@@ -350,7 +351,7 @@ def _ready_heap():
 
     A new process maps each large tensor by itself until it has freed some, and touches thousands of small pages for the first time. The
     limits are those to which malloc goes by itself. Nothing is touched here: it takes address space, and where there are no large pages
-    nothing changes.
+    nothing changes. Done by who forks the workers, not in the zygote: of that the kernel would make the end of the heap a large page.
     """
     import ctypes
 

@@ -75,6 +75,11 @@ def named(verdict):
     return verdict["suspects"] + verdict["ambiguous_with"]
 
 
+def told(incident):
+    """What its findings say, one line each, the leading one first."""
+    return [incident["headline"], *incident["joined"]]
+
+
 class CollectTest(RunTest):
     maxDiff = None
 
@@ -270,13 +275,12 @@ class UnderLockstep(CollectTest):
             run.finish(code=1)
 
     def test_the_demo_job(self):
-        """In its one ring a slow link can't be told from its ends."""
+        """In its one ring a slow link can't be told from its ends. Who else uses the cores may make a rank slow too, which is then told first."""
         script = str(ROOT / "examples/train_gpt.py")
         with SlowLinks({(2, 1): Shape(delay_s=0.1)}) as links:
             run = Run(self, script, "--steps", "40", env={"LD_PRELOAD": DETOUR, **links.environment()})
-            incident, = run.wait("a name", run.incidents)
-            names = {one["name"] for one in incident["suspects"] + incident["ambiguous_with"]}
-            self.assertEqual(("communication_slow", False, {"1", "2", "1<->2"}), (incident["symptom"], incident["certain"], names), run)
+            line, = run.wait("the link's name", lambda: [line for one in run.incidents() for line in told(one) if "1<->2" in line])
+            self.assertRegex(line, r"^link 1<->2 is slow .* \(or it is rank 2 or rank 1\) \(not certain\)$")
             run.finish()
 
     def test_a_slow_rank_of_another_node(self):
