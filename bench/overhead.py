@@ -4,8 +4,8 @@ Three jobs live at the same time and never step at the same time: one under `loc
 environment. The second plain one is the control: compared with the first in the same way, it must show no difference, or the
 method measures something else. While a plain job steps, Lockstep's processes are stopped, so that their cost can't reach the
 baseline. The jobs follow each other in a circle, so that each finds the caches as another job left them, and the circle is
-turned round in every second session, so that drift of the machine cancels. Several sessions of fresh processes, because where
-a process lies in memory alone can make a difference.
+turned round in every second session, so that drift of the machine cancels; turns are short, so that little of it falls between
+two that are compared. Many sessions of fresh processes, because where a process lies in memory alone can make a difference.
 """
 import dataclasses
 import os
@@ -19,13 +19,13 @@ import time
 import figure
 import session
 
-STEPS_PER_TURN = 24
+STEPS_PER_TURN = 8
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def measure(tools, quick):
     ranks = max(2, min(4, os.cpu_count()))
-    sessions, pairs = (2, 3) if quick else (8, 12)
+    sessions, pairs = (2, 3) if quick else (16, 18)
     results = [one_session(tools, ranks, pairs, number) for number in range(sessions)]
     added = {name: [100 * (ratio - 1) for result in results for ratio in result[name]] for name in ("ours", "control")}
     cpu = [share for result in results for share in result["cpu"]]
