@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "lockstep/trace/straggler_file.h"
 #include "lockstep/trace/test_trace.h"
 
 namespace lockstep::trace {
@@ -55,6 +56,12 @@ TEST_F(StragglerCsv, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_THAT(ErrorOf("0,0,0,10,forward-compute,0,1,1,0,-1,0\n"), HasSubstr("trace.csv:3: mb_id is -1, expected 0 to"));
   EXPECT_THAT(ErrorOf("0,0,0,10,forward-send-backward-recv,0,1,0,0,0,0\n"),
               HasSubstr("a fused send and receive can't be taken apart"));
+}
+
+TEST_F(StragglerCsv, ARowThatIsThereTwiceIsNamedWithItsPlace) {
+  const std::string path = WriteTrace(kHeader + DataParallelRows(2, 1) + DataParallelRows(2, 1));
+  EXPECT_THAT(Message(ReadStragglerJob(path, meta_, {}, 1).status()),
+              HasSubstr("trace.csv:10: forward-compute 0 of stage 0 is there twice in step 10, data-parallel rank 0"));
 }
 
 TEST_F(StragglerCsv, WhatIsLeftOutOrMendedIsCounted) {

@@ -19,10 +19,15 @@ absl::Status ReadRows(const std::string& path, StragglerSink& sink, size_t threa
 
 absl::StatusOr<TracedJob> ReadStragglerJob(const std::string& path, const StragglerMeta& meta,
                                            std::vector<StepRange> steps, size_t threads) {
-  StragglerSink sink(meta, std::move(steps));
+  StragglerSink sink(meta, steps);
   LS_RETURN_IF_ERROR(ReadRows(path, sink, threads));
   std::vector<Counter> counters = sink.Counters();
   auto job = BuildStragglerJob(sink.TakeRows(), meta, threads);
+  if (absl::IsAlreadyExists(job.status())) {  // read it again, to say where
+    StragglerSink strict(meta, std::move(steps));
+    strict.RefuseTwice();
+    LS_RETURN_IF_ERROR(ReadRows(path, strict, 1));
+  }
   if (!job.ok()) return InvalidArgument("{}: {}", path, Message(job.status()));
   job->counters.insert(job->counters.begin(), counters.begin(), counters.end());
   return job;

@@ -77,6 +77,7 @@ absl::Status StragglerFollower::Take(std::string_view line) {
   if (step == open_.rend()) {
     open_.push_back({row.step, begun_++, StragglerSink(*meta_, {})});
     step = open_.rbegin();
+    step->sink.RefuseTwice();
   }
   LS_RETURN_IF_ERROR(step->sink.Add(row));
   ++step->lines;

@@ -95,6 +95,13 @@ TEST_F(Follow, AWorkerThatFellSilentHoldsNobodyUpForEver) {
   EXPECT_EQ(job.counters[0].count, 3U);
 }
 
+TEST_F(Follow, ARowThatIsThereTwiceIsNamedWithItsPlace) {
+  StragglerFollower follower = Open();
+  Append(Rows(0, 1) + Rows(0, 1));
+  EXPECT_THAT(Message(follower.Advance().status()),
+              HasSubstr("follow.csv:5: forward-compute 0 of stage 0 is there twice in step 1, data-parallel rank 0"));
+}
+
 TEST_F(Follow, SaysWhatIsWrongAndWhere) {
   StragglerFollower follower = Open();
   Append(Rows(0, 1) + "0,0,0,1,forward-compute,zero,1,0,0,0,0\n");

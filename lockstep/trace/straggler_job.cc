@@ -133,23 +133,6 @@ ReferenceLane Reference(const StragglerRows& rows, OpTable& table, const LaneTab
   return lane;
 }
 
-std::string LaneName(const JobLane& lane) { return fmt::format("step {}, data-parallel rank {}", lane.step, lane.dp); }
-
-// The first row whose place is taken.
-absl::Status NameDuplicate(const TracedJob& job, const StragglerRows& rows, const OpTable& table,
-                           const LaneTable& lanes, const std::vector<uint32_t>& number) {
-  std::vector<bool> taken(job.starts.size());
-  for (const auto& piece : rows.pieces)
-    for (const StragglerRow& row : piece) {
-      const uint32_t lane = lanes.lane_of[row.step][row.dp], op = number[table.Of(row)];
-      const size_t cell = op * job.lanes.size() + lane;
-      if (taken[cell])
-        return InvalidArgument("{} is there twice in {}", NameOf(job.ops[op]), LaneName(job.lanes[lane]));
-      taken[cell] = true;
-    }
-  return absl::InternalError("no row is there twice");
-}
-
 // Moves the rows into starts and durations. Answers how many places are left empty.
 absl::StatusOr<uint64_t> Fill(TracedJob& job, StragglerRows rows, const OpTable& table, const LaneTable& lanes,
                               const std::vector<uint32_t>& number, size_t threads) {
@@ -170,7 +153,9 @@ absl::StatusOr<uint64_t> Fill(TracedJob& job, StragglerRows rows, const OpTable&
   });
   const auto missing = static_cast<uint64_t>(
       std::count_if(job.starts.begin(), job.starts.end(), [](float start) { return std::isnan(start); }));
-  if (cells - missing != rows.size()) return NameDuplicate(job, rows, table, lanes, number);
+  if (cells - missing != rows.size())
+    return MakeError(absl::StatusCode::kAlreadyExists,
+                     fmt::format("{} rows tell of an op that another row tells of", rows.size() - (cells - missing)));
   return missing;
 }
 

@@ -9,7 +9,7 @@
 namespace lockstep::trace {
 
 // Takes the rows apart to save memory; the same job on any number of threads. kInvalidArgument names the op and lane: a
-// duplicate, a count that fits no schedule.
+// count that fits no schedule. kAlreadyExists: some rows are there twice; a sink that refuses them knows which.
 absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta, size_t threads = 1);
 
 }  // namespace lockstep::trace

@@ -140,7 +140,8 @@ absl::Status ReadParts(const Parquet& parquet, StragglerSink& sink, size_t threa
   constexpr int64_t kWorthAThread = 1 << 20;  // rows: a tenth of a second
   LS_RETURN_IF_ERROR(parquet.CheckColumns());
   LS_ASSIGN_OR_RETURN(const int64_t rows, parquet.CountRows());
-  const int64_t parts = std::clamp(rows / kWorthAThread, int64_t{1}, 3 * static_cast<int64_t>(threads));
+  const int64_t most = threads == 1 ? 1 : 3 * static_cast<int64_t>(threads);
+  const int64_t parts = std::clamp(rows / kWorthAThread, int64_t{1}, most);
   std::vector<StragglerSink> sinks(static_cast<size_t>(parts), sink);
   std::vector<absl::Status> statuses(sinks.size());
   ParallelFor(sinks.size(), threads, [&](size_t i, size_t /*worker*/) {

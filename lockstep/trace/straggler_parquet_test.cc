@@ -85,6 +85,8 @@ TEST_F(StragglerParquet, WhatIsWrongIsNamed) {
   EXPECT_THAT(ErrorOf("* REPLACE (7 AS optype)"), HasSubstr("column optype has type INTEGER, expected text"));
   EXPECT_THAT(ErrorOf("* REPLACE (nullif(seq_id, 0) AS seq_id)"), HasSubstr("trace.parquet: row 1: seq_id is null"));
   EXPECT_THAT(ErrorOf("* REPLACE (dp_rank + 1 AS dp_rank)"), HasSubstr("row 5: dp_rank is 2, expected 0 to 1"));
+  EXPECT_THAT(Message(ReadStragglerJob(Convert("* REPLACE (10 AS step)"), meta_, {}).status()),
+              HasSubstr("row 9: forward-compute 0 of stage 0 is there twice in step 10"));
 }
 
 TEST_F(StragglerParquet, AnUnknownOpTypeIsCountedByItsName) {

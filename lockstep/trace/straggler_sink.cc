@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/trace/pipeline.h"
+
 namespace lockstep::trace {
 namespace {
 
@@ -42,6 +44,13 @@ uint32_t StragglerSink::IndexOf(int64_t step) {
   return last_index_ = found->second;
 }
 
+bool StragglerSink::IsFirst(const StragglerRow& row) {
+  if (seen_.size() <= row.step) seen_.resize(row.step + size_t{1});
+  const uint64_t op = uint64_t{row.dp} << 32 | uint64_t{row.stage} << 24 |
+                      uint64_t{static_cast<uint8_t>(row.type)} << 16 | row.sequence;
+  return seen_[row.step].insert(op).second;
+}
+
 absl::Status StragglerSink::Add(const RawRow& raw) {
   LS_RETURN_IF_ERROR(Within("dp_rank", raw.dp_rank, 0, std::min(meta_.dp - 1, kMaxDp)));
   LS_RETURN_IF_ERROR(Within("stage", raw.stage, 0, std::min(meta_.pp - 1, kMaxStages)));
@@ -63,9 +72,21 @@ absl::Status StragglerSink::Add(const RawRow& raw) {
   if (!std::isfinite(raw.start_ts) || !std::isfinite(raw.duration)) return ++without_time_, absl::OkStatus();
   if (raw.duration < 0) ++negative_durations_;
   rows_.ranks[static_cast<size_t>(raw.dp_rank)][static_cast<size_t>(raw.stage)] = static_cast<int32_t>(raw.rank);
-  rows_.Add({IndexOf(raw.step), static_cast<uint16_t>(raw.dp_rank), static_cast<uint8_t>(raw.stage), *type,
-             static_cast<uint16_t>(raw.seq_id), static_cast<int16_t>(raw.gmc), static_cast<int16_t>(raw.mb_id),
-             static_cast<int8_t>(raw.mc), raw.start_ts, std::max(raw.duration, 0.0F)});
+  const StragglerRow row{IndexOf(raw.step),
+                         static_cast<uint16_t>(raw.dp_rank),
+                         static_cast<uint8_t>(raw.stage),
+                         *type,
+                         static_cast<uint16_t>(raw.seq_id),
+                         static_cast<int16_t>(raw.gmc),
+                         static_cast<int16_t>(raw.mb_id),
+                         static_cast<int8_t>(raw.mc),
+                         raw.start_ts,
+                         std::max(raw.duration, 0.0F)};
+  if (refuses_twice_ && !IsFirst(row))
+    return InvalidArgument("{} is there twice in step {}, data-parallel rank {}",
+                           NameOf({*type, row.stage, row.sequence, row.chunk, row.microbatch, row.global_chunk}),
+                           raw.step, row.dp);
+  rows_.Add(row);
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "lockstep/base/status.h"
@@ -39,6 +40,8 @@ bool IsWanted(const std::vector<StepRange>& wanted, int64_t step);  // none: all
 class StragglerSink {
  public:
   StragglerSink(const StragglerMeta& meta, std::vector<StepRange> wanted);
+  // From now on a row is refused if there is one of the same op in its lane. Takes some 50 bytes for each row.
+  void RefuseTwice() { refuses_twice_ = true; }
   // kInvalidArgument: a value outside of what the metadata says; without the place, which the reader knows.
   absl::Status Add(const RawRow& row);
   StragglerRows TakeRows() { return std::move(rows_); }
@@ -49,6 +52,7 @@ class StragglerSink {
 
  private:
   uint32_t IndexOf(int64_t step);
+  bool IsFirst(const StragglerRow& row);
 
   const StragglerMeta& meta_;
   std::vector<StepRange> wanted_;
@@ -58,6 +62,8 @@ class StragglerSink {
   uint32_t last_index_ = ~0U;  // of last_step_: rows of a step mostly stand together
   std::vector<Counter> unknown_;
   uint64_t without_time_ = 0, negative_durations_ = 0;
+  bool refuses_twice_ = false;
+  std::vector<std::unordered_set<uint64_t>> seen_;  // by step, if it does
 };
 
 }  // namespace lockstep::trace
