@@ -50,13 +50,16 @@ class Peeling {
   Causes Peel() {
     Causes causes{{}, begin_, 0, 0};
     for (int round = 0; round < kRounds; ++round) {
-      std::optional<Remedy> best = Best();
-      if (!best) break;
-      if (!best->balanced.empty()) TellOfBalance(*best);
-      Swap(*best);
-      passes_->Update(best->durations);
-      now_ -= best->cause.gain_s;
-      Add(std::move(best->cause), causes.found);
+      std::vector<Remedy> best = Best();
+      if (best.empty()) best = Hidden();
+      if (best.empty()) break;
+      for (Remedy& one : best) {
+        if (!one.balanced.empty()) TellOfBalance(one);
+        Swap(one);
+        passes_->Update(one.durations);
+        now_ -= one.cause.gain_s;
+        Add(std::move(one.cause), causes.found);
+      }
     }
     std::stable_sort(causes.found.begin(), causes.found.end(),
                      [](const Cause& a, const Cause& b) { return a.gain_s > b.gain_s; });
@@ -76,6 +79,7 @@ class Peeling {
     });
     if (same == found.end()) return found.push_back(std::move(cause));
     same->gain_s += cause.gain_s;
+    if (cause.kind == CauseKind::kGc) same->evidence.push_back(cause.evidence.front());  // of the other pass
   }
 
   double MeanStep() {
@@ -135,8 +139,8 @@ class Peeling {
     std::optional<Remedy> joint;
   };
 
-  // It is taken out of what its rules have found, which is then forgotten.
-  std::optional<Remedy> Best() {
+  // One or none. It is taken out of what its rules have found, which is then forgotten.
+  std::vector<Remedy> Best() {
     Look();
     std::vector<OfRule> rules;
     for (Found* found : {&computes_, &network_})
@@ -152,10 +156,77 @@ class Peeling {
       for (const Candidate& one : rule.singles) consider(*one.remedy, rule.found);
       if (rule.joint) consider(*rule.joint, rule.found);
     }
-    if (best == nullptr) return std::nullopt;
-    Remedy remedy = std::move(*best);
+    if (best == nullptr) return {};
+    std::vector<Remedy> taken;
+    taken.push_back(std::move(*best));
     best_found->clear();
-    return remedy;
+    return taken;
+  }
+
+  // Causes of different rules that cost about the same hide each other: whichever is mended, the others still hold the
+  // step up. Those that gain only together, each with an equal part of it; from what Best() has left.
+  std::vector<Remedy> Hidden() {
+    if (now_ - analysis_.ideal_mean() < Least()) return {};
+    std::vector<Remedy*> together = MostOfEachRule();
+    if (together.size() < 2) return {};
+    const double most = Gain(together);
+    if (most < Least()) return {};
+    for (size_t i = together.size(); i-- > 0;) {
+      std::vector<Remedy*> without = together;
+      without.erase(without.begin() + static_cast<std::ptrdiff_t>(i));
+      if (Gain(without) > most / 2) together = std::move(without);
+    }
+    if (together.size() < 2) return {};
+    const double gain = Gain(together);
+    std::vector<Remedy> taken;
+    taken.reserve(together.size());
+    for (Remedy* one : together) taken.push_back(std::move(*one));
+    for (Remedy& one : taken) {
+      one.cause.gain_s = gain / static_cast<double>(taken.size());
+      one.cause.evidence.push_back(
+          fmt::format("it hides behind others that cost as much ({}): only mending all gains, {:.3g} s a step in all",
+                      OthersText(taken, one), gain));
+    }
+    computes_.clear();
+    network_.clear();
+    return taken;
+  }
+
+  // What takes most away, of each rule whose candidate may gain enough; none that mends what another mends.
+  std::vector<Remedy*> MostOfEachRule() {
+    std::vector<Remedy*> each;
+    for (Found* found : {&computes_, &network_})
+      for (std::vector<Remedy>& remedies : *found) {
+        const auto most = std::max_element(remedies.begin(), remedies.end(), [this](const Remedy& a, const Remedy& b) {
+          return MostGain(a) < MostGain(b);
+        });
+        if (most != remedies.end() && MostGain(*most) >= Least()) each.push_back(&*most);
+      }
+    std::stable_sort(each.begin(), each.end(),
+                     [this](const Remedy* a, const Remedy* b) { return MostGain(*a) > MostGain(*b); });
+    std::vector<bool> mended(times_.durations.size());
+    std::erase_if(each, [&](const Remedy* one) {
+      const bool overlaps = std::any_of(one->durations.begin(), one->durations.end(),
+                                        [&](const auto& cell) { return mended[cell.first]; });
+      if (!overlaps)
+        for (const auto& [cell, seconds] : one->durations) mended[cell] = true;
+      return overlaps;
+    });
+    return each;
+  }
+
+  double Gain(const std::vector<Remedy*>& remedies) {
+    for (Remedy* one : remedies) Swap(*one);
+    const double gain = now_ - MeanStep();
+    for (Remedy* one : remedies) Swap(*one);
+    return gain;
+  }
+
+  static std::string OthersText(const std::vector<Remedy>& all, const Remedy& one) {
+    std::string text;
+    for (const Remedy& other : all)
+      if (&other != &one) text += (text.empty() ? "" : ", ") + std::string(CauseName(other.cause.kind));
+    return text;
   }
 
   OfRule Consider(std::vector<Remedy>& remedies, Found* found) const {

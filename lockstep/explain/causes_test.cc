@@ -119,6 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"sequence_length", kPlain, {{.kind = FaultKind::kSequenceLength, .factor = 0.35}}, false},
         Case{"gc", kPlain, {{.kind = FaultKind::kGc, .seconds{0.5}, .share = 0.2}}},
         Case{"link", kPlain, {{.kind = FaultKind::kLink, .dp = 1, .stage = 1, .seconds{0.25}}}},
+        Case{"link_of_two", {.dp = 2, .pp = 2}, {{.kind = FaultKind::kLink, .dp = 1, .stage = 0, .seconds{0.25}}}},
         Case{"ring", {.reduce{0.03}}, {{.kind = FaultKind::kRing, .stage = 1, .factor = 20}}},
         Case{"fabric", kPlain, {{.kind = FaultKind::kFabric, .factor = 20, .first_step = 8, .last_step = 12}}},
         Case{"data_loading", kPlain, {{.kind = FaultKind::kDataLoading, .dp = 2, .seconds{1}}}},
@@ -129,8 +130,55 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"link_and_worker",
              kPlain,
              {{.kind = FaultKind::kLink, .dp = 1, .stage = 1, .seconds{0.25}},
-              {.kind = FaultKind::kWorker, .dp = 3, .stage = 2, .factor = 1.4}}}),
+              {.kind = FaultKind::kWorker, .dp = 3, .stage = 2, .factor = 1.4}}},
+        Case{"lengths_and_worker_pp1",
+             {.dp = 8, .pp = 1},
+             {{.kind = FaultKind::kSequenceLength, .factor = 0.15},
+              {.kind = FaultKind::kWorker, .dp = 3, .factor = 1.8}},
+             false},
+        Case{"lengths_and_gc",
+             kPlain,
+             {{.kind = FaultKind::kSequenceLength, .factor = 0.2}, {.kind = FaultKind::kGc, .seconds{2}, .share = 0.5}},
+             false}),
     [](const auto& one) { return one.param.name; });
+
+TEST(Causes, AWorkerThatIsSlowTwiceIsNamedForBothRuns) {
+  const auto slow = [](int first, int last) {
+    return Fault{.kind = FaultKind::kTransientWorker,
+                 .dp = 1,
+                 .stage = 2,
+                 .factor = 1.6,
+                 .first_step = first,
+                 .last_step = last};
+  };
+  const JobShape shape{.dp = 4, .pp = 4, .steps = 30};
+  for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
+    const Answer answer = Explain(shape, {slow(3, 5), slow(20, 24)}, seed);
+    ASSERT_THAT(answer.Names(), ElementsAre("transient_worker", "transient_worker")) << "seed " << seed;
+    const CauseSuspect &longer = answer.causes[0].suspects.at(0), &shorter = answer.causes[1].suspects.at(0);
+    EXPECT_EQ(std::pair(longer.first_step, longer.last_step),
+              std::pair(std::optional<int64_t>(20), std::optional<int64_t>(24)));
+    EXPECT_EQ(std::pair(shorter.first_step, shorter.last_step),
+              std::pair(std::optional<int64_t>(3), std::optional<int64_t>(5)));
+  }
+}
+
+TEST(Causes, ThatCostTheSameAndHideEachOtherAreBothNamed) {
+  const Fault worker{.kind = FaultKind::kWorker, .dp = 0, .stage = 1, .factor = 1.3};
+  for (uint64_t seed = 1; seed <= 5; ++seed) {
+    const double wanted = Explain(kPlain, {worker}, seed).step_s;
+    Fault link{.kind = FaultKind::kLink, .dp = 2, .stage = 1};
+    double low = 0, high = 2;
+    for (int i = 0; i < 15; ++i) {
+      link.seconds.value = (low + high) / 2;
+      (Explain(kPlain, {link}, seed).step_s < wanted ? low : high) = link.seconds.value;
+    }
+    const Answer answer = Explain(kPlain, {worker, link}, seed), healthy = Explain(kPlain, {}, seed);
+    ASSERT_THAT(answer.Names(), testing::UnorderedElementsAre("worker", "link")) << "seed " << seed;
+    const double loss = answer.step_s - healthy.step_s;
+    EXPECT_NEAR(answer.causes[0].gain_s + answer.causes[1].gain_s, loss, 0.03 * loss) << "seed " << seed;
+  }
+}
 
 class Healthy : public testing::TestWithParam<int> {};
 

@@ -65,14 +65,4 @@ double MedianOf(size_t at_most, const Each& each) {
   return Median(std::move(values));
 }
 
-// As sample.h has it; distances are rounded to floats.
-template <typename Each>
-Center CenterOf(size_t at_most, const Each& each) {
-  const double median = MedianOf(at_most, each);
-  const auto distances = [&](const auto& take) {
-    each([&](float value) { take(static_cast<float>(std::abs(static_cast<double>(value) - median))); });
-  };
-  return {median, kNormal * MedianOf(at_most, distances)};
-}
-
 }  // namespace lockstep::explain

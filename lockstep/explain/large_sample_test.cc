@@ -17,7 +17,7 @@ double Expected(std::vector<double> values) {
 class LargeSample : public testing::TestWithParam<size_t> {};
 INSTANTIATE_TEST_SUITE_P(Counts, LargeSample, testing::Values(1, 2, 3, 100, 65536, 200001));
 
-TEST_P(LargeSample, HasTheMedianAndSpreadThatSortingGives) {
+TEST_P(LargeSample, HasTheMedianThatSortingGives) {
   std::mt19937 random(1);
   std::normal_distribution<float> far(-3, 1000), close(5, 1e-6F);
   for (int kind = 0; kind < 3; ++kind) {
@@ -31,9 +31,6 @@ TEST_P(LargeSample, HasTheMedianAndSpreadThatSortingGives) {
     const std::vector<double> doubles(values.begin(), values.end());
     EXPECT_EQ(MedianOf(values.size(), each), Expected(doubles));
     EXPECT_EQ(MedianByCounting(each), Expected(doubles));
-    const Center by_counting = CenterOf(values.size(), each), by_sorting = CenterOf(doubles);
-    EXPECT_EQ(by_counting.median, by_sorting.median);
-    EXPECT_FLOAT_EQ(static_cast<float>(by_counting.spread), static_cast<float>(by_sorting.spread));
   }
 }
 

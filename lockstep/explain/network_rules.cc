@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "lockstep/base/lower_median.h"
 #include "lockstep/base/status.h"
 #include "lockstep/explain/large_sample.h"
 #include "lockstep/explain/remedy.h"
@@ -30,12 +31,13 @@ std::string Text(double seconds) {
   return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
 }
 
-// Durations of the collectives of one class on one stage, per step.
+// Durations of the collectives, or transfers, of one class on one stage, per step.
 class Rings {
  public:
-  Rings(const trace::TracedJob& job, const Times& times) : job_(job), times_(times) {
+  Rings(const trace::TracedJob& job, const Times& times, bool (*belongs)(OpType) = trace::IsDataParallelComm)
+      : job_(job), times_(times) {
     for (uint32_t op = 0; op < job.ops.size(); ++op)
-      if (IsDataParallelComm(job.ops[op].type)) ops_[{job.ideal_class[op], job.ops[op].stage}].push_back(op);
+      if (belongs(job.ops[op].type)) ops_[{job.ideal_class[op], job.ops[op].stage}].push_back(op);
     for (const auto& [ring, ops] : ops_)
       for (size_t set = 0; set < job.steps.size(); ++set) by_step_[ring].push_back(InStep(ops, set));
   }
@@ -43,6 +45,19 @@ class Rings {
   const std::map<Ring, std::vector<double>>& by_step() const { return by_step_; }
   const std::string& NameOf(const Ring& ring) const {
     return job_.kinds[static_cast<size_t>(job_.ops[ops_.at(ring).front()].kind)];
+  }
+  // If all take longer in this step than in most, as long as usual instead. By how much; 0: they don't.
+  double MendIfAllSlow(size_t set, Remedy& remedy) const {
+    std::vector<double> ratios;
+    ratios.reserve(by_step_.size());
+    for (const auto& [ring, steps] : by_step_) {
+      const double usual = Median(steps);
+      ratios.push_back(usual > 0 ? steps[set] / usual : 1);
+    }
+    if (ratios.empty() || *std::min_element(ratios.begin(), ratios.end()) < kRingSlower) return 0;
+    size_t i = 0;
+    for (const auto& [ring, steps] : by_step_) Divide(ring, set, ratios[i++], remedy);
+    return Median(std::move(ratios));
   }
   // Divides what the ring's ops take in a step.
   void Divide(const Ring& ring, size_t set, double ratio, Remedy& remedy) const {
@@ -80,24 +95,50 @@ auto EachOf(const trace::TracedJob& job, const std::vector<uint32_t>& ops, const
   };
 }
 
+struct Link {
+  size_t seen = 0, transfers = 0;
+  std::vector<double> sample;  // of what they take, s
+  std::vector<double> slow;
+  std::vector<uint32_t> cells;
+};
+
+// What a transfer takes on a link that is no slower than half of them.
+Center CenterOfMost(const std::vector<Link>& links) {
+  std::vector<double> medians, spreads;
+  for (const Link& link : links) {
+    if (link.sample.empty()) continue;
+    const auto [median, spread] = CenterOf(link.sample);
+    medians.push_back(median);
+    spreads.push_back(spread);
+  }
+  const double usual = LowerMedian(medians);
+  return {usual, std::max(LowerMedian(spreads), RobustDeviation(medians, usual))};
+}
+
 }  // namespace
 
-// A link is slow whose transfers are outliers among all transfers of the job, and not just once.
+// A link is slow whose transfers are outliers among those of the other links, and not just once.
 std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& times) {
   const size_t lanes = job.lanes.size();
-  struct Link {
-    size_t transfers = 0;
-    std::vector<double> slow;
-    std::vector<uint32_t> cells;
-  };
   std::vector<Link> links(static_cast<size_t>(job.pp) * static_cast<size_t>(job.dp));  // [link][dp]
   std::vector<uint32_t> transfers;
   for (uint32_t op = 0; op < job.ops.size(); ++op)
     if (IsTransfer(job.ops[op].type)) transfers.push_back(op);
-  const Center center = CenterOf(transfers.size() * lanes, EachOf(job, transfers, times.durations));
+  const auto of_op = [&](uint32_t op) {  // [dp]
+    return &links[static_cast<size_t>(LinkOf(job.ops[op], job.pp)) * static_cast<size_t>(job.dp)];
+  };
+  const size_t stride = StrideFor(transfers.size() * lanes / links.size());
+  for (const uint32_t op : transfers)
+    for (size_t lane = 0; lane < lanes; ++lane) {
+      Link& link = of_op(op)[job.lanes[lane].dp];
+      const size_t cell = op * lanes + lane;
+      if (!job.graph.IsAbsent(cell) && link.seen++ % stride == 0)
+        link.sample.push_back(static_cast<double>(times.durations[cell]));
+    }
+  const Center center = CenterOfMost(links);
   const double usual = center.median, limit = std::max(kFarOff * usual, usual + kSpread * center.spread);
   for (const uint32_t op : transfers) {
-    Link* const of_dp = &links[static_cast<size_t>(LinkOf(job.ops[op], job.pp)) * static_cast<size_t>(job.dp)];
+    Link* const of_dp = of_op(op);
     for (size_t lane = 0; lane < lanes; ++lane) {
       const size_t cell = op * lanes + lane;
       if (job.graph.IsAbsent(cell)) continue;
@@ -152,32 +193,29 @@ std::vector<Remedy> FindSlowRings(const trace::TracedJob& job, const Times& time
   return found;
 }
 
-// In some steps the collectives of all stages take longer than in the others.
+// In some steps the collectives of all stages take longer than in the others, and maybe the transfers between them.
 std::vector<Remedy> FindSlowFabric(const trace::TracedJob& job, const Times& times) {
   const Rings rings(job, times);
-  if (rings.by_step().empty()) return {};
   Remedy remedy;
   std::vector<double> factors;
-  size_t first = job.steps.size(), last = 0;
+  std::vector<size_t> sets;
   for (size_t set = 0; set < job.steps.size(); ++set) {
-    std::vector<double> ratios;
-    for (const auto& [ring, steps] : rings.by_step()) {
-      const double usual = Median(steps);
-      ratios.push_back(usual > 0 ? steps[set] / usual : 1);
-    }
-    if (*std::min_element(ratios.begin(), ratios.end()) < kRingSlower) continue;
-    size_t i = 0;
-    for (const auto& [ring, steps] : rings.by_step()) rings.Divide(ring, set, ratios[i++], remedy);
-    factors.push_back(Median(ratios));
-    first = std::min(first, set);
-    last = set;
+    const double factor = rings.MendIfAllSlow(set, remedy);
+    if (factor == 0) continue;
+    factors.push_back(factor);
+    sets.push_back(set);
   }
-  if (factors.empty()) return {};
+  if (sets.empty()) return {};
+  const Rings transfers(job, times, trace::IsTransfer);
+  const auto with_transfers =
+      std::count_if(sets.begin(), sets.end(), [&](size_t set) { return transfers.MendIfAllSlow(set, remedy) > 0; });
   remedy.cause.kind = CauseKind::kFabric;
-  remedy.cause.suspects.push_back({{}, {}, {}, job.steps[first], job.steps[last]});
+  remedy.cause.suspects.push_back({{}, {}, {}, job.steps[sets.front()], job.steps[sets.back()]});
   remedy.cause.evidence = {
-      fmt::format("in {} of {} steps all data-parallel collectives take longer, {:.1f} times as long", factors.size(),
+      fmt::format("in {} of {} steps all data-parallel collectives take longer, {:.1f} times as long", sets.size(),
                   job.steps.size(), Median(factors))};
+  if (with_transfers > 0)
+    remedy.cause.evidence.push_back(fmt::format("and in {} of them all transfers between stages", with_transfers));
   return {std::move(remedy)};
 }
 

@@ -54,6 +54,13 @@ double Variation(std::vector<double> values) {
   return center.median == 0 ? 0 : center.spread / center.median;
 }
 
+double SpreadBelow(const std::vector<double>& values, double middle) {
+  std::vector<double> distances;
+  for (const double value : values)
+    if (value <= middle) distances.push_back(middle - value);
+  return kNormal * MedianInPlace(distances);
+}
+
 double Correlation(const std::vector<double>& a, const std::vector<double>& b) {
   const double mean_a = Mean(a), mean_b = Mean(b);
   double ab = 0, aa = 0, bb = 0;
@@ -79,6 +86,19 @@ double RankCorrelation(const std::vector<double>& a, const std::vector<double>& 
     return rank;
   };
   return Correlation(ranks(a), ranks(b));
+}
+
+double RobustCorrelation(std::vector<double> a, std::vector<double> b) {
+  const double spread_a = RobustSpread(a), spread_b = RobustSpread(b);
+  if (spread_a == 0 || spread_b == 0) return 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double one = a[i] / spread_a, other = b[i] / spread_b;
+    a[i] = one + other;
+    b[i] = one - other;
+  }
+  const double sum = RobustSpread(std::move(a)), difference = RobustSpread(std::move(b));
+  const double both = sum * sum + difference * difference;
+  return both == 0 ? 0 : (sum * sum - difference * difference) / both;
 }
 
 }  // namespace lockstep::explain

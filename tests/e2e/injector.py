@@ -190,8 +190,9 @@ class Job:
 
     def inject_fabric(self, durations, fault, chance):
         for stage in range(self.stages):
-            for kind in (GATHER, REDUCE):
-                durations[kind, stage][fault["from"]:fault["to"]] *= fault["factor"]
+            for kind in (GATHER, REDUCE, *(TRANSFERS if fault["transfers"] else ())):
+                if (kind, stage) in durations:
+                    durations[kind, stage][fault["from"]:fault["to"]] *= fault["factor"]
 
     def inject_data_loading(self, durations, fault, chance):
         late = fault["seconds"] * np.exp(chance.normal(0, 0.15, (len(self.steps), self.dps)))

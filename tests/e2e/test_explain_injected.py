@@ -30,7 +30,7 @@ def draw(kind, job, chance):
         "link": {"dp": dp, "stage": int(chance.integers(job.stages - 1)), "seconds": chance.uniform(0.1, 0.4),
                  "directions": [["forward"], ["backward"], ["forward", "backward"]][chance.integers(3)]},
         "ring": {"stage": stage, "factor": chance.uniform(5, 25)},
-        "fabric": {"factor": chance.uniform(20, 40), **run},
+        "fabric": {"factor": chance.uniform(20, 40), "transfers": bool(chance.random() < 0.5), **run},
         "data_loading": {"dp": dp if chance.random() < 0.6 else "all", "seconds": chance.uniform(0.3, 2)},
     }[kind]}
 

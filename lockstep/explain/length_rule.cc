@@ -1,0 +1,264 @@
+// Microbatches of uneven length. docs/models/explain.md has the rule.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "lockstep/base/lower_median.h"
+#include "lockstep/base/status.h"
+#include "lockstep/explain/pass_times.h"
+#include "lockstep/explain/sample.h"
+
+namespace lockstep::explain {
+namespace {
+
+constexpr double kSameLength = 0.9;      // correlation from which forward and backward vary together
+constexpr double kUnevenLengths = 0.02;  // variation of a worker's forward passes
+constexpr double kTellsPower = 0.05;     // variation from which noise does not flatten the power of the length
+constexpr double kMedianSpread = 1.25;   // the standard deviation of a median against that of a mean
+constexpr double kSurely = 4;            // standard deviations
+
+// How long each microbatch of each lane is, relative to what is usual; NaN: not there. Of segments, all are of one
+// microbatch.
+class Lengths {
+ public:
+  Lengths(size_t lanes, size_t microbatches)
+      : lanes_(lanes), microbatches_(static_cast<int>(microbatches)), values_(lanes * microbatches) {}
+
+  double At(size_t lane, int microbatch) const { return values_[static_cast<size_t>(microbatch) * lanes_ + lane]; }
+  double& At(size_t lane, int microbatch) { return values_[static_cast<size_t>(microbatch) * lanes_ + lane]; }
+  int microbatches() const { return microbatches_; }
+
+ private:
+  size_t lanes_;
+  int microbatches_;
+  std::vector<double> values_;
+};
+
+// The same of one pass on one stage, of every op or of every second one: mean over model chunks. Found where it is
+// asked for: of jobs with millions of ops, mostly a thousand are.
+enum class Which : uint8_t { kAll, kEven, kOdd };
+class LengthsOn {
+ public:
+  LengthsOn(const Passes& passes, int pass, int stage, Which which = Which::kAll)
+      : passes_(passes), ops_(passes.microbatches()) {
+    for (const uint32_t op : passes.Ops(pass, stage)) {
+      const trace::JobOp& one = passes.job().ops[op];
+      if (which == Which::kAll || (one.sequence % 2 == 0) == (which == Which::kEven))
+        ops_[static_cast<size_t>(one.microbatch)].push_back(op);
+    }
+  }
+
+  double At(size_t lane, int microbatch) const {
+    double sum = 0;
+    int count = 0;
+    for (const uint32_t op : ops_[static_cast<size_t>(microbatch)])
+      if (passes_.Has(op, lane)) sum += passes_.Relative(op, lane), ++count;
+    return count == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / count;
+  }
+  int microbatches() const { return static_cast<int>(ops_.size()); }
+
+ private:
+  const Passes& passes_;
+  std::vector<std::vector<uint32_t>> ops_;  // by microbatch
+};
+
+// With one stage a worker that is slow in all steps looks like one whose microbatches are longer; but that much longer,
+// over all steps, they are not by chance.
+void LeaveOutWorkers(const Passes& passes, Lengths& lengths) {
+  for (int dp = 0; dp < passes.job().dp; ++dp) {
+    std::vector<double> in_lanes;
+    for (const size_t lane : passes.LanesOf(dp)) in_lanes.push_back(passes.InLane(0, 0, lane));
+    const auto [always, spread] = CenterOf(in_lanes);
+    const double by_chance = kMedianSpread * spread / std::sqrt(static_cast<double>(in_lanes.size()));
+    if (always < 1 + kSurely * by_chance) continue;
+    for (const size_t lane : passes.LanesOf(dp))
+      for (int i = 0; i < lengths.microbatches(); ++i) lengths.At(lane, i) /= always;
+  }
+}
+
+// What passes and stages agree on, each against its own median in the lane: neither a pause nor a slow worker is a
+// length.
+Lengths SharedLengths(const Passes& passes) {
+  const trace::TracedJob& job = passes.job();
+  std::vector<std::tuple<int, int, LengthsOn>> places;  // pass, stage
+  for (int pass = 0; pass < kPasses && passes.HasPass(pass); ++pass)
+    for (int stage = 0; stage < job.pp; ++stage) places.emplace_back(pass, stage, LengthsOn(passes, pass, stage));
+  Lengths shared(job.lanes.size(), passes.microbatches());
+  for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
+    std::vector<double> in_lane;
+    in_lane.reserve(places.size());
+    for (const auto& [pass, stage, lengths] : places) in_lane.push_back(passes.InLane(pass, stage, lane));
+    const double of_lane = LowerMedian(in_lane);
+    for (int i = 0; i < shared.microbatches(); ++i) {
+      std::vector<double> votes;
+      for (size_t place = 0; place < places.size(); ++place)
+        if (const double length = std::get<2>(places[place]).At(lane, i); !std::isnan(length) && in_lane[place] > 0)
+          votes.push_back(length / in_lane[place]);
+      shared.At(lane, i) =
+          votes.empty() ? std::numeric_limits<double>::quiet_NaN() : of_lane * LowerMedian(std::move(votes));
+    }
+  }
+  if (job.pp == 1) LeaveOutWorkers(passes, shared);
+  return shared;
+}
+
+// Two measurements of the same microbatches; of very many, of some.
+struct Pairs {
+  std::vector<double> a, b;
+};
+
+Pairs PairsOf(const LengthsOn& a, const LengthsOn& b, const Lanes& lanes) {
+  Pairs pairs;
+  const size_t count = lanes.size() * static_cast<size_t>(a.microbatches());
+  for (size_t i = 0; i < count; i += StrideFor(count)) {
+    const size_t lane = lanes[i % lanes.size()];
+    const int microbatch = static_cast<int>(i / lanes.size());
+    const double first = a.At(lane, microbatch), second = b.At(lane, microbatch);
+    if (std::isnan(first) || std::isnan(second)) continue;
+    pairs.a.push_back(first);
+    pairs.b.push_back(second);
+  }
+  return pairs;
+}
+
+// By ranks, or, where pauses spoil these, by what most pairs say.
+double Alike(const Pairs& pairs) {
+  constexpr size_t kEnough = 30;
+  const double by_ranks = RankCorrelation(pairs.a, pairs.b);
+  return pairs.a.size() < kEnough ? by_ranks : std::max(by_ranks, RobustCorrelation(pairs.a, pairs.b));
+}
+
+// Mean length of the microbatches of each lane set.
+std::vector<double> MeansBySet(const trace::TracedJob& job, const Lengths& lengths) {
+  std::vector<double> means;
+  means.reserve(job.steps.size());
+  for (size_t set = 0; set < job.steps.size(); ++set) {
+    std::vector<double> there;
+    for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane)
+      for (int i = 0; i < lengths.microbatches(); ++i)
+        if (const double length = lengths.At(lane, i); !std::isnan(length)) there.push_back(length);
+    means.push_back(Mean(there));
+  }
+  return means;
+}
+
+// Of segments: what most of a lane's take, relative to what is usual.
+Lengths SegmentLengths(const Passes& passes) {
+  const trace::TracedJob& job = passes.job();
+  Lengths lengths(job.lanes.size(), passes.microbatches());
+  for (size_t lane = 0; lane < job.lanes.size(); ++lane) {
+    std::vector<double> relative;
+    for (const uint32_t op : passes.Ops(0, 0))
+      if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane));
+    lengths.At(lane, 0) = relative.empty() ? std::numeric_limits<double>::quiet_NaN() : Median(std::move(relative));
+  }
+  return lengths;
+}
+
+// An optimizer's segment does not depend on lengths.
+bool Follows(const Passes& passes, uint32_t op, const Lengths& lengths) {
+  std::vector<double> own, all;
+  for (size_t lane = 0; lane < passes.job().lanes.size(); ++lane) {
+    if (!passes.Has(op, lane)) continue;
+    own.push_back(passes.Relative(op, lane));
+    all.push_back(lengths.At(lane, 0));
+  }
+  return RankCorrelation(own, all) >= kSameLength;
+}
+
+// The power of the length with which a pass of a stage grows: attention grows faster than its inputs, a loss does not.
+// The median over microbatches that are far shorter or longer than most of their lane.
+double PowerOf(const Passes& passes, int pass, int stage, const Lengths& lengths) {
+  constexpr size_t kEnough = 30;
+  const size_t lanes = passes.job().lanes.size();
+  const std::vector<uint32_t>& ops = passes.Ops(pass, stage);
+  std::vector<double> length_logs, own_logs;
+  const size_t stride = StrideFor(lanes);
+  for (size_t lane = 0; lane < lanes; lane += stride) {
+    std::vector<double> in_lane;
+    for (int i = 0; i < lengths.microbatches(); ++i)
+      if (const double length = lengths.At(lane, i); length > 0) in_lane.push_back(length);
+    const double length = Median(std::move(in_lane)), own = passes.InLane(pass, stage, lane);
+    for (const uint32_t op : ops) {
+      const double its = lengths.At(lane, passes.job().ops[op].microbatch);
+      if (!passes.Has(op, lane) || !(its > 0) || own <= 0 || passes.Relative(op, lane) <= 0) continue;
+      length_logs.push_back(std::log(its / length));
+      own_logs.push_back(std::log(passes.Relative(op, lane) / own));
+    }
+  }
+  const double spread = RobustSpread(length_logs);
+  std::vector<double> powers;
+  for (size_t i = 0; i < length_logs.size(); ++i)
+    if (std::abs(length_logs[i]) > spread) powers.push_back(own_logs[i] / length_logs[i]);
+  return powers.size() < kEnough ? 1 : std::clamp(Median(std::move(powers)), 0.25, 4.0);
+}
+
+Lengths Raised(const trace::TracedJob& job, Lengths lengths, double power) {
+  for (size_t lane = 0; lane < job.lanes.size() && power != 1; ++lane)
+    for (int i = 0; i < lengths.microbatches(); ++i) lengths.At(lane, i) = std::pow(lengths.At(lane, i), power);
+  return lengths;
+}
+
+// Every microbatch of a step takes what they take in the mean. variation: of the lengths.
+Remedy EvenLengths(const Passes& passes, double variation) {
+  const trace::TracedJob& job = passes.job();
+  const bool segments = !passes.HasPass(1);
+  const Lengths lengths = segments ? SegmentLengths(passes) : SharedLengths(passes);
+  Remedy remedy;
+  for (int pass = 0; pass < kPasses; ++pass)
+    for (int stage = 0; stage < job.pp; ++stage) {
+      const bool told = !segments && variation >= kTellsPower;
+      const Lengths own = Raised(job, lengths, told ? PowerOf(passes, pass, stage, lengths) : 1);
+      const std::vector<double> means = MeansBySet(job, own);
+      for (const uint32_t op : passes.Ops(pass, stage)) {
+        if (segments && !Follows(passes, op, lengths)) continue;
+        for (size_t set = 0; set < job.steps.size(); ++set)
+          for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane) {
+            const double length = own.At(lane, job.ops[op].microbatch);
+            if (passes.Has(op, lane) && length > 0)
+              Set(passes, op, lane, passes.Duration(op, lane) * means[set] / length, remedy.durations);
+          }
+      }
+    }
+  return remedy;
+}
+
+}  // namespace
+
+std::vector<Remedy> FindSequenceLengths(const Passes& passes) {
+  const trace::TracedJob& job = passes.job();
+  // Without backward passes to compare with, one half of the segments with the other.
+  const bool halves = !passes.HasPass(1);
+  std::vector<LengthsOn> forward;  // by stage
+  std::vector<Pairs> in_workers;   // forward and backward
+  std::vector<double> variations, correlations, across;
+  for (int stage = 0; stage < job.pp; ++stage) {
+    forward.emplace_back(passes, 0, stage, halves ? Which::kEven : Which::kAll);
+    const LengthsOn backward(passes, halves ? 0 : 1, stage, halves ? Which::kOdd : Which::kAll);
+    for (int dp = 0; dp < job.dp; ++dp) {
+      Pairs pairs = PairsOf(forward.back(), backward, passes.LanesOf(dp));
+      if (pairs.a.size() < 2) continue;
+      variations.push_back(Variation(pairs.a));
+      in_workers.push_back(std::move(pairs));
+    }
+  }
+  const double variation = Median(variations);
+  if (variation < kUnevenLengths) return {};
+  for (const Pairs& pairs : in_workers) correlations.push_back(Alike(pairs));
+  for (size_t stage = 1; stage < forward.size(); ++stage) {
+    across.push_back(Alike(PairsOf(forward[stage - 1], forward[stage], AllLanes(job))));
+  }
+  const double correlation = Median(correlations);
+  if (correlation < kSameLength || (!across.empty() && Median(across) < kSameLength)) return {};
+  Remedy remedy = EvenLengths(passes, variation);
+  remedy.cause.kind = CauseKind::kSequenceLength;
+  remedy.cause.evidence = {
+      fmt::format("{} vary together (correlation {:.2f} within workers)",
+                  halves ? "all segments of a step" : "forward and backward of a microbatch", correlation),
+      fmt::format("by {:.0f} % (robust standard deviation{})", 100 * variation, halves ? "" : " of forward")};
+  if (!across.empty())
+    remedy.cause.evidence.push_back(fmt::format("and alike on all stages (correlation {:.2f})", Median(across)));
+  return {std::move(remedy)};
+}
+
+}  // namespace lockstep::explain

@@ -1,0 +1,56 @@
+#include "lockstep/explain/pass_times.h"
+
+#include <numeric>
+
+#include "lockstep/explain/sample.h"
+
+namespace lockstep::explain {
+namespace {
+
+void Divide(const Passes& passes, uint32_t op, const Lanes& lanes, double ratio, CellTimes& times) {
+  for (const size_t lane : lanes)
+    if (passes.Has(op, lane)) Set(passes, op, lane, passes.Duration(op, lane) / ratio, times);
+}
+
+}  // namespace
+
+double Ratio(const Passes& passes, int pass, int stage, const Lanes& lanes) {
+  std::vector<double> values;
+  values.reserve(lanes.size());
+  for (const size_t lane : lanes) values.push_back(passes.InLane(pass, stage, lane));
+  return Median(std::move(values));
+}
+
+void Set(const Passes& passes, uint32_t op, size_t lane, double seconds, CellTimes& times) {
+  times.emplace_back(static_cast<uint32_t>(passes.job().graph.Cell(op, lane)), static_cast<float>(seconds));
+}
+
+void Divide(const Passes& passes, int pass, int stage, const Lanes& lanes, double ratio, CellTimes& times) {
+  if (ratio <= 1) return;
+  times.reserve(times.size() + passes.Ops(pass, stage).size() * lanes.size());
+  for (const uint32_t op : passes.Ops(pass, stage)) Divide(passes, op, lanes, ratio, times);
+}
+
+double Ratio(const Passes& passes, uint32_t op, const Lanes& lanes) {
+  std::vector<double> relative;
+  for (const size_t lane : lanes)
+    if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane));
+  return Median(std::move(relative));
+}
+
+void DivideEach(const Passes& passes, int pass, int stage, const Lanes& lanes, CellTimes& times) {
+  for (const uint32_t op : passes.Ops(pass, stage))
+    if (const double ratio = Ratio(passes, op, lanes); ratio > 0) Divide(passes, op, lanes, ratio, times);
+}
+
+CauseSuspect WorkerSuspect(const trace::TracedJob& job, int dp, int stage) {
+  return {dp, stage, job.ranks[static_cast<size_t>(dp)][static_cast<size_t>(stage)], {}, {}};
+}
+
+Lanes AllLanes(const trace::TracedJob& job) {
+  Lanes lanes(job.lanes.size());
+  std::iota(lanes.begin(), lanes.end(), size_t{0});
+  return lanes;
+}
+
+}  // namespace lockstep::explain

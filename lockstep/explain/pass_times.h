@@ -1,0 +1,27 @@
+// What the rules of compute do with passes: summaries over lanes, and other durations for a remedy.
+#pragma once
+
+#include <vector>
+
+#include "lockstep/explain/passes.h"
+#include "lockstep/explain/remedy.h"
+
+namespace lockstep::explain {
+
+using Lanes = std::vector<size_t>;
+
+Lanes AllLanes(const trace::TracedJob& job);
+CauseSuspect WorkerSuspect(const trace::TracedJob& job, int dp, int stage);
+
+// The median over lanes of how a worker does in a pass.
+double Ratio(const Passes& passes, int pass, int stage, const Lanes& lanes);
+// What an op takes of what is usual, in most of the lanes; 0: it is in none.
+double Ratio(const Passes& passes, uint32_t op, const Lanes& lanes);
+
+void Set(const Passes& passes, uint32_t op, size_t lane, double seconds, CellTimes& times);
+// The durations of a stage's passes in some lanes.
+void Divide(const Passes& passes, int pass, int stage, const Lanes& lanes, double ratio, CellTimes& times);
+// Segments are long in their own ways: each is divided by its own ratio.
+void DivideEach(const Passes& passes, int pass, int stage, const Lanes& lanes, CellTimes& times);
+
+}  // namespace lockstep::explain
