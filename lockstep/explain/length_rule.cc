@@ -125,7 +125,8 @@ Pairs PairsOf(const LengthsOn& a, const LengthsOn& b, const Lanes& lanes) {
 double Alike(const Pairs& pairs) {
   constexpr size_t kEnough = 30;
   const double by_ranks = RankCorrelation(pairs.a, pairs.b);
-  return pairs.a.size() < kEnough ? by_ranks : std::max(by_ranks, RobustCorrelation(pairs.a, pairs.b));
+  if (by_ranks >= kSameLength || pairs.a.size() < kEnough) return by_ranks;
+  return std::max(by_ranks, RobustCorrelation(pairs.a, pairs.b));
 }
 
 // Mean length of the microbatches of each lane set.
@@ -173,7 +174,7 @@ double PowerOf(const Passes& passes, int pass, int stage, const Lengths& lengths
   const size_t lanes = passes.job().lanes.size();
   const std::vector<uint32_t>& ops = passes.Ops(pass, stage);
   std::vector<double> length_logs, own_logs;
-  const size_t stride = StrideFor(lanes);
+  const size_t stride = StrideFor(lanes * ops.size());
   for (size_t lane = 0; lane < lanes; lane += stride) {
     std::vector<double> in_lane;
     for (int i = 0; i < lengths.microbatches(); ++i)
