@@ -21,6 +21,7 @@
 #include "lockstep/agent/buffers.h"
 #include "lockstep/agent/collectors.h"
 #include "lockstep/agent/launch.h"
+#include "lockstep/agent/near.h"
 #include "lockstep/agent/output.h"
 #include "lockstep/agent/proc.h"
 #include "lockstep/agent/python_host.h"
@@ -40,6 +41,7 @@ constexpr size_t kMaxQueuedEvents = 10000;
 constexpr Seconds kSharedMemoryPeriod{1.0};
 constexpr Seconds kRecall{1.5};                    // for ranks that are to leave their training function; most need 0.2
 constexpr Seconds kBusyTick{0.1}, kIdleTick{1.0};  // each tick takes a core away from a rank for a moment
+constexpr Seconds kNearTick{0.001};                // while a checkpoint is near
 
 // The rendezvous store of an epoch, which this node is to host.
 struct StoreWish {
@@ -83,7 +85,9 @@ class Starter {
   void SpawnFailed(uint64_t epoch, const std::string& error);
 
   void KillEpoch(uint64_t epoch, Seconds grace, int signal = SIGTERM, const std::vector<int>& suspects = {});
-  bool Recall(const std::vector<int>& suspects);
+  bool IsNear();
+  void EndNow();
+  bool Recall();
   // It runs no training of ours any more.
   bool IsGone(const Worker& worker) const { return worker.exited || (!ending_ && standby_.Waits(worker.pid)); }
   bool AllGone() const;
@@ -122,9 +126,11 @@ class Starter {
   DroppedOutput dropped_, told_;
   bool host_known_ = false;
   bool killing_ = false, ending_ = false;
-  uint64_t asked_epoch_ = 0;  // the newest epoch that was to be killed; it may never have had a worker
-  Nanos force_at_;            // SIGKILL then; 0 = never or done
-  Seconds grace_;             // that a user's stop gives until then
+  uint64_t asked_epoch_ = 0;   // the newest epoch that was to be killed; it may never have had a worker
+  std::vector<int> suspects_;  // of that epoch's end: they are not asked to leave by themselves
+  Nanos near_until_;           // a checkpoint is near: they go on until then at most; 0 = it is not
+  Nanos force_at_;             // SIGKILL then; 0 = never or done
+  Seconds grace_;              // that a user's stop gives until then
   Nanos agent_seen_;
 };
 
@@ -476,6 +482,8 @@ void Starter::KillEpoch(uint64_t epoch, Seconds grace, int signal, const std::ve
   if (killing_ && epoch == asked_epoch_ && grace.value > 0 && force_at_.value != 0) return;
   killing_ = true;
   asked_epoch_ = epoch;
+  suspects_ = suspects;
+  near_until_ = Nanos{};
   if (plan_) return;  // EpochRuns comes back here
   if (epoch != workers_.epoch()) return StopIfAllGone();
   HearSharedMemory();
@@ -485,22 +493,37 @@ void Starter::KillEpoch(uint64_t epoch, Seconds grace, int signal, const std::ve
     workers_.Signal(SIGCONT);  // a stopped worker hears it only then
     force_at_ = clock_.Now() + ToNanos(grace);
     grace_ = grace;
-  } else if (!ending_ && Recall(suspects)) {
-    force_at_ = clock_.Now() + ToNanos(kRecall);
-    grace_ = {};
+  } else if (!ending_ && IsNear()) {
+    near_until_ = clock_.Now() + ToNanos(PatienceForCheckpoint(*buffers_.board()));
+    poller_.SetPeriod(kNearTick);
   } else {
-    ForceKill();
+    EndNow();
   }
   StopIfAllGone();
 }
 
+bool Starter::IsNear() {
+  std::set<int> gone(suspects_.begin(), suspects_.end());
+  for (const Worker& worker : workers_.all()) {
+    if (worker.exited) gone.insert(worker.rank);
+  }
+  return CheckpointIsNear(*buffers_.board(), gone);
+}
+
+void Starter::EndNow() {
+  near_until_ = Nanos{};
+  if (ending_ || !Recall()) return ForceKill();
+  force_at_ = clock_.Now() + ToNanos(kRecall);
+  grace_ = {};
+}
+
 // Ranks that offer it leave their function, the others are killed. False: none offers it.
-bool Starter::Recall(const std::vector<int>& suspects) {
+bool Starter::Recall() {
   // The fence, as in ForceKill; and who leaves must not say that its loop is finished.
   __atomic_store_n(&buffers_.board()->epoch, 0, __ATOMIC_RELEASE);
   std::set<int> recalled;
   for (const Worker& worker : workers_.all()) {
-    const bool suspect = std::find(suspects.begin(), suspects.end(), worker.rank) != suspects.end();
+    const bool suspect = std::find(suspects_.begin(), suspects_.end(), worker.rank) != suspects_.end();
     if (!worker.exited && !suspect && standby_.Recall(worker.pid)) recalled.insert(worker.rank);
   }
   if (recalled.empty()) return false;
@@ -581,7 +604,7 @@ std::vector<pid_t> Starter::LeftOvers() const {
 
 void Starter::StopIfAllGone() {
   if (!AllGone()) return;
-  force_at_ = Nanos{};
+  near_until_ = force_at_ = Nanos{};
   const std::vector<pid_t> left = LeftOvers();
   for (const pid_t pid : left) KillTree(pid);
   if (!left.empty()) return;  // SIGCHLD brings us back here
@@ -608,6 +631,10 @@ void Starter::Tick() {
     ForceKill();
   }
   if (killing_) Reap();
+  if (near_until_.value != 0) {
+    if (now < near_until_ && IsNear()) return poller_.SetPeriod(kNearTick);
+    EndNow();
+  }
   const bool idle = queue_.empty() && !killing_ && !plan_ && !shared_memory_new_ && agent_.valid();
   poller_.SetPeriod(idle ? kIdleTick : kBusyTick);
   if (!agent_.valid() && !ending_ && now - agent_seen_ > ToNanos(spec_.adoption)) {

@@ -27,6 +27,17 @@ class Crash(RunTest):
         self.assert_repaired(run, [0, 1, 2], {"crash"})
         run.assert_undisturbed_result()
 
+    def test_survivors_finish_their_copies(self):
+        """Rank 2 dies right behind its copy of step 5, while rank 1 has yet to make its own: nothing is done again.
+
+        Rank 0 makes step 5 long, since what it is worth to wait depends on what would be lost.
+        """
+        run = Run(self, "ddp.py", *ddp(faults=["sleep3:0:5:forward:1", "nap400:1:5:loss:1", "kill:2:5:saved:1"]))
+        run.finish()
+        self.assert_repaired(run, [2], {"crash"})
+        self.assertEqual(6, min(line["step"] for line in run.steps() if line["epoch"] == 2), run)
+        run.assert_undisturbed_result()
+
     def test_other_ways_to_die(self):
         run = Run(self, "ddp.py", *ddp(faults=["abort:1:5:forward:1", "exit3:2:10:forward:2", "raise:3:15:update:3"]))
         run.finish()

@@ -122,6 +122,10 @@ def sleep(breaker, fault):
     time.sleep(seconds(fault))
 
 
+def nap(breaker, fault):
+    time.sleep(fault.number / 1000)
+
+
 def evaluate(breaker, fault):
     """A long evaluation on one rank: no fault, though the others wait in their next collective."""
     model = breaker.job.model.module
@@ -186,6 +190,7 @@ KINDS = {
     "skip": skip,
     "broadcast": broadcast,
     "sleep": sleep,
+    "nap": nap,
     "eval": evaluate,
     "save": save,
     "grandchild": grandchild,
