@@ -10,6 +10,7 @@
 #include "lockstep/synth/chance.h"
 #include "lockstep/synth/ddp.h"
 #include "lockstep/synth/job.h"
+#include "lockstep/synth/pipeline_files.h"
 #include "lockstep/synth/telemetry.h"
 #include "lockstep/trace/record_file.h"
 #include "lockstep/trace/straggler_csv.h"
@@ -27,7 +28,9 @@ struct SimulateFlags {
   uint64_t seed = 1;
   bool json = false;
 };
-using SimulateTraceFlags = SimulateFlags<synth::JobShape>;
+struct SimulateTraceFlags : SimulateFlags<synth::JobShape> {
+  bool kineto = false;
+};
 using SimulateKinetoFlags = SimulateFlags<synth::DdpShape>;
 
 template <typename Fault>
@@ -57,6 +60,7 @@ absl::StatusOr<Json> SimulateTrace(const SimulateTraceFlags& flags) {
                  {"faults", FaultsJson(faults, synth::FaultJson)}};
   LS_RETURN_IF_ERROR(trace::WriteStragglerCsv(flags.out + "/trace.csv.gz", rows));
   LS_RETURN_IF_ERROR(trace::WriteStragglerMeta(flags.out + "/meta.yaml", synth::MetaOf(flags.shape)));
+  if (flags.kineto) LS_RETURN_IF_ERROR(synth::WritePipelineFiles(flags.out, flags.shape, rows));
   LS_RETURN_IF_ERROR(trace::WriteText(flags.out + "/labels.json", RenderJson(report)));
   return report;
 }
@@ -78,6 +82,7 @@ void AddTrace(CLI::App& simulate, int& exit_code) {
   command->add_option("--jitter", shape.jitter, "Standard deviation of the logarithm of every duration")
       ->capture_default_str();
   command->add_flag("--overlapped", shape.overlapped, "Reduce gradients beside the backward pass");
+  command->add_flag("--kineto", flags->kineto, "The PyTorch profiler's files of the same job too: rank-N.json.gz");
   command->add_option("--seed", flags->seed, "The same seed gives the same trace")->capture_default_str();
   command->add_option(
       "--fault", flags->faults,

@@ -17,8 +17,8 @@ constexpr double kTellsPower = 0.05;     // variation from which noise does not 
 constexpr double kMedianSpread = 1.25;   // the standard deviation of a median against that of a mean
 constexpr double kSurely = 4;            // standard deviations
 
-// How long each microbatch of each lane is, relative to what is usual; NaN: not there. Of segments, all are of one
-// microbatch.
+// How long each microbatch of each lane is, relative to what is usual; NaN: not there. With one stage, all segments are
+// of one microbatch.
 class Lengths {
  public:
   Lengths(size_t lanes, size_t microbatches)
@@ -43,6 +43,7 @@ class LengthsOn {
       : passes_(passes), ops_(passes.microbatches()) {
     for (const uint32_t op : passes.Ops(pass, stage)) {
       const trace::JobOp& one = passes.job().ops[op];
+      if (one.microbatch < 0) continue;
       if (which == Which::kAll || (one.sequence % 2 == 0) == (which == Which::kEven))
         ops_[static_cast<size_t>(one.microbatch)].push_back(op);
     }
@@ -200,9 +201,44 @@ Lengths Raised(const trace::TracedJob& job, Lengths lengths, double power) {
   return lengths;
 }
 
+// By how much more, or less, a stage's compute takes in each lane than its microbatches are long.
+std::vector<double> BesideLengths(const Passes& passes, int stage, const Lengths& lengths) {
+  std::vector<double> beside;
+  for (size_t lane = 0; lane < passes.job().lanes.size(); ++lane) {
+    double sum = 0, count = 0;
+    for (int i = 0; i < lengths.microbatches(); ++i)
+      if (const double length = lengths.At(lane, i); !std::isnan(length)) sum += length, ++count;
+    beside.push_back(sum > 0 ? passes.InLane(0, stage, lane) * count / sum : 1);
+  }
+  return beside;
+}
+
+// The same of a pipeline's segments. One of several microbatches, or of none, takes what it usually takes.
+Remedy EvenLengthsOfSegments(const Passes& passes) {
+  const trace::TracedJob& job = passes.job();
+  const Lengths lengths = SharedLengths(passes);
+  const std::vector<double> means = MeansBySet(job, lengths);
+  Remedy remedy;
+  for (int stage = 0; stage < job.pp; ++stage) {
+    const std::vector<double> beside = BesideLengths(passes, stage, lengths);
+    for (const uint32_t op : passes.Ops(0, stage))
+      for (size_t set = 0; set < job.steps.size(); ++set)
+        for (size_t lane = job.graph.first_lane[set]; lane < job.graph.first_lane[set + 1]; ++lane) {
+          if (!passes.Has(op, lane)) continue;
+          const int microbatch = job.ops[op].microbatch;
+          const double length = microbatch < 0 ? 0 : lengths.At(lane, microbatch);
+          const double usual = passes.Usual(op) * beside[lane];
+          Set(passes, op, lane, means[set] * (length > 0 ? passes.Duration(op, lane) / length : usual),
+              remedy.durations);
+        }
+  }
+  return remedy;
+}
+
 // Every microbatch of a step takes what they take in the mean. variation: of the lengths.
 Remedy EvenLengths(const Passes& passes, double variation) {
   const trace::TracedJob& job = passes.job();
+  if (passes.OfSegments() && job.pp > 1) return EvenLengthsOfSegments(passes);
   const bool segments = !passes.HasPass(1);
   const Lengths lengths = segments ? SegmentLengths(passes) : SharedLengths(passes);
   Remedy remedy;
@@ -228,19 +264,19 @@ Remedy EvenLengths(const Passes& passes, double variation) {
 
 std::vector<Remedy> FindSequenceLengths(const Passes& passes) {
   const trace::TracedJob& job = passes.job();
-  // Without backward passes to compare with, one half of the segments with the other.
-  const bool halves = !passes.HasPass(1);
+  // Without backward passes to compare with, one half of the segments with the other; in a pipeline, only stages.
+  const bool halves = passes.OfSegments() && job.pp == 1, only_stages = passes.OfSegments() && job.pp > 1;
   std::vector<LengthsOn> forward;  // by stage
   std::vector<Pairs> in_workers;   // forward and backward
   std::vector<double> variations, correlations, across;
   for (int stage = 0; stage < job.pp; ++stage) {
     forward.emplace_back(passes, 0, stage, halves ? Which::kEven : Which::kAll);
-    const LengthsOn backward(passes, halves ? 0 : 1, stage, halves ? Which::kOdd : Which::kAll);
+    const LengthsOn backward(passes, passes.OfSegments() ? 0 : 1, stage, halves ? Which::kOdd : Which::kAll);
     for (int dp = 0; dp < job.dp; ++dp) {
       Pairs pairs = PairsOf(forward.back(), backward, passes.LanesOf(dp));
       if (pairs.a.size() < 2) continue;
       variations.push_back(Variation(pairs.a));
-      in_workers.push_back(std::move(pairs));
+      if (!only_stages) in_workers.push_back(std::move(pairs));
     }
   }
   const double variation = Median(variations);
@@ -249,16 +285,21 @@ std::vector<Remedy> FindSequenceLengths(const Passes& passes) {
   for (size_t stage = 1; stage < forward.size(); ++stage) {
     across.push_back(Alike(PairsOf(forward[stage - 1], forward[stage], AllLanes(job))));
   }
-  const double correlation = Median(correlations);
-  if (correlation < kSameLength || (!across.empty() && Median(across) < kSameLength)) return {};
+  if (!only_stages && Median(correlations) < kSameLength) return {};
+  if (!across.empty() && Median(across) < kSameLength) return {};
   Remedy remedy = EvenLengths(passes, variation);
   remedy.cause.kind = CauseKind::kSequenceLength;
-  remedy.cause.evidence = {
-      fmt::format("{} vary together (correlation {:.2f} within workers)",
-                  halves ? "all segments of a step" : "forward and backward of a microbatch", correlation),
-      fmt::format("by {:.0f} % (robust standard deviation{})", 100 * variation, halves ? "" : " of forward")};
+  remedy.cause.evidence = {fmt::format("by {:.0f} % (robust standard deviation{})", 100 * variation,
+                                       passes.OfSegments() ? "" : " of forward")};
+  if (!only_stages)
+    remedy.cause.evidence.insert(
+        remedy.cause.evidence.begin(),
+        fmt::format("{} vary together (correlation {:.2f} within workers)",
+                    halves ? "all segments of a step" : "forward and backward of a microbatch", Median(correlations)));
   if (!across.empty())
-    remedy.cause.evidence.push_back(fmt::format("and alike on all stages (correlation {:.2f})", Median(across)));
+    remedy.cause.evidence.push_back(fmt::format("{} alike on all stages (correlation {:.2f})",
+                                                only_stages ? "the segments of a microbatch vary" : "and",
+                                                Median(across)));
   return {std::move(remedy)};
 }
 

@@ -31,13 +31,25 @@ std::string Text(double seconds) {
   return seconds < 1 ? fmt::format("{:.1f} ms", 1e3 * seconds) : fmt::format("{:.2f} s", seconds);
 }
 
+// Of each op, whether it is between ranks of one stage: what all stages have in common is nobody's ring.
+std::vector<bool> IsWithinStage(const trace::TracedJob& job) {
+  std::vector<bool> within(job.ops.size());
+  for (const graph::Unit& unit : job.graph.units)
+    for (uint32_t op = unit.first; op < unit.first + unit.count; ++op)
+      within[op] = std::all_of(job.ops.begin() + unit.first, job.ops.begin() + unit.first + unit.count,
+                               [&](const trace::JobOp& one) { return one.stage == job.ops[op].stage; });
+  return within;
+}
+
 // Durations of the collectives, or transfers, of one class on one stage, per step.
 class Rings {
  public:
   Rings(const trace::TracedJob& job, const Times& times, bool (*belongs)(OpType) = trace::IsDataParallelComm)
       : job_(job), times_(times) {
+    const std::vector<bool> within = IsWithinStage(job);
     for (uint32_t op = 0; op < job.ops.size(); ++op)
-      if (belongs(job.ops[op].type)) ops_[{job.ideal_class[op], job.ops[op].stage}].push_back(op);
+      if (belongs(job.ops[op].type) && (within[op] || IsTransfer(job.ops[op].type)))
+        ops_[{job.ideal_class[op], job.ops[op].stage}].push_back(op);
     for (const auto& [ring, ops] : ops_)
       for (size_t set = 0; set < job.steps.size(); ++set) by_step_[ring].push_back(InStep(ops, set));
   }

@@ -29,7 +29,9 @@ Passes::Passes(const trace::TracedJob& job, const Times& times, size_t threads)
   by_place_.resize(kPasses * At(job.pp) * chunks_ * microbatches_);
   for (const auto& by_stage : ops_)
     for (const std::vector<uint32_t>& ops : by_stage)
-      for (const uint32_t op : ops) by_place_[PlaceOf(PassOf(job.ops[op].type), job.ops[op].stage, job.ops[op])] = op;
+      for (const uint32_t op : ops)
+        if (job.ops[op].microbatch >= 0)
+          by_place_[PlaceOf(PassOf(job.ops[op].type), job.ops[op].stage, job.ops[op])] = op;
   lanes_of_.resize(At(job.dp));
   for (size_t lane = 0; lane < job.lanes.size(); ++lane) lanes_of_[At(job.lanes[lane].dp)].push_back(lane);
   std::vector<size_t> places(kPasses * stages);
@@ -64,6 +66,7 @@ bool Passes::HasPass(int pass) const {
 const char* Passes::Name(int pass) const { return pass == 1 ? "backward" : HasPass(1) ? "forward" : "compute"; }
 
 std::optional<uint32_t> Passes::Same(uint32_t op, int pass, int stage) const {
+  if (job_.ops[op].microbatch < 0) return std::nullopt;
   return by_place_[PlaceOf(pass, stage, job_.ops[op])];
 }
 
@@ -83,7 +86,7 @@ void Passes::FindUsual(size_t pass, size_t stage) {
     }
     const double usual = LowerMedian(medians);
     for (const uint32_t op : of_chunk) usual_[op] = usual;
-    of_stage_[pass][stage] += usual;
+    of_stage_[pass][stage] += segments_ ? usual * static_cast<double>(of_chunk.size()) : usual;
   }
 }
 

@@ -38,16 +38,18 @@ class Passes {
 
   // Median over microbatches of relative durations in a lane; of segments, what all took relative to what is usual.
   double InLane(int pass, int stage, size_t lane) const { return in_lane_[At(pass)][At(stage)][lane]; }
-  // The compute of the same chunk and microbatch in another pass, or on another stage.
+  // The compute of the same chunk and microbatch in another pass, or on another stage; of segments, one of the same
+  // microbatch.
   std::optional<uint32_t> Same(uint32_t op, int pass, int stage) const;
   double Usual(uint32_t op) const { return usual_[op]; }  // s
-  // Seconds of one microbatch on a stage, all chunks.
+  // Seconds of one microbatch on a stage, all chunks; of segments, of all.
   double Usual(int pass, int stage) const { return of_stage_[At(pass)][At(stage)]; }
 
  private:
   static size_t At(int index) { return static_cast<size_t>(index); }
   size_t PlaceOf(int pass, int stage, const trace::JobOp& op) const {
-    return ((At(pass) * At(job_.pp) + At(stage)) * chunks_ + At(op.chunk)) * microbatches_ + At(op.microbatch);
+    return ((At(pass) * At(job_.pp) + At(stage)) * chunks_ + (segments_ ? 0 : At(op.chunk))) * microbatches_ +
+           At(op.microbatch);
   }
   // Anew, of some places: pass * stages + stage.
   void Measure(const std::vector<size_t>& places);

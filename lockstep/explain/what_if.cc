@@ -19,6 +19,20 @@ using trace::OpType;
 constexpr char kFirstOp[] = "first-op";
 constexpr double kCostliest = 0.03;  // of all workers: those whose removal is M_W
 
+// Passes of all stages are of one class. Segments of different stages have nothing to do with each other, but ideally
+// all stages have as much to do.
+void BalanceSegments(const trace::TracedJob& job, std::vector<double>& ideal) {
+  std::vector<double> loads(static_cast<size_t>(job.pp));
+  double all = 0;
+  for (size_t op = 0; op < job.ops.size(); ++op)
+    if (job.ops[op].type == OpType::kSegment)
+      loads[static_cast<size_t>(job.ops[op].stage)] += ideal[op], all += ideal[op];
+  for (size_t op = 0; op < job.ops.size(); ++op)
+    if (const double load = loads[static_cast<size_t>(job.ops[op].stage)];
+        job.ops[op].type == OpType::kSegment && load > 0)
+      ideal[op] *= all / job.pp / load;
+}
+
 std::vector<double> IdealDurations(const trace::TracedJob& job, size_t threads) {
   const size_t classes =
       job.ideal_class.empty() ? 0 : *std::max_element(job.ideal_class.begin(), job.ideal_class.end()) + size_t{1};
@@ -41,6 +55,7 @@ std::vector<double> IdealDurations(const trace::TracedJob& job, size_t threads) 
     const double seconds = compute ? mean() : MedianOf(ops[i].size() * job.lanes.size(), each);
     for (const uint32_t op : ops[i]) ideal[op] = seconds;
   });
+  if (job.pp > 1) BalanceSegments(job, ideal);
   return ideal;
 }
 

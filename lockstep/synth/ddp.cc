@@ -1,17 +1,15 @@
 #include "lockstep/synth/ddp.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "lockstep/base/file.h"
 #include "lockstep/synth/chance.h"
-#include "lockstep/trace/perfetto.h"
-#include "lockstep/trace/text_writer.h"
 
 namespace lockstep::synth {
 namespace {
 
 constexpr double kMicro = 1e6;                                          // per s
-constexpr int64_t kEpochNs = 1'750'000'000'000'000'000;                 // when the jobs begin
 constexpr double kLead = 100, kFirstLaunch = 10, kBetweenLaunches = 3;  // us: launches run ahead of kernels
 constexpr double kAfter = 2;                                            // us from what a kernel waits for to its begin
 constexpr int kCompute = 7, kComm = 20;                                 // streams
@@ -121,111 +119,38 @@ class Simulation {
   std::vector<double> free_;  // when each rank's device has nothing left to do, us
 };
 
-// One rank's file.
-class File {
- public:
-  File(const DdpShape& shape, int rank, double clock_us, trace::TextWriter& text)
-      : shape_(shape), rank_(rank), clock_us_(clock_us), text_(text) {}
+// What the NCCL kernel of a bucket tells of itself.
+std::string Told(const DdpShape& shape, size_t step, int bucket) {
+  std::string told = fmt::format(
+      ", \"Collective name\": \"allreduce\", \"In msg nelems\": {0}, \"Out msg nelems\": {0}, \"Group size\": {1}, "
+      "\"dtype\": \"Float\", \"In split size\": \"[]\", \"Out split size\": \"[]\", \"Process Group Name\": \"0\", "
+      "\"Process Group Description\": \"default_pg\", \"Process Group Ranks\": \"[0, 1, ...]\"",
+      kElements, shape.ranks);
+  if (shape.era == KinetoEra::kBase)
+    told += fmt::format(", \"Seq\": {}", step * static_cast<size_t>(shape.buckets) + static_cast<size_t>(bucket) + 1);
+  return told;
+}
 
-  void Write(const std::vector<std::vector<Lane>>& steps) {
-    std::string ranks;
-    for (int rank = 0; rank < shape_.ranks; ++rank) ranks += (rank == 0 ? "" : ", ") + std::to_string(rank);
-    text_.Write(
-        "{{\n\"schemaVersion\": 1,\n\"deviceProperties\": [],\n\"distributedInfo\": {{\"backend\": \"nccl\", \"rank\": "
-        "{}, "
-        "\"world_size\": {}",
-        rank_, shape_.ranks);
-    if (shape_.era != KinetoEra::kMicros)
-      text_.Write(
-          ", \"pg_count\": 1, \"pg_config\": [{{\"pg_name\": \"0\", \"pg_desc\": \"default_pg\", \"backend_config\": "
-          "\"cuda:nccl\", \"pg_size\": {}, \"ranks\": [{}]}}], \"nccl_version\": \"2.21.5\"",
-          shape_.ranks, ranks);
-    text_.Write("}},\n\"displayTimeUnit\": \"ms\",\n");
-    if (shape_.era == KinetoEra::kBase) text_.Write("\"baseTimeNanoseconds\": {},\n", Base());
-    text_.Write("\"traceEvents\": [");
-    for (size_t step = 0; step < steps.size(); ++step) WriteStep(step, steps);
-    text_.Write("\n],\n\"traceName\": \"rank-{}.json\"\n}}\n", rank_);
+void WriteStep(const DdpShape& shape, size_t step, const Lane& lane, const Lane* next, KinetoFile& file) {
+  double end = lane.begin_us;
+  for (const Kernel& kernel : lane.kernels) end = std::max(end, kernel.begin_us + kernel.duration_us);
+  file.AddStep(step, lane.begin_us, next == nullptr ? end : next->begin_us);
+  std::vector<size_t> order(lane.kernels.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return lane.kernels[a].issued_us < lane.kernels[b].issued_us; });
+  double launch = lane.begin_us + kFirstLaunch;
+  for (const size_t i : order) {
+    const Kernel& kernel = lane.kernels[i];
+    // The host runs ahead, but not of what it waited for itself.
+    launch = std::max(launch + kBetweenLaunches, kernel.issued_us - kLead + kFirstLaunch);
+    const bool communicates = kernel.bucket >= 0;
+    file.AddKernel(
+        {kernel.begin_us, kernel.duration_us, launch, communicates ? kComm : kCompute,
+         communicates ? "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)" : "gemm",
+         communicates ? Told(shape, step, kernel.bucket) : ""});
   }
-
- private:
-  // Ranks of one job may have different ones.
-  int64_t Base() const { return kEpochNs - 1'000'000'000LL * (rank_ + 1); }
-
-  // A moment as this era has it.
-  std::string Time(double us) const {
-    const auto ns = static_cast<int64_t>((us + clock_us_) * 1e3) + kEpochNs;
-    if (shape_.era == KinetoEra::kMicros) return std::to_string(ns / 1000);
-    const int64_t written = shape_.era == KinetoEra::kBase ? ns - Base() : ns;
-    return fmt::format("{}.{:03}", written / 1000, written % 1000);
-  }
-  std::string Duration(double us) const {
-    return shape_.era == KinetoEra::kMicros ? std::to_string(static_cast<int64_t>(us)) : fmt::format("{:.3f}", us);
-  }
-
-  void Event(const char* category, const std::string& name, int64_t process, int64_t thread, double begin_us,
-             double duration_us, const std::string& args) {
-    text_.Write(
-        "{}\n  {{\n    \"ph\": \"X\", \"cat\": \"{}\", \"name\": {}, \"pid\": {}, \"tid\": {},\n    \"ts\": {}, "
-        "\"dur\": {}{}\n  }}",
-        first_ ? "" : ",", category, trace::JsonText(name), process, thread, Time(begin_us), Duration(duration_us),
-        args.empty() ? "" : ",\n    \"args\": {" + args + "}");
-    first_ = false;
-  }
-
-  void WriteStep(size_t step, const std::vector<std::vector<Lane>>& steps) {
-    constexpr int64_t kHostProcess = 4000, kMainThread = 4000;
-    const auto rank = static_cast<size_t>(rank_);
-    const Lane& lane = steps[step][rank];
-    double end = lane.begin_us;
-    for (const Kernel& kernel : lane.kernels) end = std::max(end, kernel.begin_us + kernel.duration_us);
-    if (step + 1 < steps.size()) end = steps[step + 1][rank].begin_us;
-    Event("user_annotation", fmt::format("ProfilerStep#{}", step), kHostProcess, kMainThread, lane.begin_us,
-          end - lane.begin_us, "");
-    std::vector<size_t> order(lane.kernels.size());
-    for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return lane.kernels[a].issued_us < lane.kernels[b].issued_us; });
-    double launch = lane.begin_us + kFirstLaunch;
-    for (const size_t i : order) {
-      const Kernel& kernel = lane.kernels[i];
-      // The host runs ahead, but not of what it waited for itself.
-      launch = std::max(launch + kBetweenLaunches, kernel.issued_us - kLead + kFirstLaunch);
-      ++correlation_;
-      Event("cuda_runtime", "cudaLaunchKernel", kHostProcess, kMainThread, launch, 2,
-            fmt::format("\"cbid\": 211, \"correlation\": {}", correlation_));
-      const bool communicates = kernel.bucket >= 0;
-      std::string args = fmt::format("\"External id\": {0}, \"device\": {1}, \"stream\": {2}, \"correlation\": {0}",
-                                     correlation_, rank_ % 8, communicates ? kComm : kCompute);
-      if (communicates) args += Told(step, kernel.bucket);
-      Event("kernel",
-            communicates ? "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)" : "gemm",
-            rank_ % 8, communicates ? kComm : kCompute, kernel.begin_us, kernel.duration_us, args);
-    }
-  }
-
-  // What the NCCL kernel tells of itself.
-  std::string Told(size_t step, int bucket) const {
-    if (shape_.era == KinetoEra::kMicros) return "";
-    std::string args = fmt::format(
-        ", \"Collective name\": \"allreduce\", \"In msg nelems\": {0}, \"Out msg nelems\": {0}, \"Group size\": {1}, "
-        "\"dtype\": "
-        "\"Float\", \"In split size\": \"[]\", \"Out split size\": \"[]\", \"Process Group Name\": \"0\", \"Process "
-        "Group "
-        "Description\": \"default_pg\", \"Process Group Ranks\": \"[0, 1, ...]\"",
-        kElements, shape_.ranks);
-    if (shape_.era == KinetoEra::kBase)
-      args +=
-          fmt::format(", \"Seq\": {}", step * static_cast<size_t>(shape_.buckets) + static_cast<size_t>(bucket) + 1);
-    return args;
-  }
-
-  const DdpShape& shape_;
-  const int rank_;
-  const double clock_us_;
-  trace::TextWriter& text_;
-  bool first_ = true;
-  int64_t correlation_ = 100;
-};
+}
 
 absl::Status Fits(const Fault& fault, const DdpShape& shape) {
   switch (fault.kind) {
@@ -264,11 +189,16 @@ absl::Status WriteDdpTraces(const std::string& directory, const DdpShape& shape,
   LS_RETURN_IF_ERROR(MakeDirectory(directory));
   const std::vector<std::vector<Lane>> steps = Simulation(shape, faults, seed).Run();
   Chance clocks(seed + 1);
+  std::vector<int> all(static_cast<size_t>(shape.ranks));
+  std::iota(all.begin(), all.end(), 0);
   for (int rank = 0; rank < shape.ranks; ++rank) {
-    LS_ASSIGN_OR_RETURN(trace::TextWriter text,
-                        trace::TextWriter::Create(fmt::format("{}/rank-{}.json.gz", directory, rank)));
-    File(shape, rank, kMicro * shape.clock_offset.value * clocks.Normal(), text).Write(steps);
-    LS_RETURN_IF_ERROR(text.Finish());
+    LS_ASSIGN_OR_RETURN(KinetoFile file, KinetoFile::Create(directory, rank, shape.ranks, shape.era,
+                                                            kMicro * shape.clock_offset.value * clocks.Normal(),
+                                                            {{"0", "default_pg", all}}));
+    for (size_t step = 0; step < steps.size(); ++step)
+      WriteStep(shape, step, steps[step][static_cast<size_t>(rank)],
+                step + 1 < steps.size() ? &steps[step + 1][static_cast<size_t>(rank)] : nullptr, file);
+    LS_RETURN_IF_ERROR(file.Finish());
   }
   return absl::OkStatus();
 }

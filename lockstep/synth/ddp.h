@@ -13,15 +13,9 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/units.h"
 #include "lockstep/synth/fault.h"
+#include "lockstep/synth/kineto_file.h"
 
 namespace lockstep::synth {
-
-// How time stamps are written, and what NCCL kernels tell.
-enum class KinetoEra : uint8_t {
-  kMicros,    // until 2024: integer microseconds since the epoch; nothing of process groups
-  kDecimals,  // 2024: microseconds with decimals since the epoch; process groups
-  kBase,      // from 2024 on: the same since baseTimeNanoseconds, which differs by rank; process groups and sequence
-};
 
 struct DdpShape {
   int ranks = 8, steps = 10;

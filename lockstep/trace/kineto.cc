@@ -1,7 +1,6 @@
 #include "lockstep/trace/kineto.h"
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -12,6 +11,7 @@
 #include "lockstep/trace/chrome_trace.h"
 #include "lockstep/trace/kernel_name.h"
 #include "lockstep/trace/kineto_name.h"
+#include "lockstep/trace/kineto_told.h"
 #include "lockstep/trace/nsys.h"
 
 namespace lockstep::trace {
@@ -38,62 +38,6 @@ bool IsLaunch(std::string_view category) {
 }
 // PyTorch without Kineto tells no category.
 bool IsHostOp(std::string_view category) { return category == "cpu_op" || category == "Operator" || category.empty(); }
-
-// "[0, 1, 5]"; none where it was shortened ("...") or is something else.
-std::optional<std::vector<int>> RankList(std::string_view text) {
-  std::vector<int> ranks;
-  size_t at = text.find('[');
-  if (at == std::string_view::npos) return std::nullopt;
-  for (++at; at < text.size() && text[at] != ']';) {
-    int rank = 0;
-    const auto [rest, error] = std::from_chars(text.data() + at, text.data() + text.size(), rank);
-    if (error != std::errc()) return std::nullopt;
-    ranks.push_back(rank);
-    at = static_cast<size_t>(rest - text.data());
-    while (at < text.size() && (text[at] == ',' || text[at] == ' ')) ++at;
-  }
-  if (at >= text.size()) return std::nullopt;
-  std::sort(ranks.begin(), ranks.end());
-  return ranks;
-}
-
-// What is known of a communication while the file is read.
-struct Told {
-  Collective collective;
-  std::string group_name, group_description;
-  std::optional<std::vector<int>> ranks;
-  int64_t start = -1, stride = -1, size = -1;
-  int64_t source = -1, destination = -1;  // of a transfer, the other end: its place in the group
-};
-
-// The args of a communication kernel or of record_param_comms; others say nothing.
-void ReadCollective(std::string_view key, JsonValue value, Told& told) {
-  if (key == "Collective name") {
-    told.collective.name = value.text();
-  } else if (key == "Process Group Name" || key == "Process Group ID") {
-    told.group_name = value.text();
-  } else if (key == "Process Group Description") {
-    told.group_description = value.text();
-  } else if (key == "Process Group Ranks") {
-    told.ranks = RankList(value.raw());
-  } else if (key == "Seq") {
-    told.collective.sequence = value.integer().value_or(-1);
-  } else if (key == "In msg nelems") {
-    told.collective.elements_in = value.integer().value_or(-1);
-  } else if (key == "Out msg nelems") {
-    told.collective.elements_out = value.integer().value_or(-1);
-  } else if (key == "Global rank start") {
-    told.start = value.integer().value_or(-1);
-  } else if (key == "Global rank stride") {
-    told.stride = value.integer().value_or(-1);
-  } else if (key == "Group size") {
-    told.size = value.integer().value_or(-1);
-  } else if (key == "Src Rank") {
-    told.source = value.integer().value_or(-1);
-  } else if (key == "Dst Rank") {
-    told.destination = value.integer().value_or(-1);
-  }
-}
 
 class Reader {
  public:
@@ -188,7 +132,9 @@ class Reader {
       }
       return true;
     });
-    if (external != kNoIndex && !told.collective.name.empty()) parameters_[external] = std::move(told);
+    if (external == kNoIndex || told.collective.name.empty()) return;
+    fused_.Add(event.begin_ns, told);
+    parameters_[external] = std::move(told);
   }
 
   void TakeAnnotation(const ChromeEvent& event) {
@@ -318,8 +264,27 @@ class Reader {
       if (ops_[index].external != kNoIndex && told != parameters_.end())
         told_[ops_[index].op.collective] = told->second;
     }
+    JoinFused();
     launches_ = std::vector<Launch>();
     parameters_.clear();
+  }
+
+  // One kernel for several sends and receives, which the host told of since it launched the one before.
+  void JoinFused() {
+    std::vector<const Op*> transfers;
+    for (const Op& op : ops_)
+      if (op.op.collective != kNoIndex && op.op.launch_ns != kNoTime &&
+          IsTransferKernel(told_[op.op.collective].collective.name))
+        transfers.push_back(&op);
+    std::sort(transfers.begin(), transfers.end(),
+              [](const Op* a, const Op* b) { return a->op.launch_ns < b->op.launch_ns; });
+    int64_t last = INT64_MIN;
+    for (const Op* op : transfers) {
+      Told& told = told_[op->op.collective];
+      if (told.source < 0 && told.destination < 0)
+        if (auto fused = fused_.Between(last, op->op.launch_ns)) told = *std::move(fused);
+      last = op->op.launch_ns;
+    }
   }
 
   uint32_t GroupOf(const Told& told) {
@@ -346,7 +311,7 @@ class Reader {
 
   // Who is at the other end of a transfer. A number beyond the group is a rank of the job already.
   void FindPeer(const Told& told, Collective& one) const {
-    one.sends = one.name == "send";
+    one.sends = one.name == "send" || one.name == kExchange;
     const int64_t place = one.sends ? told.destination : one.name == "recv" ? told.source : -1;
     if (place < 0 || place > INT32_MAX) return;
     const std::vector<int>* ranks = one.group == kNoIndex ? nullptr : &rank_.groups[one.group].ranks;
@@ -401,6 +366,7 @@ class Reader {
   std::vector<size_t> untold_;  // communications of which the kernel itself says nothing
   std::vector<Launch> launches_;
   std::unordered_map<uint32_t, Told> parameters_;  // by external id
+  FusedTransfers fused_;
   std::map<std::string, uint32_t, std::less<>> stream_index_;
   std::string stream_name_;
   int64_t base_ns_ = 0;

@@ -17,6 +17,9 @@ inline constexpr uint32_t kNoIndex = ~0U;
 inline constexpr int64_t kNoTime = INT64_MIN;
 inline constexpr char kHostStream[] = "gloo";  // of communication by threads of the host, several at a time
 
+// A send to and a receive from the same rank in one: as NCCL's kernel is called.
+inline constexpr char kExchange[] = "sendrecv";
+
 // A kernel, copy or fill on a device stream; for a job without devices, work of a thread of the host.
 struct DeviceOp {
   int64_t begin_ns, duration_ns;
@@ -36,7 +39,7 @@ struct Collective {
   int64_t elements_in = -1, elements_out = -1;
   // Of a send or a receive: the other end, a rank of the job; -1: not told, or no transfer.
   int peer = -1;
-  bool sends = false;
+  bool sends = false;  // an exchange does, too
   bool operator==(const Collective&) const = default;
 };
 

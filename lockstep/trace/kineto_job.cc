@@ -44,6 +44,7 @@ class Builder {
     LS_ASSIGN_OR_RETURN(steps_, FindSteps(ranks_, wanted));
     match_.emplace(ranks_, steps_);
     LS_ASSIGN_OR_RETURN(out_.clocks, match_->FitClocks());
+    wraps_ = Wraps();
     NumberOps();
     LS_RETURN_IF_ERROR(BuildGraph());
     Fill();
@@ -60,15 +61,97 @@ class Builder {
       if (is_new) out_.job.kinds.push_back(name);
       return static_cast<int>(found->second);
     };
-    int segment = 0;
-    for (const RoleForm& form : steps_.roles) {
+    int segments = 0;
+    for (size_t role = 0; role < steps_.roles.size(); ++role) {
+      const RoleForm& form = steps_.roles[role];
+      const size_t rank = RankOf(role);
+      const int stage = StageOf(rank);
       first_op_.push_back(static_cast<uint32_t>(ops_.size()));
-      for (size_t i = 0; i + 1 < form.cuts; ++i, ++segment)
-        ops_.push_back({OpType::kSegment, 0, static_cast<int>(i), segment, 0, -1, kind_of(PartOf(form, i))});
+      const std::vector<int> microbatches = Microbatches(role), alike = AlikeSegments(role);
+      for (size_t i = 0; i + 1 < form.cuts; ++i)
+        ops_.push_back({OpType::kSegment, stage, static_cast<int>(i), segments + alike[i], microbatches[i], -1,
+                        kind_of(PartOf(form, i))});
+      segments += static_cast<int>(Segments(role));
       first_collective_.push_back(static_cast<uint32_t>(ops_.size()));
-      for (size_t i = 0; i < form.names.size(); ++i)
-        ops_.push_back({OpType::kCollective, 0, static_cast<int>(i), -1, -1, -1, kind_of(form.names[i])});
+      for (size_t i = 0; i < form.names.size(); ++i) {
+        const OpType type = TypeOf(rank, i);
+        ops_.push_back({type, stage, static_cast<int>(i), -1, -1, -1,
+                        kind_of(type == OpType::kCollective ? form.names[i] : std::string(KindName(type)))});
+      }
     }
+  }
+
+  // Of the segments of a role; without pipelines all are of one. Where model chunks wrap around, the n-th forward is
+  // not of the same as the n-th backward.
+  std::vector<int> Microbatches(size_t role) const {
+    if (!steps_.pipelines) return std::vector<int>(Segments(role), 0);
+    const RoleForm& form = steps_.roles[role];
+    const size_t rank = RankOf(role);
+    std::vector<TransferOfRole> transfers;
+    for (size_t i = 0; i < form.names.size(); ++i)
+      if (const OpType type = TypeOf(rank, i); IsTransfer(type)) {
+        transfers.push_back({type, form.input_cut[i] - 1, form.awaited_cut[i]});
+        // Goes forward and comes backward, or the other way round.
+        if (form.names[i] == kExchange)
+          transfers.push_back({type == OpType::kForwardSend ? OpType::kBackwardRecv : OpType::kBackwardSend,
+                               form.input_cut[i] - 1, form.awaited_cut[i]});
+      }
+    return wraps_ ? std::vector<int>(Segments(role), -1) : MicrobatchesOf(Segments(role), transfers);
+  }
+
+  // Of each segment of a role, the first that is like it: of a pipeline, of another microbatch between transfers of the
+  // same kinds. Else each is alone.
+  std::vector<int> AlikeSegments(size_t role) const {
+    const RoleForm& form = steps_.roles[role];
+    const size_t rank = RankOf(role);
+    std::vector<std::vector<int>> between(Segments(role));  // what cut it off: kinds of transfers; below 0, one itself
+    for (size_t i = 0; i < form.names.size(); ++i) {
+      const OpType type = TypeOf(rank, i);
+      const int kind = 2 * static_cast<int>(type) + (form.names[i] == kExchange ? 1 : 0);
+      const int what = 2 * (IsTransfer(type) ? kind : -1 - static_cast<int>(i));
+      if (form.input_cut[i] > 0) between[form.input_cut[i] - 1].push_back(what);
+      if (form.awaited_cut[i] < between.size()) between[form.awaited_cut[i]].push_back(what + 1);
+    }
+    std::map<std::vector<int>, int> first;
+    std::vector<int> alike;
+    for (size_t i = 0; i < between.size(); ++i) {
+      std::sort(between[i].begin(), between[i].end());
+      const bool alone = between[i].empty() || between[i].front() < 0;
+      const int own = static_cast<int>(i);
+      alike.push_back(alone ? own : first.emplace(between[i], own).first->second);
+    }
+    return alike;
+  }
+
+  // A first stage receives no forward.
+  bool Wraps() const {
+    for (size_t rank = 0; rank < ranks_.size() && steps_.pipelines; ++rank)
+      for (size_t i = 0; i < steps_.ops[0][rank].collectives.size() && StageOf(rank) == 0; ++i)
+        if (TypeOf(rank, i) == OpType::kForwardRecv) return true;
+    return false;
+  }
+
+  // Any rank that has this role.
+  size_t RankOf(size_t role) const {
+    return static_cast<size_t>(std::find(steps_.role_of.begin(), steps_.role_of.end(), role) - steps_.role_of.begin());
+  }
+
+  // Without pipelines each rank is one of its own, of one stage.
+  int StageOf(size_t rank) const { return steps_.pipelines ? steps_.pipelines->StageOf(rank) : 0; }
+  size_t PipelineOf(size_t rank) const {
+    return steps_.pipelines ? static_cast<size_t>(steps_.pipelines->PipelineOf(rank)) : rank;
+  }
+  size_t PipelineCount() const { return steps_.pipelines ? steps_.pipelines->ranks().size() : ranks_.size(); }
+  uint32_t LaneOf(size_t step, size_t rank) const {
+    return static_cast<uint32_t>(step * PipelineCount() + PipelineOf(rank));
+  }
+
+  const Collective& CollectiveOf(size_t rank, size_t i) const {
+    return ranks_[rank].collectives[match_->OpOf(0, rank, i).collective];
+  }
+  OpType TypeOf(size_t rank, size_t i) const {
+    if (!steps_.pipelines) return OpType::kCollective;
+    return steps_.pipelines->TypeOf(rank, CollectiveOf(rank, i)).value_or(OpType::kCollective);
   }
 
   static std::string PartOf(const RoleForm& form, size_t segment) {
@@ -83,7 +166,7 @@ class Builder {
     for (size_t role = 0; role < steps_.roles.size(); ++role) AddRole(role);
     std::vector<uint32_t> first_lane;
     for (size_t step = 0; step <= steps_.numbers.size(); ++step)
-      first_lane.push_back(static_cast<uint32_t>(step * ranks_.size()));
+      first_lane.push_back(static_cast<uint32_t>(step * PipelineCount()));
     AddGroups(first_lane);
     LS_ASSIGN_OR_RETURN(graph::OpGraphBuilder::Built built, builder_.Build(std::move(first_lane), [&](uint32_t op) {
       return fmt::format("{} {}", out_.job.kinds[static_cast<size_t>(ops_[op].kind)], ops_[op].sequence);
@@ -127,8 +210,7 @@ class Builder {
     for (size_t step = 0; step < steps_.numbers.size(); ++step)
       for (const KinetoMatch::Members& members : match_->Candidates(step)) {
         std::vector<Meetings::Member> met;
-        for (const auto& member : members)
-          met.push_back({first_lane[step] + static_cast<uint32_t>(member.first), OpNumber(member)});
+        for (const auto& member : members) met.push_back({LaneOf(step, member.first), OpNumber(member)});
         meetings.Add(std::move(met), match_->EndTogether(step, members));
       }
     const uint64_t single = meetings.AddGroups(communications, builder_);
@@ -142,20 +224,25 @@ class Builder {
   // Times of the cells, in seconds since the begin of their step.
   void Fill() {
     TracedJob& job = out_.job;
-    const size_t width = ranks_.size() * steps_.numbers.size();
+    const size_t width = PipelineCount() * steps_.numbers.size();
     job.starts.assign(ops_.size() * width, 0.0F);
     job.durations.assign(ops_.size() * width, 0.0F);
     job.graph.absent.assign(ops_.size() * width, 1);
+    job.busy_until.resize(width);
     std::vector<int64_t> last_ends(ranks_.size(), INT64_MIN);
     for (size_t step = 0; step < steps_.numbers.size(); ++step) {
       const int64_t first = FirstBegin(step);
       const bool follows = step > 0 && steps_.numbers[step] == steps_.numbers[step - 1] + 1;
-      const int64_t origin = follows ? std::min(first, *std::max_element(last_ends.begin(), last_ends.end())) : first;
+      const int64_t before = follows ? *std::max_element(last_ends.begin(), last_ends.end()) : first;
+      const int64_t origin = std::min(first, before);
       for (size_t rank = 0; rank < ranks_.size(); ++rank) {
         const int64_t busy = follows ? std::max(int64_t{0}, last_ends[rank] - origin) : 0;
-        job.busy_until.push_back(ToSeconds(busy));
+        if (StageOf(rank) == 0) job.busy_until[LaneOf(step, rank)] = ToSeconds(busy);
         last_ends[rank] = std::max(last_ends[rank], FillLane(step, rank, origin));
       }
+      // From where the step before ended, not from its own first op: what passes before that is the loading of data.
+      // And ranks that need not wait for the others begin before those have ended the last step.
+      job.step_times.push_back(ToSeconds(*std::max_element(last_ends.begin(), last_ends.end()) - before));
     }
     if (std::find(job.graph.absent.begin(), job.graph.absent.end(), 1) == job.graph.absent.end())
       job.graph.absent.clear();
@@ -174,11 +261,12 @@ class Builder {
   // Returns when the lane's last op ended.
   int64_t FillLane(size_t step, size_t rank, int64_t origin) {
     const RankStep& ops = steps_.ops[step][rank];
-    const size_t role = steps_.role_of[rank], lane = step * ranks_.size() + rank;
+    const size_t role = steps_.role_of[rank], lane = LaneOf(step, rank);
+    const size_t width = PipelineCount() * steps_.numbers.size();
     const std::vector<DeviceOp>& all = ranks_[rank].ops;
     int64_t last = INT64_MIN;
     const auto put = [&](uint32_t op, int64_t begin, int64_t end) {
-      const size_t cell = number_[op] * ranks_.size() * steps_.numbers.size() + lane;
+      const size_t cell = number_[op] * width + lane;
       out_.job.graph.absent[cell] = 0;
       out_.job.starts[cell] = ToSeconds(begin - origin);
       out_.job.durations[cell] = ToSeconds(end - begin);
@@ -206,29 +294,20 @@ class Builder {
     job.steps = steps_.numbers;
     job.tells_loading =
         std::any_of(steps_.roles.begin(), steps_.roles.end(), [](const RoleForm& form) { return !form.parts.empty(); });
-    job.dp = static_cast<int>(ranks_.size());
-    job.pp = 1;
+    job.dp = static_cast<int>(PipelineCount());
+    job.pp = steps_.pipelines ? steps_.pipelines->stages() : 1;
     for (const int64_t number : steps_.numbers)
-      for (int rank = 0; rank < job.dp; ++rank) job.lanes.push_back({number, rank});
-    for (const KinetoRank& one : ranks_) {
-      job.ranks.push_back({one.rank});
+      for (int dp = 0; dp < job.dp; ++dp) job.lanes.push_back({number, dp});
+    job.ranks.assign(PipelineCount(), std::vector<int32_t>(static_cast<size_t>(job.pp)));
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      const KinetoRank& one = ranks_[rank];
+      job.ranks[PipelineOf(rank)][static_cast<size_t>(StageOf(rank))] = one.rank;
       out_.ranks.push_back(one.rank);
       for (const Counter& counter : one.counters) Count(job.counters, counter.name, counter.count);
     }
     job.counters.insert(job.counters.end(), steps_.counters.begin(), steps_.counters.end());
-    // Ops of one kind and size are held against each other; segments of compute each against themselves on other ranks.
-    std::map<std::tuple<int, int, int>, uint32_t> classes;
-    for (const JobOp& op : job.ops)
-      job.ideal_class.push_back(classes
-                                    .emplace(std::tuple(op.kind, op.chunk, op.chunk < 0 ? op.sequence : -1),
-                                             static_cast<uint32_t>(classes.size()))
-                                    .first->second);
+    Classify();
     MeasureParts(job);
-    // From where the step before ended, not from its own first op: what passes before that is the loading of data.
-    job.step_times.assign(job.steps.size(), 0.0F);
-    for (size_t cell = 0; cell < job.starts.size(); ++cell)
-      if (float& time = job.step_times[cell % job.lanes.size() / ranks_.size()]; !job.graph.IsAbsent(cell))
-        time = std::max(time, job.starts[cell] + job.durations[cell]);
     out_.world_size = ranks_.back().rank + 1;
     for (const KinetoRank& one : ranks_) out_.world_size = std::max(out_.world_size, one.world_size);
     job.world_size = out_.world_size;
@@ -236,6 +315,33 @@ class Builder {
     for (int rank = 0; rank < out_.world_size; ++rank)
       if (!std::binary_search(out_.ranks.begin(), out_.ranks.end(), rank)) out_.absent_ranks.push_back(rank);
     FindAbsentPeers();
+  }
+
+  // What ideally takes the same time: the n-th communication of a kind and size on all ranks; all transfers of a
+  // direction and size; of compute what is alike on the ranks of a role.
+  void Classify() {
+    using Class = std::tuple<int, int64_t, size_t, size_t>;
+    std::map<Class, uint32_t> classes;
+    std::vector<uint32_t> class_of(ops_.size());
+    const auto put = [&](size_t op, const Class& its) {
+      class_of[op] = classes.emplace(its, static_cast<uint32_t>(classes.size())).first->second;
+    };
+    for (size_t role = 0; role < steps_.roles.size(); ++role) {
+      const size_t rank = RankOf(role);
+      for (size_t op = first_op_[role]; op < first_op_[role] + Segments(role); ++op)
+        put(op, {-1, 0, 0, static_cast<size_t>(ops_[op].chunk)});
+      std::map<Class, size_t> count;
+      for (size_t i = 0; i < steps_.roles[role].names.size(); ++i) {
+        const size_t op = first_collective_[role] + i;
+        const Collective& one = CollectiveOf(rank, i);
+        const size_t members = one.group == kNoIndex ? 0 : ranks_[rank].groups[one.group].ranks.size();
+        const Class alike{ops_[op].kind, one.elements_in, members, 0};
+        const size_t number = IsTransfer(ops_[op].type) ? 0 : count[alike]++;
+        put(op, {ops_[op].kind, one.elements_in, members, number});
+      }
+    }
+    out_.job.ideal_class.resize(ops_.size());
+    for (size_t op = 0; op < ops_.size(); ++op) out_.job.ideal_class[number_[op]] = class_of[op];
   }
 
   void DescribeOrigin() {
@@ -251,7 +357,7 @@ class Builder {
     out_.absent_peers.resize(ops_.size());
     for (size_t rank = 0; rank < ranks_.size(); ++rank)
       for (size_t i = 0; i < steps_.ops[0][rank].collectives.size(); ++i) {
-        const Collective& one = ranks_[rank].collectives[match_->OpOf(0, rank, i).collective];
+        const Collective& one = CollectiveOf(rank, i);
         const uint32_t op = number_[OpNumber({rank, i})];
         const bool told = one.group != kNoIndex && !ranks_[rank].groups[one.group].ranks.empty();
         std::vector<int>& absent = out_.absent_peers[op];
@@ -273,6 +379,7 @@ class Builder {
   std::vector<JobOp> ops_;
   std::vector<uint32_t> first_op_, first_collective_;  // [role]
   std::vector<uint32_t> number_;
+  bool wraps_ = false;  // model chunks, around the pipeline
 };
 
 }  // namespace

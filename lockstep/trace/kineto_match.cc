@@ -46,7 +46,8 @@ KinetoMatch::KinetoMatch(std::vector<KinetoRank>& ranks, const KinetoSteps& step
 std::vector<KinetoMatch::Members> KinetoMatch::Candidates(size_t step) const {
   constexpr size_t kUntold = ~size_t{0};
   std::map<std::tuple<size_t, int64_t, bool>, Members> found;  // (group, order or sequence number, which of them)
-  std::map<std::tuple<size_t, int, int, int64_t>, Members> transfers;  // (group, from, to, order)
+  std::map<std::tuple<size_t, int, int, int64_t>, Members> transfers;  // (group, from, to, order); of an exchange one
+                                                                       // end is below 0, whoever looks
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     std::map<size_t, int64_t> count;
     std::map<std::tuple<size_t, int, int>, int64_t> transfer_count;
@@ -54,7 +55,9 @@ std::vector<KinetoMatch::Members> KinetoMatch::Candidates(size_t step) const {
       const Collective& one = ranks_[rank].collectives[OpOf(step, rank, i).collective];
       const size_t group = one.group == kNoIndex ? kUntold : group_[rank][one.group];
       if (one.peer >= 0) {
-        const int own = ranks_[rank].rank, from = one.sends ? own : one.peer, to = one.sends ? one.peer : own;
+        const int own = ranks_[rank].rank;
+        int from = one.sends ? own : one.peer, to = one.sends ? one.peer : own;
+        if (one.name == kExchange) from = std::max(own, one.peer), to = -1 - std::min(own, one.peer);
         transfers[{group, from, to, transfer_count[{group, from, to}]++}].emplace_back(rank, i);
         continue;
       }

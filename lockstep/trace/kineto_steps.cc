@@ -41,7 +41,8 @@ std::map<int64_t, RankStep> StepsOf(const KinetoRank& rank, uint64_t& outside) {
 }
 
 // What must agree for two steps, or two ranks, to be of one form: of each communication its name, size and kind of
-// group, and of a transfer the rank's place in the group: stages of a pipeline do alike, but at different times.
+// group, and of a transfer the rank's stage, or place in the group: stages of a pipeline do alike, but at different
+// times.
 using Form = std::vector<std::tuple<std::string, int64_t, std::string, size_t, int64_t>>;
 
 int64_t PlaceOf(int rank, const ProcessGroup& group) {
@@ -49,7 +50,8 @@ int64_t PlaceOf(int rank, const ProcessGroup& group) {
   return own == group.ranks.end() ? rank : own - group.ranks.begin();
 }
 
-Form FormOf(const KinetoRank& rank, const RankStep& step) {
+// stage: -1: not told.
+Form FormOf(const KinetoRank& rank, const RankStep& step, int stage) {
   Form form;
   form.reserve(step.collectives.size());
   for (const uint32_t op : step.collectives) {
@@ -57,9 +59,23 @@ Form FormOf(const KinetoRank& rank, const RankStep& step) {
     const ProcessGroup none;
     const ProcessGroup& group = one.group == kNoIndex ? none : rank.groups[one.group];
     form.emplace_back(one.name, one.elements_in, group.description, group.ranks.size(),
-                      one.peer < 0 ? -1 : PlaceOf(rank.rank, group));
+                      one.peer < 0 ? -1
+                      : stage >= 0 ? stage
+                                   : PlaceOf(rank.rank, group));
   }
   return form;
+}
+
+std::optional<Pipelines> PipelinesOf(const std::vector<KinetoRank>& ranks, const std::vector<const RankStep*>& steps) {
+  std::vector<int> numbers;
+  std::vector<Transfers> transfers(ranks.size());
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    numbers.push_back(ranks[rank].rank);
+    for (const uint32_t op : steps[rank]->collectives)
+      if (const Collective& one = ranks[rank].collectives[ranks[rank].ops[op].collective]; one.peer >= 0)
+        transfers[rank].push_back(&one);
+  }
+  return Pipelines::Find(numbers, transfers);
 }
 
 template <typename Value>
@@ -228,17 +244,23 @@ absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, cons
   if (common.empty())
     return InvalidArgument("no step that all {} ranks have; expected traces of the same steps", ranks.size());
 
+  std::vector<const RankStep*> first;
+  for (const auto& of_rank : all) first.push_back(&of_rank.at(common.front()));
+  found.pipelines = PipelinesOf(ranks, first);
   std::map<Form, size_t> roles;
   std::vector<bool> as_usual(common.size(), true);
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
     std::vector<Form> forms;
     forms.reserve(common.size());
-    for (const int64_t number : common) forms.push_back(FormOf(ranks[rank], all[rank].at(number)));
+    const int stage = found.pipelines ? found.pipelines->StageOf(rank) : -1;
+    for (const int64_t number : common) forms.push_back(FormOf(ranks[rank], all[rank].at(number), stage));
     const Form usual = MostCommon(forms);
     for (size_t i = 0; i < forms.size(); ++i)
       if (forms[i] != usual) as_usual[i] = false;
     found.role_of.push_back(roles.emplace(usual, roles.size()).first->second);
   }
+  // Each rank has a transfer, which tells its stage: so there is no role of two stages.
+  if (found.pipelines && roles.size() != static_cast<size_t>(found.pipelines->stages())) found.pipelines.reset();
   for (size_t i = 0; i < common.size(); ++i) {
     if (!as_usual[i]) continue;
     found.numbers.push_back(common[i]);

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/status.h"
 #include "lockstep/trace/kineto.h"
+#include "lockstep/trace/kineto_pipelines.h"
 #include "lockstep/trace/straggler_sink.h"
 
 namespace lockstep::trace {
@@ -35,6 +37,7 @@ struct KinetoSteps {
   std::vector<std::vector<RankStep>> ops;  // [step][rank]
   std::vector<size_t> role_of;             // [rank]
   std::vector<RoleForm> roles;
+  std::optional<Pipelines> pipelines;  // then each stage is a role
   std::vector<Counter> counters;
 };
 
