@@ -45,6 +45,7 @@ class Builder {
     match_.emplace(ranks_, steps_);
     LS_ASSIGN_OR_RETURN(out_.clocks, match_->FitClocks());
     wraps_ = Wraps();
+    if (steps_.pipelines) AwaitReceives();
     NumberOps();
     LS_RETURN_IF_ERROR(BuildGraph());
     Fill();
@@ -81,22 +82,49 @@ class Builder {
     }
   }
 
+  // Of a role, (direction, communication); an exchange goes forward and comes backward, or the other way round.
+  std::vector<std::pair<OpType, size_t>> TransfersOf(size_t role) const {
+    const RoleForm& form = steps_.roles[role];
+    std::vector<std::pair<OpType, size_t>> transfers;
+    for (size_t i = 0; i < form.names.size(); ++i) {
+      const OpType type = TypeOf(RankOf(role), i);
+      if (!IsTransfer(type)) continue;
+      transfers.emplace_back(type, i);
+      if (form.names[i] == kExchange)
+        transfers.emplace_back(type == OpType::kForwardSend ? OpType::kBackwardRecv : OpType::kBackwardSend, i);
+    }
+    return transfers;
+  }
+
+  // What a stage sends on it has made of what it received, also where the receive was never seen to be awaited, because
+  // something else took longer in every step. Not where model chunks wrap around: there the n-th that is received is
+  // not the n-th that is sent.
+  void AwaitReceives() {
+    for (size_t role = 0; role < steps_.roles.size() && !wraps_; ++role) {
+      RoleForm& form = steps_.roles[role];
+      std::map<OpType, std::vector<size_t>> by_type;
+      for (const auto& [type, i] : TransfersOf(role)) by_type[type].push_back(i);
+      for (const auto& [received, sent] : {std::pair(OpType::kForwardRecv, OpType::kForwardSend),
+                                           std::pair(OpType::kBackwardRecv, OpType::kBackwardSend)})
+        for (size_t n = 0; n < std::min(by_type[received].size(), by_type[sent].size()); ++n) {
+          const size_t receive = by_type[received][n], send = by_type[sent][n];
+          if (receive < send && form.awaited_cut[receive] == RoleForm::kNever &&
+              form.input_cut[send] > form.input_cut[receive])
+            form.awaited_cut[receive] = form.input_cut[send] - 1;
+        }
+    }
+  }
+
   // Of the segments of a role; without pipelines all are of one. Where model chunks wrap around, the n-th forward is
   // not of the same as the n-th backward.
   std::vector<int> Microbatches(size_t role) const {
     if (!steps_.pipelines) return std::vector<int>(Segments(role), 0);
+    if (wraps_) return std::vector<int>(Segments(role), -1);
     const RoleForm& form = steps_.roles[role];
-    const size_t rank = RankOf(role);
     std::vector<TransferOfRole> transfers;
-    for (size_t i = 0; i < form.names.size(); ++i)
-      if (const OpType type = TypeOf(rank, i); IsTransfer(type)) {
-        transfers.push_back({type, form.input_cut[i] - 1, form.awaited_cut[i]});
-        // Goes forward and comes backward, or the other way round.
-        if (form.names[i] == kExchange)
-          transfers.push_back({type == OpType::kForwardSend ? OpType::kBackwardRecv : OpType::kBackwardSend,
-                               form.input_cut[i] - 1, form.awaited_cut[i]});
-      }
-    return wraps_ ? std::vector<int>(Segments(role), -1) : MicrobatchesOf(Segments(role), transfers);
+    for (const auto& [type, i] : TransfersOf(role))
+      transfers.push_back({type, form.input_cut[i] - 1, form.awaited_cut[i]});
+    return MicrobatchesOf(Segments(role), transfers);
   }
 
   // Of each segment of a role, the first that is like it: of a pipeline, of another microbatch between transfers of the

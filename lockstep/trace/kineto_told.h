@@ -33,8 +33,8 @@ bool IsTransferKernel(std::string_view name);
 class FusedTransfers {
  public:
   void Add(int64_t begin_ns, const Told& told);
-  // Of those that began behind `after` and up to `until`: a single one as it is, several between the same two ranks as an
-  // exchange. nullopt: none, or with several ranks.
+  // Of those that began behind `after` and up to `until`: a single one as it is, several between the same two ranks as
+  // an exchange. nullopt: none, or with several ranks.
   std::optional<Told> Between(int64_t after_ns, int64_t until_ns);
 
  private:

@@ -1,0 +1,109 @@
+// One pipelined job, as rows and as profiler files: both say the same of it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "lockstep/explain/causes.h"
+#include "lockstep/explain/report.h"
+#include "lockstep/synth/job.h"
+#include "lockstep/synth/pipeline_files.h"
+#include "lockstep/trace/kineto_job.h"
+#include "lockstep/trace/straggler_job.h"
+#include "lockstep/trace/test_trace.h"
+
+namespace lockstep::explain {
+namespace {
+
+using synth::Fault;
+using synth::FaultKind;
+
+struct Explained {
+  double slowdown = 0;
+  std::vector<Cause> causes;
+  std::vector<std::vector<int32_t>> ranks;
+};
+
+Explained Explain(const trace::TracedJob& job) {
+  const WhatIf analysis(job);
+  return {analysis.slowdown(), FindCauses(job, analysis, kStraggles).found, job.ranks};
+}
+
+// From rows, and from profiler files.
+std::pair<Explained, Explained> BothWays(const synth::JobShape& shape, const std::vector<Fault>& faults) {
+  const std::string folder = trace::TempPath("pipeline");
+  trace::StragglerRows rows = synth::Generate(shape, faults, 3).value();
+  const absl::Status written = synth::WritePipelineFiles(folder, shape, rows);
+  EXPECT_TRUE(written.ok()) << Message(written);
+  std::vector<std::string> paths;
+  for (int rank = 0; rank < shape.dp * shape.pp; ++rank) paths.push_back(fmt::format("{}/rank-{}.json.gz", folder, rank));
+  const auto traced = trace::BuildKinetoJob(trace::ReadKinetoFiles(paths, std::nullopt).value(), {}).value();
+  for (const trace::Counter& counter : traced.job.counters) EXPECT_NE(counter.name, "unmatched_collectives");
+  return {Explain(trace::BuildStragglerJob(std::move(rows), synth::MetaOf(shape)).value()), Explain(traced.job)};
+}
+
+struct Case {
+  const char* name;
+  Fault fault;
+  double tolerance = 0.02;  // of the gain
+};
+
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
+
+class InAPipeline : public testing::TestWithParam<std::tuple<synth::JobShape, Case>> {};
+
+TEST_P(InAPipeline, BothFormsOfATraceTellTheSame) {
+  const auto& [shape, one] = GetParam();
+  const auto [rows, files] = BothWays(shape, {one.fault});
+  EXPECT_EQ(files.ranks, rows.ranks);
+  EXPECT_NEAR(files.slowdown, rows.slowdown, 0.03 * rows.slowdown);
+  ASSERT_EQ(rows.causes.size(), 1U);
+  ASSERT_EQ(files.causes.size(), 1U);
+  const Cause &from_rows = rows.causes[0], &from_files = files.causes[0];
+  EXPECT_STREQ(CauseName(from_files.kind), CauseName(from_rows.kind));
+  EXPECT_STREQ(CauseName(from_files.kind), synth::FaultKindName(one.fault.kind));
+  EXPECT_EQ(from_files.suspects, from_rows.suspects);
+  EXPECT_NEAR(from_files.gain_s, from_rows.gain_s, one.tolerance * from_rows.gain_s);
+}
+
+const Case kCases[] = {
+    {"worker", {.kind = FaultKind::kWorker, .dp = 2, .stage = 1, .factor = 1.4}},
+    {"transient", {.kind = FaultKind::kTransientWorker, .dp = 1, .stage = 2, .factor = 1.5, .first_step = 3, .last_step = 6}},
+    {"stage", {.kind = FaultKind::kStage, .stage = 3, .factor = 1.3}},
+    {"lengths", {.kind = FaultKind::kSequenceLength, .factor = 0.3}, 0.15},
+    {"pauses", {.kind = FaultKind::kGc, .seconds{0.3}, .share = 0.2}},
+    {"link", {.kind = FaultKind::kLink, .dp = 1, .stage = 1, .seconds{0.1}}},
+    {"ring", {.kind = FaultKind::kRing, .stage = 1, .factor = 20}},
+    {"fabric", {.kind = FaultKind::kFabric, .factor = 30, .first_step = 4, .last_step = 5}},
+    {"loading", {.kind = FaultKind::kDataLoading, .dp = 2, .seconds{0.5}}}};
+INSTANTIATE_TEST_SUITE_P(Plain, InAPipeline,
+                         testing::Combine(testing::Values(synth::JobShape{.microbatches = 8, .steps = 10}),
+                                          testing::ValuesIn(kCases)));
+const Case kWrapped[] = {{"worker", {.kind = FaultKind::kWorker, .dp = 0, .stage = 1, .factor = 1.4}},
+                         {"stage", {.kind = FaultKind::kStage, .stage = 1, .factor = 1.4}},
+                         {"fabric", {.kind = FaultKind::kFabric, .factor = 30, .first_step = 4, .last_step = 5}, 0.05}};
+INSTANTIATE_TEST_SUITE_P(Interleaved, InAPipeline,
+                         testing::Combine(testing::Values(synth::JobShape{.vpp = 2, .microbatches = 8, .steps = 8}),
+                                          testing::ValuesIn(kWrapped)));
+const Case kFewRanks[] = {{"stage", {.kind = FaultKind::kStage, .stage = 1, .factor = 1.4}},
+                          {"link", {.kind = FaultKind::kLink, .stage = 0, .seconds{0.2}}}};
+INSTANTIATE_TEST_SUITE_P(OnePipeline, InAPipeline,
+                         testing::Combine(testing::Values(synth::JobShape{.dp = 1, .microbatches = 8, .steps = 8}),
+                                          testing::ValuesIn(kFewRanks)));
+
+TEST(AHealthyPipeline, HasNothingToBeNamed) {
+  for (const synth::JobShape& shape :
+       {synth::JobShape{.microbatches = 8, .steps = 8}, synth::JobShape{.dp = 1, .pp = 2, .microbatches = 6, .steps = 8},
+        synth::JobShape{.vpp = 2, .microbatches = 8, .steps = 8}}) {
+    const auto [rows, files] = BothWays(shape, {});
+    EXPECT_NEAR(files.slowdown, rows.slowdown, 0.002);
+    EXPECT_TRUE(files.causes.empty());
+  }
+}
+
+TEST(PipelineFiles, AreNotOfTensorParallelRanks) {
+  const synth::JobShape shape{.tp = 2, .steps = 1};
+  EXPECT_THAT(synth::WritePipelineFiles(trace::TempPath("tp"), shape, synth::Generate(shape, {}, 1).value()).message(),
+              testing::HasSubstr("found tp = 2"));
+}
+
+}  // namespace
+}  // namespace lockstep::explain
