@@ -34,7 +34,9 @@ std::pair<Explained, Explained> BothWays(const synth::JobShape& shape, const std
   const absl::Status written = synth::WritePipelineFiles(folder, shape, rows);
   EXPECT_TRUE(written.ok()) << Message(written);
   std::vector<std::string> paths;
-  for (int rank = 0; rank < shape.dp * shape.pp; ++rank) paths.push_back(fmt::format("{}/rank-{}.json.gz", folder, rank));
+  paths.reserve(static_cast<size_t>(shape.dp) * static_cast<size_t>(shape.pp));
+  for (int rank = 0; rank < shape.dp * shape.pp; ++rank)
+    paths.push_back(fmt::format("{}/rank-{}.json.gz", folder, rank));
   const auto traced = trace::BuildKinetoJob(trace::ReadKinetoFiles(paths, std::nullopt).value(), {}).value();
   for (const trace::Counter& counter : traced.job.counters) EXPECT_NE(counter.name, "unmatched_collectives");
   return {Explain(trace::BuildStragglerJob(std::move(rows), synth::MetaOf(shape)).value()), Explain(traced.job)};
@@ -66,7 +68,8 @@ TEST_P(InAPipeline, BothFormsOfATraceTellTheSame) {
 
 const Case kCases[] = {
     {"worker", {.kind = FaultKind::kWorker, .dp = 2, .stage = 1, .factor = 1.4}},
-    {"transient", {.kind = FaultKind::kTransientWorker, .dp = 1, .stage = 2, .factor = 1.5, .first_step = 3, .last_step = 6}},
+    {"transient",
+     {.kind = FaultKind::kTransientWorker, .dp = 1, .stage = 2, .factor = 1.5, .first_step = 3, .last_step = 6}},
     {"stage", {.kind = FaultKind::kStage, .stage = 3, .factor = 1.3}},
     {"lengths", {.kind = FaultKind::kSequenceLength, .factor = 0.3}, 0.15},
     {"pauses", {.kind = FaultKind::kGc, .seconds{0.3}, .share = 0.2}},
@@ -90,9 +93,9 @@ INSTANTIATE_TEST_SUITE_P(OnePipeline, InAPipeline,
                                           testing::ValuesIn(kFewRanks)));
 
 TEST(AHealthyPipeline, HasNothingToBeNamed) {
-  for (const synth::JobShape& shape :
-       {synth::JobShape{.microbatches = 8, .steps = 8}, synth::JobShape{.dp = 1, .pp = 2, .microbatches = 6, .steps = 8},
-        synth::JobShape{.vpp = 2, .microbatches = 8, .steps = 8}}) {
+  for (const synth::JobShape& shape : {synth::JobShape{.microbatches = 8, .steps = 8},
+                                       synth::JobShape{.dp = 1, .pp = 2, .microbatches = 6, .steps = 8},
+                                       synth::JobShape{.vpp = 2, .microbatches = 8, .steps = 8}}) {
     const auto [rows, files] = BothWays(shape, {});
     EXPECT_NEAR(files.slowdown, rows.slowdown, 0.002);
     EXPECT_TRUE(files.causes.empty());

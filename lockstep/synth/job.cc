@@ -89,6 +89,7 @@ class Sampler {
 
  private:
   int StepOf(size_t lane) const { return static_cast<int>(lane) / shape_.dp; }
+  size_t FirstLane(size_t lane) const { return lane - static_cast<size_t>(DpOf(lane)); }  // of its step
   int DpOf(size_t lane) const { return static_cast<int>(lane) % shape_.dp; }
 
   double Base(OpType type) const {
@@ -126,16 +127,14 @@ class Sampler {
   void SampleOne(uint32_t op, size_t lane, const graph::Unit& unit) {
     const JobOp& one = ops_[op];
     const size_t cell = op * lanes_ + lane;
-    // Both ends of a transfer see the same.
-    if (unit.synchronised && unit.scope == graph::Scope::kLane && op != unit.first) {
-      durations[cell] = durations[unit.first * lanes_ + lane];
-    } else {
-      double value = Base(one.type) * chance_.Spread(shape_.jitter);
-      for (const Fault& fault : faults_) value = value * Factor(fault, one, lane) + Added(fault, one, lane);
-      if (IsPass(one.type) && !lengths_.empty())
-        value *= lengths_[lane * static_cast<size_t>(shape_.microbatches) + static_cast<size_t>(one.microbatch)];
-      durations[cell] = static_cast<float>(value);
-    }
+    double value = Base(one.type) * chance_.Spread(shape_.jitter);
+    for (const Fault& fault : faults_) value = value * Factor(fault, one, lane) + Added(fault, one, lane);
+    if (IsPass(one.type) && !lengths_.empty())
+      value *= lengths_[lane * static_cast<size_t>(shape_.microbatches) + static_cast<size_t>(one.microbatch)];
+    durations[cell] = static_cast<float>(value);
+    // Who communicates with each other sees the same.
+    if (unit.synchronised)
+      durations[cell] = durations[unit.first * lanes_ + (unit.scope == graph::Scope::kLane ? lane : FirstLane(lane))];
     double delay = shape_.launch.value * chance_.Spread(shape_.jitter);
     for (const Fault& fault : faults_)
       if (fault.kind == FaultKind::kDataLoading && BeginsStep(one) && DpOf(lane) == fault.dp)

@@ -16,6 +16,7 @@ using trace::StragglerRow;
 constexpr double kMicro = 1e6;                       // per s
 constexpr double kAhead = 30, kBetweenLaunches = 1;  // us: a kernel is launched so long before it begins, at least
 constexpr double kStepLead = 700, kStepGap = 2000;   // us: of the host's step before the first kernel; between steps
+constexpr double kNormBefore = 12, kNorm = 10;       // us
 constexpr int64_t kElements = 1'048'576;             // of a communication
 constexpr int kComputeStream = 7;
 
@@ -102,6 +103,10 @@ class Rank {
 
  private:
   void AddKernel(const StragglerRow& row, double begin_us, double launch_us) {
+    // Clipping sends what was computed of the reduced gradients: without that kernel no file would tell that it waited.
+    if (row.type == OpType::kOptimizerClipMainGrad)
+      file_.AddKernel({begin_us + kMicro * static_cast<double>(row.start) - kNormBefore, kNorm,
+                       launch_us - kBetweenLaunches / 2, kComputeStream, "l2norm", ""});
     const auto [start, duration] = std::pair(static_cast<double>(row.start), static_cast<double>(row.duration));
     KinetoKernel kernel{begin_us + kMicro * start, kMicro * duration, launch_us, kComputeStream, "gemm", ""};
     if (const auto communication = CommunicationOf(row.type)) {
@@ -134,8 +139,8 @@ class Rank {
   std::map<std::string, int64_t> sequence_;  // by group
 };
 
-using Worker = std::pair<int, int>;                           // dp, stage
-using Order = std::map<std::tuple<int, OpType, int>, float>;  // (stage, type, sequence)
+using Worker = std::pair<int, int>;                                              // dp, stage
+using Order = std::map<std::tuple<int, OpType, int>, std::pair<float, OpType>>;  // (stage, type, sequence)
 
 // A host launches in the order of its program, whatever its device makes of it: that in which the ops of a stage begin
 // where nothing disturbs.
@@ -145,7 +150,8 @@ absl::StatusOr<Order> OrderOfLaunches(JobShape shape) {
   LS_ASSIGN_OR_RETURN(const trace::StragglerRows rows, Generate(shape, {}, 1));
   Order order;
   for (const auto& piece : rows.pieces)
-    for (const StragglerRow& row : piece) order.emplace(std::tuple(row.stage, row.type, row.sequence), row.start);
+    for (const StragglerRow& row : piece)
+      order.emplace(std::tuple(row.stage, row.type, row.sequence), std::pair(row.start, row.type));
   return order;
 }
 
@@ -158,6 +164,7 @@ absl::Status WritePipelineFiles(const std::string& directory, const JobShape& sh
   LS_RETURN_IF_ERROR(MakeDirectory(directory));
   LS_ASSIGN_OR_RETURN(const Order order, OrderOfLaunches(shape));
   const auto place_of = [&](const StragglerRow* row) { return order.at({row->stage, row->type, row->sequence}); };
+  const Groups groups(rows.ranks);
   std::map<Worker, std::vector<std::vector<const StragglerRow*>>> by_worker;  // [step]
   std::vector<double> lengths(rows.steps.size());
   for (const auto& piece : rows.pieces)
@@ -169,7 +176,6 @@ absl::Status WritePipelineFiles(const std::string& directory, const JobShape& sh
       steps[row.step].push_back(&row);
       lengths[row.step] = std::max(lengths[row.step], kMicro * static_cast<double>(row.start + row.duration));
     }
-  const Groups groups(rows.ranks);
   for (auto& [worker, steps] : by_worker) {
     const int32_t number = rows.ranks[static_cast<size_t>(worker.first)][static_cast<size_t>(worker.second)];
     LS_ASSIGN_OR_RETURN(KinetoFile file,

@@ -96,22 +96,30 @@ class Builder {
     return transfers;
   }
 
-  // What a stage sends on it has made of what it received, also where the receive was never seen to be awaited, because
-  // something else took longer in every step. Not where model chunks wrap around: there the n-th that is received is
-  // not the n-th that is sent.
+  // What a stage sends on it has made of what it received, and what the last stage sends back, too: also where the
+  // receive was never seen to be awaited, because something else took longer in every step. Not where model chunks wrap
+  // around: there the n-th that is received is not the n-th that is sent.
   void AwaitReceives() {
     for (size_t role = 0; role < steps_.roles.size() && !wraps_; ++role) {
-      RoleForm& form = steps_.roles[role];
       std::map<OpType, std::vector<size_t>> by_type;
       for (const auto& [type, i] : TransfersOf(role)) by_type[type].push_back(i);
-      for (const auto& [received, sent] : {std::pair(OpType::kForwardRecv, OpType::kForwardSend),
-                                           std::pair(OpType::kBackwardRecv, OpType::kBackwardSend)})
-        for (size_t n = 0; n < std::min(by_type[received].size(), by_type[sent].size()); ++n) {
-          const size_t receive = by_type[received][n], send = by_type[sent][n];
-          if (receive < send && form.awaited_cut[receive] == RoleForm::kNever &&
-              form.input_cut[send] > form.input_cut[receive])
-            form.awaited_cut[receive] = form.input_cut[send] - 1;
-        }
+      const std::vector<size_t>&forward = by_type[OpType::kForwardSend], &backward = by_type[OpType::kBackwardSend];
+      AwaitReceives(steps_.roles[role], by_type[OpType::kForwardRecv], forward, backward);
+      AwaitReceives(steps_.roles[role], by_type[OpType::kBackwardRecv], backward, {});
+    }
+  }
+
+  // returned: of the last stage, what it sends back instead of on.
+  static void AwaitReceives(RoleForm& form, const std::vector<size_t>& received, const std::vector<size_t>& sent,
+                            const std::vector<size_t>& returned) {
+    for (size_t n = 0; n < received.size(); ++n) {
+      const size_t receive = received[n];
+      if (form.awaited_cut[receive] != RoleForm::kNever) continue;
+      size_t from = RoleForm::kNever;
+      if (n < sent.size() && receive < sent[n]) from = form.input_cut[sent[n]] - 1;
+      if (sent.empty() && n < returned.size() && receive < returned[n])
+        from = n == 0 ? 0 : form.input_cut[returned[n - 1]];  // behind the backward before
+      if (from != RoleForm::kNever && from >= form.input_cut[receive]) form.awaited_cut[receive] = from;
     }
   }
 
@@ -213,6 +221,8 @@ class Builder {
     for (uint32_t i = 0; i < form.names.size(); ++i) {
       const uint32_t op = first_collective_[role] + i;
       if (form.input_cut[i] > 0) builder_.AddDependency(segment(form.input_cut[i] - 1), op);
+      if (form.behind[i] != RoleForm::kNever)
+        builder_.AddDependency(first_collective_[role] + static_cast<uint32_t>(form.behind[i]), op);
       if (form.streams[i] == kNoIndex) {
         builder_.AddFinal(op);
       } else {

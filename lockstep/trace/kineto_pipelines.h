@@ -1,7 +1,7 @@
 // Which ranks form the pipelines of a job, and on which stage each is: by whom they send to and receive from.
 //
-// A pipeline begins at the one rank whose first transfer is a send; the next stage is the rank that it sends to first,
-// and so on. All ranks must be in pipelines of one length.
+// A pipeline begins at the one rank of which a send ends before any receive; the next stage is the rank that it sends
+// to first, and so on. All ranks must be in pipelines of one length.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace lockstep::trace {
 
-// Of a rank in a step, in the order in which they were launched.
+// Of a rank in a step, in the order in which they ended.
 using Transfers = std::vector<const Collective*>;
 
 class Pipelines {

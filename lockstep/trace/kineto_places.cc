@@ -14,7 +14,7 @@ constexpr int64_t kMicro = 1000;  // ns
 
 constexpr int64_t kTogether = 2 * kMicro;  // clocks of one device agree to this
 constexpr int64_t kIdle = 5 * kMicro;      // compute that pauses for longer waits for something
-constexpr int64_t kSoon = 50 * kMicro;     // compute that begins so soon behind a communication waited for it
+constexpr int64_t kSoon = 50 * kMicro;     // what begins so soon behind a communication waited for it
 
 constexpr int64_t kRest = 20 * kMicro;    // a shorter pause of a thread is its own
 constexpr int64_t kNear = 2000 * kMicro;  // so near to the communication's end goes on who waited for it
@@ -58,6 +58,23 @@ size_t AwaitedOnDevice(const KinetoRank& rank, const RankStep& step, const std::
   const size_t first = FirstFrom(rank, step, end - kTogether);
   if (first == step.computes.size() || BeginOf(rank, step, first) > end + kSoon) return kNever;
   return first > 0 && last_end[first - 1] + kIdle > end ? kNever : first;
+}
+
+// The communication that was launched before this one and ended just before it began, if its input was there and its
+// stream free long before that: the host had the device wait for it.
+size_t BehindOnDevice(const KinetoRank& rank, const RankStep& step, const std::vector<int64_t>& last_end, size_t input,
+                      size_t communication) {
+  const auto op = [&](size_t i) -> const DeviceOp& { return rank.ops[step.collectives[i]]; };
+  const int64_t begin = op(communication).begin_ns;
+  int64_t ready = input == 0 ? INT64_MIN : last_end[input - 1];
+  for (size_t i = 0; i < communication; ++i)
+    if (op(i).stream == op(communication).stream) ready = std::max(ready, op(i).end_ns());
+  if (ready == INT64_MIN || begin <= ready + kSoon) return kNever;
+  size_t found = kNever;
+  int64_t last = std::max(begin - kSoon, ready + kIdle);
+  for (size_t i = 0; i < communication; ++i)
+    if (op(i).end_ns() >= last && op(i).end_ns() <= begin + kTogether) last = op(i).end_ns(), found = i;
+  return found;
 }
 
 // Behind the last compute that had ended when the communication was handed over.
@@ -115,6 +132,7 @@ Places DevicePlaces(const KinetoRank& rank, const RankStep& step) {
   for (const uint32_t op : step.collectives) {
     places.inputs.push_back(InputOnDevice(rank, step, rank.ops[op]));
     places.awaited.push_back(AwaitedOnDevice(rank, step, last_end, rank.ops[op]));
+    places.behind.push_back(BehindOnDevice(rank, step, last_end, places.inputs.back(), places.behind.size()));
   }
   return places;
 }
@@ -150,7 +168,7 @@ HostPlaces::HostPlaces(const std::vector<StepOfRank>& steps) {
 Places HostPlaces::In(const KinetoRank& rank, const RankStep& step) const {
   const std::vector<size_t>& distances = distances_.at(&rank);
   const std::vector<int64_t> last_end = LastEnds(rank, step);
-  Places places{InputsOnHost(rank, step), distances};
+  Places places{InputsOnHost(rank, step), distances, std::vector<size_t>(distances.size(), kNever)};
   std::map<size_t, size_t> waits;  // by where they are looked for: how far around
   for (size_t i = 0; i < distances.size(); ++i)
     if (distances[i] != kNever) {

@@ -23,9 +23,11 @@ struct StepOfRank {
   RankStep* step;
 };
 
-// Of each communication, in the order of RankStep::collectives. RoleForm::kNever: nothing waited for it.
+// Of each communication, in the order of RankStep::collectives. RoleForm::kNever: nothing waited for it; it waited for
+// none.
 struct Places {
   std::vector<size_t> inputs, awaited;
+  std::vector<size_t> behind;  // the communication that it waited for, other than those before it on its stream
 };
 
 // On a device, by the times of this step alone.

@@ -70,10 +70,14 @@ std::optional<Pipelines> PipelinesOf(const std::vector<KinetoRank>& ranks, const
   std::vector<int> numbers;
   std::vector<Transfers> transfers(ranks.size());
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    numbers.push_back(ranks[rank].rank);
-    for (const uint32_t op : steps[rank]->collectives)
-      if (const Collective& one = ranks[rank].collectives[ranks[rank].ops[op].collective]; one.peer >= 0)
-        transfers[rank].push_back(&one);
+    const KinetoRank& one = ranks[rank];
+    numbers.push_back(one.rank);
+    std::vector<uint32_t> ops = steps[rank]->collectives;
+    std::stable_sort(ops.begin(), ops.end(),
+                     [&](uint32_t a, uint32_t b) { return one.ops[a].end_ns() < one.ops[b].end_ns(); });
+    for (const uint32_t op : ops)
+      if (const Collective& transfer = one.collectives[one.ops[op].collective]; transfer.peer >= 0)
+        transfers[rank].push_back(&transfer);
   }
   return Pipelines::Find(numbers, transfers);
 }
@@ -142,20 +146,23 @@ class Role {
     for (const auto& [rank, step] : steps_) lengths.push_back(step->computes.size());
     usual_ = steps_.begin() + (std::find(lengths.begin(), lengths.end(), MostCommon(lengths)) - lengths.begin());
     const size_t count = steps_.front().step->collectives.size();
-    std::vector<std::vector<size_t>> inputs(count), awaited(count);
+    std::vector<std::vector<size_t>> inputs(count), awaited(count), behind(count);
     for (const auto& [rank, step] : steps_) {
       if (step->computes.size() != UsualLength()) continue;
       const Places own = DevicePlaces(*rank, *step);
       for (size_t i = 0; i < count; ++i) {
         inputs[i].push_back(own.inputs[i]);
         if (own.awaited[i] != RoleForm::kNever) awaited[i].push_back(own.awaited[i]);
+        if (own.behind[i] != RoleForm::kNever) behind[i].push_back(own.behind[i]);
       }
     }
-    Places places{{}, std::vector<size_t>(count, RoleForm::kNever)};
+    const std::vector<size_t> none(count, RoleForm::kNever);
+    Places places{{}, none, none};
     for (size_t i = 0; i < count; ++i) {
       places.inputs.push_back(std::max(i == 0 ? 0 : places.inputs.back(), Middle(inputs[i])));
       if (IsAwaited(awaited[i].size(), inputs[i].size()))
         places.awaited[i] = std::max(Middle(awaited[i]), places.inputs[i]);
+      if (IsAwaited(behind[i].size(), inputs[i].size())) places.behind[i] = MostCommon(behind[i]);
     }
     return places;
   }
@@ -178,6 +185,7 @@ class Role {
     for (size_t i = 0; i < form.names.size(); ++i) {
       form.input_cut.push_back(place_of(places.inputs[i]));
       form.awaited_cut.push_back(place_of(places.awaited[i]));
+      form.behind.push_back(places.behind[i]);
     }
   }
 
@@ -245,6 +253,7 @@ absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, cons
     return InvalidArgument("no step that all {} ranks have; expected traces of the same steps", ranks.size());
 
   std::vector<const RankStep*> first;
+  first.reserve(all.size());
   for (const auto& of_rank : all) first.push_back(&of_rank.at(common.front()));
   found.pipelines = PipelinesOf(ranks, first);
   std::map<Form, size_t> roles;

@@ -29,6 +29,7 @@ struct RoleForm {
   std::vector<uint32_t> streams;    // of the communications; kNoIndex: it waits for none before it
   std::vector<size_t> input_cut;    // compute before this cut makes the input of communication i
   std::vector<size_t> awaited_cut;  // compute from this cut on waited for communication i; kNever: none did
+  std::vector<size_t> behind;       // the communication, on another stream, that i waited for; kNever: none
   static constexpr size_t kNever = ~size_t{0};
 };
 
