@@ -26,6 +26,7 @@ Passes::Passes(const trace::TracedJob& job, const Times& times, size_t threads)
     microbatches_ = std::max(microbatches_, At(one.microbatch + 1));
     segments_ |= one.type == trace::OpType::kSegment;
   }
+  if (segments_) chunks_ = 1;
   by_place_.resize(kPasses * At(job.pp) * chunks_ * microbatches_);
   for (const auto& by_stage : ops_)
     for (const std::vector<uint32_t>& ops : by_stage)

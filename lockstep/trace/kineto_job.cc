@@ -269,31 +269,42 @@ class Builder {
     job.busy_until.resize(width);
     std::vector<int64_t> last_ends(ranks_.size(), INT64_MIN);
     for (size_t step = 0; step < steps_.numbers.size(); ++step) {
-      const int64_t first = FirstBegin(step);
+      const std::vector<int64_t> begins = Begins(step);
+      const int64_t first = *std::min_element(begins.begin(), begins.end());
       const bool follows = step > 0 && steps_.numbers[step] == steps_.numbers[step - 1] + 1;
       const int64_t before = follows ? *std::max_element(last_ends.begin(), last_ends.end()) : first;
       const int64_t origin = std::min(first, before);
+      const int64_t counted = follows ? CountedFrom(begins, last_ends) : first;
       for (size_t rank = 0; rank < ranks_.size(); ++rank) {
         const int64_t busy = follows ? std::max(int64_t{0}, last_ends[rank] - origin) : 0;
         if (StageOf(rank) == 0) job.busy_until[LaneOf(step, rank)] = ToSeconds(busy);
         last_ends[rank] = std::max(last_ends[rank], FillLane(step, rank, origin));
       }
-      // From where the step before ended, not from its own first op: what passes before that is the loading of data.
-      // And ranks that need not wait for the others begin before those have ended the last step.
-      job.step_times.push_back(ToSeconds(*std::max_element(last_ends.begin(), last_ends.end()) - before));
+      job.step_times.push_back(ToSeconds(*std::max_element(last_ends.begin(), last_ends.end()) - counted));
     }
     if (std::find(job.graph.absent.begin(), job.graph.absent.end(), 1) == job.graph.absent.end())
       job.graph.absent.clear();
   }
 
-  int64_t FirstBegin(size_t step) const {
-    int64_t first = INT64_MAX;
+  // [rank]
+  std::vector<int64_t> Begins(size_t step) const {
+    std::vector<int64_t> begins(ranks_.size(), INT64_MAX);
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
       const RankStep& ops = steps_.ops[step][rank];
       for (const auto* list : {&ops.computes, &ops.collectives})
-        if (!list->empty()) first = std::min(first, ranks_[rank].ops[list->front()].begin_ns);
+        if (!list->empty()) begins[rank] = std::min(begins[rank], ranks_[rank].ops[list->front()].begin_ns);
     }
-    return first;
+    return begins;
+  }
+
+  // From where the step before ended, not from its own first op: what passes before that is the loading of data. And
+  // ranks that need not wait for the others begin before those have ended; but one that has not ended itself is in both
+  // steps at once, and both have that time.
+  static int64_t CountedFrom(const std::vector<int64_t>& begins, const std::vector<int64_t>& last_ends) {
+    int64_t from = *std::max_element(last_ends.begin(), last_ends.end());
+    for (size_t rank = 0; rank < begins.size(); ++rank)
+      if (begins[rank] < last_ends[rank]) from = std::min(from, begins[rank]);
+    return from;
   }
 
   // Returns when the lane's last op ended.
