@@ -30,7 +30,16 @@ struct SimulateFlags {
 };
 struct SimulateTraceFlags : SimulateFlags<synth::JobShape> {
   bool kineto = false;
+  synth::KinetoEra era = synth::KinetoEra::kBase;
 };
+
+void AddEra(CLI::App& command, synth::KinetoEra& era) {
+  const std::map<std::string, synth::KinetoEra> eras = {{"micros", synth::KinetoEra::kMicros},
+                                                        {"decimals", synth::KinetoEra::kDecimals},
+                                                        {"base", synth::KinetoEra::kBase}};
+  command.add_option("--era", era, "How the profiler writes times: micros (until 2024), decimals (2024), base (today)")
+      ->transform(CLI::CheckedTransformer(eras));
+}
 using SimulateKinetoFlags = SimulateFlags<synth::DdpShape>;
 
 template <typename Fault>
@@ -60,7 +69,7 @@ absl::StatusOr<Json> SimulateTrace(const SimulateTraceFlags& flags) {
                  {"faults", FaultsJson(faults, synth::FaultJson)}};
   LS_RETURN_IF_ERROR(trace::WriteStragglerCsv(flags.out + "/trace.csv.gz", rows));
   LS_RETURN_IF_ERROR(trace::WriteStragglerMeta(flags.out + "/meta.yaml", synth::MetaOf(flags.shape)));
-  if (flags.kineto) LS_RETURN_IF_ERROR(synth::WritePipelineFiles(flags.out, flags.shape, rows));
+  if (flags.kineto) LS_RETURN_IF_ERROR(synth::WritePipelineFiles(flags.out, flags.shape, rows, flags.era));
   LS_RETURN_IF_ERROR(trace::WriteText(flags.out + "/labels.json", RenderJson(report)));
   return report;
 }
@@ -83,6 +92,7 @@ void AddTrace(CLI::App& simulate, int& exit_code) {
       ->capture_default_str();
   command->add_flag("--overlapped", shape.overlapped, "Reduce gradients beside the backward pass");
   command->add_flag("--kineto", flags->kineto, "The PyTorch profiler's files of the same job too: rank-N.json.gz");
+  AddEra(*command, flags->era);
   command->add_option("--seed", flags->seed, "The same seed gives the same trace")->capture_default_str();
   command->add_option(
       "--fault", flags->faults,
@@ -118,11 +128,7 @@ void AddKineto(CLI::App& simulate, int& exit_code) {
       ->capture_default_str();
   command->add_option("--clock-offset", shape.clock_offset.value, "Standard deviation of the ranks' clocks, s")
       ->capture_default_str();
-  const std::map<std::string, synth::KinetoEra> eras = {{"micros", synth::KinetoEra::kMicros},
-                                                        {"decimals", synth::KinetoEra::kDecimals},
-                                                        {"base", synth::KinetoEra::kBase}};
-  command->add_option("--era", shape.era, "How times are written: micros (until 2024), decimals (2024), base (today)")
-      ->transform(CLI::CheckedTransformer(eras));
+  AddEra(*command, shape.era);
   command->add_option("--seed", flags->seed, "The same seed gives the same files")->capture_default_str();
   command->add_option(
       "--fault", flags->faults,

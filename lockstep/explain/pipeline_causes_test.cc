@@ -4,6 +4,7 @@
 
 #include "lockstep/explain/causes.h"
 #include "lockstep/explain/report.h"
+#include "lockstep/explain/unsettled.h"
 #include "lockstep/synth/job.h"
 #include "lockstep/synth/pipeline_files.h"
 #include "lockstep/trace/kineto_job.h"
@@ -27,17 +28,22 @@ Explained Explain(const trace::TracedJob& job) {
   return {analysis.slowdown(), FindCauses(job, analysis, kStraggles).found, job.ranks};
 }
 
-// From rows, and from profiler files.
-std::pair<Explained, Explained> BothWays(const synth::JobShape& shape, const std::vector<Fault>& faults) {
+trace::KinetoJob FromFiles(const synth::JobShape& shape, const trace::StragglerRows& rows, synth::KinetoEra era) {
   const std::string folder = trace::TempPath("pipeline");
-  trace::StragglerRows rows = synth::Generate(shape, faults, 3).value();
-  const absl::Status written = synth::WritePipelineFiles(folder, shape, rows);
+  const absl::Status written = synth::WritePipelineFiles(folder, shape, rows, era);
   EXPECT_TRUE(written.ok()) << Message(written);
   std::vector<std::string> paths;
   paths.reserve(static_cast<size_t>(shape.dp) * static_cast<size_t>(shape.pp));
   for (int rank = 0; rank < shape.dp * shape.pp; ++rank)
     paths.push_back(fmt::format("{}/rank-{}.json.gz", folder, rank));
-  const auto traced = trace::BuildKinetoJob(trace::ReadKinetoFiles(paths, std::nullopt).value(), {}).value();
+  return trace::BuildKinetoJob(trace::ReadKinetoFiles(paths, std::nullopt).value(), {}).value();
+}
+
+// From rows, and from profiler files.
+std::pair<Explained, Explained> BothWays(const synth::JobShape& shape, const std::vector<Fault>& faults,
+                                         synth::KinetoEra era = synth::KinetoEra::kBase) {
+  trace::StragglerRows rows = synth::Generate(shape, faults, 3).value();
+  const trace::KinetoJob traced = FromFiles(shape, rows, era);
   for (const trace::Counter& counter : traced.job.counters) EXPECT_NE(counter.name, "unmatched_collectives");
   return {Explain(trace::BuildStragglerJob(std::move(rows), synth::MetaOf(shape)).value()), Explain(traced.job)};
 }
@@ -102,9 +108,30 @@ TEST(AHealthyPipeline, HasNothingToBeNamed) {
   }
 }
 
+TEST(PipelineFiles, WithoutSequenceNumbersTellAsMuch) {
+  const Fault slow{.kind = FaultKind::kLink, .dp = 1, .stage = 1, .seconds{0.1}};
+  const auto [rows, files] = BothWays({.microbatches = 8, .steps = 8}, {slow}, synth::KinetoEra::kDecimals);
+  EXPECT_NEAR(files.slowdown, rows.slowdown, 0.01);
+  ASSERT_EQ(files.causes.size(), 1U);
+  EXPECT_EQ(files.causes[0].suspects, rows.causes.at(0).suspects);
+}
+
+// Until 2024 no kernel told with whom it communicated.
+TEST(PipelineFiles, WithoutGroupsLeaveOpenWhatTheyHide) {
+  const synth::JobShape shape{.microbatches = 8, .steps = 4};
+  const Fault slow{.kind = FaultKind::kWorker, .dp = 2, .stage = 1, .factor = 1.4};
+  const trace::StragglerRows rows = synth::Generate(shape, {slow}, 3).value();
+  const Unsettled unsettled = FindUnsettled(FromFiles(shape, rows, synth::KinetoEra::kMicros));
+  EXPECT_GT(unsettled.at_most_s, 0.5);  // of a step of 7.7 s
+  EXPECT_TRUE(unsettled.ranks.empty());
+  EXPECT_LT(FindUnsettled(FromFiles(shape, rows, synth::KinetoEra::kBase)).at_most_s, 0.01);
+}
+
 TEST(PipelineFiles, AreNotOfTensorParallelRanks) {
   const synth::JobShape shape{.tp = 2, .steps = 1};
-  EXPECT_THAT(synth::WritePipelineFiles(trace::TempPath("tp"), shape, synth::Generate(shape, {}, 1).value()).message(),
+  EXPECT_THAT(synth::WritePipelineFiles(trace::TempPath("tp"), shape, synth::Generate(shape, {}, 1).value(),
+                                        synth::KinetoEra::kBase)
+                  .message(),
               testing::HasSubstr("found tp = 2"));
 }
 

@@ -103,7 +103,9 @@ void AddRanks(const trace::KinetoJob& traced, Json& report) {
   Unsettled unsettled = FindUnsettled(traced);
   if (unsettled.at_most_s < kWorthAsking * report["step_s"]["measured"].get<double>()) return;
   unsettled.ranks.resize(std::min(unsettled.ranks.size(), kMostAsked));
-  report["verdict"] = report["verdict"].get<std::string>() + ", as far as these ranks tell";
+  report["verdict"] =
+      report["verdict"].get<std::string>() +
+      (unsettled.ranks.empty() ? ", as far as is told who communicates with whom" : ", as far as these ranks tell");
   report["unsettled"] = {{"at_most_s", unsettled.at_most_s}, {"ask_ranks", unsettled.ranks}};
 }
 

@@ -8,14 +8,23 @@
 
 namespace lockstep::explain {
 
+// Of each op, whether it communicates with nobody that is known.
+static std::vector<bool> AreSingle(const trace::TracedJob& job) {
+  std::vector<bool> single(job.ops.size());
+  for (const graph::Unit& unit : job.graph.units)
+    single[unit.first] = unit.count == 1 && unit.scope == graph::Scope::kLane && !IsCompute(job.ops[unit.first].type);
+  return single;
+}
+
 Unsettled FindUnsettled(const trace::KinetoJob& traced) {
   const trace::TracedJob& job = traced.job;
   using graph::Selection;
   const Selection all(job.ops.size(), Selection::kAll), none(job.ops.size(), Selection::kNone);
   Selection without = all;
+  const std::vector<bool> single = AreSingle(job);
   std::map<int, double> by_rank;  // time in communication
   for (uint32_t op = 0; op < job.ops.size(); ++op) {
-    if (traced.absent_peers[op].empty()) continue;
+    if (traced.absent_peers[op].empty() && !(single[op] && traced.ranks.size() > 1)) continue;
     without.Set(op, Selection::kNone);
     double transfers = 0;
     for (size_t lane = 0; lane < job.lanes.size(); ++lane)

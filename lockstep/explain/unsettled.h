@@ -1,5 +1,5 @@
-// What files of some ranks only leave open: communication with ranks that are absent may be slow, or may wait for one
-// of them; their files would tell.
+// What files leave open: communication with ranks that are absent may be slow, or may wait for one of them, and their
+// files would tell; so may communication of which no file tells with whom it was.
 #pragma once
 
 #include <vector>
@@ -9,7 +9,7 @@
 namespace lockstep::explain {
 
 struct Unsettled {
-  double at_most_s = 0;    // per step: what it would gain, did communication with absent ranks take no time
+  double at_most_s = 0;    // per step: what it would gain, did such communication take no time
   std::vector<int> ranks;  // absent ones, those first that take part in most of it
 };
 

@@ -5,7 +5,6 @@
 #include <optional>
 
 #include "lockstep/base/file.h"
-#include "lockstep/synth/kineto_file.h"
 
 namespace lockstep::synth {
 namespace {
@@ -87,7 +86,8 @@ class Groups {
 // One rank.
 class Rank {
  public:
-  Rank(const Groups& groups, int stages, KinetoFile& file) : groups_(groups), stages_(stages), file_(file) {}
+  Rank(const Groups& groups, int stages, KinetoEra era, KinetoFile& file)
+      : groups_(groups), stages_(stages), era_(era), file_(file) {}
 
   // rows: in the order of the program.
   void AddStep(int64_t number, double begin_us, double length_us, const std::vector<const StragglerRow*>& rows) {
@@ -114,15 +114,21 @@ class Rank {
       if (group.ranks.size() < 2) return;
       kernel.stream = communication->stream;
       kernel.name = fmt::format("ncclDevKernel_{}(ncclDevComm*, unsigned long, ncclWork*)", communication->kernel);
-      kernel.told = fmt::format(
-          ", \"Collective name\": \"{}\", \"In msg nelems\": {}, \"Out msg nelems\": {}, \"Group size\": {}, "
-          "\"dtype\": "
-          "\"Float\", \"Process Group Name\": \"{}\", \"Process Group Description\": \"{}\", \"Process Group Ranks\": "
-          "\"{}\", \"Seq\": {}{}",
-          communication->name, kElements, kElements, group.ranks.size(), group.name, group.description,
-          ListText(group.ranks), ++sequence_[group.name], IsTransfer(row.type) ? PeerText(row) : "");
+      kernel.told = Told(row, communication->name, group);
     }
     file_.AddKernel(kernel);
+  }
+
+  std::string Told(const StragglerRow& row, const char* name, const KinetoGroup& group) {
+    std::string told = fmt::format(
+        ", \"Collective name\": \"{0}\", \"In msg nelems\": {1}, \"Out msg nelems\": {1}, \"Group size\": {2}, "
+        "\"dtype\": "
+        "\"Float\", \"Process Group Name\": \"{3}\", \"Process Group Description\": \"{4}\", \"Process Group Ranks\": "
+        "\"{5}\"",
+        name, kElements, group.ranks.size(), group.name, group.description, ListText(group.ranks));
+    if (IsTransfer(row.type)) told += PeerText(row);
+    if (era_ == KinetoEra::kBase) told += fmt::format(", \"Seq\": {}", ++sequence_[group.name]);
+    return told;
   }
 
   // A place in the group.
@@ -135,6 +141,7 @@ class Rank {
 
   const Groups& groups_;
   const int stages_;
+  const KinetoEra era_;
   KinetoFile& file_;
   std::map<std::string, int64_t> sequence_;  // by group
 };
@@ -157,7 +164,8 @@ absl::StatusOr<Order> OrderOfLaunches(JobShape shape) {
 
 }  // namespace
 
-absl::Status WritePipelineFiles(const std::string& directory, const JobShape& shape, const trace::StragglerRows& rows) {
+absl::Status WritePipelineFiles(const std::string& directory, const JobShape& shape, const trace::StragglerRows& rows,
+                                KinetoEra era) {
   if (shape.tp != 1)
     return InvalidArgument("the profiler's files are written of jobs without tensor parallelism, found tp = {}",
                            shape.tp);
@@ -179,8 +187,8 @@ absl::Status WritePipelineFiles(const std::string& directory, const JobShape& sh
   for (auto& [worker, steps] : by_worker) {
     const int32_t number = rows.ranks[static_cast<size_t>(worker.first)][static_cast<size_t>(worker.second)];
     LS_ASSIGN_OR_RETURN(KinetoFile file,
-                        KinetoFile::Create(directory, number, shape.dp * shape.pp, KinetoEra::kBase, 0, groups.all()));
-    Rank rank(groups, shape.pp, file);
+                        KinetoFile::Create(directory, number, shape.dp * shape.pp, era, 0, groups.all()));
+    Rank rank(groups, shape.pp, era, file);
     double begin = kStepGap;
     for (size_t step = 0; step < steps.size(); ++step) {
       std::sort(steps[step].begin(), steps[step].end(),

@@ -7,12 +7,14 @@
 
 #include "lockstep/base/status.h"
 #include "lockstep/synth/job.h"
+#include "lockstep/synth/kineto_file.h"
 #include "lockstep/trace/straggler.h"
 
 namespace lockstep::synth {
 
 // Writes rank-N.json.gz of each rank into the directory. kInvalidArgument: tensor parallelism, of which rows tell
 // nothing.
-absl::Status WritePipelineFiles(const std::string& directory, const JobShape& shape, const trace::StragglerRows& rows);
+absl::Status WritePipelineFiles(const std::string& directory, const JobShape& shape, const trace::StragglerRows& rows,
+                                KinetoEra era);
 
 }  // namespace lockstep::synth
