@@ -47,7 +47,10 @@ class Builder {
     wraps_ = Wraps();
     if (steps_.pipelines) AwaitReceives();
     NumberOps();
-    LS_RETURN_IF_ERROR(BuildGraph());
+    absl::Status built = BuildGraph();
+    if (!built.ok() && ForgetInferred()) built = BuildGraph();
+    LS_RETURN_IF_ERROR(built);
+    if (ranks_.size() > 1) Count(steps_.counters, "unmatched_collectives", single_);
     Fill();
     Describe();
     return std::move(out_);
@@ -100,6 +103,7 @@ class Builder {
   // receive was never seen to be awaited, because something else took longer in every step. Not where model chunks wrap
   // around: there the n-th that is received is not the n-th that is sent.
   void AwaitReceives() {
+    for (const RoleForm& form : steps_.roles) seen_awaited_.push_back(form.awaited_cut);
     for (size_t role = 0; role < steps_.roles.size() && !wraps_; ++role) {
       std::map<OpType, std::vector<size_t>> by_type;
       for (const auto& [type, i] : TransfersOf(role)) by_type[type].push_back(i);
@@ -197,6 +201,22 @@ class Builder {
 
   size_t Segments(size_t role) const { return steps_.roles[role].cuts - 1; }
 
+  // What was not seen but inferred, in case that it contradicts itself: one rank's order is not another's. False: there
+  // is nothing of that kind.
+  bool ForgetInferred() {
+    bool any = false;
+    for (size_t role = 0; role < steps_.roles.size(); ++role) {
+      RoleForm& form = steps_.roles[role];
+      const std::vector<size_t> none(form.behind.size(), RoleForm::kNever);
+      any |= form.behind != none || (!seen_awaited_.empty() && form.awaited_cut != seen_awaited_[role]);
+      form.behind = none;
+      if (!seen_awaited_.empty()) form.awaited_cut = seen_awaited_[role];
+    }
+    builder_ = graph::OpGraphBuilder();
+    if (any) Count(steps_.counters, "contradictory_waits", 1);
+    return any;
+  }
+
   absl::Status BuildGraph() {
     for (size_t op = 0; op < ops_.size(); ++op) builder_.AddOp();
     for (size_t role = 0; role < steps_.roles.size(); ++role) AddRole(role);
@@ -251,8 +271,7 @@ class Builder {
         for (const auto& member : members) met.push_back({LaneOf(step, member.first), OpNumber(member)});
         meetings.Add(std::move(met), match_->EndTogether(step, members));
       }
-    const uint64_t single = meetings.AddGroups(communications, builder_);
-    if (ranks_.size() > 1) Count(steps_.counters, "unmatched_collectives", single);
+    single_ = meetings.AddGroups(communications, builder_);
   }
 
   uint32_t OpNumber(const std::pair<size_t, size_t>& member) const {
@@ -428,7 +447,9 @@ class Builder {
   std::vector<JobOp> ops_;
   std::vector<uint32_t> first_op_, first_collective_;  // [role]
   std::vector<uint32_t> number_;
-  bool wraps_ = false;  // model chunks, around the pipeline
+  bool wraps_ = false;                             // model chunks, around the pipeline
+  uint64_t single_ = 0;                            // communications that met none
+  std::vector<std::vector<size_t>> seen_awaited_;  // RoleForm::awaited_cut of each role, as it was seen
 };
 
 }  // namespace

@@ -103,6 +103,38 @@ TEST(KinetoJob, IsOfOneJobAsFarAsItsFilesTell) {
   EXPECT_THAT(build({2, -1, -1}).status().message(), HasSubstr("rank 2 of a job of 2"));
 }
 
+// Two communications on two streams, one right behind the other: in even steps the one, in odd steps the other. Each
+// rank launches a different one first, so each seems to have its second wait for its first.
+KinetoRank CrossedRank(int rank) {
+  KinetoRank one;
+  one.rank = rank;
+  one.world_size = 2;
+  one.streams = {"device 0 stream 7", "device 0 stream 20", "device 0 stream 21"};
+  one.groups = {{"0", "default_pg", {0, 1}}};
+  one.collectives = {{"allreduce", 0, 1}, {"allgather", 0, 2}};
+  for (int step = 0; step < 8; ++step) {
+    const int64_t begin = int64_t{step} * 100 * kMs;
+    one.steps.push_back({step, begin, 50 * kMs});
+    one.ops.push_back({begin, kMs, begin, 0, kNoIndex});
+    for (uint32_t i = 0; i < 2; ++i) {
+      const bool is_first = (step % 2 == 0) == (i == 0), launched_first = (rank == 0) == (i == 0);
+      const int64_t from = begin + (is_first ? 5 * kMs : 10 * kMs + 10'000), to = begin + (is_first ? 10 : 15) * kMs;
+      one.ops.push_back({from, to - from, begin + (launched_first ? 2000 : 3000), i + 1, i});
+    }
+  }
+  std::stable_sort(one.ops.begin(), one.ops.end(), [](const DeviceOp& a, const DeviceOp& b) {
+    return std::tuple(a.stream, a.begin_ns) < std::tuple(b.stream, b.begin_ns);
+  });
+  return one;
+}
+
+TEST(KinetoJob, LeavesOutWaitsThatWouldMakeACircle) {
+  const auto traced = BuildKinetoJob({CrossedRank(0), CrossedRank(1)}, {});
+  ASSERT_TRUE(traced.ok()) << traced.status();
+  ASSERT_EQ(traced->job.counters.size(), 1U);
+  EXPECT_EQ(traced->job.counters[0].name, "contradictory_waits");
+}
+
 // A rank without a device. It works, hands over a communication in the middle of its backward and one at its end, waits
 // for each, and has small ops behind; some of those look like one or like two, as times in microseconds make them.
 // Every other communication is told to have ended `late` behind its end: a thread of the host waits for its turn.

@@ -60,20 +60,25 @@ size_t AwaitedOnDevice(const KinetoRank& rank, const RankStep& step, const std::
   return first > 0 && last_end[first - 1] + kIdle > end ? kNever : first;
 }
 
+// Of the communications of a step, (end, index), by end.
+using Ends = std::vector<std::pair<int64_t, size_t>>;
+
+Ends EndsOf(const KinetoRank& rank, const RankStep& step) {
+  Ends ends;
+  for (size_t i = 0; i < step.collectives.size(); ++i) ends.emplace_back(rank.ops[step.collectives[i]].end_ns(), i);
+  std::sort(ends.begin(), ends.end());
+  return ends;
+}
+
 // The communication that was launched before this one and ended just before it began, if its input was there and its
-// stream free long before that: the host had the device wait for it.
-size_t BehindOnDevice(const KinetoRank& rank, const RankStep& step, const std::vector<int64_t>& last_end, size_t input,
-                      size_t communication) {
-  const auto op = [&](size_t i) -> const DeviceOp& { return rank.ops[step.collectives[i]]; };
-  const int64_t begin = op(communication).begin_ns;
-  int64_t ready = input == 0 ? INT64_MIN : last_end[input - 1];
-  for (size_t i = 0; i < communication; ++i)
-    if (op(i).stream == op(communication).stream) ready = std::max(ready, op(i).end_ns());
+// stream free (`ready`) long before that: the host had the device wait for it.
+size_t BehindOnDevice(const Ends& ends, int64_t begin, int64_t ready, size_t communication) {
   if (ready == INT64_MIN || begin <= ready + kSoon) return kNever;
   size_t found = kNever;
-  int64_t last = std::max(begin - kSoon, ready + kIdle);
-  for (size_t i = 0; i < communication; ++i)
-    if (op(i).end_ns() >= last && op(i).end_ns() <= begin + kTogether) last = op(i).end_ns(), found = i;
+  const std::pair from(std::max(begin - kSoon, ready + kIdle), size_t{0});
+  for (auto one = std::lower_bound(ends.begin(), ends.end(), from);
+       one != ends.end() && one->first <= begin + kTogether; ++one)
+    if (one->second < communication) found = one->second;
   return found;
 }
 
@@ -128,11 +133,18 @@ std::vector<size_t> InputsOnHost(const KinetoRank& rank, const RankStep& step) {
 
 Places DevicePlaces(const KinetoRank& rank, const RankStep& step) {
   const std::vector<int64_t> last_end = LastEnds(rank, step);
+  const Ends ends = EndsOf(rank, step);
+  std::map<uint32_t, int64_t> free_at;  // of each stream
   Places places;
-  for (const uint32_t op : step.collectives) {
-    places.inputs.push_back(InputOnDevice(rank, step, rank.ops[op]));
-    places.awaited.push_back(AwaitedOnDevice(rank, step, last_end, rank.ops[op]));
-    places.behind.push_back(BehindOnDevice(rank, step, last_end, places.inputs.back(), places.behind.size()));
+  for (const uint32_t index : step.collectives) {
+    const DeviceOp& op = rank.ops[index];
+    const size_t input = InputOnDevice(rank, step, op);
+    int64_t& free = free_at.emplace(op.stream, INT64_MIN).first->second;
+    const int64_t ready = std::max(free, input == 0 ? INT64_MIN : last_end[input - 1]);
+    places.behind.push_back(BehindOnDevice(ends, op.begin_ns, ready, places.inputs.size()));
+    places.inputs.push_back(input);
+    places.awaited.push_back(AwaitedOnDevice(rank, step, last_end, op));
+    free = std::max(free, op.end_ns());
   }
   return places;
 }
