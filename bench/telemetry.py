@@ -1,20 +1,24 @@
 """How fast a coordinator judges what many ranks tell, and how often it names somebody in healthy jobs (telemetry.cc). Simulated."""
+import concurrent.futures
 import json
+import os
 import statistics
 import subprocess
+import sys
 
 import figure
 
 RANKS = 16_384
 JOB_DAYS = 24
+PARTS = 8  # jobs of their own: each core takes one after the other
 LOOK_EVERY_S = 5  # control/judge.cc
 
 
 def measure(tools, quick):
     days = JOB_DAYS / 100 if quick else JOB_DAYS
     rate, scale = run(tools, "rate"), run(tools, "scale", RANKS)
-    halves = [subprocess.Popen([tools.telemetry, "days", str(days / 2), str(seed)], stdout=subprocess.PIPE) for seed in (1, 2)]
-    answers = [json.loads(process.communicate()[0]) for process in halves]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as cores:
+        answers = list(cores.map(lambda seed: healthy_days(tools, days / PARTS, seed), range(1, PARTS + 1)))
     found, certain, windows = (sum(answer[name] for answer in answers) for name in ("found", "certain", "windows"))
     told = "; ".join(str(evidence) for answer in answers for evidence in answer["evidence"])
     note = "; ".join(filter(None, [f"simulated; {days:g} job-days of 1,024 ranks, {windows} looks, all irregularities of healthy jobs", told]))
@@ -30,6 +34,12 @@ def measure(tools, quick):
     ]
 
 
-def run(tools, *words):
-    answer = subprocess.run([tools.telemetry, *map(str, words)], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=600)
+def healthy_days(tools, days, seed):
+    answer = run(tools, "days", days, seed, limit_s=None)
+    print(f"bench: {days:g} job-days, seed {seed}: {answer['found']} findings, {answer['certain']} certain", file=sys.stderr)
+    return answer
+
+
+def run(tools, *words, limit_s=600):
+    answer = subprocess.run([tools.telemetry, *map(str, words)], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=limit_s)
     return json.loads(answer.stdout)
