@@ -94,6 +94,11 @@ Agent::Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener
 absl::Status Agent::Launch() { return link_.Launch(); }
 absl::Status Agent::Adopt() { return link_.Connect(); }
 
+void Agent::Seat(const control::Place& place) {
+  spec_.place = place;
+  link_.Seat(place);
+}
+
 void Agent::Hear(const control::Told& told) {
   if (ready_) std::visit([this](const auto& body) { Do(body); }, told);
 }
@@ -403,8 +408,8 @@ void Agent::Do(const control::DiskDone&) {
 
 void Agent::FlushLast(std::function<void()> done) {
   flushed_last_ = std::move(done);
-  if (link_.board() == nullptr || (spec_.place.node != 0 && (disk_done_ || spec_.checkpoint_dir.empty())))
-    return LeaveDisk();
+  const bool has_part = !spec_.checkpoint_dir.empty() && spec_.place.node != control::kStandby;
+  if (link_.board() == nullptr || (spec_.place.node != 0 && (disk_done_ || !has_part))) return LeaveDisk();
   if (spec_.place.node == 0) flusher_.FlushLast([this] { LeaveDisk(); });
 }
 

@@ -38,9 +38,11 @@ class Agent {
   // Before either of the next two: on node 0, takes the right to write checkpoints to disk, if the run keeps any.
   absl::Status OpenDisk() { return spec_.place.node == 0 ? flusher_.Open() : absl::OkStatus(); }
   absl::Status Launch();
+  // It was a standby, and has a place now.
+  void Seat(const control::Place& place);
   absl::Status Adopt();
 
-  // From the coordinator. Announce and WaitForCulprit are its own business; Finish is the composer's too.
+  // From the coordinator. Announce, Seat and WaitForCulprit are its own business; Finish is the composer's too.
   void Hear(const control::Told& told);
   // Says all that it knows: the coordinator is new, or back. Nothing before the starter said hello, which does it too.
   void SayAll();
@@ -94,6 +96,7 @@ class Agent {
   void Do(const control::ChooseRestore& command);
   void Do(const control::PublishRestore& command);
   void Do(const control::Announce&) {}
+  void Do(const control::Seat&) {}
   void Do(const control::Finish&) { finished_ = true; }
   void LoadedFromDisk(const control::ChooseOnDisk& question, Loaded& loaded);
   void PublishLoaded(Loaded loaded);

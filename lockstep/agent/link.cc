@@ -68,6 +68,13 @@ absl::Status StarterLink::Connect() {
 void StarterLink::Send(const Json& request, std::vector<int> fds) {
   (void)SendPacket(socket_.get(), request.dump(), fds);
 }
+void StarterLink::Seat(const control::Place& place) {
+  Send({{"op", "seat"},
+        {"node", place.node},
+        {"first_rank", place.first_rank},
+        {"world_size", place.world_size},
+        {"nodes", place.nodes}});
+}
 void StarterLink::HostStore(const control::HostStore& wish) {
   Send({{"op", "store"}, {"epoch", wish.epoch.value()}, {"restart_count", wish.restart_count}});
 }

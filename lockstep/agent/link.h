@@ -48,6 +48,8 @@ class StarterLink {
   // Connects to the starter that runs. NotFound: there is none (any more).
   absl::Status Connect();
 
+  // This node has another place from now on. No worker runs.
+  void Seat(const control::Place& place);
   void HostStore(const control::HostStore& wish);
   void Spawn(const control::Spawn& command);
   // spare: not the ranks of this node in `suspects`, but those that offer to go on in the same process.

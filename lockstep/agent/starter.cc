@@ -61,6 +61,7 @@ class Starter {
   void AcceptAgent();
   void HearAgent();
   void Obey(const Json& request, std::vector<Fd>& fds);
+  void Seat(const control::Place& place);
   void Tell(const Json& event, std::vector<int> fds = {});
   void FlushQueue();
   void TellDropped();
@@ -229,7 +230,10 @@ void Starter::Obey(const Json& request, std::vector<Fd>& fds) {
   poller_.SetPeriod(kBusyTick);
   const std::string op = request.value("op", "");
   const auto epoch = request.value("epoch", uint64_t{0});
-  if (op == "store") {
+  if (op == "seat") {
+    Seat({request.value("node", 0), request.value("first_rank", 0), request.value("world_size", 1),
+          request.value("nodes", 1)});
+  } else if (op == "store") {
     HostStore({.epoch = epoch, .restart_count = request.value("restart_count", 0)});
   } else if (op == "spawn") {
     BeginEpoch({.epoch = epoch,
@@ -247,6 +251,13 @@ void Starter::Obey(const Json& request, std::vector<Fd>& fds) {
   } else if (op == "end") {
     End();
   }
+}
+
+// A standby gets a place. No worker has run here, so nobody has read the board yet.
+void Starter::Seat(const control::Place& place) {
+  spec_.place = place;
+  buffers_.board()->first_rank = static_cast<uint32_t>(place.first_rank);
+  buffers_.board()->world_size = static_cast<uint32_t>(place.world_size);
 }
 
 void Starter::Tell(const Json& event, std::vector<int> fds) {

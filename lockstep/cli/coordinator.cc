@@ -2,6 +2,7 @@
 
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/coordinator_flags.h"
+#include "lockstep/cli/torchrun_flags.h"
 #include "lockstep/node/coordinate.h"
 #include "lockstep/node/endpoint.h"
 #include "lockstep/node/init.h"
@@ -11,7 +12,7 @@ namespace {
 
 struct Flags {
   node::RunOptions options;
-  std::string listen, resume;
+  std::string listen, resume, nnodes;
   int join_timeout = 600;
   bool no_view = false;
 };
@@ -26,6 +27,11 @@ absl::StatusOr<int> Start(Flags& flags) {
   if (!endpoint || endpoint->port == 0)
     return InvalidArgument("--listen must be HOST:PORT, an address of this machine, found \"{}\"", flags.listen);
   options.nodes.endpoint = flags.listen;
+  if (!flags.nnodes.empty()) {
+    LS_ASSIGN_OR_RETURN(const NodeCount count, ParseNodeCount(flags.nnodes));
+    options.nodes.expected.least_nodes = count.least;
+    options.nodes.expected.most_nodes = count.most;
+  }
   return node::Coordinate(options);
 }
 
@@ -36,6 +42,8 @@ void AddCoordinator(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("coordinator", "Lead a job of several nodes from a machine without ranks");
   node::RunOptions& options = flags->options;
   command->add_option("--listen", flags->listen, "HOST:PORT at which the nodes' agents find it");
+  command->add_option("--nnodes", flags->nnodes,
+                      "Nodes of the job, N or MIN:MAX; default: what the nodes themselves say");
   command->add_option("--job", options.job, "Name of the job");
   command->add_option("--run", options.run_dir, "Run directory; default: $XDG_RUNTIME_DIR/lockstep/JOB");
   command->add_option("--resume", flags->resume, "Go on with the job of this run directory, whose coordinator died");
@@ -47,8 +55,8 @@ void AddCoordinator(CLI::App& app, int& exit_code) {
   command->add_flag("--no-view", flags->no_view, "No live view, even on a terminal");
   DeclareCoordination(*command, options);
   command->footer(
-      "Example: lockstep coordinator --listen 10.0.0.1:29400, and on every node\n"
-      "  lockstep run --nnodes 2 --coordinator 10.0.0.1:29400 --nproc-per-node 8 train.py");
+      "Example: lockstep coordinator --listen 10.0.0.1:29400 --nnodes 2 --standbys 1, and on each of three nodes\n"
+      "  lockstep run --coordinator 10.0.0.1:29400 --nproc-per-node 8 train.py");
   command->callback([flags, &exit_code] { exit_code = ExitCodeOf(Start(*flags)); });
 }
 

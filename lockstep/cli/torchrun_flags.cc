@@ -121,6 +121,15 @@ std::string TorchrunFlags::SetByVariables() const {
   return set;
 }
 
+absl::StatusOr<NodeCount> ParseNodeCount(const std::string& text) {
+  const size_t colon = text.find(':');
+  const std::optional<int> least = Integer(text.substr(0, colon));
+  const std::optional<int> most = colon == std::string::npos ? least : Integer(text.substr(colon + 1));
+  if (!least || !most || *least < 1 || *most < *least)
+    return InvalidArgument("--nnodes must be N or MIN:MAX, at least 1, found \"{}\"", text);
+  return NodeCount{*least, *most};
+}
+
 absl::Status TorchrunFlags::ApplyAll(node::RunOptions& options) const {
   LS_RETURN_IF_ERROR(ApplyNodes(options));
   LS_RETURN_IF_ERROR(ApplyRanks(options));
@@ -135,27 +144,27 @@ absl::Status TorchrunFlags::ApplyAll(node::RunOptions& options) const {
 absl::Status TorchrunFlags::ApplyNodes(node::RunOptions& options) const {
   node::Nodes& nodes = options.nodes;
   if (Given("nnodes")) {
-    const std::string text = Text("nnodes");
-    const size_t colon = text.find(':');
-    const std::optional<int> least = Integer(text.substr(0, colon));
-    const std::optional<int> most = colon == std::string::npos ? least : Integer(text.substr(colon + 1));
-    if (!least || !most || *least < 1 || *most < *least)
-      return InvalidArgument("--nnodes must be N or MIN:MAX, at least 1, found \"{}\"", text);
-    nodes.least = *least;
-    nodes.most = *most;
+    LS_ASSIGN_OR_RETURN(const NodeCount count, ParseNodeCount(Text("nnodes")));
+    nodes.least = count.least;
+    nodes.most = count.most;
   }
   const std::optional<SlurmStep> step = On("standalone") ? std::nullopt : FindSlurmStep();
   if (step && !Given("nnodes") && nodes.most == 1) nodes.least = nodes.most = step->nodes;
   if (On("standalone") && nodes.most > 1)
     options.notices.push_back(fmt::format("--nnodes {} has no effect: --standalone is one node", Text("nnodes")));
   if (On("standalone")) nodes.least = nodes.most = 1;
+  if (!Given("nnodes") && !On("standalone") && !nodes.endpoint.empty() && nodes.most == 1)
+    nodes.least = nodes.most = node::kAsCoordinatorSays;
   const bool first = IsStatic() && nodes.most > 1 && nodes.endpoint.empty();  // torchrun's default
   LS_ASSIGN_OR_RETURN(nodes.own_rank, Number("node-rank", 0, first ? 0 : -1));
-  if (nodes.own_rank >= nodes.most)
+  if (nodes.most != node::kAsCoordinatorSays && nodes.own_rank >= nodes.most)
     return InvalidArgument("--node-rank {} is not below --nnodes {}", nodes.own_rank, nodes.most);
   if (step && step->nodes == nodes.most) FollowSlurm(*step, nodes);
   LS_RETURN_IF_ERROR(ApplyEndpoint(nodes));
-  if (nodes.most == 1) {
+  if (!nodes.several() && nodes.expected.standbys > 0)
+    return InvalidArgument("--standbys {} is for a job of several nodes: say how many with --nnodes",
+                           nodes.expected.standbys);
+  if (!nodes.several()) {
     nodes.endpoint.clear();
   } else if (nodes.endpoint.empty()) {
     if (nodes.least > 1)
@@ -182,7 +191,7 @@ bool TorchrunFlags::IsStatic() const { return !Given("rdzv-backend") || Text("rd
 
 // Where the coordinator is, and whether it may be here. Static: node 0 has it. Else: whoever has the address.
 absl::Status TorchrunFlags::ApplyEndpoint(node::Nodes& nodes) const {
-  if (nodes.most == 1) return absl::OkStatus();
+  if (!nodes.several()) return absl::OkStatus();
   std::string flag = "--coordinator", text = nodes.endpoint;
   if (nodes.must_lead) return absl::OkStatus();  // Slurm has said it all
   nodes.may_lead = text.empty();
@@ -220,7 +229,7 @@ absl::Status TorchrunFlags::ApplyRendezvous(node::RunOptions& options) const {
   agent::Torchrun& torchrun = options.torchrun;
   if (!On("standalone")) torchrun.run_id = Text("rdzv-id");
   if (Given("rdzv-conf")) LS_RETURN_IF_ERROR(ApplyRendezvousConf(Text("rdzv-conf"), options));
-  if (options.nodes.most > 1) {
+  if (options.nodes.several()) {
     // The coordinator has the port that was named; stores are where they are needed, each on a fresh one.
     torchrun.master_addr = Text("local-addr");  // empty: found when the nodes have met
     return Given("local-addr") ? CheckOwnAddress("--local-addr", torchrun.master_addr) : absl::OkStatus();
@@ -255,7 +264,7 @@ absl::Status TorchrunFlags::ApplyRendezvousConf(const std::string& conf, node::R
     if (!seconds || *seconds < 1) return InvalidArgument("--rdzv-conf {} must be seconds, at least 1", entry);
     options.nodes.join_timeout = Seconds{static_cast<double>(*seconds)};
   }
-  if (!without_effect.empty() && options.nodes.most > 1)  // of one node all of it has none, which is said elsewhere
+  if (!without_effect.empty() && options.nodes.several())  // of one node all of it has none, which is said elsewhere
     options.notices.push_back(
         fmt::format("--rdzv-conf {} has no effect: the coordinator knows no more than join_timeout", without_effect));
   return absl::OkStatus();
@@ -318,7 +327,7 @@ void TorchrunFlags::NoteWithoutEffect(node::RunOptions& options) const {
   for (const Option& option : kOptions) {
     if (option.without_effect != nullptr && Given(option.name)) note(option.name, option.without_effect);
   }
-  if (options.nodes.most > 1) return;
+  if (options.nodes.several()) return;
   if (Given("rdzv-conf")) note("rdzv-conf", kNoRendezvous);
   const bool dynamic = On("standalone") || !IsStatic();
   if (Given("rdzv-backend") && dynamic) note("rdzv-backend", kNoRendezvous);

@@ -17,6 +17,12 @@
 
 namespace lockstep::cli {
 
+// "2" or "1:4".
+struct NodeCount {
+  int least = 1, most = 1;
+};
+absl::StatusOr<NodeCount> ParseNodeCount(const std::string& text);
+
 class TorchrunFlags {
  public:
   // The parser keeps references to this object.

@@ -13,11 +13,11 @@ using incident::Fields;
 
 // In the order of EventBody's alternatives. Part of the journal's format: a name is never given to something else.
 constexpr std::array<const char*, std::variant_size_v<EventBody>> kTypeNames = {
-    "job_started",          "epoch_spawned", "loop_began",  "caught_up",     "progress_seen",
-    "rank_exited",          "suspected",     "stacks_kept", "epoch_stopped", "restore_chosen",
-    "spawn_failed",         "stop_asked",    "job_paused",  "job_continued", "watcher_gone",
-    "secondary_grace_over", "drilled",       "agent_lost",  "agent_back",    "agent_gone",
-    "journal_behind",       "tick"};
+    "job_started",          "epoch_spawned", "loop_began",     "caught_up",     "progress_seen",
+    "rank_exited",          "suspected",     "stacks_kept",    "epoch_stopped", "restore_chosen",
+    "spawn_failed",         "stop_asked",    "job_paused",     "job_continued", "watcher_gone",
+    "secondary_grace_over", "drilled",       "agent_lost",     "agent_back",    "agent_gone",
+    "standby_came",         "standby_left",  "journal_behind", "tick"};
 
 Json ProgressJson(const Progress& progress) {
   return {{"step", progress.step}, {"step_end_ns", progress.step_end.value}};
@@ -37,11 +37,12 @@ Json ExceptionJson(const std::optional<ExceptionInfo>& exception) {
           {"port_taken", exception->port_taken}};
 }
 
+Json NodeJson(const NodeSpec& node) { return {{"name", node.name}, {"ranks", node.ranks}, {"token", node.token}}; }
+
 Json Body(const JobStarted& event) {
   const JobSpec& spec = event.spec;
   Json nodes = Json::array();
-  for (const NodeSpec& node : spec.nodes)
-    nodes.push_back({{"name", node.name}, {"ranks", node.ranks}, {"token", node.token}});
+  for (const NodeSpec& node : spec.nodes) nodes.push_back(NodeJson(node));
   return {{"name", spec.name},
           {"nodes", nodes},
           {"ranks", spec.ranks},
@@ -51,7 +52,8 @@ Json Body(const JobStarted& event) {
           {"grace_s", spec.grace.value},
           {"restarts_without_steps", spec.restarts_without_steps},
           {"first_epoch", spec.first_epoch.value()},
-          {"load_first", spec.load_first}};
+          {"load_first", spec.load_first},
+          {"standbys", spec.standbys}};
 }
 Json Body(const EpochSpawned&) { return Json::object(); }
 Json Body(const LoopBegan& event) {
@@ -85,6 +87,8 @@ Json Body(const AgentLost& event) {
 }
 Json Body(const AgentBack& event) { return {{"node", event.node}}; }
 Json Body(const AgentGone& event) { return {{"node", event.node}, {"why", event.why}}; }
+Json Body(const StandbyCame& event) { return {{"node", NodeJson(event.node)}}; }
+Json Body(const StandbyLeft& event) { return {{"token", event.token}}; }
 Json Body(const JournalBehind& event) { return {{"seen", event.seen.value()}}; }
 Json Body(const Tick&) { return Json::object(); }
 
@@ -137,13 +141,11 @@ incident::Finding ReadFinding(Fields& parent) {
 
 EpochId ReadEpoch(Fields& fields) { return EpochId(fields.Unsigned("epoch")); }
 
+NodeSpec ReadNode(Fields& fields) { return {fields.Text("name"), fields.Int32("ranks"), fields.Text("token")}; }
+
 std::vector<NodeSpec> ReadNodes(Fields& parent) {
   std::vector<NodeSpec> nodes;
-  for (const Json& node : parent.Child("nodes")) {
-    nodes.push_back(Nested(parent, node, "node", [](Fields& fields) {
-      return NodeSpec{fields.Text("name"), fields.Int32("ranks"), fields.Text("token")};
-    }));
-  }
+  for (const Json& node : parent.Child("nodes")) nodes.push_back(Nested(parent, node, "node", ReadNode));
   return nodes;
 }
 
@@ -161,6 +163,7 @@ void Read(Fields& fields, JobStarted& event) {
                 ReadOptionalFlag(fields, "load_first"),
                 ReadNodes(fields)};
   if (fields.Optional("first_epoch")) event.spec.first_epoch = EpochId(fields.Unsigned("first_epoch"));
+  if (fields.Optional("standbys")) event.spec.standbys = fields.Int32("standbys");
 }
 void Read(Fields& fields, EpochSpawned& event) { event = {ReadEpoch(fields)}; }
 void Read(Fields& fields, LoopBegan& event) {
@@ -190,6 +193,8 @@ void Read(Fields& fields, AgentLost& event) {
 }
 void Read(Fields& fields, AgentBack& event) { event = {fields.Int32("node")}; }
 void Read(Fields& fields, AgentGone& event) { event = {fields.Int32("node"), fields.Text("why")}; }
+void Read(Fields& fields, StandbyCame& event) { event = {Nested(fields, fields.Child("node"), "node", ReadNode)}; }
+void Read(Fields& fields, StandbyLeft& event) { event = {fields.Text("token")}; }
 void Read(Fields& fields, JournalBehind& event) { event = {EpochId(fields.Unsigned("seen"))}; }
 void Read(Fields&, Tick&) {}
 

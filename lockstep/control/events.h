@@ -38,6 +38,7 @@ struct JobSpec {
   EpochId first_epoch{1};         // above those of the runs before, where they have left checkpoints on disk
   bool load_first = false;        // there may be a checkpoint on disk: choose before the first epoch too
   std::vector<NodeSpec> nodes{};  // empty: one
+  int standbys = 0;               // agents beyond those of the nodes that may wait for a place to become free
 };
 
 // Where the job stood when something happened: the newest step that all ranks finished, and when the last of them did.
@@ -140,6 +141,13 @@ struct AgentGone {
   int node = 0;
   std::string why;
 };
+// An agent came that has no place in the job: it waits for one, with its Python warm.
+struct StandbyCame {
+  NodeSpec node;
+};
+struct StandbyLeft {
+  std::string token;
+};
 // A fault that `lockstep drill` is about to inject: a rehearsal. It changes nothing; reports tell it from a real fault.
 inline constexpr char kKillCoordinator[] = "kill-coordinator";
 inline constexpr char kCutLink[] = "cut-link";  // of the node that has the rank
@@ -155,10 +163,10 @@ struct JournalBehind {
 };
 struct Tick {};  // nothing happened; never journalled
 
-using EventBody =
-    std::variant<JobStarted, EpochSpawned, LoopBegan, CaughtUp, ProgressSeen, RankExited, Suspected, StacksKept,
-                 EpochStopped, RestoreChosen, SpawnFailed, StopAsked, JobPaused, JobContinued, WatcherGone,
-                 SecondaryGraceOver, Drilled, AgentLost, AgentBack, AgentGone, JournalBehind, Tick>;
+using EventBody = std::variant<JobStarted, EpochSpawned, LoopBegan, CaughtUp, ProgressSeen, RankExited, Suspected,
+                               StacksKept, EpochStopped, RestoreChosen, SpawnFailed, StopAsked, JobPaused, JobContinued,
+                               WatcherGone, SecondaryGraceOver, Drilled, AgentLost, AgentBack, AgentGone, StandbyCame,
+                               StandbyLeft, JournalBehind, Tick>;
 struct Event {
   Nanos at;
   Nanos wall;
@@ -197,6 +205,10 @@ struct PublishRestore {
   EpochId epoch;
   std::optional<CheckpointId> point;
 };
+// This node's place has been given to a standby; whoever had it is refused from now on.
+struct Seat {
+  int node = 0;
+};
 struct Announce {
   incident::Incident incident;
 };  // webhook, log, live view: opened, changed or closed
@@ -208,7 +220,7 @@ struct Finish {
 };  // the job is over
 
 using Command =
-    std::variant<Spawn, KeepStacks, WaitForCulprit, KillEpoch, ChooseRestore, PublishRestore, Announce, Finish>;
+    std::variant<Spawn, KeepStacks, WaitForCulprit, KillEpoch, ChooseRestore, PublishRestore, Seat, Announce, Finish>;
 
 std::string TypeName(const EventBody& body);  // "rank_exited": the journal's event type
 Json ToJson(const EventBody& body);

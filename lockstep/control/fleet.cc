@@ -70,7 +70,15 @@ void Fleet::Hear(int node, const Samples& samples) {
 
 void Fleet::Away(int node) { nodes_[static_cast<size_t>(node)].away = true; }
 
-std::vector<EventBody> Fleet::Gone(int node) { return Hear(node, EpochStopped{epoch_}); }
+std::vector<EventBody> Fleet::Gone(int node) {
+  Hear(node, Holding{epoch_, {}});
+  Node& gone = nodes_[static_cast<size_t>(node)];
+  const std::optional<Progress> progress = gone.progress;  // where the job stood does not change
+  gone = Node{};
+  gone.progress = progress;
+  gone.away = true;
+  return Hear(node, EpochStopped{epoch_});
+}
 
 std::vector<EventBody> Fleet::Hear(int node, const EventBody& said) {
   return std::visit(

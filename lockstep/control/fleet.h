@@ -43,7 +43,7 @@ class Fleet {
   void Hear(int node, const Samples& samples);
   // Its agent is out of reach: until it says a step anew, its old one holds the job's back no more.
   void Away(int node);
-  // It will not come back: whatever ran there runs no more.
+  // It will not come back, or another one is in its place: whatever ran there runs no more, nor does it hold anything.
   std::vector<EventBody> Gone(int node);
 
   // The step of the slowest rank of those nodes that are not away, once all have said theirs. Ranks of a synchronous

@@ -113,6 +113,14 @@ TEST_F(FleetTest, WhatIsGoneRunsNoMore) {
   EXPECT_EQ(TypeName(events.front()), "epoch_stopped");
 }
 
+TEST_F(FleetTest, WhatIsGoneHoldsNothing) {
+  Hear(1, ProgressSeen{kOne, Step(3, 30)});
+  for (const int node : {0, 2}) Hear(node, ProgressSeen{kOne, Step(7, 70)});
+  EXPECT_EQ(fleet_.progress().step, 3);
+  fleet_.Gone(1);
+  EXPECT_EQ(fleet_.progress().step, 7) << "whoever is there in its place has not stepped yet";
+}
+
 TEST_F(FleetTest, TheJobStandsWhereTheSlowestNodeStands) {
   Hear(0, ProgressSeen{kOne, Step(7, 70)});
   Hear(1, ProgressSeen{kOne, Step(5, 50)});

@@ -180,10 +180,6 @@ void On(Turn& turn, const JobContinued&) {
   EnterPhaseNow(turn.state, turn.at);
 }
 
-void AnnounceIncident(Turn& turn, size_t index) {
-  turn.commands.push_back(Announce{WithPhases(turn.state, index, turn.at)});
-}
-
 // Nothing was lost, but a person who reads the history must know that nobody watched. The incident that may be open
 // stays open. Returns the index of the new one.
 size_t AddWatcherIncident(Turn& turn, incident::Suspect watcher, std::string evidence, Nanos since) {
@@ -202,18 +198,12 @@ size_t AddWatcherIncident(Turn& turn, incident::Suspect watcher, std::string evi
   return turn.state.incidents.size() - 1;
 }
 
-void CloseWatcherIncident(Turn& turn, size_t index, std::string text) {
-  incident::Incident& lost = turn.state.incidents[index];
-  lost.actions.push_back({incident::ActionKind::kNote, std::move(text), true, turn.at});
-  lost.closed = {std::max<int64_t>(turn.at.value, 1)};
-  AnnounceIncident(turn, index);
-}
-
 void On(Turn& turn, const WatcherGone& event) {
   const double away = ToSeconds(turn.at - std::min(event.since, turn.at)).value;
   const size_t index = AddWatcherIncident(turn, {incident::Suspect::Kind::kSoftware, kCoordinatorName},
                                           fmt::format("nobody watched for {:.3f} s", away), event.since);
   CloseWatcherIncident(turn, index, "another coordinator took over");
+  turn.state.standbys.clear();  // those that are still there come anew
 }
 
 void On(Turn& turn, const AgentLost& event) {
@@ -230,11 +220,6 @@ void On(Turn& turn, const AgentBack& event) {
   const size_t index = lost->second;
   turn.state.lost_agents.erase(lost);
   CloseWatcherIncident(turn, index, "it is back");
-}
-
-// Its ranks are part of the job, so without it there is nothing to restart.
-void On(Turn& turn, const AgentGone& event) {
-  if (turn.state.mode != Mode::kFinishing) BeginFinish(turn, kExitLost, event.why, {});
 }
 
 void On(Turn& turn, const Drilled& event) { turn.state.drills.push_back({event, turn.at}); }
@@ -309,6 +294,17 @@ void Act(Turn& turn, incident::ActionKind kind, std::string text, bool done) {
 }
 
 void AnnounceOpen(Turn& turn) { turn.commands.push_back(Announce{WithPhases(turn.state, *turn.state.open, turn.at)}); }
+
+void AnnounceIncident(Turn& turn, size_t index) {
+  turn.commands.push_back(Announce{WithPhases(turn.state, index, turn.at)});
+}
+
+void CloseWatcherIncident(Turn& turn, size_t index, std::string text) {
+  incident::Incident& lost = turn.state.incidents[index];
+  lost.actions.push_back({incident::ActionKind::kNote, std::move(text), true, turn.at});
+  lost.closed = {std::max<int64_t>(turn.at.value, 1)};
+  AnnounceIncident(turn, index);
+}
 
 void CloseIncident(Turn& turn) {
   Open(turn.state).closed = {std::max<int64_t>(turn.at.value, 1)};

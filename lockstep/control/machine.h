@@ -47,8 +47,16 @@ struct Drill {
   Nanos at;
 };
 
+// Whose place a standby took, and why. Its agent is refused for good: that is the fence.
+struct Eviction {
+  NodeSpec node;
+  std::string standby;  // by its name
+  std::string why;
+  Nanos at;
+};
+
 struct State {
-  JobSpec spec;
+  JobSpec spec;  // its nodes: who has which place now
   Mode mode = Mode::kStarting;
   bool paused = false;
   EpochId epoch;  // the one epoch that may act
@@ -65,7 +73,9 @@ struct State {
   std::vector<Drill> drills;
   std::optional<size_t> open;         // index of the incident that is open
   std::map<int, size_t> lost_agents;  // by node: the incident that is open while its agent is out of reach
-  Fault fault;                        // of the incident that is open
+  std::vector<NodeSpec> standbys;     // in the order in which they came
+  std::vector<Eviction> evictions;
+  Fault fault;  // of the incident that is open
   int64_t frontier_at_restart = -1;
   std::string last_exception;  // "ValueError at train.py:41 in forward": a repeat at the same step ends the job
   int64_t last_exception_step = -1;
@@ -85,6 +95,9 @@ std::vector<Command> Step(State& state, const Event& event);
 
 // What the state waits for, asked again: for a coordinator that took over. Every command is idempotent.
 std::vector<Command> PendingCommands(const State& state);
+
+// A standby could take this node's place.
+bool IsReplaceable(const State& state, int node);
 
 // Our own invariants; called by tests and debug builds after each step.
 absl::Status Validate(const State& state);

@@ -167,18 +167,6 @@ void CountProgress(State& state) {
   state.restarts_without_progress = grew ? 0 : state.restarts_without_progress + 1;
 }
 
-void Repair(Turn& turn) {
-  State& state = turn.state;
-  CountProgress(state);
-  if (std::string verdict = ReasonToEnd(state); !verdict.empty())
-    return BeginFinish(turn, kExitFailed, std::move(verdict), {});
-  state.mode = Mode::kStopping;
-  state.fault.acted = turn.at;
-  WriteFault(state);
-  Ask(turn);
-  AnnounceOpen(turn);
-}
-
 // --observe-only: says what would have been done, and goes on watching.
 void Witness(Turn& turn) {
   State& state = turn.state;
@@ -194,7 +182,8 @@ void Witness(Turn& turn) {
 
 // The stacks of survivors tell nothing about a rank that is gone, and cost time.
 bool NeedsStacks(Syndrome syndrome) {
-  return syndrome != Syndrome::kCrash && syndrome != Syndrome::kExit && syndrome != Syndrome::kWatcherLost;
+  return syndrome != Syndrome::kCrash && syndrome != Syndrome::kExit && syndrome != Syndrome::kWatcherLost &&
+         syndrome != Syndrome::kNodeLost;
 }
 
 void KeepStacksFirst(Turn& turn) {
@@ -203,18 +192,6 @@ void KeepStacksFirst(Turn& turn) {
   state.fault.keeping_stacks = true;
   Ask(turn);
   AnnounceOpen(turn);
-}
-
-void LeadWith(Turn& turn, Finding finding) {
-  finding.certain = true;
-  EnsureIncident(turn);
-  const Nanos since = finding.since;
-  const bool keep = NeedsStacks(finding.syndrome);
-  auto& findings = Open(turn.state).findings;
-  findings.insert(findings.begin(), std::move(finding));
-  Strike(turn, since);
-  if (turn.state.spec.observe_only) return Witness(turn);
-  keep ? KeepStacksFirst(turn) : Repair(turn);
 }
 
 // The death behind a lost connection may be reported a moment later; until then nobody is named.
@@ -278,11 +255,11 @@ void OnFailure(Turn& turn, const RankExited& event) {
   LeadWith(turn, std::move(finding));
 }
 
+bool AwaitsCulprit(const State& state) { return state.mode == Mode::kConfirming && !state.fault.keeping_stacks; }
+
 bool IsLive(Mode mode) {
   return mode == Mode::kSpawning || mode == Mode::kStarting || mode == Mode::kRunning || mode == Mode::kConfirming;
 }
-
-bool AwaitsCulprit(const State& state) { return state.mode == Mode::kConfirming && !state.fault.keeping_stacks; }
 
 // Under --observe-only even what the job leaves behind is not ours to clear away.
 void OnAllExited(Turn& turn) {
@@ -311,6 +288,30 @@ void Name(Turn& turn, const Finding& finding) {
 }
 
 }  // namespace
+
+void Repair(Turn& turn) {
+  State& state = turn.state;
+  CountProgress(state);
+  if (std::string verdict = ReasonToEnd(state); !verdict.empty())
+    return BeginFinish(turn, kExitFailed, std::move(verdict), {});
+  state.mode = Mode::kStopping;
+  state.fault.acted = turn.at;
+  WriteFault(state);
+  Ask(turn);
+  AnnounceOpen(turn);
+}
+
+void LeadWith(Turn& turn, Finding finding) {
+  finding.certain = true;
+  EnsureIncident(turn);
+  const Nanos since = finding.since;
+  const bool keep = NeedsStacks(finding.syndrome);
+  auto& findings = Open(turn.state).findings;
+  findings.insert(findings.begin(), std::move(finding));
+  Strike(turn, since);
+  if (turn.state.spec.observe_only) return Witness(turn);
+  keep ? KeepStacksFirst(turn) : Repair(turn);
+}
 
 void On(Turn& turn, const RankExited& event) {
   State& state = turn.state;
@@ -345,6 +346,7 @@ void On(Turn& turn, const StacksKept& event) {
 
 void On(Turn& turn, const SecondaryGraceOver&) {
   if (!AwaitsCulprit(turn.state)) return Ignore(turn);
+  if (const std::optional<int> node = LostReplaceable(turn.state)) return LoseLostNode(turn, *node);
   LeadWithFirstLoss(turn);
 }
 

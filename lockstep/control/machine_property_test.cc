@@ -67,6 +67,8 @@ class Chance {
   EventBody Start() {
     JobSpec spec{"property", kRanks, static_cast<int>(Below(8)), static_cast<int>(1 + Below(4)), OneIn(4), Seconds{30}};
     spec.load_first = OneIn(3);
+    spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}};
+    spec.standbys = 3;
     return JobStarted{spec};
   }
 
@@ -91,7 +93,7 @@ class Chance {
   }
 
   EventBody Noise(const State& state) {
-    switch (Below(18)) {
+    switch (Below(19)) {
       case 0:
         return Start();
       case 1:
@@ -123,9 +125,16 @@ class Chance {
       case 14:
         return OneIn(10) ? EventBody(JournalBehind{EpochId(state.epoch.value() + static_cast<uint64_t>(Below(3)))})
                          : EventBody(AgentBack{static_cast<int>(Below(2))});
+      case 15:
+        return OneIn(4) ? EventBody(StandbyLeft{"token 1"}) : SomeStandby();
       default:
         return SomeExit(state);
     }
+  }
+
+  EventBody SomeStandby() {
+    const int64_t which = Below(3);
+    return StandbyCame{{fmt::format("s{}", which), static_cast<int>(1 + Below(2)), fmt::format("token {}", which)}};
   }
 
   EventBody SomeSuspicion(const State& state) {

@@ -82,6 +82,15 @@ Json CheckpointJson(const Observed& observed) {
           {"disk", DiskJson(observed.disk)}};
 }
 
+void AddStandbys(Json& report, const State& state) {
+  Json standbys = Json::array(), evicted = Json::array();
+  for (const NodeSpec& standby : state.standbys) standbys.push_back(standby.name);
+  for (const Eviction& eviction : state.evictions)
+    evicted.push_back({{"name", eviction.node.name}, {"standby", eviction.standby}, {"why", eviction.why}});
+  report["standbys"] = std::move(standbys);
+  report["evicted"] = std::move(evicted);
+}
+
 bool Names(const incident::Incident& incident, int rank) {
   const auto& suspects = incident::Lead(incident).suspects;
   return std::find(suspects.begin(), suspects.end(), incident::SuspectRank(RankId(rank))) != suspects.end();
@@ -160,7 +169,7 @@ Observed Together(const std::vector<Observed>& nodes) {
 }
 
 Json StatusReport(const State& state, const Observed& observed, Nanos now) {
-  return {
+  Json report = {
       {"state", state.paused ? "paused" : ModeName(state.mode)},
       {"job", state.spec.name},
       {"epoch", state.epoch.value()},
@@ -177,6 +186,8 @@ Json StatusReport(const State& state, const Observed& observed, Nanos now) {
       {"incidents", state.incidents.size()},
       {"ignored_events", state.ignored_events},
       {"verdict", state.verdict}};
+  if (state.spec.standbys > 0) AddStandbys(report, state);
+  return report;
 }
 
 Json IncidentsReport(const State& state, Nanos now) {

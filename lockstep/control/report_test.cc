@@ -45,6 +45,20 @@ TEST(StatusReport, HasTheFieldsOfItsInterface) {
   EXPECT_EQ(report["incidents"], 1);
 }
 
+TEST(StatusReport, SaysWhoStandsByAndWhoIsOut) {
+  EXPECT_FALSE(StatusReport(AfterACrash().state, Observed{}, At(17)).contains("standbys"));
+  JobSpec spec;
+  spec.ranks = 2;
+  spec.nodes = {{"a", 1, "a's"}, {"b", 1, "b's"}};
+  spec.standbys = 2;
+  Scenario job(spec);
+  for (const char* name : {"s", "t"}) job.Hear(2, StandbyCame{{name, 1, name}});
+  job.Hear(3, AgentGone{1, "its agent is silent"});
+  const Json report = StatusReport(job.state, Observed{}, At(4));
+  EXPECT_EQ(report["standbys"], Json::parse(R"(["t"])"));
+  EXPECT_EQ(report["evicted"], Json::parse(R"([{"name": "b", "standby": "s", "why": "its agent is silent"}])"));
+}
+
 TEST(StatusReport, TheStepIsThatOfTheSlowestRankNow) {
   Observed observed;
   observed.ranks = {{RankId(0), 4711, "running", 14, Seconds{0.25}}};

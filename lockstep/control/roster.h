@@ -1,14 +1,15 @@
 // Who takes part in a job: collects the agents of its nodes before it begins, gives each a place, and knows them again
 // when they come back. Refusals say which two agents disagree on what.
+// Who comes later waits as a standby, as many as the run allows. Whose place was taken is refused for good.
 // Pure. A job begins when as many nodes are there as it may have, or as many as it must have and nobody else came for
 // a while (torchrun's "last call").
 //
-//   Roster roster(run);
+//   Roster roster(run, {.standbys = 1});
 //   LS_RETURN_IF_ERROR(roster.Admit(join, now));
 //   if (roster.IsComplete(now)) ... roster.nodes(), roster.PlaceOf(join.token)
 #pragma once
 
-#include <optional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,48 +31,65 @@ struct Join {
   std::string run{};    // which it belongs to; empty: none yet
   int node_rank = -1;   // -1: any
   int ranks = 1;
-  int least_nodes = 1, most_nodes = 1;
-  bool keeps_on_disk = false;  // it has a directory for checkpoints
-  uint64_t first_epoch = 1;    // above those of all checkpoints there
-  std::string rdzv_id{};       // torchrun's name of the job; empty: none was given
+  int least_nodes = 1, most_nodes = 1;  // 0: as the coordinator says
+  bool keeps_on_disk = false;           // it has a directory for checkpoints
+  uint64_t first_epoch = 1;             // above those of all checkpoints there
+  std::string rdzv_id{};                // torchrun's name of the job; empty: none was given
 };
 
 struct Place {
-  int node = 0;
+  int node = 0;  // kStandby: none yet
   int first_rank = 0;
   int world_size = 1;
   int nodes = 1;
+};
+inline constexpr int kStandby = -1;
+
+// What whoever leads was told of the nodes.
+struct Expected {
+  int least_nodes = 0, most_nodes = 0;  // 0: what the nodes themselves say
+  int standbys = 0;
 };
 
 class Roster {
  public:
   // run: names this very run among all that ever use the same address.
-  explicit Roster(std::string run) : run_(std::move(run)) {}
+  explicit Roster(std::string run, Expected expected = {}) : run_(std::move(run)), expected_(expected) {}
   // Of a run that goes on.
-  Roster(std::string run, const std::vector<NodeSpec>& nodes);
+  Roster(std::string run, const std::vector<NodeSpec>& nodes, int standbys);
 
   absl::Status Admit(const Join& join, Nanos now);
-  // It went away before the job began.
+  // It went away before it had a place.
   void Leave(const std::string& token);
+  // The place of a node is another one's now, who waited for it; whoever had it is refused, with `why`.
+  void Seat(int node, const NodeSpec& standby, const std::string& why);
+  void Refuse(const std::string& token, const std::string& why) { refused_[token] = why; }
   // From then on the answer stays true.
   bool IsComplete(Nanos now);
 
   const std::string& run() const { return run_; }
-  // Valid once complete. PlaceOf: none for one that does not take part.
+  // Valid once complete. PlaceOf: kStandby for one that has none.
   const std::vector<NodeSpec>& nodes() const { return nodes_; }
-  std::optional<Place> PlaceOf(const std::string& token) const;
+  Place PlaceOf(const std::string& token) const;
   // Above those of all checkpoints that any node finds.
-  EpochId first_epoch() const;
+  EpochId first_epoch() const { return EpochId(first_epoch_); }
   // "2 of 3 nodes are here: a, b"
   std::string Progress() const;
 
  private:
   absl::Status Check(const Join& join) const;
-  void Seat();
+  absl::Status CheckStandby(const Join& join) const;
+  absl::Status CheckAgainst(const Join& join, const Join& other) const;
+  int LeastNodes() const;
+  int MostNodes() const;
+  void SeatAll();
 
   std::string run_;
-  std::vector<Join> waiting_;
-  Nanos newest_;  // when the newest one came
+  Expected expected_;
+  std::vector<Join> waiting_;                   // until the job begins; then the standbys
+  std::map<std::string, std::string> refused_;  // by token: why
+  Nanos newest_;                                // when the newest one came
+  uint64_t first_epoch_ = 1;
   std::vector<NodeSpec> nodes_;
 };
 

@@ -23,12 +23,11 @@ TEST(Roster, SeatsByRankAskedFor) {
   EXPECT_EQ(roster.Progress(), "1 of 2 nodes are here: b");
   ASSERT_TRUE(roster.Admit(NodeOf("a", 0, 2, 4), Nanos{2}).ok());
   ASSERT_TRUE(roster.IsComplete(Nanos{2}));
-  const std::optional<Place> b = roster.PlaceOf("b's token");
-  ASSERT_TRUE(b.has_value());
-  EXPECT_EQ(b->node, 1);
-  EXPECT_EQ(b->first_rank, 4);
-  EXPECT_EQ(b->world_size, 7);
-  EXPECT_EQ(b->nodes, 2);
+  const Place b = roster.PlaceOf("b's token");
+  EXPECT_EQ(b.node, 1);
+  EXPECT_EQ(b.first_rank, 4);
+  EXPECT_EQ(b.world_size, 7);
+  EXPECT_EQ(b.nodes, 2);
 }
 
 TEST(Roster, SeatsByArrivalWhereNobodyAsked) {
@@ -50,7 +49,7 @@ TEST(Roster, BeginsWithTheLeastAfterTheLastCall) {
   EXPECT_FALSE(roster.IsComplete(Nanos{5} + ToNanos(kLastCall) - Nanos{1}));
   ASSERT_TRUE(roster.IsComplete(Nanos{5} + ToNanos(kLastCall)));
   EXPECT_EQ(roster.nodes().size(), 2u);
-  EXPECT_EQ(roster.PlaceOf("y's token")->node, 1);
+  EXPECT_EQ(roster.PlaceOf("y's token").node, 1);
 }
 
 TEST(Roster, BeginsAboveWhatAnyNodeFindsOnDisk) {
@@ -60,6 +59,7 @@ TEST(Roster, BeginsAboveWhatAnyNodeFindsOnDisk) {
     join.first_epoch = name[0] == 'x' ? 3 : 4;
     ASSERT_TRUE(roster.Admit(join, {}).ok());
   }
+  ASSERT_TRUE(roster.IsComplete({}));
   EXPECT_EQ(roster.first_epoch(), EpochId(4));
 }
 
@@ -100,17 +100,69 @@ TEST(Roster, UnderstandsOneVersionOfDifference) {
 
 TEST(Roster, KnowsThemAgain) {
   const std::vector<NodeSpec> nodes = {{"a", 2, "a's token"}, {"b", 2, "b's token"}};
-  Roster roster("run", nodes);
+  Roster roster("run", nodes, 0);
   EXPECT_TRUE(roster.IsComplete({}));
   Join back = NodeOf("b", 1);
   back.run = "run";
   EXPECT_TRUE(roster.Admit(back, {}).ok());
-  EXPECT_EQ(roster.PlaceOf("b's token")->first_rank, 2);
+  EXPECT_EQ(roster.PlaceOf("b's token").first_rank, 2);
   EXPECT_EQ(Refusal(roster, NodeOf("c", 1)), "node c came after the job had begun with 2 nodes");
   Roster early("run");
   ASSERT_TRUE(early.Admit(NodeOf("a", 0), {}).ok());
   early.Leave("a's token");
   EXPECT_TRUE(early.Admit(NodeOf("b", 0), {}).ok()) << "the rank is free again";
+}
+
+TEST(Roster, TheCoordinatorMaySayHowManyNodes) {
+  Roster roster("run", {.least_nodes = 2, .most_nodes = 2});
+  EXPECT_EQ(Refusal(roster, NodeOf("a", 0, 3)),
+            "node a says --nnodes 3, the coordinator says --nnodes 2; give both the same");
+  EXPECT_EQ(Refusal(roster, NodeOf("a", 2, 0)), "node a has --node-rank 2, but --nnodes is 2");
+  ASSERT_TRUE(roster.Admit(NodeOf("a", 0, 2), {}).ok());
+  EXPECT_EQ(roster.Progress(), "1 of 2 nodes are here: a");
+  Roster other("run", {.least_nodes = 2, .most_nodes = 2});
+  for (const char* name : {"x", "y"}) ASSERT_TRUE(other.Admit(NodeOf(name, -1, 0), {}).ok());
+  EXPECT_TRUE(other.IsComplete({}));
+  Roster knows_nothing("run");
+  EXPECT_EQ(Refusal(knows_nothing, NodeOf("a", 0, 0)),
+            "node a leaves the number of nodes to the coordinator, which was given none: say --nnodes there");
+}
+
+// Two nodes, and a standby s.
+Roster WithStandby() {
+  Roster roster("run", {.least_nodes = 2, .most_nodes = 2, .standbys = 1});
+  for (const char* name : {"a", "b"}) EXPECT_TRUE(roster.Admit(NodeOf(name, -1, 0), {}).ok());
+  EXPECT_TRUE(roster.IsComplete({}));
+  EXPECT_TRUE(roster.Admit(NodeOf("s", -1, 0), {}).ok());
+  return roster;
+}
+
+TEST(Roster, WhoComesLaterStandsBy) {
+  Roster roster = WithStandby();
+  const Place place = roster.PlaceOf("s's token");
+  EXPECT_EQ(place.node, kStandby);
+  EXPECT_EQ(place.world_size, 4);
+  EXPECT_TRUE(roster.Admit(NodeOf("s", -1, 0), {}).ok()) << "the same one again";
+  EXPECT_EQ(Refusal(roster, NodeOf("t", -1, 0)), "node t came after the job had begun with 2 nodes and 1 standbys");
+  Join twin = NodeOf("a", -1, 0);
+  twin.token = "another";
+  EXPECT_EQ(Refusal(roster, twin), "two nodes have the name a; tell them apart with --node-name");
+  roster.Leave("s's token");
+  EXPECT_EQ(Refusal(roster, NodeOf("t", -1, 0, 3)),
+            "node t has 3 ranks, and no node of this job has as many: it could take no place");
+  EXPECT_TRUE(roster.Admit(NodeOf("t", -1, 0), {}).ok()) << "there is room again";
+}
+
+TEST(Roster, WhosePlaceIsTakenIsRefusedForGood) {
+  Roster roster = WithStandby();
+  roster.Seat(1, {"s", 2, "s's token"}, "standby s has its place");
+  EXPECT_EQ(roster.PlaceOf("s's token").node, 1);
+  EXPECT_EQ(roster.PlaceOf("s's token").first_rank, 2);
+  EXPECT_EQ(Refusal(roster, NodeOf("b", -1, 0)), "node b is out of this job: standby s has its place");
+  Join anew = NodeOf("b", -1, 0);
+  anew.token = "mended and started anew";
+  EXPECT_TRUE(roster.Admit(anew, {}).ok()) << "as a standby";
+  EXPECT_EQ(roster.PlaceOf(anew.token).node, kStandby);
 }
 
 }  // namespace

@@ -35,6 +35,7 @@ struct CommandText {
   std::string operator()(const PublishRestore& c) const {
     return fmt::format("publish {} {}", c.epoch.value(), PointText(c.point));
   }
+  std::string operator()(const Seat& c) const { return fmt::format("seat {}", c.node); }
   std::string operator()(const Announce& c) const { return fmt::format("announce {}", c.incident.id); }
   std::string operator()(const Finish& c) const { return fmt::format("finish {}", c.exit_code); }
 };

@@ -17,9 +17,10 @@ namespace lockstep::control {
 namespace {
 
 constexpr double kFaultsFrom = 0.02, kFaultsUntil = 12, kHealed = 21, kDeadline = 300;
-constexpr double kTightBudget = 0.2, kLoadFirst = 0.12, kObserveOnly = 0.05, kStop = 0.2, kNodeLost = 0.08;
+constexpr double kTightBudget = 0.2, kLoadFirst = 0.12, kObserveOnly = 0.05, kStop = 0.2, kNodeLost = 0.08,
+                 kStandby = 0.5;
 // As in node/head.cc and node/run.cc.
-constexpr Seconds kAgentLimit{65}, kStillAdvances{10}, kAdoption{60};
+constexpr Seconds kAgentLimit{65}, kReplaceableLimit{10}, kStillAdvances{10}, kAdoption{60};
 constexpr Seconds kLookForGone{0.5}, kGrace{20};
 
 std::string EventText(const EventBody& body) {
@@ -84,13 +85,21 @@ class Simulation {
     spec.observe_only = chance_.Hits(kObserveOnly);
     spec.load_first = chance_.Hits(kLoadFirst);
     if (spec.load_first) cluster_.FollowEarlierRuns(spec.first_epoch = EpochId(4));
+    for (int node = 0; node < plan_.nodes; ++node)
+      spec.nodes.push_back({std::to_string(node), plan_.ranks_per_node, fmt::format("token {}", node)});
+    spec.standbys = chance_.Hits(kStandby) ? 1 : 0;
     promises_.Begin(spec, max_restarts);
     coordinator_ = std::make_unique<Coordinator>(disk_, clock_);
     BeginToListen(EpochId(spec.first_epoch.value() - 1));
     for (int node = 0; node < plan_.nodes; ++node) network_.Connect(node);
     Handle(JobStarted{spec});
+    if (spec.standbys > 0) schedule_.In(chance_.Between(0, 15), [this] { StandbyComes(); });
     PlanFaults();
     LookForTheGone();
+  }
+
+  void StandbyComes() {
+    if (coordinator_ && state().evictions.empty()) Handle(StandbyCame{{"s", plan_.ranks_per_node, "token s"}});
   }
 
   void PlanFaults() {
@@ -115,8 +124,9 @@ class Simulation {
   // Facts may come twice. That all was said is true of one stream.
   void Up(int node, Said said) {
     const bool may_repeat = !std::holds_alternative<AllSaid>(said);
-    network_.ToCoordinator(node, may_repeat, [this, node, said = std::move(said)] {
-      if (coordinator_) std::visit([&](const auto& body) { Hear(node, body); }, said);
+    network_.ToCoordinator(node, may_repeat, [this, node, machine = cluster_.machine(node), said = std::move(said)] {
+      const bool has_the_place = machine == cluster_.machine(node);
+      if (coordinator_ && has_the_place) std::visit([&](const auto& body) { Hear(node, body); }, said);
     });
   }
 
@@ -124,7 +134,10 @@ class Simulation {
   // Commands are idempotent; of questions only the newest stands.
   void Down(int node, const Told& told) {
     const bool may_repeat = !std::holds_alternative<ChooseOnDisk>(told);
-    if (Of(node).attends) network_.ToAgent(node, may_repeat, [this, node, told] { cluster_.Tell(node, told); });
+    if (!Of(node).attends) return;
+    network_.ToAgent(node, may_repeat, [this, node, told, machine = cluster_.machine(node)] {
+      if (machine == cluster_.machine(node)) cluster_.Tell(node, told);
+    });
   }
 
   void DownAll(const Told& told) {
@@ -214,16 +227,30 @@ class Simulation {
     if (!coordinator_ || only_looks_on || schedule_.now() - advanced_at_ < ToNanos(kStillAdvances)) return;
     for (int node = 0; node < plan_.nodes; ++node) {
       const Nanos since = Of(node).lost_since;
-      if (since.value != 0 && schedule_.now() - since >= ToNanos(kAgentLimit)) TakeForGone(node);
+      const Seconds limit = IsReplaceable(state(), node) ? kReplaceableLimit : kAgentLimit;
+      if (since.value != 0 && schedule_.now() - since >= ToNanos(limit)) TakeForGone(node);
     }
   }
 
   void TakeForGone(int node) {
     Of(node).lost_since = Nanos{};
-    Of(node).gone = true;
     Handle(AgentGone{node, fmt::format("node {} is lost", node)});
+    if (state().mode != Mode::kFinishing) return;
+    Of(node).gone = true;
     if (plan_.mutant == Mutant::kGoneRunsOn) return;
     for (const EventBody& event : fleet_->Gone(node)) Handle(event);
+  }
+
+  // A standby has the place of this node now.
+  void Seat(int node) {
+    Tell("the standby takes the place of node {}", node);
+    promises_.Replace();
+    cluster_.Replace(node);
+    Of(node) = {};
+    Of(node).lost_since = schedule_.now();
+    if (plan_.mutant != Mutant::kGoneRunsOn)
+      for (const EventBody& event : fleet_->Gone(node)) Handle(event);
+    schedule_.In(chance_.Between(0, 0.2), [this, node] { network_.Replace(node); });
   }
 
   // ---- the coordinator decides ----
@@ -265,6 +292,7 @@ class Simulation {
           if (coordinator_) Handle(SecondaryGraceOver{epoch});
         });
       }
+      if (const auto* seat = std::get_if<control::Seat>(&command)) Seat(seat->node);
       if (std::holds_alternative<Finish>(command)) finished_ = true;
       DownAll(command);
     }
@@ -300,6 +328,7 @@ class Simulation {
     BeginToListen(EpochId(state().epoch.value() - coming));
     Carry(resumed->commands);
     for (int node = 0; node < plan_.nodes; ++node) Reconnect(node);
+    if (state().spec.standbys > 0) schedule_.In(chance_.Between(0, 1), [this] { StandbyComes(); });
   }
 
   void Reconnect(int node) {
@@ -425,10 +454,11 @@ class Simulation {
   }
 
   // An agent without a coordinator, with ranks that do not step, ends them and itself.
-  void EndIfAlone(int node, Nanos since) {
-    if (Of(node).attends) return;
+  void EndIfAlone(int node, Nanos since) { EndIfAlone(node, since, cluster_.machine(node)); }
+  void EndIfAlone(int node, Nanos since, int machine) {
+    if (Of(node).attends || machine != cluster_.machine(node)) return;
     const Nanos end = std::max(since, cluster_.SteppedAt(node)) + ToNanos(kAdoption);
-    if (schedule_.now() < end) return schedule_.At(end, [this, node, since] { EndIfAlone(node, since); });
+    if (schedule_.now() < end) return schedule_.At(end, [=, this] { EndIfAlone(node, since, machine); });
     Tell("node {} gives up", node);
     if (cluster_.Die(node)) promises_.LoseRanks(state());
     network_.Cut(node, kForGood);

@@ -17,6 +17,11 @@ constexpr int kMany = 128;  // nodes, of which some are always late with their n
 
 Seconds StaleAfter(const SimulationPlan& plan) { return Seconds{plan.nodes <= kMany ? 4.0 : 10.0}; }
 
+// A machine that is new here has seen no epoch.
+bool ComesNext(const Node& node, EpochId epoch) {
+  return node.epoch.value() == 0 || epoch.value() == node.epoch.value() + 1;
+}
+
 std::string Text(const std::optional<CheckpointId>& point) {
   return point ? fmt::format("epoch {} step {}", point->epoch.value(), point->step) : "none";
 }
@@ -69,6 +74,12 @@ void Cluster::Reconnect(int index) {
 
 void Cluster::SayNow(int index, Said said) {
   if (!nodes_[At(index)].dead) say_(index, std::move(said));
+}
+
+void Cluster::SaySoon(int index, Seconds delay, const Said& said) {
+  schedule_.In(delay, [this, index, said, machine = machine(index)] {
+    if (machine == this->machine(index)) SayNow(index, said);
+  });
 }
 
 void Cluster::Remember(int index, EpochId epoch, const EventBody& fact) {
@@ -135,23 +146,24 @@ void Cluster::EndEpoch(int index, EpochId epoch, Nanos deadline) {
 // Also of an epoch that never began here.
 void Cluster::Do(int index, const KeepStacks& command) {
   if (command.epoch < nodes_[At(index)].epoch) return;
-  schedule_.In(Seconds{0.02},
-               [this, index, epoch = command.epoch] { Remember(index, epoch, StacksKept{epoch, "stacks"}); });
+  schedule_.In(Seconds{0.02}, [this, index, epoch = command.epoch, machine = machine(index)] {
+    if (machine == this->machine(index)) Remember(index, epoch, StacksKept{epoch, "stacks"});
+  });
 }
 
 void Cluster::Do(int index, const ChooseRestore& command) {
   const Node& node = nodes_[At(index)];
-  if (command.next.value() != node.epoch.value() + 1) return;
+  if (!ComesNext(node, command.next)) return;
   RestoreFound found{command.next, Points(node), {}};
   for (const Rank& rank : node.ranks)
     for (const Slot& slot : rank.slots)
       if (slot.done && slot.corrupt) found.rejected.push_back("a slot's CRC is wrong");
-  schedule_.In(chance_.Between(0.01, 0.05), [this, index, found] { SayNow(index, found); });
+  SaySoon(index, chance_.Between(0.01, 0.05), found);
 }
 
 void Cluster::Do(int index, const ChooseOnDisk& question) {
   Node& node = nodes_[At(index)];
-  if (question.next.value() != node.epoch.value() + 1) return;
+  if (!ComesNext(node, question.next)) return;
   RestoreFound found{question.next, {}, {}, question.not_above};
   for (const DiskCheckpoint& checkpoint : disk_) {
     if (checkpoint.id > question.not_above) continue;
@@ -162,7 +174,7 @@ void Cluster::Do(int index, const ChooseOnDisk& question) {
     }
   }
   node.loaded = found.points.empty() ? std::nullopt : std::optional(found.points.front());
-  schedule_.In(chance_.Between(0.01, 0.05), [this, index, found] { SayNow(index, found); });
+  SaySoon(index, chance_.Between(0.01, 0.05), found);
 }
 
 void Cluster::Do(int index, const PublishRestore& command) {
@@ -342,6 +354,19 @@ bool Cluster::Die(int index) {
   for (Rank& rank : nodes_[At(index)].ranks) rank.alive = false;
   SurvivorsMayNotice(index, 0);
   return worked;
+}
+
+void Cluster::Replace(int index) {
+  Node& node = nodes_[At(index)];
+  Node fresh;
+  fresh.machine = node.machine + 1;
+  for (const Rank& rank : node.ranks) {
+    fresh.ranks.emplace_back();
+    fresh.ranks.back().process = rank.process + 1;  // what was about to happen to the old one's does not
+  }
+  node = std::move(fresh);
+  newest_whole_.reset();  // a part of it is gone
+  SurvivorsMayNotice(index, 0);
 }
 
 bool Cluster::Hang(int index, int number) {

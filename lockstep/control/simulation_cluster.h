@@ -40,6 +40,7 @@ struct Node {
   std::vector<Rank> ranks;
   EpochId epoch, published_for;
   bool dead = false;  // the machine itself
+  int machine = 0;    // how many had this place before
   bool spawned = false, failed = false, stopped = false, spawn_fails = false;
   std::optional<CheckpointId> restore, committed;
   std::optional<CheckpointId> loaded;  // from disk, in answer to the newest question
@@ -74,10 +75,13 @@ class Cluster {
   void FailNextSpawn(int node) { nodes_[At(node)].spawn_fails = true; }
   // For good, with its agent, ranks and checkpoints. False: none of its ranks was at work.
   bool Die(int node);
+  // Another machine has this place from now on, and holds nothing yet. Whatever the one before still says is not heard.
+  void Replace(int node);
 
   // From now on nothing disturbs: checkpoints must go on becoming whole.
   void Settle() { settled_ = schedule_.now(); }
 
+  int machine(int node) const { return nodes_[At(node)].machine; }
   bool IsDead(int node) const { return nodes_[At(node)].dead; }
   bool HasRanks(int node) const;
   // When a rank of this node last finished a step.
@@ -108,6 +112,7 @@ class Cluster {
   // A fact of an epoch. An agent keeps those of the newest, and says them again.
   void Remember(int node, EpochId epoch, const EventBody& fact);
   void SayNow(int node, Said said);
+  void SaySoon(int node, Seconds delay, const Said& said);
   void SayHangs(int node);
   void AskToLeave(int node, Seconds grace);
   void EndEpoch(int node, EpochId epoch, Nanos deadline);

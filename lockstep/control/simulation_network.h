@@ -43,6 +43,14 @@ class Network {
     listener_.connected(node);
   }
 
+  // Another machine has the place of this node, and is in reach.
+  void Replace(int node) {
+    Link fresh;
+    fresh.connection = Of(node).connection;
+    Of(node) = fresh;
+    Connect(node);
+  }
+
   void Cut(int node, Seconds duration) {
     Bar(node, duration);
     Drop(node, "its connection was lost");

@@ -38,7 +38,8 @@ void Promises::Hear(const State& before, const EventBody& body) {
     return;
   }
   if (stop) order_ = Order{kExitFailed, schedule_.now(), IsBeingKilled(before) ? Seconds{} : spec_.grace};
-  if (std::holds_alternative<AgentGone>(body)) order_ = Order{kExitLost, schedule_.now(), {}};
+  const auto* gone = std::get_if<AgentGone>(&body);
+  if (gone && !IsReplaceable(before, gone->node)) order_ = Order{kExitLost, schedule_.now(), {}};
 }
 
 void Promises::Ask(const State& state, const Command& command) {

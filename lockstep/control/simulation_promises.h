@@ -20,6 +20,11 @@ class Promises {
   void AddCause() { ++causes_; }
   // A node died, or it ended itself, with ranks that were at work.
   void LoseRanks(const State& state);
+  // A standby took the place of a node.
+  void Replace() {
+    ++causes_;
+    ranks_lost_ = false;
+  }
   // Somebody asked for a stop a second time: ranks need not be given the time to leave.
   void BeImpatient() { impatient_ = true; }
   // The coordinator is about to hear this.

@@ -1,7 +1,9 @@
 // The inside of the state machine: a Turn is one application of Step(). machine.cc holds the life of an epoch,
-// machine_fault.cc what happens when something goes wrong; only these two include this.
+// machine_fault.cc what happens when something goes wrong, machine_evict.cc who takes the place of a node that is lost;
+// only these three include this.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,8 +35,19 @@ void FinishNow(Turn& turn);
 // The incident that is open, which there must be.
 incident::Incident& Open(State& state);
 void Act(Turn& turn, incident::ActionKind kind, std::string text, bool done = true);
+void AnnounceIncident(Turn& turn, size_t index);
 void AnnounceOpen(Turn& turn);
 void CloseIncident(Turn& turn);
+
+// A certain finding leads the open incident, or a new one: the epoch is repaired.
+void LeadWith(Turn& turn, incident::Finding finding);
+void Repair(Turn& turn);
+// A node whose agent is out of reach, and which a standby could replace.
+std::optional<int> LostReplaceable(const State& state);
+// Neither it nor its ranks are in reach: the standby takes its place.
+void LoseLostNode(Turn& turn, int node);
+// The incident of an agent that was out of reach ends.
+void CloseWatcherIncident(Turn& turn, size_t index, std::string text);
 
 void On(Turn& turn, const RankExited& event);
 void On(Turn& turn, const Suspected& event);
@@ -42,5 +55,8 @@ void On(Turn& turn, const StacksKept& event);
 void On(Turn& turn, const SecondaryGraceOver& event);
 void On(Turn& turn, const SpawnFailed& event);
 void On(Turn& turn, const JournalBehind& event);
+void On(Turn& turn, const AgentGone& event);
+void On(Turn& turn, const StandbyCame& event);
+void On(Turn& turn, const StandbyLeft& event);
 
 }  // namespace lockstep::control

@@ -35,6 +35,7 @@ constexpr std::array<SyndromeText, kSyndromeCount> kSyndromes = {{
     {"communication_slow", "is slow to pass messages on"},
     {"non_communication_slow", "is slow, and the others wait for it"},
     {"job_slow", "has become slower, all ranks alike"},
+    {"node_lost", "is lost, and its ranks with it"},
 }};
 constexpr std::array<const char*, 8> kActions = {"evict",  "restart",    "rollback", "hot_update",
                                                  "replan", "checkpoint", "stop",     "note"};

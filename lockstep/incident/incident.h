@@ -33,8 +33,9 @@ enum class Syndrome {
   kCommunicationSlow,     // messages take long between ranks that have both come
   kNonCommunicationSlow,  // comes late to its collectives by its own doing
   kJobSlow,               // all ranks alike have become slower
+  kNodeLost,              // neither its agent nor its ranks are in reach, and the others can't go on without them
 };
-inline constexpr int kSyndromeCount = static_cast<int>(Syndrome::kJobSlow) + 1;
+inline constexpr int kSyndromeCount = static_cast<int>(Syndrome::kNodeLost) + 1;
 
 struct Suspect {
   enum class Kind { kRank, kNode, kNicPort, kLink, kSoftware, kBlock };

@@ -12,6 +12,8 @@ namespace {
 
 // A starter without an agent ends its workers after 60 s: what has not come back by then has none to bring.
 constexpr Seconds kAgentLimit{65};
+// Where a standby can take its place, a node need not come back. Longer than a link that is cut for some seconds.
+constexpr Seconds kReplaceableLimit{10};
 constexpr Seconds kStillAdvances{10};
 
 // Without the space around it: editors end a file with a line's end, and no request can carry one.
@@ -202,6 +204,8 @@ void Head::Carry(const std::vector<control::Command>& commands) {
     } else if (const auto* wait = std::get_if<control::WaitForCulprit>(&command)) {
       culprit_epoch_ = wait->epoch;
       culprit_deadline_ = clock_.Now() + ToNanos(wait->at_most);
+    } else if (const auto* seat = std::get_if<control::Seat>(&command)) {
+      Seat(seat->node);
     } else if (const auto* announce = std::get_if<control::Announce>(&command)) {
       Announce(announce->incident);
     } else {
@@ -213,6 +217,15 @@ void Head::Carry(const std::vector<control::Command>& commands) {
       TellAll(command);
     }
   }
+}
+
+// Whoever had the place is not heard any more, and what ran there counts as gone.
+void Head::Seat(int index) {
+  nodes_[static_cast<size_t>(index)] = Node{};
+  nodes_[static_cast<size_t>(index)].lost_since = clock_.Now();
+  judge_->Forget(RanksOf(index));
+  listener_.seat(index);
+  Handle(fleet_->Gone(index));
 }
 
 void Head::TellAll(const control::Told& told) {
@@ -276,14 +289,13 @@ void Head::Tick() {
   const bool only_looks_on = state().spec.observe_only && state().mode != control::Mode::kFinishing;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const int index = static_cast<int>(i);
-    const bool overdue = nodes_[i].lost_since.value != 0 && now - nodes_[i].lost_since >= ToNanos(kAgentLimit);
+    const Seconds limit = control::IsReplaceable(state(), index) ? kReplaceableLimit : kAgentLimit;
+    const bool overdue = nodes_[i].lost_since.value != 0 && now - nodes_[i].lost_since >= ToNanos(limit);
     // While the others step, its ranks step with them: only its agent is away.
     if (!overdue || now - advanced_at_ < ToNanos(kStillAdvances) || only_looks_on) continue;
     nodes_[i].lost_since = Nanos{};
-    const std::string why =
-        fmt::format("node {} is lost: its agent has not been heard of for {} s", NameOf(index), kAgentLimit.value);
-    Handle(control::AgentGone{index, why});
-    Handle(fleet_->Gone(index));
+    Handle(control::AgentGone{index, fmt::format("its agent has not been heard of for {} s", limit.value)});
+    if (state().mode == control::Mode::kFinishing) Handle(fleet_->Gone(index));
   }
 }
 

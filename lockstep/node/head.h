@@ -28,6 +28,7 @@ class Head {
  public:
   struct Listener {
     std::function<void(int node, const control::Told&)> tell;
+    std::function<void(int node)> seat;            // who is to be told as this node is another one now
     std::function<void(const std::string&)> line;  // for the terminal
   };
 
@@ -79,6 +80,7 @@ class Head {
   void Hear(int node, const control::Observed& observed) { nodes_[static_cast<size_t>(node)].observed = observed; }
   void Hear(int node, const control::AllSaid& said);
   void Handle(const std::vector<control::EventBody>& events);
+  void Seat(int node);
   void Carry(const std::vector<control::Command>& commands);
   void BeginEpochs();
   void TellCommit();

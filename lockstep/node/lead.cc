@@ -11,6 +11,11 @@ namespace {
 constexpr Seconds kHeartbeat{0.5};
 constexpr Seconds kStalled{1.5};  // between two ticks: this process was stopped, and its agents are not to blame
 
+// What its agent is told, should it come back.
+std::string ReasonOf(const control::Eviction& eviction) {
+  return fmt::format("standby {} has its place ({})", eviction.standby, eviction.why);
+}
+
 }  // namespace
 
 Lead::Lead(const RunOptions& options, Poller& poller, const Clock& clock, Listener listener)
@@ -19,7 +24,9 @@ Lead::Lead(const RunOptions& options, Poller& poller, const Clock& clock, Listen
       clock_(clock),
       listener_(std::move(listener)),
       head_(options, clock,
-            {.tell = [this](int node, const control::Told& told) { Tell(node, told); }, .line = listener_.line}) {}
+            {.tell = [this](int node, const control::Told& told) { Tell(node, told); },
+             .seat = [this](int node) { Seat(node); },
+             .line = listener_.line}) {}
 
 absl::Status Lead::Open(const std::string& run_dir) {
   if (!options_.nodes.endpoint.empty()) {
@@ -36,12 +43,14 @@ absl::Status Lead::Open(const std::string& run_dir) {
 
 void Lead::Await(const control::JobSpec& job, const std::string& run_token) {
   job_ = job;
-  roster_ = std::make_unique<control::Roster>(run_token);
+  roster_ = std::make_unique<control::Roster>(run_token, options_.nodes.expected);
 }
 
 absl::Status Lead::Resume(const std::string& run_token) {
   LS_RETURN_IF_ERROR(head_.Resume());
-  roster_ = std::make_unique<control::Roster>(run_token, head_.state().spec.nodes);
+  const control::State& state = head_.state();
+  roster_ = std::make_unique<control::Roster>(run_token, state.spec.nodes, state.spec.standbys);
+  for (const control::Eviction& eviction : state.evictions) roster_->Refuse(eviction.node.token, ReasonOf(eviction));
   begun_ = true;
   return absl::OkStatus();
 }
@@ -49,7 +58,7 @@ absl::Status Lead::Resume(const std::string& run_token) {
 absl::Status Lead::Attend(const control::Join& own) {
   own_token_ = own.token;
   LS_RETURN_IF_ERROR(roster_->Admit(own, clock_.Now()));
-  if (begun_) own_node_ = roster_->PlaceOf(own_token_).value_or(control::Place{}).node;
+  if (begun_) own_node_ = roster_->PlaceOf(own_token_).node;
   BeginIfComplete();
   if (!begun_) listener_.line(fmt::format("waiting at {}: {}", options_.nodes.endpoint, roster_->Progress()));
   return absl::OkStatus();
@@ -65,19 +74,33 @@ void Lead::BeginIfComplete() {
   job_.load_first = job_.first_epoch.value() > 1;
   absl::Status status = head_.Begin(job_);
   for (auto& [peer, agent] : agents_) Welcome(peer, agent);
-  if (const std::optional<control::Place> own = roster_->PlaceOf(own_token_); status.ok() && own) {
-    own_node_ = own->node;
-    status = listener_.placed(*own);
+  if (const control::Place own = roster_->PlaceOf(own_token_); status.ok() && own.node != control::kStandby) {
+    own_node_ = own.node;
+    status = listener_.placed(own);
   }
   if (!status.ok()) listener_.failed(status);
 }
 
 void Lead::Welcome(Peer peer, Agent& agent) {
-  const std::optional<control::Place> place = roster_->PlaceOf(agent.token);
-  if (!place) return server_->Refuse(peer, "the job began without this node");
-  agent.node = place->node;
-  peers_[place->node] = peer;
-  server_->Welcome(peer, *place, roster_->run());
+  const control::Place place = roster_->PlaceOf(agent.spec.token);
+  agent.node = place.node;
+  if (place.node != control::kStandby) peers_[place.node] = peer;
+  server_->Welcome(peer, place, roster_->run());
+  if (place.node == control::kStandby) head_.Handle(control::StandbyCame{agent.spec});
+}
+
+// The state machine has given the place to a standby.
+void Lead::Seat(int node) {
+  const control::NodeSpec& occupant = head_.state().spec.nodes[static_cast<size_t>(node)];
+  const std::string why = ReasonOf(head_.state().evictions.back());
+  roster_->Seat(node, occupant, why);
+  if (const auto old = peers_.extract(node); !old.empty()) {
+    agents_.erase(old.mapped());
+    server_->Refuse(old.mapped(), "this node is out of the job: " + why);
+  }
+  for (auto& [peer, agent] : agents_) {
+    if (agent.spec.token == occupant.token) return Welcome(peer, agent);
+  }
 }
 
 // ---- the agents of other nodes ----
@@ -90,7 +113,7 @@ void Lead::Joined(Peer peer, const control::Join& join) {
   // The same agent again: its old stream is dead, and only we have not heard of it yet.
   for (auto it = agents_.begin(); it != agents_.end();) {
     const Peer old = it->first;
-    const bool same = it++->second.token == join.token;
+    const bool same = it++->second.spec.token == join.token;
     if (!same) continue;
     server_->Drop(old);
     Left(old, "it came anew");
@@ -100,7 +123,7 @@ void Lead::Joined(Peer peer, const control::Join& join) {
     listener_.line(fmt::format("refused: {}", Message(admitted)));
     return server_->Refuse(peer, Message(admitted));
   }
-  Agent& agent = agents_[peer] = {join.token, -1, clock_.Now()};
+  Agent& agent = agents_[peer] = {{join.name, join.ranks, join.token}, control::kStandby, clock_.Now()};
   if (begun_) return Welcome(peer, agent);
   listener_.line(roster_->Progress());
   BeginIfComplete();
@@ -108,9 +131,9 @@ void Lead::Joined(Peer peer, const control::Join& join) {
 
 void Lead::Said(Peer peer, const control::Said& said) {
   const auto agent = agents_.find(peer);
-  if (agent == agents_.end() || agent->second.node < 0) return;
+  if (agent == agents_.end()) return;
   agent->second.heard = clock_.Now();
-  head_.Hear(agent->second.node, said);
+  if (agent->second.node != control::kStandby) head_.Hear(agent->second.node, said);
 }
 
 void Lead::Left(Peer peer, const std::string& why) {
@@ -121,7 +144,9 @@ void Lead::Left(Peer peer, const std::string& why) {
     if (head_.state().mode == control::Mode::kFinished) departed_.insert(agent.mapped().node);
     return head_.Lost(agent.mapped().node, why);
   }
-  roster_->Leave(agent.mapped().token);
+  const control::NodeSpec& node = agent.mapped().spec;
+  roster_->Leave(node.token);
+  if (begun_) return head_.Handle(control::StandbyLeft{node.token});
   listener_.line("a node left: " + roster_->Progress());
 }
 
@@ -139,6 +164,15 @@ void Lead::Tell(int node, const control::Told& told) {
   if (const auto peer = peers_.find(node); peer != peers_.end()) server_->Tell(peer->second, told);
 }
 
+void Lead::TellStandbys() {
+  if (std::exchange(standbys_told_, true)) return;
+  const control::State& state = head_.state();
+  for (const auto& [peer, agent] : agents_) {
+    if (agent.node == control::kStandby)
+      server_->Tell(peer, control::Command(control::Finish{state.exit_code, state.verdict}));
+  }
+}
+
 void Lead::Tick() {
   const Nanos now = clock_.Now();
   const bool stalled = ticked_.value != 0 && now - ticked_ > ToNanos(kStalled);
@@ -147,6 +181,7 @@ void Lead::Tick() {
   BeginIfComplete();
   if (begun_) head_.Tick();
   if (!server_) return;
+  if (begun_ && head_.state().mode == control::Mode::kFinished) TellStandbys();
   if (now - beat_ >= ToNanos(kHeartbeat)) {
     beat_ = now;
     server_->Heartbeat();

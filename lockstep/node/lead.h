@@ -56,13 +56,15 @@ class Lead {
  private:
   using Peer = rpc::Server::Peer;
   struct Agent {
-    std::string token;
-    int node = -1;  // -1: not placed yet
+    control::NodeSpec spec;
+    int node = control::kStandby;  // or not placed yet
     Nanos heard;
   };
 
   void Tell(int node, const control::Told& told);
   void Joined(Peer peer, const control::Join& join);
+  void Seat(int node);
+  void TellStandbys();
   void Said(Peer peer, const control::Said& said);
   void Left(Peer peer, const std::string& why);
   void BeginIfComplete();
@@ -77,7 +79,7 @@ class Lead {
   control::JobSpec job_;
   std::string own_token_;
   int own_node_ = -1;
-  bool begun_ = false;
+  bool begun_ = false, standbys_told_ = false;
   std::map<Peer, Agent> agents_;  // of other nodes
   std::map<int, Peer> peers_;     // of those that have a place, by node
   std::set<int> departed_;        // nodes whose agents left after the end of the job

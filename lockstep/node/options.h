@@ -9,19 +9,25 @@
 
 #include "lockstep/agent/spec.h"
 #include "lockstep/base/units.h"
+#include "lockstep/control/roster.h"
 #include "lockstep/detect/hang.h"
 
 namespace lockstep::node {
 
+inline constexpr int kAsCoordinatorSays = 0;
+
 // Which nodes take part in a job, and how they find each other.
 struct Nodes {
-  int least = 1, most = 1;
-  int own_rank = -1;     // -1: any
-  std::string own_name;  // empty: the host's
-  std::string endpoint;  // HOST:PORT of the coordinator; empty: one node, which needs none
-  bool may_lead = true;  // start the coordinator here, if the endpoint is ours and free
+  int least = 1, most = 1;  // kAsCoordinatorSays, both
+  int own_rank = -1;        // -1: any
+  std::string own_name;     // empty: the host's
+  std::string endpoint;     // HOST:PORT of the coordinator; empty: one node, which needs none
+  bool may_lead = true;     // start the coordinator here, if the endpoint is ours and free
   bool must_lead = false;
   Seconds join_timeout{600};
+  control::Expected expected{};  // what a coordinator was told of them
+
+  bool several() const { return most != 1; }
 };
 
 struct RunOptions {

@@ -83,6 +83,7 @@ control::JobSpec MakeJob(const RunOptions& options) {
   job.no_progress_limit = options.no_progress_limit;
   job.observe_only = options.observe_only;
   job.grace = options.grace;
+  job.standbys = options.nodes.expected.standbys;
   return job;
 }
 
@@ -149,6 +150,11 @@ Json Helpers(const agent::RunSpec& spec) {
   return processes;
 }
 
+std::string NodesText(const Nodes& nodes) {
+  if (nodes.most == kAsCoordinatorSays) return "as the coordinator says";
+  return nodes.least == nodes.most ? std::to_string(nodes.most) : fmt::format("{}:{}", nodes.least, nodes.most);
+}
+
 }  // namespace
 
 absl::StatusOr<Json> DryRun(const RunOptions& options) {
@@ -157,17 +163,17 @@ absl::StatusOr<Json> DryRun(const RunOptions& options) {
   const Nodes& nodes = options.nodes;
   spec.run_dir = options.run_dir.empty() ? RunsBase() + "/" + spec.job : options.run_dir;
   spec.torchrun.log_dir = PlanLogDir(spec);
-  spec.place.nodes = nodes.most;
+  spec.place.nodes = std::max(nodes.most, 1);
   spec.place.node = std::max(nodes.own_rank, 0);
   // Of other nodes it is not known how many ranks they bring: as many as here.
   spec.place.first_rank = spec.place.node * spec.ranks;
-  spec.place.world_size = nodes.most * spec.ranks;
+  spec.place.world_size = spec.place.nodes * spec.ranks;
   Json ranks = Json::array();
   for (int rank = 0; rank < spec.ranks; ++rank) {
-    const agent::EpochPlan plan{.store_host = nodes.most > 1 ? "node 0's address" : spec.torchrun.master_addr,
+    const agent::EpochPlan plan{.store_host = nodes.several() ? "node 0's address" : spec.torchrun.master_addr,
                                 .agent_store = !spec.python.empty()};
     agent::Environment environment = agent::WorkerEnvironment(spec, plan, rank);
-    if (const int port = spec.torchrun.master_port; nodes.most == 1 && port != 0) {
+    if (const int port = spec.torchrun.master_port; !nodes.several() && port != 0) {
       environment["MASTER_PORT"] = fmt::format("{}, or a free one if it is taken", port);
     } else {
       environment["MASTER_PORT"] = "a free one";
@@ -176,17 +182,16 @@ absl::StatusOr<Json> DryRun(const RunOptions& options) {
                      {"command", agent::WorkerCommand(spec, rank)},
                      {"environment", environment}});
   }
-  return Json{
-      {"node", spec.node_name},
-      {"node_rank", nodes.own_rank < 0 && nodes.most > 1 ? Json("as they come") : Json(spec.place.node)},
-      {"nodes", nodes.least == nodes.most ? std::to_string(nodes.most) : fmt::format("{}:{}", nodes.least, nodes.most)},
-      {"coordinator", nodes.endpoint.empty()
-                          ? "in this process"
-                          : fmt::format("{}{}", nodes.endpoint, nodes.may_lead ? ", here if it is free" : "")},
-      {"run_dir", spec.run_dir},
-      {"working_directory", spec.cwd},
-      {"processes", Helpers(spec)},
-      {"ranks", ranks}};
+  return Json{{"node", spec.node_name},
+              {"node_rank", nodes.own_rank < 0 && nodes.several() ? Json("as they come") : Json(spec.place.node)},
+              {"nodes", NodesText(nodes)},
+              {"coordinator", nodes.endpoint.empty()
+                                  ? "in this process"
+                                  : fmt::format("{}{}", nodes.endpoint, nodes.may_lead ? ", here if it is free" : "")},
+              {"run_dir", spec.run_dir},
+              {"working_directory", spec.cwd},
+              {"processes", Helpers(spec)},
+              {"ranks", ranks}};
 }
 
 absl::Status KeepSpec(const agent::RunSpec& spec) {

@@ -44,6 +44,7 @@ class Node {
   void MakeAgent(const control::Place& place);
   absl::Status Placed(const control::Place& place);
   void Welcomed(const control::Place& place, const std::string& run);
+  void TakeSeat(const control::Place& place);
   void Fail(const absl::Status& status);
 
   // The agent's words to the coordinator and back, wherever that is.
@@ -65,6 +66,7 @@ class Node {
   control::Join OwnJoin() const;
   void Tick();
   void TickFollowing();
+  Seconds Patience() const;
   void EndIfAllHeard();
   void Publish();
 
@@ -123,7 +125,9 @@ void Node::Follow(const std::string& address) {
       address, OwnJoin(), poller_, clock_,
       rpc::Client::Listener{
           .welcomed = [this](const control::Place& place, const std::string& run) { Welcomed(place, run); },
-          .refused = [this](const std::string& why) { Fail(FailedPrecondition("{}", why)); },
+          // With an agent it was part of the job: its place has been given away.
+          .refused =
+              [this](const std::string& why) { Fail(agent_ ? Unavailable("{}", why) : FailedPrecondition("{}", why)); },
           .told = [this](const control::Told& told) { Told(told); },
           .lost =
               [this](const std::string& why) {
@@ -222,16 +226,32 @@ absl::Status Node::Placed(const control::Place& place) {
 
 void Node::Welcomed(const control::Place& place, const std::string& run) {
   adopting_ = false;
+  const bool waits = place.node == control::kStandby;
+  if (agent_ && spec_.place.node == control::kStandby && !waits) TakeSeat(place);
+  if (agent_ && waits) return;
   if (agent_) {
     view_.Line(fmt::format("attending the coordinator at {}", spec_.coordinator));
     return agent_->SayAll();
   }
   spec_.run_token = run;
+  if (waits) view_.Line(fmt::format("a standby: waits for the place of one of {} nodes", place.nodes));
   if (const absl::Status status = Placed(place); !status.ok()) Fail(status);
 }
 
+// A node was lost, and its place is ours.
+void Node::TakeSeat(const control::Place& place) {
+  spec_.place = place;
+  agent_->Seat(place);
+  view_.Line(fmt::format("takes the place of node {}, with ranks {} to {}", place.node, place.first_rank,
+                         place.first_rank + spec_.ranks - 1));
+  if (const absl::Status opened = agent_->OpenDisk(); !opened.ok())
+    view_.Line(fmt::format("no checkpoints go to disk: {}", Message(opened)));
+  if (const absl::Status kept = KeepSpec(agent_->spec()); !kept.ok()) view_.Line(Message(kept));
+}
+
 void Node::Fail(const absl::Status& status) {
-  if (agent_ && agent_->epoch().value() != 0) {
+  const bool stands_by = agent_ && spec_.place.node == control::kStandby;
+  if (stands_by || (agent_ && agent_->epoch().value() != 0)) {
     view_.Line(Message(status));
     exit_code_ = absl::IsUnavailable(status) ? control::kExitLost : control::kExitFailed;
   } else {
@@ -321,6 +341,7 @@ void Node::StarterLost() {
   const std::string why = fmt::format(
       "the starter process of node {} was killed, and with it went its workers and checkpoints", spec_.node_name);
   view_.Line(why);
+  if (spec_.place.node == control::kStandby) return Fail(Unavailable("the starter process was killed"));
   const EpochId epoch = agent_->epoch();
   Say(control::EventBody(control::AgentGone{spec_.place.node, why}));
   Say(control::EventBody(control::EpochStopped{epoch}));
@@ -361,7 +382,8 @@ Json Node::Status() {
   if (agent_) state.epoch = agent_->epoch();
   Json status = control::StatusReport(state, agent_ ? agent_->Observe() : control::Observed{}, clock_.Now());
   const bool runs = agent_ && agent_->HasWorkers();
-  status["state"] = runs ? "running" : agent_ ? "attending" : "waiting";
+  const bool stands_by = agent_ && spec_.place.node == control::kStandby;
+  status["state"] = runs ? "running" : stands_by ? "standby" : agent_ ? "attending" : "waiting";
   if (agent_) status["step"] = agent_->progress().step;
   status["coordinator"] = spec_.coordinator;
   for (Json& rank : status["ranks"]) rank["node"] = spec_.node_name;
@@ -404,6 +426,11 @@ Json Node::Rehearse(const Json& request) {
 
 // ---- the loop ----
 
+// Without a coordinator. A standby has nothing to lose.
+Seconds Node::Patience() const {
+  return spec_.place.node == control::kStandby ? options_.nodes.join_timeout : spec_.adoption;
+}
+
 void Node::TickFollowing() {
   link_->Tick();
   if (agent_) stepped_ = std::max(stepped_, agent_->progress().step_end);
@@ -423,7 +450,7 @@ void Node::TickFollowing() {
       Fail(MakeError(absl::StatusCode::kDeadlineExceeded,
                      fmt::format("{}; gave up after {} s (--rdzv-conf join_timeout=SECONDS)", problem,
                                  options_.nodes.join_timeout.value)));
-  } else if (starter_lost_ || now - std::max(lost, stepped_) > ToNanos(spec_.adoption)) {
+  } else if (starter_lost_ || now - std::max(lost, stepped_) > ToNanos(Patience())) {
     // Alone, with workers that wait for others who are gone, or with none: nobody would ever end this.
     Fail(Unavailable("{}, and no rank of this node has finished a step since", problem));
   }

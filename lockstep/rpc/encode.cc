@@ -339,6 +339,7 @@ void Put(const control::WritePart& command, Out& wire) {
   Put(command.point, wire.mutable_write_part()->mutable_point());
 }
 void Put(const control::Announce&, Out&) {}
+void Put(const control::Seat&, Out&) {}
 void Put(const control::WaitForCulprit&, Out&) {}
 void Put(const control::Command& command, Out& wire) {
   std::visit([&](const auto& body) { Put(body, wire); }, command);

@@ -74,6 +74,7 @@ lockstep_incidents_total{symptom="exit"} 0
 lockstep_incidents_total{symptom="frozen"} 0
 lockstep_incidents_total{symptom="job_slow"} 0
 lockstep_incidents_total{symptom="mismatched"} 0
+lockstep_incidents_total{symptom="node_lost"} 0
 lockstep_incidents_total{symptom="non_communication_hang"} 0
 lockstep_incidents_total{symptom="non_communication_slow"} 0
 lockstep_incidents_total{symptom="not_entered"} 0

@@ -1,0 +1,109 @@
+// A node is lost: a warm standby takes its place, where one waits. Else the job ends, for its ranks are part of it.
+#include <algorithm>
+
+#include "lockstep/control/turn.h"
+
+namespace lockstep::control {
+namespace {
+
+using incident::ActionKind;
+using incident::Finding;
+
+std::vector<NodeSpec>::const_iterator StandbyFor(const State& state, int node) {
+  const auto& nodes = state.spec.nodes;
+  if (node < 0 || node >= static_cast<int>(nodes.size())) return state.standbys.end();
+  return std::find_if(state.standbys.begin(), state.standbys.end(),
+                      [&](const NodeSpec& standby) { return standby.ranks == nodes[static_cast<size_t>(node)].ranks; });
+}
+
+std::string WhoIsLost(const State& state, const AgentGone& event) {
+  const auto node = static_cast<size_t>(event.node);
+  if (node >= state.spec.nodes.size()) return event.why;
+  return fmt::format("node {} is lost: {}", state.spec.nodes[node].name, event.why);
+}
+
+Finding LossOf(const State& state, int node, const std::string& why, Nanos since) {
+  Finding finding;
+  finding.syndrome = incident::Syndrome::kNodeLost;
+  finding.suspects = {{incident::Suspect::Kind::kNode, state.spec.nodes[static_cast<size_t>(node)].name}};
+  finding.evidence = {why};
+  finding.certain = true;
+  finding.since = since;
+  return finding;
+}
+
+// On account of the incident that is open.
+void Replace(Turn& turn, int node, const std::string& why) {
+  State& state = turn.state;
+  const auto standby = StandbyFor(state, node);
+  NodeSpec& place = state.spec.nodes[static_cast<size_t>(node)];
+  state.evictions.push_back({place, standby->name, why, turn.at});
+  Act(turn, ActionKind::kEvict,
+      fmt::format("node {} is out of the job, standby {} in its place", place.name, standby->name));
+  place = *standby;
+  state.standbys.erase(standby);
+  if (const auto lost = state.lost_agents.extract(node); !lost.empty())
+    CloseWatcherIncident(turn, lost.mapped(), fmt::format("standby {} took its place", place.name));
+  turn.commands.push_back(Seat{node});
+  AnnounceOpen(turn);
+}
+
+// The node is lost with all its ranks, since `since`: the epoch ends, if it has not, and a standby takes its place.
+void LoseNode(Turn& turn, int node, const std::string& why, Nanos since) {
+  State& state = turn.state;
+  Finding finding = LossOf(state, node, why, since);
+  const bool repairing = state.mode == Mode::kStopping || state.mode == Mode::kChoosing;
+  const bool keeping_stacks = state.mode == Mode::kConfirming && state.fault.keeping_stacks;
+  if (repairing || keeping_stacks) {
+    auto& findings = Open(state).findings;
+    const bool was_first = finding.since <= incident::Lead(Open(state)).since;
+    findings.insert(was_first ? findings.begin() : findings.end(), std::move(finding));
+  } else {
+    LeadWith(turn, std::move(finding));
+  }
+  // It would have had stacks to tell, too.
+  if (keeping_stacks) {
+    state.fault.keeping_stacks = false;
+    Repair(turn);
+  }
+  if (state.mode != Mode::kFinishing) Replace(turn, node, why);
+}
+
+}  // namespace
+
+bool IsReplaceable(const State& state, int node) {
+  return !state.spec.observe_only && StandbyFor(state, node) != state.standbys.end();
+}
+
+std::optional<int> LostReplaceable(const State& state) {
+  for (const auto& [node, index] : state.lost_agents)
+    if (IsReplaceable(state, node)) return node;
+  return std::nullopt;
+}
+
+void LoseLostNode(Turn& turn, int node) {
+  const Finding& agent = incident::Lead(turn.state.incidents[turn.state.lost_agents.at(node)]);
+  const std::string why = agent.evidence.front();  // the incident closes
+  LoseNode(turn, node, why + ", others have lost their connections to its ranks, and nobody in reach died",
+           agent.since);
+}
+
+void On(Turn& turn, const AgentGone& event) {
+  State& state = turn.state;
+  if (state.mode == Mode::kFinishing) return;
+  if (!IsReplaceable(state, event.node)) return BeginFinish(turn, kExitLost, WhoIsLost(state, event), {});
+  const auto lost = state.lost_agents.find(event.node);
+  LoseNode(turn, event.node, event.why,
+           lost != state.lost_agents.end() ? state.incidents[lost->second].opened : turn.at);
+}
+
+void On(Turn& turn, const StandbyCame& event) {
+  On(turn, StandbyLeft{event.node.token});  // it is back
+  turn.state.standbys.push_back(event.node);
+}
+
+void On(Turn& turn, const StandbyLeft& event) {
+  std::erase_if(turn.state.standbys, [&](const NodeSpec& standby) { return standby.token == event.token; });
+}
+
+}  // namespace lockstep::control
