@@ -332,16 +332,17 @@ void Agent::Tick() {
   records_.Drain();
   if (!ready_) return;
   TickDisk();
+  // After the end too: the last flush takes its time, and who is silent is taken for lost.
+  if (now - observed_told_ >= ToNanos(kObservePeriod)) {
+    observed_told_ = now;
+    listener_.say(Observe());
+  }
   if (finished_) return;
   const ls_board& board = **link_.board();
   FollowLives();
   SayLoopBegins();
   if (watch_.epoch() != 0) listener_.say(watch_.Take(board, now));
   SayHolding();
-  if (now - observed_told_ >= ToNanos(kObservePeriod)) {
-    observed_told_ = now;
-    listener_.say(Observe());
-  }
   if (KeepsTrails(spec_) && !reading_trails_ && now - trails_read_ >= ToNanos(kTrailsPeriod)) SayCommunication();
   if (watch_.looks_closely() && !sampling_ && now - stacks_sampled_ >= ToNanos(kStackPeriod)) SampleStacks();
 }

@@ -146,8 +146,15 @@ void Head::Hear(int, const control::StoreAt& store) {
 
 // What no node may give up before it has heard of a newer one, which we tell later.
 void Head::Hear(int, const control::FlushWanted& wanted) {
-  const bool all = std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.attends; });
-  if (all) TellAll(control::WritePart{std::max(wanted.point, fleet_->commit().point)});
+  flush_wanted_ = wanted.point;
+  FlushIfAllAttend();
+}
+
+void Head::FlushIfAllAttend() {
+  if (!flush_wanted_ || !std::all_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.attends; }))
+    return;
+  flushing_ = std::max(*std::exchange(flush_wanted_, std::nullopt), fleet_->commit().point);
+  TellAll(control::WritePart{*flushing_});
 }
 
 void Head::Hear(int, const control::DiskDone& done) {
@@ -174,6 +181,7 @@ void Head::Hear(int index, const control::AllSaid& said) {
   // What was told while it was away.
   if (nodes_.size() > 1) Tell(index, fleet_->commit());
   Tell(index, control::LookClosely{state().epoch, looks_closely_});
+  FlushIfAllAttend();
 }
 
 void Head::Lost(int index, const std::string& why) {
@@ -225,6 +233,8 @@ void Head::Seat(int index) {
   nodes_[static_cast<size_t>(index)].lost_since = clock_.Now();
   judge_->Forget(RanksOf(index));
   listener_.seat(index);
+  if (index == 0) flush_wanted_.reset();
+  if (flushing_ && index != 0) Tell(0, control::PartWritten{*flushing_, index, "", true, ""});  // it can't write it now
   Handle(fleet_->Gone(index));
 }
 

@@ -81,6 +81,7 @@ class Head {
   void Hear(int node, const control::AllSaid& said);
   void Handle(const std::vector<control::EventBody>& events);
   void Seat(int node);
+  void FlushIfAllAttend();
   void Carry(const std::vector<control::Command>& commands);
   void BeginEpochs();
   void TellCommit();
@@ -104,6 +105,8 @@ class Head {
   Nanos culprit_deadline_;                 // 0: not waiting
   EpochId culprit_epoch_;
   bool looks_closely_ = false, disk_done_ = false;
+  std::optional<control::CheckpointId> flush_wanted_;  // by node 0, which has no answer yet
+  std::optional<control::CheckpointId> flushing_;      // that goes to disk, or went last
   int64_t unreadable_ = 0;
   size_t holdings_ = 0;  // heard since the last look at all of them
   Nanos newest_step_end_, advanced_at_;

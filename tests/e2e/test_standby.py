@@ -11,6 +11,8 @@ LONG = 3 * STEPS
 
 
 class StandbyTest(RunTest):
+    interval = "0.3"
+
     def setUp(self):
         self.lead_dir, self.checkpoints, self.port = self.folder() / "lead", self.folder() / "checkpoints", free_port()
         words = ["--listen", f"127.0.0.1:{self.port}", "--run", str(self.lead_dir), "--nnodes", "2", "--standbys", "1"]
@@ -21,7 +23,7 @@ class StandbyTest(RunTest):
 
     def node(self, name, *args, options=(), ranks=2):
         options = ["--coordinator", f"127.0.0.1:{self.port}", "--node-name", name, "--checkpoint-dir", str(self.checkpoints),
-                   "--checkpoint-interval-s", "0.3", *options]
+                   "--checkpoint-interval-s", self.interval, *options]
         return Run(self, "ddp.py", *args, ranks=ranks, options=options)
 
     def start(self, *args):
@@ -158,6 +160,19 @@ class Standby(StandbyTest):
         self.addCleanup(self.coordinator.kill)
         self.s.wait("the standby to be back", lambda: (self.lead_dir / "control.sock").exists() and self.lead("status")["standbys"] == ["s"])
         self.lose(self.b, "b")
+
+    def test_a_checkpoint_was_on_its_way_to_disk(self):
+        """One always is: what the lost node would have written of it is not waited for."""
+        self.interval = "0.01"
+        self.start(*ddp(LONG, step_time=0.1))
+        self.a.wait("a checkpoint on disk", lambda: self.on_disk() > 5)
+        self.power_off(self.b)
+        self.a.wait_for_step(10, epoch=2)
+        at = self.a.step()
+        self.a.wait("a checkpoint of the new epoch", lambda: self.on_disk() > at)
+        self.s.watcher.terminate()
+        for run in (self.a, self.s):
+            run.finish(1, timeout=30)
 
     def test_who_comes_too_many_is_refused(self):
         self.start(*ddp(LONG, step_time=0.1))
