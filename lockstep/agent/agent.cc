@@ -91,11 +91,28 @@ Agent::Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener
       board_watch_(poller_, {.ends = [this](int rank) { WorkerEnds(rank); }, .rings = [this] { SayHolding(); }}),
       background_(poller_) {}
 
-absl::Status Agent::Launch() { return link_.Launch(); }
-absl::Status Agent::Adopt() { return link_.Connect(); }
+absl::Status Agent::Launch() {
+  LS_RETURN_IF_ERROR(OpenKeeping());
+  return link_.Launch();
+}
+
+absl::Status Agent::Adopt() {
+  LS_RETURN_IF_ERROR(OpenKeeping());
+  return link_.Connect();
+}
+
+// There is nobody else to keep anything on one node.
+absl::Status Agent::OpenKeeping() {
+  if (spec_.place.nodes == 1) return absl::OkStatus();
+  keeping_.emplace(spec_, poller_, clock_,
+                   Keeping::Listener{.note = [this](const std::string& text) { listener_.note(text); },
+                                     .kept = [this] { SayHolding(); }});
+  return keeping_->Open();
+}
 
 void Agent::Seat(const control::Place& place) {
   spec_.place = place;
+  if (keeping_) keeping_->Forget();
   link_.Seat(place);
 }
 
@@ -122,6 +139,7 @@ void Agent::SayAll() {
   if (watch_.epoch() != 0) listener_.say(watch_.Take(**link_.board(), clock_.Now()));
   for (const control::EventBody& event : said) listener_.say(event);
   holding_ = {};
+  if (keeping_) listener_.say(keeping_->address());
   listener_.say(Observe());
   listener_.say(control::AllSaid{said_epoch_});
 }
@@ -261,6 +279,18 @@ void Agent::Do(const control::Commit& commit) {
   const ls_checkpoint newest = older ? ls_published(&board) : id;  // none yet: what the epoch began from stands
   if (ls_same(newest, ls_published(&board)) && commit.dead_step <= Load(board.dead_step)) return;
   ls_publish(&board, newest, std::max(commit.dead_step, Load(board.dead_step)));
+  GiveUpKept();
+}
+
+void Agent::GiveUpKept() {
+  if (!keeping_) return;
+  const ls_board& board = **link_.board();
+  const ls_checkpoint published = ls_published(&board);
+  keeping_->GiveUp({EpochId(published.epoch), published.step}, Load(board.dead_step), EpochId(watch_.epoch()));
+}
+
+void Agent::Do(const control::KeepWith& keeper) {
+  if (keeping_) keeping_->SendTo(keeper);
 }
 
 void Agent::Do(const control::KeepStacks& command) {
@@ -284,45 +314,57 @@ void Agent::Do(const control::ChooseRestore& command) {
         checkpoint::FindRestores(*board, mapped->slots(), nodes > 1 ? LS_SLOTS : 1);
     control::RestoreFound found{next, {}, choices.rejected};
     for (const checkpoint::Point& point : choices.points) found.points.push_back(ToId(point));
-    return [this, found] { listener_.say(found); };
+    return [this, found]() mutable {
+      if (keeping_) found.kept = keeping_->Holds();
+      listener_.say(found);
+    };
   });
 }
 
 void Agent::Do(const control::ChooseOnDisk& question) {
-  background_.Run([this, question, spec = spec_] {
-    auto loaded = std::make_shared<Loaded>();  // shared: std::function must be copyable
-    if (!spec.checkpoint_dir.empty()) *loaded = LoadNewest(spec, ToPoint(question.not_above));
-    return [this, question, loaded] { LoadedFromDisk(question, *loaded); };
+  const auto load = [not_above = ToPoint(question.not_above)](const RunSpec& spec) {
+    return spec.checkpoint_dir.empty() ? Loaded{} : LoadNewest(spec, not_above);
+  };
+  LoadAndSay(load, {question.next, {}, {}, question.not_above});
+}
+
+void Agent::Do(const control::FetchKept& question) {
+  LoadAndSay([question](const RunSpec& spec) { return LoadKept(spec, question); },
+       {.epoch = question.next, .points = {}, .rejected = {}, .fetched = question.point});
+}
+
+// All nodes must have the same one before it is given to the ranks.
+void Agent::LoadAndSay(std::function<Loaded(const RunSpec&)> load, const control::RestoreFound& answer) {
+  background_.Run([this, answer, spec = spec_, load = std::move(load)] {
+    auto loaded = std::make_shared<Loaded>(load(spec));  // shared: std::function must be copyable
+    return [this, found = answer, loaded]() mutable {
+      found.rejected = loaded->rejected;
+      for (const std::string& sentence : loaded->rejected) listener_.note("not loaded: " + sentence);
+      if (loaded->point) found.points = {ToId(*loaded->point)};
+      loaded_ = std::move(*loaded);
+      listener_.say(found);
+    };
   });
 }
 
-// All nodes must have found the same one before it is given to the ranks.
-void Agent::LoadedFromDisk(const control::ChooseOnDisk& question, Loaded& loaded) {
-  control::RestoreFound found{question.next, {}, loaded.rejected, question.not_above};
-  for (const std::string& sentence : loaded.rejected) listener_.note("not loaded: " + sentence);
-  if (loaded.manifest) found.points = {ToId(loaded.manifest->point)};
-  loaded_ = std::move(loaded);
-  listener_.say(found);
-}
-
 void Agent::PublishLoaded(Loaded loaded) {
-  const checkpoint::Point& point = loaded.manifest->point;
   for (size_t rank = 0; rank < loaded.buffers.size(); ++rank)
     link_.Give(static_cast<int>(rank), std::move(loaded.buffers[rank]));
-  MarkLoaded(**link_.board(), *loaded.manifest);
-  flusher_.Loaded(point);
-  listener_.note(fmt::format("going on from {}/{}", spec_.checkpoint_dir, checkpoint::DirectoryName(point)));
+  MarkLoaded(**link_.board(), loaded);
+  if (loaded.on_disk) flusher_.Loaded(*loaded.point);
+  listener_.note(fmt::format("going on from {}", loaded.from));
 }
 
 void Agent::Do(const control::PublishRestore& command) {
   ls_board& board = **link_.board();
   if (command.epoch.value() <= Load(board.restore_for)) return;
   std::optional<Loaded> loaded = std::exchange(loaded_, std::nullopt);
-  if (loaded && loaded->manifest && command.point == ToId(loaded->manifest->point)) PublishLoaded(*std::move(loaded));
+  if (loaded && loaded->point && command.point == ToId(*loaded->point)) PublishLoaded(*std::move(loaded));
   board.restore_epoch = command.point ? command.point->epoch.value() : 0;
   board.restore_step = command.point ? command.point->step : -1;
   ls_publish(&board, {board.restore_epoch, board.restore_step}, -1);
   __atomic_store_n(&board.restore_for, command.epoch.value(), __ATOMIC_RELEASE);
+  if (keeping_) keeping_->GiveUp({EpochId(board.restore_epoch), board.restore_step}, -1, command.epoch);
 }
 
 // Looking on.
@@ -347,6 +389,17 @@ void Agent::Tick() {
   if (watch_.looks_closely() && !sampling_ && now - stacks_sampled_ >= ToNanos(kStackPeriod)) SampleStacks();
 }
 
+// Kept by another node, or about to be. What is older than this epoch is known to be whole everywhere.
+bool Agent::IsKept(const control::CheckpointId& id) {
+  if (!keeping_ || id.epoch.value() != watch_.epoch() || keeping_->IsKept(id)) return true;
+  if (!mapped_ || mapped_generation_ != link_.buffers_generation()) {
+    mapped_ = std::make_shared<MappedBuffers>(spec_.ranks, link_.buffers());
+    mapped_generation_ = link_.buffers_generation();
+  }
+  keeping_->Offer(id, **link_.board(), mapped_);
+  return keeping_->IsKept(id);
+}
+
 // Of one node alone, the ranks see for themselves what is whole.
 void Agent::SayHolding() {
   if (spec_.place.nodes == 1 || watch_.epoch() == 0) return;
@@ -363,7 +416,7 @@ void Agent::SayHolding() {
     if (ls_slot_is_free(view)) continue;
     const control::CheckpointId id{EpochId(view.id.epoch), view.id.step};
     if (view.state == LS_SLOT_DONE && ls_committed(&board, view.id)) {
-      holding.points.push_back(id);
+      (IsKept(id) ? holding.points : holding.coming).push_back(id);
     } else if (view.id.epoch == watch_.epoch() && MayBecomeWhole(board, view.id)) {
       holding.coming.push_back(id);
     }
@@ -462,6 +515,7 @@ control::Observed Agent::Observe() const {
   control::Observed observed;
   observed.loss = std::nan("");
   observed.disk = flusher_.Observe();
+  if (keeping_) observed.peers = keeping_->Observe();
   observed.start_method = start_method_;
   observed.log_dropped = Bytes{link_.dropped().log};
   observed.console_dropped = Bytes{link_.dropped().console};

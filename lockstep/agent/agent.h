@@ -13,6 +13,7 @@
 #include "lockstep/agent/board_watch.h"
 #include "lockstep/agent/exception.h"
 #include "lockstep/agent/flusher.h"
+#include "lockstep/agent/keeping.h"
 #include "lockstep/agent/link.h"
 #include "lockstep/agent/load.h"
 #include "lockstep/agent/part_writer.h"
@@ -72,6 +73,8 @@ class Agent {
   const RunSpec& spec() const { return spec_; }
 
  private:
+  absl::Status OpenKeeping();
+  void GiveUpKept();
   void TakeHello(const StarterLink::Hello& hello);
   void StarterLost();
   void WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids);
@@ -86,6 +89,8 @@ class Agent {
   void Do(const control::LookClosely& look);
   void Do(const control::HostStore& wish) { link_.HostStore(wish); }
   void Do(const control::ChooseOnDisk& question);
+  void Do(const control::FetchKept& question);
+  void Do(const control::KeepWith& keeper);
   void Do(const control::WritePart& command);
   void Do(const control::PartWritten& part) { flusher_.Hear(part); }
   void Do(const control::DiskDone&);
@@ -98,13 +103,14 @@ class Agent {
   void Do(const control::Announce&) {}
   void Do(const control::Seat&) {}
   void Do(const control::Finish&) { finished_ = true; }
-  void LoadedFromDisk(const control::ChooseOnDisk& question, Loaded& loaded);
+  void LoadAndSay(std::function<Loaded(const RunSpec&)> load, const control::RestoreFound& answer);
   void PublishLoaded(Loaded loaded);
   void TickDisk();
   void LeaveDisk();
   void SampleStacks();
   void SayCommunication();
   void SayHolding();
+  bool IsKept(const control::CheckpointId& id);
 
   RunSpec spec_;
   Poller& poller_;
@@ -115,7 +121,9 @@ class Agent {
   RecordLog records_;
   PartWriter part_writer_;
   Flusher flusher_;               // of node 0
-  std::optional<Loaded> loaded_;  // from disk, in answer to the newest question
+  std::optional<Loaded> loaded_;  // in answer to the newest question
+  std::shared_ptr<const MappedBuffers> mapped_;  // shared with whoever reads them in another thread
+  uint64_t mapped_generation_ = 0;
   std::function<void()> flushed_last_;
   bool disk_done_ = false;
   std::string start_method_;  // of the acting epoch; empty before there are workers
@@ -130,6 +138,7 @@ class Agent {
   bool sampling_ = false, reading_trails_ = false;
   size_t followed_ = 0;  // ranks of the acting epoch whose lives board_watch_ follows
   BoardWatch board_watch_;
+  std::optional<Keeping> keeping_;  // of a job of several nodes
   Background background_;  // last: its thread stops before what its jobs use goes away
 };
 

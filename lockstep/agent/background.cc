@@ -1,6 +1,6 @@
 #include "lockstep/agent/background.h"
 
-#include "lockstep/agent/thread_signals.h"
+#include "lockstep/base/background_thread.h"
 
 namespace lockstep::agent {
 

@@ -8,7 +8,7 @@
 #include <ctime>
 #include <utility>
 
-#include "lockstep/agent/thread_signals.h"
+#include "lockstep/base/background_thread.h"
 
 namespace lockstep::agent {
 namespace {

@@ -1,20 +1,12 @@
 #include "lockstep/agent/flight.h"
 
-#include <sys/resource.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <thread>
 #include <utility>
 
-#include "lockstep/agent/thread_signals.h"
+#include "lockstep/base/background_thread.h"
 
 namespace lockstep::agent {
-namespace {
-
-constexpr int kNice = 10;  // training comes first
-
-}  // namespace
 
 struct Flight::Shared {
   Work work;
@@ -25,8 +17,7 @@ struct Flight::Shared {
 Flight::Flight(Work work) : shared_(std::make_shared<Shared>()) {
   shared_->work = std::move(work);
   std::thread([shared = shared_] {
-    TakeNoSignals();
-    setpriority(PRIO_PROCESS, static_cast<id_t>(gettid()), kNice);
+    StepBack();
     shared->status = std::exchange(shared->work, nullptr)([&] { return !shared->given_up.load(); });
     shared->finished.store(true, std::memory_order_release);
   }).detach();

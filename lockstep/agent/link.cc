@@ -95,6 +95,7 @@ void StarterLink::End() { Send({{"op", "end"}}); }
 void StarterLink::Give(int rank, RankBuffers buffers) {
   Send({{"op", "buffers"}, {"rank", rank}, {"slot_bytes", buffers.slot_bytes}}, {buffers.fd.get()});
   buffers_[rank] = std::move(buffers);
+  ++buffers_generation_;
 }
 
 void StarterLink::Hear() {
@@ -137,6 +138,7 @@ void StarterLink::HearEvent(const Json& event, std::vector<Fd>& fds) {
     listener_.ring(event.value("rank", 0), fds[0]);
   } else if (kind == "buffers" && fds.size() == 1) {
     buffers_[event.value("rank", 0)] = RankBuffers{std::move(fds[0]), event.value("slot_bytes", uint64_t{0})};
+    ++buffers_generation_;
   } else if (kind == "hello") {
     TakeHello(event, fds);
   }
@@ -150,6 +152,7 @@ void StarterLink::TakeHello(const Json& event, std::vector<Fd>& fds) {
     if (next < fds.size())
       buffers_[own.value("rank", 0)] = RankBuffers{std::move(fds[next++]), own.value("slot_bytes", uint64_t{0})};
   }
+  ++buffers_generation_;
   for (const Json& rank : event.value("rings", Json::array())) {
     if (next < fds.size()) listener_.ring(rank.get<int>(), fds[next++]);
   }

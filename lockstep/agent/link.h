@@ -62,6 +62,8 @@ class StarterLink {
   // Valid after hello.
   const BoardMap* board() const { return board_ ? &*board_ : nullptr; }
   const std::map<int, RankBuffers>& buffers() const { return buffers_; }
+  // Grows whenever one of them is another memory than before.
+  uint64_t buffers_generation() const { return buffers_generation_; }
   const DroppedOutput& dropped() const { return dropped_; }
 
  private:
@@ -76,6 +78,7 @@ class StarterLink {
   Fd socket_;
   std::optional<BoardMap> board_;
   std::map<int, RankBuffers> buffers_;
+  uint64_t buffers_generation_ = 0;
   DroppedOutput dropped_;
 };
 

@@ -6,9 +6,11 @@
 #include <memory>
 #include <span>
 
+#include "lockstep/agent/points.h"
 #include "lockstep/checkpoint/budget.h"
 #include "lockstep/checkpoint/store.h"
 #include "lockstep/client/commit.h"
+#include "lockstep/keep/fetch.h"
 
 namespace lockstep::agent {
 namespace {
@@ -26,11 +28,11 @@ class Filling {
   ~Filling() {
     for (const std::span<std::byte> mapping : mappings_) munmap(mapping.data(), mapping.size());
   }
-  absl::StatusOr<std::span<std::byte>> Add(const ManifestFile& file) {
-    LS_ASSIGN_OR_RETURN(RankBuffers own, MakeBuffers(WithSlack(file.slot_bytes)));
-    void* memory = mmap(nullptr, file.slot_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, own.fd.get(), 0);
-    if (memory == MAP_FAILED) return Errno(errno, "mapping {} bytes of a checkpoint buffer", file.slot_bytes);
-    mappings_.emplace_back(static_cast<std::byte*>(memory), file.slot_bytes);
+  absl::StatusOr<std::span<std::byte>> Add(uint64_t bytes) {
+    LS_ASSIGN_OR_RETURN(RankBuffers own, MakeBuffers(WithSlack(bytes)));
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, own.fd.get(), 0);
+    if (memory == MAP_FAILED) return Errno(errno, "mapping {} bytes of a checkpoint buffer", bytes);
+    mappings_.emplace_back(static_cast<std::byte*>(memory), bytes);
     buffers_.push_back(std::move(own));
     return mappings_.back();
   }
@@ -54,11 +56,17 @@ std::span<const ManifestFile> OwnFiles(const Manifest& manifest, const RunSpec& 
   return std::span(manifest.files).subspan(static_cast<size_t>(spec.place.first_rank), static_cast<size_t>(spec.ranks));
 }
 
-absl::Status CheckRoom(const Manifest& manifest, const RunSpec& spec) {
+std::vector<keep::SlotHeader> OwnSlots(const Manifest& manifest, const RunSpec& spec) {
+  std::vector<keep::SlotHeader> slots;
+  for (const ManifestFile& file : OwnFiles(manifest, spec))
+    slots.push_back({file.slot_bytes, file.slot_meta_bytes, file.slot_crc32c});
+  return slots;
+}
+
+absl::Status CheckRoom(const std::vector<keep::SlotHeader>& slots, const RunSpec& spec) {
   LS_ASSIGN_OR_RETURN(const Bytes available, checkpoint::AvailableMemory({}));
   Bytes largest;
-  for (const ManifestFile& file : OwnFiles(manifest, spec))
-    largest = std::max(largest, Bytes{WithSlack(file.slot_bytes)});
+  for (const keep::SlotHeader& slot : slots) largest = std::max(largest, Bytes{WithSlack(slot.bytes)});
   return checkpoint::CheckBudget(
       {.ranks = spec.ranks, .per_slot = largest, .held = {}, .limit = spec.checkpoint_budget}, available);
 }
@@ -66,12 +74,32 @@ absl::Status CheckRoom(const Manifest& manifest, const RunSpec& spec) {
 absl::Status Load(const checkpoint::Store& store, const RunSpec& spec, const Point& point, Loaded& loaded) {
   LS_ASSIGN_OR_RETURN(Manifest manifest, store.ReadManifest(point));
   LS_RETURN_IF_ERROR(CheckWorld(store, manifest, spec));
-  LS_RETURN_IF_ERROR(CheckRoom(manifest, spec));
+  std::vector<keep::SlotHeader> slots = OwnSlots(manifest, spec);
+  LS_RETURN_IF_ERROR(CheckRoom(slots, spec));
   Filling filling;
   LS_RETURN_IF_ERROR(store.Load(manifest, static_cast<size_t>(spec.place.first_rank), static_cast<size_t>(spec.ranks),
-                                [&](size_t, const ManifestFile& file) { return filling.Add(file); }));
+                                [&](size_t, const ManifestFile& file) { return filling.Add(file.slot_bytes); }));
   loaded.buffers = filling.Take();
-  loaded.manifest = std::move(manifest);
+  loaded.point = point;
+  loaded.slots = std::move(slots);
+  loaded.from = spec.checkpoint_dir + "/" + DirectoryName(point);
+  return absl::OkStatus();
+}
+
+absl::Status Fetch(const RunSpec& spec, const control::FetchKept& question, Loaded& loaded) {
+  Filling filling;
+  LS_ASSIGN_OR_RETURN(
+      const keep::Outline outline,
+      keep::Fetch({question.host, question.port}, spec.run_token, spec.place.node, ToPoint(question.point), {},
+                  [&](size_t, const keep::SlotHeader& slot) { return filling.Add(slot.bytes); }));
+  if (outline.slots.size() != static_cast<size_t>(spec.ranks) ||
+      outline.world_size != static_cast<uint32_t>(spec.place.world_size))
+    return FailedPrecondition("it is of {} of {} ranks, this node has {} of {}", outline.slots.size(),
+                              outline.world_size, spec.ranks, spec.place.world_size);
+  LS_RETURN_IF_ERROR(CheckRoom(outline.slots, spec));
+  loaded.buffers = filling.Take();
+  loaded.point = outline.point;
+  loaded.slots = outline.slots;
   return absl::OkStatus();
 }
 
@@ -92,14 +120,23 @@ Loaded LoadNewest(const RunSpec& spec, const Point& not_above) {
   return loaded;
 }
 
-void MarkLoaded(ls_board& board, const Manifest& manifest) {
+Loaded LoadKept(const RunSpec& spec, const control::FetchKept& question) {
+  Loaded loaded;
+  loaded.on_disk = false;
+  loaded.from = fmt::format("the copy of step {} at {}:{}", question.point.step, question.host, question.port);
+  if (const absl::Status fetched = Fetch(spec, question, loaded); !fetched.ok())
+    loaded.rejected.push_back(fmt::format("{}: {}", loaded.from, Message(fetched)));
+  return loaded;
+}
+
+void MarkLoaded(ls_board& board, const Loaded& loaded) {
   for (uint32_t rank = 0; rank < board.ranks; ++rank) {
-    const ManifestFile& file = manifest.files[board.first_rank + rank];
+    const keep::SlotHeader& slot = loaded.slots[rank];
     ls_slot(&slots)[LS_SLOTS] = board.rank[rank].slot;
     ls_slot_open(&slots[1], 0, -1, board.world_size);
     __atomic_store_n(&slots[1].state, LS_SLOT_EMPTY, __ATOMIC_RELEASE);
-    ls_slot_open(&slots[0], manifest.point.epoch.value(), manifest.point.step.value(), board.world_size);
-    ls_slot_done(&slots[0], file.slot_bytes, file.slot_meta_bytes, file.slot_crc32c);
+    ls_slot_open(&slots[0], loaded.point->epoch.value(), loaded.point->step.value(), board.world_size);
+    ls_slot_done(&slots[0], slot.bytes, slot.meta_bytes, slot.crc32c);
   }
 }
 

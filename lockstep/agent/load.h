@@ -1,8 +1,8 @@
-// Brings this node's part of a checkpoint from disk into new buffers, before workers start: the newest one that is
-// whole for its ranks. May take a while: for the background thread.
+// Brings this node's part of a checkpoint into new buffers, before workers start: the newest one on disk that is whole
+// for its ranks, or the one that its keeper has. May take a while: for the background thread.
 //
 //   Loaded loaded = LoadNewest(spec, not_above);
-//   if (loaded.manifest) Publish(loaded, link);                // in the poller's thread
+//   if (loaded.point) ...                                      // in the poller's thread
 #pragma once
 
 #include <optional>
@@ -11,20 +11,25 @@
 
 #include "lockstep/agent/buffers.h"
 #include "lockstep/agent/spec.h"
-#include "lockstep/checkpoint/manifest.h"
+#include "lockstep/control/link.h"
+#include "lockstep/keep/outline.h"
 
 namespace lockstep::agent {
 
 struct Loaded {
-  std::optional<checkpoint::Manifest> manifest;  // none: nothing there, or nothing whole
-  std::vector<RankBuffers> buffers;              // by rank of this node: the checkpoint is in slot 0
-  std::vector<std::string> rejected;             // a sentence for each checkpoint that was passed over
+  std::optional<checkpoint::Point> point;  // none: nothing there, or nothing whole
+  std::vector<keep::SlotHeader> slots;     // by rank of this node
+  std::vector<RankBuffers> buffers;        // the checkpoint is in slot 0
+  std::string from;                        // for people: a directory, a node
+  bool on_disk = true;
+  std::vector<std::string> rejected;  // a sentence for each checkpoint that was passed over
 };
 
 Loaded LoadNewest(const RunSpec& spec, const checkpoint::Point& not_above);
+Loaded LoadKept(const RunSpec& spec, const control::FetchKept& question);
 
 // What the board says of the loaded checkpoint: done, in slot 0 of every rank, and nothing else. No worker runs.
-void MarkLoaded(ls_board& board, const checkpoint::Manifest& manifest);
+void MarkLoaded(ls_board& board, const Loaded& loaded);
 
 // The epoch with which a run on this directory begins: above those of all checkpoints there.
 absl::StatusOr<uint64_t> FirstEpoch(const RunSpec& spec);

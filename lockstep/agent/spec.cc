@@ -40,6 +40,7 @@ Json ToJson(const RunSpec& spec) {
           {"world_size", spec.place.world_size},
           {"nodes", spec.place.nodes},
           {"node_name", spec.node_name},
+          {"address", spec.address},
           {"coordinator", spec.coordinator},
           {"endpoint", spec.endpoint},
           {"run_token", spec.run_token},
@@ -82,6 +83,7 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     json.at("world_size").get_to(spec.place.world_size);
     json.at("nodes").get_to(spec.place.nodes);
     json.at("node_name").get_to(spec.node_name);
+    spec.address = json.value("address", "");
     json.at("coordinator").get_to(spec.coordinator);
     json.at("endpoint").get_to(spec.endpoint);
     json.at("run_token").get_to(spec.run_token);

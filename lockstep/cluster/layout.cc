@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 
@@ -204,6 +205,24 @@ std::vector<std::vector<RankId>> Layout::Groups(Dimension dimension) const {
 std::string LayoutJson(const Layout& layout) {
   return fmt::format(R"({{"tp": {}, "cp": {}, "ep": {}, "dp": {}, "pp": {}, "vpp": {}, "order": "{}"}})", layout.tp,
                      layout.cp, layout.ep, layout.dp, layout.pp, layout.vpp, layout.order);
+}
+
+absl::StatusOr<Layout> LayoutFromJson(const std::string& text) {
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object()) return InvalidArgument("a layout: expected a JSON object, found \"{}\"", text);
+  Layout layout;
+  const std::pair<const char*, int*> fields[] = {{"vpp", &layout.vpp}, {"tp", &layout.tp}, {"cp", &layout.cp},
+                                                 {"ep", &layout.ep},   {"dp", &layout.dp}, {"pp", &layout.pp}};
+  for (const auto& [name, size] : fields) {
+    const auto found = json.find(name);
+    if (found != json.end() && !found->is_number_integer())
+      return InvalidArgument("a layout: expected an integer as {}, found {}", name, found->dump());
+    if (found != json.end()) *size = found->get<int>();
+  }
+  if (const auto order = json.find("order"); order != json.end() && order->is_string())
+    layout.order = order->get<std::string>();
+  LS_RETURN_IF_ERROR(layout.Validate());
+  return layout;
 }
 
 absl::StatusOr<Layout> ParseLayout(std::string_view text) {

@@ -66,5 +66,7 @@ struct Layout {
 absl::StatusOr<Layout> ParseLayout(std::string_view text);
 // An object with the keys of a job file's [layout].
 std::string LayoutJson(const Layout& layout);
+// The other way; what is not said is as in a layout of one rank.
+absl::StatusOr<Layout> LayoutFromJson(const std::string& text);
 
 }  // namespace lockstep::cluster

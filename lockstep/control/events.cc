@@ -53,6 +53,7 @@ Json Body(const JobStarted& event) {
           {"restarts_without_steps", spec.restarts_without_steps},
           {"first_epoch", spec.first_epoch.value()},
           {"load_first", spec.load_first},
+          {"layout", spec.layout},
           {"standbys", spec.standbys}};
 }
 Json Body(const EpochSpawned&) { return Json::object(); }
@@ -163,6 +164,7 @@ void Read(Fields& fields, JobStarted& event) {
                 ReadOptionalFlag(fields, "load_first"),
                 ReadNodes(fields)};
   if (fields.Optional("first_epoch")) event.spec.first_epoch = EpochId(fields.Unsigned("first_epoch"));
+  if (fields.Optional("layout")) event.spec.layout = fields.Text("layout");
   if (fields.Optional("standbys")) event.spec.standbys = fields.Int32("standbys");
 }
 void Read(Fields& fields, EpochSpawned& event) { event = {ReadEpoch(fields)}; }

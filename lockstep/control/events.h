@@ -38,6 +38,7 @@ struct JobSpec {
   EpochId first_epoch{1};         // above those of the runs before, where they have left checkpoints on disk
   bool load_first = false;        // there may be a checkpoint on disk: choose before the first epoch too
   std::vector<NodeSpec> nodes{};  // empty: one
+  std::string layout{};           // as JSON (cluster::LayoutJson); empty: not known
   int standbys = 0;               // agents beyond those of the nodes that may wait for a place to become free
 };
 

@@ -42,7 +42,9 @@ void Fleet::Begin(EpochId epoch) {
   nodes_.assign(nodes_.size(), Node{});
   commit_ = Commit{epoch, {}, -1};
   holders_.clear();
-  question_.reset();
+  questions_.clear();
+  on_disk_.reset();
+  not_to_be_had_.clear();
   rejected_.clear();
 }
 
@@ -77,6 +79,7 @@ std::vector<EventBody> Fleet::Gone(int node) {
   gone = Node{};
   gone.progress = progress;
   gone.away = true;
+  keeps_at_[static_cast<size_t>(node)].reset();
   return Hear(node, EpochStopped{epoch_});
 }
 
@@ -143,9 +146,35 @@ Fleet::Events Fleet::Take(Node& node, Said said) {
   return {said};
 }
 
+// ---- where to begin anew: memory, the memory of keepers, the disk ----
+
 std::vector<EventBody> Fleet::Hear(int node, const RestoreFound& found) {
-  const bool answers = question_ ? found.not_above == question_->not_above : !found.not_above;
-  if (found.epoch.value() != epoch_.value() + 1 || !answers) return {};
+  if (found.epoch.value() != epoch_.value() + 1) return {};
+  if (found.fetched) return HearFetched(node, found);
+  if (found.not_above || on_disk_) return HearOnDisk(node, found);
+  std::optional<RestoreFound>& known = nodes_[static_cast<size_t>(node)].found;
+  if (!known) {
+    known = found;
+    rejected_.insert(rejected_.end(), found.rejected.begin(), found.rejected.end());
+  }
+  return Choose(found.epoch);
+}
+
+Fleet::Events Fleet::HearFetched(int index, const RestoreFound& found) {
+  Node& node = nodes_[static_cast<size_t>(index)];
+  if (!node.fetch || node.fetch->point != *found.fetched) return {};
+  node.fetch.reset();
+  rejected_.insert(rejected_.end(), found.rejected.begin(), found.rejected.end());
+  if (found.points.empty()) {
+    not_to_be_had_.insert({index, *found.fetched});
+  } else {
+    node.fetched = found.fetched;
+  }
+  return Choose(found.epoch);
+}
+
+Fleet::Events Fleet::HearOnDisk(int node, const RestoreFound& found) {
+  if (!on_disk_ || found.not_above != on_disk_->not_above) return {};
   std::optional<RestoreFound>& known = nodes_[static_cast<size_t>(node)].found;
   if (!known) {
     known = found;
@@ -157,9 +186,78 @@ std::vector<EventBody> Fleet::Hear(int node, const RestoreFound& found) {
   return {RestoreChosen{found.epoch, common, rejected_}};
 }
 
-Told Fleet::Asked(const Command& command) const {
-  if (question_ && std::holds_alternative<ChooseRestore>(command)) return *question_;
-  return command;
+bool Fleet::Has(const Node& node, const CheckpointId& point) const {
+  const std::vector<CheckpointId>& points = node.found->points;
+  return node.fetched == point || std::find(points.begin(), points.end(), point) != points.end();
+}
+
+std::optional<int> Fleet::KeptBy(int node, const CheckpointId& point) const {
+  if (not_to_be_had_.contains({node, point})) return std::nullopt;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const std::vector<KeptFor>& kept = nodes_[i].found->kept;
+    const bool keeps = std::find(kept.begin(), kept.end(), KeptFor{node, point}) != kept.end();
+    if (keeps && keeps_at_[i] && static_cast<int>(i) != node) return static_cast<int>(i);
+  }
+  return std::nullopt;
+}
+
+bool Fleet::CanGather(const CheckpointId& point) const {
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    if (!Has(nodes_[i], point) && !KeptBy(static_cast<int>(i), point)) return false;
+  return true;
+}
+
+// The newest that can be gathered, once all have said what they hold. Asked again after every answer: then more is
+// known.
+Fleet::Events Fleet::Choose(EpochId next) {
+  if (!All([](const Node& each) { return each.found.has_value(); })) return {};
+  std::set<CheckpointId> candidates;
+  for (const Node& node : nodes_) {
+    candidates.insert(node.found->points.begin(), node.found->points.end());
+    for (const KeptFor& kept : node.found->kept) candidates.insert(kept.point);
+  }
+  const auto newest = std::find_if(candidates.rbegin(), candidates.rend(),
+                                   [&](const CheckpointId& point) { return CanGather(point); });
+  if (newest == candidates.rend()) {
+    if (AskOnDisk(next)) return {};
+    return {RestoreChosen{next, std::nullopt, rejected_}};
+  }
+  if (All([&](const Node& node) { return Has(node, *newest); })) return {RestoreChosen{next, *newest, rejected_}};
+  Gather(next, *newest);
+  return {};
+}
+
+void Fleet::Gather(EpochId next, const CheckpointId& point) {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    Node& node = nodes_[i];
+    if (Has(node, point) || (node.fetch && node.fetch->point == point)) continue;
+    const KeepsAt& where = *keeps_at_[static_cast<size_t>(*KeptBy(static_cast<int>(i), point))];
+    node.fetch = FetchKept{next, point, where.host, where.port};
+    node.fetched.reset();  // it has room for one
+    questions_.emplace_back(static_cast<int>(i), *node.fetch);
+  }
+}
+
+Told Fleet::Asked(int node, const Command& command) const {
+  if (!std::holds_alternative<ChooseRestore>(command)) return command;
+  if (on_disk_) return *on_disk_;
+  const std::optional<FetchKept>& fetch = nodes_[static_cast<size_t>(node)].fetch;
+  return fetch ? Told(*fetch) : Told(command);
+}
+
+void Fleet::Hear(int node, const KeepsAt& where) { keeps_at_[static_cast<size_t>(node)] = where; }
+
+std::optional<std::pair<int, KeepsAt>> Fleet::KeeperOf(int node) const {
+  const int keeper = keepers_[static_cast<size_t>(node)];
+  if (keeper < 0 || !keeps_at_[static_cast<size_t>(keeper)]) return std::nullopt;
+  return std::pair(keeper, *keeps_at_[static_cast<size_t>(keeper)]);
+}
+
+std::vector<int> Fleet::WardsOf(int node) const {
+  std::vector<int> wards;
+  for (size_t i = 0; i < keepers_.size(); ++i)
+    if (keepers_[i] == node) wards.push_back(static_cast<int>(i));
+  return wards;
 }
 
 // All nodes see the same checkpoints on disk, but one may be damaged where it concerns some node alone: then none newer
@@ -167,12 +265,16 @@ Told Fleet::Asked(const Command& command) const {
 bool Fleet::AskOnDisk(EpochId next) {
   CheckpointId bound = kNewest;
   for (const Node& node : nodes_) {
-    if (!question_) break;
+    if (!on_disk_) break;
     if (node.found->points.empty()) return false;
     bound = std::min(bound, node.found->points.front());
   }
-  question_ = ChooseOnDisk{next, bound};
-  for (Node& node : nodes_) node.found.reset();
+  on_disk_ = ChooseOnDisk{next, bound};
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    nodes_[i].found.reset();
+    nodes_[i].fetch.reset();
+    questions_.emplace_back(static_cast<int>(i), *on_disk_);
+  }
   return true;
 }
 

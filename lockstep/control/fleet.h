@@ -5,7 +5,7 @@
 // out of reach says all it knows when it is back. What was asked for is told anew when one node says it anew: a
 // coordinator that took over may have heard it before it asked. Of one node it is the identity.
 //
-//   Fleet fleet(nodes);
+//   Fleet fleet(KeepersOf(job.nodes, layout));
 //   fleet.Begin(epoch);                       // with every Spawn, and after a take-over
 //   for (const EventBody& event : fleet.Hear(node, said)) coordinator.Handle(event);
 #pragma once
@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/control/link.h"
@@ -22,18 +23,26 @@ namespace lockstep::control {
 
 class Fleet {
  public:
-  explicit Fleet(int nodes) : nodes_(static_cast<size_t>(nodes)) {}
+  // By node, who keeps its checkpoints; -1: nobody.
+  explicit Fleet(std::vector<int> keepers)
+      : keepers_(std::move(keepers)), nodes_(keepers_.size()), keeps_at_(keepers_.size()) {}
 
   // This epoch acts from now on; what was known of an older one is forgotten.
   void Begin(EpochId epoch);
   // What is now true of the job because of what `node` said. Events of other epochs pass through: the state machine
   // counts them.
   std::vector<EventBody> Hear(int node, const EventBody& said);
+  // In memory, then in that of keepers, then on disk. What nodes are to be asked because of it is in TakeQuestions().
   std::vector<EventBody> Hear(int node, const RestoreFound& found);
-  // The newest question that followed from such answers; none: memory's stand. All are asked when it changes.
-  const std::optional<ChooseOnDisk>& question() const { return question_; }
+  using Questions = std::vector<std::pair<int, Told>>;
+  Questions TakeQuestions() { return std::exchange(questions_, {}); }
   // What to tell a node that is back, for a command that is pending.
-  Told Asked(const Command& command) const;
+  Told Asked(int node, const Command& command) const;
+  void Hear(int node, const KeepsAt& where);
+  // Who keeps a node's checkpoints, and where, once that has been said.
+  std::optional<std::pair<int, KeepsAt>> KeeperOf(int node) const;
+  // Whose checkpoints this node keeps.
+  std::vector<int> WardsOf(int node) const;
   // True: because of this a checkpoint is whole on all nodes. Cost: none of the number of nodes.
   bool Hear(int node, const Holding& holding);
   // What ranks may now give up, when there is news of that since the last call. Cost: a look at all nodes.
@@ -57,12 +66,22 @@ class Fleet {
     std::optional<Progress> progress;
     std::optional<std::string> stacks;
     std::optional<RestoreFound> found;
+    std::optional<FetchKept> fetch;       // it has been asked to, and has not answered
+    std::optional<CheckpointId> fetched;  // it has in memory what its keeper had
     Holding holding;
   };
   using Events = std::vector<EventBody>;
 
   template <typename Fact>
   bool All(const Fact& fact) const;
+  Events Choose(EpochId next);
+  bool Has(const Node& node, const CheckpointId& point) const;
+  std::optional<int> KeptBy(int node, const CheckpointId& point) const;
+  // Everyone has it, or somebody keeps it for them.
+  bool CanGather(const CheckpointId& point) const;
+  void Gather(EpochId next, const CheckpointId& point);
+  Events HearFetched(int node, const RestoreFound& found);
+  Events HearOnDisk(int node, const RestoreFound& found);
   bool AskOnDisk(EpochId next);
   bool IsDead(const CheckpointId& point) const;
   int64_t DeadStep() const;
@@ -77,12 +96,17 @@ class Fleet {
   template <typename Said>
   Events Take(Node& node, Said said);
 
+  const std::vector<int> keepers_;
   std::vector<Node> nodes_;
+  std::vector<std::optional<KeepsAt>> keeps_at_;
   EpochId epoch_;
   Commit commit_;
   std::map<CheckpointId, size_t> holders_;  // how many nodes say to hold it
-  std::optional<ChooseOnDisk> question_;
-  std::vector<std::string> rejected_;  // by all answers so far
+  // Of the conversation about where to begin anew.
+  Questions questions_;
+  std::optional<ChooseOnDisk> on_disk_;              // what was asked last; none: memory's stand
+  std::set<std::pair<int, CheckpointId>> not_to_be_had_;  // kept for this node, as was said, and then it wasn't
+  std::vector<std::string> rejected_;                // by all answers so far
 };
 
 }  // namespace lockstep::control

@@ -21,18 +21,43 @@ class FleetTest : public testing::Test {
     for (const EventBody& event : fleet_.Hear(node, said)) names.push_back(TypeName(event));
     return names;
   }
-  // An answer to the newest question, and what follows: "none" if nothing can be restored.
-  std::string Find(int node, std::vector<CheckpointId> points, std::vector<std::string> rejected = {}) {
-    const std::optional<ChooseOnDisk> asked = fleet_.question();
-    RestoreFound found{EpochId(2), std::move(points), std::move(rejected)};
-    if (asked) found.not_above = asked->not_above;
+  // What follows from an answer: "none" if nothing can be restored.
+  std::string Answer(int node, const RestoreFound& found) {
     const auto events = fleet_.Hear(node, found);
     if (!events.empty()) {
       rejected_ = std::get<RestoreChosen>(events.front()).rejected;
       return PointText(std::get<RestoreChosen>(events.front()).point);
     }
-    if (fleet_.question() == asked) return "undecided";
-    return asked ? "on disk, not above " + PointText(fleet_.question()->not_above) : "on disk";
+    std::string asked;
+    for (const auto& [whom, question] : fleet_.TakeQuestions()) {
+      if (const auto* fetch = std::get_if<FetchKept>(&question)) {
+        asked += fmt::format("{}node {} fetches {} from {}", asked.empty() ? "" : ", ", whom, PointText(fetch->point),
+                             fetch->host);
+        continue;
+      }
+      const CheckpointId bound = std::get<ChooseOnDisk>(question).not_above;
+      asked = on_disk_ ? "on disk, not above " + PointText(bound) : "on disk";
+      if (whom == 2) on_disk_ = bound;
+    }
+    return asked.empty() ? "undecided" : asked;
+  }
+  // An answer to the newest question, if that was about memory or the disk.
+  std::string Find(int node, std::vector<CheckpointId> points, std::vector<std::string> rejected = {}) {
+    RestoreFound found{EpochId(2), std::move(points), std::move(rejected)};
+    found.not_above = on_disk_;
+    return Answer(node, found);
+  }
+  std::string FindKept(int node, std::vector<CheckpointId> points, std::vector<KeptFor> kept) {
+    return Answer(node, {.epoch = EpochId(2), .points = std::move(points), .rejected = {}, .kept = std::move(kept)});
+  }
+  std::string Fetched(int node, const CheckpointId& point, std::vector<std::string> rejected = {}) {
+    const bool worked = rejected.empty();
+    RestoreFound found{.epoch = EpochId(2), .points = {}, .rejected = std::move(rejected), .fetched = point};
+    if (worked) found.points = {point};
+    return Answer(node, found);
+  }
+  void AllKeepSomewhere() {
+    for (const int node : {0, 1, 2}) fleet_.Hear(node, KeepsAt{fmt::format("host{}", node), 7});
   }
 
   std::string Hold(int node, const std::vector<int64_t>& steps, int64_t passed,
@@ -47,8 +72,9 @@ class FleetTest : public testing::Test {
                        news->dead_step < 0 ? "" : fmt::format(", dead to {}", news->dead_step));
   }
 
-  Fleet fleet_{3};
+  Fleet fleet_{{1, 2, 0}};
   std::vector<std::string> rejected_;
+  std::optional<CheckpointId> on_disk_;  // what was asked last
 };
 
 TEST_F(FleetTest, AnEpochRunsAndStopsWhenItDoesOnAllNodes) {
@@ -173,6 +199,75 @@ TEST_F(FleetTest, ALateAnswerToAnotherQuestionIsNone) {
   EXPECT_THAT(fleet_.Hear(0, RestoreFound{EpochId(2), {Checkpoint(1, 9)}, {}}), IsEmpty());
   for (const int node : {1, 2}) EXPECT_EQ(Find(node, {Checkpoint(1, 9)}), "undecided");
   EXPECT_EQ(Find(0, {Checkpoint(1, 9)}), "1/9");
+}
+
+TEST_F(FleetTest, WhatAMachineTookWithItComesFromItsKeeper) {
+  AllKeepSomewhere();
+  EXPECT_EQ(FindKept(0, {Checkpoint(1, 9), Checkpoint(1, 8)}, {{2, Checkpoint(1, 8)}}), "undecided");
+  EXPECT_EQ(FindKept(2, {Checkpoint(1, 9), Checkpoint(1, 8)}, {{1, Checkpoint(1, 8)}, {1, Checkpoint(1, 7)}}), "undecided");
+  EXPECT_EQ(FindKept(1, {}, {}), "node 1 fetches 1/8 from host2");
+  EXPECT_EQ(std::get<FetchKept>(fleet_.Asked(1, ChooseRestore{EpochId(2)})).point, Checkpoint(1, 8)) << "asked again";
+  EXPECT_TRUE(std::holds_alternative<Command>(fleet_.Asked(0, ChooseRestore{EpochId(2)})));
+  EXPECT_EQ(Fetched(1, Checkpoint(1, 7)), "undecided") << "not what was asked for";
+  EXPECT_EQ(Fetched(1, Checkpoint(1, 8)), "1/8");
+}
+
+TEST_F(FleetTest, ACopyThatIsNotToBeHadIsNotAskedForAgain) {
+  AllKeepSomewhere();
+  FindKept(0, {Checkpoint(1, 9), Checkpoint(1, 8)}, {});
+  FindKept(2, {Checkpoint(1, 9), Checkpoint(1, 8)}, {{1, Checkpoint(1, 8)}, {1, Checkpoint(1, 9)}});
+  EXPECT_EQ(FindKept(1, {}, {}), "node 1 fetches 1/9 from host2");
+  EXPECT_EQ(Fetched(1, Checkpoint(1, 9), {"the copy: damaged"}), "node 1 fetches 1/8 from host2");
+  EXPECT_EQ(Fetched(1, Checkpoint(1, 8), {"the copy: gone"}), "on disk");
+  EXPECT_EQ(Fetched(1, Checkpoint(1, 8)), "undecided") << "too late";
+}
+
+TEST_F(FleetTest, WhoseKeeperIsLostTooGoesToDisk) {
+  AllKeepSomewhere();
+  FindKept(0, {Checkpoint(1, 9)}, {{2, Checkpoint(1, 9)}});
+  FindKept(1, {}, {});
+  EXPECT_EQ(FindKept(2, {}, {}), "on disk") << "node 2 kept what was node 1's";
+}
+
+TEST_F(FleetTest, TheOwnerAndAnUnrelatedMachineLostTogether) {
+  Fleet four({1, 2, 3, 0});
+  for (int node = 0; node < 4; ++node) four.Hear(node, KeepsAt{std::to_string(node), 7});
+  four.Begin(kOne);
+  const auto found = [&](int node, std::vector<CheckpointId> points, std::vector<KeptFor> kept) {
+    return four.Hear(node, {.epoch = EpochId(2), .points = std::move(points), .rejected = {}, .kept = std::move(kept)});
+  };
+  found(0, {}, {});
+  found(1, {Checkpoint(1, 9)}, {{0, Checkpoint(1, 9)}});
+  found(2, {}, {});
+  EXPECT_THAT(found(3, {Checkpoint(1, 9)}, {{2, Checkpoint(1, 9)}}), IsEmpty());
+  EXPECT_THAT(four.TakeQuestions(), SizeIs(2));
+  const auto fetched = [&](int node) {
+    return four.Hear(node, {.epoch = EpochId(2), .points = {Checkpoint(1, 9)}, .rejected = {}, .fetched = Checkpoint(1, 9)});
+  };
+  EXPECT_THAT(fetched(2), IsEmpty());
+  EXPECT_EQ(std::get<RestoreChosen>(fetched(0).front()).point, Checkpoint(1, 9));
+}
+
+// The new occupant answers, and is lost in turn while it fetches.
+TEST_F(FleetTest, WhoTakesThePlaceOfOneThatFetchedIsAskedAnew) {
+  AllKeepSomewhere();
+  FindKept(0, {Checkpoint(1, 8)}, {});
+  FindKept(2, {Checkpoint(1, 8)}, {{1, Checkpoint(1, 8)}});
+  EXPECT_EQ(FindKept(1, {}, {}), "node 1 fetches 1/8 from host2");
+  fleet_.Gone(1);
+  EXPECT_TRUE(std::holds_alternative<Command>(fleet_.Asked(1, ChooseRestore{EpochId(2)})));
+  EXPECT_EQ(Fetched(1, Checkpoint(1, 8)), "undecided") << "of the one before";
+  EXPECT_EQ(FindKept(1, {}, {}), "node 1 fetches 1/8 from host2");
+  EXPECT_EQ(Fetched(1, Checkpoint(1, 8)), "1/8");
+}
+
+TEST_F(FleetTest, KeepersAreKnownOnceTheySaySo) {
+  EXPECT_EQ(fleet_.KeeperOf(0), std::nullopt);
+  fleet_.Hear(1, KeepsAt{"b", 7});
+  EXPECT_EQ(fleet_.KeeperOf(0)->second.host, "b");
+  EXPECT_THAT(fleet_.WardsOf(1), ElementsAre(0));
+  fleet_.Gone(1);
+  EXPECT_EQ(fleet_.KeeperOf(0), std::nullopt) << "another machine has its place";
 }
 
 TEST_F(FleetTest, AnAnswerForAnotherEpochIsNone) {

@@ -16,7 +16,7 @@ namespace lockstep::control {
 
 // ---- an agent says
 
-// The checkpoints that are whole on all ranks of a node.
+// The checkpoints that are whole on all ranks of a node, and kept by another one, if any can.
 struct Holding {
   EpochId epoch;  // that acts there
   std::vector<CheckpointId> points;
@@ -24,13 +24,26 @@ struct Holding {
   int64_t passed = -1;                 // every rank has saved or skipped this step
   bool operator==(const Holding&) const = default;
 };
-// An agent's answer to ChooseRestore: those in memory whose CRCs it has verified, and what it found damaged. To
-// ChooseOnDisk: at most one.
+// A checkpoint of another node's ranks that an agent keeps in its memory (lockstep/keep).
+struct KeptFor {
+  int node = 0;
+  CheckpointId point;
+  bool operator==(const KeptFor&) const = default;
+};
+// An agent's answer to ChooseRestore: those in memory whose CRCs it has verified, what it keeps for others, and what it
+// found damaged. To FetchKept and ChooseOnDisk: at most one.
 struct RestoreFound {
   EpochId epoch;  // the coming one
   std::vector<CheckpointId> points;
   std::vector<std::string> rejected;
   std::optional<CheckpointId> not_above{};  // of the question, if it was ChooseOnDisk
+  std::vector<KeptFor> kept{};
+  std::optional<CheckpointId> fetched{};  // of the question, if it was FetchKept
+};
+// Where this agent takes in what other nodes want kept.
+struct KeepsAt {
+  std::string host;
+  int port = 0;
 };
 // What the ranks of a node look like now.
 struct Samples {
@@ -70,8 +83,8 @@ struct AllSaid {
   EpochId epoch;  // the newest that it ever was told of; 0: none
 };
 
-using Said = std::variant<EventBody, Holding, RestoreFound, Samples, CommunicationSeen, StoreAt, Observed, FlushWanted,
-                          PartWritten, DiskDone, AllSaid>;
+using Said = std::variant<EventBody, Holding, RestoreFound, Samples, CommunicationSeen, StoreAt, Observed, KeepsAt,
+                          FlushWanted, PartWritten, DiskDone, AllSaid>;
 
 // ---- an agent is told
 
@@ -94,6 +107,20 @@ struct HostStore {
   int restart_count = 0;
 };
 
+// From now on this node keeps what is whole on your ranks: send it there.
+struct KeepWith {
+  std::string name;  // of the node
+  std::string host;
+  int port = 0;
+};
+// The others have this checkpoint in memory, you have not, but there is a copy of your part here: fetch it; answer
+// RestoreFound.
+struct FetchKept {
+  EpochId next;
+  CheckpointId point;
+  std::string host;
+  int port = 0;
+};
 // No checkpoint in memory is whole on all nodes. Load the newest from disk that is not above this one and whole for
 // your ranks; answer RestoreFound. Asked again with a lower bound until all find the same.
 struct ChooseOnDisk {
@@ -106,6 +133,7 @@ struct WritePart {
   CheckpointId point;
 };
 
-using Told = std::variant<Command, Commit, LookClosely, HostStore, ChooseOnDisk, WritePart, PartWritten, DiskDone>;
+using Told = std::variant<Command, Commit, LookClosely, HostStore, KeepWith, FetchKept, ChooseOnDisk, WritePart,
+                          PartWritten, DiskDone>;
 
 }  // namespace lockstep::control

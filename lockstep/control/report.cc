@@ -62,6 +62,31 @@ Json DiskJson(const std::optional<OnDisk>& disk) {
           {"error", disk->error}};
 }
 
+Json PeersJson(const std::optional<PeerCopies>& peers) {
+  if (!peers) return {};
+  return {{"epoch", peers->newest ? Json(peers->newest->epoch.value()) : Json()},
+          {"step", peers->newest ? Json(peers->newest->step) : Json()},
+          {"nodes_alone", peers->alone},
+          {"kept_bytes", peers->kept.value},
+          {"sent_bytes", peers->sent.value},
+          {"held_bytes", peers->held.value},
+          {"error", peers->error}};
+}
+
+// The newest that exists twice is the one of the node that lags most.
+void Add(const PeerCopies& one, std::optional<PeerCopies>& all) {
+  if (!all) {
+    all = one;
+    return;
+  }
+  all->newest = std::min(all->newest, one.newest);
+  all->alone += one.alone;
+  all->kept += one.kept;
+  all->sent += one.sent;
+  all->held += one.held;
+  if (all->error.empty()) all->error = one.error;
+}
+
 // Of the slowest rank that an agent looks at. The state hears of steps every few seconds only, where nothing happens.
 int64_t StepNow(const State& state, const std::vector<RankStatus>& ranks) {
   std::optional<int64_t> slowest;
@@ -79,7 +104,8 @@ Json CheckpointJson(const Observed& observed) {
           {"skipped", observed.checkpoints_skipped},
           {"torn", observed.checkpoints_torn},
           {"blocked_s", observed.checkpoint_blocked.value},
-          {"disk", DiskJson(observed.disk)}};
+          {"disk", DiskJson(observed.disk)},
+          {"peers", PeersJson(observed.peers)}};
 }
 
 void AddStandbys(Json& report, const State& state) {
@@ -158,6 +184,7 @@ Observed Together(const std::vector<Observed>& nodes) {
     all.checkpoints_torn += node.checkpoints_torn;
     all.checkpoint_blocked += node.checkpoint_blocked;
     if (node.disk) all.disk = node.disk;
+    if (node.peers) Add(*node.peers, all.peers);
     all.records += node.records;
     all.records_dropped += node.records_dropped;
     all.log_dropped += node.log_dropped;

@@ -30,6 +30,15 @@ struct OnDisk {
   std::string error;      // of the newest flush; empty: it succeeded
 };
 
+// Checkpoints that exist a second time, in the memory of another node.
+struct PeerCopies {
+  std::optional<CheckpointId> newest;  // of this node, or of the node that lags most
+  int alone = 0;                       // nodes whose checkpoints nobody else keeps
+  Bytes kept, sent;                    // since the agent began: what was kept elsewhere, and what of it had to be sent
+  Bytes held;                          // what is kept for others now
+  std::string error;                   // why nobody keeps them
+};
+
 // What the agent sees beyond the state: gauges of the moment.
 struct Observed {
   std::vector<RankStatus> ranks;
@@ -39,6 +48,7 @@ struct Observed {
   int64_t checkpoints = 0, checkpoints_skipped = 0, checkpoints_torn = 0;
   Seconds checkpoint_blocked;  // summed over ranks
   std::optional<OnDisk> disk;  // none: the run keeps no checkpoints on disk
+  std::optional<PeerCopies> peers;  // none: there is one node
   int64_t records = 0, records_dropped = 0;
   Bytes log_dropped, console_dropped;  // of the workers' output
   std::string start_method;            // "zygote" or "exec"

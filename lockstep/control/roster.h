@@ -35,6 +35,7 @@ struct Join {
   bool keeps_on_disk = false;           // it has a directory for checkpoints
   uint64_t first_epoch = 1;             // above those of all checkpoints there
   std::string rdzv_id{};                // torchrun's name of the job; empty: none was given
+  std::string layout{};                 // of the job, as JSON; empty: not known there
 };
 
 struct Place {
@@ -73,6 +74,8 @@ class Roster {
   Place PlaceOf(const std::string& token) const;
   // Above those of all checkpoints that any node finds.
   EpochId first_epoch() const { return EpochId(first_epoch_); }
+  // As one of the nodes has it; empty: none does.
+  const std::string& layout() const { return layout_; }
   // "2 of 3 nodes are here: a, b"
   std::string Progress() const;
 
@@ -90,6 +93,7 @@ class Roster {
   std::map<std::string, std::string> refused_;  // by token: why
   Nanos newest_;                                // when the newest one came
   uint64_t first_epoch_ = 1;
+  std::string layout_;
   std::vector<NodeSpec> nodes_;
 };
 

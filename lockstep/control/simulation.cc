@@ -174,12 +174,14 @@ class Simulation {
       for (const CheckpointId& point : found.points) chosen.point = std::max(chosen.point, std::optional(point));
       return Handle(chosen);
     }
-    const std::optional<ChooseOnDisk> before = fleet_->question();
     for (const EventBody& event : fleet_->Hear(node, found)) Handle(event);
-    if (!fleet_->question() || fleet_->question() == before) return;
-    if (before && plan_.mutant == Mutant::kOneLook) return Handle(RestoreChosen{found.epoch, {}, {}});
-    DownAll(*fleet_->question());
+    const Fleet::Questions questions = fleet_->TakeQuestions();
+    const bool again = found.not_above && !questions.empty();
+    if (again && plan_.mutant == Mutant::kOneLook) return Handle(RestoreChosen{found.epoch, {}, {}});
+    for (const auto& [whom, question] : questions) Down(whom, question);
   }
+
+  void Hear(int node, const KeepsAt& where) { fleet_->Hear(node, where); }
 
   void Hear(int node, const Holding& holding) {
     fleet_->Hear(node, holding);
@@ -201,7 +203,7 @@ class Simulation {
     if (said.epoch > state().epoch && plan_.mutant != Mutant::kTrustJournal) Handle(JournalBehind{said.epoch});
     if (plan_.mutant == Mutant::kForgetPending) return;
     Down(node, fleet_->commit());
-    for (const Command& command : PendingCommands(state())) Down(node, fleet_->Asked(command));
+    for (const Command& command : PendingCommands(state())) Down(node, fleet_->Asked(node, command));
   }
 
   void Lost(int node, const std::string& why) {
@@ -301,7 +303,9 @@ class Simulation {
   // ---- its process ----
 
   void BeginToListen(EpochId epoch) {
-    fleet_ = std::make_unique<Fleet>(plan_.nodes);
+    std::vector<int> keepers;
+    for (int node = 0; node < plan_.nodes; ++node) keepers.push_back(plan_.nodes > 1 ? cluster_.KeeperOf(node) : -1);
+    fleet_ = std::make_unique<Fleet>(std::move(keepers));
     fleet_->Begin(epoch);
     attendants_.assign(static_cast<size_t>(plan_.nodes), Attendant{});
     for (Attendant& attendant : attendants_) attendant.lost_since = schedule_.now();
@@ -520,7 +524,8 @@ const char* MutantName(Mutant mutant) {
       "stale writer",   "first node stopped", "any node's point", "no budget",
       "forget pending", "spawn twice",        "never caught up",  "trust the journal",
       "never dead",     "one look",           "never back",       "never gone",
-      "gone runs on",   "deaf to a stop",     "stop once",        "a stop per node"};
+      "gone runs on",   "deaf to a stop",     "stop once",        "a stop per node",
+      "commit unkept"};
   return kNames[static_cast<size_t>(mutant)];
 }
 

@@ -37,8 +37,9 @@ enum class Mutant {
   kDeafToStop,        // a stop is forgotten while the ranks are being killed for a restart
   kStopOnce,          // asked for again, a stop is no faster
   kStopPerNode,       // one stop that reaches all nodes counts as many
+  kCommitUnkept,      // a checkpoint counts as committed though nobody keeps a copy of it
 };
-inline constexpr int kMutants = 19;
+inline constexpr int kMutants = 20;
 const char* MutantName(Mutant mutant);
 
 struct SimulationPlan {

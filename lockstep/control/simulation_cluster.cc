@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <set>
 
 #include "lockstep/client/commit.h"
 
@@ -15,7 +16,11 @@ constexpr double kStep = 0.1, kFlushed = 0.1, kDamaged = 0.15, kStubborn = 0.2;
 constexpr Seconds kTick{0.1}, kDetection{2}, kLookAgain{0.05};
 constexpr int kMany = 128;  // nodes, of which some are always late with their news
 
-Seconds StaleAfter(const SimulationPlan& plan) { return Seconds{plan.nodes <= kMany ? 4.0 : 10.0}; }
+// One copy to the keeper of each node, and the news of it, lie between two that become whole everywhere.
+Seconds StaleAfter(const SimulationPlan& plan) {
+  if (plan.nodes > kMany) return Seconds{10};
+  return Seconds{plan.nodes < kMany ? 4.0 : 6.0};
+}
 
 // A machine that is new here has seen no epoch.
 bool ComesNext(const Node& node, EpochId epoch) {
@@ -61,6 +66,7 @@ void Cluster::Tell(int node, const Told& told) {
     return std::visit([&](const auto& body) { Do(node, body); }, *command);
   if (const Commit* commit = std::get_if<Commit>(&told)) Do(node, *commit);
   if (const ChooseOnDisk* question = std::get_if<ChooseOnDisk>(&told)) Do(node, *question);
+  if (const FetchKept* question = std::get_if<FetchKept>(&told)) Do(node, *question);
 }
 
 // All that was said over an older stream may be lost.
@@ -69,6 +75,7 @@ void Cluster::Reconnect(int index) {
   node.holding_told.reset();
   node.step_told = -2;
   for (const EventBody& fact : node.said) SayNow(index, fact);
+  if (plan_.nodes > 1) SayNow(index, KeepsAt{"", index});
   SayNow(index, AllSaid{node.epoch});
 }
 
@@ -154,7 +161,7 @@ void Cluster::Do(int index, const KeepStacks& command) {
 void Cluster::Do(int index, const ChooseRestore& command) {
   const Node& node = nodes_[At(index)];
   if (!ComesNext(node, command.next)) return;
-  RestoreFound found{command.next, Points(node), {}};
+  RestoreFound found{.epoch = command.next, .points = Points(node), .rejected = {}, .kept = node.keeps};
   for (const Rank& rank : node.ranks)
     for (const Slot& slot : rank.slots)
       if (slot.done && slot.corrupt) found.rejected.push_back("a slot's CRC is wrong");
@@ -177,6 +184,19 @@ void Cluster::Do(int index, const ChooseOnDisk& question) {
   SaySoon(index, chance_.Between(0.01, 0.05), found);
 }
 
+// The keeper is reached by a way of its own, which does not break here; it may be dead, or another machine.
+void Cluster::Do(int index, const FetchKept& question) {
+  Node& node = nodes_[At(index)];
+  if (!ComesNext(node, question.next)) return;
+  const Node& keeper = nodes_[At(question.port)];
+  const bool there = !keeper.dead && std::find(keeper.keeps.begin(), keeper.keeps.end(),
+                                               KeptFor{index, question.point}) != keeper.keeps.end();
+  RestoreFound found{.epoch = question.next, .points = {}, .rejected = {}, .fetched = question.point};
+  if (there) found.points = {question.point};
+  node.loaded = there ? std::optional(question.point) : std::nullopt;
+  SaySoon(index, chance_.Between(0.01, 0.1), found);
+}
+
 void Cluster::Do(int index, const PublishRestore& command) {
   Node& node = nodes_[At(index)];
   if (command.epoch <= node.published_for) return;
@@ -186,6 +206,7 @@ void Cluster::Do(int index, const PublishRestore& command) {
   node.published_for = command.epoch;
   node.restore = node.committed = command.point;
   node.dead_step = -1;
+  GiveUpKept(node);
 }
 
 void Cluster::Do(int index, const Commit& commit) {
@@ -194,12 +215,58 @@ void Cluster::Do(int index, const Commit& commit) {
   if (commit.point.epoch.value() != 0 && (!node.committed || *node.committed < commit.point))
     node.committed = commit.point;
   if (plan_.mutant != Mutant::kNeverDead) node.dead_step = std::max(node.dead_step, commit.dead_step);
+  GiveUpKept(node);
+}
+
+void Cluster::GiveUpKept(Node& node) const {
+  const CheckpointId committed = node.committed.value_or(CheckpointId{EpochId(0), -1});
+  const EpochId epoch = std::max(node.epoch, node.published_for);
+  std::erase_if(node.keeps, [&](const KeptFor& kept) {
+    return ls_can_give_up({kept.point.epoch.value(), kept.point.step}, {committed.epoch.value(), committed.step},
+                          node.dead_step, epoch.value());
+  });
+}
+
+// What is whole here goes to the keeper, which may be slow, or not there.
+void Cluster::SendToKeeper(int index) {
+  if (plan_.nodes == 1) return;
+  for (const CheckpointId& point : Points(nodes_[At(index)], false)) {
+    const std::vector<CheckpointId>& kept = nodes_[At(index)].kept;
+    if (std::find(kept.begin(), kept.end(), point) != kept.end() || chance_.Hits(0.05)) continue;
+    const int keeper = KeeperOf(index);
+    // Of many nodes some keeper is always slow; as slow as a step or more is then enough.
+    const bool slow = chance_.Hits(plan_.nodes < kMany ? 0.1 : 0.01);
+    const Seconds sending = slow ? chance_.Between(0.1, plan_.nodes < kMany ? 0.8 : 0.3) : chance_.Between(0.001, 0.03);
+    schedule_.In(sending, [this, index, keeper, point, own = machine(index), its = machine(keeper)] {
+      Node &from = nodes_[At(index)], &to = nodes_[At(keeper)];
+      if (own != machine(index) || its != machine(keeper) || from.dead || to.dead) return;
+      const std::vector<CheckpointId> still = Points(from);
+      if (std::find(still.begin(), still.end(), point) == still.end()) return;
+      if (std::find(to.keeps.begin(), to.keeps.end(), KeptFor{index, point}) == to.keeps.end())
+        to.keeps.push_back({index, point});
+      if (std::find(from.kept.begin(), from.kept.end(), point) == from.kept.end()) from.kept.push_back(point);
+    });
+  }
+}
+
+// Every node has it whole, or its keeper has.
+bool Cluster::CanGather(const CheckpointId& point) const {
+  for (int index = 0; index < plan_.nodes; ++index) {
+    const Node &node = nodes_[At(index)], &keeper = nodes_[At(KeeperOf(index))];
+    const std::vector<CheckpointId> points = Points(node);
+    const bool here = !node.dead && std::find(points.begin(), points.end(), point) != points.end();
+    const bool kept = !keeper.dead && KeeperOf(index) != index &&
+                      std::find(keeper.keeps.begin(), keeper.keeps.end(), KeptFor{index, point}) != keeper.keeps.end();
+    if (!here && !kept) return false;
+  }
+  return true;
 }
 
 void Cluster::Tick(int index) {
   schedule_.In(kTick, [this, index] { Tick(index); });
   Node& node = nodes_[At(index)];
   if (!node.loop || node.stopped) return;
+  SendToKeeper(index);
   if (Holding holding = HoldingOf(node); holding != node.holding_told) {
     node.holding_told = holding;
     SayNow(index, std::move(holding));
@@ -356,8 +423,37 @@ bool Cluster::Die(int index) {
   return worked;
 }
 
+// A committed checkpoint outlives the loss of one machine; of what the epoch began from, the copies may have gone with
+// the machine before.
+void Cluster::CheckLoss(int index) {
+  const Node& keeper = nodes_[At(KeeperOf(index))];
+  std::optional<CheckpointId> committed;
+  EpochId epoch;
+  for (const Node& node : nodes_) {
+    if (!node.dead) committed = std::max(committed, node.committed);
+    epoch = std::max(epoch, node.epoch);
+  }
+  const bool kept = committed && committed->epoch == epoch && !keeper.dead && KeeperOf(index) != index && !corrupted_;
+  const auto others = std::count_if(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.dead; });
+  if (kept && others == 1 && (!newest_whole_ || *newest_whole_ < *committed))
+    Break(fmt::format("{} was committed, and is gone with one machine", Text(committed)));
+}
+
+void Cluster::NoteWhatIsLeft() {
+  std::set<CheckpointId> candidates;
+  for (const Node& node : nodes_) {
+    for (const CheckpointId& point : Points(node)) candidates.insert(point);
+    for (const KeptFor& kept : node.keeps) candidates.insert(kept.point);
+  }
+  newest_whole_.reset();
+  for (const CheckpointId& point : candidates)
+    if (CanGather(point)) newest_whole_ = point;
+}
+
 void Cluster::Replace(int index) {
   Node& node = nodes_[At(index)];
+  NoteWhatIsLeft();
+  CheckLoss(index);
   Node fresh;
   fresh.machine = node.machine + 1;
   for (const Rank& rank : node.ranks) {
@@ -365,7 +461,9 @@ void Cluster::Replace(int index) {
     fresh.ranks.back().process = rank.process + 1;  // what was about to happen to the old one's does not
   }
   node = std::move(fresh);
-  newest_whole_.reset();  // a part of it is gone
+  Node& ward = nodes_[At((index + plan_.nodes - 1) % plan_.nodes)];
+  ward.kept.clear();  // its copies are gone
+  NoteWhatIsLeft();
   SurvivorsMayNotice(index, 0);
 }
 
@@ -462,6 +560,10 @@ void Cluster::Save(int index, int number) {
 
 Holding Cluster::HoldingOf(const Node& node) const {
   Holding holding{node.epoch, Points(node, false), {}, std::numeric_limits<int64_t>::max()};
+  if (plan_.nodes > 1 && plan_.mutant != Mutant::kCommitUnkept)
+    std::erase_if(holding.points, [&](const CheckpointId& point) {
+      return point.epoch == node.epoch && std::find(node.kept.begin(), node.kept.end(), point) == node.kept.end();
+    });
   for (const Rank& rank : node.ranks)
     holding.passed = std::min(holding.passed, rank.epoch == node.epoch ? rank.step : -1);
   for (const Slot& slot : node.ranks.front().slots) {

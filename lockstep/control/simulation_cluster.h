@@ -45,6 +45,8 @@ struct Node {
   std::optional<CheckpointId> restore, committed;
   std::optional<CheckpointId> loaded;  // from disk, in answer to the newest question
   int64_t dead_step = -1;
+  std::vector<KeptFor> keeps;           // of other nodes
+  std::vector<CheckpointId> kept;       // by its keeper
   std::optional<LoopBegan> loop;
   std::vector<EventBody> said;          // facts of the epoch, said again when its agent is back
   std::optional<Holding> holding_told;  // over this connection
@@ -87,6 +89,9 @@ class Cluster {
   // When a rank of this node last finished a step.
   Nanos SteppedAt(int node) const;
 
+  // Who keeps whose checkpoints in its memory.
+  int KeeperOf(int node) const { return (node + 1) % plan_.nodes; }
+
   // The first promise that was broken; empty while all hold.
   const std::string& broken() const { return broken_; }
   // What broke by itself, as a consequence of a fault, and is repaired by a restart of its own.
@@ -104,6 +109,7 @@ class Cluster {
   void Do(int node, const KeepStacks& command);
   void Do(int node, const ChooseRestore& command);
   void Do(int node, const ChooseOnDisk& question);
+  void Do(int node, const FetchKept& question);
   void Do(int node, const PublishRestore& command);
   void Do(int node, const Commit& commit);
   template <typename Other>
@@ -134,6 +140,11 @@ class Cluster {
   Holding HoldingOf(const Node& node) const;
   // verified: their CRCs were looked at, which happens before a restart only.
   std::vector<CheckpointId> Points(const Node& node, bool verified = true) const;
+  void SendToKeeper(int node);
+  void GiveUpKept(Node& node) const;
+  bool CanGather(const CheckpointId& point) const;
+  void NoteWhatIsLeft();
+  void CheckLoss(int index);
   Progress ProgressOf(const Node& node) const;
   void NoteCommitted();
   void PutOnDisk(const CheckpointId& id);

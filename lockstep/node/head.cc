@@ -5,6 +5,8 @@
 
 #include "lockstep/agent/spec.h"
 #include "lockstep/base/file.h"
+#include "lockstep/cluster/layout.h"
+#include "lockstep/control/keepers.h"
 #include "lockstep/incident/incident.h"
 
 namespace lockstep::node {
@@ -24,6 +26,13 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
   if (begin == std::string::npos)
     return InvalidArgument("--token-file {} is empty: put a secret into it, or leave the flag out", path);
   return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
+}
+
+// By node. A job that nobody has told its nodes runs on one.
+std::vector<int> KeepersOf(const control::JobSpec& job) {
+  if (job.nodes.empty()) return {-1};
+  const absl::StatusOr<cluster::Layout> layout = cluster::LayoutFromJson(job.layout);
+  return control::KeepersOf(job.nodes, layout.ok() ? std::optional(*layout) : std::nullopt);
 }
 
 }  // namespace
@@ -72,7 +81,7 @@ void Head::BeginEpochs() {
   const control::JobSpec& job = state().spec;
   nodes_.resize(std::max<size_t>(1, job.nodes.size()));
   for (Node& node : nodes_) node.lost_since = clock_.Now();
-  fleet_ = std::make_unique<control::Fleet>(static_cast<int>(nodes_.size()));
+  fleet_ = std::make_unique<control::Fleet>(KeepersOf(job));
   judge_ = std::make_unique<control::Judge>(options_.policy, job.ranks);
   const bool coming = state().mode == control::Mode::kLoading || state().mode == control::Mode::kSpawning;
   const uint64_t epoch = state().epoch.value() - (state().mode == control::Mode::kLoading ? 1 : 0);
@@ -112,9 +121,18 @@ void Head::Hear(int node, const control::EventBody& said) {
   Handle(fleet_->Hear(node, said));
 }
 void Head::Hear(int node, const control::RestoreFound& found) {
-  const std::optional<control::ChooseOnDisk> before = fleet_->question();
   Handle(fleet_->Hear(node, found));
-  if (fleet_->question() && fleet_->question() != before) TellAll(*fleet_->question());
+  for (const auto& [asked, question] : fleet_->TakeQuestions()) Tell(asked, question);
+}
+
+void Head::Hear(int node, const control::KeepsAt& where) {
+  fleet_->Hear(node, where);
+  for (const int ward : fleet_->WardsOf(node)) TellKeeper(ward);
+}
+
+void Head::TellKeeper(int node) {
+  const auto keeper = fleet_->KeeperOf(node);
+  if (keeper) Tell(node, control::KeepWith{NameOf(keeper->first), keeper->second.host, keeper->second.port});
 }
 
 // To look at all nodes at the word of each would be a square of work: when something became whole, at the word of as
@@ -175,11 +193,12 @@ void Head::Hear(int index, const control::AllSaid& said) {
     if (const auto* spawn = std::get_if<control::Spawn>(&command)) {
       TellSpawn(*spawn, index);
     } else {
-      Tell(index, fleet_->Asked(command));
+      Tell(index, fleet_->Asked(index, command));
     }
   }
   // What was told while it was away.
   if (nodes_.size() > 1) Tell(index, fleet_->commit());
+  TellKeeper(index);
   Tell(index, control::LookClosely{state().epoch, looks_closely_});
   FlushIfAllAttend();
 }

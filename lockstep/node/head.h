@@ -74,6 +74,7 @@ class Head {
   void Hear(int node, const control::Samples& samples);
   void Hear(int, const control::CommunicationSeen& seen) { judge_->Add(seen); }
   void Hear(int node, const control::StoreAt& store);
+  void Hear(int node, const control::KeepsAt& where);
   void Hear(int, const control::FlushWanted& wanted);
   void Hear(int, const control::PartWritten& part) { Tell(0, part); }
   void Hear(int, const control::DiskDone& done);
@@ -85,6 +86,7 @@ class Head {
   void Carry(const std::vector<control::Command>& commands);
   void BeginEpochs();
   void TellCommit();
+  void TellKeeper(int node);
   std::vector<RankId> RanksOf(int node) const;
   void TellAll(const control::Told& told);
   void Tell(int node, const control::Told& told);

@@ -71,6 +71,7 @@ void Lead::BeginIfComplete() {
   job_.ranks = 0;
   for (const control::NodeSpec& node : job_.nodes) job_.ranks += node.ranks;
   job_.first_epoch = roster_->first_epoch();
+  job_.layout = roster_->layout();
   job_.load_first = job_.first_epoch.value() > 1;
   absl::Status status = head_.Begin(job_);
   for (auto& [peer, agent] : agents_) Welcome(peer, agent);

@@ -147,6 +147,7 @@ control::Join Node::OwnJoin() const {
   join.keeps_on_disk = !spec_.checkpoint_dir.empty();
   join.first_epoch = first_epoch_;
   join.rdzv_id = spec_.torchrun.run_id;
+  join.layout = spec_.layout;
   return join;
 }
 
@@ -208,15 +209,13 @@ absl::Status Node::Begin() {
 
 // All nodes are there: our part begins.
 absl::Status Node::Placed(const control::Place& place) {
-  if (spec_.torchrun.master_addr.empty()) {
-    // Whoever leads is known by the endpoint's name; another node, by the way that leads there.
-    const Endpoint meeting = ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{});
-    if (lead_) {
-      spec_.torchrun.master_addr = meeting.host;
-    } else {
-      LS_ASSIGN_OR_RETURN(spec_.torchrun.master_addr, OwnAddressTowards(meeting));
-    }
+  // Whoever leads is known by the endpoint's name; another node, by the way that leads there.
+  const Endpoint meeting = ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{});
+  spec_.address = meeting.host;
+  if (!lead_) {
+    LS_ASSIGN_OR_RETURN(spec_.address, OwnAddressTowards(meeting));
   }
+  if (spec_.torchrun.master_addr.empty()) spec_.torchrun.master_addr = spec_.address;
   if (!agent_) MakeAgent(place);
   LS_RETURN_IF_ERROR(agent_->OpenDisk());
   if (!spec_.checkpoint_dir.empty()) LS_RETURN_IF_ERROR(agent::CheckNewest(spec_));

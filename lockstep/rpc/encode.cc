@@ -40,6 +40,26 @@ void Put(const control::RestoreFound& found, FromAgent& wire) {
   for (const control::CheckpointId& point : found.points) Put(point, to->add_points());
   for (const std::string& text : found.rejected) to->add_rejected(text);
   if (found.not_above) Put(*found.not_above, to->mutable_not_above());
+  for (const control::KeptFor& kept : found.kept) {
+    KeptFor* one = to->add_kept();
+    one->set_node(kept.node);
+    Put(kept.point, one->mutable_point());
+  }
+  if (found.fetched) Put(*found.fetched, to->mutable_fetched());
+}
+
+void Put(const control::KeepsAt& where, FromAgent& wire) {
+  wire.mutable_keeps_at()->set_host(where.host);
+  wire.mutable_keeps_at()->set_port(where.port);
+}
+
+void Put(const control::PeerCopies& peers, PeerCopies* to) {
+  if (peers.newest) Put(*peers.newest, to->mutable_newest());
+  to->set_alone(peers.alone);
+  to->set_kept_bytes(peers.kept.value);
+  to->set_sent_bytes(peers.sent.value);
+  to->set_held_bytes(peers.held.value);
+  to->set_error(peers.error);
 }
 
 void Put(const detect::RankSample& sample, RankSample* wire) {
@@ -147,6 +167,7 @@ void Put(const control::Observed& observed, FromAgent& wire) {
   to->set_console_dropped_bytes(observed.console_dropped.value);
   to->set_start_method(observed.start_method);
   if (observed.disk) Put(*observed.disk, to->mutable_disk());
+  if (observed.peers) Put(*observed.peers, to->mutable_peers());
 }
 
 void Put(const control::FlushWanted& wanted, FromAgent& wire) {
@@ -261,6 +282,26 @@ control::OnDisk Get(const OnDisk& wire) {
   return disk;
 }
 
+control::PeerCopies Get(const PeerCopies& wire) {
+  control::PeerCopies peers;
+  if (wire.has_newest()) peers.newest = Get(wire.newest());
+  peers.alone = wire.alone();
+  peers.kept = Bytes{wire.kept_bytes()};
+  peers.sent = Bytes{wire.sent_bytes()};
+  peers.held = Bytes{wire.held_bytes()};
+  peers.error = wire.error();
+  return peers;
+}
+
+control::RestoreFound Get(const RestoreFound& wire) {
+  control::RestoreFound found{
+      EpochId(wire.epoch()), Get(wire.points()), {wire.rejected().begin(), wire.rejected().end()}};
+  if (wire.has_not_above()) found.not_above = Get(wire.not_above());
+  for (const KeptFor& kept : wire.kept()) found.kept.push_back({kept.node(), Get(kept.point())});
+  if (wire.has_fetched()) found.fetched = Get(wire.fetched());
+  return found;
+}
+
 control::PartWritten Get(const PartWritten& wire) {
   return {Get(wire.point()), wire.node(), wire.error(), wire.gone(), wire.files()};
 }
@@ -282,6 +323,7 @@ control::Observed Get(const Observed& wire) {
   observed.console_dropped = Bytes{wire.console_dropped_bytes()};
   observed.start_method = wire.start_method();
   if (wire.has_disk()) observed.disk = Get(wire.disk());
+  if (wire.has_peers()) observed.peers = Get(wire.peers());
   return observed;
 }
 
@@ -335,6 +377,17 @@ void Put(const control::ChooseOnDisk& question, Out& wire) {
   wire.mutable_choose_on_disk()->set_next(question.next.value());
   Put(question.not_above, wire.mutable_choose_on_disk()->mutable_not_above());
 }
+void Put(const control::KeepWith& keeper, Out& wire) {
+  wire.mutable_keep_with()->set_name(keeper.name);
+  wire.mutable_keep_with()->set_host(keeper.host);
+  wire.mutable_keep_with()->set_port(keeper.port);
+}
+void Put(const control::FetchKept& question, Out& wire) {
+  wire.mutable_fetch_kept()->set_next(question.next.value());
+  Put(question.point, wire.mutable_fetch_kept()->mutable_point());
+  wire.mutable_fetch_kept()->set_host(question.host);
+  wire.mutable_fetch_kept()->set_port(question.port);
+}
 void Put(const control::WritePart& command, Out& wire) {
   Put(command.point, wire.mutable_write_part()->mutable_point());
 }
@@ -365,13 +418,14 @@ FromAgent Encode(const control::Join& join) {
   to->set_keeps_on_disk(join.keeps_on_disk);
   to->set_first_epoch(join.first_epoch);
   to->set_rdzv_id(join.rdzv_id);
+  to->set_layout(join.layout);
   return wire;
 }
 
 control::Join Decode(const Join& wire) {
   return {wire.version(),       wire.name(),        wire.token(),       wire.run(),
           wire.node_rank(),     wire.ranks(),       wire.least_nodes(), wire.most_nodes(),
-          wire.keeps_on_disk(), wire.first_epoch(), wire.rdzv_id()};
+          wire.keeps_on_disk(), wire.first_epoch(), wire.rdzv_id(),     wire.layout()};
 }
 
 FromAgent Encode(const control::Said& said) {
@@ -391,13 +445,10 @@ absl::StatusOr<control::Said> DecodeSaid(const FromAgent& wire) {
     case FromAgent::kHolding:
       return control::Holding{EpochId(wire.holding().epoch()), Get(wire.holding().points()),
                               Get(wire.holding().coming()), wire.holding().passed()};
-    case FromAgent::kRestoreFound: {
-      const RestoreFound& found = wire.restore_found();
-      control::RestoreFound to{
-          EpochId(found.epoch()), Get(found.points()), {found.rejected().begin(), found.rejected().end()}};
-      if (found.has_not_above()) to.not_above = Get(found.not_above());
-      return to;
-    }
+    case FromAgent::kRestoreFound:
+      return Get(wire.restore_found());
+    case FromAgent::kKeepsAt:
+      return control::KeepsAt{wire.keeps_at().host(), wire.keeps_at().port()};
     case FromAgent::kSamples:
       return Get(wire.samples());
     case FromAgent::kCommunicationSeen:
@@ -464,6 +515,12 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
       return Told(control::HostStore{EpochId(wire.host_store().epoch()), wire.host_store().restart_count()});
     case FromCoordinator::kChooseOnDisk:
       return Told(control::ChooseOnDisk{EpochId(wire.choose_on_disk().next()), Get(wire.choose_on_disk().not_above())});
+    case FromCoordinator::kKeepWith:
+      return Told(control::KeepWith{wire.keep_with().name(), wire.keep_with().host(), wire.keep_with().port()});
+    case FromCoordinator::kFetchKept: {
+      const FetchKept& fetch = wire.fetch_kept();
+      return Told(control::FetchKept{EpochId(fetch.next()), Get(fetch.point()), fetch.host(), fetch.port()});
+    }
     case FromCoordinator::kWritePart:
       return Told(control::WritePart{Get(wire.write_part().point())});
     case FromCoordinator::kPartWritten:

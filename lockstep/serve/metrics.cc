@@ -156,6 +156,16 @@ void AddCheckpoints(Page& page, const Json& status) {
 }
 
 void AddDisk(Page& page, const Json& status) {
+  const Json& peers = At(At(status, "checkpoint"), "peers");
+  page.Gauge("lockstep_checkpoint_kept_step", "Step of the newest checkpoint that exists on two nodes.")
+      .Add(At(peers, "step"));
+  page.Gauge("lockstep_checkpoint_nodes_alone", "Nodes whose checkpoints no other node keeps.")
+      .Add(At(peers, "nodes_alone"));
+  page.Counter("lockstep_checkpoint_kept_bytes_total", "Checkpoints that other nodes keep, before deduplication.")
+      .Add(At(peers, "kept_bytes"));
+  page.Counter("lockstep_checkpoint_sent_bytes_total", "What of them had to be sent.").Add(At(peers, "sent_bytes"));
+  page.Gauge("lockstep_checkpoint_held_bytes", "Memory in which nodes keep what others sent.")
+      .Add(At(peers, "held_bytes"));
   const Json& disk = At(At(status, "checkpoint"), "disk");
   page.Counter("lockstep_checkpoint_flushes_total", "Checkpoints written to disk.").Add(At(disk, "flushes"));
   page.Counter("lockstep_checkpoint_flush_failures_total",

@@ -1,0 +1,139 @@
+#include "lockstep/agent/keeping.h"
+
+#include "lockstep/agent/points.h"
+#include "lockstep/checkpoint/budget.h"
+#include "lockstep/client/commit.h"
+
+namespace lockstep::agent {
+namespace {
+
+constexpr Seconds kPatience{10};
+constexpr size_t kRemembered = 8;  // a rank has two slots
+
+// The keeper's share of this machine's memory: what the ranks' own buffers may have at most.
+Bytes LimitOf(const RunSpec& spec) {
+  if (spec.checkpoint_budget.value > 0) return spec.checkpoint_budget;
+  const absl::StatusOr<Bytes> available = checkpoint::AvailableMemory({});
+  return available.ok() ? Bytes{available->value / 2} : Bytes{};
+}
+
+bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
+void Remember(std::set<control::CheckpointId>& some, const control::CheckpointId& id) {
+  some.insert(id);
+  if (some.size() > kRemembered) some.erase(some.begin());
+}
+
+keep::Offering OfferingOf(const RunSpec& spec, const control::CheckpointId& id, const ls_board& board,
+                          std::shared_ptr<const MappedBuffers> mapped) {
+  keep::Offering offering{spec.place.node, ToPoint(id), board.world_size, {}, {}, {}};
+  for (uint32_t rank = 0; rank < board.ranks; ++rank) {
+    const int index = ls_slot_find(&board.rank[rank], {id.epoch.value(), id.step});
+    if (index < 0) return {};
+    const ls_slot& slot = board.rank[rank].slot[index];
+    const std::span<const std::byte> content = mapped->slots()[rank].slot[index];
+    if (content.size() < slot.bytes) return {};
+    offering.headers.push_back({slot.bytes, slot.meta_bytes, slot.crc32c});
+    offering.contents.push_back(content.first(slot.bytes));
+  }
+  offering.mapping = std::move(mapped);
+  return offering;
+}
+
+}  // namespace
+
+Keeping::Keeping(const RunSpec& spec, Poller& poller, const Clock& clock, Listener listener)
+    : spec_(spec), clock_(clock), listener_(std::move(listener)), mailbox_(poller) {}
+
+Keeping::~Keeping() {
+  mailbox_.Close();
+  sender_.reset();
+}
+
+absl::Status Keeping::Open() {
+  keeper_ = std::make_unique<keep::Keeper>(spec_.run_token, LimitOf(spec_));
+  LS_RETURN_IF_ERROR(keeper_->Open(IsLoopback(spec_.address)));
+  sender_ = std::make_unique<keep::Sender>(
+      spec_.run_token, keeper_->store(),
+      keep::Sender::Listener{
+          .kept = [this](const checkpoint::Point& point) { mailbox_.Post([this, point] { Kept(point); }); },
+          .trouble = [this](const absl::Status& why) { mailbox_.Post([this, why] { Trouble(why); }); }});
+  return absl::OkStatus();
+}
+
+void Keeping::SendTo(const control::KeepWith& keeper) {
+  keeper_name_ = keeper.name;
+  if (keeper.port != 0) alone_since_ = {};
+  sender_->SendTo(keeper.port == 0 ? std::nullopt : std::optional(keep::Address{keeper.host, keeper.port}));
+}
+
+void Keeping::Kept(const checkpoint::Point& point) {
+  if (!std::exchange(why_alone_, "").empty())
+    listener_.note(fmt::format("checkpoints are kept by node {} again", keeper_name_));
+  alone_since_ = {};
+  Remember(kept_, ToId(point));
+  listener_.kept();
+}
+
+// A no is an answer; one who is out of reach may be back in a moment.
+void Keeping::Trouble(const absl::Status& why) {
+  if (alone_since_.value == 0) alone_since_ = clock_.Now();
+  if (!why_alone_.empty() || !absl::IsFailedPrecondition(why)) return;
+  why_alone_ = Message(why);
+  listener_.note(fmt::format("node {} keeps no copy of this node's checkpoints, which lie in this machine's memory only: {}",
+                             keeper_name_, why_alone_));
+  listener_.kept();
+}
+
+bool Keeping::IsKept(const control::CheckpointId& id) {
+  const bool waits = alone_since_.value != 0 && clock_.Now() - alone_since_ >= ToNanos(kPatience);
+  if (waits && why_alone_.empty()) {
+    why_alone_ = keeper_name_.empty() ? "no other node offers to" : fmt::format("node {} is out of reach", keeper_name_);
+    listener_.note(
+        fmt::format("nobody keeps a copy of this node's checkpoints, which lie in this machine's memory only: {}",
+                    why_alone_));
+  }
+  return kept_.contains(id) || !why_alone_.empty();
+}
+
+void Keeping::Offer(const control::CheckpointId& id, const ls_board& board,
+                    std::shared_ptr<const MappedBuffers> mapped) {
+  if (offered_.contains(id)) return;
+  keep::Offering offering = OfferingOf(spec_, id, board, std::move(mapped));
+  if (offering.mapping == nullptr) return;  // it has gone meanwhile
+  Remember(offered_, id);
+  if (keeper_name_.empty() && alone_since_.value == 0) alone_since_ = clock_.Now();
+  sender_->Offer(std::move(offering));
+}
+
+void Keeping::GiveUp(const control::CheckpointId& committed, int64_t dead_step, EpochId epoch) {
+  keeper_->store().GiveUp(ToPoint(committed), dead_step, epoch);
+}
+
+std::vector<control::KeptFor> Keeping::Holds() const {
+  std::vector<control::KeptFor> holds;
+  for (const auto& [node, point] : keeper_->store().Kept()) holds.push_back({node, ToId(point)});
+  return holds;
+}
+
+void Keeping::Forget() {
+  kept_.clear();
+  offered_.clear();
+  keeper_name_.clear();
+  why_alone_.clear();
+  alone_since_ = {};
+  sender_->SendTo(std::nullopt);
+}
+
+control::PeerCopies Keeping::Observe() const {
+  control::PeerCopies copy;
+  if (!kept_.empty()) copy.newest = *kept_.rbegin();
+  copy.kept = Bytes{sender_->bytes_kept()};
+  copy.sent = Bytes{sender_->bytes_sent()};
+  copy.held = Bytes{keeper_->store().bytes()};
+  copy.error = why_alone_;
+  copy.alone = why_alone_.empty() ? 0 : 1;
+  return copy;
+}
+
+}  // namespace lockstep::agent

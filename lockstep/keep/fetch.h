@@ -1,0 +1,25 @@
+// Of whoever takes the place of a node that was lost: gets its part of a checkpoint from its keeper, one connection for
+// each slot, and verifies each slot's CRC32C. Blocks; for a thread of its own.
+//
+//   LS_ASSIGN_OR_RETURN(const Outline outline, Fetch(address, token, node, point, stop, make));
+#pragma once
+
+#include <functional>
+#include <span>
+#include <stop_token>
+#include <string>
+
+#include "lockstep/keep/connection.h"
+#include "lockstep/keep/outline.h"
+
+namespace lockstep::keep {
+
+// Where a slot's content goes: told its index and header, answers memory for so many bytes. Called in order, by one
+// thread.
+using MakeRoom = std::function<absl::StatusOr<std::span<std::byte>>(size_t slot, const SlotHeader& header)>;
+
+// NotFound (as FailedPrecondition): it is not kept there. DataLoss: what came is damaged.
+absl::StatusOr<Outline> Fetch(const Address& keeper, const std::string& token, int node, const checkpoint::Point& point,
+                              const std::stop_token& stop, const MakeRoom& make);
+
+}  // namespace lockstep::keep

@@ -1,0 +1,147 @@
+// Sender, keeper and fetch over real sockets of loopback.
+#include <gmock/gmock.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include "lockstep/keep/fetch.h"
+#include "lockstep/keep/keeper.h"
+#include "lockstep/keep/sender.h"
+#include "lockstep/keep/test_part.h"
+#include "lockstep/keep/wire.h"
+
+namespace lockstep::keep {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr uint64_t kMeta = 1000;
+constexpr Bytes kPlenty{uint64_t{1} << 40};
+constexpr char kToken[] = "0123456789abcdef0123456789abcdef";
+
+checkpoint::Point At(int64_t step) { return {EpochId(1), StepId(step)}; }
+
+// What a sender tells, to be waited for.
+class Told {
+ public:
+  Sender::Listener listener() {
+    return {.kept = [this](const checkpoint::Point& point) { Tell(fmt::format("kept {}", point.step.value())); },
+            .trouble = [this](const absl::Status& why) { Tell(Message(why)); }};
+  }
+  std::string Next() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !told_.empty(); });
+    return std::exchange(told_, "");
+  }
+
+ private:
+  void Tell(std::string text) {
+    const std::lock_guard lock(mutex_);
+    told_ = std::move(text);
+    changed_.notify_all();
+  }
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string told_;
+};
+
+absl::StatusOr<std::vector<Content>> FetchAll(int port, int node, const checkpoint::Point& point,
+                                              const std::string& token = kToken) {
+  std::vector<Content> slots;
+  slots.reserve(16);
+  LS_ASSIGN_OR_RETURN(const Outline outline,
+                      Fetch({"127.0.0.1", port}, token, node, point, {}, [&](size_t, const SlotHeader& header) {
+                        slots.emplace_back(header.bytes);
+                        return absl::StatusOr<std::span<std::byte>>(slots.back());
+                      }));
+  EXPECT_EQ(slots.size(), outline.slots.size());
+  return slots;
+}
+
+class Keeping : public testing::Test {
+ protected:
+  Keeping() { EXPECT_TRUE(keeper_.Open(true).ok()); }
+  Keeper keeper_{kToken, kPlenty};
+  Store own_{kPlenty};
+  Told told_;
+};
+
+TEST_F(Keeping, WhatIsOfferedIsKeptAndGivenBack) {
+  const std::vector<Content> slots = {SlotOf(kMeta, 1, RandomBytes(5'000'000, 2)), SlotOf(kMeta, 3, RandomBytes(70, 4)),
+                                      SlotOf(kMeta, 5, {})};
+  Sender sender(kToken, own_, told_.listener());
+  sender.SendTo(Address{"127.0.0.1", keeper_.port()});
+  for (const int64_t step : {1, 2, 3}) {
+    sender.Offer(OfferingOf(1, At(step), slots, kMeta));
+    EXPECT_EQ(fmt::format("kept {}", step), told_.Next());
+    const auto fetched = FetchAll(keeper_.port(), 1, At(step));
+    ASSERT_TRUE(fetched.ok()) << fetched.status();
+    EXPECT_EQ(slots, *fetched);
+  }
+  const uint64_t whole = slots[0].size() + slots[1].size() + slots[2].size();
+  EXPECT_EQ(3 * whole, sender.bytes_kept());
+  EXPECT_EQ(whole, sender.bytes_sent());  // nothing had changed
+  EXPECT_THAT(Message(FetchAll(keeper_.port(), 1, At(4)).status()), HasSubstr("step 4 is not kept here"));
+  EXPECT_THAT(Message(FetchAll(keeper_.port(), 0, At(3)).status()), HasSubstr("node 0's checkpoint"));
+}
+
+TEST_F(Keeping, ReplicasOfEachOtherSendOnlyWhatIsTheirOwn) {
+  Keeper other(kToken, kPlenty);
+  ASSERT_TRUE(other.Open(true).ok());
+  Told told_other;
+  Sender a(kToken, keeper_.store(), told_.listener()), b(kToken, other.store(), told_other.listener());
+  a.SendTo(Address{"127.0.0.1", other.port()});
+  b.SendTo(Address{"127.0.0.1", keeper_.port()});
+  const Content tensors = RandomBytes(5'000'000, 2);
+  const std::vector<Content> of_a = {SlotOf(kMeta, 1, tensors)}, of_b = {SlotOf(kMeta, 2, tensors)};
+  a.Offer(OfferingOf(0, At(1), of_a, kMeta));
+  b.Offer(OfferingOf(1, At(1), of_b, kMeta));
+  EXPECT_EQ("kept 1", told_.Next());
+  EXPECT_EQ("kept 1", told_other.Next());
+  EXPECT_EQ(of_a, FetchAll(other.port(), 0, At(1)).value());
+  EXPECT_EQ(of_b, FetchAll(keeper_.port(), 1, At(1)).value());
+}
+
+TEST_F(Keeping, AKeeperThatIsNotThereYetIsTriedAgain) {
+  int port = 0;
+  { const Fd free = ListenOnFreePort(true, port).value(); }
+  Sender sender(kToken, own_, told_.listener());
+  sender.Offer(OfferingOf(0, At(1), {RandomBytes(5000, 1)}, kMeta));
+  sender.SendTo(Address{"127.0.0.1", port});
+  EXPECT_THAT(told_.Next(), HasSubstr("Connection refused"));
+  sender.SendTo(Address{"127.0.0.1", keeper_.port()});
+  for (std::string told = told_.Next(); told != "kept 1"; told = told_.Next())
+    EXPECT_THAT(told, HasSubstr("Connection refused"));
+}
+
+TEST_F(Keeping, AKeeperWithoutRoomSaysSoAndIsOfferedTheNextOne) {
+  Keeper small(kToken, Bytes{10'000});
+  ASSERT_TRUE(small.Open(true).ok());
+  Sender sender(kToken, own_, told_.listener());
+  sender.SendTo(Address{"127.0.0.1", small.port()});
+  sender.Offer(OfferingOf(0, At(1), {RandomBytes(50'000, 1)}, kMeta));
+  EXPECT_THAT(told_.Next(), HasSubstr("there is no room"));
+  sender.Offer(OfferingOf(0, At(2), {RandomBytes(5'000, 1)}, kMeta));
+  EXPECT_EQ("kept 2", told_.Next());
+}
+
+TEST_F(Keeping, WhatIsWrittenOverMeanwhileIsNotKept) {
+  auto memory = std::make_shared<std::vector<Content>>(1, RandomBytes(5'000, 1));
+  Offering offering = OfferingOf(0, At(1), *memory, kMeta);
+  offering.contents = {(*memory)[0]};
+  offering.mapping = memory;
+  Sender sender(kToken, own_, told_.listener());
+  sender.Offer(offering);
+  own_.AwaitOwn(At(1), Seconds{60});  // it is described now
+  (*memory)[0][4'000] ^= std::byte{1};
+  sender.SendTo(Address{"127.0.0.1", keeper_.port()});
+  EXPECT_THAT(told_.Next(), HasSubstr("1 chunks were written over while they were sent"));
+}
+
+TEST_F(Keeping, AStrangerIsTurnedAway) {
+  EXPECT_TRUE(absl::IsUnavailable(FetchAll(keeper_.port(), 0, At(1), "another run's token").status()));
+  EXPECT_EQ(1, keeper_.turned_away());
+}
+
+}  // namespace
+}  // namespace lockstep::keep

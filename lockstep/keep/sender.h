@@ -1,0 +1,74 @@
+// The owner's end: describes what this node holds, and sends its keeper what that lacks, in a thread behind training. Of
+// what is offered meanwhile the newest is sent next. A keeper that is out of reach is tried again twice a second.
+//
+//   Sender sender(token, own_store, {.kept = ..., .trouble = ...});   // both are called in the sender's thread
+//   sender.SendTo(Address{"node1", 40123});
+//   sender.Offer(own);                                                // whole on this node, and to stay for a while
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "lockstep/keep/connection.h"
+#include "lockstep/keep/store.h"
+
+namespace lockstep::keep {
+
+// Slots of one checkpoint, as they are mapped; not yet described.
+struct Offering {
+  int node = 0;
+  checkpoint::Point point;
+  uint32_t world_size = 1;
+  std::vector<SlotHeader> headers;
+  std::vector<std::span<const std::byte>> contents;  // by slot, as long as its header says
+  std::shared_ptr<const void> mapping;               // keeps them mapped
+};
+
+class Sender {
+ public:
+  struct Listener {
+    std::function<void(const checkpoint::Point&)> kept;
+    std::function<void(const absl::Status& why)> trouble;  // FailedPrecondition: the keeper said no
+  };
+  // `own`: where what is described becomes known, so that nobody sends it here.
+  Sender(std::string token, Store& own, Listener listener);
+  ~Sender();
+
+  void SendTo(const std::optional<Address>& keeper);
+  void Offer(Offering offering);
+  // Since the beginning: what was kept, and what of it had to be sent.
+  uint64_t bytes_kept() const { return bytes_kept_; }
+  uint64_t bytes_sent() const { return bytes_sent_; }
+
+ private:
+  struct Job {
+    std::shared_ptr<const OwnPart> part;
+    Address keeper;
+  };
+  void Loop(const std::stop_token& stop);
+  bool Describe(const std::stop_token& stop);
+  absl::Status Send(const Job& job, const std::stop_token& stop);
+  absl::Status Converse(Connection& connection, const OwnPart& part);
+
+  const std::string token_;
+  Store& own_;
+  const Listener listener_;
+  std::mutex mutex_;  // guards these three
+  std::condition_variable_any changed_;
+  std::optional<Address> keeper_;
+  std::optional<Offering> offered_;
+  // The thread's.
+  std::shared_ptr<const OwnPart> part_;  // described, and not kept yet
+  std::optional<Connection> connection_;
+  Address connected_to_;
+  std::atomic<uint64_t> bytes_kept_ = 0, bytes_sent_ = 0;
+  std::jthread thread_;  // last: it goes first
+};
+
+}  // namespace lockstep::keep
