@@ -103,6 +103,19 @@ Json Scale(int ranks) {
           {"hang_s", hangs}, {"hang_named", named}};
 }
 
+// The newest of each rank, with what had ended before it.
+Snapshots Together(const std::vector<Snapshots>& windows) {
+  Snapshots all(windows.back().size());
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    std::vector<ls_record> ended;
+    for (const Snapshots& window : windows)
+      ended.insert(ended.end(), window[rank].ended.begin(), window[rank].ended.end());
+    all[rank] = windows.back()[rank];
+    all[rank].ended = std::move(ended);
+  }
+  return all;
+}
+
 Json Days(double days, uint64_t seed) {
   constexpr int kRanks = 1024;
   constexpr double kWindow = 10;
@@ -121,11 +134,7 @@ Json Days(double days, uint64_t seed) {
     kept.push_back(job.Take());
     records += RecordsOf(kept.back());
     if (kept.size() > 3) kept.erase(kept.begin());
-    Snapshots all = kept.back();
-    for (size_t i = 0; i + 1 < kept.size(); ++i)
-      for (size_t rank = 0; rank < all.size(); ++rank)
-        all[rank].ended.insert(all[rank].ended.begin(), kept[i][rank].ended.begin(), kept[i][rank].ended.end());
-    const Look look = LookAt(std::move(all));
+    const Look look = LookAt(Together(kept));
     for (const incident::Finding& finding : look.findings) {
       ++found;
       certain += finding.certain;
