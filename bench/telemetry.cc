@@ -5,6 +5,7 @@
 //                         peak memory; and the verdict on a hang of all of them, seconds
 //   telemetry days JOB_DAYS SEED   1,024 ranks with all the irregularities of healthy jobs, looked at every ten
 //                         seconds: findings, and those that are certain
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <chrono>
@@ -119,6 +120,9 @@ Snapshots Together(const std::vector<Snapshots>& windows) {
 Json Days(double days, uint64_t seed) {
   constexpr int kRanks = 1024;
   constexpr double kWindow = 10;
+  // One process looks thousands of times: what a look has freed is for the next one, and not to be asked for again.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // glibc takes no more
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
   synth::Telemetry job =
       Job(kRanks,
           {"gc:share=0.01,seconds=0.3", "checkpoint:every=600,seconds=8", "evaluation:every=1800,seconds=30",
