@@ -5,6 +5,7 @@
 //                         peak memory; and the verdict on a hang of all of them, seconds
 //   telemetry days JOB_DAYS SEED   1,024 ranks with all the irregularities of healthy jobs, looked at every ten
 //                         seconds: findings, and those that are certain
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <chrono>
@@ -103,9 +104,25 @@ Json Scale(int ranks) {
           {"hang_s", hangs}, {"hang_named", named}};
 }
 
+// The newest of each rank, with what had ended before it.
+Snapshots Together(const std::vector<Snapshots>& windows) {
+  Snapshots all(windows.back().size());
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    std::vector<ls_record> ended;
+    for (const Snapshots& window : windows)
+      ended.insert(ended.end(), window[rank].ended.begin(), window[rank].ended.end());
+    all[rank] = windows.back()[rank];
+    all[rank].ended = std::move(ended);
+  }
+  return all;
+}
+
 Json Days(double days, uint64_t seed) {
   constexpr int kRanks = 1024;
   constexpr double kWindow = 10;
+  // One process looks thousands of times: what a look has freed is for the next one, and not to be asked for again.
+  mallopt(M_MMAP_THRESHOLD, 32 << 20);  // glibc takes no more
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
   synth::Telemetry job =
       Job(kRanks,
           {"gc:share=0.01,seconds=0.3", "checkpoint:every=600,seconds=8", "evaluation:every=1800,seconds=30",
@@ -121,11 +138,7 @@ Json Days(double days, uint64_t seed) {
     kept.push_back(job.Take());
     records += RecordsOf(kept.back());
     if (kept.size() > 3) kept.erase(kept.begin());
-    Snapshots all = kept.back();
-    for (size_t i = 0; i + 1 < kept.size(); ++i)
-      for (size_t rank = 0; rank < all.size(); ++rank)
-        all[rank].ended.insert(all[rank].ended.begin(), kept[i][rank].ended.begin(), kept[i][rank].ended.end());
-    const Look look = LookAt(std::move(all));
+    const Look look = LookAt(Together(kept));
     for (const incident::Finding& finding : look.findings) {
       ++found;
       certain += finding.certain;

@@ -123,17 +123,15 @@ std::vector<Finding> FindMismatches(const Standing& standing) {
 // What is under way was launched moments ago, as far as that is known: a running job always has something under way.
 bool IsTooSoon(const trace::CommLog& log, const CommThresholds& thresholds) {
   int64_t oldest = -1;
-  std::vector<int64_t> durations;
   for (const CommOp& op : log.ops) {
-    if (op.state == trace::OpState::kCompleted) {
-      if (op.duration_ns >= 0) durations.push_back(op.duration_ns);
-    } else if (op.age_ns < 0) {
-      return false;
-    } else {
-      oldest = std::max(oldest, op.age_ns);
-    }
+    if (op.state == trace::OpState::kCompleted) continue;
+    if (op.age_ns < 0) return false;
+    oldest = std::max(oldest, op.age_ns);
   }
   if (oldest < 0) return false;
+  std::vector<int64_t> durations;
+  for (const CommOp& op : log.ops)
+    if (op.state == trace::OpState::kCompleted && op.duration_ns >= 0) durations.push_back(op.duration_ns);
   double limit = static_cast<double>(ToNanos(thresholds.hang).value);
   if (!durations.empty()) {
     const auto rare = durations.begin() + static_cast<std::ptrdiff_t>(durations.size() * 99 / 100);
@@ -143,41 +141,38 @@ bool IsTooSoon(const trace::CommLog& log, const CommThresholds& thresholds) {
   return static_cast<double>(oldest) < limit;
 }
 
+// Members of communicators that told nothing.
+std::vector<int> NoReport(const trace::CommLog& log) {
+  std::set<int> missing;
+  for (const trace::Communicator& communicator : log.communicators)
+    for (const int rank : communicator.ranks)
+      if (!std::binary_search(log.reported.begin(), log.reported.end(), rank)) missing.insert(rank);
+  return {missing.begin(), missing.end()};
+}
+
 class Finder {
  public:
-  Finder(const trace::CommLog& log, const CommThresholds& thresholds)
-      : log_(log), thresholds_(thresholds), standing_(log), waits_(standing_) {}
+  explicit Finder(const trace::CommLog& log) : log_(log), standing_(log), waits_(standing_) {}
 
-  CommDiagnosis Run() {
-    CommDiagnosis diagnosis;
-    diagnosis.no_report = NoReport();
-    if (IsTooSoon(log_, thresholds_)) return diagnosis;
-    diagnosis.findings = FindMismatches(standing_);
-    if (diagnosis.findings.empty()) {
-      NameTheEnds(diagnosis.findings);
-      NameCircles(diagnosis.findings);
-      if (diagnosis.findings.empty()) NameStuckOps(diagnosis.findings);
+  std::vector<Finding> Run() {
+    std::vector<Finding> findings = FindMismatches(standing_);
+    if (findings.empty()) {
+      NameTheEnds(findings);
+      NameCircles(findings);
+      if (findings.empty()) NameStuckOps(findings);
     }
     if (log_.moving || log_.unseen)
-      for (Finding& finding : diagnosis.findings) {
+      for (Finding& finding : findings) {
         finding.certain = false;
         finding.probe = log_.moving ? "a second look some seconds later: the job may have been running until this one"
                                     : "stacks of the ranks: ops in which no network has had a part are not seen to end";
       }
-    std::stable_sort(diagnosis.findings.begin(), diagnosis.findings.end(),
+    std::stable_sort(findings.begin(), findings.end(),
                      [](const Finding& a, const Finding& b) { return a.certain > b.certain; });
-    return diagnosis;
+    return findings;
   }
 
  private:
-  std::vector<int> NoReport() const {
-    std::set<int> missing;
-    for (const trace::Communicator& communicator : log_.communicators)
-      for (const int rank : communicator.ranks)
-        if (!standing_.HasReported(rank)) missing.insert(rank);
-    return {missing.begin(), missing.end()};
-  }
-
   // Why a rank is an end: it did not launch what others wait in, or launched it and did not end what others ended.
   struct End {
     bool launched = false;  // it is in an op of its own
@@ -379,7 +374,6 @@ class Finder {
   }
 
   const trace::CommLog& log_;
-  const CommThresholds& thresholds_;
   const Standing standing_;
   const Waits waits_;
 };
@@ -387,7 +381,10 @@ class Finder {
 }  // namespace
 
 CommDiagnosis FindHangs(const trace::CommLog& log, const CommThresholds& thresholds) {
-  return Finder(log, thresholds).Run();
+  CommDiagnosis diagnosis;
+  diagnosis.no_report = NoReport(log);
+  if (!IsTooSoon(log, thresholds)) diagnosis.findings = Finder(log).Run();
+  return diagnosis;
 }
 
 CommDiagnosis DiagnoseCommunication(const trace::CommLog& log, const CommThresholds& thresholds) {

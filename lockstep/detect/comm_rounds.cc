@@ -1,44 +1,64 @@
 #include "lockstep/detect/comm_rounds.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
+
+#include "lockstep/trace/collectives.h"
 
 namespace lockstep::detect {
 namespace {
 
+using trace::Collectives;
+using trace::CommLog;
 using trace::CommOp;
 
-bool HasTimes(const CommOp& op) {
-  return op.direction == trace::Direction::kCollective && op.state == trace::OpState::kCompleted &&
-         op.created_ns >= 0 && op.duration_ns >= 0;
-}
-
-}  // namespace
-
-Rounds NewestRounds(const trace::CommLog& log, const CommThresholds& thresholds) {
-  std::map<std::pair<uint32_t, int64_t>, Round> by_op;
-  for (const CommOp& op : log.ops) {
-    if (!HasTimes(op)) continue;
-    Round& round = by_op
-                       .try_emplace({op.communicator, op.sequence},
-                                    Round{op.communicator, op.sequence, op.function, 0, false, op.created_ns, {}})
-                       .first->second;
+// Of the collectives of which enough ops are there that all members may have ended them.
+std::vector<Round> RoundsOf(const CommLog& log, const Collectives& collectives) {
+  std::vector<Round> rounds(collectives.size());
+  for (uint32_t one = 0; one < rounds.size(); ++one) {
+    const auto [communicator, sequence] = collectives.KeyOf(one);
+    rounds[one].communicator = communicator;
+    rounds[one].sequence = sequence;
+    const size_t ops = collectives.OpsOf(one);
+    if (ops >= std::max<size_t>(2, log.communicators[communicator].ranks.size())) rounds[one].parts.reserve(ops);
+  }
+  for (size_t i = 0; i < log.ops.size(); ++i) {
+    const CommOp& op = log.ops[i];
+    if (collectives.of(i) == Collectives::kNone || op.created_ns < 0) continue;
+    Round& round = rounds[collectives.of(i)];
+    if (round.parts.capacity() == 0) continue;
+    if (round.parts.empty()) {
+      round.function = op.function;
+      round.began_ns = op.created_ns;
+    }
     round.bytes = std::max(round.bytes, op.bytes);
     round.ring = round.ring || op.ring;
     round.began_ns = std::min(round.began_ns, op.created_ns);
     round.parts.push_back({op.rank, op.created_ns, op.created_ns + op.duration_ns, op.alone_ns});
   }
-  for (auto& [op, round] : by_op) {
-    std::sort(round.parts.begin(), round.parts.end());
-    const auto twice = std::unique(round.parts.begin(), round.parts.end(),
-                                   [](const Part& a, const Part& b) { return a.rank == b.rank; });
-    round.parts.erase(twice, round.parts.end());  // what was told twice
-  }
+  return rounds;
+}
+
+// By rank, each once.
+void Order(std::vector<Part>& parts) {
+  if (!std::is_sorted(parts.begin(), parts.end())) std::sort(parts.begin(), parts.end());
+  const auto twice =
+      std::unique(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.rank == b.rank; });
+  parts.erase(twice, parts.end());  // what was told twice
+}
+
+}  // namespace
+
+Rounds NewestRounds(const trace::CommLog& log, const CommThresholds& thresholds) {
+  const Collectives collectives(log.ops);
+  std::vector<Round> of_collectives = RoundsOf(log, collectives);
   Rounds rounds;
-  for (auto& [op, round] : by_op)
+  for (const uint32_t one : collectives.InOrder()) {
+    Round& round = of_collectives[one];
+    Order(round.parts);
     if (round.parts.size() >= 2 && round.parts.size() == log.communicators[round.communicator].ranks.size())
       rounds.all.push_back(std::move(round));
+  }
   std::stable_sort(rounds.all.begin(), rounds.all.end(),
                    [](const Round& a, const Round& b) { return a.began_ns < b.began_ns; });
   for (const Round& round : rounds.all)

@@ -19,12 +19,12 @@ struct Part {
 };
 
 struct Round {
-  uint32_t communicator;  // index in the log
-  int64_t sequence;
-  uint32_t function;        // index in the log
-  uint64_t bytes;           // that one of them sent
-  bool ring;                // as some of them say; else not known
-  int64_t began_ns;         // the first came
+  uint32_t communicator = 0;  // index in the log
+  int64_t sequence = 0;
+  uint32_t function = 0;    // index in the log
+  uint64_t bytes = 0;       // that one of them sent
+  bool ring = false;        // as some of them say; else not known
+  int64_t began_ns = 0;     // the first came
   std::vector<Part> parts;  // by rank
 };
 

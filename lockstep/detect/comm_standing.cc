@@ -24,8 +24,17 @@ const CommOp* OldestThatBlocks(const std::vector<const CommOp*>& ops) {
 
 Standing::Standing(const trace::CommLog& log)
     : log_(log), reported_(log.reported.begin(), log.reported.end()), places_(log.communicators.size()) {
-  for (const CommOp& op : log.ops) Take(op);
-  for (const trace::CommCount& count : log.counts) Take(count);
+  std::vector<bool> waited_in(places_.size());
+  for (const CommOp& op : log.ops) {
+    if (op.state == OpState::kCompleted) continue;
+    open_[op.rank].push_back(&op);
+    waited_in[op.communicator] = true;
+  }
+  if (open_.empty()) return;
+  for (const CommOp& op : log.ops)
+    if (waited_in[op.communicator]) Take(op);
+  for (const trace::CommCount& count : log.counts)
+    if (waited_in[count.communicator]) Take(count);
   for (auto& [rank, ops] : open_) {
     std::sort(ops.begin(), ops.end(), [](const CommOp* a, const CommOp* b) { return a->order < b->order; });
     const auto twice =
@@ -36,7 +45,6 @@ Standing::Standing(const trace::CommLog& log)
 }
 
 void Standing::Take(const CommOp& op) {
-  if (op.state != OpState::kCompleted) open_[op.rank].push_back(&op);
   if (op.direction != Direction::kCollective) return;
   Place& place = places_[op.communicator][op.rank];
   place.enqueued = std::max(place.enqueued, op.sequence);

@@ -32,6 +32,7 @@ class Standing {
   const trace::CommOp* InOf(int rank) const;
   // Whether that is this collective.
   bool IsIn(int rank, const trace::CommOp& op) const;
+  // In a communicator in which somebody has an op that has not ended; of others it is not kept.
   Place PlaceOf(uint32_t communicator, int rank) const;
   const std::vector<int>& MembersOf(uint32_t communicator) const { return log_.communicators[communicator].ranks; }
   // The other end of a transfer, if it is launched and has not ended.

@@ -5,6 +5,8 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
+
 namespace lockstep::detect {
 namespace {
 
@@ -12,6 +14,20 @@ using trace::CommOp;
 using trace::CommTransfer;
 using trace::Direction;
 using Transfers = std::vector<const CommTransfer*>;
+using Collected = std::map<MessageClass, std::vector<std::pair<Way, DelaySample>>>;
+
+// Of each round, in the order of the log.
+std::vector<Transfers> TransfersOf(const trace::CommLog& log, const Rounds& rounds) {
+  absl::flat_hash_map<std::pair<uint32_t, int64_t>, size_t> index;
+  index.reserve(rounds.all.size());
+  for (size_t i = 0; i < rounds.all.size(); ++i) index[{rounds.all[i].communicator, rounds.all[i].sequence}] = i;
+  std::vector<Transfers> of_rounds(rounds.all.size());
+  for (const CommTransfer& transfer : log.transfers)
+    if (const auto round = index.find({transfer.communicator, transfer.sequence});
+        round != index.end() && transfer.count > 0)
+      of_rounds[round->second].push_back(&transfer);
+  return of_rounds;
+}
 
 // Since the last member came.
 double LengthOf(const Round& round) {
@@ -33,16 +49,17 @@ const Part* PartOf(const Round& round, int rank) {
 
 // What the network took for messages to a receiver that was ready. It tells of the way between the two and of nothing
 // else, whatever the collective.
-bool AddWire(const Transfers& transfers, const Round& round, Delays& delays) {
+bool AddWire(const Transfers& transfers, const Round& round, Collected& delays) {
   bool any = false;
+  const double length = LengthOf(round);
   for (const CommTransfer* transfer : transfers) {
     if (transfer->direction != Direction::kSend || transfer->wire_ns < 0) continue;
     any = true;
     const MessageClass alike{MagnitudeOf(transfer->bytes / transfer->count), MessageClass::Measure::kWire,
                              round.function, round.parts.size()};
     const double messages = transfer->count;
-    delays[alike][{transfer->rank, transfer->peer, transfer->port}].push_back(
-        {static_cast<double>(transfer->wire_ns) / messages, messages, LengthOf(round)});
+    delays[alike].push_back({{transfer->rank, transfer->peer, transfer->port},
+                             {static_cast<double>(transfer->wire_ns) / messages, messages, length, round.began_ns}});
   }
   return any;
 }
@@ -57,7 +74,7 @@ size_t PiecesOf(const trace::CommLog& log, const Round& round) {
 // How long the first message of each way was under way. Only where each member hears from one other, and sends it
 // something before that: there it depends on nothing but its two ends. In a tree, say, or where a few elements go
 // round, the sender may itself have waited.
-void AddFirst(const trace::CommLog& log, const Transfers& transfers, const Round& round, Delays& delays) {
+void AddFirst(const trace::CommLog& log, const Transfers& transfers, const Round& round, Collected& delays) {
   std::map<int, const CommTransfer*> of_rank;
   for (const CommTransfer* transfer : transfers) {
     if (transfer->direction != Direction::kReceive) continue;
@@ -74,23 +91,21 @@ void AddFirst(const trace::CommLog& log, const Transfers& transfers, const Round
     if (receiver == nullptr || sender == nullptr || receiver->alone_ns < 0 || sender->alone_ns < 0) continue;
     const int64_t there = receiver->came_ns + transfer->first_ns;
     const int64_t both = std::max(receiver->came_ns, sender->came_ns);
-    delays[alike][{transfer->peer, rank, transfer->port}].push_back(
-        {static_cast<double>(std::max<int64_t>(0, there - both)), 1, LengthOf(round)});
+    delays[alike].push_back(
+        {{transfer->peer, rank, transfer->port},
+         {static_cast<double>(std::max<int64_t>(0, there - both)), 1, LengthOf(round), round.began_ns}});
   }
 }
 
 // Sends outside of collectives whose time on the wire is known (NCCL).
-void AddWireAlone(const trace::CommLog& log, const Rounds& rounds, Delays& delays) {
-  std::vector<const CommTransfer*> sends;
-  for (const CommTransfer& transfer : log.transfers)
-    if (transfer.sequence == CommTransfer::kAlone && transfer.direction == Direction::kSend && transfer.count > 0 &&
-        transfer.wire_ns >= 0 && transfer.ended_ns >= rounds.begin_ns && transfer.ended_ns <= rounds.end_ns)
-      sends.push_back(&transfer);
-  std::ranges::sort(sends, {}, [](const CommTransfer* send) { return send->ended_ns; });
-  for (const CommTransfer* send : sends) {
-    const MessageClass alike{MagnitudeOf(send->bytes / send->count), MessageClass::Measure::kWire};
-    const double took = static_cast<double>(send->wire_ns), messages = send->count;
-    delays[alike][{send->rank, send->peer, send->port}].push_back({took / messages, messages, took});
+void AddWireAlone(const trace::CommLog& log, const Rounds& rounds, Collected& delays) {
+  for (const CommTransfer& send : log.transfers) {
+    if (send.sequence != CommTransfer::kAlone || send.direction != Direction::kSend || send.count == 0 ||
+        send.wire_ns < 0 || send.ended_ns < rounds.begin_ns || send.ended_ns > rounds.end_ns)
+      continue;
+    const MessageClass alike{MagnitudeOf(send.bytes / send.count), MessageClass::Measure::kWire};
+    const double took = static_cast<double>(send.wire_ns), messages = send.count;
+    delays[alike].push_back({{send.rank, send.peer, send.port}, {took / messages, messages, took, send.ended_ns}});
   }
 }
 
@@ -124,7 +139,7 @@ std::vector<std::pair<const CommOp*, const CommOp*>> PairsOf(const Lane& lane) {
 
 // Sends outside of collectives of which both ends are told (gloo). When a message was there is known only where
 // somebody was waiting for it then.
-void AddAlone(const trace::CommLog& log, const Rounds& rounds, Delays& delays) {
+void AddAlone(const trace::CommLog& log, const Rounds& rounds, Collected& delays) {
   constexpr int64_t kHeldUp = 50'000;
   std::map<std::tuple<uint32_t, int, int>, Lane> lanes;  // by communicator, sender and receiver
   for (const CommOp& op : log.ops) {
@@ -143,24 +158,48 @@ void AddAlone(const trace::CommLog& log, const Rounds& rounds, Delays& delays) {
       const auto took =
           static_cast<double>(std::max<int64_t>(0, EndOf(*receive) - std::max(send->created_ns, receive->created_ns)));
       const MessageClass alike{MagnitudeOf(send->bytes), MessageClass::Measure::kAlone};
-      delays[alike][{send->rank, receive->rank, 0}].push_back({took, 1, static_cast<double>(receive->held_up_ns)});
+      delays[alike].push_back(
+          {{send->rank, receive->rank, 0}, {took, 1, static_cast<double>(receive->held_up_ns), send->created_ns}});
     }
   }
+}
+
+std::vector<WayDelays> ByWay(const std::vector<std::pair<Way, DelaySample>>& collected) {
+  absl::flat_hash_map<Way, uint32_t> index;
+  std::vector<WayDelays> ways;
+  std::vector<size_t> counts;
+  std::vector<uint32_t> of;
+  of.reserve(collected.size());
+  for (const auto& [way, sample] : collected) {
+    const auto [known, is_new] = index.try_emplace(way, static_cast<uint32_t>(ways.size()));
+    if (is_new) {
+      ways.push_back({way, {}});
+      counts.push_back(0);
+    }
+    ++counts[known->second];
+    of.push_back(known->second);
+  }
+  for (size_t i = 0; i < ways.size(); ++i) ways[i].samples.reserve(counts[i]);
+  for (size_t i = 0; i < of.size(); ++i) ways[of[i]].samples.push_back(collected[i].second);
+  for (WayDelays& one : ways)
+    if (!std::ranges::is_sorted(one.samples, {}, &DelaySample::at_ns))
+      std::ranges::stable_sort(one.samples, {}, &DelaySample::at_ns);
+  std::ranges::sort(ways, {}, &WayDelays::way);
+  return ways;
 }
 
 }  // namespace
 
 Delays DelaysOf(const trace::CommLog& log, const Rounds& rounds) {
-  std::map<std::pair<uint32_t, int64_t>, Transfers> by_round;
-  for (const CommTransfer& transfer : log.transfers)
-    if (transfer.count > 0) by_round[{transfer.communicator, transfer.sequence}].push_back(&transfer);
+  Collected collected;
+  const std::vector<Transfers> of_rounds = TransfersOf(log, rounds);
+  for (size_t i = 0; i < of_rounds.size(); ++i)
+    if (!of_rounds[i].empty() && !AddWire(of_rounds[i], rounds.all[i], collected))
+      AddFirst(log, of_rounds[i], rounds.all[i], collected);
+  AddWireAlone(log, rounds, collected);
+  AddAlone(log, rounds, collected);
   Delays delays;
-  for (const Round& round : rounds.all) {
-    const auto found = by_round.find({round.communicator, round.sequence});
-    if (found != by_round.end() && !AddWire(found->second, round, delays)) AddFirst(log, found->second, round, delays);
-  }
-  AddWireAlone(log, rounds, delays);
-  AddAlone(log, rounds, delays);
+  for (const auto& [alike, samples] : collected) delays[alike] = ByWay(samples);
   return delays;
 }
 

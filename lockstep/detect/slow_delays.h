@@ -26,10 +26,16 @@ struct DelaySample {
   double ns;        // of a message, once both ends had come
   double messages;  // that took so long, partly beside each other:
   double most_ns;   // for all of them it did not take longer than this
+  int64_t at_ns;    // wall
 };
 
-// The samples of a way in the order of time.
-using Delays = std::map<MessageClass, std::map<Way, std::vector<DelaySample>>>;
+struct WayDelays {
+  Way way;
+  std::vector<DelaySample> samples;  // by at_ns
+};
+
+// The ways of each class ascending.
+using Delays = std::map<MessageClass, std::vector<WayDelays>>;
 
 // Those of the rounds, and of the sends outside of collectives that lie in the same time.
 Delays DelaysOf(const trace::CommLog& log, const Rounds& rounds);

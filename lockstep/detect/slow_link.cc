@@ -1,10 +1,10 @@
 #include "lockstep/detect/slow_link.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "lockstep/base/lower_median.h"
+#include "lockstep/base/select.h"
 #include "lockstep/detect/slow_delays.h"
 #include "lockstep/detect/slow_ways.h"
 
@@ -35,25 +35,26 @@ struct Usual {
 };
 
 // Of like ways: that of their faster quarter, since two ways of three may be slow.
-Usual UsualOf(const std::map<Way, double>& medians, const std::map<Way, std::vector<DelaySample>>& by_way) {
-  std::vector<double> all, within;
-  for (const auto& [way, median] : medians) {
-    all.push_back(median);
-    within.push_back(RobustDeviation(NsOf(by_way.at(way)), median));
-  }
-  std::sort(all.begin(), all.end());
-  return {all[(all.size() - 1) / 4], LowerMedian(std::move(within))};
+Usual UsualOf(const std::vector<WayDelays>& ways, std::vector<double> medians) {
+  std::vector<double> within;
+  within.reserve(ways.size());
+  for (size_t i = 0; i < ways.size(); ++i) within.push_back(RobustDeviation(NsOf(ways[i].samples), medians[i]));
+  const size_t quarter = (medians.size() - 1) / 4;
+  SelectNth(medians, quarter);
+  return {medians[quarter], LowerMedian(std::move(within))};
 }
 
 Ways Judge(const Delays& delays, double whole_ns, const CommThresholds& thresholds) {
   Ways ways;
-  for (const auto& [alike, by_way] : delays) {
-    if (by_way.size() < 2) continue;
-    std::map<Way, double> medians;
-    for (const auto& [way, samples] : by_way) medians[way] = LowerMedian(NsOf(samples));
-    const Usual usual = UsualOf(medians, by_way);
-    for (const auto& [way, median] : medians) {
-      const std::vector<DelaySample>& samples = by_way.at(way);
+  for (const auto& [alike, of_ways] : delays) {
+    if (of_ways.size() < 2) continue;
+    std::vector<double> medians;
+    medians.reserve(of_ways.size());
+    for (const WayDelays& one : of_ways) medians.push_back(LowerMedian(NsOf(one.samples)));
+    const Usual usual = UsualOf(of_ways, medians);
+    for (size_t i = 0; i < of_ways.size(); ++i) {
+      const auto& [way, samples] = of_ways[i];
+      const double median = medians[i];
       double lost_ns = 0;
       for (const DelaySample& sample : samples)
         lost_ns += std::min((median - usual.ns) * sample.messages, sample.most_ns);

@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
 #include "lockstep/base/lower_median.h"
 
 namespace lockstep::detect {
@@ -19,9 +21,9 @@ namespace {
 constexpr size_t kSpans = 4, kNewest = 3;
 
 struct Excess {
-  std::array<int64_t, kSpans> alone_ns{};     // beyond what the members of the same collectives took
-  std::array<int64_t, kSpans> longest_ns{};   // of it, in one round
-  std::map<uint32_t, int64_t> waited_for_ns;  // by the member that came in the middle; by communicator
+  std::array<int64_t, kSpans> alone_ns{};            // beyond what the members of the same collectives took
+  std::array<int64_t, kSpans> longest_ns{};          // of it, in one round
+  absl::btree_map<uint32_t, int64_t> waited_for_ns;  // by the member that came in the middle; by communicator
   int64_t rounds = 0;
 
   int64_t sum() const { return std::accumulate(alone_ns.begin(), alone_ns.end(), int64_t{0}); }
@@ -31,12 +33,16 @@ struct Excess {
   }
 };
 
-std::map<int, Excess> ExcessOfRanks(const Rounds& rounds) {
-  std::map<int, Excess> of_ranks;
+using ByRank = std::vector<std::pair<int, Excess>>;  // ascending
+
+ByRank ExcessOfRanks(const Rounds& rounds) {
+  absl::flat_hash_map<int, Excess> of_ranks;
   for (const Round& round : rounds.all) {
     if (std::any_of(round.parts.begin(), round.parts.end(), [](const Part& part) { return part.alone_ns < 0; }))
       continue;
     std::vector<int64_t> alone, came;
+    alone.reserve(round.parts.size());
+    came.reserve(round.parts.size());
     for (const Part& part : round.parts) {
       alone.push_back(part.alone_ns);
       came.push_back(part.came_ns);
@@ -54,7 +60,9 @@ std::map<int, Excess> ExcessOfRanks(const Rounds& rounds) {
       ++excess.rounds;
     }
   }
-  return of_ranks;
+  ByRank ascending(std::make_move_iterator(of_ranks.begin()), std::make_move_iterator(of_ranks.end()));
+  std::ranges::sort(ascending, {}, &ByRank::value_type::first);
+  return ascending;
 }
 
 // What the job loses: how long the largest group waits that waits for it at all. A smaller one may wait for longer,
@@ -81,7 +89,7 @@ double ShareOf(int64_t part_ns, int64_t whole_ns) {
 struct Spread {
   double middle, deviation;
 };
-Spread SpreadOf(const std::map<int, Excess>& of_ranks, int64_t whole_ns) {
+Spread SpreadOf(const ByRank& of_ranks, int64_t whole_ns) {
   std::vector<double> shares;
   shares.reserve(of_ranks.size());
   for (const auto& [rank, excess] : of_ranks) shares.push_back(ShareOf(excess.sum(), whole_ns));
@@ -93,7 +101,7 @@ Spread SpreadOf(const std::map<int, Excess>& of_ranks, int64_t whole_ns) {
 
 std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Rounds& rounds,
                                              const CommThresholds& thresholds) {
-  const std::map<int, Excess> of_ranks = ExcessOfRanks(rounds);
+  const ByRank of_ranks = ExcessOfRanks(rounds);
   if (of_ranks.empty()) return {};
   const int64_t whole = rounds.length_ns();
   const Spread spread = SpreadOf(of_ranks, whole);

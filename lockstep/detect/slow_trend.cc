@@ -25,22 +25,24 @@ struct Beat {
 
 Beat FindBeat(const trace::CommLog& log) {
   using Key = std::tuple<uint32_t, uint32_t, int, int>;  // communicator, function, magnitude of bytes, rank
+  const auto is_launch = [](const trace::CommOp& op) {
+    return op.direction == trace::Direction::kCollective && op.created_ns >= 0;
+  };
+  const auto size_of = [&](const trace::CommOp& op) { return log.communicators[op.communicator].ranks.size(); };
+  size_t largest = 0;
+  for (const trace::CommOp& op : log.ops)
+    if (is_launch(op)) largest = std::max(largest, size_of(op));
   std::map<Key, Beat> beats;
   for (const trace::CommOp& op : log.ops) {
-    if (op.direction != trace::Direction::kCollective || op.created_ns < 0) continue;
+    if (!is_launch(op) || size_of(op) < largest) continue;
     Beat& beat = beats[{op.communicator, op.function, static_cast<int>(std::bit_width(op.bytes)), op.rank}];
     beat.communicator = op.communicator;
     beat.function = op.function;
     beat.launches.emplace_back(op.sequence, op.created_ns);
   }
   Beat best;
-  size_t largest = 0;
-  for (auto& [key, beat] : beats) {
-    const size_t size = log.communicators[beat.communicator].ranks.size();
-    if (size < largest || (size == largest && beat.launches.size() <= best.launches.size())) continue;
-    largest = size;
-    best = std::move(beat);
-  }
+  for (auto& [key, beat] : beats)
+    if (beat.launches.size() > best.launches.size()) best = std::move(beat);
   std::sort(best.launches.begin(), best.launches.end());
   return best;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/incident/incident.h"
@@ -16,6 +17,12 @@ struct Way {
   int from, to;
   uint8_t port;
   auto operator<=>(const Way&) const = default;
+
+  template <typename Hash>
+  friend Hash AbslHashValue(Hash hash, const Way& way) {
+    const uint64_t ends = uint64_t{static_cast<uint32_t>(way.from)} << 32 | static_cast<uint32_t>(way.to);
+    return Hash::combine(std::move(hash), ends, way.port);
+  }
 };
 
 struct Slowness {

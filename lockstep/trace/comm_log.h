@@ -22,25 +22,26 @@ struct Communicator {
 enum class OpState : uint8_t { kScheduled, kStarted, kCompleted };
 enum class Direction : uint8_t { kCollective, kSend, kReceive };
 
+// There are very many: fields of a size stand together, so that none is lost to alignment.
 struct CommOp {
   uint32_t communicator = 0;  // index
   int rank = -1;
+  int peer = -1;          // rank of the job; of a send or receive whose peer is known
+  uint32_t function = 0;  // index: "all_reduce"
+  int waits_for = -1;     // rank whose message it waited for when the log was taken
   Direction direction = Direction::kCollective;
-  int peer = -1;            // rank of the job; of a send or receive whose peer is known
-  int64_t sequence = 0;     // of a collective: its number in the communicator, the same on all ranks
-  int64_t order = 0;        // in which the rank launched its ops, over all communicators
-  uint32_t function = 0;    // index: "all_reduce"
-  std::string shape;        // of what goes in, with its type; "" unknown
-  int64_t created_ns = -1;  // wall time of the launch; -1 unknown
   OpState state = OpState::kScheduled;
+  bool ring = false;         // known to be one: each member hears from one other alone
+  int64_t sequence = 0;      // of a collective: its number in the communicator, the same on all ranks
+  int64_t order = 0;         // in which the rank launched its ops, over all communicators
+  int64_t created_ns = -1;   // wall time of the launch; -1 unknown
   int64_t duration_ns = -1;  // from launch to end, of an op that has ended; -1 unknown
   int64_t age_ns = -1;       // since launch when the log was taken, of an op that had not ended; -1 unknown
   int64_t alone_ns = -1;     // before it: since the rank had left the collective before, whichever it was; -1 unknown
-  uint64_t bytes = 0;        // that the rank sent for it; 0 unknown
-  int waits_for = -1;        // rank whose message it waited for when the log was taken
-  int64_t messages = -1;     // that it had waited for by then; -1 unknown
   int64_t held_up_ns = -1;   // of a send or receive: the rank waited for it until it ended; -1 unknown
-  bool ring = false;         // known to be one: each member hears from one other alone
+  uint64_t bytes = 0;        // that the rank sent for it; 0 unknown
+  int64_t messages = -1;     // that it had waited for by the time when the log was taken; -1 unknown
+  std::string shape;         // of what goes in, with its type; "" unknown
 };
 
 // What a rank's messages of one op to or from one peer came to.

@@ -11,11 +11,15 @@
 #include <map>
 #include <set>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 
 #include "lockstep/trace/byte_source.h"
 #include "lockstep/trace/clocks.h"
+#include "lockstep/trace/collectives.h"
 #include "lockstep/trace/record_file.h"
 #include "lockstep/trace/trail_file.h"
 
@@ -59,7 +63,17 @@ struct Members {
   int64_t created_ns = 0;  // wall
   std::string name;
   bool tagged = false;  // the library numbers its collectives itself
-  std::map<uint32_t, int> rank_of_place;
+  absl::btree_map<uint32_t, int> rank_of_place;
+  uint32_t index = 0;  // in the log
+
+  // -1: not known.
+  int RankOf(int32_t place) const {
+    const auto found = rank_of_place.find(static_cast<uint32_t>(place));
+    return place < 0 || found == rank_of_place.end() ? -1 : found->second;
+  }
+  int64_t SequenceOf(uint32_t number, uint32_t tag) const {
+    return tagged ? static_cast<int64_t>(tag) : static_cast<int64_t>(number);
+  }
 };
 
 class Joiner {
@@ -73,6 +87,7 @@ class Joiner {
     size_t records = 0;
     for (const TrailSnapshot& trail : trails_) records += trail.ended.size() + trail.under_way.size();
     log_.ops.reserve(records);
+    log_.transfers.reserve(records);  // what is not used is never touched
     for (const TrailSnapshot& trail : trails_) TakeRecords(trail);
     // A process may have a trail of each library.
     std::sort(log_.reported.begin(), log_.reported.end());
@@ -90,11 +105,16 @@ class Joiner {
 
   // What the records of one trail told so far.
   struct Told {
-    std::unordered_map<uint64_t, int64_t> sequences;   // of collectives, by Key
-    std::set<std::pair<uint32_t, int64_t>> transfers;  // by communicator and launch
-    std::map<uint32_t, int64_t> first_open;            // sequence, by communicator
-    bool launches_ahead = false;                       // what it launches begins when a device has come
-    int64_t last_end_ns = 0;                           // where it launches ahead
+    std::vector<const Members*> communicators;                    // as its records number them; null: not known
+    absl::flat_hash_map<uint64_t, int64_t> sequences;             // of collectives, by Key
+    absl::flat_hash_set<std::pair<uint32_t, int64_t>> transfers;  // by communicator and launch
+    std::map<uint32_t, int64_t> first_open;                       // sequence, by communicator
+    bool launches_ahead = false;                                  // what it launches begins when a device has come
+    int64_t last_end_ns = 0;                                      // where it launches ahead
+
+    const Members* Of(uint32_t communicator) const {
+      return communicator < communicators.size() ? communicators[communicator] : nullptr;
+    }
   };
 
   static uint64_t Key(uint32_t communicator, uint32_t number) { return uint64_t{communicator} << 32 | number; }
@@ -130,7 +150,7 @@ class Joiner {
     const uint32_t world = trails_.empty() ? 0 : trails_.front().origin.world;
     for (const auto& [created, id] : order) {
       Members& members = members_[id];
-      index_[id] = static_cast<uint32_t>(log_.communicators.size());
+      members.index = static_cast<uint32_t>(log_.communicators.size());
       Communicator communicator;
       communicator.name = std::to_string(log_.communicators.size());
       communicator.description = !members.name.empty()   ? members.name
@@ -144,26 +164,13 @@ class Joiner {
     }
   }
 
-  int RankOf(uint64_t id, int32_t place) const {
-    const auto& ranks = members_.at(id).rank_of_place;
-    const auto found = ranks.find(static_cast<uint32_t>(place));
-    return place < 0 || found == ranks.end() ? -1 : found->second;
-  }
-
-  int64_t SequenceOf(uint64_t id, uint32_t number, uint32_t tag) const {
-    return members_.at(id).tagged ? static_cast<int64_t>(tag) : static_cast<int64_t>(number);
-  }
-
-  // 0: the record is of no communicator that we know.
-  static uint64_t IdOf(const TrailSnapshot& trail, uint32_t communicator) {
-    return communicator < trail.communicators.size() ? trail.communicators[communicator].id : 0;
-  }
-
   void TakeRecords(const TrailSnapshot& trail) {
     const int rank = static_cast<int>(trail.origin.rank);
     log_.reported.push_back(rank);
     host_of_[rank] = trail.host();
     Told told;
+    for (const ls_communicator& own : trail.communicators)
+      told.communicators.push_back(own.id == 0 ? nullptr : &members_.at(own.id));
     told.launches_ahead = trail.owner().second == "nccl";
     if (told.launches_ahead)
       for (const ls_record& record : trail.ended) told.last_end_ns = std::max(told.last_end_ns, record.time_ns);
@@ -193,8 +200,8 @@ class Joiner {
   void TakeOp(const TrailSnapshot& trail, const ls_record& record, bool is_under_way, Told& told) {
     const int64_t age_ns = is_under_way && trail.alive ? AgeOf(trail, record, told) : -1;
     const ls_op_body& body = record.body.op;
-    const uint64_t id = IdOf(trail, body.communicator);
-    if (id == 0 || body.function >= LS_FUNCTIONS) {
+    const Members* const members = told.Of(body.communicator);
+    if (members == nullptr || body.function >= LS_FUNCTIONS) {
       Count(log_.counters, "unreadable_records", 1);
       return;
     }
@@ -204,13 +211,13 @@ class Joiner {
     // A library gives a communicator up after a failure; a process that then makes others has gone on.
     if (failed && MadeAnother(trail, record.time_ns)) return;
     CommOp op;
-    op.communicator = index_.at(id);
+    op.communicator = members->index;
     op.rank = static_cast<int>(trail.origin.rank);
     op.direction = !transfer                  ? Direction::kCollective
                    : body.function == LS_SEND ? Direction::kSend
                                               : Direction::kReceive;
-    op.peer = transfer ? RankOf(id, body.peer) : -1;
-    op.sequence = SequenceOf(id, body.number, body.tag);
+    op.peer = transfer ? members->RankOf(body.peer) : -1;
+    op.sequence = members->SequenceOf(body.number, body.tag);
     // Of an op of which only the launch is known nobody can say that it is waited in.
     const bool unknown = body.state == LS_OP_LAUNCHED;
     only_launched_ += unknown;
@@ -227,7 +234,7 @@ class Joiner {
     const int64_t alone_ns = body.alone == LS_UNKNOWN ? -1 : ls_delta_ns(body.alone, record.delta_shift);
     (transfer ? op.held_up_ns : op.alone_ns) = alone_ns;
     op.bytes = body.bytes;
-    op.waits_for = ended ? -1 : RankOf(id, body.waits_for);
+    op.waits_for = ended ? -1 : members->RankOf(body.waits_for);
     op.messages = body.messages;
     op.ring = body.algorithm == LS_ALGORITHM_RING;
     const bool anew = transfer ? told.transfers.emplace(body.communicator, launched).second
@@ -247,16 +254,16 @@ class Joiner {
 
   void TakeTransfer(const TrailSnapshot& trail, const ls_record& record, const Told& told) {
     const ls_transfer_body& body = record.body.transfer;
-    const uint64_t id = IdOf(trail, body.communicator);
+    const Members* const members = told.Of(body.communicator);
     const auto op = told.sequences.find(Key(body.communicator, body.number));
     const bool alone = body.number == 0;
-    if (id == 0 || (!alone && op == told.sequences.end())) return;  // its op was overwritten
+    if (members == nullptr || (!alone && op == told.sequences.end())) return;  // its op was overwritten
     CommTransfer transfer;
-    transfer.communicator = index_.at(id);
+    transfer.communicator = members->index;
     transfer.sequence = alone ? CommTransfer::kAlone : op->second;
     transfer.ended_ns = Wall(trail, record.time_ns);
     transfer.rank = static_cast<int>(trail.origin.rank);
-    transfer.peer = RankOf(id, body.peer);
+    transfer.peer = members->RankOf(body.peer);
     transfer.direction = body.direction == LS_SEND ? Direction::kSend : Direction::kReceive;
     transfer.count = body.count;
     transfer.bytes = body.bytes;
@@ -272,12 +279,12 @@ class Joiner {
   void TakeCounts(const TrailSnapshot& trail, const Told& told) {
     for (uint32_t i = 0; i < trail.communicators.size(); ++i) {
       const ls_communicator& own = trail.communicators[i];
-      if (own.id == 0) continue;
+      const Members* const members = told.Of(i);
+      if (members == nullptr) continue;
       CommCount count;
-      count.communicator = index_.at(own.id);
+      count.communicator = members->index;
       count.rank = static_cast<int>(trail.origin.rank);
-      count.enqueued =
-          members_.at(own.id).tagged ? static_cast<int64_t>(own.tags) - 1 : static_cast<int64_t>(own.launched);
+      count.enqueued = members->tagged ? static_cast<int64_t>(own.tags) - 1 : static_cast<int64_t>(own.launched);
       const auto first_open = told.first_open.find(i);
       count.completed = first_open == told.first_open.end() ? count.enqueued : first_open->second - 1;
       log_.counts.push_back(count);
@@ -289,20 +296,31 @@ class Joiner {
     std::map<std::string, size_t> hosts;
     for (const auto& [rank, host] : host_of_) hosts.emplace(host, hosts.size());
     if (hosts.size() < 2) return;
-    std::unordered_map<int, size_t> of_rank;
-    for (const auto& [rank, host] : host_of_) of_rank[rank] = hosts.at(host);
+    std::vector<size_t> of_rank(static_cast<size_t>(host_of_.rbegin()->first) + 1);
+    for (const auto& [rank, host] : host_of_) of_rank[static_cast<size_t>(rank)] = hosts.at(host);
     const std::vector<ClockOffset> offsets = FitClocks(hosts.size(), EndsOfHosts(of_rank));
-    for (CommOp& op : log_.ops) op.created_ns += static_cast<int64_t>(offsets[of_rank.at(op.rank)].offset_ns);
+    for (CommOp& op : log_.ops)
+      op.created_ns += static_cast<int64_t>(offsets[of_rank[static_cast<size_t>(op.rank)]].offset_ns);
   }
 
-  // Of each collective one end of each host: members that share a clock tell nothing about it.
-  std::vector<HostEnds> EndsOfHosts(const std::unordered_map<int, size_t>& host_of_rank) const {
-    std::map<std::pair<uint32_t, int64_t>, HostEnds> ends;
-    for (const CommOp& op : log_.ops)
-      if (op.direction == Direction::kCollective && op.state == OpState::kCompleted && op.duration_ns >= 0)
-        ends[{op.communicator, op.sequence}].emplace_back(host_of_rank.at(op.rank), op.created_ns + op.duration_ns);
+  // Of each collective the last end of each host: members that share a clock tell nothing about it.
+  std::vector<HostEnds> EndsOfHosts(const std::vector<size_t>& host_of_rank) const {
+    const Collectives collectives(log_.ops);
+    std::vector<HostEnds> ends(collectives.size());
+    for (size_t i = 0; i < log_.ops.size(); ++i) {
+      if (collectives.of(i) == Collectives::kNone) continue;
+      const CommOp& op = log_.ops[i];
+      HostEnds& of_hosts = ends[collectives.of(i)];
+      const size_t host = host_of_rank[static_cast<size_t>(op.rank)];
+      const int64_t end = op.created_ns + op.duration_ns;
+      if (of_hosts.empty() || of_hosts.back().first != host)
+        of_hosts.emplace_back(host, end);
+      else
+        of_hosts.back().second = std::max(of_hosts.back().second, end);
+    }
     std::vector<HostEnds> together;
-    for (auto& [op, of_hosts] : ends) {
+    for (const uint32_t one : collectives.InOrder()) {
+      HostEnds& of_hosts = ends[one];
       std::sort(of_hosts.begin(), of_hosts.end(), [](const auto& a, const auto& b) {
         return a.first != b.first ? a.first < b.first : a.second > b.second;
       });
@@ -317,7 +335,6 @@ class Joiner {
   CommLog log_;
   std::map<uint64_t, Members> members_;  // by the communicator's id
   uint64_t known_ = 0, only_launched_ = 0;
-  std::map<uint64_t, uint32_t> index_;
   std::map<int, std::string> host_of_;
 };
 
