@@ -64,6 +64,23 @@ struct MeanAndMax {
   double mean() const { return count > 0 ? sum / static_cast<double>(count) : 0; }
 };
 
+// Hours in which something could fail: a job that is paused does nothing.
+struct Exposure {
+  double jobs = 0, ranks = 0, nodes = 0;
+};
+
+Exposure ExposureOf(const std::vector<RunFacts>& runs) {
+  Exposure all;
+  for (const RunFacts& run : runs) {
+    PhaseSeconds seconds = PhasesOf(run);
+    const double hours = (Sum(seconds) - At(seconds, Phase::kPaused)) / kHour;
+    all.jobs += hours;
+    all.ranks += hours * run.ranks;
+    all.nodes += hours * static_cast<double>(run.nodes);
+  }
+  return all;
+}
+
 Json FailureRow(const char* component, int64_t failures, const char* per, double hours) {
   const cost::Limits limits = cost::PoissonLimits(failures, kConfidence);
   const bool any = failures > 0;
@@ -146,14 +163,7 @@ Json PhaseTable(const std::vector<RunFacts>& runs) {
 }
 
 Json FailureTable(const std::vector<RunFacts>& runs) {
-  double jobs = 0, ranks = 0, nodes = 0;
-  for (const RunFacts& run : runs) {
-    PhaseSeconds seconds = PhasesOf(run);
-    const double hours = (Sum(seconds) - At(seconds, Phase::kPaused)) / kHour;
-    jobs += hours;
-    ranks += hours * run.ranks;
-    nodes += hours * static_cast<double>(run.nodes);
-  }
+  const Exposure exposure = ExposureOf(runs);
   std::array<int64_t, kComponents> failures{};
   int64_t all = 0;  // but those of watchers, which the job survives
   ForEachIncident(runs, [&](const Incident& incident) {
@@ -162,18 +172,18 @@ Json FailureTable(const std::vector<RunFacts>& runs) {
     all += incident.component != Component::kWatcher;
   });
   Json table = Json::array();
-  table.push_back(FailureRow("any", all, "job", jobs));
+  table.push_back(FailureRow("any", all, "job", exposure.jobs));
   for (int i = 0; i < kComponents; ++i) {
     const auto component = static_cast<Component>(i);
-    const bool of_ranks = component == Component::kRank, of_nodes = component == Component::kNode;
-    table.push_back(FailureRow(component == Component::kJob ? "not named" : ComponentName(component),
-                               failures[static_cast<size_t>(i)],
-                               of_ranks   ? "rank"
-                               : of_nodes ? "node"
-                                          : "job",
-                               of_ranks   ? ranks
-                               : of_nodes ? nodes
-                                          : jobs));
+    const int64_t count = failures[static_cast<size_t>(i)];
+    if (component == Component::kRank) {
+      table.push_back(FailureRow("rank", count, "rank", exposure.ranks));
+    } else if (component == Component::kNode) {
+      table.push_back(FailureRow("node", count, "node", exposure.nodes));
+    } else {
+      const char* name = component == Component::kJob ? "not named" : ComponentName(component);
+      table.push_back(FailureRow(name, count, "job", exposure.jobs));
+    }
   }
   return table;
 }

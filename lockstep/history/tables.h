@@ -26,7 +26,7 @@ struct Time {
   double productive_s = 0, wall_s = 0;
   double ettr() const { return wall_s > 0 ? productive_s / wall_s : 1; }
 };
-// `weight`: by ranks rather than each run alike.
+// `by_ranks`: each run weighs as much as it has ranks, rather than all alike.
 Time TimeOf(const std::vector<RunFacts>& runs, bool by_ranks);
 // Of the window that ends at `until` (wall time); here rehearsals count, for the ledger of an hour can't tell them.
 Time TimeWithin(const std::vector<RunFacts>& runs, Nanos until, Seconds window);
