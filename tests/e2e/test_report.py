@@ -18,8 +18,9 @@ class Journal:
 
     def __init__(self, directory, begin, ranks=2, nodes=(), standbys=0):
         self.directory, self.offset, self.rows, self.epoch = pathlib.Path(directory), begin - 1000, [], 1
-        spec = {"name": self.directory.name, "ranks": ranks, "nodes": [{"name": n, "ranks": ranks // len(nodes), "token": n} for n in nodes], "max_restarts": 1000,
-                "no_progress_limit": 3, "observe_only": False, "grace_s": 30.0, "standbys": standbys}
+        places = [{"name": name, "ranks": ranks // len(nodes), "token": name} for name in nodes]
+        spec = {"name": self.directory.name, "ranks": ranks, "nodes": places, "max_restarts": 1000, "no_progress_limit": 3, "observe_only": False,
+                "grace_s": 30.0, "standbys": standbys}
         self.add(1000, "job_started", spec)
 
     def add(self, at, kind, fields):
@@ -35,7 +36,8 @@ class Journal:
         self.add(at, "progress_seen", {"progress": {"step": step, "step_end_ns": int(at * SECOND)}})
 
     def kill(self, rank, at):
-        self.add(at, "rank_exited", {"rank": rank, "code": 0, "signal": 9, "exception": None, "progress": {"step": -1, "step_end_ns": 0}, "exited_ns": int(at * SECOND)})
+        none = {"step": -1, "step_end_ns": 0}
+        self.add(at, "rank_exited", {"rank": rank, "code": 0, "signal": 9, "exception": None, "progress": none, "exited_ns": int(at * SECOND)})
 
     def restart(self, at, step):
         """Takes two seconds, one of them until the processes are gone."""
@@ -48,8 +50,10 @@ class Journal:
     def write(self):
         self.directory.mkdir(parents=True)
         base = sqlite3.connect(self.directory / "journal.sqlite")
-        base.executescript("PRAGMA application_id = 0x4C534A31; PRAGMA user_version = 1; CREATE TABLE wal (turns INTEGER NOT NULL); INSERT INTO wal VALUES (0);"
-                           "CREATE TABLE event (sequence INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, wall_ns INTEGER NOT NULL, type TEXT NOT NULL, payload TEXT NOT NULL);")
+        base.executescript("PRAGMA application_id = 0x4C534A31; PRAGMA user_version = 1;"
+                           "CREATE TABLE wal (turns INTEGER NOT NULL); INSERT INTO wal VALUES (0);"
+                           "CREATE TABLE event (sequence INTEGER PRIMARY KEY, at_ns INTEGER NOT NULL, wall_ns INTEGER NOT NULL,"
+                           "                    type TEXT NOT NULL, payload TEXT NOT NULL);")
         base.executemany("INSERT INTO event (at_ns, wall_ns, type, payload) VALUES (?, ?, ?, ?)", self.rows)
         base.commit()
         base.close()
@@ -144,8 +148,9 @@ class Report(unittest.TestCase):
                 self.assertIn(text, self.lockstep("report", *words, code=2))
 
     def test_standbys(self):
-        counts = [json.loads(self.lockstep("standbys", "--machines", machines, "--daily-rate", "0.12%", "--json"))["standbys"]["per_day"] for machines in (128, 256, 512, 1024)]
-        self.assertEqual([2, 2, 3, 4], counts)
+        for machines, published in ((128, 2), (256, 2), (512, 3), (1024, 4)):
+            sized = json.loads(self.lockstep("standbys", "--machines", machines, "--daily-rate", "0.12%", "--json"))
+            self.assertEqual(published, sized["standbys"]["per_day"], machines)
         preset = json.loads(self.lockstep("standbys", "byterobust-512", "--replace-h", "24", "--json"))
         times = {row["strategy"]: row["times_standby"] for row in preset["scheduling"]}
         self.assertAlmostEqual(10.87, times["requeue"], 2)
@@ -153,7 +158,8 @@ class Report(unittest.TestCase):
         self.assertAlmostEqual(1.0519, 1 / times["oracle"], 4)
         self.assertEqual(4, preset["standbys"]["while_replaced"])
         self.assertIn("per_day", self.lockstep("standbys", "byterobust-512"))
-        for text, words in {"--machines and --daily-rate": [], "a share such as": ["--machines", 3, "--daily-rate", "often"], "0 to 1": ["--machines", 3, "--daily-rate", "3"],
+        for text, words in {"--machines and --daily-rate": [], "a share such as": ["--machines", 3, "--daily-rate", "often"],
+                            "0 to 1": ["--machines", 3, "--daily-rate", "3"],
                             "both --standby-s": ["--machines", 3, "--daily-rate", "1%", "--requeue-s", 9]}.items():
             with self.subTest(text):
                 self.assertIn(text, self.lockstep("standbys", *words, code=2))
