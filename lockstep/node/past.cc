@@ -19,6 +19,7 @@ using history::Past;
 struct Found {
   std::set<std::string> runs;  // directories with a journal
   Past past;                   // what is no run
+  int64_t met = 0;             // directories that say something, were they named before or not
 };
 
 bool Exists(const fs::path& path) {
@@ -29,12 +30,14 @@ bool Exists(const fs::path& path) {
 // What lies below a run is its own: nothing is looked for there.
 void Search(const fs::path& directory, Found& found) {
   if (Exists(directory / agent::kJournalFile)) {
+    ++found.met;
     std::error_code error;
     const fs::path whole = fs::canonical(directory, error);
     found.runs.insert(error ? directory.string() : whole.string());
     return;
   }
   if (Exists(directory / "run.json")) {
+    ++found.met;
     ++found.past.without_journal;
     return;
   }
@@ -45,18 +48,19 @@ void Search(const fs::path& directory, Found& found) {
     std::error_code ignored;
     if (entry->is_directory(ignored) && !entry->is_symlink(ignored)) below.push_back(entry->path());
   }
-  if (error) found.past.unread.push_back({directory.string(), error.message()});
+  if (error) {
+    ++found.met;
+    found.past.unread.push_back({directory.string(), error.message()});
+  }
   std::sort(below.begin(), below.end());
   for (const fs::path& path : below) Search(path, found);
 }
 
 void SearchRoot(const std::string& root, Found& found) {
-  const size_t runs = found.runs.size(), unread = found.past.unread.size();
-  const int64_t without = found.past.without_journal;
+  const int64_t met = found.met;
   Search(fs::path(root).lexically_normal(), found);
-  const bool nothing =
-      found.runs.size() == runs && found.past.unread.size() == unread && found.past.without_journal == without;
-  if (nothing) found.past.unread.push_back({root, "holds no run that was not named before"});
+  if (found.met == met)
+    found.past.unread.push_back({root, fmt::format("holds no run: no {} in it or below", agent::kJournalFile)});
 }
 
 // Where a job of one node ran, which its journal does not say.
