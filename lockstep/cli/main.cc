@@ -32,6 +32,8 @@ int main(int argc, char** argv) {
   AddDiagnose(app, exit_code);
   AddRecord(app, exit_code);
   AddDowntime(app, exit_code);
+  AddStandbys(app, exit_code);
+  AddReport(app, exit_code);
   AddExplain(app, exit_code);
   AddSimulate(app, exit_code);
   AddHidden(app, exit_code);

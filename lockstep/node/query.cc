@@ -9,29 +9,13 @@
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/wire.h"
 #include "lockstep/base/clock.h"
-#include "lockstep/control/coordinator.h"
 #include "lockstep/control/report.h"
-#include "lockstep/store/journal.h"
+#include "lockstep/node/past.h"
 
 namespace lockstep::node {
 namespace {
 
 constexpr int kAnswerTimeoutMs = 2000;
-
-struct Replayed {
-  control::State state;
-  Nanos last;  // when the last event was
-};
-
-absl::StatusOr<Replayed> Replay(const std::string& run_dir) {
-  LS_ASSIGN_OR_RETURN(const auto journal,
-                      store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kRead));
-  LS_ASSIGN_OR_RETURN(const std::vector<store::Event> events, journal->Read(0));
-  Replayed replayed;
-  LS_ASSIGN_OR_RETURN(replayed.state, control::ReplayEvents(events));
-  if (!events.empty()) replayed.last = events.back().at;
-  return replayed;
-}
 
 }  // namespace
 
@@ -51,7 +35,7 @@ absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request) {
 
 absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {
   if (auto answer = Ask(run_dir, {{"op", "status"}}); answer.ok()) return answer;
-  LS_ASSIGN_OR_RETURN(const Replayed replayed, Replay(run_dir));
+  LS_ASSIGN_OR_RETURN(const history::Replayed replayed, Replay(run_dir));
   Json status = control::StatusReport(replayed.state, control::Observed{}, replayed.last);
   if (replayed.state.mode != control::Mode::kFinished) status["state"] = "unwatched";
   return status;
@@ -59,7 +43,7 @@ absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {
 
 absl::StatusOr<Json> QueryIncidents(const std::string& run_dir) {
   if (auto answer = Ask(run_dir, {{"op", "incidents"}}); answer.ok()) return answer;
-  LS_ASSIGN_OR_RETURN(const Replayed replayed, Replay(run_dir));
+  LS_ASSIGN_OR_RETURN(const history::Replayed replayed, Replay(run_dir));
   return control::IncidentsReport(replayed.state, replayed.last);
 }
 

@@ -1,0 +1,73 @@
+// What a run leaves for history: the facts of one replayed journal, small enough to keep ten thousand of them. Times of
+// its ledger and incidents are those of `lockstep status` and `lockstep incidents`; nothing is counted twice here.
+// Pure.
+//
+//   const RunFacts run = RunOf("/runs/gpt", {.state = state, .last = at, .last_wall = wall});
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/control/machine.h"
+
+namespace lockstep::history {
+
+// A journal, read to its end.
+struct Replayed {
+  control::State state;
+  Nanos first, last;        // its oldest and its newest event
+  Nanos last_wall;          // the newest in wall time
+  bool stop_asked = false;  // by a person, or by a signal
+  std::string host{};       // where a job without named nodes ran
+};
+
+// How an incident ended; of several actions the one that weighs most.
+enum class Resolution { kOpen, kByItself, kRestart, kReplan, kHotUpdate, kRollback, kEvict, kEnd };
+const char* ResolutionName(Resolution resolution);  // "hot_update"
+
+// What failed, as far as it was named. kWatcher: a coordinator or an agent, while training went on.
+enum class Component { kJob, kRank, kNode, kLink, kSoftware, kWatcher };
+inline constexpr int kComponents = 6;
+const char* ComponentName(Component component);
+
+struct Incident {
+  incident::Syndrome symptom = incident::Syndrome::kStalled;
+  Component component = Component::kJob;
+  Resolution resolution = Resolution::kOpen;
+  bool certain = false;
+  bool drill = false;
+  Nanos opened;  // wall time
+  incident::Phases phases{};
+  std::vector<std::string> nodes{};  // each once: those named, and those of the ranks named
+  int64_t nodes_lost = 0;            // whose place a standby took on its account, or with which the job ended
+  // Certain, and the job could not go on as it was: slowness is none.
+  bool IsFailure() const { return certain && !incident::IsSlowness(symptom); }
+};
+
+// From when to when (wall time) a node was part of the job.
+struct Stay {
+  std::string node;
+  Nanos from, to;
+};
+
+struct RunFacts {
+  std::string path, job;
+  int ranks = 1;
+  int64_t nodes = 1;
+  bool finished = false;
+  bool stop_asked = false;
+  int64_t restarts = 0;
+  Nanos begin, end;  // wall time; of a run that has not finished, up to its newest event
+  control::Ledger ledger;
+  Nanos wall_offset;  // wall time - the ledger's time
+  std::vector<Incident> incidents;
+  std::vector<Stay> stays;
+
+  Nanos ledger_end() const { return end - wall_offset; }
+};
+
+// Requires that the job has begun. The loss of a node for which no standby waited ends a job without an incident of its
+// own; here it is one, the last.
+RunFacts RunOf(std::string path, const Replayed& replayed);
+
+}  // namespace lockstep::history

@@ -1,0 +1,115 @@
+// Journals on disk, written by the coordinator as in a run, and read back by the report.
+#include "lockstep/node/past.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/file.h"
+#include "lockstep/control/coordinator.h"
+#include "lockstep/node/query.h"
+
+namespace lockstep::node {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class PastTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = testing::TempDir() + "/past";
+    fs::remove_all(root_);
+    fs::create_directories(root_);
+  }
+
+  std::string Directory(const std::string& name) const {
+    fs::create_directories(root_ + "/" + name);
+    return root_ + "/" + name;
+  }
+
+  // Ten seconds of training, a crash of rank 1, and a restart that takes two; step 20 at the end.
+  void WriteRun(const std::string& name, bool drilled = false) const {
+    FakeClock clock;
+    const auto journal = store::OpenSqliteJournal(Directory(name) + "/journal.sqlite", store::JournalMode::kWrite);
+    ASSERT_TRUE(journal.ok()) << Message(journal.status());
+    control::Coordinator coordinator(**journal, clock);
+    const auto hear = [&](double after, const control::EventBody& body) {
+      clock.Advance(Seconds{after});
+      ASSERT_TRUE(coordinator.Handle(body).ok());
+    };
+    const auto come_up = [&](uint64_t epoch, std::optional<control::CheckpointId> from) {
+      hear(1, control::EpochSpawned{EpochId(epoch)});
+      hear(0, control::LoopBegan{EpochId(epoch), clock.Now(), from});
+    };
+    control::JobSpec spec;
+    spec.name = name;
+    spec.ranks = 2;
+    hear(0, control::JobStarted{spec});
+    come_up(1, std::nullopt);
+    hear(10, control::ProgressSeen{EpochId(1), {10, clock.Now() + ToNanos(Seconds{10})}});
+    if (drilled) hear(0, control::Drilled{EpochId(1), "kill", 1});
+    hear(0, control::RankExited{EpochId(1), RankId(1), {0, SIGKILL}, std::nullopt, {}, clock.Now()});
+    hear(1, control::EpochStopped{EpochId(1)});
+    const control::CheckpointId point{EpochId(1), 10};
+    hear(0, control::RestoreChosen{EpochId(2), point, {}});
+    come_up(2, point);
+    hear(10, control::ProgressSeen{EpochId(2), {20, clock.Now() + ToNanos(Seconds{10})}});
+  }
+
+  std::string root_;
+};
+
+TEST_F(PastTest, FindsRunsAtAnyDepthAndNamesWhatItCannotRead) {
+  WriteRun("b/2026/x");
+  WriteRun("a");
+  WriteRun("a/inside");  // a run's own affair
+  ASSERT_TRUE(WriteFileAtomically(Directory("attended") + "/run.json", "{}").ok());
+  ASSERT_TRUE(WriteFileAtomically(Directory("damaged") + "/journal.sqlite", "no database at all, but long").ok());
+  Directory("empty/folder");
+  const auto past = ReadPast({root_, root_ + "/a", root_ + "/nowhere", root_ + "/empty"});
+  ASSERT_TRUE(past.ok()) << Message(past.status());
+  ASSERT_EQ(past->runs.size(), 2u);
+  EXPECT_TRUE(past->runs[0].path.ends_with("/past/a")) << past->runs[0].path;
+  EXPECT_TRUE(past->runs[1].path.ends_with("/past/b/2026/x"));
+  EXPECT_EQ(past->without_journal, 1);
+  std::vector<std::string> unread;
+  for (const auto& [path, why] : past->unread) unread.push_back(fs::path(path).filename().string() + ": " + why);
+  EXPECT_THAT(unread,
+              testing::ElementsAre(HasSubstr("nowhere: No such file"),
+                                   HasSubstr("empty: holds no run: no journal.sqlite"), HasSubstr("damaged: ")));
+}
+
+// The report and `lockstep status` read one ledger.
+TEST_F(PastTest, TheReportAgreesWithStatus) {
+  WriteRun("real");
+  WriteRun("rehearsed", true);
+  const auto past = ReadPast({root_});
+  ASSERT_TRUE(past.ok()) << Message(past.status());
+  const Json report = history::ClusterReport(*past, {});
+  for (const Json& run : report["costliest_runs"]) {
+    const auto status = QueryStatus(run["run"].get<std::string>());
+    ASSERT_TRUE(status.ok()) << Message(status.status());
+    EXPECT_EQ(run["ettr"], (*status)["ettr"]["cumulative"]);
+    EXPECT_EQ(run["ettr_sliding_1h"], (*status)["ettr"]["sliding_1h"]);
+    EXPECT_EQ(run["incidents"], (*status)["incidents"]);
+  }
+  EXPECT_EQ(report["incidents"][0]["count"], 1) << "the other was a drill";
+  EXPECT_EQ(report["resolution"][0]["resolution_mean_s"], 2.0);
+  EXPECT_EQ(report["drills"]["incidents"], 1);
+  EXPECT_EQ(RenderJson(report), RenderJson(history::ClusterReport(*ReadPast({root_ + "/rehearsed", root_}), {})));
+}
+
+TEST_F(PastTest, NoRunAtAllIsAnError) {
+  EXPECT_THAT(Message(ReadPast({root_}).status()), HasSubstr("there is no run to report of"));
+  const std::string attended = Directory("attended");
+  ASSERT_TRUE(WriteFileAtomically(attended + "/run.json", "{}").ok());
+  EXPECT_THAT(Message(ReadPast({attended}).status()), HasSubstr("1 attended jobs that another node led"));
+}
+
+}  // namespace
+}  // namespace lockstep::node
