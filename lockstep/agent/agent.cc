@@ -91,8 +91,25 @@ Agent::Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener
       board_watch_(poller_, {.ends = [this](int rank) { WorkerEnds(rank); }, .rings = [this] { SayHolding(); }}),
       background_(poller_) {}
 
-absl::Status Agent::Launch() { return link_.Launch(); }
-absl::Status Agent::Adopt() { return link_.Connect(); }
+absl::Status Agent::Launch() {
+  Inspect();
+  return link_.Launch();
+}
+absl::Status Agent::Adopt() {
+  Inspect();
+  return link_.Connect();
+}
+
+void Agent::Inspect() {
+  std::vector<std::string> paths = {spec_.cwd, spec_.run_dir, "/dev/shm", "/tmp"};
+  if (!spec_.checkpoint_dir.empty()) paths.push_back(spec_.checkpoint_dir);
+  inspection_.emplace(poller_, clock_, inspect::Settings(), inspect::Where{{}, std::move(paths)},
+                      [this](const inspect::Alert& alert) { HearAlert(alert); });
+}
+
+void Agent::HearAlert(const inspect::Alert& alert) {
+  listener_.note(fmt::format("{}: {}", spec_.node_name, inspect::AlertText(alert)));
+}
 
 void Agent::Seat(const control::Place& place) {
   spec_.place = place;

@@ -13,6 +13,7 @@
 #include "lockstep/agent/board_watch.h"
 #include "lockstep/agent/exception.h"
 #include "lockstep/agent/flusher.h"
+#include "lockstep/agent/inspection.h"
 #include "lockstep/agent/link.h"
 #include "lockstep/agent/load.h"
 #include "lockstep/agent/part_writer.h"
@@ -105,6 +106,8 @@ class Agent {
   void SampleStacks();
   void SayCommunication();
   void SayHolding();
+  void Inspect();
+  void HearAlert(const inspect::Alert& alert);
 
   RunSpec spec_;
   Poller& poller_;
@@ -130,6 +133,7 @@ class Agent {
   bool sampling_ = false, reading_trails_ = false;
   size_t followed_ = 0;  // ranks of the acting epoch whose lives board_watch_ follows
   BoardWatch board_watch_;
+  std::optional<Inspection> inspection_;  // of the machine, from Launch() or Adopt() on
   Background background_;  // last: its thread stops before what its jobs use goes away
 };
 
