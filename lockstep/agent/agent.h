@@ -134,7 +134,7 @@ class Agent {
   size_t followed_ = 0;  // ranks of the acting epoch whose lives board_watch_ follows
   BoardWatch board_watch_;
   std::optional<Inspection> inspection_;  // of the machine, from Launch() or Adopt() on
-  Background background_;  // last: its thread stops before what its jobs use goes away
+  Background background_;                 // last: its thread stops before what its jobs use goes away
 };
 
 }  // namespace lockstep::agent

@@ -34,12 +34,11 @@ inspect::Where Resolved(inspect::Where where, Nanos now) {
 
 }  // namespace
 
-Inspection::Inspection(Poller& poller, const Clock& clock, const inspect::Settings& settings,
-                       inspect::Where where, Hear hear)
+Inspection::Inspection(Poller& poller, const Clock& clock, const inspect::Settings& settings, inspect::Where where,
+                       Hear hear)
     : clock_(clock), hear_(std::move(hear)), alerts_(poller) {
-  thread_ = std::jthread([this, settings, where = std::move(where)](const std::stop_token& stop) {
-    Loop(stop, settings, where);
-  });
+  thread_ = std::jthread(
+      [this, settings, where = std::move(where)](const std::stop_token& stop) { Loop(stop, settings, where); });
 }
 
 Inspection::~Inspection() {

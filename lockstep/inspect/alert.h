@@ -1,5 +1,5 @@
-// Reading: what one look at a source showed. Alert: a condition of this node that lasted. Plain values; an alert has one
-// JSON form, which comes back. Times: CLOCK_BOOTTIME.
+// Reading: what one look at a source showed. Alert: a condition of this node that lasted. Plain values; an alert has
+// one JSON form, which comes back. Times: CLOCK_BOOTTIME.
 //
 //   Alert alert{"nic_down", "eth0", FaultClass::kNetwork, "no carrier", since, raised};
 //   AlertText(alert)                             // "nic_down eth0: no carrier (network; for 31 s)"
@@ -17,8 +17,8 @@
 namespace lockstep::inspect {
 
 struct Condition {
-  std::string item, subject;         // "nic_down", "eth0"
-  std::string text;                  // with its figures
+  std::string item, subject;          // "nic_down", "eth0"
+  std::string text;                   // with its figures
   std::optional<FaultClass> fault{};  // where it is not the item's
 };
 

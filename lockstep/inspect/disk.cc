@@ -12,7 +12,8 @@ bool IsNoDisk(const std::string& name) {
   return std::any_of(kOthers.begin(), kOthers.end(), [&](const char* other) { return name.starts_with(other); });
 }
 
-// /sys/block/X/stat: reads, merged, sectors, ms, writes, merged, sectors, ms, in flight, ..., discards (11), flushes (15)
+// /sys/block/X/stat: reads, merged, sectors, ms, writes, merged, sectors, ms, in flight, ..., discards (11), flushes
+// (15)
 void ReadStat(const std::string& text, DiskState& disk) {
   const std::vector<std::string_view> word = Words(text);
   const auto number = [&](size_t i) { return i < word.size() ? ParseNumber(word[i]).value_or(0) : 0; };
@@ -27,7 +28,8 @@ bool IsDead(const std::string& state) {
 
 class SystemDisks final : public Reader {
  public:
-  SystemDisks(const Settings& settings, const Where& where) : settings_(settings), tree_(where.tree), judge_(settings) {}
+  SystemDisks(const Settings& settings, const Where& where)
+      : settings_(settings), tree_(where.tree), judge_(settings) {}
   Reading Read(Nanos now) override {
     Reading reading{.source = Source::kDisk, .at = now};
     const std::vector<DiskState> disks = ReadDisks(tree_);
@@ -80,17 +82,17 @@ void DiskJudge::JudgeErrors(const DiskState& disk, Known& known, Nanos at, Readi
   const Item& item = settings_["disk_errors"];
   const uint64_t errors = known.errors.Add(at, disk.errors, item.window);
   const double most = disk.of_filesystem ? 1 : *item.threshold;
-  reading.figures.push_back({disk.name, fmt::format("{}{} errors, {} requests under way, {} done",
-                                                    disk.state.empty() ? "" : disk.state + ", ", disk.errors,
-                                                    disk.in_flight, disk.done)});
+  reading.figures.push_back(
+      {disk.name, fmt::format("{}{} errors, {} requests under way, {} done",
+                              disk.state.empty() ? "" : disk.state + ", ", disk.errors, disk.in_flight, disk.done)});
   if (IsDead(disk.state)) {
     reading.conditions.push_back({"disk_errors", disk.name, fmt::format("its state is \"{}\"", disk.state)});
   } else if (static_cast<double>(errors) >= most) {
     reading.conditions.push_back(
         {"disk_errors", disk.name, fmt::format("{} errors in {:.0f} s", errors, item.window.value)});
   } else if (disk.degraded > known.degraded) {
-    reading.conditions.push_back({"disk_errors", disk.name, fmt::format("{} disks of the array failed", disk.degraded),
-                                  FaultClass::kWarning});
+    reading.conditions.push_back(
+        {"disk_errors", disk.name, fmt::format("{} disks of the array failed", disk.degraded), FaultClass::kWarning});
   }
 }
 

@@ -13,7 +13,7 @@
 namespace lockstep::inspect {
 
 struct DiskState {
-  std::string name;   // "sda", "nvme0n1"; "sda1" where ext4 tells of its own errors
+  std::string name;     // "sda", "nvme0n1"; "sda1" where ext4 tells of its own errors
   std::string state{};  // of its device: "running", "live", "offline"; empty: it says none
   uint64_t errors = 0;
   bool of_filesystem = false;  // its errors were serious: one is enough
@@ -33,7 +33,7 @@ class DiskJudge {
   struct Known {
     Lately errors;
     uint64_t done = 0;
-    bool busy = false;  // at the reading before
+    bool busy = false;      // at the reading before
     uint64_t degraded = 0;  // as it was at first
   };
   void JudgeErrors(const DiskState& disk, Known& known, Nanos at, Reading& reading) const;

@@ -26,19 +26,21 @@ class Nvml {
   int (*ecc)(Device, unsigned kind, unsigned counter, unsigned long long*) = nullptr;
   bool ready = false;  // init came back well
 
-  std::string Text(int error) const { return error_text == nullptr ? fmt::format("error {}", error) : error_text(error); }
+  std::string Text(int error) const {
+    return error_text == nullptr ? fmt::format("error {}", error) : error_text(error);
+  }
 };
 
 namespace {
 
 constexpr Seconds kPatience{0.1};
-constexpr unsigned kOnGpu = 0;          // NVML_TEMPERATURE_GPU
-constexpr unsigned kSlowdown = 1;       // NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
-constexpr unsigned kUncorrected = 1;    // NVML_MEMORY_ERROR_TYPE_UNCORRECTED
-constexpr unsigned kSinceLoaded = 0;    // NVML_VOLATILE_ECC
-constexpr int kGpuIsLost = 15;          // NVML_ERROR_GPU_IS_LOST
-constexpr int kResetRequired = 16;      // NVML_ERROR_RESET_REQUIRED
-constexpr int kUnknown = 999;           // NVML_ERROR_UNKNOWN: what a GPU off the bus often gives
+constexpr unsigned kOnGpu = 0;        // NVML_TEMPERATURE_GPU
+constexpr unsigned kSlowdown = 1;     // NVML_TEMPERATURE_THRESHOLD_SLOWDOWN
+constexpr unsigned kUncorrected = 1;  // NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+constexpr unsigned kSinceLoaded = 0;  // NVML_VOLATILE_ECC
+constexpr int kGpuIsLost = 15;        // NVML_ERROR_GPU_IS_LOST
+constexpr int kResetRequired = 16;    // NVML_ERROR_RESET_REQUIRED
+constexpr int kUnknown = 999;         // NVML_ERROR_UNKNOWN: what a GPU off the bus often gives
 
 bool IsLost(int error) { return error == kGpuIsLost || error == kResetRequired || error == kUnknown; }
 
@@ -74,7 +76,10 @@ GpuState ReadGpu(const Nvml& nvml, unsigned index) {
 class SystemGpus final : public Reader {
  public:
   SystemGpus(const Settings& settings, const std::string& library)
-      : settings_(settings), judge_(settings), nvml_(LoadNvml(library)), call_([nvml = nvml_] { return ReadGpus(**nvml); }) {}
+      : settings_(settings),
+        judge_(settings),
+        nvml_(LoadNvml(library)),
+        call_([nvml = nvml_] { return ReadGpus(**nvml); }) {}
 
   Reading Read(Nanos now) override {
     Reading reading{.source = Source::kGpu, .at = now};
@@ -157,11 +162,10 @@ void GpuJudge::JudgeOne(const std::string& name, const GpuState& gpu, Nanos at, 
   }
   const auto celsius = [](std::optional<unsigned> value) { return value ? fmt::format("{} C", *value) : "? C"; };
   const Item& ecc = settings_["gpu_ecc"];
-  const uint64_t errors =
-      gpu.uncorrected ? uncorrected_[name].Add(at, *gpu.uncorrected, ecc.window) : 0;
-  reading.figures.push_back({name, fmt::format("{}, slows down at {}, {} errors of memory not corrected",
-                                               celsius(gpu.celsius), celsius(gpu.slowdown_celsius),
-                                               gpu.uncorrected.value_or(0))});
+  const uint64_t errors = gpu.uncorrected ? uncorrected_[name].Add(at, *gpu.uncorrected, ecc.window) : 0;
+  reading.figures.push_back(
+      {name, fmt::format("{}, slows down at {}, {} errors of memory not corrected", celsius(gpu.celsius),
+                         celsius(gpu.slowdown_celsius), gpu.uncorrected.value_or(0))});
   const double most =
       std::min(*settings_["gpu_temperature"].threshold, static_cast<double>(gpu.slowdown_celsius.value_or(1000)));
   if (gpu.celsius && *gpu.celsius >= most)

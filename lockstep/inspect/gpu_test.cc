@@ -66,7 +66,8 @@ TEST_F(Gpu, Lost) {
 
 TEST(GpuJudge, ADriverThatDoesNotAnswer) {
   const GpuJudge judge{Settings()};
-  Reading reading{.source = Source::kGpu};
+  Reading reading;
+  reading.source = Source::kGpu;
   judge.JudgeSilence({9}, reading);
   EXPECT_THAT(reading.conditions, IsEmpty());
   judge.JudgeSilence({11}, reading);

@@ -63,7 +63,8 @@ TEST(Inspector, CountsHowOftenItCameBack) {
 TEST(Inspector, SubjectsAreApart) {
   Inspector inspector{Settings()};
   for (int at = 0; at <= 40; at += 5)
-    inspector.Take(NicReading(at, at < 20 ? std::vector<std::string>{"eth0"} : std::vector<std::string>{"eth0", "eth1"}));
+    inspector.Take(
+        NicReading(at, at < 20 ? std::vector<std::string>{"eth0"} : std::vector<std::string>{"eth0", "eth1"}));
   ASSERT_EQ(inspector.Alerts().size(), 1U);
   EXPECT_EQ(inspector.Alerts()[0].subject, "eth0");
 }

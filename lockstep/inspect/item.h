@@ -34,17 +34,17 @@ const char* SourceName(Source source);
 struct Item {
   std::string name;  // "nic_down"
   Source source = Source::kNic;
-  Seconds interval{5};             // from one reading to the next
-  std::optional<double> threshold; // in the unit of the item; none: the item has none
-  Seconds window;                  // of items that count what happened lately; 0: of the others
-  Seconds tolerance;               // the condition must last for so long
-  int readings = 1;                // and be seen in so many readings, one after the other
+  Seconds interval{5};              // from one reading to the next
+  std::optional<double> threshold;  // in the unit of the item; none: the item has none
+  Seconds window;                   // of items that count what happened lately; 0: of the others
+  Seconds tolerance;                // the condition must last for so long
+  int readings = 1;                 // and be seen in so many readings, one after the other
   FaultClass fault = FaultClass::kWarning;
   bool operator==(const Item&) const = default;
 };
 
 struct Settings {
-  Settings();  // the defaults, as presets/inspect/default.toml has them
+  Settings();                                           // the defaults, as presets/inspect/default.toml has them
   const Item& operator[](std::string_view name) const;  // must exist
   Item& operator[](std::string_view name);
   Seconds Interval(Source source) const;  // the shortest of its items

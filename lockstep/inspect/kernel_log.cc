@@ -48,6 +48,7 @@ constexpr Rule kRules[] = {
     {": segfault at ", nullptr, "kernel_application", kSoftware, Named::kBeforeFirst},
     // Memory that ran out.
     {"ut of memory: Kill", "process ", "kernel_oom", kSoftware, Named::kBehindSecond},
+    {"ut of Memory: Kill", "process ", "kernel_oom", kSoftware, Named::kBehindSecond},
     {"blocked for more than ", "seconds", "kernel_hung", kWarning},
     {"self-detected stall on CPU", nullptr, "kernel_hung", kWarning},
     {"detected stalls on CPUs", nullptr, "kernel_hung", kWarning},
@@ -89,10 +90,13 @@ constexpr Rule kRules[] = {
     // File systems.
     {"EXT4-fs error (device ", nullptr, "kernel_filesystem", kMachine, Named::kBehindFirst},
     {"EXT3-fs error (device ", nullptr, "kernel_filesystem", kMachine, Named::kBehindFirst},
+    {"EXT2-fs error (device ", nullptr, "kernel_filesystem", kMachine, Named::kBehindFirst},
     {"EXT4-fs (", "Remounting filesystem read-only", "kernel_filesystem", kMachine, Named::kBehindFirst},
     {"EXT4-fs (", "Delayed block allocation failed", "kernel_filesystem", kMachine, Named::kBehindFirst},
     {"EXT4-fs (", "I/O error", "kernel_filesystem", kMachine, Named::kBehindFirst},
     {"Aborting journal on device ", nullptr, "kernel_filesystem", kMachine, Named::kBehindFirst},
+    {"ournal commit I/O error", nullptr, "kernel_filesystem", kMachine},
+    {"REISERFS error (device ", nullptr, "kernel_filesystem", kMachine, Named::kBehindFirst},
     {"Detected aborted journal", nullptr, "kernel_filesystem", kMachine},
     {"XFS (", "xfs_do_force_shutdown", "kernel_filesystem", kMachine, Named::kBehindFirst},
     {"XFS (", "hutting down filesystem", "kernel_filesystem", kMachine, Named::kBehindFirst},
@@ -128,6 +132,8 @@ constexpr Rule kRules[] = {
     {"rejecting I/O to dead device", nullptr, "kernel_disk", kMachine, Named::kFirstWord},
     {"Sense Key : Medium Error", nullptr, "kernel_disk", kMachine, Named::kFirstWord},
     {"Sense Key : Hardware Error", nullptr, "kernel_disk", kMachine, Named::kFirstWord},
+    {"cciss: ", "sense key = 0x3", "kernel_disk", kMachine},
+    {"drive not ready for command", nullptr, "kernel_disk", kMachine, Named::kFirstWord},
     {"Device offlined", nullptr, "kernel_disk", kMachine, Named::kFirstWord},
     {"nvme ", "controller is down", "kernel_disk", kMachine, Named::kBehindFirst},
     {"nvme ", "timeout, reset controller", "kernel_disk", kMachine, Named::kBehindFirst},
@@ -151,6 +157,7 @@ constexpr Rule kRules[] = {
     {"mlx5_core ", "Cable error", "kernel_link", kNetwork, Named::kBehindFirst},
     {"mlx5_core ", "Cable unplugged", "kernel_link", kNetwork, Named::kBehindFirst},
     {"mlx5_core ", "evice's health compromised", "kernel_link", kMachine, Named::kBehindFirst},
+    {"VAPI", "Catastrophic Error", "kernel_link", kMachine},
     {"mlx5_core ", "Fatal error", "kernel_link", kMachine, Named::kBehindFirst},
     // Heat.
     {"temperature above threshold", nullptr, "kernel_thermal", kWarning, Named::kFirstWord},
@@ -166,13 +173,16 @@ constexpr Rule kOtherRules[] = {
     {"retransmission error", nullptr, "kernel_corrected", kWarning},
     {"kernel panic", nullptr, "kernel_fault", kMachine},
     {"rts panic", nullptr, "kernel_fault", kMachine},
+    {"panicked", nullptr, "kernel_fault", kMachine},
     {"kernel terminated", nullptr, "kernel_fault", kMachine},
     {"domain panic", nullptr, "kernel_filesystem", kMachine},
     {"machine check interrupt", nullptr, "kernel_machine_check", kMachine},
     {"uncorrectable", nullptr, "kernel_machine_check", kMachine},
     {"uncorrected", nullptr, "kernel_machine_check", kMachine},
+    {"excessive soft failures", nullptr, "kernel_machine_check", kMachine},
     {"psu failure", nullptr, "kernel_machine_check", kMachine},
     {"power failure", nullptr, "kernel_machine_check", kMachine},
+    {"power module", "fault", "kernel_machine_check", kMachine},
     {"power/control problem", nullptr, "kernel_machine_check", kMachine},
     {"is in the unavailable state", nullptr, "kernel_machine_check", kMachine},
     {"segmentation fault", nullptr, "kernel_application", kSoftware},
@@ -180,6 +190,7 @@ constexpr Rule kOtherRules[] = {
     {"data storage interrupt", nullptr, "kernel_application", kSoftware},
     {"instruction storage interrupt", nullptr, "kernel_application", kSoftware},
     {"mount failed", nullptr, "kernel_remote", kNetwork, Named::kNobody, false, "retrying"},
+    {"unable to mount", nullptr, "kernel_remote", kNetwork},
     {"domain", " is full", "kernel_filesystem", kSoftware},
     {"no space left on device", nullptr, "kernel_filesystem", kSoftware},
     {"input/output error", nullptr, "kernel_filesystem", kMachine},
@@ -296,7 +307,8 @@ std::optional<LogEvent> ClassifyXid(std::string_view line) {
   if (!number) return std::nullopt;
   const std::string bus(line.substr(begin, std::min<size_t>(end - begin, 32)));
   if (xid > 0 && line[xid - 1] == 'S') {
-    const bool fatal = line.find("Fatal", end) != std::string_view::npos && line.find("Non-fatal", end) == std::string_view::npos;
+    const bool fatal =
+        line.find("Fatal", end) != std::string_view::npos && line.find("Non-fatal", end) == std::string_view::npos;
     return LogEvent{"kernel_xid", "NVSwitch " + bus, fatal ? kMachine : kWarning};
   }
   const FaultClass fault = XidClass(*number);
@@ -344,9 +356,9 @@ FaultClass XidClass(uint64_t xid) {
   constexpr std::array kOfPrograms = {8, 13, 31, 32, 43, 45, 68, 69, 137};
   // Memory 48 63 64 94 95 140 156-158 160 171 172, NVLink 74 144-150, bus 79, GSP 119 120, controllers 46 61 62,
   // power 54, C2C, SPI and inforom 110 122-126 136, start 143, hung 109.
-  constexpr std::array kOfMachines = {46,  48,  54,  61,  62,  63,  64,  74,  79,  94,  95,  109, 110, 119,
-                                      120, 122, 123, 124, 125, 126, 136, 140, 143, 144, 145, 146, 147, 148,
-                                      149, 150, 151, 155, 156, 157, 158, 160, 171, 172};
+  constexpr std::array kOfMachines = {46,  48,  54,  61,  62,  63,  64,  74,  79,  94,  95,  109, 110,
+                                      119, 120, 122, 123, 124, 125, 126, 136, 140, 143, 144, 145, 146,
+                                      147, 148, 149, 150, 151, 155, 156, 157, 158, 160, 171, 172};
   const auto is = [xid](int one) { return xid == static_cast<uint64_t>(one); };
   if (std::any_of(kOfPrograms.begin(), kOfPrograms.end(), is)) return kSoftware;
   return std::any_of(kOfMachines.begin(), kOfMachines.end(), is) ? kMachine : kWarning;

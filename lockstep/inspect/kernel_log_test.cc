@@ -31,22 +31,26 @@ void Expect(std::initializer_list<Line> lines) {
 }
 
 TEST(KernelLine, TheKernelItself) {
-  Expect({{"Kernel panic - not syncing: Fatal exception in interrupt", "fault kernel machine"},
-          {"Kernel panic - not syncing: Out of memory: Killed process", "fault kernel machine"},
-          {"watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python:4711]", "fault kernel machine"},
-          {"NMI watchdog: Watchdog detected hard LOCKUP on cpu 5", "fault kernel machine"},
-          {"BUG: unable to handle page fault for address: ffffc90000000000", "fault kernel machine"},
-          {"Unable to handle kernel NULL pointer dereference at virtual address 0000000000000008", "fault kernel machine"},
-          {"Oops: 0002 [#1] PREEMPT SMP NOPTI", "fault kernel machine"},
-          {"general protection fault, probably for non-canonical address 0xdead: 0000 [#1]", "fault kernel machine"},
-          {"traps: python3[812] general protection fault ip:7f12 sp:7ffd error:0 in libc.so.6", "application python3[812] software"},
-          {"python3[812]: segfault at 0 ip 00007f sp 00007ffd error 4 in libtorch.so", "application python3[812] software"},
-          {"INFO: task python3:812 blocked for more than 120 seconds.", "hung kernel warning"},
-          {"rcu: INFO: rcu_preempt self-detected stall on CPU", "hung kernel warning"}});
+  Expect(
+      {{"Kernel panic - not syncing: Fatal exception in interrupt", "fault kernel machine"},
+       {"Kernel panic - not syncing: Out of memory: Killed process", "fault kernel machine"},
+       {"watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [python:4711]", "fault kernel machine"},
+       {"NMI watchdog: Watchdog detected hard LOCKUP on cpu 5", "fault kernel machine"},
+       {"BUG: unable to handle page fault for address: ffffc90000000000", "fault kernel machine"},
+       {"Unable to handle kernel NULL pointer dereference at virtual address 0000000000000008", "fault kernel machine"},
+       {"Oops: 0002 [#1] PREEMPT SMP NOPTI", "fault kernel machine"},
+       {"general protection fault, probably for non-canonical address 0xdead: 0000 [#1]", "fault kernel machine"},
+       {"traps: python3[812] general protection fault ip:7f12 sp:7ffd error:0 in libc.so.6",
+        "application python3[812] software"},
+       {"python3[812]: segfault at 0 ip 00007f sp 00007ffd error 4 in libtorch.so",
+        "application python3[812] software"},
+       {"INFO: task python3:812 blocked for more than 120 seconds.", "hung kernel warning"},
+       {"rcu: INFO: rcu_preempt self-detected stall on CPU", "hung kernel warning"}});
 }
 
 TEST(KernelLine, Hardware) {
-  Expect({{"mce: [Hardware Error]: CPU 2: Machine Check Exception: 5 Bank 4: be00000000800400", "machine_check kernel machine"},
+  Expect({{"mce: [Hardware Error]: CPU 2: Machine Check Exception: 5 Bank 4: be00000000800400",
+           "machine_check kernel machine"},
           // Bit 61 of the bank's status: 8c.. is 1000 1100, not set; b2.. is 1011 0010, set.
           {"mce: [Hardware Error]: CPU 0: Machine Check: 0 Bank 8: 8c00004000010091", "corrected kernel warning"},
           {"mce: [Hardware Error]: CPU 0: Machine Check: 0 Bank 1: b200000000000175", "machine_check kernel machine"},
@@ -55,9 +59,12 @@ TEST(KernelLine, Hardware) {
           {"EDAC MC1: 1 UE memory read error on CPU_SrcID#1_Channel#2_DIMM#0", "machine_check MC1 machine"},
           {"Memory failure: 0x1dcb63: recovery action for dirty LRU page: Recovered", "machine_check kernel machine"},
           {"pcieport 0000:00:1c.0: AER: Corrected error received: 0000:01:00.0", "corrected 0000:00:1c.0 warning"},
-          {"nvme 0000:01:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)", "corrected 0000:01:00.0 warning"},
-          {"pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:01:00.0", "machine_check 0000:00:01.0 machine"},
-          {"pcieport 0000:00:01.0: AER: Uncorrected (Non-Fatal) error received: 0000:01:00.0", "machine_check 0000:00:01.0 warning"},
+          {"nvme 0000:01:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
+           "corrected 0000:01:00.0 warning"},
+          {"pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error received: 0000:01:00.0",
+           "machine_check 0000:00:01.0 machine"},
+          {"pcieport 0000:00:01.0: AER: Uncorrected (Non-Fatal) error received: 0000:01:00.0",
+           "machine_check 0000:00:01.0 warning"},
           {"pcieport 0000:3a:00.0: pciehp: Slot(12): Link Down", "machine_check 0000:3a:00.0 machine"},
           {"{1}[Hardware Error]: event severity: corrected", "corrected kernel warning"},
           {"{1}[Hardware Error]: event severity: fatal", "machine_check kernel machine"},
@@ -66,21 +73,29 @@ TEST(KernelLine, Hardware) {
 }
 
 TEST(KernelLine, Gpus) {
-  Expect({{"NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.", "xid GPU 0000:3b:00 machine"},
-          {"NVRM: Xid (PCI:0000:3b:00): 48, pid=812, An uncorrectable double bit error (DBE) has been detected", "xid GPU 0000:3b:00 machine"},
-          {"NVRM: Xid (PCI:0000:3b:00): 13, pid=812, name=python3, Graphics SM Warp Exception", "application GPU 0000:3b:00 software"},
-          {"NVRM: Xid (PCI:0000:3b:00): 31, pid=812, name=python3, Ch 00000008, MMU Fault", "application GPU 0000:3b:00 software"},
+  Expect({{"NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+           "xid GPU 0000:3b:00 machine"},
+          {"NVRM: Xid (PCI:0000:3b:00): 48, pid=812, An uncorrectable double bit error (DBE) has been detected",
+           "xid GPU 0000:3b:00 machine"},
+          {"NVRM: Xid (PCI:0000:3b:00): 13, pid=812, name=python3, Graphics SM Warp Exception",
+           "application GPU 0000:3b:00 software"},
+          {"NVRM: Xid (PCI:0000:3b:00): 31, pid=812, name=python3, Ch 00000008, MMU Fault",
+           "application GPU 0000:3b:00 software"},
           {"NVRM: Xid (PCI:0000:3b:00): 7777, something new", "xid GPU 0000:3b:00 warning"},
-          {"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress", "xid NVSwitch 0000:c1:00.0 warning"},
-          {"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 22013, Fatal, Link 32 Minion Link DLREQ", "xid NVSwitch 0000:c1:00.0 machine"},
+          {"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress",
+           "xid NVSwitch 0000:c1:00.0 warning"},
+          {"nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 22013, Fatal, Link 32 Minion Link DLREQ",
+           "xid NVSwitch 0000:c1:00.0 machine"},
           {"NVRM: RmInitAdapter failed! (0x26:0x56:1474)", "xid kernel machine"},
           {"NVRM: Xid (PCI:0000:3b:00: broken", "nothing"}});
-  for (const uint64_t xid : {48, 63, 64, 74, 79, 94, 95, 119, 120}) EXPECT_EQ(XidClass(xid), FaultClass::kMachine) << xid;
+  for (const uint64_t xid : {48, 63, 64, 74, 79, 94, 95, 119, 120})
+    EXPECT_EQ(XidClass(xid), FaultClass::kMachine) << xid;
   for (const uint64_t xid : {13, 31, 43, 45, 68}) EXPECT_EQ(XidClass(xid), FaultClass::kSoftware) << xid;
 }
 
 TEST(KernelLine, FileSystemsAndDisks) {
-  Expect({{"EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2: comm ls: reading directory lblock 0", "filesystem sda1 machine"},
+  Expect({{"EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2: comm ls: reading directory lblock 0",
+           "filesystem sda1 machine"},
           {"EXT4-fs (sda1): Remounting filesystem read-only", "filesystem sda1 machine"},
           {"EXT4-fs (vda): mounted filesystem 0000 r/w without journal. Quota mode: none.", "nothing"},
           {"XFS (nvme0n1p1): Log I/O Error Detected. Shutting down filesystem", "filesystem nvme0n1p1 machine"},
@@ -101,18 +116,19 @@ TEST(KernelLine, FileSystemsAndDisks) {
 }
 
 TEST(KernelLine, LinksAndMemory) {
-  Expect({{"e1000e: eth0 NIC Link is Down", "link eth0 network"},
-          {"e1000e 0000:00:19.0 eno1: NIC Link is Up 1000 Mbps Full Duplex, Flow Control: None", "link eno1 network over"},
-          {"mlx5_core 0000:3b:00.0 ens1f0np0: Link down", "link ens1f0np0 network"},
-          {"mlx5_core 0000:3b:00.0 ens1f0np0: Link up", "link ens1f0np0 network over"},
-          {"ixgbe 0000:05:00.0 p5p1: NIC Link is Down", "link p5p1 network"},
-          {"bond0: (slave eth1): link status definitely down, disabling slave", "link eth1 network"},
-          {"tg3 0000:03:00.0 eth2: Link is down", "link eth2 network"},
-          {"IPv6: ADDRCONF(NETDEV_UP): eth0: link is not ready", "nothing"},
-          {"NETDEV WATCHDOG: eth0 (e1000e): transmit queue 0 timed out", "link eth0 network"},
-          {"Out of memory: Killed process 4711 (python3) total-vm:123kB, anon-rss:99kB", "oom 4711 software"},
-          {"Memory cgroup out of memory: Killed process 12 (tail) total-vm:3kB", "oom 12 software"},
-          {"Out of memory: Kill process 4711 (python) score 900 or sacrifice child", "oom 4711 software"}});
+  Expect(
+      {{"e1000e: eth0 NIC Link is Down", "link eth0 network"},
+       {"e1000e 0000:00:19.0 eno1: NIC Link is Up 1000 Mbps Full Duplex, Flow Control: None", "link eno1 network over"},
+       {"mlx5_core 0000:3b:00.0 ens1f0np0: Link down", "link ens1f0np0 network"},
+       {"mlx5_core 0000:3b:00.0 ens1f0np0: Link up", "link ens1f0np0 network over"},
+       {"ixgbe 0000:05:00.0 p5p1: NIC Link is Down", "link p5p1 network"},
+       {"bond0: (slave eth1): link status definitely down, disabling slave", "link eth1 network"},
+       {"tg3 0000:03:00.0 eth2: Link is down", "link eth2 network"},
+       {"IPv6: ADDRCONF(NETDEV_UP): eth0: link is not ready", "nothing"},
+       {"NETDEV WATCHDOG: eth0 (e1000e): transmit queue 0 timed out", "link eth0 network"},
+       {"Out of memory: Killed process 4711 (python3) total-vm:123kB, anon-rss:99kB", "oom 4711 software"},
+       {"Memory cgroup out of memory: Killed process 12 (tail) total-vm:3kB", "oom 12 software"},
+       {"Out of memory: Kill process 4711 (python) score 900 or sacrifice child", "oom 4711 software"}});
 }
 
 TEST(KernelLine, WhatAHealthyMachineSays) {
@@ -137,15 +153,15 @@ TEST(KernelRecord, Parses) {
   EXPECT_EQ(record->sequence, 1234U);
   EXPECT_EQ(record->at.value, 5678901000);
   EXPECT_EQ(record->text, "systemd[1]: hello; world");
-  for (const char* bad : {"", ";", "a,b,c;x", "1,2;x", "1,2,3", "99999999,1,1;x", "1,1,99999999999999999999;x", "-1,2,3;x"})
+  for (const char* bad :
+       {"", ";", "a,b,c;x", "1,2;x", "1,2,3", "99999999,1,1;x", "1,1,99999999999999999999;x", "-1,2,3;x"})
     EXPECT_FALSE(ParseKernelRecord(bad)) << bad;
 }
 
 TEST(KernelText, WithoutWhatPrintersPutBefore) {
-  for (const char* line :
-       {"6,1,2,-;ata3: x", "[   12.345678] ata3: x", "<6>[   12.345678] ata3: x", "[   12.3] [ T812] ata3: x", "ata3: x",
-        "Nov 24 19:03:10 node7 kernel: ata3: x", "Nov 24 19:03:10 node7 kernel: [   12.3] ata3: x",
-        "[Tue Nov 24 19:03:10 2026] ata3: x"})
+  for (const char* line : {"6,1,2,-;ata3: x", "[   12.345678] ata3: x", "<6>[   12.345678] ata3: x",
+                           "[   12.3] [ T812] ata3: x", "ata3: x", "Nov 24 19:03:10 node7 kernel: ata3: x",
+                           "Nov 24 19:03:10 node7 kernel: [   12.3] ata3: x", "[Tue Nov 24 19:03:10 2026] ata3: x"})
     EXPECT_EQ(KernelText(line), "ata3: x") << line;
   EXPECT_EQ(KernelText("[Hardware Error]: x"), "[Hardware Error]: x");
 }
@@ -265,10 +281,18 @@ TEST(RealLogs, BlueGene) {
 TEST(RealLogs, LanlSystem20) {
   const auto rows = ReadCsv(LOCKSTEP_DATA "/faults/loghub_lanl_system20_HPC_2k_structured.csv");
   if (rows.empty()) GTEST_SKIP() << "no " LOCKSTEP_DATA "/faults/loghub_lanl_system20_HPC_2k_structured.csv";
-  const std::map<std::string, bool> fault_by_state = {
-      {"net.niff.down", true}, {"net.niff.up", false}, {"state_change.unavailable", true}, {"psu", true},
-      {"fan", false}, {"start", false}, {"success", false}, {"new", false},
-      {"clusterfilesystem.not_served", true}, {"clusterfilesystem.no_server", true}, {"fdmn.full", true}, {"fdmn.panic", true}};
+  const std::map<std::string, bool> fault_by_state = {{"net.niff.down", true},
+                                                      {"net.niff.up", false},
+                                                      {"state_change.unavailable", true},
+                                                      {"psu", true},
+                                                      {"fan", false},
+                                                      {"start", false},
+                                                      {"success", false},
+                                                      {"new", false},
+                                                      {"clusterfilesystem.not_served", true},
+                                                      {"clusterfilesystem.no_server", true},
+                                                      {"fdmn.full", true},
+                                                      {"fdmn.panic", true}};
   Score score;
   for (const auto& row : rows) {
     const auto state = fault_by_state.find(row.at("State"));

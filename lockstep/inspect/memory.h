@@ -19,11 +19,11 @@ struct MemoryCgroup {
 MemoryCgroup FindMemoryCgroup(std::string_view mountinfo, std::string_view own_cgroups);
 
 struct MemoryState {
-  std::optional<double> pressure;  // full avg10, in percent; none: the kernel does not count it
+  std::optional<double> pressure{};         // full avg10, in percent; none: the kernel does not count it
   uint64_t total = 0, available = 0;        // of the machine, in bytes; total 0: not known
-  std::optional<uint64_t> machine_kills;    // by the kernel for want of memory, since it started
+  std::optional<uint64_t> machine_kills{};  // by the kernel for want of memory, since it started
   uint64_t limit = 0, used = 0;             // of the cgroup with the least left, ours or above; limit 0: there is none
-  std::optional<uint64_t> cgroup_kills;     // in ours
+  std::optional<uint64_t> cgroup_kills{};   // in ours
   uint64_t limit_hits = 0;                  // charges that met the limit; most end well
 };
 MemoryState ReadMemory(const Tree& tree, const MemoryCgroup& cgroup);

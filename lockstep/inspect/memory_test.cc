@@ -49,9 +49,11 @@ TEST_F(Memory, KillsOfOursAndOfOthers) {
   MemoryState state{.pressure = 0, .total = kGib, .available = kGib, .machine_kills = 7, .cgroup_kills = 3};
   EXPECT_THAT(Judge(state), IsEmpty()) << "before our time";
   state.machine_kills = 8;
-  EXPECT_THAT(Judge(state), ElementsAre("oom_kill machine: 1 processes were killed for want of memory in 60 s (warning)"));
+  EXPECT_THAT(Judge(state),
+              ElementsAre("oom_kill machine: 1 processes were killed for want of memory in 60 s (warning)"));
   state.cgroup_kills = 4;
-  EXPECT_THAT(Judge(state), ElementsAre("oom_kill cgroup: 1 processes were killed for want of memory in 60 s (software)"));
+  EXPECT_THAT(Judge(state),
+              ElementsAre("oom_kill cgroup: 1 processes were killed for want of memory in 60 s (software)"));
   for (int i = 0; i < 11; ++i) Judge(state);
   EXPECT_THAT(Judge(state), IsEmpty());
 }

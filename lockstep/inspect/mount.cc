@@ -12,8 +12,8 @@ namespace lockstep::inspect {
 namespace {
 
 constexpr Seconds kPatience{0.05};  // for each of those that do not answer
-constexpr std::array kRemote = {"nfs", "nfs4", "lustre", "ceph",  "cifs",      "smb3",  "smbfs",    "9p",
-                                "gpfs", "beegfs", "glusterfs", "afs", "orangefs", "fuse.glusterfs", "fuse.sshfs"};
+constexpr std::array kRemote = {"nfs",  "nfs4",   "lustre",    "ceph", "cifs",     "smb3",           "smbfs",     "9p",
+                                "gpfs", "beegfs", "glusterfs", "afs",  "orangefs", "fuse.glusterfs", "fuse.sshfs"};
 constexpr std::array kLocal = {"ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "overlay", "bcachefs"};
 
 template <typename List>
@@ -114,8 +114,8 @@ const Mount* MountOf(const std::vector<Mount>& mounts, std::string_view path) {
   const Mount* best = nullptr;
   for (const Mount& mount : mounts) {
     const std::string_view point = mount.point;
-    const bool holds = path.starts_with(point) && (point == "/" || path.size() == point.size() ||
-                                                   path[point.size()] == '/');
+    const bool holds =
+        path.starts_with(point) && (point == "/" || path.size() == point.size() || path[point.size()] == '/');
     if (holds && (best == nullptr || point.size() >= best->point.size())) best = &mount;
   }
   return best;
@@ -173,8 +173,8 @@ bool MountJudge::JudgeMounted(const Mount& watched, const std::vector<Mount>& mo
     return false;
   }
   if (now->read_only && !watched.read_only)
-    reading.conditions.push_back({"disk_read_only", watched.point,
-                                  fmt::format("{} ({}) can only be read now", watched.source, watched.type)});
+    reading.conditions.push_back(
+        {"disk_read_only", watched.point, fmt::format("{} ({}) can only be read now", watched.source, watched.type)});
   return true;
 }
 
@@ -183,10 +183,10 @@ void MountJudge::JudgeAnswer(const Mount& watched, const Answer& answer, Reading
   if (!answer.space) {
     reading.figures.push_back({watched.point, fmt::format("{}, no answer", watched.type)});
     if (answer.silent.value >= *settings_["mount_silent"].threshold)
-      reading.conditions.push_back({"mount_silent", watched.point,
-                                    fmt::format("{} ({}) does not answer for {:.0f} s", watched.source, watched.type,
-                                                answer.silent.value),
-                                    fault});
+      reading.conditions.push_back(
+          {"mount_silent", watched.point,
+           fmt::format("{} ({}) does not answer for {:.0f} s", watched.source, watched.type, answer.silent.value),
+           fault});
   } else if (IsBroken(answer.space->error)) {
     reading.conditions.push_back(
         {"mount_lost", watched.point,
@@ -206,10 +206,10 @@ void MountJudge::JudgeSpace(const Mount& watched, const Space& space, Reading& r
   const auto fault = IsRemote(watched) ? std::optional(FaultClass::kSoftware) : std::nullopt;
   if (watched.read_only) return;
   if (space.free <= least * space.total) {
-    reading.conditions.push_back({"disk_full", watched.point,
-                                  fmt::format("{:.2f} % of {} ({}) is free", 100 * space.free / space.total,
-                                              GibText(space.total), watched.type),
-                                  fault});
+    reading.conditions.push_back(
+        {"disk_full", watched.point,
+         fmt::format("{:.2f} % of {} ({}) is free", 100 * space.free / space.total, GibText(space.total), watched.type),
+         fault});
   } else if (space.files > 0 && space.files_free <= least * space.files) {
     reading.conditions.push_back({"disk_full", watched.point,
                                   fmt::format("{:.0f} of {:.0f} inodes are free", space.files_free, space.files),

@@ -26,10 +26,10 @@ bool IsRemote(const Mount& mount);
 
 // What statvfs(2) said.
 struct Space {
-  int error = 0;      // errno
-  double total = 0;   // bytes for ordinary users, used ones too
-  double free = 0;    // of these
-  double files = 0;   // inodes; 0: the file system does not count them
+  int error = 0;     // errno
+  double total = 0;  // bytes for ordinary users, used ones too
+  double free = 0;   // of these
+  double files = 0;  // inodes; 0: the file system does not count them
   double files_free = 0;
 };
 Space AskSpace(const std::string& path);

@@ -99,8 +99,7 @@ void NicJudge::JudgeOne(const NicState& nic, Nanos at, Reading& reading) {
   const bool up = nic.admin_up && nic.carrier;
   known.was_up |= up || (is_new && nic.admin_up && nic.ups > 0) || named;
   if (known.watched && !up && known.was_up)
-    reading.conditions.push_back(
-        {"nic_down", nic.name, fmt::format("{} (operstate {})", WhyDown(nic), nic.operstate)});
+    reading.conditions.push_back({"nic_down", nic.name, fmt::format("{} (operstate {})", WhyDown(nic), nic.operstate)});
   JudgeCounts(nic, known, at, reading);
 }
 
@@ -114,8 +113,9 @@ void NicJudge::JudgeCounts(const NicState& nic, Known& known, Nanos at, Reading&
   reading.figures.push_back({nic.name, fmt::format("{}, {} changes of the carrier, {} of {} packets had errors",
                                                    nic.operstate, nic.changes, nic.errors, nic.packets)});
   if (static_cast<double>(changes) >= *flapping.threshold)
-    reading.conditions.push_back({"port_flapping", nic.name,
-                                  fmt::format("{} changes of the carrier in {:.0f} s", changes, flapping.window.value)});
+    reading.conditions.push_back(
+        {"port_flapping", nic.name,
+         fmt::format("{} changes of the carrier in {:.0f} s", changes, flapping.window.value)});
   const double share = static_cast<double>(bad) / static_cast<double>(std::max(packets + bad, uint64_t{1}));
   if (bad >= kFewErrors && share >= *errors.threshold)
     reading.conditions.push_back(

@@ -14,9 +14,9 @@
 namespace lockstep::inspect {
 
 struct NicState {
-  std::string name;       // "eth0"; "mlx5_0/1" for a port of InfiniBand
+  std::string name;         // "eth0"; "mlx5_0/1" for a port of InfiniBand
   std::string operstate{};  // as the kernel has it
-  bool hardware = false;  // or a bond: it does not vanish in the course of things
+  bool hardware = false;    // or a bond: it does not vanish in the course of things
   bool default_route = false;
   bool admin_up = true;
   bool carrier = false;

@@ -88,7 +88,9 @@ TEST(RealNic, LosesItsCarrier) {
   std::filesystem::create_directories(machine.tree().Path("/sys"));
   const std::string sys = machine.tree().Path("/sys");
   if (mount("sysfs", sys.c_str(), "sysfs", 0, nullptr) != 0) GTEST_SKIP() << "mounting sysfs: " << std::strerror(errno);
-  const auto ip = [](const std::string& arguments) { return system(("ip " + arguments + " 2>/dev/null").c_str()) == 0; };
+  const auto ip = [](const std::string& arguments) {
+    return system(("ip " + arguments + " 2>/dev/null").c_str()) == 0;
+  };
   const bool made = ip("link add lsi0 type veth peer name lsi1") && ip("link set lsi0 up") && ip("link set lsi1 up");
   if (made) {
     Settings settings;

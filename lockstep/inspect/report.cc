@@ -33,12 +33,9 @@ Json InspectionReport(const Inspection& inspection) {
     for (const Figure& figure : figures)
       readings.push_back({{"source", SourceName(source)}, {"subject", figure.subject}, {"reading", figure.text}});
   for (const auto& [item, why] : inspection.missing) missing.push_back({{"item", item}, {"why", why}});
-  return {{"watched_s", inspection.duration.value},
-          {"alerts", AlertRows(inspection.alerts)},
-          {"cleared", AlertRows(inspection.cleared)},
-          {"not_yet_alerts", AlertRows(inspection.pending)},
-          {"readings", std::move(readings)},
-          {"unavailable", std::move(missing)}};
+  return {{"watched_s", inspection.duration.value},   {"alerts", AlertRows(inspection.alerts)},
+          {"cleared", AlertRows(inspection.cleared)}, {"not_yet_alerts", AlertRows(inspection.pending)},
+          {"readings", std::move(readings)},          {"unavailable", std::move(missing)}};
 }
 
 LogFindings FindInLog(std::string_view text) {

@@ -37,8 +37,7 @@ constexpr Definition kDefinitions[] = {
      "a file system that could be written to can only be read now"},
     {"disk_errors", kDisk, 10, "threshold_errors", 10, 60, 0, 1, kMachine,
      "so many requests to a disk failed within the window; a disk that is offline or dead counts at once"},
-    {"disk_stuck", kDisk, 10, nullptr, 0, 0, 30, 3, kMachine,
-     "a disk has requests under way and ends none"},
+    {"disk_stuck", kDisk, 10, nullptr, 0, 0, 30, 3, kMachine, "a disk has requests under way and ends none"},
     {"mount_lost", kMount, 5, nullptr, 0, 0, 0, 2, kMachine,
      "a file system that was mounted at the start is not, or another is in its place"},
     {"mount_silent", kMount, 5, "threshold_s", 10, 0, 20, 1, kNetwork,
@@ -155,8 +154,7 @@ absl::StatusOr<Settings> ParseSettings(std::string_view text, const std::string&
   Settings settings;
   cluster::TableReader in(root, file);
   in.Texts("nics", settings.nics);
-  for (Item& item : settings.items)
-    in.Table(item.name, [&](cluster::TableReader& table) { ReadItem(table, item); });
+  for (Item& item : settings.items) in.Table(item.name, [&](cluster::TableReader& table) { ReadItem(table, item); });
   LS_RETURN_IF_ERROR(in.Finish());
   return settings;
 }

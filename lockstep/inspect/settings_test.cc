@@ -38,7 +38,8 @@ TEST(Settings, DefaultsFollowTheTable) {
 
 TEST(Settings, SomeKeysOnly) {
   const auto settings = ParseSettings(
-      "nics = [\"ib0\"]\n[nic_down]\ntolerance_s = 5\nclass = \"machine\"\n[disk_full]\nthreshold_share = 0.1\n", "a.toml");
+      "nics = [\"ib0\"]\n[nic_down]\ntolerance_s = 5\nclass = \"machine\"\n[disk_full]\nthreshold_share = 0.1\n",
+      "a.toml");
   ASSERT_TRUE(settings.ok()) << Message(settings.status());
   EXPECT_EQ(settings->nics, std::vector<std::string>{"ib0"});
   EXPECT_EQ((*settings)["nic_down"].tolerance, Seconds{5});
@@ -50,10 +51,14 @@ TEST(Settings, SomeKeysOnly) {
 TEST(Settings, ErrorsNameThePlace) {
   const auto error = [](const char* text) { return Message(ParseSettings(text, "a.toml").status()); };
   EXPECT_EQ(error("[nic_dwon]\ninterval_s = 1\n"), "a.toml:1:2: nic_dwon is not a known key; did you mean nic_down?");
-  EXPECT_EQ(error("[nic_down]\ntolerance_s = -1\n"), "a.toml:2:15: nic_down.tolerance_s must not be negative, found -1");
-  EXPECT_EQ(error("[nic_down]\ninterval_s = \"5\"\n"), "a.toml:2:14: nic_down.interval_s must be a number, found \"5\"");
-  EXPECT_THAT(error("[nic_down]\nthreshold_share = 1\n"), HasSubstr("a.toml:2:1: nic_down.threshold_share is not a known key"));
-  EXPECT_THAT(error("[nic_down]\nclass = \"broken\"\n"), HasSubstr("must be one of machine, network, software, warning"));
+  EXPECT_EQ(error("[nic_down]\ntolerance_s = -1\n"),
+            "a.toml:2:15: nic_down.tolerance_s must not be negative, found -1");
+  EXPECT_EQ(error("[nic_down]\ninterval_s = \"5\"\n"),
+            "a.toml:2:14: nic_down.interval_s must be a number, found \"5\"");
+  EXPECT_THAT(error("[nic_down]\nthreshold_share = 1\n"),
+              HasSubstr("a.toml:2:1: nic_down.threshold_share is not a known key"));
+  EXPECT_THAT(error("[nic_down]\nclass = \"broken\"\n"),
+              HasSubstr("must be one of machine, network, software, warning"));
   EXPECT_THAT(error("nic_down = 3\n"), HasSubstr("a.toml:1:12: nic_down must be a table"));
   EXPECT_THAT(error("[nic_down\n"), HasSubstr("a.toml:1:"));
 }
