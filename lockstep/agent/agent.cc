@@ -103,7 +103,7 @@ absl::Status Agent::Adopt() {
 void Agent::Inspect() {
   std::vector<std::string> paths = {spec_.cwd, spec_.run_dir, "/dev/shm", "/tmp"};
   if (!spec_.checkpoint_dir.empty()) paths.push_back(spec_.checkpoint_dir);
-  inspection_.emplace(poller_, clock_, inspect::Settings(), inspect::Where{{}, std::move(paths)},
+  inspection_.emplace(poller_, clock_, inspect::Settings(), inspect::Where{inspect::Tree(), std::move(paths)},
                       [this](const inspect::Alert& alert) { HearAlert(alert); });
 }
 

@@ -47,8 +47,8 @@ constexpr Rule kRules[] = {
     {"general protection fault", nullptr, "kernel_fault", kMachine},
     {": segfault at ", nullptr, "kernel_application", kSoftware, Named::kBeforeFirst},
     // Memory that ran out.
-    {"ut of memory: Kill", "process ", "kernel_oom", kSoftware, Named::kBehindSecond},
-    {"ut of Memory: Kill", "process ", "kernel_oom", kSoftware, Named::kBehindSecond},
+    {"ut of memory: Kill", "(", "kernel_oom", kSoftware, Named::kBehindSecond},
+    {"ut of Memory: Kill", "(", "kernel_oom", kSoftware, Named::kBehindSecond},
     {"blocked for more than ", "seconds", "kernel_hung", kWarning},
     {"self-detected stall on CPU", nullptr, "kernel_hung", kWarning},
     {"detected stalls on CPUs", nullptr, "kernel_hung", kWarning},
@@ -281,6 +281,7 @@ std::string SubjectOf(std::string_view line, const Rule& rule, size_t first, siz
       subject = InterfaceNear(line, first);
       break;
   }
+  if (subject.find('[') > 0) subject = subject.substr(0, subject.find('['));  // "python3[812]": of the program
   return std::string(subject.empty() ? "kernel" : subject.substr(0, 64));
 }
 

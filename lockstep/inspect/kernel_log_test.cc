@@ -41,9 +41,8 @@ TEST(KernelLine, TheKernelItself) {
        {"Oops: 0002 [#1] PREEMPT SMP NOPTI", "fault kernel machine"},
        {"general protection fault, probably for non-canonical address 0xdead: 0000 [#1]", "fault kernel machine"},
        {"traps: python3[812] general protection fault ip:7f12 sp:7ffd error:0 in libc.so.6",
-        "application python3[812] software"},
-       {"python3[812]: segfault at 0 ip 00007f sp 00007ffd error 4 in libtorch.so",
-        "application python3[812] software"},
+        "application python3 software"},
+       {"python3[812]: segfault at 0 ip 00007f sp 00007ffd error 4 in libtorch.so", "application python3 software"},
        {"INFO: task python3:812 blocked for more than 120 seconds.", "hung kernel warning"},
        {"rcu: INFO: rcu_preempt self-detected stall on CPU", "hung kernel warning"}});
 }
@@ -126,9 +125,9 @@ TEST(KernelLine, LinksAndMemory) {
        {"tg3 0000:03:00.0 eth2: Link is down", "link eth2 network"},
        {"IPv6: ADDRCONF(NETDEV_UP): eth0: link is not ready", "nothing"},
        {"NETDEV WATCHDOG: eth0 (e1000e): transmit queue 0 timed out", "link eth0 network"},
-       {"Out of memory: Killed process 4711 (python3) total-vm:123kB, anon-rss:99kB", "oom 4711 software"},
-       {"Memory cgroup out of memory: Killed process 12 (tail) total-vm:3kB", "oom 12 software"},
-       {"Out of memory: Kill process 4711 (python) score 900 or sacrifice child", "oom 4711 software"}});
+       {"Out of memory: Killed process 4711 (python3) total-vm:123kB, anon-rss:99kB", "oom python3 software"},
+       {"Memory cgroup out of memory: Killed process 12 (tail) total-vm:3kB", "oom tail software"},
+       {"Out of memory: Kill process 4711 (python) score 900 or sacrifice child", "oom python software"}});
 }
 
 TEST(KernelLine, WhatAHealthyMachineSays) {

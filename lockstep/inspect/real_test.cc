@@ -143,7 +143,7 @@ TEST(RealMemory, ACgroupsLimitKills) {
   const bool limited = Put(made.directory + (own.v2 ? "/memory.max" : "/memory.limit_in_bytes"), "8388608");
   MemoryJudge judge{Settings()};
   Reading before, after;
-  const auto log = KernelLogReader(Settings(), {});
+  const auto log = KernelLogReader(Settings(), {Tree(), {}});
   judge.Judge(ReadMemory(tree, made), At(0), before);
   const int status = limited ? Overdraw(made.directory) : 0;
   judge.Judge(ReadMemory(tree, made), At(5), after);
@@ -153,7 +153,8 @@ TEST(RealMemory, ACgroupsLimitKills) {
   EXPECT_THAT(Seen(before), testing::Not(testing::Contains("oom_kill cgroup")));
   EXPECT_THAT(Seen(after), testing::Contains("oom_kill cgroup"));
   const Reading told = log->Read(At(5));
-  if (told.missing.empty()) EXPECT_THAT(Seen(told), testing::Contains(testing::StartsWith("kernel_oom ")));
+  if (!told.missing.empty()) return;  // the kernel shows its log to root alone
+  EXPECT_THAT(Seen(told), testing::Contains(testing::StartsWith("kernel_oom ")));
 }
 
 }  // namespace
