@@ -28,7 +28,7 @@ inspect::Where Resolved(inspect::Where where, Nanos now) {
   if (!where.tree.root().empty()) return where;
   inspect::SlowCall<std::vector<std::string>> resolve([paths = where.paths] { return Resolved(paths); });
   resolve.Begin(now);
-  where.paths = resolve.Await(kPatience).value_or(where.paths);
+  if (std::optional<std::vector<std::string>> real = resolve.Await(kPatience)) where.paths = *std::move(real);
   return where;
 }
 

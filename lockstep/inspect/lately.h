@@ -16,28 +16,38 @@ namespace lockstep::inspect {
 class Lately {
  public:
   uint64_t Add(Nanos at, uint64_t total, Seconds window) {
-    const bool first = points_.empty();
-    if (!first) at = std::max(at, points_.back().at);
-    if (!first && total > last_) grown_ += total - last_;
+    if (known_ && total > last_) Grow(at, total - last_);
     last_ = total;
-    points_.push_back({at, grown_});
-    // The newest point outside of the window stays: growth counts from there.
-    while (points_.size() > 1 && points_[1].at + ToNanos(window) <= at) points_.pop_front();
-    return grown_ - points_.front().grown;
+    known_ = true;
+    return Within(at, window);
   }
   // The same for what is told one by one.
   uint64_t Count(Nanos at, uint64_t more, Seconds window) {
-    if (points_.empty()) Add(at, 0, window);
-    return Add(at, last_ + more, window);
+    if (more > 0) Grow(at, more);
+    return Within(at, window);
   }
 
  private:
-  struct Point {
+  struct Growth {
     Nanos at;
-    uint64_t grown;
+    uint64_t by;
   };
-  std::deque<Point> points_;
-  uint64_t last_ = 0, grown_ = 0;
+  void Grow(Nanos at, uint64_t by) {
+    if (!growths_.empty()) at = std::max(at, growths_.back().at);
+    growths_.push_back({at, by});
+    sum_ += by;
+  }
+  uint64_t Within(Nanos at, Seconds window) {
+    while (!growths_.empty() && growths_.front().at + ToNanos(window) <= at) {
+      sum_ -= growths_.front().by;
+      growths_.pop_front();
+    }
+    return sum_;
+  }
+
+  std::deque<Growth> growths_;  // within the window, the oldest first
+  uint64_t last_ = 0, sum_ = 0;
+  bool known_ = false;
 };
 
 }  // namespace lockstep::inspect

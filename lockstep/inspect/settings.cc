@@ -12,6 +12,8 @@ namespace {
 constexpr std::array<const char*, 4> kFaults = {"machine", "network", "software", "warning"};
 constexpr std::array<const char*, kSourceCount> kSources = {"nic", "disk", "mount", "memory", "kernel_log", "gpu"};
 
+constexpr Seconds kShortest{0.05}, kMost{86400};  // of what a file may say
+
 struct Definition {
   const char* name;
   Source source;
@@ -98,6 +100,10 @@ void ReadItem(cluster::TableReader& in, Item& item) {
   in.Number("tolerance_s", Sign::kNotNegative, item.tolerance);
   in.Integer("readings", {.least = 1, .most = 1000}, item.readings);
   std::string fault = FaultClassName(item.fault);
+  for (const auto& [key, seconds] : {std::pair("interval_s", item.interval), std::pair("window_s", item.window),
+                                     std::pair("tolerance_s", item.tolerance)})
+    if (seconds > kMost) in.Fail(key, fmt::format("{} must be at most {}", key, kMost.value));
+  if (item.interval < kShortest) in.Fail("interval_s", fmt::format("interval_s must be at least {}", kShortest.value));
   in.OneOf("class", {kFaults[0], kFaults[1], kFaults[2], kFaults[3]}, fault);
   item.fault = *FaultClassFromName(fault);
 }

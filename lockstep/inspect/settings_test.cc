@@ -60,6 +60,8 @@ TEST(Settings, ErrorsNameThePlace) {
   EXPECT_THAT(error("[nic_down]\nclass = \"broken\"\n"),
               HasSubstr("must be one of machine, network, software, warning"));
   EXPECT_THAT(error("nic_down = 3\n"), HasSubstr("a.toml:1:12: nic_down must be a table"));
+  EXPECT_EQ(error("[nic_down]\ninterval_s = 0.001\n"), "a.toml:2:14: nic_down.interval_s must be at least 0.05");
+  EXPECT_EQ(error("[oom_kill]\nwindow_s = 1e9\n"), "a.toml:2:12: oom_kill.window_s must be at most 86400");
   EXPECT_THAT(error("[nic_down\n"), HasSubstr("a.toml:1:"));
 }
 

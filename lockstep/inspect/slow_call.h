@@ -51,10 +51,9 @@ class SlowCall {
     if (!shared_->changed.wait_for(lock, std::chrono::duration<double>(patience.value),
                                    [this] { return shared_->answer.has_value(); }))
       return std::nullopt;
-    std::optional<Answer> answer = std::move(shared_->answer);
     lock.unlock();
-    shared_ = nullptr;
-    return answer;
+    const std::shared_ptr<Shared> answered = std::move(shared_);  // its thread has nothing more to say
+    return std::move(answered->answer);
   }
 
   // For how long it has been without an answer; 0: none is under way.
