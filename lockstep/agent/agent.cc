@@ -93,11 +93,13 @@ Agent::Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener
 
 absl::Status Agent::Launch() {
   LS_RETURN_IF_ERROR(OpenKeeping());
+  Inspect();
   return link_.Launch();
 }
 
 absl::Status Agent::Adopt() {
   LS_RETURN_IF_ERROR(OpenKeeping());
+  Inspect();
   return link_.Connect();
 }
 
@@ -108,6 +110,17 @@ absl::Status Agent::OpenKeeping() {
                    Keeping::Listener{.note = [this](const std::string& text) { listener_.note(text); },
                                      .kept = [this] { SayHolding(); }});
   return keeping_->Open();
+}
+
+void Agent::Inspect() {
+  std::vector<std::string> paths = {spec_.cwd, spec_.run_dir, "/dev/shm", "/tmp"};
+  if (!spec_.checkpoint_dir.empty()) paths.push_back(spec_.checkpoint_dir);
+  inspection_.emplace(poller_, clock_, inspect::Settings(), inspect::Where{inspect::Tree(), std::move(paths)},
+                      [this](const inspect::Alert& alert) { HearAlert(alert); });
+}
+
+void Agent::HearAlert(const inspect::Alert& alert) {
+  listener_.note(fmt::format("{}: {}", spec_.node_name, inspect::AlertText(alert)));
 }
 
 void Agent::Seat(const control::Place& place) {

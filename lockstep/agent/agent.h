@@ -14,6 +14,7 @@
 #include "lockstep/agent/exception.h"
 #include "lockstep/agent/flusher.h"
 #include "lockstep/agent/keeping.h"
+#include "lockstep/agent/inspection.h"
 #include "lockstep/agent/link.h"
 #include "lockstep/agent/load.h"
 #include "lockstep/agent/part_writer.h"
@@ -111,6 +112,8 @@ class Agent {
   void SayCommunication();
   void SayHolding();
   bool IsKept(const control::CheckpointId& id);
+  void Inspect();
+  void HearAlert(const inspect::Alert& alert);
 
   RunSpec spec_;
   Poller& poller_;
@@ -139,7 +142,8 @@ class Agent {
   size_t followed_ = 0;  // ranks of the acting epoch whose lives board_watch_ follows
   BoardWatch board_watch_;
   std::optional<Keeping> keeping_;  // of a job of several nodes
-  Background background_;  // last: its thread stops before what its jobs use goes away
+  std::optional<Inspection> inspection_;  // of the machine, from Launch() or Adopt() on
+  Background background_;                 // last: its thread stops before what its jobs use goes away
 };
 
 }  // namespace lockstep::agent

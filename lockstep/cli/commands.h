@@ -23,6 +23,7 @@ void AddTop(CLI::App& app, int& exit_code);
 void AddCheckpoint(CLI::App& app, int& exit_code);
 void AddDiagnose(CLI::App& app, int& exit_code);
 void AddRecord(CLI::App& app, int& exit_code);
+void AddInspect(CLI::App& app, int& exit_code);
 void AddDowntime(CLI::App& app, int& exit_code);
 void AddStandbys(CLI::App& app, int& exit_code);
 void AddReport(CLI::App& app, int& exit_code);

@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   AddCheckpoint(app, exit_code);
   AddDiagnose(app, exit_code);
   AddRecord(app, exit_code);
+  AddInspect(app, exit_code);
   AddDowntime(app, exit_code);
   AddStandbys(app, exit_code);
   AddReport(app, exit_code);
