@@ -148,10 +148,10 @@ int Compare(const CompareFlags& flags) {
   return (*report)["healthy"].get<bool>() ? 0 : kExitNo;
 }
 
-void AddCompare(CLI::App& probe, int& exit_code) {
+void AddCompare(CLI::App& parent, int& exit_code) {
   auto flags = std::make_shared<CompareFlags>();
   CLI::App* command =
-      probe.add_subcommand("compare", "Who is outside what the others measured; exit status 1 if anybody is");
+      parent.add_subcommand("compare", "Who is outside what the others measured; exit status 1 if anybody is");
   command->add_option("FILE", flags->files, "What lockstep probe --json printed on each node")->required();
   command->add_option("--history", flags->history, "Earlier reports of healthy nodes, a line each: further peers");
   command->add_flag("--learn", flags->learn, "Append the reports of nodes that are not suspected to the history");

@@ -152,6 +152,7 @@ class Model {
       second[i] = kVariance * (second[i] * second[i]) + (1 - kVariance) * (gradient * gradient);
       parameter.weight.values[i] -= kRate * first[i] / (std::sqrt(second[i]) + kAdamEpsilon);
     }
+    if (tamper_) tamper_("update", parameter.weight.values);
     uint32_t crc = 0;
     for (const std::vector<float>* values : {&parameter.gradient.values, &first, &second, &parameter.weight.values})
       crc = ls_crc32c(crc, values->data(), count * sizeof(float));

@@ -49,9 +49,10 @@ std::vector<Measurement> Failed(const std::string& name, std::string why) {
 // A process that hangs in the kernel can't be killed; it is left behind, and dies when the kernel lets it.
 std::string EndOf(pid_t child) {
   kill(child, SIGKILL);
-  int status = 0;
-  if (waitpid(child, &status, WNOHANG) == 0) return "it hangs in the kernel, or is being killed";
-  return "killed";
+  for (int looks = 0; looks < 10; ++looks, poll(nullptr, 0, kPollMs)) {
+    if (waitpid(child, nullptr, WNOHANG) != 0) return "killed";
+  }
+  return "it hangs in the kernel and can't be killed";
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ namespace lockstep::probe {
 
 enum class Precision : uint8_t { kSingle, kBfloat16 };
 
-// For tests: what a fault does to the values that an operation has just computed.
+// For tests: what a fault does to the values that an operation ("leaf", "multiply", ...) has just computed.
 using TamperValues = std::function<void(std::string_view operation, std::span<float> values)>;
 
 class Tape {
