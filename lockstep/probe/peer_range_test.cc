@@ -92,7 +92,7 @@ TEST(PeerRange, ASmallSpreadIsLearntAndTightens) {
   EXPECT_NEAR(judgement.ranges[0].tolerance, 0.10, 1e-9);
   EXPECT_GT(judgement.findings[0].confidence, 0.98);
   EXPECT_THAT(judgement.findings[0].evidence,
-              HasSubstr("8.5 GB/s, 15 % worse than its peers of type \"a\": median 10"));
+              HasSubstr("8.5 GB/s, 15 % worse than its peers of type \"a\": median 9.99"));
 }
 
 TEST(PeerRange, OrderOfNodesChangesNothing) {

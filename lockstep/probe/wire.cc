@@ -148,9 +148,12 @@ absl::StatusOr<Fd> Listen(const HostPort& place, const Budget& budget) {
 
 absl::StatusOr<Fd> ConnectTo(const HostPort& place, const Budget& budget) {
   LS_ASSIGN_OR_RETURN(const Address address, Resolve(place, budget));
-  for (;;) {
+  for (absl::Status last;;) {
     absl::StatusOr<Fd> connected = ConnectOnce(address, "connecting", budget);
-    if (connected.ok() || budget.Over()) return connected;
+    if (connected.ok()) return connected;
+    // That time ran out says less than why an earlier attempt failed.
+    if (budget.Over()) return last.ok() ? connected.status() : last;
+    last = connected.status();
     WaitFor(-1, 0, -1, 0, budget.Of({std::min(kRetry.value, budget.Left().value)}));
   }
 }
