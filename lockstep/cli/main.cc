@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
   AddDowntime(app, exit_code);
   AddStandbys(app, exit_code);
   AddReport(app, exit_code);
+  AddProbe(app, exit_code);
   AddExplain(app, exit_code);
   AddSimulate(app, exit_code);
   AddHidden(app, exit_code);

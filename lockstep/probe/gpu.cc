@@ -1,0 +1,234 @@
+#include "lockstep/probe/gpu.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <span>
+
+#include "lockstep/base/file.h"
+#include "lockstep/probe/pattern.h"
+
+namespace lockstep::probe {
+namespace {
+
+using Result = int;                        // CUresult: 0 is success
+using DevicePointer = unsigned long long;  // CUdeviceptr
+using Context = void*;
+
+constexpr size_t kBytes = 64 << 20, kWords = kBytes / sizeof(uint64_t);
+constexpr uint64_t kSeed = 0x677075;
+constexpr std::array<uint32_t, 4> kPatterns = {0x00000000, 0xffffffff, 0x55555555, 0xaaaaaaaa};
+
+struct Driver {
+  Result (*init)(unsigned flags);
+  Result (*device_count)(int* count);
+  Result (*device)(int* device, int ordinal);
+  Result (*retain)(Context* context, int device);
+  Result (*release)(int device);
+  Result (*set_current)(Context context);
+  Result (*synchronize)();
+  Result (*allocate)(DevicePointer* memory, size_t bytes);
+  Result (*free)(DevicePointer memory);
+  Result (*allocate_host)(void** memory, size_t bytes, unsigned flags);
+  Result (*free_host)(void* memory);
+  Result (*to_device)(DevicePointer to, const void* from, size_t bytes);
+  Result (*to_host)(void* to, DevicePointer from, size_t bytes);
+  Result (*within)(DevicePointer to, DevicePointer from, size_t bytes);
+  Result (*to_peer)(DevicePointer to, Context to_context, DevicePointer from, Context from_context, size_t bytes);
+  Result (*set)(DevicePointer to, unsigned value, size_t words);
+};
+
+// "" if all is there; else what is missing.
+std::string Load(Driver& driver) {
+  const char* const path = std::getenv("LOCKSTEP_LIBCUDA");
+  void* const library = dlopen(path != nullptr ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return "no GPU: libcuda.so.1 can't be loaded";
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+    return function != nullptr;
+  };
+  const bool all = find(driver.init, "cuInit") && find(driver.device_count, "cuDeviceGetCount") &&
+                   find(driver.device, "cuDeviceGet") && find(driver.retain, "cuDevicePrimaryCtxRetain") &&
+                   find(driver.release, "cuDevicePrimaryCtxRelease_v2") &&
+                   find(driver.set_current, "cuCtxSetCurrent") && find(driver.synchronize, "cuCtxSynchronize") &&
+                   find(driver.allocate, "cuMemAlloc_v2") && find(driver.free, "cuMemFree_v2") &&
+                   find(driver.allocate_host, "cuMemHostAlloc") && find(driver.free_host, "cuMemFreeHost") &&
+                   find(driver.to_device, "cuMemcpyHtoD_v2") && find(driver.to_host, "cuMemcpyDtoH_v2") &&
+                   find(driver.within, "cuMemcpyDtoD_v2") && find(driver.to_peer, "cuMemcpyPeer") &&
+                   find(driver.set, "cuMemsetD32_v2");
+  return all ? "" : "no GPU: the CUDA driver library lacks a function that the test needs";
+}
+
+absl::Status Check(Result result, const char* what) {
+  return result == 0 ? absl::OkStatus() : FailedPrecondition("{} failed with CUDA error {}", what, result);
+}
+
+// One device: its context and two buffers. What is not there is null.
+struct Device {
+  int ordinal = 0, handle = -1;
+  Context context = nullptr;
+  DevicePointer first = 0, second = 0;
+};
+
+class GpuTest {
+ public:
+  GpuTest(const Budget& budget, const Driver& driver, int count)
+      : budget_(budget), driver_(driver), devices_(static_cast<size_t>(count)) {}
+  GpuTest(const GpuTest&) = delete;
+  GpuTest& operator=(const GpuTest&) = delete;
+  ~GpuTest() {
+    if (host_ != nullptr) driver_.free_host(host_);
+    for (const Device& device : devices_) {
+      if (device.context == nullptr) continue;
+      driver_.set_current(device.context);
+      if (device.first != 0) driver_.free(device.first);
+      if (device.second != 0) driver_.free(device.second);
+      driver_.release(device.handle);
+    }
+  }
+
+  std::vector<Measurement> Run() {
+    std::vector<Measurement> measured;
+    std::vector<absl::Status> ready;
+    for (int i = 0; i < static_cast<int>(devices_.size()); ++i) ready.push_back(Prepare(devices_[Index(i)], i));
+    for (size_t i = 0; i < devices_.size() && !budget_.Stopped(); ++i) {
+      difference_ = {};
+      rates_.clear();
+      const absl::Status status = ready[i].ok() ? Measure(devices_[i], devices_[(i + 1) % devices_.size()]) : ready[i];
+      Report(devices_[i].ordinal, status, measured);
+    }
+    return measured;
+  }
+
+ private:
+  static size_t Index(int i) { return static_cast<size_t>(i); }
+  std::span<uint64_t> Host() { return {static_cast<uint64_t*>(host_), kWords}; }
+
+  absl::Status Prepare(Device& device, int ordinal) {
+    device.ordinal = ordinal;
+    LS_RETURN_IF_ERROR(Check(driver_.device(&device.handle, ordinal), "cuDeviceGet"));
+    LS_RETURN_IF_ERROR(Check(driver_.retain(&device.context, device.handle), "cuDevicePrimaryCtxRetain"));
+    LS_RETURN_IF_ERROR(Check(driver_.set_current(device.context), "cuCtxSetCurrent"));
+    if (host_ == nullptr) LS_RETURN_IF_ERROR(Check(driver_.allocate_host(&host_, kBytes, 0), "cuMemHostAlloc"));
+    LS_RETURN_IF_ERROR(Check(driver_.allocate(&device.first, kBytes), "cuMemAlloc"));
+    return Check(driver_.allocate(&device.second, kBytes), "cuMemAlloc");
+  }
+
+  absl::Status Measure(Device& device, Device& next) {
+    LS_RETURN_IF_ERROR(Check(driver_.set_current(device.context), "cuCtxSetCurrent"));
+    do {
+      LS_RETURN_IF_ERROR(Patterns(device));
+      FillPattern(kSeed, 0, Host());
+      LS_RETURN_IF_ERROR(Timed("to_device", [&] { return driver_.to_device(device.first, host_, kBytes); }));
+      LS_RETURN_IF_ERROR(Timed("within", [&] { return driver_.within(device.second, device.first, kBytes); }));
+      LS_RETURN_IF_ERROR(FetchAndCompare(device.second));
+      if (&next != &device && next.second != 0) LS_RETURN_IF_ERROR(ToNext(device, next));
+    } while (!budget_.Over());
+    return absl::OkStatus();
+  }
+
+  absl::Status Patterns(const Device& device) {
+    for (const uint32_t pattern : kPatterns) {
+      LS_RETURN_IF_ERROR(Check(driver_.set(device.first, pattern, kBytes / sizeof(uint32_t)), "cuMemsetD32"));
+      LS_RETURN_IF_ERROR(Check(driver_.to_host(host_, device.first, kBytes), "cuMemcpyDtoH"));
+      const uint64_t expected = uint64_t{pattern} << 32 | pattern;
+      Difference difference;
+      for (size_t i = 0; i < kWords; ++i) {
+        if (Host()[i] != expected && difference.words++ == 0) difference = {1, i, expected, Host()[i]};
+      }
+      difference_.Add(difference);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status ToNext(const Device& device, const Device& next) {
+    LS_RETURN_IF_ERROR(Check(driver_.set(next.second, 0, kBytes / sizeof(uint32_t)), "cuMemsetD32"));
+    LS_RETURN_IF_ERROR(Timed(
+        "to_next", [&] { return driver_.to_peer(next.second, next.context, device.first, device.context, kBytes); }));
+    LS_RETURN_IF_ERROR(Check(driver_.set_current(next.context), "cuCtxSetCurrent"));
+    LS_RETURN_IF_ERROR(FetchAndCompare(next.second));
+    return Check(driver_.set_current(device.context), "cuCtxSetCurrent");
+  }
+
+  absl::Status FetchAndCompare(DevicePointer from) {
+    LS_RETURN_IF_ERROR(Timed("to_host", [&] { return driver_.to_host(host_, from, kBytes); }));
+    difference_.Add(CompareWithPattern(kSeed, 0, Host()));
+    return absl::OkStatus();
+  }
+
+  template <typename Copy>
+  absl::Status Timed(const char* name, Copy copy) {
+    const Nanos begin = budget_.Now();
+    LS_RETURN_IF_ERROR(Check(copy(), name));
+    LS_RETURN_IF_ERROR(Check(driver_.synchronize(), "cuCtxSynchronize"));
+    const double seconds = ToSeconds(budget_.Now() - begin).value;
+    double& best = rates_[name];  // the first of a kind pays for what the driver sets up
+    best = std::max(best, static_cast<double>(kBytes) / seconds * 1e-9);
+    return absl::OkStatus();
+  }
+
+  void Report(int ordinal, const absl::Status& status, std::vector<Measurement>& into) const {
+    Measurement bits{.name = fmt::format("gpu.{}.bits", ordinal), .value = double(difference_.words), .unit = "errors"};
+    bits.ok = status.ok() && difference_.words == 0;
+    bits.text = difference_.words == 0
+                    ? "64 MiB set and copied"
+                    : fmt::format("{} words are wrong; first at byte {}: {:016x}, expected {:016x}", difference_.words,
+                                  difference_.position * sizeof(uint64_t), difference_.found, difference_.expected);
+    if (!status.ok()) bits.text = Message(status) + (difference_.words == 0 ? "" : "; " + bits.text);
+    into.push_back(std::move(bits));
+    for (const auto& [name, rate] : rates_) {
+      into.push_back({.name = fmt::format("gpu.{}.{}", ordinal, name),
+                      .value = rate,
+                      .unit = "GB/s",
+                      .text = "best copy of 64 MiB"});
+    }
+  }
+
+  const Budget& budget_;
+  const Driver& driver_;
+  std::vector<Device> devices_;
+  void* host_ = nullptr;
+  Difference difference_;
+  std::map<std::string, double> rates_;
+};
+
+}  // namespace
+
+std::vector<Measurement> MeasureGpus(const Budget& budget) {
+  Driver driver{};
+  int count = 0;
+  std::string none = Load(driver);
+  if (none.empty()) {
+    // A driver without a device is not unusual; one that does not start although devices are there is a finding.
+    if (const Result result = driver.init(0); result != 0) {
+      constexpr Result kNoDevice = 100;
+      return {{.name = "gpu",
+               .unit = "errors",
+               .ok = result == kNoDevice,
+               .text = result == kNoDevice ? "no GPU" : fmt::format("cuInit failed with CUDA error {}", result)}};
+    }
+    if (driver.device_count(&count) != 0 || count == 0) none = "no GPU";
+  }
+  if (!none.empty()) return {{.name = "gpu", .unit = "errors", .text = none}};
+  return GpuTest(budget, driver, count).Run();
+}
+
+std::string GpuText() {
+  std::error_code error;
+  std::map<std::string, int> models;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", error)) {
+    const absl::StatusOr<std::string> text = ReadFile(entry.path().string() + "/information");
+    const size_t colon = text.ok() ? text->find(':') : std::string::npos;  // "Model: \t\t NVIDIA H100"
+    const size_t begin = colon == std::string::npos ? colon : text->find_first_not_of(" \t", colon + 1);
+    ++models[begin == std::string::npos ? "GPU" : text->substr(begin, text->find('\n', begin) - begin)];
+  }
+  std::string all;
+  for (const auto& [model, count] : models) all += fmt::format("{}{} x {}", all.empty() ? "" : ", ", count, model);
+  return all.empty() ? "no GPU" : all;
+}
+
+}  // namespace lockstep::probe

@@ -1,0 +1,69 @@
+// The GPU test against a driver that is ours (fake_cuda.c).
+#include "lockstep/probe/gpu.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "lockstep/probe/apart.h"
+
+namespace lockstep::probe {
+namespace {
+
+using testing::HasSubstr;
+using testing::SizeIs;
+
+class Gpu : public testing::Test {
+ protected:
+  // Each in a process of its own: the library is loaded once per process.
+  std::vector<Measurement> With(const std::string& fault, const char* library = LOCKSTEP_FAKE_CUDA) {
+    return RunApart("gpu", Budget(clock_, Seconds{0}, {}), Seconds{30}, [&] {
+      setenv("LOCKSTEP_LIBCUDA", library, 1);
+      setenv("FAKE_CUDA_FAULT", fault.c_str(), 1);
+      return MeasureGpus(Budget(clock_, Seconds{0}, {}));
+    });
+  }
+  const SystemClock clock_;
+};
+
+std::string FailuresOf(const std::vector<Measurement>& measured) {
+  std::string text;
+  for (const Measurement& one : measured)
+    if (!one.ok) text += one.name + ": " + one.text + "\n";
+  return text;
+}
+
+TEST_F(Gpu, TwoHealthyDevices) {
+  const std::vector<Measurement> measured = With("");
+  EXPECT_THAT(measured, SizeIs(10));
+  EXPECT_EQ(FailuresOf(measured), "");
+  for (const char* name : {"gpu.0.bits", "gpu.1.to_device", "gpu.1.to_host", "gpu.0.within", "gpu.1.to_next"}) {
+    const auto found = std::ranges::find(measured, name, &Measurement::name);
+    ASSERT_NE(found, measured.end()) << name;
+    if (found->unit == "GB/s") EXPECT_GT(found->value, 0) << name;
+  }
+}
+
+TEST_F(Gpu, ABitThatIsLostIsPlaced) {
+  EXPECT_THAT(FailuresOf(With("flip")),
+              HasSubstr("gpu.1.bits: 2 words are wrong; first at byte 4000: fffffffffffffffe"));
+  EXPECT_THAT(FailuresOf(With("peer")), HasSubstr("gpu.0.bits: 1 words are wrong; first at byte 80:"));
+}
+
+TEST_F(Gpu, WhatTheDriverRefusesIsSaid) {
+  EXPECT_EQ(FailuresOf(With("init")), "gpu: cuInit failed with CUDA error 999\n");
+  EXPECT_EQ(FailuresOf(With("memory")), "gpu.0.bits: cuMemAlloc failed with CUDA error 2\n");
+  EXPECT_THAT(FailuresOf(With("crash")), HasSubstr("gpu: died of signal 6"));
+}
+
+TEST_F(Gpu, NoGpuIsOneLine) {
+  for (const auto& measured : {With("none"), With("", "/nonexistent.so")}) {
+    ASSERT_THAT(measured, SizeIs(1));
+    EXPECT_TRUE(measured[0].ok);
+    EXPECT_THAT(measured[0].text, HasSubstr("no GPU"));
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::probe

@@ -1,0 +1,56 @@
+// TCP between the nodes of one all-gather: connections that never wait longer than they may, and frames that say what
+// they are, so that something else at the other end is told from a damaged byte.
+//
+// Frame: 40 bytes (magic "LSPROBE1", kind, sender, owner of the block, size of the ring as u32; bytes of the payload as
+// u64; CRC32C of these 32 bytes, 4 bytes of zero), all little-endian, then the payload.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "lockstep/base/file.h"
+#include "lockstep/base/status.h"
+#include "lockstep/probe/budget.h"
+
+namespace lockstep::probe {
+
+enum class FrameKind : uint32_t { kHello = 1, kBlock = 2, kTrouble = 3 };
+
+struct Frame {
+  FrameKind kind = FrameKind::kHello;
+  uint32_t sender = 0, owner = 0, nodes = 0;
+  uint64_t bytes = 0;
+};
+inline constexpr size_t kFrameBytes = 40;
+std::string EncodeFrame(const Frame& frame);
+// kDataLoss: it is none, and what was found instead.
+absl::StatusOr<Frame> DecodeFrame(std::span<const char> bytes);
+
+struct HostPort {
+  std::string host;
+  uint16_t port = 0;
+};
+// "node1:29600", "[::1]:29600"
+absl::StatusOr<HostPort> ParseHostPort(const std::string& text);
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t bytes = 0;
+};
+// Names are asked for in a thread that is left behind if no answer comes in time.
+absl::StatusOr<Address> Resolve(const HostPort& place, const Budget& budget);
+
+// Non-blocking, as all sockets here.
+absl::StatusOr<Fd> Listen(const HostPort& place, const Budget& budget);
+// Tries again until the budget is over: the other side may not have begun to listen.
+absl::StatusOr<Fd> ConnectTo(const HostPort& place, const Budget& budget);
+
+// Waits until one of the two is ready for `events` (of poll), or the budget is over; -1 stands for none. False: over.
+bool WaitFor(int first, short first_events, int second, short second_events, const Budget& budget);
+
+}  // namespace lockstep::probe
