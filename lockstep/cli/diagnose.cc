@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/cli/commands.h"
+#include "lockstep/cluster/layout.h"
 #include "lockstep/detect/diagnosis.h"
 #include "lockstep/detect/stack_groups.h"
 #include "lockstep/trace/comm_files.h"

@@ -53,6 +53,10 @@ class Judgement {
     if (context.layout)
       for (int rank = 0; rank < context.layout->WorldSize(); ++rank)
         if (!trainer_of_.contains(rank)) unread_.insert(rank);
+    for (const WaitFor& wait : context.waits.waits)
+      for (const std::vector<int>* ranks : {&wait.in, &wait.behind})
+        std::copy_if(ranks->begin(), ranks->end(), std::inserter(unread_, unread_.end()),
+                     [&](int rank) { return !trainer_of_.contains(rank); });
     verdict_.no_stack = Listed(unread_);
     ranks_ = inside_.size() + outside_.size() + unknown_.size() + unread_.size();
   }

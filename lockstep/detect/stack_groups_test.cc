@@ -127,6 +127,17 @@ TEST_F(PaperCase, ByLogsOneRankIsNamed) {
   EXPECT_THAT(RanksOf(Judge(stacks, context).finding->suspects), ElementsAre(31));
 }
 
+// Logs of ranks whose stacks nobody brought: they count among the job's.
+TEST(StackGroups, RanksOfLogsAreOfTheJob) {
+  StackContext context;
+  context.waits = {{{{0, 1}, {7}, "all_reduce 3 of communicator 0", false}}, {}, true};
+  const StackVerdict verdict = Judge(JobAt({At::kGradSync, At::kGradSync}), context);
+  EXPECT_THAT(RanksOf(verdict.finding->suspects), ElementsAre(7));
+  EXPECT_THAT(verdict.no_stack, ElementsAre(7));
+  EXPECT_DOUBLE_EQ(verdict.confidence, 1);
+  EXPECT_FALSE(verdict.finding->certain) << "it has no stack";
+}
+
 TEST(StackGroups, WhoIsOutsideWhileOthersWaitIsNamed) {
   const StackVerdict verdict = Judge(JobAt({At::kGradSync, At::kGradSync, At::kLoadsData, At::kGradSync}));
   EXPECT_EQ(verdict.basis, StackBasis::kOutside);
