@@ -311,8 +311,9 @@ void Agent::Do(const control::KeepStacks& command) {
   mkdir(folder.c_str(), 0700);
   background_.Run([this, spec = spec_, epoch = command.epoch, workers = watch_.workers(), folder] {
     const std::string path = folder + "/stacks.txt";
-    const RankStacks stacks = CollectStacks(spec, epoch.value(), workers);
-    const absl::Status written = WriteFileAtomically(path, StacksText(stacks));
+    RankStacks stacks = CollectStacks(spec, epoch.value(), workers);
+    AddHelpers(spec, epoch.value(), workers, stacks);
+    const absl::Status written = WriteFileAtomically(path, StacksText(stacks, spec.node_name));
     const std::string where = spec.place.nodes > 1 ? spec.node_name + ":" + path : path;
     return [this, epoch, where = written.ok() ? where : ""] { Remember(epoch, control::StacksKept{epoch, where}); };
   });
@@ -520,7 +521,9 @@ void Agent::ReadStacks(RankId rank, const std::function<void(const std::string&)
   std::erase_if(wanted, [&](const Worker& worker) { return GlobalRank(spec_, worker.rank) != rank || worker.exited; });
   if (wanted.empty()) return done(fmt::format("rank {} does not run now on node {}\n", rank.value(), spec_.node_name));
   background_.Run([spec = spec_, epoch = watch_.epoch(), wanted, done] {
-    return [done, text = StacksText(CollectStacks(spec, epoch, wanted))] { done(text); };
+    RankStacks stacks = CollectStacks(spec, epoch, wanted);
+    AddHelpers(spec, epoch, wanted, stacks);
+    return [done, text = StacksText(stacks)] { done(text); };
   });
 }
 

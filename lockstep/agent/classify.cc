@@ -4,6 +4,8 @@
 #include <array>
 #include <string_view>
 
+#include "lockstep/detect/stack_frames.h"
+
 namespace lockstep::agent {
 namespace {
 
@@ -16,24 +18,6 @@ bool StartsWithAny(std::string_view text, const std::array<std::string_view, N>&
   return std::any_of(prefixes.begin(), prefixes.end(),
                      [&](std::string_view prefix) { return text.starts_with(prefix); });
 }
-
-// Frames under which a thread waits for the other ranks. A device that is waited for may itself wait in a collective
-// kernel.
-constexpr std::array<std::string_view, 12> kCollective = {
-    "c10d::",       "gloo::",      "nccl",      "cudaStreamSync", "cudaEventSync", "cudaDeviceSync",
-    "cuStreamSync", "cuEventSync", "cuCtxSync", "cudaMemcpy",     "cuMemcpyDtoH",  "ompi_request_wait"};
-
-// Threads that communication libraries keep for themselves. They poll for ever, whatever the rank does; what matters is
-// who waits for them.
-constexpr std::array<std::string_view, 9> kBackground = {"gloo::transport::tcp::Loop::run",
-                                                         "c10d::ProcessGroupGloo::runLoop",
-                                                         "c10d::ProcessGroupNCCL::ncclCommWatchdog",
-                                                         "c10d::ProcessGroupNCCL::Watchdog",
-                                                         "c10d::ProcessGroupNCCL::heartbeatMonitor",
-                                                         "c10d::ProcessGroupNCCL::workCleanupLoop",
-                                                         "c10d::detail::TCPStore",
-                                                         "c10d::detail::BackgroundThread",
-                                                         "ncclProxy"};
 
 // Modules of which a thread consists that runs nobody's Python: TCPStore's daemons and OpenMP's workers have no
 // exported names.
@@ -55,12 +39,11 @@ std::string_view ModuleOf(std::string_view frame) {
   return frame.substr(open + 1, frame.size() - open - 2);
 }
 
-bool HasFrame(const ThreadStack& thread, const auto& prefixes) {
-  return std::any_of(thread.frames.begin(), thread.frames.end(),
-                     [&](const std::string& frame) { return StartsWithAny(frame, prefixes); });
+// Threads that communication libraries keep for themselves. They poll for ever, whatever the rank does; what matters is
+// who waits for them.
+bool IsBackground(const ThreadStack& thread, pid_t main) {
+  return thread.tid != main && std::any_of(thread.frames.begin(), thread.frames.end(), detect::IsBackground);
 }
-
-bool IsBackground(const ThreadStack& thread, pid_t main) { return thread.tid != main && HasFrame(thread, kBackground); }
 
 // A background thread, or one without a name that sleeps: an idle thread of torch's engine or of a pool.
 bool ServesOthers(const ThreadStack& thread, pid_t main) {
@@ -75,7 +58,8 @@ bool Readable(const StackDump& native) { return !native.threads.empty() && !nati
 
 InCollective FromNative(const StackDump& native) {
   const bool waits = std::any_of(native.threads.begin(), native.threads.end(), [&](const ThreadStack& thread) {
-    return !IsBackground(thread, native.pid) && HasFrame(thread, kCollective);
+    return !IsBackground(thread, native.pid) &&
+           std::any_of(thread.frames.begin(), thread.frames.end(), detect::IsNativeCommunication);
   });
   return waits ? InCollective::kYes : InCollective::kNo;
 }
@@ -93,13 +77,6 @@ bool WaitsForever(const StackDump& native) {
   return Readable(native) && std::all_of(native.threads.begin(), native.threads.end(), [&](const ThreadStack& thread) {
            return thread.wait == Wait::kForever || ServesOthers(thread, native.pid);
          });
-}
-
-const std::vector<std::string>& MainFrames(const PythonStack& python) {
-  static const std::vector<std::string> none;
-  for (const PythonThread& thread : python.threads)
-    if (thread.main) return thread.frames;
-  return none;
 }
 
 // "/usr/lib/python3/dist-packages/torch/_tensor.py:488 in backward" -> "torch/_tensor.py:488 in backward"; else the

@@ -99,6 +99,13 @@ std::string ParseFrame(std::string_view line) {
 
 }  // namespace
 
+const std::vector<std::string>& MainFrames(const PythonStack& stack) {
+  static const std::vector<std::string> none;
+  for (const PythonThread& thread : stack.threads)
+    if (thread.main) return thread.frames;
+  return none;
+}
+
 PythonStack ParsePythonStacks(std::string_view text) {
   PythonStack stack;
   bool has_current = false;

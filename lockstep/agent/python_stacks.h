@@ -27,6 +27,9 @@ struct PythonStack {
   std::string unreadable;  // why there are none; empty = there are
 };
 
+// Of the main thread; empty: unknown.
+const std::vector<std::string>& MainFrames(const PythonStack& stack);
+
 // One faulthandler dump. The "current" thread is the main one, since the signal is sent to it; without one, the last
 // block is: the interpreter lists the youngest thread first.
 PythonStack ParsePythonStacks(std::string_view text);

@@ -226,12 +226,17 @@ absl::StatusOr<Layout> LayoutFromJson(const std::string& text) {
 }
 
 absl::StatusOr<Layout> ParseLayout(std::string_view text) {
+  constexpr std::string_view kOrder = "order=";
   Layout layout;
   const std::pair<std::string_view, int*> fields[] = {{"vpp", &layout.vpp}, {"tp", &layout.tp}, {"cp", &layout.cp},
                                                       {"ep", &layout.ep},   {"dp", &layout.dp}, {"pp", &layout.pp}};
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view one = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(one.size() + 1, rest.size()));
+    if (one.starts_with(kOrder)) {
+      layout.order = one.substr(kOrder.size());
+      continue;
+    }
     const auto* const field = std::find_if(std::begin(fields), std::end(fields),
                                            [&](const auto& known) { return one.starts_with(known.first); });
     if (field == std::end(fields))

@@ -62,7 +62,7 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-// "tp8,pp8,dp256": sizes of dimensions, in any order; what is not said is 1. Valid, or the first thing that is wrong.
+// "tp8,pp8,dp256", in any order, and "order=tp-pp-dp"; sizes not said are 1. Valid, or the first thing that is wrong.
 absl::StatusOr<Layout> ParseLayout(std::string_view text);
 // An object with the keys of a job file's [layout].
 std::string LayoutJson(const Layout& layout);

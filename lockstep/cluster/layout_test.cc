@@ -125,7 +125,9 @@ TEST(ParseLayout, ReadsSizesInAnyOrder) {
   EXPECT_EQ(LayoutJson({.tp = 8, .dp = 4}),
             R"({"tp": 8, "cp": 1, "ep": 1, "dp": 4, "pp": 1, "vpp": 1, "order": "tp-cp-ep-dp-pp"})");
   EXPECT_EQ(*ParseLayout("dp256,tp8,pp4,vpp2"), (Layout{.tp = 8, .dp = 256, .pp = 4, .vpp = 2}));
+  EXPECT_EQ(*ParseLayout("tp2,pp4,dp4,order=tp-pp-dp"), (Layout{.tp = 2, .dp = 4, .pp = 4, .order = "tp-pp-dp"}));
   const auto error = [](std::string_view text) { return std::string(Message(ParseLayout(text).status())); };
+  EXPECT_EQ(error("tp2,order=dp"), "layout \"tp2,order=dp\": order must name tp, found \"dp\"");
   EXPECT_EQ(error("tp8,xp2"),
             "layout \"tp8,xp2\": expected tp, cp, ep, dp, pp or vpp with a size, as tp8, found \"xp2\"");
   EXPECT_EQ(error("tp"), "layout \"tp\": expected a size behind tp, found \"\"");

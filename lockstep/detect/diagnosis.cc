@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/wall_time.h"
+#include "lockstep/detect/stack_report.h"
 
 namespace lockstep::detect {
 namespace {
@@ -43,6 +44,20 @@ Json DiagnosisReport(const CommDiagnosis& diagnosis, const trace::CommLog& log) 
                  {"counters", Json::object()}};
   for (const incident::Finding& finding : diagnosis.findings) report["verdicts"].push_back(VerdictJson(finding));
   for (const trace::Counter& counter : log.counters) report["counters"][counter.name] = counter.count;
+  return report;
+}
+
+Json DiagnosisReport(CommDiagnosis diagnosis, trace::CommLog log, const StackVerdict& stacks) {
+  if (log.reported.empty()) {
+    diagnosis.no_report = stacks.no_stack;
+    for (const Trainer& trainer : stacks.stacks.trainers)
+      if (trainer.cluster != Trainer::kUnread) log.reported.push_back(trainer.rank);
+    log.blind_spot =
+        "stacks of one moment tell who waits, not for how long: a rank that is slow looks like one that hangs";
+  }
+  if (stacks.finding) diagnosis.findings.insert(diagnosis.findings.begin(), *stacks.finding);
+  Json report = DiagnosisReport(diagnosis, log);
+  report["stacks"] = StackReport(stacks);
   return report;
 }
 

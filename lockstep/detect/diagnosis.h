@@ -3,6 +3,7 @@
 
 #include "lockstep/base/report.h"
 #include "lockstep/detect/comm_hang.h"
+#include "lockstep/detect/stack_groups.h"
 
 namespace lockstep::detect {
 
@@ -11,5 +12,8 @@ namespace lockstep::detect {
 // reported, damaged [...], blind_spot, counters {name: count}}. `since` is wall time (ISO 8601), null where nothing
 // tells it; `price` is null: what a hang costs is all.
 Json DiagnosisReport(const CommDiagnosis& diagnosis, const trace::CommLog& log);
+// ... with what the stacks say, which stands first, and as `stacks` (stack_report.h). `reported` and `no_report` are of
+// the stacks where the log is empty.
+Json DiagnosisReport(CommDiagnosis diagnosis, trace::CommLog log, const StackVerdict& stacks);
 
 }  // namespace lockstep::detect

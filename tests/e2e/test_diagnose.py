@@ -111,6 +111,59 @@ class Diagnose(unittest.TestCase):
             with self.subTest(text):
                 self.assertIn(text, self.refused(*paths))
 
+    def write_stacks(self, node, ranks, stuck=None):
+        """As an agent keeps them, with a data worker each."""
+        c10d = "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py:1541 in all_reduce"
+        sections = []
+        for rank in ranks:
+            python = "/home/me/job.py:9 in load" if rank == stuck else c10d
+            native = "read (libc.so.6)" if rank == stuck else "c10d::Work::wait (libtorch_cpu.so.1.13.0)"
+            sections.append(f"rank {rank} (pid {100 + rank})\n Python\n  main thread\n    {python}\n    /home/me/job.py:{20 + rank} in main\n"
+                            f" native\n  thread {100 + rank} python3 state S in futex\n    {native}\n\n"
+                            f"rank {rank}, data_worker (pid {200 + rank})\n Python\n  not readable: no faulthandler is registered in the process\n"
+                            f" native\n  thread {200 + rank} pt_data_worker state S in {'openat' if rank == stuck else 'read'}\n"
+                            f"    {'openat' if rank == stuck else 'read'} (libc.so.6)\n\n")
+        path = self.folder / f"{node}.txt"
+        path.write_text(f"node {node}\n" + "".join(sections))
+        return path
+
+    def test_stacks_of_several_nodes(self):
+        first, second = self.write_stacks("a", [0, 1]), self.write_stacks("b", [2, 3], stuck=2)
+        report = self.diagnose(self.folder)
+        self.assert_names([2], report, syndrome="not_entered", certain=False)
+        stacks = report["stacks"]
+        self.assertEqual(("outside", 8, ["b"]), (stacks["basis"], stacks["processes"], stacks["evict"]), report)
+        self.assertEqual(["0-1, 3", "2"], [cluster["ranks"] for cluster in stacks["clusters"] if cluster["role"] == "trainer"], report)
+        self.assertIn("data_worker of rank 2 alone at openat (libc.so.6)", report["verdicts"][0]["evidence"])
+        self.assertEqual(report, self.diagnose(second, first))
+        self.assertIn("job.py in load", self.lockstep(self.folder))
+        missing = self.diagnose(first, "--layout", "tp2,dp2")
+        self.assertEqual([2, 3], missing["no_report"], missing)
+        self.assert_names([2, 3], missing, syndrome="not_entered", certain=False)
+
+    def test_stacks_beside_dumps(self):
+        stacks = self.write_stacks("a", range(RANKS), stuck=2)
+        dumps = self.folder / "dumps"
+        dumps.mkdir()
+        for rank in range(RANKS):
+            (dumps / f"nccl_trace_rank_{rank}").write_text(json.dumps(dump(rank, 9 if rank == 2 else 10, 9)))
+        report = self.diagnose(stacks, dumps)
+        self.assertEqual("wait_for", report["stacks"]["basis"], report)
+        self.assertEqual([{"rank": 2}], report["verdicts"][0]["suspects"], report)
+        self.assertTrue(report["verdicts"][0]["certain"], report)
+        self.assertEqual(1, report["stacks"]["confidence"], report)
+
+    def test_bad_stacks(self):
+        path = self.write_stacks("a", [0, 1])
+        (self.folder / "torn").write_text(path.read_text() + "rank one (pid 1)\n")
+        (self.folder / "notes").write_text("nothing")
+        cases = {"torn:32: expected \"rank N (pid P)\"": [self.folder / "torn"], "rank 0 is in": [path, path],
+                 "the layout has 1 ranks": [path, "--layout", "dp1"], "expected a size behind tp": [path, "--layout", "tp"],
+                 "it is of use with stacks": [self.folder / "notes", "--layout", "tp2"]}
+        for text, words in cases.items():
+            with self.subTest(text):
+                self.assertIn(text, self.refused(*words))
+
     def test_the_status_of_ras(self):
         def rank(number, count, status=None):
             return {"rank": number, "host": "10.0.0.1", "pid": 1000 + number, "cuda_dev": number, "status": status or {},

@@ -1,8 +1,10 @@
 """A rank stands still without dying: it is named by evidence, its stack is kept, and the job goes on bit for bit."""
+import json
+import subprocess
 import unittest
 
 import freezer
-from harness import QUICK_LIMITS, STEPS, Run, RunTest, ddp
+from harness import BINARY, QUICK_LIMITS, STEPS, Run, RunTest, ddp
 
 
 class Hang(RunTest):
@@ -51,6 +53,20 @@ class Hang(RunTest):
             for rank in range(4):
                 self.assertIn(frame, section_of(rank, run.stacks(incident["id"])), run)
         run.assert_undisturbed_result()
+
+    def test_stacks_of_all_processes(self):
+        """What is kept of an incident has the data workers of each rank, and tells on its own who holds the job up."""
+        run = Run(self, "ddp.py", *ddp(faults=["native:1:10:forward:1"]), "--data-workers", "2", options=QUICK_LIMITS)
+        run.finish()
+        incident = run.faults()[0]["id"]
+        heads = [line for line in run.stacks(incident).splitlines() if line.startswith("rank ")]
+        self.assertEqual([f"rank {rank}" for rank in range(4)], [head.split(" (")[0] for head in heads[:4]], run)
+        self.assertEqual([f"rank {rank}, data_worker" for rank in (0, 0, 1, 1, 2, 2, 3, 3)], [head.split(" (")[0] for head in heads[4:]], run)
+        words = [BINARY, "diagnose", str(run.dir / f"incident_{incident}"), "--layout", "dp4", "--json"]
+        report = json.loads(subprocess.run(words, capture_output=True, check=True, timeout=60).stdout)
+        self.assertEqual([{"rank": 1}], report["verdicts"][0]["suspects"], report)
+        self.assertEqual(12, report["stacks"]["processes"], report)
+        self.assertFalse(report["verdicts"][0]["certain"], report)
 
     def freeze_each_rank(self, version):
         reason = freezer.why_not(version)

@@ -12,6 +12,7 @@ import json
 import sys
 import time
 
+import torch
 import torch.distributed as dist
 
 import lockstep
@@ -33,6 +34,7 @@ def parse_flags():
     parser.add_argument("--out", metavar="FILE", help="rank 0 writes the digests of the final state")
     parser.add_argument("--log", metavar="FILE", help="rank 0 appends a line of JSON per step")
     parser.add_argument("--fault", action="append", default=[], type=faults.parse, help="see above")
+    parser.add_argument("--data-workers", type=int, default=0, metavar="N", help="each rank starts N of torch's DataLoader, which idle")
     parser.add_argument("--leftovers", metavar="FILE", help="where the fault `grandchild` notes what it leaves behind")
     return parser.parse_args()
 
@@ -52,6 +54,8 @@ def main():
     slow_place, slow_s = slowness(flags.slow, job.rank)
     if slow_place == "forward":
         job.model.module.register_forward_pre_hook(lambda *_: time.sleep(slow_s))
+    batches = iter(torch.utils.data.DataLoader(range(1_000_000), num_workers=flags.data_workers)) if flags.data_workers else iter([0])
+    next(batches)
     breaker = faults.Breaker(flags.fault, job, flags.leftovers)
     pace = Pace(flags.step_time)
     with open(flags.log, "a", buffering=1) if flags.log and job.rank == 0 else contextlib.nullcontext() as log:
