@@ -24,6 +24,7 @@ void AddCheckpoint(CLI::App& app, int& exit_code);
 void AddDiagnose(CLI::App& app, int& exit_code);
 void AddRecord(CLI::App& app, int& exit_code);
 void AddDowntime(CLI::App& app, int& exit_code);
+void AddReplay(CLI::App& app, int& exit_code);
 void AddExplain(CLI::App& app, int& exit_code);
 void AddSimulate(CLI::App& app, int& exit_code);
 void AddHidden(CLI::App& app, int& exit_code);  // starter, stacks: for ourselves

@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
   AddDiagnose(app, exit_code);
   AddRecord(app, exit_code);
   AddDowntime(app, exit_code);
+  AddReplay(app, exit_code);
   AddExplain(app, exit_code);
   AddSimulate(app, exit_code);
   AddHidden(app, exit_code);

@@ -91,8 +91,10 @@ ReplayRound GroupTesting::Next() const {
 
 void GroupTesting::Observe(const ReplayRound& round, const std::vector<GroupOutcome>& outcomes) {
   LS_CHECK(round.groups.size() == outcomes.size(), "{} groups, {} outcomes", round.groups.size(), outcomes.size());
-  for (size_t i = 0; i < outcomes.size(); ++i)
+  for (size_t i = 0; i < outcomes.size(); ++i) {
     tested_.push_back({round.groups[i], outcomes[i].runs, outcomes[i].failures});
+    reproduced_ |= outcomes[i].failures >= round.rule.failures;
+  }
   if (++rounds_ < 2) return;
   explanations_ = Explain(grid_.machines, static_cast<size_t>(grid_.n), tested_, odds_);
   if (rounds_ >= limits_.rounds || Settled()) {
@@ -167,8 +169,7 @@ std::vector<Machines> GroupTesting::Separating() const {
 MachineVerdict GroupTesting::Verdict() const {
   MachineVerdict verdict;
   const auto [bad, confidence] = LikeliestSet(explanations_);
-  verdict.reproduced =
-      std::any_of(tested_.begin(), tested_.end(), [](const auto& group) { return group.failures > 0; });
+  verdict.reproduced = reproduced_;
   verdict.bad = bad;
   verdict.confidence = confidence;
   verdict.certain = Settled() && !bad.empty();

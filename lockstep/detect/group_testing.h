@@ -97,7 +97,7 @@ class GroupTesting {
   std::vector<TestedGroup> tested_;
   Explanations explanations_;
   std::vector<Machines> separating_;  // groups of the next round, from the third on
-  bool done_ = false;
+  bool reproduced_ = false, done_ = false;
 };
 
 struct GroupTestResult {

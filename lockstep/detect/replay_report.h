@@ -9,7 +9,7 @@ namespace lockstep::detect {
 
 // {healthy, bad [machine], certain, confidence, suspects [{machine, chance}], links [[machine]], evict [machine],
 // evict_confidence, grid {machines, pipeline, m, n, unique}, rounds [{round, groups, runs_each, failed [{machines,
-// runs, failures, evidence}]}], machine_minutes}. healthy: no group failed. links: groups with a fault that shows in
+// runs, failures, evidence}]}], machine_minutes}. healthy: no group is faulty. links: groups with a fault that shows in
 // none of their machines apart.
 Json ReplayReport(const GroupTestResult& result);
 
