@@ -159,7 +159,6 @@ absl::Status LocalGroups::ReadReports(Run& run) {
     LS_ASSIGN_OR_RETURN(const auto values, detect::ParseReplayReport(*text, rank, Ranks(run)));
     run.values.insert(run.values.end(), values.begin(), values.end());
   }
-  for (const detect::ReplayValue& value : run.values) votes_.Add(value);
   return absl::OkStatus();
 }
 
@@ -180,18 +179,11 @@ absl::Status LocalGroups::RunOnce(std::vector<Run>& runs) {
   return absl::OkStatus();
 }
 
-// Of values only those of the first step with an objection: what is wrong there spreads to others in later ones.
-std::vector<std::string> LocalGroups::Evidence(const Run& run) const {
+std::vector<std::string> LocalGroups::Evidence(const Run& run, const std::vector<detect::Objection>& objections) const {
   std::vector<std::string> lines;
   if (!run.trouble.empty()) lines.push_back(run.trouble);
-  std::map<int64_t, std::vector<std::string>> objections;
-  for (const detect::ReplayValue& value : run.values) {
-    const std::optional<std::string> objection = votes_.Objection(value);
-    if (objection) objections[value.step].push_back(fmt::format("{}: {}", RankName(run, value.rank), *objection));
-  }
-  if (objections.empty()) return lines;
-  for (const std::string& line : objections.begin()->second) {
-    if (lines.size() < kMostEvidence) lines.push_back(line);
+  for (const detect::Objection& one : objections) {
+    if (lines.size() < kMostEvidence) lines.push_back(fmt::format("{}: {}", RankName(run, one.rank), one.text));
   }
   return lines;
 }
@@ -229,8 +221,7 @@ std::vector<LocalGroups::Run> LocalGroups::RunsOf(const detect::ReplayRound& rou
   return runs;
 }
 
-void LocalGroups::Count(const Run& run, detect::GroupOutcome& outcome) const {
-  const std::vector<std::string> evidence = Evidence(run);
+void LocalGroups::Count(const Run& run, const std::vector<std::string>& evidence, detect::GroupOutcome& outcome) {
   ++outcome.runs;
   outcome.failures += !evidence.empty();
   outcome.took += ToSeconds(run.ended - run.began);
@@ -250,7 +241,10 @@ absl::StatusOr<std::vector<detect::GroupOutcome>> LocalGroups::RunRound(const de
     std::vector<std::string> troubles;
     for (const Run& run : runs) troubles.push_back(run.trouble);
     if (round.number == 1 && runs.size() == outcomes.size()) LS_RETURN_IF_ERROR(RefuseCommonTrouble(troubles));
-    for (const Run& run : runs) Count(run, outcomes[run.group]);
+    std::vector<std::vector<detect::ReplayValue>> values;
+    for (const Run& run : runs) values.push_back(run.values);
+    const auto objections = votes_.Judge(values);
+    for (size_t i = 0; i < runs.size(); ++i) Count(runs[i], Evidence(runs[i], objections[i]), outcomes[runs[i].group]);
   }
   return outcomes;
 }

@@ -54,7 +54,7 @@ class LocalGroups final : public detect::GroupRunner {
   std::string FileOf(const Run& run, int rank, const char* suffix) const;
   RankStart StartOf(const Run& run, int rank, int port) const;
   static std::vector<Run> RunsOf(const detect::ReplayRound& round, const std::vector<detect::GroupOutcome>& outcomes);
-  void Count(const Run& run, detect::GroupOutcome& outcome) const;
+  static void Count(const Run& run, const std::vector<std::string>& evidence, detect::GroupOutcome& outcome);
   absl::Status RunOnce(std::vector<Run>& runs);
   absl::Status Begin(std::vector<Run*>& wave);
   absl::Status Await(std::vector<Run*>& wave);
@@ -63,7 +63,7 @@ class LocalGroups final : public detect::GroupRunner {
   void KillLate(std::vector<Run*>& wave);
   void End(Run& run, const std::string& trouble);
   absl::Status ReadReports(Run& run);
-  std::vector<std::string> Evidence(const Run& run) const;
+  std::vector<std::string> Evidence(const Run& run, const std::vector<detect::Objection>& objections) const;
 
   LocalReplay replay_;
   RankHost host_;

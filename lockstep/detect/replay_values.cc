@@ -40,23 +40,71 @@ ReplayVotes::Key ReplayVotes::KeyOf(const ReplayValue& value) {
   return {value.step, value.name, value.rank, value.ranks};
 }
 
-void ReplayVotes::Add(const ReplayValue& value) { ++votes_[KeyOf(value)][value.digest]; }
+void ReplayVotes::Count(const std::vector<ReplayValue>& run, int votes) {
+  for (const ReplayValue& value : run) votes_[KeyOf(value)][value.digest] += votes;
+}
 
-std::optional<std::string> ReplayVotes::Objection(const ReplayValue& value) const {
-  if (value.not_finite > 0)
-    return fmt::format("{} of step {} has {} values that are NaN or infinite", value.name, value.step,
-                       value.not_finite);
+ReplayVotes::Standing ReplayVotes::StandingOf(const ReplayValue& value) const {
+  if (value.not_finite > 0) return Standing::kWrong;
   const auto& digests = votes_.at(KeyOf(value));
-  int all = 0, most = 0;
+  const int same = digests.at(value.digest);
+  int most = 0;  // of another value
   for (const auto& [digest, count] : digests) {
-    all += count;
     if (digest != value.digest) most = std::max(most, count);
   }
-  const int same = digests.at(value.digest);
-  if (same > most) return std::nullopt;
-  if (same == most)
-    return fmt::format("{} of step {}: {} of {} differ, and none is the rule", value.name, value.step, all - same, all);
-  return fmt::format("{} of step {} differs from {} of {}", value.name, value.step, most, all);
+  if (same == most) return Standing::kTie;
+  return same > most ? Standing::kRule : Standing::kWrong;
+}
+
+std::string ReplayVotes::Text(const ReplayValue& value) const {
+  const std::string what = fmt::format("{} of step {}", value.name, value.step);
+  if (value.not_finite > 0) return fmt::format("{} has {} values that are NaN or infinite", what, value.not_finite);
+  int all = 0;
+  const auto& digests = votes_.at(KeyOf(value));
+  for (const auto& [digest, count] : digests) all += count;
+  const int others = all - digests.at(value.digest);
+  if (StandingOf(value) == Standing::kTie)
+    return fmt::format("{}: {} of {} differ, and none is the rule", what, others, all);
+  return fmt::format("{} differs from {} of {}", what, others, all);
+}
+
+std::optional<int64_t> ReplayVotes::FirstStep(const std::vector<ReplayValue>& run, Standing standing) const {
+  std::optional<int64_t> first;
+  for (const ReplayValue& value : run) {
+    if (StandingOf(value) == standing && (!first || value.step < *first)) first = value.step;
+  }
+  return first;
+}
+
+std::vector<Objection> ReplayVotes::Objections(const std::vector<ReplayValue>& run, int64_t step,
+                                               Standing standing) const {
+  std::vector<Objection> objections;
+  for (const ReplayValue& value : run) {
+    if (value.step == step && StandingOf(value) == standing) objections.push_back({value.rank, Text(value)});
+  }
+  return objections;
+}
+
+std::vector<std::vector<Objection>> ReplayVotes::Judge(const std::vector<std::vector<ReplayValue>>& runs) {
+  std::vector<std::vector<Objection>> objections(runs.size());
+  for (const auto& run : runs) Count(run, 1);
+  for (;;) {
+    std::map<int64_t, std::vector<size_t>> wrong;  // by step; the first counts
+    for (size_t i = 0; i < runs.size(); ++i) {
+      if (!objections[i].empty()) continue;
+      if (const auto step = FirstStep(runs[i], Standing::kWrong)) wrong[*step].push_back(i);
+    }
+    if (wrong.empty()) break;
+    const auto& [step, those] = *wrong.begin();
+    for (const size_t i : those) objections[i] = Objections(runs[i], step, Standing::kWrong);
+    for (const size_t i : those) Count(runs[i], -1);
+  }
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (!objections[i].empty()) continue;
+    if (const auto step = FirstStep(runs[i], Standing::kTie))
+      objections[i] = Objections(runs[i], *step, Standing::kTie);
+  }
+  return objections;
 }
 
 }  // namespace lockstep::detect

@@ -1,10 +1,10 @@
-// What the ranks of a replay report of their gradients, and which of them differs. Machines that are well compute the
-// same bits, so of the values that must agree the rarer ones are wrong; where two are as frequent as each other nobody
-// knows which, and both differ.
+// What the ranks of a replay report of their gradients, and in which runs it is wrong. Machines that are well compute
+// the same bits, so of the values that must agree the rarer ones are wrong. What is wrong spreads: the runs that differ
+// in the first step in which any does are taken out before the others are looked at again. Where in the end two values
+// are as frequent as each other, nobody knows which is right, and both runs fail.
 //
 //   ReplayVotes votes;
-//   for (const ReplayValue& value : all groups) votes.Add(value);
-//   votes.Objection(value)   // "local gradient 0 of step 3 differs from 5 of 6"
+//   votes.Judge({{...}, {...}})   // {{}, {{.rank = 1, .text = "local gradient 0 of step 3 differs from 5 of 6"}}}
 #pragma once
 
 #include <map>
@@ -32,16 +32,27 @@ struct ReplayValue {
 // a line that is none of its.
 absl::StatusOr<std::vector<ReplayValue>> ParseReplayReport(std::string_view text, int rank, int ranks);
 
+struct Objection {
+  int rank = 0;  // in its group
+  std::string text;
+};
+
 class ReplayVotes {
  public:
-  void Add(const ReplayValue& value);
-  // What is wrong with a value that was added; nullopt: nothing that one can tell.
-  std::optional<std::string> Objection(const ReplayValue& value) const;
+  // Of each run, given by its values, what is wrong with it: at its first step with an objection, none if it is well.
+  // Runs judged before have a vote too, but for those that were taken out.
+  std::vector<std::vector<Objection>> Judge(const std::vector<std::vector<ReplayValue>>& runs);
 
  private:
+  enum class Standing { kRule, kTie, kWrong };
   // step, name, rank and ranks; -1: any
   using Key = std::tuple<int64_t, std::string, int, int>;
   static Key KeyOf(const ReplayValue& value);
+  void Count(const std::vector<ReplayValue>& run, int votes);
+  Standing StandingOf(const ReplayValue& value) const;
+  std::string Text(const ReplayValue& value) const;
+  std::vector<Objection> Objections(const std::vector<ReplayValue>& run, int64_t step, Standing standing) const;
+  std::optional<int64_t> FirstStep(const std::vector<ReplayValue>& run, Standing standing) const;
 
   std::map<Key, std::map<std::string, int>> votes_;  // by digest
 };
