@@ -7,11 +7,12 @@
         ckpt.step(i, loss=loss)
 
 A script without checkpoints calls lockstep.step(i, loss=loss), so that its progress is seen. @lockstep.restartable around the training
-function lets the ranks that survive a fault keep their process. Importing this imports next to nothing.
+function lets the ranks that survive a fault keep their process. lockstep.replay() tells a script that `lockstep replay` runs it, to find a
+bad machine, and what to shrink and report then. Importing this imports next to nothing.
 """
 import os
 
-__all__ = ["Checkpoint", "CheckpointError", "restartable", "step"]
+__all__ = ["Checkpoint", "CheckpointError", "replay", "restartable", "step"]
 
 
 def step(i, loss=None):
@@ -23,6 +24,15 @@ def step(i, loss=None):
     client = _client.join()
     if client is not None:
         client.step(i, loss)
+
+
+def replay():
+    """None, unless `lockstep replay` runs this script on a group of machines to find a bad one: then a _replay.Replay."""
+    if "LOCKSTEP_REPLAY" not in os.environ:
+        return None
+    from . import _replay
+
+    return _replay.current()
 
 
 def __getattr__(name):

@@ -1,0 +1,75 @@
+// Replays a job on groups of machines that are groups of processes of this one: for a script that is to be tried out,
+// or a machine whose accelerators are the suspects. Each group is a torch.distributed world of its own, with the
+// environment that torchrun gives. As many groups run at once as `ranks_at_once` allows, one at least; a group that is
+// not done within its deadline is killed. A run fails in which a rank leaves with an error or is late, or reports a
+// value (replay_values.h) that is no number or differs from others'.
+//
+//   LocalGroups groups(std::move(replay));
+//   LS_ASSIGN_OR_RETURN(const detect::GroupTestResult result, detect::FindBadMachines(grid, odds, limits, groups));
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "lockstep/agent/rank_host.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/detect/group_testing.h"
+#include "lockstep/detect/replay_values.h"
+
+namespace lockstep::agent {
+
+struct LocalReplay {
+  RankProgram program;
+  int ranks_per_machine = 1;
+  int layers = 4, steps = 3;  // what the script is asked to shrink to
+  Seconds deadline{60};       // of one run of a group
+  int ranks_at_once = 1;
+  std::string folder;                       // for logs and reports; exists
+  std::function<bool()> interrupted{};      // asked all the time; true ends the replay
+  std::function<void(std::string)> note{};  // how far it is, a line now and then
+};
+
+class LocalGroups final : public detect::GroupRunner {
+ public:
+  explicit LocalGroups(LocalReplay replay);
+  // kFailedPrecondition: all groups fail in the same way, which is the script's doing. kCancelled: interrupted.
+  absl::StatusOr<std::vector<detect::GroupOutcome>> RunRound(const detect::ReplayRound& round) override;
+
+ private:
+  // One run of one group.
+  struct Run {
+    size_t group = 0;  // of the round
+    detect::Machines machines;
+    std::vector<pid_t> pids;  // by rank; 0: has ended
+    Nanos began, ended;
+    std::string trouble;  // why a rank ended, or did not
+    std::vector<detect::ReplayValue> values;
+  };
+
+  int Ranks(const Run& run) const { return static_cast<int>(run.machines.size()) * replay_.ranks_per_machine; }
+  std::string RankName(const Run& run, int rank) const;
+  std::string FileOf(const Run& run, int rank, const char* suffix) const;
+  RankStart StartOf(const Run& run, int rank, int port) const;
+  static std::vector<Run> RunsOf(const detect::ReplayRound& round, const std::vector<detect::GroupOutcome>& outcomes);
+  static void Count(const Run& run, const std::vector<std::string>& evidence, detect::GroupOutcome& outcome);
+  absl::Status RunOnce(std::vector<Run>& runs);
+  absl::Status Begin(std::vector<Run*>& wave);
+  absl::Status Await(std::vector<Run*>& wave);
+  void Reap(std::vector<Run*>& wave);
+  void Ended(Run& run, int rank, int status);
+  void KillLate(std::vector<Run*>& wave);
+  void End(Run& run, const std::string& trouble);
+  absl::Status ReadReports(Run& run);
+  std::vector<std::string> Evidence(const Run& run, const std::vector<detect::Objection>& objections) const;
+
+  LocalReplay replay_;
+  RankHost host_;
+  SystemClock clock_;
+  detect::ReplayVotes votes_;
+  int runs_ = 0;  // so far
+};
+
+}  // namespace lockstep::agent
