@@ -32,6 +32,10 @@ class Fleet {
   std::vector<EventBody> Hear(int node, const RestoreFound& found);
   // The newest question that followed from such answers; none: memory's stand. All are asked when it changes.
   const std::optional<ChooseOnDisk>& question() const { return question_; }
+  // None of these is a choice: with every ChooseRestore.
+  void Poison(std::vector<CheckpointId> poisoned) { poisoned_ = std::move(poisoned); }
+  // Nobody waits any longer for those that have not answered this probe. Node names are the caller's business.
+  Probed Overdue(Rung rung, std::vector<int>& unanswered) const;
   // What to tell a node that is back, for a command that is pending.
   Told Asked(const Command& command) const;
   // True: because of this a checkpoint is whole on all nodes. Cost: none of the number of nodes.
@@ -56,6 +60,7 @@ class Fleet {
     std::optional<LoopBegan> loop;
     std::optional<Progress> progress;
     std::optional<std::string> stacks;
+    std::map<Rung, Probed> probed;
     std::optional<RestoreFound> found;
     Holding holding;
   };
@@ -66,12 +71,14 @@ class Fleet {
   bool AskOnDisk(EpochId next);
   bool IsDead(const CheckpointId& point) const;
   int64_t DeadStep() const;
+  bool IsPoisoned(const CheckpointId& point) const;
   static void Advance(Node& node, const Progress& progress);
 
   Events Take(Node& node, const EpochSpawned& said);
   Events Take(Node& node, const EpochStopped& said);
   Events Take(Node& node, const LoopBegan& said);
   Events Take(Node& node, const StacksKept& said);
+  Events Take(Node& node, const Probed& said);
   Events Take(Node& node, JobPaused said);
   Events Take(Node& node, JobContinued said);
   template <typename Said>
@@ -82,7 +89,8 @@ class Fleet {
   Commit commit_;
   std::map<CheckpointId, size_t> holders_;  // how many nodes say to hold it
   std::optional<ChooseOnDisk> question_;
-  std::vector<std::string> rejected_;  // by all answers so far
+  std::vector<std::string> rejected_;   // by all answers so far
+  std::vector<CheckpointId> poisoned_;  // each with its epoch: from this step on
 };
 
 }  // namespace lockstep::control
