@@ -434,18 +434,22 @@ class Simulation {
     if (heals) cluster_.ClearSoon(node, "gpu_xid", chance_.Between(0.1, 5));
   }
 
-  // One alert accuses nobody. The second one comes soon, if it does.
   void DisturbNetwork(int node) {
-    Tell("the network of node {} is down, and comes back", node);
-    cluster_.Alert(node, AlertClass::kNetwork, "link", {});
+    BreakNetwork(node);
     cluster_.ClearSoon(node, "link", Seconds{0.2});
     if (chance_.Hits(0.4)) return;
     schedule_.In(chance_.Between(0.5, 3), [this, node, machine = cluster_.machine(node)] {
-      if (finished_ || cluster_.IsDead(node) || machine != cluster_.machine(node)) return;
-      Tell("the network of node {} is down again", node);
-      Accuse(node);
-      cluster_.Alert(node, AlertClass::kNetwork, "link", {});
+      if (!finished_ && machine == cluster_.machine(node)) BreakNetwork(node);
     });
+  }
+
+  // One alert accuses nobody.
+  void BreakNetwork(int node) {
+    if (cluster_.IsDead(node)) return;
+    const bool again = ++network_alerts_[TokenOf(node)] > 1;
+    Tell("the network of node {} is down{}", node, again ? " again" : "");
+    if (again) Accuse(node);
+    cluster_.Alert(node, AlertClass::kNetwork, "link", {});
   }
 
   // It makes ranks crash, and only a probe can tell that it does.
@@ -603,6 +607,7 @@ class Simulation {
   std::vector<Attendant> attendants_;
   State last_state_;  // while there is no coordinator
   Nanos newest_step_end_, advanced_at_;
+  std::map<std::string, int> network_alerts_;  // by token
   bool finished_ = false, node_lost_ = false, stop_asked_ = false;
   SimulationResult result_;
 };
