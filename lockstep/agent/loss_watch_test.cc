@@ -20,7 +20,8 @@ TEST(LossWatch, TellsOfWhoHadAFiniteLoss) {
   ASSERT_EQ(bad.size(), 1u);
   EXPECT_EQ(bad[0], (control::BadLoss{RankId(0), 11, 13, 13}));
   EXPECT_EQ(losses.Take(epoch, {{RankId(0), 15, kBad}})[0], (control::BadLoss{RankId(0), 11, 13, 15}));
-  EXPECT_EQ(losses.Take(epoch, {{RankId(0), 16, 1.5}})[0], (control::BadLoss{RankId(0), -1, -1, 16})) << "it is well again";
+  EXPECT_EQ(losses.Take(epoch, {{RankId(0), 16, 1.5}})[0], (control::BadLoss{RankId(0), -1, -1, 16}))
+      << "it is well again";
   EXPECT_TRUE(losses.Take(epoch, {{RankId(0), 17, kNone}}).empty());
 }
 

@@ -15,8 +15,9 @@ void DeclareCoordination(CLI::App& run, node::RunOptions& options) {
   run.add_option("--standbys", options.nodes.expected.standbys,
                  "Nodes beyond those of the job that may join, wait warm, and take the place of one that is lost")
       ->check(CLI::Range(0, 1000));
-  run.add_option("--policy", options.recovery_file,
-                 "TOML file with what may be done about a fault, and how often; presets/policy/default.toml has all keys");
+  run.add_option(
+      "--policy", options.recovery_file,
+      "TOML file with what may be done about a fault, and how often; presets/policy/default.toml has all keys");
   run.add_flag("--observe-only", options.observe_only, "Say what would be done and touch nothing");
   run.add_option("--hang-limit-s", options.policy.hang_limit.value,
                  "Seconds without any progress after which the job is restarted whoever is to blame")

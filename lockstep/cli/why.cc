@@ -45,8 +45,11 @@ void AddWhy(CLI::App& app, int& exit_code) {
 
 void AddPolicy(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<PolicyFlags>();  // lives as long as the callbacks of the parser
-  CLI::App* command = app.add_subcommand("policy", "Print what Lockstep does about which fault, and the limits it keeps");
-  command->add_option("--policy", flags->file, "TOML file, or the name of a preset; presets/policy/default.toml has all keys")
+  CLI::App* command =
+      app.add_subcommand("policy", "Print what Lockstep does about which fault, and the limits it keeps");
+  command
+      ->add_option("--policy", flags->file,
+                   "TOML file, or the name of a preset; presets/policy/default.toml has all keys")
       ->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep policy --policy mine.toml");

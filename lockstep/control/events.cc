@@ -253,9 +253,8 @@ void Read(Fields& fields, StandbyCame& event) { event = {Nested(fields, fields.C
 void Read(Fields& fields, StandbyLeft& event) { event = {fields.Text("token")}; }
 void Read(Fields& fields, JournalBehind& event) { event = {EpochId(fields.Unsigned("seen"))}; }
 void Read(Fields& fields, Alerted& event) {
-  event = {fields.Int32("node"),   fields.Text("item"), ReadAlertClass(fields),
-           fields.Text("subject"), fields.Text("text"), fields.Time("since_ns"),
-           fields.Flag("cleared")};
+  event = {fields.Int32("node"), fields.Text("item"),     ReadAlertClass(fields), fields.Text("subject"),
+           fields.Text("text"),  fields.Time("since_ns"), fields.Flag("cleared")};
 }
 void Read(Fields& fields, Probed& event) {
   event = {ReadEpoch(fields), ReadRung(fields), ReadFindings(fields), fields.Texts("unanswered")};

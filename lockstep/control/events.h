@@ -153,9 +153,9 @@ struct StandbyLeft {
   std::string token;
 };
 // What an agent's inspection of its own machine says. It is said again, with a later `since`, when the next inspection
-// finds it unchanged: that is another alert. Machine: the hardware or the system is broken, by the word of the driver or
-// the kernel. Network: a link or a port. Software: what the job needs of this machine, such as room on a disk. Warning:
-// worth knowing.
+// finds it unchanged: that is another alert. Machine: the hardware or the system is broken, by the word of the driver
+// or the kernel. Network: a link or a port. Software: what the job needs of this machine, such as room on a disk.
+// Warning: worth knowing.
 enum class AlertClass { kMachine, kNetwork, kSoftware, kWarning };
 const char* AlertClassName(AlertClass kind);
 struct Alerted {

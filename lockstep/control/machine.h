@@ -64,6 +64,7 @@ struct Fault {
   int64_t close_at_step = 0;    // the incident closes when all ranks have finished this step
   std::string program_error;    // a verdict: no restart can help. Empty = one may
   bool free_retry = false;      // the restart that repairs it is not charged to the budget
+  bool led = false;             // a certain finding leads it, and asks for an answer
   bool traceable = false;       // it is an exception that has a place in the program
   std::vector<Culprit> named;   // by probes
   Plan plan;
@@ -129,7 +130,7 @@ struct State {
   std::vector<Decided> decisions;
   bool can_roll_back = false;          // there is an earlier version of the code
   std::vector<CheckpointId> poisoned;  // of each epoch named: of no use from this step on
-  Fault fault;  // of the incident that is open
+  Fault fault;                         // of the incident that is open
   int64_t frontier_at_restart = -1;
   std::string last_exception;  // "ValueError at train.py:41 in forward": a repeat at the same step ends the job
   int64_t last_exception_step = -1;

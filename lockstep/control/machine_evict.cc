@@ -37,8 +37,7 @@ Finding LossOf(const State& state, int node, const std::string& why, Nanos since
 void LoseNode(Turn& turn, int node, const std::string& why, Nanos since) {
   State& state = turn.state;
   Finding finding = LossOf(state, node, why, since);
-  const bool repairing =
-      state.mode == Mode::kStopping || state.mode == Mode::kProbing || state.mode == Mode::kChoosing;
+  const bool repairing = state.mode == Mode::kStopping || state.mode == Mode::kProbing || state.mode == Mode::kChoosing;
   const bool keeping_stacks = state.mode == Mode::kConfirming && state.fault.keeping_stacks;
   if (repairing || keeping_stacks) {
     auto& findings = Open(state).findings;

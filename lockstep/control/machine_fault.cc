@@ -47,10 +47,7 @@ Finding ExitFinding(const State& state, const RankExited& event) {
 }
 
 // The open incident is of this epoch and has a certain culprit: whatever comes now joins it.
-bool HasCulprit(const State& state) {
-  if (!state.open || state.fault.epoch != state.epoch) return false;
-  return incident::Lead(state.incidents[*state.open]).certain && state.fault.noticed.value != 0;
-}
+bool HasCulprit(const State& state) { return state.open && state.fault.epoch == state.epoch && state.fault.led; }
 
 bool IsSame(const Finding& a, const Finding& b) { return a.syndrome == b.syndrome && a.suspects == b.suspects; }
 
@@ -332,6 +329,7 @@ void LeadWith(Turn& turn, Finding finding) {
   // An inspection's word is no failure of the job.
   if (finding.syndrome == Syndrome::kMachineFault || finding.syndrome == Syndrome::kNetworkFault)
     turn.state.fault.free_retry = true;
+  turn.state.fault.led = true;
   auto& findings = Open(turn.state).findings;
   findings.insert(findings.begin(), std::move(finding));
   Strike(turn, since);

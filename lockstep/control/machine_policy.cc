@@ -74,7 +74,8 @@ void Complete(const State& state, std::vector<Culprit>& culprits) {
   std::vector<Culprit> distinct;
   std::vector<NodeSpec> standbys = state.standbys;
   for (Culprit& culprit : culprits) {
-    if (std::any_of(distinct.begin(), distinct.end(), [&](const Culprit& c) { return c.node == culprit.node; })) continue;
+    if (std::any_of(distinct.begin(), distinct.end(), [&](const Culprit& c) { return c.node == culprit.node; }))
+      continue;
     const auto index = static_cast<size_t>(culprit.node);
     const int ranks = index < state.spec.nodes.size() ? state.spec.nodes[index].ranks : 0;
     const auto fits = std::find_if(standbys.begin(), standbys.end(), [&](const auto& s) { return s.ranks == ranks; });
@@ -97,14 +98,14 @@ std::vector<Culprit> CulpritsOf(const State& state, Symptom symptom) {
     if (state.open && symptom != Symptom::kMachine && symptom != Symptom::kNetwork) culprits = state.fault.named;
     if (symptom != Symptom::kNetwork) AddAlerts(state, state.alerts.Broken(), culprits);
     const bool one_node = !state.alerts.IsWidespread(policy, state.now);
-    if (symptom != Symptom::kMachine && one_node)
-      AddAlerts(state, state.alerts.Unsteady(policy, state.now), culprits);
+    if (symptom != Symptom::kMachine && one_node) AddAlerts(state, state.alerts.Unsteady(policy, state.now), culprits);
   }
   Complete(state, culprits);
   return culprits;
 }
 
-// What was tried against faults of this kind, while each came soon after the one before, and how long the job ran since.
+// What was tried against faults of this kind, while each came soon after the one before, and how long the job ran
+// since.
 struct Chain {
   int64_t id = 0;
   std::vector<Rung> tried;

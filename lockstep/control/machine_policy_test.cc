@@ -21,8 +21,7 @@ Scenario ThreeNodes(int standbys, const Policy& policy = {}, bool observe_only =
   Scenario job(std::move(spec));
   job.ComeUp(2);
   job.See(10, 12);
-  for (int i = 0; i < standbys; ++i)
-    job.Hear(12, StandbyCame{{fmt::format("s{}", i), 2, fmt::format("s{}'s", i)}});
+  for (int i = 0; i < standbys; ++i) job.Hear(12, StandbyCame{{fmt::format("s{}", i), 2, fmt::format("s{}'s", i)}});
   return job;
 }
 

@@ -259,9 +259,9 @@ TEST(Machine, ThereIsAlwaysAWayOn) {
     for (int i = 0; i < 6 && play.state.mode != Mode::kRunning && play.state.mode != Mode::kFinished; ++i) {
       const EpochId epoch = play.state.epoch;
       const std::vector<EventBody> answers = {
-          EpochSpawned{epoch},   LoopBegan{epoch, play.state.now, play.state.restore},
-          StacksKept{epoch, ""}, SecondaryGraceOver{epoch},
-          EpochStopped{epoch},   Probed{epoch, Rung::kDiagnose},
+          EpochSpawned{epoch},          LoopBegan{epoch, play.state.now, play.state.restore},
+          StacksKept{epoch, ""},        SecondaryGraceOver{epoch},
+          EpochStopped{epoch},          Probed{epoch, Rung::kDiagnose},
           Probed{epoch, Rung::kReplay}, RestoreChosen{EpochId(epoch.value() + 1), {}, {}}};
       for (const EventBody& answer : answers) Step(play.state, Event{play.state.now + Nanos{1}, {}, answer});
     }

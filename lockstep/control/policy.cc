@@ -40,21 +40,24 @@ constexpr Row kTable[] = {
     {Symptom::kCrash, When::kFirst, Rung::kReattempt, "most do not come back"},
     {Symptom::kCrash, When::kAgain, Rung::kDiagnose, "it came back: is a machine behind it?"},
     {Symptom::kCrash, When::kAgain, Rung::kRollback, "no machine is: is it the newest code?"},
-    {Symptom::kCrash, When::kAgain, Rung::kReplay, "it is not: groups of nodes replay a step, and two ways of grouping name one"},
+    {Symptom::kCrash, When::kAgain, Rung::kReplay,
+     "it is not: groups of nodes replay a step, and two ways of grouping name one"},
     {Symptom::kCrash, When::kAlways, Rung::kReattempt, "all rungs were tried, and restarts are left"},
     {Symptom::kHang, When::kHopeless, Rung::kGiveUp, ""},
     {Symptom::kHang, When::kNamed, Rung::kEvict, "a check names the machine behind it"},
     {Symptom::kHang, When::kFirst, Rung::kReattempt, "most do not come back"},
     {Symptom::kHang, When::kAgain, Rung::kDiagnose, "it came back: is a machine behind it?"},
     {Symptom::kHang, When::kAgain, Rung::kRollback, "no machine is: is it the newest code?"},
-    {Symptom::kHang, When::kAgain, Rung::kReplay, "it is not: groups of nodes replay a step, and two ways of grouping name one"},
+    {Symptom::kHang, When::kAgain, Rung::kReplay,
+     "it is not: groups of nodes replay a step, and two ways of grouping name one"},
     {Symptom::kHang, When::kAlways, Rung::kReattempt, "all rungs were tried, and restarts are left"},
     {Symptom::kNan, When::kHopeless, Rung::kGiveUp, ""},
     {Symptom::kNan, When::kNamed, Rung::kEvict, "a check names the machine behind it"},
     {Symptom::kNan, When::kFirst, Rung::kReattempt, "a number that was damaged once does not come back"},
     {Symptom::kNan, When::kAgain, Rung::kDiagnose, "it came back: does a machine compute wrongly?"},
     {Symptom::kNan, When::kAgain, Rung::kRollback, "none does: is it the newest code?"},
-    {Symptom::kNan, When::kAgain, Rung::kReplay, "it is not: groups of nodes replay a step, and two ways of grouping name one"},
+    {Symptom::kNan, When::kAgain, Rung::kReplay,
+     "it is not: groups of nodes replay a step, and two ways of grouping name one"},
     {Symptom::kNan, When::kAlways, Rung::kReattempt, "all rungs were tried, and restarts are left"},
     {Symptom::kOurs, When::kHopeless, Rung::kGiveUp, ""},
     {Symptom::kOurs, When::kAlways, Rung::kReattempt, "nothing is wrong with the job"},
@@ -105,7 +108,8 @@ std::string WhyNot(const Policy& policy, const Situation& situation, const Culpr
   if (!MayEvict(policy, culprit.role))
     return fmt::format("eviction.may_evict does not have {}", RoleName(culprit.role));
   if (policy.dry_run) return "dry run: it would be done";
-  if (culprit.leads) return fmt::format("the coordinator runs on node {}; `lockstep coordinator` needs no node", culprit.name);
+  if (culprit.leads)
+    return fmt::format("the coordinator runs on node {}; `lockstep coordinator` needs no node", culprit.name);
   const bool lost = culprit.role == Role::kLoss;
   if (!lost && situation.evicted_last_hour + others >= policy.evictions_per_hour)
     return fmt::format("the cap of {} evictions an hour is reached", policy.evictions_per_hour);

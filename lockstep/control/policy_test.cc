@@ -37,7 +37,8 @@ Rung RungOf(const Situation& situation, const Policy& policy = {}) { return Deci
 
 std::vector<std::string> Refused(const Decision& decision) {
   std::vector<std::string> texts;
-  for (const Refusal& refusal : decision.refused) texts.push_back(std::string(RungName(refusal.rung)) + ": " + refusal.why);
+  for (const Refusal& refusal : decision.refused)
+    texts.push_back(std::string(RungName(refusal.rung)) + ": " + refusal.why);
   return texts;
 }
 
@@ -229,7 +230,8 @@ TEST_F(PolicyFile, MayHaveSomeKeysOnly) {
 }
 
 TEST_F(PolicyFile, ErrorsNameThePlace) {
-  EXPECT_EQ(Wrong("[eviction]\nper_hour = \"two\"\n"), ":2:12: eviction.per_hour must be a whole number, found \"two\"");
+  EXPECT_EQ(Wrong("[eviction]\nper_hour = \"two\"\n"),
+            ":2:12: eviction.per_hour must be a whole number, found \"two\"");
   EXPECT_THAT(Wrong("[network]\nalert = 2\n"), HasSubstr("did you mean alerts"));
   EXPECT_THAT(Wrong("[nan]\nsteps = 0\n"), HasSubstr(":2:9: nan.steps must be at least 1, found 0"));
   EXPECT_THAT(Wrong("[eviction]\nmay_evict = [\"me\"]\n"), HasSubstr("found \"me\""));

@@ -40,7 +40,7 @@ struct FromToml {
   }
   void operator()(std::string_view of, const char* key, int& value) const {
     const bool counts = std::string_view(key) == "alerts" || std::string_view(key) == "steps";
-    if (of == table) in.Integer(key, {.least = counts ? 1 : 0, .most = 1'000'000}, value);
+    if (of == table) in.Integer(key, {.least = counts ? 1 : 0}, value);
   }
   void operator()(std::string_view of, const char* key, Seconds& value) const {
     if (of == table) in.Number(key, cluster::Sign::kPositive, value);

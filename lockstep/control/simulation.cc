@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 
 #include "lockstep/control/coordinator.h"
@@ -23,26 +22,6 @@ constexpr Seconds kStopWithin{1.5}, kProbeWithin{2};
 // As in node/head.cc and node/run.cc.
 constexpr Seconds kAgentLimit{65}, kReplaceableLimit{10}, kStillAdvances{10}, kAdoption{60};
 constexpr Seconds kLookForGone{0.5}, kGrace{20};
-
-std::string EventText(const EventBody& body) {
-  std::string text = TypeName(body);
-  std::visit(
-      [&](const auto& each) {
-        if constexpr (requires { each.epoch; }) text += fmt::format(" of epoch {}", each.epoch.value());
-      },
-      body);
-  return text;
-}
-
-class VirtualClock final : public Clock {
- public:
-  explicit VirtualClock(const Schedule& schedule) : schedule_(schedule) {}
-  Nanos Now() const override { return schedule_.now(); }
-  Nanos WallNow() const override { return schedule_.now(); }
-
- private:
-  const Schedule& schedule_;
-};
 
 // The coordinator's process, and what breaks.
 class Simulation {
@@ -613,18 +592,6 @@ class Simulation {
 };
 
 }  // namespace
-
-const char* MutantName(Mutant mutant) {
-  constexpr std::array<const char*, kMutants + 1> kNames = {
-      "none",           "no fence",           "stale commands",   "commit early",
-      "stale writer",   "first node stopped", "any node's point", "no budget",
-      "forget pending", "spawn twice",        "never caught up",  "trust the journal",
-      "never dead",     "one look",           "never back",       "never gone",
-      "gone runs on",   "deaf to a stop",     "stop once",        "a stop per node",
-      "no cap",         "no floor",           "no dry run",       "one alert",
-      "wrong node",     "probe forever",      "stop forever"};
-  return kNames[static_cast<size_t>(mutant)];
-}
 
 SimulationResult Simulate(const SimulationPlan& plan) { return Simulation(plan).Run(); }
 

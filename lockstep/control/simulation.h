@@ -3,8 +3,9 @@
 //
 // Checked after every event (simulation_promises.h): at most one epoch acts; a checkpoint that was complete everywhere
 // is what the next epoch begins from, or a newer one, and is never a mixture; no restart without a cause, and none
-// beyond the budget; nobody is evicted who was not accused, nor more than the caps allow. At the end: the job came to its end, as it was ordered to if it was, nothing of it runs, every
-// incident is closed, the ledger adds up to the wall time.
+// beyond the budget; nobody is evicted who was not accused, nor more than the caps allow. At the end: the job came to
+// its end, as it was ordered to if it was, nothing of it runs, every incident is closed, the ledger adds up to the wall
+// time.
 #pragma once
 
 #include <cstdint>

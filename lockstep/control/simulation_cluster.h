@@ -50,10 +50,10 @@ struct Node {
   std::optional<Holding> holding_told;  // over this connection
   int64_t step_told = -2;
   std::string name;
-  std::vector<Alerted> alerts;   // that stand; said again when its agent is back
-  std::optional<Rung> spoiled;   // what finds that this machine is broken
-  bool mute = false;             // it answers no probe
-  Nanos stuck_until;             // its ranks do not end before
+  std::vector<Alerted> alerts;  // that stand; said again when its agent is back
+  std::optional<Rung> spoiled;  // what finds that this machine is broken
+  bool mute = false;            // it answers no probe
+  Nanos stuck_until;            // its ranks do not end before
 };
 
 // A checkpoint on the disk that all nodes share.

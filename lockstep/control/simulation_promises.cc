@@ -81,7 +81,8 @@ void Promises::CheckEvictions(const State& state) {
     const Eviction& eviction = state.evictions[evictions_];
     if (spec_.observe_only || policy.dry_run) Break("an eviction, and it was only to be said");
     if (eviction.role == Role::kLoss) continue;
-    if (!accused_.contains(eviction.node.token)) Break(fmt::format("{} was evicted without a reason", eviction.node.name));
+    if (!accused_.contains(eviction.node.token))
+      Break(fmt::format("{} was evicted without a reason", eviction.node.name));
     if (static_cast<int>(evictions_) >= policy.evictions_per_hour)
       Break(fmt::format("{} evictions, {} are allowed", evictions_ + 1, policy.evictions_per_hour));
     const int machines = static_cast<int>(state.spec.nodes.size() + state.standbys.size());

@@ -11,6 +11,9 @@
 
 namespace lockstep::control {
 
+// "epoch_spawned of epoch 2"
+std::string EventText(const EventBody& body);
+
 class Promises {
  public:
   Promises(const Schedule& schedule, const Cluster& cluster) : schedule_(schedule), cluster_(cluster) {}

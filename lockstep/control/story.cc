@@ -60,14 +60,16 @@ Json CostJson(const Incident& incident) {
 
 std::string Outcome(const State& state, const Incident& incident) {
   if (incident.closed.value == 0)
-    return state.mode == Mode::kFinished ? "it is open" : fmt::format("it is open; the job is {}", ModeName(state.mode));
+    return state.mode == Mode::kFinished ? "it is open"
+                                         : fmt::format("it is open; the job is {}", ModeName(state.mode));
   const std::string closed = fmt::format("closed after {:.3f} s", After(incident, incident.closed));
   const bool ended_with_it = state.mode == Mode::kFinished && incident.closed == state.now && state.exit_code != 0;
   if (ended_with_it) return fmt::format("{}, with the job: {}", closed, state.verdict);
   const auto next = std::find_if(state.incidents.begin(), state.incidents.end(), [&](const Incident& other) {
     return other.id > incident.id && other.epoch.value() != 0 && other.opened == incident.closed;
   });
-  if (next != state.incidents.end()) return fmt::format("{}: incident {} struck before the job was back", closed, next->id);
+  if (next != state.incidents.end())
+    return fmt::format("{}: incident {} struck before the job was back", closed, next->id);
   return closed + ": the job was back where it had been";
 }
 

@@ -44,9 +44,9 @@ TEST(Story, TellsWhatWasTriedAndRefused) {
   EXPECT_EQ(second["decisions"][0]["reason"],
             "another crash after 5 s of training: it came back: is a machine behind it?");
   EXPECT_EQ(second["decisions"][1]["rung"], "reattempt");
-  EXPECT_EQ(second["decisions"][1]["refused"],
-            Json::array({"diagnose: it was tried, and did not help", "rollback: there is no earlier version of the code",
-                         "replay: it compares nodes, and the job has one"}));
+  EXPECT_EQ(second["decisions"][1]["refused"], Json::array({"diagnose: it was tried, and did not help",
+                                                            "rollback: there is no earlier version of the code",
+                                                            "replay: it compares nodes, and the job has one"}));
   EXPECT_EQ(second["seen"][0], "-0.100 s  rank 2 was killed by a signal: SIGKILL (signal 9) in step 14");
   EXPECT_EQ(second["done"][0], "+1.000 s  stop-time diagnosis of 1 node");
   EXPECT_EQ(second["done"][1], "+4.000 s  stop-time diagnosis: nothing found");

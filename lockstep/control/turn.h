@@ -1,6 +1,6 @@
 // The inside of the state machine: a Turn is one application of Step(). machine.cc holds the life of an epoch,
-// machine_fault.cc what happens when something goes wrong, machine_policy.cc what the policy makes of it, machine_evict.cc
-// who takes the place of a node; only these four include this.
+// machine_fault.cc what happens when something goes wrong, machine_policy.cc what the policy makes of it,
+// machine_evict.cc who takes the place of a node; only these four include this.
 #pragma once
 
 #include <optional>
