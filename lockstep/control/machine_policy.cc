@@ -251,15 +251,28 @@ void BeginProbe(Turn& turn) {
   AnnounceOpen(turn);
 }
 
+// Why a node that was to go stays after all.
+std::string WhyItStays(const Decision& decision, const std::string& name) {
+  const std::string about = fmt::format("node {}: ", name);
+  for (const Refusal& refusal : decision.refused)
+    if (refusal.why.starts_with(about)) return refusal.why.substr(about.size());
+  return "nobody names it any more";
+}
+
+// What was possible when the plan was made may not be so now: others were lost meanwhile, an alert was cleared.
 void EvictPlanned(Turn& turn) {
   State& state = turn.state;
+  if (state.fault.plan.evict.empty()) return;
+  const Decision now = Decide(state.spec.policy, SituationOfOpen(state, state.fault.plan.symptom));
   for (const Evictee& evictee : std::exchange(state.fault.plan.evict, {})) {
     const NodeSpec& occupant = state.spec.nodes[static_cast<size_t>(evictee.node)];
     if (occupant.token != evictee.token) continue;  // it was lost meanwhile
-    if (HasStandbyFor(state, evictee.node)) {
+    const bool may = std::find(now.nodes.begin(), now.nodes.end(), evictee.node) != now.nodes.end();
+    if (may) {
       Replace(turn, evictee.node, evictee.why, evictee.role);
     } else {
-      Act(turn, ActionKind::kNote, fmt::format("node {} keeps its place: its standby has left", occupant.name));
+      Act(turn, ActionKind::kNote,
+          fmt::format("node {} keeps its place: {}", occupant.name, WhyItStays(now, occupant.name)));
     }
   }
 }

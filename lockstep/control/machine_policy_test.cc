@@ -97,7 +97,19 @@ TEST(Eviction, OfAStandbyThatLeftIsNone) {
   job.Hear(20.5, StandbyLeft{"s0's"});
   EXPECT_EQ(job.Hear(21, EpochStopped{EpochId(1)}), "choose for 2");
   EXPECT_TRUE(job.state.evictions.empty());
-  EXPECT_EQ(job.Incident(0).actions.back().text, "node b keeps its place: its standby has left");
+  EXPECT_EQ(job.Incident(0).actions.back().text,
+            "node b keeps its place: no standby waits that could take the place of node b");
+}
+
+TEST(Eviction, KeepsToTheCapThoughAnotherNodeIsLostMeanwhile) {
+  Policy policy;
+  policy.evictions_per_hour = 1;
+  Scenario job = ThreeNodes(2, policy);
+  job.Hear(20, Alert(1, AlertClass::kMachine, 19));
+  job.Hear(31, AgentGone{2, "its agent is silent"});
+  EXPECT_EQ(job.Hear(32, EpochStopped{EpochId(1)}), "choose for 2");
+  EXPECT_EQ(job.state.evictions.size(), 1u) << "the node that was lost";
+  EXPECT_THAT(job.Incident(0).actions.back().text, HasSubstr("node b keeps its place: the cap of 1"));
 }
 
 TEST(Eviction, NeverOfWhoeverHasThePlaceByThen) {

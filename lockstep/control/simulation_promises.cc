@@ -74,8 +74,10 @@ void Promises::Check(const State& state) {
 void Promises::CheckEvictions(const State& state) {
   const Policy& policy = spec_.policy;
   const bool waits = state.mode == Mode::kStopping && !state.fault.plan.evict.empty();
-  const Nanos since = std::max(state.fault.acted, excused_at_);
-  if (waits && schedule_.now() - since > ToNanos(Seconds{policy.stop_within.value + kSlack.value}))
+  if (!waits) waits_since_.reset();
+  if (waits && !waits_since_) waits_since_ = schedule_.now();
+  const Seconds enough{policy.stop_within.value + kSlack.value};
+  if (waits && schedule_.now() - std::max(*waits_since_, excused_at_) > ToNanos(enough))
     Break("ranks of a node that is to be evicted are waited for");
   for (; evictions_ < state.evictions.size(); ++evictions_) {
     const Eviction& eviction = state.evictions[evictions_];

@@ -70,7 +70,8 @@ class Promises {
   bool ranks_lost_ = false, impatient_ = false;
   int max_restarts_ = 0, causes_ = 0;
   std::set<std::string> accused_;
-  size_t evictions_ = 0;  // looked at
+  size_t evictions_ = 0;              // looked at
+  std::optional<Nanos> waits_since_;  // for the ranks of a node that is to be evicted
   std::string broken_;
 };
 
