@@ -1,5 +1,6 @@
 // What led to what in an incident, and which policy decides that.
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/coordinator_flags.h"
