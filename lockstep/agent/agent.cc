@@ -36,6 +36,18 @@ double MeanLoss(const ls_board& board, const std::vector<Worker>& workers) {
   return known > 0 ? sum / known : std::nan("");
 }
 
+// The step first: a loss may be newer than its step, and never older.
+std::vector<LossWatch::Seen> LossesNow(const RunSpec& spec, const ls_board& board, const std::vector<Worker>& workers) {
+  std::vector<LossWatch::Seen> seen;
+  for (const Worker& worker : workers) {
+    const ls_rank_block& block = board.rank[worker.rank];
+    if (Load(block.epoch) != Load(board.epoch)) continue;
+    const int64_t step = Load(block.step);
+    seen.push_back({GlobalRank(spec, worker.rank), step, std::bit_cast<double>(Load(block.loss_bits))});
+  }
+  return seen;
+}
+
 // When the last rank had finished the step after which `point` was taken; unknown once a rank has gone on: then its
 // newest step stands for it.
 Nanos CommittedAt(const ls_board& board, const std::vector<Worker>& workers) {
@@ -319,13 +331,19 @@ void Agent::Do(const control::KeepStacks& command) {
   });
 }
 
+// Nothing is looked into yet: an agent that can't answers that it found nothing.
+void Agent::Do(const control::Probe& command) {
+  Remember(command.epoch, control::Probed{command.epoch, command.rung, {}, {}});
+}
+
 void Agent::Do(const control::ChooseRestore& command) {
   auto mapped =
       std::make_shared<MappedBuffers>(spec_.ranks, link_.buffers());  // shared: std::function must be copyable
-  background_.Run([this, next = command.next, nodes = spec_.place.nodes, board = link_.board()->get(), mapped] {
+  const bool one_is_enough = spec_.place.nodes == 1 && command.poisoned.empty();
+  background_.Run([this, next = command.next, one_is_enough, board = link_.board()->get(), mapped] {
     // One that this node has may be missing on another; alone, the newest is enough.
     const checkpoint::RestoreChoices choices =
-        checkpoint::FindRestores(*board, mapped->slots(), nodes > 1 ? LS_SLOTS : 1);
+        checkpoint::FindRestores(*board, mapped->slots(), one_is_enough ? 1 : LS_SLOTS);
     control::RestoreFound found{next, {}, choices.rejected};
     for (const checkpoint::Point& point : choices.points) found.points.push_back(ToId(point));
     return [this, found]() mutable {
@@ -397,7 +415,11 @@ void Agent::Tick() {
   const ls_board& board = **link_.board();
   FollowLives();
   SayLoopBegins();
-  if (watch_.epoch() != 0) listener_.say(watch_.Take(board, now));
+  if (watch_.epoch() != 0) {
+    control::Samples samples = watch_.Take(board, now);
+    samples.losses = losses_.Take(samples.epoch, LossesNow(spec_, board, watch_.workers()));
+    listener_.say(samples);
+  }
   SayHolding();
   if (KeepsTrails(spec_) && !reading_trails_ && now - trails_read_ >= ToNanos(kTrailsPeriod)) SayCommunication();
   if (watch_.looks_closely() && !sampling_ && now - stacks_sampled_ >= ToNanos(kStackPeriod)) SampleStacks();

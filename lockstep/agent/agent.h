@@ -17,6 +17,7 @@
 #include "lockstep/agent/inspection.h"
 #include "lockstep/agent/link.h"
 #include "lockstep/agent/load.h"
+#include "lockstep/agent/loss_watch.h"
 #include "lockstep/agent/part_writer.h"
 #include "lockstep/agent/record_log.h"
 #include "lockstep/agent/spec.h"
@@ -103,6 +104,10 @@ class Agent {
   void Do(const control::PublishRestore& command);
   void Do(const control::Announce&) {}
   void Do(const control::Seat&) {}
+  void Do(const control::Probe& command);
+  void Do(const control::WaitForStop&) {}
+  void Do(const control::RollBackCode&) {}
+  void Do(const control::AskForNodes&) {}
   void Do(const control::Finish&) { finished_ = true; }
   void LoadAndSay(std::function<Loaded(const RunSpec&)> load, const control::RestoreFound& answer);
   void PublishLoaded(Loaded loaded);
@@ -121,6 +126,7 @@ class Agent {
   Listener listener_;
   StarterLink link_;
   Watch watch_;
+  LossWatch losses_;
   RecordLog records_;
   PartWriter part_writer_;
   Flusher flusher_;               // of node 0

@@ -17,6 +17,8 @@ void AddRun(CLI::App& app, int& exit_code);
 void AddCoordinator(CLI::App& app, int& exit_code);
 void AddStatus(CLI::App& app, int& exit_code);
 void AddIncidents(CLI::App& app, int& exit_code);
+void AddWhy(CLI::App& app, int& exit_code);
+void AddPolicy(CLI::App& app, int& exit_code);
 void AddStop(CLI::App& app, int& exit_code);
 void AddDrill(CLI::App& app, int& exit_code);
 void AddTop(CLI::App& app, int& exit_code);

@@ -1,11 +1,23 @@
 #include "lockstep/cli/coordinator_flags.h"
 
+#include "lockstep/cluster/presets.h"
+#include "lockstep/node/install.h"
+
 namespace lockstep::cli {
+
+absl::StatusOr<control::Policy> FindPolicy(const std::string& name) {
+  LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
+  LS_ASSIGN_OR_RETURN(const std::string path, cluster::Presets(installation.presets).Find("policy", name, "."));
+  return control::ReadPolicy(path);
+}
 
 void DeclareCoordination(CLI::App& run, node::RunOptions& options) {
   run.add_option("--standbys", options.nodes.expected.standbys,
                  "Nodes beyond those of the job that may join, wait warm, and take the place of one that is lost")
       ->check(CLI::Range(0, 1000));
+  run.add_option(
+      "--policy", options.recovery_file,
+      "TOML file with what may be done about a fault, and how often; presets/policy/default.toml has all keys");
   run.add_flag("--observe-only", options.observe_only, "Say what would be done and touch nothing");
   run.add_option("--hang-limit-s", options.policy.hang_limit.value,
                  "Seconds without any progress after which the job is restarted whoever is to blame")

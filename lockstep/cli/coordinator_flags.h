@@ -7,6 +7,9 @@
 
 namespace lockstep::cli {
 
+// A file that ends in .toml, or a preset.
+absl::StatusOr<control::Policy> FindPolicy(const std::string& name);
+
 // `options` must outlive the parser.
 void DeclareCoordination(CLI::App& command, node::RunOptions& options);
 

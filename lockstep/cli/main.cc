@@ -25,6 +25,8 @@ int main(int argc, char** argv) {
   AddCoordinator(app, exit_code);
   AddStatus(app, exit_code);
   AddIncidents(app, exit_code);
+  AddWhy(app, exit_code);
+  AddPolicy(app, exit_code);
   AddStop(app, exit_code);
   AddDrill(app, exit_code);
   AddTop(app, exit_code);

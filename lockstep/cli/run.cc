@@ -74,6 +74,9 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   options.live_view = !flags.no_view;
   if (!flags.job_file.empty()) LS_RETURN_IF_ERROR(ApplyJobFile(flags.job_file, run, options));
   LS_RETURN_IF_ERROR(flags.torchrun.Apply(options));  // knows the number of ranks by now
+  if (!options.recovery_file.empty()) {
+    LS_ASSIGN_OR_RETURN(options.recovery, FindPolicy(options.recovery_file));
+  }
   if (flags.dry_run) return PrintReport(node::DryRun(options), false);
   node::StandBehindInit();
   return flags.resume.empty() ? node::RunJob(options) : node::ResumeJob(flags.resume, options);

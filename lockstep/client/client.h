@@ -47,7 +47,8 @@ int ls_rank(const struct ls_client*);
 int ls_world_size(const struct ls_client*);
 uint64_t ls_epoch(const struct ls_client*);
 
-/* Step clock: the training loop begins now (after restore), and step `step` has just finished. loss: NaN if unknown. */
+/* Step clock: the training loop begins now (after restore), and step `step` has just finished. loss: NaN if unknown,
+ * infinite if it is no finite number. */
 void ls_loop_begin(struct ls_client*, int64_t last_step);
 void ls_step(struct ls_client*, int64_t step, double loss);
 /* What the script is at from now on, until the next mark: its step's record tells how long it was at each,

@@ -1,5 +1,6 @@
 #include "lockstep/control/events.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -17,7 +18,10 @@ constexpr std::array<const char*, std::variant_size_v<EventBody>> kTypeNames = {
     "rank_exited",          "suspected",     "stacks_kept",    "epoch_stopped", "restore_chosen",
     "spawn_failed",         "stop_asked",    "job_paused",     "job_continued", "watcher_gone",
     "secondary_grace_over", "drilled",       "agent_lost",     "agent_back",    "agent_gone",
-    "standby_came",         "standby_left",  "journal_behind", "tick"};
+    "standby_came",         "standby_left",  "journal_behind", "alerted",       "probed",
+    "stop_overdue",         "tick"};
+
+constexpr std::array<const char*, 4> kAlertClasses = {"machine", "network", "software", "warning"};
 
 Json ProgressJson(const Progress& progress) {
   return {{"step", progress.step}, {"step_end_ns", progress.step_end.value}};
@@ -54,7 +58,9 @@ Json Body(const JobStarted& event) {
           {"first_epoch", spec.first_epoch.value()},
           {"load_first", spec.load_first},
           {"layout", spec.layout},
-          {"standbys", spec.standbys}};
+          {"standbys", spec.standbys},
+          {"leading_node", spec.leading_node},
+          {"policy", ToJson(spec.policy)}};
 }
 Json Body(const EpochSpawned&) { return Json::object(); }
 Json Body(const LoopBegan& event) {
@@ -71,7 +77,9 @@ Json Body(const RankExited& event) {
           {"exited_ns", event.exited.value}};
 }
 Json Body(const Suspected& event) {
-  return {{"finding", incident::ToJson(event.finding)}, {"progress", ProgressJson(event.progress)}};
+  return {{"finding", incident::ToJson(event.finding)},
+          {"progress", ProgressJson(event.progress)},
+          {"bad_from", event.bad_from}};
 }
 Json Body(const StacksKept& event) { return {{"path", event.path}}; }
 Json Body(const EpochStopped&) { return Json::object(); }
@@ -91,6 +99,17 @@ Json Body(const AgentGone& event) { return {{"node", event.node}, {"why", event.
 Json Body(const StandbyCame& event) { return {{"node", NodeJson(event.node)}}; }
 Json Body(const StandbyLeft& event) { return {{"token", event.token}}; }
 Json Body(const JournalBehind& event) { return {{"seen", event.seen.value()}}; }
+Json Body(const Alerted& event) {
+  return {{"node", event.node},       {"item", event.item}, {"class", AlertClassName(event.kind)},
+          {"subject", event.subject}, {"text", event.text}, {"since_ns", event.since.value},
+          {"cleared", event.cleared}};
+}
+Json Body(const Probed& event) {
+  Json findings = Json::array();
+  for (const incident::Finding& finding : event.findings) findings.push_back(incident::ToJson(finding));
+  return {{"rung", RungName(event.rung)}, {"findings", findings}, {"unanswered", event.unanswered}};
+}
+Json Body(const StopOverdue&) { return Json::object(); }
 Json Body(const Tick&) { return Json::object(); }
 
 // Reads an object inside another one with `read(Fields&)`; its first problem becomes the parent's.
@@ -140,6 +159,38 @@ incident::Finding ReadFinding(Fields& parent) {
   return {};
 }
 
+std::vector<incident::Finding> ReadFindings(Fields& parent) {
+  std::vector<incident::Finding> findings;
+  for (const Json& json : parent.Child("findings")) {
+    absl::StatusOr<incident::Finding> finding = incident::FindingFromJson(json);
+    if (!finding.ok()) return parent.Fail(finding.status()), findings;
+    findings.push_back(*std::move(finding));
+  }
+  return findings;
+}
+
+Rung ReadRung(Fields& fields) {
+  const std::string name = fields.Text("rung");
+  const std::optional<Rung> rung = RungFromName(name);
+  if (!rung) fields.Fail(InvalidArgument("unknown rung \"{}\"", name));
+  return rung.value_or(Rung::kNote);
+}
+
+AlertClass ReadAlertClass(Fields& fields) {
+  const std::string name = fields.Text("class");
+  const auto found = std::find(kAlertClasses.begin(), kAlertClasses.end(), name);
+  if (found == kAlertClasses.end()) fields.Fail(InvalidArgument("unknown class of alerts \"{}\"", name));
+  return found == kAlertClasses.end() ? AlertClass::kWarning : static_cast<AlertClass>(found - kAlertClasses.begin());
+}
+
+Policy ReadSpecPolicy(Fields& parent) {
+  const Json* json = parent.Optional("policy");
+  if (json == nullptr) return {};
+  absl::StatusOr<Policy> policy = PolicyFromJson(*json);
+  if (!policy.ok()) parent.Fail(policy.status());
+  return policy.value_or(Policy{});
+}
+
 EpochId ReadEpoch(Fields& fields) { return EpochId(fields.Unsigned("epoch")); }
 
 NodeSpec ReadNode(Fields& fields) { return {fields.Text("name"), fields.Int32("ranks"), fields.Text("token")}; }
@@ -166,6 +217,8 @@ void Read(Fields& fields, JobStarted& event) {
   if (fields.Optional("first_epoch")) event.spec.first_epoch = EpochId(fields.Unsigned("first_epoch"));
   if (fields.Optional("layout")) event.spec.layout = fields.Text("layout");
   if (fields.Optional("standbys")) event.spec.standbys = fields.Int32("standbys");
+  if (fields.Optional("leading_node")) event.spec.leading_node = fields.Int32("leading_node");
+  event.spec.policy = ReadSpecPolicy(fields);
 }
 void Read(Fields& fields, EpochSpawned& event) { event = {ReadEpoch(fields)}; }
 void Read(Fields& fields, LoopBegan& event) {
@@ -177,7 +230,10 @@ void Read(Fields& fields, RankExited& event) {
   event = {ReadEpoch(fields),     RankId(fields.Int32("rank")), {fields.Int32("code"), fields.Int32("signal")},
            ReadException(fields), ReadProgress(fields),         fields.Time("exited_ns")};
 }
-void Read(Fields& fields, Suspected& event) { event = {ReadEpoch(fields), ReadFinding(fields), ReadProgress(fields)}; }
+void Read(Fields& fields, Suspected& event) {
+  event = {ReadEpoch(fields), ReadFinding(fields), ReadProgress(fields)};
+  if (fields.Optional("bad_from")) event.bad_from = fields.Int("bad_from");
+}
 void Read(Fields& fields, StacksKept& event) { event = {ReadEpoch(fields), fields.Text("path")}; }
 void Read(Fields& fields, EpochStopped& event) { event = {ReadEpoch(fields)}; }
 void Read(Fields& fields, RestoreChosen& event) {
@@ -198,6 +254,14 @@ void Read(Fields& fields, AgentGone& event) { event = {fields.Int32("node"), fie
 void Read(Fields& fields, StandbyCame& event) { event = {Nested(fields, fields.Child("node"), "node", ReadNode)}; }
 void Read(Fields& fields, StandbyLeft& event) { event = {fields.Text("token")}; }
 void Read(Fields& fields, JournalBehind& event) { event = {EpochId(fields.Unsigned("seen"))}; }
+void Read(Fields& fields, Alerted& event) {
+  event = {fields.Int32("node"), fields.Text("item"),     ReadAlertClass(fields), fields.Text("subject"),
+           fields.Text("text"),  fields.Time("since_ns"), fields.Flag("cleared")};
+}
+void Read(Fields& fields, Probed& event) {
+  event = {ReadEpoch(fields), ReadRung(fields), ReadFindings(fields), fields.Texts("unanswered")};
+}
+void Read(Fields& fields, StopOverdue& event) { event = {ReadEpoch(fields)}; }
 void Read(Fields&, Tick&) {}
 
 // Makes the alternative whose name is `type`; false if there is none.
@@ -207,6 +271,8 @@ bool Emplace(const std::string& type, EventBody& body, std::index_sequence<kInde
 }
 
 }  // namespace
+
+const char* AlertClassName(AlertClass kind) { return kAlertClasses[static_cast<size_t>(kind)]; }
 
 std::string TypeName(const EventBody& body) { return kTypeNames[body.index()]; }
 

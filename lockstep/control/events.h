@@ -14,6 +14,7 @@
 #include "lockstep/base/report.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/units.h"
+#include "lockstep/control/policy.h"
 #include "lockstep/incident/incident.h"
 
 namespace lockstep::control {
@@ -40,6 +41,8 @@ struct JobSpec {
   std::vector<NodeSpec> nodes{};  // empty: one
   std::string layout{};           // as JSON (cluster::LayoutJson); empty: not known
   int standbys = 0;               // agents beyond those of the nodes that may wait for a place to become free
+  int leading_node = -1;          // whose agent lives in the coordinator's process; -1: none's
+  Policy policy{};
 };
 
 // Where the job stood when something happened: the newest step that all ranks finished, and when the last of them did.
@@ -100,6 +103,7 @@ struct Suspected {
   EpochId epoch;
   incident::Finding finding;
   Progress progress;
+  int64_t bad_from = -1;  // what this epoch saved from this step on is of no use; -1: nothing
 };
 struct StacksKept {
   EpochId epoch;
@@ -149,6 +153,32 @@ struct StandbyCame {
 struct StandbyLeft {
   std::string token;
 };
+// What an agent's inspection of its own machine says. It is said again, with a later `since`, when the next inspection
+// finds it unchanged: that is another alert. Machine: the hardware or the system is broken, by the word of the driver
+// or the kernel. Network: a link or a port. Software: what the job needs of this machine, such as room on a disk.
+// Warning: worth knowing.
+enum class AlertClass { kMachine, kNetwork, kSoftware, kWarning };
+const char* AlertClassName(AlertClass kind);
+struct Alerted {
+  int node = 0;
+  std::string item;  // what was inspected: "gpu_xid"
+  AlertClass kind = AlertClass::kWarning;
+  std::string subject;  // which of them: "gpu3", "eth0"; empty: the machine
+  std::string text;     // one sentence, with its figures
+  Nanos since;
+  bool cleared = false;  // it is over
+};
+// The answer to Probe, of all nodes or of those that answered in time. Findings that are certain name whom to evict.
+struct Probed {
+  EpochId epoch;
+  Rung rung = Rung::kDiagnose;
+  std::vector<incident::Finding> findings{};
+  std::vector<std::string> unanswered{};  // nodes, by name
+};
+// Answer to WaitForStop: processes of a node that is to be evicted do not end.
+struct StopOverdue {
+  EpochId epoch;
+};
 // A fault that `lockstep drill` is about to inject: a rehearsal. It changes nothing; reports tell it from a real fault.
 inline constexpr char kKillCoordinator[] = "kill-coordinator";
 inline constexpr char kCutLink[] = "cut-link";  // of the node that has the rank
@@ -167,7 +197,7 @@ struct Tick {};  // nothing happened; never journalled
 using EventBody = std::variant<JobStarted, EpochSpawned, LoopBegan, CaughtUp, ProgressSeen, RankExited, Suspected,
                                StacksKept, EpochStopped, RestoreChosen, SpawnFailed, StopAsked, JobPaused, JobContinued,
                                WatcherGone, SecondaryGraceOver, Drilled, AgentLost, AgentBack, AgentGone, StandbyCame,
-                               StandbyLeft, JournalBehind, Tick>;
+                               StandbyLeft, JournalBehind, Alerted, Probed, StopOverdue, Tick>;
 struct Event {
   Nanos at;
   Nanos wall;
@@ -201,6 +231,8 @@ struct KillEpoch {
 };  // grace 0: SIGKILL at once. Answers EpochStopped
 struct ChooseRestore {
   EpochId next;  // the one that is to begin
+  // Nothing that the epoch of one of these saved at its step or later is a choice: the training had gone wrong by then.
+  std::vector<CheckpointId> poisoned{};
 };  // verify the CRCs of what is in memory; link.h has the rest of the conversation; in the end, RestoreChosen
 struct PublishRestore {
   EpochId epoch;
@@ -209,6 +241,27 @@ struct PublishRestore {
 // This node's place has been given to a standby; whoever had it is refused from now on.
 struct Seat {
   int node = 0;
+};
+// Look into your machine (diagnose), or take part in a replay, while nothing of the job runs. Answers Probed; who can't
+// do it answers that it found nothing, and after `at_most` nobody waits for the rest.
+struct Probe {
+  EpochId epoch;
+  Rung rung = Rung::kDiagnose;
+  int64_t incident = 0;
+  Seconds at_most;
+};
+// A node is evicted when its ranks have ended, or else after this time: answers StopOverdue.
+struct WaitForStop {
+  EpochId epoch;
+  Seconds at_most;
+};
+// The coming epoch runs the version of the code before the newest one.
+struct RollBackCode {
+  EpochId next;
+};
+// Evictions wait for so many machines more: for whoever can bring some.
+struct AskForNodes {
+  int count = 1;
 };
 struct Announce {
   incident::Incident incident;
@@ -220,8 +273,8 @@ struct Finish {
   std::string verdict;
 };  // the job is over
 
-using Command =
-    std::variant<Spawn, KeepStacks, WaitForCulprit, KillEpoch, ChooseRestore, PublishRestore, Seat, Announce, Finish>;
+using Command = std::variant<Spawn, KeepStacks, WaitForCulprit, KillEpoch, ChooseRestore, PublishRestore, Seat, Probe,
+                             WaitForStop, RollBackCode, AskForNodes, Announce, Finish>;
 
 std::string TypeName(const EventBody& body);  // "rank_exited": the journal's event type
 Json ToJson(const EventBody& body);

@@ -124,6 +124,26 @@ Fleet::Events Fleet::Take(Node& node, const StacksKept& said) {
   return {all};
 }
 
+Fleet::Events Fleet::Take(Node& node, const Probed& said) {
+  node.probed.try_emplace(said.rung, said);
+  std::vector<int> unanswered;
+  const Probed all = Overdue(said.rung, unanswered);
+  return unanswered.empty() ? Events{all} : Events{};
+}
+
+Probed Fleet::Overdue(Rung rung, std::vector<int>& unanswered) const {
+  Probed all{epoch_, rung, {}, {}};
+  for (size_t node = 0; node < nodes_.size(); ++node) {
+    const auto said = nodes_[node].probed.find(rung);
+    if (said == nodes_[node].probed.end()) {
+      unanswered.push_back(static_cast<int>(node));
+      continue;
+    }
+    all.findings.insert(all.findings.end(), said->second.findings.begin(), said->second.findings.end());
+  }
+  return all;
+}
+
 // The job is paused when all of it is.
 Fleet::Events Fleet::Take(Node& node, JobPaused said) {
   if (std::exchange(node.paused, true)) return {};
@@ -181,7 +201,8 @@ Fleet::Events Fleet::HearOnDisk(int node, const RestoreFound& found) {
     rejected_.insert(rejected_.end(), found.rejected.begin(), found.rejected.end());
   }
   if (!All([](const Node& each) { return each.found.has_value(); })) return {};
-  const auto common = NewestCommon(nodes_, [](const Node& each) { return each.found->points; });
+  auto common = NewestCommon(nodes_, [](const Node& each) { return each.found->points; });
+  if (common && IsPoisoned(*common)) common.reset();  // on disk
   if (!common && AskOnDisk(found.epoch)) return {};
   return {RestoreChosen{found.epoch, common, rejected_}};
 }
@@ -202,6 +223,7 @@ std::optional<int> Fleet::KeptBy(int node, const CheckpointId& point) const {
 }
 
 bool Fleet::CanGather(const CheckpointId& point) const {
+  if (IsPoisoned(point)) return false;
   for (size_t i = 0; i < nodes_.size(); ++i)
     if (!Has(nodes_[i], point) && !KeptBy(static_cast<int>(i), point)) return false;
   return true;
@@ -269,6 +291,8 @@ bool Fleet::AskOnDisk(EpochId next) {
     if (node.found->points.empty()) return false;
     bound = std::min(bound, node.found->points.front());
   }
+  for (const CheckpointId& poison : poisoned_)
+    if (on_disk_ && bound.epoch == poison.epoch) bound.step = std::min(bound.step, poison.step - 1);
   on_disk_ = ChooseOnDisk{next, bound};
   for (size_t i = 0; i < nodes_.size(); ++i) {
     nodes_[i].found.reset();
@@ -276,6 +300,12 @@ bool Fleet::AskOnDisk(EpochId next) {
     questions_.emplace_back(static_cast<int>(i), *on_disk_);
   }
   return true;
+}
+
+bool Fleet::IsPoisoned(const CheckpointId& point) const {
+  return std::any_of(poisoned_.begin(), poisoned_.end(), [&](const CheckpointId& poison) {
+    return point.epoch == poison.epoch && point.step >= poison.step;
+  });
 }
 
 // Some rank of some node has passed the step and does not have it: it never will.

@@ -36,6 +36,10 @@ class Fleet {
   std::vector<EventBody> Hear(int node, const RestoreFound& found);
   using Questions = std::vector<std::pair<int, Told>>;
   Questions TakeQuestions() { return std::exchange(questions_, {}); }
+  // None of these is a choice: with every ChooseRestore.
+  void Poison(std::vector<CheckpointId> poisoned) { poisoned_ = std::move(poisoned); }
+  // Nobody waits any longer for those that have not answered this probe. Node names are the caller's business.
+  Probed Overdue(Rung rung, std::vector<int>& unanswered) const;
   // What to tell a node that is back, for a command that is pending.
   Told Asked(int node, const Command& command) const;
   void Hear(int node, const KeepsAt& where);
@@ -65,6 +69,7 @@ class Fleet {
     std::optional<LoopBegan> loop;
     std::optional<Progress> progress;
     std::optional<std::string> stacks;
+    std::map<Rung, Probed> probed;
     std::optional<RestoreFound> found;
     std::optional<FetchKept> fetch;       // it has been asked to, and has not answered
     std::optional<CheckpointId> fetched;  // it has in memory what its keeper had
@@ -85,12 +90,14 @@ class Fleet {
   bool AskOnDisk(EpochId next);
   bool IsDead(const CheckpointId& point) const;
   int64_t DeadStep() const;
+  bool IsPoisoned(const CheckpointId& point) const;
   static void Advance(Node& node, const Progress& progress);
 
   Events Take(Node& node, const EpochSpawned& said);
   Events Take(Node& node, const EpochStopped& said);
   Events Take(Node& node, const LoopBegan& said);
   Events Take(Node& node, const StacksKept& said);
+  Events Take(Node& node, const Probed& said);
   Events Take(Node& node, JobPaused said);
   Events Take(Node& node, JobContinued said);
   template <typename Said>
@@ -107,6 +114,7 @@ class Fleet {
   std::optional<ChooseOnDisk> on_disk_;              // what was asked last; none: memory's stand
   std::set<std::pair<int, CheckpointId>> not_to_be_had_;  // kept for this node, as was said, and then it wasn't
   std::vector<std::string> rejected_;                // by all answers so far
+  std::vector<CheckpointId> poisoned_;  // each with its epoch: from this step on
 };
 
 }  // namespace lockstep::control

@@ -309,6 +309,35 @@ TEST_F(FleetTest, WhatSomebodyHasPassedWithoutIsDead) {
   EXPECT_EQ(Hold(1, {2}, 7), "step 2, dead to 7");
 }
 
+TEST_F(FleetTest, WhatIsPoisonedIsNoChoice) {
+  fleet_.Poison({Checkpoint(1, 8)});
+  for (const int node : {0, 1}) Find(node, {Checkpoint(1, 7), Checkpoint(1, 9)});
+  EXPECT_EQ(Find(2, {Checkpoint(1, 7), Checkpoint(1, 9)}), "1/7");
+}
+
+TEST_F(FleetTest, WhatIsPoisonedOnDiskIsNoChoiceEither) {
+  fleet_.Poison({Checkpoint(1, 8)});
+  for (const int node : {0, 1, 2}) Find(node, {Checkpoint(1, 8), Checkpoint(1, 9)});
+  for (const int node : {0, 1}) EXPECT_EQ(Find(node, {Checkpoint(1, 8)}), "undecided");
+  EXPECT_EQ(Find(2, {Checkpoint(1, 8)}), "on disk, not above 1/7");
+  for (const int node : {0, 1}) EXPECT_EQ(Find(node, {Checkpoint(1, 3)}), "undecided");
+  EXPECT_EQ(Find(2, {Checkpoint(1, 3)}), "1/3");
+}
+
+TEST_F(FleetTest, AProbeIsOverWhenAllHaveAnsweredOrNobodyWaits) {
+  Probed found{kOne, Rung::kDiagnose, {incident::Finding{}}, {}};
+  EXPECT_THAT(Hear(0, found), IsEmpty());
+  EXPECT_THAT(Hear(1, Probed{kOne, Rung::kReplay}), IsEmpty()) << "another question";
+  std::vector<int> unanswered;
+  EXPECT_THAT(fleet_.Overdue(Rung::kDiagnose, unanswered).findings, SizeIs(1));
+  EXPECT_THAT(unanswered, ElementsAre(1, 2));
+  EXPECT_THAT(Hear(1, found), IsEmpty());
+  const auto all = fleet_.Hear(2, Probed{kOne, Rung::kDiagnose});
+  ASSERT_THAT(all, SizeIs(1));
+  EXPECT_THAT(std::get<Probed>(all[0]).findings, SizeIs(2));
+  EXPECT_THAT(Hear(2, found), ElementsAre("probed")) << "for a coordinator that took over";
+}
+
 TEST_F(FleetTest, PausedWhenAllAre) {
   for (const int node : {0, 1}) EXPECT_THAT(Hear(node, JobPaused{}), IsEmpty());
   EXPECT_THAT(Hear(2, JobPaused{}), ElementsAre("job_paused"));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "lockstep/detect/comm_hang.h"
@@ -47,6 +48,8 @@ void Judge::Begin(EpochId epoch) {
   epoch_ = epoch;
   newest_.clear();
   suspicions_told_.clear();
+  bad_losses_.clear();
+  losses_told_ = false;
   communication_told_.clear();
   under_way_.clear();
   trails_.clear();
@@ -63,6 +66,7 @@ void Judge::Add(const Samples& samples) {
     if (!Failed(sample)) detector_.Add(sample);
   }
   for (const detect::StackSample& sample : samples.stacks) detector_.Add(sample);
+  for (const BadLoss& loss : samples.losses) bad_losses_[loss.rank] = loss;
 }
 
 void Judge::Add(CommunicationSeen seen) {
@@ -112,6 +116,27 @@ void Judge::TellSuspicions(const Progress& progress, Nanos now, std::vector<Even
   if (verdict.findings.empty()) suspicions_told_.clear();  // should it come back, it is told again
 }
 
+// What one rank computes wrongly all have a step later: it is nobody's fault as far as this can tell.
+void Judge::TellLosses(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events) {
+  std::erase_if(bad_losses_, [](const auto& bad) { return bad.second.from < 0; });
+  int64_t from = std::numeric_limits<int64_t>::max(), lasts = 0;
+  std::string first;
+  for (const auto& [rank, bad] : bad_losses_) {
+    lasts = std::max(lasts, bad.step - bad.seen_since + 1);
+    if (bad.from >= from) continue;
+    from = bad.from;
+    first = fmt::format("the loss of rank {} was finite up to step {}, and at no look from step {} on", rank.value(),
+                        bad.from - 1, bad.seen_since);
+  }
+  if (bad_losses_.empty() || lasts < state.spec.policy.nan_steps || std::exchange(losses_told_, true)) return;
+  incident::Finding finding;
+  finding.syndrome = incident::Syndrome::kNan;
+  finding.evidence = {first, fmt::format("{} of {} ranks have such a loss", bad_losses_.size(), state.spec.ranks)};
+  finding.certain = true;
+  finding.since = now;
+  events.push_back(Suspected{epoch_, std::move(finding), progress, from});
+}
+
 // All are in what they wait in, and nothing was heard since the look before: a message is lost, a way is dead. Who is
 // outside of what the others wait in may well be at work: that is told by processes and stacks.
 std::vector<incident::Finding> Judge::FindStuck(const trace::CommLog& log) {
@@ -154,6 +179,7 @@ std::vector<EventBody> Judge::At(const State& state, const Progress& progress, N
   std::vector<EventBody> events;
   TellProgress(state, progress, now, events);
   TellPause(state, events);
+  TellLosses(state, progress, now, events);
   TellSuspicions(progress, now, events);
   TellCommunication(progress, now, events);
   return events;

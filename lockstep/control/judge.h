@@ -43,6 +43,7 @@ class Judge {
   void TellPause(const State& state, std::vector<EventBody>& events) const;
   void TellCommunication(const Progress& progress, Nanos now, std::vector<EventBody>& events);
   std::vector<incident::Finding> FindStuck(const trace::CommLog& log);
+  void TellLosses(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
   void TellSuspicions(const Progress& progress, Nanos now, std::vector<EventBody>& events);
 
   detect::HangDetector detector_;
@@ -52,6 +53,8 @@ class Judge {
   int64_t caught_up_told_ = -1;
   Nanos progress_told_;
   std::set<std::string> suspicions_told_;
+  std::map<RankId, BadLoss> bad_losses_;
+  bool losses_told_ = false;
 
   std::map<std::pair<uint32_t, std::string>, trace::TrailSnapshot> trails_;  // by owner
   bool trails_new_ = false;

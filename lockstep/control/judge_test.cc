@@ -150,6 +150,28 @@ TEST_F(JudgeTest, TrailsOfTwoLibrariesStandBesideEachOther) {
   EXPECT_THAT(judge_.At(state_, Step(5, 0.5), At(0.7)), Contains(VariantWith<Suspected>(_)));
 }
 
+// Suspected when no look over three steps found a finite loss; once.
+TEST_F(JudgeTest, ALossThatIsNoNumberIsNobodysFault) {
+  Samples samples = Look(0.5, detect::ProcState::kSleeping, 9);
+  const auto found = [&](std::vector<BadLoss> losses) {
+    samples.losses = std::move(losses);
+    judge_.Add(samples);
+    std::vector<int64_t> from;
+    for (const EventBody& event : judge_.At(state_, Step(5, 0.5), At(0.5)))
+      if (const auto* suspected = std::get_if<Suspected>(&event)) {
+        EXPECT_EQ(suspected->finding.syndrome, incident::Syndrome::kNan);
+        EXPECT_THAT(suspected->finding.suspects, IsEmpty());
+        from.push_back(suspected->bad_from);
+      }
+    return from;
+  };
+  EXPECT_THAT(found({{RankId(1), 3, 4, 5}}), IsEmpty());
+  EXPECT_THAT(found({{RankId(1), -1, -1, 6}}), IsEmpty()) << "it is well again";
+  EXPECT_THAT(found({{RankId(1), 8, 8, 9}, {RankId(2), 7, 9, 9}}), IsEmpty());
+  EXPECT_THAT(found({{RankId(1), 8, 8, 10}}), ElementsAre(7));
+  EXPECT_THAT(found({{RankId(1), 8, 8, 11}}), IsEmpty());
+}
+
 TEST_F(JudgeTest, SamplesOfAnotherEpochAreLeftAside) {
   Samples samples = Look(1.0, detect::ProcState::kRunning, 9);
   samples.epoch = EpochId(2);

@@ -45,12 +45,21 @@ struct KeepsAt {
   std::string host;
   int port = 0;
 };
+// A rank whose loss is no finite number any more.
+struct BadLoss {
+  RankId rank;
+  int64_t from = -1;        // the step after the newest one whose loss was finite; -1: it is well again
+  int64_t seen_since = -1;  // no loss was finite that was looked at from this step on
+  int64_t step = -1;        // its newest
+  bool operator==(const BadLoss&) const = default;
+};
 // What the ranks of a node look like now.
 struct Samples {
   EpochId epoch;
   std::vector<detect::RankSample> ranks;
   std::vector<detect::StackSample> stacks;
   Progress progress;  // of the slowest of them
+  std::vector<BadLoss> losses{};
 };
 // What collectors in the ranks of a node noted of their communication: a sample of what ended lately.
 struct CommunicationSeen {

@@ -71,6 +71,9 @@ void On(Turn& turn, const LoopBegan& event) {
   state.fault.close_at_step = std::max(state.frontier, state.progress.step + 1);
   if (state.restarts > 0) SetStepsLost(state);
   if (!state.paused) EnterPhaseNow(state, Settle(state, event.begin));
+  for (Climbed& climbed : state.ladder)
+    if (climbed.resumed.value == 0) climbed.resumed = turn.at;
+  Reconsider(turn);
 }
 
 void On(Turn& turn, const CaughtUp& event) {
@@ -87,8 +90,7 @@ void On(Turn& turn, const EpochStopped&) {
   State& state = turn.state;
   if (state.mode == Mode::kFinishing) return FinishNow(turn);
   if (state.mode != Mode::kStopping) return Ignore(turn);
-  state.mode = Mode::kChoosing;
-  Ask(turn);
+  CarryOut(turn);
 }
 
 void JoinRejected(State& state, const std::vector<std::string>& rejected) {
@@ -134,6 +136,11 @@ void BeginLoaded(Turn& turn, const RestoreChosen& event) {
   Ask(turn);
 }
 
+const char* FreeText(const Fault& fault) {
+  if (!fault.free_retry) return "";
+  return fault.plan.symptom == Symptom::kOurs ? ": not charged, for its port was taken" : ": not charged to the budget";
+}
+
 void On(Turn& turn, const RestoreChosen& event) {
   State& state = turn.state;
   if (state.mode != Mode::kLoading && state.mode != Mode::kChoosing) return Ignore(turn);
@@ -145,9 +152,9 @@ void On(Turn& turn, const RestoreChosen& event) {
   const char* none = event.rejected.empty() ? "there is no checkpoint" : "no checkpoint is intact on all ranks";
   const std::string from =
       event.point ? fmt::format("step {}", event.point->step) : fmt::format("the beginning: {}", none);
-  Act(turn, incident::ActionKind::kRestart,
-      fmt::format("restart of all {} ranks in epoch {} from {}{}", state.spec.ranks, state.epoch.value(), from,
-                  state.fault.free_retry ? ": not charged, for its port was taken" : ""));
+  ActOnPlan(turn, incident::ActionKind::kRestart,
+            fmt::format("restart of all {} ranks in epoch {} from {}{}", state.spec.ranks, state.epoch.value(), from,
+                        FreeText(state.fault)));
   Ask(turn);
   AnnounceOpen(turn);
 }
@@ -162,7 +169,7 @@ void On(Turn& turn, const StopAsked& event) {
   }
   if (event.signal > 0) state.kill_signal = event.signal;
   // An epoch that is being killed already, or is gone, has nobody left to be asked kindly.
-  const bool too_late = Is(state, {Mode::kStopping, Mode::kChoosing});
+  const bool too_late = Is(state, {Mode::kStopping, Mode::kProbing, Mode::kChoosing});
   BeginFinish(turn, kExitFailed, std::move(verdict), too_late ? Seconds{} : state.spec.grace);
 }
 
@@ -178,6 +185,7 @@ void On(Turn& turn, const JobContinued&) {
   if (!turn.state.paused) return Ignore(turn);
   turn.state.paused = false;
   EnterPhaseNow(turn.state, turn.at);
+  Reconsider(turn);
 }
 
 // Nothing was lost, but a person who reads the history must know that nobody watched. The incident that may be open
@@ -330,7 +338,7 @@ bool AllExited(const State& state) { return state.exits.size() == static_cast<si
 void BeginFinish(Turn& turn, int exit_code, std::string verdict, Seconds grace) {
   State& state = turn.state;
   const bool already_killed = state.mode == Mode::kStopping;
-  const bool already_gone = state.mode == Mode::kChoosing;
+  const bool already_gone = Is(state, {Mode::kProbing, Mode::kChoosing});
   state.mode = Mode::kFinishing;
   state.paused = false;
   state.exit_code = exit_code;
@@ -355,8 +363,8 @@ void FinishNow(Turn& turn) {
 }
 
 const char* ModeName(Mode mode) {
-  constexpr std::array<const char*, 9> kNames = {"starting", "running",   "confirming", "stopping", "choosing",
-                                                 "spawning", "finishing", "finished",   "loading"};
+  constexpr std::array<const char*, 10> kNames = {"starting", "running",   "confirming", "stopping", "choosing",
+                                                  "spawning", "finishing", "finished",   "loading",  "probing"};
   return kNames[static_cast<size_t>(mode)];
 }
 
@@ -381,6 +389,12 @@ static std::vector<RankId> Suspects(const State& state) {
   return ranks;
 }
 
+static std::vector<Command> Kill(const State& state) {
+  std::vector<Command> commands = {KillEpoch{state.epoch, Seconds{0}, SIGTERM, Suspects(state)}};
+  if (!state.fault.plan.evict.empty()) commands.push_back(WaitForStop{state.epoch, state.spec.policy.stop_within});
+  return commands;
+}
+
 std::vector<Command> PendingCommands(const State& state) {
   switch (state.mode) {
     case Mode::kStarting:
@@ -390,11 +404,16 @@ std::vector<Command> PendingCommands(const State& state) {
       if (state.fault.keeping_stacks) return {KeepStacks{state.epoch, state.incidents[*state.open].id}};
       return {WaitForCulprit{state.epoch, Seconds{1}}};
     case Mode::kStopping:
-      return {KillEpoch{state.epoch, Seconds{0}, SIGTERM, Suspects(state)}};
+      return Kill(state);
+    case Mode::kProbing: {
+      const bool diagnoses = state.fault.plan.rung == Rung::kDiagnose;
+      return {Probe{state.epoch, state.fault.plan.rung, state.incidents[*state.open].id,
+                    diagnoses ? state.spec.policy.diagnose_within : state.spec.policy.replay_within}};
+    }
     case Mode::kLoading:
       return {ChooseRestore{state.epoch}};
     case Mode::kChoosing:
-      return {ChooseRestore{Next(state.epoch)}};
+      return {ChooseRestore{Next(state.epoch), state.poisoned}};
     case Mode::kSpawning:
       return {PublishRestore{state.epoch, state.restore}, Spawn{state.epoch, state.restarts}};
     case Mode::kFinishing:
@@ -414,8 +433,10 @@ absl::Status Validate(const State& state) {
   if (state.progress.step > state.frontier)
     return FailedPrecondition("step {} beyond the frontier {}", state.progress.step, state.frontier);
   if (state.recomputing && !state.open) return FailedPrecondition("recomputing on account of no incident");
-  if (Is(state, {Mode::kConfirming, Mode::kStopping, Mode::kChoosing}) && !state.open)
+  if (Is(state, {Mode::kConfirming, Mode::kStopping, Mode::kProbing, Mode::kChoosing}) && !state.open)
     return FailedPrecondition("{} without an incident", ModeName(state.mode));
+  if (state.mode == Mode::kProbing && !IsProbe(state.fault.plan.rung))
+    return FailedPrecondition("probing, and the plan is to {}", RungName(state.fault.plan.rung));
   if (state.paused && !Is(state, {Mode::kSpawning, Mode::kStarting, Mode::kRunning}))
     return FailedPrecondition("paused while {}", ModeName(state.mode));
   if (state.mode == Mode::kFinished && (state.verdict.empty() || state.open))

@@ -3,13 +3,15 @@
 // try every order.
 //
 //   (loading) -> spawning, as below
-//   starting -> running -> (confirming) -> stopping -> choosing -> spawning -> starting ...
+//   starting -> running -> (confirming) -> stopping -> (probing) -> choosing -> spawning -> starting ...
 //   any -> finishing -> finished
 //
 // Rules: an event of another epoch than the acting one is counted and ignored. The first certain finding leads;
 // findings that come while its incident is open join it. A survivor's connection error is never the culprit. Restart =
 // all ranks, in place, from the newest committed checkpoint. It stops for good when the budget is used up, when
-// restarts bring no new step, or when the same exception strikes at the same step twice.
+// restarts bring no new step, or when the same exception strikes at the same step twice. What else than a restart may
+// follow from a fault, the policy says (policy.h): a node is evicted when its ranks have ended, and a probe is of a job
+// that stands.
 #pragma once
 
 #include <map>
@@ -17,14 +19,41 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/control/alerts.h"
 #include "lockstep/control/events.h"
 #include "lockstep/control/ledger.h"
 #include "lockstep/incident/incident.h"
 
 namespace lockstep::control {
 
-enum class Mode { kStarting, kRunning, kConfirming, kStopping, kChoosing, kSpawning, kFinishing, kFinished, kLoading };
+enum class Mode {
+  kStarting,
+  kRunning,
+  kConfirming,
+  kStopping,
+  kChoosing,
+  kSpawning,
+  kFinishing,
+  kFinished,
+  kLoading,
+  kProbing
+};
 const char* ModeName(Mode mode);
+
+// A node that is to go, by the token of whoever had its place when that was decided.
+struct Evictee {
+  int node = 0;
+  std::string token, why;
+  Role role = Role::kInspection;
+};
+
+// What is done about a fault once its epoch is gone.
+struct Plan {
+  Symptom symptom = Symptom::kOurs;
+  Rung rung = Rung::kReattempt;
+  std::string reason;
+  std::vector<Evictee> evict;
+};
 
 // The fault on whose account an incident is open: what the ledger and the way out of it need to know.
 struct Fault {
@@ -35,6 +64,26 @@ struct Fault {
   int64_t close_at_step = 0;    // the incident closes when all ranks have finished this step
   std::string program_error;    // a verdict: no restart can help. Empty = one may
   bool free_retry = false;      // the restart that repairs it is not charged to the budget
+  bool led = false;             // a certain finding leads it, and asks for an answer
+  bool traceable = false;       // it is an exception that has a place in the program
+  std::vector<Culprit> named;   // by probes
+  Plan plan;
+};
+
+// A rung that was taken.
+struct Climbed {
+  Symptom symptom;
+  Rung rung;
+  int64_t incident, chain;  // chain: the first incident of those that came soon after each other
+  Nanos resumed;            // training began anew; 0: it has not
+};
+
+// What the policy made of a fault.
+struct Decided {
+  int64_t incident;
+  Nanos at;
+  Symptom symptom;
+  Decision decision;
 };
 
 // As suspects whose loss is an incident.
@@ -53,6 +102,7 @@ struct Eviction {
   std::string standby;  // by its name
   std::string why;
   Nanos at;
+  Role role = Role::kLoss;  // on whose word
 };
 
 struct State {
@@ -75,7 +125,12 @@ struct State {
   std::map<int, size_t> lost_agents;  // by node: the incident that is open while its agent is out of reach
   std::vector<NodeSpec> standbys;     // in the order in which they came
   std::vector<Eviction> evictions;
-  Fault fault;  // of the incident that is open
+  Alerts alerts;
+  std::vector<Climbed> ladder;
+  std::vector<Decided> decisions;
+  bool can_roll_back = false;          // there is an earlier version of the code
+  std::vector<CheckpointId> poisoned;  // of each epoch named: of no use from this step on
+  Fault fault;                         // of the incident that is open
   int64_t frontier_at_restart = -1;
   std::string last_exception;  // "ValueError at train.py:41 in forward": a repeat at the same step ends the job
   int64_t last_exception_step = -1;

@@ -1,4 +1,5 @@
-// A node is lost: a warm standby takes its place, where one waits. Else the job ends, for its ranks are part of it.
+// Who takes the place of a node: a warm standby, where one waits and the policy allows it. A node that is lost and has
+// none ends the job, for its ranks are part of it.
 #include <algorithm>
 
 #include "lockstep/control/turn.h"
@@ -32,27 +33,11 @@ Finding LossOf(const State& state, int node, const std::string& why, Nanos since
   return finding;
 }
 
-// On account of the incident that is open.
-void Replace(Turn& turn, int node, const std::string& why) {
-  State& state = turn.state;
-  const auto standby = StandbyFor(state, node);
-  NodeSpec& place = state.spec.nodes[static_cast<size_t>(node)];
-  state.evictions.push_back({place, standby->name, why, turn.at});
-  Act(turn, ActionKind::kEvict,
-      fmt::format("node {} is out of the job, standby {} in its place", place.name, standby->name));
-  place = *standby;
-  state.standbys.erase(standby);
-  if (const auto lost = state.lost_agents.extract(node); !lost.empty())
-    CloseWatcherIncident(turn, lost.mapped(), fmt::format("standby {} took its place", place.name));
-  turn.commands.push_back(Seat{node});
-  AnnounceOpen(turn);
-}
-
 // The node is lost with all its ranks, since `since`: the epoch ends, if it has not, and a standby takes its place.
 void LoseNode(Turn& turn, int node, const std::string& why, Nanos since) {
   State& state = turn.state;
   Finding finding = LossOf(state, node, why, since);
-  const bool repairing = state.mode == Mode::kStopping || state.mode == Mode::kChoosing;
+  const bool repairing = state.mode == Mode::kStopping || state.mode == Mode::kProbing || state.mode == Mode::kChoosing;
   const bool keeping_stacks = state.mode == Mode::kConfirming && state.fault.keeping_stacks;
   if (repairing || keeping_stacks) {
     auto& findings = Open(state).findings;
@@ -66,13 +51,33 @@ void LoseNode(Turn& turn, int node, const std::string& why, Nanos since) {
     state.fault.keeping_stacks = false;
     Repair(turn);
   }
-  if (state.mode != Mode::kFinishing) Replace(turn, node, why);
+  if (state.mode != Mode::kFinishing && HasStandbyFor(state, node)) Replace(turn, node, why, Role::kLoss);
 }
 
 }  // namespace
 
+bool HasStandbyFor(const State& state, int node) { return StandbyFor(state, node) != state.standbys.end(); }
+
+void Replace(Turn& turn, int node, const std::string& why, Role role) {
+  State& state = turn.state;
+  const auto standby = StandbyFor(state, node);
+  NodeSpec& place = state.spec.nodes[static_cast<size_t>(node)];
+  state.evictions.push_back({place, standby->name, why, turn.at, role});
+  ActOnPlan(turn, ActionKind::kEvict,
+            fmt::format("node {} is out of the job, standby {} in its place", place.name, standby->name));
+  place = *standby;
+  state.standbys.erase(standby);
+  state.alerts.Forget(node);
+  if (const auto lost = state.lost_agents.extract(node); !lost.empty())
+    CloseWatcherIncident(turn, lost.mapped(), fmt::format("standby {} took its place", place.name));
+  turn.commands.push_back(Seat{node});
+  AnnounceOpen(turn);
+}
+
 bool IsReplaceable(const State& state, int node) {
-  return !state.spec.observe_only && StandbyFor(state, node) != state.standbys.end();
+  const std::vector<std::string>& roles = state.spec.policy.may_evict;
+  const bool may = std::find(roles.begin(), roles.end(), RoleName(Role::kLoss)) != roles.end();
+  return may && !state.spec.policy.dry_run && !state.spec.observe_only && HasStandbyFor(state, node);
 }
 
 std::optional<int> LostReplaceable(const State& state) {
@@ -100,6 +105,7 @@ void On(Turn& turn, const AgentGone& event) {
 void On(Turn& turn, const StandbyCame& event) {
   On(turn, StandbyLeft{event.node.token});  // it is back
   turn.state.standbys.push_back(event.node);
+  Reconsider(turn);
 }
 
 void On(Turn& turn, const StandbyLeft& event) {

@@ -47,41 +47,9 @@ Finding ExitFinding(const State& state, const RankExited& event) {
 }
 
 // The open incident is of this epoch and has a certain culprit: whatever comes now joins it.
-bool HasCulprit(const State& state) {
-  if (!state.open || state.fault.epoch != state.epoch) return false;
-  const Finding& lead = incident::Lead(state.incidents[*state.open]);
-  return lead.certain && !incident::IsSlowness(lead.syndrome);
-}
+bool HasCulprit(const State& state) { return state.open && state.fault.epoch == state.epoch && state.fault.led; }
 
 bool IsSame(const Finding& a, const Finding& b) { return a.syndrome == b.syndrome && a.suspects == b.suspects; }
-
-bool AlreadySaid(const State& state, const Finding& finding) {
-  const auto& findings = state.incidents[*state.open].findings;
-  return std::any_of(findings.begin(), findings.end(), [&](const Finding& other) { return IsSame(finding, other); });
-}
-
-// The open incident if it is of this epoch; else a new one. One that a new fault overtakes is closed: each restart has
-// its own.
-void EnsureIncident(Turn& turn) {
-  State& state = turn.state;
-  if (state.open && state.fault.epoch == state.epoch) return;
-  const int64_t id = static_cast<int64_t>(state.incidents.size()) + 1;
-  if (state.open) {
-    Act(turn, ActionKind::kNote,
-        fmt::format("incident {} struck before the job was back at step {}", id, state.fault.close_at_step));
-    CloseIncident(turn);
-  }
-  incident::Incident incident;
-  incident.id = id;
-  incident.epoch = state.epoch;
-  incident.opened = turn.at;
-  incident.opened_wall = turn.wall;
-  state.incidents.push_back(std::move(incident));
-  state.open = state.incidents.size() - 1;
-  state.fault = {};
-  state.fault.epoch = state.epoch;
-  state.fault.close_at_step = state.progress.step + 1;
-}
 
 // Ledger at a fault: the work since the last finished step is lost; then it went unnoticed, then it was judged, then it
 // is repaired.
@@ -131,6 +99,7 @@ std::string JudgeProgram(State& state, const RankExited& event) {
   state.last_exception = what;
   state.last_exception_step = step;
   state.fault.free_retry = IsFreeRetry(state, event);
+  state.fault.traceable = !what.empty();
   if (by_signal || state.fault.free_retry || RestartsUnseen(state)) return "";
   if (state.frontier < 0) {
     return fmt::format("rank {} failed before the first step: {}: this is in the program, not in the machine",
@@ -139,21 +108,6 @@ std::string JudgeProgram(State& state, const RankExited& event) {
   if (!repeated) return "";
   return fmt::format("{} struck twice at step {}: this is in the program, not in the machine: {}", what, step,
                      event.exception->message);
-}
-
-std::string ReasonToEnd(const State& state) {
-  if (state.fault.free_retry) return "";
-  if (!state.fault.program_error.empty()) return state.fault.program_error;
-  const std::string last = incident::Headline(state.incidents[*state.open]);
-  if (state.restarts_without_progress >= state.spec.no_progress_limit && !RestartsUnseen(state)) {
-    return fmt::format("{} restarts in a row brought no new step (the job stands at step {}); the last incident: {}",
-                       state.restarts_without_progress, state.frontier, last);
-  }
-  if (state.restarts - state.free_retries >= state.spec.max_restarts) {
-    return fmt::format("all {} restarts that were allowed are used up; the last incident: {}", state.spec.max_restarts,
-                       last);
-  }
-  return "";
 }
 
 void CountProgress(State& state) {
@@ -171,10 +125,11 @@ void CountProgress(State& state) {
 void Witness(Turn& turn) {
   State& state = turn.state;
   const bool useless = !state.fault.program_error.empty();
-  Act(turn, useless ? ActionKind::kStop : ActionKind::kRestart,
-      useless ? state.fault.program_error
-              : fmt::format("restart of all {} ranks from the newest committed checkpoint", state.spec.ranks),
-      false);
+  Resolve(turn);
+  ActOnPlan(turn, useless ? ActionKind::kStop : ActionKind::kRestart,
+            useless ? state.fault.program_error
+                    : fmt::format("restart of all {} ranks from the newest committed checkpoint", state.spec.ranks),
+            false);
   if (state.mode == Mode::kConfirming) state.mode = state.in_loop ? Mode::kRunning : Mode::kStarting;
   state.fault.close_at_step = state.progress.step + 1;
   AnnounceOpen(turn);
@@ -182,8 +137,18 @@ void Witness(Turn& turn) {
 
 // The stacks of survivors tell nothing about a rank that is gone, and cost time.
 bool NeedsStacks(Syndrome syndrome) {
-  return syndrome != Syndrome::kCrash && syndrome != Syndrome::kExit && syndrome != Syndrome::kWatcherLost &&
-         syndrome != Syndrome::kNodeLost;
+  switch (syndrome) {
+    case Syndrome::kCrash:
+    case Syndrome::kExit:
+    case Syndrome::kWatcherLost:
+    case Syndrome::kNodeLost:
+    case Syndrome::kMachineFault:
+    case Syndrome::kNetworkFault:
+    case Syndrome::kNan:
+      return false;
+    default:
+      return true;
+  }
 }
 
 void KeepStacksFirst(Turn& turn) {
@@ -220,6 +185,7 @@ void LeadWithFirstLoss(Turn& turn) {
   findings.erase(losses, findings.end());
   lead.evidence.push_back("a lost connection is secondary: the cause behind it is unknown");
   turn.state.last_exception.clear();
+  turn.state.fault.traceable = false;
   LeadWith(turn, std::move(lead));
 }
 
@@ -241,8 +207,7 @@ void JoinExit(Turn& turn, const RankExited& event, Finding finding) {
   incident.findings.insert(incident.findings.begin(), std::move(finding));
   Strike(turn, since);
   state.fault.program_error = JudgeProgram(state, event);
-  if (state.mode == Mode::kStopping && !state.fault.program_error.empty())
-    BeginFinish(turn, kExitFailed, state.fault.program_error, {});
+  if (state.mode == Mode::kStopping) ResolveAnew(turn);
 }
 
 void OnFailure(Turn& turn, const RankExited& event) {
@@ -275,25 +240,80 @@ void OnAllExited(Turn& turn) {
   FinishNow(turn);
 }
 
+const char* WhyNamedOnly(Syndrome syndrome) {
+  if (incident::IsSlowness(syndrome)) return "named; the job goes on: ";
+  if (syndrome == Syndrome::kNan) return "named; nan.restart is off: ";
+  return "named; there is not evidence enough to act: ";
+}
+
 // Time alone names, and so does slowness: it is written down and shown, and nothing is done about it.
 void Name(Turn& turn, const Finding& finding) {
   State& state = turn.state;
   if (state.open && AlreadySaid(state, finding)) return;
   if (!state.open) EnsureIncident(turn);
   Open(state).findings.push_back(finding);
-  const char* why = incident::IsSlowness(finding.syndrome) ? "named; the job goes on: "
-                                                           : "named; there is not evidence enough to act: ";
-  Act(turn, ActionKind::kNote, why + incident::Headline(finding));
+  Act(turn, ActionKind::kNote, WhyNamedOnly(finding.syndrome) + incident::Headline(finding));
   AnnounceOpen(turn);
+}
+
+// Nothing is done about it by force.
+bool IsOnlyNamed(const State& state, const Finding& finding) {
+  if (finding.syndrome == Syndrome::kNan && !state.spec.policy.nan_restart) return true;
+  return !finding.certain || incident::IsSlowness(finding.syndrome);
 }
 
 }  // namespace
 
+bool AlreadySaid(const State& state, const Finding& finding) {
+  const auto& findings = state.incidents[*state.open].findings;
+  return std::any_of(findings.begin(), findings.end(), [&](const Finding& other) { return IsSame(finding, other); });
+}
+
+// One that a new fault overtakes is closed: each restart has
+// its own.
+void EnsureIncident(Turn& turn) {
+  State& state = turn.state;
+  if (state.open && state.fault.epoch == state.epoch) return;
+  const int64_t id = static_cast<int64_t>(state.incidents.size()) + 1;
+  if (state.open) {
+    Act(turn, ActionKind::kNote,
+        fmt::format("incident {} struck before the job was back at step {}", id, state.fault.close_at_step));
+    CloseIncident(turn);
+  }
+  incident::Incident incident;
+  incident.id = id;
+  incident.epoch = state.epoch;
+  incident.opened = turn.at;
+  incident.opened_wall = turn.wall;
+  state.incidents.push_back(std::move(incident));
+  state.open = state.incidents.size() - 1;
+  state.fault = {};
+  state.fault.epoch = state.epoch;
+  state.fault.close_at_step = state.progress.step + 1;
+}
+
+bool IsBudgetSpent(const State& state) {
+  return !state.fault.free_retry && state.restarts - state.free_retries >= state.spec.max_restarts;
+}
+
+std::string ReasonToEnd(const State& state) {
+  if (state.fault.free_retry) return "";
+  if (!state.fault.program_error.empty()) return state.fault.program_error;
+  const std::string last = incident::Headline(state.incidents[*state.open]);
+  if (state.restarts_without_progress >= state.spec.no_progress_limit && !RestartsUnseen(state)) {
+    return fmt::format("{} restarts in a row brought no new step (the job stands at step {}); the last incident: {}",
+                       state.restarts_without_progress, state.frontier, last);
+  }
+  if (!IsBudgetSpent(state)) return "";
+  return fmt::format("all {} restarts that were allowed are used up; the last incident: {}", state.spec.max_restarts,
+                     last);
+}
+
 void Repair(Turn& turn) {
   State& state = turn.state;
   CountProgress(state);
-  if (std::string verdict = ReasonToEnd(state); !verdict.empty())
-    return BeginFinish(turn, kExitFailed, std::move(verdict), {});
+  Resolve(turn);
+  if (state.fault.plan.rung == Rung::kGiveUp) return BeginFinish(turn, kExitFailed, state.fault.plan.reason, {});
   state.mode = Mode::kStopping;
   state.fault.acted = turn.at;
   WriteFault(state);
@@ -306,6 +326,10 @@ void LeadWith(Turn& turn, Finding finding) {
   EnsureIncident(turn);
   const Nanos since = finding.since;
   const bool keep = NeedsStacks(finding.syndrome);
+  // An inspection's word is no failure of the job.
+  if (finding.syndrome == Syndrome::kMachineFault || finding.syndrome == Syndrome::kNetworkFault)
+    turn.state.fault.free_retry = true;
+  turn.state.fault.led = true;
   auto& findings = Open(turn.state).findings;
   findings.insert(findings.begin(), std::move(finding));
   Strike(turn, since);
@@ -316,7 +340,8 @@ void LeadWith(Turn& turn, Finding finding) {
 void On(Turn& turn, const RankExited& event) {
   State& state = turn.state;
   const bool is_rank = event.rank.value() >= 0 && event.rank.value() < state.spec.ranks;
-  if (!is_rank || state.exits.contains(event.rank) || state.mode == Mode::kChoosing) return Ignore(turn);
+  const bool gone = state.mode == Mode::kProbing || state.mode == Mode::kChoosing;
+  if (!is_rank || state.exits.contains(event.rank) || gone) return Ignore(turn);
   state.exits[event.rank] = event.status;
   Advance(turn, event.progress);
   if (state.mode == Mode::kFinishing) return;
@@ -328,7 +353,8 @@ void On(Turn& turn, const Suspected& event) {
   State& state = turn.state;
   if (state.paused || !IsLive(state.mode)) return Ignore(turn);
   Advance(turn, event.progress);
-  if (!event.finding.certain || incident::IsSlowness(event.finding.syndrome)) return Name(turn, event.finding);
+  if (IsOnlyNamed(state, event.finding)) return Name(turn, event.finding);
+  if (event.bad_from >= 0) state.poisoned.push_back({state.epoch, event.bad_from});
   if (!HasCulprit(state)) {
     state.last_exception.clear();
     return LeadWith(turn, event.finding);

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -53,7 +54,11 @@ class Chance {
         return RestoreChosen{OneIn(12) ? state.epoch : next, Point(state), {}};
       case Mode::kLoading:
         return RestoreChosen{OneIn(12) ? next : state.epoch, OneIn(2) ? Point(state) : std::nullopt, {}};
+      case Mode::kProbing:
+        return SomeAnswer(state);
       case Mode::kStopping:
+        if (OneIn(4)) return StopOverdue{Epoch(state)};
+        [[fallthrough]];
       case Mode::kFinishing:
         return EpochStopped{Epoch(state)};
       case Mode::kRunning:
@@ -69,6 +74,8 @@ class Chance {
     spec.load_first = OneIn(3);
     spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}};
     spec.standbys = 3;
+    spec.policy.dry_run = OneIn(8);
+    spec.policy.evictions_per_hour = static_cast<int>(Below(3));
     return JobStarted{spec};
   }
 
@@ -93,7 +100,7 @@ class Chance {
   }
 
   EventBody Noise(const State& state) {
-    switch (Below(19)) {
+    switch (Below(21)) {
       case 0:
         return Start();
       case 1:
@@ -125,6 +132,10 @@ class Chance {
       case 14:
         return OneIn(10) ? EventBody(JournalBehind{EpochId(state.epoch.value() + static_cast<uint64_t>(Below(3)))})
                          : EventBody(AgentBack{static_cast<int>(Below(2))});
+      case 16:
+        return SomeAlert();
+      case 17:
+        return SomeAnswer(state);
       case 15:
         return OneIn(4) ? EventBody(StandbyLeft{"token 1"}) : SomeStandby();
       default:
@@ -135,6 +146,22 @@ class Chance {
   EventBody SomeStandby() {
     const int64_t which = Below(3);
     return StandbyCame{{fmt::format("s{}", which), static_cast<int>(1 + Below(2)), fmt::format("token {}", which)}};
+  }
+
+  EventBody SomeAlert() {
+    const auto kind = static_cast<AlertClass>(Below(4));
+    return Alerted{static_cast<int>(Below(3)), OneIn(2) ? "gpu" : "link", kind, "", "it is so", Moment(), OneIn(3)};
+  }
+
+  EventBody SomeAnswer(const State& state) {
+    const Rung rung = OneIn(6) || !IsProbe(state.fault.plan.rung) ? Rung::kReplay : state.fault.plan.rung;
+    Probed probed{Epoch(state), rung, {}, {}};
+    if (OneIn(2)) return probed;
+    incident::Finding finding;
+    finding.suspects = {{incident::Suspect::Kind::kNode, OneIn(2) ? "a" : "b"}};
+    finding.certain = OneIn(2);
+    probed.findings = {finding};
+    return probed;
   }
 
   EventBody SomeSuspicion(const State& state) {
@@ -161,7 +188,8 @@ std::string Seen(const State& state) {
 
 bool RepairsByForce(const Command& command) {
   const Spawn* spawn = std::get_if<Spawn>(&command);
-  return (spawn && spawn->epoch.value() > 1) || std::holds_alternative<KeepStacks>(command);
+  return (spawn && spawn->epoch.value() > 1) || std::holds_alternative<KeepStacks>(command) ||
+         std::holds_alternative<Seat>(command) || std::holds_alternative<Probe>(command);
 }
 
 struct Play {
@@ -180,6 +208,8 @@ void CheckAfter(const Play& play, const std::vector<Command>& commands, uint64_t
   // Modes that wait for an answer have asked for it; the others wait for the job itself.
   const bool waits_for_job = state.mode == Mode::kStarting || state.mode == Mode::kRunning;
   ASSERT_EQ(PendingCommands(state).empty(), waits_for_job) << ModeName(state.mode) << "; seed " << seed;
+  const auto evicted = std::ranges::count_if(state.evictions, [](const Eviction& e) { return e.role != Role::kLoss; });
+  ASSERT_LE(evicted, state.spec.policy.dry_run ? 0 : state.spec.policy.evictions_per_hour) << "seed " << seed;
   for (const Command& command : commands)
     ASSERT_FALSE(state.spec.observe_only && RepairsByForce(command)) << "seed " << seed;
 }
@@ -229,9 +259,10 @@ TEST(Machine, ThereIsAlwaysAWayOn) {
     for (int i = 0; i < 6 && play.state.mode != Mode::kRunning && play.state.mode != Mode::kFinished; ++i) {
       const EpochId epoch = play.state.epoch;
       const std::vector<EventBody> answers = {
-          EpochSpawned{epoch},   LoopBegan{epoch, play.state.now, play.state.restore},
-          StacksKept{epoch, ""}, SecondaryGraceOver{epoch},
-          EpochStopped{epoch},   RestoreChosen{EpochId(epoch.value() + 1), {}, {}}};
+          EpochSpawned{epoch},          LoopBegan{epoch, play.state.now, play.state.restore},
+          StacksKept{epoch, ""},        SecondaryGraceOver{epoch},
+          EpochStopped{epoch},          Probed{epoch, Rung::kDiagnose},
+          Probed{epoch, Rung::kReplay}, RestoreChosen{EpochId(epoch.value() + 1), {}, {}}};
       for (const EventBody& answer : answers) Step(play.state, Event{play.state.now + Nanos{1}, {}, answer});
     }
     EXPECT_TRUE(play.state.mode == Mode::kRunning || play.state.mode == Mode::kFinished)

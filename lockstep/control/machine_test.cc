@@ -172,6 +172,17 @@ TEST(Slowness, IsNamedAndNothingIsDone) {
   EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 was killed"));
 }
 
+// What was only named is no culprit: the death behind a lost connection is waited for, and leads.
+TEST(Slowness, IsNoCulpritOfALostConnection) {
+  Scenario job = Training();
+  Suspected slow = Suspect(1, 3, true, 13);
+  slow.finding.syndrome = incident::Syndrome::kNonCommunicationSlow;
+  job.Hear(13, slow);
+  EXPECT_EQ(job.Hear(13.2, LostPeer(1, 0, {}, 13.15)), "wait 1 s for a culprit");
+  EXPECT_EQ(job.Hear(13.3, Killed(1, 2, SIGKILL, {}, 13.1)), "kill 1 after 0 s, announce 1");
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 was killed"));
+}
+
 TEST(Crash, LaterDeathsAreConsequencesAndEarlierOnesLead) {
   Scenario job = Training();
   job.Hear(13, Killed(1, 2, SIGABRT, {}, 12.8));

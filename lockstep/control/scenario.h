@@ -36,6 +36,10 @@ struct CommandText {
     return fmt::format("publish {} {}", c.epoch.value(), PointText(c.point));
   }
   std::string operator()(const Seat& c) const { return fmt::format("seat {}", c.node); }
+  std::string operator()(const Probe& c) const { return fmt::format("{} {}", RungName(c.rung), c.epoch.value()); }
+  std::string operator()(const WaitForStop& c) const { return fmt::format("wait {} s for the end", c.at_most.value); }
+  std::string operator()(const RollBackCode& c) const { return fmt::format("roll back for {}", c.next.value()); }
+  std::string operator()(const AskForNodes& c) const { return fmt::format("ask for {} nodes", c.count); }
   std::string operator()(const Announce& c) const { return fmt::format("announce {}", c.incident.id); }
   std::string operator()(const Finish& c) const { return fmt::format("finish {}", c.exit_code); }
 };
@@ -87,9 +91,10 @@ class Scenario {
     Hear(begin, EpochSpawned{state.epoch});
     Hear(begin, LoopBegan{state.epoch, At(begin), state.restore});
   }
-  // Answers KillEpoch and ChooseRestore, so that the next epoch is spawned from `point`.
+  // Answers KillEpoch, probes (nothing was found) and ChooseRestore, so that the next epoch is spawned from `point`.
   void Restart(double at, std::optional<CheckpointId> point) {
     Hear(at, EpochStopped{state.epoch});
+    while (state.mode == Mode::kProbing) Hear(at, Probed{state.epoch, state.fault.plan.rung, {}, {}});
     Hear(at, RestoreChosen{EpochId(state.epoch.value() + 1), point, {}});
   }
   void See(int64_t step, double end) { Hear(end, ProgressSeen{state.epoch, {step, At(end)}}); }

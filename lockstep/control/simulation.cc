@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <array>
 #include <memory>
 
 #include "lockstep/control/coordinator.h"
@@ -18,30 +17,11 @@ namespace {
 
 constexpr double kFaultsFrom = 0.02, kFaultsUntil = 12, kHealed = 21, kDeadline = 300;
 constexpr double kTightBudget = 0.2, kLoadFirst = 0.12, kObserveOnly = 0.05, kStop = 0.2, kNodeLost = 0.08,
-                 kStandby = 0.5;
+                 kStandby = 0.5, kDryRun = 0.08;
+constexpr Seconds kStopWithin{1.5}, kProbeWithin{2};
 // As in node/head.cc and node/run.cc.
 constexpr Seconds kAgentLimit{65}, kReplaceableLimit{10}, kStillAdvances{10}, kAdoption{60};
 constexpr Seconds kLookForGone{0.5}, kGrace{20};
-
-std::string EventText(const EventBody& body) {
-  std::string text = TypeName(body);
-  std::visit(
-      [&](const auto& each) {
-        if constexpr (requires { each.epoch; }) text += fmt::format(" of epoch {}", each.epoch.value());
-      },
-      body);
-  return text;
-}
-
-class VirtualClock final : public Clock {
- public:
-  explicit VirtualClock(const Schedule& schedule) : schedule_(schedule) {}
-  Nanos Now() const override { return schedule_.now(); }
-  Nanos WallNow() const override { return schedule_.now(); }
-
- private:
-  const Schedule& schedule_;
-};
 
 // The coordinator's process, and what breaks.
 class Simulation {
@@ -87,19 +67,45 @@ class Simulation {
     if (spec.load_first) cluster_.FollowEarlierRuns(spec.first_epoch = EpochId(4));
     for (int node = 0; node < plan_.nodes; ++node)
       spec.nodes.push_back({std::to_string(node), plan_.ranks_per_node, fmt::format("token {}", node)});
-    spec.standbys = chance_.Hits(kStandby) ? 1 : 0;
+    spec.standbys = chance_.Hits(kStandby) ? 1 + chance_.Below(3) : 0;
+    spec.policy = SomePolicy();
     promises_.Begin(spec, max_restarts);
+    if (plan_.mutant == Mutant::kNoCap) spec.policy.evictions_per_hour = 1000;
+    if (plan_.mutant == Mutant::kNoFloor) spec.policy.least_machines = 0;
+    if (plan_.mutant == Mutant::kNoDryRun) spec.policy.dry_run = false;
+    if (plan_.mutant == Mutant::kOneAlert) spec.policy.network_alerts = 1;
     coordinator_ = std::make_unique<Coordinator>(disk_, clock_);
     BeginToListen(EpochId(spec.first_epoch.value() - 1));
     for (int node = 0; node < plan_.nodes; ++node) network_.Connect(node);
     Handle(JobStarted{spec});
-    if (spec.standbys > 0) schedule_.In(chance_.Between(0, 15), [this] { StandbyComes(); });
+    StandbysCome(15);
     PlanFaults();
     LookForTheGone();
   }
 
-  void StandbyComes() {
-    if (coordinator_ && state().evictions.empty()) Handle(StandbyCame{{"s", plan_.ranks_per_node, "token s"}});
+  Policy SomePolicy() {
+    Policy policy;
+    policy.dry_run = chance_.Hits(kDryRun);
+    policy.evictions_per_hour = chance_.Below(4);
+    policy.least_machines = chance_.Hits(0.2) ? plan_.nodes + chance_.Below(3) : 0;
+    policy.stop_within = kStopWithin;
+    policy.diagnose_within = policy.replay_within = kProbeWithin;
+    return policy;
+  }
+
+  // Those that have had no place yet, within so much time.
+  void StandbysCome(double within) {
+    for (int i = 0; i < state().spec.standbys; ++i)
+      schedule_.In(chance_.Between(0, within), [this, name = fmt::format("s{}", i)] { StandbyComes(name); });
+  }
+
+  void StandbyComes(const std::string& name) {
+    if (!coordinator_) return;
+    const NodeSpec standby{name, plan_.ranks_per_node, "token " + name};
+    const auto is_it = [&](const auto& had) { return had == standby.token; };
+    const bool sits = std::ranges::any_of(state().spec.nodes, is_it, &NodeSpec::token);
+    const bool sat = std::ranges::any_of(state().evictions, is_it, [](const Eviction& e) { return e.node.token; });
+    if (!sits && !sat) Handle(StandbyCame{standby});
   }
 
   void PlanFaults() {
@@ -163,6 +169,8 @@ class Simulation {
             if constexpr (requires { body.epoch; }) body.epoch = state().epoch;
           },
           said);
+    if (auto* alert = std::get_if<Alerted>(&said); alert && plan_.mutant == Mutant::kWrongNode)
+      alert->node = (alert->node + 1) % plan_.nodes;
     const bool progress = std::holds_alternative<ProgressSeen>(said) || std::holds_alternative<CaughtUp>(said);
     if (progress && plan_.mutant == Mutant::kNeverCaughtUp) return {};
     return fleet_->Hear(node, said);
@@ -246,8 +254,8 @@ class Simulation {
   // A standby has the place of this node now.
   void Seat(int node) {
     Tell("the standby takes the place of node {}", node);
-    promises_.Replace();
-    cluster_.Replace(node);
+    promises_.Replace(cluster_.IsDead(node));
+    cluster_.Replace(node, state().spec.nodes[static_cast<size_t>(node)].name);
     Of(node) = {};
     Of(node).lost_since = schedule_.now();
     if (plan_.mutant != Mutant::kGoneRunsOn)
@@ -294,10 +302,27 @@ class Simulation {
           if (coordinator_) Handle(SecondaryGraceOver{epoch});
         });
       }
+      if (const auto* choose = std::get_if<ChooseRestore>(&command)) fleet_->Poison(choose->poisoned);
+      if (const auto* stop = std::get_if<WaitForStop>(&command); stop && plan_.mutant != Mutant::kStopForever) {
+        schedule_.In(stop->at_most, [this, epoch = stop->epoch] {
+          if (coordinator_) Handle(StopOverdue{epoch});
+        });
+      }
+      if (const auto* probe = std::get_if<Probe>(&command); probe && plan_.mutant != Mutant::kProbeForever)
+        schedule_.In(probe->at_most, [this, probe = *probe] { EndProbe(probe); });
       if (const auto* seat = std::get_if<control::Seat>(&command)) Seat(seat->node);
       if (std::holds_alternative<Finish>(command)) finished_ = true;
       DownAll(command);
     }
+  }
+
+  void EndProbe(const Probe& probe) {
+    if (!coordinator_ || state().mode != Mode::kProbing || state().epoch != probe.epoch) return;
+    if (state().fault.plan.rung != probe.rung) return;
+    std::vector<int> unanswered;
+    Probed probed = fleet_->Overdue(probe.rung, unanswered);
+    for (const int node : unanswered) probed.unanswered.push_back(std::to_string(node));
+    Handle(probed);
   }
 
   // ---- its process ----
@@ -332,7 +357,7 @@ class Simulation {
     BeginToListen(EpochId(state().epoch.value() - coming));
     Carry(resumed->commands);
     for (int node = 0; node < plan_.nodes; ++node) Reconnect(node);
-    if (state().spec.standbys > 0) schedule_.In(chance_.Between(0, 1), [this] { StandbyComes(); });
+    StandbysCome(1);
   }
 
   void Reconnect(int node) {
@@ -345,7 +370,7 @@ class Simulation {
     if (!coordinator_ || finished_) return;
     const int node = chance_.Below(plan_.nodes), rank = chance_.Below(plan_.ranks_per_node);
     ++result_.faults;
-    switch (chance_.Below(9)) {
+    switch (chance_.Below(12)) {
       case 0:
       case 1:
         return Crash(node, rank);
@@ -363,10 +388,63 @@ class Simulation {
         return FillDisk(node, rank);
       case 7:
         return Corrupt(node, rank);
+      case 8:
+        return AccuseMachine(node);
+      case 9:
+        return DisturbNetwork(node);
+      case 10:
+        return Spoil(node, rank);
       default:
         cluster_.FailNextSpawn(node);
         return Crash(node, rank);
     }
+  }
+
+  std::string TokenOf(int node) const { return state().spec.nodes[static_cast<size_t>(node)].token; }
+
+  void Accuse(int node) {
+    promises_.Accuse(TokenOf(node));
+    promises_.AddCause();
+  }
+
+  // Its inspection says that it is broken; some such machines can't end their ranks for a while.
+  void AccuseMachine(int node) {
+    Tell("the machine of node {} says that it is broken", node);
+    if (!cluster_.IsDead(node)) Accuse(node);
+    const bool stuck = chance_.Hits(0.4);
+    const bool heals = chance_.Hits(0.3);
+    cluster_.Alert(node, AlertClass::kMachine, "gpu_xid", stuck ? Seconds{4} : Seconds{});
+    if (heals) cluster_.ClearSoon(node, "gpu_xid", chance_.Between(0.1, 5));
+  }
+
+  void DisturbNetwork(int node) {
+    BreakNetwork(node);
+    cluster_.ClearSoon(node, "link", Seconds{0.2});
+    if (chance_.Hits(0.4)) return;
+    schedule_.In(chance_.Between(0.5, 3), [this, node, machine = cluster_.machine(node)] {
+      if (!finished_ && machine == cluster_.machine(node)) BreakNetwork(node);
+    });
+  }
+
+  // One alert accuses nobody.
+  void BreakNetwork(int node) {
+    if (cluster_.IsDead(node)) return;
+    const bool again = ++network_alerts_[TokenOf(node)] > 1;
+    Tell("the network of node {} is down{}", node, again ? " again" : "");
+    if (again) Accuse(node);
+    cluster_.Alert(node, AlertClass::kNetwork, "link", {});
+  }
+
+  // It makes ranks crash, and only a probe can tell that it does.
+  void Spoil(int node, int rank) {
+    Tell("the machine of node {} is broken, and does not know it", node);
+    promises_.Accuse(TokenOf(node));
+    cluster_.Spoil(node, chance_.Hits(0.6) ? Rung::kDiagnose : Rung::kReplay);
+    Crash(node, rank);
+    for (int i = 0; i < 2; ++i)
+      schedule_.In(chance_.Between(1, 8), [this, node, rank, machine = cluster_.machine(node)] {
+        if (!finished_ && machine == cluster_.machine(node)) Crash(node, rank);
+      });
   }
 
   void Count(bool broken) {
@@ -512,22 +590,12 @@ class Simulation {
   std::vector<Attendant> attendants_;
   State last_state_;  // while there is no coordinator
   Nanos newest_step_end_, advanced_at_;
+  std::map<std::string, int> network_alerts_;  // by token
   bool finished_ = false, node_lost_ = false, stop_asked_ = false;
   SimulationResult result_;
 };
 
 }  // namespace
-
-const char* MutantName(Mutant mutant) {
-  constexpr std::array<const char*, kMutants + 1> kNames = {
-      "none",           "no fence",           "stale commands",   "commit early",
-      "stale writer",   "first node stopped", "any node's point", "no budget",
-      "forget pending", "spawn twice",        "never caught up",  "trust the journal",
-      "never dead",     "one look",           "never back",       "never gone",
-      "gone runs on",   "deaf to a stop",     "stop once",        "a stop per node",
-      "commit unkept"};
-  return kNames[static_cast<size_t>(mutant)];
-}
 
 SimulationResult Simulate(const SimulationPlan& plan) { return Simulation(plan).Run(); }
 

@@ -3,8 +3,9 @@
 //
 // Checked after every event (simulation_promises.h): at most one epoch acts; a checkpoint that was complete everywhere
 // is what the next epoch begins from, or a newer one, and is never a mixture; no restart without a cause, and none
-// beyond the budget. At the end: the job came to its end, as it was ordered to if it was, nothing of it runs, every
-// incident is closed, the ledger adds up to the wall time.
+// beyond the budget; nobody is evicted who was not accused, nor more than the caps allow. At the end: the job came to
+// its end, as it was ordered to if it was, nothing of it runs, every incident is closed, the ledger adds up to the wall
+// time.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +38,16 @@ enum class Mutant {
   kDeafToStop,        // a stop is forgotten while the ranks are being killed for a restart
   kStopOnce,          // asked for again, a stop is no faster
   kStopPerNode,       // one stop that reaches all nodes counts as many
+  kNoCap,             // evictions are not counted
+  kNoFloor,           // nor the machines that are left
+  kNoDryRun,          // what is only to be said is done
+  kOneAlert,          // one alert of the network is enough
+  kWrongNode,         // an alert is taken for that of another node
+  kProbeForever,      // a node that does not answer a probe is waited for
+  kStopForever,       // so are ranks of a node that is to be evicted, which do not end
   kCommitUnkept,      // a checkpoint counts as committed though nobody keeps a copy of it
 };
-inline constexpr int kMutants = 20;
+inline constexpr int kMutants = 27;
 const char* MutantName(Mutant mutant);
 
 struct SimulationPlan {

@@ -12,7 +12,7 @@
 namespace lockstep::control {
 namespace {
 
-constexpr double kStep = 0.1, kFlushed = 0.1, kDamaged = 0.15, kStubborn = 0.2;
+constexpr double kStep = 0.1, kFlushed = 0.1, kDamaged = 0.15, kStubborn = 0.2, kMute = 0.1;
 constexpr Seconds kTick{0.1}, kDetection{2}, kLookAgain{0.05};
 constexpr int kMany = 128;  // nodes, of which some are always late with their news
 
@@ -38,6 +38,8 @@ Cluster::Cluster(const SimulationPlan& plan, int64_t steps, Schedule& schedule, 
   nodes_.resize(At(plan.nodes));
   for (int node = 0; node < plan.nodes; ++node) {
     nodes_[At(node)].ranks.resize(At(plan.ranks_per_node));
+    nodes_[At(node)].name = std::to_string(node);
+    nodes_[At(node)].mute = chance_.Hits(kMute);
     schedule_.In(chance_.Between(0, kTick.value), [this, node] { Tick(node); });
   }
 }
@@ -76,6 +78,7 @@ void Cluster::Reconnect(int index) {
   node.step_told = -2;
   for (const EventBody& fact : node.said) SayNow(index, fact);
   if (plan_.nodes > 1) SayNow(index, KeepsAt{"", index});
+  for (const Alerted& alert : node.alerts) SayNow(index, EventBody(alert));
   SayNow(index, AllSaid{node.epoch});
 }
 
@@ -142,7 +145,7 @@ void Cluster::AskToLeave(int index, Seconds grace) {
 void Cluster::EndEpoch(int index, EpochId epoch, Nanos deadline) {
   Node& node = nodes_[At(index)];
   if (node.epoch != epoch) return;
-  if (HasRanks(index) && schedule_.now() < deadline)
+  if (HasRanks(index) && schedule_.now() < std::max(deadline, node.stuck_until))
     return schedule_.In(kLookAgain, [this, index, epoch, deadline] { EndEpoch(index, epoch, deadline); });
   for (int rank = 0; rank < plan_.ranks_per_node; ++rank)
     if (node.ranks[At(rank)].alive) Leave(index, rank, {0, SIGKILL});
@@ -155,6 +158,44 @@ void Cluster::Do(int index, const KeepStacks& command) {
   if (command.epoch < nodes_[At(index)].epoch) return;
   schedule_.In(Seconds{0.02}, [this, index, epoch = command.epoch, machine = machine(index)] {
     if (machine == this->machine(index)) Remember(index, epoch, StacksKept{epoch, "stacks"});
+  });
+}
+
+void Cluster::Do(int index, const Probe& command) {
+  const Node& node = nodes_[At(index)];
+  if (command.epoch < node.epoch || node.mute) return;
+  Probed answer{command.epoch, command.rung, {}, {}};
+  if (node.spoiled == command.rung) {
+    incident::Finding finding;
+    finding.syndrome = incident::Syndrome::kMachineFault;
+    finding.suspects = {{incident::Suspect::Kind::kNode, node.name}};
+    finding.evidence = {"it computes another sum"};
+    finding.certain = true;
+    answer.findings = {finding};
+  }
+  schedule_.In(chance_.Between(0.05, 0.5), [this, index, answer, machine = machine(index)] {
+    if (machine == this->machine(index)) Remember(index, answer.epoch, answer);
+  });
+}
+
+void Cluster::Alert(int index, AlertClass kind, const std::string& item, Seconds stuck) {
+  Node& node = nodes_[At(index)];
+  if (node.dead) return;
+  if (stuck.value > 0) node.stuck_until = schedule_.now() + ToNanos(stuck);
+  node.alerts.push_back({index, item, kind, "", "it says so", schedule_.now()});
+  SayNow(index, EventBody(node.alerts.back()));
+}
+
+void Cluster::ClearSoon(int index, const std::string& item, Seconds delay) {
+  schedule_.In(delay, [this, index, item, machine = machine(index)] {
+    if (machine != this->machine(index)) return;
+    Node& node = nodes_[At(index)];
+    for (Alerted& alert : node.alerts) {
+      if (alert.item != item) continue;
+      alert.cleared = true;
+      SayNow(index, EventBody(alert));
+    }
+    std::erase_if(node.alerts, [&](const Alerted& alert) { return alert.cleared; });
   });
 }
 
@@ -450,12 +491,13 @@ void Cluster::NoteWhatIsLeft() {
     if (CanGather(point)) newest_whole_ = point;
 }
 
-void Cluster::Replace(int index) {
+void Cluster::Replace(int index, const std::string& name) {
   Node& node = nodes_[At(index)];
   NoteWhatIsLeft();
   CheckLoss(index);
   Node fresh;
   fresh.machine = node.machine + 1;
+  fresh.name = name;
   for (const Rank& rank : node.ranks) {
     fresh.ranks.emplace_back();
     fresh.ranks.back().process = rank.process + 1;  // what was about to happen to the old one's does not

@@ -51,6 +51,11 @@ struct Node {
   std::vector<EventBody> said;          // facts of the epoch, said again when its agent is back
   std::optional<Holding> holding_told;  // over this connection
   int64_t step_told = -2;
+  std::string name;
+  std::vector<Alerted> alerts;  // that stand; said again when its agent is back
+  std::optional<Rung> spoiled;  // what finds that this machine is broken
+  bool mute = false;            // it answers no probe
+  Nanos stuck_until;            // its ranks do not end before
 };
 
 // A checkpoint on the disk that all nodes share.
@@ -78,7 +83,12 @@ class Cluster {
   // For good, with its agent, ranks and checkpoints. False: none of its ranks was at work.
   bool Die(int node);
   // Another machine has this place from now on, and holds nothing yet. Whatever the one before still says is not heard.
-  void Replace(int node);
+  void Replace(int node, const std::string& name);
+  // Its inspection says so; and its ranks do not end for so long.
+  void Alert(int node, AlertClass kind, const std::string& item, Seconds stuck);
+  void ClearSoon(int node, const std::string& item, Seconds delay);
+  // Its ranks crash for a reason that only this probe finds.
+  void Spoil(int node, Rung found_by) { nodes_[At(node)].spoiled = found_by; }
 
   // From now on nothing disturbs: checkpoints must go on becoming whole.
   void Settle() { settled_ = schedule_.now(); }
@@ -107,6 +117,7 @@ class Cluster {
   void Do(int node, const Spawn& command);
   void Do(int node, const KillEpoch& command);
   void Do(int node, const KeepStacks& command);
+  void Do(int node, const Probe& command);
   void Do(int node, const ChooseRestore& command);
   void Do(int node, const ChooseOnDisk& question);
   void Do(int node, const FetchKept& question);

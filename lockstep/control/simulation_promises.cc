@@ -9,7 +9,8 @@ namespace lockstep::control {
 namespace {
 
 constexpr double kSlowStep = 0.2;
-constexpr Seconds kLongRepair{10}, kLastWords{0.3};
+constexpr Seconds kLongRepair{20}, kLastWords{0.3};
+constexpr Seconds kSlack{1};
 constexpr Seconds kPrompt{8};  // an agent may be silent for 4 s before that is noticed
 
 bool IsEnding(const State& state) { return state.mode == Mode::kFinishing || state.mode == Mode::kFinished; }
@@ -58,13 +59,37 @@ void Promises::Forget(const State& resumed) {
 void Promises::Check(const State& state) {
   if (!cluster_.broken().empty()) Break(cluster_.broken());
   if (const absl::Status valid = Validate(state); !valid.ok()) Break(Message(valid));
-  if (state.restarts > max_restarts_) Break(fmt::format("{} restarts, {} are allowed", state.restarts, max_restarts_));
+  const int charged = state.restarts - state.free_retries;
+  if (charged > max_restarts_) Break(fmt::format("{} restarts, {} are allowed", charged, max_restarts_));
   if (state.restarts > causes()) Break(fmt::format("{} restarts for {} causes", state.restarts, causes()));
   if (state.restarts > 0 && spec_.observe_only) Break("a restart, and the job was only to be observed");
+  CheckEvictions(state);
   if (!order_ || state.mode == Mode::kFinished) return;
   const Nanos since = std::max(order_->at, excused_at_);
   if (schedule_.now() - since > ToNanos(Seconds{order_->grace.value + kPrompt.value}))
     Break(fmt::format("the job was to end, and is in mode {} long after", ModeName(state.mode)));
+}
+
+// Those of the last hour are all there are. One that is lost is gone whatever the policy says, and only counts.
+void Promises::CheckEvictions(const State& state) {
+  const Policy& policy = spec_.policy;
+  const bool waits = state.mode == Mode::kStopping && !state.fault.plan.evict.empty();
+  if (!waits) waits_since_.reset();
+  if (waits && !waits_since_) waits_since_ = schedule_.now();
+  const Seconds enough{policy.stop_within.value + kSlack.value};
+  if (waits && schedule_.now() - std::max(*waits_since_, excused_at_) > ToNanos(enough))
+    Break("ranks of a node that is to be evicted are waited for");
+  for (; evictions_ < state.evictions.size(); ++evictions_) {
+    const Eviction& eviction = state.evictions[evictions_];
+    if (spec_.observe_only || policy.dry_run) Break("an eviction, and it was only to be said");
+    if (eviction.role == Role::kLoss) continue;
+    if (!accused_.contains(eviction.node.token))
+      Break(fmt::format("{} was evicted without a reason", eviction.node.name));
+    if (static_cast<int>(evictions_) >= policy.evictions_per_hour)
+      Break(fmt::format("{} evictions, {} are allowed", evictions_ + 1, policy.evictions_per_hour));
+    const int machines = static_cast<int>(state.spec.nodes.size() + state.standbys.size());
+    if (machines < policy.least_machines) Break(fmt::format("{} machines are left", machines));
+  }
 }
 
 void Promises::CheckEnd(const State& state) {

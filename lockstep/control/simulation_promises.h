@@ -3,12 +3,16 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 
 #include "lockstep/control/machine.h"
 #include "lockstep/control/simulation_cluster.h"
 
 namespace lockstep::control {
+
+// "epoch_spawned of epoch 2"
+std::string EventText(const EventBody& body);
 
 class Promises {
  public:
@@ -21,10 +25,12 @@ class Promises {
   // A node died, or it ended itself, with ranks that were at work.
   void LoseRanks(const State& state);
   // A standby took the place of a node.
-  void Replace() {
+  void Replace(bool was_dead) {
     ++causes_;
-    ranks_lost_ = false;
+    ranks_lost_ = ranks_lost_ && !was_dead;
   }
+  // There is reason enough to evict this machine, by its token.
+  void Accuse(const std::string& token) { accused_.insert(token); }
   // Somebody asked for a stop a second time: ranks need not be given the time to leave.
   void BeImpatient() { impatient_ = true; }
   // The coordinator is about to hear this.
@@ -51,6 +57,7 @@ class Promises {
   };
 
   int causes() const { return causes_ + cluster_.own_causes(); }
+  void CheckEvictions(const State& state);
   void CheckStatus(const State& state);
   void CheckLedger(const State& state);
   void CheckIncident(const State& state, const incident::Incident& incident, int64_t lost);
@@ -62,6 +69,9 @@ class Promises {
   std::optional<Order> order_;
   bool ranks_lost_ = false, impatient_ = false;
   int max_restarts_ = 0, causes_ = 0;
+  std::set<std::string> accused_;
+  size_t evictions_ = 0;              // looked at
+  std::optional<Nanos> waits_since_;  // for the ranks of a node that is to be evicted
   std::string broken_;
 };
 

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "lockstep/base/clock.h"
 #include "lockstep/base/units.h"
 
 namespace lockstep::control {
@@ -38,6 +39,16 @@ class Schedule {
   Nanos now_{1'000'000'000};
   int64_t count_ = 0;
   std::priority_queue<Item> queue_;
+};
+
+class VirtualClock final : public Clock {
+ public:
+  explicit VirtualClock(const Schedule& schedule) : schedule_(schedule) {}
+  Nanos Now() const override { return schedule_.now(); }
+  Nanos WallNow() const override { return schedule_.now(); }
+
+ private:
+  const Schedule& schedule_;
 };
 
 class Chance {

@@ -62,7 +62,8 @@ const Declared kDeclared[] = {
     {"starting", {"running", "confirming", "stopping", "finishing", "finished"}},
     {"running", {"confirming", "stopping", "finishing", "finished"}},
     {"confirming", {"starting", "running", "stopping", "finishing", "finished"}},
-    {"stopping", {"choosing", "finishing"}},
+    {"stopping", {"choosing", "probing", "finishing"}},
+    {"probing", {"choosing", "stopping", "finishing", "finished"}},
     {"choosing", {"spawning", "stopping", "finishing", "finished"}},
     {"finishing", {"finished"}},
 };
@@ -77,7 +78,7 @@ class Coverage {
   // Modes that were never reached, and transitions that are not declared.
   std::string Wrong() const {
     std::string wrong;
-    for (int mode = 0; mode <= static_cast<int>(Mode::kLoading); ++mode) {
+    for (int mode = 0; mode <= static_cast<int>(Mode::kProbing); ++mode) {
       const char* name = ModeName(static_cast<Mode>(mode));
       if (!modes_.contains(name)) wrong += fmt::format("mode {} was never reached; ", name);
     }

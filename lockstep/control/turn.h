@@ -1,6 +1,6 @@
 // The inside of the state machine: a Turn is one application of Step(). machine.cc holds the life of an epoch,
-// machine_fault.cc what happens when something goes wrong, machine_evict.cc who takes the place of a node that is lost;
-// only these three include this.
+// machine_fault.cc what happens when something goes wrong, machine_policy.cc what the policy makes of it,
+// machine_evict.cc who takes the place of a node; only these four include this.
 #pragma once
 
 #include <optional>
@@ -42,6 +42,27 @@ void CloseIncident(Turn& turn);
 // A certain finding leads the open incident, or a new one: the epoch is repaired.
 void LeadWith(Turn& turn, incident::Finding finding);
 void Repair(Turn& turn);
+// The open incident if it is of this epoch; else a new one.
+void EnsureIncident(Turn& turn);
+bool AlreadySaid(const State& state, const incident::Finding& finding);
+// Why no restart can help, or none is left; empty: one may.
+std::string ReasonToEnd(const State& state);
+bool IsBudgetSpent(const State& state);
+
+// What the policy says about the open incident becomes the plan.
+void Resolve(Turn& turn);
+// The same, of an epoch that is being killed already.
+void ResolveAnew(Turn& turn);
+// The epoch is gone: the plan is carried out.
+void CarryOut(Turn& turn);
+// A plan that had to wait for what is so now: a standby, a loop that runs.
+void Reconsider(Turn& turn);
+// What is done on account of the plan.
+void ActOnPlan(Turn& turn, incident::ActionKind kind, std::string text, bool done = true);
+
+// On account of the open incident a standby, which there must be, takes the place of this node.
+void Replace(Turn& turn, int node, const std::string& why, Role role);
+bool HasStandbyFor(const State& state, int node);
 // A node whose agent is out of reach, and which a standby could replace.
 std::optional<int> LostReplaceable(const State& state);
 // Neither it nor its ranks are in reach: the standby takes its place.
@@ -58,5 +79,8 @@ void On(Turn& turn, const JournalBehind& event);
 void On(Turn& turn, const AgentGone& event);
 void On(Turn& turn, const StandbyCame& event);
 void On(Turn& turn, const StandbyLeft& event);
+void On(Turn& turn, const Alerted& event);
+void On(Turn& turn, const Probed& event);
+void On(Turn& turn, const StopOverdue& event);
 
 }  // namespace lockstep::control

@@ -36,6 +36,9 @@ constexpr std::array<SyndromeText, kSyndromeCount> kSyndromes = {{
     {"non_communication_slow", "is slow, and the others wait for it"},
     {"job_slow", "has become slower, all ranks alike"},
     {"node_lost", "is lost, and its ranks with it"},
+    {"machine_fault", "has a broken machine"},
+    {"network_fault", "has trouble with its network"},
+    {"nan", "has a loss that is no number any more"},
 }};
 constexpr std::array<const char*, 8> kActions = {"evict",  "restart",    "rollback", "hot_update",
                                                  "replan", "checkpoint", "stop",     "note"};
@@ -185,7 +188,10 @@ Json ToJson(const Finding& finding) {
 }
 
 Json ToJson(const Action& action) {
-  return {{"kind", ActionName(action.kind)}, {"text", action.text}, {"done", action.done}};
+  Json json = {{"kind", ActionName(action.kind)}, {"text", action.text}, {"done", action.done}};
+  if (!action.rung.empty()) json["rung"] = action.rung;
+  if (!action.reason.empty()) json["reason"] = action.reason;
+  return json;
 }
 
 Json ToJson(const Incident& incident) {

@@ -34,8 +34,11 @@ enum class Syndrome {
   kNonCommunicationSlow,  // comes late to its collectives by its own doing
   kJobSlow,               // all ranks alike have become slower
   kNodeLost,              // neither its agent nor its ranks are in reach, and the others can't go on without them
+  kMachineFault,          // hardware or system, by the word of its own driver or kernel
+  kNetworkFault,          // a link or a port of a node
+  kNan,                   // the loss is no finite number any more
 };
-inline constexpr int kSyndromeCount = static_cast<int>(Syndrome::kNodeLost) + 1;
+inline constexpr int kSyndromeCount = static_cast<int>(Syndrome::kNan) + 1;
 
 struct Suspect {
   enum class Kind { kRank, kNode, kNicPort, kLink, kSoftware, kBlock };
@@ -71,6 +74,7 @@ struct Action {
   std::string text;  // "restart of all 4 ranks in epoch 3 from step 117"
   bool done = true;  // false: only said, under --observe-only
   Nanos at;
+  std::string rung{}, reason{};  // of the policy of recovery; empty: it had no part in this
 };
 
 // Where the lost time of an incident went. Filled from the ledger, nowhere else.

@@ -231,11 +231,19 @@ void Head::Carry(const std::vector<control::Command>& commands) {
     } else if (const auto* wait = std::get_if<control::WaitForCulprit>(&command)) {
       culprit_epoch_ = wait->epoch;
       culprit_deadline_ = clock_.Now() + ToNanos(wait->at_most);
+    } else if (const auto* stop = std::get_if<control::WaitForStop>(&command)) {
+      stop_epoch_ = stop->epoch;
+      stop_deadline_ = clock_.Now() + ToNanos(stop->at_most);
+    } else if (const auto* ask = std::get_if<control::AskForNodes>(&command)) {
+      listener_.line(fmt::format("{} machine(s) more are wanted as standbys: a node is to be evicted", ask->count));
     } else if (const auto* seat = std::get_if<control::Seat>(&command)) {
       Seat(seat->node);
     } else if (const auto* announce = std::get_if<control::Announce>(&command)) {
       Announce(announce->incident);
     } else {
+      if (const auto* choose = std::get_if<control::ChooseRestore>(&command)) fleet_->Poison(choose->poisoned);
+      if (const auto* probe = std::get_if<control::Probe>(&command))
+        probe_deadline_ = clock_.Now() + ToNanos(probe->at_most);
       if (const auto* kill = std::get_if<control::KillEpoch>(&command)) {
         culprit_deadline_ = Nanos{};
         fleet_->Begin(kill->epoch);  // one that the journal did not know of
@@ -301,13 +309,26 @@ void Head::WasAway() {
     if (node.lost_since.value != 0) node.lost_since = clock_.Now();
 }
 
+// What was waited for has not come in its time.
+void Head::EndWaits(Nanos now) {
+  const auto is_over = [&](Nanos& deadline) {
+    if (deadline.value == 0 || now < deadline) return false;
+    deadline = Nanos{};
+    return true;
+  };
+  if (is_over(culprit_deadline_)) Handle(control::SecondaryGraceOver{culprit_epoch_});
+  if (is_over(stop_deadline_)) Handle(control::StopOverdue{stop_epoch_});
+  if (!is_over(probe_deadline_) || state().mode != control::Mode::kProbing) return;
+  std::vector<int> unanswered;
+  control::Probed probed = fleet_->Overdue(state().fault.plan.rung, unanswered);
+  for (const int node : unanswered) probed.unanswered.push_back(NameOf(node));
+  Handle(probed);
+}
+
 void Head::Tick() {
   if (state().mode == control::Mode::kFinished) return;
   const Nanos now = clock_.Now();
-  if (culprit_deadline_.value != 0 && now >= culprit_deadline_) {
-    culprit_deadline_ = Nanos{};
-    Handle(control::SecondaryGraceOver{culprit_epoch_});
-  }
+  EndWaits(now);
   TellCommit();
   Handle(judge_->At(state(), fleet_->progress(), now));
   if (judge_->wants_stacks() != looks_closely_) {

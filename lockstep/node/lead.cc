@@ -73,6 +73,7 @@ void Lead::BeginIfComplete() {
   job_.first_epoch = roster_->first_epoch();
   job_.layout = roster_->layout();
   job_.load_first = job_.first_epoch.value() > 1;
+  if (!own_token_.empty()) job_.leading_node = roster_->PlaceOf(own_token_).node;
   absl::Status status = head_.Begin(job_);
   for (auto& [peer, agent] : agents_) Welcome(peer, agent);
   if (const control::Place own = roster_->PlaceOf(own_token_); status.ok() && own.node != control::kStandby) {

@@ -48,6 +48,8 @@ struct RunOptions {
   bool nccl_profiler = false;
   Seconds grace{30};
   detect::Policy policy;
+  std::string recovery_file;  // of the policy of recovery; empty: the default
+  control::Policy recovery;
   Bytes checkpoint_budget;     // 0: half of what is available
   std::string checkpoint_dir;  // empty: no checkpoints on disk
   Seconds checkpoint_interval{600};

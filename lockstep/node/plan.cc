@@ -83,6 +83,7 @@ control::JobSpec MakeJob(const RunOptions& options) {
   job.no_progress_limit = options.no_progress_limit;
   job.observe_only = options.observe_only;
   job.grace = options.grace;
+  job.policy = options.recovery;
   job.standbys = options.nodes.expected.standbys;
   return job;
 }

@@ -11,6 +11,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/control/report.h"
 #include "lockstep/node/past.h"
+#include "lockstep/control/story.h"
 
 namespace lockstep::node {
 namespace {
@@ -45,6 +46,11 @@ absl::StatusOr<Json> QueryIncidents(const std::string& run_dir) {
   if (auto answer = Ask(run_dir, {{"op", "incidents"}}); answer.ok()) return answer;
   LS_ASSIGN_OR_RETURN(const history::Replayed replayed, Replay(run_dir));
   return control::IncidentsReport(replayed.state, replayed.last);
+}
+
+absl::StatusOr<Json> QueryWhy(const std::string& run_dir, int64_t incident) {
+  LS_ASSIGN_OR_RETURN(const Replayed replayed, Replay(run_dir));
+  return control::Story(replayed.state, incident, replayed.last);
 }
 
 absl::Status AskStop(const std::string& run_dir) { return Ask(run_dir, {{"op", "stop"}}).status(); }

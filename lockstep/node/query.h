@@ -16,6 +16,8 @@ namespace lockstep::node {
 // The documents of control/report.h.
 absl::StatusOr<Json> QueryStatus(const std::string& run_dir);
 absl::StatusOr<Json> QueryIncidents(const std::string& run_dir);
+// control::Story of one incident, from the journal, which holds all that happened so far.
+absl::StatusOr<Json> QueryWhy(const std::string& run_dir, int64_t incident);
 // Asks the watching process to end the job. NotFound: nobody watches.
 absl::Status AskStop(const std::string& run_dir);
 // Sends {"op": NAME, ...} to the watching process and waits for its answer; {"error": TEXT} comes back as an error.

@@ -98,6 +98,13 @@ void Put(const control::Samples& samples, FromAgent& wire) {
   for (const detect::StackSample& sample : samples.stacks) Put(sample, to->add_stacks());
   to->mutable_progress()->set_step(samples.progress.step);
   to->mutable_progress()->set_step_end_ns(samples.progress.step_end.value);
+  for (const control::BadLoss& loss : samples.losses) {
+    BadLoss* one = to->add_losses();
+    one->set_rank(loss.rank.value());
+    one->set_from(loss.from);
+    one->set_seen_since(loss.seen_since);
+    one->set_step(loss.step);
+  }
 }
 
 template <typename Plain>
@@ -233,6 +240,8 @@ control::Samples Get(const Samples& wire) {
   control::Samples samples{EpochId(wire.epoch()), {}, {}, {wire.progress().step(), {wire.progress().step_end_ns()}}};
   for (const RankSample& sample : wire.ranks()) samples.ranks.push_back(Get(sample));
   for (const StackSample& sample : wire.stacks()) samples.stacks.push_back(Get(sample));
+  for (const BadLoss& loss : wire.losses())
+    samples.losses.push_back({RankId(loss.rank()), loss.from(), loss.seen_since(), loss.step()});
   return samples;
 }
 
@@ -351,6 +360,7 @@ void Put(const control::KillEpoch& command, Out& wire) {
 }
 void Put(const control::ChooseRestore& command, Out& wire) {
   wire.mutable_choose_restore()->set_next(command.next.value());
+  for (const control::CheckpointId& point : command.poisoned) Put(point, wire.mutable_choose_restore()->add_poisoned());
 }
 void Put(const control::PublishRestore& command, Out& wire) {
   wire.mutable_publish_restore()->set_epoch(command.epoch.value());
@@ -391,6 +401,18 @@ void Put(const control::FetchKept& question, Out& wire) {
 void Put(const control::WritePart& command, Out& wire) {
   Put(command.point, wire.mutable_write_part()->mutable_point());
 }
+void Put(const control::Probe& command, Out& wire) {
+  Probe* to = wire.mutable_probe();
+  to->set_epoch(command.epoch.value());
+  to->set_rung(control::RungName(command.rung));
+  to->set_incident(command.incident);
+  to->set_at_most_s(command.at_most.value);
+}
+void Put(const control::RollBackCode& command, Out& wire) {
+  wire.mutable_roll_back_code()->set_next(command.next.value());
+}
+void Put(const control::WaitForStop&, Out&) {}
+void Put(const control::AskForNodes&, Out&) {}
 void Put(const control::Announce&, Out&) {}
 void Put(const control::Seat&, Out&) {}
 void Put(const control::WaitForCulprit&, Out&) {}
@@ -498,7 +520,16 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
       return Told(Command(to));
     }
     case FromCoordinator::kChooseRestore:
-      return Told(Command(control::ChooseRestore{EpochId(wire.choose_restore().next())}));
+      return Told(Command(
+          control::ChooseRestore{EpochId(wire.choose_restore().next()), Get(wire.choose_restore().poisoned())}));
+    case FromCoordinator::kProbe: {
+      const Probe& probe = wire.probe();
+      const std::optional<control::Rung> rung = control::RungFromName(probe.rung());
+      if (!rung) return InvalidArgument("a probe of an unknown kind, \"{}\"", probe.rung());
+      return Told(Command(control::Probe{EpochId(probe.epoch()), *rung, probe.incident(), Seconds{probe.at_most_s()}}));
+    }
+    case FromCoordinator::kRollBackCode:
+      return Told(Command(control::RollBackCode{EpochId(wire.roll_back_code().next())}));
     case FromCoordinator::kPublishRestore: {
       control::PublishRestore publish{EpochId(wire.publish_restore().epoch()), {}};
       if (wire.publish_restore().has_point()) publish.point = Get(wire.publish_restore().point());
@@ -566,6 +597,9 @@ void Shift(control::Said& said, Nanos offset) {
         if constexpr (requires { body.exited; }) Move(body.exited, offset);
         if constexpr (requires { body.finding; }) Move(body.finding.since, offset);
         if constexpr (requires { body.since; }) Move(body.since, offset);
+        if constexpr (requires { body.findings; }) {
+          for (incident::Finding& finding : body.findings) Move(finding.since, offset);
+        }
       },
       *event);
 }

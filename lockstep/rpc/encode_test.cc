@@ -117,7 +117,9 @@ TEST(Encode, SamplesArriveWhole) {
                           true,      true};
   detect::StackSample stack{RankId(7), {9},           detect::InCollective::kNo, true, "f.py:1 in f",
                             10,        "f (libf.so)", detect::CodeKind::kOther};
-  const control::Samples samples = Sent(control::Samples{EpochId(3), {rank}, {stack}, {11, {12}}});
+  const std::vector<control::BadLoss> losses = {{RankId(7), 3, 4, 5}};
+  const control::Samples samples = Sent(control::Samples{EpochId(3), {rank}, {stack}, {11, {12}}, losses});
+  EXPECT_EQ(samples.losses, losses);
   EXPECT_EQ(samples.epoch, EpochId(3));
   EXPECT_EQ(samples.ranks, std::vector{rank});
   EXPECT_EQ(samples.stacks, std::vector{stack});
@@ -164,6 +166,11 @@ TEST(Encode, OrdersArriveWhole) {
   EXPECT_EQ(Ordered(control::PublishRestore{EpochId(2), {}}).point, std::nullopt);
   EXPECT_EQ(Ordered(control::PublishRestore{EpochId(2), control::CheckpointId{EpochId(1), 3}}).point->step, 3);
   EXPECT_EQ(Ordered(control::Finish{1, "why"}).verdict, "why");
+  const control::Probe probe = Ordered(control::Probe{EpochId(2), control::Rung::kReplay, 3, Seconds{60}});
+  EXPECT_EQ(probe.rung, control::Rung::kReplay);
+  EXPECT_EQ(probe.at_most, Seconds{60});
+  const std::vector<control::CheckpointId> poisoned = {{EpochId(1), 9}};
+  EXPECT_EQ(Ordered(control::ChooseRestore{EpochId(2), poisoned}).poisoned, poisoned);
   EXPECT_FALSE(Encode(control::Told(control::Command(control::Announce{}))).has_value()) << "the coordinator's own";
 }
 

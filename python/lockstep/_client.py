@@ -35,6 +35,11 @@ _SIGNATURES = {
 }
 
 
+def _told(loss):
+    """NaN means that none was told."""
+    return math.inf if math.isnan(loss) else loss
+
+
 class Client:
     """One joined process. Results are those of client.h, as numbers; `error()` has the sentence for the last bad one."""
 
@@ -47,7 +52,7 @@ class Client:
         return self._library.ls_last_error().decode("utf-8", "replace")
 
     def step(self, i, loss=None):
-        self._library.ls_step(self._handle, i, math.nan if loss is None else float(loss))
+        self._library.ls_step(self._handle, i, math.nan if loss is None else _told(float(loss)))
 
     def mark(self, part):
         self._library.ls_mark(self._handle, part)

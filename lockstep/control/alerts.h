@@ -1,0 +1,41 @@
+// What the machines' own inspections said lately, and whom that makes a culprit. A machine that says that it is broken
+// stays one until it says that this is over; of the network it takes several alerts in a while, and whether they were
+// cleared meanwhile does not count. Cost: that of the alerts that stand or are of that while.
+//
+//   if (alerts.Take(event, now, policy.network_window)) ... alerts.Broken(), alerts.Unsteady(policy, now)
+#pragma once
+
+#include <vector>
+
+#include "lockstep/control/events.h"
+
+namespace lockstep::control {
+
+class Alerts {
+ public:
+  // The newest alert against a node, and how many there were.
+  struct Complaint {
+    Alerted newest;
+    int count = 1;
+    bool stands = true;  // one of them is not cleared
+  };
+
+  // False: it is known already.
+  bool Take(const Alerted& alert, Nanos now, Seconds window);
+  // Another machine has this node's place.
+  void Forget(int node);
+
+  // By node.
+  std::vector<Complaint> Broken() const;
+  std::vector<Complaint> Unsteady(const Policy& policy, Nanos now) const;
+  // More than one node complains of the network.
+  bool IsWidespread(const Policy& policy, Nanos now) const;
+
+ private:
+  std::vector<Complaint> NetworkOf(Nanos from) const;
+  void Drop(Nanos before);
+
+  std::vector<Alerted> kept_;  // in the order of their coming
+};
+
+}  // namespace lockstep::control

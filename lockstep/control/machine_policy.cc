@@ -1,0 +1,391 @@
+// What the policy makes of a fault: the situation as the table asks for it, the plan that follows, and its carrying out
+// once the epoch is gone.
+#include <algorithm>
+
+#include "lockstep/control/turn.h"
+
+namespace lockstep::control {
+namespace {
+
+using incident::ActionKind;
+using incident::Finding;
+using incident::Suspect;
+using incident::Syndrome;
+
+constexpr Seconds kHour{3600};
+
+// ---- the situation ----
+
+Symptom SymptomOf(const State& state) {
+  switch (incident::Lead(state.incidents[*state.open]).syndrome) {
+    case Syndrome::kMachineFault:
+      return Symptom::kMachine;
+    case Syndrome::kNetworkFault:
+      return Symptom::kNetwork;
+    case Syndrome::kNodeLost:
+      return Symptom::kNodeLost;
+    case Syndrome::kNan:
+      return Symptom::kNan;
+    case Syndrome::kWatcherLost:
+      return Symptom::kOurs;
+    case Syndrome::kCrash:
+    case Syndrome::kExit:
+      if (state.fault.free_retry) return Symptom::kOurs;
+      return state.fault.traceable ? Symptom::kProgram : Symptom::kCrash;
+    default:
+      return Symptom::kHang;
+  }
+}
+
+int CountNodes(const State& state) { return std::max(1, static_cast<int>(state.spec.nodes.size())); }
+
+std::string NameOf(const State& state, int node) {
+  const auto index = static_cast<size_t>(node);
+  return index < state.spec.nodes.size() ? state.spec.nodes[index].name : std::to_string(node);
+}
+
+std::optional<int> NodeOf(const State& state, const Suspect& suspect) {
+  const std::optional<RankId> rank = incident::RankOf(suspect);
+  int first = 0;
+  for (size_t i = 0; i < state.spec.nodes.size(); ++i) {
+    const NodeSpec& node = state.spec.nodes[i];
+    const bool has_rank = rank && rank->value() >= first && rank->value() < first + node.ranks;
+    const bool is_it = suspect.kind == Suspect::Kind::kNode && suspect.name == node.name;
+    if (has_rank || is_it) return static_cast<int>(i);
+    first += node.ranks;
+  }
+  return std::nullopt;
+}
+
+std::string ComplaintText(const Alerts::Complaint& complaint) {
+  const Alerted& newest = complaint.newest;
+  const std::string about = newest.subject.empty() ? newest.item : fmt::format("{} of {}", newest.item, newest.subject);
+  return fmt::format("{}: {}{}", about, newest.text,
+                     complaint.count > 1 ? fmt::format("; {} alerts in all", complaint.count) : "");
+}
+
+void AddAlerts(const State& state, const std::vector<Alerts::Complaint>& complaints, std::vector<Culprit>& culprits) {
+  for (const Alerts::Complaint& complaint : complaints)
+    culprits.push_back({complaint.newest.node, NameOf(state, complaint.newest.node), ComplaintText(complaint)});
+}
+
+// Whoever takes a place is there for one of them only. Each node once, by the first who names it.
+void Complete(const State& state, std::vector<Culprit>& culprits) {
+  std::vector<Culprit> distinct;
+  std::vector<NodeSpec> standbys = state.standbys;
+  for (Culprit& culprit : culprits) {
+    if (std::any_of(distinct.begin(), distinct.end(), [&](const Culprit& c) { return c.node == culprit.node; }))
+      continue;
+    const auto index = static_cast<size_t>(culprit.node);
+    const int ranks = index < state.spec.nodes.size() ? state.spec.nodes[index].ranks : 0;
+    const auto fits = std::find_if(standbys.begin(), standbys.end(), [&](const auto& s) { return s.ranks == ranks; });
+    culprit.replaceable = fits != standbys.end();
+    if (culprit.replaceable) standbys.erase(fits);
+    culprit.leads = culprit.node == state.spec.leading_node;
+    distinct.push_back(std::move(culprit));
+  }
+  culprits = std::move(distinct);
+}
+
+std::vector<Culprit> CulpritsOf(const State& state, Symptom symptom) {
+  const Policy& policy = state.spec.policy;
+  std::vector<Culprit> culprits;
+  if (symptom == Symptom::kNodeLost) {
+    const Finding& loss = incident::Lead(state.incidents[*state.open]);
+    if (const std::optional<int> node = NodeOf(state, loss.suspects.front()))
+      culprits.push_back({*node, NameOf(state, *node), loss.evidence.front(), Role::kLoss});
+  } else if (symptom != Symptom::kProgram && symptom != Symptom::kOurs) {
+    if (state.open && symptom != Symptom::kMachine && symptom != Symptom::kNetwork) culprits = state.fault.named;
+    if (symptom != Symptom::kNetwork) AddAlerts(state, state.alerts.Broken(), culprits);
+    const bool one_node = !state.alerts.IsWidespread(policy, state.now);
+    if (symptom != Symptom::kMachine && one_node) AddAlerts(state, state.alerts.Unsteady(policy, state.now), culprits);
+  }
+  Complete(state, culprits);
+  return culprits;
+}
+
+// What was tried against faults of this kind, while each came soon after the one before, and how long the job ran
+// since.
+struct Chain {
+  int64_t id = 0;
+  std::vector<Rung> tried;
+  std::optional<Seconds> ran_since;
+};
+
+Chain ChainOf(const State& state, Symptom symptom) {
+  const int64_t now = state.incidents[*state.open].id;
+  Chain chain{now, {}, {}};
+  const Climbed* last = nullptr;
+  const Climbed* before = nullptr;  // this incident
+  for (const Climbed& climbed : state.ladder) {
+    if (climbed.symptom != symptom) continue;
+    last = &climbed;
+    if (climbed.incident != now) before = &climbed;
+  }
+  const Nanos since = std::min(state.fault.noticed, state.now);
+  if (before != nullptr)
+    chain.ran_since = before->resumed.value == 0 ? Seconds{} : ToSeconds(std::max(Nanos{}, since - before->resumed));
+  const bool goes_on = last != nullptr && last->incident == now;
+  const bool again = before != nullptr && *chain.ran_since <= state.spec.policy.again_within;
+  if (!goes_on && !again) return chain;
+  chain.id = last->chain;
+  for (const Climbed& climbed : state.ladder)
+    if (climbed.symptom == symptom && climbed.chain == chain.id) chain.tried.push_back(climbed.rung);
+  return chain;
+}
+
+int EvictedLastHour(const State& state) {
+  return static_cast<int>(std::count_if(state.evictions.begin(), state.evictions.end(), [&](const Eviction& eviction) {
+    return state.now - eviction.at < ToNanos(kHour);
+  }));
+}
+
+Situation SituationOf(const State& state, Symptom symptom) {
+  Situation situation;
+  situation.symptom = symptom;
+  situation.culprits = CulpritsOf(state, symptom);
+  situation.widespread = state.alerts.IsWidespread(state.spec.policy, state.now);
+  situation.evicted_last_hour = EvictedLastHour(state);
+  situation.nodes = CountNodes(state);
+  situation.standbys = static_cast<int>(state.standbys.size());
+  situation.can_roll_back = state.can_roll_back;
+  return situation;
+}
+
+Situation SituationOfOpen(const State& state, Symptom symptom) {
+  Situation situation = SituationOf(state, symptom);
+  const Chain chain = ChainOf(state, symptom);
+  situation.tried = chain.tried;
+  situation.ran_since = chain.ran_since;
+  situation.hopeless = ReasonToEnd(state);
+  situation.spent = IsBudgetSpent(state);
+  return situation;
+}
+
+// ---- the decision ----
+
+void Keep(Turn& turn, Symptom symptom, const Decision& decision) {
+  State& state = turn.state;
+  state.decisions.push_back({Open(state).id, turn.at, symptom, decision});
+  if (decision.machines_wanted > 0) turn.commands.push_back(AskForNodes{decision.machines_wanted});
+}
+
+std::vector<Evictee> EvicteesOf(const State& state, const Decision& decision, const std::vector<Culprit>& culprits) {
+  std::vector<Evictee> evict;
+  for (const Culprit& culprit : culprits) {
+    const bool goes = std::find(decision.nodes.begin(), decision.nodes.end(), culprit.node) != decision.nodes.end();
+    if (!goes) continue;
+    evict.push_back(
+        {culprit.node, state.spec.nodes[static_cast<size_t>(culprit.node)].token, culprit.why, culprit.role});
+  }
+  return evict;
+}
+
+// ---- inspections ----
+
+Finding FindingOf(const State& state, const Alerted& alert) {
+  Finding finding;
+  finding.syndrome = alert.kind == AlertClass::kMachine ? Syndrome::kMachineFault : Syndrome::kNetworkFault;
+  finding.suspects = {{Suspect::Kind::kNode, NameOf(state, alert.node)}};
+  finding.evidence = {ComplaintText({alert})};
+  finding.certain = true;
+  finding.since = state.now;  // until now the job trained
+  return finding;
+}
+
+bool NeedsAnswer(const Alerted& alert) {
+  return !alert.cleared && (alert.kind == AlertClass::kMachine || alert.kind == AlertClass::kNetwork);
+}
+
+bool Acts(const State& state) {
+  return state.mode == Mode::kSpawning || state.mode == Mode::kStarting || state.mode == Mode::kRunning;
+}
+
+// The job runs on: an incident for the record.
+void Note(Turn& turn, Finding finding, Symptom symptom, const Decision& decision) {
+  State& state = turn.state;
+  if (state.open && AlreadySaid(state, finding)) return;
+  if (!state.open) EnsureIncident(turn);
+  Open(state).findings.push_back(std::move(finding));
+  const bool would = decision.rung == Rung::kEvict;  // --observe-only
+  std::string text = would ? "eviction" : "named; the job goes on";
+  for (const Refusal& refusal : decision.refused) text += fmt::format("; {}: {}", RungName(refusal.rung), refusal.why);
+  Open(state).actions.push_back({would ? ActionKind::kEvict : ActionKind::kNote, std::move(text), !would, turn.at,
+                                 RungName(decision.rung), decision.reason});
+  Keep(turn, symptom, decision);
+  AnnounceOpen(turn);
+}
+
+bool AnswerAlert(Turn& turn, const Alerted& alert, bool note) {
+  State& state = turn.state;
+  const Symptom symptom = alert.kind == AlertClass::kMachine ? Symptom::kMachine : Symptom::kNetwork;
+  const Decision decision = Decide(state.spec.policy, SituationOf(state, symptom));
+  const bool named = std::find(decision.nodes.begin(), decision.nodes.end(), alert.node) != decision.nodes.end();
+  const bool evicts = decision.rung == Rung::kEvict && named && !state.spec.observe_only;
+  if (evicts) LeadWith(turn, FindingOf(state, alert));
+  if (!evicts && note) Note(turn, FindingOf(state, alert), symptom, decision);
+  return evicts;
+}
+
+void JoinAlert(Turn& turn, const Alerted& alert) {
+  State& state = turn.state;
+  const Finding finding = FindingOf(state, alert);
+  if (!AlreadySaid(state, finding)) Open(state).findings.push_back(finding);
+  if (state.mode == Mode::kStopping) ResolveAnew(turn);
+}
+
+// ---- carrying out ----
+
+std::string ProbeName(Rung rung) { return rung == Rung::kDiagnose ? "stop-time diagnosis" : "replay"; }
+
+void BeginProbe(Turn& turn) {
+  State& state = turn.state;
+  state.mode = Mode::kProbing;
+  const int64_t id = Open(state).id;
+  state.ledger.Enter(Phase::kDecide, turn.at, id);
+  state.settled = turn.at;
+  const int nodes = CountNodes(state);
+  ActOnPlan(turn, ActionKind::kNote,
+            fmt::format("{} of {} node{}", ProbeName(state.fault.plan.rung), nodes, nodes == 1 ? "" : "s"));
+  Ask(turn);
+  AnnounceOpen(turn);
+}
+
+// Why a node that was to go stays after all.
+std::string WhyItStays(const Decision& decision, const std::string& name) {
+  const std::string about = fmt::format("node {}: ", name);
+  for (const Refusal& refusal : decision.refused)
+    if (refusal.why.starts_with(about)) return refusal.why.substr(about.size());
+  return "nobody names it any more";
+}
+
+// What was possible when the plan was made may not be so now: others were lost meanwhile, an alert was cleared.
+void EvictPlanned(Turn& turn) {
+  State& state = turn.state;
+  if (state.fault.plan.evict.empty()) return;
+  const Decision now = Decide(state.spec.policy, SituationOfOpen(state, state.fault.plan.symptom));
+  for (const Evictee& evictee : std::exchange(state.fault.plan.evict, {})) {
+    const NodeSpec& occupant = state.spec.nodes[static_cast<size_t>(evictee.node)];
+    if (occupant.token != evictee.token) continue;  // it was lost meanwhile
+    const bool may = std::find(now.nodes.begin(), now.nodes.end(), evictee.node) != now.nodes.end();
+    if (may) {
+      Replace(turn, evictee.node, evictee.why, evictee.role);
+    } else {
+      Act(turn, ActionKind::kNote,
+          fmt::format("node {} keeps its place: {}", occupant.name, WhyItStays(now, occupant.name)));
+    }
+  }
+}
+
+void RollBack(Turn& turn) {
+  State& state = turn.state;
+  state.can_roll_back = false;
+  ActOnPlan(turn, ActionKind::kRollback, "the code goes back to the version before");
+  turn.commands.push_back(RollBackCode{EpochId(state.epoch.value() + 1)});
+}
+
+std::string ProbedText(const State& state, const Probed& event) {
+  std::string text = ProbeName(event.rung) + ": ";
+  std::string named;
+  for (const Finding& finding : event.findings) named += (named.empty() ? "" : "; ") + incident::Headline(finding);
+  text += named.empty() ? "nothing found" : named;
+  if (event.unanswered.empty()) return text;
+  text += fmt::format(" ({} of {} nodes did not answer in time:", event.unanswered.size(), CountNodes(state));
+  for (const std::string& name : event.unanswered) text += " " + name;
+  return text + ")";
+}
+
+void TakeCulprits(State& state, const Probed& event) {
+  const Role role = event.rung == Rung::kDiagnose ? Role::kDiagnosis : Role::kReplay;
+  for (const Finding& finding : event.findings) {
+    Open(state).findings.push_back(finding);
+    if (!finding.certain) continue;
+    const std::string why = finding.evidence.empty() ? incident::Headline(finding) : finding.evidence.front();
+    for (const Suspect& suspect : finding.suspects)
+      if (const std::optional<int> node = NodeOf(state, suspect))
+        state.fault.named.push_back({*node, NameOf(state, *node), why, role});
+  }
+}
+
+}  // namespace
+
+void ActOnPlan(Turn& turn, ActionKind kind, std::string text, bool done) {
+  const Plan& plan = turn.state.fault.plan;
+  Open(turn.state).actions.push_back({kind, std::move(text), done, turn.at, RungName(plan.rung), plan.reason});
+}
+
+void Resolve(Turn& turn) {
+  State& state = turn.state;
+  const Symptom symptom = SymptomOf(state);
+  const Situation situation = SituationOfOpen(state, symptom);
+  const Decision decision = Decide(state.spec.policy, situation);
+  Plan& plan = state.fault.plan;
+  plan = {symptom, decision.rung, decision.reason, {}};
+  // The place of a node that is lost is given away at once: of its ranks none has to end.
+  if (symptom != Symptom::kNodeLost) plan.evict = EvicteesOf(state, decision, situation.culprits);
+  Keep(turn, symptom, decision);
+}
+
+void ResolveAnew(Turn& turn) {
+  const Plan before = turn.state.fault.plan;
+  Resolve(turn);
+  const Plan& plan = turn.state.fault.plan;
+  if (plan.rung == Rung::kGiveUp) return BeginFinish(turn, kExitFailed, plan.reason, {});
+  if (before.evict.empty() && !plan.evict.empty())
+    turn.commands.push_back(WaitForStop{turn.state.epoch, turn.state.spec.policy.stop_within});
+}
+
+void CarryOut(Turn& turn) {
+  State& state = turn.state;
+  const Plan& plan = state.fault.plan;
+  state.ladder.push_back({plan.symptom, plan.rung, Open(state).id, ChainOf(state, plan.symptom).id, {}});
+  if (IsProbe(plan.rung)) return BeginProbe(turn);
+  EvictPlanned(turn);
+  if (plan.rung == Rung::kRollback) RollBack(turn);
+  state.mode = Mode::kChoosing;
+  Ask(turn);
+}
+
+void Reconsider(Turn& turn) {
+  State& state = turn.state;
+  if (!Acts(state) || state.paused) return;
+  for (const Alerts::Complaint& complaint : state.alerts.Broken())
+    if (AnswerAlert(turn, complaint.newest, false)) return;
+  for (const Alerts::Complaint& complaint : state.alerts.Unsteady(state.spec.policy, state.now))
+    if (complaint.stands && AnswerAlert(turn, complaint.newest, false)) return;
+}
+
+void On(Turn& turn, const Alerted& event) {
+  State& state = turn.state;
+  const bool is_node = event.node >= 0 && event.node < CountNodes(state);
+  if (!is_node || !state.alerts.Take(event, turn.at, state.spec.policy.network_window)) return Ignore(turn);
+  if (!NeedsAnswer(event) || state.paused) return;
+  if (Acts(state)) {
+    AnswerAlert(turn, event, true);
+  } else if (state.open && state.mode != Mode::kFinishing) {
+    JoinAlert(turn, event);
+  }
+}
+
+void On(Turn& turn, const Probed& event) {
+  State& state = turn.state;
+  if (state.mode != Mode::kProbing || event.rung != state.fault.plan.rung) return Ignore(turn);
+  ActOnPlan(turn, ActionKind::kNote, ProbedText(state, event));
+  TakeCulprits(state, event);
+  state.ledger.Enter(Phase::kRestart, turn.at, Open(state).id);
+  state.settled = turn.at;
+  Resolve(turn);
+  if (state.fault.plan.rung == Rung::kGiveUp) return BeginFinish(turn, kExitFailed, state.fault.plan.reason, {});
+  CarryOut(turn);
+}
+
+void On(Turn& turn, const StopOverdue&) {
+  State& state = turn.state;
+  if (state.mode != Mode::kStopping || state.fault.plan.evict.empty()) return Ignore(turn);
+  Act(turn, ActionKind::kNote,
+      fmt::format("not all ranks have ended within {:g} s: whoever has the place from now on does not wait for them",
+                  state.spec.policy.stop_within.value));
+  EvictPlanned(turn);
+}
+
+}  // namespace lockstep::control
