@@ -42,6 +42,7 @@ Json ToJson(const RunSpec& spec) {
           {"node_name", spec.node_name},
           {"coordinator", spec.coordinator},
           {"endpoint", spec.endpoint},
+          {"journal", spec.journal},
           {"run_token", spec.run_token},
           {"node_token", spec.node_token},
           {"start_method", StartMethodName(spec.start_method)},
@@ -84,6 +85,7 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     json.at("node_name").get_to(spec.node_name);
     json.at("coordinator").get_to(spec.coordinator);
     json.at("endpoint").get_to(spec.endpoint);
+    spec.journal = json.value("journal", "");
     json.at("run_token").get_to(spec.run_token);
     json.at("node_token").get_to(spec.node_token);
     json.at("package_dir").get_to(spec.package_dir);

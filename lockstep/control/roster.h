@@ -35,6 +35,7 @@ struct Join {
   bool keeps_on_disk = false;           // it has a directory for checkpoints
   uint64_t first_epoch = 1;             // above those of all checkpoints there
   std::string rdzv_id{};                // torchrun's name of the job; empty: none was given
+  int64_t term = 0;                     // the newest of a coordinator that it has attended
 };
 
 struct Place {

@@ -11,7 +11,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/control/coordinator.h"
 #include "lockstep/control/report.h"
-#include "lockstep/store/journal.h"
+#include "lockstep/store/postgres_journal.h"
 
 namespace lockstep::node {
 namespace {
@@ -23,9 +23,14 @@ struct Replayed {
   Nanos last;  // when the last event was
 };
 
+absl::StatusOr<std::unique_ptr<store::Journal>> OpenJournal(const std::string& run_dir) {
+  const absl::StatusOr<agent::RunSpec> spec = agent::ReadRunSpec(run_dir);
+  if (spec.ok() && !spec->journal.empty()) return store::OpenPostgresReader(spec->journal, spec->job);
+  return store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kRead);
+}
+
 absl::StatusOr<Replayed> Replay(const std::string& run_dir) {
-  LS_ASSIGN_OR_RETURN(const auto journal,
-                      store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kRead));
+  LS_ASSIGN_OR_RETURN(const auto journal, OpenJournal(run_dir));
   LS_ASSIGN_OR_RETURN(const std::vector<store::Event> events, journal->Read(0));
   Replayed replayed;
   LS_ASSIGN_OR_RETURN(replayed.state, control::ReplayEvents(events));
