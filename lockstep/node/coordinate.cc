@@ -65,6 +65,10 @@ class CoordinatorProcess {
                       {spec_.journal, spec_.job, fmt::format("{} at {}", HostName(), spec_.endpoint), spec_.run_token},
                       system_clock_));
     shared_ = journal_.get();
+    LS_ASSIGN_OR_RETURN(const control::State before, Replay());
+    if (before.mode == control::Mode::kFinished)
+      return FailedPrecondition("the journal's job {} has ended ({}): give the new one another name with --job",
+                                spec_.job, before.verdict);
     return absl::OkStatus();
   }
   absl::StatusOr<int> Run() {
@@ -82,34 +86,33 @@ class CoordinatorProcess {
     return lead_.KeepIn(spec_.run_dir);
   }
 
+  absl::StatusOr<control::State> Replay() {
+    LS_ASSIGN_OR_RETURN(const std::vector<store::Event> events, shared_->Read(0));
+    return control::ReplayEvents(events);
+  }
+
   // We were elected: the job goes on where the journal ends, or begins. Unavailable: not yet, for the server is away.
   absl::Status TakeOver() {
     const store::PostgresJournal::Term term = shared_->term();
-    LS_ASSIGN_OR_RETURN(const std::vector<store::Event> events, shared_->Read(0));
-    LS_ASSIGN_OR_RETURN(const control::State state, control::ReplayEvents(events));
-    if (!events.empty() && state.mode == control::Mode::kFinished) return GoneBy(state);
+    LS_ASSIGN_OR_RETURN(const control::State state, Replay());
+    if (state.mode == control::Mode::kFinished) return EndWith(state);
     clock_.Continue(term.ahead);
     begun_ = clock_.Now();
     spec_.run_token = term.token;
     LS_RETURN_IF_ERROR(KeepSpec(spec_));
     if (journal_) lead_.Keep(std::move(journal_));
-    if (events.empty()) {
-      lead_.Await(job_, term.token);
-    } else {
-      LS_RETURN_IF_ERROR(lead_.Resume(term.token));
-    }
+    const bool has_begun = !state.spec.nodes.empty();
+    if (has_begun) LS_RETURN_IF_ERROR(lead_.Resume(term.token));
+    if (!has_begun) lead_.Await(job_, term.token);
     leads_ = true;
-    view_.Line(events.empty() ? fmt::format("leads {} from {}", spec_.job, options_.nodes.endpoint)
-                              : fmt::format("leads {} from {}, and goes on with epoch {}", spec_.job,
-                                            options_.nodes.endpoint, state.epoch.value()));
+    view_.Line(fmt::format("leads {} from {}{}; its run directory is {}", spec_.job, options_.nodes.endpoint,
+                           has_begun ? fmt::format(", and goes on with epoch {}", state.epoch.value()) : "",
+                           spec_.run_dir));
     return absl::OkStatus();
   }
 
-  // The job has ended: while we stood in for its leader, or long ago.
-  absl::Status GoneBy(const control::State& state) {
-    if (!stood_in_)
-      return FailedPrecondition("the journal's job {} has ended ({}): give the new one another name with --job",
-                                spec_.job, state.verdict);
+  // Another one led the job to its end.
+  absl::Status EndWith(const control::State& state) {
     view_.Line(state.verdict);
     exit_code_ = state.exit_code;
     poller_.Stop();

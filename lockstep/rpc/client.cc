@@ -17,6 +17,7 @@ namespace {
 
 constexpr Seconds kRetry{0.25}, kStillHere{1};
 constexpr Seconds kAnswer{1};      // for one of several addresses to say anything: its machine may be gone
+constexpr Seconds kQuiet{1.5};     // a leader that says nothing for so long may be replaced soon
 constexpr Seconds kOffsetAge{30};  // clocks drift apart, by up to a second or two a day
 
 // How many streams gRPC is still busy with: a process must not end under its threads.
@@ -243,7 +244,8 @@ class Client::Link {
 
   void LookAround(Nanos now) {
     if (look_ != 0 && (!welcomed_ || now - looked_ >= ToNanos(kAnswer))) EndLook();
-    if (!may_be_replaced_ || !welcomed_ || look_ != 0 || stubs_.size() < 2 || now - looked_ < ToNanos(kRetry)) return;
+    const bool in_doubt = may_be_replaced_ || now - heard_ >= ToNanos(kQuiet);
+    if (!in_doubt || !welcomed_ || look_ != 0 || stubs_.size() < 2 || now - looked_ < ToNanos(kRetry)) return;
     looked_ = now;
     look_at_ = (look_at_ + 1) % stubs_.size();
     if (look_at_ == at_) look_at_ = (look_at_ + 1) % stubs_.size();

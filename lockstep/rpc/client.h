@@ -3,8 +3,8 @@
 // dropped: an agent says all it knows when it is back.
 //
 // Of several addresses one leads at a time: they are tried in turn until one does. Terms grow from leader to leader,
-// and an older one than has been seen is not followed. A leader that has lost its journal says that it may have been
-// replaced; then the other addresses are asked meanwhile, and one with a newer term is followed.
+// and an older one than has been seen is not followed. When a leader says that it may have been replaced, for
+// it has lost its journal, or says nothing, the other addresses are asked meanwhile, and a newer term is followed.
 //
 //   Client client({"node0:29400"}, join, poller, clock, {.welcomed = ..., .told = ..., ...});
 //   client.Say(said);  client.Tick();        // at every tick: retries, and notices silence

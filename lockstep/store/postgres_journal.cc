@@ -9,6 +9,7 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/store/postgres_session.h"
+#include "lockstep/store/postgres_statements.h"
 
 namespace lockstep::store {
 namespace {
@@ -25,56 +26,6 @@ constexpr std::chrono::milliseconds kFreeFor{1500};    // without a beat: the le
 constexpr std::chrono::milliseconds kSilentFor{2500};  // without a beat: it holds the lock, or the server is new to us
 constexpr std::chrono::milliseconds kUnsure{1500};     // less than what another one waits
 
-// Two coordinators may be the first at once.
-constexpr char kCreate[] =
-    "BEGIN;"
-    "SELECT pg_advisory_xact_lock(hashtextextended('lockstep_schema', 0));"
-    "CREATE TABLE IF NOT EXISTS lockstep_schema (version int NOT NULL);"
-    "INSERT INTO lockstep_schema SELECT 1 WHERE NOT EXISTS (SELECT FROM lockstep_schema);"
-    "CREATE TABLE IF NOT EXISTS lockstep_run (run text PRIMARY KEY, term bigint NOT NULL DEFAULT 0,"
-    " beat bigint NOT NULL DEFAULT 0, beat_at timestamptz, at bigint NOT NULL DEFAULT 0, leader text NOT NULL DEFAULT "
-    "'',"
-    " since timestamptz, token text NOT NULL);"
-    "CREATE TABLE IF NOT EXISTS lockstep_journal (run text, sequence bigint, at bigint NOT NULL, wall bigint NOT NULL,"
-    " type text NOT NULL, payload text NOT NULL, PRIMARY KEY (run, sequence));"
-    "COMMIT";
-
-// A statement that we gave up must not go on behind the next session's back. No append waits for the server's disk.
-constexpr char kSettings[] =
-    "SET statement_timeout = '5s'; SET lock_timeout = '2s'; SET synchronous_commit = off;"
-    "SET tcp_keepalives_idle = 2; SET tcp_keepalives_interval = 1; SET tcp_keepalives_count = 3";
-
-// Sessions of this database that hold the advisory lock $1.
-constexpr char kHolders[] =
-    "FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1 AND pid <> pg_backend_pid()"
-    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    " AND ((classid::bigint << 32) | objid::bigint) = $1::bigint";
-
-// What the leader's clock says now, if it runs on; its last event may be younger than its last beat.
-constexpr char kLeadersClock[] =
-    "greatest(at + (extract(epoch FROM clock_timestamp() - beat_at) * 1000000000)::bigint,"
-    " (SELECT j.at FROM lockstep_journal j WHERE j.run = r.run ORDER BY sequence DESC LIMIT 1))";
-constexpr char kSince[] = "to_char(since AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS \"UTC\"')";
-
-// set_config holds until the end of the transaction, which is this statement.
-constexpr char kTake[] =
-    "UPDATE lockstep_run SET term = term + 1, beat = beat + 1, beat_at = clock_timestamp(), at = $4::bigint,"
-    " leader = $5, since = clock_timestamp() WHERE run = $1 AND term = $2::bigint AND beat = $3::bigint"
-    " AND set_config('synchronous_commit', 'on', true) IS NOT NULL";
-constexpr char kCountBeat[] =
-    "UPDATE lockstep_run SET beat = beat + 1, beat_at = clock_timestamp(), at = $3::bigint"
-    " WHERE run = $1 AND term = $2::bigint AND set_config('synchronous_commit', $4, true) IS NOT NULL";
-
-// A takeover waits for this to end, or this for the takeover, whose term it then sees.
-constexpr char kAppend[] =
-    "WITH own AS (SELECT run FROM lockstep_run WHERE run = $1 AND term = $2::bigint FOR SHARE)"
-    " INSERT INTO lockstep_journal SELECT own.run, new.* FROM own,"
-    " unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[]) AS new";
-
-constexpr char kReadEvents[] =
-    "SELECT sequence, at, wall, type, payload FROM lockstep_journal WHERE run = $1 AND sequence > $2::bigint"
-    " ORDER BY sequence";
-
 bool IsSame(const Event& a, const Event& b) {
   return a.at == b.at && a.wall == b.wall && a.type == b.type && a.payload == b.payload;
 }
@@ -90,6 +41,13 @@ absl::StatusOr<std::vector<Event>> ReadEvents(PostgresSession& session, const st
     events.push_back(std::move(event));
   }
   return events;
+}
+
+absl::StatusOr<int64_t> LastSequence(PostgresSession& session, const std::string& run) {
+  LS_ASSIGN_OR_RETURN(
+      const Answer last,
+      session.Query("SELECT coalesce(max(sequence), 0) FROM lockstep_journal WHERE run = $1", {run}, kStatement));
+  return std::stoll(last.rows[0][0]);
 }
 
 absl::StatusOr<bool> HasTables(PostgresSession& session) {
@@ -141,6 +99,7 @@ class Elected final : public PostgresJournal {
   absl::StatusOr<std::unique_ptr<PostgresSession>> Connect(Seconds at_most);
   void Keep(const std::stop_token& stop);
   std::chrono::milliseconds Turn();
+  void Complain(const absl::Status& status);
   absl::StatusOr<std::chrono::milliseconds> StandIn();
   absl::Status Take(const std::vector<std::string>& seen, Nanos ahead);
   absl::Status Confirm();
@@ -174,6 +133,7 @@ class Elected final : public PostgresJournal {
   std::string leader_;
   steady_clock::time_point confirmed_{};  // our term, by a beat
 
+  std::string complaint_;  // the keeper's
   std::condition_variable_any wake_;
   std::jthread keeper_;  // last: it goes first
 };
@@ -209,18 +169,31 @@ std::chrono::milliseconds Elected::Turn() {
   if (!session_) {
     lock.unlock();  // nobody waits for a server that may not be there
     absl::StatusOr<std::unique_ptr<PostgresSession>> session = Connect(kReopen);
-    if (!session.ok()) return kLook;
+    if (!session.ok()) {
+      Complain(session.status());
+      return kLook;
+    }
     lock.lock();
     session_ = *std::move(session);
   }
   if (role == Role::kLeads) {
     const absl::Status confirmed = Confirm();
-    if (!confirmed.ok() && !absl::IsFailedPrecondition(confirmed)) Drop();
+    if (absl::IsFailedPrecondition(confirmed)) return kBeat;  // it is deposed, and says so by its role
+    Complain(confirmed);
+    if (!confirmed.ok()) Drop();
     return session_ ? kBeat : kSoon;
   }
   const absl::StatusOr<std::chrono::milliseconds> pause = StandIn();
+  Complain(pause.status());
   if (!pause.ok()) Drop();
   return pause.value_or(kLook);
+}
+
+// Once until it is over: this is tried four times a second.
+void Elected::Complain(const absl::Status& status) {
+  const std::string text = Message(status);
+  if (!status.ok() && text != complaint_) Log(LogLevel::kWarning, "the journal of {}: {}", options_.run, text);
+  complaint_ = text;
 }
 
 // Nothing that it was asked is answered any more; what it locked is free.
@@ -278,10 +251,7 @@ absl::Status Elected::Take(const std::vector<std::string>& seen, Nanos ahead) {
                       {options_.run, seen[0], seen[1], std::to_string((clock_.Now() + ahead).value), options_.leader},
                       kRead));
   if (taken.affected != 1) return session_->Query("SELECT pg_advisory_unlock($1::bigint)", {key_}, kStatement).status();
-  LS_ASSIGN_OR_RETURN(const Answer last,
-                      session_->Query("SELECT coalesce(max(sequence), 0) FROM lockstep_journal WHERE run = $1",
-                                      {options_.run}, kStatement));
-  last_sequence_ = std::stoll(last.rows[0][0]);
+  LS_ASSIGN_OR_RETURN(last_sequence_, LastSequence(*session_, options_.run));
   unsynced_.clear();
   locked_ = true;
   unsure_ = false;
@@ -370,8 +340,15 @@ absl::Status Elected::Write(std::vector<Event> events) {
 // After a session was lost: an append that was cut off may have arrived, and what the server had not yet on its disk
 // may be gone. Nobody else had our term, so what is found is ours. `events` become what is missing.
 absl::Status Elected::Reconcile(std::vector<Event>& events) {
-  const int64_t synced = last_sequence_ - static_cast<int64_t>(unsynced_.size());
+  int64_t synced = last_sequence_ - static_cast<int64_t>(unsynced_.size());
   LS_ASSIGN_OR_RETURN(std::vector<Event> found, ReadEvents(*session_, options_.run, synced));
+  if (found.empty()) {
+    LS_ASSIGN_OR_RETURN(const int64_t last, LastSequence(*session_, options_.run));
+    if (last < synced)
+      Log(LogLevel::kWarning, "the journal of {}: {} events that were on disk are gone; was a replica promoted?",
+          options_.run, synced - last);
+    synced = std::min(synced, last);
+  }
   const auto kept = static_cast<std::ptrdiff_t>(unsynced_.size());
   events.insert(events.begin(), unsynced_.begin(), unsynced_.end());
   const auto count = static_cast<std::ptrdiff_t>(found.size());
