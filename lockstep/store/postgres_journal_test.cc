@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <functional>
 #include <thread>
 
 #include "lockstep/base/file.h"
@@ -248,6 +250,21 @@ struct Writer {
   Journal& journal;
   std::vector<Event> waiting;
 };
+
+// The server's process behind our session says nothing any more, and still has our lock.
+TEST_F(PostgresJournalTest, ASessionThatHangsIsGivenUp) {
+  auto journal = Lead();
+  ASSERT_TRUE(journal->Append({Numbered(1)}).ok());
+  const auto behind = static_cast<pid_t>(
+      std::stoi(Ask("SELECT pid FROM pg_stat_activity WHERE application_name = $1", {"lockstep coordinator " + run_})
+                    .rows[0][0]));
+  kill(behind, SIGSTOP);
+  EXPECT_TRUE(Until([&] { return journal->Append({Numbered(2)}).ok(); }));
+  kill(behind, SIGCONT);
+  EXPECT_TRUE(Until([&] { return !journal->MayBeReplaced(); }));
+  EXPECT_EQ(journal->term().number, 1);
+  EXPECT_EQ(journal->Read(0)->size(), 2u);
+}
 
 // As when a replica is promoted that had not yet heard of all: what is gone is gone, and there is no hole.
 TEST_F(PostgresJournalTest, AServerThatHasForgottenMuchIsGoneOnWith) {

@@ -4,6 +4,7 @@
 #include <libpq-fe.h>
 #include <poll.h>
 
+#include <cerrno>
 #include <chrono>
 
 namespace lockstep::store {
