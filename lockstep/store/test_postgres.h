@@ -37,7 +37,7 @@ class TestPostgres {
   void Start() {
     while (true) {
       server_ = Run({programs_ + "/postgres", "-D", folder_ + "/data", "-k", folder_, "-c", "listen_addresses=", "-c",
-                     "fsync=off", "-c", "max_connections=40"});
+                     "fsync=off", "-c", "dynamic_shared_memory_type=mmap", "-c", "max_connections=40"});
       while (waitpid(server_, nullptr, WNOHANG) == 0) {
         if (PostgresSession::Open(url(), "the test", Seconds{5}).ok()) return;
         usleep(10'000);

@@ -44,7 +44,8 @@ class Postgres:
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             if self.process is None or self.process.poll() is not None:
-                self.process = self._run("postgres", "-k", self.folder, "-c", "listen_addresses=", "-c", "fsync=off")
+                self.process = self._run("postgres", "-k", self.folder, "-c", "listen_addresses=", "-c", "fsync=off",
+                                         "-c", "dynamic_shared_memory_type=mmap")  # in its folder: /dev/shm would keep it
             if subprocess.run([self.programs / "pg_isready", "-q", "-h", self.folder, "-U", "postgres"]).returncode == 0:
                 return
             time.sleep(0.05)

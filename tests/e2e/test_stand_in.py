@@ -41,8 +41,20 @@ class Coordinator:
         return f"--- coordinator {self.name}, exit status {self.process.poll()}\n{self.said()}"
 
 
+class Seen:
+    """What a person needs to see when the test fails."""
+
+    def __init__(self, test):
+        self.test = test
+
+    def __str__(self):
+        found = (getattr(self.test, name, None) for name in ("first", "second", "a", "b"))
+        return "\n".join(str(one) for one in found if one)
+
+
 class StandIn(RunTest):
     def setUp(self):
+        self.seen = Seen(self)
         self.server = Postgres(self)
         self.first = Coordinator(self, "first", self.server.url)
         self.wait("the first coordinator to lead", self.first.leads)
@@ -58,7 +70,7 @@ class StandIn(RunTest):
     def wait(self, what, condition, timeout=30):
         deadline = time.monotonic() + timeout
         while not (result := condition()):
-            self.assertLess(time.monotonic(), deadline, f"in vain for {timeout} s: {what}\n{self}")
+            self.assertLess(time.monotonic(), deadline, f"in vain for {timeout} s: {what}\n{self.seen}")
             time.sleep(0.02)
         return result
 
@@ -69,26 +81,22 @@ class StandIn(RunTest):
         took = time.monotonic() - begin
         self.wait("both agents", lambda: all(f"attending the coordinator at {self.second.address}" in run.stderr() for run in (self.a, self.b)))
         print(f"{self.id()}: led after {took:.2f} s, attended after {time.monotonic() - begin:.2f} s")
-        self.assertLess(took, WITHIN_S, self)
+        self.assertLess(took, WITHIN_S, self.seen)
 
     def kill_a_rank(self, leader):
         os.kill(self.b.pids()[1], signal.SIGKILL)
         self.a.wait_for_step(0, epoch=2)
         found = [one for one in leader.ask("incidents") if one["symptom"] == "crash"]
-        self.assertEqual([[{"kind": "rank", "name": "3"}]], [one["suspects"] for one in found], self)
+        self.assertEqual([[{"kind": "rank", "name": "3"}]], [one["suspects"] for one in found], self.seen)
 
     def finish(self, *coordinators, steps=LONG):
         for run in (self.a, self.b):
             run.finish()
         for coordinator in coordinators:
-            self.assertEqual(0, coordinator.process.wait(20), self)
+            self.assertEqual(0, coordinator.process.wait(20), self.seen)
         self.a.assert_undisturbed_result(steps)
         lines = [line["step"] for line in self.a.steps() if line["epoch"] == 1]
-        self.assertEqual(list(range(len(lines))), lines, self)  # none was lost, none twice
-
-    def __str__(self):
-        runs = [str(run) for run in (getattr(self, "a", None), getattr(self, "b", None)) if run]
-        return "\n".join([super().__str__(), str(self.first), str(self.second), *runs])
+        self.assertEqual(list(range(len(lines))), lines, self.seen)  # none was lost, none twice
 
     def test_the_leader_is_killed(self):
         self.train()
@@ -96,11 +104,11 @@ class StandIn(RunTest):
         self.wait_for_second()
         at = self.a.step()
         self.a.wait_for_step(at + 2)
-        self.assertEqual(1, self.second.ask("status")["epoch"], self)
+        self.assertEqual(1, self.second.ask("status")["epoch"], self.seen)
         self.kill_a_rank(self.second)
         self.finish(self.second)
         report = self.second.ask("status")  # from the journal: nobody leads any more
-        self.assertEqual(("finished", 1), (report["state"], report["restarts"]), self)
+        self.assertEqual(("finished", 1), (report["state"], report["restarts"]), self.seen)
 
     def test_the_leader_is_frozen(self):
         """It holds the lock, and its session is ended; when it wakes it touches nobody."""
@@ -108,11 +116,11 @@ class StandIn(RunTest):
         kill(self.first.process.pid, signal.SIGSTOP)
         self.wait_for_second()
         kill(self.first.process.pid, signal.SIGCONT)
-        self.assertEqual(3, self.first.process.wait(20), self)
+        self.assertEqual(3, self.first.process.wait(20), self.seen)
         self.assertIn(f"another coordinator leads shared: {os.uname().nodename} at {self.second.address}", self.first.said())
-        self.assertEqual(["running"] * 4, [rank["state"] for rank in self.second.ask("status")["ranks"]], self)
+        self.assertEqual(["running"] * 4, [rank["state"] for rank in self.second.ask("status")["ranks"]], self.seen)
         self.finish(self.second)
-        self.assertEqual(1, self.a.steps()[-1]["epoch"], self)
+        self.assertEqual(1, self.a.steps()[-1]["epoch"], self.seen)
 
     def test_postgres_is_away(self):
         """For 3 s: training goes on, a rank that dies meanwhile is restarted, and nobody takes over."""
@@ -124,8 +132,8 @@ class StandIn(RunTest):
         self.server.start()
         self.wait("the events that waited", lambda: self.first.ask("status").get("journal_errors", 0) > 0)
         self.finish(self.first, self.second)
-        self.assertFalse(self.second.leads() or "out of reach" in self.a.stderr() + self.b.stderr(), self)
-        self.assertEqual(1, self.second.ask("status")["restarts"], self)
+        self.assertFalse(self.second.leads() or "out of reach" in self.a.stderr() + self.b.stderr(), self.seen)
+        self.assertEqual(1, self.second.ask("status")["restarts"], self.seen)
 
 
 class BadInput(unittest.TestCase):
