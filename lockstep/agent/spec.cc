@@ -43,6 +43,7 @@ Json ToJson(const RunSpec& spec) {
           {"address", spec.address},
           {"coordinator", spec.coordinator},
           {"endpoint", spec.endpoint},
+          {"journal", spec.journal},
           {"run_token", spec.run_token},
           {"node_token", spec.node_token},
           {"start_method", StartMethodName(spec.start_method)},
@@ -86,6 +87,7 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     spec.address = json.value("address", "");
     json.at("coordinator").get_to(spec.coordinator);
     json.at("endpoint").get_to(spec.endpoint);
+    spec.journal = json.value("journal", "");
     json.at("run_token").get_to(spec.run_token);
     json.at("node_token").get_to(spec.node_token);
     json.at("package_dir").get_to(spec.package_dir);

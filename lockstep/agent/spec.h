@@ -30,8 +30,9 @@ struct RunSpec {
   control::Place place;              // of this node in the job
   std::string node_name;
   std::string address;                // of this machine, by which other nodes reach it; empty: there are none
-  std::string coordinator;            // HOST:PORT of it, for a node that does not lead the job itself
+  std::string coordinator;            // HOST:PORT,... of it, for a node that does not lead the job itself
   std::string endpoint;               // HOST:PORT where this node's coordinator listens; empty: nowhere
+  std::string journal;                // postgresql://... of a coordinator that keeps it there; empty: in the directory
   std::string run_token, node_token;  // of the whole run, and of this node's part in it
   StartMethod start_method = StartMethod::kAuto;
   std::string package_dir;        // holds the Python package `lockstep`

@@ -19,6 +19,19 @@ class SystemClock final : public Clock {
   Nanos WallNow() const override;
 };
 
+// Goes on where the clock of another machine was, for who goes on with that machine's work. Told so before any of its
+// times matters.
+class ContinuedClock final : public Clock {
+ public:
+  Nanos Now() const override { return system_.Now() + ahead_; }
+  Nanos WallNow() const override { return system_.WallNow(); }
+  void Continue(Nanos ahead) { ahead_ = ahead; }
+
+ private:
+  SystemClock system_;
+  Nanos ahead_;
+};
+
 // Stands still until told otherwise. Thread-compatible.
 class FakeClock final : public Clock {
  public:

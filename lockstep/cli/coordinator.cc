@@ -6,6 +6,7 @@
 #include "lockstep/node/coordinate.h"
 #include "lockstep/node/endpoint.h"
 #include "lockstep/node/init.h"
+#include "lockstep/store/postgres_session.h"
 
 namespace lockstep::cli {
 namespace {
@@ -17,6 +18,17 @@ struct Flags {
   bool no_view = false;
 };
 
+absl::Status CheckJournal(const Flags& flags) {
+  const node::RunOptions& options = flags.options;
+  if (!store::IsPostgresUrl(options.journal))
+    return InvalidArgument("--journal must be postgresql://[USER@]HOST[:PORT]/DATABASE, found \"{}\"", options.journal);
+  if (options.job.empty())
+    return InvalidArgument("--journal needs --job NAME, by which all coordinators of the job know its journal");
+  if (!flags.resume.empty())
+    return InvalidArgument("--resume is for a journal in the run directory: with --journal, start it as before");
+  return absl::OkStatus();
+}
+
 absl::StatusOr<int> Start(Flags& flags) {
   node::RunOptions& options = flags.options;
   options.live_view = !flags.no_view;
@@ -25,6 +37,7 @@ absl::StatusOr<int> Start(Flags& flags) {
     LS_ASSIGN_OR_RETURN(options.recovery, FindPolicy(options.recovery_file));
   }
   node::StandBehindInit();
+  if (!options.journal.empty()) LS_RETURN_IF_ERROR(CheckJournal(flags));
   if (!flags.resume.empty()) return node::ResumeCoordinating(flags.resume, options);
   const std::optional<node::Endpoint> endpoint = node::ParseEndpoint(flags.listen);
   if (!endpoint || endpoint->port == 0)
@@ -50,6 +63,10 @@ void AddCoordinator(CLI::App& app, int& exit_code) {
   command->add_option("--job", options.job, "Name of the job");
   command->add_option("--run", options.run_dir, "Run directory; default: $XDG_RUNTIME_DIR/lockstep/JOB");
   command->add_option("--resume", flags->resume, "Go on with the job of this run directory, whose coordinator died");
+  command->add_option(
+      "--journal", options.journal,
+      "Keep the journal in PostgreSQL: postgresql://HOST/DATABASE. Of several coordinators with the same "
+      "one and the same --job, one leads and the others stand in");
   command->add_option("--join-timeout-s", flags->join_timeout, "Seconds to wait until all nodes are there")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -59,7 +76,10 @@ void AddCoordinator(CLI::App& app, int& exit_code) {
   DeclareCoordination(*command, options);
   command->footer(
       "Example: lockstep coordinator --listen 10.0.0.1:29400 --nnodes 2 --standbys 1, and on each of three nodes\n"
-      "  lockstep run --coordinator 10.0.0.1:29400 --nproc-per-node 8 train.py");
+      "  lockstep run --coordinator 10.0.0.1:29400 --nproc-per-node 8 train.py\n"
+      "With another one to take over: on 10.0.0.1 and, with its own address, on 10.0.0.2\n"
+      "  lockstep coordinator --listen 10.0.0.1:29400 --nnodes 2 --job gpt --journal postgresql://db/lockstep\n"
+      "and on the nodes --coordinator 10.0.0.1:29400,10.0.0.2:29400");
   command->callback([flags, &exit_code] { exit_code = ExitCodeOf(Start(*flags)); });
 }
 

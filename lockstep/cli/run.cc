@@ -27,7 +27,8 @@ void Declare(CLI::App& run, RunFlags& flags) {
   run.add_option("--run", options.run_dir, "Run directory; default: $XDG_RUNTIME_DIR/lockstep/JOB");
   run.add_option("--resume", flags.resume, "Adopt the workers of this run directory, whose watcher is gone");
   run.add_option("--coordinator", options.nodes.endpoint,
-                 "HOST:PORT of a `lockstep coordinator`, or of the node that leads; with --nnodes above 1");
+                 "HOST:PORT of a `lockstep coordinator`, or of the node that leads; with --nnodes above 1. "
+                 "HOST:PORT,HOST:PORT: of several coordinators, one of which leads");
   run.add_option("--node-name", options.nodes.own_name,
                  "Name of this node; default: the host's. Several nodes on one machine need names of their own");
   run.add_flag("--allow-drill", options.allow_drill,

@@ -203,6 +203,7 @@ absl::Status TorchrunFlags::ApplyEndpoint(node::Nodes& nodes) const {
     text = Text("master-addr") + (Given("master-port") ? ":" + Text("master-port") : "");
   }
   if (text.empty()) return absl::OkStatus();
+  if (flag == "--coordinator" && text.find(',') != std::string::npos) return ApplyCoordinators(nodes);
   std::optional<node::Endpoint> endpoint = node::ParseEndpoint(text);
   if (!endpoint) return InvalidArgument("{} must be HOST[:PORT], found \"{}\"", flag, text);
   if (endpoint->port == 0) endpoint->port = IsStatic() ? kStaticPort : kDynamicPort;
@@ -211,6 +212,16 @@ absl::Status TorchrunFlags::ApplyEndpoint(node::Nodes& nodes) const {
   if (!nodes.may_lead) return absl::OkStatus();
   nodes.must_lead = IsStatic() && nodes.own_rank == 0;
   nodes.may_lead = IsStatic() ? nodes.must_lead : CheckOwnAddress(flag, endpoint->host).ok();
+  return absl::OkStatus();
+}
+
+// Several, one of which leads.
+absl::Status TorchrunFlags::ApplyCoordinators(node::Nodes& nodes) const {
+  for (const std::string& text : node::SplitEndpoints(nodes.endpoint)) {
+    const std::optional<node::Endpoint> endpoint = node::ParseEndpoint(text);
+    if (!endpoint || endpoint->port == 0)
+      return InvalidArgument("--coordinator must be HOST:PORT,HOST:PORT, found \"{}\" in it", text);
+  }
   return absl::OkStatus();
 }
 

@@ -43,6 +43,7 @@ class TorchrunFlags {
   absl::Status ApplyNodes(node::RunOptions& options) const;
   void FollowSlurm(const SlurmStep& step, node::Nodes& nodes) const;
   absl::Status ApplyEndpoint(node::Nodes& nodes) const;
+  absl::Status ApplyCoordinators(node::Nodes& nodes) const;
   absl::Status ApplyRanks(node::RunOptions& options) const;
   absl::Status ApplyRendezvous(node::RunOptions& options) const;
   static absl::Status ApplyRendezvousConf(const std::string& conf, node::RunOptions& options);

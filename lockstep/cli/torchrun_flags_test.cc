@@ -57,6 +57,12 @@ TEST(TorchrunFlags, NothingGivenIsLockstepsDefault) {
   EXPECT_THAT(options.notices, IsEmpty());
 }
 
+TEST(TorchrunFlags, EndpointsOfSeveralCoordinators) {
+  EXPECT_THAT(node::SplitEndpoints("a:1"), ElementsAre("a:1"));
+  EXPECT_THAT(node::SplitEndpoints("a:1,[::1]:2,b:3"), ElementsAre("a:1", "[::1]:2", "b:3"));
+  EXPECT_THAT(node::SplitEndpoints("a:1,"), ElementsAre("a:1", "")) << "which is refused";
+}
+
 TEST(TorchrunFlags, DashesAndUnderscoresAreTheSame) {
   for (const char* name : {"--nproc_per_node", "--nproc-per-node"}) EXPECT_EQ(Parsed({name, "3", "x"}).ranks, 3);
   EXPECT_EQ(Parsed({"--max_restarts=2", "x"}).max_restarts, 2);

@@ -1,5 +1,6 @@
 #include "lockstep/control/coordinator.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/log.h"
@@ -42,23 +43,28 @@ absl::StatusOr<std::vector<Command>> Coordinator::Handle(const EventBody& body) 
   store::Event row{clock_.Now(), clock_.WallNow(), TypeName(body), Encoded(body)};
   LS_ASSIGN_OR_RETURN(EventBody read_back, Decoded(row.type, row.payload));
   std::vector<Command> commands = Step(state_, Event{row.at, row.wall, std::move(read_back)});
-  Write(std::move(row));
+  const bool evicts = std::any_of(commands.begin(), commands.end(),
+                                  [](const Command& command) { return std::holds_alternative<Seat>(command); });
+  LS_RETURN_IF_ERROR(Write(std::move(row), evicts));
   return commands;
 }
 
-void Coordinator::Write(store::Event row) {
+// An error: the journal is not ours any more.
+absl::Status Coordinator::Write(store::Event row, bool sync) {
   const bool can_be_spared = row.type == TypeName(ProgressSeen{});
   if (can_be_spared && waiting_.size() >= kMaxWaiting) {
     ++events_dropped_;
   } else {
     waiting_.push_back(std::move(row));
   }
-  if (const absl::Status status = journal_.Append(waiting_); !status.ok()) {
-    if (journal_errors_++ == 0)
-      Log(LogLevel::kWarning, "training goes on, but the journal cannot be written: {}", Message(status));
-    return;
-  }
-  waiting_.clear();
+  absl::Status status = journal_.Append(waiting_);
+  if (status.ok()) waiting_.clear();
+  if (status.ok() && sync) status = journal_.Sync();
+  if (status.ok()) return status;
+  if (absl::IsFailedPrecondition(status)) return status;
+  if (journal_errors_++ == 0)
+    Log(LogLevel::kWarning, "training goes on, but the journal cannot be written: {}", Message(status));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<State> ReplayEvents(const std::vector<store::Event>& rows) {

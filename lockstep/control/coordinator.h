@@ -1,7 +1,9 @@
 // The driver of the state machine: stamps an event, steps the state, writes the event to the journal in one
 // transaction, and only then hands out the commands. What a rim carries out is therefore always in the journal first.
 // Trouble with the journal (a full disk) never stops training: the events wait in memory, are counted, and go in with
-// the next one. Thread-compatible. Cost of an event: about one SQLite transaction without fsync; of a Tick: nothing.
+// the next one. But a journal that another coordinator writes by now refuses, and then no command is handed out any
+// more. Whose place is given away for good is on disk before anybody is told.
+// Thread-compatible. Cost of an event: about one SQLite transaction without fsync; of a Tick: nothing.
 //
 //   Coordinator coordinator(*journal, clock);
 //   LS_ASSIGN_OR_RETURN(std::vector<Command> commands, coordinator.Handle(JobStarted{spec}));
@@ -31,7 +33,8 @@ class Coordinator {
   // workers to adopt and is refused.
   static absl::StatusOr<Resumed> Resume(store::Journal& journal, const Clock& clock);
 
-  // Fails, and changes nothing, for a JobStarted whose spec makes no sense.
+  // Fails, and changes nothing, for a JobStarted whose spec makes no sense. FailedPrecondition: another coordinator
+  // leads, and this one is to do nothing more.
   absl::StatusOr<std::vector<Command>> Handle(const EventBody& body);
 
   const State& state() const { return state_; }
@@ -40,7 +43,7 @@ class Coordinator {
   int64_t events_dropped() const { return events_dropped_; }  // progress marks given up when too many waited
 
  private:
-  void Write(store::Event row);
+  absl::Status Write(store::Event row, bool sync);
 
   store::Journal& journal_;
   const Clock& clock_;

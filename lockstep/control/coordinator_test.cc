@@ -70,6 +70,30 @@ TEST_F(CoordinatorTest, AFullDiskDoesNotStopTheJob) {
   EXPECT_EQ(journal_.rows[5].type, "epoch_stopped") << "in the order in which they came";
 }
 
+TEST_F(CoordinatorTest, GivesNoCommandWhenAnotherOneLeads) {
+  Train();
+  journal_.taken = true;
+  EXPECT_EQ(Hear(Killed(1, 1, SIGKILL)), "another coordinator leads");
+  EXPECT_EQ(Hear(EpochStopped{EpochId(1)}), "another coordinator leads");
+  EXPECT_EQ(journal_.rows.size(), 4u);
+}
+
+// Who is out of a job is out for good, so no crash of the journal's machine may forget it.
+TEST_F(CoordinatorTest, SyncsWhenAPlaceIsGivenAway) {
+  JobSpec spec;
+  spec.ranks = 4;
+  spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}};
+  spec.standbys = 1;
+  Hear(JobStarted{spec});
+  Hear(EpochSpawned{EpochId(1)});
+  Hear(LoopBegan{EpochId(1), clock_.Now(), std::nullopt});
+  Hear(StandbyCame{{"s", 2, "s's"}});
+  Hear(AgentLost{1, "b", "its connection was lost", clock_.Now()});
+  EXPECT_EQ(journal_.syncs, 0);
+  EXPECT_THAT(Hear(AgentGone{1, "it has not been heard of for 10 s"}), HasSubstr("seat 1"));
+  EXPECT_EQ(journal_.syncs, 1);
+}
+
 TEST_F(CoordinatorTest, GivesUpOnlyProgressMarksWhenTooManyWait) {
   Train();
   journal_.full = true;

@@ -8,11 +8,12 @@
 
 namespace lockstep::control {
 
-// Keeps events in memory, and may be told that its disk is full.
+// Keeps events in memory, and may be told that its disk is full, or that another coordinator writes it by now.
 class MemoryJournal final : public store::Journal {
  public:
   absl::Status Append(std::vector<store::Event> events) override {
     if (full) return MakeError(absl::StatusCode::kResourceExhausted, "the disk is full");
+    if (taken) return FailedPrecondition("another coordinator leads");
     for (store::Event& event : events) {
       event.sequence = static_cast<int64_t>(rows.size()) + 1;
       rows.push_back(std::move(event));
@@ -25,7 +26,7 @@ class MemoryJournal final : public store::Journal {
   }
 
   std::vector<store::Event> rows;
-  bool full = false;
+  bool full = false, taken = false;
   int syncs = 0;
 };
 

@@ -36,6 +36,7 @@ struct Join {
   uint64_t first_epoch = 1;             // above those of all checkpoints there
   std::string rdzv_id{};                // torchrun's name of the job; empty: none was given
   std::string layout{};                 // of the job, as JSON; empty: not known there
+  int64_t term = 0;                     // the newest of a coordinator that it has attended
 };
 
 struct Place {

@@ -14,6 +14,8 @@
 #include "lockstep/node/run_dir.h"
 #include "lockstep/node/signals.h"
 #include "lockstep/node/view.h"
+#include "lockstep/store/postgres_journal.h"
+#include "lockstep/store/writer_lock.h"
 
 namespace lockstep::node {
 namespace {
@@ -52,9 +54,27 @@ class CoordinatorProcess {
     view_.Line(fmt::format("goes on with epoch {}", lead_.head().state().epoch.value()));
     return absl::OkStatus();
   }
+  // With a journal that is shared: leads if nobody does, and stands in for whoever does.
+  absl::Status StandIn(control::JobSpec job) {
+    LS_ASSIGN_OR_RETURN(lock_, store::WriterLock::Take(spec_.run_dir + "/watcher.lock"));
+    LS_RETURN_IF_ERROR(control_socket_.Listen(spec_.run_dir));
+    LS_RETURN_IF_ERROR(lead_.Open());
+    job_ = std::move(job);
+    LS_ASSIGN_OR_RETURN(
+        journal_, store::PostgresJournal::Open(
+                      {spec_.journal, spec_.job, fmt::format("{} at {}", HostName(), spec_.endpoint), spec_.run_token},
+                      system_clock_));
+    shared_ = journal_.get();
+    LS_ASSIGN_OR_RETURN(const control::State before, Replay());
+    if (before.mode == control::Mode::kFinished)
+      return FailedPrecondition("the journal's job {} has ended ({}): give the new one another name with --job",
+                                spec_.job, before.verdict);
+    return absl::OkStatus();
+  }
   absl::StatusOr<int> Run() {
     poller_.Run(kTick, [this] { Tick(); });
     LS_RETURN_IF_ERROR(failure_);
+    if (exit_code_) return *exit_code_;
     lead_.head().Drain();
     return lead_.head().state().exit_code;
   }
@@ -62,7 +82,59 @@ class CoordinatorProcess {
  private:
   absl::Status Open() {
     LS_RETURN_IF_ERROR(control_socket_.Listen(spec_.run_dir));
-    return lead_.Open(spec_.run_dir);
+    LS_RETURN_IF_ERROR(lead_.Open());
+    return lead_.KeepIn(spec_.run_dir);
+  }
+
+  absl::StatusOr<control::State> Replay() {
+    LS_ASSIGN_OR_RETURN(const std::vector<store::Event> events, shared_->Read(0));
+    return control::ReplayEvents(events);
+  }
+
+  // We were elected: the job goes on where the journal ends, or begins. Unavailable: not yet, for the server is away.
+  absl::Status TakeOver() {
+    const store::PostgresJournal::Term term = shared_->term();
+    LS_ASSIGN_OR_RETURN(const control::State state, Replay());
+    if (state.mode == control::Mode::kFinished) return EndWith(state);
+    clock_.Continue(term.ahead);
+    begun_ = clock_.Now();
+    spec_.run_token = term.token;
+    LS_RETURN_IF_ERROR(KeepSpec(spec_));
+    if (journal_) lead_.Keep(std::move(journal_));
+    const bool has_begun = !state.spec.nodes.empty();
+    if (has_begun) LS_RETURN_IF_ERROR(lead_.Resume(term.token));
+    if (!has_begun) lead_.Await(job_, term.token);
+    leads_ = true;
+    view_.Line(fmt::format("leads {} from {}{}; its run directory is {}", spec_.job, options_.nodes.endpoint,
+                           has_begun ? fmt::format(", and goes on with epoch {}", state.epoch.value()) : "",
+                           spec_.run_dir));
+    return absl::OkStatus();
+  }
+
+  // Another one led the job to its end.
+  absl::Status EndWith(const control::State& state) {
+    view_.Line(state.verdict);
+    exit_code_ = state.exit_code;
+    poller_.Stop();
+    return absl::OkStatus();
+  }
+
+  void TickShared() {
+    if (shared_->role() == store::PostgresJournal::Role::kLeads) {
+      const absl::Status status = TakeOver();
+      const bool still = shared_->role() == store::PostgresJournal::Role::kLeads;
+      if (!status.ok() && !absl::IsUnavailable(status) && still) Fail(status);
+    } else if (const std::string leader = shared_->leader(); !leader.empty() && !std::exchange(stood_in_, true)) {
+      view_.Line(fmt::format("stands in for the coordinator of {}, {}; its run directory is {}", spec_.job, leader,
+                             spec_.run_dir));
+    }
+  }
+
+  // Nothing that we would say or do now is of use: the agents attend, or will, whoever leads.
+  void GiveUp() {
+    view_.Line(fmt::format("another coordinator leads {}: {}; this one ends", spec_.job, shared_->leader()));
+    exit_code_ = control::kExitLost;
+    poller_.Stop();
   }
 
   void Fail(const absl::Status& status) {
@@ -72,10 +144,17 @@ class CoordinatorProcess {
 
   void Stop(int signal) {
     if (lead_.begun()) return lead_.head().Handle(control::StopAsked{signal});
-    Fail(MakeError(absl::StatusCode::kCancelled, "stopped before the job began"));
+    Fail(MakeError(absl::StatusCode::kCancelled,
+                   stood_in_ ? "stopped while it stood in for another coordinator" : "stopped before the job began"));
   }
 
-  Json Waiting() const { return {{"state", "waiting"}, {"job", spec_.job}, {"endpoint", options_.nodes.endpoint}}; }
+  Json Waiting() const {
+    Json status = {{"state", "waiting"}, {"job", spec_.job}, {"endpoint", options_.nodes.endpoint}};
+    if (!shared_ || leads_) return status;
+    status["state"] = "stands in";
+    status["leader"] = shared_->leader();
+    return status;
+  }
 
   void Answer(const Json& request, const ControlSocket::Reply& reply) {
     incident::Fields fields(request, "request");
@@ -104,6 +183,8 @@ class CoordinatorProcess {
   }
 
   void Tick() {
+    if (shared_ && shared_->role() == store::PostgresJournal::Role::kDeposed) return GiveUp();
+    if (shared_ && !leads_) return TickShared();
     lead_.Tick();
     if (!lead_.begun()) {
       const Seconds patience = options_.nodes.join_timeout;
@@ -128,17 +209,33 @@ class CoordinatorProcess {
   }
 
   const RunOptions options_;
-  const agent::RunSpec spec_;
-  SystemClock clock_;
+  agent::RunSpec spec_;
+  SystemClock system_clock_;
+  ContinuedClock clock_;  // the job's
+  control::JobSpec job_;
+  std::optional<store::WriterLock> lock_;
+  std::unique_ptr<store::PostgresJournal> journal_;  // until we lead
+  store::PostgresJournal* shared_ = nullptr;         // that one, also while lead_ has it
   Poller poller_;
   View view_;
   Lead lead_;
   ControlSocket control_socket_;
   Signals signals_;
   absl::Status failure_;
+  std::optional<int> exit_code_;  // of a job that others led to its end, or lead
+  bool leads_ = false, stood_in_ = false;
   Nanos begun_, ended_, last_written_;
   int ticks_ = 0;
 };
+
+// A coordinator whose journal is elsewhere may be started again in its directory, where nothing is that it needs.
+absl::StatusOr<std::string> MakeCoordinatorDir(const std::string& path, const agent::RunSpec& spec) {
+  const std::string planned = path.empty() ? RunsBase() + "/" + spec.job : path;
+  const absl::StatusOr<agent::RunSpec> before = agent::ReadRunSpec(planned);
+  if (!spec.journal.empty() && before.ok() && before->journal == spec.journal && before->job == spec.job)
+    return before->run_dir;
+  return MakeRunDir(path, spec.job);
+}
 
 }  // namespace
 
@@ -148,14 +245,15 @@ absl::StatusOr<int> Coordinate(const RunOptions& options) {
   spec.ranks = 0;
   spec.allow_drill = options.allow_drill;
   spec.endpoint = options.nodes.endpoint;
+  spec.journal = options.journal;
   LS_ASSIGN_OR_RETURN(spec.run_token, MakeToken());
-  LS_ASSIGN_OR_RETURN(spec.run_dir, MakeRunDir(options.run_dir, spec.job));
+  LS_ASSIGN_OR_RETURN(spec.run_dir, MakeCoordinatorDir(options.run_dir, spec));
   LS_RETURN_IF_ERROR(KeepSpec(spec));
   BlockSignals(options.stop_signals);
   control::JobSpec job = MakeJob(options);
   job.name = spec.job;
   CoordinatorProcess process(options, std::move(spec));
-  LS_RETURN_IF_ERROR(process.Begin(job));
+  LS_RETURN_IF_ERROR(options.journal.empty() ? process.Begin(job) : process.StandIn(job));
   return process.Run();
 }
 
@@ -163,6 +261,9 @@ absl::StatusOr<int> ResumeCoordinating(const std::string& run_dir, const RunOpti
   LS_ASSIGN_OR_RETURN(const std::string found, FindRunDir(run_dir));
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, agent::ReadRunSpec(found));
   if (spec.ranks != 0) return InvalidArgument("{} is a run of `lockstep run`; resume it with that", found);
+  if (!spec.journal.empty())
+    return InvalidArgument("the journal of {} is in PostgreSQL: start the coordinator as before, with --journal",
+                           found);
   RunOptions same = options;
   same.nodes.endpoint = spec.endpoint;
   BlockSignals(options.stop_signals);

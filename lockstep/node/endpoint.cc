@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "lockstep/base/file.h"
@@ -36,6 +37,16 @@ std::optional<Endpoint> ParseEndpoint(const std::string& text) {
   return Endpoint{host, *port};
 }
 
+std::vector<std::string> SplitEndpoints(const std::string& text) {
+  std::vector<std::string> endpoints;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    endpoints.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return endpoints;
+}
+
 std::string ListenAddress(const Endpoint& endpoint) {
   if (!IsLoopback(endpoint.host)) return fmt::format("[::]:{}", endpoint.port);
   const bool v6 = endpoint.host.find(':') != std::string::npos;
@@ -60,6 +71,15 @@ absl::StatusOr<std::string> OwnAddressTowards(const Endpoint& endpoint) {
   freeaddrinfo(found);
   if (!routed) return Unavailable("no route to {}; name an address of this machine with --local-addr", endpoint.host);
   return std::string(text);
+}
+
+absl::StatusOr<std::string> OwnAddressTowardsAny(const std::vector<std::string>& endpoints) {
+  absl::StatusOr<std::string> found = Unavailable("no endpoint");
+  for (const std::string& endpoint : endpoints) {
+    found = OwnAddressTowards(ParseEndpoint(endpoint).value_or(Endpoint{}));
+    if (found.ok()) break;
+  }
+  return found;
 }
 
 }  // namespace lockstep::node

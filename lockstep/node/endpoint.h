@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/status.h"
 
@@ -15,11 +16,16 @@ struct Endpoint {
 // HOST, HOST:PORT or [V6]:PORT. nullopt: none of these.
 std::optional<Endpoint> ParseEndpoint(const std::string& text);
 
+// "HOST:PORT,HOST:PORT", at one of which whoever leads is found.
+std::vector<std::string> SplitEndpoints(const std::string& text);
+
 // What a coordinator listens on that others find at `endpoint`: loopback if it says so literally, else all addresses,
 // for the host's name may stand for loopback in its own /etc/hosts.
 std::string ListenAddress(const Endpoint& endpoint);
 
 // The address of this machine by which a peer there sees it. Blocks for a name server.
 absl::StatusOr<std::string> OwnAddressTowards(const Endpoint& endpoint);
+// Towards the first of several to which a way leads.
+absl::StatusOr<std::string> OwnAddressTowardsAny(const std::vector<std::string>& endpoints);
 
 }  // namespace lockstep::node

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/agent/spec.h"
 #include "lockstep/base/file.h"
 #include "lockstep/cluster/layout.h"
 #include "lockstep/control/keepers.h"
@@ -40,9 +39,7 @@ std::vector<int> KeepersOf(const control::JobSpec& job) {
 Head::Head(const RunOptions& options, const Clock& clock, Listener listener)
     : options_(options), clock_(clock), listener_(std::move(listener)) {}
 
-absl::Status Head::Open(const std::string& run_dir) {
-  LS_ASSIGN_OR_RETURN(journal_,
-                      store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kWrite));
+absl::Status Head::Open() {
   if (options_.metrics_port >= 0) {
     serve::ServerOptions server_options;
     server_options.host = options_.metrics_host;

@@ -2,7 +2,8 @@
 // Where they are, and how words get there, is the caller's business (lead.h). Lives in the poller's thread.
 //
 //   Head head(options, clock, {.tell = [&](int node, const control::Told& told) { ... }, ...});
-//   LS_RETURN_IF_ERROR(head.Open(run_dir));
+//   LS_RETURN_IF_ERROR(head.Open());
+//   head.Keep(std::move(journal));
 //   LS_RETURN_IF_ERROR(head.Begin(job));             // or Resume()
 //   head.Hear(node, said);  head.Lost(node, why);  head.Tick();
 #pragma once
@@ -33,7 +34,10 @@ class Head {
   };
 
   Head(const RunOptions& options, const Clock& clock, Listener listener);
-  absl::Status Open(const std::string& run_dir);
+  // HTTP server and webhook.
+  absl::Status Open();
+  // Where everything is written down from now on.
+  void Keep(std::unique_ptr<store::Journal> journal) { journal_ = std::move(journal); }
   absl::Status Begin(const control::JobSpec& job);
   // FailedPrecondition: the run has ended.
   absl::Status Resume();

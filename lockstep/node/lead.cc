@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/agent/spec.h"
 #include "lockstep/node/endpoint.h"
 #include "lockstep/rpc/client.h"
 
@@ -28,7 +29,7 @@ Lead::Lead(const RunOptions& options, Poller& poller, const Clock& clock, Listen
              .seat = [this](int node) { Seat(node); },
              .line = listener_.line}) {}
 
-absl::Status Lead::Open(const std::string& run_dir) {
+absl::Status Lead::Open() {
   if (!options_.nodes.endpoint.empty()) {
     const Endpoint endpoint = ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{});
     LS_ASSIGN_OR_RETURN(
@@ -38,7 +39,19 @@ absl::Status Lead::Open(const std::string& run_dir) {
                                      .left = [this](Peer peer) { Left(peer, "its connection was lost"); },
                                      .unreadable = [this](const absl::Status& why) { head_.NoteUnreadable(why); }}));
   }
-  return head_.Open(run_dir);
+  return head_.Open();
+}
+
+absl::Status Lead::KeepIn(const std::string& run_dir) {
+  LS_ASSIGN_OR_RETURN(auto journal,
+                      store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kWrite));
+  head_.Keep(std::move(journal));
+  return absl::OkStatus();
+}
+
+void Lead::Keep(std::unique_ptr<store::PostgresJournal> journal) {
+  shared_ = journal.get();
+  head_.Keep(std::move(journal));
 }
 
 void Lead::Await(const control::JobSpec& job, const std::string& run_token) {
@@ -87,7 +100,7 @@ void Lead::Welcome(Peer peer, Agent& agent) {
   const control::Place place = roster_->PlaceOf(agent.spec.token);
   agent.node = place.node;
   if (place.node != control::kStandby) peers_[place.node] = peer;
-  server_->Welcome(peer, place, roster_->run());
+  server_->Welcome(peer, place, roster_->run(), shared_ ? shared_->term().number : 0);
   if (place.node == control::kStandby) head_.Handle(control::StandbyCame{agent.spec});
 }
 
@@ -120,7 +133,9 @@ void Lead::Joined(Peer peer, const control::Join& join) {
     server_->Drop(old);
     Left(old, "it came anew");
   }
-  if (!roster_) return server_->Refuse(peer, "this coordinator does not know its job yet");
+  if (!roster_) return server_->TurnAway(peer, "it does not lead: it stands in for another coordinator");
+  if (shared_ && join.term > shared_->term().number)
+    return server_->TurnAway(peer, "another coordinator has led since");
   if (const absl::Status admitted = roster_->Admit(join, clock_.Now()); !admitted.ok()) {
     listener_.line(fmt::format("refused: {}", Message(admitted)));
     return server_->Refuse(peer, Message(admitted));
@@ -186,7 +201,7 @@ void Lead::Tick() {
   if (begun_ && head_.state().mode == control::Mode::kFinished) TellStandbys();
   if (now - beat_ >= ToNanos(kHeartbeat)) {
     beat_ = now;
-    server_->Heartbeat();
+    server_->Heartbeat(shared_ && shared_->MayBeReplaced());
   }
   for (auto it = agents_.begin(); it != agents_.end();) {
     const Peer peer = it->first;

@@ -2,8 +2,9 @@
 // the coordinator (head.h) and the agents: our own in this process, those of other nodes over lockstep/rpc.
 //
 //   Lead lead(options, poller, clock, {...});
-//   LS_RETURN_IF_ERROR(lead.Open(run_dir));
-//   LS_RETURN_IF_ERROR(lead.Await(job, run_token));       // or Resume(run_token)
+//   LS_RETURN_IF_ERROR(lead.Open());
+//   LS_RETURN_IF_ERROR(lead.KeepIn(run_dir));             // or Keep(journal), which several coordinators share
+//   lead.Await(job, run_token);                           // or Resume(run_token)
 //   LS_RETURN_IF_ERROR(lead.Attend(own_join));            // our own agent; not for `lockstep coordinator`
 #pragma once
 
@@ -20,6 +21,7 @@
 #include "lockstep/node/head.h"
 #include "lockstep/node/options.h"
 #include "lockstep/rpc/server.h"
+#include "lockstep/store/postgres_journal.h"
 
 namespace lockstep::node {
 
@@ -33,8 +35,12 @@ class Lead {
   };
 
   Lead(const RunOptions& options, Poller& poller, const Clock& clock, Listener listener);
-  // Journal, HTTP server, and the port for the agents of other nodes. Unavailable: that port can't be had.
-  absl::Status Open(const std::string& run_dir);
+  // HTTP server, and the port for the agents of other nodes; until Await or Resume they are turned away. Unavailable:
+  // that port can't be had.
+  absl::Status Open();
+  // The journal: a file of this run, or one that is shared, by which this coordinator leads.
+  absl::Status KeepIn(const std::string& run_dir);
+  void Keep(std::unique_ptr<store::PostgresJournal> journal);
   // The job begins when all nodes are there; `job` lacks its nodes and ranks only.
   void Await(const control::JobSpec& job, const std::string& run_token);
   absl::Status Resume(const std::string& run_token);
@@ -71,6 +77,7 @@ class Lead {
   void Welcome(Peer peer, Agent& agent);
 
   const RunOptions& options_;
+  store::PostgresJournal* shared_ = nullptr;  // head_ has it
   Poller& poller_;
   const Clock& clock_;
   const Listener listener_;

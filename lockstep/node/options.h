@@ -21,7 +21,7 @@ struct Nodes {
   int least = 1, most = 1;  // kAsCoordinatorSays, both
   int own_rank = -1;        // -1: any
   std::string own_name;     // empty: the host's
-  std::string endpoint;     // HOST:PORT of the coordinator; empty: one node, which needs none
+  std::string endpoint;     // HOST:PORT of the coordinator; empty: one node, which needs none. H:P,H:P: one of them leads
   bool may_lead = true;     // start the coordinator here, if the endpoint is ours and free
   bool must_lead = false;
   Seconds join_timeout{600};
@@ -35,6 +35,7 @@ struct RunOptions {
   Nodes nodes;
   std::string job;      // empty: made from the script's name and our pid
   std::string run_dir;  // empty: under the user's runtime directory
+  std::string journal;  // postgresql://..., of a coordinator; empty: in the run directory
   std::string python;   // empty: found by agent::FindPython
   agent::StartMethod start_method = agent::StartMethod::kAuto;
   bool module = false;

@@ -8,7 +8,7 @@
 #include "lockstep/agent/spec.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/control/coordinator.h"
-#include "lockstep/store/journal.h"
+#include "lockstep/store/postgres_journal.h"
 
 namespace lockstep::node {
 namespace {
@@ -27,6 +27,18 @@ bool Exists(const fs::path& path) {
   return fs::exists(path, ignored);
 }
 
+// Of a coordinator that keeps its journal in PostgreSQL.
+std::string JournalUrl(const std::string& run_dir) {
+  const absl::StatusOr<agent::RunSpec> spec = agent::ReadRunSpec(run_dir);
+  return spec.ok() ? spec->journal : "";
+}
+
+absl::StatusOr<std::unique_ptr<store::Journal>> OpenJournal(const std::string& run_dir) {
+  const absl::StatusOr<agent::RunSpec> spec = agent::ReadRunSpec(run_dir);
+  if (spec.ok() && !spec->journal.empty()) return store::OpenPostgresReader(spec->journal, spec->job);
+  return store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kRead);
+}
+
 // What lies below a run is its own: nothing is looked for there.
 void Search(const fs::path& directory, Found& found) {
   if (Exists(directory / agent::kJournalFile)) {
@@ -38,7 +50,11 @@ void Search(const fs::path& directory, Found& found) {
   }
   if (Exists(directory / "run.json")) {
     ++found.met;
-    ++found.past.without_journal;
+    if (JournalUrl(directory.string()).empty()) {
+      ++found.past.without_journal;
+    } else {
+      found.runs.insert(directory.string());
+    }
     return;
   }
   std::error_code error;
@@ -86,8 +102,7 @@ std::vector<absl::StatusOr<history::RunFacts>> ReadRuns(const std::vector<std::s
 }  // namespace
 
 absl::StatusOr<history::Replayed> Replay(const std::string& run_dir) {
-  LS_ASSIGN_OR_RETURN(const auto journal,
-                      store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kRead));
+  LS_ASSIGN_OR_RETURN(const auto journal, OpenJournal(run_dir));
   LS_ASSIGN_OR_RETURN(const std::vector<store::Event> events, journal->Read(0));
   history::Replayed replayed;
   LS_ASSIGN_OR_RETURN(replayed.state, control::ReplayEvents(events));

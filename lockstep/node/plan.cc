@@ -60,13 +60,13 @@ absl::Status CheckScript(const RunOptions& options) {
   return absl::OkStatus();
 }
 
+}  // namespace
+
 std::string HostName() {
   char name[256] = "";
   gethostname(name, sizeof(name) - 1);
   return name;
 }
-
-}  // namespace
 
 absl::StatusOr<std::string> MakeToken() {
   uint64_t random[2];

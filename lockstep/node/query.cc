@@ -10,8 +10,8 @@
 #include "lockstep/agent/wire.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/control/report.h"
-#include "lockstep/node/past.h"
 #include "lockstep/control/story.h"
+#include "lockstep/node/past.h"
 
 namespace lockstep::node {
 namespace {
@@ -49,7 +49,7 @@ absl::StatusOr<Json> QueryIncidents(const std::string& run_dir) {
 }
 
 absl::StatusOr<Json> QueryWhy(const std::string& run_dir, int64_t incident) {
-  LS_ASSIGN_OR_RETURN(const Replayed replayed, Replay(run_dir));
+  LS_ASSIGN_OR_RETURN(const history::Replayed replayed, Replay(run_dir));
   return control::Story(replayed.state, incident, replayed.last);
 }
 

@@ -116,13 +116,14 @@ absl::Status Node::BeginLeading() {
                                                 .placed = [this](const control::Place& place) { return Placed(place); },
                                                 .told = [this](const control::Told& told) { Told(told); },
                                                 .failed = [this](const absl::Status& status) { Fail(status); }});
-  return lead_->Open(spec_.run_dir);
+  LS_RETURN_IF_ERROR(lead_->Open());
+  return lead_->KeepIn(spec_.run_dir);
 }
 
 void Node::Follow(const std::string& address) {
   spec_.coordinator = address;
   link_ = std::make_unique<rpc::Client>(
-      address, OwnJoin(), poller_, clock_,
+      SplitEndpoints(address), OwnJoin(), poller_, clock_,
       rpc::Client::Listener{
           .welcomed = [this](const control::Place& place, const std::string& run) { Welcomed(place, run); },
           // With an agent it was part of the job: its place has been given away.
@@ -131,8 +132,8 @@ void Node::Follow(const std::string& address) {
           .told = [this](const control::Told& told) { Told(told); },
           .lost =
               [this](const std::string& why) {
-                view_.Line(fmt::format("the coordinator at {} is out of reach ({}): training goes on",
-                                       spec_.coordinator, why));
+                view_.Line(
+                    fmt::format("the coordinator at {} is out of reach ({}): training goes on", link_->address(), why));
               }});
 }
 
@@ -210,10 +211,9 @@ absl::Status Node::Begin() {
 // All nodes are there: our part begins.
 absl::Status Node::Placed(const control::Place& place) {
   // Whoever leads is known by the endpoint's name; another node, by the way that leads there.
-  const Endpoint meeting = ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{});
-  spec_.address = meeting.host;
+  spec_.address = ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{}).host;
   if (!lead_) {
-    LS_ASSIGN_OR_RETURN(spec_.address, OwnAddressTowards(meeting));
+    LS_ASSIGN_OR_RETURN(spec_.address, OwnAddressTowardsAny(SplitEndpoints(options_.nodes.endpoint)));
   }
   if (spec_.torchrun.master_addr.empty()) spec_.torchrun.master_addr = spec_.address;
   if (!agent_) MakeAgent(place);
@@ -229,7 +229,7 @@ void Node::Welcomed(const control::Place& place, const std::string& run) {
   if (agent_ && spec_.place.node == control::kStandby && !waits) TakeSeat(place);
   if (agent_ && waits) return;
   if (agent_) {
-    view_.Line(fmt::format("attending the coordinator at {}", spec_.coordinator));
+    view_.Line(fmt::format("attending the coordinator at {}", link_->address()));
     return agent_->SayAll();
   }
   spec_.run_token = run;
@@ -384,7 +384,7 @@ Json Node::Status() {
   const bool stands_by = agent_ && spec_.place.node == control::kStandby;
   status["state"] = runs ? "running" : stands_by ? "standby" : agent_ ? "attending" : "waiting";
   if (agent_) status["step"] = agent_->progress().step;
-  status["coordinator"] = spec_.coordinator;
+  status["coordinator"] = link_ ? link_->address() : spec_.coordinator;
   for (Json& rank : status["ranks"]) rank["node"] = spec_.node_name;
   return status;
 }

@@ -2,13 +2,18 @@
 // everything is told in the poller's thread, and may be said from there only. What is said while there is no stream is
 // dropped: an agent says all it knows when it is back.
 //
-//   Client client("node0:29400", join, poller, clock, {.welcomed = ..., .told = ..., ...});
+// Of several addresses one leads at a time: they are tried in turn until one does. Terms grow from leader to leader,
+// and an older one than has been seen is not followed. When a leader says that it may have been replaced, for
+// it has lost its journal, or says nothing, the other addresses are asked meanwhile, and a newer term is followed.
+//
+//   Client client({"node0:29400"}, join, poller, clock, {.welcomed = ..., .told = ..., ...});
 //   client.Say(said);  client.Tick();        // at every tick: retries, and notices silence
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/poller.h"
@@ -31,7 +36,8 @@ class Client {
     std::function<void(const std::string& why)> lost;  // retries go on
   };
 
-  Client(const std::string& address, control::Join join, Poller& poller, const Clock& clock, Listener listener);
+  Client(const std::vector<std::string>& addresses, control::Join join, Poller& poller, const Clock& clock,
+         Listener listener);
   ~Client();
 
   void Say(const control::Said& said);
@@ -39,6 +45,8 @@ class Client {
   // The run that the next Join names.
   void BelongTo(const std::string& run);
   bool connected() const;
+  // That is attended, or was tried last.
+  const std::string& address() const;
   // Since when there has been no coordinator; 0: there is one.
   Nanos lost_since() const;
   // Why the last attempt failed; "": a coordinator is there, and waits for more nodes.

@@ -441,13 +441,14 @@ FromAgent Encode(const control::Join& join) {
   to->set_first_epoch(join.first_epoch);
   to->set_rdzv_id(join.rdzv_id);
   to->set_layout(join.layout);
+  to->set_term(join.term);
   return wire;
 }
 
 control::Join Decode(const Join& wire) {
   return {wire.version(),       wire.name(),        wire.token(),       wire.run(),
           wire.node_rank(),     wire.ranks(),       wire.least_nodes(), wire.most_nodes(),
-          wire.keeps_on_disk(), wire.first_epoch(), wire.rdzv_id(),     wire.layout()};
+          wire.keeps_on_disk(), wire.first_epoch(), wire.rdzv_id(),     wire.layout(),      wire.term()};
 }
 
 FromAgent Encode(const control::Said& said) {
@@ -564,7 +565,7 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
   }
 }
 
-FromCoordinator EncodeWelcome(const control::Place& place, const std::string& run) {
+FromCoordinator EncodeWelcome(const control::Place& place, const std::string& run, int64_t term) {
   FromCoordinator wire;
   Welcome* to = wire.mutable_welcome();
   to->set_run(run);
@@ -572,6 +573,7 @@ FromCoordinator EncodeWelcome(const control::Place& place, const std::string& ru
   to->set_first_rank(place.first_rank);
   to->set_world_size(place.world_size);
   to->set_nodes(place.nodes);
+  to->set_term(term);
   return wire;
 }
 

@@ -20,7 +20,7 @@ absl::StatusOr<control::Said> DecodeSaid(const FromAgent& wire);
 std::optional<FromCoordinator> Encode(const control::Told& told);
 absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire);
 
-FromCoordinator EncodeWelcome(const control::Place& place, const std::string& run);
+FromCoordinator EncodeWelcome(const control::Place& place, const std::string& run, int64_t term);
 control::Place DecodePlace(const Welcome& wire);
 
 // Moves every moment in it by `offset`; "none" (0) stays what it is.

@@ -10,6 +10,31 @@ namespace {
 
 using testing::HasSubstr;
 
+// A coordinator of its own, with a term of its own; one that stands in turns everybody away.
+struct Other {
+  Other(Poller& poller, const Clock& clock, int64_t number) : term(number) {
+    auto started =
+        Server::Start("127.0.0.1:0", poller, clock,
+                      {.joined = [this](Server::Peer peer, const control::Join& join) { Joined(peer, join); },
+                       .said = [](Server::Peer, const control::Said&) {},
+                       .left = [this](Server::Peer) { ++left; },
+                       .unreadable = [](const absl::Status& status) { ADD_FAILURE() << status; }});
+    EXPECT_TRUE(started.ok()) << started.status();
+    server = *std::move(started);
+  }
+  void Joined(Server::Peer peer, const control::Join& join) {
+    ++joined;
+    newest = join.term;
+    if (term == 0) return server->TurnAway(peer, "it stands in");
+    server->Welcome(peer, {1, 2, 4, 2}, "the run", term);
+  }
+  std::string address() const { return "127.0.0.1:" + std::to_string(server->port()); }
+
+  int64_t term, newest = -1;
+  int joined = 0, left = 0;
+  std::unique_ptr<Server> server;
+};
+
 class Link : public testing::Test {
  protected:
   void Serve(const std::string& address = "127.0.0.1:0") {
@@ -26,11 +51,15 @@ class Link : public testing::Test {
   void Joined(Server::Peer peer, const control::Join& join) {
     peer_ = peer;
     if (join.version != control::kLinkVersion) return server_->Refuse(peer, "another version");
-    server_->Welcome(peer, {1, 2, 4, 2}, "the run");
+    server_->Welcome(peer, {1, 2, 4, 2}, "the run", 0);
   }
   std::unique_ptr<Client> Attend(control::Join join = {.name = "b", .token = "t"}) {
+    return Attend(std::vector{address_}, std::move(join));
+  }
+  std::unique_ptr<Client> Attend(const std::vector<std::string>& addresses,
+                                 control::Join join = {.name = "b", .token = "t"}) {
     return std::make_unique<Client>(
-        address_, std::move(join), poller_, clock_,
+        addresses, std::move(join), poller_, clock_,
         Client::Listener{
             .welcomed = [this](const control::Place& place, const std::string&) { places_.push_back(place); },
             .refused = [this](const std::string& why) { refusals_.push_back(why); },
@@ -127,6 +156,55 @@ TEST_F(Link, NobodyThereHasAReason) {
   ASSERT_TRUE(Until(client.get(), [&] { return !client->problem().empty(); }));
   EXPECT_NE(client->lost_since(), Nanos{});
   EXPECT_TRUE(losses_.empty()) << "it was never there";
+}
+
+TEST_F(Link, OfSeveralAddressesTheOneThatLeadsIsFound) {
+  Other stands_in(poller_, clock_, 0), leads(poller_, clock_, 7);
+  const auto client = Attend({"127.0.0.1:1", stands_in.address(), leads.address()});
+  ASSERT_TRUE(Until(client.get(), [&] { return !places_.empty(); }));
+  EXPECT_EQ(client->address(), leads.address());
+  EXPECT_TRUE(refusals_.empty()) << "to be turned away is no refusal";
+  EXPECT_GE(stands_in.joined, 1);
+}
+
+TEST_F(Link, WhoStoodInIsFollowedWhenTheLeaderEnds) {
+  auto first = std::make_unique<Other>(poller_, clock_, 1);
+  Other second(poller_, clock_, 0);
+  const auto client = Attend({first->address(), second.address()});
+  ASSERT_TRUE(Until(client.get(), [&] { return !places_.empty(); }));
+  first.reset();
+  ASSERT_TRUE(Until(client.get(), [&] { return second.joined >= 2; }));
+  second.term = 2;
+  ASSERT_TRUE(Until(client.get(), [&] { return places_.size() == 2; }));
+  EXPECT_EQ(client->address(), second.address());
+}
+
+// Whoever lost its journal can't know; its agents can.
+TEST_F(Link, ALeaderThatMayHaveBeenReplacedIsLeftForOneWithANewerTerm) {
+  Other first(poller_, clock_, 1), second(poller_, clock_, 0);
+  const auto client = Attend({first.address(), second.address()});
+  ASSERT_TRUE(Until(client.get(), [&] { return !places_.empty(); }));
+  const int asked = second.joined;
+  first.server->Heartbeat(true);
+  ASSERT_TRUE(Until(client.get(), [&] { return second.joined > asked + 1; }));
+  EXPECT_TRUE(client->connected()) << "nobody else leads: the first is attended meanwhile";
+  EXPECT_EQ(places_.size(), 1u);
+  second.term = 2;
+  ASSERT_TRUE(Until(client.get(), [&] { return places_.size() == 2; }));
+  EXPECT_EQ(client->address(), second.address());
+  EXPECT_TRUE(losses_.empty());
+  ASSERT_TRUE(Until(client.get(), [&] { return first.left == 1; }));
+}
+
+TEST_F(Link, AnOlderTermIsNotFollowed) {
+  Other newer(poller_, clock_, 5), older(poller_, clock_, 4);
+  const auto client = Attend({newer.address(), older.address()});
+  ASSERT_TRUE(Until(client.get(), [&] { return !places_.empty(); }));
+  newer.server.reset();
+  ASSERT_TRUE(Until(client.get(), [&] { return older.joined >= 2; }));
+  EXPECT_EQ(older.newest, 5) << "it hears that there is a newer one";
+  EXPECT_EQ(places_.size(), 1u);
+  EXPECT_FALSE(client->connected());
 }
 
 TEST_F(Link, APortHasOneCoordinator) {

@@ -92,15 +92,11 @@ class GrpcServer final : public Server, private Coordination::CallbackService {
 
   // Of the poller's thread.
   int port() const override { return port_; }
-  void Welcome(Peer peer, const control::Place& place, const std::string& run) override {
-    Send(peer, EncodeWelcome(place, run));
+  void Welcome(Peer peer, const control::Place& place, const std::string& run, int64_t term) override {
+    Send(peer, EncodeWelcome(place, run, term));
   }
-  void Refuse(Peer peer, const std::string& why) override {
-    FromCoordinator refusal;
-    refusal.mutable_refusal()->set_why(why);
-    Send(peer, std::move(refusal));
-    // The agent leaves when it has read that.
-  }
+  void Refuse(Peer peer, const std::string& why) override { Send(peer, Refused(why, false)); }
+  void TurnAway(Peer peer, const std::string& why) override { Send(peer, Refused(why, true)); }
   void Tell(Peer peer, const control::Told& told) override {
     if (std::optional<FromCoordinator> message = Encode(told)) Send(peer, *std::move(message));
   }
@@ -108,15 +104,23 @@ class GrpcServer final : public Server, private Coordination::CallbackService {
     const auto stream = streams_.extract(peer);
     if (!stream.empty()) stream.mapped()->End(grpc::Status(grpc::ABORTED, "dropped"));
   }
-  void Heartbeat() override {
-    for (const auto& [peer, stream] : streams_) stream->Write(Beat());
+  void Heartbeat(bool may_be_replaced) override {
+    for (const auto& [peer, stream] : streams_) stream->Write(Beat(may_be_replaced));
   }
   size_t peers() const override { return streams_.size(); }
 
  private:
-  FromCoordinator Beat() const {
+  // The agent leaves when it has read that.
+  static FromCoordinator Refused(const std::string& why, bool not_leading) {
+    FromCoordinator refusal;
+    refusal.mutable_refusal()->set_why(why);
+    refusal.mutable_refusal()->set_not_leading(not_leading);
+    return refusal;
+  }
+  FromCoordinator Beat(bool may_be_replaced) const {
     FromCoordinator beat;
     beat.mutable_heartbeat()->set_now_ns(clock_.Now().value);
+    beat.mutable_heartbeat()->set_may_be_replaced(may_be_replaced);
     return beat;
   }
   void Send(Peer peer, FromCoordinator message) {
@@ -126,7 +130,7 @@ class GrpcServer final : public Server, private Coordination::CallbackService {
   void Take(uint64_t peer, const FromAgent& message) {
     if (!streams_.contains(peer)) return;  // dropped
     if (message.said_case() == FromAgent::kJoin) {
-      Send(peer, Beat());  // before anything with a time in it
+      Send(peer, Beat(false));  // before anything with a time in it
       return listener_.joined(peer, Decode(message.join()));
     }
     const absl::StatusOr<control::Said> said = DecodeSaid(message);

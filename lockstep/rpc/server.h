@@ -2,7 +2,7 @@
 // the poller's thread, and may be said from there only.
 //
 //   LS_ASSIGN_OR_RETURN(auto server, Server::Start("127.0.0.1:29400", poller, clock, {.joined = ..., .said = ..., .left
-//   = ...})); server->Welcome(peer, place, run);  server->Tell(peer, told);  server->Heartbeat();
+//   = ...})); server->Welcome(peer, place, run, 0);  server->Tell(peer, told);  server->Heartbeat(false);
 #pragma once
 
 #include <cstdint>
@@ -34,14 +34,17 @@ class Server {
   virtual ~Server() = default;
 
   virtual int port() const = 0;
-  virtual void Welcome(Peer peer, const control::Place& place, const std::string& run) = 0;
+  // term: of this coordinator, among those that lead the run one after the other; 0: it is the only one.
+  virtual void Welcome(Peer peer, const control::Place& place, const std::string& run, int64_t term) = 0;
   // Says why, and ends the stream.
   virtual void Refuse(Peer peer, const std::string& why) = 0;
+  // The same of a coordinator that does not lead: the agent goes on asking, here and elsewhere.
+  virtual void TurnAway(Peer peer, const std::string& why) = 0;
   virtual void Tell(Peer peer, const control::Told& told) = 0;
   // Ends the stream; `left` is not called for it.
   virtual void Drop(Peer peer) = 0;
-  // To all: we are there, and what our clock says.
-  virtual void Heartbeat() = 0;
+  // To all: we are there, what our clock says, and whether somebody else may lead by now.
+  virtual void Heartbeat(bool may_be_replaced) = 0;
   virtual size_t peers() const = 0;
 };
 
