@@ -1,8 +1,8 @@
 // Processes that are at the same place, by role. Stacks are compared as normal frames (stack_frames.h), and of one that
 // is in communication only from its outermost call of it on: what the library does inside of it differs by the moment.
 //
-// Pure; the clusters are a function of the set of processes, whatever their order. Cost: 10,000 trainers with three
-// helpers each in about 0.1 s (bench/stack_groups).
+// Pure; the clusters are a function of the set of processes, whatever their order. Cost: a hash of
+// each frame, and each distinct one once more.
 #pragma once
 
 #include <optional>

@@ -157,7 +157,7 @@ class Diagnose(unittest.TestCase):
         path = self.write_stacks("a", [0, 1])
         (self.folder / "torn").write_text(path.read_text() + "rank one (pid 1)\n")
         (self.folder / "notes").write_text("nothing")
-        cases = {"torn:32: expected \"rank N (pid P)\"": [self.folder / "torn"], "rank 0 is in": [path, path],
+        cases = {"torn:34: expected \"rank N (pid P)\"": [self.folder / "torn"], "rank 0 is in": [path, path],
                  "the layout has 1 ranks": [path, "--layout", "dp1"], "expected a size behind tp": [path, "--layout", "tp"],
                  "it is of use with stacks": [self.folder / "notes", "--layout", "tp2"]}
         for text, words in cases.items():
