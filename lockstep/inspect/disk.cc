@@ -82,9 +82,9 @@ void DiskJudge::JudgeErrors(const DiskState& disk, Known& known, Nanos at, Readi
   const Item& item = settings_["disk_errors"];
   const uint64_t errors = known.errors.Add(at, disk.errors, item.window);
   const double most = disk.of_filesystem ? 1 : *item.threshold;
-  reading.figures.push_back(
-      {disk.name, fmt::format("{}{} errors, {} requests under way, {} done",
-                              disk.state.empty() ? "" : disk.state + ", ", disk.errors, disk.in_flight, disk.done)});
+  std::string figures = fmt::format("{}{} errors", disk.state.empty() ? "" : disk.state + ", ", disk.errors);
+  if (!disk.of_filesystem) figures += fmt::format(", {} requests under way, {} done", disk.in_flight, disk.done);
+  reading.figures.push_back({disk.name, std::move(figures)});
   if (IsDead(disk.state)) {
     reading.conditions.push_back({"disk_errors", disk.name, fmt::format("its state is \"{}\"", disk.state)});
   } else if (static_cast<double>(errors) >= most) {

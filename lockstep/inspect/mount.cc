@@ -60,7 +60,10 @@ bool IsBroken(int error) {
   return std::find(kBroken.begin(), kBroken.end(), error) != kBroken.end();
 }
 
-std::string GibText(double bytes) { return fmt::format("{:.4g} GiB", bytes / (1 << 30)); }
+std::string SizeText(double bytes) {
+  constexpr double kGib = 1 << 30, kMib = 1 << 20;
+  return bytes < kGib ? fmt::format("{:.4g} MiB", bytes / kMib) : fmt::format("{:.4g} GiB", bytes / kGib);
+}
 
 class SystemMounts final : public Reader {
  public:
@@ -200,16 +203,16 @@ void MountJudge::JudgeSpace(const Mount& watched, const Space& space, Reading& r
   if (space.total <= 0) return;  // nothing can be stored there anyway
   reading.figures.push_back(
       {watched.point, fmt::format("{}{}, {:.1f} % of {} free", watched.type, watched.read_only ? ", read-only" : "",
-                                  100 * space.free / space.total, GibText(space.total))});
+                                  100 * space.free / space.total, SizeText(space.total))});
   const double least = *settings_["disk_full"].threshold;
   // Other machines see a remote one as full as this one does.
   const auto fault = IsRemote(watched) ? std::optional(FaultClass::kSoftware) : std::nullopt;
   if (watched.read_only) return;
   if (space.free <= least * space.total) {
-    reading.conditions.push_back(
-        {"disk_full", watched.point,
-         fmt::format("{:.2f} % of {} ({}) is free", 100 * space.free / space.total, GibText(space.total), watched.type),
-         fault});
+    reading.conditions.push_back({"disk_full", watched.point,
+                                  fmt::format("{:.2f} % of {} ({}) is free", 100 * space.free / space.total,
+                                              SizeText(space.total), watched.type),
+                                  fault});
   } else if (space.files > 0 && space.files_free <= least * space.files) {
     reading.conditions.push_back({"disk_full", watched.point,
                                   fmt::format("{:.0f} of {:.0f} inodes are free", space.files_free, space.files),
