@@ -16,6 +16,10 @@ def prepare_worker():
     _answer_stack_requests(os.environ.get("LOCKSTEP_STACKS_FILE"))
     _note_uncaught_exceptions()
     _take_drills(os.environ.get("LOCKSTEP_DRILL_FILE"))  # set by `lockstep run --allow-drill` only
+    if "LOCKSTEP_REPLAY" in os.environ:
+        from lockstep import _replay
+
+        _replay.end_with_runner()
 
 
 def _answer_stack_requests(path):

@@ -38,7 +38,6 @@ class Replay:
         self.machine, self.machines = plan["machine"], plan["machines"]
         self.rank, self.ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         self._report = open(plan["report"], "a", encoding="utf-8")
-        _end_with(plan["runner"])
 
     def check(self, step, values, loss=None, scope="rank"):
         """Reports a tensor, or a dict of names and tensors, after training step `step`: a digest of the bits, and how many are NaN or infinite.
@@ -79,13 +78,14 @@ def _hash(data):
 _PR_SET_PDEATHSIG = 1
 
 
-def _end_with(runner):
-    """No process of a replay outlives `lockstep replay`, even one that is killed. Who forked us leaves first, then we are the runner's."""
-    deadline = time.monotonic() + 2
-    while os.getppid() != runner and time.monotonic() < deadline:
+def end_with_runner():
+    """No rank of a replay outlives `lockstep replay`, even one that is killed. Called at the start of each, whether its script opts in or not."""
+    runner = json.loads(os.environ["LOCKSTEP_REPLAY"])["runner"]
+    deadline = time.monotonic() + 10
+    while os.getppid() != runner:  # who forked us leaves first; then we are the runner's, if there still is one
+        if time.monotonic() > deadline or not os.path.exists(f"/proc/{runner}"):
+            os._exit(1)
         time.sleep(0.002)
-    if os.getppid() != runner:
-        return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != runner:
         os._exit(1)

@@ -8,6 +8,9 @@ import lockstep
 
 WIDTH, BATCH = 64, 8
 
+# Were a thread of gloo the last to let a tensor go, it would wait for the interpreter, which at the end of the group waits for that thread.
+_kept = []
+
 
 def main():
     replay = lockstep.replay()
@@ -40,8 +43,13 @@ def train(replay, disturb=None):
         # Weights of later steps depend on how a sum of so many is rounded.
         replay.check(step, {f"local gradient {bucket.index()}": gradients}, scope="everywhere" if step == 0 else "group")
         gradients.div_(replay.ranks)
-        return dist.all_reduce(gradients, async_op=True).get_future().then(lambda future: future.value()[0])
+        dist.all_reduce(gradients)
+        _kept.append(gradients)
+        reduced = torch.futures.Future()
+        reduced.set_result(gradients)
+        return reduced
 
+    _kept.append(model)
     model.register_comm_hook(None, reduce)
     for step in range(replay.steps):
         inputs, targets = _batch(torch, step)
