@@ -21,7 +21,7 @@ struct Nodes {
   int least = 1, most = 1;  // kAsCoordinatorSays, both
   int own_rank = -1;        // -1: any
   std::string own_name;     // empty: the host's
-  std::string endpoint;     // HOST:PORT of the coordinator; empty: one node, which needs none. H:P,H:P: one of them leads
+  std::string endpoint;     // HOST:PORT of the coordinator, or HOST:PORT,...: one leads; empty: one node, needs none
   bool may_lead = true;     // start the coordinator here, if the endpoint is ours and free
   bool must_lead = false;
   Seconds join_timeout{600};
