@@ -41,7 +41,7 @@ TEST_F(Gpu, TwoHealthyDevices) {
   for (const char* name : {"gpu.0.bits", "gpu.1.to_device", "gpu.1.to_host", "gpu.0.within", "gpu.1.to_next"}) {
     const auto found = std::ranges::find(measured, name, &Measurement::name);
     ASSERT_NE(found, measured.end()) << name;
-    if (found->unit == "GB/s") EXPECT_GT(found->value, 0) << name;
+    EXPECT_TRUE(found->unit == "errors" || found->value > 0) << name;
   }
 }
 
