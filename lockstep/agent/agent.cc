@@ -362,7 +362,7 @@ void Agent::Do(const control::ChooseOnDisk& question) {
 
 void Agent::Do(const control::FetchKept& question) {
   LoadAndSay([question](const RunSpec& spec) { return LoadKept(spec, question); },
-       {.epoch = question.next, .points = {}, .rejected = {}, .fetched = question.point});
+             {.epoch = question.next, .points = {}, .rejected = {}, .fetched = question.point});
 }
 
 // All nodes must have the same one before it is given to the ranks.

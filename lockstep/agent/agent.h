@@ -13,8 +13,8 @@
 #include "lockstep/agent/board_watch.h"
 #include "lockstep/agent/exception.h"
 #include "lockstep/agent/flusher.h"
-#include "lockstep/agent/keeping.h"
 #include "lockstep/agent/inspection.h"
+#include "lockstep/agent/keeping.h"
 #include "lockstep/agent/link.h"
 #include "lockstep/agent/load.h"
 #include "lockstep/agent/loss_watch.h"
@@ -129,8 +129,8 @@ class Agent {
   LossWatch losses_;
   RecordLog records_;
   PartWriter part_writer_;
-  Flusher flusher_;               // of node 0
-  std::optional<Loaded> loaded_;  // in answer to the newest question
+  Flusher flusher_;                              // of node 0
+  std::optional<Loaded> loaded_;                 // in answer to the newest question
   std::shared_ptr<const MappedBuffers> mapped_;  // shared with whoever reads them in another thread
   uint64_t mapped_generation_ = 0;
   std::function<void()> flushed_last_;
@@ -147,7 +147,7 @@ class Agent {
   bool sampling_ = false, reading_trails_ = false;
   size_t followed_ = 0;  // ranks of the acting epoch whose lives board_watch_ follows
   BoardWatch board_watch_;
-  std::optional<Keeping> keeping_;  // of a job of several nodes
+  std::optional<Keeping> keeping_;        // of a job of several nodes
   std::optional<Inspection> inspection_;  // of the machine, from Launch() or Adopt() on
   Background background_;                 // last: its thread stops before what its jobs use goes away
 };

@@ -80,18 +80,19 @@ void Keeping::Trouble(const absl::Status& why) {
   if (alone_since_.value == 0) alone_since_ = clock_.Now();
   if (!why_alone_.empty() || !absl::IsFailedPrecondition(why)) return;
   why_alone_ = Message(why);
-  listener_.note(fmt::format("node {} keeps no copy of this node's checkpoints, which lie in this machine's memory only: {}",
-                             keeper_name_, why_alone_));
+  listener_.note(
+      fmt::format("node {} keeps no copy of this node's checkpoints, which lie in this machine's memory only: {}",
+                  keeper_name_, why_alone_));
   listener_.kept();
 }
 
 bool Keeping::IsKept(const control::CheckpointId& id) {
   const bool waits = alone_since_.value != 0 && clock_.Now() - alone_since_ >= ToNanos(kPatience);
   if (waits && why_alone_.empty()) {
-    why_alone_ = keeper_name_.empty() ? "no other node offers to" : fmt::format("node {} is out of reach", keeper_name_);
-    listener_.note(
-        fmt::format("nobody keeps a copy of this node's checkpoints, which lie in this machine's memory only: {}",
-                    why_alone_));
+    why_alone_ =
+        keeper_name_.empty() ? "no other node offers to" : fmt::format("node {} is out of reach", keeper_name_);
+    listener_.note(fmt::format(
+        "nobody keeps a copy of this node's checkpoints, which lie in this machine's memory only: {}", why_alone_));
   }
   return kept_.contains(id) || !why_alone_.empty();
 }

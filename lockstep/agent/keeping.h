@@ -1,7 +1,8 @@
 // The agent's part in peer memory (lockstep/keep): sends what is whole on this node's ranks to its keeper, keeps what
-// others send, and says which of our checkpoints exist twice. One that does not is not committed, so ranks hold it until
-// it is. Where nobody can keep (no room there, out of reach for kPatience), that is said once and checkpoints count
-// without: training is never held up for it. Lives in the poller's thread; the work is done in threads of lockstep/keep.
+// others send, and says which of our checkpoints exist twice. One that does not is not committed, so ranks hold it
+// until it is. Where nobody can keep (no room there, out of reach for kPatience), that is said once and checkpoints
+// count without: training is never held up for it. Lives in the poller's thread; the work is done in threads of
+// lockstep/keep.
 //
 //   Keeping keeping(spec, poller, clock, {.note = ..., .kept = ...});
 //   LS_RETURN_IF_ERROR(keeping.Open());

@@ -238,8 +238,8 @@ Fleet::Events Fleet::Choose(EpochId next) {
     candidates.insert(node.found->points.begin(), node.found->points.end());
     for (const KeptFor& kept : node.found->kept) candidates.insert(kept.point);
   }
-  const auto newest = std::find_if(candidates.rbegin(), candidates.rend(),
-                                   [&](const CheckpointId& point) { return CanGather(point); });
+  const auto newest =
+      std::find_if(candidates.rbegin(), candidates.rend(), [&](const CheckpointId& point) { return CanGather(point); });
   if (newest == candidates.rend()) {
     if (AskOnDisk(next)) return {};
     return {RestoreChosen{next, std::nullopt, rejected_}};

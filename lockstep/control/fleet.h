@@ -111,10 +111,10 @@ class Fleet {
   std::map<CheckpointId, size_t> holders_;  // how many nodes say to hold it
   // Of the conversation about where to begin anew.
   Questions questions_;
-  std::optional<ChooseOnDisk> on_disk_;              // what was asked last; none: memory's stand
+  std::optional<ChooseOnDisk> on_disk_;                   // what was asked last; none: memory's stand
   std::set<std::pair<int, CheckpointId>> not_to_be_had_;  // kept for this node, as was said, and then it wasn't
-  std::vector<std::string> rejected_;                // by all answers so far
-  std::vector<CheckpointId> poisoned_;  // each with its epoch: from this step on
+  std::vector<std::string> rejected_;                     // by all answers so far
+  std::vector<CheckpointId> poisoned_;                    // each with its epoch: from this step on
 };
 
 }  // namespace lockstep::control

@@ -204,7 +204,8 @@ TEST_F(FleetTest, ALateAnswerToAnotherQuestionIsNone) {
 TEST_F(FleetTest, WhatAMachineTookWithItComesFromItsKeeper) {
   AllKeepSomewhere();
   EXPECT_EQ(FindKept(0, {Checkpoint(1, 9), Checkpoint(1, 8)}, {{2, Checkpoint(1, 8)}}), "undecided");
-  EXPECT_EQ(FindKept(2, {Checkpoint(1, 9), Checkpoint(1, 8)}, {{1, Checkpoint(1, 8)}, {1, Checkpoint(1, 7)}}), "undecided");
+  EXPECT_EQ(FindKept(2, {Checkpoint(1, 9), Checkpoint(1, 8)}, {{1, Checkpoint(1, 8)}, {1, Checkpoint(1, 7)}}),
+            "undecided");
   EXPECT_EQ(FindKept(1, {}, {}), "node 1 fetches 1/8 from host2");
   EXPECT_EQ(std::get<FetchKept>(fleet_.Asked(1, ChooseRestore{EpochId(2)})).point, Checkpoint(1, 8)) << "asked again";
   EXPECT_TRUE(std::holds_alternative<Command>(fleet_.Asked(0, ChooseRestore{EpochId(2)})));
@@ -242,7 +243,8 @@ TEST_F(FleetTest, TheOwnerAndAnUnrelatedMachineLostTogether) {
   EXPECT_THAT(found(3, {Checkpoint(1, 9)}, {{2, Checkpoint(1, 9)}}), IsEmpty());
   EXPECT_THAT(four.TakeQuestions(), SizeIs(2));
   const auto fetched = [&](int node) {
-    return four.Hear(node, {.epoch = EpochId(2), .points = {Checkpoint(1, 9)}, .rejected = {}, .fetched = Checkpoint(1, 9)});
+    return four.Hear(node,
+                     {.epoch = EpochId(2), .points = {Checkpoint(1, 9)}, .rejected = {}, .fetched = Checkpoint(1, 9)});
   };
   EXPECT_THAT(fetched(2), IsEmpty());
   EXPECT_EQ(std::get<RestoreChosen>(fetched(0).front()).point, Checkpoint(1, 9));

@@ -77,8 +77,8 @@ std::vector<int> Neighbours(size_t nodes) {
 
 std::vector<int> KeepersOf(const std::vector<NodeSpec>& nodes, const std::optional<cluster::Layout>& layout) {
   if (nodes.size() < 2) return std::vector<int>(nodes.size(), -1);
-  const int ranks = std::accumulate(nodes.begin(), nodes.end(), 0,
-                                    [](int sum, const NodeSpec& node) { return sum + node.ranks; });
+  const int ranks =
+      std::accumulate(nodes.begin(), nodes.end(), 0, [](int sum, const NodeSpec& node) { return sum + node.ranks; });
   if (!layout || layout->WorldSize() != ranks) return Neighbours(nodes.size());
   std::vector<Groups> groups;
   int first = 0;

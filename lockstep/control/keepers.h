@@ -1,7 +1,7 @@
-// Which node keeps the checkpoints of which in its memory (lockstep/keep): each node one other, each for one other. Where
-// the layout of the job is known, one that shares no tensor-, pipeline- or data-parallel group with it, for a whole
-// group may be lost or evicted at once; else, and where there is but one group, its neighbour. Pure.
-// Source: ByteRobust (SOSP'25), section 6.3, which has such a rule for ranks.
+// Which node keeps the checkpoints of which in its memory (lockstep/keep): each node one other, each for one other.
+// Where the layout of the job is known, one that shares no tensor-, pipeline- or data-parallel group with it, for a
+// whole group may be lost or evicted at once; else, and where there is but one group, its neighbour. Pure. Source:
+// ByteRobust (SOSP'25), section 6.3, which has such a rule for ranks.
 //
 //   KeepersOf(nodes, layout)[2]     // the keeper of node 2; -1: there is no other node
 #pragma once

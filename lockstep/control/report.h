@@ -46,8 +46,8 @@ struct Observed {
   std::optional<CheckpointId> committed;
   Seconds checkpoint_age;  // since the committed step finished
   int64_t checkpoints = 0, checkpoints_skipped = 0, checkpoints_torn = 0;
-  Seconds checkpoint_blocked;  // summed over ranks
-  std::optional<OnDisk> disk;  // none: the run keeps no checkpoints on disk
+  Seconds checkpoint_blocked;       // summed over ranks
+  std::optional<OnDisk> disk;       // none: the run keeps no checkpoints on disk
   std::optional<PeerCopies> peers;  // none: there is one node
   int64_t records = 0, records_dropped = 0;
   Bytes log_dropped, console_dropped;  // of the workers' output

@@ -45,8 +45,8 @@ struct Node {
   std::optional<CheckpointId> restore, committed;
   std::optional<CheckpointId> loaded;  // from disk, in answer to the newest question
   int64_t dead_step = -1;
-  std::vector<KeptFor> keeps;           // of other nodes
-  std::vector<CheckpointId> kept;       // by its keeper
+  std::vector<KeptFor> keeps;      // of other nodes
+  std::vector<CheckpointId> kept;  // by its keeper
   std::optional<LoopBegan> loop;
   std::vector<EventBody> said;          // facts of the epoch, said again when its agent is back
   std::optional<Holding> holding_told;  // over this connection

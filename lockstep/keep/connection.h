@@ -1,5 +1,5 @@
-// A TCP connection with limits: nothing waits for longer than kStall without a byte moving, and everything ends soon after
-// a stop. One thread at a time.
+// A TCP connection with limits: nothing waits for longer than kStall without a byte moving, and everything ends soon
+// after a stop. One thread at a time.
 #pragma once
 
 #include <cstddef>

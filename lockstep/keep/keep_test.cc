@@ -104,7 +104,9 @@ TEST_F(Keeping, ReplicasOfEachOtherSendOnlyWhatIsTheirOwn) {
 
 TEST_F(Keeping, AKeeperThatIsNotThereYetIsTriedAgain) {
   int port = 0;
-  { const Fd free = ListenOnFreePort(true, port).value(); }
+  {
+    const Fd free = ListenOnFreePort(true, port).value();
+  }
   Sender sender(kToken, own_, told_.listener());
   sender.Offer(OfferingOf(0, At(1), {RandomBytes(5000, 1)}, kMeta));
   sender.SendTo(Address{"127.0.0.1", port});

@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-
 #include "lockstep/base/background_thread.h"
 #include "lockstep/keep/wire.h"
 

@@ -1,5 +1,6 @@
 // The keeper's end: listens, takes in what other nodes send it and gives it out to those who ask, each connection in a
-// thread of its own, behind training in priority. Whoever does not greet with the run's token is turned away and counted.
+// thread of its own, behind training in priority. Whoever does not greet with the run's token is turned away and
+// counted.
 //
 //   Keeper keeper(token, limit);
 //   LS_RETURN_IF_ERROR(keeper.Open(loopback_only));

@@ -1,9 +1,8 @@
-// A node's part of a checkpoint, described without its content: the slots of its ranks, cut into chunks that are known by
-// their hashes. Chunks begin anew where the tensors begin, so equal tensors of two ranks make equal chunks though what
-// lies before them differs in length.
-// Two chunks are taken for equal when 128 bits of XXH3 and their lengths agree: no defence against an adversary, and a
-// slot that was put together wrongly would still fail its CRC32C. Pure. Cost: one pass over the content, at the rate of
-// memory.
+// A node's part of a checkpoint, described without its content: the slots of its ranks, cut into chunks that are known
+// by their hashes. Chunks begin anew where the tensors begin, so equal tensors of two ranks make equal chunks though
+// what lies before them differs in length. Two chunks are taken for equal when 128 bits of XXH3 and their lengths
+// agree: no defence against an adversary, and a slot that was put together wrongly would still fail its CRC32C. Pure.
+// Cost: one pass over the content, at the rate of memory.
 //
 //   const Outline outline = Describe(node, point, world_size, slots);   // slots: with content
 //   outline.chunks[i], ChunkOf(outline, i)

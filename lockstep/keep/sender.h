@@ -1,5 +1,5 @@
-// The owner's end: describes what this node holds, and sends its keeper what that lacks, in a thread behind training. Of
-// what is offered meanwhile the newest is sent next. A keeper that is out of reach is tried again twice a second.
+// The owner's end: describes what this node holds, and sends its keeper what that lacks, in a thread behind training.
+// Of what is offered meanwhile the newest is sent next. A keeper that is out of reach is tried again twice a second.
 //
 //   Sender sender(token, own_store, {.kept = ..., .trouble = ...});   // both are called in the sender's thread
 //   sender.SendTo(Address{"node1", 40123});

@@ -1,10 +1,9 @@
 // What this node keeps in memory for others: images of their parts of a checkpoint, by node and point. An image is
-// complete or it is not here. Content that is here anyway is not kept twice: chunks of other images are shared, and what
-// this node's own ranks hold of the same checkpoint is referred to where it lies.
-// Invariants: images are immutable; a chunk that came from outside has the hash it was announced with; one that refers to
-// our ranks' slots may have been written over since, which whoever reads it finds out by its hash. That happens only
-// once a newer checkpoint is kept everywhere, for both are given up by one rule (client/commit.h).
-// Bounded by `limit`. Thread-safe.
+// complete or it is not here. Content that is here anyway is not kept twice: chunks of other images are shared, and
+// what this node's own ranks hold of the same checkpoint is referred to where it lies. Invariants: images are
+// immutable; a chunk that came from outside has the hash it was announced with; one that refers to our ranks' slots may
+// have been written over since, which whoever reads it finds out by its hash. That happens only once a newer checkpoint
+// is kept everywhere, for both are given up by one rule (client/commit.h). Bounded by `limit`. Thread-safe.
 //
 //   Store store(limit);
 //   LS_ASSIGN_OR_RETURN(Incoming incoming, store.Begin(outline));
@@ -84,7 +83,8 @@ class Store {
   std::shared_ptr<const Image> Find(int node, const checkpoint::Point& point) const;
   // Complete ones, by node.
   std::vector<std::pair<int, checkpoint::Point>> Kept() const;
-  // `committed` is kept everywhere; of `epoch`, nothing else up to dead_step can become so: what ranks may give up, we do.
+  // `committed` is kept everywhere; of `epoch`, nothing else up to dead_step can become so: what ranks may give up, we
+  // do.
   void GiveUp(const checkpoint::Point& committed, int64_t dead_step, EpochId epoch);
 
   uint64_t bytes() const { return pool_->in_use(); }

@@ -144,7 +144,9 @@ TEST(Store, MemoryComesBackAndIsBounded) {
   EXPECT_EQ(0u, store.bytes());
   Keep(store, more);
   EXPECT_THAT(store.Kept(), SizeIs(1));
-  { const auto given_up = store.Begin(PartOf(OfferingOf(0, At(3), {RandomBytes(500, 3)}, 0))->outline); }
+  {
+    const auto given_up = store.Begin(PartOf(OfferingOf(0, At(3), {RandomBytes(500, 3)}, 0))->outline);
+  }
   EXPECT_EQ(2 * kChunkBytes, store.bytes());
 }
 

@@ -32,7 +32,7 @@ struct Head {
   int64_t step = 0;
   int32_t node = 0;
   uint32_t world_size = 0;
-  uint32_t slots = 0;   // of a get: which one
+  uint32_t slots = 0;  // of a get: which one
   uint32_t chunks = 0;
 };
 

@@ -56,7 +56,8 @@ TEST_F(Wire, NoiseNeitherStopsNorConfusesIt) {
     Connection connection = Greeted(round % 2 == 0 ? Purpose::kPut : Purpose::kGet);
     Content noise = RandomBytes(random() % 200, static_cast<uint32_t>(round));
     // Small counts get further than wild ones.
-    for (size_t i = 24; i < std::min<size_t>(32, noise.size()); ++i) noise[i] &= i % 4 == 0 ? std::byte{3} : std::byte{0};
+    for (size_t i = 24; i < std::min<size_t>(32, noise.size()); ++i)
+      noise[i] &= i % 4 == 0 ? std::byte{3} : std::byte{0};
     (void)connection.Write(std::span<const std::byte>(noise));
   }
   const auto image = Fetch({"127.0.0.1", keeper_.port()}, kToken, 0, {EpochId(1), StepId(1)}, {},

@@ -446,9 +446,9 @@ FromAgent Encode(const control::Join& join) {
 }
 
 control::Join Decode(const Join& wire) {
-  return {wire.version(),       wire.name(),        wire.token(),       wire.run(),
-          wire.node_rank(),     wire.ranks(),       wire.least_nodes(), wire.most_nodes(),
-          wire.keeps_on_disk(), wire.first_epoch(), wire.rdzv_id(),     wire.layout(),      wire.term()};
+  return {wire.version(), wire.name(),        wire.token(),      wire.run(),           wire.node_rank(),
+          wire.ranks(),   wire.least_nodes(), wire.most_nodes(), wire.keeps_on_disk(), wire.first_epoch(),
+          wire.rdzv_id(), wire.layout(),      wire.term()};
 }
 
 FromAgent Encode(const control::Said& said) {
