@@ -179,7 +179,7 @@ class Compare(ProbeTest):
     def test_refused(self):
         one = self.files([10])[0]
         other = self.folder / "other.json"
-        for text, words, content in ((f"{other}: expected JSON", [other], "{"), ("No such file", ["/none.json"], ""), ("found n0 again", [one, one], ""),
+        for text, words, content in ((f"{other}:1: expected JSON", [other], "{"), ("No such file", ["/none.json"], ""), ("found n0 again", [one, one], ""),
                                      ("found nothing", [other], ""), ("--learn needs --history", [one, "--learn"], ""),
                                      (f"{other}:2: expected format 1", [one, "--history", other], one.read_text() + "\n{}\n")):
             with self.subTest(text):
