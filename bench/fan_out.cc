@@ -36,7 +36,7 @@ class Agents {
       control::Join join{.name = fmt::format("node{}", i), .token = fmt::format("token{}", i)};
       join.least_nodes = join.most_nodes = count;
       agents_[i].client = std::make_unique<rpc::Client>(
-          address, join, poller_, clock_,
+          std::vector<std::string>{address}, join, poller_, clock_,
           rpc::Client::Listener{
               .welcomed = [this, i](const control::Place& place, const std::string&) { Welcomed(agents_[i], place); },
               .refused = [](const std::string& why) { LS_CHECK(false, "{}", why); },
@@ -159,7 +159,8 @@ void Lead(int port, const std::string& run_dir) {
                    .placed = [](const control::Place&) { return absl::OkStatus(); },
                    .told = [](const control::Told&) {},
                    .failed = [](const absl::Status& status) { LS_CHECK(false, "{}", Message(status)); }});
-  const absl::Status opened = lead.Open(run_dir);
+  absl::Status opened = lead.Open();
+  if (opened.ok()) opened = lead.KeepIn(run_dir);
   LS_CHECK(opened.ok(), "{}", Message(opened));
   lead.Await({}, "the run");
   poller.Run(kTick, [&] { lead.Tick(); });

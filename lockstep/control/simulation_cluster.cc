@@ -276,7 +276,7 @@ void Cluster::SendToKeeper(int index) {
     if (std::find(kept.begin(), kept.end(), point) != kept.end() || chance_.Hits(0.05)) continue;
     const int keeper = KeeperOf(index);
     // Of many nodes some keeper is always slow; as slow as a step or more is then enough.
-    const bool slow = chance_.Hits(plan_.nodes < kMany ? 0.1 : 0.01);
+    const bool slow = chance_.Hits(plan_.nodes < kMany ? 0.2 : 0.01);
     const Seconds sending = slow ? chance_.Between(0.1, plan_.nodes < kMany ? 0.8 : 0.3) : chance_.Between(0.001, 0.03);
     schedule_.In(sending, [this, index, keeper, point, own = machine(index), its = machine(keeper)] {
       Node &from = nodes_[At(index)], &to = nodes_[At(keeper)];
@@ -291,12 +291,12 @@ void Cluster::SendToKeeper(int index) {
 }
 
 // Every node has it whole, or its keeper has.
-bool Cluster::CanGather(const CheckpointId& point) const {
+bool Cluster::CanGather(const CheckpointId& point, int without) const {
   for (int index = 0; index < plan_.nodes; ++index) {
     const Node &node = nodes_[At(index)], &keeper = nodes_[At(KeeperOf(index))];
     const std::vector<CheckpointId> points = Points(node);
-    const bool here = !node.dead && std::find(points.begin(), points.end(), point) != points.end();
-    const bool kept = !keeper.dead && KeeperOf(index) != index &&
+    const bool here = !node.dead && index != without && std::find(points.begin(), points.end(), point) != points.end();
+    const bool kept = !keeper.dead && KeeperOf(index) != without && KeeperOf(index) != index &&
                       std::find(keeper.keeps.begin(), keeper.keeps.end(), KeptFor{index, point}) != keeper.keeps.end();
     if (!here && !kept) return false;
   }
@@ -470,17 +470,19 @@ void Cluster::CheckLoss(int index) {
   const Node& keeper = nodes_[At(KeeperOf(index))];
   std::optional<CheckpointId> committed;
   EpochId epoch;
+  bool others_live = true;
   for (const Node& node : nodes_) {
-    if (!node.dead) committed = std::max(committed, node.committed);
+    const bool lost = &node == &nodes_[At(index)];
+    if (!node.dead && !lost) committed = std::max(committed, node.committed);
     epoch = std::max(epoch, node.epoch);
+    others_live = others_live && (lost || !node.dead);
   }
   const bool kept = committed && committed->epoch == epoch && !keeper.dead && KeeperOf(index) != index && !corrupted_;
-  const auto others = std::count_if(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.dead; });
-  if (kept && others == 1 && (!newest_whole_ || *newest_whole_ < *committed))
+  if (kept && others_live && (!newest_whole_ || *newest_whole_ < *committed))
     Break(fmt::format("{} was committed, and is gone with one machine", Text(committed)));
 }
 
-void Cluster::NoteWhatIsLeft() {
+void Cluster::NoteWhatIsLeft(int without) {
   std::set<CheckpointId> candidates;
   for (const Node& node : nodes_) {
     for (const CheckpointId& point : Points(node)) candidates.insert(point);
@@ -488,12 +490,12 @@ void Cluster::NoteWhatIsLeft() {
   }
   newest_whole_.reset();
   for (const CheckpointId& point : candidates)
-    if (CanGather(point)) newest_whole_ = point;
+    if (CanGather(point, without)) newest_whole_ = point;
 }
 
 void Cluster::Replace(int index, const std::string& name) {
   Node& node = nodes_[At(index)];
-  NoteWhatIsLeft();
+  NoteWhatIsLeft(index);
   CheckLoss(index);
   Node fresh;
   fresh.machine = node.machine + 1;
@@ -505,7 +507,6 @@ void Cluster::Replace(int index, const std::string& name) {
   node = std::move(fresh);
   Node& ward = nodes_[At((index + plan_.nodes - 1) % plan_.nodes)];
   ward.kept.clear();  // its copies are gone
-  NoteWhatIsLeft();
   SurvivorsMayNotice(index, 0);
 }
 

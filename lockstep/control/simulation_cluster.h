@@ -153,8 +153,8 @@ class Cluster {
   std::vector<CheckpointId> Points(const Node& node, bool verified = true) const;
   void SendToKeeper(int node);
   void GiveUpKept(Node& node) const;
-  bool CanGather(const CheckpointId& point) const;
-  void NoteWhatIsLeft();
+  bool CanGather(const CheckpointId& point, int without) const;
+  void NoteWhatIsLeft(int without);
   void CheckLoss(int index);
   Progress ProgressOf(const Node& node) const;
   void NoteCommitted();
