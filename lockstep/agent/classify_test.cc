@@ -30,7 +30,7 @@ Wait WaitNamed(const std::string& name) {
 
 // "thread TID STATE WAIT SYSCALL", then its frames indented by two; after "python" the text of faulthandler.
 Dump Load(const std::string& name) {
-  const std::filesystem::path folder = std::filesystem::path(__FILE__).parent_path() / "testdata";
+  const std::filesystem::path folder = LOCKSTEP_TESTDATA;
   const std::string text = ReadFile((folder / (name + ".stacks")).string()).value();
   const size_t python = text.find("\npython\n");
   Dump dump{{}, ParsePythonStacks(std::string_view(text).substr(python + 8))};
