@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
 
 #include "lockstep/agent/proc.h"
 #include "lockstep/agent/test_child.h"
@@ -55,7 +58,8 @@ TEST(Helpers, AreFoundBelowTheirWorkers) {
   size_t beyond = 0;
   std::vector<Helper> helpers;
   // The shell's children are shells at first.
-  for (int attempt = 0; attempt < 10'000; ++attempt) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  while (std::chrono::steady_clock::now() < limit) {
     beyond = 0;
     helpers = FindHelpers(workers, 1, beyond);
     if (beyond == 1 && helpers[0].name == "sleep") break;

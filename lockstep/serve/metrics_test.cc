@@ -22,6 +22,7 @@ Json SampleStatus() {
               {"rank": 1, "pid": 12, "state": "running", "step": 117, "step_time_s": 0.5}],
     "ettr": {"cumulative": 0.9375, "sliding_1h": 0.9, "wall_s": 64, "lost_s": {"startup": 3, "detect": 0.5, "recompute": 0.5}},
     "checkpoint": {"step": 116, "epoch": 2, "age_s": 0.25, "taken": 234, "skipped": 2, "torn": 0, "blocked_s": 0.0625,
+      "peers": {"step": 115, "nodes_alone": 0, "kept_bytes": 4096, "sent_bytes": 64, "held_bytes": 128},
       "disk": {"step": 100, "age_s": 8, "flushes": 3, "failures": 1, "flush_s": 0.5}},
     "records": {"kept": 468, "dropped": 1}, "output": {"log_dropped_bytes": 64, "console_dropped_bytes": 0}, "restarts": 1, "incidents": 2, "journal_errors": 0, "unreadable_messages": 0, "webhook": {"delivered": 1, "failed": 0, "dropped": 0}, "verdict": ""})");
 }
@@ -117,6 +118,21 @@ lockstep_checkpoints_total{result="torn"} 0
 # HELP lockstep_checkpoint_blocked_seconds_total Time training waited for checkpoint copies, summed over ranks.
 # TYPE lockstep_checkpoint_blocked_seconds_total counter
 lockstep_checkpoint_blocked_seconds_total 0.0625
+# HELP lockstep_checkpoint_kept_step Step of the newest checkpoint that exists on two nodes.
+# TYPE lockstep_checkpoint_kept_step gauge
+lockstep_checkpoint_kept_step 115
+# HELP lockstep_checkpoint_nodes_alone Nodes whose checkpoints no other node keeps.
+# TYPE lockstep_checkpoint_nodes_alone gauge
+lockstep_checkpoint_nodes_alone 0
+# HELP lockstep_checkpoint_kept_bytes_total Checkpoints that other nodes keep, before deduplication.
+# TYPE lockstep_checkpoint_kept_bytes_total counter
+lockstep_checkpoint_kept_bytes_total 4096
+# HELP lockstep_checkpoint_sent_bytes_total What of them had to be sent.
+# TYPE lockstep_checkpoint_sent_bytes_total counter
+lockstep_checkpoint_sent_bytes_total 64
+# HELP lockstep_checkpoint_held_bytes Memory in which nodes keep what others sent.
+# TYPE lockstep_checkpoint_held_bytes gauge
+lockstep_checkpoint_held_bytes 128
 # HELP lockstep_checkpoint_flushes_total Checkpoints written to disk.
 # TYPE lockstep_checkpoint_flushes_total counter
 lockstep_checkpoint_flushes_total 3
@@ -213,6 +229,8 @@ TEST(Metrics, TheRealStatusHasAllOfThem) {
   observed.loss = 1.5;
   observed.committed = control::CheckpointId{EpochId(1), 3};
   observed.disk.emplace();
+  observed.peers.emplace();
+  observed.peers->newest = observed.committed;
   observed.disk->flushed = observed.committed;
   observed.disk->flushes = 1;
   Json status = control::StatusReport(state, observed, Nanos{5});
