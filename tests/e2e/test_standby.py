@@ -184,6 +184,48 @@ class Standby(StandbyTest):
             run.finish(1)
 
 
+class WithoutADisk(StandbyTest):
+    """What the lost machine held is in its keeper's memory: each of two nodes keeps for the other."""
+
+    def node(self, name, *args, options=(), ranks=2):
+        options = ["--coordinator", f"127.0.0.1:{self.port}", "--node-name", name, *options]
+        return Run(self, "ddp.py", *args, ranks=ranks, options=options)
+
+    def lose(self, run, name):
+        self.a.wait("a checkpoint that exists twice", lambda: (self.peers()["step"] or -1) > 20)
+        kept = self.peers()["step"]
+        self.power_off(run)
+        for other in (self.a, self.b, self.s):
+            if other is not run:
+                other.finish()
+        self.assertEqual(0, self.coordinator.wait(20))
+        self.assertIn("going on from the copy of step", self.s.stderr(), self.s)
+        self.assert_replaced(name, "s", kept)
+
+    def peers(self):
+        return self.lead("status")["checkpoint"]["peers"]
+
+    def test_a_machine_loses_power(self):
+        self.start(*ddp(LONG, step_time=0.1))
+        self.lose(self.b, "b")
+
+    def test_the_machine_of_rank_0_loses_power(self):
+        self.start(*ddp(LONG, step_time=0.1))
+        self.lose(self.a, "a")
+
+    def test_replicas_are_not_sent(self):
+        """All ranks of data parallelism hold the same model: only what is a rank's own goes over."""
+        self.start(*ddp(LONG, step_time=0.1))
+        self.a.wait("a checkpoint that exists twice", lambda: (self.peers()["step"] or -1) > 20)
+        peers = self.peers()
+        self.assertEqual(0, peers["nodes_alone"], peers)
+        self.assertLess(peers["sent_bytes"], peers["kept_bytes"] / 2, peers)
+        self.s.watcher.terminate()
+        self.a.watcher.terminate()
+        for run in (self.a, self.b, self.s):
+            run.watcher.wait(30)
+
+
 class LedByANode(RunTest):
     def node(self, name, *options):
         common = ["--nnodes", "2", "--node-name", name, "--checkpoint-dir", str(self.checkpoints), "--checkpoint-interval-s", "0.3"]
