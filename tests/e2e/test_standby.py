@@ -215,8 +215,8 @@ class WithoutADisk(StandbyTest):
 
     def test_replicas_are_not_sent(self):
         """All ranks of data parallelism hold the same model: only what is a rank's own goes over."""
-        self.start(*ddp(LONG, step_time=0.1))
-        self.a.wait("a checkpoint that exists twice", lambda: (self.peers()["step"] or -1) > 20)
+        self.start(*ddp(LONG, step_time=0.1), "--width", "1024")
+        self.a.wait("a checkpoint that exists twice", lambda: (self.peers()["step"] or -1) > 5)
         peers = self.peers()
         self.assertEqual(0, peers["nodes_alone"], peers)
         self.assertLess(peers["sent_bytes"], peers["kept_bytes"] / 2, peers)
