@@ -118,7 +118,7 @@ absl::StatusOr<Fd> ListenOnFreePort(bool loopback_only, int& port) {
     socket = Fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (bind(socket.get(), reinterpret_cast<sockaddr*>(&four), sizeof four) != 0) return Errno(errno, "bind");
   }
-  if (listen(socket.get(), 16) != 0) return Errno(errno, "listen");
+  if (listen(socket.get(), SOMAXCONN) != 0) return Errno(errno, "listen");
   sockaddr_storage bound{};
   socklen_t size = sizeof bound;
   if (getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) return Errno(errno, "getsockname");
