@@ -24,20 +24,21 @@ void Remember(std::set<control::CheckpointId>& some, const control::CheckpointId
   if (some.size() > kRemembered) some.erase(some.begin());
 }
 
-keep::Offering OfferingOf(const RunSpec& spec, const control::CheckpointId& id, const ls_board& board,
-                          std::shared_ptr<const MappedBuffers> mapped) {
-  keep::Offering offering{spec.place.node, ToPoint(id), board.world_size, {}, {}, {}};
+// Nothing mapped: it has gone meanwhile.
+keep::OwnPart PartOf(const RunSpec& spec, const control::CheckpointId& id, const ls_board& board,
+                     std::shared_ptr<const MappedBuffers> mapped) {
+  keep::OwnPart part{{spec.place.node, ToPoint(id), board.world_size, {}, {}}, {}, {}};
   for (uint32_t rank = 0; rank < board.ranks; ++rank) {
     const int index = ls_slot_find(&board.rank[rank], {id.epoch.value(), id.step});
     if (index < 0) return {};
     const ls_slot& slot = board.rank[rank].slot[index];
     const std::span<const std::byte> content = mapped->slots()[rank].slot[index];
     if (content.size() < slot.bytes) return {};
-    offering.headers.push_back({slot.bytes, slot.meta_bytes, slot.crc32c});
-    offering.contents.push_back(content.first(slot.bytes));
+    part.outline.slots.push_back({slot.bytes, slot.meta_bytes, slot.crc32c});
+    part.contents.push_back(content.first(slot.bytes));
   }
-  offering.mapping = std::move(mapped);
-  return offering;
+  part.mapping = std::move(mapped);
+  return part;
 }
 
 }  // namespace
@@ -100,11 +101,11 @@ bool Keeping::IsKept(const control::CheckpointId& id) {
 void Keeping::Offer(const control::CheckpointId& id, const ls_board& board,
                     std::shared_ptr<const MappedBuffers> mapped) {
   if (offered_.contains(id)) return;
-  keep::Offering offering = OfferingOf(spec_, id, board, std::move(mapped));
-  if (offering.mapping == nullptr) return;  // it has gone meanwhile
+  keep::OwnPart part = PartOf(spec_, id, board, std::move(mapped));
+  if (part.mapping == nullptr) return;
   Remember(offered_, id);
   if (keeper_name_.empty() && alone_since_.value == 0) alone_since_ = clock_.Now();
-  sender_->Offer(std::move(offering));
+  sender_->Offer(std::move(part));
 }
 
 void Keeping::GiveUp(const control::CheckpointId& committed, int64_t dead_step, EpochId epoch) {

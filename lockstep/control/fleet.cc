@@ -172,12 +172,15 @@ std::vector<EventBody> Fleet::Hear(int node, const RestoreFound& found) {
   if (found.epoch.value() != epoch_.value() + 1) return {};
   if (found.fetched) return HearFetched(node, found);
   if (found.not_above || on_disk_) return HearOnDisk(node, found);
-  std::optional<RestoreFound>& known = nodes_[static_cast<size_t>(node)].found;
-  if (!known) {
-    known = found;
-    rejected_.insert(rejected_.end(), found.rejected.begin(), found.rejected.end());
-  }
+  Note(node, found);
   return Choose(found.epoch);
+}
+
+void Fleet::Note(int node, const RestoreFound& found) {
+  std::optional<RestoreFound>& known = nodes_[static_cast<size_t>(node)].found;
+  if (known) return;
+  known = found;
+  rejected_.insert(rejected_.end(), found.rejected.begin(), found.rejected.end());
 }
 
 Fleet::Events Fleet::HearFetched(int index, const RestoreFound& found) {
@@ -195,11 +198,7 @@ Fleet::Events Fleet::HearFetched(int index, const RestoreFound& found) {
 
 Fleet::Events Fleet::HearOnDisk(int node, const RestoreFound& found) {
   if (!on_disk_ || found.not_above != on_disk_->not_above) return {};
-  std::optional<RestoreFound>& known = nodes_[static_cast<size_t>(node)].found;
-  if (!known) {
-    known = found;
-    rejected_.insert(rejected_.end(), found.rejected.begin(), found.rejected.end());
-  }
+  Note(node, found);
   if (!All([](const Node& each) { return each.found.has_value(); })) return {};
   auto common = NewestCommon(nodes_, [](const Node& each) { return each.found->points; });
   if (common && IsPoisoned(*common)) common.reset();  // on disk

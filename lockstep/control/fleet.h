@@ -79,6 +79,8 @@ class Fleet {
 
   template <typename Fact>
   bool All(const Fact& fact) const;
+  // The first answer of a node to the question that stands; later ones are none.
+  void Note(int node, const RestoreFound& found);
   Events Choose(EpochId next);
   bool Has(const Node& node, const CheckpointId& point) const;
   std::optional<int> KeptBy(int node, const CheckpointId& point) const;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <set>
 
 #include "lockstep/client/commit.h"
 
@@ -14,21 +13,11 @@ namespace {
 
 constexpr double kStep = 0.1, kFlushed = 0.1, kDamaged = 0.15, kStubborn = 0.2, kMute = 0.1;
 constexpr Seconds kTick{0.1}, kDetection{2}, kLookAgain{0.05};
-constexpr int kMany = 128;  // nodes, of which some are always late with their news
 
 // One copy to the keeper of each node, and the news of it, lie between two that become whole everywhere.
 Seconds StaleAfter(const SimulationPlan& plan) {
   if (plan.nodes > kMany) return Seconds{10};
   return Seconds{plan.nodes < kMany ? 4.0 : 6.0};
-}
-
-// A machine that is new here has seen no epoch.
-bool ComesNext(const Node& node, EpochId epoch) {
-  return node.epoch.value() == 0 || epoch.value() == node.epoch.value() + 1;
-}
-
-std::string Text(const std::optional<CheckpointId>& point) {
-  return point ? fmt::format("epoch {} step {}", point->epoch.value(), point->step) : "none";
 }
 
 }  // namespace
@@ -201,7 +190,7 @@ void Cluster::ClearSoon(int index, const std::string& item, Seconds delay) {
 
 void Cluster::Do(int index, const ChooseRestore& command) {
   const Node& node = nodes_[At(index)];
-  if (!ComesNext(node, command.next)) return;
+  if (!node.ComesNext(command.next)) return;
   RestoreFound found{.epoch = command.next, .points = Points(node), .rejected = {}, .kept = node.keeps};
   for (const Rank& rank : node.ranks)
     for (const Slot& slot : rank.slots)
@@ -211,31 +200,18 @@ void Cluster::Do(int index, const ChooseRestore& command) {
 
 void Cluster::Do(int index, const ChooseOnDisk& question) {
   Node& node = nodes_[At(index)];
-  if (!ComesNext(node, question.next)) return;
+  if (!node.ComesNext(question.next)) return;
   RestoreFound found{question.next, {}, {}, question.not_above};
   for (const DiskCheckpoint& checkpoint : disk_) {
     if (checkpoint.id > question.not_above) continue;
     if (checkpoint.damaged[At(index)]) {
-      found.rejected.push_back(fmt::format("{}: damaged", Text(checkpoint.id)));
+      found.rejected.push_back(fmt::format("{}: damaged", PointName(checkpoint.id)));
     } else {
       found.points = {checkpoint.id};
     }
   }
   node.loaded = found.points.empty() ? std::nullopt : std::optional(found.points.front());
   SaySoon(index, chance_.Between(0.01, 0.05), found);
-}
-
-// The keeper is reached by a way of its own, which does not break here; it may be dead, or another machine.
-void Cluster::Do(int index, const FetchKept& question) {
-  Node& node = nodes_[At(index)];
-  if (!ComesNext(node, question.next)) return;
-  const Node& keeper = nodes_[At(question.port)];
-  const bool there = !keeper.dead && std::find(keeper.keeps.begin(), keeper.keeps.end(),
-                                               KeptFor{index, question.point}) != keeper.keeps.end();
-  RestoreFound found{.epoch = question.next, .points = {}, .rejected = {}, .fetched = question.point};
-  if (there) found.points = {question.point};
-  node.loaded = there ? std::optional(question.point) : std::nullopt;
-  SaySoon(index, chance_.Between(0.01, 0.1), found);
 }
 
 void Cluster::Do(int index, const PublishRestore& command) {
@@ -257,50 +233,6 @@ void Cluster::Do(int index, const Commit& commit) {
     node.committed = commit.point;
   if (plan_.mutant != Mutant::kNeverDead) node.dead_step = std::max(node.dead_step, commit.dead_step);
   GiveUpKept(node);
-}
-
-void Cluster::GiveUpKept(Node& node) const {
-  const CheckpointId committed = node.committed.value_or(CheckpointId{EpochId(0), -1});
-  const EpochId epoch = std::max(node.epoch, node.published_for);
-  std::erase_if(node.keeps, [&](const KeptFor& kept) {
-    return ls_can_give_up({kept.point.epoch.value(), kept.point.step}, {committed.epoch.value(), committed.step},
-                          node.dead_step, epoch.value());
-  });
-}
-
-// What is whole here goes to the keeper, which may be slow, or not there.
-void Cluster::SendToKeeper(int index) {
-  if (plan_.nodes == 1) return;
-  for (const CheckpointId& point : Points(nodes_[At(index)], false)) {
-    const std::vector<CheckpointId>& kept = nodes_[At(index)].kept;
-    if (std::find(kept.begin(), kept.end(), point) != kept.end() || chance_.Hits(0.05)) continue;
-    const int keeper = KeeperOf(index);
-    // Of many nodes some keeper is always slow; as slow as a step or more is then enough.
-    const bool slow = chance_.Hits(plan_.nodes < kMany ? 0.2 : 0.01);
-    const Seconds sending = slow ? chance_.Between(0.1, plan_.nodes < kMany ? 0.8 : 0.3) : chance_.Between(0.001, 0.03);
-    schedule_.In(sending, [this, index, keeper, point, own = machine(index), its = machine(keeper)] {
-      Node &from = nodes_[At(index)], &to = nodes_[At(keeper)];
-      if (own != machine(index) || its != machine(keeper) || from.dead || to.dead) return;
-      const std::vector<CheckpointId> still = Points(from);
-      if (std::find(still.begin(), still.end(), point) == still.end()) return;
-      if (std::find(to.keeps.begin(), to.keeps.end(), KeptFor{index, point}) == to.keeps.end())
-        to.keeps.push_back({index, point});
-      if (std::find(from.kept.begin(), from.kept.end(), point) == from.kept.end()) from.kept.push_back(point);
-    });
-  }
-}
-
-// Every node has it whole, or its keeper has.
-bool Cluster::CanGather(const CheckpointId& point, int without) const {
-  for (int index = 0; index < plan_.nodes; ++index) {
-    const Node &node = nodes_[At(index)], &keeper = nodes_[At(KeeperOf(index))];
-    const std::vector<CheckpointId> points = Points(node);
-    const bool here = !node.dead && index != without && std::find(points.begin(), points.end(), point) != points.end();
-    const bool kept = !keeper.dead && KeeperOf(index) != without && KeeperOf(index) != index &&
-                      std::find(keeper.keeps.begin(), keeper.keeps.end(), KeptFor{index, point}) != keeper.keeps.end();
-    if (!here && !kept) return false;
-  }
-  return true;
 }
 
 void Cluster::Tick(int index) {
@@ -397,8 +329,8 @@ void Cluster::Load(int index, int number, int64_t process) {
   if (node.restore && !Restore(index, number, *node.restore)) return;
   const bool lost = newest_whole_ && (!node.restore || *node.restore < *newest_whole_);
   if (lost && !corrupted_)
-    Break(fmt::format("{} was whole on all ranks, and epoch {} begins from {}", Text(newest_whole_), node.epoch.value(),
-                      Text(node.restore)));
+    Break(fmt::format("{} was whole on all ranks, and epoch {} begins from {}", PointName(newest_whole_),
+                      node.epoch.value(), PointName(node.restore)));
   const bool on_disk = std::any_of(disk_.begin(), disk_.end(), [](const DiskCheckpoint& checkpoint) {
     return std::find(checkpoint.damaged.begin(), checkpoint.damaged.end(), true) == checkpoint.damaged.end();
   });
@@ -419,7 +351,7 @@ bool Cluster::Restore(int index, int number, const CheckpointId& point) {
       std::find_if(rank.slots.begin(), rank.slots.end(), [&](const Slot& each) { return each.id == point; });
   const bool here = slot != rank.slots.end() && slot->done && slot->content == slot->id;
   if (!here)
-    Break(fmt::format("rank {} is to restore {} and does not have it whole", Global(index, number), Text(point)));
+    Break(fmt::format("rank {} is to restore {} and does not have it whole", Global(index, number), PointName(point)));
   if (!here || slot->corrupt) {
     ++own_causes_;
     Leave(index, number, {1, 0});
@@ -462,35 +394,6 @@ bool Cluster::Die(int index) {
   for (Rank& rank : nodes_[At(index)].ranks) rank.alive = false;
   SurvivorsMayNotice(index, 0);
   return worked;
-}
-
-// A committed checkpoint outlives the loss of one machine; of what the epoch began from, the copies may have gone with
-// the machine before.
-void Cluster::CheckLoss(int index) {
-  const Node& keeper = nodes_[At(KeeperOf(index))];
-  std::optional<CheckpointId> committed;
-  EpochId epoch;
-  bool others_live = true;
-  for (const Node& node : nodes_) {
-    const bool lost = &node == &nodes_[At(index)];
-    if (!node.dead && !lost) committed = std::max(committed, node.committed);
-    epoch = std::max(epoch, node.epoch);
-    others_live = others_live && (lost || !node.dead);
-  }
-  const bool kept = committed && committed->epoch == epoch && !keeper.dead && KeeperOf(index) != index && !corrupted_;
-  if (kept && others_live && (!newest_whole_ || *newest_whole_ < *committed))
-    Break(fmt::format("{} was committed, and is gone with one machine", Text(committed)));
-}
-
-void Cluster::NoteWhatIsLeft(int without) {
-  std::set<CheckpointId> candidates;
-  for (const Node& node : nodes_) {
-    for (const CheckpointId& point : Points(node)) candidates.insert(point);
-    for (const KeptFor& kept : node.keeps) candidates.insert(kept.point);
-  }
-  newest_whole_.reset();
-  for (const CheckpointId& point : candidates)
-    if (CanGather(point, without)) newest_whole_ = point;
 }
 
 void Cluster::Replace(int index, const std::string& name) {

@@ -1,10 +1,12 @@
 // The simulated half of a simulation: nodes with an agent each, their workers, and the checkpoints in their memory.
-// Only simulation.cc and simulation_cluster.cc include this.
+// Only simulation.cc, simulation_cluster.cc and simulation_keepers.cc (peer memory) include this.
 //
 // The rule by which a rank gives up a checkpoint: a slot may be written if it is empty, or older than the newest
 // checkpoint known to be whole on all nodes, or left over from an older epoch and not the one to restore. So what a
 // node once said it holds stays true until a newer one is whole everywhere.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <array>
 #include <functional>
@@ -18,6 +20,12 @@
 #include "lockstep/control/simulation_schedule.h"
 
 namespace lockstep::control {
+
+inline constexpr int kMany = 128;  // nodes, of which some are always late with their news
+
+inline std::string PointName(const std::optional<CheckpointId>& point) {
+  return point ? fmt::format("epoch {} step {}", point->epoch.value(), point->step) : "none";
+}
 
 struct Slot {
   CheckpointId id;       // what its header says; epoch 0 = empty
@@ -56,6 +64,9 @@ struct Node {
   std::optional<Rung> spoiled;  // what finds that this machine is broken
   bool mute = false;            // it answers no probe
   Nanos stuck_until;            // its ranks do not end before
+
+  // A machine that is new here has seen no epoch.
+  bool ComesNext(EpochId next) const { return epoch.value() == 0 || next.value() == epoch.value() + 1; }
 };
 
 // A checkpoint on the disk that all nodes share.

@@ -8,8 +8,6 @@
 //   if (const std::optional<int> answer = call.Await(Seconds{0.1})) ...; else call.Silent(now);
 #pragma once
 
-#include <csignal>
-
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -18,6 +16,7 @@
 #include <optional>
 #include <thread>
 
+#include "lockstep/base/background_thread.h"
 #include "lockstep/base/units.h"
 
 namespace lockstep::inspect {
@@ -32,16 +31,13 @@ class SlowCall {
     if (shared_ != nullptr) return;
     shared_ = std::make_shared<Shared>();  // shared with the thread, which may outlive us
     began_ = now;
-    sigset_t all, before;  // signals are for the thread that has the poller
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     std::thread([shared = shared_, call = call_] {
+      TakeNoSignals();
       Answer answer = call();
       const std::lock_guard lock(shared->mutex);
       shared->answer = std::move(answer);
       shared->changed.notify_one();
     }).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
   // The answer of the call under way, if it comes within `patience`.

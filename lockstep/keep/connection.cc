@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <memory>
 
+#include "lockstep/base/host.h"
+
 namespace lockstep::keep {
 namespace {
 
@@ -17,26 +19,28 @@ constexpr int kSliceMs = 50;  // a stop is seen within it
 
 absl::Status Stopped() { return MakeError(absl::StatusCode::kCancelled, "stopped"); }
 
-absl::StatusOr<Fd> ConnectOnce(const addrinfo& to) {
-  Fd socket(::socket(to.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+absl::StatusOr<Fd> ConnectOnce(const std::string& number, int port) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+  addrinfo* to = nullptr;
+  if (const int error = getaddrinfo(number.c_str(), std::to_string(port).c_str(), &hints, &to); error != 0)
+    return Unavailable("{}", gai_strerror(error));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(to, &freeaddrinfo);
+  Fd socket(::socket(to->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return Errno(errno, "socket");
-  if (connect(socket.get(), to.ai_addr, to.ai_addrlen) != 0 && errno != EINPROGRESS) return Errno(errno, "connect");
+  if (connect(socket.get(), to->ai_addr, to->ai_addrlen) != 0 && errno != EINPROGRESS) return Errno(errno, "connect");
   return socket;
 }
 
 }  // namespace
 
 absl::StatusOr<Connection> Connection::To(const Address& address, std::stop_token stop) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const std::string port = std::to_string(address.port);
-  if (const int error = getaddrinfo(address.host.c_str(), port.c_str(), &hints, &found); error != 0)
-    return Unavailable("{}: {}", address.host, gai_strerror(error));
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owned(found, &freeaddrinfo);
-  absl::Status last = Unavailable("{}: no address", address.host);
-  for (const addrinfo* to = found; to != nullptr; to = to->ai_next) {
-    absl::StatusOr<Fd> socket = ConnectOnce(*to);
+  const auto numbers = LookUp(address.host, kStall, stop);
+  if (!numbers) return Unavailable("{}: no name server answered within {} s", address.host, kStall.value);
+  absl::Status last = Unavailable("{}: no such host", address.host);
+  for (const std::string& number : *numbers) {
+    absl::StatusOr<Fd> socket = ConnectOnce(number, address.port);
     last = socket.status();
     if (!socket.ok()) continue;
     const int fd = socket->get(), on = 1;

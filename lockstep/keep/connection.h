@@ -26,7 +26,7 @@ struct Address {
 class Connection {
  public:
   Connection(Fd socket, std::stop_token stop) : socket_(std::move(socket)), stop_(std::move(stop)) {}
-  // Blocks for a name server, and for kStall at most.
+  // Waits for a name server, and then for each address, for kStall at most.
   static absl::StatusOr<Connection> To(const Address& address, std::stop_token stop);
 
   absl::Status Write(std::span<const std::byte> bytes);

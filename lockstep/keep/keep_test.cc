@@ -72,7 +72,7 @@ TEST_F(Keeping, WhatIsOfferedIsKeptAndGivenBack) {
   Sender sender(kToken, own_, told_.listener());
   sender.SendTo(Address{"127.0.0.1", keeper_.port()});
   for (const int64_t step : {1, 2, 3}) {
-    sender.Offer(OfferingOf(1, At(step), slots, kMeta));
+    sender.Offer(OfferOf(1, At(step), slots, kMeta));
     EXPECT_EQ(fmt::format("kept {}", step), told_.Next());
     const auto fetched = FetchAll(keeper_.port(), 1, At(step));
     ASSERT_TRUE(fetched.ok()) << fetched.status();
@@ -94,8 +94,8 @@ TEST_F(Keeping, ReplicasOfEachOtherSendOnlyWhatIsTheirOwn) {
   b.SendTo(Address{"127.0.0.1", keeper_.port()});
   const Content tensors = RandomBytes(5'000'000, 2);
   const std::vector<Content> of_a = {SlotOf(kMeta, 1, tensors)}, of_b = {SlotOf(kMeta, 2, tensors)};
-  a.Offer(OfferingOf(0, At(1), of_a, kMeta));
-  b.Offer(OfferingOf(1, At(1), of_b, kMeta));
+  a.Offer(OfferOf(0, At(1), of_a, kMeta));
+  b.Offer(OfferOf(1, At(1), of_b, kMeta));
   EXPECT_EQ("kept 1", told_.Next());
   EXPECT_EQ("kept 1", told_other.Next());
   EXPECT_EQ(of_a, FetchAll(other.port(), 0, At(1)).value());
@@ -108,7 +108,7 @@ TEST_F(Keeping, AKeeperThatIsNotThereYetIsTriedAgain) {
     const Fd free = ListenOnFreePort(true, port).value();
   }
   Sender sender(kToken, own_, told_.listener());
-  sender.Offer(OfferingOf(0, At(1), {RandomBytes(5000, 1)}, kMeta));
+  sender.Offer(OfferOf(0, At(1), {RandomBytes(5000, 1)}, kMeta));
   sender.SendTo(Address{"127.0.0.1", port});
   EXPECT_THAT(told_.Next(), HasSubstr("Connection refused"));
   sender.SendTo(Address{"127.0.0.1", keeper_.port()});
@@ -121,15 +121,15 @@ TEST_F(Keeping, AKeeperWithoutRoomSaysSoAndIsOfferedTheNextOne) {
   ASSERT_TRUE(small.Open(true).ok());
   Sender sender(kToken, own_, told_.listener());
   sender.SendTo(Address{"127.0.0.1", small.port()});
-  sender.Offer(OfferingOf(0, At(1), {RandomBytes(50'000, 1)}, kMeta));
+  sender.Offer(OfferOf(0, At(1), {RandomBytes(50'000, 1)}, kMeta));
   EXPECT_THAT(told_.Next(), HasSubstr("there is no room"));
-  sender.Offer(OfferingOf(0, At(2), {RandomBytes(5'000, 1)}, kMeta));
+  sender.Offer(OfferOf(0, At(2), {RandomBytes(5'000, 1)}, kMeta));
   EXPECT_EQ("kept 2", told_.Next());
 }
 
 TEST_F(Keeping, WhatIsWrittenOverMeanwhileIsNotKept) {
   auto memory = std::make_shared<std::vector<Content>>(1, RandomBytes(5'000, 1));
-  Offering offering = OfferingOf(0, At(1), *memory, kMeta);
+  OwnPart offering = OfferOf(0, At(1), *memory, kMeta);
   offering.contents = {(*memory)[0]};
   offering.mapping = memory;
   Sender sender(kToken, own_, told_.listener());

@@ -44,14 +44,12 @@ uint64_t BytesOf(const Outline& outline) {
                          [](uint64_t sum, const SlotHeader& slot) { return sum + slot.bytes; });
 }
 
-Outline Describe(int node, const checkpoint::Point& point, uint32_t world_size, std::vector<SlotHeader> headers,
-                 std::span<const std::span<const std::byte>> contents, const GoOn& go_on) {
-  Outline outline{node, point, world_size, std::move(headers), {}};
+void HashChunks(Outline& outline, std::span<const std::span<const std::byte>> contents, const GoOn& go_on) {
+  outline.chunks.clear();
   for (const Place& place : PlacesOf(outline.slots)) {
-    if (!go_on()) break;
+    if (!go_on()) return;
     outline.chunks.push_back(HashOf(contents[place.slot].subspan(place.offset, place.bytes)));
   }
-  return outline;
 }
 
 absl::Status Validate(const Outline& outline) {

@@ -4,8 +4,8 @@
 // agree: no defence against an adversary, and a slot that was put together wrongly would still fail its CRC32C. Pure.
 // Cost: one pass over the content, at the rate of memory.
 //
-//   const Outline outline = Describe(node, point, world_size, slots);   // slots: with content
-//   outline.chunks[i], ChunkOf(outline, i)
+//   Outline outline{node, point, world_size, headers, {}};
+//   HashChunks(outline, contents, go_on);      // outline.chunks[i] is of PlacesOf(outline.slots)[i]
 #pragma once
 
 #include <compare>
@@ -53,11 +53,10 @@ struct Outline {
 std::vector<Place> PlacesOf(const std::vector<SlotHeader>& slots);
 uint64_t BytesOf(const Outline& outline);
 
-// False from `go_on`: given up, and the outline is worth nothing.
+// Fills in the chunks; `contents` are by slot, each as long as its header says. Once `go_on` says no, it is given up,
+// and the outline is worth nothing.
 using GoOn = std::function<bool()>;
-// Requires headers.size() == contents.size(), each content as long as its header says.
-Outline Describe(int node, const checkpoint::Point& point, uint32_t world_size, std::vector<SlotHeader> headers,
-                 std::span<const std::span<const std::byte>> contents, const GoOn& go_on);
+void HashChunks(Outline& outline, std::span<const std::span<const std::byte>> contents, const GoOn& go_on);
 
 // What is wrong with an outline that came from outside: sizes that don't fit each other or any machine.
 absl::Status Validate(const Outline& outline);

@@ -29,15 +29,14 @@ void Sender::SendTo(const std::optional<Address>& keeper) {
   changed_.notify_all();
 }
 
-void Sender::Offer(Offering offering) {
+void Sender::Offer(OwnPart part) {
   const std::lock_guard lock(mutex_);
-  offered_ = std::move(offering);
+  offered_ = std::move(part);
   changed_.notify_all();
 }
 
 void Sender::Loop(const std::stop_token& stop) {
   StepBack();
-  std::optional<checkpoint::Point> refused;
   while (true) {
     Job job;
     {
@@ -68,20 +67,16 @@ void Sender::Loop(const std::stop_token& stop) {
 
 // What was offered last, if anything was since. False: there is nothing to send.
 bool Sender::Describe(const std::stop_token& stop) {
-  std::optional<Offering> offering;
+  std::optional<OwnPart> offered;
   {
     const std::lock_guard lock(mutex_);
-    offering = std::exchange(offered_, std::nullopt);
+    offered = std::exchange(offered_, std::nullopt);
   }
-  if (!offering) return part_ != nullptr;
-  auto part = std::make_shared<OwnPart>();
-  part->outline = keep::Describe(offering->node, offering->point, offering->world_size, std::move(offering->headers),
-                                 offering->contents, [&] { return !stop.stop_requested(); });
-  part->contents = std::move(offering->contents);
-  part->mapping = std::move(offering->mapping);
+  if (!offered) return part_ != nullptr;
+  HashChunks(offered->outline, offered->contents, [&] { return !stop.stop_requested(); });
   if (stop.stop_requested()) return false;
-  own_.SetOwn(part);
-  part_ = std::move(part);
+  part_ = std::make_shared<const OwnPart>(*std::move(offered));
+  own_.SetOwn(part_);
   return true;
 }
 

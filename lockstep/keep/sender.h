@@ -3,7 +3,7 @@
 //
 //   Sender sender(token, own_store, {.kept = ..., .trouble = ...});   // both are called in the sender's thread
 //   sender.SendTo(Address{"node1", 40123});
-//   sender.Offer(own);                                                // whole on this node, and to stay for a while
+//   sender.Offer(part);                                               // whole on this node, and to stay for a while
 #pragma once
 
 #include <atomic>
@@ -20,16 +20,6 @@
 
 namespace lockstep::keep {
 
-// Slots of one checkpoint, as they are mapped; not yet described.
-struct Offering {
-  int node = 0;
-  checkpoint::Point point;
-  uint32_t world_size = 1;
-  std::vector<SlotHeader> headers;
-  std::vector<std::span<const std::byte>> contents;  // by slot, as long as its header says
-  std::shared_ptr<const void> mapping;               // keeps them mapped
-};
-
 class Sender {
  public:
   struct Listener {
@@ -41,7 +31,8 @@ class Sender {
   ~Sender();
 
   void SendTo(const std::optional<Address>& keeper);
-  void Offer(Offering offering);
+  // Its chunks need not be hashed yet.
+  void Offer(OwnPart part);
   // Since the beginning: what was kept, and what of it had to be sent.
   uint64_t bytes_kept() const { return bytes_kept_; }
   uint64_t bytes_sent() const { return bytes_sent_; }
@@ -62,7 +53,7 @@ class Sender {
   std::mutex mutex_;  // guards these three
   std::condition_variable_any changed_;
   std::optional<Address> keeper_;
-  std::optional<Offering> offered_;
+  std::optional<OwnPart> offered_;
   // The thread's.
   std::shared_ptr<const OwnPart> part_;  // described, and not kept yet
   std::optional<Connection> connection_;

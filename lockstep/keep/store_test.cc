@@ -57,7 +57,7 @@ TEST(Outline, ChunksCoverEachSlotAndBeginAnewWithTheTensors) {
 }
 
 TEST(Outline, WhatCanNotBeIsRefused) {
-  Outline outline = PartOf(OfferingOf(0, At(1), {RandomBytes(5000, 1)}, kMeta))->outline;
+  Outline outline = Hashed(OfferOf(0, At(1), {RandomBytes(5000, 1)}, kMeta))->outline;
   EXPECT_TRUE(Validate(outline).ok());
   outline.chunks.pop_back();
   EXPECT_THAT(Message(Validate(outline)), HasSubstr("1 hashes for slots of 2 chunks"));
@@ -70,7 +70,7 @@ TEST(Outline, WhatCanNotBeIsRefused) {
 TEST(Store, GivesBackWhatWasKept) {
   Store store(kPlenty);
   const std::vector<Content> slots = {SlotOf(kMeta, 1, RandomBytes(3'000'000, 2)), SlotOf(kMeta, 3, {})};
-  EXPECT_EQ(slots[0].size() + slots[1].size(), Keep(store, PartOf(OfferingOf(1, At(7), slots, kMeta))));
+  EXPECT_EQ(slots[0].size() + slots[1].size(), Keep(store, Hashed(OfferOf(1, At(7), slots, kMeta))));
   ASSERT_NE(nullptr, store.Find(1, At(7)));
   EXPECT_EQ(slots, Read(*store.Find(1, At(7))));
   EXPECT_EQ(nullptr, store.Find(0, At(7)));
@@ -83,10 +83,10 @@ TEST(Store, EqualContentComesOnce) {
   const uint64_t meta = ls_align(kMeta);
   // Two ranks with the same tensors, what lies before them differs.
   const std::vector<Content> slots = {SlotOf(kMeta, 1, tensors), SlotOf(kMeta, 2, tensors)};
-  EXPECT_EQ(2 * meta + tensors.size(), Keep(store, PartOf(OfferingOf(0, At(1), slots, kMeta))));
+  EXPECT_EQ(2 * meta + tensors.size(), Keep(store, Hashed(OfferOf(0, At(1), slots, kMeta))));
   // The next step changes only the first one's.
   const std::vector<Content> next = {SlotOf(kMeta, 1, changed), SlotOf(kMeta, 2, tensors)};
-  EXPECT_EQ(changed.size(), Keep(store, PartOf(OfferingOf(0, At(2), next, kMeta))));
+  EXPECT_EQ(changed.size(), Keep(store, Hashed(OfferOf(0, At(2), next, kMeta))));
   EXPECT_EQ(slots, Read(*store.Find(0, At(1))));
   EXPECT_EQ(next, Read(*store.Find(0, At(2))));
 }
@@ -95,15 +95,15 @@ TEST(Store, WhatOurRanksHoldOfTheSameCheckpointIsNotSent) {
   Store store(kPlenty);
   const Content tensors = RandomBytes(2'500'000, 9);
   const auto memory = std::make_shared<std::vector<Content>>(1, SlotOf(kMeta, 1, tensors));
-  Offering own = OfferingOf(1, At(4), *memory, kMeta);
+  OwnPart own = OfferOf(1, At(4), *memory, kMeta);
   own.contents = {(*memory)[0]};
   own.mapping = memory;
-  store.SetOwn(PartOf(own));
+  store.SetOwn(Hashed(own));
   const std::vector<Content> replica = {SlotOf(kMeta, 2, tensors)};
-  EXPECT_EQ(ls_align(kMeta), Keep(store, PartOf(OfferingOf(0, At(4), replica, kMeta))));
+  EXPECT_EQ(ls_align(kMeta), Keep(store, Hashed(OfferOf(0, At(4), replica, kMeta))));
   EXPECT_EQ(replica, Read(*store.Find(0, At(4))));
   // Of another step, they may be written over at any time.
-  EXPECT_EQ(replica[0].size() - ls_align(kMeta), Keep(store, PartOf(OfferingOf(0, At(5), replica, kMeta))));
+  EXPECT_EQ(replica[0].size() - ls_align(kMeta), Keep(store, Hashed(OfferOf(0, At(5), replica, kMeta))));
   (*memory)[0][2'000'000] ^= std::byte{1};
   const auto image = store.Find(0, At(4));
   const auto written_over = std::count_if(image->pieces.begin(), image->pieces.end(), [&](const Piece& piece) {
@@ -115,7 +115,7 @@ TEST(Store, WhatOurRanksHoldOfTheSameCheckpointIsNotSent) {
 
 TEST(Store, ContentThatIsNotWhatWasAnnouncedIsNotAccepted) {
   Store store(kPlenty);
-  const auto part = PartOf(OfferingOf(0, At(1), {RandomBytes(5000, 1)}, kMeta));
+  const auto part = Hashed(OfferOf(0, At(1), {RandomBytes(5000, 1)}, kMeta));
   Incoming incoming = store.Begin(part->outline).value();
   std::fill(incoming.Room(0).begin(), incoming.Room(0).end(), std::byte{7});
   EXPECT_FALSE(incoming.Accept(0));
@@ -124,7 +124,7 @@ TEST(Store, ContentThatIsNotWhatWasAnnouncedIsNotAccepted) {
 
 TEST(Store, GivesUpWhatRanksMayGiveUp) {
   Store store(kPlenty);
-  for (const int64_t step : {1, 2, 3, 4}) Keep(store, PartOf(OfferingOf(0, At(step), {RandomBytes(100, 1)}, 50)));
+  for (const int64_t step : {1, 2, 3, 4}) Keep(store, Hashed(OfferOf(0, At(step), {RandomBytes(100, 1)}, 50)));
   store.GiveUp(At(2), -1, EpochId(1));
   EXPECT_THAT(store.Kept(), ElementsAre(Pair(0, At(2)), Pair(0, At(3)), Pair(0, At(4))));
   store.GiveUp(At(2), 3, EpochId(1));  // of this epoch nothing up to step 3 can become whole any more, but for 2
@@ -135,9 +135,9 @@ TEST(Store, GivesUpWhatRanksMayGiveUp) {
 
 TEST(Store, MemoryComesBackAndIsBounded) {
   Store store(Bytes{3 * kChunkBytes});
-  Keep(store, PartOf(OfferingOf(0, At(1), {RandomBytes(2 * kChunkBytes, 1)}, 0)));
+  Keep(store, Hashed(OfferOf(0, At(1), {RandomBytes(2 * kChunkBytes, 1)}, 0)));
   EXPECT_EQ(2 * kChunkBytes, store.bytes());
-  const auto more = PartOf(OfferingOf(0, At(2), {RandomBytes(2 * kChunkBytes, 2)}, 0));
+  const auto more = Hashed(OfferOf(0, At(2), {RandomBytes(2 * kChunkBytes, 2)}, 0));
   EXPECT_THAT(Message(store.Begin(more->outline).status()), HasSubstr("there is no room: 2.1 MB of 3.1 MB are in use"));
   EXPECT_EQ(2 * kChunkBytes, store.bytes());
   store.GiveUp(At(2), -1, EpochId(1));
@@ -145,7 +145,7 @@ TEST(Store, MemoryComesBackAndIsBounded) {
   Keep(store, more);
   EXPECT_THAT(store.Kept(), SizeIs(1));
   {
-    const auto given_up = store.Begin(PartOf(OfferingOf(0, At(3), {RandomBytes(500, 3)}, 0))->outline);
+    const auto given_up = store.Begin(Hashed(OfferOf(0, At(3), {RandomBytes(500, 3)}, 0))->outline);
   }
   EXPECT_EQ(2 * kChunkBytes, store.bytes());
 }

@@ -27,21 +27,20 @@ inline Content SlotOf(uint64_t meta_bytes, uint32_t meta_seed, const Content& te
   return slot;
 }
 
-inline Offering OfferingOf(int node, const checkpoint::Point& point, std::vector<Content> slots, uint64_t meta_bytes) {
+// Not hashed yet: what a sender is offered.
+inline OwnPart OfferOf(int node, const checkpoint::Point& point, std::vector<Content> slots, uint64_t meta_bytes) {
   const auto memory = std::make_shared<std::vector<Content>>(std::move(slots));  // shared with whoever reads it
-  Offering offering{node, point, 4, {}, {}, memory};
+  OwnPart part{{node, point, 4, {}, {}}, {}, memory};
   for (const Content& slot : *memory) {
-    offering.headers.push_back({slot.size(), meta_bytes, ls_crc32c(0, slot.data(), slot.size())});
-    offering.contents.emplace_back(slot);
+    part.outline.slots.push_back({slot.size(), meta_bytes, ls_crc32c(0, slot.data(), slot.size())});
+    part.contents.emplace_back(slot);
   }
-  return offering;
+  return part;
 }
 
-inline std::shared_ptr<const OwnPart> PartOf(Offering offering) {
-  Outline outline = Describe(offering.node, offering.point, offering.world_size, offering.headers, offering.contents,
-                             [] { return true; });
-  return std::make_shared<OwnPart>(
-      OwnPart{std::move(outline), std::move(offering.contents), std::move(offering.mapping)});
+inline std::shared_ptr<const OwnPart> Hashed(OwnPart part) {
+  HashChunks(part.outline, part.contents, [] { return true; });
+  return std::make_shared<const OwnPart>(std::move(part));
 }
 
 }  // namespace lockstep::keep

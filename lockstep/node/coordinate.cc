@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "lockstep/base/host.h"
 #include "lockstep/incident/fields.h"
 #include "lockstep/node/lead.h"
 #include "lockstep/node/plan.h"

@@ -3,9 +3,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <array>
 #include <ctime>
 #include <tuple>
+
+#include "lockstep/base/host.h"
 
 namespace lockstep::node {
 namespace {
@@ -17,11 +18,6 @@ std::string LocalTime(Nanos wall) {
   char text[32];
   strftime(text, sizeof(text), "%Y-%m-%d_%H:%M:%S", &parts);
   return text;
-}
-
-std::string HostName() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
 }
 
 std::string MessageOf(const control::RankExited& event, int64_t pid) {

@@ -11,6 +11,7 @@
 #include "lockstep/agent/launch.h"
 #include "lockstep/agent/python.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/host.h"
 #include "lockstep/node/install.h"
 #include "lockstep/node/run_dir.h"
 
@@ -61,12 +62,6 @@ absl::Status CheckScript(const RunOptions& options) {
 }
 
 }  // namespace
-
-std::string HostName() {
-  char name[256] = "";
-  gethostname(name, sizeof(name) - 1);
-  return name;
-}
 
 absl::StatusOr<std::string> MakeToken() {
   uint64_t random[2];

@@ -15,8 +15,6 @@ absl::StatusOr<agent::RunSpec> MakeSpec(const RunOptions& options);
 absl::StatusOr<Json> DryRun(const RunOptions& options);
 // What the coordinator is to know of the job, but for its nodes.
 control::JobSpec MakeJob(const RunOptions& options);
-// Of this machine.
-std::string HostName();
 // Thirty-two random hexadecimal digits.
 absl::StatusOr<std::string> MakeToken();
 // Writes <run dir>/run.json.

@@ -1,12 +1,12 @@
 #include "lockstep/probe/run_tests.h"
 
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <functional>
 
+#include "lockstep/base/host.h"
 #include "lockstep/probe/aligned.h"
 #include "lockstep/probe/all_to_all.h"
 #include "lockstep/probe/apart.h"
@@ -56,12 +56,6 @@ constexpr std::array kTests = {
 
 bool Contains(const std::vector<std::string>& names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
-}
-
-std::string HostName() {
-  std::array<char, 256> name{};
-  gethostname(name.data(), name.size() - 1);
-  return name.data();
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <httplib.h>
-#include <netdb.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/host.h"
 #include "lockstep/base/log.h"
 #include "lockstep/serve/url.h"
 
@@ -28,47 +28,6 @@ using std::chrono::microseconds;
 
 microseconds Duration(Seconds seconds) {
   return duration_cast<microseconds>(std::chrono::duration<double>(seconds.value));
-}
-
-// A name may stand for several addresses of which only some answer ("localhost": ::1 and 127.0.0.1); more than these
-// are not tried.
-constexpr size_t kMostAddresses = 4;
-
-// The numeric forms of the host's addresses; none if it is unknown.
-std::vector<std::string> Resolve(const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  std::vector<std::string> addresses;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return addresses;
-  for (const addrinfo* each = found; each != nullptr && addresses.size() < kMostAddresses; each = each->ai_next) {
-    std::array<char, NI_MAXHOST> text{};
-    getnameinfo(each->ai_addr, each->ai_addrlen, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
-    addresses.emplace_back(text.data());
-  }
-  freeaddrinfo(found);
-  return addresses;
-}
-
-// A name look-up that can be given up: nullopt when it took too long or `stop` came. getaddrinfo can't be interrupted,
-// so it gets a thread that nobody waits for; the answer is shared with that thread because either side may outlive the
-// other.
-std::optional<std::vector<std::string>> LookUp(const std::string& host, Seconds at_most, const std::stop_token& stop) {
-  struct Answer {
-    std::mutex mutex;
-    std::condition_variable_any arrived;
-    std::optional<std::vector<std::string>> addresses;
-  };
-  const auto answer = std::make_shared<Answer>();
-  std::thread([host, answer] {
-    std::vector<std::string> addresses = Resolve(host);
-    const std::lock_guard lock(answer->mutex);
-    answer->addresses = std::move(addresses);
-    answer->arrived.notify_all();
-  }).detach();
-  std::unique_lock lock(answer->mutex);
-  answer->arrived.wait_for(lock, stop, Duration(at_most), [&] { return answer->addresses.has_value(); });
-  return answer->addresses;
 }
 
 // The socket of the request in flight, held by a second descriptor: the library may close its own at any moment and the

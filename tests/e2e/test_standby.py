@@ -64,6 +64,16 @@ class StandbyTest(RunTest):
         self.assertGreaterEqual(min(again), at_least_step, report)
         writer.assert_undisturbed_result(LONG)
 
+    def power_off_and_finish(self, run, name, kept, said):
+        """The standby says so, and the job goes on from a step not below `kept`."""
+        self.power_off(run)
+        for other in (self.a, self.b, self.s):
+            if other is not run:
+                other.finish()
+        self.assertEqual(0, self.coordinator.wait(20))
+        self.assertIn(said, self.s.stderr(), self.s)
+        self.assert_replaced(name, "s", kept)
+
     def on_disk(self):
         answer = subprocess.run([BINARY, "checkpoint", "list", str(self.checkpoints), "--json"], capture_output=True, text=True, timeout=60)
         return max((one["step"] for one in json.loads(answer.stdout)["checkpoints"]), default=-1) if answer.returncode == 0 else -1
@@ -82,14 +92,7 @@ class Standby(StandbyTest):
 
     def lose(self, run, by_name):
         self.a.wait("a checkpoint on disk", lambda: self.on_disk() > 5)
-        kept = self.on_disk()
-        self.power_off(run)
-        for other in (self.a, self.b, self.s):
-            if other is not run:
-                other.finish()
-        self.assertEqual(0, self.coordinator.wait(20))
-        self.assertIn("takes the place of node", self.s.stderr(), self.s)
-        self.assert_replaced(by_name, "s", kept)
+        self.power_off_and_finish(run, by_name, self.on_disk(), "takes the place of node")
 
     def test_a_machine_loses_power(self):
         self.start(*ddp(LONG, step_time=0.1))
@@ -193,14 +196,7 @@ class WithoutADisk(StandbyTest):
 
     def lose(self, run, name):
         self.a.wait("a checkpoint that exists twice", lambda: (self.peers()["step"] or -1) > 20)
-        kept = self.peers()["step"]
-        self.power_off(run)
-        for other in (self.a, self.b, self.s):
-            if other is not run:
-                other.finish()
-        self.assertEqual(0, self.coordinator.wait(20))
-        self.assertIn("going on from the copy of step", self.s.stderr(), self.s)
-        self.assert_replaced(name, "s", kept)
+        self.power_off_and_finish(run, name, self.peers()["step"], "going on from the copy of step")
 
     def peers(self):
         return self.lead("status")["checkpoint"]["peers"]

@@ -1,0 +1,63 @@
+#include "lockstep/base/host.h"
+
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace lockstep {
+namespace {
+
+// A name may stand for several addresses of which only some answer ("localhost": ::1 and 127.0.0.1); more than these
+// are not tried.
+constexpr size_t kMostAddresses = 4;
+
+// The numeric forms of the host's addresses; none if it is unknown.
+std::vector<std::string> Resolve(const std::string& host) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  std::vector<std::string> addresses;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return addresses;
+  for (const addrinfo* each = found; each != nullptr && addresses.size() < kMostAddresses; each = each->ai_next) {
+    std::array<char, NI_MAXHOST> text{};
+    getnameinfo(each->ai_addr, each->ai_addrlen, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+    addresses.emplace_back(text.data());
+  }
+  freeaddrinfo(found);
+  return addresses;
+}
+
+}  // namespace
+
+std::string HostName() {
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";
+}
+
+std::optional<std::vector<std::string>> LookUp(const std::string& host, Seconds at_most, const std::stop_token& stop) {
+  struct Answer {
+    std::mutex mutex;
+    std::condition_variable_any arrived;
+    std::optional<std::vector<std::string>> addresses;
+  };
+  const auto answer = std::make_shared<Answer>();  // shared: either side may outlive the other
+  std::thread([host, answer] {
+    std::vector<std::string> addresses = Resolve(host);
+    const std::lock_guard lock(answer->mutex);
+    answer->addresses = std::move(addresses);
+    answer->arrived.notify_all();
+  }).detach();
+  std::unique_lock lock(answer->mutex);
+  answer->arrived.wait_for(lock, stop, std::chrono::duration<double>(at_most.value),
+                           [&] { return answer->addresses.has_value(); });
+  return answer->addresses;
+}
+
+}  // namespace lockstep
