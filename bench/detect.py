@@ -172,6 +172,26 @@ def verdicts(tools, quick):
     return figures
 
 
+def becomes_slow(tools, ranks, slow):
+    """(seconds until somebody is named, whether it is the one) of a live job, one rank of which takes 1.2 times its 50 ms from a moment on."""
+    with tempfile.TemporaryDirectory() as folder:
+        since = pathlib.Path(folder) / "since"
+        words = ["--steps", "100000", "--pause", "0.05", "--slow", str(slow), "--factor", "1.2", "--slow-from", "200", "--slow-since", str(since)]
+        with session.Session(tools, [str(E2E / "jobs/rings.py"), *words], ranks) as run:
+            began = session.wait_for(lambda: since.read_text() or None if since.exists() else None, "slow rank")
+            event = run.wait_event("suspected")
+    names = [suspect["name"] for suspect in event.payload["finding"]["suspects"]]
+    return (event.at - int(began)) / 1e9, event.payload["finding"]["syndrome"] == "non_communication_slow" and names == [str(slow)]
+
+
+def onsets(tools, quick):
+    chance = random.Random(11)
+    runs = [becomes_slow(tools, ranks, chance.randrange(ranks)) for ranks in ((4,) if quick else (4, 8) * 6)]
+    return [figure.from_samples("a rank becomes 1.2 times as slow: until it is named", "s", [took for took, _ in runs], goal=30, judged="max",
+                                note="`lockstep run`, 4 and 8 ranks by turns, 50 ms of work and an all-reduce of 1 MB; to the event in the journal"),
+            figure.single("... another one is named", "runs", sum(not right for _, right in runs), goal=0)]
+
+
 def hot_path(tools):
     with tempfile.TemporaryDirectory() as folder:
         answer = subprocess.run(["taskset", "-c", "0", tools.collect_path, library(tools, "liblockstep-nccl-profiler.so")], check=True, timeout=120,
@@ -183,4 +203,4 @@ def hot_path(tools):
 
 
 def measure(tools, quick):
-    return hot_path(tools) + slowdown(tools, quick) + verdicts(tools, quick)
+    return hot_path(tools) + slowdown(tools, quick) + verdicts(tools, quick) + onsets(tools, quick)

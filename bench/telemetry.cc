@@ -3,8 +3,10 @@
 //   telemetry rate        records per second, from snapshots to findings: 1,024 ranks, 30 s of records, samples
 //   telemetry scale N     a coordinator's look at N ranks whose agents send what they send: seconds, samples; records,
 //                         peak memory; and the verdict on a hang of all of them, seconds
+//   telemetry onset SEED   1,024 ranks, one of which becomes 1.2 times as slow as it was: seconds until it is named
 //   telemetry days JOB_DAYS SEED   1,024 ranks with all the irregularities of healthy jobs, looked at every ten
 //                         seconds: findings, and those that are certain
+#include <fmt/format.h>
 #include <malloc.h>
 #include <sys/resource.h>
 
@@ -117,6 +119,26 @@ Snapshots Together(const std::vector<Snapshots>& windows) {
   return all;
 }
 
+// Looked at as a coordinator does: at what agents sent, every five seconds.
+Json Onset(uint64_t seed) {
+  constexpr int kRanks = 1024, kMostS = 120;
+  constexpr double kPeriod = 5;  // control/judge.cc; the newest 30 s are six of them
+  const double onset = 60 + kPeriod * static_cast<double>(seed % 10) / 10;
+  const auto slow = static_cast<int>(seed * 389 % kRanks);
+  synth::Telemetry job = Job(kRanks, {fmt::format("slow_rank:rank={},factor=1.2,from={}", slow, onset)}, seed);
+  std::vector<Snapshots> kept;
+  for (double at = kPeriod; at < onset + kMostS; at += kPeriod) {
+    job.Run(Seconds{at});
+    kept.push_back(job.Take());
+    if (kept.size() > 6) kept.erase(kept.begin());
+    for (const incident::Finding& finding : LookAt(Thinned(Together(kept))).findings) {
+      const std::string named = finding.suspects.empty() ? "nobody" : finding.suspects.front().name;
+      return {{"slow", std::to_string(slow)}, {"named", named}, {"certain", finding.certain}, {"after_s", at - onset}};
+    }
+  }
+  return {{"slow", std::to_string(slow)}, {"named", "nobody"}, {"certain", false}, {"after_s", kMostS}};
+}
+
 Json Days(double days, uint64_t seed) {
   constexpr int kRanks = 1024;
   constexpr double kWindow = 10;
@@ -164,10 +186,12 @@ int main(int argc, char** argv) {
     answer = lockstep::Rate();
   } else if (mode == "scale" && argc == 3) {
     answer = lockstep::Scale(std::stoi(argv[2]));
+  } else if (mode == "onset" && argc == 3) {
+    answer = lockstep::Onset(std::stoull(argv[2]));
   } else if (mode == "days" && argc == 4) {
     answer = lockstep::Days(std::stod(argv[2]), std::stoull(argv[3]));
   } else {
-    std::cerr << "telemetry rate | scale RANKS | days JOB_DAYS SEED\n";
+    std::cerr << "telemetry rate | scale RANKS | onset SEED | days JOB_DAYS SEED\n";
     return 2;
   }
   std::cout << answer.dump(2) << "\n";

@@ -12,11 +12,13 @@ RANKS = 16_384
 JOB_DAYS = 24
 PARTS = 8  # jobs of their own: each core takes one after the other
 LOOK_EVERY_S = 5  # control/judge.cc
+ONSETS = 20
 
 
 def measure(tools, quick):
     days = JOB_DAYS / 100 if quick else JOB_DAYS
     rate, scale = run(tools, "rate"), run(tools, "scale", RANKS)
+    onsets = [run(tools, "onset", seed) for seed in range(3 if quick else ONSETS)]
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as cores:
         answers = list(cores.map(lambda seed: healthy_days(tools, days / PARTS, seed), range(1, PARTS + 1)))
     found, certain, windows = (sum(answer[name] for answer in answers) for name in ("found", "certain", "windows"))
@@ -29,6 +31,9 @@ def measure(tools, quick):
                       100 * statistics.median(scale["look_s"]) / LOOK_EVERY_S, goal=50),
         figure.single(f"memory for {RANKS} ranks, and for making them up", "MB", scale["peak_mb"], goal=2000),
         figure.from_samples(f"verdict on a hang of {RANKS} ranks", "s", scale["hang_s"], goal=1, note=f"rank {scale['hang_named']} named"),
+        figure.from_samples("a rank of 1,024 becomes 1.2 times as slow: until it is named", "s", [one["after_s"] for one in onsets], goal=30, judged="max",
+                            note=f"simulated, a look every {LOOK_EVERY_S} s"),
+        figure.single("... another one is named", "runs", sum(one["named"] != one["slow"] for one in onsets), goal=0),
         figure.single("healthy job-days: isolations that a verdict would allow", "", certain, goal=0, note=note),
         figure.single("healthy job-days: alerts per day", "", found / days, goal=0.01),
     ]

@@ -1,6 +1,7 @@
 """All-reduces over one ring of all ranks and, if asked, over pairs of them, with a pause in between that stands for computing.
 
-RANK and WORLD_SIZE come from whoever starts it. A rank of --slow takes --factor times the pause; one of --stop stops itself before a step.
+RANK and WORLD_SIZE come from whoever starts it. A rank of --slow takes --factor times the pause, from step --slow-from on; one of --stop stops itself
+before a step.
 """
 import argparse
 import os
@@ -18,6 +19,8 @@ parser.add_argument("--elements", type=int, default=1 << 18)
 parser.add_argument("--pairs", action="store_true")
 parser.add_argument("--slow", type=int, default=-1)
 parser.add_argument("--factor", type=float, default=1.5)
+parser.add_argument("--slow-from", type=int, default=0)
+parser.add_argument("--slow-since", help="file for the time at which it becomes slow, CLOCK_BOOTTIME in ns")
 parser.add_argument("--stop", help="RANK:STEP")
 parser.add_argument("--transfers", action="store_true", help="rank 0 also sends to rank 1")
 parser.add_argument("--exchange", action="store_true", help="each rank sends to the one half a ring further on, and back")
@@ -38,7 +41,11 @@ if options.child and rank == 0:
 for step in range(options.steps):
     if options.stop == f"{rank}:{step}":
         os.kill(os.getpid(), signal.SIGSTOP)
-    time.sleep(options.pause * (options.factor if rank == options.slow else 1))
+    slow = rank == options.slow and step >= options.slow_from
+    if slow and step == options.slow_from and options.slow_since:
+        with open(options.slow_since, "w") as file:
+            print(time.clock_gettime_ns(time.CLOCK_BOOTTIME), file=file)
+    time.sleep(options.pause * (options.factor if slow else 1))
     dist.all_reduce(values)
     for pair, group in zip(pairs, groups):
         if rank in pair:
