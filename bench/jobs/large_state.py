@@ -1,5 +1,7 @@
 """A step of about a second over a large state, half computing and half waiting, by turns with and without a checkpoint.
 
+With --unique no rank has anything in common with another or with its step before; with --rest 0 it only computes.
+
 Rank R writes OUT.R: for each step whether a checkpoint was taken before it, its seconds, and how long it was blocked, once in
 Checkpoint.step and once before the optimizer's own work began. Work and rest are fixed amounts, not padding up to a second:
 what a checkpoint costs shows in full.
@@ -13,7 +15,7 @@ import torch.distributed as dist
 
 import lockstep
 
-BUSY_S, REST_S = 0.15, 0.55
+BUSY_S = 0.15
 CALL_CPU_S = 0.0004  # about what Checkpoint.step computes
 MATRIX = torch.randn(384, 384)
 
@@ -53,10 +55,13 @@ def products_in(seconds):
 
 
 class Rank:
-    def __init__(self, megabytes):
+    def __init__(self, megabytes, unique, rest):
         values = int(megabytes * 1e6) // 8  # a parameter and its momentum, 4 bytes each
-        self.model = torch.nn.ParameterList([torch.nn.Parameter(torch.ones(values))])
-        self.model[0].grad = torch.full((values,), 1e-6)
+        generator = torch.Generator().manual_seed(dist.get_rank())
+        start, grad = (torch.rand(values, generator=generator) for _ in range(2)) if unique else (torch.ones(values), torch.full((values,), 1e-6))
+        self.model = torch.nn.ParameterList([torch.nn.Parameter(start)])
+        self.model[0].grad = grad
+        self.rest = rest
         self.optimizer = TimedSGD(self.model.parameters(), lr=1e-3, momentum=0.9)
         self.optimizer.step()  # the momentum comes to be
         self.products = products_in(BUSY_S)
@@ -74,7 +79,7 @@ class Rank:
             burn(CALL_CPU_S)
         called = time.perf_counter() - begin
         work(self.products)
-        time.sleep(REST_S)
+        time.sleep(self.rest)
         before = time.perf_counter()
         self.optimizer.step()
         waited = self.optimizer.began - before
@@ -92,11 +97,13 @@ def main():
     parser.add_argument("--megabytes", type=float, default=100, help="of state per rank")
     parser.add_argument("--pairs", type=int, default=12)
     parser.add_argument("--steps", type=int, default=9, help="per block")
+    parser.add_argument("--rest", type=float, default=0.55, help="seconds of each step")
+    parser.add_argument("--unique", action="store_true")
     parser.add_argument("--out", required=True)
     flags = parser.parse_args()
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
-    rank = Rank(flags.megabytes)
+    rank = Rank(flags.megabytes, flags.unique, flags.rest)
     for warm_up in (True, False):
         rank.block(0, 3, warm_up)
     rank.rows.clear()

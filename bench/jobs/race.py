@@ -1,12 +1,14 @@
 """The demo's training under any launcher, with the saving that goes with it: Lockstep's, or files at an interval.
 
 Every rank appends JSON lines to --diary, a FIFO: {"rank", "pid"} when it begins, and rank 0 {"step"} after each step, {"saved_s"} after
-each save to a file. Who reads them stamps them: the race believes no launcher's own account.
+each save to a file. SIGUSR2 makes a rank raise OSError. Who reads them stamps them: the race believes no launcher's own account.
 """
 import argparse
 import datetime
+import errno
 import json
 import os
+import signal
 import sys
 import time
 
@@ -100,6 +102,10 @@ def main():
         if rank == 0 or "pid" in line:
             log.write(json.dumps(line) + "\n")
 
+    def fail(*_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    signal.signal(signal.SIGUSR2, fail)
     say(rank=rank, pid=os.getpid())
     join(flags)
     beat = heartbeat.sender(rank)

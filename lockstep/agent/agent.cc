@@ -101,6 +101,7 @@ Agent::Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener
                {.note = [this](const std::string& text) { listener_.note(text); },
                 .say = [this](const control::Said& said) { listener_.say(said); }}),
       board_watch_(poller_, {.ends = [this](int rank) { WorkerEnds(rank); }, .rings = [this] { SayHolding(); }}),
+      probing_(poller_),
       background_(poller_) {}
 
 absl::Status Agent::Launch() {
@@ -133,10 +134,13 @@ void Agent::Inspect() {
 
 void Agent::HearAlert(const inspect::Alert& alert) {
   listener_.note(fmt::format("{}: {}", spec_.node_name, inspect::AlertText(alert)));
+  const control::Alerted said = alerts_.Take(alert, spec_.place.node);
+  if (ready_) listener_.say(said);
 }
 
 void Agent::Seat(const control::Place& place) {
   spec_.place = place;
+  alerts_.Seat(place.node);
   if (keeping_) keeping_->Forget();
   link_.Seat(place);
 }
@@ -163,6 +167,7 @@ void Agent::SayAll() {
   const std::vector<control::EventBody> said = said_;  // whoever hears it may answer at once
   if (watch_.epoch() != 0) listener_.say(watch_.Take(**link_.board(), clock_.Now()));
   for (const control::EventBody& event : said) listener_.say(event);
+  for (const control::Alerted& alert : alerts_.standing()) listener_.say(alert);
   holding_ = {};
   if (keeping_) listener_.say(keeping_->address());
   listener_.say(Observe());
@@ -307,6 +312,11 @@ void Agent::Do(const control::Commit& commit) {
   GiveUpKept();
 }
 
+void Agent::Do(const control::Finish&) {
+  finished_ = true;
+  probing_.Stop();
+}
+
 void Agent::GiveUpKept() {
   if (!keeping_) return;
   const ls_board& board = **link_.board();
@@ -331,12 +341,15 @@ void Agent::Do(const control::KeepStacks& command) {
   });
 }
 
-// Nothing is looked into yet: an agent that can't answers that it found nothing.
+// Groups of nodes that replay a step need the coordinator to lead them, which does not yet: nothing is found.
 void Agent::Do(const control::Probe& command) {
-  Remember(command.epoch, control::Probed{command.epoch, command.rung, {}, {}});
+  if (command.rung == control::Rung::kReplay)
+    return Remember(command.epoch, control::Probed{command.epoch, command.rung});
+  probing_.Begin(spec_, command, [this](const control::Probed& answer) { Remember(answer.epoch, answer); });
 }
 
 void Agent::Do(const control::ChooseRestore& command) {
+  probing_.Stop();
   auto mapped =
       std::make_shared<MappedBuffers>(spec_.ranks, link_.buffers());  // shared: std::function must be copyable
   const bool one_is_enough = spec_.place.nodes == 1 && command.poisoned.empty();
@@ -412,6 +425,7 @@ void Agent::Tick() {
     listener_.say(Observe());
   }
   if (finished_) return;
+  for (const control::Alerted& alert : alerts_.Repeat(now)) listener_.say(alert);
   const ls_board& board = **link_.board();
   FollowLives();
   SayLoopBegins();

@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 
+#include "lockstep/agent/alert_book.h"
 #include "lockstep/agent/background.h"
 #include "lockstep/agent/board_watch.h"
 #include "lockstep/agent/exception.h"
@@ -19,6 +20,7 @@
 #include "lockstep/agent/load.h"
 #include "lockstep/agent/loss_watch.h"
 #include "lockstep/agent/part_writer.h"
+#include "lockstep/agent/probing.h"
 #include "lockstep/agent/record_log.h"
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/watch.h"
@@ -108,7 +110,7 @@ class Agent {
   void Do(const control::WaitForStop&) {}
   void Do(const control::RollBackCode&) {}
   void Do(const control::AskForNodes&) {}
-  void Do(const control::Finish&) { finished_ = true; }
+  void Do(const control::Finish&);
   void LoadAndSay(std::function<Loaded(const RunSpec&)> load, const control::RestoreFound& answer);
   void PublishLoaded(Loaded loaded);
   void TickDisk();
@@ -147,6 +149,8 @@ class Agent {
   bool sampling_ = false, reading_trails_ = false;
   size_t followed_ = 0;  // ranks of the acting epoch whose lives board_watch_ follows
   BoardWatch board_watch_;
+  Probing probing_;
+  AlertBook alerts_;
   std::optional<Keeping> keeping_;        // of a job of several nodes
   std::optional<Inspection> inspection_;  // of the machine, from Launch() or Adopt() on
   Background background_;                 // last: its thread stops before what its jobs use goes away

@@ -16,8 +16,8 @@ namespace lockstep::agent {
 
 namespace {
 
-// A collective is 128 bytes on its way to the coordinator, every five seconds: at most 5 kB/s of a rank.
-constexpr int kMostOpsOfRank = 200, kLeastOps = 48, kMostOps = 1'000'000;
+// A collective is 128 bytes on its way to the coordinator, 192 with two ports, every five seconds: 5 kB/s of a rank.
+constexpr int kMostOpsOfRank = 150, kLeastOps = 48, kMostOps = 1'000'000;
 constexpr Seconds kLately{60};
 
 }  // namespace

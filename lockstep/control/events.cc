@@ -107,9 +107,13 @@ Json Body(const Alerted& event) {
 Json Body(const Probed& event) {
   Json findings = Json::array();
   for (const incident::Finding& finding : event.findings) findings.push_back(incident::ToJson(finding));
-  return {{"rung", RungName(event.rung)}, {"findings", findings}, {"unanswered", event.unanswered}};
+  Json json = {{"rung", RungName(event.rung)}, {"findings", findings}, {"unanswered", event.unanswered}};
+  if (!event.reports.empty()) json["reports"] = event.reports;
+  return json;
 }
-Json Body(const StopOverdue&) { return Json::object(); }
+Json Body(const StopOverdue& event) {
+  return event.nodes.empty() ? Json::object() : Json{{"stuck_nodes", event.nodes}};
+}
 Json Body(const Tick&) { return Json::object(); }
 
 // Reads an object inside another one with `read(Fields&)`; its first problem becomes the parent's.
@@ -260,9 +264,23 @@ void Read(Fields& fields, Alerted& event) {
            fields.Text("text"),  fields.Time("since_ns"), fields.Flag("cleared")};
 }
 void Read(Fields& fields, Probed& event) {
-  event = {ReadEpoch(fields), ReadRung(fields), ReadFindings(fields), fields.Texts("unanswered")};
+  event = {ReadEpoch(fields), ReadRung(fields), ReadFindings(fields), fields.Texts("unanswered"), {}};
+  if (fields.Optional("reports") != nullptr) event.reports = fields.Texts("reports");
 }
-void Read(Fields& fields, StopOverdue& event) { event = {ReadEpoch(fields)}; }
+std::vector<int> ReadStuckNodes(Fields& fields) {
+  std::vector<int> nodes;
+  const Json* array = fields.Optional("stuck_nodes");
+  if (array == nullptr) return nodes;
+  for (const Json& node : *array) {
+    if (!node.is_number_integer()) fields.Fail(InvalidArgument("field stuck_nodes must be an array of integers"));
+    nodes.push_back(node.is_number_integer() ? node.get<int>() : -1);
+  }
+  return nodes;
+}
+void Read(Fields& fields, StopOverdue& event) {
+  event = {ReadEpoch(fields), {}};
+  event.nodes = ReadStuckNodes(fields);
+}
 void Read(Fields&, Tick&) {}
 
 // Makes the alternative whose name is `type`; false if there is none.

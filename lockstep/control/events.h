@@ -174,10 +174,13 @@ struct Probed {
   Rung rung = Rung::kDiagnose;
   std::vector<incident::Finding> findings{};
   std::vector<std::string> unanswered{};  // nodes, by name
+  std::vector<std::string> reports{};     // of a node: what its tests printed; Fleet makes findings of those of all
 };
-// Answer to WaitForStop: processes of a node that is to be evicted do not end.
+// Processes do not end: those of a node that is to be evicted (the answer to WaitForStop), or, since KillEpoch, for so
+// long (Policy::stuck_within) that these nodes count as lost.
 struct StopOverdue {
   EpochId epoch;
+  std::vector<int> nodes{};
 };
 // A fault that `lockstep drill` is about to inject: a rehearsal. It changes nothing; reports tell it from a real fault.
 inline constexpr char kKillCoordinator[] = "kill-coordinator";

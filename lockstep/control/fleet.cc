@@ -5,6 +5,8 @@
 #include <set>
 #include <type_traits>
 
+#include "lockstep/control/diagnosis.h"
+
 namespace lockstep::control {
 namespace {
 
@@ -104,6 +106,13 @@ Fleet::Events Fleet::Take(Node& node, const EpochStopped& said) {
   return All([](const Node& each) { return each.stopped; }) ? Events{said} : Events{};
 }
 
+std::vector<int> Fleet::Unstopped() const {
+  std::vector<int> unstopped;
+  for (size_t node = 0; node < nodes_.size(); ++node)
+    if (!nodes_[node].stopped) unstopped.push_back(static_cast<int>(node));
+  return unstopped;
+}
+
 Fleet::Events Fleet::Take(Node& node, const LoopBegan& said) {
   if (node.loop) return {};
   node.loop = said;
@@ -126,13 +135,14 @@ Fleet::Events Fleet::Take(Node& node, const StacksKept& said) {
 
 Fleet::Events Fleet::Take(Node& node, const Probed& said) {
   node.probed.try_emplace(said.rung, said);
+  if (!All([&](const Node& each) { return each.probed.contains(said.rung); })) return {};
   std::vector<int> unanswered;
-  const Probed all = Overdue(said.rung, unanswered);
-  return unanswered.empty() ? Events{all} : Events{};
+  return {Overdue(said.rung, unanswered)};
 }
 
 Probed Fleet::Overdue(Rung rung, std::vector<int>& unanswered) const {
-  Probed all{epoch_, rung, {}, {}};
+  Probed all{epoch_, rung};
+  std::vector<std::string> reports;
   for (size_t node = 0; node < nodes_.size(); ++node) {
     const auto said = nodes_[node].probed.find(rung);
     if (said == nodes_[node].probed.end()) {
@@ -140,7 +150,10 @@ Probed Fleet::Overdue(Rung rung, std::vector<int>& unanswered) const {
       continue;
     }
     all.findings.insert(all.findings.end(), said->second.findings.begin(), said->second.findings.end());
+    reports.insert(reports.end(), said->second.reports.begin(), said->second.reports.end());
   }
+  const std::vector<incident::Finding> together = FindingsOfTests(reports);
+  all.findings.insert(all.findings.end(), together.begin(), together.end());
   return all;
 }
 

@@ -40,6 +40,8 @@ class Fleet {
   void Poison(std::vector<CheckpointId> poisoned) { poisoned_ = std::move(poisoned); }
   // Nobody waits any longer for those that have not answered this probe. Node names are the caller's business.
   Probed Overdue(Rung rung, std::vector<int>& unanswered) const;
+  // On which processes of the epoch may still run.
+  std::vector<int> Unstopped() const;
   // What to tell a node that is back, for a command that is pending.
   Told Asked(int node, const Command& command) const;
   void Hear(int node, const KeepsAt& where);

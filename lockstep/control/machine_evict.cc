@@ -93,6 +93,23 @@ void LoseLostNode(Turn& turn, int node) {
            agent.since);
 }
 
+void LoseStuckNodes(Turn& turn, const std::vector<int>& nodes) {
+  State& state = turn.state;
+  const std::string why = fmt::format("its ranks have not ended {:g} s after they were killed: they hang in its kernel",
+                                      state.spec.policy.stuck_within.value);
+  for (const int node : nodes) {
+    if (node < 0 || node >= static_cast<int>(state.spec.nodes.size())) continue;
+    if (IsReplaceable(state, node)) {
+      LoseNode(turn, node, why, turn.at);
+    } else {
+      Act(turn, ActionKind::kNote,
+          fmt::format("node {}: {}; there is no standby for it, so the restart waits for them",
+                      state.spec.nodes[static_cast<size_t>(node)].name, why));
+    }
+  }
+  AnnounceOpen(turn);
+}
+
 void On(Turn& turn, const AgentGone& event) {
   State& state = turn.state;
   if (state.mode == Mode::kFinishing) return;

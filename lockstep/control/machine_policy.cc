@@ -379,8 +379,9 @@ void On(Turn& turn, const Probed& event) {
   CarryOut(turn);
 }
 
-void On(Turn& turn, const StopOverdue&) {
+void On(Turn& turn, const StopOverdue& event) {
   State& state = turn.state;
+  if (state.mode == Mode::kStopping && !event.nodes.empty()) return LoseStuckNodes(turn, event.nodes);
   if (state.mode != Mode::kStopping || state.fault.plan.evict.empty()) return Ignore(turn);
   Act(turn, ActionKind::kNote,
       fmt::format("not all ranks have ended within {:g} s: whoever has the place from now on does not wait for them",

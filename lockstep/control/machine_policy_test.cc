@@ -71,6 +71,24 @@ TEST(Eviction, DoesNotWaitForRanksThatNeverEnd) {
   EXPECT_EQ(job.state.evictions.size(), 1u);
 }
 
+TEST(Eviction, OfANodeWhoseRanksHangInTheKernel) {
+  Scenario job = ThreeNodes(1);
+  EXPECT_EQ(job.Hear(20, Killed(1, 0, SIGKILL)), "kill 1 after 0 s, announce 1");
+  EXPECT_EQ(job.Hear(140, StopOverdue{EpochId(1), {2}}), "seat 2, announce 1, announce 1");
+  EXPECT_EQ(job.state.evictions.back().node.name, "c");
+  EXPECT_EQ(job.state.evictions.back().role, Role::kLoss);
+  EXPECT_EQ(job.Hear(140, EpochStopped{EpochId(1)}), "choose for 2");
+}
+
+TEST(Eviction, OfNobodyWhereThereIsNoStandbyForRanksThatHang) {
+  Scenario job = ThreeNodes(0);
+  job.Hear(20, Killed(1, 0, SIGKILL));
+  EXPECT_EQ(job.Hear(140, StopOverdue{EpochId(1), {1, 2}}), "announce 1");
+  EXPECT_EQ(job.state.mode, Mode::kStopping);
+  EXPECT_THAT(job.Incident(0).actions.back().text, HasSubstr("there is no standby for it, so the restart waits"));
+  EXPECT_EQ(job.Hear(300, EpochStopped{EpochId(1)}), "choose for 2") << "the file system is back";
+}
+
 TEST(Eviction, WaitsForAStandbyWhileTheJobTrains) {
   Scenario job = ThreeNodes(0);
   EXPECT_EQ(job.Hear(20, Alert(1, AlertClass::kMachine, 19)), "ask for 1 nodes, announce 1");

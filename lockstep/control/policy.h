@@ -53,7 +53,7 @@ struct Policy {
   int evictions_per_hour = 2;
   int least_machines = 0;
   std::vector<std::string> may_evict = {"inspection", "diagnosis", "replay", "loss"};
-  Seconds stop_within{20};
+  Seconds stop_within{20}, stuck_within{120};
   int network_alerts = 2;
   Seconds network_window{300};
   Seconds again_within{600};

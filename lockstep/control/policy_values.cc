@@ -19,6 +19,7 @@ void ForEachValue(AnyPolicy& policy, const Visit& visit) {
   visit("eviction", "least_machines", policy.least_machines);
   visit("eviction", "may_evict", policy.may_evict);
   visit("eviction", "stop_within_s", policy.stop_within);
+  visit("eviction", "stuck_within_s", policy.stuck_within);
   visit("network", "alerts", policy.network_alerts);
   visit("network", "window_s", policy.network_window);
   visit("ladder", "again_within_s", policy.again_within);

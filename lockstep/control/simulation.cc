@@ -18,7 +18,7 @@ namespace {
 constexpr double kFaultsFrom = 0.02, kFaultsUntil = 12, kHealed = 21, kDeadline = 300;
 constexpr double kTightBudget = 0.2, kLoadFirst = 0.12, kObserveOnly = 0.05, kStop = 0.2, kNodeLost = 0.08,
                  kStandby = 0.5, kDryRun = 0.08;
-constexpr Seconds kStopWithin{1.5}, kProbeWithin{2};
+constexpr Seconds kStopWithin{1.5}, kStuckWithin{3}, kProbeWithin{2};
 // As in node/head.cc and node/run.cc.
 constexpr Seconds kAgentLimit{65}, kReplaceableLimit{10}, kStillAdvances{10}, kAdoption{60};
 constexpr Seconds kLookForGone{0.5}, kGrace{20};
@@ -89,6 +89,7 @@ class Simulation {
     policy.evictions_per_hour = chance_.Below(4);
     policy.least_machines = chance_.Hits(0.2) ? plan_.nodes + chance_.Below(3) : 0;
     policy.stop_within = kStopWithin;
+    policy.stuck_within = kStuckWithin;
     policy.diagnose_within = policy.replay_within = kProbeWithin;
     return policy;
   }
@@ -296,7 +297,10 @@ class Simulation {
     for (const Command& command : commands) {
       promises_.Ask(state(), command);
       if (const auto* spawn = std::get_if<Spawn>(&command)) fleet_->Begin(spawn->epoch);
-      if (const auto* kill = std::get_if<KillEpoch>(&command)) fleet_->Begin(kill->epoch);
+      if (const auto* kill = std::get_if<KillEpoch>(&command)) {
+        fleet_->Begin(kill->epoch);
+        schedule_.In(state().spec.policy.stuck_within, [this, epoch = kill->epoch] { LookForTheStuck(epoch); });
+      }
       if (const auto* wait = std::get_if<WaitForCulprit>(&command)) {
         schedule_.In(wait->at_most, [this, epoch = wait->epoch] {
           if (coordinator_) Handle(SecondaryGraceOver{epoch});
@@ -314,6 +318,11 @@ class Simulation {
       if (std::holds_alternative<Finish>(command)) finished_ = true;
       DownAll(command);
     }
+  }
+
+  void LookForTheStuck(EpochId epoch) {
+    if (coordinator_ && state().mode == Mode::kStopping && state().epoch == epoch)
+      Handle(StopOverdue{epoch, fleet_->Unstopped()});
   }
 
   void EndProbe(const Probe& probe) {

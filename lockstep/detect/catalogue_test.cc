@@ -105,6 +105,40 @@ TEST_P(Catalogue, LossWeakensAndNeverTurns) {
   }
 }
 
+// As agents send it, and with far less still: perhaps nothing, but nobody wrong.
+TEST_P(Catalogue, ThinningWeakensAndNeverTurns) {
+  for (const size_t most : {200, 60}) {
+    std::vector<trace::TrailSnapshot> snapshots = Snapshots(GetParam().faults, 1, GetParam().trees);
+    for (trace::TrailSnapshot& snapshot : snapshots) trace::Thin(snapshot, 0, most);
+    for (const Finding& finding : DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings) {
+      EXPECT_TRUE(!finding.certain || HasTruth(finding, GetParam()) || IsOther(finding, GetParam()))
+          << TextOf({finding});
+    }
+  }
+}
+
+TEST(Thinned, CountsForWhatItWasPickedFrom) {
+  const auto findings_of = [](const char* fault, size_t most) {
+    std::vector<trace::TrailSnapshot> snapshots = Snapshots({fault}, 1);
+    for (trace::TrailSnapshot& snapshot : snapshots) trace::Thin(snapshot, 0, most);
+    return DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+  };
+  // Of fewer, too few messages are left of a way to say anything.
+  for (const auto& [fault, least] :
+       {std::pair{"slow_rank:rank=13,factor=1.2", 100u}, {"slow_sender:rank=11,port=1,factor=30", 200u}}) {
+    const double whole = findings_of(fault, 1'000'000).at(0).price.share;
+    for (size_t most = 800; most >= least; most /= 2) {
+      const std::vector<Finding> findings = findings_of(fault, most);
+      ASSERT_EQ(findings.size(), 1u) << fault << most << TextOf(findings);
+      EXPECT_NEAR(findings[0].price.share, whole, 0.25 * whole) << fault << most;
+    }
+  }
+  for (const size_t most : {400, 200, 100, 50}) {
+    const std::vector<Finding> findings = findings_of("rotating:factor=1.3", most);
+    EXPECT_TRUE(findings.empty()) << most << TextOf(findings);
+  }
+}
+
 // Of the 60 s, the share that the job would not have needed: by what it gets done without the fault.
 TEST(Price, IsWhatTheJobWouldGain) {
   const auto steps_per_s = [](const std::vector<trace::TrailSnapshot>& snapshots) {

@@ -19,6 +19,7 @@ std::vector<Round> RoundsOf(const CommLog& log, const Collectives& collectives) 
     const auto [communicator, sequence] = collectives.KeyOf(one);
     rounds[one].communicator = communicator;
     rounds[one].sequence = sequence;
+    rounds[one].stands_for = log.communicators[communicator].told_one_of;
     const size_t ops = collectives.OpsOf(one);
     if (ops >= std::max<size_t>(2, log.communicators[communicator].ranks.size())) rounds[one].parts.reserve(ops);
   }

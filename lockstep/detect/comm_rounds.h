@@ -25,6 +25,7 @@ struct Round {
   uint64_t bytes = 0;       // that one of them sent
   bool ring = false;        // as some of them say; else not known
   int64_t began_ns = 0;     // the first came
+  int64_t stands_for = 1;   // so many of its communicator: where one of eight is told, 8
   std::vector<Part> parts;  // by rank
 };
 

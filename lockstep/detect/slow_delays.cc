@@ -57,9 +57,10 @@ bool AddWire(const Transfers& transfers, const Round& round, Collected& delays) 
     any = true;
     const MessageClass alike{MagnitudeOf(transfer->bytes / transfer->count), MessageClass::Measure::kWire,
                              round.function, round.parts.size()};
-    const double messages = transfer->count;
-    delays[alike].push_back({{transfer->rank, transfer->peer, transfer->port},
-                             {static_cast<double>(transfer->wire_ns) / messages, messages, length, round.began_ns}});
+    const double messages = transfer->count, all = static_cast<double>(round.stands_for);
+    delays[alike].push_back(
+        {{transfer->rank, transfer->peer, transfer->port},
+         {static_cast<double>(transfer->wire_ns) / messages, messages * all, length * all, round.began_ns}});
   }
   return any;
 }
@@ -84,6 +85,7 @@ void AddFirst(const trace::CommLog& log, const Transfers& transfers, const Round
   }
   if (!round.ring && of_rank.size() != round.parts.size()) return;
   const MessageClass alike{MagnitudeOf(round.bytes), MessageClass::Measure::kFirst, round.function, round.parts.size()};
+  const auto all = static_cast<double>(round.stands_for);
   for (const auto& [rank, transfer] : of_rank) {
     if (transfer->first_ns < 0) continue;
     const Part *receiver = PartOf(round, rank), *sender = PartOf(round, transfer->peer);
@@ -93,7 +95,7 @@ void AddFirst(const trace::CommLog& log, const Transfers& transfers, const Round
     const int64_t both = std::max(receiver->came_ns, sender->came_ns);
     delays[alike].push_back(
         {{transfer->peer, rank, transfer->port},
-         {static_cast<double>(std::max<int64_t>(0, there - both)), 1, LengthOf(round), round.began_ns}});
+         {static_cast<double>(std::max<int64_t>(0, there - both)), all, LengthOf(round) * all, round.began_ns}});
   }
 }
 

@@ -54,9 +54,10 @@ ByRank ExcessOfRanks(const Rounds& rounds) {
         std::min(kSpans - 1, static_cast<size_t>(into * static_cast<int64_t>(kSpans) / rounds.length_ns()));
     for (const Part& part : round.parts) {
       Excess& excess = of_ranks[part.rank];
-      excess.alone_ns[span] += part.alone_ns - usual;
-      excess.longest_ns[span] = std::max(excess.longest_ns[span], part.alone_ns - usual);
-      excess.waited_for_ns[round.communicator] += std::max<int64_t>(0, part.came_ns - middle);
+      const int64_t beyond = (part.alone_ns - usual) * round.stands_for;
+      excess.alone_ns[span] += beyond;
+      excess.longest_ns[span] = std::max(excess.longest_ns[span], beyond);
+      excess.waited_for_ns[round.communicator] += std::max<int64_t>(0, part.came_ns - middle) * round.stands_for;
       ++excess.rounds;
     }
   }

@@ -90,6 +90,7 @@ TEST(Encode, TrailsArriveWhole) {
   trail.under_way = {record};
   trail.missed = 8;
   trail.no_op = 9;
+  trail.told_one_of = {8, 1};
   const control::CommunicationSeen seen = Sent(control::CommunicationSeen{EpochId(3), {trail, trail}});
   EXPECT_EQ(seen.epoch, EpochId(3));
   ASSERT_EQ(seen.trails.size(), 2u);
@@ -106,6 +107,7 @@ TEST(Encode, TrailsArriveWhole) {
   EXPECT_EQ(arrived.under_way.size(), 1u);
   EXPECT_EQ(arrived.missed, 8u);
   EXPECT_EQ(arrived.no_op, 9u);
+  EXPECT_EQ(arrived.told_one_of, trail.told_one_of);
 
   FromAgent wire = Encode(control::CommunicationSeen{EpochId(3), {trail}});
   wire.mutable_communication_seen()->mutable_trails(0)->set_origin("of another version");

@@ -95,18 +95,45 @@ bool TellsAlone(const ls_record& record) {
          TellsOfWay(transfer);
 }
 
+// The finalizer of MurmurHash3: of numbers in a row, its lowest bits look drawn by lot.
+uint64_t Mixed(uint64_t number) {
+  number = (number ^ number >> 33) * 0xff51afd7ed558ccdULL;
+  number = (number ^ number >> 33) * 0xc4ceb9fe1a85ec53ULL;
+  return number ^ number >> 33;
+}
+
+// By communicator: of how many collectives one is told, so that about `most` are in all. All have the same limit, and
+// who has fewer leaves room for the others.
+std::vector<uint32_t> ToldOneOf(const std::vector<size_t>& counts, size_t most) {
+  size_t limit = counts.empty() ? 1 : std::max<size_t>(1, *std::max_element(counts.begin(), counts.end()));
+  const auto all = [&] {
+    size_t sum = 0;
+    for (const size_t count : counts) sum += std::min(count, limit);
+    return sum;
+  };
+  while (limit > 1 && all() > most) limit /= 2;
+  std::vector<uint32_t> told;
+  told.reserve(counts.size());
+  for (const size_t count : counts)
+    told.push_back(static_cast<uint32_t>(std::bit_ceil(std::max<size_t>(1, (count + limit - 1) / limit))));
+  return told;
+}
+
 }  // namespace
 
 void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most) {
   const auto is_wanted = [&](const ls_record& record) {
     return record.kind == LS_RECORD_OP && record.body.op.number != 0 && record.time_ns >= since_ns;
   };
-  const auto count = static_cast<size_t>(std::count_if(snapshot.ended.begin(), snapshot.ended.end(), is_wanted));
-  const size_t stride = std::bit_ceil((count + most - 1) / std::max<size_t>(most, 1));
+  std::vector<size_t> counts(snapshot.communicators.size());
+  for (const ls_record& record : snapshot.ended)
+    if (is_wanted(record) && record.body.op.communicator < counts.size()) ++counts[record.body.op.communicator];
+  snapshot.told_one_of = ToldOneOf(counts, most);
   std::set<std::pair<uint32_t, uint32_t>> kept;  // communicator and number
   for (const ls_record& record : snapshot.ended) {
     const ls_op_body& op = record.body.op;
-    if (is_wanted(record) && (op.tag != LS_NO_TAG ? op.tag : op.number) % std::max<size_t>(stride, 1) == 0)
+    if (is_wanted(record) && op.communicator < counts.size() &&
+        Mixed(op.tag != LS_NO_TAG ? op.tag : op.number) % snapshot.told_one_of[op.communicator] == 0)
       kept.emplace(op.communicator, op.number);
   }
   auto too_many = static_cast<int64_t>(std::ranges::count_if(snapshot.ended, TellsAlone)) -

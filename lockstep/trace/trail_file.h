@@ -40,6 +40,7 @@ struct TrailSnapshot {
   std::vector<ls_record> ended, under_way;
   uint64_t no_place = 0, no_communicator = 0, no_peer = 0, no_cell = 0, no_op = 0;  // as in the trail
   uint64_t missed = 0;                                                              // records that were overwritten
+  std::vector<uint32_t> told_one_of;  // by communicator, of so many collectives that ended (Thin); empty: all are
 
   std::string host() const;
   // When its first communicator was made: with host and pid, which come again, what tells processes apart.
@@ -53,7 +54,9 @@ struct TrailSnapshot {
 TrailSnapshot TakeSnapshot(const TrailFile& file, uint64_t* at = nullptr);
 
 // Of the collectives that ended since `since_ns`, and of the messages for them that tell of a way, keeps those of about
-// `most` ops: every second, fourth, eighth by the number that all members give them, so that all keep the same ones.
+// `most` ops: of each communicator one of two, four, eight, picked by the number that all members give them, so that
+// all keep the same ones; not every second, which would see what comes every second time either always or never. Of
+// communicators that have few they all stay, whatever the others have.
 // Of sends and receives outside of collectives the newest, a fourth as many. Whatever else has ended goes.
 void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most);
 

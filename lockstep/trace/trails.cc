@@ -171,6 +171,11 @@ class Joiner {
     Told told;
     for (const ls_communicator& own : trail.communicators)
       told.communicators.push_back(own.id == 0 ? nullptr : &members_.at(own.id));
+    for (size_t i = 0; i < std::min(told.communicators.size(), trail.told_one_of.size()); ++i) {
+      if (told.communicators[i] == nullptr) continue;
+      int64_t& one_of = log_.communicators[told.communicators[i]->index].told_one_of;
+      one_of = std::max(one_of, int64_t{trail.told_one_of[i]});
+    }
     told.launches_ahead = trail.owner().second == "nccl";
     if (told.launches_ahead)
       for (const ls_record& record : trail.ended) told.last_end_ns = std::max(told.last_end_ns, record.time_ns);

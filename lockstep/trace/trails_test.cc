@@ -194,6 +194,7 @@ TEST(Trails, ThinnedRanksStillMeet) {
       transfer.kind = LS_RECORD_TRANSFER;
       transfer.body.transfer.number = i;
       transfer.body.transfer.direction = i % 2 == 0 ? LS_RECEIVE : LS_SEND;
+      transfer.body.transfer.credit = LS_UNKNOWN;
       trail.ended.push_back(transfer);
     }
     Thin(trail, 100 * kMs, 100);
@@ -208,14 +209,31 @@ TEST(Trails, ThinnedRanksStillMeet) {
         EXPECT_EQ(record.body.transfer.direction, LS_RECEIVE);
         EXPECT_TRUE(numbers.contains(record.body.transfer.number));
       }
-    EXPECT_LE(ops, 100u);
+    EXPECT_LE(ops, 125u);
     EXPECT_GT(ops, 25u);
+    EXPECT_NEAR(static_cast<double>(ops * trail.told_one_of.at(0)), count - 100.0, 250);
+    EXPECT_EQ(JoinTrails({trail}).communicators.at(0).told_one_of, trail.told_one_of.at(0));
     kept.push_back(numbers);
   }
   for (const uint32_t number : kept[2])
     if (number <= 900) {
       EXPECT_TRUE(kept[0].contains(number));
     }
+}
+
+TEST(Trails, ThinnedRanksKeepWhatIsRare) {
+  TrailSnapshot trail = TrailOf(0);
+  AddCommunicator(trail, 7, 0, 4);
+  AddCommunicator(trail, 8, 0, 4);
+  for (uint32_t i = 1; i <= 1000; ++i) {
+    trail.ended.push_back(OpOf(0, i, 100 + i));
+    if (i % 50 == 0) trail.ended.push_back(OpOf(1, i / 50, 100 + i));
+  }
+  Thin(trail, 100 * kMs, 100);
+  EXPECT_EQ(trail.told_one_of[1], 1u);
+  EXPECT_GT(trail.told_one_of[0], 8u);
+  EXPECT_EQ(std::ranges::count(trail.ended, 1u, [](const ls_record& record) { return record.body.op.communicator; }),
+            20);
 }
 
 // Of sends and receives outside of collectives the newest stay that tell how long they took.

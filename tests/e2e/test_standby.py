@@ -21,15 +21,15 @@ class StandbyTest(RunTest):
         self.addCleanup(self.coordinator.wait)
         self.addCleanup(self.coordinator.kill)
 
-    def node(self, name, *args, options=(), ranks=2):
+    def node(self, name, *args, options=(), ranks=2, **where):
         options = ["--coordinator", f"127.0.0.1:{self.port}", "--node-name", name, "--checkpoint-dir", str(self.checkpoints),
                    "--checkpoint-interval-s", self.interval, *options]
-        return Run(self, "ddp.py", *args, ranks=ranks, options=options)
+        return Run(self, "ddp.py", *args, ranks=ranks, options=options, **where)
 
-    def start(self, *args):
+    def start(self, *args, **of_b):
         """Nodes a and b, in the order of their ranks, and s, which stands by."""
         self.a = self.node("a", *args, options=["--node-rank", "0"])
-        self.b = self.node("b", *args, options=["--node-rank", "1"])
+        self.b = self.node("b", *args, options=["--node-rank", "1"], **of_b)
         self.a.wait_for_step(1)
         self.s = self.node("s", *args)
         self.a.wait("the standby", lambda: self.lead("status")["standbys"] == ["s"])
@@ -185,6 +185,51 @@ class Standby(StandbyTest):
         os.kill(self.a.watcher.pid, signal.SIGTERM)
         for run in (self.a, self.b, self.s):
             run.finish(1)
+
+
+KERNEL_LOG = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /dev/kmsg && exec "$@"']  # FILE COMMAND...
+
+
+class TheMachineItself(StandbyTest):
+    """What it says of itself, and what its tests find."""
+
+    def test_an_xid_in_the_kernels_log(self):
+        log = self.folder() / "kmsg"
+        log.touch()
+        if subprocess.run([*KERNEL_LOG, str(log), "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no right to give a process another kernel log")
+        self.start(*ddp(LONG, step_time=0.1), prefix=[*KERNEL_LOG, str(log)])
+        log.write_text("4,1,5,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n")
+        self.finish_without_b()
+        first, = self.lead("incidents")
+        self.assertEqual(("machine_fault", [{"kind": "node", "name": "b"}], True), (first["symptom"], first["suspects"], first["certain"]), first)
+        self.assertIn("79", first["evidence"][0], first)
+        again = [line["step"] for line in self.a.steps() if line["epoch"] > 1]
+        before = max(line["step"] for line in self.a.steps() if line["epoch"] == 1)
+        self.assertGreaterEqual(min(again), before - 1, first)  # out of memory: the machine was in reach
+
+    def finish_without_b(self):
+        self.b.watcher.wait(90)  # its place is another's
+        for run in (self.a, self.s):
+            run.finish()
+        self.assertEqual(0, self.coordinator.wait(20))
+        evicted, = self.lead("status")["evicted"]
+        self.assertEqual(("b", "s"), (evicted["name"], evicted["standby"]), evicted)
+        self.a.assert_undisturbed_result(LONG)
+
+    def test_a_machine_whose_disk_is_full_is_found_and_replaced(self):
+        """The second crash within ten minutes: while nothing runs, each machine is tested, and the one that fails goes."""
+        full = self.folder()
+        mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m,mode=777", "tmpfs", full], capture_output=True, check=False)
+        if mounted.returncode != 0:
+            self.skipTest("no right to mount a small file system")
+        self.addCleanup(subprocess.run, ["umount", "--lazy", full], check=True)
+        self.start(*ddp(LONG, ["kill:1:8:forward:1", "kill:1:16:forward:2"], step_time=0.1), env={"TMPDIR": str(full)})
+        self.finish_without_b()
+        second = json.loads(subprocess.run([BINARY, "why", "2", "--run", str(self.lead_dir), "--json"], capture_output=True, text=True, timeout=30).stdout)
+        self.assertEqual(["diagnose", "evict"], [one["rung"] for one in second["decisions"]], second)
+        self.assertIn("disk", second["decisions"][1]["reason"], second)
+        self.assertTrue((self.a.dir / "incident_2/probe.json").exists())
 
 
 class WithoutADisk(StandbyTest):

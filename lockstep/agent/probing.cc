@@ -1,0 +1,93 @@
+#include "lockstep/agent/probing.h"
+
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "lockstep/base/background_thread.h"
+#include "lockstep/base/child.h"
+
+namespace lockstep::agent {
+namespace {
+
+constexpr Seconds kTests{5};
+constexpr char kTemporary[] = "/tmp";
+constexpr Seconds kPatience{90};  // a disk or a driver that hangs is given up by the tests themselves, long before
+
+// Of a machine on which the tests themselves don't live, another one may be to blame: a full memory, a wrong binary.
+incident::Finding Broken(const std::string& node, std::string why) {
+  incident::Finding finding;
+  finding.syndrome = incident::Syndrome::kMachineFault;
+  finding.suspects = {{incident::Suspect::Kind::kNode, node}};
+  finding.evidence = {std::move(why)};
+  return finding;
+}
+
+std::string HowItEnded(const ChildEnd& end) {
+  if (end.signal != 0)
+    return fmt::format("the tests of the machine died of signal {} ({})", end.signal, strsignal(end.signal));
+  return fmt::format("the tests of the machine ended with status {}: {}", end.code, end.err.substr(0, 200));
+}
+
+// Beside the stacks of the incident, for `lockstep probe compare`.
+void Keep(const RunSpec& spec, int64_t incident, const std::string& report) {
+  const std::string folder = fmt::format("{}/incident_{}", spec.run_dir, incident);
+  mkdir(folder.c_str(), 0700);
+  (void)WriteFileAtomically(fmt::format("{}/probe.json", folder), report);
+}
+
+// The disk that the job's programs use for what is not worth a name.
+std::string TemporaryFolder() {
+  const char* folder = getenv("TMPDIR");
+  return folder != nullptr && *folder != 0 ? folder : kTemporary;
+}
+
+control::Probed RunTests(const RunSpec& spec, const control::Probe& command, const std::stop_token& stop) {
+  control::Probed answer{command.epoch, command.rung};
+  const absl::StatusOr<ChildEnd> end =
+      RunChild({std::filesystem::read_symlink("/proc/self/exe").string(), "probe", "--json", "--seconds",
+                fmt::format("{:g}", kTests.value), "--dir", TemporaryFolder(), "--node", spec.node_name},
+               std::min(command.at_most, kPatience), stop);
+  if (!end.ok()) {
+    answer.findings = {Broken(spec.node_name, Message(end.status()))};
+  } else if (end->signal != 0 || end->out.empty()) {
+    answer.findings = {Broken(spec.node_name, HowItEnded(*end))};
+  } else {
+    Keep(spec, command.incident, end->out);
+    answer.reports = {end->out};
+  }
+  return answer;
+}
+
+}  // namespace
+
+Probing::~Probing() {
+  Stop();
+  answers_.Close();
+}
+
+void Probing::Stop() {
+  ++turn_;
+  asked_.reset();
+  if (!thread_.joinable()) return;
+  thread_.request_stop();
+  thread_.join();
+}
+
+void Probing::Begin(const RunSpec& spec, const control::Probe& command, Done done) {
+  const std::pair question(command.epoch, command.rung);
+  if (asked_ == question) return;
+  Stop();
+  asked_ = question;
+  thread_ = std::jthread([this, spec, command, done = std::move(done), turn = turn_](const std::stop_token& stop) {
+    TakeNoSignals();
+    answers_.Post([this, done, turn, answer = RunTests(spec, command, stop)] {
+      if (turn == turn_) done(answer);
+    });
+  });
+}
+
+}  // namespace lockstep::agent

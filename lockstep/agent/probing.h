@@ -1,0 +1,37 @@
+// The tests of the agent's own machine (lockstep/probe) while nothing of the job runs: a process of its own, so that
+// what is broken enough to kill a program kills that one. Lives in the poller's thread.
+//
+//   probing.Begin(spec, command, [&](const control::Probed& answer) { ... });
+//   probing.Stop();  // the job goes on
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "lockstep/agent/spec.h"
+#include "lockstep/base/mailbox.h"
+#include "lockstep/control/events.h"
+
+namespace lockstep::agent {
+
+class Probing {
+ public:
+  using Done = std::function<void(const control::Probed& answer)>;
+
+  explicit Probing(Poller& poller) : answers_(poller) {}
+  ~Probing();
+
+  // Asked the same again, it goes on; whatever else was under way is stopped, and answers nothing.
+  void Begin(const RunSpec& spec, const control::Probe& command, Done done);
+  void Stop();
+
+ private:
+  Mailbox answers_;
+  std::jthread thread_;
+  uint64_t turn_ = 0;
+  std::optional<std::pair<EpochId, control::Rung>> asked_;
+};
+
+}  // namespace lockstep::agent
