@@ -25,11 +25,12 @@ function(lockstep_part name)
   endforeach()
 endfunction()
 
-# A GoogleTest binary, registered as one ctest entry. LABEL is fast unless said otherwise.
+# A GoogleTest binary, registered as one ctest entry. LABEL is fast unless said otherwise. Tests are compiled with -O1, for
+# half of the time of a cold build is theirs; what they test is not.
 function(lockstep_test name)
   cmake_parse_arguments(test "" "LABEL" "SOURCES;LIBS" ${ARGN})
   add_executable(${name} ${test_SOURCES})
-  target_compile_options(${name} PRIVATE ${LOCKSTEP_WARNINGS})
+  target_compile_options(${name} PRIVATE ${LOCKSTEP_WARNINGS} $<$<CONFIG:RelWithDebInfo>:-O1>)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${test_LIBS} GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name})
