@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <nlohmann/json.hpp>
+
 #include "lockstep/control/report.h"
 #include "lockstep/control/scenario.h"
 #include "lockstep/control/story.h"
