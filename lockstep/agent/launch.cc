@@ -76,11 +76,14 @@ void AddTorchrunContract(const RunSpec& spec, const EpochPlan& plan, int rank, E
 
 constexpr char kNameLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
 
-// A search path whose entries in one directory are those of another.
-std::string Moved(const std::string& path, const std::string& from, const std::string& to) {
+// As python/lockstep/_version.py: what a version has is found there, all else (and our package) where it was.
+std::string MovedPath(const std::string& path, const RunSpec& spec, const EpochPlan& plan) {
   std::string moved;
   for (std::string entry : Split(path, ':')) {
-    if (entry == from || entry.starts_with(from + "/")) entry = to + entry.substr(from.size());
+    const bool ours = entry == spec.package_dir || entry.starts_with(spec.package_dir + "/");
+    const bool inside = entry == plan.code_root || entry.starts_with(plan.code_root + "/");
+    const std::string there = inside && !ours ? plan.code + entry.substr(plan.code_root.size()) : "";
+    if (!there.empty() && access(there.c_str(), F_OK) == 0) entry = there;
     moved += (moved.empty() ? "" : ":") + entry;
   }
   return moved;
@@ -176,7 +179,7 @@ Environment WorkerEnvironment(const RunSpec& spec, const EpochPlan& plan, int ra
   environment["LOCKSTEP_ERROR_FILE"] = ErrorPath(spec, plan.epoch, rank);
   if (spec.allow_drill) environment["LOCKSTEP_DRILL_FILE"] = DrillPath(spec, plan.epoch, rank);
   environment["LOCKSTEP_CODE_VERSION"] = std::to_string(plan.version);
-  if (!plan.code.empty()) environment["PYTHONPATH"] = Moved(environment["PYTHONPATH"], plan.code_root, plan.code);
+  if (!plan.code.empty()) environment["PYTHONPATH"] = MovedPath(environment["PYTHONPATH"], spec, plan);
   for (const auto& [name, value] : plan.environment) environment[name] = value;
   return environment;
 }

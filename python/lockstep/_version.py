@@ -6,18 +6,26 @@
 import os
 import sys
 
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
 
 def move(old, new):
-    """In a fork of the zygote, before the script runs: nothing is imported, or was imported, from `old`."""
+    """In a fork of the zygote, before the script runs: nothing is imported, or was imported, from `old` that is in `new` too. What a version
+    lacks, such as a virtual environment, stays where it is; so do we.
+    """
     sys.path[:] = [_moved(entry, old, new) for entry in sys.path]
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and _moved(file, old, new) != file and not file.startswith(os.path.join(new, "")):
+        if isinstance(file, str) and _moved(file, old, new) != file and name.split(".")[0] != "lockstep":
             del sys.modules[name]
 
 
 def _moved(path, old, new):
-    return new + path[len(old) :] if path == old or path.startswith(os.path.join(old, "")) else path
+    inside = path == old or path.startswith(os.path.join(old, ""))
+    if not inside or path == _OURS or path.startswith(os.path.join(new, "")):
+        return path
+    moved = new + path[len(old) :]
+    return moved if os.path.exists(moved) else path
 
 
 def main():
