@@ -93,7 +93,7 @@ Finding AskedFinding(const State& state, const Update& update) {
   Finding finding;
   finding.syndrome = Syndrome::kUpdate;
   finding.suspects = {{Suspect::Kind::kSoftware, fmt::format("version {}", update.version.number)}};
-  finding.evidence = {VersionText(update.version)};
+  finding.evidence = {WhatIsNew(update.version)};
   finding.since = state.now;  // until now the job trained
   return finding;
 }

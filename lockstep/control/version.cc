@@ -19,11 +19,14 @@ std::string StageText(const Update& update) {
   return update.why.empty() || update.stage == VersionStage::kGood ? text : text + ": " + update.why;
 }
 
-std::string VersionText(const Version& version) {
+std::string WhatIsNew(const Version& version) {
   std::string what = version.code.empty() ? "" : "code " + version.code;
   for (const auto& [name, value] : version.env) what += fmt::format("{}{}={}", what.empty() ? "" : ", ", name, value);
-  if (what.empty()) what = "as the run was started";
-  return fmt::format("version {} ({})", version.number, what);
+  return what.empty() ? "as the run was started" : what;
+}
+
+std::string VersionText(const Version& version) {
+  return fmt::format("version {} ({})", version.number, WhatIsNew(version));
 }
 
 Json EnvironmentJson(const std::map<std::string, std::string>& env) {

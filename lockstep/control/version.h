@@ -45,6 +45,8 @@ struct Update {
 
 // "waits for the next restart", "bad: incident 3: ..."
 std::string StageText(const Update& update);
+// "code /home/me/new, LR=0.1"
+std::string WhatIsNew(const Version& version);
 // "version 2 (code /home/me/new, LR=0.1)"
 std::string VersionText(const Version& version);
 Json EnvironmentJson(const std::map<std::string, std::string>& env);
