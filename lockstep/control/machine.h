@@ -130,8 +130,8 @@ struct State {
   Alerts alerts;
   std::vector<Climbed> ladder;
   std::vector<Decided> decisions;
-  std::vector<Update> versions{1};      // by number; the first is what the run was started with
-  int running = 0;                      // the version of the acting epoch
+  std::vector<Update> versions = std::vector<Update>(1);  // by number; the first is what the run was started with
+  int running = 0;                                        // the version of the acting epoch
   Seconds step_time, step_time_before;  // of that version, and of the good one before it; 0: not known
   int64_t trial_ends = 0;               // on trial: it is judged when all ranks have finished this step; 0: not begun
   Nanos trial_began;                    // its loop, last

@@ -78,6 +78,7 @@ class Update(RunTest):
         first = self.version(1)
         bad = self.version(2, extra='            if step % 7 == 6: raise ValueError("a bad update")\n')
         run = self.begin(first, steps=60, options=["--max-restarts", "0"])
+        run.wait("the code of the beginning to be kept", (run.dir / "code/first").is_symlink)
         (first / "number.py").write_text("NUMBER = 99\n")  # edited in place: the way back leads to what ran
         self.update(run, "--code", str(bad), "--now")
         self.wait_for_line(run, "a step of the old code in epoch 3", code=1, epoch=3)
