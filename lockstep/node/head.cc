@@ -236,7 +236,7 @@ void Head::TellStages(const std::vector<control::VersionStage>& before) {
 }
 
 Json Head::Update(const control::UpdateAsked& asked) {
-  if (const control::Progress progress = fleet_->progress(); progress.step_end.value != 0)
+  if (const control::Progress progress = fleet_->progress(); state().in_loop && progress.step_end.value != 0)
     Handle(control::ProgressSeen{state().epoch, progress, judge_->step_time()});  // what it is compared with
   Handle(asked);
   Json versions = Status().value("versions", Json::array());
