@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 
+#include "lockstep/agent/code_copy.h"
 #include "lockstep/agent/collectors.h"
 #include "lockstep/agent/evidence.h"
 #include "lockstep/agent/exception.h"
@@ -280,13 +281,39 @@ void Agent::SayLoopBegins() {
   if (!began) return;
   told_loop_of_ = watch_.epoch();
   Remember(began->epoch, *began);
+  KeepFirst();
 }
 
 // What the control plane wants.
 
 void Agent::Do(const control::Spawn& command) {
   restart_count_ = command.restart_count;
-  link_.Spawn(command);
+  if (command.version.number == 0 && !command.version.kept) return link_.Spawn(command, "", "");
+  background_.Run([this, command, spec = spec_] {
+    const absl::StatusOr<std::string> code = PathOfCode(spec, command.version);
+    const std::string root = code.ok() && !code->empty() ? CodeRoot(spec).value_or("") : "";
+    return [this, command, code, root] {
+      if (code.ok()) return link_.Spawn(command, root, *code);
+      Remember(command.epoch, control::SpawnFailed{command.epoch, Message(code.status())});
+    };
+  });
+}
+
+void Agent::Do(const control::KeepCode& command) {
+  background_.Run([this, version = command.version, spec = spec_] {
+    const absl::StatusOr<std::string> path = PathOfCode(spec, version);
+    const std::string error = path.ok() ? "" : fmt::format("node {}: {}", spec.node_name, Message(path.status()));
+    return [this, said = control::CodeKept{version.number, error}] { listener_.say(control::EventBody(said)); };
+  });
+}
+
+// Once it trains, so that it costs the start nothing.
+void Agent::KeepFirst() {
+  if (std::exchange(first_code_kept_, true)) return;
+  background_.Run([spec = spec_] {
+    KeepFirstCode(spec);
+    return [] {};
+  });
 }
 
 void Agent::Do(const control::KillEpoch& command) {
@@ -294,7 +321,7 @@ void Agent::Do(const control::KillEpoch& command) {
   std::vector<int> suspects;  // of this node
   suspects.reserve(command.suspects.size());
   for (const RankId rank : command.suspects) suspects.push_back(rank.value() - spec_.place.first_rank);
-  link_.Kill(command.epoch.value(), command.grace, command.signal, suspects);
+  link_.Kill(command, suspects);
 }
 
 void Agent::Do(const control::LookClosely& look) {

@@ -108,9 +108,10 @@ class Agent {
   void Do(const control::Seat&) {}
   void Do(const control::Probe& command);
   void Do(const control::WaitForStop&) {}
-  void Do(const control::RollBackCode&) {}
+  void Do(const control::KeepCode& command);
   void Do(const control::AskForNodes&) {}
   void Do(const control::Finish&);
+  void KeepFirst();
   void LoadAndSay(std::function<Loaded(const RunSpec&)> load, const control::RestoreFound& answer);
   void PublishLoaded(Loaded loaded);
   void TickDisk();
@@ -144,7 +145,7 @@ class Agent {
   EpochId said_epoch_;
   uint64_t told_loop_of_ = 0;
   control::Holding holding_;  // as it was told
-  bool ready_ = false, killing_ = false, finished_ = false;
+  bool ready_ = false, killing_ = false, finished_ = false, first_code_kept_ = false;
   Nanos stacks_sampled_, observed_told_, trails_read_;
   bool sampling_ = false, reading_trails_ = false;
   size_t followed_ = 0;  // ranks of the acting epoch whose lives board_watch_ follows

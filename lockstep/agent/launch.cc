@@ -7,6 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -70,6 +72,21 @@ void AddTorchrunContract(const RunSpec& spec, const EpochPlan& plan, int rank, E
   }
   if (std::getenv("OMP_NUM_THREADS") == nullptr && spec.ranks > 1) environment["OMP_NUM_THREADS"] = "1";
   if (spec.torchrun.virtual_local_rank) AddVirtualLocalRank(rank, environment);
+}
+
+constexpr char kNameLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";
+
+// As python/lockstep/_version.py: what a version has is found there, all else (and our package) where it was.
+std::string MovedPath(const std::string& path, const RunSpec& spec, const EpochPlan& plan) {
+  std::string moved;
+  for (std::string entry : Split(path, ':')) {
+    const bool ours = entry == spec.package_dir || entry.starts_with(spec.package_dir + "/");
+    const bool inside = entry == plan.code_root || entry.starts_with(plan.code_root + "/");
+    const std::string there = inside && !ours ? plan.code + entry.substr(plan.code_root.size()) : "";
+    if (!there.empty() && access(there.c_str(), F_OK) == 0) entry = there;
+    moved += (moved.empty() ? "" : ":") + entry;
+  }
+  return moved;
 }
 
 // Everything the child needs is laid out before fork: between fork and exec only async-signal-safe calls.
@@ -161,10 +178,34 @@ Environment WorkerEnvironment(const RunSpec& spec, const EpochPlan& plan, int ra
   environment["LOCKSTEP_STACKS_FILE"] = StacksPath(spec, plan.epoch, rank);
   environment["LOCKSTEP_ERROR_FILE"] = ErrorPath(spec, plan.epoch, rank);
   if (spec.allow_drill) environment["LOCKSTEP_DRILL_FILE"] = DrillPath(spec, plan.epoch, rank);
+  environment["LOCKSTEP_CODE_VERSION"] = std::to_string(plan.version);
+  if (!plan.code.empty()) environment["PYTHONPATH"] = MovedPath(environment["PYTHONPATH"], spec, plan);
+  for (const auto& [name, value] : plan.environment) environment[name] = value;
   return environment;
 }
 
-std::vector<std::string> ScriptCommand(const RunSpec& spec, int rank) {
+std::string WhyNotSet(const std::string& name) {
+  const bool is_name =
+      !name.empty() && name.find_first_not_of(kNameLetters) == std::string::npos && (name[0] < '0' || name[0] > '9');
+  if (!is_name) return "it is no name of a variable";
+  const Environment own = WorkerEnvironment(RunSpec{}, {}, 0);
+  constexpr std::array<const char*, 4> kDefaults = {"OMP_NUM_THREADS", "USE_LIBUV", "NCCL_ASYNC_ERROR_HANDLING",
+                                                    "TORCH_NCCL_ASYNC_ERROR_HANDLING"};
+  const bool is_default = std::find(kDefaults.begin(), kDefaults.end(), name) != kDefaults.end();
+  const bool ours = name.starts_with("LOCKSTEP_") || name == "LD_PRELOAD" || (own.contains(name) && !is_default);
+  return ours ? "Lockstep sets it for every worker" : "";
+}
+
+bool NeedsExec(const Environment& environment) {
+  constexpr std::array<std::string_view, 8> kPrefixes = {"LD_",   "PYTHON", "TORCH", "PYTORCH",
+                                                         "GOMP_", "KMP_",   "MKL_",  "OPENBLAS_"};
+  return std::any_of(environment.begin(), environment.end(), [&](const auto& variable) {
+    return std::any_of(kPrefixes.begin(), kPrefixes.end(),
+                       [&](std::string_view prefix) { return variable.first.starts_with(prefix); });
+  });
+}
+
+std::vector<std::string> ScriptCommand(const RunSpec& spec, int rank, const std::string& code) {
   std::vector<std::string> command;
   static constexpr char kMacro[] = "${local_rank}";
   for (std::string word : spec.command) {
@@ -173,14 +214,18 @@ std::vector<std::string> ScriptCommand(const RunSpec& spec, int rank) {
     }
     command.push_back(std::move(word));
   }
+  if (!code.empty() && !spec.module)
+    command.front() = code + "/" + command.front().substr(command.front().rfind('/') + 1);
   return command;
 }
 
-std::vector<std::string> WorkerCommand(const RunSpec& spec, int rank) {
-  if (spec.torchrun.no_python) return ScriptCommand(spec, rank);
+std::vector<std::string> WorkerCommand(const RunSpec& spec, int rank, const std::string& code) {
+  if (spec.torchrun.no_python) return ScriptCommand(spec, rank, code);
   std::vector<std::string> command = {spec.python, "-u"};
   if (spec.module) command.emplace_back("-m");
-  for (std::string& word : ScriptCommand(spec, rank)) command.push_back(std::move(word));
+  // Python itself would put the working directory first on its path.
+  if (spec.module && !code.empty()) command.insert(command.end(), {"lockstep._version", code});
+  for (std::string& word : ScriptCommand(spec, rank, code)) command.push_back(std::move(word));
   return command;
 }
 

@@ -20,9 +20,18 @@ struct EpochPlan {
   int store_port = 0;
   bool agent_store = true;  // false: no torch to host it with; rank 0 binds store_port itself
   std::string torch{};      // version that the workers will import; empty: unknown
+  // The version of what they run.
+  int version = 0;
+  std::string code_root{}, code{};  // the code is in `code` in place of `code_root`; empty: where it was at the start
+  std::map<std::string, std::string> environment{};
 };
 
 using Environment = std::map<std::string, std::string>;
+
+// Why a version may not set this variable; empty: it may. Lockstep sets the others for every worker itself.
+std::string WhyNotSet(const std::string& name);
+// Some of these are read when the interpreter is loaded, or torch imported: a fork of the zygote comes too late.
+bool NeedsExec(const Environment& environment);
 
 // What a worker sees beyond the inherited environment. Sets OMP_NUM_THREADS=1 where torchrun would.
 Environment WorkerEnvironment(const RunSpec& spec, const EpochPlan& plan, int rank);
@@ -37,9 +46,10 @@ std::string Lookup(const Environment& extra, const std::string& name, const std:
 absl::StatusOr<pid_t> StartProcess(const std::vector<std::string>& argv, const Environment& extra,
                                    const std::string& cwd, int out, int err, int inherit);
 
-// The script (or module) and its arguments with ${local_rank} filled in, and the same behind `python -u [-m]`.
-std::vector<std::string> ScriptCommand(const RunSpec& spec, int rank);
-std::vector<std::string> WorkerCommand(const RunSpec& spec, int rank);
+// The script (or module) and its arguments with ${local_rank} filled in, and the same behind `python -u [-m]`. `code`:
+// as in EpochPlan.
+std::vector<std::string> ScriptCommand(const RunSpec& spec, int rank, const std::string& code = "");
+std::vector<std::string> WorkerCommand(const RunSpec& spec, int rank, const std::string& code = "");
 
 // A port that was free a moment ago: `wanted` if it is (0: no wish), else any.
 absl::StatusOr<int> FreePort(int wanted);

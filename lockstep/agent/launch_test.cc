@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -126,6 +127,47 @@ TEST(WorkerCommand, MayBeAProgram) {
   RunSpec spec = Spec();
   spec.torchrun.no_python = true;
   EXPECT_THAT(WorkerCommand(spec, 2), testing::ElementsAre("train.py", "--shard", "2"));
+}
+
+// A directory with the folder `src`, as a version of the code in /old.
+class Version : public testing::Test {
+ protected:
+  Version() { plan_.code = mkdtemp(path_); }
+  ~Version() override {
+    rmdir((plan_.code + "/src").c_str());
+    rmdir(path_);
+  }
+  char path_[32] = "/tmp/lockstep-version-XXXXXX";
+  EpochPlan plan_{.version = 2, .code_root = "/old", .environment = {{"LR", "0.1"}, {"OMP_NUM_THREADS", "3"}}};
+};
+
+TEST_F(Version, IsFoundWhereItsCopyIs) {
+  mkdir((plan_.code + "/src").c_str(), 0700);
+  setenv("PYTHONPATH", "/old/src:/older:/old/venv", 1);
+  RunSpec spec = Spec();
+  spec.package_dir = "/old";
+  const Environment environment = WorkerEnvironment(spec, plan_, 0);
+  unsetenv("PYTHONPATH");
+  EXPECT_EQ(environment.at("PYTHONPATH"), "/old/lockstep/_site:/old:" + plan_.code + "/src:/older:/old/venv");
+  EXPECT_EQ(environment.at("LOCKSTEP_CODE_VERSION"), "2");
+  EXPECT_EQ(environment.at("LR"), "0.1");
+  EXPECT_EQ(environment.at("OMP_NUM_THREADS"), "3") << "ours is a default only";
+  spec.command = {"jobs/train.py", "--shard", "1"};
+  EXPECT_THAT(WorkerCommand(spec, 0, plan_.code),
+              testing::ElementsAre("/usr/bin/python3", "-u", plan_.code + "/train.py", "--shard", "1"));
+  spec.module = true;
+  spec.command = {"jobs.train"};
+  EXPECT_THAT(WorkerCommand(spec, 0, plan_.code),
+              testing::ElementsAre("/usr/bin/python3", "-u", "-m", "lockstep._version", plan_.code, "jobs.train"));
+}
+
+TEST(Variables, OfLockstepAreItsOwn) {
+  for (const char* name : {"RANK", "MASTER_PORT", "PYTHONPATH", "LOCKSTEP_RUN", "LD_PRELOAD"})
+    EXPECT_EQ(WhyNotSet(name), "Lockstep sets it for every worker") << name;
+  for (const char* name : {"LR", "OMP_NUM_THREADS", "NCCL_DEBUG", "PYTHONHASHSEED"}) EXPECT_EQ(WhyNotSet(name), "");
+  for (const char* name : {"", "A B", "1A"}) EXPECT_EQ(WhyNotSet(name), "it is no name of a variable");
+  EXPECT_TRUE(NeedsExec({{"PYTHONHASHSEED", "1"}}));
+  EXPECT_FALSE(NeedsExec({{"LR", "1"}, {"OMP_NUM_THREADS", "2"}, {"NCCL_DEBUG", "INFO"}}));
 }
 
 std::string ReadAll(int fd) {

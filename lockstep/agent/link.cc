@@ -78,16 +78,25 @@ void StarterLink::Seat(const control::Place& place) {
 void StarterLink::HostStore(const control::HostStore& wish) {
   Send({{"op", "store"}, {"epoch", wish.epoch.value()}, {"restart_count", wish.restart_count}});
 }
-void StarterLink::Spawn(const control::Spawn& command) {
+void StarterLink::Spawn(const control::Spawn& command, const std::string& code_root, const std::string& code) {
   Send({{"op", "spawn"},
         {"epoch", command.epoch.value()},
         {"restart_count", command.restart_count},
         {"store_host", command.store_host},
         {"store_port", command.store_port},
-        {"store_hosted", command.store_hosted}});
+        {"store_hosted", command.store_hosted},
+        {"version", command.version.number},
+        {"code_root", code_root},
+        {"code", code},
+        {"environment", command.version.env}});
 }
-void StarterLink::Kill(uint64_t epoch, Seconds grace, int signal, const std::vector<int>& suspects) {
-  Send({{"op", "kill"}, {"epoch", epoch}, {"grace_s", grace.value}, {"signal", signal}, {"suspects", suspects}});
+void StarterLink::Kill(const control::KillEpoch& command, const std::vector<int>& suspects) {
+  Send({{"op", "kill"},
+        {"epoch", command.epoch.value()},
+        {"grace_s", command.grace.value},
+        {"signal", command.signal},
+        {"suspects", suspects},
+        {"anew", command.anew}});
 }
 void StarterLink::Signal(int signal) { Send({{"op", "signal"}, {"signal", signal}}); }
 void StarterLink::End() { Send({{"op", "end"}}); }

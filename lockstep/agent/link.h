@@ -51,9 +51,11 @@ class StarterLink {
   // This node has another place from now on. No worker runs.
   void Seat(const control::Place& place);
   void HostStore(const control::HostStore& wish);
-  void Spawn(const control::Spawn& command);
+  // `code`: as in EpochPlan.
+  void Spawn(const control::Spawn& command, const std::string& code_root, const std::string& code);
   // spare: not the ranks of this node in `suspects`, but those that offer to go on in the same process.
-  void Kill(uint64_t epoch, Seconds grace, int signal, const std::vector<int>& suspects);
+  // `suspects`: of this node, counted from 0.
+  void Kill(const control::KillEpoch& command, const std::vector<int>& suspects);
   void Signal(int signal);
   void End();
   // These hold what rank is to restore; the starter keeps them from now on, and gives them to the worker.

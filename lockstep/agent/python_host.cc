@@ -39,9 +39,14 @@ Json SpawnRequest(const RunSpec& spec, const EpochPlan& plan, const std::vector<
     workers.push_back({{"rank", rank},
                        {"env", environment},
                        {"threads", WantedThreads(environment)},
-                       {"command", ScriptCommand(spec, rank)}});
+                       {"command", ScriptCommand(spec, rank, plan.code)}});
   }
-  return {{"op", "spawn"}, {"epoch", plan.epoch}, {"module", spec.module}, {"cwd", spec.cwd}, {"workers", workers}};
+  return {{"op", "spawn"},
+          {"epoch", plan.epoch},
+          {"module", spec.module},
+          {"cwd", spec.cwd},
+          {"code", {{"from", plan.code_root}, {"to", plan.code}}},
+          {"workers", workers}};
 }
 
 }  // namespace

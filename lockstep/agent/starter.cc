@@ -127,6 +127,8 @@ class Starter {
   DroppedOutput dropped_, told_;
   bool host_known_ = false;
   bool killing_ = false, ending_ = false;
+  bool anew_ = false;          // the next epoch runs another version: nobody is asked to leave by himself
+  int workers_version_ = 0;    // of the epoch that runs, or ran last
   uint64_t asked_epoch_ = 0;   // the newest epoch that was to be killed; it may never have had a worker
   std::vector<int> suspects_;  // of that epoch's end: they are not asked to leave by themselves
   Nanos near_until_;           // a checkpoint is near: they go on until then at most; 0 = it is not
@@ -240,8 +242,13 @@ void Starter::Obey(const Json& request, std::vector<Fd>& fds) {
                 .restart_count = request.value("restart_count", 0),
                 .store_host = request.value("store_host", ""),
                 .store_port = request.value("store_port", 0),
-                .agent_store = request.value("store_hosted", true)});
+                .agent_store = request.value("store_hosted", true),
+                .version = request.value("version", 0),
+                .code_root = request.value("code_root", ""),
+                .code = request.value("code", ""),
+                .environment = request.value("environment", Environment{})});
   } else if (op == "kill") {
+    anew_ = request.value("anew", false);
     KillEpoch(epoch, Seconds{request.value("grace_s", 0.0)}, request.value("signal", SIGTERM),
               request.value("suspects", std::vector<int>{}));
   } else if (op == "signal") {
@@ -407,6 +414,7 @@ void Starter::BeginEpoch(const EpochPlan& plan) {
   if (workers_.epoch() == plan.epoch) return TellSpawned();
   if (!AllGone() || killing_) return SpawnFailed(plan.epoch, "workers of the epoch before still run");
   plan_ = plan;
+  anew_ = false;
   workers_.Expect();
   shared_memory_.Begin();
   mkdir(EpochDir(spec_, plan.epoch).c_str(), 0700);
@@ -423,13 +431,18 @@ void Starter::StartWorkers(EpochPlan& plan) {
   for (int rank = 0; rank < spec_.ranks; ++rank)
     if (!kept_.contains(rank)) ranks.push_back(rank);
   if (ranks.empty()) return EpochRuns(plan.epoch, {});
-  host_.zygote_ok() ? host_.Spawn(plan, ranks, *stdio) : SpawnByExec(EpochPlan(plan), ranks, *stdio);
+  const bool forks = host_.zygote_ok() && !NeedsExec(plan.environment);
+  forks ? host_.Spawn(plan, ranks, *stdio) : SpawnByExec(EpochPlan(plan), ranks, *stdio);
 }
 
 void Starter::KeepThoseThatWait(const EpochPlan& plan, const std::vector<Stdio>& stdio) {
   kept_.clear();
   for (const Worker& worker : workers_.all()) {
     if (worker.exited) continue;
+    if (plan.version != workers_version_) {  // it has the modules of the other
+      KillTree(worker.pid);
+      continue;
+    }
     const absl::Status entered = standby_.Enter(worker.pid, WorkerEnvironment(spec_, plan, worker.rank),
                                                 stdio[static_cast<size_t>(worker.rank)]);
     if (entered.ok()) kept_[worker.rank] = worker.pid;
@@ -443,7 +456,8 @@ void Starter::SpawnByExec(const EpochPlan& plan, const std::vector<int>& ranks, 
     const Stdio& own = stdio[static_cast<size_t>(rank)];
     Environment environment = WorkerEnvironment(spec_, plan, rank);
     AddCollectors(spec_, environment);
-    const auto pid = StartProcess(WorkerCommand(spec_, rank), environment, spec_.cwd, own.out.get(), own.err.get(), -1);
+    const auto pid =
+        StartProcess(WorkerCommand(spec_, rank, plan.code), environment, spec_.cwd, own.out.get(), own.err.get(), -1);
     if (!pid.ok()) {
       for (const pid_t started : pids) kill(-started, SIGKILL);
       return SpawnFailed(plan.epoch, Message(pid.status()));
@@ -456,6 +470,7 @@ void Starter::SpawnByExec(const EpochPlan& plan, const std::vector<int>& ranks, 
 // pids: of the new ones, in the order of their ranks.
 void Starter::EpochRuns(uint64_t epoch, const std::vector<pid_t>& pids) {
   if (plan_) workers_restarts_ = plan_->restart_count;
+  if (plan_) workers_version_ = plan_->version;
   plan_.reset();
   std::vector<pid_t> all;
   auto next = pids.begin();
@@ -523,7 +538,7 @@ bool Starter::IsNear() {
 
 void Starter::EndNow() {
   near_until_ = Nanos{};
-  if (ending_ || !Recall()) return ForceKill();
+  if (ending_ || anew_ || !Recall()) return ForceKill();
   force_at_ = clock_.Now() + ToNanos(kRecall);
   grace_ = {};
 }

@@ -19,6 +19,7 @@ void AddStatus(CLI::App& app, int& exit_code);
 void AddIncidents(CLI::App& app, int& exit_code);
 void AddWhy(CLI::App& app, int& exit_code);
 void AddPolicy(CLI::App& app, int& exit_code);
+void AddUpdate(CLI::App& app, int& exit_code);
 void AddStop(CLI::App& app, int& exit_code);
 void AddDrill(CLI::App& app, int& exit_code);
 void AddTop(CLI::App& app, int& exit_code);

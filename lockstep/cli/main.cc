@@ -27,6 +27,7 @@ int main(int argc, char** argv) {
   AddIncidents(app, exit_code);
   AddWhy(app, exit_code);
   AddPolicy(app, exit_code);
+  AddUpdate(app, exit_code);
   AddStop(app, exit_code);
   AddDrill(app, exit_code);
   AddTop(app, exit_code);

@@ -19,7 +19,7 @@ constexpr std::array<const char*, std::variant_size_v<EventBody>> kTypeNames = {
     "spawn_failed",         "stop_asked",    "job_paused",     "job_continued", "watcher_gone",
     "secondary_grace_over", "drilled",       "agent_lost",     "agent_back",    "agent_gone",
     "standby_came",         "standby_left",  "journal_behind", "alerted",       "probed",
-    "stop_overdue",         "tick"};
+    "stop_overdue",         "update_asked",  "code_kept",      "update_due",    "tick"};
 
 constexpr std::array<const char*, 4> kAlertClasses = {"machine", "network", "software", "warning"};
 
@@ -67,7 +67,9 @@ Json Body(const LoopBegan& event) {
   return {{"begin_ns", event.begin.value}, {"restored", CheckpointJson(event.restored)}};
 }
 Json Body(const CaughtUp& event) { return {{"progress", ProgressJson(event.progress)}}; }
-Json Body(const ProgressSeen& event) { return {{"progress", ProgressJson(event.progress)}}; }
+Json Body(const ProgressSeen& event) {
+  return {{"progress", ProgressJson(event.progress)}, {"step_time_s", event.step_time.value}};
+}
 Json Body(const RankExited& event) {
   return {{"rank", event.rank.value()},
           {"code", event.status.code},
@@ -114,6 +116,15 @@ Json Body(const Probed& event) {
 Json Body(const StopOverdue& event) {
   return event.nodes.empty() ? Json::object() : Json{{"stuck_nodes", event.nodes}};
 }
+Json Body(const UpdateAsked& event) {
+  return {{"code", event.code},
+          {"hash", event.hash},
+          {"env", EnvironmentJson(event.env)},
+          {"now", event.now},
+          {"within_s", event.within.value}};
+}
+Json Body(const CodeKept& event) { return {{"version", event.version}, {"error", event.error}}; }
+Json Body(const UpdateDue& event) { return {{"version", event.version}}; }
 Json Body(const Tick&) { return Json::object(); }
 
 // Reads an object inside another one with `read(Fields&)`; its first problem becomes the parent's.
@@ -230,7 +241,10 @@ void Read(Fields& fields, LoopBegan& event) {
   event = {ReadEpoch(fields), fields.Time("begin_ns"), ReadCheckpoint(fields, "restored")};
 }
 void Read(Fields& fields, CaughtUp& event) { event = {ReadEpoch(fields), ReadProgress(fields)}; }
-void Read(Fields& fields, ProgressSeen& event) { event = {ReadEpoch(fields), ReadProgress(fields)}; }
+void Read(Fields& fields, ProgressSeen& event) {
+  event = {ReadEpoch(fields), ReadProgress(fields)};
+  if (fields.Optional("step_time_s")) event.step_time = {fields.Number("step_time_s")};
+}
 void Read(Fields& fields, RankExited& event) {
   event = {ReadEpoch(fields),     RankId(fields.Int32("rank")), {fields.Int32("code"), fields.Int32("signal")},
            ReadException(fields), ReadProgress(fields),         fields.Time("exited_ns")};
@@ -281,6 +295,15 @@ void Read(Fields& fields, StopOverdue& event) {
   event = {ReadEpoch(fields), {}};
   event.nodes = ReadStuckNodes(fields);
 }
+void Read(Fields& fields, UpdateAsked& event) {
+  event = {fields.Text("code"),
+           fields.Text("hash"),
+           ReadEnvironment(fields),
+           fields.Flag("now"),
+           {fields.Number("within_s")}};
+}
+void Read(Fields& fields, CodeKept& event) { event = {fields.Int32("version"), fields.Text("error")}; }
+void Read(Fields& fields, UpdateDue& event) { event = {fields.Int32("version")}; }
 void Read(Fields&, Tick&) {}
 
 // Makes the alternative whose name is `type`; false if there is none.
@@ -311,6 +334,14 @@ absl::StatusOr<Drilled> DrilledFromJson(const Json& json) {
   Read(fields, drill);
   if (!fields.status().ok()) return fields.status();
   return drill;
+}
+
+absl::StatusOr<UpdateAsked> UpdateFromJson(const Json& json) {
+  Fields fields(json, "update");
+  UpdateAsked update;
+  Read(fields, update);
+  if (!fields.status().ok()) return fields.status();
+  return update;
 }
 
 absl::StatusOr<EventBody> EventFromJson(const std::string& type, const Json& json) {

@@ -15,6 +15,7 @@
 #include "lockstep/base/status.h"
 #include "lockstep/base/units.h"
 #include "lockstep/control/policy.h"
+#include "lockstep/control/version.h"
 #include "lockstep/incident/incident.h"
 
 namespace lockstep::control {
@@ -90,6 +91,7 @@ struct CaughtUp {
 struct ProgressSeen {
   EpochId epoch;
   Progress progress;
+  Seconds step_time{};  // the median lately; 0: not known
 };  // now and then, so that a replayed ledger is right
 struct RankExited {
   EpochId epoch;
@@ -182,6 +184,22 @@ struct StopOverdue {
   EpochId epoch;
   std::vector<int> nodes{};
 };
+// `lockstep update`: a new version, on top of the newest. Code and env lack what stays as it is.
+struct UpdateAsked {
+  std::string code{}, hash{};  // as in Version
+  std::map<std::string, std::string> env{};
+  bool now = false;
+  Seconds within{};  // unless a restart has brought it before
+};
+// Answer to KeepCode, of all nodes, or the first error.
+struct CodeKept {
+  int version = 0;
+  std::string error{};  // empty: every node has its copy
+};
+// A version has waited for a restart as long as it was to.
+struct UpdateDue {
+  int version = 0;
+};
 // A fault that `lockstep drill` is about to inject: a rehearsal. It changes nothing; reports tell it from a real fault.
 inline constexpr char kKillCoordinator[] = "kill-coordinator";
 inline constexpr char kCutLink[] = "cut-link";  // of the node that has the rank
@@ -197,10 +215,11 @@ struct JournalBehind {
 };
 struct Tick {};  // nothing happened; never journalled
 
-using EventBody = std::variant<JobStarted, EpochSpawned, LoopBegan, CaughtUp, ProgressSeen, RankExited, Suspected,
-                               StacksKept, EpochStopped, RestoreChosen, SpawnFailed, StopAsked, JobPaused, JobContinued,
-                               WatcherGone, SecondaryGraceOver, Drilled, AgentLost, AgentBack, AgentGone, StandbyCame,
-                               StandbyLeft, JournalBehind, Alerted, Probed, StopOverdue, Tick>;
+using EventBody =
+    std::variant<JobStarted, EpochSpawned, LoopBegan, CaughtUp, ProgressSeen, RankExited, Suspected, StacksKept,
+                 EpochStopped, RestoreChosen, SpawnFailed, StopAsked, JobPaused, JobContinued, WatcherGone,
+                 SecondaryGraceOver, Drilled, AgentLost, AgentBack, AgentGone, StandbyCame, StandbyLeft, JournalBehind,
+                 Alerted, Probed, StopOverdue, UpdateAsked, CodeKept, UpdateDue, Tick>;
 struct Event {
   Nanos at;
   Nanos wall;
@@ -216,6 +235,7 @@ struct Spawn {
   std::string store_host{};
   int store_port = 0;
   bool store_hosted = true;
+  Version version{};
 };  // answers EpochSpawned or SpawnFailed
 struct KeepStacks {
   EpochId epoch;
@@ -231,6 +251,7 @@ struct KillEpoch {
   int signal = SIGTERM;  // sent first
   // Grace 0: ranks that offer to leave their training function and enter it again need not be killed, but for these.
   std::vector<RankId> suspects{};
+  bool anew = false;  // the next epoch runs other code: nobody keeps its process
 };  // grace 0: SIGKILL at once. Answers EpochStopped
 struct ChooseRestore {
   EpochId next;  // the one that is to begin
@@ -258,9 +279,9 @@ struct WaitForStop {
   EpochId epoch;
   Seconds at_most;
 };
-// The coming epoch runs the version of the code before the newest one.
-struct RollBackCode {
-  EpochId next;
+// Take a copy of this version's code, so that the coming epochs can run it; answers CodeKept.
+struct KeepCode {
+  Version version;
 };
 // Evictions wait for so many machines more: for whoever can bring some.
 struct AskForNodes {
@@ -277,12 +298,13 @@ struct Finish {
 };  // the job is over
 
 using Command = std::variant<Spawn, KeepStacks, WaitForCulprit, KillEpoch, ChooseRestore, PublishRestore, Seat, Probe,
-                             WaitForStop, RollBackCode, AskForNodes, Announce, Finish>;
+                             WaitForStop, KeepCode, AskForNodes, Announce, Finish>;
 
 std::string TypeName(const EventBody& body);  // "rank_exited": the journal's event type
 Json ToJson(const EventBody& body);
 // Of one event, as a request has it that asks to write it down.
 absl::StatusOr<Drilled> DrilledFromJson(const Json& json);
+absl::StatusOr<UpdateAsked> UpdateFromJson(const Json& json);
 absl::StatusOr<EventBody> EventFromJson(const std::string& type, const Json& json);
 
 }  // namespace lockstep::control

@@ -20,7 +20,7 @@ std::vector<EventBody> AllEvents() {
           EpochSpawned{EpochId(3)},
           LoopBegan{EpochId(3), At(5), Checkpoint(2, 17)},
           CaughtUp{EpochId(3), Step(18, 6.5)},
-          ProgressSeen{EpochId(3), Step(19, 7.5)},
+          ProgressSeen{EpochId(3), Step(19, 7.5), Seconds{0.25}},
           LostPeer(3, 1, Step(19, 7.5), 7.75),
           suspected,
           StacksKept{EpochId(3), "stacks/3.txt"},
@@ -44,6 +44,9 @@ std::vector<EventBody> AllEvents() {
           Probed{EpochId(4), Rung::kDiagnose, {}, {}, {"{}"}},
           StopOverdue{EpochId(4)},
           StopOverdue{EpochId(4), {0, 2}},
+          UpdateAsked{"/new", "abc", {{"LR", "1"}}, true, Seconds{3600}},
+          CodeKept{2, "node b: /new does not exist"},
+          UpdateDue{2},
           Tick{}};
 }
 
@@ -70,7 +73,7 @@ TEST(Events, EveryMissingFieldIsOneClearError) {
   const std::set<std::string> kOptional = {"restored",    "point",        "exception", "restarts_without_steps",
                                            "port_taken",  "leading_node", "policy",    "bad_from",
                                            "first_epoch", "load_first",   "standbys",  "layout",
-                                           "reports",     "stuck_nodes"};
+                                           "reports",     "stuck_nodes",  "env",       "step_time_s"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {

@@ -82,6 +82,7 @@ std::vector<EventBody> Fleet::Gone(int node) {
   gone.progress = progress;
   gone.away = true;
   keeps_at_[static_cast<size_t>(node)].reset();
+  code_kept_[static_cast<size_t>(node)] = -1;
   return Hear(node, EpochStopped{epoch_});
 }
 
@@ -138,6 +139,13 @@ Fleet::Events Fleet::Take(Node& node, const Probed& said) {
   if (!All([&](const Node& each) { return each.probed.contains(said.rung); })) return {};
   std::vector<int> unanswered;
   return {Overdue(said.rung, unanswered)};
+}
+
+Fleet::Events Fleet::Take(Node& node, const CodeKept& said) {
+  if (!said.error.empty()) return {said};
+  code_kept_[static_cast<size_t>(&node - nodes_.data())] = said.version;
+  const bool all = std::all_of(code_kept_.begin(), code_kept_.end(), [&](int kept) { return kept == said.version; });
+  return all ? Events{said} : Events{};
 }
 
 Probed Fleet::Overdue(Rung rung, std::vector<int>& unanswered) const {

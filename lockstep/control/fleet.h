@@ -25,7 +25,10 @@ class Fleet {
  public:
   // By node, who keeps its checkpoints; -1: nobody.
   explicit Fleet(std::vector<int> keepers)
-      : keepers_(std::move(keepers)), nodes_(keepers_.size()), keeps_at_(keepers_.size()) {}
+      : keepers_(std::move(keepers)),
+        nodes_(keepers_.size()),
+        keeps_at_(keepers_.size()),
+        code_kept_(keepers_.size(), -1) {}
 
   // This epoch acts from now on; what was known of an older one is forgotten.
   void Begin(EpochId epoch);
@@ -102,6 +105,7 @@ class Fleet {
   Events Take(Node& node, const LoopBegan& said);
   Events Take(Node& node, const StacksKept& said);
   Events Take(Node& node, const Probed& said);
+  Events Take(Node& node, const CodeKept& said);
   Events Take(Node& node, JobPaused said);
   Events Take(Node& node, JobContinued said);
   template <typename Said>
@@ -110,6 +114,7 @@ class Fleet {
   const std::vector<int> keepers_;
   std::vector<Node> nodes_;
   std::vector<std::optional<KeepsAt>> keeps_at_;
+  std::vector<int> code_kept_;  // by node, the newest version of which it has a copy; of no epoch
   EpochId epoch_;
   Commit commit_;
   std::map<CheckpointId, size_t> holders_;  // how many nodes say to hold it

@@ -54,7 +54,8 @@ void Judge::Begin(EpochId epoch) {
   under_way_.clear();
   trails_.clear();
   wants_stacks_ = false;
-  caught_up_told_ = -1;
+  caught_up_told_ = trial_told_ = -1;
+  pace_.Begin();
   detector_.Reset();
 }
 
@@ -89,9 +90,12 @@ void Judge::TellProgress(const State& state, const Progress& progress, Nanos now
     caught_up_told_ = progress.step;
     events.push_back(CaughtUp{epoch_, progress});
   }
-  if (now - progress_told_ >= ToNanos(kProgressPeriod)) {
+  pace_.Add(progress);
+  const bool judge = progress.step > trial_told_ && IsTrialOver(state, progress, pace_.step_time());
+  if (judge) trial_told_ = progress.step;
+  if (judge || now - progress_told_ >= ToNanos(kProgressPeriod)) {
     progress_told_ = now;
-    events.push_back(ProgressSeen{epoch_, progress});
+    events.push_back(ProgressSeen{epoch_, progress, pace_.step_time()});
   }
 }
 

@@ -17,6 +17,7 @@
 
 #include "lockstep/control/link.h"
 #include "lockstep/control/machine.h"
+#include "lockstep/control/pace.h"
 #include "lockstep/trace/comm_log.h"
 
 namespace lockstep::control {
@@ -35,6 +36,8 @@ class Judge {
   void Forget(const std::vector<RankId>& ranks);
   // `progress`: the job's, as far as it is known.
   std::vector<EventBody> At(const State& state, const Progress& progress, Nanos now);
+  // Of the acting epoch, lately; 0: not known.
+  Seconds step_time() const { return pace_.step_time(); }
   // A stall is on: dearer counters and stacks would decide it.
   bool wants_stacks() const { return wants_stacks_; }
 
@@ -50,7 +53,8 @@ class Judge {
   EpochId epoch_;
   std::map<RankId, detect::RankSample> newest_;
   bool wants_stacks_ = false;
-  int64_t caught_up_told_ = -1;
+  int64_t caught_up_told_ = -1, trial_told_ = -1;
+  Pace pace_;
   Nanos progress_told_;
   std::set<std::string> suspicions_told_;
   std::map<RankId, BadLoss> bad_losses_;

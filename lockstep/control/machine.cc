@@ -73,6 +73,7 @@ void On(Turn& turn, const LoopBegan& event) {
   if (!state.paused) EnterPhaseNow(state, Settle(state, event.begin));
   for (Climbed& climbed : state.ladder)
     if (climbed.resumed.value == 0) climbed.resumed = turn.at;
+  BeginTrial(state);
   Reconsider(turn);
 }
 
@@ -84,6 +85,7 @@ void On(Turn& turn, const CaughtUp& event) {
 void On(Turn& turn, const ProgressSeen& event) {
   if (!turn.state.in_loop) return Ignore(turn);
   Advance(turn, event.progress);
+  JudgeTrial(turn, event.step_time);
 }
 
 void On(Turn& turn, const EpochStopped&) {
@@ -137,7 +139,7 @@ void BeginLoaded(Turn& turn, const RestoreChosen& event) {
 }
 
 const char* FreeText(const Fault& fault) {
-  if (!fault.free_retry) return "";
+  if (!fault.plan.free) return "";
   return fault.plan.symptom == Symptom::kOurs ? ": not charged, for its port was taken" : ": not charged to the budget";
 }
 
@@ -147,6 +149,7 @@ void On(Turn& turn, const RestoreChosen& event) {
   if (NothingLoads(state, event)) return EndUnloaded(turn, event);
   if (state.mode == Mode::kLoading) return BeginLoaded(turn, event);
   JoinRejected(state, event.rejected);
+  TakeVersion(turn);
   BeginEpoch(state, event.point);
   SetStepsLost(state);
   const char* none = event.rejected.empty() ? "there is no checkpoint" : "no checkpoint is intact on all ranks";
@@ -390,7 +393,7 @@ static std::vector<RankId> Suspects(const State& state) {
 }
 
 static std::vector<Command> Kill(const State& state) {
-  std::vector<Command> commands = {KillEpoch{state.epoch, Seconds{0}, SIGTERM, Suspects(state)}};
+  std::vector<Command> commands = {KillEpoch{state.epoch, Seconds{0}, SIGTERM, Suspects(state), IsChanging(state)}};
   if (!state.fault.plan.evict.empty()) commands.push_back(WaitForStop{state.epoch, state.spec.policy.stop_within});
   return commands;
 }
@@ -415,7 +418,8 @@ std::vector<Command> PendingCommands(const State& state) {
     case Mode::kChoosing:
       return {ChooseRestore{Next(state.epoch), state.poisoned}};
     case Mode::kSpawning:
-      return {PublishRestore{state.epoch, state.restore}, Spawn{state.epoch, state.restarts}};
+      return {PublishRestore{state.epoch, state.restore},
+              Spawn{.epoch = state.epoch, .restart_count = state.restarts, .version = VersionToRun(state)}};
     case Mode::kFinishing:
       return {KillEpoch{state.epoch, state.kill_grace, state.kill_signal}};
     case Mode::kFinished:
@@ -437,6 +441,11 @@ absl::Status Validate(const State& state) {
     return FailedPrecondition("{} without an incident", ModeName(state.mode));
   if (state.mode == Mode::kProbing && !IsProbe(state.fault.plan.rung))
     return FailedPrecondition("probing, and the plan is to {}", RungName(state.fault.plan.rung));
+  if (state.running < 0 || state.running >= static_cast<int>(state.versions.size()))
+    return FailedPrecondition("version {} runs, of {}", state.running, state.versions.size());
+  if (const VersionStage stage = state.versions[static_cast<size_t>(state.running)].stage;
+      stage != VersionStage::kGood && stage != VersionStage::kOnTrial)
+    return FailedPrecondition("version {} runs, and is {}", state.running, VersionStageName(stage));
   if (state.paused && !Is(state, {Mode::kSpawning, Mode::kStarting, Mode::kRunning}))
     return FailedPrecondition("paused while {}", ModeName(state.mode));
   if (state.mode == Mode::kFinished && (state.verdict.empty() || state.open))

@@ -22,6 +22,7 @@
 #include "lockstep/control/alerts.h"
 #include "lockstep/control/events.h"
 #include "lockstep/control/ledger.h"
+#include "lockstep/control/version.h"
 #include "lockstep/incident/incident.h"
 
 namespace lockstep::control {
@@ -53,6 +54,7 @@ struct Plan {
   Rung rung = Rung::kReattempt;
   std::string reason;
   std::vector<Evictee> evict;
+  bool free = false;  // the restart is not charged to the budget
 };
 
 // The fault on whose account an incident is open: what the ledger and the way out of it need to know.
@@ -128,9 +130,13 @@ struct State {
   Alerts alerts;
   std::vector<Climbed> ladder;
   std::vector<Decided> decisions;
-  bool can_roll_back = false;          // there is an earlier version of the code
-  std::vector<CheckpointId> poisoned;  // of each epoch named: of no use from this step on
-  Fault fault;                         // of the incident that is open
+  std::vector<Update> versions = std::vector<Update>(1);  // by number; the first is what the run was started with
+  int running = 0;                                        // the version of the acting epoch
+  Seconds step_time, step_time_before;  // of that version, and of the good one before it; 0: not known
+  int64_t trial_ends = 0;               // on trial: it is judged when all ranks have finished this step; 0: not begun
+  Nanos trial_began;                    // its loop, last
+  std::vector<CheckpointId> poisoned;   // of each epoch named: of no use from this step on
+  Fault fault;                          // of the incident that is open
   int64_t frontier_at_restart = -1;
   std::string last_exception;  // "ValueError at train.py:41 in forward": a repeat at the same step ends the job
   int64_t last_exception_step = -1;
@@ -153,6 +159,15 @@ std::vector<Command> PendingCommands(const State& state);
 
 // A standby could take this node's place.
 bool IsReplaceable(const State& state, int node);
+
+// The version whose code the nodes are to copy.
+std::optional<Version> VersionToCopy(const State& state);
+// It has waited for a restart long enough: UpdateDue.
+std::optional<int> UpdateThatIsDue(const State& state, Nanos now);
+// There is an earlier version of the code that was good.
+bool CanRollBack(const State& state);
+// What is known of the version on trial suffices to judge it: ProgressSeen, with the time of a step.
+bool IsTrialOver(const State& state, const Progress& progress, Seconds step_time);
 
 // Our own invariants; called by tests and debug builds after each step.
 absl::Status Validate(const State& state);

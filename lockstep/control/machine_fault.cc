@@ -111,9 +111,9 @@ std::string JudgeProgram(State& state, const RankExited& event) {
 }
 
 void CountProgress(State& state) {
-  if (state.fault.free_retry) {
+  if (state.fault.free_retry) ++state.free_retries_in_row;
+  if (state.fault.free_retry || BlamesTrial(state)) {
     ++state.free_retries;
-    ++state.free_retries_in_row;
     return;
   }
   if (state.restarts == 0) return;
@@ -145,6 +145,8 @@ bool NeedsStacks(Syndrome syndrome) {
     case Syndrome::kMachineFault:
     case Syndrome::kNetworkFault:
     case Syndrome::kNan:
+    case Syndrome::kUpdate:
+    case Syndrome::kJobSlow:  // of which only a version on trial is accused
       return false;
     default:
       return true;
@@ -293,11 +295,12 @@ void EnsureIncident(Turn& turn) {
 }
 
 bool IsBudgetSpent(const State& state) {
-  return !state.fault.free_retry && state.restarts - state.free_retries >= state.spec.max_restarts;
+  return !state.fault.free_retry && !BlamesTrial(state) &&
+         state.restarts - state.free_retries >= state.spec.max_restarts;
 }
 
 std::string ReasonToEnd(const State& state) {
-  if (state.fault.free_retry) return "";
+  if (state.fault.free_retry || BlamesTrial(state)) return "";
   if (!state.fault.program_error.empty()) return state.fault.program_error;
   const std::string last = incident::Headline(state.incidents[*state.open]);
   if (state.restarts_without_progress >= state.spec.no_progress_limit && !RestartsUnseen(state)) {
@@ -326,8 +329,9 @@ void LeadWith(Turn& turn, Finding finding) {
   EnsureIncident(turn);
   const Nanos since = finding.since;
   const bool keep = NeedsStacks(finding.syndrome);
-  // An inspection's word is no failure of the job.
-  if (finding.syndrome == Syndrome::kMachineFault || finding.syndrome == Syndrome::kNetworkFault)
+  // An inspection's word is no failure of the job, nor is an update.
+  if (finding.syndrome == Syndrome::kMachineFault || finding.syndrome == Syndrome::kNetworkFault ||
+      finding.syndrome == Syndrome::kUpdate)
     turn.state.fault.free_retry = true;
   turn.state.fault.led = true;
   auto& findings = Open(turn.state).findings;

@@ -16,27 +16,6 @@ constexpr Seconds kHour{3600};
 
 // ---- the situation ----
 
-Symptom SymptomOf(const State& state) {
-  switch (incident::Lead(state.incidents[*state.open]).syndrome) {
-    case Syndrome::kMachineFault:
-      return Symptom::kMachine;
-    case Syndrome::kNetworkFault:
-      return Symptom::kNetwork;
-    case Syndrome::kNodeLost:
-      return Symptom::kNodeLost;
-    case Syndrome::kNan:
-      return Symptom::kNan;
-    case Syndrome::kWatcherLost:
-      return Symptom::kOurs;
-    case Syndrome::kCrash:
-    case Syndrome::kExit:
-      if (state.fault.free_retry) return Symptom::kOurs;
-      return state.fault.traceable ? Symptom::kProgram : Symptom::kCrash;
-    default:
-      return Symptom::kHang;
-  }
-}
-
 int CountNodes(const State& state) { return std::max(1, static_cast<int>(state.spec.nodes.size())); }
 
 std::string NameOf(const State& state, int node) {
@@ -148,7 +127,7 @@ Situation SituationOf(const State& state, Symptom symptom) {
   situation.evicted_last_hour = EvictedLastHour(state);
   situation.nodes = CountNodes(state);
   situation.standbys = static_cast<int>(state.standbys.size());
-  situation.can_roll_back = state.can_roll_back;
+  situation.can_roll_back = CanRollBack(state);
   return situation;
 }
 
@@ -159,6 +138,7 @@ Situation SituationOfOpen(const State& state, Symptom symptom) {
   situation.ran_since = chain.ran_since;
   situation.hopeless = ReasonToEnd(state);
   situation.spent = IsBudgetSpent(state);
+  situation.on_trial = BlamesTrial(state);
   return situation;
 }
 
@@ -277,13 +257,6 @@ void EvictPlanned(Turn& turn) {
   }
 }
 
-void RollBack(Turn& turn) {
-  State& state = turn.state;
-  state.can_roll_back = false;
-  ActOnPlan(turn, ActionKind::kRollback, "the code goes back to the version before");
-  turn.commands.push_back(RollBackCode{EpochId(state.epoch.value() + 1)});
-}
-
 std::string ProbedText(const State& state, const Probed& event) {
   std::string text = ProbeName(event.rung) + ": ";
   std::string named;
@@ -309,6 +282,30 @@ void TakeCulprits(State& state, const Probed& event) {
 
 }  // namespace
 
+Symptom SymptomOf(const State& state) {
+  switch (incident::Lead(state.incidents[*state.open]).syndrome) {
+    case Syndrome::kMachineFault:
+      return Symptom::kMachine;
+    case Syndrome::kNetworkFault:
+      return Symptom::kNetwork;
+    case Syndrome::kNodeLost:
+      return Symptom::kNodeLost;
+    case Syndrome::kNan:
+      return Symptom::kNan;
+    case Syndrome::kUpdate:
+    case Syndrome::kJobSlow:  // of which only a version on trial is accused
+      return Symptom::kUpdate;
+    case Syndrome::kWatcherLost:
+      return Symptom::kOurs;
+    case Syndrome::kCrash:
+    case Syndrome::kExit:
+      if (state.fault.free_retry) return Symptom::kOurs;
+      return state.fault.traceable ? Symptom::kProgram : Symptom::kCrash;
+    default:
+      return Symptom::kHang;
+  }
+}
+
 void ActOnPlan(Turn& turn, ActionKind kind, std::string text, bool done) {
   const Plan& plan = turn.state.fault.plan;
   Open(turn.state).actions.push_back({kind, std::move(text), done, turn.at, RungName(plan.rung), plan.reason});
@@ -320,7 +317,7 @@ void Resolve(Turn& turn) {
   const Situation situation = SituationOfOpen(state, symptom);
   const Decision decision = Decide(state.spec.policy, situation);
   Plan& plan = state.fault.plan;
-  plan = {symptom, decision.rung, decision.reason, {}};
+  plan = {symptom, decision.rung, decision.reason, {}, state.fault.free_retry || situation.on_trial};
   // The place of a node that is lost is given away at once: of its ranks none has to end.
   if (symptom != Symptom::kNodeLost) plan.evict = EvicteesOf(state, decision, situation.culprits);
   Keep(turn, symptom, decision);
@@ -353,6 +350,7 @@ void Reconsider(Turn& turn) {
     if (AnswerAlert(turn, complaint.newest, false)) return;
   for (const Alerts::Complaint& complaint : state.alerts.Unsteady(state.spec.policy, state.now))
     if (complaint.stands && AnswerAlert(turn, complaint.newest, false)) return;
+  ReconsiderUpdate(turn);
 }
 
 void On(Turn& turn, const Alerted& event) {

@@ -274,15 +274,6 @@ TEST(Ladder, ALostNodeIsReplacedWhileItProbes) {
   EXPECT_EQ(job.Hear(61, Probed{EpochId(2), Rung::kDiagnose}), "replay 2, announce 2");
 }
 
-TEST(Program, IsRolledBackWhereThereIsAnEarlierVersion) {
-  Scenario job = ThreeNodes(1);
-  job.state.can_roll_back = true;
-  job.Hear(20, Raised(1, 1, "ValueError", Step(16, 19)));
-  EXPECT_EQ(job.Hear(21, EpochStopped{EpochId(1)}), "choose for 2, roll back for 2");
-  EXPECT_EQ(job.Incident(0).actions[0].kind, incident::ActionKind::kRollback);
-  EXPECT_FALSE(job.state.can_roll_back);
-}
-
 Suspected Nan(const Scenario& job, int64_t from) {
   incident::Finding finding;
   finding.syndrome = incident::Syndrome::kNan;

@@ -75,6 +75,8 @@ class Chance {
     spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}};
     spec.standbys = 3;
     spec.policy.dry_run = OneIn(8);
+    spec.policy.rollback = !OneIn(4);
+    spec.policy.update_steps = static_cast<int>(1 + Below(4));
     spec.policy.evictions_per_hour = static_cast<int>(Below(3));
     return JobStarted{spec};
   }
@@ -100,7 +102,7 @@ class Chance {
   }
 
   EventBody Noise(const State& state) {
-    switch (Below(21)) {
+    switch (Below(24)) {
       case 0:
         return Start();
       case 1:
@@ -136,11 +138,28 @@ class Chance {
         return SomeAlert();
       case 17:
         return SomeAnswer(state);
+      case 21:
+        return SomeUpdate();
+      case 22:
+        return OneIn(4) ? EventBody(UpdateDue{SomeVersion(state)})
+                        : EventBody(CodeKept{SomeVersion(state), OneIn(4) ? "b has no train.py" : ""});
+      case 23:
+        return ProgressSeen{Epoch(state), SomeProgress(state), Seconds{0.1 * static_cast<double>(Below(4))}};
       case 15:
         return OneIn(4) ? EventBody(StandbyLeft{"token 1"}) : SomeStandby();
       default:
         return SomeExit(state);
     }
+  }
+
+  int SomeVersion(const State& state) {
+    return static_cast<int>(Below(static_cast<int64_t>(state.versions.size()) + 1));
+  }
+
+  EventBody SomeUpdate() {
+    const std::string code = OneIn(2) ? fmt::format("/code/{}", Below(3)) : "";
+    return UpdateAsked{
+        code, code, {{"LR", std::to_string(Below(3))}}, OneIn(2), Seconds{static_cast<double>(Below(5))}};
   }
 
   EventBody SomeStandby() {
@@ -210,6 +229,10 @@ void CheckAfter(const Play& play, const std::vector<Command>& commands, uint64_t
   ASSERT_EQ(PendingCommands(state).empty(), waits_for_job) << ModeName(state.mode) << "; seed " << seed;
   const auto evicted = std::ranges::count_if(state.evictions, [](const Eviction& e) { return e.role != Role::kLoss; });
   ASSERT_LE(evicted, state.spec.policy.dry_run ? 0 : state.spec.policy.evictions_per_hour) << "seed " << seed;
+  const auto bad = std::ranges::count(state.versions, VersionStage::kBad, &Update::stage);
+  ASSERT_FALSE(bad > 0 && (state.spec.policy.dry_run || !state.spec.policy.rollback)) << "seed " << seed;
+  ASSERT_LE(std::ranges::count(state.versions, VersionStage::kWaiting, &Update::stage), 1) << "seed " << seed;
+  ASSERT_LE(std::ranges::count(state.versions, VersionStage::kOnTrial, &Update::stage), 1) << "seed " << seed;
   for (const Command& command : commands)
     ASSERT_FALSE(state.spec.observe_only && RepairsByForce(command)) << "seed " << seed;
 }
@@ -232,6 +255,7 @@ Play PlayOnce(uint64_t seed) {
 TEST(Machine, HoldsItsInvariantsAndReplaysFromJson) {
   int finished = 0;
   int restarted = 0;
+  int updated = 0, taken_back = 0, accepted = 0;
   for (uint64_t seed = 1; seed <= 1500; ++seed) {
     const Play play = PlayOnce(seed);
     ASSERT_FALSE(HasFatalFailure());
@@ -245,10 +269,16 @@ TEST(Machine, HoldsItsInvariantsAndReplaysFromJson) {
     ASSERT_EQ(Seen(replayed), Seen(play.state)) << "seed " << seed;
     finished += play.state.mode == Mode::kFinished;
     restarted += play.state.restarts > 1;
+    updated += play.state.running > 0;
+    taken_back += std::ranges::count(play.state.versions, VersionStage::kBad, &Update::stage) > 0;
+    accepted += std::ranges::count(play.state.versions, VersionStage::kGood, &Update::stage) > 1;
   }
   // The schedules must reach the corners, or they prove nothing.
   EXPECT_GT(finished, 150);
   EXPECT_GT(restarted, 150);
+  EXPECT_GT(updated, 150);
+  EXPECT_GT(taken_back, 50);
+  EXPECT_GT(accepted, 50);
 }
 
 // From any state: if only what the state waits for happens from now on, the job comes to run, or ends, in a few events.

@@ -12,7 +12,7 @@
 namespace lockstep::control {
 namespace {
 
-enum class When : uint8_t { kAlways, kNamed, kWidespread, kHopeless, kFirst, kAgain };
+enum class When : uint8_t { kAlways, kNamed, kWidespread, kHopeless, kFirst, kAgain, kOnTrial };
 
 struct Row {
   Symptom symptom;
@@ -32,9 +32,11 @@ constexpr Row kTable[] = {
     {Symptom::kNodeLost, When::kHopeless, Rung::kGiveUp, ""},
     {Symptom::kNodeLost, When::kNamed, Rung::kEvict, "neither its agent nor its ranks are in reach"},
     {Symptom::kNodeLost, When::kAlways, Rung::kGiveUp, "a node is lost, and nobody can take its place"},
+    {Symptom::kProgram, When::kOnTrial, Rung::kRollback, "it came with the new version"},
     {Symptom::kProgram, When::kAlways, Rung::kRollback, "the exception is in the program, and no machine is to blame"},
     {Symptom::kProgram, When::kHopeless, Rung::kGiveUp, ""},
     {Symptom::kProgram, When::kAlways, Rung::kReattempt, "an exception may have come from outside the program"},
+    {Symptom::kCrash, When::kOnTrial, Rung::kRollback, "it came with the new version"},
     {Symptom::kCrash, When::kHopeless, Rung::kGiveUp, ""},
     {Symptom::kCrash, When::kNamed, Rung::kEvict, "a check names the machine behind it"},
     {Symptom::kCrash, When::kFirst, Rung::kReattempt, "most do not come back"},
@@ -43,6 +45,7 @@ constexpr Row kTable[] = {
     {Symptom::kCrash, When::kAgain, Rung::kReplay,
      "it is not: groups of nodes replay a step, and two ways of grouping name one"},
     {Symptom::kCrash, When::kAlways, Rung::kReattempt, "all rungs were tried, and restarts are left"},
+    {Symptom::kHang, When::kOnTrial, Rung::kRollback, "it came with the new version"},
     {Symptom::kHang, When::kHopeless, Rung::kGiveUp, ""},
     {Symptom::kHang, When::kNamed, Rung::kEvict, "a check names the machine behind it"},
     {Symptom::kHang, When::kFirst, Rung::kReattempt, "most do not come back"},
@@ -51,6 +54,7 @@ constexpr Row kTable[] = {
     {Symptom::kHang, When::kAgain, Rung::kReplay,
      "it is not: groups of nodes replay a step, and two ways of grouping name one"},
     {Symptom::kHang, When::kAlways, Rung::kReattempt, "all rungs were tried, and restarts are left"},
+    {Symptom::kNan, When::kOnTrial, Rung::kRollback, "it came with the new version"},
     {Symptom::kNan, When::kHopeless, Rung::kGiveUp, ""},
     {Symptom::kNan, When::kNamed, Rung::kEvict, "a check names the machine behind it"},
     {Symptom::kNan, When::kFirst, Rung::kReattempt, "a number that was damaged once does not come back"},
@@ -59,23 +63,26 @@ constexpr Row kTable[] = {
     {Symptom::kNan, When::kAgain, Rung::kReplay,
      "it is not: groups of nodes replay a step, and two ways of grouping name one"},
     {Symptom::kNan, When::kAlways, Rung::kReattempt, "all rungs were tried, and restarts are left"},
+    {Symptom::kUpdate, When::kOnTrial, Rung::kRollback, "it came with the new version"},
+    {Symptom::kUpdate, When::kAlways, Rung::kReattempt, "the next epoch runs the new version"},
     {Symptom::kOurs, When::kHopeless, Rung::kGiveUp, ""},
     {Symptom::kOurs, When::kAlways, Rung::kReattempt, "nothing is wrong with the job"},
 };
 
 constexpr std::array<const char*, kRungs> kRungNames = {"note",     "reattempt", "evict",  "diagnose",
                                                         "rollback", "replay",    "give_up"};
-constexpr std::array<const char*, kSymptoms> kSymptomNames = {"machine", "network", "node_lost", "program",
-                                                              "crash",   "hang",    "nan",       "ours"};
+constexpr std::array<const char*, kSymptoms> kSymptomNames = {"machine", "network", "node_lost", "program", "crash",
+                                                              "hang",    "nan",     "update",    "ours"};
 constexpr std::array<const char*, kRoles> kRoleNames = {"inspection", "diagnosis", "replay", "loss"};
 
 std::string WhenText(When when) {
-  constexpr std::array<const char*, 6> kTexts = {"always",
+  constexpr std::array<const char*, 7> kTexts = {"always",
                                                  "a node is named",
                                                  "several nodes complain",
                                                  "no restart can help, or none is left",
                                                  "the first of its kind for ladder.again_within_s",
-                                                 "again within ladder.again_within_s"};
+                                                 "again within ladder.again_within_s",
+                                                 "a new version has not made update.steps steps, and no node is named"};
   return kTexts[static_cast<size_t>(when)];
 }
 
@@ -93,6 +100,8 @@ bool Applies(When when, const Situation& situation) {
       return situation.tried.empty();
     case When::kAgain:
       return !situation.tried.empty();
+    case When::kOnTrial:
+      return situation.on_trial && situation.culprits.empty();
   }
   return false;
 }
@@ -133,7 +142,7 @@ std::string Obstacle(const Policy& policy, const Situation& situation, Rung rung
   if (rung == Rung::kRollback && !situation.can_roll_back) return "there is no earlier version of the code";
   if (rung == Rung::kRollback && situation.spent) return "no restart is left";
   if (rung == Rung::kReplay && situation.nodes < 2) return "it compares nodes, and the job has one";
-  if (WasTried(situation, rung)) return "it was tried, and did not help";
+  if (WasTried(situation, rung) && !situation.on_trial) return "it was tried, and did not help";
   return policy.dry_run ? "dry run: it would be done" : "";
 }
 
@@ -186,6 +195,7 @@ std::string Reason(const Policy& policy, const Situation& situation, const Row& 
                          situation.ran_since.value_or(Seconds{}).value, row.because);
     case When::kAlways:
     case When::kWidespread:
+    case When::kOnTrial:
       break;
   }
   return row.because;

@@ -37,9 +37,10 @@ enum class Symptom : uint8_t {
   kCrash,     // a signal, an exit code, a connection that was lost: nobody knows why
   kHang,      // a rank holds the others up, by evidence
   kNan,       // the loss is no number any more
+  kUpdate,    // a version was asked for, or is too slow
   kOurs,      // a port that was taken, a journal that is behind: nothing is wrong with the job
 };
-inline constexpr int kSymptoms = 8;
+inline constexpr int kSymptoms = 9;
 const char* SymptomName(Symptom symptom);  // "node_lost"
 
 // On whose word a node may be evicted.
@@ -61,6 +62,8 @@ struct Policy {
   Seconds diagnose_within{300}, replay_within{1800};
   int nan_steps = 3;
   bool nan_restart = true;
+  int update_steps = 20;
+  int update_slower = 20;  // percent
   bool operator==(const Policy&) const = default;
 };
 
@@ -84,6 +87,7 @@ struct Situation {
   int evicted_last_hour = 0;
   int nodes = 1, standbys = 0;
   bool can_roll_back = false;  // there is an earlier version of the code
+  bool on_trial = false;       // the fault is put down to a version that is new
 };
 
 struct Refusal {

@@ -119,6 +119,19 @@ TEST(Program, IsRolledBackAndNeverEvicted) {
   EXPECT_EQ(RungOf(raised), Rung::kGiveUp) << "a rollback is a restart";
 }
 
+TEST(OnTrial, IsTakenBackBeforeAnythingElse) {
+  for (const Symptom symptom : {Symptom::kProgram, Symptom::kCrash, Symptom::kHang, Symptom::kNan, Symptom::kUpdate}) {
+    Situation fault = Again(symptom, {Rung::kRollback});  // of another version, a moment ago
+    fault.on_trial = fault.can_roll_back = true;
+    fault.hopeless = "it struck twice";
+    EXPECT_EQ(RungOf(fault), Rung::kRollback) << SymptomName(symptom);
+    fault.hopeless.clear();
+    fault.culprits = {Bad(1)};
+    if (symptom == Symptom::kProgram) continue;  // no machine is to blame for it
+    EXPECT_NE(RungOf(fault), Rung::kRollback) << SymptomName(symptom) << ": a machine is named";
+  }
+}
+
 TEST(Ours, IsTriedAgain) {
   EXPECT_EQ(RungOf(Again(Symptom::kOurs, {Rung::kReattempt, Rung::kReattempt})), Rung::kReattempt);
 }
@@ -172,7 +185,7 @@ TEST(DryRun, OnlyRestarts) {
 
 // Whatever the situation: there is an answer, and nobody is evicted who is not named, or beyond the caps.
 TEST(Decide, AlwaysAnswersAndEvictsTheNamedOnly) {
-  for (int bits = 0; bits < 1 << 12; ++bits) {
+  for (int bits = 0; bits < 1 << 13; ++bits) {
     for (int symptom = 0; symptom < kSymptoms; ++symptom) {
       Situation situation = Of(static_cast<Symptom>(symptom));
       for (int node = 0; node < 4; ++node)
@@ -182,6 +195,7 @@ TEST(Decide, AlwaysAnswersAndEvictsTheNamedOnly) {
       situation.evicted_last_hour = bits >> 8 & 3;
       if (bits >> 10 & 1) situation.tried = {Rung::kReattempt, Rung::kDiagnose};
       situation.widespread = bits >> 11 & 1;
+      situation.on_trial = bits >> 12 & 1;
       const Policy policy;
       const Decision decision = Decide(policy, situation);
       ASSERT_FALSE(decision.reason.empty());

@@ -30,6 +30,8 @@ void ForEachValue(AnyPolicy& policy, const Visit& visit) {
   visit("ladder", "replay_within_s", policy.replay_within);
   visit("nan", "steps", policy.nan_steps);
   visit("nan", "restart", policy.nan_restart);
+  visit("update", "steps", policy.update_steps);
+  visit("update", "slower", policy.update_slower);
 }
 
 struct FromToml {
@@ -90,7 +92,7 @@ absl::StatusOr<Policy> ReadPolicy(const std::string& path) {
   Policy policy;
   cluster::TableReader reader(root, path);
   ForEachValue(policy, FromToml{reader, ""});
-  for (const char* table : {"eviction", "network", "ladder", "nan"})
+  for (const char* table : {"eviction", "network", "ladder", "nan", "update"})
     reader.Table(table, [&](cluster::TableReader& in) { ForEachValue(policy, FromToml{in, table}); });
   LS_RETURN_IF_ERROR(reader.Finish());
   return policy;

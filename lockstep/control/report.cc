@@ -117,6 +117,23 @@ void AddStandbys(Json& report, const State& state) {
   report["evicted"] = std::move(evicted);
 }
 
+// Of a run whose code or environment was changed.
+void AddVersions(Json& report, const State& state, Nanos now) {
+  Json versions = Json::array();
+  for (const Update& update : state.versions) {
+    const bool waits = update.stage == VersionStage::kWaiting || update.stage == VersionStage::kCopying;
+    Json json = {{"number", update.version.number},
+                 {"stage", VersionStageName(update.stage)},
+                 {"code", update.version.code},
+                 {"env", EnvironmentJson(update.version.env)},
+                 {"why", update.why}};
+    if (waits) json["due_in_s"] = update.now ? 0.0 : ToSeconds(std::max(Nanos{}, update.deadline - now)).value;
+    versions.push_back(std::move(json));
+  }
+  report["version"] = state.running;
+  report["versions"] = std::move(versions);
+}
+
 bool Names(const incident::Incident& incident, int rank) {
   const auto& suspects = incident::Lead(incident).suspects;
   return std::find(suspects.begin(), suspects.end(), incident::SuspectRank(RankId(rank))) != suspects.end();
@@ -214,6 +231,7 @@ Json StatusReport(const State& state, const Observed& observed, Nanos now) {
       {"ignored_events", state.ignored_events},
       {"verdict", state.verdict}};
   if (state.spec.standbys > 0) AddStandbys(report, state);
+  if (state.versions.size() > 1) AddVersions(report, state, now);
   return report;
 }
 

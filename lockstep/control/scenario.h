@@ -23,7 +23,10 @@ inline std::string PointText(const std::optional<CheckpointId>& point) {
 }
 
 struct CommandText {
-  std::string operator()(const Spawn& c) const { return fmt::format("spawn {}", c.epoch.value()); }
+  std::string operator()(const Spawn& c) const {
+    return fmt::format("spawn {}{}", c.epoch.value(),
+                       c.version.number > 0 ? fmt::format(" version {}", c.version.number) : "");
+  }
   std::string operator()(const KeepStacks& c) const { return fmt::format("keep stacks of {}", c.epoch.value()); }
   std::string operator()(const WaitForCulprit& c) const {
     return fmt::format("wait {} s for a culprit", c.at_most.value);
@@ -38,7 +41,7 @@ struct CommandText {
   std::string operator()(const Seat& c) const { return fmt::format("seat {}", c.node); }
   std::string operator()(const Probe& c) const { return fmt::format("{} {}", RungName(c.rung), c.epoch.value()); }
   std::string operator()(const WaitForStop& c) const { return fmt::format("wait {} s for the end", c.at_most.value); }
-  std::string operator()(const RollBackCode& c) const { return fmt::format("roll back for {}", c.next.value()); }
+  std::string operator()(const KeepCode& c) const { return fmt::format("keep code {}", c.version.number); }
   std::string operator()(const AskForNodes& c) const { return fmt::format("ask for {} nodes", c.count); }
   std::string operator()(const Announce& c) const { return fmt::format("announce {}", c.incident.id); }
   std::string operator()(const Finish& c) const { return fmt::format("finish {}", c.exit_code); }

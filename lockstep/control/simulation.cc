@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kFaultsFrom = 0.02, kFaultsUntil = 12, kHealed = 21, kDeadline = 300;
 constexpr double kTightBudget = 0.2, kLoadFirst = 0.12, kObserveOnly = 0.05, kStop = 0.2, kNodeLost = 0.08,
-                 kStandby = 0.5, kDryRun = 0.08;
+                 kStandby = 0.5, kDryRun = 0.08, kUpdates = 0.15;
 constexpr Seconds kStopWithin{1.5}, kStuckWithin{3}, kProbeWithin{2};
 // As in node/head.cc and node/run.cc.
 constexpr Seconds kAgentLimit{65}, kReplaceableLimit{10}, kStillAdvances{10}, kAdoption{60};
@@ -119,11 +119,31 @@ class Simulation {
       schedule_.In(in_the_middle_of_it ? at + chance_.Between(0, 0.5) : chance_.Between(kFaultsFrom, kFaultsUntil),
                    [this] { AskStop(); });
     if (chance_.Hits(kNodeLost)) schedule_.In(chance_.Between(kFaultsFrom, kFaultsUntil), [this] { LoseANode(); });
+    PlanUpdates();
     if (state().spec.observe_only) schedule_.In(chance_.Between(20, 40), [this] { AskStopUntilItEnds(); });
     // What happens in the first moments, too, may never be written down.
     if (state().spec.load_first && chance_.Hits(0.3))
       schedule_.In(chance_.Between(kFaultsFrom, 0.2), [this] { FillDisk(chance_.Below(plan_.nodes), 0); });
     schedule_.In(Seconds{kHealed}, [this] { Heal(); });
+  }
+
+  // By chances of their own: without them all else stays as it is.
+  void PlanUpdates() {
+    Chance chance(plan_.seed + 1'000'000'007);
+    if (!chance.Hits(kUpdates)) return;
+    for (int i = chance.Below(3); i >= 0; --i) {
+      UpdateAsked asked{.env = {{"N", std::to_string(i)}}, .now = chance.Hits(0.6), .within = chance.Between(0, 10)};
+      if (chance.Hits(0.7)) asked.code = asked.hash = fmt::format("code {}", i);
+      schedule_.In(chance.Between(kFaultsFrom, kFaultsUntil), [this, asked] { AskForUpdate(asked); });
+    }
+  }
+
+  // Each may take one restart of its own.
+  void AskForUpdate(const UpdateAsked& asked) {
+    if (finished_ || !coordinator_) return;
+    Tell("an update is asked for");
+    promises_.AddCause();
+    Handle(asked);
   }
 
   // ---- the network ----
@@ -172,6 +192,7 @@ class Simulation {
           said);
     if (auto* alert = std::get_if<Alerted>(&said); alert && plan_.mutant == Mutant::kWrongNode)
       alert->node = (alert->node + 1) % plan_.nodes;
+    if (plan_.mutant == Mutant::kMixedCode && std::holds_alternative<CodeKept>(said)) return {said};
     const bool progress = std::holds_alternative<ProgressSeen>(said) || std::holds_alternative<CaughtUp>(said);
     if (progress && plan_.mutant == Mutant::kNeverCaughtUp) return {};
     return fleet_->Hear(node, said);
@@ -212,6 +233,7 @@ class Simulation {
     if (said.epoch > state().epoch && plan_.mutant != Mutant::kTrustJournal) Handle(JournalBehind{said.epoch});
     if (plan_.mutant == Mutant::kForgetPending) return;
     Down(node, fleet_->commit());
+    if (const std::optional<Version> version = VersionToCopy(state())) Down(node, Command(KeepCode{*version}));
     for (const Command& command : PendingCommands(state())) Down(node, fleet_->Asked(node, command));
   }
 
@@ -234,6 +256,8 @@ class Simulation {
   // While the others step, its ranks step with them: only its agent is away.
   void LookForTheGone() {
     schedule_.In(kLookForGone, [this] { LookForTheGone(); });
+    if (const std::optional<int> due = UpdateThatIsDue(state(), schedule_.now()); due && coordinator_)
+      Handle(UpdateDue{*due});
     const bool only_looks_on = state().spec.observe_only && state().mode != Mode::kFinishing;
     if (!coordinator_ || only_looks_on || schedule_.now() - advanced_at_ < ToNanos(kStillAdvances)) return;
     for (int node = 0; node < plan_.nodes; ++node) {

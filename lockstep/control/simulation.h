@@ -46,8 +46,9 @@ enum class Mutant {
   kProbeForever,      // a node that does not answer a probe is waited for
   kStopForever,       // so are ranks of a node that is to be evicted, which do not end
   kCommitUnkept,      // a checkpoint counts as committed though nobody keeps a copy of it
+  kMixedCode,         // a version that one node has copied counts as copied by all
 };
-inline constexpr int kMutants = 27;
+inline constexpr int kMutants = 28;
 const char* MutantName(Mutant mutant);
 
 struct SimulationPlan {

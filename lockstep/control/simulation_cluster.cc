@@ -92,6 +92,9 @@ void Cluster::Remember(int index, EpochId epoch, const EventBody& fact) {
 void Cluster::Do(int index, const Spawn& command) {
   Node& node = nodes_[At(index)];
   if (command.epoch < node.epoch || (command.epoch == node.epoch && node.stopped)) return;
+  const std::string& hash = command.version.hash;
+  if (!hash.empty() && node.machine == 0 && !node.code.contains(hash))  // one that is new copies it now
+    Break(fmt::format("node {} is to run version {}, of which it has no copy", index, command.version.number));
   const bool again = command.epoch == node.epoch && !node.failed;
   if (again && plan_.mutant != Mutant::kSpawnTwice) {
     if (node.spawned) Remember(index, node.epoch, EpochSpawned{node.epoch});
@@ -102,6 +105,17 @@ void Cluster::Do(int index, const Spawn& command) {
   node.loop.reset();
   node.said.clear();
   Start(index);
+}
+
+// Now and then the directory is not what it was where the update was asked for.
+void Cluster::Do(int index, const KeepCode& command) {
+  const bool fails = chance_.Hits(0.05);
+  const std::string error = fails ? fmt::format("node {} has other code", index) : "";
+  schedule_.In(chance_.Between(0.005, 2), [this, index, error, version = command.version, machine = machine(index)] {
+    if (machine != this->machine(index)) return;
+    if (error.empty()) nodes_[At(index)].code.insert(version.hash);
+    SayNow(index, EventBody(CodeKept{version.number, error}));
+  });
 }
 
 void Cluster::Do(int index, const KillEpoch& command) {

@@ -11,6 +11,7 @@
 #include <array>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -64,6 +65,7 @@ struct Node {
   std::optional<Rung> spoiled;  // what finds that this machine is broken
   bool mute = false;            // it answers no probe
   Nanos stuck_until;            // its ranks do not end before
+  std::set<std::string> code;   // of which it has a copy, by hash
 
   // A machine that is new here has seen no epoch.
   bool ComesNext(EpochId next) const { return epoch.value() == 0 || next.value() == epoch.value() + 1; }
@@ -129,6 +131,7 @@ class Cluster {
   void Do(int node, const KillEpoch& command);
   void Do(int node, const KeepStacks& command);
   void Do(int node, const Probe& command);
+  void Do(int node, const KeepCode& command);
   void Do(int node, const ChooseRestore& command);
   void Do(int node, const ChooseOnDisk& question);
   void Do(int node, const FetchKept& question);

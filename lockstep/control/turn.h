@@ -1,6 +1,7 @@
 // The inside of the state machine: a Turn is one application of Step(). machine.cc holds the life of an epoch,
 // machine_fault.cc what happens when something goes wrong, machine_policy.cc what the policy makes of it,
-// machine_evict.cc who takes the place of a node; only these four include this.
+// machine_evict.cc who takes the place of a node, machine_update.cc what becomes of versions of the code; only these
+// five include this.
 #pragma once
 
 #include <optional>
@@ -53,6 +54,7 @@ bool IsBudgetSpent(const State& state);
 void Resolve(Turn& turn);
 // The same, of an epoch that is being killed already.
 void ResolveAnew(Turn& turn);
+Symptom SymptomOf(const State& state);
 // The epoch is gone: the plan is carried out.
 void CarryOut(Turn& turn);
 // A plan that had to wait for what is so now: a standby, a loop that runs.
@@ -70,6 +72,21 @@ void LoseLostNode(Turn& turn, int node);
 // The incident of an agent that was out of reach ends.
 void CloseWatcherIncident(Turn& turn, size_t index, std::string text);
 
+// The open incident is put down to the version that runs, which is on trial.
+bool BlamesTrial(const State& state);
+// The next epoch runs another version than this one, as far as is known.
+bool IsChanging(const State& state);
+// The coming epoch runs the version that waited for a restart, if there is one.
+void TakeVersion(Turn& turn);
+// The version to run in the acting epoch.
+Version VersionToRun(const State& state);
+// The acting epoch's loop has begun.
+void BeginTrial(State& state);
+void JudgeTrial(Turn& turn, Seconds step_time);
+// The coming epoch runs the newest good version before this one, which there must be.
+void RollBack(Turn& turn);
+void ReconsiderUpdate(Turn& turn);
+
 void On(Turn& turn, const RankExited& event);
 void On(Turn& turn, const Suspected& event);
 void On(Turn& turn, const StacksKept& event);
@@ -84,5 +101,8 @@ void On(Turn& turn, const StandbyLeft& event);
 void On(Turn& turn, const Alerted& event);
 void On(Turn& turn, const Probed& event);
 void On(Turn& turn, const StopOverdue& event);
+void On(Turn& turn, const UpdateAsked& event);
+void On(Turn& turn, const CodeKept& event);
+void On(Turn& turn, const UpdateDue& event);
 
 }  // namespace lockstep::control

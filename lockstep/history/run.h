@@ -41,7 +41,7 @@ struct Incident {
   std::vector<std::string> nodes{};  // each once: those named, and those of the ranks named
   int64_t nodes_lost = 0;            // whose place a standby took on its account, or with which the job ended
   // Certain, and the job could not go on as it was: slowness is none.
-  bool IsFailure() const { return certain && !incident::IsSlowness(symptom); }
+  bool IsFailure() const { return certain && !incident::IsSlowness(symptom) && symptom != incident::Syndrome::kUpdate; }
 };
 
 // From when to when (wall time) a node was part of the job.

@@ -105,7 +105,8 @@ Json IncidentTable(const std::vector<RunFacts>& runs) {
   constexpr std::array kClasses = {"explicit", "implicit", "manual"};
   int64_t all = 0;
   ForEachIncident(runs, [&](const Incident& incident) {
-    ++counts[{IsExplicit(incident.symptom) ? 0 : 1, incident::SyndromeName(incident.symptom)}];
+    const int kind = incident.symptom == Syndrome::kUpdate ? 2 : IsExplicit(incident.symptom) ? 0 : 1;
+    ++counts[{kind, incident::SyndromeName(incident.symptom)}];
     ++all;
   });
   const auto stopped = std::count_if(runs.begin(), runs.end(), [](const RunFacts& run) { return run.stop_asked; });

@@ -39,6 +39,7 @@ constexpr std::array<SyndromeText, kSyndromeCount> kSyndromes = {{
     {"machine_fault", "has a broken machine"},
     {"network_fault", "has trouble with its network"},
     {"nan", "has a loss that is no number any more"},
+    {"update", "was asked for"},
 }};
 constexpr std::array<const char*, 8> kActions = {"evict",  "restart",    "rollback", "hot_update",
                                                  "replan", "checkpoint", "stop",     "note"};

@@ -37,8 +37,9 @@ enum class Syndrome {
   kMachineFault,          // hardware or system, by the word of its own driver or kernel
   kNetworkFault,          // a link or a port of a node
   kNan,                   // the loss is no finite number any more
+  kUpdate,                // nothing is wrong: a new version of the code is to run
 };
-inline constexpr int kSyndromeCount = static_cast<int>(Syndrome::kNan) + 1;
+inline constexpr int kSyndromeCount = static_cast<int>(Syndrome::kUpdate) + 1;
 
 struct Suspect {
   enum class Kind { kRank, kNode, kNicPort, kLink, kSoftware, kBlock };

@@ -14,6 +14,7 @@
 #include "lockstep/node/query.h"
 #include "lockstep/node/run_dir.h"
 #include "lockstep/node/signals.h"
+#include "lockstep/node/update.h"
 #include "lockstep/node/view.h"
 #include "lockstep/store/postgres_journal.h"
 #include "lockstep/store/writer_lock.h"
@@ -163,6 +164,7 @@ class CoordinatorProcess {
     if (op == "status") return reply(lead_.begun() ? lead_.head().Status() : Waiting());
     if (op == "incidents") return reply(lead_.begun() ? lead_.head().Incidents() : Json::array());
     if (op == "drill") return reply(Rehearse(request));
+    if (op == "update") return reply(AnswerUpdate(request, lead_.begun() ? &lead_.head() : nullptr, ""));
     if (op == "stop") {
       Stop(SIGTERM);
       return reply({{"ok", true}});

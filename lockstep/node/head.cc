@@ -195,6 +195,7 @@ void Head::Hear(int index, const control::AllSaid& said) {
   }
   // What was told while it was away.
   if (nodes_.size() > 1) Tell(index, fleet_->commit());
+  if (const auto version = control::VersionToCopy(state())) Tell(index, control::Command(control::KeepCode{*version}));
   TellKeeper(index);
   Tell(index, control::LookClosely{state().epoch, looks_closely_});
   FlushIfAllAttend();
@@ -217,8 +218,29 @@ void Head::Handle(const std::vector<control::EventBody>& events) {
 }
 
 void Head::Handle(const control::EventBody& body) {
+  std::vector<control::VersionStage> before;
+  for (const control::Update& update : state().versions) before.push_back(update.stage);
   auto commands = coordinator_->Handle(body);
+  TellStages(before);
   if (commands.ok()) Carry(*commands);
+}
+
+// What became of versions meanwhile: incidents tell the rest.
+void Head::TellStages(const std::vector<control::VersionStage>& before) {
+  const std::vector<control::Update>& versions = state().versions;
+  for (size_t i = 0; i < versions.size(); ++i) {
+    const bool is_news = i >= before.size() || before[i] != versions[i].stage;
+    if (!is_news || versions[i].version.number == 0) continue;
+    listener_.line(fmt::format("{}: {}", control::VersionText(versions[i].version), control::StageText(versions[i])));
+  }
+}
+
+Json Head::Update(const control::UpdateAsked& asked) {
+  if (const control::Progress progress = fleet_->progress(); state().in_loop && progress.step_end.value != 0)
+    Handle(control::ProgressSeen{state().epoch, progress, judge_->step_time()});  // what it is compared with
+  Handle(asked);
+  Json versions = Status().value("versions", Json::array());
+  return versions.empty() ? Json{{"error", "the coordinator can't write it down any more"}} : versions.back();
 }
 
 void Head::Carry(const std::vector<control::Command>& commands) {
@@ -331,6 +353,7 @@ void Head::Tick() {
   const Nanos now = clock_.Now();
   EndWaits(now);
   TellCommit();
+  if (const std::optional<int> due = control::UpdateThatIsDue(state(), now)) Handle(control::UpdateDue{*due});
   Handle(judge_->At(state(), fleet_->progress(), now));
   if (judge_->wants_stacks() != looks_closely_) {
     looks_closely_ = judge_->wants_stacks();

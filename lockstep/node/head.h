@@ -49,6 +49,8 @@ class Head {
   void Lost(int node, const std::string& why);
   // Of the user: a stop, a pause, a drill.
   void Handle(const control::EventBody& body);
+  // `lockstep update`. The answer names the version, and why it was dropped if it was.
+  Json Update(const control::UpdateAsked& asked);
   void Tick();
   // This process itself was stopped for a while.
   void WasAway();
@@ -91,6 +93,7 @@ class Head {
   void Carry(const std::vector<control::Command>& commands);
   void BeginEpochs();
   void TellCommit();
+  void TellStages(const std::vector<control::VersionStage>& before);
   void TellKeeper(int node);
   std::vector<RankId> RanksOf(int node) const;
   void TellAll(const control::Told& told);

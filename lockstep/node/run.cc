@@ -18,6 +18,7 @@
 #include "lockstep/node/query.h"
 #include "lockstep/node/run_dir.h"
 #include "lockstep/node/signals.h"
+#include "lockstep/node/update.h"
 #include "lockstep/node/view.h"
 #include "lockstep/rpc/client.h"
 #include "lockstep/store/writer_lock.h"
@@ -395,6 +396,7 @@ void Node::Answer(const Json& request, const ControlSocket::Reply& reply) {
   if (op == "status") return reply(Status());
   if (op == "incidents") return reply(Incidents());
   if (op == "drill") return reply(Rehearse(request));
+  if (op == "update") return reply(AnswerUpdate(request, IsLeading() ? &lead_->head() : nullptr, spec_.coordinator));
   if (op == "stacks" && agent_) {
     return agent_->ReadStacks(RankId(fields.Int32("rank")),
                               [reply](const std::string& text) { reply({{"stacks", text}}); });

@@ -342,6 +342,17 @@ control::Observed Get(const Observed& wire) {
 
 using Out = FromCoordinator;
 
+void Put(const control::Version& version, Version* to) {
+  to->set_number(version.number);
+  to->set_code(version.code);
+  to->set_hash(version.hash);
+  to->mutable_env()->insert(version.env.begin(), version.env.end());
+  to->set_kept(version.kept);
+}
+control::Version Get(const Version& version) {
+  return {
+      version.number(), version.code(), version.hash(), {version.env().begin(), version.env().end()}, version.kept()};
+}
 void Put(const control::Spawn& command, Out& wire) {
   Spawn* to = wire.mutable_spawn();
   to->set_epoch(command.epoch.value());
@@ -349,6 +360,7 @@ void Put(const control::Spawn& command, Out& wire) {
   to->set_store_host(command.store_host);
   to->set_store_port(command.store_port);
   to->set_store_hosted(command.store_hosted);
+  Put(command.version, to->mutable_version());
 }
 void Put(const control::KeepStacks& command, Out& wire) {
   wire.mutable_keep_stacks()->set_epoch(command.epoch.value());
@@ -359,6 +371,7 @@ void Put(const control::KillEpoch& command, Out& wire) {
   wire.mutable_kill_epoch()->set_grace_s(command.grace.value);
   wire.mutable_kill_epoch()->set_signal(command.signal);
   for (const RankId rank : command.suspects) wire.mutable_kill_epoch()->add_suspects(rank.value());
+  wire.mutable_kill_epoch()->set_anew(command.anew);
 }
 void Put(const control::ChooseRestore& command, Out& wire) {
   wire.mutable_choose_restore()->set_next(command.next.value());
@@ -410,8 +423,8 @@ void Put(const control::Probe& command, Out& wire) {
   to->set_incident(command.incident);
   to->set_at_most_s(command.at_most.value);
 }
-void Put(const control::RollBackCode& command, Out& wire) {
-  wire.mutable_roll_back_code()->set_next(command.next.value());
+void Put(const control::KeepCode& command, Out& wire) {
+  Put(command.version, wire.mutable_keep_code()->mutable_version());
 }
 void Put(const control::WaitForStop&, Out&) {}
 void Put(const control::AskForNodes&, Out&) {}
@@ -512,7 +525,7 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
     case FromCoordinator::kSpawn: {
       const Spawn& spawn = wire.spawn();
       return Told(Command(control::Spawn{EpochId(spawn.epoch()), spawn.restart_count(), spawn.store_host(),
-                                         spawn.store_port(), spawn.store_hosted()}));
+                                         spawn.store_port(), spawn.store_hosted(), Get(spawn.version())}));
     }
     case FromCoordinator::kKeepStacks:
       return Told(Command(control::KeepStacks{EpochId(wire.keep_stacks().epoch()), wire.keep_stacks().incident()}));
@@ -520,6 +533,7 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
       const KillEpoch& kill = wire.kill_epoch();
       control::KillEpoch to{EpochId(kill.epoch()), Seconds{kill.grace_s()}, kill.signal()};
       for (const int rank : kill.suspects()) to.suspects.emplace_back(rank);
+      to.anew = kill.anew();
       return Told(Command(to));
     }
     case FromCoordinator::kChooseRestore:
@@ -531,8 +545,8 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
       if (!rung) return InvalidArgument("a probe of an unknown kind, \"{}\"", probe.rung());
       return Told(Command(control::Probe{EpochId(probe.epoch()), *rung, probe.incident(), Seconds{probe.at_most_s()}}));
     }
-    case FromCoordinator::kRollBackCode:
-      return Told(Command(control::RollBackCode{EpochId(wire.roll_back_code().next())}));
+    case FromCoordinator::kKeepCode:
+      return Told(Command(control::KeepCode{Get(wire.keep_code().version())}));
     case FromCoordinator::kPublishRestore: {
       control::PublishRestore publish{EpochId(wire.publish_restore().epoch()), {}};
       if (wire.publish_restore().has_point()) publish.point = Get(wire.publish_restore().point());

@@ -160,10 +160,14 @@ TEST(Encode, FactsArriveWhole) {
 }
 
 TEST(Encode, OrdersArriveWhole) {
-  const control::Spawn spawn = Ordered(control::Spawn{EpochId(2), 1, "10.0.0.1", 4711, false});
+  const control::Spawn spawn = Ordered(
+      control::Spawn{EpochId(2), 1, "10.0.0.1", 4711, false, {2, "/new", "abc", {{"LR", "1"}, {"TAG", ""}}, true}});
   EXPECT_EQ(spawn.store_host, "10.0.0.1");
   EXPECT_EQ(spawn.store_port, 4711);
   EXPECT_FALSE(spawn.store_hosted);
+  EXPECT_EQ(spawn.version, (control::Version{2, "/new", "abc", {{"LR", "1"}, {"TAG", ""}}, true}));
+  EXPECT_EQ(Ordered(control::KeepCode{spawn.version}).version, spawn.version);
+  EXPECT_TRUE(Ordered(control::KillEpoch{EpochId(2), {}, 15, {}, true}).anew);
   EXPECT_EQ(Ordered(control::KillEpoch{EpochId(2), Seconds{1.5}, 10}).grace, Seconds{1.5});
   EXPECT_EQ(Ordered(control::PublishRestore{EpochId(2), {}}).point, std::nullopt);
   EXPECT_EQ(Ordered(control::PublishRestore{EpochId(2), control::CheckpointId{EpochId(1), 3}}).point->step, 3);

@@ -77,6 +77,7 @@ lockstep_incidents_total{symptom="job_slow"} 0
 lockstep_incidents_total{symptom="machine_fault"} 0
 lockstep_incidents_total{symptom="mismatched"} 0
 lockstep_incidents_total{symptom="nan"} 0
+lockstep_incidents_total{symptom="update"} 0
 lockstep_incidents_total{symptom="network_fault"} 0
 lockstep_incidents_total{symptom="node_lost"} 0
 lockstep_incidents_total{symptom="non_communication_hang"} 0

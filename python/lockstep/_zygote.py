@@ -8,8 +8,8 @@ When an epoch has begun and nothing more is asked for a while, the workers of th
 wait for forks either. They hold no more memory than what they have written, and wait in a nest, the process that forked them, until
 they get their rank, environment and output.
 
-Requests: {"op": "store"} + [socket]: forks the store host. {"op": "spawn", "epoch", "module", "cwd", "workers": [{"rank", "command",
-"env", "threads"}]} + [stdout, stderr per worker]: answers {"event": "spawned", "epoch", "pids"} or {"event": "spawn_failed", "epoch", "error"}.
+Requests: {"op": "store"} + [socket]: forks the store host. {"op": "spawn", "epoch", "module", "cwd", "code": {"from", "to"}, "workers": [{"rank",
+"command", "env", "threads"}]} + [stdout, stderr per worker]: answers {"event": "spawned", "epoch", "pids"} or {"event": "spawn_failed", "epoch", "error"}.
 """
 
 import atexit
@@ -24,7 +24,7 @@ import sys
 import threading
 import time
 
-from lockstep import _anew, _boot, _packets, _store
+from lockstep import _anew, _boot, _packets, _store, _version
 
 
 _RESTORE = "LOCKSTEP_ZYGOTE_RESTORE"
@@ -269,9 +269,13 @@ def _become_worker(request, worker, fds):
     os.chdir(request["cwd"])
     _set_threads(worker["threads"])
     _boot.prepare_worker()
-    way = ["-m"] if request["module"] else []
+    moved = request.get("code", {"from": "", "to": ""})
+    code = moved["to"]
+    if code:
+        _version.move(moved["from"], code)
+    way = [] if not request["module"] else ["-m", _version.__name__, code] if code else ["-m"]
     _anew.watch([sys.executable, "-u", *way, *worker["command"]], _PRELOAD)
-    _leave(_exit_status(worker["command"], request["module"]))
+    _leave(_exit_status(worker["command"], request["module"] and (code or os.getcwd())))
 
 
 def _begin_anew():
@@ -373,12 +377,12 @@ def _ready_heap():
 
 
 def _run(script, *args, module):
-    """As `python -u script args...` does; exceptions pass through."""
+    """As `python -u script args...` does; exceptions pass through. module: the script is one, to be found there; False: it is a file."""
     sys.argv[:] = [script, *args]
     if module:
         import runpy
 
-        sys.path.insert(0, os.getcwd())
+        sys.path.insert(0, module)
         return runpy.run_module(script, run_name="__main__", alter_sys=True)
     import types
 

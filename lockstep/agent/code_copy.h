@@ -1,0 +1,44 @@
+// Copies of the code that a run's workers have run, under <run dir>/code, named by their content and kept as long as
+// the run: what a user changes in place changes none of them. What is copied is a directory's code, by the names of its
+// files (kCodeSuffixes); all else (data, results) is linked to where it was, and hidden files are left out.
+//
+//   LS_ASSIGN_OR_RETURN(const std::string root, CodeRoot(spec));       // what a new version takes the place of
+//   LS_RETURN_IF_ERROR(CheckCode(spec, directory));                    // the script is there
+//   LS_ASSIGN_OR_RETURN(const CodeCopy copy, CopyCode(spec, directory, hash));
+#pragma once
+
+#include <string>
+
+#include "lockstep/agent/spec.h"
+#include "lockstep/base/status.h"
+#include "lockstep/base/units.h"
+#include "lockstep/control/version.h"
+
+namespace lockstep::agent {
+
+struct CodeLimits {
+  int most_entries = 20'000;
+  Bytes most{64 << 20};
+};
+
+struct CodeTree {
+  std::string hash;  // of the names and contents of its code, the same on every machine
+  int files = 0;
+  Bytes size;
+};
+
+// The directory that Python puts first on its path: that of the script, or the working directory for -m. Errors: a
+// program that is no file of ours (--no-python, found on PATH).
+absl::StatusOr<std::string> CodeRoot(const RunSpec& spec);
+// NotFound: it is no directory, or lacks the script or module.
+absl::Status CheckCode(const RunSpec& spec, const std::string& directory);
+absl::StatusOr<CodeTree> LookAtCode(const std::string& directory, const CodeLimits& limits = {});
+// Copies it unless that was done; its path. An error if its hash is not `hash` (empty: whatever it is).
+absl::StatusOr<std::string> CopyCode(const RunSpec& spec, const std::string& directory, const std::string& hash,
+                                     const CodeLimits& limits = {});
+// What the run began with, should it be changed in place: kept where that is cheap.
+void KeepFirstCode(const RunSpec& spec);
+// Where the workers of a version find their code; empty: where the run began with it. Copies what is not there yet.
+absl::StatusOr<std::string> PathOfCode(const RunSpec& spec, const control::Version& version);
+
+}  // namespace lockstep::agent

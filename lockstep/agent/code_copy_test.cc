@@ -1,0 +1,117 @@
+#include "lockstep/agent/code_copy.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "lockstep/base/file.h"
+
+namespace lockstep::agent {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class CodeCopy : public testing::Test {
+ protected:
+  CodeCopy() {
+    std::string pattern = testing::TempDir() + "code_XXXXXX";
+    root_ = fs::canonical(mkdtemp(pattern.data()));
+    spec_.run_dir = Folder("run");
+    spec_.cwd = root_;
+    spec_.command = {"old/train.py", "--lr", "1"};
+    spec_.node_name = "a";
+    Write("old/train.py", "print(1)");
+    Write("new/train.py", "print(2)");
+    Write("new/parts/model.py", "x = 2");
+  }
+  ~CodeCopy() override { fs::remove_all(root_); }
+
+  std::string Folder(const std::string& name) {
+    fs::create_directories(root_ / name);
+    return (root_ / name).string();
+  }
+  void Write(const std::string& name, const std::string& text) {
+    fs::create_directories((root_ / name).parent_path());
+    ASSERT_TRUE(WriteFileAtomically((root_ / name).string(), text).ok());
+  }
+  std::string Path(const std::string& name) { return (root_ / name).string(); }
+  std::string HashOf(const std::string& name) { return LookAtCode(Path(name))->hash; }
+  control::Version Version(const std::string& name) { return {.number = 1, .code = Path(name), .hash = HashOf(name)}; }
+
+  fs::path root_;
+  RunSpec spec_;
+};
+
+TEST_F(CodeCopy, OutlivesChangesInPlace) {
+  const control::Version version = Version("new");
+  const std::string path = *PathOfCode(spec_, version);
+  EXPECT_EQ(fs::path(path).parent_path(), spec_.run_dir + "/code");
+  Write("new/train.py", "print(3)");
+  EXPECT_EQ(*ReadFile(path + "/train.py"), "print(2)");
+  EXPECT_EQ(*ReadFile(path + "/parts/model.py"), "x = 2");
+  EXPECT_EQ(*PathOfCode(spec_, version), path) << "it is there already";
+  EXPECT_NE(*PathOfCode(spec_, Version("new")), path);
+}
+
+TEST_F(CodeCopy, LinksWhatIsNoCode) {
+  Write("new/data/train.bin", "numbers");
+  Write("new/__pycache__/train.cpython-311.pyc", "old");
+  Write("new/.git/config", "hidden");
+  Write("new/runs/run.json", "{}");
+  Write("new/venv/pyvenv.cfg", "");
+  Write("new/launch", "#!/bin/sh\n");
+  const std::string path = *PathOfCode(spec_, Version("new"));
+  EXPECT_EQ(fs::read_symlink(path + "/data/train.bin"), Path("new/data/train.bin"));
+  for (const char* name : {"/__pycache__", "/.git", "/runs", "/venv"}) EXPECT_FALSE(fs::exists(path + name)) << name;
+  EXPECT_FALSE(fs::is_symlink(path + "/launch")) << "a script without a suffix";
+  const std::string before = HashOf("new");
+  Write("new/data/train.bin", "other numbers");
+  EXPECT_EQ(HashOf("new"), before);
+}
+
+TEST_F(CodeCopy, RefusesOtherCodeThanWasAskedFor) {
+  control::Version version = Version("new");
+  Write("new/train.py", "print(3)");
+  EXPECT_THAT(PathOfCode(spec_, version).status().ToString(), HasSubstr("has other code here"));
+  version.code = Path("nowhere");
+  EXPECT_THAT(PathOfCode(spec_, version).status().ToString(), HasSubstr("does not exist"));
+}
+
+TEST_F(CodeCopy, SaysWhatIsMissing) {
+  EXPECT_TRUE(CheckCode(spec_, Path("new")).ok());
+  EXPECT_THAT(CheckCode(spec_, Path("run")).ToString(), HasSubstr("run has no train.py"));
+  EXPECT_THAT(CheckCode(spec_, Path("new/train.py")).ToString(), HasSubstr("is a file: name the directory"));
+  RunSpec module = spec_;
+  module.module = true;
+  module.command = {"parts.model"};
+  EXPECT_TRUE(CheckCode(module, Path("new")).ok());
+  EXPECT_THAT(CheckCode(module, Path("old")).ToString(), HasSubstr("has no parts or parts.py"));
+  EXPECT_EQ(*CodeRoot(module), spec_.cwd);
+  EXPECT_EQ(*CodeRoot(spec_), Path("old"));
+  RunSpec program = spec_;
+  program.torchrun.no_python = true;
+  program.command = {"sh"};
+  EXPECT_THAT(CodeRoot(program).status().ToString(), HasSubstr("is found on PATH"));
+}
+
+TEST_F(CodeCopy, HasLimits) {
+  EXPECT_THAT(LookAtCode(Path("new"), {.most_entries = 2}).status().ToString(), HasSubstr("more than 2 files"));
+  EXPECT_THAT(LookAtCode(Path("new"), {.most = Bytes{3}}).status().ToString(), HasSubstr("of code"));
+}
+
+TEST_F(CodeCopy, TheFirstVersionIsWhereItWasUnlessItWasChanged) {
+  KeepFirstCode(spec_);
+  const control::Version first{.kept = true};
+  EXPECT_EQ(*PathOfCode(spec_, first), "");
+  Write("old/train.py", "print('edited in place')");
+  const std::string path = *PathOfCode(spec_, first);
+  EXPECT_EQ(*ReadFile(path + "/train.py"), "print(1)");
+  KeepFirstCode(spec_);
+  EXPECT_EQ(*PathOfCode(spec_, first), path) << "of an agent that came later, too";
+  EXPECT_EQ(*PathOfCode(spec_, {}), "") << "nobody has asked for an update yet";
+}
+
+}  // namespace
+}  // namespace lockstep::agent

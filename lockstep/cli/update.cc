@@ -1,0 +1,160 @@
+#include <fmt/core.h>
+
+#include <chrono>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "lockstep/agent/code_copy.h"
+#include "lockstep/agent/launch.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/cli/commands.h"
+#include "lockstep/node/past.h"
+#include "lockstep/node/query.h"
+#include "lockstep/node/run_dir.h"
+
+#include <filesystem>
+
+namespace lockstep::cli {
+namespace {
+
+// For the nodes to have their copies; what takes longer is told by `lockstep status`.
+constexpr Seconds kPatience{10};
+constexpr auto kPoll = std::chrono::milliseconds(10);
+
+struct UpdateFlags {
+  std::string run_dir, code;
+  std::vector<std::string> env;
+  bool now = false, json = false;
+  double within_s = 24 * 3600;
+};
+
+absl::StatusOr<std::map<std::string, std::string>> ReadVariables(const std::vector<std::string>& words) {
+  std::map<std::string, std::string> env;
+  for (const std::string& word : words) {
+    const size_t equals = word.find('=');
+    if (equals == std::string::npos)
+      return InvalidArgument("--env needs KEY=VALUE, found \"{}\"; KEY= makes it empty", word);
+    const std::string name = word.substr(0, equals);
+    if (const std::string why = agent::WhyNotSet(name); !why.empty()) return InvalidArgument("--env {}: {}", name, why);
+    env[name] = word.substr(equals + 1);
+  }
+  return env;
+}
+
+absl::StatusOr<control::UpdateAsked> ReadRequest(const UpdateFlags& flags, const agent::RunSpec& spec) {
+  control::UpdateAsked asked;
+  if (flags.code.empty() && flags.env.empty())
+    return InvalidArgument("name what is new: --code DIR, --env KEY=VALUE, or both");
+  LS_ASSIGN_OR_RETURN(asked.env, ReadVariables(flags.env));
+  asked.now = flags.now;
+  asked.within = Seconds{flags.within_s};
+  if (flags.code.empty()) return asked;
+  LS_RETURN_IF_ERROR(agent::CheckCode(spec, flags.code));
+  asked.code = std::filesystem::canonical(flags.code).string();
+  LS_ASSIGN_OR_RETURN(const agent::CodeTree tree, agent::LookAtCode(asked.code));
+  asked.hash = tree.hash;
+  return asked;
+}
+
+// Why nobody answers for this run.
+absl::Status Unwatched(const std::string& run_dir, const absl::Status& why) {
+  const auto replayed = node::Replay(run_dir);
+  if (replayed.ok() && replayed->state.mode == control::Mode::kFinished)
+    return FailedPrecondition("{}: this run has ended: {}", run_dir, replayed->state.verdict);
+  return FailedPrecondition("{}: nobody watches this run ({}); go on with `lockstep run --resume {}`", run_dir,
+                            Message(why), run_dir);
+}
+
+bool IsBeingCopied(const Json& version) { return version.value("stage", "") == "copying"; }
+
+// As it is once the nodes have their copies, or after a while.
+Json Await(const std::string& run_dir, Json version) {
+  const SystemClock clock;
+  const Nanos until = clock.Now() + ToNanos(kPatience);
+  while (IsBeingCopied(version) && clock.Now() < until) {
+    std::this_thread::sleep_for(kPoll);
+    const auto status = node::Ask(run_dir, {{"op", "status"}});
+    if (!status.ok() || !status->contains("versions")) break;
+    for (const Json& one : status->at("versions"))
+      if (one.at("number") == version.at("number")) version = one;
+  }
+  return version;
+}
+
+std::string DurationText(double seconds) {
+  if (seconds >= 7200) return fmt::format("{:.3g} h", seconds / 3600);
+  return seconds >= 120 ? fmt::format("{:.3g} min", seconds / 60) : fmt::format("{:.3g} s", seconds);
+}
+
+// Of a job with its own checkpoints we know nothing.
+std::string WhereFrom(const std::string& run_dir) {
+  const auto status = node::Ask(run_dir, {{"op", "status"}});
+  const Json checkpoint = status.ok() ? status->value("checkpoint", Json::object()) : Json::object();
+  const Json step = checkpoint.value("step", Json());
+  if (!step.is_number()) return "from its beginning, for Lockstep knows of no checkpoint";
+  return fmt::format("from its newest checkpoint, step {} or later", step.get<int64_t>());
+}
+
+std::string WhatWillHappen(const Json& version, const UpdateFlags& flags, const std::string& from) {
+  const std::string head = fmt::format("version {}: ", version.value("number", 0));
+  if (IsBeingCopied(version)) return head + "not all nodes have their copies yet: see `lockstep status`";
+  if (flags.now) return head + "the job is restarted with it now, " + from;
+  return head + fmt::format("it comes with the next restart, in {} at the latest", DurationText(flags.within_s));
+}
+
+int Print(const Json& version, const UpdateFlags& flags, const std::string& from) {
+  if (flags.json) fmt::print("{}", RenderJson(version));
+  if (version.value("stage", "") == "dropped") {
+    fmt::print(stderr, "lockstep: not taken: {}\n", version.value("why", ""));
+    return kExitNo;
+  }
+  if (!flags.json) fmt::print("{}\n", WhatWillHappen(version, flags, from));
+  return 0;
+}
+
+absl::StatusOr<int> Update(const UpdateFlags& flags) {
+  LS_ASSIGN_OR_RETURN(const std::string run_dir, node::FindRunDir(flags.run_dir));
+  LS_ASSIGN_OR_RETURN(const agent::RunSpec spec, agent::ReadRunSpec(run_dir));
+  LS_ASSIGN_OR_RETURN(const control::UpdateAsked asked, ReadRequest(flags, spec));
+  Json request = control::ToJson(control::EventBody(asked));
+  request["op"] = "update";
+  const std::string from = flags.now ? WhereFrom(run_dir) : "";
+  const auto version = node::Ask(run_dir, request);
+  if (absl::IsUnavailable(version.status()) || absl::IsNotFound(version.status()))
+    return Unwatched(run_dir, version.status());
+  LS_RETURN_IF_ERROR(version.status());
+  return Print(Await(run_dir, *version), flags, from);
+}
+
+void Declare(CLI::App& command, UpdateFlags& flags) {
+  command.add_option("run,--run", flags.run_dir, "Run directory; default: the newest run of this user");
+  command.add_option("--code", flags.code,
+                     "Directory of the new code, in place of the script's own; of several nodes, the same on all");
+  command.add_option("--env", flags.env, "KEY=VALUE: a variable of the workers' environment; may be given again")
+      ->allow_extra_args(false);
+  auto* now = command.add_flag("--now", flags.now, "Restart the job for it; default: with the next restart");
+  command.add_option("--within", flags.within_s, "Seconds after which it is not waited for another restart any longer")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->excludes(now);
+  command.add_flag("--json", flags.json, "One JSON document on stdout");
+  command.footer(
+      "A version that fails in its first steps is taken back, and the job goes on with the one before.\n"
+      "Example: lockstep update --code ~/train-v2 --env LR_SCALE=0.5 --now");
+}
+
+}  // namespace
+
+void AddUpdate(CLI::App& app, int& exit_code) {
+  auto flags = std::make_shared<UpdateFlags>();  // lives as long as the callbacks of the parser
+  CLI::App* command =
+      app.add_subcommand("update", "New code or environment for a running job: now, or with its next restart");
+  Declare(*command, *flags);
+  command->callback([flags, &exit_code] {
+    const auto result = Update(*flags);
+    exit_code = result.ok() ? *result : PrintError(result.status());
+  });
+}
+
+}  // namespace lockstep::cli

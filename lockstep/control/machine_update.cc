@@ -1,0 +1,276 @@
+// Versions of what the workers run: one is asked for, waits for a restart or makes one, is on trial for some steps, and
+// is accepted or taken back.
+#include <algorithm>
+
+#include "lockstep/control/turn.h"
+
+namespace lockstep::control {
+namespace {
+
+using incident::ActionKind;
+using incident::Finding;
+using incident::Suspect;
+using incident::Syndrome;
+
+// Of a version on trial whose pace stays unknown: so many times its steps, and it is accepted all the same.
+constexpr int64_t kLongestTrial = 10;
+
+Update& Running(State& state) { return state.versions[static_cast<size_t>(state.running)]; }
+const Update& Running(const State& state) { return state.versions[static_cast<size_t>(state.running)]; }
+
+Update* Find(State& state, VersionStage stage) {
+  const auto found =
+      std::find_if(state.versions.begin(), state.versions.end(), [&](const Update& u) { return u.stage == stage; });
+  return found == state.versions.end() ? nullptr : &*found;
+}
+
+Update* Find(State& state, int number, VersionStage stage) {
+  if (number < 0 || number >= static_cast<int>(state.versions.size())) return nullptr;
+  Update& update = state.versions[static_cast<size_t>(number)];
+  return update.stage == stage ? &update : nullptr;
+}
+
+// Waiting, or about to.
+Update* Coming(State& state) {
+  Update* waiting = Find(state, VersionStage::kWaiting);
+  return waiting != nullptr ? waiting : Find(state, VersionStage::kCopying);
+}
+
+void Drop(Update& update, std::string why) {
+  update.stage = VersionStage::kDropped;
+  update.why = std::move(why);
+}
+
+// On top of the newest that is to run, or runs.
+Update Compose(State& state, const UpdateAsked& event, Nanos at, Nanos wall) {
+  const Update* coming = Coming(state);
+  const Update& base = coming != nullptr ? *coming : Running(state);
+  Update update;
+  update.version = base.version;
+  update.version.number = static_cast<int>(state.versions.size());
+  if (!event.code.empty()) {
+    update.version.code = event.code;
+    update.version.hash = event.hash;
+  }
+  for (const auto& [name, value] : event.env) update.version.env[name] = value;
+  const bool copied = update.version.code.empty() || (event.code.empty() && base.stage != VersionStage::kCopying);
+  update.stage = copied ? VersionStage::kWaiting : VersionStage::kCopying;
+  update.base = base.version.number;
+  update.now = event.now;
+  update.deadline = at + ToNanos(event.within);
+  update.asked_wall = wall;
+  return update;
+}
+
+bool IsSame(const Version& a, const Version& b) {
+  return a.code.empty() == b.code.empty() && a.hash == b.hash && a.env == b.env;
+}
+
+std::string WhyNot(const State& state, const Version& version) {
+  if (state.spec.observe_only) return "this run only observes (--observe-only)";
+  if (state.spec.policy.dry_run) return "dry run: it would be done (dry_run of the policy)";
+  if (state.mode == Mode::kFinishing) return "the job is ending";
+  if (IsSame(version, Running(state).version))
+    return fmt::format("nothing changes: version {} runs already", state.running);
+  return "";
+}
+
+// What builds on a version that turned out bad has its fault too.
+void DropWhatBuildsOn(State& state, int bad) {
+  for (Update& update : state.versions) {
+    const bool coming = update.stage == VersionStage::kWaiting || update.stage == VersionStage::kCopying;
+    if (coming && update.base == bad) Drop(update, fmt::format("it builds on version {}, which was bad", bad));
+  }
+}
+
+int GoodBefore(const State& state) {
+  for (int number = state.running - 1; number >= 0; --number)
+    if (state.versions[static_cast<size_t>(number)].stage == VersionStage::kGood) return number;
+  return -1;
+}
+
+Finding AskedFinding(const State& state, const Update& update) {
+  Finding finding;
+  finding.syndrome = Syndrome::kUpdate;
+  finding.suspects = {{Suspect::Kind::kSoftware, fmt::format("version {}", update.version.number)}};
+  finding.evidence = {WhatIsNew(update.version)};
+  finding.since = state.now;  // until now the job trained
+  return finding;
+}
+
+double Slowdown(const State& state) { return state.step_time.value / state.step_time_before.value; }
+
+Finding SlowFinding(const State& state) {
+  Finding finding;
+  finding.syndrome = Syndrome::kJobSlow;
+  finding.suspects = {{Suspect::Kind::kSoftware, fmt::format("the job under version {}", state.running)}};
+  finding.evidence = {fmt::format("a step takes {:.3g} ms, {:.3g} before it: {:.0f} % more, and update.slower is {} %",
+                                  1e3 * state.step_time.value, 1e3 * state.step_time_before.value,
+                                  100 * (Slowdown(state) - 1), state.spec.policy.update_slower)};
+  finding.since = state.now;
+  return finding;
+}
+
+bool IsSlower(const State& state) {
+  if (state.step_time.value <= 0 || state.step_time_before.value <= 0) return false;
+  return Slowdown(state) > 1 + state.spec.policy.update_slower / 100.0;
+}
+
+void Accept(State& state) {
+  Running(state).stage = VersionStage::kGood;
+  Running(state).why = fmt::format("accepted at step {}", state.progress.step);
+}
+
+// A restart for an update alone: as soon as one can be made.
+void StartUpdate(Turn& turn) {
+  State& state = turn.state;
+  const Update* waiting = Find(state, VersionStage::kWaiting);
+  const bool acts = state.mode == Mode::kSpawning || state.mode == Mode::kStarting || state.mode == Mode::kRunning;
+  if (waiting == nullptr || !waiting->now || !acts || state.paused) return;
+  LeadWith(turn, AskedFinding(state, *waiting));
+}
+
+// A job that tells no steps can't end a trial by them: time must do.
+bool HasProvenItself(const State& state) {
+  const bool tells_steps = state.progress.step_end.value != 0 || !state.in_loop;
+  return !tells_steps && state.now - state.trial_began > ToNanos(state.spec.policy.again_within);
+}
+
+bool CanBeBlamed(Symptom symptom, Syndrome lead) {
+  switch (symptom) {
+    case Symptom::kProgram:
+    case Symptom::kCrash:
+    case Symptom::kHang:
+    case Symptom::kNan:
+      return true;
+    case Symptom::kUpdate:
+      return lead == Syndrome::kJobSlow;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+Version VersionToRun(const State& state) {
+  Version version = Running(state).version;
+  version.kept = version.code.empty() && state.versions.size() > 1;
+  return version;
+}
+
+std::optional<Version> VersionToCopy(const State& state) {
+  for (const Update& update : state.versions)
+    if (update.stage == VersionStage::kCopying) return update.version;
+  return std::nullopt;
+}
+
+std::optional<int> UpdateThatIsDue(const State& state, Nanos now) {
+  for (const Update& update : state.versions)
+    if (update.stage == VersionStage::kWaiting && !update.now && now >= update.deadline) return update.version.number;
+  return std::nullopt;
+}
+
+bool CanRollBack(const State& state) { return GoodBefore(state) >= 0; }
+
+bool IsTrialOver(const State& state, const Progress& progress, Seconds step_time) {
+  if (Running(state).stage != VersionStage::kOnTrial || state.mode != Mode::kRunning) return false;
+  if (state.trial_ends == 0 || progress.step < state.trial_ends) return false;
+  const int64_t begun = state.trial_ends - state.spec.policy.update_steps;
+  const bool long_enough = progress.step - begun >= kLongestTrial * state.spec.policy.update_steps;
+  return step_time.value > 0 || state.step_time_before.value <= 0 || long_enough;
+}
+
+bool IsChanging(const State& state) {
+  const bool waits = std::any_of(state.versions.begin(), state.versions.end(),
+                                 [](const Update& update) { return update.stage == VersionStage::kWaiting; });
+  return state.fault.plan.rung == Rung::kRollback || waits;
+}
+
+bool BlamesTrial(const State& state) {
+  const Policy& policy = state.spec.policy;
+  if (!state.open || Running(state).stage != VersionStage::kOnTrial || !policy.rollback || policy.dry_run) return false;
+  if (HasProvenItself(state)) return false;
+  return CanBeBlamed(SymptomOf(state), incident::Lead(state.incidents[*state.open]).syndrome);
+}
+
+void TakeVersion(Turn& turn) {
+  State& state = turn.state;
+  Update* next = Find(state, VersionStage::kWaiting);
+  if (next == nullptr || state.fault.plan.rung == Rung::kRollback) return;
+  Update& before = Running(state);
+  if (before.stage == VersionStage::kGood) state.step_time_before = state.step_time;
+  if (before.stage == VersionStage::kOnTrial)
+    Drop(before, fmt::format("version {} came before its trial was over", next->version.number));
+  next->stage = VersionStage::kOnTrial;
+  state.running = next->version.number;
+  state.step_time = {};
+  state.trial_ends = 0;
+  state.trial_began = {};
+  Act(turn, ActionKind::kHotUpdate,
+      fmt::format("{} in place of version {}", VersionText(next->version), before.version.number));
+}
+
+void BeginTrial(State& state) {
+  if (Running(state).stage != VersionStage::kOnTrial) return;
+  state.trial_ends = std::max<int64_t>(1, state.progress.step + state.spec.policy.update_steps);
+  state.trial_began = state.now;
+}
+
+void JudgeTrial(Turn& turn, Seconds step_time) {
+  State& state = turn.state;
+  if (step_time.value > 0) state.step_time = step_time;
+  if (state.paused || !IsTrialOver(state, state.progress, step_time)) return;
+  const bool may_roll_back = state.spec.policy.rollback && CanRollBack(state);
+  if (IsSlower(state) && may_roll_back) return LeadWith(turn, SlowFinding(state));
+  Accept(state);
+}
+
+void RollBack(Turn& turn) {
+  State& state = turn.state;
+  const int to = GoodBefore(state);
+  Update& bad = Running(state);
+  bad.stage = VersionStage::kBad;
+  bad.why = fmt::format("incident {}: {}", Open(state).id, incident::Headline(Open(state)));
+  DropWhatBuildsOn(state, state.running);
+  ActOnPlan(turn, ActionKind::kRollback,
+            fmt::format("back to {}: version {} is not taken again by itself",
+                        VersionText(state.versions[static_cast<size_t>(to)].version), state.running));
+  state.running = to;
+  state.step_time = state.step_time_before = {};
+  state.trial_ends = 0;
+  state.last_exception.clear();  // of other code
+}
+
+void ReconsiderUpdate(Turn& turn) { StartUpdate(turn); }
+
+void On(Turn& turn, const UpdateAsked& event) {
+  State& state = turn.state;
+  Update update = Compose(state, event, turn.at, turn.wall);
+  if (std::string why = WhyNot(state, update.version); !why.empty()) {
+    Drop(update, std::move(why));
+  } else if (Update* coming = Coming(state)) {
+    update.base = coming->base;
+    Drop(*coming, fmt::format("version {} holds it", update.version.number));
+  }
+  state.versions.push_back(std::move(update));
+  if (state.versions.back().stage == VersionStage::kCopying)
+    turn.commands.push_back(KeepCode{state.versions.back().version});
+  StartUpdate(turn);
+}
+
+void On(Turn& turn, const CodeKept& event) {
+  Update* update = Find(turn.state, event.version, VersionStage::kCopying);
+  if (update == nullptr) return Ignore(turn);
+  if (!event.error.empty()) return Drop(*update, event.error);
+  update->stage = VersionStage::kWaiting;
+  StartUpdate(turn);
+}
+
+void On(Turn& turn, const UpdateDue& event) {
+  Update* update = Find(turn.state, event.version, VersionStage::kWaiting);
+  if (update == nullptr) return Ignore(turn);
+  update->now = true;
+  StartUpdate(turn);
+}
+
+}  // namespace lockstep::control

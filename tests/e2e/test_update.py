@@ -1,0 +1,122 @@
+"""New code and environment for a job that runs: at once, with the next restart, and taken back where it is bad."""
+import json
+import shutil
+import subprocess
+import unittest
+
+from harness import BINARY, JOBS, ROOT, Run, RunTest, ddp, kill
+
+LOG_LINE = '"epoch": faults.epoch()}'
+STEP = "            loss = job.backward()\n"
+
+
+class Update(RunTest):
+    def version(self, number, extra=""):
+        """A directory with ddp.py, which logs its number and the variable TAG; `extra`: done before each step."""
+        folder = self.folder() / f"v{number}"
+        folder.mkdir()
+        for path in [*JOBS.glob("*.py"), ROOT / "examples/fingerprint.py"]:
+            shutil.copy(path, folder)
+        script = (folder / "ddp.py").read_text()
+        self.assertEqual((1, 1), (script.count(LOG_LINE), script.count(STEP)))
+        # The number comes from another module: one that the zygote must not have kept.
+        (folder / "number.py").write_text(f"NUMBER = {number}\n")
+        log = f'"epoch": faults.epoch(), "code": __import__("number").NUMBER, "tag": __import__("os").environ.get("TAG")}}'
+        (folder / "ddp.py").write_text(script.replace(LOG_LINE, log).replace(STEP, extra + STEP))
+        return folder
+
+    def begin(self, code, steps=100_000, options=()):
+        policy, log = self.folder() / "policy.toml", self.folder() / "steps.jsonl"
+        policy.write_text("[update]\nsteps = 10\nslower = 1000\n")
+        run = Run(self, str(code / "ddp.py"), "--log", str(log), *ddp(steps, step_time=0.05), ranks=2,
+                  options=["--policy", str(policy), *options])
+        run.log = log
+        run.wait_for_step(3)
+        return run
+
+    def update(self, run, *words):
+        answer = run.ask("update", *words)
+        self.assertEqual(0, answer.returncode, f"{answer.stderr}\n{run}")
+        return answer.stdout
+
+    def wait_for_line(self, run, what, **fields):
+        def there():
+            return next((line for line in run.steps() if all(line[name] == value for name, value in fields.items())), None)
+
+        return run.wait(what, there)
+
+    def stage(self, run, version):
+        return run.status()["versions"][version]["stage"]
+
+    def test_now_then_with_the_next_restart(self):
+        first, second = self.version(1), self.version(2)
+        run = self.begin(first)
+        self.assertIn("version 1: the job is restarted with it now", self.update(run, "--code", str(second), "--now"))
+        line = self.wait_for_line(run, "a step of the new code", code=2)
+        self.assertEqual(2, line["epoch"], run)
+        last = max(line["step"] for line in run.steps() if line["code"] == 1)
+        self.assertLessEqual(last, line["step"], run)
+        self.assertGreaterEqual(last + 2, line["step"], "no step was left out")
+        shutil.rmtree(second)  # the run has its own copy
+        run.wait("the version to be accepted", lambda: self.stage(run, 1) == "good")
+
+        self.assertIn("with the next restart, in 24 h at the latest", self.update(run, "--env", "TAG=blue"))
+        self.assertEqual(2, run.epoch(), run)
+        kill(run.pids()[1], 9)
+        line = self.wait_for_line(run, "a step with the variable", tag="blue")
+        self.assertEqual((3, 2), (line["epoch"], line["code"]), run)
+        self.assertEqual(2, run.status()["version"], run)
+
+        update, crash = run.faults()
+        self.assertEqual(("update", "crash"), (update["symptom"], crash["symptom"]), run)
+        self.assertIn("version 2 (code", run.ask("why", str(crash["id"])).stdout)
+        self.assertIn("in place of version 1", run.ask("why", str(crash["id"])).stdout)
+        run.ask("stop")
+        run.finish(code=1)
+
+    def test_a_bad_version_is_taken_back(self):
+        first = self.version(1)
+        bad = self.version(2, extra='            if step % 7 == 6: raise ValueError("a bad update")\n')
+        run = self.begin(first, steps=60, options=["--max-restarts", "0"])
+        run.wait("the code of the beginning to be kept", (run.dir / "code/first").is_symlink)
+        (first / "number.py").write_text("NUMBER = 99\n")  # edited in place: the way back leads to what ran
+        self.update(run, "--code", str(bad), "--now")
+        self.wait_for_line(run, "a step of the old code in epoch 3", code=1, epoch=3)
+        self.assertEqual("bad", self.stage(run, 1), run)
+        self.assertIn("ValueError", run.status()["versions"][1]["why"], run)
+        story = json.loads(run.ask("why", "2", "--json").stdout)
+        self.assertEqual("rollback", story["decisions"][0]["rung"], run)
+        self.assertIn("back to version 0", "\n".join(story["done"]), run)
+        run.finish()
+        self.assertEqual(3, run.epoch(), run)
+        self.assertEqual(59, run.steps()[-1]["step"], run)
+
+    def test_bad_input(self):
+        code = self.version(1)
+        run = self.begin(code)
+        empty = self.folder()
+        for words, status, text in [
+            ([], 2, "name what is new: --code DIR, --env KEY=VALUE, or both"),
+            (["--code", "/nowhere"], 2, "--code /nowhere does not exist"),
+            (["--code", str(code / "ddp.py")], 2, "is a file: name the directory in which the new ddp.py is"),
+            (["--code", str(empty)], 2, "has no ddp.py"),
+            (["--env", "TAG"], 2, 'needs KEY=VALUE, found "TAG"'),
+            (["--env", "RANK=1"], 2, "--env RANK: Lockstep sets it for every worker"),
+            (["--code", str(code), "--now", "--within", "3"], 2, "--within excludes --now"),
+        ]:
+            answer = run.ask("update", *words)
+            self.assertEqual(status, answer.returncode, f"{words}: {answer}")
+            self.assertIn(text, answer.stderr)
+            self.assertTrue("excludes" in text or len(answer.stderr.splitlines()) == 1, answer.stderr)  # CLI11 points at --help, too
+        self.assertEqual(1, run.epoch(), run)
+        run.ask("stop")
+        run.finish(code=1)
+        ended = run.ask("update", "--env", "TAG=x")
+        self.assertEqual(2, ended.returncode)
+        self.assertIn("this run has ended: stopped by SIGTERM", ended.stderr)
+        nothing = subprocess.run([BINARY, "update", "--run", str(empty), "--env", "A=1"], capture_output=True, text=True, timeout=30)
+        self.assertEqual((2, 1), (nothing.returncode, len(nothing.stderr.splitlines())), nothing.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
