@@ -142,7 +142,8 @@ std::string Obstacle(const Policy& policy, const Situation& situation, Rung rung
   if (rung == Rung::kRollback && !situation.can_roll_back) return "there is no earlier version of the code";
   if (rung == Rung::kRollback && situation.spent) return "no restart is left";
   if (rung == Rung::kReplay && situation.nodes < 2) return "it compares nodes, and the job has one";
-  if (WasTried(situation, rung) && !situation.on_trial) return "it was tried, and did not help";
+  const bool of_another_version = rung == Rung::kRollback && situation.on_trial;
+  if (WasTried(situation, rung) && !of_another_version) return "it was tried, and did not help";
   return policy.dry_run ? "dry run: it would be done" : "";
 }
 

@@ -102,7 +102,7 @@ class Update(RunTest):
             (["--code", str(empty)], 2, "has no ddp.py"),
             (["--env", "TAG"], 2, 'needs KEY=VALUE, found "TAG"'),
             (["--env", "RANK=1"], 2, "--env RANK: Lockstep sets it for every worker"),
-            (["--code", str(code), "--now", "--within", "3"], 2, "--within excludes --now"),
+            (["--code", str(code), "--now", "--within", "3"], 2, "excludes"),
         ]:
             answer = run.ask("update", *words)
             self.assertEqual(status, answer.returncode, f"{words}: {answer}")
