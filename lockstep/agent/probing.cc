@@ -50,7 +50,7 @@ control::Probed RunTests(const RunSpec& spec, const control::Probe& command, con
   const absl::StatusOr<ChildEnd> end =
       RunChild({std::filesystem::read_symlink("/proc/self/exe").string(), "probe", "--json", "--seconds",
                 fmt::format("{:g}", kTests.value), "--dir", TemporaryFolder(), "--node", spec.node_name},
-               std::min(command.at_most, kPatience), stop);
+               {.at_most = std::min(command.at_most, kPatience)}, stop);
   if (!end.ok()) {
     answer.findings = {Broken(spec.node_name, Message(end.status()))};
   } else if (end->signal != 0 || end->out.empty()) {

@@ -1,21 +1,26 @@
-// Another program, run to its end in a process group of its own: no signal of a terminal reaches it, and it inherits no
-// blocked signals. It reads nothing. Blocks; for a thread that may wait.
+// Another program, run to its end: arguments as they are, no shell, and a time limit after which it is killed with all
+// that it has started. It is a process group of its own, which no signal of a terminal reaches, and what it leaves
+// behind when it ends is killed. Blocks; for a thread that may wait.
 //
-//   LS_ASSIGN_OR_RETURN(const ChildEnd end, RunChild({"/usr/bin/scontrol", "ping"}, Seconds{5}, stop));
+//   LS_ASSIGN_OR_RETURN(const ChildEnd end, RunChild({"scontrol", "ping"}, {.at_most = Seconds{5}}, stop));
 //   if (end.code != 0) return Unavailable("scontrol ping: {}", end.err);
 #pragma once
-
-#include <sys/types.h>
 
 #include <stop_token>
 #include <string>
 #include <vector>
 
-#include "lockstep/base/file.h"
 #include "lockstep/base/status.h"
 #include "lockstep/base/units.h"
 
 namespace lockstep {
+
+struct ChildOptions {
+  Seconds at_most{20};
+  std::string input{};                     // on its standard input
+  std::vector<std::string> environment{};  // NAME=VALUE; empty: ours
+  bool takes_signals = true;               // false: one that ends us does not end it
+};
 
 struct ChildEnd {
   int code = 0;    // its exit status
@@ -24,7 +29,8 @@ struct ChildEnd {
 };
 
 // argv[0]: a path, or a name to be found in PATH. What it writes beyond 16 MiB is dropped. kNotFound: there is no such
-// program; kDeadlineExceeded: it was killed, with all of its group, after `at_most`; kCancelled: it was, as asked.
-absl::StatusOr<ChildEnd> RunChild(const std::vector<std::string>& argv, Seconds at_most, const std::stop_token& stop);
+// program; kDeadlineExceeded: it was killed after `at_most`; kCancelled: it was, as asked.
+absl::StatusOr<ChildEnd> RunChild(const std::vector<std::string>& argv, const ChildOptions& options = {},
+                                  const std::stop_token& stop = {});
 
 }  // namespace lockstep

@@ -15,7 +15,7 @@ using ::testing::SizeIs;
 
 absl::StatusOr<ChildEnd> Shell(const std::string& script, Seconds at_most = Seconds{30},
                                const std::stop_token& stop = {}) {
-  return RunChild({"sh", "-c", script}, at_most, stop);
+  return RunChild({"sh", "-c", script}, {.at_most = at_most}, stop);
 }
 
 TEST(Child, WhatItPrintsAndHowItEnds) {
@@ -33,7 +33,7 @@ TEST(Child, LongOutput) {
 }
 
 TEST(Child, NoSuchProgram) {
-  const auto end = RunChild({"/nowhere/program"}, Seconds{1}, {});
+  const auto end = RunChild({"/nowhere/program"});
   EXPECT_TRUE(absl::IsNotFound(end.status())) << end.status();
   EXPECT_THAT(Message(end.status()), HasSubstr("/nowhere/program"));
 }

@@ -15,6 +15,14 @@ void DeclareCoordination(CLI::App& run, node::RunOptions& options) {
   run.add_option("--standbys", options.nodes.expected.standbys,
                  "Nodes beyond those of the job that may join, wait warm, and take the place of one that is lost")
       ->check(CLI::Range(0, 1000));
+  run.add_option("--cluster", options.cluster,
+                 "slurm: ask Slurm for a machine where none stands by, and drain those that were evicted as broken "
+                 "(docs/clusters.md)")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"none", "slurm"}));
+  run.add_option("--standby-job", options.standby_job,
+                 "Batch script that brings such a machine; its first argument is where the coordinator is")
+      ->check(CLI::ExistingFile);
   run.add_option(
       "--policy", options.recovery_file,
       "TOML file with what may be done about a fault, and how often; presets/policy/default.toml has all keys");

@@ -4,6 +4,7 @@
 #include "lockstep/agent/starter.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/drill/link_keeper.h"
+#include "lockstep/schedule/slurm_driver.h"
 
 namespace lockstep::cli {
 
@@ -17,6 +18,11 @@ void AddHidden(CLI::App& app, int& exit_code) {
   CLI::App* stacks = app.add_subcommand("stacks", "Native stacks of one process as JSON")->group("");
   stacks->add_option("pid", *pid)->required();
   stacks->callback([pid, &exit_code] { exit_code = agent::StacksMain(*pid); });
+
+  auto job = std::make_shared<std::string>();
+  CLI::App* begin = app.add_subcommand("begin-now", "Lets a requeued job of Slurm begin at once")->group("");
+  begin->add_option("job", *job)->required();
+  begin->callback([job, &exit_code] { exit_code = schedule::BeginNowMain(*job); });
 
   CLI::App* cut = app.add_subcommand("cut-link", "Cuts off a process's network until its input ends")->group("");
   cut->add_option("pid", *pid)->required();

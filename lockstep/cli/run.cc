@@ -4,6 +4,7 @@
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/coordinator_flags.h"
 #include "lockstep/cli/job_file.h"
+#include "lockstep/cli/standby_command.h"
 #include "lockstep/cli/torchrun_flags.h"
 #include "lockstep/node/init.h"
 #include "lockstep/node/options.h"
@@ -78,6 +79,10 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   if (!options.recovery_file.empty()) {
     LS_ASSIGN_OR_RETURN(options.recovery, FindPolicy(options.recovery_file));
   }
+  if (options.cluster != "none" && options.nodes.several() && options.standby_job.empty() && flags.resume.empty())
+    options.standby_command = StandbyCommand(run, options.nodes.endpoint);
+  if (options.cluster != "none" && !options.nodes.several() && flags.resume.empty())
+    options.notices.push_back(fmt::format("--cluster {} has no effect: the job runs on one node", options.cluster));
   if (flags.dry_run) return PrintReport(node::DryRun(options), false);
   node::StandBehindInit();
   return flags.resume.empty() ? node::RunJob(options) : node::ResumeJob(flags.resume, options);

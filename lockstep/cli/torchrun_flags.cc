@@ -159,6 +159,7 @@ absl::Status TorchrunFlags::ApplyNodes(node::RunOptions& options) const {
   LS_ASSIGN_OR_RETURN(nodes.own_rank, Number("node-rank", 0, first ? 0 : -1));
   if (nodes.most != node::kAsCoordinatorSays && nodes.own_rank >= nodes.most)
     return InvalidArgument("--node-rank {} is not below --nnodes {}", nodes.own_rank, nodes.most);
+  if (step && nodes.several() && nodes.own_name.empty()) nodes.own_name = step->node_name;
   if (step && step->nodes == nodes.most) FollowSlurm(*step, nodes);
   LS_RETURN_IF_ERROR(ApplyEndpoint(nodes));
   if (!nodes.several() && nodes.expected.standbys > 0)
@@ -178,10 +179,9 @@ absl::Status TorchrunFlags::ApplyNodes(node::RunOptions& options) const {
   return absl::OkStatus();
 }
 
-// The nodes have the ranks and names that Slurm gave them, and meet at the first, on a port of the job's own.
+// The nodes have the ranks that Slurm gave them, and meet at the first, on a port of the job's own.
 void TorchrunFlags::FollowSlurm(const SlurmStep& step, node::Nodes& nodes) const {
   if (!Given("node-rank")) nodes.own_rank = step.node;
-  if (nodes.own_name.empty()) nodes.own_name = step.node_name;
   if (!nodes.endpoint.empty() || Given("rdzv-endpoint") || Given("master-addr")) return;
   nodes.endpoint = fmt::format("{}:{}", step.first_node, kDynamicPort + step.job % 1000);
   nodes.may_lead = nodes.must_lead = nodes.own_rank == 0;

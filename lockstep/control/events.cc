@@ -13,13 +13,37 @@ namespace {
 using incident::Fields;
 
 // In the order of EventBody's alternatives. Part of the journal's format: a name is never given to something else.
-constexpr std::array<const char*, std::variant_size_v<EventBody>> kTypeNames = {
-    "job_started",          "epoch_spawned", "loop_began",     "caught_up",     "progress_seen",
-    "rank_exited",          "suspected",     "stacks_kept",    "epoch_stopped", "restore_chosen",
-    "spawn_failed",         "stop_asked",    "job_paused",     "job_continued", "watcher_gone",
-    "secondary_grace_over", "drilled",       "agent_lost",     "agent_back",    "agent_gone",
-    "standby_came",         "standby_left",  "journal_behind", "alerted",       "probed",
-    "stop_overdue",         "update_asked",  "code_kept",      "update_due",    "tick"};
+constexpr std::array<const char*, std::variant_size_v<EventBody>> kTypeNames = {"job_started",
+                                                                                "epoch_spawned",
+                                                                                "loop_began",
+                                                                                "caught_up",
+                                                                                "progress_seen",
+                                                                                "rank_exited",
+                                                                                "suspected",
+                                                                                "stacks_kept",
+                                                                                "epoch_stopped",
+                                                                                "restore_chosen",
+                                                                                "spawn_failed",
+                                                                                "stop_asked",
+                                                                                "job_paused",
+                                                                                "job_continued",
+                                                                                "watcher_gone",
+                                                                                "secondary_grace_over",
+                                                                                "drilled",
+                                                                                "agent_lost",
+                                                                                "agent_back",
+                                                                                "agent_gone",
+                                                                                "standby_came",
+                                                                                "standby_left",
+                                                                                "journal_behind",
+                                                                                "alerted",
+                                                                                "probed",
+                                                                                "stop_overdue",
+                                                                                "update_asked",
+                                                                                "code_kept",
+                                                                                "update_due",
+                                                                                "cluster_did",
+                                                                                "tick"};
 
 constexpr std::array<const char*, 4> kAlertClasses = {"machine", "network", "software", "warning"};
 
@@ -60,6 +84,7 @@ Json Body(const JobStarted& event) {
           {"layout", spec.layout},
           {"standbys", spec.standbys},
           {"leading_node", spec.leading_node},
+          {"can_ask", spec.can_ask},
           {"policy", ToJson(spec.policy)}};
 }
 Json Body(const EpochSpawned&) { return Json::object(); }
@@ -125,6 +150,9 @@ Json Body(const UpdateAsked& event) {
 }
 Json Body(const CodeKept& event) { return {{"version", event.version}, {"error", event.error}}; }
 Json Body(const UpdateDue& event) { return {{"version", event.version}}; }
+Json Body(const ClusterDid& event) {
+  return {{"incident", event.incident}, {"drained", event.drained}, {"text", event.text}};
+}
 Json Body(const Tick&) { return Json::object(); }
 
 // Reads an object inside another one with `read(Fields&)`; its first problem becomes the parent's.
@@ -234,6 +262,7 @@ void Read(Fields& fields, JobStarted& event) {
   if (fields.Optional("layout")) event.spec.layout = fields.Text("layout");
   if (fields.Optional("standbys")) event.spec.standbys = fields.Int32("standbys");
   if (fields.Optional("leading_node")) event.spec.leading_node = fields.Int32("leading_node");
+  event.spec.can_ask = ReadOptionalFlag(fields, "can_ask");
   event.spec.policy = ReadSpecPolicy(fields);
 }
 void Read(Fields& fields, EpochSpawned& event) { event = {ReadEpoch(fields)}; }
@@ -304,6 +333,9 @@ void Read(Fields& fields, UpdateAsked& event) {
 }
 void Read(Fields& fields, CodeKept& event) { event = {fields.Int32("version"), fields.Text("error")}; }
 void Read(Fields& fields, UpdateDue& event) { event = {fields.Int32("version")}; }
+void Read(Fields& fields, ClusterDid& event) {
+  event = {fields.Int("incident"), fields.Text("drained"), fields.Text("text")};
+}
 void Read(Fields&, Tick&) {}
 
 // Makes the alternative whose name is `type`; false if there is none.

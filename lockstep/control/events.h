@@ -43,6 +43,7 @@ struct JobSpec {
   std::string layout{};           // as JSON (cluster::LayoutJson); empty: not known
   int standbys = 0;               // agents beyond those of the nodes that may wait for a place to become free
   int leading_node = -1;          // whose agent lives in the coordinator's process; -1: none's
+  bool can_ask = false;           // there is a scheduler that may bring another machine
   Policy policy{};
 };
 
@@ -200,6 +201,12 @@ struct CodeKept {
 struct UpdateDue {
   int version = 0;
 };
+// What came of something that was wanted of the cluster's scheduler: for the record of an incident.
+struct ClusterDid {
+  int64_t incident = 0;
+  std::string drained;  // the node that was to be drained, whether or not it was; empty: it was about none
+  std::string text;     // one sentence
+};
 // A fault that `lockstep drill` is about to inject: a rehearsal. It changes nothing; reports tell it from a real fault.
 inline constexpr char kKillCoordinator[] = "kill-coordinator";
 inline constexpr char kCutLink[] = "cut-link";  // of the node that has the rank
@@ -219,7 +226,7 @@ using EventBody =
     std::variant<JobStarted, EpochSpawned, LoopBegan, CaughtUp, ProgressSeen, RankExited, Suspected, StacksKept,
                  EpochStopped, RestoreChosen, SpawnFailed, StopAsked, JobPaused, JobContinued, WatcherGone,
                  SecondaryGraceOver, Drilled, AgentLost, AgentBack, AgentGone, StandbyCame, StandbyLeft, JournalBehind,
-                 Alerted, Probed, StopOverdue, UpdateAsked, CodeKept, UpdateDue, Tick>;
+                 Alerted, Probed, StopOverdue, UpdateAsked, CodeKept, UpdateDue, ClusterDid, Tick>;
 struct Event {
   Nanos at;
   Nanos wall;

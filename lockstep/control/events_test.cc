@@ -47,6 +47,7 @@ std::vector<EventBody> AllEvents() {
           UpdateAsked{"/new", "abc", {{"LR", "1"}}, true, Seconds{3600}},
           CodeKept{2, "node b: /new does not exist"},
           UpdateDue{2},
+          ClusterDid{3, "h3", "Slurm drains node h3"},
           Tick{}};
 }
 
@@ -73,7 +74,8 @@ TEST(Events, EveryMissingFieldIsOneClearError) {
   const std::set<std::string> kOptional = {"restored",    "point",        "exception", "restarts_without_steps",
                                            "port_taken",  "leading_node", "policy",    "bad_from",
                                            "first_epoch", "load_first",   "standbys",  "layout",
-                                           "reports",     "stuck_nodes",  "env",       "step_time_s"};
+                                           "reports",     "stuck_nodes",  "env",       "step_time_s",
+                                           "can_ask"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {

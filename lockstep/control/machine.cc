@@ -230,10 +230,22 @@ void On(Turn& turn, const AgentBack& event) {
   if (lost == turn.state.lost_agents.end()) return Ignore(turn);
   const size_t index = lost->second;
   turn.state.lost_agents.erase(lost);
+  turn.state.awaited.erase(event.node);
   CloseWatcherIncident(turn, index, "it is back");
 }
 
 void On(Turn& turn, const Drilled& event) { turn.state.drills.push_back({event, turn.at}); }
+
+void On(Turn& turn, const ClusterDid& event) {
+  State& state = turn.state;
+  const int64_t index = event.incident - 1;
+  if (index < 0 || index >= static_cast<int64_t>(state.incidents.size())) return Ignore(turn);
+  for (Eviction& eviction : state.evictions)
+    if (eviction.node.name == event.drained) eviction.drain_told = true;
+  state.incidents[static_cast<size_t>(index)].actions.push_back(
+      {incident::ActionKind::kNote, event.text, true, turn.at});
+  AnnounceIncident(turn, static_cast<size_t>(index));
+}
 
 void On(Turn&, const Tick&) {}
 
@@ -450,6 +462,10 @@ absl::Status Validate(const State& state) {
     return FailedPrecondition("paused while {}", ModeName(state.mode));
   if (state.mode == Mode::kFinished && (state.verdict.empty() || state.open))
     return FailedPrecondition("finished without a verdict or with an open incident");
+  for (const auto& [node, awaited] : state.awaited) {
+    if (state.mode != Mode::kFinished && !state.lost_agents.contains(node))
+      return FailedPrecondition("node {} is awaited, and its agent is in reach", node);
+  }
   for (const auto& [rank, status] : state.exits) {
     if (rank.value() < 0 || rank.value() >= state.spec.ranks)
       return FailedPrecondition("exit of rank {} of {}", rank.value(), state.spec.ranks);

@@ -105,6 +105,14 @@ struct Eviction {
   std::string why;
   Nanos at;
   Role role = Role::kLoss;  // on whose word
+  int64_t incident = 0;     // on account of which
+  bool drain_told = false;  // what came of draining it, in the cluster, is known
+};
+
+// A lost node without a standby: another machine is asked for, since then, on account of this incident.
+struct Awaited {
+  Nanos since;
+  int64_t incident = 0;
 };
 
 struct State {
@@ -127,6 +135,7 @@ struct State {
   std::map<int, size_t> lost_agents;  // by node: the incident that is open while its agent is out of reach
   std::vector<NodeSpec> standbys;     // in the order in which they came
   std::vector<Eviction> evictions;
+  std::map<int, Awaited> awaited;  // by node; in reach again, or replaced, it is not
   Alerts alerts;
   std::vector<Climbed> ladder;
   std::vector<Decided> decisions;
@@ -168,6 +177,16 @@ std::optional<int> UpdateThatIsDue(const State& state, Nanos now);
 bool CanRollBack(const State& state);
 // What is known of the version on trial suffices to judge it: ProgressSeen, with the time of a step.
 bool IsTrialOver(const State& state, const Progress& progress, Seconds step_time);
+
+// When a node whose agent is out of reach since then counts as gone, if the job stands. Until then it may come back
+// with its workers. Where a scheduler may bring another machine, that is first when one is asked for, and then when
+// nobody came.
+Nanos GoneAt(const State& state, int node, Nanos lost_since);
+// Whether it ends the job if a node is said to be gone at this moment.
+bool IsEnd(const State& state, int node, Nanos at);
+
+// What the policy would answer now to what the inspections have said of machines, or of their network.
+Decision AnswerToAlerts(const State& state, Symptom symptom);
 
 // Our own invariants; called by tests and debug builds after each step.
 absl::Status Validate(const State& state);

@@ -10,6 +10,38 @@ namespace {
 using incident::ActionKind;
 using incident::Finding;
 
+// A starter without an agent ends its workers after 60 s: what has not come back by then has none to bring.
+constexpr Seconds kAgentLimit{65};
+// Where another machine can take its place, a node need not come back. Longer than a link that is cut for some seconds.
+constexpr Seconds kReplaceableLimit{10};
+
+// Its ranks may be lost for good, by anybody's word but a coordinator's that only says what it would do.
+bool MayLose(const State& state) {
+  const std::vector<std::string>& roles = state.spec.policy.may_evict;
+  const bool may = std::find(roles.begin(), roles.end(), RoleName(Role::kLoss)) != roles.end();
+  return may && !state.spec.policy.dry_run && !state.spec.observe_only;
+}
+
+// Of a node whose agent is in reach and says that its workers are gone, nobody knows what else is left: it is not
+// awaited.
+bool CanAwait(const State& state, int node) {
+  return state.spec.can_ask && MayLose(state) && state.lost_agents.contains(node);
+}
+
+void Await(Turn& turn, int node) {
+  State& state = turn.state;
+  const size_t index = state.open ? *state.open : state.lost_agents.at(node);
+  incident::Incident& incident = state.incidents[index];
+  state.awaited[node] = {turn.at, incident.id};
+  incident.actions.push_back(
+      {ActionKind::kNote,
+       fmt::format("nobody stands by for node {}: another machine is asked for, and awaited for {:g} s",
+                   state.spec.nodes[static_cast<size_t>(node)].name, state.spec.policy.wait_for_node.value),
+       true, turn.at});
+  turn.commands.push_back(AskForNodes{1});
+  AnnounceIncident(turn, index);
+}
+
 std::vector<NodeSpec>::const_iterator StandbyFor(const State& state, int node) {
   const auto& nodes = state.spec.nodes;
   if (node < 0 || node >= static_cast<int>(nodes.size())) return state.standbys.end();
@@ -20,7 +52,8 @@ std::vector<NodeSpec>::const_iterator StandbyFor(const State& state, int node) {
 std::string WhoIsLost(const State& state, const AgentGone& event) {
   const auto node = static_cast<size_t>(event.node);
   if (node >= state.spec.nodes.size()) return event.why;
-  return fmt::format("node {} is lost: {}", state.spec.nodes[node].name, event.why);
+  const char* nobody_came = state.awaited.contains(event.node) ? "; another machine was asked for, and none came" : "";
+  return fmt::format("node {} is lost: {}{}", state.spec.nodes[node].name, event.why, nobody_came);
 }
 
 Finding LossOf(const State& state, int node, const std::string& why, Nanos since) {
@@ -54,6 +87,18 @@ void LoseNode(Turn& turn, int node, const std::string& why, Nanos since) {
   if (state.mode != Mode::kFinishing && HasStandbyFor(state, node)) Replace(turn, node, why, Role::kLoss);
 }
 
+// The job stands for it: the evidence was there when another machine was asked for.
+void TakeAwaitedPlace(Turn& turn) {
+  const State& state = turn.state;
+  if (state.mode != Mode::kStopping) return;
+  for (const auto& [node, awaited] : state.awaited) {
+    if (!IsReplaceable(state, node)) continue;
+    const Finding& agent = incident::Lead(state.incidents[state.lost_agents.at(node)]);
+    const std::string why = agent.evidence.front();  // the incident closes
+    return LoseNode(turn, node, why, agent.since);
+  }
+}
+
 }  // namespace
 
 bool HasStandbyFor(const State& state, int node) { return StandbyFor(state, node) != state.standbys.end(); }
@@ -62,7 +107,8 @@ void Replace(Turn& turn, int node, const std::string& why, Role role) {
   State& state = turn.state;
   const auto standby = StandbyFor(state, node);
   NodeSpec& place = state.spec.nodes[static_cast<size_t>(node)];
-  state.evictions.push_back({place, standby->name, why, turn.at, role});
+  state.evictions.push_back({place, standby->name, why, turn.at, role, Open(state).id});
+  state.awaited.erase(node);
   ActOnPlan(turn, ActionKind::kEvict,
             fmt::format("node {} is out of the job, standby {} in its place", place.name, standby->name));
   place = *standby;
@@ -74,10 +120,25 @@ void Replace(Turn& turn, int node, const std::string& why, Role role) {
   AnnounceOpen(turn);
 }
 
-bool IsReplaceable(const State& state, int node) {
-  const std::vector<std::string>& roles = state.spec.policy.may_evict;
-  const bool may = std::find(roles.begin(), roles.end(), RoleName(Role::kLoss)) != roles.end();
-  return may && !state.spec.policy.dry_run && !state.spec.observe_only && HasStandbyFor(state, node);
+bool IsReplaceable(const State& state, int node) { return MayLose(state) && HasStandbyFor(state, node); }
+
+Nanos GoneAt(const State& state, int node, Nanos lost_since) {
+  if (IsReplaceable(state, node)) return lost_since + ToNanos(kReplaceableLimit);
+  if (const auto awaited = state.awaited.find(node); awaited != state.awaited.end())
+    return awaited->second.since + ToNanos(state.spec.policy.wait_for_node);
+  return lost_since + ToNanos(CanAwait(state, node) ? kReplaceableLimit : kAgentLimit);
+}
+
+bool IsEnd(const State& state, int node, Nanos at) {
+  if (IsReplaceable(state, node)) return false;
+  return state.awaited.contains(node) ? at >= GoneAt(state, node, {}) : !CanAwait(state, node);
+}
+
+void AwaitLost(Turn& turn) {
+  const State& state = turn.state;
+  if (state.mode != Mode::kStopping) return;
+  for (const auto& [node, index] : state.lost_agents)
+    if (CanAwait(state, node) && !state.awaited.contains(node)) Await(turn, node);
 }
 
 std::optional<int> LostReplaceable(const State& state) {
@@ -113,7 +174,9 @@ void LoseStuckNodes(Turn& turn, const std::vector<int>& nodes) {
 void On(Turn& turn, const AgentGone& event) {
   State& state = turn.state;
   if (state.mode == Mode::kFinishing) return;
-  if (!IsReplaceable(state, event.node)) return BeginFinish(turn, kExitLost, WhoIsLost(state, event), {});
+  if (IsEnd(state, event.node, turn.at)) return BeginFinish(turn, kExitLost, WhoIsLost(state, event), {});
+  if (!IsReplaceable(state, event.node))
+    return state.awaited.contains(event.node) ? Ignore(turn) : Await(turn, event.node);
   const auto lost = state.lost_agents.find(event.node);
   LoseNode(turn, event.node, event.why,
            lost != state.lost_agents.end() ? state.incidents[lost->second].opened : turn.at);
@@ -122,6 +185,7 @@ void On(Turn& turn, const AgentGone& event) {
 void On(Turn& turn, const StandbyCame& event) {
   On(turn, StandbyLeft{event.node.token});  // it is back
   turn.state.standbys.push_back(event.node);
+  TakeAwaitedPlace(turn);
   Reconsider(turn);
 }
 

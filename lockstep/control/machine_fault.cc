@@ -378,6 +378,7 @@ void On(Turn& turn, const SecondaryGraceOver&) {
   if (!AwaitsCulprit(turn.state)) return Ignore(turn);
   if (const std::optional<int> node = LostReplaceable(turn.state)) return LoseLostNode(turn, *node);
   LeadWithFirstLoss(turn);
+  AwaitLost(turn);
 }
 
 // What happened in the epochs that nobody wrote down is not known, so the last of them ends, and the next one gets a

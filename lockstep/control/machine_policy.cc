@@ -199,7 +199,7 @@ void Note(Turn& turn, Finding finding, Symptom symptom, const Decision& decision
 bool AnswerAlert(Turn& turn, const Alerted& alert, bool note) {
   State& state = turn.state;
   const Symptom symptom = alert.kind == AlertClass::kMachine ? Symptom::kMachine : Symptom::kNetwork;
-  const Decision decision = Decide(state.spec.policy, SituationOf(state, symptom));
+  const Decision decision = AnswerToAlerts(state, symptom);
   const bool named = std::find(decision.nodes.begin(), decision.nodes.end(), alert.node) != decision.nodes.end();
   const bool evicts = decision.rung == Rung::kEvict && named && !state.spec.observe_only;
   if (evicts) LeadWith(turn, FindingOf(state, alert));
@@ -304,6 +304,10 @@ Symptom SymptomOf(const State& state) {
     default:
       return Symptom::kHang;
   }
+}
+
+Decision AnswerToAlerts(const State& state, Symptom symptom) {
+  return Decide(state.spec.policy, SituationOf(state, symptom));
 }
 
 void ActOnPlan(Turn& turn, ActionKind kind, std::string text, bool done) {

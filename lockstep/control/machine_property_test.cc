@@ -8,6 +8,7 @@
 #include <random>
 
 #include "lockstep/control/machine.h"
+#include "lockstep/control/needs.h"
 #include "lockstep/control/report.h"
 #include "lockstep/control/scenario.h"
 
@@ -74,6 +75,8 @@ class Chance {
     spec.load_first = OneIn(3);
     spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}};
     spec.standbys = 3;
+    spec.can_ask = OneIn(2);
+    spec.policy.wait_for_node = Seconds{0.05};
     spec.policy.dry_run = OneIn(8);
     spec.policy.rollback = !OneIn(4);
     spec.policy.update_steps = static_cast<int>(1 + Below(4));
@@ -102,7 +105,7 @@ class Chance {
   }
 
   EventBody Noise(const State& state) {
-    switch (Below(24)) {
+    switch (Below(25)) {
       case 0:
         return Start();
       case 1:
@@ -145,6 +148,8 @@ class Chance {
                         : EventBody(CodeKept{SomeVersion(state), OneIn(4) ? "b has no train.py" : ""});
       case 23:
         return ProgressSeen{Epoch(state), SomeProgress(state), Seconds{0.1 * static_cast<double>(Below(4))}};
+      case 24:
+        return ClusterDid{Below(4), OneIn(2) ? "a" : "", "asked, or drained"};
       case 15:
         return OneIn(4) ? EventBody(StandbyLeft{"token 1"}) : SomeStandby();
       default:
@@ -233,6 +238,9 @@ void CheckAfter(const Play& play, const std::vector<Command>& commands, uint64_t
   ASSERT_FALSE(bad > 0 && (state.spec.policy.dry_run || !state.spec.policy.rollback)) << "seed " << seed;
   ASSERT_LE(std::ranges::count(state.versions, VersionStage::kWaiting, &Update::stage), 1) << "seed " << seed;
   ASSERT_LE(std::ranges::count(state.versions, VersionStage::kOnTrial, &Update::stage), 1) << "seed " << seed;
+  const schedule::Wanted wanted = NeedsOf(state);
+  ASSERT_TRUE(state.spec.can_ask || wanted.machines == 0) << "seed " << seed;
+  ASSERT_TRUE(wanted.machines == 0 || state.mode != Mode::kFinished) << "seed " << seed;
   for (const Command& command : commands)
     ASSERT_FALSE(state.spec.observe_only && RepairsByForce(command)) << "seed " << seed;
 }

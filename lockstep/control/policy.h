@@ -60,6 +60,7 @@ struct Policy {
   Seconds again_within{600};
   bool diagnose = true, rollback = true, replay = true;
   Seconds diagnose_within{300}, replay_within{1800};
+  Seconds wait_for_node{600};
   int nan_steps = 3;
   bool nan_restart = true;
   int update_steps = 20;

@@ -28,6 +28,7 @@ void ForEachValue(AnyPolicy& policy, const Visit& visit) {
   visit("ladder", "replay", policy.replay);
   visit("ladder", "diagnose_within_s", policy.diagnose_within);
   visit("ladder", "replay_within_s", policy.replay_within);
+  visit("nodes", "wait_s", policy.wait_for_node);
   visit("nan", "steps", policy.nan_steps);
   visit("nan", "restart", policy.nan_restart);
   visit("update", "steps", policy.update_steps);
@@ -92,7 +93,7 @@ absl::StatusOr<Policy> ReadPolicy(const std::string& path) {
   Policy policy;
   cluster::TableReader reader(root, path);
   ForEachValue(policy, FromToml{reader, ""});
-  for (const char* table : {"eviction", "network", "ladder", "nan", "update"})
+  for (const char* table : {"eviction", "network", "ladder", "nodes", "nan", "update"})
     reader.Table(table, [&](cluster::TableReader& in) { ForEachValue(policy, FromToml{in, table}); });
   LS_RETURN_IF_ERROR(reader.Finish());
   return policy;

@@ -230,7 +230,7 @@ Json StatusReport(const State& state, const Observed& observed, Nanos now) {
       {"incidents", state.incidents.size()},
       {"ignored_events", state.ignored_events},
       {"verdict", state.verdict}};
-  if (state.spec.standbys > 0) AddStandbys(report, state);
+  if (state.spec.standbys > 0 || state.spec.can_ask) AddStandbys(report, state);
   if (state.versions.size() > 1) AddVersions(report, state, now);
   return report;
 }

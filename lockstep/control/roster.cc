@@ -89,7 +89,7 @@ absl::Status Roster::CheckStandby(const Join& join) const {
       return InvalidArgument("two nodes have the name {}; tell them apart with --node-name", join.name);
   }
   const auto fits = [&](const NodeSpec& node) { return node.ranks == join.ranks; };
-  if (others >= expected_.standbys) {
+  if (others >= expected_.standbys + asked_for_) {
     const std::string standbys = expected_.standbys > 0 ? fmt::format(" and {} standbys", expected_.standbys) : "";
     return FailedPrecondition("node {} came after the job had begun with {} nodes{}", join.name, nodes_.size(),
                               standbys);

@@ -65,6 +65,8 @@ class Roster {
   void Leave(const std::string& token);
   // The place of a node is another one's now, who waited for it; whoever had it is refused, with `why`.
   void Seat(int node, const NodeSpec& standby, const std::string& why);
+  // So many standbys more than were expected are welcome now: they were asked for.
+  void Welcome(int asked_for) { asked_for_ = asked_for; }
   void Refuse(const std::string& token, const std::string& why) { refused_[token] = why; }
   // From then on the answer stays true.
   bool IsComplete(Nanos now);
@@ -94,6 +96,7 @@ class Roster {
   std::map<std::string, std::string> refused_;  // by token: why
   Nanos newest_;                                // when the newest one came
   uint64_t first_epoch_ = 1;
+  int asked_for_ = 0;
   std::string layout_;
   std::vector<NodeSpec> nodes_;
 };

@@ -8,6 +8,7 @@
 
 #include "lockstep/control/coordinator.h"
 #include "lockstep/control/memory_journal.h"
+#include "lockstep/control/needs.h"
 #include "lockstep/control/simulation_cluster.h"
 #include "lockstep/control/simulation_network.h"
 #include "lockstep/control/simulation_promises.h"
@@ -17,10 +18,10 @@ namespace {
 
 constexpr double kFaultsFrom = 0.02, kFaultsUntil = 12, kHealed = 21, kDeadline = 300;
 constexpr double kTightBudget = 0.2, kLoadFirst = 0.12, kObserveOnly = 0.05, kStop = 0.2, kNodeLost = 0.08,
-                 kStandby = 0.5, kDryRun = 0.08, kUpdates = 0.15;
+                 kStandby = 0.5, kDryRun = 0.08, kUpdates = 0.15, kCanAsk = 0.5;
 constexpr Seconds kStopWithin{1.5}, kStuckWithin{3}, kProbeWithin{2};
 // As in node/head.cc and node/run.cc.
-constexpr Seconds kAgentLimit{65}, kReplaceableLimit{10}, kStillAdvances{10}, kAdoption{60};
+constexpr Seconds kStillAdvances{10}, kAdoption{60};
 constexpr Seconds kLookForGone{0.5}, kGrace{20};
 
 // The coordinator's process, and what breaks.
@@ -68,6 +69,7 @@ class Simulation {
     for (int node = 0; node < plan_.nodes; ++node)
       spec.nodes.push_back({std::to_string(node), plan_.ranks_per_node, fmt::format("token {}", node)});
     spec.standbys = chance_.Hits(kStandby) ? 1 + chance_.Below(3) : 0;
+    spec.can_ask = chance_.Hits(kCanAsk);
     spec.policy = SomePolicy();
     promises_.Begin(spec, max_restarts);
     if (plan_.mutant == Mutant::kNoCap) spec.policy.evictions_per_hour = 1000;
@@ -81,6 +83,7 @@ class Simulation {
     StandbysCome(15);
     PlanFaults();
     LookForTheGone();
+    AskForMachines();
   }
 
   Policy SomePolicy() {
@@ -91,6 +94,7 @@ class Simulation {
     policy.stop_within = kStopWithin;
     policy.stuck_within = kStuckWithin;
     policy.diagnose_within = policy.replay_within = kProbeWithin;
+    policy.wait_for_node = chance_.Between(1, 60);
     return policy;
   }
 
@@ -262,14 +266,29 @@ class Simulation {
     if (!coordinator_ || only_looks_on || schedule_.now() - advanced_at_ < ToNanos(kStillAdvances)) return;
     for (int node = 0; node < plan_.nodes; ++node) {
       const Nanos since = Of(node).lost_since;
-      const Seconds limit = IsReplaceable(state(), node) ? kReplaceableLimit : kAgentLimit;
-      if (since.value != 0 && schedule_.now() - since >= ToNanos(limit)) TakeForGone(node);
+      if (since.value != 0 && schedule_.now() >= GoneAt(state(), node, since)) TakeForGone(node);
     }
   }
 
+  // As node/scheduler.cc has it done; a machine that comes is a standby like any other. Some never come.
+  void AskForMachines() {
+    schedule_.In(kLookForGone, [this] { AskForMachines(); });
+    if (!coordinator_) return;
+    for (; machines_asked_ < NeedsOf(state()).machines; ++machines_asked_)
+      schedule_.In(chance_.Hits(0.7) ? chance_.Between(0.5, 40) : Seconds{1e6}, [this] {
+        --machines_asked_;
+        if (!coordinator_ || NeedsOf(state()).machines == 0) return;  // it is refused
+        StandbyComes(fmt::format("asked{}", ++machines_came_));
+      });
+  }
+
   void TakeForGone(int node) {
-    Of(node).lost_since = Nanos{};
+    const Nanos since = std::exchange(Of(node).lost_since, Nanos{});
+    if (state().awaited.contains(node) && plan_.mutant == Mutant::kAwaitForever) return;
+    if (state().spec.can_ask && !state().lost_agents.contains(node))
+      Handle(AgentLost{node, std::to_string(node), "it never came", since});
     Handle(AgentGone{node, fmt::format("node {} is lost", node)});
+    if (state().awaited.contains(node)) Of(node).lost_since = since;
     if (state().mode != Mode::kFinishing) return;
     Of(node).gone = true;
     if (plan_.mutant == Mutant::kGoneRunsOn) return;
@@ -623,7 +642,8 @@ class Simulation {
   std::vector<Attendant> attendants_;
   State last_state_;  // while there is no coordinator
   Nanos newest_step_end_, advanced_at_;
-  std::map<std::string, int> network_alerts_;  // by token
+  int machines_asked_ = 0, machines_came_ = 0;  // asked: and not come yet
+  std::map<std::string, int> network_alerts_;   // by token
   bool finished_ = false, node_lost_ = false, stop_asked_ = false;
   SimulationResult result_;
 };

@@ -45,10 +45,11 @@ enum class Mutant {
   kWrongNode,         // an alert is taken for that of another node
   kProbeForever,      // a node that does not answer a probe is waited for
   kStopForever,       // so are ranks of a node that is to be evicted, which do not end
+  kAwaitForever,      // a lost node is waited for though nobody comes in its place
   kCommitUnkept,      // a checkpoint counts as committed though nobody keeps a copy of it
   kMixedCode,         // a version that one node has copied counts as copied by all
 };
-inline constexpr int kMutants = 28;
+inline constexpr int kMutants = 29;
 const char* MutantName(Mutant mutant);
 
 struct SimulationPlan {

@@ -11,7 +11,8 @@ namespace {
 constexpr double kSlowStep = 0.2;
 constexpr Seconds kLongRepair{20}, kLastWords{0.3};
 constexpr Seconds kSlack{1};
-constexpr Seconds kPrompt{8};  // an agent may be silent for 4 s before that is noticed
+constexpr Seconds kLongWait{30};  // ranks may have stepped until then, or the coordinator is away
+constexpr Seconds kPrompt{8};     // an agent may be silent for 4 s before that is noticed
 
 bool IsEnding(const State& state) { return state.mode == Mode::kFinishing || state.mode == Mode::kFinished; }
 
@@ -40,7 +41,7 @@ void Promises::Hear(const State& before, const EventBody& body) {
   }
   if (stop) order_ = Order{kExitFailed, schedule_.now(), IsBeingKilled(before) ? Seconds{} : spec_.grace};
   const auto* gone = std::get_if<AgentGone>(&body);
-  if (gone && !IsReplaceable(before, gone->node)) order_ = Order{kExitLost, schedule_.now(), {}};
+  if (gone && IsEnd(before, gone->node, schedule_.now())) order_ = Order{kExitLost, schedule_.now(), {}};
 }
 
 void Promises::Ask(const State& state, const Command& command) {
@@ -64,6 +65,10 @@ void Promises::Check(const State& state) {
   if (state.restarts > causes()) Break(fmt::format("{} restarts for {} causes", state.restarts, causes()));
   if (state.restarts > 0 && spec_.observe_only) Break("a restart, and the job was only to be observed");
   CheckEvictions(state);
+  if (!IsEnding(state))
+    for (const auto& [node, awaited] : state.awaited)
+      if (schedule_.now() - awaited.since > ToNanos(Seconds{spec_.policy.wait_for_node.value + kLongWait.value}))
+        Break(fmt::format("node {} is awaited for ever", node));
   if (!order_ || state.mode == Mode::kFinished) return;
   const Nanos since = std::max(order_->at, excused_at_);
   if (schedule_.now() - since > ToNanos(Seconds{order_->grace.value + kPrompt.value}))

@@ -25,8 +25,8 @@ const char* MutantName(Mutant mutant) {
       "never dead",     "one look",           "never back",       "never gone",
       "gone runs on",   "deaf to a stop",     "stop once",        "a stop per node",
       "no cap",         "no floor",           "no dry run",       "one alert",
-      "wrong node",     "probe forever",      "stop forever",     "commit unkept",
-      "mixed code"};
+      "wrong node",     "probe forever",      "stop forever",     "await forever",
+      "commit unkept",  "mixed code"};
   return kNames[static_cast<size_t>(mutant)];
 }
 

@@ -69,6 +69,8 @@ bool HasStandbyFor(const State& state, int node);
 std::optional<int> LostReplaceable(const State& state);
 // Neither it nor its ranks are in reach: the standby takes its place.
 void LoseLostNode(Turn& turn, int node);
+// Of a job that is being stopped, those nodes are awaited that are out of reach: others may come in their place.
+void AwaitLost(Turn& turn);
 // The incident of an agent that was out of reach ends.
 void CloseWatcherIncident(Turn& turn, size_t index, std::string text);
 

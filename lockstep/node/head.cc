@@ -11,10 +11,6 @@
 namespace lockstep::node {
 namespace {
 
-// A starter without an agent ends its workers after 60 s: what has not come back by then has none to bring.
-constexpr Seconds kAgentLimit{65};
-// Where a standby can take its place, a node need not come back. Longer than a link that is cut for some seconds.
-constexpr Seconds kReplaceableLimit{10};
 constexpr Seconds kStillAdvances{10};
 
 // Without the space around it: editors end a file with a line's end, and no request can carry one.
@@ -254,7 +250,8 @@ void Head::Carry(const std::vector<control::Command>& commands) {
       stop_epoch_ = stop->epoch;
       stop_deadline_ = clock_.Now() + ToNanos(stop->at_most);
     } else if (const auto* ask = std::get_if<control::AskForNodes>(&command)) {
-      listener_.line(fmt::format("{} machine(s) more are wanted as standbys: a node is to be evicted", ask->count));
+      if (!scheduler_)
+        listener_.line(fmt::format("{} machine(s) more are wanted as standbys: a node is to be evicted", ask->count));
     } else if (const auto* seat = std::get_if<control::Seat>(&command)) {
       Seat(seat->node);
     } else if (const auto* announce = std::get_if<control::Announce>(&command)) {
@@ -359,17 +356,33 @@ void Head::Tick() {
     looks_closely_ = judge_->wants_stacks();
     TellAll(control::LookClosely{state().epoch, looks_closely_});
   }
-  // Of a job that is only observed, the user's stop alone waits for those that are gone.
+  LookForTheGone(now);
+  TickScheduler();
+}
+
+// While the others step, the ranks of a node that is away step with them: only its agent is. Of a job that is only
+// observed, the user's stop alone waits for those that are gone.
+void Head::LookForTheGone(Nanos now) {
   const bool only_looks_on = state().spec.observe_only && state().mode != control::Mode::kFinishing;
+  if (now - advanced_at_ < ToNanos(kStillAdvances) || only_looks_on) return;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const int index = static_cast<int>(i);
-    const Seconds limit = control::IsReplaceable(state(), index) ? kReplaceableLimit : kAgentLimit;
-    const bool overdue = nodes_[i].lost_since.value != 0 && now - nodes_[i].lost_since >= ToNanos(limit);
-    // While the others step, its ranks step with them: only its agent is away.
-    if (!overdue || now - advanced_at_ < ToNanos(kStillAdvances) || only_looks_on) continue;
+    const Nanos since = nodes_[i].lost_since;
+    if (since.value == 0 || now < control::GoneAt(state(), index, since)) continue;
     nodes_[i].lost_since = Nanos{};
-    Handle(control::AgentGone{index, fmt::format("its agent has not been heard of for {} s", limit.value)});
+    if (state().spec.can_ask && !state().lost_agents.contains(index))
+      Handle(control::AgentLost{index, NameOf(index), "it has not come to this coordinator", since});
+    Handle(control::AgentGone{
+        index, fmt::format("its agent has not been heard of for {:.0f} s", ToSeconds(now - since).value)});
+    if (state().awaited.contains(index)) nodes_[i].lost_since = since;
     if (state().mode == control::Mode::kFinishing) Handle(fleet_->Gone(index));
+  }
+}
+
+void Head::TickScheduler() {
+  if (!scheduler_) return;
+  for (const control::ClusterDid& did : scheduler_->Tick(state())) {
+    did.incident != 0 ? Handle(control::EventBody(did)) : listener_.line(did.text);  // an incident is announced
   }
 }
 
@@ -379,6 +392,7 @@ void Head::NoteUnreadable(const absl::Status& why) {
 
 void Head::Drain() {
   if (webhook_ && !webhook_->Drain(Seconds{2})) listener_.line("some incidents did not reach the webhook");
+  if (scheduler_) scheduler_->End(state(), listener_.line);
 }
 
 // ---- showing ----
@@ -396,6 +410,7 @@ Json Head::Status() const {
   status["nodes"] = nodes;
   status["journal_errors"] = coordinator_->journal_errors();
   status["unreadable_messages"] = unreadable_;
+  if (scheduler_) status["cluster"] = scheduler_->Status();
   if (webhook_) status["webhook"] = serve::ToJson(webhook_->counts());
   return status;
 }

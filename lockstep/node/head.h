@@ -19,6 +19,7 @@
 #include "lockstep/control/fleet.h"
 #include "lockstep/control/judge.h"
 #include "lockstep/node/options.h"
+#include "lockstep/node/scheduler.h"
 #include "lockstep/serve/server.h"
 #include "lockstep/serve/webhook.h"
 #include "lockstep/store/journal.h"
@@ -39,6 +40,10 @@ class Head {
   // Where everything is written down from now on.
   void Keep(std::unique_ptr<store::Journal> journal) { journal_ = std::move(journal); }
   absl::Status Begin(const control::JobSpec& job);
+  // Who is asked for machines from now on.
+  void Use(std::unique_ptr<Scheduler> scheduler) { scheduler_ = std::move(scheduler); }
+  // So many are asked for now, and have not come.
+  int machines_wanted() const { return scheduler_ ? scheduler_->machines_wanted() : 0; }
   // FailedPrecondition: the run has ended.
   absl::Status Resume();
 
@@ -54,7 +59,7 @@ class Head {
   void Tick();
   // This process itself was stopped for a while.
   void WasAway();
-  // At the end of the run: gives the webhook its time.
+  // At the end of the run: gives the webhook its time, and the scheduler back what is not needed any more.
   void Drain();
 
   const control::State& state() const { return coordinator_->state(); }
@@ -90,6 +95,8 @@ class Head {
   void Seat(int node);
   void FlushIfAllAttend();
   void EndWaits(Nanos now);
+  void LookForTheGone(Nanos now);
+  void TickScheduler();
   void Carry(const std::vector<control::Command>& commands);
   void BeginEpochs();
   void TellCommit();
@@ -124,6 +131,7 @@ class Head {
   Nanos newest_step_end_, advanced_at_;
   std::unique_ptr<serve::Server> server_;
   std::unique_ptr<serve::Webhook> webhook_;
+  std::unique_ptr<Scheduler> scheduler_;
 };
 
 }  // namespace lockstep::node

@@ -30,6 +30,7 @@ Lead::Lead(const RunOptions& options, Poller& poller, const Clock& clock, Listen
              .line = listener_.line}) {}
 
 absl::Status Lead::Open() {
+  LS_RETURN_IF_ERROR(Scheduler::Check(options_));
   if (!options_.nodes.endpoint.empty()) {
     const Endpoint endpoint = ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{});
     LS_ASSIGN_OR_RETURN(
@@ -63,6 +64,7 @@ absl::Status Lead::Resume(const std::string& run_token) {
   LS_RETURN_IF_ERROR(head_.Resume());
   const control::State& state = head_.state();
   roster_ = std::make_unique<control::Roster>(run_token, state.spec.nodes, state.spec.standbys);
+  UseScheduler(state.spec.name);
   for (const control::Eviction& eviction : state.evictions) roster_->Refuse(eviction.node.token, ReasonOf(eviction));
   begun_ = true;
   return absl::OkStatus();
@@ -88,12 +90,19 @@ void Lead::BeginIfComplete() {
   job_.load_first = job_.first_epoch.value() > 1;
   if (!own_token_.empty()) job_.leading_node = roster_->PlaceOf(own_token_).node;
   absl::Status status = head_.Begin(job_);
+  UseScheduler(job_.name);
   for (auto& [peer, agent] : agents_) Welcome(peer, agent);
   if (const control::Place own = roster_->PlaceOf(own_token_); status.ok() && own.node != control::kStandby) {
     own_node_ = own.node;
     status = listener_.placed(own);
   }
   if (!status.ok()) listener_.failed(status);
+}
+
+void Lead::UseScheduler(const std::string& job) {
+  auto scheduler = Scheduler::Start(options_, job, roster_->run());
+  if (!scheduler.ok()) return listener_.line(Message(scheduler.status()));
+  head_.Use(*std::move(scheduler));
 }
 
 void Lead::Welcome(Peer peer, Agent& agent) {
@@ -136,6 +145,7 @@ void Lead::Joined(Peer peer, const control::Join& join) {
   if (!roster_) return server_->TurnAway(peer, "it does not lead: it stands in for another coordinator");
   if (shared_ && join.term > shared_->term().number)
     return server_->TurnAway(peer, "another coordinator has led since");
+  roster_->Welcome(head_.machines_wanted());
   if (const absl::Status admitted = roster_->Admit(join, clock_.Now()); !admitted.ok()) {
     listener_.line(fmt::format("refused: {}", Message(admitted)));
     return server_->Refuse(peer, Message(admitted));

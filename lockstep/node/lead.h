@@ -74,6 +74,7 @@ class Lead {
   void Said(Peer peer, const control::Said& said);
   void Left(Peer peer, const std::string& why);
   void BeginIfComplete();
+  void UseScheduler(const std::string& job);
   void Welcome(Peer peer, Agent& agent);
 
   const RunOptions& options_;

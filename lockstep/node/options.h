@@ -49,7 +49,10 @@ struct RunOptions {
   bool nccl_profiler = false;
   Seconds grace{30};
   detect::Policy policy;
-  std::string recovery_file;  // of the policy of recovery; empty: the default
+  std::string cluster = "none";              // whose scheduler is asked for machines, and told of broken ones: "slurm"
+  std::string standby_job;                   // a batch script that brings one; empty: standby_command does
+  std::vector<std::string> standby_command;  // as this one is run; empty: it leads without ranks
+  std::string recovery_file;                 // of the policy of recovery; empty: the default
   control::Policy recovery;
   Bytes checkpoint_budget;     // 0: half of what is available
   std::string checkpoint_dir;  // empty: no checkpoints on disk

@@ -80,6 +80,7 @@ control::JobSpec MakeJob(const RunOptions& options) {
   job.grace = options.grace;
   job.policy = options.recovery;
   job.standbys = options.nodes.expected.standbys;
+  job.can_ask = options.cluster != "none" && !(options.standby_job.empty() && options.standby_command.empty());
   return job;
 }
 

@@ -1,81 +1,18 @@
-"""Under a real Slurm, started by the test: controller, two node daemons on this machine, and munge. `srun` says who is who."""
+"""Under a real Slurm, started by the test: `srun` says who is who."""
 import json
 import os
+import pathlib
+import re
 import shutil
+import signal
 import subprocess
-import time
 import unittest
 
-from harness import BINARY, JOBS, PYTHON, RunTest, ddp, free_port, inherited, undisturbed
-
-PROGRAMS = ("slurmctld", "slurmd", "srun", "munged", "scontrol")
-CONFIGURATION = """
-ClusterName=lockstep
-SlurmctldHost=localhost(127.0.0.1)
-SlurmUser=root
-SlurmdUser=root
-AuthType=auth/munge
-AuthInfo=socket={base}/munge.sock
-CredType=cred/munge
-SlurmctldPort={controller}
-SlurmctldPidFile={base}/slurmctld.pid
-SlurmdPidFile={base}/slurmd.%n.pid
-SlurmdSpoolDir={base}/spool/%n
-SlurmdLogFile={base}/slurmd.%n.log
-SlurmctldLogFile={base}/slurmctld.log
-StateSaveLocation={base}/state
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-JobAcctGatherType=jobacct_gather/none
-SwitchType=switch/none
-MpiDefault=none
-ReturnToService=2
-KillWait=30
-SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
-SlurmdParameters=config_overrides
-NodeName=n1 NodeHostname=localhost NodeAddr=127.0.0.1 Port={first} CPUs=2 RealMemory=1000 State=UNKNOWN
-NodeName=n2 NodeHostname=localhost NodeAddr=127.0.0.1 Port={second} CPUs=2 RealMemory=1000 State=UNKNOWN
-PartitionName=all Nodes=n1,n2 Default=YES MaxTime=INFINITE State=UP
-"""
+from harness import BINARY, JOBS, PYTHON, STEPS, ddp, free_port, kill, undisturbed
+from slurm import SlurmTest
 
 
-@unittest.skipUnless(os.geteuid() == 0 and all(shutil.which(program) for program in PROGRAMS), "needs root and Slurm: apt-get install slurm-wlm munge")
-class Slurm(RunTest):
-    def setUp(self):
-        self.base = self.folder()
-        for name in ("spool/n1", "spool/n2", "state"):
-            (self.base / name).mkdir(parents=True)
-        ports = {name: free_port() for name in ("controller", "first", "second")}
-        (self.base / "slurm.conf").write_text(CONFIGURATION.format(base=self.base, **ports))
-        self.env = {**inherited(), "SLURM_CONF": str(self.base / "slurm.conf"), "LC_ALL": "C"}
-        key = self.base / "munge.key"
-        key.write_bytes(os.urandom(128))
-        key.chmod(0o400)
-        self.daemon("munged", "--foreground", "--force", f"--key-file={key}", f"--socket={self.base}/munge.sock", f"--pid-file={self.base}/munge.pid",
-                    f"--log-file={self.base}/munge.log", f"--seed-file={self.base}/munge.seed", "--num-threads=2")
-        self.until("munge", lambda: (self.base / "munge.sock").exists())
-        self.daemon("slurmctld", "-D")
-        for node in ("n1", "n2"):
-            self.daemon("slurmd", "-D", "-N", node)
-        self.until("two idle nodes", lambda: self.command("sinfo", "-h", "-t", "idle", "-o", "%D") == "2")
-
-    def daemon(self, *command):
-        with open(self.base / f"{command[0]}.out", "ab") as out:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=self.env, start_new_session=True)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.terminate)
-
-    def command(self, *words):
-        return subprocess.run(words, capture_output=True, text=True, env=self.env, check=False).stdout.strip()
-
-    def until(self, what, condition, timeout=60):
-        deadline = time.monotonic() + timeout
-        while not condition():
-            logs = "\n".join(path.read_text(errors="replace")[-1500:] for path in self.base.glob("*.log"))
-            self.assertLess(time.monotonic(), deadline, f"waited {timeout} s in vain for {what}\n{logs}")
-            time.sleep(0.1)
-
+class Slurm(SlurmTest):
     def srun(self, *words, options=()):
         """Two nodes with two ranks each; nothing but Slurm says how many nodes there are and which rank each has."""
         log = open(self.base / "srun.txt", "wb")
@@ -137,6 +74,107 @@ class Slurm(RunTest):
         self.assertEqual(0, verified.returncode, verified.stdout + verified.stderr)
         listed = subprocess.run([BINARY, "checkpoint", "list", str(self.base / "saved"), "--json"], capture_output=True, text=True, timeout=60)
         return [one["step"] for one in json.loads(listed.stdout)["checkpoints"]]
+
+
+NODE = """#!/bin/sh
+exec {binary} run --no-view --python {python} --rdzv-endpoint 127.0.0.1:{port} --nproc-per-node 2 --run {base}/${{SLURM_RESTART_COUNT:-0}}-$SLURM_NODEID \\
+  {options} {script} {words}
+"""
+
+
+class Replacement(SlurmTest):
+    """A job without a standby: Slurm is asked for a machine."""
+    nodes = ("n1", "n2", "n3")
+
+    def prepare(self, steps, *options):
+        self.out, self.log = self.base / "out.json", self.base / "steps.jsonl"
+        self.env["XDG_RUNTIME_DIR"] = str(self.base)  # of those that are asked for
+        words = ["--out", str(self.out), "--log", str(self.log), *ddp(steps, step_time=0.05)]
+        task = self.base / "node.sh"
+        task.write_text(NODE.format(binary=BINARY, python=PYTHON, port=free_port(), base=self.base, script=JOBS / "ddp.py",
+                                    options=" ".join(["--cluster", "slurm", *options]), words=" ".join(words)))
+        task.chmod(0o755)
+        job = self.base / "job.sh"
+        job.write_text(f"#!/bin/sh\nsrun --kill-on-bad-exit=0 {task}\n")
+        answer = self.command("sbatch", "--parsable", "--requeue", "--open-mode=append", "-N2", "-w", "n1,n2", "--ntasks-per-node=1",
+                              "--output=job.txt", "--chdir", str(self.base), str(job))
+        self.assertRegex(answer, r"^\d+$")
+        self.addCleanup(self.command, "scancel", answer)
+        return answer
+
+    def said(self):
+        return "\n".join(path.read_text(errors="replace") for path in self.base.glob("*.txt")) + "\n".join(
+            path.read_text(errors="replace") for path in self.base.glob("slurm-*.out"))
+
+    def steps(self):
+        return [json.loads(line) for line in self.log.read_text().splitlines()] if self.log.exists() else []
+
+    def wait_for_step(self, step, epoch):
+        self.until(f"step {step} in epoch {epoch}\n{self.said()}", lambda: any(line["step"] >= step and line["epoch"] >= epoch for line in self.steps()))
+
+    def ask(self, subcommand, run="0-0"):
+        answer = subprocess.run([BINARY, subcommand, "--run", str(self.base / run), "--json"], capture_output=True, text=True, timeout=30)
+        self.assertEqual(0, answer.returncode, answer.stderr)
+        return json.loads(answer.stdout)
+
+    def texts(self):
+        return [action["text"] for incident in self.ask("incidents") for action in incident["actions"]]
+
+    def power_off(self, host):
+        """All that the job has there."""
+        ours = (f"SLURMD_NODENAME={host}".encode(), f"SLURM_CONF={self.base}/slurm.conf".encode())
+        for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+            try:
+                environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if all(variable in environment for variable in ours):
+                kill(pid, signal.SIGKILL)
+
+    def assert_undisturbed_result(self, steps):
+        self.assertEqual(undisturbed(steps), json.loads(self.out.read_text()), self.said())
+
+    def test_a_lost_node_is_replaced_by_one_that_is_asked_for(self):
+        self.prepare(3 * STEPS)
+        self.wait_for_step(5, epoch=1)
+        self.power_off("n2")
+        self.wait_for_step(6, epoch=2)
+        request = re.search(r"asked Slurm for a machine: job (\d+)", "\n".join(self.texts()))
+        self.assertIsNotNone(request, self.texts())
+        evicted, = self.ask("status")["evicted"]
+        self.assertEqual("n2", evicted["name"])
+        self.assertIn(f"NodeList={evicted['standby']} ", self.command("scontrol", "--oneliner", "show", "job", request[1]))
+        self.until("the end", lambda: not self.command("squeue", "-h"))
+        status = self.ask("status")
+        self.assertEqual("completed", status["verdict"], self.said())
+        self.assertNotRegex(self.command("scontrol", "show", "node", "n2"), r"State=\S*DRAIN")  # nobody says that it is broken
+        self.assert_undisturbed_result(3 * STEPS)
+        self.drain("n3")
+
+    def drain(self, node):
+        """By the driver itself: what makes a coordinator want one, unit tests have."""
+        test = pathlib.Path(BINARY).parent / "schedule_slurm_driver_test"
+        done = subprocess.run([test, "--gtest_filter=RealSlurm.*"], env={**self.env, "LOCKSTEP_TEST_SLURM_NODE": node}, capture_output=True, text=True, timeout=60)
+        self.assertEqual(0, done.returncode, done.stdout)
+        shown = self.command("scontrol", "--oneliner", "show", "node", node)
+        self.assertRegex(shown, r"State=\S*DRAIN")
+        self.assertIn("Reason=lockstep: incident 3: gpu_xid of gpu3: Xid 79, 'off the bus' [", shown)
+
+    def test_nobody_comes(self):
+        """Then the job is begun anew, and goes on from the disk."""
+        policy = self.base / "policy.toml"
+        policy.write_text("[nodes]\nwait_s = 2\n")
+        self.command("scontrol", "update", "NodeName=n3", "State=DRAIN", "Reason=not for this test")
+        job = self.prepare(3 * STEPS, "--policy", str(policy), "--checkpoint-dir", str(self.base / "saved"), "--checkpoint-interval-s", "0.2")
+        self.until("a checkpoint on disk", lambda: any((self.base / "saved").glob("*/manifest.json")))
+        self.power_off("n2")
+        self.until("the job to begin anew", lambda: (self.base / "1-0").exists(), timeout=100)
+        self.until("the end", lambda: not self.command("squeue", "-h"), timeout=100)
+        self.assertIn("asked Slurm for a machine: job", self.said())
+        self.assertIn("another machine was asked for, and none came", self.said())
+        self.assertIn("JobState=COMPLETED", self.command("scontrol", "--oneliner", "show", "job", job), self.said())
+        self.assertIn("Restarts=1", self.command("scontrol", "--oneliner", "show", "job", job))
+        self.assert_undisturbed_result(3 * STEPS)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,194 @@
+#include "lockstep/schedule/slurm.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <map>
+#include <string_view>
+
+namespace lockstep::schedule {
+namespace {
+
+constexpr size_t kMostReason = 200;
+
+std::vector<std::string_view> Split(std::string_view text, std::string_view separators) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find_first_of(separators), text.size());
+    if (end > 0) parts.push_back(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return parts;
+}
+
+bool IsNumber(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+}
+
+int NumberOf(std::string_view text) {
+  int number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+// "NAME=VALUE NAME=VALUE". A value may hold spaces (a comment): what has no "=" belongs to nobody.
+std::map<std::string, std::string, std::less<>> Fields(const std::string& text) {
+  std::map<std::string, std::string, std::less<>> fields;
+  for (const std::string_view word : Split(text, " \n")) {
+    const size_t equals = word.find('=');
+    if (equals == std::string_view::npos) continue;
+    const std::string_view value = word.substr(equals + 1);
+    const bool says_nothing = value.empty() || value == "(null)" || value == "N/A";
+    if (!says_nothing) fields.emplace(word.substr(0, equals), value);  // the first counts
+  }
+  return fields;
+}
+
+// "gres:gpu:8" (22.05), "gres/gpu:8" (23.02) -> "gpu:8"
+std::string GresOf(const std::string& tres) {
+  std::string all;
+  for (const std::string_view part : Split(tres, ",")) {
+    if (!part.starts_with("gres:") && !part.starts_with("gres/")) continue;
+    all += (all.empty() ? "" : ",") + std::string(part.substr(5));
+  }
+  return all;
+}
+
+void Add(Words& words, const char* flag, const std::string& value) {
+  if (!value.empty()) words.push_back(fmt::format("{}={}", flag, value));
+}
+
+std::string Joined(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) all += (all.empty() ? "" : ",") + text;
+  return all;
+}
+
+}  // namespace
+
+const char kStandbyScript[] =
+    "#!/bin/sh\n"
+    "# One more machine for a job that Lockstep leads: it stands by, and takes the place of one that is lost.\n"
+    "program=$1\n"
+    "shift\n"
+    "exec \"$program\" run --node-name \"$SLURMD_NODENAME\" \"$@\"\n";
+
+absl::StatusOr<JobShape> ParseJob(const std::string& text) {
+  const auto fields = Fields(text);
+  const auto of = [&](std::string_view name) {
+    const auto found = fields.find(name);
+    return found != fields.end() ? found->second : std::string();
+  };
+  if (of("JobId").empty()) return DataLoss("scontrol show job: no JobId in \"{}\"", text.substr(0, 80));
+  JobShape shape;
+  shape.partition = of("Partition");
+  shape.account = of("Account");
+  shape.qos = of("QOS");
+  shape.time_limit = of("TimeLimit");
+  shape.constraint = of("Features");
+  shape.reservation = of("Reservation");
+  if (const std::string memory = of("MinMemoryNode"); memory != "0") shape.memory_per_node = memory;
+  if (const std::string memory = of("MinMemoryCPU"); memory != "0") shape.memory_per_cpu = memory;
+  shape.gres = GresOf(of("TresPerNode"));
+  const int nodes = NumberOf(of("NumNodes"));
+  if (nodes > 0) shape.cpus_per_node = NumberOf(of("NumCPUs")) / nodes;
+  shape.exclusive = of("OverSubscribe") == "NO";
+  shape.pending = of("JobState") == "PENDING";
+  shape.requeues = of("Requeue") == "1" && of("BatchFlag") == "1";
+  return shape;
+}
+
+absl::StatusOr<std::vector<Request>> ParseQueue(const std::string& text) {
+  std::vector<Request> requests;
+  for (const std::string_view line : Split(text, "\n")) {
+    const std::vector<std::string_view> parts = Split(line, "|");
+    if (parts.size() < 2 || !IsNumber(parts[0]))
+      return DataLoss("squeue: expected JOB|STATE|HOST, found \"{}\"", line.substr(0, 80));
+    const bool runs = parts[1] == "RUNNING";
+    requests.push_back({std::string(parts[0]), runs, parts.size() > 2 ? std::string(parts[2]) : ""});
+  }
+  return requests;
+}
+
+absl::StatusOr<std::string> ParseSubmitted(const std::string& text) {
+  const std::vector<std::string_view> parts = Split(text, ";\n");
+  if (parts.empty() || !IsNumber(parts.front()))
+    return DataLoss("sbatch --parsable: expected the number of a job, found \"{}\"", text.substr(0, 80));
+  return std::string(parts.front());
+}
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::vector<std::string> lines;
+  for (const std::string_view line : Split(text, " \n")) lines.emplace_back(line);
+  return lines;
+}
+
+bool IsHostName(const std::string& name) {
+  std::string small = name;
+  std::transform(small.begin(), small.end(), small.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (name.empty() || small == "all") return false;
+  return std::all_of(name.begin(), name.end(),
+                     [](unsigned char c) { return c < 128 && (std::isalnum(c) || c == '.' || c == '-' || c == '_'); });
+}
+
+std::string ReasonText(const std::string& reason) {
+  std::string text;
+  for (const char c : reason.substr(0, kMostReason)) {
+    const bool printable = c >= ' ' && c <= '~';
+    text += c == '"' ? '\'' : printable ? c : '?';
+  }
+  return text;
+}
+
+std::string RequestName(const std::string& job, const std::string& run_token) {
+  std::string name = fmt::format("lockstep-{}-{}", job, run_token.substr(0, 12));
+  for (char& c : name)
+    if (!IsHostName(std::string(1, c))) c = '_';  // commas would make several names of it
+  return name;
+}
+
+Words ShowJob(const std::string& job) { return {"scontrol", "--oneliner", "show", "job", job}; }
+
+Words ShowRequests(const std::string& name) {
+  return {"squeue", "--noheader", "--name=" + name, "--states=PENDING,CONFIGURING,RUNNING,SUSPENDED",
+          "--format=%i|%T|%N"};
+}
+
+Words ShowHosts() { return {"sinfo", "--noheader", "--Node", "--format=%N"}; }
+
+Words Cancel(const std::string& job) { return {"scancel", job}; }
+
+Words DrainHost(const std::string& host, const std::string& reason) {
+  return {"scontrol", "update", "NodeName=" + host, "State=DRAIN", "Reason=" + ReasonText(reason)};
+}
+
+Words RequeueJob(const std::string& job) { return {"scontrol", "requeue", job}; }
+
+// Not at once: the nodes refuse, for good, a job that begins in the second in which what it was before was ended
+// ("Job credential revoked"), and their clocks may differ a little.
+Words BeginSoon(const std::string& job) { return {"scontrol", "update", "JobId=" + job, "StartTime=now+5"}; }
+
+Words Submit(const Submission& submission) {
+  Words words = {"sbatch", "--parsable", "--nodes=1", "--no-requeue"};
+  Add(words, "--job-name", submission.name);
+  Add(words, "--exclude", Joined(submission.not_on));
+  if (const std::optional<JobShape>& shape = submission.shape) {
+    words.emplace_back("--ntasks=1");
+    Add(words, "--partition", shape->partition);
+    Add(words, "--account", shape->account);
+    Add(words, "--qos", shape->qos);
+    Add(words, "--time", shape->time_limit);
+    Add(words, "--constraint", shape->constraint);
+    Add(words, "--reservation", shape->reservation);
+    if (shape->cpus_per_node > 0) Add(words, "--cpus-per-task", std::to_string(shape->cpus_per_node));
+    Add(words, "--mem", shape->memory_per_node);
+    Add(words, "--mem-per-cpu", shape->memory_per_cpu);
+    Add(words, "--gres", shape->gres);
+    if (shape->exclusive) words.emplace_back("--exclusive");
+  }
+  words.push_back(submission.script);
+  words.insert(words.end(), submission.arguments.begin(), submission.arguments.end());
+  return words;
+}
+
+}  // namespace lockstep::schedule

@@ -1,0 +1,89 @@
+#include "lockstep/schedule/slurm.h"
+
+#include <gmock/gmock.h>
+
+namespace lockstep::schedule {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// As Slurm 22.05 prints it, with a comment that looks like fields.
+constexpr char kJob[] =
+    "JobId=17 JobName=train UserId=root(0) GroupId=root(0) MCS_label=N/A Priority=4294901758 Nice=0 Account=(null) "
+    "QOS=normal JobState=RUNNING Reason=None Dependency=(null) Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:0 "
+    "RunTime=00:00:07 TimeLimit=1-00:00:00 TimeMin=N/A Partition=gpu AllocNode:Sid=login:1234 NodeList=n[1-2] "
+    "BatchHost=n1 NumNodes=2 NumCPUs=64 NumTasks=2 CPUs/Task=32 ReqB:S:C:T=0:0:*:* MinCPUsNode=32 MinMemoryNode=500G "
+    "MinTmpDiskNode=0 Features=rack1&v100 DelayBoot=00:00:00 OverSubscribe=NO Contiguous=0 Licenses=(null) "
+    "Network=(null) Command=/home/u/a b.sbatch WorkDir=/home/u Comment=Partition=other TresPerNode=gres:gpu:8\n";
+
+TEST(Slurm, ReadsAJob) {
+  const auto job = ParseJob(kJob);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->partition, "gpu");
+  EXPECT_EQ(job->account, "");
+  EXPECT_EQ(job->time_limit, "1-00:00:00");
+  EXPECT_EQ(job->constraint, "rack1&v100");
+  EXPECT_EQ(job->cpus_per_node, 32);
+  EXPECT_EQ(job->memory_per_node, "500G");
+  EXPECT_EQ(job->gres, "gpu:8");
+  EXPECT_TRUE(job->exclusive);
+  EXPECT_TRUE(job->requeues);
+  EXPECT_EQ(Message(ParseJob("slurm_load_jobs error").status()),
+            "scontrol show job: no JobId in \"slurm_load_jobs error\"");
+}
+
+TEST(Slurm, RequeuesBatchJobsOnlyThatMayBe) {
+  EXPECT_FALSE(ParseJob("JobId=1 Requeue=0 BatchFlag=1")->requeues);
+  EXPECT_FALSE(ParseJob("JobId=1 Requeue=1 BatchFlag=0")->requeues) << "of srun or salloc";
+}
+
+TEST(Slurm, ReadsTheQueue) {
+  const auto queue = ParseQueue("17|PENDING|\n18|RUNNING|n3\n");
+  ASSERT_TRUE(queue.ok()) << queue.status();
+  ASSERT_EQ(queue->size(), 2u);
+  EXPECT_FALSE((*queue)[0].runs);
+  EXPECT_TRUE((*queue)[1].runs);
+  EXPECT_EQ((*queue)[1].host, "n3");
+  EXPECT_TRUE(ParseQueue("")->empty());
+  EXPECT_EQ(Message(ParseQueue("slurm_load_jobs: bad\n").status()),
+            "squeue: expected JOB|STATE|HOST, found \"slurm_load_jobs: bad\"");
+}
+
+TEST(Slurm, ReadsTheNumberOfAJob) {
+  EXPECT_EQ(*ParseSubmitted("17\n"), "17");
+  EXPECT_EQ(*ParseSubmitted("17;cluster\n"), "17");
+  EXPECT_FALSE(ParseSubmitted("Submitted batch job 17\n").ok());
+  EXPECT_FALSE(ParseSubmitted("").ok());
+}
+
+TEST(Slurm, DrainsOneHostAndNeverMore) {
+  EXPECT_TRUE(IsHostName("gpu-node_3.site"));
+  for (const char* name : {"", "ALL", "all", "n[1-9]", "n1,n2", "n1 n2", "n1\nn2", "n*"})
+    EXPECT_FALSE(IsHostName(name)) << name;
+  EXPECT_THAT(DrainHost("n3", "lockstep: incident 3: \"Xid 79\"\nGPU gone"),
+              ElementsAre("scontrol", "update", "NodeName=n3", "State=DRAIN",
+                          "Reason=lockstep: incident 3: 'Xid 79'?GPU gone"));
+  EXPECT_EQ(ReasonText(std::string(1000, 'x')).size(), 200u);
+}
+
+TEST(Slurm, NamesRequestsAfterTheRun) {
+  EXPECT_EQ(RequestName("gpt,2 x", "0123456789abcdef0123"), "lockstep-gpt_2_x-0123456789ab");
+}
+
+TEST(Slurm, AsksForOneMoreOfTheSameKind) {
+  const Submission like{"name", {"n1", "n2"}, *ParseJob(kJob), "/dev/stdin", {"/opt/lockstep", "--ranks", "a b"}};
+  EXPECT_THAT(Submit(like),
+              ElementsAre("sbatch", "--parsable", "--nodes=1", "--no-requeue", "--job-name=name", "--exclude=n1,n2",
+                          "--ntasks=1", "--partition=gpu", "--qos=normal", "--time=1-00:00:00",
+                          "--constraint=rack1&v100", "--cpus-per-task=32", "--mem=500G", "--gres=gpu:8", "--exclusive",
+                          "/dev/stdin", "/opt/lockstep", "--ranks", "a b"));
+  EXPECT_THAT(
+      Submit({"name", {}, {}, "mine.sbatch", {"lead:29400"}}),
+      ElementsAre("sbatch", "--parsable", "--nodes=1", "--no-requeue", "--job-name=name", "mine.sbatch", "lead:29400"));
+}
+
+TEST(Slurm, TheScriptKeepsItsWords) { EXPECT_THAT(kStandbyScript, HasSubstr("\"$@\"")); }
+
+}  // namespace
+}  // namespace lockstep::schedule
