@@ -80,7 +80,7 @@ constexpr char kNameLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstu
 std::string MovedPath(const std::string& path, const RunSpec& spec, const EpochPlan& plan) {
   std::string moved;
   for (std::string entry : Split(path, ':')) {
-    const bool ours = entry == spec.package_dir || entry.starts_with(spec.package_dir + "/");
+    const bool ours = entry == spec.package_dir || entry == spec.package_dir + "/lockstep/_site";
     const bool inside = entry == plan.code_root || entry.starts_with(plan.code_root + "/");
     const std::string there = inside && !ours ? plan.code + entry.substr(plan.code_root.size()) : "";
     if (!there.empty() && access(there.c_str(), F_OK) == 0) entry = there;
