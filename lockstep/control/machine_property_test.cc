@@ -105,7 +105,7 @@ class Chance {
   }
 
   EventBody Noise(const State& state) {
-    switch (Below(25)) {
+    switch (Below(26)) {
       case 0:
         return Start();
       case 1:
@@ -142,6 +142,7 @@ class Chance {
       case 17:
         return SomeAnswer(state);
       case 21:
+      case 25:
         return SomeUpdate();
       case 22:
         return OneIn(4) ? EventBody(UpdateDue{SomeVersion(state)})

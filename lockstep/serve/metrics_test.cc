@@ -77,7 +77,6 @@ lockstep_incidents_total{symptom="job_slow"} 0
 lockstep_incidents_total{symptom="machine_fault"} 0
 lockstep_incidents_total{symptom="mismatched"} 0
 lockstep_incidents_total{symptom="nan"} 0
-lockstep_incidents_total{symptom="update"} 0
 lockstep_incidents_total{symptom="network_fault"} 0
 lockstep_incidents_total{symptom="node_lost"} 0
 lockstep_incidents_total{symptom="non_communication_hang"} 0
@@ -86,6 +85,7 @@ lockstep_incidents_total{symptom="not_entered"} 0
 lockstep_incidents_total{symptom="spinning"} 0
 lockstep_incidents_total{symptom="stalled"} 0
 lockstep_incidents_total{symptom="stopped"} 1
+lockstep_incidents_total{symptom="update"} 0
 lockstep_incidents_total{symptom="watcher_lost"} 0
 # HELP lockstep_incidents_open Incidents that are not closed yet.
 # TYPE lockstep_incidents_open gauge
