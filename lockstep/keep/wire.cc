@@ -73,7 +73,8 @@ absl::Status ReadAnswer(Connection& connection) {
   if (answer.text_bytes > kMostText) return InvalidArgument("an answer of {} bytes", answer.text_bytes);
   std::string text(answer.text_bytes, '\0');
   LS_RETURN_IF_ERROR(connection.Read(std::as_writable_bytes(std::span(text))));
-  return answer.no == 0 ? absl::OkStatus() : MakeError(absl::StatusCode::kFailedPrecondition, text);
+  if (answer.no == 0) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kFailedPrecondition, text.empty() ? "the other node said no, and not why" : text);
 }
 
 absl::Status WriteWanted(Connection& connection, size_t chunks, const std::vector<size_t>& wanted) {
