@@ -262,7 +262,6 @@ void Head::Carry(const std::vector<control::Command>& commands) {
         probe_deadline_ = clock_.Now() + ToNanos(probe->at_most);
       if (const auto* kill = std::get_if<control::KillEpoch>(&command)) {
         culprit_deadline_ = Nanos{};
-        stuck_epoch_ = kill->epoch;
         stuck_deadline_ = clock_.Now() + ToNanos(state().spec.policy.stuck_within);
         fleet_->Begin(kill->epoch);  // one that the journal did not know of
       }
@@ -336,8 +335,8 @@ void Head::EndWaits(Nanos now) {
   };
   if (is_over(culprit_deadline_)) Handle(control::SecondaryGraceOver{culprit_epoch_});
   if (is_over(stop_deadline_)) Handle(control::StopOverdue{stop_epoch_});
-  const bool stops = state().mode == control::Mode::kStopping && state().epoch == stuck_epoch_;
-  if (is_over(stuck_deadline_) && stops) Handle(control::StopOverdue{stuck_epoch_, fleet_->Unstopped()});
+  const bool stops = state().mode == control::Mode::kStopping;  // the epoch of the newest KillEpoch
+  if (is_over(stuck_deadline_) && stops) Handle(control::StopOverdue{state().epoch, fleet_->Unstopped()});
   if (!is_over(probe_deadline_) || state().mode != control::Mode::kProbing) return;
   std::vector<int> unanswered;
   control::Probed probed = fleet_->Overdue(state().fault.plan.rung, unanswered);

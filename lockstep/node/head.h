@@ -122,7 +122,7 @@ class Head {
   Nanos culprit_deadline_;                 // 0: not waiting
   EpochId culprit_epoch_;
   Nanos probe_deadline_, stop_deadline_, stuck_deadline_;  // 0: not waiting
-  EpochId stop_epoch_, stuck_epoch_;
+  EpochId stop_epoch_;
   bool looks_closely_ = false, disk_done_ = false;
   std::optional<control::CheckpointId> flush_wanted_;  // by node 0, which has no answer yet
   std::optional<control::CheckpointId> flushing_;      // that goes to disk, or went last

@@ -17,8 +17,8 @@ struct Communicator {
   std::string name;         // "35"; its ranks belong to its identity
   std::string description;  // "TENSOR_MODEL_PARALLEL_GROUP"
   std::vector<int> ranks;   // of the job, by their place in the communicator
-  int64_t told_one_of =
-      1;  // of its collectives one of so many is told, whichever its number picks (trail_file.h, Thin)
+  // Of its collectives one of so many is told, whichever its number picks (trail_file.h, Thin).
+  int64_t told_one_of = 1;
 };
 
 enum class OpState : uint8_t { kScheduled, kStarted, kCompleted };
