@@ -12,6 +12,7 @@
 #include "lockstep/agent/evidence.h"
 #include "lockstep/agent/exception.h"
 #include "lockstep/agent/points.h"
+#include "lockstep/agent/replicas.h"
 #include "lockstep/checkpoint/restore.h"
 #include "lockstep/client/bell.h"
 #include "lockstep/client/commit.h"
@@ -141,6 +142,7 @@ void Agent::HearAlert(const inspect::Alert& alert) {
 
 void Agent::Seat(const control::Place& place) {
   spec_.place = place;
+  if (place.nodes > 1 && !keeping_) (void)OpenKeeping();
   alerts_.Seat(place.node);
   if (keeping_) keeping_->Forget();
   link_.Seat(place);
@@ -379,15 +381,23 @@ void Agent::Do(const control::ChooseRestore& command) {
   probing_.Stop();
   auto mapped =
       std::make_shared<MappedBuffers>(spec_.ranks, link_.buffers());  // shared: std::function must be copyable
+  const bool moves = next_place_.has_value();
   const bool one_is_enough = spec_.place.nodes == 1 && command.poisoned.empty();
-  background_.Run([this, next = command.next, one_is_enough, board = link_.board()->get(), mapped] {
+  background_.Run([this, next = command.next, one_is_enough, moves, node = spec_.place.node,
+                   board = link_.board()->get(), mapped] {
     // One that this node has may be missing on another; alone, the newest is enough.
     const checkpoint::RestoreChoices choices =
         checkpoint::FindRestores(*board, mapped->slots(), one_is_enough ? 1 : LS_SLOTS);
     control::RestoreFound found{next, {}, choices.rejected};
     for (const checkpoint::Point& point : choices.points) found.points.push_back(ToId(point));
+    // Where the world stays as it is nobody asks for it, and it takes its time.
+    if (moves) found.replicas = ReplicasOf(*board, mapped->slots(), node, choices.points);
     return [this, found]() mutable {
       if (keeping_) found.kept = keeping_->Holds();
+      if (keeping_)
+        for (const control::Replica& replica : keeping_->Replicas()) found.replicas.push_back(replica);
+      const bool holds = Load((*link_.board())->restore_for) != 0;
+      found.held = {holds ? spec_.place.node : -1, spec_.place.nodes};
       listener_.say(found);
     };
   });
@@ -422,14 +432,30 @@ void Agent::LoadAndSay(std::function<Loaded(const RunSpec&)> load, const control
 void Agent::PublishLoaded(Loaded loaded) {
   for (size_t rank = 0; rank < loaded.buffers.size(); ++rank)
     link_.Give(static_cast<int>(rank), std::move(loaded.buffers[rank]));
-  MarkLoaded(**link_.board(), loaded);
+  MarkLoaded(**link_.board(), loaded, static_cast<uint32_t>(spec_.place.world_size));
   if (loaded.on_disk) flusher_.Loaded(*loaded.point);
   listener_.note(fmt::format("going on from {}", loaded.from));
+}
+
+// No worker runs. The checkpoint that was chosen is the new world's from now on; whatever else was written under the
+// old numbers is given up, so that two worlds never mix.
+void Agent::TakeNextPlace(const std::optional<control::CheckpointId>& point) {
+  spec_.place = *std::exchange(next_place_, std::nullopt);
+  link_.Seat(spec_.place);
+  alerts_.Seat(spec_.place.node);
+  said_.clear();
+  if (keeping_) keeping_->BeginAnew();
+  if (!keeping_ && OpenKeeping().ok() && keeping_) listener_.say(keeping_->address());
+  const ls_checkpoint id = point ? ls_checkpoint{point->epoch.value(), point->step} : ls_checkpoint{0, -1};
+  AdoptSlots(**link_.board(), id, static_cast<uint32_t>(spec_.place.world_size));
+  if (const absl::Status opened = OpenDisk(); !opened.ok())
+    listener_.note(fmt::format("no checkpoints go to disk: {}", Message(opened)));
 }
 
 void Agent::Do(const control::PublishRestore& command) {
   ls_board& board = **link_.board();
   if (command.epoch.value() <= Load(board.restore_for)) return;
+  if (next_place_) TakeNextPlace(command.point);
   std::optional<Loaded> loaded = std::exchange(loaded_, std::nullopt);
   if (loaded && loaded->point && command.point == ToId(*loaded->point)) PublishLoaded(*std::move(loaded));
   board.restore_epoch = command.point ? command.point->epoch.value() : 0;

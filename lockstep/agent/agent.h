@@ -45,6 +45,9 @@ class Agent {
   absl::Status Launch();
   // It was a standby, and has a place now.
   void Seat(const control::Place& place);
+  // It has another place in the coming epoch: from when it is told where that begins. Until then what it holds, and
+  // says of it, has the old numbers.
+  void Move(const control::Place& place) { next_place_ = place; }
   absl::Status Adopt();
 
   // From the coordinator. Announce, Seat and WaitForCulprit are its own business; Finish is the composer's too.
@@ -114,6 +117,7 @@ class Agent {
   void KeepFirst();
   void LoadAndSay(std::function<Loaded(const RunSpec&)> load, const control::RestoreFound& answer);
   void PublishLoaded(Loaded loaded);
+  void TakeNextPlace(const std::optional<control::CheckpointId>& point);
   void TickDisk();
   void LeaveDisk();
   void SampleStacks();
@@ -124,6 +128,7 @@ class Agent {
   void HearAlert(const inspect::Alert& alert);
 
   RunSpec spec_;
+  std::optional<control::Place> next_place_;
   Poller& poller_;
   const Clock& clock_;
   Listener listener_;

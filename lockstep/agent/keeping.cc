@@ -118,6 +118,25 @@ std::vector<control::KeptFor> Keeping::Holds() const {
   return holds;
 }
 
+std::vector<control::Replica> Keeping::Replicas() const {
+  std::vector<control::Replica> replicas;
+  for (const auto& [node, point] : keeper_->store().Kept()) {
+    const std::shared_ptr<const keep::Image> image = keeper_->store().Find(node, point);
+    if (image == nullptr) continue;
+    const keep::Hash hash = keep::HashOfReplicas(image->outline).value_or(keep::Hash{});
+    replicas.push_back({node, ToId(point), hash.low, hash.high});
+  }
+  return replicas;
+}
+
+void Keeping::BeginAnew() {
+  kept_.clear();
+  offered_.clear();
+  why_alone_.clear();
+  alone_since_ = {};
+  keeper_->store().Clear();
+}
+
 void Keeping::Forget() {
   kept_.clear();
   offered_.clear();

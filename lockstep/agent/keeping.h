@@ -47,8 +47,12 @@ class Keeping {
   // What others sent is given up by the rule for ranks: this is committed, and of `epoch` nothing else up to dead_step.
   void GiveUp(const control::CheckpointId& committed, int64_t dead_step, EpochId epoch);
   std::vector<control::KeptFor> Holds() const;
+  // Of those: what their tensors are, where all ranks have the same.
+  std::vector<control::Replica> Replicas() const;
   // This node has another place from now on: nothing is known yet of who keeps what.
   void Forget();
+  // The numbers of nodes mean something else from now on: what was kept is of no use. Where to send is known already.
+  void BeginAnew();
   control::PeerCopies Observe() const;
 
  private:

@@ -87,13 +87,14 @@ absl::Status Load(const checkpoint::Store& store, const RunSpec& spec, const Poi
 }
 
 absl::Status Fetch(const RunSpec& spec, const control::FetchKept& question, Loaded& loaded) {
+  const bool own = question.part < 0;  // else a replica that another world has written
   Filling filling;
   LS_ASSIGN_OR_RETURN(
       const keep::Outline outline,
-      keep::Fetch({question.host, question.port}, spec.run_token, spec.place.node, ToPoint(question.point), {},
+      keep::Fetch({question.host, question.port}, spec.run_token, own ? spec.place.node : question.part, ToPoint(question.point), {},
                   [&](size_t, const keep::SlotHeader& slot) { return filling.Add(slot.bytes); }));
   if (outline.slots.size() != static_cast<size_t>(spec.ranks) ||
-      outline.world_size != static_cast<uint32_t>(spec.place.world_size))
+      (own && outline.world_size != static_cast<uint32_t>(spec.place.world_size)))
     return FailedPrecondition("it is of {} of {} ranks, this node has {} of {}", outline.slots.size(),
                               outline.world_size, spec.ranks, spec.place.world_size);
   LS_RETURN_IF_ERROR(CheckRoom(outline.slots, spec));
@@ -129,13 +130,13 @@ Loaded LoadKept(const RunSpec& spec, const control::FetchKept& question) {
   return loaded;
 }
 
-void MarkLoaded(ls_board& board, const Loaded& loaded) {
+void MarkLoaded(ls_board& board, const Loaded& loaded, uint32_t world_size) {
   for (uint32_t rank = 0; rank < board.ranks; ++rank) {
     const keep::SlotHeader& slot = loaded.slots[rank];
     ls_slot(&slots)[LS_SLOTS] = board.rank[rank].slot;
-    ls_slot_open(&slots[1], 0, -1, board.world_size);
+    ls_slot_open(&slots[1], 0, -1, world_size);
     __atomic_store_n(&slots[1].state, LS_SLOT_EMPTY, __ATOMIC_RELEASE);
-    ls_slot_open(&slots[0], loaded.point->epoch.value(), loaded.point->step.value(), board.world_size);
+    ls_slot_open(&slots[0], loaded.point->epoch.value(), loaded.point->step.value(), world_size);
     ls_slot_done(&slots[0], slot.bytes, slot.meta_bytes, slot.crc32c);
   }
 }

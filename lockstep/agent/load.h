@@ -29,7 +29,7 @@ Loaded LoadNewest(const RunSpec& spec, const checkpoint::Point& not_above);
 Loaded LoadKept(const RunSpec& spec, const control::FetchKept& question);
 
 // What the board says of the loaded checkpoint: done, in slot 0 of every rank, and nothing else. No worker runs.
-void MarkLoaded(ls_board& board, const Loaded& loaded);
+void MarkLoaded(ls_board& board, const Loaded& loaded, uint32_t world_size);
 
 // The epoch with which a run on this directory begins: above those of all checkpoints there.
 absl::StatusOr<uint64_t> FirstEpoch(const RunSpec& spec);

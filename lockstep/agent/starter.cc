@@ -260,8 +260,9 @@ void Starter::Obey(const Json& request, std::vector<Fd>& fds) {
   }
 }
 
-// A standby gets a place. No worker has run here, so nobody has read the board yet.
+// A standby gets a place, or a node another one. No worker runs; those that wait have read the board of the old place.
 void Starter::Seat(const control::Place& place) {
+  workers_version_ = -1;
   spec_.place = place;
   buffers_.board()->first_rank = static_cast<uint32_t>(place.first_rank);
   buffers_.board()->world_size = static_cast<uint32_t>(place.world_size);

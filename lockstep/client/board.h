@@ -61,7 +61,8 @@ struct ls_rank_block {
   ls_atomic_u64 dropped;    /* records dropped because a ring was full */
   uint64_t life[8];         /* a robust mutex, held by the thread that joined: life.h */
   ls_atomic_i64 steps;      /* finished since loop_begin_ns: (step_end_ns - loop_begin_ns) / steps is their mean time */
-  uint64_t reserved[9];
+  ls_atomic_u64 replica;    /* 1: the script says that the state of any rank is right for any other */
+  uint64_t reserved[8];
   struct ls_slot slot[LS_SLOTS];
   uint64_t reserved_end[16];
 };

@@ -64,6 +64,9 @@ enum ls_part {
 };
 void ls_mark(struct ls_client*, int part);
 
+/* The script says that all ranks are replicas of one state, whatever little differs between them. */
+void ls_say_replica(struct ls_client*);
+
 /* Makes room for `bytes` per slot: maps, pre-faults. Call again with more bytes when the state has grown. */
 int ls_buffers(struct ls_client*, uint64_t bytes);
 /* For how many bytes per slot there is room now: what an earlier epoch made is there again after ls_restore_point(). */

@@ -41,6 +41,17 @@ bool Alerts::Take(const Alerted& alert, Nanos now, Seconds window) {
   return !known;
 }
 
+void Alerts::Renumber(const std::vector<int>& from) {
+  std::vector<Alerted> kept;
+  for (Alerted& alert : kept_) {
+    const auto now = std::find(from.begin(), from.end(), alert.node);
+    if (now == from.end()) continue;
+    alert.node = static_cast<int>(now - from.begin());
+    kept.push_back(std::move(alert));
+  }
+  kept_ = std::move(kept);
+}
+
 void Alerts::Forget(int node) {
   std::erase_if(kept_, [&](const Alerted& alert) { return alert.node == node; });
 }

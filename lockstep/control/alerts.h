@@ -24,6 +24,8 @@ class Alerts {
   bool Take(const Alerted& alert, Nanos now, Seconds window);
   // Another machine has this node's place.
   void Forget(int node);
+  // By node of the world to come, which it was before; the others are gone.
+  void Renumber(const std::vector<int>& from);
 
   // By node.
   std::vector<Complaint> Broken() const;

@@ -43,6 +43,7 @@ constexpr std::array<const char*, std::variant_size_v<EventBody>> kTypeNames = {
                                                                                 "code_kept",
                                                                                 "update_due",
                                                                                 "cluster_did",
+"growth_due",
                                                                                 "tick"};
 
 constexpr std::array<const char*, 4> kAlertClasses = {"machine", "network", "software", "warning"};
@@ -85,6 +86,8 @@ Json Body(const JobStarted& event) {
           {"standbys", spec.standbys},
           {"leading_node", spec.leading_node},
           {"can_ask", spec.can_ask},
+          {"least_nodes", spec.least_nodes},
+          {"most_nodes", spec.most_nodes},
           {"policy", ToJson(spec.policy)}};
 }
 Json Body(const EpochSpawned&) { return Json::object(); }
@@ -110,7 +113,11 @@ Json Body(const Suspected& event) {
 }
 Json Body(const StacksKept& event) { return {{"path", event.path}}; }
 Json Body(const EpochStopped&) { return Json::object(); }
-Json Body(const RestoreChosen& event) { return {{"point", CheckpointJson(event.point)}, {"rejected", event.rejected}}; }
+Json Body(const RestoreChosen& event) {
+  Json json = {{"point", CheckpointJson(event.point)}, {"rejected", event.rejected}};
+  if (!event.unfit.empty()) json["unfit"] = event.unfit;
+  return json;
+}
 Json Body(const SpawnFailed& event) { return {{"error", event.error}}; }
 Json Body(const StopAsked& event) { return {{"signal", event.signal}}; }
 Json Body(const JobPaused&) { return Json::object(); }
@@ -153,6 +160,7 @@ Json Body(const UpdateDue& event) { return {{"version", event.version}}; }
 Json Body(const ClusterDid& event) {
   return {{"incident", event.incident}, {"drained", event.drained}, {"text", event.text}};
 }
+Json Body(const GrowthDue&) { return Json::object(); }
 Json Body(const Tick&) { return Json::object(); }
 
 // Reads an object inside another one with `read(Fields&)`; its first problem becomes the parent's.
@@ -263,6 +271,8 @@ void Read(Fields& fields, JobStarted& event) {
   if (fields.Optional("standbys")) event.spec.standbys = fields.Int32("standbys");
   if (fields.Optional("leading_node")) event.spec.leading_node = fields.Int32("leading_node");
   event.spec.can_ask = ReadOptionalFlag(fields, "can_ask");
+  if (fields.Optional("least_nodes")) event.spec.least_nodes = fields.Int32("least_nodes");
+  if (fields.Optional("most_nodes")) event.spec.most_nodes = fields.Int32("most_nodes");
   event.spec.policy = ReadSpecPolicy(fields);
 }
 void Read(Fields& fields, EpochSpawned& event) { event = {ReadEpoch(fields)}; }
@@ -285,7 +295,8 @@ void Read(Fields& fields, Suspected& event) {
 void Read(Fields& fields, StacksKept& event) { event = {ReadEpoch(fields), fields.Text("path")}; }
 void Read(Fields& fields, EpochStopped& event) { event = {ReadEpoch(fields)}; }
 void Read(Fields& fields, RestoreChosen& event) {
-  event = {ReadEpoch(fields), ReadCheckpoint(fields, "point"), fields.Texts("rejected")};
+  event = {ReadEpoch(fields), ReadCheckpoint(fields, "point"), fields.Texts("rejected"), {}};
+  if (fields.Optional("unfit") != nullptr) event.unfit = fields.Text("unfit");
 }
 void Read(Fields& fields, SpawnFailed& event) { event = {ReadEpoch(fields), fields.Text("error")}; }
 void Read(Fields& fields, StopAsked& event) { event = {fields.Int32("signal")}; }
@@ -336,6 +347,7 @@ void Read(Fields& fields, UpdateDue& event) { event = {fields.Int32("version")};
 void Read(Fields& fields, ClusterDid& event) {
   event = {fields.Int("incident"), fields.Text("drained"), fields.Text("text")};
 }
+void Read(Fields& fields, GrowthDue& event) { event = {ReadEpoch(fields)}; }
 void Read(Fields&, Tick&) {}
 
 // Makes the alternative whose name is `type`; false if there is none.

@@ -44,6 +44,7 @@ struct JobSpec {
   int standbys = 0;               // agents beyond those of the nodes that may wait for a place to become free
   int leading_node = -1;          // whose agent lives in the coordinator's process; -1: none's
   bool can_ask = false;           // there is a scheduler that may bring another machine
+  int least_nodes = 0, most_nodes = 0;  // the world may have so many; 0: it never changes
   Policy policy{};
 };
 
@@ -119,6 +120,7 @@ struct RestoreChosen {
   EpochId epoch;
   std::optional<CheckpointId> point;
   std::vector<std::string> rejected;
+  std::string unfit{};  // there is one, of another world, that the coming one can't take: why
 };  // for the coming epoch
 struct SpawnFailed {
   EpochId epoch;
@@ -201,6 +203,10 @@ struct CodeKept {
 struct UpdateDue {
   int version = 0;
 };
+// A world that is smaller than it may be, with a machine that stands by, has waited long enough: it grows.
+struct GrowthDue {
+  EpochId epoch;
+};
 // What came of something that was wanted of the cluster's scheduler: for the record of an incident.
 struct ClusterDid {
   int64_t incident = 0;
@@ -226,7 +232,7 @@ using EventBody =
     std::variant<JobStarted, EpochSpawned, LoopBegan, CaughtUp, ProgressSeen, RankExited, Suspected, StacksKept,
                  EpochStopped, RestoreChosen, SpawnFailed, StopAsked, JobPaused, JobContinued, WatcherGone,
                  SecondaryGraceOver, Drilled, AgentLost, AgentBack, AgentGone, StandbyCame, StandbyLeft, JournalBehind,
-                 Alerted, Probed, StopOverdue, UpdateAsked, CodeKept, UpdateDue, ClusterDid, Tick>;
+                 Alerted, Probed, StopOverdue, UpdateAsked, CodeKept, UpdateDue, ClusterDid, GrowthDue, Tick>;
 struct Event {
   Nanos at;
   Nanos wall;
@@ -273,6 +279,14 @@ struct PublishRestore {
 struct Seat {
   int node = 0;
 };
+// This node is out of the job, and nobody has its place: it is refused from now on, and what ran there runs no more.
+struct Vacate {
+  int node = 0;
+};
+// The coming epoch has another world, that of the state: by its nodes, which number each had before; -1: it stood by.
+struct Resize {
+  std::vector<int> from;
+};
 // Look into your machine (diagnose), or take part in a replay, while nothing of the job runs. Answers Probed; who can't
 // do it answers that it found nothing, and after `at_most` nobody waits for the rest.
 struct Probe {
@@ -304,7 +318,7 @@ struct Finish {
   std::string verdict;
 };  // the job is over
 
-using Command = std::variant<Spawn, KeepStacks, WaitForCulprit, KillEpoch, ChooseRestore, PublishRestore, Seat, Probe,
+using Command = std::variant<Spawn, KeepStacks, WaitForCulprit, KillEpoch, ChooseRestore, PublishRestore, Seat, Vacate, Resize, Probe,
                              WaitForStop, KeepCode, AskForNodes, Announce, Finish>;
 
 std::string TypeName(const EventBody& body);  // "rank_exited": the journal's event type

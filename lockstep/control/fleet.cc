@@ -24,6 +24,10 @@ std::optional<CheckpointId> NewestCommon(const Nodes& nodes, const PointsOf& poi
   return newest;
 }
 
+constexpr char kOnDiskOnly[] =
+    "what there is on disk was written by a world of another size, and memory has none that this one can take: start "
+    "the job with as many nodes as before";
+
 constexpr CheckpointId kNewest{EpochId(std::numeric_limits<uint64_t>::max()), std::numeric_limits<int64_t>::max()};
 
 template <typename Said>
@@ -35,7 +39,7 @@ constexpr bool kHasProgress = requires(const Said& said) { said.progress; };
 
 template <typename Fact>
 bool Fleet::All(const Fact& fact) const {
-  return std::all_of(nodes_.begin(), nodes_.end(), fact);
+  return std::all_of(nodes_.begin(), nodes_.end(), [&](const Node& node) { return node.vacant || fact(node); });
 }
 
 void Fleet::Begin(EpochId epoch) {
@@ -48,6 +52,7 @@ void Fleet::Begin(EpochId epoch) {
   on_disk_.reset();
   not_to_be_had_.clear();
   rejected_.clear();
+  other_world_ = false;
 }
 
 Progress Fleet::progress() const {
@@ -86,6 +91,18 @@ std::vector<EventBody> Fleet::Gone(int node) {
   return Hear(node, EpochStopped{epoch_});
 }
 
+std::vector<EventBody> Fleet::Vacate(int node) {
+  std::vector<EventBody> events = Gone(node);
+  nodes_[static_cast<size_t>(node)].vacant = true;
+  for (const Rung rung : {Rung::kDiagnose, Rung::kReplay}) {
+    const bool asked = std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& n) { return n.probed.contains(rung); });
+    std::vector<int> unanswered;
+    if (asked && All([&](const Node& each) { return each.probed.contains(rung); }))
+      events.emplace_back(Overdue(rung, unanswered));
+  }
+  return events;
+}
+
 std::vector<EventBody> Fleet::Hear(int node, const EventBody& said) {
   return std::visit(
       [&](const auto& body) -> Events {
@@ -119,7 +136,8 @@ Fleet::Events Fleet::Take(Node& node, const LoopBegan& said) {
   node.loop = said;
   if (!All([](const Node& each) { return each.loop.has_value(); })) return {};
   LoopBegan last = said;
-  for (const Node& each : nodes_) last.begin = std::max(last.begin, each.loop->begin);
+  for (const Node& each : nodes_)
+    if (each.loop) last.begin = std::max(last.begin, each.loop->begin);
   return {last};
 }
 
@@ -128,7 +146,7 @@ Fleet::Events Fleet::Take(Node& node, const StacksKept& said) {
   if (!All([](const Node& each) { return each.stacks.has_value(); })) return {};
   StacksKept all{said.epoch, ""};
   for (const Node& each : nodes_) {
-    if (each.stacks->empty()) continue;
+    if (!each.stacks || each.stacks->empty()) continue;
     all.path += (all.path.empty() ? "" : ", ") + *each.stacks;
   }
   return {all};
@@ -154,6 +172,7 @@ Probed Fleet::Overdue(Rung rung, std::vector<int>& unanswered) const {
   for (size_t node = 0; node < nodes_.size(); ++node) {
     const auto said = nodes_[node].probed.find(rung);
     if (said == nodes_[node].probed.end()) {
+      if (nodes_[node].vacant) continue;
       unanswered.push_back(static_cast<int>(node));
       continue;
     }
@@ -191,6 +210,7 @@ Fleet::Events Fleet::Take(Node& node, Said said) {
 
 std::vector<EventBody> Fleet::Hear(int node, const RestoreFound& found) {
   if (found.epoch.value() != epoch_.value() + 1) return {};
+  if (std::any_of(nodes_.begin(), nodes_.end(), [](const Node& each) { return each.vacant; })) return {};  // asked anew
   if (found.fetched) return HearFetched(node, found);
   if (found.not_above || on_disk_) return HearOnDisk(node, found);
   Note(node, found);
@@ -223,6 +243,10 @@ Fleet::Events Fleet::HearOnDisk(int node, const RestoreFound& found) {
   if (!All([](const Node& each) { return each.found.has_value(); })) return {};
   auto common = NewestCommon(nodes_, [](const Node& each) { return each.found->points; });
   if (common && IsPoisoned(*common)) common.reset();  // on disk
+  if (other_world_) {
+    const bool some = std::any_of(nodes_.begin(), nodes_.end(), [](const Node& n) { return !n.found->points.empty(); });
+    return {RestoreChosen{found.epoch, {}, rejected_, some ? kOnDiskOnly : ""}};
+  }
   if (!common && AskOnDisk(found.epoch)) return {};
   return {RestoreChosen{found.epoch, common, rejected_}};
 }
@@ -253,6 +277,7 @@ bool Fleet::CanGather(const CheckpointId& point) const {
 // known.
 Fleet::Events Fleet::Choose(EpochId next) {
   if (!All([](const Node& each) { return each.found.has_value(); })) return {};
+  if (IsAnotherWorld()) return ChooseReplica(next);
   std::set<CheckpointId> candidates;
   for (const Node& node : nodes_) {
     candidates.insert(node.found->points.begin(), node.found->points.end());

@@ -63,6 +63,8 @@ class Fleet {
   void Away(int node);
   // It will not come back, or another one is in its place: whatever ran there runs no more, nor does it hold anything.
   std::vector<EventBody> Gone(int node);
+  // The same, and nobody has its place: until the world is counted anew, nothing is waited for there.
+  std::vector<EventBody> Vacate(int node);
 
   // The step of the slowest rank of those nodes that are not away, once all have said theirs. Ranks of a synchronous
   // job whose agent is gone are at most a step behind the others, as long as those go on.
@@ -70,7 +72,7 @@ class Fleet {
 
  private:
   struct Node {
-    bool spawned = false, stopped = false, paused = false, away = false;
+    bool spawned = false, stopped = false, paused = false, away = false, vacant = false;
     std::optional<LoopBegan> loop;
     std::optional<Progress> progress;
     std::optional<std::string> stacks;
@@ -92,6 +94,11 @@ class Fleet {
   // Everyone has it, or somebody keeps it for them.
   bool CanGather(const CheckpointId& point) const;
   void Gather(EpochId next, const CheckpointId& point);
+  // fleet_world.cc: where a world begins that is not the one which wrote the checkpoints.
+  bool IsAnotherWorld() const;
+  Events ChooseReplica(EpochId next);
+  std::string WhyUnfit(const CheckpointId& point) const;
+  std::optional<FetchKept> ReplicaFor(EpochId next, int node, const CheckpointId& point) const;
   Events HearFetched(int node, const RestoreFound& found);
   Events HearOnDisk(int node, const RestoreFound& found);
   bool AskOnDisk(EpochId next);
@@ -124,6 +131,7 @@ class Fleet {
   std::set<std::pair<int, CheckpointId>> not_to_be_had_;  // kept for this node, as was said, and then it wasn't
   std::vector<std::string> rejected_;                     // by all answers so far
   std::vector<CheckpointId> poisoned_;                    // each with its epoch: from this step on
+  bool other_world_ = false;                              // what there is in memory, another world has written
 };
 
 }  // namespace lockstep::control

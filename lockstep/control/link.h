@@ -30,6 +30,21 @@ struct KeptFor {
   CheckpointId point;
   bool operator==(const KeptFor&) const = default;
 };
+// The tensors of all ranks of a node in a checkpoint are one and the same, and this is their hash: those of another
+// node with this one are replicas.
+struct Replica {
+  int node = 0;
+  CheckpointId point;
+  uint64_t low = 0, high = 0;
+  bool operator==(const Replica&) const = default;
+};
+// Of a script that says so of its ranks, whatever their tensors are.
+inline constexpr uint64_t kSaidToBeReplica = ~uint64_t{0};
+// The place that an agent had when what it holds, and keeps for others, was written.
+struct HeldAs {
+  int node = -1, nodes = 0;  // -1: none
+  bool operator==(const HeldAs&) const = default;
+};
 // An agent's answer to ChooseRestore: those in memory whose CRCs it has verified, what it keeps for others, and what it
 // found damaged. To FetchKept and ChooseOnDisk: at most one.
 struct RestoreFound {
@@ -39,6 +54,8 @@ struct RestoreFound {
   std::optional<CheckpointId> not_above{};  // of the question, if it was ChooseOnDisk
   std::vector<KeptFor> kept{};
   std::optional<CheckpointId> fetched{};  // of the question, if it was FetchKept
+  HeldAs held{};                          // nodes 0: as it stands now
+  std::vector<Replica> replicas{};        // of its own and of those that it keeps
 };
 // Where this agent takes in what other nodes want kept.
 struct KeepsAt {
@@ -129,6 +146,7 @@ struct FetchKept {
   CheckpointId point;
   std::string host;
   int port = 0;
+  int part = -1;  // of which node: a replica of yours; -1: your own
 };
 // No checkpoint in memory is whole on all nodes. Load the newest from disk that is not above this one and whole for
 // your ranks; answer RestoreFound. Asked again with a lower bound until all find the same.

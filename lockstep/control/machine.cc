@@ -117,6 +117,7 @@ void BeginEpoch(State& state, const std::optional<CheckpointId>& point) {
   // A committed checkpoint proves that all ranks had finished its step.
   state.frontier = std::max(state.frontier, state.progress.step);
   state.frontier_at_restart = state.frontier;
+  state.joining.clear();
   state.mode = Mode::kSpawning;
 }
 
@@ -148,6 +149,8 @@ void On(Turn& turn, const RestoreChosen& event) {
   if (state.mode != Mode::kLoading && state.mode != Mode::kChoosing) return Ignore(turn);
   if (NothingLoads(state, event)) return EndUnloaded(turn, event);
   if (state.mode == Mode::kLoading) return BeginLoaded(turn, event);
+  if (!event.unfit.empty() && !state.joining.empty()) return UndoGrowth(turn, event.unfit);
+  if (!event.unfit.empty()) return BeginFinish(turn, kExitLost, event.unfit, {});
   JoinRejected(state, event.rejected);
   TakeVersion(turn);
   BeginEpoch(state, event.point);
@@ -215,6 +218,7 @@ void On(Turn& turn, const WatcherGone& event) {
                                           fmt::format("nobody watched for {:.3f} s", away), event.since);
   CloseWatcherIncident(turn, index, "another coordinator took over");
   turn.state.standbys.clear();  // those that are still there come anew
+  NoteRoom(turn);
 }
 
 void On(Turn& turn, const AgentLost& event) {
@@ -466,6 +470,10 @@ absl::Status Validate(const State& state) {
     if (state.mode != Mode::kFinished && !state.lost_agents.contains(node))
       return FailedPrecondition("node {} is awaited, and its agent is in reach", node);
   }
+  if (state.spec.most_nodes > 0 && static_cast<int>(state.spec.nodes.size()) < state.spec.least_nodes)
+    return FailedPrecondition("a world of {} nodes, {} is the least", state.spec.nodes.size(), state.spec.least_nodes);
+  if (!state.vacated.empty() && Is(state, {Mode::kSpawning, Mode::kStarting, Mode::kRunning}))
+    return FailedPrecondition("{} with nodes that nobody has", ModeName(state.mode));
   for (const auto& [rank, status] : state.exits) {
     if (rank.value() < 0 || rank.value() >= state.spec.ranks)
       return FailedPrecondition("exit of rank {} of {}", rank.value(), state.spec.ranks);

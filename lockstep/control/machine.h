@@ -16,6 +16,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -98,10 +99,10 @@ struct Drill {
   Nanos at;
 };
 
-// Whose place a standby took, and why. Its agent is refused for good: that is the fence.
+// Whose place a standby took, or nobody, and why. Its agent is refused for good: that is the fence.
 struct Eviction {
   NodeSpec node;
-  std::string standby;  // by its name
+  std::string standby;  // by its name; empty: the world goes on without
   std::string why;
   Nanos at;
   Role role = Role::kLoss;  // on whose word
@@ -136,6 +137,10 @@ struct State {
   std::vector<NodeSpec> standbys;     // in the order in which they came
   std::vector<Eviction> evictions;
   std::map<int, Awaited> awaited;  // by node; in reach again, or replaced, it is not
+  std::set<int> vacated;           // nodes that the coming epoch does not have, until its world is settled
+  std::set<std::string> joining;   // choosing: machines that the last world did not have, by token
+  bool may_grow = true;            // its state is not known to forbid it
+  Nanos room_since, grown;         // a machine stands by and the world may grow; when it last did. 0: not so
   Alerts alerts;
   std::vector<Climbed> ladder;
   std::vector<Decided> decisions;
@@ -165,6 +170,9 @@ std::vector<Command> Step(State& state, const Event& event);
 
 // What the state waits for, asked again: for a coordinator that took over. Every command is idempotent.
 std::vector<Command> PendingCommands(const State& state);
+
+// The world may grow, and has waited for a restart long enough: GrowthDue.
+bool IsGrowthDue(const State& state, Nanos now);
 
 // A standby could take this node's place.
 bool IsReplaceable(const State& state, int node);

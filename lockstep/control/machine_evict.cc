@@ -28,6 +28,19 @@ bool CanAwait(const State& state, int node) {
   return state.spec.can_ask && MayLose(state) && state.lost_agents.contains(node);
 }
 
+// Without this node the job can go on, smaller.
+bool CanDoWithout(const State& state, int node) {
+  std::set<int> gone = state.vacated;
+  const bool is_node = node >= 0 && node < static_cast<int>(state.spec.nodes.size());
+  return is_node && state.mode != Mode::kLoading && MayLose(state) && gone.insert(node).second && FitsWithout(state, gone);
+}
+
+// Before the job does without, another machine is waited for.
+bool MustAwait(const State& state, int node, Nanos at) {
+  if (!CanAwait(state, node)) return false;
+  return !state.awaited.contains(node) || at < GoneAt(state, node, {});
+}
+
 void Await(Turn& turn, int node) {
   State& state = turn.state;
   const size_t index = state.open ? *state.open : state.lost_agents.at(node);
@@ -84,7 +97,8 @@ void LoseNode(Turn& turn, int node, const std::string& why, Nanos since) {
     state.fault.keeping_stacks = false;
     Repair(turn);
   }
-  if (state.mode != Mode::kFinishing && HasStandbyFor(state, node)) Replace(turn, node, why, Role::kLoss);
+  if (state.mode == Mode::kFinishing) return;
+  HasStandbyFor(state, node) ? Replace(turn, node, why, Role::kLoss) : GoOnWithout(turn, node, why, Role::kLoss);
 }
 
 // The job stands for it: the evidence was there when another machine was asked for.
@@ -126,11 +140,12 @@ Nanos GoneAt(const State& state, int node, Nanos lost_since) {
   if (IsReplaceable(state, node)) return lost_since + ToNanos(kReplaceableLimit);
   if (const auto awaited = state.awaited.find(node); awaited != state.awaited.end())
     return awaited->second.since + ToNanos(state.spec.policy.wait_for_node);
-  return lost_since + ToNanos(CanAwait(state, node) ? kReplaceableLimit : kAgentLimit);
+  const bool need_not_come_back = CanAwait(state, node) || CanDoWithout(state, node);
+  return lost_since + ToNanos(need_not_come_back ? kReplaceableLimit : kAgentLimit);
 }
 
 bool IsEnd(const State& state, int node, Nanos at) {
-  if (IsReplaceable(state, node)) return false;
+  if (IsReplaceable(state, node) || CanDoWithout(state, node) || state.vacated.contains(node)) return false;
   return state.awaited.contains(node) ? at >= GoneAt(state, node, {}) : !CanAwait(state, node);
 }
 
@@ -143,7 +158,7 @@ void AwaitLost(Turn& turn) {
 
 std::optional<int> LostReplaceable(const State& state) {
   for (const auto& [node, index] : state.lost_agents)
-    if (IsReplaceable(state, node)) return node;
+    if (IsReplaceable(state, node) || (CanDoWithout(state, node) && !CanAwait(state, node))) return node;
   return std::nullopt;
 }
 
@@ -160,7 +175,8 @@ void LoseStuckNodes(Turn& turn, const std::vector<int>& nodes) {
                                       state.spec.policy.stuck_within.value);
   for (const int node : nodes) {
     if (node < 0 || node >= static_cast<int>(state.spec.nodes.size())) continue;
-    if (IsReplaceable(state, node)) {
+    if (state.vacated.contains(node)) continue;
+    if (IsReplaceable(state, node) || CanDoWithout(state, node)) {
       LoseNode(turn, node, why, turn.at);
     } else {
       Act(turn, ActionKind::kNote,
@@ -174,8 +190,10 @@ void LoseStuckNodes(Turn& turn, const std::vector<int>& nodes) {
 void On(Turn& turn, const AgentGone& event) {
   State& state = turn.state;
   if (state.mode == Mode::kFinishing) return;
+  if (state.vacated.contains(event.node)) return Ignore(turn);
   if (IsEnd(state, event.node, turn.at)) return BeginFinish(turn, kExitLost, WhoIsLost(state, event), {});
-  if (!IsReplaceable(state, event.node))
+  const bool may_lose = CanDoWithout(state, event.node) && !MustAwait(state, event.node, turn.at);
+  if (!IsReplaceable(state, event.node) && !may_lose)
     return state.awaited.contains(event.node) ? Ignore(turn) : Await(turn, event.node);
   const auto lost = state.lost_agents.find(event.node);
   LoseNode(turn, event.node, event.why,
@@ -186,11 +204,13 @@ void On(Turn& turn, const StandbyCame& event) {
   On(turn, StandbyLeft{event.node.token});  // it is back
   turn.state.standbys.push_back(event.node);
   TakeAwaitedPlace(turn);
+  NoteRoom(turn);
   Reconsider(turn);
 }
 
 void On(Turn& turn, const StandbyLeft& event) {
   std::erase_if(turn.state.standbys, [&](const NodeSpec& standby) { return standby.token == event.token; });
+  NoteRoom(turn);
 }
 
 }  // namespace lockstep::control

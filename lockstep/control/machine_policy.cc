@@ -52,6 +52,7 @@ void AddAlerts(const State& state, const std::vector<Alerts::Complaint>& complai
 void Complete(const State& state, std::vector<Culprit>& culprits) {
   std::vector<Culprit> distinct;
   std::vector<NodeSpec> standbys = state.standbys;
+  std::set<int> gone = state.vacated;
   for (Culprit& culprit : culprits) {
     if (std::any_of(distinct.begin(), distinct.end(), [&](const Culprit& c) { return c.node == culprit.node; }))
       continue;
@@ -60,6 +61,10 @@ void Complete(const State& state, std::vector<Culprit>& culprits) {
     const auto fits = std::find_if(standbys.begin(), standbys.end(), [&](const auto& s) { return s.ranks == ranks; });
     culprit.replaceable = fits != standbys.end();
     if (culprit.replaceable) standbys.erase(fits);
+    if (!culprit.replaceable && gone.insert(culprit.node).second) {
+      culprit.replaceable = FitsWithout(state, gone);
+      if (!culprit.replaceable) gone.erase(culprit.node);
+    }
     culprit.leads = culprit.node == state.spec.leading_node;
     distinct.push_back(std::move(culprit));
   }
@@ -249,7 +254,8 @@ void EvictPlanned(Turn& turn) {
     if (occupant.token != evictee.token) continue;  // it was lost meanwhile
     const bool may = std::find(now.nodes.begin(), now.nodes.end(), evictee.node) != now.nodes.end();
     if (may) {
-      Replace(turn, evictee.node, evictee.why, evictee.role);
+      HasStandbyFor(state, evictee.node) ? Replace(turn, evictee.node, evictee.why, evictee.role)
+                                         : GoOnWithout(turn, evictee.node, evictee.why, evictee.role);
     } else {
       Act(turn, ActionKind::kNote,
           fmt::format("node {} keeps its place: {}", occupant.name, WhyItStays(now, occupant.name)));
@@ -343,8 +349,7 @@ void CarryOut(Turn& turn) {
   if (IsProbe(plan.rung)) return BeginProbe(turn);
   EvictPlanned(turn);
   if (plan.rung == Rung::kRollback) RollBack(turn);
-  state.mode = Mode::kChoosing;
-  Ask(turn);
+  BeginChoosing(turn);
 }
 
 void Reconsider(Turn& turn) {

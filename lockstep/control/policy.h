@@ -61,6 +61,7 @@ struct Policy {
   bool diagnose = true, rollback = true, replay = true;
   Seconds diagnose_within{300}, replay_within{1800};
   Seconds wait_for_node{600};
+  Seconds grow_after{30}, grow_every{600};
   int nan_steps = 3;
   bool nan_restart = true;
   int update_steps = 20;

@@ -29,6 +29,8 @@ void ForEachValue(AnyPolicy& policy, const Visit& visit) {
   visit("ladder", "diagnose_within_s", policy.diagnose_within);
   visit("ladder", "replay_within_s", policy.replay_within);
   visit("nodes", "wait_s", policy.wait_for_node);
+  visit("nodes", "grow_after_s", policy.grow_after);
+  visit("nodes", "grow_every_s", policy.grow_every);
   visit("nan", "steps", policy.nan_steps);
   visit("nan", "restart", policy.nan_restart);
   visit("update", "steps", policy.update_steps);

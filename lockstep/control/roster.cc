@@ -15,8 +15,8 @@ bool SaysNodes(const Join& join) { return join.most_nodes > 0; }
 
 }  // namespace
 
-Roster::Roster(std::string run, const std::vector<NodeSpec>& nodes, int standbys)
-    : run_(std::move(run)), expected_{0, 0, standbys}, nodes_(nodes) {}
+Roster::Roster(std::string run, const std::vector<NodeSpec>& nodes, Expected expected)
+    : run_(std::move(run)), expected_(expected), nodes_(nodes) {}
 
 int Roster::LeastNodes() const {
   return expected_.most_nodes > 0 || waiting_.empty() ? expected_.least_nodes : waiting_.front().least_nodes;
@@ -89,7 +89,8 @@ absl::Status Roster::CheckStandby(const Join& join) const {
       return InvalidArgument("two nodes have the name {}; tell them apart with --node-name", join.name);
   }
   const auto fits = [&](const NodeSpec& node) { return node.ranks == join.ranks; };
-  if (others >= expected_.standbys + asked_for_) {
+  const int room = std::max(0, expected_.most_nodes - static_cast<int>(nodes_.size()));
+  if (others >= expected_.standbys + asked_for_ + room) {
     const std::string standbys = expected_.standbys > 0 ? fmt::format(" and {} standbys", expected_.standbys) : "";
     return FailedPrecondition("node {} came after the job had begun with {} nodes{}", join.name, nodes_.size(),
                               standbys);
@@ -126,6 +127,8 @@ bool Roster::IsComplete(Nanos now) {
 // Those that asked for a rank stand in its order; the others follow as they came. Without gaps that is the rank asked
 // for; with MIN:MAX there may be gaps, and ranks close up.
 void Roster::SeatAll() {
+  expected_.least_nodes = LeastNodes();
+  expected_.most_nodes = MostNodes();
   std::vector<const Join*> seats(static_cast<size_t>(MostNodes()), nullptr);
   for (const Join& join : waiting_)
     if (join.node_rank >= 0) seats[static_cast<size_t>(join.node_rank)] = &join;
@@ -145,6 +148,11 @@ void Roster::Seat(int node, const NodeSpec& standby, const std::string& why) {
   Refuse(place.token, why);
   Leave(standby.token);
   place = standby;
+}
+
+void Roster::Resize(const std::vector<NodeSpec>& nodes) {
+  nodes_ = nodes;
+  for (const NodeSpec& node : nodes_) Leave(node.token);
 }
 
 Place Roster::PlaceOf(const std::string& token) const {

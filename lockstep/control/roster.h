@@ -44,6 +44,7 @@ struct Place {
   int first_rank = 0;
   int world_size = 1;
   int nodes = 1;
+  bool operator==(const Place&) const = default;
 };
 inline constexpr int kStandby = -1;
 
@@ -58,13 +59,15 @@ class Roster {
   // run: names this very run among all that ever use the same address.
   explicit Roster(std::string run, Expected expected = {}) : run_(std::move(run)), expected_(expected) {}
   // Of a run that goes on.
-  Roster(std::string run, const std::vector<NodeSpec>& nodes, int standbys);
+  Roster(std::string run, const std::vector<NodeSpec>& nodes, Expected expected);
 
   absl::Status Admit(const Join& join, Nanos now);
   // It went away before it had a place.
   void Leave(const std::string& token);
   // The place of a node is another one's now, who waited for it; whoever had it is refused, with `why`.
   void Seat(int node, const NodeSpec& standby, const std::string& why);
+  // The job has these nodes now. Those that are new waited for a place; those that are not there any more have none.
+  void Resize(const std::vector<NodeSpec>& nodes);
   // So many standbys more than were expected are welcome now: they were asked for.
   void Welcome(int asked_for) { asked_for_ = asked_for; }
   void Refuse(const std::string& token, const std::string& why) { refused_[token] = why; }
@@ -72,6 +75,8 @@ class Roster {
   bool IsComplete(Nanos now);
 
   const std::string& run() const { return run_; }
+  // How many there may be; valid once complete.
+  const Expected& count() const { return expected_; }
   // Valid once complete. PlaceOf: kStandby for one that has none.
   const std::vector<NodeSpec>& nodes() const { return nodes_; }
   Place PlaceOf(const std::string& token) const;

@@ -39,6 +39,8 @@ struct CommandText {
     return fmt::format("publish {} {}", c.epoch.value(), PointText(c.point));
   }
   std::string operator()(const Seat& c) const { return fmt::format("seat {}", c.node); }
+  std::string operator()(const Vacate& c) const { return fmt::format("vacate {}", c.node); }
+  std::string operator()(const Resize& c) const { return fmt::format("resize to {}", c.from.size()); }
   std::string operator()(const Probe& c) const { return fmt::format("{} {}", RungName(c.rung), c.epoch.value()); }
   std::string operator()(const WaitForStop& c) const { return fmt::format("wait {} s for the end", c.at_most.value); }
   std::string operator()(const KeepCode& c) const { return fmt::format("keep code {}", c.version.number); }

@@ -1,10 +1,11 @@
 // The inside of the state machine: a Turn is one application of Step(). machine.cc holds the life of an epoch,
 // machine_fault.cc what happens when something goes wrong, machine_policy.cc what the policy makes of it,
-// machine_evict.cc who takes the place of a node, machine_update.cc what becomes of versions of the code; only these
-// five include this.
+// machine_evict.cc who takes the place of a node, machine_world.cc how many nodes there are, machine_update.cc what
+// becomes of versions of the code; only these six include this.
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,16 @@ void ActOnPlan(Turn& turn, incident::ActionKind kind, std::string text, bool don
 // On account of the open incident a standby, which there must be, takes the place of this node.
 void Replace(Turn& turn, int node, const std::string& why, Role role);
 bool HasStandbyFor(const State& state, int node);
+// The job may go on without these nodes, whoever stands by.
+bool FitsWithout(const State& state, const std::set<int>& gone);
+// On account of the open incident the job goes on without this node, which FitsWithout must allow.
+void GoOnWithout(Turn& turn, int node, const std::string& why, Role role);
+// The epoch is gone, and who takes part in the coming one is settled: they are asked where to begin.
+void BeginChoosing(Turn& turn);
+// Who was to join can't be given the state of the job.
+void UndoGrowth(Turn& turn, const std::string& why);
+// Who stands by, or how large the world is, has changed.
+void NoteRoom(Turn& turn);
 // A node whose agent is out of reach, and which a standby could replace.
 std::optional<int> LostReplaceable(const State& state);
 // Neither it nor its ranks are in reach: the standby takes its place.
@@ -106,5 +117,6 @@ void On(Turn& turn, const StopOverdue& event);
 void On(Turn& turn, const UpdateAsked& event);
 void On(Turn& turn, const CodeKept& event);
 void On(Turn& turn, const UpdateDue& event);
+void On(Turn& turn, const GrowthDue& event);
 
 }  // namespace lockstep::control

@@ -52,6 +52,20 @@ void HashChunks(Outline& outline, std::span<const std::span<const std::byte>> co
   }
 }
 
+std::optional<Hash> HashOfReplicas(const Outline& outline) {
+  std::vector<std::vector<Hash>> tensors(outline.slots.size());
+  const std::vector<Place> places = PlacesOf(outline.slots);
+  for (size_t i = 0; i < places.size() && i < outline.chunks.size(); ++i)
+    if (places[i].offset >= TensorsBegin(outline.slots[places[i].slot]))
+      tensors[places[i].slot].push_back(outline.chunks[i]);
+  const auto bytes = [&](size_t slot) { return outline.slots[slot].bytes - TensorsBegin(outline.slots[slot]); };
+  for (size_t slot = 1; slot < tensors.size(); ++slot)
+    if (tensors[slot] != tensors[0] || bytes(slot) != bytes(0)) return std::nullopt;
+  if (tensors.empty()) return std::nullopt;
+  tensors[0].push_back({bytes(0), 0});
+  return HashOf(std::as_bytes(std::span(tensors[0])));
+}
+
 absl::Status Validate(const Outline& outline) {
   uint64_t chunks = 0;
   for (const SlotHeader& slot : outline.slots) {

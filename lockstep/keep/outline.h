@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -57,6 +58,10 @@ uint64_t BytesOf(const Outline& outline);
 // and the outline is worth nothing.
 using GoOn = std::function<bool()>;
 void HashChunks(Outline& outline, std::span<const std::span<const std::byte>> contents, const GoOn& go_on);
+
+// The hash of the tensors of each slot, if all slots have the same: replicas of one state, whatever lies before the
+// tensors. Two outlines with the same one are replicas of each other.
+std::optional<Hash> HashOfReplicas(const Outline& outline);
 
 // What is wrong with an outline that came from outside: sizes that don't fit each other or any machine.
 absl::Status Validate(const Outline& outline);

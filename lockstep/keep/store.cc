@@ -135,6 +135,12 @@ std::vector<std::pair<int, checkpoint::Point>> Store::Kept() const {
   return kept;
 }
 
+void Store::Clear() {
+  const std::lock_guard lock(mutex_);
+  images_.clear();
+  own_.clear();
+}
+
 void Store::GiveUp(const checkpoint::Point& committed, int64_t dead_step, EpochId epoch) {
   const std::lock_guard lock(mutex_);
   std::erase_if(images_, [&](const auto& image) {

@@ -83,6 +83,8 @@ class Store {
   std::shared_ptr<const Image> Find(int node, const checkpoint::Point& point) const;
   // Complete ones, by node.
   std::vector<std::pair<int, checkpoint::Point>> Kept() const;
+  // Nothing is kept any more, and nothing known of our own.
+  void Clear();
   // `committed` is kept everywhere; of `epoch`, nothing else up to dead_step can become so: what ranks may give up, we
   // do.
   void GiveUp(const checkpoint::Point& committed, int64_t dead_step, EpochId epoch);

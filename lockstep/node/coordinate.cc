@@ -36,6 +36,7 @@ class CoordinatorProcess {
               {.line = [this](const std::string& text) { view_.Line(text); },
                .placed = [](const control::Place&) { return absl::OkStatus(); },
                .told = [](const control::Told&) {},
+               .moved = [](const control::Place&) {},
                .failed = [this](const absl::Status& status) { Fail(status); }}),
         control_socket_(poller_,
                         [this](const Json& request, const ControlSocket::Reply& reply) { Answer(request, reply); }),

@@ -254,6 +254,10 @@ void Head::Carry(const std::vector<control::Command>& commands) {
         listener_.line(fmt::format("{} machine(s) more are wanted as standbys: a node is to be evicted", ask->count));
     } else if (const auto* seat = std::get_if<control::Seat>(&command)) {
       Seat(seat->node);
+    } else if (const auto* vacate = std::get_if<control::Vacate>(&command)) {
+      Vacate(vacate->node);
+    } else if (const auto* resize = std::get_if<control::Resize>(&command)) {
+      Resize(resize->from);
     } else if (const auto* announce = std::get_if<control::Announce>(&command)) {
       Announce(announce->incident);
     } else {
@@ -273,13 +277,40 @@ void Head::Carry(const std::vector<control::Command>& commands) {
 
 // Whoever had the place is not heard any more, and what ran there counts as gone.
 void Head::Seat(int index) {
-  nodes_[static_cast<size_t>(index)] = Node{};
+  GoOnWithout(index);
   nodes_[static_cast<size_t>(index)].lost_since = clock_.Now();
-  judge_->Forget(RanksOf(index));
   listener_.seat(index);
+  Handle(fleet_->Gone(index));
+}
+
+void Head::Vacate(int index) {
+  GoOnWithout(index);
+  listener_.vacate(index);
+  Handle(fleet_->Vacate(index));
+}
+
+void Head::GoOnWithout(int index) {
+  nodes_[static_cast<size_t>(index)] = Node{};
+  judge_->Forget(RanksOf(index));
   if (index == 0) flush_wanted_.reset();
   if (flushing_ && index != 0) Tell(0, control::PartWritten{*flushing_, index, "", true, ""});  // it can't write it now
-  Handle(fleet_->Gone(index));
+}
+
+// Nothing of the old numbering is left: whoever had a place says all that it knows, as whoever joins.
+void Head::Resize(const std::vector<int>& from) {
+  std::vector<Node> nodes;
+  for (const int before : from) {
+    nodes.push_back(before >= 0 ? nodes_[static_cast<size_t>(before)] : Node{});
+    if (before < 0) nodes.back().lost_since = clock_.Now();
+  }
+  nodes_ = std::move(nodes);
+  flush_wanted_.reset();
+  flushing_.reset();
+  holdings_ = 0;
+  fleet_ = std::make_unique<control::Fleet>(KeepersOf(state().spec));
+  fleet_->Begin(state().epoch);
+  judge_ = std::make_unique<control::Judge>(options_.policy, state().spec.ranks);
+  listener_.resize(from);
 }
 
 void Head::TellAll(const control::Told& told) {
@@ -350,6 +381,7 @@ void Head::Tick() {
   EndWaits(now);
   TellCommit();
   if (const std::optional<int> due = control::UpdateThatIsDue(state(), now)) Handle(control::UpdateDue{*due});
+  GrowIfDue(now);
   Handle(judge_->At(state(), fleet_->progress(), now));
   if (judge_->wants_stacks() != looks_closely_) {
     looks_closely_ = judge_->wants_stacks();
@@ -376,6 +408,13 @@ void Head::LookForTheGone(Nanos now) {
     if (state().awaited.contains(index)) nodes_[i].lost_since = since;
     if (state().mode == control::Mode::kFinishing) Handle(fleet_->Gone(index));
   }
+}
+
+// Not before a checkpoint of this epoch is whole everywhere: less than the steps since then would be lost in vain.
+void Head::GrowIfDue(Nanos now) {
+  const std::optional<control::CheckpointId>& committed = nodes_.front().observed.committed;
+  const bool is_kept = committed && committed->epoch == state().epoch;
+  if (is_kept && control::IsGrowthDue(state(), now)) Handle(control::GrowthDue{state().epoch});
 }
 
 void Head::TickScheduler() {

@@ -31,6 +31,8 @@ class Head {
   struct Listener {
     std::function<void(int node, const control::Told&)> tell;
     std::function<void(int node)> seat;            // who is to be told as this node is another one now
+    std::function<void(int node)> vacate;          // nobody is
+    std::function<void(const std::vector<int>& from)> resize;  // nodes count anew: which number each had, -1: none
     std::function<void(const std::string&)> line;  // for the terminal
   };
 
@@ -93,9 +95,13 @@ class Head {
   void Hear(int node, const control::AllSaid& said);
   void Handle(const std::vector<control::EventBody>& events);
   void Seat(int node);
+  void Vacate(int node);
+  void Resize(const std::vector<int>& from);
+  void GoOnWithout(int node);
   void FlushIfAllAttend();
   void EndWaits(Nanos now);
   void LookForTheGone(Nanos now);
+  void GrowIfDue(Nanos now);
   void TickScheduler();
   void Carry(const std::vector<control::Command>& commands);
   void BeginEpochs();

@@ -14,6 +14,7 @@ constexpr Seconds kStalled{1.5};  // between two ticks: this process was stopped
 
 // What its agent is told, should it come back.
 std::string ReasonOf(const control::Eviction& eviction) {
+  if (eviction.standby.empty()) return fmt::format("the job went on without it ({})", eviction.why);
   return fmt::format("standby {} has its place ({})", eviction.standby, eviction.why);
 }
 
@@ -27,6 +28,8 @@ Lead::Lead(const RunOptions& options, Poller& poller, const Clock& clock, Listen
       head_(options, clock,
             {.tell = [this](int node, const control::Told& told) { Tell(node, told); },
              .seat = [this](int node) { Seat(node); },
+             .vacate = [this](int node) { Vacate(node); },
+             .resize = [this](const std::vector<int>& from) { Resize(from); },
              .line = listener_.line}) {}
 
 absl::Status Lead::Open() {
@@ -63,7 +66,9 @@ void Lead::Await(const control::JobSpec& job, const std::string& run_token) {
 absl::Status Lead::Resume(const std::string& run_token) {
   LS_RETURN_IF_ERROR(head_.Resume());
   const control::State& state = head_.state();
-  roster_ = std::make_unique<control::Roster>(run_token, state.spec.nodes, state.spec.standbys);
+  roster_ = std::make_unique<control::Roster>(
+      run_token, state.spec.nodes,
+      control::Expected{state.spec.least_nodes, state.spec.most_nodes, state.spec.standbys});
   UseScheduler(state.spec.name);
   for (const control::Eviction& eviction : state.evictions) roster_->Refuse(eviction.node.token, ReasonOf(eviction));
   begun_ = true;
@@ -87,6 +92,11 @@ void Lead::BeginIfComplete() {
   for (const control::NodeSpec& node : job_.nodes) job_.ranks += node.ranks;
   job_.first_epoch = roster_->first_epoch();
   job_.layout = roster_->layout();
+  const control::Expected count = roster_->count();
+  if (count.least_nodes < count.most_nodes) {
+    job_.least_nodes = count.least_nodes;
+    job_.most_nodes = count.most_nodes;
+  }
   job_.load_first = job_.first_epoch.value() > 1;
   if (!own_token_.empty()) job_.leading_node = roster_->PlaceOf(own_token_).node;
   absl::Status status = head_.Begin(job_);
@@ -118,13 +128,36 @@ void Lead::Seat(int node) {
   const control::NodeSpec& occupant = head_.state().spec.nodes[static_cast<size_t>(node)];
   const std::string why = ReasonOf(head_.state().evictions.back());
   roster_->Seat(node, occupant, why);
+  TurnOut(node, why);
+  for (auto& [peer, agent] : agents_) {
+    if (agent.spec.token == occupant.token) return Welcome(peer, agent);
+  }
+}
+
+void Lead::TurnOut(int node, const std::string& why) {
   if (const auto old = peers_.extract(node); !old.empty()) {
     agents_.erase(old.mapped());
     server_->Refuse(old.mapped(), "this node is out of the job: " + why);
   }
-  for (auto& [peer, agent] : agents_) {
-    if (agent.spec.token == occupant.token) return Welcome(peer, agent);
-  }
+}
+
+// Nobody has the place of this node, and it is refused from now on.
+void Lead::Vacate(int node) {
+  const control::Eviction& eviction = head_.state().evictions.back();
+  roster_->Refuse(eviction.node.token, ReasonOf(eviction));
+  TurnOut(node, ReasonOf(eviction));
+}
+
+// All are told their places in the world to come, and say again all that they know.
+void Lead::Resize(const std::vector<int>& from) {
+  const std::vector<control::NodeSpec>& nodes = head_.state().spec.nodes;
+  roster_->Resize(nodes);
+  const auto own = std::find(from.begin(), from.end(), own_node_);
+  if (own_node_ >= 0) own_node_ = static_cast<int>(own - from.begin());
+  peers_.clear();
+  if (own_node_ >= 0) listener_.moved(roster_->PlaceOf(own_token_));
+  for (auto& [peer, agent] : agents_)
+    if (roster_->PlaceOf(agent.spec.token).node != control::kStandby) Welcome(peer, agent);
 }
 
 // ---- the agents of other nodes ----

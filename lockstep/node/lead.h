@@ -31,6 +31,7 @@ class Lead {
     std::function<void(const std::string&)> line;
     std::function<absl::Status(const control::Place&)> placed;  // our own agent, once all are there
     std::function<void(const control::Told&)> told;             // our own agent
+    std::function<void(const control::Place&)> moved;           // our own agent, from the coming epoch on
     std::function<void(const absl::Status&)> failed;            // the job can't begin
   };
 
@@ -70,6 +71,9 @@ class Lead {
   void Tell(int node, const control::Told& told);
   void Joined(Peer peer, const control::Join& join);
   void Seat(int node);
+  void Vacate(int node);
+  void Resize(const std::vector<int>& from);
+  void TurnOut(int node, const std::string& why);
   void TellStandbys();
   void Said(Peer peer, const control::Said& said);
   void Left(Peer peer, const std::string& why);

@@ -46,6 +46,7 @@ class Node {
   absl::Status Placed(const control::Place& place);
   void Welcomed(const control::Place& place, const std::string& run);
   void TakeSeat(const control::Place& place);
+  void Move(const control::Place& place);
   void Fail(const absl::Status& status);
 
   // The agent's words to the coordinator and back, wherever that is.
@@ -116,6 +117,11 @@ absl::Status Node::BeginLeading() {
                                  Lead::Listener{.line = [this](const std::string& text) { view_.Line(text); },
                                                 .placed = [this](const control::Place& place) { return Placed(place); },
                                                 .told = [this](const control::Told& told) { Told(told); },
+                                                .moved =
+                                                    [this](const control::Place& place) {
+                                                      Move(place);
+                                                      agent_->SayAll();
+                                                    },
                                                 .failed = [this](const absl::Status& status) { Fail(status); }});
   LS_RETURN_IF_ERROR(lead_->Open());
   return lead_->KeepIn(spec_.run_dir);
@@ -227,7 +233,8 @@ absl::Status Node::Placed(const control::Place& place) {
 void Node::Welcomed(const control::Place& place, const std::string& run) {
   adopting_ = false;
   const bool waits = place.node == control::kStandby;
-  if (agent_ && spec_.place.node == control::kStandby && !waits) TakeSeat(place);
+  const bool moves = agent_ && !waits && !(spec_.place == place);
+  if (moves) spec_.place.node == control::kStandby ? TakeSeat(place) : Move(place);
   if (agent_ && waits) return;
   if (agent_) {
     view_.Line(fmt::format("attending the coordinator at {}", link_->address()));
@@ -247,6 +254,18 @@ void Node::TakeSeat(const control::Place& place) {
   if (const absl::Status opened = agent_->OpenDisk(); !opened.ok())
     view_.Line(fmt::format("no checkpoints go to disk: {}", Message(opened)));
   if (const absl::Status kept = KeepSpec(agent_->spec()); !kept.ok()) view_.Line(Message(kept));
+}
+
+// The world is another one from the coming epoch on, and our place in it.
+void Node::Move(const control::Place& place) {
+  if (spec_.place == place) return;
+  spec_.place = place;
+  view_.Line(fmt::format("node {} of {} in the coming epoch, with ranks {} to {} of {}", place.node, place.nodes,
+                         place.first_rank, place.first_rank + spec_.ranks - 1, place.world_size));
+  agent_->Move(place);
+  agent::RunSpec moved = agent_->spec();
+  moved.place = place;
+  if (const absl::Status kept = KeepSpec(moved); !kept.ok()) view_.Line(Message(kept));
 }
 
 void Node::Fail(const absl::Status& status) {

@@ -46,6 +46,15 @@ void Put(const control::RestoreFound& found, FromAgent& wire) {
     Put(kept.point, one->mutable_point());
   }
   if (found.fetched) Put(*found.fetched, to->mutable_fetched());
+  to->set_held_node(found.held.node);
+  to->set_held_nodes(found.held.nodes);
+  for (const control::Replica& replica : found.replicas) {
+    Replica* one = to->add_replicas();
+    one->set_node(replica.node);
+    Put(replica.point, one->mutable_point());
+    one->set_low(replica.low);
+    one->set_high(replica.high);
+  }
 }
 
 void Put(const control::KeepsAt& where, FromAgent& wire) {
@@ -310,6 +319,9 @@ control::RestoreFound Get(const RestoreFound& wire) {
   if (wire.has_not_above()) found.not_above = Get(wire.not_above());
   for (const KeptFor& kept : wire.kept()) found.kept.push_back({kept.node(), Get(kept.point())});
   if (wire.has_fetched()) found.fetched = Get(wire.fetched());
+  if (wire.held_nodes() > 0) found.held = {wire.held_node(), wire.held_nodes()};
+  for (const Replica& replica : wire.replicas())
+    found.replicas.push_back({replica.node(), Get(replica.point()), replica.low(), replica.high()});
   return found;
 }
 
@@ -412,6 +424,7 @@ void Put(const control::FetchKept& question, Out& wire) {
   Put(question.point, wire.mutable_fetch_kept()->mutable_point());
   wire.mutable_fetch_kept()->set_host(question.host);
   wire.mutable_fetch_kept()->set_port(question.port);
+  wire.mutable_fetch_kept()->set_part(question.part + 1);
 }
 void Put(const control::WritePart& command, Out& wire) {
   Put(command.point, wire.mutable_write_part()->mutable_point());
@@ -430,6 +443,8 @@ void Put(const control::WaitForStop&, Out&) {}
 void Put(const control::AskForNodes&, Out&) {}
 void Put(const control::Announce&, Out&) {}
 void Put(const control::Seat&, Out&) {}
+void Put(const control::Vacate&, Out&) {}
+void Put(const control::Resize&, Out&) {}
 void Put(const control::WaitForCulprit&, Out&) {}
 void Put(const control::Command& command, Out& wire) {
   std::visit([&](const auto& body) { Put(body, wire); }, command);
@@ -567,7 +582,8 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
       return Told(control::KeepWith{wire.keep_with().name(), wire.keep_with().host(), wire.keep_with().port()});
     case FromCoordinator::kFetchKept: {
       const FetchKept& fetch = wire.fetch_kept();
-      return Told(control::FetchKept{EpochId(fetch.next()), Get(fetch.point()), fetch.host(), fetch.port()});
+      return Told(control::FetchKept{EpochId(fetch.next()), Get(fetch.point()), fetch.host(), fetch.port(),
+                                     fetch.part() - 1});
     }
     case FromCoordinator::kWritePart:
       return Told(control::WritePart{Get(wire.write_part().point())});

@@ -20,6 +20,7 @@ _SIGNATURES = {
     "ls_rank": (_int, [_pointer]),
     "ls_loop_begin": (None, [_pointer, _i64]),
     "ls_step": (None, [_pointer, _i64, ctypes.c_double]),
+    "ls_say_replica": (None, [_pointer]),
     "ls_mark": (None, [_pointer, _int]),
     "ls_buffers": (_int, [_pointer, _u64]),
     "ls_slot_capacity": (_u64, [_pointer]),
@@ -53,6 +54,9 @@ class Client:
 
     def step(self, i, loss=None):
         self._library.ls_step(self._handle, i, math.nan if loss is None else _told(float(loss)))
+
+    def say_replica(self):
+        self._library.ls_say_replica(self._handle)
 
     def mark(self, part):
         self._library.ls_mark(self._handle, part)

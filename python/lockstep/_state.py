@@ -6,6 +6,8 @@ may be copied beside the next forward and backward pass. restore() takes back wh
 memory) in capture's order, and the rest.
 """
 import collections
+import hashlib
+import os
 import random
 import struct
 import sys
@@ -329,11 +331,13 @@ class RngHolder(_EagerHolder):
     """The generators that every script uses without naming them. numpy's and CUDA's only where they are in use.
 
     Their words are kept as bytes: pickling 625 numbers, or an array, takes longer than all the rest of a small step().
+    In a world of another size several ranks may begin with the state of one, so there all generators are seeded anew, by that
+    state and the rank: the same whenever this checkpoint is restored by this rank, and another for each rank.
     """
 
     def capture(self):
         version, words, gauss = random.getstate()
-        rest = {"python": (version, _PYTHON_WORDS.pack(*words), gauss), "torch": _to_bytes(torch.get_rng_state())}
+        rest = {"python": (version, _PYTHON_WORDS.pack(*words), gauss), "torch": _to_bytes(torch.get_rng_state()), "world": _world_size()}
         if "numpy" in sys.modules:
             rest["numpy"] = _pack_numpy(sys.modules["numpy"].random.get_state())
         if torch.cuda.is_available() and torch.cuda.is_initialized():
@@ -341,6 +345,8 @@ class RngHolder(_EagerHolder):
         return [], [], rest
 
     def restore(self, saved, rest):
+        if rest.get("world", _world_size()) != _world_size():
+            return self._seed_anew(rest)
         version, words, gauss = rest["python"]
         random.setstate((version, _PYTHON_WORDS.unpack(words), gauss))
         torch.set_rng_state(_from_bytes(rest["torch"]))
@@ -350,6 +356,22 @@ class RngHolder(_EagerHolder):
             numpy.random.set_state(_unpack_numpy(rest["numpy"], numpy))
         if "cuda" in rest:
             torch.cuda.set_rng_state_all([_from_bytes(state) for state in rest["cuda"]])
+
+
+    @staticmethod
+    def _seed_anew(rest):
+        rank = os.environ.get("RANK", "0").encode()
+        seed = int.from_bytes(hashlib.sha256(rank + b"/" + rest["torch"]).digest()[:8], "little") >> 1  # torch takes 63 bits
+        random.seed(seed)
+        torch.manual_seed(seed)  # of all devices
+        if "numpy" in rest:
+            import numpy
+
+            numpy.random.seed(seed & 0xFFFFFFFF)
+
+
+def _world_size():
+    return os.environ.get("WORLD_SIZE", "")
 
 
 _PYTHON_WORDS = struct.Struct("<625I")  # the Mersenne twister's 624, and its position

@@ -37,15 +37,19 @@ class Checkpoint:
     state: {name: module | optimizer | tensor | torch.Generator | object with state_dict() and load_state_dict() | dict | list}.
     The generators of torch, random and numpy are always included. every: save after each `every`-th step. lazy=False copies all in
     step(), for a script that writes parameters through `.data`, or sharded ones by torch._foreach_*, while training: neither can be noticed.
+    replicas=True says that any rank's state is right for any other, though their tensors differ (running statistics of BatchNorm): then a
+    world of another size (--nnodes MIN:MAX) goes on from it. Ranks whose tensors are all alike need not say so; never say it of sharded state.
     Raises CheckpointError when `state` can't be saved, or when a checkpoint does not fit it.
     """
 
-    def __init__(self, state, every=1, lazy=True):
+    def __init__(self, state, every=1, lazy=True, replicas=False):
         self._client = _client.join()
         if self._client is None:
             return
         from . import _state
 
+        if replicas:
+            self._client.say_replica()
         self._every, self._lazy = max(1, int(every)), lazy
         self._owned = set()  # ids of the parameters that a given optimizer writes
         self._holders = {name: _state.holder_of(name, value, self._owned) for name, value in state.items()}

@@ -1,0 +1,51 @@
+#include "lockstep/agent/replicas.h"
+
+#include "lockstep/agent/points.h"
+#include "lockstep/keep/outline.h"
+
+namespace lockstep::agent {
+
+std::vector<control::Replica> ReplicasOf(const ls_board& board, std::span<const checkpoint::RankSlots> slots, int node,
+                                         const std::vector<checkpoint::Point>& points) {
+  std::vector<control::Replica> replicas;
+  bool all_say_so = true;
+  for (uint32_t rank = 0; rank < board.ranks; ++rank)
+    all_say_so = all_say_so && __atomic_load_n(&board.rank[rank].replica, __ATOMIC_ACQUIRE) == 1;
+  for (const checkpoint::Point& point : points) {
+    if (all_say_so) {
+      replicas.push_back({node, ToId(point), control::kSaidToBeReplica, control::kSaidToBeReplica});
+      continue;
+    }
+    keep::Outline outline{node, point, board.world_size, {}, {}};
+    std::vector<std::span<const std::byte>> contents;
+    for (uint32_t rank = 0; rank < board.ranks; ++rank) {
+      const int index = ls_slot_find(&board.rank[rank], {point.epoch.value(), point.step.value()});
+      if (index < 0) break;
+      const ls_slot& slot = board.rank[rank].slot[index];
+      outline.slots.push_back({slot.bytes, slot.meta_bytes, slot.crc32c});
+      contents.push_back(slots[rank].slot[index].first(slot.bytes));
+    }
+    if (contents.size() != board.ranks) continue;
+    keep::HashChunks(outline, contents, [] { return true; });
+    const keep::Hash hash = keep::HashOfReplicas(outline).value_or(keep::Hash{});
+    replicas.push_back({node, ToId(point), hash.low, hash.high});
+  }
+  return replicas;
+}
+
+void AdoptSlots(ls_board& board, const ls_checkpoint& id, uint32_t world_size) {
+  for (uint32_t rank = 0; rank < board.ranks; ++rank) {
+    const int kept = id.epoch != 0 ? ls_slot_find(&board.rank[rank], id) : -1;
+    for (int index = 0; index < LS_SLOTS; ++index) {
+      ls_slot& slot = board.rank[rank].slot[index];
+      if (index == kept) {
+        slot.world_size = world_size;
+        continue;
+      }
+      ls_slot_open(&slot, 0, -1, world_size);
+      __atomic_store_n(&slot.state, LS_SLOT_EMPTY, __ATOMIC_RELEASE);
+    }
+  }
+}
+
+}  // namespace lockstep::agent

@@ -1,0 +1,88 @@
+// Where the first epoch of a world begins that is not the one which wrote the checkpoints (machine_world.cc). What is
+// held was written under other numbers, which agents tell. A checkpoint will do if the tensors of all ranks that wrote
+// it are one and the same, by the word of those who hold them or keep them for a node that is lost: then any rank's part
+// is right for any rank. Of parts that differ, or that nobody has any more, nothing is guessed.
+#include <algorithm>
+#include <set>
+
+#include "lockstep/control/fleet.h"
+
+namespace lockstep::control {
+
+bool Fleet::IsAnotherWorld() const {
+  const int count = static_cast<int>(nodes_.size());
+  for (int i = 0; i < count; ++i) {
+    const HeldAs& held = nodes_[static_cast<size_t>(i)].found->held;
+    if (held.nodes > 0 && held.node >= 0 && (held.node != i || held.nodes != count)) return true;
+  }
+  return false;
+}
+
+Fleet::Events Fleet::ChooseReplica(EpochId next) {
+  other_world_ = true;
+  std::set<CheckpointId> candidates;
+  for (const Node& node : nodes_) candidates.insert(node.found->points.begin(), node.found->points.end());
+  std::string unfit;
+  for (auto point = candidates.rbegin(); point != candidates.rend(); ++point) {
+    if (IsPoisoned(*point)) continue;
+    const std::string why = WhyUnfit(*point);
+    if (!why.empty()) {
+      if (unfit.empty()) unfit = why;
+      continue;
+    }
+    bool asked = false, lacking = false;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      Node& node = nodes_[i];
+      if (Has(node, *point)) continue;
+      const std::optional<FetchKept> fetch = ReplicaFor(next, static_cast<int>(i), *point);
+      lacking = lacking || !fetch;
+      asked = true;
+      if (!fetch || (node.fetch && node.fetch->point == *point)) continue;
+      node.fetch = fetch;
+      node.fetched.reset();
+      questions_.emplace_back(static_cast<int>(i), *fetch);
+    }
+    if (!asked) return {RestoreChosen{next, *point, rejected_, {}}};
+    if (!lacking) return {};
+    unfit = "a machine that joins can't have the checkpoint of another: nobody offers it";
+  }
+  if (!unfit.empty()) return {RestoreChosen{next, {}, rejected_, unfit}};
+  AskOnDisk(next);
+  return {};
+}
+
+// Empty: it will do.
+std::string Fleet::WhyUnfit(const CheckpointId& point) const {
+  int parts = 0;
+  std::set<int> known;
+  std::set<std::pair<uint64_t, uint64_t>> contents;
+  for (const Node& node : nodes_) {
+    if (node.found->held.node >= 0) parts = std::max(parts, node.found->held.nodes);
+    for (const Replica& replica : node.found->replicas) {
+      if (replica.point != point) continue;
+      known.insert(replica.node);
+      contents.insert({replica.low, replica.high});
+    }
+  }
+  if (contents.contains({kSaidToBeReplica, kSaidToBeReplica})) return "";
+  const char* other = "a world of another size can't take the checkpoint of step";
+  if (contents.size() > 1 || contents.contains({0, 0}))
+    return fmt::format("{} {}: its ranks differ, as those of a sharded model do (where any "
+                       "rank's state is right for any other all the same, give Checkpoint replicas=True)", other, point.step);
+  if (static_cast<int>(known.size()) == parts) return "";
+  return fmt::format("{} {}: of {} of {} nodes nobody knows what they had", other, point.step,
+                     parts - static_cast<int>(known.size()), parts);
+}
+
+std::optional<FetchKept> Fleet::ReplicaFor(EpochId next, int node, const CheckpointId& point) const {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!keeps_at_[i] || static_cast<int>(i) == node) continue;
+    for (const KeptFor& kept : nodes_[i].found->kept) {
+      if (kept.point != point || not_to_be_had_.contains({node, point})) continue;
+      return FetchKept{next, point, keeps_at_[i]->host, keeps_at_[i]->port, kept.node};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep::control
