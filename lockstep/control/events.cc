@@ -72,7 +72,7 @@ Json Body(const JobStarted& event) {
   const JobSpec& spec = event.spec;
   Json nodes = Json::array();
   for (const NodeSpec& node : spec.nodes) nodes.push_back(NodeJson(node));
-  return {{"name", spec.name},
+  Json json = {{"name", spec.name},
           {"nodes", nodes},
           {"ranks", spec.ranks},
           {"max_restarts", spec.max_restarts},
@@ -86,9 +86,12 @@ Json Body(const JobStarted& event) {
           {"standbys", spec.standbys},
           {"leading_node", spec.leading_node},
           {"can_ask", spec.can_ask},
-          {"least_nodes", spec.least_nodes},
-          {"most_nodes", spec.most_nodes},
           {"policy", ToJson(spec.policy)}};
+  if (spec.most_nodes > 0) {  // else the world never changes
+    json["least_nodes"] = spec.least_nodes;
+    json["most_nodes"] = spec.most_nodes;
+  }
+  return json;
 }
 Json Body(const EpochSpawned&) { return Json::object(); }
 Json Body(const LoopBegan& event) {

@@ -28,7 +28,8 @@ Json RanksJson(const JobSpec& spec, const std::vector<RankStatus>& ranks) {
                     {"state", rank.state},
                     {"step", rank.step},
                     {"step_time_s", rank.step_time.value}});
-    if (!nodes.empty()) list.back()["node"] = nodes.at(static_cast<size_t>(rank.rank.value()));
+    const bool has_node = rank.rank.value() >= 0 && rank.rank.value() < static_cast<int>(nodes.size());  // of this world
+    if (has_node) list.back()["node"] = nodes.at(static_cast<size_t>(rank.rank.value()));
   }
   return list;
 }
@@ -230,7 +231,12 @@ Json StatusReport(const State& state, const Observed& observed, Nanos now) {
       {"incidents", state.incidents.size()},
       {"ignored_events", state.ignored_events},
       {"verdict", state.verdict}};
-  if (state.spec.standbys > 0 || state.spec.can_ask) AddStandbys(report, state);
+  if (state.spec.standbys > 0 || state.spec.can_ask || state.spec.most_nodes > 0) AddStandbys(report, state);
+  if (state.spec.most_nodes > 0)
+    report["world"] = {{"nodes", state.spec.nodes.size()},
+                       {"ranks", state.spec.ranks},
+                       {"least_nodes", state.spec.least_nodes},
+                       {"most_nodes", state.spec.most_nodes}};
   if (state.versions.size() > 1) AddVersions(report, state, now);
   return report;
 }

@@ -100,7 +100,7 @@ TEST(Roster, UnderstandsOneVersionOfDifference) {
 
 TEST(Roster, KnowsThemAgain) {
   const std::vector<NodeSpec> nodes = {{"a", 2, "a's token"}, {"b", 2, "b's token"}};
-  Roster roster("run", nodes, 0);
+  Roster roster("run", nodes, Expected{});
   EXPECT_TRUE(roster.IsComplete({}));
   Join back = NodeOf("b", 1);
   back.run = "run";

@@ -301,6 +301,7 @@ void Head::Resize(const std::vector<int>& from) {
   std::vector<Node> nodes;
   for (const int before : from) {
     nodes.push_back(before >= 0 ? nodes_[static_cast<size_t>(before)] : Node{});
+    nodes.back().observed.ranks.clear();  // under the old numbers
     if (before < 0) nodes.back().lost_since = clock_.Now();
   }
   nodes_ = std::move(nodes);

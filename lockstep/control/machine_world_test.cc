@@ -1,0 +1,220 @@
+// Worlds that become smaller, and larger again, and where they begin.
+#include <gmock/gmock.h>
+#include <signal.h>
+
+#include "lockstep/cluster/layout.h"
+#include "lockstep/control/fleet.h"
+#include "lockstep/control/scenario.h"
+
+namespace lockstep::control {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+// Nodes a, b and c of two ranks each; epoch 1 has finished step 10 at 12 s.
+Scenario ThreeNodes(int least, int most, const std::string& layout = "", bool can_ask = false) {
+  JobSpec spec;
+  spec.ranks = 6;
+  spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}, {"c", 2, "c's"}};
+  spec.least_nodes = least;
+  spec.most_nodes = most;
+  spec.layout = layout;
+  spec.can_ask = can_ask;
+  Scenario job(std::move(spec));
+  job.ComeUp(2);
+  job.See(10, 12);
+  return job;
+}
+
+// Node b is off, and its ranks are missed.
+std::string LoseB(Scenario& job) {
+  job.Hear(20, AgentLost{1, "b", "its connection was lost", At(20)});
+  job.Hear(20.2, LostPeer(1, 0, Step(12, 19), 20.1));
+  return job.Hear(21.2, SecondaryGraceOver{EpochId(1)});
+}
+
+std::vector<std::string> Names(const Scenario& job) {
+  std::vector<std::string> names;
+  for (const NodeSpec& node : job.state.spec.nodes) names.push_back(node.name);
+  return names;
+}
+
+const StandbyCame kStandby{{"s", 2, "s's"}};
+
+TEST(World, GoesOnWithoutALostNode) {
+  Scenario job = ThreeNodes(2, 3);
+  EXPECT_THAT(LoseB(job), HasSubstr("vacate 1"));
+  EXPECT_THAT(Names(job), ElementsAre("a", "b", "c")) << "the epoch that is being killed has its world";
+  EXPECT_THAT(job.Hear(21.3, EpochStopped{EpochId(1)}), HasSubstr("resize to 2, choose for 2"));
+  EXPECT_THAT(Names(job), ElementsAre("a", "c"));
+  EXPECT_EQ(job.state.spec.ranks, 4);
+  EXPECT_THAT(job.Hear(21.4, RestoreChosen{EpochId(2), CheckpointId{EpochId(1), 12}, {}}), HasSubstr("spawn 2"));
+  EXPECT_EQ(job.state.evictions.front().standby, "");
+  EXPECT_TRUE(Validate(job.state).ok());
+}
+
+TEST(World, IsNeverSmallerThanTheLeast) {
+  for (const auto& [least, most] : {std::pair(3, 4), std::pair(0, 0)}) {
+    Scenario job = ThreeNodes(least, most);
+    EXPECT_THAT(LoseB(job), Not(HasSubstr("vacate")));
+    job.Hear(90, AgentGone{1, "gone"});
+    EXPECT_THAT(job.Hear(90.1, EpochStopped{EpochId(1)}), HasSubstr("finish 3"));
+    EXPECT_EQ(job.state.exit_code, kExitLost);
+    EXPECT_THAT(Names(job), ElementsAre("a", "b", "c"));
+  }
+}
+
+TEST(World, AStandbyIsPreferred) {
+  Scenario job = ThreeNodes(2, 3);
+  job.Hear(13, kStandby);
+  EXPECT_THAT(LoseB(job), HasSubstr("seat 1"));
+  job.Hear(21.3, EpochStopped{EpochId(1)});
+  EXPECT_THAT(Names(job), ElementsAre("a", "s", "c"));
+}
+
+TEST(World, AMachineThatCanBeHadIsAwaitedFirst) {
+  Scenario job = ThreeNodes(2, 3, "", true);
+  EXPECT_THAT(LoseB(job), Not(HasSubstr("vacate")));
+  EXPECT_TRUE(job.state.awaited.contains(1));
+  job.Hear(100, AgentGone{1, "too early"});
+  EXPECT_TRUE(job.state.vacated.empty());
+  EXPECT_THAT(job.Hear(700, AgentGone{1, "nobody came"}), HasSubstr("vacate 1"));
+  EXPECT_NE(job.state.mode, Mode::kFinishing);
+}
+
+TEST(World, KeepsTheModelParallelLayout) {
+  const std::string pipeline = cluster::LayoutJson({.dp = 3, .pp = 2});
+  Scenario fits = ThreeNodes(1, 3, pipeline);
+  EXPECT_THAT(LoseB(fits), HasSubstr("vacate 1"));
+  fits.Hear(21.3, EpochStopped{EpochId(1)});
+  EXPECT_EQ(fits.state.spec.layout, cluster::LayoutJson({.dp = 2, .pp = 2}));
+  Scenario does_not = ThreeNodes(1, 3, cluster::LayoutJson({.dp = 2, .pp = 3}));
+  EXPECT_THAT(LoseB(does_not), Not(HasSubstr("vacate"))) << "four ranks have no three stages";
+}
+
+TEST(World, EndsWhereItsStateDoesNotFit) {
+  Scenario job = ThreeNodes(2, 3);
+  LoseB(job);
+  job.Hear(21.3, EpochStopped{EpochId(1)});
+  EXPECT_THAT(job.Hear(21.4, RestoreChosen{EpochId(2), {}, {}, "its ranks differ"}), HasSubstr("finish 3"));
+  EXPECT_EQ(job.state.verdict, "its ranks differ");
+}
+
+TEST(World, ShrinksAgainWhileItChooses) {
+  Scenario job = ThreeNodes(1, 3);
+  LoseB(job);
+  job.Hear(21.3, EpochStopped{EpochId(1)});
+  job.Hear(22, AgentLost{1, "c", "its connection was lost", At(22)});
+  EXPECT_THAT(job.Hear(40, AgentGone{1, "gone"}), HasSubstr("vacate 1, announce"));
+  EXPECT_THAT(Names(job), ElementsAre("a"));
+  EXPECT_EQ(job.state.mode, Mode::kChoosing);
+}
+
+// Nodes a and c train in epoch 2; s stands by since 30 s.
+Scenario Smaller() {
+  Scenario job = ThreeNodes(2, 3);
+  LoseB(job);
+  job.Hear(21.3, EpochStopped{EpochId(1)});
+  job.Hear(21.4, RestoreChosen{EpochId(2), CheckpointId{EpochId(1), 12}, {}});
+  job.Hear(22, EpochSpawned{EpochId(2)});
+  job.Hear(22, LoopBegan{EpochId(2), At(22), CheckpointId{EpochId(1), 12}});
+  job.Hear(25, ProgressSeen{EpochId(2), Step(14, 25)});
+  job.Hear(30, kStandby);
+  return job;
+}
+
+TEST(World, GrowsByARestartOfItsOwnAfterAWhile) {
+  Scenario job = Smaller();
+  EXPECT_FALSE(IsGrowthDue(job.state, At(59)));
+  EXPECT_TRUE(IsGrowthDue(job.state, At(60)));
+  const int charged = job.state.restarts - job.state.free_retries;
+  EXPECT_THAT(job.Hear(60, GrowthDue{EpochId(2)}), HasSubstr("kill 2"));
+  EXPECT_THAT(job.Hear(60.1, EpochStopped{EpochId(2)}), HasSubstr("resize to 3, choose for 3"));
+  EXPECT_THAT(Names(job), ElementsAre("a", "c", "s"));
+  job.Hear(60.2, RestoreChosen{EpochId(3), CheckpointId{EpochId(2), 14}, {}});
+  EXPECT_EQ(job.state.restarts - job.state.free_retries, charged) << "it is charged to nothing";
+}
+
+TEST(World, GrowsNotMoreOftenThanStated) {
+  Scenario job = Smaller();
+  job.state.grown = At(25);
+  EXPECT_FALSE(IsGrowthDue(job.state, At(624)));
+  EXPECT_TRUE(IsGrowthDue(job.state, At(625)));
+}
+
+TEST(World, DoesNotGrowIfItsStateDoesNotFit) {
+  Scenario job = Smaller();
+  job.Hear(60, GrowthDue{EpochId(2)});
+  job.Hear(60.1, EpochStopped{EpochId(2)});
+  EXPECT_THAT(job.Hear(60.2, RestoreChosen{EpochId(3), {}, {}, "its ranks differ"}), HasSubstr("vacate 2"));
+  EXPECT_THAT(Names(job), ElementsAre("a", "c"));
+  EXPECT_EQ(job.state.mode, Mode::kChoosing) << "the job goes on as it was";
+}
+
+// ---- where the new world begins ----
+
+const CheckpointId kPoint{EpochId(1), 12};
+
+RestoreFound Found(HeldAs held, std::vector<Replica> replicas, std::vector<KeptFor> kept = {}) {
+  RestoreFound found{EpochId(2), {kPoint}, {}};
+  found.held = held;
+  found.replicas = std::move(replicas);
+  found.kept = std::move(kept);
+  return found;
+}
+
+// What a and c say, who were nodes 0 and 2 of 3, and c of what it keeps for b.
+std::vector<EventBody> Choose(const Replica& of_a, const Replica& of_c, const std::vector<Replica>& of_b) {
+  Fleet fleet({1, 0});
+  fleet.Begin(EpochId(1));
+  EXPECT_TRUE(fleet.Hear(0, Found({0, 3}, {of_a})).empty());
+  std::vector<Replica> said = of_b;
+  said.push_back(of_c);
+  return fleet.Hear(1, Found({2, 3}, said));
+}
+
+const RestoreChosen& Chosen(const std::vector<EventBody>& events) { return std::get<RestoreChosen>(events.at(0)); }
+
+TEST(WorldState, ReplicasGoOn) {
+  EXPECT_EQ(Chosen(Choose({0, kPoint, 7, 7}, {2, kPoint, 7, 7}, {{1, kPoint, 7, 7}})).point, kPoint);
+}
+
+TEST(WorldState, RanksThatDifferDoNot) {
+  for (const Replica& of_b : {Replica{1, kPoint, 8, 7}, Replica{1, kPoint, 0, 0}}) {
+    const auto events = Choose({0, kPoint, 7, 7}, {2, kPoint, 7, 7}, {of_b});
+    EXPECT_FALSE(Chosen(events).point);
+    EXPECT_THAT(Chosen(events).unfit, HasSubstr("its ranks differ"));
+  }
+}
+
+TEST(WorldState, WhatNobodyKnowsIsNotGuessed) {
+  EXPECT_THAT(Chosen(Choose({0, kPoint, 7, 7}, {2, kPoint, 7, 7}, {})).unfit, HasSubstr("of 1 of 3 nodes nobody knows"));
+}
+
+TEST(WorldState, AScriptMaySaySo) {
+  const uint64_t said = kSaidToBeReplica;
+  EXPECT_EQ(Chosen(Choose({0, kPoint, said, said}, {2, kPoint, said, said}, {{1, kPoint, 8, 7}})).point, kPoint);
+}
+
+TEST(WorldState, AMachineThatJoinsFetchesTheCopyOfAnother) {
+  Fleet fleet({1, 2, 0});
+  fleet.Begin(EpochId(1));
+  for (int node = 0; node < 3; ++node) fleet.Hear(node, KeepsAt{"host", 100 + node});
+  fleet.Hear(0, Found({0, 2}, {{0, kPoint, 7, 7}}, {{1, kPoint}}));
+  fleet.Hear(1, Found({1, 2}, {{1, kPoint, 7, 7}}));
+  RestoreFound joins{EpochId(2), {}, {}};
+  joins.held = {-1, 3};
+  EXPECT_TRUE(fleet.Hear(2, joins).empty());
+  const Fleet::Questions questions = fleet.TakeQuestions();
+  ASSERT_EQ(questions.size(), 1u);
+  const auto& fetch = std::get<FetchKept>(questions[0].second);
+  EXPECT_EQ(questions[0].first, 2);
+  EXPECT_EQ(std::pair(fetch.port, fetch.part), std::pair(100, 1));
+  RestoreFound fetched{EpochId(2), {kPoint}, {}};
+  fetched.fetched = kPoint;
+  EXPECT_EQ(Chosen(fleet.Hear(2, fetched)).point, kPoint);
+}
+
+}  // namespace
+}  // namespace lockstep::control
