@@ -379,6 +379,11 @@ void Agent::Do(const control::Probe& command) {
 
 void Agent::Do(const control::ChooseRestore& command) {
   probing_.Stop();
+  // Slots are not verified again, for they may be about to be the new world's.
+  const bool again = next_place_ && moving_asked_ == command.next;
+  if (again && moving_found_) listener_.say(*moving_found_);
+  if (again) return;
+  if (next_place_) moving_asked_ = command.next;
   auto mapped =
       std::make_shared<MappedBuffers>(spec_.ranks, link_.buffers());  // shared: std::function must be copyable
   const bool moves = next_place_.has_value();
@@ -392,12 +397,14 @@ void Agent::Do(const control::ChooseRestore& command) {
     for (const checkpoint::Point& point : choices.points) found.points.push_back(ToId(point));
     // Where the world stays as it is nobody asks for it, and it takes its time.
     if (moves) found.replicas = ReplicasOf(*board, mapped->slots(), node, choices.points);
-    return [this, found]() mutable {
+    return [this, found, moves]() mutable {
       if (keeping_) found.kept = keeping_->Holds();
       if (keeping_)
         for (const control::Replica& replica : keeping_->Replicas()) found.replicas.push_back(replica);
       const bool holds = Load((*link_.board())->restore_for) != 0;
       found.held = {holds ? spec_.place.node : -1, spec_.place.nodes};
+      if (moves != next_place_.has_value()) return;  // it is asked anew
+      if (moves) moving_found_ = found;
       listener_.say(found);
     };
   });
@@ -441,6 +448,8 @@ void Agent::PublishLoaded(Loaded loaded) {
 // old numbers is given up, so that two worlds never mix.
 void Agent::TakeNextPlace(const std::optional<control::CheckpointId>& point) {
   spec_.place = *std::exchange(next_place_, std::nullopt);
+  moving_asked_ = EpochId();
+  moving_found_.reset();
   link_.Seat(spec_.place);
   alerts_.Seat(spec_.place.node);
   said_.clear();

@@ -97,6 +97,7 @@ class Fleet {
   // fleet_world.cc: where a world begins that is not the one which wrote the checkpoints.
   bool IsAnotherWorld() const;
   Events ChooseReplica(EpochId next);
+  Events AskForReplicas(const std::vector<std::pair<int, FetchKept>>& fetches);
   std::string WhyUnfit(const CheckpointId& point) const;
   std::optional<FetchKept> ReplicaFor(EpochId next, int node, const CheckpointId& point) const;
   Events HearFetched(int node, const RestoreFound& found);

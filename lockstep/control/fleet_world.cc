@@ -30,24 +30,32 @@ Fleet::Events Fleet::ChooseReplica(EpochId next) {
       if (unfit.empty()) unfit = why;
       continue;
     }
-    bool asked = false, lacking = false;
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-      Node& node = nodes_[i];
-      if (Has(node, *point)) continue;
+    std::vector<std::pair<int, FetchKept>> fetches;
+    bool lacking = false;
+    for (size_t i = 0; i < nodes_.size() && !lacking; ++i) {
+      if (Has(nodes_[i], *point)) continue;
       const std::optional<FetchKept> fetch = ReplicaFor(next, static_cast<int>(i), *point);
-      lacking = lacking || !fetch;
-      asked = true;
-      if (!fetch || (node.fetch && node.fetch->point == *point)) continue;
-      node.fetch = fetch;
-      node.fetched.reset();
-      questions_.emplace_back(static_cast<int>(i), *fetch);
+      lacking = !fetch;
+      if (fetch) fetches.emplace_back(static_cast<int>(i), *fetch);
     }
-    if (!asked) return {RestoreChosen{next, *point, rejected_, {}}};
-    if (!lacking) return {};
+    if (!lacking && fetches.empty()) return {RestoreChosen{next, *point, rejected_, {}}};
+    if (!lacking) return AskForReplicas(fetches);
     unfit = "a machine that joins can't have the checkpoint of another: nobody offers it";
   }
   if (!unfit.empty()) return {RestoreChosen{next, {}, rejected_, unfit}};
   AskOnDisk(next);
+  return {};
+}
+
+// Nobody is asked for one that not all can have: the answers would ask for it again.
+Fleet::Events Fleet::AskForReplicas(const std::vector<std::pair<int, FetchKept>>& fetches) {
+  for (const auto& [index, fetch] : fetches) {
+    Node& node = nodes_[static_cast<size_t>(index)];
+    if (node.fetch && node.fetch->point == fetch.point) continue;
+    node.fetch = fetch;
+    node.fetched.reset();  // it has room for one
+    questions_.emplace_back(index, fetch);
+  }
   return {};
 }
 

@@ -216,5 +216,36 @@ TEST(WorldState, AMachineThatJoinsFetchesTheCopyOfAnother) {
   EXPECT_EQ(Chosen(fleet.Hear(2, fetched)).point, kPoint);
 }
 
+TEST(WorldState, WhatNotAllCanHaveIsNotAskedFor) {
+  const CheckpointId newer{EpochId(1), 13};
+  const uint64_t said = kSaidToBeReplica;
+  Fleet fleet({1, 2, 0});
+  fleet.Begin(EpochId(1));
+  for (int node = 0; node < 3; ++node) fleet.Hear(node, KeepsAt{"host", 100 + node});
+  // Only b has the newer one, and keeps that of a: whoever lacks it may fetch it from b.
+  fleet.Hear(0, Found({0, 2}, {{0, kPoint, said, said}}, {{1, kPoint}}));
+  RestoreFound of_b = Found({1, 2}, {{1, kPoint, said, said}, {1, newer, said, said}}, {{0, newer}});
+  of_b.points = {newer, kPoint};
+  fleet.Hear(1, of_b);
+  RestoreFound joins{EpochId(2), {}, {}};
+  joins.held = {-1, 3};
+  fleet.Hear(2, joins);
+  for (const auto& [node, question] : fleet.TakeQuestions()) EXPECT_EQ(std::get<FetchKept>(question).point, newer);
+  // The keeper has lost it meanwhile, for one of them.
+  RestoreFound lost{EpochId(2), {}, {}};
+  lost.fetched = newer;
+  EXPECT_TRUE(fleet.Hear(0, lost).empty());
+  const Fleet::Questions questions = fleet.TakeQuestions();
+  ASSERT_EQ(questions.size(), 1u);
+  EXPECT_EQ(std::get<FetchKept>(questions[0].second).point, kPoint);
+  RestoreFound late{EpochId(2), {newer}, {}};
+  late.fetched = newer;
+  EXPECT_TRUE(fleet.Hear(2, late).empty());
+  EXPECT_TRUE(fleet.TakeQuestions().empty()) << "it is not asked for again and again";
+  RestoreFound fetched{EpochId(2), {kPoint}, {}};
+  fetched.fetched = kPoint;
+  EXPECT_EQ(Chosen(fleet.Hear(2, fetched)).point, kPoint);
+}
+
 }  // namespace
 }  // namespace lockstep::control
