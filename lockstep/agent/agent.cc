@@ -123,6 +123,7 @@ absl::Status Agent::OpenKeeping() {
   keeping_.emplace(spec_, poller_, clock_,
                    Keeping::Listener{.note = [this](const std::string& text) { listener_.note(text); },
                                      .kept = [this] { SayHolding(); }});
+  probing_.OpenRing(spec_);
   return keeping_->Open();
 }
 
@@ -170,9 +171,16 @@ void Agent::SayAll() {
   for (const control::EventBody& event : said) listener_.say(event);
   for (const control::Alerted& alert : alerts_.standing()) listener_.say(alert);
   holding_ = {};
-  if (keeping_) listener_.say(keeping_->address());
+  SayWhere();
   listener_.say(Observe());
   listener_.say(control::AllSaid{said_epoch_});
+}
+
+void Agent::SayWhere() {
+  if (!keeping_) return;
+  control::KeepsAt where = keeping_->address();
+  where.ring_port = probing_.ring_port();
+  listener_.say(where);
 }
 
 // What the starter says.
@@ -373,6 +381,7 @@ void Agent::Do(const control::Probe& command) {
   if (command.rung == control::Rung::kReplay)
     return Remember(command.epoch, control::Probed{command.epoch, command.rung});
   probing_.Begin(spec_, command, [this](const control::Probed& answer) { Remember(answer.epoch, answer); });
+  SayWhere();
 }
 
 void Agent::Do(const control::ChooseRestore& command) {

@@ -51,6 +51,7 @@ class Agent {
   void Hear(const control::Told& told);
   // Says all that it knows: the coordinator is new, or back. Nothing before the starter said hello, which does it too.
   void SayAll();
+  void SayWhere();
   void Tick();
   void SignalWorkers(int signal) { link_.Signal(signal); }
   // The job is over: the newest checkpoint goes to disk, if it isn't there; then done(). Tick() goes on meanwhile, and

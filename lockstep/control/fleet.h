@@ -69,6 +69,7 @@ class Fleet {
   Progress progress() const;
 
  private:
+  std::vector<std::string> RingOf(int node) const;
   struct Node {
     bool spawned = false, stopped = false, paused = false, away = false;
     std::optional<LoopBegan> loop;

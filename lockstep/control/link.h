@@ -40,10 +40,11 @@ struct RestoreFound {
   std::vector<KeptFor> kept{};
   std::optional<CheckpointId> fetched{};  // of the question, if it was FetchKept
 };
-// Where this agent takes in what other nodes want kept.
+// Where this agent takes in what other nodes want kept, and where its tests would hear the node before it in a ring.
 struct KeepsAt {
   std::string host;
   int port = 0;
+  int ring_port = 0;  // 0: none
 };
 // A rank whose loss is no finite number any more.
 struct BadLoss {

@@ -51,6 +51,7 @@ void Put(const control::RestoreFound& found, FromAgent& wire) {
 void Put(const control::KeepsAt& where, FromAgent& wire) {
   wire.mutable_keeps_at()->set_host(where.host);
   wire.mutable_keeps_at()->set_port(where.port);
+  wire.mutable_keeps_at()->set_ring_port(where.ring_port);
 }
 
 void Put(const control::PeerCopies& peers, PeerCopies* to) {
@@ -422,6 +423,7 @@ void Put(const control::Probe& command, Out& wire) {
   to->set_rung(control::RungName(command.rung));
   to->set_incident(command.incident);
   to->set_at_most_s(command.at_most.value);
+  to->mutable_ring()->Assign(command.ring.begin(), command.ring.end());
 }
 void Put(const control::KeepCode& command, Out& wire) {
   Put(command.version, wire.mutable_keep_code()->mutable_version());
@@ -486,7 +488,7 @@ absl::StatusOr<control::Said> DecodeSaid(const FromAgent& wire) {
     case FromAgent::kRestoreFound:
       return Get(wire.restore_found());
     case FromAgent::kKeepsAt:
-      return control::KeepsAt{wire.keeps_at().host(), wire.keeps_at().port()};
+      return control::KeepsAt{wire.keeps_at().host(), wire.keeps_at().port(), wire.keeps_at().ring_port()};
     case FromAgent::kSamples:
       return Get(wire.samples());
     case FromAgent::kCommunicationSeen:
@@ -543,7 +545,11 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
       const Probe& probe = wire.probe();
       const std::optional<control::Rung> rung = control::RungFromName(probe.rung());
       if (!rung) return InvalidArgument("a probe of an unknown kind, \"{}\"", probe.rung());
-      return Told(Command(control::Probe{EpochId(probe.epoch()), *rung, probe.incident(), Seconds{probe.at_most_s()}}));
+      return Told(Command(control::Probe{.epoch = EpochId(probe.epoch()),
+                                         .rung = *rung,
+                                         .incident = probe.incident(),
+                                         .at_most{probe.at_most_s()},
+                                         .ring{probe.ring().begin(), probe.ring().end()}}));
     }
     case FromCoordinator::kKeepCode:
       return Told(Command(control::KeepCode{Get(wire.keep_code().version())}));

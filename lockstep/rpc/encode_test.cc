@@ -175,6 +175,8 @@ TEST(Encode, OrdersArriveWhole) {
   const control::Probe probe = Ordered(control::Probe{EpochId(2), control::Rung::kReplay, 3, Seconds{60}});
   EXPECT_EQ(probe.rung, control::Rung::kReplay);
   EXPECT_EQ(probe.at_most, Seconds{60});
+  const std::vector<std::string> ring = {"a:1", "[::1]:2"};
+  EXPECT_EQ(Ordered(control::Probe{EpochId(2), control::Rung::kDiagnose, 3, Seconds{60}, ring}).ring, ring);
   const std::vector<control::CheckpointId> poisoned = {{EpochId(1), 9}};
   EXPECT_EQ(Ordered(control::ChooseRestore{EpochId(2), poisoned}).poisoned, poisoned);
   EXPECT_FALSE(Encode(control::Told(control::Command(control::Announce{}))).has_value()) << "the coordinator's own";
