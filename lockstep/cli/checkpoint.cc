@@ -114,7 +114,9 @@ void AddCopying(CLI::App& parent, int& exit_code) {
   CLI::App* upload = parent.add_subcommand("upload", "Put the newest checkpoint of a directory into a store");
   upload->add_option("DIR", flags->directory, "The --checkpoint-dir of the run")->required();
   upload->add_option("URL", flags->url, url)->required();
-  upload->add_option("--keep", flags->keep, "How many are kept there")->capture_default_str()->check(CLI::Range(1, 1000000));
+  upload->add_option("--keep", flags->keep, "How many are kept there")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
   upload->callback([flags, &exit_code] { exit_code = Done(Upload(flags->directory, flags->url, flags->keep)); });
 }
 
@@ -148,7 +150,8 @@ void AddConverter(CLI::App& parent, const std::string& verb, const std::string& 
 }  // namespace
 
 void AddCheckpoint(CLI::App& app, int& exit_code) {
-  CLI::App* parent = app.add_subcommand("checkpoint", "Checkpoints on disk: list, verify, fetch, upload, export, import");
+  CLI::App* parent =
+      app.add_subcommand("checkpoint", "Checkpoints on disk: list, verify, fetch, upload, export, import");
   parent->require_subcommand(1);
   AddReport(*parent, "list", "What is there, newest first", checkpoint::ListReport, exit_code);
   AddReport(*parent, "verify", "Read everything and compare the sums; exit status 1 if something is damaged",

@@ -21,7 +21,8 @@ absl::StatusOr<Where> Parse(const std::string& url) {
     return Where{"", path};
   }
   if (!url.starts_with(kS3)) {
-    if (IsUrl(url) || url.empty()) return InvalidArgument("\"{}\": expected s3://BUCKET/PREFIX, file:///PATH or a path", url);
+    if (IsUrl(url) || url.empty())
+      return InvalidArgument("\"{}\": expected s3://BUCKET/PREFIX, file:///PATH or a path", url);
     return Where{"", std::filesystem::absolute(url).lexically_normal().string()};
   }
   const size_t slash = std::min(url.find('/', kS3.size()), url.size());

@@ -49,7 +49,8 @@ class Client final : public Http {
 
 absl::StatusOr<std::unique_ptr<Http>> Http::Open(const std::string& endpoint) {
   auto client = std::make_unique<Client>(endpoint);
-  if (!client->valid()) return InvalidArgument("{} is no endpoint: expected http://HOST[:PORT] or https://...", endpoint);
+  if (!client->valid())
+    return InvalidArgument("{} is no endpoint: expected http://HOST[:PORT] or https://...", endpoint);
   return client;
 }
 

@@ -1,5 +1,5 @@
-// One HTTP exchange at a time over one kept connection, TLS if the endpoint says https. Blocks up to its timeouts: for a
-// thread that may wait. The only file of this part that knows the HTTP library.
+// One HTTP exchange at a time over one kept connection, TLS if the endpoint says https. Blocks up to its timeouts: for
+// a thread that may wait. The only file of this part that knows the HTTP library.
 //
 //   LS_ASSIGN_OR_RETURN(const std::unique_ptr<Http> http, Http::Open("http://127.0.0.1:9000"));
 //   LS_ASSIGN_OR_RETURN(const HttpAnswer answer, http->Send({"GET", "/bucket?list-type=2", {...}, {}}));

@@ -1,8 +1,8 @@
-// Objects behind S3's protocol as the disk that checkpoint::Store works on. There are no directories to rename there, so a
-// checkpoint is there once its manifest is: of ".incoming_X" and of "X" the files are the same objects, the manifest
-// written to ".incoming_X" waits in memory, and renaming that to X puts it. Renaming X to ".outgoing_X" removes it. So at
-// every moment a listing shows a checkpoint whole, or as leftovers that Store::ClearLeftovers removes. Paths begin with
-// the root, "s3://BUCKET[/PREFIX]". Nothing else may write there. One thread at a time.
+// Objects behind S3's protocol as the disk that checkpoint::Store works on. There are no directories to rename there,
+// so a checkpoint is there once its manifest is: of ".incoming_X" and of "X" the files are the same objects, the
+// manifest written to ".incoming_X" waits in memory, and renaming that to X puts it. Renaming X to ".outgoing_X"
+// removes it. So at every moment a listing shows a checkpoint whole, or as leftovers that Store::ClearLeftovers
+// removes. Paths begin with the root, "s3://BUCKET[/PREFIX]". Nothing else may write there. One thread at a time.
 #pragma once
 
 #include <map>

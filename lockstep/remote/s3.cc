@@ -50,7 +50,7 @@ S3Settings S3SettingsFromEnvironment() {
 
 S3::S3(std::string bucket, const S3Settings& settings, const Clock& clock, checkpoint::GoOn go_on)
     : bucket_(std::move(bucket)), settings_(settings), clock_(&clock), go_on_(std::move(go_on)) {
-  // AWS itself wants the bucket in the host's name; what stands behind an endpoint of one's own mostly knows paths only.
+  // AWS itself wants the bucket in the host's name; what stands behind an endpoint of one's own mostly knows paths.
   if (settings_.endpoint.empty()) {
     host_ = fmt::format("{}.s3.{}.amazonaws.com", bucket_, settings_.region);
     settings_.endpoint = "https://" + host_;

@@ -1,5 +1,5 @@
-// Signatures of AWS, version 4 ("AWS4-HMAC-SHA256", docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv.html), which
-// every store that speaks S3 checks. Pure; SHA-256 and HMAC are OpenSSL's.
+// Signatures of AWS, version 4 ("AWS4-HMAC-SHA256", docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv.html),
+// which every store that speaks S3 checks. Pure; SHA-256 and HMAC are OpenSSL's.
 //
 //   const std::string value = Authorization(request, keys, {"us-east-1", "s3"}, "20130524T000000Z");
 #pragma once
@@ -22,10 +22,10 @@ struct Scope {
 
 struct Signable {
   std::string method;
-  std::string path;                           // encoded
-  std::map<std::string, std::string> query;   // not encoded
-  std::map<std::string, std::string> headers; // all that are signed; names in lower case
-  std::string payload_hash;                   // HexSha256 of the body
+  std::string path;                            // encoded
+  std::map<std::string, std::string> query;    // not encoded
+  std::map<std::string, std::string> headers;  // all that are signed; names in lower case
+  std::string payload_hash;                    // HexSha256 of the body
 };
 
 std::string HexSha256(std::span<const std::byte> data);

@@ -1,5 +1,5 @@
-// The vectors that AWS publishes: of its documentation of S3 ("Signature Calculations for the Authorization Header") and
-// of its test suite of version 4.
+// The vectors that AWS publishes: of its documentation of S3 ("Signature Calculations for the Authorization Header")
+// and of its test suite of version 4.
 #include "lockstep/remote/sigv4.h"
 
 #include <gmock/gmock.h>

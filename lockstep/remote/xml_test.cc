@@ -9,7 +9,8 @@ namespace {
 using testing::ElementsAre;
 
 TEST(Xml, TextsInOrderWithEntitiesUndone) {
-  const std::string xml = "<?xml version=\"1.0\"?><R xmlns=\"u\"><C><Key>a&amp;lt;b</Key></C><C><Key>&quot;c&#39;</Key></C></R>";
+  const std::string xml =
+      "<?xml version=\"1.0\"?><R xmlns=\"u\"><C><Key>a&amp;lt;b</Key></C><C><Key>&quot;c&#39;</Key></C></R>";
   EXPECT_THAT(XmlTexts(xml, "Key"), ElementsAre("a&lt;b", "\"c'"));
   EXPECT_THAT(XmlElements(xml, "C"), ElementsAre("<Key>a&amp;lt;b</Key>", "<Key>&quot;c&#39;</Key>"));
   EXPECT_EQ(XmlText(xml, "Token"), "");

@@ -3,10 +3,12 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
+import threading
 import unittest
 
-from harness import BINARY, STEPS, Run, RunTest, ddp, inherited
+from harness import BINARY, STEPS, Run, RunTest, ddp, inherited, kill, undisturbed
 from s3_server import S3Server
 
 LARGE = 20 << 20  # of a file: in several parts
@@ -255,6 +257,80 @@ class ByDirectory(Copying):
         make_checkpoint(self.here, 2, files=[2 << 20])
         self.assertIn("No space left on device", self.refused("upload", self.here, share))
         self.assertEqual(["step_000000000001_epoch_1"], os.listdir(share))
+
+
+class Job(Copying):
+    """Of a real job: its training waits for no store, and its checkpoints come back from there when all of its disk is gone."""
+
+    def setUp(self):
+        super().setUp()
+        self.s3 = self.enterContext(S3Server())
+
+    def train(self, *args, url="s3://bucket/job", interval=0.2, **more):
+        options = ("--checkpoint-dir", self.here, "--checkpoint-interval-s", interval, "--checkpoint-upload", url)
+        return Run(self, "ddp.py", *args, options=map(str, options), env=self.s3.environment(), ranks=2, **more)
+
+    def uploaded(self, run):
+        return ((run.status().get("checkpoint", {}).get("disk") or {}).get("upload")) or {}
+
+    def first_step(self, run):
+        return min(line["step"] for line in run.steps())
+
+    def test_everything_else_is_lost(self):
+        run = self.train(*ddp())
+        run.wait("a checkpoint in the store", lambda: (self.uploaded(run).get("step") or -1) >= 5)
+        for pid in run.processes():
+            kill(pid, signal.SIGKILL)
+        run.watcher.wait(10)
+        shutil.rmtree(self.here)
+        newest = self.steps("s3://bucket/job", self.s3.environment())[0]
+        again = self.train(*ddp(), interval=600)
+        again.finish()
+        self.assertEqual(newest + 1, self.first_step(again), again)
+        self.assertIn(f"fetched the checkpoint of step {newest} from s3://bucket/job", again.stderr(), again)
+        self.assert_undisturbed(again)
+        self.assertEqual(STEPS - 1, self.steps("s3://bucket/job", self.s3.environment())[0], "the last one too, before it ends")
+        self.assertEqual([], self.s3.refused)
+        self.assertEqual(2, len(self.steps("s3://bucket/job", self.s3.environment())))
+
+    def test_a_store_that_dies_and_comes_back(self):
+        run = self.train(*ddp(steps=200))
+        run.wait("a checkpoint in the store", lambda: self.uploaded(run).get("uploads", 0) >= 1)
+        self.s3.trouble = lambda handler: handler.hang_up() or True
+        run.wait("an upload that fails", lambda: self.uploaded(run).get("failures", 0) >= 1)
+        step = run.step()
+        run.wait_for_step(step + 5)
+        self.s3.trouble = None
+        run.finish()
+        self.assertIn("no checkpoint uploaded this time", run.stderr(), run)
+        self.assertEqual([], run.faults(), run)
+        self.assertEqual(199, self.steps("s3://bucket/job", self.s3.environment())[0], run)
+
+    def test_a_store_that_hangs_is_given_up_by_a_second_signal(self):
+        release = threading.Event()
+        self.addCleanup(release.set)
+        run = self.train(*ddp(steps=100))
+        run.wait("a checkpoint in the store", lambda: self.uploaded(run).get("uploads", 0) >= 1)
+        self.s3.trouble = lambda handler: release.wait(60) and handler.hang_up() or True
+        run.wait("an upload that hangs", lambda: self.uploaded(run).get("uploading"))
+        run.wait_for_step(run.step() + 10)
+        run.watcher.terminate()
+        run.wait("the end of the ranks", lambda: not any("ddp.py" in " ".join(words) for words in run.processes().values() if "run" not in words))
+        run.hold("it waits for the upload", 1, lambda: run.watcher.poll() is not None)
+        run.watcher.terminate()
+        self.assertEqual(1, run.watcher.wait(20), run)
+        self.assertEqual([], run.faults(), run)
+
+    def test_refused_at_the_start(self):
+        for url, words in (("gs://b", "--checkpoint-upload: \"gs://b\": expected s3://BUCKET/PREFIX"), ("s3://other/x", "and what is in s3://other/x can't be seen")):
+            run = self.train(*ddp(), url=url)
+            self.assertEqual(2, run.watcher.wait(30), run)
+            self.assertIn(words, run.stderr(), run)
+
+    def assert_undisturbed(self, run):
+        expected, found = undisturbed(STEPS, ranks=2), json.loads(run.out.read_text())
+        for part in expected:
+            self.assertEqual(expected[part], found.get(part), run)
 
 
 if __name__ == "__main__":
