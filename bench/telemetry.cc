@@ -3,6 +3,11 @@
 //   telemetry rate        records per second, from snapshots to findings: 1,024 ranks, 30 s of records, samples
 //   telemetry scale N     a coordinator's look at N ranks whose agents send what they send: seconds, samples; records,
 //                         peak memory; and the verdict on a hang of all of them, seconds
+//   telemetry ticks N     a coordinator's judge over 20 s of N ranks, eight to a node: each node tells its ranks' state
+//   once
+//                         a second and what they communicated every 5 s, a fifth of the nodes in each second; seconds
+//                         of processor time that each second takes: to read what came, to take it in, to judge; peak
+//                         memory
 //   telemetry onset SEED   1,024 ranks, one of which becomes 1.2 times as slow as it was: seconds until it is named
 //   telemetry days JOB_DAYS SEED   1,024 ranks with all the irregularities of healthy jobs, looked at every ten
 //                         seconds: findings, and those that are certain
@@ -10,14 +15,20 @@
 #include <malloc.h>
 #include <sys/resource.h>
 
+#include <array>
 #include <chrono>
+#include <ctime>
+#include <deque>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "lockstep/agent/collectors.h"
+#include "lockstep/base/check.h"
+#include "lockstep/control/judge.h"
 #include "lockstep/detect/comm_hang.h"
+#include "lockstep/rpc/encode.h"
 #include "lockstep/synth/telemetry.h"
 #include "lockstep/trace/trails.h"
 
@@ -119,6 +130,120 @@ Snapshots Together(const std::vector<Snapshots>& windows) {
   return all;
 }
 
+double ProcessorSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// What all agents say within one second of a job, as bytes, and the judge that hears it.
+class Coordinated {
+ public:
+  explicit Coordinated(int ranks) : job_(Job(ranks, {}, 1)), ranks_(ranks), judge_(detect::Policy{}, ranks) {
+    state_.spec.ranks = ranks;
+    state_.epoch = kEpoch;
+    judge_.Begin(kEpoch);
+  }
+
+  // The job's second that ends at `second`. Seconds of processor time: [read, take in, judge].
+  std::array<double, 3> Second(int second) {
+    job_.Run(Seconds{static_cast<double>(second)});
+    Keep(job_.Take());
+    const std::vector<std::string> words = Say(second);
+    const double begin = ProcessorSeconds();
+    std::vector<control::Said> heard;
+    heard.reserve(words.size());
+    for (const std::string& word : words) {
+      rpc::FromAgent wire;
+      LS_CHECK(wire.ParseFromString(word), "a word of our own");
+      heard.push_back(rpc::DecodeSaid(wire).value());
+    }
+    const double read = ProcessorSeconds();
+    for (control::Said& said : heard) {
+      if (auto* seen = std::get_if<control::CommunicationSeen>(&said)) judge_.Add(std::move(*seen));
+      if (auto* samples = std::get_if<control::Samples>(&said)) judge_.Add(*samples);
+    }
+    const double taken = ProcessorSeconds();
+    for (int tick = 0; tick < kTicks; ++tick) {
+      const Nanos now = ToNanos(Seconds{second + tick / double{kTicks}});
+      for (const control::EventBody& event : judge_.At(state_, {second, now}, now))
+        if (std::holds_alternative<control::Suspected>(event)) std::cerr << "a healthy job was named\n";
+    }
+    return {read - begin, taken - read, ProcessorSeconds() - taken};
+  }
+
+ private:
+  static constexpr EpochId kEpoch{1};
+  static constexpr int kNode = 8, kTicks = 10, kEvery = 5, kWindow = 30;
+
+  void Keep(Snapshots newest) {
+    kept_.push_back(std::move(newest));
+    if (kept_.size() > kWindow) kept_.pop_front();
+  }
+
+  // What an agent would read of this rank's trail now.
+  trace::TrailSnapshot TrailOf(size_t rank) const {
+    trace::TrailSnapshot trail = kept_.back()[rank];
+    trail.ended.clear();
+    for (const Snapshots& of_second : kept_)
+      trail.ended.insert(trail.ended.end(), of_second[rank].ended.begin(), of_second[rank].ended.end());
+    trace::Thin(trail, 0, agent::OpsToTell(ranks_));
+    return trail;
+  }
+
+  detect::RankSample SampleOf(int rank, int second) const {
+    detect::RankSample sample;
+    sample.rank = RankId(rank);
+    sample.at = ToNanos(Seconds{static_cast<double>(second)});
+    sample.step = sample.steps = second;
+    sample.step_end = sample.at;
+    sample.stepping = sample.at;
+    sample.in_loop = true;
+    return sample;
+  }
+
+  std::vector<std::string> Say(int second) const {
+    std::vector<std::string> words;
+    for (int node = 0; node * kNode < ranks_; ++node) {
+      control::Samples samples{kEpoch, {}, {}, {second, ToNanos(Seconds{static_cast<double>(second)})}};
+      control::CommunicationSeen seen{kEpoch, {}};
+      for (int rank = node * kNode; rank < (node + 1) * kNode; ++rank) {
+        samples.ranks.push_back(SampleOf(rank, second));
+        if (node % kEvery == second % kEvery) seen.trails.push_back(TrailOf(static_cast<size_t>(rank)));
+      }
+      words.push_back(rpc::Encode(control::Said(std::move(samples))).SerializeAsString());
+      if (!seen.trails.empty()) words.push_back(rpc::Encode(control::Said(std::move(seen))).SerializeAsString());
+    }
+    return words;
+  }
+
+  synth::Telemetry job_;
+  const int ranks_;
+  control::Judge judge_;
+  control::State state_;
+  std::deque<Snapshots> kept_;
+};
+
+Json Ticks(int ranks) {
+  constexpr int kWarm = 30, kSeconds = 20;
+  Coordinated job(ranks);
+  Json read = Json::array(), taken = Json::array(), judged = Json::array();
+  for (int second = 1; second <= kWarm + kSeconds; ++second) {
+    const std::array<double, 3> took = job.Second(second);
+    if (second <= kWarm) continue;
+    read.push_back(took[0]);
+    taken.push_back(took[1]);
+    judged.push_back(took[2]);
+  }
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return {{"ranks", ranks},
+          {"read_s", read},
+          {"take_in_s", taken},
+          {"judge_s", judged},
+          {"peak_mb", usage.ru_maxrss / 1024}};
+}
+
 // Looked at as a coordinator does: at what agents sent, every five seconds.
 Json Onset(uint64_t seed) {
   constexpr int kRanks = 1024, kMostS = 120;
@@ -186,12 +311,14 @@ int main(int argc, char** argv) {
     answer = lockstep::Rate();
   } else if (mode == "scale" && argc == 3) {
     answer = lockstep::Scale(std::stoi(argv[2]));
+  } else if (mode == "ticks" && argc == 3) {
+    answer = lockstep::Ticks(std::stoi(argv[2]));
   } else if (mode == "onset" && argc == 3) {
     answer = lockstep::Onset(std::stoull(argv[2]));
   } else if (mode == "days" && argc == 4) {
     answer = lockstep::Days(std::stod(argv[2]), std::stoull(argv[3]));
   } else {
-    std::cerr << "telemetry rate | scale RANKS | onset SEED | days JOB_DAYS SEED\n";
+    std::cerr << "telemetry rate | scale RANKS | ticks RANKS | onset SEED | days JOB_DAYS SEED\n";
     return 2;
   }
   std::cout << answer.dump(2) << "\n";

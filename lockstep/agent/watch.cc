@@ -6,10 +6,15 @@ namespace lockstep::agent {
 namespace {
 
 constexpr Seconds kSteadyPeriod{0.5};
+// Of so many ranks, one that is late is told once a second, of fewer as many times more often: that, and what is kept
+// of each, is as much as a coordinator takes without effort (bench/telemetry.cc, ticks).
+constexpr double kRanksPerSecond = 16'384;
 constexpr double kLateSteps = 1.5;
 constexpr int kFirstSteps = 10;  // of an epoch: told as they come, for the detector to learn how long one takes
 
 bool Finished(const ls_rank_block& block) { return Load(block.phase) == LS_PHASE_FINISHED; }
+
+Seconds LeastPeriod(int ranks) { return {std::min(ranks / kRanksPerSecond, 1.0)}; }
 
 bool Held(const detect::RankSample& sample) {
   return sample.state == detect::ProcState::kStopped || sample.frozen || sample.traced;
@@ -94,11 +99,15 @@ bool Watch::IsSteady(const ls_board& board, Nanos now) const {
 }
 
 bool Watch::IsDue(const ls_board& board, const detect::RankSample& sample, int rank) const {
-  const auto told = told_.find(rank);
-  if (told == told_.end() || closely_ || Held(sample) || Held(told->second)) return true;
-  if (sample.state == detect::ProcState::kGone) return told->second.state != detect::ProcState::kGone;
-  if (sample.finished != told->second.finished || steps_told_.find(rank)->second < kFirstSteps) return true;
-  return IsLate(board, sample, rank, sample.at) || sample.at - told->second.at >= ToNanos(kSteadyPeriod);
+  const auto known = told_.find(rank);
+  if (known == told_.end()) return true;
+  const detect::RankSample& told = known->second;
+  if (sample.state == detect::ProcState::kGone) return told.state != detect::ProcState::kGone;
+  if (sample.finished != told.finished || Held(sample) != Held(told)) return true;
+  const Seconds since = ToSeconds(sample.at - told.at);
+  if (since < LeastPeriod(spec_.place.world_size)) return false;
+  return closely_ || Held(sample) || steps_told_.find(rank)->second < kFirstSteps ||
+         IsLate(board, sample, rank, sample.at) || since >= kSteadyPeriod;
 }
 
 control::Samples Watch::Take(const ls_board& board, Nanos now) {

@@ -27,8 +27,8 @@ class Watch {
   void LookClosely(bool closely) { closely_ = closely; }
   bool looks_closely() const { return closely_; }
 
-  // What there is to tell at `now`: a rank that is late, halted or finished at every tick, one that steps twice a
-  // second once its steps are known.
+  // What there is to tell at `now`: a rank that is late, halted or finished at every tick (of a job of thousands, up to
+  // a second apart), one that steps twice a second once its steps are known.
   control::Samples Take(const ls_board& board, Nanos now);
   // All ranks step, none is late, and how long a step takes is known: there is nothing to hurry for.
   bool IsSteady(const ls_board& board, Nanos now) const;

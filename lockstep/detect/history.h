@@ -1,7 +1,7 @@
 // What is remembered of one rank, and what follows from it at a moment: since when it is halted, since when it shows no
 // sign of work, since when its stacks have said the same. Every answer depends on the set of samples with at <= now.
-// Bounded: 20 process samples for each second of `window` (two minutes of 0.1 s ticks for one minute) and 4 stack
-// samples; what began earlier is dated to the oldest kept.
+// Bounded: twice the `window` of process samples, and four times of stack samples, at ticks of 0.1 s and 1 s; what
+// began earlier is dated to the oldest kept.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,8 @@ struct Quiet {
 class RankHistory {
  public:
   explicit RankHistory(Seconds window)
-      : samples_(static_cast<size_t>(20 * window.value)), stacks_(static_cast<size_t>(4 * window.value)) {}
+      : samples_(static_cast<size_t>(20 * window.value), ToNanos(window * 2)),
+        stacks_(static_cast<size_t>(4 * window.value), ToNanos(window * 4)) {}
   void Add(const RankSample& sample);
   void Add(const StackSample& sample) { stacks_.Add(sample); }
   void Clear();

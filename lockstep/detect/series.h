@@ -1,5 +1,6 @@
 // The newest samples of one kind from one rank, in the order of their times whatever the order of arrival.
-// Invariant: what is kept depends only on the set of samples that arrived: the newest `capacity` of them.
+// Invariant: what is kept depends only on the set of samples that arrived: the newest `capacity` of those that are not
+// older than the newest by more than `span`.
 #pragma once
 
 #include <algorithm>
@@ -15,13 +16,13 @@ class Series {
  public:
   using Iterator = typename std::deque<Sample>::const_iterator;
 
-  explicit Series(size_t capacity) : capacity_(capacity) {}
+  Series(size_t capacity, Nanos span) : capacity_(capacity), span_(span) {}
 
   void Add(const Sample& sample) {
     const auto place = std::lower_bound(samples_.begin(), samples_.end(), sample);
     if (place != samples_.end() && *place == sample) return;
     samples_.insert(place, sample);
-    if (samples_.size() > capacity_) samples_.pop_front();
+    while (samples_.size() > capacity_ || samples_.back().at - samples_.front().at > span_) samples_.pop_front();
   }
   void Clear() { samples_.clear(); }
 
@@ -39,6 +40,7 @@ class Series {
 
  private:
   size_t capacity_;
+  Nanos span_;
   std::deque<Sample> samples_;
 };
 
