@@ -50,9 +50,7 @@ class Flusher {
   // This one is on disk already.
   void Loaded(const checkpoint::Point& point);
   // The newest on disk; none while old ones are being removed.
-  std::optional<checkpoint::Point> settled() const {
-    return flush_ && flush_->closing ? std::nullopt : newest_;
-  }
+  std::optional<checkpoint::Point> settled() const { return flush_ && flush_->closing ? std::nullopt : newest_; }
   // None: this run keeps no checkpoints on disk, or not by us.
   std::optional<control::OnDisk> Observe() const;
 

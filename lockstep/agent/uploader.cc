@@ -47,8 +47,8 @@ void Uploader::Begin(const checkpoint::Point& point) {
   if (hung_) return Fail("the upload before still hangs");
   auto pieces = std::make_shared<std::atomic<uint64_t>>(0);  // shared with the thread
   auto stays = std::make_shared<absl::Status>();
-  upload_.emplace(Upload{point, clock_.Now(), clock_.Now(), 0, pieces, stays,
-                         Flight(Copying(spec_, point, pieces, stays))});
+  upload_.emplace(
+      Upload{point, clock_.Now(), clock_.Now(), 0, pieces, stays, Flight(Copying(spec_, point, pieces, stays))});
 }
 
 void Uploader::Watch() {
@@ -127,13 +127,15 @@ absl::Status BringBack(const RunSpec& spec, bool alone, const Clock& clock, cons
   const auto points = there.List();
   if (absl::IsNotFound(points.status()) || (points.ok() && points->empty())) return absl::OkStatus();
   if (!points.ok())
-    return FailedPrecondition("{} holds nothing, and what is in {} can't be seen: {}; start again once it answers, or "
-                              "without --checkpoint-upload to begin at the beginning",
-                              directory, url, Message(points.status()));
+    return FailedPrecondition(
+        "{} holds nothing, and what is in {} can't be seen: {}; start again once it answers, or "
+        "without --checkpoint-upload to begin at the beginning",
+        directory, url, Message(points.status()));
   if (!alone)
-    return FailedPrecondition("{} holds nothing, and {} has a checkpoint: run `lockstep checkpoint fetch {} {}` once, "
-                              "before the nodes are started",
-                              directory, url, url, directory);
+    return FailedPrecondition(
+        "{} holds nothing, and {} has a checkpoint: run `lockstep checkpoint fetch {} {}` once, "
+        "before the nodes are started",
+        directory, url, url, directory);
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) return InvalidArgument("--checkpoint-dir {}: {}", directory, error.message());

@@ -27,8 +27,7 @@ using Note = std::function<void(const std::string&)>;
 
 class Uploader {
  public:
-  Uploader(const RunSpec& spec, const Clock& clock, Note note)
-      : spec_(spec), clock_(clock), note_(std::move(note)) {}
+  Uploader(const RunSpec& spec, const Clock& clock, Note note) : spec_(spec), clock_(clock), note_(std::move(note)) {}
 
   // `newest` on disk; none: nothing is there, or old ones are being removed just now.
   void Tick(const std::optional<checkpoint::Point>& newest);

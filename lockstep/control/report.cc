@@ -65,14 +65,14 @@ Json UploadJson(const std::optional<Uploaded>& upload) {
 Json DiskJson(const std::optional<OnDisk>& disk) {
   if (!disk) return {};
   Json json = {{"directory", disk->directory},
-          {"epoch", disk->flushed ? Json(disk->flushed->epoch.value()) : Json()},
-          {"step", disk->flushed ? Json(disk->flushed->step) : Json()},
-          {"age_s", disk->flushed ? Json(disk->age.value) : Json()},
-          {"flushes", disk->flushes},
-          {"failures", disk->failures},
-          {"flush_s", disk->took.value},
-          {"flushing", disk->flushing},
-          {"error", disk->error}};
+               {"epoch", disk->flushed ? Json(disk->flushed->epoch.value()) : Json()},
+               {"step", disk->flushed ? Json(disk->flushed->step) : Json()},
+               {"age_s", disk->flushed ? Json(disk->age.value) : Json()},
+               {"flushes", disk->flushes},
+               {"failures", disk->failures},
+               {"flush_s", disk->took.value},
+               {"flushing", disk->flushing},
+               {"error", disk->error}};
   if (disk->upload) json["upload"] = UploadJson(disk->upload);
   return json;
 }

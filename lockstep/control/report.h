@@ -36,9 +36,9 @@ struct OnDisk {
   std::optional<CheckpointId> flushed;  // the newest that this run wrote or loaded
   Seconds age;                          // since then
   int64_t flushes = 0, failures = 0;
-  Seconds took;           // the newest flush
-  bool flushing = false;  // now
-  std::string error;      // of the newest flush; empty: it succeeded
+  Seconds took;                      // the newest flush
+  bool flushing = false;             // now
+  std::string error;                 // of the newest flush; empty: it succeeded
   std::optional<Uploaded> upload{};  // none: they are not uploaded
 };
 

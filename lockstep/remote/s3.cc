@@ -110,8 +110,8 @@ absl::Status S3::Refused(const std::string& method, const std::string& key, cons
   const std::string code = XmlText(answer.body, "Code"), message = XmlText(answer.body, "Message");
   if (answer.status == 404 && code != "NoSuchBucket") return NotFound("{}: not there", what);
   return MakeError(answer.status == 403 ? absl::StatusCode::kPermissionDenied : absl::StatusCode::kUnavailable,
-                   fmt::format("{} {}: {} answered with status {}{}{}", method, what, settings_.endpoint,
-                               answer.status, code.empty() ? "" : ", " + code, message.empty() ? "" : ", " + message));
+                   fmt::format("{} {}: {} answered with status {}{}{}", method, what, settings_.endpoint, answer.status,
+                               code.empty() ? "" : ", " + code, message.empty() ? "" : ", " + message));
 }
 
 // In pieces, so that giving up is heard.
