@@ -98,9 +98,11 @@ Agent::Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener
       watch_(spec_),
       records_(spec_.run_dir + "/records", kRecordLimit),
       part_writer_(spec_, clock_),
+      uploader_(spec_, clock_, [this](const std::string& text) { listener_.note(text); }),
       flusher_(spec_, clock_,
                {.note = [this](const std::string& text) { listener_.note(text); },
-                .say = [this](const control::Said& said) { listener_.say(said); }}),
+                .say = [this](const control::Said& said) { listener_.say(said); },
+                .reading = [this] { return uploader_.reading(); }}),
       board_watch_(poller_, {.ends = [this](int rank) { WorkerEnds(rank); }, .rings = [this] { SayHolding(); }}),
       probing_(poller_),
       background_(poller_) {}
@@ -534,6 +536,7 @@ void Agent::TickDisk() {
   if (const std::optional<control::PartWritten> part = part_writer_.Tick(board))
     spec_.place.node == 0 ? flusher_.Hear(*part) : listener_.say(*part);
   flusher_.Tick(board);
+  uploader_.Tick(flusher_.settled());
 }
 
 void Agent::Do(const control::WritePart& command) {
@@ -550,7 +553,7 @@ void Agent::FlushLast(std::function<void()> done) {
   flushed_last_ = std::move(done);
   const bool has_part = !spec_.checkpoint_dir.empty() && spec_.place.node != control::kStandby;
   if (link_.board() == nullptr || (spec_.place.node != 0 && (disk_done_ || !has_part))) return LeaveDisk();
-  if (spec_.place.node == 0) flusher_.FlushLast([this] { LeaveDisk(); });
+  if (spec_.place.node == 0) flusher_.FlushLast([this] { uploader_.UploadLast([this] { LeaveDisk(); }); });
 }
 
 void Agent::LeaveDisk() {
@@ -562,6 +565,7 @@ void Agent::GiveUpFlush() {
   const std::string why = "given up at a second signal";
   part_writer_.GiveUp(why);
   flusher_.GiveUp(why);
+  uploader_.GiveUp(why);
   if (spec_.place.node != 0 && flushed_last_) LeaveDisk();
 }
 
@@ -603,6 +607,7 @@ control::Observed Agent::Observe() const {
   control::Observed observed;
   observed.loss = std::nan("");
   observed.disk = flusher_.Observe();
+  if (observed.disk) observed.disk->upload = uploader_.Observe();
   if (keeping_) observed.peers = keeping_->Observe();
   observed.start_method = start_method_;
   observed.log_dropped = Bytes{link_.dropped().log};

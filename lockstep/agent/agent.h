@@ -23,6 +23,7 @@
 #include "lockstep/agent/probing.h"
 #include "lockstep/agent/record_log.h"
 #include "lockstep/agent/spec.h"
+#include "lockstep/agent/uploader.h"
 #include "lockstep/agent/watch.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/poller.h"
@@ -133,7 +134,8 @@ class Agent {
   LossWatch losses_;
   RecordLog records_;
   PartWriter part_writer_;
-  Flusher flusher_;                              // of node 0
+  Uploader uploader_;                            // of node 0
+  Flusher flusher_;                              // likewise
   std::optional<Loaded> loaded_;                 // in answer to the newest question
   std::shared_ptr<const MappedBuffers> mapped_;  // shared with whoever reads them in another thread
   uint64_t mapped_generation_ = 0;

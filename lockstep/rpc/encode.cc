@@ -142,6 +142,17 @@ void Put(const control::StoreAt& store, FromAgent& wire) {
   to->set_hosted(store.hosted);
 }
 
+void Put(const control::Uploaded& upload, Uploaded* to) {
+  to->set_url(upload.url);
+  if (upload.newest) Put(*upload.newest, to->mutable_newest());
+  to->set_age_s(upload.age.value);
+  to->set_uploads(upload.uploads);
+  to->set_failures(upload.failures);
+  to->set_took_s(upload.took.value);
+  to->set_uploading(upload.uploading);
+  to->set_error(upload.error);
+}
+
 void Put(const control::OnDisk& disk, OnDisk* to) {
   to->set_directory(disk.directory);
   if (disk.flushed) Put(*disk.flushed, to->mutable_flushed());
@@ -151,6 +162,7 @@ void Put(const control::OnDisk& disk, OnDisk* to) {
   to->set_took_s(disk.took.value);
   to->set_flushing(disk.flushing);
   to->set_error(disk.error);
+  if (disk.upload) Put(*disk.upload, to->mutable_upload());
 }
 
 void Put(const control::Observed& observed, FromAgent& wire) {
@@ -281,6 +293,19 @@ absl::StatusOr<control::Said> Get(const CommunicationSeen& wire) {
   return seen;
 }
 
+control::Uploaded Get(const Uploaded& wire) {
+  control::Uploaded upload;
+  upload.url = wire.url();
+  if (wire.has_newest()) upload.newest = Get(wire.newest());
+  upload.age = Seconds{wire.age_s()};
+  upload.uploads = wire.uploads();
+  upload.failures = wire.failures();
+  upload.took = Seconds{wire.took_s()};
+  upload.uploading = wire.uploading();
+  upload.error = wire.error();
+  return upload;
+}
+
 control::OnDisk Get(const OnDisk& wire) {
   control::OnDisk disk;
   disk.directory = wire.directory();
@@ -291,6 +316,7 @@ control::OnDisk Get(const OnDisk& wire) {
   disk.took = Seconds{wire.took_s()};
   disk.flushing = wire.flushing();
   disk.error = wire.error();
+  if (wire.has_upload()) disk.upload = Get(wire.upload());
   return disk;
 }
 
