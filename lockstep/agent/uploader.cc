@@ -37,8 +37,8 @@ void Uploader::Tick(const std::optional<checkpoint::Point>& newest) {
   if (upload_) Watch();
   if (upload_) return;
   const bool wanted = newest && newest != newest_;
-  if (last_ && (!wanted || last_tried_)) return std::exchange(last_, nullptr)();
-  if (!wanted || (clock_.Now() < due_ && !last_)) return;
+  if (last_ && (!wanted || last_tried_ || given_up_)) return std::exchange(last_, nullptr)();
+  if (!wanted || given_up_ || (clock_.Now() < due_ && !last_)) return;
   last_tried_ = last_ != nullptr;
   Begin(*newest);
 }
@@ -56,7 +56,7 @@ void Uploader::Watch() {
   const uint64_t pieces = *upload_->pieces;
   if (pieces != std::exchange(upload_->seen, pieces)) upload_->moved = clock_.Now();
   if (clock_.Now() - upload_->moved > ToNanos(spec_.checkpoint_flush_limit))
-    GiveUp(fmt::format("nothing of it went on for {} s", spec_.checkpoint_flush_limit.value));
+    Drop(fmt::format("nothing of it went on for {} s", spec_.checkpoint_flush_limit.value));
 }
 
 void Uploader::Land() {
@@ -88,11 +88,14 @@ void Uploader::UploadLast(std::function<void()> done) {
 }
 
 void Uploader::GiveUp(const std::string& why) {
-  if (!upload_) return;
+  given_up_ = true;
+  if (upload_) Drop(why);
+}
+
+void Uploader::Drop(const std::string& why) {
   upload_->flight.GiveUp();
   hung_ = std::move(upload_->flight);
   upload_.reset();
-  last_tried_ = last_tried_ || last_ != nullptr;
   Fail(why);
 }
 

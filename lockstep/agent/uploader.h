@@ -32,6 +32,7 @@ class Uploader {
   // `newest` on disk; none: nothing is there, or old ones are being removed just now.
   void Tick(const std::optional<checkpoint::Point>& newest);
   void UploadLast(std::function<void()> done);
+  // For good: no further one is begun, not even the last.
   void GiveUp(const std::string& why);
   // What is being read, and must stay.
   std::optional<checkpoint::Point> reading() const;
@@ -52,6 +53,7 @@ class Uploader {
   void Begin(const checkpoint::Point& point);
   void Watch();
   void Land();
+  void Drop(const std::string& why);
   void Fail(const std::string& why);
 
   const RunSpec& spec_;
@@ -61,7 +63,7 @@ class Uploader {
   std::optional<Flight> hung_;
   std::optional<checkpoint::Point> newest_;  // that is there
   std::function<void()> last_;
-  bool last_tried_ = false;
+  bool last_tried_ = false, given_up_ = false;
   Nanos due_, uploaded_at_, took_;
   int64_t uploads_ = 0, failures_ = 0;
   std::string error_, cause_told_;
