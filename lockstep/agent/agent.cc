@@ -99,9 +99,11 @@ Agent::Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener
       watch_(spec_),
       records_(spec_.run_dir + "/records", kRecordLimit),
       part_writer_(spec_, clock_),
+      uploader_(spec_, clock_, [this](const std::string& text) { listener_.note(text); }),
       flusher_(spec_, clock_,
                {.note = [this](const std::string& text) { listener_.note(text); },
-                .say = [this](const control::Said& said) { listener_.say(said); }}),
+                .say = [this](const control::Said& said) { listener_.say(said); },
+                .reading = [this] { return uploader_.reading(); }}),
       board_watch_(poller_, {.ends = [this](int rank) { WorkerEnds(rank); }, .rings = [this] { SayHolding(); }}),
       probing_(poller_),
       background_(poller_) {}
@@ -124,6 +126,7 @@ absl::Status Agent::OpenKeeping() {
   keeping_.emplace(spec_, poller_, clock_,
                    Keeping::Listener{.note = [this](const std::string& text) { listener_.note(text); },
                                      .kept = [this] { SayHolding(); }});
+  probing_.OpenRing(spec_);
   return keeping_->Open();
 }
 
@@ -172,9 +175,16 @@ void Agent::SayAll() {
   for (const control::EventBody& event : said) listener_.say(event);
   for (const control::Alerted& alert : alerts_.standing()) listener_.say(alert);
   holding_ = {};
-  if (keeping_) listener_.say(keeping_->address());
+  SayWhere();
   listener_.say(Observe());
   listener_.say(control::AllSaid{said_epoch_});
+}
+
+void Agent::SayWhere() {
+  if (!keeping_) return;
+  control::KeepsAt where = keeping_->address();
+  where.ring_port = probing_.ring_port();
+  listener_.say(where);
 }
 
 // What the starter says.
@@ -375,6 +385,7 @@ void Agent::Do(const control::Probe& command) {
   if (command.rung == control::Rung::kReplay)
     return Remember(command.epoch, control::Probed{command.epoch, command.rung});
   probing_.Begin(spec_, command, [this](const control::Probed& answer) { Remember(answer.epoch, answer); });
+  SayWhere();
 }
 
 void Agent::Do(const control::ChooseRestore& command) {
@@ -560,6 +571,7 @@ void Agent::TickDisk() {
   if (const std::optional<control::PartWritten> part = part_writer_.Tick(board))
     spec_.place.node == 0 ? flusher_.Hear(*part) : listener_.say(*part);
   flusher_.Tick(board);
+  uploader_.Tick(flusher_.settled());
 }
 
 void Agent::Do(const control::WritePart& command) {
@@ -576,7 +588,7 @@ void Agent::FlushLast(std::function<void()> done) {
   flushed_last_ = std::move(done);
   const bool has_part = !spec_.checkpoint_dir.empty() && spec_.place.node != control::kStandby;
   if (link_.board() == nullptr || (spec_.place.node != 0 && (disk_done_ || !has_part))) return LeaveDisk();
-  if (spec_.place.node == 0) flusher_.FlushLast([this] { LeaveDisk(); });
+  if (spec_.place.node == 0) flusher_.FlushLast([this] { uploader_.UploadLast([this] { LeaveDisk(); }); });
 }
 
 void Agent::LeaveDisk() {
@@ -588,6 +600,7 @@ void Agent::GiveUpFlush() {
   const std::string why = "given up at a second signal";
   part_writer_.GiveUp(why);
   flusher_.GiveUp(why);
+  uploader_.GiveUp(why);
   if (spec_.place.node != 0 && flushed_last_) LeaveDisk();
 }
 
@@ -629,6 +642,7 @@ control::Observed Agent::Observe() const {
   control::Observed observed;
   observed.loss = std::nan("");
   observed.disk = flusher_.Observe();
+  if (observed.disk) observed.disk->upload = uploader_.Observe();
   if (keeping_) observed.peers = keeping_->Observe();
   observed.start_method = start_method_;
   observed.log_dropped = Bytes{link_.dropped().log};

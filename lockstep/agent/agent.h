@@ -23,6 +23,7 @@
 #include "lockstep/agent/probing.h"
 #include "lockstep/agent/record_log.h"
 #include "lockstep/agent/spec.h"
+#include "lockstep/agent/uploader.h"
 #include "lockstep/agent/watch.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/poller.h"
@@ -54,6 +55,7 @@ class Agent {
   void Hear(const control::Told& told);
   // Says all that it knows: the coordinator is new, or back. Nothing before the starter said hello, which does it too.
   void SayAll();
+  void SayWhere();
   void Tick();
   void SignalWorkers(int signal) { link_.Signal(signal); }
   // The job is over: the newest checkpoint goes to disk, if it isn't there; then done(). Tick() goes on meanwhile, and
@@ -139,7 +141,8 @@ class Agent {
   LossWatch losses_;
   RecordLog records_;
   PartWriter part_writer_;
-  Flusher flusher_;                              // of node 0
+  Uploader uploader_;                            // of node 0
+  Flusher flusher_;                              // likewise
   std::optional<Loaded> loaded_;                 // in answer to the newest question
   std::shared_ptr<const MappedBuffers> mapped_;  // shared with whoever reads them in another thread
   uint64_t mapped_generation_ = 0;

@@ -100,19 +100,21 @@ void Flusher::Close() {
   for (const auto& [node, files] : flush_->parts)
     manifest.files.insert(manifest.files.end(), files.begin(), files.end());
   const bool whole = !flush_->gone && flush_->failure.empty();
-  flush_->closing = Flight([make_disk = make_disk_, directory = spec_.checkpoint_dir, keep = spec_.checkpoint_keep,
-                            manifest, whole, stays = flush_->stays](const checkpoint::GoOn& go_on) -> absl::Status {
-    const std::unique_ptr<checkpoint::Disk> disk = make_disk();
-    checkpoint::Store store(*disk, directory);
-    if (!whole) {
-      (void)store.Discard(manifest.point);  // what failed says more than that this failed too
-      return absl::OkStatus();
-    }
-    LS_RETURN_IF_ERROR(store.Seal(manifest, go_on));
-    *stays = store.Prune(keep);
-    if (stays->ok()) *stays = store.ClearLeftovers();  // of flushes that were given up
-    return absl::OkStatus();
-  });
+  const std::optional<checkpoint::Point> spare = listener_.reading ? listener_.reading() : std::nullopt;
+  flush_->closing =
+      Flight([make_disk = make_disk_, directory = spec_.checkpoint_dir, keep = spec_.checkpoint_keep, manifest, whole,
+              spare, stays = flush_->stays](const checkpoint::GoOn& go_on) -> absl::Status {
+        const std::unique_ptr<checkpoint::Disk> disk = make_disk();
+        checkpoint::Store store(*disk, directory);
+        if (!whole) {
+          (void)store.Discard(manifest.point);  // what failed says more than that this failed too
+          return absl::OkStatus();
+        }
+        LS_RETURN_IF_ERROR(store.Seal(manifest, go_on));
+        *stays = store.Prune(keep, spare);
+        if (stays->ok()) *stays = store.ClearLeftovers();  // of flushes that were given up
+        return absl::OkStatus();
+      });
 }
 
 void Flusher::Land() {

@@ -33,6 +33,7 @@ class Flusher {
   struct Listener {
     std::function<void(const std::string&)> note;
     std::function<void(const control::Said&)> say;
+    std::function<std::optional<checkpoint::Point>()> reading{};  // what somebody reads there: it is not removed
   };
 
   Flusher(const RunSpec& spec, const Clock& clock, Listener listener, MakeDisk make_disk = checkpoint::PosixDisk)
@@ -48,6 +49,8 @@ class Flusher {
   void GiveUp(const std::string& why);
   // This one is on disk already.
   void Loaded(const checkpoint::Point& point);
+  // The newest on disk; none while old ones are being removed.
+  std::optional<checkpoint::Point> settled() const { return flush_ && flush_->closing ? std::nullopt : newest_; }
   // None: this run keeps no checkpoints on disk, or not by us.
   std::optional<control::OnDisk> Observe() const;
 

@@ -17,8 +17,6 @@ Bytes LimitOf(const RunSpec& spec) {
   return available.ok() ? Bytes{available->value / 2} : Bytes{};
 }
 
-bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
-
 void Remember(std::set<control::CheckpointId>& some, const control::CheckpointId& id) {
   some.insert(id);
   if (some.size() > kRemembered) some.erase(some.begin());
@@ -53,7 +51,7 @@ Keeping::~Keeping() {
 
 absl::Status Keeping::Open() {
   keeper_ = std::make_unique<keep::Keeper>(spec_.run_token, LimitOf(spec_));
-  LS_RETURN_IF_ERROR(keeper_->Open(IsLoopback(spec_.address)));
+  LS_RETURN_IF_ERROR(keeper_->Open(keep::IsLoopback(spec_.address)));
   sender_ = std::make_unique<keep::Sender>(
       spec_.run_token, keeper_->store(),
       keep::Sender::Listener{

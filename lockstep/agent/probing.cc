@@ -1,14 +1,17 @@
 #include "lockstep/agent/probing.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "lockstep/base/background_thread.h"
 #include "lockstep/base/child.h"
+#include "lockstep/keep/connection.h"
+#include "lockstep/probe/neighbours.h"
 
 namespace lockstep::agent {
 namespace {
@@ -45,12 +48,30 @@ std::string TemporaryFolder() {
   return folder != nullptr && *folder != 0 ? folder : kTemporary;
 }
 
-control::Probed RunTests(const RunSpec& spec, const control::Probe& command, const std::stop_token& stop) {
+// A node that listens in no ring of which it was told is not in it.
+std::vector<std::string> WordsOf(const RunSpec& spec, const control::Probe& command, int ring_port) {
+  std::vector<std::string> words = {std::filesystem::read_symlink("/proc/self/exe").string(),
+                                    "probe",
+                                    "--json",
+                                    "--seconds",
+                                    fmt::format("{:g}", kTests.value),
+                                    "--dir",
+                                    TemporaryFolder(),
+                                    "--node",
+                                    spec.node_name};
+  const std::string self = probe::HostPortText({spec.address, static_cast<uint16_t>(ring_port)});
+  if (std::find(command.ring.begin(), command.ring.end(), self) == command.ring.end()) return words;
+  const std::string nodes = fmt::format("{}", fmt::join(command.ring, ","));
+  words.insert(words.end(), {"--peers", nodes, "--listen", self, "--listen-fd", std::to_string(kHandedOver)});
+  return words;
+}
+
+control::Probed RunTests(const RunSpec& spec, const control::Probe& command, const Fd& ring, int ring_port,
+                         const std::stop_token& stop) {
   control::Probed answer{command.epoch, command.rung};
   const absl::StatusOr<ChildEnd> end =
-      RunChild({std::filesystem::read_symlink("/proc/self/exe").string(), "probe", "--json", "--seconds",
-                fmt::format("{:g}", kTests.value), "--dir", TemporaryFolder(), "--node", spec.node_name},
-               {.at_most = std::min(command.at_most, kPatience)}, stop);
+      RunChild(WordsOf(spec, command, ring_port),
+               {.at_most = std::min(command.at_most, kPatience), .hands_over = ring.get()}, stop);
   if (!end.ok()) {
     answer.findings = {Broken(spec.node_name, Message(end.status()))};
   } else if (end->signal != 0 || end->out.empty()) {
@@ -77,17 +98,26 @@ void Probing::Stop() {
   thread_.join();
 }
 
+// Each test has a socket of its own: what knocked at an earlier one's door is none of its business.
+void Probing::OpenRing(const RunSpec& spec) {
+  absl::StatusOr<Fd> ring = keep::ListenOnFreePort(keep::IsLoopback(spec.address), ring_port_);
+  ring_ = ring.ok() ? *std::move(ring) : Fd();
+}
+
 void Probing::Begin(const RunSpec& spec, const control::Probe& command, Done done) {
   const std::pair question(command.epoch, command.rung);
   if (asked_ == question) return;
   Stop();
   asked_ = question;
-  thread_ = std::jthread([this, spec, command, done = std::move(done), turn = turn_](const std::stop_token& stop) {
+  const int port = ring_port();
+  thread_ = std::jthread([this, spec, command, done = std::move(done), turn = turn_, port,
+                          ring = std::move(ring_)](const std::stop_token& stop) {
     TakeNoSignals();
-    answers_.Post([this, done, turn, answer = RunTests(spec, command, stop)] {
+    answers_.Post([this, done, turn, answer = RunTests(spec, command, ring, port, stop)] {
       if (turn == turn_) done(answer);
     });
   });
+  if (port != 0) OpenRing(spec);
 }
 
 }  // namespace lockstep::agent

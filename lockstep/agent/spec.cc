@@ -57,6 +57,7 @@ Json ToJson(const RunSpec& spec) {
           {"allow_drill", spec.allow_drill},
           {"torchrun", ToJson(spec.torchrun)},
           {"checkpoint_dir", spec.checkpoint_dir},
+          {"checkpoint_upload", spec.checkpoint_upload},
           {"checkpoint_interval_s", spec.checkpoint_interval.value},
           {"checkpoint_keep", spec.checkpoint_keep},
           {"checkpoint_flush_limit_s", spec.checkpoint_flush_limit.value},
@@ -103,6 +104,7 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     json.at("checkpoint_keep").get_to(spec.checkpoint_keep);
     json.at("checkpoint_flush_limit_s").get_to(spec.checkpoint_flush_limit.value);
     spec.layout = json.value("layout", "");
+    spec.checkpoint_upload = json.value("checkpoint_upload", "");
     json.at("adoption_s").get_to(spec.adoption.value);
     LS_ASSIGN_OR_RETURN(spec.torchrun, TorchrunFromJson(json.value("torchrun", Json())));
     LS_ASSIGN_OR_RETURN(spec.start_method, StartMethodFromName(json.at("start_method").get<std::string>()));

@@ -47,6 +47,7 @@ struct RunSpec {
   std::string checkpoint_dir;  // absolute; empty: no checkpoints on disk
   Seconds checkpoint_interval{600};
   int checkpoint_keep = 2;
+  std::string checkpoint_upload{};      // a store that gets copies; empty: none
   Seconds checkpoint_flush_limit{120};  // a flush that takes longer is given up
   std::string layout{};                 // of the job, as JSON, for the manifest; empty: not known
   Seconds adoption{60};                 // without an agent this long, the starter ends the job

@@ -88,6 +88,7 @@ class Child {
     posix_spawn_file_actions_adddup2(&settings.files, in.get(), STDIN_FILENO);
     posix_spawn_file_actions_adddup2(&settings.files, out.write.get(), STDOUT_FILENO);
     posix_spawn_file_actions_adddup2(&settings.files, err.write.get(), STDERR_FILENO);
+    if (options.hands_over >= 0) posix_spawn_file_actions_adddup2(&settings.files, options.hands_over, kHandedOver);
     settings.SetSignals(options.takes_signals);
     std::vector<std::string> words = argv, variables = options.environment;
     const std::vector<char*> arguments = Pointers(words), environment = Pointers(variables);

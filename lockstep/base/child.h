@@ -15,11 +15,14 @@
 
 namespace lockstep {
 
+inline constexpr int kHandedOver = 3;
+
 struct ChildOptions {
   Seconds at_most{20};
   std::string input{};                     // on its standard input
   std::vector<std::string> environment{};  // NAME=VALUE; empty: ours
   bool takes_signals = true;               // false: one that ends us does not end it
+  int hands_over = -1;                     // of ours, which it has as kHandedOver; -1: none
 };
 
 struct ChildEnd {

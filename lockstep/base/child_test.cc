@@ -3,9 +3,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
 #include <thread>
+
+#include "lockstep/base/file.h"
 
 namespace lockstep {
 namespace {
@@ -55,6 +59,15 @@ TEST(Child, WhoKeepsItsOutputOpenIsNotWaitedFor) {
   const auto end = Shell("sleep 5 & echo done", Seconds{60});
   ASSERT_TRUE(end.ok()) << end.status();
   EXPECT_EQ(end->out, "done\n");
+}
+
+TEST(Child, HasWhatIsHandedOver) {
+  const Pipe pipe = MakePipe("a pipe").value();
+  const ChildEnd end = RunChild({"sh", "-c", "echo heard >&3"}, {.hands_over = pipe.write.get()}).value();
+  EXPECT_EQ(end.code, 0) << end.err;
+  std::array<char, 16> heard{};
+  EXPECT_EQ(std::string_view(heard.data(), static_cast<size_t>(read(pipe.read.get(), heard.data(), heard.size()))),
+            "heard\n");
 }
 
 TEST(Child, ReadsNothing) { EXPECT_EQ(Shell("cat; echo $?")->out, "0\n"); }

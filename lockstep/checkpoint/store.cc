@@ -10,7 +10,6 @@ namespace {
 
 constexpr size_t kPiece = 4 << 20;
 constexpr uint64_t kMaxManifest = 64 << 20;
-constexpr std::string_view kIncoming = ".incoming_", kOutgoing = ".outgoing_";
 
 std::span<const std::byte> BytesOf(std::string_view text) {
   return std::as_bytes(std::span<const char>(text.data(), text.size()));
@@ -244,10 +243,47 @@ absl::Status Store::Publish(const std::string& folder, const Point& point) {
   return disk_.SyncDirectory(directory_);
 }
 
-absl::Status Store::Prune(int keep) {
+absl::Status Store::CopyFrom(const Store& other, const Point& point, const GoOn& go_on) {
+  LS_RETURN_IF_ERROR(RefuseIfStale(point));
+  if (ReadManifest(point).ok()) return disk_.SyncDirectory(directory_);
+  LS_ASSIGN_OR_RETURN(const Manifest manifest, other.ReadManifest(point));
+  LS_ASSIGN_OR_RETURN(const std::vector<Point> points, List());
+  // A damaged copy goes before its files are written anew: objects have one name, incoming or not.
+  if (std::find(points.begin(), points.end(), point) != points.end()) LS_RETURN_IF_ERROR(Remove(point));
+  const absl::Status status = CopyFiles(other, manifest, go_on);
+  if (!status.ok()) (void)RemoveTree(IncomingOf(point));
+  return status;
+}
+
+absl::Status Store::CopyFiles(const Store& other, const Manifest& manifest, const GoOn& go_on) {
+  const std::string folder = IncomingOf(manifest.point), from = other.PathOf(manifest.point);
+  LS_RETURN_IF_ERROR(disk_.MakeDirectory(folder));
+  for (const ManifestFile& file : manifest.files)
+    LS_RETURN_IF_ERROR(CopyFile(from + "/" + file.name, folder + "/" + file.name, file, other.disk_, go_on));
+  LS_RETURN_IF_ERROR(WriteText(folder + "/" + kManifestFile, RenderJson(ToJson(manifest))));
+  if (!go_on()) return GivenUp();
+  return Publish(folder, manifest.point);
+}
+
+absl::Status Store::CopyFile(const std::string& from, const std::string& to, const ManifestFile& file, Disk& source,
+                             const GoOn& go_on) {
+  LS_ASSIGN_OR_RETURN(const std::unique_ptr<DiskFile> copy, CreateAnew(to));
+  ManifestFile sums;
+  Summed summed{*copy, sums, go_on};
+  std::vector<std::byte> piece;
+  for (uint64_t at = 0; at < file.bytes; at += piece.size()) {
+    piece.resize(std::min<uint64_t>(kPiece, file.bytes - at));
+    LS_RETURN_IF_ERROR(source.Read(from, at, piece));
+    LS_RETURN_IF_ERROR(summed.Append(piece));
+  }
+  LS_RETURN_IF_ERROR(CheckCrc(from, sums.crc32c, file.crc32c, file.bytes));
+  return copy->Sync();
+}
+
+absl::Status Store::Prune(int keep, const std::optional<Point>& spare) {
   LS_ASSIGN_OR_RETURN(const std::vector<Point> points, List());
   for (const Point& point : points) {
-    if (ReadManifest(point).ok() && --keep < 0) LS_RETURN_IF_ERROR(Remove(point));
+    if (ReadManifest(point).ok() && --keep < 0 && point != spare) LS_RETURN_IF_ERROR(Remove(point));
   }
   return absl::OkStatus();
 }

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +22,9 @@
 #include "lockstep/checkpoint/safetensors.h"
 
 namespace lockstep::checkpoint {
+
+// What names in the directory begin with while a checkpoint is written or removed.
+inline constexpr std::string_view kIncoming = ".incoming_", kOutgoing = ".outgoing_";
 
 // One rank's slot.
 struct SlotImage {
@@ -61,8 +65,11 @@ class Store {
   absl::Status Seal(const Manifest& manifest, const GoOn& go_on);
   // The parts of one that will not be sealed.
   absl::Status Discard(const Point& point) { return RemoveTree(IncomingOf(point)); }
-  // Of those that ReadManifest accepts, all but the `keep` newest go. What is damaged stays: a person may want it.
-  absl::Status Prune(int keep);
+  // Makes a checkpoint of another store one of this, all sums compared on the way. If it fails, nothing of it is kept.
+  absl::Status CopyFrom(const Store& other, const Point& point, const GoOn& go_on);
+  // Of those that ReadManifest accepts, all but the `keep` newest go. What is damaged stays: a person may want it. So
+  // does `spare`, which is being read.
+  absl::Status Prune(int keep, const std::optional<Point>& spare = std::nullopt);
   // What a killed writer left.
   absl::Status ClearLeftovers();
 
@@ -72,6 +79,9 @@ class Store {
   absl::Status RefuseIfStale(const Point& point) const;
   absl::StatusOr<std::vector<ManifestFile>> WriteFiles(const std::string& folder, const Part& part, const GoOn& go_on);
   absl::StatusOr<ManifestFile> WriteSlot(const std::string& path, const SlotImage& slot, const GoOn& go_on);
+  absl::Status CopyFiles(const Store& other, const Manifest& manifest, const GoOn& go_on);
+  absl::Status CopyFile(const std::string& from, const std::string& to, const ManifestFile& file, Disk& source,
+                        const GoOn& go_on);
   absl::Status CheckFiles(const std::string& folder, const Manifest& manifest) const;
   absl::StatusOr<std::unique_ptr<DiskFile>> CreateAnew(const std::string& path);
   absl::Status WriteText(const std::string& path, const std::string& text);

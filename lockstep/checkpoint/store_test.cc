@@ -176,6 +176,54 @@ TEST_P(Crashes, LeaveTheOldOrTheNewOneWhole) {
 INSTANTIATE_TEST_SUITE_P(Keep, Crashes,
                          testing::Values(Flushing{1, {2}}, Flushing{2, {2}}, Flushing{3, {2}}, Flushing{1, {1, 1}}));
 
+// The same for a copy of a checkpoint of another store.
+TEST(Store, ACopyThatCrashesLeavesTheOldOrTheNewOneWhole) {
+  const TestCheckpoint old(1, 7), next(2, 4), after(3, 8);
+  const auto source = DiskWith({&next});
+  const auto before = DiskWith({&old}), disk = DiskWith({&old});
+  ASSERT_EQ(Store(*disk, kFolder).CopyFrom(Store(*source, kFolder), next.point, Always), absl::OkStatus());
+  ASSERT_TRUE(Holds(Store(*disk, kFolder), next));
+  for (size_t count = 0; count <= disk->log.size(); ++count) {
+    ASSERT_LE(disk->Loose(count), kMaxLoose);
+    for (uint64_t stays = 0; stays < uint64_t{1} << disk->Loose(count); ++stays) {
+      const auto left = disk->Crash(*before, count, stays, Unsynced::kTorn);
+      Store store(*left, kFolder);
+      const std::optional<Point> newest = OneOf(store, old, next);
+      ASSERT_TRUE(newest) << "after " << count << " operations, changes " << stays;
+      ASSERT_TRUE(count < disk->log.size() || newest == next.point);
+      ASSERT_EQ(store.ClearLeftovers(), absl::OkStatus());
+      ASSERT_EQ(Flush(*left, after, 2), absl::OkStatus());
+    }
+  }
+}
+
+TEST(Store, ADamagedSourceIsNotCopiedAndADamagedCopyIsReplaced) {
+  const TestCheckpoint old(1, 7), next(2, 4);
+  const auto source = DiskWith({&next}), damaged = DiskWith({&next}), disk = DiskWith({&old});
+  const std::string file = "/c/" + DirectoryName(next.point) + "/rank_00001.safetensors";
+  const uint64_t bytes = damaged->Size(file).value();
+  ASSERT_TRUE(damaged->RemoveFile(file).ok());
+  ASSERT_TRUE(damaged->Create(file).value()->Append(std::vector<std::byte>(bytes)).ok());
+  Store store(*disk, kFolder);
+  EXPECT_THAT(Message(store.CopyFrom(Store(*damaged, kFolder), next.point, Always)), HasSubstr("has CRC"));
+  EXPECT_THAT(disk->List(kFolder).value(), ElementsAre(DirectoryName(old.point)));
+  ASSERT_TRUE(store.CopyFrom(Store(*source, kFolder), next.point, Always).ok());
+  ASSERT_TRUE(disk->RemoveFile(file).ok());
+  ASSERT_TRUE(store.CopyFrom(Store(*source, kFolder), next.point, Always).ok());
+  EXPECT_TRUE(Holds(store, next));
+  const TestCheckpoint stale(1, 900);
+  const auto other = DiskWith({&stale});
+  EXPECT_THAT(Message(store.CopyFrom(Store(*other, kFolder), stale.point, Always)), HasSubstr("stale"));
+}
+
+TEST(Store, WhatIsBeingReadIsSpared) {
+  const TestCheckpoint a(1, 1), b(1, 2), c(1, 3);
+  const auto disk = DiskWith({&a, &b, &c});
+  Store store(*disk, kFolder);
+  EXPECT_EQ(store.Prune(1, a.point), absl::OkStatus());
+  EXPECT_THAT(store.List().value(), ElementsAre(c.point, a.point));
+}
+
 TEST(Store, PartsOfSeveralNodesAreOneCheckpoint) {
   const TestCheckpoint old(1, 1), next(1, 2, 4);
   const auto disk = DiskWith({&old});

@@ -1,8 +1,10 @@
-// `lockstep checkpoint`: looks at checkpoints on disk, and turns them into other formats by the user's Python.
+// `lockstep checkpoint`: looks at checkpoints on disk or in a store, copies them from one to the other, and turns them
+// into other formats by the user's Python.
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +12,8 @@
 #include "lockstep/checkpoint/inspect.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/node/install.h"
+#include "lockstep/remote/copies.h"
+#include "lockstep/store/writer_lock.h"
 
 namespace lockstep::cli {
 namespace {
@@ -22,9 +26,20 @@ struct CheckpointFlags {
 
 using Report = absl::StatusOr<Json> (*)(const checkpoint::Store& store);
 
+bool Always() { return true; }
+
+absl::StatusOr<Json> Ask(const std::string& directory, Report report) {
+  if (!remote::IsUrl(directory)) {
+    const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
+    return report(checkpoint::Store(*disk, directory));
+  }
+  const SystemClock clock;
+  LS_ASSIGN_OR_RETURN(const remote::Copies copies, remote::OpenCopies(directory, clock, Always));
+  return report(checkpoint::Store(*copies.disk, copies.directory));
+}
+
 int Print(const CheckpointFlags& flags, Report report) {
-  const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
-  const absl::StatusOr<Json> document = report(checkpoint::Store(*disk, flags.directory));
+  const absl::StatusOr<Json> document = Ask(flags.directory, report);
   const int printed = PrintReport(document, flags.json);
   return printed == 0 && !document->value("valid", true) ? kExitNo : printed;
 }
@@ -32,11 +47,13 @@ int Print(const CheckpointFlags& flags, Report report) {
 void AddReport(CLI::App& parent, const std::string& name, const std::string& what, Report report, int& exit_code) {
   auto flags = std::make_shared<CheckpointFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command = parent.add_subcommand(name, what);
-  command->add_option("DIR", flags->directory, "The --checkpoint-dir of the run")->required();
+  command->add_option("DIR", flags->directory, "The --checkpoint-dir of the run, or s3://BUCKET/PREFIX")->required();
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep checkpoint " + name + " /data/checkpoints");
   command->callback([flags, report, &exit_code] { exit_code = Print(*flags, report); });
 }
+
+void PassOver(const std::string& why) { fmt::print(stderr, "lockstep: passed over: {}\n", why); }
 
 // The path of the newest checkpoint whose sums are right.
 absl::StatusOr<std::string> NewestWhole(const std::string& directory) {
@@ -46,9 +63,61 @@ absl::StatusOr<std::string> NewestWhole(const std::string& directory) {
   for (const checkpoint::Point& point : points) {
     const absl::Status status = store.Verify(point);
     if (status.ok()) return directory + "/" + checkpoint::DirectoryName(point);
-    fmt::print(stderr, "lockstep: passed over: {}\n", Message(status));
+    PassOver(Message(status));
   }
   return NotFound("{} holds no checkpoint that is whole", directory);
+}
+
+// The newest one of a store becomes the newest one of a directory, which no run may be writing to.
+absl::Status Fetch(const std::string& url, const std::string& directory) {
+  std::error_code error;
+  std::filesystem::create_directories(directory, error);
+  if (error) return InvalidArgument("{}: {}", directory, error.message());
+  LS_ASSIGN_OR_RETURN(const store::WriterLock lock, store::WriterLock::Take(directory + "/.lock"));
+  const SystemClock clock;
+  LS_ASSIGN_OR_RETURN(const remote::Copies copies, remote::OpenCopies(url, clock, Always));
+  const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
+  checkpoint::Store here(*disk, directory);
+  LS_RETURN_IF_ERROR(here.ClearLeftovers());
+  const checkpoint::Store there(*copies.disk, copies.directory);
+  LS_ASSIGN_OR_RETURN(const checkpoint::Point point, remote::FetchFrom(there, here, Always, PassOver));
+  fmt::print("{}/{} is now the newest checkpoint\n", directory, checkpoint::DirectoryName(point));
+  return absl::OkStatus();
+}
+
+absl::Status Upload(const std::string& directory, const std::string& url, int keep) {
+  const SystemClock clock;
+  LS_ASSIGN_OR_RETURN(const remote::Copies copies, remote::OpenCopies(url, clock, Always));
+  LS_ASSIGN_OR_RETURN(const std::string newest, NewestWhole(directory));
+  const auto point = checkpoint::PointOf(std::filesystem::path(newest).filename().string());
+  const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
+  checkpoint::Store there(*copies.disk, copies.directory);
+  LS_RETURN_IF_ERROR(remote::Prepare(copies));
+  LS_RETURN_IF_ERROR(remote::UploadTo(there, checkpoint::Store(*disk, directory), *point, keep, Always));
+  fmt::print("{}/{} is there\n", copies.directory, checkpoint::DirectoryName(*point));
+  return absl::OkStatus();
+}
+
+int Done(const absl::Status& status) { return status.ok() ? 0 : PrintError(status); }
+
+void AddCopying(CLI::App& parent, int& exit_code) {
+  struct Flags {
+    std::string url, directory;
+    int keep = 2;
+  };
+  auto flags = std::make_shared<Flags>();  // lives as long as the callbacks of the parser
+  const char* url = "s3://BUCKET/PREFIX, by AWS_... of the environment, or a mounted directory";
+  CLI::App* fetch = parent.add_subcommand("fetch", "Bring the newest checkpoint of a store into a directory");
+  fetch->add_option("URL", flags->url, url)->required();
+  fetch->add_option("DIR", flags->directory, "The --checkpoint-dir of the run to come")->required();
+  fetch->callback([flags, &exit_code] { exit_code = Done(Fetch(flags->url, flags->directory)); });
+  CLI::App* upload = parent.add_subcommand("upload", "Put the newest checkpoint of a directory into a store");
+  upload->add_option("DIR", flags->directory, "The --checkpoint-dir of the run")->required();
+  upload->add_option("URL", flags->url, url)->required();
+  upload->add_option("--keep", flags->keep, "How many are kept there")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000000));
+  upload->callback([flags, &exit_code] { exit_code = Done(Upload(flags->directory, flags->url, flags->keep)); });
 }
 
 // Becomes Python, which has torch. Returns only if it can't.
@@ -81,11 +150,13 @@ void AddConverter(CLI::App& parent, const std::string& verb, const std::string& 
 }  // namespace
 
 void AddCheckpoint(CLI::App& app, int& exit_code) {
-  CLI::App* parent = app.add_subcommand("checkpoint", "Checkpoints on disk: list, verify, export, import");
+  CLI::App* parent =
+      app.add_subcommand("checkpoint", "Checkpoints on disk: list, verify, fetch, upload, export, import");
   parent->require_subcommand(1);
   AddReport(*parent, "list", "What is there, newest first", checkpoint::ListReport, exit_code);
   AddReport(*parent, "verify", "Read everything and compare the sums; exit status 1 if something is damaged",
             checkpoint::VerifyReport, exit_code);
+  AddCopying(*parent, exit_code);
   AddConverter(*parent, "export", "Write the newest checkpoint for torch", "--to", exit_code);
   AddConverter(*parent, "import", "Put what export wrote, changed perhaps, back as the newest checkpoint", "--from",
                exit_code);

@@ -19,7 +19,7 @@ namespace {
 struct ProbeFlags {
   std::string tests, directory = "/tmp", peers, listen, layout = "tp1", node;
   double seconds = 5, wait = 10;
-  int repeat = 1;
+  int repeat = 1, listener = -1;
   bool json = false;
 };
 
@@ -58,6 +58,7 @@ absl::StatusOr<probe::TestOptions> OptionsOf(const ProbeFlags& flags) {
                              .node = flags.node,
                              .directory = flags.directory,
                              .repeat = flags.repeat,
+                             .listener = flags.listener,
                              .wait{flags.wait}};
   LS_RETURN_IF_ERROR(TakePeers(flags, options));
   LS_ASSIGN_OR_RETURN(options.tests, probe::ParseTests(flags.tests, !options.nodes.empty()));
@@ -172,6 +173,7 @@ void AddProbe(CLI::App& app, int& exit_code) {
   command->add_option("--dir", flags->directory, "Where the disk test writes a file (default /tmp)");
   command->add_option("--peers", flags->peers, "HOST:PORT,...: all nodes of the ring, the same list on each of them");
   command->add_option("--listen", flags->listen, "HOST:PORT: which of them this node is");
+  command->add_option("--listen-fd", flags->listener, "A descriptor that listens there already")->needs("--listen");
   command->add_option("--wait-s", flags->wait, "For the neighbours to come (default 10)");
   command->add_option("--layout", flags->layout, "Of the aligned model: tp, pp and dp, each at most 2 (tp2,pp2,dp2)");
   command->add_option("--repeat", flags->repeat, "Run the aligned model at least so often on each core (default 1)");

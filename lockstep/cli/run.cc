@@ -53,6 +53,9 @@ void Declare(CLI::App& run, RunFlags& flags) {
   run.add_option("--checkpoint-keep", options.checkpoint_keep, "How many of them are kept")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
+  run.add_option("--checkpoint-upload", options.checkpoint_upload,
+                 "Copy them to s3://BUCKET/PREFIX too (AWS_... of the environment), or to a mounted directory; a run "
+                 "with an empty --checkpoint-dir begins from there");
   run.add_option("--checkpoint-flush-limit-s", options.checkpoint_flush_limit.value,
                  "Seconds after which writing one is given up")
       ->capture_default_str()

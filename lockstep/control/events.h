@@ -294,6 +294,7 @@ struct Probe {
   Rung rung = Rung::kDiagnose;
   int64_t incident = 0;
   Seconds at_most;
+  std::vector<std::string> ring{};  // HOST:PORT of the nodes that test the ways between them, in order; empty: none do
 };
 // A node is evicted when its ranks have ended, or else after this time: answers StopOverdue.
 struct WaitForStop {

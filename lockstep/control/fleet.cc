@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "lockstep/control/diagnosis.h"
+#include "lockstep/probe/neighbours.h"
 
 namespace lockstep::control {
 namespace {
@@ -305,7 +306,27 @@ void Fleet::Gather(EpochId next, const CheckpointId& point) {
   }
 }
 
+// Neighbours by their numbers, so few that each has a share of the test's time.
+std::vector<std::string> Fleet::RingOf(int node) const {
+  constexpr size_t kLongest = 32;
+  const size_t rings = (nodes_.size() + kLongest - 1) / kLongest;
+  const size_t own = static_cast<size_t>(node) * rings / nodes_.size();
+  std::vector<std::string> ring;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (i * rings / nodes_.size() != own) continue;
+    const std::optional<KeepsAt>& where = keeps_at_[i];
+    if (!where || where->ring_port == 0) return {};  // the one that is missing would be named by its neighbours
+    ring.push_back(probe::HostPortText({where->host, static_cast<uint16_t>(where->ring_port)}));
+  }
+  return ring.size() > 1 ? ring : std::vector<std::string>{};
+}
+
 Told Fleet::Asked(int node, const Command& command) const {
+  if (const auto* probe = std::get_if<Probe>(&command); probe != nullptr && probe->rung == Rung::kDiagnose) {
+    Probe with_ring = *probe;
+    with_ring.ring = RingOf(node);
+    return Command(with_ring);
+  }
   if (!std::holds_alternative<ChooseRestore>(command)) return command;
   if (on_disk_) return *on_disk_;
   const std::optional<FetchKept>& fetch = nodes_[static_cast<size_t>(node)].fetch;

@@ -71,6 +71,7 @@ class Fleet {
   Progress progress() const;
 
  private:
+  std::vector<std::string> RingOf(int node) const;
   struct Node {
     bool spawned = false, stopped = false, paused = false, away = false, vacant = false;
     std::optional<LoopBegan> loop;

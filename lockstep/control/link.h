@@ -57,10 +57,11 @@ struct RestoreFound {
   HeldAs held{};                          // nodes 0: as it stands now
   std::vector<Replica> replicas{};        // of its own and of those that it keeps
 };
-// Where this agent takes in what other nodes want kept.
+// Where this agent takes in what other nodes want kept, and where its tests would hear the node before it in a ring.
 struct KeepsAt {
   std::string host;
   int port = 0;
+  int ring_port = 0;  // 0: none
 };
 // A rank whose loss is no finite number any more.
 struct BadLoss {

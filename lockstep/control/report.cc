@@ -50,17 +50,32 @@ Json EttrJson(const Ledger& ledger, Nanos now) {
           {"lost_s", std::move(lost)}};
 }
 
+Json UploadJson(const std::optional<Uploaded>& upload) {
+  if (!upload) return {};
+  return {{"url", upload->url},
+          {"epoch", upload->newest ? Json(upload->newest->epoch.value()) : Json()},
+          {"step", upload->newest ? Json(upload->newest->step) : Json()},
+          {"age_s", upload->newest ? Json(upload->age.value) : Json()},
+          {"uploads", upload->uploads},
+          {"failures", upload->failures},
+          {"upload_s", upload->took.value},
+          {"uploading", upload->uploading},
+          {"error", upload->error}};
+}
+
 Json DiskJson(const std::optional<OnDisk>& disk) {
   if (!disk) return {};
-  return {{"directory", disk->directory},
-          {"epoch", disk->flushed ? Json(disk->flushed->epoch.value()) : Json()},
-          {"step", disk->flushed ? Json(disk->flushed->step) : Json()},
-          {"age_s", disk->flushed ? Json(disk->age.value) : Json()},
-          {"flushes", disk->flushes},
-          {"failures", disk->failures},
-          {"flush_s", disk->took.value},
-          {"flushing", disk->flushing},
-          {"error", disk->error}};
+  Json json = {{"directory", disk->directory},
+               {"epoch", disk->flushed ? Json(disk->flushed->epoch.value()) : Json()},
+               {"step", disk->flushed ? Json(disk->flushed->step) : Json()},
+               {"age_s", disk->flushed ? Json(disk->age.value) : Json()},
+               {"flushes", disk->flushes},
+               {"failures", disk->failures},
+               {"flush_s", disk->took.value},
+               {"flushing", disk->flushing},
+               {"error", disk->error}};
+  if (disk->upload) json["upload"] = UploadJson(disk->upload);
+  return json;
 }
 
 Json PeersJson(const std::optional<PeerCopies>& peers) {

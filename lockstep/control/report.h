@@ -19,15 +19,27 @@ struct RankStatus {
   Seconds step_time;
 };
 
+// Their copies in a store elsewhere.
+struct Uploaded {
+  std::string url;
+  std::optional<CheckpointId> newest;  // that is there
+  Seconds age;                         // since then
+  int64_t uploads = 0, failures = 0;
+  Seconds took;            // the newest upload
+  bool uploading = false;  // now
+  std::string error;       // of the newest upload; empty: it succeeded
+};
+
 // Checkpoints on disk, as the run's agent knows them.
 struct OnDisk {
   std::string directory;
   std::optional<CheckpointId> flushed;  // the newest that this run wrote or loaded
   Seconds age;                          // since then
   int64_t flushes = 0, failures = 0;
-  Seconds took;           // the newest flush
-  bool flushing = false;  // now
-  std::string error;      // of the newest flush; empty: it succeeded
+  Seconds took;                      // the newest flush
+  bool flushing = false;             // now
+  std::string error;                 // of the newest flush; empty: it succeeded
+  std::optional<Uploaded> upload{};  // none: they are not uploaded
 };
 
 // Checkpoints that exist a second time, in the memory of another node.

@@ -260,10 +260,12 @@ void Head::Carry(const std::vector<control::Command>& commands) {
       Resize(resize->from);
     } else if (const auto* announce = std::get_if<control::Announce>(&command)) {
       Announce(announce->incident);
+    } else if (const auto* probe = std::get_if<control::Probe>(&command)) {
+      probe_deadline_ = clock_.Now() + ToNanos(probe->at_most);
+      for (size_t node = 0; node < nodes_.size(); ++node)
+        Tell(static_cast<int>(node), fleet_->Asked(static_cast<int>(node), command));
     } else {
       if (const auto* choose = std::get_if<control::ChooseRestore>(&command)) fleet_->Poison(choose->poisoned);
-      if (const auto* probe = std::get_if<control::Probe>(&command))
-        probe_deadline_ = clock_.Now() + ToNanos(probe->at_most);
       if (const auto* kill = std::get_if<control::KillEpoch>(&command)) {
         culprit_deadline_ = Nanos{};
         stuck_deadline_ = clock_.Now() + ToNanos(state().spec.policy.stuck_within);

@@ -58,6 +58,7 @@ struct RunOptions {
   std::string checkpoint_dir;  // empty: no checkpoints on disk
   Seconds checkpoint_interval{600};
   int checkpoint_keep = 2;
+  std::string checkpoint_upload{};  // a store that gets copies of them; empty: none
   Seconds checkpoint_flush_limit{120};
   std::string layout{};   // of the job, as JSON; empty: not known
   int metrics_port = -1;  // -1: no HTTP server; 0: any free port

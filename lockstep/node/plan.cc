@@ -14,6 +14,7 @@
 #include "lockstep/base/host.h"
 #include "lockstep/node/install.h"
 #include "lockstep/node/run_dir.h"
+#include "lockstep/remote/copies.h"
 
 namespace lockstep::node {
 namespace {
@@ -118,6 +119,15 @@ absl::StatusOr<agent::RunSpec> PlanSpec(const RunOptions& options) {
   spec.allow_drill = options.allow_drill;
   if (!options.checkpoint_dir.empty())
     spec.checkpoint_dir = fs::absolute(options.checkpoint_dir).lexically_normal().string();
+  if (!options.checkpoint_upload.empty()) {
+    if (options.checkpoint_dir.empty())
+      return InvalidArgument("--checkpoint-upload needs --checkpoint-dir, for what is on disk there is uploaded");
+    const absl::Status url = remote::CheckUrl(options.checkpoint_upload, SystemClock());
+    if (!url.ok()) return InvalidArgument("--checkpoint-upload: {}", Message(url));
+    const bool path = !remote::IsUrl(options.checkpoint_upload);
+    spec.checkpoint_upload =
+        path ? fs::absolute(options.checkpoint_upload).lexically_normal().string() : options.checkpoint_upload;
+  }
   spec.checkpoint_interval = options.checkpoint_interval;
   spec.checkpoint_keep = options.checkpoint_keep;
   spec.checkpoint_flush_limit = options.checkpoint_flush_limit;

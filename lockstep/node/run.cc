@@ -184,6 +184,8 @@ absl::Status Node::BeginAlone() {
 }
 
 absl::Status Node::Begin() {
+  LS_RETURN_IF_ERROR(agent::BringBack(spec_, !options_.nodes.several(), clock_,
+                                      [this](const std::string& text) { view_.Line(text); }));  // ^C ends it
   LS_RETURN_IF_ERROR(Open());
   for (const std::string& notice : options_.notices) view_.Line(notice);
   if (!spec_.checkpoint_dir.empty()) {

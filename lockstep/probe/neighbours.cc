@@ -95,7 +95,8 @@ class Ring {
         all_(budget.Of(options.wait + Seconds{std::max(kLeastTransfer.value, budget.Left().value)})) {}
 
   std::vector<Measurement> Run() {
-    absl::StatusOr<Fd> listener = Listen(options_.nodes[plan_.self], wait_);
+    absl::StatusOr<Fd> listener =
+        options_.listener < 0 ? Listen(options_.nodes[plan_.self], wait_) : TakeOver(options_.listener);
     if (!listener.ok()) {
       return {{.name = "neighbours.receive", .unit = "GB/s", .ok = false, .text = Message(listener.status())}};
     }

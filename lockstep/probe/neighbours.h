@@ -27,6 +27,7 @@ using TamperSent = std::function<void(size_t owner, std::span<uint64_t> block)>;
 struct NeighboursOptions {
   std::vector<HostPort> nodes{};  // of the ring, in its order, the same on all; at least 2
   size_t self = 0;                // which of them is this one; it listens there
+  int listener = -1;              // a socket that does so already; -1: none
   Seconds wait{10};
   TamperSent tamper{};
 };

@@ -33,7 +33,9 @@ struct Test {
 constexpr std::array kTests = {
     Test{"neighbours", 3,
          [](const Budget& budget, const TestOptions& options) {
-           return MeasureNeighbours(budget, {.nodes = options.nodes, .self = options.self, .wait = options.wait});
+           return MeasureNeighbours(
+               budget,
+               {.nodes = options.nodes, .self = options.self, .listener = options.listener, .wait = options.wait});
          }},
     Test{"memory", 3, [](const Budget& budget, const TestOptions&) { return MeasureMemory(budget, AllowedCores()); }},
     Test{"gemm", 2, [](const Budget& budget, const TestOptions&) { return MeasureGemm(budget, AllowedCores()); }},

@@ -24,7 +24,8 @@ struct TestOptions {
   int repeat = 1;                 // of the aligned model, at least
   std::vector<HostPort> nodes{};  // the ring of the neighbours' test, this one among them
   size_t self = 0;
-  Seconds wait{10};  // for neighbours
+  int listener = -1;  // that listens there; -1: the test makes one
+  Seconds wait{10};   // for neighbours
 };
 
 // "memory,gemm"; "": all, but neighbours unless there are some. Each once, in the order in which they run.

@@ -146,6 +146,16 @@ absl::StatusOr<Fd> Listen(const HostPort& place, const Budget& budget) {
   return fd;
 }
 
+absl::StatusOr<Fd> TakeOver(int listener) {
+  int listens = 0;
+  socklen_t bytes = sizeof listens;
+  if (getsockopt(listener, SOL_SOCKET, SO_ACCEPTCONN, &listens, &bytes) != 0)
+    return Errno(errno, "descriptor {}, which was to be a socket that listens", listener);
+  if (listens == 0) return InvalidArgument("descriptor {}: expected a socket that listens", listener);
+  if (fcntl(listener, F_SETFL, fcntl(listener, F_GETFL) | O_NONBLOCK) != 0) return Errno(errno, "fcntl");
+  return Fd(listener);
+}
+
 absl::StatusOr<Fd> ConnectTo(const HostPort& place, const Budget& budget) {
   LS_ASSIGN_OR_RETURN(const Address address, Resolve(place, budget));
   for (absl::Status last;;) {

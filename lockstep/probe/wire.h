@@ -47,6 +47,8 @@ absl::StatusOr<Address> Resolve(const HostPort& place, const Budget& budget);
 
 // Non-blocking, as all sockets here.
 absl::StatusOr<Fd> Listen(const HostPort& place, const Budget& budget);
+// A socket of ours that listens already. An error: it is none.
+absl::StatusOr<Fd> TakeOver(int listener);
 // Tries again until the budget is over: the other side may not have begun to listen.
 absl::StatusOr<Fd> ConnectTo(const HostPort& place, const Budget& budget);
 

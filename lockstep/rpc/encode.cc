@@ -60,6 +60,7 @@ void Put(const control::RestoreFound& found, FromAgent& wire) {
 void Put(const control::KeepsAt& where, FromAgent& wire) {
   wire.mutable_keeps_at()->set_host(where.host);
   wire.mutable_keeps_at()->set_port(where.port);
+  wire.mutable_keeps_at()->set_ring_port(where.ring_port);
 }
 
 void Put(const control::PeerCopies& peers, PeerCopies* to) {
@@ -150,6 +151,17 @@ void Put(const control::StoreAt& store, FromAgent& wire) {
   to->set_hosted(store.hosted);
 }
 
+void Put(const control::Uploaded& upload, Uploaded* to) {
+  to->set_url(upload.url);
+  if (upload.newest) Put(*upload.newest, to->mutable_newest());
+  to->set_age_s(upload.age.value);
+  to->set_uploads(upload.uploads);
+  to->set_failures(upload.failures);
+  to->set_took_s(upload.took.value);
+  to->set_uploading(upload.uploading);
+  to->set_error(upload.error);
+}
+
 void Put(const control::OnDisk& disk, OnDisk* to) {
   to->set_directory(disk.directory);
   if (disk.flushed) Put(*disk.flushed, to->mutable_flushed());
@@ -159,6 +171,7 @@ void Put(const control::OnDisk& disk, OnDisk* to) {
   to->set_took_s(disk.took.value);
   to->set_flushing(disk.flushing);
   to->set_error(disk.error);
+  if (disk.upload) Put(*disk.upload, to->mutable_upload());
 }
 
 void Put(const control::Observed& observed, FromAgent& wire) {
@@ -289,6 +302,19 @@ absl::StatusOr<control::Said> Get(const CommunicationSeen& wire) {
   return seen;
 }
 
+control::Uploaded Get(const Uploaded& wire) {
+  control::Uploaded upload;
+  upload.url = wire.url();
+  if (wire.has_newest()) upload.newest = Get(wire.newest());
+  upload.age = Seconds{wire.age_s()};
+  upload.uploads = wire.uploads();
+  upload.failures = wire.failures();
+  upload.took = Seconds{wire.took_s()};
+  upload.uploading = wire.uploading();
+  upload.error = wire.error();
+  return upload;
+}
+
 control::OnDisk Get(const OnDisk& wire) {
   control::OnDisk disk;
   disk.directory = wire.directory();
@@ -299,6 +325,7 @@ control::OnDisk Get(const OnDisk& wire) {
   disk.took = Seconds{wire.took_s()};
   disk.flushing = wire.flushing();
   disk.error = wire.error();
+  if (wire.has_upload()) disk.upload = Get(wire.upload());
   return disk;
 }
 
@@ -435,6 +462,7 @@ void Put(const control::Probe& command, Out& wire) {
   to->set_rung(control::RungName(command.rung));
   to->set_incident(command.incident);
   to->set_at_most_s(command.at_most.value);
+  to->mutable_ring()->Assign(command.ring.begin(), command.ring.end());
 }
 void Put(const control::KeepCode& command, Out& wire) {
   Put(command.version, wire.mutable_keep_code()->mutable_version());
@@ -501,7 +529,7 @@ absl::StatusOr<control::Said> DecodeSaid(const FromAgent& wire) {
     case FromAgent::kRestoreFound:
       return Get(wire.restore_found());
     case FromAgent::kKeepsAt:
-      return control::KeepsAt{wire.keeps_at().host(), wire.keeps_at().port()};
+      return control::KeepsAt{wire.keeps_at().host(), wire.keeps_at().port(), wire.keeps_at().ring_port()};
     case FromAgent::kSamples:
       return Get(wire.samples());
     case FromAgent::kCommunicationSeen:
@@ -558,7 +586,11 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
       const Probe& probe = wire.probe();
       const std::optional<control::Rung> rung = control::RungFromName(probe.rung());
       if (!rung) return InvalidArgument("a probe of an unknown kind, \"{}\"", probe.rung());
-      return Told(Command(control::Probe{EpochId(probe.epoch()), *rung, probe.incident(), Seconds{probe.at_most_s()}}));
+      return Told(Command(control::Probe{.epoch = EpochId(probe.epoch()),
+                                         .rung = *rung,
+                                         .incident = probe.incident(),
+                                         .at_most{probe.at_most_s()},
+                                         .ring{probe.ring().begin(), probe.ring().end()}}));
     }
     case FromCoordinator::kKeepCode:
       return Told(Command(control::KeepCode{Get(wire.keep_code().version())}));

@@ -63,6 +63,15 @@ TEST(Encode, WhatGoesToDiskIsAgreedOn) {
   control::Observed observed;
   EXPECT_FALSE(Sent(observed).disk);
   observed.disk = control::OnDisk{"/data", point, Seconds{1}, 2, 3, Seconds{4}, true, "full"};
+  EXPECT_FALSE(Sent(observed).disk->upload);
+  observed.disk->upload = control::Uploaded{"s3://b/p", point, Seconds{5}, 6, 7, Seconds{8}, true, "dead"};
+  const control::Uploaded upload = Sent(observed).disk->upload.value();
+  EXPECT_EQ(upload.url, "s3://b/p");
+  EXPECT_EQ(upload.newest, point);
+  EXPECT_EQ((std::vector{upload.age.value, upload.took.value}), (std::vector{5.0, 8.0}));
+  EXPECT_EQ((std::vector{upload.uploads, upload.failures}), (std::vector<int64_t>{6, 7}));
+  EXPECT_TRUE(upload.uploading);
+  EXPECT_EQ(upload.error, "dead");
   const control::OnDisk disk = Sent(observed).disk.value();
   EXPECT_EQ(disk.directory, "/data");
   EXPECT_EQ(disk.flushed, point);
@@ -175,6 +184,8 @@ TEST(Encode, OrdersArriveWhole) {
   const control::Probe probe = Ordered(control::Probe{EpochId(2), control::Rung::kReplay, 3, Seconds{60}});
   EXPECT_EQ(probe.rung, control::Rung::kReplay);
   EXPECT_EQ(probe.at_most, Seconds{60});
+  const std::vector<std::string> ring = {"a:1", "[::1]:2"};
+  EXPECT_EQ(Ordered(control::Probe{EpochId(2), control::Rung::kDiagnose, 3, Seconds{60}, ring}).ring, ring);
   const std::vector<control::CheckpointId> poisoned = {{EpochId(1), 9}};
   EXPECT_EQ(Ordered(control::ChooseRestore{EpochId(2), poisoned}).poisoned, poisoned);
   EXPECT_FALSE(Encode(control::Told(control::Command(control::Announce{}))).has_value()) << "the coordinator's own";

@@ -177,6 +177,14 @@ void AddDisk(Page& page, const Json& status) {
       .Add(At(disk, "age_s"));
   page.Gauge("lockstep_checkpoint_flush_seconds", "How long the newest flush took.")
       .Add(At(disk, "flushes") == 0 ? Json() : At(disk, "flush_s"));
+  const Json& upload = At(disk, "upload");
+  page.Counter("lockstep_checkpoint_uploads_total", "Checkpoints copied to the store of --checkpoint-upload.")
+      .Add(At(upload, "uploads"));
+  page.Counter("lockstep_checkpoint_upload_failures_total", "Copies of checkpoints that failed or were given up.")
+      .Add(At(upload, "failures"));
+  page.Gauge("lockstep_checkpoint_uploaded_step", "Step of the newest checkpoint in the store.")
+      .Add(At(upload, "step"));
+  page.Gauge("lockstep_checkpoint_uploaded_age_seconds", "Time since it came there.").Add(At(upload, "age_s"));
 }
 
 void AddWatchers(Page& page, const Json& status) {

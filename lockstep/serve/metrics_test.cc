@@ -23,7 +23,8 @@ Json SampleStatus() {
     "ettr": {"cumulative": 0.9375, "sliding_1h": 0.9, "wall_s": 64, "lost_s": {"startup": 3, "detect": 0.5, "recompute": 0.5}},
     "checkpoint": {"step": 116, "epoch": 2, "age_s": 0.25, "taken": 234, "skipped": 2, "torn": 0, "blocked_s": 0.0625,
       "peers": {"step": 115, "nodes_alone": 0, "kept_bytes": 4096, "sent_bytes": 64, "held_bytes": 128},
-      "disk": {"step": 100, "age_s": 8, "flushes": 3, "failures": 1, "flush_s": 0.5}},
+      "disk": {"step": 100, "age_s": 8, "flushes": 3, "failures": 1, "flush_s": 0.5,
+        "upload": {"step": 90, "age_s": 20, "uploads": 2, "failures": 4}}},
     "records": {"kept": 468, "dropped": 1}, "output": {"log_dropped_bytes": 64, "console_dropped_bytes": 0}, "restarts": 1, "incidents": 2, "journal_errors": 0, "unreadable_messages": 0, "webhook": {"delivered": 1, "failed": 0, "dropped": 0}, "verdict": ""})");
 }
 
@@ -149,6 +150,18 @@ lockstep_checkpoint_flushed_age_seconds 8
 # HELP lockstep_checkpoint_flush_seconds How long the newest flush took.
 # TYPE lockstep_checkpoint_flush_seconds gauge
 lockstep_checkpoint_flush_seconds 0.5
+# HELP lockstep_checkpoint_uploads_total Checkpoints copied to the store of --checkpoint-upload.
+# TYPE lockstep_checkpoint_uploads_total counter
+lockstep_checkpoint_uploads_total 2
+# HELP lockstep_checkpoint_upload_failures_total Copies of checkpoints that failed or were given up.
+# TYPE lockstep_checkpoint_upload_failures_total counter
+lockstep_checkpoint_upload_failures_total 4
+# HELP lockstep_checkpoint_uploaded_step Step of the newest checkpoint in the store.
+# TYPE lockstep_checkpoint_uploaded_step gauge
+lockstep_checkpoint_uploaded_step 90
+# HELP lockstep_checkpoint_uploaded_age_seconds Time since it came there.
+# TYPE lockstep_checkpoint_uploaded_age_seconds gauge
+lockstep_checkpoint_uploaded_age_seconds 20
 # HELP lockstep_records_total Step records of the ranks that were kept in the run's file, or lost.
 # TYPE lockstep_records_total counter
 lockstep_records_total{result="kept"} 468
@@ -234,6 +247,8 @@ TEST(Metrics, TheRealStatusHasAllOfThem) {
   observed.peers->newest = observed.committed;
   observed.disk->flushed = observed.committed;
   observed.disk->flushes = 1;
+  observed.disk->upload.emplace();
+  observed.disk->upload->newest = observed.committed;
   Json status = control::StatusReport(state, observed, Nanos{5});
   status["journal_errors"] = 0;
   status["unreadable_messages"] = 0;

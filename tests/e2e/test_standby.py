@@ -229,7 +229,8 @@ class TheMachineItself(StandbyTest):
         second = json.loads(subprocess.run([BINARY, "why", "2", "--run", str(self.lead_dir), "--json"], capture_output=True, text=True, timeout=30).stdout)
         self.assertEqual(["diagnose", "evict"], [one["rung"] for one in second["decisions"]], second)
         self.assertIn("disk", second["decisions"][1]["reason"], second)
-        self.assertTrue((self.a.dir / "incident_2/probe.json").exists())
+        measured = {one["name"]: one for one in json.loads((self.a.dir / "incident_2/probe.json").read_text())["measurements"]}
+        self.assertTrue(measured["neighbours.receive"]["ok"] and measured["neighbours.bits"]["ok"], measured)  # with b, to and fro
 
 
 class WithoutADisk(StandbyTest):

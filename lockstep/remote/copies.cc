@@ -1,0 +1,86 @@
+#include "lockstep/remote/copies.h"
+
+#include <filesystem>
+
+#include "lockstep/remote/object_disk.h"
+
+namespace lockstep::remote {
+namespace {
+
+constexpr std::string_view kS3 = "s3://", kFile = "file://";
+
+struct Where {
+  std::string bucket;  // empty: a path
+  std::string rest;    // the path, or the prefix without slashes at its ends
+};
+
+absl::StatusOr<Where> Parse(const std::string& url) {
+  if (url.starts_with(kFile)) {
+    const std::string path = url.substr(kFile.size());
+    if (!path.starts_with('/')) return InvalidArgument("{}: expected file:///PATH, with an absolute path", url);
+    return Where{"", path};
+  }
+  if (!url.starts_with(kS3)) {
+    if (IsUrl(url) || url.empty())
+      return InvalidArgument("\"{}\": expected s3://BUCKET/PREFIX, file:///PATH or a path", url);
+    return Where{"", std::filesystem::absolute(url).lexically_normal().string()};
+  }
+  const size_t slash = std::min(url.find('/', kS3.size()), url.size());
+  Where where{url.substr(kS3.size(), slash - kS3.size()), url.substr(std::min(slash + 1, url.size()))};
+  while (where.rest.ends_with('/')) where.rest.pop_back();
+  if (where.bucket.empty() || where.rest.starts_with('/') || where.rest.find("//") != std::string::npos)
+    return InvalidArgument("{}: expected s3://BUCKET/PREFIX", url);
+  return where;
+}
+
+absl::StatusOr<S3> OpenS3(const Where& where, const Clock& clock, checkpoint::GoOn go_on) {
+  return S3::Open(where.bucket, S3SettingsFromEnvironment(), clock, std::move(go_on));
+}
+
+}  // namespace
+
+bool IsUrl(const std::string& text) { return text.find("://") != std::string::npos; }
+
+absl::Status CheckUrl(const std::string& url, const Clock& clock) {
+  LS_ASSIGN_OR_RETURN(const Where where, Parse(url));
+  return where.bucket.empty() ? absl::OkStatus() : OpenS3(where, clock, [] { return true; }).status();
+}
+
+absl::StatusOr<Copies> OpenCopies(const std::string& url, const Clock& clock, checkpoint::GoOn go_on) {
+  LS_ASSIGN_OR_RETURN(const Where where, Parse(url));
+  if (where.bucket.empty()) return Copies{checkpoint::PosixDisk(), where.rest};
+  LS_ASSIGN_OR_RETURN(S3 s3, OpenS3(where, clock, std::move(go_on)));
+  const std::string prefix = where.rest.empty() ? "" : where.rest + "/";
+  std::string root = fmt::format("s3://{}{}{}", where.bucket, where.rest.empty() ? "" : "/", where.rest);
+  auto disk = std::make_unique<ObjectDisk>(std::move(s3), root, prefix);
+  return Copies{std::move(disk), std::move(root)};
+}
+
+absl::Status Prepare(const Copies& copies) {
+  std::error_code error;
+  if (!IsUrl(copies.directory)) std::filesystem::create_directories(copies.directory, error);
+  return error ? InvalidArgument("{}: {}", copies.directory, error.message()) : absl::OkStatus();
+}
+
+absl::Status UploadTo(checkpoint::Store& there, const checkpoint::Store& here, const checkpoint::Point& point, int keep,
+                      const checkpoint::GoOn& go_on) {
+  LS_RETURN_IF_ERROR(there.CopyFrom(here, point, go_on));
+  LS_RETURN_IF_ERROR(there.Prune(keep));
+  return there.ClearLeftovers();
+}
+
+absl::StatusOr<checkpoint::Point> FetchFrom(const checkpoint::Store& there, checkpoint::Store& here,
+                                            const checkpoint::GoOn& go_on,
+                                            const std::function<void(const std::string&)>& passed_over) {
+  LS_ASSIGN_OR_RETURN(const std::vector<checkpoint::Point> points, there.List());
+  for (const checkpoint::Point& point : points) {
+    const absl::Status status = here.CopyFrom(there, point, go_on);
+    if (status.ok()) return point;
+    const bool damaged = absl::IsDataLoss(status) || absl::IsNotFound(status);
+    if (!damaged) return status;  // another one would fail likewise
+    passed_over(Message(status));
+  }
+  return NotFound("{} holds no checkpoint that is whole", there.directory());
+}
+
+}  // namespace lockstep::remote

@@ -1,0 +1,38 @@
+// Copies of checkpoints elsewhere, opened by URL as the disk that a checkpoint::Store works on.
+//
+//   LS_ASSIGN_OR_RETURN(const Copies copies, OpenCopies("s3://bucket/prefix", clock, go_on));
+//   checkpoint::Store there(*copies.disk, copies.directory);
+//   LS_RETURN_IF_ERROR(UploadTo(there, here, point, keep, go_on));
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/checkpoint/store.h"
+
+namespace lockstep::remote {
+
+struct Copies {
+  std::unique_ptr<checkpoint::Disk> disk;
+  std::string directory;  // "/mnt/share/dir" or "s3://bucket/prefix"
+};
+
+// Whether a text names a store in another way than a path.
+bool IsUrl(const std::string& text);
+// Touches nothing: s3://BUCKET[/PREFIX], file:///PATH, or a path; and what s3 needs of the environment is there.
+absl::Status CheckUrl(const std::string& url, const Clock& clock);
+// `go_on` is asked while the store is out of reach.
+absl::StatusOr<Copies> OpenCopies(const std::string& url, const Clock& clock, checkpoint::GoOn go_on);
+// Makes the directory, if it is one.
+absl::Status Prepare(const Copies& copies);
+
+// Puts a checkpoint there, if it isn't; then removes all but the `keep` newest, and what was left half.
+absl::Status UploadTo(checkpoint::Store& there, const checkpoint::Store& here, const checkpoint::Point& point, int keep,
+                      const checkpoint::GoOn& go_on);
+// Brings the newest one back that is whole; which it is. NotFound: there is none. `passed_over` hears of damaged ones.
+absl::StatusOr<checkpoint::Point> FetchFrom(const checkpoint::Store& there, checkpoint::Store& here,
+                                            const checkpoint::GoOn& go_on,
+                                            const std::function<void(const std::string&)>& passed_over);
+
+}  // namespace lockstep::remote
