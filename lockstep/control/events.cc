@@ -43,7 +43,7 @@ constexpr std::array<const char*, std::variant_size_v<EventBody>> kTypeNames = {
                                                                                 "code_kept",
                                                                                 "update_due",
                                                                                 "cluster_did",
-"growth_due",
+                                                                                "growth_due",
                                                                                 "tick"};
 
 constexpr std::array<const char*, 4> kAlertClasses = {"machine", "network", "software", "warning"};
