@@ -399,26 +399,26 @@ void Agent::Do(const control::ChooseRestore& command) {
       std::make_shared<MappedBuffers>(spec_.ranks, link_.buffers());  // shared: std::function must be copyable
   const bool moves = next_place_.has_value();
   const bool one_is_enough = spec_.place.nodes == 1 && command.poisoned.empty();
-  background_.Run([this, next = command.next, one_is_enough, moves, node = spec_.place.node,
-                   board = link_.board()->get(), mapped] {
-    // One that this node has may be missing on another; alone, the newest is enough.
-    const checkpoint::RestoreChoices choices =
-        checkpoint::FindRestores(*board, mapped->slots(), one_is_enough ? 1 : LS_SLOTS);
-    control::RestoreFound found{next, {}, choices.rejected};
-    for (const checkpoint::Point& point : choices.points) found.points.push_back(ToId(point));
-    // Where the world stays as it is nobody asks for it, and it takes its time.
-    if (moves) found.replicas = ReplicasOf(*board, mapped->slots(), node, choices.points);
-    return [this, found, moves]() mutable {
-      if (keeping_) found.kept = keeping_->Holds();
-      if (keeping_)
-        for (const control::Replica& replica : keeping_->Replicas()) found.replicas.push_back(replica);
-      const bool holds = Load((*link_.board())->restore_for) != 0;
-      found.held = {holds ? spec_.place.node : -1, spec_.place.nodes};
-      if (moves != next_place_.has_value()) return;  // it is asked anew
-      if (moves) moving_found_ = found;
-      listener_.say(found);
-    };
-  });
+  background_.Run(
+      [this, next = command.next, one_is_enough, moves, node = spec_.place.node, board = link_.board()->get(), mapped] {
+        // One that this node has may be missing on another; alone, the newest is enough.
+        const checkpoint::RestoreChoices choices =
+            checkpoint::FindRestores(*board, mapped->slots(), one_is_enough ? 1 : LS_SLOTS);
+        control::RestoreFound found{next, {}, choices.rejected};
+        for (const checkpoint::Point& point : choices.points) found.points.push_back(ToId(point));
+        // Where the world stays as it is nobody asks for it, and it takes its time.
+        if (moves) found.replicas = ReplicasOf(*board, mapped->slots(), node, choices.points);
+        return [this, found, moves]() mutable {
+          if (keeping_) found.kept = keeping_->Holds();
+          if (keeping_)
+            for (const control::Replica& replica : keeping_->Replicas()) found.replicas.push_back(replica);
+          const bool holds = Load((*link_.board())->restore_for) != 0;
+          found.held = {holds ? spec_.place.node : -1, spec_.place.nodes};
+          if (moves != next_place_.has_value()) return;  // it is asked anew
+          if (moves) moving_found_ = found;
+          listener_.say(found);
+        };
+      });
 }
 
 void Agent::Do(const control::ChooseOnDisk& question) {

@@ -131,7 +131,7 @@ class Agent {
 
   RunSpec spec_;
   std::optional<control::Place> next_place_;
-  EpochId moving_asked_;                              // while there is one: ChooseRestore for this epoch was heard,
+  EpochId moving_asked_;                               // while there is one: ChooseRestore for this epoch was heard,
   std::optional<control::RestoreFound> moving_found_;  // and is answered
   Poller& poller_;
   const Clock& clock_;

@@ -89,10 +89,10 @@ absl::Status Load(const checkpoint::Store& store, const RunSpec& spec, const Poi
 absl::Status Fetch(const RunSpec& spec, const control::FetchKept& question, Loaded& loaded) {
   const bool own = question.part < 0;  // else a replica that another world has written
   Filling filling;
-  LS_ASSIGN_OR_RETURN(
-      const keep::Outline outline,
-      keep::Fetch({question.host, question.port}, spec.run_token, own ? spec.place.node : question.part, ToPoint(question.point), {},
-                  [&](size_t, const keep::SlotHeader& slot) { return filling.Add(slot.bytes); }));
+  LS_ASSIGN_OR_RETURN(const keep::Outline outline,
+                      keep::Fetch({question.host, question.port}, spec.run_token, own ? spec.place.node : question.part,
+                                  ToPoint(question.point), {},
+                                  [&](size_t, const keep::SlotHeader& slot) { return filling.Add(slot.bytes); }));
   if (outline.slots.size() != static_cast<size_t>(spec.ranks) ||
       (own && outline.world_size != static_cast<uint32_t>(spec.place.world_size)))
     return FailedPrecondition("it is of {} of {} ranks, this node has {} of {}", outline.slots.size(),

@@ -13,38 +13,14 @@ namespace {
 using incident::Fields;
 
 // In the order of EventBody's alternatives. Part of the journal's format: a name is never given to something else.
-constexpr std::array<const char*, std::variant_size_v<EventBody>> kTypeNames = {"job_started",
-                                                                                "epoch_spawned",
-                                                                                "loop_began",
-                                                                                "caught_up",
-                                                                                "progress_seen",
-                                                                                "rank_exited",
-                                                                                "suspected",
-                                                                                "stacks_kept",
-                                                                                "epoch_stopped",
-                                                                                "restore_chosen",
-                                                                                "spawn_failed",
-                                                                                "stop_asked",
-                                                                                "job_paused",
-                                                                                "job_continued",
-                                                                                "watcher_gone",
-                                                                                "secondary_grace_over",
-                                                                                "drilled",
-                                                                                "agent_lost",
-                                                                                "agent_back",
-                                                                                "agent_gone",
-                                                                                "standby_came",
-                                                                                "standby_left",
-                                                                                "journal_behind",
-                                                                                "alerted",
-                                                                                "probed",
-                                                                                "stop_overdue",
-                                                                                "update_asked",
-                                                                                "code_kept",
-                                                                                "update_due",
-                                                                                "cluster_did",
-                                                                                "growth_due",
-                                                                                "tick"};
+constexpr std::array<const char*, std::variant_size_v<EventBody>> kTypeNames = {
+    "job_started",          "epoch_spawned", "loop_began",     "caught_up",     "progress_seen",
+    "rank_exited",          "suspected",     "stacks_kept",    "epoch_stopped", "restore_chosen",
+    "spawn_failed",         "stop_asked",    "job_paused",     "job_continued", "watcher_gone",
+    "secondary_grace_over", "drilled",       "agent_lost",     "agent_back",    "agent_gone",
+    "standby_came",         "standby_left",  "journal_behind", "alerted",       "probed",
+    "stop_overdue",         "update_asked",  "code_kept",      "update_due",    "cluster_did",
+    "growth_due",           "tick"};
 
 constexpr std::array<const char*, 4> kAlertClasses = {"machine", "network", "software", "warning"};
 
@@ -73,20 +49,20 @@ Json Body(const JobStarted& event) {
   Json nodes = Json::array();
   for (const NodeSpec& node : spec.nodes) nodes.push_back(NodeJson(node));
   Json json = {{"name", spec.name},
-          {"nodes", nodes},
-          {"ranks", spec.ranks},
-          {"max_restarts", spec.max_restarts},
-          {"no_progress_limit", spec.no_progress_limit},
-          {"observe_only", spec.observe_only},
-          {"grace_s", spec.grace.value},
-          {"restarts_without_steps", spec.restarts_without_steps},
-          {"first_epoch", spec.first_epoch.value()},
-          {"load_first", spec.load_first},
-          {"layout", spec.layout},
-          {"standbys", spec.standbys},
-          {"leading_node", spec.leading_node},
-          {"can_ask", spec.can_ask},
-          {"policy", ToJson(spec.policy)}};
+               {"nodes", nodes},
+               {"ranks", spec.ranks},
+               {"max_restarts", spec.max_restarts},
+               {"no_progress_limit", spec.no_progress_limit},
+               {"observe_only", spec.observe_only},
+               {"grace_s", spec.grace.value},
+               {"restarts_without_steps", spec.restarts_without_steps},
+               {"first_epoch", spec.first_epoch.value()},
+               {"load_first", spec.load_first},
+               {"layout", spec.layout},
+               {"standbys", spec.standbys},
+               {"leading_node", spec.leading_node},
+               {"can_ask", spec.can_ask},
+               {"policy", ToJson(spec.policy)}};
   if (spec.most_nodes > 0) {  // else the world never changes
     json["least_nodes"] = spec.least_nodes;
     json["most_nodes"] = spec.most_nodes;

@@ -37,13 +37,13 @@ struct JobSpec {
   Seconds grace{30};  // SIGTERM to SIGKILL when a user stops the job
   // max_restarts was asked for: a job that reports no steps gets all of them, since nothing tells whether they help.
   bool restarts_without_steps = false;
-  EpochId first_epoch{1};         // above those of the runs before, where they have left checkpoints on disk
-  bool load_first = false;        // there may be a checkpoint on disk: choose before the first epoch too
-  std::vector<NodeSpec> nodes{};  // empty: one
-  std::string layout{};           // as JSON (cluster::LayoutJson); empty: not known
-  int standbys = 0;               // agents beyond those of the nodes that may wait for a place to become free
-  int leading_node = -1;          // whose agent lives in the coordinator's process; -1: none's
-  bool can_ask = false;           // there is a scheduler that may bring another machine
+  EpochId first_epoch{1};               // above those of the runs before, where they have left checkpoints on disk
+  bool load_first = false;              // there may be a checkpoint on disk: choose before the first epoch too
+  std::vector<NodeSpec> nodes{};        // empty: one
+  std::string layout{};                 // as JSON (cluster::LayoutJson); empty: not known
+  int standbys = 0;                     // agents beyond those of the nodes that may wait for a place to become free
+  int leading_node = -1;                // whose agent lives in the coordinator's process; -1: none's
+  bool can_ask = false;                 // there is a scheduler that may bring another machine
   int least_nodes = 0, most_nodes = 0;  // the world may have so many; 0: it never changes
   Policy policy{};
 };
@@ -319,8 +319,8 @@ struct Finish {
   std::string verdict;
 };  // the job is over
 
-using Command = std::variant<Spawn, KeepStacks, WaitForCulprit, KillEpoch, ChooseRestore, PublishRestore, Seat, Vacate, Resize, Probe,
-                             WaitForStop, KeepCode, AskForNodes, Announce, Finish>;
+using Command = std::variant<Spawn, KeepStacks, WaitForCulprit, KillEpoch, ChooseRestore, PublishRestore, Seat, Vacate,
+                             Resize, Probe, WaitForStop, KeepCode, AskForNodes, Announce, Finish>;
 
 std::string TypeName(const EventBody& body);  // "rank_exited": the journal's event type
 Json ToJson(const EventBody& body);

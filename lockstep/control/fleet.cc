@@ -96,7 +96,8 @@ std::vector<EventBody> Fleet::Vacate(int node) {
   std::vector<EventBody> events = Gone(node);
   nodes_[static_cast<size_t>(node)].vacant = true;
   for (const Rung rung : {Rung::kDiagnose, Rung::kReplay}) {
-    const bool asked = std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& n) { return n.probed.contains(rung); });
+    const bool asked =
+        std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& n) { return n.probed.contains(rung); });
     std::vector<int> unanswered;
     if (asked && All([&](const Node& each) { return each.probed.contains(rung); }))
       events.emplace_back(Overdue(rung, unanswered));

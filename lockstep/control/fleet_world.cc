@@ -1,7 +1,7 @@
 // Where the first epoch of a world begins that is not the one which wrote the checkpoints (machine_world.cc). What is
 // held was written under other numbers, which agents tell. A checkpoint will do if the tensors of all ranks that wrote
-// it are one and the same, by the word of those who hold them or keep them for a node that is lost: then any rank's part
-// is right for any rank. Of parts that differ, or that nobody has any more, nothing is guessed.
+// it are one and the same, by the word of those who hold them or keep them for a node that is lost: then any rank's
+// part is right for any rank. Of parts that differ, or that nobody has any more, nothing is guessed.
 #include <algorithm>
 #include <set>
 
@@ -75,8 +75,10 @@ std::string Fleet::WhyUnfit(const CheckpointId& point) const {
   if (contents.contains({kSaidToBeReplica, kSaidToBeReplica})) return "";
   const char* other = "a world of another size can't take the checkpoint of step";
   if (contents.size() > 1 || contents.contains({0, 0}))
-    return fmt::format("{} {}: its ranks differ, as those of a sharded model do (where any "
-                       "rank's state is right for any other all the same, give Checkpoint replicas=True)", other, point.step);
+    return fmt::format(
+        "{} {}: its ranks differ, as those of a sharded model do (where any "
+        "rank's state is right for any other all the same, give Checkpoint replicas=True)",
+        other, point.step);
   if (static_cast<int>(known.size()) == parts) return "";
   return fmt::format("{} {}: of {} of {} nodes nobody knows what they had", other, point.step,
                      parts - static_cast<int>(known.size()), parts);

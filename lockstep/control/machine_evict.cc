@@ -32,7 +32,8 @@ bool CanAwait(const State& state, int node) {
 bool CanDoWithout(const State& state, int node) {
   std::set<int> gone = state.vacated;
   const bool is_node = node >= 0 && node < static_cast<int>(state.spec.nodes.size());
-  return is_node && state.mode != Mode::kLoading && MayLose(state) && gone.insert(node).second && FitsWithout(state, gone);
+  return is_node && state.mode != Mode::kLoading && MayLose(state) && gone.insert(node).second &&
+         FitsWithout(state, gone);
 }
 
 // Before the job does without, another machine is waited for.

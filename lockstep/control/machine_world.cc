@@ -1,6 +1,6 @@
-// The size of the world, where it may change (--nnodes MIN:MAX): a node that is lost, and has no standby, is left out of
-// the coming epoch; a machine that stands by is taken in while there is room. Between two epochs only, so that an epoch
-// and its world are one: nodes are counted through anew, and with them the ranks.
+// The size of the world, where it may change (--nnodes MIN:MAX): a node that is lost, and has no standby, is left out
+// of the coming epoch; a machine that stands by is taken in while there is room. Between two epochs only, so that an
+// epoch and its world are one: nodes are counted through anew, and with them the ranks.
 #include <algorithm>
 #include <set>
 

@@ -189,7 +189,8 @@ TEST(WorldState, RanksThatDifferDoNot) {
 }
 
 TEST(WorldState, WhatNobodyKnowsIsNotGuessed) {
-  EXPECT_THAT(Chosen(Choose({0, kPoint, 7, 7}, {2, kPoint, 7, 7}, {})).unfit, HasSubstr("of 1 of 3 nodes nobody knows"));
+  EXPECT_THAT(Chosen(Choose({0, kPoint, 7, 7}, {2, kPoint, 7, 7}, {})).unfit,
+              HasSubstr("of 1 of 3 nodes nobody knows"));
 }
 
 TEST(WorldState, AScriptMaySaySo) {

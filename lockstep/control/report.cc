@@ -28,7 +28,8 @@ Json RanksJson(const JobSpec& spec, const std::vector<RankStatus>& ranks) {
                     {"state", rank.state},
                     {"step", rank.step},
                     {"step_time_s", rank.step_time.value}});
-    const bool has_node = rank.rank.value() >= 0 && rank.rank.value() < static_cast<int>(nodes.size());  // of this world
+    const bool has_node =
+        rank.rank.value() >= 0 && rank.rank.value() < static_cast<int>(nodes.size());  // of this world
     if (has_node) list.back()["node"] = nodes.at(static_cast<size_t>(rank.rank.value()));
   }
   return list;

@@ -30,10 +30,10 @@ class Head {
  public:
   struct Listener {
     std::function<void(int node, const control::Told&)> tell;
-    std::function<void(int node)> seat;            // who is to be told as this node is another one now
-    std::function<void(int node)> vacate;          // nobody is
+    std::function<void(int node)> seat;                        // who is to be told as this node is another one now
+    std::function<void(int node)> vacate;                      // nobody is
     std::function<void(const std::vector<int>& from)> resize;  // nodes count anew: which number each had, -1: none
-    std::function<void(const std::string&)> line;  // for the terminal
+    std::function<void(const std::string&)> line;              // for the terminal
   };
 
   Head(const RunOptions& options, const Clock& clock, Listener listener);

@@ -614,8 +614,8 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
       return Told(control::KeepWith{wire.keep_with().name(), wire.keep_with().host(), wire.keep_with().port()});
     case FromCoordinator::kFetchKept: {
       const FetchKept& fetch = wire.fetch_kept();
-      return Told(control::FetchKept{EpochId(fetch.next()), Get(fetch.point()), fetch.host(), fetch.port(),
-                                     fetch.part() - 1});
+      return Told(
+          control::FetchKept{EpochId(fetch.next()), Get(fetch.point()), fetch.host(), fetch.port(), fetch.part() - 1});
     }
     case FromCoordinator::kWritePart:
       return Told(control::WritePart{Get(wire.write_part().point())});
