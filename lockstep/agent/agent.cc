@@ -171,6 +171,7 @@ void Agent::Remember(EpochId epoch, const control::EventBody& event) {
 void Agent::SayAll() {
   if (!ready_) return;
   const std::vector<control::EventBody> said = said_;  // whoever hears it may answer at once
+  flusher_.Interrupted();
   if (watch_.epoch() != 0) listener_.say(watch_.Take(**link_.board(), clock_.Now()));
   for (const control::EventBody& event : said) listener_.say(event);
   for (const control::Alerted& alert : alerts_.standing()) listener_.say(alert);
@@ -570,13 +571,14 @@ void Agent::TickDisk() {
   ls_board& board = **link_.board();
   if (const std::optional<control::PartWritten> part = part_writer_.Tick(board))
     spec_.place.node == 0 ? flusher_.Hear(*part) : listener_.say(*part);
+  if (write_next_ && part_writer_.Begin(write_next_->point, board, link_.buffers())) write_next_.reset();
   flusher_.Tick(board);
   uploader_.Tick(flusher_.settled());
 }
 
 void Agent::Do(const control::WritePart& command) {
   flusher_.Begun(ToPoint(command.point));
-  part_writer_.Begin(command.point, **link_.board(), link_.buffers());
+  if (!part_writer_.Begin(command.point, **link_.board(), link_.buffers())) write_next_ = command;
 }
 
 void Agent::Do(const control::DiskDone&) {

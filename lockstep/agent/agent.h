@@ -141,10 +141,11 @@ class Agent {
   LossWatch losses_;
   RecordLog records_;
   PartWriter part_writer_;
-  Uploader uploader_;                            // of node 0
-  Flusher flusher_;                              // likewise
-  std::optional<Loaded> loaded_;                 // in answer to the newest question
-  std::shared_ptr<const MappedBuffers> mapped_;  // shared with whoever reads them in another thread
+  std::optional<control::WritePart> write_next_;  // when that has done what it does
+  Uploader uploader_;                             // of node 0
+  Flusher flusher_;                               // likewise
+  std::optional<Loaded> loaded_;                  // in answer to the newest question
+  std::shared_ptr<const MappedBuffers> mapped_;   // shared with whoever reads them in another thread
   uint64_t mapped_generation_ = 0;
   std::function<void()> flushed_last_;
   bool disk_done_ = false;

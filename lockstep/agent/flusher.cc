@@ -94,6 +94,12 @@ void Flusher::Hear(const control::PartWritten& part) {
   if (flush_->parts.size() == static_cast<size_t>(spec_.place.nodes)) Close();
 }
 
+void Flusher::Interrupted() {
+  if (!flush_ || flush_->closing) return;
+  flush_->gone = true;
+  Close();
+}
+
 // All parts are written, or can't be.
 void Flusher::Close() {
   checkpoint::Manifest manifest{flush_->point, spec_.job, Utc(clock_.WallNow()), spec_.layout, {}};

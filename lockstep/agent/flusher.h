@@ -45,6 +45,8 @@ class Flusher {
   void Tick(const ls_board& board);
   void Begun(const checkpoint::Point& point);
   void Hear(const control::PartWritten& part);
+  // Whoever passes parts on was out of reach, and some may be lost: they are asked for anew.
+  void Interrupted();
   void FlushLast(std::function<void()> done) { last_ = std::move(done); }
   void GiveUp(const std::string& why);
   // This one is on disk already.

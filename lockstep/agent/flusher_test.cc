@@ -366,6 +366,32 @@ TEST_F(TwoNodes, RanksThatWereFasterAreAskedAgainAtOnce) {
   EXPECT_EQ(flusher_.Observe()->failures, 0);
 }
 
+TEST_F(TwoNodes, WhatMayBeLostIsAskedForAnew) {
+  a_.Write(0);
+  flusher_.Hear(a_.Written());
+  wanted_ = -1;
+  flusher_.Interrupted();  // what b wrote, or the order to do so, went with the coordinator
+  while (wanted_ != 0) {
+    flusher_.Tick(*a_.board);
+    std::this_thread::yield();
+  }
+  flusher_.Begun({EpochId(1), StepId(0)});
+  for (Node* node : {&a_, &b_}) {
+    node->Write(0);
+    flusher_.Hear(node->Written());
+  }
+  Land();
+  EXPECT_THAT(OnDisk(), ElementsAre("step_000000000000_epoch_1"));
+  EXPECT_THAT(notes_, ElementsAre());
+}
+
+TEST_F(TwoNodes, AWriterAtWorkOnAnotherOneSaysSo) {
+  b_.Write(0);
+  EXPECT_TRUE(b_.writer.Begin({EpochId(1), 0}, *b_.board, b_.buffers)) << "told twice";
+  EXPECT_FALSE(b_.writer.Begin({EpochId(1), 1}, *b_.board, b_.buffers));
+  EXPECT_EQ(b_.Written().point.step, 0);
+}
+
 TEST_F(TwoNodes, OneNodesFailureIsThatOfAllAndNamesIt) {
   b_.board->rank[0].slot[0].crc32c ^= 1;
   for (Node* node : {&a_, &b_}) {

@@ -44,16 +44,16 @@ std::shared_ptr<Slots> SlotsOf(const RunSpec& spec, const ls_board& board, ls_ch
 
 }  // namespace
 
-void PartWriter::Begin(const control::CheckpointId& point, ls_board& board, const RanksBuffers& buffers) {
-  if (writing_) return;  // told twice
+bool PartWriter::Begin(const control::CheckpointId& point, ls_board& board, const RanksBuffers& buffers) {
+  if (writing_) return answer_->point == point;  // told twice
   answer_ = control::PartWritten{point, spec_.place.node, "", false, ""};
   if (hung_ && hung_->finished()) hung_.reset();
-  if (hung_) return Answer("the flush before still hangs");
+  if (hung_) return Answer("the flush before still hangs"), true;
   const ls_checkpoint id{point.epoch.value(), point.step};
-  if (spec_.checkpoint_dir.empty()) return Answer("it was started without --checkpoint-dir");
+  if (spec_.checkpoint_dir.empty()) return Answer("it was started without --checkpoint-dir"), true;
   pinned_ = ls_pin(&board, id);
   answer_->gone = !pinned_;
-  if (!pinned_) return;
+  if (!pinned_) return true;
   auto files = std::make_shared<std::vector<checkpoint::ManifestFile>>();  // shared with the thread
   auto work = [files, slots = SlotsOf(spec_, board, id, buffers), directory = spec_.checkpoint_dir,
                make_disk = make_disk_](const checkpoint::GoOn& go_on) -> absl::Status {
@@ -64,6 +64,7 @@ void PartWriter::Begin(const control::CheckpointId& point, ls_board& board, cons
     return absl::OkStatus();
   };
   writing_ = Writing{Flight(std::move(work)), clock_.Now(), files};
+  return true;
 }
 
 void PartWriter::Answer(const std::string& error) {

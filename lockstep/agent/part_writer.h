@@ -30,7 +30,8 @@ class PartWriter {
   PartWriter(const RunSpec& spec, const Clock& clock, MakeDisk make_disk = checkpoint::PosixDisk)
       : spec_(spec), clock_(clock), make_disk_(std::move(make_disk)) {}
 
-  void Begin(const control::CheckpointId& point, ls_board& board, const RanksBuffers& buffers);
+  // False: it is at work on another one, of a flush that nobody waits for any more; ask again when that is answered.
+  bool Begin(const control::CheckpointId& point, ls_board& board, const RanksBuffers& buffers);
   std::optional<control::PartWritten> Tick(ls_board& board);
   void GiveUp(const std::string& why);
 

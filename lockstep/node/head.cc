@@ -189,7 +189,8 @@ void Head::Hear(int index, const control::AllSaid& said) {
       Tell(index, fleet_->Asked(index, command));
     }
   }
-  // What was told while it was away.
+  // What was told while it was away, or what it said of it, may be lost.
+  if (flushing_ && index != 0) Tell(0, control::PartWritten{*flushing_, index, "", true, ""});
   if (nodes_.size() > 1) Tell(index, fleet_->commit());
   if (const auto version = control::VersionToCopy(state())) Tell(index, control::Command(control::KeepCode{*version}));
   TellKeeper(index);
