@@ -158,6 +158,7 @@ void Lead(int port, const std::string& run_dir) {
                   {.line = [](const std::string&) {},
                    .placed = [](const control::Place&) { return absl::OkStatus(); },
                    .told = [](const control::Told&) {},
+                   .moved = [](const control::Place&) {},
                    .failed = [](const absl::Status& status) { LS_CHECK(false, "{}", Message(status)); }});
   absl::Status opened = lead.Open();
   if (opened.ok()) opened = lead.KeepIn(run_dir);
