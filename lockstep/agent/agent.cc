@@ -391,14 +391,14 @@ void Agent::Do(const control::Probe& command) {
 
 void Agent::Do(const control::ChooseRestore& command) {
   probing_.Stop();
-  // Slots are not verified again, for they may be about to be the new world's.
-  const bool again = next_place_ && moving_asked_ == command.next;
-  if (again && moving_found_) listener_.say(*moving_found_);
-  if (again) return;
-  if (next_place_) moving_asked_ = command.next;
+  if (coming_ && coming_->asked == command.next) {
+    if (coming_->found) listener_.say(*coming_->found);
+    return;
+  }
+  if (coming_) coming_->asked = command.next;
   auto mapped =
       std::make_shared<MappedBuffers>(spec_.ranks, link_.buffers());  // shared: std::function must be copyable
-  const bool moves = next_place_.has_value();
+  const bool moves = coming_.has_value();
   const bool one_is_enough = spec_.place.nodes == 1 && command.poisoned.empty();
   background_.Run(
       [this, next = command.next, one_is_enough, moves, node = spec_.place.node, board = link_.board()->get(), mapped] {
@@ -415,8 +415,8 @@ void Agent::Do(const control::ChooseRestore& command) {
             for (const control::Replica& replica : keeping_->Replicas()) found.replicas.push_back(replica);
           const bool holds = Load((*link_.board())->restore_for) != 0;
           found.held = {holds ? spec_.place.node : -1, spec_.place.nodes};
-          if (moves != next_place_.has_value()) return;  // it is asked anew
-          if (moves) moving_found_ = found;
+          if (moves != coming_.has_value()) return;  // it is asked anew
+          if (moves) coming_->found = found;
           listener_.say(found);
         };
       });
@@ -459,14 +459,12 @@ void Agent::PublishLoaded(Loaded loaded) {
 // No worker runs. The checkpoint that was chosen is the new world's from now on; whatever else was written under the
 // old numbers is given up, so that two worlds never mix.
 void Agent::TakeNextPlace(const std::optional<control::CheckpointId>& point) {
-  spec_.place = *std::exchange(next_place_, std::nullopt);
-  moving_asked_ = EpochId();
-  moving_found_.reset();
+  spec_.place = std::exchange(coming_, std::nullopt)->place;
   link_.Seat(spec_.place);
   alerts_.Seat(spec_.place.node);
   said_.clear();
   if (keeping_) keeping_->BeginAnew();
-  if (!keeping_ && OpenKeeping().ok() && keeping_) listener_.say(keeping_->address());
+  if (!keeping_ && OpenKeeping().ok()) SayWhere();
   const ls_checkpoint id = point ? ls_checkpoint{point->epoch.value(), point->step} : ls_checkpoint{0, -1};
   AdoptSlots(**link_.board(), id, static_cast<uint32_t>(spec_.place.world_size));
   if (const absl::Status opened = OpenDisk(); !opened.ok())
@@ -476,7 +474,7 @@ void Agent::TakeNextPlace(const std::optional<control::CheckpointId>& point) {
 void Agent::Do(const control::PublishRestore& command) {
   ls_board& board = **link_.board();
   if (command.epoch.value() <= Load(board.restore_for)) return;
-  if (next_place_) TakeNextPlace(command.point);
+  if (coming_) TakeNextPlace(command.point);
   std::optional<Loaded> loaded = std::exchange(loaded_, std::nullopt);
   if (loaded && loaded->point && command.point == ToId(*loaded->point)) PublishLoaded(*std::move(loaded));
   board.restore_epoch = command.point ? command.point->epoch.value() : 0;

@@ -48,14 +48,16 @@ class Agent {
   void Seat(const control::Place& place);
   // It has another place in the coming epoch: from when it is told where that begins. Until then what it holds, and
   // says of it, has the old numbers.
-  void Move(const control::Place& place) { next_place_ = place; }
+  void Move(const control::Place& place) {
+    if (!coming_) coming_.emplace();
+    coming_->place = place;
+  }
   absl::Status Adopt();
 
   // From the coordinator. Announce, Seat and WaitForCulprit are its own business; Finish is the composer's too.
   void Hear(const control::Told& told);
   // Says all that it knows: the coordinator is new, or back. Nothing before the starter said hello, which does it too.
   void SayAll();
-  void SayWhere();
   void Tick();
   void SignalWorkers(int signal) { link_.Signal(signal); }
   // The job is over: the newest checkpoint goes to disk, if it isn't there; then done(). Tick() goes on meanwhile, and
@@ -120,6 +122,7 @@ class Agent {
   void LoadAndSay(std::function<Loaded(const RunSpec&)> load, const control::RestoreFound& answer);
   void PublishLoaded(Loaded loaded);
   void TakeNextPlace(const std::optional<control::CheckpointId>& point);
+  void SayWhere();
   void TickDisk();
   void LeaveDisk();
   void SampleStacks();
@@ -130,9 +133,13 @@ class Agent {
   void HearAlert(const inspect::Alert& alert);
 
   RunSpec spec_;
-  std::optional<control::Place> next_place_;
-  EpochId moving_asked_;                               // while there is one: ChooseRestore for this epoch was heard,
-  std::optional<control::RestoreFound> moving_found_;  // and is answered
+  // The place to come. Slots are verified once for it, for they may be about to be the new world's.
+  struct Coming {
+    control::Place place;
+    EpochId asked;                                 // ChooseRestore for this epoch was heard,
+    std::optional<control::RestoreFound> found{};  // and is answered
+  };
+  std::optional<Coming> coming_;
   Poller& poller_;
   const Clock& clock_;
   Listener listener_;

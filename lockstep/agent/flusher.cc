@@ -14,12 +14,6 @@ namespace {
 constexpr Seconds kRetry{30};  // after a failure, if the interval is longer
 constexpr Seconds kAnswer{5};  // of the coordinator, at most
 
-// What went wrong without where: the same cause is told once, whatever step it struck.
-std::string CauseOf(const std::string& why) {
-  const size_t colon = why.rfind(": ");
-  return colon == std::string::npos ? why : why.substr(colon);
-}
-
 std::string Utc(Nanos wall) {
   const time_t seconds = wall.value / 1'000'000'000;
   std::tm parts{};
@@ -117,8 +111,7 @@ void Flusher::Close() {
           return absl::OkStatus();
         }
         LS_RETURN_IF_ERROR(store.Seal(manifest, go_on));
-        *stays = store.Prune(keep, spare);
-        if (stays->ok()) *stays = store.ClearLeftovers();  // of flushes that were given up
+        *stays = store.Tidy(keep, spare);
         return absl::OkStatus();
       });
 }
@@ -146,14 +139,14 @@ void Flusher::Succeed() {
   if (!error_.empty() || last_)
     listener_.note(fmt::format("the checkpoint of step {} is in {}", newest_->step.value(), spec_.checkpoint_dir));
   error_.clear();
-  cause_told_.clear();
+  causes_.Forget();
 }
 
 void Flusher::Fail(const std::string& why) {
   ++failures_;
   error_ = why;
   due_ = std::min(due_, clock_.Now() + ToNanos(kRetry));
-  if (std::exchange(cause_told_, CauseOf(why)) != CauseOf(why) || last_)
+  if (causes_.IsNew(why) || last_)
     listener_.note(fmt::format("no checkpoint on disk this time: {}{}", why, last_ ? "" : "; training goes on"));
 }
 

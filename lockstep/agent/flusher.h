@@ -19,6 +19,7 @@
 #include "lockstep/agent/flight.h"
 #include "lockstep/agent/part_writer.h"
 #include "lockstep/agent/spec.h"
+#include "lockstep/agent/told_once.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/checkpoint/disk.h"
 #include "lockstep/checkpoint/manifest.h"
@@ -89,7 +90,8 @@ class Flusher {
   bool last_asked_ = false;
   Nanos asked_, due_, flushed_at_, took_;  // asked_: 0, nothing was asked for
   int64_t flushes_ = 0, failures_ = 0;
-  std::string error_, cause_told_;
+  std::string error_;
+  ToldOnce causes_;
 };
 
 }  // namespace lockstep::agent

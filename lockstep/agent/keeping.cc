@@ -1,6 +1,7 @@
 #include "lockstep/agent/keeping.h"
 
 #include "lockstep/agent/points.h"
+#include "lockstep/base/host.h"
 #include "lockstep/checkpoint/budget.h"
 #include "lockstep/client/commit.h"
 
@@ -51,7 +52,7 @@ Keeping::~Keeping() {
 
 absl::Status Keeping::Open() {
   keeper_ = std::make_unique<keep::Keeper>(spec_.run_token, LimitOf(spec_));
-  LS_RETURN_IF_ERROR(keeper_->Open(keep::IsLoopback(spec_.address)));
+  LS_RETURN_IF_ERROR(keeper_->Open(IsLoopback(spec_.address)));
   sender_ = std::make_unique<keep::Sender>(
       spec_.run_token, keeper_->store(),
       keep::Sender::Listener{

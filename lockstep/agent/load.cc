@@ -104,6 +104,11 @@ absl::Status Fetch(const RunSpec& spec, const control::FetchKept& question, Load
   return absl::OkStatus();
 }
 
+void Empty(ls_slot& slot, uint32_t world_size) {
+  ls_slot_open(&slot, 0, -1, world_size);
+  __atomic_store_n(&slot.state, LS_SLOT_EMPTY, __ATOMIC_RELEASE);
+}
+
 }  // namespace
 
 Loaded LoadNewest(const RunSpec& spec, const Point& not_above) {
@@ -130,12 +135,25 @@ Loaded LoadKept(const RunSpec& spec, const control::FetchKept& question) {
   return loaded;
 }
 
+void AdoptSlots(ls_board& board, const ls_checkpoint& id, uint32_t world_size) {
+  for (uint32_t rank = 0; rank < board.ranks; ++rank) {
+    const int kept = id.epoch != 0 ? ls_slot_find(&board.rank[rank], id) : -1;
+    for (int index = 0; index < LS_SLOTS; ++index) {
+      ls_slot& slot = board.rank[rank].slot[index];
+      if (index == kept) {
+        slot.world_size = world_size;
+      } else {
+        Empty(slot, world_size);
+      }
+    }
+  }
+}
+
 void MarkLoaded(ls_board& board, const Loaded& loaded, uint32_t world_size) {
   for (uint32_t rank = 0; rank < board.ranks; ++rank) {
     const keep::SlotHeader& slot = loaded.slots[rank];
     ls_slot(&slots)[LS_SLOTS] = board.rank[rank].slot;
-    ls_slot_open(&slots[1], 0, -1, world_size);
-    __atomic_store_n(&slots[1].state, LS_SLOT_EMPTY, __ATOMIC_RELEASE);
+    Empty(slots[1], world_size);
     ls_slot_open(&slots[0], loaded.point->epoch.value(), loaded.point->step.value(), world_size);
     ls_slot_done(&slots[0], slot.bytes, slot.meta_bytes, slot.crc32c);
   }

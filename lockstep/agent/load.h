@@ -11,6 +11,7 @@
 
 #include "lockstep/agent/buffers.h"
 #include "lockstep/agent/spec.h"
+#include "lockstep/client/commit.h"
 #include "lockstep/control/link.h"
 #include "lockstep/keep/outline.h"
 
@@ -30,6 +31,9 @@ Loaded LoadKept(const RunSpec& spec, const control::FetchKept& question);
 
 // What the board says of the loaded checkpoint: done, in slot 0 of every rank, and nothing else. No worker runs.
 void MarkLoaded(ls_board& board, const Loaded& loaded, uint32_t world_size);
+
+// This checkpoint, wherever it is, is of a world of so many ranks from now on; all others are given up. No worker runs.
+void AdoptSlots(ls_board& board, const ls_checkpoint& id, uint32_t world_size);
 
 // The epoch with which a run on this directory begins: above those of all checkpoints there.
 absl::StatusOr<uint64_t> FirstEpoch(const RunSpec& spec);

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/background_thread.h"
 #include "lockstep/base/child.h"
+#include "lockstep/base/host.h"
 #include "lockstep/keep/connection.h"
 #include "lockstep/probe/neighbours.h"
 
@@ -100,7 +101,7 @@ void Probing::Stop() {
 
 // Each test has a socket of its own: what knocked at an earlier one's door is none of its business.
 void Probing::OpenRing(const RunSpec& spec) {
-  absl::StatusOr<Fd> ring = keep::ListenOnFreePort(keep::IsLoopback(spec.address), ring_port_);
+  absl::StatusOr<Fd> ring = keep::ListenOnFreePort(IsLoopback(spec.address), ring_port_);
   ring_ = ring.ok() ? *std::move(ring) : Fd();
 }
 

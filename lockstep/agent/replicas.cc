@@ -33,19 +33,4 @@ std::vector<control::Replica> ReplicasOf(const ls_board& board, std::span<const 
   return replicas;
 }
 
-void AdoptSlots(ls_board& board, const ls_checkpoint& id, uint32_t world_size) {
-  for (uint32_t rank = 0; rank < board.ranks; ++rank) {
-    const int kept = id.epoch != 0 ? ls_slot_find(&board.rank[rank], id) : -1;
-    for (int index = 0; index < LS_SLOTS; ++index) {
-      ls_slot& slot = board.rank[rank].slot[index];
-      if (index == kept) {
-        slot.world_size = world_size;
-        continue;
-      }
-      ls_slot_open(&slot, 0, -1, world_size);
-      __atomic_store_n(&slot.state, LS_SLOT_EMPTY, __ATOMIC_RELEASE);
-    }
-  }
-}
-
 }  // namespace lockstep::agent

@@ -16,7 +16,4 @@ namespace lockstep::agent {
 std::vector<control::Replica> ReplicasOf(const ls_board& board, std::span<const checkpoint::RankSlots> slots, int node,
                                          const std::vector<checkpoint::Point>& points);
 
-// This checkpoint, wherever it is, is of a world of so many ranks from now on; all others are given up. No worker runs.
-void AdoptSlots(ls_board& board, const ls_checkpoint& id, uint32_t world_size);
-
 }  // namespace lockstep::agent

@@ -5,7 +5,6 @@
 
 #include "lockstep/agent/points.h"
 #include "lockstep/remote/copies.h"
-#include "lockstep/store/writer_lock.h"
 
 namespace lockstep::agent {
 namespace {
@@ -23,8 +22,7 @@ Flight::Work Copying(const RunSpec& spec, const checkpoint::Point& point, std::s
     checkpoint::Store there(*copies.disk, copies.directory);
     const auto moves = [&] { return ++*pieces, go_on(); };
     LS_RETURN_IF_ERROR(there.CopyFrom(checkpoint::Store(*disk, directory), point, moves));
-    *stays = there.Prune(keep);
-    if (stays->ok()) *stays = there.ClearLeftovers();
+    *stays = there.Tidy(keep);
     return absl::OkStatus();
   };
 }
@@ -70,15 +68,14 @@ void Uploader::Land() {
     note_(fmt::format("the checkpoint of step {} is in {}", newest_->step.value(), spec_.checkpoint_upload));
   if (!upload.stays->ok()) note_(fmt::format("old checkpoints stay in the store: {}", Message(*upload.stays)));
   error_.clear();
-  cause_told_.clear();
+  causes_.Forget();
 }
 
 void Uploader::Fail(const std::string& why) {
   ++failures_;
   error_ = why;
   due_ = clock_.Now() + ToNanos(kRetry);
-  const std::string cause = why.substr(std::min(why.rfind(": "), why.size()));  // told once, whatever step it struck
-  if (std::exchange(cause_told_, cause) != cause || last_)
+  if (causes_.IsNew(why) || last_)
     note_(fmt::format("no checkpoint uploaded this time: {}{}", why, last_ ? "" : "; training goes on"));
 }
 
@@ -142,10 +139,8 @@ absl::Status BringBack(const RunSpec& spec, bool alone, const Clock& clock, cons
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) return InvalidArgument("--checkpoint-dir {}: {}", directory, error.message());
-  LS_ASSIGN_OR_RETURN(const store::WriterLock lock, store::WriterLock::Take(directory + "/.lock"));
-  LS_RETURN_IF_ERROR(here.ClearLeftovers());
   const auto passed_over = [&note](const std::string& why) { note("not fetched: " + why); };
-  LS_ASSIGN_OR_RETURN(const checkpoint::Point point, remote::FetchFrom(there, here, always, passed_over));
+  LS_ASSIGN_OR_RETURN(const checkpoint::Point point, remote::FetchInto(here, there, always, passed_over));
   note(fmt::format("fetched the checkpoint of step {} from {}", point.step.value(), url));
   return absl::OkStatus();
 }

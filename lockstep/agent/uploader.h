@@ -17,6 +17,7 @@
 
 #include "lockstep/agent/flight.h"
 #include "lockstep/agent/spec.h"
+#include "lockstep/agent/told_once.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/checkpoint/restore.h"
 #include "lockstep/control/report.h"
@@ -66,7 +67,8 @@ class Uploader {
   bool last_tried_ = false, given_up_ = false;
   Nanos due_, uploaded_at_, took_;
   int64_t uploads_ = 0, failures_ = 0;
-  std::string error_, cause_told_;
+  std::string error_;
+  ToldOnce causes_;
 };
 
 // Before a run begins: where --checkpoint-dir holds nothing, the newest checkpoint of the store comes there. A store

@@ -36,6 +36,8 @@ std::vector<std::string> Resolve(const std::string& host) {
 
 }  // namespace
 
+bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
+
 std::string HostName() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "?";

@@ -280,6 +280,11 @@ absl::Status Store::CopyFile(const std::string& from, const std::string& to, con
   return copy->Sync();
 }
 
+absl::Status Store::Tidy(int keep, const std::optional<Point>& spare) {
+  LS_RETURN_IF_ERROR(Prune(keep, spare));
+  return ClearLeftovers();
+}
+
 absl::Status Store::Prune(int keep, const std::optional<Point>& spare) {
   LS_ASSIGN_OR_RETURN(const std::vector<Point> points, List());
   for (const Point& point : points) {

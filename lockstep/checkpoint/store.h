@@ -72,6 +72,8 @@ class Store {
   absl::Status Prune(int keep, const std::optional<Point>& spare = std::nullopt);
   // What a killed writer left.
   absl::Status ClearLeftovers();
+  // Both: what belongs behind every checkpoint that was written.
+  absl::Status Tidy(int keep, const std::optional<Point>& spare = std::nullopt);
 
  private:
   std::string PathOf(const Point& point) const { return directory_ + "/" + DirectoryName(point); }

@@ -13,7 +13,6 @@
 #include "lockstep/cli/commands.h"
 #include "lockstep/node/install.h"
 #include "lockstep/remote/copies.h"
-#include "lockstep/store/writer_lock.h"
 
 namespace lockstep::cli {
 namespace {
@@ -73,14 +72,12 @@ absl::Status Fetch(const std::string& url, const std::string& directory) {
   std::error_code error;
   std::filesystem::create_directories(directory, error);
   if (error) return InvalidArgument("{}: {}", directory, error.message());
-  LS_ASSIGN_OR_RETURN(const store::WriterLock lock, store::WriterLock::Take(directory + "/.lock"));
   const SystemClock clock;
   LS_ASSIGN_OR_RETURN(const remote::Copies copies, remote::OpenCopies(url, clock, Always));
   const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
   checkpoint::Store here(*disk, directory);
-  LS_RETURN_IF_ERROR(here.ClearLeftovers());
   const checkpoint::Store there(*copies.disk, copies.directory);
-  LS_ASSIGN_OR_RETURN(const checkpoint::Point point, remote::FetchFrom(there, here, Always, PassOver));
+  LS_ASSIGN_OR_RETURN(const checkpoint::Point point, remote::FetchInto(here, there, Always, PassOver));
   fmt::print("{}/{} is now the newest checkpoint\n", directory, checkpoint::DirectoryName(point));
   return absl::OkStatus();
 }

@@ -99,7 +99,7 @@ void LoseNode(Turn& turn, int node, const std::string& why, Nanos since) {
     Repair(turn);
   }
   if (state.mode == Mode::kFinishing) return;
-  HasStandbyFor(state, node) ? Replace(turn, node, why, Role::kLoss) : GoOnWithout(turn, node, why, Role::kLoss);
+  PutOut(turn, node, why, Role::kLoss);
 }
 
 // The job stands for it: the evidence was there when another machine was asked for.
@@ -117,6 +117,10 @@ void TakeAwaitedPlace(Turn& turn) {
 }  // namespace
 
 bool HasStandbyFor(const State& state, int node) { return StandbyFor(state, node) != state.standbys.end(); }
+
+void PutOut(Turn& turn, int node, const std::string& why, Role role) {
+  HasStandbyFor(turn.state, node) ? Replace(turn, node, why, role) : GoOnWithout(turn, node, why, role);
+}
 
 void Replace(Turn& turn, int node, const std::string& why, Role role) {
   State& state = turn.state;

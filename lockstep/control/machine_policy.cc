@@ -254,8 +254,7 @@ void EvictPlanned(Turn& turn) {
     if (occupant.token != evictee.token) continue;  // it was lost meanwhile
     const bool may = std::find(now.nodes.begin(), now.nodes.end(), evictee.node) != now.nodes.end();
     if (may) {
-      HasStandbyFor(state, evictee.node) ? Replace(turn, evictee.node, evictee.why, evictee.role)
-                                         : GoOnWithout(turn, evictee.node, evictee.why, evictee.role);
+      PutOut(turn, evictee.node, evictee.why, evictee.role);
     } else {
       Act(turn, ActionKind::kNote,
           fmt::format("node {} keeps its place: {}", occupant.name, WhyItStays(now, occupant.name)));

@@ -13,14 +13,10 @@ using testing::HasSubstr;
 // Nodes a, b and c of two ranks each; epoch 1 has finished step 10 at 12 s. Standbys s0, s1 ... wait.
 Scenario ThreeNodes(int standbys, const Policy& policy = {}, bool observe_only = false) {
   JobSpec spec;
-  spec.ranks = 6;
-  spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}, {"c", 2, "c's"}};
   spec.standbys = standbys;
   spec.policy = policy;
   spec.observe_only = observe_only;
-  Scenario job(std::move(spec));
-  job.ComeUp(2);
-  job.See(10, 12);
+  Scenario job = OfNodes({"a", "b", "c"}, std::move(spec));
   for (int i = 0; i < standbys; ++i) job.Hear(12, StandbyCame{{fmt::format("s{}", i), 2, fmt::format("s{}'s", i)}});
   return job;
 }

@@ -15,23 +15,11 @@ using testing::HasSubstr;
 // Nodes a, b and c of two ranks each; epoch 1 has finished step 10 at 12 s.
 Scenario ThreeNodes(int least, int most, const std::string& layout = "", bool can_ask = false) {
   JobSpec spec;
-  spec.ranks = 6;
-  spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}, {"c", 2, "c's"}};
   spec.least_nodes = least;
   spec.most_nodes = most;
   spec.layout = layout;
   spec.can_ask = can_ask;
-  Scenario job(std::move(spec));
-  job.ComeUp(2);
-  job.See(10, 12);
-  return job;
-}
-
-// Node b is off, and its ranks are missed.
-std::string LoseB(Scenario& job) {
-  job.Hear(20, AgentLost{1, "b", "its connection was lost", At(20)});
-  job.Hear(20.2, LostPeer(1, 0, Step(12, 19), 20.1));
-  return job.Hear(21.2, SecondaryGraceOver{EpochId(1)});
+  return OfNodes({"a", "b", "c"}, std::move(spec));
 }
 
 std::vector<std::string> Names(const Scenario& job) {

@@ -16,26 +16,14 @@ using testing::IsEmpty;
 // Nodes a and b of two ranks each, and a scheduler that can be asked; epoch 1 has finished step 10 at 12 s.
 Scenario TwoNodes(const Policy& policy = {}, bool can_ask = true, bool observe_only = false) {
   JobSpec spec;
-  spec.ranks = 4;
-  spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}};
   spec.policy = policy;
   spec.can_ask = can_ask;
   spec.observe_only = observe_only;
-  Scenario job(std::move(spec));
-  job.ComeUp(2);
-  job.See(10, 12);
-  return job;
+  return OfNodes({"a", "b"}, std::move(spec));
 }
 
 Alerted Xid(int node, double since, bool cleared = false) {
   return {node, "gpu_xid", AlertClass::kMachine, "gpu3", "Xid 79", At(since), cleared};
-}
-
-// Node b is off, and its ranks are missed.
-std::string LoseB(Scenario& job) {
-  job.Hear(20, AgentLost{1, "b", "its connection was lost", At(20)});
-  job.Hear(20.2, LostPeer(1, 0, Step(12, 19), 20.1));
-  return job.Hear(21.2, SecondaryGraceOver{EpochId(1)});
 }
 
 const StandbyCame kStandby{{"s", 2, "s's"}};

@@ -110,4 +110,21 @@ class Scenario {
   std::vector<Command> commands;
 };
 
+// Nodes of two ranks each, with these names; epoch 1 has finished step 10 at 12 s.
+inline Scenario OfNodes(const std::vector<std::string>& names, JobSpec spec) {
+  for (const std::string& name : names) spec.nodes.push_back({name, 2, name + "'s"});
+  spec.ranks = 2 * static_cast<int>(names.size());
+  Scenario job(std::move(spec));
+  job.ComeUp(2);
+  job.See(10, 12);
+  return job;
+}
+
+// Node b, the second of them, is off at 20 s, and its ranks are missed.
+inline std::string LoseB(Scenario& job) {
+  job.Hear(20, AgentLost{1, "b", "its connection was lost", At(20)});
+  job.Hear(20.2, LostPeer(1, 0, Step(12, 19), 20.1));
+  return job.Hear(21.2, SecondaryGraceOver{EpochId(1)});
+}
+
 }  // namespace lockstep::control

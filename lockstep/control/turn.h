@@ -70,6 +70,8 @@ bool HasStandbyFor(const State& state, int node);
 bool FitsWithout(const State& state, const std::set<int>& gone);
 // On account of the open incident the job goes on without this node, which FitsWithout must allow.
 void GoOnWithout(Turn& turn, int node, const std::string& why, Role role);
+// Either of the two: a standby has its place, or nobody.
+void PutOut(Turn& turn, int node, const std::string& why, Role role);
 // The epoch is gone, and who takes part in the coming one is settled: they are asked where to begin.
 void BeginChoosing(Turn& turn);
 // Who was to join can't be given the state of the job.

@@ -106,8 +106,6 @@ absl::Status Connection::Read(std::span<std::byte> bytes) {
   return absl::OkStatus();
 }
 
-bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
-
 absl::StatusOr<Fd> ListenOnFreePort(bool loopback_only, int& port) {
   Fd socket(::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_in6 six{};

@@ -50,7 +50,6 @@ class Connection {
   std::stop_token stop_;
 };
 
-bool IsLoopback(const std::string& host);
 // Listens on a free port of all addresses, or of loopback only.
 absl::StatusOr<Fd> ListenOnFreePort(bool loopback_only, int& port);
 

@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/host.h"
 
 namespace lockstep::node {
 namespace {
@@ -19,8 +20,6 @@ std::optional<int> PortOf(const std::string& text) {
   if (error != std::errc() || end != text.data() + text.size() || port < 0 || port > 65535) return std::nullopt;
   return port;
 }
-
-bool IsLoopback(const std::string& host) { return host == "localhost" || host.starts_with("127.") || host == "::1"; }
 
 }  // namespace
 

@@ -190,7 +190,7 @@ void Head::Hear(int index, const control::AllSaid& said) {
     }
   }
   // What was told while it was away, or what it said of it, may be lost.
-  if (flushing_ && index != 0) Tell(0, control::PartWritten{*flushing_, index, "", true, ""});
+  GiveUpPart(index);
   if (nodes_.size() > 1) Tell(index, fleet_->commit());
   if (const auto version = control::VersionToCopy(state())) Tell(index, control::Command(control::KeepCode{*version}));
   TellKeeper(index);
@@ -296,7 +296,12 @@ void Head::GoOnWithout(int index) {
   nodes_[static_cast<size_t>(index)] = Node{};
   judge_->Forget(RanksOf(index));
   if (index == 0) flush_wanted_.reset();
-  if (flushing_ && index != 0) Tell(0, control::PartWritten{*flushing_, index, "", true, ""});  // it can't write it now
+  GiveUpPart(index);
+}
+
+// What this node would have written of the checkpoint that goes to disk is not waited for.
+void Head::GiveUpPart(int index) {
+  if (flushing_ && index != 0) Tell(0, control::PartWritten{*flushing_, index, "", true, ""});
 }
 
 // Nothing of the old numbering is left: whoever had a place says all that it knows, as whoever joins.

@@ -98,6 +98,7 @@ class Head {
   void Vacate(int node);
   void Resize(const std::vector<int>& from);
   void GoOnWithout(int node);
+  void GiveUpPart(int node);
   void FlushIfAllAttend();
   void EndWaits(Nanos now);
   void LookForTheGone(Nanos now);

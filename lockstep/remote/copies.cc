@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "lockstep/remote/object_disk.h"
+#include "lockstep/store/writer_lock.h"
 
 namespace lockstep::remote {
 namespace {
@@ -65,13 +66,14 @@ absl::Status Prepare(const Copies& copies) {
 absl::Status UploadTo(checkpoint::Store& there, const checkpoint::Store& here, const checkpoint::Point& point, int keep,
                       const checkpoint::GoOn& go_on) {
   LS_RETURN_IF_ERROR(there.CopyFrom(here, point, go_on));
-  LS_RETURN_IF_ERROR(there.Prune(keep));
-  return there.ClearLeftovers();
+  return there.Tidy(keep);
 }
 
-absl::StatusOr<checkpoint::Point> FetchFrom(const checkpoint::Store& there, checkpoint::Store& here,
+absl::StatusOr<checkpoint::Point> FetchInto(checkpoint::Store& here, const checkpoint::Store& there,
                                             const checkpoint::GoOn& go_on,
                                             const std::function<void(const std::string&)>& passed_over) {
+  LS_ASSIGN_OR_RETURN(const store::WriterLock lock, store::WriterLock::Take(here.directory() + "/.lock"));
+  LS_RETURN_IF_ERROR(here.ClearLeftovers());
   LS_ASSIGN_OR_RETURN(const std::vector<checkpoint::Point> points, there.List());
   for (const checkpoint::Point& point : points) {
     const absl::Status status = here.CopyFrom(there, point, go_on);

@@ -30,8 +30,9 @@ absl::Status Prepare(const Copies& copies);
 // Puts a checkpoint there, if it isn't; then removes all but the `keep` newest, and what was left half.
 absl::Status UploadTo(checkpoint::Store& there, const checkpoint::Store& here, const checkpoint::Point& point, int keep,
                       const checkpoint::GoOn& go_on);
-// Brings the newest one back that is whole; which it is. NotFound: there is none. `passed_over` hears of damaged ones.
-absl::StatusOr<checkpoint::Point> FetchFrom(const checkpoint::Store& there, checkpoint::Store& here,
+// Brings the newest one that is whole into a directory, to which nobody else may be writing; which it is. NotFound:
+// there is none. `passed_over` hears of damaged ones.
+absl::StatusOr<checkpoint::Point> FetchInto(checkpoint::Store& here, const checkpoint::Store& there,
                                             const checkpoint::GoOn& go_on,
                                             const std::function<void(const std::string&)>& passed_over);
 
