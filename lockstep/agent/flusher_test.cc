@@ -78,7 +78,7 @@ void Fill(ls_slot& slot, int index, const RankBuffers& own, uint32_t seed) {
   std::memcpy(memory + static_cast<size_t>(index) * ls_slot_stride(own.slot_bytes), content.content.data(),
               content.content.size());
   munmap(memory, bytes);
-  ls_slot_done(&slot, content.content.size(), content.meta_bytes, content.image().crc32c);
+  ls_slot_done(&slot, content.content.size(), content.meta_bytes, content.image().crc32c, 0);
 }
 
 // Every rank of the node saves the step, as ls_save does.

@@ -33,7 +33,7 @@ keep::OwnPart PartOf(const RunSpec& spec, const control::CheckpointId& id, const
     const ls_slot& slot = board.rank[rank].slot[index];
     const std::span<const std::byte> content = mapped->slots()[rank].slot[index];
     if (content.size() < slot.bytes) return {};
-    part.outline.slots.push_back({slot.bytes, slot.meta_bytes, slot.crc32c});
+    part.outline.slots.push_back({slot.bytes, slot.meta_bytes, slot.crc32c, slot.proof});
     part.contents.push_back(content.first(slot.bytes));
   }
   part.mapping = std::move(mapped);

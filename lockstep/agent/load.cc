@@ -59,7 +59,7 @@ std::span<const ManifestFile> OwnFiles(const Manifest& manifest, const RunSpec& 
 std::vector<keep::SlotHeader> OwnSlots(const Manifest& manifest, const RunSpec& spec) {
   std::vector<keep::SlotHeader> slots;
   for (const ManifestFile& file : OwnFiles(manifest, spec))
-    slots.push_back({file.slot_bytes, file.slot_meta_bytes, file.slot_crc32c});
+    slots.push_back({file.slot_bytes, file.slot_meta_bytes, file.slot_crc32c, file.slot_proof});
   return slots;
 }
 
@@ -155,7 +155,7 @@ void MarkLoaded(ls_board& board, const Loaded& loaded, uint32_t world_size) {
     ls_slot(&slots)[LS_SLOTS] = board.rank[rank].slot;
     Empty(slots[1], world_size);
     ls_slot_open(&slots[0], loaded.point->epoch.value(), loaded.point->step.value(), world_size);
-    ls_slot_done(&slots[0], slot.bytes, slot.meta_bytes, slot.crc32c);
+    ls_slot_done(&slots[0], slot.bytes, slot.meta_bytes, slot.crc32c, slot.proof);
   }
 }
 

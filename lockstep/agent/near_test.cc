@@ -25,7 +25,7 @@ class NearTest : public testing::Test {
   }
   void Copies(int rank, int slot, int64_t step) {
     Begins(rank, slot, step);
-    ls_slot_done(&board_->rank[rank].slot[slot], 8, 8, 0);
+    ls_slot_done(&board_->rank[rank].slot[slot], 8, 8, 0, 0);
   }
   bool IsNear(const std::set<int>& gone) const { return CheckpointIsNear(*board_, gone); }
 
@@ -42,7 +42,7 @@ TEST_F(NearTest, TheDeadRankHasCopiedAndALiveOneHasNot) {
   EXPECT_TRUE(IsNear({2}));
   Begins(1, 1, 11);
   EXPECT_TRUE(IsNear({2})) << "still copying";
-  ls_slot_done(&board_->rank[1].slot[1], 8, 8, 0);
+  ls_slot_done(&board_->rank[1].slot[1], 8, 8, 0, 0);
   EXPECT_FALSE(IsNear({2})) << "whole";
 }
 

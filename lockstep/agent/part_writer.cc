@@ -36,7 +36,7 @@ std::shared_ptr<Slots> SlotsOf(const RunSpec& spec, const ls_board& board, ls_ch
     const ls_slot& slot = board.rank[rank].slot[index];
     slots->index.push_back(static_cast<uint64_t>(index));
     slots->bytes.push_back(slot.bytes);
-    slots->part.slots.push_back({{}, slot.meta_bytes, slot.crc32c});
+    slots->part.slots.push_back({{}, slot.meta_bytes, slot.crc32c, slot.proof});
   }
   for (const auto& [rank, own] : buffers) slots->buffers[rank] = Shared(own);
   return slots;

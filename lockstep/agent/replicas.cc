@@ -22,7 +22,7 @@ std::vector<control::Replica> ReplicasOf(const ls_board& board, std::span<const 
       const int index = ls_slot_find(&board.rank[rank], {point.epoch.value(), point.step.value()});
       if (index < 0) break;
       const ls_slot& slot = board.rank[rank].slot[index];
-      outline.slots.push_back({slot.bytes, slot.meta_bytes, slot.crc32c});
+      outline.slots.push_back({slot.bytes, slot.meta_bytes, slot.crc32c, slot.proof});
       contents.push_back(slots[rank].slot[index].first(slot.bytes));
     }
     if (contents.size() != board.ranks) continue;

@@ -15,7 +15,8 @@ Json FileJson(const ManifestFile& file) {
           {"crc32c", file.crc32c},
           {"slot_bytes", file.slot_bytes},
           {"slot_meta_bytes", file.slot_meta_bytes},
-          {"slot_crc32c", file.slot_crc32c}};
+          {"slot_crc32c", file.slot_crc32c},
+          {"slot_proof", file.slot_proof}};
 }
 
 ManifestFile FileFromJson(const Json& json) {
@@ -26,6 +27,7 @@ ManifestFile FileFromJson(const Json& json) {
   json.at("slot_bytes").get_to(file.slot_bytes);
   json.at("slot_meta_bytes").get_to(file.slot_meta_bytes);
   json.at("slot_crc32c").get_to(file.slot_crc32c);
+  file.slot_proof = json.value("slot_proof", 0u);
   return file;
 }
 

@@ -20,7 +20,7 @@ struct ManifestFile {
   uint32_t crc32c = 0;
   // The slot that the file was made from.
   uint64_t slot_bytes = 0, slot_meta_bytes = 0;
-  uint32_t slot_crc32c = 0;
+  uint32_t slot_crc32c = 0, slot_proof = 0;  // of freshness (client/proof.h); 0: none is known
 };
 
 struct Manifest {

@@ -21,8 +21,10 @@ std::string Verify(const ls_board& board, const ls_slot& slot, std::span<const s
     return fmt::format("its header claims {} bytes, the buffer holds {}", slot.bytes, content.size());
   }
   const uint32_t crc = ls_crc32c(0, content.data(), slot.bytes);
-  if (crc == slot.crc32c) return "";
-  return fmt::format("CRC {:#010x}, expected {:#010x}, over {} bytes", crc, slot.crc32c, slot.bytes);
+  if (crc != slot.crc32c)
+    return fmt::format("CRC {:#010x}, expected {:#010x}, over {} bytes", crc, slot.crc32c, slot.bytes);
+  if (slot.proof == 0 || slot.proof == ls_proof(slot.epoch, slot.step, content.data(), slot.bytes)) return "";
+  return "it is another state: the proof of freshness differs";
 }
 
 // Verifies `id` on one rank; marks its slot BAD and says why if it does not hold.

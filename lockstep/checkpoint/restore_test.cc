@@ -26,7 +26,7 @@ class Restore : public testing::Test {
     std::byte* base = memory_[rank].data() + static_cast<size_t>(index) * kStride;
     std::memset(base, static_cast<int>(step), bytes);
     ls_slot_open(&Slot(rank, index), epoch, step, 3);
-    ls_slot_done(&Slot(rank, index), bytes, 10, ls_crc32c(0, base, bytes));
+    ls_slot_done(&Slot(rank, index), bytes, 10, ls_crc32c(0, base, bytes), ls_proof(epoch, step, base, bytes));
   }
   void WriteAll(int index, uint64_t epoch, int64_t step) {
     for (uint32_t rank = 0; rank < 3; ++rank) Write(rank, index, epoch, step);
@@ -74,6 +74,18 @@ TEST_F(Restore, FallsBackFromAFlippedBitAndSaysWhere) {
                                    "rank 2: checkpoint of step 117: CRC 0x.*, expected 0x.*, over 1000 bytes")));
   EXPECT_EQ(Slot(2, 1).state, static_cast<uint64_t>(LS_SLOT_BAD));
   EXPECT_EQ(Slot(0, 1).state, static_cast<uint64_t>(LS_SLOT_DONE)) << "a good slot stays as it is";
+}
+
+TEST_F(Restore, AStateOfAnotherStepIsNotFresh) {
+  WriteAll(0, 1, 116);
+  WriteAll(1, 1, 117);
+  std::memcpy(memory_[1].data() + kStride, memory_[1].data(), 1000);  // of step 116, and with a CRC that is right
+  Slot(1, 1).crc32c = Slot(1, 0).crc32c;
+  const Choice choice = Choose();
+  EXPECT_EQ(choice.point, (Point{EpochId(1), StepId(116)}));
+  EXPECT_THAT(
+      choice.rejected,
+      testing::ElementsAre("rank 1: checkpoint of step 117: it is another state: the proof of freshness differs"));
 }
 
 TEST_F(Restore, NamesEveryBadRankInOrderAndBeginsAfreshIfNothingIsLeft) {

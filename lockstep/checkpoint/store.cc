@@ -207,6 +207,7 @@ absl::StatusOr<ManifestFile> Store::WriteSlot(const std::string& path, const Slo
   sums.slot_bytes = slot.content.size();
   sums.slot_meta_bytes = slot.meta_bytes;
   sums.slot_crc32c = slot.crc32c;
+  sums.slot_proof = slot.proof;
   const auto meta = slot.content.first(slot.meta_bytes);
   LS_ASSIGN_OR_RETURN(const std::vector<Tensor> table, ReadTable(meta, slot.content.size()));
   const std::vector<Tensor> order = FileOrder(table);

@@ -30,7 +30,7 @@ inline constexpr std::string_view kIncoming = ".incoming_", kOutgoing = ".outgoi
 struct SlotImage {
   std::span<const std::byte> content;
   uint64_t meta_bytes = 0;
-  uint32_t crc32c = 0;
+  uint32_t crc32c = 0, proof = 0;
 };
 
 // What one node writes. The memory may change meanwhile: that is found out, and nothing of it is kept.

@@ -32,8 +32,9 @@ struct ls_slot {
   uint32_t crc32c;     /* of all `bytes` */
   uint32_t world_size;
   ls_atomic_u64
-      sequence; /* odd while the fields above are being changed (commit.h): a reader who saw two values reads again */
-  uint64_t reserved[1];
+      sequence;   /* odd while the fields above are being changed (commit.h): a reader who saw two values reads again */
+  uint32_t proof; /* of freshness: proof.h; 0: none is known */
+  uint32_t reserved;
 };
 
 enum ls_phase {

@@ -29,6 +29,7 @@ enum ls_result {
   LS_FRESH = 4,   /* restore: there is nothing to restore, begin at the beginning */
   LS_CORRUPT = 5, /* restore: the CRC does not match; the slot is now marked BAD */
   LS_TIMEOUT = 6,
+  LS_STALE = 7, /* what was copied is not what step() saw: counted as torn, and never DONE */
 };
 
 enum ls_device { LS_DEVICE_CPU = 0, LS_DEVICE_CUDA = 1 };
@@ -92,7 +93,8 @@ int ls_save_stream(struct ls_client*, void* stream);
 int ls_save_submit(struct ls_client*);
 /* Instead of submit: copies in the calling thread, and the slot is DONE. */
 int ls_save_here(struct ls_client*);
-/* Returns when this rank's copy is complete (its slot DONE). LS_OK too if none is under way. */
+/* Returns when this rank's copy is complete (its slot DONE). LS_OK too if none is under way. LS_STALE: it was thrown
+ * away. */
 int ls_save_wait(struct ls_client*);
 /* The sources changed under the copy: the slot becomes EMPTY and is counted as torn. Call after wait, or instead of it.
  */
@@ -103,6 +105,8 @@ void ls_save_spoil(struct ls_client*);
 int ls_restore_point(struct ls_client*, double timeout_s, int64_t* step, const void** meta, uint64_t* meta_bytes,
                      const void** tensors, uint64_t* tensor_bytes);
 
+/* The freshness proof of a slot's content (proof.h); never 0. */
+uint32_t ls_proof(uint64_t epoch, int64_t step, const void* content, uint64_t bytes);
 /* CRC32C (Castagnoli) of `bytes` at `data`, continuing `crc` (0 to begin). */
 uint32_t ls_crc32c(uint32_t crc, const void* data, uint64_t bytes);
 /* Copies with non-temporal stores and returns the CRC32C of what was copied, continuing `crc`, in one pass. */

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -172,6 +174,69 @@ TEST_F(Client, FlippedBitIsFoundAndTheSlotIsBad) {
   EXPECT_EQ(Restore(), LS_CORRUPT);
   EXPECT_EQ(block().slot[0].state, static_cast<uint64_t>(LS_SLOT_BAD));
   EXPECT_THAT(ls_last_error(), testing::StartsWith("rank 0: the checkpoint of step 0 is corrupt: CRC 0x"));
+}
+
+// Each of them, also those that the copy thread made while the sources of the next one were filled.
+TEST_F(Client, AHundredAndTwentySavesAreAsManyStates) {
+  Join();
+  ls_buffers(client_, 200'000);
+  std::set<std::string> contents;
+  for (int64_t step = 0; step < 120; ++step) {
+    ASSERT_EQ(Save(step), LS_OK) << ls_last_error();
+    ASSERT_EQ(ls_save_wait(client_), LS_OK);
+    const int index = ls_slot_find(&block(), {1, step});
+    ASSERT_GE(index, 0);
+    const ls_slot& slot = block().slot[index];
+    const std::string content(starter_.slot(index), slot.bytes);
+    const std::string meta = "meta " + std::to_string(step);
+    ASSERT_EQ(content.substr(0, meta.size()), meta);
+    ASSERT_EQ(content.substr(64, eager_.size()), std::string(eager_.begin(), eager_.end()));
+    ASSERT_EQ(content.substr(192), std::string(lazy_.begin(), lazy_.end()));
+    ASSERT_EQ(slot.crc32c, ls_crc32c(0, content.data(), content.size()));
+    ASSERT_EQ(slot.proof, ls_proof(1, step, content.data(), content.size()));
+    contents.insert(content);
+  }
+  EXPECT_EQ(contents.size(), 120u);
+}
+
+// A write that comes before the copy, or into the middle of it, past whatever torch counts.
+TEST_F(Client, WhatIsWrittenBeforeItIsCopiedIsThrownAway) {
+#ifdef __SANITIZE_THREAD__
+  GTEST_SKIP() << "it is a race, on purpose";
+#endif
+  Join();
+  ls_buffers(client_, 200'000);
+  uint64_t stale = 0;
+  for (int64_t step = 0; step < 100; ++step) {
+    ASSERT_EQ(Save(step), LS_OK);
+    const char was = lazy_.front();
+    lazy_.assign(lazy_.size(), static_cast<char>(was + 50));
+    const int result = ls_save_wait(client_);
+    const int index = ls_slot_find(&block(), {1, step});
+    if (result == LS_STALE) {
+      ++stale;
+      EXPECT_LT(index, 0);
+    } else {  // the copy thread was faster
+      ASSERT_EQ(result, LS_OK);
+      ASSERT_GE(index, 0);
+      const char* copy = starter_.slot(index) + 192;
+      EXPECT_EQ(std::count(copy, copy + lazy_.size(), was), static_cast<std::ptrdiff_t>(lazy_.size()));
+    }
+  }
+  EXPECT_GT(stale, 0u);
+  EXPECT_EQ(block().torn, stale);
+}
+
+TEST_F(Client, AStateOfAnotherStepIsNotRestored) {
+  Join();
+  ls_buffers(client_, 200'000);
+  ASSERT_EQ(Save(0), LS_OK);
+  ls_save_wait(client_);
+  block().slot[0].step = 1;  // and its CRC is that of its content
+  NextEpoch(2, 1, 1);
+  EXPECT_EQ(Restore(), LS_CORRUPT);
+  EXPECT_STREQ(ls_last_error(), "rank 0: what stands under step 1 is not its state: the proof of freshness differs");
+  EXPECT_EQ(block().slot[0].state, static_cast<uint64_t>(LS_SLOT_BAD));
 }
 
 TEST_F(Client, RefusesAnotherWorldSizeAndWhatItDoesNotHold) {

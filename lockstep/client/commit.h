@@ -27,7 +27,7 @@
  *   int slot = ls_slot_choose(board, rank, epoch, step);
  *   if (slot >= 0) ls_slot_open(&block->slot[slot], epoch, step, world_size);
  *   ls_attempted(block, step);                       // after the slot is taken: who sees the attempt sees the slot
- *   ... copy ...; ls_slot_done(&block->slot[slot], bytes, meta_bytes, crc);
+ *   ... copy ...; ls_slot_done(&block->slot[slot], bytes, meta_bytes, crc, proof);
  */
 #ifndef LOCKSTEP_CLIENT_COMMIT_H_
 #define LOCKSTEP_CLIENT_COMMIT_H_
@@ -259,10 +259,12 @@ static inline void ls_attempted(struct ls_rank_block* block, int64_t step) {
   __atomic_store_n(&block->attempted_step, step, __ATOMIC_RELEASE);
 }
 
-static inline void ls_slot_done(struct ls_slot* slot, uint64_t bytes, uint64_t meta_bytes, uint32_t crc) {
+static inline void ls_slot_done(struct ls_slot* slot, uint64_t bytes, uint64_t meta_bytes, uint32_t crc,
+                                uint32_t proof) {
   slot->bytes = bytes;
   slot->meta_bytes = meta_bytes;
   slot->crc32c = crc;
+  slot->proof = proof;
   __atomic_store_n(&slot->state, LS_SLOT_DONE, __ATOMIC_RELEASE);
 }
 

@@ -81,7 +81,7 @@ struct Saver {
         stage = kDone;
         break;
       case kDone:
-        if (slot >= 0) ls_slot_done(&block->slot[slot], 1, 1, 0);
+        if (slot >= 0) ls_slot_done(&block->slot[slot], 1, 1, 0, 0);
         *this = {kChoose, step + 1, -1};
         break;
     }
@@ -320,7 +320,7 @@ TEST(Commit, AWriterThatDiedWhileRenamingIsReadAsChangingUntilTheNextOne) {
   EXPECT_TRUE(ls_slot_read(slot).changing);
   ls_slot_open(slot, 2, 7, 1);
   EXPECT_FALSE(ls_slot_read(slot).changing);
-  ls_slot_done(slot, 1, 1, 0);
+  ls_slot_done(slot, 1, 1, 0, 0);
   EXPECT_TRUE(ls_committed(board.get(), {2, 7}));
 }
 
@@ -350,7 +350,7 @@ TEST(Commit, SomethingIsCommittedAtEveryMomentUnderThreads) {
         const int slot = ls_slot_choose(board.get(), r, 1, step);
         if (slot >= 0) ls_slot_open(&board.block(r)->slot[slot], 1, step, 3);
         ls_attempted(board.block(r), step);
-        if (slot >= 0) ls_slot_done(&board.block(r)->slot[slot], 1, 1, 0);
+        if (slot >= 0) ls_slot_done(&board.block(r)->slot[slot], 1, 1, 0, 0);
         if (step % 16 == 0) std::this_thread::yield();
       }
     });
@@ -374,7 +374,7 @@ class Afar : public testing::Test {
   }
   void Hold(int slot, uint64_t epoch, int64_t step, bool done = true) {
     ls_slot_open(&board_.block(0)->slot[slot], epoch, step, 4);
-    if (done) ls_slot_done(&board_.block(0)->slot[slot], 1, 1, 0);
+    if (done) ls_slot_done(&board_.block(0)->slot[slot], 1, 1, 0, 0);
   }
   void Publish(uint64_t epoch, int64_t step, int64_t dead = -1) { ls_publish(board_.get(), {epoch, step}, dead); }
   int Choose(uint64_t epoch, int64_t step) { return ls_slot_choose(board_.get(), 0, epoch, step); }

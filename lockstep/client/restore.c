@@ -31,11 +31,20 @@ static int find_slot(const struct ls_client* c, struct ls_checkpoint id) {
       (long long)id.step, ranks, c->world_size, ranks);
 }
 
+static bool is_fresh(const struct ls_slot* slot, const char* base) {
+  return slot->proof == 0 || slot->proof == ls_proof(slot->epoch, slot->step, base, slot->bytes);
+}
+
 static int verify(const struct ls_client* c, struct ls_slot* slot, const char* base) {
   const bool sane = slot->bytes <= ls_slot_capacity(c) && slot->meta_bytes <= slot->bytes;
   const uint32_t crc = sane ? ls_crc32c(0, base, slot->bytes) : 0;
-  if (sane && crc == slot->crc32c) return LS_OK;
+  const bool whole = sane && crc == slot->crc32c;
+  if (whole && is_fresh(slot, base)) return LS_OK;
   __atomic_store_n(&slot->state, LS_SLOT_BAD, __ATOMIC_RELEASE);
+  if (whole) {
+    return ls_fail(LS_CORRUPT, "rank %u: what stands under step %lld is not its state: the proof of freshness differs",
+                   c->rank, (long long)slot->step);
+  }
   return ls_fail(LS_CORRUPT, "rank %u: the checkpoint of step %lld is corrupt: CRC %#x, expected %#x", c->rank,
                  (long long)slot->step, crc, slot->crc32c);
 }

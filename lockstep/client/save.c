@@ -149,6 +149,36 @@ int ls_save_stream(struct ls_client* c, void* stream) {
   return LS_OK;
 }
 
+/* The piece that holds the byte at `offset`, or the last one before it. */
+static const struct ls_piece* piece_at(const struct ls_save* save, uint64_t offset) {
+  size_t low = 0, high = save->pieces;
+  while (high - low > 1) {
+    const size_t middle = (low + high) / 2;
+    if (save->piece[middle].offset <= offset)
+      low = middle;
+    else
+      high = middle;
+  }
+  return &save->piece[low];
+}
+
+/* `into`: a multiple of LS_PROOF_BYTES. What is copied already can't differ; nor is a device waited for. */
+static void witness(struct ls_save* save, const struct ls_piece* piece, uint64_t into) {
+  const bool waits = piece >= save->piece + save->next && !piece->copied && piece->device == LS_DEVICE_CPU;
+  if (!waits || into >= piece->bytes) return;
+  ls_witness_add(&save->witness, piece->offset + into, (const char*)piece->from + into, piece->bytes - into);
+}
+
+static void witness_all(struct ls_save* save) {
+  for (uint32_t k = 0; k < LS_PROOF_PLACES; ++k) {
+    const uint64_t place = ls_proof_place(save->id, k, save->end);
+    const struct ls_piece* piece = piece_at(save, place);
+    witness(save, piece, place - piece->offset);
+    piece = &save->piece[ls_proof_choice(save->id, LS_PROOF_PLACES + k, save->pieces)];
+    if (piece->bytes > 0) witness(save, piece, ls_proof_place(save->id, k, piece->bytes));
+  }
+}
+
 static void hand_over(struct ls_copier* copier) {
   pthread_mutex_lock(&copier->mutex);
   copier->state = LS_COPIER_BUSY;
@@ -167,6 +197,7 @@ static int submit(struct ls_client* c, bool here) {
   if (here || save->next == save->pieces || !c->copier.started) {
     result = (int)ls_save_finish(c); /* wanted here, nothing to hand over, or nobody to take it */
   } else {
+    witness_all(save);
     hand_over(&c->copier);
   }
   ls_add_blocked(c, save->begun_ns);
@@ -213,14 +244,17 @@ static enum ls_result close_slot(struct ls_client* c, bool copied, bool torn) {
   struct ls_save* save = &c->save;
   struct ls_slot* slot = &c->block->slot[save->slot];
   if (!ls_is_current(c)) return LS_REFUSED;
-  if (copied && !torn) {
-    ls_slot_done(slot, save->end, save->meta_bytes, save->crc);
+  const bool stale = copied && !torn && !ls_witness_agrees(&save->witness, save->base);
+  if (copied && !torn && !stale) {
+    const uint32_t proof = ls_proof(save->id.epoch, save->id.step, save->base, save->end);
+    ls_slot_done(slot, save->end, save->meta_bytes, save->crc, proof);
     ls_ring_if_whole(c->board, (struct ls_checkpoint){slot->epoch, slot->step});
     ls_count(&c->block->copies);
     return LS_OK;
   }
   __atomic_store_n(&slot->state, LS_SLOT_EMPTY, __ATOMIC_RELEASE);
-  if (torn) ls_count(&c->block->torn);
+  if (torn || stale) ls_count(&c->block->torn);
+  if (stale) return LS_STALE;
   return torn ? LS_OK : LS_REFUSED;
 }
 

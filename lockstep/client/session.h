@@ -16,6 +16,7 @@
 #include "lockstep/client/client.h"
 #include "lockstep/client/commit.h"
 #include "lockstep/client/device.h"
+#include "lockstep/client/proof.h"
 #include "lockstep/record/ring.h"
 
 /* One tensor (or the meta) on its way into the slot. */
@@ -42,6 +43,7 @@ struct ls_save {
   void* stream;
   bool cuda;        /* some piece is on a CUDA device */
   int64_t begun_ns; /* when the training thread entered begin() */
+  struct ls_witness witness;
 };
 
 enum ls_copier_state { LS_COPIER_IDLE, LS_COPIER_BUSY, LS_COPIER_STOP };

@@ -22,18 +22,23 @@ absl::StatusOr<Connection> Ask(const Address& keeper, const std::string& token, 
   return connection;
 }
 
-absl::Status FetchSlot(Connection& connection, const std::vector<Place>& places, uint32_t slot,
+absl::Status FetchSlot(Connection& connection, const std::vector<Place>& places, const Head& head,
                        const SlotHeader& header, std::span<std::byte> room) {
   uint32_t crc = 0;  // chunk by chunk, while it is in the cache
   for (const Place& place : places) {
-    if (place.slot != slot) continue;
+    if (place.slot != head.slots) continue;
     const std::span<std::byte> chunk = room.subspan(place.offset, place.bytes);
     LS_RETURN_IF_ERROR(ReadAnswer(connection));
     LS_RETURN_IF_ERROR(connection.Read(chunk));
     crc = ls_crc32c(crc, chunk.data(), chunk.size());
   }
-  if (crc == header.crc32c) return absl::OkStatus();
-  return DataLoss("slot {}: CRC {:#010x}, expected {:#010x}, over {} bytes", slot, crc, header.crc32c, header.bytes);
+  if (crc != header.crc32c)
+    return DataLoss("slot {}: CRC {:#010x}, expected {:#010x}, over {} bytes", head.slots, crc, header.crc32c,
+                    header.bytes);
+  if (header.proof == 0 || header.proof == ls_proof(head.epoch, head.step, room.data(), header.bytes))
+    return absl::OkStatus();
+  return DataLoss("slot {}: it is another state than that of step {}: the proof of freshness differs", head.slots,
+                  head.step);
 }
 
 }  // namespace
@@ -53,9 +58,8 @@ absl::StatusOr<Outline> Fetch(const Address& keeper, const std::string& token, i
       head.slots = static_cast<uint32_t>(slot);
       threads.emplace_back([&, head, room] {
         absl::StatusOr<Connection> connection = Ask(keeper, token, head, stop);
-        fetched[head.slots] = connection.ok()
-                                  ? FetchSlot(*connection, places, head.slots, outline.slots[head.slots], room)
-                                  : connection.status();
+        fetched[head.slots] = connection.ok() ? FetchSlot(*connection, places, head, outline.slots[head.slots], room)
+                                              : connection.status();
       });
     }
   }

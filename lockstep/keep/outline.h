@@ -32,7 +32,7 @@ Hash HashOf(std::span<const std::byte> chunk);
 // As its header on the board says.
 struct SlotHeader {
   uint64_t bytes = 0, meta_bytes = 0;
-  uint32_t crc32c = 0;
+  uint32_t crc32c = 0, proof = 0;  // proof: of freshness (client/proof.h); 0: none is known
   bool operator==(const SlotHeader&) const = default;
 };
 

@@ -12,7 +12,7 @@ constexpr uint32_t kMostText = 4096;
 
 struct WireSlot {
   uint64_t bytes = 0, meta_bytes = 0;
-  uint32_t crc32c = 0, reserved = 0;
+  uint32_t crc32c = 0, proof = 0;
 };
 
 }  // namespace
@@ -32,7 +32,7 @@ absl::Status WriteOutline(Connection& connection, const Outline& outline) {
                   static_cast<uint32_t>(outline.chunks.size())};
   LS_RETURN_IF_ERROR(connection.Write(head));
   for (const SlotHeader& slot : outline.slots)
-    LS_RETURN_IF_ERROR(connection.Write(WireSlot{slot.bytes, slot.meta_bytes, slot.crc32c}));
+    LS_RETURN_IF_ERROR(connection.Write(WireSlot{slot.bytes, slot.meta_bytes, slot.crc32c, slot.proof}));
   return connection.Write(std::as_bytes(std::span(outline.chunks)));
 }
 
@@ -49,7 +49,7 @@ absl::StatusOr<Outline> ReadOutline(Connection& connection, const Head& head) {
   for (uint32_t i = 0; i < head.slots; ++i) {
     WireSlot slot;
     LS_RETURN_IF_ERROR(connection.Read(slot));
-    outline.slots.push_back({slot.bytes, slot.meta_bytes, slot.crc32c});
+    outline.slots.push_back({slot.bytes, slot.meta_bytes, slot.crc32c, slot.proof});
   }
   // By and by: who announces many must send many.
   constexpr size_t kAtOnce = 4096;

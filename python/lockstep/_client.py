@@ -7,7 +7,7 @@ import math
 import os
 import sys
 
-OK, NOT_JOINED, SKIPPED, REFUSED, FRESH, CORRUPT, TIMEOUT = range(7)
+OK, NOT_JOINED, SKIPPED, REFUSED, FRESH, CORRUPT, TIMEOUT, STALE = range(8)
 CPU, CUDA = 0, 1
 OTHER, DATA, FORWARD, BACKWARD, OPTIMIZER = range(5)  # parts of a step
 RESTORE_TIMEOUT_S = 300.0  # for the agent to name the restore point; it does so before it starts the workers

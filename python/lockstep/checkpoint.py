@@ -83,8 +83,7 @@ class Checkpoint:
             self._reserve()
         self._client.step(i, loss)
         if self._every is not None and (i + 1) % self._every == 0:
-            self._client.save_wait()  # a loop without optimizer.step() comes here first
-            self._check_untouched()
+            self._end_copy()  # a loop without optimizer.step() comes here first
             self._save(i)
         self._client.mark(_client.DATA)
 
@@ -197,8 +196,14 @@ class Checkpoint:
     def _before_optimizer_step(self):
         self._client.mark(_client.OPTIMIZER)
         if self._watched is not None:
-            self._client.save_wait()
-            self._check_untouched()
+            self._end_copy()
+
+    def _end_copy(self):
+        if self._client.save_wait() == _client.STALE:
+            self._watched, self._lazy = None, False
+            _client.warn("what step() was copying was written before optimizer.step(), by something that torch does not count (such as .data): "
+                         "that checkpoint is thrown away, and from now on step() itself copies everything")
+        self._check_untouched()
 
     def _versions(self, tensors):
         wholes = [pair for holder in self._holders.values() if hasattr(holder, "wholes") for pair in holder.wholes()]

@@ -207,6 +207,16 @@ class Saving(Starter):
         self.assertEqual(self.starter.field(88), 1)
         self.assertEqual(self.starter.done(), {(1, 7), (1, 8)})
 
+    def test_a_write_that_torch_does_not_count_spoils_one_checkpoint(self):
+        def halve(weight):
+            weight.data.mul_(0.5)
+
+        _, stderr = in_worker(lambda: train_bypassing(steps=30, from_step=6, write=halve))
+        self.assertEqual(stderr.count("\n"), 1, stderr)
+        self.assertIn("by something that torch does not count (such as .data)", stderr)
+        self.assertEqual(self.starter.field(88), 1)
+        self.assertEqual(self.starter.done(), {(1, 28), (1, 29)})
+
     def test_swapped_memory_and_a_grown_model(self):
         def grow():
             net = nn.Linear(4, 4)
@@ -291,8 +301,13 @@ class Saving(Starter):
         self.assertEqual((self.starter.field(24), self.starter.field(64, "d")), (41, 0.25))
 
 
-def train_bypassing(steps, from_step):
-    """Clamps a parameter after each step() from `from_step` on. The state is so large that it is copied beside the next forward."""
+def clamp(weight):
+    with torch.no_grad():
+        weight.clamp_(-1, 1)
+
+
+def train_bypassing(steps, from_step, write=clamp):
+    """Writes to a parameter after each step() from `from_step` on. The state is so large that it is copied beside the next forward."""
     net = nn.Linear(1500, 1500)
     optimizer = adam(net.parameters())
     ckpt = lockstep.Checkpoint({"net": net, "optimizer": optimizer})
@@ -301,8 +316,7 @@ def train_bypassing(steps, from_step):
         optimizer.step()
         ckpt.step(i)
         if i >= from_step:
-            with torch.no_grad():
-                net.weight.clamp_(-1, 1)
+            write(net.weight)
     ckpt._client.save_wait()
 
 
