@@ -31,6 +31,7 @@ void AddDowntime(CLI::App& app, int& exit_code);
 void AddStandbys(CLI::App& app, int& exit_code);
 void AddReport(CLI::App& app, int& exit_code);
 void AddProbe(CLI::App& app, int& exit_code);
+void AddPlan(CLI::App& app, int& exit_code);
 void AddReplay(CLI::App& app, int& exit_code);
 void AddExplain(CLI::App& app, int& exit_code);
 void AddSimulate(CLI::App& app, int& exit_code);

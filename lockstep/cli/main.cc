@@ -39,6 +39,7 @@ int main(int argc, char** argv) {
   AddStandbys(app, exit_code);
   AddReport(app, exit_code);
   AddProbe(app, exit_code);
+  AddPlan(app, exit_code);
   AddReplay(app, exit_code);
   AddExplain(app, exit_code);
   AddSimulate(app, exit_code);
