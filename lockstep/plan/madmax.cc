@@ -14,7 +14,8 @@ absl::StatusOr<double> Positive(const Json& object, const char* key) {
   if (found == object.end() || !found->is_number())
     return InvalidArgument("\"{}\" is missing or is no number; expected one above zero", key);
   const double value = found->get<double>();
-  if (!(value > 0) || !std::isfinite(value)) return InvalidArgument("\"{}\" is {}; expected more than zero", key, value);
+  if (!(value > 0) || !std::isfinite(value))
+    return InvalidArgument("\"{}\" is {}; expected more than zero", key, value);
   return value;
 }
 
@@ -72,7 +73,8 @@ absl::StatusOr<Strategies> StrategiesOf(const Json& task, const std::string& lay
   const auto names = task.find(layer + "_parallel"), degrees = task.find(layer + "_parallel_degree");
   if (names == task.end() || degrees == task.end() || !names->is_array() || names->size() != degrees->size() ||
       names->empty() || names->size() > rates.all_reduce.size()) {
-    return InvalidArgument("\"{}_parallel\" and its degrees are not 1 to {} strategies", layer, rates.all_reduce.size());
+    return InvalidArgument("\"{}_parallel\" and its degrees are not 1 to {} strategies", layer,
+                           rates.all_reduce.size());
   }
   for (size_t i = 0; i < names->size(); ++i) {
     const std::string name = (*names)[i].is_string() ? (*names)[i].get<std::string>() : "";

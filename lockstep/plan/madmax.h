@@ -27,8 +27,8 @@ struct MadmaxTimes {
 };
 
 // model, system, task: as the JSON files of MAD-Max have them. kInvalidArgument: a key is missing, a figure is not
-// positive, or the strategies are none that MAD-Max allows. kUnimplemented: a kind of model of which no output is known to
-// compare with (mixtures of experts, DLRM with transformers).
+// positive, or the strategies are none that MAD-Max allows. kUnimplemented: a kind of model of which no output is known
+// to compare with (mixtures of experts, DLRM with transformers).
 absl::StatusOr<MadmaxTimes> PredictMadmax(const Json& model, const Json& system, const Json& task,
                                           MadmaxVariant variant);
 

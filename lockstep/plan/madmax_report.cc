@@ -82,8 +82,9 @@ absl::StatusOr<Json> CompareMadmax(const std::string& configs_path, const std::s
     }
     ++rows;
     const double ours_ms = 1e3 * times->iteration.value, ours_exposed_ms = 1e3 * times->exposed().value;
-    const Errors errors{std::abs(ours_ms - *iteration) / *iteration,
-                        std::abs(ours_exposed_ms - *exposed) / std::max(std::abs(*exposed), kLeastExposed * *iteration)};
+    const Errors errors{
+        std::abs(ours_ms - *iteration) / *iteration,
+        std::abs(ours_exposed_ms - *exposed) / std::max(std::abs(*exposed), kLeastExposed * *iteration)};
     if (worst.is_null() || errors.worst() > most.worst()) {
       worst = {{"row", row.line},
                {"model", table.Field(row, "model")},

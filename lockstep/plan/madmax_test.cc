@@ -15,10 +15,9 @@ using testing::HasSubstr;
 
 // Two nodes of two devices. With round figures: 1 TFLOP/s, 1 GB/s of memory, 10 GB/s within a node, 1 between nodes.
 Json System() {
-  return {{"num_devices", 4},   {"num_nodes", 2},       {"f16_flops", 2e12},       {"flops_util", .5},
-          {"mem_bw", 2e9},      {"mem_bw_util", .5},    {"num_nvlinks", 2},        {"bw_per_nvlink", 20e9},
-          {"nvlink_util", .5},  {"ibroce_util", 1},     {"num_ibroce_ports", 2},   {"ibroce_bw", 2e9},
-          {"ar_perc_intra", .5}};
+  return {{"num_devices", 4},      {"num_nodes", 2},   {"f16_flops", 2e12},     {"flops_util", .5},  {"mem_bw", 2e9},
+          {"mem_bw_util", .5},     {"num_nvlinks", 2}, {"bw_per_nvlink", 20e9}, {"nvlink_util", .5}, {"ibroce_util", 1},
+          {"num_ibroce_ports", 2}, {"ibroce_bw", 2e9}, {"ar_perc_intra", .5}};
 }
 Json Dlrm() {
   return {{"type", "DLRM"},    {"bytes_per_nonemb_param", 2}, {"bytes_per_emb_param", 2}, {"mlp_dim", 1000},
@@ -26,8 +25,9 @@ Json Dlrm() {
           {"pooling_size", 10}};
 }
 Json Task(const char* type) {
-  return {{"type", type},          {"mlp_parallel", {"ddp"}}, {"mlp_parallel_degree", {4}}, {"emb_parallel", {"mp"}},
-          {"emb_parallel_degree", {4}}, {"local_mlp_bs", 1000},    {"local_emb_bs", 4000}};
+  return {{"type", type},           {"mlp_parallel", {"ddp"}},    {"mlp_parallel_degree", {4}},
+          {"emb_parallel", {"mp"}}, {"emb_parallel_degree", {4}}, {"local_mlp_bs", 1000},
+          {"local_emb_bs", 4000}};
 }
 
 // A layer: 2 * 1000^2 * 1000 flops, 2 ms. Tables: 10 * 10 * 50 * 2 * 4000 / 4 bytes, 10 ms; exchanged: 2 * (10 MB / 4)

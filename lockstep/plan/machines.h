@@ -1,0 +1,32 @@
+// The machines that plan knows, from presets/plan/machines.toml: peaks of data sheets, and the names under which tables
+// of measured runs have them.
+//
+//   LS_ASSIGN_OR_RETURN(const Machines machines, ReadMachines(path));
+//   LS_ASSIGN_OR_RETURN(const Machine machine, machines.Find("H100-80GB-SXM"));
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/plan/workload.h"
+
+namespace lockstep::plan {
+
+class Machines {
+ public:
+  struct Named {
+    Machine machine;
+    std::vector<std::string> names;  // and its own
+  };
+  explicit Machines(std::vector<Named> all) : all_(std::move(all)) {}
+  // NotFound, with the nearest name.
+  absl::StatusOr<Machine> Find(std::string_view name) const;
+
+ private:
+  std::vector<Named> all_;
+};
+
+absl::StatusOr<Machines> ReadMachines(const std::string& path);
+
+}  // namespace lockstep::plan

@@ -1,0 +1,139 @@
+#include "lockstep/plan/measured.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "lockstep/base/csv.h"
+
+namespace lockstep::plan {
+namespace {
+
+bool Holds(std::string_view text, std::string_view part) { return text.find(part) != std::string_view::npos; }
+
+// Fields of one row: what is missing or impossible is remembered with its column.
+class Row {
+ public:
+  Row(const CsvTable& table, const CsvRow& row) : table_(table), row_(row) {}
+
+  std::string Text(std::string_view column) const { return std::string(table_.Field(row_, column)); }
+  std::optional<double> Number(std::string_view column) {
+    const std::string_view text = table_.Field(row_, column);
+    if (text.empty()) return std::nullopt;
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool is_number = error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
+    if (!is_number || value < 0) Fail(fmt::format("column {} is \"{}\"; expected a number not below 0", column, text));
+    return is_number ? std::optional(value) : std::nullopt;
+  }
+  // Missing: `otherwise`; below 0: it has to be there.
+  int Integer(std::string_view column, int otherwise = -1) {
+    const std::optional<double> value = Number(column);
+    if (!value && otherwise < 0) Fail(fmt::format("column {} is empty", column));
+    if (value && (*value != std::floor(*value) || *value > 1e9))
+      Fail(fmt::format("column {} is {}; expected a whole number", column, *value));
+    return value ? static_cast<int>(std::min(*value, 1e9)) : otherwise;
+  }
+  void Fail(std::string why) {
+    if (status_.ok()) status_ = InvalidArgument("{}", why);
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const CsvTable& table_;
+  const CsvRow& row_;
+  absl::Status status_;
+};
+
+Precision PrecisionOf(const std::string& name) {
+  if (name.starts_with("nvfp4")) return Precision::kFp4;
+  if (name.starts_with("fp8") || name.starts_with("mxfp8")) return Precision::kFp8;
+  return Precision::kBf16;
+}
+
+void TakeModel(Row& row, Workload& work) {
+  work.layers = row.Integer("layers");
+  work.hidden = row.Integer("hidden");
+  work.heads = row.Integer("heads");
+  work.kv_heads = row.Integer("kv_heads", work.heads);
+  work.head_dim = row.Integer("head_dim", work.heads > 0 ? work.hidden / work.heads : 0);
+  work.vocabulary = row.Integer("vocab", 50'257);
+  work.gated = row.Integer("gated", 0) == 1;
+  work.experts = row.Integer("experts", 0);
+  work.top_k = row.Integer("topk", 0);
+  work.expert_ffn = row.Integer("moe_ffn", 0);
+  work.ffn = row.Integer("ffn", work.experts > 0 ? std::max(1, work.expert_ffn) : -1);
+}
+
+// Where the source does not say, what its framework does by itself.
+void TakeLayout(Row& row, Workload& work) {
+  work.accelerators = row.Integer("gpus");
+  work.tp = row.Integer("tp", 1);
+  work.pp = row.Integer("pp", 1);
+  work.cp = row.Integer("cp", 1);
+  work.ep = row.Integer("ep", 1);
+  work.chunks = row.Integer("vp", 1);
+  work.zero = row.Integer("zero", 0);
+  work.dp = row.Integer("dp", std::max(1, work.accelerators / std::max(1, work.tp * work.pp * work.cp)));
+  const int per_rank = work.global_batch / std::max(1, work.dp);
+  work.microbatch = row.Integer("mbs", work.pp == 1 ? std::max(1, per_rank) : 1);
+  work.sequence_parallel = row.Integer("seq_parallel", work.tp > 1 && work.stack != Stack::kUnfused ? 1 : 0) == 1;
+}
+
+void TakeWork(Row& row, Workload& work) {
+  work.sequence = row.Integer("seq");
+  work.global_batch = row.Integer("gbs");
+  work.flash = row.Text("attention") != "unfused";
+  work.precision = PrecisionOf(row.Text("precision"));
+  const std::string framework = row.Text("framework"), recompute = row.Text("recompute");
+  const bool eager = Holds(framework, "FSDP") || Holds(framework, "fsdp") || row.Integer("zero", 0) == 3;
+  work.stack = !work.flash ? Stack::kUnfused : eager ? Stack::kEager : Stack::kFused;
+  work.training = row.Text("task") == "lora" ? Training::kLora : Training::kFull;
+  if (recompute == "full") work.recompute = Recompute::kFull;
+  if (recompute == "selective") work.recompute = Recompute::kSelective;
+}
+
+absl::StatusOr<Workload> WorkloadOf(Row& row, const Machines& machines) {
+  Workload work;
+  TakeModel(row, work);
+  TakeWork(row, work);
+  TakeLayout(row, work);
+  LS_RETURN_IF_ERROR(row.status());
+  LS_ASSIGN_OR_RETURN(work.machine, machines.Find(row.Text("hardware")));
+  LS_RETURN_IF_ERROR(work.Validate());
+  if (work.precision == Precision::kFp8 && work.machine.fp8 == 0)
+    return InvalidArgument("{} has no fp8", work.machine.name);
+  if (work.precision == Precision::kFp4 && work.machine.fp4 == 0)
+    return InvalidArgument("{} has no fp4", work.machine.name);
+  return work;
+}
+
+}  // namespace
+
+absl::StatusOr<MeasuredTable> ReadMeasured(const std::string& path, const Machines& machines) {
+  LS_ASSIGN_OR_RETURN(const CsvTable table, ReadCsv(path));
+  for (const char* column : {"hardware", "layers", "hidden", "heads", "seq", "gbs", "gpus", "step_time_s"})
+    if (!table.Column(column)) return InvalidArgument("{}: there is no column {}", path, column);
+  MeasuredTable measured;
+  for (const CsvRow& fields : table.rows) {
+    Row row(table, fields);
+    absl::StatusOr<Workload> work = WorkloadOf(row, machines);
+    MeasuredRun::Values values;
+    values.step_s = row.Number("step_time_s").value_or(0);
+    values.memory_gib = row.Number("mem_gib");
+    values.out_of_memory = row.Text("notes").starts_with("OOM");
+    values.counts_context = Holds(row.Text("notes"), "nvidia-smi");
+    const absl::Status why = !work.ok() ? work.status() : row.status();
+    if (!why.ok()) {
+      measured.skipped.push_back({fields.line, Message(why)});
+    } else if (values.step_s == 0 && !values.out_of_memory && !values.memory_gib) {
+      measured.skipped.push_back({fields.line, "nothing was measured: columns step_time_s and mem_gib are empty"});
+    } else {
+      const std::string id = row.Text("id");
+      measured.runs.emplace_back(fields.line, id.empty() ? std::to_string(fields.line) : id, row.Text("family"),
+                                 *std::move(work), values);
+    }
+  }
+  return measured;
+}
+
+}  // namespace lockstep::plan

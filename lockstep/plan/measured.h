@@ -1,0 +1,53 @@
+// Rows of a table of measured training runs, as workloads to predict. The columns: docs/formats/measured.md.
+//
+//   LS_ASSIGN_OR_RETURN(const MeasuredTable table, ReadMeasured("measured_train.csv", machines));
+//   for (const MeasuredRun& run : table.runs) PredictStep(run.workload, rates);   // and only then run.Measured()
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/plan/machines.h"
+#include "lockstep/plan/workload.h"
+
+namespace lockstep::plan {
+
+class MeasuredRun {
+ public:
+  struct Values {
+    double step_s = 0;                 // 0: not measured
+    std::optional<double> memory_gib{};  // of the rank that takes most
+    bool counts_context = false;       // what the driver says is in use, not what a framework has allocated
+    bool out_of_memory = false;
+  };
+  MeasuredRun(int row, std::string id, std::string family, Workload workload, Values values)
+      : row_(row), id_(std::move(id)), family_(std::move(family)), workload_(std::move(workload)), values_(values) {}
+
+  int row() const { return row_; }  // its line
+  const std::string& id() const { return id_; }
+  const std::string& family() const { return family_; }
+  const Workload& workload() const { return workload_; }
+  const Values& Measured() const { return values_; }
+
+ private:
+  int row_;
+  std::string id_, family_;
+  Workload workload_;
+  Values values_;
+};
+
+struct SkippedRow {
+  int row = 0;
+  std::string why;
+};
+
+struct MeasuredTable {
+  std::vector<MeasuredRun> runs;
+  std::vector<SkippedRow> skipped;  // which can't be predicted, or have nothing to compare with
+};
+
+// kInvalidArgument: it is no such table.
+absl::StatusOr<MeasuredTable> ReadMeasured(const std::string& path, const Machines& machines);
+
+}  // namespace lockstep::plan

@@ -1,0 +1,95 @@
+#include "lockstep/plan/memory.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace lockstep::plan {
+namespace {
+
+constexpr double kContext = 3.2e9, kFragmentation = .03;
+
+// Bytes of weights, gradients and optimizer of each parameter that a rank holds, with 16-bit weights, 32-bit gradients
+// and the two moments and the master weight of Adam, of which the latter are shared from ZeRO 1 on.
+double StateBytes(const Workload& w) {
+  const double ranks = double(w.dp) * w.cp;
+  switch (w.zero) {
+    case 0:
+      return 18;
+    case 1:
+      return 6 + 12 / ranks;
+    case 2:
+      return 2 + 16 / ranks;
+    default:
+      return 16 / ranks;
+  }
+}
+
+struct Held {
+  double layers = 0, embedding = 0;  // parameters
+};
+
+Held HeldBy(const Workload& w) {
+  const double h = w.hidden;
+  double layer = w.LayerParameters();
+  if (w.experts > 0) {
+    const double all = (w.gated ? 3 : 2) * h * w.expert_ffn * w.experts;
+    layer = (layer - all) / w.tp + all / w.ep;
+  } else {
+    layer /= w.tp;
+  }
+  const double layers = std::ceil(double(w.layers) / w.pp);
+  return {layer * layers, h * w.vocabulary / w.tp * (w.pp == 1 ? 2 : 1)};
+}
+
+// Of one layer and microbatch, in units of tokens x hidden, without recomputation.
+double LayerActivations(const Workload& w) {
+  const double f = w.experts > 0 ? double(w.expert_ffn) * w.top_k : w.ffn, matrices = w.gated ? 6 : 4;
+  if (w.flash) {
+    const double split = 14 + matrices * f / w.hidden;
+    return w.sequence_parallel || w.tp == 1 ? split / w.tp : 10 + (split - 10) / w.tp;
+  }
+  const double scores = 5.0 * w.heads * w.sequence / w.hidden;
+  return w.sequence_parallel ? (34 + scores) / w.tp : 10 + (24 + scores) / w.tp;
+}
+
+// Of what one microbatch leaves behind in a layer, how much is kept until its backward pass.
+double Kept(const Workload& w, double all) {
+  switch (w.recompute) {
+    case Recompute::kFull:
+      return 2 / (w.sequence_parallel ? double(w.tp) : 1);
+    case Recompute::kSelective:
+      if (w.stack == Stack::kEager) return .6 * all;
+      return w.flash ? all : all - 5.0 * w.heads * w.sequence / w.hidden / w.tp;
+    default:
+      return all;
+  }
+}
+
+// A stage that has so many microbatches under way.
+MemoryUse StageUse(const Workload& w, double in_flight, bool has_head) {
+  const Held held = HeldBy(w);
+  const double tokens = double(w.microbatch) * w.sequence / w.cp, unit = tokens * w.hidden;
+  const double layers = std::ceil(double(w.layers) / w.pp), all = LayerActivations(w), kept = Kept(w, all);
+  MemoryUse use;
+  const double adapters = 2.2;  // frozen weights in 16 bits, and adapters of a hundredth with their optimizer
+  use.states = (w.training == Training::kLora ? adapters : StateBytes(w)) * (held.layers + held.embedding);
+  use.activations = unit * kept * layers * in_flight;
+  if (kept < all) use.activations += unit * all;  // of the layer that is computed again
+  if (has_head) use.logits = 4 * tokens * w.vocabulary / w.tp;
+  use.workspace = w.zero == 3 ? 4 * held.layers / std::max(1.0, layers)
+                              : 4 * double(w.hidden) * (w.gated ? 2 : 1) * w.ffn / w.tp;
+  use.context = kContext + kFragmentation * use.total();
+  return use;
+}
+
+}  // namespace
+
+MemoryUse PredictMemory(const Workload& w) {
+  if (w.pp == 1) return StageUse(w, 1, true);
+  const double interleaved = w.chunks > 1 ? 1 + (w.pp - 1.0) / (double(w.pp) * w.chunks) : 1;
+  const MemoryUse first = StageUse(w, std::min<double>(w.Microbatches(), w.pp * interleaved), false);
+  const MemoryUse last = StageUse(w, interleaved, true);
+  return first.total() >= last.total() ? first : last;
+}
+
+}  // namespace lockstep::plan

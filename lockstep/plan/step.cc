@@ -1,0 +1,227 @@
+#include "lockstep/plan/step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace lockstep::plan {
+namespace {
+
+constexpr double kBytes = 2;          // of an activation, a weight, a gradient
+constexpr double kMemoryShare = .85;  // of the bandwidth, that streaming kernels reach
+constexpr double kKernels = 14;       // of a layer, forward
+
+double Log2(double value) { return value > 1 ? std::log2(value) : 0; }
+
+// Seconds of each direction of one layer, for one microbatch on one accelerator.
+struct Pass {
+  double gemm = 0, experts = 0, attention = 0, glue = 0, tensor = 0, context = 0, exchange = 0;
+  double computed() const { return gemm + experts + attention + glue; }
+  double total() const { return computed() + tensor + context + exchange; }
+};
+
+class Model {
+ public:
+  Model(const Workload& work, const Rates& rates)
+      : w_(work), r_(rates), m_(work.machine), tokens_(double(work.microbatch) * work.sequence / work.cp) {}
+
+  StepTime Step() const {
+    const Pass forward = Forward(), backward = Backward(forward);
+    const double recompute = Recomputed(forward), head = Head();
+    const double layers = double(w_.layers) / w_.pp, batches = w_.Microbatches();
+    const double layer = forward.total() + backward.total() + recompute;
+    StepTime step;
+    // The stage with the output layer is the slowest; all others wait for it.
+    const double times = batches * layers;
+    step[Part::kGemm] = times * (forward.gemm + backward.gemm);
+    step[Part::kExperts] = times * (forward.experts + backward.experts);
+    step[Part::kAttention] = times * (forward.attention + backward.attention);
+    step[Part::kGlue] = times * (forward.glue + backward.glue);
+    step[Part::kTensor] = times * (forward.tensor + backward.tensor);
+    step[Part::kContext] = times * (forward.context + backward.context);
+    step[Part::kExpertExchange] = times * (forward.exchange + backward.exchange);
+    step[Part::kRecompute] = times * recompute;
+    step[Part::kHead] = batches * head;
+    step[Part::kBubble] = (w_.pp - 1.0) / w_.chunks * layers * layer;
+    step[Part::kPipeline] = Pipeline(batches);
+    step[Part::kData] = Data(batches, layers, layer, backward.total());
+    step[Part::kOptimizer] = r_.optimizer_bytes * Updated() / (m_.bandwidth * kMemoryShare);
+    step[Part::kStep] = r_.step;
+    step[Part::kStragglers] = step.total().value * r_.straggle * Log2(double(w_.accelerators) / m_.domain);
+    return step;
+  }
+
+ private:
+  double Reached(double share, double m, double n, double k) const {
+    return share * m / (m + r_.half_m) * n / (n + r_.half_n) * k / (k + r_.half_k);
+  }
+  // Of the precision of the layers.
+  double Gemm(double m, double n, double k) const {
+    double peak = m_.bf16, share = r_.gemm;
+    if (w_.precision == Precision::kFp8) peak = m_.fp8, share = r_.gemm_fp8;
+    if (w_.precision == Precision::kFp4) peak = m_.fp4, share = r_.gemm_fp4;
+    return 2 * m * n * k / (peak * Reached(share, m, n, k));
+  }
+  double Streamed(double bytes) const { return bytes / (m_.bandwidth * kMemoryShare); }
+
+  // Of a group of `size` ranks that lie `stride` apart: as many as fit are of one domain.
+  double Rate(double size, double stride) const {
+    const double within = std::max(1.0, std::floor(m_.domain / stride));
+    const double scale_up = m_.scale_up * r_.scale_up;
+    return size <= within ? scale_up : std::min(scale_up, m_.nic * r_.network * within);
+  }
+
+  Pass Forward() const {
+    Pass pass;
+    const double h = w_.hidden, inner = double(w_.heads) * w_.head_dim, kv = double(w_.kv_heads) * w_.head_dim;
+    const double matrices = w_.gated ? 2 : 1;
+    pass.gemm = Gemm(tokens_, (inner + 2 * kv) / w_.tp, h) + Gemm(tokens_, h, inner / w_.tp);
+    if (w_.experts > 0) {
+      const double local = double(w_.experts) / w_.ep, routed = tokens_ * w_.top_k / local;
+      pass.experts = local * (Gemm(routed, matrices * w_.expert_ffn, h) + Gemm(routed, h, w_.expert_ffn)) / r_.expert_gemm;
+    } else {
+      pass.gemm += Gemm(tokens_, matrices * w_.ffn / w_.tp, h) + Gemm(tokens_, h, double(w_.ffn) / w_.tp);
+    }
+    pass.attention = Attention();
+    pass.glue = std::max(Glue(), kKernels * r_.kernel - pass.gemm - pass.experts - pass.attention);
+    pass.tensor = Tensor();
+    pass.context = Context(pass.attention);
+    pass.exchange = Exchange();
+    return pass;
+  }
+
+  double Attention() const {
+    const double flops = 4.0 * w_.microbatch * w_.sequence * w_.sequence * w_.heads * w_.head_dim / w_.tp / w_.cp;
+    if (w_.flash) return flops / 2 / (m_.bf16 * r_.flash);  // causal
+    const double squares = double(w_.microbatch) * w_.heads / w_.tp * w_.sequence * w_.sequence;
+    return flops / (m_.bf16 * r_.unfused) + Streamed(r_.softmax_passes * kBytes * squares);
+  }
+
+  double Glue() const {
+    const double bytes = w_.stack == Stack::kUnfused ? r_.unfused_bytes
+                         : w_.stack == Stack::kFused ? r_.fused_bytes
+                                                     : r_.eager_bytes;
+    // What lies outside of the split matrices is done by each rank of them, unless the sequence is split there.
+    const double share = w_.sequence_parallel || w_.tp == 1 ? 1.0 / w_.tp : .6 + .4 / w_.tp;
+    return Streamed(bytes * tokens_ * w_.hidden * share);
+  }
+
+  double Tensor() const {
+    if (w_.tp == 1) return 0;
+    const double bytes = kBytes * tokens_ * w_.hidden, n = w_.tp;
+    const double one = 2 * bytes * (n - 1) / n / Rate(n, 1) + r_.latency * Log2(n);
+    return 2 * one * (1 - r_.tensor_hidden);
+  }
+
+  double Context(double attention) const {
+    if (w_.cp == 1) return 0;
+    const double bytes = 2 * kBytes * tokens_ * w_.kv_heads * w_.head_dim / w_.tp * (w_.cp - 1);
+    return std::max(0.0, bytes / Rate(w_.cp, w_.tp) + r_.latency - r_.context_hidden * attention);
+  }
+
+  // Tokens go to their experts and come back.
+  double Exchange() const {
+    if (w_.experts == 0 || w_.ep == 1) return 0;
+    const double n = w_.ep, bytes = kBytes * tokens_ * w_.top_k * w_.hidden * (n - 1) / n;
+    const double within = std::min(n, std::max(1.0, m_.domain / double(w_.tp)));
+    const double outside = bytes * (n - within) / std::max(1.0, n - 1);
+    const double seconds = std::max((bytes - outside) / (m_.scale_up * r_.scale_up), outside / (m_.nic * r_.network));
+    return 2 * (seconds + r_.latency) * (1 - r_.expert_hidden);
+  }
+
+  // Matrix products twice: for the input and for the weight; of adapters only the first. A fused kernel of attention
+  // computes the scores once more.
+  Pass Backward(const Pass& forward) const {
+    const double products = w_.training == Training::kLora ? 1.05 : 2;
+    Pass pass = forward;
+    pass.gemm *= products;
+    pass.experts *= products;
+    pass.attention *= w_.flash ? 2.5 : 2;
+    pass.glue *= 2;
+    pass.context *= 2;
+    return pass;
+  }
+
+  double Recomputed(const Pass& forward) const {
+    switch (w_.recompute) {
+      case Recompute::kFull:
+        return forward.total();
+      case Recompute::kSelective:
+        return w_.stack == Stack::kEager ? .4 * forward.computed() : forward.attention;
+      default:
+        return 0;
+    }
+  }
+
+  // The output layer and the loss, in 16 bits, both directions.
+  double Head() const {
+    const double n = double(w_.vocabulary) / w_.tp;
+    const double product = 2 * tokens_ * n * w_.hidden / (m_.bf16 * Reached(r_.gemm, tokens_, n, w_.hidden));
+    const double directions = w_.training == Training::kLora ? 2 : 3;
+    return directions * product + Streamed(12 * tokens_ * n);
+  }
+
+  double Pipeline(double batches) const {
+    if (w_.pp == 1) return 0;
+    const double bytes = kBytes * tokens_ * w_.hidden / (w_.sequence_parallel ? w_.tp : 1);
+    const bool inside = double(w_.tp) * w_.cp * w_.dp * w_.pp <= m_.domain;
+    const double rate = inside ? m_.scale_up * r_.scale_up : m_.nic * r_.network;
+    const double transfers = 2 * (batches + w_.pp - 1) * w_.chunks;
+    return transfers * (bytes / rate + r_.latency) * (1 - r_.pipeline_hidden);
+  }
+
+  // What a rank holds of the layers and, of two, an embedding.
+  double Local() const {
+    const double h = w_.hidden;
+    double layer = w_.LayerParameters();
+    if (w_.experts > 0) {
+      const double all = (w_.gated ? 3 : 2) * h * w_.expert_ffn * w_.experts;
+      layer = (layer - all) / w_.tp + all / w_.ep;
+    } else {
+      layer /= w_.tp;
+    }
+    return layer * w_.layers / w_.pp + h * w_.vocabulary / w_.tp;
+  }
+  double Updated() const {
+    const double trained = w_.training == Training::kLora ? .01 * Local() : Local();
+    return w_.zero >= 1 ? trained / (double(w_.dp) * w_.cp) : trained;
+  }
+
+  double Data(double batches, double layers, double layer, double backward) const {
+    const double size = double(w_.dp) * w_.cp;
+    if (size == 1) return 0;
+    const double rate = Rate(size, w_.tp), share = (size - 1) / size;
+    if (w_.zero == 3) {  // gathered twice and scattered once, of each microbatch
+      const double trained = w_.training == Training::kLora ? 0 : 1;
+      const double seconds = batches * (2 + trained) * kBytes * Local() * share / rate;
+      const double computed = batches * layers * layer;
+      return std::max(seconds - r_.sharded_hidden * computed, 0.0) + seconds / std::max(1.0, layers);
+    }
+    if (w_.training == Training::kLora) return 0;
+    // Gradients, and as much of parameters or of the other half of an all-reduce; beside the last backward pass where
+    // the stack can.
+    const double seconds = 2 * kBytes * Local() * share / rate;
+    const double hidden = w_.stack == Stack::kUnfused ? 0 : r_.data_hidden * layers * backward;
+    return std::max(seconds - hidden, .05 * seconds);
+  }
+
+  const Workload& w_;
+  const Rates& r_;
+  const Machine& m_;
+  const double tokens_;  // of a microbatch, on one accelerator
+};
+
+}  // namespace
+
+const char* PartName(Part part) {
+  constexpr const char* kNames[kParts] = {"gemm",     "experts",         "attention", "glue",   "recompute",
+                                          "head",     "tensor",          "context",   "expert_exchange",
+                                          "pipeline", "bubble",          "data",      "optimizer", "step", "stragglers"};
+  return kNames[static_cast<size_t>(part)];
+}
+
+Seconds StepTime::total() const { return {std::accumulate(seconds.begin(), seconds.end(), 0.0)}; }
+
+StepTime PredictStep(const Workload& workload, const Rates& rates) { return Model(workload, rates).Step(); }
+
+}  // namespace lockstep::plan

@@ -1,0 +1,138 @@
+#include "lockstep/plan/step.h"
+
+#include <gmock/gmock.h>
+
+#include "lockstep/plan/memory.h"
+
+namespace lockstep::plan {
+namespace {
+
+using testing::DoubleNear;
+using testing::HasSubstr;
+
+// A machine and rates of round figures: what is left of a formula can be computed by hand.
+Machine Plain() {
+  return {.name = "plain", .rates = "plain", .bf16 = 100e12, .fp8 = 200e12, .fp4 = 0, .memory = 80e9,
+          .bandwidth = 1e12, .scale_up = 100e9, .nic = 10e9, .domain = 8};
+}
+Rates Perfect() {
+  Rates rates;
+  for (const RateField& field : RateFields()) rates.*field.member = field.least;
+  rates.gemm = rates.flash = rates.unfused = .5;
+  rates.scale_up = rates.network = .5;
+  rates.expert_gemm = 1;
+  return rates;
+}
+Workload Small() {
+  Workload work;
+  work.layers = 8;
+  work.hidden = 1024;
+  work.ffn = 4096;
+  work.heads = work.kv_heads = 16;
+  work.head_dim = 64;
+  work.vocabulary = 32'000;
+  work.sequence = 2048;
+  work.global_batch = 64;
+  work.accelerators = work.dp = 8;
+  work.machine = Plain();
+  return work;
+}
+double Seconds1(const Workload& work) { return PredictStep(work, Perfect()).total().value; }
+
+// 12 h^2 parameters a layer, 2 flops of each and token, three times with the backward pass, at half of the peak.
+TEST(Step, MatrixProductsByHand) {
+  const StepTime step = PredictStep(Small(), Perfect());
+  const double tokens = 64.0 * 2048 / 8;
+  EXPECT_THAT(step[Part::kGemm], DoubleNear(8 * 3 * 2 * 12 * 1024.0 * 1024 * tokens / 50e12, 1e-9));
+  const double attention = 8 * 3.5 * 4.0 * 2048 * 2048 * 1024 * 8 / 2 / 50e12;
+  EXPECT_THAT(step[Part::kAttention], DoubleNear(attention, 1e-9)) << "causal, and once more in the backward pass";
+  EXPECT_EQ(step[Part::kTensor] + step[Part::kBubble] + step[Part::kPipeline] + step[Part::kContext], 0);
+}
+
+TEST(Step, PartsSumToTheTotal) {
+  Workload work = Small();
+  work.tp = 2, work.pp = 2, work.dp = 2;
+  const StepTime step = PredictStep(work, Rates{});
+  double sum = 0;
+  for (size_t i = 0; i < kParts; ++i) sum += step[static_cast<Part>(i)];
+  EXPECT_DOUBLE_EQ(sum, step.total().value);
+}
+
+// Four stages of two layers wait for three of them, a quarter as long each where four chunks are interleaved.
+TEST(Step, ABubbleByHand) {
+  Workload work = Small();
+  work.pp = 4, work.dp = 2;
+  const StepTime plain = PredictStep(work, Perfect());
+  work.chunks = 2;
+  EXPECT_THAT(PredictStep(work, Perfect())[Part::kBubble] / plain[Part::kBubble], DoubleNear(.5, 1e-9));
+  const double layers = plain[Part::kGemm] + plain[Part::kAttention] + plain[Part::kGlue] + plain[Part::kTensor];
+  EXPECT_THAT(plain[Part::kBubble], DoubleNear(layers * 3 / 32, 1e-9)) << "32 microbatches";
+}
+
+TEST(Step, WhatIsWorseTakesLonger) {
+  const Workload work = Small();
+  const double plain = Seconds1(work);
+  Workload other = work;
+  other.recompute = Recompute::kFull;
+  EXPECT_GT(Seconds1(other), 1.2 * plain);
+  other = work;
+  other.machine.bandwidth /= 2;
+  EXPECT_GT(Seconds1(other), plain);
+  other = work;
+  other.flash = false;
+  EXPECT_GT(Seconds1(other), plain);
+  other = work;
+  other.accelerators = 128, other.dp = 128, other.global_batch = 1024;
+  EXPECT_GT(Seconds1(other), plain) << "gradients over the network";
+  other = work;
+  other.precision = Precision::kFp8;
+  Rates rates = Perfect();
+  rates.gemm_fp8 = .5;
+  EXPECT_LT(PredictStep(other, rates)[Part::kGemm], PredictStep(work, rates)[Part::kGemm] * .51);
+}
+
+TEST(Step, TensorParallelismByHand) {
+  Workload work = Small();
+  work.tp = 8, work.dp = 1, work.global_batch = 1;
+  // Four all-reduces of 2 x 2048 x 1024 bytes and layer, 7 / 8 of them twice over 50 GB/s.
+  const double one = 2 * 2.0 * 2048 * 1024 * 7 / 8 / 50e9;
+  EXPECT_THAT(PredictStep(work, Perfect())[Part::kTensor], DoubleNear(8 * 4 * one, 1e-9));
+}
+
+TEST(Workload, SaysWhatDoesNotFit) {
+  const auto error = [](auto change) {
+    Workload work = Small();
+    change(work);
+    return Message(work.Validate());
+  };
+  EXPECT_EQ(error([](Workload&) {}), "");
+  EXPECT_THAT(error([](Workload& w) { w.tp = 2; }), HasSubstr("tp 2 x pp 1 x dp 8 x cp 1 is 16, but there are 8"));
+  EXPECT_THAT(error([](Workload& w) { w.pp = 16, w.dp = 1, w.accelerators = 16; }), HasSubstr("8 layers"));
+  EXPECT_THAT(error([](Workload& w) { w.tp = 3, w.dp = 1, w.accelerators = 3; }), HasSubstr("16 heads"));
+  EXPECT_THAT(error([](Workload& w) { w.global_batch = 4; }), HasSubstr("a batch of 4"));
+  EXPECT_THAT(error([](Workload& w) { w.hidden = 0; }), HasSubstr("hidden must be at least 1, found 0"));
+  EXPECT_THAT(error([](Workload& w) { w.experts = 8, w.top_k = 2, w.expert_ffn = 64, w.ep = 3; }), HasSubstr("ep 3"));
+}
+
+// Weights and gradients in 16 and 32 bits, Adam's 12 bytes a parameter shared by eight.
+TEST(Memory, StatesByHand) {
+  Workload work = Small();
+  work.zero = 1;
+  const double parameters = 8 * 12 * 1024.0 * 1024 + 2 * 32'000 * 1024.0;
+  EXPECT_THAT(PredictMemory(work).states, DoubleNear(parameters * 7.5, 1));
+  work.zero = 3;
+  EXPECT_THAT(PredictMemory(work).states, DoubleNear(parameters * 2, 1));
+}
+
+TEST(Memory, RecomputationAndPipelines) {
+  Workload work = Small();
+  const double all = PredictMemory(work).activations;
+  work.recompute = Recompute::kFull;
+  EXPECT_LT(PredictMemory(work).activations, all / 3);
+  work = Small();
+  work.pp = 4, work.dp = 2;
+  EXPECT_THAT(PredictMemory(work).activations, DoubleNear(all, 1)) << "a quarter of the layers, four microbatches";
+}
+
+}  // namespace
+}  // namespace lockstep::plan

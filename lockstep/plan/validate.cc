@@ -1,0 +1,149 @@
+#include "lockstep/plan/validate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/plan/memory.h"
+#include "lockstep/plan/step.h"
+
+namespace lockstep::plan {
+namespace {
+
+constexpr size_t kLeastGroup = 5;
+
+struct Predicted {
+  const MeasuredRun* run = nullptr;
+  double step_s = 0, low_s = 0, high_s = 0;
+  MemoryUse memory{};
+  double error() const { return step_s / run->Measured().step_s - 1; }
+  bool covers() const { return low_s <= run->Measured().step_s && run->Measured().step_s <= high_s; }
+};
+using All = std::vector<Predicted>;
+
+double At(const std::vector<double>& sorted, double share) {
+  const double at = share * static_cast<double>(sorted.size() - 1);
+  const auto low = static_cast<size_t>(at);
+  const size_t high = std::min(low + 1, sorted.size() - 1);
+  return sorted[low] + (at - static_cast<double>(low)) * (sorted[high] - sorted[low]);
+}
+
+void AddErrors(Json& to, const All& all) {
+  if (all.empty()) return;
+  std::vector<double> errors;
+  double sum = 0, covered = 0;
+  for (const Predicted& one : all) {
+    errors.push_back(std::abs(one.error()));
+    sum += one.error();
+    covered += one.covers();
+  }
+  std::sort(errors.begin(), errors.end());
+  double mean = 0;
+  for (const double error : errors) mean += error;
+  const double n = static_cast<double>(all.size());
+  to["mape"] = mean / n;
+  to["median"] = At(errors, .5);
+  to["p90"] = At(errors, .9);
+  to["bias"] = sum / n;
+  to["coverage80"] = covered / n;
+}
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+// What fits by our count, with the room that a driver leaves.
+bool Fits(const Predicted& one) { return one.memory.total() <= one.run->workload().machine.memory; }
+
+Json MemoryErrors(const All& all) {
+  double error = 0;
+  int n = 0, right = 0, labels = 0, rejected = 0;
+  for (const Predicted& one : all) {
+    const MeasuredRun::Values& values = one.run->Measured();
+    if (values.memory_gib) {
+      const double ours = values.counts_context ? one.memory.total() : one.memory.allocated();
+      error += std::abs(ours / kGiB / *values.memory_gib - 1);
+      ++n;
+    }
+    labels += values.out_of_memory;
+    right += values.out_of_memory && !Fits(one);
+    rejected += !values.out_of_memory && !Fits(one);
+  }
+  return {{"n", n},
+          {"mape", n > 0 ? error / n : 0},
+          {"oom_right", right},
+          {"oom_total", labels},
+          {"feasible_rejected", rejected}};
+}
+
+// All that is no layout.
+std::string GroupOf(const MeasuredRun& run) {
+  const Workload& w = run.workload();
+  return fmt::format("{} {} x{} L{} h{} f{} a{} s{} b{} {}", run.family(), w.machine.name, w.accelerators, w.layers,
+                     w.hidden, w.ffn, w.heads, w.sequence, w.global_batch, static_cast<int>(w.precision));
+}
+
+Json Ranking(const All& all) {
+  std::map<std::string, All> groups;
+  for (const Predicted& one : all) groups[GroupOf(*one.run)].push_back(one);
+  Json ranking = Json::array();
+  for (const auto& [name, group] : groups) {
+    if (group.size() < kLeastGroup) continue;
+    double agree = 0, pairs = 0;
+    for (size_t i = 0; i < group.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        const double ours = group[i].step_s - group[j].step_s;
+        const double theirs = group[i].run->Measured().step_s - group[j].run->Measured().step_s;
+        agree += (ours * theirs > 0) - (ours * theirs < 0);
+        ++pairs;
+      }
+    }
+    const auto ours = [](const Predicted& a, const Predicted& b) { return a.step_s < b.step_s; };
+    const auto theirs = [](const Predicted& a, const Predicted& b) {
+      return a.run->Measured().step_s < b.run->Measured().step_s;
+    };
+    const double picked = std::min_element(group.begin(), group.end(), ours)->run->Measured().step_s;
+    const double best = std::min_element(group.begin(), group.end(), theirs)->run->Measured().step_s;
+    ranking.push_back({{"group", name}, {"n", group.size()}, {"tau", agree / pairs}, {"regret", picked / best - 1}});
+  }
+  return ranking;
+}
+
+}  // namespace
+
+Json ValidateReport(const MeasuredTable& table, const RatesByName& rates, const ValidateOptions& options) {
+  All all, timed;
+  Json rows = Json::array(), skipped = Json::array();
+  size_t predicted = 0;
+  for (const SkippedRow& row : table.skipped) skipped.push_back({{"row", row.row}, {"why", row.why}});
+  for (const MeasuredRun& run : table.runs) {
+    const auto known = rates.find(run.workload().machine.rates);
+    if (known == rates.end()) {
+      skipped.push_back({{"row", run.row()}, {"why", "no rates for " + run.workload().machine.name}});
+      continue;
+    }
+    ++predicted;
+    Predicted one{&run, PredictStep(run.workload(), known->second).total().value};
+    one.memory = PredictMemory(run.workload());
+    one.low_s = one.step_s * std::exp(known->second.residual_low);
+    one.high_s = one.step_s * std::exp(known->second.residual_high);
+    if (options.rows)
+      rows.push_back({{"id", run.id()}, {"step_time_s", one.step_s}, {"lo80", one.low_s}, {"hi80", one.high_s},
+                      {"mem_gib", one.memory.allocated() / kGiB}});
+    all.push_back(one);
+    if (run.Measured().step_s > 0) timed.push_back(one);
+  }
+  Json report = {{"n", table.runs.size() + table.skipped.size()}, {"predicted", predicted}, {"skipped", skipped}};
+  AddErrors(report, timed);
+  std::map<std::string, All> families;
+  for (const Predicted& one : timed) families[one.run->family()].push_back(one);
+  report["families"] = Json::object();
+  for (const auto& [name, family] : families) {
+    report["families"][name] = {{"n", family.size()}};
+    AddErrors(report["families"][name], family);
+  }
+  report["memory"] = MemoryErrors(all);
+  report["ranking"] = Ranking(timed);
+  if (options.rows) report["rows"] = rows;
+  return report;
+}
+
+}  // namespace lockstep::plan

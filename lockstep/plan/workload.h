@@ -1,0 +1,52 @@
+// What is trained, on what, and how it is spread: all that a prediction needs to know, in one plain struct. Made of
+// presets and flags, or of a row of a table of measured runs (measured.h). Nothing in it was measured.
+#pragma once
+
+#include <string>
+
+#include "lockstep/base/status.h"
+
+namespace lockstep::plan {
+
+struct Machine {
+  std::string name, rates;  // rates: whose calibration is its own (rates.h)
+  double bf16 = 0, fp8 = 0, fp4 = 0;         // FLOP/s, dense peaks; 0: it has none
+  double memory = 0, bandwidth = 0;          // bytes; B/s
+  double scale_up = 0, nic = 0;              // B/s of an accelerator in one direction: to its peers; to the network
+  int domain = 8;                            // accelerators that reach each other by the first
+};
+
+enum class Recompute { kNone, kSelective, kFull };
+enum class Precision { kBf16, kFp8, kFp4 };  // of the layers' matrices; fp16 counts as bf16
+// How what is no matrix product is done: kernel by kernel as written, as frameworks of 2021 did it; fused by hand;
+// eager, by a sharded wrapper.
+enum class Stack { kUnfused, kFused, kEager };
+enum class Training { kFull, kLora };
+
+struct Workload {
+  // The model.
+  int layers = 0, hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocabulary = 0;
+  bool gated = false;
+  int experts = 0, top_k = 0, expert_ffn = 0;  // 0: dense
+  // The work.
+  int sequence = 0, global_batch = 0, microbatch = 1;
+  bool flash = true;
+  Precision precision = Precision::kBf16;
+  Stack stack = Stack::kFused;
+  Training training = Training::kFull;
+  Recompute recompute = Recompute::kNone;
+  // The layout.
+  int accelerators = 1, tp = 1, pp = 1, dp = 1, cp = 1, ep = 1, chunks = 1;  // chunks: per stage, interleaved
+  int zero = 0;
+  bool sequence_parallel = false;
+  Machine machine;
+
+  // kInvalidArgument, with what does not fit: sizes below one, a layout that does not multiply to the accelerators,
+  // heads, layers, experts or a batch that do not divide.
+  absl::Status Validate() const;
+  int Microbatches() const;
+  double LayerParameters() const;  // of one layer; of a mixture, all experts
+  double Parameters() const;       // all, with the embedding and the output layer
+};
+
+}  // namespace lockstep::plan
