@@ -14,6 +14,8 @@ constexpr double kFar = .25;
 constexpr int kStarts = 6;
 constexpr double kFirstMove = .2, kLastMove = 5e-4;  // of a rate's range
 constexpr double kQuantile = .1;
+// What it costs to leave the usual by all of a rate's range: little, but rates on which no run depends stay usual.
+constexpr double kUnusual = .004;
 
 double Residual(const MeasuredRun& run, const Rates& rates) {
   return std::log(run.Measured().step_s / PredictStep(run.workload(), rates).total().value);
@@ -37,7 +39,12 @@ std::vector<double> Weights(const Runs& runs) {
 }
 
 double Error(const Runs& runs, const std::vector<double>& weights, const Rates& rates) {
+  static const Rates kUsual;
   double error = 0;
+  for (const RateField& field : RateFields()) {
+    const double moved = (rates.*field.member - kUsual.*field.member) / (field.most - field.least);
+    error += kUnusual * moved * moved;
+  }
   for (size_t i = 0; i < runs.size(); ++i) error += weights[i] * Cost(Residual(*runs[i], rates));
   return error;
 }

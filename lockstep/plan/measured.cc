@@ -85,11 +85,15 @@ void TakeWork(Row& row, Workload& work) {
   work.flash = row.Text("attention") != "unfused";
   work.precision = PrecisionOf(row.Text("precision"));
   const std::string framework = row.Text("framework"), recompute = row.Text("recompute");
-  const bool eager = Holds(framework, "FSDP") || Holds(framework, "fsdp") || row.Integer("zero", 0) == 3;
+  const bool sharded = Holds(framework, "FSDP") || Holds(framework, "fsdp") || row.Integer("zero", 0) == 3;
+  const bool compiled = Holds(framework, "XLA") || Holds(framework, "Megatron") || Holds(framework, "Bridge");
+  const bool eager = sharded && !compiled;
   work.stack = !work.flash ? Stack::kUnfused : eager ? Stack::kEager : Stack::kFused;
   work.training = row.Text("task") == "lora" ? Training::kLora : Training::kFull;
   if (recompute == "full") work.recompute = Recompute::kFull;
   if (recompute == "selective") work.recompute = Recompute::kSelective;
+  if (recompute == "unknown") work.recompute = Recompute::kAsNeeded;
+  if (Holds(framework, "NeMo") || Holds(framework, "Bridge")) work.gradient_bytes = 2;
 }
 
 absl::StatusOr<Workload> WorkloadOf(Row& row, const Machines& machines) {

@@ -16,9 +16,9 @@ namespace lockstep::plan {
 class MeasuredRun {
  public:
   struct Values {
-    double step_s = 0;                 // 0: not measured
+    double step_s = 0;                   // 0: not measured
     std::optional<double> memory_gib{};  // of the rank that takes most
-    bool counts_context = false;       // what the driver says is in use, not what a framework has allocated
+    bool counts_context = false;         // what the driver says is in use, not what a framework has allocated
     bool out_of_memory = false;
   };
   MeasuredRun(int row, std::string id, std::string family, Workload workload, Values values)

@@ -39,9 +39,21 @@ class Measured : public testing::Test {
   }
 };
 
+// Each machine has rates that can be read.
+TEST(Presets, OfPlanAreWhole) {
+  const auto machines = ReadMachines(LOCKSTEP_PRESETS "/plan/machines.toml");
+  ASSERT_TRUE(machines.ok()) << machines.status();
+  for (const char* name : {"a100-80gb", "a100-40gb", "h100-80gb", "b200", "b300", "gb200", "gb300"}) {
+    const auto machine = machines->Find(name);
+    ASSERT_TRUE(machine.ok()) << machine.status();
+    const auto rates = ReadRates(LOCKSTEP_PRESETS "/plan/rates_" + machine->rates + ".toml");
+    EXPECT_TRUE(rates.ok()) << rates.status();
+  }
+  EXPECT_THAT(Message(machines->Find("h100-80g").status()), HasSubstr("the nearest is \"h100-80gb\""));
+}
+
 TEST_F(Measured, ARowIsAWorkload) {
-  const MeasuredTable table =
-      Read("a,f,H100-80GB-SXM,64,80,8192,28672,1,64,8192,128,1,4,8,1,none,flash,fp8,10.1,,\n");
+  const MeasuredTable table = Read("a,f,H100-80GB-SXM,64,80,8192,28672,1,64,8192,128,1,4,8,1,none,flash,fp8,10.1,,\n");
   ASSERT_EQ(table.runs.size(), 1u);
   const Workload& work = table.runs[0].workload();
   EXPECT_EQ(work.dp, 2);

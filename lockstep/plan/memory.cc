@@ -8,17 +8,17 @@ namespace {
 
 constexpr double kContext = 3.2e9, kFragmentation = .03;
 
-// Bytes of weights, gradients and optimizer of each parameter that a rank holds, with 16-bit weights, 32-bit gradients
-// and the two moments and the master weight of Adam, of which the latter are shared from ZeRO 1 on.
+// Bytes of weights, gradients and optimizer of each parameter that a rank holds: 16-bit weights, and the two moments
+// and the master weight of Adam, which are shared from ZeRO 1 on.
 double StateBytes(const Workload& w) {
   const double ranks = double(w.dp) * w.cp;
   switch (w.zero) {
     case 0:
-      return 18;
+      return 14 + w.gradient_bytes;
     case 1:
-      return 6 + 12 / ranks;
+      return 2 + w.gradient_bytes + 12 / ranks;
     case 2:
-      return 2 + 16 / ranks;
+      return 2 + (w.gradient_bytes + 12) / ranks;
     default:
       return 16 / ranks;
   }
@@ -65,6 +65,9 @@ double Kept(const Workload& w, double all) {
   }
 }
 
+// An eager stack keeps the logits in both widths, with their gradients.
+double LogitBytes(const Workload& w) { return w.stack == Stack::kEager ? 10 : 4; }
+
 // A stage that has so many microbatches under way.
 MemoryUse StageUse(const Workload& w, double in_flight, bool has_head) {
   const Held held = HeldBy(w);
@@ -75,21 +78,47 @@ MemoryUse StageUse(const Workload& w, double in_flight, bool has_head) {
   use.states = (w.training == Training::kLora ? adapters : StateBytes(w)) * (held.layers + held.embedding);
   use.activations = unit * kept * layers * in_flight;
   if (kept < all) use.activations += unit * all;  // of the layer that is computed again
-  if (has_head) use.logits = 4 * tokens * w.vocabulary / w.tp;
-  use.workspace = w.zero == 3 ? 4 * held.layers / std::max(1.0, layers)
-                              : 4 * double(w.hidden) * (w.gated ? 2 : 1) * w.ffn / w.tp;
+  if (has_head) use.logits = LogitBytes(w) * tokens * w.vocabulary / w.tp;
+  use.workspace =
+      w.zero == 3 ? 4 * held.layers / std::max(1.0, layers) : 4 * double(w.hidden) * (w.gated ? 2 : 1) * w.ffn / w.tp;
   use.context = kContext + kFragmentation * use.total();
   return use;
 }
 
 }  // namespace
 
-MemoryUse PredictMemory(const Workload& w) {
+namespace {
+
+MemoryUse Use(const Workload& w) {
   if (w.pp == 1) return StageUse(w, 1, true);
   const double interleaved = w.chunks > 1 ? 1 + (w.pp - 1.0) / (double(w.pp) * w.chunks) : 1;
   const MemoryUse first = StageUse(w, std::min<double>(w.Microbatches(), w.pp * interleaved), false);
   const MemoryUse last = StageUse(w, interleaved, true);
   return first.total() >= last.total() ? first : last;
+}
+
+MemoryUse As(Workload w, Recompute recompute) {
+  w.recompute = recompute;
+  return Use(w);
+}
+
+}  // namespace
+
+double RecomputedShare(const Workload& w) {
+  if (w.recompute != Recompute::kAsNeeded) return w.recompute == Recompute::kFull ? 1 : 0;
+  const double none = As(w, Recompute::kNone).total(), all = As(w, Recompute::kFull).total();
+  if (none <= w.machine.memory || none <= all) return 0;
+  return std::min(1.0, (none - w.machine.memory) / (none - all));
+}
+
+MemoryUse PredictMemory(const Workload& w) {
+  if (w.recompute != Recompute::kAsNeeded) return Use(w);
+  const double share = RecomputedShare(w);
+  MemoryUse none = As(w, Recompute::kNone);
+  const MemoryUse all = As(w, Recompute::kFull);
+  none.activations += share * (all.activations - none.activations);
+  none.context += share * (all.context - none.context);
+  return none;
 }
 
 }  // namespace lockstep::plan

@@ -15,7 +15,9 @@ struct MemoryUse {
   double allocated() const { return total() - context; }
 };
 
-// Requires a valid workload.
+// All requires a valid workload.
 MemoryUse PredictMemory(const Workload& workload);
+// The share of its layers that are computed again in the backward pass.
+double RecomputedShare(const Workload& workload);
 
 }  // namespace lockstep::plan

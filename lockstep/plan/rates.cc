@@ -18,6 +18,7 @@ constexpr RateField kFields[] = {
     {"half_k", &Rates::half_k, 0, 4000},
     {"flash", &Rates::flash, .1, .9},
     {"unfused", &Rates::unfused, .1, .9},
+    {"unaligned", &Rates::unaligned, .02, 1},
     {"softmax_passes", &Rates::softmax_passes, 1, 20},
     {"fused_bytes", &Rates::fused_bytes, 2, 60},
     {"unfused_bytes", &Rates::unfused_bytes, 5, 120},
@@ -54,10 +55,10 @@ absl::StatusOr<Rates> ReadRates(const std::string& path) {
   for (const RateField& field : kFields) {
     const double value = rates.*field.member;
     if (value < field.least || value > field.most)
-      return InvalidArgument("{}: {} must be {:g} to {:g}, found {:g}", path, field.name, field.least, field.most, value);
+      return InvalidArgument("{}: {} must be {:g} to {:g}, found {:g}", path, field.name, field.least, field.most,
+                             value);
   }
-  if (rates.residual_low > rates.residual_high)
-    return InvalidArgument("{}: residual_low is above residual_high", path);
+  if (rates.residual_low > rates.residual_high) return InvalidArgument("{}: residual_low is above residual_high", path);
   return rates;
 }
 

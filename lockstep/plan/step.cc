@@ -4,12 +4,15 @@
 #include <cmath>
 #include <numeric>
 
+#include "lockstep/plan/memory.h"
+
 namespace lockstep::plan {
 namespace {
 
 constexpr double kBytes = 2;          // of an activation, a weight, a gradient
 constexpr double kMemoryShare = .85;  // of the bandwidth, that streaming kernels reach
-constexpr double kKernels = 14;       // of a layer, forward
+// Of a layer, forward.
+constexpr double kKernelsUnfused = 40, kKernelsFused = 16, kKernelsEager = 25;
 
 double Log2(double value) { return value > 1 ? std::log2(value) : 0; }
 
@@ -78,12 +81,16 @@ class Model {
     pass.gemm = Gemm(tokens_, (inner + 2 * kv) / w_.tp, h) + Gemm(tokens_, h, inner / w_.tp);
     if (w_.experts > 0) {
       const double local = double(w_.experts) / w_.ep, routed = tokens_ * w_.top_k / local;
-      pass.experts = local * (Gemm(routed, matrices * w_.expert_ffn, h) + Gemm(routed, h, w_.expert_ffn)) / r_.expert_gemm;
+      pass.experts =
+          local * (Gemm(routed, matrices * w_.expert_ffn, h) + Gemm(routed, h, w_.expert_ffn)) / r_.expert_gemm;
     } else {
       pass.gemm += Gemm(tokens_, matrices * w_.ffn / w_.tp, h) + Gemm(tokens_, h, double(w_.ffn) / w_.tp);
     }
     pass.attention = Attention();
-    pass.glue = std::max(Glue(), kKernels * r_.kernel - pass.gemm - pass.experts - pass.attention);
+    const double kernels = w_.stack == Stack::kUnfused ? kKernelsUnfused
+                           : w_.stack == Stack::kFused ? kKernelsFused
+                                                       : kKernelsEager;
+    pass.glue = std::max(Glue(), kernels * r_.kernel - pass.gemm - pass.experts - pass.attention);
     pass.tensor = Tensor();
     pass.context = Context(pass.attention);
     pass.exchange = Exchange();
@@ -92,9 +99,10 @@ class Model {
 
   double Attention() const {
     const double flops = 4.0 * w_.microbatch * w_.sequence * w_.sequence * w_.heads * w_.head_dim / w_.tp / w_.cp;
-    if (w_.flash) return flops / 2 / (m_.bf16 * r_.flash);  // causal
+    const double aligned = w_.head_dim % 8 == 0 ? 1 : r_.unaligned;
+    if (w_.flash) return flops / 2 / (m_.bf16 * r_.flash * aligned);  // causal
     const double squares = double(w_.microbatch) * w_.heads / w_.tp * w_.sequence * w_.sequence;
-    return flops / (m_.bf16 * r_.unfused) + Streamed(r_.softmax_passes * kBytes * squares);
+    return flops / (m_.bf16 * r_.unfused * aligned) + Streamed(r_.softmax_passes * kBytes * squares);
   }
 
   double Glue() const {
@@ -145,7 +153,8 @@ class Model {
   double Recomputed(const Pass& forward) const {
     switch (w_.recompute) {
       case Recompute::kFull:
-        return forward.total();
+      case Recompute::kAsNeeded:
+        return RecomputedShare(w_) * forward.total();
       case Recompute::kSelective:
         return w_.stack == Stack::kEager ? .4 * forward.computed() : forward.attention;
       default:
@@ -195,7 +204,8 @@ class Model {
       const double trained = w_.training == Training::kLora ? 0 : 1;
       const double seconds = batches * (2 + trained) * kBytes * Local() * share / rate;
       const double computed = batches * layers * layer;
-      return std::max(seconds - r_.sharded_hidden * computed, 0.0) + seconds / std::max(1.0, layers);
+      const double hidden = w_.stack == Stack::kUnfused ? 0 : r_.sharded_hidden * computed;
+      return std::max(seconds - hidden, 0.0) + seconds / std::max(1.0, layers);
     }
     if (w_.training == Training::kLora) return 0;
     // Gradients, and as much of parameters or of the other half of an all-reduce; beside the last backward pass where
@@ -214,9 +224,9 @@ class Model {
 }  // namespace
 
 const char* PartName(Part part) {
-  constexpr const char* kNames[kParts] = {"gemm",     "experts",         "attention", "glue",   "recompute",
-                                          "head",     "tensor",          "context",   "expert_exchange",
-                                          "pipeline", "bubble",          "data",      "optimizer", "step", "stragglers"};
+  constexpr const char* kNames[kParts] = {"gemm",      "experts", "attention",       "glue",     "recompute", "head",
+                                          "tensor",    "context", "expert_exchange", "pipeline", "bubble",    "data",
+                                          "optimizer", "step",    "stragglers"};
   return kNames[static_cast<size_t>(part)];
 }
 

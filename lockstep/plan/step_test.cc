@@ -12,8 +12,16 @@ using testing::HasSubstr;
 
 // A machine and rates of round figures: what is left of a formula can be computed by hand.
 Machine Plain() {
-  return {.name = "plain", .rates = "plain", .bf16 = 100e12, .fp8 = 200e12, .fp4 = 0, .memory = 80e9,
-          .bandwidth = 1e12, .scale_up = 100e9, .nic = 10e9, .domain = 8};
+  return {.name = "plain",
+          .rates = "plain",
+          .bf16 = 100e12,
+          .fp8 = 200e12,
+          .fp4 = 0,
+          .memory = 80e9,
+          .bandwidth = 1e12,
+          .scale_up = 100e9,
+          .nic = 10e9,
+          .domain = 8};
 }
 Rates Perfect() {
   Rates rates;

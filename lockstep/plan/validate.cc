@@ -126,7 +126,10 @@ Json ValidateReport(const MeasuredTable& table, const RatesByName& rates, const 
     one.low_s = one.step_s * std::exp(known->second.residual_low);
     one.high_s = one.step_s * std::exp(known->second.residual_high);
     if (options.rows)
-      rows.push_back({{"id", run.id()}, {"step_time_s", one.step_s}, {"lo80", one.low_s}, {"hi80", one.high_s},
+      rows.push_back({{"id", run.id()},
+                      {"step_time_s", one.step_s},
+                      {"lo80", one.low_s},
+                      {"hi80", one.high_s},
                       {"mem_gib", one.memory.allocated() / kGiB}});
     all.push_back(one);
     if (run.Measured().step_s > 0) timed.push_back(one);

@@ -9,10 +9,23 @@ absl::Status Workload::Validate() const {
     const char* name;
     int value;
   };
-  for (const Size& size : {Size{"layers", layers}, {"hidden", hidden}, {"ffn", ffn}, {"heads", heads},
-                           {"kv_heads", kv_heads}, {"head_dim", head_dim}, {"vocab", vocabulary}, {"seq", sequence},
-                           {"gbs", global_batch}, {"mbs", microbatch}, {"gpus", accelerators}, {"tp", tp}, {"pp", pp},
-                           {"dp", dp}, {"cp", cp}, {"ep", ep}, {"vp", chunks}}) {
+  for (const Size& size : {Size{"layers", layers},
+                           {"hidden", hidden},
+                           {"ffn", ffn},
+                           {"heads", heads},
+                           {"kv_heads", kv_heads},
+                           {"head_dim", head_dim},
+                           {"vocab", vocabulary},
+                           {"seq", sequence},
+                           {"gbs", global_batch},
+                           {"mbs", microbatch},
+                           {"gpus", accelerators},
+                           {"tp", tp},
+                           {"pp", pp},
+                           {"dp", dp},
+                           {"cp", cp},
+                           {"ep", ep},
+                           {"vp", chunks}}) {
     if (size.value < 1) return InvalidArgument("{} must be at least 1, found {}", size.name, size.value);
   }
   const int64_t world = int64_t{tp} * pp * dp * cp;
@@ -40,8 +53,6 @@ double Workload::LayerParameters() const {
   return attention + feed_forward;
 }
 
-double Workload::Parameters() const {
-  return layers * LayerParameters() + 2.0 * vocabulary * hidden;
-}
+double Workload::Parameters() const { return layers * LayerParameters() + 2.0 * vocabulary * hidden; }
 
 }  // namespace lockstep::plan

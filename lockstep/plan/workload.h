@@ -9,14 +9,16 @@
 namespace lockstep::plan {
 
 struct Machine {
-  std::string name, rates;  // rates: whose calibration is its own (rates.h)
-  double bf16 = 0, fp8 = 0, fp4 = 0;         // FLOP/s, dense peaks; 0: it has none
-  double memory = 0, bandwidth = 0;          // bytes; B/s
-  double scale_up = 0, nic = 0;              // B/s of an accelerator in one direction: to its peers; to the network
-  int domain = 8;                            // accelerators that reach each other by the first
+  std::string name, rates;            // rates: whose calibration is its own (rates.h)
+  double bf16 = 0, fp8 = 0, fp4 = 0;  // FLOP/s, dense peaks; 0: it has none
+  double memory = 0, bandwidth = 0;   // bytes; B/s
+  double scale_up = 0, nic = 0;       // B/s of an accelerator in one direction: to its peers; to the network
+  int domain = 8;                     // accelerators that reach each other by the first
 };
 
-enum class Recompute { kNone, kSelective, kFull };
+// kAsNeeded: of as few layers as it takes to fit the memory; selective: of the attention alone, or of what an eager
+// stack picks.
+enum class Recompute { kNone, kSelective, kFull, kAsNeeded };
 enum class Precision { kBf16, kFp8, kFp4 };  // of the layers' matrices; fp16 counts as bf16
 // How what is no matrix product is done: kernel by kernel as written, as frameworks of 2021 did it; fused by hand;
 // eager, by a sharded wrapper.
@@ -35,6 +37,7 @@ struct Workload {
   Stack stack = Stack::kFused;
   Training training = Training::kFull;
   Recompute recompute = Recompute::kNone;
+  double gradient_bytes = 4;  // of each parameter that a rank holds: summed in 32 bits, or in 16
   // The layout.
   int accelerators = 1, tp = 1, pp = 1, dp = 1, cp = 1, ep = 1, chunks = 1;  // chunks: per stage, interleaved
   int zero = 0;
