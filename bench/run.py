@@ -1,8 +1,9 @@
 """./dev bench [NAME...] [--quick] [--json FILE]: measures, prints a table, and says for each figure whether its goal was reached.
 
-`run` (the default) stands for all figures of a live run: notice recovery stopped overhead checkpoint memory. `ledger`: its sums against a
+`run` (the default) stands for all figures of a live run: notice recovery stopped overhead checkpoint memory; `recover` for
+those of recovery: race machine_loss two_faults hot_update keep ettr. `ledger`: its sums against a
 job's own diary. `fan_out`: the coordinator alone, of 1,024 nodes. `wrong_names`: the detector alone, 100,000 planted faults. `injections`:
-1,000 real ones. `stack_groups`: the stacks of 10,000 agents, decided. `explain`: how fast a slow job is explained. `explain_large`: and from a file of 5 GB. `detect`: what watching collectives costs, and whom it names. `telemetry`: how fast what many ranks tell is judged, and 24 healthy job-days, simulated (2 h). `machine_loss`: until a standby steps in the place of a lost machine. `hot_update`: from a request to the first step of new code. `keep`: what a copy of each checkpoint in a peer's memory costs. `ettr`: twenty mixed faults in ten minutes, under Lockstep and others (30 min). `noisy`: an hour of a healthy job that looks ill. `race`: the same job and faults under Lockstep and under others.
+1,000 real ones. `stack_groups`: the stacks of 10,000 agents, decided. `explain`: how fast a slow job is explained. `explain_large`: and from a file of 5 GB. `detect`: what watching collectives costs, and whom it names. `telemetry`: how fast what many ranks tell is judged, and 24 healthy job-days, simulated (2 h). `machine_loss`: until a standby steps in the place of a lost machine. `two_faults`: two at once, and one while another is repaired. `hot_update`: from a request to the first step of new code. `keep`: what a copy of each checkpoint in a peer's memory costs. `ettr`: twenty mixed faults in ten minutes, under Lockstep and others (30 min). `noisy`: an hour of a healthy job that looks ill. `race`: the same job and faults under Lockstep and under others.
 """
 import argparse
 import dataclasses
@@ -18,7 +19,9 @@ import machine
 import session
 
 LIVE = ("notice", "recovery", "stopped", "overhead", "checkpoint", "memory")
-NAMES = (*LIVE, "ledger", "fan_out", "wrong_names", "stack_groups", "injections", "noisy", "race", "explain", "explain_large", "detect", "telemetry", "machine_loss", "hot_update", "keep", "ettr")
+RECOVER = ("race", "machine_loss", "two_faults", "hot_update", "keep", "ettr")
+GROUPS = {"run": LIVE, "recover": RECOVER}
+NAMES = (*LIVE, "ledger", "fan_out", "wrong_names", "stack_groups", "injections", "noisy", "explain", "explain_large", "detect", "telemetry", *RECOVER)
 
 
 def tools(flags):
@@ -42,9 +45,9 @@ def python_with_torch():
 def chosen(names):
     wanted = []
     for name in names or ["run"]:
-        if name != "run" and name not in NAMES:
-            sys.exit(f"bench: no figure {name!r}; there are run, {', '.join(NAMES)}")
-        wanted += LIVE if name == "run" else [name]
+        if name not in GROUPS and name not in NAMES:
+            sys.exit(f"bench: no figure {name!r}; there are {', '.join((*GROUPS, *NAMES))}")
+        wanted += GROUPS.get(name, [name])
     return list(dict.fromkeys(wanted))
 
 
@@ -62,7 +65,7 @@ def measure(name, found, quick):
 
 def parse_flags():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="run (the six of a live run: the default), " + ", ".join(NAMES))
+    parser.add_argument("names", nargs="*", metavar="NAME", help="run (the six of a live run: the default), recover (those of recovery), " + ", ".join(NAMES))
     parser.add_argument("--quick", action="store_true", help="few samples: shows that it works, proves nothing")
     parser.add_argument("--json", metavar="FILE", help="write everything measured there; - for stdout instead of the table")
     parser.add_argument("--binary", help="default: lockstep of the release build")

@@ -1,91 +1,35 @@
-"""The demo: a real training job loses a rank, has another one stopped, and still computes the same, bit for bit.
+"""The demo: a real training job loses a rank, has another one stopped, loses a machine, and still computes the same, bit for bit.
 
     ./dev demo                        # builds first
     python3 examples/demo.py --steps 120
 
 It runs train_gpt.py under `lockstep run` with the live view, kills a rank with SIGKILL a third of the way and stops
 another with SIGSTOP two thirds of the way, as somebody else would: Lockstep is told nothing. Then it runs the same job
-undisturbed, compares both, and says what the faults cost. Exit status 0 only if both runs are equal bit for bit and both
-faults were named rightly.
+undisturbed, compares both, and says what the faults cost. Last, the same job on two machines with a third that stands by:
+one of the two is lost (demo_machine.py). Exit status 0 only if all runs are equal bit for bit and all faults were named
+rightly.
 """
 import argparse
 import collections
-import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
 import tempfile
-import time
+
+import demo_machine
+from demo_job import Job, say
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEFAULT_BINARY = os.path.join(HERE, "..", "build", "release", "bin", "lockstep")
-SCRIPT = os.path.join(HERE, "train_gpt.py")
-POLL_S = 0.1
 
 Fault = collections.namedtuple("Fault", "rank signal symptom share")
 FAULTS = [
     Fault(rank=2, signal=signal.SIGKILL, symptom="crash", share=1 / 3),
     Fault(rank=1, signal=signal.SIGSTOP, symptom="stopped", share=2 / 3),
 ]
-
-
-def say(text):
-    print(f"demo: {text}", file=sys.stderr, flush=True)
-
-
-class Job:
-    """One `lockstep run` of the example in a process group with us, so that Ctrl-C and Ctrl-Z reach it too."""
-
-    def __init__(self, flags, name, quiet):
-        self.binary = flags.binary
-        self.run_dir = os.path.join(flags.folder, name)
-        self.result = os.path.join(flags.folder, name + ".json")
-        command = [self.binary, "run", "--nproc-per-node", str(flags.ranks), "--python", flags.python, "--job", name,
-                   "--run", self.run_dir, "--grace-s", "3", SCRIPT, "--steps", str(flags.steps), "--out", self.result]
-        with open(self.run_dir + ".txt", "w") if quiet else contextlib.nullcontext() as output:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        """Whatever ended the demo ends the job: SIGTERM first, which Lockstep passes on to its workers."""
-        if self.process.poll() is not None:
-            return
-        self.process.terminate()
-        try:
-            self.process.wait(20)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-
-    def ask(self, question):
-        """What `lockstep status` or `lockstep incidents` answers; None while there is nobody to answer."""
-        command = [self.binary, question, "--run", self.run_dir, "--json"]
-        answer = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
-        return json.loads(answer.stdout) if answer.returncode == 0 else None
-
-    def wait_for_step(self, step, epoch=1):
-        """The ranks once all of them run and have finished `step`, in `epoch` or a later one; None if the job ended."""
-        while self.process.poll() is None:
-            status = self.ask("status")
-            if status and status["epoch"] >= epoch and status["ranks"]:
-                if all(rank["state"] == "running" and rank["step"] >= step for rank in status["ranks"]):
-                    return status["ranks"]
-            time.sleep(POLL_S)
-        return None
-
-    def say_above_view(self, text, ranks):
-        """Prints a line as output of rank 0: what the job itself prints can't garble the live view, ours could."""
-        try:
-            with open(f"/proc/{ranks[0]['pid']}/fd/1", "w") as output:
-                output.write(f"demo: {text}\n")
-        except OSError:
-            say(text)  # rank 0 is just going away
-
-    def wait(self):
-        return self.process.wait()
+NAMED = [(fault.symptom, [str(fault.rank)]) for fault in FAULTS]
 
 
 def strike(job, fault, step, epoch):
@@ -106,7 +50,7 @@ def run_disturbed(flags):
         for epoch, fault in enumerate(FAULTS, start=1):
             if not strike(job, fault, int(fault.share * flags.steps), epoch):
                 break
-        end_well(job)
+        job.end_well()
     return job
 
 
@@ -116,14 +60,8 @@ def run_undisturbed(flags):
             step = int(share * flags.steps)
             if job.wait_for_step(step) is not None:
                 say(f"the same job undisturbed, for comparison: step {step} of {flags.steps}")
-        end_well(job)
+        job.end_well()
     return job
-
-
-def end_well(job):
-    status = job.wait()
-    if status != 0:
-        sys.exit(f"demo: the job ended with status {status}; what it said and did is in {job.run_dir}*")
 
 
 def read(path):
@@ -161,16 +99,9 @@ def print_explanation(job):
         print(f"     {cause['cause']} (rank {ranks}): {1000 * cause['gain_s']:.1f} ms of a step; {cause['evidence'][0]}")
 
 
-def named_rightly(incidents):
-    """Whether what was named for certain are the faults that were made, in order, and nothing else. Slowness is left aside, and what was
-    merely suspected: four ranks on few cores, or whatever else the machine does, make some ranks slow, and they are named."""
-    seen = [(incident["symptom"], [suspect["name"] for suspect in incident["suspects"]]) for incident in incidents
-            if incident["certain"] and not incident["symptom"].endswith("communication_slow")]
-    return seen == [(fault.symptom, [str(fault.rank)]) for fault in FAULTS]
-
-
-def compare(disturbed, undisturbed):
+def compare(job, undisturbed):
     """Prints a line per kind of state; True if every bit is equal."""
+    disturbed, undisturbed = read(job.result), read(undisturbed.result)
     kinds = {"parameters": "parameters", "optimizer": "optimizer state", "losses": "loss curve", "rng": "random generators"}
     for key, name in kinds.items():
         ours, theirs = disturbed[key], undisturbed[key]
@@ -179,22 +110,20 @@ def compare(disturbed, undisturbed):
     return all(disturbed[key] == undisturbed[key] for key in kinds)
 
 
-def report(disturbed, undisturbed):
-    """Prints what happened; returns the exit status."""
-    incidents, status = disturbed.ask("incidents"), disturbed.ask("status")
-    print("\nIncidents of the disturbed run")
-    print_incidents(incidents)
-    print_ettr(status["ettr"])
+def report(job, undisturbed, name, named):
+    """Prints what happened; True if it is as it should be."""
+    print(f"\nIncidents of the {name} run")
+    print_incidents(job.ask("incidents"))
+    print_ettr(job.ask("status")["ettr"])
     print("\nA step of it (lockstep explain)")
-    print_explanation(disturbed)
-    print("\nThe disturbed run compared with the undisturbed one")
-    equal = compare(read(disturbed.result), read(undisturbed.result))
-    named = named_rightly(incidents)
-    if not named:
-        print("\nNOT NAMED RIGHTLY: expected " + " and ".join(f"{fault.symptom} of rank {fault.rank}" for fault in FAULTS))
+    print_explanation(job)
+    print(f"\nThe {name} run compared with the undisturbed one")
+    equal, found = compare(job, undisturbed), job.named_for_certain()
+    if found != named:
+        print(f"\nNOT NAMED RIGHTLY: expected {named}, found {found}")
     print("\nEqual bit for bit." if equal else "\nNOT EQUAL: the restarts changed the result.")
-    print(f"More: lockstep incidents --run {disturbed.run_dir}")
-    return 0 if equal and named else 1
+    print(f"More: lockstep incidents --run {job.run_dir}\n", flush=True)
+    return equal and found == named
 
 
 def python_with_torch():
@@ -208,13 +137,13 @@ def python_with_torch():
 
 def parse_flags():
     parser = argparse.ArgumentParser(description="Disturb a training job, and see that it computes the same.")
-    parser.add_argument("--steps", type=int, default=300, help="of each of the two runs (default 300)")
+    parser.add_argument("--steps", type=int, default=300, help="of each of the three runs (default 300)")
     parser.add_argument("--ranks", type=int, default=4, help="default 4")
     parser.add_argument("--python", help="interpreter with torch; default: this one, or Debian's")
     parser.add_argument("--binary", default=os.path.normpath(DEFAULT_BINARY), help="default: of the release build")
     flags = parser.parse_args()
-    if flags.steps < 30 or flags.ranks < 3:
-        parser.error("two faults need at least 30 steps and 3 ranks")
+    if flags.steps < 30 or flags.ranks < 4 or flags.ranks % 2 != 0:
+        parser.error("the faults need at least 30 steps, and two machines of at least 2 ranks each: an even --ranks")
     if not os.access(flags.binary, os.X_OK):
         parser.error(f"{flags.binary} is missing: run ./dev build")
     flags.python = flags.python or python_with_torch()
@@ -227,7 +156,10 @@ def main():
         signal.signal(ending, lambda number, _: sys.exit(128 + number))
     flags = parse_flags()
     try:
-        return report(run_disturbed(flags), run_undisturbed(flags))
+        disturbed, undisturbed = run_disturbed(flags), run_undisturbed(flags)
+        well = report(disturbed, undisturbed, "disturbed", NAMED)
+        well &= report(demo_machine.run(flags), undisturbed, "last", demo_machine.NAMED)
+        return 0 if well else 1
     except KeyboardInterrupt:
         say("interrupted; everything it started has ended")
         return 130
