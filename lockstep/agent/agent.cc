@@ -375,9 +375,15 @@ void Agent::Do(const control::KeepStacks& command) {
     const std::string path = folder + "/stacks.txt";
     RankStacks stacks = CollectStacks(spec, epoch.value(), workers);
     AddHelpers(spec, epoch.value(), workers, stacks);
-    const absl::Status written = WriteFileAtomically(path, StacksText(stacks, spec.node_name));
+    std::string text = StacksText(stacks, spec.node_name);
+    const absl::Status written = WriteFileAtomically(path, text);
     const std::string where = spec.place.nodes > 1 ? spec.node_name + ":" + path : path;
-    return [this, epoch, where = written.ok() ? where : ""] { Remember(epoch, control::StacksKept{epoch, where}); };
+    const bool tell =
+        text.size() <= control::kMostBytesOfStacksSeen && spec.place.world_size <= control::kMostRanksOfStacksSeen;
+    return [this, epoch, where = written.ok() ? where : "", text = tell ? std::move(text) : ""] {
+      if (!text.empty()) listener_.say(control::StacksSeen{epoch, text});
+      Remember(epoch, control::StacksKept{epoch, where});
+    };
   });
 }
 

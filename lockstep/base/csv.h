@@ -1,5 +1,5 @@
-// A table in comma-separated values (RFC 4180): the first line names the columns; fields may be quoted, and hold commas,
-// quotes and lines then. For tables of thousands of rows; lockstep/trace reads larger ones.
+// A table in comma-separated values (RFC 4180): the first line names the columns; fields may be quoted, and hold
+// commas, quotes and lines then. For tables of thousands of rows; lockstep/trace reads larger ones.
 //
 //   LS_ASSIGN_OR_RETURN(const CsvTable table, ReadCsv(path));
 //   for (const CsvRow& row : table.rows) table.Field(row, "model");

@@ -53,6 +53,7 @@ void Judge::Begin(EpochId epoch) {
   communication_told_.clear();
   under_way_.clear();
   trails_.clear();
+  stacks_.Clear();
   wants_stacks_ = false;
   caught_up_told_ = trial_told_ = -1;
   pace_.Begin();
@@ -74,6 +75,10 @@ void Judge::Add(CommunicationSeen seen) {
   if (seen.epoch != epoch_) return;
   for (trace::TrailSnapshot& trail : seen.trails) trails_[trail.owner()] = std::move(trail);
   trails_new_ = true;
+}
+
+void Judge::Add(int node, StacksSeen seen) {
+  if (seen.epoch == epoch_) stacks_.Add(node, std::move(seen));
 }
 
 void Judge::Forget(const std::vector<RankId>& ranks) {
@@ -157,15 +162,19 @@ std::vector<incident::Finding> Judge::FindStuck(const trace::CommLog& log) {
   return std::move(diagnosis.findings);
 }
 
-void Judge::TellCommunication(const Progress& progress, Nanos now, std::vector<EventBody>& events) {
-  if (now < communication_due_ || !std::exchange(trails_new_, false)) return;
-  communication_due_ = now + ToNanos(kCommunicationPeriod);
+trace::CommLog Judge::Log() const {
   std::vector<trace::TrailSnapshot> trails;
   trails.reserve(trails_.size());
   for (const auto& [owner, trail] : trails_) trails.push_back(trail);
+  return trace::JoinTrails(std::move(trails));
+}
+
+void Judge::TellCommunication(const Progress& progress, Nanos now, std::vector<EventBody>& events) {
+  if (now < communication_due_ || !std::exchange(trails_new_, false)) return;
+  communication_due_ = now + ToNanos(kCommunicationPeriod);
   detect::CommThresholds thresholds;
   thresholds.least = kCommunicationPeriod;  // a job that has just begun is still finding its pace
-  const trace::CommLog log = trace::JoinTrails(std::move(trails));
+  const trace::CommLog log = Log();
   std::vector<incident::Finding> findings = FindStuck(log);
   if (findings.empty()) findings = detect::FindSlowness(log, thresholds);
   for (incident::Finding& finding : findings) {
@@ -176,6 +185,14 @@ void Judge::TellCommunication(const Progress& progress, Nanos now, std::vector<E
   }
   std::erase_if(communication_told_,
                 [&](const auto& told) { return now - told.second > ToNanos(kCommunicationForgotten); });
+}
+
+std::vector<EventBody> Judge::AtStacks(const JobSpec& spec, const Progress& progress, Nanos now) {
+  std::optional<incident::Finding> finding = stacks_.Find(spec, Log());
+  stacks_.Clear();
+  if (!finding) return {};
+  finding->since = now;
+  return {Suspected{epoch_, *std::move(finding), progress}};
 }
 
 std::vector<EventBody> Judge::At(const State& state, const Progress& progress, Nanos now) {

@@ -18,6 +18,7 @@
 #include "lockstep/control/link.h"
 #include "lockstep/control/machine.h"
 #include "lockstep/control/pace.h"
+#include "lockstep/control/stack_findings.h"
 #include "lockstep/trace/comm_log.h"
 
 namespace lockstep::control {
@@ -32,16 +33,20 @@ class Judge {
   void LookAfresh() { detector_.Reset(); }
   void Add(const Samples& samples);
   void Add(CommunicationSeen seen);
+  void Add(int node, StacksSeen seen);
   // Nobody watches these for now.
   void Forget(const std::vector<RankId>& ranks);
   // `progress`: the job's, as far as it is known.
   std::vector<EventBody> At(const State& state, const Progress& progress, Nanos now);
+  // Before StacksKept is told: who holds the job up by what agents said of the moment.
+  std::vector<EventBody> AtStacks(const JobSpec& spec, const Progress& progress, Nanos now);
   // Of the acting epoch, lately; 0: not known.
   Seconds step_time() const { return pace_.step_time(); }
   // A stall is on: dearer counters and stacks would decide it.
   bool wants_stacks() const { return wants_stacks_; }
 
  private:
+  trace::CommLog Log() const;
   void TellProgress(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
   void TellPause(const State& state, std::vector<EventBody>& events) const;
   void TellCommunication(const Progress& progress, Nanos now, std::vector<EventBody>& events);
@@ -62,6 +67,7 @@ class Judge {
 
   std::map<std::pair<uint32_t, std::string>, trace::TrailSnapshot> trails_;  // by owner
   bool trails_new_ = false;
+  StackTexts stacks_;
   Nanos communication_due_;
   std::map<std::string, Nanos> communication_told_;  // and when it was last seen
   std::string under_way_;                            // in communication at the look before

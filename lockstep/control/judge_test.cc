@@ -72,6 +72,25 @@ TEST_F(JudgeTest, AJobOfWhichEveryProcessIsStoppedIsPaused) {
   EXPECT_THAT(Until(2.0, detect::ProcState::kStopped, -1), testing::Contains("job_paused"));
 }
 
+TEST_F(JudgeTest, StacksOfAMomentNameWhoIsOutside) {
+  const auto rank = [](int number, const std::string& frame) {
+    return fmt::format("rank {} (pid 7)\n Python\n  main thread\n    {}\n native\n  not readable: no right\n\n", number,
+                       frame);
+  };
+  std::string text = "node a\n" + rank(0, "/home/me/job.py:9 in load");
+  for (int number = 1; number < 4; ++number)
+    text += rank(number, "/lib/torch/distributed/distributed_c10d.py:15 in all_reduce");
+  judge_.Add(0, {EpochId(7), text});
+  EXPECT_THAT(judge_.AtStacks(state_.spec, {}, At(2)), IsEmpty()) << "they are of another epoch";
+  judge_.Add(0, {kOne, text});
+  const std::vector<EventBody> events = judge_.AtStacks(state_.spec, {}, At(2));
+  ASSERT_EQ(events.size(), 1u);
+  const auto& finding = std::get<Suspected>(events[0]).finding;
+  EXPECT_EQ(finding.suspects.at(0).name, "0");
+  EXPECT_EQ(finding.since, At(2));
+  EXPECT_THAT(judge_.AtStacks(state_.spec, {}, At(3)), IsEmpty()) << "told once";
+}
+
 TEST_F(JudgeTest, SomeNodesAreNotTheJob) {
   Samples half = Look(1.2, detect::ProcState::kStopped, -1);
   half.ranks.resize(2);

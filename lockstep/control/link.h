@@ -84,6 +84,14 @@ struct CommunicationSeen {
   EpochId epoch;
   std::vector<trace::TrailSnapshot> trails;
 };
+// What KeepStacks found on a node, as docs/formats/stacks.md has it; comes before StacksKept. Of a job of so many ranks
+// that the coordinator would be long at it, agents only keep it.
+struct StacksSeen {
+  EpochId epoch;
+  std::string text;
+};
+inline constexpr int kMostRanksOfStacksSeen = 20'000;
+inline constexpr size_t kMostBytesOfStacksSeen = 1 << 20;  // of a node
 // Answer to HostStore.
 struct StoreAt {
   EpochId epoch;
@@ -110,8 +118,8 @@ struct AllSaid {
   EpochId epoch;  // the newest that it ever was told of; 0: none
 };
 
-using Said = std::variant<EventBody, Holding, RestoreFound, Samples, CommunicationSeen, StoreAt, Observed, KeepsAt,
-                          FlushWanted, PartWritten, DiskDone, AllSaid>;
+using Said = std::variant<EventBody, Holding, RestoreFound, Samples, CommunicationSeen, StacksSeen, StoreAt, Observed,
+                          KeepsAt, FlushWanted, PartWritten, DiskDone, AllSaid>;
 
 // ---- an agent is told
 

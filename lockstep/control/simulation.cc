@@ -225,6 +225,7 @@ class Simulation {
   void Hear(int node, const Samples& samples) { fleet_->Hear(node, samples); }
   void Hear(int, const StoreAt&) {}
   void Hear(int, const CommunicationSeen&) {}  // simulated ranks have no collectors
+  void Hear(int, const StacksSeen&) {}         // nor stacks
   void Hear(int, const Observed&) {}
   void Hear(int, const FlushWanted&) {}
   void Hear(int, const PartWritten&) {}

@@ -211,7 +211,11 @@ void Head::Lost(int index, const std::string& why) {
 // ---- handling ----
 
 void Head::Handle(const std::vector<control::EventBody>& events) {
-  for (const control::EventBody& event : events) Handle(event);
+  for (const control::EventBody& event : events) {
+    if (std::holds_alternative<control::StacksKept>(event))
+      Handle(judge_->AtStacks(state().spec, fleet_->progress(), clock_.Now()));
+    Handle(event);
+  }
 }
 
 void Head::Handle(const control::EventBody& body) {

@@ -86,6 +86,7 @@ class Head {
   void Hear(int node, const control::Holding& holding);
   void Hear(int node, const control::Samples& samples);
   void Hear(int, const control::CommunicationSeen& seen) { judge_->Add(seen); }
+  void Hear(int node, const control::StacksSeen& seen) { judge_->Add(node, seen); }
   void Hear(int node, const control::StoreAt& store);
   void Hear(int node, const control::KeepsAt& where);
   void Hear(int, const control::FlushWanted& wanted);

@@ -122,6 +122,11 @@ std::string BytesOf(const std::vector<Plain>& all) {
   return {reinterpret_cast<const char*>(all.data()), all.size() * sizeof(Plain)};
 }
 
+void Put(const control::StacksSeen& seen, FromAgent& wire) {
+  wire.mutable_stacks_seen()->set_epoch(seen.epoch.value());
+  wire.mutable_stacks_seen()->set_text(seen.text);
+}
+
 void Put(const control::CommunicationSeen& seen, FromAgent& wire) {
   wire.mutable_communication_seen()->set_epoch(seen.epoch.value());
   for (const trace::TrailSnapshot& trail : seen.trails) {
@@ -534,6 +539,8 @@ absl::StatusOr<control::Said> DecodeSaid(const FromAgent& wire) {
       return Get(wire.samples());
     case FromAgent::kCommunicationSeen:
       return Get(wire.communication_seen());
+    case FromAgent::kStacksSeen:
+      return control::StacksSeen{EpochId(wire.stacks_seen().epoch()), wire.stacks_seen().text()};
     case FromAgent::kStoreAt: {
       const StoreAt& store = wire.store_at();
       return control::StoreAt{EpochId(store.epoch()), store.host(), store.port(), store.hosted()};

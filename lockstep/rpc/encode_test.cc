@@ -138,6 +138,12 @@ TEST(Encode, SamplesArriveWhole) {
   EXPECT_EQ(samples.progress.step_end, Nanos{12});
 }
 
+TEST(Encode, StacksArriveWhole) {
+  const control::StacksSeen seen = Sent(control::StacksSeen{EpochId(3), "rank 0 \xff"});
+  EXPECT_EQ(seen.epoch, EpochId(3));
+  EXPECT_EQ(seen.text, "rank 0 \xff");
+}
+
 TEST(Encode, FactsArriveWhole) {
   control::RankExited exited{EpochId(2), RankId(3), {1, 0}, {}, {4, {5}}, {6}};
   exited.exception = control::ExceptionInfo{"ValueError", "bad byte \xff", "train.py:1 in f", true};

@@ -4,13 +4,13 @@ import shutil
 import subprocess
 import unittest
 
-from harness import BINARY, JOBS, ROOT, Run, RunTest, ddp, kill
+from harness import BINARY, JOBS, ROOT, Run, RunTest, ddp, free_port, kill
 
 LOG_LINE = '"epoch": faults.epoch()}'
 STEP = "            loss = job.backward()\n"
 
 
-class Update(RunTest):
+class Versions(RunTest):
     def version(self, number, extra=""):
         """A directory with ddp.py, which logs its number and the variable TAG; `extra`: done before each step."""
         folder = self.folder() / f"v{number}"
@@ -25,13 +25,17 @@ class Update(RunTest):
         (folder / "ddp.py").write_text(script.replace(LOG_LINE, log).replace(STEP, extra + STEP))
         return folder
 
-    def begin(self, code, steps=100_000, options=()):
+    def begin(self, code, steps=100_000, options=(), slower=1000):
+        run = self.start(code, steps, options, slower)
+        run.wait_for_step(3)
+        return run
+
+    def start(self, code, steps=100_000, options=(), slower=1000):
         policy, log = self.folder() / "policy.toml", self.folder() / "steps.jsonl"
-        policy.write_text("[update]\nsteps = 10\nslower = 1000\n")
+        policy.write_text(f"[update]\nsteps = 10\nslower = {slower}\n")
         run = Run(self, str(code / "ddp.py"), "--log", str(log), *ddp(steps, step_time=0.05), ranks=2,
                   options=["--policy", str(policy), *options])
         run.log = log
-        run.wait_for_step(3)
         return run
 
     def update(self, run, *words):
@@ -48,6 +52,8 @@ class Update(RunTest):
     def stage(self, run, version):
         return run.status()["versions"][version]["stage"]
 
+
+class Update(Versions):
     def test_now_then_with_the_next_restart(self):
         first, second = self.version(1), self.version(2)
         run = self.begin(first)
@@ -91,6 +97,19 @@ class Update(RunTest):
         self.assertEqual(3, run.epoch(), run)
         self.assertEqual(59, run.steps()[-1]["step"], run)
 
+    def test_a_slow_version_is_taken_back(self):
+        first = self.version(1)
+        slow = self.version(2, extra='            __import__("time").sleep(0.4)\n')
+        run = self.begin(first, options=["--max-restarts", "0"], slower=100)
+        run.wait_for_step(40)  # its pace is known
+        self.update(run, "--code", str(slow), "--now")
+        self.wait_for_line(run, "a step of the old code in epoch 3", code=1, epoch=3)
+        version = run.status()["versions"][1]
+        self.assertEqual("bad", version["stage"], run)
+        self.assertIn("% more, and update.slower is 100 %", version["why"], run)
+        run.ask("stop")
+        run.finish(code=1)
+
     def test_bad_input(self):
         code = self.version(1)
         run = self.begin(code)
@@ -116,6 +135,32 @@ class Update(RunTest):
         self.assertIn("this run has ended: stopped by SIGTERM", ended.stderr)
         nothing = subprocess.run([BINARY, "update", "--run", str(empty), "--env", "A=1"], capture_output=True, text=True, timeout=30)
         self.assertEqual((2, 1), (nothing.returncode, len(nothing.stderr.splitlines())), nothing.stderr)
+
+
+class OfTwoNodes(Versions):
+    """Each has a copy of its own; a directory that one of them does not find as it is asked for is dropped, and the job goes on."""
+
+    def setUp(self):
+        self.first, port = self.version(1), free_port()
+        where = ["--nnodes", "2", "--rdzv-endpoint", f"127.0.0.1:{port}"]
+        self.a, self.b = (self.start(self.first, options=[*where, "--node-rank", str(index), "--node-name", "ab"[index]]) for index in range(2))
+        self.a.wait_for_step(3)
+
+    def test_all_ranks_run_the_new_code(self):
+        second = self.version(2)
+        self.update(self.a, "--code", str(second), "--now")
+        shutil.rmtree(second)
+        line = self.wait_for_line(self.a, "a step of the new code", code=2)
+        self.assertEqual(2, line["epoch"], self.a)
+        self.a.wait("the version to be accepted", lambda: self.stage(self.a, 1) == "good")
+        copies = [sorted(path.name for path in (run.dir / "code").iterdir() if not path.is_symlink()) for run in (self.a, self.b)]
+        self.assertEqual(copies[0], copies[1], self.a)
+        self.assertTrue(copies[0], self.a)
+        self.update(self.a, "--env", "TAG=blue", "--now")
+        self.wait_for_line(self.a, "a step with the variable", tag="blue", code=2)
+        self.a.ask("stop")
+        self.b.finish(code=1)
+        self.a.finish(code=1)
 
 
 if __name__ == "__main__":
