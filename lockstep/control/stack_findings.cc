@@ -24,8 +24,8 @@ std::optional<incident::Finding> StackTexts::Find(const JobSpec& spec, const tra
   if (const auto layout = cluster::LayoutFromJson(spec.layout); layout.ok()) context.layout = *layout;
   absl::StatusOr<detect::StackVerdict> verdict = detect::AggregateStacks(stacks, context);
   if (!verdict.ok() || !verdict->finding) return std::nullopt;
-  verdict->finding->evidence.push_back(fmt::format("by the stacks of {} processes, basis {}", stacks.size(),
-                                                   detect::StackBasisName(verdict->basis)));
+  verdict->finding->evidence.push_back(
+      fmt::format("by the stacks of {} processes, basis {}", stacks.size(), detect::StackBasisName(verdict->basis)));
   if (unreadable > 0)
     verdict->finding->evidence.push_back(fmt::format("what {} nodes sent is of another form", unreadable));
   return std::move(verdict->finding);

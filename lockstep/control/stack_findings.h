@@ -1,6 +1,6 @@
-// Who holds the job up, by the stacks that all agents kept of one moment: detect/stack_groups.h, live. Beside what led to
-// the incident, and never reason to act by force unless what ranks noted of their communication agrees.
-// Pure. Cost: that of AggregateStacks, so it is not asked of jobs whose stacks would hold the coordinator up.
+// Who holds the job up, by the stacks that all agents kept of one moment: detect/stack_groups.h, live. Beside what led
+// to the incident, and never reason to act by force unless what ranks noted of their communication agrees. Pure. Cost:
+// that of AggregateStacks, so it is not asked of jobs whose stacks would hold the coordinator up.
 //
 //   StackTexts texts;
 //   texts.Add(node, {epoch, text});                                        // by each agent, before StacksKept
