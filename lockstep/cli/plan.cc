@@ -9,6 +9,7 @@
 #include "lockstep/plan/calibrate.h"
 #include "lockstep/plan/madmax_report.h"
 #include "lockstep/plan/model_file.h"
+#include "lockstep/plan/moe_schedule.h"
 #include "lockstep/plan/report.h"
 #include "lockstep/plan/validate.h"
 
@@ -31,6 +32,20 @@ void AddMadmax(CLI::App& plan, int& exit_code) {
   command->callback([flags, &exit_code] {
     exit_code = PrintReport(plan::CompareMadmax(flags->configs, flags->golden), flags->json);
   });
+}
+
+void AddMoe(CLI::App& plan, int& exit_code) {
+  struct Flags {
+    std::string grid;
+    bool json = false;
+  };
+  auto flags = std::make_shared<Flags>();  // lives as long as the callbacks of the parser
+  CLI::App* command = plan.add_subcommand(
+      "moe", "Schedules of mixtures of experts (Parm's S1 and S2, FSMoE's chunks), computed for a grid of layers");
+  command->add_option("FILE", flags->grid, "Layers and what these formulas gave elsewhere, CSV")->required();
+  command->add_flag("--json", flags->json, "One JSON document on stdout");
+  command->footer("Example: lockstep plan moe parm_grid.csv");
+  command->callback([flags, &exit_code] { exit_code = PrintReport(plan::CompareMoe(flags->grid), flags->json); });
 }
 
 // ---- measured runs ----
@@ -230,6 +245,7 @@ void AddPlan(CLI::App& app, int& exit_code) {
   AddValidate(*command, exit_code);
   AddCalibrate(*command, exit_code);
   AddMadmax(*command, exit_code);
+  AddMoe(*command, exit_code);
 }
 
 }  // namespace lockstep::cli

@@ -22,9 +22,9 @@ struct LayoutKey {
   const char* name;
   int Workload::* member;
 };
-constexpr LayoutKey kLayoutKeys[] = {{"tp", &Workload::tp}, {"pp", &Workload::pp}, {"dp", &Workload::dp},
-                                     {"cp", &Workload::cp}, {"ep", &Workload::ep}, {"vp", &Workload::chunks},
-                                     {"zero", &Workload::zero}, {"mbs", &Workload::microbatch}};
+constexpr LayoutKey kLayoutKeys[] = {
+    {"tp", &Workload::tp}, {"pp", &Workload::pp},     {"dp", &Workload::dp},     {"cp", &Workload::cp},
+    {"ep", &Workload::ep}, {"vp", &Workload::chunks}, {"zero", &Workload::zero}, {"mbs", &Workload::microbatch}};
 
 absl::Status TakePair(const std::string& key, const std::string& value, Workload& w) {
   if (key == "recompute") {
@@ -71,9 +71,12 @@ absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Wor
   if (w.kv_heads == 0) w.kv_heads = w.heads;
   if (w.head_dim == 0 && w.heads > 0) w.head_dim = w.hidden / w.heads;
   if (w.experts > 0 && w.expert_ffn == 0) w.expert_ffn = w.ffn;
-  if (w.experts > 0 && w.top_k == 0) return InvalidArgument("{}: {} experts, but no num_experts_per_tok", path, w.experts);
-  const std::pair<const char*, int> needed[] = {{"hidden_size", w.hidden}, {"num_hidden_layers", w.layers},
-                                                {"num_attention_heads", w.heads}, {"vocab_size", w.vocabulary}};
+  if (w.experts > 0 && w.top_k == 0)
+    return InvalidArgument("{}: {} experts, but no num_experts_per_tok", path, w.experts);
+  const std::pair<const char*, int> needed[] = {{"hidden_size", w.hidden},
+                                                {"num_hidden_layers", w.layers},
+                                                {"num_attention_heads", w.heads},
+                                                {"vocab_size", w.vocabulary}};
   for (const auto& [key, value] : needed)
     if (value == 0) return InvalidArgument("{}: \"{}\" is missing, or no number above 0", path, key);
   return absl::OkStatus();

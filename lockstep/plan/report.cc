@@ -14,7 +14,8 @@ double Mfu(const Workload& w, double step_s) {
   const double h = w.hidden, tokens = double(w.global_batch) * w.sequence, inner = double(w.heads) * w.head_dim;
   const double width = w.experts > 0 ? double(w.expert_ffn) * w.top_k : w.ffn;
   const double layer = 2 * h * inner + 2 * h * w.kv_heads * w.head_dim + (w.gated ? 3 : 2) * h * width;
-  const double flops = 6 * (w.layers * layer + h * w.vocabulary) * tokens + 12.0 * w.layers * inner * w.sequence * tokens;
+  const double flops =
+      6 * (w.layers * layer + h * w.vocabulary) * tokens + 12.0 * w.layers * inner * w.sequence * tokens;
   return flops / (w.accelerators * w.machine.bf16 * step_s);
 }
 
@@ -31,9 +32,12 @@ Json Sensitivities(const Workload& w, const Rates& rates) {
     double Machine::* member;
   };
   Json all = Json::object();
-  for (const Figure& figure : {Figure{"machine.bf16_tflops", &Machine::bf16}, {"machine.fp8_tflops", &Machine::fp8},
-                               {"machine.fp4_tflops", &Machine::fp4}, {"machine.memory_gb_s", &Machine::bandwidth},
-                               {"machine.scale_up_gb_s", &Machine::scale_up}, {"machine.nic_gb_s", &Machine::nic}})
+  for (const Figure& figure : {Figure{"machine.bf16_tflops", &Machine::bf16},
+                               {"machine.fp8_tflops", &Machine::fp8},
+                               {"machine.fp4_tflops", &Machine::fp4},
+                               {"machine.memory_gb_s", &Machine::bandwidth},
+                               {"machine.scale_up_gb_s", &Machine::scale_up},
+                               {"machine.nic_gb_s", &Machine::nic}})
     if (w.machine.*figure.member > 0) all[figure.name] = Elasticity(w, rates, figure.member);
   return all;
 }

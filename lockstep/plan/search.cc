@@ -53,7 +53,8 @@ void EachSchedule(const Workload& split, const Visit& visit) {
       if (chunks > 1 && w.Microbatches() % w.pp != 0) continue;
       w.chunks = chunks;
       for (const int zero : {1, 3}) {
-        if (zero == 3 && (w.pp > 1 || w.dp * w.cp == 1)) continue;  // weights gathered for each microbatch of each stage
+        if (zero == 3 && (w.pp > 1 || w.dp * w.cp == 1))
+          continue;  // weights gathered for each microbatch of each stage
         w.zero = zero;
         for (const Recompute recompute : {Recompute::kNone, Recompute::kAsNeeded, Recompute::kFull}) {
           w.recompute = recompute;

@@ -1,8 +1,8 @@
-// Every layout of a model on a machine: predicted, sorted, the best kept. Exhaustive, so exact: what is left out is what
-// does not divide, and what does not fit the memory. Cost: half a microsecond a candidate.
+// Every layout of a model on a machine: predicted, sorted, the best kept. Exhaustive, so exact: what is left out is
+// what does not divide, and what does not fit the memory. Cost: half a microsecond a candidate.
 //
-//   const SearchResult result = Search(base, rates, {.keep = 5});     // base: the model, the work, the machine, how many
-//   result.best.front().step.total();
+//   const SearchResult result = Search(base, rates, {.keep = 5});     // base: the model, the work, the machine, how
+//   many result.best.front().step.total();
 #pragma once
 
 #include <string>

@@ -24,8 +24,16 @@ Workload Base() {
   work.sequence = 4096;
   work.global_batch = 64;
   work.accelerators = 16;
-  work.machine = {.name = "m", .rates = "m", .bf16 = 300e12, .fp8 = 0, .fp4 = 0, .memory = 40e9, .bandwidth = 2e12,
-                  .scale_up = 300e9, .nic = 25e9, .domain = 8};
+  work.machine = {.name = "m",
+                  .rates = "m",
+                  .bf16 = 300e12,
+                  .fp8 = 0,
+                  .fp4 = 0,
+                  .memory = 40e9,
+                  .bandwidth = 2e12,
+                  .scale_up = 300e9,
+                  .nic = 25e9,
+                  .domain = 8};
   return work;
 }
 
