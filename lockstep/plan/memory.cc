@@ -10,8 +10,7 @@ constexpr double kContext = 3.2e9, kFragmentation = .03;
 
 // Bytes of weights, gradients and optimizer of each parameter that a rank holds: 16-bit weights, and the two moments
 // and the master weight of Adam, which are shared from ZeRO 1 on.
-double StateBytes(const Workload& w) {
-  const double ranks = double(w.dp) * w.cp;
+double StateBytes(const Workload& w, double ranks) {
   switch (w.zero) {
     case 0:
       return 14 + w.gradient_bytes;
@@ -24,21 +23,16 @@ double StateBytes(const Workload& w) {
   }
 }
 
+// Parameters of the stage.
 struct Held {
-  double layers = 0, embedding = 0;  // parameters
+  double layers = 0, experts = 0, embedding = 0;
 };
 
 Held HeldBy(const Workload& w) {
   const double h = w.hidden;
-  double layer = w.LayerParameters();
-  if (w.experts > 0) {
-    const double all = (w.gated ? 3 : 2) * h * w.expert_ffn * w.experts;
-    layer = (layer - all) / w.tp + all / w.ep;
-  } else {
-    layer /= w.tp;
-  }
-  const double layers = std::ceil(double(w.layers) / w.pp);
-  return {layer * layers, h * w.vocabulary / w.tp * (w.pp == 1 ? 2 : 1)};
+  const double experts = w.experts > 0 ? (w.gated ? 3 : 2) * h * w.expert_ffn * w.experts : 0;
+  const double layers = std::ceil(double(w.layers) / w.pp), dense = (w.LayerParameters() - experts) / w.tp;
+  return {dense * layers, experts / w.ep * layers, h * w.vocabulary / w.tp * (w.pp == 1 ? 2 : 1)};
 }
 
 // Of one layer and microbatch, in units of tokens x hidden, without recomputation.
@@ -66,7 +60,7 @@ double Kept(const Workload& w, double all) {
 }
 
 // An eager stack keeps the logits in both widths, with their gradients.
-double LogitBytes(const Workload& w) { return w.stack == Stack::kEager ? 10 : 4; }
+double LogitBytes(const Workload& w) { return w.stack == Stack::kEager ? 8 : 4; }
 
 // A stage that has so many microbatches under way.
 MemoryUse StageUse(const Workload& w, double in_flight, bool has_head) {
@@ -74,13 +68,18 @@ MemoryUse StageUse(const Workload& w, double in_flight, bool has_head) {
   const double tokens = double(w.microbatch) * w.sequence / w.cp, unit = tokens * w.hidden;
   const double layers = std::ceil(double(w.layers) / w.pp), all = LayerActivations(w), kept = Kept(w, all);
   MemoryUse use;
-  const double adapters = 2.2;  // frozen weights in 16 bits, and adapters of a hundredth with their optimizer
-  use.states = (w.training == Training::kLora ? adapters : StateBytes(w)) * (held.layers + held.embedding);
+  const double ranks = double(w.dp) * w.cp;
+  if (w.training == Training::kLora) {  // frozen weights in 16 bits, and adapters of a hundredth with their optimizer
+    use.states = 2.2 * (held.layers + held.experts + held.embedding) / (w.zero == 3 ? ranks : 1);
+  } else {  // an expert's state is shared by those ranks alone that have it
+    use.states = StateBytes(w, ranks) * (held.layers + held.embedding) +
+                 StateBytes(w, std::max(1.0, ranks / w.ep)) * held.experts;
+  }
   use.activations = unit * kept * layers * in_flight;
   if (kept < all) use.activations += unit * all;  // of the layer that is computed again
   if (has_head) use.logits = LogitBytes(w) * tokens * w.vocabulary / w.tp;
-  use.workspace =
-      w.zero == 3 ? 4 * held.layers / std::max(1.0, layers) : 4 * double(w.hidden) * (w.gated ? 2 : 1) * w.ffn / w.tp;
+  use.workspace = w.zero == 3 ? 4 * (held.layers + held.experts) / std::max(1.0, layers)
+                              : 4 * double(w.hidden) * (w.gated ? 2 : 1) * w.ffn / w.tp;
   use.context = kContext + kFragmentation * use.total();
   return use;
 }

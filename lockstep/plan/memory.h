@@ -13,6 +13,8 @@ struct MemoryUse {
   double total() const { return states + activations + logits + workspace + context; }
   // What a framework's own count says, which knows no context.
   double allocated() const { return total() - context; }
+  // With a small context and nothing lost: what takes more than there is does not run.
+  double least() const { return allocated() + 2e9; }
 };
 
 // All requires a valid workload.

@@ -52,8 +52,8 @@ FsmoePlan PlanFsmoe(const MoeLayer& layer, const MoeCosts& costs, MoePass pass, 
   FsmoePlan best;
   for (int r = 1; r <= kMostChunks; ++r) {
     const FsmoePlan plan =
-        PlanOf(r, costs.all_to_all(routed / layer.mp / r), costs.all_gather(routed / r), costs.reduce_scatter(routed / r),
-               products * costs.product(operations / r), gradients);
+        PlanOf(r, costs.all_to_all(routed / layer.mp / r), costs.all_gather(routed / r),
+               costs.reduce_scatter(routed / r), products * costs.product(operations / r), gradients);
     if (r == 1 || plan.ms < best.ms) best = plan;
   }
   return best;

@@ -1,6 +1,6 @@
 // How to run a layer of a mixture of experts: which of Parm's schedules (INFOCOM 2024, arXiv 2407.00599), and in how
-// many chunks, as FSMoE (EuroSys 2025, equations 1 to 5) pipelines it. Times are in ms, as its authors fitted them: each
-// collective and product takes alpha + beta x size.
+// many chunks, as FSMoE (EuroSys 2025, equations 1 to 5) pipelines it. Times are in ms, as its authors fitted them:
+// each collective and product takes alpha + beta x size.
 //
 //   const ParmTimes times = PredictParm(layer, kFsmoeTestbedB);       // times.s2 < times.s1: S2
 //   const FsmoePlan plan = PlanFsmoe(layer, kFsmoeTestbedB, {});      // plan.chunks
@@ -48,8 +48,8 @@ struct FsmoePlan {
 // gradients: ms of their all-reduce, which is to be hidden in this layer.
 FsmoePlan PlanFsmoe(const MoeLayer& layer, const MoeCosts& costs, MoePass pass, double gradients = 0);
 
-// A table of layers with what these formulas gave elsewhere, computed anew: of Parm (columns t_S1_ms, choice, ...) or of
-// FSMoE (best_r, case, ...). {rows, wrong_choices, max_rel_ms, skipped [{row, why}]}.
+// A table of layers with what these formulas gave elsewhere, computed anew: of Parm (columns t_S1_ms, choice, ...) or
+// of FSMoE (best_r, case, ...). {rows, wrong_choices, max_rel_ms, skipped [{row, why}]}.
 absl::StatusOr<Json> CompareMoe(const std::string& path);
 
 }  // namespace lockstep::plan

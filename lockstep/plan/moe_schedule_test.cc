@@ -36,7 +36,8 @@ TEST(MoeSchedule, ChunksWhereThereIsSomethingToHide) {
   EXPECT_EQ(PlanFsmoe(small, kFsmoeTestbedB, MoePass::kForward).chunks, 1);
   MoeLayer large{.tokens = 1 << 16, .hidden = 4096, .ffn = 16'384, .top_k = 2, .mp = 4, .esp = 4};
   EXPECT_GT(PlanFsmoe(large, kFsmoeTestbedB, MoePass::kForward).chunks, 1);
-  EXPECT_GT(PlanFsmoe(large, kFsmoeTestbedB, MoePass::kBackward).ms, PlanFsmoe(large, kFsmoeTestbedB, MoePass::kForward).ms);
+  EXPECT_GT(PlanFsmoe(large, kFsmoeTestbedB, MoePass::kBackward).ms,
+            PlanFsmoe(large, kFsmoeTestbedB, MoePass::kForward).ms);
 }
 
 TEST(MoeSchedule, EveryRowOfTheGrids) {

@@ -50,8 +50,7 @@ void AddErrors(Json& to, const All& all) {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
-// What fits by our count, with the room that a driver leaves.
-bool Fits(const Predicted& one) { return one.memory.total() <= one.run->workload().machine.memory; }
+bool Fits(const Predicted& one) { return one.memory.least() <= one.run->workload().machine.memory; }
 
 Json MemoryErrors(const All& all) {
   double error = 0;
