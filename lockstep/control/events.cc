@@ -125,7 +125,10 @@ Json Body(const Probed& event) {
   return json;
 }
 Json Body(const StopOverdue& event) {
-  return event.nodes.empty() ? Json::object() : Json{{"stuck_nodes", event.nodes}};
+  Json json = Json::object();
+  if (!event.nodes.empty()) json["stuck_nodes"] = event.nodes;
+  if (!event.unstopped.empty()) json["unstopped_nodes"] = event.unstopped;
+  return json;
 }
 Json Body(const UpdateAsked& event) {
   return {{"code", event.code},
@@ -300,19 +303,20 @@ void Read(Fields& fields, Probed& event) {
   event = {ReadEpoch(fields), ReadRung(fields), ReadFindings(fields), fields.Texts("unanswered"), {}};
   if (fields.Optional("reports") != nullptr) event.reports = fields.Texts("reports");
 }
-std::vector<int> ReadStuckNodes(Fields& fields) {
+std::vector<int> ReadNodes(Fields& fields, const char* name) {
   std::vector<int> nodes;
-  const Json* array = fields.Optional("stuck_nodes");
+  const Json* array = fields.Optional(name);
   if (array == nullptr) return nodes;
   for (const Json& node : *array) {
-    if (!node.is_number_integer()) fields.Fail(InvalidArgument("field stuck_nodes must be an array of integers"));
+    if (!node.is_number_integer()) fields.Fail(InvalidArgument("field {} must be an array of integers", name));
     nodes.push_back(node.is_number_integer() ? node.get<int>() : -1);
   }
   return nodes;
 }
 void Read(Fields& fields, StopOverdue& event) {
-  event = {ReadEpoch(fields), {}};
-  event.nodes = ReadStuckNodes(fields);
+  event = {ReadEpoch(fields), {}, {}};
+  event.nodes = ReadNodes(fields, "stuck_nodes");
+  event.unstopped = ReadNodes(fields, "unstopped_nodes");
 }
 void Read(Fields& fields, UpdateAsked& event) {
   event = {fields.Text("code"),

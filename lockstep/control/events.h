@@ -181,11 +181,12 @@ struct Probed {
   std::vector<std::string> unanswered{};  // nodes, by name
   std::vector<std::string> reports{};     // of a node: what its tests printed; Fleet makes findings of those of all
 };
-// Processes do not end: those of a node that is to be evicted (the answer to WaitForStop), or, since KillEpoch, for so
+// Processes do not end: the answer to WaitForStop, with the nodes on which some are left; or, since KillEpoch, for so
 // long (Policy::stuck_within) that these nodes count as lost.
 struct StopOverdue {
   EpochId epoch;
-  std::vector<int> nodes{};
+  std::vector<int> nodes{};      // lost
+  std::vector<int> unstopped{};  // of the answer
 };
 // `lockstep update`: a new version, on top of the newest. Code and env lack what stays as it is.
 struct UpdateAsked {

@@ -44,6 +44,7 @@ std::vector<EventBody> AllEvents() {
           Probed{EpochId(4), Rung::kDiagnose, {}, {}, {"{}"}},
           StopOverdue{EpochId(4)},
           StopOverdue{EpochId(4), {0, 2}},
+          StopOverdue{EpochId(4), {}, {1}},
           UpdateAsked{"/new", "abc", {{"LR", "1"}}, true, Seconds{3600}},
           CodeKept{2, "node b: /new does not exist"},
           UpdateDue{2},
@@ -71,11 +72,11 @@ TEST(Events, UnknownFieldsAreIgnored) {
 }
 
 TEST(Events, EveryMissingFieldIsOneClearError) {
-  const std::set<std::string> kOptional = {"restored",    "point",        "exception", "restarts_without_steps",
-                                           "port_taken",  "leading_node", "policy",    "bad_from",
-                                           "first_epoch", "load_first",   "standbys",  "layout",
-                                           "reports",     "stuck_nodes",  "env",       "step_time_s",
-                                           "can_ask"};
+  const std::set<std::string> kOptional = {"restored",    "point",        "exception",       "restarts_without_steps",
+                                           "port_taken",  "leading_node", "policy",          "bad_from",
+                                           "first_epoch", "load_first",   "standbys",        "layout",
+                                           "reports",     "stuck_nodes",  "unstopped_nodes", "env",
+                                           "step_time_s", "can_ask"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {

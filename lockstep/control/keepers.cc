@@ -90,4 +90,10 @@ std::vector<int> KeepersOf(const std::vector<NodeSpec>& nodes, const std::option
   return keepers.empty() ? Neighbours(nodes.size()) : keepers;
 }
 
+std::vector<int> KeepersOf(const JobSpec& job) {
+  if (job.nodes.empty()) return {-1};
+  const absl::StatusOr<cluster::Layout> layout = cluster::LayoutFromJson(job.layout);
+  return KeepersOf(job.nodes, layout.ok() ? std::optional(*layout) : std::nullopt);
+}
+
 }  // namespace lockstep::control

@@ -16,5 +16,7 @@ namespace lockstep::control {
 
 // A layout for another number of ranks than the nodes have says nothing.
 std::vector<int> KeepersOf(const std::vector<NodeSpec>& nodes, const std::optional<cluster::Layout>& layout);
+// A job that nobody has told its nodes runs on one.
+std::vector<int> KeepersOf(const JobSpec& job);
 
 }  // namespace lockstep::control

@@ -2,6 +2,7 @@
 // once the epoch is gone.
 #include <algorithm>
 
+#include "lockstep/control/keepers.h"
 #include "lockstep/control/turn.h"
 
 namespace lockstep::control {
@@ -244,6 +245,22 @@ std::string WhyItStays(const Decision& decision, const std::string& name) {
   return "nobody names it any more";
 }
 
+// The name of a node that left on account of this incident and whose checkpoints that one keeps, or which keeps its:
+// if both leave before the job has begun anew, what one of them had is nowhere any more.
+std::string PairThatLeft(const State& state, int node) {
+  const std::vector<int> keepers = KeepersOf(state.spec);
+  for (size_t other = 0; other < state.spec.nodes.size(); ++other) {
+    const bool is_pair = keepers[other] == node || keepers[static_cast<size_t>(node)] == static_cast<int>(other);
+    if (!is_pair) continue;
+    for (const Eviction& eviction : state.evictions) {
+      const bool took_over = !eviction.standby.empty() && eviction.standby == state.spec.nodes[other].name;
+      const bool is_vacant = state.vacated.contains(static_cast<int>(other));
+      if (eviction.incident == state.incidents[*state.open].id && (took_over || is_vacant)) return eviction.node.name;
+    }
+  }
+  return "";
+}
+
 // What was possible when the plan was made may not be so now: others were lost meanwhile, an alert was cleared.
 void EvictPlanned(Turn& turn) {
   State& state = turn.state;
@@ -253,7 +270,14 @@ void EvictPlanned(Turn& turn) {
     const NodeSpec& occupant = state.spec.nodes[static_cast<size_t>(evictee.node)];
     if (occupant.token != evictee.token) continue;  // it was lost meanwhile
     const bool may = std::find(now.nodes.begin(), now.nodes.end(), evictee.node) != now.nodes.end();
-    if (may) {
+    const std::string pair = PairThatLeft(state, evictee.node);
+    if (may && !pair.empty()) {
+      Act(turn, ActionKind::kNote,
+          fmt::format(
+              "node {} keeps its place until the job trains again: it holds what node {} had, or that held what "
+              "it has",
+              occupant.name, pair));
+    } else if (may) {
       PutOut(turn, evictee.node, evictee.why, evictee.role);
     } else {
       Act(turn, ActionKind::kNote,
@@ -389,6 +413,12 @@ void On(Turn& turn, const StopOverdue& event) {
   State& state = turn.state;
   if (state.mode == Mode::kStopping && !event.nodes.empty()) return LoseStuckNodes(turn, event.nodes);
   if (state.mode != Mode::kStopping || state.fault.plan.evict.empty()) return Ignore(turn);
+  // Who else has not ended may be gone, and with it what the nodes that are to leave keep the only copy of.
+  const std::vector<Evictee>& planned = state.fault.plan.evict;
+  const bool others = std::any_of(event.unstopped.begin(), event.unstopped.end(), [&](int node) {
+    return std::none_of(planned.begin(), planned.end(), [&](const Evictee& evictee) { return evictee.node == node; });
+  });
+  if (others) return turn.commands.push_back(WaitForStop{state.epoch, state.spec.policy.stuck_within});
   Act(turn, ActionKind::kNote,
       fmt::format("not all ranks have ended within {:g} s: whoever has the place from now on does not wait for them",
                   state.spec.policy.stop_within.value));

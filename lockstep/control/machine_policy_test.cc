@@ -67,6 +67,20 @@ TEST(Eviction, DoesNotWaitForRanksThatNeverEnd) {
   EXPECT_EQ(job.state.evictions.size(), 1u);
 }
 
+// What a node that is gone had is kept by the one behind it in the ring, and by nobody else.
+TEST(Eviction, NeverOfANodeAndItsKeeperAtOnce) {
+  Scenario job = ThreeNodes(2);
+  job.Hear(20, Alert(2, AlertClass::kMachine, 19));
+  EXPECT_EQ(job.Hear(40, StopOverdue{EpochId(1), {}, {1, 2}}), "wait 120 s for the end") << "node 1 may be gone, too";
+  EXPECT_TRUE(job.state.evictions.empty());
+  job.Hear(140, StopOverdue{EpochId(1), {1}});
+  ASSERT_EQ(job.state.evictions.size(), 1u);
+  EXPECT_EQ(job.state.evictions[0].node.name, "b");
+  job.Hear(141, EpochStopped{EpochId(1)});
+  EXPECT_EQ(job.state.evictions.size(), 1u) << "node c keeps what node b had";
+  EXPECT_THAT(job.Incident(0).actions.back().text, HasSubstr("node c keeps its place until the job trains again"));
+}
+
 TEST(Eviction, OfANodeWhoseRanksHangInTheKernel) {
   Scenario job = ThreeNodes(1);
   EXPECT_EQ(job.Hear(20, Killed(1, 0, SIGKILL)), "kill 1 after 0 s, announce 1");

@@ -353,7 +353,7 @@ class Simulation {
       if (const auto* choose = std::get_if<ChooseRestore>(&command)) fleet_->Poison(choose->poisoned);
       if (const auto* stop = std::get_if<WaitForStop>(&command); stop && plan_.mutant != Mutant::kStopForever) {
         schedule_.In(stop->at_most, [this, epoch = stop->epoch] {
-          if (coordinator_) Handle(StopOverdue{epoch});
+          if (coordinator_) Handle(StopOverdue{epoch, {}, fleet_->Unstopped()});
         });
       }
       if (const auto* probe = std::get_if<Probe>(&command); probe && plan_.mutant != Mutant::kProbeForever)
@@ -609,9 +609,19 @@ class Simulation {
                                        [](const Attendant& each) { return each.attends || each.gone; });
   }
 
+  // Nobody leaves while others than those that are to may be gone, too.
+  bool AwaitsOthers() const {
+    const std::vector<Evictee>& planned = state().fault.plan.evict;
+    const std::vector<int> unstopped = fleet_ ? fleet_->Unstopped() : std::vector<int>{};
+    return state().mode == Mode::kStopping && std::any_of(unstopped.begin(), unstopped.end(), [&](int node) {
+             return std::none_of(planned.begin(), planned.end(),
+                                 [&](const Evictee& each) { return each.node == node; });
+           });
+  }
+
   void Check() {
     result_.restarts = state().restarts;
-    if (!EverybodyIsHere()) promises_.Excuse();
+    if (!EverybodyIsHere() || AwaitsOthers()) promises_.Excuse();
     promises_.Check(state());
   }
 

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/file.h"
-#include "lockstep/cluster/layout.h"
 #include "lockstep/control/keepers.h"
 #include "lockstep/incident/incident.h"
 
@@ -21,13 +20,6 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
   if (begin == std::string::npos)
     return InvalidArgument("--token-file {} is empty: put a secret into it, or leave the flag out", path);
   return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
-}
-
-// By node. A job that nobody has told its nodes runs on one.
-std::vector<int> KeepersOf(const control::JobSpec& job) {
-  if (job.nodes.empty()) return {-1};
-  const absl::StatusOr<cluster::Layout> layout = cluster::LayoutFromJson(job.layout);
-  return control::KeepersOf(job.nodes, layout.ok() ? std::optional(*layout) : std::nullopt);
 }
 
 }  // namespace
@@ -74,7 +66,7 @@ void Head::BeginEpochs() {
   const control::JobSpec& job = state().spec;
   nodes_.resize(std::max<size_t>(1, job.nodes.size()));
   for (Node& node : nodes_) node.lost_since = clock_.Now();
-  fleet_ = std::make_unique<control::Fleet>(KeepersOf(job));
+  fleet_ = std::make_unique<control::Fleet>(control::KeepersOf(job));
   judge_ = std::make_unique<control::Judge>(options_.policy, job.ranks);
   const bool coming = state().mode == control::Mode::kLoading || state().mode == control::Mode::kSpawning;
   const uint64_t epoch = state().epoch.value() - (state().mode == control::Mode::kLoading ? 1 : 0);
@@ -320,7 +312,7 @@ void Head::Resize(const std::vector<int>& from) {
   flush_wanted_.reset();
   flushing_.reset();
   holdings_ = 0;
-  fleet_ = std::make_unique<control::Fleet>(KeepersOf(state().spec));
+  fleet_ = std::make_unique<control::Fleet>(control::KeepersOf(state().spec));
   fleet_->Begin(state().epoch);
   judge_ = std::make_unique<control::Judge>(options_.policy, state().spec.ranks);
   listener_.resize(from);
@@ -378,7 +370,7 @@ void Head::EndWaits(Nanos now) {
     return true;
   };
   if (is_over(culprit_deadline_)) Handle(control::SecondaryGraceOver{culprit_epoch_});
-  if (is_over(stop_deadline_)) Handle(control::StopOverdue{stop_epoch_});
+  if (is_over(stop_deadline_)) Handle(control::StopOverdue{stop_epoch_, {}, fleet_->Unstopped()});
   const bool stops = state().mode == control::Mode::kStopping;  // the epoch of the newest KillEpoch
   if (is_over(stuck_deadline_) && stops) Handle(control::StopOverdue{state().epoch, fleet_->Unstopped()});
   if (!is_over(probe_deadline_) || state().mode != control::Mode::kProbing) return;
