@@ -106,6 +106,7 @@ Agent::Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener
                 .reading = [this] { return uploader_.reading(); }}),
       board_watch_(poller_, {.ends = [this](int rank) { WorkerEnds(rank); }, .rings = [this] { SayHolding(); }}),
       probing_(poller_),
+      replaying_(poller_, [this](const control::Said& said) { listener_.say(said); }),
       background_(poller_) {}
 
 absl::Status Agent::Launch() {
@@ -354,7 +355,7 @@ void Agent::Do(const control::Commit& commit) {
 
 void Agent::Do(const control::Finish&) {
   finished_ = true;
-  probing_.Stop();
+  StopProbes();
 }
 
 void Agent::GiveUpKept() {
@@ -387,16 +388,23 @@ void Agent::Do(const control::KeepStacks& command) {
   });
 }
 
-// Groups of nodes that replay a step need the coordinator to lead them, which does not yet: nothing is found.
+// A coordinator of an older version leads no replay: nothing is found.
 void Agent::Do(const control::Probe& command) {
+  if (command.search != 0) return replaying_.Ready(spec_, command);
   if (command.rung == control::Rung::kReplay)
     return Remember(command.epoch, control::Probed{command.epoch, command.rung});
   probing_.Begin(spec_, command, [this](const control::Probed& answer) { Remember(answer.epoch, answer); });
   SayWhere();
 }
 
-void Agent::Do(const control::ChooseRestore& command) {
+// The job goes on, or is over.
+void Agent::StopProbes() {
   probing_.Stop();
+  replaying_.StopAll();
+}
+
+void Agent::Do(const control::ChooseRestore& command) {
+  StopProbes();
   if (coming_ && coming_->asked == command.next) {
     if (coming_->found) listener_.say(*coming_->found);
     return;

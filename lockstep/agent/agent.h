@@ -22,6 +22,7 @@
 #include "lockstep/agent/part_writer.h"
 #include "lockstep/agent/probing.h"
 #include "lockstep/agent/record_log.h"
+#include "lockstep/agent/replaying.h"
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/uploader.h"
 #include "lockstep/agent/watch.h"
@@ -86,6 +87,7 @@ class Agent {
  private:
   absl::Status OpenKeeping();
   void GiveUpKept();
+  void StopProbes();
   void TakeHello(const StarterLink::Hello& hello);
   void StarterLost();
   void WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids);
@@ -105,6 +107,8 @@ class Agent {
   void Do(const control::WritePart& command);
   void Do(const control::PartWritten& part) { flusher_.Hear(part); }
   void Do(const control::DiskDone&);
+  void Do(const control::ReplayRun& run) { replaying_.Begin(spec_, run); }
+  void Do(const control::ReplayStop& stop) { replaying_.Stop(stop); }
   void Do(const control::Spawn& command);
   void Do(const control::KeepStacks& command);
   void Do(const control::WaitForCulprit&) {}
@@ -169,6 +173,7 @@ class Agent {
   size_t followed_ = 0;  // ranks of the acting epoch whose lives board_watch_ follows
   BoardWatch board_watch_;
   Probing probing_;
+  Replaying replaying_;
   AlertBook alerts_;
   std::optional<Keeping> keeping_;        // of a job of several nodes
   std::optional<Inspection> inspection_;  // of the machine, from Launch() or Adopt() on

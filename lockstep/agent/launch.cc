@@ -35,14 +35,6 @@ std::vector<const char*> AsyncErrorVariables(const std::string& torch) {
   return {old ? kOld : kNew};
 }
 
-// As torch 2.9: every worker sees its GPU as device 0.
-void AddVirtualLocalRank(int rank, Environment& environment) {
-  environment["LOCAL_RANK"] = "0";
-  const std::vector<std::string> visible = Split(Lookup({}, "CUDA_VISIBLE_DEVICES", ""), ',');
-  const auto index = static_cast<size_t>(rank);
-  environment["CUDA_VISIBLE_DEVICES"] = index < visible.size() ? visible[index] : std::to_string(rank);
-}
-
 // The same on all nodes, as torchrun has it. A job of one node is known by its name.
 std::string RunId(const RunSpec& spec) {
   if (!spec.torchrun.run_id.empty()) return spec.torchrun.run_id;
@@ -178,10 +170,22 @@ Environment WorkerEnvironment(const RunSpec& spec, const EpochPlan& plan, int ra
   environment["LOCKSTEP_STACKS_FILE"] = StacksPath(spec, plan.epoch, rank);
   environment["LOCKSTEP_ERROR_FILE"] = ErrorPath(spec, plan.epoch, rank);
   if (spec.allow_drill) environment["LOCKSTEP_DRILL_FILE"] = DrillPath(spec, plan.epoch, rank);
+  AddVersion(spec, plan, environment);
+  return environment;
+}
+
+// As torch 2.9: every worker sees its GPU as device 0.
+void AddVirtualLocalRank(int rank, Environment& environment) {
+  environment["LOCAL_RANK"] = "0";
+  const std::vector<std::string> visible = Split(Lookup({}, "CUDA_VISIBLE_DEVICES", ""), ',');
+  const auto index = static_cast<size_t>(rank);
+  environment["CUDA_VISIBLE_DEVICES"] = index < visible.size() ? visible[index] : std::to_string(rank);
+}
+
+void AddVersion(const RunSpec& spec, const EpochPlan& plan, Environment& environment) {
   environment["LOCKSTEP_CODE_VERSION"] = std::to_string(plan.version);
   if (!plan.code.empty()) environment["PYTHONPATH"] = MovedPath(environment["PYTHONPATH"], spec, plan);
   for (const auto& [name, value] : plan.environment) environment[name] = value;
-  return environment;
 }
 
 std::string WhyNotSet(const std::string& name) {

@@ -35,6 +35,10 @@ bool NeedsExec(const Environment& environment);
 
 // What a worker sees beyond the inherited environment. Sets OMP_NUM_THREADS=1 where torchrun would.
 Environment WorkerEnvironment(const RunSpec& spec, const EpochPlan& plan, int rank);
+// What the version of the plan changes in it, last: where code is found, and its own variables.
+void AddVersion(const RunSpec& spec, const EpochPlan& plan, Environment& environment);
+// As --virtual-local-rank of torchrun has it, of the rank-th on this node.
+void AddVirtualLocalRank(int rank, Environment& environment);
 // What all our Python processes see: where the packages are, and (workers by exec only) our sitecustomize first.
 Environment PythonEnvironment(const RunSpec& spec, bool for_worker);
 // The value that the variable has for the process: from `extra`, else inherited, else fallback.

@@ -8,16 +8,15 @@
 //   LS_ASSIGN_OR_RETURN(const detect::GroupTestResult result, detect::FindBadMachines(grid, odds, limits, groups));
 #pragma once
 
-#include <sys/types.h>
-
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "lockstep/agent/rank_host.h"
+#include "lockstep/agent/replayed_ranks.h"
 #include "lockstep/base/clock.h"
-#include "lockstep/detect/group_testing.h"
-#include "lockstep/detect/replay_values.h"
+#include "lockstep/detect/replay_runs.h"
 
 namespace lockstep::agent {
 
@@ -43,27 +42,19 @@ class LocalGroups final : public detect::GroupRunner {
   struct Run {
     size_t group = 0;  // of the round
     detect::Machines machines;
-    std::vector<pid_t> pids;  // by rank; 0: has ended
-    Nanos began, ended;
-    std::string trouble;  // why a rank ended, or did not
-    std::vector<detect::ReplayValue> values;
+    ReplayedRanks ranks;
   };
 
-  int Ranks(const Run& run) const { return static_cast<int>(run.machines.size()) * replay_.ranks_per_machine; }
-  std::string RankName(const Run& run, int rank) const;
-  std::string FileOf(const Run& run, int rank, const char* suffix) const;
+  Run RunOf(const detect::ReplayRound& round, size_t group) const;
+  std::string FileOf(size_t group, int rank, const char* suffix) const;
+  std::string NameOf(const detect::Machines& machines, int rank) const;
   RankStart StartOf(const Run& run, int rank, int port) const;
-  static std::vector<Run> RunsOf(const detect::ReplayRound& round, const std::vector<detect::GroupOutcome>& outcomes);
-  static void Count(const Run& run, const std::vector<std::string>& evidence, detect::GroupOutcome& outcome);
-  absl::Status RunOnce(std::vector<Run>& runs);
-  absl::Status Begin(std::vector<Run*>& wave);
-  absl::Status Await(std::vector<Run*>& wave);
-  void Reap(std::vector<Run*>& wave);
-  void Ended(Run& run, int rank, int status);
-  void KillLate(std::vector<Run*>& wave);
-  void End(Run& run, const std::string& trouble);
-  absl::Status ReadReports(Run& run);
-  std::vector<std::string> Evidence(const Run& run, const std::vector<detect::Objection>& objections) const;
+  absl::StatusOr<std::vector<detect::GroupRun>> RunOnce(const detect::ReplayRound& round,
+                                                        const std::vector<size_t>& due);
+  absl::Status Begin(std::span<Run> wave);
+  absl::Status Await(std::span<Run> wave);
+  void Reap(std::span<Run> wave);
+  absl::StatusOr<detect::GroupRun> Outcome(const Run& run) const;
 
   LocalReplay replay_;
   RankHost host_;

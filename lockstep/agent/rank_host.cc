@@ -44,6 +44,12 @@ Environment Packages(const RankProgram& program, bool for_worker) {
   return PythonEnvironment(spec, for_worker);
 }
 
+Environment EnvironmentOf(const RankProgram& program, const RankStart& rank) {
+  Environment environment = rank.environment;
+  environment.merge(Packages(program, true));
+  return environment;
+}
+
 }  // namespace
 
 RankHost::RankHost(RankProgram program) : program_(std::move(program)) { prctl(PR_SET_CHILD_SUBREAPER, 1); }
@@ -58,7 +64,8 @@ absl::Status RankHost::BeginZygote() {
   tried_ = true;
   LS_ASSIGN_OR_RETURN(auto pair, MakeSocketPair());
   Environment environment = Packages(program_, false);
-  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}) environment[name] = "1";
+  for (const char* name : {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"})
+    environment[name] = std::string("1");  // g++ 12 warns of the literal
   environment["LOCKSTEP_STARTER_FD"] = std::to_string(pair.second.get());
   LS_ASSIGN_OR_RETURN(zygote_pid_, StartProcess({program_.python, "-u", "-m", "lockstep._zygote"}, environment, "/",
                                                 STDERR_FILENO, STDERR_FILENO, pair.second.get()));
@@ -84,15 +91,17 @@ absl::StatusOr<std::vector<pid_t>> RankHost::Fork(const std::vector<RankStart>& 
   for (const RankStart& rank : ranks) {
     LS_ASSIGN_OR_RETURN(logs.emplace_back(), OpenLog(rank.log));
     descriptors.insert(descriptors.end(), 2, logs.back().get());
-    Environment environment = Packages(program_, true);
-    environment.insert(rank.environment.begin(), rank.environment.end());
-    workers.push_back({{"rank", workers.size()}, {"env", environment}, {"threads", 1}, {"command", program_.command}});
+    workers.push_back({{"rank", workers.size()},
+                       {"env", EnvironmentOf(program_, rank)},
+                       {"threads", 1},
+                       {"command", CommandOf(rank)}});
   }
-  const Json request = {{"op", "spawn"},
-                        {"epoch", ++requests_},
-                        {"module", program_.module},
-                        {"cwd", program_.cwd},
-                        {"workers", workers}};
+  Json request = {{"op", "spawn"},
+                  {"epoch", ++requests_},
+                  {"module", program_.module},
+                  {"cwd", program_.cwd},
+                  {"workers", workers}};
+  if (!program_.code.empty()) request["code"] = {{"from", program_.code_root}, {"to", program_.code}};
   LS_RETURN_IF_ERROR(SendPacket(zygote_.get(), request.dump(), descriptors));
   LS_ASSIGN_OR_RETURN(const Json answer, Answer(zygote_.get(), kForkLimitMs));
   if (answer.value("event", "") != "spawned")
@@ -102,17 +111,21 @@ absl::StatusOr<std::vector<pid_t>> RankHost::Fork(const std::vector<RankStart>& 
 
 absl::StatusOr<pid_t> RankHost::Exec(const RankStart& rank) const {
   LS_ASSIGN_OR_RETURN(const Fd log, OpenLog(rank.log));
-  Environment environment = Packages(program_, true);
-  environment["OMP_NUM_THREADS"] = "1";
-  environment.insert(rank.environment.begin(), rank.environment.end());
+  Environment environment = EnvironmentOf(program_, rank);
+  environment.try_emplace("OMP_NUM_THREADS", "1");
   std::vector<std::string> command = {program_.python, "-u"};
   if (program_.module) command.emplace_back("-m");
-  command.insert(command.end(), program_.command.begin(), program_.command.end());
+  if (program_.module && !program_.code.empty()) {
+    command.emplace_back("lockstep._version");
+    command.push_back(program_.code);
+  }
+  const std::vector<std::string>& script = CommandOf(rank);
+  command.insert(command.end(), script.begin(), script.end());
   return StartProcess(command, environment, program_.cwd, log.get(), log.get(), -1);
 }
 
 absl::StatusOr<std::vector<pid_t>> RankHost::Start(const std::vector<RankStart>& ranks) {
-  if (!tried_ && !BeginZygote().ok()) EndZygote();
+  if (!tried_ && !program_.by_exec && !BeginZygote().ok()) EndZygote();
   std::vector<pid_t> pids;
   while (pids.size() < ranks.size()) {
     const auto begin = ranks.begin() + static_cast<std::ptrdiff_t>(pids.size());

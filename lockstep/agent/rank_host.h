@@ -23,11 +23,15 @@ struct RankProgram {
   std::string cwd;                   // absolute
   std::vector<std::string> command;  // script (or module) and its arguments
   bool module = false;
+  // As in EpochPlan: where the code of a later version is. The command names its script there already.
+  std::string code_root{}, code{};
+  bool by_exec = false;  // variables of that version are read when Python is loaded
 };
 
 struct RankStart {
-  Environment environment;  // beyond ours
-  std::string log;          // its stdout and stderr
+  Environment environment;             // laid over ours
+  std::string log;                     // its stdout and stderr
+  std::vector<std::string> command{};  // empty: the program's
 };
 
 class RankHost {
@@ -47,6 +51,9 @@ class RankHost {
   void EndZygote();
   absl::StatusOr<std::vector<pid_t>> Fork(const std::vector<RankStart>& ranks);
   absl::StatusOr<pid_t> Exec(const RankStart& rank) const;
+  const std::vector<std::string>& CommandOf(const RankStart& rank) const {
+    return rank.command.empty() ? program_.command : rank.command;
+  }
 
   RankProgram program_;
   Fd zygote_;

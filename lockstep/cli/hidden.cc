@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "lockstep/agent/replay_child.h"
 #include "lockstep/agent/stacks.h"
 #include "lockstep/agent/starter.h"
 #include "lockstep/cli/commands.h"
@@ -18,6 +19,10 @@ void AddHidden(CLI::App& app, int& exit_code) {
   CLI::App* stacks = app.add_subcommand("stacks", "Native stacks of one process as JSON")->group("");
   stacks->add_option("pid", *pid)->required();
   stacks->callback([pid, &exit_code] { exit_code = agent::StacksMain(*pid); });
+
+  app.add_subcommand("replay-ranks", "Ranks of a replay, as told on standard input")->group("")->callback([&exit_code] {
+    exit_code = agent::ReplayRanksMain();
+  });
 
   auto job = std::make_shared<std::string>();
   CLI::App* begin = app.add_subcommand("begin-now", "Lets a requeued job of Slurm begin at once")->group("");

@@ -122,6 +122,7 @@ Json Body(const Probed& event) {
   for (const incident::Finding& finding : event.findings) findings.push_back(incident::ToJson(finding));
   Json json = {{"rung", RungName(event.rung)}, {"findings", findings}, {"unanswered", event.unanswered}};
   if (!event.reports.empty()) json["reports"] = event.reports;
+  if (!event.note.empty()) json["note"] = event.note;
   return json;
 }
 Json Body(const StopOverdue& event) {
@@ -302,6 +303,7 @@ void Read(Fields& fields, Alerted& event) {
 void Read(Fields& fields, Probed& event) {
   event = {ReadEpoch(fields), ReadRung(fields), ReadFindings(fields), fields.Texts("unanswered"), {}};
   if (fields.Optional("reports") != nullptr) event.reports = fields.Texts("reports");
+  if (fields.Optional("note") != nullptr) event.note = fields.Text("note");
 }
 std::vector<int> ReadNodes(Fields& fields, const char* name) {
   std::vector<int> nodes;

@@ -180,6 +180,7 @@ struct Probed {
   std::vector<incident::Finding> findings{};
   std::vector<std::string> unanswered{};  // nodes, by name
   std::vector<std::string> reports{};     // of a node: what its tests printed; Fleet makes findings of those of all
+  std::string note{};                     // how it was found, or why nothing was
 };
 // Processes do not end: the answer to WaitForStop, with the nodes on which some are left; or, since KillEpoch, for so
 // long (Policy::stuck_within) that these nodes count as lost.
@@ -288,14 +289,15 @@ struct Vacate {
 struct Resize {
   std::vector<int> from;
 };
-// Look into your machine (diagnose), or take part in a replay, while nothing of the job runs. Answers Probed; who can't
-// do it answers that it found nothing, and after `at_most` nobody waits for the rest.
+// Look into your machine (diagnose), or take part in a replay, while nothing of the job runs. Answers Probed, of which
+// nobody waits for more after `at_most`; or, of a replay that somebody leads, ReplayReady.
 struct Probe {
   EpochId epoch;
   Rung rung = Rung::kDiagnose;
   int64_t incident = 0;
   Seconds at_most;
   std::vector<std::string> ring{};  // HOST:PORT of the nodes that test the ways between them, in order; empty: none do
+  uint64_t search = 0;              // by replay, which answers ReplayReady (link.h); 0: nobody leads one
 };
 // A node is evicted when its ranks have ended, or else after this time: answers StopOverdue.
 struct WaitForStop {

@@ -42,6 +42,7 @@ std::vector<EventBody> AllEvents() {
           Alerted{1, "gpu_xid", AlertClass::kNetwork, "gpu3", "Xid 79", At(9), true},
           Probed{EpochId(4), Rung::kReplay, {suspected.finding}, {"b"}},
           Probed{EpochId(4), Rung::kDiagnose, {}, {}, {"{}"}},
+          Probed{EpochId(4), Rung::kReplay, {}, {}, {}, "4 nodes in 2 rounds"},
           StopOverdue{EpochId(4)},
           StopOverdue{EpochId(4), {0, 2}},
           StopOverdue{EpochId(4), {}, {1}},
@@ -72,11 +73,25 @@ TEST(Events, UnknownFieldsAreIgnored) {
 }
 
 TEST(Events, EveryMissingFieldIsOneClearError) {
-  const std::set<std::string> kOptional = {"restored",    "point",        "exception",       "restarts_without_steps",
-                                           "port_taken",  "leading_node", "policy",          "bad_from",
-                                           "first_epoch", "load_first",   "standbys",        "layout",
-                                           "reports",     "stuck_nodes",  "unstopped_nodes", "env",
-                                           "step_time_s", "can_ask"};
+  const std::set<std::string> kOptional = {"restored",
+                                           "point",
+                                           "exception",
+                                           "restarts_without_steps",
+                                           "port_taken",
+                                           "leading_node",
+                                           "policy",
+                                           "bad_from",
+                                           "first_epoch",
+                                           "load_first",
+                                           "standbys",
+                                           "layout",
+                                           "reports",
+                                           "stuck_nodes",
+                                           "unstopped_nodes",
+                                           "env",
+                                           "step_time_s",
+                                           "can_ask",
+                                           "note"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {

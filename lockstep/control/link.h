@@ -113,13 +113,34 @@ struct PartWritten {
 };
 // Of node 0, once the job is over, passed on to all: nothing more goes to disk.
 struct DiskDone {};
+// Answer to Probe of a search by replay: whether this node takes part, and where ranks could meet on it. Said again
+// when it is asked again, with the run that it is in.
+struct ReplayReady {
+  uint64_t search = 0;
+  std::string host{};
+  int port = 0;
+  std::vector<int> opted_in{};  // versions of the script that ran here and call lockstep.replay()
+  std::string processor{};      // nodes of one kind compute the same bits
+  uint64_t run = 0;             // that it is in, or has answered last; 0: none
+  std::string error{};          // why it can't take part; empty: it can
+};
+// Answer to ReplayRun: all ranks of this node have ended.
+struct ReplayEnded {
+  uint64_t search = 0, run = 0;
+  std::string trouble{};               // of the first rank that did not end well; empty: none
+  Nanos troubled_at{};                 // 0: not
+  bool port_taken = false;             // the trouble: somebody else listens where the ranks were to meet
+  std::string error{};                 // no run came about, which says nothing of the machine
+  std::vector<std::string> reports{};  // of its ranks, as python/lockstep/_replay.py writes them
+  int port = 0;                        // the next one where ranks could meet
+};
 // The end of what an agent that is new, or back, has to say.
 struct AllSaid {
   EpochId epoch;  // the newest that it ever was told of; 0: none
 };
 
 using Said = std::variant<EventBody, Holding, RestoreFound, Samples, CommunicationSeen, StacksSeen, StoreAt, Observed,
-                          KeepsAt, FlushWanted, PartWritten, DiskDone, AllSaid>;
+                          KeepsAt, FlushWanted, PartWritten, DiskDone, ReplayReady, ReplayEnded, AllSaid>;
 
 // ---- an agent is told
 
@@ -169,7 +190,27 @@ struct WritePart {
   CheckpointId point;
 };
 
+// Run your ranks of a group of nodes that replays some steps together: a torch.distributed world of its own. Answer
+// ReplayEnded. Asked the same again, the run goes on.
+struct ReplayRun {
+  uint64_t search = 0, run = 0;
+  int64_t incident = 0;    // whose folder has what the ranks print
+  bool own_script = true;  // the job's; false: lockstep/_replay_model.py
+  Version version{};       // of the script
+  std::vector<int> nodes{};
+  int index = 0;                  // of this node, among them
+  int first_rank = 0, ranks = 1;  // this node's first one, and all of the group
+  std::string master_host{};
+  int master_port = 0;
+  Seconds deadline{};
+  int layers = 4, steps = 3;  // what the script is asked to shrink to
+};
+// The run is over for you, whatever it does; answer ReplayEnded. 0: so is the search, and nothing is to be answered.
+struct ReplayStop {
+  uint64_t search = 0, run = 0;
+};
+
 using Told = std::variant<Command, Commit, LookClosely, HostStore, KeepWith, FetchKept, ChooseOnDisk, WritePart,
-                          PartWritten, DiskDone>;
+                          PartWritten, DiskDone, ReplayRun, ReplayStop>;
 
 }  // namespace lockstep::control

@@ -291,6 +291,7 @@ std::string ProbedText(const State& state, const Probed& event) {
   std::string named;
   for (const Finding& finding : event.findings) named += (named.empty() ? "" : "; ") + incident::Headline(finding);
   text += named.empty() ? "nothing found" : named;
+  if (!event.note.empty()) text += "; " + event.note;
   if (event.unanswered.empty()) return text;
   text += fmt::format(" ({} of {} nodes did not answer in time:", event.unanswered.size(), CountNodes(state));
   for (const std::string& name : event.unanswered) text += " " + name;

@@ -9,6 +9,7 @@
 #include "lockstep/control/coordinator.h"
 #include "lockstep/control/memory_journal.h"
 #include "lockstep/control/needs.h"
+#include "lockstep/control/replay_search.h"
 #include "lockstep/control/simulation_cluster.h"
 #include "lockstep/control/simulation_network.h"
 #include "lockstep/control/simulation_promises.h"
@@ -19,7 +20,7 @@ namespace {
 constexpr double kFaultsFrom = 0.02, kFaultsUntil = 12, kHealed = 21, kDeadline = 300;
 constexpr double kTightBudget = 0.2, kLoadFirst = 0.12, kObserveOnly = 0.05, kStop = 0.2, kNodeLost = 0.08,
                  kStandby = 0.5, kDryRun = 0.08, kUpdates = 0.15, kCanAsk = 0.5;
-constexpr Seconds kStopWithin{1.5}, kStuckWithin{3}, kProbeWithin{2};
+constexpr Seconds kStopWithin{1.5}, kStuckWithin{3}, kProbeWithin{2}, kReplayWithin{6}, kLookAtReplay{0.1};
 // As in node/head.cc and node/run.cc.
 constexpr Seconds kStillAdvances{10}, kAdoption{60};
 constexpr Seconds kLookForGone{0.5}, kGrace{20};
@@ -93,7 +94,8 @@ class Simulation {
     policy.least_machines = chance_.Hits(0.2) ? plan_.nodes + chance_.Below(3) : 0;
     policy.stop_within = kStopWithin;
     policy.stuck_within = kStuckWithin;
-    policy.diagnose_within = policy.replay_within = kProbeWithin;
+    policy.diagnose_within = kProbeWithin;
+    policy.replay_within = kReplayWithin;
     policy.wait_for_node = chance_.Between(1, 60);
     return policy;
   }
@@ -231,6 +233,18 @@ class Simulation {
   void Hear(int, const PartWritten&) {}
   void Hear(int, const DiskDone&) {}
 
+  void Hear(int node, const ReplayReady& ready) {
+    if (!replay_) return;
+    replay_->Hear(node, ready, schedule_.now());
+    TellReplay();
+  }
+
+  void Hear(int node, const ReplayEnded& ended) {
+    if (!replay_) return;
+    replay_->Hear(node, ended, schedule_.now());
+    TellReplay();
+  }
+
   void Hear(int node, const AllSaid& said) {
     Of(node).attends = true;
     Of(node).lost_since = Nanos{};
@@ -239,7 +253,7 @@ class Simulation {
     if (plan_.mutant == Mutant::kForgetPending) return;
     Down(node, fleet_->commit());
     if (const std::optional<Version> version = VersionToCopy(state())) Down(node, Command(KeepCode{*version}));
-    for (const Command& command : PendingCommands(state())) Down(node, fleet_->Asked(node, command));
+    for (const Command& command : PendingCommands(state())) Down(node, Asked(node, command));
   }
 
   void Lost(int node, const std::string& why) {
@@ -303,6 +317,7 @@ class Simulation {
     cluster_.Replace(node, state().spec.nodes[static_cast<size_t>(node)].name);
     Of(node) = {};
     Of(node).lost_since = schedule_.now();
+    if (replay_) replay_->Lost(node);
     if (plan_.mutant != Mutant::kGoneRunsOn)
       for (const EventBody& event : fleet_->Gone(node)) Handle(event);
     schedule_.In(chance_.Between(0, 0.2), [this, node] { network_.Replace(node); });
@@ -320,6 +335,7 @@ class Simulation {
     if (!std::holds_alternative<ProgressSeen>(body)) Tell("{} in {}", EventText(body), was);
     if (before != state().mode || was != ModeText()) NoteTransition(was);
     Carry(*commands);
+    LeaveReplay();
   }
 
   bool IsSwallowed(const EventBody& body) const {
@@ -356,8 +372,10 @@ class Simulation {
           if (coordinator_) Handle(StopOverdue{epoch, {}, fleet_->Unstopped()});
         });
       }
-      if (const auto* probe = std::get_if<Probe>(&command); probe && plan_.mutant != Mutant::kProbeForever)
-        schedule_.In(probe->at_most, [this, probe = *probe] { EndProbe(probe); });
+      if (const auto* probe = std::get_if<Probe>(&command)) {
+        Ask(*probe);
+        continue;
+      }
       if (const auto* seat = std::get_if<control::Seat>(&command)) Seat(seat->node);
       if (std::holds_alternative<Finish>(command)) finished_ = true;
       DownAll(command);
@@ -367,6 +385,52 @@ class Simulation {
   void LookForTheStuck(EpochId epoch) {
     if (coordinator_ && state().mode == Mode::kStopping && state().epoch == epoch)
       Handle(StopOverdue{epoch, fleet_->Unstopped()});
+  }
+
+  // As node/head_replay.cc.
+  void Ask(const Probe& probe) {
+    if (probe.rung == Rung::kReplay) {
+      ++result_.replays;
+      const auto id = static_cast<uint64_t>(schedule_.now().value);
+      ReplayQuestion question = QuestionOf(state(), probe, id);
+      if (plan_.mutant == Mutant::kReplayOfAnother)
+        std::rotate(question.nodes.begin(), question.nodes.begin() + 1, question.nodes.end());
+      replay_ = std::make_unique<ReplaySearch>(std::move(question), schedule_.now());
+      LookAtReplay(id);
+    } else if (plan_.mutant != Mutant::kProbeForever) {
+      schedule_.In(probe.at_most, [this, probe] { EndProbe(probe); });
+    }
+    for (int node = 0; node < plan_.nodes; ++node) Down(node, Asked(node, probe));
+  }
+
+  Told Asked(int node, const Command& command) const {
+    const auto* probe = std::get_if<Probe>(&command);
+    if (probe == nullptr || probe->rung != Rung::kReplay || !replay_) return fleet_->Asked(node, command);
+    Probe of_search = *probe;
+    of_search.search = replay_->id();
+    return Command(of_search);
+  }
+
+  void LookAtReplay(uint64_t id) {
+    if (!replay_ || replay_->id() != id || plan_.mutant == Mutant::kReplayForever) return;
+    schedule_.In(kLookAtReplay, [this, id] { LookAtReplay(id); });
+    replay_->Tick(schedule_.now());
+    TellReplay();
+  }
+
+  void TellReplay() {
+    for (const auto& [node, told] : replay_->TakeWords()) Down(node, told);
+    const std::optional<Probed> answer = replay_->TakeAnswer();
+    if (!answer) return;
+    Tell("the replay is over: {}", answer->note);
+    replay_.reset();
+    Handle(*answer);
+  }
+
+  void LeaveReplay() {
+    if (!replay_ || (state().mode == Mode::kProbing && state().fault.plan.rung == Rung::kReplay)) return;
+    DownAll(ReplayStop{replay_->id(), 0});
+    replay_.reset();
   }
 
   void EndProbe(const Probe& probe) {
@@ -396,6 +460,7 @@ class Simulation {
     Tell("the coordinator is killed{}", forgets ? ", with what it had no room to write" : "");
     last_state_ = state();
     coordinator_.reset();
+    replay_.reset();
     network_.Close();
     schedule_.In(chance_.Between(0.2, 3), [this, forgets] { ResumeCoordinator(forgets); });
   }
@@ -492,7 +557,9 @@ class Simulation {
   void Spoil(int node, int rank) {
     Tell("the machine of node {} is broken, and does not know it", node);
     promises_.Accuse(TokenOf(node));
-    cluster_.Spoil(node, chance_.Hits(0.6) ? Rung::kDiagnose : Rung::kReplay);
+    const Rung found_by = chance_.Hits(0.6) ? Rung::kDiagnose : Rung::kReplay;
+    if (found_by == Rung::kReplay) promises_.Spoil(TokenOf(node));
+    cluster_.Spoil(node, found_by);
     Crash(node, rank);
     for (int i = 0; i < 2; ++i)
       schedule_.In(chance_.Between(1, 8), [this, node, rank, machine = cluster_.machine(node)] {
@@ -621,6 +688,8 @@ class Simulation {
 
   void Check() {
     result_.restarts = state().restarts;
+    result_.replay_evictions = static_cast<int>(
+        std::ranges::count(state().evictions, Role::kReplay, [](const Eviction& one) { return one.role; }));
     if (!EverybodyIsHere() || AwaitsOthers()) promises_.Excuse();
     promises_.Check(state());
   }
@@ -650,6 +719,7 @@ class Simulation {
   Promises promises_;
   std::unique_ptr<Coordinator> coordinator_;
   std::unique_ptr<Fleet> fleet_;
+  std::unique_ptr<ReplaySearch> replay_;
   std::vector<Attendant> attendants_;
   State last_state_;  // while there is no coordinator
   Nanos newest_step_end_, advanced_at_;

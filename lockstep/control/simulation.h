@@ -48,8 +48,10 @@ enum class Mutant {
   kAwaitForever,      // a lost node is waited for though nobody comes in its place
   kCommitUnkept,      // a checkpoint counts as committed though nobody keeps a copy of it
   kMixedCode,         // a version that one node has copied counts as copied by all
+  kReplayForever,     // a node that does not answer in a replay is waited for
+  kReplayOfAnother,   // who fails in replays is taken for another node
 };
-inline constexpr int kMutants = 29;
+inline constexpr int kMutants = 31;
 const char* MutantName(Mutant mutant);
 
 struct SimulationPlan {
@@ -64,6 +66,7 @@ struct SimulationResult {
   std::string broken;  // which promise, when, how; empty = all held
   int restarts = 0;
   int faults = 0;
+  int replays = 0, replay_evictions = 0;
   double virtual_s = 0;
   // "running" and "running -> stopping", and how often; before the job was asked for, it is in mode "none".
   std::map<std::string, int> modes, transitions;

@@ -58,6 +58,8 @@ void Cluster::Tell(int node, const Told& told) {
   if (const Commit* commit = std::get_if<Commit>(&told)) Do(node, *commit);
   if (const ChooseOnDisk* question = std::get_if<ChooseOnDisk>(&told)) Do(node, *question);
   if (const FetchKept* question = std::get_if<FetchKept>(&told)) Do(node, *question);
+  if (const ReplayRun* run = std::get_if<ReplayRun>(&told)) Do(node, *run);
+  if (const ReplayStop* stop = std::get_if<ReplayStop>(&told)) Do(node, *stop);
 }
 
 // All that was said over an older stream may be lost.
@@ -161,23 +163,6 @@ void Cluster::Do(int index, const KeepStacks& command) {
   if (command.epoch < nodes_[At(index)].epoch) return;
   schedule_.In(Seconds{0.02}, [this, index, epoch = command.epoch, machine = machine(index)] {
     if (machine == this->machine(index)) Remember(index, epoch, StacksKept{epoch, "stacks"});
-  });
-}
-
-void Cluster::Do(int index, const Probe& command) {
-  const Node& node = nodes_[At(index)];
-  if (command.epoch < node.epoch || node.mute) return;
-  Probed answer{command.epoch, command.rung, {}, {}};
-  if (node.spoiled == command.rung) {
-    incident::Finding finding;
-    finding.syndrome = incident::Syndrome::kMachineFault;
-    finding.suspects = {{incident::Suspect::Kind::kNode, node.name}};
-    finding.evidence = {"it computes another sum"};
-    finding.certain = true;
-    answer.findings = {finding};
-  }
-  schedule_.In(chance_.Between(0.05, 0.5), [this, index, answer, machine = machine(index)] {
-    if (machine == this->machine(index)) Remember(index, answer.epoch, answer);
   });
 }
 

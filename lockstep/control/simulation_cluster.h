@@ -1,5 +1,5 @@
 // The simulated half of a simulation: nodes with an agent each, their workers, and the checkpoints in their memory.
-// Only simulation.cc, simulation_cluster.cc and simulation_keepers.cc (peer memory) include this.
+// Only simulation.cc, simulation_cluster.cc, simulation_keepers.cc (peer memory) and simulation_probes.cc include this.
 //
 // The rule by which a rank gives up a checkpoint: a slot may be written if it is empty, or older than the newest
 // checkpoint known to be whole on all nodes, or left over from an older epoch and not the one to restore. So what a
@@ -64,8 +64,12 @@ struct Node {
   std::vector<Alerted> alerts;  // that stand; said again when its agent is back
   std::optional<Rung> spoiled;  // what finds that this machine is broken
   bool mute = false;            // it answers no probe
-  Nanos stuck_until;            // its ranks do not end before
-  std::set<std::string> code;   // of which it has a copy, by hash
+  // Of replays: spoiled, it makes its group fail or reports other bits, in each run or only in some.
+  bool crashes = false, sometimes = false;
+  uint64_t search = 0, replay = 0;      // replay: the newest run of that search
+  std::optional<ReplayEnded> replayed;  // how that ended
+  Nanos stuck_until;                    // its ranks do not end before
+  std::set<std::string> code;           // of which it has a copy, by hash
 
   // A machine that is new here has seen no epoch.
   bool ComesNext(EpochId next) const { return epoch.value() == 0 || next.value() == epoch.value() + 1; }
@@ -101,7 +105,7 @@ class Cluster {
   void Alert(int node, AlertClass kind, const std::string& item, Seconds stuck);
   void ClearSoon(int node, const std::string& item, Seconds delay);
   // Its ranks crash for a reason that only this probe finds.
-  void Spoil(int node, Rung found_by) { nodes_[At(node)].spoiled = found_by; }
+  void Spoil(int node, Rung found_by);
 
   // From now on nothing disturbs: checkpoints must go on becoming whole.
   void Settle() { settled_ = schedule_.now(); }
@@ -131,6 +135,8 @@ class Cluster {
   void Do(int node, const KillEpoch& command);
   void Do(int node, const KeepStacks& command);
   void Do(int node, const Probe& command);
+  void Do(int node, const ReplayRun& run);
+  void Do(int node, const ReplayStop& stop);
   void Do(int node, const KeepCode& command);
   void Do(int node, const ChooseRestore& command);
   void Do(int node, const ChooseOnDisk& question);
@@ -144,6 +150,9 @@ class Cluster {
   void Remember(int node, EpochId epoch, const EventBody& fact);
   void SayNow(int node, Said said);
   void SaySoon(int node, Seconds delay, const Said& said);
+  void SayReady(int node, const Probe& probe);
+  ReplayEnded Replayed(int node, const ReplayRun& run);
+  void Answer(int node, const ReplayEnded& ended);
   void SayHangs(int node);
   void AskToLeave(int node, Seconds grace);
   void EndEpoch(int node, EpochId epoch, Nanos deadline);

@@ -90,6 +90,8 @@ void Promises::CheckEvictions(const State& state) {
     if (eviction.role == Role::kLoss) continue;
     if (!accused_.contains(eviction.node.token))
       Break(fmt::format("{} was evicted without a reason", eviction.node.name));
+    if (eviction.role == Role::kReplay && !spoiled_.contains(eviction.node.token))
+      Break(fmt::format("{} was evicted by a replay, and computes as it should", eviction.node.name));
     if (static_cast<int>(evictions_) >= policy.evictions_per_hour)
       Break(fmt::format("{} evictions, {} are allowed", evictions_ + 1, policy.evictions_per_hour));
     const int machines = static_cast<int>(state.spec.nodes.size() + state.standbys.size());

@@ -31,6 +31,8 @@ class Promises {
   }
   // There is reason enough to evict this machine, by its token.
   void Accuse(const std::string& token) { accused_.insert(token); }
+  // A replay may name it; no other one.
+  void Spoil(const std::string& token) { spoiled_.insert(token); }
   // Somebody asked for a stop a second time: ranks need not be given the time to leave.
   void BeImpatient() { impatient_ = true; }
   // The coordinator is about to hear this.
@@ -69,7 +71,7 @@ class Promises {
   std::optional<Order> order_;
   bool ranks_lost_ = false, impatient_ = false;
   int max_restarts_ = 0, causes_ = 0;
-  std::set<std::string> accused_;
+  std::set<std::string> accused_, spoiled_;
   size_t evictions_ = 0;              // looked at
   std::optional<Nanos> waits_since_;  // for the ranks of a node that is to be evicted
   std::string broken_;

@@ -110,18 +110,22 @@ class Coverage {
 TEST(Simulation, EveryPromiseHoldsInEverySchedule) {
   const uint64_t seeds = FromEnvironment("LOCKSTEP_SEEDS", 1000);
   Coverage coverage;
-  int restarts = 0, faults = 0;
+  int restarts = 0, faults = 0, replays = 0, replay_evictions = 0;
   double virtual_s = 0;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     const SimulationResult result = Checked(PlanOf(seed));
     coverage.Add(result);
     restarts += result.restarts;
     faults += result.faults;
+    replays += result.replays;
+    replay_evictions += result.replay_evictions;
     virtual_s += result.virtual_s;
   }
-  fmt::print("{} faults, {} restarts, {:.0f} virtual seconds\n", faults, restarts, virtual_s);
+  fmt::print("{} faults, {} restarts, {} replays, {} evictions by their word, {:.0f} virtual seconds\n", faults,
+             restarts, replays, replay_evictions, virtual_s);
   coverage.Print();
   EXPECT_TRUE(seeds < 1000 || coverage.Wrong().empty()) << coverage.Wrong();
+  EXPECT_TRUE(seeds < 1000 || replay_evictions > 0);
 }
 
 // Tells what happens with one seed.

@@ -97,13 +97,16 @@ void GroupTesting::Observe(const ReplayRound& round, const std::vector<GroupOutc
   }
   if (++rounds_ < 2) return;
   explanations_ = Explain(grid_.machines, static_cast<size_t>(grid_.n), tested_, odds_);
-  if (rounds_ >= limits_.rounds || Settled()) {
-    done_ = true;
-    return;
-  }
-  const std::vector<Machines> before = std::exchange(separating_, Separating());
+  const Machines named = Settled() ? LikeliestSet(explanations_).first : Machines{};
+  std::vector<Machines> next = named.empty() ? Separating() : Deal(named, Chances(explanations_));
+  // The groups that would confirm it may be those of the round that named them.
+  confirmed_ = !named.empty() && (!limits_.confirm || named == confirming_ || next == separating_);
+  const bool settled = Settled() && (named.empty() || confirmed_);
   // The same groups tell the same again, if faults always reproduce.
-  done_ = separating_.empty() || (odds_.reproduces == 1 && odds_.false_alarm == 0 && before == separating_);
+  const bool tells_nothing = next.empty() || (odds_.reproduces == 1 && odds_.false_alarm == 0 && next == separating_);
+  done_ = rounds_ >= limits_.rounds || settled || tells_nothing;
+  confirming_ = named;
+  separating_ = std::move(next);
 }
 
 bool GroupTesting::Settled() const {
@@ -143,12 +146,15 @@ Machines GroupTesting::Fillers(const std::map<int, double>& chances, size_t want
 // So little that all machines of a group together would not matter.
 double GroupTesting::Negligible() const { return (1 - limits_.confidence) / 10 / grid_.m; }
 
+std::vector<Machines> GroupTesting::Separating() const {
+  const std::map<int, double> chances = Chances(explanations_);
+  return Deal(Open(chances), chances);
+}
+
 // A group for each open machine; fewer where there is no room, and then those share one that one explanation blames
 // together. They are as large as in the rounds before if there are enough others to fill them, for a fault may need the
 // communication of so many to show.
-std::vector<Machines> GroupTesting::Separating() const {
-  const std::map<int, double> chances = Chances(explanations_);
-  Machines open = Open(chances);
+std::vector<Machines> GroupTesting::Deal(Machines open, const std::map<int, double>& chances) const {
   const size_t unit = static_cast<size_t>(grid_.unit);
   const Machines fillers = Fillers(chances, open.size() * (unit - 1));
   const size_t all = open.size() + fillers.size();
@@ -172,7 +178,7 @@ MachineVerdict GroupTesting::Verdict() const {
   verdict.reproduced = reproduced_;
   verdict.bad = bad;
   verdict.confidence = confidence;
-  verdict.certain = Settled() && !bad.empty();
+  verdict.certain = Settled() && confirmed_;
   verdict.suspects = Suspects(explanations_);
   for (const size_t group : explanations_.list.front().apart) verdict.apart.push_back(tested_[group].machines);
   const std::set<int> evict = Evictions(explanations_, limits_.confidence);

@@ -51,6 +51,9 @@ class GroupRunner {
 struct ReplayLimits {
   int rounds = 6;            // at least 2
   double confidence = 0.99;  // above 0.5, below 1: that the machines named are those that are bad, and no others
+  // Who is named has to fail once more, each in a group with machines that are well: two faults that show only
+  // sometimes look like one where the row of one meets the column of the other.
+  bool confirm = false;
 
   absl::Status Validate() const;
 };
@@ -89,6 +92,7 @@ class GroupTesting {
   Machines Open(const std::map<int, double>& chances) const;
   Machines Fillers(const std::map<int, double>& chances, size_t wanted) const;
   std::vector<Machines> Separating() const;
+  std::vector<Machines> Deal(Machines open, const std::map<int, double>& chances) const;
 
   ReplayGrid grid_;
   ReplayOdds odds_;
@@ -97,7 +101,8 @@ class GroupTesting {
   std::vector<TestedGroup> tested_;
   Explanations explanations_;
   std::vector<Machines> separating_;  // groups of the next round, from the third on
-  bool reproduced_ = false, done_ = false;
+  Machines confirming_;               // who was named when they were dealt
+  bool reproduced_ = false, confirmed_ = false, done_ = false;
 };
 
 struct GroupTestResult {

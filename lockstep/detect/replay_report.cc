@@ -1,7 +1,5 @@
 #include "lockstep/detect/replay_report.h"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -35,14 +33,20 @@ Json RoundsJson(const GroupTestResult& result) {
   return rounds;
 }
 
-std::vector<std::string> EvidenceLines(const GroupTestResult& result) {
+std::string NamesOf(const Machines& machines, const std::vector<std::string>& names) {
+  std::string text;
+  for (const int machine : machines) text += (text.empty() ? "" : ", ") + names[static_cast<size_t>(machine)];
+  return text;
+}
+
+std::vector<std::string> EvidenceLines(const GroupTestResult& result, const std::vector<std::string>& names) {
   std::vector<std::string> lines;
   for (size_t i = 0; i < result.rounds.size(); ++i) {
     for (size_t group = 0; group < result.outcomes[i].size(); ++group) {
       const GroupOutcome& outcome = result.outcomes[i][group];
       if (outcome.failures == 0) continue;
-      std::string line = fmt::format("replay round {}: machines {} failed {} of {} runs", result.rounds[i].number,
-                                     fmt::join(result.rounds[i].groups[group], ", "), outcome.failures, outcome.runs);
+      std::string line = fmt::format("replay round {}: nodes {} failed {} of {} runs", result.rounds[i].number,
+                                     NamesOf(result.rounds[i].groups[group], names), outcome.failures, outcome.runs);
       if (!outcome.evidence.empty()) line += ": " + outcome.evidence.front();
       lines.push_back(std::move(line));
     }
@@ -86,7 +90,7 @@ std::optional<incident::Finding> ReplayFinding(const GroupTestResult& result, in
   incident::Finding finding;
   finding.syndrome = syndrome;
   finding.certain = verdict.certain;
-  finding.evidence = EvidenceLines(result);
+  finding.evidence = EvidenceLines(result, names);
   for (const int machine : verdict.bad) finding.suspects.push_back(node(machine));
   Machines others;
   for (const SuspectMachine& one : verdict.suspects) others.push_back(one.machine);

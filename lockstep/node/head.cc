@@ -103,6 +103,11 @@ void Head::Hear(int node, const control::EventBody& said) {
     const bool first = !std::exchange(nodes_[static_cast<size_t>(node)].asked_stop, true);
     if (first && state().mode == control::Mode::kFinishing) return;
   }
+  const auto* probed = std::get_if<control::Probed>(&said);
+  if (replay_ && probed != nullptr && probed->rung == control::Rung::kReplay) {
+    replay_->Refused(node, clock_.Now());
+    return TellReplay();
+  }
   Handle(fleet_->Hear(node, said));
 }
 void Head::Hear(int node, const control::RestoreFound& found) {
@@ -178,7 +183,7 @@ void Head::Hear(int index, const control::AllSaid& said) {
     if (const auto* spawn = std::get_if<control::Spawn>(&command)) {
       TellSpawn(*spawn, index);
     } else {
-      Tell(index, fleet_->Asked(index, command));
+      Tell(index, Asked(index, command));
     }
   }
   // What was told while it was away, or what it said of it, may be lost.
@@ -216,6 +221,7 @@ void Head::Handle(const control::EventBody& body) {
   auto commands = coordinator_->Handle(body);
   TellStages(before);
   if (commands.ok()) Carry(*commands);
+  LeaveReplay();
 }
 
 // What became of versions meanwhile: incidents tell the rest.
@@ -258,9 +264,7 @@ void Head::Carry(const std::vector<control::Command>& commands) {
     } else if (const auto* announce = std::get_if<control::Announce>(&command)) {
       Announce(announce->incident);
     } else if (const auto* probe = std::get_if<control::Probe>(&command)) {
-      probe_deadline_ = clock_.Now() + ToNanos(probe->at_most);
-      for (size_t node = 0; node < nodes_.size(); ++node)
-        Tell(static_cast<int>(node), fleet_->Asked(static_cast<int>(node), command));
+      Ask(*probe);
     } else {
       if (const auto* choose = std::get_if<control::ChooseRestore>(&command)) fleet_->Poison(choose->poisoned);
       if (const auto* kill = std::get_if<control::KillEpoch>(&command)) {
@@ -293,6 +297,7 @@ void Head::GoOnWithout(int index) {
   judge_->Forget(RanksOf(index));
   if (index == 0) flush_wanted_.reset();
   GiveUpPart(index);
+  if (replay_) replay_->Lost(index);
 }
 
 // What this node would have written of the checkpoint that goes to disk is not waited for.
@@ -384,6 +389,10 @@ void Head::Tick() {
   if (state().mode == control::Mode::kFinished) return;
   const Nanos now = clock_.Now();
   EndWaits(now);
+  if (replay_) {
+    replay_->Tick(now);
+    TellReplay();
+  }
   TellCommit();
   if (const std::optional<int> due = control::UpdateThatIsDue(state(), now)) Handle(control::UpdateDue{*due});
   GrowIfDue(now);

@@ -18,6 +18,7 @@
 #include "lockstep/control/coordinator.h"
 #include "lockstep/control/fleet.h"
 #include "lockstep/control/judge.h"
+#include "lockstep/control/replay_search.h"
 #include "lockstep/node/options.h"
 #include "lockstep/node/scheduler.h"
 #include "lockstep/serve/server.h"
@@ -93,6 +94,8 @@ class Head {
   void Hear(int, const control::PartWritten& part) { Tell(0, part); }
   void Hear(int, const control::DiskDone& done);
   void Hear(int node, const control::Observed& observed) { nodes_[static_cast<size_t>(node)].observed = observed; }
+  void Hear(int node, const control::ReplayReady& ready);
+  void Hear(int node, const control::ReplayEnded& ended);
   void Hear(int node, const control::AllSaid& said);
   void Handle(const std::vector<control::EventBody>& events);
   void Seat(int node);
@@ -102,6 +105,10 @@ class Head {
   void GiveUpPart(int node);
   void FlushIfAllAttend();
   void EndWaits(Nanos now);
+  void Ask(const control::Probe& probe);
+  control::Told Asked(int node, const control::Command& command) const;
+  void TellReplay();
+  void LeaveReplay();
   void LookForTheGone(Nanos now);
   void GrowIfDue(Nanos now);
   void TickScheduler();
@@ -124,6 +131,7 @@ class Head {
   std::unique_ptr<control::Coordinator> coordinator_;
   std::unique_ptr<control::Fleet> fleet_;
   std::unique_ptr<control::Judge> judge_;
+  std::unique_ptr<control::ReplaySearch> replay_;  // while the job is probing for it
   std::vector<Node> nodes_;
   std::optional<control::StoreAt> store_;  // of the epoch that is being spawned
   std::optional<control::Spawn> spawn_;    // waits for its store

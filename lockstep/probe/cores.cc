@@ -71,14 +71,16 @@ std::string IsaText() {
   return uname(&name) == 0 ? name.machine : "unknown";
 }
 
-std::string ProcessorText() {
+std::string ProcessorModel() {
   std::string model = IsaText();
   const absl::StatusOr<std::string> text = ReadFile("/proc/cpuinfo");
   const size_t key = text.ok() ? text->find("model name") : std::string::npos;
   if (const size_t colon = key == std::string::npos ? key : text->find(": ", key); colon != std::string::npos) {
     model = text->substr(colon + 2, text->find('\n', colon) - colon - 2);
   }
-  return fmt::format("{}, {} cores", model, AllowedCores().size());
+  return model;
 }
+
+std::string ProcessorText() { return fmt::format("{}, {} cores", ProcessorModel(), AllowedCores().size()); }
 
 }  // namespace lockstep::probe

@@ -15,6 +15,7 @@ std::vector<int> AllowedCores();
 void OnEachCore(const std::vector<int>& cores, const std::function<void(size_t i)>& run);
 // Bytes of the largest cache as the system tells it; 32 MiB where it doesn't.
 uint64_t CacheBytes();
+std::string ProcessorModel();  // "AMD EPYC 7763"
 // "AMD EPYC 7763, 2 cores"
 std::string ProcessorText();
 std::string IsaText();  // "x86_64"

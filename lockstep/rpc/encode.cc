@@ -224,6 +224,49 @@ void Put(const control::DiskDone&, Wire& wire) {
   wire.mutable_disk_done();
 }
 
+void Put(const control::ReplayReady& ready, FromAgent& wire) {
+  ReplayReady* to = wire.mutable_replay_ready();
+  to->set_search(ready.search);
+  to->set_host(ready.host);
+  to->set_port(ready.port);
+  to->mutable_opted_in()->Assign(ready.opted_in.begin(), ready.opted_in.end());
+  to->set_processor(ready.processor);
+  to->set_run(ready.run);
+  to->set_error(ready.error);
+}
+control::ReplayReady Get(const ReplayReady& wire) {
+  return {wire.search(),    wire.host(), wire.port(), {wire.opted_in().begin(), wire.opted_in().end()},
+          wire.processor(), wire.run(),  wire.error()};
+}
+
+// What ranks print may hold bytes that are not UTF-8, of which the wire takes none.
+std::string Utf8(const std::string& text) {
+  const std::string quoted = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return Json::parse(quoted).get<std::string>();
+}
+
+void Put(const control::ReplayEnded& ended, FromAgent& wire) {
+  ReplayEnded* to = wire.mutable_replay_ended();
+  to->set_search(ended.search);
+  to->set_run(ended.run);
+  to->set_trouble(Utf8(ended.trouble));
+  to->set_troubled_at_ns(ended.troubled_at.value);
+  to->set_port_taken(ended.port_taken);
+  to->set_error(Utf8(ended.error));
+  for (const std::string& report : ended.reports) to->add_reports(Utf8(report));
+  to->set_port(ended.port);
+}
+control::ReplayEnded Get(const ReplayEnded& wire) {
+  return {wire.search(),
+          wire.run(),
+          wire.trouble(),
+          {wire.troubled_at_ns()},
+          wire.port_taken(),
+          wire.error(),
+          {wire.reports().begin(), wire.reports().end()},
+          wire.port()};
+}
+
 void Put(const control::AllSaid& said, FromAgent& wire) { wire.mutable_all_said()->set_epoch(said.epoch.value()); }
 
 template <typename Enum>
@@ -468,6 +511,35 @@ void Put(const control::Probe& command, Out& wire) {
   to->set_incident(command.incident);
   to->set_at_most_s(command.at_most.value);
   to->mutable_ring()->Assign(command.ring.begin(), command.ring.end());
+  to->set_search(command.search);
+}
+void Put(const control::ReplayRun& run, Out& wire) {
+  ReplayRun* to = wire.mutable_replay_run();
+  to->set_search(run.search);
+  to->set_run(run.run);
+  to->set_incident(run.incident);
+  to->set_own_script(run.own_script);
+  Put(run.version, to->mutable_version());
+  to->mutable_nodes()->Assign(run.nodes.begin(), run.nodes.end());
+  to->set_index(run.index);
+  to->set_first_rank(run.first_rank);
+  to->set_ranks(run.ranks);
+  to->set_master_host(run.master_host);
+  to->set_master_port(run.master_port);
+  to->set_deadline_s(run.deadline.value);
+  to->set_layers(run.layers);
+  to->set_steps(run.steps);
+}
+control::ReplayRun Get(const ReplayRun& wire) {
+  return {wire.search(),      wire.run(),          wire.incident(),
+          wire.own_script(),  Get(wire.version()), {wire.nodes().begin(), wire.nodes().end()},
+          wire.index(),       wire.first_rank(),   wire.ranks(),
+          wire.master_host(), wire.master_port(),  Seconds{wire.deadline_s()},
+          wire.layers(),      wire.steps()};
+}
+void Put(const control::ReplayStop& stop, Out& wire) {
+  wire.mutable_replay_stop()->set_search(stop.search);
+  wire.mutable_replay_stop()->set_run(stop.run);
 }
 void Put(const control::KeepCode& command, Out& wire) {
   Put(command.version, wire.mutable_keep_code()->mutable_version());
@@ -553,6 +625,10 @@ absl::StatusOr<control::Said> DecodeSaid(const FromAgent& wire) {
       return Get(wire.part_written());
     case FromAgent::kDiskDone:
       return control::DiskDone{};
+    case FromAgent::kReplayReady:
+      return Get(wire.replay_ready());
+    case FromAgent::kReplayEnded:
+      return Get(wire.replay_ended());
     case FromAgent::kAllSaid:
       return control::AllSaid{EpochId(wire.all_said().epoch())};
     default:
@@ -597,7 +673,8 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
                                          .rung = *rung,
                                          .incident = probe.incident(),
                                          .at_most{probe.at_most_s()},
-                                         .ring{probe.ring().begin(), probe.ring().end()}}));
+                                         .ring{probe.ring().begin(), probe.ring().end()},
+                                         .search = probe.search()}));
     }
     case FromCoordinator::kKeepCode:
       return Told(Command(control::KeepCode{Get(wire.keep_code().version())}));
@@ -630,6 +707,10 @@ absl::StatusOr<control::Told> DecodeTold(const FromCoordinator& wire) {
       return Told(Get(wire.part_written()));
     case FromCoordinator::kDiskDone:
       return Told(control::DiskDone{});
+    case FromCoordinator::kReplayRun:
+      return Told(Get(wire.replay_run()));
+    case FromCoordinator::kReplayStop:
+      return Told(control::ReplayStop{wire.replay_stop().search(), wire.replay_stop().run()});
     default:
       return InvalidArgument("a message of kind {}, which this version does not know",
                              static_cast<int>(wire.told_case()));
@@ -661,6 +742,7 @@ void Shift(control::Said& said, Nanos offset) {
     }
     for (detect::StackSample& sample : samples->stacks) Move(sample.at, offset);
   }
+  if (auto* ended = std::get_if<control::ReplayEnded>(&said)) Move(ended->troubled_at, offset);
   auto* event = std::get_if<control::EventBody>(&said);
   if (event == nullptr) return;
   std::visit(

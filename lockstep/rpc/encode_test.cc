@@ -192,9 +192,47 @@ TEST(Encode, OrdersArriveWhole) {
   EXPECT_EQ(probe.at_most, Seconds{60});
   const std::vector<std::string> ring = {"a:1", "[::1]:2"};
   EXPECT_EQ(Ordered(control::Probe{EpochId(2), control::Rung::kDiagnose, 3, Seconds{60}, ring}).ring, ring);
+  EXPECT_EQ(Ordered(control::Probe{EpochId(2), control::Rung::kReplay, 3, Seconds{60}, {}, 7}).search, 7u);
   const std::vector<control::CheckpointId> poisoned = {{EpochId(1), 9}};
   EXPECT_EQ(Ordered(control::ChooseRestore{EpochId(2), poisoned}).poisoned, poisoned);
   EXPECT_FALSE(Encode(control::Told(control::Command(control::Announce{}))).has_value()) << "the coordinator's own";
+}
+
+TEST(Encode, AReplayArrivesWhole) {
+  const control::ReplayReady ready = Sent(control::ReplayReady{7, "10.0.0.1", 4711, {0, 2}, "EPYC", 3, "no port"});
+  EXPECT_EQ(std::tuple(ready.search, ready.host, ready.port, ready.run), std::tuple(7u, "10.0.0.1", 4711, 3u));
+  EXPECT_EQ(ready.opted_in, (std::vector{0, 2}));
+  EXPECT_EQ(std::pair(ready.processor, ready.error), std::pair(std::string("EPYC"), std::string("no port")));
+  control::ReplayEnded said{7, 3, "left with \xff", {9}, true, "no folder", {"{}\n", ""}, 12};
+  const control::ReplayEnded ended = Sent(said);
+  EXPECT_EQ(std::tuple(ended.search, ended.run, ended.troubled_at, ended.port), std::tuple(7u, 3u, Nanos{9}, 12));
+  EXPECT_THAT(ended.trouble, HasSubstr("left with"));
+  EXPECT_TRUE(ended.port_taken);
+  EXPECT_EQ(ended.error, "no folder");
+  EXPECT_EQ(ended.reports, said.reports);
+  control::Said moved = said;
+  Shift(moved, Nanos{100});
+  EXPECT_EQ(std::get<control::ReplayEnded>(moved).troubled_at, Nanos{109});
+
+  control::ReplayRun wanted{.search = 7, .run = 3, .incident = 2, .own_script = false, .version = {2, "/new", "abc"}};
+  wanted.nodes = {4, 8};
+  wanted.index = 1;
+  wanted.first_rank = 2;
+  wanted.ranks = 4;
+  wanted.master_host = "10.0.0.1";
+  wanted.master_port = 4711;
+  wanted.deadline = Seconds{60};
+  wanted.layers = 5;
+  wanted.steps = 6;
+  const control::ReplayRun run = ToldOf(wanted);
+  EXPECT_EQ(std::tuple(run.search, run.run, run.incident, run.own_script), std::tuple(7u, 3u, 2, false));
+  EXPECT_EQ(run.version, wanted.version);
+  EXPECT_EQ(run.nodes, wanted.nodes);
+  EXPECT_EQ(std::tuple(run.index, run.first_rank, run.ranks), std::tuple(1, 2, 4));
+  EXPECT_EQ(std::tuple(run.master_host, run.master_port), std::tuple("10.0.0.1", 4711));
+  EXPECT_EQ(std::tuple(run.deadline, run.layers, run.steps), std::tuple(Seconds{60}, 5, 6));
+  const control::ReplayStop stop = ToldOf(control::ReplayStop{7, 3});
+  EXPECT_EQ(std::pair(stop.search, stop.run), (std::pair<uint64_t, uint64_t>(7, 3)));
 }
 
 TEST(Encode, TimesMoveToTheOtherClock) {

@@ -27,12 +27,24 @@ def step(i, loss=None):
 
 
 def replay():
-    """None, unless `lockstep replay` runs this script on a group of machines to find a bad one: then a _replay.Replay."""
+    """None, unless this script is run on a group of machines to find a bad one: then a _replay.Replay. A run that gets to that, by
+    `lockstep run`, replays a script that has asked."""
     if "LOCKSTEP_REPLAY" not in os.environ:
+        if "LOCKSTEP_RUN" in os.environ:
+            _opt_in(os.path.join(os.environ["LOCKSTEP_RUN"], "opted_in"))
         return None
     from . import _replay
 
     return _replay.current()
+
+
+def _opt_in(folder):
+    """For the agent of this machine, by the version of the code. One that can't be written costs the opt-in, and no more."""
+    try:
+        os.makedirs(folder, exist_ok=True)
+        open(os.path.join(folder, os.environ.get("LOCKSTEP_CODE_VERSION", "0")), "a").close()
+    except OSError:
+        pass
 
 
 def __getattr__(name):
