@@ -54,6 +54,7 @@ class Saved:
         self.kind, self.step, self.world_size = report["kind"], report["step"], report["world_size"]
         self.tensors = {entry["name"]: Tensor(entry, report["folder"]) for entry in report["tensors"]}
         self.values = {entry["name"]: entry["value"] for entry in report["values"]}
+        self.passed_over = report["passed_over"]  # sentences: what could not be read
 
     def __getitem__(self, name):
         if name not in self.tensors:

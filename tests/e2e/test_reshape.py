@@ -19,6 +19,19 @@ from lockstep import reshape  # noqa: E402
 
 TRIXIE = ROOT / "tests/e2e/trixie"
 SAVED = 5
+# Rank r has the r-th quarter of 0 to 999 and of 1000 to 1332 with 3 zeros behind.
+SHARES_A_BUFFER = """
+import torch, lockstep
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+first, second = torch.arange(1000.), torch.cat([torch.arange(1000., 1333.), torch.zeros(3)])
+shares = [whole.chunk(4)[dist.get_rank()] for whole in (first, second)]
+ckpt = lockstep.Checkpoint({"flat": torch.cat(shares)})
+ckpt.restore()
+ckpt.step(0)
+dist.destroy_process_group()
+"""
 
 
 @functools.cache
@@ -178,6 +191,35 @@ class TakingOver2(Torch2, TakingOver):
         found = json.loads((self.saved / "restored.json").read_text())
         self.assertEqual(SAVED, found["last"], run)
         self.assertEqual(json.loads((self.saved / "saved.json").read_text()), found["state"], run)
+        self.assert_reads_the_run_s_own(out)
+
+    def assert_reads_the_run_s_own(self, out):
+        """What the 2 ranks of fully_shard have saved since, in which nothing was trained."""
+        saved = reshape.open(out)
+        self.assertEqual(("lockstep", SAVED + 1, []), (saved.kind, saved.step, saved.passed_over))
+        for name in ("model.0.weight", "model.3.weight", "model.0.bias"):
+            self.assertEqual(2, len(saved[name].shards))
+            self.assertEqual(self.bytes_of(name), saved.load({name: None})[name].tobytes(), name)
+        self.assertEqual([[0, 0], [5, 0]], [shard["offsets"] for shard in saved["model.0.weight"].shards])
+
+
+class ZeRo(RunTest):
+    """Flat buffers that 4 ranks share by ranges, of which each saves its own."""
+
+    def test_another_world_gets_its_ranges(self):
+        out, script = self.folder() / "checkpoints", self.folder() / "zero.py"
+        script.write_text(SHARES_A_BUFFER)
+        Run(self, script, options=["--checkpoint-dir", str(out)]).finish()
+        saved, buckets = reshape.open(out), reshape.Buckets([1000, 333], multiple=8)
+        whole = numpy.arange(1333, dtype="float32")
+        for world in (1, 3, 4, 6):
+            ranks = [saved.load_flat("flat", buckets, rank, world) for rank in range(world)]
+            for start, size, place in ((0, 1000, 0), (1000, 333, buckets.share(1000, world))):
+                parts = numpy.concatenate([rank[place : place + buckets.share(size, world)] for rank in ranks])
+                self.assertEqual(whole[start : start + size].tobytes(), parts[:size].tobytes(), world)
+                self.assertFalse(parts[size:].any(), "padding")
+        with self.assertRaisesRegex(reshape.ReshapeError, "flat of rank 0 and of rank 1 differ: they are no copies of one"):
+            saved.load({"flat": None})
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ class Files(unittest.TestCase):
 
     def saved(self, shape, shards, dtype="float32", name="x"):
         tensor = {"name": name, "dtype": dtype, "shape": list(shape), "shards": shards}
-        return Saved({"kind": "test", "folder": self.folder, "step": None, "world_size": None, "tensors": [tensor], "values": []})
+        return Saved({"kind": "test", "folder": self.folder, "step": None, "world_size": None, "tensors": [tensor], "values": [], "passed_over": []})
 
 
 class AnyBox(Files):
