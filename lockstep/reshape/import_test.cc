@@ -109,15 +109,18 @@ TEST(Import, DamageIsFoundAndNothingIsLeft) {
   EXPECT_THAT(disk.List("/out").value(), ElementsAre());
 }
 
-// transposed: strides (1, 3) over six elements.
-TEST(Gather, StridesAreFollowed) {
+// Two tensors over one storage of six elements: strides (1, 3), and the last four in C order.
+TEST(Gather, StridesAndPlacesInAStorageAreFollowed) {
   checkpoint::MemoryDisk disk;
+  const std::string storage = Storage("FloatStorage", "0", 6);
   Put(disk, "/t.pt",
-      Archive(Pickle(Dict({Text("t"), Tensor(Storage("FloatStorage", "0", 6), 0, {3, 2}, {1, 3})})),
-              {Storing<float>({0, 1, 2, 3, 4, 5})}));
+      Archive(
+          Pickle(Dict({Text("a"), Tensor(storage, 0, {3, 2}, {1, 3}), Text("b"), Tensor(storage, 2, {2, 2}, {2, 1})})),
+          {Storing<float>({0, 1, 2, 3, 4, 5})}));
   const Saved saved = OpenSaved(disk, "/t.pt").value();
-  EXPECT_THAT(Read(disk, saved, saved.tensors.front(), {{1, 0}, {2, 2}}), ElementsAre(1, 4, 2, 5));
-  EXPECT_THAT(Read(disk, saved, saved.tensors.front(), {{3, 0}, {0, 2}}), ElementsAre());
+  EXPECT_THAT(Read(disk, saved, saved.tensors[0], {{1, 0}, {2, 2}}), ElementsAre(1, 4, 2, 5));
+  EXPECT_THAT(Read(disk, saved, saved.tensors[0], {{3, 0}, {0, 2}}), ElementsAre());
+  EXPECT_THAT(Read(disk, saved, saved.tensors[1], {{0, 0}, {2, 2}}), ElementsAre(2, 3, 4, 5));
 }
 
 }  // namespace

@@ -100,7 +100,8 @@ TEST(TorchFile, RefusesArchivesThatAreWrong) {
   EXPECT_THAT(ErrorOf(good.substr(0, good.size() - 1)), HasSubstr("it has no directory at its end"));
   EXPECT_THAT(ErrorOf(Bent(good, directory + 10, Bytes(uint16_t{8}))), HasSubstr("is compressed"));
   EXPECT_THAT(ErrorOf(Bent(good, directory + 8, Bytes(uint16_t{1}))), HasSubstr("is encrypted"));
-  EXPECT_THAT(ErrorOf(Bent(good, directory + 20, Bytes(uint64_t{0x7000000070000000}))), HasSubstr("lies outside"));
+  EXPECT_THAT(ErrorOf(Bent(good, directory + 20, Bytes(uint64_t{0x7000000070000000}))),
+              HasSubstr("of 1879048192 bytes at 0 lies outside"));
   EXPECT_THAT(ErrorOf(Bent(good, directory + 42, Bytes(uint32_t{1}))), HasSubstr("has no header"));
   EXPECT_THAT(ErrorOf(Bent(good, end + 16, Bytes(uint32_t{0x70000000}))), HasSubstr("its directory lies outside"));
   EXPECT_THAT(ErrorOf(Bent(good, directory, "xx")), HasSubstr("its directory is damaged"));
