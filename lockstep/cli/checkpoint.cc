@@ -1,5 +1,5 @@
 // `lockstep checkpoint`: looks at checkpoints on disk or in a store, copies them from one to the other, and turns them
-// into other formats by the user's Python.
+// into other formats by the user's Python. Those of other systems: checkpoint_foreign.cc.
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,6 +10,7 @@
 
 #include "lockstep/agent/python.h"
 #include "lockstep/checkpoint/inspect.h"
+#include "lockstep/cli/checkpoint_foreign.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/node/install.h"
 #include "lockstep/remote/copies.h"
@@ -131,32 +132,55 @@ absl::Status Convert(const std::string& verb, const CheckpointFlags& flags) {
   return Errno(errno, "starting {}", python.path);
 }
 
-void AddConverter(CLI::App& parent, const std::string& verb, const std::string& what, const std::string& option,
-                  int& exit_code) {
+constexpr char kFormats[] = "torch (a file of torch.save) or dcp (torch.distributed.checkpoint)";
+
+void AddExport(CLI::App& parent, int& exit_code) {
   auto flags = std::make_shared<CheckpointFlags>();  // lives as long as the callbacks of the parser
-  CLI::App* command = parent.add_subcommand(verb, what);
+  CLI::App* command = parent.add_subcommand("export", "Write the newest checkpoint for torch");
   command->add_option("DIR", flags->directory, "The --checkpoint-dir of the run")->required();
-  command->add_option(option, flags->format, "torch (a file of torch.save) or dcp (torch.distributed.checkpoint)")
-      ->required()
-      ->check(CLI::IsMember({"torch", "dcp"}));
+  command->add_option("--to", flags->format, kFormats)->required()->check(CLI::IsMember({"torch", "dcp"}));
   command->add_option("FILE", flags->file, "The file, or with dcp the directory")->required();
   command->add_option("--python", flags->python, "Interpreter that has torch; found as by lockstep run");
-  command->callback([verb, flags, &exit_code] { exit_code = PrintError(Convert(verb, *flags)); });
+  command->callback([flags, &exit_code] { exit_code = PrintError(Convert("export", *flags)); });
+}
+
+absl::Status Import(const CheckpointFlags& flags, const ForeignImport& foreign) {
+  if (!foreign.out.empty()) return ImportForeign(flags.directory, foreign);
+  if (!flags.format.empty() && !flags.file.empty()) return Convert("import", flags);
+  return InvalidArgument(
+      "say what to import: PATH --out DIR --world N, a checkpoint of another system, or DIR --from torch FILE, what "
+      "`lockstep checkpoint export` wrote");
+}
+
+void AddImport(CLI::App& parent, int& exit_code) {
+  auto flags = std::make_shared<CheckpointFlags>();  // lives as long as the callbacks of the parser
+  auto foreign = std::make_shared<ForeignImport>();
+  CLI::App* command = parent.add_subcommand(
+      "import", "Make a checkpoint of another system's, or of what export wrote, the newest of a directory");
+  command->add_option("PATH", flags->directory, "What `inspect` reads; with --from, the --checkpoint-dir of the run")
+      ->required();
+  AddForeignFlags(*command, *foreign);
+  CLI::Option* from = command->add_option("--from", flags->format, std::string("Of what export wrote: ") + kFormats);
+  from->check(CLI::IsMember({"torch", "dcp"}))->excludes(command->get_option("--out"));
+  command->add_option("FILE", flags->file, "With --from: the file, or with dcp the directory");
+  command->add_option("--python", flags->python, "With --from: interpreter that has torch; found as by lockstep run");
+  command->footer("Example: lockstep checkpoint import /data/dcp/step_100 --out /data/ckpt --world 8 --rename =model.");
+  command->callback([flags, foreign, &exit_code] { exit_code = Done(Import(*flags, *foreign)); });
 }
 
 }  // namespace
 
 void AddCheckpoint(CLI::App& app, int& exit_code) {
   CLI::App* parent =
-      app.add_subcommand("checkpoint", "Checkpoints on disk: list, verify, fetch, upload, export, import");
+      app.add_subcommand("checkpoint", "Checkpoints on disk: list, verify, inspect, fetch, upload, export, import");
   parent->require_subcommand(1);
   AddReport(*parent, "list", "What is there, newest first", checkpoint::ListReport, exit_code);
   AddReport(*parent, "verify", "Read everything and compare the sums; exit status 1 if something is damaged",
             checkpoint::VerifyReport, exit_code);
   AddCopying(*parent, exit_code);
-  AddConverter(*parent, "export", "Write the newest checkpoint for torch", "--to", exit_code);
-  AddConverter(*parent, "import", "Put what export wrote, changed perhaps, back as the newest checkpoint", "--from",
-               exit_code);
+  AddForeignInspect(*parent, exit_code);
+  AddExport(*parent, exit_code);
+  AddImport(*parent, exit_code);
 }
 
 }  // namespace lockstep::cli

@@ -38,13 +38,14 @@ TEST(Pickle, ReadsNumbersOfAllSizes) {
 TEST(Pickle, TextIsKeptAndRepeated) {
   EXPECT_EQ(Read("\x80\x04\x95\x10\0\0\0\0\0\0\0]\x94(\x8c\x04ring\x94h\x01h\x01\x65."s),
             Json::parse(R"(["ring", "ring", "ring"])"));
-  EXPECT_THAT(ErrorOf("]q\0(h\0h\0e."s), HasSubstr("refers to a container a second time"));
+  EXPECT_EQ(Read("(K\x01K\x02tq\0h\0\x86."s), Json::parse("[[1, 2], [1, 2]]"));
+  EXPECT_THAT(ErrorOf("]q\0h\0a."s), HasSubstr("nested more than 64 deep"));  // a list that holds itself
   EXPECT_THAT(ErrorOf("h\x05."s), HasSubstr("was not kept"));
 }
 
 TEST(Pickle, RefusesWhatWouldRunCode) {
   EXPECT_THAT(ErrorOf("cos\nsystem\n(X\x02\0\0\0idtR."s), HasSubstr("byte 0: GLOBAL os system is refused"));
-  EXPECT_THAT(ErrorOf("\x80\x04\x8c\x02os\x8c\x06system\x93."s), HasSubstr("STACK_GLOBAL is refused"));
+  EXPECT_THAT(ErrorOf("\x80\x04\x8c\x02os\x8c\x06system\x93."s), HasSubstr("STACK_GLOBAL os system is refused"));
   EXPECT_THAT(ErrorOf("NR."s), HasSubstr("byte 1: REDUCE is refused"));
   EXPECT_THAT(ErrorOf("Nb."s), HasSubstr("BUILD is refused"));
 }
@@ -61,11 +62,35 @@ TEST(Pickle, SaysWhatIsDamaged) {
   EXPECT_THAT(ErrorOf(std::string(100, ']') + std::string(99, 'a') + "."), HasSubstr("nested more than 64 deep"));
 }
 
+// Of objects: torch.Size((4, 8)) with a dict built into it, named and not made.
+TEST(Pickle, AGraphNamesWhatItsReaderAllows) {
+  constexpr std::string_view kSize[] = {"torch.Size", "torch.float32"};
+  const std::string bytes =
+      "\x80\x02"
+      "ctorch\nSize\nK\x04K\x08\x86\x85R}X\x01\0\0\0dctorch\nfloat32\nsb."s;
+  const absl::StatusOr<PickleGraph> graph = ReadPickleGraph(bytes, {.classes = kSize});
+  ASSERT_TRUE(graph.ok()) << graph.status();
+  const PickleValue& object = graph->At(graph->root);
+  EXPECT_EQ(object.kind, PickleKind::kObject);
+  EXPECT_EQ(object.text, "torch.Size");
+  uint64_t left = 10;
+  EXPECT_EQ(PlainValue(*graph, object.args, left).value(), Json::parse("[[4, 8]]"));
+  const PickleValue& state = graph->At(object.state);
+  EXPECT_EQ(graph->At(state.parts[1]).text, "torch.float32");
+  EXPECT_EQ(left, 6U);
+  EXPECT_EQ(Message(PlainValue(*graph, object.state, left).status()), "torch.float32 is no plain value");
+  EXPECT_EQ(Message(ReadPickleGraph("cos\nsystem\n.", {.classes = kSize, .expected = "tensors"}).status()),
+            "byte 0: GLOBAL os system is refused: it makes objects by running code; expected tensors");
+  EXPECT_THAT(Message(ReadPickleGraph("K\x01)R."s, {.classes = kSize}).status()), HasSubstr("REDUCE is refused"));
+  EXPECT_THAT(Message(ReadPickleGraph("K\x01Q."s, {.classes = kSize}).status()), HasSubstr("BINPERSID is refused"));
+  EXPECT_EQ(ReadPickleGraph("K\x01Q."s, {.persistent = true})->values.back().kind, PickleKind::kPersistent);
+}
+
 // A list of ten numbers, kept as a tuple, ten of it, ten of that, and so on: small to write, large to hold.
 TEST(Pickle, GrowsNoMoreThanItsFile) {
   std::string bytes = "K\x01q\0"s;
   for (char level = 0; level < 60; ++level) {
-    bytes += '(';
+    bytes += "0(";
     for (int i = 0; i < 10; ++i) bytes += std::string("h") + level;
     bytes += std::string("tq") + static_cast<char>(level + 1);
   }

@@ -88,8 +88,8 @@ def read_saved(torch, source):
         raise ConvertError(f"{source} can't be read as a file of torch.save, it is damaged or another kind of file: {why}") from error
     missing = [key for key in ("step", "world_size", "ranks") if not isinstance(saved, dict) or key not in saved]
     if missing:
-        raise ConvertError(f"{source} has no {missing[0]!r}: expected what `lockstep checkpoint export` writes. A file of another origin is the "
-                           "script's to load, before ckpt.restore()")
+        raise ConvertError(f"{source} has no {missing[0]!r}: expected what `lockstep checkpoint export` writes. A file of another origin is for "
+                           "`lockstep checkpoint import FILE --out DIR --world N`")
     absent = [rank for rank in range(saved["world_size"]) if str(rank) not in saved["ranks"]]
     if absent:
         raise ConvertError(f"{source} has no rank {absent[0]}, expected {saved['world_size']} of them")

@@ -58,13 +58,13 @@ def _take_out(value, path, names, tensors):
         return _Slot(len(tensors) - 1)
     if isinstance(value, dict):
         inside = [(key, _take_out(item, f"{path}.{key}", names, tensors)) for key, item in value.items()]
-        return type(value)(inside) if type(value) in _REBUILT else dict(inside)
+        return type(value)(inside) if type(value) in REBUILT else dict(inside)
     if type(value) in (list, tuple):
         return type(value)(_take_out(item, f"{path}.{i}", names, tensors) for i, item in enumerate(value))
     return value
 
 
-_REBUILT = (dict, collections.OrderedDict)
+REBUILT = (dict, collections.OrderedDict)
 
 
 def _put_back(value, tensors):
@@ -143,6 +143,11 @@ class ModuleHolder:
         if not self._sharded:
             return []
         return [(name, folder[key]) for (folder, key), name in zip(self._places, self._wholes) if id(folder[key]) in self._owned]
+
+    def whole_tensors(self):
+        """(name, tensor) of all, a sharded one as a whole."""
+        self.capture()
+        return [(name, folder[key]) for (folder, key), name in zip(self._places, self._wholes)]
 
     def _gather_nothing(self):
         """After an evaluation FSDP2 leaves parameters gathered, as tensors other than those that it trains. The next forward gathers anew."""

@@ -232,7 +232,12 @@ class Checkpoint:
     def _load(self, step, meta, buffer):
         from . import _tensors
 
-        _, layout, rest = split_meta(meta)
+        table, layout, rest = split_meta(meta)
+        if layout.startswith(b"{"):  # no pickle: made by `lockstep checkpoint import`
+            from . import _imported
+
+            ordered = {name: self._holders[name] for name in sorted(self._holders, key=self._restore_order)}
+            return _imported.load(ordered, table, layout, buffer, _client.warn if self._client.rank == 0 else lambda text: None)
         entries, rests = pickle.loads(layout), pickle.loads(rest)
         if rests.keys() != self._holders.keys():
             raise _tensors.CheckpointError(f"the checkpoint of step {step} holds {_listed(rests)}, but this script gives {_listed(self._holders)}: "

@@ -1,0 +1,98 @@
+#include "lockstep/reshape/gather.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "lockstep/base/check.h"
+#include "lockstep/reshape/dtype.h"
+#include "lockstep/reshape/slice.h"
+
+namespace lockstep::reshape {
+namespace {
+
+constexpr size_t kPiece = 1ULL << 30U;  // zlib counts in 32 bits
+
+uint32_t Crc32(std::span<const std::byte> data) {
+  uLong crc = crc32(0, nullptr, 0);
+  for (; !data.empty(); data = data.subspan(std::min(kPiece, data.size())))
+    crc = crc32(crc, reinterpret_cast<const Bytef*>(data.data()), static_cast<uInt>(std::min(kPiece, data.size())));
+  return static_cast<uint32_t>(crc);
+}
+
+absl::StatusOr<std::vector<std::byte>> ReadStorage(checkpoint::Disk& disk, const Saved& saved, const Shard& shard) {
+  LS_ASSIGN_OR_RETURN(const Slice file, WholeFile(disk, saved.folder + "/" + shard.file));
+  if (!file.Holds(shard.storage_at, shard.storage_bytes))
+    return DataLoss("{}: it has {} bytes, expected {} at {}", file.path, file.bytes, shard.storage_bytes,
+                    shard.storage_at);
+  std::vector<std::byte> storage(shard.storage_bytes);
+  LS_RETURN_IF_ERROR(file.Read(shard.storage_at, storage));
+  if (!shard.crc32 || Crc32(storage) == *shard.crc32) return storage;
+  return DataLoss(
+      "{}: the {} bytes at {} have CRC {:#010x}, their archive says {:#010x}: they are damaged, or were "
+      "saved with torch.serialization.set_crc32_options(False)",
+      file.path, storage.size(), shard.storage_at, Crc32(storage), *shard.crc32);
+}
+
+uint64_t Distance(std::span<const uint64_t> from, std::span<const uint64_t> to, std::span<const uint64_t> strides) {
+  uint64_t distance = 0;
+  for (size_t d = 0; d < from.size(); ++d) distance += (to[d] - from[d]) * strides[d];
+  return distance;
+}
+
+bool IsEmpty(const Box& box) { return std::find(box.sizes.begin(), box.sizes.end(), 0U) != box.sizes.end(); }
+
+// The shards that have some of the box, each box once.
+std::vector<const Shard*> Sources(const SavedTensor& tensor, const Box& box) {
+  std::vector<const Shard*> sources;
+  for (const Shard& shard : tensor.shards) {
+    const bool again = std::any_of(sources.begin(), sources.end(), [&](const Shard* s) { return s->box == shard.box; });
+    if (!again && Common(shard.box, box)) sources.push_back(&shard);
+  }
+  return sources;
+}
+
+}  // namespace
+
+void CopyBox(const std::byte* from, std::span<const uint64_t> from_strides, std::byte* to,
+             std::span<const uint64_t> to_strides, std::span<const uint64_t> count, uint64_t element_bytes) {
+  if (count.empty()) {
+    std::memcpy(to, from, element_bytes);
+  } else if (count.size() == 1 && from_strides[0] == 1 && to_strides[0] == 1) {
+    std::memcpy(to, from, count[0] * element_bytes);
+  } else {
+    for (uint64_t i = 0; i < count[0]; ++i)
+      CopyBox(from + i * from_strides[0] * element_bytes, from_strides.subspan(1),
+              to + i * to_strides[0] * element_bytes, to_strides.subspan(1), count.subspan(1), element_bytes);
+  }
+}
+
+absl::Status Gather(checkpoint::Disk& disk, const Saved& saved, const SavedTensor& tensor, const Box& box,
+                    std::span<std::byte> out) {
+  const uint64_t element = DtypeOf(tensor.dtype)->bytes;
+  LS_CHECK(Fits(box, tensor.shape), "{} of {}", Named(box), tensor.name);
+  if (IsEmpty(box)) return absl::OkStatus();
+  const std::vector<const Shard*> sources = Sources(tensor, box);
+  SavedTensor cut{tensor.name, tensor.dtype, box.sizes, {}};  // what they have of the box, as if that were all
+  for (const Shard* shard : sources) {
+    Box common = *Common(shard->box, box);
+    std::transform(common.offsets.begin(), common.offsets.end(), box.offsets.begin(), common.offsets.begin(),
+                   std::minus<>());
+    cut.shards.push_back({.box = std::move(common)});
+  }
+  if (const auto problems = FindProblems(cut); !problems.empty())
+    return DataLoss("{}: {} of {}", saved.folder, problems.front(), Named(box));
+  const std::vector<uint64_t> strides = DenseStrides(box.sizes);
+  for (const Shard* shard : sources) {
+    const Box common = *Common(shard->box, box);
+    LS_ASSIGN_OR_RETURN(const std::vector<std::byte> storage, ReadStorage(disk, saved, *shard));
+    const uint64_t first = Distance(shard->box.offsets, common.offsets, shard->strides);
+    CopyBox(storage.data() + (shard->at - shard->storage_at) + first * element, shard->strides,
+            out.data() + Distance(box.offsets, common.offsets, strides) * element, strides, common.sizes, element);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep::reshape

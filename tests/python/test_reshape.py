@@ -1,0 +1,165 @@
+"""lockstep.reshape: from any old world to any new one, what the new ranks get makes up the whole again, bit for bit."""
+import math
+import os
+import random
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
+
+import numpy
+
+from lockstep.reshape import Buckets, ReshapeError, Saved
+
+CASES = 150
+
+
+class Files(unittest.TestCase):
+    """Checkpoints as `lockstep checkpoint inspect --json` tells of them, without torch."""
+
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.random = random.Random(5)
+        self.files = 0
+
+    def noise(self, shape, dtype="float32"):
+        count = math.prod(shape) * numpy.dtype(dtype).itemsize
+        return numpy.frombuffer(self.random.randbytes(count), dtype).reshape(shape)  # NaN and all
+
+    def shard(self, array, offsets, rank, order="C"):
+        """Writes it behind some bytes of others', so that nothing is aligned."""
+        name, before = f"{self.files}.bin", self.random.randrange(9)
+        self.files += 1
+        with open(os.path.join(self.folder, name), "wb") as file:
+            file.write(bytes(before) + array.tobytes(order) + b"end")
+        strides = numpy.empty(array.shape, "u1", order=order).strides
+        return {"offsets": list(offsets), "sizes": list(array.shape), "strides": list(strides), "file": name, "at": before, "rank": rank}
+
+    def saved(self, shape, shards, dtype="float32", name="x"):
+        tensor = {"name": name, "dtype": dtype, "shape": list(shape), "shards": shards}
+        return Saved({"kind": "test", "folder": self.folder, "step": None, "world_size": None, "tensors": [tensor], "values": [], "passed_over": []})
+
+
+class AnyBox(Files):
+    def cuts(self, length):
+        """Where a dimension is cut."""
+        return sorted({0, length, *(self.random.randint(0, length) for _ in range(self.random.randint(0, 3)))})
+
+    def boxes(self, shape):
+        """A grid of boxes that makes up the shape."""
+        found = [((), ())]
+        for length in shape:
+            cuts = self.cuts(length)
+            pairs = list(zip(cuts, cuts[1:])) or [(0, 0)]
+            found = [(offsets + (low,), sizes + (high - low,)) for offsets, sizes in found for low, high in pairs]
+        return found
+
+    def test_from_any_grid_to_any_other(self):
+        for case in range(CASES):
+            shape = [self.random.randint(0, 9) for _ in range(self.random.randint(0, 3))]
+            dtype = self.random.choice(["float32", "int64", "uint8", "float16", "complex128"])
+            whole = self.noise(shape, dtype)
+            shards = [self.shard(self.cut(whole, offsets, sizes), offsets, rank, self.random.choice("CF"))
+                      for rank, (offsets, sizes) in enumerate(self.boxes(shape))]
+            saved, again = self.saved(shape, shards, dtype), numpy.zeros(shape, dtype)
+            for offsets, sizes in self.boxes(shape):
+                again[self.slices(offsets, sizes)] = saved.load({"x": (offsets, sizes)})["x"]
+            self.assertEqual(whole.tobytes(), again.tobytes(), (case, shape))
+            self.assertEqual(whole.tobytes(), saved.load({"x": None})["x"].tobytes(), (case, shape))
+
+    def slices(self, offsets, sizes):
+        return tuple(slice(low, low + size) for low, size in zip(offsets, sizes))
+
+    def cut(self, whole, offsets, sizes):
+        return numpy.array(whole[self.slices(offsets, sizes)])
+
+    def test_one_piece_is_a_view_of_the_file(self):
+        saved = self.saved([4, 6], [self.shard(self.noise([4, 6]), (0, 0), 0)])
+        for box in (None, ((1, 0), (2, 6)), ((0, 2), (4, 1))):
+            array = saved.load({"x": box})["x"]
+            self.assertFalse(array.flags.writeable or array.flags.owndata, box)
+
+    def test_copies_are_compared_and_must_agree(self):
+        one, other = self.noise([3]), self.noise([3])
+        alike = self.saved([3], [self.shard(one, (0,), rank) for rank in range(3)])
+        self.assertEqual(one.tobytes(), alike.load({"x": None})["x"].tobytes())
+        differ = self.saved([3], [self.shard(array, (0,), rank) for rank, array in enumerate([one, one, other])])
+        with self.assertRaisesRegex(ReshapeError, "x of rank 0 and of rank 2 differ: .*name one by rank="):
+            differ.load({"x": None})
+        self.assertEqual(other.tobytes(), differ.load({"x": None}, rank=2)["x"].tobytes())
+
+    def test_what_is_not_there_is_said(self):
+        saved = self.saved([4], [self.shard(self.noise([2]), (0,), 0)])
+        for want, text in (({"y": None}, "has no tensor y"), ({"x": ((3,), (2,))}, r"it has no box of \[2\] at \[3\]"),
+                           ({"x": ((-1,), (2,))}, "it has no box"), ({"x": None}, "of the 4 elements from \\[0\\] on, 2 are")):
+            with self.subTest(text), self.assertRaisesRegex(ReshapeError, text):
+                saved.load(want)
+
+    def test_types_that_numpy_lacks(self):
+        words = self.noise([3], "uint16")
+        saved = self.saved([3], [self.shard(words, (0,), 0)], "bfloat16")
+        self.assertEqual(words.tobytes(), saved.load({"x": None})["x"].tobytes())
+
+
+class FlatBuffers(Files):
+    """The whole is what all ranks have without padding. Old and new world, sizes and multiples at random."""
+
+    def random_buckets(self):
+        sizes = [self.random.randint(0, 40) for _ in range(self.random.randint(1, 4))]
+        return Buckets(sizes, self.random.choice([1, 1, 2, 8, 128]))
+
+    def shards_of(self, whole, buckets, world):
+        """As each rank of a world has them, cut by hand: bucket by bucket, padded with zeros, equal ranges."""
+        ranks, start = [[] for _ in range(world)], 0
+        for size in buckets.sizes:
+            unit = math.lcm(world, buckets.multiple)
+            padded = numpy.zeros(math.ceil(size / unit) * unit, whole.dtype)
+            padded[:size] = whole[start : start + size]
+            for rank, part in enumerate(numpy.split(padded, world)):
+                ranks[rank].append(part)
+            start += size
+        return [numpy.concatenate(parts) for parts in ranks]
+
+    def test_from_any_world_to_any_other(self):
+        for case in range(CASES):
+            buckets, old, new = self.random_buckets(), self.random.randint(1, 9), self.random.randint(1, 9)
+            whole = self.noise([sum(buckets.sizes)])
+            shards = [self.shard(array, (0,), rank) for rank, array in enumerate(self.shards_of(whole, buckets, old))]
+            self.check(self.saved([buckets.shard_size(old)], shards), whole, buckets, new, (case, buckets.sizes, buckets.multiple, old, new))
+
+    def test_from_one_tensor_without_padding(self):
+        for case in range(CASES):
+            buckets, new = self.random_buckets(), self.random.randint(1, 9)
+            whole = self.noise([sum(buckets.sizes)])
+            self.check(self.saved(whole.shape, [self.shard(whole, (0,), 0)]), whole, buckets, new, case)
+
+    def test_from_other_buckets_of_the_same_elements(self):
+        for case in range(CASES):
+            old, world = self.random_buckets(), self.random.randint(1, 9)
+            whole = self.noise([sum(old.sizes)])
+            shards = [self.shard(array, (0,), rank) for rank, array in enumerate(self.shards_of(whole, old, world))]
+            first = self.random.randint(0, whole.size)
+            new = Buckets([first, whole.size - first], multiple=8)
+            self.check(self.saved([old.shard_size(world)], shards), whole, new, self.random.randint(1, 9), case, old=old)
+
+    def check(self, saved, whole, buckets, world, case, **more):
+        expected = self.shards_of(whole, buckets, world)
+        for rank in range(world):
+            found = saved.load_flat("x", buckets, rank, world, **more)
+            self.assertEqual(expected[rank].tobytes(), found.tobytes(), (case, rank))
+
+    def test_shards_of_another_size_are_refused(self):
+        saved = self.saved([5], [self.shard(self.noise([5]), (0,), rank) for rank in range(2)])
+        with self.assertRaisesRegex(ReshapeError, r"rank 0 has \[5\] of it, expected \[4\] of each of 2 ranks for buckets of \[7\]"):
+            saved.load_flat("x", Buckets([7]), 0, 3)
+        with self.assertRaisesRegex(ReshapeError, "the old buckets have 7 elements, the new ones 6"):
+            saved.load_flat("x", Buckets([6]), 0, 3, old=Buckets([7]))
+        with self.assertRaisesRegex(ReshapeError, "rank 3 is not one of a world of 3"):
+            saved.load_flat("x", Buckets([9]), 3, 3)
+        with self.assertRaisesRegex(ReshapeError, "expected sizes of 0 or more"):
+            Buckets([-1])
+
+
+if __name__ == "__main__":
+    unittest.main()
