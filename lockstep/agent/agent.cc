@@ -152,6 +152,20 @@ void Agent::Seat(const control::Place& place) {
   link_.Seat(place);
 }
 
+void Agent::Move(const control::Place& place) {
+  loaded_.reset();  // it was for another place
+  const BoardMap* board = link_.board();
+  const bool holds = board != nullptr && Load((*board)->restore_for) != 0;
+  if (holds) {
+    if (!coming_) coming_.emplace();
+    coming_->place = place;
+    return;
+  }
+  Seat(place);
+  TakeDisk();
+  listener_.moved();
+}
+
 void Agent::Hear(const control::Told& told) {
   if (ready_) std::visit([this](const auto& body) { Do(body); }, told);
 }
@@ -179,7 +193,8 @@ void Agent::SayAll() {
   holding_ = {};
   SayWhere();
   listener_.say(Observe());
-  listener_.say(control::AllSaid{said_epoch_});
+  // It may have been told where an epoch begins, and not to begin it.
+  listener_.say(control::AllSaid{std::max(said_epoch_, EpochId(Load((*link_.board())->restore_for)))});
 }
 
 void Agent::SayWhere() {
@@ -346,7 +361,8 @@ void Agent::Do(const control::Commit& commit) {
   const ls_checkpoint id{commit.point.epoch.value(), commit.point.step};
   ls_board& board = **link_.board();
   const bool older = ls_newer(ls_published(&board), id);
-  if (commit.epoch.value() != watch_.epoch() || (older && id.epoch != 0)) return;
+  const bool is_over = commit.epoch.value() < Load(board.restore_for);  // the next one has its beginning already
+  if (commit.epoch.value() != watch_.epoch() || is_over || (older && id.epoch != 0)) return;
   const ls_checkpoint newest = older ? ls_published(&board) : id;  // none yet: what the epoch began from stands
   if (ls_same(newest, ls_published(&board)) && commit.dead_step <= Load(board.dead_step)) return;
   ls_publish(&board, newest, std::max(commit.dead_step, Load(board.dead_step)));
@@ -406,8 +422,9 @@ void Agent::StopProbes() {
 void Agent::Do(const control::ChooseRestore& command) {
   StopProbes();
   if (coming_ && coming_->asked == command.next) {
-    if (coming_->found) listener_.say(*coming_->found);
-    return;
+    if (!coming_->found) return;
+    coming_->found->as = NextPlace();
+    return listener_.say(*coming_->found);
   }
   if (coming_) coming_->asked = command.next;
   auto mapped =
@@ -430,6 +447,7 @@ void Agent::Do(const control::ChooseRestore& command) {
           const bool holds = Load((*link_.board())->restore_for) != 0;
           found.held = {holds ? spec_.place.node : -1, spec_.place.nodes};
           if (moves != coming_.has_value()) return;  // it is asked anew
+          found.as = NextPlace();
           if (moves) coming_->found = found;
           listener_.say(found);
         };
@@ -437,7 +455,10 @@ void Agent::Do(const control::ChooseRestore& command) {
 }
 
 void Agent::Do(const control::ChooseOnDisk& question) {
-  const auto load = [not_above = ToPoint(question.not_above)](const RunSpec& spec) {
+  // For the world to come.
+  const control::Place place = coming_ ? coming_->place : spec_.place;
+  const auto load = [not_above = ToPoint(question.not_above), place](RunSpec spec) {
+    spec.place = place;
     return spec.checkpoint_dir.empty() ? Loaded{} : LoadNewest(spec, not_above);
   };
   LoadAndSay(load, {question.next, {}, {}, question.not_above});
@@ -448,12 +469,22 @@ void Agent::Do(const control::FetchKept& question) {
              {.epoch = question.next, .points = {}, .rejected = {}, .fetched = question.point});
 }
 
+// In the world where the coming epoch begins.
+control::HeldAs Agent::NextPlace() const {
+  const control::Place& place = coming_ ? coming_->place : spec_.place;
+  return {place.node, place.nodes};
+}
+
 // All nodes must have the same one before it is given to the ranks.
 void Agent::LoadAndSay(std::function<Loaded(const RunSpec&)> load, const control::RestoreFound& answer) {
-  background_.Run([this, answer, spec = spec_, load = std::move(load)] {
+  background_.Run([this, answer, as = NextPlace(), spec = spec_, load = std::move(load)] {
     auto loaded = std::make_shared<Loaded>(load(spec));  // shared: std::function must be copyable
-    return [this, found = answer, loaded]() mutable {
+    return [this, found = answer, as, loaded]() mutable {
+      if (as != NextPlace()) return;  // it is asked anew
+      found.as = as;
       found.rejected = loaded->rejected;
+      found.unfit = loaded->unfit;
+      if (!loaded->unfit.empty()) listener_.note("not loaded: " + loaded->unfit);
       for (const std::string& sentence : loaded->rejected) listener_.note("not loaded: " + sentence);
       if (loaded->point) found.points = {ToId(*loaded->point)};
       loaded_ = std::move(*loaded);
@@ -481,6 +512,11 @@ void Agent::TakeNextPlace(const std::optional<control::CheckpointId>& point) {
   if (!keeping_ && OpenKeeping().ok()) SayWhere();
   const ls_checkpoint id = point ? ls_checkpoint{point->epoch.value(), point->step} : ls_checkpoint{0, -1};
   AdoptSlots(**link_.board(), id, static_cast<uint32_t>(spec_.place.world_size));
+  TakeDisk();
+  listener_.moved();
+}
+
+void Agent::TakeDisk() {
   if (const absl::Status opened = OpenDisk(); !opened.ok())
     listener_.note(fmt::format("no checkpoints go to disk: {}", Message(opened)));
 }

@@ -38,7 +38,8 @@ class Agent {
     std::function<void(const control::Said&)> say;  // to the coordinator
     std::function<void(int rank, int stream, std::string_view data)> output;
     std::function<void(const std::string& text)> note;
-    std::function<void()> lost;  // the starter died, and with it all that can be known of the workers
+    std::function<void()> lost;   // the starter died, and with it all that can be known of the workers
+    std::function<void()> moved;  // spec() has another place: what is held is its own from now on
   };
 
   Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener);
@@ -48,11 +49,8 @@ class Agent {
   // It was a standby, and has a place now.
   void Seat(const control::Place& place);
   // It has another place in the coming epoch: from when it is told where that begins. Until then what it holds, and
-  // says of it, has the old numbers.
-  void Move(const control::Place& place) {
-    if (!coming_) coming_.emplace();
-    coming_->place = place;
-  }
+  // says of it, has the old numbers. One that holds nothing has the new ones at once.
+  void Move(const control::Place& place);
   absl::Status Adopt();
 
   // From the coordinator. Announce, Seat and WaitForCulprit are its own business; Finish is the composer's too.
@@ -123,8 +121,10 @@ class Agent {
   void Do(const control::AskForNodes&) {}
   void Do(const control::Finish&);
   void KeepFirst();
+  control::HeldAs NextPlace() const;
   void LoadAndSay(std::function<Loaded(const RunSpec&)> load, const control::RestoreFound& answer);
   void PublishLoaded(Loaded loaded);
+  void TakeDisk();
   void TakeNextPlace(const std::optional<control::CheckpointId>& point);
   void SayWhere();
   void TickDisk();

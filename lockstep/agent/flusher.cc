@@ -7,6 +7,7 @@
 #include "lockstep/agent/points.h"
 #include "lockstep/checkpoint/store.h"
 #include "lockstep/client/commit.h"
+#include "lockstep/cluster/layout.h"
 
 namespace lockstep::agent {
 namespace {
@@ -20,6 +21,14 @@ std::string Utc(Nanos wall) {
   gmtime_r(&seconds, &parts);
   char text[32];
   return std::string(text, strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts));
+}
+
+// Of the world that writes: it may have another size than the job began with. Empty: not known.
+std::string LayoutOf(const RunSpec& spec) {
+  const absl::StatusOr<cluster::Layout> layout = cluster::LayoutFromJson(spec.layout);
+  if (spec.layout.empty() || !layout.ok() || layout->WorldSize() == spec.place.world_size) return spec.layout;
+  const std::optional<cluster::Layout> now = layout->WithRanks(spec.place.world_size);
+  return now ? cluster::LayoutJson(*now) : "";
 }
 
 }  // namespace
@@ -96,7 +105,7 @@ void Flusher::Interrupted() {
 
 // All parts are written, or can't be.
 void Flusher::Close() {
-  checkpoint::Manifest manifest{flush_->point, spec_.job, Utc(clock_.WallNow()), spec_.layout, {}};
+  checkpoint::Manifest manifest{flush_->point, spec_.job, Utc(clock_.WallNow()), LayoutOf(spec_), {}};
   for (const auto& [node, files] : flush_->parts)
     manifest.files.insert(manifest.files.end(), files.begin(), files.end());
   const bool whole = !flush_->gone && flush_->failure.empty();

@@ -15,6 +15,7 @@
 #include "lockstep/agent/points.h"
 #include "lockstep/checkpoint/test_slot.h"
 #include "lockstep/client/commit.h"
+#include "lockstep/cluster/layout.h"
 
 namespace lockstep::agent {
 namespace {
@@ -81,8 +82,8 @@ void Fill(ls_slot& slot, int index, const RankBuffers& own, uint32_t seed) {
   ls_slot_done(&slot, content.content.size(), content.meta_bytes, content.image().crc32c, 0);
 }
 
-// Every rank of the node saves the step, as ls_save does.
-void SaveAll(const BoardMap& board, const RanksBuffers& buffers, int64_t step) {
+// Every rank of the node saves the step, as ls_save does. Alike: replicas of one state.
+void SaveAll(const BoardMap& board, const RanksBuffers& buffers, int64_t step, bool alike = false) {
   for (uint32_t rank = 0; rank < board->ranks; ++rank) {
     ls_rank_block& block = board->rank[rank];
     __atomic_store_n(&block.epoch, 1, __ATOMIC_RELEASE);
@@ -91,7 +92,7 @@ void SaveAll(const BoardMap& board, const RanksBuffers& buffers, int64_t step) {
     ls_slot_open(&block.slot[slot], 1, step, board->world_size);
     ls_attempted(&block, step);
     Fill(block.slot[slot], slot, buffers.at(static_cast<int>(rank)),
-         static_cast<uint32_t>(step) * 10 + board->first_rank + rank);
+         static_cast<uint32_t>(step) * 10 + (alike ? 0 : board->first_rank + rank));
   }
 }
 
@@ -162,6 +163,23 @@ class Flushes : public testing::Test {
   std::unique_ptr<PartWriter> writer_;
   std::unique_ptr<Flusher> flusher_;
 };
+
+TEST_F(Flushes, TheManifestSaysWhoIsAlikeAndOfWhichWorldItIs) {
+  spec_.layout = cluster::LayoutJson({.dp = 3});  // as the job began
+  const auto flushed = [&](int64_t step, bool alike) {
+    SaveAll(board_, buffers_, step, alike);
+    Due();
+    Land();
+    const std::unique_ptr<Disk> disk = checkpoint::PosixDisk();
+    return checkpoint::Store(*disk, spec_.checkpoint_dir).ReadManifest({EpochId(1), StepId(step)}).value();
+  };
+  EXPECT_FALSE(AreReplicas(flushed(0, false)));
+  const checkpoint::Manifest alike = flushed(1, true);
+  EXPECT_TRUE(AreReplicas(alike));
+  EXPECT_EQ(cluster::LayoutFromJson(alike.layout)->WorldSize(), kRanks);
+  for (int rank = 0; rank < kRanks; ++rank) board_->rank[rank].replica = 1;
+  EXPECT_TRUE(AreReplicas(flushed(2, false))) << "by the script's word";
+}
 
 TEST_F(Flushes, TheNewestAtEachIntervalAndNothingTwice) {
   Tick();

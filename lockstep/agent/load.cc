@@ -43,23 +43,30 @@ class Filling {
   std::vector<RankBuffers> buffers_;
 };
 
+// Of replicas any number of ranks can take it.
 absl::Status CheckWorld(const checkpoint::Store& store, const Manifest& manifest, const RunSpec& spec) {
   const auto ranks = static_cast<size_t>(spec.place.world_size);
-  if (manifest.files.size() == ranks) return absl::OkStatus();
+  if (manifest.files.size() == ranks || AreReplicas(manifest)) return absl::OkStatus();
   return FailedPrecondition(
-      "{}/{} was written by {} ranks, this job has {}: start it with {} ranks, or name another "
-      "--checkpoint-dir",
+      "{}/{} was written by {} ranks, this job has {}: start it with {} ranks, or name another --checkpoint-dir; "
+      "only of ranks that are replicas, by their tensors or by Checkpoint(replicas=True), another number can take it",
       store.directory(), DirectoryName(manifest.point), manifest.files.size(), ranks, manifest.files.size());
 }
 
-std::span<const ManifestFile> OwnFiles(const Manifest& manifest, const RunSpec& spec) {
-  return std::span(manifest.files).subspan(static_cast<size_t>(spec.place.first_rank), static_cast<size_t>(spec.ranks));
+// By rank of this node. Another world's ranks are dealt out anew.
+std::vector<size_t> OwnFiles(const Manifest& manifest, const RunSpec& spec) {
+  std::vector<size_t> files;
+  for (int rank = spec.place.first_rank; rank < spec.place.first_rank + spec.ranks; ++rank)
+    files.push_back(static_cast<size_t>(rank) % manifest.files.size());
+  return files;
 }
 
 std::vector<keep::SlotHeader> OwnSlots(const Manifest& manifest, const RunSpec& spec) {
   std::vector<keep::SlotHeader> slots;
-  for (const ManifestFile& file : OwnFiles(manifest, spec))
+  for (const size_t index : OwnFiles(manifest, spec)) {
+    const ManifestFile& file = manifest.files[index];
     slots.push_back({file.slot_bytes, file.slot_meta_bytes, file.slot_crc32c, file.slot_proof});
+  }
   return slots;
 }
 
@@ -73,12 +80,16 @@ absl::Status CheckRoom(const std::vector<keep::SlotHeader>& slots, const RunSpec
 
 absl::Status Load(const checkpoint::Store& store, const RunSpec& spec, const Point& point, Loaded& loaded) {
   LS_ASSIGN_OR_RETURN(Manifest manifest, store.ReadManifest(point));
-  LS_RETURN_IF_ERROR(CheckWorld(store, manifest, spec));
+  if (const absl::Status fits = CheckWorld(store, manifest, spec); !fits.ok()) {
+    loaded.unfit = Message(fits);
+    return fits;
+  }
   std::vector<keep::SlotHeader> slots = OwnSlots(manifest, spec);
   LS_RETURN_IF_ERROR(CheckRoom(slots, spec));
   Filling filling;
-  LS_RETURN_IF_ERROR(store.Load(manifest, static_cast<size_t>(spec.place.first_rank), static_cast<size_t>(spec.ranks),
-                                [&](size_t, const ManifestFile& file) { return filling.Add(file.slot_bytes); }));
+  for (const size_t file : OwnFiles(manifest, spec))
+    LS_RETURN_IF_ERROR(
+        store.Load(manifest, file, 1, [&](size_t, const ManifestFile& own) { return filling.Add(own.slot_bytes); }));
   loaded.buffers = filling.Take();
   loaded.point = point;
   loaded.slots = std::move(slots);
@@ -120,7 +131,7 @@ Loaded LoadNewest(const RunSpec& spec, const Point& not_above) {
   for (const Point& point : points.ok() ? *points : std::vector<Point>{}) {
     if (point > not_above) continue;
     const absl::Status status = Load(store, spec, point, loaded);
-    if (status.ok()) break;
+    if (status.ok() || !loaded.unfit.empty()) break;  // nothing older is taken in its place
     loaded.rejected.push_back(Message(status));
   }
   return loaded;

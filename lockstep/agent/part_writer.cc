@@ -4,14 +4,27 @@
 
 #include "lockstep/checkpoint/store.h"
 #include "lockstep/client/commit.h"
+#include "lockstep/keep/outline.h"
 
 namespace lockstep::agent {
 namespace {
+
+// The hash of a rank's tensors, which are compared with those of other ranks.
+std::string TensorsText(const checkpoint::Point& point, const checkpoint::SlotImage& slot,
+                        const checkpoint::GoOn& go_on) {
+  keep::Outline outline{0, point, 1, {{slot.content.size(), slot.meta_bytes, slot.crc32c}}, {}};
+  const std::span<const std::byte> contents[] = {slot.content};
+  keep::HashChunks(outline, contents, go_on);
+  if (outline.chunks.size() != keep::PlacesOf(outline.slots).size()) return "";  // it was given up
+  const keep::Hash hash = keep::HashOfReplicas(outline).value_or(keep::Hash{});
+  return fmt::format("{:016x}{:016x}", hash.high, hash.low);
+}
 
 // What the thread reads: its own share of everything.
 struct Slots {
   checkpoint::Part part;               // without content, until the buffers are mapped
   std::vector<uint64_t> index, bytes;  // by rank of this node
+  std::vector<bool> replica;           // likewise
   RanksBuffers buffers;
 
   absl::Status Map(const MappedBuffers& mapped) {
@@ -23,6 +36,14 @@ struct Slots {
       part.slots[i].content = slot.first(bytes[i]);
     }
     return absl::OkStatus();
+  }
+
+  // Who reads the checkpoint in a world of another size wants to know.
+  void Describe(std::vector<checkpoint::ManifestFile>& files, const checkpoint::GoOn& go_on) const {
+    for (size_t i = 0; i < files.size(); ++i) {
+      files[i].tensors = TensorsText(part.point, part.slots[i], go_on);
+      files[i].replica = replica[i];
+    }
   }
 };
 
@@ -36,6 +57,7 @@ std::shared_ptr<Slots> SlotsOf(const RunSpec& spec, const ls_board& board, ls_ch
     const ls_slot& slot = board.rank[rank].slot[index];
     slots->index.push_back(static_cast<uint64_t>(index));
     slots->bytes.push_back(slot.bytes);
+    slots->replica.push_back(__atomic_load_n(&board.rank[rank].replica, __ATOMIC_ACQUIRE) == 1);
     slots->part.slots.push_back({{}, slot.meta_bytes, slot.crc32c, slot.proof});
   }
   for (const auto& [rank, own] : buffers) slots->buffers[rank] = Shared(own);
@@ -61,6 +83,7 @@ bool PartWriter::Begin(const control::CheckpointId& point, ls_board& board, cons
     LS_RETURN_IF_ERROR(slots->Map(mapped));
     const std::unique_ptr<checkpoint::Disk> disk = make_disk();
     LS_ASSIGN_OR_RETURN(*files, checkpoint::Store(*disk, directory).WritePart(slots->part, go_on));
+    slots->Describe(*files, go_on);
     return absl::OkStatus();
   };
   writing_ = Writing{Flight(std::move(work)), clock_.Now(), files};

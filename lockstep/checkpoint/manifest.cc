@@ -1,5 +1,6 @@
 #include "lockstep/checkpoint/manifest.h"
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -10,13 +11,16 @@ namespace {
 constexpr char kFormat[] = "lockstep checkpoint";
 
 Json FileJson(const ManifestFile& file) {
-  return {{"name", file.name},
-          {"bytes", file.bytes},
-          {"crc32c", file.crc32c},
-          {"slot_bytes", file.slot_bytes},
-          {"slot_meta_bytes", file.slot_meta_bytes},
-          {"slot_crc32c", file.slot_crc32c},
-          {"slot_proof", file.slot_proof}};
+  Json json = {{"name", file.name},
+               {"bytes", file.bytes},
+               {"crc32c", file.crc32c},
+               {"slot_bytes", file.slot_bytes},
+               {"slot_meta_bytes", file.slot_meta_bytes},
+               {"slot_crc32c", file.slot_crc32c},
+               {"slot_proof", file.slot_proof}};
+  if (!file.tensors.empty()) json["tensors"] = file.tensors;
+  if (file.replica) json["replica"] = true;
+  return json;
 }
 
 ManifestFile FileFromJson(const Json& json) {
@@ -28,6 +32,8 @@ ManifestFile FileFromJson(const Json& json) {
   json.at("slot_meta_bytes").get_to(file.slot_meta_bytes);
   json.at("slot_crc32c").get_to(file.slot_crc32c);
   file.slot_proof = json.value("slot_proof", 0u);
+  if (json.contains("tensors")) json.at("tensors").get_to(file.tensors);
+  if (json.contains("replica")) json.at("replica").get_to(file.replica);
   return file;
 }
 
@@ -62,6 +68,14 @@ bool TakeNumber(std::string_view& text, std::string_view before, auto& number) {
 }
 
 }  // namespace
+
+bool AreReplicas(const Manifest& manifest) {
+  const auto all = [&](const auto& is) { return std::all_of(manifest.files.begin(), manifest.files.end(), is); };
+  if (manifest.files.empty()) return false;
+  if (all([](const ManifestFile& file) { return file.replica; })) return true;
+  const std::string& first = manifest.files.front().tensors;
+  return !first.empty() && all([&](const ManifestFile& file) { return file.tensors == first; });
+}
 
 std::string DirectoryName(const Point& point) {
   return fmt::format("step_{:012}_epoch_{}", point.step.value(), point.epoch.value());

@@ -21,15 +21,21 @@ struct ManifestFile {
   // The slot that the file was made from.
   uint64_t slot_bytes = 0, slot_meta_bytes = 0;
   uint32_t slot_crc32c = 0, slot_proof = 0;  // of freshness (client/proof.h); 0: none is known
+  std::string tensors{};                     // 128 bits of XXH3 over the rank's tensors, in hex; empty: not known
+  bool replica = false;                      // the script says that any rank's state is right for any other
 };
 
 struct Manifest {
   Point point;
   std::string job;
   std::string written;              // UTC, for people
-  std::string layout;               // JSON, as the job file has it; empty: not known
+  std::string layout;               // of the world that wrote it: JSON, as the job file has it; empty: not known
   std::vector<ManifestFile> files;  // by rank: as many as the world is large
 };
+
+// Any rank's state is right for any other, by the script's word or because their tensors are one and the same: a world
+// of another size can take it.
+bool AreReplicas(const Manifest& manifest);
 
 // "step_000000000123_epoch_2"; its order by (epoch, step) is that of its checkpoint.
 std::string DirectoryName(const Point& point);

@@ -26,6 +26,20 @@ TEST(Manifest, ReadsBackWhatItWrote) {
   EXPECT_EQ(back.files[1].crc32c, 0xfedcba98);
 }
 
+TEST(Manifest, SaysWhetherItsRanksAreReplicas) {
+  Manifest manifest = Sample();
+  EXPECT_FALSE(AreReplicas(manifest)) << "as those that were written before it was said";
+  for (ManifestFile& file : manifest.files) file.tensors = "00ff";
+  EXPECT_TRUE(AreReplicas(ManifestFromJson(RenderJson(ToJson(manifest))).value()));
+  manifest.files[1].tensors = "00fe";
+  EXPECT_FALSE(AreReplicas(manifest));
+  for (ManifestFile& file : manifest.files) file.replica = true;
+  EXPECT_TRUE(AreReplicas(ManifestFromJson(RenderJson(ToJson(manifest))).value())) << "by the script's word";
+  manifest.files[0].replica = false;
+  EXPECT_FALSE(AreReplicas(manifest)) << "of all, or of none";
+  EXPECT_EQ(FilesFromText(FilesText(manifest.files))->at(1).tensors, "00fe");
+}
+
 TEST(Manifest, APartsFilesTravelAsText) {
   const auto files = FilesFromText(FilesText(Sample().files));
   ASSERT_TRUE(files.ok());

@@ -153,6 +153,13 @@ absl::Status Layout::Validate() const {
   return ValidateOrder(*this);
 }
 
+std::optional<Layout> Layout::WithRanks(int ranks) const {
+  const int model = tp * cp * pp;
+  Layout resized = *this;
+  resized.dp = ranks / model;
+  return ranks % model == 0 && resized.Validate().ok() ? std::optional(resized) : std::nullopt;
+}
+
 int Layout::Size(Dimension dimension) const {
   const AxisSet axes = AxesOf(dimension);
   const std::array<int, kAxes> sizes = Sizes(*this);

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -52,6 +53,8 @@ struct Layout {
   absl::Status Validate() const;
   // What follows requires a valid layout and a rank below WorldSize().
   int WorldSize() const { return tp * cp * dp * pp; }
+  // The same for another number of ranks: with more data parallelism, or less. None: so many make no such layout.
+  std::optional<Layout> WithRanks(int ranks) const;
   int Size(Dimension dimension) const;
   Coordinates CoordinatesOf(RankId rank) const;
   RankId Rank(const Coordinates& coordinates) const;

@@ -134,5 +134,14 @@ TEST(ParseLayout, ReadsSizesInAnyOrder) {
   EXPECT_EQ(error("ep3,dp4"), "layout \"ep3,dp4\": ep must divide dp, found ep 3 and dp 4");
 }
 
+TEST(Layout, ForAnotherNumberOfRanksHasMoreDataParallelismOrLess) {
+  const Layout layout{.tp = 2, .dp = 3, .pp = 2};
+  EXPECT_EQ(layout.WithRanks(8), (Layout{.tp = 2, .dp = 2, .pp = 2}));
+  EXPECT_EQ(layout.WithRanks(16), (Layout{.tp = 2, .dp = 4, .pp = 2}));
+  EXPECT_EQ(layout.WithRanks(10), std::nullopt);
+  EXPECT_EQ(layout.WithRanks(0), std::nullopt);
+  EXPECT_EQ((Layout{.ep = 2, .dp = 4}).WithRanks(3), std::nullopt) << "experts divide the data parallelism";
+}
+
 }  // namespace
 }  // namespace lockstep::cluster

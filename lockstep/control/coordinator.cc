@@ -43,8 +43,9 @@ absl::StatusOr<std::vector<Command>> Coordinator::Handle(const EventBody& body) 
   store::Event row{clock_.Now(), clock_.WallNow(), TypeName(body), Encoded(body)};
   LS_ASSIGN_OR_RETURN(EventBody read_back, Decoded(row.type, row.payload));
   std::vector<Command> commands = Step(state_, Event{row.at, row.wall, std::move(read_back)});
-  const bool evicts = std::any_of(commands.begin(), commands.end(),
-                                  [](const Command& command) { return std::holds_alternative<Seat>(command); });
+  const bool evicts = std::any_of(commands.begin(), commands.end(), [](const Command& command) {
+    return std::holds_alternative<Seat>(command) || std::holds_alternative<Vacate>(command);
+  });
   LS_RETURN_IF_ERROR(Write(std::move(row), evicts));
   return commands;
 }

@@ -277,13 +277,16 @@ struct PublishRestore {
   EpochId epoch;
   std::optional<CheckpointId> point;
 };
-// This node's place has been given to a standby; whoever had it is refused from now on.
+// This node's place has been given to a standby; whoever had it is refused from now on. Both say who: by the time that
+// they are carried out the state may count its nodes anew.
 struct Seat {
   int node = 0;
+  NodeSpec standby{};
 };
 // This node is out of the job, and nobody has its place: it is refused from now on, and what ran there runs no more.
 struct Vacate {
   int node = 0;
+  NodeSpec left{};
 };
 // The coming epoch has another world, that of the state: by its nodes, which number each had before; -1: it stood by.
 struct Resize {

@@ -25,10 +25,6 @@ std::optional<CheckpointId> NewestCommon(const Nodes& nodes, const PointsOf& poi
   return newest;
 }
 
-constexpr char kOnDiskOnly[] =
-    "what there is on disk was written by a world of another size, and memory has none that this one can take: start "
-    "the job with as many nodes as before";
-
 constexpr CheckpointId kNewest{EpochId(std::numeric_limits<uint64_t>::max()), std::numeric_limits<int64_t>::max()};
 
 template <typename Said>
@@ -46,14 +42,17 @@ bool Fleet::All(const Fact& fact) const {
 void Fleet::Begin(EpochId epoch) {
   if (epoch <= epoch_) return;
   epoch_ = epoch;
-  nodes_.assign(nodes_.size(), Node{});
+  for (Node& node : nodes_) {
+    const bool vacant = node.vacant;
+    node = Node{};
+    node.vacant = vacant;
+  }
   commit_ = Commit{epoch, {}, -1};
   holders_.clear();
   questions_.clear();
   on_disk_.reset();
   not_to_be_had_.clear();
   rejected_.clear();
-  other_world_ = false;
 }
 
 Progress Fleet::progress() const {
@@ -186,6 +185,12 @@ Probed Fleet::Overdue(Rung rung, std::vector<int>& unanswered) const {
   return all;
 }
 
+// Whatever number an agent has for itself: while nodes count anew that may still be the old one.
+Fleet::Events Fleet::Take(Node& node, Alerted said) {
+  said.node = static_cast<int>(&node - nodes_.data());
+  return {said};
+}
+
 // The job is paused when all of it is.
 Fleet::Events Fleet::Take(Node& node, JobPaused said) {
   if (std::exchange(node.paused, true)) return {};
@@ -212,6 +217,8 @@ Fleet::Events Fleet::Take(Node& node, Said said) {
 
 std::vector<EventBody> Fleet::Hear(int node, const RestoreFound& found) {
   if (found.epoch.value() != epoch_.value() + 1) return {};
+  const bool for_another = found.as.node != node || found.as.nodes != static_cast<int>(nodes_.size());
+  if (found.as.nodes > 0 && for_another) return {};  // it was asked under another number, and is asked anew
   if (std::any_of(nodes_.begin(), nodes_.end(), [](const Node& each) { return each.vacant; })) return {};  // asked anew
   if (found.fetched) return HearFetched(node, found);
   if (found.not_above || on_disk_) return HearOnDisk(node, found);
@@ -232,7 +239,7 @@ Fleet::Events Fleet::HearFetched(int index, const RestoreFound& found) {
   node.fetch.reset();
   rejected_.insert(rejected_.end(), found.rejected.begin(), found.rejected.end());
   if (found.points.empty()) {
-    not_to_be_had_.insert({index, *found.fetched});
+    not_to_be_had_.insert({index, node.fetches_from, *found.fetched});
   } else {
     node.fetched = found.fetched;
   }
@@ -245,12 +252,11 @@ Fleet::Events Fleet::HearOnDisk(int node, const RestoreFound& found) {
   if (!All([](const Node& each) { return each.found.has_value(); })) return {};
   auto common = NewestCommon(nodes_, [](const Node& each) { return each.found->points; });
   if (common && IsPoisoned(*common)) common.reset();  // on disk
-  if (other_world_) {
-    const bool some = std::any_of(nodes_.begin(), nodes_.end(), [](const Node& n) { return !n.found->points.empty(); });
-    return {RestoreChosen{found.epoch, {}, rejected_, some ? kOnDiskOnly : ""}};
-  }
-  if (!common && AskOnDisk(found.epoch)) return {};
-  return {RestoreChosen{found.epoch, common, rejected_}};
+  if (common) return {RestoreChosen{found.epoch, common, rejected_}};
+  const auto unfit = std::find_if(nodes_.begin(), nodes_.end(), [](const Node& n) { return !n.found->unfit.empty(); });
+  if (unfit != nodes_.end()) return {RestoreChosen{found.epoch, {}, rejected_, unfit->found->unfit}};
+  if (AskOnDisk(found.epoch)) return {};
+  return {RestoreChosen{found.epoch, {}, rejected_}};
 }
 
 bool Fleet::Has(const Node& node, const CheckpointId& point) const {
@@ -259,11 +265,11 @@ bool Fleet::Has(const Node& node, const CheckpointId& point) const {
 }
 
 std::optional<int> Fleet::KeptBy(int node, const CheckpointId& point) const {
-  if (not_to_be_had_.contains({node, point})) return std::nullopt;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const std::vector<KeptFor>& kept = nodes_[i].found->kept;
     const bool keeps = std::find(kept.begin(), kept.end(), KeptFor{node, point}) != kept.end();
-    if (keeps && keeps_at_[i] && static_cast<int>(i) != node) return static_cast<int>(i);
+    const int keeper = static_cast<int>(i);
+    if (keeps && keeps_at_[i] && keeper != node && !not_to_be_had_.contains({node, keeper, point})) return keeper;
   }
   return std::nullopt;
 }
@@ -300,11 +306,18 @@ void Fleet::Gather(EpochId next, const CheckpointId& point) {
   for (size_t i = 0; i < nodes_.size(); ++i) {
     Node& node = nodes_[i];
     if (Has(node, point) || (node.fetch && node.fetch->point == point)) continue;
-    const KeepsAt& where = *keeps_at_[static_cast<size_t>(*KeptBy(static_cast<int>(i), point))];
-    node.fetch = FetchKept{next, point, where.host, where.port};
-    node.fetched.reset();  // it has room for one
-    questions_.emplace_back(static_cast<int>(i), *node.fetch);
+    const int keeper = *KeptBy(static_cast<int>(i), point);
+    const KeepsAt& where = *keeps_at_[static_cast<size_t>(keeper)];
+    Ask(static_cast<int>(i), keeper, FetchKept{next, point, where.host, where.port});
   }
+}
+
+void Fleet::Ask(int index, int keeper, const FetchKept& fetch) {
+  Node& node = nodes_[static_cast<size_t>(index)];
+  node.fetch = fetch;
+  node.fetches_from = keeper;
+  node.fetched.reset();  // it has room for one
+  questions_.emplace_back(index, fetch);
 }
 
 // Neighbours by their numbers, so few that each has a share of the test's time.

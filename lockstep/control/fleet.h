@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -80,6 +81,7 @@ class Fleet {
     std::map<Rung, Probed> probed;
     std::optional<RestoreFound> found;
     std::optional<FetchKept> fetch;       // it has been asked to, and has not answered
+    int fetches_from = -1;                // the node that keeps it
     std::optional<CheckpointId> fetched;  // it has in memory what its keeper had
     Holding holding;
   };
@@ -98,9 +100,10 @@ class Fleet {
   // fleet_world.cc: where a world begins that is not the one which wrote the checkpoints.
   bool IsAnotherWorld() const;
   Events ChooseReplica(EpochId next);
-  Events AskForReplicas(const std::vector<std::pair<int, FetchKept>>& fetches);
+  void Ask(int node, int keeper, const FetchKept& fetch);
   std::string WhyUnfit(const CheckpointId& point) const;
-  std::optional<FetchKept> ReplicaFor(EpochId next, int node, const CheckpointId& point) const;
+  // From which node, and what.
+  std::optional<std::pair<int, FetchKept>> ReplicaFor(EpochId next, int node, const CheckpointId& point) const;
   Events HearFetched(int node, const RestoreFound& found);
   Events HearOnDisk(int node, const RestoreFound& found);
   bool AskOnDisk(EpochId next);
@@ -115,6 +118,7 @@ class Fleet {
   Events Take(Node& node, const StacksKept& said);
   Events Take(Node& node, const Probed& said);
   Events Take(Node& node, const CodeKept& said);
+  Events Take(Node& node, Alerted said);
   Events Take(Node& node, JobPaused said);
   Events Take(Node& node, JobContinued said);
   template <typename Said>
@@ -129,11 +133,11 @@ class Fleet {
   std::map<CheckpointId, size_t> holders_;  // how many nodes say to hold it
   // Of the conversation about where to begin anew.
   Questions questions_;
-  std::optional<ChooseOnDisk> on_disk_;                   // what was asked last; none: memory's stand
-  std::set<std::pair<int, CheckpointId>> not_to_be_had_;  // kept for this node, as was said, and then it wasn't
-  std::vector<std::string> rejected_;                     // by all answers so far
-  std::vector<CheckpointId> poisoned_;                    // each with its epoch: from this step on
-  bool other_world_ = false;                              // what there is in memory, another world has written
+  std::optional<ChooseOnDisk> on_disk_;  // what was asked last; none: memory's stand
+  // By this node from that one, which says to keep it.
+  std::set<std::tuple<int, int, CheckpointId>> not_to_be_had_;
+  std::vector<std::string> rejected_;   // by all answers so far
+  std::vector<CheckpointId> poisoned_;  // each with its epoch: from this step on
 };
 
 }  // namespace lockstep::control

@@ -80,6 +80,27 @@ class FleetTest : public testing::Test {
   std::optional<CheckpointId> on_disk_;  // what was asked last
 };
 
+TEST_F(FleetTest, AnAlertIsOfWhoeverSaysIt) {
+  const Alerted under_its_old_number{2, "gpu_xid", AlertClass::kMachine, "", "it says so", Nanos{1}};
+  EXPECT_EQ(std::get<Alerted>(fleet_.Hear(1, EventBody(under_its_old_number)).at(0)).node, 1);
+}
+
+TEST_F(FleetTest, WhatIsOnDiskMayBeOfNoUseToThisWorld) {
+  for (const int node : {0, 1, 2}) Find(node, {});
+  ASSERT_TRUE(on_disk_);
+  for (const int node : {0, 1}) EXPECT_EQ(Find(node, {}), "undecided");
+  RestoreFound found{EpochId(2), {}, {}, on_disk_};
+  found.unfit = "it was written by 4 ranks";
+  EXPECT_EQ(std::get<RestoreChosen>(fleet_.Hear(2, found).at(0)).unfit, found.unfit);
+}
+
+TEST_F(FleetTest, NobodyWaitsForANodeThatNobodyHas) {
+  fleet_.Vacate(1);
+  fleet_.Begin(EpochId(2));  // the journal did not know of it
+  EXPECT_THAT(Hear(0, EpochStopped{EpochId(2)}), IsEmpty());
+  EXPECT_THAT(Hear(2, EpochStopped{EpochId(2)}), ElementsAre("epoch_stopped"));
+}
+
 TEST_F(FleetTest, AnEpochRunsAndStopsWhenItDoesOnAllNodes) {
   EXPECT_THAT(Hear(0, EpochSpawned{kOne}), IsEmpty());
   EXPECT_THAT(Hear(0, EpochSpawned{kOne}), IsEmpty());

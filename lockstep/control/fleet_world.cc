@@ -3,6 +3,7 @@
 // it are one and the same, by the word of those who hold them or keep them for a node that is lost: then any rank's
 // part is right for any rank. Of parts that differ, or that nobody has any more, nothing is guessed.
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "lockstep/control/fleet.h"
@@ -19,7 +20,6 @@ bool Fleet::IsAnotherWorld() const {
 }
 
 Fleet::Events Fleet::ChooseReplica(EpochId next) {
-  other_world_ = true;
   std::set<CheckpointId> candidates;
   for (const Node& node : nodes_) candidates.insert(node.found->points.begin(), node.found->points.end());
   std::string unfit;
@@ -30,32 +30,25 @@ Fleet::Events Fleet::ChooseReplica(EpochId next) {
       if (unfit.empty()) unfit = why;
       continue;
     }
-    std::vector<std::pair<int, FetchKept>> fetches;
+    std::map<int, std::pair<int, FetchKept>> fetches;
     bool lacking = false;
     for (size_t i = 0; i < nodes_.size() && !lacking; ++i) {
       if (Has(nodes_[i], *point)) continue;
-      const std::optional<FetchKept> fetch = ReplicaFor(next, static_cast<int>(i), *point);
+      const auto fetch = ReplicaFor(next, static_cast<int>(i), *point);
       lacking = !fetch;
-      if (fetch) fetches.emplace_back(static_cast<int>(i), *fetch);
+      if (fetch) fetches.emplace(static_cast<int>(i), *fetch);
     }
     if (!lacking && fetches.empty()) return {RestoreChosen{next, *point, rejected_, {}}};
-    if (!lacking) return AskForReplicas(fetches);
+    // Nobody is asked for one that not all can have: the answers would ask for it again.
+    for (const auto& [node, fetch] : fetches) {
+      const std::optional<FetchKept>& asked = nodes_[static_cast<size_t>(node)].fetch;
+      if (!lacking && (!asked || asked->point != *point)) Ask(node, fetch.first, fetch.second);
+    }
+    if (!lacking) return {};
     unfit = "a machine that joins can't have the checkpoint of another: nobody offers it";
   }
   if (!unfit.empty()) return {RestoreChosen{next, {}, rejected_, unfit}};
   AskOnDisk(next);
-  return {};
-}
-
-// Nobody is asked for one that not all can have: the answers would ask for it again.
-Fleet::Events Fleet::AskForReplicas(const std::vector<std::pair<int, FetchKept>>& fetches) {
-  for (const auto& [index, fetch] : fetches) {
-    Node& node = nodes_[static_cast<size_t>(index)];
-    if (node.fetch && node.fetch->point == fetch.point) continue;
-    node.fetch = fetch;
-    node.fetched.reset();  // it has room for one
-    questions_.emplace_back(index, fetch);
-  }
   return {};
 }
 
@@ -84,13 +77,13 @@ std::string Fleet::WhyUnfit(const CheckpointId& point) const {
                      parts - static_cast<int>(known.size()), parts);
 }
 
-std::optional<FetchKept> Fleet::ReplicaFor(EpochId next, int node, const CheckpointId& point) const {
+std::optional<std::pair<int, FetchKept>> Fleet::ReplicaFor(EpochId next, int node, const CheckpointId& point) const {
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (!keeps_at_[i] || static_cast<int>(i) == node) continue;
-    for (const KeptFor& kept : nodes_[i].found->kept) {
-      if (kept.point != point || not_to_be_had_.contains({node, point})) continue;
-      return FetchKept{next, point, keeps_at_[i]->host, keeps_at_[i]->port, kept.node};
-    }
+    const int keeper = static_cast<int>(i);
+    if (!keeps_at_[i] || keeper == node || not_to_be_had_.contains({node, keeper, point})) continue;
+    for (const KeptFor& kept : nodes_[i].found->kept)
+      if (kept.point == point)
+        return std::pair(keeper, FetchKept{next, point, keeps_at_[i]->host, keeps_at_[i]->port, kept.node});
   }
   return std::nullopt;
 }

@@ -40,13 +40,13 @@ struct Replica {
 };
 // Of a script that says so of its ranks, whatever their tensors are.
 inline constexpr uint64_t kSaidToBeReplica = ~uint64_t{0};
-// The place that an agent had when what it holds, and keeps for others, was written.
+// A place of an agent: that which it had when what it holds, and keeps for others, was written, or another.
 struct HeldAs {
   int node = -1, nodes = 0;  // -1: none
   bool operator==(const HeldAs&) const = default;
 };
 // An agent's answer to ChooseRestore: those in memory whose CRCs it has verified, what it keeps for others, and what it
-// found damaged. To FetchKept and ChooseOnDisk: at most one.
+// found damaged. To FetchKept and ChooseOnDisk: at most one, or why the newest on disk is of no use to this world.
 struct RestoreFound {
   EpochId epoch;  // the coming one
   std::vector<CheckpointId> points;
@@ -55,6 +55,8 @@ struct RestoreFound {
   std::vector<KeptFor> kept{};
   std::optional<CheckpointId> fetched{};  // of the question, if it was FetchKept
   HeldAs held{};                          // nodes 0: as it stands now
+  std::string unfit{};                    // on disk, written by another world
+  HeldAs as{};                            // for which place it answers: of the world to come; nodes 0: not said
   std::vector<Replica> replicas{};        // of its own and of those that it keeps
 };
 // Where this agent takes in what other nodes want kept, and where its tests would hear the node before it in a ring.

@@ -123,7 +123,7 @@ void BeginEpoch(State& state, const std::optional<CheckpointId>& point) {
 
 // Damaged checkpoints and not one good: to begin afresh, over what a person may still rescue, is not ours to decide.
 bool NothingLoads(const State& state, const RestoreChosen& event) {
-  return state.spec.load_first && state.frontier < 0 && !event.point && !event.rejected.empty();
+  return state.spec.load_first && state.frontier < 0 && !event.point && !event.rejected.empty() && event.unfit.empty();
 }
 
 void EndUnloaded(Turn& turn, const RestoreChosen& event) {
@@ -148,6 +148,7 @@ void On(Turn& turn, const RestoreChosen& event) {
   State& state = turn.state;
   if (state.mode != Mode::kLoading && state.mode != Mode::kChoosing) return Ignore(turn);
   if (NothingLoads(state, event)) return EndUnloaded(turn, event);
+  if (state.mode == Mode::kLoading && !event.unfit.empty()) return BeginFinish(turn, kExitFailed, event.unfit, {});
   if (state.mode == Mode::kLoading) return BeginLoaded(turn, event);
   if (!event.unfit.empty() && !state.joining.empty()) return UndoGrowth(turn, event.unfit);
   if (!event.unfit.empty()) return BeginFinish(turn, kExitLost, event.unfit, {});
@@ -222,7 +223,7 @@ void On(Turn& turn, const WatcherGone& event) {
 }
 
 void On(Turn& turn, const AgentLost& event) {
-  if (turn.state.lost_agents.contains(event.node)) return Ignore(turn);
+  if (turn.state.lost_agents.contains(event.node) || turn.state.vacated.contains(event.node)) return Ignore(turn);
   const size_t index =
       AddWatcherIncident(turn, {incident::Suspect::Kind::kSoftware, AgentName(event.name)}, event.why, event.since);
   turn.state.lost_agents[event.node] = index;
@@ -408,8 +409,12 @@ static std::vector<RankId> Suspects(const State& state) {
   return ranks;
 }
 
+// Who has not heard where the first epoch of a world began has not taken its place in it: it would be the only one left
+// that counts as before.
 static std::vector<Command> Kill(const State& state) {
-  std::vector<Command> commands = {KillEpoch{state.epoch, Seconds{0}, SIGTERM, Suspects(state), IsChanging(state)}};
+  std::vector<Command> commands;
+  if (state.world_since == state.epoch) commands.push_back(PublishRestore{state.epoch, state.restore});
+  commands.push_back(KillEpoch{state.epoch, Seconds{0}, SIGTERM, Suspects(state), IsChanging(state)});
   if (!state.fault.plan.evict.empty()) commands.push_back(WaitForStop{state.epoch, state.spec.policy.stop_within});
   return commands;
 }

@@ -139,6 +139,7 @@ struct State {
   std::map<int, Awaited> awaited;  // by node; in reach again, or replaced, it is not
   std::set<int> vacated;           // nodes that the coming epoch does not have, until its world is settled
   std::set<std::string> joining;   // choosing: machines that the last world did not have, by token
+  EpochId world_since;             // the first of this world, also if it is to come; 0: that of the job
   bool may_grow = true;            // its state is not known to forbid it
   Nanos room_since, grown;         // a machine stands by and the world may grow; when it last did. 0: not so
   Alerts alerts;

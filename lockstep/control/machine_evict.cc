@@ -114,6 +114,25 @@ void TakeAwaitedPlace(Turn& turn) {
   }
 }
 
+// The job was to go on without that node, and has not begun to: with as many nodes as before it is the better one.
+void TakeVacantPlace(Turn& turn) {
+  State& state = turn.state;
+  if (state.mode != Mode::kStopping && state.mode != Mode::kProbing) return;
+  for (const int node : state.vacated) {
+    const auto standby = StandbyFor(state, node);
+    if (standby == state.standbys.end()) continue;
+    NodeSpec& place = state.spec.nodes[static_cast<size_t>(node)];
+    for (Eviction& eviction : state.evictions)
+      if (eviction.node.token == place.token) eviction.standby = standby->name;
+    ActOnPlan(turn, ActionKind::kEvict, fmt::format("standby {} has the place of node {}", standby->name, place.name));
+    place = *standby;
+    state.standbys.erase(standby);
+    state.vacated.erase(node);
+    turn.commands.push_back(Seat{node, place});
+    return AnnounceOpen(turn);
+  }
+}
+
 }  // namespace
 
 bool HasStandbyFor(const State& state, int node) { return StandbyFor(state, node) != state.standbys.end(); }
@@ -130,16 +149,20 @@ void Replace(Turn& turn, int node, const std::string& why, Role role) {
   state.awaited.erase(node);
   ActOnPlan(turn, ActionKind::kEvict,
             fmt::format("node {} is out of the job, standby {} in its place", place.name, standby->name));
+  if (state.joining.erase(place.token) > 0) state.joining.insert(standby->token);
   place = *standby;
   state.standbys.erase(standby);
   state.alerts.Forget(node);
   if (const auto lost = state.lost_agents.extract(node); !lost.empty())
     CloseWatcherIncident(turn, lost.mapped(), fmt::format("standby {} took its place", place.name));
-  turn.commands.push_back(Seat{node});
+  turn.commands.push_back(Seat{node, place});
   AnnounceOpen(turn);
 }
 
-bool IsReplaceable(const State& state, int node) { return MayLose(state) && HasStandbyFor(state, node); }
+// In the process of the agent of one node the coordinator itself may live.
+bool IsReplaceable(const State& state, int node) {
+  return node != state.spec.leading_node && MayLose(state) && HasStandbyFor(state, node);
+}
 
 Nanos GoneAt(const State& state, int node, Nanos lost_since) {
   if (IsReplaceable(state, node)) return lost_since + ToNanos(kReplaceableLimit);
@@ -209,6 +232,7 @@ void On(Turn& turn, const StandbyCame& event) {
   On(turn, StandbyLeft{event.node.token});  // it is back
   turn.state.standbys.push_back(event.node);
   TakeAwaitedPlace(turn);
+  TakeVacantPlace(turn);
   NoteRoom(turn);
   Reconsider(turn);
 }

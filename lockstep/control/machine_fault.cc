@@ -391,6 +391,7 @@ void On(Turn& turn, const JournalBehind& event) {
   const uint64_t missing = event.seen.value() - known;
   state.restarts += static_cast<int>(event.seen.value() - state.epoch.value());
   state.epoch = event.seen;
+  state.world_since = {};  // where that began is not known
   state.exits.clear();
   state.in_loop = state.recomputing = false;
   if (state.mode == Mode::kFinishing) return Ask(turn);

@@ -57,6 +57,7 @@ void Complete(const State& state, std::vector<Culprit>& culprits) {
   for (Culprit& culprit : culprits) {
     if (std::any_of(distinct.begin(), distinct.end(), [&](const Culprit& c) { return c.node == culprit.node; }))
       continue;
+    if (state.vacated.contains(culprit.node)) continue;  // it is out already
     const auto index = static_cast<size_t>(culprit.node);
     const int ranks = index < state.spec.nodes.size() ? state.spec.nodes[index].ranks : 0;
     const auto fits = std::find_if(standbys.begin(), standbys.end(), [&](const auto& s) { return s.ranks == ranks; });
@@ -131,7 +132,7 @@ Situation SituationOf(const State& state, Symptom symptom) {
   situation.culprits = CulpritsOf(state, symptom);
   situation.widespread = state.alerts.IsWidespread(state.spec.policy, state.now);
   situation.evicted_last_hour = EvictedLastHour(state);
-  situation.nodes = CountNodes(state);
+  situation.nodes = CountNodes(state) - static_cast<int>(state.vacated.size());
   situation.standbys = static_cast<int>(state.standbys.size());
   situation.can_roll_back = CanRollBack(state);
   return situation;
@@ -310,6 +311,11 @@ void TakeCulprits(State& state, const Probed& event) {
   }
 }
 
+// Its place was given to another one when it was lost, or to nobody: what is left to do is to begin anew.
+bool IsPutOut(Symptom symptom, const Situation& situation) {
+  return symptom == Symptom::kNodeLost && situation.culprits.empty();
+}
+
 }  // namespace
 
 Symptom SymptomOf(const State& state) {
@@ -349,7 +355,10 @@ void Resolve(Turn& turn) {
   State& state = turn.state;
   const Symptom symptom = SymptomOf(state);
   const Situation situation = SituationOfOpen(state, symptom);
-  const Decision decision = Decide(state.spec.policy, situation);
+  const Decision decision =
+      IsPutOut(symptom, situation)
+          ? Decision{.rung = Rung::kReattempt, .reason = "the node that was lost is out of the job"}
+          : Decide(state.spec.policy, situation);
   Plan& plan = state.fault.plan;
   plan = {symptom, decision.rung, decision.reason, {}, state.fault.free_retry || situation.on_trial};
   // The place of a node that is lost is given away at once: of its ranks none has to end.

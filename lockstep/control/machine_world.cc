@@ -20,17 +20,9 @@ std::optional<cluster::Layout> LayoutOf(const State& state) {
   return *layout;
 }
 
-// The layout for another number of ranks: it has more data parallelism, or less, and is the same otherwise.
-std::optional<cluster::Layout> LayoutFor(cluster::Layout layout, int ranks) {
-  const int model = layout.WorldSize() / layout.dp;
-  layout.dp = ranks / model;
-  const bool fits = layout.dp > 0 && ranks % model == 0 && layout.Validate().ok();
-  return fits ? std::optional(layout) : std::nullopt;
-}
-
 bool LayoutAllows(const State& state, int ranks) {
   const std::optional<cluster::Layout> layout = LayoutOf(state);
-  return !layout || LayoutFor(*layout, ranks).has_value();
+  return !layout || layout->WithRanks(ranks).has_value();
 }
 
 int RanksOf(const std::vector<NodeSpec>& nodes) {
@@ -82,7 +74,7 @@ void TakeWorld(State& state, std::vector<NodeSpec> nodes) {
   state.spec.nodes = std::move(nodes);
   state.spec.ranks = RanksOf(state.spec.nodes);
   if (const std::optional<cluster::Layout> layout = LayoutOf(state))
-    state.spec.layout = cluster::LayoutJson(LayoutFor(*layout, state.spec.ranks).value_or(*layout));
+    state.spec.layout = cluster::LayoutJson(layout->WithRanks(state.spec.ranks).value_or(*layout));
 }
 
 // The world of the coming epoch, if it is another one.
@@ -102,6 +94,7 @@ std::optional<Resize> SettleWorld(Turn& turn) {
   nodes.insert(nodes.end(), state.standbys.begin(), end);
   state.standbys.erase(state.standbys.begin(), end);
   if (joining > 0) state.grown = turn.at;
+  state.world_since = EpochId(state.epoch.value() + 1);
   state.vacated.clear();
   Renumber(state, change.from);
   TakeWorld(state, std::move(nodes));
@@ -126,13 +119,14 @@ void GoOnWithout(Turn& turn, int node, const std::string& why, Role role) {
   const NodeSpec& place = state.spec.nodes[static_cast<size_t>(node)];
   state.evictions.push_back({place, "", why, turn.at, role, Open(state).id});
   state.awaited.erase(node);
+  state.joining.erase(place.token);
   state.vacated.insert(node);
   state.alerts.Forget(node);
   ActOnPlan(turn, ActionKind::kEvict,
             fmt::format("node {} is out of the job, which goes on without it: nobody stands by", place.name));
   if (const auto lost = state.lost_agents.extract(node); !lost.empty())
     CloseWatcherIncident(turn, lost.mapped(), "the job goes on without it");
-  turn.commands.push_back(Vacate{node});
+  turn.commands.push_back(Vacate{node, place});
   AnnounceOpen(turn);
   if (state.mode == Mode::kChoosing) BeginChoosing(turn);
 }
@@ -146,17 +140,22 @@ void BeginChoosing(Turn& turn) {
   for (Command& command : PendingCommands(state)) turn.commands.push_back(std::move(command));
 }
 
+// Those that join may be what made up for others that were lost meanwhile.
 void UndoGrowth(Turn& turn, const std::string& why) {
   State& state = turn.state;
   state.may_grow = false;
   const std::set<std::string> joining = std::exchange(state.joining, {});
+  std::set<int> gone;
+  for (size_t i = 0; i < state.spec.nodes.size(); ++i)
+    if (joining.contains(state.spec.nodes[i].token)) gone.insert(static_cast<int>(i));
+  if (!FitsWithout(state, gone)) return BeginFinish(turn, kExitLost, why, {});
   for (size_t i = 0; i < state.spec.nodes.size(); ++i) {
-    if (!joining.contains(state.spec.nodes[i].token)) continue;
+    if (!gone.contains(static_cast<int>(i))) continue;
     state.evictions.push_back({state.spec.nodes[i], "", why, turn.at, Role::kLoss, Open(state).id});
     state.vacated.insert(static_cast<int>(i));
     if (const auto lost = state.lost_agents.extract(static_cast<int>(i)); !lost.empty())
       CloseWatcherIncident(turn, lost.mapped(), "it does not join");
-    turn.commands.push_back(Vacate{static_cast<int>(i)});
+    turn.commands.push_back(Vacate{static_cast<int>(i), state.spec.nodes[i]});
   }
   Act(turn, ActionKind::kNote, "the world does not grow after all, now or later: " + why);
   BeginChoosing(turn);
@@ -173,6 +172,7 @@ bool IsGrowthDue(const State& state, Nanos now) {
   const bool trains = state.mode == Mode::kRunning && state.in_loop && !state.paused && !state.open;
   const int64_t began = state.restore ? state.restore->step : -1;
   if (!trains || state.room_since.value == 0 || state.progress.step <= began) return false;
+  if (CountJoining(state, state.spec.nodes) == 0) return false;  // there was room, before the job went on
   const bool soon = state.grown.value != 0 && now - state.grown < ToNanos(state.spec.policy.grow_every);
   return !soon && now - state.room_since >= ToNanos(state.spec.policy.grow_after);
 }

@@ -29,6 +29,7 @@ std::vector<std::string> Names(const Scenario& job) {
 }
 
 const StandbyCame kStandby{{"s", 2, "s's"}};
+const CheckpointId kPoint{EpochId(1), 12};
 
 TEST(World, GoesOnWithoutALostNode) {
   Scenario job = ThreeNodes(2, 3);
@@ -61,6 +62,16 @@ TEST(World, AStandbyIsPreferred) {
   EXPECT_THAT(Names(job), ElementsAre("a", "s", "c"));
 }
 
+TEST(World, AStandbyThatComesInTimeHasThePlaceAfterAll) {
+  Scenario job = ThreeNodes(2, 3);
+  LoseB(job);
+  EXPECT_THAT(job.Hear(21.25, kStandby), HasSubstr("seat 1"));
+  EXPECT_THAT(job.Hear(21.3, EpochStopped{EpochId(1)}), Not(HasSubstr("resize"))) << "as many nodes, in the old order";
+  EXPECT_THAT(Names(job), ElementsAre("a", "s", "c"));
+  ASSERT_EQ(job.state.evictions.size(), 1u);
+  EXPECT_EQ(job.state.evictions[0].standby, "s");
+}
+
 TEST(World, AMachineThatCanBeHadIsAwaitedFirst) {
   Scenario job = ThreeNodes(2, 3, "", true);
   EXPECT_THAT(LoseB(job), Not(HasSubstr("vacate")));
@@ -87,6 +98,16 @@ TEST(World, EndsWhereItsStateDoesNotFit) {
   job.Hear(21.3, EpochStopped{EpochId(1)});
   EXPECT_THAT(job.Hear(21.4, RestoreChosen{EpochId(2), {}, {}, "its ranks differ"}), HasSubstr("finish 3"));
   EXPECT_EQ(job.state.verdict, "its ranks differ");
+}
+
+TEST(World, ARunDoesNotBeginAfreshOverWhatItCannotTake) {
+  JobSpec spec;
+  spec.load_first = true;
+  spec.first_epoch = EpochId(4);
+  Scenario job(std::move(spec));
+  EXPECT_THAT(job.Hear(2, RestoreChosen{EpochId(4), {}, {}, "it was written by 4 ranks"}), HasSubstr("kill 4"));
+  EXPECT_EQ(job.state.exit_code, kExitFailed);
+  EXPECT_EQ(job.state.verdict, "it was written by 4 ranks");
 }
 
 TEST(World, ShrinksAgainWhileItChooses) {
@@ -140,9 +161,131 @@ TEST(World, DoesNotGrowIfItsStateDoesNotFit) {
   EXPECT_EQ(job.state.mode, Mode::kChoosing) << "the job goes on as it was";
 }
 
-// ---- where the new world begins ----
+// Of the machines a, b and c these say that they are broken.
+Scenario Accused(Policy policy, const std::vector<int>& nodes, int standbys) {
+  JobSpec spec;
+  spec.least_nodes = 1;
+  spec.most_nodes = 3;
+  spec.standbys = standbys;
+  spec.policy = std::move(policy);
+  Scenario job = OfNodes({"a", "b", "c"}, std::move(spec));
+  for (int i = 0; i < standbys; ++i) job.Hear(13, kStandby);
+  for (const int node : nodes) job.Hear(20, Alerted{node, "gpu_xid", AlertClass::kMachine, "gpu3", "Xid 79", At(19)});
+  return job;
+}
 
-const CheckpointId kPoint{EpochId(1), 12};
+TEST(World, WhoIsMeantIsSaidByNameForTheNumbersAreNewOnes) {
+  Scenario job = Accused({}, {1, 2}, 1);
+  EXPECT_THAT(job.Hear(21, EpochStopped{EpochId(1)}),
+              HasSubstr("seat 1, announce 1, vacate 2, announce 1, resize to 2"));
+  EXPECT_EQ(std::get<Seat>(job.commands[0]).standby.name, "s");
+  EXPECT_EQ(std::get<Vacate>(job.commands[2]).left.name, "c");
+  EXPECT_THAT(Names(job), ElementsAre("a", "s"));
+}
+
+TEST(World, MachinesThatLeaveCountNoMore) {
+  Policy policy;
+  policy.least_machines = 2;
+  Scenario job = Accused(policy, {}, 0);
+  job.Hear(20, AgentLost{1, "b", "its connection was lost", At(20)});
+  EXPECT_THAT(job.Hear(31, AgentGone{1, "gone"}), HasSubstr("vacate 1"));
+  job.Hear(31.1, Alerted{2, "gpu_xid", AlertClass::kMachine, "gpu3", "Xid 79", At(31)});
+  job.Hear(31.2, EpochStopped{EpochId(1)});
+  EXPECT_THAT(Names(job), ElementsAre("a", "c")) << "one machine would be left";
+}
+
+TEST(World, WhatElseHappensToAJobThatLostANodeDoesNotEndIt) {
+  for (const bool stands_by : {false, true}) {
+    Scenario job = ThreeNodes(1, 3);
+    if (stands_by) job.Hear(13, kStandby);
+    EXPECT_THAT(LoseB(job), HasSubstr(stands_by ? "seat 1" : "vacate 1"));
+    job.Hear(21.25, Alerted{2, "gpu_xid", AlertClass::kMachine, "gpu3", "Xid 79", At(21)});
+    job.Hear(21.3, EpochStopped{EpochId(1)});
+    EXPECT_EQ(job.state.mode, Mode::kChoosing) << job.state.verdict;
+  }
+}
+
+TEST(World, ANodeThatIsOutIsNotEvictedAgain) {
+  Scenario job = ThreeNodes(1, 3);
+  job.Hear(14, Killed(1, 0, SIGKILL));
+  job.Restart(15, kPoint);
+  job.ComeUp(16);
+  job.See(13, 17);
+  job.Hear(18, Killed(2, 0, SIGKILL));
+  job.Hear(19, EpochStopped{EpochId(2)});
+  ASSERT_EQ(job.state.mode, Mode::kProbing);
+  job.Hear(19.1, AgentLost{1, "b", "its connection was lost", At(19)});
+  EXPECT_THAT(job.Hear(30, AgentGone{1, "gone"}), HasSubstr("vacate 1"));
+  EXPECT_TRUE(job.Hear(30.1, AgentLost{1, "b", "it never came", At(19)}).empty()) << "nobody waits for it";
+  incident::Finding finding;
+  finding.syndrome = incident::Syndrome::kMachineFault;
+  finding.suspects = {{incident::Suspect::Kind::kNode, "b"}};
+  finding.evidence = {"its sums differ"};
+  finding.certain = true;
+  job.Hear(31, Probed{EpochId(2), Rung::kDiagnose, {finding}, {}});
+  job.Hear(31, Probed{EpochId(2), Rung::kReplay, {}, {}});
+  EXPECT_EQ(job.state.evictions.size(), 1u);
+  EXPECT_THAT(Names(job), ElementsAre("a", "c"));
+}
+
+TEST(World, WhoMissedItsBeginningHearsOfItBeforeItsEnd) {
+  Scenario job = ThreeNodes(2, 3);
+  LoseB(job);
+  job.Hear(21.3, EpochStopped{EpochId(1)});
+  job.Hear(21.4, RestoreChosen{EpochId(2), kPoint, {}});
+  EXPECT_THAT(job.Hear(22, Killed(2, 0, SIGKILL)), HasSubstr("publish 2 1/12, kill 2"));
+  job.Restart(23, kPoint);
+  EXPECT_THAT(job.Hear(24, Killed(3, 0, SIGKILL)), Not(HasSubstr("publish"))) << "nobody has missed it who ended it";
+}
+
+TEST(World, TheNodeThatLeadsHasNoStandby) {
+  JobSpec spec;
+  spec.leading_node = 1;
+  Scenario job = OfNodes({"a", "b"}, std::move(spec));
+  job.Hear(13, kStandby);
+  job.Hear(14, Killed(1, 0, SIGKILL));
+  EXPECT_FALSE(IsReplaceable(job.state, 1)) << "the coordinator is in the process of its agent";
+  EXPECT_TRUE(IsReplaceable(job.state, 0));
+  EXPECT_THAT(job.Hear(140, StopOverdue{EpochId(1), {1}}), Not(HasSubstr("seat")));
+}
+
+TEST(World, OneNodeAloneDoesNotRestartInOrderToGrow) {
+  JobSpec spec;
+  spec.least_nodes = 1;
+  spec.most_nodes = 2;
+  spec.nodes = {{"a", 2, "a's"}};
+  spec.ranks = 2;
+  Scenario job(std::move(spec));
+  job.Hear(1.5, kStandby);
+  job.ComeUp(2);
+  job.See(10, 12);
+  EXPECT_FALSE(IsGrowthDue(job.state, At(100))) << "nobody could have its state";
+}
+
+TEST(World, WhoTookThePlaceOfOneThatJoinsJoins) {
+  Scenario job = Smaller();
+  job.Hear(60, GrowthDue{EpochId(2)});
+  job.Hear(60.1, EpochStopped{EpochId(2)});
+  job.Hear(60.2, StandbyCame{{"t", 2, "t's"}});
+  job.Hear(60.3, AgentLost{2, "s", "its connection was lost", At(60.2)});
+  EXPECT_THAT(job.Hear(75, AgentGone{2, "gone"}), HasSubstr("seat 2"));
+  EXPECT_THAT(job.Hear(75.1, RestoreChosen{EpochId(3), {}, {}, "its ranks differ"}), HasSubstr("vacate 2"));
+  EXPECT_THAT(Names(job), ElementsAre("a", "c"));
+  EXPECT_EQ(job.state.mode, Mode::kChoosing) << "the job goes on as it was";
+}
+
+TEST(World, GrowthThatMadeUpForALossIsNotUndone) {
+  Scenario job = Smaller();
+  job.Hear(60, GrowthDue{EpochId(2)});
+  job.Hear(60.1, EpochStopped{EpochId(2)});
+  job.Hear(60.2, AgentLost{1, "c", "its connection was lost", At(60.2)});
+  EXPECT_THAT(job.Hear(75, AgentGone{1, "gone"}), HasSubstr("vacate 1"));
+  EXPECT_THAT(Names(job), ElementsAre("a", "s"));
+  EXPECT_THAT(job.Hear(75.1, RestoreChosen{EpochId(3), {}, {}, "its ranks differ"}), HasSubstr("finish 3"))
+      << "one node alone is fewer than there may be";
+}
+
+// ---- where the new world begins ----
 
 RestoreFound Found(HeldAs held, std::vector<Replica> replicas, std::vector<KeptFor> kept = {}) {
   RestoreFound found{EpochId(2), {kPoint}, {}};
@@ -186,6 +329,18 @@ TEST(WorldState, AScriptMaySaySo) {
   EXPECT_EQ(Chosen(Choose({0, kPoint, said, said}, {2, kPoint, said, said}, {{1, kPoint, 8, 7}})).point, kPoint);
 }
 
+TEST(WorldState, WhatWasAskedUnderAnotherNumberIsNoAnswer) {
+  Fleet fleet({1, 0});
+  fleet.Begin(EpochId(1));
+  fleet.Hear(0, Found({0, 3}, {{0, kPoint, 7, 7}}));
+  RestoreFound late = Found({2, 3}, {});  // on its way when c was told its new number: it does not say what b had
+  late.as = {2, 3};
+  EXPECT_TRUE(fleet.Hear(1, late).empty());
+  RestoreFound anew = Found({2, 3}, {{1, kPoint, 7, 7}, {2, kPoint, 7, 7}});
+  anew.as = {1, 2};
+  EXPECT_EQ(Chosen(fleet.Hear(1, anew)).point, kPoint);
+}
+
 TEST(WorldState, AMachineThatJoinsFetchesTheCopyOfAnother) {
   Fleet fleet({1, 2, 0});
   fleet.Begin(EpochId(1));
@@ -203,6 +358,28 @@ TEST(WorldState, AMachineThatJoinsFetchesTheCopyOfAnother) {
   RestoreFound fetched{EpochId(2), {kPoint}, {}};
   fetched.fetched = kPoint;
   EXPECT_EQ(Chosen(fleet.Hear(2, fetched)).point, kPoint);
+}
+
+TEST(WorldState, WhatOneKeeperDoesNotGiveAnotherMay) {
+  Fleet fleet({1, 2, 0});
+  fleet.Begin(EpochId(1));
+  for (int node = 0; node < 3; ++node) fleet.Hear(node, KeepsAt{"host", 100 + node});
+  fleet.Hear(0, Found({0, 2}, {{0, kPoint, 7, 7}}, {{1, kPoint}}));
+  fleet.Hear(1, Found({1, 2}, {{1, kPoint, 7, 7}}, {{0, kPoint}}));
+  RestoreFound joins{EpochId(2), {}, {}};
+  joins.held = {-1, 3};
+  fleet.Hear(2, joins);
+  RestoreFound nothing{EpochId(2), {}, {}};
+  nothing.fetched = kPoint;
+  for (const int keeper : {0, 1}) {
+    const Fleet::Questions questions = fleet.TakeQuestions();
+    ASSERT_EQ(questions.size(), 1u);
+    EXPECT_EQ(std::get<FetchKept>(questions[0].second).port, 100 + keeper);
+    const auto events = fleet.Hear(2, nothing);
+    EXPECT_EQ(events.empty(), keeper == 0);
+    if (keeper == 0) continue;
+    EXPECT_THAT(Chosen(events).unfit, HasSubstr("nobody offers it"));
+  }
 }
 
 TEST(WorldState, WhatNotAllCanHaveIsNotAskedFor) {

@@ -50,14 +50,20 @@ enum class Mutant {
   kMixedCode,         // a version that one node has copied counts as copied by all
   kReplayForever,     // a node that does not answer in a replay is waited for
   kReplayOfAnother,   // who fails in replays is taken for another node
+  // Of worlds that change.
+  kNoLeast,       // the world becomes smaller than it may
+  kVacantRunsOn,  // what ran on a node that the job goes on without is waited for
+  kOldNumbers,    // what was written under the old numbers is taken for written under the new ones
+  kAllAlike,      // ranks that differ are taken for replicas
 };
-inline constexpr int kMutants = 31;
+inline constexpr int kMutants = 35, kFirstOfWorlds = 32;
 const char* MutantName(Mutant mutant);
 
 struct SimulationPlan {
   uint64_t seed = 1;
   int nodes = 3;
   int ranks_per_node = 2;
+  bool elastic = false;  // the world may change
   Mutant mutant = Mutant::kNone;
   bool story = false;  // tell it
 };
@@ -70,6 +76,7 @@ struct SimulationResult {
   double virtual_s = 0;
   // "running" and "running -> stopping", and how often; before the job was asked for, it is in mode "none".
   std::map<std::string, int> modes, transitions;
+  std::map<std::string, int> worlds;  // the ways in which they changed, and how often
   std::vector<std::string> story;
 };
 

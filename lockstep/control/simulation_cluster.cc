@@ -22,21 +22,29 @@ Seconds StaleAfter(const SimulationPlan& plan) {
 
 }  // namespace
 
-Cluster::Cluster(const SimulationPlan& plan, int64_t steps, Schedule& schedule, Chance& chance, Say say)
-    : plan_(plan), steps_(steps), schedule_(schedule), chance_(chance), say_(std::move(say)) {
-  nodes_.resize(At(plan.nodes));
+Cluster::Cluster(const SimulationPlan& plan, Worlds worlds, int64_t steps, Schedule& schedule, Chance& chance, Say say)
+    : plan_(plan), worlds_(worlds), steps_(steps), schedule_(schedule), chance_(chance), say_(std::move(say)) {
   for (int node = 0; node < plan.nodes; ++node) {
-    nodes_[At(node)].ranks.resize(At(plan.ranks_per_node));
-    nodes_[At(node)].name = std::to_string(node);
-    nodes_[At(node)].mute = chance_.Hits(kMute);
-    schedule_.In(chance_.Between(0, kTick.value), [this, node] { Tick(node); });
+    const int machine = Add({std::to_string(node), plan.ranks_per_node, fmt::format("token {}", node)});
+    nodes_[At(machine)].mute = chance_.Hits(kMute);
+    world_.push_back(machine);
   }
+}
+
+int Cluster::Add(const NodeSpec& spec) {
+  const int machine = machines();
+  Node& node = nodes_.emplace_back();
+  node.ranks.resize(At(plan_.ranks_per_node));
+  node.name = spec.name;
+  node.token = spec.token;
+  schedule_.In(chance_.Between(0, kTick.value), [this, machine] { Tick(machine); });
+  return machine;
 }
 
 template <typename Visit>
 void Cluster::ForEachRank(const Visit& visit) {
-  for (int node = 0; node < plan_.nodes; ++node)
-    for (int rank = 0; rank < plan_.ranks_per_node; ++rank) visit(node, rank, nodes_[At(node)].ranks[At(rank)]);
+  for (int machine = 0; machine < machines(); ++machine)
+    for (int rank = 0; rank < plan_.ranks_per_node; ++rank) visit(machine, rank, nodes_[At(machine)].ranks[At(rank)]);
 }
 
 void Cluster::Break(std::string promise) {
@@ -62,25 +70,32 @@ void Cluster::Tell(int node, const Told& told) {
   if (const ReplayStop* stop = std::get_if<ReplayStop>(&told)) Do(node, *stop);
 }
 
-// All that was said over an older stream may be lost.
-void Cluster::Reconnect(int index) {
+// All that was said over an older stream may be lost. Of one that holds something, another place counts from the
+// coming epoch on.
+void Cluster::Welcome(int index, const HeldAs& place) {
   Node& node = nodes_[At(index)];
+  if (node.dead) return;
+  if (node.published_for.value() == 0) {
+    node.place = place;
+  } else if (const HeldAs told = node.coming.value_or(node.place); told != place) {
+    node.coming = place;
+    node.loaded.reset();  // it was for another place
+  }
   node.holding_told.reset();
   node.step_told = -2;
   for (const EventBody& fact : node.said) SayNow(index, fact);
-  if (plan_.nodes > 1) SayNow(index, KeepsAt{"", index});
-  for (const Alerted& alert : node.alerts) SayNow(index, EventBody(alert));
-  SayNow(index, AllSaid{node.epoch});
+  if (place.nodes > 1) SayNow(index, KeepsAt{"", index});
+  for (const Alerted& alert : node.alerts) SayAlert(index, alert);
+  SayNow(index, AllSaid{std::max(node.epoch, node.published_for)});
+}
+
+void Cluster::SayAlert(int index, Alerted alert) {
+  alert.node = nodes_[At(index)].place.node;
+  SayNow(index, EventBody(alert));
 }
 
 void Cluster::SayNow(int index, Said said) {
   if (!nodes_[At(index)].dead) say_(index, std::move(said));
-}
-
-void Cluster::SaySoon(int index, Seconds delay, const Said& said) {
-  schedule_.In(delay, [this, index, said, machine = machine(index)] {
-    if (machine == this->machine(index)) SayNow(index, said);
-  });
 }
 
 void Cluster::Remember(int index, EpochId epoch, const EventBody& fact) {
@@ -95,7 +110,7 @@ void Cluster::Do(int index, const Spawn& command) {
   Node& node = nodes_[At(index)];
   if (command.epoch < node.epoch || (command.epoch == node.epoch && node.stopped)) return;
   const std::string& hash = command.version.hash;
-  if (!hash.empty() && node.machine == 0 && !node.code.contains(hash))  // one that is new copies it now
+  if (!hash.empty() && !node.joined && !node.code.contains(hash))  // one that is new copies it now
     Break(fmt::format("node {} is to run version {}, of which it has no copy", index, command.version.number));
   const bool again = command.epoch == node.epoch && !node.failed;
   if (again && plan_.mutant != Mutant::kSpawnTwice) {
@@ -113,8 +128,7 @@ void Cluster::Do(int index, const Spawn& command) {
 void Cluster::Do(int index, const KeepCode& command) {
   const bool fails = chance_.Hits(0.05);
   const std::string error = fails ? fmt::format("node {} has other code", index) : "";
-  schedule_.In(chance_.Between(0.005, 2), [this, index, error, version = command.version, machine = machine(index)] {
-    if (machine != this->machine(index)) return;
+  schedule_.In(chance_.Between(0.005, 2), [this, index, error, version = command.version] {
     if (error.empty()) nodes_[At(index)].code.insert(version.hash);
     SayNow(index, EventBody(CodeKept{version.number, error}));
   });
@@ -161,27 +175,25 @@ void Cluster::EndEpoch(int index, EpochId epoch, Nanos deadline) {
 // Also of an epoch that never began here.
 void Cluster::Do(int index, const KeepStacks& command) {
   if (command.epoch < nodes_[At(index)].epoch) return;
-  schedule_.In(Seconds{0.02}, [this, index, epoch = command.epoch, machine = machine(index)] {
-    if (machine == this->machine(index)) Remember(index, epoch, StacksKept{epoch, "stacks"});
-  });
+  schedule_.In(Seconds{0.02},
+               [this, index, epoch = command.epoch] { Remember(index, epoch, StacksKept{epoch, "stacks"}); });
 }
 
 void Cluster::Alert(int index, AlertClass kind, const std::string& item, Seconds stuck) {
   Node& node = nodes_[At(index)];
   if (node.dead) return;
   if (stuck.value > 0) node.stuck_until = schedule_.now() + ToNanos(stuck);
-  node.alerts.push_back({index, item, kind, "", "it says so", schedule_.now()});
-  SayNow(index, EventBody(node.alerts.back()));
+  node.alerts.push_back({-1, item, kind, "", "it says so", schedule_.now()});
+  SayAlert(index, node.alerts.back());
 }
 
 void Cluster::ClearSoon(int index, const std::string& item, Seconds delay) {
-  schedule_.In(delay, [this, index, item, machine = machine(index)] {
-    if (machine != this->machine(index)) return;
+  schedule_.In(delay, [this, index, item] {
     Node& node = nodes_[At(index)];
     for (Alerted& alert : node.alerts) {
       if (alert.item != item) continue;
       alert.cleared = true;
-      SayNow(index, EventBody(alert));
+      SayAlert(index, alert);
     }
     std::erase_if(node.alerts, [&](const Alerted& alert) { return alert.cleared; });
   });
@@ -190,34 +202,22 @@ void Cluster::ClearSoon(int index, const std::string& item, Seconds delay) {
 void Cluster::Do(int index, const ChooseRestore& command) {
   const Node& node = nodes_[At(index)];
   if (!node.ComesNext(command.next)) return;
-  RestoreFound found{.epoch = command.next, .points = Points(node), .rejected = {}, .kept = node.keeps};
+  RestoreFound found{.epoch = command.next, .points = Points(node), .rejected = {}};
   for (const Rank& rank : node.ranks)
     for (const Slot& slot : rank.slots)
       if (slot.done && slot.corrupt) found.rejected.push_back("a slot's CRC is wrong");
-  SaySoon(index, chance_.Between(0.01, 0.05), found);
-}
-
-void Cluster::Do(int index, const ChooseOnDisk& question) {
-  Node& node = nodes_[At(index)];
-  if (!node.ComesNext(question.next)) return;
-  RestoreFound found{question.next, {}, {}, question.not_above};
-  for (const DiskCheckpoint& checkpoint : disk_) {
-    if (checkpoint.id > question.not_above) continue;
-    if (checkpoint.damaged[At(index)]) {
-      found.rejected.push_back(fmt::format("{}: damaged", PointName(checkpoint.id)));
-    } else {
-      found.points = {checkpoint.id};
-    }
-  }
-  node.loaded = found.points.empty() ? std::nullopt : std::optional(found.points.front());
-  SaySoon(index, chance_.Between(0.01, 0.05), found);
+  for (const Part& part : node.keeps) found.kept.push_back(part.of);
+  Answer(index, std::move(found), chance_.Between(0.01, 0.05));
 }
 
 void Cluster::Do(int index, const PublishRestore& command) {
   Node& node = nodes_[At(index)];
   if (command.epoch <= node.published_for) return;
-  if (command.point && node.loaded == command.point)
-    for (Rank& rank : node.ranks) rank.slots = {Slot{*command.point, *command.point, true, false}, Slot{}};
+  if (node.coming) TakeNextPlace(node, command.point);
+  if (command.point && node.loaded && node.loaded->of.point == *command.point) {
+    for (size_t rank = 0; rank < node.ranks.size(); ++rank)
+      node.ranks[rank].slots = {Slot{*command.point, node.loaded->content[rank], true, false}, Slot{}};
+  }
   node.loaded.reset();
   node.published_for = command.epoch;
   node.restore = node.committed = command.point;
@@ -227,7 +227,7 @@ void Cluster::Do(int index, const PublishRestore& command) {
 
 void Cluster::Do(int index, const Commit& commit) {
   Node& node = nodes_[At(index)];
-  if (commit.epoch != node.epoch) return;
+  if (commit.epoch != node.epoch || commit.epoch < node.published_for) return;
   if (commit.point.epoch.value() != 0 && (!node.committed || *node.committed < commit.point))
     node.committed = commit.point;
   if (plan_.mutant != Mutant::kNeverDead) node.dead_step = std::max(node.dead_step, commit.dead_step);
@@ -292,6 +292,7 @@ void Cluster::Start(int index) {
     if (each.epoch != node.epoch)
       Break(fmt::format("epochs {} and {} act at once", each.epoch.value(), node.epoch.value()));
   });
+  CheckWorld(index);
   for (Rank& rank : node.ranks) {
     rank.epoch = node.epoch;
     ++rank.process;
@@ -305,7 +306,7 @@ void Cluster::Start(int index) {
 
 void Cluster::Started(int index, EpochId epoch) {
   Node& node = nodes_[At(index)];
-  if (node.epoch != epoch || node.stopped) return;
+  if (node.epoch != epoch || node.stopped || node.dead) return;
   if (std::exchange(node.spawn_fails, false)) {
     ++own_causes_;
     for (Rank& rank : node.ranks) rank.alive = false;
@@ -330,8 +331,10 @@ void Cluster::Load(int index, int number, int64_t process) {
   if (lost && !corrupted_)
     Break(fmt::format("{} was whole on all ranks, and epoch {} begins from {}", PointName(newest_whole_),
                       node.epoch.value(), PointName(node.restore)));
-  const bool on_disk = std::any_of(disk_.begin(), disk_.end(), [](const DiskCheckpoint& checkpoint) {
-    return std::find(checkpoint.damaged.begin(), checkpoint.damaged.end(), true) == checkpoint.damaged.end();
+  const bool on_disk = std::any_of(disk_.begin(), disk_.end(), [&](const DiskCheckpoint& checkpoint) {
+    const bool own = static_cast<int>(checkpoint.damaged.size()) == node.place.nodes;
+    const bool fits = own || worlds_.alike != Alike::kNot;
+    return fits && std::find(checkpoint.damaged.begin(), checkpoint.damaged.end(), true) == checkpoint.damaged.end();
   });
   if (on_disk && !node.restore)
     Break(fmt::format("a checkpoint is whole on disk, and epoch {} begins from nothing", node.epoch.value()));
@@ -348,9 +351,13 @@ bool Cluster::Restore(int index, int number, const CheckpointId& point) {
   Rank& rank = nodes_[At(index)].ranks[At(number)];
   const auto slot =
       std::find_if(rank.slots.begin(), rank.slots.end(), [&](const Slot& each) { return each.id == point; });
-  const bool here = slot != rank.slots.end() && slot->done && slot->content == slot->id;
+  const bool here = slot != rank.slots.end() && slot->done && slot->content.id == slot->id;
   if (!here)
     Break(fmt::format("rank {} is to restore {} and does not have it whole", Global(index, number), PointName(point)));
+  const bool own = here && slot->content.rank == Global(index, number) && slot->content.ranks == Ranks(index);
+  if (here && !own && worlds_.alike == Alike::kNot)
+    Break(fmt::format("rank {} of {} restores what rank {} of {} wrote", Global(index, number), Ranks(index),
+                      slot->content.rank, slot->content.ranks));
   if (!here || slot->corrupt) {
     ++own_causes_;
     Leave(index, number, {1, 0});
@@ -392,24 +399,8 @@ bool Cluster::Die(int index) {
   nodes_[At(index)].dead = true;
   for (Rank& rank : nodes_[At(index)].ranks) rank.alive = false;
   SurvivorsMayNotice(index, 0);
+  NoteWhatIsLeft();
   return worked;
-}
-
-void Cluster::Replace(int index, const std::string& name) {
-  Node& node = nodes_[At(index)];
-  NoteWhatIsLeft(index);
-  CheckLoss(index);
-  Node fresh;
-  fresh.machine = node.machine + 1;
-  fresh.name = name;
-  for (const Rank& rank : node.ranks) {
-    fresh.ranks.emplace_back();
-    fresh.ranks.back().process = rank.process + 1;  // what was about to happen to the old one's does not
-  }
-  node = std::move(fresh);
-  Node& ward = nodes_[At((index + plan_.nodes - 1) % plan_.nodes)];
-  ward.kept.clear();  // its copies are gone
-  SurvivorsMayNotice(index, 0);
 }
 
 bool Cluster::Hang(int index, int number) {
@@ -428,15 +419,21 @@ bool Cluster::Corrupt(int index, int number) {
 
 // ---- training and its checkpoints ----
 
+// All ranks of one world, at one step.
 bool Cluster::CanStep() const {
-  const Rank& first = nodes_.front().ranks.front();
+  const Node* first = nullptr;
+  int ready_nodes = 0;
   for (const Node& node : nodes_) {
+    if (std::none_of(node.ranks.begin(), node.ranks.end(), [](const Rank& rank) { return rank.alive; })) continue;
+    if (first == nullptr) first = &node;
+    const Rank& leads = first->ranks.front();
     for (const Rank& rank : node.ranks) {
       const bool ready = node.loop && rank.alive && rank.loaded && !rank.hung;
-      if (!ready || rank.epoch != first.epoch || rank.step != first.step) return false;
+      if (!ready || rank.epoch != leads.epoch || rank.step != leads.step) return false;
     }
+    ++ready_nodes;
   }
-  return true;
+  return first != nullptr && ready_nodes == first->place.nodes;
 }
 
 void Cluster::TryStep() {
@@ -446,6 +443,7 @@ void Cluster::TryStep() {
     stepping_ = false;
     if (!CanStep()) return;                                  // somebody left the collective
     ForEachRank([&](int node, int rank, const Rank& each) {  // the optimizer waits for this rank's copy
+      if (!each.alive) return;
       const Seconds late = ToSeconds(std::max(Nanos{}, each.copied - schedule_.now())) + chance_.Between(0, 0.01);
       schedule_.In(late, [this, node, rank, process = each.process] { FinishStep(node, rank, process); });
     });
@@ -492,12 +490,13 @@ void Cluster::Save(int index, int number) {
   rank.slots[chosen] = Slot{id, {}, false, false};
   const Seconds copying = chance_.Hits(0.05) ? chance_.Between(0.1, 0.4) : chance_.Between(0.001, 0.07);
   rank.copied = schedule_.now() + ToNanos(copying);
-  schedule_.In(copying, [this, index, number, chosen, id, process = rank.process] {
+  const Content content{id, Global(index, number), Ranks(index)};
+  schedule_.In(copying, [this, index, number, chosen, id, content, process = rank.process] {
     Rank& later = nodes_[At(index)].ranks[At(number)];
     const bool killed = later.process != process || (!later.alive && later.step + 1 != steps_);
     if (killed && plan_.mutant != Mutant::kStaleWriter) return;
     Slot& slot = later.slots[chosen];
-    slot.content = id;
+    slot.content = content;
     slot.done = slot.done || slot.id == id;
     NoteCommitted();
   });
@@ -505,7 +504,7 @@ void Cluster::Save(int index, int number) {
 
 Holding Cluster::HoldingOf(const Node& node) const {
   Holding holding{node.epoch, Points(node, false), {}, std::numeric_limits<int64_t>::max()};
-  if (plan_.nodes > 1 && plan_.mutant != Mutant::kCommitUnkept)
+  if (node.place.nodes > 1 && plan_.mutant != Mutant::kCommitUnkept)
     std::erase_if(holding.points, [&](const CheckpointId& point) {
       return point.epoch == node.epoch && std::find(node.kept.begin(), node.kept.end(), point) == node.kept.end();
     });
@@ -536,9 +535,9 @@ std::vector<CheckpointId> Cluster::Points(const Node& node, bool verified) const
 }
 
 void Cluster::NoteCommitted() {
-  for (const CheckpointId& point : Points(nodes_.front())) {
-    const bool everywhere = std::all_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
-      const std::vector<CheckpointId> points = Points(node);
+  for (const CheckpointId& point : Points(nodes_[At(world_.front())])) {
+    const bool everywhere = std::all_of(world_.begin(), world_.end(), [&](int machine) {
+      const std::vector<CheckpointId> points = Points(nodes_[At(machine)]);
       return std::find(points.begin(), points.end(), point) != points.end();
     });
     if (everywhere && (!newest_whole_ || *newest_whole_ < point)) {
@@ -551,7 +550,7 @@ void Cluster::NoteCommitted() {
 
 void Cluster::PutOnDisk(const CheckpointId& id) {
   DiskCheckpoint checkpoint{id, {}};
-  for (int node = 0; node < plan_.nodes; ++node) checkpoint.damaged.push_back(chance_.Hits(kDamaged));
+  for (int node = 0; node < nodes(); ++node) checkpoint.damaged.push_back(chance_.Hits(kDamaged));
   disk_.push_back(checkpoint);
 }
 

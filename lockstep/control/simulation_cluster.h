@@ -1,5 +1,7 @@
-// The simulated half of a simulation: nodes with an agent each, their workers, and the checkpoints in their memory.
-// Only simulation.cc, simulation_cluster.cc, simulation_keepers.cc (peer memory) and simulation_probes.cc include this.
+// The simulated half of a simulation: machines with an agent each, their workers, and the checkpoints in their memory.
+// A machine is known by its index for good; which node of the job it is, or whether it is one, changes with the world.
+// Only simulation.cc, simulation_cluster.cc, simulation_keepers.cc (peer memory), simulation_probes.cc and
+// simulation_worlds.cc include this.
 //
 // The rule by which a rank gives up a checkpoint: a slot may be written if it is empty, or older than the newest
 // checkpoint known to be whole on all nodes, or left over from an older epoch and not the one to restore. So what a
@@ -28,11 +30,23 @@ inline std::string PointName(const std::optional<CheckpointId>& point) {
   return point ? fmt::format("epoch {} step {}", point->epoch.value(), point->step) : "none";
 }
 
+// What lies in a slot, and who wrote it: a rank of a world of so many.
+struct Content {
+  CheckpointId id;
+  int rank = 0, ranks = 0;
+};
+
 struct Slot {
-  CheckpointId id;       // what its header says; epoch 0 = empty
-  CheckpointId content;  // what lies there
+  CheckpointId id;  // what its header says; epoch 0 = empty
+  Content content;  // what lies there
   bool done = false, corrupt = false;
-  bool Whole() const { return done && !corrupt && content == id; }
+  bool Whole() const { return done && !corrupt && content.id == id; }
+};
+
+// A checkpoint, or a node's part of it, that lies elsewhere: by rank of the node.
+struct Part {
+  KeptFor of;
+  std::vector<Content> content;
 };
 
 struct Rank {
@@ -48,19 +62,22 @@ struct Rank {
 struct Node {
   std::vector<Rank> ranks;
   EpochId epoch, published_for;
-  bool dead = false;  // the machine itself
-  int machine = 0;    // how many had this place before
+  bool dead = false;    // the machine itself
+  bool out = false;     // of the job
+  bool joined = false;  // after the job began
+  std::string name, token;
+  HeldAs place;                  // under which all that it holds was written; node -1: none yet
+  std::optional<HeldAs> coming;  // from when it hears where the next epoch begins
   bool spawned = false, failed = false, stopped = false, spawn_fails = false;
   std::optional<CheckpointId> restore, committed;
-  std::optional<CheckpointId> loaded;  // from disk, in answer to the newest question
+  std::optional<Part> loaded;  // from disk or a keeper, in answer to the newest question
   int64_t dead_step = -1;
-  std::vector<KeptFor> keeps;      // of other nodes
+  std::vector<Part> keeps;         // of other nodes
   std::vector<CheckpointId> kept;  // by its keeper
   std::optional<LoopBegan> loop;
   std::vector<EventBody> said;          // facts of the epoch, said again when its agent is back
   std::optional<Holding> holding_told;  // over this connection
   int64_t step_told = -2;
-  std::string name;
   std::vector<Alerted> alerts;  // that stand; said again when its agent is back
   std::optional<Rung> spoiled;  // what finds that this machine is broken
   bool mute = false;            // it answers no probe
@@ -78,46 +95,73 @@ struct Node {
 // A checkpoint on the disk that all nodes share.
 struct DiskCheckpoint {
   CheckpointId id;
-  std::vector<bool> damaged;  // by node: what concerns its ranks
+  std::vector<bool> damaged;  // by node of the world that wrote it: what concerns its ranks
+};
+
+// How the states of a job's ranks are to each other: replicas by their tensors, by the script's word, or not at all.
+enum class Alike { kNot, kByTensors, kBySaying };
+
+// How large the job may be; 0: it never changes.
+struct Worlds {
+  int least = 0, most = 0;
+  Alike alike = Alike::kNot;
 };
 
 class Cluster {
  public:
-  using Say = std::function<void(int node, Said said)>;
-  Cluster(const SimulationPlan& plan, int64_t steps, Schedule& schedule, Chance& chance, Say say);
+  using Say = std::function<void(int machine, Said said)>;
+  Cluster(const SimulationPlan& plan, Worlds worlds, int64_t steps, Schedule& schedule, Chance& chance, Say say);
 
   // Earlier runs of the job had the epochs before this one, and left checkpoints on disk, or tried to.
   void FollowEarlierRuns(EpochId first);
-  void Tell(int node, const Told& told);
-  // The agent is in reach again: it says all that it knows.
-  void Reconnect(int node);
+  void Tell(int machine, const Told& told);
+  // The agent is in reach again, or its place is another one: it says all that it knows.
+  void Welcome(int machine, const HeldAs& place);
 
   // Faults. False: there was nothing to break.
-  bool Crash(int node, int rank);
-  bool Hang(int node, int rank);
-  bool Corrupt(int node, int rank);
-  void FailNextSpawn(int node) { nodes_[At(node)].spawn_fails = true; }
+  bool Crash(int machine, int rank);
+  bool Hang(int machine, int rank);
+  bool Corrupt(int machine, int rank);
+  void FailNextSpawn(int machine) { nodes_[At(machine)].spawn_fails = true; }
   // For good, with its agent, ranks and checkpoints. False: none of its ranks was at work.
-  bool Die(int node);
-  // Another machine has this place from now on, and holds nothing yet. Whatever the one before still says is not heard.
-  void Replace(int node, const std::string& name);
+  bool Die(int machine);
   // Its inspection says so; and its ranks do not end for so long.
-  void Alert(int node, AlertClass kind, const std::string& item, Seconds stuck);
-  void ClearSoon(int node, const std::string& item, Seconds delay);
+  void Alert(int machine, AlertClass kind, const std::string& item, Seconds stuck);
+  void ClearSoon(int machine, const std::string& item, Seconds delay);
   // Its ranks crash for a reason that only this probe finds.
-  void Spoil(int node, Rung found_by);
+  void Spoil(int machine, Rung found_by);
+
+  // ---- the world, as whoever leads has it
+
+  // A coordinator took over, and knows these nodes.
+  void Know(const std::vector<NodeSpec>& nodes);
+  // Another machine has the place of this node from now on, and holds nothing yet.
+  void Seat(int node, const NodeSpec& standby);
+  // The machine has no place any more: its ranks end. What it still says is not heard.
+  void Expel(int machine);
+  // Nodes count anew, by their old numbers; -1: it joins.
+  void Resize(const std::vector<int>& from, const std::vector<NodeSpec>& nodes);
+  int machines() const { return static_cast<int>(nodes_.size()); }
+  int nodes() const { return static_cast<int>(world_.size()); }
+  int MachineAt(int node) const { return world_[At(node)]; }
+  // -1: it is none.
+  int NodeOf(int machine) const;
 
   // From now on nothing disturbs: checkpoints must go on becoming whole.
   void Settle() { settled_ = schedule_.now(); }
+  void Disturb() { settled_.reset(); }
 
-  int machine(int node) const { return nodes_[At(node)].machine; }
-  bool IsDead(int node) const { return nodes_[At(node)].dead; }
-  bool HasRanks(int node) const;
-  // When a rank of this node last finished a step.
-  Nanos SteppedAt(int node) const;
-
-  // Who keeps whose checkpoints in its memory.
-  int KeeperOf(int node) const { return (node + 1) % plan_.nodes; }
+  const std::string& NameOf(int machine) const { return nodes_[At(machine)].name; }
+  const std::string& TokenOf(int machine) const { return nodes_[At(machine)].token; }
+  bool IsDead(int machine) const { return nodes_[At(machine)].dead; }
+  bool HasRanks(int machine) const;
+  // When a rank of this machine last finished a step.
+  Nanos SteppedAt(int machine) const;
+  // The newest checkpoint in memory from which the coming epoch can begin; unknown once a fault spoilt some.
+  bool IsSpoilt() const { return corrupted_; }
+  const std::optional<CheckpointId>& newest_whole() const { return newest_whole_; }
+  // Nothing of the world is lost, and any of its ranks could go on with the state of any other.
+  bool IsThereAndAlike() const;
 
   // The first promise that was broken; empty while all hold.
   const std::string& broken() const { return broken_; }
@@ -126,7 +170,10 @@ class Cluster {
 
  private:
   static size_t At(int index) { return static_cast<size_t>(index); }
-  int Global(int node, int rank) const { return node * plan_.ranks_per_node + rank; }
+  int Global(int machine, int rank) const { return nodes_[At(machine)].place.node * plan_.ranks_per_node + rank; }
+  int Ranks(int machine) const { return nodes_[At(machine)].place.nodes * plan_.ranks_per_node; }
+  int Add(const NodeSpec& spec);
+  int Join(const NodeSpec& spec);
   template <typename Visit>
   void ForEachRank(const Visit& visit);
   void Break(std::string promise);
@@ -154,6 +201,7 @@ class Cluster {
   ReplayEnded Replayed(int node, const ReplayRun& run);
   void Answer(int node, const ReplayEnded& ended);
   void SayHangs(int node);
+  void SayAlert(int index, Alerted alert);
   void AskToLeave(int node, Seconds grace);
   void EndEpoch(int node, EpochId epoch, Nanos deadline);
 
@@ -176,19 +224,31 @@ class Cluster {
   std::vector<CheckpointId> Points(const Node& node, bool verified = true) const;
   void SendToKeeper(int node);
   void GiveUpKept(Node& node) const;
-  bool CanGather(const CheckpointId& point, int without) const;
-  void NoteWhatIsLeft(int without);
-  void CheckLoss(int index);
+  bool CanGather(const CheckpointId& point) const;
+  void NoteWhatIsLeft();
+  std::optional<CheckpointId> MustOutlive(const std::set<int>& lost) const;
+  void CheckLeft(const std::optional<CheckpointId>& must);
   Progress ProgressOf(const Node& node) const;
   void NoteCommitted();
   void PutOnDisk(const CheckpointId& id);
+  void Answer(int index, RestoreFound found, Seconds delay);
+  std::vector<Content> ContentOf(const Node& node, const CheckpointId& point) const;
+  Replica ReplicaOf(const Part& part, bool own) const;
+  void TakeNextPlace(Node& node, const std::optional<CheckpointId>& point);
+  int KeeperOf(const Node& node) const;
+  bool IsKnownWorld() const;
+  bool CanTake(const CheckpointId& point) const;
+  bool HasPart(const Node& node, int of, const CheckpointId& point) const;
+  void CheckWorld(int index);
 
   const SimulationPlan plan_;
+  const Worlds worlds_;
   const int64_t steps_;
   Schedule& schedule_;
   Chance& chance_;
   Say say_;
-  std::vector<Node> nodes_;
+  std::vector<Node> nodes_;  // by machine
+  std::vector<int> world_;   // by node: which machine it is
   bool stepping_ = false;
   std::optional<CheckpointId> newest_whole_;  // that ever lay whole on all ranks
   bool corrupted_ = false;                    // a fault spoilt a checkpoint: an older one will do

@@ -8,91 +8,127 @@
 #include "lockstep/control/simulation_cluster.h"
 
 namespace lockstep::control {
+namespace {
+
+bool Contains(const std::vector<CheckpointId>& points, const CheckpointId& point) {
+  return std::find(points.begin(), points.end(), point) != points.end();
+}
+
+}  // namespace
+
+bool Cluster::HasPart(const Node& node, int of, const CheckpointId& point) const {
+  return !node.dead && std::any_of(node.keeps.begin(), node.keeps.end(),
+                                   [&](const Part& part) { return part.of == KeptFor{of, point}; });
+}
 
 // The keeper is reached by a way of its own, which does not break here; it may be dead, or another machine.
 void Cluster::Do(int index, const FetchKept& question) {
   Node& node = nodes_[At(index)];
   if (!node.ComesNext(question.next)) return;
   const Node& keeper = nodes_[At(question.port)];
-  const bool there = !keeper.dead && std::find(keeper.keeps.begin(), keeper.keeps.end(),
-                                               KeptFor{index, question.point}) != keeper.keeps.end();
+  const KeptFor wanted{question.part < 0 ? node.place.node : question.part, question.point};
   RestoreFound found{.epoch = question.next, .points = {}, .rejected = {}, .fetched = question.point};
-  if (there) found.points = {question.point};
-  node.loaded = there ? std::optional(question.point) : std::nullopt;
-  SaySoon(index, chance_.Between(0.01, 0.1), found);
+  node.loaded.reset();
+  for (const Part& part : keeper.keeps)
+    if (!keeper.dead && part.of == wanted) node.loaded = part;
+  if (node.loaded) found.points = {question.point};
+  Answer(index, std::move(found), chance_.Between(0.01, 0.1));
 }
 
 void Cluster::GiveUpKept(Node& node) const {
   const CheckpointId committed = node.committed.value_or(CheckpointId{EpochId(0), -1});
   const EpochId epoch = std::max(node.epoch, node.published_for);
-  std::erase_if(node.keeps, [&](const KeptFor& kept) {
-    return ls_can_give_up({kept.point.epoch.value(), kept.point.step}, {committed.epoch.value(), committed.step},
-                          node.dead_step, epoch.value());
+  std::erase_if(node.keeps, [&](const Part& part) {
+    const CheckpointId& point = part.of.point;
+    return ls_can_give_up({point.epoch.value(), point.step}, {committed.epoch.value(), committed.step}, node.dead_step,
+                          epoch.value());
   });
 }
 
-// What is whole here goes to the keeper, which may be slow, or not there.
+// The node after it in the same world; -1: it is not there.
+int Cluster::KeeperOf(const Node& node) const {
+  if (node.place.nodes < 2) return -1;
+  const HeldAs place{(node.place.node + 1) % node.place.nodes, node.place.nodes};
+  if (place.node < nodes())
+    if (const Node& likely = nodes_[At(world_[At(place.node)])]; !likely.dead && likely.place == place)
+      return world_[At(place.node)];
+  for (int machine = 0; machine < machines(); ++machine)
+    if (const Node& other = nodes_[At(machine)]; !other.dead && other.place == place) return machine;
+  return -1;
+}
+
+// What the acting epoch has made whole here goes to the keeper, which may be slow, or not there.
 void Cluster::SendToKeeper(int index) {
-  if (plan_.nodes == 1) return;
+  const int keeper = KeeperOf(nodes_[At(index)]);
+  if (keeper < 0) return;
   for (const CheckpointId& point : Points(nodes_[At(index)], false)) {
-    const std::vector<CheckpointId>& kept = nodes_[At(index)].kept;
-    if (std::find(kept.begin(), kept.end(), point) != kept.end() || chance_.Hits(0.05)) continue;
-    const int keeper = KeeperOf(index);
+    if (point.epoch != nodes_[At(index)].epoch) continue;
+    if (Contains(nodes_[At(index)].kept, point) || chance_.Hits(0.05)) continue;
     // Of many nodes some keeper is always slow; as slow as a step or more is then enough.
     const bool slow = chance_.Hits(plan_.nodes < kMany ? 0.2 : 0.01);
     const Seconds sending = slow ? chance_.Between(0.1, plan_.nodes < kMany ? 0.8 : 0.3) : chance_.Between(0.001, 0.03);
-    schedule_.In(sending, [this, index, keeper, point, own = machine(index), its = machine(keeper)] {
+    schedule_.In(sending, [this, index, keeper, point, own = nodes_[At(index)].place, its = nodes_[At(keeper)].place] {
       Node &from = nodes_[At(index)], &to = nodes_[At(keeper)];
-      if (own != machine(index) || its != machine(keeper) || from.dead || to.dead) return;
-      const std::vector<CheckpointId> still = Points(from);
-      if (std::find(still.begin(), still.end(), point) == still.end()) return;
-      if (std::find(to.keeps.begin(), to.keeps.end(), KeptFor{index, point}) == to.keeps.end())
-        to.keeps.push_back({index, point});
-      if (std::find(from.kept.begin(), from.kept.end(), point) == from.kept.end()) from.kept.push_back(point);
+      if (from.dead || to.dead || own != from.place || its != to.place) return;
+      if (!Contains(Points(from), point)) return;
+      if (!HasPart(to, own.node, point)) to.keeps.push_back({{own.node, point}, ContentOf(from, point)});
+      if (!Contains(from.kept, point)) from.kept.push_back(point);
     });
   }
 }
 
+std::vector<Content> Cluster::ContentOf(const Node& node, const CheckpointId& point) const {
+  std::vector<Content> content;
+  for (const Rank& rank : node.ranks)
+    for (const Slot& slot : rank.slots)
+      if (slot.id == point) content.push_back(slot.content);
+  return content;
+}
+
 // Every node has it whole, or its keeper has.
-bool Cluster::CanGather(const CheckpointId& point, int without) const {
-  for (int index = 0; index < plan_.nodes; ++index) {
-    const Node &node = nodes_[At(index)], &keeper = nodes_[At(KeeperOf(index))];
-    const std::vector<CheckpointId> points = Points(node);
-    const bool here = !node.dead && index != without && std::find(points.begin(), points.end(), point) != points.end();
-    const bool kept = !keeper.dead && KeeperOf(index) != without && KeeperOf(index) != index &&
-                      std::find(keeper.keeps.begin(), keeper.keeps.end(), KeptFor{index, point}) != keeper.keeps.end();
-    if (!here && !kept) return false;
+bool Cluster::CanGather(const CheckpointId& point) const {
+  for (int index = 0; index < nodes(); ++index) {
+    const Node& node = nodes_[At(world_[At(index)])];
+    const int keeper = (index + 1) % nodes();
+    const bool kept = keeper != index && HasPart(nodes_[At(world_[At(keeper)])], index, point);
+    if (!kept && (node.dead || !Contains(Points(node), point))) return false;
   }
   return true;
 }
 
-// A committed checkpoint outlives the loss of one machine; of what the epoch began from, the copies may have gone with
-// the machine before.
-void Cluster::CheckLoss(int index) {
-  const Node& keeper = nodes_[At(KeeperOf(index))];
-  std::optional<CheckpointId> committed;
-  EpochId epoch;
-  bool others_live = true;
-  for (const Node& node : nodes_) {
-    const bool lost = &node == &nodes_[At(index)];
-    if (!node.dead && !lost) committed = std::max(committed, node.committed);
-    epoch = std::max(epoch, node.epoch);
-    others_live = others_live && (lost || !node.dead);
-  }
-  const bool kept = committed && committed->epoch == epoch && !keeper.dead && KeeperOf(index) != index && !corrupted_;
-  if (kept && others_live && (!newest_whole_ || *newest_whole_ < *committed))
-    Break(fmt::format("{} was committed, and is gone with one machine", PointName(committed)));
-}
-
-void Cluster::NoteWhatIsLeft(int without) {
+// What is left for the coming epoch to begin from.
+void Cluster::NoteWhatIsLeft() {
   std::set<CheckpointId> candidates;
-  for (const Node& node : nodes_) {
-    for (const CheckpointId& point : Points(node)) candidates.insert(point);
-    for (const KeptFor& kept : node.keeps) candidates.insert(kept.point);
+  for (const int machine : world_) {
+    for (const CheckpointId& point : Points(nodes_[At(machine)])) candidates.insert(point);
+    for (const Part& part : nodes_[At(machine)].keeps) candidates.insert(part.of.point);
   }
+  const bool known = IsKnownWorld();
   newest_whole_.reset();
   for (const CheckpointId& point : candidates)
-    if (CanGather(point, without)) newest_whole_ = point;
+    if (known ? CanGather(point) : CanTake(point)) newest_whole_ = point;
+}
+
+// A committed checkpoint outlives the loss of one machine, and the coming of any: this one, if these are lost, or none.
+// Of what the epoch began from, the copies may have gone with the machine before.
+std::optional<CheckpointId> Cluster::MustOutlive(const std::set<int>& lost) const {
+  if (lost.size() > 1 || corrupted_) return std::nullopt;
+  std::optional<CheckpointId> committed;
+  EpochId epoch;
+  for (const int machine : world_) epoch = std::max(epoch, nodes_[At(machine)].epoch);
+  for (const int machine : world_) {
+    const Node& node = nodes_[At(machine)];
+    if (lost.contains(machine)) continue;
+    if (node.dead || node.ranks.front().epoch != epoch) return std::nullopt;  // it has not begun that epoch
+    committed = std::max(committed, node.committed);
+  }
+  const bool kept = committed && committed->epoch == epoch && nodes() > 1;
+  return kept ? committed : std::nullopt;
+}
+
+void Cluster::CheckLeft(const std::optional<CheckpointId>& must) {
+  if (must && (!newest_whole_ || *newest_whole_ < *must))
+    Break(fmt::format("{} was committed, and is gone with one machine", PointName(must)));
 }
 
 }  // namespace lockstep::control

@@ -20,12 +20,15 @@ class Network {
  public:
   using Action = std::function<void()>;
   struct Listener {
-    std::function<void(int node)> connected;                     // to the agent: say all you know
-    std::function<void(int node, const std::string& why)> lost;  // to the coordinator
+    std::function<void(int machine)> connected;                     // both sides: the agent wants to join
+    std::function<void(int machine, const std::string& why)> lost;  // to the coordinator
   };
 
-  Network(int nodes, Schedule& schedule, Chance& chance, Listener listener)
-      : schedule_(schedule), chance_(chance), listener_(std::move(listener)), links_(static_cast<size_t>(nodes)) {}
+  Network(int machines, Schedule& schedule, Chance& chance, Listener listener)
+      : schedule_(schedule), chance_(chance), listener_(std::move(listener)), links_(static_cast<size_t>(machines)) {}
+
+  // So many machines there are by now.
+  void Know(int machines) { links_.resize(static_cast<size_t>(machines)); }
 
   // The coordinator's process begins to listen, or dies.
   void Open() { open_ = true; }
@@ -35,73 +38,71 @@ class Network {
   }
 
   // The agent tries; nothing happens if it can't get through, or is connected.
-  void Connect(int node) {
-    Link& link = Of(node);
-    if (link.up || !open_ || schedule_.now() < link.barred_until) return;
+  void Connect(int machine) {
+    Link& link = Of(machine);
+    if (link.up || link.refused || !open_ || schedule_.now() < link.barred_until) return;
     link.up = true;
     ++link.connection;
-    listener_.connected(node);
+    listener_.connected(machine);
   }
 
-  // Another machine has the place of this node, and is in reach.
-  void Replace(int node) {
-    Link fresh;
-    fresh.connection = Of(node).connection;
-    Of(node) = fresh;
-    Connect(node);
+  // It is out of the job: nothing from it is heard any more.
+  void Refuse(int machine) {
+    Of(machine).up = false;
+    Of(machine).refused = true;
   }
 
-  void Cut(int node, Seconds duration) {
-    Bar(node, duration);
-    Drop(node, "its connection was lost");
+  void Cut(int machine, Seconds duration) {
+    Bar(machine, duration);
+    Drop(machine, "its connection was lost");
   }
 
   // Packets are lost, or the agent is stopped: what is said arrives when that is over, if the stream lives so long.
-  void Silence(int node, Seconds duration) {
-    Bar(node, duration);
-    schedule_.In(kSilenceNoticed, [this, node, connection = Of(node).connection] {
-      const Link& link = Of(node);
-      if (link.connection == connection && schedule_.now() < link.barred_until) Drop(node, "nothing heard for 4 s");
+  void Silence(int machine, Seconds duration) {
+    Bar(machine, duration);
+    schedule_.In(kSilenceNoticed, [this, machine, connection = Of(machine).connection] {
+      const Link& link = Of(machine);
+      if (link.connection == connection && schedule_.now() < link.barred_until) Drop(machine, "nothing heard for 4 s");
     });
   }
 
-  void ToCoordinator(int node, bool may_repeat, const Action& deliver) {
-    Send(node, Of(node).last_up, may_repeat, deliver);
+  void ToCoordinator(int machine, bool may_repeat, const Action& deliver) {
+    Send(machine, Of(machine).last_up, may_repeat, deliver);
   }
-  void ToAgent(int node, bool may_repeat, const Action& deliver) {
-    Send(node, Of(node).last_down, may_repeat, deliver);
+  void ToAgent(int machine, bool may_repeat, const Action& deliver) {
+    Send(machine, Of(machine).last_down, may_repeat, deliver);
   }
 
  private:
   static constexpr double kRepeated = 0.03, kSlow = 0.02;
 
   struct Link {
-    bool up = false;
+    bool up = false, refused = false;
     int64_t connection = 0;
     Nanos barred_until;        // nothing gets through before
     Nanos last_up, last_down;  // what arrives keeps its order
   };
 
-  Link& Of(int node) { return links_[static_cast<size_t>(node)]; }
+  Link& Of(int machine) { return links_[static_cast<size_t>(machine)]; }
 
-  void Bar(int node, Seconds duration) {
-    Link& link = Of(node);
+  void Bar(int machine, Seconds duration) {
+    Link& link = Of(machine);
     link.barred_until = std::max(link.barred_until, schedule_.now() + ToNanos(duration));
-    schedule_.In(duration, [this, node] { Connect(node); });
+    schedule_.In(duration, [this, machine] { Connect(machine); });
   }
 
-  void Drop(int node, const std::string& why) {
-    if (std::exchange(Of(node).up, false)) listener_.lost(node, why);
+  void Drop(int machine, const std::string& why) {
+    if (std::exchange(Of(machine).up, false)) listener_.lost(machine, why);
   }
 
-  void Send(int node, Nanos& last, bool may_repeat, const Action& deliver) {
-    Link& link = Of(node);
+  void Send(int machine, Nanos& last, bool may_repeat, const Action& deliver) {
+    Link& link = Of(machine);
     if (!link.up) return;
     const Seconds delay = chance_.Hits(kSlow) ? chance_.Between(0.1, 0.8) : chance_.Between(0.0005, 0.01);
     last = std::max({last, schedule_.now() + ToNanos(delay), link.barred_until});
     const bool repeated = may_repeat && chance_.Hits(kRepeated);
-    schedule_.At(last, [this, node, deliver, repeated, connection = link.connection] {
-      if (!Of(node).up || Of(node).connection != connection) return;
+    schedule_.At(last, [this, machine, deliver, repeated, connection = link.connection] {
+      if (!Of(machine).up || Of(machine).connection != connection) return;
       deliver();
       if (repeated) schedule_.In(chance_.Between(0, 3), deliver);
     });

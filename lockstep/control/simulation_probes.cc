@@ -30,9 +30,7 @@ void Cluster::Do(int index, const Probe& command) {
     finding.certain = true;
     answer.findings = {finding};
   }
-  schedule_.In(chance_.Between(0.05, 0.5), [this, index, answer, machine = machine(index)] {
-    if (machine == this->machine(index)) Remember(index, answer.epoch, answer);
-  });
+  schedule_.In(chance_.Between(0.05, 0.5), [this, index, answer] { Remember(index, answer.epoch, answer); });
 }
 
 // It is asked again when it was out of reach, and whatever is older than what it knows comes late.
@@ -77,9 +75,7 @@ void Cluster::Do(int index, const ReplayRun& run) {
   if (run.run == node.replay) return;
   node.replay = run.run;
   node.replayed.reset();
-  schedule_.In(chance_.Between(0.02, 0.3), [this, index, ended = Replayed(index, run), machine = machine(index)] {
-    if (machine == this->machine(index)) Answer(index, ended);
-  });
+  schedule_.In(chance_.Between(0.02, 0.3), [this, index, ended = Replayed(index, run)] { Answer(index, ended); });
 }
 
 void Cluster::Do(int index, const ReplayStop& stop) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 namespace lockstep::control {
@@ -25,6 +26,7 @@ void Promises::Begin(const JobSpec& spec, int max_restarts) {
   spec_ = spec;
   max_restarts_ = max_restarts;
   started_ = schedule_.now();
+  if (spec.leading_node >= 0) leader_ = spec.nodes[static_cast<size_t>(spec.leading_node)].token;
 }
 
 void Promises::Break(const std::string& promise) {
@@ -40,11 +42,58 @@ void Promises::Hear(const State& before, const EventBody& body) {
     return;
   }
   if (stop) order_ = Order{kExitFailed, schedule_.now(), IsBeingKilled(before) ? Seconds{} : spec_.grace};
+  if (const auto* chosen = std::get_if<RestoreChosen>(&body)) HearUnfit(before, *chosen);
+  if (std::holds_alternative<GrowthDue>(body)) BeginGrowth(before);
   const auto* gone = std::get_if<AgentGone>(&body);
   if (gone && IsEnd(before, gone->node, schedule_.now())) order_ = Order{kExitLost, schedule_.now(), {}};
 }
 
+// A world may be such that what was saved is of no use to it; it is not to be said of one that could go on.
+void Promises::HearUnfit(const State& before, const RestoreChosen& chosen) {
+  const bool heard = before.mode == Mode::kChoosing && chosen.epoch.value() == before.epoch.value() + 1;
+  if (chosen.unfit.empty() || !heard) return;
+  if (cluster_.newest_whole() && !cluster_.IsSpoilt())
+    Break(fmt::format("{} is there for all, and it is said: {}", PointName(cluster_.newest_whole()), chosen.unfit));
+  if (growth_ && before.evictions.size() == growth_->evictions && cluster_.IsThereAndAlike())
+    Break(fmt::format("a restart in order to grow, for nothing: {}", chosen.unfit));
+  const auto joins = [&](const NodeSpec& node) { return before.joining.contains(node.token); };
+  const auto left = std::count_if(before.spec.nodes.begin(), before.spec.nodes.end(), std::not_fn(joins));
+  if (before.joining.empty() || left < spec_.least_nodes) order_ = Order{kExitLost, schedule_.now(), {}};
+}
+
+void Promises::BeginGrowth(const State& before) {
+  if (!IsGrowthDue(before, schedule_.now())) return;
+  ++causes_;
+  growth_ = Growth{before.epoch, before.spec.nodes.size(), before.evictions.size(), {}};
+  for (const NodeSpec& standby : before.standbys) growth_->waited.insert(standby.token);
+}
+
+// It is for something, and costs no more than what was done since the epoch's own newest checkpoint.
+void Promises::CheckGrowth(const State& state) {
+  const std::optional<Growth> growth = std::exchange(growth_, std::nullopt);
+  if (!growth || state.evictions.size() != growth->evictions || cluster_.IsSpoilt()) return;
+  const bool waits = std::any_of(state.standbys.begin(), state.standbys.end(),
+                                 [&](const NodeSpec& standby) { return growth->waited.contains(standby.token); });
+  if (state.spec.nodes.size() <= growth->nodes && waits) Break("a restart in order to grow, and the world did not");
+  if (state.spec.nodes.size() > growth->nodes && (!state.restore || state.restore->epoch != growth->epoch))
+    Break(fmt::format("the world grew after epoch {}, and goes on from {}", growth->epoch.value(),
+                      PointName(state.restore)));
+}
+
+void Promises::CheckWorld(const State& state) {
+  const int nodes = static_cast<int>(state.spec.nodes.size());
+  if (nodes < spec_.least_nodes || nodes > spec_.most_nodes)
+    Break(fmt::format("a world of {} nodes, of {} to {}", nodes, spec_.least_nodes, spec_.most_nodes));
+  std::set<std::string> tokens;
+  for (const NodeSpec& node : state.spec.nodes)
+    if (!tokens.insert(node.token).second) Break(fmt::format("{} is two nodes", node.name));
+  const auto leads = static_cast<size_t>(state.spec.leading_node);
+  if (!leader_.empty() && (leads >= state.spec.nodes.size() || state.spec.nodes[leads].token != leader_))
+    Break("the node that leads is another one now");
+}
+
 void Promises::Ask(const State& state, const Command& command) {
+  if (std::holds_alternative<Spawn>(command)) CheckGrowth(state);
   const auto* kill = std::get_if<KillEpoch>(&command);
   if (kill && order_ && state.mode == Mode::kFinishing && kill->grace < order_->grace)
     Break(fmt::format("ranks have {} s to leave, and were promised {} s", kill->grace.value, order_->grace.value));
@@ -65,6 +114,7 @@ void Promises::Check(const State& state) {
   if (state.restarts > causes()) Break(fmt::format("{} restarts for {} causes", state.restarts, causes()));
   if (state.restarts > 0 && spec_.observe_only) Break("a restart, and the job was only to be observed");
   CheckEvictions(state);
+  if (spec_.most_nodes > 0) CheckWorld(state);
   if (!IsEnding(state))
     for (const auto& [node, awaited] : state.awaited)
       if (schedule_.now() - awaited.since > ToNanos(Seconds{spec_.policy.wait_for_node.value + kLongWait.value}))

@@ -41,6 +41,8 @@ class Promises {
   void Ask(const State& state, const Command& command);
   // It was killed before all that it heard was written down, and another one took over.
   void Forget(const State& resumed);
+  // Another one took over: who stood by may come anew after the world is settled.
+  void TakeOver() { growth_.reset(); }
   // Some agent is out of reach, or the coordinator is away: whatever goes on may take longer.
   void Excuse() { excused_at_ = schedule_.now(); }
 
@@ -58,7 +60,18 @@ class Promises {
     Seconds grace;
   };
 
+  // A restart in order to grow.
+  struct Growth {
+    EpochId epoch;
+    size_t nodes = 0, evictions = 0;
+    std::set<std::string> waited;  // by token
+  };
+
   int causes() const { return causes_ + cluster_.own_causes(); }
+  void HearUnfit(const State& before, const RestoreChosen& chosen);
+  void BeginGrowth(const State& before);
+  void CheckGrowth(const State& state);
+  void CheckWorld(const State& state);
   void CheckEvictions(const State& state);
   void CheckStatus(const State& state);
   void CheckLedger(const State& state);
@@ -69,9 +82,11 @@ class Promises {
   JobSpec spec_;
   Nanos started_, excused_at_;
   std::optional<Order> order_;
+  std::optional<Growth> growth_;
   bool ranks_lost_ = false, impatient_ = false;
   int max_restarts_ = 0, causes_ = 0;
   std::set<std::string> accused_, spoiled_;
+  std::string leader_;                // by token; empty: none
   size_t evictions_ = 0;              // looked at
   std::optional<Nanos> waits_since_;  // for the ranks of a node that is to be evicted
   std::string broken_;

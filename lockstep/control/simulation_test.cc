@@ -32,11 +32,18 @@ SimulationPlan PlanOf(uint64_t seed, Mutant mutant = Mutant::kNone) {
   return plan;
 }
 
+SimulationPlan ElasticPlanOf(uint64_t seed, Mutant mutant = Mutant::kNone) {
+  SimulationPlan plan = PlanOf(seed, mutant);
+  plan.elastic = true;
+  return plan;
+}
+
 std::string ReplayCommand(const SimulationPlan& plan) {
   const SimulationPlan usual = PlanOf(plan.seed);
   std::string command = fmt::format("LOCKSTEP_SEED={} ", plan.seed);
   if (plan.nodes != usual.nodes) command += fmt::format("LOCKSTEP_NODES={} ", plan.nodes);
   if (plan.ranks_per_node != usual.ranks_per_node) command += fmt::format("LOCKSTEP_RANKS={} ", plan.ranks_per_node);
+  if (plan.elastic) command += "LOCKSTEP_ELASTIC=1 ";
   if (plan.mutant != usual.mutant) command += fmt::format("LOCKSTEP_MUTANT={} ", static_cast<int>(plan.mutant));
   return command + "build/release/bin/control_simulation_test --gtest_filter=Simulation.Replay";
 }
@@ -67,6 +74,8 @@ const Declared kDeclared[] = {
     {"choosing", {"spawning", "stopping", "finishing", "finished"}},
     {"finishing", {"finished"}},
 };
+
+const char* const kWorldChanges[] = {"smaller", "larger", "not larger after all", "not to be gone on with"};
 
 class Coverage {
  public:
@@ -128,6 +137,25 @@ TEST(Simulation, EveryPromiseHoldsInEverySchedule) {
   EXPECT_TRUE(seeds < 1000 || replay_evictions > 0);
 }
 
+// The world becomes smaller and larger, by itself and in the midst of whatever else breaks.
+TEST(Simulation, EveryPromiseHoldsInWorldsThatChange) {
+  const uint64_t seeds = FromEnvironment("LOCKSTEP_SEEDS", 1000) * 10;
+  Coverage coverage;
+  std::map<std::string, int> worlds;
+  int restarts = 0;
+  for (uint64_t seed = 1; seed <= seeds; ++seed) {
+    const SimulationResult result = Checked(ElasticPlanOf(seed));
+    coverage.Add(result);
+    restarts += result.restarts;
+    for (const auto& [change, count] : result.worlds) worlds[change] += count;
+  }
+  fmt::print("{} restarts\n", restarts);
+  for (const auto& [change, count] : worlds) fmt::print("  {:6} {}\n", count, change);
+  coverage.Print();
+  EXPECT_TRUE(seeds < 1000 || coverage.Wrong().empty()) << coverage.Wrong();
+  EXPECT_TRUE(seeds < 1000 || worlds.size() == std::size(kWorldChanges)) << "some way to change was never gone";
+}
+
 // Tells what happens with one seed.
 TEST(Simulation, Replay) {
   const uint64_t seed = FromEnvironment("LOCKSTEP_SEED", 0);
@@ -135,6 +163,7 @@ TEST(Simulation, Replay) {
   SimulationPlan plan = PlanOf(seed, static_cast<Mutant>(NumberFromEnvironment("LOCKSTEP_MUTANT", 0)));
   plan.nodes = NumberFromEnvironment("LOCKSTEP_NODES", plan.nodes);
   plan.ranks_per_node = NumberFromEnvironment("LOCKSTEP_RANKS", plan.ranks_per_node);
+  plan.elastic = NumberFromEnvironment("LOCKSTEP_ELASTIC", 0) != 0;
   plan.story = true;
   const SimulationResult result = Checked(plan);
   for (const std::string& line : result.story) fmt::print("{}\n", line);
@@ -151,9 +180,11 @@ class Mutants : public testing::TestWithParam<int> {};
 TEST_P(Mutants, AreCaughtWithinAThousandSeeds) {
   const auto mutant = static_cast<Mutant>(GetParam());
   for (uint64_t seed = 1; seed <= 1000; ++seed) {
-    const SimulationResult result = Simulate(PlanOf(seed, mutant));
+    const bool elastic = GetParam() >= kFirstOfWorlds || mutant == Mutant::kCommitUnkept;  // more machines are lost
+    const SimulationPlan plan = elastic ? ElasticPlanOf(seed, mutant) : PlanOf(seed, mutant);
+    const SimulationResult result = Simulate(plan);
     if (result.broken.empty()) continue;
-    fmt::print("{}: {}\n  {}\n", MutantName(mutant), result.broken, ReplayCommand(PlanOf(seed, mutant)));
+    fmt::print("{}: {}\n  {}\n", MutantName(mutant), result.broken, ReplayCommand(plan));
     return;
   }
   FAIL() << MutantName(mutant) << " was not noticed in 1000 schedules: the simulation is too weak";

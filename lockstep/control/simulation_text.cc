@@ -26,7 +26,8 @@ const char* MutantName(Mutant mutant) {
       "gone runs on",   "deaf to a stop",     "stop once",        "a stop per node",
       "no cap",         "no floor",           "no dry run",       "one alert",
       "wrong node",     "probe forever",      "stop forever",     "await forever",
-      "commit unkept",  "mixed code",         "replay forever",   "replay of another"};
+      "commit unkept",  "mixed code",         "replay forever",   "replay of another",
+      "no least",       "vacant runs on",     "old numbers",      "all alike"};
   return kNames[static_cast<size_t>(mutant)];
 }
 

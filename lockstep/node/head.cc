@@ -71,6 +71,10 @@ void Head::BeginEpochs() {
   const bool coming = state().mode == control::Mode::kLoading || state().mode == control::Mode::kSpawning;
   const uint64_t epoch = state().epoch.value() - (state().mode == control::Mode::kLoading ? 1 : 0);
   fleet_->Begin(EpochId(epoch));
+  for (const int vacant : state().vacated) {  // by whoever led before
+    nodes_[static_cast<size_t>(vacant)].lost_since = Nanos{};
+    (void)fleet_->Vacate(vacant);  // nobody has said anything yet
+  }
   if (!coming) judge_->Begin(state().epoch);
 }
 
@@ -243,6 +247,14 @@ Json Head::Update(const control::UpdateAsked& asked) {
 }
 
 void Head::Carry(const std::vector<control::Command>& commands) {
+  const bool within = std::exchange(carrying_, true);  // our own agent answers at once
+  CarryEach(commands);
+  if (within) return;
+  carrying_ = false;
+  Handle(std::exchange(later_, {}));
+}
+
+void Head::CarryEach(const std::vector<control::Command>& commands) {
   for (const control::Command& command : commands) {
     if (const auto* spawn = std::get_if<control::Spawn>(&command)) {
       TellSpawn(*spawn, std::nullopt);
@@ -256,9 +268,9 @@ void Head::Carry(const std::vector<control::Command>& commands) {
       if (!scheduler_)
         listener_.line(fmt::format("{} machine(s) more are wanted as standbys: a node is to be evicted", ask->count));
     } else if (const auto* seat = std::get_if<control::Seat>(&command)) {
-      Seat(seat->node);
+      Seat(*seat);
     } else if (const auto* vacate = std::get_if<control::Vacate>(&command)) {
-      Vacate(vacate->node);
+      Vacate(*vacate);
     } else if (const auto* resize = std::get_if<control::Resize>(&command)) {
       Resize(resize->from);
     } else if (const auto* announce = std::get_if<control::Announce>(&command)) {
@@ -279,17 +291,22 @@ void Head::Carry(const std::vector<control::Command>& commands) {
 }
 
 // Whoever had the place is not heard any more, and what ran there counts as gone.
-void Head::Seat(int index) {
-  GoOnWithout(index);
-  nodes_[static_cast<size_t>(index)].lost_since = clock_.Now();
-  listener_.seat(index);
-  Handle(fleet_->Gone(index));
+void Head::Seat(const control::Seat& seat) {
+  GoOnWithout(seat.node);
+  nodes_[static_cast<size_t>(seat.node)].lost_since = clock_.Now();
+  listener_.seat(seat);
+  HearLater(fleet_->Gone(seat.node));
 }
 
-void Head::Vacate(int index) {
-  GoOnWithout(index);
-  listener_.vacate(index);
-  Handle(fleet_->Vacate(index));
+void Head::Vacate(const control::Vacate& vacate) {
+  GoOnWithout(vacate.node);
+  listener_.vacate(vacate);
+  HearLater(fleet_->Vacate(vacate.node));
+}
+
+// Commands that are still to be carried out may mean nodes by numbers that change because of this.
+void Head::HearLater(const std::vector<control::EventBody>& events) {
+  later_.insert(later_.end(), events.begin(), events.end());
 }
 
 void Head::GoOnWithout(int index) {
@@ -415,10 +432,12 @@ void Head::LookForTheGone(Nanos now) {
     const Nanos since = nodes_[i].lost_since;
     if (since.value == 0 || now < control::GoneAt(state(), index, since)) continue;
     nodes_[i].lost_since = Nanos{};
+    const std::vector<control::NodeSpec> before = state().spec.nodes;
     if (state().spec.can_ask && !state().lost_agents.contains(index))
       Handle(control::AgentLost{index, NameOf(index), "it has not come to this coordinator", since});
     Handle(control::AgentGone{
         index, fmt::format("its agent has not been heard of for {:.0f} s", ToSeconds(now - since).value)});
+    if (state().spec.nodes != before) return;  // this number may be another one's now
     if (state().awaited.contains(index)) nodes_[i].lost_since = since;
     if (state().mode == control::Mode::kFinishing) Handle(fleet_->Gone(index));
   }

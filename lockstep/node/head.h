@@ -31,8 +31,8 @@ class Head {
  public:
   struct Listener {
     std::function<void(int node, const control::Told&)> tell;
-    std::function<void(int node)> seat;                        // who is to be told as this node is another one now
-    std::function<void(int node)> vacate;                      // nobody is
+    std::function<void(const control::Seat&)> seat;            // who is to be told as this node is another one now
+    std::function<void(const control::Vacate&)> vacate;        // nobody is
     std::function<void(const std::vector<int>& from)> resize;  // nodes count anew: which number each had, -1: none
     std::function<void(const std::string&)> line;              // for the terminal
   };
@@ -98,9 +98,10 @@ class Head {
   void Hear(int node, const control::ReplayEnded& ended);
   void Hear(int node, const control::AllSaid& said);
   void Handle(const std::vector<control::EventBody>& events);
-  void Seat(int node);
-  void Vacate(int node);
+  void Seat(const control::Seat& seat);
+  void Vacate(const control::Vacate& vacate);
   void Resize(const std::vector<int>& from);
+  void HearLater(const std::vector<control::EventBody>& events);
   void GoOnWithout(int node);
   void GiveUpPart(int node);
   void FlushIfAllAttend();
@@ -113,6 +114,7 @@ class Head {
   void GrowIfDue(Nanos now);
   void TickScheduler();
   void Carry(const std::vector<control::Command>& commands);
+  void CarryEach(const std::vector<control::Command>& commands);
   void BeginEpochs();
   void TellCommit();
   void TellStages(const std::vector<control::VersionStage>& before);
@@ -139,6 +141,8 @@ class Head {
   EpochId culprit_epoch_;
   Nanos probe_deadline_, stop_deadline_, stuck_deadline_;  // 0: not waiting
   EpochId stop_epoch_;
+  bool carrying_ = false;
+  std::vector<control::EventBody> later_;  // what follows from commands that are being carried out
   bool looks_closely_ = false, disk_done_ = false;
   std::optional<control::CheckpointId> flush_wanted_;  // by node 0, which has no answer yet
   std::optional<control::CheckpointId> flushing_;      // that goes to disk, or went last

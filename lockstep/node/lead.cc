@@ -27,8 +27,8 @@ Lead::Lead(const RunOptions& options, Poller& poller, const Clock& clock, Listen
       listener_(std::move(listener)),
       head_(options, clock,
             {.tell = [this](int node, const control::Told& told) { Tell(node, told); },
-             .seat = [this](int node) { Seat(node); },
-             .vacate = [this](int node) { Vacate(node); },
+             .seat = [this](const control::Seat& seat) { Seat(seat); },
+             .vacate = [this](const control::Vacate& vacate) { Vacate(vacate); },
              .resize = [this](const std::vector<int>& from) { Resize(from); },
              .line = listener_.line}) {}
 
@@ -78,7 +78,10 @@ absl::Status Lead::Resume(const std::string& run_token) {
 absl::Status Lead::Attend(const control::Join& own) {
   own_token_ = own.token;
   LS_RETURN_IF_ERROR(roster_->Admit(own, clock_.Now()));
-  if (begun_) own_node_ = roster_->PlaceOf(own_token_).node;
+  if (begun_) {
+    own_node_ = roster_->PlaceOf(own_token_).node;
+    listener_.moved(roster_->PlaceOf(own_token_));
+  }
   BeginIfComplete();
   if (!begun_) listener_.line(fmt::format("waiting at {}: {}", options_.nodes.endpoint, roster_->Progress()));
   return absl::OkStatus();
@@ -124,14 +127,21 @@ void Lead::Welcome(Peer peer, Agent& agent) {
 }
 
 // The state machine has given the place to a standby.
-void Lead::Seat(int node) {
-  const control::NodeSpec& occupant = head_.state().spec.nodes[static_cast<size_t>(node)];
-  const std::string why = ReasonOf(head_.state().evictions.back());
-  roster_->Seat(node, occupant, why);
-  TurnOut(node, why);
+void Lead::Seat(const control::Seat& seat) {
+  const std::string why = WhyOut(roster_->nodes()[static_cast<size_t>(seat.node)].token);
+  roster_->Seat(seat.node, seat.standby, why);
+  TurnOut(seat.node, why);
   for (auto& [peer, agent] : agents_) {
-    if (agent.spec.token == occupant.token) return Welcome(peer, agent);
+    if (agent.spec.token == seat.standby.token) return Welcome(peer, agent);
   }
+}
+
+// Several may go at once.
+std::string Lead::WhyOut(const std::string& token) const {
+  const std::vector<control::Eviction>& evictions = head_.state().evictions;
+  const auto eviction = std::find_if(evictions.rbegin(), evictions.rend(),
+                                     [&](const control::Eviction& one) { return one.node.token == token; });
+  return eviction != evictions.rend() ? ReasonOf(*eviction) : "its place was given away";
 }
 
 void Lead::TurnOut(int node, const std::string& why) {
@@ -142,10 +152,10 @@ void Lead::TurnOut(int node, const std::string& why) {
 }
 
 // Nobody has the place of this node, and it is refused from now on.
-void Lead::Vacate(int node) {
-  const control::Eviction& eviction = head_.state().evictions.back();
-  roster_->Refuse(eviction.node.token, ReasonOf(eviction));
-  TurnOut(node, ReasonOf(eviction));
+void Lead::Vacate(const control::Vacate& vacate) {
+  const std::string why = WhyOut(vacate.left.token);
+  roster_->Refuse(vacate.left.token, why);
+  TurnOut(vacate.node, why);
 }
 
 // All are told their places in the world to come, and say again all that they know.

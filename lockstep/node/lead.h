@@ -70,9 +70,10 @@ class Lead {
 
   void Tell(int node, const control::Told& told);
   void Joined(Peer peer, const control::Join& join);
-  void Seat(int node);
-  void Vacate(int node);
+  void Seat(const control::Seat& seat);
+  void Vacate(const control::Vacate& vacate);
   void Resize(const std::vector<int>& from);
+  std::string WhyOut(const std::string& token) const;
   void TurnOut(int node, const std::string& why);
   void TellStandbys();
   void Said(Peer peer, const control::Said& said);

@@ -47,6 +47,7 @@ class Node {
   void Welcomed(const control::Place& place, const std::string& run);
   void TakeSeat(const control::Place& place);
   void Move(const control::Place& place);
+  void KeepPlace();
   void Fail(const absl::Status& status);
 
   // The agent's words to the coordinator and back, wherever that is.
@@ -173,7 +174,8 @@ void Node::MakeAgent(const control::Place& place) {
           .say = [this](const control::Said& said) { Say(said); },
           .output = [this](int rank, int stream, std::string_view data) { console_.Output(rank, stream, data); },
           .note = [this](const std::string& text) { view_.Line(text); },
-          .lost = [this] { StarterLost(); }});
+          .lost = [this] { StarterLost(); },
+          .moved = [this] { KeepPlace(); }});
 }
 
 absl::Status Node::BeginAlone() {
@@ -227,7 +229,9 @@ absl::Status Node::Placed(const control::Place& place) {
   if (spec_.torchrun.master_addr.empty()) spec_.torchrun.master_addr = spec_.address;
   if (!agent_) MakeAgent(place);
   LS_RETURN_IF_ERROR(agent_->OpenDisk());
-  if (!spec_.checkpoint_dir.empty()) LS_RETURN_IF_ERROR(agent::CheckNewest(spec_));
+  // Whoever stands by joins a job that goes on, whatever there is.
+  const bool begins = place.node != control::kStandby;
+  if (!spec_.checkpoint_dir.empty() && begins) LS_RETURN_IF_ERROR(agent::CheckNewest(spec_));
   LS_RETURN_IF_ERROR(KeepSpec(spec_));
   return agent_->Launch();
 }
@@ -235,6 +239,9 @@ absl::Status Node::Placed(const control::Place& place) {
 void Node::Welcomed(const control::Place& place, const std::string& run) {
   adopting_ = false;
   const bool waits = place.node == control::kStandby;
+  if (agent_ && waits && spec_.place.node != control::kStandby)
+    return Fail(
+        Unavailable("whoever leads knows nothing of this node's place, for its journal had no room: start it again"));
   const bool moves = agent_ && !waits && !(spec_.place == place);
   if (moves) spec_.place.node == control::kStandby ? TakeSeat(place) : Move(place);
   if (agent_ && waits) return;
@@ -255,7 +262,7 @@ void Node::TakeSeat(const control::Place& place) {
                          place.first_rank + spec_.ranks - 1));
   if (const absl::Status opened = agent_->OpenDisk(); !opened.ok())
     view_.Line(fmt::format("no checkpoints go to disk: {}", Message(opened)));
-  if (const absl::Status kept = KeepSpec(agent_->spec()); !kept.ok()) view_.Line(Message(kept));
+  KeepPlace();
 }
 
 // The world is another one from the coming epoch on, and our place in it.
@@ -265,9 +272,11 @@ void Node::Move(const control::Place& place) {
   view_.Line(fmt::format("node {} of {} in the coming epoch, with ranks {} to {} of {}", place.node, place.nodes,
                          place.first_rank, place.first_rank + spec_.ranks - 1, place.world_size));
   agent_->Move(place);
-  agent::RunSpec moved = agent_->spec();
-  moved.place = place;
-  if (const absl::Status kept = KeepSpec(moved); !kept.ok()) view_.Line(Message(kept));
+}
+
+// For whoever goes on from here: the place under which its checkpoints were written, and no other.
+void Node::KeepPlace() {
+  if (const absl::Status kept = KeepSpec(agent_->spec()); !kept.ok()) view_.Line(Message(kept));
 }
 
 void Node::Fail(const absl::Status& status) {

@@ -48,6 +48,9 @@ void Put(const control::RestoreFound& found, FromAgent& wire) {
   if (found.fetched) Put(*found.fetched, to->mutable_fetched());
   to->set_held_node(found.held.node);
   to->set_held_nodes(found.held.nodes);
+  to->set_as_node(found.as.node);
+  to->set_as_nodes(found.as.nodes);
+  to->set_unfit(found.unfit);
   for (const control::Replica& replica : found.replicas) {
     Replica* one = to->add_replicas();
     one->set_node(replica.node);
@@ -395,6 +398,8 @@ control::RestoreFound Get(const RestoreFound& wire) {
   for (const KeptFor& kept : wire.kept()) found.kept.push_back({kept.node(), Get(kept.point())});
   if (wire.has_fetched()) found.fetched = Get(wire.fetched());
   if (wire.held_nodes() > 0) found.held = {wire.held_node(), wire.held_nodes()};
+  found.unfit = wire.unfit();
+  if (wire.as_nodes() > 0) found.as = {wire.as_node(), wire.as_nodes()};
   for (const Replica& replica : wire.replicas())
     found.replicas.push_back({replica.node(), Get(replica.point()), replica.low(), replica.high()});
   return found;

@@ -50,6 +50,13 @@ TEST(Encode, WhatGoesToDiskIsAgreedOn) {
   EXPECT_EQ(ToldOf(control::ChooseOnDisk{EpochId(3), point}), (control::ChooseOnDisk{EpochId(3), point}));
   EXPECT_EQ(Sent(control::RestoreFound{EpochId(3), {}, {}, point}).not_above, point);
   EXPECT_FALSE(Sent(control::RestoreFound{EpochId(3), {}, {}}).not_above);
+  control::RestoreFound moved{EpochId(3), {}, {}};
+  moved.held = {2, 3};
+  moved.as = {1, 2};
+  moved.unfit = "written by 3 ranks";
+  EXPECT_EQ(Sent(moved).held, moved.held);
+  EXPECT_EQ(Sent(moved).as, moved.as);
+  EXPECT_EQ(Sent(moved).unfit, moved.unfit);
   const control::PartWritten part{point, 1, "disk full", true, "[]"};
   for (const control::PartWritten& arrived : {Sent(part), ToldOf(part)}) {
     EXPECT_EQ(arrived.point, point);

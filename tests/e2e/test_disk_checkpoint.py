@@ -88,6 +88,14 @@ class Resume(DiskCheckpoint):
         self.assert_repaired(run, [2], {"crash"})
         run.assert_undisturbed_result()
 
+    def test_replicas_go_on_in_a_world_of_another_size(self):
+        self.train(*ddp(steps=10), "--replicas", ranks=2, interval=600).finish()
+        for ranks, steps in ((3, 16), (1, 22)):
+            newest = self.checkpoints()[0]
+            again = self.train(*ddp(steps=steps), "--replicas", ranks=ranks, interval=600)
+            again.finish()
+            self.assertEqual(newest + 1, self.first_step(again), again)
+
     def test_falls_back_past_a_damaged_one_and_names_it(self):
         self.train(*ddp(steps=12)).finish()
         newest, older = self.checkpoints()

@@ -1,11 +1,12 @@
 """A job that may have two or three machines: it loses one, goes on with two, and has three again when another comes. Machines are folders of one machine here, as in test_standby.py."""
+import signal
 import subprocess
 import unittest
 
 from harness import BINARY, Run, ddp, free_port
 from test_standby import StandbyTest
 
-LONG = 300
+LONG, SHORT = 300, 120
 
 
 class Elastic(StandbyTest):
@@ -15,7 +16,9 @@ class Elastic(StandbyTest):
         self.lead_dir, self.port = self.folder() / "lead", free_port()
         policy = self.folder() / "policy.toml"
         policy.write_text("[nodes]\ngrow_after_s = 1\n")
-        words = ["--listen", f"127.0.0.1:{self.port}", "--run", str(self.lead_dir), "--nnodes", self.nnodes, "--policy", str(policy)]
+        self.lead_by("--listen", f"127.0.0.1:{self.port}", "--run", str(self.lead_dir), "--nnodes", self.nnodes, "--policy", str(policy))
+
+    def lead_by(self, *words):
         self.coordinator = subprocess.Popen([BINARY, "coordinator", "--no-view", *words], stdin=subprocess.DEVNULL,
                                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(self.coordinator.wait)
@@ -68,6 +71,37 @@ class Elastic(StandbyTest):
         unseen = {self.of_epoch(self.a, epoch)[0]["step"] - 1 for epoch in (2, 3)}  # saved, and its line not written when the epoch ended
         self.assertLessEqual(set(range(LONG)) - set(steps), unseen, "no step is left out")
         self.assertEqual([1, 2, 3], sorted({line["epoch"] for line in self.a.steps()}))
+        self.assertEqual([("b", "")], [(one["name"], one["standby"]) for one in self.lead("status")["evicted"]])
+
+    def test_the_machine_of_rank_0_is_lost(self):
+        """With it goes the store of the epoch: the next of the nodes is the first one, and hosts it."""
+        self.start(*ddp(SHORT, step_time=0.05), "--replicas")
+        kept = self.lead("status")["checkpoint"]["peers"]["step"]
+        self.power_off(self.a)
+        self.b.wait_for_step(kept + 5, epoch=2)
+        self.assertEqual((["b", "c"], [0], [1]), (self.world(), self.ranks(self.b), self.ranks(self.c)), self.b)
+        self.assertGreaterEqual(self.of_epoch(self.b, 2)[0]["step"], kept, "out of memory")
+        for run in (self.b, self.c):
+            run.finish()
+        self.assertEqual(0, self.coordinator.wait(20))
+
+    def test_a_coordinator_is_lost_before_the_smaller_world_begins(self):
+        """Node c does not say that its ranks have ended until another coordinator has taken over: that one goes by the journal alone."""
+        self.start(*ddp(SHORT, step_time=0.05), "--replicas")
+        kept = self.lead("status")["checkpoint"]["peers"]["step"]
+        self.c.watcher.send_signal(signal.SIGSTOP)
+        self.power_off(self.b)
+        self.a.wait("b to be out", lambda: [one["name"] for one in self.lead("status")["evicted"]] == ["b"])
+        self.assertEqual(["a", "b", "c"], self.world(), "the epoch that is being stopped has its world")
+        self.coordinator.kill()
+        self.coordinator.wait()
+        self.lead_by("--resume", str(self.lead_dir))
+        self.c.watcher.send_signal(signal.SIGCONT)
+        self.a.wait_for_step(kept + 5, epoch=2)
+        self.assertEqual(["a", "c"], self.world())
+        for run in (self.a, self.c):
+            run.finish()
+        self.assertEqual(0, self.coordinator.wait(20))
         self.assertEqual([("b", "")], [(one["name"], one["standby"]) for one in self.lead("status")["evicted"]])
 
     def test_ranks_that_differ_are_not_taken_for_each_other(self):
