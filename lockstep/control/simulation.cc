@@ -494,7 +494,10 @@ class Simulation {
       changes = changes || !gone.empty() || std::holds_alternative<control::Resize>(command);
     }
     if (!plan_.elastic || finished_ || !changes || !counting_.Hits(kDiesInTheMiddle)) return false;
-    for (const int node : gone) promises_.Replace(cluster_.IsDead(cluster_.MachineAt(node)));
+    for (const int node : gone) {
+      promises_.Replace(cluster_.IsDead(cluster_.MachineAt(node)));
+      cluster_.Expel(cluster_.MachineAt(node));
+    }
     KillCoordinator();
     return true;
   }

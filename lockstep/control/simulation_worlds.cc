@@ -35,6 +35,7 @@ int Cluster::Join(const NodeSpec& spec) {
 }
 
 void Cluster::Expel(int machine) {
+  if (nodes_[At(machine)].out) return;
   nodes_[At(machine)].dead = nodes_[At(machine)].out = true;
   for (Rank& rank : nodes_[At(machine)].ranks) rank.alive = false;
   SurvivorsMayNotice(machine, 0);
