@@ -161,26 +161,34 @@ TEST(World, DoesNotGrowIfItsStateDoesNotFit) {
   EXPECT_EQ(job.state.mode, Mode::kChoosing) << "the job goes on as it was";
 }
 
-// Of the machines a, b and c these say that they are broken.
-Scenario Accused(Policy policy, const std::vector<int>& nodes, int standbys) {
+// Of the machines a, b, c and, if they are four, d these say that they are broken.
+Scenario Accused(Policy policy, const std::vector<int>& nodes, int standbys, int machines = 3) {
+  std::vector<std::string> names = {"a", "b", "c", "d"};
+  names.resize(static_cast<size_t>(machines));
   JobSpec spec;
   spec.least_nodes = 1;
-  spec.most_nodes = 3;
+  spec.most_nodes = machines;
   spec.standbys = standbys;
   spec.policy = std::move(policy);
-  Scenario job = OfNodes({"a", "b", "c"}, std::move(spec));
+  Scenario job = OfNodes(names, std::move(spec));
   for (int i = 0; i < standbys; ++i) job.Hear(13, kStandby);
   for (const int node : nodes) job.Hear(20, Alerted{node, "gpu_xid", AlertClass::kMachine, "gpu3", "Xid 79", At(19)});
   return job;
 }
 
 TEST(World, WhoIsMeantIsSaidByNameForTheNumbersAreNewOnes) {
-  Scenario job = Accused({}, {1, 2}, 1);
+  Scenario job = Accused({}, {1, 3}, 1, 4);
   EXPECT_THAT(job.Hear(21, EpochStopped{EpochId(1)}),
-              HasSubstr("seat 1, announce 1, vacate 2, announce 1, resize to 2"));
+              HasSubstr("seat 1, announce 1, vacate 3, announce 1, resize to 3"));
   EXPECT_EQ(std::get<Seat>(job.commands[0]).standby.name, "s");
-  EXPECT_EQ(std::get<Vacate>(job.commands[2]).left.name, "c");
-  EXPECT_THAT(Names(job), ElementsAre("a", "s"));
+  EXPECT_EQ(std::get<Vacate>(job.commands[2]).left.name, "d");
+  EXPECT_THAT(Names(job), ElementsAre("a", "s", "c"));
+}
+
+TEST(World, TheKeeperOfANodeThatLeavesStaysUntilTheJobTrainsAgain) {
+  Scenario job = Accused({}, {1, 2}, 1);
+  job.Hear(21, EpochStopped{EpochId(1)});
+  EXPECT_THAT(Names(job), ElementsAre("a", "s", "c"));
 }
 
 TEST(World, MachinesThatLeaveCountNoMore) {
