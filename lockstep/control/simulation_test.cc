@@ -117,7 +117,7 @@ class Coverage {
 };
 
 TEST(Simulation, EveryPromiseHoldsInEverySchedule) {
-  const uint64_t seeds = FromEnvironment("LOCKSTEP_SEEDS", 1000);
+  const uint64_t seeds = FromEnvironment("LOCKSTEP_SEEDS", 10000);
   Coverage coverage;
   int restarts = 0, faults = 0, replays = 0, replay_evictions = 0;
   double virtual_s = 0;
@@ -139,7 +139,7 @@ TEST(Simulation, EveryPromiseHoldsInEverySchedule) {
 
 // The world becomes smaller and larger, by itself and in the midst of whatever else breaks.
 TEST(Simulation, EveryPromiseHoldsInWorldsThatChange) {
-  const uint64_t seeds = FromEnvironment("LOCKSTEP_SEEDS", 1000) * 10;
+  const uint64_t seeds = FromEnvironment("LOCKSTEP_SEEDS", 10000);
   Coverage coverage;
   std::map<std::string, int> worlds;
   int restarts = 0;
