@@ -1,13 +1,13 @@
 #include "lockstep/agent/evidence.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 #include <span>
 #include <utility>
 
 #include "lockstep/agent/classify.h"
 #include "lockstep/agent/helpers.h"
+#include "lockstep/base/child.h"
 
 namespace lockstep::agent {
 namespace {
@@ -39,8 +39,6 @@ std::string PythonText(const PythonStack& python) {
   if (!python.unreadable.empty()) text += "  not readable: " + python.unreadable + "\n";
   return text;
 }
-
-std::string Binary() { return std::filesystem::read_symlink("/proc/self/exe").string(); }
 
 void TakeNative(absl::StatusOr<StackDump> dump, OneRankStacks& stacks) {
   if (dump.ok()) {
@@ -78,7 +76,7 @@ RankStacks CollectStacks(const RunSpec& spec, uint64_t epoch, const std::vector<
     requests.push_back({worker.pid, StacksPath(spec, epoch, worker.rank)});
   }
   // Native first: a signal for the Python stacks would show up in them.
-  auto native = CollectNative(pids, Binary(), kNativeTimeout);
+  auto native = CollectNative(pids, OwnBinary().value_or(""), kNativeTimeout);
   std::vector<PythonStack> python = RequestPythonStacks(requests, kPythonTimeout);
   for (size_t i = 0; i < stacks.size(); ++i) {
     TakeNative(std::move(native[i]), stacks[i]);
@@ -96,7 +94,7 @@ void AddHelpers(const RunSpec& spec, uint64_t epoch, const std::vector<Worker>& 
   const std::vector<Helper> helpers = FindHelpers(parents, kMostHelpers, beyond);
   if (helpers.empty()) return;
   for (const Helper& helper : helpers) pids.push_back(helper.pid);
-  auto native = CollectNative(pids, Binary(), kHelpersNativeTimeout);
+  auto native = CollectNative(pids, OwnBinary().value_or(""), kHelpersNativeTimeout);
   RankStacks added(helpers.size());
   ReadPythonOf(spec, epoch, running, helpers, added);
   for (size_t i = 0; i < helpers.size(); ++i) {

@@ -3,12 +3,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/agent/launch.h"
 #include "lockstep/agent/wire.h"
+#include "lockstep/base/child.h"
 
 namespace lockstep::agent {
 namespace {
@@ -47,11 +47,10 @@ absl::Status StarterLink::Launch() {
   const Fd log(open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600));
   if (!log.valid()) return Errno(errno, "{}", log_path);
   LS_ASSIGN_OR_RETURN(Pipe ready, MakePipe());
-  std::array<char, 4096> self{};
-  if (readlink("/proc/self/exe", self.data(), self.size() - 1) < 0) return Errno(errno, "/proc/self/exe");
+  LS_ASSIGN_OR_RETURN(const std::string self, OwnBinary());
   const Environment environment = {{"LOCKSTEP_READY_FD", std::to_string(ready.write.get())}};
   LS_RETURN_IF_ERROR(
-      StartProcess({self.data(), "starter", spec_.run_dir}, environment, "/", log.get(), log.get(), ready.write.get())
+      StartProcess({self, "starter", spec_.run_dir}, environment, "/", log.get(), log.get(), ready.write.get())
           .status());
   ready.write.Close();
   char byte = 0;

@@ -2,11 +2,9 @@
 
 #include <fmt/ranges.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "lockstep/base/background_thread.h"
 #include "lockstep/base/child.h"
@@ -30,12 +28,6 @@ incident::Finding Broken(const std::string& node, std::string why) {
   return finding;
 }
 
-std::string HowItEnded(const ChildEnd& end) {
-  if (end.signal != 0)
-    return fmt::format("the tests of the machine died of signal {} ({})", end.signal, strsignal(end.signal));
-  return fmt::format("the tests of the machine ended with status {}: {}", end.code, end.err.substr(0, 200));
-}
-
 // Beside the stacks of the incident, for `lockstep probe compare`.
 void Keep(const RunSpec& spec, int64_t incident, const std::string& report) {
   const std::string folder = fmt::format("{}/incident_{}", spec.run_dir, incident);
@@ -51,15 +43,9 @@ std::string TemporaryFolder() {
 
 // A node that listens in no ring of which it was told is not in it.
 std::vector<std::string> WordsOf(const RunSpec& spec, const control::Probe& command, int ring_port) {
-  std::vector<std::string> words = {std::filesystem::read_symlink("/proc/self/exe").string(),
-                                    "probe",
-                                    "--json",
-                                    "--seconds",
-                                    fmt::format("{:g}", kTests.value),
-                                    "--dir",
-                                    TemporaryFolder(),
-                                    "--node",
-                                    spec.node_name};
+  std::vector<std::string> words = {
+      OwnBinary().value_or(""), "probe",  "--json",      "--seconds", fmt::format("{:g}", kTests.value), "--dir",
+      TemporaryFolder(),        "--node", spec.node_name};
   const std::string self = probe::HostPortText({spec.address, static_cast<uint16_t>(ring_port)});
   if (std::find(command.ring.begin(), command.ring.end(), self) == command.ring.end()) return words;
   const std::string nodes = fmt::format("{}", fmt::join(command.ring, ","));
@@ -76,7 +62,7 @@ control::Probed RunTests(const RunSpec& spec, const control::Probe& command, con
   if (!end.ok()) {
     answer.findings = {Broken(spec.node_name, Message(end.status()))};
   } else if (end->signal != 0 || end->out.empty()) {
-    answer.findings = {Broken(spec.node_name, HowItEnded(*end))};
+    answer.findings = {Broken(spec.node_name, HowItEnded("the tests of the machine", *end))};
   } else {
     Keep(spec, command.incident, end->out);
     answer.reports = {end->out};

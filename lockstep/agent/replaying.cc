@@ -1,6 +1,5 @@
 #include "lockstep/agent/replaying.h"
 
-#include <string.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -98,12 +97,6 @@ RanksToReplay RanksOf(const RunSpec& spec, const control::ReplayRun& run, const 
   return ranks;
 }
 
-std::string HowItEnded(const ChildEnd& end) {
-  if (end.signal != 0)
-    return fmt::format("the process that runs the ranks died of signal {} ({})", end.signal, strsignal(end.signal));
-  return fmt::format("the process that runs the ranks ended with status {}: {}", end.code, end.err.substr(0, 200));
-}
-
 // A rank that reports nothing has none; of more than there is room for, the last lines are left out, and that is said.
 void AddReports(const control::ReplayRun& run, const RunSpec& spec, const Scene& scene, control::ReplayEnded& ended) {
   const size_t most = kMostReport / static_cast<size_t>(spec.ranks);
@@ -119,10 +112,10 @@ void AddReports(const control::ReplayRun& run, const RunSpec& spec, const Scene&
 
 absl::StatusOr<RanksReplayed> Replay(const RunSpec& spec, const control::ReplayRun& run, const Scene& scene,
                                      const std::stop_token& stop) {
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  LS_ASSIGN_OR_RETURN(const std::string self, OwnBinary());
   const ChildOptions options{.at_most = run.deadline + kUntilRanksRun, .input = InputText(RanksOf(spec, run, scene))};
   LS_ASSIGN_OR_RETURN(const ChildEnd end, RunChild({self, "replay-ranks"}, options, stop));
-  if (end.signal != 0 || end.code != 0) return Unavailable("{}", HowItEnded(end));
+  if (end.signal != 0 || end.code != 0) return Unavailable("{}", HowItEnded("the process that runs the ranks", end));
   LS_ASSIGN_OR_RETURN(RanksReplayed replayed, ReadReplayed(end.out));
   if (!replayed.error.empty()) return Unavailable("{}", replayed.error);
   return replayed;

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <filesystem>
 
 #include "lockstep/base/file.h"
 
@@ -154,6 +156,18 @@ absl::StatusOr<ChildEnd> RunChild(const std::vector<std::string>& argv, const Ch
   while (child.Read(0, end)) {
   }
   return end;
+}
+
+std::string HowItEnded(const std::string& who, const ChildEnd& end) {
+  if (end.signal != 0) return fmt::format("{} died of signal {} ({})", who, end.signal, strsignal(end.signal));
+  return fmt::format("{} ended with status {}: {}", who, end.code, end.err.substr(0, 200));
+}
+
+absl::StatusOr<std::string> OwnBinary() {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return Unavailable("/proc/self/exe: {}", error.message());
+  return path.string();
 }
 
 }  // namespace lockstep

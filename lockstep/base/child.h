@@ -36,4 +36,10 @@ struct ChildEnd {
 absl::StatusOr<ChildEnd> RunChild(const std::vector<std::string>& argv, const ChildOptions& options = {},
                                   const std::stop_token& stop = {});
 
+// "who died of signal 9 (Killed)" or "who ended with status 1: " and the begin of what it wrote to standard error.
+std::string HowItEnded(const std::string& who, const ChildEnd& end);
+
+// The path of the program that runs, to start it once more.
+absl::StatusOr<std::string> OwnBinary();
+
 }  // namespace lockstep

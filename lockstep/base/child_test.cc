@@ -70,6 +70,13 @@ TEST(Child, HasWhatIsHandedOver) {
             "heard\n");
 }
 
+TEST(Child, SaysHowItEnded) {
+  EXPECT_EQ(HowItEnded("it", {3, 0, "", "no disk"}), "it ended with status 3: no disk");
+  EXPECT_EQ(HowItEnded("it", {0, SIGKILL, "", ""}), "it died of signal 9 (Killed)");
+}
+
+TEST(Child, KnowsItsOwnBinary) { EXPECT_THAT(OwnBinary().value(), ::testing::EndsWith("/base_child_test")); }
+
 TEST(Child, ReadsNothing) { EXPECT_EQ(Shell("cat; echo $?")->out, "0\n"); }
 
 }  // namespace

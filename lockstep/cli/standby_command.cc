@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
+
+#include "lockstep/base/child.h"
 
 namespace lockstep::cli {
 namespace {
@@ -21,8 +22,7 @@ bool IsForAStandby(const CLI::Option& option) {
 }  // namespace
 
 std::vector<std::string> StandbyCommand(const CLI::App& run, const std::string& coordinator) {
-  std::error_code none;
-  std::vector<std::string> command = {std::filesystem::read_symlink("/proc/self/exe", none).string()};
+  std::vector<std::string> command = {OwnBinary().value_or("")};
   for (const CLI::Option* option : run.get_options()) {
     if (option->get_lnames().empty() || !IsForAStandby(*option)) continue;
     const std::string name = "--" + option->get_lnames().front();

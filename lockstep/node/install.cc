@@ -1,7 +1,8 @@
 #include "lockstep/node/install.h"
 
 #include <filesystem>
-#include <system_error>
+
+#include "lockstep/base/child.h"
 
 namespace lockstep::node {
 namespace {
@@ -11,9 +12,7 @@ namespace fs = std::filesystem;
 }  // namespace
 
 absl::StatusOr<Installation> FindInstallation() {
-  std::error_code error;
-  const fs::path binary = fs::read_symlink("/proc/self/exe", error);
-  if (error) return Unavailable("/proc/self/exe: {}", error.message());
+  LS_ASSIGN_OR_RETURN(const fs::path binary, OwnBinary());
   const fs::path prefix = binary.parent_path().parent_path();  // PREFIX/bin/lockstep, or TREE/build/PRESET/bin/lockstep
   const fs::path shared = prefix / "share/lockstep", tree = prefix.parent_path().parent_path();
   const fs::path root = fs::exists(shared / "python") ? shared : tree;

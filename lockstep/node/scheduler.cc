@@ -1,9 +1,9 @@
 #include "lockstep/node/scheduler.h"
 
 #include <cstdlib>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/child.h"
 #include "lockstep/control/needs.h"
 #include "lockstep/schedule/slurm_driver.h"
 
@@ -32,8 +32,7 @@ absl::StatusOr<std::unique_ptr<Scheduler>> Scheduler::Start(const RunOptions& op
   slurm.coordinator = options.nodes.endpoint;
   slurm.script = options.standby_job;
   slurm.command = options.standby_command;
-  std::error_code none;
-  slurm.begin_now = {std::filesystem::read_symlink("/proc/self/exe", none).string(), "begin-now"};
+  slurm.begin_now = {OwnBinary().value_or(""), "begin-now"};
   LS_ASSIGN_OR_RETURN(auto driver, schedule::StartSlurm(slurm));
   return std::make_unique<Scheduler>(std::move(driver));
 }

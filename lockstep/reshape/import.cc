@@ -35,15 +35,6 @@ std::optional<size_t> DimensionOf(const std::string& name, const ImportOptions& 
   return std::nullopt;
 }
 
-// torch.chunk's: all parts but the last ones are equally large, and those may be empty.
-Box Split(const std::vector<uint64_t>& shape, size_t dimension, uint64_t rank, uint64_t world_size) {
-  Box box = WholeOf(shape);
-  const uint64_t size = shape[dimension], chunk = (size + world_size - 1) / world_size;
-  box.offsets[dimension] = std::min(size, chunk * rank);
-  box.sizes[dimension] = std::min(chunk, size - box.offsets[dimension]);
-  return box;
-}
-
 std::vector<Box> BoxesOfRank(const SavedTensor& tensor, int rank) {
   std::vector<Box> boxes;
   if (tensor.shards.size() == 1) return {tensor.shards.front().box};
@@ -61,8 +52,9 @@ absl::StatusOr<std::vector<Box>> BoxesOf(const SavedTensor& tensor, const std::s
   if (*dimension >= tensor.shape.size())
     return InvalidArgument("--shard: {} has shape [{}], and no dimension {}", name, fmt::join(tensor.shape, ", "),
                            *dimension);
-  return std::vector<Box>{
-      Split(tensor.shape, *dimension, static_cast<uint64_t>(rank), static_cast<uint64_t>(options.world_size))};
+  Box box = WholeOf(tensor.shape);
+  TakeChunk(box, *dimension, static_cast<uint64_t>(rank), static_cast<uint64_t>(options.world_size));
+  return std::vector<Box>{std::move(box)};
 }
 
 absl::Status CheckPlan(const Saved& saved, const ImportOptions& options) {

@@ -52,13 +52,7 @@ std::optional<Sizes> Coordinates(const Sizes& mesh, int rank, int world_size) {
 Placed Split(const Sizes& shape, const std::vector<int>& dimensions, const Sizes& mesh, const Sizes& at) {
   Placed placed{shape, WholeOf(shape)};
   for (size_t m = 0; m < mesh.size(); ++m) {
-    if (dimensions[m] < 0) continue;
-    const auto d = static_cast<size_t>(dimensions[m]);
-    uint64_t& size = placed.box.sizes[d];
-    const uint64_t chunk = size / mesh[m] + (size % mesh[m] != 0 ? 1 : 0);
-    const uint64_t begin = std::min(size, chunk * at[m]);
-    placed.box.offsets[d] += begin;
-    size = std::min(chunk, size - begin);
+    if (dimensions[m] >= 0) TakeChunk(placed.box, static_cast<size_t>(dimensions[m]), at[m], mesh[m]);
   }
   return placed;
 }

@@ -79,6 +79,14 @@ std::vector<uint64_t> DenseStrides(const std::vector<uint64_t>& sizes) {
 
 Box WholeOf(const std::vector<uint64_t>& shape) { return {std::vector<uint64_t>(shape.size(), 0), shape}; }
 
+void TakeChunk(Box& box, size_t dimension, uint64_t part, uint64_t parts) {
+  uint64_t& size = box.sizes[dimension];
+  const uint64_t chunk = size / parts + (size % parts != 0 ? 1 : 0);
+  const uint64_t begin = std::min(size, chunk * part);
+  box.offsets[dimension] += begin;
+  size = std::min(chunk, size - begin);
+}
+
 bool Fits(const Box& box, const std::vector<uint64_t>& shape) {
   if (box.offsets.size() != shape.size() || box.sizes.size() != shape.size()) return false;
   for (size_t d = 0; d < shape.size(); ++d) {

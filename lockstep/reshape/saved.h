@@ -60,6 +60,9 @@ uint64_t BytesOf(const SavedTensor& tensor);
 std::vector<uint64_t> DenseStrides(const std::vector<uint64_t>& sizes);
 // The box of all of it.
 Box WholeOf(const std::vector<uint64_t>& shape);
+// Leaves of this dimension the part of this number, as torch.chunk cuts: all but the last parts are equally large, and
+// those may be empty. Requires parts > 0.
+void TakeChunk(Box& box, size_t dimension, uint64_t part, uint64_t parts);
 // Whether the box lies in the shape; and has as many dimensions.
 bool Fits(const Box& box, const std::vector<uint64_t>& shape);
 // What two boxes share; nothing if that is no element.

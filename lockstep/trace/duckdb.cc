@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/base/child.h"
+
 namespace lockstep::trace {
 namespace {
 
@@ -48,7 +50,7 @@ std::vector<std::string> Places() {
   std::vector<std::string> places;
   if (const char* named = std::getenv(kVariable)) return {named};
   std::error_code error;
-  const fs::path binary = fs::read_symlink("/proc/self/exe", error);
+  const fs::path binary = OwnBinary().value_or("");
   const fs::path prefix = binary.parent_path().parent_path();
   const fs::path node_modules = prefix.parent_path().parent_path() / "node_modules/@duckdb/node-bindings-linux-x64";
   for (const fs::path& folder : {prefix / "lib/lockstep", node_modules})
