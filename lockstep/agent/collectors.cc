@@ -56,14 +56,21 @@ size_t OpsToTell(int world_size) {
   return static_cast<size_t>(std::clamp(kMostOps / std::max(world_size, 1), kLeastOps, kMostOpsOfRank));
 }
 
+std::vector<trace::TrailFile> AliveTrails(const RunSpec& spec) {
+  std::vector<trace::TrailFile> trails;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(TrailsDir(spec), error)) {
+    absl::StatusOr<trace::TrailFile> file = trace::TrailFile::Open(entry.path().string());
+    if (file.ok() && file->IsAlive()) trails.push_back(*std::move(file));  // others may be in the making
+  }
+  return trails;
+}
+
 std::vector<trace::TrailSnapshot> TakeTrails(const RunSpec& spec) {
   const size_t most = OpsToTell(spec.place.world_size);
   std::vector<trace::TrailSnapshot> trails;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(TrailsDir(spec), error)) {
-    const absl::StatusOr<trace::TrailFile> file = trace::TrailFile::Open(entry.path().string());
-    if (!file.ok() || !file->IsAlive()) continue;  // it may be in the making
-    trails.push_back(trace::TakeSnapshot(*file));
+  for (const trace::TrailFile& file : AliveTrails(spec)) {
+    trails.push_back(trace::TakeSnapshot(file));
     trace::Thin(trails.back(), trails.back().taken_ns - ToNanos(kLately).value, most);
   }
   return trails;

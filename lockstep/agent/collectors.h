@@ -21,6 +21,9 @@ void AddCollectors(const RunSpec& spec, Environment& environment);
 // Of so many of its newest collectives, about, a rank of a job of that size tells the coordinator.
 size_t OpsToTell(int world_size);
 
+// Those of processes that run.
+std::vector<trace::TrailFile> AliveTrails(const RunSpec& spec);
+
 // What the ranks of this node noted lately, of about so many of their newest collectives.
 std::vector<trace::TrailSnapshot> TakeTrails(const RunSpec& spec);
 

@@ -177,8 +177,12 @@ TEST_F(Flushes, TheManifestSaysWhoIsAlikeAndOfWhichWorldItIs) {
   const checkpoint::Manifest alike = flushed(1, true);
   EXPECT_TRUE(AreReplicas(alike));
   EXPECT_EQ(cluster::LayoutFromJson(alike.layout)->WorldSize(), kRanks);
-  for (int rank = 0; rank < kRanks; ++rank) board_->rank[rank].replica = 1;
+  for (int rank = 0; rank < kRanks; ++rank) board_->rank[rank].other_worlds = LS_WORLDS_REPLICA;
   EXPECT_TRUE(AreReplicas(flushed(2, false))) << "by the script's word";
+  for (int rank = 0; rank < kRanks; ++rank) board_->rank[rank].other_worlds = LS_WORLDS_CUT;
+  const checkpoint::Manifest cut = flushed(3, false);
+  EXPECT_TRUE(AreCutAnew(cut));
+  EXPECT_FALSE(AreReplicas(cut));
 }
 
 TEST_F(Flushes, TheNewestAtEachIntervalAndNothingTwice) {

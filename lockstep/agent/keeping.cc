@@ -1,5 +1,6 @@
 #include "lockstep/agent/keeping.h"
 
+#include "lockstep/agent/collectors.h"
 #include "lockstep/agent/points.h"
 #include "lockstep/base/host.h"
 #include "lockstep/checkpoint/budget.h"
@@ -57,7 +58,8 @@ absl::Status Keeping::Open() {
       spec_.run_token, keeper_->store(),
       keep::Sender::Listener{
           .kept = [this](const checkpoint::Point& point) { mailbox_.Post([this, point] { Kept(point); }); },
-          .trouble = [this](const absl::Status& why) { mailbox_.Post([this, why] { Trouble(why); }); }});
+          .trouble = [this](const absl::Status& why) { mailbox_.Post([this, why] { Trouble(why); }); },
+          .busy = [this] { return traffic_.IsUnderWay(); }});
   return absl::OkStatus();
 }
 
@@ -103,6 +105,7 @@ void Keeping::Offer(const control::CheckpointId& id, const ls_board& board,
   keep::OwnPart part = PartOf(spec_, id, board, std::move(mapped));
   if (part.mapping == nullptr) return;
   Remember(offered_, id);
+  if (std::exchange(followed_, id.epoch) != id.epoch) traffic_.Follow(AliveTrails(spec_));
   if (keeper_name_.empty() && alone_since_.value == 0) alone_since_ = clock_.Now();
   sender_->Offer(std::move(part));
 }
@@ -150,6 +153,7 @@ control::PeerCopies Keeping::Observe() const {
   if (!kept_.empty()) copy.newest = *kept_.rbegin();
   copy.kept = Bytes{sender_->bytes_kept()};
   copy.sent = Bytes{sender_->bytes_sent()};
+  copy.in_gaps = Bytes{sender_->bytes_in_gaps()};
   copy.held = Bytes{keeper_->store().bytes()};
   copy.error = why_alone_;
   copy.alone = why_alone_.empty() ? 0 : 1;

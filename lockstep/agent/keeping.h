@@ -18,6 +18,7 @@
 
 #include "lockstep/agent/buffers.h"
 #include "lockstep/agent/spec.h"
+#include "lockstep/agent/traffic.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/base/mailbox.h"
 #include "lockstep/base/poller.h"
@@ -67,6 +68,8 @@ class Keeping {
   Nanos alone_since_;      // something was to be kept, and nobody was in reach to do it; 0: somebody is
   std::string why_alone_;  // nobody can: then checkpoints count without
   std::string keeper_name_;
+  EpochId followed_;  // whose ranks `traffic_` follows
+  Traffic traffic_;
   std::unique_ptr<keep::Keeper> keeper_;
   std::unique_ptr<keep::Sender> sender_;  // last: its thread uses the others
 };

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <span>
@@ -43,13 +44,18 @@ class Filling {
   std::vector<RankBuffers> buffers_;
 };
 
-// Of replicas any number of ranks can take it.
+bool IsOfThisWorld(const Manifest& manifest, const RunSpec& spec) {
+  return manifest.files.size() == static_cast<size_t>(spec.place.world_size);
+}
+
+// Of replicas any number of ranks can take it, and of what the script cuts anew.
 absl::Status CheckWorld(const checkpoint::Store& store, const Manifest& manifest, const RunSpec& spec) {
   const auto ranks = static_cast<size_t>(spec.place.world_size);
-  if (manifest.files.size() == ranks || AreReplicas(manifest)) return absl::OkStatus();
+  if (IsOfThisWorld(manifest, spec) || AreReplicas(manifest) || AreCutAnew(manifest)) return absl::OkStatus();
   return FailedPrecondition(
       "{}/{} was written by {} ranks, this job has {}: start it with {} ranks, or name another --checkpoint-dir; "
-      "only of ranks that are replicas, by their tensors or by Checkpoint(replicas=True), another number can take it",
+      "another number can take it only if ranks are replicas, by their tensors or by Checkpoint(replicas=True), or if "
+      "the script that wrote it cuts it anew, by restore(reshape=...)",
       store.directory(), DirectoryName(manifest.point), manifest.files.size(), ranks, manifest.files.size());
 }
 
@@ -78,12 +84,25 @@ absl::Status CheckRoom(const std::vector<keep::SlotHeader>& slots, const RunSpec
       {.ranks = spec.ranks, .per_slot = largest, .held = {}, .limit = spec.checkpoint_budget}, available);
 }
 
+// Ranks will map all of its files. Each node reads its share of them first, so that all were read once.
+absl::Status LeaveOnDisk(const checkpoint::Store& store, const Manifest& manifest, const RunSpec& spec,
+                         Loaded& loaded) {
+  LS_RETURN_IF_ERROR(store.Verify(manifest.point, static_cast<size_t>(spec.place.node),
+                                  static_cast<size_t>(std::max(1, spec.place.nodes))));
+  loaded.written_by = manifest.files.size();
+  loaded.point = manifest.point;
+  loaded.from = fmt::format("{}/{} of {} ranks, which the script cuts anew", spec.checkpoint_dir,
+                            DirectoryName(manifest.point), manifest.files.size());
+  return absl::OkStatus();
+}
+
 absl::Status Load(const checkpoint::Store& store, const RunSpec& spec, const Point& point, Loaded& loaded) {
   LS_ASSIGN_OR_RETURN(Manifest manifest, store.ReadManifest(point));
   if (const absl::Status fits = CheckWorld(store, manifest, spec); !fits.ok()) {
     loaded.unfit = Message(fits);
     return fits;
   }
+  if (!IsOfThisWorld(manifest, spec) && !AreReplicas(manifest)) return LeaveOnDisk(store, manifest, spec, loaded);
   std::vector<keep::SlotHeader> slots = OwnSlots(manifest, spec);
   LS_RETURN_IF_ERROR(CheckRoom(slots, spec));
   Filling filling;
@@ -161,6 +180,7 @@ void AdoptSlots(ls_board& board, const ls_checkpoint& id, uint32_t world_size) {
 }
 
 void MarkLoaded(ls_board& board, const Loaded& loaded, uint32_t world_size) {
+  if (loaded.written_by != 0) return AdoptSlots(board, {0, -1}, world_size);
   for (uint32_t rank = 0; rank < board.ranks; ++rank) {
     const keep::SlotHeader& slot = loaded.slots[rank];
     ls_slot(&slots)[LS_SLOTS] = board.rank[rank].slot;

@@ -21,6 +21,7 @@ struct Loaded {
   std::optional<checkpoint::Point> point;  // none: nothing there, or nothing whole
   std::vector<keep::SlotHeader> slots;     // by rank of this node
   std::vector<RankBuffers> buffers;        // the checkpoint is in slot 0
+  size_t written_by = 0;                   // not 0: so many ranks wrote it, it stays on disk, and the script cuts it
   std::string from;                        // for people: a directory, a node
   bool on_disk = true;
   std::vector<std::string> rejected;  // a sentence for each checkpoint that was passed over
@@ -30,7 +31,8 @@ struct Loaded {
 Loaded LoadNewest(const RunSpec& spec, const checkpoint::Point& not_above);
 Loaded LoadKept(const RunSpec& spec, const control::FetchKept& question);
 
-// What the board says of the loaded checkpoint: done, in slot 0 of every rank, and nothing else. No worker runs.
+// What the board says of the loaded checkpoint: done, in slot 0 of every rank, and nothing else; of one that the script
+// cuts anew, nothing. No worker runs.
 void MarkLoaded(ls_board& board, const Loaded& loaded, uint32_t world_size);
 
 // This checkpoint, wherever it is, is of a world of so many ranks from now on; all others are given up. No worker runs.

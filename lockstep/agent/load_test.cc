@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 
 #include "lockstep/checkpoint/test_slot.h"
 
@@ -26,13 +27,16 @@ class Load : public testing::Test {
   ~Load() override { std::filesystem::remove_all(spec_.checkpoint_dir); }
 
   // By three ranks, which the manifest says to be replicas, or says nothing of.
-  void Write(int64_t step, const std::string& tensors) {
+  void Write(int64_t step, const std::string& tensors, bool cut = false) {
     const checkpoint::TestCheckpoint saved(1, step, 3);
     const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
     checkpoint::Store store(*disk, spec_.checkpoint_dir);
     checkpoint::Manifest manifest{saved.point, "test", "2026-01-01T00:00:00Z", "", {}};
     manifest.files = store.WritePart(saved.whole(), checkpoint::Always).value();
-    for (checkpoint::ManifestFile& file : manifest.files) file.tensors = tensors;
+    for (checkpoint::ManifestFile& file : manifest.files) {
+      file.tensors = tensors;
+      file.cut = cut;
+    }
     ASSERT_EQ(store.Seal(manifest, checkpoint::Always), absl::OkStatus());
   }
   // As the last node of a world of so many ranks, with two of them.
@@ -70,6 +74,28 @@ TEST_F(Load, WhatAnotherWorldWroteOfRanksThatDifferIsNotTaken) {
               HasSubstr("step_000000000007_epoch_1 was written by 3 ranks, this job has 4: start it with 3"));
   EXPECT_EQ(Message(CheckNewest(spec_)), loaded.unfit);
   EXPECT_TRUE(LoadIn(3).point);
+}
+
+TEST_F(Load, WhatTheScriptCutsAnewStaysOnDisk) {
+  Write(7, "", true);
+  const Loaded loaded = LoadIn(4);
+  ASSERT_TRUE(loaded.point) << loaded.unfit;
+  EXPECT_EQ(loaded.written_by, 3u);
+  EXPECT_TRUE(loaded.buffers.empty());
+  EXPECT_EQ(CheckNewest(spec_), absl::OkStatus());
+  EXPECT_EQ(LoadIn(3).buffers.size(), 2u) << "its own world takes it as it is";
+}
+
+TEST_F(Load, EachNodeReadsItsShareOfWhatStaysOnDisk) {
+  Write(7, "", true);
+  std::filesystem::resize_file(spec_.checkpoint_dir + "/step_000000000007_epoch_1/rank_00001.safetensors", 10);
+  EXPECT_FALSE(LoadIn(4).point);
+  Write(8, "", true);
+  const std::string file = spec_.checkpoint_dir + "/step_000000000008_epoch_1/rank_00001.safetensors";
+  std::fstream(file, std::ios::in | std::ios::out).seekp(-1, std::ios::end) << '!';
+  EXPECT_FALSE(LoadIn(4).point) << "node 1 of 2 reads that of rank 1";
+  spec_.place.node = 0;
+  EXPECT_TRUE(LoadNewest(spec_, kNewest).point);
 }
 
 }  // namespace

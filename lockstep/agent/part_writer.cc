@@ -24,7 +24,7 @@ std::string TensorsText(const checkpoint::Point& point, const checkpoint::SlotIm
 struct Slots {
   checkpoint::Part part;               // without content, until the buffers are mapped
   std::vector<uint64_t> index, bytes;  // by rank of this node
-  std::vector<bool> replica;           // likewise
+  std::vector<uint64_t> other_worlds;  // likewise, enum ls_other_worlds
   RanksBuffers buffers;
 
   absl::Status Map(const MappedBuffers& mapped) {
@@ -42,7 +42,8 @@ struct Slots {
   void Describe(std::vector<checkpoint::ManifestFile>& files, const checkpoint::GoOn& go_on) const {
     for (size_t i = 0; i < files.size(); ++i) {
       files[i].tensors = TensorsText(part.point, part.slots[i], go_on);
-      files[i].replica = replica[i];
+      files[i].replica = other_worlds[i] == LS_WORLDS_REPLICA;
+      files[i].cut = other_worlds[i] == LS_WORLDS_CUT;
     }
   }
 };
@@ -57,7 +58,7 @@ std::shared_ptr<Slots> SlotsOf(const RunSpec& spec, const ls_board& board, ls_ch
     const ls_slot& slot = board.rank[rank].slot[index];
     slots->index.push_back(static_cast<uint64_t>(index));
     slots->bytes.push_back(slot.bytes);
-    slots->replica.push_back(__atomic_load_n(&board.rank[rank].replica, __ATOMIC_ACQUIRE) == 1);
+    slots->other_worlds.push_back(__atomic_load_n(&board.rank[rank].other_worlds, __ATOMIC_ACQUIRE));
     slots->part.slots.push_back({{}, slot.meta_bytes, slot.crc32c, slot.proof});
   }
   for (const auto& [rank, own] : buffers) slots->buffers[rank] = Shared(own);

@@ -1,5 +1,7 @@
 #include "lockstep/agent/replicas.h"
 
+#include <algorithm>
+
 #include "lockstep/agent/points.h"
 #include "lockstep/keep/outline.h"
 
@@ -8,12 +10,17 @@ namespace lockstep::agent {
 std::vector<control::Replica> ReplicasOf(const ls_board& board, std::span<const checkpoint::RankSlots> slots, int node,
                                          const std::vector<checkpoint::Point>& points) {
   std::vector<control::Replica> replicas;
-  bool all_say_so = true;
-  for (uint32_t rank = 0; rank < board.ranks; ++rank)
-    all_say_so = all_say_so && __atomic_load_n(&board.rank[rank].replica, __ATOMIC_ACQUIRE) == 1;
+  const auto all_say = [&](uint64_t what) {
+    return std::all_of(board.rank, board.rank + board.ranks, [&](const ls_rank_block& rank) {
+      return __atomic_load_n(&rank.other_worlds, __ATOMIC_ACQUIRE) == what;
+    });
+  };
+  const uint64_t said = all_say(LS_WORLDS_REPLICA) ? control::kSaidToBeReplica
+                        : all_say(LS_WORLDS_CUT)   ? control::kSaidToBeCut
+                                                   : 0;
   for (const checkpoint::Point& point : points) {
-    if (all_say_so) {
-      replicas.push_back({node, ToId(point), control::kSaidToBeReplica, control::kSaidToBeReplica});
+    if (said != 0) {
+      replicas.push_back({node, ToId(point), said, said});
       continue;
     }
     keep::Outline outline{node, point, board.world_size, {}, {}};

@@ -20,6 +20,7 @@ Json FileJson(const ManifestFile& file) {
                {"slot_proof", file.slot_proof}};
   if (!file.tensors.empty()) json["tensors"] = file.tensors;
   if (file.replica) json["replica"] = true;
+  if (file.cut) json["cut"] = true;
   return json;
 }
 
@@ -34,6 +35,7 @@ ManifestFile FileFromJson(const Json& json) {
   file.slot_proof = json.value("slot_proof", 0u);
   if (json.contains("tensors")) json.at("tensors").get_to(file.tensors);
   if (json.contains("replica")) json.at("replica").get_to(file.replica);
+  if (json.contains("cut")) json.at("cut").get_to(file.cut);
   return file;
 }
 
@@ -70,11 +72,15 @@ bool TakeNumber(std::string_view& text, std::string_view before, auto& number) {
 }  // namespace
 
 bool AreReplicas(const Manifest& manifest) {
-  const auto all = [&](const auto& is) { return std::all_of(manifest.files.begin(), manifest.files.end(), is); };
   if (manifest.files.empty()) return false;
-  if (all([](const ManifestFile& file) { return file.replica; })) return true;
+  if (std::ranges::all_of(manifest.files, &ManifestFile::replica)) return true;
   const std::string& first = manifest.files.front().tensors;
-  return !first.empty() && all([&](const ManifestFile& file) { return file.tensors == first; });
+  const auto alike = [&](const ManifestFile& file) { return file.tensors == first; };
+  return !first.empty() && std::ranges::all_of(manifest.files, alike);
+}
+
+bool AreCutAnew(const Manifest& manifest) {
+  return !manifest.files.empty() && std::ranges::all_of(manifest.files, &ManifestFile::cut);
 }
 
 std::string DirectoryName(const Point& point) {

@@ -23,6 +23,7 @@ struct ManifestFile {
   uint32_t slot_crc32c = 0, slot_proof = 0;  // of freshness (client/proof.h); 0: none is known
   std::string tensors{};                     // 128 bits of XXH3 over the rank's tensors, in hex; empty: not known
   bool replica = false;                      // the script says that any rank's state is right for any other
+  bool cut = false;                          // or that it cuts its state anew for a world of another size
 };
 
 struct Manifest {
@@ -36,6 +37,9 @@ struct Manifest {
 // Any rank's state is right for any other, by the script's word or because their tensors are one and the same: a world
 // of another size can take it.
 bool AreReplicas(const Manifest& manifest);
+
+// The script has said of all ranks that it cuts them anew.
+bool AreCutAnew(const Manifest& manifest);
 
 // "step_000000000123_epoch_2"; its order by (epoch, step) is that of its checkpoint.
 std::string DirectoryName(const Point& point);

@@ -40,6 +40,16 @@ TEST(Manifest, SaysWhetherItsRanksAreReplicas) {
   EXPECT_EQ(FilesFromText(FilesText(manifest.files))->at(1).tensors, "00fe");
 }
 
+TEST(Manifest, SaysWhetherTheScriptCutsItAnew) {
+  Manifest manifest = Sample();
+  EXPECT_FALSE(AreCutAnew(manifest));
+  for (ManifestFile& file : manifest.files) file.cut = true;
+  EXPECT_TRUE(AreCutAnew(ManifestFromJson(RenderJson(ToJson(manifest))).value()));
+  EXPECT_FALSE(AreReplicas(manifest));
+  manifest.files[0].cut = false;
+  EXPECT_FALSE(AreCutAnew(manifest)) << "of all, or of none";
+}
+
 TEST(Manifest, APartsFilesTravelAsText) {
   const auto files = FilesFromText(FilesText(Sample().files));
   ASSERT_TRUE(files.ok());

@@ -53,8 +53,8 @@ class Store {
   absl::StatusOr<std::vector<Point>> List() const;
   // Reads the manifest and compares the sizes of the files. An error begins with the checkpoint's path.
   absl::StatusOr<Manifest> ReadManifest(const Point& point) const;
-  // ... and the CRCs of all files.
-  absl::Status Verify(const Point& point) const;
+  // ... and the CRCs of all files, or of every `every`-th from `first` on.
+  absl::Status Verify(const Point& point, size_t first = 0, size_t every = 1) const;
   // Rebuilds the slots of `count` ranks and verifies them.
   absl::Status Load(const Manifest& manifest, size_t first_rank, size_t count, const MakeSlot& make) const;
 

@@ -45,6 +45,12 @@ enum ls_phase {
   LS_PHASE_FINISHED = 4
 };
 
+enum ls_other_worlds {
+  LS_WORLDS_UNSAID = 0,
+  LS_WORLDS_REPLICA = 1, /* the state of any rank is right for any other */
+  LS_WORLDS_CUT = 2      /* the script cuts it anew, from what all ranks have on disk */
+};
+
 /* 512 bytes. Times are nanoseconds on CLOCK_BOOTTIME. */
 struct ls_rank_block {
   ls_atomic_u64 epoch; /* the epoch whose worker owns this block now; 0 = nobody yet */
@@ -62,7 +68,7 @@ struct ls_rank_block {
   ls_atomic_u64 dropped;    /* records dropped because a ring was full */
   uint64_t life[8];         /* a robust mutex, held by the thread that joined: life.h */
   ls_atomic_i64 steps;      /* finished since loop_begin_ns: (step_end_ns - loop_begin_ns) / steps is their mean time */
-  ls_atomic_u64 replica;    /* 1: the script says that the state of any rank is right for any other */
+  ls_atomic_u64 other_worlds; /* enum ls_other_worlds: what the script says of its state in a world of another size */
   uint64_t reserved[8];
   struct ls_slot slot[LS_SLOTS];
   uint64_t reserved_end[16];
@@ -88,7 +94,8 @@ struct ls_board {
   ls_atomic_i64
       dead_step;      /* of the acting epoch: no other checkpoint up to this step can still become whole; -1: none */
   ls_atomic_u64 bell; /* rung by ranks: bell.h */
-  uint64_t reserved[51];
+  uint64_t restore_ranks; /* not 0: what is to be restored is on disk, so many ranks wrote it, and the script cuts it */
+  uint64_t reserved[50];
   struct ls_rank_block rank[];
 };
 

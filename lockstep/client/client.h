@@ -29,7 +29,8 @@ enum ls_result {
   LS_FRESH = 4,   /* restore: there is nothing to restore, begin at the beginning */
   LS_CORRUPT = 5, /* restore: the CRC does not match; the slot is now marked BAD */
   LS_TIMEOUT = 6,
-  LS_STALE = 7, /* what was copied is not what step() saw: counted as torn, and never DONE */
+  LS_STALE = 7,   /* what was copied is not what step() saw: counted as torn, and never DONE */
+  LS_ON_DISK = 8, /* restore: ls_restore_on_disk() says which checkpoint on disk the script is to cut anew */
 };
 
 enum ls_device { LS_DEVICE_CPU = 0, LS_DEVICE_CUDA = 1 };
@@ -65,8 +66,8 @@ enum ls_part {
 };
 void ls_mark(struct ls_client*, int part);
 
-/* The script says that all ranks are replicas of one state, whatever little differs between them. */
-void ls_say_replica(struct ls_client*);
+/* What the script says of its state in a world of another size: enum ls_other_worlds. */
+void ls_say_other_worlds(struct ls_client*, int what);
 
 /* Makes room for `bytes` per slot: maps, pre-faults. Call again with more bytes when the state has grown. */
 int ls_buffers(struct ls_client*, uint64_t bytes);
@@ -104,6 +105,8 @@ void ls_save_spoil(struct ls_client*);
  * found and its CRC was verified: *meta points into it, and tensors follow. Valid until the next ls_save_begin. */
 int ls_restore_point(struct ls_client*, double timeout_s, int64_t* step, const void** meta, uint64_t* meta_bytes,
                      const void** tensors, uint64_t* tensor_bytes);
+/* After LS_ON_DISK: the epoch of that checkpoint, whose step was told, and how many ranks wrote it. */
+void ls_restore_on_disk(const struct ls_client*, uint64_t* epoch, uint64_t* ranks);
 
 /* The freshness proof of a slot's content (proof.h); never 0. */
 uint32_t ls_proof(uint64_t epoch, int64_t step, const void* content, uint64_t bytes);

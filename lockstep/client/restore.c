@@ -56,6 +56,8 @@ int ls_restore_point(struct ls_client* c, double timeout_s, int64_t* step, const
   if (result != LS_OK) return result;
   const struct ls_checkpoint id = {c->board->restore_epoch, c->board->restore_step};
   if (id.epoch == 0) return LS_FRESH;
+  *step = id.step;
+  if (c->board->restore_ranks != 0) return LS_ON_DISK;
   const int index = find_slot(c, id);
   if (index < 0) return LS_REFUSED;
   struct ls_slot* slot = &c->block->slot[index];
@@ -65,10 +67,14 @@ int ls_restore_point(struct ls_client* c, double timeout_s, int64_t* step, const
   result = verify(c, slot, base);
   if (result != LS_OK) return result;
   const uint64_t begin = ls_align(slot->meta_bytes);
-  *step = id.step;
   *meta = base;
   *meta_bytes = slot->meta_bytes;
   *tensors = base + begin;
   *tensor_bytes = slot->bytes > begin ? slot->bytes - begin : 0;
   return LS_OK;
+}
+
+void ls_restore_on_disk(const struct ls_client* c, uint64_t* epoch, uint64_t* ranks) {
+  *epoch = ls_is_joined(c) ? c->board->restore_epoch : 0;
+  *ranks = ls_is_joined(c) ? c->board->restore_ranks : 0;
 }

@@ -124,7 +124,7 @@ static void take_block(struct ls_client* c) {
   __atomic_store_n(&block->loop_begin_ns, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&block->steps, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&block->loss_bits, nan_bits, __ATOMIC_RELAXED);
-  __atomic_store_n(&block->replica, 0, __ATOMIC_RELAXED);
+  __atomic_store_n(&block->other_worlds, LS_WORLDS_UNSAID, __ATOMIC_RELAXED);
   __atomic_store_n(&block->phase, LS_PHASE_STARTED, __ATOMIC_RELAXED);
   ls_block_begin_epoch(block, c->epoch);
 }
@@ -187,8 +187,8 @@ int ls_rank(const struct ls_client* c) { return (int)c->rank; }
 int ls_world_size(const struct ls_client* c) { return (int)c->world_size; }
 uint64_t ls_epoch(const struct ls_client* c) { return c->epoch; }
 
-void ls_say_replica(struct ls_client* c) {
-  if (ls_is_joined(c) && ls_is_current(c)) __atomic_store_n(&c->block->replica, 1, __ATOMIC_RELEASE);
+void ls_say_other_worlds(struct ls_client* c, int what) {
+  if (ls_is_joined(c) && ls_is_current(c)) __atomic_store_n(&c->block->other_worlds, (uint64_t)what, __ATOMIC_RELEASE);
 }
 
 /* ---- step clock ---- */

@@ -51,6 +51,7 @@ void Fleet::Begin(EpochId epoch) {
   holders_.clear();
   questions_.clear();
   on_disk_.reset();
+  on_disk_or_never_ = false;
   not_to_be_had_.clear();
   rejected_.clear();
 }
@@ -256,7 +257,10 @@ Fleet::Events Fleet::HearOnDisk(int node, const RestoreFound& found) {
   const auto unfit = std::find_if(nodes_.begin(), nodes_.end(), [](const Node& n) { return !n.found->unfit.empty(); });
   if (unfit != nodes_.end()) return {RestoreChosen{found.epoch, {}, rejected_, unfit->found->unfit}};
   if (AskOnDisk(found.epoch)) return {};
-  return {RestoreChosen{found.epoch, {}, rejected_}};
+  const char* unfit = on_disk_or_never_ ? "a world of another size begins from a checkpoint on disk, which the script "
+                                          "cuts anew, and there is none (--checkpoint-dir)"
+                                        : "";
+  return {RestoreChosen{found.epoch, {}, rejected_, unfit}};
 }
 
 bool Fleet::Has(const Node& node, const CheckpointId& point) const {

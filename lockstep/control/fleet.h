@@ -99,6 +99,7 @@ class Fleet {
   void Gather(EpochId next, const CheckpointId& point);
   // fleet_world.cc: where a world begins that is not the one which wrote the checkpoints.
   bool IsAnotherWorld() const;
+  bool IsCutAnew() const;
   Events ChooseReplica(EpochId next);
   void Ask(int node, int keeper, const FetchKept& fetch);
   std::string WhyUnfit(const CheckpointId& point) const;
@@ -134,6 +135,7 @@ class Fleet {
   // Of the conversation about where to begin anew.
   Questions questions_;
   std::optional<ChooseOnDisk> on_disk_;  // what was asked last; none: memory's stand
+  bool on_disk_or_never_ = false;        // what memory has is of no use to this world, and must not be lost either
   // By this node from that one, which says to keep it.
   std::set<std::tuple<int, int, CheckpointId>> not_to_be_had_;
   std::vector<std::string> rejected_;   // by all answers so far

@@ -19,7 +19,19 @@ bool Fleet::IsAnotherWorld() const {
   return false;
 }
 
+// By the word of any node's ranks: of those that are lost nobody has it.
+bool Fleet::IsCutAnew() const {
+  const auto says_so = [](const Replica& replica) { return replica.low == kSaidToBeCut; };
+  return std::ranges::any_of(nodes_,
+                             [&](const Node& node) { return std::ranges::any_of(node.found->replicas, says_so); });
+}
+
 Fleet::Events Fleet::ChooseReplica(EpochId next) {
+  if (IsCutAnew()) {
+    on_disk_or_never_ = true;
+    AskOnDisk(next);
+    return {};
+  }
   std::set<CheckpointId> candidates;
   for (const Node& node : nodes_) candidates.insert(node.found->points.begin(), node.found->points.end());
   std::string unfit;

@@ -38,8 +38,9 @@ struct Replica {
   uint64_t low = 0, high = 0;
   bool operator==(const Replica&) const = default;
 };
-// Of a script that says so of its ranks, whatever their tensors are.
-inline constexpr uint64_t kSaidToBeReplica = ~uint64_t{0};
+// Of a script that says so of its ranks, whatever their tensors are: that they are replicas, or that it cuts them anew
+// for a world of another size, from the disk.
+inline constexpr uint64_t kSaidToBeReplica = ~uint64_t{0}, kSaidToBeCut = ~uint64_t{0} - 1;
 // A place of an agent: that which it had when what it holds, and keeps for others, was written, or another.
 struct HeldAs {
   int node = -1, nodes = 0;  // -1: none

@@ -337,6 +337,29 @@ TEST(WorldState, AScriptMaySaySo) {
   EXPECT_EQ(Chosen(Choose({0, kPoint, said, said}, {2, kPoint, said, said}, {{1, kPoint, 8, 7}})).point, kPoint);
 }
 
+// The conversation of two nodes whose script cuts its state anew; what the disk then has.
+std::vector<EventBody> CutAnew(const std::vector<CheckpointId>& on_disk, const std::string& unfit = "") {
+  const uint64_t said = kSaidToBeCut;
+  Fleet fleet({1, 0});
+  fleet.Begin(EpochId(1));
+  fleet.Hear(0, Found({0, 3}, {{0, kPoint, said, said}}));
+  EXPECT_TRUE(fleet.Hear(1, Found({2, 3}, {{2, kPoint, said, said}, {1, kPoint, 8, 7}})).empty());
+  std::vector<EventBody> events;
+  for (const auto& [node, question] : fleet.TakeQuestions()) {
+    RestoreFound found{EpochId(2), on_disk, {}, std::get<ChooseOnDisk>(question).not_above};
+    found.unfit = unfit;
+    events = fleet.Hear(node, found);
+  }
+  return events;
+}
+
+TEST(WorldState, WhatTheScriptCutsAnewComesFromDisk) {
+  const CheckpointId flushed{EpochId(1), kPoint.step - 3};
+  EXPECT_EQ(Chosen(CutAnew({flushed})).point, flushed);
+  EXPECT_THAT(Chosen(CutAnew({})).unfit, HasSubstr("there is none")) << "it does not begin at the beginning";
+  EXPECT_EQ(Chosen(CutAnew({}, "of 5 ranks")).unfit, "of 5 ranks");
+}
+
 TEST(WorldState, WhatWasAskedUnderAnotherNumberIsNoAnswer) {
   Fleet fleet({1, 0});
   fleet.Begin(EpochId(1));

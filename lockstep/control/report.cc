@@ -86,6 +86,7 @@ Json PeersJson(const std::optional<PeerCopies>& peers) {
           {"nodes_alone", peers->alone},
           {"kept_bytes", peers->kept.value},
           {"sent_bytes", peers->sent.value},
+          {"sent_in_gaps_bytes", peers->in_gaps.value},
           {"held_bytes", peers->held.value},
           {"error", peers->error}};
 }
@@ -100,6 +101,7 @@ void Add(const PeerCopies& one, std::optional<PeerCopies>& all) {
   all->alone += one.alone;
   all->kept += one.kept;
   all->sent += one.sent;
+  all->in_gaps += one.in_gaps;
   all->held += one.held;
   if (all->error.empty()) all->error = one.error;
 }

@@ -47,6 +47,7 @@ struct PeerCopies {
   std::optional<CheckpointId> newest;  // of this node, or of the node that lags most
   int alone = 0;                       // nodes whose checkpoints nobody else keeps
   Bytes kept, sent;                    // since the agent began: what was kept elsewhere, and what of it had to be sent
+  Bytes in_gaps;                       // of what was sent: while no collective was under way
   Bytes held;                          // what is kept for others now
   std::string error;                   // why nobody keeps them
 };

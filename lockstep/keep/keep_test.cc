@@ -1,6 +1,7 @@
 // Sender, keeper and fetch over real sockets of loopback.
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 
@@ -125,6 +126,28 @@ TEST_F(Keeping, AKeeperWithoutRoomSaysSoAndIsOfferedTheNextOne) {
   EXPECT_THAT(told_.Next(), HasSubstr("there is no room"));
   sender.Offer(OfferOf(0, At(2), {RandomBytes(5'000, 1)}, kMeta));
   EXPECT_EQ("kept 2", told_.Next());
+}
+
+TEST_F(Keeping, ChunksGoInTheGapsOfTheJobsTraffic) {
+  std::atomic<int> questions = 0;
+  Sender::Listener listener = told_.listener();
+  listener.busy = [&] { return std::optional(questions++ % 3 != 2); };  // twice busy, then free
+  Sender sender(kToken, own_, listener);
+  sender.SendTo(Address{"127.0.0.1", keeper_.port()});
+  sender.Offer(OfferOf(0, At(1), {RandomBytes(3'000'000, 1)}, kMeta));
+  EXPECT_EQ("kept 1", told_.Next());
+  EXPECT_EQ(sender.bytes_sent(), sender.bytes_in_gaps());
+  EXPECT_EQ(9, questions);  // of 3 chunks
+}
+
+TEST_F(Keeping, AJobThatAlwaysCommunicatesIsKeptToo) {
+  Sender::Listener listener = told_.listener();
+  listener.busy = [] { return std::optional(true); };
+  Sender sender(kToken, own_, listener);
+  sender.SendTo(Address{"127.0.0.1", keeper_.port()});
+  sender.Offer(OfferOf(0, At(1), {RandomBytes(5'000'000, 1)}, kMeta));
+  EXPECT_EQ("kept 1", told_.Next());
+  EXPECT_EQ(0u, sender.bytes_in_gaps());
 }
 
 TEST_F(Keeping, WhatIsWrittenOverMeanwhileIsNotKept) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/background_thread.h"
+#include "lockstep/keep/gaps.h"
 #include "lockstep/keep/wire.h"
 
 namespace lockstep::keep {
@@ -90,18 +91,21 @@ absl::Status Sender::Send(const Job& job, const std::stop_token& stop) {
     connection_.emplace(std::move(connection));
     connected_to_ = job.keeper;
   }
-  const absl::Status sent = Converse(*connection_, *job.part);
+  const absl::Status sent = Converse(*connection_, *job.part, stop);
   if (!sent.ok() && !absl::IsFailedPrecondition(sent)) connection_.reset();
   return sent;
 }
 
-absl::Status Sender::Converse(Connection& connection, const OwnPart& part) {
+absl::Status Sender::Converse(Connection& connection, const OwnPart& part, const std::stop_token& stop) {
   const std::vector<Place> places = PlacesOf(part.outline.slots);
   LS_RETURN_IF_ERROR(WriteOutline(connection, part.outline));
   LS_RETURN_IF_ERROR(ReadAnswer(connection));
   LS_ASSIGN_OR_RETURN(const std::vector<size_t> wanted, ReadWanted(connection, places.size()));
+  const SystemClock clock;
+  Gaps gaps(clock, listener_.busy);
   for (const size_t chunk : wanted) {
     const Place& place = places[chunk];
+    if (gaps.Await(stop)) bytes_in_gaps_ += place.bytes;
     LS_RETURN_IF_ERROR(connection.Write(part.contents[place.slot].subspan(place.offset, place.bytes)));
     bytes_sent_ += place.bytes;
   }

@@ -71,6 +71,7 @@ void Put(const control::PeerCopies& peers, PeerCopies* to) {
   to->set_alone(peers.alone);
   to->set_kept_bytes(peers.kept.value);
   to->set_sent_bytes(peers.sent.value);
+  to->set_in_gaps_bytes(peers.in_gaps.value);
   to->set_held_bytes(peers.held.value);
   to->set_error(peers.error);
 }
@@ -386,6 +387,7 @@ control::PeerCopies Get(const PeerCopies& wire) {
   peers.alone = wire.alone();
   peers.kept = Bytes{wire.kept_bytes()};
   peers.sent = Bytes{wire.sent_bytes()};
+  peers.in_gaps = Bytes{wire.in_gaps_bytes()};
   peers.held = Bytes{wire.held_bytes()};
   peers.error = wire.error();
   return peers;

@@ -7,7 +7,8 @@ import math
 import os
 import sys
 
-OK, NOT_JOINED, SKIPPED, REFUSED, FRESH, CORRUPT, TIMEOUT, STALE = range(8)
+OK, NOT_JOINED, SKIPPED, REFUSED, FRESH, CORRUPT, TIMEOUT, STALE, ON_DISK = range(9)
+REPLICA, CUT = 1, 2  # what a script may say of its state in other worlds
 CPU, CUDA = 0, 1
 OTHER, DATA, FORWARD, BACKWARD, OPTIMIZER = range(5)  # parts of a step
 RESTORE_TIMEOUT_S = 300.0  # for the agent to name the restore point; it does so before it starts the workers
@@ -20,7 +21,7 @@ _SIGNATURES = {
     "ls_rank": (_int, [_pointer]),
     "ls_loop_begin": (None, [_pointer, _i64]),
     "ls_step": (None, [_pointer, _i64, ctypes.c_double]),
-    "ls_say_replica": (None, [_pointer]),
+    "ls_say_other_worlds": (None, [_pointer, _int]),
     "ls_mark": (None, [_pointer, _int]),
     "ls_buffers": (_int, [_pointer, _u64]),
     "ls_slot_capacity": (_u64, [_pointer]),
@@ -33,6 +34,7 @@ _SIGNATURES = {
     "ls_save_wait": (_int, [_pointer]),
     "ls_save_spoil": (None, [_pointer]),
     "ls_restore_point": (_int, [_pointer, ctypes.c_double] + [_pointer] * 5),
+    "ls_restore_on_disk": (None, [_pointer] * 3),
 }
 
 
@@ -55,8 +57,8 @@ class Client:
     def step(self, i, loss=None):
         self._library.ls_step(self._handle, i, math.nan if loss is None else _told(float(loss)))
 
-    def say_replica(self):
-        self._library.ls_say_replica(self._handle)
+    def say_other_worlds(self, what):
+        self._library.ls_say_other_worlds(self._handle, what)
 
     def mark(self, part):
         self._library.ls_mark(self._handle, part)
@@ -102,8 +104,14 @@ class Client:
         found = [ctypes.byref(value) for value in (step, meta, meta_size, tensors, tensors_size)]
         result = self._library.ls_restore_point(self._handle, RESTORE_TIMEOUT_S, *found)
         if result != OK:
-            return result, -1, None, None
+            return result, step.value, None, None
         return result, step.value, _buffer(meta, meta_size), _buffer(tensors, tensors_size)
+
+    def restore_on_disk(self):
+        """After ON_DISK: (epoch of the checkpoint, how many ranks wrote it)."""
+        epoch, ranks = _u64(0), _u64(0)
+        self._library.ls_restore_on_disk(self._handle, ctypes.byref(epoch), ctypes.byref(ranks))
+        return epoch.value, ranks.value
 
     def leave(self):
         """Waits for a copy under way. From then on every call answers that nobody has joined."""

@@ -351,7 +351,7 @@ class RngHolder(_EagerHolder):
 
     def restore(self, saved, rest):
         if rest.get("world", _world_size()) != _world_size():
-            return self._seed_anew(rest)
+            return self.seed_anew(rest)
         version, words, gauss = rest["python"]
         random.setstate((version, _PYTHON_WORDS.unpack(words), gauss))
         torch.set_rng_state(_from_bytes(rest["torch"]))
@@ -362,9 +362,8 @@ class RngHolder(_EagerHolder):
         if "cuda" in rest:
             torch.cuda.set_rng_state_all([_from_bytes(state) for state in rest["cuda"]])
 
-
     @staticmethod
-    def _seed_anew(rest):
+    def seed_anew(rest):
         rank = os.environ.get("RANK", "0").encode()
         seed = int.from_bytes(hashlib.sha256(rank + b"/" + rest["torch"]).digest()[:8], "little") >> 1  # torch takes 63 bits
         random.seed(seed)

@@ -48,8 +48,9 @@ class Checkpoint:
             return
         from . import _state
 
+        self._replicas = replicas
         if replicas:
-            self._client.say_replica()
+            self._client.say_other_worlds(_client.REPLICA)
         self._every, self._lazy = max(1, int(every)), lazy
         self._owned = set()  # ids of the parameters that a given optimizer writes
         self._holders = {name: _state.holder_of(name, value, self._owned) for name, value in state.items()}
@@ -61,13 +62,22 @@ class Checkpoint:
         self._watch_modules()
         atexit.register(self._client.save_wait)  # the tensors die at exit, and the copy must not outlive them
 
-    def restore(self):
-        """Loads what the job resumes from, in place. Returns the last finished step, or -1 to begin at the beginning."""
+    def restore(self, reshape=None):
+        """Loads what the job resumes from, in place. Returns the last finished step, or -1 to begin at the beginning.
+
+        reshape(written): called instead of loading where a world of another size wrote the checkpoint, which is then one on disk. It fills the
+        script's state with its rank's part; `written` (lockstep._written.Written) has all tensors of all ranks, and what each rank gave. With it,
+        sharded state goes on in a world of another size. The generators are seeded anew.
+        """
         if self._client is None:
             return -1
+        if reshape is not None and not self._replicas:
+            self._client.say_other_worlds(_client.CUT)
         result, step, meta, tensors = self._client.restore_point()
         if result == _client.OK:
             self._load(step, bytes(meta), tensors)
+        elif result == _client.ON_DISK:
+            self._cut_anew(step, reshape)
         elif result != _client.FRESH:
             from ._tensors import CheckpointError
 
@@ -248,6 +258,17 @@ class Checkpoint:
             saved[name][number] = pair
         for name in sorted(rests, key=self._restore_order):
             self._holders[name].restore([saved[name][number] for number in sorted(saved[name])], rests[name])
+
+    def _cut_anew(self, step, reshape):
+        from . import _tensors, _written
+
+        epoch, ranks = self._client.restore_on_disk()
+        if reshape is None:
+            raise _tensors.CheckpointError(f"the checkpoint of step {step} was written by {ranks} ranks, by a script that cuts its state anew for a world of "
+                                           "another size: give restore(reshape=...) here too, or start with that many ranks")
+        written = _written.open(step, epoch)
+        reshape(written)
+        self._holders[_RNG].seed_anew(written.value(_RNG, self._client.rank % ranks))
 
     def _restore_order(self, name):
         """Optimizers after the modules whose shapes are checked; RNG last, since loading may draw from it."""

@@ -31,10 +31,15 @@ class ReshapeError(Exception):
 
 def open(path):
     """What a checkpoint holds; reads no tensor."""
+    return Saved(inspect(path))
+
+
+def inspect(path):
+    """The document of `lockstep checkpoint inspect --json`."""
     answer = subprocess.run([_binary(), "checkpoint", "inspect", os.fspath(path), "--json"], capture_output=True, text=True)
     if answer.returncode not in (0, 1):  # 1: a tensor lacks a part, which whoever wants that part is told
         raise ReshapeError(answer.stderr.strip().removeprefix("lockstep: "))
-    return Saved(json.loads(answer.stdout))
+    return json.loads(answer.stdout)
 
 
 def _binary():

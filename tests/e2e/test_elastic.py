@@ -9,8 +9,8 @@ from test_standby import StandbyTest
 LONG, SHORT = 300, 120
 
 
-class Elastic(StandbyTest):
-    nnodes = "2:3"
+class ElasticTest(StandbyTest):
+    nnodes, script = "2:3", "ddp.py"
 
     def setUp(self):
         self.lead_dir, self.port = self.folder() / "lead", free_port()
@@ -26,7 +26,7 @@ class Elastic(StandbyTest):
 
     def node(self, name, *args, options=(), ranks=1, **where):
         options = ["--coordinator", f"127.0.0.1:{self.port}", "--node-name", name, *options]
-        return Run(self, "ddp.py", *args, ranks=ranks, options=options, **where)
+        return Run(self, self.script, *args, ranks=ranks, options=options, **where)
 
     def start(self, *args):
         self.a, self.b, self.c = (self.node(name, *args, options=["--node-rank", str(rank)]) for rank, name in enumerate("abc"))
@@ -44,6 +44,8 @@ class Elastic(StandbyTest):
     def ranks(self, run):
         return [rank["rank"] for rank in run.status()["ranks"]]
 
+
+class Elastic(ElasticTest):
     def test_a_machine_is_lost_and_another_comes(self):
         words = [*ddp(LONG, step_time=0.05), "--replicas"]
         self.start(*words)
@@ -111,6 +113,76 @@ class Elastic(StandbyTest):
         for run in (self.a, self.c):
             run.finish(3, timeout=60)
             self.assertIn("its ranks differ", run.stderr(), run)
+
+
+class CutAnew(ElasticTest):
+    """State that ranks share, which no rank has for another: a world of another size goes on from disk, and the script cuts it anew."""
+    script = "zero.py"
+
+    def setUp(self):
+        super().setUp()
+        self.checkpoints = self.folder() / "checkpoints"
+
+    def node(self, name, *args, options=(), **where):
+        disk = ["--checkpoint-dir", str(self.checkpoints), "--checkpoint-interval-s", "0.5"]
+        return super().node(name, *args, options=[*disk, *options], **where)
+
+    def flushed(self):
+        """The newest step on disk; -1: none."""
+        return max((int(path.name[5:17]) for path in self.checkpoints.glob("step_*")), default=-1)
+
+    def checksums(self, steps):
+        """By step, of a run of one rank without Lockstep's hand in it."""
+        run = Run(self, self.script, "--steps", str(steps), ranks=1)
+        run.finish()
+        return {line["step"]: line["loss"] for line in run.steps()}
+
+    def assert_same_numbers(self, runs, steps):
+        expected = self.checksums(steps)
+        lines = [line for run in runs for line in run.steps()]
+        self.assertEqual([], [line for line in lines if line["loss"] != expected[line["step"]]])
+        self.assertIn(steps - 1, {line["step"] for line in lines})
+
+    def test_a_machine_is_lost_and_another_comes(self):
+        words = ["--steps", str(LONG), "--step-time", "0.05"]
+        self.start(*words)
+        self.a.wait("a checkpoint on disk", lambda: self.flushed() > 5)
+        self.power_off(self.b)
+        self.a.wait("the world of two", lambda: self.of_epoch(self.a, 2))
+        first = self.of_epoch(self.a, 2)[0]
+        self.assertEqual(2, first["world"])
+        self.assertGreater(first["step"], 5, "it does not begin at the beginning")
+        self.assertIn("of 3 ranks, which the script cuts anew", self.a.stderr(), self.a)
+        d = self.node("d", *words)
+        self.a.wait("the world of three", lambda: self.of_epoch(self.a, 3))
+        self.assertEqual(3, self.of_epoch(self.a, 3)[0]["world"])
+        for run in (self.a, self.c, d):
+            run.finish()
+        self.assertEqual(0, self.coordinator.wait(20))
+        self.assert_same_numbers([self.a], LONG)
+
+    def test_without_a_checkpoint_on_disk_the_job_ends(self):
+        """Rather than beginning anew."""
+        nothing = ["--checkpoint-interval-s", "3600"]
+        words = ["--steps", str(LONG), "--step-time", "0.05"]
+        self.a, self.b, self.c = (self.node(name, *words, options=["--node-rank", str(rank), *nothing]) for rank, name in enumerate("abc"))
+        self.a.wait_for_step(10)
+        self.power_off(self.b)
+        for run in (self.a, self.c):
+            run.finish(3, timeout=60)
+            self.assertIn("begins from a checkpoint on disk, which the script cuts anew, and there is none", run.stderr(), run)
+
+    def test_another_run_with_another_number_of_ranks(self):
+        folder = ["--checkpoint-dir", str(self.checkpoints), "--checkpoint-interval-s", "0.5"]
+        Run(self, self.script, "--steps", "20", "--step-time", "0.03", ranks=3, options=folder).finish()
+        self.assertEqual(19, self.flushed())
+        wider = Run(self, self.script, "--steps", "30", ranks=4, options=folder)
+        wider.finish()
+        self.assertEqual(20, wider.steps()[0]["step"])
+        self.assert_same_numbers([wider], 30)
+        uncut = Run(self, self.script, "--steps", "40", "--uncut", ranks=2, options=[*folder, "--max-restarts", "0"])
+        uncut.finish(1)
+        self.assertIn("give restore(reshape=...) here too", uncut.stderr(), uncut)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,97 @@
+"""A checkpoint on disk as the ranks of another world wrote it: what restore(reshape=...) cuts a rank's part out of."""
+import base64
+import builtins
+import json
+import os
+import pickle
+import struct
+
+import torch
+
+from . import reshape
+from ._state import _put_back
+from ._tensors import CheckpointError, Layout
+from .checkpoint import split_meta
+
+
+def open(step, epoch):
+    """That checkpoint of this run's --checkpoint-dir."""
+    try:
+        return Written(os.path.join(os.environ["LOCKSTEP_CHECKPOINT_DIR"], f"step_{step:012}_epoch_{epoch}"))
+    except reshape.ReshapeError as error:
+        raise CheckpointError(str(error)) from error
+
+
+class Written(reshape.Saved):
+    """All that lockstep.reshape.Saved has (tensors of all ranks by name: load(), load_flat(); `step`, `world_size`), and what each rank's script
+    gave: value() and optimizer(). Its pickles are the job's own."""
+
+    def __init__(self, path):
+        super().__init__(reshape.inspect(path))
+        self._path = path
+        self._ranks = {}
+
+    def value(self, name, rank=0):
+        """What `rank` gave under `name`: a dict or list, or what the state_dict() of an object was. Of a module its extra state alone, whose tensors
+        load() has. Tensors in it are copies."""
+        entries, rests = self._of(rank)
+        if name not in rests:
+            raise CheckpointError(f"{self._path}: rank {rank} gave no {name!r}: it gave {', '.join(sorted(rests))}")
+        return _put_back(rests[name], _Tensors(self, rank, _layouts(entries, name)))
+
+    def optimizer(self, name, rank=0):
+        """What `rank` gave under `name` in the form of an optimizer's state_dict(): {"state": {number of the parameter: {key: value}}, "param_groups"}.
+        Of sharded parameters the rank's own parts."""
+        entries, rests = self._of(rank)
+        rest = self.value(name, rank)
+        state = {}
+        for layout in _layouts(entries, name)[: rest["direct"]]:
+            parameter, key = layout.name[len(name) + 1 :].split(".", 1)
+            state.setdefault(int(parameter), {})[key] = self.tensor_of(layout, rank)
+        for parameter, key, value in rest["others"]:
+            state.setdefault(parameter, {})[key] = value
+        groups, begin = [], 0
+        for group in rest["groups"]:
+            groups.append(dict(group, params=list(range(begin, begin + group["params"]))))
+            begin += group["params"]
+        return {"state": state, "param_groups": groups}
+
+    def tensor_of(self, layout, rank):
+        """A copy of what a rank had, of a sharded one its part."""
+        name = layout.name if self._has(layout.name, rank) else f"{layout.name}@{rank}"
+        box = (layout.place[2], layout.shape) if layout.place is not None and layout.place[0] == "shard" else None
+        return self.load({name: box}, rank=rank, as_torch=True)[name].clone()
+
+    def _has(self, name, rank):
+        return name in self.tensors and any(shard["rank"] == rank for shard in self.tensors[name].shards)
+
+    def _of(self, rank):
+        """(entries of the slot's layout, {name: picklable rest}) of a rank."""
+        if not 0 <= rank < self.world_size:
+            raise CheckpointError(f"{self._path}: there is no rank {rank}, {self.world_size} ranks wrote it")
+        if rank not in self._ranks:
+            _, layout, rest = split_meta(_meta(os.path.join(self._path, f"rank_{rank:05}.safetensors")))
+            self._ranks[rank] = pickle.loads(layout), pickle.loads(rest)
+        return self._ranks[rank]
+
+
+class _Tensors:
+    """A holder's, by number, each read when it is asked for."""
+
+    def __init__(self, written, rank, layouts):
+        self._written, self._rank, self._layouts = written, rank, layouts
+
+    def __getitem__(self, index):
+        return self._written.tensor_of(self._layouts[index], self._rank)
+
+
+def _layouts(entries, name):
+    """Of a holder's tensors, in its order."""
+    own = sorted((number, layout) for holder, number, layout in entries if holder == name)
+    return [Layout.from_tuple(layout) for _, layout in own]
+
+
+def _meta(path):
+    with builtins.open(path, "rb") as file:
+        size, = struct.unpack("<Q", file.read(8))
+        return base64.b64decode(json.loads(file.read(size))["__metadata__"]["lockstep.meta"])
