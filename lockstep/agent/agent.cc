@@ -637,6 +637,10 @@ void Agent::Do(const control::DiskDone&) {
 
 void Agent::FlushLast(std::function<void()> done) {
   flushed_last_ = std::move(done);
+  if (coming_) {  // a part of what is in memory is lost with its node, and nobody would write it
+    if (!spec_.checkpoint_dir.empty()) listener_.note("no last checkpoint goes to disk: a node of its world is gone");
+    return LeaveDisk();
+  }
   const bool has_part = !spec_.checkpoint_dir.empty() && spec_.place.node != control::kStandby;
   if (link_.board() == nullptr || (spec_.place.node != 0 && (disk_done_ || !has_part))) return LeaveDisk();
   if (spec_.place.node == 0) flusher_.FlushLast([this] { uploader_.UploadLast([this] { LeaveDisk(); }); });

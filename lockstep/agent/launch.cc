@@ -14,6 +14,8 @@
 #include <cstring>
 #include <sstream>
 
+#include "lockstep/base/child.h"
+
 extern char** environ;
 
 namespace lockstep::agent {
@@ -165,7 +167,10 @@ Environment WorkerEnvironment(const RunSpec& spec, const EpochPlan& plan, int ra
   environment["LOCKSTEP_RANK"] = std::to_string(GlobalRank(spec, rank).value());
   environment["LOCKSTEP_EPOCH"] = std::to_string(plan.epoch);
   environment["LOCKSTEP_CLIENT_LIB"] = spec.client_lib;
-  if (!spec.checkpoint_dir.empty()) environment["LOCKSTEP_CHECKPOINT_DIR"] = spec.checkpoint_dir;
+  if (!spec.checkpoint_dir.empty()) {  // for restore(reshape=...)
+    environment["LOCKSTEP_CHECKPOINT_DIR"] = spec.checkpoint_dir;
+    environment["LOCKSTEP_BINARY"] = Lookup({}, "LOCKSTEP_BINARY", OwnBinary().value_or(""));
+  }
   if (KeepsTrails(spec)) environment["LOCKSTEP_TRAILS"] = TrailsDir(spec);
   if (!spec.nccl_lib.empty()) environment["NCCL_PROFILER_PLUGIN"] = spec.nccl_lib;
   environment["LOCKSTEP_STACKS_FILE"] = StacksPath(spec, plan.epoch, rank);

@@ -257,9 +257,10 @@ Fleet::Events Fleet::HearOnDisk(int node, const RestoreFound& found) {
   const auto unfit = std::find_if(nodes_.begin(), nodes_.end(), [](const Node& n) { return !n.found->unfit.empty(); });
   if (unfit != nodes_.end()) return {RestoreChosen{found.epoch, {}, rejected_, unfit->found->unfit}};
   if (AskOnDisk(found.epoch)) return {};
-  const char* nothing = on_disk_or_never_ ? "a world of another size begins from a checkpoint on disk, which the script "
-                                          "cuts anew, and there is none (--checkpoint-dir)"
-                                        : "";
+  const char* nothing = on_disk_or_never_
+                            ? "a world of another size begins from a checkpoint on disk, which the script "
+                              "cuts anew, and there is none (--checkpoint-dir)"
+                            : "";
   return {RestoreChosen{found.epoch, {}, rejected_, nothing}};
 }
 

@@ -65,9 +65,12 @@ class Run:
         self.started, self.watcher = [], None
         self.shared_memory = set(os.listdir("/dev/shm"))
         test.addCleanup(self._clear_away)
+        files = {}
         if pathlib.Path(script).name == "ddp_replayed.py" or script == "ddp.py":
             files = {"--out": self.out, "--log": self.log, "--leftovers": self.leftovers}
-            args = [*(str(word) for pair in files.items() for word in pair), *args]
+        elif script == "zero.py":
+            files = {"--log": self.log}
+        args = [*(str(word) for pair in files.items() for word in pair), *args]
         path = JOBS / script if (JOBS / script).exists() else script
         view = [] if terminal is not None else ["--no-view"]
         self.common = ["--python", self.python] if self.python else []

@@ -123,8 +123,8 @@ class CutAnew(ElasticTest):
         super().setUp()
         self.checkpoints = self.folder() / "checkpoints"
 
-    def node(self, name, *args, options=(), **where):
-        disk = ["--checkpoint-dir", str(self.checkpoints), "--checkpoint-interval-s", "0.5"]
+    def node(self, name, *args, options=(), interval="0.5", **where):
+        disk = ["--checkpoint-dir", str(self.checkpoints), "--checkpoint-interval-s", interval]
         return super().node(name, *args, options=[*disk, *options], **where)
 
     def flushed(self):
@@ -161,11 +161,23 @@ class CutAnew(ElasticTest):
         self.assertEqual(0, self.coordinator.wait(20))
         self.assert_same_numbers([self.a], LONG)
 
+    def test_the_machine_of_rank_0_is_lost(self):
+        """With it goes whoever sealed checkpoints on disk."""
+        self.start("--steps", str(SHORT), "--step-time", "0.05")
+        self.b.wait("a checkpoint on disk", lambda: self.flushed() > 5)
+        self.power_off(self.a)
+        for run in (self.b, self.c):
+            run.finish()
+        first = self.of_epoch(self.b, 2)[0]
+        self.assertEqual(2, first["world"])
+        self.assertGreater(first["step"], 5, "it does not begin at the beginning")
+        self.assert_same_numbers([self.b], SHORT)
+        self.assertEqual(SHORT - 1, self.flushed(), "the new node 0 seals")
+
     def test_without_a_checkpoint_on_disk_the_job_ends(self):
         """Rather than beginning anew."""
-        nothing = ["--checkpoint-interval-s", "3600"]
         words = ["--steps", str(LONG), "--step-time", "0.05"]
-        self.a, self.b, self.c = (self.node(name, *words, options=["--node-rank", str(rank), *nothing]) for rank, name in enumerate("abc"))
+        self.a, self.b, self.c = (self.node(name, *words, options=["--node-rank", str(rank)], interval="3600") for rank, name in enumerate("abc"))
         self.a.wait_for_step(10)
         self.power_off(self.b)
         for run in (self.a, self.c):

@@ -25,8 +25,7 @@ def parse_flags():
     parser = argparse.ArgumentParser(description="Train a flat vector, a share of it on each rank.")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--step-time", type=float, default=0, metavar="S", help="steps last at least S seconds")
-    parser.add_argument("--log", metavar="FILE", help="rank 0 appends a line of JSON per step")
-    parser.add_argument("--out", metavar="FILE", help="rank 0 writes the checksum of all parameters after the last step")
+    parser.add_argument("--log", metavar="FILE", help="rank 0 appends a line of JSON per step: \"loss\" is the checksum of all parameters")
     parser.add_argument("--uncut", action="store_true", help="restore() without reshape=")
     return parser.parse_args()
 
@@ -76,7 +75,7 @@ def main():
     ckpt = lockstep.Checkpoint(shares.state())
     last = ckpt.restore() if flags.uncut else ckpt.restore(reshape=shares.cut)
     assert last + 1 == shares.schedule["step"], (last, shares.schedule)
-    pace, checksum = Pace(flags.step_time), None
+    pace = Pace(flags.step_time)
     with open(flags.log, "a", buffering=1) if flags.log and shares.rank == 0 else contextlib.nullcontext() as log:
         for step in range(last + 1, flags.steps):
             checksum = shares.step()
@@ -86,9 +85,6 @@ def main():
                 at = time.clock_gettime(time.CLOCK_BOOTTIME)
                 log.write(json.dumps({"step": step, "loss": checksum, "at": at, "epoch": int(os.environ.get("LOCKSTEP_EPOCH", 1)),
                                       "world": shares.world}) + "\n")
-    if flags.out and shares.rank == 0:
-        with open(flags.out, "w") as file:
-            json.dump(checksum, file)
     dist.destroy_process_group()
 
 
