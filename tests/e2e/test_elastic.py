@@ -172,7 +172,7 @@ class CutAnew(ElasticTest):
         self.assertEqual(2, first["world"])
         self.assertGreater(first["step"], 5, "it does not begin at the beginning")
         self.assert_same_numbers([self.b], SHORT)
-        self.assertEqual(SHORT - 1, self.flushed(), "the new node 0 seals")
+        self.assertGreater(self.flushed(), first["step"], "the new node 0 seals")
 
     def test_without_a_checkpoint_on_disk_the_job_ends(self):
         """Rather than beginning anew."""
