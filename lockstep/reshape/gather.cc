@@ -22,24 +22,26 @@ uint32_t Crc32(std::span<const std::byte> data) {
   return static_cast<uint32_t>(crc);
 }
 
-absl::StatusOr<std::vector<std::byte>> ReadStorage(checkpoint::Disk& disk, const Saved& saved, const Shard& shard) {
-  LS_ASSIGN_OR_RETURN(const Slice file, WholeFile(disk, saved.folder + "/" + shard.file));
-  if (!file.Holds(shard.storage_at, shard.storage_bytes))
-    return DataLoss("{}: it has {} bytes, expected {} at {}", file.path, file.bytes, shard.storage_bytes,
-                    shard.storage_at);
-  std::vector<std::byte> storage(shard.storage_bytes);
-  LS_RETURN_IF_ERROR(file.Read(shard.storage_at, storage));
-  if (!shard.crc32 || Crc32(storage) == *shard.crc32) return storage;
+absl::Status CompareSum(const Slice& file, const Shard& shard, std::span<const std::byte> storage) {
+  const uint32_t crc = Crc32(storage);
+  if (crc == *shard.crc32) return absl::OkStatus();
   return DataLoss(
       "{}: the {} bytes at {} have CRC {:#010x}, their archive says {:#010x}: they are damaged, or were "
       "saved with torch.serialization.set_crc32_options(False)",
-      file.path, storage.size(), shard.storage_at, Crc32(storage), *shard.crc32);
+      file.path, storage.size(), shard.storage_at, crc, *shard.crc32);
 }
 
 uint64_t Distance(std::span<const uint64_t> from, std::span<const uint64_t> to, std::span<const uint64_t> strides) {
   uint64_t distance = 0;
   for (size_t d = 0; d < from.size(); ++d) distance += (to[d] - from[d]) * strides[d];
   return distance;
+}
+
+// How far the last element of a box that is not empty lies behind the first.
+uint64_t Reach(std::span<const uint64_t> sizes, std::span<const uint64_t> strides) {
+  uint64_t reach = 0;
+  for (size_t d = 0; d < sizes.size(); ++d) reach += (sizes[d] - 1) * strides[d];
+  return reach;
 }
 
 bool IsEmpty(const Box& box) { return std::find(box.sizes.begin(), box.sizes.end(), 0U) != box.sizes.end(); }
@@ -69,8 +71,24 @@ void CopyBox(const std::byte* from, std::span<const uint64_t> from_strides, std:
   }
 }
 
-absl::Status Gather(checkpoint::Disk& disk, const Saved& saved, const SavedTensor& tensor, const Box& box,
-                    std::span<std::byte> out) {
+absl::StatusOr<std::vector<std::byte>> Gatherer::ReadStorage(const Shard& shard, uint64_t begin, uint64_t bytes) {
+  LS_ASSIGN_OR_RETURN(const Slice file, WholeFile(disk_, saved_.folder + "/" + shard.file));
+  if (!file.Holds(shard.storage_at, shard.storage_bytes))
+    return DataLoss("{}: it has {} bytes, expected {} at {}", file.path, file.bytes, shard.storage_bytes,
+                    shard.storage_at);
+  const std::pair storage_of(shard.file, shard.storage_at);
+  const bool compare = shard.crc32 && !compared_.contains(storage_of);
+  std::vector<std::byte> storage(compare ? shard.storage_bytes : bytes);
+  LS_RETURN_IF_ERROR(file.Read(shard.storage_at + (compare ? 0 : begin), storage));
+  bytes_read_ += storage.size();
+  if (!compare) return storage;
+  LS_RETURN_IF_ERROR(CompareSum(file, shard, storage));
+  compared_.insert(storage_of);
+  const auto first = storage.begin() + static_cast<std::ptrdiff_t>(begin);
+  return std::vector<std::byte>(first, first + static_cast<std::ptrdiff_t>(bytes));
+}
+
+absl::Status Gatherer::Read(const SavedTensor& tensor, const Box& box, std::span<std::byte> out) {
   const uint64_t element = DtypeOf(tensor.dtype)->bytes;
   LS_CHECK(Fits(box, tensor.shape), "{} of {}", Named(box), tensor.name);
   if (IsEmpty(box)) return absl::OkStatus();
@@ -83,14 +101,16 @@ absl::Status Gather(checkpoint::Disk& disk, const Saved& saved, const SavedTenso
     cut.shards.push_back({.box = std::move(common)});
   }
   if (const auto problems = FindProblems(cut); !problems.empty())
-    return DataLoss("{}: {} of {}", saved.folder, problems.front(), Named(box));
+    return DataLoss("{}: {} of {}", saved_.folder, problems.front(), Named(box));
   const std::vector<uint64_t> strides = DenseStrides(box.sizes);
   for (const Shard* shard : sources) {
     const Box common = *Common(shard->box, box);
-    LS_ASSIGN_OR_RETURN(const std::vector<std::byte> storage, ReadStorage(disk, saved, *shard));
-    const uint64_t first = Distance(shard->box.offsets, common.offsets, shard->strides);
-    CopyBox(storage.data() + (shard->at - shard->storage_at) + first * element, shard->strides,
-            out.data() + Distance(box.offsets, common.offsets, strides) * element, strides, common.sizes, element);
+    const uint64_t first = Distance(shard->box.offsets, common.offsets, shard->strides) * element;
+    const uint64_t bytes = (Reach(common.sizes, shard->strides) + 1) * element;
+    LS_ASSIGN_OR_RETURN(const std::vector<std::byte> piece,
+                        ReadStorage(*shard, shard->at - shard->storage_at + first, bytes));
+    CopyBox(piece.data(), shard->strides, out.data() + Distance(box.offsets, common.offsets, strides) * element,
+            strides, common.sizes, element);
   }
   return absl::OkStatus();
 }

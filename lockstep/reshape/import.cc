@@ -97,14 +97,14 @@ class Slot {
     Append(layout.dump());
   }
 
-  absl::StatusOr<std::vector<std::byte>> Fill(checkpoint::Disk& disk) const {
+  absl::StatusOr<std::vector<std::byte>> Fill(Gatherer& gather) const {
     const uint64_t begin = ls_align(meta_.size());
     std::vector<std::byte> content(begin + end_);
     std::memcpy(content.data(), meta_.data(), meta_.size());
     for (size_t i = 0; i < parts_.size(); ++i) {
       const SavedTensor& tensor = saved_.tensors[parts_[i].tensor];
       const auto out = std::span(content).subspan(begin + places_[i], BytesOfBox(tensor, parts_[i].box));
-      LS_RETURN_IF_ERROR(Gather(disk, saved_, tensor, parts_[i].box, out));
+      LS_RETURN_IF_ERROR(gather.Read(tensor, parts_[i].box, out));
     }
     return content;
   }
@@ -157,11 +157,12 @@ absl::Status WriteRanks(checkpoint::Disk& disk, checkpoint::Store& store, const 
                         const ImportOptions& options, checkpoint::Manifest& manifest) {
   std::vector<std::byte> content;
   checkpoint::SlotImage image;
+  Gatherer gather(disk, saved);
   for (size_t rank = 0; rank < plan.size(); ++rank) {
     if (rank == 0 || !Same(plan[rank], plan[rank - 1])) {
       const Slot slot(saved, plan[rank], options);
       content = {};  // gives its memory back before the next is made
-      LS_ASSIGN_OR_RETURN(content, slot.Fill(disk));
+      LS_ASSIGN_OR_RETURN(content, slot.Fill(gather));
       image = {content, slot.meta_bytes(), ls_crc32c(0, content.data(), content.size())};
     }
     LS_ASSIGN_OR_RETURN(const auto files, store.WritePart({manifest.point, rank, {image}}, Always));

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/reshape/gather.h"
@@ -20,7 +21,7 @@ constexpr char kNow[] = "2026-01-01T00:00:00Z";
 
 std::vector<float> Read(checkpoint::MemoryDisk& disk, const Saved& saved, const SavedTensor& tensor, const Box& box) {
   std::vector<float> elements(Elements(box.sizes, 4).value());
-  const absl::Status status = Gather(disk, saved, tensor, box, std::as_writable_bytes(std::span(elements)));
+  const absl::Status status = Gatherer(disk, saved).Read(tensor, box, std::as_writable_bytes(std::span(elements)));
   EXPECT_TRUE(status.ok()) << status;
   return elements;
 }
@@ -110,7 +111,7 @@ TEST(Import, DamageIsFoundAndNothingIsLeft) {
 }
 
 // Two tensors over one storage of six elements: strides (1, 3), and the last four in C order.
-TEST(Gather, StridesAndPlacesInAStorageAreFollowed) {
+TEST(Gatherer, StridesAndPlacesInAStorageAreFollowed) {
   checkpoint::MemoryDisk disk;
   const std::string storage = Storage("FloatStorage", "0", 6);
   Put(disk, "/t.pt",
@@ -121,6 +122,25 @@ TEST(Gather, StridesAndPlacesInAStorageAreFollowed) {
   EXPECT_THAT(Read(disk, saved, saved.tensors[0], {{1, 0}, {2, 2}}), ElementsAre(1, 4, 2, 5));
   EXPECT_THAT(Read(disk, saved, saved.tensors[0], {{3, 0}, {0, 2}}), ElementsAre());
   EXPECT_THAT(Read(disk, saved, saved.tensors[1], {{0, 0}, {2, 2}}), ElementsAre(2, 3, 4, 5));
+}
+
+TEST(Gatherer, ReadsAStorageWithASumWholeOnceAndThenWhatIsWanted) {
+  checkpoint::MemoryDisk disk;
+  Put(disk, "/t.pt",
+      Archive(Pickle(Dict({Text("a"), Tensor(Storage("FloatStorage", "0", 6), 0, {3, 2}, {2, 1})})),
+              {Storing<float>({0, 1, 2, 3, 4, 5})}));
+  const Saved saved = OpenSaved(disk, "/t.pt").value();
+  ASSERT_TRUE(saved.tensors[0].shards[0].crc32);
+  Gatherer gather(disk, saved);
+  for (const auto& [row, read] : {std::pair(0, 24), {1, 32}, {2, 40}}) {
+    std::array<float, 2> elements{};
+    ASSERT_TRUE(gather
+                    .Read(saved.tensors[0], {{static_cast<uint64_t>(row), 0}, {1, 2}},
+                          std::as_writable_bytes(std::span(elements)))
+                    .ok());
+    EXPECT_THAT(elements, ElementsAre(2 * row, 2 * row + 1));
+    EXPECT_EQ(gather.bytes_read(), static_cast<uint64_t>(read));
+  }
 }
 
 }  // namespace

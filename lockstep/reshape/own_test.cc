@@ -42,7 +42,7 @@ TEST(Own, SaysWhichRankHasWhat) {
   const std::vector<std::byte>& slot = checkpoint.slots[1].content;
   const auto table = checkpoint::ReadTable(std::span(slot).first(checkpoint.slots[1].meta_bytes), slot.size()).value();
   std::vector<std::byte> bytes(BytesOf(second));
-  ASSERT_TRUE(Gather(disk, *saved, second, WholeOf(second.shape), bytes).ok());
+  ASSERT_TRUE(Gatherer(disk, *saved).Read(second, WholeOf(second.shape), bytes).ok());
   EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), slot.begin() + static_cast<std::ptrdiff_t>(table[1].slot_offset)));
 }
 
