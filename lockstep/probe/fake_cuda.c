@@ -1,6 +1,8 @@
 /* A CUDA driver for gpu_test.cc with two devices, whose memory is host memory. FAKE_CUDA_FAULT in the environment:
  * "none" (no devices), "flip" (device 1 loses a bit when it is set), "peer" (copies to another device lose a bit),
- * "init", "memory" (device 0 has none) or "crash". */
+ * "init", "memory" (device 0 has none), "module" (device 0 can't load a kernel), "multiply" (one product of device 1
+ * has a wrong bit) or "crash". Of kernels it knows the one of gpu_gemm.cc. */
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,5 +53,34 @@ int cuMemsetD32_v2(unsigned long long to, unsigned value, size_t words) {
   uint32_t* const memory = (uint32_t*)(uintptr_t)to;
   for (size_t i = 0; i < words; ++i) memory[i] = value;
   if (current == 1 && fault("flip")) memory[1000] &= ~1U;
+  return 0;
+}
+
+int cuModuleLoadData(void** module, const void* image) {
+  if (current == 0 && fault("module")) return 218; /* CUDA_ERROR_INVALID_PTX */
+  return *module = &contexts[current], strstr(image, ".entry multiply(") != NULL ? 0 : 218;
+}
+int cuModuleUnload(void* module) { return module == &contexts[current] ? 0 : kInvalid; }
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+  return *function = module, strcmp(name, "multiply") == 0 ? 0 : kInvalid;
+}
+int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
+                   unsigned block_y, unsigned block_z, unsigned shared_bytes, void* stream, void** parameters,
+                   void** extra) {
+  if (function != &contexts[current] || block_z != 1 || shared_bytes != 0 || stream != NULL || extra != NULL)
+    return kInvalid;
+  const unsigned columns = grid_x * block_x, rows = grid_y * block_y;
+  const float *a = (const float*)(uintptr_t)*(unsigned long long*)parameters[0],
+              *b = (const float*)(uintptr_t)*(unsigned long long*)parameters[1];
+  float* const c = (float*)(uintptr_t)*(unsigned long long*)parameters[2];
+  for (unsigned row = 0; row < rows; ++row) {
+    for (unsigned column = 0; column < columns; ++column) {
+      float sum = 0;
+      for (unsigned k = 0; k < columns; ++k) sum = fmaf(a[row * columns + k], b[k * columns + column], sum);
+      c[row * columns + column] = sum;
+    }
+  }
+  for (unsigned z = 1; z < grid_z; ++z) memcpy(c + (size_t)z * rows * columns, c, (size_t)rows * columns * sizeof *c);
+  if (current == 1 && fault("multiply")) ((uint8_t*)(c + 5 * rows * columns))[4000] ^= 1;
   return 0;
 }

@@ -1,82 +1,35 @@
 #include "lockstep/probe/gpu.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <optional>
 #include <span>
 
 #include "lockstep/base/file.h"
+#include "lockstep/probe/cuda_driver.h"
+#include "lockstep/probe/gemm_kernels.h"
+#include "lockstep/probe/gpu_gemm.h"
 #include "lockstep/probe/pattern.h"
 
 namespace lockstep::probe {
 namespace {
 
-using Result = int;                        // CUresult: 0 is success
-using DevicePointer = unsigned long long;  // CUdeviceptr
-using Context = void*;
-
 constexpr size_t kBytes = 64 << 20, kWords = kBytes / sizeof(uint64_t);
 constexpr uint64_t kSeed = 0x677075;
 constexpr std::array<uint32_t, 4> kPatterns = {0x00000000, 0xffffffff, 0x55555555, 0xaaaaaaaa};
 
-struct Driver {
-  Result (*init)(unsigned flags);
-  Result (*device_count)(int* count);
-  Result (*device)(int* device, int ordinal);
-  Result (*retain)(Context* context, int device);
-  Result (*release)(int device);
-  Result (*set_current)(Context context);
-  Result (*synchronize)();
-  Result (*allocate)(DevicePointer* memory, size_t bytes);
-  Result (*free)(DevicePointer memory);
-  Result (*allocate_host)(void** memory, size_t bytes, unsigned flags);
-  Result (*free_host)(void* memory);
-  Result (*to_device)(DevicePointer to, const void* from, size_t bytes);
-  Result (*to_host)(void* to, DevicePointer from, size_t bytes);
-  Result (*within)(DevicePointer to, DevicePointer from, size_t bytes);
-  Result (*to_peer)(DevicePointer to, Context to_context, DevicePointer from, Context from_context, size_t bytes);
-  Result (*set)(DevicePointer to, unsigned value, size_t words);
-};
-
-// "" if all is there; else what is missing.
-std::string Load(Driver& driver) {
-  const char* const path = std::getenv("LOCKSTEP_LIBCUDA");
-  void* const library = dlopen(path != nullptr ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) return "no GPU: libcuda.so.1 can't be loaded";
-  const auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-    return function != nullptr;
-  };
-  const bool all = find(driver.init, "cuInit") && find(driver.device_count, "cuDeviceGetCount") &&
-                   find(driver.device, "cuDeviceGet") && find(driver.retain, "cuDevicePrimaryCtxRetain") &&
-                   find(driver.release, "cuDevicePrimaryCtxRelease_v2") &&
-                   find(driver.set_current, "cuCtxSetCurrent") && find(driver.synchronize, "cuCtxSynchronize") &&
-                   find(driver.allocate, "cuMemAlloc_v2") && find(driver.free, "cuMemFree_v2") &&
-                   find(driver.allocate_host, "cuMemHostAlloc") && find(driver.free_host, "cuMemFreeHost") &&
-                   find(driver.to_device, "cuMemcpyHtoD_v2") && find(driver.to_host, "cuMemcpyDtoH_v2") &&
-                   find(driver.within, "cuMemcpyDtoD_v2") && find(driver.to_peer, "cuMemcpyPeer") &&
-                   find(driver.set, "cuMemsetD32_v2");
-  return all ? "" : "no GPU: the CUDA driver library lacks a function that the test needs";
-}
-
-absl::Status Check(Result result, const char* what) {
-  return result == 0 ? absl::OkStatus() : FailedPrecondition("{} failed with CUDA error {}", what, result);
-}
-
 // One device: its context and two buffers. What is not there is null.
 struct Device {
   int ordinal = 0, handle = -1;
-  Context context = nullptr;
-  DevicePointer first = 0, second = 0;
+  CudaDriver::Context context = nullptr;
+  CudaDriver::Pointer first = 0, second = 0;
 };
 
 class GpuTest {
  public:
-  GpuTest(const Budget& budget, const Driver& driver, int count)
+  GpuTest(const Budget& budget, const CudaDriver& driver, int count)
       : budget_(budget), driver_(driver), devices_(static_cast<size_t>(count)) {}
   GpuTest(const GpuTest&) = delete;
   GpuTest& operator=(const GpuTest&) = delete;
@@ -98,6 +51,7 @@ class GpuTest {
     for (size_t i = 0; i < devices_.size() && !budget_.Stopped(); ++i) {
       difference_ = {};
       rates_.clear();
+      gemm_.reset();
       const absl::Status status = ready[i].ok() ? Measure(devices_[i], devices_[(i + 1) % devices_.size()]) : ready[i];
       Report(devices_[i].ordinal, status, measured);
     }
@@ -110,16 +64,18 @@ class GpuTest {
 
   absl::Status Prepare(Device& device, int ordinal) {
     device.ordinal = ordinal;
-    LS_RETURN_IF_ERROR(Check(driver_.device(&device.handle, ordinal), "cuDeviceGet"));
-    LS_RETURN_IF_ERROR(Check(driver_.retain(&device.context, device.handle), "cuDevicePrimaryCtxRetain"));
-    LS_RETURN_IF_ERROR(Check(driver_.set_current(device.context), "cuCtxSetCurrent"));
-    if (host_ == nullptr) LS_RETURN_IF_ERROR(Check(driver_.allocate_host(&host_, kBytes, 0), "cuMemHostAlloc"));
-    LS_RETURN_IF_ERROR(Check(driver_.allocate(&device.first, kBytes), "cuMemAlloc"));
-    return Check(driver_.allocate(&device.second, kBytes), "cuMemAlloc");
+    LS_RETURN_IF_ERROR(CheckCuda(driver_.device(&device.handle, ordinal), "cuDeviceGet"));
+    LS_RETURN_IF_ERROR(CheckCuda(driver_.retain(&device.context, device.handle), "cuDevicePrimaryCtxRetain"));
+    LS_RETURN_IF_ERROR(CheckCuda(driver_.set_current(device.context), "cuCtxSetCurrent"));
+    if (host_ == nullptr) LS_RETURN_IF_ERROR(CheckCuda(driver_.allocate_host(&host_, kBytes, 0), "cuMemHostAlloc"));
+    LS_RETURN_IF_ERROR(CheckCuda(driver_.allocate(&device.first, kBytes), "cuMemAlloc"));
+    return CheckCuda(driver_.allocate(&device.second, kBytes), "cuMemAlloc");
   }
 
   absl::Status Measure(Device& device, Device& next) {
-    LS_RETURN_IF_ERROR(Check(driver_.set_current(device.context), "cuCtxSetCurrent"));
+    LS_RETURN_IF_ERROR(CheckCuda(driver_.set_current(device.context), "cuCtxSetCurrent"));
+    gemm_.emplace(driver_);
+    gemm_status_ = gemm_->Begin(device.first, device.second, host_);
     do {
       LS_RETURN_IF_ERROR(Patterns(device));
       FillPattern(kSeed, 0, Host());
@@ -127,14 +83,16 @@ class GpuTest {
       LS_RETURN_IF_ERROR(Timed("within", [&] { return driver_.within(device.second, device.first, kBytes); }));
       LS_RETURN_IF_ERROR(FetchAndCompare(device.second));
       if (&next != &device && next.second != 0) LS_RETURN_IF_ERROR(ToNext(device, next));
+      if (gemm_status_.ok()) gemm_status_ = gemm_->Once(budget_);
     } while (!budget_.Over());
+    gemm_->Unload();
     return absl::OkStatus();
   }
 
   absl::Status Patterns(const Device& device) {
     for (const uint32_t pattern : kPatterns) {
-      LS_RETURN_IF_ERROR(Check(driver_.set(device.first, pattern, kBytes / sizeof(uint32_t)), "cuMemsetD32"));
-      LS_RETURN_IF_ERROR(Check(driver_.to_host(host_, device.first, kBytes), "cuMemcpyDtoH"));
+      LS_RETURN_IF_ERROR(CheckCuda(driver_.set(device.first, pattern, kBytes / sizeof(uint32_t)), "cuMemsetD32"));
+      LS_RETURN_IF_ERROR(CheckCuda(driver_.to_host(host_, device.first, kBytes), "cuMemcpyDtoH"));
       const uint64_t expected = uint64_t{pattern} << 32 | pattern;
       Difference difference;
       for (size_t i = 0; i < kWords; ++i) {
@@ -146,15 +104,15 @@ class GpuTest {
   }
 
   absl::Status ToNext(const Device& device, const Device& next) {
-    LS_RETURN_IF_ERROR(Check(driver_.set(next.second, 0, kBytes / sizeof(uint32_t)), "cuMemsetD32"));
+    LS_RETURN_IF_ERROR(CheckCuda(driver_.set(next.second, 0, kBytes / sizeof(uint32_t)), "cuMemsetD32"));
     LS_RETURN_IF_ERROR(Timed(
         "to_next", [&] { return driver_.to_peer(next.second, next.context, device.first, device.context, kBytes); }));
-    LS_RETURN_IF_ERROR(Check(driver_.set_current(next.context), "cuCtxSetCurrent"));
+    LS_RETURN_IF_ERROR(CheckCuda(driver_.set_current(next.context), "cuCtxSetCurrent"));
     LS_RETURN_IF_ERROR(FetchAndCompare(next.second));
-    return Check(driver_.set_current(device.context), "cuCtxSetCurrent");
+    return CheckCuda(driver_.set_current(device.context), "cuCtxSetCurrent");
   }
 
-  absl::Status FetchAndCompare(DevicePointer from) {
+  absl::Status FetchAndCompare(CudaDriver::Pointer from) {
     LS_RETURN_IF_ERROR(Timed("to_host", [&] { return driver_.to_host(host_, from, kBytes); }));
     difference_.Add(CompareWithPattern(kSeed, 0, Host()));
     return absl::OkStatus();
@@ -163,8 +121,8 @@ class GpuTest {
   template <typename Copy>
   absl::Status Timed(const char* name, Copy copy) {
     const Nanos begin = budget_.Now();
-    LS_RETURN_IF_ERROR(Check(copy(), name));
-    LS_RETURN_IF_ERROR(Check(driver_.synchronize(), "cuCtxSynchronize"));
+    LS_RETURN_IF_ERROR(CheckCuda(copy(), name));
+    LS_RETURN_IF_ERROR(CheckCuda(driver_.synchronize(), "cuCtxSynchronize"));
     const double seconds = ToSeconds(budget_.Now() - begin).value;
     double& best = rates_[name];  // the first of a kind pays for what the driver sets up
     best = std::max(best, static_cast<double>(kBytes) / seconds * 1e-9);
@@ -186,26 +144,47 @@ class GpuTest {
                       .unit = "GB/s",
                       .text = "best copy of 64 MiB"});
     }
+    if (gemm_) ReportGemm(ordinal, into);
+  }
+
+  // A kernel that a device can't load is no fault of the device.
+  void ReportGemm(int ordinal, std::vector<Measurement>& into) const {
+    Measurement bits{.name = fmt::format("gpu.{}.gemm", ordinal), .unit = "crc32c"};
+    if (gemm_->products() > 0) bits.value = gemm_->crc();
+    bits.ok = gemm_->unlike() == 0;
+    bits.text =
+        !gemm_status_.ok()
+            ? "not computed: " + Message(gemm_status_)
+            : fmt::format("{} products, {} of them unlike the first, which has CRC32C {:08x}; a processor's {:08x}",
+                          gemm_->products(), gemm_->unlike(), gemm_->crc(), kFusedGemmCrc);
+    into.push_back(std::move(bits));
+    if (gemm_->products() > 0)
+      into.push_back({.name = fmt::format("gpu.{}.gemm_rate", ordinal),
+                      .value = gemm_->rate(),
+                      .unit = "GFLOP/s",
+                      .text = fmt::format("best launch of {} products at once", kGpuProducts)});
   }
 
   const Budget& budget_;
-  const Driver& driver_;
+  const CudaDriver& driver_;
   std::vector<Device> devices_;
   void* host_ = nullptr;
   Difference difference_;
   std::map<std::string, double> rates_;
+  std::optional<GpuGemm> gemm_;  // of the device that is measured
+  absl::Status gemm_status_;
 };
 
 }  // namespace
 
 std::vector<Measurement> MeasureGpus(const Budget& budget) {
-  Driver driver{};
+  CudaDriver driver{};
   int count = 0;
   std::string none = Load(driver);
   if (none.empty()) {
     // A driver without a device is not unusual; one that does not start although devices are there is a finding.
-    if (const Result result = driver.init(0); result != 0) {
-      constexpr Result kNoDevice = 100;
+    if (const CudaDriver::Result result = driver.init(0); result != 0) {
+      constexpr CudaDriver::Result kNoDevice = 100;
       return {{.name = "gpu",
                .unit = "errors",
                .ok = result == kNoDevice,

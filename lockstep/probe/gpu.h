@@ -1,6 +1,6 @@
 // The GPUs of this machine, by the CUDA driver found with dlopen (LOCKSTEP_LIBCUDA, else libcuda.so.1): whether memory
-// keeps what is set, and how fast it is copied between host, device and, where there are more, devices. A GEMM
-// needs code for the device and is not there yet. Written against the driver's documented ABI and run in tests against
+// keeps what is set, how fast it is copied between host, device and, where there are more, devices, and the bits
+// and rate of a fixed product (gpu_gemm.h). Written against the driver's documented ABI and run in tests against
 // a stand-in library only. Memory: 64 MiB of the host, pinned, and 128 MiB of each device; only those are tested. A
 // driver that hangs hangs this call: use RunApart().
 #pragma once
@@ -14,7 +14,8 @@
 namespace lockstep::probe {
 
 // For each device gpu.N.bits (errors: words that are not what was set or copied), gpu.N.to_device, gpu.N.to_host,
-// gpu.N.within (GB/s; copied bytes count once) and, with more devices, gpu.N.to_next. Without a driver or a device one,
+// gpu.N.within (GB/s; copied bytes count once) and, with more devices, gpu.N.to_next; gpu.N.gemm (crc32c of a product;
+// not ok: products that should be alike are not) and gpu.N.gemm_rate (GFLOP/s). Without a driver or a device one,
 // "gpu", which says so and is ok.
 std::vector<Measurement> MeasureGpus(const Budget& budget);
 

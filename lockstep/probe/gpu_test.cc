@@ -7,10 +7,12 @@
 #include <algorithm>
 
 #include "lockstep/probe/apart.h"
+#include "lockstep/probe/gemm_kernels.h"
 
 namespace lockstep::probe {
 namespace {
 
+using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::SizeIs;
 
@@ -36,9 +38,10 @@ std::string FailuresOf(const std::vector<Measurement>& measured) {
 
 TEST_F(Gpu, TwoHealthyDevices) {
   const std::vector<Measurement> measured = With("");
-  EXPECT_THAT(measured, SizeIs(10));
+  EXPECT_THAT(measured, SizeIs(14));
   EXPECT_EQ(FailuresOf(measured), "");
-  for (const char* name : {"gpu.0.bits", "gpu.1.to_device", "gpu.1.to_host", "gpu.0.within", "gpu.1.to_next"}) {
+  for (const char* name :
+       {"gpu.0.bits", "gpu.1.to_device", "gpu.1.to_host", "gpu.0.within", "gpu.1.to_next", "gpu.0.gemm_rate"}) {
     const auto found = std::ranges::find(measured, name, &Measurement::name);
     ASSERT_NE(found, measured.end()) << name;
     EXPECT_TRUE(found->unit == "errors" || found->value > 0) << name;
@@ -49,6 +52,27 @@ TEST_F(Gpu, ABitThatIsLostIsPlaced) {
   EXPECT_THAT(FailuresOf(With("flip")),
               HasSubstr("gpu.1.bits: 2 words are wrong; first at byte 4000: fffffffffffffffe"));
   EXPECT_THAT(FailuresOf(With("peer")), HasSubstr("gpu.0.bits: 1 words are wrong; first at byte 80:"));
+}
+
+TEST_F(Gpu, ItsProductHasTheProcessorsBits) {
+  std::vector<double> checksums;
+  for (const Measurement& one : With("")) {
+    if (one.unit == "crc32c") checksums.push_back(one.value);
+  }
+  EXPECT_THAT(checksums, ElementsAre(kFusedGemmCrc, kFusedGemmCrc));
+}
+
+TEST_F(Gpu, AProductThatIsUnlikeTheOthersIsAFault) {
+  EXPECT_THAT(FailuresOf(With("multiply")), HasSubstr("gpu.1.gemm: 64 products, 1 of them unlike the first"));
+}
+
+TEST_F(Gpu, AKernelThatCantBeLoadedIsNone) {
+  const std::vector<Measurement> measured = With("module");
+  EXPECT_EQ(FailuresOf(measured), "");
+  const auto found = std::ranges::find(measured, "gpu.0.gemm", &Measurement::name);
+  ASSERT_NE(found, measured.end());
+  EXPECT_EQ(found->text, "not computed: cuModuleLoadData failed with CUDA error 218");
+  EXPECT_TRUE(std::isnan(found->value)) << "it is compared with nobody's";
 }
 
 TEST_F(Gpu, WhatTheDriverRefusesIsSaid) {
