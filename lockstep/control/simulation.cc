@@ -110,28 +110,44 @@ void Simulation::LetTheWorldChange(JobSpec& spec) {
 
 // ---- what must hold ----
 
+// Of one of so many nodes. Looked for from where it was found last: who joins those for whom it does not is passed
+// once.
+template <typename Holds>
+bool HoldsOfAny(int& last, int nodes, const Holds& holds) {
+  const int first = last < nodes ? last : 0;
+  for (int i = 0; i < nodes; ++i) {
+    last = (first + i) % nodes;
+    if (holds(last)) return true;
+  }
+  return false;
+}
+
 bool Simulation::EverybodyIsHere() {
-  bool here = coordinator_ != nullptr;
-  for (int node = 0; node < cluster_.nodes(); ++node) here = here && (Of(node).attends || Of(node).gone);
-  return here;
+  if (coordinator_ == nullptr) return false;
+  if (!here_) here_ = !HoldsOfAny(absent_, cluster_.nodes(), [this](int node) { return IsAbsent(node); });
+  return *here_;
 }
 
 // Nobody leaves while others than those that are to may be gone, too.
-bool Simulation::AwaitsOthers() const {
-  const std::vector<Evictee>& planned = state().fault.plan.evict;
-  const std::vector<int> unstopped = fleet_ ? fleet_->Unstopped() : std::vector<int>{};
-  return state().mode == Mode::kStopping && std::any_of(unstopped.begin(), unstopped.end(), [&](int node) {
-           return std::none_of(planned.begin(), planned.end(),
-                               [&](const Evictee& each) { return each.node == node; });
-         });
+bool Simulation::AwaitsOthers() {
+  if (state().mode != Mode::kStopping || !fleet_) return false;
+  return HoldsOfAny(awaited_, fleet_->nodes(), [this](int node) { return IsAwaited(node); });
+}
+
+bool Simulation::IsAwaited(int node) const {
+  return !fleet_->HasStopped(node) &&
+         std::ranges::find(state().fault.plan.evict, node, &Evictee::node) == state().fault.plan.evict.end();
 }
 
 void Simulation::Check() {
-  result_.restarts = state().restarts;
-  result_.replay_evictions = static_cast<int>(
-      std::ranges::count(state().evictions, Role::kReplay, [](const Eviction& one) { return one.role; }));
-  if (!EverybodyIsHere() || AwaitsOthers()) promises_.Excuse();
-  promises_.Check(state());
+  const bool news = std::exchange(news_, false);
+  if (news) {
+    result_.restarts = state().restarts;
+    result_.replay_evictions = static_cast<int>(std::ranges::count(state().evictions, Role::kReplay, &Eviction::role));
+    excused_ = !EverybodyIsHere() || AwaitsOthers();
+  }
+  if (excused_) promises_.Excuse();
+  promises_.Check(state(), news);
 }
 
 void Simulation::CheckEnd() {
@@ -140,6 +156,12 @@ void Simulation::CheckEnd() {
     if (cluster_.HasRanks(machine) && !attendants_[static_cast<size_t>(machine)].gone)
       promises_.Break(fmt::format("the job is over, and ranks of node {} run on", cluster_.NameOf(machine)));
   }
+}
+
+Simulation::Attendant& Simulation::Change(int node) {
+  news_ = true;
+  here_.reset();
+  return attendants_[static_cast<size_t>(cluster_.MachineAt(node))];
 }
 
 SimulationResult Simulate(const SimulationPlan& plan) { return Simulation(plan).Run(); }

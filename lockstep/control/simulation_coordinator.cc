@@ -20,21 +20,25 @@ void Simulation::Up(int machine, Said said) {
   const bool may_repeat = !std::holds_alternative<AllSaid>(said);
   network_.ToCoordinator(machine, may_repeat, [this, machine, said = std::move(said)] {
     const int node = cluster_.NodeOf(machine);
-    if (coordinator_ && node >= 0) std::visit([&](const auto& body) { Hear(node, body); }, said);
+    if (!coordinator_ || node < 0) return;
+    news_ = true;
+    std::visit([&](const auto& body) { Hear(node, body); }, said);
   });
 }
 
-// An agent that does not attend is told what is pending when it does.
-// Commands are idempotent; of questions only the newest stands.
-void Simulation::Down(int node, const Told& told) {
-  const bool may_repeat = !std::holds_alternative<ChooseOnDisk>(told) && !std::holds_alternative<FetchKept>(told);
-  if (!Of(node).attends) return;
-  const int machine = cluster_.MachineAt(node);
-  network_.ToAgent(machine, may_repeat, [this, machine, told] { cluster_.Tell(machine, told); });
-}
+void Simulation::Down(int node, const Told& told) { Send(node, std::make_shared<const Told>(told)); }
 
 void Simulation::DownAll(const Told& told) {
-  for (int node = 0; node < cluster_.nodes(); ++node) Down(node, told);
+  const auto shared = std::make_shared<const Told>(told);
+  for (int node = 0; node < cluster_.nodes(); ++node) Send(node, shared);
+}
+
+// Commands are idempotent; of questions only the newest stands. Shared, for they are many and arrive at any time.
+void Simulation::Send(int node, const std::shared_ptr<const Told>& told) {
+  const bool may_repeat = !std::holds_alternative<ChooseOnDisk>(*told) && !std::holds_alternative<FetchKept>(*told);
+  if (!Of(node).attends) return;
+  const int machine = cluster_.MachineAt(node);
+  network_.ToAgent(machine, may_repeat, [this, machine, told] { cluster_.Tell(machine, *told); });
 }
 
 // It is told its place, or that it has none: then whatever it runs ends.
@@ -54,8 +58,9 @@ void Simulation::Welcome(int node) {
 void Simulation::Lost(int machine, const std::string& why) {
   const int node = cluster_.NodeOf(machine);
   if (node < 0 || !Of(node).attends) return;
-  Of(node).attends = false;
-  Of(node).lost_since = schedule_.now();
+  Attendant& lost = Change(node);
+  lost.attends = false;
+  lost.lost_since = schedule_.now();
   fleet_->Away(node);
   Handle(AgentLost{node, NameOf(node), why, schedule_.now()});
 }
@@ -108,8 +113,9 @@ void Simulation::Hear(int node, const Holding& holding) {
 }
 
 void Simulation::Hear(int node, const AllSaid& said) {
-  Of(node).attends = true;
-  Of(node).lost_since = Nanos{};
+  Attendant& back = Change(node);
+  back.attends = true;
+  back.lost_since = Nanos{};
   if (state().lost_agents.contains(node) && plan_.mutant != Mutant::kNeverBack) Handle(AgentBack{node});
   if (said.epoch > state().epoch && plan_.mutant != Mutant::kTrustJournal) Handle(JournalBehind{said.epoch});
   if (plan_.mutant == Mutant::kForgetPending) return;
@@ -120,7 +126,7 @@ void Simulation::Hear(int node, const AllSaid& said) {
 
 // A scheduler that ends a job signals every node: only a node that asks for the second time means "at once".
 void Simulation::HearStop(int node) {
-  const bool first = !std::exchange(Of(node).asked_stop, true);
+  const bool first = !std::exchange(Change(node).asked_stop, true);
   const bool ending = state().mode == Mode::kFinishing;
   if (ending && first && plan_.mutant != Mutant::kStopPerNode) return;
   Handle(StopAsked{SIGTERM});
@@ -130,6 +136,7 @@ void Simulation::HearStop(int node) {
 
 void Simulation::Handle(const EventBody& body) {
   if (!coordinator_) return;
+  news_ = true;
   promises_.Hear(state(), body);
   if (IsSwallowed(body)) return;
   const Mode before = state().mode;
@@ -239,7 +246,7 @@ void Simulation::BeginToListen(EpochId epoch) {
   for (const int vacant : state().vacated) {
     cluster_.Expel(cluster_.MachineAt(vacant));
     network_.Refuse(cluster_.MachineAt(vacant));
-    Of(vacant) = {.gone = true};
+    Change(vacant) = {.gone = true};
     if (plan_.mutant != Mutant::kVacantRunsOn) (void)fleet_->Vacate(vacant);
   }
   network_.Open();
@@ -259,6 +266,7 @@ void Simulation::KillCoordinator() {
   Tell("the coordinator is killed{}", forgets ? ", with what it had no room to write" : "");
   cluster_.Disturb();
   last_state_ = state();
+  news_ = true;
   coordinator_.reset();
   replay_.reset();
   network_.Close();
@@ -269,6 +277,7 @@ void Simulation::ResumeCoordinator(bool forgets) {
   auto resumed = Coordinator::Resume(disk_, clock_);
   if (!resumed.ok()) return promises_.Break(Message(resumed.status()));
   coordinator_ = std::move(resumed->coordinator);
+  news_ = true;
   promises_.TakeOver();
   if (forgets) promises_.Forget(state());
   Tell("another coordinator takes over in mode {}, epoch {}", ModeText(), state().epoch.value());

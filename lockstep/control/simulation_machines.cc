@@ -41,8 +41,7 @@ bool Simulation::HasRoom() const {
 
 void Simulation::StandbyLeaves(const std::string& name) {
   const auto is_it = [&](const NodeSpec& standby) { return standby.name == name; };
-  if (!finished_ && coordinator_ && std::ranges::any_of(state().standbys, is_it))
-    Handle(StandbyLeft{"token " + name});
+  if (!finished_ && coordinator_ && std::ranges::any_of(state().standbys, is_it)) Handle(StandbyLeft{"token " + name});
 }
 
 // As node/scheduler.cc has it done; a machine that comes is a standby like any other. Some never come.
@@ -74,16 +73,16 @@ void Simulation::LookForTheGone() {
 }
 
 void Simulation::TakeForGone(int node) {
-  const Nanos since = std::exchange(Of(node).lost_since, Nanos{});
+  const Nanos since = std::exchange(Change(node).lost_since, Nanos{});
   const std::vector<NodeSpec> before = state().spec.nodes;
   if (state().awaited.contains(node) && plan_.mutant == Mutant::kAwaitForever) return;
   if (state().spec.can_ask && !state().lost_agents.contains(node))
     Handle(AgentLost{node, NameOf(node), "it never came", since});
   Handle(AgentGone{node, fmt::format("node {} is lost", node)});
   if (!coordinator_ || state().spec.nodes != before) return;  // this number may be another one's now
-  if (state().awaited.contains(node)) Of(node).lost_since = since;
+  if (state().awaited.contains(node)) Change(node).lost_since = since;
   if (state().mode != Mode::kFinishing) return;
-  Of(node).gone = true;
+  Change(node).gone = true;
   if (plan_.mutant == Mutant::kGoneRunsOn) return;
   for (const EventBody& event : fleet_->Gone(node)) Handle(event);
 }
@@ -115,7 +114,7 @@ void Simulation::Vacate(int node) {
   promises_.Replace(cluster_.IsDead(machine));
   cluster_.Expel(machine);
   network_.Refuse(machine);
-  Of(node) = {.gone = true};
+  Change(node) = {.gone = true};
   if (plan_.mutant == Mutant::kVacantRunsOn) return;
   HearLater(fleet_->Vacate(node));
 }
@@ -134,6 +133,7 @@ void Simulation::Resize(const std::vector<int>& from) {
 
 // Those that are new have not been heard yet.
 void Simulation::KnowMachines() {
+  here_.reset();
   network_.Know(cluster_.machines());
   while (static_cast<int>(attendants_.size()) < cluster_.machines())
     attendants_.push_back({.lost_since = schedule_.now()});

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,13 +46,16 @@ class Simulation {
   void Check();
   void CheckEnd();
   bool EverybodyIsHere();
-  bool AwaitsOthers() const;
+  bool IsAbsent(int node) const { return !Of(node).attends && !Of(node).gone; }
+  bool AwaitsOthers();
+  bool IsAwaited(int node) const;
 
   // ---- simulation_coordinator.cc: the network
   void Up(int machine, Said said);
   // An agent that does not attend is told what is pending when it does.
   void Down(int node, const Told& told);
   void DownAll(const Told& told);
+  void Send(int node, const std::shared_ptr<const Told>& told);
   void Joined(int machine);
   void Welcome(int node);
   void Lost(int machine, const std::string& why);
@@ -136,7 +140,8 @@ class Simulation {
   void AskStopUntilItEnds();
   void AskStopAt(int node, Seconds delay);
 
-  Attendant& Of(int node) { return attendants_[static_cast<size_t>(cluster_.MachineAt(node))]; }
+  const Attendant& Of(int node) const { return attendants_[static_cast<size_t>(cluster_.MachineAt(node))]; }
+  Attendant& Change(int node);
   int SomeNode() { return chance_.Below(cluster_.nodes()); }
   std::string NameOf(int node) const { return cluster_.NameOf(cluster_.MachineAt(node)); }
   const State& state() const { return coordinator_ ? coordinator_->state() : last_state_; }
@@ -166,6 +171,11 @@ class Simulation {
   int machines_asked_ = 0, machines_came_ = 0;  // asked: and not come yet
   std::map<std::string, int> network_alerts_;   // by token
   bool finished_ = false, node_lost_ = false, stop_asked_ = false;
+  // Of many nodes not every event may cost a look at all.
+  bool news_ = true;              // something that Check() looks at may have changed since it did
+  bool excused_ = true;           // as it found then: somebody is not here, or waited for
+  std::optional<bool> here_;      // whether everybody is; not known after a change
+  int absent_ = 0, awaited_ = 0;  // who was found so last: looked at first
   SimulationResult result_;
 };
 

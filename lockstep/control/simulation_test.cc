@@ -248,5 +248,13 @@ TEST(Simulation, AThousandAgents) {
   Checked({.seed = 16, .nodes = 1024, .ranks_per_node = 1});
 }
 
+// One is cut off, the network of another fails, ranks crash, the job is restarted, a machine says that it is broken.
+TEST(Simulation, TenThousandAgents) {
+  if (FromEnvironment("LOCKSTEP_SEEDS", 1000) < 10'000) GTEST_SKIP() << "takes half a minute: among the long tests";
+  const SimulationResult result = Checked({.seed = 1, .nodes = 10'000, .ranks_per_node = 1});
+  EXPECT_EQ(result.restarts, 1);
+  EXPECT_EQ(result.transitions.count("finishing -> finished"), 1U);
+}
+
 }  // namespace
 }  // namespace lockstep::control
