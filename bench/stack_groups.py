@@ -19,11 +19,10 @@ def measure(tools, quick):
         what = f"{agents} agents, {ranks} {'rank' if ranks == 1 else 'ranks'} each"
         size = f"{answer['processes']} processes with helpers, {answer['frames']} frames, {answer['mb']:.0f} MB of text; simulated"
         whole = [parse + decide for parse, decide in zip(answer["parse_s"], answer["decide_s"])]
-        goal = 1 if ranks == 1 else None
         figures += [
-            figure.from_samples(f"stacks decided, {what}", "s", answer["decide_s"], goal=goal, judged="max", note=size),
-            figure.from_samples(f"... by who waits for whom, {what}", "s", answer["decide_by_logs_s"], goal=goal, judged="max"),
-            figure.from_samples(f"... from the text on, {what}", "s", whole, goal=goal, judged="max"),
+            figure.from_samples(f"stacks decided, {what}", "s", answer["decide_s"], goal=1, judged="max", note=size),
+            figure.from_samples(f"... by who waits for whom, {what}", "s", answer["decide_by_logs_s"], goal=1, judged="max"),
+            figure.from_samples(f"... from the text on, {what}", "s", whole, goal=1, judged="max"),
             figure.single(f"... verdicts that name another rank or more, {what}", "", 2 * rounds - answer["right"], goal=0),
         ]
     return figures

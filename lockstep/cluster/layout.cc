@@ -191,14 +191,18 @@ RankId Layout::Rank(const Coordinates& at) const {
                 expert_dp_index * grid.stride[kExpertDpAxis] + at.pp * grid.stride[kPpAxis]);
 }
 
-std::vector<RankId> Layout::Group(Dimension dimension, RankId rank) const {
+RankId Layout::FirstOfGroup(Dimension dimension, RankId rank) const {
   const Grid grid = GridOf(*this);
   const AxisSet axes = AxesOf(dimension);
   int base = rank.value();
   for (size_t axis = 0; axis < kAxes; ++axis) {
     if (axes[axis]) base -= grid.At(rank, static_cast<Axis>(axis)) * grid.stride[axis];
   }
-  return Spread(grid, axes, base);
+  return RankId(base);
+}
+
+std::vector<RankId> Layout::Group(Dimension dimension, RankId rank) const {
+  return Spread(GridOf(*this), AxesOf(dimension), FirstOfGroup(dimension, rank).value());
 }
 
 std::vector<std::vector<RankId>> Layout::Groups(Dimension dimension) const {

@@ -59,6 +59,8 @@ struct Layout {
   Coordinates CoordinatesOf(RankId rank) const;
   RankId Rank(const Coordinates& coordinates) const;
   std::vector<RankId> Group(Dimension dimension, RankId rank) const;
+  // By which a group is known.
+  RankId FirstOfGroup(Dimension dimension, RankId rank) const;
   // Every group of the dimension, in the order of their first ranks.
   std::vector<std::vector<RankId>> Groups(Dimension dimension) const;
 

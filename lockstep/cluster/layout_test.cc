@@ -54,7 +54,10 @@ TEST(Layout, GroupsPartitionTheRanksAndHaveTheirSize) {
       std::vector<int> all;
       for (const std::vector<RankId>& group : layout.Groups(dimension)) {
         ASSERT_EQ(group.size(), static_cast<size_t>(layout.Size(dimension))) << DimensionName(dimension);
-        for (const RankId rank : group) ASSERT_EQ(layout.Group(dimension, rank), group);
+        for (const RankId rank : group) {
+          ASSERT_EQ(layout.Group(dimension, rank), group);
+          ASSERT_EQ(layout.FirstOfGroup(dimension, rank), group.front());
+        }
         const std::vector<int> values = Values(group);
         ASSERT_TRUE(std::is_sorted(values.begin(), values.end()));
         all.insert(all.end(), values.begin(), values.end());

@@ -35,8 +35,23 @@ constexpr bool kHasProgress = requires(const Said& said) { said.progress; };
 }  // namespace
 
 template <typename Fact>
-bool Fleet::All(const Fact& fact) const {
-  return std::all_of(nodes_.begin(), nodes_.end(), [&](const Node& node) { return node.vacant || fact(node); });
+bool Fleet::All(Question question, const Fact& fact) const {
+  size_t& lacks = lacks_[static_cast<size_t>(question)];
+  const auto is_true_of = [&](size_t node) { return nodes_[node].vacant || fact(nodes_[node]); };
+  if (lacks == kNobody) return true;
+  const size_t before = lacks;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    lacks = (before + i) % nodes_.size();
+    if (!is_true_of(lacks)) return false;
+  }
+  lacks = kNobody;
+  return true;
+}
+
+bool Fleet::AllProbed(Rung rung) const {
+  const bool all = All(Question::kProbed, [&](const Node& each) { return each.probed.contains(rung); });
+  if (all) Unsay(Question::kProbed, 0);  // another rung is another question
+  return all;
 }
 
 void Fleet::Begin(EpochId epoch) {
@@ -47,8 +62,9 @@ void Fleet::Begin(EpochId epoch) {
     node = Node{};
     node.vacant = vacant;
   }
-  commit_ = Commit{epoch, {}, -1};
-  holders_.clear();
+  lacks_.fill(0);
+  holdings_.Begin(epoch);
+  slowest_.Clear();
   questions_.clear();
   on_disk_.reset();
   on_disk_or_never_ = false;
@@ -57,38 +73,39 @@ void Fleet::Begin(EpochId epoch) {
 }
 
 Progress Fleet::progress() const {
-  if (!All([](const Node& node) { return node.progress.has_value(); })) return {};
-  const bool all_away = All([](const Node& node) { return node.away; });
-  std::optional<Progress> slowest;
-  for (const Node& node : nodes_) {
-    if (node.away && !all_away) continue;
-    if (!slowest || node.progress->step < slowest->step) slowest = *node.progress;
-    if (node.progress->step == slowest->step) slowest->step_end = std::max(slowest->step_end, node.progress->step_end);
-  }
-  return *slowest;
+  if (!All(Question::kProgress, [](const Node& node) { return node.progress.has_value(); })) return {};
+  if (const std::optional<Progress> slowest = slowest_.Get()) return *slowest;
+  Slowest all(nodes_.size());  // who is away is all that there is
+  for (size_t node = 0; node < nodes_.size(); ++node) all.Set(node, nodes_[node].progress);
+  return all.Get().value_or(Progress{});
 }
 
 void Fleet::Advance(Node& node, const Progress& progress) {
   if (progress.step_end.value == 0 || (node.progress && node.progress->step > progress.step)) return;
   node.progress = progress;
   node.away = false;
+  slowest_.Set(IndexOf(node), progress);
 }
 
 void Fleet::Hear(int node, const Samples& samples) {
   if (samples.epoch == epoch_) Advance(nodes_[static_cast<size_t>(node)], samples.progress);
 }
 
-void Fleet::Away(int node) { nodes_[static_cast<size_t>(node)].away = true; }
+void Fleet::Away(int node) {
+  nodes_[static_cast<size_t>(node)].away = true;
+  slowest_.Set(static_cast<size_t>(node), std::nullopt);
+}
 
 std::vector<EventBody> Fleet::Gone(int node) {
-  Hear(node, Holding{epoch_, {}});
-  Node& gone = nodes_[static_cast<size_t>(node)];
-  const std::optional<Progress> progress = gone.progress;  // where the job stood does not change
-  gone = Node{};
-  gone.progress = progress;
-  gone.away = true;
-  keeps_at_[static_cast<size_t>(node)].reset();
-  code_kept_[static_cast<size_t>(node)] = -1;
+  const auto index = static_cast<size_t>(node);
+  holdings_.Set(index, {});
+  const std::optional<Progress> progress = nodes_[index].progress;  // where the job stood does not change
+  nodes_[index] = Node{};
+  nodes_[index].progress = progress;
+  lacks_.fill(index);
+  Away(node);
+  keeps_at_[index].reset();
+  code_kept_[index] = -1;
   return Hear(node, EpochStopped{epoch_});
 }
 
@@ -99,8 +116,7 @@ std::vector<EventBody> Fleet::Vacate(int node) {
     const bool asked =
         std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& n) { return n.probed.contains(rung); });
     std::vector<int> unanswered;
-    if (asked && All([&](const Node& each) { return each.probed.contains(rung); }))
-      events.emplace_back(Overdue(rung, unanswered));
+    if (asked && AllProbed(rung)) events.emplace_back(Overdue(rung, unanswered));
   }
   return events;
 }
@@ -118,12 +134,12 @@ std::vector<EventBody> Fleet::Hear(int node, const EventBody& said) {
 
 Fleet::Events Fleet::Take(Node& node, const EpochSpawned& said) {
   if (std::exchange(node.spawned, true)) return {};
-  return All([](const Node& each) { return each.spawned; }) ? Events{said} : Events{};
+  return All(Question::kSpawned, [](const Node& each) { return each.spawned; }) ? Events{said} : Events{};
 }
 
 Fleet::Events Fleet::Take(Node& node, const EpochStopped& said) {
   node.stopped = true;
-  return All([](const Node& each) { return each.stopped; }) ? Events{said} : Events{};
+  return All(Question::kStopped, [](const Node& each) { return each.stopped; }) ? Events{said} : Events{};
 }
 
 std::vector<int> Fleet::Unstopped() const {
@@ -136,7 +152,7 @@ std::vector<int> Fleet::Unstopped() const {
 Fleet::Events Fleet::Take(Node& node, const LoopBegan& said) {
   if (node.loop) return {};
   node.loop = said;
-  if (!All([](const Node& each) { return each.loop.has_value(); })) return {};
+  if (!All(Question::kLoop, [](const Node& each) { return each.loop.has_value(); })) return {};
   LoopBegan last = said;
   for (const Node& each : nodes_)
     if (each.loop) last.begin = std::max(last.begin, each.loop->begin);
@@ -145,7 +161,7 @@ Fleet::Events Fleet::Take(Node& node, const LoopBegan& said) {
 
 Fleet::Events Fleet::Take(Node& node, const StacksKept& said) {
   if (!node.stacks) node.stacks = said.path;
-  if (!All([](const Node& each) { return each.stacks.has_value(); })) return {};
+  if (!All(Question::kStacks, [](const Node& each) { return each.stacks.has_value(); })) return {};
   StacksKept all{said.epoch, ""};
   for (const Node& each : nodes_) {
     if (!each.stacks || each.stacks->empty()) continue;
@@ -156,14 +172,14 @@ Fleet::Events Fleet::Take(Node& node, const StacksKept& said) {
 
 Fleet::Events Fleet::Take(Node& node, const Probed& said) {
   node.probed.try_emplace(said.rung, said);
-  if (!All([&](const Node& each) { return each.probed.contains(said.rung); })) return {};
+  if (!AllProbed(said.rung)) return {};
   std::vector<int> unanswered;
   return {Overdue(said.rung, unanswered)};
 }
 
 Fleet::Events Fleet::Take(Node& node, const CodeKept& said) {
   if (!said.error.empty()) return {said};
-  code_kept_[static_cast<size_t>(&node - nodes_.data())] = said.version;
+  code_kept_[IndexOf(node)] = said.version;
   const bool all = std::all_of(code_kept_.begin(), code_kept_.end(), [&](int kept) { return kept == said.version; });
   return all ? Events{said} : Events{};
 }
@@ -188,19 +204,20 @@ Probed Fleet::Overdue(Rung rung, std::vector<int>& unanswered) const {
 
 // Whatever number an agent has for itself: while nodes count anew that may still be the old one.
 Fleet::Events Fleet::Take(Node& node, Alerted said) {
-  said.node = static_cast<int>(&node - nodes_.data());
+  said.node = static_cast<int>(IndexOf(node));
   return {said};
 }
 
 // The job is paused when all of it is.
 Fleet::Events Fleet::Take(Node& node, JobPaused said) {
   if (std::exchange(node.paused, true)) return {};
-  return All([](const Node& each) { return each.paused; }) ? Events{said} : Events{};
+  return All(Question::kPaused, [](const Node& each) { return each.paused; }) ? Events{said} : Events{};
 }
 
 Fleet::Events Fleet::Take(Node& node, JobContinued said) {
-  const bool was = All([](const Node& each) { return each.paused; });
+  const bool was = All(Question::kPaused, [](const Node& each) { return each.paused; });
   node.paused = false;
+  Unsay(Question::kPaused, IndexOf(node));
   return was ? Events{said} : Events{};
 }
 
@@ -250,7 +267,7 @@ Fleet::Events Fleet::HearFetched(int index, const RestoreFound& found) {
 Fleet::Events Fleet::HearOnDisk(int node, const RestoreFound& found) {
   if (!on_disk_ || found.not_above != on_disk_->not_above) return {};
   Note(node, found);
-  if (!All([](const Node& each) { return each.found.has_value(); })) return {};
+  if (!All(Question::kFound, [](const Node& each) { return each.found.has_value(); })) return {};
   auto common = NewestCommon(nodes_, [](const Node& each) { return each.found->points; });
   if (common && IsPoisoned(*common)) common.reset();  // on disk
   if (common) return {RestoreChosen{found.epoch, common, rejected_}};
@@ -289,7 +306,7 @@ bool Fleet::CanGather(const CheckpointId& point) const {
 // The newest that can be gathered, once all have said what they hold. Asked again after every answer: then more is
 // known.
 Fleet::Events Fleet::Choose(EpochId next) {
-  if (!All([](const Node& each) { return each.found.has_value(); })) return {};
+  if (!All(Question::kFound, [](const Node& each) { return each.found.has_value(); })) return {};
   if (IsAnotherWorld()) return ChooseReplica(next);
   std::set<CheckpointId> candidates;
   for (const Node& node : nodes_) {
@@ -302,7 +319,8 @@ Fleet::Events Fleet::Choose(EpochId next) {
     if (AskOnDisk(next)) return {};
     return {RestoreChosen{next, std::nullopt, rejected_}};
   }
-  if (All([&](const Node& node) { return Has(node, *newest); })) return {RestoreChosen{next, *newest, rejected_}};
+  if (std::ranges::all_of(nodes_, [&](const Node& node) { return node.vacant || Has(node, *newest); }))
+    return {RestoreChosen{next, *newest, rejected_}};
   Gather(next, *newest);
   return {};
 }
@@ -328,11 +346,11 @@ void Fleet::Ask(int index, int keeper, const FetchKept& fetch) {
 // Neighbours by their numbers, so few that each has a share of the test's time.
 std::vector<std::string> Fleet::RingOf(int node) const {
   constexpr size_t kLongest = 32;
-  const size_t rings = (nodes_.size() + kLongest - 1) / kLongest;
-  const size_t own = static_cast<size_t>(node) * rings / nodes_.size();
+  const size_t nodes = nodes_.size(), rings = (nodes + kLongest - 1) / kLongest;
+  const size_t own = static_cast<size_t>(node) * rings / nodes;
+  const auto first_of = [&](size_t of) { return (of * nodes + rings - 1) / rings; };
   std::vector<std::string> ring;
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (i * rings / nodes_.size() != own) continue;
+  for (size_t i = first_of(own); i < first_of(own + 1); ++i) {
     const std::optional<KeepsAt>& where = keeps_at_[i];
     if (!where || where->ring_port == 0) return {};  // the one that is missing would be named by its neighbours
     ring.push_back(probe::HostPortText({where->host, static_cast<uint16_t>(where->ring_port)}));
@@ -381,6 +399,7 @@ bool Fleet::AskOnDisk(EpochId next) {
   on_disk_ = ChooseOnDisk{next, bound};
   for (size_t i = 0; i < nodes_.size(); ++i) {
     nodes_[i].found.reset();
+    Unsay(Question::kFound, i);
     nodes_[i].fetch.reset();
     questions_.emplace_back(static_cast<int>(i), *on_disk_);
   }
@@ -393,54 +412,8 @@ bool Fleet::IsPoisoned(const CheckpointId& point) const {
   });
 }
 
-// Some rank of some node has passed the step and does not have it: it never will.
-bool Fleet::IsDead(const CheckpointId& point) const {
-  const auto has = [&](const std::vector<CheckpointId>& points) {
-    return std::find(points.begin(), points.end(), point) != points.end();
-  };
-  return std::any_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
-    const Holding& holding = node.holding;
-    return holding.passed >= point.step && !has(holding.points) && !has(holding.coming);
-  });
-}
-
-// Up to the furthest step that any node has passed, what nobody says to have is dead: that node does not have it. What
-// somebody has may live; below the first that does, nothing else can.
-int64_t Fleet::DeadStep() const {
-  std::set<CheckpointId> candidates;
-  int64_t passed = -1;
-  for (const Node& node : nodes_) {
-    candidates.insert(node.holding.points.begin(), node.holding.points.end());
-    candidates.insert(node.holding.coming.begin(), node.holding.coming.end());
-    passed = std::max(passed, node.holding.passed);
-  }
-  for (const CheckpointId& point : candidates) {
-    if (point.epoch != epoch_ || point <= commit_.point || point.step > passed || IsDead(point)) continue;
-    return std::max(commit_.dead_step, point.step - 1);
-  }
-  return std::max(commit_.dead_step, passed);
-}
-
 bool Fleet::Hear(int node, const Holding& holding) {
-  if (holding.epoch != epoch_) return false;
-  Holding& known = nodes_[static_cast<size_t>(node)].holding;
-  for (const CheckpointId& point : known.points)
-    if (--holders_[point] == 0) holders_.erase(point);
-  bool whole = false;
-  for (const CheckpointId& point : holding.points) {
-    const size_t holders = ++holders_[point];
-    whole = whole || (holders == nodes_.size() && point > commit_.point);
-  }
-  known = holding;
-  return whole;
-}
-
-std::optional<Commit> Fleet::CommitNews() {
-  const Commit before = commit_;
-  for (const auto& [point, holders] : holders_)
-    if (holders == nodes_.size() && point.epoch == epoch_) commit_.point = std::max(commit_.point, point);
-  commit_.dead_step = DeadStep();
-  return commit_ == before ? std::nullopt : std::optional(commit_);
+  return holding.epoch == epoch_ && holdings_.Set(static_cast<size_t>(node), holding);
 }
 
 }  // namespace lockstep::control

@@ -4,12 +4,16 @@
 // Pure. Facts are of one epoch and only grow, so that saying one again, late or twice changes nothing: a node that was
 // out of reach says all it knows when it is back. What was asked for is told anew when one node says it anew: a
 // coordinator that took over may have heard it before it asked. Of one node it is the identity.
+// Cost: of what one node says, none of the number of nodes, unless that is true of all now, or where to begin is
+// chosen.
 //
 //   Fleet fleet(KeepersOf(job.nodes, layout));
 //   fleet.Begin(epoch);                       // with every Spawn, and after a take-over
 //   for (const EventBody& event : fleet.Hear(node, said)) coordinator.Handle(event);
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -18,7 +22,9 @@
 #include <utility>
 #include <vector>
 
+#include "lockstep/control/holdings.h"
 #include "lockstep/control/link.h"
+#include "lockstep/control/slowest.h"
 
 namespace lockstep::control {
 
@@ -29,7 +35,9 @@ class Fleet {
       : keepers_(std::move(keepers)),
         nodes_(keepers_.size()),
         keeps_at_(keepers_.size()),
-        code_kept_(keepers_.size(), -1) {}
+        code_kept_(keepers_.size(), -1),
+        holdings_(keepers_.size()),
+        slowest_(keepers_.size()) {}
 
   // This epoch acts from now on; what was known of an older one is forgotten.
   void Begin(EpochId epoch);
@@ -46,6 +54,8 @@ class Fleet {
   Probed Overdue(Rung rung, std::vector<int>& unanswered) const;
   // On which processes of the epoch may still run.
   std::vector<int> Unstopped() const;
+  bool HasStopped(int node) const { return nodes_[static_cast<size_t>(node)].stopped; }
+  int nodes() const { return static_cast<int>(nodes_.size()); }
   // What to tell a node that is back, for a command that is pending.
   Told Asked(int node, const Command& command) const;
   void Hear(int node, const KeepsAt& where);
@@ -53,12 +63,12 @@ class Fleet {
   std::optional<std::pair<int, KeepsAt>> KeeperOf(int node) const;
   // Whose checkpoints this node keeps.
   std::vector<int> WardsOf(int node) const;
-  // True: because of this a checkpoint is whole on all nodes. Cost: none of the number of nodes.
+  // True: because of this a checkpoint is whole on all nodes.
   bool Hear(int node, const Holding& holding);
-  // What ranks may now give up, when there is news of that since the last call. Cost: a look at all nodes.
-  std::optional<Commit> CommitNews();
+  // What ranks may now give up, when there is news of that since the last call.
+  std::optional<Commit> CommitNews() { return holdings_.News(); }
   // The newest such news, for a node that may have missed it.
-  const Commit& commit() const { return commit_; }
+  const Commit& commit() const { return holdings_.commit(); }
   void Hear(int node, const Samples& samples);
   // Its agent is out of reach: until it says a step anew, its old one holds the job's back no more.
   void Away(int node);
@@ -83,12 +93,19 @@ class Fleet {
     std::optional<FetchKept> fetch;       // it has been asked to, and has not answered
     int fetches_from = -1;                // the node that keeps it
     std::optional<CheckpointId> fetched;  // it has in memory what its keeper had
-    Holding holding;
   };
   using Events = std::vector<EventBody>;
+  // What is asked of all nodes.
+  enum class Question { kSpawned, kStopped, kLoop, kStacks, kProbed, kPaused, kProgress, kFound };
+  static constexpr size_t kQuestions = 8, kNobody = SIZE_MAX;
 
+  // Of every node, or nobody has its place.
   template <typename Fact>
-  bool All(const Fact& fact) const;
+  bool All(Question question, const Fact& fact) const;
+  bool AllProbed(Rung rung) const;
+  // What was true of this node is so no more.
+  void Unsay(Question question, size_t node) const { lacks_[static_cast<size_t>(question)] = node; }
+  size_t IndexOf(const Node& node) const { return static_cast<size_t>(&node - nodes_.data()); }
   // The first answer of a node to the question that stands; later ones are none.
   void Note(int node, const RestoreFound& found);
   Events Choose(EpochId next);
@@ -108,10 +125,8 @@ class Fleet {
   Events HearFetched(int node, const RestoreFound& found);
   Events HearOnDisk(int node, const RestoreFound& found);
   bool AskOnDisk(EpochId next);
-  bool IsDead(const CheckpointId& point) const;
-  int64_t DeadStep() const;
   bool IsPoisoned(const CheckpointId& point) const;
-  static void Advance(Node& node, const Progress& progress);
+  void Advance(Node& node, const Progress& progress);
 
   Events Take(Node& node, const EpochSpawned& said);
   Events Take(Node& node, const EpochStopped& said);
@@ -130,8 +145,11 @@ class Fleet {
   std::vector<std::optional<KeepsAt>> keeps_at_;
   std::vector<int> code_kept_;  // by node, the newest version of which it has a copy; of no epoch
   EpochId epoch_;
-  Commit commit_;
-  std::map<CheckpointId, size_t> holders_;  // how many nodes say to hold it
+  Holdings holdings_;
+  Slowest slowest_;  // of those that are not away
+  // By question, a node of which it was not true; it is asked first, for what is true of a node stays so, and then all
+  // answers together cost one look at each node. kNobody: it is true of all.
+  mutable std::array<size_t, kQuestions> lacks_{};
   // Of the conversation about where to begin anew.
   Questions questions_;
   std::optional<ChooseOnDisk> on_disk_;  // what was asked last; none: memory's stand

@@ -99,6 +99,16 @@ TEST_F(FleetTest, NobodyWaitsForANodeThatNobodyHas) {
   fleet_.Begin(EpochId(2));  // the journal did not know of it
   EXPECT_THAT(Hear(0, EpochStopped{EpochId(2)}), IsEmpty());
   EXPECT_THAT(Hear(2, EpochStopped{EpochId(2)}), ElementsAre("epoch_stopped"));
+  for (const int node : {0, 2}) fleet_.Hear(node, Samples{EpochId(2), {}, {}, {7 + node, Nanos{1}}, {}});
+  EXPECT_EQ(fleet_.progress().step, 7);
+}
+
+TEST_F(FleetTest, WhatWasTrueOfANodeIsNotOfTheOneInItsPlace) {
+  for (const int node : {0, 1, 2}) Hear(node, StacksKept{kOne, "stacks"});
+  EXPECT_THAT(Hear(0, StacksKept{kOne, "stacks"}), ElementsAre("stacks_kept")) << "for a coordinator that took over";
+  fleet_.Gone(1);
+  EXPECT_THAT(Hear(0, StacksKept{kOne, "stacks"}), IsEmpty());
+  EXPECT_THAT(Hear(1, StacksKept{kOne, "stacks"}), ElementsAre("stacks_kept"));
 }
 
 TEST_F(FleetTest, AnEpochRunsAndStopsWhenItDoesOnAllNodes) {
@@ -362,6 +372,8 @@ TEST_F(FleetTest, AProbeIsOverWhenAllHaveAnsweredOrNobodyWaits) {
   ASSERT_THAT(all, SizeIs(1));
   EXPECT_THAT(std::get<Probed>(all[0]).findings, SizeIs(2));
   EXPECT_THAT(Hear(2, found), ElementsAre("probed")) << "for a coordinator that took over";
+  EXPECT_THAT(Hear(0, Probed{kOne, Rung::kReplay}), IsEmpty()) << "to the other question there is no answer of node 2";
+  EXPECT_THAT(Hear(2, Probed{kOne, Rung::kReplay}), ElementsAre("probed"));
 }
 
 TEST_F(FleetTest, PausedWhenAllAre) {
@@ -369,6 +381,8 @@ TEST_F(FleetTest, PausedWhenAllAre) {
   EXPECT_THAT(Hear(2, JobPaused{}), ElementsAre("job_paused"));
   EXPECT_THAT(Hear(1, JobContinued{}), ElementsAre("job_continued"));
   EXPECT_THAT(Hear(2, JobContinued{}), IsEmpty());
+  EXPECT_THAT(Hear(1, JobPaused{}), IsEmpty());
+  EXPECT_THAT(Hear(2, JobPaused{}), ElementsAre("job_paused"));
 }
 
 std::vector<std::string> RingTold(const Fleet& fleet, int node) {

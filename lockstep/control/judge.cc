@@ -85,7 +85,8 @@ void Judge::Forget(const std::vector<RankId>& ranks) {
   for (const RankId rank : ranks) {
     detector_.Forget(rank);
     newest_.erase(rank);
-    std::erase_if(trails_, [&](const auto& trail) { return trail.first.first == static_cast<uint32_t>(rank.value()); });
+    const auto of = static_cast<uint32_t>(rank.value());
+    trails_.erase(trails_.lower_bound({of, ""}), trails_.lower_bound({of + 1, ""}));
   }
 }
 

@@ -71,5 +71,18 @@ TEST(Keepers, ShareNoGroupWhereThatIsPossible) {
   EXPECT_GT(parted, 10);
 }
 
+// Two stages: no distance parts all, for where the first one ends neighbours are each other's.
+TEST(Keepers, ShareNoGroupInAJobOfManyNodes) {
+  const int ranks = 8, replicas = 512, nodes = 2 * replicas;
+  const Layout layout{.tp = ranks, .dp = replicas, .pp = 2};
+  const std::vector<int> keepers = KeepersOf(Nodes(nodes, ranks), layout);
+  EXPECT_EQ(std::set<int>(keepers.begin(), keepers.end()).size(), static_cast<size_t>(nodes));
+  for (int node = 0; node < nodes; ++node) {
+    const int keeper = keepers[static_cast<size_t>(node)];
+    EXPECT_NE(node / replicas, keeper / replicas) << "the same stage";
+    EXPECT_NE(node % replicas, keeper % replicas) << "the same pipeline";
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::control

@@ -390,6 +390,8 @@ void On(Turn& turn, const JournalBehind& event) {
   if (event.seen.value() <= known) return Ignore(turn);
   const uint64_t missing = event.seen.value() - known;
   state.restarts += static_cast<int>(event.seen.value() - state.epoch.value());
+  // Whoever led then kept to the budget: what goes beyond it was free, as a restart for an update or a rollback is.
+  state.free_retries += std::max(0, state.restarts - state.free_retries - state.spec.max_restarts);
   state.epoch = event.seen;
   state.world_since = {};  // where that began is not known
   state.exits.clear();

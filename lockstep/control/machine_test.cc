@@ -661,6 +661,23 @@ TEST(JournalBehind, AnEpochThatRunsIsKilledBeforeTheJobEnds) {
   EXPECT_EQ(choosing.Hear(15, EpochStopped{EpochId(2)}), "announce 2, finish 1");
 }
 
+// Restarts for an update or a rollback are free, and which of them were for that is not written down either. Whoever
+// led kept to the budget.
+TEST(JournalBehind, NoMoreIsChargedThanWasAllowed) {
+  JobSpec spec = FourRanks();
+  spec.max_restarts = 2;
+  Scenario within = Training(spec);
+  within.Hear(13, JournalBehind{EpochId(2)});
+  EXPECT_EQ(within.state.restarts, 1);
+  EXPECT_EQ(within.state.free_retries, 0);
+  EXPECT_EQ(within.state.mode, Mode::kStopping);
+  Scenario beyond = Training(spec);
+  EXPECT_EQ(beyond.Hear(13, JournalBehind{EpochId(5)}), "kill 5 after 0 s");
+  EXPECT_EQ(beyond.state.restarts, 4);
+  EXPECT_EQ(beyond.state.free_retries, 2);
+  EXPECT_EQ(beyond.state.mode, Mode::kFinishing) << "what was allowed may be used up";
+}
+
 // The choice was made and the epoch begun, and then neither was written down.
 TEST(JournalBehind, TheFirstEpochRunsWhileItsCheckpointIsChosen) {
   const EpochId first(5), next(6);

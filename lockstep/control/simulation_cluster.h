@@ -1,7 +1,7 @@
 // The simulated half of a simulation: machines with an agent each, their workers, and the checkpoints in their memory.
 // A machine is known by its index for good; which node of the job it is, or whether it is one, changes with the world.
-// Only simulation.cc, simulation_cluster.cc, simulation_keepers.cc (peer memory), simulation_probes.cc and
-// simulation_worlds.cc include this.
+// Only the simulation includes this; simulation_cluster.cc has the agents, simulation_workers.cc, simulation_keepers.cc
+// (peer memory), simulation_probes.cc and simulation_worlds.cc what their names say.
 //
 // The rule by which a rank gives up a checkpoint: a slot may be written if it is empty, or older than the newest
 // checkpoint known to be whole on all nodes, or left over from an older epoch and not the one to restore. So what a
@@ -20,6 +20,7 @@
 
 #include "lockstep/control/fleet.h"
 #include "lockstep/control/simulation.h"
+#include "lockstep/control/simulation_running.h"
 #include "lockstep/control/simulation_schedule.h"
 
 namespace lockstep::control {
@@ -145,7 +146,7 @@ class Cluster {
   int nodes() const { return static_cast<int>(world_.size()); }
   int MachineAt(int node) const { return world_[At(node)]; }
   // -1: it is none.
-  int NodeOf(int machine) const;
+  int NodeOf(int machine) const { return nodes_[At(machine)].out ? -1 : node_of_[At(machine)]; }
 
   // From now on nothing disturbs: checkpoints must go on becoming whole.
   void Settle() { settled_ = schedule_.now(); }
@@ -176,6 +177,11 @@ class Cluster {
   int Join(const NodeSpec& spec);
   template <typename Visit>
   void ForEachRank(const Visit& visit);
+  // After its ranks have started or left, or what they began from or its place has changed.
+  void NoteRunning(int machine);
+  void CheckEpochs(int index);
+  // After the world has changed.
+  void CountThrough();
   void Break(std::string promise);
 
   void Do(int node, const Spawn& command);
@@ -222,6 +228,8 @@ class Cluster {
   Holding HoldingOf(const Node& node) const;
   // verified: their CRCs were looked at, which happens before a restart only.
   std::vector<CheckpointId> Points(const Node& node, bool verified = true) const;
+  static bool HasWhole(const Node& node, const CheckpointId& point);
+  bool AllHaveWhole(const CheckpointId& point);
   void SendToKeeper(int node);
   void GiveUpKept(Node& node) const;
   bool CanGather(const CheckpointId& point) const;
@@ -247,8 +255,11 @@ class Cluster {
   Schedule& schedule_;
   Chance& chance_;
   Say say_;
-  std::vector<Node> nodes_;  // by machine
-  std::vector<int> world_;   // by node: which machine it is
+  std::vector<Node> nodes_;   // by machine
+  std::vector<int> world_;    // by node: which machine it is
+  std::vector<int> node_of_;  // by machine; -1: none
+  Running running_;
+  size_t lacking_ = 0;  // the node that was found last not to have the newest checkpoint whole: looked at first
   bool stepping_ = false;
   std::optional<CheckpointId> newest_whole_;  // that ever lay whole on all ranks
   bool corrupted_ = false;                    // a fault spoilt a checkpoint: an older one will do

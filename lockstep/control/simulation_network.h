@@ -66,11 +66,11 @@ class Network {
     });
   }
 
-  void ToCoordinator(int machine, bool may_repeat, const Action& deliver) {
-    Send(machine, Of(machine).last_up, may_repeat, deliver);
+  void ToCoordinator(int machine, bool may_repeat, Action deliver) {
+    Send(machine, Of(machine).last_up, may_repeat, std::move(deliver));
   }
-  void ToAgent(int machine, bool may_repeat, const Action& deliver) {
-    Send(machine, Of(machine).last_down, may_repeat, deliver);
+  void ToAgent(int machine, bool may_repeat, Action deliver) {
+    Send(machine, Of(machine).last_down, may_repeat, std::move(deliver));
   }
 
  private:
@@ -95,13 +95,13 @@ class Network {
     if (std::exchange(Of(machine).up, false)) listener_.lost(machine, why);
   }
 
-  void Send(int machine, Nanos& last, bool may_repeat, const Action& deliver) {
+  void Send(int machine, Nanos& last, bool may_repeat, Action deliver) {
     Link& link = Of(machine);
     if (!link.up) return;
     const Seconds delay = chance_.Hits(kSlow) ? chance_.Between(0.1, 0.8) : chance_.Between(0.0005, 0.01);
     last = std::max({last, schedule_.now() + ToNanos(delay), link.barred_until});
     const bool repeated = may_repeat && chance_.Hits(kRepeated);
-    schedule_.At(last, [this, machine, deliver, repeated, connection = link.connection] {
+    schedule_.At(last, [this, machine, deliver = std::move(deliver), repeated, connection = link.connection] {
       if (!Of(machine).up || Of(machine).connection != connection) return;
       deliver();
       if (repeated) schedule_.In(chance_.Between(0, 3), deliver);

@@ -81,6 +81,9 @@ void Promises::CheckGrowth(const State& state) {
 }
 
 void Promises::CheckWorld(const State& state) {
+  const WorldSizes sizes{state.spec.nodes.size(), state.evictions.size(),  state.standbys.size(),
+                         state.vacated.size(),    state.spec.leading_node, state.world_since};
+  if (std::exchange(world_checked_, sizes) == sizes) return;
   const int nodes = static_cast<int>(state.spec.nodes.size());
   if (nodes < spec_.least_nodes || nodes > spec_.most_nodes)
     Break(fmt::format("a world of {} nodes, of {} to {}", nodes, spec_.least_nodes, spec_.most_nodes));
@@ -106,15 +109,19 @@ void Promises::Forget(const State& resumed) {
   order_ = Order{resumed.exit_code, schedule_.now(), resumed.kill_grace};
 }
 
-void Promises::Check(const State& state) {
-  if (!cluster_.broken().empty()) Break(cluster_.broken());
+void Promises::CheckState(const State& state) {
   if (const absl::Status valid = Validate(state); !valid.ok()) Break(Message(valid));
   const int charged = state.restarts - state.free_retries;
   if (charged > max_restarts_) Break(fmt::format("{} restarts, {} are allowed", charged, max_restarts_));
   if (state.restarts > causes()) Break(fmt::format("{} restarts for {} causes", state.restarts, causes()));
   if (state.restarts > 0 && spec_.observe_only) Break("a restart, and the job was only to be observed");
+}
+
+void Promises::Check(const State& state, bool news) {
+  if (!cluster_.broken().empty()) Break(cluster_.broken());
+  if (news) CheckState(state);
   CheckEvictions(state);
-  if (spec_.most_nodes > 0) CheckWorld(state);
+  if (news && spec_.most_nodes > 0) CheckWorld(state);
   if (!IsEnding(state))
     for (const auto& [node, awaited] : state.awaited)
       if (schedule_.now() - awaited.since > ToNanos(Seconds{spec_.policy.wait_for_node.value + kLongWait.value}))

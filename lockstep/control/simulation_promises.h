@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <tuple>
 
 #include "lockstep/control/machine.h"
 #include "lockstep/control/simulation_cluster.h"
@@ -42,11 +43,15 @@ class Promises {
   // It was killed before all that it heard was written down, and another one took over.
   void Forget(const State& resumed);
   // Another one took over: who stood by may come anew after the world is settled.
-  void TakeOver() { growth_.reset(); }
+  void TakeOver() {
+    growth_.reset();
+    world_checked_.reset();
+  }
   // Some agent is out of reach, or the coordinator is away: whatever goes on may take longer.
   void Excuse() { excused_at_ = schedule_.now(); }
 
-  void Check(const State& state);
+  // After each event; news: the state may be another one than before.
+  void Check(const State& state, bool news);
   void CheckEnd(const State& state);
   void Break(const std::string& promise);
   // The first one that was broken, and when; empty while all hold.
@@ -71,6 +76,7 @@ class Promises {
   void HearUnfit(const State& before, const RestoreChosen& chosen);
   void BeginGrowth(const State& before);
   void CheckGrowth(const State& state);
+  void CheckState(const State& state);
   void CheckWorld(const State& state);
   void CheckEvictions(const State& state);
   void CheckStatus(const State& state);
@@ -86,8 +92,11 @@ class Promises {
   bool ranks_lost_ = false, impatient_ = false;
   int max_restarts_ = 0, causes_ = 0;
   std::set<std::string> accused_, spoiled_;
-  std::string leader_;                // by token; empty: none
-  size_t evictions_ = 0;              // looked at
+  std::string leader_;    // by token; empty: none
+  size_t evictions_ = 0;  // looked at
+  // What changes with the world: looked at again when it does.
+  using WorldSizes = std::tuple<size_t, size_t, size_t, size_t, int, EpochId>;
+  std::optional<WorldSizes> world_checked_;
   std::optional<Nanos> waits_since_;  // for the ranks of a node that is to be evicted
   std::string broken_;
 };

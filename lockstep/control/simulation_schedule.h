@@ -1,12 +1,13 @@
 // Virtual time and chance: all that decides what happens when in a simulation. Only the simulation includes this.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <queue>
 #include <random>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/units.h"
@@ -18,12 +19,16 @@ class Schedule {
  public:
   Nanos now() const { return now_; }
   void In(Seconds delay, std::function<void()> action) { At(now_ + ToNanos(delay), std::move(action)); }
-  void At(Nanos moment, std::function<void()> action) { queue_.push({moment, ++count_, std::move(action)}); }
+  void At(Nanos moment, std::function<void()> action) {
+    queue_.push_back({moment, ++count_, std::move(action)});
+    std::push_heap(queue_.begin(), queue_.end());
+  }
   // False: nothing is left to happen.
   bool Next() {
     if (queue_.empty()) return false;
-    const Item next = queue_.top();
-    queue_.pop();
+    std::pop_heap(queue_.begin(), queue_.end());
+    const Item next = std::move(queue_.back());
+    queue_.pop_back();
     now_ = next.at;
     next.action();
     return true;
@@ -38,7 +43,7 @@ class Schedule {
   };
   Nanos now_{1'000'000'000};
   int64_t count_ = 0;
-  std::priority_queue<Item> queue_;
+  std::vector<Item> queue_;  // a heap
 };
 
 class VirtualClock final : public Clock {

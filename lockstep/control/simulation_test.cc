@@ -1,6 +1,7 @@
 // LOCKSTEP_SEEDS=N tries so many; all tests run 10,000, the fast ones 1,000. What fails says how to replay it:
 // LOCKSTEP_SEED=N, with LOCKSTEP_NODES, LOCKSTEP_RANKS (per node) and LOCKSTEP_MUTANT if they were others, and
-// --gtest_filter=Simulation.Replay.
+// --gtest_filter=Simulation.Replay. Two builds that behave alike print the same with LOCKSTEP_DIGEST=N and
+// --gtest_filter=Simulation.Digest.
 #include "lockstep/control/simulation.h"
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "lockstep/base/log.h"
 #include "lockstep/control/machine.h"
@@ -170,6 +172,48 @@ TEST(Simulation, Replay) {
   for (const std::string& line : result.story) fmt::print("{}\n", line);
 }
 
+// FNV-1a, 64 bits.
+class Digest {
+ public:
+  void Add(std::string_view text) {
+    for (const char letter : text) Take(static_cast<unsigned char>(letter));
+    Take(0);
+  }
+  void Add(const SimulationResult& result) {
+    Add(fmt::format("{} {} {} {} {} {}", result.broken, result.restarts, result.faults, result.replays,
+                    result.replay_evictions, result.virtual_s));
+    for (const std::string& line : result.story) Add(line);
+    for (const auto* counts : {&result.modes, &result.transitions, &result.worlds})
+      for (const auto& [name, count] : *counts) Add(fmt::format("{} {}", name, count));
+  }
+  uint64_t value() const { return value_; }
+
+ private:
+  void Take(unsigned char byte) { value_ = (value_ ^ byte) * 0x100000001b3ULL; }
+  uint64_t value_ = 0xcbf29ce484222325ULL;
+};
+
+// One number for all that happens, as Replay tells it, in so many schedules of each kind, and with each mutant in a
+// hundredth of them.
+TEST(Simulation, Digest) {
+  const uint64_t seeds = FromEnvironment("LOCKSTEP_DIGEST", 0);
+  if (seeds == 0) GTEST_SKIP() << "LOCKSTEP_DIGEST says of how many schedules";
+  for (const bool elastic : {false, true}) {
+    Digest usual, mutants;
+    const auto add = [&](Digest& digest, uint64_t seed, int mutant) {
+      SimulationPlan plan = PlanOf(seed, static_cast<Mutant>(mutant));
+      plan.elastic = elastic;
+      plan.story = true;
+      digest.Add(Simulate(plan));
+    };
+    for (uint64_t seed = 1; seed <= seeds; ++seed) add(usual, seed, 0);
+    for (uint64_t seed = 1; seed <= seeds / 100; ++seed)
+      for (int mutant = 1; mutant <= kMutants; ++mutant) add(mutants, seed, mutant);
+    fmt::print("{}: {:016x}, with mutants {:016x}\n", elastic ? "worlds that change" : "worlds that stay",
+               usual.value(), mutants.value());
+  }
+}
+
 TEST(Simulation, TheSameSeedGivesTheSameRun) {
   const SimulationResult once = Simulate(PlanOf(7)), again = Simulate(PlanOf(7));
   EXPECT_EQ(once.virtual_s, again.virtual_s);
@@ -202,6 +246,14 @@ TEST(Simulation, ManyAgents) {
 TEST(Simulation, AThousandAgents) {
   if (FromEnvironment("LOCKSTEP_SEEDS", 1000) < 1000) GTEST_SKIP() << "takes minutes under a sanitizer";
   Checked({.seed = 16, .nodes = 1024, .ranks_per_node = 1});
+}
+
+// One is cut off, the network of another fails, ranks crash, the job is restarted, a machine says that it is broken.
+TEST(Simulation, TenThousandAgents) {
+  if (FromEnvironment("LOCKSTEP_SEEDS", 1000) < 10'000) GTEST_SKIP() << "takes half a minute: among the long tests";
+  const SimulationResult result = Checked({.seed = 1, .nodes = 10'000, .ranks_per_node = 1});
+  EXPECT_EQ(result.restarts, 1);
+  EXPECT_EQ(result.transitions.count("finishing -> finished"), 1U);
 }
 
 }  // namespace

@@ -4,27 +4,31 @@
 
 #include <algorithm>
 #include <set>
+#include <unordered_map>
 
 #include "lockstep/control/simulation_cluster.h"
 
 namespace lockstep::control {
 
-int Cluster::NodeOf(int machine) const {
-  const auto place = std::find(world_.begin(), world_.end(), machine);
-  return place != world_.end() && !nodes_[At(machine)].out ? static_cast<int>(place - world_.begin()) : -1;
+void Cluster::CountThrough() {
+  node_of_.assign(nodes_.size(), -1);
+  for (int node = nodes(); node-- > 0;) node_of_[At(world_[At(node)])] = node;
 }
 
 // Whoever is none of them, by the journal, is refused when it comes, and what it runs ends.
 void Cluster::Know(const std::vector<NodeSpec>& nodes) {
+  std::unordered_map<std::string, int> newest;  // by token
+  for (int machine = 0; machine < machines(); ++machine) newest[nodes_[At(machine)].token] = machine;
   std::vector<int> known;
   for (const NodeSpec& spec : nodes) {
-    const auto is_it = [&](const Node& node) { return node.token == spec.token; };
-    const auto newest = std::find_if(nodes_.rbegin(), nodes_.rend(), is_it);
-    known.push_back(newest != nodes_.rend() ? static_cast<int>(nodes_.rend() - newest) - 1 : Join(spec));
+    const auto machine = newest.find(spec.token);
+    known.push_back(machine != newest.end() ? machine->second : Join(spec));
+    newest[spec.token] = known.back();
   }
   const bool changed = known != std::exchange(world_, known);
+  CountThrough();
   for (int machine = 0; machine < machines(); ++machine)
-    if (std::find(known.begin(), known.end(), machine) == known.end() && !nodes_[At(machine)].out) Expel(machine);
+    if (node_of_[At(machine)] < 0 && !nodes_[At(machine)].out) Expel(machine);
   if (changed) NoteWhatIsLeft();
 }
 
@@ -38,6 +42,7 @@ void Cluster::Expel(int machine) {
   if (nodes_[At(machine)].out) return;
   nodes_[At(machine)].dead = nodes_[At(machine)].out = true;
   for (Rank& rank : nodes_[At(machine)].ranks) rank.alive = false;
+  NoteRunning(machine);
   SurvivorsMayNotice(machine, 0);
 }
 
@@ -46,6 +51,7 @@ void Cluster::Seat(int index, const NodeSpec& standby) {
   const auto must = IsKnownWorld() ? MustOutlive({old}) : std::nullopt;
   Expel(old);
   world_[At(index)] = Join(standby);
+  CountThrough();
   Node& ward = nodes_[At(world_[At((index + nodes() - 1) % nodes())])];
   ward.kept.clear();  // its copies are gone
   NoteWhatIsLeft();
@@ -64,6 +70,7 @@ void Cluster::Resize(const std::vector<int>& from, const std::vector<NodeSpec>& 
   for (size_t index = 0; index < from.size(); ++index)
     world.push_back(from[index] >= 0 ? world_[At(from[index])] : Join(nodes[index]));
   world_ = std::move(world);
+  CountThrough();
   NoteWhatIsLeft();
   if (IsKnownWorld() || worlds_.alike != Alike::kNot) CheckLeft(must);
 }
@@ -85,7 +92,7 @@ bool Cluster::IsThereAndAlike() const {
 // Somebody has it, and it is known that what all had is one and the same; whoever lacks it can have a copy of another.
 bool Cluster::CanTake(const CheckpointId& point) const {
   if (worlds_.alike == Alike::kNot) return false;
-  std::set<int> known;
+  std::set<int> known, keepers;
   int parts = 0, holders = 0;
   std::optional<CheckpointId> committed;
   for (const int machine : world_) {
@@ -93,24 +100,21 @@ bool Cluster::CanTake(const CheckpointId& point) const {
     if (node.dead || node.published_for.value() == 0) continue;
     parts = std::max(parts, node.place.nodes);
     committed = std::max(committed, node.committed);
-    const std::vector<CheckpointId> points = Points(node);
-    if (std::find(points.begin(), points.end(), point) == points.end()) continue;
+    if (!HasWhole(node, point)) continue;
     ++holders;
     known.insert(node.place.node);
   }
-  for (const int machine : world_)
-    for (int of = 0; of < parts; ++of)
-      if (HasPart(nodes_[At(machine)], of, point)) known.insert(of);
+  for (const int machine : world_) {
+    for (const Part& part : nodes_[At(machine)].keeps) {
+      if (nodes_[At(machine)].dead || part.of.point != point || part.of.node < 0 || part.of.node >= parts) continue;
+      known.insert(part.of.node);
+      keepers.insert(machine);
+    }
+  }
   const bool fits = worlds_.alike == Alike::kBySaying || static_cast<int>(known.size()) == parts;
   if (!fits || holders == 0 || point > committed) return false;  // of what is not committed, copies may be given up
   return std::all_of(world_.begin(), world_.end(), [&](int machine) {
-    const std::vector<CheckpointId> points = Points(nodes_[At(machine)]);
-    if (std::find(points.begin(), points.end(), point) != points.end()) return true;
-    return std::any_of(world_.begin(), world_.end(), [&](int other) {
-      bool keeps = false;
-      for (int of = 0; of < parts; ++of) keeps = keeps || HasPart(nodes_[At(other)], of, point);
-      return other != machine && keeps;
-    });
+    return HasWhole(nodes_[At(machine)], point) || keepers.size() > keepers.count(machine);
   });
 }
 
@@ -191,6 +195,7 @@ void Cluster::CheckWorld(int index) {
   if (node.coming) Break(fmt::format("node {} of {} starts, and has not taken its place", node.place.node, count));
   if (worlds_.most > 0 && (count < worlds_.least || count > worlds_.most))
     Break(fmt::format("{} nodes train, of {} to {}", count, worlds_.least, worlds_.most));
+  if (running_.LeaveRoomFor({node.epoch, node.place, node.restore})) return;
   for (int machine = 0; machine < machines(); ++machine) {
     const Node& other = nodes_[At(machine)];
     if (machine == index || !HasRanks(machine)) continue;

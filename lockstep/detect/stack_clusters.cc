@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <numeric>
 #include <string_view>
 #include <tuple>
@@ -22,19 +23,28 @@ struct Frame {
   bool native_call, background, torch;
 };
 
-// Each frame once: as it was read, and what it comes to.
+// Each frame once: by its key, or as it was read where lines count, and what it comes to.
 class FrameTable {
  public:
   explicit FrameTable(Lines lines) : lines_(lines) {}
 
   int IdOf(std::string_view raw) {
-    const auto [known, fresh] = by_raw_.try_emplace(raw, 0);
-    if (fresh) known->second = Normal(raw);
-    return known->second;
+    std::string_view key = raw;
+    if (lines_ == Lines::kDrop) {
+      MakeFrameKey(raw, key_);
+      key = key_;
+    }
+    if (const auto known = by_key_.find(key); known != by_key_.end()) return known->second;
+    return by_key_.emplace(key, Normal(raw)).first->second;
   }
   const Frame& at(int id) const { return frames_[static_cast<size_t>(id)]; }
 
  private:
+  struct Hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+
   int Normal(std::string_view raw) {
     std::string text = NormalFrame(raw, lines_);
     const auto [known, fresh] = by_text_.try_emplace(text, static_cast<int>(frames_.size()));
@@ -48,7 +58,8 @@ class FrameTable {
   }
 
   Lines lines_;
-  std::unordered_map<std::string_view, int> by_raw_;
+  std::string key_;  // of the newest
+  std::unordered_map<std::string, int, Hash, std::equal_to<>> by_key_;
   std::unordered_map<std::string, int> by_text_;
   std::deque<Frame> frames_;
 };
@@ -115,17 +126,20 @@ class Clusterer {
 
   Key KeyOf(const ProcessStack& stack) {
     Key key{stack.role, InCollective::kUnknown, kNone, Ids(stack.python)};
-    const int native_call = NativeCall(stack);
     const size_t call = OutermostCall(key.frames);
+    if (call < key.frames.size()) {
+      Cut(key.frames, call);
+      key.in_communication = InCollective::kYes;  // whatever is below it
+      return key;
+    }
+    const int native_call = NativeCall(stack);
     if (key.frames.empty()) {
       key.frames = Ids(stack.native);
       Cut(key.frames, OutermostCall(key.frames));
-    } else if (call < key.frames.size()) {
-      Cut(key.frames, call);
     } else {
       key.native_call = native_call;
     }
-    if (native_call != kNone || call < key.frames.size()) {
+    if (native_call != kNone) {
       key.in_communication = InCollective::kYes;
     } else if (!stack.native.empty() || !AnyOfTorch(key.frames)) {
       // Python alone can't tell a backward pass that computes from one that waits.

@@ -4,18 +4,32 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 namespace lockstep::detect {
 namespace {
 
 using cluster::Dimension;
 
-bool IsDigit(char letter) { return letter >= '0' && letter <= '9'; }
-bool IsHex(char letter) { return std::isxdigit(static_cast<unsigned char>(letter)) != 0; }
-bool IsWord(char letter) {
-  return std::isalnum(static_cast<unsigned char>(letter)) != 0 || letter == '_' || letter == '.' || letter == '$';
+// In keys of frames: any number, any address, and what stands before either of these letters if it was read.
+constexpr char kNumber = '\1', kAddress = '\2', kQuote = '\3';
+
+constexpr bool IsDigit(char letter) { return letter >= '0' && letter <= '9'; }
+constexpr bool IsHex(char letter) {
+  return IsDigit(letter) || (letter >= 'a' && letter <= 'f') || (letter >= 'A' && letter <= 'F');
 }
+constexpr bool IsLetter(char letter) { return (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z'); }
+
+// Of all letters: a look instead of seven comparisons.
+constexpr std::array<bool, 256> kWords = [] {
+  std::array<bool, 256> words{};
+  for (int i = 0; i < 128; ++i) {
+    const char letter = static_cast<char>(i);
+    words[static_cast<size_t>(i)] =
+        IsDigit(letter) || IsLetter(letter) || letter == '_' || letter == '.' || letter == '$';
+  }
+  return words;
+}();
+bool IsWord(char letter) { return kWords[static_cast<unsigned char>(letter)]; }
 bool AllDigits(std::string_view text) { return !text.empty() && std::all_of(text.begin(), text.end(), IsDigit); }
 
 std::string_view Trim(std::string_view text) {
@@ -260,6 +274,28 @@ std::string NormalFrame(std::string_view frame, Lines lines) {
   if (auto python = FromPySpy(frame, lines)) return *std::move(python);
   if (auto python = FromOurs(frame, lines)) return *std::move(python);
   return Native(frame);
+}
+
+// NormalFrame looks at where words, signs and addresses are, at digits only to see that a word has nothing else, and at
+// none but whole words: so it finds in all frames of one key the same.
+void MakeFrameKey(std::string_view frame, std::string& key) {
+  frame = WithoutNumberOfFrame(Trim(frame));
+  key.clear();
+  for (size_t i = 0; i < frame.size();) {
+    size_t end = i + 1;
+    if (frame[i] == '0' && end < frame.size() && frame[end] == 'x') {
+      for (++end; end < frame.size() && IsHex(frame[end]);) ++end;
+      key += kAddress;
+    } else if (IsWord(frame[i])) {
+      bool number = IsDigit(frame[i]);
+      for (; end < frame.size() && IsWord(frame[end]); ++end) number = number && IsDigit(frame[end]);
+      number ? key.push_back(kNumber) : void(key.append(frame, i, end - i));
+    } else {
+      if (frame[i] >= kNumber && frame[i] <= kQuote) key += kQuote;
+      key += frame[i];
+    }
+    i = end;
+  }
 }
 
 std::string_view FunctionOf(std::string_view frame) {

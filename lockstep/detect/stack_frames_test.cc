@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <map>
+#include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace lockstep::detect {
@@ -57,6 +60,68 @@ TEST(StackFrames, NativeFramesLoseWhatDiffers) {
 // A normal frame is one already.
 TEST(StackFrames, TwiceIsAsGoodAsOnce) {
   for (const Case& one : kNative) EXPECT_EQ(NormalFrame(NormalFrame(one.frame)), NormalFrame(one.frame)) << one.frame;
+}
+
+std::string KeyOf(std::string_view frame) {
+  std::string key = "what was there before";
+  MakeFrameKey(frame, key);
+  return key;
+}
+
+TEST(StackFrames, KeysLeaveOutNumbersAndAddressesAlone) {
+  EXPECT_EQ(KeyOf("#3  0x00007f12 in wait (n=12) from /lib/libc.so.6"), KeyOf("wait (n=7) from /lib/libc.so.6"));
+  EXPECT_EQ(KeyOf("/a/site-packages/x.py:12 in f"), KeyOf(" /a/site-packages/x.py:480 in f"));
+  EXPECT_NE(KeyOf("f (python3.11+0x12)"), KeyOf("f (python3.12+0x12)"));
+  EXPECT_NE(KeyOf("x.py:12 in f"), KeyOf("x.py:\1 in f"));
+  EXPECT_NE(KeyOf("x.py:\3\1 in f"), KeyOf("x.py:\1 in f"));
+  EXPECT_EQ(KeyOf(""), "");
+}
+
+// Frames of anything that means something to a reader of frames, in any order: those of one key are one to NormalFrame.
+TEST(StackFrames, OfOneKeyHaveOneNormalFrame) {
+  const std::vector<std::string> pieces = {"File \"",
+                                           "\", line ",
+                                           " in ",
+                                           " at ",
+                                           " from ",
+                                           "(",
+                                           ")",
+                                           "<",
+                                           ">",
+                                           ":",
+                                           ":",
+                                           "/",
+                                           ".py",
+                                           "+0x",
+                                           "0x",
+                                           "#",
+                                           "# ",
+                                           "operator()",
+                                           "(anonymous namespace)",
+                                           "-packages/",
+                                           " ",
+                                           "\1",
+                                           "\2",
+                                           "\3",
+                                           "f",
+                                           "a_1",
+                                           ".",
+                                           ",",
+                                           "=",
+                                           "x",
+                                           "python3.11"};
+  std::mt19937_64 random(1);
+  std::map<std::string, std::string> normal_of;
+  int known = 0;
+  for (int i = 0; i < 200'000; ++i) {
+    std::string frame;
+    for (uint64_t left = 1 + random() % 7; left > 0; --left)
+      frame += random() % 3 == 0 ? std::to_string(random() % 120) : pieces[random() % pieces.size()];
+    const auto [of_key, fresh] = normal_of.try_emplace(KeyOf(frame), NormalFrame(frame));
+    EXPECT_EQ(of_key->second, NormalFrame(frame)) << frame;
+    known += fresh ? 0 : 1;
+  }
+  EXPECT_GT(known, 50'000) << "hardly any two had one key";
 }
 
 TEST(StackFrames, CallsThatNeedOthers) {

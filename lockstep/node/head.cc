@@ -80,12 +80,12 @@ void Head::BeginEpochs() {
 
 std::vector<RankId> Head::RanksOf(int node) const {
   std::vector<RankId> ranks;
-  int first = 0;
   const std::vector<control::NodeSpec>& nodes = state().spec.nodes;
-  for (size_t i = 0; i < nodes.size(); first += nodes[i++].ranks) {
-    for (int rank = first; static_cast<int>(i) == node && rank < first + nodes[i].ranks; ++rank)
-      ranks.emplace_back(rank);
-  }
+  const auto index = static_cast<size_t>(node);
+  if (index >= nodes.size()) return ranks;
+  int first = 0;
+  for (size_t i = 0; i < index; ++i) first += nodes[i].ranks;
+  for (int rank = first; rank < first + nodes[index].ranks; ++rank) ranks.emplace_back(rank);
   return ranks;
 }
 

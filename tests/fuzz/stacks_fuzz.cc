@@ -1,6 +1,9 @@
 // Any bytes as the stacks of an incident, behind a line with the job's layout: each is refused with what was expected,
-// or the job can be judged.
+// or the job can be judged; frames of one key have one normal frame.
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "lockstep/base/check.h"
 #include "lockstep/cluster/layout.h"
@@ -8,6 +11,25 @@
 #include "lockstep/detect/stack_report.h"
 #include "lockstep/trace/stacks_text.h"
 #include "tests/fuzz/fuzz_file.h"
+
+namespace {
+
+void CheckKeys(const std::vector<lockstep::trace::ProcessStack>& stacks) {
+  std::map<std::string, std::string> normal_of;
+  std::string key;
+  for (const auto& stack : stacks) {
+    for (const auto* frames : {&stack.python, &stack.native}) {
+      for (const std::string& frame : *frames) {
+        lockstep::detect::MakeFrameKey(frame, key);
+        const std::string normal = lockstep::detect::NormalFrame(frame);
+        const std::string& known = normal_of.try_emplace(key, normal).first->second;
+        LS_CHECK(known == normal, "{} and {}, of one key", known, normal);
+      }
+    }
+  }
+}
+
+}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace lockstep;
@@ -25,6 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     LS_CHECK(Message(stacks.status()).starts_with(path), "{}", Message(stacks.status()));
     return 0;
   }
+  CheckKeys(*stacks);
   for (const detect::Lines lines : {detect::Lines::kDrop, detect::Lines::kKeep}) {
     context.lines = lines;
     const auto verdict = detect::AggregateStacks(*stacks, context);

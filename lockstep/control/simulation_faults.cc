@@ -1,0 +1,285 @@
+// What breaks in a simulation, and what users ask for meanwhile: when, and how.
+#include <signal.h>
+
+#include <algorithm>
+
+#include "lockstep/control/simulation_run.h"
+
+namespace lockstep::control {
+namespace {
+
+constexpr double kFaultsFrom = 0.02, kFaultsUntil = 12, kHealed = 21, kStop = 0.2, kNodeLost = 0.08, kUpdates = 0.15;
+constexpr double kTwoAtOnce = 0.35, kCoordinatorToo = 0.4, kFirstNode = 0.3;
+constexpr Seconds kAdoption{60};  // as in node/run.cc
+
+}  // namespace
+
+// ---- the plan ----
+
+void Simulation::PlanFaults() {
+  const int faults = chance_.Below(7);
+  Seconds at{kFaultsFrom};
+  for (int i = 0; i < faults; ++i)
+    schedule_.In(at = chance_.Between(kFaultsFrom, kFaultsUntil), [this] { BreakSomething(); });
+  const bool in_the_middle_of_it = chance_.Hits(0.5);
+  if (chance_.Hits(kStop))
+    schedule_.In(in_the_middle_of_it ? at + chance_.Between(0, 0.5) : chance_.Between(kFaultsFrom, kFaultsUntil),
+                 [this] { AskStop(); });
+  if (chance_.Hits(kNodeLost)) schedule_.In(chance_.Between(kFaultsFrom, kFaultsUntil), [this] { LoseANode(); });
+  PlanUpdates();
+  PlanWorlds();
+  if (state().spec.observe_only) schedule_.In(chance_.Between(20, 40), [this] { AskStopUntilItEnds(); });
+  // What happens in the first moments, too, may never be written down.
+  if (state().spec.load_first && chance_.Hits(0.3))
+    schedule_.In(chance_.Between(kFaultsFrom, 0.2), [this] { FillDisk(cluster_.MachineAt(SomeNode()), 0); });
+  schedule_.In(Seconds{kHealed}, [this] { Heal(); });
+}
+
+// By chances of their own: without them all else stays as it is.
+void Simulation::PlanUpdates() {
+  Chance chance(plan_.seed + 1'000'000'007);
+  if (!chance.Hits(kUpdates)) return;
+  for (int i = chance.Below(3); i >= 0; --i) {
+    UpdateAsked asked{.env = {{"N", std::to_string(i)}}, .now = chance.Hits(0.6), .within = chance.Between(0, 10)};
+    if (chance.Hits(0.7)) asked.code = asked.hash = fmt::format("code {}", i);
+    schedule_.In(chance.Between(kFaultsFrom, kFaultsUntil), [this, asked] { AskForUpdate(asked); });
+  }
+}
+
+// Machines are lost, some at once, some while the loss of the one before is under way; others come, and some of them
+// leave before they have a place.
+void Simulation::PlanWorlds() {
+  if (!plan_.elastic) return;
+  Chance chance(plan_.seed + 3'000'000'019);
+  for (int losses = chance.Below(4); losses > 0; --losses) {
+    const Seconds at = chance.Between(kFaultsFrom, kFaultsUntil);
+    const Seconds next = chance.Hits(kTwoAtOnce) ? at : Seconds{at.value + chance.Between(0, 16).value};
+    schedule_.In(at, [this] { LoseANode(); });
+    if (chance.Hits(0.3)) schedule_.In(next, [this] { LoseANode(); });
+    if (chance.Hits(kCoordinatorToo))
+      schedule_.In(Seconds{at.value + chance.Between(0, 14).value}, [this] { KillCoordinator(); });
+  }
+  for (int machines = chance.Below(4); machines > 0; --machines) {
+    const std::string name = fmt::format("j{}", machines);
+    const Seconds at = chance.Between(0, 40);
+    schedule_.In(at, [this, name] { StandbyComes(name); });
+    if (chance.Hits(0.15))
+      schedule_.In(Seconds{at.value + chance.Between(0, 10).value}, [this, name] { StandbyLeaves(name); });
+  }
+}
+
+// ---- ranks, machines, networks ----
+
+void Simulation::BreakSomething() {
+  if (!coordinator_ || finished_) return;
+  const int machine = cluster_.MachineAt(SomeNode()), rank = chance_.Below(plan_.ranks_per_node);
+  ++result_.faults;
+  switch (chance_.Below(12)) {
+    case 0:
+    case 1:
+      return Crash(machine, rank);
+    case 2:
+      Tell("a rank of node {} hangs", cluster_.NameOf(machine));
+      return Count(cluster_.Hang(machine, rank));
+    case 3:
+      return Cut(machine, chance_.Hits(0.8) ? chance_.Between(0.05, 4) : chance_.Between(4, 8));
+    case 4:
+      Tell("node {} falls silent", cluster_.NameOf(machine));
+      return network_.Silence(machine, chance_.Between(0.5, 8));
+    case 5:
+      return KillCoordinator();
+    case 6:
+      return FillDisk(machine, rank);
+    case 7:
+      return Corrupt(machine, rank);
+    case 8:
+      return AccuseMachine(machine);
+    case 9:
+      return DisturbNetwork(machine);
+    case 10:
+      return Spoil(machine, rank);
+    default:
+      cluster_.FailNextSpawn(machine);
+      return Crash(machine, rank);
+  }
+}
+
+void Simulation::Accuse(int machine) {
+  promises_.Accuse(cluster_.TokenOf(machine));
+  promises_.AddCause();
+}
+
+// Its inspection says that it is broken; some such machines can't end their ranks for a while.
+void Simulation::AccuseMachine(int machine) {
+  Tell("the machine of node {} says that it is broken", cluster_.NameOf(machine));
+  if (!cluster_.IsDead(machine)) Accuse(machine);
+  const bool stuck = chance_.Hits(0.4);
+  const bool heals = chance_.Hits(0.3);
+  cluster_.Alert(machine, AlertClass::kMachine, "gpu_xid", stuck ? Seconds{4} : Seconds{});
+  if (heals) cluster_.ClearSoon(machine, "gpu_xid", chance_.Between(0.1, 5));
+}
+
+void Simulation::DisturbNetwork(int machine) {
+  BreakNetwork(machine);
+  cluster_.ClearSoon(machine, "link", Seconds{0.2});
+  if (chance_.Hits(0.4)) return;
+  schedule_.In(chance_.Between(0.5, 3), [this, machine] {
+    if (!finished_) BreakNetwork(machine);
+  });
+}
+
+// One alert accuses nobody.
+void Simulation::BreakNetwork(int machine) {
+  if (cluster_.IsDead(machine)) return;
+  const bool again = ++network_alerts_[cluster_.TokenOf(machine)] > 1;
+  Tell("the network of node {} is down{}", cluster_.NameOf(machine), again ? " again" : "");
+  if (again) Accuse(machine);
+  cluster_.Alert(machine, AlertClass::kNetwork, "link", {});
+}
+
+// It makes ranks crash, and only a probe can tell that it does.
+void Simulation::Spoil(int machine, int rank) {
+  Tell("the machine of node {} is broken, and does not know it", cluster_.NameOf(machine));
+  promises_.Accuse(cluster_.TokenOf(machine));
+  const Rung found_by = chance_.Hits(0.6) ? Rung::kDiagnose : Rung::kReplay;
+  if (found_by == Rung::kReplay) promises_.Spoil(cluster_.TokenOf(machine));
+  cluster_.Spoil(machine, found_by);
+  Crash(machine, rank);
+  for (int i = 0; i < 2; ++i)
+    schedule_.In(chance_.Between(1, 8), [this, machine, rank] {
+      if (!finished_) Crash(machine, rank);
+    });
+}
+
+void Simulation::Count(bool broken) {
+  if (broken) promises_.AddCause();
+}
+
+void Simulation::Crash(int machine, int rank) {
+  Tell("a rank of node {} crashes", cluster_.NameOf(machine));
+  Count(cluster_.Crash(machine, rank));
+}
+
+void Simulation::Cut(int machine, Seconds duration) {
+  Tell("node {} is cut off for {:.1f} s", cluster_.NameOf(machine), duration.value);
+  cluster_.Disturb();
+  network_.Cut(machine, duration);
+}
+
+void Simulation::FillDisk(int machine, int rank) {
+  Tell("the disk is full");
+  disk_.full = true;
+  schedule_.In(chance_.Between(0.1, 4), [this] { EmptyDisk(); });
+  if (!chance_.Hits(0.5)) return;
+  // What happens now is not written down, and then whoever knows it is gone.
+  if (chance_.Hits(0.7)) Crash(machine, rank);
+  schedule_.In(chance_.Between(0.1, 2), [this] { KillCoordinator(); });
+}
+
+void Simulation::Corrupt(int machine, int rank) {
+  Tell("checkpoints of node {} are damaged", cluster_.NameOf(machine));
+  cluster_.Corrupt(machine, rank);
+  if (!chance_.Hits(0.5)) return;
+  for (int i = 0; i < 5; ++i) cluster_.Corrupt(machine, rank);  // hardly any is left, and one is asked for
+  Crash(machine, rank);
+}
+
+// The events that waited go in with the next one.
+void Simulation::EmptyDisk() {
+  disk_.full = false;
+  if (coordinator_) Handle(ProgressSeen{state().epoch, state().progress});
+}
+
+void Simulation::Heal() {
+  if (disk_.full) EmptyDisk();
+  if (!node_lost_ && (!plan_.elastic || EverybodyIsHere())) cluster_.Settle();
+}
+
+// ---- nodes ----
+
+// The node that leads is lost with the coordinator, which is another story.
+void Simulation::LoseANode() {
+  if (finished_) return;
+  const int node = plan_.elastic && chance_.Hits(kFirstNode) ? 0 : SomeNode();
+  if (node == state().spec.leading_node) return;
+  const int machine = cluster_.MachineAt(node);
+  ++result_.faults;
+  node_lost_ = true;
+  if (chance_.Hits(0.3)) {
+    Cut(machine, chance_.Between(20, 100));
+    return EndIfAlone(machine, schedule_.now());
+  }
+  Tell("node {} dies", cluster_.NameOf(machine));
+  chance_.Hits(0.5) ? network_.Silence(machine, kForGood) : network_.Cut(machine, kForGood);
+  if (cluster_.Die(machine)) promises_.LoseRanks(state());
+}
+
+// An agent without a coordinator, with ranks that do not step, ends them and itself.
+void Simulation::EndIfAlone(int machine, Nanos since) {
+  if (cluster_.IsDead(machine) || attendants_[static_cast<size_t>(machine)].attends) return;
+  const Nanos end = std::max(since, cluster_.SteppedAt(machine)) + ToNanos(kAdoption);
+  if (schedule_.now() < end) return schedule_.At(end, [=, this] { EndIfAlone(machine, since); });
+  Tell("node {} gives up", cluster_.NameOf(machine));
+  if (cluster_.Die(machine)) promises_.LoseRanks(state());
+  network_.Cut(machine, kForGood);
+}
+
+void Simulation::TroubleWhileCounting() {
+  if (finished_ || !coordinator_) return;
+  switch (counting_.Below(4)) {
+    case 0:
+      return LoseANode();
+    case 1:
+      return KillCoordinator();
+    case 2:
+      return Cut(cluster_.MachineAt(SomeNode()), chance_.Between(0.05, 4));
+    default:
+      return Crash(cluster_.MachineAt(SomeNode()), 0);
+  }
+}
+
+// ---- users ----
+
+// Each may take one restart of its own.
+void Simulation::AskForUpdate(const UpdateAsked& asked) {
+  if (finished_ || !coordinator_) return;
+  Tell("an update is asked for");
+  promises_.AddCause();
+  Handle(asked);
+}
+
+void Simulation::AskStop() {
+  if (finished_) return;
+  const int node = SomeNode(), way = chance_.Below(3);
+  if (std::exchange(stop_asked_, true) || way == 1) promises_.BeImpatient();
+  Tell("a stop is asked for");
+  if (way == 2) {  // a scheduler's
+    for (int each = 0; each < cluster_.nodes(); ++each) AskStopAt(each, chance_.Between(0, 0.3));
+    return;
+  }
+  AskStopAt(node, {});
+  if (way == 1) AskStopAt(node, chance_.Between(0.2, 3));
+}
+
+// By way of a node, or of the coordinator itself if there is nobody at node 0.
+void Simulation::AskStopUntilItEnds() {
+  if (finished_) return;
+  if (cluster_.IsDead(cluster_.MachineAt(0)) && coordinator_) {
+    promises_.BeImpatient();
+    Handle(StopAsked{SIGTERM});
+  } else {
+    AskStop();
+  }
+  schedule_.In(Seconds{10}, [this] { AskStopUntilItEnds(); });
+}
+
+void Simulation::AskStopAt(int node, Seconds delay) {
+  schedule_.In(delay, [this, machine = cluster_.MachineAt(node)] {
+    if (cluster_.IsDead(machine)) return;
+    network_.ToCoordinator(machine, false, [this, machine] {
+      if (const int asked = cluster_.NodeOf(machine); asked >= 0) HearStop(asked);
+    });
+  });
+}
+
+}  // namespace lockstep::control
