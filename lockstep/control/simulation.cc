@@ -12,7 +12,7 @@ constexpr double kTightBudget = 0.2, kLoadFirst = 0.12, kObserveOnly = 0.05, kSt
                  kCanAsk = 0.5;
 constexpr Seconds kStopWithin{1.5}, kStuckWithin{3}, kProbeWithin{2}, kReplayWithin{6}, kGrace{20};
 // Of worlds that change.
-constexpr double kRoomForMore = 0.4, kByTensors = 0.55, kBySaying = 0.2, kLeads = 0.3;
+constexpr double kRoomForMore = 0.4, kByTensors = 0.55, kBySaying = 0.2, kCutAnew = 0.5, kLeads = 0.3;
 
 }  // namespace
 
@@ -26,6 +26,7 @@ Worlds WorldsOf(const SimulationPlan& plan) {
   worlds.least = std::min(1 + chance.Below(plan.nodes), worlds.most - 1);
   worlds.alike =
       chance.Hits(kByTensors) ? Alike::kByTensors : (chance.Hits(kBySaying) ? Alike::kBySaying : Alike::kNot);
+  if (worlds.alike == Alike::kNot && chance.Hits(kCutAnew)) worlds.alike = Alike::kCutAnew;
   return worlds;
 }
 

@@ -199,9 +199,11 @@ void Cluster::Do(int index, const PublishRestore& command) {
   Node& node = nodes_[At(index)];
   if (command.epoch <= node.published_for) return;
   if (node.coming) TakeNextPlace(node, command.point);
-  if (command.point && node.loaded && node.loaded->of.point == *command.point) {
-    for (size_t rank = 0; rank < node.ranks.size(); ++rank)
-      node.ranks[rank].slots = {Slot{*command.point, node.loaded->content[rank], true, false}, Slot{}};
+  const bool loaded = command.point && node.loaded && node.loaded->of.point == *command.point;
+  node.cuts = loaded && node.loaded->content.empty();
+  for (size_t rank = 0; loaded && rank < node.ranks.size(); ++rank) {
+    node.ranks[rank].slots = {};
+    if (!node.cuts) node.ranks[rank].slots[0] = Slot{*command.point, node.loaded->content[rank], true, false};
   }
   node.loaded.reset();
   node.published_for = command.epoch;

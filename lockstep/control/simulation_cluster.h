@@ -71,7 +71,8 @@ struct Node {
   std::optional<HeldAs> coming;  // from when it hears where the next epoch begins
   bool spawned = false, failed = false, stopped = false, spawn_fails = false;
   std::optional<CheckpointId> restore, committed;
-  std::optional<Part> loaded;  // from disk or a keeper, in answer to the newest question
+  std::optional<Part> loaded;  // from disk or a keeper, in answer to the newest question; no content: it stays on disk
+  bool cuts = false;           // what its ranks restore is on disk, and they cut it anew
   int64_t dead_step = -1;
   std::vector<Part> keeps;         // of other nodes
   std::vector<CheckpointId> kept;  // by its keeper
@@ -99,13 +100,15 @@ struct DiskCheckpoint {
   std::vector<bool> damaged;  // by node of the world that wrote it: what concerns its ranks
 };
 
-// How the states of a job's ranks are to each other: replicas by their tensors, by the script's word, or not at all.
-enum class Alike { kNot, kByTensors, kBySaying };
+// How the states of a job's ranks are to each other: replicas by their tensors, by the script's word, or not at all;
+// then the script may cut them anew for a world of another size, from disk.
+enum class Alike { kNot, kByTensors, kBySaying, kCutAnew };
 
 // How large the job may be; 0: it never changes.
 struct Worlds {
   int least = 0, most = 0;
   Alike alike = Alike::kNot;
+  bool AreReplicas() const { return alike == Alike::kByTensors || alike == Alike::kBySaying; }
 };
 
 class Cluster {
@@ -163,6 +166,8 @@ class Cluster {
   const std::optional<CheckpointId>& newest_whole() const { return newest_whole_; }
   // Nothing of the world is lost, and any of its ranks could go on with the state of any other.
   bool IsThereAndAlike() const;
+  static bool IsDamagedFor(const DiskCheckpoint& checkpoint, const HeldAs& place, bool cut);
+  bool CutsAnew() const { return worlds_.alike == Alike::kCutAnew; }
 
   // The first promise that was broken; empty while all hold.
   const std::string& broken() const { return broken_; }

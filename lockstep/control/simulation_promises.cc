@@ -71,7 +71,7 @@ void Promises::BeginGrowth(const State& before) {
 // It is for something, and costs no more than what was done since the epoch's own newest checkpoint.
 void Promises::CheckGrowth(const State& state) {
   const std::optional<Growth> growth = std::exchange(growth_, std::nullopt);
-  if (!growth || state.evictions.size() != growth->evictions || cluster_.IsSpoilt()) return;
+  if (!growth || state.evictions.size() != growth->evictions || cluster_.IsSpoilt() || cluster_.CutsAnew()) return;
   const bool waits = std::any_of(state.standbys.begin(), state.standbys.end(),
                                  [&](const NodeSpec& standby) { return growth->waited.contains(standby.token); });
   if (state.spec.nodes.size() <= growth->nodes && waits) Break("a restart in order to grow, and the world did not");

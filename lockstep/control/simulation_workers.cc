@@ -108,13 +108,17 @@ void Cluster::Load(int index, int number, int64_t process) {
 // What was damaged after the agent had verified it is found by the worker, which leaves.
 bool Cluster::Restore(int index, int number, const CheckpointId& point) {
   Rank& rank = nodes_[At(index)].ranks[At(number)];
+  if (nodes_[At(index)].cuts) {
+    rank.step = point.step;
+    return true;
+  }
   const auto slot =
       std::find_if(rank.slots.begin(), rank.slots.end(), [&](const Slot& each) { return each.id == point; });
   const bool here = slot != rank.slots.end() && slot->done && slot->content.id == slot->id;
   if (!here)
     Break(fmt::format("rank {} is to restore {} and does not have it whole", Global(index, number), PointName(point)));
   const bool own = here && slot->content.rank == Global(index, number) && slot->content.ranks == Ranks(index);
-  if (here && !own && worlds_.alike == Alike::kNot)
+  if (here && !own && !worlds_.AreReplicas())
     Break(fmt::format("rank {} of {} restores what rank {} of {} wrote", Global(index, number), Ranks(index),
                       slot->content.rank, slot->content.ranks));
   if (!here || slot->corrupt) {

@@ -72,7 +72,7 @@ void Cluster::Resize(const std::vector<int>& from, const std::vector<NodeSpec>& 
   world_ = std::move(world);
   CountThrough();
   NoteWhatIsLeft();
-  if (IsKnownWorld() || worlds_.alike != Alike::kNot) CheckLeft(must);
+  if (IsKnownWorld() || worlds_.AreReplicas()) CheckLeft(must);
 }
 
 // Whatever its nodes hold they wrote under the numbers that they have.
@@ -85,13 +85,13 @@ bool Cluster::IsKnownWorld() const {
 }
 
 bool Cluster::IsThereAndAlike() const {
-  return worlds_.alike != Alike::kNot && !corrupted_ &&
+  return worlds_.AreReplicas() && !corrupted_ &&
          std::none_of(world_.begin(), world_.end(), [this](int machine) { return IsDead(machine); });
 }
 
 // Somebody has it, and it is known that what all had is one and the same; whoever lacks it can have a copy of another.
 bool Cluster::CanTake(const CheckpointId& point) const {
-  if (worlds_.alike == Alike::kNot) return false;
+  if (!worlds_.AreReplicas()) return false;
   std::set<int> known, keepers;
   int parts = 0, holders = 0;
   std::optional<CheckpointId> committed;
@@ -123,6 +123,8 @@ Replica Cluster::ReplicaOf(const Part& part, bool own) const {
   const bool lies = plan_.mutant == Mutant::kAllAlike;
   if (lies || (own && worlds_.alike == Alike::kBySaying)) {
     replica.low = replica.high = kSaidToBeReplica;
+  } else if (own && worlds_.alike == Alike::kCutAnew) {
+    replica.low = replica.high = kSaidToBeCut;
   } else if (worlds_.alike == Alike::kByTensors) {
     replica.low = replica.high = 7;
   } else if (part.content.size() == 1) {
@@ -150,7 +152,16 @@ void Cluster::Answer(int index, RestoreFound found, Seconds delay) {
   });
 }
 
-// The disk is the same for all. What another world has written there is taken if its ranks are alike.
+// Of what the script cuts anew each node reads its share; of all else what its ranks begin from.
+bool Cluster::IsDamagedFor(const DiskCheckpoint& checkpoint, const HeldAs& place, bool cut) {
+  const int parts = static_cast<int>(checkpoint.damaged.size());
+  if (!cut) return checkpoint.damaged[At(place.node % parts)];
+  for (int part = place.node; part < parts; part += place.nodes)
+    if (checkpoint.damaged[At(part)]) return true;
+  return false;
+}
+
+// The disk is the same for all. What another world has written there is taken if its ranks are alike, or cut anew.
 void Cluster::Do(int index, const ChooseOnDisk& question) {
   Node& node = nodes_[At(index)];
   if (!node.ComesNext(question.next)) return;
@@ -164,12 +175,13 @@ void Cluster::Do(int index, const ChooseOnDisk& question) {
       found.unfit = fmt::format("{}: written by {} nodes", PointName(checkpoint->id), nodes);
       break;
     }
-    if (checkpoint->damaged[At(part)]) {
+    const bool cut = nodes != place.nodes && CutsAnew();
+    if (IsDamagedFor(*checkpoint, place, cut)) {
       found.rejected.push_back(fmt::format("{}: damaged", PointName(checkpoint->id)));
       continue;
     }
     node.loaded = Part{{part, checkpoint->id}, {}};
-    for (int rank = 0; rank < plan_.ranks_per_node; ++rank)
+    for (int rank = 0; !cut && rank < plan_.ranks_per_node; ++rank)
       node.loaded->content.push_back(
           {checkpoint->id, part * plan_.ranks_per_node + rank, nodes * plan_.ranks_per_node});
     found.points = {checkpoint->id};
