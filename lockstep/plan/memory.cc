@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/plan/schedule.h"
+
 namespace lockstep::plan {
 namespace {
 
@@ -28,10 +30,10 @@ struct Held {
   double layers = 0, experts = 0, embedding = 0;
 };
 
-Held HeldBy(const Workload& w) {
+Held HeldBy(const Workload& w, double layers) {
   const double h = w.hidden;
   const double experts = w.experts > 0 ? (w.gated ? 3 : 2) * h * w.expert_ffn * w.experts : 0;
-  const double layers = std::ceil(double(w.layers) / w.pp), dense = (w.LayerParameters() - experts) / w.tp;
+  const double dense = (w.LayerParameters() - experts) / w.tp;
   return {dense * layers, experts / w.ep * layers, h * w.vocabulary / w.tp * (w.pp == 1 ? 2 : 1)};
 }
 
@@ -62,11 +64,11 @@ double Kept(const Workload& w, double all) {
 // An eager stack keeps the logits in both widths, with their gradients.
 double LogitBytes(const Workload& w) { return w.stack == Stack::kEager ? 8 : 4; }
 
-// A stage that has so many microbatches under way.
-MemoryUse StageUse(const Workload& w, double in_flight, bool has_head) {
-  const Held held = HeldBy(w);
+// A stage of so many layers that has so many microbatches under way.
+MemoryUse StageUse(const Workload& w, double layers, double in_flight, bool has_head) {
+  const Held held = HeldBy(w, layers);
   const double tokens = double(w.microbatch) * w.sequence / w.cp, unit = tokens * w.hidden;
-  const double layers = std::ceil(double(w.layers) / w.pp), all = LayerActivations(w), kept = Kept(w, all);
+  const double all = LayerActivations(w), kept = Kept(w, all);
   MemoryUse use;
   const double ranks = double(w.dp) * w.cp;
   if (w.training == Training::kLora) {  // frozen weights in 16 bits, and adapters of a hundredth with their optimizer
@@ -88,11 +90,30 @@ MemoryUse StageUse(const Workload& w, double in_flight, bool has_head) {
 
 namespace {
 
+// Weights and gradients of the second stage that a rank of DualPipe has; the optimizer shares its part over both.
+double SecondCopy(const Workload& w, double layers) {
+  const Held held = HeldBy(w, layers);
+  return CopiesOf(w.schedule) == 1 ? 0 : (2 + w.gradient_bytes) * (held.layers + held.experts + held.embedding);
+}
+
+MemoryUse OtherScheduleUse(const Workload& w) {
+  MemoryUse most;
+  for (int stage = 0; stage < w.pp; ++stage) {
+    const bool has_head = stage == w.pp - 1 || (stage == 0 && w.schedule == Schedule::kDualPipe);
+    MemoryUse use = StageUse(w, std::ceil(w.StageLayers(stage)), InFlight(w, stage), has_head);
+    use.states += SecondCopy(w, std::ceil(w.StageLayers(stage)));
+    if (use.total() > most.total()) most = use;
+  }
+  return most;
+}
+
 MemoryUse Use(const Workload& w) {
-  if (w.pp == 1) return StageUse(w, 1, true);
+  const double layers = std::ceil(double(w.layers) / w.pp);
+  if (w.pp == 1) return StageUse(w, layers, 1, true);
+  if (w.schedule != Schedule::k1F1B || !w.stage_layers.empty()) return OtherScheduleUse(w);
   const double interleaved = w.chunks > 1 ? 1 + (w.pp - 1.0) / (double(w.pp) * w.chunks) : 1;
-  const MemoryUse first = StageUse(w, std::min<double>(w.Microbatches(), w.pp * interleaved), false);
-  const MemoryUse last = StageUse(w, interleaved, true);
+  const MemoryUse first = StageUse(w, layers, std::min<double>(w.Microbatches(), w.pp * interleaved), false);
+  const MemoryUse last = StageUse(w, layers, interleaved, true);
   return first.total() >= last.total() ? first : last;
 }
 

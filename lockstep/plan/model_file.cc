@@ -1,7 +1,5 @@
 #include "lockstep/plan/model_file.h"
 
-#include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/file.h"
@@ -16,38 +14,6 @@ int Size(const Json& config, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (const int64_t value = IntegerAt(config, key, 0); value > 0 && value < 1'000'000'000) return int(value);
   return 0;
-}
-
-struct LayoutKey {
-  const char* name;
-  int Workload::* member;
-};
-constexpr LayoutKey kLayoutKeys[] = {
-    {"tp", &Workload::tp}, {"pp", &Workload::pp},     {"dp", &Workload::dp},     {"cp", &Workload::cp},
-    {"ep", &Workload::ep}, {"vp", &Workload::chunks}, {"zero", &Workload::zero}, {"mbs", &Workload::microbatch}};
-
-absl::Status TakePair(const std::string& key, const std::string& value, Workload& w) {
-  if (key == "recompute") {
-    if (value != "none" && value != "selective" && value != "full")
-      return InvalidArgument("--layout: recompute is \"{}\"; expected none, selective or full", value);
-    w.recompute = value == "full" ? Recompute::kFull : value == "none" ? Recompute::kNone : Recompute::kSelective;
-    return absl::OkStatus();
-  }
-  int number = -1;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size() || number < 0)
-    return InvalidArgument("--layout: {} is \"{}\"; expected a whole number", key, value);
-  if (key == "seq_parallel") {
-    w.sequence_parallel = number == 1;
-    return absl::OkStatus();
-  }
-  for (const LayoutKey& known : kLayoutKeys) {
-    if (key != known.name) continue;
-    w.*known.member = number;
-    return absl::OkStatus();
-  }
-  return InvalidArgument(
-      "--layout: there is no \"{}\"; expected tp, pp, dp, cp, ep, vp, zero, mbs, recompute or seq_parallel", key);
 }
 
 }  // namespace
@@ -99,26 +65,6 @@ absl::Status TakeModel(const std::string& name, const cluster::Presets& presets,
   w.gated = model.gated;
   if (w.sequence == 0) w.sequence = model.context;
   return absl::OkStatus();
-}
-
-absl::Status TakeLayout(const std::string& text, Workload& w) {
-  bool has_dp = false, has_sequence_parallel = false;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    const std::string pair = text.substr(at, end - at);
-    const size_t equals = pair.find('=');
-    if (equals == std::string::npos)
-      return InvalidArgument("--layout: \"{}\" is no KEY=VALUE; write it as tp=8,pp=4", pair);
-    const std::string key = pair.substr(0, equals);
-    LS_RETURN_IF_ERROR(TakePair(key, pair.substr(equals + 1), w));
-    has_dp = has_dp || key == "dp";
-    has_sequence_parallel = has_sequence_parallel || key == "seq_parallel";
-    at = end + 1;
-  }
-  const int64_t others = int64_t{std::max(1, w.tp)} * std::max(1, w.pp) * std::max(1, w.cp);
-  if (!has_dp && w.accelerators % others == 0) w.dp = static_cast<int>(w.accelerators / others);
-  if (!has_sequence_parallel) w.sequence_parallel = w.tp > 1;
-  return w.Validate();
 }
 
 }  // namespace lockstep::plan

@@ -1,126 +1,141 @@
 #include "lockstep/plan/search.h"
 
 #include <algorithm>
-#include <functional>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "lockstep/plan/pareto.h"
+#include "lockstep/plan/search_space.h"
 
 namespace lockstep::plan {
 namespace {
 
-constexpr int kMostContext = 64, kMostMicrobatch = 64, kMostChunks = 16;
+constexpr std::chrono::milliseconds kTick{100};
 
-std::vector<int> DivisorsOf(int64_t value, int64_t most) {
-  std::vector<int> divisors;
-  for (int64_t divisor = 1; divisor <= std::min(value, most); ++divisor)
-    if (value % divisor == 0) divisors.push_back(static_cast<int>(divisor));
-  return divisors;
+struct Split {
+  size_t cluster;
+  Workload workload;
+};
+
+// What was found of one split, or of several.
+struct Found {
+  std::vector<Candidate> best, front, nearest;
+  int64_t tried = 0, fitting = 0;
+};
+
+void KeepBest(std::vector<Candidate>& best, const SearchOptions& options) {
+  std::ranges::stable_sort(best, {}, [&](const Candidate& one) { return ValueOf(one, options.objective); });
+  if (best.size() > options.keep) best.erase(best.begin() + std::ptrdiff_t(options.keep), best.end());
 }
 
-using Visit = std::function<void(const Workload&)>;
+void KeepNearest(std::vector<Candidate>& nearest, const Candidate& one) {
+  if (nearest.empty() || one.memory.total() < nearest[0].memory.total()) nearest = {one};
+}
 
-// The layouts of ranks: tp splits heads and stays where links are fast, pp layers, cp the sequence in twice as many
-// pieces, ep experts over the ranks that share none; dp takes the rest and has to divide the batch.
-void EachSplit(const Workload& base, const Visit& visit) {
-  Workload w = base;
-  for (const int tp : DivisorsOf(base.heads, base.machine.domain)) {
-    if (base.accelerators % tp != 0) continue;
-    w.tp = tp;
-    w.sequence_parallel = tp > 1;
-    for (const int pp : DivisorsOf(base.layers, base.accelerators / tp)) {
-      if (base.accelerators / tp % pp != 0) continue;
-      w.pp = pp;
-      const int left = base.accelerators / tp / pp;
-      for (const int cp : DivisorsOf(left, kMostContext)) {
-        if (cp > 1 && base.sequence % (2 * cp) != 0) continue;
-        w.cp = cp;
-        w.dp = left / cp;
-        if (base.global_batch % w.dp != 0) continue;
-        for (const int ep : DivisorsOf(std::max(1, base.experts), int64_t{w.dp} * cp)) {
-          if (int64_t{w.dp} * cp % ep != 0) continue;
-          w.ep = ep;
-          visit(w);
-        }
-      }
+Found Try(const Split& split, const Rates& rates, const SearchOptions& options) {
+  Found found;
+  EachSchedule(split.workload, options.schedules, [&](const Workload& w) {
+    ++found.tried;
+    Candidate one{w, {}, PredictMemory(w)};
+    if (one.memory.total() > w.machine.memory) {
+      KeepNearest(found.nearest, one);
+      return;
     }
-  }
+    if (w.recompute == Recompute::kAsNeeded && RecomputedShare(w) == 0) return;  // the same as none
+    ++found.fitting;
+    one.step = PredictStep(w, rates);
+    found.best.push_back(std::move(one));
+  });
+  found.front = FrontOfOne(found.best);
+  KeepBest(found.best, options);
+  return found;
 }
 
-void EachSchedule(const Workload& split, const Visit& visit) {
-  Workload w = split;
-  const int layers = w.layers / w.pp, per_rank = w.global_batch / w.dp;
-  for (const int microbatch : DivisorsOf(per_rank, kMostMicrobatch)) {
-    w.microbatch = microbatch;
-    for (const int chunks : DivisorsOf(w.pp > 1 ? layers : 1, kMostChunks)) {
-      if (chunks > 1 && w.Microbatches() % w.pp != 0) continue;
-      w.chunks = chunks;
-      for (const int zero : {1, 3}) {
-        if (zero == 3 && (w.pp > 1 || w.dp * w.cp == 1))
-          continue;  // weights gathered for each microbatch of each stage
-        w.zero = zero;
-        for (const Recompute recompute : {Recompute::kNone, Recompute::kAsNeeded, Recompute::kFull}) {
-          w.recompute = recompute;
-          visit(w);
-        }
-      }
+// Splits are tried by several threads, and what was found is put together in the order of splits.
+class Searcher {
+ public:
+  Searcher(std::span<const Cluster> clusters, const SearchOptions& options) : clusters_(clusters), options_(options) {
+    for (size_t i = 0; i < clusters.size(); ++i)
+      EachSplit(clusters[i].base, [&](const Workload& w) { splits_.push_back({i, w}); });
+    found_.resize(splits_.size());
+  }
+
+  SearchResult Result() {
+    const bool stopped = TryAll();
+    SearchResult result;
+    result.stopped = stopped;
+    std::vector<Candidate> front;
+    for (Found& found : found_) {
+      result.tried += found.tried;
+      result.fitting += found.fitting;
+      std::ranges::move(found.best, std::back_inserter(result.best));
+      std::ranges::move(found.front, std::back_inserter(front));
+      for (const Candidate& one : found.nearest) KeepNearest(result.nearest, one);
     }
+    KeepBest(result.best, options_);
+    if (result.fitting > 0) result.nearest.clear();
+    result.pareto = FrontOfAll(std::move(front));
+    return result;
   }
-}
 
-bool IsFaster(const Candidate& a, const Candidate& b) { return a.step.total().value < b.step.total().value; }
+ private:
+  // Returns whether it was told to end early.
+  bool TryAll() {
+    std::vector<std::jthread> threads;
+    for (unsigned i = 0; i < std::max(1U, options_.threads); ++i) threads.emplace_back([this] { Work(); });
+    std::unique_lock lock(mutex_);
+    while (!done_changed_.wait_for(lock, kTick, [&] { return ended_ == threads.size(); })) {
+      if (options_.stops && options_.stops()) stops_ = true;
+      if (options_.progress) options_.progress(double(next_) / double(splits_.size()));
+    }
+    return stops_;
+  }
 
-std::vector<Candidate> ParetoOf(std::vector<Candidate> all) {
-  std::sort(all.begin(), all.end(),
-            [](const Candidate& a, const Candidate& b) { return a.memory.total() < b.memory.total(); });
-  std::vector<Candidate> front;
-  for (const Candidate& one : all)
-    if (front.empty() || IsFaster(one, front.back())) front.push_back(one);
-  return front;
-}
+  void Work() {
+    while (!stops_) {
+      const size_t at = next_++;
+      if (at >= splits_.size()) break;
+      found_[at] = Try(splits_[at], clusters_[splits_[at].cluster].rates, options_);
+    }
+    const std::lock_guard lock(mutex_);
+    ++ended_;
+    done_changed_.notify_one();
+  }
 
-const char* RecomputeText(const Workload& w) {
-  if (w.recompute == Recompute::kFull) return "full";
-  return w.recompute == Recompute::kAsNeeded && RecomputedShare(w) > 0 ? "as needed" : "none";
-}
+  const std::span<const Cluster> clusters_;
+  const SearchOptions& options_;
+  std::vector<Split> splits_;
+  std::vector<Found> found_;  // of each split; one thread writes each
+  std::atomic<size_t> next_ = 0;
+  std::atomic<bool> stops_ = false;
+  std::mutex mutex_;
+  std::condition_variable done_changed_;
+  size_t ended_ = 0;  // threads; under the mutex
+};
 
 }  // namespace
 
-std::string LayoutText(const Workload& w) {
-  std::string text = fmt::format("tp {}, pp {}, dp {}", w.tp, w.pp, w.dp);
-  if (w.cp > 1) text += fmt::format(", cp {}", w.cp);
-  if (w.experts > 0) text += fmt::format(", ep {}", w.ep);
-  if (w.chunks > 1) text += fmt::format(", vp {}", w.chunks);
-  return text + fmt::format(", zero {}, mbs {}, recompute {}", w.zero, w.microbatch, RecomputeText(w));
+Candidate Predict(const Workload& workload, const Rates& rates) {
+  return {workload, PredictStep(workload, rates), PredictMemory(workload)};
 }
 
-// The front is of the fastest of each split only, or it would be of all candidates.
-SearchResult Search(const Workload& base, const Rates& rates, const SearchOptions& options) {
-  SearchResult result;
-  std::vector<Candidate> fronts;
-  EachSplit(base, [&](const Workload& split) {
-    std::vector<Candidate> fitting;
-    EachSchedule(split, [&](const Workload& w) {
-      ++result.tried;
-      Candidate one{w, {}, PredictMemory(w)};
-      const bool fits = one.memory.total() <= w.machine.memory;
-      const bool as_none = w.recompute == Recompute::kAsNeeded && RecomputedShare(w) == 0;
-      if (!fits && (result.nearest.empty() || one.memory.total() < result.nearest[0].memory.total()))
-        result.nearest = {one};
-      if (!fits || as_none) return;
-      ++result.fitting;
-      one.step = PredictStep(w, rates);
-      fitting.push_back(std::move(one));
-    });
-    const std::vector<Candidate> front = ParetoOf(fitting);
-    fronts.insert(fronts.end(), front.begin(), front.end());
-    const size_t kept = std::min(options.keep, fitting.size());
-    std::partial_sort(fitting.begin(), fitting.begin() + static_cast<std::ptrdiff_t>(kept), fitting.end(), IsFaster);
-    result.best.insert(result.best.end(), fitting.begin(), fitting.begin() + static_cast<std::ptrdiff_t>(kept));
-    std::stable_sort(result.best.begin(), result.best.end(), IsFaster);
-    if (result.best.size() > options.keep)
-      result.best.erase(result.best.begin() + static_cast<std::ptrdiff_t>(options.keep), result.best.end());
-  });
-  if (result.fitting > 0) result.nearest.clear();
-  result.pareto = ParetoOf(std::move(fronts));
-  return result;
+double Dollars(const Candidate& one) {
+  const Workload& w = one.workload;
+  return w.accelerators * w.machine.usd_per_hour / 3600 * one.step.total().value;
+}
+double Joules(const Candidate& one) {
+  const Workload& w = one.workload;
+  return w.accelerators * w.machine.power * one.step.total().value;
+}
+double ValueOf(const Candidate& one, Objective objective) {
+  if (objective == Objective::kCost) return Dollars(one);
+  return objective == Objective::kEnergy ? Joules(one) : one.step.total().value;
+}
+
+SearchResult Search(std::span<const Cluster> clusters, const SearchOptions& options) {
+  return Searcher(clusters, options).Result();
 }
 
 }  // namespace lockstep::plan

@@ -30,28 +30,40 @@ class Model {
 
   StepTime Step() const {
     const Pass forward = Forward(), backward = Backward(forward);
-    const double recompute = Recomputed(forward), head = Head();
-    const double layers = double(w_.layers) / w_.pp, batches = w_.Microbatches();
+    const double recompute = Recomputed(forward), head = Head(), batches = w_.Microbatches();
     const double layer = forward.total() + backward.total() + recompute;
+    // All other stages wait for the slowest.
+    const int slowest = Slowest(layer, head);
+    const double layers = w_.StageLayers(slowest), times = batches * layers;
     StepTime step;
-    // The stage with the output layer is the slowest; all others wait for it.
-    const double times = batches * layers;
     step[Part::kGemm] = times * (forward.gemm + backward.gemm);
     step[Part::kExperts] = times * (forward.experts + backward.experts);
     step[Part::kAttention] = times * (forward.attention + backward.attention);
     step[Part::kGlue] = times * (forward.glue + backward.glue);
     step[Part::kTensor] = times * (forward.tensor + backward.tensor);
     step[Part::kContext] = times * (forward.context + backward.context);
-    step[Part::kExpertExchange] = times * (forward.exchange + backward.exchange);
+    step[Part::kExpertExchange] =
+        times * (forward.exchange + backward.exchange) - Pairs(batches) * layers * Overlap(forward, backward);
     step[Part::kRecompute] = times * recompute;
-    step[Part::kHead] = batches * head;
-    step[Part::kBubble] = (w_.pp - 1.0) / w_.chunks * layers * layer;
+    step[Part::kHead] = slowest == w_.pp - 1 ? batches * head / CopiesOf(w_.schedule) : 0;
+    step[Part::kBubble] = Bubble(slowest, forward, backward, recompute, head);
     step[Part::kPipeline] = Pipeline(batches);
     step[Part::kData] = Data(batches, layers, layer, backward.total());
     step[Part::kOptimizer] = r_.optimizer_bytes * Updated() / (m_.bandwidth * kMemoryShare);
     step[Part::kStep] = r_.step;
     step[Part::kStragglers] = step.total().value * r_.straggle * Log2(double(w_.accelerators) / m_.domain);
     return step;
+  }
+
+  StageTimes Stage() const {
+    const Pass forward = Forward(), backward = Backward(forward);
+    return {.layer = LayerPasses(forward, backward, Recomputed(forward)),
+            .head = HeadPasses(Head()),
+            .overlap = Overlap(forward, backward),
+            .transfer = Transfer(),
+            .data = w_.zero == 3 ? 0 : DataSeconds(),
+            .transfer_bytes = TransferBytes(),
+            .data_bytes = DataBytes()};
   }
 
  private:
@@ -170,14 +182,50 @@ class Model {
     return directions * product + Streamed(12 * tokens_ * n);
   }
 
-  double Pipeline(double batches) const {
+  // Of equals the last, for it has the output layer.
+  int Slowest(double layer, double head) const {
+    const int last = w_.pp - 1;
+    if (w_.stage_layers.empty()) return last;
+    const int most = static_cast<int>(std::ranges::max_element(w_.stage_layers) - w_.stage_layers.begin());
+    return w_.StageLayers(most) * layer > w_.StageLayers(last) * layer + head ? most : last;
+  }
+
+  Passes LayerPasses(const Pass& forward, const Pass& backward, double recompute) const {
+    const double products = forward.gemm + forward.experts;
+    const double weight = w_.training == Training::kLora ? .05 * products : products;
+    return {forward.total(), backward.total() + recompute - weight, weight};
+  }
+  Passes HeadPasses(double head) const {
+    if (w_.training == Training::kLora) return {head / 2, head / 2, 0};
+    return {head / 3, head / 3, head / 3};
+  }
+
+  double Bubble(int slowest, const Pass& forward, const Pass& backward, double recompute, double head) const {
+    const Passes layer = LayerPasses(forward, backward, recompute);
+    const Passes output = slowest == w_.pp - 1 ? Passes{} : HeadPasses(head);
+    const double layers = w_.layers - w_.StageLayers(slowest);
+    return BubbleSeconds(w_.schedule, w_.pp, w_.chunks,
+                         {layers * (layer.forward - Overlap(forward, backward)) + output.forward,
+                          layers * layer.input + output.input, layers * layer.weight + output.weight});
+  }
+
+  // DualPipe computes a forward and a backward pass at the same time, and each hides what the other exchanges.
+  double Overlap(const Pass& forward, const Pass& backward) const {
+    if (w_.schedule != Schedule::kDualPipe) return 0;
+    return std::min(forward.exchange + backward.exchange, forward.computed() + backward.computed());
+  }
+  // Of a rank at the end of the pipeline, which has the fewest.
+  double Pairs(double batches) const { return std::max(0.0, batches - 1.5 * w_.pp + 1); }
+
+  double TransferBytes() const { return kBytes * tokens_ * w_.hidden / (w_.sequence_parallel ? w_.tp : 1); }
+  // To the next stage, what of it is not hidden.
+  double Transfer() const {
     if (w_.pp == 1) return 0;
-    const double bytes = kBytes * tokens_ * w_.hidden / (w_.sequence_parallel ? w_.tp : 1);
     const bool inside = double(w_.tp) * w_.cp * w_.dp * w_.pp <= m_.domain;
     const double rate = inside ? m_.scale_up * r_.scale_up : m_.nic * r_.network;
-    const double transfers = 2 * (batches + w_.pp - 1) * w_.chunks;
-    return transfers * (bytes / rate + r_.latency) * (1 - r_.pipeline_hidden);
+    return (TransferBytes() / rate + r_.latency) * (1 - r_.pipeline_hidden);
   }
+  double Pipeline(double batches) const { return 2 * (batches + w_.pp - 1) * w_.chunks * Transfer(); }
 
   // What a rank holds of the layers and, of two, an embedding.
   double Local() const {
@@ -196,6 +244,14 @@ class Model {
     return w_.zero >= 1 ? trained / (double(w_.dp) * w_.cp) : trained;
   }
 
+  // Gradients, and as much of parameters or of the other half of an all-reduce.
+  double DataBytes() const {
+    const double size = double(w_.dp) * w_.cp;
+    if (size == 1 || w_.training == Training::kLora) return 0;
+    return CopiesOf(w_.schedule) * 2 * kBytes * Local() * (size - 1) / size;
+  }
+  double DataSeconds() const { return DataBytes() / Rate(double(w_.dp) * w_.cp, w_.tp); }
+
   double Data(double batches, double layers, double layer, double backward) const {
     const double size = double(w_.dp) * w_.cp;
     if (size == 1) return 0;
@@ -207,10 +263,8 @@ class Model {
       const double hidden = w_.stack == Stack::kUnfused ? 0 : r_.sharded_hidden * computed;
       return std::max(seconds - hidden, 0.0) + seconds / std::max(1.0, layers);
     }
-    if (w_.training == Training::kLora) return 0;
-    // Gradients, and as much of parameters or of the other half of an all-reduce; beside the last backward pass where
-    // the stack can.
-    const double seconds = 2 * kBytes * Local() * share / rate;
+    // Beside the last backward pass where the stack can.
+    const double seconds = DataSeconds();
     const double hidden = w_.stack == Stack::kUnfused ? 0 : r_.data_hidden * layers * backward;
     return std::max(seconds - hidden, .05 * seconds);
   }
@@ -233,5 +287,7 @@ const char* PartName(Part part) {
 Seconds StepTime::total() const { return {std::accumulate(seconds.begin(), seconds.end(), 0.0)}; }
 
 StepTime PredictStep(const Workload& workload, const Rates& rates) { return Model(workload, rates).Step(); }
+
+StageTimes PredictStage(const Workload& workload, const Rates& rates) { return Model(workload, rates).Stage(); }
 
 }  // namespace lockstep::plan

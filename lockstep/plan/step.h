@@ -10,6 +10,7 @@
 
 #include "lockstep/base/units.h"
 #include "lockstep/plan/rates.h"
+#include "lockstep/plan/schedule.h"
 #include "lockstep/plan/workload.h"
 
 namespace lockstep::plan {
@@ -44,5 +45,15 @@ struct StepTime {
 
 // Requires a valid workload.
 StepTime PredictStep(const Workload& workload, const Rates& rates);
+
+// What a schedule puts in order, in seconds of one microbatch.
+struct StageTimes {
+  Passes layer, head;  // with the communication that computing does not hide; input: with what is computed again
+  double overlap = 0;  // of a layer, saved where a forward and a backward pass run together
+  double transfer = 0;  // to the next stage, as far as it holds the sender up
+  double data = 0;      // of the step: between replicas, hidden or not
+  double transfer_bytes = 0, data_bytes = 0;
+};
+StageTimes PredictStage(const Workload& workload, const Rates& rates);
 
 }  // namespace lockstep::plan

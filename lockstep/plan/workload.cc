@@ -1,6 +1,7 @@
 #include "lockstep/plan/workload.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace lockstep::plan {
 
@@ -34,6 +35,12 @@ absl::Status Workload::Validate() const {
                            accelerators);
   if (heads % tp != 0 && heads >= tp) return InvalidArgument("{} heads can't be split over tp {}", heads, tp);
   if (pp > layers) return InvalidArgument("{} layers can't be split over pp {}", layers, pp);
+  if (!stage_layers.empty()) {
+    const int64_t all = std::accumulate(stage_layers.begin(), stage_layers.end(), int64_t{0});
+    if (std::ssize(stage_layers) != pp || all != layers || *std::ranges::min_element(stage_layers) < 1)
+      return InvalidArgument("{} stages of {} layers together, each at least 1, are needed; found {} of {}", pp, layers,
+                             stage_layers.size(), all);
+  }
   if (experts > 0 && (top_k < 1 || expert_ffn < 1 || top_k > experts))
     return InvalidArgument("{} experts need a topk of 1 to {} and a moe_ffn, found {} and {}", experts, experts, top_k,
                            expert_ffn);
@@ -45,6 +52,10 @@ absl::Status Workload::Validate() const {
 }
 
 int Workload::Microbatches() const { return std::max(1, (global_batch + dp * microbatch / 2) / (dp * microbatch)); }
+
+double Workload::StageLayers(int stage) const {
+  return stage_layers.empty() ? double(layers) / pp : stage_layers[static_cast<size_t>(stage)];
+}
 
 double Workload::LayerParameters() const {
   const double h = hidden, matrices = gated ? 3 : 2;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "lockstep/base/status.h"
 
@@ -14,6 +15,8 @@ struct Machine {
   double memory = 0, bandwidth = 0;   // bytes; B/s
   double scale_up = 0, nic = 0;       // B/s of an accelerator in one direction: to its peers; to the network
   int domain = 8;                     // accelerators that reach each other by the first
+  // Of an accelerator with its share of the host: dollars an hour, watts. 0: not known.
+  double usd_per_hour = 0, power = 0;
 };
 
 // kAsNeeded: of as few layers as it takes to fit the memory; selective: of the attention alone, or of what an eager
@@ -24,6 +27,8 @@ enum class Precision { kBf16, kFp8, kFp4 };  // of the layers' matrices; fp16 co
 // eager, by a sharded wrapper.
 enum class Stack { kUnfused, kFused, kEager };
 enum class Training { kFull, kLora };
+// The order in which the stages of a pipeline compute (schedule.h).
+enum class Schedule { k1F1B, kZeroBubbleH1, kZeroBubble2p, kDualPipe };
 
 struct Workload {
   // The model.
@@ -42,12 +47,15 @@ struct Workload {
   int accelerators = 1, tp = 1, pp = 1, dp = 1, cp = 1, ep = 1, chunks = 1;  // chunks: per stage, interleaved
   int zero = 0;
   bool sequence_parallel = false;
+  Schedule schedule = Schedule::k1F1B;  // interleaved where a stage has several chunks
+  std::vector<int> stage_layers;        // of each stage; empty: all have as many
   Machine machine;
 
   // kInvalidArgument, with what does not fit: sizes below one, a layout that does not multiply to the accelerators,
   // heads, layers, experts or a batch that do not divide.
   absl::Status Validate() const;
   int Microbatches() const;
+  double StageLayers(int stage) const;
   double LayerParameters() const;  // of one layer; of a mixture, all experts
   double Parameters() const;       // all, with the embedding and the output layer
 };
