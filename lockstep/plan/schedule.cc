@@ -18,13 +18,13 @@ absl::StatusOr<Schedule> ParseSchedule(std::string_view name) {
 
 // Of p stages that are alike: 1F1B (p-1)(F+B+W)/v; ZB-H1 (p-1)(F+B-W); ZB-2p (p-1)(F+B-2W); DualPipe, of which a
 // forward and a backward pass run together, (p/2-1)(F+B+W + B+W - 3W).
-double BubbleSeconds(Schedule schedule, int stages, int chunks, const Passes& others) {
+double BubbleSeconds(Schedule schedule, int stages, int chunks, const Passes& others, double weight) {
   if (stages == 1) return 0;
   switch (schedule) {
     case Schedule::kZeroBubbleH1:
-      return std::max(0.0, others.forward + others.input - others.weight);
+      return std::max(0.0, others.forward + others.input - (stages - 1) * weight);
     case Schedule::kZeroBubble2p:
-      return std::max(0.0, others.forward + others.input - 2 * others.weight);
+      return std::max(0.0, others.forward + others.input - 2 * (stages - 1) * weight);
     case Schedule::kDualPipe:
       return std::max(0.0, others.forward + 2 * others.input - others.weight) * (stages / 2.0 - 1) / (stages - 1);
     default:

@@ -16,9 +16,9 @@ absl::StatusOr<Schedule> ParseSchedule(std::string_view name);
 struct Passes {
   double forward = 0, input = 0, weight = 0;
 };
-// Idle seconds of the slowest stage; `others`: the sum over all stages but that one. ZB-2p counts from a stage's own
-// begin to its own end, for it checks the gradients' norm when the next step has begun.
-double BubbleSeconds(Schedule schedule, int stages, int chunks, const Passes& others);
+// Idle seconds of the slowest stage, whose gradients of weights take `weight`; `others`: the sum over all other stages.
+// ZB-2p counts from a stage's own begin to its own end, for it checks the gradients' norm when the next step has begun.
+double BubbleSeconds(Schedule schedule, int stages, int chunks, const Passes& others, double weight);
 
 // Microbatches whose activations a stage holds at most, in units of all its layers; of DualPipe in units of one of its
 // two stages.

@@ -29,12 +29,12 @@ Workload Pipelined(Schedule schedule, int stages, int batches) {
 // Of 8 stages, F = 1, B = 1.2, W = .8.
 TEST(Schedule, BubblesByHand) {
   const Passes others{7, 8.4, 5.6};
-  EXPECT_THAT(BubbleSeconds(Schedule::k1F1B, 8, 1, others), DoubleNear(21, 1e-12));
-  EXPECT_THAT(BubbleSeconds(Schedule::k1F1B, 8, 3, others), DoubleNear(7, 1e-12));
-  EXPECT_THAT(BubbleSeconds(Schedule::kZeroBubbleH1, 8, 1, others), DoubleNear(9.8, 1e-12));
-  EXPECT_THAT(BubbleSeconds(Schedule::kZeroBubble2p, 8, 1, others), DoubleNear(4.2, 1e-12));
-  EXPECT_THAT(BubbleSeconds(Schedule::kDualPipe, 8, 1, others), DoubleNear(3 * (3 + 2 - 2.4), 1e-12));
-  EXPECT_EQ(BubbleSeconds(Schedule::k1F1B, 1, 1, {}), 0);
+  EXPECT_THAT(BubbleSeconds(Schedule::k1F1B, 8, 1, others, .8), DoubleNear(21, 1e-12));
+  EXPECT_THAT(BubbleSeconds(Schedule::k1F1B, 8, 3, others, .8), DoubleNear(7, 1e-12));
+  EXPECT_THAT(BubbleSeconds(Schedule::kZeroBubbleH1, 8, 1, others, .8), DoubleNear(9.8, 1e-12));
+  EXPECT_THAT(BubbleSeconds(Schedule::kZeroBubble2p, 8, 1, others, .8), DoubleNear(4.2, 1e-12));
+  EXPECT_THAT(BubbleSeconds(Schedule::kDualPipe, 8, 1, others, .8), DoubleNear(3 * (3 + 2 - 2.4), 1e-12));
+  EXPECT_EQ(BubbleSeconds(Schedule::k1F1B, 1, 1, {}, .8), 0);
 }
 
 // Every microbatch passes every stage once each way, its weights' gradient after its input's.
@@ -111,7 +111,7 @@ TEST(Schedule, LessBubbleForMoreMemory) {
 // The last stage has the output layer: a layer less of the others' makes the step shorter, one more longer.
 TEST(Schedule, UnevenStages) {
   Workload work = Pipelined(Schedule::k1F1B, 4, 16);
-  work.layers = 32;
+  work.layers = 32, work.vocabulary = 200'000;
   const double even = PredictStep(work, Rates{}).total().value;
   work.stage_layers = {8, 8, 8, 8};
   EXPECT_DOUBLE_EQ(PredictStep(work, Rates{}).total().value, even);

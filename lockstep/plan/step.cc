@@ -206,7 +206,9 @@ class Model {
     const double layers = w_.layers - w_.StageLayers(slowest);
     return BubbleSeconds(w_.schedule, w_.pp, w_.chunks,
                          {layers * (layer.forward - Overlap(forward, backward)) + output.forward,
-                          layers * layer.input + output.input, layers * layer.weight + output.weight});
+                          layers * layer.input + output.input, layers * layer.weight + output.weight},
+                         w_.StageLayers(slowest) * layer.weight +
+                             (slowest == w_.pp - 1 ? HeadPasses(head).weight / CopiesOf(w_.schedule) : 0));
   }
 
   // DualPipe computes a forward and a backward pass at the same time, and each hides what the other exchanges.
