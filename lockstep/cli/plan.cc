@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <charconv>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -55,26 +57,9 @@ absl::StatusOr<std::string> PresetsFolder() {
   return installation.presets + "/plan";
 }
 
-absl::StatusOr<plan::MeasuredTable> ReadTable(const std::string& path) {
+absl::StatusOr<plan::Known> ReadKnown() {
   LS_ASSIGN_OR_RETURN(const std::string folder, PresetsFolder());
-  LS_ASSIGN_OR_RETURN(const plan::Machines machines, plan::ReadMachines(folder + "/machines.toml"));
-  return plan::ReadMeasured(path, machines);
-}
-
-// Of each kind of hardware in the table that has some.
-absl::StatusOr<plan::RatesByName> RatesOf(const plan::MeasuredTable& table, const std::string& calibration) {
-  LS_ASSIGN_OR_RETURN(const std::string folder, PresetsFolder());
-  plan::RatesByName rates;
-  for (const plan::MeasuredRun& run : table.runs) {
-    const std::string& name = run.workload().machine.rates;
-    if (rates.contains(name)) continue;
-    const std::string path = calibration.empty() ? folder + "/rates_" + name + ".toml" : calibration;
-    absl::StatusOr<plan::Rates> read = plan::ReadRates(path);
-    if (absl::IsNotFound(read.status()) && calibration.empty()) continue;
-    LS_RETURN_IF_ERROR(read.status());
-    rates.emplace(name, *read);
-  }
-  return rates;
+  return plan::ReadKnown(folder);
 }
 
 struct ValidateFlags {
@@ -83,16 +68,19 @@ struct ValidateFlags {
 };
 
 absl::StatusOr<Json> Validate(const ValidateFlags& flags) {
-  LS_ASSIGN_OR_RETURN(const plan::MeasuredTable table, ReadTable(flags.table));
-  LS_ASSIGN_OR_RETURN(const plan::RatesByName rates, RatesOf(table, flags.calibration));
-  return plan::ValidateReport(table, rates, {.rows = flags.rows});
+  LS_ASSIGN_OR_RETURN(const plan::Known known, ReadKnown());
+  LS_ASSIGN_OR_RETURN(const plan::MeasuredTable table, plan::ReadMeasured(flags.table, known));
+  LS_ASSIGN_OR_RETURN(const std::string presets, PresetsFolder());
+  LS_ASSIGN_OR_RETURN(const plan::Calibration calibration,
+                      plan::ReadCalibration(flags.calibration.empty() ? presets : flags.calibration));
+  return plan::ValidateReport(table, calibration, {.rows = flags.rows});
 }
 
 void AddValidate(CLI::App& plan, int& exit_code) {
   auto flags = std::make_shared<ValidateFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command = plan.add_subcommand("validate", "Predictions beside a table of measured runs: how far apart");
   command->add_option("FILE", flags->table, "Measured runs, CSV (docs/formats/measured.md)")->required();
-  command->add_option("--calibration", flags->calibration, "Rates of `lockstep plan calibrate`, for all rows");
+  command->add_option("--calibration", flags->calibration, "Folder of `lockstep plan calibrate`; default: the presets");
   command->add_flag("--rows", flags->rows, "Add the prediction of each row");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep plan validate measured.csv --json");
@@ -100,53 +88,59 @@ void AddValidate(CLI::App& plan, int& exit_code) {
 }
 
 struct CalibrateFlags {
-  std::string table, out, rates;
-  bool json = false;
+  std::vector<std::string> tables;
+  std::string out;
+  bool fresh = false, json = false;
 };
 
-absl::StatusOr<plan::Runs> RunsOf(const plan::MeasuredTable& table, const CalibrateFlags& flags) {
-  plan::Runs runs;
-  std::string kind = flags.rates;
-  for (const plan::MeasuredRun& run : table.runs) {
-    const std::string& name = run.workload().machine.rates;
-    if (run.Measured().step_s == 0) continue;
-    if (kind.empty()) kind = name;
-    if (name == kind) runs.push_back(&run);
-    if (name != kind && flags.rates.empty())
-      return InvalidArgument("{}: it has runs on {} and on {}: say which with --rates", flags.table, kind, name);
-  }
-  if (runs.empty()) return InvalidArgument("{}: no run to calibrate with", flags.table);
-  return runs;
-}
-
 absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
-  LS_ASSIGN_OR_RETURN(const plan::MeasuredTable table, ReadTable(flags.table));
-  LS_ASSIGN_OR_RETURN(const plan::Runs runs, RunsOf(table, flags));
-  const plan::Rates rates = plan::Calibrate(runs, {});
-  const std::string about = fmt::format("# Fitted by `lockstep plan calibrate` to {} measured runs.\n", runs.size());
-  LS_RETURN_IF_ERROR(WriteFileAtomically(flags.out, plan::RatesText(rates, about)));
-  return Json{{"file", flags.out},
+  LS_ASSIGN_OR_RETURN(const plan::Known known, ReadKnown());
+  std::vector<plan::MeasuredTable> tables;
+  for (const std::string& path : flags.tables) {
+    LS_ASSIGN_OR_RETURN(tables.emplace_back(), plan::ReadMeasured(path, known));
+  }
+  plan::Runs runs;
+  size_t skipped = 0;
+  for (const plan::MeasuredTable& table : tables) {
+    skipped += table.skipped.size();
+    for (const plan::MeasuredRun& run : table.runs)
+      if (run.Measured().step_s > 0) runs.push_back(&run);
+  }
+  if (runs.empty())
+    return InvalidArgument("{}: no run to calibrate with ({} rows were skipped; `lockstep plan validate` says why)",
+                           flags.tables.front(), skipped);
+  LS_ASSIGN_OR_RETURN(const std::string presets, PresetsFolder());
+  plan::Calibration base;
+  if (!flags.fresh) {
+    LS_ASSIGN_OR_RETURN(base, plan::ReadCalibration(presets));
+  }
+  const plan::Calibration calibration = plan::Calibrate(runs, known, flags.fresh ? nullptr : &base);
+  const std::string about = fmt::format("Fitted by `lockstep plan calibrate` to {} measured runs.", runs.size());
+  LS_RETURN_IF_ERROR(plan::WriteCalibration(calibration, flags.out, about));
+  return Json{{"folder", flags.out},
               {"runs", runs.size()},
-              {"mean_error", plan::MeanError(runs, rates)},
-              {"residual_low", rates.residual_low},
-              {"residual_high", rates.residual_high}};
+              {"skipped", skipped},
+              {"mean_error", plan::MeanError(runs, calibration)},
+              {"spread_unseen", calibration.hardware.begin()->second.residual_high}};
 }
 
 void AddCalibrate(CLI::App& plan, int& exit_code) {
   auto flags = std::make_shared<CalibrateFlags>();  // lives as long as the callbacks of the parser
-  CLI::App* command = plan.add_subcommand("calibrate", "Fit the rates of a kind of hardware to measured runs on it");
-  command->add_option("FILE", flags->table, "Measured runs, CSV (docs/formats/measured.md)")->required();
-  command->add_option("-o,--out", flags->out, "File to write, TOML")->required();
-  command->add_option("--rates", flags->rates, "Of a table of several: which kind of hardware");
+  CLI::App* command =
+      plan.add_subcommand("calibrate", "Fit the rates of hardware and the habits of software to measured runs");
+  command->add_option("FILES", flags->tables, "Measured runs, CSV (docs/formats/measured.md)")->required();
+  command->add_option("-o,--out", flags->out, "Folder to write")->required();
+  command->add_flag("--fresh", flags->fresh,
+                    "Begin at what is usual, not at the presets, which were fitted to published runs");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
-  command->footer("Example: lockstep plan calibrate measured.csv --rates h100 -o h100.toml");
+  command->footer("Example: lockstep plan calibrate measured.csv -o calibration");
   command->callback([flags, &exit_code] { exit_code = PrintReport(Calibrate(*flags), flags->json); });
 }
 
 // ---- a model on a cluster ----
 
 struct PlanFlags {
-  std::string model, cluster, layout, precision = "bf16", calibration;
+  std::string model, cluster, layout, precision = "bf16", stack = "nemo", calibration;
   int batch = 0, sequence = 0;
   size_t top = 5;
   bool json = false;
@@ -168,7 +162,6 @@ absl::StatusOr<plan::Workload> WorkloadOf(const PlanFlags& flags, const std::str
   plan::Workload work;
   work.sequence = flags.sequence;
   work.global_batch = flags.batch;
-  work.gradient_bytes = 2;
   LS_RETURN_IF_ERROR(TakeCluster(flags, folder, work));
   LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
   LS_RETURN_IF_ERROR(plan::TakeModel(flags.model, cluster::Presets(installation.presets), work));
@@ -190,12 +183,28 @@ std::string WhatWouldFit(const plan::Candidate& nearest) {
       nearest.memory.total() / kGiB, nearest.workload.machine.memory / kGiB, plan::LayoutText(nearest.workload));
 }
 
+// Of the machine and the stack, which is put into the workload.
+absl::StatusOr<plan::Rates> TakeRates(const PlanFlags& flags, const std::string& folder, plan::Workload& work) {
+  LS_ASSIGN_OR_RETURN(const plan::Calibration calibration,
+                      plan::ReadCalibration(flags.calibration.empty() ? folder : flags.calibration));
+  const plan::Stack* stack = calibration.stacks.Find(flags.stack);
+  if (stack == nullptr) {
+    std::vector<std::string> names;
+    for (const plan::Stack& known : calibration.stacks.all()) names.push_back(known.name);
+    return InvalidArgument("--stack {}: expected one of {}", flags.stack, fmt::join(names, ", "));
+  }
+  work.stack = stack->name;
+  work.keeps = stack->memory;
+  work.flash = !stack->memory.unfused;
+  const std::optional<plan::Rates> rates = calibration.Of(work);
+  if (!rates) return InvalidArgument("--cluster {}: there are no rates for {}", flags.cluster, work.machine.rates);
+  return *rates;
+}
+
 absl::StatusOr<Json> Plan(const PlanFlags& flags) {
   LS_ASSIGN_OR_RETURN(const std::string folder, PresetsFolder());
   LS_ASSIGN_OR_RETURN(plan::Workload work, WorkloadOf(flags, folder));
-  const std::string path =
-      flags.calibration.empty() ? folder + "/rates_" + work.machine.rates + ".toml" : flags.calibration;
-  LS_ASSIGN_OR_RETURN(const plan::Rates rates, plan::ReadRates(path));
+  LS_ASSIGN_OR_RETURN(const plan::Rates rates, TakeRates(flags, folder, work));
   if (!flags.layout.empty()) {
     work.zero = 1;
     LS_RETURN_IF_ERROR(plan::TakeLayout(flags.layout, work));
@@ -221,7 +230,11 @@ void AddSearch(CLI::App& command, int& exit_code) {
       ->capture_default_str();
   command.add_option("--layout", flags->layout, "Predict this one alone: tp=8,pp=4,mbs=1,zero=1,recompute=none");
   command.add_option("--top", flags->top, "So many layouts")->check(CLI::Range(1, 1000))->capture_default_str();
-  command.add_option("--calibration", flags->calibration, "Rates of `lockstep plan calibrate`");
+  command
+      .add_option("--stack", flags->stack,
+                  "Whose habits: nemo, megatron-core, torchtitan, ... (presets/plan/stacks.toml)")
+      ->capture_default_str();
+  command.add_option("--calibration", flags->calibration, "Folder of `lockstep plan calibrate`; default: the presets");
   command.add_flag("--json", flags->json, "One JSON document on stdout");
   command.footer("Example: lockstep plan --model llama3-70b --cluster h100-80gb:64 --batch 128 --precision fp8");
   command.callback([flags, &command, &exit_code] {

@@ -22,6 +22,7 @@ class Machines {
   explicit Machines(std::vector<Named> all) : all_(std::move(all)) {}
   // NotFound, with the nearest name.
   absl::StatusOr<Machine> Find(std::string_view name) const;
+  const std::vector<Named>& all() const { return all_; }
 
  private:
   std::vector<Named> all_;

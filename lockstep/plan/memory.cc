@@ -7,19 +7,21 @@ namespace lockstep::plan {
 namespace {
 
 constexpr double kContext = 3.2e9, kFragmentation = .03;
+constexpr double kInput = 2;  // bytes of a layer's input, per token and hidden unit
 
 // Bytes of weights, gradients and optimizer of each parameter that a rank holds: 16-bit weights, and the two moments
-// and the master weight of Adam, which are shared from ZeRO 1 on.
+// and the master weight of Adam, which are shared from ZeRO 1 on. A pipeline with ZeRO 3 keeps weights and gradients
+// whole between its microbatches, or it would gather and scatter them each time.
 double StateBytes(const Workload& w, double ranks) {
   switch (w.zero) {
     case 0:
-      return 14 + w.gradient_bytes;
+      return 14 + w.keeps.gradient_bytes;
     case 1:
-      return 2 + w.gradient_bytes + 12 / ranks;
+      return 2 + w.keeps.gradient_bytes + 12 / ranks;
     case 2:
-      return 2 + (w.gradient_bytes + 12) / ranks;
+      return 2 + (w.keeps.gradient_bytes + 12) / ranks;
     default:
-      return 16 / ranks;
+      return 16 / ranks + (w.pp > 1 ? (2 + w.keeps.gradient_bytes) * (1 - 1 / ranks) : 0);
   }
 }
 
@@ -28,16 +30,17 @@ struct Held {
   double layers = 0, experts = 0, embedding = 0;
 };
 
-Held HeldBy(const Workload& w) {
-  const double h = w.hidden;
-  const double experts = w.experts > 0 ? (w.gated ? 3 : 2) * h * w.expert_ffn * w.experts : 0;
-  const double layers = std::ceil(double(w.layers) / w.pp), dense = (w.LayerParameters() - experts) / w.tp;
-  return {dense * layers, experts / w.ep * layers, h * w.vocabulary / w.tp * (w.pp == 1 ? 2 : 1)};
+// The first layers of a mixture may be dense.
+Held HeldBy(const Workload& w, double layers, double dense) {
+  const double h = w.hidden, mixed = layers - dense, experts = w.ExpertParameters();
+  const double rest = mixed * (w.LayerParameters() - experts) + (dense > 0 ? dense * w.DenseLayerParameters() : 0);
+  return {rest / w.tp, experts / w.ep * mixed, h * w.vocabulary / w.tp * (w.pp == 1 ? 2 : 1)};
 }
 
 // Of one layer and microbatch, in units of tokens x hidden, without recomputation.
 double LayerActivations(const Workload& w) {
-  const double f = w.experts > 0 ? double(w.expert_ffn) * w.top_k : w.ffn, matrices = w.gated ? 6 : 4;
+  const double f = w.experts > 0 ? double(w.expert_ffn) * (w.top_k + w.shared_experts) : w.ffn,
+               matrices = w.gated ? 6 : 4;
   if (w.flash) {
     const double split = 14 + matrices * f / w.hidden;
     return w.sequence_parallel || w.tp == 1 ? split / w.tp : 10 + (split - 10) / w.tp;
@@ -50,23 +53,22 @@ double LayerActivations(const Workload& w) {
 double Kept(const Workload& w, double all) {
   switch (w.recompute) {
     case Recompute::kFull:
-      return 2 / (w.sequence_parallel ? double(w.tp) : 1);
+      return kInput / (w.sequence_parallel ? double(w.tp) : 1);
     case Recompute::kSelective:
-      if (w.stack == Stack::kEager) return .6 * all;
+      if (w.keeps.eager) return w.keeps.selective_kept * all;
       return w.flash ? all : all - 5.0 * w.heads * w.sequence / w.hidden / w.tp;
     default:
       return all;
   }
 }
 
-// An eager stack keeps the logits in both widths, with their gradients.
-double LogitBytes(const Workload& w) { return w.stack == Stack::kEager ? 8 : 4; }
-
 // A stage that has so many microbatches under way.
 MemoryUse StageUse(const Workload& w, double in_flight, bool has_head) {
-  const Held held = HeldBy(w);
+  const double layers = std::ceil(double(w.layers) / w.pp);
+  const bool is_first = w.pp == 1 || !has_head;
+  const Held held = HeldBy(w, layers, w.experts > 0 && is_first ? std::min<double>(w.dense_layers, layers) : 0);
   const double tokens = double(w.microbatch) * w.sequence / w.cp, unit = tokens * w.hidden;
-  const double layers = std::ceil(double(w.layers) / w.pp), all = LayerActivations(w), kept = Kept(w, all);
+  const double all = LayerActivations(w), kept = Kept(w, all);
   MemoryUse use;
   const double ranks = double(w.dp) * w.cp;
   if (w.training == Training::kLora) {  // frozen weights in 16 bits, and adapters of a hundredth with their optimizer
@@ -77,7 +79,9 @@ MemoryUse StageUse(const Workload& w, double in_flight, bool has_head) {
   }
   use.activations = unit * kept * layers * in_flight;
   if (kept < all) use.activations += unit * all;  // of the layer that is computed again
-  if (has_head) use.logits = LogitBytes(w) * tokens * w.vocabulary / w.tp;
+  if (w.pp > 1) use.activations += w.keeps.stage_buffers * kInput * unit / (w.sequence_parallel ? w.tp : 1) * in_flight;
+  if (w.tp > 1) use.activations += w.keeps.gathered_bytes * unit;
+  if (has_head) use.logits = w.keeps.logit_bytes * tokens * w.vocabulary / w.tp;
   use.workspace = w.zero == 3 ? 4 * (held.layers + held.experts) / std::max(1.0, layers)
                               : 4 * double(w.hidden) * (w.gated ? 2 : 1) * w.ffn / w.tp;
   use.context = kContext + kFragmentation * use.total();

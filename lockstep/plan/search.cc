@@ -68,8 +68,9 @@ void EachSchedule(const Workload& split, const Visit& visit) {
 bool IsFaster(const Candidate& a, const Candidate& b) { return a.step.total().value < b.step.total().value; }
 
 std::vector<Candidate> ParetoOf(std::vector<Candidate> all) {
-  std::sort(all.begin(), all.end(),
-            [](const Candidate& a, const Candidate& b) { return a.memory.total() < b.memory.total(); });
+  std::sort(all.begin(), all.end(), [](const Candidate& a, const Candidate& b) {
+    return std::pair(a.memory.total(), a.step.total().value) < std::pair(b.memory.total(), b.step.total().value);
+  });
   std::vector<Candidate> front;
   for (const Candidate& one : all)
     if (front.empty() || IsFaster(one, front.back())) front.push_back(one);
