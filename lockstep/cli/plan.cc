@@ -34,7 +34,7 @@ absl::StatusOr<plan::SearchResult> Searched(const PlanFlags& flags, const PlanQu
   bool showed = false;
   const plan::SearchOptions options{.keep = flags.top,
                                     .objective = question.objective,
-                                    .schedules = question.schedules,
+                                    .space = question.space,
                                     .threads = flags.threads > 0 ? flags.threads : std::thread::hardware_concurrency(),
                                     .stops = Interrupted,
                                     .progress = [&](double share) { ShowProgress(share), showed = true; }};
@@ -125,7 +125,10 @@ void AddWork(CLI::App& command, PlanFlags& flags) {
   command.add_option("--precision", flags.precision, "Of the layers' matrices: bf16, fp8 or fp4")
       ->check(CLI::IsMember({"bf16", "fp8", "fp4"}))
       ->capture_default_str();
-  command.add_option("--calibration", flags.calibration, "Rates of `lockstep plan calibrate`");
+  command
+      .add_option("--stack", flags.stack, "Whose habits: nemo, megatron-core, torchtitan, ... (presets/plan/stacks.toml)")
+      ->capture_default_str();
+  command.add_option("--calibration", flags.calibration, "Folder of `lockstep plan calibrate`; default: the presets");
   command.add_option("--usd-per-hour", flags.usd_per_hour, "Price of an accelerator, in dollars an hour")
       ->check(CLI::PositiveNumber);
   command.add_option("--power-w", flags.power, "Watts of an accelerator with its share of the host")
@@ -138,6 +141,9 @@ void AddAsked(CLI::App& command, PlanFlags& flags) {
   command.add_option("--compare", flags.compare, "Two layouts, term by term")->expected(2)->excludes(layout);
   command.add_option("--schedule", flags.schedules, "To search: 1f1b (interleaved too), zb-h1, zb-2p, dualpipe; several with commas")
       ->delimiter(',')
+      ->capture_default_str();
+  command.add_option("--space", flags.space, "To search: usual, or whole, with what nobody would choose (docs/models/plan.md)")
+      ->check(CLI::IsMember({"usual", "whole"}))
       ->capture_default_str();
   command.add_option("--objective", flags.objective, "To search for: throughput, cost or energy")
       ->check(CLI::IsMember({"throughput", "cost", "energy"}))

@@ -11,14 +11,14 @@ namespace lockstep::cli {
 namespace {
 
 struct DlrmFlags {
-  std::string model, cluster, calibration;
+  std::string model, cluster, stack = "nemo", calibration;
   int batch = 0;
   bool json = false;
 };
 
 absl::StatusOr<Json> Recommended(const DlrmFlags& flags) {
   LS_ASSIGN_OR_RETURN(const plan::Machines machines, KnownMachines());
-  LS_ASSIGN_OR_RETURN(const plan::Cluster cluster, ClusterNamed(flags.cluster, machines, flags.calibration));
+  LS_ASSIGN_OR_RETURN(const plan::Cluster cluster, ClusterNamed(flags.cluster, machines, flags.stack, flags.calibration));
   LS_ASSIGN_OR_RETURN(plan::Dlrm model, plan::ReadDlrm(flags.model));
   model.batch = flags.batch;
   return plan::DlrmReport(model, {cluster.base.machine, cluster.base.accelerators}, cluster.rates);
@@ -47,7 +47,7 @@ void AddPlanDlrm(CLI::App& plan, int& exit_code) {
   command->add_option("MODEL", flags->model, "Tables and layers, .toml (docs/models/plan.md)")->required();
   command->add_option("--cluster", flags->cluster, "NAME:N, N accelerators: a100-40gb:128")->required();
   command->add_option("--batch", flags->batch, "Samples of a step")->check(CLI::PositiveNumber)->required();
-  command->add_option("--calibration", flags->calibration, "Rates of `lockstep plan calibrate`");
+  command->add_option("--calibration", flags->calibration, "Folder of `lockstep plan calibrate`; default: the presets");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep plan dlrm dlrm.toml --cluster a100-40gb:128 --batch 65536");
   command->callback([flags, &exit_code] { exit_code = PrintPlan(Recommended(*flags), flags->json); });
@@ -66,7 +66,7 @@ void AddPlanInference(CLI::App& plan, int& exit_code) {
   command->add_option("--precision", flags->plan.precision, "Of the weights: bf16, fp8 or fp4")
       ->check(CLI::IsMember({"bf16", "fp8", "fp4"}))
       ->capture_default_str();
-  command->add_option("--calibration", flags->plan.calibration, "Rates of `lockstep plan calibrate`");
+  command->add_option("--calibration", flags->plan.calibration, "Folder of `lockstep plan calibrate`; default: the presets");
   command->add_option("--top", flags->plan.top, "So many layouts")->check(CLI::Range(1, 1000))->capture_default_str();
   command->add_flag("--json", flags->plan.json, "One JSON document on stdout");
   command->footer("Example: lockstep plan inference --model llama3-70b --cluster h100-80gb:8 --batch 16 --prompt 2048 --output 256");

@@ -7,6 +7,7 @@
 #include "lockstep/cli/plan_commands.h"
 #include "lockstep/cluster/presets.h"
 #include "lockstep/node/install.h"
+#include "lockstep/plan/calibration.h"
 #include "lockstep/plan/model_file.h"
 
 namespace lockstep::cli {
@@ -54,22 +55,30 @@ absl::Status CheckWork(const plan::Workload& work) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<plan::Rates> RatesFor(const plan::Machine& machine, const std::string& folder,
-                                     const std::string& calibration) {
-  if (!calibration.empty()) return plan::ReadRates(calibration);
-  absl::StatusOr<plan::Rates> rates = plan::ReadRates(fmt::format("{}/rates_{}.toml", folder, machine.rates));
-  if (absl::IsNotFound(rates.status()))
-    return NotFound("machine {}: there are no rates \"{}\" in {}; name others, or give --calibration FILE of "
-                    "`lockstep plan calibrate`", machine.name, machine.rates, folder);
-  return rates;
+// Of the machine and the stack, which is put into the workload.
+absl::StatusOr<plan::Rates> TakeRates(const std::string& stack, const std::string& folder, plan::Workload& work) {
+  LS_ASSIGN_OR_RETURN(const plan::Calibration calibration, plan::ReadCalibration(folder));
+  const plan::Stack* known = calibration.stacks.Find(stack);
+  if (known == nullptr) {
+    std::vector<std::string> names;
+    for (const plan::Stack& one : calibration.stacks.all()) names.push_back(one.name);
+    return InvalidArgument("--stack {}: expected one of {}", stack, fmt::join(names, ", "));
+  }
+  work.stack = known->name;
+  work.keeps = known->memory;
+  work.flash = !known->memory.unfused;
+  const std::optional<plan::Rates> rates = calibration.Of(work);
+  if (!rates)
+    return NotFound("machine {}: there are no rates \"{}\" in {}; name others of there, or give --calibration DIR of "
+                    "`lockstep plan calibrate`", work.machine.name, work.machine.rates, folder);
+  return *rates;
 }
 
 absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags& flags, const plan::Machines& machines) {
-  LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterNamed(text, machines, flags.calibration));
+  LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterNamed(text, machines, flags.stack, flags.calibration));
   plan::Workload& work = cluster.base;
   work.sequence = flags.sequence;
   work.global_batch = flags.batch;
-  work.gradient_bytes = 2;
   if (flags.usd_per_hour > 0) work.machine.usd_per_hour = flags.usd_per_hour;
   if (flags.power > 0) work.machine.power = flags.power;
   LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
@@ -104,11 +113,11 @@ absl::StatusOr<plan::Machines> KnownMachines() {
 }
 
 absl::StatusOr<plan::Cluster> ClusterNamed(const std::string& text, const plan::Machines& known,
-                                           const std::string& calibration) {
+                                           const std::string& stack, const std::string& calibration) {
   plan::Cluster cluster;
   LS_RETURN_IF_ERROR(TakeCluster(text, known, cluster.base));
-  LS_ASSIGN_OR_RETURN(const std::string folder, PlanPresets());
-  LS_ASSIGN_OR_RETURN(cluster.rates, RatesFor(cluster.base.machine, folder, calibration));
+  LS_ASSIGN_OR_RETURN(const std::string presets, PlanPresets());
+  LS_ASSIGN_OR_RETURN(cluster.rates, TakeRates(stack, calibration.empty() ? presets : calibration, cluster.base));
   return cluster;
 }
 
@@ -125,9 +134,11 @@ absl::StatusOr<PlanQuestion> AskedBy(const PlanFlags& flags) {
     question.clusters.push_back(std::move(cluster));
   }
   LS_ASSIGN_OR_RETURN(question.objective, ObjectiveOf(flags, question.clusters));
+  question.space.whole = flags.space == "whole";
+  question.space.schedules.clear();
   for (const std::string& name : flags.schedules) {
     LS_ASSIGN_OR_RETURN(const plan::Schedule schedule, plan::ParseSchedule(name));
-    question.schedules.push_back(schedule);
+    question.space.schedules.push_back(schedule);
   }
   return question;
 }

@@ -11,7 +11,7 @@
 namespace lockstep::cli {
 
 struct PlanFlags {
-  std::string model, layout, precision = "bf16", calibration, objective = "throughput", failures, emit, out;
+  std::string model, layout, precision = "bf16", stack = "nemo", calibration, objective = "throughput", space = "usual", failures, emit, out;
   std::vector<std::string> clusters, compare, schedules = {"1f1b"};
   int batch = 0, sequence = 0;
   double usd_per_hour = 0, power = 0;
@@ -24,12 +24,13 @@ struct PlanQuestion {
   std::vector<plan::Cluster> clusters;  // at least one
   plan::Machines machines;
   plan::Objective objective;
-  std::vector<plan::Schedule> schedules;
+  plan::SearchSpace space;
 };
 
-// "NAME:N" with the machine's rates; nothing of a model yet.
+// "NAME:N" with the rates of the machine and the stack; nothing of a model yet. `calibration`: a folder; empty: the
+// presets.
 absl::StatusOr<plan::Cluster> ClusterNamed(const std::string& text, const plan::Machines& known,
-                                           const std::string& calibration);
+                                           const std::string& stack, const std::string& calibration);
 absl::StatusOr<plan::Machines> KnownMachines();
 
 // kInvalidArgument: flags that do not go together, a figure in another unit; NotFound: a model, machine or file.

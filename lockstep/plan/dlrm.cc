@@ -9,7 +9,6 @@
 namespace lockstep::plan {
 namespace {
 
-constexpr double kMemoryShare = .85;  // of the bandwidth, that streaming kernels reach
 constexpr double kLine = 32;          // bytes that memory hands out at once
 constexpr double kDenseBytes = 2, kDenseState = 18;
 
@@ -46,7 +45,7 @@ class DlrmModel {
   double Lookup(const Shard& shard) const {
     const EmbeddingTable& table = d_.tables[static_cast<size_t>(shard.table)];
     const double row = std::ceil(shard.columns * d_.embedding_bytes / kLine) * kLine;
-    return d_.batch * (table.pooling * row + row) / (m_.bandwidth * kMemoryShare);
+    return d_.batch * (table.pooling * row + row) / (m_.bandwidth * r_.stream);
   }
   double Held(const Shard& shard) const {  // rows, and of each a number of the optimizer (row-wise Adagrad)
     return d_.tables[static_cast<size_t>(shard.table)].rows * (shard.columns * d_.embedding_bytes + 4);
@@ -68,7 +67,7 @@ class DlrmModel {
   double Interaction() const {
     double columns = d_.bottom.back();
     for (const EmbeddingTable& table : d_.tables) columns += table.dim;
-    return LocalBatch() * columns * kDenseBytes * 2 / (m_.bandwidth * kMemoryShare);
+    return LocalBatch() * columns * kDenseBytes * 2 / (m_.bandwidth * r_.stream);
   }
   double DenseParameters() const {
     double all = 0;

@@ -10,7 +10,6 @@ namespace lockstep::plan {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
-constexpr double kMemoryShare = .85;  // of the bandwidth, that streaming kernels reach
 constexpr double kBytes = 2, kContext = 3.2e9;
 constexpr double kKernels = 12;  // of a layer, where one token of each sequence is computed
 
@@ -34,7 +33,7 @@ double ReadShare(const Workload& w, int batch) {
 // One token of each sequence: weights, keys and values are read once; products are too small to be anything else.
 double TokenSeconds(const Workload& w, const Rates& r, const Requests& asked) {
   const Machine& m = w.machine;
-  const double context = asked.prompt + asked.output / 2.0, bandwidth = m.bandwidth * kMemoryShare;
+  const double context = asked.prompt + asked.output / 2.0, bandwidth = m.bandwidth * r.stream;
   const double layer_bytes = w.LayerParameters() / w.tp * WeightBytes(w) * ReadShare(w, asked.batch);
   const double cache = CacheOfToken(w) * w.pp / w.layers * context * asked.batch;  // of one layer
   const double read = std::max((layer_bytes + cache) / bandwidth, kKernels * r.kernel);

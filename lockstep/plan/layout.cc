@@ -150,6 +150,10 @@ std::string LayoutText(const Workload& w) {
   if (w.schedule != Schedule::k1F1B) text += fmt::format(", schedule {}", ScheduleName(w.schedule));
   if (!w.stage_layers.empty()) text += fmt::format(", stages {}", fmt::join(w.stage_layers, "+"));
   if (w.tp > 1 && !w.sequence_parallel) text += ", seq_parallel 0";
+  if (!w.flash && !w.keeps.unfused) text += ", attention unfused";
+  if (!w.hides_tensor) text += ", tensor communication shown";
+  if (!w.hides_data) text += ", data communication shown";
+  if (!w.hides_transfers) text += ", transfers shown";
   return text + fmt::format(", zero {}, mbs {}, recompute {}", w.zero, w.microbatch, RecomputeText(w));
 }
 

@@ -9,14 +9,6 @@ double SecondsOf(const Candidate& one) { return one.step.total().value; }
 
 }  // namespace
 
-std::vector<Candidate> FrontOfOne(std::vector<Candidate> all) {
-  std::ranges::stable_sort(all, {}, [](const Candidate& one) { return one.memory.total(); });
-  std::vector<Candidate> front;
-  for (Candidate& one : all)
-    if (front.empty() || SecondsOf(one) < SecondsOf(front.back())) front.push_back(std::move(one));
-  return front;
-}
-
 std::vector<Candidate> FrontOfAll(std::vector<Candidate> all) {
   const bool priced = std::ranges::all_of(all, [](const Candidate& one) { return Dollars(one) > 0; });
   const auto money = [&](const Candidate& one) {

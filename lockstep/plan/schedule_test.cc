@@ -28,13 +28,13 @@ Workload Pipelined(Schedule schedule, int stages, int batches) {
 
 // Of 8 stages, F = 1, B = 1.2, W = .8.
 TEST(Schedule, BubblesByHand) {
-  const Passes others{7, 8.4, 5.6};
-  EXPECT_THAT(BubbleSeconds(Schedule::k1F1B, 8, 1, others, .8), DoubleNear(21, 1e-12));
-  EXPECT_THAT(BubbleSeconds(Schedule::k1F1B, 8, 3, others, .8), DoubleNear(7, 1e-12));
-  EXPECT_THAT(BubbleSeconds(Schedule::kZeroBubbleH1, 8, 1, others, .8), DoubleNear(9.8, 1e-12));
-  EXPECT_THAT(BubbleSeconds(Schedule::kZeroBubble2p, 8, 1, others, .8), DoubleNear(4.2, 1e-12));
-  EXPECT_THAT(BubbleSeconds(Schedule::kDualPipe, 8, 1, others, .8), DoubleNear(3 * (3 + 2 - 2.4), 1e-12));
-  EXPECT_EQ(BubbleSeconds(Schedule::k1F1B, 1, 1, {}, .8), 0);
+  const Passes others{7, 8.4, 5.6}, each{1, 1.2, .8};
+  EXPECT_THAT(BubbleSeconds(Schedule::k1F1B, 8, 1, others, each), DoubleNear(21, 1e-12));
+  EXPECT_THAT(BubbleSeconds(Schedule::k1F1B, 8, 3, others, each), DoubleNear(7, 1e-12));
+  EXPECT_THAT(BubbleSeconds(Schedule::kZeroBubbleH1, 8, 1, others, each), DoubleNear(9.8, 1e-12));
+  EXPECT_THAT(BubbleSeconds(Schedule::kZeroBubble2p, 8, 1, others, each), DoubleNear(4.2, 1e-12));
+  EXPECT_THAT(BubbleSeconds(Schedule::kDualPipe, 8, 1, others, each), DoubleNear(3 * (3 + 2 - 2.4), 1e-12));
+  EXPECT_EQ(BubbleSeconds(Schedule::k1F1B, 1, 1, {}, each), 0);
 }
 
 // Every microbatch passes every stage once each way, its weights' gradient after its input's.
@@ -85,7 +85,7 @@ TEST(Schedule, InFlightIsWhatTheOrderHolds) {
           if (one.work == Work::kForward) most = std::max(most, ++held);
           if (one.work == Work::kWeight || one.work == Work::kBackward) --held;
         }
-        const double bound = InFlight(work, stage);
+        const double bound = InFlight(VariantOf(work), work.pp, work.Microbatches(), stage);
         EXPECT_LE(most, bound * chunks + 1e-9) << ScheduleName(schedule) << " stage " << stage;
         if (schedule != Schedule::kDualPipe) {
           EXPECT_THAT(double(most), DoubleNear(bound * chunks, 1e-9));

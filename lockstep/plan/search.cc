@@ -19,39 +19,100 @@ struct Split {
   Workload workload;
 };
 
-// What was found of one split, or of several.
+// A candidate, as far as a search looks at it.
+struct Hit {
+  double value = 0, seconds = 0, bytes = 0;
+  size_t layer = 0;  // index into Found::layers
+  Variant variant;
+};
+
+// What was found of one split.
 struct Found {
-  std::vector<Candidate> best, front, nearest;
+  std::vector<Workload> layers;  // those that some hit is of
+  std::vector<Hit> best, front;  // front: by memory, each faster than those before it
+  std::vector<Candidate> nearest;
   int64_t tried = 0, fitting = 0;
 };
 
-void KeepBest(std::vector<Candidate>& best, const SearchOptions& options) {
-  std::ranges::stable_sort(best, {}, [&](const Candidate& one) { return ValueOf(one, options.objective); });
-  if (best.size() > options.keep) best.erase(best.begin() + std::ptrdiff_t(options.keep), best.end());
+Candidate CandidateOf(const Workload& layer, const Variant& v, const Rates& rates) {
+  Workload w = layer;
+  w.schedule = v.schedule, w.chunks = v.chunks, w.zero = v.zero, w.recompute = v.recompute;
+  w.hides_data = v.hides_data, w.hides_transfers = v.hides_transfers;
+  return Predict(w, rates);
 }
 
-void KeepNearest(std::vector<Candidate>& nearest, const Candidate& one) {
-  if (nearest.empty() || one.memory.total() < nearest[0].memory.total()) nearest = {one};
-}
+// All candidates of one split. The first of equals stays before the others.
+class SplitSearch {
+ public:
+  SplitSearch(const Workload& split, const Rates& rates, const SearchOptions& options)
+      : split_(split), rates_(rates), options_(options), per_second_(ValuePerSecond(split, options.objective)) {}
 
-Found Try(const Split& split, const Rates& rates, const SearchOptions& options) {
-  Found found;
-  EachSchedule(split.workload, options.schedules, [&](const Workload& w) {
-    ++found.tried;
-    Candidate one{w, {}, PredictMemory(w)};
-    if (one.memory.total() > w.machine.memory) {
-      KeepNearest(found.nearest, one);
-      return;
+  Found Result() {
+    EachLayer(split_, options_.space, [&](const Workload& layer) { TryLayer(layer); });
+    return std::move(found_);
+  }
+
+ private:
+  void TryLayer(const Workload& layer) {
+    const StepTerms step = TermsOf(layer, rates_);
+    const MemoryTerms memory = MemoryTermsOf(layer);
+    found_.layers.push_back(layer);
+    const size_t hits = hits_;
+    for (Variant& variant : VariantsOf(layer, options_.space)) TryVariant(step, memory, variant);
+    if (hits_ == hits) found_.layers.pop_back();
+  }
+
+  // Of those that need the same memory.
+  void TryVariant(const StepTerms& step, const MemoryTerms& memory, Variant& v) {
+    const double bytes = UseOf(memory, v).total();
+    if (v.recompute == Recompute::kAsNeeded && v.recomputed_share == 0 && bytes <= memory.capacity) return;  // is none
+    const int ways = options_.space.whole ? 4 : 1;
+    found_.tried += ways;
+    if (bytes > memory.capacity) return KeepNearest(bytes, v);
+    found_.fitting += ways;
+    for (int way = 0; way < ways; ++way) {
+      v.hides_data = (way & 1) == 0, v.hides_transfers = (way & 2) == 0;
+      const double seconds = StepOf(step, v).total().value;
+      KeepBest(seconds, bytes, v);
+      KeepFront(seconds, bytes, v);
     }
-    if (w.recompute == Recompute::kAsNeeded && RecomputedShare(w) == 0) return;  // the same as none
-    ++found.fitting;
-    one.step = PredictStep(w, rates);
-    found.best.push_back(std::move(one));
-  });
-  found.front = FrontOfOne(found.best);
-  KeepBest(found.best, options);
-  return found;
-}
+  }
+
+  Hit HitOf(double seconds, double bytes, const Variant& v) {
+    ++hits_;
+    return {seconds * per_second_, seconds, bytes, found_.layers.size() - 1, v};
+  }
+
+  void KeepBest(double seconds, double bytes, const Variant& v) {
+    std::vector<Hit>& best = found_.best;
+    const double value = seconds * per_second_;
+    if (best.size() == options_.keep && value >= best.back().value) return;
+    if (best.size() == options_.keep) best.pop_back();
+    best.insert(std::ranges::upper_bound(best, value, {}, &Hit::value), HitOf(seconds, bytes, v));
+  }
+
+  void KeepFront(double seconds, double bytes, const Variant& v) {
+    std::vector<Hit>& front = found_.front;
+    auto at = std::ranges::upper_bound(front, bytes, {}, &Hit::bytes);
+    if (at != front.begin() && std::prev(at)->seconds <= seconds) return;
+    if (at != front.begin() && std::prev(at)->bytes == bytes) --at;
+    const auto slower = std::find_if(at, front.end(), [&](const Hit& one) { return one.seconds < seconds; });
+    at = front.erase(at, slower);
+    front.insert(at, HitOf(seconds, bytes, v));
+  }
+
+  void KeepNearest(double bytes, const Variant& v) {
+    if (!found_.nearest.empty() && bytes >= found_.nearest[0].memory.total()) return;
+    found_.nearest = {CandidateOf(found_.layers.back(), v, rates_)};
+  }
+
+  const Workload& split_;
+  const Rates& rates_;
+  const SearchOptions& options_;
+  const double per_second_;
+  Found found_;
+  size_t hits_ = 0;
+};
 
 // Splits are tried by several threads, and what was found is put together in the order of splits.
 class Searcher {
@@ -67,20 +128,29 @@ class Searcher {
     SearchResult result;
     result.stopped = stopped;
     std::vector<Candidate> front;
-    for (Found& found : found_) {
+    for (size_t i = 0; i < found_.size(); ++i) {
+      const Rates& rates = clusters_[splits_[i].cluster].rates;
+      const Found& found = found_[i];
       result.tried += found.tried;
       result.fitting += found.fitting;
-      std::ranges::move(found.best, std::back_inserter(result.best));
-      std::ranges::move(found.front, std::back_inserter(front));
-      for (const Candidate& one : found.nearest) KeepNearest(result.nearest, one);
+      for (const Hit& hit : found.best)
+        result.best.push_back(CandidateOf(found.layers[hit.layer], hit.variant, rates));
+      for (const Hit& hit : found.front) front.push_back(CandidateOf(found.layers[hit.layer], hit.variant, rates));
+      for (const Candidate& one : found.nearest)
+        if (result.nearest.empty() || one.memory.total() < result.nearest[0].memory.total()) result.nearest = {one};
+      KeepBest(result.best);
     }
-    KeepBest(result.best, options_);
     if (result.fitting > 0) result.nearest.clear();
     result.pareto = FrontOfAll(std::move(front));
     return result;
   }
 
  private:
+  void KeepBest(std::vector<Candidate>& best) const {
+    std::ranges::stable_sort(best, {}, [&](const Candidate& one) { return ValueOf(one, options_.objective); });
+    if (best.size() > options_.keep) best.erase(best.begin() + std::ptrdiff_t(options_.keep), best.end());
+  }
+
   // Returns whether it was told to end early.
   bool TryAll() {
     std::vector<std::jthread> threads;
@@ -97,7 +167,7 @@ class Searcher {
     while (!stops_) {
       const size_t at = next_++;
       if (at >= splits_.size()) break;
-      found_[at] = Try(splits_[at], clusters_[splits_[at].cluster].rates, options_);
+      found_[at] = SplitSearch(splits_[at].workload, clusters_[splits_[at].cluster].rates, options_).Result();
     }
     const std::lock_guard lock(mutex_);
     ++ended_;
@@ -121,18 +191,15 @@ Candidate Predict(const Workload& workload, const Rates& rates) {
   return {workload, PredictStep(workload, rates), PredictMemory(workload)};
 }
 
-double Dollars(const Candidate& one) {
-  const Workload& w = one.workload;
-  return w.accelerators * w.machine.usd_per_hour / 3600 * one.step.total().value;
-}
-double Joules(const Candidate& one) {
-  const Workload& w = one.workload;
-  return w.accelerators * w.machine.power * one.step.total().value;
+double ValuePerSecond(const Workload& w, Objective objective) {
+  if (objective == Objective::kCost) return w.accelerators * w.machine.usd_per_hour / 3600;
+  return objective == Objective::kEnergy ? w.accelerators * w.machine.power : 1;
 }
 double ValueOf(const Candidate& one, Objective objective) {
-  if (objective == Objective::kCost) return Dollars(one);
-  return objective == Objective::kEnergy ? Joules(one) : one.step.total().value;
+  return one.step.total().value * ValuePerSecond(one.workload, objective);
 }
+double Dollars(const Candidate& one) { return ValueOf(one, Objective::kCost); }
+double Joules(const Candidate& one) { return ValueOf(one, Objective::kEnergy); }
 
 SearchResult Search(std::span<const Cluster> clusters, const SearchOptions& options) {
   return Searcher(clusters, options).Result();

@@ -1,5 +1,6 @@
 // Every layout of a model on one or more clusters: predicted, sorted, the best kept. Exhaustive, so exact: what is left
-// out is what does not divide, and what does not fit the memory. The same result on any number of threads.
+// out is what does not divide, and what does not fit the memory. The same result on any number of threads. Cost: a tenth of
+// a microsecond a candidate (docs/models/plan.md), for what candidates share is computed once.
 //
 //   const SearchResult result = Search({base}, rates, {.keep = 5});  // base: the model, the work, the machine, how many
 //   result.best.front().step.total();
@@ -13,6 +14,7 @@
 #include "lockstep/plan/layout.h"
 #include "lockstep/plan/memory.h"
 #include "lockstep/plan/rates.h"
+#include "lockstep/plan/search_space.h"
 #include "lockstep/plan/step.h"
 #include "lockstep/plan/workload.h"
 
@@ -30,11 +32,12 @@ enum class Objective { kTime, kCost, kEnergy };
 double Dollars(const Candidate& candidate);  // of a step; 0: the machine has no price
 double Joules(const Candidate& candidate);   // of a step; 0: its power is not known
 double ValueOf(const Candidate& candidate, Objective objective);
+double ValuePerSecond(const Workload& workload, Objective objective);
 
 struct SearchOptions {
   size_t keep = 5;
   Objective objective = Objective::kTime;
-  std::vector<Schedule> schedules = {Schedule::k1F1B};
+  SearchSpace space = {};
   unsigned threads = 1;
   // Asked and told every tenth of a second, by the thread that called: whether to end with what there is; how far it is.
   std::function<bool()> stops = nullptr;
@@ -52,7 +55,7 @@ struct SearchResult {
   // Of those that fit, each that no other beats in time, memory and money; by time. Money: accelerators x time, where a
   // machine has no price.
   std::vector<Candidate> pareto;
-  int64_t tried = 0, fitting = 0;
+  int64_t tried = 0, fitting = 0;  // as needed is not tried where none is needed
   std::vector<Candidate> nearest;  // where none fits: one, that which needs least
   bool stopped = false;
 };

@@ -16,15 +16,20 @@ std::vector<int> DivisorsOf(int64_t value, int64_t most) {
   return divisors;
 }
 
-void EachMemory(const Workload& scheduled, const Visit& visit) {
-  Workload w = scheduled;
-  for (const int zero : {1, 3}) {
-    // Else weights are gathered for each microbatch of each stage.
-    if (zero == 3 && (w.pp > 1 || w.dp * w.cp == 1)) continue;
-    w.zero = zero;
-    for (const Recompute recompute : {Recompute::kNone, Recompute::kAsNeeded, Recompute::kFull}) {
-      w.recompute = recompute;
-      visit(w);
+std::vector<int> ZerosOf(const Workload& w, const SearchSpace& space) {
+  if (w.dp * w.cp == 1) return {1};
+  if (space.whole) return {0, 1, 2, 3};
+  return w.pp > 1 ? std::vector{1} : std::vector{1, 3};
+}
+
+void AddMemory(const Workload& w, const SearchSpace& space, Variant variant, std::vector<Variant>& all) {
+  for (const int zero : ZerosOf(w, space)) {
+    variant.zero = zero;
+    for (const Recompute recompute :
+         {Recompute::kNone, Recompute::kSelective, Recompute::kAsNeeded, Recompute::kFull}) {
+      if (recompute == Recompute::kSelective && !space.whole) continue;
+      variant.recompute = recompute;
+      all.push_back(variant);
     }
   }
 }
@@ -57,20 +62,35 @@ void EachSplit(const Workload& base, const Visit& visit) {
   }
 }
 
-void EachSchedule(const Workload& split, std::span<const Schedule> schedules, const Visit& visit) {
+void EachLayer(const Workload& split, const SearchSpace& space, const Visit& visit) {
+  // Both ways, where the usual one is not off already.
+  const auto ways = [&](bool usual) {
+    return space.whole && usual ? std::vector<char>{1, 0} : std::vector<char>{static_cast<char>(usual)};
+  };
   Workload w = split;
   for (const int microbatch : DivisorsOf(w.global_batch / w.dp, kMostMicrobatch)) {
     w.microbatch = microbatch;
-    for (const Schedule schedule : schedules) {
-      if (w.pp == 1 && schedule != Schedule::k1F1B) continue;
-      w.schedule = schedule;
-      const bool interleaves = w.pp > 1 && schedule == Schedule::k1F1B;
-      for (const int chunks : DivisorsOf(interleaves ? w.layers / w.pp : 1, kMostChunks)) {
-        w.chunks = chunks;
-        if (CheckSchedule(w).ok()) EachMemory(w, visit);
-      }
+    for (const char sequence_parallel : ways(split.sequence_parallel))
+      for (const char flash : ways(split.flash))
+        for (const char hides_tensor : ways(split.hides_tensor && split.tp > 1)) {
+          w.sequence_parallel = sequence_parallel != 0, w.flash = flash != 0;
+          w.hides_tensor = hides_tensor != 0 || split.tp == 1;
+          visit(w);
+        }
+  }
+}
+
+std::vector<Variant> VariantsOf(const Workload& w, const SearchSpace& space) {
+  std::vector<Variant> all;
+  for (const Schedule schedule : space.schedules) {
+    const bool interleaves = w.pp > 1 && schedule == Schedule::k1F1B;
+    for (const int chunks : DivisorsOf(interleaves ? w.layers / w.pp : 1, kMostChunks)) {
+      Variant variant = VariantOf(w);
+      variant.schedule = schedule, variant.chunks = chunks;
+      if (CanRun(variant, w.pp, w.Microbatches())) AddMemory(w, space, variant, all);
     }
   }
+  return all;
 }
 
 }  // namespace lockstep::plan

@@ -64,6 +64,53 @@ TEST(Search, SaysWhatNeedsLeastWhereNothingFits) {
   EXPECT_GT(result.nearest[0].memory.total(), 5e9);
 }
 
+// Calls `visit` for each candidate of the whole space of a layout of ranks, written apart from the search.
+template <typename Visit>
+void EachOfWhole(Workload w, const Visit& visit) {
+  const bool shards = w.dp * w.cp > 1;
+  for (int flags = 0; flags < 32; ++flags) {
+    w.sequence_parallel = (flags & 1) == 0, w.flash = (flags & 2) == 0, w.hides_tensor = (flags & 4) == 0;
+    w.hides_data = (flags & 8) == 0, w.hides_transfers = (flags & 16) == 0;
+    if (w.tp == 1 && (w.sequence_parallel || !w.hides_tensor)) continue;
+    for (w.zero = shards ? 0 : 1; w.zero <= (shards ? 3 : 1); ++w.zero)
+      for (const Recompute recompute :
+           {Recompute::kNone, Recompute::kSelective, Recompute::kAsNeeded, Recompute::kFull}) {
+        w.recompute = recompute;
+        if (recompute != Recompute::kAsNeeded || RecomputedShare(w) > 0) visit(w);
+      }
+  }
+}
+
+// The twenty best of the whole space are the twenty best of all candidates, each predicted by itself.
+TEST(Search, TheWholeSpaceToTheLastBit) {
+  Workload base = TestWorkload();
+  base.accelerators = 8, base.global_batch = 32;
+  std::vector<double> seconds;
+  for (const int tp : {1, 2, 4, 8})
+    for (const int pp : {1, 2, 4, 8})
+      for (const int cp : {1, 2, 4, 8})
+        for (const int microbatch : {1, 2, 4, 8, 16, 32})
+          for (const int chunks : {1, 2, 4, 8, 16})
+            for (const Schedule schedule : {Schedule::k1F1B, Schedule::kZeroBubbleH1, Schedule::kDualPipe}) {
+              Workload w = base;
+              w.tp = tp, w.pp = pp, w.cp = cp, w.microbatch = microbatch, w.chunks = chunks, w.schedule = schedule;
+              w.dp = 8 / (tp * pp * cp);
+              if (!w.Validate().ok() || 32 % (w.dp * microbatch) != 0 || 16 / pp % chunks != 0) continue;
+              if (!CanRun(VariantOf(w), pp, w.Microbatches())) continue;
+              EachOfWhole(w, [&](const Workload& one) {
+                if (PredictMemory(one).total() <= one.machine.memory)
+                  seconds.push_back(PredictStep(one, Rates{}).total().value);
+              });
+            }
+  std::ranges::sort(seconds);
+  SearchOptions options{.keep = 20};
+  options.space = {{Schedule::k1F1B, Schedule::kZeroBubbleH1, Schedule::kDualPipe}, true};
+  const SearchResult result = SearchOne(base, options);
+  EXPECT_EQ(result.fitting, std::ssize(seconds));
+  ASSERT_EQ(result.best.size(), 20U);
+  for (size_t i = 0; i < 20; ++i) EXPECT_EQ(result.best[i].step.total().value, seconds[i]) << i;
+}
+
 // Of what fits nowhere each remedy is tried before it is named.
 TEST(Fit, SaysWhatWouldFitCheapestFirst) {
   Workload work = TestWorkload();
@@ -106,7 +153,7 @@ TEST(Search, ObjectivesAndClusters) {
 
 TEST(Search, TheSameOnAnyNumberOfThreads) {
   SearchOptions options{.keep = 20};
-  options.schedules = {Schedule::k1F1B, Schedule::kZeroBubbleH1, Schedule::kZeroBubble2p, Schedule::kDualPipe};
+  options.space.schedules = {Schedule::k1F1B, Schedule::kZeroBubbleH1, Schedule::kZeroBubble2p, Schedule::kDualPipe};
   const SearchResult one = SearchOne(TestWorkload(), options);
   options.threads = 4;
   const SearchResult four = SearchOne(TestWorkload(), options);

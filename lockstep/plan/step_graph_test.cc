@@ -78,8 +78,10 @@ TEST(StepGraph, AgreesWhereStagesDiffer) {
     work.layers = 0;
     for (const int layers : work.stage_layers) work.layers += layers;
     ASSERT_TRUE(work.Validate().ok());
-    const double closed = PredictStep(work, Rates{}).total().value;
-    EXPECT_THAT(Graphed(work, Rates{}) / closed, DoubleNear(1, .02)) << LayoutText(work) << " " << work.Microbatches();
+    const double ratio = Graphed(work, Rates{}) / PredictStep(work, Rates{}).total().value;
+    // Of ZB-H1 the closed form knows stages that are alike; where they differ it says up to 7 % more than the graph.
+    EXPECT_GT(ratio, work.schedule == Schedule::k1F1B ? .98 : .93) << LayoutText(work) << " " << work.Microbatches();
+    EXPECT_LT(ratio, 1.02) << LayoutText(work) << " " << work.Microbatches();
   }
 }
 
@@ -89,7 +91,7 @@ TEST(StepGraph, ABubbleByHand) {
   work.accelerators = work.pp = 4, work.global_batch = 8;
   work.vocabulary = 1;
   Rates rates;
-  rates.pipeline_hidden = 1, rates.step = 0, rates.straggle = 0, rates.optimizer_bytes = 0;
+  rates.pipeline_hidden = 1, rates.microbatch = 0, rates.step = 0, rates.straggle = 0, rates.optimizer_bytes = 0;
   const StageTimes times = PredictStage(work, rates);
   const double forward = 4 * times.layer.forward, input = 4 * times.layer.input, weight = 4 * times.layer.weight;
   EXPECT_THAT(Graphed(work, rates) / ((8 + 3) * (forward + input + weight)), DoubleNear(1, 1e-3));

@@ -44,6 +44,9 @@ absl::Status Workload::Validate() const {
   if (experts > 0 && (top_k < 1 || expert_ffn < 1 || top_k > experts))
     return InvalidArgument("{} experts need a topk of 1 to {} and a moe_ffn, found {} and {}", experts, experts, top_k,
                            expert_ffn);
+  if (dense_layers < 0 || dense_layers > layers || shared_experts < 0)
+    return InvalidArgument("dense_layers must be 0 to {}, and shared_experts not below 0; found {} and {}", layers,
+                           dense_layers, shared_experts);
   if (experts > 0 && experts % ep != 0) return InvalidArgument("{} experts can't be split over ep {}", experts, ep);
   if (static_cast<int64_t>(dp) * microbatch > global_batch)
     return InvalidArgument("a batch of {} can't be split over dp {} in microbatches of {}", global_batch, dp,
@@ -58,12 +61,22 @@ double Workload::StageLayers(int stage) const {
 }
 
 double Workload::LayerParameters() const {
-  const double h = hidden, matrices = gated ? 3 : 2;
-  const double attention = 2 * h * heads * head_dim + 2 * h * kv_heads * head_dim;
-  const double feed_forward = experts > 0 ? h * experts + matrices * h * expert_ffn * experts : matrices * h * ffn;
-  return attention + feed_forward;
+  if (experts == 0) return DenseLayerParameters();
+  const double matrices = gated ? 3 : 2, h = hidden;
+  return AttentionParameters() + h * experts + matrices * h * expert_ffn * (experts + shared_experts);
 }
 
-double Workload::Parameters() const { return layers * LayerParameters() + 2.0 * vocabulary * hidden; }
+double Workload::DenseLayerParameters() const { return AttentionParameters() + (gated ? 3.0 : 2.0) * hidden * ffn; }
+
+double Workload::AttentionParameters() const { return 2.0 * hidden * head_dim * (heads + kv_heads); }
+
+double Workload::ExpertParameters() const {
+  return experts > 0 ? (gated ? 3.0 : 2.0) * hidden * expert_ffn * experts : 0;
+}
+
+double Workload::Parameters() const {
+  const double mixed = experts > 0 ? layers - dense_layers : layers;
+  return mixed * LayerParameters() + (layers - mixed) * DenseLayerParameters() + 2.0 * vocabulary * hidden;
+}
 
 }  // namespace lockstep::plan
