@@ -21,7 +21,7 @@ double StateBytes(const Workload& w, double ranks) {
     case 2:
       return 2 + (w.keeps.gradient_bytes + 12) / ranks;
     default:
-      return 16 / ranks + (w.pp > 1 ? (2 + w.keeps.gradient_bytes) * (1 - 1 / ranks) : 0);
+      return 16 / ranks + (w.pp > 1 && ranks > 1 ? 2 + w.keeps.gradient_bytes : 0);
   }
 }
 
