@@ -58,5 +58,5 @@ def ticks(low, high):
 def dots(one, colour, number, x, y):
     row = SIZE - BOTTOM - 16 - 18 * number
     parts = [f'<circle cx="{x(measured):.1f}" cy="{y(predicted):.1f}" r="2.5" fill="{colour}" fill-opacity="0.6"/>' for measured, predicted in one.points]
-    return [*parts, f'<circle cx="{SIZE - 230}" cy="{row - 4}" r="4" fill="{colour}"/>',
-            f'<text x="{SIZE - 220}" y="{row}">{html.escape(one.name)}, {len(one.points)} runs</text>']
+    return [*parts, f'<circle cx="{SIZE - 290}" cy="{row - 4}" r="4" fill="{colour}"/>',
+            f'<text x="{SIZE - 280}" y="{row}">{html.escape(one.name)}, {len(one.points)} runs</text>']

@@ -129,6 +129,9 @@ void AddWork(CLI::App& command, PlanFlags& flags) {
       .add_option("--stack", flags.stack, "Whose habits: nemo, megatron-core, torchtitan, ... (presets/plan/stacks.toml)")
       ->capture_default_str();
   command.add_option("--calibration", flags.calibration, "Folder of `lockstep plan calibrate`; default: the presets");
+  command.add_option("--training", flags.training, "full, or lora: adapters beside frozen weights")
+      ->check(CLI::IsMember({"full", "lora"}))
+      ->capture_default_str();
   command.add_option("--usd-per-hour", flags.usd_per_hour, "Price of an accelerator, in dollars an hour")
       ->check(CLI::PositiveNumber);
   command.add_option("--power-w", flags.power, "Watts of an accelerator with its share of the host")

@@ -84,6 +84,7 @@ absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags
   LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
   LS_RETURN_IF_ERROR(plan::TakeModel(flags.model, cluster::Presets(installation.presets), work));
   LS_RETURN_IF_ERROR(TakePrecision(flags.precision, work));
+  if (flags.training == "lora") work.training = plan::Training::kLora;
   LS_RETURN_IF_ERROR(CheckWork(work));
   return cluster;
 }

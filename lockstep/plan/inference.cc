@@ -20,6 +20,7 @@ double WeightBytes(const Workload& w) {
 }
 // Keys and values of one token, in the layers and heads of one accelerator.
 double CacheOfToken(const Workload& w) {
+  if (w.latent.kv_rank > 0) return kBytes * (w.latent.kv_rank + w.latent.rope) * w.layers / w.pp;
   const double heads = std::max(1.0, double(w.kv_heads) / w.tp);
   return 2 * kBytes * heads * w.head_dim * w.layers / w.pp;
 }

@@ -97,6 +97,7 @@ TEST_F(Measured, AFrameworkIsAStack) {
   EXPECT_EQ(stack("NeMo AutoModel TE + DeepEP", {.sharded = true}), "automodel");
   EXPECT_EQ(stack("Megatron-LM 2021", {.unfused = true}), "megatron-lm-2021");
   EXPECT_EQ(stack("Megatron-LM", {}), "megatron-core") << "the same name, but its attention is fused";
+  EXPECT_EQ(stack("a JAX stack, paxml", {.sharded = true}), "xla");
   EXPECT_TRUE(known_.stacks.OfFramework("nobody's", {.sharded = true}).memory.eager);
   EXPECT_FALSE(known_.stacks.OfFramework("nobody's", {}).memory.eager);
 }

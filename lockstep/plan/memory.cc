@@ -24,7 +24,7 @@ double StateBytes(const MemoryTerms& t, const Variant& v, double ranks) {
     case 2:
       return CopiesOf(v.schedule) * 2 + (gradient + 12) / ranks;
     default:
-      return 16 / ranks + (t.pp > 1 ? whole * (1 - 1 / ranks) : 0);
+      return 16 / ranks + (t.pp > 1 && ranks > 1 ? whole : 0);
   }
 }
 
@@ -71,6 +71,14 @@ StageTerms StageOf(const Workload& w, int stage, double layers) {
           .logits = has_head ? w.keeps.logit_bytes * tokens * w.vocabulary / w.tp : 0};
 }
 
+// Of the last of interleaved stages as few as published runs needed, which are predicted less well by what its order
+// holds: the memory of 64 runs within 5.6 %, not 5.1.
+double UnderWay(const MemoryTerms& t, const StageTerms& stage, const Variant& v) {
+  const bool is_last = stage.stage > 0 && stage.stage == static_cast<int>(t.pp) - 1;
+  if (v.schedule == Schedule::k1F1B && v.chunks > 1 && is_last) return 1 + (t.pp - 1) / (t.pp * v.chunks);
+  return InFlight(v, t.pp, t.microbatches, stage.stage);
+}
+
 MemoryUse StageUse(const MemoryTerms& t, const StageTerms& stage, const Variant& v) {
   MemoryUse use;
   if (t.adapts)  // frozen weights in 16 bits, and adapters of a hundredth with their optimizer
@@ -80,7 +88,7 @@ MemoryUse StageUse(const MemoryTerms& t, const StageTerms& stage, const Variant&
   const double kept = v.recompute == Recompute::kFull        ? t.input
                       : v.recompute == Recompute::kSelective ? t.selected
                                                              : t.all;
-  const double in_flight = InFlight(v, t.pp, t.microbatches, stage.stage);
+  const double in_flight = UnderWay(t, stage, v);
   const double again = kept < t.all ? t.all : 0;  // of the layer that is computed again
   use.activations = t.unit * ((kept * stage.layers + t.buffers) * in_flight + again + t.gathered);
   use.logits = stage.logits;

@@ -1,5 +1,6 @@
 #include "lockstep/plan/model_file.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/file.h"
@@ -14,6 +15,20 @@ int Size(const Json& config, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (const int64_t value = IntegerAt(config, key, 0); value > 0 && value < 1'000'000'000) return int(value);
   return 0;
+}
+
+void TakeLatent(const Json& config, Workload& w) {
+  w.latent = {Size(config, {"q_lora_rank"}), Size(config, {"kv_lora_rank"}), Size(config, {"qk_rope_head_dim"}),
+              Size(config, {"v_head_dim"})};
+  if (w.latent.kv_rank > 0) w.head_dim = Size(config, {"qk_nope_head_dim"}) + w.latent.rope;
+}
+
+// A token for each patch of the image, and one for the class; each sees all others.
+void TakeVision(const Json& config, Workload& w) {
+  const int image = Size(config, {"image_size"}), patch = Size(config, {"patch_size"});
+  w.causal = false;
+  if (w.vocabulary == 0) w.vocabulary = std::max(1000, Size(config, {"num_labels"}));
+  if (w.sequence == 0 && image > 0 && patch > 0) w.sequence = (image / patch) * (image / patch) + 1;
 }
 
 }  // namespace
@@ -31,6 +46,10 @@ absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Wor
   w.experts = Size(config, {"num_local_experts", "n_routed_experts", "num_experts"});
   w.top_k = Size(config, {"num_experts_per_tok"});
   w.expert_ffn = Size(config, {"moe_intermediate_size"});
+  w.dense_layers = w.experts > 0 ? Size(config, {"first_k_dense_replace"}) : 0;
+  w.shared_experts = w.experts > 0 ? Size(config, {"n_shared_experts"}) : 0;
+  TakeLatent(config, w);
+  if (TextAt(config, "model_type") == "vit") TakeVision(config, w);
   // An MLP of two matrices is that of GPT-2 and its like, whose keys are others.
   w.gated = !config.contains("n_embd") && TextAt(config, "hidden_act") != "gelu";
   if (w.ffn == 0) w.ffn = 4 * w.hidden;
@@ -39,6 +58,8 @@ absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Wor
   if (w.experts > 0 && w.expert_ffn == 0) w.expert_ffn = w.ffn;
   if (w.experts > 0 && w.top_k == 0)
     return InvalidArgument("{}: {} experts, but no num_experts_per_tok", path, w.experts);
+  if (w.latent.kv_rank > 0 && (w.latent.value == 0 || w.head_dim == w.latent.rope))
+    return InvalidArgument("{}: latent attention needs qk_nope_head_dim, qk_rope_head_dim and v_head_dim", path);
   const std::pair<const char*, int> needed[] = {{"hidden_size", w.hidden},
                                                 {"num_hidden_layers", w.layers},
                                                 {"num_attention_heads", w.heads},

@@ -10,8 +10,8 @@
 namespace lockstep::plan {
 namespace {
 
-// Of residuals: beyond about twice the scatter, more error costs little more.
-constexpr double kScatter = .05, kFreedom = 3, kWeight = 2;
+// Of residuals: beyond about a fifth, more error costs little more.
+constexpr double kScatter = .05, kFreedom = 20, kWeight = 2;
 // Of an unknown, in its field's spread.
 constexpr double kCommon = 1, kOfKind = 1, kOfHardware = 1.2, kOfStack = .7;
 constexpr double kLeastFigure = 1e-9;  // a logarithm needs one
@@ -147,37 +147,43 @@ RateFit::Normal RateFit::Linearized(const std::vector<double>& residuals) const 
   return normal;
 }
 
-// Runs of a group depend on the same unknowns, so their share of the matrix is summed up by field first.
-void RateFit::AddGroup(const Group& group, const std::vector<double>& residuals, Normal& normal) const {
+RateFit::Normal RateFit::ByField(const Group& group, const std::vector<double>& residuals) const {
   const auto fields = RateFields();
+  const size_t n = fields.size();
   const Rates rates = RatesOf(at_, group.hardware, group.stack);
-  std::vector<Terms> terms;
-  std::vector<Rates> nudged;
-  for (size_t f = 0; f < fields.size(); ++f) {
-    terms.push_back(TermsOf(f, group.hardware, group.stack));
-    nudged.push_back(rates);
-    nudged.back().*fields[f].member = FromUnknown(fields[f], Sum(at_, f, group.hardware, group.stack) + kNudge);
-  }
-  std::vector<double> squares(fields.size() * fields.size()), right(fields.size()), slopes(fields.size());
+  std::vector<Rates> nudged(n, rates);
+  for (size_t f = 0; f < n; ++f)
+    nudged[f].*fields[f].member = FromUnknown(fields[f], Sum(at_, f, group.hardware, group.stack) + kNudge);
+  Normal sums{std::vector<double>(n * n), std::vector<double>(n)};
+  std::vector<double> slopes(n);
   for (const size_t i : group.runs) {
     const Workload& work = runs_[i]->workload();
     const double predicted = PredictStep(work, rates).total().value, residual = residuals[i];
-    for (size_t f = 0; f < fields.size(); ++f)
+    for (size_t f = 0; f < n; ++f)
       slopes[f] = std::log(PredictStep(work, nudged[f]).total().value / predicted) / kNudge;
-    const double weight =
-        weights_[i] / (kScatter * kScatter) / (1 + residual * residual / (kFreedom * kScatter * kScatter));
-    for (size_t f = 0; f < fields.size(); ++f) {
-      right[f] += weight * slopes[f] * residual;
-      for (size_t g = 0; g < fields.size(); ++g) squares[f * fields.size() + g] += weight * slopes[f] * slopes[g];
+    const double far = 1 + residual * residual / (kFreedom * kScatter * kScatter);
+    const double weight = weights_[i] / (kScatter * kScatter * far);
+    for (size_t f = 0; f < n; ++f) {
+      sums.right[f] += weight * slopes[f] * residual;
+      for (size_t g = 0; g < n; ++g) sums.matrix[f * n + g] += weight * slopes[f] * slopes[g];
     }
   }
-  const size_t n = at_.size();
-  for (size_t f = 0; f < fields.size(); ++f) {
+  return sums;
+}
+
+// Runs of a group depend on the same unknowns, so they are summed up by field first.
+void RateFit::AddGroup(const Group& group, const std::vector<double>& residuals, Normal& normal) const {
+  const Normal sums = ByField(group, residuals);
+  const size_t fields = first_.size(), n = at_.size();
+  std::vector<Terms> terms;
+  for (size_t f = 0; f < fields; ++f) terms.push_back(TermsOf(f, group.hardware, group.stack));
+  for (size_t f = 0; f < fields; ++f) {
     for (size_t a = 0; a < terms[f].count; ++a) {
-      normal.right[terms[f].index[a]] += right[f];
-      for (size_t g = 0; g < fields.size(); ++g)
+      const size_t row = terms[f].index[a];
+      normal.right[row] += sums.right[f];
+      for (size_t g = 0; g < fields; ++g)
         for (size_t b = 0; b < terms[g].count; ++b)
-          normal.matrix[terms[f].index[a] * n + terms[g].index[b]] += squares[f * fields.size() + g];
+          normal.matrix[row * n + terms[g].index[b]] += sums.matrix[f * fields + g];
     }
   }
 }

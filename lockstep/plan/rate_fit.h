@@ -26,7 +26,7 @@ class RateFit {
     size_t hardware = 0, stack = 0;
     std::vector<size_t> runs;
   };
-  struct Normal {  // matrix x step = right, the lower half of the matrix alone
+  struct Normal {  // matrix x step = right
     std::vector<double> matrix, right;
   };
 
@@ -38,6 +38,7 @@ class RateFit {
   std::vector<double> Residuals(const std::vector<double>& at) const;
   double Cost(const std::vector<double>& at, const std::vector<double>& residuals) const;
   Normal Linearized(const std::vector<double>& residuals) const;
+  Normal ByField(const Group& group, const std::vector<double>& residuals) const;
   void AddGroup(const Group& group, const std::vector<double>& residuals, Normal& normal) const;
 
   const Runs& runs_;

@@ -12,11 +12,11 @@ constexpr double kGiB = 1024.0 * 1024 * 1024, kJoulesPerKwh = 3.6e6;
 
 // Six operations per active parameter and token, and attention in full, as most sources count.
 double Mfu(const Workload& w, double step_s) {
-  const double h = w.hidden, tokens = double(w.global_batch) * w.sequence, inner = double(w.heads) * w.head_dim;
-  const double width = w.experts > 0 ? double(w.expert_ffn) * w.top_k : w.ffn;
-  const double layer = 2 * h * inner + 2 * h * w.kv_heads * w.head_dim + (w.gated ? 3 : 2) * h * width;
-  const double flops =
-      6 * (w.layers * layer + h * w.vocabulary) * tokens + 12.0 * w.layers * inner * w.sequence * tokens;
+  const double h = w.hidden, tokens = double(w.global_batch) * w.sequence, matrices = w.gated ? 3 : 2;
+  const double mixed = w.experts > 0 ? w.layers - w.dense_layers : 0;
+  const double width = mixed * w.expert_ffn * (w.top_k + w.shared_experts) + (w.layers - mixed) * w.ffn;
+  const double active = w.layers * w.AttentionParameters() + matrices * h * width + h * w.vocabulary;
+  const double flops = 6 * active * tokens + 12.0 * w.layers * w.heads * w.ScoreDim() * w.sequence * tokens;
   return flops / (w.accelerators * w.machine.bf16 * step_s);
 }
 

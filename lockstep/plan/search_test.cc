@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include "lockstep/plan/fit.h"
-#include "lockstep/plan/model_file.h"
 #include "lockstep/plan/test_workload.h"
 
 namespace lockstep::plan {
@@ -172,21 +171,6 @@ TEST(Search, EndsEarlyWithWhatItHas) {
   bool asked = false;
   const SearchResult result = SearchOne(work, {.keep = 1, .stops = [&] { return asked = true; }});
   EXPECT_EQ(result.stopped, asked) << "where it was over sooner, nobody asked";
-}
-
-TEST(ModelFile, OfHuggingFace) {
-  Workload work;
-  const auto status = TakeHuggingFace(
-      R"({"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-          "intermediate_size": 14336, "vocab_size": 32000, "num_local_experts": 8, "num_experts_per_tok": 2,
-          "hidden_act": "silu"})",
-      "config.json", work);
-  ASSERT_TRUE(status.ok()) << status;
-  EXPECT_EQ(work.head_dim, 128);
-  EXPECT_EQ(work.expert_ffn, 14336);
-  EXPECT_TRUE(work.gated);
-  EXPECT_THAT(Message(TakeHuggingFace(R"({"hidden_size": 4096})", "c.json", work)), HasSubstr("num_hidden_layers"));
-  EXPECT_THAT(Message(TakeHuggingFace("[", "c.json", work)), HasSubstr("no JSON object"));
 }
 
 }  // namespace

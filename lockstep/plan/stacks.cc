@@ -1,5 +1,6 @@
 #include "lockstep/plan/stacks.h"
 
+#include <absl/strings/ascii.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -36,20 +37,30 @@ const Stack* Stacks::Find(std::string_view name) const {
 }
 
 const Stack& Stacks::OfFramework(std::string_view framework, StackHints hints) const {
-  const Stack* best = nullptr;
-  size_t longest = 0;
-  for (const Stack& stack : all_) {
-    for (const std::string& start : stack.frameworks) {
-      if (stack.memory.unfused != hints.unfused || !framework.starts_with(start) || start.size() < longest) continue;
-      best = &stack;
-      longest = start.size();
-    }
-  }
+  const std::string name = absl::AsciiStrToLower(std::string(framework));
+  const auto begins = [&](const std::string& part) { return name.starts_with(part); };
+  const auto has = [&](const std::string& part) { return name.find(part) != std::string::npos; };
+  const Stack* best = Longest(hints, begins);
+  if (best == nullptr) best = Longest(hints, has);
   if (best != nullptr) return *best;
   const auto alike = std::ranges::find_if(all_, [&](const Stack& stack) {
     return stack.memory.unfused == hints.unfused && stack.memory.eager == (hints.sharded && !hints.unfused);
   });
   return alike == all_.end() ? all_.front() : *alike;
+}
+
+const Stack* Stacks::Longest(StackHints hints, const std::function<bool(const std::string&)>& fits) const {
+  const Stack* best = nullptr;
+  size_t longest = 0;
+  for (const Stack& stack : all_) {
+    for (const std::string& part : stack.frameworks) {
+      if (stack.memory.unfused != hints.unfused || part.size() <= longest || !fits(absl::AsciiStrToLower(part)))
+        continue;
+      best = &stack;
+      longest = part.size();
+    }
+  }
+  return best;
 }
 
 Rates WithHabits(Rates of_hardware, const Stack& stack) {

@@ -5,6 +5,7 @@
 //   const Rates rates = WithHabits(of_hardware, stacks.OfFramework("NeMo/Megatron-Core", {}));
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +18,7 @@ namespace lockstep::plan {
 struct Stack {
   std::string name;
   std::string kind;                     // stacks of one kind are expected to have similar habits
-  std::vector<std::string> frameworks;  // how names in tables begin
+  std::vector<std::string> frameworks;  // what names in tables begin with
   StackMemory memory;
   Rates habits;  // of Scope::kStack alone
 };
@@ -31,11 +32,14 @@ class Stacks {
  public:
   explicit Stacks(std::vector<Stack> all) : all_(std::move(all)) {}
   const Stack* Find(std::string_view name) const;
-  // That with the longest beginning that fits; attention that is unfused, or is not, has to agree.
+  // That with the longest name that the framework begins with, or else has in it; attention that is unfused, or is not,
+  // has to agree.
   const Stack& OfFramework(std::string_view framework, StackHints hints) const;
   const std::vector<Stack>& all() const { return all_; }
 
  private:
+  const Stack* Longest(StackHints hints, const std::function<bool(const std::string&)>& fits) const;
+
   std::vector<Stack> all_;
 };
 

@@ -78,8 +78,7 @@ class Model {
 
   Pass Forward() const {
     Pass pass;
-    const double h = w_.hidden, inner = double(w_.heads) * w_.head_dim, kv = double(w_.kv_heads) * w_.head_dim;
-    pass.gemm = Gemm(tokens_, (inner + 2 * kv) / w_.tp, h) + Gemm(tokens_, h, inner / w_.tp);
+    pass.gemm = w_.latent.kv_rank > 0 ? LatentProjections() : Projections();
     const double mixed = w_.experts > 0 ? 1 - double(w_.dense_layers) / w_.layers : 0;  // share of the layers
     if (mixed < 1) pass.gemm += (1 - mixed) * FeedForward(w_.ffn);
     if (mixed > 0 && w_.shared_experts > 0) pass.gemm += mixed * FeedForward(double(w_.shared_experts) * w_.expert_ffn);
@@ -91,6 +90,19 @@ class Model {
     pass.exchange = mixed * Exchange();
     pass.wait = Wait(pass, 1);
     return pass;
+  }
+
+  double Projections() const {
+    const double h = w_.hidden, inner = double(w_.heads) * w_.head_dim, kv = double(w_.kv_heads) * w_.head_dim;
+    return Gemm(tokens_, (inner + 2 * kv) / w_.tp, h) + Gemm(tokens_, h, inner / w_.tp);
+  }
+  // What is compressed is so on each rank of tp; what comes out of it is split.
+  double LatentProjections() const {
+    const LatentAttention& l = w_.latent;
+    const double h = w_.hidden, heads = double(w_.heads) / w_.tp, queries = heads * w_.head_dim;
+    const double down = l.q_rank + l.kv_rank + l.rope, keys = heads * (w_.head_dim - l.rope + l.value);
+    const double query = Gemm(tokens_, queries, l.q_rank > 0 ? l.q_rank : h);
+    return Gemm(tokens_, down, h) + query + Gemm(tokens_, keys, l.kv_rank) + Gemm(tokens_, h, heads * l.value);
   }
 
   double FeedForward(double width) const {
@@ -113,10 +125,11 @@ class Model {
   double Hidden(double share) const { return w_.blocking_launches ? 0 : share; }
 
   double Attention() const {
-    const double flops = 4.0 * w_.microbatch * w_.sequence * w_.sequence * w_.heads * w_.head_dim / w_.tp / w_.cp;
+    const double flops = 4.0 * w_.microbatch * w_.sequence * w_.sequence * w_.heads * w_.ScoreDim() / w_.tp / w_.cp;
     const double aligned = w_.head_dim % 8 == 0 ? 1 : r_.unaligned;
     const double uneven = 1 + r_.context_imbalance * (1 - 1.0 / w_.cp);
-    if (w_.flash) return uneven * flops / 2 / (m_.bf16 * r_.flash * r_.attention * aligned);  // causal
+    const double masked = w_.causal ? .5 : 1;
+    if (w_.flash) return uneven * flops * masked / (m_.bf16 * r_.flash * r_.attention * aligned);
     const double squares = double(w_.microbatch) * w_.heads / w_.tp * w_.sequence * w_.sequence;
     return flops / (m_.bf16 * r_.unfused * aligned) + Streamed(r_.softmax_passes * kBytes * squares);
   }

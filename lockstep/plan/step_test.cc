@@ -178,7 +178,7 @@ TEST(Memory, DenseLayersAndPipelinesOfShards) {
   work = Small();
   work.pp = 2, work.dp = 4, work.zero = 3;
   const double held = 4 * 12 * 1024.0 * 1024 + 32'000 * 1024.0;
-  EXPECT_THAT(PredictMemory(work).states, DoubleNear(held * (4 + .75 * 6), 1));
+  EXPECT_THAT(PredictMemory(work).states, DoubleNear(held * (4 + 6), 1));
 }
 
 TEST(Memory, RecomputationAndPipelines) {

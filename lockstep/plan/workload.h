@@ -34,6 +34,11 @@ struct StackMemory {
   double gathered_bytes = 0;   // per token and hidden unit, of what tensor parallelism gathers for one layer
 };
 enum class Training { kFull, kLora };
+// Multi-head latent attention (arXiv 2405.04434): queries (q_rank > 0), keys and values come out of narrow vectors. A
+// head's size is then that of queries and keys, of which `rope` are not compressed.
+struct LatentAttention {
+  int q_rank = 0, kv_rank = 0, rope = 0, value = 0;  // kv_rank 0: none
+};
 // The order in which the stages of a pipeline compute (schedule.h).
 enum class Schedule { k1F1B, kZeroBubbleH1, kZeroBubble2p, kDualPipe };
 
@@ -41,6 +46,8 @@ struct Workload {
   // The model.
   int layers = 0, hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocabulary = 0;
   bool gated = false;
+  bool causal = true;
+  LatentAttention latent;
   int experts = 0, top_k = 0, expert_ffn = 0;  // 0: dense
   int dense_layers = 0, shared_experts = 0;    // of a mixture: the first layers, and what every token goes to
   // The work.
@@ -73,6 +80,7 @@ struct Workload {
   double ExpertParameters() const;      // of those, what is split over ep
   double DenseLayerParameters() const;  // of a layer without a mixture
   double AttentionParameters() const;
+  double ScoreDim() const;              // of a head, in the mean of its keys and its values
   double Parameters() const;  // all, with the embedding and the output layer
 };
 

@@ -94,6 +94,16 @@ class Plan(unittest.TestCase):
         found = self.document(*LLAMA, "--schedule", "1f1b,zb-h1,zb-2p,dualpipe")
         self.assertGreater(found["candidates"], self.document(*LLAMA)["candidates"])
 
+    def test_adapters_need_less(self):
+        both = [self.document(*LLAMA, "--training", kind, "--layout", "tp=2,mbs=1") for kind in ("full", "lora")]
+        self.assertGreater(both[0]["step_time_s"], both[1]["step_time_s"])
+        self.assertGreater(both[0]["memory_gib"]["states"], 2 * both[1]["memory_gib"]["states"])
+
+    def test_the_whole_space(self):
+        usual, whole = (self.document(*LLAMA, "--space", space) for space in ("usual", "whole"))
+        self.assertGreater(whole["candidates"], 20 * usual["candidates"])
+        self.assertLessEqual(whole["best"][0]["step_time_s"], usual["best"][0]["step_time_s"])
+
     def test_the_step_as_files(self):
         timeline = self.folder / "step.json"
         words = [*LLAMA, "--layout", "tp=2,pp=4,vp=2,mbs=1", "--out"]
