@@ -82,7 +82,8 @@ struct Answer {
   std::string flags;  // of a framework; empty: not asked
 };
 
-absl::StatusOr<Answer> AnswerOf(const PlanFlags& flags, const plan::Candidate& one, const plan::Rates& rates, Json report) {
+absl::StatusOr<Answer> AnswerOf(const PlanFlags& flags, const plan::Candidate& one, const plan::Rates& rates,
+                                Json report) {
   Answer answer{std::move(report), ""};
   LS_RETURN_IF_ERROR(Extend(flags, one, rates, answer.report));
   if (flags.emit.empty()) return answer;
@@ -117,7 +118,9 @@ int Print(const absl::StatusOr<Answer>& answer, bool as_json) {
 
 void AddWork(CLI::App& command, PlanFlags& flags) {
   command.add_option("--model", flags.model, "A preset, a .toml file, or a config.json of Hugging Face");
-  command.add_option("--cluster", flags.clusters, "NAME:N, N accelerators: h100-80gb:64, or my.toml:64; several with commas")
+  command
+      .add_option("--cluster", flags.clusters,
+                  "NAME:N, N accelerators: h100-80gb:64, or my.toml:64; several with commas")
       ->delimiter(',');
   command.add_option("--batch", flags.batch, "Sequences of a step")->check(CLI::PositiveNumber);
   command.add_option("--seq", flags.sequence, "Tokens of a sequence; default: the model's context")
@@ -126,7 +129,8 @@ void AddWork(CLI::App& command, PlanFlags& flags) {
       ->check(CLI::IsMember({"bf16", "fp8", "fp4"}))
       ->capture_default_str();
   command
-      .add_option("--stack", flags.stack, "Whose habits: nemo, megatron-core, torchtitan, ... (presets/plan/stacks.toml)")
+      .add_option("--stack", flags.stack,
+                  "Whose habits: nemo, megatron-core, torchtitan, ... (presets/plan/stacks.toml)")
       ->capture_default_str();
   command.add_option("--calibration", flags.calibration, "Folder of `lockstep plan calibrate`; default: the presets");
   command.add_option("--training", flags.training, "full, or lora: adapters beside frozen weights")
@@ -139,13 +143,18 @@ void AddWork(CLI::App& command, PlanFlags& flags) {
 }
 
 void AddAsked(CLI::App& command, PlanFlags& flags) {
-  auto* layout = command.add_option("--layout", flags.layout,
-                                    "Predict this one alone: tp=8,pp=4,mbs=1,zero=1,recompute=none,schedule=zb-h1,stages=5+6+6+5");
+  auto* layout =
+      command.add_option("--layout", flags.layout,
+                         "Predict this one alone: tp=8,pp=4,mbs=1,zero=1,recompute=none,schedule=zb-h1,stages=5+6+6+5");
   command.add_option("--compare", flags.compare, "Two layouts, term by term")->expected(2)->excludes(layout);
-  command.add_option("--schedule", flags.schedules, "To search: 1f1b (interleaved too), zb-h1, zb-2p, dualpipe; several with commas")
+  command
+      .add_option("--schedule", flags.schedules,
+                  "To search: 1f1b (interleaved too), zb-h1, zb-2p, dualpipe; several with commas")
       ->delimiter(',')
       ->capture_default_str();
-  command.add_option("--space", flags.space, "To search: usual, or whole, with what nobody would choose (docs/models/plan.md)")
+  command
+      .add_option("--space", flags.space,
+                  "To search: usual, or whole, with what nobody would choose (docs/models/plan.md)")
       ->check(CLI::IsMember({"usual", "whole"}))
       ->capture_default_str();
   command.add_option("--objective", flags.objective, "To search for: throughput, cost or energy")
@@ -153,10 +162,12 @@ void AddAsked(CLI::App& command, PlanFlags& flags) {
       ->capture_default_str();
   command.add_option("--top", flags.top, "So many layouts")->check(CLI::Range(1, 1000))->capture_default_str();
   command.add_option("--threads", flags.threads, "To search with; default: one per core")->check(CLI::Range(1, 1024));
-  command.add_option("--failures", flags.failures, "Add what is left with failures: a preset of `lockstep downtime`, or a .toml");
+  command.add_option("--failures", flags.failures,
+                     "Add what is left with failures: a preset of `lockstep downtime`, or a .toml");
   command.add_option("--emit", flags.emit, "Print the layout (of a search the best) as flags: megatron or torchtitan")
       ->check(CLI::IsMember({"megatron", "torchtitan"}));
-  command.add_option("--out", flags.out, "Write its step: .json or .json.gz for Perfetto, .et for Chakra, a file per stage");
+  command.add_option("--out", flags.out,
+                     "Write its step: .json or .json.gz for Perfetto, .et for Chakra, a file per stage");
 }
 
 void AddSearch(CLI::App& command, int& exit_code) {

@@ -22,8 +22,7 @@ absl::Status TakeMachine(const std::string& name, const plan::Machines& known, p
     return absl::OkStatus();
   }
   LS_ASSIGN_OR_RETURN(const plan::Machines own, plan::ReadMachines(name));
-  if (own.all().size() != 1)
-    return InvalidArgument("{}: expected one [[machine]], found {}", name, own.all().size());
+  if (own.all().size() != 1) return InvalidArgument("{}: expected one [[machine]], found {}", name, own.all().size());
   work.machine = own.all().front().machine;
   return absl::OkStatus();
 }
@@ -50,8 +49,9 @@ absl::Status TakePrecision(const std::string& precision, plan::Workload& work) {
 absl::Status CheckWork(const plan::Workload& work) {
   if (work.sequence < 1) return InvalidArgument("--seq: the model has no context of its own; say how many tokens");
   if (const double tokens = double(work.global_batch) * work.sequence; tokens > kMostTokens)
-    return InvalidArgument("--batch {}: of {} tokens each that is {:.3g} tokens a step; it counts sequences, not tokens",
-                           work.global_batch, work.sequence, tokens);
+    return InvalidArgument(
+        "--batch {}: of {} tokens each that is {:.3g} tokens a step; it counts sequences, not tokens",
+        work.global_batch, work.sequence, tokens);
   return absl::OkStatus();
 }
 
@@ -69,12 +69,15 @@ absl::StatusOr<plan::Rates> TakeRates(const std::string& stack, const std::strin
   work.flash = !known->memory.unfused;
   const std::optional<plan::Rates> rates = calibration.Of(work);
   if (!rates)
-    return NotFound("machine {}: there are no rates \"{}\" in {}; name others of there, or give --calibration DIR of "
-                    "`lockstep plan calibrate`", work.machine.name, work.machine.rates, folder);
+    return NotFound(
+        "machine {}: there are no rates \"{}\" in {}; name others of there, or give --calibration DIR of "
+        "`lockstep plan calibrate`",
+        work.machine.name, work.machine.rates, folder);
   return *rates;
 }
 
-absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags& flags, const plan::Machines& machines) {
+absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags& flags,
+                                        const plan::Machines& machines) {
   LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterNamed(text, machines, flags.stack, flags.calibration));
   plan::Workload& work = cluster.base;
   work.sequence = flags.sequence;

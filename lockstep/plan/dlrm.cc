@@ -9,7 +9,7 @@
 namespace lockstep::plan {
 namespace {
 
-constexpr double kLine = 32;          // bytes that memory hands out at once
+constexpr double kLine = 32;  // bytes that memory hands out at once
 constexpr double kDenseBytes = 2, kDenseState = 18;
 
 class DlrmModel {

@@ -47,7 +47,8 @@ struct DlrmTime {
   // Seconds. lookup, exchange: of the accelerator that takes longest, there and back; what the bottom layers hide is
   // left out. reduce: of dense gradients, what the backward pass does not hide.
   double lookup = 0, exchange = 0, dense = 0, reduce = 0, step = 0;
-  double memory = 0;  // bytes on the fullest accelerator: tables with their optimizer (a number per row), dense with Adam
+  double memory =
+      0;  // bytes on the fullest accelerator: tables with their optimizer (a number per row), dense with Adam
   double total() const { return lookup + exchange + dense + reduce + step; }
 };
 DlrmTime PredictDlrm(const Dlrm& model, const DlrmCluster& cluster, const Rates& rates, const Sharding& sharding);
@@ -62,8 +63,8 @@ struct ShardingChoice {
 // without moves and swaps that make the slowest accelerator faster. Those that fit first, by time.
 std::vector<ShardingChoice> Shardings(const Dlrm& model, const DlrmCluster& cluster, const Rates& rates);
 
-// {step_time_s, breakdown, samples_per_s, memory_gib, how, tried [{how, step_time_s, memory_gib, fits}], shards [{table,
-// columns, rank}]}. kResourceExhausted where none fits, with what is missing.
+// {step_time_s, breakdown, samples_per_s, memory_gib, how, tried [{how, step_time_s, memory_gib, fits}], shards
+// [{table, columns, rank}]}. kResourceExhausted where none fits, with what is missing.
 absl::StatusOr<Json> DlrmReport(const Dlrm& model, const DlrmCluster& cluster, const Rates& rates);
 
 }  // namespace lockstep::plan

@@ -23,7 +23,11 @@ struct Piece {
 class Balance {
  public:
   Balance(std::vector<Piece> pieces, int ranks, double capacity)
-      : pieces_(std::move(pieces)), seconds_(size_t(ranks)), bytes_(size_t(ranks)), on_(size_t(ranks)), capacity_(capacity) {}
+      : pieces_(std::move(pieces)),
+        seconds_(size_t(ranks)),
+        bytes_(size_t(ranks)),
+        on_(size_t(ranks)),
+        capacity_(capacity) {}
 
   // The largest first, each where least is so far and there is room; where there is none, where most is left.
   void Fill(const std::function<double(const Piece&)>& size) {
@@ -109,7 +113,8 @@ std::vector<Piece> PiecesOf(const Dlrm& model, const DlrmCluster& cluster, const
       const int columns = dim * (part + 1) / parts - dim * part / parts;
       const Shard shard{static_cast<int>(table), columns, 0};
       const DlrmTime alone = PredictDlrm(model, cluster, rates, {shard}), none = PredictDlrm(model, cluster, rates, {});
-      pieces.push_back({shard, alone.lookup + alone.exchange - none.lookup - none.exchange, alone.memory - none.memory});
+      pieces.push_back(
+          {shard, alone.lookup + alone.exchange - none.lookup - none.exchange, alone.memory - none.memory});
     }
   }
   return pieces;
@@ -137,10 +142,12 @@ std::vector<ShardingChoice> Shardings(const Dlrm& model, const DlrmCluster& clus
         Balance balance(pieces, cluster.accelerators, capacity);
         balance.Fill(way.size);
         if (improves) balance.Improve();
-        ShardingChoice choice{fmt::format("{}, {}{}", way.name,
-                                          columns == widest ? "whole" : fmt::format("{} columns at most", columns),
-                                          improves ? ", improved" : ""),
-                              balance.Result(), {}, false};
+        ShardingChoice choice{
+            fmt::format("{}, {}{}", way.name, columns == widest ? "whole" : fmt::format("{} columns at most", columns),
+                        improves ? ", improved" : ""),
+            balance.Result(),
+            {},
+            false};
         choice.time = PredictDlrm(model, cluster, rates, choice.sharding);
         choice.fits = choice.time.memory <= cluster.machine.memory;
         all.push_back(std::move(choice));
@@ -154,10 +161,11 @@ absl::StatusOr<Json> DlrmReport(const Dlrm& model, const DlrmCluster& cluster, c
   const std::vector<ShardingChoice> all = Shardings(model, cluster, rates);
   const ShardingChoice& best = all.front();
   if (!best.fits)
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     fmt::format("no sharding fits the memory: the fullest accelerator needs {:.1f} GiB of {:.1f}; what "
-                                 "would help, cheapest first: smaller embedding_bytes, more accelerators",
-                                 best.time.memory / kGiB, cluster.machine.memory / kGiB));
+    return MakeError(
+        absl::StatusCode::kResourceExhausted,
+        fmt::format("no sharding fits the memory: the fullest accelerator needs {:.1f} GiB of {:.1f}; what "
+                    "would help, cheapest first: smaller embedding_bytes, more accelerators",
+                    best.time.memory / kGiB, cluster.machine.memory / kGiB));
   Json tried = Json::array(), shards = Json::array();
   for (const ShardingChoice& one : all)
     tried.push_back({{"how", one.how},

@@ -20,8 +20,8 @@ DlrmCluster ClusterOf(int accelerators) { return {TestWorkload().machine, accele
 Dlrm RandomModel(std::mt19937_64& random, int tables) {
   Dlrm model{.tables = {}, .bottom = {256, 512, 128}, .top = {512, 1024, 1}, .batch = 8192};
   for (int i = 0; i < tables; ++i)
-    model.tables.push_back({std::to_string(i), std::exp2(double(10 + random() % 14)), 1.0 + double(random() % 60),
-                            32 << (random() % 3)});
+    model.tables.push_back(
+        {std::to_string(i), std::exp2(double(10 + random() % 14)), 1.0 + double(random() % 60), 32 << (random() % 3)});
   return model;
 }
 
@@ -96,13 +96,15 @@ TEST(Dlrm, ReadsItsFile) {
     std::ofstream(path) << text;
     return ReadDlrm(path);
   };
-  const std::string layers = "[bottom]\ninput = 13\nwidth = 64\nlayers = 2\n[top]\ninput = 512\nwidth = 256\nlayers = 3\n";
+  const std::string layers =
+      "[bottom]\ninput = 13\nwidth = 64\nlayers = 2\n[top]\ninput = 512\nwidth = 256\nlayers = 3\n";
   const auto model = read(layers + "[[table]]\nrows = 1e6\ndim = 64\npooling = 20\ncount = 3\n");
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_EQ(model->tables.size(), 3U);
   EXPECT_EQ(model->bottom, (std::vector<int>{13, 64, 64}));
   EXPECT_THAT(Message(read(layers).status()), HasSubstr("at least one [[table]]"));
-  EXPECT_THAT(Message(read(layers + "[[table]]\nrows = -1\ndim = 64\n").status()), HasSubstr("table.rows must not be negative, found -1"));
+  EXPECT_THAT(Message(read(layers + "[[table]]\nrows = -1\ndim = 64\n").status()),
+              HasSubstr("table.rows must not be negative, found -1"));
   EXPECT_THAT(Message(read(layers + "[[table]]\nrow = 1\ndim = 64\n").status()), HasSubstr("rows is missing"));
   std::remove(path.c_str());
 }

@@ -22,9 +22,8 @@ std::string MegatronRecompute(const Workload& w) {
 }
 
 std::string MegatronModel(const Workload& w) {
-  std::string text =
-      fmt::format("--num-layers {}\n--hidden-size {}\n--ffn-hidden-size {}\n--num-attention-heads {}\n", w.layers,
-                  w.hidden, w.ffn, w.heads);
+  std::string text = fmt::format("--num-layers {}\n--hidden-size {}\n--ffn-hidden-size {}\n--num-attention-heads {}\n",
+                                 w.layers, w.hidden, w.ffn, w.heads);
   if (w.kv_heads != w.heads) text += fmt::format("--group-query-attention\n--num-query-groups {}\n", w.kv_heads);
   if (w.head_dim * w.heads != w.hidden) text += fmt::format("--kv-channels {}\n", w.head_dim);
   if (w.gated) text += "--swiglu\n";

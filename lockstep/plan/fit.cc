@@ -46,7 +46,8 @@ std::vector<Remedy> Remedies(const Workload& base, const Rates& rates, const Mac
   add(base.machine, 2 * base.accelerators);
   for (const Machines::Named& named : machines.all())
     if (named.machine.memory > base.machine.memory) add(named.machine, base.accelerators);
-  std::ranges::stable_sort(all, {}, [](const Remedy& one) { return std::pair(one.usd_per_hour == 0, one.usd_per_hour); });
+  std::ranges::stable_sort(all, {},
+                           [](const Remedy& one) { return std::pair(one.usd_per_hour == 0, one.usd_per_hour); });
   Workload shorter = base;
   while (shorter.sequence / 2 >= kLeastSequence) {
     shorter.sequence /= 2;

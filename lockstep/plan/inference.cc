@@ -91,23 +91,25 @@ std::vector<InferenceChoice> SearchInference(const Workload& base, const Rates& 
 absl::StatusOr<Json> InferenceReport(const Workload& base, const Rates& rates, const Requests& asked, size_t keep) {
   std::vector<InferenceChoice> all = SearchInference(base, rates, asked);
   if (all.empty())
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     fmt::format("no layout holds the weights, and the keys and values of {} sequences of {} tokens, in "
-                                 "{:.1f} GiB; what would help, cheapest first: a smaller --batch, fp8, more accelerators",
-                                 asked.batch, asked.prompt + asked.output, base.machine.memory / kGiB));
+    return MakeError(
+        absl::StatusCode::kResourceExhausted,
+        fmt::format("no layout holds the weights, and the keys and values of {} sequences of {} tokens, in "
+                    "{:.1f} GiB; what would help, cheapest first: a smaller --batch, fp8, more accelerators",
+                    asked.batch, asked.prompt + asked.output, base.machine.memory / kGiB));
   if (all.size() > keep) all.erase(all.begin() + std::ptrdiff_t(keep), all.end());
   Json best = Json::array();
   for (const InferenceChoice& one : all)
-    best.push_back({{"layout", fmt::format("tp {}, pp {}, replicas {}", one.workload.tp, one.workload.pp, one.workload.dp)},
-                    {"first_token_s", one.time.first_token},
-                    {"token_s", one.time.token},
-                    {"tokens_per_s", one.tokens_per_s},
-                    {"memory_gib",
-                     {{"weights", one.time.weights / kGiB},
-                      {"cache", one.time.cache / kGiB},
-                      {"workspace", one.time.workspace / kGiB},
-                      {"total", one.time.memory() / kGiB},
-                      {"capacity", one.workload.machine.memory / kGiB}}}});
+    best.push_back(
+        {{"layout", fmt::format("tp {}, pp {}, replicas {}", one.workload.tp, one.workload.pp, one.workload.dp)},
+         {"first_token_s", one.time.first_token},
+         {"token_s", one.time.token},
+         {"tokens_per_s", one.tokens_per_s},
+         {"memory_gib",
+          {{"weights", one.time.weights / kGiB},
+           {"cache", one.time.cache / kGiB},
+           {"workspace", one.time.workspace / kGiB},
+           {"total", one.time.memory() / kGiB},
+           {"capacity", one.workload.machine.memory / kGiB}}}});
   return Json{{"best", best}};
 }
 

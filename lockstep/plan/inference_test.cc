@@ -12,7 +12,8 @@ namespace {
 using testing::DoubleNear;
 using testing::HasSubstr;
 
-// 16 layers of 12 h^2 weights in 16 bits, the cache of 8 sequences, and the output layer, at the rate of streaming kernels of 2 TB/s.
+// 16 layers of 12 h^2 weights in 16 bits, the cache of 8 sequences, and the output layer, at the rate of streaming
+// kernels of 2 TB/s.
 TEST(Inference, ATokenByHand) {
   Workload work = TestWorkload();
   work.accelerators = 1;

@@ -110,22 +110,25 @@ absl::Status TakeLayout(const std::string& text, Workload& w) {
 absl::Status CheckLayout(const Workload& w) {
   LS_RETURN_IF_ERROR(CheckHeads(w));
   if (w.stage_layers.empty() && w.layers % w.pp != 0)
-    return InvalidArgument("{} layers can't be split over pp {}: it can be {}, or say how many each stage has: "
-                           "stages=11+12+9", w.layers, w.pp, Divisors(w.layers, w.accelerators));
+    return InvalidArgument(
+        "{} layers can't be split over pp {}: it can be {}, or say how many each stage has: "
+        "stages=11+12+9",
+        w.layers, w.pp, Divisors(w.layers, w.accelerators));
   if (w.chunks > 1 && !w.stage_layers.empty())
     return InvalidArgument("vp {}: stages that differ are not interleaved", w.chunks);
   if (w.layers / w.pp % w.chunks != 0)
-    return InvalidArgument("the {} layers of a stage can't be split over vp {}: it can be {}", w.layers / w.pp, w.chunks,
-                           Divisors(w.layers / w.pp, w.layers));
+    return InvalidArgument("the {} layers of a stage can't be split over vp {}: it can be {}", w.layers / w.pp,
+                           w.chunks, Divisors(w.layers / w.pp, w.layers));
   if (w.experts == 0 && w.ep > 1) return InvalidArgument("ep {}: the model has no experts", w.ep);
   const int64_t replicas = int64_t{w.dp} * w.cp;
   if (replicas % w.ep != 0)
-    return InvalidArgument("ep {} must divide dp {} x cp {}: it can be {}", w.ep, w.dp, w.cp, Divisors(replicas, w.experts));
+    return InvalidArgument("ep {} must divide dp {} x cp {}: it can be {}", w.ep, w.dp, w.cp,
+                           Divisors(replicas, w.experts));
   if (w.cp > 1 && w.sequence % (2 * w.cp) != 0)
     return InvalidArgument("{} tokens of a sequence can't be split in 2 x cp {} pieces", w.sequence, w.cp);
   if (w.global_batch % (int64_t{w.dp} * w.microbatch) != 0)
-    return InvalidArgument("a batch of {} can't be split over dp {} in microbatches of {}: mbs can be {}", w.global_batch,
-                           w.dp, w.microbatch,
+    return InvalidArgument("a batch of {} can't be split over dp {} in microbatches of {}: mbs can be {}",
+                           w.global_batch, w.dp, w.microbatch,
                            w.global_batch % w.dp == 0 ? Divisors(w.global_batch / w.dp, w.global_batch)
                                                       : fmt::format("none, for dp does not divide the batch"));
   if (w.zero > 3) return InvalidArgument("zero must be 0 to 3, found {}", w.zero);

@@ -34,9 +34,12 @@ TEST(Layout, SaysWhatDoesNotDivideAndWhatWould) {
   Workload work = TestWorkload();
   work.accelerators = 12;
   EXPECT_THAT(Error("tp=3", work), HasSubstr("32 heads can't be split over tp 3: it can be 1, 2, 4 or 8"));
-  EXPECT_THAT(Error("tp=1,pp=3", work), HasSubstr("16 layers can't be split over pp 3: it can be 1, 2, 4 or 8, or say"));
-  EXPECT_THAT(Error("pp=2,vp=3"), HasSubstr("the 8 layers of a stage can't be split over vp 3: it can be 1, 2, 4 or 8"));
-  EXPECT_THAT(Error("mbs=3"), HasSubstr("a batch of 64 can't be split over dp 16 in microbatches of 3: mbs can be 1, 2"));
+  EXPECT_THAT(Error("tp=1,pp=3", work),
+              HasSubstr("16 layers can't be split over pp 3: it can be 1, 2, 4 or 8, or say"));
+  EXPECT_THAT(Error("pp=2,vp=3"),
+              HasSubstr("the 8 layers of a stage can't be split over vp 3: it can be 1, 2, 4 or 8"));
+  EXPECT_THAT(Error("mbs=3"),
+              HasSubstr("a batch of 64 can't be split over dp 16 in microbatches of 3: mbs can be 1, 2"));
   EXPECT_THAT(Error("ep=2"), HasSubstr("the model has no experts"));
   EXPECT_THAT(Error("pp=4,vp=2,mbs=8"), HasSubstr("multiple of pp 4; found 2"));
   EXPECT_THAT(Error("zero=4"), HasSubstr("zero must be 0 to 3, found 4"));
@@ -58,7 +61,7 @@ TEST(Layout, SchedulesAndUnevenStages) {
   EXPECT_THAT(Error("pp=4,stages=5+4+4+4"), HasSubstr("found 4 of 17"));
   EXPECT_THAT(Error("pp=2,stages=16+0"), HasSubstr("each at least 1"));
   EXPECT_THAT(Error("pp=2,stages=8+x"), HasSubstr("as 11+12+9"));
-  EXPECT_THAT(Error("pp=4,schedule=dualpipe,mbs=8"), HasSubstr("at least 8 microbatches, found 2"));
+  EXPECT_THAT(Error("pp=4,schedule=dualpipe,mbs=8"), HasSubstr("at least 8 microbatches, an even number, found 2"));
   EXPECT_THAT(Error("schedule=zb-2p"), HasSubstr("needs pp above 1"));
 }
 

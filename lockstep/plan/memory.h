@@ -29,8 +29,8 @@ struct StageTerms {
   double layers = 0, weights = 0, experts = 0, widest = 0, logits = 0;
 };
 struct MemoryTerms {
-  std::vector<StageTerms> stages;  // that may need most
-  double unit = 0;                 // tokens x hidden of a microbatch
+  std::vector<StageTerms> stages;           // that may need most
+  double unit = 0;                          // tokens x hidden of a microbatch
   double all = 0, selected = 0, input = 0;  // bytes of a layer per unit, kept: all, with selective recomputation, input
   double buffers = 0, gathered = 0;         // per unit: of each microbatch under way; of what is gathered for a layer
   double workspace = 0;                     // of the widest weight's gradient, without ZeRO 3

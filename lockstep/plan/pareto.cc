@@ -15,9 +15,8 @@ std::vector<Candidate> FrontOfAll(std::vector<Candidate> all) {
     return priced ? Dollars(one) : one.workload.accelerators * SecondsOf(one);
   };
   // Whoever is beaten is so by one that stands before it: faster, or as fast and smaller, or both and cheaper.
-  std::ranges::stable_sort(all, {}, [&](const Candidate& one) {
-    return std::tuple(SecondsOf(one), one.memory.total(), money(one));
-  });
+  std::ranges::stable_sort(
+      all, {}, [&](const Candidate& one) { return std::tuple(SecondsOf(one), one.memory.total(), money(one)); });
   std::vector<Candidate> front;
   for (Candidate& one : all) {
     const bool is_beaten = std::ranges::any_of(front, [&](const Candidate& other) {

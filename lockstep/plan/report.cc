@@ -33,9 +33,12 @@ Json KnownOrNull(double value) { return value > 0 ? Json(value) : Json(); }
 
 Json MemoryJson(const Candidate& one) {
   const MemoryUse& use = one.memory;
-  return {{"states", use.states / kGiB},       {"activations", use.activations / kGiB},
-          {"logits", use.logits / kGiB},       {"workspace", use.workspace / kGiB},
-          {"context", use.context / kGiB},     {"total", use.total() / kGiB},
+  return {{"states", use.states / kGiB},
+          {"activations", use.activations / kGiB},
+          {"logits", use.logits / kGiB},
+          {"workspace", use.workspace / kGiB},
+          {"context", use.context / kGiB},
+          {"total", use.total() / kGiB},
           {"capacity", one.workload.machine.memory / kGiB}};
 }
 

@@ -56,8 +56,10 @@ TEST(Report, AComparisonIsTermByTerm) {
   for (const Json& row : report["difference"]) {
     EXPECT_THAT(row["b"].get<double>() - row["a"].get<double>(), DoubleNear(row["b_minus_a"].get<double>(), 1e-12));
     const std::string term = row["term"];
-    if (term == "step_time_s") step = row["b_minus_a"];
-    else if (term.ends_with("_s")) parts += row["b_minus_a"].get<double>();
+    if (term == "step_time_s")
+      step = row["b_minus_a"];
+    else if (term.ends_with("_s"))
+      parts += row["b_minus_a"].get<double>();
   }
   EXPECT_THAT(step, DoubleNear(b.step.total().value - a.step.total().value, 1e-12));
   EXPECT_THAT(parts, DoubleNear(step, 1e-9));

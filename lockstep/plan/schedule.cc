@@ -10,16 +10,15 @@ const char* ScheduleName(Schedule schedule) {
 }
 
 absl::StatusOr<Schedule> ParseSchedule(std::string_view name) {
-  for (const Schedule one :
-       {Schedule::k1F1B, Schedule::kZeroBubbleH1, Schedule::kZeroBubble2p, Schedule::kDualPipe})
+  for (const Schedule one : {Schedule::k1F1B, Schedule::kZeroBubbleH1, Schedule::kZeroBubble2p, Schedule::kDualPipe})
     if (name == ScheduleName(one)) return one;
   return InvalidArgument("schedule is \"{}\"; expected 1f1b, zb-h1, zb-2p or dualpipe", name);
 }
 
 namespace {
 
-// (p/2-1)(F+B+W + B+W - 3W) where all stages are alike, for a forward and a backward pass run together. Ranks at the ends
-// that take `excess` longer, on average of their two stages, wait for less: of what they wait for in the beginning
+// (p/2-1)(F+B+W + B+W - 3W) where all stages are alike, for a forward and a backward pass run together. Ranks at the
+// ends that take `excess` longer, on average of their two stages, wait for less: of what they wait for in the beginning
 // (2p - 10/3) excess is done meanwhile, down to (p/2-1)(B-W). The graph's own law (step_graph_test.cc), not published.
 double DualPipeBubble(double stages, const Passes& others, const Passes& slowest) {
   const double each = 1 / (stages - 1), turns = stages / 2 - 1;

@@ -30,12 +30,15 @@ std::vector<Piece> ZeroBubble(int batches, int ahead, int behind) {
   return order;
 }
 
-// Of a rank that is `depth` ranks away from the nearer end, in its eight phases (arXiv 2412.19437, section 3.2.1). "Near"
-// is the direction that begins at that end.
+// Of a rank that is `depth` ranks away from the nearer end, in its eight phases (arXiv 2412.19437, section 3.2.1).
+// "Near" is the direction that begins at that end.
 class DualPipe {
  public:
   DualPipe(int stages, int batches, int stage)
-      : half_(stages / 2), each_(batches / 2), near_(stage < half_ ? 0 : 1), depth_(stage < half_ ? stage : stages - 1 - stage) {}
+      : half_(stages / 2),
+        each_(batches / 2),
+        near_(stage < half_ ? 0 : 1),
+        depth_(stage < half_ ? stage : stages - 1 - stage) {}
 
   std::vector<Piece> Order() {
     const int inner = half_ - depth_ - 1;

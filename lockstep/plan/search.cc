@@ -133,8 +133,7 @@ class Searcher {
       const Found& found = found_[i];
       result.tried += found.tried;
       result.fitting += found.fitting;
-      for (const Hit& hit : found.best)
-        result.best.push_back(CandidateOf(found.layers[hit.layer], hit.variant, rates));
+      for (const Hit& hit : found.best) result.best.push_back(CandidateOf(found.layers[hit.layer], hit.variant, rates));
       for (const Hit& hit : found.front) front.push_back(CandidateOf(found.layers[hit.layer], hit.variant, rates));
       for (const Candidate& one : found.nearest)
         if (result.nearest.empty() || one.memory.total() < result.nearest[0].memory.total()) result.nearest = {one};

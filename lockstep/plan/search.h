@@ -1,9 +1,9 @@
 // Every layout of a model on one or more clusters: predicted, sorted, the best kept. Exhaustive, so exact: what is left
-// out is what does not divide, and what does not fit the memory. The same result on any number of threads. Cost: a tenth of
-// a microsecond a candidate (docs/models/plan.md), for what candidates share is computed once.
+// out is what does not divide, and what does not fit the memory. The same result on any number of threads. Cost: a
+// tenth of a microsecond a candidate (docs/models/plan.md), for what candidates share is computed once.
 //
-//   const SearchResult result = Search({base}, rates, {.keep = 5});  // base: the model, the work, the machine, how many
-//   result.best.front().step.total();
+//   const SearchResult result = Search({base}, rates, {.keep = 5});  // base: the model, the work, the machine, how
+//   many result.best.front().step.total();
 #pragma once
 
 #include <functional>
@@ -39,7 +39,8 @@ struct SearchOptions {
   Objective objective = Objective::kTime;
   SearchSpace space = {};
   unsigned threads = 1;
-  // Asked and told every tenth of a second, by the thread that called: whether to end with what there is; how far it is.
+  // Asked and told every tenth of a second, by the thread that called: whether to end with what there is; how far it
+  // is.
   std::function<bool()> stops = nullptr;
   std::function<void(double share)> progress = nullptr;
 };

@@ -9,10 +9,10 @@
 namespace lockstep::plan {
 namespace {
 
-constexpr double kBytes = 2;         // of an activation, a weight, a gradient
+constexpr double kBytes = 2;                       // of an activation, a weight, a gradient
 constexpr double kAdapted = .01, kAdapters = .05;  // adapters: of the parameters; of a product, their gradients
-constexpr double kPicked = .4;       // of a forward pass, computed again where an eager stack picks
-constexpr double kAsyncTensor = .5;  // of what tensor parallelism shows, where it is cut into pieces
+constexpr double kPicked = .4;                     // of a forward pass, computed again where an eager stack picks
+constexpr double kAsyncTensor = .5;                // of what tensor parallelism shows, where it is cut into pieces
 
 double Log2(double value) { return value > 1 ? std::log2(value) : 0; }
 
@@ -197,8 +197,11 @@ class Model {
   void TakeStages(StepTerms& t) const {
     t.stages = w_.pp;
     t.layers = w_.layers;
-    t.last_layers = w_.stage_layers.empty() ? w_.layers / w_.pp : w_.stage_layers.back();
-    t.most_layers = w_.stage_layers.empty() ? (w_.layers + w_.pp - 1) / w_.pp : *std::ranges::max_element(w_.stage_layers);
+    const std::vector<int>& listed = w_.stage_layers;
+    t.last_layers = listed.empty() ? w_.layers / w_.pp : listed.back();
+    t.most_layers = listed.empty() ? (w_.layers + w_.pp - 1) / w_.pp : *std::ranges::max_element(listed);
+    for (size_t i = listed.size(); i > 0 && listed[i - 1] < t.most_layers; --i)
+      t.layers_behind += listed[i - 1], t.stages_behind += 1;
   }
 
   // To the next stage, hidden or not.
@@ -260,12 +263,22 @@ Passes Slowest(const StepTerms& t, const Passes& layer, Schedule schedule) {
           t.last_layers * layer.weight + share * t.head.weight};
 }
 
+// 1F1B, where the slowest stage is not the last: what is behind it takes D for a microbatch there and back, while it
+// has so many forward passes left to do in the beginning, and backward passes in the end, as there are stages behind.
+double BubbleBehind(const StepTerms& t, const Passes& layer, const Passes& others, const Passes& slowest) {
+  const double behind = t.layers_behind * layer.total() + t.head.total();
+  return others.total() - behind + std::max(0.0, behind - t.stages_behind * slowest.forward) +
+         std::max(0.0, behind - t.stages_behind * (slowest.input + slowest.weight));
+}
+
 double Bubble(const StepTerms& t, const Passes& layer, Passes slowest, const Variant& v) {
   const double head = 1.0 / CopiesOf(v.schedule), overlap = Overlap(t, v.schedule);
   slowest.forward -= t.layers / t.stages * overlap;
   const Passes others = {t.layers * (layer.forward - overlap) + head * t.head.forward - slowest.forward,
                          t.layers * layer.input + head * t.head.input - slowest.input,
                          t.layers * layer.weight + head * t.head.weight - slowest.weight};
+  const bool is_last = t.most_layers * layer.total() <= t.last_layers * layer.total() + t.head.total();
+  if (v.schedule == Schedule::k1F1B && t.stages_behind > 0 && !is_last) return BubbleBehind(t, layer, others, slowest);
   return BubbleSeconds(v.schedule, static_cast<int>(t.stages), v.chunks, others, slowest);
 }
 

@@ -49,8 +49,8 @@ StepTime PredictStep(const Workload& workload, const Rates& rates);
 
 // What a schedule puts in order, in seconds of one microbatch.
 struct StageTimes {
-  Passes layer, head;  // with the communication that computing does not hide; input: with what is computed again
-  double overlap = 0;  // of a layer, saved where a forward and a backward pass run together
+  Passes layer, head;   // with the communication that computing does not hide; input: with what is computed again
+  double overlap = 0;   // of a layer, saved where a forward and a backward pass run together
   double transfer = 0;  // to the next stage, as far as it holds the sender up
   double data = 0;      // of the step: between replicas, hidden or not
   double transfer_bytes = 0, data_bytes = 0;
@@ -69,12 +69,13 @@ struct StepTerms {
   double weight = 0, selective = 0;      // of those: gradients of weights; what selective recomputation adds
   Passes head;
   double layers = 0, most_layers = 0, last_layers = 0;  // of the model; of a stage at most; of the last
+  double layers_behind = 0, stages_behind = 0;          // of listed stages: behind the one that has most
   double stages = 1, microbatches = 1;
   double transfer = 0, transfer_hidden = 0;
-  double data = 0, data_hidden = 0;             // seconds between replicas; share of a backward pass that hides them
+  double data = 0, data_hidden = 0;  // seconds between replicas; share of a backward pass that hides them
   double gather = 0, scatter = 0, sharded_hidden = 0;  // of ZeRO 3, each time
-  double optimizer = 0, replicas = 1;           // where each rank updates all that it holds
-  double step = 0, straggle = 0;                // straggle: share of all else
+  double optimizer = 0, replicas = 1;                  // where each rank updates all that it holds
+  double step = 0, straggle = 0;                       // straggle: share of all else
 };
 StepTerms TermsOf(const Workload& workload, const Rates& rates);
 StepTime StepOf(const StepTerms& terms, const Variant& variant);

@@ -174,9 +174,10 @@ absl::StatusOr<StepGraph> BuildStepGraph(const Workload& workload, const Rates& 
   LS_RETURN_IF_ERROR(CheckSchedule(workload));
   const int64_t passes = int64_t{workload.Microbatches()} * workload.pp * workload.chunks;
   if (4 * passes > kMostOps)
-    return InvalidArgument("{} microbatches on {} stages of {} chunks are more than a graph of {} ops holds: choose a "
-                           "larger mbs or a smaller --batch",
-                           workload.Microbatches(), workload.pp, workload.chunks, kMostOps);
+    return InvalidArgument(
+        "{} microbatches on {} stages of {} chunks are more than a graph of {} ops holds: choose a "
+        "larger mbs or a smaller --batch",
+        workload.Microbatches(), workload.pp, workload.chunks, kMostOps);
   return Builder(workload, rates).Graph();
 }
 

@@ -19,8 +19,8 @@
 
 namespace lockstep::plan {
 
-// kPair: a forward and a backward pass at once. kSend: to the next stage, or backwards to the one before. kBuckets: until
-// the first gradients can be sent. kFinish: the optimizer, and what of a step is none of these.
+// kPair: a forward and a backward pass at once. kSend: to the next stage, or backwards to the one before. kBuckets:
+// until the first gradients can be sent. kFinish: the optimizer, and what of a step is none of these.
 enum class StepOpKind : uint8_t { kForward, kBackward, kInput, kWeight, kPair, kSend, kBuckets, kReduce, kFinish };
 const char* StepOpName(StepOpKind kind);
 
@@ -35,7 +35,7 @@ inline bool RunsBeside(const StepOp& op) { return op.kind == StepOpKind::kReduce
 
 struct StepGraph {
   graph::OpGraph graph;
-  std::vector<StepOp> ops;     // as the graph numbers them
+  std::vector<StepOp> ops;      // as the graph numbers them
   std::vector<uint32_t> first;  // [stage]: its first op
   Schedule schedule = Schedule::k1F1B;
 };

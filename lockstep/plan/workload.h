@@ -80,7 +80,7 @@ struct Workload {
   double ExpertParameters() const;      // of those, what is split over ep
   double DenseLayerParameters() const;  // of a layer without a mixture
   double AttentionParameters() const;
-  double ScoreDim() const;              // of a head, in the mean of its keys and its values
+  double ScoreDim() const;    // of a head, in the mean of its keys and its values
   double Parameters() const;  // all, with the embedding and the output layer
 };
 
