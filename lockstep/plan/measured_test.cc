@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -165,6 +166,32 @@ TEST_F(Measured, AReportOfWhatIsKnown) {
   EXPECT_EQ(ValidateReport(table, {}, {})["predicted"], 0) << "no rates for that machine";
   calibration.spreads["f"] = .05;
   EXPECT_EQ(ValidateReport(table, calibration, {})["coverage80"], 0.0) << "a family that was fitted to has its own";
+}
+
+// Five layouts of one model, measured as predicted but for two that change places; one was measured twice.
+TEST_F(Measured, LayoutsAreRanked) {
+  std::string rows;
+  for (const auto& [tp, pp] : {std::pair(1, 1), {2, 1}, {4, 1}, {8, 1}, {1, 2}})
+    rows +=
+        fmt::format("{0}-{1},f,H100-80GB-SXM,8,32,4096,16384,0,32,2048,64,1,{0},{1},1,none,flash,bf16,1,,\n", tp, pp);
+  const MeasuredTable read = Read(rows);
+  ASSERT_EQ(read.runs.size(), 5u);
+  const Calibration calibration{.hardware = {{"h100", Rates{}}}};
+  std::vector<std::pair<double, size_t>> order;
+  for (size_t i = 0; i < 5; ++i) order.emplace_back(PredictStep(read.runs[i].workload(), Rates{}).total().value, i);
+  std::sort(order.begin(), order.end());
+  MeasuredTable table;
+  const auto add = [&](size_t place, double seconds) {
+    const MeasuredRun& run = read.runs[order[place].second];
+    table.runs.emplace_back(run.row(), run.id(), run.family(), run.workload(), MeasuredRun::Values{.step_s = seconds});
+  };
+  for (const auto& [place, seconds] : {std::pair(0, 1.1), {1, 1.0}, {2, 2.0}, {3, 3.0}, {4, 3.9}, {4, 4.1}})
+    add(static_cast<size_t>(place), seconds);
+  const Json ranking = ValidateReport(table, calibration, {})["ranking"];
+  ASSERT_EQ(ranking.size(), 1u);
+  EXPECT_EQ(ranking[0]["n"], 5);
+  EXPECT_THAT(ranking[0]["tau"].get<double>(), DoubleNear(.8, 1e-9)) << "one of ten pairs the other way round";
+  EXPECT_THAT(ranking[0]["regret"].get<double>(), DoubleNear(.1, 1e-9));
 }
 
 }  // namespace
