@@ -63,6 +63,7 @@ Json PredictionReport(const Candidate& one, const Rates& rates, bool of_rates) {
   return {{"machine", w.machine.name},
           {"accelerators", w.accelerators},
           {"layout", LayoutText(w)},
+          {"fits", one.memory.total() <= w.machine.memory},
           {"step_time_s", seconds},
           {"lo80", seconds * std::exp(rates.residual_low)},
           {"hi80", seconds * std::exp(rates.residual_high)},

@@ -26,6 +26,7 @@ TEST(Report, APredictionAddsUp) {
   const double step = report["step_time_s"].get<double>();
   EXPECT_THAT(sum, DoubleNear(step, 1e-9));
   EXPECT_LT(report["lo80"], report["step_time_s"]);
+  EXPECT_EQ(report["fits"], report["memory_gib"]["total"] <= report["memory_gib"]["capacity"]);
   double memory = 0;
   for (const auto& [kind, gib] : report["memory_gib"].items())
     if (kind != "total" && kind != "capacity") memory += gib.get<double>();
