@@ -1,251 +1,204 @@
-#include <charconv>
+#include <unistd.h>
+
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
-#include "lockstep/base/file.h"
-#include "lockstep/cli/commands.h"
+#include "lockstep/cli/interrupt.h"
+#include "lockstep/cli/plan_commands.h"
+#include "lockstep/cli/plan_question.h"
 #include "lockstep/cluster/presets.h"
 #include "lockstep/node/install.h"
-#include "lockstep/plan/calibrate.h"
-#include "lockstep/plan/madmax_report.h"
-#include "lockstep/plan/model_file.h"
-#include "lockstep/plan/moe_schedule.h"
+#include "lockstep/plan/emit.h"
+#include "lockstep/plan/fit.h"
 #include "lockstep/plan/report.h"
-#include "lockstep/plan/validate.h"
+#include "lockstep/plan/step_graph.h"
+#include "lockstep/plan/step_trace.h"
 
 namespace lockstep::cli {
 namespace {
 
-struct MadmaxFlags {
-  std::string configs, golden;
-  bool json = false;
-};
-
-void AddMadmax(CLI::App& plan, int& exit_code) {
-  auto flags = std::make_shared<MadmaxFlags>();  // lives as long as the callbacks of the parser
-  CLI::App* command = plan.add_subcommand(
-      "madmax", "MAD-Max's model (ISCA 2024) computed anew, beside what its authors' program gave: how far apart");
-  command->add_option("--configs", flags->configs, "Models and systems, JSON")->required();
-  command->add_option("--golden", flags->golden, "Configurations and what that program gave, CSV")->required();
-  command->add_flag("--json", flags->json, "One JSON document on stdout");
-  command->footer("Example: lockstep plan madmax --configs madmax_configs.json --golden madmax_golden.csv");
-  command->callback([flags, &exit_code] {
-    exit_code = PrintReport(plan::CompareMadmax(flags->configs, flags->golden), flags->json);
-  });
+absl::StatusOr<plan::Candidate> PredictedLayout(const std::string& layout, const plan::Cluster& cluster) {
+  plan::Workload work = cluster.base;
+  work.zero = 1;
+  LS_RETURN_IF_ERROR(plan::TakeLayout(layout, work));
+  return plan::Predict(work, cluster.rates);
 }
 
-void AddMoe(CLI::App& plan, int& exit_code) {
-  struct Flags {
-    std::string grid;
-    bool json = false;
-  };
-  auto flags = std::make_shared<Flags>();  // lives as long as the callbacks of the parser
-  CLI::App* command = plan.add_subcommand(
-      "moe", "Schedules of mixtures of experts (Parm's S1 and S2, FSMoE's chunks), computed for a grid of layers");
-  command->add_option("FILE", flags->grid, "Layers and what these formulas gave elsewhere, CSV")->required();
-  command->add_flag("--json", flags->json, "One JSON document on stdout");
-  command->footer("Example: lockstep plan moe parm_grid.csv");
-  command->callback([flags, &exit_code] { exit_code = PrintReport(plan::CompareMoe(flags->grid), flags->json); });
+void ShowProgress(double share) {
+  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\rlockstep: {:.0f} % of the layouts tried ", 100 * share);
 }
 
-// ---- measured runs ----
-
-absl::StatusOr<std::string> PresetsFolder() {
-  LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
-  return installation.presets + "/plan";
+absl::StatusOr<plan::SearchResult> Searched(const PlanFlags& flags, const PlanQuestion& question) {
+  EndAtInterrupt();
+  bool showed = false;
+  const plan::SearchOptions options{.keep = flags.top,
+                                    .objective = question.objective,
+                                    .space = question.space,
+                                    .threads = flags.threads > 0 ? flags.threads : std::thread::hardware_concurrency(),
+                                    .stops = Interrupted,
+                                    .progress = [&](double share) { ShowProgress(share), showed = true; }};
+  plan::SearchResult result = plan::Search(question.clusters, options);
+  if (showed && isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
+  const plan::Cluster& first = question.clusters.front();
+  if (result.best.empty() && result.stopped)
+    return MakeError(absl::StatusCode::kCancelled, "interrupted before a layout was found that fits");
+  if (!result.nearest.empty())
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     plan::WhatWouldFit(first.base, result.nearest[0], first.rates, question.machines));
+  if (result.best.empty())
+    return InvalidArgument("no layout divides {} accelerators, a batch of {} and {} heads", first.base.accelerators,
+                           first.base.global_batch, first.base.heads);
+  return result;
 }
 
-absl::StatusOr<plan::MeasuredTable> ReadTable(const std::string& path) {
-  LS_ASSIGN_OR_RETURN(const std::string folder, PresetsFolder());
-  LS_ASSIGN_OR_RETURN(const plan::Machines machines, plan::ReadMachines(folder + "/machines.toml"));
-  return plan::ReadMeasured(path, machines);
-}
-
-// Of each kind of hardware in the table that has some.
-absl::StatusOr<plan::RatesByName> RatesOf(const plan::MeasuredTable& table, const std::string& calibration) {
-  LS_ASSIGN_OR_RETURN(const std::string folder, PresetsFolder());
-  plan::RatesByName rates;
-  for (const plan::MeasuredRun& run : table.runs) {
-    const std::string& name = run.workload().machine.rates;
-    if (rates.contains(name)) continue;
-    const std::string path = calibration.empty() ? folder + "/rates_" + name + ".toml" : calibration;
-    absl::StatusOr<plan::Rates> read = plan::ReadRates(path);
-    if (absl::IsNotFound(read.status()) && calibration.empty()) continue;
-    LS_RETURN_IF_ERROR(read.status());
-    rates.emplace(name, *read);
+// What --failures and --out add to the report of one layout.
+absl::Status Extend(const PlanFlags& flags, const plan::Candidate& one, const plan::Rates& rates, Json& report) {
+  if (!flags.failures.empty()) {
+    LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
+    LS_ASSIGN_OR_RETURN(const std::string path,
+                        cluster::Presets(installation.presets).Find("downtime", flags.failures, "."));
+    LS_ASSIGN_OR_RETURN(const cost::DowntimeSpec spec, cost::ReadDowntimeSpec(path));
+    LS_ASSIGN_OR_RETURN(report["with_failures"], plan::GoodputReport(one, spec));
   }
-  return rates;
-}
-
-struct ValidateFlags {
-  std::string table, calibration;
-  bool rows = false, json = false;
-};
-
-absl::StatusOr<Json> Validate(const ValidateFlags& flags) {
-  LS_ASSIGN_OR_RETURN(const plan::MeasuredTable table, ReadTable(flags.table));
-  LS_ASSIGN_OR_RETURN(const plan::RatesByName rates, RatesOf(table, flags.calibration));
-  return plan::ValidateReport(table, rates, {.rows = flags.rows});
-}
-
-void AddValidate(CLI::App& plan, int& exit_code) {
-  auto flags = std::make_shared<ValidateFlags>();  // lives as long as the callbacks of the parser
-  CLI::App* command = plan.add_subcommand("validate", "Predictions beside a table of measured runs: how far apart");
-  command->add_option("FILE", flags->table, "Measured runs, CSV (docs/formats/measured.md)")->required();
-  command->add_option("--calibration", flags->calibration, "Rates of `lockstep plan calibrate`, for all rows");
-  command->add_flag("--rows", flags->rows, "Add the prediction of each row");
-  command->add_flag("--json", flags->json, "One JSON document on stdout");
-  command->footer("Example: lockstep plan validate measured.csv --json");
-  command->callback([flags, &exit_code] { exit_code = PrintReport(Validate(*flags), flags->json); });
-}
-
-struct CalibrateFlags {
-  std::string table, out, rates;
-  bool json = false;
-};
-
-absl::StatusOr<plan::Runs> RunsOf(const plan::MeasuredTable& table, const CalibrateFlags& flags) {
-  plan::Runs runs;
-  std::string kind = flags.rates;
-  for (const plan::MeasuredRun& run : table.runs) {
-    const std::string& name = run.workload().machine.rates;
-    if (run.Measured().step_s == 0) continue;
-    if (kind.empty()) kind = name;
-    if (name == kind) runs.push_back(&run);
-    if (name != kind && flags.rates.empty())
-      return InvalidArgument("{}: it has runs on {} and on {}: say which with --rates", flags.table, kind, name);
+  if (flags.out.empty()) return absl::OkStatus();
+  LS_ASSIGN_OR_RETURN(const plan::StepGraph step, plan::BuildStepGraph(one.workload, rates));
+  const plan::StepTimes times = plan::Simulate(step);
+  std::vector<std::string> files = {flags.out};
+  if (flags.out.ends_with(".et")) {
+    LS_ASSIGN_OR_RETURN(files, plan::WriteChakraTraces(step, flags.out));
+  } else {
+    LS_RETURN_IF_ERROR(plan::WriteTimeline(step, times, flags.out));
   }
-  if (runs.empty()) return InvalidArgument("{}: no run to calibrate with", flags.table);
-  return runs;
-}
-
-absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
-  LS_ASSIGN_OR_RETURN(const plan::MeasuredTable table, ReadTable(flags.table));
-  LS_ASSIGN_OR_RETURN(const plan::Runs runs, RunsOf(table, flags));
-  const plan::Rates rates = plan::Calibrate(runs, {});
-  const std::string about = fmt::format("# Fitted by `lockstep plan calibrate` to {} measured runs.\n", runs.size());
-  LS_RETURN_IF_ERROR(WriteFileAtomically(flags.out, plan::RatesText(rates, about)));
-  return Json{{"file", flags.out},
-              {"runs", runs.size()},
-              {"mean_error", plan::MeanError(runs, rates)},
-              {"residual_low", rates.residual_low},
-              {"residual_high", rates.residual_high}};
-}
-
-void AddCalibrate(CLI::App& plan, int& exit_code) {
-  auto flags = std::make_shared<CalibrateFlags>();  // lives as long as the callbacks of the parser
-  CLI::App* command = plan.add_subcommand("calibrate", "Fit the rates of a kind of hardware to measured runs on it");
-  command->add_option("FILE", flags->table, "Measured runs, CSV (docs/formats/measured.md)")->required();
-  command->add_option("-o,--out", flags->out, "File to write, TOML")->required();
-  command->add_option("--rates", flags->rates, "Of a table of several: which kind of hardware");
-  command->add_flag("--json", flags->json, "One JSON document on stdout");
-  command->footer("Example: lockstep plan calibrate measured.csv --rates h100 -o h100.toml");
-  command->callback([flags, &exit_code] { exit_code = PrintReport(Calibrate(*flags), flags->json); });
-}
-
-// ---- a model on a cluster ----
-
-struct PlanFlags {
-  std::string model, cluster, layout, precision = "bf16", calibration;
-  int batch = 0, sequence = 0;
-  size_t top = 5;
-  bool json = false;
-};
-
-// "NAME:N", N accelerators of that machine.
-absl::Status TakeCluster(const PlanFlags& flags, const std::string& folder, plan::Workload& work) {
-  const size_t colon = flags.cluster.rfind(':');
-  const std::string count = colon == std::string::npos ? "" : flags.cluster.substr(colon + 1);
-  const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), work.accelerators);
-  if (error != std::errc() || end != count.data() + count.size() || work.accelerators < 1)
-    return InvalidArgument("--cluster {}: expected NAME:N, N accelerators, such as h100-80gb:64", flags.cluster);
-  LS_ASSIGN_OR_RETURN(const plan::Machines machines, plan::ReadMachines(folder + "/machines.toml"));
-  LS_ASSIGN_OR_RETURN(work.machine, machines.Find(flags.cluster.substr(0, colon)));
+  report["graph"] = {{"layout", plan::LayoutText(one.workload)},
+                     {"ops", step.ops.size()},
+                     {"step_time_s", times.total.value},
+                     {"files", files}};
   return absl::OkStatus();
 }
 
-absl::StatusOr<plan::Workload> WorkloadOf(const PlanFlags& flags, const std::string& folder) {
-  plan::Workload work;
-  work.sequence = flags.sequence;
-  work.global_batch = flags.batch;
-  work.gradient_bytes = 2;
-  LS_RETURN_IF_ERROR(TakeCluster(flags, folder, work));
-  LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
-  LS_RETURN_IF_ERROR(plan::TakeModel(flags.model, cluster::Presets(installation.presets), work));
-  if (flags.precision == "fp8") work.precision = plan::Precision::kFp8;
-  if (flags.precision == "fp4") work.precision = plan::Precision::kFp4;
-  const bool lacks =
-      (flags.precision == "fp8" && work.machine.fp8 == 0) || (flags.precision == "fp4" && work.machine.fp4 == 0);
-  if (lacks) return InvalidArgument("--precision {}: {} has none", flags.precision, work.machine.name);
-  if (work.sequence < 1) return InvalidArgument("--seq: the model has no context of its own; say how many tokens");
-  return work;
+struct Answer {
+  Json report;
+  std::string flags;  // of a framework; empty: not asked
+};
+
+absl::StatusOr<Answer> AnswerOf(const PlanFlags& flags, const plan::Candidate& one, const plan::Rates& rates,
+                                Json report) {
+  Answer answer{std::move(report), ""};
+  LS_RETURN_IF_ERROR(Extend(flags, one, rates, answer.report));
+  if (flags.emit.empty()) return answer;
+  LS_ASSIGN_OR_RETURN(answer.flags, plan::EmitFlags(flags.emit, one.workload));
+  answer.report["flags"] = answer.flags;
+  return answer;
 }
 
-std::string WhatWouldFit(const plan::Candidate& nearest) {
-  constexpr double kGiB = 1024.0 * 1024 * 1024;
-  return fmt::format(
-      "no layout fits the memory: the least is {:.1f} GiB of {:.1f} ({}); what would help, cheapest first: fewer "
-      "tokens in "
-      "a sequence, more accelerators, accelerators with more memory",
-      nearest.memory.total() / kGiB, nearest.workload.machine.memory / kGiB, plan::LayoutText(nearest.workload));
-}
-
-absl::StatusOr<Json> Plan(const PlanFlags& flags) {
-  LS_ASSIGN_OR_RETURN(const std::string folder, PresetsFolder());
-  LS_ASSIGN_OR_RETURN(plan::Workload work, WorkloadOf(flags, folder));
-  const std::string path =
-      flags.calibration.empty() ? folder + "/rates_" + work.machine.rates + ".toml" : flags.calibration;
-  LS_ASSIGN_OR_RETURN(const plan::Rates rates, plan::ReadRates(path));
-  if (!flags.layout.empty()) {
-    work.zero = 1;
-    LS_RETURN_IF_ERROR(plan::TakeLayout(flags.layout, work));
-    return plan::PredictionReport(plan::Predict(work, rates), rates);
+absl::StatusOr<Answer> Plan(const PlanFlags& flags) {
+  LS_ASSIGN_OR_RETURN(const PlanQuestion question, AskedBy(flags));
+  const plan::Cluster& first = question.clusters.front();
+  if (!flags.compare.empty()) {
+    LS_ASSIGN_OR_RETURN(const plan::Candidate a, PredictedLayout(flags.compare[0], first));
+    LS_ASSIGN_OR_RETURN(const plan::Candidate b, PredictedLayout(flags.compare[1], first));
+    return Answer{plan::ComparisonReport(a, b, first.rates), ""};
   }
-  const plan::SearchResult result = plan::Search(work, rates, {.keep = flags.top});
-  if (!result.nearest.empty()) return MakeError(absl::StatusCode::kResourceExhausted, WhatWouldFit(result.nearest[0]));
-  if (result.best.empty())
-    return InvalidArgument("no layout divides {} accelerators, a batch of {} and {} heads", work.accelerators,
-                           work.global_batch, work.heads);
-  return plan::SearchReport(result, rates);
+  if (!flags.layout.empty()) {
+    LS_ASSIGN_OR_RETURN(const plan::Candidate one, PredictedLayout(flags.layout, first));
+    return AnswerOf(flags, one, first.rates, plan::PredictionReport(one, first.rates, true));
+  }
+  LS_ASSIGN_OR_RETURN(const plan::SearchResult result, Searched(flags, question));
+  const plan::Candidate& best = result.best.front();
+  return AnswerOf(flags, best, plan::RatesOf(best, question.clusters), plan::SearchReport(result, question.clusters));
+}
+
+int Print(const absl::StatusOr<Answer>& answer, bool as_json) {
+  if (!answer.ok()) return PrintPlan(answer.status(), as_json);
+  if (as_json || answer->flags.empty()) return PrintPlan(answer->report, as_json);
+  fmt::print("{}", answer->flags);
+  return 0;
+}
+
+void AddWork(CLI::App& command, PlanFlags& flags) {
+  command.add_option("--model", flags.model, "A preset, a .toml file, or a config.json of Hugging Face");
+  command
+      .add_option("--cluster", flags.clusters,
+                  "NAME:N, N accelerators: h100-80gb:64, or my.toml:64; several with commas")
+      ->delimiter(',');
+  command.add_option("--batch", flags.batch, "Sequences of a step")->check(CLI::PositiveNumber);
+  command.add_option("--seq", flags.sequence, "Tokens of a sequence; default: the model's context")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--precision", flags.precision, "Of the layers' matrices: bf16, fp8 or fp4")
+      ->check(CLI::IsMember({"bf16", "fp8", "fp4"}))
+      ->capture_default_str();
+  command
+      .add_option("--stack", flags.stack,
+                  "Whose habits: nemo, megatron-core, torchtitan, ... (presets/plan/stacks.toml)")
+      ->capture_default_str();
+  command.add_option("--calibration", flags.calibration, "Folder of `lockstep plan calibrate`; default: the presets");
+  command.add_option("--training", flags.training, "full, or lora: adapters beside frozen weights")
+      ->check(CLI::IsMember({"full", "lora"}))
+      ->capture_default_str();
+  command.add_option("--usd-per-hour", flags.usd_per_hour, "Price of an accelerator, in dollars an hour")
+      ->check(CLI::PositiveNumber);
+  command.add_option("--power-w", flags.power, "Watts of an accelerator with its share of the host")
+      ->check(CLI::PositiveNumber);
+}
+
+void AddAsked(CLI::App& command, PlanFlags& flags) {
+  auto* layout =
+      command.add_option("--layout", flags.layout,
+                         "Predict this one alone: tp=8,pp=4,mbs=1,zero=1,recompute=none,schedule=zb-h1,stages=5+6+6+5");
+  command.add_option("--compare", flags.compare, "Two layouts, term by term")->expected(2)->excludes(layout);
+  command
+      .add_option("--schedule", flags.schedules,
+                  "To search: 1f1b (interleaved too), zb-h1, zb-2p, dualpipe; several with commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  command
+      .add_option("--space", flags.space,
+                  "To search: usual, or whole, with what nobody would choose (docs/models/plan.md)")
+      ->check(CLI::IsMember({"usual", "whole"}))
+      ->capture_default_str();
+  command.add_option("--objective", flags.objective, "To search for: throughput, cost or energy")
+      ->check(CLI::IsMember({"throughput", "cost", "energy"}))
+      ->capture_default_str();
+  command.add_option("--top", flags.top, "So many layouts")->check(CLI::Range(1, 1000))->capture_default_str();
+  command.add_option("--threads", flags.threads, "To search with; default: one per core")->check(CLI::Range(1, 1024));
+  command.add_option("--failures", flags.failures,
+                     "Add what is left with failures: a preset of `lockstep downtime`, or a .toml");
+  command.add_option("--emit", flags.emit, "Print the layout (of a search the best) as flags: megatron or torchtitan")
+      ->check(CLI::IsMember({"megatron", "torchtitan"}));
+  command.add_option("--out", flags.out,
+                     "Write its step: .json or .json.gz for Perfetto, .et for Chakra, a file per stage");
 }
 
 void AddSearch(CLI::App& command, int& exit_code) {
   auto flags = std::make_shared<PlanFlags>();  // lives as long as the callbacks of the parser
-  command.add_option("--model", flags->model, "A preset, a .toml file, or a config.json of Hugging Face");
-  command.add_option("--cluster", flags->cluster, "NAME:N, N accelerators: h100-80gb:64");
-  command.add_option("--batch", flags->batch, "Sequences of a step")->check(CLI::PositiveNumber);
-  command.add_option("--seq", flags->sequence, "Tokens of a sequence; default: the model's context")
-      ->check(CLI::PositiveNumber);
-  command.add_option("--precision", flags->precision, "Of the layers' matrices: bf16, fp8 or fp4")
-      ->check(CLI::IsMember({"bf16", "fp8", "fp4"}))
-      ->capture_default_str();
-  command.add_option("--layout", flags->layout, "Predict this one alone: tp=8,pp=4,mbs=1,zero=1,recompute=none");
-  command.add_option("--top", flags->top, "So many layouts")->check(CLI::Range(1, 1000))->capture_default_str();
-  command.add_option("--calibration", flags->calibration, "Rates of `lockstep plan calibrate`");
+  AddWork(command, *flags);
+  AddAsked(command, *flags);
   command.add_flag("--json", flags->json, "One JSON document on stdout");
   command.footer("Example: lockstep plan --model llama3-70b --cluster h100-80gb:64 --batch 128 --precision fp8");
   command.callback([flags, &command, &exit_code] {
-    if (!command.get_subcommands().empty()) return;
-    if (flags->model.empty() || flags->cluster.empty() || flags->batch == 0) {
-      exit_code = PrintError(InvalidArgument("lockstep plan needs --model, --cluster and --batch; see --help"));
-      return;
-    }
-    const absl::StatusOr<Json> report = Plan(*flags);
-    exit_code = PrintReport(report, flags->json);
-    if (report.status().code() == absl::StatusCode::kResourceExhausted) exit_code = kExitNo;
+    if (command.get_subcommands().empty()) exit_code = Print(Plan(*flags), flags->json);
   });
 }
 
 }  // namespace
 
+int PrintPlan(const absl::StatusOr<Json>& report, bool as_json) {
+  const int exit_code = PrintReport(report, as_json);
+  const absl::StatusCode code = report.status().code();
+  return code == absl::StatusCode::kResourceExhausted || code == absl::StatusCode::kCancelled ? kExitNo : exit_code;
+}
+
 void AddPlan(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("plan", "How a model should run on a cluster, and how long a step will take");
   command->require_subcommand(0, 1);
   AddSearch(*command, exit_code);
-  AddValidate(*command, exit_code);
-  AddCalibrate(*command, exit_code);
-  AddMadmax(*command, exit_code);
-  AddMoe(*command, exit_code);
+  AddPlanValidate(*command, exit_code);
+  AddPlanCalibrate(*command, exit_code);
+  AddPlanMadmax(*command, exit_code);
+  AddPlanMoe(*command, exit_code);
+  AddPlanDlrm(*command, exit_code);
+  AddPlanInference(*command, exit_code);
 }
 
 }  // namespace lockstep::cli

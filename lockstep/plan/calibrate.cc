@@ -3,71 +3,21 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <random>
+#include <set>
 
+#include "lockstep/plan/rate_fit.h"
 #include "lockstep/plan/step.h"
 
 namespace lockstep::plan {
 namespace {
 
-constexpr double kFar = .25;
-constexpr int kStarts = 6;
-constexpr double kFirstMove = .2, kLastMove = 5e-4;  // of a rate's range
-constexpr double kQuantile = .1;
-// What it costs to leave the usual by all of a rate's range: little, but rates on which no run depends stay usual.
-constexpr double kUnusual = .004;
+constexpr uint64_t kFolds = 5;
+constexpr double kCovered = .8;
+constexpr double kFewRuns = 10;  // of a family: so many runs of all families are added to its own
 
-double Residual(const MeasuredRun& run, const Rates& rates) {
-  return std::log(run.Measured().step_s / PredictStep(run.workload(), rates).total().value);
-}
-
-double Cost(double residual) {
-  const double error = std::abs(residual);
-  return error <= kFar ? error : 2 * std::sqrt(kFar * error) - kFar;
-}
-
-// By family, the root of how many there are.
-std::vector<double> Weights(const Runs& runs) {
-  std::map<std::string, double> sizes;
-  for (const MeasuredRun* run : runs) ++sizes[run->family()];
-  std::vector<double> weights;
-  double sum = 0;
-  for (const MeasuredRun* run : runs) weights.push_back(1 / std::sqrt(sizes[run->family()]));
-  for (const double weight : weights) sum += weight;
-  for (double& weight : weights) weight /= sum;
-  return weights;
-}
-
-double Error(const Runs& runs, const std::vector<double>& weights, const Rates& rates) {
-  static const Rates kUsual;
-  double error = 0;
-  for (const RateField& field : RateFields()) {
-    const double moved = (rates.*field.member - kUsual.*field.member) / (field.most - field.least);
-    error += kUnusual * moved * moved;
-  }
-  for (size_t i = 0; i < runs.size(); ++i) error += weights[i] * Cost(Residual(*runs[i], rates));
-  return error;
-}
-
-double Descend(const Runs& runs, const std::vector<double>& weights, Rates& rates) {
-  double best = Error(runs, weights, rates);
-  for (double move = kFirstMove; move > kLastMove;) {
-    const double before = best;
-    for (const RateField& field : RateFields()) {
-      for (const double direction : {1.0, -1.0}) {
-        Rates tried = rates;
-        double& value = tried.*field.member;
-        value = std::clamp(value + direction * move * (field.most - field.least), field.least, field.most);
-        const double error = Error(runs, weights, tried);
-        if (error >= best) continue;
-        best = error;
-        rates = tried;
-        break;
-      }
-    }
-    if (before - best < 1e-3 * before) move /= 2;
-  }
-  return best;
+double Residual(const MeasuredRun& run, const Calibration& calibration) {
+  const std::optional<Rates> rates = calibration.Of(run.workload());
+  return std::log(run.Measured().step_s / PredictStep(run.workload(), rates.value_or(Rates{})).total().value);
 }
 
 // Not std::hash, which differs between libraries.
@@ -77,59 +27,106 @@ uint64_t HashOf(const std::string& text) {
   return hash ^ (hash >> 29);
 }
 
-double QuantileOf(std::vector<double> values, double share) {
-  std::sort(values.begin(), values.end());
-  const double at = share * static_cast<double>(values.size() - 1);
-  const auto low = static_cast<size_t>(at);
-  const size_t high = std::min(low + 1, values.size() - 1);
-  return values[low] + (at - static_cast<double>(low)) * (values[high] - values[low]);
+struct Weighed {
+  double size = 0, weight = 0;
+};
+
+// That which kCovered of the weight does not exceed.
+double SpreadOf(std::vector<Weighed> all) {
+  std::ranges::sort(all, {}, &Weighed::size);
+  double sum = 0, reached = 0;
+  for (const Weighed& one : all) sum += one.weight;
+  for (const Weighed& one : all) {
+    reached += one.weight;
+    if (reached >= kCovered * sum) return one.size;
+  }
+  return all.empty() ? 0 : all.back().size;
+}
+
+using Sizes = std::map<std::string, std::vector<double>>;  // of residuals, by family
+
+Sizes ByFamily(const Runs& runs, const std::vector<double>& residuals) {
+  Sizes sizes;
+  for (size_t i = 0; i < runs.size(); ++i) sizes[runs[i]->family()].push_back(std::abs(residuals[i]));
+  return sizes;
+}
+
+void Add(std::vector<Weighed>& to, const std::vector<double>& sizes, double weight) {
+  for (const double size : sizes) to.push_back({size, weight / static_cast<double>(sizes.size())});
+}
+
+// Of each family, and of all to which few of its own are added.
+std::map<std::string, double> SpreadsOf(const Sizes& sizes) {
+  std::map<std::string, double> spreads;
+  for (const auto& [family, own] : sizes) {
+    std::vector<Weighed> all;
+    for (const auto& [name, others] : sizes) Add(all, others, kFewRuns / static_cast<double>(sizes.size()));
+    Add(all, own, static_cast<double>(own.size()));
+    spreads[family] = SpreadOf(std::move(all));
+  }
+  return spreads;
+}
+
+// Every family is as likely to be like that which comes next.
+double SpreadOfUnseen(const Sizes& sizes) {
+  std::vector<Weighed> all;
+  for (const auto& [name, own] : sizes) Add(all, own, 1);
+  return SpreadOf(std::move(all));
 }
 
 }  // namespace
 
-double MeanError(const Runs& runs, const Rates& rates) { return Error(runs, Weights(runs), rates); }
-
-Rates Fit(const Runs& runs, const Rates& start) {
-  const std::vector<double> weights = Weights(runs);
-  Rates best = start;
-  double least = Descend(runs, weights, best);
-  std::mt19937_64 random(1);
-  for (int i = 1; i < kStarts; ++i) {
-    Rates tried = best;
-    for (const RateField& field : RateFields()) {
-      const double share = static_cast<double>(random() >> 11) * 0x1p-53;
-      double& value = tried.*field.member;
-      value = std::clamp(value + .5 * (share - .5) * (field.most - field.least), field.least, field.most);
-    }
-    const double error = Descend(runs, weights, tried);
-    if (error < least) least = error, best = tried;
-  }
-  return best;
+std::vector<double> Residuals(const Runs& runs, const Calibration& calibration) {
+  std::vector<double> residuals;
+  for (const MeasuredRun* run : runs) residuals.push_back(Residual(*run, calibration));
+  return residuals;
 }
 
-std::vector<double> CrossValidate(const Runs& runs, const Rates& start, int folds) {
+double MeanError(const Runs& runs, const Calibration& calibration) {
+  double sum = 0;
+  for (const double residual : Residuals(runs, calibration)) sum += std::abs(std::expm1(-residual));
+  return sum / static_cast<double>(runs.size());
+}
+
+Calibration Fit(const Runs& runs, const Known& known, const Calibration* base) {
+  RateFit fit(runs, known, base);
+  fit.Solve();
+  return fit.Result();
+}
+
+std::vector<double> ResidualsWithout(const Runs& runs, const Known& known, const Calibration* base,
+                                     const std::function<std::string(const MeasuredRun&)>& part_of) {
+  std::map<std::string, std::vector<size_t>> parts;
+  for (size_t i = 0; i < runs.size(); ++i) parts[part_of(*runs[i])].push_back(i);
   std::vector<double> residuals(runs.size());
-  for (int fold = 0; fold < folds; ++fold) {
-    const auto is_out = [&](const MeasuredRun* run) {
-      return HashOf(run->id()) % static_cast<uint64_t>(folds) == static_cast<uint64_t>(fold);
-    };
+  for (const auto& [part, members] : parts) {
     Runs kept;
     for (const MeasuredRun* run : runs)
-      if (!is_out(run)) kept.push_back(run);
-    if (kept.empty()) kept = runs;
-    const Rates rates = Fit(kept, start);
-    for (size_t i = 0; i < runs.size(); ++i)
-      if (is_out(runs[i])) residuals[i] = Residual(*runs[i], rates);
+      if (part_of(*run) != part) kept.push_back(run);
+    const Calibration calibration = Fit(kept, known, base);
+    for (const size_t i : members) residuals[i] = Residual(*runs[i], calibration);
   }
   return residuals;
 }
 
-Rates Calibrate(const Runs& runs, const Rates& start) {
-  const std::vector<double> residuals = CrossValidate(runs, start);
-  Rates rates = Fit(runs, start);
-  rates.residual_low = QuantileOf(residuals, kQuantile);
-  rates.residual_high = QuantileOf(residuals, 1 - kQuantile);
-  return rates;
+Calibration Calibrate(const Runs& runs, const Known& known, const Calibration* base) {
+  Calibration calibration = Fit(runs, known, base);
+  const auto fold = [](const MeasuredRun& run) { return std::to_string(HashOf(run.id()) % kFolds); };
+  const auto family = [](const MeasuredRun& run) { return run.family(); };
+  if (base != nullptr) calibration.spreads = base->spreads;
+  for (const auto& [name, spread] : SpreadsOf(ByFamily(runs, ResidualsWithout(runs, known, base, fold))))
+    calibration.spreads[name] = spread;
+  const Sizes unseen = ByFamily(runs, ResidualsWithout(runs, known, base, family));
+  for (auto& [name, rates] : calibration.hardware) {
+    if (base != nullptr && base->hardware.contains(name)) {
+      rates.residual_low = base->hardware.at(name).residual_low;
+      rates.residual_high = base->hardware.at(name).residual_high;
+    } else {
+      rates.residual_high = SpreadOfUnseen(unseen);
+      rates.residual_low = -rates.residual_high;
+    }
+  }
+  return calibration;
 }
 
 }  // namespace lockstep::plan

@@ -1,5 +1,7 @@
 #include "lockstep/plan/machines.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "lockstep/base/file.h"
@@ -11,6 +13,22 @@ namespace {
 
 constexpr double kTera = 1e12, kGiga = 1e9;
 
+// What lies outside of these was given in another unit.
+struct Figure {
+  const char* key;
+  double Machine::* member;
+  double unit, least, most;
+};
+constexpr Figure kFigures[] = {{"bf16_tflops", &Machine::bf16, kTera, .1, 1e5},
+                               {"fp8_tflops", &Machine::fp8, kTera, .1, 1e5},
+                               {"fp4_tflops", &Machine::fp4, kTera, .1, 1e5},
+                               {"memory_gb", &Machine::memory, kGiga, 1, 1e4},
+                               {"memory_gb_s", &Machine::bandwidth, kGiga, 10, 1e5},
+                               {"scale_up_gb_s", &Machine::scale_up, kGiga, .1, 1e5},
+                               {"nic_gb_s", &Machine::nic, kGiga, .01, 1e4},
+                               {"usd_per_hour", &Machine::usd_per_hour, 1, 1e-3, 1e4},
+                               {"power_w", &Machine::power, 1, 1, 1e5}};
+
 void ReadMachine(cluster::TableReader& in, Machines::Named& named) {
   using cluster::Sign;
   Machine& machine = named.machine;
@@ -18,13 +36,13 @@ void ReadMachine(cluster::TableReader& in, Machines::Named& named) {
   in.Text("name", machine.name);
   in.Texts("names", named.names);
   in.Text("rates", machine.rates);
-  in.Number("bf16_tflops", Sign::kPositive, machine.bf16, kTera);
-  in.Number("fp8_tflops", Sign::kPositive, machine.fp8, kTera);
-  in.Number("fp4_tflops", Sign::kPositive, machine.fp4, kTera);
-  in.Number("memory_gb", Sign::kPositive, machine.memory, kGiga);
-  in.Number("memory_gb_s", Sign::kPositive, machine.bandwidth, kGiga);
-  in.Number("scale_up_gb_s", Sign::kPositive, machine.scale_up, kGiga);
-  in.Number("nic_gb_s", Sign::kPositive, machine.nic, kGiga);
+  for (const Figure& figure : kFigures) {
+    in.Number(figure.key, Sign::kPositive, machine.*figure.member, figure.unit);
+    const double value = machine.*figure.member / figure.unit;
+    if (value != 0 && (value < figure.least || value > figure.most))
+      in.Fail(figure.key, fmt::format("{} must be {:g} to {:g}, found {:g}: is it in another unit?", figure.key,
+                                      figure.least, figure.most, value));
+  }
   in.Integer("domain", {.least = 1, .most = 1 << 16}, machine.domain);
 }
 
@@ -38,9 +56,13 @@ absl::StatusOr<Machine> Machines::Find(std::string_view name) const {
     known.push_back(named.machine.name);
     known.insert(known.end(), named.names.begin(), named.names.end());
   }
-  const std::string_view nearest = cluster::Nearest(name, known);
-  return NotFound("no machine \"{}\" is known{}", name,
-                  nearest.empty() ? std::string() : fmt::format("; the nearest is \"{}\"", nearest));
+  std::vector<std::string> nearest;  // those that begin so, or one that is spelled alike
+  std::ranges::copy_if(known, std::back_inserter(nearest), [&](const auto& one) { return one.starts_with(name); });
+  if (const std::string_view one = cluster::Nearest(name, known); nearest.empty() && !one.empty())
+    nearest.emplace_back(one);
+  if (nearest.empty())
+    for (const Named& named : all_) nearest.push_back(named.machine.name);
+  return NotFound("no machine \"{}\" is known; the nearest: {}", name, fmt::join(nearest, ", "));
 }
 
 absl::StatusOr<Machines> ReadMachines(const std::string& path) {

@@ -20,8 +20,9 @@ class Machines {
     std::vector<std::string> names;  // and its own
   };
   explicit Machines(std::vector<Named> all) : all_(std::move(all)) {}
-  // NotFound, with the nearest name.
+  // NotFound, with the nearest names.
   absl::StatusOr<Machine> Find(std::string_view name) const;
+  const std::vector<Named>& all() const { return all_; }
 
  private:
   std::vector<Named> all_;

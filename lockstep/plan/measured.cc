@@ -76,7 +76,7 @@ void TakeLayout(Row& row, Workload& work) {
   work.dp = row.Integer("dp", std::max(1, work.accelerators / std::max(1, work.tp * work.pp * work.cp)));
   const int per_rank = work.global_batch / std::max(1, work.dp);
   work.microbatch = row.Integer("mbs", work.pp == 1 ? std::max(1, per_rank) : 1);
-  work.sequence_parallel = row.Integer("seq_parallel", work.tp > 1 && work.stack != Stack::kUnfused ? 1 : 0) == 1;
+  work.sequence_parallel = row.Integer("seq_parallel", work.tp > 1 && work.flash ? 1 : 0) == 1;
 }
 
 void TakeWork(Row& row, Workload& work) {
@@ -84,25 +84,34 @@ void TakeWork(Row& row, Workload& work) {
   work.global_batch = row.Integer("gbs");
   work.flash = row.Text("attention") != "unfused";
   work.precision = PrecisionOf(row.Text("precision"));
-  const std::string framework = row.Text("framework"), recompute = row.Text("recompute");
-  const bool sharded = Holds(framework, "FSDP") || Holds(framework, "fsdp") || row.Integer("zero", 0) == 3;
-  const bool compiled = Holds(framework, "XLA") || Holds(framework, "Megatron") || Holds(framework, "Bridge");
-  const bool eager = sharded && !compiled;
-  work.stack = !work.flash ? Stack::kUnfused : eager ? Stack::kEager : Stack::kFused;
+  const std::string recompute = row.Text("recompute");
   work.training = row.Text("task") == "lora" ? Training::kLora : Training::kFull;
   if (recompute == "full") work.recompute = Recompute::kFull;
   if (recompute == "selective") work.recompute = Recompute::kSelective;
   if (recompute == "unknown") work.recompute = Recompute::kAsNeeded;
-  if (Holds(framework, "NeMo") || Holds(framework, "Bridge")) work.gradient_bytes = 2;
 }
 
-absl::StatusOr<Workload> WorkloadOf(Row& row, const Machines& machines) {
+void TakeStack(Row& row, const Stacks& stacks, Workload& work) {
+  const std::string framework = row.Text("framework"), notes = row.Text("notes");
+  const bool sharded = Holds(framework, "FSDP") || Holds(framework, "fsdp") || row.Integer("zero", 0) == 3;
+  const Stack& stack = stacks.OfFramework(framework, {.unfused = !work.flash, .sharded = sharded});
+  work.stack = stack.name;
+  work.keeps = stack.memory;
+  work.blocking_launches = Holds(notes, "CUDA_LAUNCH_BLOCKING");
+  work.async_tensor = Holds(notes, "AsyncTP") || Holds(notes, "async TP");
+  work.row_scales = Holds(notes, "rowwise");
+  work.drops_tokens = Holds(notes, "tokendrop");
+}
+
+absl::StatusOr<Workload> WorkloadOf(Row& row, const Known& known) {
   Workload work;
   TakeModel(row, work);
+  known.models.Complete(row.Text("model"), work);
   TakeWork(row, work);
+  TakeStack(row, known.stacks, work);
   TakeLayout(row, work);
   LS_RETURN_IF_ERROR(row.status());
-  LS_ASSIGN_OR_RETURN(work.machine, machines.Find(row.Text("hardware")));
+  LS_ASSIGN_OR_RETURN(work.machine, known.machines.Find(row.Text("hardware")));
   LS_RETURN_IF_ERROR(work.Validate());
   if (work.precision == Precision::kFp8 && work.machine.fp8 == 0)
     return InvalidArgument("{} has no fp8", work.machine.name);
@@ -113,14 +122,14 @@ absl::StatusOr<Workload> WorkloadOf(Row& row, const Machines& machines) {
 
 }  // namespace
 
-absl::StatusOr<MeasuredTable> ReadMeasured(const std::string& path, const Machines& machines) {
+absl::StatusOr<MeasuredTable> ReadMeasured(const std::string& path, const Known& known) {
   LS_ASSIGN_OR_RETURN(const CsvTable table, ReadCsv(path));
   for (const char* column : {"hardware", "layers", "hidden", "heads", "seq", "gbs", "gpus", "step_time_s"})
     if (!table.Column(column)) return InvalidArgument("{}: there is no column {}", path, column);
   MeasuredTable measured;
   for (const CsvRow& fields : table.rows) {
     Row row(table, fields);
-    absl::StatusOr<Workload> work = WorkloadOf(row, machines);
+    absl::StatusOr<Workload> work = WorkloadOf(row, known);
     MeasuredRun::Values values;
     values.step_s = row.Number("step_time_s").value_or(0);
     values.memory_gib = row.Number("mem_gib");

@@ -1,6 +1,7 @@
 // Rows of a table of measured training runs, as workloads to predict. The columns: docs/formats/measured.md.
 //
-//   LS_ASSIGN_OR_RETURN(const MeasuredTable table, ReadMeasured("measured_train.csv", machines));
+//   LS_ASSIGN_OR_RETURN(const Known known, ReadKnown(presets + "/plan"));
+//   LS_ASSIGN_OR_RETURN(const MeasuredTable table, ReadMeasured("measured_train.csv", known));
 //   for (const MeasuredRun& run : table.runs) PredictStep(run.workload, rates);   // and only then run.Measured()
 #pragma once
 
@@ -8,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/plan/machines.h"
+#include "lockstep/plan/known.h"
 #include "lockstep/plan/workload.h"
 
 namespace lockstep::plan {
@@ -48,6 +49,6 @@ struct MeasuredTable {
 };
 
 // kInvalidArgument: it is no such table.
-absl::StatusOr<MeasuredTable> ReadMeasured(const std::string& path, const Machines& machines);
+absl::StatusOr<MeasuredTable> ReadMeasured(const std::string& path, const Known& known);
 
 }  // namespace lockstep::plan

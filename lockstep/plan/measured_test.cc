@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -27,9 +28,7 @@ class Measured : public testing::Test {
   MeasuredTable Read(const std::string& rows) {
     const std::string path = testing::TempDir() + "measured.csv";
     std::ofstream(path) << kColumns << rows;
-    const auto machines = ReadMachines(LOCKSTEP_PRESETS "/plan/machines.toml");
-    EXPECT_TRUE(machines.ok()) << machines.status();
-    auto table = ReadMeasured(path, *machines);
+    auto table = ReadMeasured(path, known_);
     EXPECT_TRUE(table.ok()) << table.status();
     return *std::move(table);
   }
@@ -37,19 +36,22 @@ class Measured : public testing::Test {
     const MeasuredTable table = Read(row);
     return table.skipped.size() == 1 ? table.skipped[0].why : "";
   }
+  const Known known_ = ReadKnown(LOCKSTEP_PRESETS "/plan").value();
 };
 
 // Each machine has rates that can be read.
 TEST(Presets, OfPlanAreWhole) {
-  const auto machines = ReadMachines(LOCKSTEP_PRESETS "/plan/machines.toml");
-  ASSERT_TRUE(machines.ok()) << machines.status();
-  for (const char* name : {"a100-80gb", "a100-40gb", "h100-80gb", "b200", "b300", "gb200", "gb300"}) {
-    const auto machine = machines->Find(name);
-    ASSERT_TRUE(machine.ok()) << machine.status();
-    const auto rates = ReadRates(LOCKSTEP_PRESETS "/plan/rates_" + machine->rates + ".toml");
-    EXPECT_TRUE(rates.ok()) << rates.status();
-  }
-  EXPECT_THAT(Message(machines->Find("h100-80g").status()), HasSubstr("the nearest is \"h100-80gb\""));
+  const auto known = ReadKnown(LOCKSTEP_PRESETS "/plan");
+  ASSERT_TRUE(known.ok()) << known.status();
+  const auto calibration = ReadCalibration(LOCKSTEP_PRESETS "/plan");
+  ASSERT_TRUE(calibration.ok()) << calibration.status();
+  for (const Machines::Named& named : known->machines.all())
+    EXPECT_TRUE(calibration->hardware.contains(named.machine.rates)) << named.machine.name;
+  EXPECT_THAT(Message(known->machines.Find("h100-80g").status()), HasSubstr("h100-80gb"));
+  size_t of_hardware = 0;
+  for (const RateField& field : RateFields()) of_hardware += field.scope == Scope::kHardware;
+  EXPECT_LE(of_hardware, 30u);
+  EXPECT_LE(RateFields().size() - of_hardware, 30u);
 }
 
 TEST_F(Measured, ARowIsAWorkload) {
@@ -73,28 +75,73 @@ TEST_F(Measured, WhatCantBeUsedIsSkippedWithTheReason) {
   EXPECT_THAT(Why("a,f,A100-80GB-SXM,8,2,64,256,0,4,128,8,1,1,1,0,,,fp8,1,,\n"), HasSubstr("has no fp8"));
 }
 
+// DeepSeek V3 has 61 layers, of which three are dense: of four layers, one.
+TEST_F(Measured, AModelThatIsKnownIsCompleted) {
+  Workload work;
+  work.experts = 256, work.layers = 61;
+  known_.models.Complete("DeepSeekV3", work);
+  EXPECT_EQ(std::pair(work.dense_layers, work.shared_experts), std::pair(3, 1));
+  work.layers = 4;
+  known_.models.Complete("DeepSeekV3", work);
+  EXPECT_EQ(work.dense_layers, 1);
+  Workload other;
+  other.experts = 8, other.layers = 32;
+  known_.models.Complete("Mixtral", other);
+  EXPECT_EQ(other.dense_layers, 0);
+}
+
+TEST_F(Measured, AFrameworkIsAStack) {
+  const auto stack = [&](const char* framework, StackHints hints) {
+    return known_.stacks.OfFramework(framework, hints).name;
+  };
+  EXPECT_EQ(stack("NeMo/Megatron-Core", {}), "nemo");
+  EXPECT_EQ(stack("NeMo AutoModel TE + DeepEP", {.sharded = true}), "automodel");
+  EXPECT_EQ(stack("Megatron-LM 2021", {.unfused = true}), "megatron-lm-2021");
+  EXPECT_EQ(stack("Megatron-LM", {}), "megatron-core") << "the same name, but its attention is fused";
+  EXPECT_EQ(stack("a JAX stack, paxml", {.sharded = true}), "xla");
+  EXPECT_TRUE(known_.stacks.OfFramework("nobody's", {.sharded = true}).memory.eager);
+  EXPECT_FALSE(known_.stacks.OfFramework("nobody's", {}).memory.eager);
+}
+
 // Runs whose times come from known rates: a fit finds rates that predict as well, whatever it began with.
 TEST_F(Measured, AFitFindsWhatMadeTheTimes) {
   std::string rows;
   for (const int layers : {16, 32, 48})
     for (const int hidden : {2048, 4096, 8192})
       for (const int batch : {1, 4})
-        rows += fmt::format("{0}-{1}-{2},f,H100-80GB-SXM,8,{0},{1},{3},0,32,2048,{4},{2},1,1,1,none,flash,bf16,1,,\n",
-                            layers, hidden, batch, 4 * hidden, 8 * batch * 4);
+        rows +=
+            fmt::format("{0}-{1}-{2},f{0},H100-80GB-SXM,8,{0},{1},{3},0,32,2048,{4},{2},1,1,1,none,flash,bf16,1,,\n",
+                        layers, hidden, batch, 4 * hidden, 8 * batch * 4);
   const MeasuredTable table = Read(rows);
   Rates truth;
-  truth.gemm = .8, truth.fused_bytes = 28, truth.half_k = 900;
+  truth.gemm = .85, truth.glue_bytes = 48, truth.half_k = 900;
   std::vector<MeasuredRun> made;
   for (const MeasuredRun& run : table.runs)
     made.emplace_back(run.row(), run.id(), run.family(), run.workload(),
                       MeasuredRun::Values{.step_s = PredictStep(run.workload(), truth).total().value});
   Runs runs;
   for (const MeasuredRun& run : made) runs.push_back(&run);
-  EXPECT_GT(MeanError(runs, Rates{}), .05);
-  const Rates fitted = Calibrate(runs, Rates{});
+  const Calibration usual{.hardware = {{"h100", Rates{}}}};
+  EXPECT_GT(MeanError(runs, usual), .05);
+  const Calibration fitted = Calibrate(runs, known_, nullptr);
   EXPECT_LT(MeanError(runs, fitted), .01);
-  EXPECT_LT(fitted.residual_high, .1);
-  EXPECT_EQ(RatesText(fitted, ""), RatesText(Calibrate(runs, Rates{}), "")) << "the same again";
+  EXPECT_LT(fitted.spreads.at("f16"), .05);
+  EXPECT_EQ(StacksText(fitted.stacks), StacksText(Fit(runs, known_, nullptr).stacks)) << "the same again";
+  EXPECT_TRUE(fitted.hardware.contains("gb300")) << "which no run has: by what is common";
+  EXPECT_LT(MeanError(runs, Fit({runs[0], runs[5]}, known_, &fitted)), .03) << "begins where others ended";
+}
+
+TEST_F(Measured, ACalibrationIsAFolder) {
+  Calibration calibration{.hardware = {{"h100", Rates{.gemm = .5}}}, .stacks = known_.stacks};
+  calibration.spreads["f"] = .125;
+  const std::string folder = testing::TempDir() + "calibration";
+  ASSERT_TRUE(WriteCalibration(calibration, folder, "made by a test").ok());
+  const auto read = ReadCalibration(folder);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->hardware.at("h100").gemm, .5);
+  EXPECT_EQ(read->spreads, calibration.spreads);
+  EXPECT_EQ(StacksText(read->stacks), StacksText(known_.stacks));
+  EXPECT_THAT(Message(ReadCalibration(folder + "/none").status()), HasSubstr("lockstep plan calibrate"));
 }
 
 TEST_F(Measured, AReportOfWhatIsKnown) {
@@ -106,7 +153,8 @@ TEST_F(Measured, AReportOfWhatIsKnown) {
   const double predicted = PredictStep(read.runs[0].workload(), rates).total().value;
   table.skipped = read.skipped;
   table.runs.emplace_back(2, "a", "f", read.runs[0].workload(), MeasuredRun::Values{.step_s = predicted / 1.1});
-  const Json report = ValidateReport(table, {{"b200", rates}}, {.rows = true});
+  Calibration calibration{.hardware = {{"b200", rates}}};
+  const Json report = ValidateReport(table, calibration, {.rows = true});
   EXPECT_EQ(report["n"], 2);
   EXPECT_EQ(report["predicted"], 1);
   EXPECT_EQ(report["skipped"][0]["row"], 3);
@@ -116,6 +164,34 @@ TEST_F(Measured, AReportOfWhatIsKnown) {
   EXPECT_EQ(report["families"]["f"]["n"], 1);
   EXPECT_THAT(report["rows"][0]["step_time_s"].get<double>(), DoubleNear(predicted, 1e-12));
   EXPECT_EQ(ValidateReport(table, {}, {})["predicted"], 0) << "no rates for that machine";
+  calibration.spreads["f"] = .05;
+  EXPECT_EQ(ValidateReport(table, calibration, {})["coverage80"], 0.0) << "a family that was fitted to has its own";
+}
+
+// Five layouts of one model, measured as predicted but for two that change places; one was measured twice.
+TEST_F(Measured, LayoutsAreRanked) {
+  std::string rows;
+  for (const auto& [tp, pp] : {std::pair(1, 1), {2, 1}, {4, 1}, {8, 1}, {1, 2}})
+    rows +=
+        fmt::format("{0}-{1},f,H100-80GB-SXM,8,32,4096,16384,0,32,2048,64,1,{0},{1},1,none,flash,bf16,1,,\n", tp, pp);
+  const MeasuredTable read = Read(rows);
+  ASSERT_EQ(read.runs.size(), 5u);
+  const Calibration calibration{.hardware = {{"h100", Rates{}}}};
+  std::vector<std::pair<double, size_t>> order;
+  for (size_t i = 0; i < 5; ++i) order.emplace_back(PredictStep(read.runs[i].workload(), Rates{}).total().value, i);
+  std::sort(order.begin(), order.end());
+  MeasuredTable table;
+  const auto add = [&](size_t place, double seconds) {
+    const MeasuredRun& run = read.runs[order[place].second];
+    table.runs.emplace_back(run.row(), run.id(), run.family(), run.workload(), MeasuredRun::Values{.step_s = seconds});
+  };
+  for (const auto& [place, seconds] : {std::pair(0, 1.1), {1, 1.0}, {2, 2.0}, {3, 3.0}, {4, 3.9}, {4, 4.1}})
+    add(static_cast<size_t>(place), seconds);
+  const Json ranking = ValidateReport(table, calibration, {})["ranking"];
+  ASSERT_EQ(ranking.size(), 1u);
+  EXPECT_EQ(ranking[0]["n"], 5);
+  EXPECT_THAT(ranking[0]["tau"].get<double>(), DoubleNear(.8, 1e-9)) << "one of ten pairs the other way round";
+  EXPECT_THAT(ranking[0]["regret"].get<double>(), DoubleNear(.1, 1e-9));
 }
 
 }  // namespace

@@ -2,6 +2,9 @@
 // formulas and their sources. Pure.
 #pragma once
 
+#include <vector>
+
+#include "lockstep/plan/variant.h"
 #include "lockstep/plan/workload.h"
 
 namespace lockstep::plan {
@@ -13,9 +16,30 @@ struct MemoryUse {
   double total() const { return states + activations + logits + workspace + context; }
   // What a framework's own count says, which knows no context.
   double allocated() const { return total() - context; }
-  // With a small context and nothing lost: what takes more than there is does not run.
-  double least() const { return allocated() + 2e9; }
+  // With a small context, nothing lost, and 5 % less than predicted, for so far are predictions from what is measured:
+  // what takes more than there is does not run.
+  double least() const { return .95 * allocated() + 2e9; }
 };
+
+// In two halves, for a search: what all variants of a layout share, and the rest. PredictMemory(w) is
+// UseOf(MemoryTermsOf(w), variant).
+struct StageTerms {
+  int stage = 0;
+  // Parameters: weights without experts, experts, a layer; bytes: logits.
+  double layers = 0, weights = 0, experts = 0, widest = 0, logits = 0;
+};
+struct MemoryTerms {
+  std::vector<StageTerms> stages;           // that may need most
+  double unit = 0;                          // tokens x hidden of a microbatch
+  double all = 0, selected = 0, input = 0;  // bytes of a layer per unit, kept: all, with selective recomputation, input
+  double buffers = 0, gathered = 0;         // per unit: of each microbatch under way; of what is gathered for a layer
+  double workspace = 0;                     // of the widest weight's gradient, without ZeRO 3
+  double gradient_bytes = 4, replicas = 1, expert_replicas = 1, pp = 1, microbatches = 1, capacity = 0;
+  bool adapts = false;  // LoRA
+};
+MemoryTerms MemoryTermsOf(const Workload& workload);
+// Sets the variant's recomputed_share.
+MemoryUse UseOf(const MemoryTerms& terms, Variant& variant);
 
 // All requires a valid workload.
 MemoryUse PredictMemory(const Workload& workload);

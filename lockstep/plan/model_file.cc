@@ -1,7 +1,6 @@
 #include "lockstep/plan/model_file.h"
 
 #include <algorithm>
-#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/file.h"
@@ -18,36 +17,18 @@ int Size(const Json& config, std::initializer_list<const char*> keys) {
   return 0;
 }
 
-struct LayoutKey {
-  const char* name;
-  int Workload::* member;
-};
-constexpr LayoutKey kLayoutKeys[] = {
-    {"tp", &Workload::tp}, {"pp", &Workload::pp},     {"dp", &Workload::dp},     {"cp", &Workload::cp},
-    {"ep", &Workload::ep}, {"vp", &Workload::chunks}, {"zero", &Workload::zero}, {"mbs", &Workload::microbatch}};
+void TakeLatent(const Json& config, Workload& w) {
+  w.latent = {Size(config, {"q_lora_rank"}), Size(config, {"kv_lora_rank"}), Size(config, {"qk_rope_head_dim"}),
+              Size(config, {"v_head_dim"})};
+  if (w.latent.kv_rank > 0) w.head_dim = Size(config, {"qk_nope_head_dim"}) + w.latent.rope;
+}
 
-absl::Status TakePair(const std::string& key, const std::string& value, Workload& w) {
-  if (key == "recompute") {
-    if (value != "none" && value != "selective" && value != "full")
-      return InvalidArgument("--layout: recompute is \"{}\"; expected none, selective or full", value);
-    w.recompute = value == "full" ? Recompute::kFull : value == "none" ? Recompute::kNone : Recompute::kSelective;
-    return absl::OkStatus();
-  }
-  int number = -1;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size() || number < 0)
-    return InvalidArgument("--layout: {} is \"{}\"; expected a whole number", key, value);
-  if (key == "seq_parallel") {
-    w.sequence_parallel = number == 1;
-    return absl::OkStatus();
-  }
-  for (const LayoutKey& known : kLayoutKeys) {
-    if (key != known.name) continue;
-    w.*known.member = number;
-    return absl::OkStatus();
-  }
-  return InvalidArgument(
-      "--layout: there is no \"{}\"; expected tp, pp, dp, cp, ep, vp, zero, mbs, recompute or seq_parallel", key);
+// A token for each patch of the image, and one for the class; each sees all others.
+void TakeVision(const Json& config, Workload& w) {
+  const int image = Size(config, {"image_size"}), patch = Size(config, {"patch_size"});
+  w.causal = false;
+  if (w.vocabulary == 0) w.vocabulary = std::max(1000, Size(config, {"num_labels"}));
+  if (w.sequence == 0 && image > 0 && patch > 0) w.sequence = (image / patch) * (image / patch) + 1;
 }
 
 }  // namespace
@@ -65,6 +46,10 @@ absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Wor
   w.experts = Size(config, {"num_local_experts", "n_routed_experts", "num_experts"});
   w.top_k = Size(config, {"num_experts_per_tok"});
   w.expert_ffn = Size(config, {"moe_intermediate_size"});
+  w.dense_layers = w.experts > 0 ? Size(config, {"first_k_dense_replace"}) : 0;
+  w.shared_experts = w.experts > 0 ? Size(config, {"n_shared_experts"}) : 0;
+  TakeLatent(config, w);
+  if (TextAt(config, "model_type") == "vit") TakeVision(config, w);
   // An MLP of two matrices is that of GPT-2 and its like, whose keys are others.
   w.gated = !config.contains("n_embd") && TextAt(config, "hidden_act") != "gelu";
   if (w.ffn == 0) w.ffn = 4 * w.hidden;
@@ -73,6 +58,8 @@ absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Wor
   if (w.experts > 0 && w.expert_ffn == 0) w.expert_ffn = w.ffn;
   if (w.experts > 0 && w.top_k == 0)
     return InvalidArgument("{}: {} experts, but no num_experts_per_tok", path, w.experts);
+  if (w.latent.kv_rank > 0 && (w.latent.value == 0 || w.head_dim == w.latent.rope))
+    return InvalidArgument("{}: latent attention needs qk_nope_head_dim, qk_rope_head_dim and v_head_dim", path);
   const std::pair<const char*, int> needed[] = {{"hidden_size", w.hidden},
                                                 {"num_hidden_layers", w.layers},
                                                 {"num_attention_heads", w.heads},
@@ -99,26 +86,6 @@ absl::Status TakeModel(const std::string& name, const cluster::Presets& presets,
   w.gated = model.gated;
   if (w.sequence == 0) w.sequence = model.context;
   return absl::OkStatus();
-}
-
-absl::Status TakeLayout(const std::string& text, Workload& w) {
-  bool has_dp = false, has_sequence_parallel = false;
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find(',', at), text.size());
-    const std::string pair = text.substr(at, end - at);
-    const size_t equals = pair.find('=');
-    if (equals == std::string::npos)
-      return InvalidArgument("--layout: \"{}\" is no KEY=VALUE; write it as tp=8,pp=4", pair);
-    const std::string key = pair.substr(0, equals);
-    LS_RETURN_IF_ERROR(TakePair(key, pair.substr(equals + 1), w));
-    has_dp = has_dp || key == "dp";
-    has_sequence_parallel = has_sequence_parallel || key == "seq_parallel";
-    at = end + 1;
-  }
-  const int64_t others = int64_t{std::max(1, w.tp)} * std::max(1, w.pp) * std::max(1, w.cp);
-  if (!has_dp && w.accelerators % others == 0) w.dp = static_cast<int>(w.accelerators / others);
-  if (!has_sequence_parallel) w.sequence_parallel = w.tp > 1;
-  return w.Validate();
 }
 
 }  // namespace lockstep::plan

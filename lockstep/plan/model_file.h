@@ -12,7 +12,5 @@ namespace lockstep::plan {
 // missing.
 absl::Status TakeModel(const std::string& name, const cluster::Presets& presets, Workload& workload);
 absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Workload& workload);
-// "tp=8,pp=4,zero=1,mbs=2,recompute=full": as the columns of a table of measured runs. dp follows where it is missing.
-absl::Status TakeLayout(const std::string& text, Workload& workload);
 
 }  // namespace lockstep::plan

@@ -9,63 +9,82 @@
 namespace lockstep::plan {
 namespace {
 
+using enum Scope;
+using enum Scale;
+
 constexpr RateField kFields[] = {
-    {"gemm", &Rates::gemm, .3, .95},
-    {"gemm_fp8", &Rates::gemm_fp8, .2, .9},
-    {"gemm_fp4", &Rates::gemm_fp4, .1, .9},
-    {"half_m", &Rates::half_m, 0, 4000},
-    {"half_n", &Rates::half_n, 0, 4000},
-    {"half_k", &Rates::half_k, 0, 4000},
-    {"flash", &Rates::flash, .1, .9},
-    {"unfused", &Rates::unfused, .1, .9},
-    {"unaligned", &Rates::unaligned, .02, 1},
-    {"softmax_passes", &Rates::softmax_passes, 1, 20},
-    {"fused_bytes", &Rates::fused_bytes, 2, 60},
-    {"unfused_bytes", &Rates::unfused_bytes, 5, 120},
-    {"eager_bytes", &Rates::eager_bytes, 5, 120},
-    {"kernel_s", &Rates::kernel, 0, 30e-6},
-    {"scale_up", &Rates::scale_up, .2, 1},
-    {"network", &Rates::network, .1, 1},
-    {"latency_s", &Rates::latency, 0, 100e-6},
-    {"tensor_hidden", &Rates::tensor_hidden, 0, .95},
-    {"context_hidden", &Rates::context_hidden, 0, 1},
-    {"expert_hidden", &Rates::expert_hidden, 0, .95},
-    {"data_hidden", &Rates::data_hidden, 0, 1},
-    {"sharded_hidden", &Rates::sharded_hidden, 0, 1},
-    {"pipeline_hidden", &Rates::pipeline_hidden, 0, 1},
-    {"expert_gemm", &Rates::expert_gemm, .2, 1},
-    {"optimizer_bytes", &Rates::optimizer_bytes, 12, 80},
-    {"step_s", &Rates::step, 0, .3},
-    {"straggle", &Rates::straggle, 0, .03},
+    {"gemm", &Rates::gemm, kHardware, kShare, .3, .1, .98},
+    {"gemm_fp8", &Rates::gemm_fp8, kHardware, kShare, .35, .1, .98},
+    {"gemm_fp4", &Rates::gemm_fp4, kHardware, kShare, .4, .05, .98},
+    {"row_scales", &Rates::row_scales, kHardware, kShare, .4, .1, 1},
+    {"half_m", &Rates::half_m, kHardware, kPositive, .6, 0, 2e4},
+    {"half_n", &Rates::half_n, kHardware, kPositive, .6, 0, 2e4},
+    {"half_k", &Rates::half_k, kHardware, kPositive, .6, 0, 2e4},
+    {"flash", &Rates::flash, kHardware, kShare, .3, .05, .98},
+    {"unfused", &Rates::unfused, kHardware, kShare, .5, .05, .98},
+    {"unaligned", &Rates::unaligned, kHardware, kShare, .7, .005, 1},
+    {"stream", &Rates::stream, kHardware, kShare, .4, .1, 1},
+    {"kernel_s", &Rates::kernel, kHardware, kPositive, .15, 0, 1e-3},
+    {"scale_up", &Rates::scale_up, kHardware, kShare, .5, .05, 1},
+    {"network", &Rates::network, kHardware, kShare, .6, .02, 1},
+    {"latency_s", &Rates::latency, kHardware, kPositive, .3, 0, 1e-2},
+    {"straggle", &Rates::straggle, kHardware, kPositive, .7, 0, .1},
+    {"attention", &Rates::attention, kStack, kPositive, .35, .05, 5},
+    {"context_imbalance", &Rates::context_imbalance, kStack, kPositive, 1, 0, 5},
+    {"softmax_passes", &Rates::softmax_passes, kStack, kPositive, .3, 1, 50},
+    {"glue_bytes", &Rates::glue_bytes, kStack, kPositive, .5, 1, 1e3},
+    {"kernels", &Rates::kernels, kStack, kPositive, .25, 0, 1e4},
+    {"expert_kernels", &Rates::expert_kernels, kStack, kPositive, .8, 0, 1e4},
+    {"blocked_s", &Rates::blocked, kStack, kPositive, .5, 0, 1e-3},
+    {"microbatch_s", &Rates::microbatch, kStack, kPositive, 1, 0, 1},
+    {"step_s", &Rates::step, kStack, kPositive, 1, 0, 10},
+    {"expert_gemm", &Rates::expert_gemm, kStack, kShare, .7, .05, 1},
+    {"tensor_hidden", &Rates::tensor_hidden, kStack, kShare, .7, 0, 1},
+    {"context_hidden", &Rates::context_hidden, kStack, kShare, .7, 0, 1},
+    {"expert_hidden", &Rates::expert_hidden, kStack, kShare, .7, 0, 1},
+    {"data_hidden", &Rates::data_hidden, kStack, kShare, .8, 0, 1},
+    {"sharded_hidden", &Rates::sharded_hidden, kStack, kShare, .8, 0, 1},
+    {"sharded_rate", &Rates::sharded_rate, kStack, kShare, .6, .02, 1},
+    {"pipeline_hidden", &Rates::pipeline_hidden, kStack, kShare, .8, 0, 1},
+    {"optimizer_bytes", &Rates::optimizer_bytes, kStack, kPositive, .3, 4, 200},
 };
 
 }  // namespace
 
 std::span<const RateField> RateFields() { return kFields; }
 
+void ReadRateFields(cluster::TableReader& in, Scope scope, Rates& rates) {
+  for (const RateField& field : kFields) {
+    if (field.scope != scope) continue;
+    double& value = rates.*field.member;
+    in.Number(field.name, cluster::Sign::kNotNegative, value);
+    if (value < field.least || value > field.most)
+      in.Fail(field.name,
+              fmt::format("{} must be {:g} to {:g}, found {:g}", field.name, field.least, field.most, value));
+  }
+}
+
 absl::StatusOr<Rates> ReadRates(const std::string& path) {
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   LS_ASSIGN_OR_RETURN(const cluster::TomlValue root, cluster::ParseToml(text, path));
   cluster::TableReader in(root, path);
   Rates rates;
-  for (const RateField& field : kFields) in.Number(field.name, cluster::Sign::kNotNegative, rates.*field.member);
+  ReadRateFields(in, kHardware, rates);
+  ReadRateFields(in, kStack, rates);
   in.Number("residual_low", cluster::Sign::kAny, rates.residual_low);
   in.Number("residual_high", cluster::Sign::kAny, rates.residual_high);
   LS_RETURN_IF_ERROR(in.Finish());
-  for (const RateField& field : kFields) {
-    const double value = rates.*field.member;
-    if (value < field.least || value > field.most)
-      return InvalidArgument("{}: {} must be {:g} to {:g}, found {:g}", path, field.name, field.least, field.most,
-                             value);
-  }
   if (rates.residual_low > rates.residual_high) return InvalidArgument("{}: residual_low is above residual_high", path);
   return rates;
 }
 
-std::string RatesText(const Rates& rates, const std::string& about) {
-  std::string text = about;
-  for (const RateField& field : kFields) text += fmt::format("{} = {:.5g}\n", field.name, rates.*field.member);
-  return text + fmt::format("residual_low = {:.4f}\nresidual_high = {:.4f}\n", rates.residual_low, rates.residual_high);
+std::string RatesText(const Rates& rates, Scope scope) {
+  std::string text;
+  for (const RateField& field : kFields)
+    if (field.scope == scope) text += fmt::format("{} = {:.5g}\n", field.name, rates.*field.member);
+  if (scope == kHardware)
+    text += fmt::format("residual_low = {:.4f}\nresidual_high = {:.4f}\n", rates.residual_low, rates.residual_high);
+  return text;
 }
 
 }  // namespace lockstep::plan

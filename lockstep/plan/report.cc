@@ -3,84 +3,124 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/plan/sensitivity.h"
+
 namespace lockstep::plan {
 namespace {
 
-constexpr double kGiB = 1024.0 * 1024 * 1024;
-constexpr double kNudge = 1e-3;
+constexpr double kGiB = 1024.0 * 1024 * 1024, kJoulesPerKwh = 3.6e6;
 
 // Six operations per active parameter and token, and attention in full, as most sources count.
 double Mfu(const Workload& w, double step_s) {
-  const double h = w.hidden, tokens = double(w.global_batch) * w.sequence, inner = double(w.heads) * w.head_dim;
-  const double width = w.experts > 0 ? double(w.expert_ffn) * w.top_k : w.ffn;
-  const double layer = 2 * h * inner + 2 * h * w.kv_heads * w.head_dim + (w.gated ? 3 : 2) * h * width;
-  const double flops =
-      6 * (w.layers * layer + h * w.vocabulary) * tokens + 12.0 * w.layers * inner * w.sequence * tokens;
+  const double h = w.hidden, tokens = double(w.global_batch) * w.sequence, matrices = w.gated ? 3 : 2;
+  const double mixed = w.experts > 0 ? w.layers - w.dense_layers : 0;
+  const double width = mixed * w.expert_ffn * (w.top_k + w.shared_experts) + (w.layers - mixed) * w.ffn;
+  const double active = w.layers * w.AttentionParameters() + matrices * h * width + h * w.vocabulary;
+  const double flops = 6 * active * tokens + 12.0 * w.layers * w.heads * w.ScoreDim() * w.sequence * tokens;
   return flops / (w.accelerators * w.machine.bf16 * step_s);
 }
 
-double Elasticity(const Workload& workload, const Rates& rates, double Machine::* figure) {
-  Workload more = workload;
-  more.machine.*figure *= 1 + kNudge;
-  const double before = PredictStep(workload, rates).total().value, after = PredictStep(more, rates).total().value;
-  return std::log(after / before) / std::log1p(kNudge);
+double TokensPerSecond(const Candidate& one) {
+  return double(one.workload.global_batch) * one.workload.sequence / one.step.total().value;
 }
 
-Json Sensitivities(const Workload& w, const Rates& rates) {
-  struct Figure {
-    const char* name;
-    double Machine::* member;
-  };
-  Json all = Json::object();
-  for (const Figure& figure : {Figure{"machine.bf16_tflops", &Machine::bf16},
-                               {"machine.fp8_tflops", &Machine::fp8},
-                               {"machine.fp4_tflops", &Machine::fp4},
-                               {"machine.memory_gb_s", &Machine::bandwidth},
-                               {"machine.scale_up_gb_s", &Machine::scale_up},
-                               {"machine.nic_gb_s", &Machine::nic}})
-    if (w.machine.*figure.member > 0) all[figure.name] = Elasticity(w, rates, figure.member);
-  return all;
+double ExposedCommunication(const StepTime& step) {
+  return step[Part::kTensor] + step[Part::kContext] + step[Part::kExpertExchange] + step[Part::kPipeline] +
+         step[Part::kData];
+}
+
+Json KnownOrNull(double value) { return value > 0 ? Json(value) : Json(); }
+
+Json MemoryJson(const Candidate& one) {
+  const MemoryUse& use = one.memory;
+  return {{"states", use.states / kGiB},
+          {"activations", use.activations / kGiB},
+          {"logits", use.logits / kGiB},
+          {"workspace", use.workspace / kGiB},
+          {"context", use.context / kGiB},
+          {"total", use.total() / kGiB},
+          {"capacity", one.workload.machine.memory / kGiB}};
+}
+
+Json BreakdownJson(const StepTime& step) {
+  Json breakdown = Json::object();
+  for (size_t i = 0; i < kParts; ++i)
+    if (step.seconds[i] != 0) breakdown[PartName(static_cast<Part>(i))] = step.seconds[i];
+  return breakdown;
 }
 
 }  // namespace
 
-Candidate Predict(const Workload& workload, const Rates& rates) {
-  return {workload, PredictStep(workload, rates), PredictMemory(workload)};
+const Rates& RatesOf(const Candidate& one, std::span<const Cluster> clusters) {
+  for (const Cluster& cluster : clusters)
+    if (cluster.base.machine.name == one.workload.machine.name) return cluster.rates;
+  return clusters.front().rates;
 }
 
-Json PredictionReport(const Candidate& one, const Rates& rates) {
+Json PredictionReport(const Candidate& one, const Rates& rates, bool of_rates) {
   const Workload& w = one.workload;
-  const double seconds = one.step.total().value;
-  Json breakdown = Json::object();
-  for (size_t i = 0; i < kParts; ++i)
-    if (one.step.seconds[i] > 0) breakdown[PartName(static_cast<Part>(i))] = one.step.seconds[i];
-  const MemoryUse& use = one.memory;
-  return {{"layout", LayoutText(w)},
+  const double seconds = one.step.total().value, tokens = double(w.global_batch) * w.sequence;
+  return {{"machine", w.machine.name},
+          {"accelerators", w.accelerators},
+          {"layout", LayoutText(w)},
+          {"fits", one.memory.total() <= w.machine.memory},
           {"step_time_s", seconds},
           {"lo80", seconds * std::exp(rates.residual_low)},
           {"hi80", seconds * std::exp(rates.residual_high)},
-          {"tokens_per_s", double(w.global_batch) * w.sequence / seconds},
+          {"tokens_per_s", TokensPerSecond(one)},
           {"mfu", Mfu(w, seconds)},
-          {"memory_gib",
-           {{"states", use.states / kGiB},
-            {"activations", use.activations / kGiB},
-            {"logits", use.logits / kGiB},
-            {"workspace", use.workspace / kGiB},
-            {"context", use.context / kGiB},
-            {"total", use.total() / kGiB},
-            {"capacity", w.machine.memory / kGiB}}},
-          {"breakdown", breakdown},
-          {"sensitivities", Sensitivities(w, rates)}};
+          {"exposed_communication_s", ExposedCommunication(one.step)},
+          {"usd_per_step", KnownOrNull(Dollars(one))},
+          {"usd_per_million_tokens", KnownOrNull(Dollars(one) / tokens * 1e6)},
+          {"kwh_per_step", KnownOrNull(Joules(one) / kJoulesPerKwh)},
+          {"memory_gib", MemoryJson(one)},
+          {"breakdown", BreakdownJson(one.step)},
+          {"sensitivities", SensitivitiesJson(w, rates, of_rates)}};
 }
 
-Json SearchReport(const SearchResult& result, const Rates& rates) {
+Json SearchReport(const SearchResult& result, std::span<const Cluster> clusters) {
   Json best = Json::array(), pareto = Json::array();
-  for (const Candidate& one : result.best) best.push_back(PredictionReport(one, rates));
+  for (const Candidate& one : result.best) best.push_back(PredictionReport(one, RatesOf(one, clusters), false));
   for (const Candidate& one : result.pareto)
-    pareto.push_back({{"layout", LayoutText(one.workload)},
+    pareto.push_back({{"machine", one.workload.machine.name},
+                      {"accelerators", one.workload.accelerators},
+                      {"layout", LayoutText(one.workload)},
                       {"step_time_s", one.step.total().value},
-                      {"memory_gib", one.memory.total() / kGiB}});
-  return {{"candidates", result.tried}, {"fitting", result.fitting}, {"best", best}, {"pareto", pareto}};
+                      {"memory_gib", one.memory.total() / kGiB},
+                      {"usd_per_step", KnownOrNull(Dollars(one))}});
+  return {{"candidates", result.tried},
+          {"fitting", result.fitting},
+          {"stopped", result.stopped},
+          {"best", best},
+          {"pareto", pareto}};
+}
+
+absl::StatusOr<Json> GoodputReport(const Candidate& one, const cost::DowntimeSpec& failures) {
+  LS_RETURN_IF_ERROR(failures.Validate());
+  const double useful = cost::Expect(failures).useful();
+  Json checkpoint = {{"interval_s", failures.checkpoint_interval.value}};
+  if (const std::optional<Seconds> best = cost::BestInterval(failures)) {
+    cost::DowntimeSpec at_best = failures;
+    at_best.checkpoint_interval = *best;
+    checkpoint["best_interval_s"] = best->value;
+    checkpoint["best_interval_steps"] = std::max(1.0, std::round(best->value / one.step.total().value));
+    checkpoint["useful_at_best"] = cost::Expect(at_best).useful();
+  }
+  return Json{{"useful", useful}, {"tokens_per_s", useful * TokensPerSecond(one)}, {"checkpoint", checkpoint}};
+}
+
+Json ComparisonReport(const Candidate& a, const Candidate& b, const Rates& rates) {
+  Json rows = Json::array();
+  const auto add = [&](const std::string& term, double of_a, double of_b) {
+    if (of_a != 0 || of_b != 0) rows.push_back({{"term", term}, {"a", of_a}, {"b", of_b}, {"b_minus_a", of_b - of_a}});
+  };
+  for (size_t i = 0; i < kParts; ++i)
+    add(fmt::format("{}_s", PartName(static_cast<Part>(i))), a.step.seconds[i], b.step.seconds[i]);
+  add("step_time_s", a.step.total().value, b.step.total().value);
+  const Json of_a = MemoryJson(a), of_b = MemoryJson(b);
+  for (const auto& [kind, gib] : of_a.items())
+    if (kind != "capacity") add(fmt::format("memory_{}_gib", kind), gib.get<double>(), of_b[kind].get<double>());
+  return {{"a", PredictionReport(a, rates, false)}, {"b", PredictionReport(b, rates, false)}, {"difference", rows}};
 }
 
 }  // namespace lockstep::plan

@@ -1,126 +1,207 @@
 #include "lockstep/plan/search.h"
 
 #include <algorithm>
-#include <functional>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "lockstep/plan/pareto.h"
+#include "lockstep/plan/search_space.h"
 
 namespace lockstep::plan {
 namespace {
 
-constexpr int kMostContext = 64, kMostMicrobatch = 64, kMostChunks = 16;
+constexpr std::chrono::milliseconds kTick{100};
 
-std::vector<int> DivisorsOf(int64_t value, int64_t most) {
-  std::vector<int> divisors;
-  for (int64_t divisor = 1; divisor <= std::min(value, most); ++divisor)
-    if (value % divisor == 0) divisors.push_back(static_cast<int>(divisor));
-  return divisors;
+struct Split {
+  size_t cluster;
+  Workload workload;
+};
+
+// A candidate, as far as a search looks at it.
+struct Hit {
+  double value = 0, seconds = 0, bytes = 0;
+  size_t layer = 0;  // index into Found::layers
+  Variant variant;
+};
+
+// What was found of one split.
+struct Found {
+  std::vector<Workload> layers;  // those that some hit is of
+  std::vector<Hit> best, front;  // front: by memory, each faster than those before it
+  std::vector<Candidate> nearest;
+  int64_t tried = 0, fitting = 0;
+};
+
+Candidate CandidateOf(const Workload& layer, const Variant& v, const Rates& rates) {
+  Workload w = layer;
+  w.schedule = v.schedule, w.chunks = v.chunks, w.zero = v.zero, w.recompute = v.recompute;
+  w.hides_data = v.hides_data, w.hides_transfers = v.hides_transfers;
+  return Predict(w, rates);
 }
 
-using Visit = std::function<void(const Workload&)>;
+// All candidates of one split. The first of equals stays before the others.
+class SplitSearch {
+ public:
+  SplitSearch(const Workload& split, const Rates& rates, const SearchOptions& options)
+      : split_(split), rates_(rates), options_(options), per_second_(ValuePerSecond(split, options.objective)) {}
 
-// The layouts of ranks: tp splits heads and stays where links are fast, pp layers, cp the sequence in twice as many
-// pieces, ep experts over the ranks that share none; dp takes the rest and has to divide the batch.
-void EachSplit(const Workload& base, const Visit& visit) {
-  Workload w = base;
-  for (const int tp : DivisorsOf(base.heads, base.machine.domain)) {
-    if (base.accelerators % tp != 0) continue;
-    w.tp = tp;
-    w.sequence_parallel = tp > 1;
-    for (const int pp : DivisorsOf(base.layers, base.accelerators / tp)) {
-      if (base.accelerators / tp % pp != 0) continue;
-      w.pp = pp;
-      const int left = base.accelerators / tp / pp;
-      for (const int cp : DivisorsOf(left, kMostContext)) {
-        if (cp > 1 && base.sequence % (2 * cp) != 0) continue;
-        w.cp = cp;
-        w.dp = left / cp;
-        if (base.global_batch % w.dp != 0) continue;
-        for (const int ep : DivisorsOf(std::max(1, base.experts), int64_t{w.dp} * cp)) {
-          if (int64_t{w.dp} * cp % ep != 0) continue;
-          w.ep = ep;
-          visit(w);
-        }
-      }
+  Found Result() {
+    EachLayer(split_, options_.space, [&](const Workload& layer) { TryLayer(layer); });
+    return std::move(found_);
+  }
+
+ private:
+  void TryLayer(const Workload& layer) {
+    const StepTerms step = TermsOf(layer, rates_);
+    const MemoryTerms memory = MemoryTermsOf(layer);
+    found_.layers.push_back(layer);
+    const size_t hits = hits_;
+    for (Variant& variant : VariantsOf(layer, options_.space)) TryVariant(step, memory, variant);
+    if (hits_ == hits) found_.layers.pop_back();
+  }
+
+  // Of those that need the same memory.
+  void TryVariant(const StepTerms& step, const MemoryTerms& memory, Variant& v) {
+    const double bytes = UseOf(memory, v).total();
+    if (v.recompute == Recompute::kAsNeeded && v.recomputed_share == 0 && bytes <= memory.capacity) return;  // is none
+    const int ways = options_.space.whole ? 4 : 1;
+    found_.tried += ways;
+    if (bytes > memory.capacity) return KeepNearest(bytes, v);
+    found_.fitting += ways;
+    for (int way = 0; way < ways; ++way) {
+      v.hides_data = (way & 1) == 0, v.hides_transfers = (way & 2) == 0;
+      const double seconds = StepOf(step, v).total().value;
+      KeepBest(seconds, bytes, v);
+      KeepFront(seconds, bytes, v);
     }
   }
-}
 
-void EachSchedule(const Workload& split, const Visit& visit) {
-  Workload w = split;
-  const int layers = w.layers / w.pp, per_rank = w.global_batch / w.dp;
-  for (const int microbatch : DivisorsOf(per_rank, kMostMicrobatch)) {
-    w.microbatch = microbatch;
-    for (const int chunks : DivisorsOf(w.pp > 1 ? layers : 1, kMostChunks)) {
-      if (chunks > 1 && w.Microbatches() % w.pp != 0) continue;
-      w.chunks = chunks;
-      for (const int zero : {1, 3}) {
-        if (zero == 3 && (w.pp > 1 || w.dp * w.cp == 1))
-          continue;  // weights gathered for each microbatch of each stage
-        w.zero = zero;
-        for (const Recompute recompute : {Recompute::kNone, Recompute::kAsNeeded, Recompute::kFull}) {
-          w.recompute = recompute;
-          visit(w);
-        }
-      }
-    }
+  Hit HitOf(double seconds, double bytes, const Variant& v) {
+    ++hits_;
+    return {seconds * per_second_, seconds, bytes, found_.layers.size() - 1, v};
   }
-}
 
-bool IsFaster(const Candidate& a, const Candidate& b) { return a.step.total().value < b.step.total().value; }
+  void KeepBest(double seconds, double bytes, const Variant& v) {
+    std::vector<Hit>& best = found_.best;
+    const double value = seconds * per_second_;
+    if (best.size() == options_.keep && value >= best.back().value) return;
+    if (best.size() == options_.keep) best.pop_back();
+    best.insert(std::ranges::upper_bound(best, value, {}, &Hit::value), HitOf(seconds, bytes, v));
+  }
 
-std::vector<Candidate> ParetoOf(std::vector<Candidate> all) {
-  std::sort(all.begin(), all.end(),
-            [](const Candidate& a, const Candidate& b) { return a.memory.total() < b.memory.total(); });
-  std::vector<Candidate> front;
-  for (const Candidate& one : all)
-    if (front.empty() || IsFaster(one, front.back())) front.push_back(one);
-  return front;
-}
+  void KeepFront(double seconds, double bytes, const Variant& v) {
+    std::vector<Hit>& front = found_.front;
+    auto at = std::ranges::upper_bound(front, bytes, {}, &Hit::bytes);
+    if (at != front.begin() && std::prev(at)->seconds <= seconds) return;
+    if (at != front.begin() && std::prev(at)->bytes == bytes) --at;
+    const auto slower = std::find_if(at, front.end(), [&](const Hit& one) { return one.seconds < seconds; });
+    at = front.erase(at, slower);
+    front.insert(at, HitOf(seconds, bytes, v));
+  }
 
-const char* RecomputeText(const Workload& w) {
-  if (w.recompute == Recompute::kFull) return "full";
-  return w.recompute == Recompute::kAsNeeded && RecomputedShare(w) > 0 ? "as needed" : "none";
-}
+  void KeepNearest(double bytes, const Variant& v) {
+    if (!found_.nearest.empty() && bytes >= found_.nearest[0].memory.total()) return;
+    found_.nearest = {CandidateOf(found_.layers.back(), v, rates_)};
+  }
+
+  const Workload& split_;
+  const Rates& rates_;
+  const SearchOptions& options_;
+  const double per_second_;
+  Found found_;
+  size_t hits_ = 0;
+};
+
+// Splits are tried by several threads, and what was found is put together in the order of splits.
+class Searcher {
+ public:
+  Searcher(std::span<const Cluster> clusters, const SearchOptions& options) : clusters_(clusters), options_(options) {
+    for (size_t i = 0; i < clusters.size(); ++i)
+      EachSplit(clusters[i].base, [&](const Workload& w) { splits_.push_back({i, w}); });
+    found_.resize(splits_.size());
+  }
+
+  SearchResult Result() {
+    const bool stopped = TryAll();
+    SearchResult result;
+    result.stopped = stopped;
+    std::vector<Candidate> front;
+    for (size_t i = 0; i < found_.size(); ++i) {
+      const Rates& rates = clusters_[splits_[i].cluster].rates;
+      const Found& found = found_[i];
+      result.tried += found.tried;
+      result.fitting += found.fitting;
+      for (const Hit& hit : found.best) result.best.push_back(CandidateOf(found.layers[hit.layer], hit.variant, rates));
+      for (const Hit& hit : found.front) front.push_back(CandidateOf(found.layers[hit.layer], hit.variant, rates));
+      for (const Candidate& one : found.nearest)
+        if (result.nearest.empty() || one.memory.total() < result.nearest[0].memory.total()) result.nearest = {one};
+      KeepBest(result.best);
+    }
+    if (result.fitting > 0) result.nearest.clear();
+    result.pareto = FrontOfAll(std::move(front));
+    return result;
+  }
+
+ private:
+  void KeepBest(std::vector<Candidate>& best) const {
+    std::ranges::stable_sort(best, {}, [&](const Candidate& one) { return ValueOf(one, options_.objective); });
+    if (best.size() > options_.keep) best.erase(best.begin() + std::ptrdiff_t(options_.keep), best.end());
+  }
+
+  // Returns whether it was told to end early.
+  bool TryAll() {
+    std::vector<std::jthread> threads;
+    for (unsigned i = 0; i < std::max(1U, options_.threads); ++i) threads.emplace_back([this] { Work(); });
+    std::unique_lock lock(mutex_);
+    while (!done_changed_.wait_for(lock, kTick, [&] { return ended_ == threads.size(); })) {
+      if (options_.stops && options_.stops()) stops_ = true;
+      if (options_.progress) options_.progress(double(next_) / double(splits_.size()));
+    }
+    return stops_;
+  }
+
+  void Work() {
+    while (!stops_) {
+      const size_t at = next_++;
+      if (at >= splits_.size()) break;
+      found_[at] = SplitSearch(splits_[at].workload, clusters_[splits_[at].cluster].rates, options_).Result();
+    }
+    const std::lock_guard lock(mutex_);
+    ++ended_;
+    done_changed_.notify_one();
+  }
+
+  const std::span<const Cluster> clusters_;
+  const SearchOptions& options_;
+  std::vector<Split> splits_;
+  std::vector<Found> found_;  // of each split; one thread writes each
+  std::atomic<size_t> next_ = 0;
+  std::atomic<bool> stops_ = false;
+  std::mutex mutex_;
+  std::condition_variable done_changed_;
+  size_t ended_ = 0;  // threads; under the mutex
+};
 
 }  // namespace
 
-std::string LayoutText(const Workload& w) {
-  std::string text = fmt::format("tp {}, pp {}, dp {}", w.tp, w.pp, w.dp);
-  if (w.cp > 1) text += fmt::format(", cp {}", w.cp);
-  if (w.experts > 0) text += fmt::format(", ep {}", w.ep);
-  if (w.chunks > 1) text += fmt::format(", vp {}", w.chunks);
-  return text + fmt::format(", zero {}, mbs {}, recompute {}", w.zero, w.microbatch, RecomputeText(w));
+Candidate Predict(const Workload& workload, const Rates& rates) {
+  return {workload, PredictStep(workload, rates), PredictMemory(workload)};
 }
 
-// The front is of the fastest of each split only, or it would be of all candidates.
-SearchResult Search(const Workload& base, const Rates& rates, const SearchOptions& options) {
-  SearchResult result;
-  std::vector<Candidate> fronts;
-  EachSplit(base, [&](const Workload& split) {
-    std::vector<Candidate> fitting;
-    EachSchedule(split, [&](const Workload& w) {
-      ++result.tried;
-      Candidate one{w, {}, PredictMemory(w)};
-      const bool fits = one.memory.total() <= w.machine.memory;
-      const bool as_none = w.recompute == Recompute::kAsNeeded && RecomputedShare(w) == 0;
-      if (!fits && (result.nearest.empty() || one.memory.total() < result.nearest[0].memory.total()))
-        result.nearest = {one};
-      if (!fits || as_none) return;
-      ++result.fitting;
-      one.step = PredictStep(w, rates);
-      fitting.push_back(std::move(one));
-    });
-    const std::vector<Candidate> front = ParetoOf(fitting);
-    fronts.insert(fronts.end(), front.begin(), front.end());
-    const size_t kept = std::min(options.keep, fitting.size());
-    std::partial_sort(fitting.begin(), fitting.begin() + static_cast<std::ptrdiff_t>(kept), fitting.end(), IsFaster);
-    result.best.insert(result.best.end(), fitting.begin(), fitting.begin() + static_cast<std::ptrdiff_t>(kept));
-    std::stable_sort(result.best.begin(), result.best.end(), IsFaster);
-    if (result.best.size() > options.keep)
-      result.best.erase(result.best.begin() + static_cast<std::ptrdiff_t>(options.keep), result.best.end());
-  });
-  if (result.fitting > 0) result.nearest.clear();
-  result.pareto = ParetoOf(std::move(fronts));
-  return result;
+double ValuePerSecond(const Workload& w, Objective objective) {
+  if (objective == Objective::kCost) return w.accelerators * w.machine.usd_per_hour / 3600;
+  return objective == Objective::kEnergy ? w.accelerators * w.machine.power : 1;
+}
+double ValueOf(const Candidate& one, Objective objective) {
+  return one.step.total().value * ValuePerSecond(one.workload, objective);
+}
+double Dollars(const Candidate& one) { return ValueOf(one, Objective::kCost); }
+double Joules(const Candidate& one) { return ValueOf(one, Objective::kEnergy); }
+
+SearchResult Search(std::span<const Cluster> clusters, const SearchOptions& options) {
+  return Searcher(clusters, options).Result();
 }
 
 }  // namespace lockstep::plan

@@ -1,15 +1,20 @@
-// Every layout of a model on a machine: predicted, sorted, the best kept. Exhaustive, so exact: what is left out is
-// what does not divide, and what does not fit the memory. Cost: half a microsecond a candidate.
+// Every layout of a model on one or more clusters: predicted, sorted, the best kept. Exhaustive, so exact: what is left
+// out is what does not divide, and what does not fit the memory. The same result on any number of threads. Cost: a
+// tenth of a microsecond a candidate (docs/models/plan.md), for what candidates share is computed once.
 //
-//   const SearchResult result = Search(base, rates, {.keep = 5});     // base: the model, the work, the machine, how
+//   const SearchResult result = Search({base}, rates, {.keep = 5});  // base: the model, the work, the machine, how
 //   many result.best.front().step.total();
 #pragma once
 
+#include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "lockstep/plan/layout.h"
 #include "lockstep/plan/memory.h"
 #include "lockstep/plan/rates.h"
+#include "lockstep/plan/search_space.h"
 #include "lockstep/plan/step.h"
 #include "lockstep/plan/workload.h"
 
@@ -20,21 +25,42 @@ struct Candidate {
   StepTime step;
   MemoryUse memory;
 };
-// "tp 8, pp 4, dp 2, vp 5, zero 1, mbs 1, recompute none".
-std::string LayoutText(const Workload& workload);
+Candidate Predict(const Workload& workload, const Rates& rates);
 
-struct SearchResult {
-  std::vector<Candidate> best;    // that fit, the fastest first
-  std::vector<Candidate> pareto;  // each faster than all that need less memory, by memory
-  int64_t tried = 0, fitting = 0;
-  std::vector<Candidate> nearest;  // where none fits: one, that which needs least
-};
+// What to make least: the time of a step, dollars or energy for it. With one cluster all are the same.
+enum class Objective { kTime, kCost, kEnergy };
+double Dollars(const Candidate& candidate);  // of a step; 0: the machine has no price
+double Joules(const Candidate& candidate);   // of a step; 0: its power is not known
+double ValueOf(const Candidate& candidate, Objective objective);
+double ValuePerSecond(const Workload& workload, Objective objective);
 
 struct SearchOptions {
   size_t keep = 5;
+  Objective objective = Objective::kTime;
+  SearchSpace space = {};
+  unsigned threads = 1;
+  // Asked and told every tenth of a second, by the thread that called: whether to end with what there is; how far it
+  // is.
+  std::function<bool()> stops = nullptr;
+  std::function<void(double share)> progress = nullptr;
 };
 
-// Takes the layout, the microbatch and recomputation of `base` for nothing.
-SearchResult Search(const Workload& base, const Rates& rates, const SearchOptions& options);
+// A machine with its rates, and how many: the layout, the microbatch and recomputation of `base` are taken for nothing.
+struct Cluster {
+  Workload base;
+  Rates rates;
+};
+
+struct SearchResult {
+  std::vector<Candidate> best;  // that fit, the best first
+  // Of those that fit, each that no other beats in time, memory and money; by time. Money: accelerators x time, where a
+  // machine has no price.
+  std::vector<Candidate> pareto;
+  int64_t tried = 0, fitting = 0;  // as needed is not tried where none is needed
+  std::vector<Candidate> nearest;  // where none fits: one, that which needs least
+  bool stopped = false;
+};
+
+SearchResult Search(std::span<const Cluster> clusters, const SearchOptions& options);
 
 }  // namespace lockstep::plan

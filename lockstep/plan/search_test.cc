@@ -2,39 +2,19 @@
 
 #include <gmock/gmock.h>
 
-#include <nlohmann/json.hpp>
-
-#include "lockstep/plan/model_file.h"
-#include "lockstep/plan/report.h"
+#include "lockstep/plan/fit.h"
+#include "lockstep/plan/test_workload.h"
 
 namespace lockstep::plan {
 namespace {
 
-using testing::DoubleNear;
 using testing::HasSubstr;
 
-Workload Base() {
-  Workload work;
-  work.layers = 16;
-  work.hidden = 4096;
-  work.ffn = 16'384;
-  work.heads = work.kv_heads = 32;
-  work.head_dim = 128;
-  work.vocabulary = 50'000;
-  work.sequence = 4096;
-  work.global_batch = 64;
-  work.accelerators = 16;
-  work.machine = {.name = "m",
-                  .rates = "m",
-                  .bf16 = 300e12,
-                  .fp8 = 0,
-                  .fp4 = 0,
-                  .memory = 40e9,
-                  .bandwidth = 2e12,
-                  .scale_up = 300e9,
-                  .nic = 25e9,
-                  .domain = 8};
-  return work;
+Workload Base() { return TestWorkload(); }
+
+SearchResult SearchOne(const Workload& base, const SearchOptions& options) {
+  const Cluster cluster{base, Rates{}};
+  return Search({&cluster, 1}, options);
 }
 
 // Written apart from the search: every combination of these, whatever divides.
@@ -59,7 +39,7 @@ TEST(Search, FindsWhatTryingEverythingFinds) {
                 if (PredictMemory(w).total() > w.machine.memory) continue;
                 best = std::min(best, PredictStep(w, rates).total().value);
               }
-  const SearchResult result = Search(Base(), rates, {.keep = 3});
+  const SearchResult result = SearchOne(Base(), {.keep = 3});
   ASSERT_EQ(result.best.size(), 3u);
   EXPECT_DOUBLE_EQ(result.best[0].step.total().value, best);
   EXPECT_LE(result.best[0].step.total().value, result.best[1].step.total().value);
@@ -68,57 +48,129 @@ TEST(Search, FindsWhatTryingEverythingFinds) {
     EXPECT_LE(one.memory.total(), one.workload.machine.memory);
   }
   for (size_t i = 1; i < result.pareto.size(); ++i) {
-    EXPECT_GT(result.pareto[i].memory.total(), result.pareto[i - 1].memory.total());
-    EXPECT_LT(result.pareto[i].step.total().value, result.pareto[i - 1].step.total().value);
+    EXPECT_LT(result.pareto[i].memory.total(), result.pareto[i - 1].memory.total());
+    EXPECT_GT(result.pareto[i].step.total().value, result.pareto[i - 1].step.total().value);
   }
-  EXPECT_DOUBLE_EQ(result.pareto.back().step.total().value, best);
+  EXPECT_DOUBLE_EQ(result.pareto.front().step.total().value, best);
 }
 
 TEST(Search, SaysWhatNeedsLeastWhereNothingFits) {
   Workload work = Base();
   work.machine.memory = 5e9;
-  const SearchResult result = Search(work, Rates{}, {});
+  const SearchResult result = SearchOne(work, {});
   EXPECT_TRUE(result.best.empty());
   ASSERT_EQ(result.nearest.size(), 1u);
   EXPECT_GT(result.nearest[0].memory.total(), 5e9);
 }
 
-TEST(Report, APredictionAddsUp) {
-  Workload work = Base();
-  work.dp = 16;
-  const Json report = PredictionReport(Predict(work, Rates{}), Rates{});
-  double sum = 0;
-  for (const auto& [part, seconds] : report["breakdown"].items()) sum += seconds.get<double>();
-  EXPECT_THAT(sum, DoubleNear(report["step_time_s"].get<double>(), 1e-9));
-  EXPECT_LT(report["lo80"], report["step_time_s"]);
-  EXPECT_LT(report["sensitivities"]["machine.bf16_tflops"].get<double>(), -.3);
-  EXPECT_FALSE(report["sensitivities"].contains("machine.fp8_tflops")) << "it has none";
+// Calls `visit` for each candidate of the whole space of a layout of ranks, written apart from the search.
+template <typename Visit>
+void EachOfWhole(Workload w, const Visit& visit) {
+  const bool shards = w.dp * w.cp > 1;
+  for (int flags = 0; flags < 32; ++flags) {
+    w.sequence_parallel = (flags & 1) == 0, w.flash = (flags & 2) == 0, w.hides_tensor = (flags & 4) == 0;
+    w.hides_data = (flags & 8) == 0, w.hides_transfers = (flags & 16) == 0;
+    if (w.tp == 1 && (w.sequence_parallel || !w.hides_tensor)) continue;
+    for (w.zero = shards ? 0 : 1; w.zero <= (shards ? 3 : 1); ++w.zero)
+      for (const Recompute recompute :
+           {Recompute::kNone, Recompute::kSelective, Recompute::kAsNeeded, Recompute::kFull}) {
+        w.recompute = recompute;
+        if (recompute != Recompute::kAsNeeded || RecomputedShare(w) > 0) visit(w);
+      }
+  }
 }
 
-TEST(ModelFile, OfHuggingFace) {
-  Workload work;
-  const auto status = TakeHuggingFace(
-      R"({"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
-          "intermediate_size": 14336, "vocab_size": 32000, "num_local_experts": 8, "num_experts_per_tok": 2,
-          "hidden_act": "silu"})",
-      "config.json", work);
-  ASSERT_TRUE(status.ok()) << status;
-  EXPECT_EQ(work.head_dim, 128);
-  EXPECT_EQ(work.expert_ffn, 14336);
-  EXPECT_TRUE(work.gated);
-  EXPECT_THAT(Message(TakeHuggingFace(R"({"hidden_size": 4096})", "c.json", work)), HasSubstr("num_hidden_layers"));
-  EXPECT_THAT(Message(TakeHuggingFace("[", "c.json", work)), HasSubstr("no JSON object"));
+// The twenty best of the whole space are the twenty best of all candidates, each predicted by itself.
+TEST(Search, TheWholeSpaceToTheLastBit) {
+  Workload base = TestWorkload();
+  base.accelerators = 8, base.global_batch = 32;
+  std::vector<double> seconds;
+  for (const int tp : {1, 2, 4, 8})
+    for (const int pp : {1, 2, 4, 8})
+      for (const int cp : {1, 2, 4, 8})
+        for (const int microbatch : {1, 2, 4, 8, 16, 32})
+          for (const int chunks : {1, 2, 4, 8, 16})
+            for (const Schedule schedule : {Schedule::k1F1B, Schedule::kZeroBubbleH1, Schedule::kDualPipe}) {
+              Workload w = base;
+              w.tp = tp, w.pp = pp, w.cp = cp, w.microbatch = microbatch, w.chunks = chunks, w.schedule = schedule;
+              w.dp = 8 / (tp * pp * cp);
+              if (!w.Validate().ok() || 32 % (w.dp * microbatch) != 0 || 16 / pp % chunks != 0) continue;
+              if (!CanRun(VariantOf(w), pp, w.Microbatches())) continue;
+              EachOfWhole(w, [&](const Workload& one) {
+                if (PredictMemory(one).total() <= one.machine.memory)
+                  seconds.push_back(PredictStep(one, Rates{}).total().value);
+              });
+            }
+  std::ranges::sort(seconds);
+  SearchOptions options{.keep = 20};
+  options.space = {{Schedule::k1F1B, Schedule::kZeroBubbleH1, Schedule::kDualPipe}, true};
+  const SearchResult result = SearchOne(base, options);
+  EXPECT_EQ(result.fitting, std::ssize(seconds));
+  ASSERT_EQ(result.best.size(), 20U);
+  for (size_t i = 0; i < 20; ++i) EXPECT_EQ(result.best[i].step.total().value, seconds[i]) << i;
 }
 
-TEST(ModelFile, ALayoutByItsKeys) {
-  Workload work = Base();
-  ASSERT_TRUE(TakeLayout("tp=4,pp=2,mbs=2,recompute=full", work).ok());
-  EXPECT_EQ(work.dp, 2);
-  EXPECT_TRUE(work.sequence_parallel);
-  EXPECT_THAT(Message(TakeLayout("tp", work)), HasSubstr("\"tp\" is no KEY=VALUE"));
-  EXPECT_THAT(Message(TakeLayout("xp=2", work)), HasSubstr("there is no \"xp\""));
-  EXPECT_THAT(Message(TakeLayout("tp=two", work)), HasSubstr("expected a whole number"));
-  EXPECT_THAT(Message(TakeLayout("tp=4,pp=8", work)), HasSubstr("is 64, but there are 16"));
+// Of what fits nowhere each remedy is tried before it is named.
+TEST(Fit, SaysWhatWouldFitCheapestFirst) {
+  Workload work = TestWorkload();
+  work.accelerators = 1;
+  work.machine.usd_per_hour = 2;
+  Machine large = work.machine;
+  large.name = "large", large.memory = 1e12, large.usd_per_hour = 9;
+  const Machines machines({{work.machine, {}}, {large, {}}});
+  const SearchResult result = SearchOne(work, {});
+  ASSERT_EQ(result.nearest.size(), 1u);
+  const std::string text = WhatWouldFit(work, result.nearest[0], Rates{}, machines);
+  EXPECT_THAT(text, HasSubstr("weights, gradients and optimizer are"));
+  EXPECT_THAT(text, HasSubstr("cheapest first: 2 x m (4 USD/h), 1 x large (9 USD/h)"));
+  work.accelerators = 2;
+  EXPECT_GT(SearchOne(work, {}).fitting, 0);
+}
+
+TEST(Search, ObjectivesAndClusters) {
+  Workload small = TestWorkload(), large = small;
+  small.machine.usd_per_hour = 1, large.machine.usd_per_hour = 1;
+  small.machine.power = 500, large.machine.power = 100;
+  large.accelerators = 64, large.machine.name = "n";
+  const Cluster clusters[] = {{small, Rates{}}, {large, Rates{}}};
+  const SearchResult fastest = Search(clusters, {.keep = 1});
+  EXPECT_EQ(fastest.best[0].workload.accelerators, 64);
+  const SearchResult cheapest = Search(clusters, {.keep = 1, .objective = Objective::kCost});
+  EXPECT_EQ(cheapest.best[0].workload.accelerators, 16) << "more accelerators lose more to waiting";
+  const SearchResult frugal = Search(clusters, {.keep = 1, .objective = Objective::kEnergy});
+  EXPECT_EQ(frugal.best[0].workload.accelerators, 64) << "a fifth of the power";
+  for (const Candidate& a : fastest.pareto)
+    for (const Candidate& b : fastest.pareto)
+      EXPECT_FALSE(a.step.total() < b.step.total() && a.memory.total() <= b.memory.total() && Dollars(a) <= Dollars(b));
+  bool has_small = false, has_large = false;
+  for (const Candidate& one : fastest.pareto) {
+    has_small = has_small || one.workload.accelerators == 16;
+    has_large = has_large || one.workload.accelerators == 64;
+  }
+  EXPECT_TRUE(has_small && has_large) << "one is faster, one cheaper";
+}
+
+TEST(Search, TheSameOnAnyNumberOfThreads) {
+  SearchOptions options{.keep = 20};
+  options.space.schedules = {Schedule::k1F1B, Schedule::kZeroBubbleH1, Schedule::kZeroBubble2p, Schedule::kDualPipe};
+  const SearchResult one = SearchOne(TestWorkload(), options);
+  options.threads = 4;
+  const SearchResult four = SearchOne(TestWorkload(), options);
+  ASSERT_EQ(one.best.size(), four.best.size());
+  EXPECT_EQ(one.tried, four.tried);
+  for (size_t i = 0; i < one.best.size(); ++i) {
+    EXPECT_EQ(LayoutText(one.best[i].workload), LayoutText(four.best[i].workload));
+    EXPECT_EQ(one.best[i].step.total(), four.best[i].step.total());
+  }
+  ASSERT_EQ(one.pareto.size(), four.pareto.size());
+}
+
+TEST(Search, EndsEarlyWithWhatItHas) {
+  Workload work = TestWorkload();
+  work.accelerators = 4096, work.global_batch = 1 << 16, work.layers = 96, work.heads = work.kv_heads = 96;
+  bool asked = false;
+  const SearchResult result = SearchOne(work, {.keep = 1, .stops = [&] { return asked = true; }});
+  EXPECT_EQ(result.stopped, asked) << "where it was over sooner, nobody asked";
 }
 
 }  // namespace

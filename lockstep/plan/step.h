@@ -10,6 +10,8 @@
 
 #include "lockstep/base/units.h"
 #include "lockstep/plan/rates.h"
+#include "lockstep/plan/schedule.h"
+#include "lockstep/plan/variant.h"
 #include "lockstep/plan/workload.h"
 
 namespace lockstep::plan {
@@ -44,5 +46,38 @@ struct StepTime {
 
 // Requires a valid workload.
 StepTime PredictStep(const Workload& workload, const Rates& rates);
+
+// What a schedule puts in order, in seconds of one microbatch.
+struct StageTimes {
+  Passes layer, head;   // with the communication that computing does not hide; input: with what is computed again
+  double overlap = 0;   // of a layer, saved where a forward and a backward pass run together
+  double transfer = 0;  // to the next stage, as far as it holds the sender up
+  double data = 0;      // of the step: between replicas, hidden or not
+  double transfer_bytes = 0, data_bytes = 0;
+};
+StageTimes PredictStage(const Workload& workload, const Rates& rates);
+
+// PredictStep in two halves, for a search: what all variants (variant.h) of a layout share, and the rest.
+// PredictStep(w, r) is StepOf(TermsOf(w, r), VariantOf(w)).
+struct LayerSeconds {
+  double gemm = 0, experts = 0, attention = 0, glue = 0, tensor = 0, context = 0, exchange = 0, wait = 0;
+  double computed() const { return gemm + experts + attention + glue; }
+  double total() const { return computed() + tensor + context + exchange + wait; }
+};
+struct StepTerms {
+  LayerSeconds forward, backward, both;  // of a layer and a microbatch
+  double weight = 0, selective = 0;      // of those: gradients of weights; what selective recomputation adds
+  Passes head;
+  double layers = 0, most_layers = 0, last_layers = 0;  // of the model; of a stage at most; of the last
+  double layers_behind = 0, stages_behind = 0;          // of listed stages: behind the one that has most
+  double stages = 1, microbatches = 1;
+  double transfer = 0, transfer_hidden = 0;
+  double data = 0, data_hidden = 0;  // seconds between replicas; share of a backward pass that hides them
+  double gather = 0, scatter = 0, sharded_hidden = 0;  // of ZeRO 3, each time
+  double optimizer = 0, replicas = 1;                  // where each rank updates all that it holds
+  double step = 0, straggle = 0;                       // straggle: share of all else
+};
+StepTerms TermsOf(const Workload& workload, const Rates& rates);
+StepTime StepOf(const StepTerms& terms, const Variant& variant);
 
 }  // namespace lockstep::plan

@@ -28,7 +28,7 @@ Rates Perfect() {
   for (const RateField& field : RateFields()) rates.*field.member = field.least;
   rates.gemm = rates.flash = rates.unfused = .5;
   rates.scale_up = rates.network = .5;
-  rates.expert_gemm = 1;
+  rates.expert_gemm = rates.attention = rates.stream = rates.sharded_rate = 1;
   return rates;
 }
 Workload Small() {
@@ -77,6 +77,34 @@ TEST(Step, ABubbleByHand) {
   EXPECT_THAT(plain[Part::kBubble], DoubleNear(layers * 3 / 32, 1e-9)) << "32 microbatches";
 }
 
+// Ten layers on four stages: two have three layers, and the last, which has two and the output layer, waits for them.
+TEST(Step, StagesThatDoNotDivide) {
+  Workload work = Small();
+  work.layers = 10, work.pp = 4, work.dp = 2;
+  work.vocabulary = 1000;
+  const StepTime step = PredictStep(work, Perfect());
+  Workload even = work;
+  even.layers = 12;
+  const StepTime full = PredictStep(even, Perfect());
+  const auto without_head = [](const StepTime& of) { return of.total().value - of[Part::kBubble]; };
+  EXPECT_GT(without_head(step), .95 * without_head(full)) << "32 microbatches at the pace of three layers";
+  EXPECT_LT(step[Part::kGemm], .84 * full[Part::kGemm]);
+}
+
+// 1 ms for each of a layer's kernels, which a device this fast is done with long before: forward, and twice backward.
+TEST(Step, TheHostThatLaunches) {
+  Rates rates = Perfect();
+  rates.kernels = 10, rates.kernel = 1e-3;
+  Workload work = Small();
+  const StepTime bound = PredictStep(work, rates);
+  const double tokens_done = bound[Part::kGemm] + bound[Part::kAttention] + bound[Part::kGlue];
+  EXPECT_THAT(tokens_done, DoubleNear(8.0 * 8 * 3 * 10e-3, 1e-9)) << "8 layers, 8 microbatches";
+  rates.blocked = 1e-3;
+  work.blocking_launches = true;
+  const double waited = PredictStep(work, rates)[Part::kGlue] - PredictStep(Small(), Perfect())[Part::kGlue];
+  EXPECT_THAT(waited, DoubleNear(8.0 * 8 * 3 * 10e-3, 1e-9)) << "beside all that the device does";
+}
+
 TEST(Step, WhatIsWorseTakesLonger) {
   const Workload work = Small();
   const double plain = Seconds1(work);
@@ -92,6 +120,12 @@ TEST(Step, WhatIsWorseTakesLonger) {
   other = work;
   other.accelerators = 128, other.dp = 128, other.global_batch = 1024;
   EXPECT_GT(Seconds1(other), plain) << "gradients over the network";
+  other = work;
+  other.sequence *= 4, other.global_batch /= 4, other.cp = 4, other.dp = 2;
+  Rates uneven = Perfect();
+  uneven.context_imbalance = 1;
+  EXPECT_THAT(PredictStep(other, uneven)[Part::kAttention] / PredictStep(other, Perfect())[Part::kAttention],
+              DoubleNear(1.75, 1e-9));
   other = work;
   other.precision = Precision::kFp8;
   Rates rates = Perfect();
@@ -130,6 +164,21 @@ TEST(Memory, StatesByHand) {
   EXPECT_THAT(PredictMemory(work).states, DoubleNear(parameters * 7.5, 1));
   work.zero = 3;
   EXPECT_THAT(PredictMemory(work).states, DoubleNear(parameters * 2, 1));
+}
+
+// The first of eight layers has no experts; a pipeline keeps whole weights and gradients beside their shares.
+TEST(Memory, DenseLayersAndPipelinesOfShards) {
+  Workload work = Small();
+  work.experts = 8, work.top_k = 2, work.expert_ffn = 4096, work.ep = 8, work.zero = 1;
+  const double expert = 2 * 1024.0 * 4096;
+  const double all = PredictMemory(work).states;
+  work.dense_layers = 1;
+  const double parameters = expert - 1024.0 * 8;  // of an MLP, for that of the router
+  EXPECT_THAT(all - PredictMemory(work).states, DoubleNear(18 * expert - 7.5 * parameters, 1));
+  work = Small();
+  work.pp = 2, work.dp = 4, work.zero = 3;
+  const double held = 4 * 12 * 1024.0 * 1024 + 32'000 * 1024.0;
+  EXPECT_THAT(PredictMemory(work).states, DoubleNear(held * (4 + 6), 1));
 }
 
 TEST(Memory, RecomputationAndPipelines) {

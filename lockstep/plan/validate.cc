@@ -76,60 +76,93 @@ Json MemoryErrors(const All& all) {
 // All that is no layout.
 std::string GroupOf(const MeasuredRun& run) {
   const Workload& w = run.workload();
-  return fmt::format("{} {} x{} L{} h{} f{} a{} s{} b{} {}", run.family(), w.machine.name, w.accelerators, w.layers,
-                     w.hidden, w.ffn, w.heads, w.sequence, w.global_batch, static_cast<int>(w.precision));
+  return fmt::format("{} {} {} x{} L{} h{} f{} a{} s{} b{} {}", run.family(), w.stack, w.machine.name, w.accelerators,
+                     w.layers, w.hidden, w.ffn, w.heads, w.sequence, w.global_batch, static_cast<int>(w.precision));
+}
+std::string LayoutOf(const Workload& w) {
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {} {}", w.tp, w.pp, w.dp, w.cp, w.ep, w.chunks, w.zero,
+                     w.microbatch, w.sequence_parallel, static_cast<int>(w.recompute), w.async_tensor, w.row_scales);
+}
+
+struct Ranked {
+  double predicted = 0, measured = 0, runs = 0;
+};
+
+double KendallTau(const std::vector<Ranked>& layouts) {
+  double agree = 0, pairs = 0;
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    for (size_t j = 0; j < i; ++j, ++pairs) {
+      const double ours = layouts[i].predicted - layouts[j].predicted;
+      const double theirs = layouts[i].measured - layouts[j].measured;
+      agree += (ours * theirs > 0) - (ours * theirs < 0);
+    }
+  }
+  return agree / pairs;
 }
 
 Json Ranking(const All& all) {
-  std::map<std::string, All> groups;
-  for (const Predicted& one : all) groups[GroupOf(*one.run)].push_back(one);
+  std::map<std::string, std::map<std::string, Ranked>> groups;
+  for (const Predicted& one : all) {
+    Ranked& layout = groups[GroupOf(*one.run)][LayoutOf(one.run->workload())];
+    layout.predicted = one.step_s;
+    layout.measured += one.run->Measured().step_s;
+    ++layout.runs;
+  }
   Json ranking = Json::array();
   for (const auto& [name, group] : groups) {
     if (group.size() < kLeastGroup) continue;
-    double agree = 0, pairs = 0;
-    for (size_t i = 0; i < group.size(); ++i) {
-      for (size_t j = 0; j < i; ++j) {
-        const double ours = group[i].step_s - group[j].step_s;
-        const double theirs = group[i].run->Measured().step_s - group[j].run->Measured().step_s;
-        agree += (ours * theirs > 0) - (ours * theirs < 0);
-        ++pairs;
-      }
-    }
-    const auto ours = [](const Predicted& a, const Predicted& b) { return a.step_s < b.step_s; };
-    const auto theirs = [](const Predicted& a, const Predicted& b) {
-      return a.run->Measured().step_s < b.run->Measured().step_s;
-    };
-    const double picked = std::min_element(group.begin(), group.end(), ours)->run->Measured().step_s;
-    const double best = std::min_element(group.begin(), group.end(), theirs)->run->Measured().step_s;
-    ranking.push_back({{"group", name}, {"n", group.size()}, {"tau", agree / pairs}, {"regret", picked / best - 1}});
+    std::vector<Ranked> layouts;
+    for (const auto& [text, layout] : group)
+      layouts.push_back({layout.predicted, layout.measured / layout.runs, layout.runs});
+    const double picked = std::ranges::min_element(layouts, {}, &Ranked::predicted)->measured;
+    const double best = std::ranges::min_element(layouts, {}, &Ranked::measured)->measured;
+    ranking.push_back(
+        {{"group", name}, {"n", layouts.size()}, {"tau", KendallTau(layouts)}, {"regret", picked / best - 1}});
   }
   return ranking;
 }
 
+// Of the logarithm of measured over predicted.
+std::pair<double, double> IntervalOf(const std::string& family, const Calibration& calibration, const Rates& rates) {
+  const auto known = calibration.spreads.find(family);
+  if (known == calibration.spreads.end()) return {rates.residual_low, rates.residual_high};
+  return {-known->second, known->second};
+}
+
+std::optional<Predicted> PredictRun(const MeasuredRun& run, const Calibration& calibration) {
+  const std::optional<Rates> rates = calibration.Of(run.workload());
+  if (!rates) return std::nullopt;
+  Predicted one{&run, PredictStep(run.workload(), *rates).total().value};
+  const auto [low, high] = IntervalOf(run.family(), calibration, *rates);
+  one.low_s = one.step_s * std::exp(low);
+  one.high_s = one.step_s * std::exp(high);
+  one.memory = PredictMemory(run.workload());
+  return one;
+}
+
 }  // namespace
 
-Json ValidateReport(const MeasuredTable& table, const RatesByName& rates, const ValidateOptions& options) {
+Json ValidateReport(const MeasuredTable& table, const Calibration& calibration, const ValidateOptions& options) {
   All all, timed;
   Json rows = Json::array(), skipped = Json::array();
   size_t predicted = 0;
   for (const SkippedRow& row : table.skipped) skipped.push_back({{"row", row.row}, {"why", row.why}});
   for (const MeasuredRun& run : table.runs) {
-    const auto known = rates.find(run.workload().machine.rates);
-    if (known == rates.end()) {
+    const std::optional<Predicted> found = PredictRun(run, calibration);
+    if (!found) {
       skipped.push_back({{"row", run.row()}, {"why", "no rates for " + run.workload().machine.name}});
       continue;
     }
     ++predicted;
-    Predicted one{&run, PredictStep(run.workload(), known->second).total().value};
-    one.memory = PredictMemory(run.workload());
-    one.low_s = one.step_s * std::exp(known->second.residual_low);
-    one.high_s = one.step_s * std::exp(known->second.residual_high);
+    const Predicted& one = *found;
     if (options.rows)
       rows.push_back({{"id", run.id()},
                       {"step_time_s", one.step_s},
                       {"lo80", one.low_s},
                       {"hi80", one.high_s},
-                      {"mem_gib", one.memory.allocated() / kGiB}});
+                      {"mem_gib", one.memory.allocated() / kGiB},
+                      {"mem_total_gib", one.memory.total() / kGiB},
+                      {"fits", Fits(one)}});
     all.push_back(one);
     if (run.Measured().step_s > 0) timed.push_back(one);
   }

@@ -1,25 +1,22 @@
 // Predictions beside what was measured.
 #pragma once
 
-#include <map>
-#include <string>
-
 #include "lockstep/base/report.h"
+#include "lockstep/plan/calibration.h"
 #include "lockstep/plan/measured.h"
-#include "lockstep/plan/rates.h"
 
 namespace lockstep::plan {
-
-using RatesByName = std::map<std::string, Rates>;  // by Machine::rates
 
 struct ValidateOptions {
   bool rows = false;  // add the predictions themselves
 };
 
 // {n, predicted, skipped [{row, why}], mape, median, p90, bias, coverage80, families {name: the same}, memory {n, mape,
-// oom_right, oom_total, feasible_rejected}, ranking [{group, n, tau, regret}], rows}. Shares, not percent. bias: of
-// predicted over measured. A group has five or more runs that differ in nothing but their layout; tau is Kendall's, and
-// regret what its fastest prediction takes beyond its fastest run.
-Json ValidateReport(const MeasuredTable& table, const RatesByName& rates, const ValidateOptions& options);
+// oom_right, oom_total, feasible_rejected}, ranking [{group, n, tau, regret}], rows [{id, step_time_s, lo80, hi80,
+// mem_gib, mem_total_gib, fits}]}. mem_gib: without the driver and what allocators lose. Shares, not percent. bias: of
+// predicted over measured. A group has five or more layouts of one model on one machine by one stack; runs of the same
+// layout count as their mean; tau is Kendall's, and regret what the layout with the fastest prediction takes beyond the
+// fastest. The interval is that of the family, where the calibration knows it, else that of what no fit has seen.
+Json ValidateReport(const MeasuredTable& table, const Calibration& calibration, const ValidateOptions& options);
 
 }  // namespace lockstep::plan

@@ -1,6 +1,7 @@
 #include "lockstep/plan/workload.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace lockstep::plan {
 
@@ -34,9 +35,18 @@ absl::Status Workload::Validate() const {
                            accelerators);
   if (heads % tp != 0 && heads >= tp) return InvalidArgument("{} heads can't be split over tp {}", heads, tp);
   if (pp > layers) return InvalidArgument("{} layers can't be split over pp {}", layers, pp);
+  if (!stage_layers.empty()) {
+    const int64_t all = std::accumulate(stage_layers.begin(), stage_layers.end(), int64_t{0});
+    if (std::ssize(stage_layers) != pp || all != layers || *std::ranges::min_element(stage_layers) < 1)
+      return InvalidArgument("{} stages of {} layers together, each at least 1, are needed; found {} of {}", pp, layers,
+                             stage_layers.size(), all);
+  }
   if (experts > 0 && (top_k < 1 || expert_ffn < 1 || top_k > experts))
     return InvalidArgument("{} experts need a topk of 1 to {} and a moe_ffn, found {} and {}", experts, experts, top_k,
                            expert_ffn);
+  if (dense_layers < 0 || dense_layers > layers || shared_experts < 0)
+    return InvalidArgument("dense_layers must be 0 to {}, and shared_experts not below 0; found {} and {}", layers,
+                           dense_layers, shared_experts);
   if (experts > 0 && experts % ep != 0) return InvalidArgument("{} experts can't be split over ep {}", experts, ep);
   if (static_cast<int64_t>(dp) * microbatch > global_batch)
     return InvalidArgument("a batch of {} can't be split over dp {} in microbatches of {}", global_batch, dp,
@@ -46,13 +56,35 @@ absl::Status Workload::Validate() const {
 
 int Workload::Microbatches() const { return std::max(1, (global_batch + dp * microbatch / 2) / (dp * microbatch)); }
 
-double Workload::LayerParameters() const {
-  const double h = hidden, matrices = gated ? 3 : 2;
-  const double attention = 2 * h * heads * head_dim + 2 * h * kv_heads * head_dim;
-  const double feed_forward = experts > 0 ? h * experts + matrices * h * expert_ffn * experts : matrices * h * ffn;
-  return attention + feed_forward;
+double Workload::StageLayers(int stage) const {
+  return stage_layers.empty() ? double(layers) / pp : stage_layers[static_cast<size_t>(stage)];
 }
 
-double Workload::Parameters() const { return layers * LayerParameters() + 2.0 * vocabulary * hidden; }
+double Workload::LayerParameters() const {
+  if (experts == 0) return DenseLayerParameters();
+  const double matrices = gated ? 3 : 2, h = hidden;
+  return AttentionParameters() + h * experts + matrices * h * expert_ffn * (experts + shared_experts);
+}
+
+double Workload::DenseLayerParameters() const { return AttentionParameters() + (gated ? 3.0 : 2.0) * hidden * ffn; }
+
+double Workload::ScoreDim() const { return latent.kv_rank > 0 ? (head_dim + latent.value) / 2.0 : head_dim; }
+
+double Workload::AttentionParameters() const {
+  if (latent.kv_rank == 0) return 2.0 * hidden * head_dim * (heads + kv_heads);
+  const double all = heads, width = hidden, ranks = latent.kv_rank + latent.rope;
+  const double query = latent.q_rank > 0 ? latent.q_rank * (width + all * head_dim) : width * all * head_dim;
+  const double keys = latent.kv_rank * all * (head_dim - latent.rope + latent.value);
+  return query + width * ranks + keys + all * latent.value * width;
+}
+
+double Workload::ExpertParameters() const {
+  return experts > 0 ? (gated ? 3.0 : 2.0) * hidden * expert_ffn * experts : 0;
+}
+
+double Workload::Parameters() const {
+  const double mixed = experts > 0 ? layers - dense_layers : layers;
+  return mixed * LayerParameters() + (layers - mixed) * DenseLayerParameters() + 2.0 * vocabulary * hidden;
+}
 
 }  // namespace lockstep::plan

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "lockstep/base/status.h"
 
@@ -14,42 +15,73 @@ struct Machine {
   double memory = 0, bandwidth = 0;   // bytes; B/s
   double scale_up = 0, nic = 0;       // B/s of an accelerator in one direction: to its peers; to the network
   int domain = 8;                     // accelerators that reach each other by the first
+  // Of an accelerator with its share of the host: dollars an hour, watts. 0: not known.
+  double usd_per_hour = 0, power = 0;
 };
 
 // kAsNeeded: of as few layers as it takes to fit the memory; selective: of the attention alone, or of what an eager
 // stack picks.
 enum class Recompute { kNone, kSelective, kFull, kAsNeeded };
 enum class Precision { kBf16, kFp8, kFp4 };  // of the layers' matrices; fp16 counts as bf16
-// How what is no matrix product is done: kernel by kernel as written, as frameworks of 2021 did it; fused by hand;
-// eager, by a sharded wrapper.
-enum class Stack { kUnfused, kFused, kEager };
+// What a software stack keeps in memory (stacks.h has its habits). unfused: the scores of attention; eager: the work of
+// a sharded wrapper, operation by operation.
+struct StackMemory {
+  bool unfused = false, eager = false;
+  double gradient_bytes = 4;   // of each parameter that a rank holds: summed in 32 bits, or in 16
+  double logit_bytes = 4;      // in all copies that live at once
+  double selective_kept = .6;  // share of a layer's activations that an eager stack keeps, where it picks
+  double stage_buffers = 0;    // inputs of a stage, for each microbatch under way, beside those of its layers
+  double gathered_bytes = 0;   // per token and hidden unit, of what tensor parallelism gathers for one layer
+};
 enum class Training { kFull, kLora };
+// Multi-head latent attention (arXiv 2405.04434): queries (q_rank > 0), keys and values come out of narrow vectors. A
+// head's size is then that of queries and keys, of which `rope` are not compressed.
+struct LatentAttention {
+  int q_rank = 0, kv_rank = 0, rope = 0, value = 0;  // kv_rank 0: none
+};
+// The order in which the stages of a pipeline compute (schedule.h).
+enum class Schedule { k1F1B, kZeroBubbleH1, kZeroBubble2p, kDualPipe };
 
 struct Workload {
   // The model.
   int layers = 0, hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocabulary = 0;
   bool gated = false;
+  bool causal = true;
+  LatentAttention latent;
   int experts = 0, top_k = 0, expert_ffn = 0;  // 0: dense
+  int dense_layers = 0, shared_experts = 0;    // of a mixture: the first layers, and what every token goes to
   // The work.
   int sequence = 0, global_batch = 0, microbatch = 1;
   bool flash = true;
   Precision precision = Precision::kBf16;
-  Stack stack = Stack::kFused;
+  bool row_scales = false;         // in fp8, a scale for each row of a matrix
+  bool drops_tokens = false;       // experts of a fixed capacity: one product for all
+  bool blocking_launches = false;  // the host waits for each kernel
+  bool async_tensor = false;       // tensor parallelism is cut into pieces that run beside products
   Training training = Training::kFull;
   Recompute recompute = Recompute::kNone;
-  double gradient_bytes = 4;  // of each parameter that a rank holds: summed in 32 bits, or in 16
+  std::string stack;  // whose habits the rates have; empty: the usual
+  StackMemory keeps;
   // The layout.
   int accelerators = 1, tp = 1, pp = 1, dp = 1, cp = 1, ep = 1, chunks = 1;  // chunks: per stage, interleaved
   int zero = 0;
   bool sequence_parallel = false;
+  bool hides_tensor = true, hides_data = true, hides_transfers = true;  // communication, as far as the stack can
+  Schedule schedule = Schedule::k1F1B;                                  // interleaved where a stage has several chunks
+  std::vector<int> stage_layers;                                        // of each stage; empty: all have as many
   Machine machine;
 
   // kInvalidArgument, with what does not fit: sizes below one, a layout that does not multiply to the accelerators,
   // heads, layers, experts or a batch that do not divide.
   absl::Status Validate() const;
   int Microbatches() const;
-  double LayerParameters() const;  // of one layer; of a mixture, all experts
-  double Parameters() const;       // all, with the embedding and the output layer
+  double StageLayers(int stage) const;
+  double LayerParameters() const;       // of one layer; of a mixture, all experts
+  double ExpertParameters() const;      // of those, what is split over ep
+  double DenseLayerParameters() const;  // of a layer without a mixture
+  double AttentionParameters() const;
+  double ScoreDim() const;    // of a head, in the mean of its keys and its values
+  double Parameters() const;  // all, with the embedding and the output layer
 };
 
 }  // namespace lockstep::plan

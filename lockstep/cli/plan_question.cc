@@ -1,0 +1,150 @@
+#include "lockstep/cli/plan_question.h"
+
+#include <fmt/ranges.h>
+
+#include <charconv>
+
+#include "lockstep/cli/plan_commands.h"
+#include "lockstep/cluster/presets.h"
+#include "lockstep/node/install.h"
+#include "lockstep/plan/calibration.h"
+#include "lockstep/plan/model_file.h"
+
+namespace lockstep::cli {
+namespace {
+
+constexpr double kMostTokens = 1e9;  // of a step: nobody has had a tenth of that
+constexpr int kMostAccelerators = 1 << 20;
+
+absl::Status TakeMachine(const std::string& name, const plan::Machines& known, plan::Workload& work) {
+  if (!name.ends_with(".toml")) {
+    LS_ASSIGN_OR_RETURN(work.machine, known.Find(name));
+    return absl::OkStatus();
+  }
+  LS_ASSIGN_OR_RETURN(const plan::Machines own, plan::ReadMachines(name));
+  if (own.all().size() != 1) return InvalidArgument("{}: expected one [[machine]], found {}", name, own.all().size());
+  work.machine = own.all().front().machine;
+  return absl::OkStatus();
+}
+
+// "NAME:N", N accelerators of that machine; NAME may be a file of one's own.
+absl::Status TakeCluster(const std::string& text, const plan::Machines& known, plan::Workload& work) {
+  const size_t colon = text.rfind(':');
+  const std::string count = colon == std::string::npos ? "" : text.substr(colon + 1);
+  const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), work.accelerators);
+  if (error != std::errc() || end != count.data() + count.size() || work.accelerators < 1 ||
+      work.accelerators > kMostAccelerators)
+    return InvalidArgument("--cluster {}: expected NAME:N, N accelerators, such as h100-80gb:64", text);
+  return TakeMachine(text.substr(0, colon), known, work);
+}
+
+absl::Status TakePrecision(const std::string& precision, plan::Workload& work) {
+  if (precision == "fp8") work.precision = plan::Precision::kFp8;
+  if (precision == "fp4") work.precision = plan::Precision::kFp4;
+  const bool lacks = (precision == "fp8" && work.machine.fp8 == 0) || (precision == "fp4" && work.machine.fp4 == 0);
+  if (lacks) return InvalidArgument("--precision {}: {} has none", precision, work.machine.name);
+  return absl::OkStatus();
+}
+
+absl::Status CheckWork(const plan::Workload& work) {
+  if (work.sequence < 1) return InvalidArgument("--seq: the model has no context of its own; say how many tokens");
+  if (const double tokens = double(work.global_batch) * work.sequence; tokens > kMostTokens)
+    return InvalidArgument(
+        "--batch {}: of {} tokens each that is {:.3g} tokens a step; it counts sequences, not tokens",
+        work.global_batch, work.sequence, tokens);
+  return absl::OkStatus();
+}
+
+// Of the machine and the stack, which is put into the workload.
+absl::StatusOr<plan::Rates> TakeRates(const std::string& stack, const std::string& folder, plan::Workload& work) {
+  LS_ASSIGN_OR_RETURN(const plan::Calibration calibration, plan::ReadCalibration(folder));
+  const plan::Stack* known = calibration.stacks.Find(stack);
+  if (known == nullptr) {
+    std::vector<std::string> names;
+    for (const plan::Stack& one : calibration.stacks.all()) names.push_back(one.name);
+    return InvalidArgument("--stack {}: expected one of {}", stack, fmt::join(names, ", "));
+  }
+  work.stack = known->name;
+  work.keeps = known->memory;
+  work.flash = !known->memory.unfused;
+  const std::optional<plan::Rates> rates = calibration.Of(work);
+  if (!rates)
+    return NotFound(
+        "machine {}: there are no rates \"{}\" in {}; name others of there, or give --calibration DIR of "
+        "`lockstep plan calibrate`",
+        work.machine.name, work.machine.rates, folder);
+  return *rates;
+}
+
+absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags& flags,
+                                        const plan::Machines& machines) {
+  LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterNamed(text, machines, flags.stack, flags.calibration));
+  plan::Workload& work = cluster.base;
+  work.sequence = flags.sequence;
+  work.global_batch = flags.batch;
+  if (flags.usd_per_hour > 0) work.machine.usd_per_hour = flags.usd_per_hour;
+  if (flags.power > 0) work.machine.power = flags.power;
+  LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
+  LS_RETURN_IF_ERROR(plan::TakeModel(flags.model, cluster::Presets(installation.presets), work));
+  LS_RETURN_IF_ERROR(TakePrecision(flags.precision, work));
+  if (flags.training == "lora") work.training = plan::Training::kLora;
+  LS_RETURN_IF_ERROR(CheckWork(work));
+  return cluster;
+}
+
+absl::StatusOr<plan::Objective> ObjectiveOf(const PlanFlags& flags, const std::vector<plan::Cluster>& clusters) {
+  for (const plan::Cluster& cluster : clusters) {
+    const plan::Machine& machine = cluster.base.machine;
+    if (flags.objective == "cost" && machine.usd_per_hour == 0)
+      return InvalidArgument("--objective cost: no price of {} is known; say --usd-per-hour", machine.name);
+    if (flags.objective == "energy" && machine.power == 0)
+      return InvalidArgument("--objective energy: the power of {} is not known; say --power-w", machine.name);
+  }
+  if (flags.objective == "cost") return plan::Objective::kCost;
+  return flags.objective == "energy" ? plan::Objective::kEnergy : plan::Objective::kTime;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> PlanPresets() {
+  LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
+  return installation.presets + "/plan";
+}
+
+absl::StatusOr<plan::Machines> KnownMachines() {
+  LS_ASSIGN_OR_RETURN(const std::string folder, PlanPresets());
+  return plan::ReadMachines(folder + "/machines.toml");
+}
+
+absl::StatusOr<plan::Cluster> ClusterNamed(const std::string& text, const plan::Machines& known,
+                                           const std::string& stack, const std::string& calibration) {
+  plan::Cluster cluster;
+  LS_RETURN_IF_ERROR(TakeCluster(text, known, cluster.base));
+  LS_ASSIGN_OR_RETURN(const std::string presets, PlanPresets());
+  LS_ASSIGN_OR_RETURN(cluster.rates, TakeRates(stack, calibration.empty() ? presets : calibration, cluster.base));
+  return cluster;
+}
+
+absl::StatusOr<PlanQuestion> AskedBy(const PlanFlags& flags) {
+  if (flags.model.empty() || flags.clusters.empty() || flags.batch == 0)
+    return InvalidArgument("lockstep plan needs --model, --cluster and --batch; see --help");
+  const bool picks_one = !flags.layout.empty() || !flags.compare.empty();
+  if (picks_one && flags.clusters.size() > 1)
+    return InvalidArgument("--layout and --compare are of one cluster, found {}", fmt::join(flags.clusters, ", "));
+  LS_ASSIGN_OR_RETURN(plan::Machines machines, KnownMachines());
+  PlanQuestion question{{}, std::move(machines), {}, {}};
+  for (const std::string& text : flags.clusters) {
+    LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterOf(text, flags, question.machines));
+    question.clusters.push_back(std::move(cluster));
+  }
+  LS_ASSIGN_OR_RETURN(question.objective, ObjectiveOf(flags, question.clusters));
+  question.space.whole = flags.space == "whole";
+  question.space.schedules.clear();
+  for (const std::string& name : flags.schedules) {
+    LS_ASSIGN_OR_RETURN(const plan::Schedule schedule, plan::ParseSchedule(name));
+    question.space.schedules.push_back(schedule);
+  }
+  return question;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,40 @@
+// The flags of `lockstep plan`, and what they ask: a model and its work on one or more clusters.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/base/status.h"
+#include "lockstep/plan/machines.h"
+#include "lockstep/plan/search.h"
+
+namespace lockstep::cli {
+
+struct PlanFlags {
+  std::string model, layout, precision = "bf16", stack = "nemo", calibration, objective = "throughput", space = "usual",
+                             training = "full", failures, emit, out;
+  std::vector<std::string> clusters, compare, schedules = {"1f1b"};
+  int batch = 0, sequence = 0;
+  double usd_per_hour = 0, power = 0;
+  unsigned threads = 0;
+  size_t top = 5;
+  bool json = false;
+};
+
+struct PlanQuestion {
+  std::vector<plan::Cluster> clusters;  // at least one
+  plan::Machines machines;
+  plan::Objective objective;
+  plan::SearchSpace space;
+};
+
+// "NAME:N" with the rates of the machine and the stack; nothing of a model yet. `calibration`: a folder; empty: the
+// presets.
+absl::StatusOr<plan::Cluster> ClusterNamed(const std::string& text, const plan::Machines& known,
+                                           const std::string& stack, const std::string& calibration);
+absl::StatusOr<plan::Machines> KnownMachines();
+
+// kInvalidArgument: flags that do not go together, a figure in another unit; NotFound: a model, machine or file.
+absl::StatusOr<PlanQuestion> AskedBy(const PlanFlags& flags);
+
+}  // namespace lockstep::cli

@@ -1,0 +1,16 @@
+// A layout as the flags of a framework: Megatron-LM's command line, torchtitan's TOML. Only what the layout, the
+// batch and the model's shape decide; data, learning rate and the rest are the user's.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "lockstep/plan/workload.h"
+
+namespace lockstep::plan {
+
+// kInvalidArgument: a framework that is neither "megatron" nor "torchtitan", or a layout that it can't carry out, and
+// what of it.
+absl::StatusOr<std::string> EmitFlags(std::string_view framework, const Workload& workload);
+
+}  // namespace lockstep::plan

@@ -1,0 +1,22 @@
+// Of a model that no layout fits into memory: what keeps it out, and what would make it fit. Each remedy is tried by a
+// search before it is named.
+#pragma once
+
+#include <string>
+
+#include "lockstep/plan/machines.h"
+#include "lockstep/plan/search.h"
+
+namespace lockstep::plan {
+
+struct Remedy {
+  std::string text;         // "32 x a100-40gb"
+  double usd_per_hour = 0;  // of the whole cluster; 0: its machine has no price, or it costs nothing more
+};
+// The cheapest first: a shorter sequence, then clusters by their price, then those without one by their size.
+std::vector<Remedy> Remedies(const Workload& base, const Rates& rates, const Machines& machines);
+
+// "no layout fits the memory: the least is 105.2 GiB of 39.6 (tp 8, ...), of which ...".
+std::string WhatWouldFit(const Workload& base, const Candidate& nearest, const Rates& rates, const Machines& machines);
+
+}  // namespace lockstep::plan

@@ -1,0 +1,116 @@
+#include "lockstep/plan/inference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/plan/step.h"
+
+namespace lockstep::plan {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+constexpr double kBytes = 2, kContext = 3.2e9;
+constexpr double kKernels = 12;  // of a layer, where one token of each sequence is computed
+
+// Bytes of each weight.
+double WeightBytes(const Workload& w) {
+  if (w.precision == Precision::kFp4) return .5;
+  return w.precision == Precision::kFp8 ? 1 : kBytes;
+}
+// Keys and values of one token, in the layers and heads of one accelerator.
+double CacheOfToken(const Workload& w) {
+  if (w.latent.kv_rank > 0) return kBytes * (w.latent.kv_rank + w.latent.rope) * w.layers / w.pp;
+  const double heads = std::max(1.0, double(w.kv_heads) / w.tp);
+  return 2 * kBytes * heads * w.head_dim * w.layers / w.pp;
+}
+// Of the experts those that a batch reaches: each with the chance that some token goes there.
+double ReadShare(const Workload& w, int batch) {
+  if (w.experts == 0) return 1;
+  const double all = (w.gated ? 3.0 : 2.0) * w.hidden * w.expert_ffn * w.experts, share = all / w.LayerParameters();
+  return 1 - share * std::pow(1 - double(w.top_k) / w.experts, batch);
+}
+
+// One token of each sequence: weights, keys and values are read once; products are too small to be anything else.
+double TokenSeconds(const Workload& w, const Rates& r, const Requests& asked) {
+  const Machine& m = w.machine;
+  const double context = asked.prompt + asked.output / 2.0, bandwidth = m.bandwidth * r.stream;
+  const double layer_bytes = w.LayerParameters() / w.tp * WeightBytes(w) * ReadShare(w, asked.batch);
+  const double cache = CacheOfToken(w) * w.pp / w.layers * context * asked.batch;  // of one layer
+  const double read = std::max((layer_bytes + cache) / bandwidth, kKernels * r.kernel);
+  const double peak = w.precision == Precision::kBf16 ? m.bf16 : w.precision == Precision::kFp8 ? m.fp8 : m.fp4;
+  const double active = w.LayerParameters() * (w.experts > 0 ? double(w.top_k) / w.experts : 1);
+  const double compute = 2 * active / w.tp * asked.batch / (peak * r.gemm);
+  const double bytes = kBytes * asked.batch * w.hidden, n = w.tp;
+  const double reduce = w.tp == 1 ? 0 : 2 * bytes * (n - 1) / n / (m.scale_up * r.scale_up) + r.latency * std::log2(n);
+  const double head = double(w.vocabulary) * w.hidden / w.tp * kBytes / bandwidth;
+  const double transfer = w.pp == 1 ? 0 : (bytes / (m.nic * r.network) + r.latency) * (w.pp - 1);
+  return w.layers * (std::max(read, compute) + 2 * reduce) + head + transfer;
+}
+
+}  // namespace
+
+InferenceTime PredictInference(const Workload& workload, const Rates& rates, const Requests& asked) {
+  Workload prompt = workload;
+  prompt.microbatch = asked.batch;
+  prompt.sequence = asked.prompt;
+  const StageTimes stage = PredictStage(prompt, rates);
+  InferenceTime time;
+  time.first_token = workload.layers * stage.layer.forward + (workload.pp - 1) * stage.transfer;
+  time.token = TokenSeconds(workload, rates, asked);
+  const double embedding = double(workload.vocabulary) * workload.hidden / workload.tp * kBytes;
+  time.weights = workload.LayerParameters() * workload.layers / workload.tp / workload.pp * WeightBytes(workload) +
+                 embedding * (workload.pp == 1 ? 2 : 1);
+  // While a stage waits for the others it answers other batches, as many as there are stages.
+  time.cache = CacheOfToken(workload) * workload.pp * (asked.prompt + asked.output) * asked.batch;
+  const double width = std::max(workload.hidden, workload.ffn / workload.tp);
+  time.workspace = kContext + 4 * kBytes * asked.batch * asked.prompt * width;
+  return time;
+}
+
+std::vector<InferenceChoice> SearchInference(const Workload& base, const Rates& rates, const Requests& asked) {
+  std::vector<InferenceChoice> all;
+  Workload w = base;
+  for (w.tp = 1; w.tp <= std::min(base.heads, base.machine.domain); ++w.tp) {
+    for (w.pp = 1; w.pp <= base.layers; ++w.pp) {
+      const int64_t ranks = int64_t{w.tp} * w.pp;
+      if (base.heads % w.tp != 0 || base.layers % w.pp != 0 || base.accelerators % ranks != 0) continue;
+      w.dp = static_cast<int>(base.accelerators / ranks);
+      w.sequence_parallel = w.tp > 1;
+      InferenceChoice one{w, PredictInference(w, rates, asked), 0};
+      if (one.time.memory() > w.machine.memory) continue;
+      const double seconds = one.time.first_token + std::max(0, asked.output - 1) * one.time.token;
+      one.tokens_per_s = double(asked.output) * asked.batch * w.dp * w.pp / seconds;
+      all.push_back(std::move(one));
+    }
+  }
+  std::ranges::stable_sort(all, std::greater<>(), &InferenceChoice::tokens_per_s);
+  return all;
+}
+
+absl::StatusOr<Json> InferenceReport(const Workload& base, const Rates& rates, const Requests& asked, size_t keep) {
+  std::vector<InferenceChoice> all = SearchInference(base, rates, asked);
+  if (all.empty())
+    return MakeError(
+        absl::StatusCode::kResourceExhausted,
+        fmt::format("no layout holds the weights, and the keys and values of {} sequences of {} tokens, in "
+                    "{:.1f} GiB; what would help, cheapest first: a smaller --batch, fp8, more accelerators",
+                    asked.batch, asked.prompt + asked.output, base.machine.memory / kGiB));
+  if (all.size() > keep) all.erase(all.begin() + std::ptrdiff_t(keep), all.end());
+  Json best = Json::array();
+  for (const InferenceChoice& one : all)
+    best.push_back(
+        {{"layout", fmt::format("tp {}, pp {}, replicas {}", one.workload.tp, one.workload.pp, one.workload.dp)},
+         {"first_token_s", one.time.first_token},
+         {"token_s", one.time.token},
+         {"tokens_per_s", one.tokens_per_s},
+         {"memory_gib",
+          {{"weights", one.time.weights / kGiB},
+           {"cache", one.time.cache / kGiB},
+           {"workspace", one.time.workspace / kGiB},
+           {"total", one.time.memory() / kGiB},
+           {"capacity", one.workload.machine.memory / kGiB}}}});
+  return Json{{"best", best}};
+}
+
+}  // namespace lockstep::plan

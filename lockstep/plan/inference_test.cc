@@ -1,0 +1,58 @@
+#include "lockstep/plan/inference.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/plan/test_workload.h"
+
+namespace lockstep::plan {
+namespace {
+
+using testing::DoubleNear;
+using testing::HasSubstr;
+
+// 16 layers of 12 h^2 weights in 16 bits, the cache of 8 sequences, and the output layer, at the rate of streaming
+// kernels of 2 TB/s.
+TEST(Inference, ATokenByHand) {
+  Workload work = TestWorkload();
+  work.accelerators = 1;
+  Rates rates;
+  rates.kernel = 0;
+  const Requests asked{.batch = 8, .prompt = 1000, .output = 200};
+  const InferenceTime time = PredictInference(work, rates, asked);
+  const double weights = 16 * 12 * 4096.0 * 4096 * 2, cache = 16 * 2 * 2 * 4096.0 * 1100 * 8;
+  EXPECT_THAT(time.token, DoubleNear((weights + cache + 50'000 * 4096.0 * 2) / (2e12 * rates.stream), 1e-9));
+  EXPECT_THAT(time.weights, DoubleNear(weights + 2 * 50'000 * 4096.0 * 2, 1));
+  EXPECT_THAT(time.cache, DoubleNear(16 * 2 * 2 * 4096.0 * 1200 * 8, 1));
+}
+
+TEST(Inference, MoreTensorParallelismAnswersSooner) {
+  Workload work = TestWorkload();
+  work.accelerators = 8;
+  const Requests asked{.batch = 4, .prompt = 2048, .output = 128};
+  const InferenceTime one = PredictInference(work, Rates{}, asked);
+  work.tp = 8;
+  const InferenceTime eight = PredictInference(work, Rates{}, asked);
+  EXPECT_LT(eight.token, one.token);
+  EXPECT_LT(eight.first_token, one.first_token);
+  EXPECT_LT(eight.memory(), one.memory());
+}
+
+TEST(Inference, TheSearchSaysWhatFits) {
+  Workload work = TestWorkload();
+  work.accelerators = 8;
+  const auto choices = SearchInference(work, Rates{}, {.batch = 4, .prompt = 2048, .output = 128});
+  ASSERT_FALSE(choices.empty());
+  for (const InferenceChoice& one : choices) {
+    EXPECT_LE(one.tokens_per_s, choices.front().tokens_per_s);
+    EXPECT_LE(one.time.memory(), work.machine.memory);
+    EXPECT_EQ(one.workload.tp * one.workload.pp * one.workload.dp, 8);
+  }
+  work.machine.memory = 4e9;
+  EXPECT_THAT(Message(InferenceReport(work, Rates{}, {.batch = 4, .prompt = 2048, .output = 128}, 5).status()),
+              HasSubstr("no layout holds the weights"));
+}
+
+}  // namespace
+}  // namespace lockstep::plan

@@ -1,0 +1,48 @@
+#include "lockstep/plan/known.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/base/file.h"
+#include "lockstep/cluster/table_reader.h"
+#include "lockstep/cluster/toml.h"
+
+namespace lockstep::plan {
+namespace {
+
+absl::StatusOr<ModelNotes> ReadModelNotes(const std::string& path) {
+  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  LS_ASSIGN_OR_RETURN(const cluster::TomlValue root, cluster::ParseToml(text, path));
+  cluster::TableReader in(root, path);
+  std::vector<ModelNotes::Note> all;
+  in.Tables("model", [&](cluster::TableReader& inner) {
+    ModelNotes::Note& note = all.emplace_back();
+    inner.Require({"names", "layers"});
+    inner.Texts("names", note.names);
+    inner.Integer("layers", {.least = 1}, note.layers);
+    inner.Integer("dense_layers", {.least = 0}, note.dense_layers);
+    inner.Integer("shared_experts", {.least = 0}, note.shared_experts);
+  });
+  LS_RETURN_IF_ERROR(in.Finish());
+  return ModelNotes(std::move(all));
+}
+
+}  // namespace
+
+void ModelNotes::Complete(std::string_view name, Workload& workload) const {
+  for (const Note& note : all_) {
+    if (workload.experts == 0 || std::ranges::find(note.names, name) == note.names.end()) continue;
+    const double share = std::ceil(double(note.dense_layers) * workload.layers / note.layers);
+    workload.dense_layers = std::min(note.dense_layers, static_cast<int>(share));
+    workload.shared_experts = note.shared_experts;
+  }
+}
+
+absl::StatusOr<Known> ReadKnown(const std::string& folder) {
+  LS_ASSIGN_OR_RETURN(Machines machines, ReadMachines(folder + "/machines.toml"));
+  LS_ASSIGN_OR_RETURN(Stacks stacks, ReadStacks(folder + "/stacks.toml"));
+  LS_ASSIGN_OR_RETURN(ModelNotes models, ReadModelNotes(folder + "/models.toml"));
+  return Known{std::move(machines), std::move(stacks), std::move(models)};
+}
+
+}  // namespace lockstep::plan

@@ -1,0 +1,37 @@
+// What plan knows beside the rates: machines, software stacks, and what tables of measured runs leave out about models.
+// From presets/plan/.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/plan/machines.h"
+#include "lockstep/plan/stacks.h"
+
+namespace lockstep::plan {
+
+class ModelNotes {
+ public:
+  struct Note {
+    std::vector<std::string> names;
+    int layers = 1, dense_layers = 0, shared_experts = 0;
+  };
+  explicit ModelNotes(std::vector<Note> all = {}) : all_(std::move(all)) {}
+  // Of a model that is known by that name: its dense layers and shared experts. One with fewer layers than it should
+  // have keeps its share of the dense ones, at least one.
+  void Complete(std::string_view name, Workload& workload) const;
+
+ private:
+  std::vector<Note> all_;
+};
+
+struct Known {
+  Machines machines;
+  Stacks stacks;
+  ModelNotes models;
+};
+
+absl::StatusOr<Known> ReadKnown(const std::string& folder);
+
+}  // namespace lockstep::plan

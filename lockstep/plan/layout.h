@@ -1,0 +1,23 @@
+// A layout as people write and read it.
+//
+//   LS_RETURN_IF_ERROR(TakeLayout("tp=8,pp=4,vp=2,mbs=1,recompute=full", workload));
+//   LayoutText(workload);   // "tp 8, pp 4, dp 2, vp 2, zero 1, mbs 1, recompute full"
+#pragma once
+
+#include <string>
+
+#include "lockstep/plan/workload.h"
+
+namespace lockstep::plan {
+
+// KEY=VALUE, with the keys of a table of measured runs, and schedule=1f1b|zb-h1|zb-2p|dualpipe and stages=11+12+9, the
+// layers of each stage. dp follows where it is missing. kInvalidArgument: what CheckLayout says, too.
+absl::Status TakeLayout(const std::string& text, Workload& workload);
+
+// What Workload::Validate lets pass because published runs have it, but nobody wants: a rest wherever something is
+// split. Says which values would do.
+absl::Status CheckLayout(const Workload& workload);
+
+std::string LayoutText(const Workload& workload);
+
+}  // namespace lockstep::plan

@@ -1,0 +1,97 @@
+#include "lockstep/plan/layout.h"
+
+#include <gmock/gmock.h>
+
+#include "lockstep/plan/emit.h"
+#include "lockstep/plan/test_workload.h"
+
+namespace lockstep::plan {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+std::string Error(const std::string& layout, Workload work = TestWorkload()) {
+  return Message(TakeLayout(layout, work));
+}
+
+TEST(Layout, ByItsKeys) {
+  Workload work = TestWorkload();
+  ASSERT_TRUE(TakeLayout("tp=4,pp=2,mbs=2,recompute=full", work).ok());
+  EXPECT_EQ(work.dp, 2);
+  EXPECT_TRUE(work.sequence_parallel);
+  EXPECT_EQ(LayoutText(work), "tp 4, pp 2, dp 2, zero 0, mbs 2, recompute full");
+  EXPECT_THAT(Error("tp"), HasSubstr("\"tp\" is no KEY=VALUE"));
+  EXPECT_THAT(Error("xp=2"), HasSubstr("there is no \"xp\"; expected recompute"));
+  EXPECT_THAT(Error("tp=two"), HasSubstr("expected a whole number"));
+  EXPECT_THAT(Error("recompute=some"), HasSubstr("expected none, selective or full"));
+  EXPECT_THAT(Error("schedule=gpipe"), HasSubstr("expected 1f1b, zb-h1, zb-2p or dualpipe"));
+}
+
+TEST(Layout, SaysWhatDoesNotDivideAndWhatWould) {
+  EXPECT_THAT(Error("tp=4,pp=8"), HasSubstr("is 32, but there are 16"));
+  EXPECT_THAT(Error("tp=16,dp=2"), HasSubstr("is 32, but there are 16"));
+  Workload work = TestWorkload();
+  work.accelerators = 12;
+  EXPECT_THAT(Error("tp=3", work), HasSubstr("32 heads can't be split over tp 3: it can be 1, 2, 4 or 8"));
+  EXPECT_THAT(Error("tp=1,pp=3", work),
+              HasSubstr("16 layers can't be split over pp 3: it can be 1, 2, 4 or 8, or say"));
+  EXPECT_THAT(Error("pp=2,vp=3"),
+              HasSubstr("the 8 layers of a stage can't be split over vp 3: it can be 1, 2, 4 or 8"));
+  EXPECT_THAT(Error("mbs=3"),
+              HasSubstr("a batch of 64 can't be split over dp 16 in microbatches of 3: mbs can be 1, 2"));
+  EXPECT_THAT(Error("ep=2"), HasSubstr("the model has no experts"));
+  EXPECT_THAT(Error("pp=4,vp=2,mbs=8"), HasSubstr("multiple of pp 4; found 2"));
+  EXPECT_THAT(Error("zero=4"), HasSubstr("zero must be 0 to 3, found 4"));
+  work = TestWorkload();
+  work.experts = 6, work.top_k = 2, work.expert_ffn = 64;
+  EXPECT_THAT(Error("ep=4", work), HasSubstr("6 experts can't be split over ep 4"));
+  EXPECT_THAT(Error("ep=3", work), HasSubstr("ep 3 must divide dp 16 x cp 1: it can be 1, 2 or 4"));
+  work = TestWorkload();
+  work.sequence = 100;
+  EXPECT_THAT(Error("cp=8", work), HasSubstr("100 tokens of a sequence can't be split in 2 x cp 8 pieces"));
+}
+
+TEST(Layout, SchedulesAndUnevenStages) {
+  Workload work = TestWorkload();
+  ASSERT_TRUE(TakeLayout("pp=4,stages=5+4+4+3,schedule=zb-h1", work).ok());
+  EXPECT_EQ(work.StageLayers(0), 5);
+  EXPECT_THAT(LayoutText(work), HasSubstr("schedule zb-h1, stages 5+4+4+3"));
+  EXPECT_THAT(Error("pp=4,stages=5+4+4"), HasSubstr("4 stages of 16 layers together"));
+  EXPECT_THAT(Error("pp=4,stages=5+4+4+4"), HasSubstr("found 4 of 17"));
+  EXPECT_THAT(Error("pp=2,stages=16+0"), HasSubstr("each at least 1"));
+  EXPECT_THAT(Error("pp=2,stages=8+x"), HasSubstr("as 11+12+9"));
+  EXPECT_THAT(Error("pp=4,schedule=dualpipe,mbs=8"), HasSubstr("at least 8 microbatches, an even number, found 2"));
+  EXPECT_THAT(Error("schedule=zb-2p"), HasSubstr("needs pp above 1"));
+}
+
+TEST(Emit, FlagsOfMegatron) {
+  Workload work = TestWorkload();
+  ASSERT_TRUE(TakeLayout("tp=4,pp=2,vp=2,mbs=2,zero=1,recompute=full", work).ok());
+  const auto flags = EmitFlags("megatron", work);
+  ASSERT_TRUE(flags.ok());
+  for (const char* flag :
+       {"--tensor-model-parallel-size 4\n", "--pipeline-model-parallel-size 2\n", "--sequence-parallel\n",
+        "--num-layers-per-virtual-pipeline-stage 4\n", "--micro-batch-size 2\n", "--global-batch-size 64\n",
+        "--use-distributed-optimizer\n", "--recompute-granularity full\n", "--num-layers 16\n", "--seq-length 4096\n"})
+    EXPECT_THAT(*flags, HasSubstr(flag));
+  EXPECT_THAT(*flags, Not(HasSubstr("--swiglu")));
+  work.schedule = Schedule::kDualPipe;
+  EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("it has no schedule dualpipe"));
+}
+
+TEST(Emit, FlagsOfTorchtitan) {
+  Workload work = TestWorkload();
+  ASSERT_TRUE(TakeLayout("tp=2,pp=2,mbs=2,zero=3", work).ok());
+  const auto flags = EmitFlags("torchtitan", work);
+  ASSERT_TRUE(flags.ok());
+  for (const char* line : {"tensor_parallel_degree = 2\n", "data_parallel_shard_degree = 4\n",
+                           "pipeline_parallel_schedule = \"1F1B\"\n", "local_batch_size = 16\n", "mode = \"none\"\n"})
+    EXPECT_THAT(*flags, HasSubstr(line));
+  work.zero = 1;
+  EXPECT_THAT(Message(EmitFlags("torchtitan", work).status()), HasSubstr("found zero 1"));
+  EXPECT_THAT(Message(EmitFlags("jax", work).status()), HasSubstr("expected megatron or torchtitan"));
+}
+
+}  // namespace
+}  // namespace lockstep::plan

@@ -1,0 +1,72 @@
+#include "lockstep/plan/model_file.h"
+
+#include <gmock/gmock.h>
+
+#include "lockstep/plan/inference.h"
+#include "lockstep/plan/step.h"
+#include "lockstep/plan/test_workload.h"
+
+namespace lockstep::plan {
+namespace {
+
+using testing::DoubleNear;
+using testing::HasSubstr;
+
+TEST(ModelFile, OfHuggingFace) {
+  Workload work;
+  const auto status = TakeHuggingFace(
+      R"({"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8,
+          "intermediate_size": 14336, "vocab_size": 32000, "num_local_experts": 8, "num_experts_per_tok": 2,
+          "hidden_act": "silu"})",
+      "config.json", work);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(work.head_dim, 128);
+  EXPECT_EQ(work.expert_ffn, 14336);
+  EXPECT_TRUE(work.gated);
+  EXPECT_THAT(Message(TakeHuggingFace(R"({"hidden_size": 4096})", "c.json", work)), HasSubstr("num_hidden_layers"));
+  EXPECT_THAT(Message(TakeHuggingFace("[", "c.json", work)), HasSubstr("no JSON object"));
+}
+
+// As DeepSeek-V3's config.json has it; 671 billion parameters are published, 37 of them active.
+constexpr const char* kLatent =
+    R"({"hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128,
+        "intermediate_size": 18432, "moe_intermediate_size": 2048, "n_routed_experts": 256, "num_experts_per_tok": 8,
+        "n_shared_experts": 1, "first_k_dense_replace": 3, "q_lora_rank": 1536, "kv_lora_rank": 512,
+        "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "vocab_size": 129280, "hidden_act": "silu"})";
+
+TEST(ModelFile, LatentAttentionSharedExpertsAndDenseLayers) {
+  Workload work = TestWorkload();
+  ASSERT_TRUE(TakeHuggingFace(kLatent, "config.json", work).ok());
+  EXPECT_EQ(work.head_dim, 192);
+  EXPECT_EQ(work.dense_layers, 3);
+  EXPECT_EQ(work.shared_experts, 1);
+  EXPECT_THAT(work.Parameters() / 671e9, DoubleNear(1, .002));
+  // Its cache is the point of latent attention: 576 numbers a token and layer, of 2 x 128 x 128.
+  work.accelerators = 1;
+  const InferenceTime time = PredictInference(work, Rates{}, {.batch = 1, .prompt = 1000, .output = 1});
+  EXPECT_THAT(time.cache, DoubleNear(1001 * 61 * 576 * 2.0, 1));
+  std::string without = kLatent;
+  without.replace(without.find("v_head_dim"), 10, "w_head_dim");
+  EXPECT_THAT(Message(TakeHuggingFace(without, "c.json", work)), HasSubstr("latent attention needs"));
+}
+
+// Every patch sees every other: twice the attention of a decoder.
+TEST(ModelFile, AVisionTransformer) {
+  Workload work = TestWorkload();
+  work.sequence = 0;
+  const auto status = TakeHuggingFace(
+      R"({"model_type": "vit", "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16,
+          "intermediate_size": 4096, "image_size": 224, "patch_size": 16, "hidden_act": "gelu"})",
+      "config.json", work);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(work.sequence, 197);
+  EXPECT_FALSE(work.causal);
+  EXPECT_FALSE(work.gated);
+  work.accelerators = 1;
+  const double all = PredictStep(work, Rates{})[Part::kAttention];
+  work.causal = true;
+  EXPECT_THAT(PredictStep(work, Rates{})[Part::kAttention], DoubleNear(all / 2, 1e-12));
+}
+
+}  // namespace
+}  // namespace lockstep::plan

@@ -1,0 +1,96 @@
+#include "lockstep/plan/search_space.h"
+
+#include <algorithm>
+
+#include "lockstep/plan/schedule.h"
+
+namespace lockstep::plan {
+namespace {
+
+constexpr int kMostContext = 64, kMostMicrobatch = 64, kMostChunks = 16;
+
+std::vector<int> DivisorsOf(int64_t value, int64_t most) {
+  std::vector<int> divisors;
+  for (int64_t divisor = 1; divisor <= std::min(value, most); ++divisor)
+    if (value % divisor == 0) divisors.push_back(static_cast<int>(divisor));
+  return divisors;
+}
+
+std::vector<int> ZerosOf(const Workload& w, const SearchSpace& space) {
+  if (w.dp * w.cp == 1) return {1};
+  if (space.whole) return {0, 1, 2, 3};
+  return w.pp > 1 ? std::vector{1} : std::vector{1, 3};
+}
+
+void AddMemory(const Workload& w, const SearchSpace& space, Variant variant, std::vector<Variant>& all) {
+  for (const int zero : ZerosOf(w, space)) {
+    variant.zero = zero;
+    for (const Recompute recompute :
+         {Recompute::kNone, Recompute::kSelective, Recompute::kAsNeeded, Recompute::kFull}) {
+      if (recompute == Recompute::kSelective && !space.whole) continue;
+      variant.recompute = recompute;
+      all.push_back(variant);
+    }
+  }
+}
+
+}  // namespace
+
+void EachSplit(const Workload& base, const Visit& visit) {
+  Workload w = base;
+  w.stage_layers.clear();
+  for (const int tp : DivisorsOf(base.heads, base.machine.domain)) {
+    if (base.accelerators % tp != 0) continue;
+    w.tp = tp;
+    w.sequence_parallel = tp > 1;
+    for (const int pp : DivisorsOf(base.layers, base.accelerators / tp)) {
+      if (base.accelerators / tp % pp != 0) continue;
+      w.pp = pp;
+      const int left = base.accelerators / tp / pp;
+      for (const int cp : DivisorsOf(left, kMostContext)) {
+        if (cp > 1 && base.sequence % (2 * cp) != 0) continue;
+        w.cp = cp;
+        w.dp = left / cp;
+        if (base.global_batch % w.dp != 0) continue;
+        for (const int ep : DivisorsOf(std::max(1, base.experts), int64_t{w.dp} * cp)) {
+          if (int64_t{w.dp} * cp % ep != 0) continue;
+          w.ep = ep;
+          visit(w);
+        }
+      }
+    }
+  }
+}
+
+void EachLayer(const Workload& split, const SearchSpace& space, const Visit& visit) {
+  // Both ways, where the usual one is not off already.
+  const auto ways = [&](bool usual) {
+    return space.whole && usual ? std::vector<char>{1, 0} : std::vector<char>{static_cast<char>(usual)};
+  };
+  Workload w = split;
+  for (const int microbatch : DivisorsOf(w.global_batch / w.dp, kMostMicrobatch)) {
+    w.microbatch = microbatch;
+    for (const char sequence_parallel : ways(split.sequence_parallel))
+      for (const char flash : ways(split.flash))
+        for (const char hides_tensor : ways(split.hides_tensor && split.tp > 1)) {
+          w.sequence_parallel = sequence_parallel != 0, w.flash = flash != 0;
+          w.hides_tensor = hides_tensor != 0 || split.tp == 1;
+          visit(w);
+        }
+  }
+}
+
+std::vector<Variant> VariantsOf(const Workload& w, const SearchSpace& space) {
+  std::vector<Variant> all;
+  for (const Schedule schedule : space.schedules) {
+    const bool interleaves = w.pp > 1 && schedule == Schedule::k1F1B;
+    for (const int chunks : DivisorsOf(interleaves ? w.layers / w.pp : 1, kMostChunks)) {
+      Variant variant = VariantOf(w);
+      variant.schedule = schedule, variant.chunks = chunks;
+      if (CanRun(variant, w.pp, w.Microbatches())) AddMemory(w, space, variant, all);
+    }
+  }
+  return all;
+}
+
+}  // namespace lockstep::plan
