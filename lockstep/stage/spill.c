@@ -73,3 +73,5 @@ int ls_spill_append(int fd, const struct ls_stage_facts* facts, uint64_t count, 
   const int error = write_all(fd, parts, bytes, at + LS_SPILL_RECORD);
   return error != 0 ? error : write_all(fd, line, sizeof line, at);
 }
+
+uint32_t ls_stage_crc32c(const void* data, uint64_t bytes) { return ls_crc32c(0, data, bytes); }
