@@ -23,7 +23,7 @@ EXAMPLE = os.path.join(ROOT, "examples", "train_gpt.py")
 POLL_S = 0.02
 PATIENCE_S = 120
 
-Tools = collections.namedtuple("Tools", "binary python copy_rate fan_out wrong_names explain_rate collect_path gloo_path telemetry stack_groups keep_rate")
+Tools = collections.namedtuple("Tools", "binary python copy_rate fan_out wrong_names explain_rate collect_path gloo_path telemetry stack_groups keep_rate stage_path")
 Event = collections.namedtuple("Event", "sequence at type payload")
 
 
