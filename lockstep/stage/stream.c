@@ -2,6 +2,7 @@
 #include "lockstep/stage/stream.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -37,12 +38,20 @@ void ls_stream_locate(struct ls_stage* s) {
   s->parts = memory + at[3];
 }
 
+static int lock_until(pthread_mutex_t* lock, int64_t deadline) {
+#ifdef __SANITIZE_THREAD__ /* that of gcc 12 does not know pthread_mutex_clocklock() */
+  int error;
+  while ((error = pthread_mutex_trylock(lock)) == EBUSY && ls_stage_now_ns() < deadline) sched_yield();
+  return error;
+#else
+  const struct timespec limit = {.tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000};
+  return pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &limit);
+#endif
+}
+
 int ls_stream_lock(struct ls_stage* s, int64_t deadline) {
   int error = pthread_mutex_trylock(&s->head->lock);
-  if (error == EBUSY) {
-    const struct timespec limit = {.tv_sec = deadline / 1000000000, .tv_nsec = deadline % 1000000000};
-    error = pthread_mutex_clocklock(&s->head->lock, CLOCK_MONOTONIC, &limit);
-  }
+  if (error == EBUSY) error = lock_until(&s->head->lock, deadline);
   if (error == EOWNERDEAD) {
     ls_settle(s);
     pthread_mutex_consistent(&s->head->lock);

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -331,6 +332,43 @@ TEST_F(Stream, AWriterKilledInTheMiddleOfAStep) {
   EXPECT_EQ(1, Next(reader));
   EXPECT_EQ(1U, Facts(reader).incomplete);
   ls_stage_close(again, 0);
+  ls_stage_detach(reader);
+}
+
+// Both ranks write as fast as they can and are killed wherever they are: what is visible is whole and in order.
+TEST_F(Stream, WritersKilledAnywhere) {
+  const ls_stage_options how = Options(LS_STAGE_LOSSLESS, 3);
+  ls_stage* before = Open(how, 0, 2);
+  ls_stage* reader = Attach();
+  ls_stage_close(before, 0);
+  std::mt19937 random(11);
+  int64_t last = -1;
+  for (int round = 0; round < 100; ++round) {
+    Child child([&](Child& self) {
+      ls_stage* writers[] = {Open(how, 0, 2), Open(how, 1, 2)};
+      const int64_t begin = ls_stage_last_step(writers[0]) + 1;
+      const auto write = [&](ls_stage* writer) {
+        for (int64_t step = begin;; ++step) Put(writer, step, 60);
+      };
+      std::thread(write, writers[0]).detach();
+      std::thread(write, writers[1]).detach();
+      self.Stop();
+    });
+    for (uint64_t reads = random() % 100; reads > 0; --reads) {
+      ls_stage_step got;
+      ASSERT_EQ(LS_STAGE_OK, ls_stage_next(reader, 60, &got)) << ls_stage_last_error();
+      ASSERT_EQ(last + 1, got.step);
+      last = got.step;
+      ExpectWhole(got, 2);
+      ls_stage_release(reader, &got);
+    }
+    child.Kill();
+  }
+  int64_t step;
+  while ((step = Next(reader, 2)) >= 0) ASSERT_EQ(++last, step);
+  EXPECT_EQ(-LS_STAGE_DIED, step);
+  EXPECT_GT(last, 1000);
+  EXPECT_EQ(0U, Facts(reader).unread);
   ls_stage_detach(reader);
 }
 
