@@ -61,7 +61,8 @@ Samples Timed(int rounds, Work work) {
 }
 
 ls_stage* OpenWriter(const char* name, uint32_t k) {
-  const ls_stage_options how = {.policy = LS_STAGE_LOSSLESS, .k = k, .spare = 0, .readers = 1, .seed = 0, .spill = nullptr};
+  const ls_stage_options how = {
+      .policy = LS_STAGE_LOSSLESS, .k = k, .spare = 0, .readers = 1, .seed = 0, .spill = nullptr};
   ls_stage* writer = nullptr;
   LS_CHECK(ls_stage_open(name, 0, 1, LS_STAGE_F32, 2, kShape, &how, kLimit, &writer) == LS_STAGE_OK);
   return writer;
@@ -97,8 +98,8 @@ nlohmann::json InOneProcess(int rounds) {
   return found;
 }
 
-// Two processes: `send` puts a field, the first 8 bytes of which say when that began; `receive` returns it, read, in the
-// other one. Each waits for the one before to have been read.
+// Two processes: `send` puts a field, the first 8 bytes of which say when that began; `receive` returns it, read, in
+// the other one. Each waits for the one before to have been read.
 template <typename Send, typename Receive>
 Samples Across(int rounds, Send send, Receive receive) {
   const int all = rounds + rounds / 10;

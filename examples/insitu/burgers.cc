@@ -21,7 +21,7 @@ constexpr int kSide = 64, kPatch = 8, kPatches = kSide / kPatch;
 constexpr float kDt = 2e-3F, kDx = 1.F / kSide, kNu = 2e-3F, kPi = 3.14159265F;
 constexpr int kFirstQuestion = 60;  // by then the trainer has published: it has seen 44 steps at least
 constexpr int kRefreshEvery = 10;
-constexpr double kLimit = 60;       // seconds that the solver waits for the trainer, at most
+constexpr double kLimit = 60;  // seconds that the solver waits for the trainer, at most
 using Field = std::array<float, kSide * kSide>;
 
 void Check(int result) {
@@ -123,7 +123,8 @@ void Alone(int steps) {
 
 void Coupled(int steps) {
   const int64_t shape[] = {2, kSide, kSide};
-  const ls_stage_options how = {.policy = LS_STAGE_LOSSLESS, .k = 16, .spare = 0, .readers = 1, .seed = 0, .spill = nullptr};
+  const ls_stage_options how = {
+      .policy = LS_STAGE_LOSSLESS, .k = 16, .spare = 0, .readers = 1, .seed = 0, .spill = nullptr};
   ls_stage* stream = nullptr;
   Check(ls_stage_open("burgers", 0, 1, LS_STAGE_F32, 3, shape, &how, kLimit, &stream));
   Flow flow;

@@ -14,7 +14,11 @@
 static int find_in(struct ls_model* m, const char* folder, const char* name) {
   int result = ls_segment_open(folder, name, LS_SEGMENT_MODEL, &m->segment);
   if (result != LS_STAGE_OK) return result;
-  ls_model_locate(m);
+  result = ls_model_find(m);
+  if (result != LS_STAGE_OK) {
+    ls_segment_unmap(&m->segment);
+    return result;
+  }
   m->self = ls_member_free(m->segment.head, 1, LS_MODEL_USERS - 1);
   if (m->self == NULL) {
     result = ls_stage_fail(LS_STAGE_REFUSED, "model %s is asked by %d others already", name, LS_MODEL_USERS - 1);
@@ -91,7 +95,8 @@ int ls_infer_close(struct ls_model* m) {
 /* `from` [outputs][inputs] to [inputs][outputs], so that the inner loop of a layer goes over outputs. */
 static void transpose(const struct ls_dense* layer, const float* from, float* to) {
   for (uint32_t o = 0; o < layer->outputs; ++o) {
-    for (uint32_t i = 0; i < layer->inputs; ++i) to[(size_t)i * layer->outputs + o] = from[(size_t)o * layer->inputs + i];
+    for (uint32_t i = 0; i < layer->inputs; ++i)
+      to[(size_t)i * layer->outputs + o] = from[(size_t)o * layer->inputs + i];
   }
 }
 

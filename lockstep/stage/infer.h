@@ -1,7 +1,7 @@
 /* The current model of a trainer, asked by the simulation: dense layers of 32-bit floats, run in the caller's process.
- * Weights come over in shared memory and are taken at ls_infer_refresh() alone, whole and of one publication: between two
- * of these every call has the same weights. A trainer that dies leaves the last that it published.
- * Threads: one at a time per handle. Cost of a call beside its multiplications: < 1 us (bench/stage_path.cc).
+ * Weights come over in shared memory and are taken at ls_infer_refresh() alone, whole and of one publication: between
+ * two of these every call has the same weights. A trainer that dies leaves the last that it published. Threads: one at
+ * a time per handle. Cost of a call beside its multiplications: < 1 us (bench/stage_path.cc).
  *
  *   ls_infer_open("closure", 30.0, &model);          // waits for the first weights
  *   ls_infer_refresh(model);                         // between steps
@@ -19,7 +19,12 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-enum ls_activation { LS_ACTIVATION_NONE = 0, LS_ACTIVATION_RELU = 1, LS_ACTIVATION_TANH = 2, LS_ACTIVATION_SIGMOID = 3 };
+enum ls_activation {
+  LS_ACTIVATION_NONE = 0,
+  LS_ACTIVATION_RELU = 1,
+  LS_ACTIVATION_TANH = 2,
+  LS_ACTIVATION_SIGMOID = 3
+};
 enum { LS_MODEL_LAYERS = 16, LS_MODEL_USERS = 256 };
 
 /* y = activation(W x + b) */

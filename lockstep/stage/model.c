@@ -24,6 +24,17 @@ void ls_model_locate(struct ls_model* m) {
   for (int i = 0; i < 2; ++i) m->buffer[i] = (float*)(memory + buffer_at(m->head->floats, i));
 }
 
+int ls_model_find(struct ls_model* m) {
+  const size_t bytes = m->segment.bytes;
+  if (m->segment.head->members == LS_MODEL_USERS && ls_model_bytes(0) <= bytes) {
+    ls_model_locate(m);
+    if (m->head->floats <= bytes && ls_model_bytes(m->head->floats) == bytes && m->head->layers <= LS_MODEL_LAYERS) {
+      return LS_STAGE_OK;
+    }
+  }
+  return ls_stage_fail(LS_STAGE_REFUSED, "%s is damaged: remove it", m->segment.path);
+}
+
 int ls_model_owner(const struct ls_model* m, bool publishes) {
   if (m == NULL || m->publishes != publishes) {
     return ls_stage_fail(LS_STAGE_REFUSED, "this call needs a model from %s",
@@ -50,8 +61,8 @@ static int count_floats(const char* name, int layers, const struct ls_dense* lay
                            l->inputs, l->outputs, l->activation);
     }
     if (i > 0 && l->inputs != layer[i - 1].outputs) {
-      return ls_stage_fail(LS_STAGE_REFUSED, "model %s: layer %d takes %u values, and layer %d gives %u", name, i, l->inputs,
-                           i - 1, layer[i - 1].outputs);
+      return ls_stage_fail(LS_STAGE_REFUSED, "model %s: layer %d takes %u values, and layer %d gives %u", name, i,
+                           l->inputs, i - 1, layer[i - 1].outputs);
     }
     *floats += (uint64_t)l->outputs * l->inputs + l->outputs;
   }
@@ -64,12 +75,12 @@ static int same_layers(const struct ls_model* m, const char* name, int layers, c
   return ls_stage_fail(LS_STAGE_REFUSED, "model %s is in use with other layers: publish under another name", name);
 }
 
-static int make_or_join(struct ls_model* m, const char* folder, const char* name, int layers, const struct ls_dense* layer,
-                        uint64_t floats) {
+static int make_or_join(struct ls_model* m, const char* folder, const char* name, int layers,
+                        const struct ls_dense* layer, uint64_t floats) {
   int result = ls_segment_open(folder, name, LS_SEGMENT_MODEL, &m->segment);
   if (result == LS_STAGE_OK) {
-    ls_model_locate(m);
-    return same_layers(m, name, layers, layer);
+    result = ls_model_find(m);
+    return result == LS_STAGE_OK ? same_layers(m, name, layers, layer) : result;
   }
   if (result != LS_STAGE_ABSENT) return result;
   result = ls_segment_create(folder, name, LS_SEGMENT_MODEL, LS_MODEL_USERS, ls_model_bytes(floats), &m->segment);
@@ -130,8 +141,8 @@ int ls_model_publish(struct ls_model* m, const float* weights, uint64_t count) {
   const int result = ls_model_owner(m, true);
   if (result != LS_STAGE_OK) return result;
   if (count != m->head->floats) {
-    return ls_stage_fail(LS_STAGE_REFUSED, "model %s: %" PRIu64 " weights: its layers have %" PRIu64, m->segment.head->name,
-                         count, m->head->floats);
+    return ls_stage_fail(LS_STAGE_REFUSED, "model %s: %" PRIu64 " weights: its layers have %" PRIu64,
+                         m->segment.head->name, count, m->head->floats);
   }
   for (uint64_t i = 0; i < count; ++i) {
     if (isfinite(weights[i])) continue;
@@ -162,7 +173,9 @@ uint64_t ls_model_read(const struct ls_model* m, float* to) {
   return 0;
 }
 
-uint64_t ls_model_generation(const struct ls_model* m) { return __atomic_load_n(&m->head->generation, __ATOMIC_RELAXED); }
+uint64_t ls_model_generation(const struct ls_model* m) {
+  return __atomic_load_n(&m->head->generation, __ATOMIC_RELAXED);
+}
 
 int ls_model_close(struct ls_model* m) {
   const int result = ls_model_owner(m, true);

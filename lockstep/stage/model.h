@@ -1,6 +1,6 @@
 /* How a model lies in its segment: members (the publisher, then who asks), a head, and two buffers of weights, of which
- * `generation` says which is current. The other one is written; `sequence` is odd meanwhile, so that whoever still reads
- * there notices, and reads again. */
+ * `generation` says which is current. The other one is written; `sequence` is odd meanwhile, so that whoever still
+ * reads there notices, and reads again. */
 #ifndef LOCKSTEP_STAGE_MODEL_H_
 #define LOCKSTEP_STAGE_MODEL_H_
 
@@ -36,6 +36,8 @@ struct ls_model {
 
 size_t ls_model_bytes(uint64_t floats);
 void ls_model_locate(struct ls_model*);
+/* The same of one that others made. */
+int ls_model_find(struct ls_model*);
 int ls_model_owner(const struct ls_model*, bool publishes);
 /* Copies the newest whole weights into `to`; the generation, or 0: the publisher was faster many times over. */
 uint64_t ls_model_read(const struct ls_model*, float* to);

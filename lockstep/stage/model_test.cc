@@ -116,7 +116,8 @@ TEST_F(Model, NoReadIsTorn) {
       for (int read = 0; read < 100; ++read) {
         const uint64_t generation = ls_model_read(solver, seen.data());
         if (generation == 0) continue;  // overtaken each time that it tried
-        const auto other = std::count_if(seen.begin(), seen.end(), [&](float w) { return w != static_cast<float>(generation); });
+        const auto other =
+            std::count_if(seen.begin(), seen.end(), [&](float w) { return w != static_cast<float>(generation); });
         ++(other == 0 ? whole : torn);
       }
     });

@@ -30,7 +30,11 @@ static int take_place(struct ls_stage* s, int shard, int shards) {
 static int attach_in(struct ls_stage* s, const char* folder, const char* name, int shard, int shards) {
   int result = ls_segment_open(folder, name, LS_SEGMENT_STREAM, &s->segment);
   if (result != LS_STAGE_OK) return result;
-  ls_stream_locate(s);
+  result = ls_stream_find(s);
+  if (result != LS_STAGE_OK) {
+    ls_segment_unmap(&s->segment);
+    return result;
+  }
   s->holds = calloc(s->head->slots, sizeof *s->holds);
   result = s->holds == NULL ? ls_stage_fail(LS_STAGE_REFUSED, "no memory") : ls_stream_lock(s, ls_stage_deadline(1.0));
   if (result == LS_STAGE_OK) {
@@ -57,7 +61,8 @@ int ls_stage_attach(const char* name, int shard, int shards, double timeout_s, s
   char folder[LS_FOLDER];
   *stream = NULL;
   if (shards < 1 || shard < 0 || shard >= shards) {
-    return ls_stage_fail(LS_STAGE_REFUSED, "stream %s: shard %d of %d: expected 0 <= shard < shards", name, shard, shards);
+    return ls_stage_fail(LS_STAGE_REFUSED, "stream %s: shard %d of %d: expected 0 <= shard < shards", name, shard,
+                         shards);
   }
   struct ls_stage* s = calloc(1, sizeof *s);
   if (s == NULL) return ls_stage_fail(LS_STAGE_REFUSED, "no memory");
@@ -230,7 +235,8 @@ int ls_stage_release(struct ls_stage* s, const struct ls_stage_step* step) {
   int result = ls_stream_owner(s, false);
   if (result != LS_STAGE_OK) return result;
   if (step->slot >= s->head->slots || s->holds[step->slot] == 0) {
-    return ls_stage_fail(LS_STAGE_REFUSED, "stream %s: step %" PRId64 " is not held", s->segment.head->name, step->step);
+    return ls_stage_fail(LS_STAGE_REFUSED, "stream %s: step %" PRId64 " is not held", s->segment.head->name,
+                         step->step);
   }
   result = ls_stream_lock(s, ls_stage_deadline(1.0));
   if (result != LS_STAGE_OK) return result;

@@ -24,9 +24,9 @@ enum ls_segment_kind { LS_SEGMENT_STREAM = 1, LS_SEGMENT_MODEL = 2 };
 struct ls_member { /* pid 0: free */
   int32_t pid;
   uint32_t state;
-  uint64_t began;      /* clock ticks after boot */
-  uint64_t epoch;      /* writers: of which start of the simulation */
-  int64_t cursor;      /* writers: the last step; readers: the last index */
+  uint64_t began; /* clock ticks after boot */
+  uint64_t epoch; /* writers: of which start of the simulation */
+  int64_t cursor; /* writers: the last step; readers: the last index */
   uint32_t shard, shards;
   uint64_t skipped;
   uint64_t reserved[2];

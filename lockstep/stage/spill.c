@@ -67,8 +67,8 @@ int ls_spill_append(int fd, const struct ls_stage_facts* facts, uint64_t count, 
   const uint64_t bytes = facts->part_stride * (uint64_t)facts->ranks;
   const off_t at = (off_t)(LS_SPILL_PAGE + count * ls_spill_stride(bytes));
   char line[LS_SPILL_RECORD] = {0};
-  const struct ls_spill_record record = {.magic = LS_SPILL_RECORD_MAGIC, .step = step, .index = count,
-                                         .crc = ls_crc32c(0, parts, bytes)};
+  const struct ls_spill_record record = {
+      .magic = LS_SPILL_RECORD_MAGIC, .step = step, .index = count, .crc = ls_crc32c(0, parts, bytes)};
   memcpy(line, &record, sizeof record);
   const int error = write_all(fd, parts, bytes, at + LS_SPILL_RECORD);
   return error != 0 ? error : write_all(fd, line, sizeof line, at);

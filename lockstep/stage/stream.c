@@ -38,6 +38,20 @@ void ls_stream_locate(struct ls_stage* s) {
   s->parts = memory + at[3];
 }
 
+int ls_stream_find(struct ls_stage* s) {
+  const size_t bytes = s->segment.bytes;
+  const uint32_t members = s->segment.head->members, ranks = members - LS_READERS;
+  if (members > LS_READERS && ls_stream_bytes(ranks, 0, 0) <= bytes) {
+    ls_stream_locate(s);
+    const struct ls_stream_head* head = s->head;
+    if ((uint32_t)head->facts.ranks == ranks && head->slots <= 2 * LS_STAGE_SLOTS && head->slot_stride <= bytes &&
+        ls_stream_bytes(ranks, head->slots, head->slot_stride) == bytes) {
+      return LS_STAGE_OK;
+    }
+  }
+  return ls_stage_fail(LS_STAGE_REFUSED, "%s is damaged: remove it", s->segment.path);
+}
+
 static int lock_until(pthread_mutex_t* lock, int64_t deadline) {
 #ifdef __SANITIZE_THREAD__ /* that of gcc 12 does not know pthread_mutex_clocklock() */
   int error;

@@ -1,5 +1,5 @@
-/* How a stream lies in its segment: members (one per rank, then readers), a head, slots, and the parts. All of it but the
- * parts changes under `lock`, a robust mutex: when its owner died, whoever comes next settles what it left.
+/* How a stream lies in its segment: members (one per rank, then readers), a head, slots, and the parts. All of it but
+ * the parts changes under `lock`, a robust mutex: when its owner died, whoever comes next settles what it left.
  *
  * A slot goes FREE -> WRITING -> (FLUSHING) -> SHOWN -> FREE, or SHOWN -> RETIRED -> FREE where readers hold it. The
  * store to `state` comes last in each of these, so a process killed anywhere leaves a slot before or after it.
@@ -20,7 +20,13 @@ extern "C" {
 
 enum { LS_READERS = 64, LS_STAGE_DIMS = 8, LS_STAGE_RANKS = 4096, LS_STAGE_SLOTS = 1 << 16 };
 enum { LS_LEASE_NS = 50 * 1000 * 1000 }; /* who waits looks this often whether the others are alive */
-enum ls_slot_state { LS_SLOT_FREE = 0, LS_SLOT_WRITING = 1, LS_SLOT_FLUSHING = 2, LS_SLOT_SHOWN = 3, LS_SLOT_RETIRED = 4 };
+enum ls_slot_state {
+  LS_SLOT_FREE = 0,
+  LS_SLOT_WRITING = 1,
+  LS_SLOT_FLUSHING = 2,
+  LS_SLOT_SHOWN = 3,
+  LS_SLOT_RETIRED = 4
+};
 enum ls_member_state { LS_MEMBER_NONE = 0, LS_MEMBER_WRITES = 1, LS_MEMBER_CLOSED = 2, LS_MEMBER_READS = 3 };
 #define LS_NO_PLACE UINT32_MAX
 
@@ -53,7 +59,7 @@ struct ls_stage {
   uint8_t* committed; /* [slots][ranks] */
   char* parts;
   struct ls_member* self;
-  int pid, rank; /* rank -1: a reader */
+  int pid, rank;      /* rank -1: a reader */
   uint32_t open_slot; /* reserved and not committed; LS_NO_PLACE: none */
   int spill;          /* file descriptor, -1: none */
   uint32_t* holds;    /* readers: how often each slot was got */
@@ -62,6 +68,8 @@ struct ls_stage {
 size_t ls_stream_bytes(uint32_t ranks, uint32_t slots, uint64_t slot_stride);
 /* Finds the pieces in the mapped segment. */
 void ls_stream_locate(struct ls_stage*);
+/* The same of one that others made: LS_STAGE_REFUSED if its size is not what it says of itself. */
+int ls_stream_find(struct ls_stage*);
 int ls_stream_lock(struct ls_stage*, int64_t deadline);
 void ls_stream_unlock(struct ls_stage*);
 /* LS_STAGE_OK if this process opened it. */

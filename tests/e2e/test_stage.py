@@ -53,7 +53,7 @@ class Coupled(unittest.TestCase):
         self.assertEqual([0, 0, 0], [learnt[name] for name in ("unread", "skipped", "incomplete")])
         self.assertGreater(learnt["writer_waits"], 0, "a solver this fast has to wait for its trainer")
         self.assertGreater(flow["publications_asked"], 5, log)
-        # On the same flow: the last publication against the first, which had seen 20 steps.
+        # On the same flow: the last publication against the first that it asked.
         self.assertLess(flow["error_last"], 0.5 * flow["error_first"], log)
         self.assertFalse(self.room.exists())
 
