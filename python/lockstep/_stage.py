@@ -90,9 +90,9 @@ def _path():
     named = os.environ.get("LOCKSTEP_STAGE_LIB")
     if named:
         return named
-    package = os.path.dirname(os.path.abspath(__file__))  # PREFIX/share/lockstep/python/lockstep, or TREE/python/lockstep
-    installed = os.path.join(package, "../../../../lib/liblockstep-stage.so")
-    return installed if os.path.exists(installed) else os.path.join(package, "../../build/release/lib/liblockstep-stage.so")
+    package = os.path.dirname(os.path.abspath(__file__))  # PREFIX/share/lockstep/python/lockstep; that of a wheel; TREE/python/lockstep
+    places = [os.path.join(package, place, "liblockstep-stage.so") for place in ("../../../../lib", "_install/lib", "../../build/release/lib")]
+    return next((place for place in places if os.path.exists(place)), places[0])
 
 
 @functools.lru_cache(None)
