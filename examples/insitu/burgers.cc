@@ -3,6 +3,7 @@
 //
 //   du/dt + (u . grad) u = nu lap u      second-order differences, upwind advection, explicit Euler
 //
+// g++ -O2 -I PREFIX/include burgers.cc -L PREFIX/lib -llockstep-stage -o burgers
 // usage: burgers STEPS [alone]           alone: the same numbers without a stream, to compare with
 #include <array>
 #include <cmath>

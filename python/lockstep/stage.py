@@ -92,16 +92,17 @@ class Step:
 
 
 class Stream:
-    """A stream of a running simulation. Of `shards` readers each gets every `shards`-th step. dtype, shape: what is expected of a step, if given."""
+    """A stream of a running simulation. Of `shards` readers each gets every `shards`-th step. dtype, shape: what is expected of a step, if given.
+    timeout_s: for the stream to be there; step_timeout_s: for each step, where one is iterated over."""
 
-    def __init__(self, name, shard=0, shards=1, timeout_s=10.0, dtype=None, shape=None):
+    def __init__(self, name, shard=0, shards=1, timeout_s=10.0, dtype=None, shape=None, step_timeout_s=600.0):
         self._attached = _Attached(name, shard, shards, timeout_s)
         weakref.finalize(self, self._attached.close)
         facts = self._facts()
         self.name, self.ranks = name, facts.ranks
         self.dtype, self.part_shape = numpy.dtype(_stage.DTYPE_NAMES[facts.dtype]), tuple(facts.shape[:facts.ndim])
         self.shape, self.policy, self.k = (self.ranks, *self.part_shape), _stage.POLICY_NAMES[facts.policy], facts.k
-        self._stride, self._spill = facts.part_stride, None
+        self._stride, self._spill, self._step_timeout = facts.part_stride, None, step_timeout_s
         self._expect(dtype, shape)
 
     def _expect(self, dtype, shape):
@@ -147,7 +148,7 @@ class Stream:
     def __iter__(self):
         while True:
             try:
-                yield self.next()
+                yield self.next(self._step_timeout)
             except EndOfStream:
                 return
 

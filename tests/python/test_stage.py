@@ -71,6 +71,25 @@ class Streams(Room):
             writer.close()
         stream.close()
 
+    def test_ranks_in_processes_of_their_own(self):
+        ranks, steps, children = 3, 300, []
+        for rank in range(ranks):
+            child = os.fork()
+            if child == 0:
+                writer = Writer("s", "int64", (7,), rank=rank, ranks=ranks, k=2, timeout_s=60)
+                for step in range(steps):
+                    writer.put(step, numpy.arange(7) + 100 * rank + step)
+                writer.close(linger_s=60)
+                os._exit(0)
+            children.append(child)
+        with Stream("s", timeout_s=60) as stream:
+            for i, step in enumerate(stream):
+                numpy.testing.assert_array_equal([numpy.arange(7) + 100 * rank + i for rank in range(ranks)], step.array)
+            self.assertEqual(steps - 1, i)
+        self.assertEqual([0] * ranks, [os.waitpid(child, 0)[1] for child in children])
+        del step
+        gc.collect()
+
     def test_a_view_holds_its_step_even_beyond_the_stream(self):
         writer = Writer("s", "float32", (3, 5), k=1, timeout_s=0.001)
         stream = Stream("s")
