@@ -234,12 +234,13 @@ int ls_stage_list(struct ls_stage* s, int64_t* steps, int room) {
 int ls_stage_release(struct ls_stage* s, const struct ls_stage_step* step) {
   int result = ls_stream_owner(s, false);
   if (result != LS_STAGE_OK) return result;
+  result = ls_stream_lock(s, ls_stage_deadline(1.0));
+  if (result != LS_STAGE_OK) return result;
   if (step->slot >= s->head->slots || s->holds[step->slot] == 0) {
+    ls_stream_unlock(s);
     return ls_stage_fail(LS_STAGE_REFUSED, "stream %s: step %" PRId64 " is not held", s->segment.head->name,
                          step->step);
   }
-  result = ls_stream_lock(s, ls_stage_deadline(1.0));
-  if (result != LS_STAGE_OK) return result;
   struct ls_slot* slot = &s->slots[step->slot];
   if (--s->holds[step->slot] == 0) slot->held &= ~(1ull << (s->self - ls_reader(s, 0)));
   if (slot->state == LS_SLOT_RETIRED && slot->held == 0) slot->state = LS_SLOT_FREE;

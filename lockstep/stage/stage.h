@@ -1,9 +1,10 @@
 /* liblockstep-stage.so: steps of a running simulation, in shared memory, for trainers on the same machine. C ABI, libc
  * only; for Fortran by iso_c_binding.
  * Invariants: a step is visible once every rank has committed its part, whole, never before; what a reader holds is not
- * written over; nobody waits longer than the limit that it gives. No call aborts, allocates between open and close, or
- * touches signals. A child of fork() has to open the stream for itself. Threads: one thread at a time per handle.
- * Cost: reserve + commit + next + release 2 us with k = 8, 5 to 14 us with k = 256 (bench/stage_path.cc).
+ * written over; nobody waits longer than the limit that it gives, and who gives none 10 s for a lock that is held for
+ * microseconds. No call aborts, allocates between open and close, or touches signals. A child of fork() has to open the
+ * stream for itself. Threads: one at a time per handle; but a step may be released while another thread waits for one.
+ * Cost: reserve + commit + next + release 2 us, k = 8 (bench/stage_path.cc); grows with k (docs/models/stage.md).
  *
  *   struct ls_stage_options how = {.policy = LS_STAGE_LATEST, .k = 8};
  *   ls_stage_open("heat", rank, ranks, LS_STAGE_F32, 2, shape, &how, 10.0, &stream);    // of each rank; of its part
