@@ -1,9 +1,27 @@
 """./dev bench [NAME...] [--quick] [--json FILE]: measures, prints a table, and says for each figure whether its goal was reached.
 
-`run` (the default) stands for all figures of a live run: notice recovery stopped overhead checkpoint memory; `recover` for
-those of recovery: race machine_loss two_faults hot_update keep ettr. `ledger`: its sums against a
-job's own diary. `fan_out`: the coordinator alone, of 1,024 nodes. `wrong_names`: the detector alone, 100,000 planted faults. `injections`:
-1,000 real ones. `coordinator_scale`: what 10,000 nodes cost the coordinator to hear. `stack_groups`: the stacks of 10,000 agents, decided. `explain`: how fast a slow job is explained. `explain_large`: and from a file of 5 GB. `detect`: what watching collectives costs, and whom it names. `telemetry`: how fast what many ranks tell is judged, and 24 healthy job-days, simulated (2 h). `plan`: how well published runs are predicted, by rates fitted without them (4 min). `machine_loss`: until a standby steps in the place of a lost machine. `two_faults`: two at once, and one while another is repaired. `hot_update`: from a request to the first step of new code. `keep`: what a copy of each checkpoint in a peer's memory costs. `reshape`: how fast tensors of other systems' checkpoints are read. `ettr`: twenty mixed faults in ten minutes, under Lockstep and others (30 min). `noisy`: an hour of a healthy job that looks ill. `race`: the same job and faults under Lockstep and under others.
+run (the default)   all figures of a live run: notice recovery stopped overhead checkpoint memory
+recover             those of recovery: race machine_loss two_faults hot_update keep ettr
+ledger              its sums against a job's own diary
+fan_out             the coordinator alone, of 1,024 nodes
+coordinator_scale   what 10,000 nodes cost the coordinator to hear
+wrong_names         the detector alone, 100,000 planted faults
+injections          1,000 real faults
+noisy               an hour of a healthy job that looks ill
+stack_groups        the stacks of 10,000 agents, decided
+explain             how fast a slow job is explained
+explain_large       ... from a file of 5 GB
+detect              what watching collectives costs, and whom it names
+telemetry           how fast what many ranks tell is judged, and 24 healthy job-days, simulated (2 h)
+plan                how well published runs are predicted, by rates fitted without them (4 min)
+reshape             how fast tensors of other systems' checkpoints are read
+stage               steps of 256 KB from a simulation to a trainer, and its model asked
+race                the same job and faults under Lockstep and under others
+machine_loss        until a standby steps in the place of a lost machine
+two_faults          two at once, and one while another is repaired
+hot_update          from a request to the first step of new code
+keep                what a copy of each checkpoint in a peer's memory costs
+ettr                twenty mixed faults in ten minutes, under Lockstep and others (30 min)
 """
 import argparse
 import dataclasses
@@ -21,12 +39,13 @@ import session
 LIVE = ("notice", "recovery", "stopped", "overhead", "checkpoint", "memory")
 RECOVER = ("race", "machine_loss", "two_faults", "hot_update", "keep", "ettr")
 GROUPS = {"run": LIVE, "recover": RECOVER}
-NAMES = (*LIVE, "ledger", "fan_out", "coordinator_scale", "wrong_names", "stack_groups", "injections", "noisy", "explain", "explain_large", "detect", "telemetry", "plan", "reshape", *RECOVER)
+NAMES = (*LIVE, "ledger", "fan_out", "coordinator_scale", "wrong_names", "stack_groups", "injections", "noisy", "explain", "explain_large", "detect", "telemetry",
+         "plan", "reshape", "stage", *RECOVER)
 
 
 def tools(flags):
     folder = os.path.join(session.ROOT, "build", "release", "bin")
-    compiled = (os.path.join(folder, name) for name in ("copy_rate", "fan_out", "wrong_names", "explain_rate", "collect_path", "gloo_path", "telemetry", "stack_groups", "keep_rate", "coordinator_scale"))
+    compiled = (os.path.join(folder, name) for name in session.PROGRAMS)
     found = session.Tools(flags.binary or os.path.join(folder, "lockstep"), flags.python or python_with_torch(), *compiled)
     for program in found:
         if not os.access(program, os.X_OK):

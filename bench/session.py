@@ -23,7 +23,10 @@ EXAMPLE = os.path.join(ROOT, "examples", "train_gpt.py")
 POLL_S = 0.02
 PATIENCE_S = 120
 
-Tools = collections.namedtuple("Tools", "binary python copy_rate fan_out wrong_names explain_rate collect_path gloo_path telemetry stack_groups keep_rate coordinator_scale")
+# Compiled for the benchmarks alone, beside lockstep itself.
+PROGRAMS = ("copy_rate", "fan_out", "wrong_names", "explain_rate", "collect_path", "gloo_path", "telemetry", "stack_groups", "keep_rate", "coordinator_scale",
+            "stage_path")
+Tools = collections.namedtuple("Tools", ("binary", "python", *PROGRAMS))
 Event = collections.namedtuple("Event", "sequence at type payload")
 
 

@@ -1,6 +1,7 @@
 # What an installation holds, wherever its prefix is; lockstep/node/install.cc finds it from the binary.
 install(TARGETS lockstep RUNTIME DESTINATION bin)
-install(TARGETS lockstep-client lockstep-gloo lockstep-nccl-profiler LIBRARY DESTINATION lib)
+install(TARGETS lockstep-client lockstep-gloo lockstep-nccl-profiler lockstep-stage LIBRARY DESTINATION lib)
+install(FILES lockstep/stage/stage.h lockstep/stage/infer.h DESTINATION include/lockstep/stage)
 install(DIRECTORY python/lockstep DESTINATION share/lockstep/python PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY presets DESTINATION share/lockstep)
 install(FILES docs/alerts/lockstep.rules.yml DESTINATION share/lockstep/alerts)

@@ -110,6 +110,7 @@ def contents(tree, bundled):
         "lockstep/_command.py": HERE / "command.py",
         **files_of(tree / "bin", "lockstep/_install/bin"),
         **files_of(tree / "lib", "lockstep/_install/lib"),
+        **files_of(tree / "include", "lockstep/_install/include"),
         **files_of(tree / "share/lockstep", "lockstep/_install/share/lockstep"),
         **{f"lockstep/_install/lib/lockstep/{name}": path for name, path in bundled.items()},
     }

@@ -1,0 +1,195 @@
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "lockstep/stage/infer.h"
+#include "lockstep/stage/model.h"
+
+namespace {
+
+using ::testing::HasSubstr;
+
+class Model : public ::testing::Test {
+ protected:
+  Model() {
+    char pattern[] = "/tmp/lockstep-stage-XXXXXX";
+    folder_ = mkdtemp(pattern);
+    setenv("LOCKSTEP_STAGE_DIR", (folder_ + "/room").c_str(), 1);
+  }
+  ~Model() override {
+    EXPECT_TRUE(std::filesystem::is_empty(folder_)) << "something is left in " << folder_;
+    std::filesystem::remove_all(folder_);
+  }
+  ls_model* Open(const std::vector<ls_dense>& layers) {
+    ls_model* model = nullptr;
+    EXPECT_EQ(LS_STAGE_OK, ls_model_open("net", static_cast<int>(layers.size()), layers.data(), &model))
+        << ls_stage_last_error();
+    return model;
+  }
+  ls_model* Ask() {
+    ls_model* model = nullptr;
+    EXPECT_EQ(LS_STAGE_OK, ls_infer_open("net", 0, &model)) << ls_stage_last_error();
+    return model;
+  }
+  std::string folder_;
+};
+
+// tanh(1*0.5 + 2*(-0.25) + 0.1) = tanh(0.1), relu below zero = 0; then 3*a + 5*0 - 1.
+TEST_F(Model, ComputesDenseLayers) {
+  ls_model* trainer = Open({{2, 2, LS_ACTIVATION_TANH, 0}, {2, 2, LS_ACTIVATION_RELU, 0}});
+  const std::vector<float> weights = {.5F, -.25F, 0, 1, .1F, -2, /**/ 3, 5, -3, 0, -.25F, 0};
+  ASSERT_EQ(LS_STAGE_OK, ls_model_publish(trainer, weights.data(), weights.size())) << ls_stage_last_error();
+  ls_model* solver = Ask();
+  const std::vector<float> input = {1, 2, 1, 2};
+  std::vector<float> output(4);
+  ASSERT_EQ(LS_STAGE_OK, ls_infer(solver, input.data(), 2, output.data()));
+  EXPECT_NEAR(3 * std::tanh(.1) - .25, output[0], 1e-6);
+  EXPECT_EQ(0, output[1]);
+  EXPECT_EQ(output[0], output[2]);
+  ls_infer_close(solver);
+  ls_model_close(trainer);
+}
+
+// More inputs than the four that the loop takes at a time.
+TEST_F(Model, AnyNumberOfInputs) {
+  for (uint32_t inputs = 1; inputs < 10; ++inputs) {
+    ls_model* trainer = Open({{inputs, 1, LS_ACTIVATION_NONE, 0}});
+    std::vector<float> weights(inputs + 1, 1), input(inputs);
+    std::iota(input.begin(), input.end(), 1.F);
+    ASSERT_EQ(LS_STAGE_OK, ls_model_publish(trainer, weights.data(), weights.size()));
+    ls_model* solver = Ask();
+    float output = 0;
+    ls_infer(solver, input.data(), 1, &output);
+    EXPECT_EQ(static_cast<float>(inputs * (inputs + 1) / 2 + 1), output);
+    ls_infer_close(solver);
+    ls_model_close(trainer);
+  }
+}
+
+TEST_F(Model, NewWeightsComeAtRefreshAlone) {
+  ls_model* trainer = Open({{1, 1, LS_ACTIVATION_NONE, 0}});
+  const float one[] = {1, 0}, two[] = {2, 0}, in = 7;
+  float out = 0;
+  ls_model_publish(trainer, one, 2);
+  ls_model* solver = Ask();
+  ls_model_publish(trainer, two, 2);
+  ls_infer(solver, &in, 1, &out);
+  EXPECT_EQ(7, out);
+  EXPECT_EQ(2U, ls_infer_refresh(solver));
+  ls_infer(solver, &in, 1, &out);
+  EXPECT_EQ(14, out);
+  ls_infer_close(solver);
+  ls_model_close(trainer);
+}
+
+// All weights of publication g are g: a mix of two would show. A read is overtaken where its thread loses its core in
+// the middle, hence more threads than cores and a copy of 4 MB.
+TEST_F(Model, NoReadIsTorn) {
+  constexpr uint32_t kInputs = 1'000'000;
+  const int readers = 2 * std::min(16, static_cast<int>(std::thread::hardware_concurrency())) + 2;
+  ls_model* trainer = Open({{kInputs, 1, LS_ACTIVATION_NONE, 0}});
+  std::vector<float> weights(kInputs + 1, 1);
+  ls_model_publish(trainer, weights.data(), weights.size());
+  ls_model* solver = Ask();
+  std::jthread publisher([&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      std::fill(weights.begin(), weights.end(), static_cast<float>(ls_model_generation(trainer) + 1));
+      ls_model_publish(trainer, weights.data(), weights.size());
+    }
+  });
+  std::atomic<int> torn = 0, whole = 0;
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < readers; ++i) {
+    threads.emplace_back([&] {
+      std::vector<float> seen(kInputs + 1);
+      for (int read = 0; read < 100; ++read) {
+        const uint64_t generation = ls_model_read(solver, seen.data());
+        if (generation == 0) continue;  // overtaken each time that it tried
+        const auto other =
+            std::count_if(seen.begin(), seen.end(), [&](float w) { return w != static_cast<float>(generation); });
+        ++(other == 0 ? whole : torn);
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(0, torn);
+  EXPECT_GT(whole, 100);
+  publisher = {};
+  ls_infer_close(solver);
+  ls_model_close(trainer);
+}
+
+TEST_F(Model, APublisherThatWasKilledLeavesItsLastWeights) {
+  const std::vector<ls_dense> layers = {{1, 1, LS_ACTIVATION_NONE, 0}};
+  int ready[2];
+  ASSERT_EQ(0, pipe(ready));
+  const pid_t child = fork();
+  if (child == 0) {
+    const float weights[] = {3, 1};
+    ls_model* model = Open(layers);
+    ls_model_publish(model, weights, 2);
+    model->head->sequence[0] |= 1;  // as if in the middle of the next
+    model->buffer[0][0] = 77;
+    if (write(ready[1], "x", 1) != 1) _exit(1);
+    pause();
+    _exit(0);
+  }
+  char byte;
+  ASSERT_EQ(1, read(ready[0], &byte, 1));
+  ls_model* solver = Ask();
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  const float in = 2;
+  float out = 0;
+  EXPECT_EQ(1U, ls_infer_refresh(solver));
+  ls_infer(solver, &in, 1, &out);
+  EXPECT_EQ(7, out);
+  ls_model* again = Open(layers);  // takes over where the other one was killed
+  const float weights[] = {4, 1};
+  ls_model_publish(again, weights, 2);
+  EXPECT_EQ(2U, ls_infer_refresh(solver));
+  ls_infer(solver, &in, 1, &out);
+  EXPECT_EQ(9, out);
+  ls_infer_close(solver);
+  ls_model_close(again);
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST_F(Model, BadInput) {
+  ls_model* other = nullptr;
+  EXPECT_EQ(LS_STAGE_ABSENT, ls_infer_open("net", 0, &other));
+  EXPECT_THAT(ls_stage_last_error(), HasSubstr("no model net in "));
+  ls_model* trainer = Open({{2, 1, LS_ACTIVATION_NONE, 0}});
+  const ls_dense gap[] = {{2, 3, 0, 0}, {4, 1, 0, 0}}, odd[] = {{2, 1, 9, 0}}, same[] = {{2, 1, 0, 0}};
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_model_open("gap", 2, gap, &other));
+  EXPECT_THAT(ls_stage_last_error(), HasSubstr("layer 1 takes 4 values, and layer 0 gives 3"));
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_model_open("odd", 1, odd, &other));
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_model_open("none", 0, odd, &other));
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_model_open("a/b", 1, same, &other));
+  EXPECT_THAT(ls_stage_last_error(), HasSubstr("is no name"));
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_model_open("net", 1, same, &other));
+  EXPECT_THAT(ls_stage_last_error(), HasSubstr("has a publisher already"));
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_model_open("net", 2, gap + 0, &other));
+  const float nan[] = {1, std::numeric_limits<float>::quiet_NaN(), 0};
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_model_publish(trainer, nan, 3));
+  EXPECT_THAT(ls_stage_last_error(), HasSubstr("weight 1 is not finite"));
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_model_publish(trainer, nan, 2));
+  EXPECT_THAT(ls_stage_last_error(), HasSubstr("2 weights: its layers have 3"));
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_infer(trainer, nan, 1, nullptr));
+  EXPECT_EQ(LS_STAGE_ABSENT, ls_infer_open("net", 0, &other)) << "nothing was published";
+  ls_model_close(trainer);
+}
+
+}  // namespace

@@ -1,0 +1,84 @@
+/* A file of shared memory with a name and the list of who uses it. The last who leaves unlinks it; one that was left by
+ * processes that were killed is unlinked by whoever comes next, to whatever name.
+ * A file and no memfd over a socket: that would need somebody who answers the socket, a thread in the simulation or a
+ * process beside it, which may die too. The price: after kill -9 of all, the file stays until the next one comes.
+ *
+ * Folder: $LOCKSTEP_STAGE_DIR, else $XDG_RUNTIME_DIR/lockstep-stage, else /dev/shm/lockstep-stage-UID; mode 0700. Who
+ * enters or leaves holds flock() on it. A process is known by its pid and the time at which it began.
+ */
+#ifndef LOCKSTEP_STAGE_SEGMENT_H_
+#define LOCKSTEP_STAGE_SEGMENT_H_
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LS_SEGMENT_MAGIC 0x3130474154534c53ULL /* "SLSTAG01" in memory, little endian */
+enum { LS_SEGMENT_VERSION = 1, LS_STAGE_NAME = 48, LS_FOLDER = 256 };
+enum ls_segment_kind { LS_SEGMENT_STREAM = 1, LS_SEGMENT_MODEL = 2 };
+
+struct ls_member { /* pid 0: free */
+  int32_t pid;
+  uint32_t state;
+  uint64_t began; /* clock ticks after boot */
+  uint64_t epoch; /* writers: of which start of the simulation */
+  int64_t cursor; /* writers: the last step; readers: the last index */
+  uint32_t shard, shards;
+  uint64_t skipped;
+  uint64_t reserved[2];
+};
+
+struct ls_segment_head {
+  uint64_t magic;
+  uint32_t version, kind;
+  uint64_t bytes, pid_namespace;
+  uint32_t members, reserved0;
+  uint64_t reserved1[3];
+  char name[64];
+  struct ls_member member[];
+};
+
+struct ls_segment {
+  struct ls_segment_head* head;
+  size_t bytes;
+  char path[320];
+};
+
+/* Says why, in a text of this thread, and returns `result`. */
+int ls_stage_fail(int result, const char* format, ...) __attribute__((format(printf, 2, 3)));
+
+int64_t ls_stage_now_ns(void);
+int64_t ls_stage_deadline(double timeout_s);
+/* Waits while *word == seen, at most until `deadline`, and at most `slice` nanoseconds. */
+void ls_stage_wait(uint32_t* word, uint32_t seen, int64_t deadline, int64_t slice);
+/* Adds one and wakes all who wait. */
+void ls_stage_wake(uint32_t* word);
+
+/* Opens and locks the folder, which it makes, and sweeps it. -1: ls_stage_last_error(). */
+int ls_room_enter(char folder[LS_FOLDER], double timeout_s);
+/* Removes the folder if it is empty. */
+void ls_room_leave(int room, const char* folder);
+
+/* With the room locked. LS_STAGE_ABSENT: no such file, and no text. */
+int ls_segment_open(const char* folder, const char* name, enum ls_segment_kind, struct ls_segment*);
+/* All zero behind the head. */
+int ls_segment_create(const char* folder, const char* name, enum ls_segment_kind, uint32_t members, size_t bytes,
+                      struct ls_segment*);
+void ls_segment_unmap(struct ls_segment*);
+/* Takes `member` out, unmaps, and unlinks if nobody else is there. */
+void ls_segment_depart(struct ls_segment*, struct ls_member*);
+
+bool ls_member_alive(const struct ls_member*);
+/* Of this process. pid is written last, and what else the caller wants in it before. */
+void ls_member_enter(struct ls_member*, uint32_t state);
+/* NULL: all of them are taken by living processes. */
+struct ls_member* ls_member_free(struct ls_segment_head*, uint32_t first, uint32_t count);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

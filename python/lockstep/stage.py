@@ -1,0 +1,392 @@
+"""Steps of a simulation that runs on this machine, as a data set that grows; and a model of the trainer's for the simulation to ask.
+
+    stream = lockstep.stage.Stream("heat", timeout_s=60)          # waits for the simulation (lockstep/stage/stage.h) to open it
+    for step in stream:                                           # until the simulation closes it
+        field = step.tensor()                                     # [ranks, *shape]; a view of shared memory, no copy
+        ...
+    batch = stream.sample(32, seed=7)                             # of what is visible now: the latest k, the reservoir, or all of the spill file
+    lockstep.stage.publish_model("closure", net)                  # torch.nn.Sequential of Linear, ReLU, Tanh, Sigmoid
+
+A step is held for as long as anything views it: a trainer that keeps views of more steps than the stream has room for keeps the simulation
+waiting, within its limit. numpy views can't be written; torch knows no such views, and what is written into one of its, others see.
+A child of fork(), such as a worker of DataLoader, opens the stream for itself.
+"""
+import atexit
+import ctypes
+import math
+import mmap
+import os
+import threading
+import weakref
+
+import numpy
+
+from . import _stage
+from ._stage import Absent, EndOfStream, StageError, Timeout, WriterDied
+
+__all__ = ["Absent", "EndOfStream", "Spill", "StageError", "Stream", "Timeout", "WriterDied", "Writer", "publish_model", "withdraw_model"]
+
+
+class _Attached:
+    """The reader's handle, which outlives the Stream until the last view is gone: what it maps must not vanish under one."""
+
+    def __init__(self, name, shard, shards, timeout_s):
+        self._handle = ctypes.c_void_p()
+        self._held, self._closed = 0, False
+        self._calls, self._counting = threading.Lock(), threading.RLock()  # a release must not wait for a next() of another thread
+        _stage.check(_stage.library().ls_stage_attach(name.encode(), shard, shards, timeout_s, ctypes.byref(self._handle)))
+
+    def call(self, name, *arguments):
+        with self._calls:
+            self._require_open()
+            _stage.check(getattr(_stage.library(), name)(self._handle, *arguments))
+
+    def _require_open(self):
+        if self._closed:
+            raise StageError("the stream is closed")
+
+    def list(self, room):
+        steps = (ctypes.c_int64 * room)()
+        with self._calls:
+            self._require_open()
+            count = _stage.library().ls_stage_list(self._handle, steps, room)
+        _stage.check(_stage.REFUSED if count < 0 else _stage.OK)
+        return steps[:min(count, room)]
+
+    def hold(self, at, size):
+        """The memory of a step as a buffer, that releases the step when nothing views it any more."""
+        buffer = (ctypes.c_char * size).from_address(at.memory)
+        with self._counting:
+            self._held += 1
+        weakref.finalize(buffer, self._release, at)
+        return buffer
+
+    def _release(self, at):
+        with self._counting:
+            _stage.library().ls_stage_release(self._handle, ctypes.byref(at))
+            self._held -= 1
+            self._detach_if_last()
+
+    def _detach_if_last(self):
+        if self._closed and self._held == 0:
+            _stage.library().ls_stage_detach(self._handle)
+
+    def close(self):
+        with self._calls, self._counting:
+            if not self._closed:
+                self._closed = True
+                self._detach_if_last()
+
+
+class Step:
+    """One step. step: the simulation's number; index: how many became visible before; array: [ranks, *shape], read-only."""
+
+    def __init__(self, step, index, array, writable):
+        self.step, self.index, self.array, self._writable = step, index, array, writable
+
+    def tensor(self):
+        """The same memory as a torch tensor. Not to be written."""
+        import torch
+
+        return torch.from_numpy(self._writable)
+
+
+class Stream:
+    """A stream of a running simulation. Of `shards` readers each gets every `shards`-th step. dtype, shape: what is expected of a step, if given.
+    timeout_s: for the stream to be there; step_timeout_s: for each step, where one is iterated over."""
+
+    def __init__(self, name, shard=0, shards=1, timeout_s=10.0, dtype=None, shape=None, step_timeout_s=600.0):
+        self._attached = _Attached(name, shard, shards, timeout_s)
+        weakref.finalize(self, self._attached.close)
+        facts = self._facts()
+        self.name, self.ranks = name, facts.ranks
+        self.dtype, self.part_shape = numpy.dtype(_stage.DTYPE_NAMES[facts.dtype]), tuple(facts.shape[:facts.ndim])
+        self.shape, self.policy, self.k = (self.ranks, *self.part_shape), _stage.POLICY_NAMES[facts.policy], facts.k
+        self._stride, self._spill, self._step_timeout = facts.part_stride, None, step_timeout_s
+        self._expect(dtype, shape)
+
+    def _expect(self, dtype, shape):
+        wanted = (numpy.dtype(dtype or self.dtype), tuple(shape or self.shape))
+        if wanted != (self.dtype, self.shape):
+            self.close()
+            raise StageError(f"stream {self.name} has {self.dtype} {list(self.shape)} ([ranks, ...]): expected {wanted[0]} {list(wanted[1])}")
+
+    def _facts(self):
+        facts = _stage.Facts()
+        self._attached.call("ls_stage_look", ctypes.byref(facts))
+        return facts
+
+    def counters(self):
+        """{name: number}, of stage.h."""
+        facts = self._facts()
+        return {name: getattr(facts, name) for name in _stage.Facts.COUNTERS}
+
+    def _step(self, at):
+        buffer = self._attached.hold(at, self._stride * self.ranks)
+        return Step(at.step, at.index, *_views(buffer, self.dtype, self.ranks, self.part_shape, self._stride))
+
+    def next(self, timeout_s=60.0):
+        """The next step that this reader has not had. Raises Timeout, EndOfStream or WriterDied."""
+        at = _stage.StepAt()
+        self._attached.call("ls_stage_next", timeout_s, ctypes.byref(at))
+        return self._step(at)
+
+    def get(self, step):
+        """This step, if it is visible now. Raises Absent."""
+        at = _stage.StepAt()
+        self._attached.call("ls_stage_get", step, ctypes.byref(at))
+        return self._step(at)
+
+    def steps(self):
+        """The numbers of the steps that are in memory now, in order."""
+        return self._attached.list(1 << 17)
+
+    def __len__(self):
+        """How many steps sample() draws from now."""
+        return self._facts().spilled if self.policy == "replay" else len(self.steps())
+
+    def __iter__(self):
+        while True:
+            try:
+                yield self.next(self._step_timeout)
+            except EndOfStream:
+                return
+
+    def sample(self, count, seed):
+        """`count` steps, each with the same chance, with replacement; the draw is a function of seed and of what is visible. Of policy replay: from
+        all steps so far, out of the spill file."""
+        draws = numpy.random.Generator(numpy.random.Philox(key=seed))
+        if self.policy == "replay":
+            spill = self._spilled()
+            _require(len(spill), self.name)
+            return [spill[i] for i in draws.integers(len(spill), size=count)]
+        found = []
+        while len(found) < count:  # a step may be retired between the list and the draw
+            steps = self.steps()
+            _require(len(steps), self.name)
+            try:
+                found.append(self.get(steps[int(draws.integers(len(steps)))]))
+            except Absent:
+                continue
+        return found
+
+    def _spilled(self):
+        facts = self._facts()
+        if self._spill is None:
+            self._spill = Spill(facts.spill.decode())
+        self._spill.grow(facts.spilled)
+        return self._spill
+
+    def as_dataset(self):
+        """A torch IterableDataset of tensors, for DataLoader(num_workers=0)."""
+        import torch.utils.data
+
+        class Steps(torch.utils.data.IterableDataset):
+            def __iter__(_):
+                return (step.tensor() for step in self)
+
+        return Steps()
+
+    def close(self):
+        """What is still viewed stays mapped until it is not."""
+        self._attached.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+def _require(count, name):
+    if count == 0:
+        raise Absent(f"stream {name} has no step yet: call next() first, which waits for one")
+
+
+def _views(buffer, dtype, ranks, part_shape, stride):
+    """(read-only, writable) arrays [ranks, *part_shape] of a buffer in which the parts lie `stride` apart."""
+    inner = [dtype.itemsize * math.prod(part_shape[i + 1:]) for i in range(len(part_shape))]
+    writable = numpy.ndarray((ranks, *part_shape), dtype, buffer, 0, (stride, *inner))
+    array = writable.view()
+    array.flags.writeable = False
+    return array, writable
+
+
+class Spill:
+    """A spill file (docs/formats/spill.md), of a stream that runs or one that has ended: spill[i] is the Step of index i, a view of the file, whose
+    CRC is verified. What a writer that was killed left half written is not in it."""
+
+    HEAD, RECORD = 4096, 64
+    _head = numpy.dtype([("magic", "S8"), ("version", "<u4"), ("_", "<u4"), ("dtype", "<i4"), ("ndim", "<i4"), ("ranks", "<i4"), ("_1", "<i4"),
+                         ("shape", "<i8", 8), ("part_bytes", "<u8"), ("part_stride", "<u8"), ("record_stride", "<u8")])
+    _record = numpy.dtype([("magic", "S8"), ("step", "<i8"), ("index", "<u8"), ("crc", "<u4"), ("_", "<u4")])
+
+    def __init__(self, path):
+        self.path = os.fspath(path)
+        try:
+            with open(self.path, "rb") as file:
+                page = file.read(self.HEAD)
+        except OSError as error:
+            raise StageError(f"spill file {self.path}: {error.strerror}") from None
+        head = numpy.frombuffer(page, self._head, 1)[0] if len(page) == self.HEAD else None
+        if head is None or head["magic"] != b"LSSPIL01":
+            raise StageError(f"{self.path} is no spill file")
+        if head["version"] != 1:
+            raise StageError(f"spill file {self.path} has version {head['version']}: this library reads 1")
+        self.dtype, self.ranks = numpy.dtype(_stage.DTYPE_NAMES[int(head["dtype"])]), int(head["ranks"])
+        self.part_shape = tuple(int(length) for length in head["shape"][:int(head["ndim"])])
+        self._part, self._stride = int(head["part_stride"]), int(head["record_stride"])
+        self._count, self._map = 0, None
+        self.grow(self._complete())
+
+    def _complete(self):
+        size = os.path.getsize(self.path) - self.HEAD - self.RECORD - self._part * self.ranks
+        count = 0 if size < 0 else size // self._stride + 1
+        with open(self.path, "rb") as file:
+            while count > 0:  # only what was being written when the writer was killed is not whole
+                file.seek(self.HEAD + (count - 1) * self._stride)
+                record = numpy.frombuffer(file.read(self.RECORD), self._record, 1)[0]
+                if record["magic"] == b"SSSTEP01" and record["index"] == count - 1:
+                    break
+                count -= 1
+        return count
+
+    def grow(self, count):
+        """More records are whole by now."""
+        if count > self._count:
+            with open(self.path, "rb") as file:
+                self._map = mmap.mmap(file.fileno(), self.HEAD + (count - 1) * self._stride + self.RECORD + self._part * self.ranks, access=mmap.ACCESS_COPY)
+            self._count = count
+
+    def __len__(self):
+        return self._count
+
+    def __getitem__(self, i):
+        if not 0 <= i < self._count:
+            raise IndexError(f"spill file {self.path} has {self._count} steps: no index {i}")
+        at, size = self.HEAD + int(i) * self._stride, self._part * self.ranks
+        record = numpy.frombuffer(self._map, self._record, 1, at)[0]
+        content = (ctypes.c_char * size).from_buffer(self._map, at + self.RECORD)
+        if _stage.library().ls_stage_crc32c(content, size) != record["crc"]:
+            raise StageError(f"spill file {self.path}: step {record['step']}, index {i}, is damaged: its CRC does not match")
+        return Step(int(record["step"]), int(i), *_views(content, self.dtype, self.ranks, self.part_shape, self._part))
+
+
+class Writer:
+    """One rank of a simulation that is written in Python; stage.h says what the arguments mean.
+
+        with Writer("heat", "float32", (64, 64), policy="latest", k=8) as writer:
+            writer.put(step, field)                     # or: writer.reserve(step)[:] = ...; writer.commit()
+    """
+
+    def __init__(self, name, dtype, shape, rank=0, ranks=1, policy="lossless", k=8, spare=0, readers=0, seed=0, spill=None, timeout_s=10.0):
+        self._dtype, self._shape, self._timeout = numpy.dtype(dtype), tuple(shape), timeout_s
+        for what, value, known in (("dtype", self._dtype.name, _stage.DTYPES), ("policy", policy, _stage.POLICIES)):
+            if value not in known:
+                raise StageError(f"stream {name}: no {what} {value!r}: expected one of {', '.join(known)}")
+        how = _stage.Options(_stage.POLICIES[policy], max(k, 0), spare, readers, seed, os.fspath(spill).encode() if spill else None)
+        lengths, self._handle = (ctypes.c_int64 * len(self._shape))(*self._shape), ctypes.c_void_p()
+        _stage.check(_stage.library().ls_stage_open(name.encode(), rank, ranks, _stage.DTYPES[self._dtype.name], len(self._shape), lengths,
+                                                    ctypes.byref(how), timeout_s, ctypes.byref(self._handle)))
+
+    def reserve(self, step, timeout_s=None):
+        """The memory of this rank's part, to be written until commit()."""
+        memory = ctypes.c_void_p()
+        _stage.check(_stage.library().ls_stage_reserve(self._handle, step, self._timeout if timeout_s is None else timeout_s, ctypes.byref(memory)))
+        size = self._dtype.itemsize * int(numpy.prod(self._shape))
+        return numpy.frombuffer((ctypes.c_char * size).from_address(memory.value), self._dtype).reshape(self._shape)
+
+    def commit(self):
+        _stage.check(_stage.library().ls_stage_commit(self._handle))
+
+    def put(self, step, array, timeout_s=None):
+        if numpy.shape(array) != self._shape:
+            raise StageError(f"step {step} has shape {list(numpy.shape(array))}: expected {list(self._shape)}")
+        self.reserve(step, timeout_s)[...] = array
+        self.commit()
+
+    def close(self, linger_s=0.0):
+        handle, self._handle = self._handle, ctypes.c_void_p()
+        if handle:
+            _stage.check(_stage.library().ls_stage_close(handle, linger_s))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+# ---- the model ----
+
+_published = {}  # (pid, name): (handle, shapes)
+
+
+def publish_model(name, model):
+    """Makes the weights what ls_infer() of lockstep/stage/infer.h computes with from its next ls_infer_refresh() on; returns the number of the
+    publication. model: a torch.nn.Sequential of Linear, ReLU, Tanh, Sigmoid; or [(weight [outputs, inputs], bias or None, activation)]. The
+    name is this process's until it ends, or withdraw_model()."""
+    layers = [_layer(i, *layer) for i, layer in enumerate(_layers(model))]
+    weights = numpy.concatenate([part.ravel() for weight, bias, _ in layers for part in (weight, bias)])
+    shapes = [(weight.shape[1], weight.shape[0], activation) for weight, _, activation in layers]
+    key = (os.getpid(), name)
+    if key not in _published:
+        _published[key] = _open_model(name, shapes), shapes
+    handle, known = _published[key]
+    if shapes != known:
+        raise StageError(f"model {name} was published with other layers: withdraw it first, or publish under another name")
+    _stage.check(_stage.library().ls_model_publish(handle, weights.ctypes.data, weights.size))
+    return _stage.library().ls_model_generation(handle)
+
+
+def _open_model(name, shapes):
+    handle = ctypes.c_void_p()
+    layers = (_stage.Dense * len(shapes))(*(_stage.Dense(*shape) for shape in shapes))
+    _stage.check(_stage.library().ls_model_open(name.encode(), len(shapes), layers, ctypes.byref(handle)))
+    if not any(pid == os.getpid() for pid, _ in _published):
+        atexit.register(_withdraw_all)
+    return handle
+
+
+def withdraw_model(name):
+    """Gives the name up. Who asks the model goes on with the last weights."""
+    handle, _ = _published.pop((os.getpid(), name), (None, None))
+    if handle is not None:
+        _stage.check(_stage.library().ls_model_close(handle))
+
+
+def _withdraw_all():
+    for pid, name in list(_published):
+        if pid == os.getpid():
+            withdraw_model(name)
+
+
+def _layers(model):
+    if not hasattr(model, "named_children"):
+        return [(weight, bias, activation) for weight, bias, activation in model]
+    found = []
+    for i, module in enumerate(model):
+        kind = type(module).__name__
+        if kind == "Linear":
+            found.append([module.weight, module.bias, "none"])
+        elif kind in ("ReLU", "Tanh", "Sigmoid") and found and found[-1][2] == "none":
+            found[-1][2] = kind.lower()
+        elif kind != "Identity":
+            raise StageError(f"module {i} of the model is a {kind}: expected Linear, each followed by at most one of ReLU, Tanh, Sigmoid")
+    return found
+
+
+def _layer(i, weight, bias, activation):
+    if activation not in _stage.ACTIVATIONS:
+        raise StageError(f"layer {i} has activation {activation!r}: expected one of {', '.join(_stage.ACTIVATIONS)}")
+    weight = _floats(weight)
+    bias = numpy.zeros(len(weight), "float32") if bias is None else _floats(bias)
+    if weight.ndim != 2 or bias.shape != weight.shape[:1]:
+        raise StageError(f"layer {i} has weight {list(weight.shape)} and bias {list(bias.shape)}: expected [outputs, inputs] and [outputs]")
+    return weight, bias, _stage.ACTIVATIONS[activation]
+
+
+def _floats(tensor):
+    if hasattr(tensor, "detach"):
+        tensor = tensor.detach().cpu().numpy()
+    return numpy.ascontiguousarray(tensor, "float32")

@@ -1,0 +1,264 @@
+"""lockstep.stage against writers of its own, in Python and in Fortran."""
+import contextlib
+import gc
+import math
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+from unittest import mock
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.join(HERE, "..", "..")
+sys.path.insert(0, os.path.join(ROOT, "python"))
+LIB_DIR = os.path.join(os.path.dirname(os.environ.get("LOCKSTEP_BINARY") or os.path.join(ROOT, "build/release/bin/lockstep")), "..", "lib")
+os.environ.setdefault("LOCKSTEP_STAGE_LIB", os.path.join(LIB_DIR, "liblockstep-stage.so"))
+
+import numpy
+import torch
+
+from lockstep import stage
+from lockstep.stage import Absent, EndOfStream, Spill, StageError, Stream, Timeout, Writer
+
+
+class Room(unittest.TestCase):
+    def setUp(self):
+        self.folder = self.enterContext(tempfile.TemporaryDirectory())
+        self.room = os.path.join(self.folder, "room")
+        self.enterContext(mock.patch.dict(os.environ, LOCKSTEP_STAGE_DIR=self.room))
+        self.addCleanup(lambda: self.assertFalse(os.path.exists(self.room), "something is left"))
+
+    @contextlib.contextmanager
+    def error(self, kind, *texts):
+        with self.assertRaises(kind) as context:
+            yield
+        for text in texts:
+            self.assertIn(text, str(context.exception))
+
+
+def field(step, shape=(3, 5)):
+    return numpy.full(shape, step, "float32") + numpy.arange(math.prod(shape), dtype="float32").reshape(shape) / 100
+
+
+class Streams(Room):
+    def test_all_steps_and_then_the_end(self):
+        writer = Writer("s", "float32", (3, 5), k=4)
+        stream = Stream("s", dtype="float32", shape=(1, 3, 5))
+        for step in range(4):
+            writer.put(step, field(step))
+        writer.close()
+        seen = [(step.step, step.index, step.array.copy()) for step in stream]
+        self.assertEqual([(i, i) for i in range(4)], [(step, index) for step, index, _ in seen])
+        for step, _, array in seen:
+            numpy.testing.assert_array_equal(field(step)[None], array)
+        self.assertRaises(EndOfStream, stream.next)
+        stream.close()
+
+    def test_ranks(self):
+        writers = [Writer("s", "int64", (7,), rank=rank, ranks=3, k=2) for rank in range(3)]
+        stream = Stream("s")
+        for rank in (2, 0, 1):
+            self.assertEqual([], stream.steps())
+            writers[rank].put(5, numpy.arange(7) + 100 * rank)
+        got = stream.next()
+        numpy.testing.assert_array_equal([numpy.arange(7) + 100 * rank for rank in range(3)], got.array)
+        self.assertEqual(got.array.__array_interface__["data"][0], got.tensor().data_ptr())
+        self.assertTrue(torch.equal(got.tensor(), torch.from_numpy(got.array.copy())))
+        for writer in writers:
+            writer.close()
+        stream.close()
+
+    def test_ranks_in_processes_of_their_own(self):
+        ranks, steps, children = 3, 300, []
+        for rank in range(ranks):
+            child = os.fork()
+            if child == 0:
+                writer = Writer("s", "int64", (7,), rank=rank, ranks=ranks, k=2, timeout_s=60)
+                for step in range(steps):
+                    writer.put(step, numpy.arange(7) + 100 * rank + step)
+                writer.close(linger_s=60)
+                os._exit(0)
+            children.append(child)
+        with Stream("s", timeout_s=60) as stream:
+            for i, step in enumerate(stream):
+                numpy.testing.assert_array_equal([numpy.arange(7) + 100 * rank + i for rank in range(ranks)], step.array)
+            self.assertEqual(steps - 1, i)
+        self.assertEqual([0] * ranks, [os.waitpid(child, 0)[1] for child in children])
+        del step
+        gc.collect()
+
+    def test_a_view_holds_its_step_even_beyond_the_stream(self):
+        writer = Writer("s", "float32", (3, 5), k=1, timeout_s=0.001)
+        stream = Stream("s")
+        writer.put(0, field(0))
+        view = stream.next().array[0, 1:]
+        tensor = stream.get(0).tensor()
+        self.assertRaises(Timeout, writer.put, 1, field(1))
+        with self.assertRaises(ValueError):
+            view[0, 0] = 9
+        stream.close()
+        self.assertRaises(StageError, stream.next)
+        self.assertRaises(Timeout, writer.put, 1, field(1))
+        numpy.testing.assert_array_equal(field(0)[1:], view)
+        del view
+        gc.collect()
+        self.assertRaises(Timeout, writer.put, 1, field(1))
+        del tensor
+        gc.collect()
+        writer.put(1, field(1))
+        writer.close()
+
+    def test_a_release_does_not_wait_for_a_next(self):
+        writer = Writer("s", "float32", (3, 5), k=1, timeout_s=30)
+        stream = Stream("s")
+        writer.put(0, field(0))
+        first, got = [stream.next()], []
+        waiting = threading.Thread(target=lambda: got.append(stream.next(30).step))
+        waiting.start()
+        putting = threading.Thread(target=writer.put, args=(1, field(1)))
+        putting.start()
+        first.clear()
+        waiting.join()
+        putting.join()
+        self.assertEqual([1], got)
+        writer.close()
+        stream.close()
+
+    def test_sample_of_the_reservoir_and_of_the_latest(self):
+        for policy in ("reservoir", "latest"):
+            with Writer("s", "float32", (3, 5), policy=policy, k=8, seed=3) as writer, Stream("s") as stream:
+                self.assertRaises(Absent, stream.sample, 1, 0)
+                for step in range(200):
+                    writer.put(step, field(step))
+                self.assertEqual(8, len(stream))
+                drawn = stream.sample(50, seed=4)
+                self.assertEqual([step.step for step in drawn], [step.step for step in stream.sample(50, seed=4)])
+                self.assertLessEqual({step.step for step in drawn}, set(stream.steps()))
+                self.assertGreater(len({step.step for step in drawn}), 4)
+                for step in drawn:
+                    numpy.testing.assert_array_equal(field(step.step)[None], step.array)
+                if policy == "latest":
+                    self.assertEqual(list(range(192, 200)), stream.steps())
+                del drawn, step
+
+    def test_replay_draws_from_all_steps(self):
+        path = os.path.join(self.folder, "all.spill")
+        with Writer("s", "float32", (3, 5), policy="replay", k=1, spill=path) as writer, Stream("s") as stream:
+            for step in range(100):
+                writer.put(step, field(step))
+                if step == 50:
+                    self.assertLessEqual(max(got.step for got in stream.sample(200, seed=1)), 50)
+            drawn = stream.sample(400, seed=1)
+            self.assertEqual(100, len(stream))
+            self.assertGreater(len({step.step for step in drawn}), 90)
+            for step in drawn:
+                numpy.testing.assert_array_equal(field(step.step)[None], step.array)
+            del drawn, step
+        spill = Spill(path)
+        self.assertEqual((100, (3, 5), "float32"), (len(spill), spill.part_shape, spill.dtype.name))
+        numpy.testing.assert_array_equal(field(99)[None], spill[99].array)
+
+    def test_a_spill_file_that_ends_in_the_middle_or_is_damaged(self):
+        path = os.path.join(self.folder, "all.spill")
+        with Writer("s", "float32", (3, 5), policy="replay", k=1, spill=path) as writer:
+            for step in range(3):
+                writer.put(step, field(step))
+        with open(path, "rb") as file:
+            whole = bytearray(file.read())
+        record = len(whole[4096:]) // 3
+
+        def write(content):
+            with open(path, "wb") as file:
+                file.write(content)
+
+        for cut in range(4096 + 2 * record, len(whole)):  # the last record cut anywhere
+            write(whole[:cut])
+            self.assertEqual(2, len(Spill(path)))
+        line = 4096 + 2 * record
+        write(whole[:line] + bytes(64) + whole[line + 64:])  # its own line, which is written last, is not there yet
+        self.assertEqual(2, len(Spill(path)))
+        whole[4096 + record + 64 + 7] ^= 1
+        write(whole)
+        self.assertEqual(0, Spill(path)[0].step)
+        with self.error(StageError, "step 1, index 1, is damaged"):
+            Spill(path)[1]
+
+    def test_shards_and_a_dataset(self):
+        writer = Writer("s", "float32", (2,), k=10, readers=2)
+        streams = [Stream("s", shard=shard, shards=2) for shard in range(2)]
+        for step in range(10):
+            writer.put(step, [step, -step])
+        writer.close()
+        for shard, stream in enumerate(streams):
+            loader = torch.utils.data.DataLoader(stream.as_dataset(), batch_size=2)
+            self.assertEqual([float(step) for step in range(shard, 10, 2)], [value for batch in loader for value in batch[:, 0, 0].tolist()])
+            stream.close()
+
+    def test_bad_input(self):
+        with self.error(Absent, "no stream s in ", "no writer has opened it"):
+            Stream("s", timeout_s=0)
+        with self.error(StageError, "no policy 'newest'", "reservoir"):
+            Writer("s", "float32", (2,), policy="newest")
+        with self.error(StageError, "no dtype 'complex64'"):
+            Writer("s", "complex64", (2,))
+        with self.error(StageError, "k is 0"):
+            Writer("s", "float32", (2,), k=0)
+        with self.error(StageError, "is no spill file"):
+            Spill(__file__)
+        with Writer("s", "float32", (2,)) as writer:
+            with self.error(StageError, "has a writer of rank 0 already"):
+                Writer("s", "float32", (2,))
+            with self.error(StageError, "step 0 has shape [3]: expected [2]"):
+                writer.put(0, [1, 2, 3])
+            with self.error(StageError, "has float32 [1, 2]", "expected float64 [1, 2]"):
+                Stream("s", dtype="float64")
+            with self.error(StageError, "expected float32 [2, 2]"):
+                Stream("s", shape=(2, 2))
+
+
+class Models(Room):
+    def test_what_cannot_be_published(self):
+        with self.error(StageError, "module 1 of the model is a Conv2d"):
+            stage.publish_model("m", torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Conv2d(1, 1, 1)))
+        with self.error(StageError, "activation 'gelu'"):
+            stage.publish_model("m", [(numpy.ones((1, 2)), None, "gelu")])
+        with self.error(StageError, "expected [outputs, inputs]"):
+            stage.publish_model("m", [(numpy.ones((1, 2)), numpy.ones(2), "none")])
+        self.assertEqual(1, stage.publish_model("m", [(numpy.ones((1, 2)), None, "none")]))
+        with self.error(StageError, "with other layers"):
+            stage.publish_model("m", [(numpy.ones((1, 2)), None, "relu")])
+        with self.error(StageError, "is not finite"):
+            stage.publish_model("m", [(numpy.full((1, 2), numpy.nan), None, "none")])
+        self.assertEqual(2, stage.publish_model("m", [(numpy.ones((1, 2)), None, "none")]))
+        stage.withdraw_model("m")
+
+
+@unittest.skipUnless(shutil.which("gfortran"), "no gfortran")
+class Fortran(Room):
+    def test_a_program(self):
+        sources = [os.path.join(ROOT, "examples/insitu", name) for name in ("lockstep_stage.f90", "heat.f90")]
+        program = os.path.join(self.folder, "heat")
+        subprocess.run(["gfortran", *sources, "-J", self.folder, "-o", program, "-L", LIB_DIR, "-llockstep-stage", f"-Wl,-rpath,{LIB_DIR}"], check=True)
+        running = subprocess.Popen([program], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(running.wait)
+        self.addCleanup(running.kill)
+        with Stream("rod", timeout_s=30) as stream:
+            fields = [stream.next().array[0].copy() for _ in range(20)]
+            stage.publish_model("rod", [(numpy.ones((1, 32)), [0.5], "none")])
+            answer, _ = running.communicate(timeout=60)
+            self.assertRaises(EndOfStream, stream.next)
+        stage.withdraw_model("rod")
+        self.assertEqual(0, running.returncode)
+        for before, after in zip(fields, fields[1:]):
+            numpy.testing.assert_allclose(after, before + 0.25 * (numpy.roll(before, -1) - 2 * before + numpy.roll(before, 1)), atol=1e-6)
+        publication, said, total = map(float, answer.split())
+        self.assertEqual(1, publication)
+        self.assertAlmostEqual(8, total, 4)  # heat is conserved: 8 of 32 points were at 1
+        self.assertAlmostEqual(8.5, said, 4)
+
+
+if __name__ == "__main__":
+    unittest.main()
