@@ -187,10 +187,11 @@ class CutAnew(ElasticTest):
     def test_another_run_with_another_number_of_ranks(self):
         folder = ["--checkpoint-dir", str(self.checkpoints), "--checkpoint-interval-s", "0.5"]
         Run(self, self.script, "--steps", "20", "--step-time", "0.03", ranks=3, options=folder).finish()
-        self.assertEqual(19, self.flushed())
+        newest = self.flushed()
+        self.assertGreater(newest, 5)
         wider = Run(self, self.script, "--steps", "30", ranks=4, options=folder)
         wider.finish()
-        self.assertEqual(20, wider.steps()[0]["step"])
+        self.assertEqual(newest + 1, wider.steps()[0]["step"])
         self.assert_same_numbers([wider], 30)
         uncut = Run(self, self.script, "--steps", "40", "--uncut", ranks=2, options=[*folder, "--max-restarts", "0"])
         uncut.finish(1)
