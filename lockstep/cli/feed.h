@@ -1,0 +1,11 @@
+// Subcommands of `lockstep feed`, each in a file of its own.
+#pragma once
+
+#include "lockstep/cli/commands.h"
+
+namespace lockstep::cli {
+
+void AddFeedPlan(CLI::App& feed, int& exit_code);
+void AddFeedSimulate(CLI::App& feed, int& exit_code);
+
+}  // namespace lockstep::cli
