@@ -5,6 +5,8 @@ namespace lockstep::cli {
 void AddFeed(CLI::App& app, int& exit_code) {
   CLI::App* feed = app.add_subcommand("feed", "Data of many training jobs, prepared once");
   feed->require_subcommand(1);
+  AddFeedServe(*feed, exit_code);
+  AddFeedStatus(*feed, exit_code);
   AddFeedSimulate(*feed, exit_code);
   AddFeedPlan(*feed, exit_code);
 }

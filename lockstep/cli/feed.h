@@ -7,5 +7,7 @@ namespace lockstep::cli {
 
 void AddFeedPlan(CLI::App& feed, int& exit_code);
 void AddFeedSimulate(CLI::App& feed, int& exit_code);
+void AddFeedServe(CLI::App& feed, int& exit_code);
+void AddFeedStatus(CLI::App& feed, int& exit_code);
 
 }  // namespace lockstep::cli

@@ -7,7 +7,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
-#include "lockstep/cli/commands.h"
+#include "lockstep/cli/feed.h"
 #include "lockstep/feed/service.h"
 #include "lockstep/node/run_dir.h"
 

@@ -62,7 +62,9 @@ class PlainMaker final : public Maker {
 }  // namespace
 
 absl::StatusOr<DataSet> DataSet::Open(const std::string& name, const std::string& path) {
-  LS_ASSIGN_OR_RETURN(std::unique_ptr<prepare::Source> source, prepare::OpenSource({.path = path}));
+  prepare::SourceSpec spec;
+  spec.path = path;
+  LS_ASSIGN_OR_RETURN(std::unique_ptr<prepare::Source> source, prepare::OpenSource(spec));
   if (source->size() == 0) return InvalidArgument("{}: there is no item in it", path);
   return DataSet(name, path, std::move(source));
 }

@@ -89,7 +89,9 @@ absl::StatusOr<JoinRequest> ParseJoin(const Json& packet) {
   if (version != kProtocolVersion)
     return InvalidArgument("the loader speaks version {} and this service {}: install both anew", version,
                            kProtocolVersion);
-  JoinRequest request{.dataset = fields.Text("dataset"), .job = fields.Text("job")};
+  JoinRequest request;
+  request.dataset = fields.Text("dataset");
+  request.job = fields.Text("job");
   const int64_t batch = fields.Int("batch"), slots = fields.Int("slots"), rank = fields.Int("rank"),
                 world = fields.Int("world");
   for (const auto& [name, value] : {std::pair{"batch", batch}, {"prefetch", slots}, {"rank", rank}, {"world", world}})

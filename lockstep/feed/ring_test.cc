@@ -111,9 +111,11 @@ TEST(Ring, AJobThatWaitsIsToldOfTheServicesEndAndWords) {
   ring.Publish(*ring.TakeFree(), 0);
   job.service.Close();
   EXPECT_GE(job.Await(0, kLongMs), 0);  // what it had filled is good
-  JobEnd other(ring);
+  EXPECT_EQ(job.Await(1, kLongMs), LS_FEED_TOLD);
+  Ring empty = *Ring::Create(kShape);
+  JobEnd other(empty);
   other.service.Close();
-  EXPECT_EQ(other.Await(1, kLongMs), LS_FEED_GONE);
+  EXPECT_EQ(other.Await(0, kLongMs), LS_FEED_GONE);
 }
 
 // A job that writes nonsense into its ring harms its own batches only.

@@ -149,7 +149,9 @@ class TestRank {
     sampling::Stream stream = *sampling::Stream::Create({.dataset = sampling::ItemSet::Below(kTestItems),
                                                          .items = *sampling::ParseItemSet(job.terms, {"test"}),
                                                          .seed = job.seed});
-    if (!state.empty()) EXPECT_TRUE(stream.Load(state).ok());
+    if (!state.empty()) {
+      EXPECT_TRUE(stream.Load(state).ok());
+    }
     return stream;
   }
   Rank& rank() { return *rank_; }
