@@ -1,0 +1,12 @@
+// Subcommands of `lockstep feed`, each in a file of its own.
+#pragma once
+
+#include "lockstep/cli/commands.h"
+
+namespace lockstep::cli {
+
+void AddFeedBench(CLI::App& feed, int& exit_code);
+void AddFeedIndex(CLI::App& feed, int& exit_code);
+void AddFeedShow(CLI::App& feed, int& exit_code);
+
+}  // namespace lockstep::cli
