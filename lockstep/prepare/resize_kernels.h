@@ -1,0 +1,45 @@
+// The two passes of a resize, for each kind of processor; all give the same bytes. Between them pixels have four bytes
+// (the last means nothing) and rows a whole number of 64-byte blocks.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "lockstep/prepare/axis.h"
+
+namespace lockstep::prepare {
+
+struct Rows {
+  const uint8_t* data = nullptr;
+  size_t stride = 0;
+  int count = 0;
+};
+
+// Of one output.
+struct Weights {
+  const int16_t* values = nullptr;
+  int taps = 0, bits = 0;
+};
+
+inline constexpr int kAcrossMultiple = 4, kDownMultiple = 2;  // of taps
+inline size_t FourByteStride(int width) { return (static_cast<size_t>(width) * 4 + 63) / 64 * 64; }
+
+struct ResizeKernels {
+  const char* name;
+  // Three-byte rows, each scaled by `axis` (taps: a multiple of four) into four-byte rows of FourByteStride. Reads up to
+  // 16 bytes behind the last pixel of a row.
+  void (*across)(Rows in, const Axis& axis, uint8_t* out);
+  // One row of `width` three-byte pixels: the sum of `taps` (even) four-byte rows from `in`, weighed.
+  void (*down)(const uint8_t* in, const Weights& weights, int width, uint8_t* out);
+};
+
+// Those that this processor has, the fastest first; the portable one is always the last.
+std::span<const ResizeKernels* const> AvailableKernels();
+
+extern const ResizeKernels kPortableKernels;
+#if defined(__x86_64__)
+extern const ResizeKernels kAvx2Kernels, kAvx512Kernels;
+#endif
+
+}  // namespace lockstep::prepare
