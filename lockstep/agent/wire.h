@@ -1,5 +1,5 @@
-// Messages between the starter and its neighbours (agent, zygote, store host): one JSON object per packet. Worker output
-// travels as raw packets. Same machine, same build: no versioning here.
+// Messages between the starter and its neighbours (agent, zygote, store host): one JSON object per packet. Worker
+// output travels as raw packets. Same machine, same build: no versioning here.
 #pragma once
 
 #include <cstdint>

@@ -15,8 +15,8 @@ absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    return InvalidArgument("{}: a socket path may have {} bytes, this one has {}; choose a shorter directory",
-                           path, sizeof(address.sun_path) - 1, path.size());
+    return InvalidArgument("{}: a socket path may have {} bytes, this one has {}; choose a shorter directory", path,
+                           sizeof(address.sun_path) - 1, path.size());
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;

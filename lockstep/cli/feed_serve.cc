@@ -66,7 +66,9 @@ void AddFeedServe(CLI::App& feed, int& exit_code) {
   command->add_option("--cache", options->cache_bytes, "Memory for items that will be wanted again, such as 8G")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("1G");
-  command->add_option("--ring-memory", options->ring_bytes, "Memory for the batches of all jobs together; default: half of the machine's")
+  command
+      ->add_option("--ring-memory", options->ring_bytes,
+                   "Memory for the batches of all jobs together; default: half of the machine's")
       ->transform(CLI::AsSizeValue(false));
   command->add_option("--threads", options->threads, "Threads that prepare; default: one for each core")
       ->check(CLI::Range(1, 1024));

@@ -1,11 +1,11 @@
-/* The ring of batches that `lockstep feed serve` prepares for one rank of a job: one sealed memfd, which the rank gets by
- * SCM_RIGHTS and maps. Byte-exact layout: docs/formats/feed.md.
+/* The ring of batches that `lockstep feed serve` prepares for one rank of a job: one sealed memfd, which the rank gets
+ * by SCM_RIGHTS and maps. Byte-exact layout: docs/formats/feed.md.
  *
- * Batches are numbered by tickets from 0 on, per connection; each lies in any slot that was free. Invariants: the service
- * writes a slot only while released == filled; the job reads it only while filled == ticket + 1 and released != filled. So a
- * batch is the job's own, and stays as it is, until the job releases it, in any order. Whoever dies holds nothing: the other
- * has a mapping of its own.
- * Threads: one that fills and one that takes; any may release. C17 and C++20; libc only.
+ * Batches are numbered by tickets from 0 on, per connection; each lies in any slot that was free. Invariants: the
+ * service writes a slot only while released == filled; the job reads it only while filled == ticket + 1 and released !=
+ * filled. So a batch is the job's own, and stays as it is, until the job releases it, in any order. Whoever dies holds
+ * nothing: the other has a mapping of its own. Threads: one that fills and one that takes; any may release. C17 and
+ * C++20; libc only.
  */
 #ifndef LOCKSTEP_CLIENT_FEED_RING_H_
 #define LOCKSTEP_CLIENT_FEED_RING_H_
@@ -47,15 +47,15 @@ struct ls_feed_ring {
   uint64_t reserved_end[224];
 };
 
-/* 512 bytes, at the beginning of a slot; valid while it is filled. Then capacity ids (u64): those of the items, then those
- * of the skipped ones; capacity labels (i64); and from payload_offset on the items, without gaps. */
+/* 512 bytes, at the beginning of a slot; valid while it is filled. Then capacity ids (u64): those of the items, then
+ * those of the skipped ones; capacity labels (i64); and from payload_offset on the items, without gaps. */
 struct ls_feed_batch {
   uint64_t ticket, epoch;
   uint64_t position; /* in the epoch's order of the job: of the first item of this batch */
   uint64_t cursor;   /* the same, of the first item that no rank has when all have taken this step */
   uint64_t step;     /* in the epoch, from where this connection began */
   uint32_t items, skipped;
-  uint64_t last; /* 1: of the epoch */
+  uint64_t last;               /* 1: of the epoch */
   int64_t began_ns, filled_ns; /* CLOCK_BOOTTIME: the service began to fill it, and had done so */
   uint64_t reserved[23];
   char state[LS_FEED_STATE]; /* NUL-terminated: with what the job goes on after this step */
@@ -73,8 +73,8 @@ enum ls_feed_result { LS_FEED_NOT_YET = -1, LS_FEED_GONE = -2, LS_FEED_TOLD = -3
 extern "C" {
 #endif
 
-/* Job: the slot of the batch, once it is there; else, `timeout_ms` are over (NOT_YET), the service has something to say on
- * the socket (TOLD) or is gone (GONE; what it had filled has been taken). No system call if the batch is there. */
+/* Job: the slot of the batch, once it is there; else, `timeout_ms` are over (NOT_YET), the service has something to say
+ * on the socket (TOLD) or is gone (GONE; what it had filled has been taken). No system call if the batch is there. */
 __attribute__((visibility("default"))) int ls_feed_await(struct ls_feed_ring* ring, uint64_t ticket, int socket,
                                                          int timeout_ms);
 /* Job: the service may fill the slot anew. At most one byte goes to the socket; -1: there is none. */

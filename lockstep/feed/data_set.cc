@@ -106,7 +106,8 @@ absl::StatusOr<std::vector<bool>> DataSet::WantedClasses(const std::vector<std::
 absl::StatusOr<sampling::ItemSet> DataSet::SetOf(const Subset& where) const {
   if (where.listed) return SetFromIds(*where.listed, items());
   const uint64_t begin = where.begin.value_or(0), end = std::min(where.end.value_or(items()), items());
-  if (begin >= end) return InvalidArgument("where: items {} to {} are none of the {} of {}", begin, end, items(), name_);
+  if (begin >= end)
+    return InvalidArgument("where: items {} to {} are none of the {} of {}", begin, end, items(), name_);
   const sampling::ItemRange range{begin, end - 1};
   if (where.labels.empty()) return sampling::ItemSet(std::span(&range, 1));
   LS_ASSIGN_OR_RETURN(const std::vector<bool> wanted, WantedClasses(where.labels));

@@ -1,5 +1,5 @@
-// The data set that a service offers: a source of items (prepare/source.h), which of them a job means by its `where`, and
-// the makers that turn them into what lies in a slot. Immutable after Open; any number of threads.
+// The data set that a service offers: a source of items (prepare/source.h), which of them a job means by its `where`,
+// and the makers that turn them into what lies in a slot. Immutable after Open; any number of threads.
 #pragma once
 
 #include <memory>

@@ -121,9 +121,18 @@ void Dispatcher::PlanBatch(const std::shared_ptr<Rank>& rank, uint32_t slot) {
   stream.Skip(share.next - share.position - share.items);
   batch->bad.resize(share.items);
   batch->left = share.items;
-  *batch->view.batch = {.ticket = batch->ticket, .epoch = epoch, .position = share.position, .cursor = share.next,
-                        .step = rank->step++, .items = 0, .skipped = 0, .last = share.last ? 1U : 0U,
-                        .began_ns = clock_.Now().value, .filled_ns = 0, .reserved = {}, .state = {}};
+  *batch->view.batch = {.ticket = batch->ticket,
+                        .epoch = epoch,
+                        .position = share.position,
+                        .cursor = share.next,
+                        .step = rank->step++,
+                        .items = 0,
+                        .skipped = 0,
+                        .last = share.last ? 1U : 0U,
+                        .began_ns = clock_.Now().value,
+                        .filled_ns = 0,
+                        .reserved = {},
+                        .state = {}};
   WriteState(share.last ? NextEpoch(stream.place()) : stream.place(), stream, *batch->view.batch);
   const Rank*& leader = rank->job->leader;
   if (leader == nullptr || IsBefore(leader->stream.place(), stream.place())) leader = rank.get();
@@ -281,7 +290,8 @@ bool Dispatcher::Reserve(uint64_t bytes, uint64_t next) {
 
 void Dispatcher::KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> file) {
   const uint64_t bytes = file->size();
-  if (cache_.Reserve(bytes, ItemCache::kNever, Form::kEncoded)) cache_.Put(item, Form::kEncoded, {nullptr, std::move(file)}, bytes, bytes);
+  if (cache_.Reserve(bytes, ItemCache::kNever, Form::kEncoded))
+    cache_.Put(item, Form::kEncoded, {nullptr, std::move(file)}, bytes, bytes);
 }
 
 void Dispatcher::MarkCorrupt(uint64_t item, const absl::Status& why) {

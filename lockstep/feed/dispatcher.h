@@ -1,10 +1,10 @@
 // Who prepares what next. Each rank has a ring of batches; a free slot becomes a batch of wanted items, in the order of
-// the job's stream; worker threads take wants, of the rank first that has least ahead, and make each item at its place in
-// the slot. In which order they get done decides nothing but when. An item that several jobs want is decoded once and
-// cut for each; its pixels stay as long as the budget allows and somebody will want them in this epoch. Room that is left
-// holds what later epochs will want: pixels if those of all items fit, else the bytes of files.
-// A rank that doesn't release its slots wants nothing more, so it costs its ring and holds up nobody.
-// Thread-safe. The threads stop when it is destroyed.
+// the job's stream; worker threads take wants, of the rank first that has least ahead, and make each item at its place
+// in the slot. In which order they get done decides nothing but when. An item that several jobs want is decoded once
+// and cut for each; its pixels stay as long as the budget allows and somebody will want them in this epoch. Room that
+// is left holds what later epochs will want: pixels if those of all items fit, else the bytes of files. A rank that
+// doesn't release its slots wants nothing more, so it costs its ring and holds up nobody. Thread-safe. The threads stop
+// when it is destroyed.
 #pragma once
 
 #include <condition_variable>
@@ -97,8 +97,8 @@ class Dispatcher {
   mutable std::mutex mutex_;  // guards all below
   std::condition_variable_any wanted_;
   std::vector<std::shared_ptr<Rank>> ranks_;
-  std::deque<Want> ready_;                                       // whose item has just been decoded for somebody else
-  std::unordered_map<uint64_t, uint32_t> pending_;               // wants that are not finished, by item
+  std::deque<Want> ready_;                                         // whose item has just been decoded for somebody else
+  std::unordered_map<uint64_t, uint32_t> pending_;                 // wants that are not finished, by item
   std::unordered_map<uint64_t, std::vector<Want>> being_decoded_;  // with who waits for it
   std::map<uint64_t, bool> corrupt_;
   std::vector<CorruptItem> corrupt_list_;
@@ -106,7 +106,7 @@ class Dispatcher {
   Tally tally_;
   uint64_t turn_ = 0;
   uint64_t pixels_ = 0, pixels_of_ = 0;  // bytes of the decoded items so far, and how many these are
-  std::vector<std::jthread> threads_;  // last: they end first
+  std::vector<std::jthread> threads_;    // last: they end first
 };
 
 }  // namespace lockstep::feed

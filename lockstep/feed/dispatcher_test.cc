@@ -38,8 +38,9 @@ class DispatcherTest : public testing::Test {
   void Start(size_t threads, uint64_t cache_bytes = 1 << 20) {
     std::vector<std::unique_ptr<Maker>> makers;
     for (size_t i = 0; i < threads; ++i) makers.push_back(std::make_unique<CountingMaker>(works_));
-    dispatcher_ = std::make_unique<Dispatcher>(Dispatcher::Settings{cache_bytes}, std::move(makers),
-                                               [](uint64_t item) { return static_cast<int64_t>(item % 10); }, clock_);
+    dispatcher_ = std::make_unique<Dispatcher>(
+        Dispatcher::Settings{cache_bytes}, std::move(makers),
+        [](uint64_t item) { return static_cast<int64_t>(item % 10); }, clock_);
   }
   static std::shared_ptr<Job> NewJob(std::string name, const ItemSet& set, uint64_t batch = 16, uint64_t world = 1) {
     const EpochCut cut{set.size(), batch, world};
@@ -90,7 +91,8 @@ TEST_F(DispatcherTest, TheOrderOfCompletionDoesNotAlterTheOrderOfDelivery) {
 
 TEST_F(DispatcherTest, JobsWithOverlappingSetsHaveTheUnionPrepared) {
   Start(2);
-  const std::shared_ptr<Job> jobs[] = {NewJob("a", Range(0, 400)), NewJob("b", Range(100, 500)), NewJob("c", Range(200, 600))};
+  const std::shared_ptr<Job> jobs[] = {NewJob("a", Range(0, 400)), NewJob("b", Range(100, 500)),
+                                       NewJob("c", Range(200, 600))};
   std::vector<std::unique_ptr<TestRank>> ranks;
   for (const auto& job : jobs) ranks.push_back(std::make_unique<TestRank>(*dispatcher_, job, 0, 2));
   std::vector<std::vector<uint64_t>> ids(3);
@@ -146,7 +148,8 @@ TEST_F(DispatcherTest, ABatchOfCorruptItemsOnlyIsEmpty) {
 
 TEST_F(DispatcherTest, AJobThatTakesNothingHoldsNobodyUp) {
   Start(1);
-  TestRank slow(*dispatcher_, NewJob("slow", Range(0, 600)), 0, 2), fast(*dispatcher_, NewJob("fast", Range(0, 600)), 0, 2);
+  TestRank slow(*dispatcher_, NewJob("slow", Range(0, 600)), 0, 2),
+      fast(*dispatcher_, NewJob("fast", Range(0, 600)), 0, 2);
   for (int epoch = 0; epoch < 2; ++epoch) EXPECT_EQ(Sorted(IdsOf(fast.Epoch())), Numbers(0, 600));
   EXPECT_EQ(slow.rank().ticket, 2U);  // its ring, and nothing more
   EXPECT_EQ(slow.Next().ids.size(), 16U);
@@ -200,7 +203,8 @@ TEST_F(DispatcherTest, AJobGoesOnFromWhereItsBatchSaid) {
 
 TEST_F(DispatcherTest, WithoutACacheEverythingIsStillRight) {
   Start(3, 0);
-  TestRank first(*dispatcher_, NewJob("a", Range(0, 200)), 0, 2), second(*dispatcher_, NewJob("b", Range(100, 300)), 0, 2);
+  TestRank first(*dispatcher_, NewJob("a", Range(0, 200)), 0, 2),
+      second(*dispatcher_, NewJob("b", Range(100, 300)), 0, 2);
   std::vector<uint64_t> a, b;
   for (int step = 0; step < 13; ++step) {
     for (const uint64_t id : first.Next().ids) a.push_back(id);
@@ -213,7 +217,8 @@ TEST_F(DispatcherTest, WithoutACacheEverythingIsStillRight) {
 TEST_F(DispatcherTest, TheBudgetHolds) {
   works_.image_bytes = 10'000;
   Start(4, 95'000);
-  TestRank first(*dispatcher_, NewJob("a", Range(0, 400)), 0, 3), second(*dispatcher_, NewJob("b", Range(50, 600)), 0, 3);
+  TestRank first(*dispatcher_, NewJob("a", Range(0, 400)), 0, 3),
+      second(*dispatcher_, NewJob("b", Range(50, 600)), 0, 3);
   for (int step = 0; step < 60; ++step) {
     first.Next();
     if (step % 3 == 0) second.Next();

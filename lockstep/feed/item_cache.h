@@ -37,8 +37,8 @@ class ItemCache {
 
   // Nulls where it is not there.
   Content Find(uint64_t item, Form form);
-  // Makes room, of what is needed later than `distance` from now only; for pixels, of files needed equally late too, which
-  // are cheaper to get again. False: there is none.
+  // Makes room, of what is needed later than `distance` from now only; for pixels, of files needed equally late too,
+  // which are cheaper to get again. False: there is none.
   bool Reserve(uint64_t bytes, uint64_t distance, Form form = Form::kDecoded);
   void Unreserve(uint64_t bytes) { reserved_ -= bytes; }
   // Takes over `reserved` bytes of a reservation; what it was more than `bytes` is given back.

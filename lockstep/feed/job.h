@@ -21,12 +21,12 @@ struct Rank;
 
 struct Job {
   std::string name;
-  std::string terms;  // what all its ranks must ask for alike
+  std::string terms;     // what all its ranks must ask for alike
   sampling::Lap anchor;  // where in the common order its epoch 0 begins: later ones in later laps, there too
   EpochCut cut;
   prepare::Recipe recipe;
   uint64_t seed = 0;
-  uint64_t key = 0;  // of its chance, beside the seed: of its name
+  uint64_t key = 0;              // of its chance, beside the seed: of its name
   const Rank* leader = nullptr;  // that is furthest: what comes before is wanted or has been
   uint64_t items() const { return cut.items; }
   uint64_t delivered = 0, skipped = 0, batches = 0;

@@ -17,9 +17,9 @@ inline constexpr int kProtocolVersion = 1;
 
 // Which items of the data set; all, unless something says less. What says something must all hold.
 struct Subset {
-  std::optional<uint64_t> begin, end;             // items [begin, end)
-  std::vector<std::string> labels;                // names, or numbers as text
-  std::optional<std::vector<uint64_t>> listed;    // comes beside the packet
+  std::optional<uint64_t> begin, end;           // items [begin, end)
+  std::vector<std::string> labels;              // names, or numbers as text
+  std::optional<std::vector<uint64_t>> listed;  // comes beside the packet
 };
 
 struct JoinRequest {
@@ -31,8 +31,8 @@ struct JoinRequest {
   uint64_t seed = 0;
   uint32_t rank = 0, world = 1;
   bool drop_last = false;
-  bool alone = false;            // begin at the beginning, not beside jobs that are under way
-  std::string state;             // where it goes on (sampling/stream.h); "": it has not begun
+  bool alone = false;  // begin at the beginning, not beside jobs that are under way
+  std::string state;   // where it goes on (sampling/stream.h); "": it has not begun
 };
 
 // An error is one sentence for the user of the loader.

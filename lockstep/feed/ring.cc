@@ -18,7 +18,8 @@ absl::StatusOr<Fd> MakeMemory(uint64_t bytes) {
   Fd fd(memfd_create("lockstep-feed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return Errno(errno, "memfd_create");
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return Errno(errno, "a ring of {} bytes", bytes);
-  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return Errno(errno, "sealing a ring");
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return Errno(errno, "sealing a ring");
   return fd;
 }
 
@@ -29,7 +30,9 @@ uint32_t PayloadOffset(const RingShape& shape) {
   return static_cast<uint32_t>(Aligned(sizeof(ls_feed_batch) + tables));
 }
 
-uint64_t SlotStride(const RingShape& shape) { return PayloadOffset(shape) + Aligned(shape.capacity * shape.item_bytes); }
+uint64_t SlotStride(const RingShape& shape) {
+  return PayloadOffset(shape) + Aligned(shape.capacity * shape.item_bytes);
+}
 
 uint64_t RingBytes(const RingShape& shape) { return LS_FEED_ALIGN + shape.slots * SlotStride(shape); }
 
@@ -77,7 +80,9 @@ SlotView Ring::Slot(uint32_t index) const {
   std::byte* slot = reinterpret_cast<std::byte*>(ring_) + LS_FEED_ALIGN + index * SlotStride(shape_);
   auto* ids = reinterpret_cast<uint64_t*>(slot + sizeof(ls_feed_batch));
   auto* labels = reinterpret_cast<int64_t*>(ids + shape_.capacity);
-  return {reinterpret_cast<ls_feed_batch*>(slot), {ids, shape_.capacity}, {labels, shape_.capacity},
+  return {reinterpret_cast<ls_feed_batch*>(slot),
+          {ids, shape_.capacity},
+          {labels, shape_.capacity},
           slot + PayloadOffset(shape_)};
 }
 

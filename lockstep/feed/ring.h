@@ -1,6 +1,7 @@
 // The service's end of one rank's ring of batches (client/feed_ring.h, docs/formats/feed.md): a sealed memfd of the
 // user's own memory, not of /dev/shm. What the job writes into it is read only as "released" words and never trusted
-// beyond that. Batches are filled by several threads at once, each its own items; everything else is one thread at a time.
+// beyond that. Batches are filled by several threads at once, each its own items; everything else is one thread at a
+// time.
 #pragma once
 
 #include <array>
@@ -61,7 +62,8 @@ class Ring {
   Fd fd_;
   ls_feed_ring* ring_;
   RingShape shape_;
-  // What the service knows of each slot, whatever the job writes: ticket + 1 of the last batch, and whether it is being filled.
+  // What the service knows of each slot, whatever the job writes: ticket + 1 of the last batch, and whether it is being
+  // filled.
   std::array<uint64_t, LS_FEED_MAX_SLOTS> filled_{};
   std::array<bool, LS_FEED_MAX_SLOTS> filling_{};
 };

@@ -82,8 +82,9 @@ Service::Service(const ServiceOptions& options, DataSet data, Fd listener, Polle
       poller_(poller),
       clock_(clock),
       started_(clock.Now()),
-      dispatcher_({.cache_bytes = options.cache_bytes, .items = data_.items()}, Makers(data_, options.threads),
-                  [this](uint64_t item) { return data_.label(item); }, clock),
+      dispatcher_(
+          {.cache_bytes = options.cache_bytes, .items = data_.items()}, Makers(data_, options.threads),
+          [this](uint64_t item) { return data_.label(item); }, clock),
       listener_(std::move(listener)) {
   poller_.Watch(listener_.get(), [this] { Accept(); });
 }
@@ -105,8 +106,7 @@ void Service::Accept() {
   }
   const int fd = socket.get();
   Connection connection{std::move(socket), Fd(), PeerOf(fd), nullptr};
-  if (connection.pid > 0)
-    connection.process = Fd(static_cast<int>(syscall(SYS_pidfd_open, connection.pid, 0)));
+  if (connection.pid > 0) connection.process = Fd(static_cast<int>(syscall(SYS_pidfd_open, connection.pid, 0)));
   if (connection.process.valid()) poller_.Watch(connection.process.get(), [this, fd] { Drop(fd); });
   connections_.emplace(fd, std::move(connection));
   poller_.Watch(fd, [this, fd] { Receive(fd); });
@@ -179,10 +179,17 @@ absl::Status Service::Join(Connection& connection, const Json& packet, std::vect
   const int fd = memory.get();
   LS_RETURN_IF_ERROR(SendPacket(connection.socket.get(), answer.dump(), std::span(&fd, 1)));
   Log(LogLevel::kInfo, "job {} rank {} of {} (pid {}): {} items, from {} of epoch {} on", request.job, request.rank,
-      request.world, connection.pid, joining.job->items(), joining.stream.place().taken,
-      joining.stream.place().epoch);
-  connection.rank = std::make_shared<Rank>(Rank{joining.job, request.rank, connection.pid, std::move(ring),
-                                                std::move(joining.stream), 0, 0, {}, clock_.Now(), false});
+      request.world, connection.pid, joining.job->items(), joining.stream.place().taken, joining.stream.place().epoch);
+  connection.rank = std::make_shared<Rank>(Rank{joining.job,
+                                                request.rank,
+                                                connection.pid,
+                                                std::move(ring),
+                                                std::move(joining.stream),
+                                                0,
+                                                0,
+                                                {},
+                                                clock_.Now(),
+                                                false});
   dispatcher_.Add(connection.rank);
   return absl::OkStatus();
 }
@@ -217,13 +224,14 @@ absl::StatusOr<Service::Joining> Service::Prepare(const JoinRequest& request) co
     return InvalidArgument("world {}: the set has {} items, so some ranks would have none", request.world, set.size());
   if (request.drop_last && set.size() < cut.full())
     return InvalidArgument("drop_last: the set has {} items, fewer than the {} of one step", set.size(), cut.full());
-  LS_ASSIGN_OR_RETURN(sampling::Stream stream, sampling::Stream::Create({.dataset = sampling::ItemSet::Below(data_.items()),
-                                                                        .items = std::move(set),
-                                                                        .seed = request.seed}));
+  LS_ASSIGN_OR_RETURN(
+      sampling::Stream stream,
+      sampling::Stream::Create(
+          {.dataset = sampling::ItemSet::Below(data_.items()), .items = std::move(set), .seed = request.seed}));
   const std::shared_ptr<Job> running = Running(request.job);
   if (running != nullptr && running->terms != terms)
-    return FailedPrecondition("job \"{}\": rank {} asks for {}, and other ranks have {}; expected the same", request.job,
-                              request.rank, terms, running->terms);
+    return FailedPrecondition("job \"{}\": rank {} asks for {}, and other ranks have {}; expected the same",
+                              request.job, request.rank, terms, running->terms);
   sampling::Lap anchor = running != nullptr ? running->anchor : AnchorOf(request);
   if (request.state.empty()) {
     stream.Begin(anchor, 0);
@@ -276,9 +284,7 @@ absl::Status Service::CheckRoom(const RingShape& shape) const {
 
 // ---- status ----
 
-Json Service::Status() const {
-  return StatusReport({data_.name(), data_.path(), options_.socket, data_.items(), clock_.Now() - started_}, dispatcher_);
-}
+Json Service::Status() const { return StatusReport(data_, options_.socket, clock_.Now() - started_, dispatcher_); }
 
 absl::StatusOr<Json> AskStatus(const std::string& path) {
   const absl::StatusOr<Fd> socket = ConnectTo(path);

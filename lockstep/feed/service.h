@@ -1,7 +1,7 @@
-// `lockstep feed serve`: one data set, one socket, any number of jobs. A connection is a rank of a job; its death is seen
-// by the end of its socket, or of its process (a child that it left behind may hold the socket open), and everything
-// it had is taken back. Nothing is kept across a restart: whoever joins says where it stands. One thread runs the
-// poller; the dispatcher has threads of its own.
+// `lockstep feed serve`: one data set, one socket, any number of jobs. A connection is a rank of a job; its death is
+// seen by the end of its socket, or of its process (a child that it left behind may hold the socket open), and
+// everything it had is taken back. Nothing is kept across a restart: whoever joins says where it stands. One thread
+// runs the poller; the dispatcher has threads of its own.
 //
 //   LS_ASSIGN_OR_RETURN(std::unique_ptr<Service> service, Service::Open(options, poller, clock));
 //   poller.Run(kTick, [] {});

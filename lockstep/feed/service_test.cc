@@ -37,10 +37,13 @@ void WriteNpy(const std::string& path) {
 }
 
 Json JoinPacket(const std::string& job) {
-  return {{"op", "join"}, {"version", kProtocolVersion}, {"dataset", "bytes"}, {"job", job}, {"where", nullptr},
-          {"recipe", {{"crop", "center"}, {"size", {8, 8}}, {"shorter", 8}, {"flip", 0.0}}}, {"batch", 10},
-          {"slots", 2}, {"seed", 7}, {"rank", 0}, {"world", 1}, {"drop_last", false}, {"alone", true},
-          {"state", ""}};
+  return {{"op", "join"},       {"version", kProtocolVersion},
+          {"dataset", "bytes"}, {"job", job},
+          {"where", nullptr},   {"recipe", {{"crop", "center"}, {"size", {8, 8}}, {"shorter", 8}, {"flip", 0.0}}},
+          {"batch", 10},        {"slots", 2},
+          {"seed", 7},          {"rank", 0},
+          {"world", 1},         {"drop_last", false},
+          {"alone", true},      {"state", ""}};
 }
 
 Json With(Json packet, const std::string& key, Json value) {
@@ -78,13 +81,14 @@ class Client {
     struct stat info{};
     fstat(packet->fds[0].get(), &info);
     bytes_ = static_cast<size_t>(info.st_size);
-    ring_ = static_cast<ls_feed_ring*>(
-        mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, packet->fds[0].get(), 0));
+    ring_ =
+        static_cast<ls_feed_ring*>(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, packet->fds[0].get(), 0));
   }
   std::vector<uint64_t> Next() {
     const int slot = ls_feed_await(ring_, ticket_++, socket_.get(), kLongMs);
     if (slot < 0) return {};
-    const char* at = reinterpret_cast<const char*>(ring_) + LS_FEED_ALIGN + static_cast<uint64_t>(slot) * ring_->slot_stride;
+    const char* at =
+        reinterpret_cast<const char*>(ring_) + LS_FEED_ALIGN + static_cast<uint64_t>(slot) * ring_->slot_stride;
     const auto& batch = *reinterpret_cast<const ls_feed_batch*>(at);
     const auto* ids = reinterpret_cast<const uint64_t*>(at + sizeof batch);
     std::vector<uint64_t> seen(ids, ids + batch.items);
@@ -182,7 +186,8 @@ TEST_F(ServiceTest, WhatIsAskedForWronglyIsSaidInOneSentence) {
 
 TEST_F(ServiceTest, BytesThatAreNoPacketHarmNobody) {
   Client good = Join("a");
-  for (const std::string& text : {std::string("\0\0", 2), std::string(100'000, '{'), std::string("[1,2"), std::string("r")}) {
+  for (const std::string& text :
+       {std::string("\0\0", 2), std::string(100'000, '{'), std::string("[1,2"), std::string("r")}) {
     const Fd socket = *ConnectTo(options_.socket);
     EXPECT_TRUE(SendPacket(socket.get(), text).ok());
   }

@@ -62,20 +62,20 @@ Json TimesOf(const Tally& tally, size_t threads) {
           {"read_bytes", tally.read_bytes}};
 }
 
-Json CorruptOf(const Dispatcher& dispatcher) {
+Json CorruptOf(const Dispatcher& dispatcher, const DataSet& data) {
   Json rows = Json::array();
   for (const CorruptItem& corrupt : dispatcher.corrupt()) {
     if (rows.size() == kListed) break;
-    rows.push_back({{"item", corrupt.item}, {"why", corrupt.why}});
+    rows.push_back({{"item", corrupt.item}, {"key", data.source().item(corrupt.item).key}, {"why", corrupt.why}});
   }
   return rows;
 }
 
 }  // namespace
 
-Json StatusReport(const ServiceFacts& service, const Dispatcher& dispatcher) {
-  Json report{{"data_set", service.name}, {"path", service.path},   {"socket", service.socket},
-              {"pid", getpid()},          {"items", service.items}, {"up_s", ToSeconds(service.up).value}};
+Json StatusReport(const DataSet& data, const std::string& socket, Nanos up, const Dispatcher& dispatcher) {
+  Json report{{"data_set", data.name()}, {"path", data.path()},   {"socket", socket},
+              {"pid", getpid()},         {"items", data.items()}, {"up_s", ToSeconds(up).value}};
   dispatcher.Look([&](const Dispatcher& seen) {
     report["jobs"] = Json::array();
     for (const std::shared_ptr<Rank>& rank : seen.ranks()) report["jobs"].push_back(RankRow(*rank));
@@ -88,7 +88,7 @@ Json StatusReport(const ServiceFacts& service, const Dispatcher& dispatcher) {
                        CacheRow(seen.cache(), Form::kEncoded, "encoded")};
     report["time"] = TimesOf(seen.tally(), seen.threads());
     report["corrupt_items"] = seen.corrupt().size();
-    report["corrupt"] = CorruptOf(seen);
+    report["corrupt"] = CorruptOf(seen, data);
   });
   return report;
 }

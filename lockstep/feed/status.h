@@ -5,16 +5,11 @@
 
 #include "lockstep/base/report.h"
 #include "lockstep/base/units.h"
+#include "lockstep/feed/data_set.h"
 #include "lockstep/feed/dispatcher.h"
 
 namespace lockstep::feed {
 
-struct ServiceFacts {
-  std::string name, path, socket;
-  uint64_t items = 0;
-  Nanos up;
-};
-
-Json StatusReport(const ServiceFacts& service, const Dispatcher& dispatcher);
+Json StatusReport(const DataSet& data, const std::string& socket, Nanos up, const Dispatcher& dispatcher);
 
 }  // namespace lockstep::feed

@@ -93,11 +93,19 @@ struct SeenBatch {
 
 class TestRank {
  public:
-  TestRank(Dispatcher& dispatcher, std::shared_ptr<Job> job, uint32_t number, uint32_t slots, const std::string& state = "")
+  TestRank(Dispatcher& dispatcher, std::shared_ptr<Job> job, uint32_t number, uint32_t slots,
+           const std::string& state = "")
       : dispatcher_(dispatcher),
-        rank_(new Rank{job, number, 0,
-                       *Ring::Create({slots, static_cast<uint32_t>(job->cut.batch), sizeof(MadeItem)}), StreamOf(*job, state), 0, 0,
-                       {}, {}, false}) {
+        rank_(new Rank{job,
+                       number,
+                       0,
+                       *Ring::Create({slots, static_cast<uint32_t>(job->cut.batch), sizeof(MadeItem)}),
+                       StreamOf(*job, state),
+                       0,
+                       0,
+                       {},
+                       {},
+                       false}) {
     const Fd fd = rank_->ring.TakeFd();
     bytes_ = RingBytes(rank_->ring.shape());
     memory_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
@@ -118,14 +126,22 @@ class TestRank {
   SeenBatch Take() {
     constexpr int kLongMs = 60'000;
     slot_ = ls_feed_await(Memory(), ticket_++, job_.get(), kLongMs);
-    const std::byte* slot = static_cast<std::byte*>(memory_) + LS_FEED_ALIGN + static_cast<uint64_t>(slot_) * Memory()->slot_stride;
+    const std::byte* slot =
+        static_cast<std::byte*>(memory_) + LS_FEED_ALIGN + static_cast<uint64_t>(slot_) * Memory()->slot_stride;
     const auto& batch = *reinterpret_cast<const ls_feed_batch*>(slot);
     const auto* ids = reinterpret_cast<const uint64_t*>(slot + sizeof batch);
     const auto* labels = reinterpret_cast<const int64_t*>(ids + Memory()->capacity);
     const auto* items = reinterpret_cast<const MadeItem*>(slot + Memory()->payload_offset);
-    return {batch.epoch, batch.position, batch.cursor, batch.step, batch.state, batch.last != 0,
-            {items, items + batch.items}, {ids, ids + batch.items},
-            {ids + batch.items, ids + batch.items + batch.skipped}, {labels, labels + batch.items}};
+    return {batch.epoch,
+            batch.position,
+            batch.cursor,
+            batch.step,
+            batch.state,
+            batch.last != 0,
+            {items, items + batch.items},
+            {ids, ids + batch.items},
+            {ids + batch.items, ids + batch.items + batch.skipped},
+            {labels, labels + batch.items}};
   }
   void Release() {
     ls_feed_release(Memory(), static_cast<uint32_t>(slot_), job_.get());

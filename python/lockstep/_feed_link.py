@@ -35,6 +35,9 @@ class Link:
         """The sentence that the service has sent."""
         return json.loads(self._connection.recv(_MAX_PACKET)).get("error", "the service sent what this package does not know")
 
+    def __del__(self):
+        self.close()
+
     def close(self):
         self.ring.socket = -1
         self._connection.close()

@@ -134,6 +134,7 @@ class Loader:
             batch = self.next_batch()
             last = batch.last
             yield batch
+            del batch  # lent no longer than the caller keeps it
 
     def next_batch(self):
         """The next batch, of the next epoch if this one is over."""

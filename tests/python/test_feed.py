@@ -159,7 +159,7 @@ class Feed(unittest.TestCase):
         first = self.loader("a", prefetch=2)
         had = self.stream(first, 6)
         late = self.loader("b", prefetch=2)
-        self.assertEqual([i for _, i, _ in self.stream(first, 8)[16:]], [i for _, i, _ in self.stream(late, 6)])
+        self.assertEqual([i for _, i, _ in self.stream(first, 6)[16:]], [i for _, i, _ in self.stream(late, 4)])
         self.assertEqual(48, len(had))
 
     def test_where(self):
@@ -218,7 +218,7 @@ class Feed(unittest.TestCase):
         self.assertEqual(list(range(COUNT)), sorted(first + rest))
 
     def test_a_fork_has_no_say(self):
-        loader = self.loader(prefetch=2)
+        loader = self.loader(prefetch=3)
         batch = loader.next_batch()
         child = os.fork()
         if child == 0:
@@ -295,14 +295,14 @@ class Corrupt(unittest.TestCase):
             broken = sorted(pathlib.Path(copy).rglob("*.jpg"))[17]
             broken.write_bytes(b"no photo")
             with Service(copy) as service:
-                loaders = [Loader("images", job=job, batch=8, seed=7, socket=service.socket) for job in "ab"]
+                loaders = [Loader("images", job=job, batch=8, seed=7, beside=False, socket=service.socket) for job in "ab"]
                 seen = [[(b.ids.tolist(), b.skipped) for b in loader] for loader in loaders]
                 self.assertEqual(seen[0], seen[1])
                 self.assertEqual([17], [i for _, skipped in seen[0] for i in skipped])
                 self.assertEqual(COUNT - 1, sum(len(ids) for ids, _ in seen[0]))
                 status = service.status()
                 self.assertEqual(1, status["corrupt_items"])
-                self.assertIn(broken.name, status["corrupt"][0]["why"])
+                self.assertIn(broken.name, status["corrupt"][0]["key"])
                 for loader in loaders:
                     loader.close()
 
