@@ -1,3 +1,5 @@
+#include <malloc.h>
+
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -36,6 +38,14 @@ absl::Status MakePlaceFor(const std::string& socket) {
   return absl::OkStatus();
 }
 
+// What is freed is to go back to the system, for items of all sizes come and go; but not for each photo of a usual
+// size.
+void BoundTheHeap() {
+  constexpr int kOfItsOwn = 4 << 20, kKept = 16 << 20;
+  mallopt(M_MMAP_THRESHOLD, kOfItsOwn);
+  mallopt(M_TRIM_THRESHOLD, kKept);
+}
+
 absl::Status Serve(feed::ServiceOptions options) {
   std::error_code error;
   if (!std::filesystem::exists(options.data, error))
@@ -43,6 +53,7 @@ absl::Status Serve(feed::ServiceOptions options) {
   if (options.name.empty()) options.name = std::filesystem::canonical(options.data, error).filename().string();
   if (options.socket.empty()) options.socket = DefaultSocket();
   LS_RETURN_IF_ERROR(MakePlaceFor(options.socket));
+  BoundTheHeap();
   const SystemClock clock;
   Poller poller;
   LS_ASSIGN_OR_RETURN(const std::unique_ptr<feed::Service> service, feed::Service::Open(options, poller, clock));
@@ -51,7 +62,7 @@ absl::Status Serve(feed::ServiceOptions options) {
   std::signal(SIGPIPE, SIG_IGN);
   Log(LogLevel::kInfo, "data set {}: {} items of {}, at {}", options.name, service->data().items(), options.data,
       options.socket);
-  poller.Run(Seconds{1}, [] {});
+  poller.Run(Seconds{0.25}, [&] { service->Tick(); });
   return absl::OkStatus();
 }
 

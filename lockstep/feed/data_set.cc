@@ -16,22 +16,26 @@ class ImageMaker final : public Maker {
   absl::Status Read(uint64_t item, prepare::Buffer& file) override { return source_.Read(item, file); }
   absl::StatusOr<uint64_t> DecodedBytes(prepare::Bytes file) override {
     LS_ASSIGN_OR_RETURN(const prepare::ImageHead head, prepare::ReadImageHead(file, {}));
+    is_large_ = head.size.pixels() * 3 > kLarge;
     return head.size.pixels() * 3;
   }
-  absl::Status Decode(prepare::Bytes file, prepare::Image& image) override { return preparer_.Decode(file, image); }
+  absl::Status Decode(prepare::Bytes file, prepare::Image& image) override { return preparer_->Decode(file, image); }
   absl::Status Cut(const prepare::Image& image, const prepare::Recipe& recipe, const prepare::AugmentKey& key,
                    std::span<uint8_t> out) override {
-    preparer_.Augment(image.view, recipe, key, out);
+    preparer_->Augment(image.view, recipe, key, out);
     return absl::OkStatus();
   }
   absl::Status Prepare(prepare::Bytes file, const prepare::Recipe& recipe, const prepare::AugmentKey& key,
                        std::span<uint8_t> out) override {
-    return preparer_.Prepare(file, recipe, key, out);
+    const absl::Status prepared = preparer_->Prepare(file, recipe, key, out);
+    if (is_large_) preparer_ = std::make_unique<prepare::Preparer>();
+    return prepared;
   }
 
  private:
   const prepare::Source& source_;
-  prepare::Preparer preparer_;
+  std::unique_ptr<prepare::Preparer> preparer_ = std::make_unique<prepare::Preparer>();
+  bool is_large_ = false;  // the file that was asked about last
 };
 
 // Arrays and tokens are what they are; nothing is decoded.

@@ -1,5 +1,7 @@
 #include "lockstep/feed/dispatcher.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -242,54 +244,79 @@ void Dispatcher::Make(Lock& lock, Maker& maker, const Want& want) {
 // want's own place has been filled.
 absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want,
                                       std::shared_ptr<const prepare::Image>& image) {
-  const uint64_t item = want.item();
-  Times times;
-  std::shared_ptr<const prepare::Buffer> file = cache_.Find(item, Form::kEncoded).file;
-  const bool from_memory = file != nullptr;
-  const uint64_t next = NextUse(item, 1);
-  lock.unlock();
+  const uint64_t next = NextUse(want.item(), 1);
+  LS_ASSIGN_OR_RETURN(const std::shared_ptr<const prepare::Buffer> file, Read(lock, maker, want.item()));
+  LS_ASSIGN_OR_RETURN(const uint64_t bytes, maker.DecodedBytes(file->bytes()));
+  const Room room = TakeRoom(lock, bytes, next);
+  if (room != Room::kKept) KeepFile(want.item(), file);
+  int64_t took = 0;
   absl::Status status;
-  if (!from_memory) {
-    const Stopwatch watch(clock_, times.read_ns);
-    auto read = std::make_shared<prepare::Buffer>();
-    status = maker.Read(item, *read);
-    file = read;
-  }
-  absl::StatusOr<uint64_t> bytes = status.ok() ? maker.DecodedBytes(file->bytes()) : status;
-  lock.lock();
-  const bool keep = bytes.ok() && Reserve(*bytes, next);
-  if (status.ok() && !from_memory && !keep) KeepFile(item, file);
+  auto decoded = std::make_shared<prepare::Image>();
   lock.unlock();
-  status = bytes.status();
-  if (status.ok()) {
-    const Stopwatch watch(clock_, times.decode_ns);
-    auto decoded = std::make_shared<prepare::Image>();
-    status = keep ? maker.Decode(file->bytes(), *decoded)
-                  : maker.Prepare(file->bytes(), want.batch->rank->job->recipe, KeyOf(want), PlaceOf(want));
-    if (keep && status.ok()) image = decoded;
+  if (bytes > Maker::kLarge) malloc_trim(0);  // what was evicted for it lies in pieces in the heap
+  {
+    const Stopwatch watch(clock_, took);
+    status = room == Room::kKept
+                 ? maker.Decode(file->bytes(), *decoded)
+                 : maker.Prepare(file->bytes(), want.batch->rank->job->recipe, KeyOf(want), PlaceOf(want));
   }
   lock.lock();
-  tally_.preparations += bytes.ok() ? 1 : 0;
-  tally_.read_bytes += from_memory ? 0 : file->size();
-  tally_.times.read_ns += times.read_ns;
-  tally_.times.decode_ns += times.decode_ns;
-  if (keep && status.ok()) cache_.Put(item, Form::kDecoded, {image, nullptr}, *bytes, *bytes);
-  if (keep && !status.ok()) cache_.Unreserve(*bytes);
+  ++tally_.preparations;
+  tally_.times.decode_ns += took;
+  if (room == Room::kKept && status.ok()) {
+    image = decoded;
+    cache_.Put(want.item(), Form::kDecoded, {image, nullptr}, bytes, bytes);
+  } else {
+    GiveBack(room, bytes);
+  }
   return status;
+}
+
+absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Dispatcher::Read(Lock& lock, Maker& maker, uint64_t item) {
+  if (const Content kept = cache_.Find(item, Form::kEncoded); kept.file != nullptr) return kept.file;
+  auto file = std::make_shared<prepare::Buffer>();
+  int64_t took = 0;
+  absl::Status status;
+  lock.unlock();
+  {
+    const Stopwatch watch(clock_, took);
+    status = maker.Read(item, *file);
+  }
+  lock.lock();
+  tally_.times.read_ns += took;
+  LS_RETURN_IF_ERROR(status);
+  tally_.read_bytes += file->size();
+  return file;
+}
+
+Dispatcher::Room Dispatcher::TakeRoom(Lock& lock, uint64_t bytes, uint64_t next) {
+  pixels_ += bytes;
+  ++pixels_of_;
+  if ((next != ItemCache::kNever || KeepsPixels()) && cache_.Reserve(bytes, next)) return Room::kKept;
+  if (bytes <= Maker::kLarge) return Room::kNone;
+  while (!cache_.Reserve(bytes, 0)) {
+    if (!std::exchange(beyond_budget_, true)) return Room::kBeyond;
+    made_large_.wait(lock);
+  }
+  return Room::kScratch;
+}
+
+void Dispatcher::GiveBack(Room room, uint64_t bytes) {
+  if (room == Room::kNone) return;
+  if (room == Room::kBeyond)
+    beyond_budget_ = false;
+  else
+    cache_.Unreserve(bytes);
+  made_large_.notify_all();
 }
 
 bool Dispatcher::KeepsPixels() const {
   return pixels_of_ != 0 && pixels_ / pixels_of_ * settings_.items <= cache_.budget();
 }
 
-bool Dispatcher::Reserve(uint64_t bytes, uint64_t next) {
-  pixels_ += bytes;
-  ++pixels_of_;
-  return (next != ItemCache::kNever || KeepsPixels()) && cache_.Reserve(bytes, next);
-}
-
 void Dispatcher::KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> file) {
   const uint64_t bytes = file->size();
+  if (cache_.Find(item, Form::kEncoded).file != nullptr) return;
   if (cache_.Reserve(bytes, ItemCache::kNever, Form::kEncoded))
     cache_.Put(item, Form::kEncoded, {nullptr, std::move(file)}, bytes, bytes);
 }

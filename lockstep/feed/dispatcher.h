@@ -78,8 +78,12 @@ class Dispatcher {
   void Cut(Lock& lock, Maker& maker, const Want& want, const prepare::Image& image);
   void Make(Lock& lock, Maker& maker, const Want& want);
   absl::Status MakeUnlocked(Lock& lock, Maker& maker, const Want& want, std::shared_ptr<const prepare::Image>& image);
-  // For pixels that are wanted `next`. False: they are not worth it, or there is no room.
-  bool Reserve(uint64_t bytes, uint64_t next);
+  // Where an item is made: in memory that is kept, in memory lent to the thread for as long as it takes, or, where a
+  // large item has no room, beyond the budget, one at a time. Small ones that are not kept need none worth counting.
+  enum class Room : uint8_t { kKept, kScratch, kBeyond, kNone };
+  Room TakeRoom(Lock& lock, uint64_t bytes, uint64_t next);
+  void GiveBack(Room room, uint64_t bytes);
+  absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Read(Lock& lock, Maker& maker, uint64_t item);
   void KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> file);
   bool KeepsPixels() const;
   void MarkCorrupt(uint64_t item, const absl::Status& why);
@@ -104,6 +108,8 @@ class Dispatcher {
   std::vector<CorruptItem> corrupt_list_;
   ItemCache cache_;
   Tally tally_;
+  bool beyond_budget_ = false;  // a large item is being made without room for it
+  std::condition_variable_any made_large_;
   uint64_t turn_ = 0;
   uint64_t pixels_ = 0, pixels_of_ = 0;  // bytes of the decoded items so far, and how many these are
   std::vector<std::jthread> threads_;    // last: they end first

@@ -14,6 +14,9 @@ namespace lockstep::feed {
 
 class Maker {
  public:
+  // Bytes of pixels. What a maker of its own needs for an item up to here it may keep; for a larger one it lets go.
+  static constexpr uint64_t kLarge = 4 << 20;
+
   virtual ~Maker() = default;
   virtual absl::Status Read(uint64_t item, prepare::Buffer& file) = 0;
   // What Decode will allocate. An error of this, or of the three below, is the item's: it is corrupt.

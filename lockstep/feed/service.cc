@@ -1,6 +1,7 @@
 #include "lockstep/feed/service.h"
 
 #include <fcntl.h>
+#include <malloc.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -153,6 +154,12 @@ void Service::Answer(Connection& connection, Packet packet) {
     answered = SendPacket(socket, Error(InvalidArgument("expected join or status, found \"{}\"", op)).dump());
   }
   if (!answered.ok()) Drop(socket);
+}
+
+void Service::Tick() {
+  constexpr uint64_t kUnused = 8 << 20;
+  const auto used = static_cast<uint64_t>(mallinfo2().uordblks), free = static_cast<uint64_t>(mallinfo2().fordblks);
+  if (free > kUnused + used / 50) malloc_trim(0);
 }
 
 // ---- joining ----

@@ -4,7 +4,7 @@
 // runs the poller; the dispatcher has threads of its own.
 //
 //   LS_ASSIGN_OR_RETURN(std::unique_ptr<Service> service, Service::Open(options, poller, clock));
-//   poller.Run(kTick, [] {});
+//   poller.Run(kTick, [&] { service->Tick(); });
 #pragma once
 
 #include <map>
@@ -32,6 +32,8 @@ class Service {
   static absl::StatusOr<std::unique_ptr<Service>> Open(const ServiceOptions& options, Poller& poller,
                                                        const Clock& clock);
   ~Service();
+  // Now and then: gives back to the system what the heap holds and nobody uses.
+  void Tick();
   const DataSet& data() const { return data_; }
 
  private:
