@@ -3,7 +3,7 @@
 `run` (the default) stands for all figures of a live run: notice recovery stopped overhead checkpoint memory; `recover` for
 those of recovery: race machine_loss two_faults hot_update keep ettr. `ledger`: its sums against a
 job's own diary. `fan_out`: the coordinator alone, of 1,024 nodes. `wrong_names`: the detector alone, 100,000 planted faults. `injections`:
-1,000 real ones. `stack_groups`: the stacks of 10,000 agents, decided. `explain`: how fast a slow job is explained. `explain_large`: and from a file of 5 GB. `detect`: what watching collectives costs, and whom it names. `telemetry`: how fast what many ranks tell is judged, and 24 healthy job-days, simulated (2 h). `plan`: how well published runs are predicted, by rates fitted without them (1 min). `machine_loss`: until a standby steps in the place of a lost machine. `two_faults`: two at once, and one while another is repaired. `hot_update`: from a request to the first step of new code. `keep`: what a copy of each checkpoint in a peer's memory costs. `reshape`: how fast tensors of other systems' checkpoints are read. `feed`: photos into tensors, beside torch's DataLoader (3 min). `feed_service`: what a batch of the data service costs, and how many photos jobs get that share one (2 min). `ettr`: twenty mixed faults in ten minutes, under Lockstep and others (30 min). `noisy`: an hour of a healthy job that looks ill. `race`: the same job and faults under Lockstep and under others.
+1,000 real ones. `stack_groups`: the stacks of 10,000 agents, decided. `explain`: how fast a slow job is explained. `explain_large`: and from a file of 5 GB. `detect`: what watching collectives costs, and whom it names. `telemetry`: how fast what many ranks tell is judged, and 24 healthy job-days, simulated (2 h). `plan`: how well published runs are predicted, by rates fitted without them (1 min). `machine_loss`: until a standby steps in the place of a lost machine. `two_faults`: two at once, and one while another is repaired. `hot_update`: from a request to the first step of new code. `keep`: what a copy of each checkpoint in a peer's memory costs. `reshape`: how fast tensors of other systems' checkpoints are read. `feed`: photos into tensors, beside torch's DataLoader (3 min). `feed_batches`: what a batch of the data service costs, and how many photos jobs get that share one (2 min). `ettr`: twenty mixed faults in ten minutes, under Lockstep and others (30 min). `noisy`: an hour of a healthy job that looks ill. `race`: the same job and faults under Lockstep and under others.
 """
 import argparse
 import dataclasses
@@ -21,7 +21,7 @@ import session
 LIVE = ("notice", "recovery", "stopped", "overhead", "checkpoint", "memory")
 RECOVER = ("race", "machine_loss", "two_faults", "hot_update", "keep", "ettr")
 GROUPS = {"run": LIVE, "recover": RECOVER}
-NAMES = (*LIVE, "ledger", "fan_out", "wrong_names", "stack_groups", "injections", "noisy", "explain", "explain_large", "detect", "telemetry", "plan", "reshape", "feed", "feed_service", *RECOVER)
+NAMES = (*LIVE, "ledger", "fan_out", "wrong_names", "stack_groups", "injections", "noisy", "explain", "explain_large", "detect", "telemetry", "plan", "reshape", "feed", "feed_batches", *RECOVER)
 
 
 def tools(flags):

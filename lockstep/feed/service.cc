@@ -201,17 +201,19 @@ absl::Status Service::Join(Connection& connection, const Json& packet, std::vect
   return absl::OkStatus();
 }
 
-// A rank that died a moment ago may be here again before its end has been noticed.
+// Ranks that died a moment ago may be here again before their end has been noticed.
 absl::Status Service::CheckFree(const JoinRequest& request) {
   std::vector<int> dead;
   for (const auto& [socket, other] : connections_) {
-    if (other.rank == nullptr || other.rank->job->name != request.job || other.rank->number != request.rank) continue;
+    if (other.rank == nullptr || other.rank->job->name != request.job) continue;
     std::vector<pollfd> ends{{socket, POLLRDHUP, 0}};
     if (other.process.valid()) ends.push_back({other.process.get(), POLLIN, 0});
-    if (poll(ends.data(), ends.size(), 0) == 0)
+    if (poll(ends.data(), ends.size(), 0) != 0) {
+      dead.push_back(socket);
+    } else if (other.rank->number == request.rank) {
       return FailedPrecondition("job \"{}\" has a rank {} already, process {}; give one of the two another name",
                                 request.job, request.rank, other.pid);
-    dead.push_back(socket);
+    }
   }
   for (const int socket : dead) Drop(socket);
   return absl::OkStatus();

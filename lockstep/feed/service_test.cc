@@ -202,6 +202,16 @@ TEST_F(ServiceTest, OneNameIsOneJob) {
   EXPECT_EQ(second.error(), "");
 }
 
+TEST_F(ServiceTest, AJobMayComeBackAtOnceInAnotherWorld) {
+  for (int world = 1; world < 40; ++world) {
+    std::vector<Client> ranks;
+    for (int rank = 0; rank < world; ++rank) {
+      ranks.emplace_back(options_.socket, With(With(JoinPacket("a"), "world", world), "rank", rank));
+      ASSERT_EQ(ranks.back().error(), "");
+    }
+  }
+}
+
 TEST_F(ServiceTest, RanksOfAJobAskForTheSame) {
   Client first(options_.socket, With(JoinPacket("a"), "world", 2));
   Json other = With(With(JoinPacket("a"), "world", 2), "rank", 1);

@@ -12,6 +12,7 @@ _MAGIC, _ALIGN = b"LSFEED01", 4096
 _HEADER = struct.Struct("<8sIIQQII")  # magic, version, slots, slot_stride, item_bytes, capacity, payload_offset
 _BATCH = struct.Struct("<5Q2IQ2q")  # ticket, epoch, position, cursor, step, items, skipped, last, began_ns, filled_ns
 _BATCH_BYTES, _STATE_AT, _VERSION = 512, 256, 1
+IDS_OFFSET = _BATCH_BYTES
 
 _pointer, _u64, _int = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int
 _library = None
@@ -58,9 +59,11 @@ class Ring:
         if fields[0] != _MAGIC or fields[1] != _VERSION:
             raise FeedError("the service's ring has another format: this package and `lockstep` differ in version")
         _, _, self.slots, self.stride, self.item_bytes, self.capacity, self.payload_offset = fields
-        self._memory = mmap.mmap(fd, _ALIGN + self.slots * self.stride, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-        self._anchor = (ctypes.c_char * len(self._memory)).from_buffer(self._memory)
+        self.memory = mmap.mmap(fd, _ALIGN + self.slots * self.stride, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        self._anchor = (ctypes.c_char * len(self.memory)).from_buffer(self.memory)
         self.address = ctypes.addressof(self._anchor)
+        self.window = type("Window", (ctypes.c_char * self.stride,), {})  # one that takes attributes
+        self.labels_offset = _BATCH_BYTES + 8 * self.capacity
         self.pid = os.getpid()
         self.socket = -1  # where a release is told; -1: nobody is there
         self.lent = set()  # indexes of slots
@@ -80,17 +83,16 @@ class Ring:
 
 
 class Slot:
-    """One batch in the ring. It goes back when nothing refers to it; what array() makes does."""
+    """One batch in the ring. It goes back when nothing refers to it; what memory() gives does, and so do arrays of that."""
 
     def __init__(self, ring, index, ticket):
         self._ring, self._index, self._lent = ring, index, True
         self._begin = _ALIGN + index * ring.stride
-        fields = _BATCH.unpack_from(ring._memory, self._begin)
         (found, self.epoch, self.position, self.cursor, self.step, self.items, self.skipped, self.last, self.began_ns,
-         self.filled_ns) = fields
+         self.filled_ns) = _BATCH.unpack_from(ring.memory, self._begin)
         if found != ticket:
             raise FeedError(f"the slot of batch {ticket} holds batch {found}: the service's ring is damaged; restart the service")
-        self.state = ring._memory[self._begin + _STATE_AT : self._begin + _BATCH_BYTES].split(b"\0", 1)[0]
+        self.state = ring.memory[self._begin + _STATE_AT : self._begin + _BATCH_BYTES]  # ends with its first zero
 
     def __del__(self):
         self.release()
@@ -100,24 +102,7 @@ class Slot:
             self._lent = False
             self._ring.give_back(self._index)
 
-    def array(self, numpy, offset, shape, dtype):
-        return numpy.asarray(_Window(self, offset, shape, dtype))
-
-    def ids(self, numpy):
-        """Those of the items, then those of the skipped."""
-        return self.array(numpy, _BATCH_BYTES, (self.items + self.skipped,), "<u8")
-
-    def labels(self, numpy):
-        return self.array(numpy, _BATCH_BYTES + 8 * self._ring.capacity, (self.items,), "<i8")
-
-    def payload(self, numpy, shape, dtype):
-        return self.array(numpy, self._ring.payload_offset, (self.items, *shape), dtype)
-
-
-class _Window:
-    """What NumPy makes an array of without copying; the array keeps this, and this the slot."""
-
-    def __init__(self, slot, offset, shape, dtype):
-        self._slot = slot
-        address = slot._ring.address + slot._begin + offset
-        self.__array_interface__ = {"version": 3, "shape": shape, "typestr": dtype, "data": (address, False)}
+    def memory(self):
+        memory = self._ring.window.from_buffer(self._ring.memory, self._begin)
+        memory.slot = self
+        return memory

@@ -10,10 +10,14 @@ step, in a world of any size, goes on with the very next item. Rank and world ar
 A batch is lent: its memory goes back to the service when no array or tensor made of it is left. A service that dies is waited for, and
 the loader goes on where it was; errors are FeedError, one sentence each.
 """
+import importlib
 import os
+import sys
+
+import numpy
 
 from . import _feed_link
-from ._feed_ring import GONE, TOLD, FeedError
+from ._feed_ring import GONE, IDS_OFFSET, TOLD, FeedError
 
 __all__ = ["Batch", "CenterCrop", "FeedError", "Flip", "Loader", "RandomResizedCrop"]
 
@@ -71,27 +75,34 @@ class Batch:
     """`images` (N, H, W, 3) uint8 or what your functions made of it, `labels` (N,) int64, `ids` (N,) uint64: the items, in the job's order;
     `skipped`: ids of items that could not be prepared and are missing here; `epoch`, `step`, `position`, `last` (of the epoch)."""
 
-    def __init__(self, slot, shape, dtype, functions):
-        import numpy
-
-        self._slot = slot
+    def __init__(self, slot, link, functions):
+        self._slot, self._memory = slot, slot.memory()
         self.epoch, self.step, self.position, self.last = slot.epoch, slot.step, slot.position, bool(slot.last)
-        ids = slot.ids(numpy)
-        self.ids, self.skipped, self.labels = ids[: slot.items], ids[slot.items :].tolist(), slot.labels(numpy)
-        self.images = slot.payload(numpy, shape, dtype)
+        self.images = self._array((slot.items, *link.shape), link.dtype, link.ring.payload_offset)
+        self.labels = self._array((slot.items,), "<i8", link.ring.labels_offset)
         for function in functions:
             self.images = function(self.images)
 
+    def _array(self, shape, dtype, offset):
+        return numpy.ndarray(shape, dtype, self._memory, offset)
+
+    @property
+    def ids(self):
+        return self._array((self._slot.items,), "<u8", IDS_OFFSET)
+
+    @property
+    def skipped(self):
+        return self._array((self._slot.skipped,), "<u8", IDS_OFFSET + 8 * self._slot.items).tolist()
+
     def __len__(self):
-        return len(self.ids)
+        return self._slot.items
 
     def __iter__(self):
         return iter((self.images, self.labels))
 
     def torch(self):
         """(images, labels) as tensors: the images as (N, 3, H, W) of the same memory, in the channels_last format."""
-        import torch
-
+        torch = sys.modules.get("torch") or importlib.import_module("torch")
         images = self.images if isinstance(self.images, torch.Tensor) else torch.from_numpy(self.images)
         return (images.permute(0, 3, 1, 2) if images.ndim == 4 else images), torch.from_numpy(self.labels)
 
@@ -141,7 +152,7 @@ class Loader:
         slot = self._next_slot()
         self._ticket += 1
         self._state, self.epoch = slot.state, slot.epoch + bool(slot.last)
-        return Batch(slot, self._link.shape, self._link.dtype, self._functions)
+        return Batch(slot, self._link, self._functions)
 
     def __len__(self):
         """Steps of a whole epoch."""
@@ -173,7 +184,7 @@ class Loader:
 
     def state_dict(self):
         """At most 1 KB of plain values: where this job goes on, in a world of any size. The same on all ranks after the same step."""
-        return {"version": _STATE_VERSION, "stream": self._state.decode()}
+        return {"version": _STATE_VERSION, "stream": self._state.partition(b"\0")[0].decode()}
 
     def load_state_dict(self, state):
         if state.get("version") != _STATE_VERSION:
@@ -186,7 +197,7 @@ class Loader:
 
     def _connect(self, deadline=None):
         """With a deadline, waits for a service that is not there."""
-        request = dict(self._request, state=self._state.decode())
+        request = dict(self._request, state=self._state.partition(b"\0")[0].decode())
         self._link = _feed_link.join(self._socket, request, self._where, deadline)
         self._ticket, self._state, self.epoch = 0, self._link.state, self._link.epoch
 
