@@ -73,11 +73,12 @@ def _of_several_machines(world):
 
 class Batch:
     """`images` (N, H, W, 3) uint8 or what your functions made of it, `labels` (N,) int64, `ids` (N,) uint64: the items, in the job's order;
-    `skipped`: ids of items that could not be prepared and are missing here; `epoch`, `step`, `position`, `last` (of the epoch)."""
+    `skipped`: ids of items that could not be prepared and are missing here; `epoch`, `step`, `position`, `last` (of the epoch); `filled_ns` (CLOCK_BOOTTIME: it was complete)."""
 
     def __init__(self, slot, link, functions):
         self._slot, self._memory = slot, slot.memory()
         self.epoch, self.step, self.position, self.last = slot.epoch, slot.step, slot.position, bool(slot.last)
+        self.filled_ns = slot.filled_ns
         self.images = self._array((slot.items, *link.shape), link.dtype, link.ring.payload_offset)
         self.labels = self._array((slot.items,), "<i8", link.ring.labels_offset)
         for function in functions:
