@@ -11,6 +11,7 @@ namespace lockstep::sampling {
 namespace {
 
 constexpr uint64_t kMostItems = uint64_t{1} << 27;
+constexpr uint64_t kRehearsed = 100'000, kMostRehearsals = 4;  // items taken in rehearsals of a policy; how many of them
 
 struct Job {
   std::vector<Item> items;
@@ -172,10 +173,17 @@ Policy Rehearsal::Best() const {
 absl::StatusOr<Rehearsal> Rehearse(std::span<const ItemSet> sets, const SimulateOptions& options) {
   LS_RETURN_IF_ERROR(Check(sets, options));
   const Jobs all = Prepare(sets, options);
+  uint64_t taken = 1;
+  for (const Job& job : all.jobs) taken += job.items.size();
+  const uint64_t runs = std::clamp<uint64_t>(kRehearsed / taken, 1, kMostRehearsals);
   Rehearsal rehearsal;
   for (const Policy policy : {Policy::kCommon, Policy::kAligned, Policy::kDependent}) {
-    const uint64_t other_chances = Hash(options.seed, ~uint64_t{0});
-    rehearsal.loads.emplace_back(policy, Run(all, policy, other_chances, options).Go().loads);
+    uint64_t loads = 0;
+    for (uint64_t run = 0; run < runs; ++run) {
+      const uint64_t other_chances = Hash(options.seed, ~uint64_t{0}, run);
+      loads += Run(all, policy, other_chances, options).Go().loads;
+    }
+    rehearsal.loads.emplace_back(policy, (loads + runs / 2) / runs);
   }
   return rehearsal;
 }

@@ -44,7 +44,7 @@ struct SimulatedFeed {
 // One epoch of each job. kInvalidArgument: too few starts or rates, ones that are no such numbers, more items than fit
 // (2^27 over all jobs).
 absl::StatusOr<SimulatedFeed> Simulate(std::span<const ItemSet> sets, const SimulateOptions& options);
-// What each policy would prepare, by a rehearsal with other chances than options.seed gives: a choice by it depends on
+// What each policy would prepare, by rehearsals with other chances than options.seed gives: a choice by it depends on
 // sets, times and cache, on nothing of the real orders. The first with the fewest loads is Best().
 struct Rehearsal {
   std::vector<std::pair<Policy, uint64_t>> loads;

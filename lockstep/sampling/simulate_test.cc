@@ -31,7 +31,7 @@ ItemSet Choose(uint64_t size, uint64_t of, uint64_t seed) {
 // Joader's own case: four sets of n out of 4n/3.
 std::vector<ItemSet> Overlapping(uint64_t n, uint64_t seed) {
   std::vector<ItemSet> sets;
-  for (uint64_t job = 0; job < 4; ++job) sets.push_back(Choose(n, n * 4 / 3, Hash(seed, job)));
+  for (uint64_t job = 0; job < 4; ++job) sets.push_back(Choose(n, n * 4 / 3, Hash(seed, job, 77)));
   return sets;
 }
 
