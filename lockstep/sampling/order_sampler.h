@@ -13,6 +13,7 @@ class Orders {
  public:
   virtual ~Orders() = default;
   virtual std::vector<Item> Make(const EpochStart& start) = 0;
+  virtual void Announce(int /*job*/, std::span<const Item> /*items*/) {}
   virtual void Leave(int /*job*/) {}
 };
 
@@ -20,6 +21,7 @@ class OrderSampler final : public Sampler {
  public:
   OrderSampler(const SamplerOptions& options, std::unique_ptr<Orders> orders)
       : universe_(options.universe), orders_(std::move(orders)) {}
+  void Announce(int job, std::span<const Item> items) override { orders_->Announce(job, items); }
   void Begin(const EpochStart& start) override;
   void Leave(int job) override;
   void Draw(std::span<const int> takers, std::span<Item> picks) override;

@@ -24,10 +24,12 @@ using Item = uint32_t;
 enum class Policy : uint8_t {
   kDependent,    // per step, as many jobs as possible take the same item (Joader's DSA, exact)
   kCommon,       // one order for all, filtered by each job's set
+  kPacked,       // a common order of units: items that no two of which any job reads
   kAligned,      // each job's order is coupled, place by place, to that of the job it shares most with
   kIndependent,  // no sharing but by chance
 };
-inline constexpr Policy kAllPolicies[] = {Policy::kCommon, Policy::kAligned, Policy::kDependent, Policy::kIndependent};
+inline constexpr Policy kAllPolicies[] = {Policy::kCommon, Policy::kPacked, Policy::kAligned, Policy::kDependent,
+                                          Policy::kIndependent};
 std::string_view NameOf(Policy policy);
 absl::StatusOr<Policy> ParsePolicy(std::string_view name);
 
@@ -51,6 +53,8 @@ struct SamplerOptions {
 class Sampler {
  public:
   virtual ~Sampler() = default;
+  // A job that is in, and begins an epoch with these items at some time: whoever begins before may count on it.
+  virtual void Announce(int /*job*/, std::span<const Item> /*items*/) {}
   // Of a job that has nothing left.
   virtual void Begin(const EpochStart& start) = 0;
   virtual void Leave(int job) = 0;

@@ -110,6 +110,9 @@ class Run {
 
   void BeginThoseDue() {
     const size_t before = running_.size();
+    for (const int job : waiting_) {
+      if (JobOf(job).start <= now_) sampler_->Announce(job, JobOf(job).items);
+    }
     while (!waiting_.empty() && JobOf(waiting_.front()).start <= now_) {
       const int job = waiting_.front();
       waiting_.erase(waiting_.begin());
@@ -177,7 +180,7 @@ absl::StatusOr<Rehearsal> Rehearse(std::span<const ItemSet> sets, const Simulate
   for (const Job& job : all.jobs) taken += job.items.size();
   const uint64_t runs = std::clamp<uint64_t>(kRehearsed / taken, 1, kMostRehearsals);
   Rehearsal rehearsal;
-  for (const Policy policy : {Policy::kCommon, Policy::kAligned, Policy::kDependent}) {
+  for (const Policy policy : {Policy::kCommon, Policy::kPacked, Policy::kAligned, Policy::kDependent}) {
     uint64_t loads = 0;
     for (uint64_t run = 0; run < runs; ++run) {
       const uint64_t other_chances = Hash(options.seed, ~uint64_t{0}, run);
