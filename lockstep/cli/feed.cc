@@ -8,6 +8,8 @@ void AddFeed(CLI::App& app, int& exit_code) {
   AddFeedBench(*feed, exit_code);
   AddFeedIndex(*feed, exit_code);
   AddFeedShow(*feed, exit_code);
+  AddFeedSimulate(*feed, exit_code);
+  AddFeedPlan(*feed, exit_code);
 }
 
 }  // namespace lockstep::cli

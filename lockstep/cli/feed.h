@@ -8,5 +8,7 @@ namespace lockstep::cli {
 void AddFeedBench(CLI::App& feed, int& exit_code);
 void AddFeedIndex(CLI::App& feed, int& exit_code);
 void AddFeedShow(CLI::App& feed, int& exit_code);
+void AddFeedPlan(CLI::App& feed, int& exit_code);
+void AddFeedSimulate(CLI::App& feed, int& exit_code);
 
 }  // namespace lockstep::cli
