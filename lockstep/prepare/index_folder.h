@@ -1,5 +1,6 @@
-// A directory of images once more, its JPEGs with tile indices. What can't have one (another format, damaged, or an exotic
-// layout) is copied as it is and counted: the same names in the same order, so the same items with the same pixels.
+// A directory of images once more, its JPEGs with tile indices. What can't have one (another format, damaged, or an
+// exotic layout) is copied as it is and counted: the same names in the same order, so the same items with the same
+// pixels.
 #pragma once
 
 #include <string>

@@ -10,8 +10,8 @@
 namespace lockstep::prepare {
 namespace {
 
-constexpr int kMargin = 2;       // pixels that fancy upsampling may look at, beside the crop
-constexpr int kMaxScans = 200;   // of a progressive file; encoders write about ten, and each costs a pass over the image
+constexpr int kMargin = 2;      // pixels that fancy upsampling may look at, beside the crop
+constexpr int kMaxScans = 200;  // of a progressive file; encoders write about ten, and each costs a pass over the image
 
 JDIMENSION Dimension(int value) { return static_cast<JDIMENSION>(value); }
 
@@ -26,7 +26,7 @@ struct JpegDecoder::Library {
   Size size;
   Region crop;
   Image* image = nullptr;
-  int left = 0;   // of what is decoded
+  int left = 0;  // of what is decoded
   int width = 0;
 
   Library() {
@@ -122,7 +122,8 @@ absl::Status JpegDecoder::DecodeWhole(Bytes jpeg, const Size& size, const Region
   work.guard.Run(Library::End, &work);
   LS_RETURN_IF_ERROR(status);
   if (cmyk) CmykToRgb(image.buffer);
-  image.view = {image.buffer.data() + static_cast<size_t>(crop.x - work.left) * 3, {crop.width, crop.height},
+  image.view = {image.buffer.data() + static_cast<size_t>(crop.x - work.left) * 3,
+                {crop.width, crop.height},
                 static_cast<size_t>(work.width) * 3};
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
-// Decodes a part of a JPEG, by libjpeg-turbo: only the columns and rows that are asked for, or only their tiles where the
-// file has a tile index (tiles.h). The pixels are those of decoding the whole and cutting, bit for bit: columns are
+// Decodes a part of a JPEG, by libjpeg-turbo: only the columns and rows that are asked for, or only their tiles where
+// the file has a tile index (tiles.h). The pixels are those of decoding the whole and cutting, bit for bit: columns are
 // widened by what fancy upsampling looks at. Grayscale becomes RGB, CMYK and YCCK too, as by PIL's convert("RGB");
 // EXIF orientation is not applied, as torchvision's ImageFolder does not.
 // One decoder per thread. Cost: entropy decoding of all rows above the end of the crop, transforms of the crop alone.
@@ -12,9 +12,9 @@
 namespace lockstep::prepare {
 
 struct JpegTraits {
-  bool damaged = false;     // libjpeg repaired something
-  bool by_tiles = false;    // the tile index was used
-  bool bad_index = false;   // there is one, and it is not right: it was not used
+  bool damaged = false;    // libjpeg repaired something
+  bool by_tiles = false;   // the tile index was used
+  bool bad_index = false;  // there is one, and it is not right: it was not used
 };
 
 class JpegDecoder {

@@ -15,7 +15,8 @@ std::vector<JpegShape> Shapes() {
   std::vector<JpegShape> shapes;
   for (const auto& [across, down] : {std::pair{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}})
     for (const auto& [width, height] : {std::pair{130, 97}, {64, 48}, {333, 40}})
-      for (const bool progressive : {false, true}) shapes.push_back({width, height, across, down, JCS_RGB, progressive});
+      for (const bool progressive : {false, true})
+        shapes.push_back({width, height, across, down, JCS_RGB, progressive});
   shapes.push_back({101, 77, 1, 1, JCS_GRAYSCALE});
   shapes.push_back({101, 77, 1, 1, JCS_CMYK});
   shapes.push_back({1, 1});
@@ -127,7 +128,8 @@ TEST(Jpeg, ATruncatedFileIsAnError) {
 // R = (255 - K) - C * (255 - K) / 255 of the inverted values that the file holds.
 TEST(Jpeg, CmykIsTurnedIntoRgbAsByPil) {
   JpegDecoder decoder;
-  const std::vector<uint8_t> rgb = Decoded(decoder, BytesOf(MakeJpeg({16, 16, 1, 1, JCS_CMYK, false, 100})), {0, 0, 16, 16});
+  const std::vector<uint8_t> rgb =
+      Decoded(decoder, BytesOf(MakeJpeg({16, 16, 1, 1, JCS_CMYK, false, 100})), {0, 0, 16, 16});
   const std::vector<uint8_t> cmyk = TestPixels(16, 16, 4);
   for (size_t i = 0; i < 256; ++i)
     for (size_t c = 0; c < 3; ++c) EXPECT_NEAR(rgb[i * 3 + c], cmyk[i * 4 + c] * cmyk[i * 4 + 3] / 255.0, 6) << i;

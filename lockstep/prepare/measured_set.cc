@@ -91,8 +91,9 @@ Json MeasuredSet::Description() const {
     left_out += count;
     reasons[reason] = count;
   }
-  return Json{{"images", items_.size()},   {"left_out", left_out},   {"left_out_because", reasons}, {"mean_bytes", bytes_},
-              {"mean_width", width_},      {"mean_height", height_}, {"preparations_per_pass", size()}};
+  return Json{{"images", items_.size()},        {"left_out", left_out}, {"left_out_because", reasons},
+              {"mean_bytes", bytes_},           {"mean_width", width_}, {"mean_height", height_},
+              {"preparations_per_pass", size()}};
 }
 
 }  // namespace lockstep::prepare

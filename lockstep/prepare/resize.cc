@@ -5,8 +5,8 @@
 namespace lockstep::prepare {
 
 void Resizer::Plan(const Scaling& scaling) {
-  maker_.Make({scaling.source.width, scaling.scaled.width, scaling.kept.x, scaling.kept.width, scaling.flip}, TapsAcross,
-              across_);
+  maker_.Make({scaling.source.width, scaling.scaled.width, scaling.kept.x, scaling.kept.width, scaling.flip},
+              TapsAcross, across_);
   maker_.Make({scaling.source.height, scaling.scaled.height, scaling.kept.y, scaling.kept.height, false}, TapsDown,
               down_);
 }

@@ -40,8 +40,8 @@ LS_AVX2 inline __m256i Weighed(__m256i pixels, __m256i which, const int16_t* wei
 template <int kTaps>
 LS_AVX2 inline __m256i OnePixel(const uint8_t* upper, const uint8_t* lower, const Weights& weights) {
   const __m256i first = PairOfPixels(0), second = PairOfPixels(2);
-  const __m256i fifth = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(12, -1, -1, -1, 13, -1, -1, -1, 14, -1, -1, -1, -1, -1, -1, -1));
+  const __m256i fifth =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(12, -1, -1, -1, 13, -1, -1, -1, 14, -1, -1, -1, -1, -1, -1, -1));
   __m256i sum = _mm256_set1_epi32(1 << (weights.bits - 1));
   for (int i = 0; i < (kTaps == 0 ? weights.taps : 1); i += 4) {
     const __m256i pixels = TwoRows(upper + i * 3, lower + i * 3);
@@ -111,8 +111,8 @@ LS_AVX2 inline __m256i EightDown(const uint8_t* in, size_t stride, const Weights
 
 LS_AVX2 void Down(const uint8_t* in, const Weights& weights, int width, uint8_t* out) {
   const size_t stride = FourByteStride(width);
-  const __m256i drop_fourth = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
+  const __m256i drop_fourth =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
   const __m256i close_up = _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 3, 7);
   for (int x = 0; x < width; x += 8) {
     const __m256i four = EightDown(in + x * 4, stride, weights);

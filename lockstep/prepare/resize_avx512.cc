@@ -1,4 +1,5 @@
-// AVX-512 (BW): four rows at once across, sixteen pixels at once down. Compiled for every x86-64, called only where it runs.
+// AVX-512 (BW): four rows at once across, sixteen pixels at once down. Compiled for every x86-64, called only where it
+// runs.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -35,8 +36,7 @@ LS_AVX512 inline __m512i FourRows(const FourIn& rows, ptrdiff_t at) {
 LS_AVX512 inline __m512i PairOfPixels(char k) {
   const char r = static_cast<char>(3 * k), n = -1;
   const auto at = [r](int i) { return static_cast<char>(r + i); };
-  return _mm512_broadcast_i32x4(
-      _mm_setr_epi8(at(0), n, at(3), n, at(1), n, at(4), n, at(2), n, at(5), n, n, n, n, n));
+  return _mm512_broadcast_i32x4(_mm_setr_epi8(at(0), n, at(3), n, at(1), n, at(4), n, at(2), n, at(5), n, n, n, n, n));
 }
 
 LS_AVX512 inline __m512i Weighed(__m512i pixels, __m512i which, const int16_t* weights) {
@@ -47,8 +47,8 @@ LS_AVX512 inline __m512i Weighed(__m512i pixels, __m512i which, const int16_t* w
 template <int kTaps>
 LS_AVX512 inline __m512i OnePixel(const FourIn& rows, ptrdiff_t at, const Weights& weights) {
   const __m512i first = PairOfPixels(0), second = PairOfPixels(2);
-  const __m512i fifth = _mm512_broadcast_i32x4(
-      _mm_setr_epi8(12, -1, -1, -1, 13, -1, -1, -1, 14, -1, -1, -1, -1, -1, -1, -1));
+  const __m512i fifth =
+      _mm512_broadcast_i32x4(_mm_setr_epi8(12, -1, -1, -1, 13, -1, -1, -1, 14, -1, -1, -1, -1, -1, -1, -1));
   __m512i sum = _mm512_set1_epi32(1 << (weights.bits - 1));
   for (int i = 0; i < (kTaps == 0 ? weights.taps : 1); i += 4) {
     const __m512i pixels = FourRows(rows, at + i * 3);
@@ -104,7 +104,8 @@ LS_AVX512 inline __m512i SixteenDown(const uint8_t* in, size_t stride, const Wei
   const __m128i shift = _mm_cvtsi32_si128(weights.bits);
   __m512i a = half, b = half, c = half, d = half;
   for (int i = 0; i < weights.taps; i += 2, in += 2 * stride) {
-    const __m512i upper = _mm512_loadu_si512(in), lower = _mm512_loadu_si512(in + stride), pair = Pair(weights.values + i);
+    const __m512i upper = _mm512_loadu_si512(in), lower = _mm512_loadu_si512(in + stride),
+                  pair = Pair(weights.values + i);
     const __m512i low = _mm512_unpacklo_epi8(upper, lower), high = _mm512_unpackhi_epi8(upper, lower);
     a = _mm512_add_epi32(a, _mm512_madd_epi16(_mm512_unpacklo_epi8(low, zero), pair));
     b = _mm512_add_epi32(b, _mm512_madd_epi16(_mm512_unpackhi_epi8(low, zero), pair));

@@ -22,7 +22,8 @@ struct Weights {
   int taps = 0, bits = 0;
 };
 
-// Across, 16 bytes are loaded at once, which are five pixels: 2, 4 or 6 weights (the sixth is zero), or a multiple of four.
+// Across, 16 bytes are loaded at once, which are five pixels: 2, 4 or 6 weights (the sixth is zero), or a multiple of
+// four.
 inline Taps TapsAcross(int most) {
   const int stored = most <= 2 ? 2 : most == 5 ? 6 : (most + 3) / 4 * 4;
   return {stored, most == 5 ? 5 : stored};

@@ -28,7 +28,8 @@ void AcrossRow(const uint8_t* in, const Axis& axis, uint8_t* out) {
 
 void Across(Rows in, const Axis& axis, uint8_t* out) {
   for (int y = 0; y < in.count; ++y)
-    AcrossRow(in.data + static_cast<size_t>(y) * in.stride, axis, out + static_cast<size_t>(y) * FourByteStride(axis.count()));
+    AcrossRow(in.data + static_cast<size_t>(y) * in.stride, axis,
+              out + static_cast<size_t>(y) * FourByteStride(axis.count()));
 }
 
 // By blocks of sixteen pixels, the rows one after the other: loops that compilers turn into vector code.
