@@ -1,6 +1,9 @@
 #include "lockstep/prepare/entropy.h"
 
+#if __has_include(<jpegint.h>)  // Debian installs it with jpeglib.h
 #include <jpegint.h>
+#define LS_HAS_JPEGINT 1
+#endif
 
 #include <algorithm>
 #include <bit>
@@ -132,6 +135,7 @@ bool BitReader::Restart(int number) {
 
 // ---- scans ----
 
+#ifdef LS_HAS_JPEGINT
 bool Entropy::TakeOver(j_decompress_ptr info) {
   const bool fits = !info->progressive_mode && !info->arith_code && info->data_precision == 8 &&
                     info->comps_in_scan == info->num_components && !info->inputctl->has_multiple_scans &&
@@ -157,6 +161,9 @@ bool Entropy::TakeOver(j_decompress_ptr info) {
   info->entropy->decode_mcu = DecodeMcu;
   return true;
 }
+#else
+bool Entropy::TakeOver(j_decompress_ptr) { return false; }
+#endif
 
 void Entropy::GiveUp() {
   gave_up_ = true;
