@@ -37,7 +37,9 @@ Bytes WithTileIndex(Bytes file, Buffer& converted, IndexCounts& counts) {
 absl::StatusOr<IndexCounts> IndexFolder(const std::string& from, const std::string& to) {
   LS_RETURN_IF_ERROR(CheckApart(from, to));
   LS_ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, OpenFolder(from));
-  IndexCounts counts{.images = source->size()};
+  IndexCounts counts;
+  counts.images = source->size();
+  for (const auto& [name, count] : source->counters()) counts.not_taken += count;
   Buffer bytes, converted;
   for (uint64_t i = 0; i < source->size(); ++i) {
     LS_RETURN_IF_ERROR(source->Read(i, bytes));
@@ -52,8 +54,10 @@ absl::StatusOr<IndexCounts> IndexFolder(const std::string& from, const std::stri
 }
 
 Json ToJson(const IndexCounts& counts) {
-  return Json{{"images", counts.images},   {"indexed", counts.indexed},           {"copied_as_they_are", counts.copied},
-              {"damaged", counts.damaged}, {"bytes_before", counts.bytes_before}, {"bytes_after", counts.bytes_after}};
+  return Json{
+      {"images", counts.images},          {"indexed", counts.indexed},     {"copied_as_they_are", counts.copied},
+      {"damaged", counts.damaged},        {"not_taken", counts.not_taken}, {"bytes_before", counts.bytes_before},
+      {"bytes_after", counts.bytes_after}};
 }
 
 }  // namespace lockstep::prepare

@@ -13,6 +13,7 @@ namespace lockstep::prepare {
 
 struct IndexCounts {
   uint64_t images = 0, indexed = 0, copied = 0, damaged = 0;  // copied: damaged ones among them
+  uint64_t not_taken = 0;  // files that are no images, or lie outside of the classes' folders: not written
   uint64_t bytes_before = 0, bytes_after = 0;
 };
 // Of one file: the bytes to write, those of `converted` or its own.

@@ -81,8 +81,9 @@ class Feed(unittest.TestCase):
             Image.fromarray(picture(333, 251)).save(self.folder / "in" / "cat" / name, **options)
         (self.folder / "in" / "cat" / "cut.jpg").write_bytes((self.folder / "in" / "cat" / "a.jpg").read_bytes()[:5000])
         Image.fromarray(picture(33, 25)).save(self.folder / "in" / "cat" / "d.png")
+        (self.folder / "in" / "notes.txt").write_text("no image")
         counts = self.document("index", self.folder / "in", "--out", self.folder / "out")
-        self.assertEqual((5, 3, 2, 1), tuple(counts[name] for name in ("images", "indexed", "copied_as_they_are", "damaged")))
+        self.assertEqual((5, 3, 2, 1, 1), tuple(counts[name] for name in ("images", "indexed", "copied_as_they_are", "damaged", "not_taken")))
         for name in ("a.jpg", "b.jpg", "c.jpg"):
             before, after = self.folder / "in" / "cat" / name, self.folder / "out" / "cat" / name
             with Image.open(before) as one, Image.open(after) as other:
