@@ -46,9 +46,11 @@ absl::StatusOr<IndexCounts> IndexFolder(const std::string& from, const std::stri
     const Bytes written = WithTileIndex(bytes.bytes(), converted, counts);
     counts.bytes_before += bytes.size();
     counts.bytes_after += written.size();
-    const std::string path = to + "/" + source->item(i).key;
+    const std::string key = source->item(i).key, path = to + "/" + key;
     LS_RETURN_IF_ERROR(MakeDirectory(fs::path(path).parent_path().string()));
     LS_RETURN_IF_ERROR(WriteFileAtomically(path, {reinterpret_cast<const char*>(written.data()), written.size()}));
+    std::error_code ignored;  // then only we may read it
+    fs::permissions(path, fs::status(from + "/" + key, ignored).permissions(), ignored);
   }
   return counts;
 }

@@ -89,6 +89,7 @@ class Feed(unittest.TestCase):
             with Image.open(before) as one, Image.open(after) as other:
                 self.assertTrue((numpy.asarray(one) == numpy.asarray(other)).all(), name)
                 self.assertEqual(one.getexif(), other.getexif(), name)
+            self.assertEqual(before.stat().st_mode, after.stat().st_mode)
             told = self.document("show", after, "--item", 3)
             self.assertTrue(told["by_tile_index"])
             self.assertTrue((self.shown(before, "--item", 3)[0] == self.shown(after, "--item", 3)[0]).all(), name)
