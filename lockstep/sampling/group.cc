@@ -24,6 +24,14 @@ ItemSet Thin(const ItemSet& set, uint64_t k) {
   return ItemSet(kept);
 }
 
+// Common orders are worth some loads: a job goes on with them exactly, from a few numbers.
+Policy BestToResume(const Rehearsal& rehearsal) {
+  constexpr double kWorth = 1.02;
+  const Policy best = rehearsal.Best();
+  const auto common = static_cast<double>(rehearsal.Of(Policy::kCommon));
+  return common <= kWorth * static_cast<double>(rehearsal.Of(best)) ? Policy::kCommon : best;
+}
+
 }  // namespace
 
 struct Group::Member {
@@ -129,7 +137,7 @@ Policy Group::Choose(int job, const Member& member, int64_t now) const {
     options.rates.push_back(std::clamp(each.rate, 0.001, 1000.0));
   }
   const auto rehearsal = Rehearse(sets, options);
-  return rehearsal.ok() ? rehearsal->Best() : Policy::kCommon;
+  return rehearsal.ok() ? BestToResume(*rehearsal) : Policy::kCommon;
 }
 
 void Group::Begin(int job, Member& member, int64_t now) {
@@ -143,12 +151,24 @@ void Group::Begin(int job, Member& member, int64_t now) {
     member.stream.Begin(lap, member.place.epoch);
     return;
   }
-  if (member.items.empty()) {
-    for (uint64_t i = 0; i < member.stream.size(); ++i)
-      member.items.push_back(static_cast<Item>(*options_.dataset.IndexOf(member.stream.items().At(i))));
+  if (policy == Policy::kPacked) {
+    for (auto& [other, each] : members_) Announce(other, each);
   }
+  FindItems(member);
   member.place.taken = 0;
   BeginOrder(job, member, member.items, now);
+}
+
+void Group::FindItems(Member& member) const {
+  if (!member.items.empty()) return;
+  member.items.reserve(member.stream.size());
+  for (uint64_t i = 0; i < member.stream.size(); ++i)
+    member.items.push_back(static_cast<Item>(*options_.dataset.IndexOf(member.stream.items().At(i))));
+}
+
+void Group::Announce(int job, Member& member) {
+  FindItems(member);
+  SamplerOf(Policy::kPacked).Announce(job, member.items);
 }
 
 void Group::BeginOrder(int job, Member& member, std::span<const Item> items, int64_t now) {

@@ -77,6 +77,8 @@ class Group {
   Policy Choose(int job, const Member& member, int64_t now) const;
   Sampler& SamplerOf(Policy policy);
   void Begin(int job, Member& member, int64_t now);
+  void FindItems(Member& member) const;
+  void Announce(int job, Member& member);
   void BeginOrder(int job, Member& member, std::span<const Item> items, int64_t now);
   Delivery DrawStream(int job);
   void DrawSampler(Policy policy, std::span<const int> takers, std::vector<Delivery>& deliveries);

@@ -40,6 +40,7 @@ const GroupOptions kOptions[] = {
     {.dataset = ItemSet::Below(300), .deterministic = true, .seed = 5},
     {.dataset = ItemSet::Below(300), .policy = Policy::kCommon, .seed = 5},
     {.dataset = ItemSet::Below(300), .policy = Policy::kAligned, .seed = 5},
+    {.dataset = ItemSet::Below(300), .policy = Policy::kPacked, .seed = 5},
     {.dataset = ItemSet::Below(300), .policy = Policy::kDependent, .seed = 5},
     {.dataset = ItemSet::Below(300), .policy = Policy::kIndependent, .seed = 5},
     {.dataset = ItemSet::Below(300), .seed = 5},

@@ -45,12 +45,13 @@ struct SimulatedFeed {
 // (2^27 over all jobs).
 absl::StatusOr<SimulatedFeed> Simulate(std::span<const ItemSet> sets, const SimulateOptions& options);
 // What each policy would prepare, by rehearsals with other chances than options.seed gives: a choice by it depends on
-// sets, times and cache, on nothing of the real orders. The first with the fewest loads is Best().
+// sets, times and cache, on nothing of the real orders. A quarter of the cache is held back, against bad luck.
 struct Rehearsal {
   std::vector<std::pair<Policy, uint64_t>> loads;
-  Policy Best() const;
+  Policy Best() const;                // of the fewest loads; of equal ones, the first of common, packed, aligned, dsa
+  uint64_t Of(Policy policy) const;  // UINT64_MAX: not rehearsed
 };
-absl::StatusOr<Rehearsal> Rehearse(std::span<const ItemSet> sets, const SimulateOptions& options);
+absl::StatusOr<Rehearsal> Rehearse(std::span<const ItemSet> sets, const SimulateOptions& real);
 Json ToJson(const SimulatedFeed& feed, bool with_orders);
 
 }  // namespace lockstep::sampling

@@ -45,7 +45,7 @@ class Uniformity : public testing::TestWithParam<Policy> {};
 TEST_P(Uniformity, HoldsWhateverHappensToJobs) {
   for (int seed = 0; seed < kSeeds; ++seed) {
     std::vector<OrderCounts> counts{OrderCounts(6), OrderCounts(8), OrderCounts(7)};
-    for (uint64_t run = 0; run < 2000; ++run) {
+    for (uint64_t run = 0; run < 1500; ++run) {
       const TestFeed feed = Eventful(Hash(static_cast<uint64_t>(seed), run));
       const auto sampler = MakeSampler(GetParam(), {.universe = 12, .seed = Hash(feed.seed, 3)});
       const auto orders = TestRun(*sampler, feed).Go();
