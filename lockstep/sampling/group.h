@@ -1,5 +1,5 @@
-// The live side, for a service: jobs of one host that read sets of one data set, each at its own pace. Says which item a
-// job gets next, who else still needs it, and what to keep of a job so that it goes on exactly there.
+// The live side, for a service: jobs of one host that read sets of one data set, each at its own pace. Says which item
+// a job gets next, who else still needs it, and what to keep of a job so that it goes on exactly there.
 //
 //   auto group = *Group::Create({.dataset = ItemSet::Below(1'281'167), .seed = 7, .cache_items = 4096});
 //   LS_RETURN_IF_ERROR(group->Join(0, {}, now));              // epoch 0 begins; or Resume(0, {}, state, now)
@@ -10,8 +10,8 @@
 // `now` is a clock in steps (one item of a job at rate 1) and must depend on time only; sampler.h says why.
 // Modes: deterministic (a job's stream is a function of seed, data set and its set; others change nothing of it), or by
 // policy, none for the one that is predicted to prepare the fewest items, chosen anew when an epoch begins.
-// A state is less than 1 KB in deterministic mode and for common orders, where going on is exact to the item. Of dsa and
-// aligned it is a bit for each item of the set; the rest of the epoch then comes in another order, uniform as well.
+// A state is less than 1 KB in deterministic mode and for common orders, where going on is exact to the item. Of dsa
+// and aligned it is a bit for each item of the set; the rest of the epoch then comes in another order, uniform as well.
 // Invariants: each item once an epoch, whatever joins, leaves or resumes. Thread-compatible.
 #pragma once
 
@@ -33,7 +33,7 @@ struct GroupOptions {
 
 struct GroupJob {
   std::optional<ItemSet> items{};  // none: the whole data set
-  double rate = 1;               // items a step, as far as known
+  double rate = 1;                 // items a step, as far as known
 };
 
 struct Delivery {
@@ -76,6 +76,8 @@ class Group {
   absl::StatusOr<Member> MakeMember(int job, GroupJob spec) const;
   Policy Choose(int job, const Member& member, int64_t now) const;
   Sampler& SamplerOf(Policy policy);
+  uint64_t LastLap() const;
+  void BeginBehind(uint64_t lap);
   void Begin(int job, Member& member, int64_t now);
   void FindItems(Member& member) const;
   void Announce(int job, Member& member);

@@ -12,7 +12,8 @@ namespace lockstep::sampling {
 namespace {
 
 constexpr uint64_t kMostItems = uint64_t{1} << 27;
-constexpr uint64_t kRehearsed = 100'000, kMostRehearsals = 4;  // items taken in rehearsals of a policy; how many of them
+constexpr uint64_t kRehearsed = 100'000,
+                   kMostRehearsals = 4;  // items taken in rehearsals of a policy; how many of them
 
 struct Job {
   std::vector<Item> items;
@@ -212,7 +213,7 @@ absl::StatusOr<Rehearsal> Rehearse(std::span<const ItemSet> sets, const Simulate
     if (policy == Policy::kPacked && !Packs(all)) continue;
     uint64_t loads = 0;
     for (uint64_t run = 0; run < runs; ++run) {
-      const uint64_t other_chances = Hash(options.seed, ~uint64_t{0}, run);
+      const uint64_t other_chances = KeyOf(Purpose::kRehearsal, options.seed, run);
       loads += Run(all, policy, other_chances, options).Go().loads;
     }
     rehearsal.loads.emplace_back(policy, (loads + runs / 2) / runs);

@@ -24,7 +24,7 @@ struct SimulateOptions {
   uint64_t seed = 1;
   std::vector<double> start{};  // of each job, in epochs of the largest set; empty: all at once
   std::vector<double> rates{};  // of each job, items a step; empty: 1 each
-  bool fewest_jobs = false;   // evict by the number of outstanding jobs even where the orders are known
+  bool fewest_jobs = false;     // evict by the number of outstanding jobs even where the orders are known
 };
 
 struct SimulatedJob {
@@ -48,7 +48,7 @@ absl::StatusOr<SimulatedFeed> Simulate(std::span<const ItemSet> sets, const Simu
 // sets, times and cache, on nothing of the real orders. A quarter of the cache is held back, against bad luck.
 struct Rehearsal {
   std::vector<std::pair<Policy, uint64_t>> loads;
-  Policy Best() const;                // of the fewest loads; of equal ones, the first of common, packed, aligned, dsa
+  Policy Best() const;               // of the fewest loads; of equal ones, the first of common, packed, aligned, dsa
   uint64_t Of(Policy policy) const;  // UINT64_MAX: not rehearsed
 };
 absl::StatusOr<Rehearsal> Rehearse(std::span<const ItemSet> sets, const SimulateOptions& real);

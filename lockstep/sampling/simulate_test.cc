@@ -105,7 +105,8 @@ TEST(Simulate, AutoIsNeverMuchWorseThanTheBest) {
   for (const uint64_t cache : {0U, 16U, 256U, 1024U}) {
     for (const auto& sets : {Overlapping(600, 1), Nested(200)}) {
       double best = 1e9;
-      for (const Policy policy : kAllPolicies) best = std::min(best, MeanRatio(sets, {.policy = policy, .cache_items = cache}));
+      for (const Policy policy : kAllPolicies)
+        best = std::min(best, MeanRatio(sets, {.policy = policy, .cache_items = cache}));
       EXPECT_LE(MeanRatio(sets, {.cache_items = cache}), best * 1.02) << cache;
     }
   }
@@ -123,7 +124,8 @@ TEST(Simulate, SameSeedSameOrders) {
 
 TEST(Simulate, RefusesWhatItCannotDo) {
   const std::vector<ItemSet> sets(2, ItemSet::Below(10));
-  EXPECT_THAT(Message(Simulate(sets, {.start = {0}}).status()), HasSubstr("--start: expected one number for each of 2"));
+  EXPECT_THAT(Message(Simulate(sets, {.start = {0}}).status()),
+              HasSubstr("--start: expected one number for each of 2"));
   EXPECT_THAT(Message(Simulate(sets, {.start = {0, -1}}).status()), HasSubstr("--start -1"));
   EXPECT_THAT(Message(Simulate(sets, {.rates = {1, 0}}).status()), HasSubstr("--rates 0"));
   const std::vector<ItemSet> huge(2, ItemSet::Below(uint64_t{1} << 62));
