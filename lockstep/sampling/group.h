@@ -7,12 +7,14 @@
 //   write(group->Save(0, delivery.after));                    // once it was delivered: the job goes on behind it
 //   if (group->Left(0) == 0) group->BeginEpoch(0, now);
 //
-// `now` is a clock in steps (one item of a job at rate 1) and must depend on time only; sampler.h says why.
-// Modes: deterministic (a job's stream is a function of seed, data set and its set; others change nothing of it), or by
-// policy, none for the one that is predicted to prepare the fewest items, chosen anew when an epoch begins.
-// A state is less than 1 KB in deterministic mode and for common orders, where going on is exact to the item. Of dsa
-// and aligned it is a bit for each item of the set; the rest of the epoch then comes in another order, uniform as well.
-// Invariants: each item once an epoch, whatever joins, leaves or resumes. Thread-compatible.
+// Ranks: of the next items of a job, the k-th of a batch is for rank k mod world (Share in stream.h). No state knows of
+// a world, so a job goes on with any number of ranks. `now` is a clock in steps (one item of a job at rate 1) and must
+// depend on time only; sampler.h says why. Modes: deterministic (a job's stream is a function of seed, data set and its
+// set; others change nothing of it), or by policy, none for the one that is predicted to prepare the fewest items,
+// chosen anew when an epoch begins. A state is less than 1 KB in deterministic mode and for common orders, where going
+// on is exact to the item. Of dsa and aligned it is a bit for each item of the set; the rest of the epoch then comes in
+// another order, uniform as well. Invariants: each item once an epoch, whatever joins, leaves or resumes.
+// Thread-compatible.
 #pragma once
 
 #include <map>

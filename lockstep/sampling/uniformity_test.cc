@@ -85,6 +85,40 @@ TEST_P(Uniformity, HoldsWhateverHappensToJobs) {
   ExpectUniform(together, kLeastChance / kTests, "all seeds");
 }
 
+// A job that begins where the leader is, by the clock or by what it has got; item 2 takes eight steps. Both have eight
+// items, and the second joins at any time.
+double ChanceOfJoiner(bool by_clock) {
+  const std::vector<Item> items = Range(0, 7);
+  OrderCounts counts(items.size());
+  for (uint64_t run = 0; run < 4000; ++run) {
+    const auto sampler = MakeSampler(Policy::kCommon, {.universe = 8, .seed = run});
+    sampler->Begin({.job = 0, .items = items});
+    const auto join = static_cast<int64_t>(Rng(Hash(run, 1)).Below(15));
+    const int leader = 0, joiner = 1;
+    Item pick = 0;
+    int64_t got = 0;
+    for (int64_t now = 0, ready = 0; now < join && got < 8; ++now) {
+      if (now < ready) continue;
+      sampler->Draw(std::span(&leader, 1), std::span(&pick, 1));
+      ready = now + (pick == 2 ? 8 : 1);
+      ++got;
+    }
+    sampler->Begin({.job = 1, .items = items, .now = by_clock ? join : got});
+    std::vector<uint32_t> order;
+    while (sampler->Left(1) > 0) {
+      sampler->Draw(std::span(&joiner, 1), std::span(&pick, 1));
+      order.push_back(pick);
+    }
+    counts.AddPlaces(order);
+  }
+  return counts.PlaceChance();
+}
+
+TEST(Joiner, IsUniformIfItFollowsTheClockAndNotIfItFollowsProgress) {
+  EXPECT_GT(ChanceOfJoiner(true), kLeastChance);
+  EXPECT_LT(ChanceOfJoiner(false), 1e-6);
+}
+
 INSTANTIATE_TEST_SUITE_P(Policies, Uniformity, testing::ValuesIn(kAllPolicies),
                          [](const auto& tested) { return std::string(NameOf(tested.param)); });
 
