@@ -38,12 +38,11 @@ FeedData Images(double uses) {
 // Slow CPUs with a large cache; slow storage; a remote cache behind a narrow network; fast everything but PCIe; a cache
 // that holds little.
 std::vector<Profile> Profiles() {
-  std::vector<Profile> profiles{
-      {"few cores", {8, 2e9, 3e9, 20e9, 12e9, 20000}, Images(4), 400e9},
-      {"slow storage", {96, 0.2e9, 1.25e9, 40e9, 24e9, 40000}, Images(4), 100e9},
-      {"remote cache", {32, 1e9, 3e9, 10e9, 12e9, 30000}, Images(4), 600e9},
-      {"fast node", {192, 8e9, 25e9, 60e9, 6e9, 60000}, Images(8), 300e9},
-      {"small cache", {24, 0.6e9, 3e9, 20e9, 12e9, 15000}, Images(1), 30e9}};
+  std::vector<Profile> profiles{{"few cores", {8, 2e9, 3e9, 20e9, 12e9, 20000}, Images(4), 400e9},
+                                {"slow storage", {96, 0.2e9, 1.25e9, 40e9, 24e9, 40000}, Images(4), 100e9},
+                                {"remote cache", {32, 1e9, 3e9, 10e9, 12e9, 30000}, Images(4), 600e9},
+                                {"fast node", {192, 8e9, 25e9, 60e9, 6e9, 60000}, Images(8), 300e9},
+                                {"small cache", {24, 0.6e9, 3e9, 20e9, 12e9, 15000}, Images(1), 30e9}};
   profiles[2].data.remote_cache = true;
   return profiles;
 }

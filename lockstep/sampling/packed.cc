@@ -50,7 +50,8 @@ std::vector<size_t> Fitting(const std::vector<Class>& classes, size_t first) {
   std::vector<size_t> chosen{first};
   Signature taken = classes[first].signature;
   for (size_t i = first + 1; i < classes.size(); ++i) {
-    if (classes[i].items.empty() || CountOf(classes[i].signature) == 0 || !Disjoint(taken, classes[i].signature)) continue;
+    if (classes[i].items.empty() || CountOf(classes[i].signature) == 0 || !Disjoint(taken, classes[i].signature))
+      continue;
     chosen.push_back(i);
     for (size_t word = 0; word < taken.size(); ++word) taken[word] |= classes[i].signature[word];
   }
@@ -123,9 +124,9 @@ std::vector<Item> PackedOrders::Make(const EpochStart& start) {
     units_ = Pack(options_.universe, sets);
     packed_for_ = lap.number;
   }
-  const Permutation order(units_.count, Hash(options_.seed, lap.number));
+  const Permutation order(units_.count, KeyOf(Purpose::kUnits, options_.seed, lap.number));
   const uint64_t offset = lap.offset * units_.count / options_.universe;
-  Rng rng(Hash(options_.seed, start.epoch, start.had, static_cast<uint64_t>(start.job)));
+  Rng rng(KeyOf(Purpose::kEpoch, options_.seed, start.epoch, start.had, static_cast<uint64_t>(start.job)));
   std::vector<Placed> placed;
   placed.reserve(start.items.size());
   for (const Item item : start.items) {

@@ -1,9 +1,9 @@
 // A common order of units: items that no two of which any job reads, packed together, so that more jobs move on with
-// each unit and they drift apart less. A job takes its one item of a unit when the order comes to it; a uniform order of
-// units is a uniform order of each job's items. Units are made of the sets that are known when a lap begins. A job that
-// was not known may have several items of one unit: one of them, by chance, stays there and the others go to places by
-// chance, which is uniform again (docs/models/feed.md).
-// Cost: a lap O(items + classes²), where a class is what the same jobs read; above kMostClasses nothing is packed.
+// each unit and they drift apart less. A job takes its one item of a unit when the order comes to it; a uniform order
+// of units is a uniform order of each job's items. Units are made of the sets that are known when a lap begins. A job
+// that was not known may have several items of one unit: one of them, by chance, stays there and the others go to
+// places by chance, which is uniform again (docs/models/feed.md). Cost: a lap O(items + classes²), where a class is
+// what the same jobs read; above kMostClasses nothing is packed.
 #pragma once
 
 #include "lockstep/sampling/laps.h"
@@ -26,6 +26,8 @@ class PackedOrders final : public Orders {
   void Announce(int job, std::span<const Item> items) override { known_[job].assign(items.begin(), items.end()); }
   std::vector<Item> Make(const EpochStart& start) override;
   void Leave(int job) override;
+  uint64_t LastLap() const override { return laps_.last(); }
+  void BeginBehind(uint64_t lap) override { laps_.BeginBehind(lap); }
 
  private:
   SamplerOptions options_;

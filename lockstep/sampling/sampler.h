@@ -39,7 +39,7 @@ absl::StatusOr<Policy> ParsePolicy(std::string_view name);
 struct EpochStart {
   int job = 0;
   std::span<const Item> items{};  // ascending; copied
-  double rate = 1;              // items a step, as far as known: a wrong one costs sharing, nothing else
+  double rate = 1;                // items a step, as far as known: a wrong one costs sharing, nothing else
   int64_t now = 0;
   uint64_t epoch = 0;  // with `had`, the key of this epoch's chance: another for each Begin of a job
   uint64_t had = 0;    // items of the epoch that the job got before, where `items` are the rest of one
@@ -60,6 +60,10 @@ class Sampler {
   virtual void Leave(int job) = 0;
   // One item for each. Requires that takers are different and each has something left.
   virtual void Draw(std::span<const int> takers, std::span<Item> picks) = 0;
+  // Numbers of laps, where the policy has some: no epoch of a job may be in one that it was in before, in whatever life
+  // of this process.
+  virtual uint64_t LastLap() const { return 0; }
+  virtual void BeginBehind(uint64_t /*lap*/) {}
   virtual uint64_t Left(int job) const = 0;
   virtual bool Needs(int job, Item item) const = 0;
   // How many other items the job takes before this one; nullopt if it doesn't need it or nobody knows yet.
