@@ -5,7 +5,6 @@ import subprocess
 import tempfile
 
 import figure
-import photos
 import session
 
 ROUNDS, QUICK_ROUNDS = 5, 2
@@ -15,7 +14,7 @@ GOAL, STRETCH = 1400, 1700  # images per second and core, of photos of 57 KB
 def measure(tools, quick):
     rounds = QUICK_ROUNDS if quick else ROUNDS
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
-        made = photos.write(folder, 64 if quick else 512)
+        made = output(tools.python, os.path.join(session.HERE, "photos.py"), folder, "64" if quick else "512")
         ours, torchs = [], []
         for _ in range(rounds):  # in turns, so that both meet the same machine
             ours.append(bench(tools, folder, 3))
@@ -38,10 +37,12 @@ def figures(made, ours, torchs):
 
 
 def bench(tools, folder, passes):
-    return json.loads(subprocess.run([tools.binary, "feed", "bench", "--dir", folder, "--passes", str(passes), "--json"], stdout=subprocess.PIPE, check=True, timeout=600).stdout)
+    return output(tools.binary, "feed", "bench", "--dir", folder, "--passes", str(passes), "--json")
 
 
 def loader(tools, folder, batches):
-    command = [tools.python, session.job("torch_loader.py"), folder, "2", str(batches)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    return json.loads(done.stdout)["images_per_s"]
+    return output(tools.python, session.job("torch_loader.py"), folder, "2", str(batches))["images_per_s"]
+
+
+def output(*command):
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=600).stdout)

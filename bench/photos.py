@@ -1,9 +1,12 @@
 """Photos as training sets hold them: random 4:3 parts of Debian's photos (mate-backgrounds, lomiri-wallpapers-16.04), 500x375, JPEG of quality 95 (about 57 KB).
 
-python3 bench/photos.py FOLDER [COUNT]: writes COUNT (default 512) of them, in one folder per photo; the same for the same packages."""
+python3 bench/photos.py FOLDER [COUNT]: writes COUNT (default 512) of them, in one folder per photo; the same for the same packages. What it made, as JSON on stdout."""
+import json
 import pathlib
 import random
 import sys
+
+from PIL import Image
 
 PLACES = ("/usr/share/backgrounds", "/usr/share/wallpapers")
 SIZE = (500, 375)
@@ -12,7 +15,6 @@ QUALITY = 95
 
 def photos():
     """Of at least 1,000 pixels a side: what is smaller would be enlarged, and be no photo any more."""
-    from PIL import Image
     Image.MAX_IMAGE_PIXELS = None
     found = []
     for place in PLACES:
@@ -35,7 +37,6 @@ def part(image, chance):
 
 
 def write(folder, count):
-    from PIL import Image
     chance = random.Random(1)
     paths = photos()
     if not paths:
@@ -54,4 +55,4 @@ def write(folder, count):
 
 
 if __name__ == "__main__":
-    print(write(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 512))
+    print(json.dumps(write(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 512)))

@@ -40,7 +40,8 @@ absl::StatusOr<Json> PlanCache(const PlanFlags& flags) {
 
 void AddFeedPlan(CLI::App& feed, int& exit_code) {
   auto flags = std::make_shared<PlanFlags>();  // lives as long as the callbacks of the parser
-  CLI::App* command = feed.add_subcommand("plan", "What a cache of so many GB should hold, and how fast jobs are fed then");
+  CLI::App* command =
+      feed.add_subcommand("plan", "What a cache of so many GB should hold, and how fast jobs are fed then");
   command->add_option("--cache-gb", flags->cache_gb, "Of memory or disk, for all forms")->required();
   command->add_option("--samples", flags->samples, "Of the data set")->required();
   command->add_option("--encoded-kb", flags->encoded_kb, "Of a sample as it is stored")->required();

@@ -1,4 +1,5 @@
-// CMYK as RGB, in place, as PIL's convert("RGB") has it. JPEGs hold CMYK inverted (Adobe's convention, which PIL assumes).
+// CMYK as RGB, in place, as PIL's convert("RGB") has it. JPEGs hold CMYK inverted (Adobe's convention, which PIL
+// assumes).
 #pragma once
 
 #include "lockstep/prepare/buffer.h"

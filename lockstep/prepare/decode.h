@@ -14,7 +14,8 @@ namespace lockstep::prepare {
 enum class Codec : uint8_t { kJpeg, kPng, kWebp };
 
 struct Limits {
-  // An image says how large it is before anything is reserved for it; one of more pixels is refused (kResourceExhausted).
+  // An image says how large it is before anything is reserved for it; one of more pixels is refused
+  // (kResourceExhausted).
   uint64_t max_pixels = uint64_t{1} << 25;
 };
 

@@ -21,8 +21,8 @@ PhiloxBlock Philox(PhiloxBlock counter, std::array<uint32_t, 2> key) {
 
 Draws::Draws(const AugmentKey& key) : counter_{Low(key.item), High(key.item), 0, 0} {
   // Seed, epoch and job are 192 bits, a key is 64: one block of Philox folds the two others into the seed.
-  const PhiloxBlock folded = Philox({Low(key.epoch), High(key.epoch), Low(key.job), High(key.job)},
-                                    {Low(key.seed), High(key.seed)});
+  const PhiloxBlock folded =
+      Philox({Low(key.epoch), High(key.epoch), Low(key.job), High(key.job)}, {Low(key.seed), High(key.seed)});
   key_ = {folded[0] ^ folded[2], folded[1] ^ folded[3]};
 }
 

@@ -1,6 +1,6 @@
-// Chance as a pure function of a key: the same numbers for (seed, epoch, item, job), whoever draws, when and in what order.
-// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11), keyed by seed, epoch and job;
-// its counter is the item and how much of its numbers is used up.
+// Chance as a pure function of a key: the same numbers for (seed, epoch, item, job), whoever draws, when and in what
+// order. Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11), keyed by seed, epoch and
+// job; its counter is the item and how much of its numbers is used up.
 //
 //   Draws draws({.seed = 1, .epoch = 0, .item = 4711, .job = 2});
 //   const double scale = draws.Uniform(0.08, 1);

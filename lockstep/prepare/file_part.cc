@@ -12,7 +12,7 @@ absl::StatusOr<PartReader> PartReader::Open(const std::string& path) {
   // Not blocking: a named pipe must not hold us.
   Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return Errno(errno, "{}", path);
-  struct stat about {};
+  struct stat about{};
   if (fstat(fd.get(), &about) != 0) return Errno(errno, "{}", path);
   if (!S_ISREG(about.st_mode)) return InvalidArgument("{}: expected a regular file", path);
   return PartReader(path, std::move(fd), static_cast<uint64_t>(about.st_size));
@@ -25,8 +25,9 @@ absl::Status PartReader::Read(uint64_t offset, std::span<uint8_t> bytes) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return Errno(errno, "{}", path_);
     if (got == 0)
-      return DataLoss("{}: it ends before byte {}: expected {} bytes from {} on (was it cut short since it was opened?)",
-                      path_, offset + done, bytes.size(), offset);
+      return DataLoss(
+          "{}: it ends before byte {}: expected {} bytes from {} on (was it cut short since it was opened?)", path_,
+          offset + done, bytes.size(), offset);
     done += static_cast<size_t>(got);
   }
   return absl::OkStatus();

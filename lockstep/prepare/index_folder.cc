@@ -37,23 +37,29 @@ Bytes WithTileIndex(Bytes file, Buffer& converted, IndexCounts& counts) {
 absl::StatusOr<IndexCounts> IndexFolder(const std::string& from, const std::string& to) {
   LS_RETURN_IF_ERROR(CheckApart(from, to));
   LS_ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, OpenFolder(from));
-  IndexCounts counts{.images = source->size()};
+  IndexCounts counts;
+  counts.images = source->size();
+  for (const auto& [name, count] : source->counters()) counts.not_taken += count;
   Buffer bytes, converted;
   for (uint64_t i = 0; i < source->size(); ++i) {
     LS_RETURN_IF_ERROR(source->Read(i, bytes));
     const Bytes written = WithTileIndex(bytes.bytes(), converted, counts);
     counts.bytes_before += bytes.size();
     counts.bytes_after += written.size();
-    const std::string path = to + "/" + source->item(i).key;
+    const std::string key = source->item(i).key, path = to + "/" + key;
     LS_RETURN_IF_ERROR(MakeDirectory(fs::path(path).parent_path().string()));
     LS_RETURN_IF_ERROR(WriteFileAtomically(path, {reinterpret_cast<const char*>(written.data()), written.size()}));
+    std::error_code ignored;  // then only we may read it
+    fs::permissions(path, fs::status(from + "/" + key, ignored).permissions(), ignored);
   }
   return counts;
 }
 
 Json ToJson(const IndexCounts& counts) {
-  return Json{{"images", counts.images},   {"indexed", counts.indexed},           {"copied_as_they_are", counts.copied},
-              {"damaged", counts.damaged}, {"bytes_before", counts.bytes_before}, {"bytes_after", counts.bytes_after}};
+  return Json{
+      {"images", counts.images},          {"indexed", counts.indexed},     {"copied_as_they_are", counts.copied},
+      {"damaged", counts.damaged},        {"not_taken", counts.not_taken}, {"bytes_before", counts.bytes_before},
+      {"bytes_after", counts.bytes_after}};
 }
 
 }  // namespace lockstep::prepare

@@ -5,13 +5,14 @@
 
 #include "lockstep/base/check.h"
 #include "lockstep/prepare/cmyk.h"
+#include "lockstep/prepare/entropy.h"
 #include "lockstep/prepare/jpeg_guard.h"
 
 namespace lockstep::prepare {
 namespace {
 
-constexpr int kMargin = 2;       // pixels that fancy upsampling may look at, beside the crop
-constexpr int kMaxScans = 200;   // of a progressive file; encoders write about ten, and each costs a pass over the image
+constexpr int kMargin = 2;      // pixels that fancy upsampling may look at, beside the crop
+constexpr int kMaxScans = 200;  // of a progressive file; encoders write about ten, and each costs a pass over the image
 
 JDIMENSION Dimension(int value) { return static_cast<JDIMENSION>(value); }
 
@@ -19,6 +20,7 @@ JDIMENSION Dimension(int value) { return static_cast<JDIMENSION>(value); }
 
 struct JpegDecoder::Library {
   JpegGuard guard;
+  Entropy entropy{guard};
   jpeg_decompress_struct info{};
   jpeg_progress_mgr progress{};
   // What the guarded functions work on.
@@ -26,12 +28,13 @@ struct JpegDecoder::Library {
   Size size;
   Region crop;
   Image* image = nullptr;
-  int left = 0;   // of what is decoded
+  bool own_entropy = false;  // asked for, then: in use
+  int left = 0;              // of what is decoded
   int width = 0;
 
   Library() {
     info.err = guard.manager();
-    info.client_data = this;
+    info.client_data = &entropy;
     jpeg_create_decompress(&info);
     progress.progress_monitor = OnProgress;
     info.progress = &progress;
@@ -47,8 +50,8 @@ struct JpegDecoder::Library {
 };
 
 void JpegDecoder::Library::OnProgress(j_common_ptr common) {
-  auto& library = *static_cast<Library*>(common->client_data);
-  if (library.info.input_scan_number > kMaxScans) library.guard.Fail("it has more than 200 scans");
+  if (reinterpret_cast<j_decompress_ptr>(common)->input_scan_number > kMaxScans)
+    JpegGuard::Of(common).Fail("it has more than 200 scans");
 }
 
 void JpegDecoder::Library::Begin(void* library) { static_cast<Library*>(library)->BeginDecoding(); }
@@ -63,6 +66,7 @@ void JpegDecoder::Library::BeginDecoding() {
   info.dct_method = JDCT_ISLOW;
   info.do_fancy_upsampling = TRUE;
   jpeg_start_decompress(&info);
+  own_entropy = own_entropy && entropy.TakeOver(&info);
   JDIMENSION x = Dimension(std::max(crop.x - kMargin, 0));
   JDIMENSION columns = Dimension(std::min(crop.x + crop.width + kMargin, size.width)) - x;
   if (columns < info.output_width) jpeg_crop_scanline(&info, &x, &columns);  // moves x left, to a whole block
@@ -96,19 +100,27 @@ absl::Status JpegDecoder::Decode(Bytes jpeg, const JpegHead& head, const Region&
     traits_.by_tiles = ParseTileIndex(jpeg, head, index_).ok();
     traits_.bad_index = !traits_.by_tiles;
   }
-  if (!traits_.by_tiles) return DecodeWhole(jpeg, head.size, crop, image);
+  if (!traits_.by_tiles) return DecodePlain(jpeg, head.size, crop, image);
   const TileCover cover = Cover(head, index_, crop);
   AssembleTiles(jpeg, head, index_, cover, assembled_);
   const Region inside{crop.x - cover.pixels.x, crop.y - cover.pixels.y, crop.width, crop.height};
-  return DecodeWhole(assembled_.bytes(), {cover.pixels.width, cover.pixels.height}, inside, image);
+  return DecodePlain(assembled_.bytes(), {cover.pixels.width, cover.pixels.height}, inside, image);
 }
 
-absl::Status JpegDecoder::DecodeWhole(Bytes jpeg, const Size& size, const Region& crop, Image& image) {
+absl::Status JpegDecoder::DecodePlain(Bytes jpeg, const Size& size, const Region& crop, Image& image) {
+  library_->entropy.Reset();
+  absl::Status status = DecodeOnce(jpeg, size, crop, own_entropy_, image);
+  if (library_->entropy.gave_up()) status = DecodeOnce(jpeg, size, crop, false, image);
+  return status;
+}
+
+absl::Status JpegDecoder::DecodeOnce(Bytes jpeg, const Size& size, const Region& crop, bool own_entropy, Image& image) {
   Library& work = *library_;
   work.jpeg = jpeg;
   work.size = size;
   work.crop = crop;
   work.image = &image;
+  work.own_entropy = own_entropy;
   bool done = work.guard.Run(Library::Begin, &work);
   traits_.damaged = work.guard.damaged();
   if (done) {
@@ -117,12 +129,14 @@ absl::Status JpegDecoder::DecodeWhole(Bytes jpeg, const Size& size, const Region
     done = work.guard.Run(Library::Read, &work);
     traits_.damaged = traits_.damaged || work.guard.damaged();
   }
+  traits_.own_entropy = work.own_entropy;
   const absl::Status status = done ? absl::OkStatus() : work.guard.Error();
   const bool cmyk = work.info.out_color_space == JCS_CMYK;
   work.guard.Run(Library::End, &work);
   LS_RETURN_IF_ERROR(status);
   if (cmyk) CmykToRgb(image.buffer);
-  image.view = {image.buffer.data() + static_cast<size_t>(crop.x - work.left) * 3, {crop.width, crop.height},
+  image.view = {image.buffer.data() + static_cast<size_t>(crop.x - work.left) * 3,
+                {crop.width, crop.height},
                 static_cast<size_t>(work.width) * 3};
   return absl::OkStatus();
 }

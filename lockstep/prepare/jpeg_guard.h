@@ -30,11 +30,11 @@ class JpegGuard {
   [[noreturn]] void Fail(const char* why);
   // libjpeg found the data damaged and went on, as PIL does too.
   bool damaged() const { return damaged_; }
+  static JpegGuard& Of(j_common_ptr info);
 
  private:
   static void OnError(j_common_ptr info);
   static void OnMessage(j_common_ptr info, int level);
-  static JpegGuard& Of(j_common_ptr info);
 
   jpeg_error_mgr manager_;  // first: libjpeg hands its address back
   std::jmp_buf jump_;

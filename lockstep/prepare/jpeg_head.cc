@@ -7,8 +7,19 @@
 namespace lockstep::prepare {
 namespace {
 
-enum Marker : uint8_t { kSof0 = 0xC0, kDht = 0xC4, kJpg = 0xC8, kSof15 = 0xCF, kDac = 0xCC, kRst0 = 0xD0, kSoi = 0xD8,
-                        kEoi = 0xD9, kSos = 0xDA, kDri = 0xDD, kTem = 0x01 };
+enum Marker : uint8_t {
+  kSof0 = 0xC0,
+  kDht = 0xC4,
+  kJpg = 0xC8,
+  kSof15 = 0xCF,
+  kDac = 0xCC,
+  kRst0 = 0xD0,
+  kSoi = 0xD8,
+  kEoi = 0xD9,
+  kSos = 0xDA,
+  kDri = 0xDD,
+  kTem = 0x01
+};
 
 bool IsFrame(uint8_t marker) {
   return marker >= kSof0 && marker <= kSof15 && marker != kDht && marker != kJpg && marker != kDac;

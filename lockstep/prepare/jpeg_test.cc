@@ -15,7 +15,8 @@ std::vector<JpegShape> Shapes() {
   std::vector<JpegShape> shapes;
   for (const auto& [across, down] : {std::pair{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}})
     for (const auto& [width, height] : {std::pair{130, 97}, {64, 48}, {333, 40}})
-      for (const bool progressive : {false, true}) shapes.push_back({width, height, across, down, JCS_RGB, progressive});
+      for (const bool progressive : {false, true})
+        shapes.push_back({width, height, across, down, JCS_RGB, progressive});
   shapes.push_back({101, 77, 1, 1, JCS_GRAYSCALE});
   shapes.push_back({101, 77, 1, 1, JCS_CMYK});
   shapes.push_back({1, 1});
@@ -35,6 +36,14 @@ std::vector<uint8_t> Decoded(JpegDecoder& decoder, Bytes jpeg, const Region& cro
   const absl::Status status = decoder.Decode(jpeg, *head, crop, image);
   EXPECT_TRUE(status.ok()) << status;
   return PixelsOf(image.view);
+}
+
+// By libjpeg alone.
+std::vector<uint8_t> Reference(Bytes jpeg, const Size& size) {
+  JpegDecoder decoder;
+  decoder.set_own_entropy(false);
+  decoder.set_use_tiles(false);
+  return Decoded(decoder, jpeg, Whole(size));
 }
 
 // Crops of all sizes, at borders too.
@@ -61,11 +70,63 @@ TEST(Jpeg, ACropIsBitIdenticalWithCuttingTheWhole) {
   for (const JpegShape& shape : Shapes()) {
     const std::string jpeg = MakeJpeg(shape);
     const Size size{shape.width, shape.height};
-    const std::vector<uint8_t> whole = Decoded(decoder, BytesOf(jpeg), Whole(size));
+    const std::vector<uint8_t> whole = Reference(BytesOf(jpeg), size);
     for (const Region& crop : CropsOf(size))
       ASSERT_EQ(Decoded(decoder, BytesOf(jpeg), crop), Cut(whole, size, crop))
           << NameOf(shape) << ": " << crop.x << " " << crop.y << " " << crop.width << " " << crop.height;
+    EXPECT_EQ(decoder.traits().own_entropy, !shape.progressive) << NameOf(shape);
   }
+}
+
+// All qualities, so that codes and values of all lengths come up.
+TEST(Jpeg, OwnEntropyDecodingIsThatOfLibjpeg) {
+  JpegDecoder decoder;
+  for (int quality = 1; quality <= 100; quality += 3) {
+    const std::string jpeg = MakeJpeg({150, 90, 2, 2, JCS_RGB, false, quality});
+    ASSERT_EQ(Decoded(decoder, BytesOf(jpeg), {0, 0, 150, 90}), Reference(BytesOf(jpeg), {150, 90})) << quality;
+    EXPECT_TRUE(decoder.traits().own_entropy);
+  }
+}
+
+struct Outcome {
+  bool ok, damaged;
+  std::string message;
+  std::vector<uint8_t> pixels;
+  bool operator==(const Outcome&) const = default;
+};
+Outcome OutcomeOf(JpegDecoder& decoder, Bytes jpeg, const JpegHead& head, const Region& crop) {
+  Image image;
+  const absl::Status status = decoder.Decode(jpeg, head, crop, image);
+  return {status.ok(), decoder.traits().damaged, std::string(status.message()),
+          status.ok() ? PixelsOf(image.view) : std::vector<uint8_t>{}};
+}
+
+// With restart markers and without: whatever libjpeg makes of damage, ours gives the same.
+TEST(Jpeg, DamageMeansWhatItMeansToLibjpeg) {
+  const std::string plain = MakeJpeg({150, 90});
+  Buffer tiled;
+  ASSERT_TRUE(AddTileIndex(BytesOf(plain), *ReadJpegHead(BytesOf(plain)), tiled).ok());
+  JpegDecoder own, library;
+  library.set_own_entropy(false);
+  for (JpegDecoder* decoder : {&own, &library}) decoder->set_use_tiles(false);
+  Draws draws({.seed = 3});
+  int repaired = 0, by_own = 0;
+  for (const Bytes& whole : {BytesOf(plain), tiled.bytes()}) {
+    const JpegHead head = *ReadJpegHead(whole);
+    for (int i = 0; i < 1500; ++i) {
+      Buffer bent;
+      bent.Assign(whole);
+      const auto at = head.entropy_at + draws.Below(static_cast<uint32_t>(whole.size() - head.entropy_at));
+      bent.data()[at] = static_cast<uint8_t>(i % 3 == 0 ? 0xFF : draws.Below(256));
+      const Region crop = i % 2 == 0 ? Whole(head.size) : Region{40, 30, 60, 50};
+      const Outcome expected = OutcomeOf(library, bent.bytes(), head, crop);
+      ASSERT_EQ(OutcomeOf(own, bent.bytes(), head, crop), expected) << i;
+      repaired += expected.damaged ? 1 : 0;
+      by_own += own.traits().own_entropy ? 1 : 0;
+    }
+  }
+  EXPECT_GT(repaired, 100);
+  EXPECT_GT(by_own, 100);
 }
 
 TEST(Jpeg, ACropByTilesIsBitIdenticalWithCuttingTheWhole) {
@@ -74,7 +135,7 @@ TEST(Jpeg, ACropByTilesIsBitIdenticalWithCuttingTheWhole) {
   for (const JpegShape& shape : Shapes()) {
     const std::string jpeg = MakeJpeg(shape);
     const Size size{shape.width, shape.height};
-    const std::vector<uint8_t> whole = Decoded(decoder, BytesOf(jpeg), Whole(size));
+    const std::vector<uint8_t> whole = Reference(BytesOf(jpeg), size);
     Buffer tiled;
     ASSERT_TRUE(AddTileIndex(BytesOf(jpeg), *ReadJpegHead(BytesOf(jpeg)), tiled).ok()) << NameOf(shape);
     decoder.set_use_tiles(false);
@@ -96,7 +157,7 @@ TEST(Jpeg, ADamagedIndexIsNotUsed) {
   const absl::StatusOr<JpegHead> head = ReadJpegHead(tiled.bytes());
   ASSERT_TRUE(head.ok());
   JpegDecoder decoder;
-  const std::vector<uint8_t> whole = Decoded(decoder, BytesOf(jpeg), {0, 0, 130, 97});
+  const std::vector<uint8_t> whole = Reference(BytesOf(jpeg), {130, 97});
   const size_t begin = static_cast<size_t>(head->tile_marker.data() - tiled.data());
   for (size_t i = 8; i < head->tile_marker.size(); ++i) {
     Buffer bent;
@@ -127,7 +188,8 @@ TEST(Jpeg, ATruncatedFileIsAnError) {
 // R = (255 - K) - C * (255 - K) / 255 of the inverted values that the file holds.
 TEST(Jpeg, CmykIsTurnedIntoRgbAsByPil) {
   JpegDecoder decoder;
-  const std::vector<uint8_t> rgb = Decoded(decoder, BytesOf(MakeJpeg({16, 16, 1, 1, JCS_CMYK, false, 100})), {0, 0, 16, 16});
+  const std::vector<uint8_t> rgb =
+      Decoded(decoder, BytesOf(MakeJpeg({16, 16, 1, 1, JCS_CMYK, false, 100})), {0, 0, 16, 16});
   const std::vector<uint8_t> cmyk = TestPixels(16, 16, 4);
   for (size_t i = 0; i < 256; ++i)
     for (size_t c = 0; c < 3; ++c) EXPECT_NEAR(rgb[i * 3 + c], cmyk[i * 4 + c] * cmyk[i * 4 + 3] / 255.0, 6) << i;

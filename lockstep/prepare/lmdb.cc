@@ -13,8 +13,8 @@ namespace {
 
 constexpr uint32_t kMagic = 0xBEEFC0DE;
 constexpr uint64_t kPageHead = 16, kNodeHead = 8;
-constexpr uint16_t kBranch = 1, kLeaf = 2;                      // of a page
-constexpr uint16_t kBigData = 1, kSubData = 2, kDupData = 4;     // of a node
+constexpr uint16_t kBranch = 1, kLeaf = 2;                    // of a page
+constexpr uint16_t kBigData = 1, kSubData = 2, kDupData = 4;  // of a node
 constexpr uint64_t kNoRoot = std::numeric_limits<uint64_t>::max();
 constexpr int kDeepest = 32;
 
@@ -84,7 +84,8 @@ absl::Status Tree::Walk(uint64_t number, int depth) {
   std::vector<uint8_t> page(meta_.page_bytes);
   LS_RETURN_IF_ERROR(file_.Read(number * meta_.page_bytes, page));
   const auto kind = At<uint16_t>(page, 10), lower = At<uint16_t>(page, 12);
-  if ((kind & ~uint32_t{0x10}) != kBranch && (kind & ~uint32_t{0x10}) != kLeaf) return Wrong("another kind of content", number);
+  if ((kind & ~uint32_t{0x10}) != kBranch && (kind & ~uint32_t{0x10}) != kLeaf)
+    return Wrong("another kind of content", number);
   if (lower < kPageHead || lower > page.size()) return Wrong("a damaged header", number);
   for (uint64_t at = kPageHead; at + 2 <= lower; at += 2)
     LS_RETURN_IF_ERROR(TakeNode(page, number, kind, At<uint16_t>(page, at), depth));
@@ -105,7 +106,8 @@ absl::Status Tree::TakeLeaf(Bytes node, uint64_t offset) {
   const auto flags = At<uint16_t>(node, 4), key_bytes = At<uint16_t>(node, 6);
   const uint64_t number = offset / meta_.page_bytes;
   if ((flags & (kSubData | kDupData)) != 0)
-    return InvalidArgument("{}: it has named databases, or several values of one key: expected keys with one value each", file_.path());
+    return InvalidArgument(
+        "{}: it has named databases, or several values of one key: expected keys with one value each", file_.path());
   LmdbEntry entry;
   entry.key.assign(reinterpret_cast<const char*>(node.data()) + kNodeHead, key_bytes);
   entry.bytes = At<uint32_t>(node, 0);

@@ -1,6 +1,7 @@
-// LMDB (data.mdb, as liblmdb 0.9 writes it on 64-bit little-endian machines), read-only and without liblmdb: that maps the
-// file, so one that shrinks, or is damaged, would end the process. Values are items, in the order of their keys.
-// What is read is the state of the last commit when it was opened; who writes meanwhile may reuse pages of deleted values.
+// LMDB (data.mdb, as liblmdb 0.9 writes it on 64-bit little-endian machines), read-only and without liblmdb: that maps
+// the file, so one that shrinks, or is damaged, would end the process. Values are items, in the order of their keys.
+// What is read is the state of the last commit when it was opened; who writes meanwhile may reuse pages of deleted
+// values.
 #pragma once
 
 #include "lockstep/prepare/source.h"

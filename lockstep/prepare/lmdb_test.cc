@@ -36,7 +36,8 @@ class Lmdb : public testing::Test {
     ASSERT_EQ(mdb_dbi_open(txn, name, flags | MDB_CREATE, &database), 0);
     for (size_t i = 0; i < count; ++i) {
       const std::string text = KeyOf(i), content = ValueOf(i);
-      MDB_val key{text.size(), const_cast<char*>(text.data())}, value{content.size(), const_cast<char*>(content.data())};
+      MDB_val key{text.size(), const_cast<char*>(text.data())},
+          value{content.size(), const_cast<char*>(content.data())};
       ASSERT_EQ(mdb_put(txn, database, &key, &value, 0), 0);
     }
     ASSERT_EQ(mdb_txn_commit(txn), 0);
@@ -44,7 +45,9 @@ class Lmdb : public testing::Test {
   }
   static std::string KeyOf(size_t i) { return fmt::format("{:08}", i); }
   // Some within their page, some on pages of their own.
-  static std::string ValueOf(size_t i) { return std::string(i % 3 == 0 ? 9000 + i : i % 50, static_cast<char>('a' + i % 26)); }
+  static std::string ValueOf(size_t i) {
+    return std::string(i % 3 == 0 ? 9000 + i : i % 50, static_cast<char>('a' + i % 26));
+  }
 
   std::string root_, file_;
 };

@@ -113,7 +113,8 @@ absl::Status MeasureParts(const MeasuredSet& set, const MeasureOptions& options,
 }
 
 Json RatesJson(const Rates& rates) {
-  return Json{{"images_per_s_per_core", rates.cpu.median()}, {"cpu", SpreadOf(rates.cpu)}, {"wall", SpreadOf(rates.wall)}};
+  return Json{
+      {"images_per_s_per_core", rates.cpu.median()}, {"cpu", SpreadOf(rates.cpu)}, {"wall", SpreadOf(rates.wall)}};
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
-// How fast the images of a directory become tensors on this machine: one thread, files in the page cache, several passes
-// over the same images with the same crops. The passes of what is compared alternate, so that both see the same machine.
+// How fast the images of a directory become tensors on this machine: one thread, files in the page cache, several
+// passes over the same images with the same crops. The passes of what is compared alternate, so that both see the same
+// machine.
 #pragma once
 
 #include <string>

@@ -91,8 +91,11 @@ Json MeasuredSet::Description() const {
     left_out += count;
     reasons[reason] = count;
   }
-  return Json{{"images", items_.size()},   {"left_out", left_out},   {"left_out_because", reasons}, {"mean_bytes", bytes_},
-              {"mean_width", width_},      {"mean_height", height_}, {"preparations_per_pass", size()}};
+  Json not_taken = Json::object();
+  for (const auto& [name, count] : source_->counters()) not_taken[name] = count;
+  return Json{{"images", items_.size()},     {"not_taken", not_taken},         {"left_out", left_out},
+              {"left_out_because", reasons}, {"mean_bytes", bytes_},           {"mean_width", width_},
+              {"mean_height", height_},      {"preparations_per_pass", size()}};
 }
 
 }  // namespace lockstep::prepare

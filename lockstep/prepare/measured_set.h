@@ -37,7 +37,7 @@ class MeasuredSet {
   uint64_t rounds_ = 1, seed_ = 0;
   std::string folder_;
   IndexCounts index_counts_;
-  std::map<std::string, uint64_t> left_out_;  // by reason
+  std::map<std::string, uint64_t> left_out_;   // by reason
   double bytes_ = 0, width_ = 0, height_ = 0;  // means
 };
 

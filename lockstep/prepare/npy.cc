@@ -1,4 +1,5 @@
-// github.com/numpy/numpy/blob/main/numpy/lib/format.py: magic, version, length of a Python dict as text, the dict, the data.
+// github.com/numpy/numpy/blob/main/numpy/lib/format.py: magic, version, length of a Python dict as text, the dict, the
+// data.
 #include <charconv>
 #include <cstring>
 #include <optional>
@@ -23,7 +24,8 @@ absl::StatusOr<uint64_t> ElementBytes(std::string_view dtype) {
   uint64_t bytes = 0;
   const bool known = dtype.size() >= 3 && (dtype[0] == '<' || dtype[0] == '|') &&
                      std::string_view("biufc").find(dtype[1]) != std::string_view::npos;
-  const auto [end, error] = std::from_chars(dtype.data() + (known ? 2 : dtype.size()), dtype.data() + dtype.size(), bytes);
+  const auto [end, error] =
+      std::from_chars(dtype.data() + (known ? 2 : dtype.size()), dtype.data() + dtype.size(), bytes);
   if (!known || error != std::errc() || end != dtype.data() + dtype.size() || bytes < 1 || bytes > 16)
     return InvalidArgument("elements of type {}: expected little-endian numbers, such as <f4 or |u1", dtype);
   return bytes;
@@ -61,7 +63,8 @@ absl::StatusOr<std::string_view> DictOf(Bytes head) {
 
 absl::StatusOr<RecordLayout> ParseNpy(Bytes head, uint64_t file_bytes) {
   LS_ASSIGN_OR_RETURN(const std::string_view dict, DictOf(head));
-  const auto descr = ValueOf(dict, "descr"), order = ValueOf(dict, "fortran_order"), shape_text = ValueOf(dict, "shape");
+  const auto descr = ValueOf(dict, "descr"), order = ValueOf(dict, "fortran_order"),
+             shape_text = ValueOf(dict, "shape");
   if (!descr || !order || !shape_text) return DataLoss("the header lacks descr, fortran_order or shape");
   if (descr->empty() || (*descr)[0] != '\'') return InvalidArgument("a structured type: expected an array of numbers");
   LS_ASSIGN_OR_RETURN(std::vector<int64_t> shape, ParseShape(*shape_text));

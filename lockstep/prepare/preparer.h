@@ -1,5 +1,5 @@
-// From the bytes of an image to a tensor of one size: unsigned bytes, rows of RGB pixels (H x W x 3). What comes out is a
-// pure function of (bytes, recipe, key): it does not depend on who asks, nor on whether the decode was shared:
+// From the bytes of an image to a tensor of one size: unsigned bytes, rows of RGB pixels (H x W x 3). What comes out is
+// a pure function of (bytes, recipe, key): it does not depend on who asks, nor on whether the decode was shared:
 // Prepare(bytes, ...) gives what Decode(bytes) and Augment(...) give, bit for bit, and is faster where one asks alone.
 // One preparer per thread; it keeps its buffers (about the largest image so far).
 //

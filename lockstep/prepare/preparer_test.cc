@@ -12,7 +12,8 @@ namespace {
 
 using testing::HasSubstr;
 
-std::vector<uint8_t> Prepared(Preparer& preparer, const std::string& image, const Recipe& recipe, const AugmentKey& key) {
+std::vector<uint8_t> Prepared(Preparer& preparer, const std::string& image, const Recipe& recipe,
+                              const AugmentKey& key) {
   std::vector<uint8_t> out(recipe.bytes());
   const absl::Status status = preparer.Prepare(BytesOf(image), recipe, key, out);
   EXPECT_TRUE(status.ok()) << status;

@@ -18,10 +18,10 @@ enum class CropRule : uint8_t {
 struct Recipe {
   Size size{224, 224};  // of the result
   CropRule crop = CropRule::kRandomResized;
-  double scale_low = 0.08, scale_high = 1;          // share of the image's area
+  double scale_low = 0.08, scale_high = 1;           // share of the image's area
   double ratio_low = 3.0 / 4, ratio_high = 4.0 / 3;  // width : height
-  double flip = 0.5;                                // chance of being mirrored
-  int shorter = 256;                                // kCenter: the shorter side is scaled to that
+  double flip = 0.5;                                 // chance of being mirrored
+  int shorter = 256;                                 // kCenter: the shorter side is scaled to that
   uint64_t bytes() const { return size.pixels() * 3; }
 };
 absl::Status Validate(const Recipe& recipe);

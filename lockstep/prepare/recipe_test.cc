@@ -18,8 +18,13 @@ TEST(Draws, IsPhilox) {
 
 TEST(Draws, EveryPartOfTheKeyMatters) {
   std::set<uint32_t> first;
-  for (const AugmentKey& key : std::vector<AugmentKey>{{1, 2, 3, 4}, {9, 2, 3, 4}, {1, 9, 3, 4}, {1, 2, 9, 4},
-                                                       {1, 2, 3, 9}, {uint64_t{1} << 32, 2, 3, 4}, {1, 2, uint64_t{3} << 32, 4}})
+  for (const AugmentKey& key : std::vector<AugmentKey>{{1, 2, 3, 4},
+                                                       {9, 2, 3, 4},
+                                                       {1, 9, 3, 4},
+                                                       {1, 2, 9, 4},
+                                                       {1, 2, 3, 9},
+                                                       {uint64_t{1} << 32, 2, 3, 4},
+                                                       {1, 2, uint64_t{3} << 32, 4}})
     first.insert(Draws(key).Next());
   EXPECT_EQ(first.size(), 7U);
   Draws again({1, 2, 3, 4});
@@ -56,8 +61,8 @@ TEST(Recipe, CropsAreWithinTheirLimits) {
   }
   EXPECT_NEAR(flips, 0.5, 0.015);
   EXPECT_NEAR(x, 0.5, 0.01);
-  // torchvision 0.14.1, 20,000 draws of get_params for this size: 0.432. (Below the mean of [.08, 1]: what is too wide or too
-  // high is drawn again.)
+  // torchvision 0.14.1, 20,000 draws of get_params for this size: 0.432. (Below the mean of [.08, 1]: what is too wide
+  // or too high is drawn again.)
   EXPECT_NEAR(share, 0.432, 0.01);
 }
 

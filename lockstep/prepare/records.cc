@@ -48,7 +48,8 @@ absl::StatusOr<RecordLayout> FinishLayout(RecordLayout layout, uint64_t element_
   }
   if (layout.count == 0) return InvalidArgument("it has no items");
   if (layout.count > data_bytes / bytes)
-    return DataLoss("{} items of {} bytes, but only {} bytes of data: it is truncated", layout.count, bytes, data_bytes);
+    return DataLoss("{} items of {} bytes, but only {} bytes of data: it is truncated", layout.count, bytes,
+                    data_bytes);
   layout.format.bytes = layout.stride = bytes;
   return layout;
 }
@@ -59,15 +60,17 @@ absl::StatusOr<RecordLayout> LayoutTokens(int token_bytes, uint64_t tokens_per_i
   if (tokens_per_item == 0 || tokens_per_item >= kMaxItemBytes / width)
     return InvalidArgument("{} tokens per item: expected 1 to {}", tokens_per_item, kMaxItemBytes / width - 1);
   if (file_bytes % width != 0)
-    return DataLoss("{} bytes are no whole number of tokens of {} bytes: is it truncated, or of another type?", file_bytes,
-                    token_bytes);
+    return DataLoss("{} bytes are no whole number of tokens of {} bytes: is it truncated, or of another type?",
+                    file_bytes, token_bytes);
   const uint64_t tokens = file_bytes / width;
   if (tokens < tokens_per_item + 1)
     return InvalidArgument("{} tokens: an item takes {} and one more", tokens, tokens_per_item);
   RecordLayout layout;
   layout.count = (tokens - 1) / tokens_per_item;
   layout.stride = tokens_per_item * width;
-  layout.format = {ItemKind::kTokens, token_bytes == 2 ? "<u2" : "<u4", {static_cast<int64_t>(tokens_per_item + 1)},
+  layout.format = {ItemKind::kTokens,
+                   token_bytes == 2 ? "<u2" : "<u4",
+                   {static_cast<int64_t>(tokens_per_item + 1)},
                    layout.stride + width};
   return layout;
 }

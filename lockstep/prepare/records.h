@@ -1,5 +1,5 @@
-// Arrays of one shape, one behind the other in a file: item i is the i-th along the first dimension of a .npy file, of a
-// tensor of a safetensors file, or the i-th window of a token file.
+// Arrays of one shape, one behind the other in a file: item i is the i-th along the first dimension of a .npy file, of
+// a tensor of a safetensors file, or the i-th window of a token file.
 #pragma once
 
 #include <string_view>
@@ -14,8 +14,8 @@ struct RecordLayout {
   ItemFormat format;
 };
 
-// Fills in the bytes of an item, of elements of so many bytes; an error unless all items lie within the `data_bytes` behind
-// layout.offset.
+// Fills in the bytes of an item, of elements of so many bytes; an error unless all items lie within the `data_bytes`
+// behind layout.offset.
 absl::StatusOr<RecordLayout> FinishLayout(RecordLayout layout, uint64_t element_bytes, uint64_t data_bytes);
 
 // From the first bytes of a file that has so many in all.

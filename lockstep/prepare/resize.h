@@ -24,6 +24,7 @@ class Resizer {
 
  private:
   const ResizeKernels& kernels_;
+  AxisMaker maker_;
   Axis across_, down_;
   Buffer between_;
 };

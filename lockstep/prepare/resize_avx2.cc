@@ -24,21 +24,32 @@ LS_AVX2 inline __m256i TwoRows(const uint8_t* upper, const uint8_t* lower) {
   return _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
 }
 
-// Of both rows: one output pixel, a 32-bit number per channel. A shuffle makes 16-bit pairs (r0 r1, g0 g1, b0 b1) of two
-// pixels, which one multiply-add weighs and sums.
+// Of three bytes each, pixels k and k + 1 as 16-bit pairs (r r, g g, b b), in both rows.
+LS_AVX2 inline __m256i PairOfPixels(char k) {
+  const char r = static_cast<char>(3 * k), n = -1;
+  const auto at = [r](int i) { return static_cast<char>(r + i); };
+  return _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(at(0), n, at(3), n, at(1), n, at(4), n, at(2), n, at(5), n, n, n, n, n));
+}
+
+LS_AVX2 inline __m256i Weighed(__m256i pixels, __m256i which, const int16_t* weights) {
+  return _mm256_madd_epi16(_mm256_shuffle_epi8(pixels, which), Pair(weights));
+}
+
+// Of both rows: one output pixel, a 32-bit number per channel. kTaps: 2, 4, 6 or, for any multiple of four, 0.
+template <int kTaps>
 LS_AVX2 inline __m256i OnePixel(const uint8_t* upper, const uint8_t* lower, const Weights& weights) {
-  const __m256i first_two = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1));
-  const __m256i last_two = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1));
+  const __m256i first = PairOfPixels(0), second = PairOfPixels(2);
+  const __m256i fifth =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(12, -1, -1, -1, 13, -1, -1, -1, 14, -1, -1, -1, -1, -1, -1, -1));
   __m256i sum = _mm256_set1_epi32(1 << (weights.bits - 1));
-  const __m128i shift = _mm_cvtsi32_si128(weights.bits);
-  for (int i = 0; i < weights.taps; i += 4) {
+  for (int i = 0; i < (kTaps == 0 ? weights.taps : 1); i += 4) {
     const __m256i pixels = TwoRows(upper + i * 3, lower + i * 3);
-    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(pixels, first_two), Pair(weights.values + i)));
-    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_shuffle_epi8(pixels, last_two), Pair(weights.values + i + 2)));
+    sum = _mm256_add_epi32(sum, Weighed(pixels, first, weights.values + i));
+    if constexpr (kTaps != 2) sum = _mm256_add_epi32(sum, Weighed(pixels, second, weights.values + i + 2));
+    if constexpr (kTaps == 6) sum = _mm256_add_epi32(sum, Weighed(pixels, fifth, weights.values + 4));
   }
-  return _mm256_srl_epi32(sum, shift);
+  return _mm256_srl_epi32(sum, _mm_cvtsi32_si128(weights.bits));
 }
 
 struct TwoIn {
@@ -48,10 +59,11 @@ struct TwoOut {
   uint8_t *upper, *lower;
 };
 
+template <int kTaps>
 LS_AVX2 void AcrossTwo(TwoIn in, const Axis& axis, TwoOut out) {
   const auto pixel = [&](int x) LS_AVX2 {
     const ptrdiff_t at = static_cast<ptrdiff_t>(axis.first[static_cast<size_t>(x)]) * 3;
-    return OnePixel(in.upper + at, in.lower + at, {axis.Of(x), axis.taps, axis.bits});
+    return OnePixel<kTaps>(in.upper + at, in.lower + at, {axis.Of(x), axis.taps, axis.bits});
   };
   const int last = axis.count() - 1;
   for (int x = 0; x <= last; x += 4) {  // behind the last comes room up to a block, where the last is repeated
@@ -63,12 +75,17 @@ LS_AVX2 void AcrossTwo(TwoIn in, const Axis& axis, TwoOut out) {
   }
 }
 
+auto KernelFor(int taps) {
+  return taps == 2 ? AcrossTwo<2> : taps == 4 ? AcrossTwo<4> : taps == 6 ? AcrossTwo<6> : AcrossTwo<0>;
+}
+
 void Across(Rows in, const Axis& axis, uint8_t* out) {
   const size_t stride = FourByteStride(axis.count());
+  const auto across_two = KernelFor(axis.taps);
   for (int y = 0; y < in.count; y += 2) {
     const auto upper = static_cast<size_t>(y), lower = static_cast<size_t>(std::min(y + 1, in.count - 1));
-    AcrossTwo({in.data + upper * in.stride, in.data + lower * in.stride}, axis,
-              {out + upper * stride, out + lower * stride});
+    across_two({in.data + upper * in.stride, in.data + lower * in.stride}, axis,
+               {out + upper * stride, out + lower * stride});
   }
 }
 
@@ -94,8 +111,8 @@ LS_AVX2 inline __m256i EightDown(const uint8_t* in, size_t stride, const Weights
 
 LS_AVX2 void Down(const uint8_t* in, const Weights& weights, int width, uint8_t* out) {
   const size_t stride = FourByteStride(width);
-  const __m256i drop_fourth = _mm256_broadcastsi128_si256(
-      _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
+  const __m256i drop_fourth =
+      _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));
   const __m256i close_up = _mm256_setr_epi32(0, 1, 2, 4, 5, 6, 3, 7);
   for (int x = 0; x < width; x += 8) {
     const __m256i four = EightDown(in + x * 4, stride, weights);

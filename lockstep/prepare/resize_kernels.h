@@ -22,15 +22,24 @@ struct Weights {
   int taps = 0, bits = 0;
 };
 
-inline constexpr int kAcrossMultiple = 4, kDownMultiple = 2;  // of taps
+// Across, 16 bytes are loaded at once, which are five pixels: 2, 4 or 6 weights (the sixth is zero), or a multiple of
+// four.
+inline Taps TapsAcross(int most) {
+  const int stored = most <= 2 ? 2 : most == 5 ? 6 : (most + 3) / 4 * 4;
+  return {stored, most == 5 ? 5 : stored};
+}
+// Down, two rows are weighed at once.
+inline Taps TapsDown(int most) { return {(most + 1) / 2 * 2, (most + 1) / 2 * 2}; }
+inline constexpr int kSpareRows = 2;  // of weight 0, behind the last
+
 inline size_t FourByteStride(int width) { return (static_cast<size_t>(width) * 4 + 63) / 64 * 64; }
 
 struct ResizeKernels {
   const char* name;
-  // Three-byte rows, each scaled by `axis` (taps: a multiple of four) into four-byte rows of FourByteStride. Reads up to
+  // Three-byte rows, each scaled by `axis` (TapsAcross) into four-byte rows of FourByteStride. Reads up to
   // 16 bytes behind the last pixel of a row.
   void (*across)(Rows in, const Axis& axis, uint8_t* out);
-  // One row of `width` three-byte pixels: the sum of `taps` (even) four-byte rows from `in`, weighed.
+  // One row of `width` three-byte pixels: the sum of taps (TapsDown) four-byte rows from `in`, weighed.
   void (*down)(const uint8_t* in, const Weights& weights, int width, uint8_t* out);
 };
 

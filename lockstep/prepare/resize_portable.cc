@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -27,18 +28,23 @@ void AcrossRow(const uint8_t* in, const Axis& axis, uint8_t* out) {
 
 void Across(Rows in, const Axis& axis, uint8_t* out) {
   for (int y = 0; y < in.count; ++y)
-    AcrossRow(in.data + static_cast<size_t>(y) * in.stride, axis, out + static_cast<size_t>(y) * FourByteStride(axis.count()));
+    AcrossRow(in.data + static_cast<size_t>(y) * in.stride, axis,
+              out + static_cast<size_t>(y) * FourByteStride(axis.count()));
 }
 
+// By blocks of sixteen pixels, the rows one after the other: loops that compilers turn into vector code.
 void Down(const uint8_t* in, const Weights& weights, int width, uint8_t* out) {
+  constexpr int kBlock = 64;
   const size_t stride = FourByteStride(width);
-  for (int x = 0; x < width; ++x) {
-    for (int channel = 0; channel < 3; ++channel) {
-      const uint8_t* sample = in + x * 4 + channel;
-      int sum = Half(weights.bits);
-      for (int i = 0; i < weights.taps; ++i, sample += stride) sum += *sample * weights.values[i];
-      out[x * 3 + channel] = static_cast<uint8_t>(sum >> weights.bits);
-    }
+  for (int x = 0; x < width; x += kBlock / 4, in += kBlock) {
+    std::array<int, kBlock> sums;
+    sums.fill(Half(weights.bits));
+    const uint8_t* row = in;
+    for (int i = 0; i < weights.taps; ++i, row += stride)
+      for (size_t k = 0; k < kBlock; ++k) sums[k] += row[k] * weights.values[i];
+    for (int k = 0; k < std::min(kBlock / 4, width - x); ++k, out += 3)
+      for (int channel = 0; channel < 3; ++channel)
+        out[channel] = static_cast<uint8_t>(sums[static_cast<size_t>(k * 4 + channel)] >> weights.bits);
   }
 }
 

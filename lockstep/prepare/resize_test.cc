@@ -12,7 +12,9 @@ namespace lockstep::prepare {
 namespace {
 
 // The formula of axis.h once more, in floating point, with a byte between the passes.
-double Weight(int in, double centre, double support) { return std::max(0.0, 1 - std::abs(in + 0.5 - centre) / support); }
+double Weight(int in, double centre, double support) {
+  return std::max(0.0, 1 - std::abs(in + 0.5 - centre) / support);
+}
 
 std::vector<double> Along(const std::vector<double>& line, int scaled) {
   const int in = static_cast<int>(line.size());
@@ -70,10 +72,9 @@ std::vector<uint8_t> Resized(const std::vector<uint8_t>& rgb, const Size& from, 
 }
 
 const std::vector<std::pair<Size, Size>>& Cases() {
-  static const std::vector<std::pair<Size, Size>> cases = {{{100, 80}, {224, 224}}, {{300, 290}, {224, 224}},
-                                                           {{500, 375}, {64, 96}},  {{1, 1}, {17, 5}},
-                                                           {{3, 2}, {224, 1}},      {{37, 640}, {30, 31}},
-                                                           {{224, 224}, {224, 224}}, {{900, 5}, {7, 7}}};
+  static const std::vector<std::pair<Size, Size>> cases = {
+      {{100, 80}, {224, 224}}, {{300, 290}, {224, 224}}, {{500, 375}, {64, 96}},   {{1, 1}, {17, 5}},
+      {{3, 2}, {224, 1}},      {{37, 640}, {30, 31}},    {{224, 224}, {224, 224}}, {{900, 5}, {7, 7}}};
   return cases;
 }
 
@@ -118,7 +119,8 @@ TEST(Resize, WithoutScalingNothingChanges) {
 
 TEST(Resize, AFlipIsTheMirrorOfTheRows) {
   const std::vector<uint8_t> rgb = TestPixels(100, 50, 3);
-  const std::vector<uint8_t> plain = Resized(rgb, {100, 50}, {30, 20}), flipped = Resized(rgb, {100, 50}, {30, 20}, true);
+  const std::vector<uint8_t> plain = Resized(rgb, {100, 50}, {30, 20}),
+                             flipped = Resized(rgb, {100, 50}, {30, 20}, true);
   for (size_t y = 0; y < 20; ++y)
     for (size_t x = 0; x < 30; ++x)
       for (size_t c = 0; c < 3; ++c) EXPECT_EQ(flipped[(y * 30 + x) * 3 + c], plain[(y * 30 + 29 - x) * 3 + c]);

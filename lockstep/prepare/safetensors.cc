@@ -11,9 +11,18 @@ struct Type {
   std::string_view name, numpy;
   uint64_t bytes;
 };
-constexpr std::array<Type, 13> kTypes = {{{"F64", "<f8", 8}, {"F32", "<f4", 4}, {"F16", "<f2", 2}, {"BF16", "bfloat16", 2},
-                                          {"I64", "<i8", 8}, {"I32", "<i4", 4}, {"I16", "<i2", 2}, {"I8", "|i1", 1},
-                                          {"U64", "<u8", 8}, {"U32", "<u4", 4}, {"U16", "<u2", 2}, {"U8", "|u1", 1},
+constexpr std::array<Type, 13> kTypes = {{{"F64", "<f8", 8},
+                                          {"F32", "<f4", 4},
+                                          {"F16", "<f2", 2},
+                                          {"BF16", "bfloat16", 2},
+                                          {"I64", "<i8", 8},
+                                          {"I32", "<i4", 4},
+                                          {"I16", "<i2", 2},
+                                          {"I8", "|i1", 1},
+                                          {"U64", "<u8", 8},
+                                          {"U32", "<u4", 4},
+                                          {"U16", "<u2", 2},
+                                          {"U8", "|u1", 1},
                                           {"BOOL", "|b1", 1}}};
 
 using Parsed = nlohmann::json;

@@ -33,8 +33,10 @@ absl::StatusOr<std::unique_ptr<Source>> OpenSource(const SourceSpec& spec) {
   if (extension == ".mdb" || extension == ".lmdb") return OpenLmdb(spec.path);
   if (extension == ".npy") return OpenNpy(spec.path);
   if (extension == ".safetensors") return OpenSafetensors(spec.path, spec.tensor);
-  if (extension == ".bin" || extension == ".tokens") return OpenTokens(spec.path, spec.token_bytes, spec.tokens_per_item);
-  return InvalidArgument("{}: expected a directory of images, .tar, .mdb, .npy, .safetensors, .bin or .tokens", spec.path);
+  if (extension == ".bin" || extension == ".tokens")
+    return OpenTokens(spec.path, spec.token_bytes, spec.tokens_per_item);
+  return InvalidArgument("{}: expected a directory of images, .tar, .mdb, .npy, .safetensors, .bin or .tokens",
+                         spec.path);
 }
 
 }  // namespace lockstep::prepare

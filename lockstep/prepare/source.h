@@ -1,7 +1,7 @@
-// A data set: items that are read by number, from any thread. What an item is, `format()` says: the bytes of an image file,
-// an array of one shape, or a window of tokens. Opening reads names and places, never the items; no file stays open (a
-// set may have more shards than a process may have files), nothing is mapped: a file that shrinks or vanishes is an
-// error of the item that was to be read, with its path, and nothing else.
+// A data set: items that are read by number, from any thread. What an item is, `format()` says: the bytes of an image
+// file, an array of one shape, or a window of tokens. Opening reads names and places, never the items; no file stays
+// open (a set may have more shards than a process may have files), nothing is mapped: a file that shrinks or vanishes
+// is an error of the item that was to be read, with its path, and nothing else.
 //
 //   LS_ASSIGN_OR_RETURN(std::unique_ptr<Source> source, OpenSource({.path = "/data/train"}));
 //   Buffer bytes;
@@ -22,15 +22,15 @@ enum class ItemKind : uint8_t { kImage, kArray, kTokens };
 
 struct ItemFormat {
   ItemKind kind = ItemKind::kImage;
-  std::string dtype;            // of arrays and tokens, as NumPy writes it: "<f4", "|u1", "<u2"
-  std::vector<int64_t> shape;   // of one item, likewise
-  uint64_t bytes = 0;           // of one item, likewise
+  std::string dtype;           // of arrays and tokens, as NumPy writes it: "<f4", "|u1", "<u2"
+  std::vector<int64_t> shape;  // of one item, likewise
+  uint64_t bytes = 0;          // of one item, likewise
   bool operator==(const ItemFormat&) const = default;
 };
 
 struct Item {
-  std::string key;      // unique within the set, the same wherever the set lies
-  int64_t label = -1;   // the number of its class; -1: none
+  std::string key;     // unique within the set, the same wherever the set lies
+  int64_t label = -1;  // the number of its class; -1: none
 };
 
 class Source {
@@ -53,7 +53,8 @@ class Source {
 };
 
 struct SourceSpec {
-  std::string path = {};         // a directory of images, a .tar or a directory of them, .npy, .safetensors, .mdb, .bin/.tokens
+  std::string path =
+      {};  // a directory of images, a .tar or a directory of them, .npy, .safetensors, .mdb, .bin/.tokens
   std::string tensor = {};       // of a safetensors file with several
   int token_bytes = 2;           // of a token file: 2 or 4
   uint64_t tokens_per_item = 0;  // likewise; an item holds one more, the target of its last token

@@ -51,7 +51,8 @@ std::string ReadItem(const Source& source, uint64_t index) {
 using Folder = Directory;
 
 TEST_F(Folder, ClassesAndFilesAreInOrder) {
-  for (const char* name : {"dog/b.JPG", "dog/a.png", "cat/x/1.jpeg", "cat/2.webp", "cat/notes.txt", "stray.jpg"}) Write(name, name);
+  for (const char* name : {"dog/b.JPG", "dog/a.png", "cat/x/1.jpeg", "cat/2.webp", "cat/notes.txt", "stray.jpg"})
+    Write(name, name);
   const auto source = Open({.path = root_});
   ASSERT_EQ(source->size(), 4U);
   EXPECT_EQ(source->classes(), (std::vector<std::string>{"cat", "dog"}));
@@ -85,7 +86,10 @@ std::string TarEntry(const std::string& name, const std::string& content, char t
   block.replace(0, std::min<size_t>(name.size(), 100), name.substr(0, 100));
   block.replace(124, 11, fmt::format("{:011o}", content.size()));
   block[156] = type;
-  block.replace(257, 8, std::string("ustar\0" "00", 8));
+  block.replace(257, 8,
+                std::string("ustar\0"
+                            "00",
+                            8));
   block.replace(148, 8, "        ");
   unsigned sum = 0;
   for (const char c : block) sum += static_cast<uint8_t>(c);
@@ -97,9 +101,9 @@ const std::string kTarEnd(1024, '\0');
 using Tar = Directory;
 
 TEST_F(Tar, NeighboursOfOneNameAreASample) {
-  const std::string path = Write("a.tar", TarEntry("d/", "", '5') + TarEntry("d/1.jpg", "one") + TarEntry("d/1.cls", "7\n") +
-                                              TarEntry("d/2.cls", "3") + TarEntry("d/2.seg.png", "two") +
-                                              TarEntry("d/3.txt", "three") + kTarEnd);
+  const std::string path = Write("a.tar", TarEntry("d/", "", '5') + TarEntry("d/1.jpg", "one") +
+                                              TarEntry("d/1.cls", "7\n") + TarEntry("d/2.cls", "3") +
+                                              TarEntry("d/2.seg.png", "two") + TarEntry("d/3.txt", "three") + kTarEnd);
   const auto source = Open({.path = path});
   ASSERT_EQ(source->size(), 2U);
   EXPECT_EQ(source->item(0).label, 7);
@@ -131,7 +135,8 @@ TEST_F(Tar, WhatIsDamagedIsSaidWithItsPlace) {
   EXPECT_THAT(ErrorOf({.path = Write("cut.tar", good.substr(0, 2000))}), HasSubstr("it is truncated"));
   EXPECT_THAT(ErrorOf({.path = Write("head.tar", good.substr(0, 1300))}), HasSubstr("the end of the file"));
   EXPECT_THAT(ErrorOf({.path = Write("text.tar", std::string(2000, 'x'))}), HasSubstr("no tar archive"));
-  EXPECT_THAT(ErrorOf({.path = Write("label.tar", TarEntry("1.jpg", "") + TarEntry("1.cls", "seven"))}), HasSubstr("expected a number"));
+  EXPECT_THAT(ErrorOf({.path = Write("label.tar", TarEntry("1.jpg", "") + TarEntry("1.cls", "seven"))}),
+              HasSubstr("expected a number"));
 }
 
 TEST_F(Tar, AShardThatShrinksIsAnErrorOfItsItem) {
@@ -167,7 +172,8 @@ std::string Npy(const std::string& dict, const std::string& data) {
 }
 
 TEST_F(RecordFile, RowsOfAnArrayAreItems) {
-  const auto source = Open({.path = Write("a.npy", Npy("{'descr': '<u2', 'fortran_order': False, 'shape': (3, 2), }", "aabbccddeeff"))});
+  const auto source = Open(
+      {.path = Write("a.npy", Npy("{'descr': '<u2', 'fortran_order': False, 'shape': (3, 2), }", "aabbccddeeff"))});
   ASSERT_EQ(source->size(), 3U);
   EXPECT_EQ(source->format(), (ItemFormat{ItemKind::kArray, "<u2", {2}, 4}));
   EXPECT_EQ(ReadItem(*source, 1), "ccdd");
@@ -179,10 +185,12 @@ TEST_F(RecordFile, ArraysThatCannotBeReadAreRefused) {
     return ErrorOf({.path = Write("b.npy", Npy(dict, data))});
   };
   EXPECT_THAT(error("{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", "aaaa"), HasSubstr("little-endian"));
-  EXPECT_THAT(error("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "aaaa"), HasSubstr("elements of type |O"));
+  EXPECT_THAT(error("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "aaaa"),
+              HasSubstr("elements of type |O"));
   EXPECT_THAT(error("{'descr': '<f4', 'fortran_order': True, 'shape': (1, 1), }", "aaaa"), HasSubstr("fortran_order"));
   EXPECT_THAT(error("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", "aaaa"), HasSubstr("truncated"));
-  EXPECT_THAT(error("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 99999999999, 99999999999), }", ""), HasSubstr("items of more than"));
+  EXPECT_THAT(error("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 99999999999, 99999999999), }", ""),
+              HasSubstr("items of more than"));
   EXPECT_THAT(error("{'descr': '<f4', 'fortran_order': False, 'shape': (), }", "aaaa"), HasSubstr("single number"));
   EXPECT_THAT(ErrorOf({.path = Write("c.npy", "nonsense and more")}), HasSubstr("no .npy"));
 }
@@ -194,14 +202,16 @@ std::string Safetensors(const std::string& json, const std::string& data) {
 }
 
 TEST_F(RecordFile, RowsOfATensorAreItems) {
-  const std::string json = R"({"__metadata__":{"a":"b"},"x":{"dtype":"U8","shape":[2,3],"data_offsets":[0,6]},"y":{"dtype":"F32","shape":[1],"data_offsets":[6,10]}})";
+  const std::string json =
+      R"({"__metadata__":{"a":"b"},"x":{"dtype":"U8","shape":[2,3],"data_offsets":[0,6]},"y":{"dtype":"F32","shape":[1],"data_offsets":[6,10]}})";
   const std::string path = Write("a.safetensors", Safetensors(json, "abcdef0123"));
   const auto source = Open({.path = path, .tensor = "x"});
   ASSERT_EQ(source->size(), 2U);
   EXPECT_EQ(ReadItem(*source, 1), "def");
   EXPECT_THAT(ErrorOf({.path = path}), HasSubstr("several tensors"));
   EXPECT_THAT(ErrorOf({.path = path, .tensor = "z"}), HasSubstr("no tensor \"z\""));
-  EXPECT_THAT(ErrorOf({.path = Write("b.safetensors", Safetensors(json, "abc")), .tensor = "x"}), HasSubstr("truncated"));
+  EXPECT_THAT(ErrorOf({.path = Write("b.safetensors", Safetensors(json, "abc")), .tensor = "x"}),
+              HasSubstr("truncated"));
   EXPECT_THAT(ErrorOf({.path = Write("c.safetensors", "12345678")}), HasSubstr("a header of"));
 }
 
@@ -216,7 +226,8 @@ TEST_F(RecordFile, TokensComeInWindowsThatShareOne) {
   std::vector<int64_t> tokens(5);
   WidenTokens(bytes.bytes(), 2, tokens);
   EXPECT_EQ(tokens, (std::vector<int64_t>{4, 5, 6, 7, 8}));
-  EXPECT_THAT(ErrorOf({.path = Write("odd.bin", "12345"), .tokens_per_item = 1}), HasSubstr("no whole number of tokens"));
+  EXPECT_THAT(ErrorOf({.path = Write("odd.bin", "12345"), .tokens_per_item = 1}),
+              HasSubstr("no whole number of tokens"));
   EXPECT_THAT(ErrorOf({.path = path, .tokens_per_item = 10}), HasSubstr("an item takes"));
   EXPECT_THAT(ErrorOf({.path = path}), HasSubstr("tokens per item"));
   fs::resize_file(path, 9);

@@ -154,7 +154,8 @@ absl::StatusOr<bool> Lister::Next() {
   if (notes_.size && !of_next) bytes = notes_.size;
   if (type >= '1' && type <= '6') bytes = 0;  // links, devices and folders have no content
   if (!bytes) return Wrong("a damaged size");
-  if (*bytes > file_.size() - at_ - kBlock) return Wrong("a member that goes beyond the end of the file: it is truncated");
+  if (*bytes > file_.size() - at_ - kBlock)
+    return Wrong("a member that goes beyond the end of the file: it is truncated");
   LS_RETURN_IF_ERROR(Take(block, *bytes));
   at_ += kBlock + (*bytes + kBlock - 1) / kBlock * kBlock;
   at_ = std::min(at_, file_.size());  // the padding of the last member may be missing

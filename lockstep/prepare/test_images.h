@@ -26,7 +26,8 @@ inline std::vector<uint8_t> TestPixels(int width, int height, int channels) {
   for (int y = 0; y < height; ++y)
     for (int x = 0; x < width; ++x)
       for (int c = 0; c < channels; ++c)
-        pixels.push_back(static_cast<uint8_t>((x * (3 + c) + y * (5 - c) + static_cast<int>(random() % 60)) / (1 + c % 2)));
+        pixels.push_back(
+            static_cast<uint8_t>((x * (3 + c) + y * (5 - c) + static_cast<int>(random() % 60)) / (1 + c % 2)));
   return pixels;
 }
 

@@ -1,6 +1,6 @@
 // The tile index: where each restart interval of a baseline JPEG begins, in an APP11 marker of the JPEG itself
-// (docs/formats/tiles.md). An interval is a tile of a few minimum coded units (MCUs) in one row of them; with the index a
-// decoder reads only the tiles that a crop touches, and gets the same pixels bit for bit.
+// (docs/formats/tiles.md). An interval is a tile of a few minimum coded units (MCUs) in one row of them; with the index
+// a decoder reads only the tiles that a crop touches, and gets the same pixels bit for bit.
 //
 //   LS_ASSIGN_OR_RETURN(const TileIndex index, ParseTileIndex(jpeg, head));
 //   if (AssembleTiles(jpeg, head, index, crop, small)) ... decode `small`, a JPEG of its own
@@ -17,9 +17,9 @@ inline constexpr uint8_t kTileMarker = 0xEB;  // APP11
 bool IsTileMarker(Bytes content);
 
 struct TileIndex {
-  int across = 0, down = 0;         // tiles in a row, rows of tiles (one MCU high)
-  int mcus = 0;                     // of a tile: the restart interval
-  std::vector<uint32_t> begin;      // across * down + 1 offsets in the file: tiles and the end, markers included
+  int across = 0, down = 0;     // tiles in a row, rows of tiles (one MCU high)
+  int mcus = 0;                 // of a tile: the restart interval
+  std::vector<uint32_t> begin;  // across * down + 1 offsets in the file: tiles and the end, markers included
 };
 
 // The content of the marker for tiles of these lengths (each with the two bytes of the marker behind it).

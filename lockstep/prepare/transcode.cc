@@ -9,7 +9,7 @@ namespace lockstep::prepare {
 namespace {
 
 constexpr int kWanted = 4, kWidest = 8;
-constexpr int kMostTiles = 16'000;        // three bytes of length each must fit into one marker
+constexpr int kMostTiles = 16'000;  // three bytes of length each must fit into one marker
 constexpr size_t kMostMarker = 65'533;
 constexpr int kMaxScans = 200;
 
@@ -83,7 +83,8 @@ void Transcoder::Copy() {
   jpeg_finish_decompress(&in);
 }
 
-// Lengths of the intervals, each with the marker behind it. Within entropy-coded data 0xFF is followed by 0, or is a marker.
+// Lengths of the intervals, each with the marker behind it. Within entropy-coded data 0xFF is followed by 0, or is a
+// marker.
 std::vector<uint32_t> FindTiles(Bytes jpeg, size_t begin) {
   std::vector<uint32_t> lengths;
   for (size_t at = begin; at + 1 < jpeg.size();) {
@@ -123,7 +124,7 @@ int TileWidth(const Size& mcus) {
   int best = 1;
   for (int width = 2; width <= kWidest; ++width)
     if (mcus.width % width == 0 && (best == 1 || std::abs(width - kWanted) < std::abs(best - kWanted))) best = width;
-  while (best < mcus.width && static_cast<int64_t>(mcus.width / best) * mcus.height > kMostTiles) {
+  while (best<mcus.width&& static_cast<int64_t>(mcus.width / best) * mcus.height> kMostTiles) {
     do ++best;
     while (mcus.width % best != 0);
   }
@@ -131,7 +132,8 @@ int TileWidth(const Size& mcus) {
 }
 
 absl::Status AddTileIndex(Bytes jpeg, const JpegHead& head, Buffer& out) {
-  if (head.size.height > kMostTiles) return MakeError(absl::StatusCode::kUnimplemented, "it is too high for a tile index");
+  if (head.size.height > kMostTiles)
+    return MakeError(absl::StatusCode::kUnimplemented, "it is too high for a tile index");
   Transcoder work;
   work.jpeg = jpeg;
   work.interval = TileWidth(head.mcus());
@@ -142,7 +144,8 @@ absl::Status AddTileIndex(Bytes jpeg, const JpegHead& head, Buffer& out) {
   const Size mcus = plain.mcus();
   const std::vector<uint32_t> lengths = FindTiles(written, plain.entropy_at);
   const int across = mcus.width / work.interval;
-  if (plain.progressive || plain.mcu != head.mcu || lengths.size() != static_cast<size_t>(across) * static_cast<size_t>(mcus.height))
+  if (plain.progressive || plain.mcu != head.mcu ||
+      lengths.size() != static_cast<size_t>(across) * static_cast<size_t>(mcus.height))
     return MakeError(absl::StatusCode::kUnimplemented, "its layout of components has no tile index");
   return Insert(written, plain, RenderTileIndex(across, mcus.height, work.interval, lengths), out);
 }

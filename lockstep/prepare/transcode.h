@@ -6,11 +6,12 @@
 
 namespace lockstep::prepare {
 
-// MCUs of a tile for rows of so many: the divisor of them that is nearest to four and at most eight, else one; larger where
-// the index would not fit into its marker.
+// MCUs of a tile for rows of so many: the divisor of them that is nearest to four and at most eight, else one; larger
+// where the index would not fit into its marker.
 int TileWidth(const Size& mcus);
 
-// kUnimplemented: no index can be made of it (why, says the text); kDataLoss: it is damaged, and would not stay the same.
+// kUnimplemented: no index can be made of it (why, says the text); kDataLoss: it is damaged, and would not stay the
+// same.
 absl::Status AddTileIndex(Bytes jpeg, const JpegHead& head, Buffer& out);
 
 }  // namespace lockstep::prepare

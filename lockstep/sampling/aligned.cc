@@ -38,8 +38,10 @@ const AlignedOrders::Window* AlignedOrders::ChoosePartner(const EpochStart& star
   for (const Window& window : windows_) {
     if (!MayCouple(window, start, begin + steps)) continue;
     const double both = std::min(window.End(), begin + steps) - begin;
-    const auto common = std::count_if(window.order.begin(), window.order.end(), [&](Item item) { return wanted[item]; });
-    const double shared = static_cast<double>(common) * both / std::max(steps, window.End() - static_cast<double>(window.begin));
+    const auto common =
+        std::count_if(window.order.begin(), window.order.end(), [&](Item item) { return wanted[item]; });
+    const double shared =
+        static_cast<double>(common) * both / std::max(steps, window.End() - static_cast<double>(window.begin));
     if (shared > most) {
       most = shared;
       best = &window;
@@ -61,22 +63,23 @@ std::vector<Item> AlignedOrders::Make(const EpochStart& start) {
   Forget(begin);
   std::vector<bool> wanted(options_.universe);
   for (const Item item : start.items) wanted[item] = true;
-  Rng rng(Hash(options_.seed, start.epoch, start.had, static_cast<uint64_t>(start.job)));
-  Window window{.job = start.job, .begin = start.now, .rate = start.rate, .root = windows_made_, .number = windows_made_};
+  Rng rng(KeyOf(Purpose::kEpoch, options_.seed, start.epoch, start.had, static_cast<uint64_t>(start.job)));
+  Window window{
+      .job = start.job, .begin = start.now, .rate = start.rate, .root = windows_made_, .number = windows_made_};
   ++windows_made_;
   if (const Window* partner = ChoosePartner(start, wanted)) {
     std::vector<bool> in_partner(options_.universe);
     for (const Item item : partner->order) in_partner[item] = true;
     const double end = begin + static_cast<double>(start.items.size()) / start.rate;
     const Span both{begin, std::min(end, partner->End())};
-    window.order = Couple({.items = start.items,
-                           .wanted = wanted,
-                           .in_partner = in_partner,
-                           .partner = partner->order,
-                           .own = PlacesWithin(both, begin, start.rate, start.items.size()),
-                           .theirs = PlacesWithin(both, static_cast<double>(partner->begin), partner->rate,
-                                                  partner->order.size())},
-                          rng);
+    window.order = Couple(
+        {.items = start.items,
+         .wanted = wanted,
+         .in_partner = in_partner,
+         .partner = partner->order,
+         .own = PlacesWithin(both, begin, start.rate, start.items.size()),
+         .theirs = PlacesWithin(both, static_cast<double>(partner->begin), partner->rate, partner->order.size())},
+        rng);
     window.root = partner->root;
     const bool within = partner->number == partner->root && end <= partner->End();
     const auto [entry, fresh] = in_tree_.try_emplace({window.root, start.job}, within);

@@ -37,7 +37,7 @@ class AlignedOrders final : public Orders {
   const Window* ChoosePartner(const EpochStart& start, const std::vector<bool>& wanted) const;
 
   SamplerOptions options_;
-  std::deque<Window> windows_;  // that may still run; partners of those to come
+  std::deque<Window> windows_;                        // that may still run; partners of those to come
   std::map<std::pair<uint64_t, int>, bool> in_tree_;  // (root, job): whether all its epochs there lie within the root
   uint64_t windows_made_ = 0;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <optional>
 #include <vector>
 
@@ -68,6 +69,11 @@ std::vector<Row> Constraints(const FeedMachine& machine, const FeedData& data, d
   return rows;
 }
 
+double Used(const FeedData& data, const CacheSplit& split) {
+  const auto bytes = CacheBytes(data);
+  return std::inner_product(bytes.begin(), bytes.end(), split.shares.begin(), 0.0);
+}
+
 }  // namespace
 
 CacheSplit BestSplit(const FeedMachine& machine, const FeedData& data, double cache_capacity) {
@@ -90,7 +96,8 @@ CacheSplit BestSplit(const FeedMachine& machine, const FeedData& data, double ca
     Shares shares{};
     for (size_t form = 0; form < kForms; ++form) shares[form] = std::clamp((*point)[form], 0.0, 1.0);
     const CacheSplit split = RateOf(machine, data, shares);
-    if (split.rate > best.rate * (1 + 1e-9)) best = split;
+    const bool same = std::abs(split.rate / best.rate - 1) < 1e-9;
+    if (split.rate > best.rate * (1 + 1e-9) || (same && Used(data, split) < Used(data, best))) best = split;
   } while (std::prev_permutation(chosen.begin(), chosen.end()));
   return best;
 }

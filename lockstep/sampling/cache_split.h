@@ -1,6 +1,6 @@
 // What to keep in a cache of so many bytes: encoded, decoded or augmented items, and how fast jobs are fed then.
-// A sample of class c (from storage, or from the cache in one of the forms) needs a_cr seconds of resource r; of a share
-// f_c of each, the rate is limited by the busiest resource, for time adds up within one:
+// A sample of class c (from storage, or from the cache in one of the forms) needs a_cr seconds of resource r; of a
+// share f_c of each, the rate is limited by the busiest resource, for time adds up within one:
 //     rate = 1 / max_r Σ_c f_c·a_cr        (samples/s; docs/models/feed.md)
 // The best f is a linear programme, solved exactly. Pure. Cost: some ten microseconds.
 //
@@ -27,7 +27,7 @@ std::string_view NameOf(Resource resource);
 struct FeedMachine {
   double cores = 1;
   double storage_bytes = 0, network_bytes = 0, cache_bytes = 0, pcie_bytes = 0;  // a second
-  double gpu_samples = 0;                                                       // ingested a second, of all jobs
+  double gpu_samples = 0;                                                        // ingested a second, of all jobs
 };
 
 struct FeedData {

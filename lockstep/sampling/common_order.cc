@@ -10,7 +10,7 @@ namespace lockstep::sampling {
 std::vector<Item> CommonOrders::Make(const EpochStart& start) {
   const double steps = std::max(1.0, static_cast<double>(start.items.size()) / start.rate);
   const Lap lap = laps_.Begin({.job = start.job, .steps = steps, .now = start.now});
-  const Permutation order(options_.universe, Hash(options_.seed, lap.number));
+  const Permutation order(options_.universe, KeyOf(Purpose::kLap, options_.seed, lap.number));
   std::vector<std::pair<uint64_t, Item>> placed;
   placed.reserve(start.items.size());
   for (const Item item : start.items) {

@@ -13,6 +13,8 @@ class CommonOrders final : public Orders {
   explicit CommonOrders(const SamplerOptions& options) : options_(options), laps_(options.universe) {}
   std::vector<Item> Make(const EpochStart& start) override;
   void Leave(int job) override { laps_.Leave(job); }
+  uint64_t LastLap() const override { return laps_.last(); }
+  void BeginBehind(uint64_t lap) override { laps_.BeginBehind(lap); }
 
  private:
   SamplerOptions options_;

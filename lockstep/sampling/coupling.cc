@@ -63,7 +63,8 @@ class Draft {
 
   int64_t TargetCount() {
     const auto marked = static_cast<int64_t>(matches_.size() + common_.size());
-    const Hypergeometric theirs{static_cast<int64_t>(in_.partner.size()), marked, static_cast<int64_t>(in_.theirs.size())};
+    const Hypergeometric theirs{static_cast<int64_t>(in_.partner.size()), marked,
+                                static_cast<int64_t>(in_.theirs.size())};
     const Hypergeometric own{static_cast<int64_t>(in_.items.size()), marked, static_cast<int64_t>(in_.own.size())};
     return SameQuantile(theirs, static_cast<int64_t>(matches_.size()), own, rng_);
   }
@@ -111,8 +112,7 @@ class Draft {
     }
     std::sort(places.begin(), places.end());
     size_t next = 0;
-    for (size_t i = 0; i < places.size(); ++i)
-      order_[places[i]] = is_match[i] ? matches_[next++].item : Take(common_);
+    for (size_t i = 0; i < places.size(); ++i) order_[places[i]] = is_match[i] ? matches_[next++].item : Take(common_);
   }
 
   // The rest of the shared places to foreign items; all that is left then to the others.

@@ -17,8 +17,8 @@ struct Hypergeometric {
   std::vector<double> Chances() const;  // of Least()..Most()
 };
 
-// A draw of `to` at the same quantile as `value` is of `from`: it has the law of `to` if `value` has that of `from`, and
-// is near to it, the same if both laws are the same. Requires from.Least() <= value <= from.Most().
+// A draw of `to` at the same quantile as `value` is of `from`: it has the law of `to` if `value` has that of `from`,
+// and is near to it, the same if both laws are the same. Requires from.Least() <= value <= from.Most().
 int64_t SameQuantile(const Hypergeometric& from, int64_t value, const Hypergeometric& to, Rng& rng);
 
 // The places [begin, end) of an order that run at the same time as [begin, end) of another.
@@ -27,8 +27,8 @@ struct Shared {
   size_t size() const { return end - begin; }
 };
 
-// An order of `items` (ascending), uniform if `partner` is, that has as much of it as uniformity allows at the places that
-// run at the same time. `in_partner`: of the items, which the partner has.
+// An order of `items` (ascending), uniform if `partner` is, that has as much of it as uniformity allows at the places
+// that run at the same time. `in_partner`: of the items, which the partner has.
 struct Coupling {
   std::span<const Item> items;
   const std::vector<bool>& wanted;      // of the universe: the items

@@ -14,7 +14,8 @@ namespace lockstep::sampling {
 
 class DependentSampler final : public Sampler {
  public:
-  explicit DependentSampler(const SamplerOptions& options) : needs_(options.universe), rng_(Hash(options.seed, 0)) {}
+  explicit DependentSampler(const SamplerOptions& options)
+      : needs_(options.universe), rng_(KeyOf(Purpose::kStep, options.seed, 0)) {}
   void Begin(const EpochStart& start) override;
   void Leave(int job) override;
   void Draw(std::span<const int> takers, std::span<Item> picks) override;
@@ -33,7 +34,7 @@ class DependentSampler final : public Sampler {
 
   NeedTable needs_;
   Rng rng_;
-  std::vector<std::vector<Item>> left_;   // by job
+  std::vector<std::vector<Item>> left_;    // by job
   std::vector<std::vector<uint32_t>> at_;  // by job: where in left_ an item of the universe is
   std::list<Levels> groups_;               // the latest first
 };

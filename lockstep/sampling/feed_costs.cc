@@ -20,14 +20,14 @@ absl::Status Validate(const FeedMachine& machine, const FeedData& data) {
     double value;
     bool may_be_zero;
   };
-  for (const Field& field : {Field{"cores", machine.cores, false}, Field{"storage", machine.storage_bytes, true},
-                             Field{"network", machine.network_bytes, true}, Field{"cache", machine.cache_bytes, true},
-                             Field{"pcie", machine.pcie_bytes, true}, Field{"gpu", machine.gpu_samples, true},
-                             Field{"samples", data.samples, false}, Field{"encoded bytes", data.encoded_bytes, false},
-                             Field{"decoded bytes", data.decoded_bytes, false},
-                             Field{"augmented bytes", data.augmented_bytes, false},
-                             Field{"decode time", data.decode_s, false}, Field{"augment time", data.augment_s, true},
-                             Field{"uses", data.uses, false}}) {
+  for (const Field& field :
+       {Field{"cores", machine.cores, false}, Field{"storage", machine.storage_bytes, true},
+        Field{"network", machine.network_bytes, true}, Field{"cache", machine.cache_bytes, true},
+        Field{"pcie", machine.pcie_bytes, true}, Field{"gpu", machine.gpu_samples, true},
+        Field{"samples", data.samples, false}, Field{"encoded bytes", data.encoded_bytes, false},
+        Field{"decoded bytes", data.decoded_bytes, false}, Field{"augmented bytes", data.augmented_bytes, false},
+        Field{"decode time", data.decode_s, false}, Field{"augment time", data.augment_s, true},
+        Field{"uses", data.uses, false}}) {
     if (!(field.value >= 0 && field.value < 1e18) || (field.value == 0 && !field.may_be_zero))
       return InvalidArgument("{}: expected a number {}, found {}", field.name,
                              field.may_be_zero ? "of 0 or more" : "above 0", field.value);

@@ -10,7 +10,7 @@
 namespace lockstep::sampling {
 namespace {
 
-constexpr uint64_t kMostOrdered = uint64_t{1} << 27;     // items of a data set whose orders are held in memory
+constexpr uint64_t kMostOrdered = uint64_t{1} << 27;    // items of a data set whose orders are held in memory
 constexpr uint64_t kMostRehearsed = uint64_t{1} << 18;  // taken in one rehearsal
 
 // Every k-th item, by chance, of sets that are too large to rehearse whole.
@@ -22,6 +22,14 @@ ItemSet Thin(const ItemSet& set, uint64_t k) {
     kept.push_back({id, id});
   }
   return ItemSet(kept);
+}
+
+// Common orders are worth some loads: a job goes on with them exactly, from a few numbers.
+Policy BestToResume(const Rehearsal& rehearsal) {
+  constexpr double kWorth = 1.02;
+  const Policy best = rehearsal.Best();
+  const auto common = static_cast<double>(rehearsal.Of(Policy::kCommon));
+  return common <= kWorth * static_cast<double>(rehearsal.Of(best)) ? Policy::kCommon : best;
 }
 
 }  // namespace
@@ -54,9 +62,9 @@ absl::StatusOr<std::unique_ptr<Group>> Group::Create(GroupOptions options) {
 absl::StatusOr<Group::Member> Group::MakeMember(int job, GroupJob spec) const {
   if (members_.contains(job)) return MakeError(absl::StatusCode::kAlreadyExists, fmt::format("job {} is in", job));
   if (!(spec.rate > 0)) return InvalidArgument("job {}: a rate of {} items a step", job, spec.rate);
-  LS_ASSIGN_OR_RETURN(Stream stream, Stream::Create({.dataset = options_.dataset,
-                                                     .items = std::move(spec.items),
-                                                     .seed = options_.seed}));
+  LS_ASSIGN_OR_RETURN(
+      Stream stream,
+      Stream::Create({.dataset = options_.dataset, .items = std::move(spec.items), .seed = options_.seed}));
   return Member{.stream = std::move(stream), .rate = spec.rate};
 }
 
@@ -73,7 +81,7 @@ absl::Status Group::Resume(int job, GroupJob spec, std::string_view state, int64
     LS_RETURN_IF_ERROR(ResumeRest(job, member, state, now));
   } else {
     LS_RETURN_IF_ERROR(member.stream.Load(state));
-    if (!options_.deterministic) laps_.Resume(job, member.stream.place().lap);
+    if (!options_.deterministic) BeginBehind(member.stream.place().last_lap);
   }
   members_.emplace(job, std::move(member));
   return absl::OkStatus();
@@ -84,6 +92,7 @@ absl::Status Group::ResumeRest(int job, Member& member, std::string_view state, 
     return FailedPrecondition("job {}: a state of a group that is not deterministic, for one that is", job);
   LS_ASSIGN_OR_RETURN(const Rest rest, LoadRest(state, member.stream.Identity(), member.stream.size()));
   member.policy = options_.policy && *options_.policy != Policy::kCommon ? *options_.policy : Policy::kAligned;
+  BeginBehind(rest.lap);
   std::vector<Item> left;
   std::vector<Item>& given = member.given[rest.epoch];
   for (uint64_t i = 0; i < rest.left.size(); ++i) {
@@ -129,7 +138,7 @@ Policy Group::Choose(int job, const Member& member, int64_t now) const {
     options.rates.push_back(std::clamp(each.rate, 0.001, 1000.0));
   }
   const auto rehearsal = Rehearse(sets, options);
-  return rehearsal.ok() ? rehearsal->Best() : Policy::kCommon;
+  return rehearsal.ok() ? BestToResume(*rehearsal) : Policy::kCommon;
 }
 
 void Group::Begin(int job, Member& member, int64_t now) {
@@ -143,12 +152,24 @@ void Group::Begin(int job, Member& member, int64_t now) {
     member.stream.Begin(lap, member.place.epoch);
     return;
   }
-  if (member.items.empty()) {
-    for (uint64_t i = 0; i < member.stream.size(); ++i)
-      member.items.push_back(static_cast<Item>(*options_.dataset.IndexOf(member.stream.items().At(i))));
+  if (policy == Policy::kPacked) {
+    for (auto& [other, each] : members_) Announce(other, each);
   }
+  FindItems(member);
   member.place.taken = 0;
   BeginOrder(job, member, member.items, now);
+}
+
+void Group::FindItems(Member& member) const {
+  if (!member.items.empty()) return;
+  member.items.reserve(member.stream.size());
+  for (uint64_t i = 0; i < member.stream.size(); ++i)
+    member.items.push_back(static_cast<Item>(*options_.dataset.IndexOf(member.stream.items().At(i))));
+}
+
+void Group::Announce(int job, Member& member) {
+  FindItems(member);
+  SamplerOf(Policy::kPacked).Announce(job, member.items);
 }
 
 void Group::BeginOrder(int job, Member& member, std::span<const Item> items, int64_t now) {
@@ -216,12 +237,30 @@ StreamPlace Group::Place(int job) const {
 uint64_t Group::Epoch(int job) const { return Place(job).epoch; }
 Policy Group::PolicyOf(int job) const { return members_.at(job).policy; }
 
+uint64_t Group::LastLap() const {
+  uint64_t last = laps_.last();
+  for (const auto& [policy, sampler] : samplers_) last = std::max(last, sampler->LastLap());
+  return last;
+}
+
+void Group::BeginBehind(uint64_t lap) {
+  laps_.BeginBehind(lap);
+  SamplerOf(Policy::kPacked).BeginBehind(lap);
+}
+
 std::string Group::Save(int job, const StreamPlace& after) const {
   const Member& member = members_.at(job);
   const auto given = member.given.find(after.epoch);
-  if (given == member.given.end()) return member.stream.SaveAt(after);
+  if (given == member.given.end()) {
+    StreamPlace place = after;
+    if (!options_.deterministic) place.last_lap = LastLap();
+    return member.stream.SaveAt(place);
+  }
   LS_CHECK(after.taken <= given->second.size(), "{} of {}", after.taken, given->second.size());
-  Rest rest{.identity = member.stream.Identity(), .epoch = after.epoch, .left = std::vector<bool>(member.stream.size(), true)};
+  Rest rest{.identity = member.stream.Identity(),
+            .epoch = after.epoch,
+            .lap = LastLap(),
+            .left = std::vector<bool>(member.stream.size(), true)};
   for (uint64_t i = 0; i < after.taken; ++i)
     rest.left[*member.stream.items().IndexOf(options_.dataset.At(given->second[i]))] = false;
   return SaveRest(rest);

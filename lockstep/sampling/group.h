@@ -1,5 +1,5 @@
-// The live side, for a service: jobs of one host that read sets of one data set, each at its own pace. Says which item a
-// job gets next, who else still needs it, and what to keep of a job so that it goes on exactly there.
+// The live side, for a service: jobs of one host that read sets of one data set, each at its own pace. Says which item
+// a job gets next, who else still needs it, and what to keep of a job so that it goes on exactly there.
 //
 //   auto group = *Group::Create({.dataset = ItemSet::Below(1'281'167), .seed = 7, .cache_items = 4096});
 //   LS_RETURN_IF_ERROR(group->Join(0, {}, now));              // epoch 0 begins; or Resume(0, {}, state, now)
@@ -7,12 +7,14 @@
 //   write(group->Save(0, delivery.after));                    // once it was delivered: the job goes on behind it
 //   if (group->Left(0) == 0) group->BeginEpoch(0, now);
 //
-// `now` is a clock in steps (one item of a job at rate 1) and must depend on time only; sampler.h says why.
-// Modes: deterministic (a job's stream is a function of seed, data set and its set; others change nothing of it), or by
-// policy, none for the one that is predicted to prepare the fewest items, chosen anew when an epoch begins.
-// A state is less than 1 KB in deterministic mode and for common orders, where going on is exact to the item. Of dsa and
-// aligned it is a bit for each item of the set; the rest of the epoch then comes in another order, uniform as well.
-// Invariants: each item once an epoch, whatever joins, leaves or resumes. Thread-compatible.
+// Ranks: of the next items of a job, the k-th of a batch is for rank k mod world (Share in stream.h). No state knows of
+// a world, so a job goes on with any number of ranks. `now` is a clock in steps (one item of a job at rate 1) and must
+// depend on time only; sampler.h says why. Modes: deterministic (a job's stream is a function of seed, data set and its
+// set; others change nothing of it), or by policy, none for the one that is predicted to prepare the fewest items,
+// chosen anew when an epoch begins. A state is less than 1 KB in deterministic mode and for common orders, where going
+// on is exact to the item. Of dsa and aligned it is a bit for each item of the set; the rest of the epoch then comes in
+// another order, uniform as well. Invariants: each item once an epoch, whatever joins, leaves or resumes.
+// Thread-compatible.
 #pragma once
 
 #include <map>
@@ -33,7 +35,7 @@ struct GroupOptions {
 
 struct GroupJob {
   std::optional<ItemSet> items{};  // none: the whole data set
-  double rate = 1;               // items a step, as far as known
+  double rate = 1;                 // items a step, as far as known
 };
 
 struct Delivery {
@@ -76,7 +78,11 @@ class Group {
   absl::StatusOr<Member> MakeMember(int job, GroupJob spec) const;
   Policy Choose(int job, const Member& member, int64_t now) const;
   Sampler& SamplerOf(Policy policy);
+  uint64_t LastLap() const;
+  void BeginBehind(uint64_t lap);
   void Begin(int job, Member& member, int64_t now);
+  void FindItems(Member& member) const;
+  void Announce(int job, Member& member);
   void BeginOrder(int job, Member& member, std::span<const Item> items, int64_t now);
   Delivery DrawStream(int job);
   void DrawSampler(Policy policy, std::span<const int> takers, std::vector<Delivery>& deliveries);

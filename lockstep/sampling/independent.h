@@ -11,7 +11,7 @@ class IndependentOrders final : public Orders {
   explicit IndependentOrders(const SamplerOptions& options) : seed_(options.seed) {}
   std::vector<Item> Make(const EpochStart& start) override {
     std::vector<Item> order(start.items.begin(), start.items.end());
-    Rng rng(Hash(seed_, start.epoch, start.had, static_cast<uint64_t>(start.job)));
+    Rng rng(KeyOf(Purpose::kEpoch, seed_, start.epoch, start.had, static_cast<uint64_t>(start.job)));
     Shuffle(std::span(order), rng);
     return order;
   }

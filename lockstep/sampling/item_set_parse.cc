@@ -52,8 +52,7 @@ class Parser {
     const std::string shown = Shown(text_.substr(at_, end - at_));
     if (error == std::errc::result_out_of_range || (error == std::errc() && id >= kIdLimit))
       return Error(at_ + 1, fmt::format("item id {} is too large: ids are below 2^63", shown));
-    if (shown.starts_with('-'))
-      return Error(at_ + 1, fmt::format("a negative item id, {}: ids are 0 or more", shown));
+    if (shown.starts_with('-')) return Error(at_ + 1, fmt::format("a negative item id, {}: ids are 0 or more", shown));
     if (error != std::errc())
       return Error(at_ + 1, fmt::format("expected an item id or a range such as 0-3999, found \"{}\"", shown));
     at_ = static_cast<size_t>(rest - text_.data());

@@ -27,11 +27,10 @@ Lap Laps::Begin(const LapRequest& request) {
   return lap;
 }
 
-void Laps::Resume(int job, const Lap& lap) {
-  last_[job] = lap.number;
-  if (lap.number < number_) return;
-  if (lap.number > number_) runners_.clear();
-  number_ = lap.number;
+void Laps::BeginBehind(uint64_t lap) {
+  if (lap < number_) return;
+  number_ = lap;
+  runners_.clear();
 }
 
 void Laps::Leave(int job) {

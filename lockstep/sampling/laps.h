@@ -27,8 +27,9 @@ class Laps {
  public:
   explicit Laps(uint64_t universe) : universe_(universe) {}
   Lap Begin(const LapRequest& request);
-  // A job goes on in the middle of an epoch that `lap` was chosen for elsewhere; later laps have greater numbers.
-  void Resume(int job, const Lap& lap);
+  uint64_t last() const { return number_; }
+  // Laps to come have greater numbers: up to this one they were begun in another life of this process.
+  void BeginBehind(uint64_t lap);
   void Leave(int job);  // its laps stay known: it may come back
 
  private:

@@ -1,8 +1,8 @@
-// The items that a fixed group of jobs still needs, by level: of the jobs in order of remaining size, an item's level is
-// one more than the last that doesn't need it (0: all do). Those that all of order[k..] need are levels 0..k, and what
-// levels 0..k-1 excluded is what earlier rounds of a draw have looked at: signature classes, merged as far as a draw can
-// tell them apart, for any number of jobs.
-// Cost: Build linear in items × jobs/64; an update O(jobs) at worst, usually O(1).
+// The items that a fixed group of jobs still needs, by level: of the jobs in order of remaining size, an item's level
+// is one more than the last that doesn't need it (0: all do). Those that all of order[k..] need are levels 0..k, and
+// what levels 0..k-1 excluded is what earlier rounds of a draw have looked at: signature classes, merged as far as a
+// draw can tell them apart, for any number of jobs. Cost: Build linear in items × jobs/64; an update O(jobs) at worst,
+// usually O(1).
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
-// Chance by counter: a value is a function of (seed, epoch, item, job) and of nothing that happened before, so it can be
-// asked for again, in any order and by any process. SplitMix64's finaliser, once for each word of the key.
+// Chance by counter: a value is a function of (seed, epoch, item, job) and of nothing that happened before, so it can
+// be asked for again, in any order and by any process. SplitMix64's finaliser, once for each word of the key.
 //
-//   Rng rng(Hash(seed, epoch, item, job));
+//   Rng rng(KeyOf(Purpose::kEpoch, seed, epoch, item, job));
 //   rng.Below(6);                            // uniform, no modulo bias
 #pragma once
 
@@ -24,6 +24,12 @@ inline uint64_t Hash(uint64_t seed, uint64_t epoch, uint64_t item = 0, uint64_t 
   uint64_t hash = Mix(seed + kGoldenGamma);
   for (const uint64_t word : {epoch, item, job}) hash = Mix((hash ^ word) + kGoldenGamma);
   return hash;
+}
+
+// What a value is for: values for different ends have nothing to do with each other.
+enum class Purpose : uint64_t { kLap = 1, kUnits, kEpoch, kStep, kRehearsal };
+inline uint64_t KeyOf(Purpose purpose, uint64_t seed, uint64_t epoch, uint64_t item = 0, uint64_t job = 0) {
+  return Hash(Hash(seed, static_cast<uint64_t>(purpose)), epoch, item, job);
 }
 
 // a·b / 2^64, rounded down: maps a uniform 64-bit `a` to [0, b), with a bias of at most b/2^64.

@@ -10,11 +10,11 @@ namespace {
 constexpr std::string_view kMark = "lockstep-rest-1\n";
 
 struct Header {
-  uint64_t identity = 0, epoch = 0, size = 0, checksum = 0;
+  uint64_t identity = 0, epoch = 0, lap = 0, size = 0, checksum = 0;
 };
 
 uint64_t Checksum(const Header& header, std::string_view bits) {
-  uint64_t hash = Hash(header.identity, header.epoch, header.size);
+  uint64_t hash = Hash(Hash(header.identity, header.lap), header.epoch, header.size);
   for (const char byte : bits) hash = Mix((hash ^ static_cast<uint8_t>(byte)) + kGoldenGamma);
   return hash;
 }
@@ -28,7 +28,7 @@ std::string SaveRest(const Rest& rest) {
   for (size_t i = 0; i < rest.left.size(); ++i) {
     if (rest.left[i]) bits[i / 8] = static_cast<char>(static_cast<uint8_t>(bits[i / 8]) | 1U << (i % 8));
   }
-  Header header{.identity = rest.identity, .epoch = rest.epoch, .size = rest.left.size()};
+  Header header{.identity = rest.identity, .epoch = rest.epoch, .lap = rest.lap, .size = rest.left.size()};
   header.checksum = Checksum(header, bits);
   std::string text(kMark);
   text.append(reinterpret_cast<const char*>(&header), sizeof header);
@@ -46,7 +46,7 @@ absl::StatusOr<Rest> LoadRest(std::string_view state, uint64_t identity, uint64_
     return FailedPrecondition("state of a job: of another seed, data set or set of items than this job's");
   if (header.size != size || state.size() != (size + 7) / 8 || header.checksum != Checksum(header, state))
     return InvalidArgument("state of a job: damaged, its length or its checksum is another");
-  Rest rest{.identity = header.identity, .epoch = header.epoch, .left = std::vector<bool>(size)};
+  Rest rest{.identity = header.identity, .epoch = header.epoch, .lap = header.lap, .left = std::vector<bool>(size)};
   for (size_t i = 0; i < size; ++i) rest.left[i] = (static_cast<uint8_t>(state[i / 8]) >> (i % 8) & 1U) != 0;
   return rest;
 }

@@ -14,6 +14,7 @@ namespace lockstep::sampling {
 struct Rest {
   uint64_t identity = 0;  // of seed and sets (Stream)
   uint64_t epoch = 0;
+  uint64_t lap = 0;        // that was begun last (Sampler::LastLap)
   std::vector<bool> left;  // by index into the job's set
 };
 

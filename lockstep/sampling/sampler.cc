@@ -5,6 +5,7 @@
 #include "lockstep/sampling/dependent.h"
 #include "lockstep/sampling/independent.h"
 #include "lockstep/sampling/order_sampler.h"
+#include "lockstep/sampling/packed.h"
 
 namespace lockstep::sampling {
 
@@ -14,6 +15,8 @@ std::string_view NameOf(Policy policy) {
       return "dsa";
     case Policy::kCommon:
       return "common";
+    case Policy::kPacked:
+      return "packed";
     case Policy::kAligned:
       return "aligned";
     case Policy::kIndependent:
@@ -26,7 +29,7 @@ absl::StatusOr<Policy> ParsePolicy(std::string_view name) {
   for (const Policy policy : kAllPolicies) {
     if (NameOf(policy) == name) return policy;
   }
-  return InvalidArgument("policy \"{}\": expected auto, dsa, common, aligned or independent", name);
+  return InvalidArgument("policy \"{}\": expected auto, dsa, common, packed, aligned or independent", name);
 }
 
 std::unique_ptr<Sampler> MakeSampler(Policy policy, const SamplerOptions& options) {
@@ -35,6 +38,8 @@ std::unique_ptr<Sampler> MakeSampler(Policy policy, const SamplerOptions& option
       return std::make_unique<DependentSampler>(options);
     case Policy::kCommon:
       return std::make_unique<OrderSampler>(options, std::make_unique<CommonOrders>(options));
+    case Policy::kPacked:
+      return std::make_unique<OrderSampler>(options, std::make_unique<PackedOrders>(options));
     case Policy::kAligned:
       return std::make_unique<OrderSampler>(options, std::make_unique<AlignedOrders>(options));
     case Policy::kIndependent:

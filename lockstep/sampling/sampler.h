@@ -24,10 +24,12 @@ using Item = uint32_t;
 enum class Policy : uint8_t {
   kDependent,    // per step, as many jobs as possible take the same item (Joader's DSA, exact)
   kCommon,       // one order for all, filtered by each job's set
+  kPacked,       // a common order of units: items that no two of which any job reads
   kAligned,      // each job's order is coupled, place by place, to that of the job it shares most with
   kIndependent,  // no sharing but by chance
 };
-inline constexpr Policy kAllPolicies[] = {Policy::kCommon, Policy::kAligned, Policy::kDependent, Policy::kIndependent};
+inline constexpr Policy kAllPolicies[] = {Policy::kCommon, Policy::kPacked, Policy::kAligned, Policy::kDependent,
+                                          Policy::kIndependent};
 std::string_view NameOf(Policy policy);
 absl::StatusOr<Policy> ParsePolicy(std::string_view name);
 
@@ -37,7 +39,7 @@ absl::StatusOr<Policy> ParsePolicy(std::string_view name);
 struct EpochStart {
   int job = 0;
   std::span<const Item> items{};  // ascending; copied
-  double rate = 1;              // items a step, as far as known: a wrong one costs sharing, nothing else
+  double rate = 1;                // items a step, as far as known: a wrong one costs sharing, nothing else
   int64_t now = 0;
   uint64_t epoch = 0;  // with `had`, the key of this epoch's chance: another for each Begin of a job
   uint64_t had = 0;    // items of the epoch that the job got before, where `items` are the rest of one
@@ -51,11 +53,17 @@ struct SamplerOptions {
 class Sampler {
  public:
   virtual ~Sampler() = default;
+  // A job that is in, and begins an epoch with these items at some time: whoever begins before may count on it.
+  virtual void Announce(int /*job*/, std::span<const Item> /*items*/) {}
   // Of a job that has nothing left.
   virtual void Begin(const EpochStart& start) = 0;
   virtual void Leave(int job) = 0;
   // One item for each. Requires that takers are different and each has something left.
   virtual void Draw(std::span<const int> takers, std::span<Item> picks) = 0;
+  // Numbers of laps, where the policy has some: no epoch of a job may be in one that it was in before, in whatever life
+  // of this process.
+  virtual uint64_t LastLap() const { return 0; }
+  virtual void BeginBehind(uint64_t /*lap*/) {}
   virtual uint64_t Left(int job) const = 0;
   virtual bool Needs(int job, Item item) const = 0;
   // How many other items the job takes before this one; nullopt if it doesn't need it or nobody knows yet.

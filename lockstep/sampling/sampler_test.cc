@@ -60,8 +60,8 @@ INSTANTIATE_TEST_SUITE_P(Policies, EveryPolicy, testing::ValuesIn(kAllPolicies),
 double SharedSteps(Policy policy, const std::vector<Item>& a, const std::vector<Item>& b, int runs) {
   int64_t shared = 0;
   for (int run = 0; run < runs; ++run) {
-    const auto sampler = MakeSampler(policy, {.universe = std::max(a.back(), b.back()) + uint64_t{1},
-                                              .seed = static_cast<uint64_t>(run)});
+    const auto sampler = MakeSampler(
+        policy, {.universe = std::max(a.back(), b.back()) + uint64_t{1}, .seed = static_cast<uint64_t>(run)});
     sampler->Begin({.job = 0, .items = a});
     sampler->Begin({.job = 1, .items = b});
     const std::vector<int> both{0, 1};

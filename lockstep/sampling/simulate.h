@@ -24,7 +24,7 @@ struct SimulateOptions {
   uint64_t seed = 1;
   std::vector<double> start{};  // of each job, in epochs of the largest set; empty: all at once
   std::vector<double> rates{};  // of each job, items a step; empty: 1 each
-  bool fewest_jobs = false;   // evict by the number of outstanding jobs even where the orders are known
+  bool fewest_jobs = false;     // evict by the number of outstanding jobs even where the orders are known
 };
 
 struct SimulatedJob {
@@ -44,13 +44,14 @@ struct SimulatedFeed {
 // One epoch of each job. kInvalidArgument: too few starts or rates, ones that are no such numbers, more items than fit
 // (2^27 over all jobs).
 absl::StatusOr<SimulatedFeed> Simulate(std::span<const ItemSet> sets, const SimulateOptions& options);
-// What each policy would prepare, by a rehearsal with other chances than options.seed gives: a choice by it depends on
-// sets, times and cache, on nothing of the real orders. The first with the fewest loads is Best().
+// What each policy would prepare, by rehearsals with other chances than options.seed gives: a choice by it depends on
+// sets, times and cache, on nothing of the real orders. A quarter of the cache is held back, against bad luck.
 struct Rehearsal {
   std::vector<std::pair<Policy, uint64_t>> loads;
-  Policy Best() const;
+  Policy Best() const;               // of the fewest loads; of equal ones, the first of common, packed, aligned, dsa
+  uint64_t Of(Policy policy) const;  // UINT64_MAX: not rehearsed
 };
-absl::StatusOr<Rehearsal> Rehearse(std::span<const ItemSet> sets, const SimulateOptions& options);
+absl::StatusOr<Rehearsal> Rehearse(std::span<const ItemSet> sets, const SimulateOptions& real);
 Json ToJson(const SimulatedFeed& feed, bool with_orders);
 
 }  // namespace lockstep::sampling

@@ -31,7 +31,7 @@ ItemSet Choose(uint64_t size, uint64_t of, uint64_t seed) {
 // Joader's own case: four sets of n out of 4n/3.
 std::vector<ItemSet> Overlapping(uint64_t n, uint64_t seed) {
   std::vector<ItemSet> sets;
-  for (uint64_t job = 0; job < 4; ++job) sets.push_back(Choose(n, n * 4 / 3, Hash(seed, job)));
+  for (uint64_t job = 0; job < 4; ++job) sets.push_back(Choose(n, n * 4 / 3, Hash(seed, job, 77)));
   return sets;
 }
 
@@ -43,6 +43,13 @@ double Ratio(const std::vector<ItemSet>& sets, const SimulateOptions& options) {
   const auto feed = Simulate(sets, options);
   EXPECT_TRUE(feed.ok()) << feed.status();
   return static_cast<double>(feed->loads) / static_cast<double>(feed->union_items);
+}
+
+// Of five seeds: a single order may be lucky.
+double MeanRatio(const std::vector<ItemSet>& sets, SimulateOptions options) {
+  double sum = 0;
+  for (options.seed = 1; options.seed <= 5; ++options.seed) sum += Ratio(sets, options);
+  return sum / 5;
 }
 
 TEST(Simulate, IdenticalSetsArePreparedOnce) {
@@ -96,11 +103,11 @@ TEST(Simulate, LoadsAreWhatTheOrdersCost) {
 
 TEST(Simulate, AutoIsNeverMuchWorseThanTheBest) {
   for (const uint64_t cache : {0U, 16U, 256U, 1024U}) {
-    for (const auto& sets : {Overlapping(1000, 1), Nested(300)}) {
+    for (const auto& sets : {Overlapping(600, 1), Nested(200)}) {
       double best = 1e9;
       for (const Policy policy : kAllPolicies)
-        best = std::min(best, Ratio(sets, {.policy = policy, .cache_items = cache}));
-      EXPECT_LE(Ratio(sets, {.cache_items = cache}), best * 1.02) << cache;
+        best = std::min(best, MeanRatio(sets, {.policy = policy, .cache_items = cache}));
+      EXPECT_LE(MeanRatio(sets, {.cache_items = cache}), best * 1.02) << cache;
     }
   }
 }
@@ -117,7 +124,8 @@ TEST(Simulate, SameSeedSameOrders) {
 
 TEST(Simulate, RefusesWhatItCannotDo) {
   const std::vector<ItemSet> sets(2, ItemSet::Below(10));
-  EXPECT_THAT(Message(Simulate(sets, {.start = {0}}).status()), HasSubstr("--start: expected one number for each of 2"));
+  EXPECT_THAT(Message(Simulate(sets, {.start = {0}}).status()),
+              HasSubstr("--start: expected one number for each of 2"));
   EXPECT_THAT(Message(Simulate(sets, {.start = {0, -1}}).status()), HasSubstr("--start -1"));
   EXPECT_THAT(Message(Simulate(sets, {.rates = {1, 0}}).status()), HasSubstr("--rates 0"));
   const std::vector<ItemSet> huge(2, ItemSet::Below(uint64_t{1} << 62));

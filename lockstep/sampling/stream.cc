@@ -29,7 +29,7 @@ std::string_view Word(std::string_view& text) {
 
 // So that a damaged state is refused, and none begins where no stream ever was.
 uint64_t Checksum(const StreamPlace& place) {
-  return Hash(Hash(place.epoch, place.lap.number, place.lap.offset), place.taken, place.walked);
+  return Hash(Hash(place.epoch, place.lap.number, place.lap.offset), place.taken, place.walked, place.last_lap);
 }
 
 absl::StatusOr<uint64_t> Number(std::string_view& text, std::string_view name) {
@@ -66,7 +66,7 @@ absl::StatusOr<Stream> Stream::Create(StreamSpec spec) {
 
 void Stream::Seek(const StreamPlace& place) {
   if (order_.size() != spec_.dataset.size() || place.lap.number != place_.lap.number)
-    order_ = Permutation(spec_.dataset.size(), Hash(spec_.seed, place.lap.number));
+    order_ = Permutation(spec_.dataset.size(), KeyOf(Purpose::kLap, spec_.seed, place.lap.number));
   place_ = place;
 }
 
@@ -109,8 +109,8 @@ uint64_t Stream::Identity() const {
 }
 
 std::string Stream::SaveAt(const StreamPlace& place) const {
-  return fmt::format("{} {} {} {} {} {} {} {}", kMark, Identity(), place.epoch, place.lap.number, place.lap.offset,
-                     place.taken, place.walked, Checksum(place));
+  return fmt::format("{} {} {} {} {} {} {} {} {}", kMark, Identity(), place.epoch, place.lap.number, place.lap.offset,
+                     place.taken, place.walked, place.last_lap, Checksum(place));
 }
 
 absl::Status Stream::Load(std::string_view state) {
@@ -122,6 +122,7 @@ absl::Status Stream::Load(std::string_view state) {
   LS_ASSIGN_OR_RETURN(place.lap.offset, Number(state, "offset"));
   LS_ASSIGN_OR_RETURN(place.taken, Number(state, "items taken"));
   LS_ASSIGN_OR_RETURN(place.walked, Number(state, "places walked"));
+  LS_ASSIGN_OR_RETURN(place.last_lap, Number(state, "last lap"));
   LS_ASSIGN_OR_RETURN(const uint64_t checksum, Number(state, "checksum"));
   if (!Word(state).empty()) return InvalidArgument("state of a stream: more than expected behind it");
   if (identity != Identity())

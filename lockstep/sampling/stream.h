@@ -27,12 +27,13 @@ struct StreamSpec {
   uint64_t seed = 0;
 };
 
-// All that it takes to go on: 48 bytes.
+// All that it takes to go on: 56 bytes.
 struct StreamPlace {
   Lap lap{};
-  uint64_t epoch = 0;   // of the job, from 0
-  uint64_t taken = 0;   // items of this epoch
-  uint64_t walked = 0;  // places of the lap's order that are behind us
+  uint64_t epoch = 0;     // of the job, from 0
+  uint64_t taken = 0;     // items of this epoch
+  uint64_t walked = 0;    // places of the lap's order that are behind us
+  uint64_t last_lap = 0;  // that anybody began; the job's epochs to come are in later ones (Laps::BeginBehind)
 };
 
 class Stream {
@@ -40,8 +41,8 @@ class Stream {
   // kInvalidArgument: an empty set, items that the data set doesn't have, more than 2^62 items.
   static absl::StatusOr<Stream> Create(StreamSpec spec);
   void Begin(const Lap& lap, uint64_t epoch);
-  uint64_t Next();               // an id; requires left() > 0
-  void Skip(uint64_t count);     // requires left() >= count; O(1) where the job reads the whole data set
+  uint64_t Next();            // an id; requires left() > 0
+  void Skip(uint64_t count);  // requires left() >= count; O(1) where the job reads the whole data set
   uint64_t left() const { return size_ - place_.taken; }
   uint64_t size() const { return size_; }
   const StreamPlace& place() const { return place_; }
@@ -49,8 +50,8 @@ class Stream {
   // How many items come before this one, about; nullopt if it came already or never does.
   std::optional<uint64_t> Ahead(uint64_t id) const;
 
-  // As text of less than 1 KB. It names the sets by a hash; another spec refuses it (kFailedPrecondition), as what is no
-  // such text (kInvalidArgument).
+  // As text of less than 1 KB. It names the sets by a hash; another spec refuses it (kFailedPrecondition), as what is
+  // no such text (kInvalidArgument).
   std::string Save() const { return SaveAt(place_); }
   std::string SaveAt(const StreamPlace& place) const;
   absl::Status Load(std::string_view state);

@@ -113,7 +113,9 @@ TEST(Stream, AWorldLargerThanTheSetLeavesRanksWithoutItems) {
 
 TEST(Stream, SaysHowFarAwayAnItemIs) {
   Stream stream = Make({.dataset = ItemSet::Below(1000), .seed = 4});
-  const std::vector<uint64_t> ids = [] (Stream copy) { return Drain(copy); }(Make({.dataset = ItemSet::Below(1000), .seed = 4}));
+  const std::vector<uint64_t> ids = [](Stream copy) {
+    return Drain(copy);
+  }(Make({.dataset = ItemSet::Below(1000), .seed = 4}));
   stream.Skip(10);
   EXPECT_EQ(stream.Ahead(ids[9]), std::nullopt);
   EXPECT_EQ(stream.Ahead(ids[10]), 0U);

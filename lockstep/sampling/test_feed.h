@@ -36,6 +36,8 @@ class TestRun {
   // orders()[job][epoch]: what was delivered.
   std::vector<std::vector<std::vector<Item>>> Go() {
     orders_.resize(feed_.jobs.size());
+    for (size_t job = 0; job < feed_.jobs.size(); ++job)
+      sampler_.Announce(static_cast<int>(job), feed_.jobs[job].items);
     for (now_ = 0; Running(); ++now_) {
       takers_.clear();
       for (size_t job = 0; job < feed_.jobs.size(); ++job) Tick(job);

@@ -37,8 +37,8 @@ class OrderCounts {
  public:
   explicit OrderCounts(size_t size) : size_(size), at_(size * size), pairs_(size * size), across_(size * size) {}
 
-  // `order` has each of 0..size-1 once. `pair`: which two neighbours are counted; `item`: whose places in this epoch and
-  // the next are. Both go through all values, one a call, so that what is counted is independent.
+  // `order` has each of 0..size-1 once. `pair`: which two neighbours are counted; `item`: whose places in this epoch
+  // and the next are. Both go through all values, one a call, so that what is counted is independent.
   void Add(std::span<const uint32_t> order, std::span<const uint32_t> next_epoch) {
     for (size_t place = 0; place < size_; ++place) ++at_[place * size_ + order[place]];
     const size_t place = calls_ % (size_ - 1);

@@ -46,7 +46,8 @@ class Feed(unittest.TestCase):
             whole = whole.resize(told["scaled_width_height"], Image.BILINEAR)
             x, y, width, height = told["kept_x_y_width_height"]
             theirs = numpy.asarray(whole.crop((x, y, x + width, y + height))).astype(int)
-        return numpy.asarray(Image.open(out)).astype(int), theirs[:, ::-1] if told["flip"] else theirs
+        with Image.open(out) as ours:
+            return numpy.asarray(ours).astype(int), theirs[:, ::-1] if told["flip"] else theirs
 
     def assert_as_pil(self, path, *words):
         ours, theirs = self.shown(path, *words)
@@ -80,12 +81,15 @@ class Feed(unittest.TestCase):
             Image.fromarray(picture(333, 251)).save(self.folder / "in" / "cat" / name, **options)
         (self.folder / "in" / "cat" / "cut.jpg").write_bytes((self.folder / "in" / "cat" / "a.jpg").read_bytes()[:5000])
         Image.fromarray(picture(33, 25)).save(self.folder / "in" / "cat" / "d.png")
+        (self.folder / "in" / "notes.txt").write_text("no image")
         counts = self.document("index", self.folder / "in", "--out", self.folder / "out")
-        self.assertEqual((5, 3, 2, 1), tuple(counts[name] for name in ("images", "indexed", "copied_as_they_are", "damaged")))
+        self.assertEqual((5, 3, 2, 1, 1), tuple(counts[name] for name in ("images", "indexed", "copied_as_they_are", "damaged", "not_taken")))
         for name in ("a.jpg", "b.jpg", "c.jpg"):
             before, after = self.folder / "in" / "cat" / name, self.folder / "out" / "cat" / name
-            self.assertTrue((numpy.asarray(Image.open(before)) == numpy.asarray(Image.open(after))).all(), name)
-            self.assertEqual(Image.open(before).getexif(), Image.open(after).getexif(), name)
+            with Image.open(before) as one, Image.open(after) as other:
+                self.assertTrue((numpy.asarray(one) == numpy.asarray(other)).all(), name)
+                self.assertEqual(one.getexif(), other.getexif(), name)
+            self.assertEqual(before.stat().st_mode, after.stat().st_mode)
             told = self.document("show", after, "--item", 3)
             self.assertTrue(told["by_tile_index"])
             self.assertTrue((self.shown(before, "--item", 3)[0] == self.shown(after, "--item", 3)[0]).all(), name)

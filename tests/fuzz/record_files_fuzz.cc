@@ -12,7 +12,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto within = [&](const absl::StatusOr<RecordLayout>& layout, uint64_t file_bytes) {
     if (!layout.ok()) return;
     LS_CHECK(layout->count > 0 && layout->format.bytes > 0, "{}", layout->count);
-    LS_CHECK(layout->offset + (layout->count - 1) * layout->stride + layout->format.bytes <= file_bytes, "{}", layout->offset);
+    LS_CHECK(layout->offset + (layout->count - 1) * layout->stride + layout->format.bytes <= file_bytes, "{}",
+             layout->offset);
   };
   within(ParseNpy({data, size}, size), size);
   const uint64_t with_data = 8 + size + 1000;

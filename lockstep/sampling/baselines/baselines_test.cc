@@ -84,7 +84,9 @@ TEST(FillOnceCache, HitsAsManyAsItHolds) {
 
 TEST(PublishedDsa, IsExactlyOnce) {
   TestFeed feed{.seed = 4};
-  feed.jobs = {{.items = Below(300), .epochs = 2}, {.items = Below(200), .join = 7, .stalls = 0.2}, {.items = Below(100), .crash = 30}};
+  feed.jobs = {{.items = Below(300), .epochs = 2},
+               {.items = Below(200), .join = 7, .stalls = 0.2},
+               {.items = Below(100), .crash = 30}};
   PublishedDsa sampler({.universe = 300, .seed = 4});
   const auto orders = TestRun(sampler, feed).Go();
   for (size_t job = 0; job < feed.jobs.size(); ++job) {

@@ -34,7 +34,8 @@ struct SubstitutionOptions {
 // Quiver (FAST 2020): of ten batches' worth of items that are due, hits come first. Exactly once; cached items lead.
 class Quiver {
  public:
-  explicit Quiver(const SubstitutionOptions& options) : options_(options), cache_(options.cache_items), rng_(options.seed) {}
+  explicit Quiver(const SubstitutionOptions& options)
+      : options_(options), cache_(options.cache_items), rng_(options.seed) {}
   // One epoch of a job, as it is delivered.
   std::vector<Item> Epoch(std::span<const Item> items);
   uint64_t misses() const { return cache_.misses(); }
@@ -47,9 +48,9 @@ class Quiver {
 };
 
 // Seneca's opportunistic sampling (FAST 2026) as its code has it: the items of a batch that no cache holds are replaced
-// by cached ones that the job hasn't seen. What was asked for counts as seen, what was given instead doesn't: the one is
-// skipped for this epoch, the other comes again. `mark_given` mends that, as its paper describes it; cached items still
-// lead.
+// by cached ones that the job hasn't seen. What was asked for counts as seen, what was given instead doesn't: the one
+// is skipped for this epoch, the other comes again. `mark_given` mends that, as its paper describes it; cached items
+// still lead.
 class Ods {
  public:
   Ods(const SubstitutionOptions& options, bool mark_given)
