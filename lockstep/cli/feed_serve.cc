@@ -48,9 +48,9 @@ void BoundTheHeap() {
 
 absl::Status Serve(feed::ServiceOptions options) {
   std::error_code error;
-  if (!std::filesystem::exists(options.data, error))
-    return NotFound("--data {}: no such file or directory", options.data);
-  if (options.name.empty()) options.name = std::filesystem::canonical(options.data, error).filename().string();
+  if (!std::filesystem::exists(options.data.path, error))
+    return NotFound("--data {}: no such file or directory", options.data.path);
+  if (options.name.empty()) options.name = std::filesystem::canonical(options.data.path, error).filename().string();
   if (options.socket.empty()) options.socket = DefaultSocket();
   LS_RETURN_IF_ERROR(MakePlaceFor(options.socket));
   BoundTheHeap();
@@ -60,7 +60,7 @@ absl::Status Serve(feed::ServiceOptions options) {
   serving = &poller;
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) std::signal(number, [](int) { serving->Stop(); });
   std::signal(SIGPIPE, SIG_IGN);
-  Log(LogLevel::kInfo, "data set {}: {} items of {}, at {}", options.name, service->data().items(), options.data,
+  Log(LogLevel::kInfo, "data set {}: {} items of {}, at {}", options.name, service->data().items(), options.data.path,
       options.socket);
   poller.Run(Seconds{0.25}, [&] { service->Tick(); });
   return absl::OkStatus();
@@ -72,7 +72,7 @@ void AddFeedServe(CLI::App& feed, int& exit_code) {
   auto options = std::make_shared<feed::ServiceOptions>();  // lives as long as the callbacks of the parser
   options->threads = std::max(1U, std::thread::hardware_concurrency());
   CLI::App* command = feed.add_subcommand("serve", "Prepare a data set for all jobs of this machine, until stopped");
-  command->add_option("--data", options->data, "Directory of images, tar shards, or another data set")->required();
+  command->add_option("--data", options->data.path, "Directory of images, tar shards, or another data set")->required();
   command->add_option("--name", options->name, "What loaders call it; default: the directory's name");
   command->add_option("--cache", options->cache_bytes, "Memory for items that will be wanted again, such as 8G")
       ->transform(CLI::AsSizeValue(false))
@@ -83,6 +83,10 @@ void AddFeedServe(CLI::App& feed, int& exit_code) {
       ->transform(CLI::AsSizeValue(false));
   command->add_option("--threads", options->threads, "Threads that prepare; default: one for each core")
       ->check(CLI::Range(1, 1024));
+  command->add_option("--tokens", options->data.tokens_per_item, "Of a token file: tokens of an item; it has one more");
+  command->add_option("--token-bytes", options->data.token_bytes, "Likewise: bytes of a token")
+      ->check(CLI::IsMember({2, 4}))
+      ->capture_default_str();
   AddSocket(*command, options->socket);
   command->footer("Example: lockstep feed serve --data /data/imagenet/train --name imagenet --cache 16G");
   command->callback([options, &exit_code] {

@@ -65,12 +65,10 @@ class PlainMaker final : public Maker {
 
 }  // namespace
 
-absl::StatusOr<DataSet> DataSet::Open(const std::string& name, const std::string& path) {
-  prepare::SourceSpec spec;
-  spec.path = path;
+absl::StatusOr<DataSet> DataSet::Open(const std::string& name, const prepare::SourceSpec& spec) {
   LS_ASSIGN_OR_RETURN(std::unique_ptr<prepare::Source> source, prepare::OpenSource(spec));
-  if (source->size() == 0) return InvalidArgument("{}: there is no item in it", path);
-  return DataSet(name, path, std::move(source));
+  if (source->size() == 0) return InvalidArgument("{}: there is no item in it", spec.path);
+  return DataSet(name, spec.path, std::move(source));
 }
 
 DataSet::DataSet(std::string name, std::string path, std::unique_ptr<prepare::Source> source)

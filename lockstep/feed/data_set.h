@@ -15,7 +15,7 @@ namespace lockstep::feed {
 
 class DataSet {
  public:
-  static absl::StatusOr<DataSet> Open(const std::string& name, const std::string& path);
+  static absl::StatusOr<DataSet> Open(const std::string& name, const prepare::SourceSpec& spec);
 
   const std::string& name() const { return name_; }
   const std::string& path() const { return path_; }

@@ -21,7 +21,8 @@
 namespace lockstep::feed {
 
 struct ServiceOptions {
-  std::string data, name, socket;
+  prepare::SourceSpec data;
+  std::string name, socket;
   uint64_t cache_bytes = uint64_t{1} << 30;
   uint64_t ring_bytes = 0;  // of all jobs' rings together; 0: half of the machine's memory
   size_t threads = 1;

@@ -117,7 +117,10 @@ class ServiceTest : public testing::Test {
     folder_ = testing::TempDir() + "/feed." + std::to_string(getpid());
     std::filesystem::create_directories(folder_);
     WriteNpy(folder_ + "/bytes.npy");
-    options_ = {.data = folder_ + "/bytes.npy", .name = "bytes", .socket = folder_ + "/s", .threads = 2};
+    options_.data.path = folder_ + "/bytes.npy";
+    options_.name = "bytes";
+    options_.socket = folder_ + "/s";
+    options_.threads = 2;
     Start();
   }
   void TearDown() override {

@@ -161,18 +161,20 @@ class Loader:
         return self._link.items // step if self._request["drop_last"] else -(-self._link.items // step)
 
     def _next_slot(self):
-        deadline = _feed_link.Deadline(self._wait_s)
+        deadline = None  # of a batch that isn't there
         while True:
-            self._require_own_process()
             if self._link is None:
-                self._connect(deadline)
+                self._connect(deadline or _feed_link.Deadline(self._wait_s))
             ring = self._link.ring
+            if ring.pid != os.getpid():
+                raise FeedError(f"this loader belongs to process {ring.pid}: make another one after a fork")
             if len(ring.lent) == ring.slots:
                 raise FeedError(f"all {ring.slots} batches of the ring are kept by arrays or tensors of this process: copy what you keep, or "
                                 "raise prefetch")
-            found = ring.wait(self._ticket, _SLICE_MS)
+            found = ring.wait(self._ticket, _SLICE_MS if deadline else 0)
             if found >= 0:
                 return ring.take(found, self._ticket)
+            deadline = deadline or _feed_link.Deadline(self._wait_s)
             if found == GONE:
                 self._disconnect()
             elif found == TOLD:
@@ -216,7 +218,3 @@ class Loader:
 
     def __exit__(self, *_):
         self.close()
-
-    def _require_own_process(self):
-        if self._link is not None and self._link.ring.pid != os.getpid():
-            raise FeedError(f"this loader belongs to process {self._link.ring.pid}: make another one after a fork")

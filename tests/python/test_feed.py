@@ -288,6 +288,20 @@ class Feed(unittest.TestCase):
             self.assertIn(empty, self.serve("serve", "--data", empty, "--socket", socket + "2"))
 
 
+class Tokens(unittest.TestCase):
+    def test_windows_of_a_token_file(self):
+        tokens = numpy.arange(1000, dtype="<u2")
+        with tempfile.TemporaryDirectory() as where:
+            tokens.tofile(pathlib.Path(where, "text.bin"))
+            with Service(pathlib.Path(where, "text.bin"), "--tokens", 32) as service:
+                with Loader("images", job="t", batch=4, socket=service.socket) as loader:
+                    seen = {}
+                    for batch in loader:
+                        self.assertEqual((len(batch), 33), batch.images.shape)
+                        seen.update((int(i), row.tolist()) for i, row in zip(batch.ids, batch.images))
+        self.assertEqual({i: tokens[32 * i : 32 * i + 33].tolist() for i in range(999 // 32)}, seen)
+
+
 class Corrupt(unittest.TestCase):
     def test_a_corrupt_photo_is_skipped_at_the_same_place_for_all_and_listed(self):
         with tempfile.TemporaryDirectory() as copy:
