@@ -88,6 +88,13 @@ SlotView Ring::Slot(uint32_t index) const {
 
 void Ring::AskForSlot() { __atomic_store_n(&ring_->starving, 1, __ATOMIC_SEQ_CST); }
 
+uint32_t Ring::Outstanding() const {
+  uint32_t outstanding = 0;
+  for (uint32_t slot = 0; slot < shape_.slots; ++slot)
+    outstanding += filling_.at(slot) || Released(slot) != filled_.at(slot);
+  return outstanding;
+}
+
 uint32_t Ring::Held() const {
   uint32_t held = 0;
   for (uint32_t slot = 0; slot < shape_.slots; ++slot) held += !filling_.at(slot) && Released(slot) != filled_.at(slot);

@@ -53,6 +53,8 @@ class Ring {
   void AskForSlot();
   // Batches that are filled and not released.
   uint32_t Held() const;
+  // The same, and those that are being filled.
+  uint32_t Outstanding() const;
 
  private:
   Ring(Fd fd, ls_feed_ring* ring, const RingShape& shape) : fd_(std::move(fd)), ring_(ring), shape_(shape) {}

@@ -8,6 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -259,8 +260,9 @@ absl::StatusOr<Service::Joining> Service::Prepare(const JoinRequest& request) co
                             request.rank);
 }
 
-// Beside the job that is furthest of those with the same seed. How far that is counts by how much it has taken, not by
-// what: where an order is begun must not depend on the items there.
+// Beside the job that is furthest of those with the same seed, what lies in its ring not counted: jobs that start
+// together are to begin at the same place. How far that is counts by how much it has taken, not by what: where an order
+// is begun must not depend on the items there.
 sampling::Lap Service::AnchorOf(const JoinRequest& request) const {
   sampling::Lap anchor;
   if (request.alone) return anchor;
@@ -269,7 +271,9 @@ sampling::Lap Service::AnchorOf(const JoinRequest& request) const {
     for (const std::shared_ptr<Rank>& rank : dispatcher.ranks()) {
       if (rank->job->seed != request.seed) continue;
       const sampling::StreamPlace& place = rank->stream.place();
-      const double share = static_cast<double>(place.taken) / static_cast<double>(rank->job->items());
+      const uint64_t in_ring = rank->ring.Outstanding() * rank->job->cut.full();
+      const double share =
+          static_cast<double>(place.taken - std::min(place.taken, in_ring)) / static_cast<double>(rank->job->items());
       if (std::pair(place.lap.number, share) <= furthest) continue;
       furthest = {place.lap.number, share};
       const auto ahead = static_cast<uint64_t>(share * static_cast<double>(data_.items()));

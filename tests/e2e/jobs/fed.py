@@ -5,6 +5,7 @@ usage: fed.py DIARY SOCKET JOB BEGIN END EPOCHS        goes on from DIARY.pt if 
 import json
 import os
 import sys
+import time
 
 import torch
 from torch import nn
@@ -21,6 +22,7 @@ def main():
     optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
     loader = Loader("photos", job=job, where=range(int(begin), int(end)), transform=[RandomResizedCrop(64), Flip()], batch=16, seed=7,
                     socket=socket)
+    await_file(os.environ["GATE"])
     lines = 0
     if os.path.exists(f"{diary}.pt"):
         saved = torch.load(f"{diary}.pt")
@@ -39,6 +41,12 @@ def main():
             note(diary, {"epoch": batch.epoch, "ids": batch.ids.tolist(), "skipped": batch.skipped, "loss": loss.item()})
             torch.save({"net": net.state_dict(), "data": loader.state_dict(), "lines": lines}, f"{diary}.next")
             os.replace(f"{diary}.next", f"{diary}.pt")
+
+
+def await_file(path):
+    """Until all jobs have joined that are to begin together."""
+    while not os.path.exists(path):
+        time.sleep(0.01)
 
 
 def forget_after(diary, lines):
