@@ -15,6 +15,8 @@ detect              what watching collectives costs, and whom it names
 telemetry           how fast what many ranks tell is judged, and 24 healthy job-days, simulated (2 h)
 plan                how well published runs are predicted, by rates fitted without them (4 min)
 reshape             how fast tensors of other systems' checkpoints are read
+feed                photos into tensors, beside torch's DataLoader (3 min)
+feed_batches        what a batch of the data service costs, and how many photos jobs get that share one (2 min)
 stage               steps of 256 KB from a simulation to a trainer, and its model asked
 race                the same job and faults under Lockstep and under others
 machine_loss        until a standby steps in the place of a lost machine
@@ -40,7 +42,7 @@ LIVE = ("notice", "recovery", "stopped", "overhead", "checkpoint", "memory")
 RECOVER = ("race", "machine_loss", "two_faults", "hot_update", "keep", "ettr")
 GROUPS = {"run": LIVE, "recover": RECOVER}
 NAMES = (*LIVE, "ledger", "fan_out", "coordinator_scale", "wrong_names", "stack_groups", "injections", "noisy", "explain", "explain_large", "detect", "telemetry",
-         "plan", "reshape", "stage", *RECOVER)
+         "plan", "reshape", "feed", "feed_batches", "stage", *RECOVER)
 
 
 def tools(flags):

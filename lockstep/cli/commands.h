@@ -33,6 +33,7 @@ void AddReport(CLI::App& app, int& exit_code);
 void AddProbe(CLI::App& app, int& exit_code);
 void AddPlan(CLI::App& app, int& exit_code);
 void AddReplay(CLI::App& app, int& exit_code);
+void AddFeed(CLI::App& app, int& exit_code);
 void AddExplain(CLI::App& app, int& exit_code);
 void AddSimulate(CLI::App& app, int& exit_code);
 void AddHidden(CLI::App& app, int& exit_code);  // starter, stacks: for ourselves

@@ -41,6 +41,7 @@ int main(int argc, char** argv) {
   AddProbe(app, exit_code);
   AddPlan(app, exit_code);
   AddReplay(app, exit_code);
+  AddFeed(app, exit_code);
   AddExplain(app, exit_code);
   AddSimulate(app, exit_code);
   AddHidden(app, exit_code);

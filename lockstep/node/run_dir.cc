@@ -34,10 +34,12 @@ std::string RunsBase() {
   return fmt::format("/tmp/lockstep-{}", geteuid());
 }
 
+absl::Status MakeRunsBase() { return MakePrivate(RunsBase()); }
+
 absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::string& job) {
   std::string run_dir = path;
   if (run_dir.empty()) {
-    LS_RETURN_IF_ERROR(MakePrivate(RunsBase()));
+    LS_RETURN_IF_ERROR(MakeRunsBase());
     run_dir = RunsBase() + "/" + job;
   }
   run_dir = fs::absolute(run_dir).lexically_normal().string();

@@ -9,6 +9,8 @@ namespace lockstep::node {
 
 // $XDG_RUNTIME_DIR/lockstep, else /tmp/lockstep-<uid>.
 std::string RunsBase();
+// With mode 0700, unless it is there. PermissionDenied if it is someone else's.
+absl::Status MakeRunsBase();
 // Creates `path` (or RunsBase()/<job>) with mode 0700. AlreadyExists if it holds a run; PermissionDenied if it is
 // someone else's.
 absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::string& job);

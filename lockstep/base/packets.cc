@@ -1,4 +1,4 @@
-#include "lockstep/agent/wire.h"
+#include "lockstep/base/packets.h"
 
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -8,15 +8,15 @@
 #include <cerrno>
 #include <cstring>
 
-namespace lockstep::agent {
+namespace lockstep {
 namespace {
 
 absl::StatusOr<sockaddr_un> AddressOf(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof(address.sun_path)) {
-    return InvalidArgument("{}: a socket path may have {} bytes, this one has {}; choose a shorter --run directory",
-                           path, sizeof(address.sun_path) - 1, path.size());
+    return InvalidArgument("{}: a socket path may have {} bytes, this one has {}; choose a shorter directory", path,
+                           sizeof(address.sun_path) - 1, path.size());
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
@@ -115,4 +115,4 @@ std::optional<Packet> ReceivePacket(int socket) {
   return packet;
 }
 
-}  // namespace lockstep::agent
+}  // namespace lockstep

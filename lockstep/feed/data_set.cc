@@ -1,0 +1,141 @@
+#include "lockstep/feed/data_set.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "lockstep/prepare/preparer.h"
+
+namespace lockstep::feed {
+namespace {
+
+// One thread's, of images.
+class ImageMaker final : public Maker {
+ public:
+  explicit ImageMaker(const prepare::Source& source) : source_(source) {}
+  absl::Status Read(uint64_t item, prepare::Buffer& file) override { return source_.Read(item, file); }
+  absl::StatusOr<uint64_t> DecodedBytes(prepare::Bytes file) override {
+    LS_ASSIGN_OR_RETURN(const prepare::ImageHead head, prepare::ReadImageHead(file, {}));
+    is_large_ = head.size.pixels() * 3 > kLarge;
+    return head.size.pixels() * 3;
+  }
+  absl::Status Decode(prepare::Bytes file, prepare::Image& image) override { return preparer_->Decode(file, image); }
+  absl::Status Cut(const prepare::Image& image, const prepare::Recipe& recipe, const prepare::AugmentKey& key,
+                   std::span<uint8_t> out) override {
+    preparer_->Augment(image.view, recipe, key, out);
+    return absl::OkStatus();
+  }
+  absl::Status Prepare(prepare::Bytes file, const prepare::Recipe& recipe, const prepare::AugmentKey& key,
+                       std::span<uint8_t> out) override {
+    const absl::Status prepared = preparer_->Prepare(file, recipe, key, out);
+    if (is_large_) preparer_ = std::make_unique<prepare::Preparer>();
+    return prepared;
+  }
+
+ private:
+  const prepare::Source& source_;
+  std::unique_ptr<prepare::Preparer> preparer_ = std::make_unique<prepare::Preparer>();
+  bool is_large_ = false;  // the file that was asked about last
+};
+
+// Arrays and tokens are what they are; nothing is decoded.
+class PlainMaker final : public Maker {
+ public:
+  explicit PlainMaker(const prepare::Source& source) : source_(source) {}
+  absl::Status Read(uint64_t item, prepare::Buffer& file) override { return source_.Read(item, file); }
+  absl::StatusOr<uint64_t> DecodedBytes(prepare::Bytes file) override { return file.size(); }
+  absl::Status Decode(prepare::Bytes file, prepare::Image& image) override {
+    image.buffer.Assign(file);
+    return absl::OkStatus();
+  }
+  absl::Status Cut(const prepare::Image& image, const prepare::Recipe& recipe, const prepare::AugmentKey& key,
+                   std::span<uint8_t> out) override {
+    return Prepare(image.buffer.bytes(), recipe, key, out);
+  }
+  absl::Status Prepare(prepare::Bytes file, const prepare::Recipe&, const prepare::AugmentKey&,
+                       std::span<uint8_t> out) override {
+    if (file.size() != out.size()) return DataLoss("an item of {} bytes, expected {}", file.size(), out.size());
+    std::memcpy(out.data(), file.data(), out.size());
+    return absl::OkStatus();
+  }
+
+ private:
+  const prepare::Source& source_;
+};
+
+}  // namespace
+
+absl::StatusOr<DataSet> DataSet::Open(const std::string& name, const prepare::SourceSpec& spec) {
+  LS_ASSIGN_OR_RETURN(std::unique_ptr<prepare::Source> source, prepare::OpenSource(spec));
+  if (source->size() == 0) return InvalidArgument("{}: there is no item in it", spec.path);
+  return DataSet(name, spec.path, std::move(source));
+}
+
+DataSet::DataSet(std::string name, std::string path, std::unique_ptr<prepare::Source> source)
+    : name_(std::move(name)), path_(std::move(path)), source_(std::move(source)), labels_(source_->size()) {
+  for (uint64_t item = 0; item < labels_.size(); ++item) labels_[item] = source_->item(item).label;
+}
+
+std::unique_ptr<Maker> DataSet::NewMaker() const {
+  if (images()) return std::make_unique<ImageMaker>(*source_);
+  return std::make_unique<PlainMaker>(*source_);
+}
+
+uint64_t DataSet::ItemBytes(const prepare::Recipe& recipe) const {
+  return images() ? recipe.bytes() : source_->format().bytes;
+}
+
+std::vector<int64_t> DataSet::ItemShape(const prepare::Recipe& recipe) const {
+  return images() ? std::vector<int64_t>{recipe.size.height, recipe.size.width, 3} : source_->format().shape;
+}
+
+std::string DataSet::ItemType() const { return images() ? "|u1" : source_->format().dtype; }
+
+absl::StatusOr<std::vector<bool>> DataSet::WantedClasses(const std::vector<std::string>& labels) const {
+  const std::vector<std::string>& classes = source_->classes();
+  std::vector<bool> wanted(classes.size());
+  for (const std::string& label : labels) {
+    size_t number = static_cast<size_t>(std::find(classes.begin(), classes.end(), label) - classes.begin());
+    if (number == classes.size()) std::from_chars(label.data(), label.data() + label.size(), number);
+    if (number >= classes.size())
+      return InvalidArgument("where: data set {} has no label \"{}\"; it has {}, such as {}", name_, label,
+                             classes.size(), classes.empty() ? "none" : classes[0]);
+    wanted[number] = true;
+  }
+  return wanted;
+}
+
+absl::StatusOr<sampling::ItemSet> DataSet::SetOf(const Subset& where) const {
+  if (where.listed) return SetFromIds(*where.listed, items());
+  const uint64_t begin = where.begin.value_or(0), end = std::min(where.end.value_or(items()), items());
+  if (begin >= end)
+    return InvalidArgument("where: items {} to {} are none of the {} of {}", begin, end, items(), name_);
+  const sampling::ItemRange range{begin, end - 1};
+  if (where.labels.empty()) return sampling::ItemSet(std::span(&range, 1));
+  LS_ASSIGN_OR_RETURN(const std::vector<bool> wanted, WantedClasses(where.labels));
+  std::vector<uint64_t> ids;
+  for (uint64_t item = begin; item < end; ++item) {
+    if (labels_[item] >= 0 && wanted.at(static_cast<size_t>(labels_[item]))) ids.push_back(item);
+  }
+  if (ids.empty()) return InvalidArgument("where: no item of {} is in it", name_);
+  return SetFromIds(std::move(ids), items());
+}
+
+absl::StatusOr<sampling::ItemSet> SetFromIds(std::vector<uint64_t> ids, uint64_t items) {
+  std::sort(ids.begin(), ids.end());
+  if (ids.empty()) return InvalidArgument("where: an empty list of ids");
+  if (ids.back() >= items)
+    return InvalidArgument("where: item {} is beyond the data set, whose last is {}", ids.back(), items - 1);
+  const auto twice = std::adjacent_find(ids.begin(), ids.end());
+  if (twice != ids.end()) return InvalidArgument("where: item {} is listed twice", *twice);
+  std::vector<sampling::ItemRange> ranges;
+  for (const uint64_t id : ids) {
+    if (!ranges.empty() && ranges.back().last + 1 == id)
+      ranges.back().last = id;
+    else
+      ranges.push_back({id, id});
+  }
+  return sampling::ItemSet(ranges);
+}
+
+}  // namespace lockstep::feed

@@ -1,0 +1,45 @@
+// The data set that a service offers: a source of items (prepare/source.h), which of them a job means by its `where`,
+// and the makers that turn them into what lies in a slot. Immutable after Open; any number of threads.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/feed/maker.h"
+#include "lockstep/feed/request.h"
+#include "lockstep/prepare/source.h"
+#include "lockstep/sampling/item_set.h"
+
+namespace lockstep::feed {
+
+class DataSet {
+ public:
+  static absl::StatusOr<DataSet> Open(const std::string& name, const prepare::SourceSpec& spec);
+
+  const std::string& name() const { return name_; }
+  const std::string& path() const { return path_; }
+  const prepare::Source& source() const { return *source_; }
+  uint64_t items() const { return labels_.size(); }
+  int64_t label(uint64_t item) const { return labels_[item]; }
+  std::unique_ptr<Maker> NewMaker() const;
+  // What a job gets of each item: images by its recipe, all else as it is.
+  uint64_t ItemBytes(const prepare::Recipe& recipe) const;
+  std::vector<int64_t> ItemShape(const prepare::Recipe& recipe) const;
+  std::string ItemType() const;  // as NumPy writes it
+  absl::StatusOr<sampling::ItemSet> SetOf(const Subset& where) const;
+
+ private:
+  DataSet(std::string name, std::string path, std::unique_ptr<prepare::Source> source);
+  absl::StatusOr<std::vector<bool>> WantedClasses(const std::vector<std::string>& labels) const;
+  bool images() const { return source_->format().kind == prepare::ItemKind::kImage; }
+
+  std::string name_, path_;
+  std::unique_ptr<prepare::Source> source_;
+  std::vector<int64_t> labels_;
+};
+
+// Of the ids as a set; they need not be sorted.
+absl::StatusOr<sampling::ItemSet> SetFromIds(std::vector<uint64_t> ids, uint64_t items);
+
+}  // namespace lockstep::feed

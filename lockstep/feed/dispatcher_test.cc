@@ -1,0 +1,233 @@
+#include "lockstep/feed/dispatcher.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "lockstep/feed/test_job.h"
+
+namespace lockstep::feed {
+namespace {
+
+using sampling::ItemSet;
+
+ItemSet Range(uint64_t begin, uint64_t end) {
+  const sampling::ItemRange range{begin, end - 1};
+  return ItemSet(std::span(&range, 1));
+}
+
+std::vector<uint64_t> IdsOf(const std::vector<SeenBatch>& batches) {
+  std::vector<uint64_t> ids;
+  for (const SeenBatch& batch : batches) ids.insert(ids.end(), batch.ids.begin(), batch.ids.end());
+  return ids;
+}
+std::vector<uint64_t> Sorted(std::vector<uint64_t> ids) {
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+std::vector<uint64_t> Numbers(uint64_t begin, uint64_t end) {
+  std::vector<uint64_t> numbers(end - begin);
+  std::iota(numbers.begin(), numbers.end(), begin);
+  return numbers;
+}
+
+class DispatcherTest : public testing::Test {
+ protected:
+  void Start(size_t threads, uint64_t cache_bytes = 1 << 20) {
+    std::vector<std::unique_ptr<Maker>> makers;
+    for (size_t i = 0; i < threads; ++i) makers.push_back(std::make_unique<CountingMaker>(works_));
+    dispatcher_ = std::make_unique<Dispatcher>(
+        Dispatcher::Settings{cache_bytes}, std::move(makers),
+        [](uint64_t item) { return static_cast<int64_t>(item % 10); }, clock_);
+  }
+  static std::shared_ptr<Job> NewJob(std::string name, const ItemSet& set, uint64_t batch = 16, uint64_t world = 1) {
+    const EpochCut cut{set.size(), batch, world};
+    const uint64_t key = name.size() * 100 + static_cast<uint64_t>(name[0]);
+    return std::make_shared<Job>(Job{std::move(name), set.ToString(), {}, cut, {}, 7, key, nullptr, 0, 0, 0});
+  }
+  Tally tally() const {
+    Tally seen;
+    dispatcher_->Look([&](const Dispatcher& dispatcher) { seen = dispatcher.tally(); });
+    return seen;
+  }
+
+  Works works_;
+  SystemClock clock_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+};
+
+TEST_F(DispatcherTest, AnEpochHasEachItemOnceWithItsLabelAndItsKey) {
+  Start(2);
+  TestRank rank(*dispatcher_, NewJob("a", Range(100, 300)), 0, 4);
+  for (uint64_t epoch = 0; epoch < 3; ++epoch) {
+    const std::vector<SeenBatch> batches = rank.Epoch();
+    EXPECT_EQ(batches.size(), 13U);  // 12 * 16 + 8
+    EXPECT_EQ(Sorted(IdsOf(batches)), Numbers(100, 300));
+    for (const SeenBatch& batch : batches) {
+      EXPECT_EQ(batch.epoch, epoch);
+      for (size_t i = 0; i < batch.ids.size(); ++i) {
+        EXPECT_EQ(batch.items[i], (MadeItem{batch.ids[i], 7, epoch, 100 + 'a'}));
+        EXPECT_EQ(batch.labels[i], static_cast<int64_t>(batch.ids[i] % 10));
+      }
+    }
+  }
+}
+
+// Some items take longer, so with eight threads they are done in another order.
+TEST_F(DispatcherTest, TheOrderOfCompletionDoesNotAlterTheOrderOfDelivery) {
+  std::vector<std::vector<uint64_t>> seen;
+  works_.on_read = [](uint64_t item) {
+    for (uint64_t i = 0; i < (item % 7 == 0 ? 200 : 1); ++i) std::this_thread::yield();
+  };
+  for (const size_t threads : {1, 8}) {
+    Start(threads);
+    TestRank rank(*dispatcher_, NewJob("a", Range(0, 300)), 0, 3);
+    seen.push_back(IdsOf(rank.Epoch()));
+  }
+  EXPECT_EQ(seen[0], seen[1]);
+}
+
+TEST_F(DispatcherTest, JobsWithOverlappingSetsHaveTheUnionPrepared) {
+  Start(2);
+  const std::shared_ptr<Job> jobs[] = {NewJob("a", Range(0, 400)), NewJob("b", Range(100, 500)),
+                                       NewJob("c", Range(200, 600))};
+  std::vector<std::unique_ptr<TestRank>> ranks;
+  for (const auto& job : jobs) ranks.push_back(std::make_unique<TestRank>(*dispatcher_, job, 0, 2));
+  std::vector<std::vector<uint64_t>> ids(3);
+  for (int step = 0; step < 25; ++step)
+    for (size_t i = 0; i < 3; ++i) {
+      const SeenBatch batch = ranks[i]->Next();
+      ids[i].insert(ids[i].end(), batch.ids.begin(), batch.ids.end());
+    }
+  EXPECT_EQ(Sorted(ids[0]), Numbers(0, 400));
+  EXPECT_EQ(Sorted(ids[1]), Numbers(100, 500));
+  EXPECT_EQ(Sorted(ids[2]), Numbers(200, 600));
+  const uint64_t ahead = 3 * 2 * 16;  // of the next epoch, at most
+  EXPECT_GE(works_.preparations(), 600U);
+  EXPECT_LE(works_.preparations(), 600U + ahead);
+}
+
+TEST_F(DispatcherTest, EachJobHasItsOwnKeyOnASharedDecode) {
+  Start(1);
+  TestRank first(*dispatcher_, NewJob("a", Range(0, 64)), 0, 2), second(*dispatcher_, NewJob("b", Range(0, 64)), 0, 2);
+  const SeenBatch a = first.Next(), b = second.Next();
+  EXPECT_EQ(a.ids, b.ids);
+  EXPECT_EQ(a.items[0].job, 100U + 'a');
+  EXPECT_EQ(b.items[0].job, 100U + 'b');
+}
+
+TEST_F(DispatcherTest, ACorruptItemIsSkippedAtTheSamePlaceForAll) {
+  works_.corrupt = {3, 50, 51};
+  Start(3);
+  TestRank first(*dispatcher_, NewJob("a", Range(0, 64)), 0, 2), second(*dispatcher_, NewJob("b", Range(0, 64)), 0, 2);
+  for (int step = 0; step < 4; ++step) {
+    const SeenBatch a = first.Next(), b = second.Next();
+    EXPECT_EQ(a.ids, b.ids);
+    EXPECT_EQ(a.skipped, b.skipped);
+    EXPECT_EQ(a.ids.size() + a.skipped.size(), 16U);
+    for (size_t i = 0; i < a.ids.size(); ++i) EXPECT_EQ(a.items[i].item, a.ids[i]);
+    for (const uint64_t item : a.skipped) EXPECT_TRUE(works_.corrupt.contains(item));
+  }
+  dispatcher_->Look([](const Dispatcher& dispatcher) {
+    ASSERT_EQ(dispatcher.corrupt().size(), 3U);
+    EXPECT_NE(dispatcher.corrupt()[0].why.find("is broken"), std::string::npos);
+  });
+}
+
+TEST_F(DispatcherTest, ABatchOfCorruptItemsOnlyIsEmpty) {
+  for (uint64_t item = 0; item < 32; ++item) works_.corrupt.insert(item);
+  Start(2);
+  TestRank rank(*dispatcher_, NewJob("a", Range(0, 32)), 0, 2);
+  const std::vector<SeenBatch> batches = rank.Epoch();
+  ASSERT_EQ(batches.size(), 2U);
+  EXPECT_TRUE(batches[0].ids.empty());
+  EXPECT_EQ(batches[0].skipped.size(), 16U);
+}
+
+TEST_F(DispatcherTest, AJobThatTakesNothingHoldsNobodyUp) {
+  Start(1);
+  TestRank slow(*dispatcher_, NewJob("slow", Range(0, 600)), 0, 2),
+      fast(*dispatcher_, NewJob("fast", Range(0, 600)), 0, 2);
+  for (int epoch = 0; epoch < 2; ++epoch) EXPECT_EQ(Sorted(IdsOf(fast.Epoch())), Numbers(0, 600));
+  EXPECT_EQ(slow.rank().ticket, 2U);  // its ring, and nothing more
+  EXPECT_EQ(slow.Next().ids.size(), 16U);
+}
+
+TEST_F(DispatcherTest, WhoLeavesInTheMiddleLeavesNothingBehind) {
+  Start(3);
+  TestRank stays(*dispatcher_, NewJob("stays", Range(0, 600)), 0, 2);
+  std::vector<uint64_t> ids;
+  for (int round = 0; round < 30; ++round) {
+    TestRank leaves(*dispatcher_, NewJob("leaves", Range(0, 600)), 0, 4);
+    if (round % 2 == 0) leaves.Take();
+    leaves.Leave();
+    const SeenBatch batch = stays.Next();
+    ids.insert(ids.end(), batch.ids.begin(), batch.ids.end());
+  }
+  const std::vector<uint64_t> rest = IdsOf(stays.Epoch());
+  ids.insert(ids.end(), rest.begin(), rest.end());
+  EXPECT_EQ(Sorted(ids), Numbers(0, 600));
+}
+
+TEST_F(DispatcherTest, RanksOfOneJobShareAnEpoch) {
+  Start(4);
+  const std::shared_ptr<Job> job = NewJob("a", Range(0, 500), 16, 3);
+  std::vector<uint64_t> ids;
+  for (uint32_t number = 0; number < 3; ++number) {
+    TestRank rank(*dispatcher_, job, number, 2);
+    const std::vector<SeenBatch> batches = rank.Epoch();
+    EXPECT_EQ(batches.size(), 11U);  // 10 * 48 + 20
+    const std::vector<uint64_t> own = IdsOf(batches);
+    ids.insert(ids.end(), own.begin(), own.end());
+  }
+  EXPECT_EQ(Sorted(ids), Numbers(0, 500));
+}
+
+TEST_F(DispatcherTest, AJobGoesOnFromWhereItsBatchSaid) {
+  Start(2);
+  std::vector<SeenBatch> whole;
+  {
+    TestRank rank(*dispatcher_, NewJob("a", Range(0, 400)), 0, 3);
+    whole = rank.Epoch();
+  }
+  const SeenBatch& stop = whole[9];
+  TestRank again(*dispatcher_, NewJob("a", Range(0, 400)), 0, 2, stop.state);
+  for (size_t step = 10; step < whole.size(); ++step) {
+    const SeenBatch batch = again.Next();
+    EXPECT_EQ(batch.ids, whole[step].ids);
+    EXPECT_EQ(batch.items, whole[step].items);
+  }
+}
+
+TEST_F(DispatcherTest, WithoutACacheEverythingIsStillRight) {
+  Start(3, 0);
+  TestRank first(*dispatcher_, NewJob("a", Range(0, 200)), 0, 2),
+      second(*dispatcher_, NewJob("b", Range(100, 300)), 0, 2);
+  std::vector<uint64_t> a, b;
+  for (int step = 0; step < 13; ++step) {
+    for (const uint64_t id : first.Next().ids) a.push_back(id);
+    for (const uint64_t id : second.Next().ids) b.push_back(id);
+  }
+  EXPECT_EQ(Sorted(a), Numbers(0, 200));
+  EXPECT_EQ(Sorted(b), Numbers(100, 300));
+}
+
+TEST_F(DispatcherTest, TheBudgetHolds) {
+  works_.image_bytes = 10'000;
+  Start(4, 95'000);
+  TestRank first(*dispatcher_, NewJob("a", Range(0, 400)), 0, 3),
+      second(*dispatcher_, NewJob("b", Range(50, 600)), 0, 3);
+  for (int step = 0; step < 60; ++step) {
+    first.Next();
+    if (step % 3 == 0) second.Next();
+  }
+  dispatcher_->Look([](const Dispatcher& dispatcher) {
+    EXPECT_LE(dispatcher.cache().peak(), 95'000U);
+    EXPECT_GE(dispatcher.cache().peak(), 80'000U);  // it is used
+  });
+}
+
+}  // namespace
+}  // namespace lockstep::feed

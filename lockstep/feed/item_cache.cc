@@ -1,0 +1,79 @@
+#include "lockstep/feed/item_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/check.h"
+
+namespace lockstep::feed {
+namespace {
+
+bool IsRead(const Content& content) { return content.image.use_count() > 1 || content.file.use_count() > 1; }
+
+}  // namespace
+
+Content ItemCache::Find(uint64_t item, Form form) {
+  const auto found = index_.find(Key(item, form));
+  if (found == index_.end()) return {};
+  ++totals_.at(static_cast<size_t>(form)).hits;
+  return entries_[found->second].content;
+}
+
+bool ItemCache::Reserve(uint64_t bytes, uint64_t distance, Form form) {
+  while (used_ + reserved_ + bytes > budget_) {
+    if (bytes <= budget_ && EvictOne({distance, form})) continue;
+    ++refused_;
+    return false;
+  }
+  reserved_ += bytes;
+  peak_ = std::max(peak_, used_ + reserved_);
+  return true;
+}
+
+bool ItemCache::EvictOne(std::pair<uint64_t, Form> latest) {
+  size_t worst = entries_.size();
+  for (size_t looked = 0; looked < std::min(kSampled, entries_.size()); ++looked) {
+    hand_ = hand_ + 1 < entries_.size() ? hand_ + 1 : 0;
+    const std::pair<uint64_t, Form> next{distance_(entries_[hand_].item), entries_[hand_].form};
+    if (next <= latest || IsRead(entries_[hand_].content)) continue;
+    latest = next;
+    worst = hand_;
+  }
+  if (worst == entries_.size()) return false;
+  ++totals_.at(static_cast<size_t>(entries_[worst].form)).evictions;
+  Erase(worst);
+  return true;
+}
+
+void ItemCache::Put(uint64_t item, Form form, Content content, uint64_t bytes, uint64_t reserved) {
+  LS_CHECK(bytes <= reserved && reserved <= reserved_, "{} of {} of {} bytes", bytes, reserved, reserved_);
+  reserved_ -= reserved;
+  Drop(item, form);
+  index_[Key(item, form)] = entries_.size();
+  entries_.push_back({item, form, std::move(content), bytes});
+  used_ += bytes;
+  Totals& totals = totals_.at(static_cast<size_t>(form));
+  ++totals.items;
+  totals.bytes += bytes;
+}
+
+void ItemCache::Drop(uint64_t item, Form form) {
+  const auto found = index_.find(Key(item, form));
+  if (found != index_.end()) Erase(found->second);
+}
+
+void ItemCache::Erase(size_t index) {
+  Entry& entry = entries_[index];
+  Totals& totals = totals_.at(static_cast<size_t>(entry.form));
+  --totals.items;
+  totals.bytes -= entry.bytes;
+  used_ -= entry.bytes;
+  index_.erase(Key(entry.item, entry.form));
+  if (index + 1 != entries_.size()) {
+    entry = std::move(entries_.back());
+    index_[Key(entry.item, entry.form)] = index;
+  }
+  entries_.pop_back();
+}
+
+}  // namespace lockstep::feed

@@ -1,0 +1,123 @@
+#include "lockstep/feed/request.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/client/feed_ring.h"
+#include "lockstep/incident/fields.h"
+
+namespace lockstep::feed {
+namespace {
+
+constexpr uint32_t kMaxBatch = 1 << 20;
+constexpr uint64_t kMaxRing = uint64_t{1} << 40;
+
+absl::Status Check(bool right, std::string_view name, int64_t found, std::string_view expected) {
+  return right ? absl::OkStatus() : InvalidArgument("{} {}: expected {}", name, found, expected);
+}
+
+// ["low", "high"] of that name, if it is there.
+absl::Status TakePair(incident::Fields& fields, const char* name, double& low, double& high) {
+  const Json* pair = fields.Optional(name);
+  if (pair == nullptr) return absl::OkStatus();
+  if (!pair->is_array() || pair->size() != 2 || !(*pair)[0].is_number() || !(*pair)[1].is_number())
+    return InvalidArgument("{}: expected two numbers, found {}", name, pair->dump());
+  low = (*pair)[0].get<double>();
+  high = (*pair)[1].get<double>();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<prepare::Recipe> ParseRecipe(const Json& json) {
+  incident::Fields fields(json, "transform");
+  prepare::Recipe recipe;
+  const std::string crop = fields.Text("crop");
+  recipe.flip = fields.Number("flip");
+  LS_RETURN_IF_ERROR(fields.status());
+  if (crop != "random_resized" && crop != "center")
+    return InvalidArgument("transform: there is no crop \"{}\"; expected random_resized or center", crop);
+  recipe.crop = crop == "center" ? prepare::CropRule::kCenter : prepare::CropRule::kRandomResized;
+  double height = 0, width = 0;
+  LS_RETURN_IF_ERROR(TakePair(fields, "size", height, width));
+  LS_RETURN_IF_ERROR(TakePair(fields, "scale", recipe.scale_low, recipe.scale_high));
+  LS_RETURN_IF_ERROR(TakePair(fields, "ratio", recipe.ratio_low, recipe.ratio_high));
+  recipe.size = {static_cast<int>(std::clamp(width, -1.0, 1e6)), static_cast<int>(std::clamp(height, -1.0, 1e6))};
+  if (json.contains("shorter")) recipe.shorter = fields.Int32("shorter");
+  LS_RETURN_IF_ERROR(fields.status());
+  LS_RETURN_IF_ERROR(prepare::Validate(recipe));
+  return recipe;
+}
+
+absl::StatusOr<Subset> ParseSubset(const Json* json, uint64_t& listed) {
+  Subset subset;
+  if (json == nullptr) return subset;
+  if (!json->is_object()) return InvalidArgument("where: expected an object, found {}", json->dump());
+  for (const auto& [key, value] : json->items()) {
+    if (key == "items" && value.is_array() && value.size() == 2 && value[0].is_number_unsigned() &&
+        value[1].is_number_unsigned()) {
+      subset.begin = value[0].get<uint64_t>();
+      subset.end = value[1].get<uint64_t>();
+    } else if (key == "labels" && value.is_array() && !value.empty()) {
+      for (const Json& label : value)
+        subset.labels.push_back(label.is_string() ? label.get<std::string>() : label.dump());
+    } else if (key == "listed" && value.is_number_unsigned()) {
+      listed = value.get<uint64_t>();
+    } else {
+      return InvalidArgument("where: {} {}: expected items [begin, end] or labels [name, ...]", key, value.dump());
+    }
+  }
+  return subset;
+}
+
+absl::Status Validate(const JoinRequest& request) {
+  const uint64_t ring = request.slots * uint64_t{request.batch} * request.recipe.bytes();
+  LS_RETURN_IF_ERROR(Check(request.batch >= 1 && request.batch <= kMaxBatch, "batch", request.batch, "1 to 1048576"));
+  LS_RETURN_IF_ERROR(
+      Check(request.slots >= 2 && request.slots <= LS_FEED_MAX_SLOTS, "prefetch", request.slots, "2 to 32"));
+  LS_RETURN_IF_ERROR(Check(request.world >= 1, "world", request.world, "at least 1"));
+  LS_RETURN_IF_ERROR(Check(request.rank < request.world, "rank", request.rank, "less than world"));
+  if (request.job.empty() || request.job.size() > 128) return InvalidArgument("job: expected a name of 1 to 128 bytes");
+  if (ring > kMaxRing) return InvalidArgument("batch and prefetch: {} bytes of batches are too many", ring);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<JoinRequest> ParseJoin(const Json& packet) {
+  incident::Fields fields(packet, "join");
+  const int64_t version = fields.Int("version");
+  LS_RETURN_IF_ERROR(fields.status());
+  if (version != kProtocolVersion)
+    return InvalidArgument("the loader speaks version {} and this service {}: install both anew", version,
+                           kProtocolVersion);
+  JoinRequest request;
+  request.dataset = fields.Text("dataset");
+  request.job = fields.Text("job");
+  const int64_t batch = fields.Int("batch"), slots = fields.Int("slots"), rank = fields.Int("rank"),
+                world = fields.Int("world");
+  for (const auto& [name, value] : {std::pair{"batch", batch}, {"prefetch", slots}, {"rank", rank}, {"world", world}})
+    if (value < 0 || value > kMaxBatch) return InvalidArgument("{} {}: expected 0 to {}", name, value, kMaxBatch);
+  request.batch = static_cast<uint32_t>(batch);
+  request.slots = static_cast<uint32_t>(slots);
+  request.rank = static_cast<uint32_t>(rank);
+  request.world = static_cast<uint32_t>(world);
+  request.seed = fields.Unsigned("seed");
+  request.drop_last = fields.Flag("drop_last");
+  request.alone = fields.Flag("alone");
+  request.state = fields.Text("state");
+  const Json& recipe = fields.Child("recipe");
+  LS_RETURN_IF_ERROR(fields.status());
+  LS_ASSIGN_OR_RETURN(request.recipe, ParseRecipe(recipe));
+  LS_ASSIGN_OR_RETURN(request.where, ParseSubset(fields.Optional("where"), request.listed));
+  LS_RETURN_IF_ERROR(Validate(request));
+  return request;
+}
+
+std::string TermsOf(const JoinRequest& request) {
+  const prepare::Recipe& recipe = request.recipe;
+  return fmt::format("world {}, batch {}, seed {}, drop_last {}, transform {}x{} {} {} {} {} {} {} {}", request.world,
+                     request.batch, request.seed, request.drop_last, recipe.size.width, recipe.size.height,
+                     static_cast<int>(recipe.crop), recipe.scale_low, recipe.scale_high, recipe.ratio_low,
+                     recipe.ratio_high, recipe.flip, recipe.shorter);
+}
+
+}  // namespace lockstep::feed

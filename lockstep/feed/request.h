@@ -1,0 +1,43 @@
+// What a rank asks for when it joins: one JSON packet (docs/formats/feed.md), checked here as far as it can be without
+// the data set.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/report.h"
+#include "lockstep/base/status.h"
+#include "lockstep/prepare/recipe.h"
+
+namespace lockstep::feed {
+
+inline constexpr int kProtocolVersion = 1;
+
+// Which items of the data set; all, unless something says less. What says something must all hold.
+struct Subset {
+  std::optional<uint64_t> begin, end;           // items [begin, end)
+  std::vector<std::string> labels;              // names, or numbers as text
+  std::optional<std::vector<uint64_t>> listed;  // comes beside the packet
+};
+
+struct JoinRequest {
+  std::string dataset, job;
+  Subset where;
+  uint64_t listed = 0;  // so many ids come beside the packet
+  prepare::Recipe recipe;
+  uint32_t batch = 0, slots = 0;
+  uint64_t seed = 0;
+  uint32_t rank = 0, world = 1;
+  bool drop_last = false;
+  bool alone = false;  // begin at the beginning, not beside jobs that are under way
+  std::string state;   // where it goes on (sampling/stream.h); "": it has not begun
+};
+
+// An error is one sentence for the user of the loader.
+absl::StatusOr<JoinRequest> ParseJoin(const Json& packet);
+// What all ranks of a job must ask for alike.
+std::string TermsOf(const JoinRequest& request);
+
+}  // namespace lockstep::feed

@@ -1,0 +1,77 @@
+// `lockstep feed serve`: one data set, one socket, any number of jobs. A connection is a rank of a job; its death is
+// seen by the end of its socket, or of its process (a child that it left behind may hold the socket open), and
+// everything it had is taken back. Nothing is kept across a restart: whoever joins says where it stands. One thread
+// runs the poller; the dispatcher has threads of its own.
+//
+//   LS_ASSIGN_OR_RETURN(std::unique_ptr<Service> service, Service::Open(options, poller, clock));
+//   poller.Run(kTick, [&] { service->Tick(); });
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/packets.h"
+#include "lockstep/base/poller.h"
+#include "lockstep/base/report.h"
+#include "lockstep/feed/data_set.h"
+#include "lockstep/feed/dispatcher.h"
+
+namespace lockstep::feed {
+
+struct ServiceOptions {
+  prepare::SourceSpec data;
+  std::string name, socket;
+  uint64_t cache_bytes = uint64_t{1} << 30;
+  uint64_t ring_bytes = 0;  // of all jobs' rings together; 0: half of the machine's memory
+  size_t threads = 1;
+};
+
+class Service {
+ public:
+  static absl::StatusOr<std::unique_ptr<Service>> Open(const ServiceOptions& options, Poller& poller,
+                                                       const Clock& clock);
+  ~Service();
+  // Now and then: gives back to the system what the heap holds and nobody uses.
+  void Tick();
+  const DataSet& data() const { return data_; }
+
+ private:
+  struct Connection {
+    Fd socket, process;  // a pidfd, where there is one
+    pid_t pid = 0;
+    std::shared_ptr<Rank> rank;  // once it has joined
+  };
+  struct Joining {
+    std::shared_ptr<Job> job;
+    sampling::Stream stream;  // from where the rank goes on
+  };
+
+  Service(const ServiceOptions& options, DataSet data, Fd listener, Poller& poller, const Clock& clock);
+  void Accept();
+  void Receive(int socket);
+  void Answer(Connection& connection, Packet packet);
+  absl::Status Join(Connection& connection, const Json& packet, std::vector<Fd> fds);
+  absl::StatusOr<Joining> Prepare(const JoinRequest& request) const;
+  std::shared_ptr<Job> Running(const std::string& name) const;  // null: none
+  sampling::Lap AnchorOf(const JoinRequest& request) const;
+  absl::Status CheckFree(const JoinRequest& request);
+  absl::Status CheckRoom(const RingShape& shape) const;
+  void Drop(int socket);
+  Json Status() const;
+
+  const ServiceOptions options_;
+  const DataSet data_;
+  Poller& poller_;
+  const Clock& clock_;
+  const Nanos started_;
+  Dispatcher dispatcher_;
+  Fd listener_;
+  std::map<int, Connection> connections_;  // by their socket
+};
+
+// The document of `lockstep feed status`, as the service at this socket gives it.
+absl::StatusOr<Json> AskStatus(const std::string& socket);
+
+}  // namespace lockstep::feed

@@ -1,0 +1,96 @@
+#include "lockstep/feed/status.h"
+
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+
+namespace lockstep::feed {
+namespace {
+
+constexpr size_t kListed = 100;  // corrupt items
+
+double Ratio(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+// Whose turn it is: a rank that holds all its slots has the service wait, one that has none waits itself.
+std::string_view Waiting(const Rank& rank, uint32_t held) {
+  if (held == rank.ring.shape().slots) return "for the job";
+  return held <= 1 ? "for the service" : "nobody";
+}
+
+Json RankRow(const Rank& rank) {
+  const Job& job = *rank.job;
+  const uint32_t held = rank.ring.Held();
+  return {{"job", job.name},
+          {"rank", rank.number},
+          {"world", job.cut.world},
+          {"pid", rank.pid},
+          {"items", job.items()},
+          {"epoch", rank.stream.place().epoch},
+          {"taken", rank.stream.place().taken},
+          {"batches", rank.ticket},
+          {"held", held},
+          {"slots", rank.ring.shape().slots},
+          {"ring_bytes", RingBytes(rank.ring.shape())},
+          {"waits", Waiting(rank, held)}};
+}
+
+Json CacheRow(const ItemCache& cache, Form form, std::string_view name) {
+  const ItemCache::Totals& totals = cache.totals(form);
+  return {{"form", name},
+          {"items", totals.items},
+          {"bytes", totals.bytes},
+          {"hits", totals.hits},
+          {"evictions", totals.evictions}};
+}
+
+Json SharingOf(const Tally& tally) {
+  return {{"deliveries", tally.deliveries},
+          {"preparations", tally.preparations},
+          {"deliveries_per_preparation", Ratio(tally.deliveries, tally.preparations)},
+          {"waited_for_a_decode", tally.waited}};
+}
+
+Json TimesOf(const Tally& tally, size_t threads) {
+  const auto seconds = [](int64_t ns) { return ToSeconds(Nanos{ns}).value; };
+  return {{"threads", threads},
+          {"read_s", seconds(tally.times.read_ns)},
+          {"decode_s", seconds(tally.times.decode_ns)},
+          {"cut_s", seconds(tally.times.cut_ns)},
+          {"idle_s", seconds(tally.times.idle_ns)},
+          {"read_bytes", tally.read_bytes}};
+}
+
+Json CorruptOf(const Dispatcher& dispatcher, const DataSet& data) {
+  Json rows = Json::array();
+  for (const CorruptItem& corrupt : dispatcher.corrupt()) {
+    if (rows.size() == kListed) break;
+    rows.push_back({{"item", corrupt.item}, {"key", data.source().item(corrupt.item).key}, {"why", corrupt.why}});
+  }
+  return rows;
+}
+
+}  // namespace
+
+Json StatusReport(const DataSet& data, const std::string& socket, Nanos up, const Dispatcher& dispatcher) {
+  Json report{{"data_set", data.name()}, {"path", data.path()},   {"socket", socket},
+              {"pid", getpid()},         {"items", data.items()}, {"up_s", ToSeconds(up).value}};
+  dispatcher.Look([&](const Dispatcher& seen) {
+    report["jobs"] = Json::array();
+    for (const std::shared_ptr<Rank>& rank : seen.ranks()) report["jobs"].push_back(RankRow(*rank));
+    report["sharing"] = SharingOf(seen.tally());
+    report["cache"] = {{"budget_bytes", seen.cache().budget()},
+                       {"used_bytes", seen.cache().used()},
+                       {"peak_bytes", seen.cache().peak()},
+                       {"no_room", seen.cache().refused()}};
+    report["forms"] = {CacheRow(seen.cache(), Form::kDecoded, "decoded"),
+                       CacheRow(seen.cache(), Form::kEncoded, "encoded")};
+    report["time"] = TimesOf(seen.tally(), seen.threads());
+    report["corrupt_items"] = seen.corrupt().size();
+    report["corrupt"] = CorruptOf(seen, data);
+  });
+  return report;
+}
+
+}  // namespace lockstep::feed

@@ -1,0 +1,44 @@
+// Any image that training sets hold, by what its first bytes say, whatever its name: JPEG, PNG, WebP. As PIL's
+// convert("RGB"): transparency is dropped, palettes and grayscale become RGB, of 16 bits the upper 8 are kept. EXIF
+// orientation is not applied (torchvision's ImageFolder doesn't either).
+// One decoder per thread.
+//
+//   LS_ASSIGN_OR_RETURN(const ImageHead head, ReadImageHead(bytes, limits));
+//   LS_RETURN_IF_ERROR(decoder.Decode(bytes, head, {10, 10, 100, 100}, image));   // image.view: 100 x 100
+#pragma once
+
+#include "lockstep/prepare/jpeg.h"
+
+namespace lockstep::prepare {
+
+enum class Codec : uint8_t { kJpeg, kPng, kWebp };
+
+struct Limits {
+  // An image says how large it is before anything is reserved for it; one of more pixels is refused
+  // (kResourceExhausted).
+  uint64_t max_pixels = uint64_t{1} << 25;
+};
+
+struct ImageHead {
+  Codec codec = Codec::kJpeg;
+  Size size;
+  JpegHead jpeg;  // of a JPEG
+};
+
+// kInvalidArgument: no image that we know. kDataLoss: damaged. kResourceExhausted: too large.
+absl::StatusOr<ImageHead> ReadImageHead(Bytes bytes, const Limits& limits = {});
+
+class ImageDecoder {
+ public:
+  // Only a JPEG is decoded in part; of the others all is, and image.view is the crop.
+  absl::Status Decode(Bytes bytes, const ImageHead& head, const Region& crop, Image& image);
+  // Of the last Decode; all false unless it was a JPEG.
+  const JpegTraits& traits() const { return traits_; }
+  void set_use_tiles(bool use) { jpeg_.set_use_tiles(use); }
+
+ private:
+  JpegDecoder jpeg_;
+  JpegTraits traits_;
+};
+
+}  // namespace lockstep::prepare

@@ -1,0 +1,50 @@
+// Decodes a part of a JPEG, by libjpeg-turbo: only the columns and rows that are asked for, or only their tiles where
+// the file has a tile index (tiles.h). The pixels are those of decoding the whole and cutting, bit for bit: columns are
+// widened by what fancy upsampling looks at. Grayscale becomes RGB, CMYK and YCCK too, as by PIL's convert("RGB");
+// EXIF orientation is not applied, as torchvision's ImageFolder does not.
+// One decoder per thread. Cost: entropy decoding of all rows above the end of the crop, transforms of the crop alone.
+#pragma once
+
+#include <memory>
+
+#include "lockstep/prepare/tiles.h"
+
+namespace lockstep::prepare {
+
+struct JpegTraits {
+  bool damaged = false;      // libjpeg repaired something
+  bool by_tiles = false;     // the tile index was used
+  bool own_entropy = false;  // our own entropy decoding did it
+  bool bad_index = false;    // there is one, and it is not right: it was not used
+};
+
+class JpegDecoder {
+ public:
+  JpegDecoder();
+  ~JpegDecoder();
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+
+  // `head` is of `jpeg`, and crop lies within head.size. On success image.view is the crop.
+  absl::Status Decode(Bytes jpeg, const JpegHead& head, const Region& crop, Image& image);
+  // Of the last Decode.
+  const JpegTraits& traits() const { return traits_; }
+  void set_use_tiles(bool use) { use_tiles_ = use; }
+  // Entropy decoding by our own code (entropy.h) or libjpeg's; the pixels are the same.
+  void set_own_entropy(bool own) { own_entropy_ = own; }
+
+ private:
+  struct Library;
+
+  // Of a JPEG without index, or made of tiles.
+  absl::Status DecodePlain(Bytes jpeg, const Size& size, const Region& crop, Image& image);
+  absl::Status DecodeOnce(Bytes jpeg, const Size& size, const Region& crop, bool own_entropy, Image& image);
+
+  std::unique_ptr<Library> library_;
+  TileIndex index_;
+  Buffer assembled_;
+  JpegTraits traits_;
+  bool use_tiles_ = true, own_entropy_ = true;
+};
+
+}  // namespace lockstep::prepare

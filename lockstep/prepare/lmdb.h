@@ -1,0 +1,21 @@
+// LMDB (data.mdb, as liblmdb 0.9 writes it on 64-bit little-endian machines), read-only and without liblmdb: that maps
+// the file, so one that shrinks, or is damaged, would end the process. Values are items, in the order of their keys.
+// What is read is the state of the last commit when it was opened; who writes meanwhile may reuse pages of deleted
+// values.
+#pragma once
+
+#include "lockstep/prepare/source.h"
+
+namespace lockstep::prepare {
+
+struct LmdbEntry {
+  std::string key;
+  uint64_t offset = 0, bytes = 0;  // of the value, in the file
+};
+// Of the main database. Named databases and several values of one key are refused.
+absl::StatusOr<std::vector<LmdbEntry>> ListLmdb(const std::string& path);
+
+// The file, or a directory with data.mdb in it.
+absl::StatusOr<std::unique_ptr<Source>> OpenLmdb(const std::string& path);
+
+}  // namespace lockstep::prepare

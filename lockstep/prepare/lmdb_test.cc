@@ -1,0 +1,100 @@
+#include "lockstep/prepare/lmdb.h"
+
+#include <gmock/gmock.h>
+#include <lmdb.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "lockstep/prepare/file_part.h"
+
+namespace lockstep::prepare {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+// Written by liblmdb itself.
+class Lmdb : public testing::Test {
+ protected:
+  Lmdb() {
+    std::string name = testing::TempDir() + "lmdb-XXXXXX";
+    root_ = mkdtemp(name.data());
+    file_ = root_ + "/data.mdb";
+  }
+  ~Lmdb() override { fs::remove_all(root_); }
+
+  void Write(size_t count, unsigned flags = 0, const char* name = nullptr) {
+    MDB_env* env = nullptr;
+    ASSERT_EQ(mdb_env_create(&env), 0);
+    mdb_env_set_mapsize(env, size_t{1} << 28);
+    mdb_env_set_maxdbs(env, 2);
+    ASSERT_EQ(mdb_env_open(env, root_.c_str(), 0, 0600), 0);
+    MDB_txn* txn = nullptr;
+    ASSERT_EQ(mdb_txn_begin(env, nullptr, 0, &txn), 0);
+    MDB_dbi database = 0;
+    ASSERT_EQ(mdb_dbi_open(txn, name, flags | MDB_CREATE, &database), 0);
+    for (size_t i = 0; i < count; ++i) {
+      const std::string text = KeyOf(i), content = ValueOf(i);
+      MDB_val key{text.size(), const_cast<char*>(text.data())},
+          value{content.size(), const_cast<char*>(content.data())};
+      ASSERT_EQ(mdb_put(txn, database, &key, &value, 0), 0);
+    }
+    ASSERT_EQ(mdb_txn_commit(txn), 0);
+    mdb_env_close(env);
+  }
+  static std::string KeyOf(size_t i) { return fmt::format("{:08}", i); }
+  // Some within their page, some on pages of their own.
+  static std::string ValueOf(size_t i) {
+    return std::string(i % 3 == 0 ? 9000 + i : i % 50, static_cast<char>('a' + i % 26));
+  }
+
+  std::string root_, file_;
+};
+
+TEST_F(Lmdb, IsReadAsLiblmdbWroteIt) {
+  constexpr size_t kCount = 3000;
+  Write(kCount);
+  absl::StatusOr<std::unique_ptr<Source>> source = OpenSource({.path = root_});
+  ASSERT_TRUE(source.ok()) << source.status();
+  ASSERT_EQ((*source)->size(), kCount);
+  Buffer bytes;
+  for (size_t i = 0; i < kCount; ++i) {
+    ASSERT_EQ((*source)->item(i).key, KeyOf(i));
+    ASSERT_TRUE((*source)->Read(i, bytes).ok());
+    ASSERT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), ValueOf(i)) << i;
+  }
+}
+
+TEST_F(Lmdb, TheLastCommitCounts) {
+  for (size_t count : {10, 11, 12}) Write(count);
+  const auto entries = ListLmdb(file_);
+  ASSERT_TRUE(entries.ok()) << entries.status();
+  EXPECT_EQ(entries->size(), 12U);
+}
+
+TEST_F(Lmdb, WhatIsNotKeysWithOneValueIsRefused) {
+  Write(3, 0, "named");
+  EXPECT_THAT(std::string(ListLmdb(file_).status().message()), HasSubstr("named databases"));
+}
+
+TEST_F(Lmdb, WhatIsCutShortIsAnErrorOnly) {
+  Write(500);
+  const auto whole = fs::file_size(file_);
+  absl::StatusOr<std::unique_ptr<Source>> source = OpenSource({.path = file_});
+  ASSERT_TRUE(source.ok());
+  Buffer bytes;
+  int lost = 0;
+  for (uint64_t size = whole; size > 0; size -= std::min<uint64_t>(size, 40'000)) {
+    fs::resize_file(file_, size);
+    const auto entries = ListLmdb(file_);
+    EXPECT_EQ(entries.ok(), size == whole) << size;
+    for (uint64_t i = 0; i < (*source)->size(); i += 50) lost += (*source)->Read(i, bytes).ok() ? 0 : 1;
+  }
+  EXPECT_GT(lost, 50);  // ten items are read at each size
+  std::ofstream(file_) << "nonsense";
+  EXPECT_FALSE(ListLmdb(file_).ok());
+}
+
+}  // namespace
+}  // namespace lockstep::prepare

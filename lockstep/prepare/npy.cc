@@ -1,0 +1,84 @@
+// github.com/numpy/numpy/blob/main/numpy/lib/format.py: magic, version, length of a Python dict as text, the dict, the
+// data.
+#include <charconv>
+#include <cstring>
+#include <optional>
+
+#include "lockstep/prepare/records.h"
+
+namespace lockstep::prepare {
+namespace {
+
+// What follows "'KEY':" in the dict.
+std::optional<std::string_view> ValueOf(std::string_view dict, std::string_view key) {
+  const std::string quoted = "'" + std::string(key) + "':";
+  const size_t at = dict.find(quoted);
+  if (at == std::string_view::npos) return std::nullopt;
+  std::string_view value = dict.substr(at + quoted.size());
+  value.remove_prefix(std::min(value.find_first_not_of(' '), value.size()));
+  return value;
+}
+
+// "'<f4', ...": kind and bytes of a number; big-endian, structured and object types are refused.
+absl::StatusOr<uint64_t> ElementBytes(std::string_view dtype) {
+  uint64_t bytes = 0;
+  const bool known = dtype.size() >= 3 && (dtype[0] == '<' || dtype[0] == '|') &&
+                     std::string_view("biufc").find(dtype[1]) != std::string_view::npos;
+  const auto [end, error] =
+      std::from_chars(dtype.data() + (known ? 2 : dtype.size()), dtype.data() + dtype.size(), bytes);
+  if (!known || error != std::errc() || end != dtype.data() + dtype.size() || bytes < 1 || bytes > 16)
+    return InvalidArgument("elements of type {}: expected little-endian numbers, such as <f4 or |u1", dtype);
+  return bytes;
+}
+
+// "(10, 3, 4), ..."
+absl::StatusOr<std::vector<int64_t>> ParseShape(std::string_view text) {
+  std::vector<int64_t> shape;
+  const size_t close = text.find(')');
+  if (text.empty() || text[0] != '(' || close == std::string_view::npos) return DataLoss("the shape is not a tuple");
+  text = text.substr(1, close - 1);
+  while (text.find_first_not_of(" ,") != std::string_view::npos) {
+    text.remove_prefix(text.find_first_not_of(" ,"));
+    int64_t side = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), side);
+    if (error != std::errc() || side < 0) return DataLoss("the shape holds something else than numbers");
+    shape.push_back(side);
+    text.remove_prefix(static_cast<size_t>(end - text.data()));
+  }
+  return shape;
+}
+
+absl::StatusOr<std::string_view> DictOf(Bytes head) {
+  constexpr size_t kVersionAt = 6, kLengthAt = 8;
+  if (head.size() < 12 || std::memcmp(head.data(), "\x93NUMPY", 6) != 0) return InvalidArgument("this is no .npy file");
+  const bool short_length = head[kVersionAt] == 1;
+  const size_t begin = kLengthAt + (short_length ? 2 : 4);
+  size_t length = head[8] | static_cast<size_t>(head[9]) << 8;
+  if (!short_length) length |= static_cast<size_t>(head[10]) << 16 | static_cast<size_t>(head[11]) << 24;
+  if (length > head.size() - begin) return DataLoss("the header has {} bytes: it is truncated or too large", length);
+  return std::string_view(reinterpret_cast<const char*>(head.data()) + begin, length);
+}
+
+}  // namespace
+
+absl::StatusOr<RecordLayout> ParseNpy(Bytes head, uint64_t file_bytes) {
+  LS_ASSIGN_OR_RETURN(const std::string_view dict, DictOf(head));
+  const auto descr = ValueOf(dict, "descr"), order = ValueOf(dict, "fortran_order"),
+             shape_text = ValueOf(dict, "shape");
+  if (!descr || !order || !shape_text) return DataLoss("the header lacks descr, fortran_order or shape");
+  if (descr->empty() || (*descr)[0] != '\'') return InvalidArgument("a structured type: expected an array of numbers");
+  LS_ASSIGN_OR_RETURN(std::vector<int64_t> shape, ParseShape(*shape_text));
+  if (shape.empty()) return InvalidArgument("a single number: expected an array, of which each row is an item");
+  if (!order->starts_with("False") && shape.size() > 1)
+    return InvalidArgument("columns before rows (fortran_order): save it with numpy.ascontiguousarray");
+  RecordLayout layout;
+  layout.format.kind = ItemKind::kArray;
+  layout.format.dtype = descr->substr(1, descr->find('\'', 1) - 1);
+  LS_ASSIGN_OR_RETURN(const uint64_t element, ElementBytes(layout.format.dtype));
+  layout.offset = static_cast<uint64_t>(dict.data() + dict.size() - reinterpret_cast<const char*>(head.data()));
+  layout.count = static_cast<uint64_t>(shape[0]);
+  layout.format.shape.assign(shape.begin() + 1, shape.end());
+  return FinishLayout(std::move(layout), element, file_bytes - layout.offset);
+}
+
+}  // namespace lockstep::prepare

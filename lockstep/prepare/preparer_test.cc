@@ -1,0 +1,132 @@
+#include "lockstep/prepare/preparer.h"
+
+#include <gmock/gmock.h>
+#include <png.h>
+#include <webp/encode.h>
+
+#include "lockstep/prepare/test_images.h"
+#include "lockstep/prepare/transcode.h"
+
+namespace lockstep::prepare {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<uint8_t> Prepared(Preparer& preparer, const std::string& image, const Recipe& recipe,
+                              const AugmentKey& key) {
+  std::vector<uint8_t> out(recipe.bytes());
+  const absl::Status status = preparer.Prepare(BytesOf(image), recipe, key, out);
+  EXPECT_TRUE(status.ok()) << status;
+  return out;
+}
+
+std::string MakePng(uint32_t format, int width, int height) {
+  const std::vector<uint8_t> pixels = TestPixels(width, height, static_cast<int>(PNG_IMAGE_SAMPLE_CHANNELS(format)));
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = static_cast<png_uint_32>(width);
+  image.height = static_cast<png_uint_32>(height);
+  image.format = format;
+  png_alloc_size_t size = PNG_IMAGE_PNG_SIZE_MAX(image);
+  std::string text(size, '\0');
+  EXPECT_NE(png_image_write_to_memory(&image, text.data(), &size, 0, pixels.data(), 0, nullptr), 0) << image.message;
+  text.resize(size);
+  return text;
+}
+
+std::string MakeWebp(int width, int height) {
+  const std::vector<uint8_t> pixels = TestPixels(width, height, 3);
+  uint8_t* data = nullptr;
+  const size_t size = WebPEncodeLosslessRGB(pixels.data(), width, height, width * 3, &data);
+  std::string text(reinterpret_cast<char*>(data), size);
+  WebPFree(data);
+  return text;
+}
+
+TEST(Preparer, ASharedDecodeGivesWhatEachJobGetsAlone) {
+  Preparer preparer;
+  const std::vector<Recipe> recipes = {{}, {.size = {96, 64}}, {.crop = CropRule::kCenter}};
+  for (const JpegShape& shape : std::vector<JpegShape>{{500, 375}, {131, 77, 2, 1}, {200, 300, 1, 1, JCS_GRAYSCALE}}) {
+    const std::string jpeg = MakeJpeg(shape);
+    Image whole;
+    ASSERT_TRUE(preparer.Decode(BytesOf(jpeg), whole).ok());
+    for (uint64_t job = 0; job < 8; ++job) {
+      const Recipe& recipe = recipes[job % recipes.size()];
+      const AugmentKey key{3, 1, 17, job};
+      std::vector<uint8_t> shared(recipe.bytes());
+      preparer.Augment(whole.view, recipe, key, shared);
+      EXPECT_EQ(Prepared(preparer, jpeg, recipe, key), shared) << job;
+    }
+  }
+}
+
+TEST(Preparer, ATileIndexChangesNothing) {
+  const std::string jpeg = MakeJpeg({500, 375});
+  Buffer tiled;
+  ASSERT_TRUE(AddTileIndex(BytesOf(jpeg), *ReadJpegHead(BytesOf(jpeg)), tiled).ok());
+  const std::string with(reinterpret_cast<const char*>(tiled.data()), tiled.size());
+  Preparer preparer;
+  for (uint64_t item = 0; item < 50; ++item)
+    EXPECT_EQ(Prepared(preparer, with, {}, {.item = item}), Prepared(preparer, jpeg, {}, {.item = item})) << item;
+  EXPECT_EQ(preparer.counters().by_tiles, 50U);
+  EXPECT_EQ(preparer.counters().decoded, 100U);
+}
+
+TEST(Preparer, JobsCropTheSameItemDifferently) {
+  Preparer preparer;
+  const std::string jpeg = MakeJpeg({300, 200});
+  EXPECT_NE(Prepared(preparer, jpeg, {}, {.job = 1}), Prepared(preparer, jpeg, {}, {.job = 2}));
+  EXPECT_EQ(Prepared(preparer, jpeg, {}, {.job = 1}), Prepared(preparer, jpeg, {}, {.job = 1}));
+}
+
+TEST(Preparer, OtherFormatsAreKnownByTheirBytes) {
+  Preparer preparer;
+  Image image;
+  ASSERT_TRUE(preparer.Decode(BytesOf(MakePng(PNG_FORMAT_RGB, 31, 22)), image).ok());
+  EXPECT_EQ(PixelsOf(image.view), TestPixels(31, 22, 3));
+  ASSERT_TRUE(preparer.Decode(BytesOf(MakeWebp(31, 22)), image).ok());
+  EXPECT_EQ(PixelsOf(image.view), TestPixels(31, 22, 3));
+}
+
+// Of gray and alpha: gray three times, whatever alpha says.
+TEST(Preparer, TransparencyIsDropped) {
+  Preparer preparer;
+  Image image;
+  ASSERT_TRUE(preparer.Decode(BytesOf(MakePng(PNG_FORMAT_GA, 9, 5)), image).ok());
+  const std::vector<uint8_t> mine = PixelsOf(image.view), pixels = TestPixels(9, 5, 2);
+  for (size_t i = 0; i < 45; ++i)
+    for (size_t c = 0; c < 3; ++c) EXPECT_EQ(mine[i * 3 + c], pixels[i * 2]) << i;
+}
+
+TEST(Preparer, WhatIsTooLargeIsRefusedByItsHeader) {
+  Preparer preparer({.max_pixels = 100});
+  Image image;
+  for (const std::string& bomb : {MakeJpeg({101, 1}), MakePng(PNG_FORMAT_RGB, 101, 1), MakeWebp(101, 1)}) {
+    const absl::Status status = preparer.Decode(BytesOf(bomb).first(bomb.size() - 4), image);
+    EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("101 x 1"));
+  }
+  EXPECT_EQ(preparer.counters().too_large, 3U);
+  EXPECT_EQ(image.buffer.capacity(), 0U);  // nothing was reserved
+}
+
+TEST(Preparer, WhatIsDamagedIsAnErrorAndTheNextIsFine) {
+  Preparer preparer;
+  Image image;
+  const std::vector<std::string> good = {MakeJpeg({64, 64}), MakePng(PNG_FORMAT_RGB, 64, 64), MakeWebp(64, 64)};
+  uint64_t refused = 0;
+  for (const std::string& text : good) {
+    for (size_t size = 0; size < text.size(); size += 1 + text.size() / 60) {
+      if (size + 16 >= text.size()) continue;  // a PNG is whole without its last chunk
+      EXPECT_FALSE(preparer.Decode(BytesOf(text).first(size), image).ok()) << size << " of " << text.size();
+      ++refused;
+    }
+    EXPECT_TRUE(preparer.Decode(BytesOf(text), image).ok());
+  }
+  EXPECT_FALSE(preparer.Decode(BytesOf("GIF89a"), image).ok());
+  EXPECT_EQ(preparer.counters().refused, refused + 1);
+  EXPECT_EQ(preparer.counters().decoded, 3U);
+}
+
+}  // namespace
+}  // namespace lockstep::prepare

@@ -1,0 +1,45 @@
+// Which part of an image becomes the tensor, and how: a pure function of its size and a key.
+//
+//   const Placement placement = Place(recipe, {500, 375}, key);
+//   // decode placement.source, scale that to placement.scaled, keep placement.kept of it, mirror it if placement.flip
+#pragma once
+
+#include "lockstep/base/status.h"
+#include "lockstep/prepare/draws.h"
+#include "lockstep/prepare/scaling.h"
+
+namespace lockstep::prepare {
+
+enum class CropRule : uint8_t {
+  kRandomResized,  // torchvision's RandomResizedCrop and RandomHorizontalFlip
+  kCenter,         // torchvision's Resize(shorter) and CenterCrop: no chance in it
+};
+
+struct Recipe {
+  Size size{224, 224};  // of the result
+  CropRule crop = CropRule::kRandomResized;
+  double scale_low = 0.08, scale_high = 1;           // share of the image's area
+  double ratio_low = 3.0 / 4, ratio_high = 4.0 / 3;  // width : height
+  double flip = 0.5;                                 // chance of being mirrored
+  int shorter = 256;                                 // kCenter: the shorter side is scaled to that
+  uint64_t bytes() const { return size.pixels() * 3; }
+};
+absl::Status Validate(const Recipe& recipe);
+
+struct Placement {
+  Region source;  // of the image
+  Size scaled;    // what it would be scaled to, as a whole
+  Region kept;    // of that; its size is the recipe's
+  bool flip = false;
+
+  Scaling scaling() const { return {{source.width, source.height}, scaled, kept, flip}; }
+  // A part of the source, as a part of the image.
+  Region Below(const Region& part) const { return {source.x + part.x, source.y + part.y, part.width, part.height}; }
+};
+// `size` has pixels; recipe is valid.
+Placement Place(const Recipe& recipe, const Size& size, const AugmentKey& key);
+
+// torchvision's RandomResizedCrop.get_params, by draws of ours: ten tries, then the middle.
+Region RandomResizedCrop(const Recipe& recipe, const Size& size, Draws& draws);
+
+}  // namespace lockstep::prepare

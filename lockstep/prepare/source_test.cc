@@ -1,0 +1,238 @@
+#include "lockstep/prepare/source.h"
+
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+
+#include "lockstep/prepare/records.h"
+#include "lockstep/prepare/tar.h"
+
+namespace lockstep::prepare {
+namespace {
+
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class Directory : public testing::Test {
+ protected:
+  Directory() {
+    std::string name = testing::TempDir() + "source-XXXXXX";
+    root_ = mkdtemp(name.data());
+  }
+  ~Directory() override { fs::remove_all(root_); }
+
+  std::string Write(const std::string& name, std::string_view text) {
+    const fs::path path = fs::path(root_) / name;
+    fs::create_directories(path.parent_path());
+    std::ofstream(path, std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
+    return path.string();
+  }
+  std::unique_ptr<Source> Open(SourceSpec spec) {
+    absl::StatusOr<std::unique_ptr<Source>> source = OpenSource(spec);
+    EXPECT_TRUE(source.ok()) << source.status();
+    return source.ok() ? *std::move(source) : nullptr;
+  }
+  std::string ErrorOf(const SourceSpec& spec) { return std::string(OpenSource(spec).status().message()); }
+
+  std::string root_;
+};
+
+std::string ReadItem(const Source& source, uint64_t index) {
+  Buffer bytes;
+  const absl::Status status = source.Read(index, bytes);
+  if (!status.ok()) return std::string(status.message());
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+using Folder = Directory;
+
+TEST_F(Folder, ClassesAndFilesAreInOrder) {
+  for (const char* name : {"dog/b.JPG", "dog/a.png", "cat/x/1.jpeg", "cat/2.webp", "cat/notes.txt", "stray.jpg"})
+    Write(name, name);
+  const auto source = Open({.path = root_});
+  ASSERT_EQ(source->size(), 4U);
+  EXPECT_EQ(source->classes(), (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(source->item(0).key, "cat/2.webp");
+  EXPECT_EQ(source->item(1).key, "cat/x/1.jpeg");
+  EXPECT_EQ(source->item(2).key, "dog/a.png");
+  EXPECT_EQ(source->item(3).label, 1);
+  EXPECT_EQ(ReadItem(*source, 3), "dog/b.JPG");
+  EXPECT_THAT(source->counters(), testing::UnorderedElementsAre(testing::Pair("images_outside_of_classes", 1U),
+                                                                testing::Pair("files_of_other_kinds", 1U)));
+}
+
+TEST_F(Folder, AFileThatVanishesIsAnErrorOfItsItem) {
+  Write("a.jpg", "aa");
+  const std::string gone = Write("b.jpg", "bb");
+  const auto source = Open({.path = root_});
+  fs::remove(gone);
+  EXPECT_EQ(ReadItem(*source, 0), "aa");
+  EXPECT_THAT(ReadItem(*source, 1), HasSubstr("b.jpg: No such file"));
+}
+
+TEST_F(Folder, WhatIsNotThereIsSaid) {
+  EXPECT_THAT(ErrorOf({.path = root_ + "/none"}), HasSubstr("none: No such file"));
+  EXPECT_THAT(ErrorOf({.path = root_}), HasSubstr("no image in it"));
+  EXPECT_THAT(ErrorOf({.path = Write("what.xyz", "?")}), HasSubstr("expected a directory of images"));
+}
+
+// One member of an archive: its header, its content, padding.
+std::string TarEntry(const std::string& name, const std::string& content, char type = '0') {
+  std::string block(512, '\0');
+  block.replace(0, std::min<size_t>(name.size(), 100), name.substr(0, 100));
+  block.replace(124, 11, fmt::format("{:011o}", content.size()));
+  block[156] = type;
+  block.replace(257, 8,
+                std::string("ustar\0"
+                            "00",
+                            8));
+  block.replace(148, 8, "        ");
+  unsigned sum = 0;
+  for (const char c : block) sum += static_cast<uint8_t>(c);
+  block.replace(148, 8, fmt::format("{:06o}", sum) + std::string("\0 ", 2));
+  return block + content + std::string((512 - content.size() % 512) % 512, '\0');
+}
+const std::string kTarEnd(1024, '\0');
+
+using Tar = Directory;
+
+TEST_F(Tar, NeighboursOfOneNameAreASample) {
+  const std::string path = Write("a.tar", TarEntry("d/", "", '5') + TarEntry("d/1.jpg", "one") +
+                                              TarEntry("d/1.cls", "7\n") + TarEntry("d/2.cls", "3") +
+                                              TarEntry("d/2.seg.png", "two") + TarEntry("d/3.txt", "three") + kTarEnd);
+  const auto source = Open({.path = path});
+  ASSERT_EQ(source->size(), 2U);
+  EXPECT_EQ(source->item(0).label, 7);
+  EXPECT_EQ(source->item(1).label, 3);
+  EXPECT_EQ(source->item(0).key, "a.tar/d/1.jpg");
+  EXPECT_EQ(ReadItem(*source, 0), "one");
+  EXPECT_EQ(ReadItem(*source, 1), "two");
+  EXPECT_THAT(source->counters(), testing::UnorderedElementsAre(testing::Pair("members_of_other_kinds", 1U),
+                                                                testing::Pair("samples_without_image", 1U)));
+}
+
+TEST_F(Tar, LongNamesAreThoseOfPaxAndGnu) {
+  const std::string gnu = std::string(150, 'g') + ".jpg", pax = std::string(200, 'p') + ".jpg";
+  const std::string line = fmt::format("{} path={}\n", 3 + 1 + 5 + pax.size() + 1, pax);
+  const std::string path = Write("a.tar", TarEntry("././@LongLink", gnu + '\0', 'L') + TarEntry(gnu, "G") +
+                                              TarEntry("PaxHeaders", line, 'x') + TarEntry("short", "P"));
+  const absl::StatusOr<std::vector<TarMember>> members = ListTar(path);
+  ASSERT_TRUE(members.ok()) << members.status();
+  ASSERT_EQ(members->size(), 2U);
+  EXPECT_EQ((*members)[0].name, gnu);
+  EXPECT_EQ((*members)[1].name, pax);
+}
+
+TEST_F(Tar, WhatIsDamagedIsSaidWithItsPlace) {
+  const std::string good = TarEntry("1.jpg", "one") + TarEntry("2.jpg", std::string(2000, 'x'));
+  std::string bent = good;
+  bent[1024 + 3] ^= 1;
+  EXPECT_THAT(ErrorOf({.path = Write("bent.tar", bent)}), HasSubstr("a wrong sum in the header at byte 1024"));
+  EXPECT_THAT(ErrorOf({.path = Write("cut.tar", good.substr(0, 2000))}), HasSubstr("it is truncated"));
+  EXPECT_THAT(ErrorOf({.path = Write("head.tar", good.substr(0, 1300))}), HasSubstr("the end of the file"));
+  EXPECT_THAT(ErrorOf({.path = Write("text.tar", std::string(2000, 'x'))}), HasSubstr("no tar archive"));
+  EXPECT_THAT(ErrorOf({.path = Write("label.tar", TarEntry("1.jpg", "") + TarEntry("1.cls", "seven"))}),
+              HasSubstr("expected a number"));
+}
+
+TEST_F(Tar, AShardThatShrinksIsAnErrorOfItsItem) {
+  const std::string path = Write("a.tar", TarEntry("1.jpg", "one") + TarEntry("2.jpg", "two"));
+  const auto source = Open({.path = path});
+  fs::resize_file(path, 1100);
+  EXPECT_EQ(ReadItem(*source, 0), "one");
+  EXPECT_THAT(ReadItem(*source, 1), HasSubstr("a.tar: it ends before byte 1536"));
+}
+
+TEST_F(Tar, MoreShardsThanAProcessMayOpenFiles) {
+  for (int i = 0; i < 300; ++i) Write(fmt::format("{:03}.tar", i), TarEntry("1.jpg", std::to_string(i)));
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  rlimit few = before;
+  few.rlim_cur = 64;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  const auto source = Open({.path = root_});
+  ASSERT_EQ(source->size(), 300U);
+  for (uint64_t i = 0; i < 300; ++i) EXPECT_EQ(ReadItem(*source, i), std::to_string(i));
+  setrlimit(RLIMIT_NOFILE, &before);
+}
+
+using RecordFile = Directory;
+
+std::string Npy(const std::string& dict, const std::string& data) {
+  const std::string padded = dict + std::string(63 - (10 + dict.size()) % 64, ' ') + "\n";
+  std::string text = "\x93NUMPY\x01";
+  text += '\0';
+  text += static_cast<char>(padded.size() & 255);
+  text += static_cast<char>(padded.size() >> 8);
+  return text + padded + data;
+}
+
+TEST_F(RecordFile, RowsOfAnArrayAreItems) {
+  const auto source = Open(
+      {.path = Write("a.npy", Npy("{'descr': '<u2', 'fortran_order': False, 'shape': (3, 2), }", "aabbccddeeff"))});
+  ASSERT_EQ(source->size(), 3U);
+  EXPECT_EQ(source->format(), (ItemFormat{ItemKind::kArray, "<u2", {2}, 4}));
+  EXPECT_EQ(ReadItem(*source, 1), "ccdd");
+  EXPECT_EQ(source->item(1).key, "a.npy/1");
+}
+
+TEST_F(RecordFile, ArraysThatCannotBeReadAreRefused) {
+  const auto error = [&](const std::string& dict, const std::string& data) {
+    return ErrorOf({.path = Write("b.npy", Npy(dict, data))});
+  };
+  EXPECT_THAT(error("{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }", "aaaa"), HasSubstr("little-endian"));
+  EXPECT_THAT(error("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }", "aaaa"),
+              HasSubstr("elements of type |O"));
+  EXPECT_THAT(error("{'descr': '<f4', 'fortran_order': True, 'shape': (1, 1), }", "aaaa"), HasSubstr("fortran_order"));
+  EXPECT_THAT(error("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", "aaaa"), HasSubstr("truncated"));
+  EXPECT_THAT(error("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 99999999999, 99999999999), }", ""),
+              HasSubstr("items of more than"));
+  EXPECT_THAT(error("{'descr': '<f4', 'fortran_order': False, 'shape': (), }", "aaaa"), HasSubstr("single number"));
+  EXPECT_THAT(ErrorOf({.path = Write("c.npy", "nonsense and more")}), HasSubstr("no .npy"));
+}
+
+std::string Safetensors(const std::string& json, const std::string& data) {
+  std::string text;
+  for (int i = 0; i < 8; ++i) text += static_cast<char>(json.size() >> (8 * i) & 255);
+  return text + json + data;
+}
+
+TEST_F(RecordFile, RowsOfATensorAreItems) {
+  const std::string json =
+      R"({"__metadata__":{"a":"b"},"x":{"dtype":"U8","shape":[2,3],"data_offsets":[0,6]},"y":{"dtype":"F32","shape":[1],"data_offsets":[6,10]}})";
+  const std::string path = Write("a.safetensors", Safetensors(json, "abcdef0123"));
+  const auto source = Open({.path = path, .tensor = "x"});
+  ASSERT_EQ(source->size(), 2U);
+  EXPECT_EQ(ReadItem(*source, 1), "def");
+  EXPECT_THAT(ErrorOf({.path = path}), HasSubstr("several tensors"));
+  EXPECT_THAT(ErrorOf({.path = path, .tensor = "z"}), HasSubstr("no tensor \"z\""));
+  EXPECT_THAT(ErrorOf({.path = Write("b.safetensors", Safetensors(json, "abc")), .tensor = "x"}),
+              HasSubstr("truncated"));
+  EXPECT_THAT(ErrorOf({.path = Write("c.safetensors", "12345678")}), HasSubstr("a header of"));
+}
+
+TEST_F(RecordFile, TokensComeInWindowsThatShareOne) {
+  std::string text;
+  for (char i = 0; i < 10; ++i) text += {i, '\0'};
+  const std::string path = Write("a.bin", text);
+  const auto source = Open({.path = path, .tokens_per_item = 4});
+  ASSERT_EQ(source->size(), 2U);  // 0 1 2 3 4 and 4 5 6 7 8
+  Buffer bytes;
+  ASSERT_TRUE(source->Read(1, bytes).ok());
+  std::vector<int64_t> tokens(5);
+  WidenTokens(bytes.bytes(), 2, tokens);
+  EXPECT_EQ(tokens, (std::vector<int64_t>{4, 5, 6, 7, 8}));
+  EXPECT_THAT(ErrorOf({.path = Write("odd.bin", "12345"), .tokens_per_item = 1}),
+              HasSubstr("no whole number of tokens"));
+  EXPECT_THAT(ErrorOf({.path = path, .tokens_per_item = 10}), HasSubstr("an item takes"));
+  EXPECT_THAT(ErrorOf({.path = path}), HasSubstr("tokens per item"));
+  fs::resize_file(path, 9);
+  EXPECT_THAT(ReadItem(*source, 1), HasSubstr("it ends before byte"));
+}
+
+}  // namespace
+}  // namespace lockstep::prepare

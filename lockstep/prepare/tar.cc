@@ -1,0 +1,172 @@
+#include "lockstep/prepare/tar.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+#include "lockstep/prepare/file_part.h"
+
+namespace lockstep::prepare {
+namespace {
+
+constexpr uint64_t kBlock = 512;
+constexpr uint64_t kMaxText = 1 << 20;  // of a long name, or of a pax header
+
+using Block = std::array<uint8_t, kBlock>;
+
+std::string_view Field(const Block& block, size_t at, size_t size) {
+  const std::string_view field(reinterpret_cast<const char*>(block.data()) + at, size);
+  return field.substr(0, std::min(field.find('\0'), field.size()));
+}
+
+std::optional<uint64_t> Octal(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(' '), text.size()));
+  text = text.substr(0, std::min(text.find(' '), text.size()));
+  uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, 8);
+  if (text.empty()) return 0;
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// Twelve bytes: octal digits or, where the first bit is set, a number in base 256 (GNU).
+std::optional<uint64_t> SizeOf(const Block& block) {
+  constexpr size_t kAt = 124, kDigits = 12;
+  if ((block[kAt] & 0x80) == 0) return Octal(Field(block, kAt, kDigits));
+  uint64_t value = block[kAt] & 0x7F;
+  for (size_t i = 1; i < kDigits; ++i) {
+    if (value >> 54 != 0) return std::nullopt;  // no file is that large
+    value = value << 8 | block[kAt + i];
+  }
+  return value;
+}
+
+// The sum of all bytes, those of the sum itself as blanks; old archives sum signed bytes.
+bool SumIsRight(const Block& block) {
+  constexpr size_t kAt = 148, kDigits = 8;
+  int64_t plain = 0, of_signed = 0;
+  for (size_t i = 0; i < kBlock; ++i) {
+    const uint8_t byte = i >= kAt && i < kAt + kDigits ? ' ' : block[i];
+    plain += byte;
+    of_signed += static_cast<int8_t>(byte);
+  }
+  const std::optional<uint64_t> written = Octal(Field(block, kAt, kDigits));
+  return written && (static_cast<int64_t>(*written) == plain || static_cast<int64_t>(*written) == of_signed);
+}
+
+std::string NameOf(const Block& block) {
+  std::string name(Field(block, 0, 100));
+  const std::string_view prefix = Field(block, 345, 155);
+  const bool posix = Field(block, 257, 6) == "ustar" && block[263] == '0';  // GNU's has other fields there
+  return posix && !prefix.empty() ? std::string(prefix) + "/" + name : name;
+}
+
+// What a pax header says of the member behind it: lines "LENGTH KEY=VALUE\n".
+struct PaxNotes {
+  std::optional<std::string> path;
+  std::optional<uint64_t> size;
+};
+
+bool TakePaxLine(std::string_view line, PaxNotes& notes) {
+  const size_t equals = line.find('=');
+  if (equals == std::string_view::npos) return false;
+  const std::string_view key = line.substr(0, equals), value = line.substr(equals + 1);
+  if (key == "path") notes.path = value;
+  if (key != "size") return true;
+  uint64_t size = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), size);
+  notes.size = size;
+  return error == std::errc() && end == value.data() + value.size();
+}
+
+bool TakePax(std::string_view text, PaxNotes& notes) {
+  while (!text.empty() && text[0] != '\0') {
+    size_t length = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), length);
+    const auto digits = static_cast<size_t>(end - text.data());
+    if (error != std::errc() || length > text.size() || length < digits + 2 || text[digits] != ' ') return false;
+    if (text[length - 1] != '\n' || !TakePaxLine(text.substr(digits + 1, length - digits - 2), notes)) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
+class Lister {
+ public:
+  explicit Lister(const PartReader& file) : file_(file) {}
+
+  absl::StatusOr<std::vector<TarMember>> List() {
+    for (;;) {
+      LS_ASSIGN_OR_RETURN(const bool more, Next());
+      if (!more) return std::move(members_);
+    }
+  }
+
+ private:
+  absl::StatusOr<bool> Next();
+  absl::Status Take(const Block& block, uint64_t bytes);
+  absl::StatusOr<std::string> Text(uint64_t bytes) const;
+  absl::Status Wrong(std::string_view what) const {
+    return DataLoss("{}: {} in the header at byte {}", file_.path(), what, at_);
+  }
+
+  const PartReader& file_;
+  std::vector<TarMember> members_;
+  PaxNotes notes_;
+  uint64_t at_ = 0;
+};
+
+absl::StatusOr<std::string> Lister::Text(uint64_t bytes) const {
+  if (bytes > kMaxText) return Wrong("a name of more than a megabyte");
+  std::string text(bytes, '\0');
+  LS_RETURN_IF_ERROR(file_.Read(at_ + kBlock, {reinterpret_cast<uint8_t*>(text.data()), text.size()}));
+  return text;
+}
+
+absl::Status Lister::Take(const Block& block, uint64_t bytes) {
+  const char type = static_cast<char>(block[156]);
+  if (type == 'x' || type == 'L') {  // of the next member: pax, or GNU's long name
+    LS_ASSIGN_OR_RETURN(const std::string text, Text(bytes));
+    if (type == 'L') notes_.path = text.substr(0, text.find('\0'));
+    if (type == 'x' && !TakePax(text, notes_)) return Wrong("a damaged pax header");
+    return absl::OkStatus();
+  }
+  if (type == 'g') return absl::OkStatus();  // of all members: nothing of it matters here
+  if (type == '0' || type == '\0' || type == '7')
+    members_.push_back({notes_.path ? *notes_.path : NameOf(block), at_ + kBlock, bytes});
+  notes_ = {};
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Lister::Next() {
+  // A block of zeros ends it; so does the end of the file, as tar has it.
+  if (at_ == file_.size()) return false;
+  if (file_.size() - at_ < kBlock) return Wrong("the end of the file");
+  Block block;
+  LS_RETURN_IF_ERROR(file_.Read(at_, block));
+  if (std::all_of(block.begin(), block.end(), [](uint8_t byte) { return byte == 0; })) return false;
+  if (!SumIsRight(block)) return Wrong(members_.empty() ? "no tar archive: a wrong sum" : "a wrong sum");
+  std::optional<uint64_t> bytes = SizeOf(block);
+  const char type = static_cast<char>(block[156]);
+  const bool of_next = type == 'x' || type == 'L' || type == 'K' || type == 'g';
+  if (notes_.size && !of_next) bytes = notes_.size;
+  if (type >= '1' && type <= '6') bytes = 0;  // links, devices and folders have no content
+  if (!bytes) return Wrong("a damaged size");
+  if (*bytes > file_.size() - at_ - kBlock)
+    return Wrong("a member that goes beyond the end of the file: it is truncated");
+  LS_RETURN_IF_ERROR(Take(block, *bytes));
+  at_ += kBlock + (*bytes + kBlock - 1) / kBlock * kBlock;
+  at_ = std::min(at_, file_.size());  // the padding of the last member may be missing
+  return true;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<TarMember>> ListTar(const std::string& path) {
+  LS_ASSIGN_OR_RETURN(const PartReader file, PartReader::Open(path));
+  return Lister(file).List();
+}
+
+}  // namespace lockstep::prepare

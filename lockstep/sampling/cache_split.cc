@@ -1,0 +1,130 @@
+#include "lockstep/sampling/cache_split.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <vector>
+
+#include "lockstep/base/check.h"
+#include "lockstep/sampling/baselines/mdp.h"
+
+namespace lockstep::sampling {
+namespace {
+
+// Minimise t over (f_0..f_3, t): rows a·x <= b, and Σ f = 1. The best is at a vertex, where as many rows hold with
+// equality as there are unknowns; there are few enough to look at all.
+constexpr size_t kUnknowns = kForms + 1;
+using Row = std::array<double, kUnknowns + 1>;  // the last: b
+using Point = std::array<double, kUnknowns>;
+
+std::optional<Point> Solve(std::array<Row, kUnknowns> rows) {
+  for (size_t column = 0; column < kUnknowns; ++column) {
+    size_t pivot = column;
+    for (size_t row = column; row < kUnknowns; ++row) {
+      if (std::abs(rows[row][column]) > std::abs(rows[pivot][column])) pivot = row;
+    }
+    if (std::abs(rows[pivot][column]) < 1e-12) return std::nullopt;
+    std::swap(rows[column], rows[pivot]);
+    for (size_t row = 0; row < kUnknowns; ++row) {
+      if (row == column) continue;
+      const double factor = rows[row][column] / rows[column][column];
+      for (size_t i = column; i <= kUnknowns; ++i) rows[row][i] -= factor * rows[column][i];
+    }
+  }
+  Point point{};
+  for (size_t i = 0; i < kUnknowns; ++i) point[i] = rows[i][kUnknowns] / rows[i][i];
+  return point;
+}
+
+bool Holds(const std::vector<Row>& rows, const Point& point) {
+  return std::all_of(rows.begin(), rows.end(), [&](const Row& row) {
+    double sum = 0;
+    for (size_t i = 0; i < kUnknowns; ++i) sum += row[i] * point[i];
+    return sum <= row[kUnknowns] + 1e-9;
+  });
+}
+
+// Scaled so that coefficients are near 1: `second` is a typical time of a sample.
+std::vector<Row> Constraints(const FeedMachine& machine, const FeedData& data, double capacity, double second) {
+  std::vector<Row> rows;
+  const auto costs = CostTable(machine, data);
+  for (size_t resource = 0; resource < kResources; ++resource) {
+    Row row{};
+    for (size_t form = 0; form < kForms; ++form) row[form] = costs[form][resource] / second;
+    row[kForms] = -1;
+    rows.push_back(row);
+  }
+  Row space{};
+  const auto bytes = CacheBytes(data);
+  for (size_t form = 0; form < kForms; ++form) space[form] = bytes[form] / data.encoded_bytes;
+  space[kUnknowns] = capacity / (data.samples * data.encoded_bytes);
+  rows.push_back(space);
+  for (size_t form = 0; form < kForms; ++form) {
+    Row positive{};
+    positive[form] = -1;
+    rows.push_back(positive);
+  }
+  return rows;
+}
+
+double Used(const FeedData& data, const CacheSplit& split) {
+  const auto bytes = CacheBytes(data);
+  return std::inner_product(bytes.begin(), bytes.end(), split.shares.begin(), 0.0);
+}
+
+}  // namespace
+
+CacheSplit BestSplit(const FeedMachine& machine, const FeedData& data, double cache_capacity) {
+  const Shares nothing{1, 0, 0, 0};
+  CacheSplit best = RateOf(machine, data, nothing);
+  const std::vector<Row> rows = Constraints(machine, data, cache_capacity, 1 / best.rate);
+  Row all{};
+  std::fill_n(all.begin(), kForms, 1.0);
+  all[kUnknowns] = 1;
+  std::vector<bool> chosen(rows.size());
+  std::fill_n(chosen.begin(), kForms, true);  // with `all`, as many as unknowns
+  do {
+    std::array<Row, kUnknowns> active{all};
+    size_t next = 1;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (chosen[i]) active[next++] = rows[i];
+    }
+    const auto point = Solve(active);
+    if (!point || !Holds(rows, *point)) continue;
+    Shares shares{};
+    for (size_t form = 0; form < kForms; ++form) shares[form] = std::clamp((*point)[form], 0.0, 1.0);
+    const CacheSplit split = RateOf(machine, data, shares);
+    const bool same = std::abs(split.rate / best.rate - 1) < 1e-9;
+    if (split.rate > best.rate * (1 + 1e-9) || (same && Used(data, split) < Used(data, best))) best = split;
+  } while (std::prev_permutation(chosen.begin(), chosen.end()));
+  return best;
+}
+
+namespace {
+
+Json RowOf(double capacity, const CacheSplit& split) {
+  return Json{{"cache_gb", capacity / 1e9},
+              {"samples_per_s", split.rate},
+              {"bottleneck", NameOf(split.bottleneck)},
+              {"stored_pct", 100 * split.shares[kStored]},
+              {"encoded_pct", 100 * split.shares[kEncoded]},
+              {"decoded_pct", 100 * split.shares[kDecoded]},
+              {"augmented_pct", 100 * split.shares[kAugmented]}};
+}
+
+}  // namespace
+
+Json SplitReport(const FeedMachine& machine, const FeedData& data, double cache_capacity) {
+  const CacheSplit split = BestSplit(machine, data, cache_capacity);
+  const CacheSplit published = RateOf(machine, data, baselines::MdpShares(machine, data, cache_capacity));
+  Json report{{"split", RowOf(cache_capacity, split)},
+              {"published_mdp", RowOf(cache_capacity, published)},
+              {"gain_over_published", split.rate / published.rate - 1}};
+  for (const double factor : {0.0, 0.25, 0.5, 1.0, 2.0, 4.0})
+    report["by_cache"].push_back(RowOf(factor * cache_capacity, BestSplit(machine, data, factor * cache_capacity)));
+  return report;
+}
+
+}  // namespace lockstep::sampling

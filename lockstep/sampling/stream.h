@@ -1,0 +1,79 @@
+// The common order as one job sees it, without memory for the items: the job's set, taken out of a lap's order of the
+// whole data set. It is a function of seed, lap and offset; whoever has these and the place reached goes on exactly,
+// with any number of ranks and however many other jobs read along. In deterministic mode a lap is the job's own epoch
+// and the offset 0: then nothing but the job's spec decides its stream.
+// Thread-compatible. Cost: about |data set| / |set| times 50 ns an item; Seek O(1).
+//
+//   LS_ASSIGN_OR_RETURN(Stream stream, Stream::Create({.dataset = ItemSet::Below(1'000'000'000), .seed = 7}));
+//   stream.Begin({.number = epoch});
+//   while (stream.left() > 0) Use(stream.Next());
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/sampling/item_set.h"
+#include "lockstep/sampling/laps.h"
+#include "lockstep/sampling/permutation.h"
+
+namespace lockstep::sampling {
+
+struct StreamSpec {
+  ItemSet dataset{};
+  std::optional<ItemSet> items{};  // of the data set; none: all of it
+  uint64_t seed = 0;
+};
+
+// All that it takes to go on: 56 bytes.
+struct StreamPlace {
+  Lap lap{};
+  uint64_t epoch = 0;     // of the job, from 0
+  uint64_t taken = 0;     // items of this epoch
+  uint64_t walked = 0;    // places of the lap's order that are behind us
+  uint64_t last_lap = 0;  // that anybody began; the job's epochs to come are in later ones (Laps::BeginBehind)
+};
+
+class Stream {
+ public:
+  // kInvalidArgument: an empty set, items that the data set doesn't have, more than 2^62 items.
+  static absl::StatusOr<Stream> Create(StreamSpec spec);
+  void Begin(const Lap& lap, uint64_t epoch);
+  uint64_t Next();            // an id; requires left() > 0
+  void Skip(uint64_t count);  // requires left() >= count; O(1) where the job reads the whole data set
+  uint64_t left() const { return size_ - place_.taken; }
+  uint64_t size() const { return size_; }
+  const StreamPlace& place() const { return place_; }
+  const ItemSet& items() const { return spec_.items ? *spec_.items : spec_.dataset; }
+  // How many items come before this one, about; nullopt if it came already or never does.
+  std::optional<uint64_t> Ahead(uint64_t id) const;
+
+  // As text of less than 1 KB. It names the sets by a hash; another spec refuses it (kFailedPrecondition), as what is
+  // no such text (kInvalidArgument).
+  std::string Save() const { return SaveAt(place_); }
+  std::string SaveAt(const StreamPlace& place) const;
+  absl::Status Load(std::string_view state);
+  uint64_t Identity() const;  // a hash of seed and sets
+
+ private:
+  explicit Stream(StreamSpec spec);
+  void Seek(const StreamPlace& place);
+
+  StreamSpec spec_;
+  uint64_t size_ = 0;
+  StreamPlace place_;
+  Permutation order_{1, 0};  // of the lap, once it began
+};
+
+// Of the next items of a job, which are for this rank: every world-th. The last batch of an epoch is what is left, so
+// ranks may differ by one, or get nothing.
+//
+//   TakeShare(stream, {.rank = 2, .world = 8, .per_rank = 32})
+struct Share {
+  uint64_t rank = 0, world = 1, per_rank = 1;
+};
+std::vector<uint64_t> TakeShare(Stream& stream, const Share& share);
+
+}  // namespace lockstep::sampling

@@ -1,0 +1,141 @@
+#include "lockstep/sampling/stream.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace lockstep::sampling {
+namespace {
+
+using testing::HasSubstr;
+
+ItemSet Set(const std::string& text) { return *ParseItemSet(text, {.path = "test"}); }
+
+Stream Make(StreamSpec spec) {
+  auto stream = Stream::Create(std::move(spec));
+  EXPECT_TRUE(stream.ok()) << stream.status();
+  return std::move(*stream);
+}
+
+std::vector<uint64_t> Drain(Stream& stream) {
+  std::vector<uint64_t> ids;
+  while (stream.left() > 0) ids.push_back(stream.Next());
+  return ids;
+}
+
+TEST(Stream, HasEachItemOnce) {
+  Stream stream = Make({.dataset = ItemSet::Below(1000), .items = Set("10-99,500"), .seed = 3});
+  for (uint64_t epoch = 0; epoch < 3; ++epoch) {
+    stream.Begin({.number = epoch, .offset = epoch * 333}, epoch);
+    std::vector<uint64_t> ids = Drain(stream);
+    std::sort(ids.begin(), ids.end());
+    ASSERT_EQ(ids.size(), 91U);
+    EXPECT_EQ(ids.front(), 10U);
+    EXPECT_EQ(ids.back(), 500U);
+    EXPECT_EQ(std::unique(ids.begin(), ids.end()), ids.end());
+  }
+}
+
+// In the order of the whole data set, whatever else a job leaves out.
+TEST(Stream, OfOverlappingSetsIsOneOrder) {
+  Stream whole = Make({.dataset = ItemSet::Below(1000), .seed = 3});
+  Stream part = Make({.dataset = ItemSet::Below(1000), .items = Set("100-700"), .seed = 3});
+  std::vector<uint64_t> expected = Drain(whole);
+  std::erase_if(expected, [](uint64_t id) { return id < 100 || id > 700; });
+  EXPECT_EQ(Drain(part), expected);
+}
+
+TEST(Stream, GoesOnFromItsState) {
+  const StreamSpec spec{.dataset = ItemSet::Below(5000), .items = Set("0-2999"), .seed = 9};
+  Stream first = Make(spec), second = Make(spec);
+  first.Begin({.number = 4, .offset = 777}, 2);
+  first.Skip(1234);
+  const std::string state = first.Save();
+  EXPECT_LT(state.size(), 1024U);
+  ASSERT_TRUE(second.Load(state).ok());
+  EXPECT_EQ(second.place().epoch, 2U);
+  EXPECT_EQ(Drain(first), Drain(second));
+}
+
+TEST(Stream, OfABillionGoesOnAnywhere) {
+  const StreamSpec spec{.dataset = ItemSet::Below(1'000'000'000), .seed = 1};
+  Stream first = Make(spec), second = Make(spec);
+  first.Skip(100'000'000);
+  ASSERT_TRUE(second.Load(first.Save()).ok());
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(first.Next(), second.Next());
+}
+
+// The batches of 8, then 6, 3 and 8 ranks, put together as they were dealt, are the stream of one rank.
+TEST(Stream, IsTheSameForAnyNumberOfRanks) {
+  const StreamSpec spec{.dataset = ItemSet::Below(3000), .items = Set("5-2004"), .seed = 2};
+  Stream alone = Make(spec);
+  std::vector<uint64_t> together;
+  std::string state = alone.Save();
+  uint64_t left = alone.left();
+  for (int phase = 0; left > 0; ++phase) {
+    const uint64_t world = std::vector<uint64_t>{8, 6, 3, 8}[static_cast<size_t>(std::min(phase, 3))];
+    std::vector<Stream> ranks;
+    for (uint64_t rank = 0; rank < world; ++rank) {
+      ranks.push_back(Make(spec));
+      ASSERT_TRUE(ranks.back().Load(state).ok());
+    }
+    for (int step = 0; step < 9; ++step) {
+      std::vector<std::vector<uint64_t>> dealt;
+      for (uint64_t rank = 0; rank < world; ++rank)
+        dealt.push_back(TakeShare(ranks[rank], {.rank = rank, .world = world, .per_rank = 7}));
+      for (size_t at = 0; at < dealt[0].size(); ++at) {
+        for (const auto& ids : dealt) {
+          if (at < ids.size()) together.push_back(ids[at]);
+        }
+      }
+    }
+    for (const Stream& rank : ranks) EXPECT_EQ(rank.Save(), ranks[0].Save());
+    state = ranks[0].Save();
+    left = ranks[0].left();
+  }
+  EXPECT_EQ(together, Drain(alone));
+}
+
+TEST(Stream, AWorldLargerThanTheSetLeavesRanksWithoutItems) {
+  const StreamSpec spec{.dataset = ItemSet::Below(3), .seed = 2};
+  std::vector<uint64_t> all;
+  for (uint64_t rank = 0; rank < 8; ++rank) {
+    Stream stream = Make(spec);
+    const auto ids = TakeShare(stream, {.rank = rank, .world = 8, .per_rank = 4});
+    EXPECT_EQ(ids.empty(), rank >= 3) << rank;
+    all.insert(all.end(), ids.begin(), ids.end());
+    EXPECT_EQ(stream.left(), 0U);
+  }
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(all, (std::vector<uint64_t>{0, 1, 2}));
+}
+
+TEST(Stream, SaysHowFarAwayAnItemIs) {
+  Stream stream = Make({.dataset = ItemSet::Below(1000), .seed = 4});
+  const std::vector<uint64_t> ids = [](Stream copy) {
+    return Drain(copy);
+  }(Make({.dataset = ItemSet::Below(1000), .seed = 4}));
+  stream.Skip(10);
+  EXPECT_EQ(stream.Ahead(ids[9]), std::nullopt);
+  EXPECT_EQ(stream.Ahead(ids[10]), 0U);
+  EXPECT_EQ(stream.Ahead(ids[500]), 490U);
+}
+
+TEST(Stream, RefusesWhatIsNotItsOwn) {
+  Stream stream = Make({.dataset = ItemSet::Below(100), .seed = 1});
+  Stream other = Make({.dataset = ItemSet::Below(100), .seed = 2});
+  const std::string state = stream.Save();
+  EXPECT_THAT(Message(other.Load(state)), HasSubstr("of another seed, data set or set of items"));
+  EXPECT_THAT(Message(stream.Load("")), HasSubstr("does not begin with"));
+  EXPECT_THAT(Message(stream.Load(state.substr(0, state.size() - 30))), HasSubstr("expected its"));
+  std::string damaged = state;
+  damaged[damaged.size() - 1] = damaged.back() == '0' ? '1' : '0';
+  EXPECT_THAT(Message(stream.Load(damaged)), HasSubstr("checksum"));
+  EXPECT_THAT(Message(Stream::Create({.dataset = ItemSet::Below(10), .items = Set("5-12")}).status()),
+              HasSubstr("items 5-12 are not all in the data set"));
+  EXPECT_FALSE(Stream::Create({}).ok());
+}
+
+}  // namespace
+}  // namespace lockstep::sampling

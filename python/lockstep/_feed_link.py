@@ -1,0 +1,123 @@
+"""A rank's connection to `lockstep feed serve`: JSON packets over a SEQPACKET unix socket (docs/formats/feed.md)."""
+import json
+import os
+import socket
+import time
+
+from . import _feed_ring
+from ._feed_ring import FeedError
+
+_VERSION = 1
+_MAX_PACKET = 1 << 20
+_RETRY_S = 0.05
+_ANSWER_S = 30.0  # a service that is busy opening a data set
+
+
+class Deadline:
+    def __init__(self, seconds):
+        self.seconds = seconds
+        self._end = time.monotonic() + seconds
+
+    def over(self):
+        return time.monotonic() >= self._end
+
+
+class Link:
+    """Joined: `ring`, the `state` and the epoch where it begins, `items` of the job's set, and `shape` and `dtype` of an item."""
+
+    def __init__(self, connection, ring, answer):
+        self._connection, self.ring = connection, ring
+        self.state, self.epoch, self.items = answer["state"].encode(), answer["epoch"], answer["items"]
+        self.shape, self.dtype = tuple(answer["shape"]), answer["dtype"]
+        ring.socket = connection.fileno()
+
+    def complaint(self):
+        """The sentence that the service has sent."""
+        return json.loads(self._connection.recv(_MAX_PACKET)).get("error", "the service sent what this package does not know")
+
+    def __del__(self):
+        self.close()
+
+    def close(self):
+        self.ring.socket = -1
+        self._connection.close()
+
+
+def default_socket():
+    named, runtime = os.environ.get("LOCKSTEP_FEED_SOCKET"), os.environ.get("XDG_RUNTIME_DIR")
+    if named:
+        return named
+    base = os.path.join(runtime, "lockstep") if runtime and os.access(runtime, os.W_OK) else f"/tmp/lockstep-{os.geteuid()}"
+    return os.path.join(base, "feed.sock")
+
+
+def join(path, request, where, deadline=None):
+    """A Link. FeedError if the service refuses, or is not there; with a deadline, only once that is over."""
+    while True:
+        try:
+            return _join(path, request, where)
+        except OSError as error:
+            if deadline is None:
+                raise FeedError(f"{path}: no data service answers ({error.strerror or error}); start one: lockstep feed serve --data DIR") from None
+            if deadline.over():
+                raise FeedError(f"{path}: the data service has been gone for {deadline.seconds:g} s") from None
+        time.sleep(_RETRY_S)
+
+
+def _join(path, request, where):
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connection.settimeout(_ANSWER_S)
+        connection.connect(path)
+        fds = []
+        where, mask = _set_of(where)
+        try:
+            if mask is not None:
+                fds.append(_in_memory(mask))
+            packet = json.dumps({"op": "join", "version": _VERSION, "where": where, **request}).encode()
+            socket.send_fds(connection, [packet], fds)
+        finally:
+            for fd in fds:
+                os.close(fd)
+        return _answered(connection)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _answered(connection):
+    text, fds, _, _ = socket.recv_fds(connection, _MAX_PACKET, 1)
+    try:
+        if not text:
+            raise ConnectionResetError("the service closed the connection")
+        answer = json.loads(text)
+        if "error" in answer:
+            raise FeedError(answer["error"])
+        return Link(connection, _feed_ring.Ring(fds[0]), answer)
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def _set_of(where):
+    """(what the packet says, bytes beside it): a list of any length goes by shared memory."""
+    if where is None or isinstance(where, dict):
+        return where, None
+    if isinstance(where, range) and where.step == 1:
+        return {"items": [where.start, where.stop]}, None
+    import numpy
+
+    listed = numpy.asarray(where)
+    if listed.dtype == bool:
+        listed = numpy.flatnonzero(listed)
+    if listed.ndim != 1 or listed.dtype.kind not in "iu":
+        raise FeedError(f"where: expected a range, a dict, a boolean mask or ids, found {type(where).__name__} of {listed.dtype}")
+    return {"listed": len(listed)}, listed.astype("<u8").tobytes()
+
+
+def _in_memory(content):
+    fd = os.memfd_create("lockstep-feed-set", os.MFD_CLOEXEC)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+    return fd

@@ -1,0 +1,64 @@
+"""A data service of a test's own, in a folder of its own, and small photos for it.
+
+    with Service(folder / "images") as service:
+        loader = lockstep.feed.Loader("images", job="a", batch=8, socket=service.socket)
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BINARY = os.environ.get("LOCKSTEP_BINARY") or str(ROOT / "build/release/bin/lockstep")
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "bench")]
+os.environ.setdefault("LOCKSTEP_BINARY", BINARY)
+
+
+class Service:
+    def __init__(self, data, *words, name="images"):
+        self.folder = tempfile.TemporaryDirectory(prefix="lockstep-feed-", dir="/tmp")
+        self.socket = os.path.join(self.folder.name, "feed.sock")
+        self.command = [BINARY, "feed", "serve", "--data", str(data), "--name", name, "--socket", self.socket, *map(str, words)]
+        self.process = None
+        self.start()
+
+    def start(self):
+        self.log = open(os.path.join(self.folder.name, "log"), "ab")
+        self.process = subprocess.Popen(self.command, stdout=self.log, stderr=self.log)
+        while self.status() is None:
+            if self.process.poll() is not None:
+                raise RuntimeError(self.said())
+            time.sleep(0.02)
+
+    def said(self):
+        return pathlib.Path(self.folder.name, "log").read_text()
+
+    def status(self):
+        """None: it does not answer."""
+        done = subprocess.run([BINARY, "feed", "status", "--socket", self.socket, "--json"], capture_output=True, text=True, timeout=30)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def kill(self, number=signal.SIGKILL):
+        self.process.send_signal(number)
+        self.process.wait()
+        self.log.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.kill(signal.SIGTERM)
+        self.folder.cleanup()
+
+
+def await_that(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s")
+        time.sleep(0.01)

@@ -1,0 +1,332 @@
+"""lockstep.feed.Loader against a data service: no copy, leases, exact resume in worlds of any size, one clear error each."""
+import gc
+import os
+import pathlib
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+from feed_service import BINARY, Service, await_that
+
+import lockstep.feed
+from lockstep.feed import CenterCrop, FeedError, Flip, Loader, RandomResizedCrop
+
+try:
+    import numpy
+    import torch
+except ImportError:
+    numpy = None
+
+try:
+    import photos
+    from PIL import Image
+except ImportError:
+    Image = None
+
+COUNT = 96
+
+
+def setUpModule():
+    global folder
+    if numpy is None or Image is None or not photos.photos():
+        raise unittest.SkipTest("needs python3-torch, python3-pil, mate-backgrounds and lomiri-wallpapers-16.04 (./dev setup)")
+    folder = tempfile.mkdtemp(prefix="lockstep-photos-")
+    photos.write(folder, COUNT)
+
+
+def tearDownModule():
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class Feed(unittest.TestCase):
+    words = ("--threads", 2, "--cache", "64M")
+
+    def setUp(self):
+        self.shared_memory = set(os.listdir("/dev/shm"))
+        self.service = self.enterContext(Service(folder, *self.words))
+
+    def tearDown(self):
+        self.assertEqual(self.shared_memory, set(os.listdir("/dev/shm")))
+
+    def loader(self, job="a", **how):
+        how = {"batch": 8, "transform": [RandomResizedCrop(64), Flip()], "seed": 7, "socket": self.service.socket, **how}
+        loader = Loader("images", job=job, **how)
+        self.addCleanup(loader.close)
+        return loader
+
+    # ---- batches ----
+
+    def test_an_epoch_has_each_photo_once_with_its_label(self):
+        loader = self.loader()
+        self.assertEqual(COUNT // 8, len(loader))
+        for epoch in range(2):
+            batches = [(batch.epoch, batch.ids.tolist(), batch.labels.tolist()) for batch in loader]
+            self.assertEqual([epoch] * len(loader), [batch[0] for batch in batches])
+            self.assertEqual(list(range(COUNT)), sorted(i for batch in batches for i in batch[1]))
+            labels = dict(pair for batch in batches for pair in zip(batch[1], batch[2]))
+            self.assertEqual(sorted(labels.values()), [labels[i] for i in range(COUNT)])  # folders are numbered as their items are
+
+    def test_nothing_is_copied_after_the_decode(self):
+        batch = next(iter(self.loader()))
+        images, labels = batch.torch()
+        address = batch.images.__array_interface__["data"][0]
+        self.assertEqual(((8, 64, 64, 3), numpy.uint8), (batch.images.shape, batch.images.dtype))
+        self.assertEqual(((8, 3, 64, 64), address), (tuple(images.shape), images.data_ptr()))
+        self.assertTrue(images.is_contiguous(memory_format=torch.channels_last))
+        self.assertEqual(address, numpy.from_dlpack(batch).__array_interface__["data"][0])
+        self.assertEqual(batch.labels.__array_interface__["data"][0], labels.data_ptr())
+        self.assertTrue(any(address >= begin and address < end for begin, end in memfd_mappings()))
+
+    def test_a_batch_is_lent_until_nothing_refers_to_it(self):
+        loader = self.loader(prefetch=2)
+        kept = next(iter(loader)).torch()[0]
+        copy = kept.clone()
+        for _ in range(5):
+            loader.next_batch()
+            self.assertTrue(torch.equal(kept, copy))
+        second = loader.next_batch()
+        with self.assertRaisesRegex(FeedError, "all 2 batches .* are kept .*copy what you keep"):
+            loader.next_batch()
+        del second
+        loader.next_batch()
+        del kept
+        second = loader.next_batch()
+        loader.next_batch()
+
+    def test_release_gives_it_back_at_once(self):
+        loader = self.loader(prefetch=2)
+        kept = [loader.next_batch() for _ in range(2)]
+        for batch in kept:
+            batch.release()
+        loader.next_batch()
+
+    def test_functions_of_the_user_run_here(self):
+        loader = self.loader(transform=[CenterCrop(32, shorter=40), lambda images: torch.from_numpy(images).float().mul(1 / 255)])
+        images, _ = next(iter(loader))
+        self.assertEqual(((8, 32, 32, 3), torch.float32), (tuple(images.shape), images.dtype))
+        self.assertLessEqual(images.max().item(), 1)
+
+    # ---- order ----
+
+    def stream(self, loader, steps):
+        """[((epoch, position), id, bytes)], of the items of so many batches."""
+        items = []
+        for batch in (loader.next_batch() for _ in range(steps)):
+            items += [((batch.epoch, batch.position + k), int(i), batch.images[k].tobytes()) for k, i in enumerate(batch.ids)]
+        return items
+
+    def test_state_goes_on_byte_for_byte_in_worlds_of_any_size_and_with_any_threads(self):
+        whole = self.stream(self.loader(batch=1), 2 * COUNT)
+        for threads in (1, 8):
+            with Service(folder, "--threads", threads, "--cache", "8M") as service:
+                state, found = None, []
+                for world, steps in ((8, 3), (6, 4), (3, 5), (8, 3)):  # 48 + 48 items are an epoch; 30 + 48 of the next
+                    ranks = [self.loader(world=world, rank=r, batch=2, socket=service.socket) for r in range(world)]
+                    for rank in ranks if state else ():
+                        rank.load_state_dict(state)
+                    for rank in ranks:
+                        found += self.stream(rank, steps)
+                    states = [rank.state_dict() for rank in ranks]
+                    state = states[0]
+                    self.assertEqual([state] * world, states)
+                    self.assertLessEqual(len(repr(state)), 1024)
+                    for rank in ranks:
+                        rank.close()
+            self.assertEqual(whole[: len(found)], sorted(found))
+            self.assertEqual(174, len(found))
+
+    def test_two_jobs_see_the_same_items_and_other_crops_and_are_as_if_alone(self):
+        alone = self.stream(self.loader("b", beside=False), 36)
+        with Service(folder, "--threads", 1) as service:
+            a, b = (self.loader(job, beside=False, socket=service.socket) for job in "ab")
+            pairs = [(self.stream(a, 1), self.stream(b, 1)) for _ in range(36)]
+            sharing = service.status()["sharing"]
+        self.assertEqual(alone, [item for _, batch in pairs for item in batch])
+        for one, other in ((one, other) for ones, others in pairs for one, other in zip(ones, others)):
+            self.assertEqual(one[:2], other[:2])
+            self.assertNotEqual(one[2], other[2])
+        self.assertGreaterEqual(sharing["deliveries"], 2 * 3 * COUNT)
+        self.assertLessEqual(sharing["preparations"], 3 * COUNT + 2 * 32)  # 32 before b was there, 32 ahead in the rings
+
+    def test_who_comes_later_begins_beside_the_others(self):
+        first = self.loader("a", prefetch=2)
+        had = self.stream(first, 6)
+        late = self.loader("b", prefetch=2)
+        self.assertEqual([i for _, i, _ in self.stream(first, 6)], [i for _, i, _ in self.stream(late, 6)])
+        self.assertEqual(48, len(had))
+
+    def test_where(self):
+        listed = [3, 90, 5, 17]
+        for where, ids in ((range(10, 20), range(10, 20)), (listed, sorted(listed)), (numpy.arange(COUNT) % 2 == 1, range(1, COUNT, 2))):
+            loader = self.loader(where=where, batch=4)
+            self.assertEqual(list(ids), sorted(i for batch in loader for i in batch.ids.tolist()))
+            loader.close()
+        photo = self.loader(where={"labels": ["photo03"]})
+        self.assertEqual({3}, {label for batch in photo for label in batch.labels.tolist()})
+
+    # ---- faults ----
+
+    def test_a_service_that_is_killed_and_started_again_loses_and_repeats_nothing(self):
+        undisturbed, found = self.stream(self.loader("x"), 30), []
+        with Service(folder, "--threads", 2) as service:
+            loader = self.loader("x", socket=service.socket)
+            for step in range(30):
+                if step in (3, 11, 12):
+                    service.kill()
+                    starter = threading.Timer(0.2, service.start)
+                    starter.start()
+                found += self.stream(loader, 1)
+            starter.join()
+        self.assertEqual(undisturbed, found)
+
+    def test_batches_of_a_service_that_is_gone_stay(self):
+        loader = self.loader(wait_s=0.3)
+        batch = loader.next_batch()
+        before = batch.images.copy()
+        self.service.kill()
+        with self.assertRaisesRegex(FeedError, "the data service has been gone for 0.3 s"):
+            while True:
+                loader.next_batch()
+        self.assertTrue((before == batch.images).all())
+
+    def test_a_service_that_stands_still_is_an_error_and_no_hang(self):
+        loader = self.loader(wait_s=0.3, prefetch=2)
+        self.service.process.send_signal(signal.SIGSTOP)
+        try:
+            with self.assertRaisesRegex(FeedError, "prepared no batch for 0.3 s"):
+                for _ in range(5):
+                    loader.next_batch()
+        finally:
+            self.service.process.send_signal(signal.SIGCONT)
+
+    def test_a_killed_job_is_reaped(self):
+        script = f"import sys; sys.path.insert(0, {str(HERE)!r})\nimport feed_service, lockstep.feed, os, signal\n" \
+                 f"kept = [b for b, _ in zip(lockstep.feed.Loader('images', job='k', batch=8, socket={self.service.socket!r}), range(2))]\n" \
+                 "os.kill(os.getpid(), signal.SIGKILL)"
+        other = self.loader("other", prefetch=2)
+        first = other.next_batch().ids.tolist()
+        self.assertEqual(-9, subprocess.run([sys.executable, "-c", script], timeout=60).returncode)
+        await_that(lambda: [row["job"] for row in self.service.status()["jobs"]] == ["other"])
+        rest = [i for batch in other for i in batch.ids.tolist()]
+        self.assertEqual(list(range(COUNT)), sorted(first + rest))
+
+    def test_a_fork_has_no_say(self):
+        loader = self.loader(prefetch=3)
+        batch = loader.next_batch()
+        child = os.fork()
+        if child == 0:
+            try:
+                loader.next_batch()
+            except FeedError as error:
+                os._exit(0 if "make another one after a fork" in str(error) else 1)
+            os._exit(2)
+        self.assertEqual(0, os.waitpid(child, 0)[1])
+        self.assertEqual(8, len(batch))
+        self.assertEqual(COUNT - 8, sum(len(b) for b in loader))
+
+    def test_few_descriptors(self):
+        before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+        try:
+            with Service(folder, "--threads", 2) as service:  # it inherits the limit
+                loaders = [self.loader(f"job{i}", batch=4, prefetch=2, socket=service.socket) for i in range(70)]
+                counts = [sum(len(batch) for batch in loader) for loader in loaders]
+                self.assertEqual([COUNT] * 70, counts)
+                self.assertEqual(70, len(service.status()["jobs"]))
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+    # ---- errors ----
+
+    def refusal(self, **how):
+        with self.assertRaises(FeedError) as caught:
+            self.loader(**how)
+        self.assertNotIn("\n", str(caught.exception))
+        return str(caught.exception)
+
+    def test_what_is_wrong_is_said_in_one_sentence(self):
+        self.assertIn("batch 0: expected 1 to", self.refusal(batch=0))
+        self.assertIn("prefetch 1", self.refusal(prefetch=1))
+        self.assertIn(f"world 1000: the set has {COUNT} items", self.refusal(world=1000, rank=0))
+        self.assertIn("rank 2: expected less than world", self.refusal(world=2, rank=2))
+        self.assertIn("neither a step of lockstep.feed nor a function", self.refusal(transform=[3]))
+        self.assertIn("expected a RandomResizedCrop or a CenterCrop", self.refusal(transform=[Flip()]))
+        self.assertIn("crop of 300 x 300 is larger", self.refusal(transform=[CenterCrop(300)]))
+        self.assertIn('no label "cat"', self.refusal(where={"labels": ["cat"]}))
+        self.assertIn(f"item {COUNT} is beyond", self.refusal(where=[COUNT]))
+        self.assertIn("expected a range, a dict", self.refusal(where="label < 3"))
+        self.assertIn("no data service answers", self.refusal(socket="/tmp/nobody.sock"))
+        self.loader("twice")
+        self.assertIn('job "twice" has a rank 0 already', self.refusal(job="twice"))
+        with self.assertRaisesRegex(FeedError, 'there is no data set "imagenet"'):
+            Loader("imagenet", job="a", batch=8, socket=self.service.socket)
+        with self.assertRaisesRegex(FeedError, "the state has version None"):
+            self.loader("state").load_state_dict({"epoch": 3})
+        with self.assertRaisesRegex(FeedError, "of another seed"):
+            self.loader("of").load_state_dict(self.loader("other", seed=8).state_dict())
+
+    def serve(self, *words):
+        done = subprocess.run([BINARY, "feed", *map(str, words)], capture_output=True, text=True, timeout=30)
+        self.assertEqual((2, ""), (done.returncode, done.stdout))
+        self.assertEqual(1, done.stderr.count("\n"), done.stderr)
+        return done.stderr
+
+    def test_bad_commands(self):
+        socket = self.service.socket
+        self.assertIn("--data /nowhere: no such file", self.serve("serve", "--data", "/nowhere", "--socket", socket + "2"))
+        self.assertIn(f"in use by process {self.service.process.pid}", self.serve("serve", "--data", folder, "--socket", socket))
+        self.assertIn("no directory /nowhere", self.serve("serve", "--data", folder, "--socket", "/nowhere/s"))
+        self.assertIn("no data service answers", self.serve("status", "--socket", socket + "2"))
+        with tempfile.TemporaryDirectory() as empty:
+            self.assertIn(empty, self.serve("serve", "--data", empty, "--socket", socket + "2"))
+
+
+class Tokens(unittest.TestCase):
+    def test_windows_of_a_token_file(self):
+        tokens = numpy.arange(1000, dtype="<u2")
+        with tempfile.TemporaryDirectory() as where:
+            tokens.tofile(pathlib.Path(where, "text.bin"))
+            with Service(pathlib.Path(where, "text.bin"), "--tokens", 32) as service:
+                with Loader("images", job="t", batch=4, socket=service.socket) as loader:
+                    seen = {}
+                    for batch in loader:
+                        self.assertEqual((len(batch), 33), batch.images.shape)
+                        seen.update((int(i), row.tolist()) for i, row in zip(batch.ids, batch.images))
+        self.assertEqual({i: tokens[32 * i : 32 * i + 33].tolist() for i in range(999 // 32)}, seen)
+
+
+class Corrupt(unittest.TestCase):
+    def test_a_corrupt_photo_is_skipped_at_the_same_place_for_all_and_listed(self):
+        with tempfile.TemporaryDirectory() as copy:
+            shutil.copytree(folder, copy, dirs_exist_ok=True)
+            broken = sorted(pathlib.Path(copy).rglob("*.jpg"))[17]
+            broken.write_bytes(b"no photo")
+            with Service(copy) as service:
+                loaders = [Loader("images", job=job, batch=8, seed=7, beside=False, socket=service.socket) for job in "ab"]
+                seen = [[(b.ids.tolist(), b.skipped) for b in loader] for loader in loaders]
+                self.assertEqual(seen[0], seen[1])
+                self.assertEqual([17], [i for _, skipped in seen[0] for i in skipped])
+                self.assertEqual(COUNT - 1, sum(len(ids) for ids, _ in seen[0]))
+                status = service.status()
+                self.assertEqual(1, status["corrupt_items"])
+                self.assertIn(broken.name, status["corrupt"][0]["key"])
+                for loader in loaders:
+                    loader.close()
+
+
+def memfd_mappings():
+    for line in pathlib.Path("/proc/self/maps").read_text().splitlines():
+        if "memfd:lockstep-feed" in line:
+            begin, end = line.split()[0].split("-")
+            yield int(begin, 16), int(end, 16)
+
+
+if __name__ == "__main__":
+    unittest.main()
