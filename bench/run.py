@@ -78,7 +78,7 @@ def measure(name, found, quick):
     print(f"bench: {name} (load average {load:.2f})", file=sys.stderr, flush=True)
     try:
         figures = importlib.import_module(name).measure(found, quick)
-    except (OSError, RuntimeError, LookupError, ValueError, subprocess.SubprocessError) as error:
+    except (OSError, RuntimeError, LookupError, ValueError, ImportError, AttributeError, subprocess.SubprocessError) as error:
         return [figure.single(f"{name}: FAILED", "", None, goal=0, note=f"{type(error).__name__}: {error}")]
     print(figure.table(figures), file=sys.stderr, flush=True)
     return [dataclasses.replace(one, values={**one.values, "load_before": load}) for one in figures]

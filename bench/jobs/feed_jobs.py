@@ -1,0 +1,107 @@
+"""What the jobs of feed_batches.py do and measure, in a Python that has torch and Pillow: prints {"took", "cpu" (us), "late", "reaped" (ms), "rates" (img/s)
+and "memory" ([peak, budget] in bytes) by number of jobs} as JSON.
+
+usage: feed_jobs.py LOCKSTEP PHOTOS SECONDS KILLS"""
+import concurrent.futures
+import json
+import multiprocessing
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/python"), str(ROOT / "bench")]
+
+BATCH = 64
+JOBS = (1, 2, 4)
+
+
+def main():
+    os.environ["LOCKSTEP_BINARY"] = sys.argv[1]
+    import photos
+    from feed_service import Service
+
+    count, seconds, kills = (int(word) for word in sys.argv[2:])
+    found = {"rates": {}, "memory": {}}
+    with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
+        photos.write(folder, count)
+        with Service(folder, "--threads", 2, "--cache", "256M") as service:
+            found.update(next_batches(service, seconds), reaped=reaped(service, kills))
+        for jobs in JOBS:
+            with Service(folder, "--threads", 2, "--cache", "256M") as service:
+                found["rates"][jobs] = rate(service, jobs, seconds)
+                cache = service.status()["cache"]
+                found["memory"][jobs] = [cache["peak_bytes"], cache["budget_bytes"]]
+    print(json.dumps(found))
+
+
+def next_batches(service, seconds):
+    """Of a job that computes for long enough to leave the service ahead; a batch that was not there yet says nothing about that."""
+    import lockstep.feed
+    import torch
+
+    torch.set_num_threads(1)
+    matrix = torch.rand(512, 512)
+    took, cpu, late = [], [], 0
+    with lockstep.feed.Loader("images", job="paced", batch=BATCH, seed=1, prefetch=8, socket=service.socket) as loader:
+        for _ in range(8):
+            loader.next_batch()
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            rest = time.monotonic() + 0.12
+            while time.monotonic() < rest:
+                matrix = torch.tanh(matrix @ matrix)
+            asked = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+            begin, cpu_begin = time.perf_counter(), time.thread_time()
+            batch = loader.next_batch()
+            tensors = batch.torch()
+            seconds_taken, cpu_taken = time.perf_counter() - begin, time.thread_time() - cpu_begin
+            if batch.filled_ns > asked:
+                late += 1
+            else:
+                took.append(1e6 * seconds_taken)
+                cpu.append(1e6 * cpu_taken)
+            del batch, tensors
+    return {"took": took, "cpu": cpu, "late": late}
+
+
+def reaped(service, count):
+    """From kill -9 of a job until the service has taken everything back."""
+    script = ("import sys, time; sys.path.insert(0, sys.argv[1]); import lockstep.feed\n"
+              "loader = lockstep.feed.Loader('images', job='killed', batch=8, socket=sys.argv[2]); kept = loader.next_batch(); print('ready', flush=True)\n"
+              "time.sleep(600)")
+    took = []
+    for _ in range(count):
+        job = subprocess.Popen([sys.executable, "-c", script, str(ROOT / "python"), service.socket], stdout=subprocess.PIPE, text=True)
+        job.stdout.readline()
+        begin = time.monotonic()
+        job.kill()
+        while service.status()["jobs"]:
+            pass
+        took.append(1e3 * (time.monotonic() - begin))
+        job.wait()
+    return took
+
+
+def take(socket, job, seconds):
+    import lockstep.feed
+
+    with lockstep.feed.Loader("images", job=job, batch=BATCH, seed=1, socket=socket) as loader:
+        loader.next_batch()
+        begin, items = time.monotonic(), 0
+        while time.monotonic() - begin < seconds:
+            items += len(loader.next_batch())
+        return items / (time.monotonic() - begin)
+
+
+def rate(service, jobs, seconds):
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(jobs, mp_context=context) as pool:
+        return sum(pool.map(take, [service.socket] * jobs, [f"job{i}" for i in range(jobs)], [seconds] * jobs))
+
+
+if __name__ == "__main__":
+    main()
