@@ -18,6 +18,7 @@ constexpr const char* kRoleNames[] = {"trainer", "data_worker", "checkpoint_writ
 constexpr std::string_view kNode = "node ", kRank = "rank ", kPid = " (pid ", kPython = " Python", kNative = " native",
                            kUnreadable = "  not readable: ", kFrame = "    ", kMainThread = "  main thread";
 constexpr int kMostRanks = 1 << 24;
+constexpr size_t kUsualFrames = 16;  // to make room for all at once
 
 std::string_view TakeLine(std::string_view& text) {
   std::string_view line = text.substr(0, text.find('\n'));
@@ -128,6 +129,7 @@ class Parser {
     } else {
       thread_ = &stack.others.emplace_back();
     }
+    if (thread_ != nullptr) thread_->reserve(kUsualFrames);
   }
 
   const std::string& path_;
