@@ -53,7 +53,8 @@ int ls_stage_fail(int result, const char* format, ...) __attribute__((format(pri
 
 int64_t ls_stage_now_ns(void);
 int64_t ls_stage_deadline(double timeout_s);
-/* Waits while *word == seen, at most until `deadline`, and at most `slice` nanoseconds. */
+/* Waits while *word == seen, at most until `deadline`, and at most `slice` nanoseconds; awake at first. */
+enum { LS_LOOK_NS = 50 * 1000 };
 void ls_stage_wait(uint32_t* word, uint32_t seen, int64_t deadline, int64_t slice);
 /* Adds one and wakes all who wait. */
 void ls_stage_wake(uint32_t* word);
