@@ -15,8 +15,8 @@
 
 #include "lockstep/base/json_at.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/mix.h"
 #include "lockstep/feed/status.h"
-#include "lockstep/sampling/random.h"
 
 namespace lockstep::feed {
 namespace {
@@ -31,7 +31,7 @@ pid_t PeerOf(int socket) {
 
 uint64_t HashOf(std::string_view text) {
   uint64_t hash = 0;
-  for (const char c : text) hash = sampling::Mix(hash ^ (static_cast<unsigned char>(c) + sampling::kGoldenGamma));
+  for (const char c : text) hash = Mix(hash ^ (static_cast<unsigned char>(c) + kGoldenGamma));
   return hash;
 }
 

@@ -5,14 +5,11 @@
 #include <cstdint>
 #include <span>
 
+#include "lockstep/base/mix.h"
+
 namespace lockstep::probe {
 
-constexpr uint64_t PatternWord(uint64_t seed, uint64_t position) {
-  uint64_t word = seed + (position + 1) * 0x9e3779b97f4a7c15;
-  word = (word ^ word >> 30) * 0xbf58476d1ce4e5b9;
-  word = (word ^ word >> 27) * 0x94d049bb133111eb;
-  return word ^ word >> 31;
-}
+constexpr uint64_t PatternWord(uint64_t seed, uint64_t position) { return Mix(seed + (position + 1) * kGoldenGamma); }
 
 inline void FillPattern(uint64_t seed, uint64_t position, std::span<uint64_t> words) {
   for (uint64_t& word : words) word = PatternWord(seed, position++);

@@ -10,15 +10,9 @@
 #include <span>
 #include <utility>
 
+#include "lockstep/base/mix.h"
+
 namespace lockstep::sampling {
-
-inline uint64_t Mix(uint64_t z) {
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-  return z ^ (z >> 31);
-}
-
-inline constexpr uint64_t kGoldenGamma = 0x9e3779b97f4a7c15U;
 
 inline uint64_t Hash(uint64_t seed, uint64_t epoch, uint64_t item = 0, uint64_t job = 0) {
   uint64_t hash = Mix(seed + kGoldenGamma);

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <numbers>
 
+#include "lockstep/base/mix.h"
+
 namespace lockstep::synth {
 
 class Chance {
@@ -22,12 +24,7 @@ class Chance {
   double Spread(double sigma) { return sigma == 0 ? 1 : std::exp(sigma * Normal() - sigma * sigma / 2); }
 
  private:
-  uint64_t Next() {
-    uint64_t z = state_ += 0x9e3779b97f4a7c15U;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9U;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebU;
-    return z ^ (z >> 31);
-  }
+  uint64_t Next() { return Mix(state_ += kGoldenGamma); }
   uint64_t state_;
 };
 
