@@ -526,7 +526,7 @@ void Agent::Do(const control::PublishRestore& command) {
   if (command.epoch.value() <= Load(board.restore_for)) return;
   if (coming_) TakeNextPlace(command.point);
   std::optional<Loaded> loaded = std::exchange(loaded_, std::nullopt);
-  board.restore_ranks = loaded && loaded->point && command.point == ToId(*loaded->point) ? loaded->written_by : 0;
+  board.restore_ranks = 0;
   if (loaded && loaded->point && command.point == ToId(*loaded->point)) PublishLoaded(*std::move(loaded));
   board.restore_epoch = command.point ? command.point->epoch.value() : 0;
   board.restore_step = command.point ? command.point->step : -1;

@@ -180,6 +180,7 @@ void AdoptSlots(ls_board& board, const ls_checkpoint& id, uint32_t world_size) {
 }
 
 void MarkLoaded(ls_board& board, const Loaded& loaded, uint32_t world_size) {
+  board.restore_ranks = loaded.written_by;
   if (loaded.written_by != 0) return AdoptSlots(board, {0, -1}, world_size);
   for (uint32_t rank = 0; rank < board.ranks; ++rank) {
     const keep::SlotHeader& slot = loaded.slots[rank];

@@ -32,7 +32,7 @@ Loaded LoadNewest(const RunSpec& spec, const checkpoint::Point& not_above);
 Loaded LoadKept(const RunSpec& spec, const control::FetchKept& question);
 
 // What the board says of the loaded checkpoint: done, in slot 0 of every rank, and nothing else; of one that the script
-// cuts anew, nothing. No worker runs.
+// cuts anew, nothing but how many ranks wrote it. No worker runs.
 void MarkLoaded(ls_board& board, const Loaded& loaded, uint32_t world_size);
 
 // This checkpoint, wherever it is, is of a world of so many ranks from now on; all others are given up. No worker runs.
