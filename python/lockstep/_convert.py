@@ -42,13 +42,19 @@ def read_rank(path):
     import torch
 
     with open(path, "rb") as file:
-        size, = struct.unpack("<Q", file.read(8))
-        head = json.loads(file.read(size))
+        head, metadata, meta = read_head(file)
         data = bytearray(file.read())
-    metadata = head.pop("__metadata__")
     real = json.loads(metadata["lockstep.torch"])
-    meta = torch.frombuffer(bytearray(base64.b64decode(metadata["lockstep.meta"])), dtype=torch.uint8)
+    meta = torch.frombuffer(bytearray(meta), dtype=torch.uint8)
     return {"tensors": {name: read_tensor(entry, real.get(name), data) for name, entry in head.items()}, "meta": meta}
+
+
+def read_head(file):
+    """({name: entry}, metadata, the slot's meta part) of a rank's file, which is left where its tensors begin."""
+    size, = struct.unpack("<Q", file.read(8))
+    head = json.loads(file.read(size))
+    metadata = head.pop("__metadata__")
+    return head, metadata, base64.b64decode(metadata["lockstep.meta"])
 
 
 def read_tensor(entry, real, data):

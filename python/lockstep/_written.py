@@ -1,14 +1,10 @@
 """A checkpoint on disk as the ranks of another world wrote it: what restore(reshape=...) cuts a rank's part out of."""
-import base64
 import builtins
-import json
 import os
 import pickle
-import struct
-
-import torch
 
 from . import reshape
+from ._convert import read_head
 from ._state import _put_back
 from ._tensors import CheckpointError, Layout
 from .checkpoint import split_meta
@@ -70,7 +66,8 @@ class Written(reshape.Saved):
         if not 0 <= rank < self.world_size:
             raise CheckpointError(f"{self._path}: there is no rank {rank}, {self.world_size} ranks wrote it")
         if rank not in self._ranks:
-            _, layout, rest = split_meta(_meta(os.path.join(self._path, f"rank_{rank:05}.safetensors")))
+            with builtins.open(os.path.join(self._path, f"rank_{rank:05}.safetensors"), "rb") as file:
+                _, layout, rest = split_meta(read_head(file)[2])
             self._ranks[rank] = pickle.loads(layout), pickle.loads(rest)
         return self._ranks[rank]
 
@@ -89,9 +86,3 @@ def _layouts(entries, name):
     """Of a holder's tensors, in its order."""
     own = sorted((number, layout) for holder, number, layout in entries if holder == name)
     return [Layout.from_tuple(layout) for _, layout in own]
-
-
-def _meta(path):
-    with builtins.open(path, "rb") as file:
-        size, = struct.unpack("<Q", file.read(8))
-        return base64.b64decode(json.loads(file.read(size))["__metadata__"]["lockstep.meta"])
