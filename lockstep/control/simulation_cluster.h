@@ -48,6 +48,7 @@ struct Slot {
 struct Part {
   KeptFor of;
   std::vector<Content> content;
+  bool corrupt = false;
 };
 
 struct Rank {
@@ -237,7 +238,7 @@ class Cluster {
   bool AllHaveWhole(const CheckpointId& point);
   void SendToKeeper(int node);
   void GiveUpKept(Node& node) const;
-  bool CanGather(const CheckpointId& point) const;
+  bool CanGather(const CheckpointId& point, bool from_keepers) const;
   void NoteWhatIsLeft();
   std::optional<CheckpointId> MustOutlive(const std::set<int>& lost) const;
   void CheckLeft(const std::optional<CheckpointId>& must);

@@ -31,6 +31,10 @@ void Cluster::Do(int index, const FetchKept& question) {
   node.loaded.reset();
   for (const Part& part : keeper.keeps)
     if (!keeper.dead && part.of == wanted) node.loaded = part;
+  if (node.loaded && node.loaded->corrupt) {
+    found.rejected = {"a copy's CRC is wrong"};
+    node.loaded.reset();
+  }
   if (node.loaded) found.points = {question.point};
   Answer(index, std::move(found), chance_.Between(0.01, 0.1));
 }
@@ -57,7 +61,8 @@ int Cluster::KeeperOf(const Node& node) const {
   return -1;
 }
 
-// What the acting epoch has made whole here goes to the keeper, which may be slow, or not there.
+// What the acting epoch has made whole here goes to the keeper, which may be slow, or not there. Neither looks at CRCs:
+// who fetches it does.
 void Cluster::SendToKeeper(int index) {
   const int keeper = KeeperOf(nodes_[At(index)]);
   if (keeper < 0) return;
@@ -70,8 +75,9 @@ void Cluster::SendToKeeper(int index) {
     schedule_.In(sending, [this, index, keeper, point, own = nodes_[At(index)].place, its = nodes_[At(keeper)].place] {
       Node &from = nodes_[At(index)], &to = nodes_[At(keeper)];
       if (from.dead || to.dead || own != from.place || its != to.place) return;
-      if (!Contains(Points(from), point)) return;
-      if (!HasPart(to, own.node, point)) to.keeps.push_back({{own.node, point}, ContentOf(from, point)});
+      if (!Contains(Points(from, false), point)) return;
+      if (!HasPart(to, own.node, point))
+        to.keeps.push_back({{own.node, point}, ContentOf(from, point), !HasWhole(from, point)});
       if (!Contains(from.kept, point)) from.kept.push_back(point);
     });
   }
@@ -85,28 +91,31 @@ std::vector<Content> Cluster::ContentOf(const Node& node, const CheckpointId& po
   return content;
 }
 
-// Every node has it whole, or its keeper has.
-bool Cluster::CanGather(const CheckpointId& point) const {
+// Every node has it whole, or, where keepers count, its keeper has.
+bool Cluster::CanGather(const CheckpointId& point, bool from_keepers) const {
   for (int index = 0; index < nodes(); ++index) {
     const Node& node = nodes_[At(world_[At(index)])];
     const int keeper = (index + 1) % nodes();
-    const bool kept = keeper != index && HasPart(nodes_[At(world_[At(keeper)])], index, point);
+    const bool kept = from_keepers && keeper != index && HasPart(nodes_[At(world_[At(keeper)])], index, point);
     if (!kept && (node.dead || !Contains(Points(node), point))) return false;
   }
   return true;
 }
 
-// What is left for the coming epoch to begin from.
+// What is left for the coming epoch to begin from. A copy that comes to a keeper after its node has answered is not
+// asked for: of what lies with keepers, only what was committed counts.
 void Cluster::NoteWhatIsLeft() {
   std::set<CheckpointId> candidates;
+  std::optional<CheckpointId> committed;
   for (const int machine : world_) {
+    committed = std::max(committed, nodes_[At(machine)].committed);
     for (const CheckpointId& point : Points(nodes_[At(machine)])) candidates.insert(point);
     for (const Part& part : nodes_[At(machine)].keeps) candidates.insert(part.of.point);
   }
   const bool known = IsKnownWorld();
   newest_whole_.reset();
   for (const CheckpointId& point : candidates)
-    if (known ? CanGather(point) : CanTake(point)) newest_whole_ = point;
+    if (known ? CanGather(point, point <= committed) : CanTake(point)) newest_whole_ = point;
 }
 
 // A committed checkpoint outlives the loss of one machine, and the coming of any: this one, if these are lost, or none.

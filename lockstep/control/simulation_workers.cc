@@ -224,8 +224,12 @@ void Cluster::FinishStep(int index, int number, int64_t process) {
   if (settled_ && schedule_.now() - std::max(*settled_, progressed_) > ToNanos(StaleAfter(plan_)))
     Break(fmt::format("no checkpoint has become whole for {} s of steps", StaleAfter(plan_).value));
   Save(index, number);
-  if (rank.step + 1 >= steps_) return Leave(index, number, {0, 0});
-  TryStep();
+  if (rank.step + 1 < steps_) return TryStep();
+  // It has nothing left to do but to wait for its copy.
+  schedule_.At(std::max(rank.copied, schedule_.now()), [this, index, number, process] {
+    const Rank& last = nodes_[At(index)].ranks[At(number)];
+    if (last.alive && last.process == process && !last.hung) Leave(index, number, {0, 0});
+  });
 }
 
 bool Cluster::Writable(const Node& node, const Rank& rank, const Slot& slot) const {
@@ -259,7 +263,7 @@ void Cluster::Save(int index, int number) {
   const Content content{id, Global(index, number), Ranks(index)};
   schedule_.In(copying, [this, index, number, chosen, id, content, process = rank.process] {
     Rank& later = nodes_[At(index)].ranks[At(number)];
-    const bool killed = later.process != process || (!later.alive && later.step + 1 != steps_);
+    const bool killed = later.process != process || !later.alive;
     if (killed && plan_.mutant != Mutant::kStaleWriter) return;
     Slot& slot = later.slots[chosen];
     slot.content = content;
@@ -319,7 +323,7 @@ bool Cluster::AllHaveWhole(const CheckpointId& point) {
 void Cluster::NoteCommitted() {
   for (const CheckpointId& point : Points(nodes_[At(world_.front())])) {
     if (newest_whole_ && point <= *newest_whole_) continue;
-    if (!AllHaveWhole(point)) continue;
+    if (!AllHaveWhole(point) || !(IsKnownWorld() || CanTake(point))) continue;
     newest_whole_ = point;
     progressed_ = schedule_.now();
     if (chance_.Hits(kFlushed)) PutOnDisk(point);
