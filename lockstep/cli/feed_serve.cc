@@ -63,7 +63,7 @@ absl::Status Serve(feed::ServiceOptions options) {
   std::signal(SIGPIPE, SIG_IGN);
   Log(LogLevel::kInfo, "data set {}: {} items of {}, at {}", options.name, service->data().items(), options.data.path,
       options.socket);
-  poller.Run(Seconds{0.25}, [&] { service->Tick(); });
+  poller.Run(Seconds{0.05}, [&] { service->Tick(); });
   return absl::OkStatus();
 }
 
