@@ -6,6 +6,7 @@ import subprocess
 import figure
 import session
 
+RESIDENT_GOAL = 105  # percent of --cache
 COUNTS, QUICK_COUNTS = (1024, 15, 20), (256, 3, 3)  # photos, seconds of each part, jobs that are killed
 
 
@@ -23,3 +24,6 @@ def figures(found):
         peak, budget = found["memory"][jobs]
         yield figure.single(f"photos delivered to {jobs} jobs of one service, RandomResizedCrop(224)", "img/s", rate,
                             note=f"memory for items: {peak / 1e6:.0f} of {budget / 1e6:.0f} MB")
+    for budget, (peak, beyond) in found["resident"].items():
+        yield figure.single(f"resident memory of the service, --cache {budget}M, images of up to 30 megapixels", "%", 100 * peak / (int(budget) << 20), goal=RESIDENT_GOAL,
+                            note=f"{peak / 1e6:.1f} MB above what it had before jobs came, without rings; {beyond} items beyond the budget")

@@ -17,6 +17,8 @@ plan                how well published runs are predicted, by rates fitted witho
 reshape             how fast tensors of other systems' checkpoints are read
 feed                photos into tensors, beside torch's DataLoader (3 min)
 feed_batches        what a batch of the data service costs, and how many photos jobs get that share one (2 min)
+feed_jobs           four jobs of one data service, beside four torch DataLoaders (4 min)
+feed_race           networks that train on photos, from a data service and from torch DataLoaders (4 min)
 stage               steps of 256 KB from a simulation to a trainer, and its model asked
 race                the same job and faults under Lockstep and under others
 machine_loss        until a standby steps in the place of a lost machine
@@ -42,7 +44,7 @@ LIVE = ("notice", "recovery", "stopped", "overhead", "checkpoint", "memory")
 RECOVER = ("race", "machine_loss", "two_faults", "hot_update", "keep", "ettr")
 GROUPS = {"run": LIVE, "recover": RECOVER}
 NAMES = (*LIVE, "ledger", "fan_out", "coordinator_scale", "wrong_names", "stack_groups", "injections", "noisy", "explain", "explain_large", "detect", "telemetry",
-         "plan", "reshape", "feed", "feed_batches", "stage", *RECOVER)
+         "plan", "reshape", "feed", "feed_batches", "feed_jobs", "feed_race", "stage", *RECOVER)
 
 
 def tools(flags):

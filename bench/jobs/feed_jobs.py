@@ -1,5 +1,5 @@
 """What the jobs of feed_batches.py do and measure, in a Python that has torch and Pillow: prints {"took", "cpu" (us), "late", "reaped" (ms), "rates" (img/s)
-and "memory" ([peak, budget] in bytes) by number of jobs} as JSON.
+and "memory" ([peak, budget] in bytes) by number of jobs, "resident" ({budget in MB: [peak in bytes, items beyond the budget]})} as JSON.
 
 usage: feed_jobs.py LOCKSTEP PHOTOS SECONDS KILLS"""
 import concurrent.futures
@@ -10,6 +10,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -17,6 +18,8 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/python"), str(ROOT / "be
 
 BATCH = 64
 JOBS = (1, 2, 4)
+LARGE = {"plain": (3000, 2000), "progressive": (3000, 2000), "larger": (4000, 3000), "largest": (6708, 4472)}  # 6, 6, 12 and 30 megapixels
+BUDGETS_MB = (32, 64, 128, 256)
 
 
 def main():
@@ -35,7 +38,67 @@ def main():
                 found["rates"][jobs] = rate(service, jobs, seconds)
                 cache = service.status()["cache"]
                 found["memory"][jobs] = [cache["peak_bytes"], cache["budget_bytes"]]
+        enlarge(folder)
+        found["resident"] = {budget: resident(folder, budget, seconds) for budget in BUDGETS_MB}
     print(json.dumps(found))
+
+
+def enlarge(folder):
+    """Adds images that are much larger than the photos."""
+    from PIL import Image
+
+    import photos
+
+    with Image.open(photos.photos()[0]) as image:
+        image = image.convert("RGB")
+        for name, size in LARGE.items():
+            place = pathlib.Path(folder, name)
+            place.mkdir()
+            image.resize(size).save(place / "0.jpg", quality=90, progressive=name == "progressive")
+
+
+def resident(folder, budget, seconds):
+    """Of a service with two jobs, one ten times slower than the other: anonymous memory, in which rings are not, above what it had before them."""
+    import lockstep.feed
+    from feed_service import Service
+
+    with Service(folder, "--threads", 2, "--cache", f"{budget}M") as service, Watched(service.process.pid) as watched:
+        loaders = [lockstep.feed.Loader("images", job=job, batch=BATCH, seed=1, socket=service.socket) for job in ("fast", "slow")]
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for _ in range(10):
+                loaders[0].next_batch()
+            loaders[1].next_batch()
+        for loader in loaders:
+            loader.close()
+        beyond = service.status()["cache"]["beyond_budget"]
+    return [watched.peak - watched.before, beyond]
+
+
+class Watched:
+    """A process's anonymous resident memory: before, and the most since, in bytes, looked at 200 times a second."""
+
+    def __init__(self, pid):
+        self.path = f"/proc/{pid}/status"
+        self.before = self.peak = self.now()
+        self.over = threading.Event()
+        self.thread = threading.Thread(target=self.watch)
+
+    def now(self):
+        with open(self.path) as file:
+            return next(1024 * int(line.split()[1]) for line in file if line.startswith("RssAnon"))
+
+    def watch(self):
+        while not self.over.wait(0.005):
+            self.peak = max(self.peak, self.now())
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.thread.join()
 
 
 def next_batches(service, seconds):

@@ -41,9 +41,10 @@ absl::Status MakePlaceFor(const std::string& socket) {
 // What is freed is to go back to the system, for items of all sizes come and go; but not for each photo of a usual
 // size.
 void BoundTheHeap() {
-  constexpr int kOfItsOwn = 4 << 20, kKept = 16 << 20;
+  constexpr int kOfItsOwn = 4 << 20, kKept = 2 << 20;
   mallopt(M_MMAP_THRESHOLD, kOfItsOwn);
   mallopt(M_TRIM_THRESHOLD, kKept);
+  mallopt(M_ARENA_MAX, 1);  // each would keep as much
 }
 
 absl::Status Serve(feed::ServiceOptions options) {
@@ -62,7 +63,7 @@ absl::Status Serve(feed::ServiceOptions options) {
   std::signal(SIGPIPE, SIG_IGN);
   Log(LogLevel::kInfo, "data set {}: {} items of {}, at {}", options.name, service->data().items(), options.data.path,
       options.socket);
-  poller.Run(Seconds{0.25}, [&] { service->Tick(); });
+  poller.Run(Seconds{0.05}, [&] { service->Tick(); });
   return absl::OkStatus();
 }
 
@@ -74,7 +75,7 @@ void AddFeedServe(CLI::App& feed, int& exit_code) {
   CLI::App* command = feed.add_subcommand("serve", "Prepare a data set for all jobs of this machine, until stopped");
   command->add_option("--data", options->data.path, "Directory of images, tar shards, or another data set")->required();
   command->add_option("--name", options->name, "What loaders call it; default: the directory's name");
-  command->add_option("--cache", options->cache_bytes, "Memory for items that will be wanted again, such as 8G")
+  command->add_option("--cache", options->cache_bytes, "Memory for items, wanted ones and those in work, such as 8G")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("1G");
   command

@@ -14,28 +14,24 @@ class ImageMaker final : public Maker {
  public:
   explicit ImageMaker(const prepare::Source& source) : source_(source) {}
   absl::Status Read(uint64_t item, prepare::Buffer& file) override { return source_.Read(item, file); }
-  absl::StatusOr<uint64_t> DecodedBytes(prepare::Bytes file) override {
+  absl::StatusOr<prepare::DecodeMemory> MemoryFor(prepare::Bytes file) override {
     LS_ASSIGN_OR_RETURN(const prepare::ImageHead head, prepare::ReadImageHead(file, {}));
-    is_large_ = head.size.pixels() * 3 > kLarge;
-    return head.size.pixels() * 3;
+    return prepare::MemoryToDecode(head);
   }
-  absl::Status Decode(prepare::Bytes file, prepare::Image& image) override { return preparer_->Decode(file, image); }
+  absl::Status Decode(prepare::Bytes file, prepare::Image& image) override { return preparer_.Decode(file, image); }
   absl::Status Cut(const prepare::Image& image, const prepare::Recipe& recipe, const prepare::AugmentKey& key,
                    std::span<uint8_t> out) override {
-    preparer_->Augment(image.view, recipe, key, out);
+    preparer_.Augment(image.view, recipe, key, out);
     return absl::OkStatus();
   }
   absl::Status Prepare(prepare::Bytes file, const prepare::Recipe& recipe, const prepare::AugmentKey& key,
                        std::span<uint8_t> out) override {
-    const absl::Status prepared = preparer_->Prepare(file, recipe, key, out);
-    if (is_large_) preparer_ = std::make_unique<prepare::Preparer>();
-    return prepared;
+    return preparer_.Prepare(file, recipe, key, out);
   }
 
  private:
   const prepare::Source& source_;
-  std::unique_ptr<prepare::Preparer> preparer_ = std::make_unique<prepare::Preparer>();
-  bool is_large_ = false;  // the file that was asked about last
+  prepare::Preparer preparer_;
 };
 
 // Arrays and tokens are what they are; nothing is decoded.
@@ -43,7 +39,9 @@ class PlainMaker final : public Maker {
  public:
   explicit PlainMaker(const prepare::Source& source) : source_(source) {}
   absl::Status Read(uint64_t item, prepare::Buffer& file) override { return source_.Read(item, file); }
-  absl::StatusOr<uint64_t> DecodedBytes(prepare::Bytes file) override { return file.size(); }
+  absl::StatusOr<prepare::DecodeMemory> MemoryFor(prepare::Bytes file) override {
+    return prepare::DecodeMemory{file.size(), file.size(), 0};
+  }
   absl::Status Decode(prepare::Bytes file, prepare::Image& image) override {
     image.buffer.Assign(file);
     return absl::OkStatus();

@@ -8,9 +8,12 @@
 
 #include "lockstep/base/background_thread.h"
 #include "lockstep/base/check.h"
+#include "lockstep/base/log.h"
 
 namespace lockstep::feed {
 namespace {
+
+constexpr uint64_t kOfItsOwn = 4 << 20;  // bytes of a buffer that the system gives and takes (cli/feed_serve.cc)
 
 prepare::AugmentKey KeyOf(const Want& want) {
   const Job& job = *want.batch->rank->job;
@@ -212,15 +215,27 @@ void Dispatcher::Serve(Lock& lock, Maker& maker, const Want& want) {
   Make(lock, maker, want);
 }
 
+void Dispatcher::BeginWork(Lock& lock) {
+  ++busy_;
+  lock.unlock();
+}
+
+// What was reserved or read for it is given back before the lock is.
+void Dispatcher::EndWork(Lock& lock) {
+  lock.lock();
+  --busy_;
+  given_back_.notify_all();
+}
+
 void Dispatcher::Cut(Lock& lock, Maker& maker, const Want& want, const prepare::Image& image) {
   int64_t took = 0;
-  lock.unlock();
   absl::Status cut;
+  BeginWork(lock);
   {
     const Stopwatch watch(clock_, took);
     cut = maker.Cut(image, want.batch->rank->job->recipe, KeyOf(want), PlaceOf(want));
   }
-  lock.lock();
+  EndWork(lock);
   tally_.times.cut_ns += took;
   if (!cut.ok()) MarkCorrupt(want.item(), cut);
   Finish(want, cut.ok());
@@ -246,28 +261,27 @@ absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want
                                       std::shared_ptr<const prepare::Image>& image) {
   const uint64_t next = NextUse(want.item(), 1);
   LS_ASSIGN_OR_RETURN(const std::shared_ptr<const prepare::Buffer> file, Read(lock, maker, want.item()));
-  LS_ASSIGN_OR_RETURN(const uint64_t bytes, maker.DecodedBytes(file->bytes()));
-  const Room room = TakeRoom(lock, bytes, next);
-  if (room != Room::kKept) KeepFile(want.item(), file);
+  LS_ASSIGN_OR_RETURN(const prepare::DecodeMemory need, maker.MemoryFor(file->bytes()));
+  const Room room = TakeRoom(lock, want.item(), need, file->size(), next);
+  if (!room.keeps) KeepFile(want.item(), file);
   int64_t took = 0;
   absl::Status status;
   auto decoded = std::make_shared<prepare::Image>();
-  lock.unlock();
-  if (bytes > Maker::kLarge) malloc_trim(0);  // what was evicted for it lies in pieces in the heap
+  BeginWork(lock);
+  if (room.reserved > kOfItsOwn) malloc_trim(0);  // what was evicted for it lies in pieces in the heap
   {
     const Stopwatch watch(clock_, took);
-    status = room == Room::kKept
-                 ? maker.Decode(file->bytes(), *decoded)
-                 : maker.Prepare(file->bytes(), want.batch->rank->job->recipe, KeyOf(want), PlaceOf(want));
+    status = room.keeps ? maker.Decode(file->bytes(), *decoded)
+                        : maker.Prepare(file->bytes(), want.batch->rank->job->recipe, KeyOf(want), PlaceOf(want));
   }
-  lock.lock();
+  EndWork(lock);
   ++tally_.preparations;
   tally_.times.decode_ns += took;
-  if (room == Room::kKept && status.ok()) {
+  if (room.keeps && status.ok()) {
     image = decoded;
-    cache_.Put(want.item(), Form::kDecoded, {image, nullptr}, bytes, bytes);
+    cache_.Put(want.item(), Form::kDecoded, {image, nullptr}, need.kept, room.reserved);
   } else {
-    GiveBack(room, bytes);
+    GiveBack(room);
   }
   return status;
 }
@@ -289,25 +303,36 @@ absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Dispatcher::Read(Lock& lo
   return file;
 }
 
-Dispatcher::Room Dispatcher::TakeRoom(Lock& lock, uint64_t bytes, uint64_t next) {
-  pixels_ += bytes;
+Dispatcher::Room Dispatcher::TakeRoom(Lock& lock, uint64_t item, const prepare::DecodeMemory& need, uint64_t file_bytes,
+                                      uint64_t next) {
+  pixels_ += need.kept;
   ++pixels_of_;
-  if ((next != ItemCache::kNever || KeepsPixels()) && cache_.Reserve(bytes, next)) return Room::kKept;
-  if (bytes <= Maker::kLarge) return Room::kNone;
-  while (!cache_.Reserve(bytes, 0)) {
-    if (!std::exchange(beyond_budget_, true)) return Room::kBeyond;
-    made_large_.wait(lock);
+  const uint64_t whole = need.whole + file_bytes, by_rows = need.by_rows + file_bytes;
+  if ((next != ItemCache::kNever || KeepsPixels()) && cache_.Reserve(whole, next))
+    return {.keeps = true, .reserved = whole};
+  if (by_rows <= Maker::kUnasked) return {};
+  while (!cache_.ReserveOfAll(by_rows)) {
+    const bool will_fit = by_rows <= cache_.budget() && busy_ > 0;
+    if (!will_fit && !std::exchange(beyond_budget_, true)) {
+      TellBeyond(item, by_rows);
+      return {.is_beyond = true};
+    }
+    given_back_.wait(lock);
   }
-  return Room::kScratch;
+  return {.reserved = by_rows};
 }
 
-void Dispatcher::GiveBack(Room room, uint64_t bytes) {
-  if (room == Room::kNone) return;
-  if (room == Room::kBeyond)
-    beyond_budget_ = false;
-  else
-    cache_.Unreserve(bytes);
-  made_large_.notify_all();
+void Dispatcher::TellBeyond(uint64_t item, uint64_t bytes) {
+  ++tally_.beyond;
+  if (bytes <= tally_.beyond_bytes) return;
+  tally_.beyond_bytes = bytes;
+  Log(LogLevel::kWarning, "item {} takes {} MB while it is prepared, and --cache leaves {} MB for items: expected more",
+      item, bytes >> 20, cache_.budget() >> 20);
+}
+
+void Dispatcher::GiveBack(const Room& room) {
+  if (room.is_beyond) beyond_budget_ = false;
+  cache_.Unreserve(room.reserved);
 }
 
 bool Dispatcher::KeepsPixels() const {

@@ -34,7 +34,8 @@ struct Tally {
   uint64_t deliveries = 0;    // items that came into a batch
   uint64_t batches = 0;
   uint64_t read_bytes = 0;
-  uint64_t waited = 0;  // wants that waited for a decode which was under way
+  uint64_t waited = 0;                    // wants that waited for a decode which was under way
+  uint64_t beyond = 0, beyond_bytes = 0;  // items that took more than the budget; the most that one took
   Times times;
 };
 
@@ -78,11 +79,18 @@ class Dispatcher {
   void Cut(Lock& lock, Maker& maker, const Want& want, const prepare::Image& image);
   void Make(Lock& lock, Maker& maker, const Want& want);
   absl::Status MakeUnlocked(Lock& lock, Maker& maker, const Want& want, std::shared_ptr<const prepare::Image>& image);
-  // Where an item is made: in memory that is kept, in memory lent to the thread for as long as it takes, or, where a
-  // large item has no room, beyond the budget, one at a time. Small ones that are not kept need none worth counting.
-  enum class Room : uint8_t { kKept, kScratch, kBeyond, kNone };
-  Room TakeRoom(Lock& lock, uint64_t bytes, uint64_t next);
-  void GiveBack(Room room, uint64_t bytes);
+  // Where an item is made: in memory of which its pixels are kept, or in memory lent to the thread for as long as it
+  // takes; one that takes more than there is, beyond the budget, one at a time. Little is not asked for.
+  struct Room {
+    bool keeps = false, is_beyond = false;
+    uint64_t reserved = 0;
+  };
+  Room TakeRoom(Lock& lock, uint64_t item, const prepare::DecodeMemory& need, uint64_t file_bytes, uint64_t next);
+  void GiveBack(const Room& room);
+  void TellBeyond(uint64_t item, uint64_t bytes);
+  // Around what a thread does without the lock while it reads an item in memory or has reserved some.
+  void BeginWork(Lock& lock);
+  void EndWork(Lock& lock);
   absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Read(Lock& lock, Maker& maker, uint64_t item);
   void KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> file);
   bool KeepsPixels() const;
@@ -109,7 +117,8 @@ class Dispatcher {
   ItemCache cache_;
   Tally tally_;
   bool beyond_budget_ = false;  // a large item is being made without room for it
-  std::condition_variable_any made_large_;
+  size_t busy_ = 0;             // threads in work
+  std::condition_variable_any given_back_;
   uint64_t turn_ = 0;
   uint64_t pixels_ = 0, pixels_of_ = 0;  // bytes of the decoded items so far, and how many these are
   std::vector<std::jthread> threads_;    // last: they end first

@@ -229,5 +229,27 @@ TEST_F(DispatcherTest, TheBudgetHolds) {
   });
 }
 
+// Each takes two fifths of the budget while it is made, so two are made at once and no third.
+TEST_F(DispatcherTest, WhatIsInWorkIsWithinTheBudgetToo) {
+  works_.work_bytes = 4 * Maker::kUnasked;
+  works_.image_bytes = 1000;
+  Start(4, 10 * Maker::kUnasked);
+  TestRank rank(*dispatcher_, NewJob("a", Range(0, 300)), 0, 3);
+  EXPECT_EQ(Sorted(IdsOf(rank.Epoch())), Numbers(0, 300));
+  dispatcher_->Look([](const Dispatcher& dispatcher) {
+    EXPECT_LE(dispatcher.cache().peak(), 10 * Maker::kUnasked);
+    EXPECT_EQ(dispatcher.tally().beyond, 0U);
+  });
+}
+
+TEST_F(DispatcherTest, WhatCanNeverFitIsMadeAllTheSameAndCounted) {
+  works_.work_bytes = 4 * Maker::kUnasked;
+  Start(4, 3 * Maker::kUnasked);
+  TestRank rank(*dispatcher_, NewJob("a", Range(0, 100)), 0, 3);
+  EXPECT_EQ(Sorted(IdsOf(rank.Epoch())), Numbers(0, 100));
+  EXPECT_GE(tally().beyond, 100U);
+  EXPECT_EQ(tally().beyond_bytes, 4 * Maker::kUnasked + sizeof(uint64_t));
+}
+
 }  // namespace
 }  // namespace lockstep::feed

@@ -25,8 +25,31 @@ bool ItemCache::Reserve(uint64_t bytes, uint64_t distance, Form form) {
     ++refused_;
     return false;
   }
+  TakeReserved(bytes);
+  return true;
+}
+
+bool ItemCache::ReserveOfAll(uint64_t bytes) {
+  while (used_ + reserved_ + bytes > budget_) {
+    if (bytes <= budget_ && (EvictOne({0, Form::kDecoded}) || EvictAny())) continue;
+    ++refused_;
+    return false;
+  }
+  TakeReserved(bytes);
+  return true;
+}
+
+void ItemCache::TakeReserved(uint64_t bytes) {
   reserved_ += bytes;
   peak_ = std::max(peak_, used_ + reserved_);
+}
+
+bool ItemCache::EvictAny() {
+  const auto found =
+      std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return !IsRead(entry.content); });
+  if (found == entries_.end()) return false;
+  ++totals_.at(static_cast<size_t>(found->form)).evictions;
+  Erase(static_cast<size_t>(found - entries_.begin()));
   return true;
 }
 

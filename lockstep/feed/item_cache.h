@@ -40,6 +40,8 @@ class ItemCache {
   // Makes room, of what is needed later than `distance` from now only; for pixels, of files needed equally late too,
   // which are cheaper to get again. False: there is none.
   bool Reserve(uint64_t bytes, uint64_t distance, Form form = Form::kDecoded);
+  // Makes room of whatever nobody is reading, needed or not.
+  bool ReserveOfAll(uint64_t bytes);
   void Unreserve(uint64_t bytes) { reserved_ -= bytes; }
   // Takes over `reserved` bytes of a reservation; what it was more than `bytes` is given back.
   void Put(uint64_t item, Form form, Content content, uint64_t bytes, uint64_t reserved);
@@ -64,6 +66,8 @@ class ItemCache {
   };
   static uint64_t Key(uint64_t item, Form form) { return item * kForms + static_cast<uint64_t>(form); }
   bool EvictOne(std::pair<uint64_t, Form> than);
+  bool EvictAny();
+  void TakeReserved(uint64_t bytes);
   void Erase(size_t index);
 
   uint64_t budget_, used_ = 0, reserved_ = 0, peak_ = 0, refused_ = 0;

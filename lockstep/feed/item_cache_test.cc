@@ -53,6 +53,20 @@ TEST(ItemCache, WhatSomebodyReadsStays) {
   EXPECT_FALSE(Keep(cache, 2, 10, 0));
 }
 
+TEST(ItemCache, AllButWhatIsReadGoesForWhatMustHaveRoom) {
+  ItemCache cache(100, [](uint64_t) { return 0; });  // everything is needed now
+  for (uint64_t item = 0; item < 10; ++item) ASSERT_TRUE(Keep(cache, item, 10, 0));
+  const Content reading = cache.Find(3, Form::kDecoded);
+  EXPECT_FALSE(cache.Reserve(10, 0));
+  EXPECT_TRUE(cache.ReserveOfAll(90));
+  EXPECT_EQ(cache.used(), 100U);
+  EXPECT_NE(cache.Find(3, Form::kDecoded).image, nullptr);
+  EXPECT_FALSE(cache.ReserveOfAll(1));
+  cache.Unreserve(90);
+  EXPECT_FALSE(cache.ReserveOfAll(101));
+  EXPECT_EQ(cache.totals(Form::kDecoded).items, 1U);  // nothing was evicted for what can't fit
+}
+
 TEST(ItemCache, FilesMakeRoomForPixelsAndNotForFiles) {
   ItemCache cache(10, [](uint64_t) { return ItemCache::kNever; });
   ASSERT_TRUE(cache.Reserve(10, ItemCache::kNever, Form::kEncoded));

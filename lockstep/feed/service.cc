@@ -67,12 +67,26 @@ std::vector<std::unique_ptr<Maker>> Makers(const DataSet& data, size_t threads) 
   return makers;
 }
 
+// Of the budget: what threads have of their own, and what the heap has not given back yet.
+uint64_t BesideItems(size_t threads) { return threads * Maker::kOwn + Service::kUnused; }
+
+absl::Status CheckBudget(const ServiceOptions& options) {
+  constexpr uint64_t kLeastForItems = 4 << 20;
+  const uint64_t least = BesideItems(options.threads) + kLeastForItems;
+  if (options.cache_bytes >= least) return absl::OkStatus();
+  return InvalidArgument(
+      "--cache of {} MB: {} threads work in {} MB, and items need some too; expected {}M or more, or "
+      "fewer --threads",
+      options.cache_bytes >> 20, options.threads, BesideItems(options.threads) >> 20, least >> 20);
+}
+
 Json Error(const absl::Status& status) { return {{"error", Message(status)}}; }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Service>> Service::Open(const ServiceOptions& options, Poller& poller,
                                                        const Clock& clock) {
+  LS_RETURN_IF_ERROR(CheckBudget(options));
   LS_ASSIGN_OR_RETURN(DataSet data, DataSet::Open(options.name, options.data));
   LS_ASSIGN_OR_RETURN(Fd listener, Listen(options.socket));
   return std::unique_ptr<Service>(new Service(options, std::move(data), std::move(listener), poller, clock));
@@ -85,8 +99,8 @@ Service::Service(const ServiceOptions& options, DataSet data, Fd listener, Polle
       clock_(clock),
       started_(clock.Now()),
       dispatcher_(
-          {.cache_bytes = options.cache_bytes, .items = data_.items()}, Makers(data_, options.threads),
-          [this](uint64_t item) { return data_.label(item); }, clock),
+          {.cache_bytes = options.cache_bytes - BesideItems(options.threads), .items = data_.items()},
+          Makers(data_, options.threads), [this](uint64_t item) { return data_.label(item); }, clock),
       listener_(std::move(listener)) {
   poller_.Watch(listener_.get(), [this] { Accept(); });
 }
@@ -158,7 +172,6 @@ void Service::Answer(Connection& connection, Packet packet) {
 }
 
 void Service::Tick() {
-  constexpr uint64_t kUnused = 8 << 20;
   const auto used = static_cast<uint64_t>(mallinfo2().uordblks), free = static_cast<uint64_t>(mallinfo2().fordblks);
   if (free > kUnused + used / 50) malloc_trim(0);
 }

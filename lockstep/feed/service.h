@@ -23,8 +23,8 @@ namespace lockstep::feed {
 struct ServiceOptions {
   prepare::SourceSpec data;
   std::string name, socket;
-  uint64_t cache_bytes = uint64_t{1} << 30;
-  uint64_t ring_bytes = 0;  // of all jobs' rings together; 0: half of the machine's memory
+  uint64_t cache_bytes = uint64_t{1} << 30;  // of all that grows with items and threads, but for rings
+  uint64_t ring_bytes = 0;                   // of all jobs' rings together; 0: half of the machine's memory
   size_t threads = 1;
 };
 
@@ -33,7 +33,8 @@ class Service {
   static absl::StatusOr<std::unique_ptr<Service>> Open(const ServiceOptions& options, Poller& poller,
                                                        const Clock& clock);
   ~Service();
-  // Now and then: gives back to the system what the heap holds and nobody uses.
+  // Now and then: gives back to the system what the heap holds and nobody uses, if that is much.
+  static constexpr uint64_t kUnused = 4 << 20;
   void Tick();
   const DataSet& data() const { return data_; }
 

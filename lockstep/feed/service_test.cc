@@ -323,6 +323,15 @@ TEST_F(ServiceTest, RingsBeyondTheirMemoryAreRefused) {
   EXPECT_EQ(first.Next().size(), 10U);
 }
 
+TEST_F(ServiceTest, ABudgetThatHoldsNothingIsRefused) {
+  ServiceOptions small = options_;
+  small.cache_bytes = 8 << 20;
+  small.threads = 8;
+  Poller poller;
+  EXPECT_THAT(Message(Service::Open(small, poller, clock_).status()),
+              HasSubstr("--cache of 8 MB: 8 threads work in 28 MB, and items need some too; expected 32M or more"));
+}
+
 TEST_F(ServiceTest, StatusCountsWhatIsShared) {
   Client a = Join("a"), b = Join("b");
   for (int step = 0; step < 20; ++step) EXPECT_EQ(a.Next(), b.Next());

@@ -80,10 +80,9 @@ Json StatusReport(const DataSet& data, const std::string& socket, Nanos up, cons
     report["jobs"] = Json::array();
     for (const std::shared_ptr<Rank>& rank : seen.ranks()) report["jobs"].push_back(RankRow(*rank));
     report["sharing"] = SharingOf(seen.tally());
-    report["cache"] = {{"budget_bytes", seen.cache().budget()},
-                       {"used_bytes", seen.cache().used()},
-                       {"peak_bytes", seen.cache().peak()},
-                       {"no_room", seen.cache().refused()}};
+    report["cache"] = {{"budget_bytes", seen.cache().budget()}, {"used_bytes", seen.cache().used()},
+                       {"peak_bytes", seen.cache().peak()},     {"no_room", seen.cache().refused()},
+                       {"beyond_budget", seen.tally().beyond},  {"beyond_budget_bytes", seen.tally().beyond_bytes}};
     report["forms"] = {CacheRow(seen.cache(), Form::kDecoded, "decoded"),
                        CacheRow(seen.cache(), Form::kEncoded, "encoded")};
     report["time"] = TimesOf(seen.tally(), seen.threads());

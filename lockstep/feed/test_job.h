@@ -31,7 +31,7 @@ struct Works {
   std::atomic<uint64_t> decoded{0}, cut{0}, prepared{0}, read{0};
   std::set<uint64_t> corrupt;
   std::function<void(uint64_t item)> on_read = [](uint64_t) {};
-  uint64_t image_bytes = 1000;
+  uint64_t image_bytes = 1000, work_bytes = 0;  // of an image; beside it, to decode one
   uint64_t preparations() const { return decoded + prepared; }
 };
 
@@ -45,7 +45,9 @@ class CountingMaker final : public Maker {
     std::memcpy(file.data(), &item, sizeof item);
     return absl::OkStatus();
   }
-  absl::StatusOr<uint64_t> DecodedBytes(prepare::Bytes) override { return works_.image_bytes; }
+  absl::StatusOr<prepare::DecodeMemory> MemoryFor(prepare::Bytes) override {
+    return prepare::DecodeMemory{works_.image_bytes + works_.work_bytes, works_.image_bytes, works_.work_bytes};
+  }
   absl::Status Decode(prepare::Bytes file, prepare::Image& image) override {
     ++works_.decoded;
     image.buffer.Assign(file);

@@ -28,6 +28,10 @@ class Buffer {
     Resize(bytes.size());
     if (!bytes.empty()) std::memcpy(data(), bytes.data(), bytes.size());
   }
+  // Lets go of its memory if that is more than so many bytes.
+  void Forget(size_t kept) {
+    if (capacity_ > kept) *this = {};
+  }
   uint8_t* data() { return data_.get(); }
   const uint8_t* data() const { return data_.get(); }
   size_t size() const { return size_; }

@@ -14,10 +14,10 @@ int Share(int a, int b) {
 }  // namespace
 
 // With C = 255 - c and so on (inverted): R = (255 - K) - C * (255 - K) / 255, where 255 - K is the stored k.
-void CmykToRgb(Buffer& pixels) {
-  const uint8_t* in = pixels.data();
-  uint8_t* out = pixels.data();
-  for (size_t i = 0; i < pixels.size() / 4; ++i, in += 4, out += 3) {
+void CmykToRgb(uint8_t* pixels, size_t count) {
+  const uint8_t* in = pixels;
+  uint8_t* out = pixels;
+  for (size_t i = 0; i < count; ++i, in += 4, out += 3) {
     const int white = in[3];
     for (int k = 0; k < 3; ++k) out[k] = static_cast<uint8_t>(std::clamp(white - Share(255 - in[k], white), 0, 255));
   }

@@ -2,11 +2,12 @@
 // assumes).
 #pragma once
 
-#include "lockstep/prepare/buffer.h"
+#include <cstddef>
+#include <cstdint>
 
 namespace lockstep::prepare {
 
-// Of n inverted CMYK pixels, n RGB pixels, at the begin of the buffer.
-void CmykToRgb(Buffer& pixels);
+// Of `count` inverted CMYK pixels, as many RGB pixels, at the same place.
+void CmykToRgb(uint8_t* pixels, size_t count);
 
 }  // namespace lockstep::prepare

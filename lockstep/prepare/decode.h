@@ -22,16 +22,28 @@ struct Limits {
 struct ImageHead {
   Codec codec = Codec::kJpeg;
   Size size;
-  JpegHead jpeg;  // of a JPEG
+  bool by_rows = false;  // of a PNG: can it be decoded so?
+  JpegHead jpeg;         // of a JPEG
 };
 
 // kInvalidArgument: no image that we know. kDataLoss: damaged. kResourceExhausted: too large.
 absl::StatusOr<ImageHead> ReadImageHead(Bytes bytes, const Limits& limits = {});
 
+// Bytes that decoding reserves, at most: for an Image of all of it, of which `kept` stay, or for a RowTaker. Beside it
+// a decoder keeps less than kDecoderKeeps between images.
+struct DecodeMemory {
+  uint64_t whole = 0, kept = 0, by_rows = 0;
+};
+DecodeMemory MemoryToDecode(const ImageHead& head);
+inline constexpr size_t kDecoderKeeps = 1 << 20;
+
 class ImageDecoder {
  public:
   // Only a JPEG is decoded in part; of the others all is, and image.view is the crop.
   absl::Status Decode(Bytes bytes, const ImageHead& head, const Region& crop, Image& image);
+  // The same rows, as they come where the format allows (MemoryToDecode says what it takes). What was taken is void
+  // unless this succeeds.
+  absl::Status Decode(Bytes bytes, const ImageHead& head, const Region& crop, RowTaker& taker);
   // Of the last Decode; all false unless it was a JPEG.
   const JpegTraits& traits() const { return traits_; }
   void set_use_tiles(bool use) { jpeg_.set_use_tiles(use); }
@@ -39,6 +51,7 @@ class ImageDecoder {
  private:
   JpegDecoder jpeg_;
   JpegTraits traits_;
+  Image scratch_;  // what can't be taken row by row, or the rows of one that can
 };
 
 }  // namespace lockstep::prepare

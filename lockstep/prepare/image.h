@@ -35,6 +35,17 @@ struct ImageView {
   }
 };
 
+// Is given an image in pieces: a few whole rows at a time, from the top.
+class RowTaker {
+ public:
+  // Once, or again if what came before is void.
+  virtual void Begin() = 0;
+  virtual void Take(const ImageView& rows) = 0;
+
+ protected:
+  ~RowTaker() = default;
+};
+
 // Owns. Rows may be wider than the view: a decoder begins at whole blocks.
 struct Image {
   Buffer buffer;

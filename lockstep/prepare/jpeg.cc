@@ -11,7 +11,9 @@
 namespace lockstep::prepare {
 namespace {
 
-constexpr int kMargin = 2;      // pixels that fancy upsampling may look at, beside the crop
+constexpr int kMargin = 2;         // pixels that fancy upsampling may look at, beside the crop
+constexpr size_t kKept = 1 << 18;  // bytes of a buffer, between images
+constexpr int kStrip = 16;         // rows, of one or two rows of units
 constexpr int kMaxScans = 200;  // of a progressive file; encoders write about ten, and each costs a pass over the image
 
 JDIMENSION Dimension(int value) { return static_cast<JDIMENSION>(value); }
@@ -27,7 +29,7 @@ struct JpegDecoder::Library {
   Bytes jpeg;
   Size size;
   Region crop;
-  Image* image = nullptr;
+  Target target;
   bool own_entropy = false;  // asked for, then: in use
   int left = 0;              // of what is decoded
   int width = 0;
@@ -47,6 +49,7 @@ struct JpegDecoder::Library {
   static void End(void* library) { jpeg_abort_decompress(&static_cast<Library*>(library)->info); }
   void BeginDecoding();
   void ReadRows();
+  void ReadStrip(int count, size_t stride);  // into the image, from its top
 };
 
 void JpegDecoder::Library::OnProgress(j_common_ptr common) {
@@ -74,14 +77,27 @@ void JpegDecoder::Library::BeginDecoding() {
   width = static_cast<int>(columns);
 }
 
+// Nothing of the taker is on the stack when libjpeg gives up.
 void JpegDecoder::Library::ReadRows() {
-  const auto samples = static_cast<size_t>(info.output_components);
-  const size_t stride = static_cast<size_t>(width) * samples;
+  const size_t stride = static_cast<size_t>(width) * static_cast<size_t>(info.output_components);
   if (crop.y > 0) jpeg_skip_scanlines(&info, Dimension(crop.y));
-  uint8_t* row = image->buffer.data();
-  for (int i = 0; i < crop.height;) {
+  for (int done = 0; done < crop.height; done += target.strip) {
+    const int rows = std::min(target.strip, crop.height - done);
+    ReadStrip(rows, stride);
+    if (info.out_color_space == JCS_CMYK)
+      CmykToRgb(target.image->buffer.data(), static_cast<size_t>(width) * static_cast<size_t>(rows));
+    target.image->view = {target.image->buffer.data() + static_cast<size_t>(crop.x - left) * 3,
+                          {crop.width, rows},
+                          static_cast<size_t>(width) * 3};
+    if (target.taker != nullptr) target.taker->Take(target.image->view);
+  }
+}
+
+void JpegDecoder::Library::ReadStrip(int count, size_t stride) {
+  uint8_t* row = target.image->buffer.data();
+  for (int i = 0; i < count;) {
     std::array<JSAMPROW, 4> rows;
-    const int want = std::min(crop.height - i, static_cast<int>(rows.size()));
+    const int want = std::min(count - i, static_cast<int>(rows.size()));
     for (int k = 0; k < want; ++k) rows[static_cast<size_t>(k)] = row + static_cast<size_t>(k) * stride;
     const auto got = static_cast<int>(jpeg_read_scanlines(&info, rows.data(), Dimension(want)));
     if (got == 0) guard.Fail("no row could be read");
@@ -94,51 +110,60 @@ JpegDecoder::JpegDecoder() : library_(std::make_unique<Library>()) {}
 JpegDecoder::~JpegDecoder() = default;
 
 absl::Status JpegDecoder::Decode(Bytes jpeg, const JpegHead& head, const Region& crop, Image& image) {
+  return DecodeTo({&image, nullptr, crop.height}, jpeg, head, crop);
+}
+
+absl::Status JpegDecoder::Decode(Bytes jpeg, const JpegHead& head, const Region& crop, RowTaker& taker) {
+  const absl::Status status = DecodeTo({&strip_, &taker, std::min(kStrip, crop.height)}, jpeg, head, crop);
+  strip_.buffer.Forget(kKept);
+  return status;
+}
+
+absl::Status JpegDecoder::DecodeTo(const Target& target, Bytes jpeg, const JpegHead& head, const Region& crop) {
   LS_CHECK(Within(crop, head.size), "{} {} {} {}", crop.x, crop.y, crop.width, crop.height);
   traits_ = {};
   if (use_tiles_ && !head.tile_marker.empty()) {
     traits_.by_tiles = ParseTileIndex(jpeg, head, index_).ok();
     traits_.bad_index = !traits_.by_tiles;
   }
-  if (!traits_.by_tiles) return DecodePlain(jpeg, head.size, crop, image);
+  if (!traits_.by_tiles) return DecodePlain(target, jpeg, head.size, crop);
   const TileCover cover = Cover(head, index_, crop);
   AssembleTiles(jpeg, head, index_, cover, assembled_);
   const Region inside{crop.x - cover.pixels.x, crop.y - cover.pixels.y, crop.width, crop.height};
-  return DecodePlain(assembled_.bytes(), {cover.pixels.width, cover.pixels.height}, inside, image);
-}
-
-absl::Status JpegDecoder::DecodePlain(Bytes jpeg, const Size& size, const Region& crop, Image& image) {
-  library_->entropy.Reset();
-  absl::Status status = DecodeOnce(jpeg, size, crop, own_entropy_, image);
-  if (library_->entropy.gave_up()) status = DecodeOnce(jpeg, size, crop, false, image);
+  const absl::Status status =
+      DecodePlain(target, assembled_.bytes(), {cover.pixels.width, cover.pixels.height}, inside);
+  assembled_.Forget(kKept);
   return status;
 }
 
-absl::Status JpegDecoder::DecodeOnce(Bytes jpeg, const Size& size, const Region& crop, bool own_entropy, Image& image) {
+absl::Status JpegDecoder::DecodePlain(const Target& target, Bytes jpeg, const Size& size, const Region& crop) {
+  library_->entropy.Reset();
+  absl::Status status = DecodeOnce(target, jpeg, size, crop, own_entropy_);
+  if (library_->entropy.gave_up()) status = DecodeOnce(target, jpeg, size, crop, false);
+  return status;
+}
+
+absl::Status JpegDecoder::DecodeOnce(const Target& target, Bytes jpeg, const Size& size, const Region& crop,
+                                     bool own_entropy) {
   Library& work = *library_;
   work.jpeg = jpeg;
   work.size = size;
   work.crop = crop;
-  work.image = &image;
+  work.target = target;
   work.own_entropy = own_entropy;
   bool done = work.guard.Run(Library::Begin, &work);
   traits_.damaged = work.guard.damaged();
   if (done) {
     const size_t stride = static_cast<size_t>(work.width) * static_cast<size_t>(work.info.output_components);
-    image.buffer.Resize(stride * static_cast<size_t>(crop.height));
+    target.image->buffer.Resize(stride * static_cast<size_t>(target.strip));
+    if (target.taker != nullptr) target.taker->Begin();
     done = work.guard.Run(Library::Read, &work);
     traits_.damaged = traits_.damaged || work.guard.damaged();
   }
   traits_.own_entropy = work.own_entropy;
   const absl::Status status = done ? absl::OkStatus() : work.guard.Error();
-  const bool cmyk = work.info.out_color_space == JCS_CMYK;
   work.guard.Run(Library::End, &work);
-  LS_RETURN_IF_ERROR(status);
-  if (cmyk) CmykToRgb(image.buffer);
-  image.view = {image.buffer.data() + static_cast<size_t>(crop.x - work.left) * 3,
-                {crop.width, crop.height},
-                static_cast<size_t>(work.width) * 3};
-  return absl::OkStatus();
+  return status;
 }
 
 }  // namespace lockstep::prepare

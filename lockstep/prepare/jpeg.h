@@ -27,6 +27,8 @@ class JpegDecoder {
 
   // `head` is of `jpeg`, and crop lies within head.size. On success image.view is the crop.
   absl::Status Decode(Bytes jpeg, const JpegHead& head, const Region& crop, Image& image);
+  // The same rows, as they come. What was taken is void unless this succeeds.
+  absl::Status Decode(Bytes jpeg, const JpegHead& head, const Region& crop, RowTaker& taker);
   // Of the last Decode.
   const JpegTraits& traits() const { return traits_; }
   void set_use_tiles(bool use) { use_tiles_ = use; }
@@ -36,13 +38,21 @@ class JpegDecoder {
  private:
   struct Library;
 
+  // Of what is decoded, rows go to the taker as they come, `strip` at a time, or are left in the image together.
+  struct Target {
+    Image* image = nullptr;
+    RowTaker* taker = nullptr;
+    int strip = 0;
+  };
+  absl::Status DecodeTo(const Target& target, Bytes jpeg, const JpegHead& head, const Region& crop);
   // Of a JPEG without index, or made of tiles.
-  absl::Status DecodePlain(Bytes jpeg, const Size& size, const Region& crop, Image& image);
-  absl::Status DecodeOnce(Bytes jpeg, const Size& size, const Region& crop, bool own_entropy, Image& image);
+  absl::Status DecodePlain(const Target& target, Bytes jpeg, const Size& size, const Region& crop);
+  absl::Status DecodeOnce(const Target& target, Bytes jpeg, const Size& size, const Region& crop, bool own_entropy);
 
   std::unique_ptr<Library> library_;
   TileIndex index_;
   Buffer assembled_;
+  Image strip_;
   JpegTraits traits_;
   bool use_tiles_ = true, own_entropy_ = true;
 };

@@ -40,14 +40,16 @@ absl::Status TakeFrame(Bytes segment, uint8_t marker, size_t at, JpegHead& head)
     return DataLoss("the frame header has {} bytes for {} components", segment.size(), components);
   if (head.size.width == 0 || head.size.height == 0)
     return DataLoss("the image is {} x {} pixels", head.size.width, head.size.height);
-  int across = 1, down = 1;
+  int across = 1, down = 1, blocks = 0;
   for (size_t i = 0; i < components; ++i) {
     const uint8_t sampling = segment[8 + 3 * i + 1];
     across = std::max(across, sampling >> 4);
     down = std::max(down, sampling & 15);
+    blocks += (sampling >> 4) * (sampling & 15);
   }
   // A scan of one component has no interleaving: its units are blocks.
   head.mcu = components == 1 ? Size{8, 8} : Size{8 * across, 8 * down};
+  head.blocks = components == 1 ? 1 : blocks;
   return absl::OkStatus();
 }
 
@@ -82,6 +84,7 @@ absl::StatusOr<JpegHead> ReadJpegHead(Bytes jpeg) {
     LS_RETURN_IF_ERROR(TakeSegment(jpeg.subspan(at, length), marker, at, head));
     if (marker == kSos) {
       if (head.components == 0) return DataLoss("a scan begins before the frame header");
+      head.components_of_scan = length > 2 ? jpeg[at + 2] : 0;
       head.scan_at = at - 2;
       head.entropy_at = at + length;
       return head;

@@ -78,6 +78,20 @@ TEST(Jpeg, ACropIsBitIdenticalWithCuttingTheWhole) {
   }
 }
 
+TEST(Jpeg, RowsThatAreTakenAsTheyComeAreThoseOfTheImage) {
+  JpegDecoder decoder;
+  for (const JpegShape& shape : Shapes()) {
+    const std::string jpeg = MakeJpeg(shape);
+    const JpegHead head = *ReadJpegHead(BytesOf(jpeg));
+    for (const Region& crop : CropsOf({shape.width, shape.height})) {
+      Gatherer gatherer;
+      ASSERT_TRUE(decoder.Decode(BytesOf(jpeg), head, crop, gatherer).ok());
+      ASSERT_EQ(gatherer.pixels, Decoded(decoder, BytesOf(jpeg), crop)) << NameOf(shape);
+      ASSERT_LE(gatherer.most_rows, 16);
+    }
+  }
+}
+
 // All qualities, so that codes and values of all lengths come up.
 TEST(Jpeg, OwnEntropyDecodingIsThatOfLibjpeg) {
   JpegDecoder decoder;

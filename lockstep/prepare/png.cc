@@ -9,7 +9,9 @@
 namespace lockstep::prepare {
 namespace {
 
-constexpr size_t kHeadBytes = 24;  // signature, length and name of the first chunk, width, height
+constexpr size_t kHeadBytes = 29;  // signature, length, name and data of the first chunk: width, height, five bytes
+constexpr size_t kInterlaceAt = 28;
+constexpr int kStrip = 16;  // rows
 
 uint32_t Big32(Bytes bytes, size_t at) {
   return static_cast<uint32_t>(bytes[at]) << 24 | static_cast<uint32_t>(bytes[at + 1]) << 16 |
@@ -20,14 +22,19 @@ uint32_t Big32(Bytes bytes, size_t at) {
 struct Reading {
   Bytes left;
   Size size;
-  uint8_t* out = nullptr;
+  uint8_t* out = nullptr;  // where all goes, unless there is a taker
+  RowTaker* taker = nullptr;
+  Region crop;
+  Image* strip = nullptr;
   png_structp png = nullptr;
   png_infop info = nullptr;
   std::jmp_buf jump;
   std::array<char, 200> text{};
 
   bool Run();
+  void Open();
   void ReadAll();
+  void ReadStrips();
 };
 
 void OnError(png_structp png, png_const_charp message) {
@@ -45,7 +52,7 @@ void OnRead(png_structp png, png_bytep out, size_t count) {
   reading.left = reading.left.subspan(count);
 }
 
-void Reading::ReadAll() {
+void Reading::Open() {
   png_set_read_fn(png, this, OnRead);
   png_set_user_limits(png, static_cast<png_uint_32>(size.width), static_cast<png_uint_32>(size.height));
   png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_WARN_DISCARD);
@@ -57,12 +64,29 @@ void Reading::ReadAll() {
   png_set_strip_16(png);
   png_set_gray_to_rgb(png);
   png_set_strip_alpha(png);
+}
+
+void Reading::ReadAll() {
   const int passes = png_set_interlace_handling(png);
   png_read_update_info(png, info);
   const size_t stride = static_cast<size_t>(size.width) * 3;
   if (png_get_rowbytes(png, info) != stride) png_error(png, "its rows have another length than they should");
   for (int pass = 0; pass < passes; ++pass)
     for (int y = 0; y < size.height; ++y) png_read_row(png, out + static_cast<size_t>(y) * stride, nullptr);
+}
+
+void Reading::ReadStrips() {
+  png_read_update_info(png, info);
+  const size_t stride = static_cast<size_t>(size.width) * 3;
+  if (png_get_rowbytes(png, info) != stride) png_error(png, "its rows have another length than they should");
+  int rows = 0;
+  for (int y = 0; y < size.height; ++y) {
+    png_read_row(png, strip->buffer.data() + static_cast<size_t>(rows) * stride, nullptr);
+    if (y < crop.y || y >= crop.y + crop.height) continue;
+    if (++rows < kStrip && y + 1 < crop.y + crop.height) continue;
+    taker->Take({strip->buffer.data() + static_cast<size_t>(crop.x) * 3, {crop.width, rows}, stride});
+    rows = 0;
+  }
 }
 
 bool Reading::Run() {
@@ -73,8 +97,15 @@ bool Reading::Run() {
     std::strncpy(text.data(), "out of memory", text.size() - 1);
     return false;
   }
-  ReadAll();
+  Open();
+  taker == nullptr ? ReadAll() : ReadStrips();
   return true;
+}
+
+absl::Status Done(Reading& reading) {
+  const bool done = reading.Run();
+  png_destroy_read_struct(&reading.png, &reading.info, nullptr);
+  return done ? absl::OkStatus() : DataLoss("{}", reading.text.data());
 }
 
 }  // namespace
@@ -89,17 +120,29 @@ absl::StatusOr<Size> ReadPngSize(Bytes png) {
   return Size{static_cast<int>(width), static_cast<int>(height)};
 }
 
+bool IsInterlaced(Bytes png) { return png.size() > kInterlaceAt && png[kInterlaceAt] != 0; }
+
 absl::Status DecodePng(Bytes png, const Size& size, Image& image) {
   image.buffer.Resize(size.pixels() * 3);
   Reading reading;
   reading.left = png;
   reading.size = size;
   reading.out = image.buffer.data();
-  const bool done = reading.Run();
-  png_destroy_read_struct(&reading.png, &reading.info, nullptr);
-  if (!done) return DataLoss("{}", reading.text.data());
+  LS_RETURN_IF_ERROR(Done(reading));
   image.view = {image.buffer.data(), size, static_cast<size_t>(size.width) * 3};
   return absl::OkStatus();
+}
+
+absl::Status DecodePng(Bytes png, const Size& size, const Region& crop, Image& strip, RowTaker& taker) {
+  strip.buffer.Resize(static_cast<size_t>(size.width) * 3 * kStrip);
+  Reading reading;
+  reading.left = png;
+  reading.size = size;
+  reading.crop = crop;
+  reading.strip = &strip;
+  reading.taker = &taker;
+  taker.Begin();
+  return Done(reading);
 }
 
 }  // namespace lockstep::prepare

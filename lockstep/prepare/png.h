@@ -8,7 +8,12 @@ namespace lockstep::prepare {
 
 // From the first chunk.
 absl::StatusOr<Size> ReadPngSize(Bytes png);
+// Do its rows come several times, so that it must be held whole?
+bool IsInterlaced(Bytes png);
 // All of it; `size` is what ReadPngSize said.
 absl::Status DecodePng(Bytes png, const Size& size, Image& image);
+// The rows of a part of one that is not interlaced, as they come; all of it is read. What was taken is void unless this
+// succeeds. `strip` is what they lie in.
+absl::Status DecodePng(Bytes png, const Size& size, const Region& crop, Image& strip, RowTaker& taker);
 
 }  // namespace lockstep::prepare

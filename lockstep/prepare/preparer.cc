@@ -25,8 +25,7 @@ absl::Status Preparer::Refused(absl::Status status) {
   return status;
 }
 
-absl::Status Preparer::DecodePart(Bytes encoded, const ImageHead& head, const Region& part, Image& image) {
-  absl::Status status = decoder_.Decode(encoded, head, part, image);
+absl::Status Preparer::Counted(absl::Status status) {
   const JpegTraits& traits = decoder_.traits();
   counters_.bad_index += traits.bad_index ? 1 : 0;
   if (!status.ok()) return Refused(std::move(status));
@@ -41,15 +40,14 @@ absl::Status Preparer::Prepare(Bytes encoded, const Recipe& recipe, const Augmen
   const absl::StatusOr<ImageHead> head = ReadImageHead(encoded, limits_);
   if (!head.ok()) return Refused(head.status());
   const Region part = PlanFor(head->size, recipe, key);
-  LS_RETURN_IF_ERROR(DecodePart(encoded, *head, part, part_));
-  resizer_.Run(part_.view, out.data());
-  return absl::OkStatus();
+  resizer_.Into(out.data());
+  return Counted(decoder_.Decode(encoded, *head, part, resizer_));
 }
 
 absl::Status Preparer::Decode(Bytes encoded, Image& whole) {
   const absl::StatusOr<ImageHead> head = ReadImageHead(encoded, limits_);
   if (!head.ok()) return Refused(head.status());
-  return DecodePart(encoded, *head, Whole(head->size), whole);
+  return Counted(decoder_.Decode(encoded, *head, Whole(head->size), whole));
 }
 
 void Preparer::Augment(const ImageView& whole, const Recipe& recipe, const AugmentKey& key, std::span<uint8_t> out) {

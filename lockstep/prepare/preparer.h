@@ -1,7 +1,7 @@
 // From the bytes of an image to a tensor of one size: unsigned bytes, rows of RGB pixels (H x W x 3). What comes out is
 // a pure function of (bytes, recipe, key): it does not depend on who asks, nor on whether the decode was shared:
 // Prepare(bytes, ...) gives what Decode(bytes) and Augment(...) give, bit for bit, and is faster where one asks alone.
-// One preparer per thread; it keeps its buffers (about the largest image so far).
+// One preparer per thread; it keeps its buffers, of about one MB. What else it takes MemoryToDecode says (decode.h).
 //
 //   Preparer preparer;
 //   LS_RETURN_IF_ERROR(source.Read(item, bytes));
@@ -43,13 +43,13 @@ class Preparer {
  private:
   // Tells the resizer; returns the part of the image that it will need.
   Region PlanFor(const Size& size, const Recipe& recipe, const AugmentKey& key);
-  absl::Status DecodePart(Bytes encoded, const ImageHead& head, const Region& part, Image& image);
+  // What a decode has come to.
+  absl::Status Counted(absl::Status status);
   absl::Status Refused(absl::Status status);
 
   Limits limits_;
   ImageDecoder decoder_;
   Resizer resizer_;
-  Image part_;
   PrepareCounters counters_;
 };
 

@@ -1,6 +1,7 @@
 #include "lockstep/prepare/preparer.h"
 
 #include <gmock/gmock.h>
+#include <malloc.h>
 #include <png.h>
 #include <webp/encode.h>
 
@@ -34,6 +35,30 @@ std::string MakePng(uint32_t format, int width, int height) {
   return text;
 }
 
+// Of the same pixels; png_image writes none.
+std::string MakeInterlacedPng(int width, int height) {
+  const std::vector<uint8_t> pixels = TestPixels(width, height, 3);
+  std::string text;
+  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
+  png_infop info = png_create_info_struct(png);
+  png_set_write_fn(
+      png, &text,
+      [](png_structp to, png_bytep data, size_t size) {
+        static_cast<std::string*>(png_get_io_ptr(to))->append(reinterpret_cast<char*>(data), size);
+      },
+      nullptr);
+  png_set_IHDR(png, info, static_cast<png_uint_32>(width), static_cast<png_uint_32>(height), 8, PNG_COLOR_TYPE_RGB,
+               PNG_INTERLACE_ADAM7, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  png_write_info(png, info);
+  std::vector<png_bytep> rows;
+  for (int y = 0; y < height; ++y)
+    rows.push_back(const_cast<uint8_t*>(pixels.data()) + static_cast<ptrdiff_t>(y) * width * 3);
+  png_write_image(png, rows.data());
+  png_write_end(png, nullptr);
+  png_destroy_write_struct(&png, &info);
+  return text;
+}
+
 std::string MakeWebp(int width, int height) {
   const std::vector<uint8_t> pixels = TestPixels(width, height, 3);
   uint8_t* data = nullptr;
@@ -60,6 +85,57 @@ TEST(Preparer, ASharedDecodeGivesWhatEachJobGetsAlone) {
   }
 }
 
+TEST(Preparer, ASharedDecodeOfOtherFormatsToo) {
+  Preparer preparer;
+  for (const std::string& file :
+       {MakePng(PNG_FORMAT_RGB, 301, 222), MakePng(PNG_FORMAT_GA, 40, 300), MakeInterlacedPng(301, 222),
+        MakeWebp(301, 222), MakeJpeg({101, 77, 1, 1, JCS_CMYK}), MakeJpeg({500, 375, 2, 2, JCS_RGB, true})}) {
+    Image whole;
+    ASSERT_TRUE(preparer.Decode(BytesOf(file), whole).ok());
+    for (uint64_t job = 0; job < 8; ++job) {
+      std::vector<uint8_t> shared(Recipe{}.bytes());
+      preparer.Augment(whole.view, {}, {3, 1, 17, job}, shared);
+      EXPECT_EQ(Prepared(preparer, file, {}, {3, 1, 17, job}), shared) << job;
+    }
+  }
+}
+
+// Looks at what is allocated whenever rows come: then a decoder has all that it will ever have.
+class MemoryWatcher final : public RowTaker {
+ public:
+  void Begin() override {}
+  void Take(const ImageView&) override { most = std::max(most, Allocated()); }
+  static uint64_t Allocated() {  // 0 with a sanitizer
+    const struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+  }
+
+  uint64_t most = 0;
+};
+
+TEST(ImageDecoder, TakesNoMoreMemoryThanItSays) {
+  for (const std::string& file :
+       {MakeJpeg({1800, 1300}), MakeJpeg({1800, 1300, 2, 2, JCS_RGB, true}),
+        MakeJpeg({1800, 1300, 1, 1, JCS_RGB, true}), MakeJpeg({1800, 1300, 1, 1, JCS_CMYK}),
+        MakeJpeg({1800, 1300, 1, 1, JCS_GRAYSCALE}), MakePng(PNG_FORMAT_RGB, 1800, 1300),
+        MakePng(PNG_FORMAT_RGBA, 1800, 1300), MakeInterlacedPng(1800, 1300), MakeWebp(1800, 1300)}) {
+    const ImageHead head = *ReadImageHead(BytesOf(file));
+    const DecodeMemory need = MemoryToDecode(head);
+    const uint64_t before = MemoryWatcher::Allocated();
+    MemoryWatcher watcher;
+    ImageDecoder decoder;
+    ASSERT_TRUE(decoder.Decode(BytesOf(file), head, Whole(head.size), watcher).ok());
+    EXPECT_LE(watcher.most, before + need.by_rows + kDecoderKeeps);
+    EXPECT_LE(MemoryWatcher::Allocated(), before + kDecoderKeeps);
+    Image whole;
+    ASSERT_TRUE(decoder.Decode(BytesOf(file), head, Whole(head.size), whole).ok());
+    EXPECT_LE(whole.buffer.capacity(), need.kept);
+  }
+  const uint64_t pixels = 1800 * 1300 * 3;
+  EXPECT_LE(MemoryToDecode(*ReadImageHead(BytesOf(MakeJpeg({1800, 1300})))).by_rows, pixels / 10);
+  EXPECT_LE(MemoryToDecode(*ReadImageHead(BytesOf(MakePng(PNG_FORMAT_RGB, 1800, 1300)))).by_rows, pixels / 10);
+}
+
 TEST(Preparer, ATileIndexChangesNothing) {
   const std::string jpeg = MakeJpeg({500, 375});
   Buffer tiled;
@@ -83,6 +159,8 @@ TEST(Preparer, OtherFormatsAreKnownByTheirBytes) {
   Preparer preparer;
   Image image;
   ASSERT_TRUE(preparer.Decode(BytesOf(MakePng(PNG_FORMAT_RGB, 31, 22)), image).ok());
+  EXPECT_EQ(PixelsOf(image.view), TestPixels(31, 22, 3));
+  ASSERT_TRUE(preparer.Decode(BytesOf(MakeInterlacedPng(31, 22)), image).ok());
   EXPECT_EQ(PixelsOf(image.view), TestPixels(31, 22, 3));
   ASSERT_TRUE(preparer.Decode(BytesOf(MakeWebp(31, 22)), image).ok());
   EXPECT_EQ(PixelsOf(image.view), TestPixels(31, 22, 3));

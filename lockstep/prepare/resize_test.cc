@@ -105,6 +105,31 @@ TEST(Resize, IsTheSameOnEveryProcessor) {
   }
 }
 
+// Rows that come some at a time, twice, the first time in vain; of images much higher than what is kept, too.
+TEST(Resize, RowsMayComeInPieces) {
+  std::vector<std::pair<Size, Size>> cases = Cases();
+  cases.push_back({{5, 3000}, {5, 7}});
+  cases.push_back({{40, 500}, {40, 499}});
+  for (const auto& [from, to] : cases) {
+    const std::vector<uint8_t> rgb = TestPixels(from.width, from.height, 3);
+    Buffer buffer;
+    buffer.Assign(rgb);
+    const ImageView all{buffer.data(), from, static_cast<size_t>(from.width) * 3};
+    for (const int piece : {1, 3, 16, 1000}) {
+      std::vector<uint8_t> out(static_cast<size_t>(to.width * to.height) * 3);
+      Resizer resizer;
+      resizer.Plan({from, to, Whole(to), false});
+      resizer.Into(out.data());
+      resizer.Begin();
+      resizer.Take(all.Crop({0, 0, from.width, 1}));
+      resizer.Begin();
+      for (int y = 0; y < from.height; y += piece)
+        resizer.Take(all.Crop({0, y, from.width, std::min(piece, from.height - y)}));
+      EXPECT_EQ(out, Resized(rgb, from, to)) << from.width << " x " << from.height << ", " << piece;
+    }
+  }
+}
+
 TEST(Resize, WhatIsFlatStaysFlat) {
   for (int value : {0, 1, 127, 254, 255}) {
     const std::vector<uint8_t> rgb(51 * 43 * 3, static_cast<uint8_t>(value));

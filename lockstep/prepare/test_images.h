@@ -1,6 +1,7 @@
 // Images that tests make up: smooth with some noise, so that every coefficient and every edge of a crop matters.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 #include <string>
@@ -73,5 +74,19 @@ inline std::vector<uint8_t> PixelsOf(const ImageView& view) {
     pixels.insert(pixels.end(), view.Row(y), view.Row(y) + static_cast<ptrdiff_t>(view.size.width) * 3);
   return pixels;
 }
+
+// Puts the rows of an image together again.
+class Gatherer final : public RowTaker {
+ public:
+  void Begin() override { pixels.clear(); }
+  void Take(const ImageView& rows) override {
+    most_rows = std::max(most_rows, rows.size.height);
+    const std::vector<uint8_t> more = PixelsOf(rows);
+    pixels.insert(pixels.end(), more.begin(), more.end());
+  }
+
+  std::vector<uint8_t> pixels;
+  int most_rows = 0;  // of one Take
+};
 
 }  // namespace lockstep::prepare

@@ -23,13 +23,15 @@ class Deadline:
 
 
 class Link:
-    """Joined: `ring`, the `state` and the epoch where it begins, `items` of the job's set, and `shape` and `dtype` of an item."""
+    """Joined: `ring`, the `place` (state, epoch) where it begins, `items` of the job's set, and `shape` and `dtype` of an item."""
 
     def __init__(self, connection, ring, answer):
         self._connection, self.ring = connection, ring
-        self.state, self.epoch, self.items = answer["state"].encode(), answer["epoch"], answer["items"]
+        self.place, self.items = (answer["state"].encode(), answer["epoch"]), answer["items"]
         self.shape, self.dtype = tuple(answer["shape"]), answer["dtype"]
-        ring.socket = connection.fileno()
+        order = (0, 3, 1, 2) if len(self.shape) == 3 else range(1 + len(self.shape))  # images: (N, 3, H, W), in memory as they are
+        self.images_view = _feed_ring.view_of(ring.payload_offset, self.dtype, self.shape, order)
+        self.labels_view = _feed_ring.view_of(ring.labels_offset, "<i8", (), (0,))
 
     def complaint(self):
         """The sentence that the service has sent."""
@@ -39,7 +41,7 @@ class Link:
         self.close()
 
     def close(self):
-        self.ring.socket = -1
+        self.ring.hang_up()
         self._connection.close()
 
 
@@ -93,7 +95,7 @@ def _answered(connection):
         answer = json.loads(text)
         if "error" in answer:
             raise FeedError(answer["error"])
-        return Link(connection, _feed_ring.Ring(fds[0]), answer)
+        return Link(connection, _feed_ring.Ring(fds[0], connection.fileno()), answer)
     finally:
         for fd in fds:
             os.close(fd)

@@ -1,20 +1,36 @@
-"""The ring of batches that `lockstep feed serve` fills, mapped into this process: lockstep/client/feed_ring.h by ctypes.
+"""The ring of batches that `lockstep feed serve` fills, mapped into this process: lockstep/client/feed_lease.h by ctypes.
 
-A batch is lent: whatever NumPy, DLPack or torch makes of it are views, and its slot goes back when the last of them is gone.
+A batch is lent: whatever NumPy, DLPack or torch makes of it are views, and its slot goes back when the last of them is gone. Who has one is
+counted by the library. What is done for each batch is little here, and the rest is made when it is asked for: the job's own work has displaced
+most instructions of this module from the caches by the time of the next batch.
 """
+import collections
 import ctypes
-import mmap
 import os
 import struct
 
-NOT_YET, GONE, TOLD = -1, -2, -3
-_MAGIC, _ALIGN = b"LSFEED01", 4096
+NOT_YET, GONE, TOLD, ALL_LENT, FORKED, DAMAGED = range(-1, -7, -1)
+_ALIGN = 4096
 _HEADER = struct.Struct("<8sIIQQII")  # magic, version, slots, slot_stride, item_bytes, capacity, payload_offset
 _BATCH = struct.Struct("<5Q2IQ2q")  # ticket, epoch, position, cursor, step, items, skipped, last, began_ns, filled_ns
-_BATCH_BYTES, _STATE_AT, _VERSION = 512, 256, 1
+_BATCH_BYTES, _STATE_AT = 512, 256
+_MAX_DIMENSIONS = 8
+_CODES = {"i": 0, "u": 1, "f": 2, "c": 5}  # NumPy's kinds, as DLPack says them; torch's DLPack had no booleans for long
 IDS_OFFSET = _BATCH_BYTES
 
-_pointer, _u64, _int = ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int
+_pointer, _u32, _u64, _int = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int
+_Head = ctypes.c_char * _BATCH_BYTES
+_SIGNATURES = {
+    "ls_feed_open": (_pointer, [_int, _int]),
+    "ls_feed_memory": (_pointer, [_pointer]),
+    "ls_feed_hang_up": (None, [_pointer]),
+    "ls_feed_close": (None, [_pointer]),
+    "ls_feed_take": (_int, [_pointer, _u64, _int, _pointer]),
+    "ls_feed_drop": (None, [_pointer, _u32, _u64]),
+    "ls_feed_give_back": (None, [_pointer, _u32, _u64]),
+    "ls_feed_tensor": (_pointer, [_pointer, _u32, _u64, _pointer]),
+    "ls_feed_drop_tensor": (None, [_pointer]),
+}
 _library = None
 
 
@@ -32,77 +48,126 @@ def _places():
     yield os.path.join(here, "../../build/release/lib/liblockstep-client.so")
 
 
+class _Library:
+    """Functions of _SIGNATURES by name. They keep the interpreter's lock, since none waits but `wait`, which is ls_feed_take without it."""
+
+    def __init__(self, path):
+        held, let_go = ctypes.PyDLL(path), ctypes.CDLL(path)
+        try:
+            for name, signature in _SIGNATURES.items():
+                setattr(self, name.removeprefix("ls_feed_"), _function(held, name, *signature))
+            self.wait = _function(let_go, "ls_feed_take", *_SIGNATURES["ls_feed_take"])
+        except AttributeError:
+            raise FeedError(f"{path} is of another version than this package: install both anew") from None
+        self.new_capsule = _function(ctypes.pythonapi, "PyCapsule_New", ctypes.py_object, [_pointer, ctypes.c_char_p, _pointer])
+        self.is_capsule = _function(ctypes.pythonapi, "PyCapsule_IsValid", _int, [ctypes.py_object, ctypes.c_char_p])
+
+
+def _function(library, name, result, arguments):
+    function = library[name]  # of our own: another package may have given its attribute other types
+    function.restype, function.argtypes = result, arguments
+    return function
+
+
 def library():
     global _library
     if _library is None:
         found = next((path for path in _places() if path and os.path.exists(path)), None)
         if found is None:
             raise FeedError("liblockstep-client.so is not beside this package: name it in LOCKSTEP_CLIENT_LIB")
-        loaded = ctypes.CDLL(found)
-        try:
-            loaded.ls_feed_await.restype, loaded.ls_feed_await.argtypes = _int, [_pointer, _u64, _int, _int]
-            loaded.ls_feed_release.restype, loaded.ls_feed_release.argtypes = None, [_pointer, ctypes.c_uint32, _int]
-        except AttributeError:
-            raise FeedError(f"{found} is of another version than this package: install both anew") from None
-        _library = loaded
+        _library = _Library(found)
     return _library
 
 
-class Ring:
-    """The mapping; lives as long as a view of it does, whatever becomes of the service."""
+class _View(ctypes.Structure):  # struct ls_feed_view
+    _fields_ = [("offset", _u64), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("reserved", ctypes.c_uint16), ("dimensions", ctypes.c_int32),
+                ("shape", ctypes.c_int64 * _MAX_DIMENSIONS), ("strides", ctypes.c_int64 * _MAX_DIMENSIONS)]
 
-    def __init__(self, fd):
-        self._library = library()
-        with open(fd, "rb", closefd=False) as file:
-            header = file.read(_HEADER.size)
-        fields = _HEADER.unpack(header) if len(header) == _HEADER.size else [b""]
-        if fields[0] != _MAGIC or fields[1] != _VERSION:
-            raise FeedError("the service's ring has another format: this package and `lockstep` differ in version")
-        _, _, self.slots, self.stride, self.item_bytes, self.capacity, self.payload_offset = fields
-        self.memory = mmap.mmap(fd, _ALIGN + self.slots * self.stride, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
-        self._anchor = (ctypes.c_char * len(self.memory)).from_buffer(self.memory)
-        self.address = ctypes.addressof(self._anchor)
+
+def view_of(offset, dtype, shape, order):
+    """What Slot.tensor() wants to know: rows of `shape` one behind the other from `offset` (bytes) on, the dimensions in `order` (0: that of
+    the rows). `dtype` as NumPy writes it. None where DLPack can't say it."""
+    kind, bits = dtype[1], 8 * int(dtype[2:])
+    if kind not in _CODES or len(shape) >= _MAX_DIMENSIONS:
+        return None
+    strides = [1]
+    for size in reversed(shape):
+        strides.insert(0, strides[0] * size)
+    view = _View(offset, _CODES[kind], bits, 0, len(order))
+    for i, axis in enumerate(order):
+        view.shape[i], view.strides[i] = (0, *shape)[axis], strides[axis]
+    return view
+
+
+class Ring:
+    """The mapping; lives as long as a view of it does, whatever becomes of the service. `socket`: where the service hears of free slots."""
+
+    def __init__(self, fd, socket):
+        self.library = library()
+        self.lender = self.library.open(fd, socket)
+        if not self.lender:
+            raise FeedError("the service's ring can't be mapped: there is no memory, or this package and `lockstep` differ in version")
+        self.address = self.library.memory(self.lender)
+        header = _HEADER.unpack(ctypes.string_at(self.address, _HEADER.size))
+        _, _, self.slots, self.stride, self.item_bytes, self.capacity, self.payload_offset = header
         self.window = type("Window", (ctypes.c_char * self.stride,), {})  # one that takes attributes
         self.labels_offset = _BATCH_BYTES + 8 * self.capacity
         self.pid = os.getpid()
-        self.socket = -1  # where a release is told; -1: nobody is there
-        self.lent = set()  # indexes of slots
 
-    def wait(self, ticket, timeout_ms):
-        """The index of the slot with this batch; or NOT_YET, GONE, TOLD."""
-        return self._library.ls_feed_await(self.address, ticket, self.socket, timeout_ms)
+    def take(self, ticket, wait_ms=0):
+        """The Slot with this batch; or NOT_YET, GONE, TOLD, ALL_LENT, FORKED, DAMAGED."""
+        head = _Head()
+        library = self.library
+        index = (library.wait if wait_ms else library.take)(self.lender, ticket, wait_ms, head)
+        return Slot(self, index, ticket, head) if index >= 0 else index
 
-    def take(self, index, ticket):
-        self.lent.add(index)
-        return Slot(self, index, ticket)
+    def hang_up(self):
+        self.library.hang_up(self.lender)
 
-    def give_back(self, index):
-        if os.getpid() == self.pid:  # a fork has views of its own, and no say
-            self.lent.discard(index)
-            self._library.ls_feed_release(self.address, index, self.socket)
+    def __del__(self):
+        if getattr(self, "lender", None):
+            self.library.close(self.lender)
+
+
+Head = collections.namedtuple("Head", "ticket epoch position cursor step items skipped last began_ns filled_ns")
+
+
+def place_behind(head):
+    """(state, epoch): where the job goes on behind the batch with this head."""
+    fields = Head._make(_BATCH.unpack_from(head))
+    return head[_STATE_AT:].partition(b"\0")[0], fields.epoch + bool(fields.last)
 
 
 class Slot:
-    """One batch in the ring. It goes back when nothing refers to it; what memory() gives does, and so do arrays of that."""
+    """One batch in the ring. It goes back when nothing refers to it; what memory() gives does, and so do arrays of that and tensors."""
 
-    def __init__(self, ring, index, ticket):
-        self._ring, self._index, self._lent = ring, index, True
-        self._begin = _ALIGN + index * ring.stride
-        (found, self.epoch, self.position, self.cursor, self.step, self.items, self.skipped, self.last, self.began_ns,
-         self.filled_ns) = _BATCH.unpack_from(ring.memory, self._begin)
-        if found != ticket:
-            raise FeedError(f"the slot of batch {ticket} holds batch {found}: the service's ring is damaged; restart the service")
-        self.state = ring.memory[self._begin + _STATE_AT : self._begin + _BATCH_BYTES]  # ends with its first zero
+    def __init__(self, ring, index, ticket, head):
+        self._ring, self._index, self._ticket, self.head = ring, index, ticket, head
 
     def __del__(self):
-        self.release()
+        self._ring.library.drop(self._ring.lender, self._index, self._ticket)
 
     def release(self):
-        if self._lent:
-            self._lent = False
-            self._ring.give_back(self._index)
+        self._ring.library.give_back(self._ring.lender, self._index, self._ticket)
+
+    def fields(self):
+        return Head._make(_BATCH.unpack_from(self.head))
 
     def memory(self):
-        memory = self._ring.window.from_buffer(self._ring.memory, self._begin)
+        memory = self._ring.window.from_address(self._ring.address + _ALIGN + self._index * self._ring.stride)
         memory.slot = self
         return memory
+
+    def tensor(self, view, from_dlpack):
+        """What torch's from_dlpack makes of a view of view_of()."""
+        library = self._ring.library
+        managed = library.tensor(self._ring.lender, self._index, self._ticket, ctypes.byref(view))
+        if not managed:
+            raise MemoryError
+        capsule = library.new_capsule(managed, b"dltensor", None)
+        try:
+            return from_dlpack(capsule)
+        except BaseException:
+            if library.is_capsule(capsule, b"dltensor"):  # it was not taken over
+                library.drop_tensor(managed)
+            raise

@@ -10,6 +10,7 @@ step, in a world of any size, goes on with the very next item. Rank and world ar
 A batch is lent: its memory goes back to the service when no array or tensor made of it is left. A service that dies is waited for, and
 the loader goes on where it was; errors are FeedError, one sentence each.
 """
+import functools
 import importlib
 import os
 import sys
@@ -17,7 +18,7 @@ import sys
 import numpy
 
 from . import _feed_link
-from ._feed_ring import GONE, IDS_OFFSET, TOLD, FeedError
+from ._feed_ring import ALL_LENT, DAMAGED, FORKED, GONE, IDS_OFFSET, TOLD, FeedError, Slot, place_behind
 
 __all__ = ["Batch", "CenterCrop", "FeedError", "Flip", "Loader", "RandomResizedCrop"]
 
@@ -67,6 +68,15 @@ def _split(transform):
     return {"flip": 0.0, **recipe}, functions
 
 
+_from_dlpack = None  # torch's, once it is wanted
+
+
+def _import_torch():
+    global _from_dlpack
+    _from_dlpack = importlib.import_module("torch.utils.dlpack").from_dlpack
+    return _from_dlpack
+
+
 def _of_several_machines(world):
     return world > 1 and int(os.environ.get("LOCAL_WORLD_SIZE", 0)) != world
 
@@ -76,36 +86,72 @@ class Batch:
     `skipped`: ids of items that could not be prepared and are missing here; `epoch`, `step`, `position`, `last` (of the epoch); `filled_ns` (CLOCK_BOOTTIME: it was complete)."""
 
     def __init__(self, slot, link, functions):
-        self._slot, self._memory = slot, slot.memory()
-        self.epoch, self.step, self.position, self.last = slot.epoch, slot.step, slot.position, bool(slot.last)
-        self.filled_ns = slot.filled_ns
-        self.images = self._array((slot.items, *link.shape), link.dtype, link.ring.payload_offset)
-        self.labels = self._array((slot.items,), "<i8", link.ring.labels_offset)
+        self._slot, self._link = slot, link
         for function in functions:
             self.images = function(self.images)
+
+    @functools.cached_property
+    def images(self):
+        return self._array((len(self), *self._link.shape), self._link.dtype, self._link.ring.payload_offset)
+
+    @functools.cached_property
+    def labels(self):
+        return self._array((len(self),), "<i8", self._link.ring.labels_offset)
+
+    @property
+    def ids(self):
+        return self._array((len(self),), "<u8", IDS_OFFSET)
+
+    @property
+    def skipped(self):
+        return self._array((self._head.skipped,), "<u8", IDS_OFFSET + 8 * len(self)).tolist()
 
     def _array(self, shape, dtype, offset):
         return numpy.ndarray(shape, dtype, self._memory, offset)
 
-    @property
-    def ids(self):
-        return self._array((self._slot.items,), "<u8", IDS_OFFSET)
+    @functools.cached_property
+    def _memory(self):
+        return self._slot.memory()
+
+    @functools.cached_property
+    def _head(self):
+        return self._slot.fields()
 
     @property
-    def skipped(self):
-        return self._array((self._slot.skipped,), "<u8", IDS_OFFSET + 8 * self._slot.items).tolist()
+    def epoch(self):
+        return self._head.epoch
+
+    @property
+    def step(self):
+        return self._head.step
+
+    @property
+    def position(self):
+        return self._head.position
+
+    @property
+    def last(self):
+        return bool(self._head.last)
+
+    @property
+    def filled_ns(self):
+        return self._head.filled_ns
 
     def __len__(self):
-        return self._slot.items
+        return self._head.items
 
     def __iter__(self):
         return iter((self.images, self.labels))
 
     def torch(self):
         """(images, labels) as tensors: the images as (N, 3, H, W) of the same memory, in the channels_last format."""
-        torch = sys.modules.get("torch") or importlib.import_module("torch")
+        from_dlpack, slot, link = _from_dlpack or _import_torch(), self._slot, self._link
+        labels = slot.tensor(link.labels_view, from_dlpack)
+        if "images" not in self.__dict__ and link.images_view is not None:
+            return slot.tensor(link.images_view, from_dlpack), labels
+        torch = sys.modules["torch"]
         images = self.images if isinstance(self.images, torch.Tensor) else torch.from_numpy(self.images)
-        return (images.permute(0, 3, 1, 2) if images.ndim == 4 else images), torch.from_numpy(self.labels)
+        return (images.permute(0, 3, 1, 2) if images.ndim == 4 else images), labels
 
     def __dlpack__(self, **how):
         return self.images.__dlpack__(**how)
@@ -135,7 +181,7 @@ class Loader:
                          "slots": prefetch, "drop_last": bool(drop_last), "alone": not beside or _of_several_machines(world)}
         self._where = where
         self._socket = socket or _feed_link.default_socket()
-        self._link, self._ticket, self._state = None, 0, b""
+        self._link, self._ticket, self._begun, self._head = None, 0, (b"", 0), None
         self._connect()
 
     # ---- the epoch ----
@@ -152,8 +198,17 @@ class Loader:
         """The next batch, of the next epoch if this one is over."""
         slot = self._next_slot()
         self._ticket += 1
-        self._state, self.epoch = slot.state, slot.epoch + bool(slot.last)
+        self._head = slot.head
         return Batch(slot, self._link, self._functions)
+
+    @property
+    def epoch(self):
+        """Of the next batch."""
+        return self._place()[1]
+
+    def _place(self):
+        """(state, epoch): where the job goes on."""
+        return self._begun if self._head is None else place_behind(self._head)
 
     def __len__(self):
         """Steps of a whole epoch."""
@@ -165,44 +220,48 @@ class Loader:
         while True:
             if self._link is None:
                 self._connect(deadline or _feed_link.Deadline(self._wait_s))
-            ring = self._link.ring
-            if ring.pid != os.getpid():
-                raise FeedError(f"this loader belongs to process {ring.pid}: make another one after a fork")
-            if len(ring.lent) == ring.slots:
-                raise FeedError(f"all {ring.slots} batches of the ring are kept by arrays or tensors of this process: copy what you keep, or "
-                                "raise prefetch")
-            found = ring.wait(self._ticket, _SLICE_MS if deadline else 0)
-            if found >= 0:
-                return ring.take(found, self._ticket)
+            found = self._link.ring.take(self._ticket, _SLICE_MS if deadline else 0)
+            if isinstance(found, Slot):
+                return found
             deadline = deadline or _feed_link.Deadline(self._wait_s)
-            if found == GONE:
-                self._disconnect()
-            elif found == TOLD:
-                raise FeedError(self._link.complaint())
-            elif deadline.over():
-                raise FeedError(f"{self._socket}: the service has prepared no batch for {self._wait_s:g} s; `lockstep feed status` shows what "
-                                "it does")
+            self._judge(found, deadline)
+
+    def _judge(self, why, deadline):
+        """No batch: returns if it is to be tried again."""
+        ring = self._link.ring
+        if why == GONE:
+            self._disconnect()
+        elif why == TOLD:
+            raise FeedError(self._link.complaint())
+        elif why == FORKED:
+            raise FeedError(f"this loader belongs to process {ring.pid}: make another one after a fork")
+        elif why == ALL_LENT:
+            raise FeedError(f"all {ring.slots} batches of the ring are kept by arrays or tensors of this process: copy what you keep, or raise prefetch")
+        elif why == DAMAGED:
+            raise FeedError(f"the slot of batch {self._ticket} holds another one: the service's ring is damaged; restart the service")
+        elif deadline.over():
+            raise FeedError(f"{self._socket}: the service has prepared no batch for {self._wait_s:g} s; `lockstep feed status` shows what it does")
 
     # ---- state ----
 
     def state_dict(self):
         """At most 1 KB of plain values: where this job goes on, in a world of any size. The same on all ranks after the same step."""
-        return {"version": _STATE_VERSION, "stream": self._state.partition(b"\0")[0].decode()}
+        return {"version": _STATE_VERSION, "stream": self._place()[0].decode()}
 
     def load_state_dict(self, state):
         if state.get("version") != _STATE_VERSION:
             raise FeedError(f"the state has version {state.get('version')!r}, expected {_STATE_VERSION}: is it of lockstep.feed?")
         self._disconnect()
-        self._state = state["stream"].encode()
+        self._begun, self._head = (state["stream"].encode(), 0), None
         self._connect()
 
     # ---- the service ----
 
     def _connect(self, deadline=None):
         """With a deadline, waits for a service that is not there."""
-        request = dict(self._request, state=self._state.partition(b"\0")[0].decode())
+        request = dict(self._request, state=self._place()[0].decode())
         self._link = _feed_link.join(self._socket, request, self._where, deadline)
-        self._ticket, self._state, self.epoch = 0, self._link.state, self._link.epoch
+        self._ticket, self._begun, self._head = 0, self._link.place, None
 
     def _disconnect(self):
         if self._link is not None:

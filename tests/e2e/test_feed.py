@@ -87,7 +87,7 @@ class Feed(unittest.TestCase):
         self.assertEqual(self.shared_memory, set(os.listdir("/dev/shm")))
 
     def test_two_jobs_have_the_union_prepared_once(self):
-        with Service(folder, "--threads", 2, "--cache", "40M", name="photos") as service:  # 70 photos: no epoch fits
+        with Service(folder, "--threads", 2, "--cache", "50M", name="photos") as service:  # 70 photos beside the threads: no epoch fits
             self.run_to_the_end(service)
             await_that(lambda: service.status()["jobs"] == [])
             sharing, cache = (service.status()[key] for key in ("sharing", "cache"))

@@ -125,7 +125,7 @@ class Feed(unittest.TestCase):
     def test_state_goes_on_byte_for_byte_in_worlds_of_any_size_and_with_any_threads(self):
         whole = self.stream(self.loader(batch=1), 2 * COUNT)
         for threads in (1, 8):
-            with Service(folder, "--threads", threads, "--cache", "8M") as service:
+            with Service(folder, "--threads", threads, "--cache", "40M") as service:
                 state, found = None, []
                 for world, steps in ((8, 3), (6, 4), (3, 5), (8, 3)):  # 48 + 48 items are an epoch; 30 + 48 of the next
                     ranks = [self.loader(world=world, rank=r, batch=2, socket=service.socket) for r in range(world)]
@@ -300,6 +300,34 @@ class Tokens(unittest.TestCase):
                         self.assertEqual((len(batch), 33), batch.images.shape)
                         seen.update((int(i), row.tolist()) for i, row in zip(batch.ids, batch.images))
         self.assertEqual({i: tokens[32 * i : 32 * i + 33].tolist() for i in range(999 // 32)}, seen)
+
+
+class Arrays(unittest.TestCase):
+    def test_elements_of_all_kinds_are_the_same_in_torch(self):
+        for dtype in ("|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<f2", "<f4", "<f8"):
+            rows = (numpy.arange(60 * 2 * 5).reshape(60, 2, 5) % 3).astype(dtype)
+            with tempfile.TemporaryDirectory() as where:
+                numpy.save(pathlib.Path(where, "rows.npy"), rows)
+                with Service(pathlib.Path(where, "rows.npy")) as service, Loader("images", job="t", batch=4, socket=service.socket) as loader:
+                    for batch in loader:
+                        tensor, _ = batch.torch()
+                        self.assertTrue(numpy.array_equal(rows[batch.ids], tensor.numpy()), dtype)
+                        self.assertEqual(rows.dtype, tensor.numpy().dtype)
+                        self.assertEqual(batch.images.__array_interface__["data"][0], tensor.data_ptr())
+
+    def test_what_torch_does_not_take_keeps_no_slot(self):
+        def refuse(capsule):
+            raise TypeError("no such elements")
+
+        rows = numpy.arange(400, dtype="<i4").reshape(100, 4)
+        with tempfile.TemporaryDirectory() as where:
+            numpy.save(pathlib.Path(where, "rows.npy"), rows)
+            with Service(pathlib.Path(where, "rows.npy")) as service, Loader("images", job="t", batch=4, prefetch=2, socket=service.socket) as loader:
+                for _ in range(6):  # three times the ring
+                    batch = loader.next_batch()
+                    with self.assertRaises(TypeError):
+                        batch._slot.tensor(batch._link.images_view, refuse)
+                self.assertEqual(4, len(batch.torch()[0]))
 
 
 class Corrupt(unittest.TestCase):
