@@ -71,6 +71,7 @@ absl::Status Serve(feed::ServiceOptions options) {
 
 void AddFeedServe(CLI::App& feed, int& exit_code) {
   auto options = std::make_shared<feed::ServiceOptions>();  // lives as long as the callbacks of the parser
+  auto policy = std::make_shared<std::string>("auto");
   options->threads = std::max(1U, std::thread::hardware_concurrency());
   CLI::App* command = feed.add_subcommand("serve", "Prepare a data set for all jobs of this machine, until stopped");
   command->add_option("--data", options->data.path, "Directory of images, tar shards, or another data set")->required();
@@ -88,10 +89,14 @@ void AddFeedServe(CLI::App& feed, int& exit_code) {
   command->add_option("--token-bytes", options->data.token_bytes, "Likewise: bytes of a token")
       ->check(CLI::IsMember({2, 4}))
       ->capture_default_str();
+  command->add_option("--policy", *policy,
+                      "How jobs of one seed share: auto (the default: by predicted loads), common, paced, independent");
   AddSocket(*command, options->socket);
   command->footer("Example: lockstep feed serve --data /data/imagenet/train --name imagenet --cache 16G");
-  command->callback([options, &exit_code] {
-    const absl::Status served = Serve(*options);
+  command->callback([options, policy, &exit_code] {
+    const auto chosen = feed::ParseServedPolicy(*policy);
+    if (chosen.ok()) options->policy = *chosen;
+    const absl::Status served = chosen.ok() ? Serve(*options) : chosen.status();
     exit_code = served.ok() ? 0 : PrintError(served);
   });
 }

@@ -36,7 +36,7 @@ void AddFeedSimulate(CLI::App& feed, int& exit_code) {
       "simulate", "How many items jobs with these sets would prepare, and in which order they come");
   command->add_option("--sets", flags->sets, "One line for each job: item ids and ranges, 0-3999,5000")->required();
   command->add_option("--policy", flags->policy,
-                      "auto (the default: whichever prepares least), dsa, common, packed, aligned, independent");
+                      "auto (the default: whichever prepares least), dsa, common, packed, paced, aligned, independent");
   command->add_option("--cache", flags->cache, "Items that fit into the cache (default 0)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 62));
   command->add_option("--start", flags->options.start, "When each job starts, in epochs of the largest set: 0,0.25")

@@ -25,18 +25,8 @@ std::span<uint8_t> PlaceOf(const Want& want) {
   return {reinterpret_cast<uint8_t*>(want.batch->view.payload) + want.index * bytes, bytes};
 }
 
-sampling::StreamPlace NextEpoch(const sampling::StreamPlace& place) {
-  return {.lap = {place.lap.number + 1, place.lap.offset}, .epoch = place.epoch + 1};
-}
-
 bool IsBefore(const sampling::StreamPlace& a, const sampling::StreamPlace& b) {
-  return std::pair(a.epoch, a.walked) < std::pair(b.epoch, b.walked);
-}
-
-void BeginEpoch(Rank& rank) {
-  const sampling::StreamPlace next = NextEpoch(rank.stream.place());
-  rank.stream.Begin(next.lap, next.epoch);
-  rank.step = 0;
+  return std::pair(a.epoch, a.taken) < std::pair(b.epoch, b.taken);
 }
 
 void WriteState(const sampling::StreamPlace& place, const sampling::Stream& stream, ls_feed_batch& batch) {
@@ -85,7 +75,8 @@ void Dispatcher::Look(const std::function<void(const Dispatcher&)>& look) const 
 void Dispatcher::Add(std::shared_ptr<Rank> rank) {
   const Lock lock(mutex_);
   ranks_.push_back(rank);
-  Plan(rank);
+  for (const std::shared_ptr<Rank>& other : ranks_)
+    if (other->job == rank->job) Plan(other);  // they may have waited for it
 }
 
 void Dispatcher::Refill(const std::shared_ptr<Rank>& rank) {
@@ -98,11 +89,19 @@ void Dispatcher::Remove(const std::shared_ptr<Rank>& rank) {
   rank->gone = true;
   if (rank->job->leader == rank.get()) rank->job->leader = nullptr;
   std::erase(ranks_, rank);
+  if (std::none_of(ranks_.begin(), ranks_.end(), [&](const auto& other) { return other->job == rank->job; }))
+    rank->job->epochs.Leave();
   for (const Want& want : std::exchange(rank->wants, {})) Forget(want.item());
 }
 
+bool Dispatcher::IsUntouched(const Job& job) const {
+  return std::none_of(ranks_.begin(), ranks_.end(), [&](const auto& rank) {
+    return rank->job.get() == &job && rank->ticket > rank->ring.Outstanding();
+  });
+}
+
 void Dispatcher::Plan(const std::shared_ptr<Rank>& rank) {
-  for (bool asked = false;;) {
+  for (bool asked = false; KnowsTheNextEpoch(*rank);) {
     if (const std::optional<uint32_t> slot = rank->ring.TakeFree()) {
       PlanBatch(rank, *slot);
     } else if (asked) {
@@ -114,10 +113,39 @@ void Dispatcher::Plan(const std::shared_ptr<Rank>& rank) {
   }
 }
 
+// Before the last step of an epoch, where the next one begins has to be known.
+bool Dispatcher::KnowsTheNextEpoch(const Rank& rank) {
+  Job& job = *rank.job;
+  const sampling::StreamPlace* place = &rank.stream.place();
+  if (job.cut.IsOver(place->taken)) place = job.epochs.After(*place, rank.stream, clock_.Now());
+  if (place == nullptr || !job.cut.Share(place->taken, rank.number).last) return place != nullptr;
+  return job.epochs.After(*place, rank.stream, clock_.Now()) != nullptr;
+}
+
+// Of a job that nobody has timed yet: by the middle one of the times between its first batches, so that a slow item
+// among them says nothing.
+void Dispatcher::TakePace(Rank& rank) {
+  constexpr size_t kBatches = 8;
+  sampling::Group* group = rank.job->epochs.group().get();
+  if (group == nullptr || rank.ticket < rank.ring.shape().slots || group->PaceOf(rank.job->key) > 0) return;
+  rank.planned.push_back(clock_.Now());
+  if (rank.planned.size() < kBatches) return;
+  std::vector<int64_t> between;
+  for (size_t i = 1; i < rank.planned.size(); ++i) between.push_back((rank.planned[i] - rank.planned[i - 1]).value);
+  std::nth_element(between.begin(), between.begin() + kBatches / 2 - 1, between.end());
+  group->Pace(rank.job->key, std::max(1.0, static_cast<double>(between[kBatches / 2 - 1]) /
+                                               static_cast<double>(rank.job->cut.full())));
+}
+
 void Dispatcher::PlanBatch(const std::shared_ptr<Rank>& rank, uint32_t slot) {
   sampling::Stream& stream = rank->stream;
   const EpochCut& cut = rank->job->cut;
-  if (cut.IsOver(stream.place().taken)) BeginEpoch(*rank);
+  Epochs& epochs = rank->job->epochs;
+  TakePace(*rank);
+  if (cut.IsOver(stream.place().taken)) {
+    stream.GoTo(*epochs.After(stream.place(), stream, clock_.Now()));
+    rank->step = 0;
+  }
   const uint64_t before = stream.place().taken, epoch = stream.place().epoch;
   const StepShare share = cut.Share(before, rank->number);
   auto batch = std::make_shared<OpenBatch>(OpenBatch{rank, slot, rank->ticket++, rank->ring.Slot(slot), {}, {}, 0});
@@ -138,7 +166,8 @@ void Dispatcher::PlanBatch(const std::shared_ptr<Rank>& rank, uint32_t slot) {
                         .filled_ns = 0,
                         .reserved = {},
                         .state = {}};
-  WriteState(share.last ? NextEpoch(stream.place()) : stream.place(), stream, *batch->view.batch);
+  WriteState(share.last ? *epochs.After(stream.place(), stream, clock_.Now()) : stream.place(), stream,
+             *batch->view.batch);
   const Rank*& leader = rank->job->leader;
   if (leader == nullptr || IsBefore(leader->stream.place(), stream.place())) leader = rank.get();
   for (size_t i = 0; i < batch->items.size(); ++i) {

@@ -68,6 +68,7 @@ class Dispatcher {
   const Tally& tally() const { return tally_; }
   const ItemCache& cache() const { return cache_; }
   const std::vector<CorruptItem>& corrupt() const { return corrupt_list_; }
+  bool IsUntouched(const Job& job) const;  // nobody has taken a batch of it
   size_t threads() const { return threads_.size(); }
 
  private:
@@ -98,6 +99,8 @@ class Dispatcher {
   void Finish(const Want& want, bool good);
   void Publish(OpenBatch& batch);
   void Plan(const std::shared_ptr<Rank>& rank);
+  bool KnowsTheNextEpoch(const Rank& rank);
+  void TakePace(Rank& rank);
   void PlanBatch(const std::shared_ptr<Rank>& rank, uint32_t slot);
   void Forget(uint64_t item);
   // In how many items some job wants this one; `except`: not counting the one want that is being served.

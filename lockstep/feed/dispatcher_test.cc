@@ -45,7 +45,13 @@ class DispatcherTest : public testing::Test {
   static std::shared_ptr<Job> NewJob(std::string name, const ItemSet& set, uint64_t batch = 16, uint64_t world = 1) {
     const EpochCut cut{set.size(), batch, world};
     const uint64_t key = name.size() * 100 + static_cast<uint64_t>(name[0]);
-    return std::make_shared<Job>(Job{std::move(name), set.ToString(), {}, cut, {}, 7, key, nullptr, 0, 0, 0});
+    return std::make_shared<Job>(Job{.name = std::move(name),
+                                     .terms = set.ToString(),
+                                     .cut = cut,
+                                     .recipe = {},
+                                     .seed = 7,
+                                     .key = key,
+                                     .epochs = Epochs(key, static_cast<uint32_t>(world), nullptr)});
   }
   Tally tally() const {
     Tally seen;

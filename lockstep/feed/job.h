@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/units.h"
+#include "lockstep/feed/epochs.h"
 #include "lockstep/feed/ring.h"
 #include "lockstep/feed/steps.h"
 #include "lockstep/prepare/recipe.h"
@@ -21,12 +22,12 @@ struct Rank;
 
 struct Job {
   std::string name;
-  std::string terms;     // what all its ranks must ask for alike
-  sampling::Lap anchor;  // where in the common order its epoch 0 begins: later ones in later laps, there too
+  std::string terms;  // what all its ranks must ask for alike
   EpochCut cut;
   prepare::Recipe recipe;
   uint64_t seed = 0;
-  uint64_t key = 0;              // of its chance, beside the seed: of its name
+  uint64_t key = 0;  // of its chance, beside the seed: of its name
+  Epochs epochs;
   const Rank* leader = nullptr;  // that is furthest: what comes before is wanted or has been
   uint64_t items() const { return cut.items; }
   uint64_t delivered = 0, skipped = 0, batches = 0;
@@ -61,6 +62,7 @@ struct Rank {
   std::deque<Want> wants;
   Nanos joined;
   bool gone = false;
+  std::vector<Nanos> planned{};  // when its first batches were, once the ring was full: at the job's own pace
 };
 
 }  // namespace lockstep::feed

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "lockstep/base/json_at.h"
 #include "lockstep/base/log.h"
@@ -80,9 +81,42 @@ absl::Status CheckBudget(const ServiceOptions& options) {
       options.cache_bytes >> 20, options.threads, BesideItems(options.threads) >> 20, least >> 20);
 }
 
+// Of the heads of some items, so that it depends on the data set alone. Of items that can't be read there is none.
+uint64_t MeanDecodedBytes(const DataSet& data) {
+  constexpr uint64_t kLooked = 16;
+  const std::unique_ptr<Maker> maker = data.NewMaker();
+  uint64_t sum = 0, count = 0;
+  for (uint64_t i = 0; i < std::min(kLooked, data.items()); ++i) {
+    prepare::Buffer file;
+    if (!maker->Read(i * data.items() / std::min(kLooked, data.items()), file).ok()) continue;
+    const absl::StatusOr<uint64_t> bytes = maker->DecodedBytes(file.bytes());
+    if (!bytes.ok()) continue;
+    sum += *bytes;
+    ++count;
+  }
+  return count == 0 ? 0 : std::max<uint64_t>(1, sum / count);
+}
+
+uint64_t ItemsIn(uint64_t cache_bytes, const DataSet& data) {
+  const uint64_t mean = MeanDecodedBytes(data);
+  return mean == 0 ? 0 : cache_bytes / mean;
+}
+
 Json Error(const absl::Status& status) { return {{"error", Message(status)}}; }
 
 }  // namespace
+
+absl::StatusOr<std::optional<sampling::Policy>> ParseServedPolicy(const std::string& name) {
+  if (name == "auto") return std::nullopt;
+  LS_ASSIGN_OR_RETURN(const sampling::Policy policy, sampling::ParsePolicy(name));
+  if (policy == sampling::Policy::kCommon || policy == sampling::Policy::kPaced ||
+      policy == sampling::Policy::kIndependent)
+    return policy;
+  return InvalidArgument(
+      "policy \"{}\": a job that goes on in such an order needs a bit an item, and a state has a few numbers; expected "
+      "auto, common, paced or independent",
+      name);
+}
 
 absl::StatusOr<std::unique_ptr<Service>> Service::Open(const ServiceOptions& options, Poller& poller,
                                                        const Clock& clock) {
@@ -98,6 +132,7 @@ Service::Service(const ServiceOptions& options, DataSet data, Fd listener, Polle
       poller_(poller),
       clock_(clock),
       started_(clock.Now()),
+      cache_items_(ItemsIn(options.cache_bytes - BesideItems(options.threads), data_)),
       dispatcher_(
           {.cache_bytes = options.cache_bytes - BesideItems(options.threads), .items = data_.items()},
           Makers(data_, options.threads), [this](uint64_t item) { return data_.label(item); }, clock),
@@ -174,6 +209,11 @@ void Service::Answer(Connection& connection, Packet packet) {
 void Service::Tick() {
   const auto used = static_cast<uint64_t>(mallinfo2().uordblks), free = static_cast<uint64_t>(mallinfo2().fordblks);
   if (free > kUnused + used / 50) malloc_trim(0);
+  std::set<sampling::Group*> groups;
+  for (const auto& [socket, connection] : connections_)
+    if (connection.rank != nullptr) groups.insert(connection.rank->job->epochs.group().get());
+  groups.erase(nullptr);
+  for (sampling::Group* group : groups) Rechoose(*group);
 }
 
 // ---- joining ----
@@ -187,9 +227,18 @@ absl::Status Service::Join(Connection& connection, const Json& packet, std::vect
     LS_ASSIGN_OR_RETURN(request.where.listed, ReadIds(std::move(fds), request.listed));
   }
   LS_RETURN_IF_ERROR(CheckFree(request));
-  LS_ASSIGN_OR_RETURN(Joining joining, Prepare(request));
   const RingShape shape{request.slots, request.batch, data_.ItemBytes(request.recipe)};
   LS_RETURN_IF_ERROR(CheckRoom(shape));
+  LS_ASSIGN_OR_RETURN(Joining joining, Prepare(request));
+  const std::shared_ptr<Job> job = joining.job;
+  const absl::Status entered = Enter(connection, request, shape, std::move(joining));
+  if (!entered.ok() && Running(request.job) == nullptr)
+    dispatcher_.Look([&](const Dispatcher&) { job->epochs.Leave(); });
+  return entered;
+}
+
+absl::Status Service::Enter(Connection& connection, const JoinRequest& request, const RingShape& shape,
+                            Joining joining) {
   LS_ASSIGN_OR_RETURN(Ring ring, Ring::Create(shape));
   const Json answer{{"state", joining.stream.Save()},
                     {"epoch", joining.stream.place().epoch},
@@ -239,7 +288,7 @@ std::shared_ptr<Job> Service::Running(const std::string& name) const {
   return nullptr;
 }
 
-absl::StatusOr<Service::Joining> Service::Prepare(const JoinRequest& request) const {
+absl::StatusOr<Service::Joining> Service::Prepare(const JoinRequest& request) {
   LS_ASSIGN_OR_RETURN(sampling::ItemSet set, data_.SetOf(request.where));
   const EpochCut cut{set.size(), request.batch, request.world, request.drop_last};
   const std::string terms = fmt::format("{}, items {:016x}", TermsOf(request), HashOf(set.ToString()));
@@ -251,49 +300,73 @@ absl::StatusOr<Service::Joining> Service::Prepare(const JoinRequest& request) co
       sampling::Stream stream,
       sampling::Stream::Create(
           {.dataset = sampling::ItemSet::Below(data_.items()), .items = std::move(set), .seed = request.seed}));
+  if (!request.state.empty()) LS_RETURN_IF_ERROR(stream.Load(request.state));
   const std::shared_ptr<Job> running = Running(request.job);
   if (running != nullptr && running->terms != terms)
     return FailedPrecondition("job \"{}\": rank {} asks for {}, and other ranks have {}; expected the same",
                               request.job, request.rank, terms, running->terms);
-  sampling::Lap anchor = running != nullptr ? running->anchor : AnchorOf(request);
-  if (request.state.empty()) {
-    stream.Begin(anchor, 0);
-  } else {
-    LS_RETURN_IF_ERROR(stream.Load(request.state));
-    const sampling::StreamPlace& place = stream.place();
-    anchor = {place.lap.number - place.epoch, place.lap.offset};
+  Joining joining{running, std::move(stream)};
+  if (running == nullptr) {
+    const uint64_t key = HashOf(request.job);
+    joining.job = std::make_shared<Job>(Job{.name = request.job,
+                                            .terms = terms,
+                                            .cut = cut,
+                                            .recipe = request.recipe,
+                                            .seed = request.seed,
+                                            .key = key,
+                                            .epochs = Epochs(key, request.world, GroupOf(request))});
   }
-  if (running == nullptr)
-    return Joining{std::make_shared<Job>(Job{request.job, terms, anchor, cut, request.recipe, request.seed,
-                                             HashOf(request.job), nullptr, 0, 0, 0}),
-                   std::move(stream)};
-  if (running->anchor.number == anchor.number && running->anchor.offset == anchor.offset)
-    return Joining{running, std::move(stream)};
-  return FailedPrecondition("job \"{}\": rank {} goes on from a state of another run than its other ranks", request.job,
-                            request.rank);
+  LS_RETURN_IF_ERROR(Place(request, running == nullptr, joining));
+  return joining;
 }
 
-// Beside the job that is furthest of those with the same seed, what lies in its ring not counted: jobs that start
-// together are to begin at the same place. How far that is counts by how much it has taken, not by what: where an order
-// is begun must not depend on the items there.
-sampling::Lap Service::AnchorOf(const JoinRequest& request) const {
-  sampling::Lap anchor;
-  if (request.alone) return anchor;
+// Where the rank begins, or goes on. The first rank of a job takes it into its group.
+absl::Status Service::Place(const JoinRequest& request, bool is_first_rank, Joining& joining) {
+  Job& job = *joining.job;
+  sampling::Group* group = job.epochs.group().get();
+  if (is_first_rank && group != nullptr) {
+    const auto items = std::make_shared<const sampling::ItemSet>(joining.stream.items());
+    dispatcher_.Look([&](const Dispatcher&) { group->Join(job.key, items); });
+    Rechoose(*group);
+  }
+  absl::Status placed;
   dispatcher_.Look([&](const Dispatcher& dispatcher) {
-    std::pair<uint64_t, double> furthest{0, -1};
-    for (const std::shared_ptr<Rank>& rank : dispatcher.ranks()) {
-      if (rank->job->seed != request.seed) continue;
-      const sampling::StreamPlace& place = rank->stream.place();
-      const uint64_t in_ring = rank->ring.Outstanding() * rank->job->cut.full();
-      const double share =
-          static_cast<double>(place.taken - std::min(place.taken, in_ring)) / static_cast<double>(rank->job->items());
-      if (std::pair(place.lap.number, share) <= furthest) continue;
-      furthest = {place.lap.number, share};
-      const auto ahead = static_cast<uint64_t>(share * static_cast<double>(data_.items()));
-      anchor = {place.lap.number, (place.lap.offset + ahead) % data_.items()};
+    if (request.state.empty()) {
+      const bool independent = options_.policy == sampling::Policy::kIndependent;
+      const sampling::Lap alone{.number = independent && !request.alone ? job.key : 0};
+      joining.stream.GoTo(job.epochs.First(joining.stream, alone, clock_.Now()));
+    } else if (!job.epochs.GoOn(joining.stream, request.rank, dispatcher.IsUntouched(job), clock_.Now())) {
+      placed = FailedPrecondition("job \"{}\": rank {} goes on from a state of another run than its other ranks",
+                                  request.job, request.rank);
     }
   });
-  return anchor;
+  return placed;
+}
+
+// Of the jobs with the same seed that are not alone; null: the job is.
+std::shared_ptr<sampling::Group> Service::GroupOf(const JoinRequest& request) const {
+  if (request.alone || options_.policy == sampling::Policy::kIndependent) return nullptr;
+  for (const auto& [socket, other] : connections_)
+    if (other.rank != nullptr && other.rank->job->seed == request.seed && other.rank->job->epochs.group() != nullptr)
+      return other.rank->job->epochs.group();
+  return std::make_shared<sampling::Group>(sampling::GroupOptions{
+      .items = data_.items(), .seed = request.seed, .cache_items = cache_items_, .policy = options_.policy});
+}
+
+// The rehearsals run without the lock: threads go on preparing meanwhile.
+void Service::Rechoose(sampling::Group& group) {
+  std::optional<sampling::GroupQuestion> question;
+  dispatcher_.Look([&](const Dispatcher&) {
+    if (group.IsStale()) question = group.Ask();
+  });
+  if (!question) return;
+  const sampling::GroupChoice choice = sampling::Choose(*question);
+  dispatcher_.Look([&](const Dispatcher&) {
+    if (choice.policy != group.choice().policy)
+      Log(LogLevel::kInfo, "jobs of seed {}: {} orders from their next epochs on", group.options().seed,
+          sampling::NameOf(choice.policy));
+    group.Decide(choice);
+  });
 }
 
 absl::Status Service::CheckRoom(const RingShape& shape) const {

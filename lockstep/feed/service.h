@@ -26,15 +26,22 @@ struct ServiceOptions {
   uint64_t cache_bytes = uint64_t{1} << 30;  // of all that grows with items and threads, but for rings
   uint64_t ring_bytes = 0;                   // of all jobs' rings together; 0: half of the machine's memory
   size_t threads = 1;
+  // How jobs of one seed share: common or paced; none: by predicted loads (sampling/group.h); independent: not at all.
+  std::optional<sampling::Policy> policy{};
 };
+
+// "auto" or a policy that a service can have; others hold orders that no state of a few numbers can name.
+absl::StatusOr<std::optional<sampling::Policy>> ParseServedPolicy(const std::string& name);
 
 class Service {
  public:
   static absl::StatusOr<std::unique_ptr<Service>> Open(const ServiceOptions& options, Poller& poller,
                                                        const Clock& clock);
   ~Service();
-  // Now and then: gives back to the system what the heap holds and nobody uses, if that is much.
+  // What the heap may hold and nobody uses.
   static constexpr uint64_t kUnused = 4 << 20;
+  // Now and then: gives back to the system what is beyond that, and has groups choose their policy anew where jobs came
+  // or went, or have another pace.
   void Tick();
   const DataSet& data() const { return data_; }
 
@@ -54,9 +61,12 @@ class Service {
   void Receive(int socket);
   void Answer(Connection& connection, Packet packet);
   absl::Status Join(Connection& connection, const Json& packet, std::vector<Fd> fds);
-  absl::StatusOr<Joining> Prepare(const JoinRequest& request) const;
+  absl::Status Enter(Connection& connection, const JoinRequest& request, const RingShape& shape, Joining joining);
+  absl::StatusOr<Joining> Prepare(const JoinRequest& request);
+  absl::Status Place(const JoinRequest& request, bool is_first_rank, Joining& joining);
   std::shared_ptr<Job> Running(const std::string& name) const;  // null: none
-  sampling::Lap AnchorOf(const JoinRequest& request) const;
+  std::shared_ptr<sampling::Group> GroupOf(const JoinRequest& request) const;
+  void Rechoose(sampling::Group& group);
   absl::Status CheckFree(const JoinRequest& request);
   absl::Status CheckRoom(const RingShape& shape) const;
   void Drop(int socket);
@@ -67,6 +77,7 @@ class Service {
   Poller& poller_;
   const Clock& clock_;
   const Nanos started_;
+  const uint64_t cache_items_;  // about as many decoded ones have room
   Dispatcher dispatcher_;
   Fd listener_;
   std::map<int, Connection> connections_;  // by their socket

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 
 namespace lockstep::feed {
@@ -19,6 +20,39 @@ std::string_view Waiting(const Rank& rank, uint32_t held) {
   return held <= 1 ? "for the service" : "nobody";
 }
 
+// Of the epoch it is in.
+std::string_view OrderOf(const Rank& rank) {
+  if (rank.job->epochs.group() == nullptr) return "alone";
+  return NameOf(rank.stream.place().lap.window == 0 ? sampling::Policy::kCommon : sampling::Policy::kPaced);
+}
+
+// A group of jobs, and why it has its policy.
+Json GroupRow(const sampling::Group& group, const std::map<uint64_t, std::string>& names) {
+  const sampling::GroupChoice& choice = group.choice();
+  Json row{{"seed", group.options().seed}, {"policy", NameOf(choice.policy)}, {"jobs", Json::array()}};
+  for (const uint64_t job : group.jobs()) {
+    const double item_ns = group.PaceOf(job);
+    row["jobs"].push_back({{"job", names.at(job)}, {"items_per_s", item_ns > 0 ? 1e9 / item_ns : 0.0}});
+  }
+  row["why"] = group.options().policy ? "as asked for" : choice.loads.empty() ? "one job" : "predicted loads";
+  row["predicted_loads"] = Json::object();
+  for (const auto& [policy, loads] : choice.loads) row["predicted_loads"][std::string(NameOf(policy))] = loads;
+  row["cache_items"] = group.options().cache_items;
+  return row;
+}
+
+Json GroupsOf(const Dispatcher& seen) {
+  std::map<uint64_t, std::string> names;
+  std::map<uint64_t, const sampling::Group*> groups;  // by seed
+  for (const std::shared_ptr<Rank>& rank : seen.ranks()) {
+    names[rank->job->key] = rank->job->name;
+    if (const auto& group = rank->job->epochs.group()) groups[rank->job->seed] = group.get();
+  }
+  Json rows = Json::array();
+  for (const auto& [seed, group] : groups) rows.push_back(GroupRow(*group, names));
+  return rows;
+}
+
 Json RankRow(const Rank& rank) {
   const Job& job = *rank.job;
   const uint32_t held = rank.ring.Held();
@@ -33,6 +67,7 @@ Json RankRow(const Rank& rank) {
           {"held", held},
           {"slots", rank.ring.shape().slots},
           {"ring_bytes", RingBytes(rank.ring.shape())},
+          {"order", OrderOf(rank)},
           {"waits", Waiting(rank, held)}};
 }
 
@@ -79,6 +114,7 @@ Json StatusReport(const DataSet& data, const std::string& socket, Nanos up, cons
   dispatcher.Look([&](const Dispatcher& seen) {
     report["jobs"] = Json::array();
     for (const std::shared_ptr<Rank>& rank : seen.ranks()) report["jobs"].push_back(RankRow(*rank));
+    report["groups"] = GroupsOf(seen);
     report["sharing"] = SharingOf(seen.tally());
     report["cache"] = {{"budget_bytes", seen.cache().budget()}, {"used_bytes", seen.cache().used()},
                        {"peak_bytes", seen.cache().peak()},     {"no_room", seen.cache().refused()},

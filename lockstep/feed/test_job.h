@@ -83,6 +83,17 @@ class CountingMaker final : public Maker {
   Works& works_;
 };
 
+// Stands still until told otherwise, and may be read by any thread meanwhile.
+class TestClock final : public Clock {
+ public:
+  Nanos Now() const override { return Nanos{now_}; }
+  Nanos WallNow() const override { return Now(); }
+  void Set(int64_t ns) { now_ = ns; }
+
+ private:
+  std::atomic<int64_t> now_{0};
+};
+
 // A batch as a job sees it.
 struct SeenBatch {
   uint64_t epoch = 0, position = 0, cursor = 0, step = 0;
@@ -96,13 +107,13 @@ struct SeenBatch {
 class TestRank {
  public:
   TestRank(Dispatcher& dispatcher, std::shared_ptr<Job> job, uint32_t number, uint32_t slots,
-           const std::string& state = "")
+           const std::string& state = "", uint64_t universe = kTestItems, Nanos now = {})
       : dispatcher_(dispatcher),
         rank_(new Rank{job,
                        number,
                        0,
                        *Ring::Create({slots, static_cast<uint32_t>(job->cut.batch), sizeof(MadeItem)}),
-                       StreamOf(*job, state),
+                       StreamOf(dispatcher, *job, number, state, universe, now),
                        0,
                        0,
                        {},
@@ -163,13 +174,19 @@ class TestRank {
     return batches;
   }
   // The set of a test's job is a range, which it has in its terms.
-  static sampling::Stream StreamOf(const Job& job, const std::string& state) {
-    sampling::Stream stream = *sampling::Stream::Create({.dataset = sampling::ItemSet::Below(kTestItems),
+  static sampling::Stream StreamOf(const Dispatcher& dispatcher, Job& job, uint32_t number, const std::string& state,
+                                   uint64_t universe, Nanos now) {
+    sampling::Stream stream = *sampling::Stream::Create({.dataset = sampling::ItemSet::Below(universe),
                                                          .items = *sampling::ParseItemSet(job.terms, {"test"}),
                                                          .seed = job.seed});
-    if (!state.empty()) {
-      EXPECT_TRUE(stream.Load(state).ok());
-    }
+    dispatcher.Look([&](const Dispatcher&) {
+      if (state.empty()) {
+        stream.GoTo(job.epochs.First(stream, {}, now));
+      } else {
+        EXPECT_TRUE(stream.Load(state).ok());
+        EXPECT_TRUE(job.epochs.GoOn(stream, number, dispatcher.IsUntouched(job), now));
+      }
+    });
     return stream;
   }
   Rank& rank() { return *rank_; }

@@ -1,99 +1,92 @@
-// The live side, for a service: jobs of one host that read sets of one data set, each at its own pace. Says which item
-// a job gets next, who else still needs it, and what to keep of a job so that it goes on exactly there.
+// The live side, for a service: jobs of one data set and seed, each at its own pace. Says in which lap, and where in
+// it, a job's epoch begins (laps.h), and by which policy: common orders, or paced ones where these are predicted to
+// have fewer items prepared. A job's stream (stream.h) is a function of what this says and of the job's own set, so it
+// goes on exactly from a few numbers, in any world, without this group and whatever became of the others. That is why
+// the other policies of sampler.h are not here: what is left of their orders takes a bit an item to say. Invariants:
+// what this says follows from times, sizes and what was asked for, never from which items anybody got. Times are
+// nanoseconds. Thread-compatible; Choose is pure, so that its rehearsals can run without a lock.
 //
-//   auto group = *Group::Create({.dataset = ItemSet::Below(1'281'167), .seed = 7, .cache_items = 4096});
-//   LS_RETURN_IF_ERROR(group->Join(0, {}, now));              // epoch 0 begins; or Resume(0, {}, state, now)
-//   group->Draw(takers, deliveries);                          // one item for each; prepare, deliver in this order
-//   write(group->Save(0, delivery.after));                    // once it was delivered: the job goes on behind it
-//   if (group->Left(0) == 0) group->BeginEpoch(0, now);
-//
-// Ranks: of the next items of a job, the k-th of a batch is for rank k mod world (Share in stream.h). No state knows of
-// a world, so a job goes on with any number of ranks. `now` is a clock in steps (one item of a job at rate 1) and must
-// depend on time only; sampler.h says why. Modes: deterministic (a job's stream is a function of seed, data set and its
-// set; others change nothing of it), or by policy, none for the one that is predicted to prepare the fewest items,
-// chosen anew when an epoch begins. A state is less than 1 KB in deterministic mode and for common orders, where going
-// on is exact to the item. Of dsa and aligned it is a bit for each item of the set; the rest of the epoch then comes in
-// another order, uniform as well. Invariants: each item once an epoch, whatever joins, leaves or resumes.
-// Thread-compatible.
+//   Group group({.items = 1'281'167, .seed = 7, .cache_items = 1200});
+//   group.Join(key, set);
+//   if (group.IsStale()) group.Decide(Choose(group.Ask()));
+//   stream.Begin(group.Begin(key, now), epoch);
 #pragma once
 
 #include <map>
 #include <memory>
+#include <optional>
+#include <vector>
 
+#include "lockstep/sampling/item_set.h"
+#include "lockstep/sampling/laps.h"
 #include "lockstep/sampling/sampler.h"
-#include "lockstep/sampling/stream.h"
 
 namespace lockstep::sampling {
 
 struct GroupOptions {
-  ItemSet dataset{};
-  std::optional<Policy> policy{};
-  bool deterministic = false;
+  uint64_t items = 0;  // of the data set
   uint64_t seed = 0;
-  uint64_t cache_items = 0;  // for the prediction
+  uint64_t cache_items = 0;        // that the cache has room for
+  std::optional<Policy> policy{};  // common or paced; none: by predicted loads
 };
 
-struct GroupJob {
-  std::optional<ItemSet> items{};  // none: the whole data set
-  double rate = 1;                 // items a step, as far as known
+// What a choice depends on.
+struct GroupQuestion {
+  uint64_t version = 0;  // of the group's jobs and their paces
+  uint64_t seed = 0, cache_items = 0;
+  std::vector<std::shared_ptr<const ItemSet>> sets{};
+  std::vector<double> item_ns{};  // of each job; 0: unknown
+  std::vector<int64_t> begun{};   // when the epoch of each began
 };
 
-struct Delivery {
-  int job = 0;
-  uint64_t id = 0;
-  StreamPlace after{};   // epoch, and how many of its items were given out, this one included
-  int still_needed = 0;  // jobs that have yet to take it in their epoch
+struct GroupChoice {
+  uint64_t version = 0;
+  Policy policy = Policy::kCommon;
+  // Preparations until each job had an epoch, by policy; empty: nothing was rehearsed.
+  std::vector<std::pair<Policy, uint64_t>> loads{};
 };
+
+// Paced orders, where they are predicted to save more than kWorth of what common orders prepare.
+inline constexpr double kWorth = 0.02;
+GroupChoice Choose(const GroupQuestion& question);
 
 class Group {
  public:
-  static absl::StatusOr<std::unique_ptr<Group>> Create(GroupOptions options);
-  ~Group();
+  explicit Group(const GroupOptions& options);
 
-  // `job` is a number of the caller's: with one seed, the same numbers get the same orders.
-  // kAlreadyExists: it is in already. kInvalidArgument: items that the data set doesn't have.
-  absl::Status Join(int job, GroupJob spec, int64_t now);
-  // A job that saved its state, in this process or another. Also what Stream::Load refuses.
-  absl::Status Resume(int job, GroupJob spec, std::string_view state, int64_t now);
-  void Leave(int job);
-  void BeginEpoch(int job, int64_t now);  // requires Left(job) == 0
+  // A job that is to begin, or to go on with GoOn. `job` is a key of the caller's. Requires that it is not in.
+  void Join(uint64_t job, std::shared_ptr<const ItemSet> items);
+  void GoOn(uint64_t job, uint64_t lap, int64_t now);
+  Lap Begin(uint64_t job, int64_t now);  // its next epoch
+  // A first idea of its time for an item, in its first epoch; later ones are timed by Begin.
+  void Pace(uint64_t job, double item_ns);
+  double PaceOf(uint64_t job) const { return members_.at(job).item_ns; }
+  void Leave(uint64_t job);
+  bool Has(uint64_t job) const { return members_.contains(job); }
+  bool empty() const { return members_.empty(); }
 
-  // One item for each. Requires that takers are different, in the group, and have something left.
-  void Draw(std::span<const int> takers, std::vector<Delivery>& deliveries);
-
-  uint64_t Left(int job) const;   // of this epoch
-  uint64_t Epoch(int job) const;  // from 0
-  Policy PolicyOf(int job) const;
-  // `after`: of a delivery of this epoch or the one before.
-  std::string Save(int job, const StreamPlace& after) const;
-  StreamPlace Place(int job) const;  // behind all that was drawn
-
-  // For a cache: how many jobs still need the item, and in how many steps the first will (nullopt: none, or unknown).
-  int StillNeeded(uint64_t id) const;
-  std::optional<double> StepsUntilNeeded(uint64_t id) const;
+  bool IsStale() const { return !options_.policy && choice_.version != version_; }
+  GroupQuestion Ask() const;
+  void Decide(GroupChoice choice);
+  const GroupChoice& choice() const { return choice_; }
+  const GroupOptions& options() const { return options_; }
+  std::vector<uint64_t> jobs() const;
 
  private:
-  struct Member;
-  explicit Group(GroupOptions options);
-  absl::StatusOr<Member> MakeMember(int job, GroupJob spec) const;
-  Policy Choose(int job, const Member& member, int64_t now) const;
-  Sampler& SamplerOf(Policy policy);
-  uint64_t LastLap() const;
-  void BeginBehind(uint64_t lap);
-  void Begin(int job, Member& member, int64_t now);
-  void FindItems(Member& member) const;
-  void Announce(int job, Member& member);
-  void BeginOrder(int job, Member& member, std::span<const Item> items, int64_t now);
-  Delivery DrawStream(int job);
-  void DrawSampler(Policy policy, std::span<const int> takers, std::vector<Delivery>& deliveries);
-  absl::Status ResumeRest(int job, Member& member, std::string_view state, int64_t now);
-  std::optional<uint64_t> Ahead(int job, const Member& member, uint64_t id) const;
-  bool Needs(int job, const Member& member, uint64_t id) const;
+  struct Member {
+    std::shared_ptr<const ItemSet> items;
+    double item_ns = 0;
+    int64_t begun = 0;
+    bool in_epoch = false, whole_epoch = false;  // whole: begun here, so that it can be timed
+  };
+  double StepsOf(const Member& member) const;
+  void SetPace(uint64_t job, Member& member, double item_ns);
 
   GroupOptions options_;
   Laps laps_;
-  std::map<int, Member> members_;
-  std::map<Policy, std::unique_ptr<Sampler>> samplers_;
+  std::map<uint64_t, Member> members_;
+  uint64_t version_ = 0;
+  GroupChoice choice_;
 };
 
 }  // namespace lockstep::sampling

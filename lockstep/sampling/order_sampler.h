@@ -13,22 +13,18 @@ class Orders {
  public:
   virtual ~Orders() = default;
   virtual std::vector<Item> Make(const EpochStart& start) = 0;
-  virtual void Announce(int /*job*/, std::span<const Item> /*items*/) {}
+  virtual void Announce(int /*job*/, std::span<const Item> /*items*/, double /*rate*/) {}
   virtual void Leave(int /*job*/) {}
-  virtual uint64_t LastLap() const { return 0; }
-  virtual void BeginBehind(uint64_t /*lap*/) {}
 };
 
 class OrderSampler final : public Sampler {
  public:
   OrderSampler(const SamplerOptions& options, std::unique_ptr<Orders> orders)
       : universe_(options.universe), orders_(std::move(orders)) {}
-  void Announce(int job, std::span<const Item> items) override { orders_->Announce(job, items); }
+  void Announce(int job, std::span<const Item> items, double rate) override { orders_->Announce(job, items, rate); }
   void Begin(const EpochStart& start) override;
   void Leave(int job) override;
   void Draw(std::span<const int> takers, std::span<Item> picks) override;
-  uint64_t LastLap() const override { return orders_->LastLap(); }
-  void BeginBehind(uint64_t lap) override { orders_->BeginBehind(lap); }
   uint64_t Left(int job) const override;
   bool Needs(int job, Item item) const override { return Ahead(job, item).has_value(); }
   std::optional<uint64_t> Ahead(int job, Item item) const override;

@@ -110,13 +110,13 @@ std::vector<Item> Spread(const std::vector<Placed>& placed, Rng& rng) {
 }  // namespace
 
 void PackedOrders::Leave(int job) {
-  laps_.Leave(job);
+  laps_.Leave(static_cast<uint64_t>(job));
   known_.erase(job);
 }
 
 std::vector<Item> PackedOrders::Make(const EpochStart& start) {
   const double steps = std::max(1.0, static_cast<double>(start.items.size()) / start.rate);
-  const Lap lap = laps_.Begin({.job = start.job, .steps = steps, .now = start.now});
+  const Lap lap = laps_.Begin({.job = static_cast<uint64_t>(start.job), .steps = steps, .now = start.now});
   if (packed_for_ != lap.number) {
     known_.try_emplace(start.job, start.items.begin(), start.items.end());
     std::vector<const std::vector<Item>*> sets;

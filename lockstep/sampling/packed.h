@@ -23,11 +23,11 @@ Units Pack(uint64_t universe, std::span<const std::vector<Item>* const> sets);
 class PackedOrders final : public Orders {
  public:
   explicit PackedOrders(const SamplerOptions& options) : options_(options), laps_(options.universe) {}
-  void Announce(int job, std::span<const Item> items) override { known_[job].assign(items.begin(), items.end()); }
+  void Announce(int job, std::span<const Item> items, double /*rate*/) override {
+    known_[job].assign(items.begin(), items.end());
+  }
   std::vector<Item> Make(const EpochStart& start) override;
   void Leave(int job) override;
-  uint64_t LastLap() const override { return laps_.last(); }
-  void BeginBehind(uint64_t lap) override { laps_.BeginBehind(lap); }
 
  private:
   SamplerOptions options_;

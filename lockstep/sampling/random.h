@@ -21,7 +21,7 @@ inline uint64_t Hash(uint64_t seed, uint64_t epoch, uint64_t item = 0, uint64_t 
 }
 
 // What a value is for: values for different ends have nothing to do with each other.
-enum class Purpose : uint64_t { kLap = 1, kUnits, kEpoch, kStep, kRehearsal };
+enum class Purpose : uint64_t { kLap = 1, kUnits, kEpoch, kStep, kRehearsal, kAside, kTurn };
 inline uint64_t KeyOf(Purpose purpose, uint64_t seed, uint64_t epoch, uint64_t item = 0, uint64_t job = 0) {
   return Hash(Hash(seed, static_cast<uint64_t>(purpose)), epoch, item, job);
 }

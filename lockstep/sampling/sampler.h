@@ -25,11 +25,12 @@ enum class Policy : uint8_t {
   kDependent,    // per step, as many jobs as possible take the same item (Joader's DSA, exact)
   kCommon,       // one order for all, filtered by each job's set
   kPacked,       // a common order of units: items that no two of which any job reads
+  kPaced,        // a common order in which a job only takes part as far as it comes by in the time of the job's epoch
   kAligned,      // each job's order is coupled, place by place, to that of the job it shares most with
   kIndependent,  // no sharing but by chance
 };
-inline constexpr Policy kAllPolicies[] = {Policy::kCommon, Policy::kPacked, Policy::kAligned, Policy::kDependent,
-                                          Policy::kIndependent};
+inline constexpr Policy kAllPolicies[] = {Policy::kCommon,  Policy::kPacked,    Policy::kPaced,
+                                          Policy::kAligned, Policy::kDependent, Policy::kIndependent};
 std::string_view NameOf(Policy policy);
 absl::StatusOr<Policy> ParsePolicy(std::string_view name);
 
@@ -53,17 +54,14 @@ struct SamplerOptions {
 class Sampler {
  public:
   virtual ~Sampler() = default;
-  // A job that is in, and begins an epoch with these items at some time: whoever begins before may count on it.
-  virtual void Announce(int /*job*/, std::span<const Item> /*items*/) {}
+  // A job that is in, and begins an epoch with these items at some time, so many a step: whoever begins before may
+  // count on it.
+  virtual void Announce(int /*job*/, std::span<const Item> /*items*/, double /*rate*/) {}
   // Of a job that has nothing left.
   virtual void Begin(const EpochStart& start) = 0;
   virtual void Leave(int job) = 0;
   // One item for each. Requires that takers are different and each has something left.
   virtual void Draw(std::span<const int> takers, std::span<Item> picks) = 0;
-  // Numbers of laps, where the policy has some: no epoch of a job may be in one that it was in before, in whatever life
-  // of this process.
-  virtual uint64_t LastLap() const { return 0; }
-  virtual void BeginBehind(uint64_t /*lap*/) {}
   virtual uint64_t Left(int job) const = 0;
   virtual bool Needs(int job, Item item) const = 0;
   // How many other items the job takes before this one; nullopt if it doesn't need it or nobody knows yet.

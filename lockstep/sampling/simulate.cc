@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/sampling/cache_model.h"
@@ -72,6 +73,7 @@ class Run {
       : jobs_(all.jobs),
         universe_(all.universe),
         sampler_(MakeSampler(policy, {.universe = all.universe.size(), .seed = seed})),
+        again_(options.again),
         by_next_use_(sampler_->KnowsOrder() && !options.fewest_jobs),
         cache_(options.cache_items, [this](Item item) { return by_next_use_ ? NextUse(item) : -Outstanding(item); }) {
     feed_.policy = policy;
@@ -83,7 +85,7 @@ class Run {
   SimulatedFeed Go() {
     for (size_t i = 0; i < jobs_.size(); ++i) waiting_.push_back(static_cast<int>(i));
     std::stable_sort(waiting_.begin(), waiting_.end(), [&](int a, int b) { return JobOf(a).start < JobOf(b).start; });
-    while (!waiting_.empty() || !running_.empty()) {
+    while (epochs_.size() < jobs_.size() || !(again_ ? AllHadOne() : running_.empty())) {
       if (running_.empty()) now_ = std::max(now_, JobOf(waiting_.front()).start);
       BeginThoseDue();
       Step();
@@ -110,21 +112,36 @@ class Run {
     return std::count_if(running_.begin(), running_.end(), [&](int job) { return sampler_->Needs(job, item); });
   }
 
+  bool AllHadOne() const {
+    return std::all_of(epochs_.begin(), epochs_.end(), [](const auto& entry) { return entry.second > 1; });
+  }
+
+  void Begin(int job) {
+    sampler_->Begin(
+        {.job = job, .items = JobOf(job).items, .rate = JobOf(job).rate, .now = now_, .epoch = epochs_[job]++});
+  }
+
   void BeginThoseDue() {
-    const size_t before = running_.size();
+    bool changed = false;
+    for (const int job : running_) {
+      if (sampler_->Left(job) > 0) continue;
+      Begin(job);
+      changed = true;
+    }
     for (const int job : waiting_) {
-      if (JobOf(job).start <= now_) sampler_->Announce(job, JobOf(job).items);
+      if (JobOf(job).start <= now_) sampler_->Announce(job, JobOf(job).items, JobOf(job).rate);
     }
     while (!waiting_.empty() && JobOf(waiting_.front()).start <= now_) {
       const int job = waiting_.front();
       waiting_.erase(waiting_.begin());
-      sampler_->Begin({.job = job, .items = JobOf(job).items, .rate = JobOf(job).rate, .now = now_});
+      Begin(job);
       Seen(job).first_step = now_;
       Seen(job).items = JobOf(job).items.size();
       running_.push_back(job);
+      changed = true;
     }
     std::sort(running_.begin(), running_.end());
-    if (running_.size() != before) cache_.Reassess();
+    if (changed) cache_.Reassess();
   }
 
   void Step() {
@@ -133,7 +150,7 @@ class Run {
     }
     cache_.EndStep();
     const size_t before = running_.size();
-    std::erase_if(running_, [&](int job) { return sampler_->Left(job) == 0; });
+    if (!again_) std::erase_if(running_, [&](int job) { return sampler_->Left(job) == 0; });
     if (running_.size() != before) cache_.Reassess();
   }
 
@@ -160,7 +177,9 @@ class Run {
   std::vector<Job> jobs_;
   const ItemSet& universe_;
   std::unique_ptr<Sampler> sampler_;
+  const bool again_;
   bool by_next_use_;
+  std::map<int, uint64_t> epochs_;  // of each job, that it has begun
   CacheModel cache_;
   SimulatedFeed feed_;
   int64_t now_ = 0;
@@ -200,7 +219,8 @@ bool Packs(const Jobs& all) {
 
 }  // namespace
 
-absl::StatusOr<Rehearsal> Rehearse(std::span<const ItemSet> sets, const SimulateOptions& real) {
+absl::StatusOr<Rehearsal> Rehearse(std::span<const ItemSet> sets, const SimulateOptions& real,
+                                   std::span<const Policy> policies) {
   LS_RETURN_IF_ERROR(Check(sets, real));
   const Jobs all = Prepare(sets, real);
   SimulateOptions options = real;
@@ -209,7 +229,7 @@ absl::StatusOr<Rehearsal> Rehearse(std::span<const ItemSet> sets, const Simulate
   for (const Job& job : all.jobs) taken += job.items.size();
   const uint64_t runs = std::clamp<uint64_t>(kRehearsed / taken, 1, kMostRehearsals);
   Rehearsal rehearsal;
-  for (const Policy policy : {Policy::kCommon, Policy::kPacked, Policy::kAligned, Policy::kDependent}) {
+  for (const Policy policy : policies) {
     if (policy == Policy::kPacked && !Packs(all)) continue;
     uint64_t loads = 0;
     for (uint64_t run = 0; run < runs; ++run) {
@@ -225,7 +245,8 @@ absl::StatusOr<SimulatedFeed> Simulate(std::span<const ItemSet> sets, const Simu
   LS_RETURN_IF_ERROR(Check(sets, options));
   Rehearsal rehearsal;
   if (!options.policy) {
-    LS_ASSIGN_OR_RETURN(rehearsal, Rehearse(sets, options));
+    constexpr Policy kCandidates[] = {Policy::kCommon, Policy::kPacked, Policy::kAligned, Policy::kDependent};
+    LS_ASSIGN_OR_RETURN(rehearsal, Rehearse(sets, options, kCandidates));
   }
   const Jobs all = Prepare(sets, options);
   SimulatedFeed feed = Run(all, options.policy ? *options.policy : rehearsal.Best(), options.seed, options).Go();

@@ -24,6 +24,7 @@ struct SimulateOptions {
   uint64_t seed = 1;
   std::vector<double> start{};  // of each job, in epochs of the largest set; empty: all at once
   std::vector<double> rates{};  // of each job, items a step; empty: 1 each
+  bool again = false;           // a job that is through begins its next epoch, until all had one
   bool fewest_jobs = false;     // evict by the number of outstanding jobs even where the orders are known
 };
 
@@ -41,8 +42,8 @@ struct SimulatedFeed {
   std::vector<SimulatedJob> jobs;
 };
 
-// One epoch of each job. kInvalidArgument: too few starts or rates, ones that are no such numbers, more items than fit
-// (2^27 over all jobs).
+// One epoch of each job, unless `again`. kInvalidArgument: too few starts or rates, ones that are no such numbers, more
+// items than fit (2^27 over all jobs).
 absl::StatusOr<SimulatedFeed> Simulate(std::span<const ItemSet> sets, const SimulateOptions& options);
 // What each policy would prepare, by rehearsals with other chances than options.seed gives: a choice by it depends on
 // sets, times and cache, on nothing of the real orders. A quarter of the cache is held back, against bad luck.
@@ -51,7 +52,8 @@ struct Rehearsal {
   Policy Best() const;               // of the fewest loads; of equal ones, the first of common, packed, aligned, dsa
   uint64_t Of(Policy policy) const;  // UINT64_MAX: not rehearsed
 };
-absl::StatusOr<Rehearsal> Rehearse(std::span<const ItemSet> sets, const SimulateOptions& real);
+absl::StatusOr<Rehearsal> Rehearse(std::span<const ItemSet> sets, const SimulateOptions& real,
+                                   std::span<const Policy> policies);
 Json ToJson(const SimulatedFeed& feed, bool with_orders);
 
 }  // namespace lockstep::sampling

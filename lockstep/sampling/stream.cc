@@ -10,7 +10,7 @@ namespace lockstep::sampling {
 namespace {
 
 constexpr uint64_t kMostItems = uint64_t{1} << 62;
-constexpr std::string_view kMark = "lockstep-stream-1";
+constexpr std::string_view kMark = "lockstep-stream-2";
 
 uint64_t HashOf(const ItemSet& set) {
   uint64_t hash = set.size();
@@ -29,7 +29,8 @@ std::string_view Word(std::string_view& text) {
 
 // So that a damaged state is refused, and none begins where no stream ever was.
 uint64_t Checksum(const StreamPlace& place) {
-  return Hash(Hash(place.epoch, place.lap.number, place.lap.offset), place.taken, place.walked, place.last_lap);
+  return Hash(Hash(place.epoch, place.lap.number, place.lap.offset, place.lap.window), place.taken, place.walked,
+              Hash(place.aside, place.turns));
 }
 
 absl::StatusOr<uint64_t> Number(std::string_view& text, std::string_view name) {
@@ -64,29 +65,80 @@ absl::StatusOr<Stream> Stream::Create(StreamSpec spec) {
   return stream;
 }
 
-void Stream::Seek(const StreamPlace& place) {
-  if (order_.size() != spec_.dataset.size() || place.lap.number != place_.lap.number)
-    order_ = Permutation(spec_.dataset.size(), KeyOf(Purpose::kLap, spec_.seed, place.lap.number));
+void Stream::GoTo(const StreamPlace& place) {
+  const uint64_t size = spec_.dataset.size();
+  if (order_.size() != size || place.lap.number != place_.lap.number)
+    order_ = Permutation(size, KeyOf(Purpose::kLap, spec_.seed, place.lap.number));
+  if (place.lap.window != 0 && (aside_.size() != size || place.lap != place_.lap))
+    aside_ = Permutation(size, KeyOf(Purpose::kAside, spec_.seed, place.lap.number, place.lap.offset));
   place_ = place;
 }
 
-void Stream::Begin(const Lap& lap, uint64_t epoch) { Seek({.lap = lap, .epoch = epoch}); }
+// With no more places than items, each place of the window has a turn, and the job takes another item where it doesn't
+// read that one; with more, each item of the job in the window has one.
+void Stream::Begin(const Lap& lap, uint64_t epoch) {
+  StreamPlace place{.lap = lap, .epoch = epoch};
+  if (lap.window >= spec_.dataset.size()) place.lap.window = 0;
+  GoTo(place);
+  place_.turns = place_.lap.window <= size_ ? place_.lap.window : CountInWindow(place_.lap);
+}
+
+uint64_t Stream::CountInWindow(const Lap& lap) const {
+  if (!spec_.items) return lap.window;
+  uint64_t count = 0;
+  for (uint64_t i = 0; i < lap.window; ++i)
+    count += Reads(spec_.dataset.At(order_.At((lap.offset + i) % spec_.dataset.size()))) ? 1 : 0;
+  return count;
+}
+
+uint64_t Stream::WalkLap() {
+  uint64_t at = place_.lap.offset + place_.walked++;
+  if (at >= spec_.dataset.size()) at -= spec_.dataset.size();
+  return spec_.dataset.At(order_.At(at));
+}
+
+uint64_t Stream::WalkAside() {
+  for (;;) {
+    const uint64_t index = aside_.At(place_.aside++), id = spec_.dataset.At(index);
+    if (Reads(id) && PlaceInLap(index) >= place_.lap.window) return id;
+  }
+}
+
+// Counted from where the job began.
+uint64_t Stream::PlaceInLap(uint64_t index) const {
+  const uint64_t at = order_.IndexOf(index), offset = place_.lap.offset;
+  return at >= offset ? at - offset : at + spec_.dataset.size() - offset;
+}
+
+// Turns are spread over the epoch by chance.
+bool Stream::IsLapsTurn() const {
+  if (place_.lap.window == 0 || place_.turns == left()) return true;
+  if (place_.turns == 0) return false;
+  Rng rng(KeyOf(Purpose::kTurn, spec_.seed, place_.lap.number, place_.lap.offset, place_.taken));
+  return rng.Below(left()) < place_.turns;
+}
 
 uint64_t Stream::Next() {
   LS_CHECK(left() > 0);
-  for (;;) {
-    uint64_t at = place_.lap.offset + place_.walked++;
-    if (at >= spec_.dataset.size()) at -= spec_.dataset.size();
-    const uint64_t id = spec_.dataset.At(order_.At(at));
-    if (spec_.items && !spec_.items->Contains(id)) continue;
-    ++place_.taken;
-    return id;
+  const bool laps_turn = IsLapsTurn();
+  uint64_t id = 0;
+  if (!laps_turn) {
+    id = WalkAside();
+  } else if (place_.lap.window == 0 || place_.lap.window > size_) {
+    do id = WalkLap();
+    while (!Reads(id));
+  } else {
+    id = WalkLap();
+    if (!Reads(id)) id = WalkAside();
   }
+  if (laps_turn && place_.turns > 0) --place_.turns;
+  ++place_.taken;
+  return id;
 }
 
 void Stream::Skip(uint64_t count) {
   LS_CHECK(left() >= count, "{} of {}", count, left());
-  if (spec_.items) {
+  if (spec_.items || place_.lap.window != 0) {
     for (uint64_t i = 0; i < count; ++i) Next();
     return;
   }
@@ -96,12 +148,17 @@ void Stream::Skip(uint64_t count) {
 
 std::optional<uint64_t> Stream::Ahead(uint64_t id) const {
   const auto index = spec_.dataset.IndexOf(id);
-  if (!index || (spec_.items && !spec_.items->Contains(id))) return std::nullopt;
-  const uint64_t universe = spec_.dataset.size();
-  const uint64_t at = (order_.IndexOf(*index) + universe - place_.lap.offset) % universe;
-  if (at < place_.walked) return std::nullopt;
+  if (!index || !Reads(id)) return std::nullopt;
   __extension__ using Wide = unsigned __int128;
-  return static_cast<uint64_t>(static_cast<Wide>(at - place_.walked) * size_ / universe);
+  const uint64_t universe = spec_.dataset.size(), window = place_.lap.window;
+  uint64_t at = PlaceInLap(*index), behind = place_.walked, places = window == 0 ? universe : window;
+  if (at >= places) {
+    at = aside_.IndexOf(*index);
+    behind = place_.aside;
+    places = universe;
+  }
+  if (at < behind) return std::nullopt;
+  return static_cast<uint64_t>(static_cast<Wide>(at - behind) * left() / (places - behind));
 }
 
 uint64_t Stream::Identity() const {
@@ -109,26 +166,32 @@ uint64_t Stream::Identity() const {
 }
 
 std::string Stream::SaveAt(const StreamPlace& place) const {
-  return fmt::format("{} {} {} {} {} {} {} {} {}", kMark, Identity(), place.epoch, place.lap.number, place.lap.offset,
-                     place.taken, place.walked, place.last_lap, Checksum(place));
+  return fmt::format("{} {} {} {} {} {} {} {} {} {} {}", kMark, Identity(), place.epoch, place.lap.number,
+                     place.lap.offset, place.lap.window, place.taken, place.walked, place.aside, place.turns,
+                     Checksum(place));
 }
 
 absl::Status Stream::Load(std::string_view state) {
   if (Word(state) != kMark) return InvalidArgument("state of a stream: it does not begin with \"{}\"", kMark);
   StreamPlace place;
-  LS_ASSIGN_OR_RETURN(const uint64_t identity, Number(state, "identity"));
-  LS_ASSIGN_OR_RETURN(place.epoch, Number(state, "epoch"));
-  LS_ASSIGN_OR_RETURN(place.lap.number, Number(state, "lap"));
-  LS_ASSIGN_OR_RETURN(place.lap.offset, Number(state, "offset"));
-  LS_ASSIGN_OR_RETURN(place.taken, Number(state, "items taken"));
-  LS_ASSIGN_OR_RETURN(place.walked, Number(state, "places walked"));
-  LS_ASSIGN_OR_RETURN(place.last_lap, Number(state, "last lap"));
-  LS_ASSIGN_OR_RETURN(const uint64_t checksum, Number(state, "checksum"));
+  uint64_t identity = 0, checksum = 0;
+  for (const auto& [name, value] : {std::pair("identity", &identity),
+                                    {"epoch", &place.epoch},
+                                    {"lap", &place.lap.number},
+                                    {"offset", &place.lap.offset},
+                                    {"window", &place.lap.window},
+                                    {"items taken", &place.taken},
+                                    {"places walked", &place.walked},
+                                    {"places aside", &place.aside},
+                                    {"turns", &place.turns},
+                                    {"checksum", &checksum}}) {
+    LS_ASSIGN_OR_RETURN(*value, Number(state, name));
+  }
   if (!Word(state).empty()) return InvalidArgument("state of a stream: more than expected behind it");
   if (identity != Identity())
     return FailedPrecondition("state of a stream: of another seed, data set or set of items than this job's");
   if (checksum != Checksum(place)) return InvalidArgument("state of a stream: damaged, its checksum is another");
-  Seek(place);
+  GoTo(place);
   return absl::OkStatus();
 }
 

@@ -1,8 +1,13 @@
 // The common order as one job sees it, without memory for the items: the job's set, taken out of a lap's order of the
-// whole data set. It is a function of seed, lap and offset; whoever has these and the place reached goes on exactly,
-// with any number of ranks and however many other jobs read along. In deterministic mode a lap is the job's own epoch
-// and the offset 0: then nothing but the job's spec decides its stream.
-// Thread-compatible. Cost: about |data set| / |set| times 50 ns an item; Seek O(1).
+// whole data set. It is a function of seed, lap and place; whoever has these goes on exactly, with any number of ranks
+// and however many other jobs read along. In deterministic mode a lap is the job's own epoch and the offset 0: then
+// nothing but the job's spec decides its stream.
+//
+// A lap with a window goes on by only so many places while the job goes through its set: the job takes what it reads of
+// them when the lap is there, and in between, in an order of this window's own, what lies outside. All items of the
+// job are treated alike, so its order is uniform (docs/models/feed.md).
+// Thread-compatible. Cost: about |data set| / |set| times 50 ns an item, twice that with a window; a window with more
+// places than the set has items is walked once when the epoch begins; Load O(1).
 //
 //   LS_ASSIGN_OR_RETURN(Stream stream, Stream::Create({.dataset = ItemSet::Below(1'000'000'000), .seed = 7}));
 //   stream.Begin({.number = epoch});
@@ -27,13 +32,14 @@ struct StreamSpec {
   uint64_t seed = 0;
 };
 
-// All that it takes to go on: 56 bytes.
+// All that it takes to go on: 64 bytes.
 struct StreamPlace {
   Lap lap{};
-  uint64_t epoch = 0;     // of the job, from 0
-  uint64_t taken = 0;     // items of this epoch
-  uint64_t walked = 0;    // places of the lap's order that are behind us
-  uint64_t last_lap = 0;  // that anybody began; the job's epochs to come are in later ones (Laps::BeginBehind)
+  uint64_t epoch = 0;   // of the job, from 0
+  uint64_t taken = 0;   // items of this epoch
+  uint64_t walked = 0;  // places of the lap's order that are behind us
+  uint64_t aside = 0;   // likewise, of the order of what lies outside of the window
+  uint64_t turns = 0;   // of the items to come, at how many the lap has its turn
 };
 
 class Stream {
@@ -41,8 +47,9 @@ class Stream {
   // kInvalidArgument: an empty set, items that the data set doesn't have, more than 2^62 items.
   static absl::StatusOr<Stream> Create(StreamSpec spec);
   void Begin(const Lap& lap, uint64_t epoch);
-  uint64_t Next();            // an id; requires left() > 0
-  void Skip(uint64_t count);  // requires left() >= count; O(1) where the job reads the whole data set
+  void GoTo(const StreamPlace& place);  // of this stream, or of one of the same spec
+  uint64_t Next();                      // an id; requires left() > 0
+  void Skip(uint64_t count);  // requires left() >= count; O(1) where the job reads the whole data set, by whole laps
   uint64_t left() const { return size_ - place_.taken; }
   uint64_t size() const { return size_; }
   const StreamPlace& place() const { return place_; }
@@ -59,12 +66,18 @@ class Stream {
 
  private:
   explicit Stream(StreamSpec spec);
-  void Seek(const StreamPlace& place);
+  bool Reads(uint64_t id) const { return !spec_.items || spec_.items->Contains(id); }
+  uint64_t WalkLap();  // the id at the next place of the lap
+  uint64_t WalkAside();
+  bool IsLapsTurn() const;
+  uint64_t CountInWindow(const Lap& lap) const;
+  uint64_t PlaceInLap(uint64_t index) const;
 
   StreamSpec spec_;
   uint64_t size_ = 0;
   StreamPlace place_;
   Permutation order_{1, 0};  // of the lap, once it began
+  Permutation aside_{1, 0};  // of the data set, for what lies outside of the window
 };
 
 // Of the next items of a job, which are for this rank: every world-th. The last batch of an epoch is what is left, so

@@ -37,7 +37,7 @@ class TestRun {
   std::vector<std::vector<std::vector<Item>>> Go() {
     orders_.resize(feed_.jobs.size());
     for (size_t job = 0; job < feed_.jobs.size(); ++job)
-      sampler_.Announce(static_cast<int>(job), feed_.jobs[job].items);
+      sampler_.Announce(static_cast<int>(job), feed_.jobs[job].items, 1);
     for (now_ = 0; Running(); ++now_) {
       takers_.clear();
       for (size_t job = 0; job < feed_.jobs.size(); ++job) Tick(job);

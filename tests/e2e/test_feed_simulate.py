@@ -8,7 +8,7 @@ import unittest
 
 from harness import BINARY
 
-POLICIES = ["auto", "dsa", "common", "packed", "aligned", "independent"]
+POLICIES = ["auto", "dsa", "common", "packed", "paced", "aligned", "independent"]
 
 
 def feed(*words):

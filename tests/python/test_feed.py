@@ -155,12 +155,35 @@ class Feed(unittest.TestCase):
         self.assertGreaterEqual(sharing["deliveries"], 2 * 3 * COUNT)
         self.assertLessEqual(sharing["preparations"], 3 * COUNT + 2 * 32)  # 32 before b was there, 32 ahead in the rings
 
-    def test_who_comes_later_begins_beside_the_others(self):
-        first = self.loader("a", prefetch=2)
-        had = self.stream(first, 6)
-        late = self.loader("b", prefetch=2)
-        self.assertEqual([i for _, i, _ in self.stream(first, 6)], [i for _, i, _ in self.stream(late, 6)])
-        self.assertEqual(48, len(had))
+    def test_who_comes_later_finds_in_memory_what_the_first_had(self):  # there is room for more than a lap
+        first, had = self.loader("a"), []
+        had = self.stream(first, 11)
+        late = self.loader("b")
+        self.assertEqual([i for _, i, _ in had], [i for _, i, _ in self.stream(late, 11)])
+        self.assertLessEqual(self.service.status()["sharing"]["preparations"], COUNT + 4 * 8)
+
+    def test_status_says_which_jobs_are_a_group_and_how_they_share(self):
+        with Service(folder, "--threads", 2, "--cache", "4M") as service:  # seven photos
+            a, b, alone = (self.loader(job, socket=service.socket, beside=job != "alone") for job in ("a", "b", "alone"))
+            self.stream(a, 12)
+            self.assertEqual(list(range(COUNT)), sorted(i for _, i, _ in self.stream(b, 12)))
+            status = service.status()
+        (group,) = status["groups"]
+        self.assertEqual({"a", "b"}, {row["job"] for row in group["jobs"]})
+        self.assertEqual((7, 7), (group["seed"], group["cache_items"]))
+        self.assertEqual("predicted loads", group["why"])
+        self.assertEqual({"common", "paced"}, set(group["predicted_loads"]))
+        self.assertIn(group["policy"], group["predicted_loads"])
+        self.assertEqual("alone", next(row["order"] for row in status["jobs"] if row["job"] == "alone"))
+
+    def test_a_policy_is_what_was_asked_for(self):
+        with Service(folder, "--policy", "paced") as service:
+            a, b = (self.loader(job, socket=service.socket) for job in "ab")
+            self.assertEqual(("paced", "as asked for"), tuple(service.status()["groups"][0][key] for key in ("policy", "why")))
+        with Service(folder, "--policy", "independent") as service:
+            a, b = (self.stream(self.loader(job, socket=service.socket), 12) for job in "ab")
+            self.assertEqual([], service.status()["groups"])
+        self.assertNotEqual([i for _, i, _ in a], [i for _, i, _ in b])
 
     def test_where(self):
         listed = [3, 90, 5, 17]
@@ -283,6 +306,8 @@ class Feed(unittest.TestCase):
         self.assertIn("--data /nowhere: no such file", self.serve("serve", "--data", "/nowhere", "--socket", socket + "2"))
         self.assertIn(f"in use by process {self.service.process.pid}", self.serve("serve", "--data", folder, "--socket", socket))
         self.assertIn("no directory /nowhere", self.serve("serve", "--data", folder, "--socket", "/nowhere/s"))
+        self.assertIn("a state has a few numbers; expected auto, common, paced or independent",
+                      self.serve("serve", "--data", folder, "--socket", socket + "2", "--policy", "dsa"))
         self.assertIn("no data service answers", self.serve("status", "--socket", socket + "2"))
         with tempfile.TemporaryDirectory() as empty:
             self.assertIn(empty, self.serve("serve", "--data", empty, "--socket", socket + "2"))

@@ -1,0 +1,53 @@
+#include "lockstep/feed/epochs.h"
+
+namespace lockstep::feed {
+
+using sampling::Lap;
+using sampling::Stream;
+using sampling::StreamPlace;
+
+const StreamPlace& Epochs::Put(const Stream& stream, const Lap& lap, uint64_t epoch) {
+  Stream begun = stream;
+  begun.Begin(lap, epoch);
+  return begins_[epoch] = begun.place();
+}
+
+// A rank that is new where others go on is about to be told its state, and needs no place of the group's.
+const StreamPlace& Epochs::First(const Stream& stream, const Lap& alone, Nanos now) {
+  const auto known = begins_.find(0);
+  if (known != begins_.end()) return known->second;
+  return Put(stream, group_ != nullptr && begins_.empty() ? group_->Begin(key_, now.value) : alone, 0);
+}
+
+bool Epochs::GoOn(const Stream& stream, uint32_t rank, bool untouched, Nanos now) {
+  const StreamPlace& place = stream.place();
+  const auto is_known = [&] {
+    const auto known = begins_.find(place.epoch);
+    return known != begins_.end() && known->second.lap == place.lap;
+  };
+  if (untouched && !goes_on_ && !is_known()) {
+    goes_on_ = true;
+    begins_.clear();
+    if (group_ != nullptr) group_->GoOn(key_, place.lap.number, now.value);
+  }
+  if (goes_on_) told_.insert(rank);
+  if (!begins_.contains(place.epoch)) Put(stream, place.lap, place.epoch);
+  return is_known();
+}
+
+const StreamPlace* Epochs::After(const StreamPlace& place, const Stream& stream, Nanos now) {
+  const auto known = begins_.find(place.epoch + 1);
+  if (known != begins_.end()) return &known->second;
+  if (group_ == nullptr) {
+    const Lap next{.number = place.lap.number + 1, .offset = place.lap.window == 0 ? place.lap.offset : 0};
+    return &Put(stream, next, place.epoch + 1);
+  }
+  if (goes_on_ && told_.size() < world_) return nullptr;
+  return &Put(stream, group_->Begin(key_, now.value), place.epoch + 1);
+}
+
+void Epochs::Leave() {
+  if (group_ != nullptr) group_->Leave(key_);
+}
+
+}  // namespace lockstep::feed

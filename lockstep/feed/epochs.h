@@ -1,0 +1,47 @@
+// Where the epochs of a job begin: in which lap of the common order, and at which place of it. Decided once for all of
+// its ranks, when the first of them comes to the last step of the epoch before, for the state after that step says
+// where the next begins. A job of a group (sampling/group.h) begins where that says; one that is alone in the next lap,
+// so that nothing but its own spec decides its stream. Guarded by the dispatcher's lock.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+
+#include "lockstep/base/units.h"
+#include "lockstep/sampling/group.h"
+#include "lockstep/sampling/stream.h"
+
+namespace lockstep::feed {
+
+class Epochs {
+ public:
+  // `group`: null for a job that is alone. Shared: it lives as long as a job of it. `key`: of the job.
+  Epochs(uint64_t key, uint32_t world, std::shared_ptr<sampling::Group> group)
+      : key_(key), world_(world), group_(std::move(group)) {}
+
+  // `stream` is one of a rank of the job, and stays as it is.
+  // Epoch 0 of a job that is new. `alone`: its lap where it is in no group.
+  const sampling::StreamPlace& First(const sampling::Stream& stream, const sampling::Lap& alone, Nanos now);
+  // A rank goes on at the stream's place. `untouched`: nobody has taken a batch of this job here, so that what it began
+  // when its first rank joined, to be told a state then, may be forgotten. False: other ranks of the job have that
+  // epoch in another lap.
+  bool GoOn(const sampling::Stream& stream, uint32_t rank, bool untouched, Nanos now);
+  // Of the epoch after that of `place`. Of a job that goes on, ranks that have not done so yet may know it: null then.
+  const sampling::StreamPlace* After(const sampling::StreamPlace& place, const sampling::Stream& stream, Nanos now);
+
+  const std::shared_ptr<sampling::Group>& group() const { return group_; }
+  void Leave();
+
+ private:
+  const sampling::StreamPlace& Put(const sampling::Stream& stream, const sampling::Lap& lap, uint64_t epoch);
+
+  uint64_t key_;
+  uint32_t world_;
+  std::shared_ptr<sampling::Group> group_;
+  std::map<uint64_t, sampling::StreamPlace> begins_;  // by epoch, as far as they are known
+  bool goes_on_ = false;
+  std::set<uint32_t> told_;  // of a job that goes on: ranks that have said where
+};
+
+}  // namespace lockstep::feed

@@ -1,0 +1,203 @@
+// Jobs that share, as the dispatcher has them: where late ones begin, and how their orders go on.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "lockstep/feed/dispatcher.h"
+#include "lockstep/feed/test_job.h"
+#include "lockstep/sampling/random.h"
+#include "lockstep/sampling/test_uniformity.h"
+
+namespace lockstep::feed {
+namespace {
+
+using sampling::Group;
+using sampling::Policy;
+
+constexpr int64_t kStep = 1000;  // ns
+
+class GroupJobs : public testing::Test {
+ protected:
+  void Start(uint64_t universe, uint64_t seed, std::optional<Policy> policy, uint64_t cache_items = 0) {
+    universe_ = universe;
+    seed_ = seed;
+    clock_.Set(0);
+    std::vector<std::unique_ptr<Maker>> makers;
+    makers.push_back(std::make_unique<CountingMaker>(works_));
+    dispatcher_ = std::make_unique<Dispatcher>(
+        Dispatcher::Settings{cache_items * works_.image_bytes, universe}, std::move(makers),
+        [](uint64_t) { return int64_t{0}; }, clock_);
+    group_ = std::make_shared<Group>(
+        sampling::GroupOptions{.items = universe, .seed = seed, .cache_items = cache_items, .policy = policy});
+  }
+  std::shared_ptr<Job> NewJob(uint64_t key, const std::string& items, uint64_t batch = 1, uint64_t world = 1) {
+    const auto set = std::make_shared<const sampling::ItemSet>(*sampling::ParseItemSet(items, {"test"}));
+    dispatcher_->Look([&](const Dispatcher&) { group_->Join(key, set); });
+    return std::make_shared<Job>(Job{.name = std::to_string(key),
+                                     .terms = items,
+                                     .cut = {set->size(), batch, world},
+                                     .recipe = {},
+                                     .seed = seed_,
+                                     .key = key,
+                                     .epochs = Epochs(key, static_cast<uint32_t>(world), group_)});
+  }
+  std::unique_ptr<TestRank> NewRank(const std::shared_ptr<Job>& job, uint32_t number = 0,
+                                    const std::string& state = "") {
+    return std::make_unique<TestRank>(*dispatcher_, job, number, 2, state, universe_, clock_.Now());
+  }
+  void Pace(uint64_t key, double item_ns) {
+    dispatcher_->Look([&](const Dispatcher&) { group_->Pace(key, item_ns); });
+  }
+
+  Works works_;
+  TestClock clock_;
+  uint64_t universe_ = 0, seed_ = 0;
+  std::shared_ptr<Group> group_;
+  std::unique_ptr<Dispatcher> dispatcher_;
+};
+
+// The leader waits eight steps for item 2; the other comes at any time, and so often while the leader stands there.
+TEST_F(GroupJobs, ALateOneIsUniformWhateverTheLeaderWaitsFor) {
+  sampling::OrderCounts counts(8);
+  for (uint64_t run = 0; run < 1500; ++run) {
+    Start(8, run, Policy::kCommon);
+    const auto leader = NewRank(NewJob(1, "0-7"));
+    Pace(1, kStep);
+    const auto joins = static_cast<int64_t>(sampling::Rng(sampling::Hash(run, 1)).Below(15));
+    for (int64_t now = 0, ready = 0; now < joins; ++now) {
+      clock_.Set(now * kStep);
+      if (now >= ready) ready = now + (leader->Next().ids.at(0) == 2 ? 8 : 1);
+    }
+    clock_.Set(joins * kStep);
+    const auto late = NewRank(NewJob(2, "0-7"));
+    std::vector<uint32_t> order;
+    for (const SeenBatch& batch : late->Epoch()) order.push_back(static_cast<uint32_t>(batch.ids.at(0)));
+    counts.AddPlaces(order);
+  }
+  EXPECT_GT(counts.PlaceChance(), 0.001);
+}
+
+TEST_F(GroupJobs, ALateOneBeginsWhereTheClockSays) {
+  Start(600, 5, Policy::kCommon);
+  const auto leader = NewRank(NewJob(1, "0-599", 10));
+  Pace(1, kStep);
+  std::vector<uint64_t> ids;
+  for (int step = 0; step < 30; ++step) {
+    const SeenBatch batch = leader->Next();
+    ids.insert(ids.end(), batch.ids.begin(), batch.ids.end());
+  }
+  clock_.Set(200 * kStep);  // it is faster than was thought
+  const auto late = NewRank(NewJob(2, "0-599", 10));
+  const SeenBatch first = late->Next();
+  EXPECT_EQ(first.ids, std::vector<uint64_t>(ids.begin() + 200, ids.begin() + 210));
+}
+
+// Whatever the policy, whoever comes and goes, each item once an epoch, and from a state on just what would have come.
+TEST_F(GroupJobs, ExactlyOnceAndExactlyOn) {
+  for (const Policy policy : {Policy::kCommon, Policy::kPaced}) {
+    Start(600, 9, policy, 20);
+    const auto large = NewRank(NewJob(1, "0-599", 10));
+    Pace(1, kStep);
+    std::vector<SeenBatch> whole;
+    {
+      const auto small = NewRank(NewJob(2, "100-249", 10));
+      for (int epoch = 0; epoch < 4; ++epoch) {
+        for (int step = 0; step < 15; ++step) {
+          clock_.Set(clock_.Now().value + 10 * kStep);
+          large->Next();
+          whole.push_back(small->Next());
+        }
+        std::vector<uint64_t> ids, expected(150);
+        for (size_t i = whole.size() - 15; i < whole.size(); ++i)
+          ids.insert(ids.end(), whole[i].ids.begin(), whole[i].ids.end());
+        std::sort(ids.begin(), ids.end());
+        std::iota(expected.begin(), expected.end(), uint64_t{100});
+        EXPECT_EQ(ids, expected) << sampling::NameOf(policy) << " epoch " << epoch;
+      }
+    }
+    const bool paced = group_->choice().policy == Policy::kPaced;
+    for (const size_t stop : {3U, 17U, 40U}) {
+      Start(600, 9, policy, 20);  // another life of the service; the large job is not there
+      const auto again = NewRank(NewJob(2, "100-249", 10), 0, whole[stop].state);
+      const size_t same_epoch = stop / 15 * 15 + 15;
+      for (size_t step = stop + 1; step < same_epoch; ++step)
+        EXPECT_EQ(again->Next().ids, whole[step].ids) << stop << " " << step;
+    }
+    EXPECT_EQ(paced, policy == Policy::kPaced);
+  }
+}
+
+// The small job's epochs are windows of the laps of the large one: what both read of those comes to both at about the
+// same time, and is prepared once.
+TEST_F(GroupJobs, PacedOnesSaveWhatCommonOrdersPrepareTwice) {
+  uint64_t preparations[2];
+  for (const Policy policy : {Policy::kCommon, Policy::kPaced}) {
+    Start(6000, 9, policy, 60);
+    works_.decoded = works_.prepared = 0;
+    const auto large_job = NewJob(1, "0-5999", 10), small_job = NewJob(2, "0-1499", 10);
+    Pace(1, kStep);
+    Pace(2, kStep);
+    const auto large = NewRank(large_job), small = NewRank(small_job);
+    for (int step = 0; step < 600; ++step) {
+      clock_.Set(clock_.Now().value + 10 * kStep);
+      large->Next();
+      small->Next();
+    }
+    preparations[policy == Policy::kPaced ? 1 : 0] = works_.preparations();
+  }
+  // Of 6000 and four times 1500; a window of 1500 places has 375 that are in both sets.
+  EXPECT_LT(preparations[1], preparations[0] * 95 / 100) << preparations[0];
+}
+
+// Rank 1 comes back first, at the end of an epoch; where the next one begins only rank 0 knows.
+TEST_F(GroupJobs, ARankThatGoesOnWaitsForTheOneThatKnowsMore) {
+  Start(600, 5, Policy::kCommon);
+  std::vector<SeenBatch> seen[2];
+  {
+    const auto job = NewJob(1, "0-599", 30, 2);
+    std::unique_ptr<TestRank> ranks[] = {NewRank(job, 0), NewRank(job, 1)};
+    for (auto& rank : ranks) {
+      for (int step = 0; step < 12; ++step) seen[rank->rank().number].push_back(rank->Next());
+    }
+  }
+  EXPECT_EQ(seen[0][10].epoch, 1U);
+  Start(600, 5, Policy::kCommon);
+  const auto other = NewRank(NewJob(7, "0-599", 30));  // so that a lap of this life is another one's already
+  const auto job = NewJob(1, "0-599", 30, 2);
+  const auto late = NewRank(job, 1, seen[1][7].state);
+  EXPECT_EQ(late->Next().ids, seen[1][8].ids);
+  EXPECT_EQ(late->rank().ticket, 1U);  // its next batch is the last of the epoch
+  const auto ahead = NewRank(job, 0, seen[0][10].state);
+  EXPECT_EQ(ahead->Next().ids, seen[0][11].ids);
+  for (size_t step : {9U, 10U, 11U}) EXPECT_EQ(late->Next().ids, seen[1][step].ids) << step;
+}
+
+// As a loader that is made first and told its state then: what it began before says nothing.
+TEST_F(GroupJobs, RanksMayJoinBeforeTheyAreToldTheirState) {
+  Start(600, 5, Policy::kCommon);
+  std::vector<SeenBatch> seen[2];
+  {
+    const auto job = NewJob(1, "0-599", 30, 2);
+    std::unique_ptr<TestRank> ranks[] = {NewRank(job, 0), NewRank(job, 1)};
+    for (auto& rank : ranks) {
+      for (int step = 0; step < 5; ++step) seen[rank->rank().number].push_back(rank->Next());
+    }
+  }
+  Start(600, 5, Policy::kCommon);
+  const auto other = NewRank(NewJob(7, "0-599", 30));
+  Pace(7, kStep);
+  clock_.Set(100 * kStep);
+  const auto job = NewJob(1, "0-599", 30, 2);
+  std::unique_ptr<TestRank> ranks[] = {NewRank(job, 0), NewRank(job, 1)};
+  for (const uint32_t number : {0U, 1U}) {
+    ranks[number] = nullptr;
+    ranks[number] = NewRank(job, number, seen[number][2].state);
+  }
+  for (const uint32_t number : {0U, 1U}) {
+    for (const size_t step : {3U, 4U}) EXPECT_EQ(ranks[number]->Next().ids, seen[number][step].ids);
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::feed
