@@ -96,8 +96,10 @@ class Kept final : public Client {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const std::string& endpoint) {
-  auto client = std::make_unique<Kept>(endpoint);
-  if (!client->valid())
+  // Of another scheme, the library throws.
+  const bool is_http = endpoint.starts_with("http://") || endpoint.starts_with("https://");
+  auto client = is_http ? std::make_unique<Kept>(endpoint) : nullptr;
+  if (client == nullptr || !client->valid())
     return InvalidArgument("{} is no endpoint: expected http://HOST[:PORT] or https://...", endpoint);
   return client;
 }

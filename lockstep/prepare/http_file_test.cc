@@ -5,12 +5,15 @@
 #include <chrono>
 #include <optional>
 
+#include "lockstep/http/test_server.h"
 #include "lockstep/prepare/data_file.h"
-#include "lockstep/prepare/test_server.h"
 
 namespace lockstep::prepare {
 namespace {
 
+using http::AnswerText;
+using http::GoodAnswer;
+using http::TestServer;
 using testing::HasSubstr;
 
 std::string Content() {
@@ -155,8 +158,10 @@ TEST(HttpFile, AServerThatComesBackIsWaitedFor) {
   ASSERT_TRUE(file.ok());
   const uint16_t port = server->port();
   server.reset();
+  server.emplace([](const std::string&) { return TestServer::Answer("", true); }, port);  // it dies at each request
   std::string found;
   std::thread reader([&] { found = ReadAt(*file, 7, 9); });
+  while (server->requests() == 0) std::this_thread::yield();
   server.emplace(handler, port);
   reader.join();
   EXPECT_EQ(found, content.substr(7, 9));

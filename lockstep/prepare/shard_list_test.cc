@@ -2,13 +2,16 @@
 
 #include <gmock/gmock.h>
 
+#include "lockstep/http/test_server.h"
 #include "lockstep/prepare/source.h"
-#include "lockstep/prepare/test_server.h"
 #include "lockstep/prepare/test_tar.h"
 
 namespace lockstep::prepare {
 namespace {
 
+using http::AnswerText;
+using http::GoodAnswer;
+using http::TestServer;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using Names = std::vector<std::string>;

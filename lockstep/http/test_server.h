@@ -16,7 +16,7 @@
 #include "lockstep/base/check.h"
 #include "lockstep/base/file.h"
 
-namespace lockstep::prepare {
+namespace lockstep::http {
 
 // The value of a header of a request, or "".
 inline std::string HeaderOf(const std::string& request, const std::string& name) {
@@ -125,4 +125,4 @@ class TestServer {
   std::thread acceptor_;
 };
 
-}  // namespace lockstep::prepare
+}  // namespace lockstep::http
