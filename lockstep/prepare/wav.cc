@@ -40,24 +40,27 @@ absl::StatusOr<SoundHead> ParseFormat(Bytes format) {
   return head;
 }
 
-// Four bytes or less, little-endian, as a sample.
-float WholeSample(const uint8_t* at, uint32_t bits) {
-  if (bits == 8) return (static_cast<float>(*at) - 128) / 128;
+// A whole number of so many bytes, little-endian. Eight bits are unsigned.
+template <size_t kBytes>
+float WholeSample(const uint8_t* at) {
+  if constexpr (kBytes == 1) return (static_cast<float>(*at) - 128) / 128;
   uint32_t value = 0;  // in the upper bits
-  std::memcpy(reinterpret_cast<uint8_t*>(&value) + (4 - bits / 8), at, bits / 8);
+  std::memcpy(reinterpret_cast<uint8_t*>(&value) + (4 - kBytes), at, kBytes);
   return static_cast<float>(static_cast<int32_t>(value)) * 0x1p-31F;
 }
 
-float SampleAt(const uint8_t* at, const SoundHead& head) {
-  if (!head.floats) return WholeSample(at, head.bits);
-  double wide = 0;
-  float narrow = 0;
-  if (head.bits == 32) {
-    std::memcpy(&narrow, at, sizeof narrow);
-    return narrow;
-  }
-  std::memcpy(&wide, at, sizeof wide);
-  return static_cast<float>(wide);
+template <typename Number>
+float FloatSample(const uint8_t* at) {
+  Number number;
+  std::memcpy(&number, at, sizeof number);
+  return static_cast<float>(number);
+}
+
+// From frame after frame to channel after channel.
+template <size_t kBytes, float (*kSample)(const uint8_t*)>
+void Spread(const uint8_t* from, size_t channels, uint64_t count, float* out) {
+  for (size_t channel = 0; channel < channels; ++channel)
+    for (uint64_t frame = 0; frame < count; ++frame) *out++ = kSample(from + (frame * channels + channel) * kBytes);
 }
 
 }  // namespace
@@ -90,10 +93,12 @@ absl::StatusOr<SoundHead> ReadWavHead(Bytes file) {
 void DecodeWav(Bytes file, const SoundHead& head, uint64_t begin, uint64_t count, std::span<float> out) {
   const size_t width = head.bits / 8, block = width * head.channels;
   LS_CHECK(head.offset + (begin + count) * block <= file.size(), "{} {} {}", head.offset, begin, count);
-  const uint8_t* from = file.data() + head.offset + begin * block;
-  for (size_t frame = 0; frame < count; ++frame)
-    for (size_t channel = 0; channel < head.channels; ++channel)
-      out[channel * count + frame] = SampleAt(from + frame * block + channel * width, head);
+  const auto spread = head.floats  ? (width == 4 ? Spread<4, FloatSample<float>> : Spread<8, FloatSample<double>>)
+                      : width == 1 ? Spread<1, WholeSample<1>>
+                      : width == 2 ? Spread<2, WholeSample<2>>
+                      : width == 3 ? Spread<3, WholeSample<3>>
+                                   : Spread<4, WholeSample<4>>;
+  spread(file.data() + head.offset + begin * block, head.channels, count, out.data());
 }
 
 }  // namespace lockstep::prepare
