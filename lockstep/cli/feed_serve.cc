@@ -12,6 +12,7 @@
 #include "lockstep/cli/feed.h"
 #include "lockstep/feed/service.h"
 #include "lockstep/node/run_dir.h"
+#include "lockstep/prepare/data_file.h"
 
 namespace lockstep::cli {
 namespace {
@@ -47,11 +48,19 @@ void BoundTheHeap() {
   mallopt(M_ARENA_MAX, 1);  // each would keep as much
 }
 
-absl::Status Serve(feed::ServiceOptions options) {
+// The last part of a path; of a URL, or of several files, what stands before its first dot or brace.
+std::string NameOf(const std::string& path) {
   std::error_code error;
-  if (!std::filesystem::exists(options.data.path, error))
-    return NotFound("--data {}: no such file or directory", options.data.path);
-  if (options.name.empty()) options.name = std::filesystem::canonical(options.data.path, error).filename().string();
+  const std::filesystem::path real = std::filesystem::canonical(path, error);
+  if (!error) return real.filename().string();
+  std::string whole(prepare::WithoutQuery(path));
+  while (whole.ends_with('/')) whole.pop_back();
+  const std::string last = prepare::NameOf(whole);
+  return last.substr(0, std::max<size_t>(std::min(last.find_first_of(".{"), last.size()), 1));
+}
+
+absl::Status Serve(feed::ServiceOptions options) {
+  if (options.name.empty()) options.name = NameOf(options.data.path);
   if (options.socket.empty()) options.socket = DefaultSocket();
   LS_RETURN_IF_ERROR(MakePlaceFor(options.socket));
   BoundTheHeap();
@@ -74,8 +83,12 @@ void AddFeedServe(CLI::App& feed, int& exit_code) {
   auto policy = std::make_shared<std::string>("auto");
   options->threads = std::max(1U, std::thread::hardware_concurrency());
   CLI::App* command = feed.add_subcommand("serve", "Prepare a data set for all jobs of this machine, until stopped");
-  command->add_option("--data", options->data.path, "Directory of images, tar shards, or another data set")->required();
-  command->add_option("--name", options->name, "What loaders call it; default: the directory's name");
+  command
+      ->add_option("--data", options->data.path,
+                   "Directory of images or sounds, tar shards, or another data set; a path or an http(s):// URL, "
+                   "with braces such as train-{000..146}.tar, or a list: shards.txt, index.json")
+      ->required();
+  command->add_option("--name", options->name, "What loaders call it; default: the name of the directory or file");
   command->add_option("--cache", options->cache_bytes, "Memory for items, wanted ones and those in work, such as 8G")
       ->transform(CLI::AsSizeValue(false))
       ->default_str("1G");
@@ -91,6 +104,17 @@ void AddFeedServe(CLI::App& feed, int& exit_code) {
       ->capture_default_str();
   command->add_option("--policy", *policy,
                       "How jobs of one seed share: auto (the default: by predicted loads), common, paced, independent");
+  command->add_option("--pack", options->data.pack, "Likewise: whole documents in rows of --tokens; best-fit or chunk")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, prepare::PackRule>{
+          {"best-fit", prepare::PackRule::kBestFit}, {"chunk", prepare::PackRule::kChunk}}));
+  command->add_option("--end-token", options->data.end_token, "Of packed tokens: the last token of each document");
+  command->add_option("--documents", options->data.documents,
+                      "Likewise: a .npy of whole numbers of 8 bytes, where each document begins, or ends");
+  command
+      ->add_option("--patience", options->data.patience.value,
+                   "Seconds that a server which doesn't answer is waited for")
+      ->check(CLI::Range(0.0, 86'400.0))
+      ->capture_default_str();
   AddSocket(*command, options->socket);
   command->footer("Example: lockstep feed serve --data /data/imagenet/train --name imagenet --cache 16G");
   command->callback([options, policy, &exit_code] {

@@ -4,7 +4,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/feed.h"
-#include "lockstep/prepare/file_part.h"
+#include "lockstep/prepare/data_file.h"
 #include "lockstep/prepare/preparer.h"
 
 namespace lockstep::cli {

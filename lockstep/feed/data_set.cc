@@ -34,6 +34,27 @@ class ImageMaker final : public Maker {
   prepare::Preparer preparer_;
 };
 
+// Likewise, of sounds.
+class SoundMaker final : public Maker {
+ public:
+  explicit SoundMaker(const prepare::Source& source) : source_(source) {}
+  absl::Status Read(uint64_t item, prepare::Buffer& file) override { return source_.Read(item, file); }
+  absl::StatusOr<uint64_t> DecodedBytes(prepare::Bytes file) override { return clipper_.KeptBytes(file); }
+  absl::Status Decode(prepare::Bytes file, prepare::Image& image) override { return clipper_.Keep(file, image.buffer); }
+  absl::Status Cut(const prepare::Image& image, const prepare::Recipe& recipe, const prepare::AugmentKey& key,
+                   std::span<uint8_t> out) override {
+    return clipper_.Cut(image.buffer.bytes(), *recipe.clip, key, out);
+  }
+  absl::Status Prepare(prepare::Bytes file, const prepare::Recipe& recipe, const prepare::AugmentKey& key,
+                       std::span<uint8_t> out) override {
+    return clipper_.Prepare(file, *recipe.clip, key, out);
+  }
+
+ private:
+  const prepare::Source& source_;
+  prepare::Clipper clipper_;
+};
+
 // Arrays and tokens are what they are; nothing is decoded.
 class PlainMaker final : public Maker {
  public:
@@ -75,19 +96,33 @@ DataSet::DataSet(std::string name, std::string path, std::unique_ptr<prepare::So
 }
 
 std::unique_ptr<Maker> DataSet::NewMaker() const {
-  if (images()) return std::make_unique<ImageMaker>(*source_);
+  if (kind() == prepare::ItemKind::kImage) return std::make_unique<ImageMaker>(*source_);
+  if (kind() == prepare::ItemKind::kSound) return std::make_unique<SoundMaker>(*source_);
   return std::make_unique<PlainMaker>(*source_);
 }
 
 uint64_t DataSet::ItemBytes(const prepare::Recipe& recipe) const {
-  return images() ? recipe.bytes() : source_->format().bytes;
+  return is_cut() ? recipe.bytes() : source_->format().bytes;
 }
 
 std::vector<int64_t> DataSet::ItemShape(const prepare::Recipe& recipe) const {
-  return images() ? std::vector<int64_t>{recipe.size.height, recipe.size.width, 3} : source_->format().shape;
+  if (!is_cut()) return source_->format().shape;
+  if (recipe.clip) return {recipe.clip->channels, recipe.clip->frames};
+  return {recipe.size.height, recipe.size.width, 3};
 }
 
-std::string DataSet::ItemType() const { return images() ? "|u1" : source_->format().dtype; }
+std::string DataSet::ItemType(const prepare::Recipe& recipe) const {
+  if (!is_cut()) return source_->format().dtype;
+  if (recipe.clip) return recipe.clip->int16 ? "<i2" : "<f4";
+  return "|u1";
+}
+
+absl::Status DataSet::CheckRecipe(const prepare::Recipe& recipe) const {
+  const bool sounds = kind() == prepare::ItemKind::kSound;
+  if (!is_cut() || sounds == recipe.clip.has_value()) return absl::OkStatus();
+  return InvalidArgument("transform: {} holds {}: expected {}", name_, sounds ? "sounds" : "images",
+                         sounds ? "a RandomClip or a CenterClip" : "a RandomResizedCrop or a CenterCrop");
+}
 
 absl::StatusOr<std::vector<bool>> DataSet::WantedClasses(const std::vector<std::string>& labels) const {
   const std::vector<std::string>& classes = source_->classes();

@@ -21,18 +21,21 @@ class DataSet {
   const std::string& path() const { return path_; }
   const prepare::Source& source() const { return *source_; }
   uint64_t items() const { return labels_.size(); }
+  void Stop() const { source_->Stop(); }  // reads of remote files fail from now on
   int64_t label(uint64_t item) const { return labels_[item]; }
   std::unique_ptr<Maker> NewMaker() const;
-  // What a job gets of each item: images by its recipe, all else as it is.
+  // What a job gets of each item: images and sounds by its recipe, all else as it is.
+  absl::Status CheckRecipe(const prepare::Recipe& recipe) const;
   uint64_t ItemBytes(const prepare::Recipe& recipe) const;
   std::vector<int64_t> ItemShape(const prepare::Recipe& recipe) const;
-  std::string ItemType() const;  // as NumPy writes it
+  std::string ItemType(const prepare::Recipe& recipe) const;  // as NumPy writes it
   absl::StatusOr<sampling::ItemSet> SetOf(const Subset& where) const;
 
  private:
   DataSet(std::string name, std::string path, std::unique_ptr<prepare::Source> source);
   absl::StatusOr<std::vector<bool>> WantedClasses(const std::vector<std::string>& labels) const;
-  bool images() const { return source_->format().kind == prepare::ItemKind::kImage; }
+  prepare::ItemKind kind() const { return source_->format().kind; }
+  bool is_cut() const { return kind() == prepare::ItemKind::kImage || kind() == prepare::ItemKind::kSound; }
 
   std::string name_, path_;
   std::unique_ptr<prepare::Source> source_;

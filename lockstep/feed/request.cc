@@ -27,14 +27,35 @@ absl::Status TakePair(incident::Fields& fields, const char* name, double& low, d
   return absl::OkStatus();
 }
 
+absl::StatusOr<prepare::Recipe> ParseClip(incident::Fields& fields, bool random) {
+  prepare::Clip clip;
+  const int64_t rate = fields.Int("rate"), frames = fields.Int("frames"), channels = fields.Int("channels");
+  const std::string type = fields.Text("dtype");
+  LS_RETURN_IF_ERROR(fields.status());
+  for (const auto& [name, value] : {std::pair{"rate", rate}, {"frames", frames}, {"channels", channels}})
+    LS_RETURN_IF_ERROR(Check(value >= 1 && value <= INT32_MAX, name, value, "at least 1"));
+  if (type != "float32" && type != "int16")
+    return InvalidArgument("transform: clips of type \"{}\": expected float32 or int16", type);
+  clip = {.rate = static_cast<uint32_t>(rate),
+          .frames = static_cast<uint32_t>(frames),
+          .channels = static_cast<uint32_t>(channels),
+          .random = random,
+          .int16 = type == "int16"};
+  prepare::Recipe recipe{.clip = clip};
+  LS_RETURN_IF_ERROR(prepare::Validate(recipe));
+  return recipe;
+}
+
 absl::StatusOr<prepare::Recipe> ParseRecipe(const Json& json) {
   incident::Fields fields(json, "transform");
   prepare::Recipe recipe;
   const std::string crop = fields.Text("crop");
+  if (crop == "random_clip" || crop == "center_clip") return ParseClip(fields, crop == "random_clip");
   recipe.flip = fields.Number("flip");
   LS_RETURN_IF_ERROR(fields.status());
   if (crop != "random_resized" && crop != "center")
-    return InvalidArgument("transform: there is no crop \"{}\"; expected random_resized or center", crop);
+    return InvalidArgument(
+        "transform: there is no crop \"{}\"; expected random_resized, center, random_clip or center_clip", crop);
   recipe.crop = crop == "center" ? prepare::CropRule::kCenter : prepare::CropRule::kRandomResized;
   double height = 0, width = 0;
   LS_RETURN_IF_ERROR(TakePair(fields, "size", height, width));
@@ -114,10 +135,12 @@ absl::StatusOr<JoinRequest> ParseJoin(const Json& packet) {
 
 std::string TermsOf(const JoinRequest& request) {
   const prepare::Recipe& recipe = request.recipe;
-  return fmt::format("world {}, batch {}, seed {}, drop_last {}, transform {}x{} {} {} {} {} {} {} {}", request.world,
-                     request.batch, request.seed, request.drop_last, recipe.size.width, recipe.size.height,
-                     static_cast<int>(recipe.crop), recipe.scale_low, recipe.scale_high, recipe.ratio_low,
-                     recipe.ratio_high, recipe.flip, recipe.shorter);
+  const prepare::Clip clip = recipe.clip.value_or(prepare::Clip{});
+  return fmt::format(
+      "world {}, batch {}, seed {}, drop_last {}, transform {}x{} {} {} {} {} {} {} {}, clip {} {} {} {} {}",
+      request.world, request.batch, request.seed, request.drop_last, recipe.size.width, recipe.size.height,
+      static_cast<int>(recipe.crop), recipe.scale_low, recipe.scale_high, recipe.ratio_low, recipe.ratio_high,
+      recipe.flip, recipe.shorter, clip.rate, clip.frames, clip.channels, clip.random, clip.int16);
 }
 
 }  // namespace lockstep::feed

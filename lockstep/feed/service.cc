@@ -141,6 +141,7 @@ Service::Service(const ServiceOptions& options, DataSet data, Fd listener, Polle
 }
 
 Service::~Service() {
+  data_.Stop();  // threads that wait for a server are to end
   while (!connections_.empty()) Drop(connections_.begin()->first);
   poller_.Forget(listener_.get());
   unlink(options_.socket.c_str());
@@ -244,7 +245,7 @@ absl::Status Service::Enter(Connection& connection, const JoinRequest& request, 
                     {"epoch", joining.stream.place().epoch},
                     {"items", joining.job->items()},
                     {"shape", data_.ItemShape(request.recipe)},
-                    {"dtype", data_.ItemType()}};
+                    {"dtype", data_.ItemType(request.recipe)}};
   const Fd memory = ring.TakeFd();
   const int fd = memory.get();
   LS_RETURN_IF_ERROR(SendPacket(connection.socket.get(), answer.dump(), std::span(&fd, 1)));
@@ -289,6 +290,7 @@ std::shared_ptr<Job> Service::Running(const std::string& name) const {
 }
 
 absl::StatusOr<Service::Joining> Service::Prepare(const JoinRequest& request) {
+  LS_RETURN_IF_ERROR(data_.CheckRecipe(request.recipe));
   LS_ASSIGN_OR_RETURN(sampling::ItemSet set, data_.SetOf(request.where));
   const EpochCut cut{set.size(), request.batch, request.world, request.drop_last};
   const std::string terms = fmt::format("{}, items {:016x}", TermsOf(request), HashOf(set.ToString()));

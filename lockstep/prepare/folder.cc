@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "lockstep/prepare/file_part.h"
+#include "lockstep/prepare/data_file.h"
 
 namespace lockstep::prepare {
 namespace {
@@ -15,6 +15,7 @@ struct Found {
   std::string folder;  // below the root: "" or "cat/" or "cat/more/"
   std::string name;
   int64_t label;
+  ItemKind kind;
 };
 
 class Folder final : public Source {
@@ -48,8 +49,8 @@ bool IsBelow(const fs::directory_entry& entry) {
 }
 
 void Folder::Take(std::string folder, std::string name, int64_t label) {
-  if (IsImageName(name)) {
-    files_.push_back({std::move(folder), std::move(name), label});
+  if (const std::optional<ItemKind> kind = KindOfName(name)) {
+    files_.push_back({std::move(folder), std::move(name), label, *kind});
   } else {
     ++others_;
   }
@@ -90,7 +91,16 @@ absl::Status Folder::Scan() {
   }
   for (size_t i = 0; i < classes_.size(); ++i) LS_RETURN_IF_ERROR(ScanClass(classes_[i], static_cast<int64_t>(i)));
   if (files_.empty())
-    return InvalidArgument("{}: no image in it: expected .jpg, .jpeg, .png or .webp files, or folders of them", root_);
+    return InvalidArgument(
+        "{}: no image in it: expected .jpg, .jpeg, .png or .webp files (or, of sound, .flac or .wav), or folders of "
+        "them",
+        root_);
+  const auto is_image = [](const Found& file) { return file.kind == ItemKind::kImage; };
+  if (std::any_of(files_.begin(), files_.end(), is_image)) {
+    others_ += std::erase_if(files_, [&](const Found& file) { return !is_image(file); });
+  } else {
+    format_.kind = ItemKind::kSound;
+  }
   std::sort(files_.begin(), files_.end(), [](const Found& a, const Found& b) {
     return std::tie(a.label, a.folder, a.name) < std::tie(b.label, b.folder, b.name);
   });
@@ -100,11 +110,14 @@ absl::Status Folder::Scan() {
 
 }  // namespace
 
-bool IsImageName(const std::string& name) {
+std::optional<ItemKind> KindOfName(const std::string& name) {
   std::string extension = fs::path(name).extension().string();
   std::transform(extension.begin(), extension.end(), extension.begin(),
                  [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png" || extension == ".webp";
+  for (const char* image : {".jpg", ".jpeg", ".png", ".webp"})
+    if (extension == image) return ItemKind::kImage;
+  if (extension == ".flac" || extension == ".wav") return ItemKind::kSound;
+  return std::nullopt;
 }
 
 absl::StatusOr<std::unique_ptr<Source>> OpenFolder(const std::string& path) {

@@ -1,13 +1,15 @@
-// A directory of images, one folder per class, as torchvision's ImageFolder orders them: classes by name, then files by
-// folder and name. Without folders: the images that lie in it, of no class.
+// A directory of images, or else of sounds, one folder per class, as torchvision's ImageFolder orders them: classes by
+// name, then files by folder and name. Without folders: those that lie in it, of no class.
 #pragma once
+
+#include <optional>
 
 #include "lockstep/prepare/source.h"
 
 namespace lockstep::prepare {
 
 absl::StatusOr<std::unique_ptr<Source>> OpenFolder(const std::string& path);
-// .jpg, .jpeg, .png or .webp, in any case.
-bool IsImageName(const std::string& name);
+// By its extension, in any case: .jpg, .jpeg, .png or .webp; .flac or .wav. Nothing: neither.
+std::optional<ItemKind> KindOfName(const std::string& name);
 
 }  // namespace lockstep::prepare

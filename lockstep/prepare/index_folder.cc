@@ -37,6 +37,8 @@ Bytes WithTileIndex(Bytes file, Buffer& converted, IndexCounts& counts) {
 absl::StatusOr<IndexCounts> IndexFolder(const std::string& from, const std::string& to) {
   LS_RETURN_IF_ERROR(CheckApart(from, to));
   LS_ASSIGN_OR_RETURN(const std::unique_ptr<Source> source, OpenFolder(from));
+  if (source->format().kind != ItemKind::kImage)
+    return InvalidArgument("{}: no image in it, only sounds: expected JPEGs", from);
   IndexCounts counts;
   counts.images = source->size();
   for (const auto& [name, count] : source->counters()) counts.not_taken += count;

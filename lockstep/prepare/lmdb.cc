@@ -3,10 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <filesystem>
 #include <limits>
-
-#include "lockstep/prepare/file_part.h"
 
 namespace lockstep::prepare {
 namespace {
@@ -32,7 +29,7 @@ struct Meta {
 
 class Tree {
  public:
-  explicit Tree(const PartReader& file) : file_(file) {}
+  explicit Tree(const DataFile& file) : file_(file) {}
 
   absl::StatusOr<std::vector<LmdbEntry>> List() {
     LS_RETURN_IF_ERROR(ReadMeta());
@@ -50,7 +47,7 @@ class Tree {
     return DataLoss("{}: {} in page {}", file_.path(), what, page);
   }
 
-  const PartReader& file_;
+  const DataFile& file_;
   Meta meta_;
   uint64_t visited_ = 0;
   std::vector<LmdbEntry> entries_;
@@ -129,31 +126,26 @@ absl::Status Tree::TakeLeaf(Bytes node, uint64_t offset) {
 
 class Lmdb final : public Source {
  public:
-  Lmdb(std::string path, std::vector<LmdbEntry> entries) : path_(std::move(path)), entries_(std::move(entries)) {}
+  Lmdb(DataFile file, std::vector<LmdbEntry> entries) : file_(std::move(file)), entries_(std::move(entries)) {}
   uint64_t size() const override { return entries_.size(); }
   Item item(uint64_t index) const override { return {entries_[index].key, -1}; }
   absl::Status Read(uint64_t index, Buffer& bytes) const override {
-    return ReadPart(path_, entries_[index].offset, entries_[index].bytes, bytes);
+    return file_.Read(entries_[index].offset, entries_[index].bytes, bytes);
   }
 
  private:
-  std::string path_;
+  DataFile file_;
   std::vector<LmdbEntry> entries_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::vector<LmdbEntry>> ListLmdb(const std::string& path) {
-  LS_ASSIGN_OR_RETURN(const PartReader file, PartReader::Open(path));
-  return Tree(file).List();
-}
+absl::StatusOr<std::vector<LmdbEntry>> ListLmdb(const DataFile& file) { return Tree(file).List(); }
 
-absl::StatusOr<std::unique_ptr<Source>> OpenLmdb(const std::string& path) {
-  std::error_code error;
-  const std::string file = std::filesystem::is_directory(path, error) ? path + "/data.mdb" : path;
+absl::StatusOr<std::unique_ptr<Source>> OpenLmdb(DataFile file) {
   LS_ASSIGN_OR_RETURN(std::vector<LmdbEntry> entries, ListLmdb(file));
-  if (entries.empty()) return InvalidArgument("{}: it has no items", file);
-  return std::unique_ptr<Source>(std::make_unique<Lmdb>(file, std::move(entries)));
+  if (entries.empty()) return InvalidArgument("{}: it has no items", file.path());
+  return std::unique_ptr<Source>(std::make_unique<Lmdb>(std::move(file), std::move(entries)));
 }
 
 }  // namespace lockstep::prepare

@@ -4,6 +4,7 @@
 // values.
 #pragma once
 
+#include "lockstep/prepare/data_file.h"
 #include "lockstep/prepare/source.h"
 
 namespace lockstep::prepare {
@@ -13,9 +14,8 @@ struct LmdbEntry {
   uint64_t offset = 0, bytes = 0;  // of the value, in the file
 };
 // Of the main database. Named databases and several values of one key are refused.
-absl::StatusOr<std::vector<LmdbEntry>> ListLmdb(const std::string& path);
+absl::StatusOr<std::vector<LmdbEntry>> ListLmdb(const DataFile& file);
 
-// The file, or a directory with data.mdb in it.
-absl::StatusOr<std::unique_ptr<Source>> OpenLmdb(const std::string& path);
+absl::StatusOr<std::unique_ptr<Source>> OpenLmdb(DataFile file);
 
 }  // namespace lockstep::prepare

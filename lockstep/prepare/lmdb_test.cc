@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "lockstep/prepare/file_part.h"
+#include "lockstep/prepare/data_file.h"
 
 namespace lockstep::prepare {
 namespace {
@@ -66,16 +66,22 @@ TEST_F(Lmdb, IsReadAsLiblmdbWroteIt) {
   }
 }
 
+absl::StatusOr<std::vector<LmdbEntry>> Listed(const std::string& path) {
+  Files files;
+  LS_ASSIGN_OR_RETURN(const DataFile file, files.Open(path));
+  return ListLmdb(file);
+}
+
 TEST_F(Lmdb, TheLastCommitCounts) {
   for (size_t count : {10, 11, 12}) Write(count);
-  const auto entries = ListLmdb(file_);
+  const auto entries = Listed(file_);
   ASSERT_TRUE(entries.ok()) << entries.status();
   EXPECT_EQ(entries->size(), 12U);
 }
 
 TEST_F(Lmdb, WhatIsNotKeysWithOneValueIsRefused) {
   Write(3, 0, "named");
-  EXPECT_THAT(std::string(ListLmdb(file_).status().message()), HasSubstr("named databases"));
+  EXPECT_THAT(std::string(Listed(file_).status().message()), HasSubstr("named databases"));
 }
 
 TEST_F(Lmdb, WhatIsCutShortIsAnErrorOnly) {
@@ -87,13 +93,13 @@ TEST_F(Lmdb, WhatIsCutShortIsAnErrorOnly) {
   int lost = 0;
   for (uint64_t size = whole; size > 0; size -= std::min<uint64_t>(size, 40'000)) {
     fs::resize_file(file_, size);
-    const auto entries = ListLmdb(file_);
+    const auto entries = Listed(file_);
     EXPECT_EQ(entries.ok(), size == whole) << size;
     for (uint64_t i = 0; i < (*source)->size(); i += 50) lost += (*source)->Read(i, bytes).ok() ? 0 : 1;
   }
   EXPECT_GT(lost, 50);  // ten items are read at each size
   std::ofstream(file_) << "nonsense";
-  EXPECT_FALSE(ListLmdb(file_).ok());
+  EXPECT_FALSE(Listed(file_).ok());
 }
 
 }  // namespace

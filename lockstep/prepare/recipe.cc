@@ -43,6 +43,7 @@ Placement PlaceCenter(const Recipe& recipe, const Size& size) {
 }  // namespace
 
 absl::Status Validate(const Recipe& recipe) {
+  if (recipe.clip) return Validate(*recipe.clip);
   const auto side = [](int pixels) { return pixels >= 1 && pixels <= kMaxSide; };
   if (!side(recipe.size.width) || !side(recipe.size.height) || !side(recipe.shorter))
     return InvalidArgument("a result of {} x {} pixels (shorter side {}): expected 1 to {} each", recipe.size.width,

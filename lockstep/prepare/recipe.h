@@ -1,10 +1,14 @@
-// Which part of an image becomes the tensor, and how: a pure function of its size and a key.
+// What a job wants of each item. Of an image: which part becomes the tensor, and how: a pure function of its size and a
+// key.
 //
 //   const Placement placement = Place(recipe, {500, 375}, key);
 //   // decode placement.source, scale that to placement.scaled, keep placement.kept of it, mirror it if placement.flip
 #pragma once
 
+#include <optional>
+
 #include "lockstep/base/status.h"
+#include "lockstep/prepare/clip.h"
 #include "lockstep/prepare/draws.h"
 #include "lockstep/prepare/scaling.h"
 
@@ -22,7 +26,8 @@ struct Recipe {
   double ratio_low = 3.0 / 4, ratio_high = 4.0 / 3;  // width : height
   double flip = 0.5;                                 // chance of being mirrored
   int shorter = 256;                                 // kCenter: the shorter side is scaled to that
-  uint64_t bytes() const { return size.pixels() * 3; }
+  std::optional<Clip> clip = {};                     // of sounds, in place of all the above
+  uint64_t bytes() const { return clip ? clip->bytes() : size.pixels() * 3; }
 };
 absl::Status Validate(const Recipe& recipe);
 

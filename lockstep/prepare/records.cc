@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
-#include <filesystem>
 
 #include "lockstep/base/check.h"
-#include "lockstep/prepare/file_part.h"
 
 namespace lockstep::prepare {
 namespace {
@@ -15,25 +13,23 @@ constexpr uint64_t kMaxNpyHead = 1 << 16;
 
 class Records final : public Source {
  public:
-  Records(std::string path, RecordLayout layout) : path_(std::move(path)), layout_(std::move(layout)) {
+  Records(DataFile file, RecordLayout layout) : file_(std::move(file)), layout_(std::move(layout)) {
     format_ = layout_.format;
   }
   uint64_t size() const override { return layout_.count; }
-  Item item(uint64_t index) const override {
-    return {std::filesystem::path(path_).filename().string() + "/" + std::to_string(index), -1};
-  }
+  Item item(uint64_t index) const override { return {NameOf(file_.path()) + "/" + std::to_string(index), -1}; }
   absl::Status Read(uint64_t index, Buffer& bytes) const override {
-    return ReadPart(path_, layout_.offset + index * layout_.stride, layout_.format.bytes, bytes);
+    return file_.Read(layout_.offset + index * layout_.stride, layout_.format.bytes, bytes);
   }
 
  private:
-  std::string path_;
+  DataFile file_;
   RecordLayout layout_;
 };
 
-absl::StatusOr<std::unique_ptr<Source>> MakeRecords(const std::string& path, absl::StatusOr<RecordLayout> layout) {
-  if (!layout.ok()) return MakeError(layout.status().code(), path + ": " + Message(layout.status()));
-  return std::unique_ptr<Source>(std::make_unique<Records>(path, *std::move(layout)));
+absl::StatusOr<std::unique_ptr<Source>> MakeRecords(DataFile file, absl::StatusOr<RecordLayout> layout) {
+  if (!layout.ok()) return MakeError(layout.status().code(), file.path() + ": " + Message(layout.status()));
+  return std::unique_ptr<Source>(std::make_unique<Records>(std::move(file), *std::move(layout)));
 }
 
 }  // namespace
@@ -54,7 +50,7 @@ absl::StatusOr<RecordLayout> FinishLayout(RecordLayout layout, uint64_t element_
   return layout;
 }
 
-absl::StatusOr<RecordLayout> LayoutTokens(int token_bytes, uint64_t tokens_per_item, uint64_t file_bytes) {
+absl::Status CheckTokens(int token_bytes, uint64_t tokens_per_item, uint64_t file_bytes) {
   if (token_bytes != 2 && token_bytes != 4) return InvalidArgument("tokens of {} bytes: expected 2 or 4", token_bytes);
   const auto width = static_cast<uint64_t>(token_bytes);
   if (tokens_per_item == 0 || tokens_per_item >= kMaxItemBytes / width)
@@ -62,6 +58,12 @@ absl::StatusOr<RecordLayout> LayoutTokens(int token_bytes, uint64_t tokens_per_i
   if (file_bytes % width != 0)
     return DataLoss("{} bytes are no whole number of tokens of {} bytes: is it truncated, or of another type?",
                     file_bytes, token_bytes);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RecordLayout> LayoutTokens(int token_bytes, uint64_t tokens_per_item, uint64_t file_bytes) {
+  LS_RETURN_IF_ERROR(CheckTokens(token_bytes, tokens_per_item, file_bytes));
+  const auto width = static_cast<uint64_t>(token_bytes);
   const uint64_t tokens = file_bytes / width;
   if (tokens < tokens_per_item + 1)
     return InvalidArgument("{} tokens: an item takes {} and one more", tokens, tokens_per_item);
@@ -75,30 +77,34 @@ absl::StatusOr<RecordLayout> LayoutTokens(int token_bytes, uint64_t tokens_per_i
   return layout;
 }
 
-absl::StatusOr<std::unique_ptr<Source>> OpenNpy(const std::string& path) {
-  LS_ASSIGN_OR_RETURN(const PartReader file, PartReader::Open(path));
+absl::StatusOr<RecordLayout> NpyLayout(const DataFile& file) {
   std::vector<uint8_t> head(std::min(file.size(), kMaxNpyHead));
   LS_RETURN_IF_ERROR(file.Read(0, head));
-  return MakeRecords(path, ParseNpy(head, file.size()));
+  return ParseNpy(head, file.size());
 }
 
-absl::StatusOr<std::unique_ptr<Source>> OpenSafetensors(const std::string& path, const std::string& tensor) {
-  LS_ASSIGN_OR_RETURN(const PartReader file, PartReader::Open(path));
-  if (file.size() < 8) return DataLoss("{}: {} bytes: too short for safetensors", path, file.size());
+absl::StatusOr<std::unique_ptr<Source>> OpenNpy(DataFile file) {
+  absl::StatusOr<RecordLayout> layout = NpyLayout(file);
+  return MakeRecords(std::move(file), std::move(layout));
+}
+
+absl::StatusOr<std::unique_ptr<Source>> OpenSafetensors(DataFile file, const std::string& tensor) {
+  if (file.size() < 8) return DataLoss("{}: {} bytes: too short for safetensors", file.path(), file.size());
   std::array<uint8_t, 8> first;
   LS_RETURN_IF_ERROR(file.Read(0, first));
   uint64_t length = 0;
   for (size_t i = first.size(); i-- > 0;) length = length << 8 | first[i];
   if (length > kMaxHead || length > file.size() - 8)
-    return DataLoss("{}: a header of {} bytes: it is truncated, or no safetensors", path, length);
+    return DataLoss("{}: a header of {} bytes: it is truncated, or no safetensors", file.path(), length);
   std::string json(length, '\0');
   LS_RETURN_IF_ERROR(file.Read(8, {reinterpret_cast<uint8_t*>(json.data()), json.size()}));
-  return MakeRecords(path, ParseSafetensors(json, tensor, file.size()));
+  absl::StatusOr<RecordLayout> layout = ParseSafetensors(json, tensor, file.size());
+  return MakeRecords(std::move(file), std::move(layout));
 }
 
-absl::StatusOr<std::unique_ptr<Source>> OpenTokens(const std::string& path, int token_bytes, uint64_t tokens_per_item) {
-  LS_ASSIGN_OR_RETURN(const PartReader file, PartReader::Open(path));
-  return MakeRecords(path, LayoutTokens(token_bytes, tokens_per_item, file.size()));
+absl::StatusOr<std::unique_ptr<Source>> OpenTokens(DataFile file, int token_bytes, uint64_t tokens_per_item) {
+  absl::StatusOr<RecordLayout> layout = LayoutTokens(token_bytes, tokens_per_item, file.size());
+  return MakeRecords(std::move(file), std::move(layout));
 }
 
 void WidenTokens(Bytes tokens, int token_bytes, std::span<int64_t> out) {

@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "lockstep/prepare/data_file.h"
 #include "lockstep/prepare/source.h"
 
 namespace lockstep::prepare {
@@ -22,12 +23,15 @@ absl::StatusOr<RecordLayout> FinishLayout(RecordLayout layout, uint64_t element_
 absl::StatusOr<RecordLayout> ParseNpy(Bytes head, uint64_t file_bytes);
 // `name` may be empty if there is only one tensor. `json`: the header, behind its length.
 absl::StatusOr<RecordLayout> ParseSafetensors(std::string_view json, const std::string& name, uint64_t file_bytes);
+absl::Status CheckTokens(int token_bytes, uint64_t tokens_per_item, uint64_t file_bytes);
 absl::StatusOr<RecordLayout> LayoutTokens(int token_bytes, uint64_t tokens_per_item, uint64_t file_bytes);
+// The head of a .npy file, read and parsed.
+absl::StatusOr<RecordLayout> NpyLayout(const DataFile& file);
 
-absl::StatusOr<std::unique_ptr<Source>> OpenNpy(const std::string& path);
-absl::StatusOr<std::unique_ptr<Source>> OpenSafetensors(const std::string& path, const std::string& tensor);
+absl::StatusOr<std::unique_ptr<Source>> OpenNpy(DataFile file);
+absl::StatusOr<std::unique_ptr<Source>> OpenSafetensors(DataFile file, const std::string& tensor);
 // Items overlap by one token: the target of an item's last token is the first of the next.
-absl::StatusOr<std::unique_ptr<Source>> OpenTokens(const std::string& path, int token_bytes, uint64_t tokens_per_item);
+absl::StatusOr<std::unique_ptr<Source>> OpenTokens(DataFile file, int token_bytes, uint64_t tokens_per_item);
 
 // Tokens of an item as torch wants them; out.size() is their number.
 void WidenTokens(Bytes tokens, int token_bytes, std::span<int64_t> out);

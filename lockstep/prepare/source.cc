@@ -1,10 +1,13 @@
 #include "lockstep/prepare/source.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "lockstep/prepare/folder.h"
 #include "lockstep/prepare/lmdb.h"
+#include "lockstep/prepare/pack.h"
 #include "lockstep/prepare/records.h"
+#include "lockstep/prepare/shard_list.h"
 #include "lockstep/prepare/tar.h"
 
 namespace lockstep::prepare {
@@ -12,31 +15,81 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Shards in it, and nothing else that could be meant.
-bool IsOfShards(const std::string& path) {
+// The shards that lie in a directory.
+std::vector<std::string> ShardsIn(const std::string& path) {
+  std::vector<std::string> shards;
   std::error_code error;
   for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error))
-    if (it->path().extension() == ".tar") return true;
-  return false;
+    if (it->path().extension() == ".tar") shards.push_back(it->path().string());
+  std::sort(shards.begin(), shards.end());
+  return shards;
+}
+
+absl::StatusOr<std::unique_ptr<Source>> OpenShards(Files& files, const std::string& what,
+                                                   const std::vector<std::string>& paths) {
+  for (const std::string& path : paths)
+    if (ExtensionOf(path) != ".tar")
+      return InvalidArgument("{}: of several files, all must be .tar, found {}", WithoutQuery(what),
+                             WithoutQuery(path));
+  return OpenTar(files, what, paths);
+}
+
+absl::StatusOr<std::unique_ptr<Source>> OpenDirectory(Files& files, const std::string& path) {
+  std::error_code error;
+  if (const fs::path data = fs::path(path) / "data.mdb"; fs::exists(data, error)) {
+    LS_ASSIGN_OR_RETURN(DataFile file, files.Open(data.string()));
+    return OpenLmdb(std::move(file));
+  }
+  const std::vector<std::string> shards = ShardsIn(path);
+  return shards.empty() ? OpenFolder(path) : OpenTar(files, path, shards);
+}
+
+absl::StatusOr<std::unique_ptr<Source>> OpenTokenFile(Files& files, const SourceSpec& spec) {
+  if (spec.pack != PackRule::kNone) return OpenPacked(files, spec);
+  if (spec.end_token || !spec.documents.empty())
+    return InvalidArgument("{}: where documents end matters only if they are packed: say how", WithoutQuery(spec.path));
+  LS_ASSIGN_OR_RETURN(DataFile file, files.Open(spec.path));
+  return OpenTokens(std::move(file), spec.token_bytes, spec.tokens_per_item);
+}
+
+absl::StatusOr<std::unique_ptr<Source>> OpenFile(Files& files, const SourceSpec& spec) {
+  const std::string extension = ExtensionOf(spec.path);
+  if (extension == ".tar") return OpenTar(files, spec.path, {spec.path});
+  if (extension == ".bin" || extension == ".tokens") return OpenTokenFile(files, spec);
+  for (const char* known : {".mdb", ".lmdb", ".npy", ".safetensors"}) {
+    if (extension != known) continue;
+    LS_ASSIGN_OR_RETURN(DataFile file, files.Open(spec.path));
+    if (extension == ".npy") return OpenNpy(std::move(file));
+    if (extension == ".safetensors") return OpenSafetensors(std::move(file), spec.tensor);
+    return OpenLmdb(std::move(file));
+  }
+  return InvalidArgument("{}: expected a directory of images, .tar, .mdb, .npy, .safetensors, .bin or .tokens",
+                         WithoutQuery(spec.path));
+}
+
+absl::StatusOr<std::unique_ptr<Source>> OpenAny(Files& files, const SourceSpec& spec) {
+  std::error_code error;
+  const fs::file_status status = IsUrl(spec.path) ? fs::file_status() : fs::status(spec.path, error);
+  if (fs::is_directory(status)) return OpenDirectory(files, spec.path);
+  if (!fs::exists(status)) {
+    LS_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandBraces(spec.path));
+    if (paths.size() > 1) return OpenShards(files, spec.path, paths);
+    if (!IsUrl(spec.path)) return ErrnoError(error ? error.value() : ENOENT, spec.path);
+  }
+  if (IsShardList(spec.path)) {
+    LS_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ReadShardList(files, spec.path));
+    return OpenShards(files, spec.path, paths);
+  }
+  return OpenFile(files, spec);
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Source>> OpenSource(const SourceSpec& spec) {
-  std::error_code error;
-  const fs::file_status status = fs::status(spec.path, error);
-  if (!fs::exists(status)) return ErrnoError(error ? error.value() : ENOENT, spec.path);
-  if (fs::is_directory(status) && fs::exists(fs::path(spec.path) / "data.mdb", error)) return OpenLmdb(spec.path);
-  if (fs::is_directory(status)) return IsOfShards(spec.path) ? OpenTar(spec.path) : OpenFolder(spec.path);
-  const std::string extension = fs::path(spec.path).extension().string();
-  if (extension == ".tar") return OpenTar(spec.path);
-  if (extension == ".mdb" || extension == ".lmdb") return OpenLmdb(spec.path);
-  if (extension == ".npy") return OpenNpy(spec.path);
-  if (extension == ".safetensors") return OpenSafetensors(spec.path, spec.tensor);
-  if (extension == ".bin" || extension == ".tokens")
-    return OpenTokens(spec.path, spec.token_bytes, spec.tokens_per_item);
-  return InvalidArgument("{}: expected a directory of images, .tar, .mdb, .npy, .safetensors, .bin or .tokens",
-                         spec.path);
+  auto files = std::make_unique<Files>(spec.patience);
+  LS_ASSIGN_OR_RETURN(std::unique_ptr<Source> source, OpenAny(*files, spec));
+  source->Keep(std::move(files));
+  return source;
 }
 
 }  // namespace lockstep::prepare

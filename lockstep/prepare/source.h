@@ -1,7 +1,7 @@
 // A data set: items that are read by number, from any thread. What an item is, `format()` says: the bytes of an image
-// file, an array of one shape, or a window of tokens. Opening reads names and places, never the items; no file stays
-// open (a set may have more shards than a process may have files), nothing is mapped: a file that shrinks or vanishes
-// is an error of the item that was to be read, with its path, and nothing else.
+// or a sound file, an array of one shape, or a window of tokens. Opening reads names and places, never the items; no
+// file stays open (a set may have more shards than a process may have files), nothing is mapped: a file that shrinks or
+// vanishes is an error of the item that was to be read, with its path, and nothing else.
 //
 //   LS_ASSIGN_OR_RETURN(std::unique_ptr<Source> source, OpenSource({.path = "/data/train"}));
 //   Buffer bytes;
@@ -9,16 +9,18 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "lockstep/base/status.h"
 #include "lockstep/prepare/buffer.h"
+#include "lockstep/prepare/data_file.h"
 
 namespace lockstep::prepare {
 
-enum class ItemKind : uint8_t { kImage, kArray, kTokens };
+enum class ItemKind : uint8_t { kImage, kSound, kArray, kTokens };
 
 struct ItemFormat {
   ItemKind kind = ItemKind::kImage;
@@ -43,21 +45,35 @@ class Source {
 
   const ItemFormat& format() const { return format_; }
   const std::vector<std::string>& classes() const { return classes_; }
+  // Reads of remote files, those under way too, fail from now on.
+  void Stop() const {
+    if (files_ != nullptr) files_->Stop();
+  }
+  void Keep(std::unique_ptr<Files> files) { files_ = std::move(files); }
+
   // What was left out when it was opened, by name: {"files_of_other_kinds", 3}.
   const std::vector<std::pair<std::string, uint64_t>>& counters() const { return counters_; }
 
  protected:
+  std::unique_ptr<Files> files_;  // that opened what it reads
   ItemFormat format_;
   std::vector<std::string> classes_;
   std::vector<std::pair<std::string, uint64_t>> counters_;
 };
 
+enum class PackRule : uint8_t { kNone, kBestFit, kChunk };  // pack.h
+
 struct SourceSpec {
-  std::string path =
-      {};  // a directory of images, a .tar or a directory of them, .npy, .safetensors, .mdb, .bin/.tokens
-  std::string tensor = {};       // of a safetensors file with several
-  int token_bytes = 2;           // of a token file: 2 or 4
-  uint64_t tokens_per_item = 0;  // likewise; an item holds one more, the target of its last token
+  // A directory of images or sounds, a .tar or several (a directory of them, braces, a list: shard_list.h), .npy,
+  // .safetensors, .mdb, .bin or .tokens. A file may be a URL.
+  std::string path = {};
+  std::string tensor = {};          // of a safetensors file with several
+  int token_bytes = 2;              // of a token file: 2 or 4
+  uint64_t tokens_per_item = 0;     // likewise; an item holds one more, the target of its last token
+  PackRule pack = PackRule::kNone;  // of a token file: documents in rows; one of the two below says where they end
+  std::optional<uint64_t> end_token = {};  // the last of each document
+  std::string documents = {};              // a .npy of whole numbers of 8 bytes: where each begins, or ends
+  Seconds patience{20};                    // with a server that doesn't answer
 };
 absl::StatusOr<std::unique_ptr<Source>> OpenSource(const SourceSpec& spec);
 

@@ -2,44 +2,20 @@
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>
-#include <unistd.h>
 
 #include <array>
 #include <filesystem>
-#include <fstream>
 
 #include "lockstep/prepare/records.h"
 #include "lockstep/prepare/tar.h"
+#include "lockstep/prepare/test_directory.h"
+#include "lockstep/prepare/test_tar.h"
 
 namespace lockstep::prepare {
 namespace {
 
 using testing::HasSubstr;
 namespace fs = std::filesystem;
-
-class Directory : public testing::Test {
- protected:
-  Directory() {
-    std::string name = testing::TempDir() + "source-XXXXXX";
-    root_ = mkdtemp(name.data());
-  }
-  ~Directory() override { fs::remove_all(root_); }
-
-  std::string Write(const std::string& name, std::string_view text) {
-    const fs::path path = fs::path(root_) / name;
-    fs::create_directories(path.parent_path());
-    std::ofstream(path, std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
-    return path.string();
-  }
-  std::unique_ptr<Source> Open(SourceSpec spec) {
-    absl::StatusOr<std::unique_ptr<Source>> source = OpenSource(spec);
-    EXPECT_TRUE(source.ok()) << source.status();
-    return source.ok() ? *std::move(source) : nullptr;
-  }
-  std::string ErrorOf(const SourceSpec& spec) { return std::string(OpenSource(spec).status().message()); }
-
-  std::string root_;
-};
 
 std::string ReadItem(const Source& source, uint64_t index) {
   Buffer bytes;
@@ -80,25 +56,43 @@ TEST_F(Folder, WhatIsNotThereIsSaid) {
   EXPECT_THAT(ErrorOf({.path = Write("what.xyz", "?")}), HasSubstr("expected a directory of images"));
 }
 
-// One member of an archive: its header, its content, padding.
-std::string TarEntry(const std::string& name, const std::string& content, char type = '0') {
-  std::string block(512, '\0');
-  block.replace(0, std::min<size_t>(name.size(), 100), name.substr(0, 100));
-  block.replace(124, 11, fmt::format("{:011o}", content.size()));
-  block[156] = type;
-  block.replace(257, 8,
-                std::string("ustar\0"
-                            "00",
-                            8));
-  block.replace(148, 8, "        ");
-  unsigned sum = 0;
-  for (const char c : block) sum += static_cast<uint8_t>(c);
-  block.replace(148, 8, fmt::format("{:06o}", sum) + std::string("\0 ", 2));
-  return block + content + std::string((512 - content.size() % 512) % 512, '\0');
-}
 const std::string kTarEnd(1024, '\0');
 
 using Tar = Directory;
+
+TEST_F(Folder, OfSoundsOrElseOfImages) {
+  for (const char* name : {"a/1.flac", "a/2.WAV", "b/3.wav", "b/4.txt"}) Write(name, name);
+  const auto sounds = Open({.path = root_});
+  ASSERT_EQ(sounds->size(), 3U);
+  EXPECT_EQ(sounds->format().kind, ItemKind::kSound);
+  EXPECT_EQ(sounds->item(2).label, 1);
+  Write("b/5.png", "5");
+  const auto images = Open({.path = root_});
+  ASSERT_EQ(images->size(), 1U);
+  EXPECT_EQ(images->format().kind, ItemKind::kImage);
+  EXPECT_THAT(images->counters(), testing::Contains(testing::Pair("files_of_other_kinds", 4U)));
+}
+
+TEST_F(Tar, SamplesOfSound) {
+  const auto source = Open({.path = Write("a.tar", TarEntry("1.flac", "one") + TarEntry("1.cls", "4") +
+                                                       TarEntry("2.txt", "two") + TarEntry("3.wav", "three"))});
+  ASSERT_EQ(source->size(), 2U);
+  EXPECT_EQ(source->format().kind, ItemKind::kSound);
+  EXPECT_EQ(source->item(0).label, 4);
+  EXPECT_EQ(ReadItem(*source, 1), "three");
+  EXPECT_THAT(source->counters(), testing::Contains(testing::Pair("samples_without_sound", 1U)));
+}
+
+TEST_F(Tar, ShardsByBracesAndByAList) {
+  for (int i = 8; i < 11; ++i) Write(fmt::format("t-{:02}.tar", i), TarEntry("1.jpg", std::to_string(i)));
+  const auto braces = Open({.path = root_ + "/t-{08..10}.tar"});
+  ASSERT_EQ(braces->size(), 3U);
+  EXPECT_EQ(ReadItem(*braces, 2), "10");
+  const auto list = Open({.path = Write("shards.txt", "t-10.tar\nt-09.tar\n")});
+  ASSERT_EQ(list->size(), 2U);
+  EXPECT_EQ(list->item(0).key, "t-10.tar/1.jpg");
+  EXPECT_THAT(ErrorOf({.path = root_ + "/t-{10..11}.tar"}), HasSubstr("t-11.tar: No such file"));
+}
 
 TEST_F(Tar, NeighboursOfOneNameAreASample) {
   const std::string path = Write("a.tar", TarEntry("d/", "", '5') + TarEntry("d/1.jpg", "one") +
@@ -120,7 +114,11 @@ TEST_F(Tar, LongNamesAreThoseOfPaxAndGnu) {
   const std::string line = fmt::format("{} path={}\n", 3 + 1 + 5 + pax.size() + 1, pax);
   const std::string path = Write("a.tar", TarEntry("././@LongLink", gnu + '\0', 'L') + TarEntry(gnu, "G") +
                                               TarEntry("PaxHeaders", line, 'x') + TarEntry("short", "P"));
-  const absl::StatusOr<std::vector<TarMember>> members = ListTar(path);
+  Files files;
+  const absl::StatusOr<DataFile> file = files.Open(path);
+  ASSERT_TRUE(file.ok()) << file.status();
+  NearReader near(*file);
+  const absl::StatusOr<std::vector<TarMember>> members = ListTar(near);
   ASSERT_TRUE(members.ok()) << members.status();
   ASSERT_EQ(members->size(), 2U);
   EXPECT_EQ((*members)[0].name, gnu);

@@ -6,8 +6,6 @@
 #include <optional>
 #include <string_view>
 
-#include "lockstep/prepare/file_part.h"
-
 namespace lockstep::prepare {
 namespace {
 
@@ -95,7 +93,7 @@ bool TakePax(std::string_view text, PaxNotes& notes) {
 
 class Lister {
  public:
-  explicit Lister(const PartReader& file) : file_(file) {}
+  explicit Lister(NearReader& near) : near_(near), file_(near.file()) {}
 
   absl::StatusOr<std::vector<TarMember>> List() {
     for (;;) {
@@ -107,21 +105,22 @@ class Lister {
  private:
   absl::StatusOr<bool> Next();
   absl::Status Take(const Block& block, uint64_t bytes);
-  absl::StatusOr<std::string> Text(uint64_t bytes) const;
+  absl::StatusOr<std::string> Text(uint64_t bytes);
   absl::Status Wrong(std::string_view what) const {
     return DataLoss("{}: {} in the header at byte {}", file_.path(), what, at_);
   }
 
-  const PartReader& file_;
+  NearReader& near_;
+  const DataFile& file_;
   std::vector<TarMember> members_;
   PaxNotes notes_;
   uint64_t at_ = 0;
 };
 
-absl::StatusOr<std::string> Lister::Text(uint64_t bytes) const {
+absl::StatusOr<std::string> Lister::Text(uint64_t bytes) {
   if (bytes > kMaxText) return Wrong("a name of more than a megabyte");
   std::string text(bytes, '\0');
-  LS_RETURN_IF_ERROR(file_.Read(at_ + kBlock, {reinterpret_cast<uint8_t*>(text.data()), text.size()}));
+  LS_RETURN_IF_ERROR(near_.Read(at_ + kBlock, {reinterpret_cast<uint8_t*>(text.data()), text.size()}));
   return text;
 }
 
@@ -134,8 +133,12 @@ absl::Status Lister::Take(const Block& block, uint64_t bytes) {
     return absl::OkStatus();
   }
   if (type == 'g') return absl::OkStatus();  // of all members: nothing of it matters here
-  if (type == '0' || type == '\0' || type == '7')
-    members_.push_back({notes_.path ? *notes_.path : NameOf(block), at_ + kBlock, bytes});
+  if (type == '0' || type == '\0' || type == '7') {
+    members_.push_back({notes_.path ? *notes_.path : NameOf(block), at_ + kBlock, bytes, {}});
+    if (bytes <= kMaxShort) {
+      LS_ASSIGN_OR_RETURN(members_.back().text, Text(bytes));
+    }
+  }
   notes_ = {};
   return absl::OkStatus();
 }
@@ -145,7 +148,7 @@ absl::StatusOr<bool> Lister::Next() {
   if (at_ == file_.size()) return false;
   if (file_.size() - at_ < kBlock) return Wrong("the end of the file");
   Block block;
-  LS_RETURN_IF_ERROR(file_.Read(at_, block));
+  LS_RETURN_IF_ERROR(near_.Read(at_, block));
   if (std::all_of(block.begin(), block.end(), [](uint8_t byte) { return byte == 0; })) return false;
   if (!SumIsRight(block)) return Wrong(members_.empty() ? "no tar archive: a wrong sum" : "a wrong sum");
   std::optional<uint64_t> bytes = SizeOf(block);
@@ -164,9 +167,6 @@ absl::StatusOr<bool> Lister::Next() {
 
 }  // namespace
 
-absl::StatusOr<std::vector<TarMember>> ListTar(const std::string& path) {
-  LS_ASSIGN_OR_RETURN(const PartReader file, PartReader::Open(path));
-  return Lister(file).List();
-}
+absl::StatusOr<std::vector<TarMember>> ListTar(NearReader& file) { return Lister(file).List(); }
 
 }  // namespace lockstep::prepare

@@ -3,19 +3,23 @@
 // archives (long names, sizes beyond 8 GiB), not compressed.
 #pragma once
 
+#include "lockstep/prepare/data_file.h"
 #include "lockstep/prepare/source.h"
 
 namespace lockstep::prepare {
 
+inline constexpr uint64_t kMaxShort = 32;
 struct TarMember {
   std::string name;
   uint64_t offset = 0, bytes = 0;  // of the content
+  std::string text;                // the content, of one of at most kMaxShort bytes: it lies beside the header
 };
 // The regular files of an archive, in its order. A header whose sum is wrong is an error, as is an archive that ends
 // within a member.
-absl::StatusOr<std::vector<TarMember>> ListTar(const std::string& path);
+absl::StatusOr<std::vector<TarMember>> ListTar(NearReader& file);
 
-// An archive, or a directory: those in it, by name.
-absl::StatusOr<std::unique_ptr<Source>> OpenTar(const std::string& path);
+// Archives, in this order. `what` names them all.
+absl::StatusOr<std::unique_ptr<Source>> OpenTar(Files& files, const std::string& what,
+                                                const std::vector<std::string>& paths);
 
 }  // namespace lockstep::prepare

@@ -1,19 +1,21 @@
 #include <algorithm>
+#include <atomic>
 #include <charconv>
-#include <filesystem>
+#include <iterator>
 #include <string_view>
 
-#include "lockstep/prepare/file_part.h"
+#include "lockstep/base/parallel.h"
 #include "lockstep/prepare/folder.h"
 #include "lockstep/prepare/tar.h"
 
 namespace lockstep::prepare {
 namespace {
 
-namespace fs = std::filesystem;
+constexpr size_t kScanned = 16;  // shards at once: what takes time is waiting for the disk, or for a server
 
 struct Sample {
   uint32_t shard;
+  ItemKind kind;
   uint64_t offset, bytes;
   int64_t label;
   std::string name;
@@ -30,99 +32,110 @@ SplitName Split(std::string_view name) {
   return {name.substr(0, dot), name.substr(dot + 1)};
 }
 
-class TarShards final : public Source {
- public:
-  explicit TarShards(std::vector<std::string> paths) : paths_(std::move(paths)) {}
-
-  absl::Status Scan() {
-    for (size_t i = 0; i < paths_.size(); ++i) LS_RETURN_IF_ERROR(ScanShard(static_cast<uint32_t>(i)));
-    counters_ = {{"members_of_other_kinds", others_}, {"samples_without_image", without_image_}};
-    if (samples_.empty()) return InvalidArgument("{}: no image in it", paths_[0]);
-    return absl::OkStatus();
-  }
-
-  uint64_t size() const override { return samples_.size(); }
-  Item item(uint64_t index) const override {
-    const Sample& sample = samples_[index];
-    const std::string shard = fs::path(paths_[sample.shard]).filename().string();
-    return {shard + "/" + sample.name, sample.label};
-  }
-  absl::Status Read(uint64_t index, Buffer& bytes) const override {
-    const Sample& sample = samples_[index];
-    return ReadPart(paths_[sample.shard], sample.offset, sample.bytes, bytes);
-  }
-
- private:
-  absl::Status ScanShard(uint32_t shard);
-  absl::Status TakeGroup(const PartReader& file, uint32_t shard, std::span<const TarMember> group);
-
-  std::vector<std::string> paths_;
-  std::vector<Sample> samples_;
-  uint64_t others_ = 0, without_image_ = 0;
-};
-
-absl::StatusOr<int64_t> ReadLabel(const PartReader& file, const TarMember& member) {
-  constexpr uint64_t kMost = 32;
-  std::string text(std::min(member.bytes, kMost), '\0');
-  LS_RETURN_IF_ERROR(file.Read(member.offset, {reinterpret_cast<uint8_t*>(text.data()), text.size()}));
+absl::StatusOr<int64_t> LabelOf(const DataFile& file, const TarMember& member) {
+  const char* const end = member.text.data() + member.text.size();
   int64_t label = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), label);
-  const bool rest = std::any_of(static_cast<const char*>(end), static_cast<const char*>(text.data() + text.size()),
-                                [](char c) { return c != '\n' && c != '\r' && c != ' '; });
+  const auto [behind, error] = std::from_chars(member.text.data(), end, label);
+  const bool rest = std::any_of(behind, end, [](char c) { return c != '\n' && c != '\r' && c != ' '; });
   if (error != std::errc() || rest) return InvalidArgument("{}: {}: expected a number", file.path(), member.name);
   return label;
 }
 
-absl::Status TarShards::TakeGroup(const PartReader& file, uint32_t shard, std::span<const TarMember> group) {
-  const TarMember* image = nullptr;
-  int64_t label = -1;
-  for (const TarMember& member : group) {
-    if (Split(member.name).extension == "cls") {
-      LS_ASSIGN_OR_RETURN(label, ReadLabel(file, member));
-    } else if (image == nullptr && IsImageName(member.name)) {
-      image = &member;
-    } else {
-      ++others_;
+// What one shard holds.
+class ShardScan {
+ public:
+  absl::Status Scan(const DataFile& file, uint32_t shard) {
+    NearReader near(file);
+    LS_ASSIGN_OR_RETURN(const std::vector<TarMember> members, ListTar(near));
+    for (size_t begin = 0, end = 0; begin < members.size(); begin = end) {
+      const std::string_view key = Split(members[begin].name).key;
+      while (end < members.size() && Split(members[end].name).key == key) ++end;
+      LS_RETURN_IF_ERROR(TakeGroup(file, shard, std::span(members).subspan(begin, end - begin)));
     }
-  }
-  if (image == nullptr) {
-    ++without_image_;
     return absl::OkStatus();
   }
-  if (image->bytes > kMaxItemBytes) return InvalidArgument("{}: {}: it is too large", file.path(), image->name);
-  samples_.push_back({shard, image->offset, image->bytes, label, image->name});
-  return absl::OkStatus();
-}
 
-absl::Status TarShards::ScanShard(uint32_t shard) {
-  LS_ASSIGN_OR_RETURN(const std::vector<TarMember> members, ListTar(paths_[shard]));
-  LS_ASSIGN_OR_RETURN(const PartReader file, PartReader::Open(paths_[shard]));
-  for (size_t begin = 0, end = 0; begin < members.size(); begin = end) {
-    const std::string_view key = Split(members[begin].name).key;
-    while (end < members.size() && Split(members[end].name).key == key) ++end;
-    LS_RETURN_IF_ERROR(TakeGroup(file, shard, std::span(members).subspan(begin, end - begin)));
+  std::vector<Sample> samples;
+  uint64_t others = 0, empty = 0;  // members of other kinds; samples with neither image nor sound
+
+ private:
+  // Its first image is the item; without one, its first sound.
+  absl::Status TakeGroup(const DataFile& file, uint32_t shard, std::span<const TarMember> group) {
+    Sample sample{shard, ItemKind::kSound, 0, 0, -1, {}};
+    for (const TarMember& member : group) {
+      const std::optional<ItemKind> kind = KindOfName(member.name);
+      if (Split(member.name).extension == "cls") {
+        LS_ASSIGN_OR_RETURN(sample.label, LabelOf(file, member));
+      } else if (kind && (sample.name.empty() || *kind < sample.kind)) {
+        others += sample.name.empty() ? 0 : 1;
+        sample = {shard, *kind, member.offset, member.bytes, sample.label, member.name};
+      } else {
+        ++others;
+      }
+    }
+    if (sample.name.empty()) {
+      ++empty;
+      return absl::OkStatus();
+    }
+    if (sample.bytes > kMaxItemBytes) return InvalidArgument("{}: {}: it is too large", file.path(), sample.name);
+    samples.push_back(std::move(sample));
+    return absl::OkStatus();
   }
-  return absl::OkStatus();
-}
+};
 
-absl::StatusOr<std::vector<std::string>> ShardsIn(const std::string& path) {
-  std::error_code error;
-  if (!fs::is_directory(path, error)) return std::vector<std::string>{path};
-  std::vector<std::string> shards;
-  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error))
-    if (it->path().extension() == ".tar") shards.push_back(it->path().string());
-  if (error) return ErrnoError(error.value(), path);
-  if (shards.empty()) return InvalidArgument("{}: no .tar in it", path);
-  std::sort(shards.begin(), shards.end());
-  return shards;
+class TarShards final : public Source {
+ public:
+  absl::Status Scan(Files& files, const std::string& what, const std::vector<std::string>& paths);
+
+  uint64_t size() const override { return samples_.size(); }
+  Item item(uint64_t index) const override {
+    const Sample& sample = samples_[index];
+    return {NameOf(shards_[sample.shard].path()) + "/" + sample.name, sample.label};
+  }
+  absl::Status Read(uint64_t index, Buffer& bytes) const override {
+    const Sample& sample = samples_[index];
+    return shards_[sample.shard].Read(sample.offset, sample.bytes, bytes);
+  }
+
+ private:
+  std::vector<DataFile> shards_;
+  std::vector<Sample> samples_;
+};
+
+absl::Status TarShards::Scan(Files& files, const std::string& what, const std::vector<std::string>& paths) {
+  shards_.resize(paths.size());
+  std::vector<ShardScan> scans(paths.size());
+  std::vector<absl::Status> statuses(paths.size());
+  std::atomic<bool> failed = false;  // a server that is away is waited for once, not for each shard
+  ParallelFor(paths.size(), kScanned, [&](size_t i, size_t) {
+    if (failed) return;
+    absl::StatusOr<DataFile> file = files.Open(paths[i]);
+    statuses[i] = file.ok() ? scans[i].Scan(*file, static_cast<uint32_t>(i)) : file.status();
+    if (file.ok()) shards_[i] = *std::move(file);
+    if (!statuses[i].ok()) failed = true;
+  });
+  for (const absl::Status& status : statuses) LS_RETURN_IF_ERROR(status);
+  uint64_t others = 0, empty = 0;
+  for (ShardScan& scan : scans) {
+    std::move(scan.samples.begin(), scan.samples.end(), std::back_inserter(samples_));
+    others += scan.others;
+    empty += scan.empty;
+  }
+  if (samples_.empty()) return InvalidArgument("{}: no image in it, and no sound", WithoutQuery(what));
+  const auto is_image = [](const Sample& sample) { return sample.kind == ItemKind::kImage; };
+  const bool images = std::any_of(samples_.begin(), samples_.end(), is_image);
+  if (images) empty += std::erase_if(samples_, [&](const Sample& sample) { return !is_image(sample); });
+  format_.kind = images ? ItemKind::kImage : ItemKind::kSound;
+  counters_ = {{"members_of_other_kinds", others}, {images ? "samples_without_image" : "samples_without_sound", empty}};
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Source>> OpenTar(const std::string& path) {
-  LS_ASSIGN_OR_RETURN(std::vector<std::string> paths, ShardsIn(path));
-  auto shards = std::make_unique<TarShards>(std::move(paths));
-  LS_RETURN_IF_ERROR(shards->Scan());
+absl::StatusOr<std::unique_ptr<Source>> OpenTar(Files& files, const std::string& what,
+                                                const std::vector<std::string>& paths) {
+  auto shards = std::make_unique<TarShards>();
+  LS_RETURN_IF_ERROR(shards->Scan(files, what, paths));
   return std::unique_ptr<Source>(std::move(shards));
 }
 

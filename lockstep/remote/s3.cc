@@ -30,7 +30,7 @@ std::string TimeText(Nanos wall) {
 }
 
 // 200 with an error inside is how S3 says that putting parts together failed on its side.
-bool MayPass(const std::string& method, const HttpAnswer& answer) {
+bool MayPass(const std::string& method, const http::Answer& answer) {
   return answer.status >= 500 || answer.status == 408 || answer.status == 429 ||
          (method == "POST" && XmlText(answer.body, "Code") == "InternalError");
 }
@@ -72,27 +72,27 @@ absl::StatusOr<S3> S3::Open(const std::string& bucket, const S3Settings& setting
   S3 s3(bucket, settings, clock, std::move(go_on));
   if (s3.host_.find('/') != std::string::npos)
     return InvalidArgument("AWS_ENDPOINT_URL must have no path, found \"{}\"", endpoint);
-  LS_ASSIGN_OR_RETURN(s3.http_, Http::Open(s3.settings_.endpoint));
+  LS_ASSIGN_OR_RETURN(s3.http_, http::Client::Open(s3.settings_.endpoint));
   return s3;
 }
 
-absl::StatusOr<HttpAnswer> S3::TryOnce(const std::string& method, const std::string& key, const Query& query,
-                                       std::span<const std::byte> body, const std::string& range) {
+absl::StatusOr<http::Answer> S3::TryOnce(const std::string& method, const std::string& key, const Query& query,
+                                         std::span<const std::byte> body, const std::string& range) {
   const std::string time = TimeText(clock_->WallNow());
   Signable request{method, base_ + Encode(key, true), query, {}, HexSha256(body)};
   request.headers = {{"host", host_}, {"x-amz-content-sha256", request.payload_hash}, {"x-amz-date", time}};
   if (!range.empty()) request.headers["range"] = range;
   if (!settings_.keys.session.empty()) request.headers["x-amz-security-token"] = settings_.keys.session;
-  HttpRequest wire{method, request.path + (query.empty() ? "" : "?" + QueryText(query)), request.headers, body};
+  http::Request wire{method, request.path + (query.empty() ? "" : "?" + QueryText(query)), request.headers, body};
   wire.headers["authorization"] = Authorization(request, settings_.keys, {settings_.region, "s3"}, time);
   return http_->Send(wire);
 }
 
-absl::StatusOr<HttpAnswer> S3::Ask(const std::string& method, const std::string& key, const Query& query,
-                                   std::span<const std::byte> body, const std::string& range) {
+absl::StatusOr<http::Answer> S3::Ask(const std::string& method, const std::string& key, const Query& query,
+                                     std::span<const std::byte> body, const std::string& range) {
   Seconds pause = kFirstPause;
   for (int attempt = 1;; ++attempt, pause = pause * 2) {
-    absl::StatusOr<HttpAnswer> answer = TryOnce(method, key, query, body, range);
+    absl::StatusOr<http::Answer> answer = TryOnce(method, key, query, body, range);
     if (answer.ok() && !MayPass(method, *answer)) {
       const bool done = answer->status < 300 && (method != "POST" || XmlElements(answer->body, "Code").empty());
       if (done) return answer;
@@ -105,7 +105,7 @@ absl::StatusOr<HttpAnswer> S3::Ask(const std::string& method, const std::string&
   }
 }
 
-absl::Status S3::Refused(const std::string& method, const std::string& key, const HttpAnswer& answer) const {
+absl::Status S3::Refused(const std::string& method, const std::string& key, const http::Answer& answer) const {
   const std::string what = fmt::format("s3://{}/{}", bucket_, key);
   const std::string code = XmlText(answer.body, "Code"), message = XmlText(answer.body, "Message");
   if (answer.status == 404 && code != "NoSuchBucket") return NotFound("{}: not there", what);
@@ -126,7 +126,7 @@ absl::Status S3::Put(const std::string& key, std::span<const std::byte> data) {
 }
 
 absl::StatusOr<std::string> S3::BeginParts(const std::string& key) {
-  LS_ASSIGN_OR_RETURN(const HttpAnswer answer, Ask("POST", key, {{"uploads", ""}}, {}));
+  LS_ASSIGN_OR_RETURN(const http::Answer answer, Ask("POST", key, {{"uploads", ""}}, {}));
   std::string upload = XmlText(answer.body, "UploadId");
   if (upload.empty()) return DataLoss("s3://{}/{}: the store gave no UploadId", bucket_, key);
   return upload;
@@ -134,7 +134,7 @@ absl::StatusOr<std::string> S3::BeginParts(const std::string& key) {
 
 absl::StatusOr<std::string> S3::PutPart(const std::string& key, const std::string& upload, size_t number,
                                         std::span<const std::byte> data) {
-  LS_ASSIGN_OR_RETURN(const HttpAnswer answer,
+  LS_ASSIGN_OR_RETURN(const http::Answer answer,
                       Ask("PUT", key, {{"partNumber", std::to_string(number)}, {"uploadId", upload}}, data));
   return answer.etag;
 }
@@ -153,7 +153,7 @@ absl::Status S3::AbortParts(const std::string& key, const std::string& upload) {
 }
 
 absl::StatusOr<std::vector<S3::Upload>> S3::Uploads(const std::string& prefix) {
-  LS_ASSIGN_OR_RETURN(const HttpAnswer answer, Ask("GET", "", {{"uploads", ""}, {"prefix", prefix}}, {}));
+  LS_ASSIGN_OR_RETURN(const http::Answer answer, Ask("GET", "", {{"uploads", ""}, {"prefix", prefix}}, {}));
   std::vector<Upload> uploads;
   for (const std::string& one : XmlElements(answer.body, "Upload"))
     uploads.push_back({XmlText(one, "Key"), XmlText(one, "UploadId")});
@@ -161,14 +161,14 @@ absl::StatusOr<std::vector<S3::Upload>> S3::Uploads(const std::string& prefix) {
 }
 
 absl::StatusOr<uint64_t> S3::Size(const std::string& key) {
-  LS_ASSIGN_OR_RETURN(const HttpAnswer answer, Ask("HEAD", key, {}, {}));
+  LS_ASSIGN_OR_RETURN(const http::Answer answer, Ask("HEAD", key, {}, {}));
   return answer.content_length;
 }
 
 absl::Status S3::Read(const std::string& key, uint64_t offset, std::span<std::byte> data) {
   if (data.empty()) return absl::OkStatus();
   const std::string range = fmt::format("bytes={}-{}", offset, offset + data.size() - 1);
-  LS_ASSIGN_OR_RETURN(const HttpAnswer answer, Ask("GET", key, {}, {}, range));
+  LS_ASSIGN_OR_RETURN(const http::Answer answer, Ask("GET", key, {}, {}, range));
   if (answer.body.size() != data.size())
     return DataLoss("s3://{}/{}: {} bytes came of {} asked for at {}", bucket_, key, answer.body.size(), data.size(),
                     offset);
@@ -185,7 +185,7 @@ absl::StatusOr<S3::Listing> S3::List(const std::string& prefix) {
   Listing listing;
   Query query = {{"list-type", "2"}, {"delimiter", "/"}, {"prefix", prefix}};
   for (size_t page = 0; page < kMaxPages; ++page) {
-    LS_ASSIGN_OR_RETURN(const HttpAnswer answer, Ask("GET", "", query, {}));
+    LS_ASSIGN_OR_RETURN(const http::Answer answer, Ask("GET", "", query, {}));
     if (XmlElements(answer.body, "IsTruncated").empty())
       return DataLoss("s3://{}/{}: what came is no listing of S3, or cut short", bucket_, prefix);
     for (const std::string& one : XmlElements(answer.body, "Contents")) listing.keys.push_back(XmlText(one, "Key"));

@@ -12,7 +12,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/checkpoint/disk.h"
-#include "lockstep/remote/http.h"
+#include "lockstep/http/client.h"
 #include "lockstep/remote/sigv4.h"
 
 namespace lockstep::remote {
@@ -57,18 +57,18 @@ class S3 {
  private:
   using Query = std::map<std::string, std::string>;
   S3(std::string bucket, const S3Settings& settings, const Clock& clock, checkpoint::GoOn go_on);
-  absl::StatusOr<HttpAnswer> Ask(const std::string& method, const std::string& key, const Query& query,
-                                 std::span<const std::byte> body, const std::string& range = "");
-  absl::StatusOr<HttpAnswer> TryOnce(const std::string& method, const std::string& key, const Query& query,
-                                     std::span<const std::byte> body, const std::string& range);
-  absl::Status Refused(const std::string& method, const std::string& key, const HttpAnswer& answer) const;
+  absl::StatusOr<http::Answer> Ask(const std::string& method, const std::string& key, const Query& query,
+                                   std::span<const std::byte> body, const std::string& range = "");
+  absl::StatusOr<http::Answer> TryOnce(const std::string& method, const std::string& key, const Query& query,
+                                       std::span<const std::byte> body, const std::string& range);
+  absl::Status Refused(const std::string& method, const std::string& key, const http::Answer& answer) const;
   bool Pause(Seconds length) const;
 
   std::string bucket_, host_, base_;  // base_: the path before a key
   S3Settings settings_;
   const Clock* clock_;
   checkpoint::GoOn go_on_;
-  std::unique_ptr<Http> http_;
+  std::unique_ptr<http::Client> http_;
 };
 
 }  // namespace lockstep::remote

@@ -18,7 +18,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/host.h"
 #include "lockstep/base/log.h"
-#include "lockstep/serve/url.h"
+#include "lockstep/http/url.h"
 
 namespace lockstep::serve {
 namespace {
@@ -72,7 +72,7 @@ Json ToJson(const WebhookCounts& counts) {
 
 class Webhook::Impl {
  public:
-  Impl(HttpUrl url, const WebhookOptions& options) : url_(std::move(url)), options_(options) {
+  Impl(http::Url url, const WebhookOptions& options) : url_(std::move(url)), options_(options) {
     thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
   }
 
@@ -177,7 +177,7 @@ class Webhook::Impl {
     return client;
   }
 
-  const HttpUrl url_;
+  const http::Url url_;
   const WebhookOptions options_;
   mutable std::mutex mutex_;
   std::condition_variable_any changed_;  // a message came, or one is done with
@@ -195,7 +195,7 @@ WebhookCounts Webhook::counts() const { return impl_->counts(); }
 bool Webhook::Drain(Seconds at_most) { return impl_->Drain(at_most); }
 
 absl::StatusOr<std::unique_ptr<Webhook>> Webhook::Start(const WebhookOptions& options) {
-  const absl::StatusOr<HttpUrl> url = ParseHttpUrl(options.url);
+  const absl::StatusOr<http::Url> url = http::ParseUrl(options.url);
   if (!url.ok()) return InvalidArgument("webhook: {}", Message(url.status()));
 #ifndef CPPHTTPLIB_OPENSSL_SUPPORT
   if (url->tls) return InvalidArgument("webhook: this build's HTTP library has no TLS; use http:// or a local relay");

@@ -20,7 +20,7 @@ import numpy
 from . import _feed_link
 from ._feed_ring import ALL_LENT, DAMAGED, FORKED, GONE, IDS_OFFSET, TOLD, FeedError, Slot, place_behind
 
-__all__ = ["Batch", "CenterCrop", "FeedError", "Flip", "Loader", "RandomResizedCrop"]
+__all__ = ["Batch", "CenterClip", "CenterCrop", "FeedError", "Flip", "Loader", "RandomClip", "RandomResizedCrop"]
 
 _SLICE_MS = 100  # an interrupt is seen within it
 _STATE_VERSION = 1
@@ -38,6 +38,23 @@ class CenterCrop:
 
     def __init__(self, size, shorter=256):
         self.recipe = {"crop": "center", "size": _two(size), "shorter": shorter}
+
+
+class RandomClip:
+    """`seconds` of a sound from anywhere in it, as (channels, frames) of `dtype` "float32", in [-1, 1), or "int16"; a shorter one is followed by zeros.
+    `rate`: frames per second; nothing is resampled, so a sound of another rate is an error of its item. `channels`: 1 is the mean of all, else as many
+    as the sounds have."""
+
+    _crop = "random_clip"
+
+    def __init__(self, seconds, rate, channels=1, dtype="float32"):
+        self.recipe = {"crop": self._crop, "frames": round(seconds * rate), "rate": rate, "channels": channels, "dtype": dtype}
+
+
+class CenterClip(RandomClip):
+    """Likewise, of the middle."""
+
+    _crop = "center_clip"
 
 
 class Flip:
@@ -64,7 +81,8 @@ def _split(transform):
         else:
             raise FeedError(f"transform: {step!r} is neither a step of lockstep.feed nor a function")
     if "crop" not in recipe:
-        raise FeedError("transform: expected a RandomResizedCrop or a CenterCrop, which give all images one size")
+        raise FeedError("transform: expected a RandomResizedCrop or a CenterCrop, which give all images one size, or a RandomClip or a "
+                        "CenterClip for sounds")
     return {"flip": 0.0, **recipe}, functions
 
 

@@ -19,9 +19,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const uint64_t with_data = 8 + size + 1000;
   within(ParseSafetensors({reinterpret_cast<const char*>(data), size}, "", with_data), with_data);
   const std::string path = lockstep::FuzzFile(data, size);
-  if (const auto members = ListTar(path); members.ok())
+  Files files;
+  const absl::StatusOr<DataFile> file = files.Open(path);
+  LS_CHECK(file.ok(), "{}", path);
+  NearReader near(*file);
+  if (const auto members = ListTar(near); members.ok())
     for (const TarMember& member : *members) LS_CHECK(member.offset + member.bytes <= size, "{}", member.name);
-  if (const auto entries = ListLmdb(path); entries.ok())
+  if (const auto entries = ListLmdb(*file); entries.ok())
     for (const LmdbEntry& entry : *entries) LS_CHECK(entry.offset + entry.bytes <= size, "{}", entry.key);
   return 0;
 }

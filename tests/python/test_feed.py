@@ -303,7 +303,7 @@ class Feed(unittest.TestCase):
 
     def test_bad_commands(self):
         socket = self.service.socket
-        self.assertIn("--data /nowhere: no such file", self.serve("serve", "--data", "/nowhere", "--socket", socket + "2"))
+        self.assertIn("/nowhere: No such file", self.serve("serve", "--data", "/nowhere", "--socket", socket + "2"))
         self.assertIn(f"in use by process {self.service.process.pid}", self.serve("serve", "--data", folder, "--socket", socket))
         self.assertIn("no directory /nowhere", self.serve("serve", "--data", folder, "--socket", "/nowhere/s"))
         self.assertIn("a state has a few numbers; expected auto, common, paced or independent",

@@ -1,9 +1,9 @@
-#include "lockstep/serve/url.h"
+#include "lockstep/http/url.h"
 
 #include <algorithm>
 #include <charconv>
 
-namespace lockstep::serve {
+namespace lockstep::http {
 namespace {
 
 absl::Status ParsePort(std::string_view text, int& port) {
@@ -13,7 +13,7 @@ absl::Status ParsePort(std::string_view text, int& port) {
 }
 
 // Splits "host:port" or "[v6]:port".
-absl::Status ParseAuthority(std::string_view authority, HttpUrl& url) {
+absl::Status ParseAuthority(std::string_view authority, Url& url) {
   if (authority.find('@') != std::string_view::npos)
     return InvalidArgument("the URL must not hold a user name or password");
   const bool bracketed = authority.starts_with('[');
@@ -27,13 +27,13 @@ absl::Status ParseAuthority(std::string_view authority, HttpUrl& url) {
 
 }  // namespace
 
-std::string HttpUrl::Origin() const {
+std::string Url::Origin() const {
   const bool v6 = host.find(':') != std::string::npos;
   return fmt::format("{}://{}{}{}:{}", tls ? "https" : "http", v6 ? "[" : "", host, v6 ? "]" : "", port);
 }
 
-absl::StatusOr<HttpUrl> ParseHttpUrl(std::string_view text) {
-  HttpUrl url;
+absl::StatusOr<Url> ParseUrl(std::string_view text) {
+  Url url;
   url.tls = text.starts_with("https://");
   if (!url.tls && !text.starts_with("http://")) return InvalidArgument("the URL must begin with http:// or https://");
   // A line break or space would let the URL write headers of its own.
@@ -51,4 +51,4 @@ absl::StatusOr<HttpUrl> ParseHttpUrl(std::string_view text) {
   return url;
 }
 
-}  // namespace lockstep::serve
+}  // namespace lockstep::http

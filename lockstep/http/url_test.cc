@@ -1,24 +1,24 @@
-#include "lockstep/serve/url.h"
+#include "lockstep/http/url.h"
 
 #include <gtest/gtest.h>
 
-namespace lockstep::serve {
+namespace lockstep::http {
 namespace {
 
 std::string Parts(std::string_view text) {
-  const absl::StatusOr<HttpUrl> url = ParseHttpUrl(text);
+  const absl::StatusOr<Url> url = ParseUrl(text);
   return url.ok() ? url->Origin() + " " + url->target : Message(url.status());
 }
 
-TEST(HttpUrl, IsTakenApart) {
+TEST(Url, IsTakenApart) {
   EXPECT_EQ(Parts("http://host"), "http://host:80 /");
   EXPECT_EQ(Parts("http://host:9000/hook?key=1#top"), "http://host:9000 /hook?key=1");
   EXPECT_EQ(Parts("https://host?key=1"), "https://host:443 /?key=1");
   EXPECT_EQ(Parts("https://[::1]:8443/a"), "https://[::1]:8443 /a");
-  EXPECT_EQ(ParseHttpUrl("http://[::1]/")->host, "::1");
+  EXPECT_EQ(ParseUrl("http://[::1]/")->host, "::1");
 }
 
-TEST(HttpUrl, ErrorsSayWhatIsWrong) {
+TEST(Url, ErrorsSayWhatIsWrong) {
   EXPECT_EQ(Parts("ftp://host"), "the URL must begin with http:// or https://");
   EXPECT_EQ(Parts("http://"), "the URL names no host");
   EXPECT_EQ(Parts("http://[::1"), "the URL's host lacks its closing bracket");
@@ -29,4 +29,4 @@ TEST(HttpUrl, ErrorsSayWhatIsWrong) {
 }
 
 }  // namespace
-}  // namespace lockstep::serve
+}  // namespace lockstep::http

@@ -1,15 +1,15 @@
 // The parts of an http URL that a client needs. No user names, no fragments, no escapes undone.
 //
-//   ParseHttpUrl("https://[::1]:8443/hook?x=1")   // {true, "::1", 8443, "/hook?x=1"}
+//   ParseUrl("https://[::1]:8443/hook?x=1")   // {true, "::1", 8443, "/hook?x=1"}
 #pragma once
 
 #include <string>
 
 #include "lockstep/base/status.h"
 
-namespace lockstep::serve {
+namespace lockstep::http {
 
-struct HttpUrl {
+struct Url {
   bool tls = false;
   std::string host;  // without the brackets of an IPv6 address
   int port = 80;
@@ -19,6 +19,6 @@ struct HttpUrl {
   std::string Origin() const;
 };
 
-absl::StatusOr<HttpUrl> ParseHttpUrl(std::string_view url);
+absl::StatusOr<Url> ParseUrl(std::string_view url);
 
-}  // namespace lockstep::serve
+}  // namespace lockstep::http

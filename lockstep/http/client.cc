@@ -1,0 +1,107 @@
+#include "lockstep/http/client.h"
+
+#include <httplib.h>
+
+#include <charconv>
+#include <chrono>
+
+namespace lockstep::http {
+namespace {
+
+constexpr int kConnectSeconds = 5, kAnswerSeconds = 30;
+
+uint64_t NumberOf(const std::string& text) {
+  uint64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+// Takes the answer as it comes, so that one without end is neither kept nor waited for.
+class Taking {
+ public:
+  explicit Taking(const Request& request)
+      : max_body_(request.max_body),
+        deadline_(std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                                         std::chrono::duration<double>(request.longest.value))) {}
+
+  void AddTo(httplib::Request& wire) {
+    wire.response_handler = [this](const httplib::Response& head) {
+      TakeHead(head);
+      return true;
+    };
+    wire.content_receiver = [this](const char* data, size_t size, uint64_t, uint64_t) { return TakeBody(data, size); };
+  }
+  void TakeHead(const httplib::Response& head) {
+    answer_.status = head.status;
+    answer_.etag = head.get_header_value("ETag");
+    answer_.last_modified = head.get_header_value("Last-Modified");
+    answer_.content_range = head.get_header_value("Content-Range");
+    answer_.location = head.get_header_value("Location");
+    answer_.content_length = NumberOf(head.get_header_value("Content-Length"));
+  }
+  bool is_cut() const { return answer_.cut; }
+  bool is_late() const { return late_; }
+  Answer& answer() { return answer_; }
+
+ private:
+  bool TakeBody(const char* data, size_t size) {
+    const size_t room = max_body_ - answer_.body.size();
+    answer_.body.append(data, std::min(size, room));
+    answer_.cut = size > room;
+    late_ = std::chrono::steady_clock::now() > deadline_;
+    return !answer_.cut && !late_;
+  }
+
+  const size_t max_body_;
+  const std::chrono::steady_clock::time_point deadline_;
+  Answer answer_;
+  bool late_ = false;
+};
+
+class Kept final : public Client {
+ public:
+  explicit Kept(const std::string& endpoint) : client_(endpoint), endpoint_(endpoint) {
+    client_.set_keep_alive(true);
+    client_.set_tcp_nodelay(true);
+    client_.set_url_encode(false);  // what was signed is sent
+    client_.set_connection_timeout(kConnectSeconds);
+    client_.set_read_timeout(kAnswerSeconds);
+    client_.set_write_timeout(kAnswerSeconds);
+  }
+  bool valid() const { return client_.is_valid(); }
+
+  absl::StatusOr<Answer> Send(const Request& request) override {
+    httplib::Request wire;
+    wire.method = request.method;
+    wire.path = request.target;
+    wire.headers.insert(request.headers.begin(), request.headers.end());
+    wire.headers.emplace("Accept-Encoding", "identity");
+    wire.body.assign(reinterpret_cast<const char*>(request.body.data()), request.body.size());
+    Taking taking(request);
+    taking.AddTo(wire);
+    const httplib::Result result = client_.send(wire);
+    if (taking.is_late())
+      return Unavailable("{}: the answer was not whole after {:.0f} s", endpoint_, request.longest.value);
+    if (!result && !taking.is_cut()) return Unavailable("{}: {} failed", endpoint_, httplib::to_string(result.error()));
+    if (result) taking.TakeHead(*result);  // also of answers that have no body
+    return std::move(taking.answer());
+  }
+  void Stop() override { client_.stop(); }
+
+ private:
+  httplib::Client client_;
+  std::string endpoint_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Client>> Client::Open(const std::string& endpoint) {
+  // Of another scheme, the library throws.
+  const bool is_http = endpoint.starts_with("http://") || endpoint.starts_with("https://");
+  auto client = is_http ? std::make_unique<Kept>(endpoint) : nullptr;
+  if (client == nullptr || !client->valid())
+    return InvalidArgument("{} is no endpoint: expected http://HOST[:PORT] or https://...", endpoint);
+  return client;
+}
+
+}  // namespace lockstep::http

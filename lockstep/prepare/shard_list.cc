@@ -1,0 +1,149 @@
+#include "lockstep/prepare/shard_list.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace lockstep::prepare {
+namespace {
+
+constexpr size_t kMaxFiles = 1'000'000, kMaxBytes = 64 << 20;  // of all names together
+
+// "000..146": as many digits as the longer of both has, where one begins with 0.
+std::optional<std::vector<std::string>> NumbersOf(std::string_view body) {
+  const size_t dots = body.find("..");
+  if (dots == std::string_view::npos) return std::nullopt;
+  const std::string_view low = body.substr(0, dots), high = body.substr(dots + 2);
+  uint32_t first = 0, last = 0;
+  const auto parse = [](std::string_view text, uint32_t& number) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    return error == std::errc() && end == text.data() + text.size();
+  };
+  if (!parse(low, first) || !parse(high, last) || last < first || last - first >= kMaxFiles) return std::nullopt;
+  const bool padded = (low.size() > 1 && low[0] == '0') || (high.size() > 1 && high[0] == '0');
+  const size_t width = padded ? std::max(low.size(), high.size()) : 0;
+  if (width > 32) return std::nullopt;
+  std::vector<std::string> numbers;
+  for (uint64_t number = first; number <= last; ++number) numbers.push_back(fmt::format("{:0{}}", number, width));
+  return numbers;
+}
+
+std::vector<std::string> AlternativesOf(std::string_view body) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0;;) {
+    const size_t comma = std::min(body.find(',', begin), body.size());
+    parts.emplace_back(body.substr(begin, comma - begin));
+    if (comma == body.size()) return parts;
+    begin = comma + 1;
+  }
+}
+
+std::string Trimmed(std::string_view line) {
+  constexpr std::string_view kBlank = " \t\r";
+  const size_t begin = std::min(line.find_first_not_of(kBlank), line.size());
+  return std::string(line.substr(begin, line.find_last_not_of(kBlank) + 1 - begin));
+}
+
+std::vector<std::string> LinesOf(std::string_view text) {
+  std::vector<std::string> names;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string name = Trimmed(text.substr(0, end));
+    if (!name.empty() && name[0] != '#') names.push_back(std::move(name));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return names;
+}
+
+absl::StatusOr<std::vector<std::string>> NamesInIndex(const std::string& path, const std::string& text) {
+  const nlohmann::json index = nlohmann::json::parse(text, nullptr, false);
+  const auto wrong = [&] { return InvalidArgument(R"({}: expected {{"shardlist": [{{"url": NAME}}, ...]}})", path); };
+  if (!index.is_object() || !index.contains("shardlist") || !index["shardlist"].is_array()) return wrong();
+  std::vector<std::string> names;
+  for (const nlohmann::json& shard : index["shardlist"]) {
+    if (!shard.is_object() || !shard.contains("url") || !shard["url"].is_string()) return wrong();
+    names.push_back(shard["url"].get<std::string>());
+  }
+  return names;
+}
+
+// A name that stands in the list at `list`.
+std::string Beside(const std::string& list, const std::string& name) {
+  if (IsUrl(name)) return name;
+  if (!IsUrl(list)) return (std::filesystem::path(list).parent_path() / name).string();
+  const std::string base(WithoutQuery(list));
+  if (name.starts_with('/')) return base.substr(0, base.find('/', base.find("://") + 3)) + name;  // of the same server
+  return base.substr(0, base.rfind('/') + 1) + name;
+}
+
+bool IsJson(const std::string& path) { return ExtensionOf(path) == ".json"; }
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ExpandBraces(const std::string& path) {
+  std::vector<std::string> paths{""};
+  std::string_view rest = path;
+  while (!rest.empty()) {
+    const size_t open = rest.find('{');
+    const size_t close = open == std::string_view::npos ? open : rest.find('}', open);
+    const bool has_more = close != std::string_view::npos;
+    const std::string_view plain = rest.substr(0, has_more ? open : rest.size());
+    const std::string_view body = has_more ? rest.substr(open + 1, close - open - 1) : std::string_view();
+    std::vector<std::string> parts{""};
+    if (has_more && body.find("..") != std::string_view::npos) {
+      std::optional<std::vector<std::string>> numbers = NumbersOf(body);
+      if (!numbers)
+        return InvalidArgument("{}: {{{}}}: expected {{FIRST..LAST}}, at most {} numbers", path, body, kMaxFiles);
+      parts = *std::move(numbers);
+    } else if (has_more) {
+      parts = AlternativesOf(body);
+    }
+    if (paths.size() * parts.size() > kMaxFiles || paths.size() * parts.size() * path.size() > kMaxBytes)
+      return InvalidArgument("{}: it stands for more than {} files", path, kMaxFiles);
+    std::vector<std::string> next;
+    for (const std::string& begun : paths)
+      for (const std::string& part : parts) next.push_back(begun + std::string(plain) + part);
+    paths = std::move(next);
+    rest.remove_prefix(has_more ? close + 1 : rest.size());
+  }
+  return paths;
+}
+
+absl::StatusOr<std::vector<std::string>> ParseShardList(const std::string& path, const std::string& text) {
+  std::vector<std::string> names;
+  if (IsJson(path)) {
+    LS_ASSIGN_OR_RETURN(names, NamesInIndex(path, text));
+  } else {
+    names = LinesOf(text);
+  }
+  std::vector<std::string> paths;
+  for (const std::string& name : names) {
+    LS_ASSIGN_OR_RETURN(const std::vector<std::string> expanded, ExpandBraces(name));
+    if (paths.size() + expanded.size() > kMaxFiles) return InvalidArgument("{}: more than {} files", path, kMaxFiles);
+    for (const std::string& one : expanded) paths.push_back(Beside(path, one));
+  }
+  if (paths.empty()) return InvalidArgument("{}: the list has no name in it", path);
+  return paths;
+}
+
+bool IsShardList(const std::string& path) {
+  const std::string extension = ExtensionOf(path);
+  return extension == ".txt" || extension == ".json" || (IsUrl(path) && WithoutQuery(path).ends_with('/'));
+}
+
+absl::StatusOr<std::vector<std::string>> ReadShardList(Files& files, const std::string& path) {
+  if (!WithoutQuery(path).ends_with('/')) {
+    LS_ASSIGN_OR_RETURN(const std::string text, files.ReadText(path));
+    return ParseShardList(path, text);
+  }
+  for (const char* name : {"index.json", "shards.txt"}) {
+    const absl::StatusOr<std::string> text = files.ReadText(path + name);
+    if (text.ok()) return ParseShardList(path + name, *text);
+    if (!absl::IsNotFound(text.status())) return text.status();
+  }
+  return NotFound("{}: there is neither an index.json nor a shards.txt, which would say what files are there", path);
+}
+
+}  // namespace lockstep::prepare

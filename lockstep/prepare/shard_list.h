@@ -1,0 +1,23 @@
+// Which files a name stands for, as users of WebDataset write it: "train-{000..146}.tar", "{train,val}-{0..9}.tar", or
+// a list: a text with a name on each line ("#" begins a remark), or the JSON index of wids, {"shardlist": [{"url":
+// ...}]}. Names in a list count from where the list lies. Of this machine or behind HTTP alike.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "lockstep/prepare/data_file.h"
+
+namespace lockstep::prepare {
+
+// In the order in which a shell expands them; a path without braces is itself. An error if there are very many.
+absl::StatusOr<std::vector<std::string>> ExpandBraces(const std::string& path);
+
+// The names in a list that lies at `path`, .json or a text, which is a path or a URL.
+absl::StatusOr<std::vector<std::string>> ParseShardList(const std::string& path, const std::string& text);
+
+bool IsShardList(
+    const std::string& path);  // .txt, .json, or a URL that ends with "/", where index.json or shards.txt is
+absl::StatusOr<std::vector<std::string>> ReadShardList(Files& files, const std::string& path);
+
+}  // namespace lockstep::prepare
