@@ -136,6 +136,10 @@ void AddWork(CLI::App& command, PlanFlags& flags) {
   command.add_option("--training", flags.training, "full, or lora: adapters beside frozen weights")
       ->check(CLI::IsMember({"full", "lora"}))
       ->capture_default_str();
+  command
+      .add_option("--freeze", flags.freeze,
+                  "Parts that are trained no further: embedding, layers:N, the first N; both with a comma")
+      ->delimiter(',');
   command.add_option("--usd-per-hour", flags.usd_per_hour, "Price of an accelerator, in dollars an hour")
       ->check(CLI::PositiveNumber);
   command.add_option("--power-w", flags.power, "Watts of an accelerator with its share of the host")
@@ -143,13 +147,22 @@ void AddWork(CLI::App& command, PlanFlags& flags) {
 }
 
 void AddAsked(CLI::App& command, PlanFlags& flags) {
-  auto* layout =
-      command.add_option("--layout", flags.layout,
-                         "Predict this one alone: tp=8,pp=4,mbs=1,zero=1,recompute=none,schedule=zb-h1,stages=5+6+6+5");
+  auto* layout = command.add_option("--layout", flags.layout,
+                                    "Predict this one alone: tp=8,pp=4,mbs=1,zero=1,recompute=full:3,schedule=zb-h1,"
+                                    "stages=5+6x2+5,offload=optimizer");
   command.add_option("--compare", flags.compare, "Two layouts, term by term")->expected(2)->excludes(layout);
   command
       .add_option("--schedule", flags.schedules,
                   "To search: 1f1b (interleaved too), zb-h1, zb-2p, dualpipe; several with commas")
+      ->delimiter(',')
+      ->capture_default_str();
+  command.add_option("--stages", flags.stages, "To search: even, or any, first and last with fewer layers too")
+      ->check(CLI::IsMember({"even", "any"}))
+      ->capture_default_str();
+  command
+      .add_option("--offload", flags.offloads,
+                  "To search, what lies in the host's memory: none, optimizer, activations, optimizer+activations; "
+                  "several with commas")
       ->delimiter(',')
       ->capture_default_str();
   command

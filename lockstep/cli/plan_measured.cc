@@ -1,3 +1,4 @@
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -45,8 +46,25 @@ namespace {
 struct CalibrateFlags {
   std::vector<std::string> tables;
   std::string out;
-  bool fresh = false, json = false;
+  bool fresh = false, rows = false, json = false;
 };
+
+// Of each run what fits without its fifth of the runs, and without its family, predict.
+Json RowsOf(const plan::Runs& runs, const plan::Calibrated& calibrated) {
+  Json rows = Json::array();
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const auto predicted = [&](const plan::LeftOut& one) {
+      return runs[i]->Measured().step_s * std::exp(-one.residual);
+    };
+    rows.push_back({{"id", runs[i]->id()},
+                    {"family", runs[i]->family()},
+                    {"step_time_s", runs[i]->Measured().step_s},
+                    {"without_fold_s", predicted(calibrated.without_fold[i])},
+                    {"without_family_s", predicted(calibrated.without_family[i])},
+                    {"doubt", calibrated.without_family[i].doubt}});
+  }
+  return rows;
+}
 
 absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
   LS_ASSIGN_OR_RETURN(const plan::Known known, ReadKnown());
@@ -69,14 +87,18 @@ absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
   if (!flags.fresh) {
     LS_ASSIGN_OR_RETURN(base, plan::ReadCalibration(presets));
   }
-  const plan::Calibration calibration = plan::Calibrate(runs, known, flags.fresh ? nullptr : &base);
+  const plan::Calibrated calibrated = plan::Calibrate(runs, known, flags.fresh ? nullptr : &base);
+  const plan::Calibration& calibration = calibrated.calibration;
   const std::string about = fmt::format("Fitted by `lockstep plan calibrate` to {} measured runs.", runs.size());
   LS_RETURN_IF_ERROR(plan::WriteCalibration(calibration, flags.out, about));
-  return Json{{"folder", flags.out},
-              {"runs", runs.size()},
-              {"skipped", skipped},
-              {"mean_error", plan::MeanError(runs, calibration)},
-              {"spread_unseen", calibration.hardware.begin()->second.residual_high}};
+  Json report = {{"folder", flags.out},
+                 {"runs", runs.size()},
+                 {"skipped", skipped},
+                 {"mean_error", plan::MeanError(runs, calibration)},
+                 {"scatter_unseen", calibration.hardware.begin()->second.scatter},
+                 {"doubt_unseen", calibration.hardware.begin()->second.doubt}};
+  if (flags.rows) report["rows"] = RowsOf(runs, calibrated);
+  return report;
 }
 
 }  // namespace
@@ -89,6 +111,8 @@ void AddPlanCalibrate(CLI::App& plan, int& exit_code) {
   command->add_option("-o,--out", flags->out, "Folder to write")->required();
   command->add_flag("--fresh", flags->fresh,
                     "Begin at what is usual, not at the presets, which were fitted to published runs");
+  command->add_flag("--rows", flags->rows,
+                    "Add each run with what fits without its fifth of the runs, and without its family, predict");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep plan calibrate measured.csv -o calibration");
   command->callback([flags, &exit_code] { exit_code = PrintReport(Calibrate(*flags), flags->json); });

@@ -55,6 +55,22 @@ absl::Status CheckWork(const plan::Workload& work) {
   return absl::OkStatus();
 }
 
+// "embedding", or "layers:N".
+absl::Status TakeFrozen(const std::string& part, plan::Workload& work) {
+  constexpr std::string_view kLayers = "layers:";
+  work.frozen.embedding = work.frozen.embedding || part == "embedding";
+  if (part == "embedding") return absl::OkStatus();
+  const std::string count = part.starts_with(kLayers) ? part.substr(kLayers.size()) : "";
+  int& layers = work.frozen.layers;
+  const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), layers);
+  if (error != std::errc() || end != count.data() + count.size() || layers < 1)
+    return InvalidArgument("--freeze {}: expected embedding, or layers:N, the first N", part);
+  if (layers >= work.layers || work.training == plan::Training::kLora)
+    return InvalidArgument("--freeze {}: of {} layers at most {} can be frozen, and none with --training lora", part,
+                           work.layers, work.layers - 1);
+  return absl::OkStatus();
+}
+
 // Of the machine and the stack, which is put into the workload.
 absl::StatusOr<plan::Rates> TakeRates(const std::string& stack, const std::string& folder, plan::Workload& work) {
   LS_ASSIGN_OR_RETURN(const plan::Calibration calibration, plan::ReadCalibration(folder));
@@ -88,6 +104,7 @@ absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags
   LS_RETURN_IF_ERROR(plan::TakeModel(flags.model, cluster::Presets(installation.presets), work));
   LS_RETURN_IF_ERROR(TakePrecision(flags.precision, work));
   if (flags.training == "lora") work.training = plan::Training::kLora;
+  for (const std::string& part : flags.freeze) LS_RETURN_IF_ERROR(TakeFrozen(part, work));
   LS_RETURN_IF_ERROR(CheckWork(work));
   return cluster;
 }
@@ -102,6 +119,19 @@ absl::StatusOr<plan::Objective> ObjectiveOf(const PlanFlags& flags, const std::v
   }
   if (flags.objective == "cost") return plan::Objective::kCost;
   return flags.objective == "energy" ? plan::Objective::kEnergy : plan::Objective::kTime;
+}
+
+absl::Status TakeOffloads(const PlanFlags& flags, PlanQuestion& question) {
+  question.space.offloads.clear();
+  for (const std::string& name : flags.offloads) {
+    const absl::StatusOr<plan::Offload> offload = plan::ParseOffload(name);
+    if (!offload.ok()) return InvalidArgument("--offload: {}", Message(offload.status()));
+    for (const plan::Cluster& cluster : question.clusters)
+      if (const absl::Status known = plan::CheckHost(cluster.base.machine, *offload); !known.ok())
+        return InvalidArgument("--offload: {}", Message(known));
+    question.space.offloads.push_back(*offload);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -139,6 +169,8 @@ absl::StatusOr<PlanQuestion> AskedBy(const PlanFlags& flags) {
   }
   LS_ASSIGN_OR_RETURN(question.objective, ObjectiveOf(flags, question.clusters));
   question.space.whole = flags.space == "whole";
+  question.space.uneven = flags.stages == "any";
+  LS_RETURN_IF_ERROR(TakeOffloads(flags, question));
   question.space.schedules.clear();
   for (const std::string& name : flags.schedules) {
     LS_ASSIGN_OR_RETURN(const plan::Schedule schedule, plan::ParseSchedule(name));

@@ -12,8 +12,8 @@ namespace lockstep::cli {
 
 struct PlanFlags {
   std::string model, layout, precision = "bf16", stack = "nemo", calibration, objective = "throughput", space = "usual",
-                             training = "full", failures, emit, out;
-  std::vector<std::string> clusters, compare, schedules = {"1f1b"};
+                             training = "full", stages = "any", failures, emit, out;
+  std::vector<std::string> clusters, compare, schedules = {"1f1b"}, offloads = {"none"}, freeze;
   int batch = 0, sequence = 0;
   double usd_per_hour = 0, power = 0;
   unsigned threads = 0;

@@ -45,9 +45,9 @@ double SpreadOf(std::vector<Weighed> all) {
 
 using Sizes = std::map<std::string, std::vector<double>>;  // of residuals, by family
 
-Sizes ByFamily(const Runs& runs, const std::vector<double>& residuals) {
+Sizes ByFamily(const Runs& runs, const std::vector<LeftOut>& left_out) {
   Sizes sizes;
-  for (size_t i = 0; i < runs.size(); ++i) sizes[runs[i]->family()].push_back(std::abs(residuals[i]));
+  for (size_t i = 0; i < runs.size(); ++i) sizes[runs[i]->family()].push_back(std::abs(left_out[i].residual));
   return sizes;
 }
 
@@ -68,10 +68,11 @@ std::map<std::string, double> SpreadsOf(const Sizes& sizes) {
 }
 
 // Every family is as likely to be like that which comes next.
-double SpreadOfUnseen(const Sizes& sizes) {
-  std::vector<Weighed> all;
-  for (const auto& [name, own] : sizes) Add(all, own, 1);
-  return SpreadOf(std::move(all));
+Interval IntervalOfUnseen(const Runs& runs, std::vector<LeftOut> left_out) {
+  std::map<std::string, double> sizes;
+  for (const MeasuredRun* run : runs) ++sizes[run->family()];
+  for (size_t i = 0; i < runs.size(); ++i) left_out[i].weight = 1 / sizes[runs[i]->family()];
+  return FitInterval(left_out);
 }
 
 }  // namespace
@@ -94,39 +95,40 @@ Calibration Fit(const Runs& runs, const Known& known, const Calibration* base) {
   return fit.Result();
 }
 
-std::vector<double> ResidualsWithout(const Runs& runs, const Known& known, const Calibration* base,
-                                     const std::function<std::string(const MeasuredRun&)>& part_of) {
+std::vector<LeftOut> PredictWithout(const Runs& runs, const Known& known, const Calibration* base,
+                                    const std::function<std::string(const MeasuredRun&)>& part_of) {
   std::map<std::string, std::vector<size_t>> parts;
   for (size_t i = 0; i < runs.size(); ++i) parts[part_of(*runs[i])].push_back(i);
-  std::vector<double> residuals(runs.size());
+  std::vector<LeftOut> left_out(runs.size());
   for (const auto& [part, members] : parts) {
     Runs kept;
     for (const MeasuredRun* run : runs)
       if (part_of(*run) != part) kept.push_back(run);
     const Calibration calibration = Fit(kept, known, base);
-    for (const size_t i : members) residuals[i] = Residual(*runs[i], calibration);
+    for (const size_t i : members) {
+      const Rates rates = calibration.Of(runs[i]->workload()).value_or(Rates{});
+      left_out[i] = {Residual(*runs[i], calibration), DoubtOf(runs[i]->workload(), rates)};
+    }
   }
-  return residuals;
+  return left_out;
 }
 
-Calibration Calibrate(const Runs& runs, const Known& known, const Calibration* base) {
-  Calibration calibration = Fit(runs, known, base);
+Calibrated Calibrate(const Runs& runs, const Known& known, const Calibration* base) {
+  Calibrated all{Fit(runs, known, base), {}, {}};
+  Calibration& calibration = all.calibration;
   const auto fold = [](const MeasuredRun& run) { return std::to_string(HashOf(run.id()) % kFolds); };
   const auto family = [](const MeasuredRun& run) { return run.family(); };
   if (base != nullptr) calibration.spreads = base->spreads;
-  for (const auto& [name, spread] : SpreadsOf(ByFamily(runs, ResidualsWithout(runs, known, base, fold))))
-    calibration.spreads[name] = spread;
-  const Sizes unseen = ByFamily(runs, ResidualsWithout(runs, known, base, family));
+  all.without_fold = PredictWithout(runs, known, base, fold);
+  all.without_family = PredictWithout(runs, known, base, family);
+  for (const auto& [name, spread] : SpreadsOf(ByFamily(runs, all.without_fold))) calibration.spreads[name] = spread;
+  const Interval unseen = IntervalOfUnseen(runs, all.without_family);
   for (auto& [name, rates] : calibration.hardware) {
-    if (base != nullptr && base->hardware.contains(name)) {
-      rates.residual_low = base->hardware.at(name).residual_low;
-      rates.residual_high = base->hardware.at(name).residual_high;
-    } else {
-      rates.residual_high = SpreadOfUnseen(unseen);
-      rates.residual_low = -rates.residual_high;
-    }
+    const bool is_known = base != nullptr && base->hardware.contains(name);
+    rates.scatter = is_known ? base->hardware.at(name).scatter : unseen.scatter;
+    rates.doubt = is_known ? base->hardware.at(name).doubt : unseen.doubt;
   }
-  return calibration;
+  return all;
 }
 
 }  // namespace lockstep::plan

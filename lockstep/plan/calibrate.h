@@ -4,7 +4,7 @@
 // over predicted, with a cost of Student's, so that a run of another kind does not bend the rest; each family counts as
 // the root of its runs. Deterministic.
 //
-//   const Calibration calibration = Calibrate(runs, known, nullptr);
+//   const Calibration calibration = Calibrate(runs, known, nullptr).calibration;
 #pragma once
 
 #include <functional>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "lockstep/plan/calibration.h"
+#include "lockstep/plan/interval.h"
 #include "lockstep/plan/measured.h"
 
 namespace lockstep::plan {
@@ -26,11 +27,16 @@ double MeanError(const Runs& runs, const Calibration& calibration);
 // Of each hardware and stack that is known, whether or not it is among the runs. `base`: of other runs, which is
 // changed as far as these runs say so; null: begins at what is usual.
 Calibration Fit(const Runs& runs, const Known& known, const Calibration* base);
-// Residuals by rates that were fitted without the part that a run belongs to.
-std::vector<double> ResidualsWithout(const Runs& runs, const Known& known, const Calibration* base,
-                                     const std::function<std::string(const MeasuredRun&)>& part_of);
-// Fitted to all. The spread of a family is that without a fifth of its runs, and of what no fit has seen that without
-// whole families; that of a base is kept.
-Calibration Calibrate(const Runs& runs, const Known& known, const Calibration* base);
+// By rates that were fitted without the part that a run belongs to: log(measured / predicted), and how sure that fit is
+// (DoubtOf, interval.h).
+std::vector<LeftOut> PredictWithout(const Runs& runs, const Known& known, const Calibration* base,
+                                    const std::function<std::string(const MeasuredRun&)>& part_of);
+// Fitted to all. The spread of a family is that without a fifth of its runs, and the interval of what no fit has seen
+// that without whole families; that of a base is kept.
+struct Calibrated {
+  Calibration calibration;
+  std::vector<LeftOut> without_fold, without_family;  // of each run
+};
+Calibrated Calibrate(const Runs& runs, const Known& known, const Calibration* base);
 
 }  // namespace lockstep::plan

@@ -1,24 +1,42 @@
 #include "lockstep/plan/emit.h"
 
+#include "lockstep/plan/layout.h"
 #include "lockstep/plan/memory.h"
 #include "lockstep/plan/schedule.h"
 
 namespace lockstep::plan {
 namespace {
 
-// Layers of a stage that are computed again; frameworks take whole ones.
-int RecomputedLayers(const Workload& w) {
-  const double layers = double(w.layers) / w.pp / w.chunks;
-  return static_cast<int>(RecomputedShare(w) * layers + .999);
+// Of each chunk of a stage.
+int Recomputed(const Workload& w) { return (RecomputedLayers(w) + w.chunks - 1) / w.chunks; }
+bool RecomputesAll(const Workload& w) { return w.recompute == Recompute::kFull && w.recomputed_layers == 0; }
+
+// Layers of the first stage, of each in the middle, of the last; where those in the middle are alike.
+struct Ends {
+  int first = 0, middle = 0, last = 0;
+};
+absl::StatusOr<Ends> EndsOf(std::string_view framework, const Workload& w) {
+  if (w.stage_layers.empty()) return Ends{w.layers / w.pp, w.layers / w.pp, w.layers / w.pp};
+  const std::vector<int>& stages = w.stage_layers;
+  const int middle = stages.size() > 2 ? stages[1] : std::max(stages.front(), stages.back());
+  for (size_t i = 1; i + 1 < stages.size(); ++i)
+    if (stages[i] != middle)
+      return InvalidArgument("--emit {}: it has flags for the first and the last stage alone; the others must be alike",
+                             framework);
+  return Ends{stages.front(), middle, stages.back()};
+}
+
+absl::Status CheckFrozen(std::string_view framework, const Workload& w) {
+  if (w.frozen.layers == 0 && !w.frozen.embedding) return absl::OkStatus();
+  return InvalidArgument("--emit {}: it has no flag for frozen parts; freeze them in its model's code", framework);
 }
 
 std::string MegatronRecompute(const Workload& w) {
   if (w.recompute == Recompute::kSelective) return "--recompute-granularity selective\n";
-  if (w.recompute == Recompute::kFull)
-    return "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1\n";
-  if (RecomputedLayers(w) == 0) return "";
+  if (RecomputesAll(w)) return "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1\n";
+  if (Recomputed(w) == 0) return "";
   return fmt::format("--recompute-granularity full\n--recompute-method block\n--recompute-num-layers {}\n",
-                     RecomputedLayers(w));
+                     Recomputed(w));
 }
 
 std::string MegatronModel(const Workload& w) {
@@ -37,11 +55,17 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
   if (w.schedule != Schedule::k1F1B)
     return InvalidArgument("--emit megatron: it has no schedule {}; choose 1f1b", ScheduleName(w.schedule));
   if (w.zero == 2) return InvalidArgument("--emit megatron: it has zero 0, 1 and 3, found 2");
-  if (!w.stage_layers.empty())
-    return InvalidArgument("--emit megatron: stages that differ have no flag of their own; choose a pp that divides {}",
-                           w.layers);
+  LS_RETURN_IF_ERROR(CheckFrozen("megatron", w));
+  LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("megatron", w));
+  if (w.offload.activations && (w.pp > 1 || w.recompute != Recompute::kNone))
+    return InvalidArgument("--emit megatron: it offloads activations without a pipeline and recomputation alone");
   std::string text = fmt::format("--tensor-model-parallel-size {}\n--pipeline-model-parallel-size {}\n", w.tp, w.pp);
   if (w.chunks > 1) text += fmt::format("--num-layers-per-virtual-pipeline-stage {}\n", w.layers / w.pp / w.chunks);
+  if (ends.first != ends.middle) text += fmt::format("--decoder-first-pipeline-num-layers {}\n", ends.first);
+  if (ends.last != ends.middle) text += fmt::format("--decoder-last-pipeline-num-layers {}\n", ends.last);
+  if (w.offload.optimizer)
+    text += "--optimizer-cpu-offload\n--optimizer-offload-fraction 1.0\n--use-precision-aware-optimizer\n";
+  if (w.offload.activations) text += fmt::format("--cpu-offloading-num-layers {}\n", w.layers - 1);
   if (w.cp > 1) text += fmt::format("--context-parallel-size {}\n", w.cp);
   if (w.ep > 1) text += fmt::format("--expert-model-parallel-size {}\n", w.ep);
   if (w.tp > 1 && w.sequence_parallel) text += "--sequence-parallel\n";
@@ -60,10 +84,15 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
     return InvalidArgument("--emit torchtitan: it has no schedule {}; choose 1f1b", ScheduleName(w.schedule));
   if (w.zero == 1 || w.zero == 2)
     return InvalidArgument("--emit torchtitan: it shards all (zero 3) or nothing (zero 0), found zero {}", w.zero);
+  LS_RETURN_IF_ERROR(CheckFrozen("torchtitan", w));
+  LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("torchtitan", w));
+  if (w.offload.optimizer || w.offload.activations)
+    return InvalidArgument("--emit torchtitan: it moves weights and gradients to the host too, or nothing; found {}",
+                           OffloadText(w.offload));
   const bool shards = w.zero == 3;
-  const char* recompute = w.recompute == Recompute::kFull || RecomputedLayers(w) > 0 ? "full"
-                          : w.recompute == Recompute::kSelective                     ? "selective"
-                                                                                     : "none";
+  const char* recompute = RecomputesAll(w) || Recomputed(w) > 0  ? "full"
+                          : w.recompute == Recompute::kSelective ? "selective"
+                                                                 : "none";
   std::string text = fmt::format(
       "[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\n\n[parallelism]\n"
       "data_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\ntensor_parallel_degree = {}\n"
@@ -73,8 +102,10 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
   if (w.pp > 1)
     text += fmt::format(
         "pipeline_parallel_schedule = \"{}\"\npipeline_parallel_microbatch_size = {}\n"
-        "pipeline_parallel_layers_per_stage = {}\n",
-        w.chunks > 1 ? "Interleaved1F1B" : "1F1B", w.microbatch, w.layers / w.pp / w.chunks);
+        "pipeline_parallel_layers_per_stage = {}\npipeline_parallel_first_stage_less_layers = {}\n"
+        "pipeline_parallel_last_stage_less_layers = {}\n",
+        w.chunks > 1 ? "Interleaved1F1B" : "1F1B", w.microbatch, ends.middle / w.chunks, ends.middle - ends.first,
+        ends.middle - ends.last);
   return text + fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n", recompute);
 }
 

@@ -13,7 +13,9 @@ struct Remedy {
   std::string text;         // "32 x a100-40gb"
   double usd_per_hour = 0;  // of the whole cluster; 0: its machine has no price, or it costs nothing more
 };
-// The cheapest first: a shorter sequence, then clusters by their price, then those without one by their size.
+// The cheapest first: what goes to the host's memory, by the time that a step then takes, which changes nothing of the
+// training; a shorter sequence; the fewest layers to freeze; then clusters by their price, then those without one by
+// their size.
 std::vector<Remedy> Remedies(const Workload& base, const Rates& rates, const Machines& machines);
 
 // "no layout fits the memory: the least is 105.2 GiB of 39.6 (tp 8, ...), of which ...".

@@ -22,6 +22,11 @@ absl::StatusOr<ModelNotes> ReadModelNotes(const std::string& path) {
     inner.Integer("layers", {.least = 1}, note.layers);
     inner.Integer("dense_layers", {.least = 0}, note.dense_layers);
     inner.Integer("shared_experts", {.least = 0}, note.shared_experts);
+    inner.Integer("q_rank", {.least = 0}, note.latent.q_rank);
+    inner.Integer("kv_rank", {.least = 0}, note.latent.kv_rank);
+    inner.Integer("rope", {.least = 0}, note.latent.rope);
+    inner.Integer("value_dim", {.least = 0}, note.latent.value);
+    inner.Integer("head_dim", {.least = 0}, note.head_dim);
   });
   LS_RETURN_IF_ERROR(in.Finish());
   return ModelNotes(std::move(all));
@@ -35,6 +40,9 @@ void ModelNotes::Complete(std::string_view name, Workload& workload) const {
     const double share = std::ceil(double(note.dense_layers) * workload.layers / note.layers);
     workload.dense_layers = std::min(note.dense_layers, static_cast<int>(share));
     workload.shared_experts = note.shared_experts;
+    if (note.latent.kv_rank == 0) continue;
+    workload.latent = note.latent;
+    workload.head_dim = note.head_dim;
   }
 }
 

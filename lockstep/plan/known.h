@@ -16,10 +16,12 @@ class ModelNotes {
   struct Note {
     std::vector<std::string> names;
     int layers = 1, dense_layers = 0, shared_experts = 0;
+    int head_dim = 0;  // of latent attention
+    LatentAttention latent;
   };
   explicit ModelNotes(std::vector<Note> all = {}) : all_(std::move(all)) {}
-  // Of a model that is known by that name: its dense layers and shared experts. One with fewer layers than it should
-  // have keeps its share of the dense ones, at least one.
+  // Of a model that is known by that name: its dense layers, shared experts and latent attention. One with fewer layers
+  // than it should have keeps its share of the dense ones, at least one.
   void Complete(std::string_view name, Workload& workload) const;
 
  private:

@@ -16,6 +16,7 @@ struct LayoutKey {
   const char* name;
   int Workload::* member;
 };
+constexpr int kMostStages = 1 << 16;
 constexpr LayoutKey kLayoutKeys[] = {
     {"tp", &Workload::tp}, {"pp", &Workload::pp},     {"dp", &Workload::dp},     {"cp", &Workload::cp},
     {"ep", &Workload::ep}, {"vp", &Workload::chunks}, {"zero", &Workload::zero}, {"mbs", &Workload::microbatch}};
@@ -28,9 +29,22 @@ std::optional<int> NumberOf(std::string_view text) {
 }
 
 absl::Status TakeRecompute(const std::string& value, Workload& w) {
-  if (value != "none" && value != "selective" && value != "full")
-    return InvalidArgument("--layout: recompute is \"{}\"; expected none, selective or full", value);
-  w.recompute = value == "full" ? Recompute::kFull : value == "none" ? Recompute::kNone : Recompute::kSelective;
+  w.recomputed_layers = 0;
+  if (value.starts_with("full:")) {
+    w.recomputed_layers = NumberOf(std::string_view(value).substr(5)).value_or(0);
+    if (w.recomputed_layers < 1)
+      return InvalidArgument("--layout: recompute is \"{}\"; expected full:N, N layers of each stage", value);
+  } else if (value != "none" && value != "selective" && value != "full") {
+    return InvalidArgument("--layout: recompute is \"{}\"; expected none, selective or full, or full:N", value);
+  }
+  w.recompute = value == "none" ? Recompute::kNone : value == "selective" ? Recompute::kSelective : Recompute::kFull;
+  return absl::OkStatus();
+}
+
+absl::Status TakeOffload(const std::string& value, Workload& w) {
+  const absl::StatusOr<Offload> offload = ParseOffload(value);
+  if (!offload.ok()) return InvalidArgument("--layout: {}", Message(offload.status()));
+  w.offload = *offload;
   return absl::OkStatus();
 }
 
@@ -38,9 +52,13 @@ absl::Status TakeStages(const std::string& value, Workload& w) {
   w.stage_layers.clear();
   for (size_t at = 0; at <= value.size();) {
     const size_t end = std::min(value.find('+', at), value.size());
-    const std::optional<int> layers = NumberOf(std::string_view(value).substr(at, end - at));
-    if (!layers) return InvalidArgument("--layout: stages is \"{}\"; expected the layers of each, as 11+12+9", value);
-    w.stage_layers.push_back(*layers);
+    const std::string_view part = std::string_view(value).substr(at, end - at);
+    const size_t times = part.find('x');
+    const std::optional<int> layers = NumberOf(part.substr(0, times));
+    const std::optional<int> stages = times == std::string_view::npos ? 1 : NumberOf(part.substr(times + 1));
+    if (!layers || !stages || *stages > kMostStages)
+      return InvalidArgument("--layout: stages is \"{}\"; expected the layers of each, as 11+12+9 or 11+12x6+9", value);
+    w.stage_layers.insert(w.stage_layers.end(), size_t(*stages), *layers);
     at = end + 1;
   }
   return absl::OkStatus();
@@ -48,6 +66,7 @@ absl::Status TakeStages(const std::string& value, Workload& w) {
 
 absl::Status TakePair(const std::string& key, const std::string& value, Workload& w) {
   if (key == "recompute") return TakeRecompute(value, w);
+  if (key == "offload") return TakeOffload(value, w);
   if (key == "stages") return TakeStages(value, w);
   if (key == "schedule") {
     const absl::StatusOr<Schedule> schedule = ParseSchedule(value);
@@ -55,7 +74,7 @@ absl::Status TakePair(const std::string& key, const std::string& value, Workload
     w.schedule = *schedule;
     return absl::OkStatus();
   }
-  std::vector<std::string> known = {"recompute", "stages", "schedule", "seq_parallel"};
+  std::vector<std::string> known = {"recompute", "offload", "stages", "schedule", "seq_parallel"};
   for (const LayoutKey& one : kLayoutKeys) known.emplace_back(one.name);
   if (std::ranges::find(known, key) == known.end())
     return InvalidArgument("--layout: there is no \"{}\"; expected {}", key, fmt::join(known, ", "));
@@ -83,7 +102,29 @@ absl::Status CheckHeads(const Workload& w) {
                          Divisors(w.heads, w.accelerators));
 }
 
+constexpr std::pair<const char*, Offload> kOffloads[] = {{"none", {}},
+                                                         {"optimizer", {.optimizer = true}},
+                                                         {"activations", {.activations = true}},
+                                                         {"optimizer+activations", {true, true}}};
+
 }  // namespace
+
+absl::StatusOr<Offload> ParseOffload(std::string_view name) {
+  for (const auto& [known, offload] : kOffloads)
+    if (name == known) return offload;
+  return InvalidArgument("offload is \"{}\"; expected none, optimizer, activations or optimizer+activations", name);
+}
+
+std::string OffloadText(Offload offload) {
+  return kOffloads[(offload.optimizer ? 1 : 0) + (offload.activations ? 2 : 0)].first;
+}
+
+absl::Status CheckHost(const Machine& machine, Offload offload) {
+  const bool is_known = machine.host_link > 0 && machine.host_memory > 0 && machine.host_bandwidth > 0;
+  if ((!offload.optimizer && !offload.activations) || is_known) return absl::OkStatus();
+  return InvalidArgument("offload {}: host_link_gb_s, host_memory_gb and host_memory_gb_s of {} are not all known",
+                         OffloadText(offload), machine.name);
+}
 
 absl::Status TakeLayout(const std::string& text, Workload& w) {
   bool has_dp = false, has_sequence_parallel = false;
@@ -112,13 +153,19 @@ absl::Status CheckLayout(const Workload& w) {
   if (w.stage_layers.empty() && w.layers % w.pp != 0)
     return InvalidArgument(
         "{} layers can't be split over pp {}: it can be {}, or say how many each stage has: "
-        "stages=11+12+9",
+        "stages=11+12x6+9",
         w.layers, w.pp, Divisors(w.layers, w.accelerators));
-  if (w.chunks > 1 && !w.stage_layers.empty())
+  if (w.chunks > 1 && !w.AllStagesAlike())
     return InvalidArgument("vp {}: stages that differ are not interleaved", w.chunks);
   if (w.layers / w.pp % w.chunks != 0)
     return InvalidArgument("the {} layers of a stage can't be split over vp {}: it can be {}", w.layers / w.pp,
                            w.chunks, Divisors(w.layers / w.pp, w.layers));
+  if (w.recomputed_layers > (w.layers + w.pp - 1) / w.pp && w.stage_layers.empty())
+    return InvalidArgument("recompute full:{}: a stage has {} layers", w.recomputed_layers, w.layers / w.pp);
+  if (w.recomputed_layers % w.chunks != 0)
+    return InvalidArgument("recompute full:{}: it must be a multiple of vp {}, as many of each chunk",
+                           w.recomputed_layers, w.chunks);
+  LS_RETURN_IF_ERROR(CheckHost(w.machine, w.offload));
   if (w.experts == 0 && w.ep > 1) return InvalidArgument("ep {}: the model has no experts", w.ep);
   const int64_t replicas = int64_t{w.dp} * w.cp;
   if (replicas % w.ep != 0)
@@ -137,10 +184,28 @@ absl::Status CheckLayout(const Workload& w) {
 
 namespace {
 
-const char* RecomputeText(const Workload& w) {
-  if (w.recompute == Recompute::kFull) return "full";
+std::string RecomputeText(const Workload& w) {
   if (w.recompute == Recompute::kSelective) return "selective";
-  return w.recompute == Recompute::kAsNeeded && RecomputedShare(w) > 0 ? "as needed" : "none";
+  if (w.recompute == Recompute::kFull && w.recomputed_layers == 0) return "full";
+  const int layers = RecomputedLayers(w);
+  return layers == 0 ? "none" : fmt::format("full:{}", layers);
+}
+
+// "11+12x6+9".
+std::string StagesText(const std::vector<int>& stages) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at < stages.size();) {
+    const auto end = std::find_if(stages.begin() + std::ptrdiff_t(at), stages.end(),
+                                  [&](int layers) { return layers != stages[at]; });
+    const size_t count = size_t(end - stages.begin()) - at;
+    const std::string layers = std::to_string(stages[at]);
+    if (count > 2)
+      parts.push_back(fmt::format("{}x{}", layers, count));
+    else
+      parts.insert(parts.end(), count, layers);
+    at += count;
+  }
+  return fmt::format("{}", fmt::join(parts, "+"));
 }
 
 }  // namespace
@@ -151,13 +216,15 @@ std::string LayoutText(const Workload& w) {
   if (w.experts > 0) text += fmt::format(", ep {}", w.ep);
   if (w.chunks > 1) text += fmt::format(", vp {}", w.chunks);
   if (w.schedule != Schedule::k1F1B) text += fmt::format(", schedule {}", ScheduleName(w.schedule));
-  if (!w.stage_layers.empty()) text += fmt::format(", stages {}", fmt::join(w.stage_layers, "+"));
+  if (!w.stage_layers.empty()) text += ", stages " + StagesText(w.stage_layers);
   if (w.tp > 1 && !w.sequence_parallel) text += ", seq_parallel 0";
   if (!w.flash && !w.keeps.unfused) text += ", attention unfused";
   if (!w.hides_tensor) text += ", tensor communication shown";
   if (!w.hides_data) text += ", data communication shown";
   if (!w.hides_transfers) text += ", transfers shown";
-  return text + fmt::format(", zero {}, mbs {}, recompute {}", w.zero, w.microbatch, RecomputeText(w));
+  text += fmt::format(", zero {}, mbs {}, recompute {}", w.zero, w.microbatch, RecomputeText(w));
+  if (w.offload.optimizer || w.offload.activations) text += ", offload " + OffloadText(w.offload);
+  return text;
 }
 
 }  // namespace lockstep::plan

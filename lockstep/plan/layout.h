@@ -10,8 +10,9 @@
 
 namespace lockstep::plan {
 
-// KEY=VALUE, with the keys of a table of measured runs, and schedule=1f1b|zb-h1|zb-2p|dualpipe and stages=11+12+9, the
-// layers of each stage. dp follows where it is missing. kInvalidArgument: what CheckLayout says, too.
+// KEY=VALUE, with the keys of a table of measured runs, and schedule=1f1b|zb-h1|zb-2p|dualpipe, stages=11+12x6+9, the
+// layers of each stage, recompute=full:N, N layers of each stage, offload=optimizer|activations|optimizer+activations,
+// what lies in the host's memory. dp follows where it is missing. kInvalidArgument: what CheckLayout says, too.
 absl::Status TakeLayout(const std::string& text, Workload& workload);
 
 // What Workload::Validate lets pass because published runs have it, but nobody wants: a rest wherever something is
@@ -19,5 +20,10 @@ absl::Status TakeLayout(const std::string& text, Workload& workload);
 absl::Status CheckLayout(const Workload& workload);
 
 std::string LayoutText(const Workload& workload);
+
+absl::StatusOr<Offload> ParseOffload(std::string_view name);
+std::string OffloadText(Offload offload);
+// kInvalidArgument: what the machine's host has is not known, but needed.
+absl::Status CheckHost(const Machine& machine, Offload offload);
 
 }  // namespace lockstep::plan

@@ -25,6 +25,14 @@ TEST(Layout, ByItsKeys) {
   EXPECT_THAT(Error("xp=2"), HasSubstr("there is no \"xp\"; expected recompute"));
   EXPECT_THAT(Error("tp=two"), HasSubstr("expected a whole number"));
   EXPECT_THAT(Error("recompute=some"), HasSubstr("expected none, selective or full"));
+  EXPECT_THAT(Error("recompute=full:0"), HasSubstr("expected full:N"));
+  EXPECT_THAT(Error("pp=4,recompute=full:5"), HasSubstr("a stage has 4 layers"));
+  EXPECT_THAT(Error("pp=4,vp=2,recompute=full:3"), HasSubstr("a multiple of vp 2"));
+  EXPECT_THAT(Error("offload=weights"), HasSubstr("expected none, optimizer, activations or"));
+  EXPECT_THAT(Error("offload=optimizer"), HasSubstr("host_memory_gb_s of m are not all known"));
+  work.machine.host_link = work.machine.host_memory = work.machine.host_bandwidth = 1e12;
+  ASSERT_TRUE(TakeLayout("pp=4,recompute=full:2,offload=optimizer+activations", work).ok());
+  EXPECT_THAT(LayoutText(work), HasSubstr("recompute full:2, offload optimizer+activations"));
   EXPECT_THAT(Error("schedule=gpipe"), HasSubstr("expected 1f1b, zb-h1, zb-2p or dualpipe"));
 }
 
@@ -61,6 +69,8 @@ TEST(Layout, SchedulesAndUnevenStages) {
   EXPECT_THAT(Error("pp=4,stages=5+4+4+4"), HasSubstr("found 4 of 17"));
   EXPECT_THAT(Error("pp=2,stages=16+0"), HasSubstr("each at least 1"));
   EXPECT_THAT(Error("pp=2,stages=8+x"), HasSubstr("as 11+12+9"));
+  ASSERT_TRUE(TakeLayout("pp=8,stages=1+2x5+3+2", work = TestWorkload()).ok());
+  EXPECT_THAT(LayoutText(work), HasSubstr("stages 1+2x5+3+2"));
   EXPECT_THAT(Error("pp=4,schedule=dualpipe,mbs=8"), HasSubstr("at least 8 microbatches, an even number, found 2"));
   EXPECT_THAT(Error("schedule=zb-2p"), HasSubstr("needs pp above 1"));
 }
@@ -78,6 +88,27 @@ TEST(Emit, FlagsOfMegatron) {
   EXPECT_THAT(*flags, Not(HasSubstr("--swiglu")));
   work.schedule = Schedule::kDualPipe;
   EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("it has no schedule dualpipe"));
+}
+
+TEST(Emit, StagesRecomputationAndOffloading) {
+  Workload work = TestWorkload();
+  work.machine.host_link = work.machine.host_memory = work.machine.host_bandwidth = 1e12;
+  ASSERT_TRUE(TakeLayout("pp=4,stages=3+5x2+3,recompute=full:2,offload=optimizer", work).ok());
+  const auto flags = EmitFlags("megatron", work);
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  for (const char* flag : {"--decoder-first-pipeline-num-layers 3\n", "--decoder-last-pipeline-num-layers 3\n",
+                           "--recompute-method block\n--recompute-num-layers 2\n", "--optimizer-cpu-offload\n"})
+    EXPECT_THAT(*flags, HasSubstr(flag));
+  work.offload = {.activations = true};
+  EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("without a pipeline"));
+  work.offload = {};
+  const auto titan = EmitFlags("torchtitan", work);
+  ASSERT_TRUE(titan.ok());
+  EXPECT_THAT(*titan, HasSubstr("layers_per_stage = 5\npipeline_parallel_first_stage_less_layers = 2\n"));
+  work.stage_layers = {3, 4, 5, 4};
+  EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("the others must be alike"));
+  work.stage_layers.clear(), work.frozen.layers = 2;
+  EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("no flag for frozen parts"));
 }
 
 TEST(Emit, FlagsOfTorchtitan) {

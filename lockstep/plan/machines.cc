@@ -26,6 +26,9 @@ constexpr Figure kFigures[] = {{"bf16_tflops", &Machine::bf16, kTera, .1, 1e5},
                                {"memory_gb_s", &Machine::bandwidth, kGiga, 10, 1e5},
                                {"scale_up_gb_s", &Machine::scale_up, kGiga, .1, 1e5},
                                {"nic_gb_s", &Machine::nic, kGiga, .01, 1e4},
+                               {"host_link_gb_s", &Machine::host_link, kGiga, .1, 1e5},
+                               {"host_memory_gb", &Machine::host_memory, kGiga, 1, 1e5},
+                               {"host_memory_gb_s", &Machine::host_bandwidth, kGiga, 1, 1e5},
                                {"usd_per_hour", &Machine::usd_per_hour, 1, 1e-3, 1e4},
                                {"power_w", &Machine::power, 1, 1, 1e5}};
 

@@ -64,6 +64,17 @@ void TakeModel(Row& row, Workload& work) {
   work.ffn = row.Integer("ffn", work.experts > 0 ? std::max(1, work.expert_ffn) : -1);
 }
 
+// Layers that do not divide, though two more would: the embedding and the output layer take the place of a layer each
+// (Megatron's --account-for-embedding-in-pipeline-split, DeepSpeed's type:transformer|embedding, torchtitan's default).
+void TakeStages(const Stack* stack, Workload& work) {
+  const int parts = work.pp * work.chunks;
+  if (work.pp < 2 || work.chunks < 1 || work.layers < work.pp || work.layers % work.pp == 0) return;
+  if ((work.layers + 2) % parts != 0) return;
+  work.stage_layers.assign(size_t(work.pp), (work.layers + 2) / work.pp);
+  --work.stage_layers.front(), --work.stage_layers.back();
+  if (stack != nullptr) work.keeps.gradient_bytes += stack->later_gradient_bytes;
+}
+
 // Where the source does not say, what its framework does by itself.
 void TakeLayout(Row& row, Workload& work) {
   work.accelerators = row.Integer("gpus");
@@ -110,6 +121,7 @@ absl::StatusOr<Workload> WorkloadOf(Row& row, const Known& known) {
   TakeWork(row, work);
   TakeStack(row, known.stacks, work);
   TakeLayout(row, work);
+  TakeStages(known.stacks.Find(work.stack), work);
   LS_RETURN_IF_ERROR(row.status());
   LS_ASSIGN_OR_RETURN(work.machine, known.machines.Find(row.Text("hardware")));
   LS_RETURN_IF_ERROR(work.Validate());

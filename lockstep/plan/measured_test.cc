@@ -65,6 +65,19 @@ TEST_F(Measured, ARowIsAWorkload) {
   EXPECT_EQ(table.runs[0].Measured().step_s, 10.1);
 }
 
+// 126 layers and the two at the ends are 16 for each of eight stages; 125 are no number of that kind.
+TEST_F(Measured, EmbeddingAndOutputLayerMayTakeTheirPlace) {
+  const auto stages = [&](int layers) {
+    return Read(fmt::format("a,f,b200,64,{},8192,28672,1,64,8192,128,1,1,8,1,none,flash,bf16,10.1,,\n", layers))
+        .runs.at(0)
+        .workload()
+        .stage_layers;
+  };
+  EXPECT_THAT(stages(126), ElementsAre(15, 16, 16, 16, 16, 16, 16, 15));
+  EXPECT_TRUE(stages(125).empty());
+  EXPECT_TRUE(stages(128).empty());
+}
+
 TEST_F(Measured, WhatCantBeUsedIsSkippedWithTheReason) {
   EXPECT_THAT(Why("a,f,TPU,8,2,64,256,0,4,128,8,1,1,1,0,,,bf16,1,,\n"), HasSubstr("no machine \"TPU\""));
   EXPECT_THAT(Why("a,f,b200,8,,64,256,0,4,128,8,1,1,1,0,,,bf16,1,,\n"), HasSubstr("column layers is empty"));
@@ -81,6 +94,9 @@ TEST_F(Measured, AModelThatIsKnownIsCompleted) {
   work.experts = 256, work.layers = 61;
   known_.models.Complete("DeepSeekV3", work);
   EXPECT_EQ(std::pair(work.dense_layers, work.shared_experts), std::pair(3, 1));
+  work.hidden = 7168, work.heads = work.kv_heads = 128;
+  const double query = 1536 * (7168 + 128 * 192.0), keys = 7168 * 576.0 + 512 * 128 * 256.0;
+  EXPECT_EQ(work.AttentionParameters(), query + keys + 128 * 128 * 7168.0) << "its attention is latent";
   work.layers = 4;
   known_.models.Complete("DeepSeekV3", work);
   EXPECT_EQ(work.dense_layers, 1);
@@ -123,7 +139,10 @@ TEST_F(Measured, AFitFindsWhatMadeTheTimes) {
   for (const MeasuredRun& run : made) runs.push_back(&run);
   const Calibration usual{.hardware = {{"h100", Rates{}}}};
   EXPECT_GT(MeanError(runs, usual), .05);
-  const Calibration fitted = Calibrate(runs, known_, nullptr);
+  const Calibrated calibrated = Calibrate(runs, known_, nullptr);
+  const Calibration& fitted = calibrated.calibration;
+  ASSERT_EQ(calibrated.without_family.size(), runs.size());
+  for (const LeftOut& one : calibrated.without_fold) EXPECT_LT(std::abs(one.residual), .1);
   EXPECT_LT(MeanError(runs, fitted), .01);
   EXPECT_LT(fitted.spreads.at("f16"), .05);
   EXPECT_EQ(StacksText(fitted.stacks), StacksText(Fit(runs, known_, nullptr).stacks)) << "the same again";
@@ -149,7 +168,7 @@ TEST_F(Measured, AReportOfWhatIsKnown) {
   const MeasuredTable read = Read(
       "a,f,b200,8,2,1024,4096,0,16,2048,64,1,1,1,0,none,flash,bf16,1,,\n"
       "b,f,TPU,8,2,64,256,0,4,128,8,1,1,1,0,,,bf16,1,,\n");
-  const Rates rates{.residual_low = -.2, .residual_high = .2};
+  const Rates rates{.scatter = .2};
   const double predicted = PredictStep(read.runs[0].workload(), rates).total().value;
   table.skipped = read.skipped;
   table.runs.emplace_back(2, "a", "f", read.runs[0].workload(), MeasuredRun::Values{.step_s = predicted / 1.1});

@@ -10,22 +10,36 @@ namespace {
 
 constexpr double kContext = 3.2e9, kFragmentation = .03;
 constexpr double kInput = 2;  // bytes of a layer's input, per token and hidden unit
+constexpr double kAdam = 12;  // bytes of a parameter: two moments and the master weight
+// Layers whose activations are on the device while the others' are on the host: one in use, one under way.
+constexpr double kResident = 2;
 
 // Bytes of weights, gradients and optimizer of each parameter that a rank holds: 16-bit weights, and the two moments
 // and the master weight of Adam, which are shared from ZeRO 1 on. A pipeline with ZeRO 3 keeps weights and gradients
 // whole between its microbatches, or it would gather and scatter them each time.
 double StateBytes(const MemoryTerms& t, const Variant& v, double ranks) {
   const double gradient = t.gradient_bytes, whole = CopiesOf(v.schedule) * (2 + gradient);
+  const double adam = v.offload.optimizer ? 0 : kAdam;
   switch (v.zero) {
     case 0:
-      return whole + 12;
+      return whole + adam;
     case 1:
-      return whole + 12 / ranks;
+      return whole + adam / ranks;
     case 2:
-      return CopiesOf(v.schedule) * 2 + (gradient + 12) / ranks;
+      return CopiesOf(v.schedule) * 2 + (gradient + adam) / ranks;
     default:
-      return 16 / ranks + (t.pp > 1 && ranks > 1 ? whole : 0);
+      return (4 + adam) / ranks + (t.pp > 1 && ranks > 1 ? whole : 0);
   }
+}
+// Of each frozen one: its weight.
+double FrozenBytes(const MemoryTerms& t, const Variant& v) {
+  const double whole = CopiesOf(v.schedule) * 2.0;
+  if (v.zero < 3) return whole;
+  return 2 / t.replicas + (t.pp > 1 && t.replicas > 1 ? whole : 0);
+}
+// Of the host: Adam's state, and the gradients that it takes.
+double HostBytes(const MemoryTerms& t, const Variant& v, double ranks) {
+  return v.offload.optimizer ? (kAdam + t.gradient_bytes) / (v.zero > 0 ? ranks : 1) : 0;
 }
 
 // Parameters of the stage.
@@ -58,15 +72,21 @@ double Selected(const Workload& w, double all) {
   return w.flash ? all : all - 5.0 * w.heads * w.sequence / w.hidden / w.tp;
 }
 
-StageTerms StageOf(const Workload& w, int stage, double layers) {
+StageTerms StageOf(const Workload& w, int stage, double layers, double frozen) {
   const bool is_last = stage == w.pp - 1;
-  const Held held = HeldBy(w, layers, w.experts > 0 && stage == 0 ? std::min<double>(w.dense_layers, layers) : 0);
+  const double dense = w.experts > 0 && stage == 0 ? std::min<double>(w.dense_layers, layers) : 0;
+  const Held held = HeldBy(w, layers, dense), cold = HeldBy(w, frozen, std::min(dense, frozen));
+  const double embedding = stage == 0 || is_last ? held.embedding : 0;
+  // With the output layer beside it, that is the half.
+  const double cold_embedding = w.frozen.embedding && stage == 0 ? embedding / (w.pp == 1 ? 2 : 1) : 0;
   const double tokens = double(w.microbatch) * w.sequence / w.cp;
   const bool has_head = is_last || (stage == 0 && w.schedule == Schedule::kDualPipe);
   return {.stage = stage,
           .layers = layers,
-          .weights = held.layers + (stage == 0 || is_last ? held.embedding : 0),
-          .experts = held.experts,
+          .active = layers - (w.frozen.embedding ? frozen : 0),
+          .weights = held.layers - cold.layers + embedding - cold_embedding,
+          .experts = held.experts - cold.experts,
+          .frozen = cold.layers + cold.experts + cold_embedding,
           .widest = (held.layers + held.experts) / std::max(1.0, layers),
           .logits = has_head ? w.keeps.logit_bytes * tokens * w.vocabulary / w.tp : 0};
 }
@@ -79,18 +99,28 @@ double UnderWay(const MemoryTerms& t, const StageTerms& stage, const Variant& v)
   return InFlight(v, t.pp, t.microbatches, stage.stage);
 }
 
+void TakeActivations(const MemoryTerms& t, const StageTerms& stage, const Variant& v, MemoryUse& use) {
+  const double again = RecomputedOf(v, stage.active), in_flight = UnderWay(t, stage, v);
+  const double each = v.recompute == Recompute::kSelective ? t.selected : t.all;
+  const double kept = t.input * again + each * (stage.active - again);
+  const double anew = again > 0 || each < t.all ? t.all : 0;  // of the layer that is computed again
+  double here = kept * in_flight;
+  if (v.offload.activations) {
+    here = std::min(here, kResident * (again < stage.active ? each : t.input));
+    use.host = t.unit * (kept * in_flight - here);
+  }
+  use.activations = t.unit * (here + t.buffers * in_flight + anew + t.gathered);
+}
+
 MemoryUse StageUse(const MemoryTerms& t, const StageTerms& stage, const Variant& v) {
   MemoryUse use;
   if (t.adapts)  // frozen weights in 16 bits, and adapters of a hundredth with their optimizer
     use.states = 2.2 * (stage.weights + stage.experts) / (v.zero == 3 ? t.replicas : 1);
   else  // an expert's state is shared by those ranks alone that have it
     use.states = StateBytes(t, v, t.replicas) * stage.weights + StateBytes(t, v, t.expert_replicas) * stage.experts;
-  const double kept = v.recompute == Recompute::kFull        ? t.input
-                      : v.recompute == Recompute::kSelective ? t.selected
-                                                             : t.all;
-  const double in_flight = UnderWay(t, stage, v);
-  const double again = kept < t.all ? t.all : 0;  // of the layer that is computed again
-  use.activations = t.unit * ((kept * stage.layers + t.buffers) * in_flight + again + t.gathered);
+  if (stage.frozen > 0) use.states += FrozenBytes(t, v) * stage.frozen;
+  TakeActivations(t, stage, v, use);
+  use.host += HostBytes(t, v, t.replicas) * stage.weights + HostBytes(t, v, t.expert_replicas) * stage.experts;
   use.logits = stage.logits;
   use.workspace = v.zero == 3 ? 4 * stage.widest : t.workspace;
   use.context = kContext + kFragmentation * use.total();
@@ -99,37 +129,74 @@ MemoryUse StageUse(const MemoryTerms& t, const StageTerms& stage, const Variant&
 
 MemoryUse MostOf(const MemoryTerms& t, const Variant& v) {
   MemoryUse most = StageUse(t, t.stages.front(), v);
-  for (size_t i = 1; i < t.stages.size(); ++i)
-    if (const MemoryUse use = StageUse(t, t.stages[i], v); use.total() > most.total()) most = use;
+  double host = most.host;
+  for (size_t i = 1; i < t.stages.size(); ++i) {
+    const MemoryUse use = StageUse(t, t.stages[i], v);
+    host = std::max(host, use.host);
+    if (use.total() > most.total()) most = use;
+  }
+  most.host = host;
   return most;
 }
 
+// Computing a layer again takes room of its own, so the first saves less than each further one.
 MemoryUse AsNeeded(const MemoryTerms& t, Variant& v) {
-  Variant other = v;
-  other.recompute = Recompute::kNone;
-  MemoryUse use = MostOf(t, other);
-  v.recomputed_share = 0;
-  if (use.total() <= t.capacity) return use;
-  other.recompute = Recompute::kFull;
-  const MemoryUse all = MostOf(t, other);
-  if (use.total() <= all.total()) return use;
-  v.recomputed_share = std::min(1.0, (use.total() - t.capacity) / (use.total() - all.total()));
-  use.activations += v.recomputed_share * (all.activations - use.activations);
-  use.context += v.recomputed_share * (all.context - use.context);
-  return use;
+  v.recomputed_layers = 0;
+  const MemoryUse none = MostOf(t, v);
+  if (none.total() <= t.capacity) return none;
+  double most = 0, fewest = v.chunks;
+  for (const StageTerms& stage : t.stages) {
+    most = std::max(most, stage.active);
+    v.recomputed_layers = 1;
+    const double one = StageUse(t, stage, v).total();
+    v.recomputed_layers = 2;
+    const double saved = one - StageUse(t, stage, v).total();
+    if (one > t.capacity && saved > 0) fewest = std::max(fewest, 1 + std::floor((one - t.capacity) / saved));
+  }
+  const int last = static_cast<int>(std::ceil(most));
+  v.recomputed_layers = std::min(last, static_cast<int>(fewest) / v.chunks * v.chunks);
+  MemoryUse use = MostOf(t, v);
+  while (use.total() > t.capacity && v.recomputed_layers < last) {
+    v.recomputed_layers += v.chunks;
+    use = MostOf(t, v);
+  }
+  if (use.total() <= t.capacity || use.total() < none.total()) return use;
+  v.recomputed_layers = 0;  // of what fits neither way, that which needs less
+  return none;
+}
+
+struct KeptPerUnit {
+  double unit = 0, all = 0, selected = 0, input = 0;
+};
+KeptPerUnit KeptOf(const Workload& w) {
+  const double all = LayerActivations(w);
+  return {double(w.microbatch) * w.sequence / w.cp * w.hidden, all, Selected(w, all),
+          kInput / (w.sequence_parallel ? double(w.tp) : 1)};
 }
 
 }  // namespace
 
+// Of stages in a row that are alike the first has the most microbatches under way, and the last the output layer.
+void TakeStages(const Workload& w, MemoryTerms& t) {
+  t.stages.clear();
+  const auto add = [&](int stage, double layers, double frozen) {
+    t.stages.push_back(StageOf(w, stage, std::ceil(layers), std::ceil(frozen)));
+  };
+  if (w.AllStagesAlike()) {
+    add(0, w.StageLayers(0), 0);
+    if (w.pp > 1) add(w.pp - 1, w.StageLayers(w.pp - 1), 0);
+    return;
+  }
+  const std::vector<StageRun> runs = w.StageRuns();
+  for (const StageRun& run : runs) add(run.first, run.layers, run.frozen);
+  if (runs.back().count > 1) add(w.pp - 1, runs.back().layers, runs.back().frozen);
+}
+
 MemoryTerms MemoryTermsOf(const Workload& w) {
   MemoryTerms t;
-  for (int stage = 0; stage < w.pp; ++stage)  // of stages that are alike the first and the last
-    if (stage == 0 || stage == w.pp - 1 || !w.stage_layers.empty())
-      t.stages.push_back(StageOf(w, stage, std::ceil(w.StageLayers(stage))));
-  t.unit = double(w.microbatch) * w.sequence / w.cp * w.hidden;
-  t.all = LayerActivations(w);
-  t.selected = Selected(w, t.all);
-  t.input = kInput / (w.sequence_parallel ? double(w.tp) : 1);
+  TakeStages(w, t);
+  const KeptPerUnit kept = KeptOf(w);
+  t.unit = kept.unit, t.all = kept.all, t.selected = kept.selected, t.input = kept.input;
   t.buffers = w.pp > 1 ? w.keeps.stage_buffers * t.input : 0;
   t.gathered = w.tp > 1 ? w.keeps.gathered_bytes : 0;
   t.workspace = 4 * double(w.hidden) * (w.gated ? 2 : 1) * w.ffn / w.tp;
@@ -139,21 +206,25 @@ MemoryTerms MemoryTermsOf(const Workload& w) {
   t.pp = w.pp;
   t.microbatches = w.Microbatches();
   t.capacity = w.machine.memory;
+  t.host_capacity = w.machine.host_memory;
   t.adapts = w.training == Training::kLora;
   return t;
 }
 
 MemoryUse UseOf(const MemoryTerms& t, Variant& v) {
   if (v.recompute == Recompute::kAsNeeded) return AsNeeded(t, v);
-  v.recomputed_share = v.recompute == Recompute::kFull ? 1 : 0;
   return MostOf(t, v);
 }
 
-double RecomputedShare(const Workload& w) {
+int RecomputedLayers(const Workload& w) {
   Variant variant = VariantOf(w);
-  if (w.recompute != Recompute::kAsNeeded) return w.recompute == Recompute::kFull ? 1 : 0;
   UseOf(MemoryTermsOf(w), variant);
-  return variant.recomputed_share;
+  return static_cast<int>(std::ceil(RecomputedOf(variant, std::ceil(double(w.layers) / w.pp))));
+}
+
+KeptBytes KeptBytesOf(const Workload& w) {
+  const KeptPerUnit kept = KeptOf(w);
+  return {kept.unit * kept.all, kept.unit * kept.selected, kept.unit * kept.input};
 }
 
 MemoryUse PredictMemory(const Workload& w) {

@@ -13,20 +13,23 @@ struct MemoryUse {
   // Bytes. states: weights, gradients, optimizer. workspace: of the largest weight gradient, of gathered weights.
   // context: of the driver, of communication libraries, and what allocators lose.
   double states = 0, activations = 0, logits = 0, workspace = 0, context = 0;
+  double host = 0;  // of the host's memory, for what is offloaded; no part of the total
   double total() const { return states + activations + logits + workspace + context; }
   // What a framework's own count says, which knows no context.
   double allocated() const { return total() - context; }
   // With a small context, nothing lost, and 5 % less than predicted, for so far are predictions from what is measured:
   // what takes more than there is does not run.
   double least() const { return .95 * allocated() + 2e9; }
+  bool Fits(const Machine& machine) const { return total() <= machine.memory && host <= machine.host_memory; }
 };
 
 // In two halves, for a search: what all variants of a layout share, and the rest. PredictMemory(w) is
 // UseOf(MemoryTermsOf(w), variant).
 struct StageTerms {
   int stage = 0;
-  // Parameters: weights without experts, experts, a layer; bytes: logits.
-  double layers = 0, weights = 0, experts = 0, widest = 0, logits = 0;
+  // active: layers that have a backward pass. Parameters: trained weights without experts, trained experts, all that is
+  // frozen, a layer; bytes: logits.
+  double layers = 0, active = 0, weights = 0, experts = 0, frozen = 0, widest = 0, logits = 0;
 };
 struct MemoryTerms {
   std::vector<StageTerms> stages;           // that may need most
@@ -34,16 +37,24 @@ struct MemoryTerms {
   double all = 0, selected = 0, input = 0;  // bytes of a layer per unit, kept: all, with selective recomputation, input
   double buffers = 0, gathered = 0;         // per unit: of each microbatch under way; of what is gathered for a layer
   double workspace = 0;                     // of the widest weight's gradient, without ZeRO 3
-  double gradient_bytes = 4, replicas = 1, expert_replicas = 1, pp = 1, microbatches = 1, capacity = 0;
+  double gradient_bytes = 4, replicas = 1, expert_replicas = 1, pp = 1, microbatches = 1;
+  double capacity = 0, host_capacity = 0;
   bool adapts = false;  // LoRA
 };
 MemoryTerms MemoryTermsOf(const Workload& workload);
-// Sets the variant's recomputed_share.
+// The stages of the workload alone, where a search has changed those.
+void TakeStages(const Workload& workload, MemoryTerms& terms);
+// Sets the variant's recomputed_layers where it is kAsNeeded: the fewest with which it fits, in whole chunks.
 MemoryUse UseOf(const MemoryTerms& terms, Variant& variant);
 
 // All requires a valid workload.
 MemoryUse PredictMemory(const Workload& workload);
-// The share of its layers that are computed again in the backward pass.
-double RecomputedShare(const Workload& workload);
+// So many layers of a stage are computed again in the backward pass; 0: none, or what is selected of each.
+int RecomputedLayers(const Workload& workload);
+// Bytes that a layer keeps of a microbatch for its backward pass: all, with selective recomputation, its input alone.
+struct KeptBytes {
+  double all = 0, selected = 0, input = 0;
+};
+KeptBytes KeptBytesOf(const Workload& workload);
 
 }  // namespace lockstep::plan

@@ -22,6 +22,22 @@ void Factor(std::vector<double>& a, size_t n) {
 
 }  // namespace
 
+// Of L, row after row, and from that of L L^T.
+std::vector<double> Inverse(std::span<const double> matrix, size_t n) {
+  std::vector<double> a(matrix.begin(), matrix.end());
+  Factor(a, n);
+  std::vector<double> columns(n * n), inverse(n * n);  // columns: row j is column j of the inverse of L
+  for (size_t j = 0; j < n; ++j) {
+    double* column = &columns[j * n];
+    for (size_t i = j; i < n; ++i)
+      column[i] = ((i == j ? 1 : 0) - Dot(&a[i * n + j], column + j, i - j)) / a[i * n + i];
+  }
+  for (size_t i = 0; i < n; ++i)
+    for (size_t j = 0; j <= i; ++j)
+      inverse[i * n + j] = inverse[j * n + i] = Dot(&columns[i * n + i], &columns[j * n + i], n - i);
+  return inverse;
+}
+
 std::vector<double> SolveDamped(std::span<const double> matrix, std::span<const double> right, double damping) {
   const size_t n = right.size();
   std::vector<double> a(matrix.begin(), matrix.end()), x(right.begin(), right.end());

@@ -7,6 +7,8 @@
 
 namespace lockstep::plan {
 
+// The inverse of a symmetric n x n matrix that is positive definite. Cost: n cubed over 2.
+std::vector<double> Inverse(std::span<const double> matrix, size_t n);
 std::vector<double> SolveDamped(std::span<const double> matrix, std::span<const double> right, double damping);
 
 }  // namespace lockstep::plan

@@ -19,5 +19,12 @@ TEST(NormalEquations, ByHand) {
   EXPECT_THAT(step[2], DoubleNear(11 / 3e9, 1e-15));
 }
 
+// Of the same matrix, whose determinant is 44.
+TEST(NormalEquations, TheInverseByHand) {
+  const std::vector<double> inverse = Inverse(std::vector<double>{4, 2, 0, 2, 5, 1, 0, 1, 3}, 3);
+  const double expected[] = {14, -6, 2, -6, 12, -4, 2, -4, 16};
+  for (size_t i = 0; i < 9; ++i) EXPECT_THAT(inverse[i], DoubleNear(expected[i] / 44, 1e-12)) << i;
+}
+
 }  // namespace
 }  // namespace lockstep::plan

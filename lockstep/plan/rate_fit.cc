@@ -14,21 +14,10 @@ namespace {
 constexpr double kScatter = .05, kFreedom = 20, kWeight = 2;
 // Of an unknown, in its field's spread.
 constexpr double kCommon = 1, kOfKind = 1, kOfHardware = 1.2, kOfStack = .7;
-constexpr double kLeastFigure = 1e-9;  // a logarithm needs one
 constexpr double kNudge = 1e-4, kMostStep = 1;
 constexpr double kFirstDamping = 1e-2, kLeastDamping = 1e-6, kMoreDamping = 4, kLessDamping = 3;
 constexpr int kMostSteps = 60, kMostTries = 8;
 constexpr double kDone = 1e-4;  // share of the cost that a step has to save
-
-double ToUnknown(const RateField& field, double value) {
-  value = std::max(value, kLeastFigure);
-  if (field.scale == Scale::kShare) value = std::min(value, 1 - kLeastFigure);
-  return field.scale == Scale::kShare ? std::log(value / (1 - value)) : std::log(value);
-}
-double FromUnknown(const RateField& field, double unknown) {
-  const double value = field.scale == Scale::kShare ? 1 / (1 + std::exp(-unknown)) : std::exp(unknown);
-  return std::clamp(value, field.least, field.most);
-}
 
 size_t IndexIn(std::vector<std::string>& names, const std::string& name) {
   const auto found = std::ranges::find(names, name);
@@ -213,11 +202,31 @@ void RateFit::Solve() {
 Calibration RateFit::Result() const {
   Calibration result;
   const std::vector<Stack>& stacks = known_.stacks.all();
-  for (size_t i = 0; i < hardware_.size(); ++i) result.hardware[hardware_[i]] = WithHabits(RatesOf(at_, i, 0), Stack{});
+  const std::vector<double> covariance = Inverse(Linearized(Residuals(at_)).matrix, at_.size());
+  for (size_t i = 0; i < hardware_.size(); ++i) {
+    Rates& rates = result.hardware[hardware_[i]] = WithHabits(RatesOf(at_, i, 0), Stack{});
+    TakeUnsure(covariance, i, 0, Scope::kHardware, rates);
+  }
   std::vector<Stack> fitted = stacks;
-  for (size_t i = 0; i < stacks.size(); ++i) fitted[i].habits = RatesOf(at_, 0, i);
+  for (size_t i = 0; i < stacks.size(); ++i) {
+    fitted[i].habits = RatesOf(at_, 0, i);
+    TakeUnsure(covariance, 0, i, Scope::kStack, fitted[i].habits);
+  }
   result.stacks = Stacks(std::move(fitted));
   return result;
+}
+
+void RateFit::TakeUnsure(const std::vector<double>& covariance, size_t hardware, size_t stack, Scope scope,
+                         Rates& rates) const {
+  const auto fields = RateFields();
+  for (size_t f = 0; f < fields.size(); ++f) {
+    if (fields[f].scope != scope) continue;
+    const Terms terms = TermsOf(f, hardware, stack);
+    double variance = 0;
+    for (size_t a = 0; a < terms.count; ++a)
+      for (size_t b = 0; b < terms.count; ++b) variance += covariance[terms.index[a] * at_.size() + terms.index[b]];
+    rates.unsure[f] = std::sqrt(std::max(0.0, variance));
+  }
 }
 
 }  // namespace lockstep::plan

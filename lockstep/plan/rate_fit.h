@@ -39,6 +39,8 @@ class RateFit {
   double Cost(const std::vector<double>& at, const std::vector<double>& residuals) const;
   Normal Linearized(const std::vector<double>& residuals) const;
   Normal ByField(const Group& group, const std::vector<double>& residuals) const;
+  void TakeUnsure(const std::vector<double>& covariance, size_t hardware, size_t stack, Scope scope,
+                  Rates& rates) const;
   void AddGroup(const Group& group, const std::vector<double>& residuals, Normal& normal) const;
 
   const Runs& runs_;

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "lockstep/base/file.h"
 #include "lockstep/cluster/table_reader.h"
 #include "lockstep/cluster/toml.h"
@@ -49,13 +52,28 @@ constexpr RateField kFields[] = {
     {"optimizer_bytes", &Rates::optimizer_bytes, kStack, kPositive, .3, 4, 200},
 };
 
+static_assert(std::size(kFields) == std::tuple_size_v<decltype(Rates::unsure)>);
+constexpr double kLeastFigure = 1e-9;  // a logarithm needs one
+
 }  // namespace
 
 std::span<const RateField> RateFields() { return kFields; }
 
+double ToUnknown(const RateField& field, double value) {
+  value = std::max(value, kLeastFigure);
+  if (field.scale == Scale::kShare) value = std::min(value, 1 - kLeastFigure);
+  return field.scale == Scale::kShare ? std::log(value / (1 - value)) : std::log(value);
+}
+double FromUnknown(const RateField& field, double unknown) {
+  const double value = field.scale == Scale::kShare ? 1 / (1 + std::exp(-unknown)) : std::exp(unknown);
+  return std::clamp(value, field.least, field.most);
+}
+
 void ReadRateFields(cluster::TableReader& in, Scope scope, Rates& rates) {
-  for (const RateField& field : kFields) {
+  for (size_t f = 0; f < std::size(kFields); ++f) {
+    const RateField& field = kFields[f];
     if (field.scope != scope) continue;
+    in.Number(fmt::format("{}_unsure", field.name), cluster::Sign::kNotNegative, rates.unsure[f]);
     double& value = rates.*field.member;
     in.Number(field.name, cluster::Sign::kNotNegative, value);
     if (value < field.least || value > field.most)
@@ -71,19 +89,20 @@ absl::StatusOr<Rates> ReadRates(const std::string& path) {
   Rates rates;
   ReadRateFields(in, kHardware, rates);
   ReadRateFields(in, kStack, rates);
-  in.Number("residual_low", cluster::Sign::kAny, rates.residual_low);
-  in.Number("residual_high", cluster::Sign::kAny, rates.residual_high);
+  in.Number("scatter", cluster::Sign::kNotNegative, rates.scatter);
+  in.Number("doubt", cluster::Sign::kNotNegative, rates.doubt);
   LS_RETURN_IF_ERROR(in.Finish());
-  if (rates.residual_low > rates.residual_high) return InvalidArgument("{}: residual_low is above residual_high", path);
   return rates;
 }
 
 std::string RatesText(const Rates& rates, Scope scope) {
   std::string text;
-  for (const RateField& field : kFields)
-    if (field.scope == scope) text += fmt::format("{} = {:.5g}\n", field.name, rates.*field.member);
-  if (scope == kHardware)
-    text += fmt::format("residual_low = {:.4f}\nresidual_high = {:.4f}\n", rates.residual_low, rates.residual_high);
+  for (size_t f = 0; f < std::size(kFields); ++f) {
+    const char* name = kFields[f].name;
+    if (kFields[f].scope == scope)
+      text += fmt::format("{0} = {1:.5g}\n{0}_unsure = {2:.3g}\n", name, rates.*kFields[f].member, rates.unsure[f]);
+  }
+  if (scope == kHardware) text += fmt::format("scatter = {:.4f}\ndoubt = {:.4f}\n", rates.scatter, rates.doubt);
   return text;
 }
 

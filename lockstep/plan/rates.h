@@ -37,8 +37,10 @@ struct Rates {
   double data_hidden = .6, sharded_hidden = .8, pipeline_hidden = .4;
   double sharded_rate = .6;     // of the bandwidth, reached where weights are gathered
   double optimizer_bytes = 26;  // per parameter that a rank updates
-  // Of the logarithm of measured over predicted: 10 % and 90 %, for software and models that no fit has seen.
-  double residual_low = -.2, residual_high = .2;
+  // Of each field, in the order of RateFields(): the standard deviation that a fit leaves it, of its unknown.
+  std::array<double, 34> unsure{};
+  // For software and models that no fit has seen (interval.h).
+  double scatter = .2, doubt = 0;
 };
 
 enum class Scope { kHardware, kStack };
@@ -52,8 +54,11 @@ struct RateField {
   double spread;  // how far it usually lies from its default: of its logarithm, or of a share's logit
   double least, most;
 };
-// Those that a fit may change.
+// Those that a fit may change, as many as Rates::unsure has.
 std::span<const RateField> RateFields();
+// The logarithm, or of a share the logit; and back, within the field's limits.
+double ToUnknown(const RateField& field, double value);
+double FromUnknown(const RateField& field, double unknown);
 
 // Those of a scope that the table has; what is missing keeps its value.
 void ReadRateFields(cluster::TableReader& in, Scope scope, Rates& rates);

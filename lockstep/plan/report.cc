@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/plan/interval.h"
 #include "lockstep/plan/sensitivity.h"
 
 namespace lockstep::plan {
@@ -10,13 +11,16 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024, kJoulesPerKwh = 3.6e6;
 
-// Six operations per active parameter and token, and attention in full, as most sources count.
+// Six operations per active parameter and token, and attention in full, as most sources count; a frozen layer has no
+// gradients of its weights, and where nothing below is trained no backward pass.
 double Mfu(const Workload& w, double step_s) {
   const double h = w.hidden, tokens = double(w.global_batch) * w.sequence, matrices = w.gated ? 3 : 2;
   const double mixed = w.experts > 0 ? w.layers - w.dense_layers : 0;
   const double width = mixed * w.expert_ffn * (w.top_k + w.shared_experts) + (w.layers - mixed) * w.ffn;
-  const double active = w.layers * w.AttentionParameters() + matrices * h * width + h * w.vocabulary;
-  const double flops = 6 * active * tokens + 12.0 * w.layers * w.heads * w.ScoreDim() * w.sequence * tokens;
+  const double active = w.layers * w.AttentionParameters() + matrices * h * width;
+  const double scores = 4.0 * w.layers * w.heads * w.ScoreDim() * w.sequence;
+  const double passed = 1 - w.LayersBelow() / double(w.layers), warm = 1 - w.frozen.layers / double(w.layers);
+  const double flops = tokens * (2 * (1 + passed + warm) * active + 6 * h * w.vocabulary + (1 + 2 * passed) * scores);
   return flops / (w.accelerators * w.machine.bf16 * step_s);
 }
 
@@ -39,7 +43,9 @@ Json MemoryJson(const Candidate& one) {
           {"workspace", use.workspace / kGiB},
           {"context", use.context / kGiB},
           {"total", use.total() / kGiB},
-          {"capacity", one.workload.machine.memory / kGiB}};
+          {"capacity", one.workload.machine.memory / kGiB},
+          {"host", use.host / kGiB},
+          {"host_capacity", one.workload.machine.host_memory / kGiB}};
 }
 
 Json BreakdownJson(const StepTime& step) {
@@ -59,14 +65,15 @@ const Rates& RatesOf(const Candidate& one, std::span<const Cluster> clusters) {
 
 Json PredictionReport(const Candidate& one, const Rates& rates, bool of_rates) {
   const Workload& w = one.workload;
-  const double seconds = one.step.total().value, tokens = double(w.global_batch) * w.sequence;
+  const double seconds = one.step.total().value, half = HalfWidthOf(w, rates),
+               tokens = double(w.global_batch) * w.sequence;
   return {{"machine", w.machine.name},
           {"accelerators", w.accelerators},
           {"layout", LayoutText(w)},
-          {"fits", one.memory.total() <= w.machine.memory},
+          {"fits", one.memory.Fits(w.machine)},
           {"step_time_s", seconds},
-          {"lo80", seconds * std::exp(rates.residual_low)},
-          {"hi80", seconds * std::exp(rates.residual_high)},
+          {"lo80", seconds * std::exp(-half)},
+          {"hi80", seconds * std::exp(half)},
           {"tokens_per_s", TokensPerSecond(one)},
           {"mfu", Mfu(w, seconds)},
           {"exposed_communication_s", ExposedCommunication(one.step)},
@@ -119,7 +126,8 @@ Json ComparisonReport(const Candidate& a, const Candidate& b, const Rates& rates
   add("step_time_s", a.step.total().value, b.step.total().value);
   const Json of_a = MemoryJson(a), of_b = MemoryJson(b);
   for (const auto& [kind, gib] : of_a.items())
-    if (kind != "capacity") add(fmt::format("memory_{}_gib", kind), gib.get<double>(), of_b[kind].get<double>());
+    if (!kind.ends_with("capacity"))
+      add(fmt::format("memory_{}_gib", kind), gib.get<double>(), of_b[kind].get<double>());
   return {{"a", PredictionReport(a, rates, false)}, {"b", PredictionReport(b, rates, false)}, {"difference", rows}};
 }
 

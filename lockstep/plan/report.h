@@ -9,9 +9,9 @@ namespace lockstep::plan {
 
 // {machine, accelerators, layout, fits, step_time_s, lo80, hi80, tokens_per_s, mfu, exposed_communication_s,
 // usd_per_step, usd_per_million_tokens, kwh_per_step, memory_gib {states, activations, logits, workspace, context,
-// total, capacity}, breakdown {part: seconds}, sensitivities {key of a file of machines or rates: elasticity}}. mfu: of
-// the model's own operations, without those that are done again. A sensitivity: per cent of the step per per cent of
-// the figure; of rates only where `of_rates`. What is not known is null.
+// total, capacity, host, host_capacity}, breakdown {part: seconds}, sensitivities {key of a file of machines or rates:
+// elasticity}}. mfu: of the model's own operations, without those that are done again. A sensitivity: per cent of the
+// step per per cent of the figure; of rates only where `of_rates`. What is not known is null.
 Json PredictionReport(const Candidate& candidate, const Rates& rates, bool of_rates);
 // {candidates, fitting, stopped, best [prediction], pareto [{machine, accelerators, layout, step_time_s, memory_gib,
 // usd_per_step}]}. `clusters`: what was searched.

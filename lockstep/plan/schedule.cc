@@ -74,7 +74,7 @@ bool CanRun(const Variant& v, int stages, int microbatches) {
 
 absl::Status CheckSchedule(const Workload& w) {
   const int batches = w.Microbatches();
-  const bool differ = w.schedule == Schedule::kDualPipe && !w.stage_layers.empty();
+  const bool differ = w.schedule == Schedule::kDualPipe && !w.AllStagesAlike();
   if (CanRun(VariantOf(w), w.pp, batches) && !differ) return absl::OkStatus();
   if (w.schedule == Schedule::k1F1B)
     return InvalidArgument("vp {} needs a pipeline, and microbatches that are a multiple of pp {}; found {}", w.chunks,

@@ -22,9 +22,16 @@ struct Split {
 // A candidate, as far as a search looks at it.
 struct Hit {
   double value = 0, seconds = 0, bytes = 0;
-  size_t layer = 0;  // index into Found::layers
+  size_t layer = 0;     // index into Found::layers
+  UnevenStages stages;  // no layers: all are alike
   Variant variant;
 };
+
+// Of what does not fit: of the memory, the device's or the host's, how many times as much it needs.
+double LackOf(const MemoryUse& use, const Machine& machine) {
+  return std::max(use.total() / machine.memory, use.host > 0 ? use.host / machine.host_memory : 0);
+}
+double LackOf(const Candidate& one) { return LackOf(one.memory, one.workload.machine); }
 
 // What was found of one split.
 struct Found {
@@ -34,8 +41,11 @@ struct Found {
   int64_t tried = 0, fitting = 0;
 };
 
-Candidate CandidateOf(const Workload& layer, const Variant& v, const Rates& rates) {
+Candidate CandidateOf(const Workload& layer, const UnevenStages& stages, const Variant& v, const Rates& rates) {
   Workload w = layer;
+  if (stages.middle > 0) w.stage_layers = ListOf(stages, w.pp);
+  w.recomputed_layers = v.recompute == Recompute::kFull ? v.recomputed_layers : 0;
+  w.offload = v.offload;
   w.schedule = v.schedule, w.chunks = v.chunks, w.zero = v.zero, w.recompute = v.recompute;
   w.hides_data = v.hides_data, w.hides_transfers = v.hides_transfers;
   return Predict(w, rates);
@@ -45,30 +55,51 @@ Candidate CandidateOf(const Workload& layer, const Variant& v, const Rates& rate
 class SplitSearch {
  public:
   SplitSearch(const Workload& split, const Rates& rates, const SearchOptions& options)
-      : split_(split), rates_(rates), options_(options), per_second_(ValuePerSecond(split, options.objective)) {}
+      : split_(split),
+        rates_(rates),
+        options_(options),
+        per_second_(ValuePerSecond(split, options.objective)),
+        uneven_(UnevenStagesOf(split, options.space)) {}
 
   Found Result() {
+    if (split_.layers % split_.pp != 0 && uneven_.empty()) return {};
     EachLayer(split_, options_.space, [&](const Workload& layer) { TryLayer(layer); });
     return std::move(found_);
   }
 
  private:
   void TryLayer(const Workload& layer) {
-    const StepTerms step = TermsOf(layer, rates_);
-    const MemoryTerms memory = MemoryTermsOf(layer);
+    StepTerms step = TermsOf(layer, rates_);
+    MemoryTerms memory = MemoryTermsOf(layer);
     found_.layers.push_back(layer);
     const size_t hits = hits_;
-    for (Variant& variant : VariantsOf(layer, options_.space)) TryVariant(step, memory, variant);
+    stages_ = {};
+    for (Variant& variant : VariantsOf(layer, options_.space, false)) TryVariant(step, memory, variant);
+    TryUneven(layer, step, memory);
     if (hits_ == hits) found_.layers.pop_back();
+  }
+
+  void TryUneven(const Workload& layer, StepTerms& step, MemoryTerms& memory) {
+    if (uneven_.empty()) return;
+    const std::vector<Variant> variants = VariantsOf(layer, options_.space, true);
+    Workload listed = layer;
+    for (const UnevenStages& stages : uneven_) {
+      stages_ = stages;
+      listed.stage_layers = ListOf(stages, layer.pp);
+      TakeStages(listed, step);
+      TakeStages(listed, memory);
+      for (Variant variant : variants) TryVariant(step, memory, variant);
+    }
   }
 
   // Of those that need the same memory.
   void TryVariant(const StepTerms& step, const MemoryTerms& memory, Variant& v) {
-    const double bytes = UseOf(memory, v).total();
-    if (v.recompute == Recompute::kAsNeeded && v.recomputed_share == 0 && bytes <= memory.capacity) return;  // is none
+    const MemoryUse use = UseOf(memory, v);
+    const double bytes = use.total();
+    if (v.recompute == Recompute::kAsNeeded && v.recomputed_layers == 0) return;  // is none
     const int ways = options_.space.whole ? 4 : 1;
     found_.tried += ways;
-    if (bytes > memory.capacity) return KeepNearest(bytes, v);
+    if (bytes > memory.capacity || use.host > memory.host_capacity) return KeepNearest(use, v);
     found_.fitting += ways;
     for (int way = 0; way < ways; ++way) {
       v.hides_data = (way & 1) == 0, v.hides_transfers = (way & 2) == 0;
@@ -80,7 +111,7 @@ class SplitSearch {
 
   Hit HitOf(double seconds, double bytes, const Variant& v) {
     ++hits_;
-    return {seconds * per_second_, seconds, bytes, found_.layers.size() - 1, v};
+    return {seconds * per_second_, seconds, bytes, found_.layers.size() - 1, stages_, v};
   }
 
   void KeepBest(double seconds, double bytes, const Variant& v) {
@@ -101,15 +132,18 @@ class SplitSearch {
     front.insert(at, HitOf(seconds, bytes, v));
   }
 
-  void KeepNearest(double bytes, const Variant& v) {
-    if (!found_.nearest.empty() && bytes >= found_.nearest[0].memory.total()) return;
-    found_.nearest = {CandidateOf(found_.layers.back(), v, rates_)};
+  void KeepNearest(const MemoryUse& use, const Variant& v) {
+    const double lack = LackOf(use, split_.machine);
+    if (!found_.nearest.empty() && lack >= LackOf(found_.nearest[0].memory, split_.machine)) return;
+    found_.nearest = {CandidateOf(found_.layers.back(), stages_, v, rates_)};
   }
 
   const Workload& split_;
   const Rates& rates_;
   const SearchOptions& options_;
   const double per_second_;
+  const std::vector<UnevenStages> uneven_;
+  UnevenStages stages_;  // of what is tried
   Found found_;
   size_t hits_ = 0;
 };
@@ -133,10 +167,13 @@ class Searcher {
       const Found& found = found_[i];
       result.tried += found.tried;
       result.fitting += found.fitting;
-      for (const Hit& hit : found.best) result.best.push_back(CandidateOf(found.layers[hit.layer], hit.variant, rates));
-      for (const Hit& hit : found.front) front.push_back(CandidateOf(found.layers[hit.layer], hit.variant, rates));
+      const auto candidate = [&](const Hit& hit) {
+        return CandidateOf(found.layers[hit.layer], hit.stages, hit.variant, rates);
+      };
+      for (const Hit& hit : found.best) result.best.push_back(candidate(hit));
+      for (const Hit& hit : found.front) front.push_back(candidate(hit));
       for (const Candidate& one : found.nearest)
-        if (result.nearest.empty() || one.memory.total() < result.nearest[0].memory.total()) result.nearest = {one};
+        if (result.nearest.empty() || LackOf(one) < LackOf(result.nearest[0])) result.nearest = {one};
       KeepBest(result.best);
     }
     if (result.fitting > 0) result.nearest.clear();

@@ -57,7 +57,7 @@ struct SearchResult {
   // machine has no price.
   std::vector<Candidate> pareto;
   int64_t tried = 0, fitting = 0;  // as needed is not tried where none is needed
-  std::vector<Candidate> nearest;  // where none fits: one, that which needs least
+  std::vector<Candidate> nearest;  // where none fits: one, that which needs least of what there is
   bool stopped = false;
 };
 

@@ -7,7 +7,7 @@
 namespace lockstep::plan {
 namespace {
 
-constexpr int kMostContext = 64, kMostMicrobatch = 64, kMostChunks = 16;
+constexpr int kMostContext = 64, kMostMicrobatch = 64, kMostChunks = 16, kMostFewer = 8;
 
 std::vector<int> DivisorsOf(int64_t value, int64_t most) {
   std::vector<int> divisors;
@@ -29,7 +29,10 @@ void AddMemory(const Workload& w, const SearchSpace& space, Variant variant, std
          {Recompute::kNone, Recompute::kSelective, Recompute::kAsNeeded, Recompute::kFull}) {
       if (recompute == Recompute::kSelective && !space.whole) continue;
       variant.recompute = recompute;
-      all.push_back(variant);
+      for (const Offload offload : space.offloads) {
+        variant.offload = offload;
+        all.push_back(variant);
+      }
     }
   }
 }
@@ -43,8 +46,7 @@ void EachSplit(const Workload& base, const Visit& visit) {
     if (base.accelerators % tp != 0) continue;
     w.tp = tp;
     w.sequence_parallel = tp > 1;
-    for (const int pp : DivisorsOf(base.layers, base.accelerators / tp)) {
-      if (base.accelerators / tp % pp != 0) continue;
+    for (const int pp : DivisorsOf(base.accelerators / tp, base.layers)) {
       w.pp = pp;
       const int left = base.accelerators / tp / pp;
       for (const int cp : DivisorsOf(left, kMostContext)) {
@@ -80,10 +82,34 @@ void EachLayer(const Workload& split, const SearchSpace& space, const Visit& vis
   }
 }
 
-std::vector<Variant> VariantsOf(const Workload& w, const SearchSpace& space) {
+// With d layers fewer on the first stage and e on the last, d + e = middle x pp - layers.
+std::vector<UnevenStages> UnevenStagesOf(const Workload& w, const SearchSpace& space) {
+  std::vector<UnevenStages> all;
+  if (!space.uneven || w.pp < 2) return all;
+  for (int middle = (w.layers + w.pp - 1) / w.pp; middle * w.pp - w.layers <= 2 * kMostFewer; ++middle) {
+    const int fewer = middle * w.pp - w.layers;
+    for (int first = middle - std::min(fewer, kMostFewer); fewer > 0 && first <= middle; ++first) {
+      const int last = middle - (fewer - (middle - first));
+      if (first < 1 || last < 1 || last < middle - kMostFewer) continue;
+      if (w.pp > 2 || std::max(first, last) == middle) all.push_back({first, middle, last});
+    }
+  }
+  return all;
+}
+
+std::vector<int> ListOf(const UnevenStages& stages, int pp) {
+  std::vector<int> all(size_t(pp), stages.middle);
+  all.front() = stages.first, all.back() = stages.last;
+  return all;
+}
+
+std::vector<Variant> VariantsOf(const Workload& w, const SearchSpace& space, bool uneven) {
   std::vector<Variant> all;
+  if (!uneven && w.layers % w.pp != 0) return all;
+  const bool differ = uneven || w.frozen.layers > 0;
   for (const Schedule schedule : space.schedules) {
-    const bool interleaves = w.pp > 1 && schedule == Schedule::k1F1B;
+    if (differ && schedule == Schedule::kDualPipe) continue;
+    const bool interleaves = w.pp > 1 && schedule == Schedule::k1F1B && !differ;
     for (const int chunks : DivisorsOf(interleaves ? w.layers / w.pp : 1, kMostChunks)) {
       Variant variant = VariantOf(w);
       variant.schedule = schedule, variant.chunks = chunks;

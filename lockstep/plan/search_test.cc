@@ -9,6 +9,7 @@ namespace lockstep::plan {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 Workload Base() { return TestWorkload(); }
 
@@ -39,7 +40,7 @@ TEST(Search, FindsWhatTryingEverythingFinds) {
                 if (PredictMemory(w).total() > w.machine.memory) continue;
                 best = std::min(best, PredictStep(w, rates).total().value);
               }
-  const SearchResult result = SearchOne(Base(), {.keep = 3});
+  const SearchResult result = SearchOne(Base(), {.keep = 3, .space = {.uneven = false}});
   ASSERT_EQ(result.best.size(), 3u);
   EXPECT_DOUBLE_EQ(result.best[0].step.total().value, best);
   EXPECT_LE(result.best[0].step.total().value, result.best[1].step.total().value);
@@ -75,35 +76,58 @@ void EachOfWhole(Workload w, const Visit& visit) {
       for (const Recompute recompute :
            {Recompute::kNone, Recompute::kSelective, Recompute::kAsNeeded, Recompute::kFull}) {
         w.recompute = recompute;
-        if (recompute != Recompute::kAsNeeded || RecomputedShare(w) > 0) visit(w);
+        for (const Offload offload : {Offload{}, Offload{.optimizer = true}, Offload{true, true}}) {
+          w.offload = offload;
+          if (recompute != Recompute::kAsNeeded || RecomputedLayers(w) > 0) visit(w);
+        }
       }
   }
+}
+
+// With all stages alike, and every other way to give the first and the last up to eight layers fewer than the rest.
+template <typename Visit>
+void EachOfStages(Workload w, const Visit& visit) {
+  if (w.layers % w.pp == 0) visit(w);
+  if (w.pp == 1 || w.chunks > 1 || w.schedule == Schedule::kDualPipe) return;
+  for (int first = 1; first < w.layers; ++first)
+    for (int last = 1; first + last <= w.layers; ++last) {
+      const int between = w.layers - first - last, most = std::max(first, last), stages = w.pp - 2;
+      if (stages == 0 ? between > 0 : between % stages != 0 || between / stages < most) continue;
+      const int middle = stages == 0 ? most : between / stages;
+      if (middle - std::min(first, last) > 8 || (first == middle && last == middle)) continue;
+      w.stage_layers.assign(size_t(w.pp), middle);
+      w.stage_layers.front() = first, w.stage_layers.back() = last;
+      visit(w);
+    }
 }
 
 // The twenty best of the whole space are the twenty best of all candidates, each predicted by itself.
 TEST(Search, TheWholeSpaceToTheLastBit) {
   Workload base = TestWorkload();
-  base.accelerators = 8, base.global_batch = 32;
+  base.accelerators = 8, base.global_batch = 32, base.layers = 12;
+  base.machine.host_link = 25e9, base.machine.host_memory = 250e9, base.machine.host_bandwidth = 50e9;
   std::vector<double> seconds;
   for (const int tp : {1, 2, 4, 8})
     for (const int pp : {1, 2, 4, 8})
       for (const int cp : {1, 2, 4, 8})
         for (const int microbatch : {1, 2, 4, 8, 16, 32})
-          for (const int chunks : {1, 2, 4, 8, 16})
+          for (const int chunks : {1, 2, 3, 4, 6, 12})
             for (const Schedule schedule : {Schedule::k1F1B, Schedule::kZeroBubbleH1, Schedule::kDualPipe}) {
               Workload w = base;
               w.tp = tp, w.pp = pp, w.cp = cp, w.microbatch = microbatch, w.chunks = chunks, w.schedule = schedule;
               w.dp = 8 / (tp * pp * cp);
-              if (!w.Validate().ok() || 32 % (w.dp * microbatch) != 0 || 16 / pp % chunks != 0) continue;
+              if (!w.Validate().ok() || 32 % (w.dp * microbatch) != 0 || 12 / pp % chunks != 0) continue;
               if (!CanRun(VariantOf(w), pp, w.Microbatches())) continue;
-              EachOfWhole(w, [&](const Workload& one) {
-                if (PredictMemory(one).total() <= one.machine.memory)
-                  seconds.push_back(PredictStep(one, Rates{}).total().value);
+              EachOfStages(w, [&](const Workload& staged) {
+                EachOfWhole(staged, [&](const Workload& one) {
+                  if (PredictMemory(one).Fits(one.machine)) seconds.push_back(PredictStep(one, Rates{}).total().value);
+                });
               });
             }
   std::ranges::sort(seconds);
   SearchOptions options{.keep = 20};
-  options.space = {{Schedule::k1F1B, Schedule::kZeroBubbleH1, Schedule::kDualPipe}, true};
+  options.space = {.schedules = {Schedule::k1F1B, Schedule::kZeroBubbleH1, Schedule::kDualPipe}, .whole = true};
+  options.space.offloads = {{}, {.optimizer = true}, {true, true}};
   const SearchResult result = SearchOne(base, options);
   EXPECT_EQ(result.fitting, std::ssize(seconds));
   ASSERT_EQ(result.best.size(), 20U);
@@ -122,9 +146,32 @@ TEST(Fit, SaysWhatWouldFitCheapestFirst) {
   ASSERT_EQ(result.nearest.size(), 1u);
   const std::string text = WhatWouldFit(work, result.nearest[0], Rates{}, machines);
   EXPECT_THAT(text, HasSubstr("weights, gradients and optimizer are"));
-  EXPECT_THAT(text, HasSubstr("cheapest first: 2 x m (4 USD/h), 1 x large (9 USD/h)"));
+  EXPECT_THAT(text, HasSubstr("2 x m (4 USD/h), 1 x large (9 USD/h)"));
+  EXPECT_THAT(text, Not(HasSubstr("--offload"))) << "nothing is known of the host";
   work.accelerators = 2;
   EXPECT_GT(SearchOne(work, {}).fitting, 0);
+}
+
+// What costs nothing comes first: the host's memory, then another training.
+TEST(Fit, NamesOffloadingAndFreezing) {
+  Workload work = TestWorkload();
+  work.accelerators = 1;
+  work.machine.host_link = 25e9, work.machine.host_memory = 250e9, work.machine.host_bandwidth = 50e9;
+  const SearchResult none = SearchOne(work, {});
+  ASSERT_EQ(none.nearest.size(), 1u);
+  const std::vector<Remedy> remedies = Remedies(work, Rates{}, Machines({{work.machine, {}}}));
+  ASSERT_GE(remedies.size(), 3u);
+  EXPECT_THAT(remedies[0].text, HasSubstr("--offload optimizer"));
+  SearchOptions options{.keep = 1};
+  options.space.offloads = {{.optimizer = true}};
+  EXPECT_GT(SearchOne(work, options).fitting, 0);
+  const auto freeze =
+      std::ranges::find_if(remedies, [](const Remedy& one) { return one.text.starts_with("--freeze"); });
+  ASSERT_NE(freeze, remedies.end());
+  work.frozen = {std::stoi(freeze->text.substr(freeze->text.find("layers:") + 7)), true};
+  EXPECT_GT(SearchOne(work, {}).fitting, 0);
+  --work.frozen.layers;
+  EXPECT_EQ(SearchOne(work, {}).fitting, 0) << "the fewest that do";
 }
 
 TEST(Search, ObjectivesAndClusters) {

@@ -18,6 +18,9 @@ constexpr Figure kFigures[] = {
     {"machine.bf16_tflops", &Machine::bf16},       {"machine.fp8_tflops", &Machine::fp8},
     {"machine.fp4_tflops", &Machine::fp4},         {"machine.memory_gb_s", &Machine::bandwidth},
     {"machine.scale_up_gb_s", &Machine::scale_up}, {"machine.nic_gb_s", &Machine::nic}};
+// Of what is offloaded alone.
+constexpr Figure kHostFigures[] = {{"machine.host_link_gb_s", &Machine::host_link},
+                                   {"machine.host_memory_gb_s", &Machine::host_bandwidth}};
 
 // Both ways, for what is hidden on one side of a kink may not be on the other.
 template <typename Nudged>
@@ -29,14 +32,17 @@ double Elasticity(const Nudged& nudged) {
 
 Json SensitivitiesJson(const Workload& workload, const Rates& rates, bool of_rates) {
   Json all = Json::object();
-  for (const Figure& figure : kFigures) {
-    if (workload.machine.*figure.member == 0) continue;
+  const auto add = [&](const Figure& figure) {
+    if (workload.machine.*figure.member == 0) return;
     all[figure.name] = Elasticity([&](double factor) {
       Workload other = workload;
       other.machine.*figure.member *= factor;
       return PredictStep(other, rates).total().value;
     });
-  }
+  };
+  for (const Figure& figure : kFigures) add(figure);
+  if (workload.offload.optimizer || workload.offload.activations)
+    for (const Figure& figure : kHostFigures) add(figure);
   for (const RateField& field : RateFields()) {
     if (!of_rates || rates.*field.member == 0) continue;
     all[fmt::format("rates.{}", field.name)] = Elasticity([&](double factor) {

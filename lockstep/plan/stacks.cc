@@ -22,6 +22,7 @@ void ReadStack(cluster::TableReader& in, Stack& stack) {
   in.Boolean("unfused", stack.memory.unfused);
   in.Boolean("eager", stack.memory.eager);
   in.Number("gradient_bytes", Sign::kPositive, stack.memory.gradient_bytes);
+  in.Number("later_gradient_bytes", Sign::kNotNegative, stack.later_gradient_bytes);
   in.Number("logit_bytes", Sign::kPositive, stack.memory.logit_bytes);
   in.Number("selective_kept", Sign::kPositive, stack.memory.selective_kept);
   in.Number("stage_buffers", Sign::kNotNegative, stack.memory.stage_buffers);
@@ -64,8 +65,12 @@ const Stack* Stacks::Longest(StackHints hints, const std::function<bool(const st
 }
 
 Rates WithHabits(Rates of_hardware, const Stack& stack) {
-  for (const RateField& field : RateFields())
-    if (field.scope == Scope::kStack) of_hardware.*field.member = stack.habits.*field.member;
+  const std::span<const RateField> fields = RateFields();
+  for (size_t f = 0; f < fields.size(); ++f) {
+    if (fields[f].scope != Scope::kStack) continue;
+    of_hardware.*fields[f].member = stack.habits.*fields[f].member;
+    of_hardware.unsure[f] = stack.habits.unsure[f];
+  }
   return of_hardware;
 }
 
@@ -90,8 +95,10 @@ std::string StacksText(const Stacks& stacks) {
     for (const std::string& start : stack.frameworks) quoted.push_back(fmt::format("\"{}\"", start));
     text += fmt::format("frameworks = [{}]\nunfused = {}\neager = {}\n", fmt::join(quoted, ", "), memory.unfused,
                         memory.eager);
-    text += fmt::format("gradient_bytes = {}\nlogit_bytes = {}\nselective_kept = {}\nstage_buffers = {}\n",
-                        memory.gradient_bytes, memory.logit_bytes, memory.selective_kept, memory.stage_buffers);
+    text += fmt::format(
+        "gradient_bytes = {}\nlater_gradient_bytes = {}\nlogit_bytes = {}\nselective_kept = {}\nstage_buffers = {}\n",
+        memory.gradient_bytes, stack.later_gradient_bytes, memory.logit_bytes, memory.selective_kept,
+        memory.stage_buffers);
     text += fmt::format("gathered_bytes = {}\n", memory.gathered_bytes);
     text += RatesText(stack.habits, Scope::kStack);
   }

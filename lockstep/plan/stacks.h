@@ -20,6 +20,9 @@ struct Stack {
   std::string kind;                     // stacks of one kind are expected to have similar habits
   std::vector<std::string> frameworks;  // what names in tables begin with
   StackMemory memory;
+  // Of a parameter's gradient, beside memory.gradient_bytes, in versions whose pipelines count the embedding as a
+  // layer.
+  double later_gradient_bytes = 0;
   Rates habits;  // of Scope::kStack alone
 };
 

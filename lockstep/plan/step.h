@@ -7,8 +7,10 @@
 #pragma once
 
 #include <array>
+#include <vector>
 
 #include "lockstep/base/units.h"
+#include "lockstep/plan/memory.h"
 #include "lockstep/plan/rates.h"
 #include "lockstep/plan/schedule.h"
 #include "lockstep/plan/variant.h"
@@ -23,6 +25,7 @@ enum class Part {
   kAttention,
   kGlue,  // element-wise work, and waiting for kernels to be launched
   kRecompute,
+  kOffload,  // over the link to the host
   kHead,
   kTensor,
   kContext,
@@ -34,7 +37,7 @@ enum class Part {
   kStep,
   kStragglers
 };
-inline constexpr size_t kParts = 15;
+inline constexpr size_t kParts = 16;
 const char* PartName(Part part);
 
 struct StepTime {
@@ -49,10 +52,13 @@ StepTime PredictStep(const Workload& workload, const Rates& rates);
 
 // What a schedule puts in order, in seconds of one microbatch.
 struct StageTimes {
-  Passes layer, head;   // with the communication that computing does not hide; input: with what is computed again
-  double overlap = 0;   // of a layer, saved where a forward and a backward pass run together
-  double transfer = 0;  // to the next stage, as far as it holds the sender up
-  double data = 0;      // of the step: between replicas, hidden or not
+  std::vector<Passes> stages;  // of all layers of each, with the communication that computing does not hide; input:
+                               // with what is computed again
+  Passes layer, head;          // of a layer in the mean of all
+  double overlap = 0;          // of a layer, saved where a forward and a backward pass run together
+  double transfer = 0;         // to the next stage, as far as it holds the sender up
+  double data = 0;             // of the step: between replicas, hidden or not
+  double host_link = 0;        // of the step: what the optimizer on the host has it wait for
   double transfer_bytes = 0, data_bytes = 0;
 };
 StageTimes PredictStage(const Workload& workload, const Rates& rates);
@@ -65,19 +71,26 @@ struct LayerSeconds {
   double total() const { return computed() + tensor + context + exchange + wait; }
 };
 struct StepTerms {
-  LayerSeconds forward, backward, both;  // of a layer and a microbatch
-  double weight = 0, selective = 0;      // of those: gradients of weights; what selective recomputation adds
+  LayerSeconds forward, backward, both;  // of a layer and a microbatch, in the mean of trained and frozen ones
+  Passes trained;                        // of a layer that is
+  double selective = 0;                  // what selective recomputation adds
+  KeptBytes to_host;                     // seconds, not bytes: of what a layer keeps, one way
   Passes head;
   double layers = 0, most_layers = 0, last_layers = 0;  // of the model; of a stage at most; of the last
-  double layers_behind = 0, stages_behind = 0;          // of listed stages: behind the one that has most
+  std::vector<StageRun> runs;                           // where stages differ; else empty
+  bool skips_frozen = false;                            // no backward pass reaches a frozen layer
   double stages = 1, microbatches = 1;
   double transfer = 0, transfer_hidden = 0;
+  double transfer_bytes = 0, data_bytes = 0;
   double data = 0, data_hidden = 0;  // seconds between replicas; share of a backward pass that hides them
-  double gather = 0, scatter = 0, sharded_hidden = 0;  // of ZeRO 3, each time
-  double optimizer = 0, replicas = 1;                  // where each rank updates all that it holds
-  double step = 0, straggle = 0;                       // straggle: share of all else
+  double gather = 0, scatter = 0, sharded_hidden = 0;                  // of ZeRO 3, each time
+  double optimizer = 0, replicas = 1;                                  // where each rank updates all that it holds
+  double host_optimizer = 0, host_gradients = 0, host_parameters = 0;  // the same on the host; over the link to it
+  double step = 0, straggle = 0;                                       // straggle: share of all else
 };
 StepTerms TermsOf(const Workload& workload, const Rates& rates);
+// The stages of the workload alone, where a search has changed those.
+void TakeStages(const Workload& workload, StepTerms& terms);
 StepTime StepOf(const StepTerms& terms, const Variant& variant);
 
 }  // namespace lockstep::plan

@@ -48,9 +48,9 @@ class Builder {
 
   double SecondsOf(Work work, int stage, int chunk) const {
     const int model_stage = ModelStage(stage, chunk);
-    const double layers = w_.StageLayers(w_.schedule == Schedule::kDualPipe ? model_stage : stage) / w_.chunks;
+    const Passes& layers = times_.stages[size_t(w_.schedule == Schedule::kDualPipe ? model_stage : stage)];
     const double head = model_stage == ModelStages() - 1 ? 1 : 0;
-    const auto both = [&](double Passes::* pass) { return layers * times_.layer.*pass + head * times_.head.*pass; };
+    const auto both = [&](double Passes::* pass) { return layers.*pass / w_.chunks + head * times_.head.*pass; };
     if (work == Work::kForward) return both(&Passes::forward);
     if (work == Work::kInput) return both(&Passes::input);
     if (work == Work::kWeight) return both(&Passes::weight);
@@ -147,7 +147,7 @@ class Builder {
       op.bytes = times_.data_bytes;
       reduce = Add(op, reduce);
     }
-    const double rest = step_[Part::kOptimizer] + step_[Part::kStep] + step_[Part::kStragglers];
+    const double rest = times_.host_link + step_[Part::kOptimizer] + step_[Part::kStep] + step_[Part::kStragglers];
     const uint32_t finish = Add({.kind = StepOpKind::kFinish, .stage = stage, .seconds = rest}, last);
     if (reduce) graph_.AddDependency(*reduce, finish);
     graph_.AddFinal(finish);

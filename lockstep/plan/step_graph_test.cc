@@ -83,6 +83,27 @@ TEST(StepGraph, AgreesWhereStagesDiffer) {
   }
 }
 
+// Frozen stages below, layers that are computed again on some, activations and optimizer on the host.
+TEST(StepGraph, AgreesWhereStagesAreFrozenOrOffloaded) {
+  std::mt19937_64 random(9);
+  for (int i = 0; i < 100; ++i) {
+    Workload work = RandomWorkload(random, i % 2 == 0 ? Schedule::k1F1B : Schedule::kZeroBubbleH1);
+    work.chunks = 1;
+    // What is frozen makes passes shorter, and stages differ more: transfers and both ends should stay small beside
+    // them.
+    work.layers *= 3, work.global_batch *= 2;
+    work.machine.host_link = 50e9, work.machine.host_memory = 1e12, work.machine.host_bandwidth = 1e11;
+    work.offload = {Pick(random, 0, 1) == 1, Pick(random, 0, 1) == 1};
+    work.frozen = {Pick(random, 0, work.layers / 2), Pick(random, 0, 1) == 1};
+    work.recompute = Recompute::kFull, work.recomputed_layers = Pick(random, 1, work.layers / work.pp);
+    ASSERT_TRUE(work.Validate().ok());
+    const double closed = PredictStep(work, Rates{}).total().value;
+    EXPECT_THAT(Graphed(work, Rates{}) / closed, DoubleNear(1, .02))
+        << LayoutText(work) << " frozen " << work.frozen.layers << " of " << work.layers << " m "
+        << work.Microbatches();
+  }
+}
+
 // Four stages, eight microbatches, nothing but layers: the bubble is exact.
 TEST(StepGraph, ABubbleByHand) {
   Workload work = TestWorkload();

@@ -141,6 +141,92 @@ TEST(Step, TensorParallelismByHand) {
   EXPECT_THAT(PredictStep(work, Perfect())[Part::kTensor], DoubleNear(8 * 4 * one, 1e-9));
 }
 
+Workload WithHost(Workload work) {
+  work.machine.host_link = 10e9, work.machine.host_memory = 500e9, work.machine.host_bandwidth = 50e9;
+  return work;
+}
+constexpr double kKept = 2048 * 1024.0 * 30;  // bytes of a layer and microbatch
+
+// P parameters of a rank, an eighth of them its own. Gradients, 4 bytes of each at 10 GB/s, with nothing hidden; Adam's
+// 4 bytes at half of 50 GB/s; parameters, 2 bytes of each, return meanwhile, .2 ns each, of which Adam hides .16.
+TEST(Offload, TheOptimizerByHand) {
+  Workload work = WithHost(Small());
+  work.zero = 1, work.offload.optimizer = true;
+  const StepTime step = PredictStep(work, Perfect());
+  const double parameters = 8 * 12 * 1024.0 * 1024 + 32'000 * 1024.0;
+  EXPECT_THAT(step[Part::kOptimizer], DoubleNear(parameters / 8 * .16e-9, 1e-12));
+  EXPECT_THAT(step[Part::kOffload], DoubleNear(parameters / 8 * (.4e-9 + .04e-9), 1e-12));
+  const MemoryUse use = PredictMemory(work);
+  const double all = parameters + 32'000 * 1024.0;
+  EXPECT_THAT(use.states, DoubleNear(all * 6, 1)) << "weights and gradients stay";
+  EXPECT_THAT(use.host, DoubleNear(all * (12 + 4) / 8, 1));
+  Rates hides = Perfect();
+  hides.data_hidden = 1;
+  EXPECT_THAT(PredictStep(work, hides)[Part::kOffload], DoubleNear(parameters / 8 * .04e-9, 1e-12))
+      << "gradients go beside the backward pass";
+}
+
+// Out and back over 10 GB/s, each beside the layer's own pass; two layers stay on the device.
+TEST(Offload, ActivationsByHand) {
+  Workload work = WithHost(Small());
+  const StepTime before = PredictStep(work, Perfect());
+  const double computed = before[Part::kGemm] + before[Part::kAttention] + before[Part::kGlue];
+  work.offload.activations = true;
+  const StepTime step = PredictStep(work, Perfect());
+  EXPECT_THAT(step[Part::kOffload], DoubleNear(8 * 8 * 2 * kKept / 10e9 - computed, 1e-9));
+  EXPECT_THAT(step.total().value - before.total().value, DoubleNear(step[Part::kOffload], 1e-9));
+  EXPECT_THAT(PredictMemory(work).activations, DoubleNear(2 * kKept, 1));
+  EXPECT_THAT(PredictMemory(work).host, DoubleNear(6 * kKept, 1));
+  work.machine.host_link = 1e12;
+  EXPECT_EQ(PredictStep(work, Perfect())[Part::kOffload], 0) << "wholly hidden";
+  work.recompute = Recompute::kFull;
+  EXPECT_THAT(PredictMemory(work).host, DoubleNear(6 * kKept / 15, 1)) << "2 of 30 bytes are the input";
+}
+
+// Three of eight layers: three eighths of the time, 2 bytes of each instead of 30, and one layer's room.
+TEST(Recomputation, OfSomeLayersByHand) {
+  Workload work = Small();
+  work.recompute = Recompute::kFull;
+  const double all = PredictStep(work, Perfect())[Part::kRecompute];
+  work.recomputed_layers = 3;
+  EXPECT_THAT(PredictStep(work, Perfect())[Part::kRecompute], DoubleNear(3.0 / 8 * all, 1e-9));
+  EXPECT_THAT(PredictMemory(work).activations, DoubleNear(kKept * (5 + 3 / 15.0 + 1), 1));
+  // The fewest that fit.
+  const double with_three = PredictMemory(work).total(),
+               with_two = (work.recomputed_layers = 2, PredictMemory(work).total());
+  work.recompute = Recompute::kAsNeeded, work.recomputed_layers = 0;
+  work.machine.memory = with_three;
+  EXPECT_EQ(RecomputedLayers(work), 3);
+  work.machine.memory = (with_two + with_three) / 2;
+  EXPECT_EQ(RecomputedLayers(work), 3);
+  work.machine.memory = with_two;
+  EXPECT_EQ(RecomputedLayers(work), 2);
+  work.machine.memory = 1e6;
+  EXPECT_EQ(RecomputedLayers(work), 8) << "all, though it does not fit";
+}
+
+// Six of eight layers: a forward pass of each, a backward pass of two, or of all without six gradients of weights.
+TEST(Frozen, ByHand) {
+  Workload work = Small();
+  const StepTime full = PredictStep(work, Perfect());
+  const MemoryUse before = PredictMemory(work);
+  work.frozen = {6, true};
+  const StepTime step = PredictStep(work, Perfect());
+  EXPECT_THAT(step[Part::kGemm], DoubleNear(full[Part::kGemm] * (8 + 2 * 2) / 24, 1e-9));
+  EXPECT_THAT(step[Part::kAttention], DoubleNear(full[Part::kAttention] * (8 + 2 * 2.5) / 28, 1e-9));
+  const double layer = 12 * 1024.0 * 1024, embedding = 32'000 * 1024.0;
+  EXPECT_THAT(step[Part::kData] / full[Part::kData],
+              DoubleNear((2 * layer + embedding) / (8 * layer + embedding), 1e-9));
+  const MemoryUse use = PredictMemory(work);
+  EXPECT_THAT(use.states, DoubleNear(18 * (2 * layer + embedding) + 2 * (6 * layer + embedding), 1));
+  EXPECT_THAT(use.activations, DoubleNear(before.activations / 4, 1)) << "of two layers";
+  work.frozen.embedding = false;
+  EXPECT_THAT(PredictStep(work, Perfect())[Part::kGemm], DoubleNear(full[Part::kGemm] * (8 + 8 + 2) / 24, 1e-9));
+  EXPECT_THAT(PredictMemory(work).activations, DoubleNear(before.activations, 1)) << "gradients pass through";
+  work.frozen.layers = 8;
+  EXPECT_THAT(Message(work.Validate()), HasSubstr("0 to 7 of 8 layers can be frozen"));
+}
+
 TEST(Workload, SaysWhatDoesNotFit) {
   const auto error = [](auto change) {
     Workload work = Small();

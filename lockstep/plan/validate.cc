@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/plan/interval.h"
 #include "lockstep/plan/memory.h"
 #include "lockstep/plan/step.h"
 
@@ -123,19 +124,18 @@ Json Ranking(const All& all) {
 }
 
 // Of the logarithm of measured over predicted.
-std::pair<double, double> IntervalOf(const std::string& family, const Calibration& calibration, const Rates& rates) {
-  const auto known = calibration.spreads.find(family);
-  if (known == calibration.spreads.end()) return {rates.residual_low, rates.residual_high};
-  return {-known->second, known->second};
+double HalfWidthOf(const MeasuredRun& run, const Calibration& calibration, const Rates& rates) {
+  const auto known = calibration.spreads.find(run.family());
+  return known == calibration.spreads.end() ? HalfWidthOf(run.workload(), rates) : known->second;
 }
 
 std::optional<Predicted> PredictRun(const MeasuredRun& run, const Calibration& calibration) {
   const std::optional<Rates> rates = calibration.Of(run.workload());
   if (!rates) return std::nullopt;
   Predicted one{&run, PredictStep(run.workload(), *rates).total().value};
-  const auto [low, high] = IntervalOf(run.family(), calibration, *rates);
-  one.low_s = one.step_s * std::exp(low);
-  one.high_s = one.step_s * std::exp(high);
+  const double half = HalfWidthOf(run, calibration, *rates);
+  one.low_s = one.step_s * std::exp(-half);
+  one.high_s = one.step_s * std::exp(half);
   one.memory = PredictMemory(run.workload());
   return one;
 }

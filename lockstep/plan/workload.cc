@@ -47,6 +47,9 @@ absl::Status Workload::Validate() const {
   if (dense_layers < 0 || dense_layers > layers || shared_experts < 0)
     return InvalidArgument("dense_layers must be 0 to {}, and shared_experts not below 0; found {} and {}", layers,
                            dense_layers, shared_experts);
+  if (frozen.layers < 0 || frozen.layers >= layers || (frozen.layers > 0 && training == Training::kLora))
+    return InvalidArgument("0 to {} of {} layers can be frozen, and none beside adapters; found {}", layers - 1, layers,
+                           frozen.layers);
   if (experts > 0 && experts % ep != 0) return InvalidArgument("{} experts can't be split over ep {}", experts, ep);
   if (static_cast<int64_t>(dp) * microbatch > global_batch)
     return InvalidArgument("a batch of {} can't be split over dp {} in microbatches of {}", global_batch, dp,
@@ -58,6 +61,20 @@ int Workload::Microbatches() const { return std::max(1, (global_batch + dp * mic
 
 double Workload::StageLayers(int stage) const {
   return stage_layers.empty() ? double(layers) / pp : stage_layers[static_cast<size_t>(stage)];
+}
+
+std::vector<StageRun> Workload::StageRuns() const {
+  std::vector<StageRun> runs;
+  double below = 0;
+  for (int stage = 0; stage < pp; ++stage) {
+    const double has = StageLayers(stage), cold = std::clamp(frozen.layers - below, 0.0, has);
+    below += has;
+    if (!runs.empty() && runs.back().layers == has && runs.back().frozen == cold)
+      ++runs.back().count;
+    else
+      runs.push_back({stage, 1, has, cold});
+  }
+  return runs;
 }
 
 double Workload::LayerParameters() const {

@@ -17,6 +17,8 @@ struct Machine {
   int domain = 8;                     // accelerators that reach each other by the first
   // Of an accelerator with its share of the host: dollars an hour, watts. 0: not known.
   double usd_per_hour = 0, power = 0;
+  // Of an accelerator, its share: B/s to the host in one direction; bytes and B/s of the host's memory. 0: not known.
+  double host_link = 0, host_memory = 0, host_bandwidth = 0;
 };
 
 // kAsNeeded: of as few layers as it takes to fit the memory; selective: of the attention alone, or of what an eager
@@ -34,6 +36,22 @@ struct StackMemory {
   double gathered_bytes = 0;   // per token and hidden unit, of what tensor parallelism gathers for one layer
 };
 enum class Training { kFull, kLora };
+// What is trained no further: the first layers, and the embedding. Where both are, nothing below the first layer that
+// is trained needs a backward pass.
+struct Frozen {
+  int layers = 0;
+  bool embedding = false;
+};
+// What lies in the host's memory while it is not in use: Adam's state, which the host then updates (arXiv 2101.06840);
+// what layers keep for their backward pass.
+struct Offload {
+  bool optimizer = false, activations = false;
+};
+// Stages in a row that are alike; the layers of each, and how many of those are frozen.
+struct StageRun {
+  int first = 0, count = 1;
+  double layers = 0, frozen = 0;
+};
 // Multi-head latent attention (arXiv 2405.04434): queries (q_rank > 0), keys and values come out of narrow vectors. A
 // head's size is then that of queries and keys, of which `rope` are not compressed.
 struct LatentAttention {
@@ -59,8 +77,10 @@ struct Workload {
   bool blocking_launches = false;  // the host waits for each kernel
   bool async_tensor = false;       // tensor parallelism is cut into pieces that run beside products
   Training training = Training::kFull;
+  Frozen frozen;
   Recompute recompute = Recompute::kNone;
-  std::string stack;  // whose habits the rates have; empty: the usual
+  int recomputed_layers = 0;  // of each stage, the first; 0: all; where kFull
+  std::string stack;          // whose habits the rates have; empty: the usual
   StackMemory keeps;
   // The layout.
   int accelerators = 1, tp = 1, pp = 1, dp = 1, cp = 1, ep = 1, chunks = 1;  // chunks: per stage, interleaved
@@ -69,6 +89,7 @@ struct Workload {
   bool hides_tensor = true, hides_data = true, hides_transfers = true;  // communication, as far as the stack can
   Schedule schedule = Schedule::k1F1B;                                  // interleaved where a stage has several chunks
   std::vector<int> stage_layers;                                        // of each stage; empty: all have as many
+  Offload offload;
   Machine machine;
 
   // kInvalidArgument, with what does not fit: sizes below one, a layout that does not multiply to the accelerators,
@@ -76,9 +97,12 @@ struct Workload {
   absl::Status Validate() const;
   int Microbatches() const;
   double StageLayers(int stage) const;
-  double LayerParameters() const;       // of one layer; of a mixture, all experts
-  double ExpertParameters() const;      // of those, what is split over ep
-  double DenseLayerParameters() const;  // of a layer without a mixture
+  std::vector<StageRun> StageRuns() const;
+  bool AllStagesAlike() const { return stage_layers.empty() && frozen.layers == 0; }
+  int LayersBelow() const { return frozen.embedding ? frozen.layers : 0; }  // which no backward pass reaches
+  double LayerParameters() const;                                           // of one layer; of a mixture, all experts
+  double ExpertParameters() const;                                          // of those, what is split over ep
+  double DenseLayerParameters() const;                                      // of a layer without a mixture
   double AttentionParameters() const;
   double ScoreDim() const;    // of a head, in the mean of its keys and its values
   double Parameters() const;  // all, with the embedding and the output layer

@@ -80,9 +80,39 @@ class Plan(unittest.TestCase):
         self.assertEqual(1, answer.returncode)
         self.assertIn("no layout fits the memory: the least is", answer.stderr)
         self.assertIn("weights, gradients and optimizer are", answer.stderr)
-        cheapest = re.search(r"cheapest first: (?:--seq \d+, )?(\d+) x (\S+)", answer.stderr)
+        cheapest = re.search(r"cheapest first: .*?(\d+) x (\S+)", answer.stderr)
         fits = plan("--model", "llama3-70b", "--cluster", f"{cheapest[2]}:{cheapest[1]}", "--batch", 64)
         self.assertEqual(0, fits.returncode, fits)
+        freeze = re.search(r"--freeze (embedding,layers:\d+)", answer.stderr)[1]
+        fits = plan("--model", "llama3-70b", "--cluster", "a100-40gb:8", "--batch", 64, "--freeze", freeze)
+        self.assertEqual(0, fits.returncode, fits)
+
+    def test_what_fits_with_the_hosts_memory(self):
+        words = ["--model", "llama3-8b", "--cluster", "a100-40gb:2", "--batch", 8]
+        offload = re.search(r"cheapest first: --offload (\S+) \(", plan(*words).stderr)[1]
+        fits = self.document(*words, "--offload", offload)["best"][0]
+        self.assertIn(f"offload {offload}", fits["layout"])
+        self.assertLess(0, fits["memory_gib"]["host"])
+        self.assertLessEqual(fits["memory_gib"]["host"], fits["memory_gib"]["host_capacity"])
+
+    def test_a_layout_as_it_is_printed(self):
+        words = [*LLAMA, "--layout", "tp=2,pp=4,mbs=1,stages=9+8x2+7,recompute=full:2,offload=optimizer+activations"]
+        one = self.document(*words)
+        self.assertIn("stages 9+8+8+7", one["layout"])
+        self.assertIn("recompute full:2, offload optimizer+activations", one["layout"])
+        self.assertAlmostEqual(one["step_time_s"], sum(one["breakdown"].values()), 9)
+        self.assertIn("machine.host_link_gb_s", one["sensitivities"])
+        flags = plan(*LLAMA, "--layout", "tp=2,pp=4,mbs=1,stages=9+8x2+7,recompute=full:2", "--emit", "megatron").stdout
+        self.assertIn("--decoder-last-pipeline-num-layers 7\n", flags)
+        self.assertIn("--recompute-num-layers 2\n", flags)
+
+    def test_frozen_parts_need_less(self):
+        layout = ["--layout", "tp=2,mbs=1"]
+        full, frozen = self.document(*LLAMA, *layout), self.document(*LLAMA, *layout, "--freeze", "embedding,layers:24")
+        self.assertGreater(full["step_time_s"], frozen["step_time_s"])
+        self.assertGreater(full["memory_gib"]["states"], 1.5 * frozen["memory_gib"]["states"])
+        even, uneven = (self.document(*LLAMA, "--stages", stages)["candidates"] for stages in ("even", "any"))
+        self.assertLess(even, uneven)
 
     def test_schedules_and_uneven_stages(self):
         layouts = ["pp=4,mbs=1", "pp=4,mbs=1,schedule=zb-h1", "pp=4,mbs=1,schedule=zb-2p"]
@@ -200,6 +230,11 @@ class Plan(unittest.TestCase):
             (["--model", "llama3-8b", "--cluster", "b300:8", "--batch", 8, "--objective", "cost"], "no price of b300 is known"),
             ([*LLAMA, "--layout", "pp=4,schedule=gpipe"], "expected 1f1b, zb-h1, zb-2p or dualpipe"),
             ([*LLAMA, "--layout", "pp=32,tp=1,dp=1"], "is 32, but there are 16"),
+            ([*LLAMA, "--freeze", "layers:32"], "of 32 layers at most 31 can be frozen"),
+            ([*LLAMA, "--freeze", "head"], "expected embedding, or layers:N"),
+            ([*LLAMA, "--freeze", "layers:2", "--layout", "tp=2", "--emit", "megatron"], "no flag for frozen parts"),
+            ([*LLAMA, "--offload", "weights"], "expected none, optimizer, activations or"),
+            ([*LLAMA, "--layout", "pp=4,recompute=full:9"], "a stage has 8 layers"),
             ([*LLAMA, "--layout", "mbs=3"], "mbs can be 1, 2, 4 or 8"),
             ([*LLAMA, "--layout", "tp=2", "--emit", "torchtitan"], "found zero 1"),
             ([*LLAMA, "--failures", "c4"], "c4-2023-06"),

@@ -1,0 +1,278 @@
+// Seconds of a layer, of the output layer, of transfers: what all variants of a layout share.
+#include <algorithm>
+#include <cmath>
+
+#include "lockstep/plan/memory.h"
+#include "lockstep/plan/step.h"
+
+namespace lockstep::plan {
+namespace {
+
+constexpr double kBytes = 2;                       // of an activation, a weight, a gradient
+constexpr double kAdapted = .01, kAdapters = .05;  // adapters: of the parameters; of a product, their gradients
+constexpr double kPicked = .4;                     // of a forward pass, computed again where an eager stack picks
+constexpr double kAsyncTensor = .5;                // of what tensor parallelism shows, where it is cut into pieces
+constexpr double kHostStream = .5;  // of the host's memory bandwidth, reached by an Adam on its processors
+
+double Log2(double value) { return value > 1 ? std::log2(value) : 0; }
+
+using Pass = LayerSeconds;  // of each direction; wait: for the host, which launches kernels one by one
+
+Pass Sum(const Pass& a, const Pass& b) {
+  return {a.gemm + b.gemm,     a.experts + b.experts, a.attention + b.attention, a.glue + b.glue,
+          a.tensor + b.tensor, a.context + b.context, a.exchange + b.exchange,   a.wait + b.wait};
+}
+
+class Model {
+ public:
+  Model(const Workload& work, const Rates& rates)
+      : w_(work), r_(rates), m_(work.machine), tokens_(double(work.microbatch) * work.sequence / work.cp) {}
+
+  StepTerms Terms() const {
+    StepTerms t;
+    t.forward = Forward();
+    const Pass trained = Backward(t.forward);
+    const double weight = WeightShare() * (t.forward.gemm + t.forward.experts);
+    t.trained = {t.forward.total(), trained.total() - weight, weight};
+    t.backward = MeanBackward(t.forward, trained);
+    t.both = Sum(t.forward, t.backward);
+    t.selective = w_.keeps.eager ? kPicked * t.forward.computed() : t.forward.attention;
+    t.head = HeadPasses();
+    TakeStages(w_, t);
+    t.microbatches = w_.Microbatches();
+    t.transfer = Transfer();
+    t.transfer_bytes = TransferBytes();
+    t.data_bytes = DataBytes();
+    t.transfer_hidden = Hidden(r_.pipeline_hidden);
+    TakeData(t);
+    t.optimizer = Streamed(r_.optimizer_bytes * (w_.training == Training::kLora ? kAdapted : 1) * Trained());
+    TakeHost(t);
+    t.replicas = Replicas();
+    t.step = r_.step;
+    t.straggle = r_.straggle * Log2(double(w_.accelerators) / m_.domain);
+    return t;
+  }
+
+ private:
+  double TransferBytes() const { return kBytes * tokens_ * w_.hidden / (w_.sequence_parallel ? w_.tp : 1); }
+  // Gradients, and as much again of parameters or of the other half of an all-reduce.
+  double DataBytes() const {
+    if (Replicas() == 1 || w_.training == Training::kLora) return 0;
+    return 2 * kBytes * Trained() * (Replicas() - 1) / Replicas();
+  }
+  double Reached(double share, double m, double n, double k) const {
+    return share * m / (m + r_.half_m) * n / (n + r_.half_n) * k / (k + r_.half_k);
+  }
+  // Of the precision of the layers.
+  double Gemm(double m, double n, double k) const {
+    double peak = m_.bf16, share = r_.gemm;
+    if (w_.precision == Precision::kFp8) peak = m_.fp8, share = r_.gemm_fp8 * (w_.row_scales ? r_.row_scales : 1);
+    if (w_.precision == Precision::kFp4) peak = m_.fp4, share = r_.gemm_fp4;
+    return 2 * m * n * k / (peak * Reached(share, m, n, k));
+  }
+  double Streamed(double bytes) const { return bytes / (m_.bandwidth * r_.stream); }
+
+  // Of a group of `size` ranks that lie `stride` apart: as many as fit are of one domain.
+  double Rate(double size, double stride) const {
+    const double within = std::max(1.0, std::floor(m_.domain / stride));
+    const double scale_up = m_.scale_up * r_.scale_up;
+    return size <= within ? scale_up : std::min(scale_up, m_.nic * r_.network * within);
+  }
+
+  Pass Forward() const {
+    Pass pass;
+    pass.gemm = w_.latent.kv_rank > 0 ? LatentProjections() : Projections();
+    const double mixed = w_.experts > 0 ? 1 - double(w_.dense_layers) / w_.layers : 0;  // share of the layers
+    if (mixed < 1) pass.gemm += (1 - mixed) * FeedForward(w_.ffn);
+    if (mixed > 0 && w_.shared_experts > 0) pass.gemm += mixed * FeedForward(double(w_.shared_experts) * w_.expert_ffn);
+    if (mixed > 0) pass.experts = mixed * Experts();
+    pass.attention = Attention();
+    pass.glue = Glue();
+    pass.tensor = Tensor();
+    pass.context = Context(pass.attention);
+    pass.exchange = mixed * Exchange();
+    pass.wait = Wait(pass, 1);
+    return pass;
+  }
+
+  double Projections() const {
+    const double h = w_.hidden, inner = double(w_.heads) * w_.head_dim, kv = double(w_.kv_heads) * w_.head_dim;
+    return Gemm(tokens_, (inner + 2 * kv) / w_.tp, h) + Gemm(tokens_, h, inner / w_.tp);
+  }
+  // What is compressed is so on each rank of tp; what comes out of it is split.
+  double LatentProjections() const {
+    const LatentAttention& l = w_.latent;
+    const double h = w_.hidden, heads = double(w_.heads) / w_.tp, queries = heads * w_.head_dim;
+    const double down = l.q_rank + l.kv_rank + l.rope, keys = heads * (w_.head_dim - l.rope + l.value);
+    const double query = Gemm(tokens_, queries, l.q_rank > 0 ? l.q_rank : h);
+    return Gemm(tokens_, down, h) + query + Gemm(tokens_, keys, l.kv_rank) + Gemm(tokens_, h, heads * l.value);
+  }
+
+  double FeedForward(double width) const {
+    return Gemm(tokens_, (w_.gated ? 2 : 1) * width / w_.tp, w_.hidden) + Gemm(tokens_, w_.hidden, width / w_.tp);
+  }
+  double Experts() const {
+    const double local = double(w_.experts) / w_.ep, routed = tokens_ * w_.top_k / local, width = w_.expert_ffn;
+    const double products = Gemm(routed, (w_.gated ? 2 : 1) * width, w_.hidden) + Gemm(routed, w_.hidden, width);
+    return local * products / r_.expert_gemm;
+  }
+
+  // The device is done before the host has launched the next kernels; or, where each launch is waited for, idle after
+  // each of them.
+  double Wait(const Pass& pass, double times) const {
+    if (w_.blocking_launches) return times * r_.kernels * r_.blocked;
+    const double experts = w_.experts > 0 && !w_.drops_tokens ? r_.expert_kernels * w_.experts / w_.ep : 0;
+    return std::max(0.0, times * (r_.kernels + experts) * r_.kernel - pass.total());
+  }
+  // Nothing runs beside what is waited for.
+  double Hidden(double share) const { return w_.blocking_launches ? 0 : share; }
+
+  double Attention() const {
+    const double flops = 4.0 * w_.microbatch * w_.sequence * w_.sequence * w_.heads * w_.ScoreDim() / w_.tp / w_.cp;
+    const double aligned = w_.head_dim % 8 == 0 ? 1 : r_.unaligned;
+    const double uneven = 1 + r_.context_imbalance * (1 - 1.0 / w_.cp);
+    const double masked = w_.causal ? .5 : 1;
+    if (w_.flash) return uneven * flops * masked / (m_.bf16 * r_.flash * r_.attention * aligned);
+    const double squares = double(w_.microbatch) * w_.heads / w_.tp * w_.sequence * w_.sequence;
+    return flops / (m_.bf16 * r_.unfused * aligned) + Streamed(r_.softmax_passes * kBytes * squares);
+  }
+
+  // What lies outside of the split matrices is done by each rank of them, unless the sequence is split there.
+  double Glue() const {
+    const double share = w_.sequence_parallel || w_.tp == 1 ? 1.0 / w_.tp : .6 + .4 / w_.tp;
+    return Streamed(r_.glue_bytes * tokens_ * w_.hidden * share);
+  }
+
+  double Tensor() const {
+    if (w_.tp == 1) return 0;
+    const double bytes = kBytes * tokens_ * w_.hidden, n = w_.tp;
+    const double one = 2 * bytes * (n - 1) / n / Rate(n, 1) + r_.latency * Log2(n);
+    return 2 * one * (1 - (w_.hides_tensor ? Hidden(r_.tensor_hidden) : 0)) * (w_.async_tensor ? kAsyncTensor : 1);
+  }
+
+  double Context(double attention) const {
+    if (w_.cp == 1) return 0;
+    const double bytes = 2 * kBytes * tokens_ * w_.kv_heads * w_.head_dim / w_.tp * (w_.cp - 1);
+    return std::max(0.0, bytes / Rate(w_.cp, w_.tp) + r_.latency - r_.context_hidden * attention);
+  }
+
+  // Tokens go to their experts and come back; to each other domain once, for whichever of its experts they need.
+  double Exchange() const {
+    if (w_.experts == 0 || w_.ep == 1) return 0;
+    const double n = w_.ep, bytes = kBytes * tokens_ * w_.top_k * w_.hidden * (n - 1) / n;
+    const double within = std::min(n, std::max(1.0, m_.domain / double(w_.tp)));
+    const double domains = n / within, needed = w_.top_k * (1 - 1 / domains);
+    const double once = domains > 1 ? (domains - 1) * (1 - std::pow(1 - 1 / domains, w_.top_k)) / needed : 1;
+    const double outside = bytes * (n - within) / std::max(1.0, n - 1) * std::min(1.0, once);
+    const double seconds = std::max((bytes - outside) / (m_.scale_up * r_.scale_up), outside / (m_.nic * r_.network));
+    return 2 * (seconds + r_.latency) * (1 - Hidden(r_.expert_hidden));
+  }
+
+  // Matrix products twice: for the input and for the weight; of adapters only the first. A fused kernel of attention
+  // computes the scores once more.
+  Pass Backward(const Pass& forward) const {
+    Pass pass = forward;
+    pass.gemm *= 1 + WeightShare();
+    pass.experts *= 1 + WeightShare();
+    pass.attention *= w_.flash ? 2.5 : 2;
+    pass.glue *= 2;
+    pass.context *= 2;
+    pass.wait = 0;
+    pass.wait = Wait(pass, 2);
+    return pass;
+  }
+  // Gradients of weights, as a share of the products of a forward pass.
+  double WeightShare() const { return w_.training == Training::kLora ? kAdapters : 1; }
+  // A frozen layer needs no gradients of its weights, and where nothing below is trained no backward pass at all.
+  Pass MeanBackward(const Pass& forward, const Pass& trained) const {
+    if (w_.frozen.layers == 0) return trained;
+    const double passed = 1 - w_.LayersBelow() / double(w_.layers), warm = 1 - w_.frozen.layers / double(w_.layers);
+    const auto products = [&](double once, double all) { return passed * (all - once) + warm * once; };
+    return {.gemm = products(forward.gemm, trained.gemm),
+            .experts = products(forward.experts, trained.experts),
+            .attention = passed * trained.attention,
+            .glue = passed * trained.glue,
+            .tensor = passed * trained.tensor,
+            .context = passed * trained.context,
+            .exchange = passed * trained.exchange,
+            .wait = passed * trained.wait};
+  }
+
+  // The output layer and the loss, in 16 bits, both directions.
+  double Head() const {
+    const double n = double(w_.vocabulary) / w_.tp;
+    const double product = 2 * tokens_ * n * w_.hidden / (m_.bf16 * Reached(r_.gemm, tokens_, n, w_.hidden));
+    const double directions = w_.training == Training::kLora ? 2 : 3;
+    return directions * product + Streamed(12 * tokens_ * n) + r_.microbatch;
+  }
+  Passes HeadPasses() const {
+    const double head = Head();
+    if (w_.training == Training::kLora) return {head / 2, head / 2, 0};
+    return {head / 3, head / 3, head / 3};
+  }
+
+  // To the next stage, hidden or not.
+  double Transfer() const {
+    if (w_.pp == 1) return 0;
+    const bool inside = double(w_.tp) * w_.cp * w_.dp * w_.pp <= m_.domain;
+    return TransferBytes() / (inside ? m_.scale_up * r_.scale_up : m_.nic * r_.network) + r_.latency;
+  }
+
+  // What a rank holds of the layers and, of two, an embedding.
+  double Local() const { return LocalOf(1.0 / w_.pp); }
+  // Of those what is trained, on the stage that has most of it.
+  double Trained() const { return LocalOf(std::min(1.0 / w_.pp, (w_.layers - w_.frozen.layers) / double(w_.layers))); }
+  double LocalOf(double share) const {
+    const double h = w_.hidden;
+    const double experts = w_.ExpertParameters(), all = w_.Parameters() - 2 * h * w_.vocabulary;
+    const double mixed = w_.experts > 0 ? w_.layers - w_.dense_layers : 0;
+    const double layers = (all - mixed * experts) / w_.tp + mixed * experts / w_.ep;
+    return layers * share + h * w_.vocabulary / w_.tp;
+  }
+  double Replicas() const { return double(w_.dp) * w_.cp; }
+
+  // Beside the last backward pass, where the stack can. ZeRO 3 gathers weights twice and scatters gradients once.
+  void TakeData(StepTerms& t) const {
+    const double size = Replicas();
+    if (size == 1) return;
+    const double rate = Rate(size, w_.tp);
+    t.data = DataBytes() / rate;
+    t.data_hidden = Hidden(r_.data_hidden);
+    const double sharded = kBytes * (size - 1) / size / (rate * r_.sharded_rate);
+    t.scatter = sharded * Trained();
+    t.gather = 2 * sharded * Local();
+    if (w_.training == Training::kLora) t.scatter = 0;
+    t.sharded_hidden = r_.sharded_hidden;
+  }
+
+  // The host updates parameters as fast as its memory lets it, while those that it is done with go back.
+  void TakeHost(StepTerms& t) const {
+    if (m_.host_link == 0 || m_.host_bandwidth == 0) return;
+    const KeptBytes kept = KeptBytesOf(w_);
+    t.to_host = {kept.all / m_.host_link, kept.selected / m_.host_link, kept.input / m_.host_link};
+    t.host_optimizer = r_.optimizer_bytes * Trained() / (m_.host_bandwidth * kHostStream);
+    t.host_gradients = w_.keeps.gradient_bytes * Trained() / m_.host_link;
+    t.host_parameters = kBytes * Trained() / m_.host_link;
+  }
+
+  const Workload& w_;
+  const Rates& r_;
+  const Machine& m_;
+  const double tokens_;  // of a microbatch, on one accelerator
+};
+
+}  // namespace
+
+StepTerms TermsOf(const Workload& workload, const Rates& rates) { return Model(workload, rates).Terms(); }
+
+void TakeStages(const Workload& w, StepTerms& t) {
+  t.stages = w.pp;
+  t.layers = w.layers;
+  t.last_layers = w.layers / w.pp;  // where layers do not divide, some stages have one more, and the last does not
+  t.most_layers = (w.layers + w.pp - 1) / w.pp;
+  t.skips_frozen = w.frozen.embedding;
+  t.runs.clear();
+  if (!w.AllStagesAlike()) t.runs = w.StageRuns();
+}
+
+}  // namespace lockstep::plan
