@@ -65,6 +65,7 @@ class Dispatcher {
   // Under the lock, of Look().
   const std::vector<std::shared_ptr<Rank>>& ranks() const { return ranks_; }
   const Tally& tally() const { return tally_; }
+  Times TimesNow() const;  // of the tally, with what passes idly now
   const ItemCache& cache() const { return cache_; }
   const std::vector<CorruptItem>& corrupt() const { return corrupt_list_; }
   size_t threads() const { return threads_.size(); }
@@ -77,13 +78,15 @@ class Dispatcher {
   void Serve(Lock& lock, Maker& maker, const Want& want);
   void Cut(Lock& lock, Maker& maker, const Want& want, const prepare::Image& image);
   void Make(Lock& lock, Maker& maker, const Want& want);
-  absl::Status MakeUnlocked(Lock& lock, Maker& maker, const Want& want, std::shared_ptr<const prepare::Image>& image);
+  // `times`: what reading and decoding took.
+  absl::Status MakeUnlocked(Lock& lock, Maker& maker, const Want& want, std::shared_ptr<const prepare::Image>& image,
+                            Times& times);
   // Where an item is made: in memory that is kept, in memory lent to the thread for as long as it takes, or, where a
   // large item has no room, beyond the budget, one at a time. Small ones that are not kept need none worth counting.
   enum class Room : uint8_t { kKept, kScratch, kBeyond, kNone };
   Room TakeRoom(Lock& lock, uint64_t bytes, uint64_t next);
   void GiveBack(Room room, uint64_t bytes);
-  absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Read(Lock& lock, Maker& maker, uint64_t item);
+  absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Read(Lock& lock, Maker& maker, uint64_t item, Times& times);
   void KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> file);
   bool KeepsPixels() const;
   void MarkCorrupt(uint64_t item, const absl::Status& why);
@@ -92,6 +95,8 @@ class Dispatcher {
   void Plan(const std::shared_ptr<Rank>& rank);
   void PlanBatch(const std::shared_ptr<Rank>& rank, uint32_t slot);
   void Forget(uint64_t item);
+  int64_t IdleNs(Nanos now) const;  // of the threads' time, what passed idly until now
+  int64_t BusyNs(Nanos now) const;  // and what did not
   // In how many items some job wants this one; `except`: not counting the one want that is being served.
   uint64_t NextUse(uint64_t item, uint32_t except) const;
 
@@ -111,8 +116,10 @@ class Dispatcher {
   bool beyond_budget_ = false;  // a large item is being made without room for it
   std::condition_variable_any made_large_;
   uint64_t turn_ = 0;
-  uint64_t pixels_ = 0, pixels_of_ = 0;  // bytes of the decoded items so far, and how many these are
-  std::vector<std::jthread> threads_;    // last: they end first
+  Nanos begun_;
+  int64_t idle_ = 0, idle_since_sum_ns_ = 0;  // threads that are idle now; the sum of the times since when
+  uint64_t pixels_ = 0, pixels_of_ = 0;       // bytes of the decoded items so far, and how many these are
+  std::vector<std::jthread> threads_;         // last: they end first
 };
 
 }  // namespace lockstep::feed

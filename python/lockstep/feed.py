@@ -16,7 +16,7 @@ import sys
 
 import numpy
 
-from . import _feed_link
+from . import _feed_link, _feed_wait
 from ._feed_ring import GONE, IDS_OFFSET, TOLD, FeedError
 
 __all__ = ["Batch", "CenterCrop", "FeedError", "Flip", "Loader", "RandomResizedCrop"]
@@ -134,9 +134,10 @@ class Loader:
         self._request = {"dataset": dataset, "job": job, "batch": batch, "recipe": recipe, "seed": seed, "rank": rank, "world": world,
                          "slots": prefetch, "drop_last": bool(drop_last), "alone": not beside or _of_several_machines(world)}
         self._where = where
-        self._socket = socket or _feed_link.default_socket()
+        beside = None if socket else _feed_link.socket_beside(dataset)
+        self._socket = socket or beside or _feed_link.default_socket()
         self._link, self._ticket, self._state = None, 0, b""
-        self._connect()
+        self._connect(_feed_link.Deadline(wait_s) if beside else None)
 
     # ---- the epoch ----
 
@@ -161,10 +162,19 @@ class Loader:
         return self._link.items // step if self._request["drop_last"] else -(-self._link.items // step)
 
     def _next_slot(self):
+        wait = _feed_wait.Wait(self._request)
+        try:
+            return self._await_slot(wait)
+        finally:
+            wait.end()  # in vain, if it has not ended
+
+    def _await_slot(self, wait):
         deadline = None  # of a batch that isn't there
         while True:
             if self._link is None:
+                wait.gone()
                 self._connect(deadline or _feed_link.Deadline(self._wait_s))
+                wait.joined()
             ring = self._link.ring
             if ring.pid != os.getpid():
                 raise FeedError(f"this loader belongs to process {ring.pid}: make another one after a fork")
@@ -173,7 +183,9 @@ class Loader:
                                 "raise prefetch")
             found = ring.wait(self._ticket, _SLICE_MS if deadline else 0)
             if found >= 0:
+                wait.end(ring, found)
                 return ring.take(found, self._ticket)
+            wait.begin()
             deadline = deadline or _feed_link.Deadline(self._wait_s)
             if found == GONE:
                 self._disconnect()
