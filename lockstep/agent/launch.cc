@@ -171,6 +171,7 @@ Environment WorkerEnvironment(const RunSpec& spec, const EpochPlan& plan, int ra
     environment["LOCKSTEP_CHECKPOINT_DIR"] = spec.checkpoint_dir;
     environment["LOCKSTEP_BINARY"] = Lookup({}, "LOCKSTEP_BINARY", OwnBinary().value_or(""));
   }
+  if (!spec.feeds.empty()) environment["LOCKSTEP_FEED_DIR"] = FeedDir(spec);
   if (KeepsTrails(spec)) environment["LOCKSTEP_TRAILS"] = TrailsDir(spec);
   if (!spec.nccl_lib.empty()) environment["NCCL_PROFILER_PLUGIN"] = spec.nccl_lib;
   environment["LOCKSTEP_STACKS_FILE"] = StacksPath(spec, plan.epoch, rank);

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -30,7 +31,9 @@ DroppedOutput DroppedFrom(const Json& json) {
 
 std::string LogTail(const std::string& path) {
   const auto text = ReadFile(path);
-  return text.ok() ? text->substr(text->size() > 2000 ? text->size() - 2000 : 0) : Message(text.status());
+  if (!text.ok()) return Message(text.status());
+  const size_t end = text->find_last_not_of('\n') + 1;
+  return text->substr(end > 2000 ? end - 2000 : 0, std::min<size_t>(end, 2000));
 }
 
 }  // namespace

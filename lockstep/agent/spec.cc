@@ -27,6 +27,8 @@ absl::StatusOr<StartMethod> StartMethodFromName(const std::string& name) {
 }
 
 Json ToJson(const RunSpec& spec) {
+  Json feeds = Json::array();
+  for (const FeedSpec& feed : spec.feeds) feeds.push_back({{"data", feed.data}, {"name", feed.name}});
   return {{"job", spec.job},
           {"run_dir", spec.run_dir},
           {"cwd", spec.cwd},
@@ -62,6 +64,9 @@ Json ToJson(const RunSpec& spec) {
           {"checkpoint_keep", spec.checkpoint_keep},
           {"checkpoint_flush_limit_s", spec.checkpoint_flush_limit.value},
           {"layout", spec.layout},
+          {"feeds", std::move(feeds)},
+          {"feed_cache_bytes", spec.feed_cache.value},
+          {"feed_threads", spec.feed_threads},
           {"adoption_s", spec.adoption.value}};
 }
 
@@ -105,6 +110,10 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     json.at("checkpoint_flush_limit_s").get_to(spec.checkpoint_flush_limit.value);
     spec.layout = json.value("layout", "");
     spec.checkpoint_upload = json.value("checkpoint_upload", "");
+    for (const Json& feed : json.value("feeds", Json::array()))
+      spec.feeds.push_back({feed.at("data").get<std::string>(), feed.at("name").get<std::string>()});
+    spec.feed_cache.value = json.value("feed_cache_bytes", uint64_t{0});
+    spec.feed_threads = json.value("feed_threads", 0);
     json.at("adoption_s").get_to(spec.adoption.value);
     LS_ASSIGN_OR_RETURN(spec.torchrun, TorchrunFromJson(json.value("torchrun", Json())));
     LS_ASSIGN_OR_RETURN(spec.start_method, StartMethodFromName(json.at("start_method").get<std::string>()));
@@ -124,6 +133,7 @@ absl::StatusOr<RunSpec> ReadRunSpec(const std::string& run_dir) {
 
 std::string EpochDir(const RunSpec& spec, uint64_t epoch) { return fmt::format("{}/epoch_{}", spec.run_dir, epoch); }
 
+std::string FeedDir(const RunSpec& spec) { return spec.run_dir + "/feed"; }
 std::string TrailsDir(const RunSpec& spec) { return spec.run_dir + "/trails"; }
 bool KeepsTrails(const RunSpec& spec) { return !spec.gloo_lib.empty() || !spec.nccl_lib.empty(); }
 std::string StacksPath(const RunSpec& spec, uint64_t epoch, int rank) {

@@ -18,6 +18,13 @@ enum class StartMethod { kAuto, kZygote, kExec };
 absl::StatusOr<StartMethod> StartMethodFromName(const std::string& name);
 const char* StartMethodName(StartMethod method);
 
+// A data set that a service beside the job prepares.
+struct FeedSpec {
+  std::string data;  // absolute path
+  std::string name;  // what loaders call it
+  bool operator==(const FeedSpec&) const = default;
+};
+
 struct RunSpec {
   std::string job;
   std::string run_dir;  // absolute, mode 0700
@@ -50,6 +57,9 @@ struct RunSpec {
   std::string checkpoint_upload{};      // a store that gets copies; empty: none
   Seconds checkpoint_flush_limit{120};  // a flush that takes longer is given up
   std::string layout{};                 // of the job, as JSON, for the manifest; empty: not known
+  std::vector<FeedSpec> feeds{};        // names are different
+  Bytes feed_cache;                     // of each of their services; 0: as `lockstep feed serve` has it
+  int feed_threads = 0;                 // likewise
   Seconds adoption{60};                 // without an agent this long, the starter ends the job
 };
 
@@ -68,6 +78,7 @@ std::string TorchErrorPath(const RunSpec& spec, uint64_t epoch, int restart_coun
 std::string LogPath(const RunSpec& spec, int rank);
 std::string DrillPath(const RunSpec& spec, uint64_t epoch, int rank);  // a fault that it is asked to make
 std::string EpochDir(const RunSpec& spec, uint64_t epoch);
+std::string FeedDir(const RunSpec& spec);    // sockets and logs of data services: NAME.sock, NAME.log
 std::string TrailsDir(const RunSpec& spec);  // what collectors in workers keep
 bool KeepsTrails(const RunSpec& spec);       // a collector goes into workers
 

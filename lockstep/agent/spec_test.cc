@@ -15,6 +15,9 @@ TEST(RunSpec, ComesBackFromItsJson) {
   spec.start_method = StartMethod::kExec;
   spec.checkpoint_budget = Bytes{5};
   spec.allow_drill = true;
+  spec.feeds = {{"/data/photos", "photos"}, {"/data/x.tar", "x"}};
+  spec.feed_cache = Bytes{7};
+  spec.feed_threads = 3;
   spec.torchrun = {.run_id = "job7",
                    .role = "trainer",
                    .master_addr = "localhost",
@@ -26,6 +29,9 @@ TEST(RunSpec, ComesBackFromItsJson) {
   const auto back = RunSpecFromJson(RenderJson(ToJson(spec)));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(ToJson(*back), ToJson(spec));
+  EXPECT_EQ(back->feeds, spec.feeds);
+  EXPECT_EQ(back->feed_cache.value, 7U);
+  EXPECT_EQ(back->feed_threads, 3);
 }
 
 TEST(RunSpec, ATornFileIsOneError) {

@@ -20,6 +20,7 @@
 
 #include "lockstep/agent/buffers.h"
 #include "lockstep/agent/collectors.h"
+#include "lockstep/agent/feed_host.h"
 #include "lockstep/agent/launch.h"
 #include "lockstep/agent/near.h"
 #include "lockstep/agent/output.h"
@@ -55,6 +56,7 @@ class Starter {
  public:
   Starter(RunSpec spec, BoardMap board);
   absl::Status Listen();
+  absl::Status StartFeeds() { return feeds_.Start(); }
   void Run();
 
  private:
@@ -109,6 +111,7 @@ class Starter {
   Poller poller_;
   Buffers buffers_;
   PythonHost host_;
+  FeedHost feeds_;
   Output output_;
   Workers workers_;
   Standby standby_;
@@ -163,6 +166,7 @@ Starter::Starter(RunSpec spec, BoardMap board)
              .spawned = [this](uint64_t epoch, const std::vector<pid_t>& pids) { EpochRuns(epoch, pids); },
              .spawn_failed = [this](uint64_t epoch, const std::string& error) { SpawnFailed(epoch, error); },
              .note = [this](const std::string& text) { Tell({{"event", "note"}, {"text", text}}); }}),
+      feeds_(spec_, clock_, [this](const std::string& text) { Tell({{"event", "note"}, {"text", text}}); }),
       output_(spec_, poller_, [this](int rank, int stream, std::string_view data) { TellOutput(rank, stream, data); }),
       standby_(poller_,
                [this] {
@@ -608,6 +612,10 @@ void Starter::Reap() {
       host_.Reaped(pid);
       continue;
     }
+    if (feeds_.Owns(pid)) {
+      feeds_.Reaped(pid, status);
+      continue;
+    }
     if (const auto worker = workers_.Reaped(pid, status, clock_.Now())) TellExit(*worker);
   }
   if (killing_) StopIfAllGone();
@@ -624,7 +632,7 @@ void Starter::TellExit(const Worker& worker) {
 std::vector<pid_t> Starter::LeftOvers() const {
   std::vector<pid_t> left;
   for (const pid_t pid : Children(getpid())) {
-    if (!host_.Owns(pid) && !standby_.Waits(pid)) left.push_back(pid);
+    if (!host_.Owns(pid) && !feeds_.Owns(pid) && !standby_.Waits(pid)) left.push_back(pid);
   }
   return left;
 }
@@ -650,6 +658,7 @@ void Starter::End() {
 
 void Starter::Tick() {
   FlushQueue();
+  feeds_.Tick();
   TellDropped();
   const Nanos now = clock_.Now();
   if (shared_memory_new_ && now - shared_memory_seen_ >= ToNanos(kSharedMemoryPeriod)) CollectSharedMemory();
@@ -696,6 +705,10 @@ int StarterMain(const std::string& run_dir) {
   Starter starter(*std::move(spec), *std::move(board));
   if (const absl::Status status = starter.Listen(); !status.ok()) {
     Log(LogLevel::kError, "{}", Message(status));
+    return 1;
+  }
+  if (const absl::Status status = starter.StartFeeds(); !status.ok()) {
+    fmt::print(stderr, "{}\n", Message(status));  // our launcher tells it to the user
     return 1;
   }
   SayReady();

@@ -7,6 +7,7 @@ void AddFeed(CLI::App& app, int& exit_code) {
   feed->require_subcommand(1);
   AddFeedServe(*feed, exit_code);
   AddFeedStatus(*feed, exit_code);
+  AddFeedTop(*feed, exit_code);
   AddFeedSimulate(*feed, exit_code);
   AddFeedPlan(*feed, exit_code);
   AddFeedBench(*feed, exit_code);

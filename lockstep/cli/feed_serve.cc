@@ -1,4 +1,5 @@
 #include <malloc.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
@@ -9,10 +10,12 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
+#include "lockstep/base/packets.h"
 #include "lockstep/cli/feed.h"
 #include "lockstep/feed/service.h"
 #include "lockstep/node/run_dir.h"
 #include "lockstep/prepare/data_file.h"
+#include "lockstep/top/feed_top.h"
 
 namespace lockstep::cli {
 namespace {
@@ -59,6 +62,18 @@ std::string NameOf(const std::string& path) {
   return last.substr(0, std::max<size_t>(std::min(last.find_first_of(".{"), last.size()), 1));
 }
 
+// Started by somebody who wants to know when loaders can join, and with whom it ends: `lockstep run --feed`.
+Fd SayReady(Poller& poller) {
+  const char* number = std::getenv("LOCKSTEP_OWNER_FD");
+  if (number == nullptr) return {};
+  Fd owner(std::atoi(number));
+  unsetenv("LOCKSTEP_OWNER_FD");
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) std::signal(signal, SIG_IGN);  // a scheduler's, for the job
+  if (!SendPacket(owner.get(), "ready").ok()) poller.Stop();
+  poller.Watch(owner.get(), [&poller] { poller.Stop(); });  // it says nothing: it is gone
+  return owner;
+}
+
 absl::Status Serve(feed::ServiceOptions options) {
   if (options.name.empty()) options.name = NameOf(options.data.path);
   if (options.socket.empty()) options.socket = DefaultSocket();
@@ -72,6 +87,7 @@ absl::Status Serve(feed::ServiceOptions options) {
   std::signal(SIGPIPE, SIG_IGN);
   Log(LogLevel::kInfo, "data set {}: {} items of {}, at {}", options.name, service->data().items(), options.data.path,
       options.socket);
+  const Fd owner = SayReady(poller);
   poller.Run(Seconds{0.05}, [&] { service->Tick(); });
   return absl::OkStatus();
 }
@@ -136,6 +152,25 @@ void AddFeedStatus(CLI::App& feed, int& exit_code) {
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->callback([flags, &exit_code] {
     exit_code = PrintReport(feed::AskStatus(flags->socket.empty() ? DefaultSocket() : flags->socket), flags->json);
+  });
+}
+
+void AddFeedTop(CLI::App& feed, int& exit_code) {
+  struct Flags {
+    std::string socket;
+    bool once = false;
+  };
+  auto flags = std::make_shared<Flags>();  // lives as long as the callbacks of the parser
+  CLI::App* command = feed.add_subcommand(
+      "top", "Watch a data service: jobs, sharing, memory, where its time goes; one frame where there is no terminal");
+  AddSocket(*command, flags->socket);
+  command->add_flag("--once", flags->once, "Print one frame and end");
+  command->callback([flags, &exit_code] {
+    const std::string socket = flags->socket.empty() ? DefaultSocket() : flags->socket;
+    const top::FeedOptions options{[socket] { return feed::AskStatus(socket); }};
+    const bool terminal = isatty(STDOUT_FILENO) == 1 && isatty(STDIN_FILENO) == 1;
+    const absl::Status done = flags->once || !terminal ? top::PrintFeedOnce(options) : top::WatchFeed(options);
+    exit_code = done.ok() ? 0 : PrintError(done);
   });
 }
 

@@ -57,7 +57,10 @@ struct ls_feed_batch {
   uint32_t items, skipped;
   uint64_t last;               /* 1: of the epoch */
   int64_t began_ns, filled_ns; /* CLOCK_BOOTTIME: the service began to fill it, and had done so */
-  uint64_t reserved[23];
+  uint64_t read_ns, decode_ns; /* of its threads' time, what it took to read the items, and to decode and scale them */
+  uint64_t busy_ns; /* of its threads' time between began_ns and filled_ns, what went into work for anybody */
+  uint64_t threads; /* that it has */
+  uint64_t reserved[19];
   char state[LS_FEED_STATE]; /* NUL-terminated: with what the job goes on after this step */
 };
 

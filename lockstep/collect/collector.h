@@ -1,9 +1,5 @@
 /* What the collectors of a process share: its trail, made when the first communicator is, where the environment says
- * so.
- *
- *   LOCKSTEP_TRAILS   directory for the trails; unset: nothing is collected
- *   RANK, WORLD_SIZE  who this is, as torchrun and Lockstep set them; else what Open MPI, PMI or Slurm say
- *   LOCKSTEP_EPOCH    0 where unset
+ * so (record/own_trail.h).
  *
  * Invariants: nothing here blocks on other processes, allocates, or fails the caller: without a trail there is nothing
  * to tell. A forked child begins without one. Threads: any.

@@ -4,6 +4,7 @@
 // A rank is slow that is longer by itself before a collective than the others, and for whom they then wait: what it
 // lost inside of collectives is others' doing and does not count. A way is slow whose message, the first of a
 // collective, is long under way once both ends have come; later messages are delayed by each other and tell nothing.
+// What a rank waited for its data service is told apart: it is not slow itself.
 //
 // Pure: the findings are a function of the set of ops, whatever their order. Requires times (created_ns, duration_ns);
 // without them nothing is found. Cost: linear in ops, but for a sort.

@@ -33,6 +33,8 @@ class RingJob {
   }
   void AddRing(std::vector<int> members) { log_.communicators.push_back({"", "", std::move(members)}); }
   void Compute(int rank, double ms) { compute_[rank] = ms; }
+  // Before it computes, in each step, as it tells itself.
+  void WaitForData(int rank, double ms) { data_[rank] = ms; }
   void Delay(int from, int to, double ms) { delay_[{from, to}] = ms; }
   void DelayAll(int rank, bool sends, double ms) {
     for (int other = 0; other < ranks_; ++other) Delay(sends ? rank : other, sends ? other : rank, ms);
@@ -40,6 +42,7 @@ class RingJob {
   void Step() {
     for (int rank = 0; rank < ranks_; ++rank) {
       const auto own = compute_.find(rank);
+      if (const auto waits = data_.find(rank); waits != data_.end()) Wait(rank, waits->second * kMs);
       At(rank) += (own == compute_.end() ? 100 : own->second) * kMs + Noise();
     }
     for (const auto& [from, to] : sends_) Send(from, to);
@@ -60,6 +63,18 @@ class RingJob {
  private:
   double& At(int rank) { return now_[static_cast<size_t>(rank)]; }
   double Noise() { return std::exponential_distribution<double>(1 / (0.2 * kMs))(chance_); }
+
+  void Wait(int rank, double ns) {
+    At(rank) += ns;
+    trace::DataWait wait;
+    wait.rank = rank;
+    wait.data_set = "photos";
+    wait.end_ns = static_cast<int64_t>(At(rank));
+    wait.parts.decode_ns = static_cast<int64_t>(ns);
+    wait.threads = 2;
+    wait.busy = 1;
+    log_.data_waits.push_back(wait);
+  }
 
   double Passage(int from, int to) {
     const auto delay = delay_.find({from, to});
@@ -162,7 +177,7 @@ class RingJob {
   int ranks_;
   std::vector<double> now_;
   std::mt19937 chance_;
-  std::map<int, double> compute_, left_;
+  std::map<int, double> compute_, data_, left_;
   std::map<std::pair<int, int>, double> delay_;
   trace::CommLog log_;
   int64_t sequence_ = 0;
@@ -185,6 +200,72 @@ TEST(Slowness, AHealthyJobHasNone) {
     job.Steps(40);
     EXPECT_THAT(job.Find(), IsEmpty()) << seed;
   }
+}
+
+std::vector<std::pair<Syndrome, std::set<std::string>>> Told(const std::vector<Finding>& findings) {
+  std::vector<std::pair<Syndrome, std::set<std::string>>> told;
+  for (const Finding& finding : findings) told.emplace_back(finding.syndrome, Suspected(finding));
+  return told;
+}
+using Names = std::set<std::string>;
+
+RingJob DataJob(uint32_t seed) {
+  RingJob job(8, seed);
+  job.AddRing({0, 1, 2, 3, 4, 5, 6, 7});
+  return job;
+}
+
+// 40 of 140 ms.
+TEST(Slowness, ARankThatWaitsForDataIsNotSlow) {
+  for (uint32_t seed = 1; seed <= 10; ++seed) {
+    RingJob job = DataJob(seed);
+    job.WaitForData(3, 40);
+    job.Steps(60);
+    const std::vector<Finding> findings = job.Find();
+    ASSERT_THAT(Told(findings), ElementsAre(std::pair(Syndrome::kDataSlow, Names{"3"}))) << seed;
+    EXPECT_TRUE(findings[0].certain);
+    EXPECT_NEAR(0.27, findings[0].price.share, 0.03);
+    EXPECT_THAT(findings[0].evidence[0],
+                HasSubstr("rank 3 waited for data set photos: decoding (2 of 2 threads busy)"));
+    EXPECT_THAT(incident::Headline(findings[0]), HasSubstr("rank 3 waits for its data: "));
+  }
+}
+
+TEST(Slowness, AJobThatWaitsForDataHasNoSuspects) {
+  RingJob job = DataJob(1);
+  for (int rank = 0; rank < 8; ++rank) job.WaitForData(rank, 40);
+  job.Steps(60);
+  const std::vector<Finding> findings = job.Find();
+  ASSERT_THAT(Told(findings), ElementsAre(std::pair(Syndrome::kDataSlow, Names{})));
+  EXPECT_NEAR(0.27, findings[0].price.share, 0.03);
+  EXPECT_THAT(incident::Headline(findings[0]), HasSubstr("the job waits for its data: "));
+}
+
+TEST(Slowness, WaitingForDataHidesNoSlowRank) {
+  RingJob job = DataJob(1);
+  job.WaitForData(3, 40);
+  job.Compute(5, 140);
+  job.Steps(60);
+  EXPECT_THAT(Told(job.Find()), UnorderedElementsAre(std::pair(Syndrome::kDataSlow, Names{"3"}),
+                                                     std::pair(Syndrome::kNonCommunicationSlow, Names{"5"})));
+  RingJob same = DataJob(1);
+  same.WaitForData(3, 25);
+  same.Compute(3, 140);
+  same.Steps(60);
+  EXPECT_THAT(Told(same.Find()), UnorderedElementsAre(std::pair(Syndrome::kDataSlow, Names{"3"}),
+                                                      std::pair(Syndrome::kNonCommunicationSlow, Names{"3"})));
+}
+
+TEST(Slowness, WaitsThatCostNothingAreNotTold) {
+  RingJob job = DataJob(1);
+  job.WaitForData(2, 40);  // and the others compute for longer
+  for (int rank = 0; rank < 8; ++rank) job.Compute(rank, rank == 2 ? 100 : 140);
+  job.Steps(60);
+  EXPECT_THAT(job.Find(), IsEmpty());
+  RingJob little = DataJob(1);
+  little.WaitForData(2, 3);
+  little.Steps(60);
+  EXPECT_THAT(little.Find(), IsEmpty());
 }
 
 // The delay of one way shows in the first messages of all that come behind it there.

@@ -19,14 +19,24 @@ namespace {
 // The rounds in parts of equal time. Who is slow is so in the newest three of them, and more than once in each: a
 // stall, a checkpoint of one rank, is something else.
 constexpr size_t kSpans = 4, kNewest = 3;
+using Spans = std::array<int64_t, kSpans>;  // ns
+
+int64_t Sum(const Spans& spans) { return std::accumulate(spans.begin(), spans.end(), int64_t{0}); }
+
+// What a rank waited for data.
+struct Waited {
+  Spans ns{}, longest_ns{};  // the latter: in one wait
+  trace::DataSources sources;
+};
 
 struct Excess {
-  std::array<int64_t, kSpans> alone_ns{};            // beyond what the members of the same collectives took
-  std::array<int64_t, kSpans> longest_ns{};          // of it, in one round
+  Spans alone_ns{};    // beyond what the members of the same collectives took
+  Spans longest_ns{};  // of it, in one round
+  Waited waited;
   absl::btree_map<uint32_t, int64_t> waited_for_ns;  // by the member that came in the middle; by communicator
   int64_t rounds = 0;
 
-  int64_t sum() const { return std::accumulate(alone_ns.begin(), alone_ns.end(), int64_t{0}); }
+  int64_t sum() const { return Sum(alone_ns); }
   int64_t waited_for() const {
     return std::accumulate(waited_for_ns.begin(), waited_for_ns.end(), int64_t{0},
                            [](int64_t sum, const auto& one) { return sum + one.second; });
@@ -66,6 +76,48 @@ ByRank ExcessOfRanks(const Rounds& rounds) {
   return ascending;
 }
 
+// Each wait where it lies.
+void AddWaits(const trace::CommLog& log, const Rounds& rounds, ByRank& of_ranks) {
+  const int64_t whole = rounds.length_ns();
+  for (const trace::DataWait& wait : log.data_waits) {
+    const auto found = std::ranges::lower_bound(of_ranks, wait.rank, {}, &ByRank::value_type::first);
+    const int64_t length = wait.parts.sum_ns();
+    if (found == of_ranks.end() || found->first != wait.rank || length <= 0) continue;
+    Waited& waited = found->second.waited;
+    for (size_t span = 0; span < kSpans; ++span) {
+      const auto edge = [&](size_t i) {
+        return rounds.begin_ns + whole * static_cast<int64_t>(i) / static_cast<int64_t>(kSpans);
+      };
+      const int64_t within = std::min(wait.end_ns, edge(span + 1)) - std::max(wait.begin_ns(), edge(span));
+      if (within <= 0) continue;
+      waited.ns[span] += within;
+      waited.longest_ns[span] = std::max(waited.longest_ns[span], within / std::max<int64_t>(1, wait.waits));
+      waited.sources.Add(wait, static_cast<double>(within) / static_cast<double>(length));
+    }
+  }
+}
+
+// What ranks wait for data in common: the lower median.
+Spans WaitedInCommon(const ByRank& of_ranks) {
+  Spans common{};
+  for (size_t span = 0; span < kSpans; ++span) {
+    std::vector<int64_t> waited;
+    waited.reserve(of_ranks.size());
+    for (const auto& [rank, excess] : of_ranks) waited.push_back(excess.waited.ns[span]);
+    common[span] = LowerMedian(std::move(waited));
+  }
+  return common;
+}
+
+// Waits beyond that are not what the rank did by itself.
+void TakeWaitsOut(const Spans& common, ByRank& of_ranks) {
+  for (auto& [rank, excess] : of_ranks)
+    for (size_t span = 0; span < kSpans; ++span) {
+      const int64_t beyond = std::max<int64_t>(0, excess.waited.ns[span] - common[span]);
+      excess.alone_ns[span] -= std::min(beyond, std::max<int64_t>(0, excess.alone_ns[span]));
+    }
+}
+
 // What the job loses: how long the largest group waits that waits for it at all. A smaller one may wait for longer,
 // while the others are still at work, as in a pipeline that has slack.
 int64_t LostByAll(const Excess& excess, const trace::CommLog& log) {
@@ -98,13 +150,89 @@ Spread SpreadOf(const ByRank& of_ranks, int64_t whole_ns) {
   return {middle, RobustDeviation(std::move(shares), middle)};
 }
 
+// Since which span it has lasted up to the end; kSpans: it doesn't.
+template <typename Often>
+size_t SinceSpan(const Often& often_ns, int64_t whole, const CommThresholds& thresholds) {
+  size_t since = kSpans;
+  while (since > 0 && ShareOf(often_ns(since - 1) * static_cast<int64_t>(kSpans), whole) >= thresholds.slow_share / 2)
+    --since;
+  return kSpans - since < kNewest ? kSpans : since;
+}
+
+// For want of data: a rank that waits longer than the others, and that they wait for; or all alike.
+class DataFindings {
+ public:
+  DataFindings(const trace::CommLog& log, const Rounds& rounds, const CommThresholds& thresholds)
+      : log_(log), rounds_(rounds), thresholds_(thresholds), whole_(rounds.length_ns()) {}
+
+  std::vector<incident::Finding> Find(const ByRank& of_ranks, const Spans& common) {
+    FindCommon(of_ranks, common);
+    for (const auto& [rank, excess] : of_ranks) FindRank(rank, excess, common);
+    std::ranges::stable_sort(findings_, [](const auto& a, const auto& b) { return a.price.share > b.price.share; });
+    return std::move(findings_);
+  }
+
+ private:
+  void FindCommon(const ByRank& of_ranks, const Spans& common) {
+    const double share = ShareOf(Sum(common), whole_);
+    const size_t since = SinceSpan([&](size_t span) { return common[span]; }, whole_, thresholds_);
+    if (share < thresholds_.slow_share || since == kSpans) return;
+    trace::DataSources sources;
+    for (const trace::DataWait& wait : log_.data_waits)
+      if (wait.end_ns > rounds_.begin_ns) sources.Add(wait);
+    const auto& [most, excess] =
+        *std::ranges::max_element(of_ranks, {}, [](const auto& one) { return Sum(one.second.waited.ns); });
+    Add({}, share, since,
+        {fmt::format("{:.1f} % of the time its ranks waited for {}", 100 * share, sources.Text()),
+         fmt::format("rank {} waited longest, {:.1f} %", most, 100 * ShareOf(Sum(excess.waited.ns), whole_))});
+  }
+
+  void FindRank(int rank, const Excess& excess, const Spans& common) {
+    const Waited& waited = excess.waited;
+    const auto beyond = [&](size_t span) {
+      const int64_t own = waited.ns[span] - waited.longest_ns[span];
+      return std::max<int64_t>(0, own - common[span]);
+    };
+    const double share = ShareOf(Sum(waited.ns) - Sum(common), whole_);
+    const double waited_for = ShareOf(excess.waited_for(), whole_);
+    const size_t since = SinceSpan(beyond, whole_, thresholds_);
+    if (share < thresholds_.slow_share || waited_for < thresholds_.slow_share / 2 || since == kSpans) return;
+    Add({incident::SuspectRank(RankId(rank))}, std::min(share, ShareOf(LostByAll(excess, log_), whole_)), since,
+        {fmt::format("{:.1f} % of the time rank {} waited for {}", 100 * ShareOf(Sum(waited.ns), whole_), rank,
+                     waited.sources.Text()),
+         fmt::format("{:.1f} % of the time others waited for it; {} collectives in {:.1f} s", 100 * waited_for,
+                     excess.rounds, static_cast<double>(whole_) / 1e9)});
+  }
+
+  void Add(std::vector<incident::Suspect> suspects, double lost, size_t since, std::vector<std::string> evidence) {
+    incident::Finding finding;
+    finding.syndrome = incident::Syndrome::kDataSlow;
+    finding.suspects = std::move(suspects);
+    finding.certain = log_.doubt.empty();
+    finding.price.share = lost;
+    finding.since = Nanos{rounds_.begin_ns + whole_ * static_cast<int64_t>(since) / static_cast<int64_t>(kSpans)};
+    finding.evidence = std::move(evidence);
+    findings_.push_back(std::move(finding));
+  }
+
+  const trace::CommLog& log_;
+  const Rounds& rounds_;
+  const CommThresholds& thresholds_;
+  const int64_t whole_;
+  std::vector<incident::Finding> findings_;
+};
+
 }  // namespace
 
 std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Rounds& rounds,
                                              const CommThresholds& thresholds) {
-  const ByRank of_ranks = ExcessOfRanks(rounds);
+  ByRank of_ranks = ExcessOfRanks(rounds);
   if (of_ranks.empty()) return {};
   const int64_t whole = rounds.length_ns();
+  AddWaits(log, rounds, of_ranks);
+  const Spans common = WaitedInCommon(of_ranks);
+  std::vector<incident::Finding> findings = DataFindings(log, rounds, thresholds).Find(of_ranks, common);
+  TakeWaitsOut(common, of_ranks);
   const Spread spread = SpreadOf(of_ranks, whole);
   std::vector<std::pair<double, incident::Finding>> found;
   for (const auto& [rank, excess] : of_ranks) {
@@ -113,13 +241,9 @@ std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Ro
     if (share < thresholds.slow_share || waited_for < thresholds.slow_share / 2 ||
         share < thresholds.slow_deviation * spread.deviation)
       continue;
-    const auto lasts = [&](size_t span) {
-      const int64_t often = excess.alone_ns[span] - excess.longest_ns[span];
-      return ShareOf(often * static_cast<int64_t>(kSpans), whole) >= thresholds.slow_share / 2;
-    };
-    size_t since = kSpans;
-    while (since > 0 && lasts(since - 1)) --since;
-    if (kSpans - since < kNewest) continue;
+    const size_t since =
+        SinceSpan([&](size_t span) { return excess.alone_ns[span] - excess.longest_ns[span]; }, whole, thresholds);
+    if (since == kSpans) continue;
     incident::Finding finding;
     finding.syndrome = incident::Syndrome::kNonCommunicationSlow;
     finding.suspects = {incident::SuspectRank(RankId(rank))};
@@ -135,8 +259,7 @@ std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Ro
     found.emplace_back(share, std::move(finding));
   }
   std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-  std::vector<incident::Finding> findings;
-  findings.reserve(found.size());
+  findings.reserve(findings.size() + found.size());
   for (auto& [share, finding] : found) findings.push_back(std::move(finding));
   return findings;
 }

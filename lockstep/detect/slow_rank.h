@@ -1,4 +1,4 @@
-// Ranks that come late to their collectives by their own doing (comm_slow.h).
+// Ranks that come late to their collectives by their own doing, or for want of data (comm_slow.h).
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace lockstep::detect {
 
-// Requires rounds that take some time.
+// What is for want of data first. Requires rounds that take some time.
 std::vector<incident::Finding> FindSlowRanks(const trace::CommLog& log, const Rounds& rounds,
                                              const CommThresholds& thresholds);
 

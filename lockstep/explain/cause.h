@@ -17,7 +17,7 @@ enum class CauseKind : uint8_t {
   kLink,             // transfers between two stages of one rank
   kRing,             // collectives of one stage's data-parallel ranks
   kFabric,           // all communication, in some steps
-  kDataLoading,      // the first compute of a step is started late
+  kDataLoading,      // the first compute of a step is started late, or the rank says that it waits for data
 };
 const char* CauseName(CauseKind kind);  // "transient_worker"
 

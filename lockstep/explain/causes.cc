@@ -20,6 +20,8 @@ constexpr double kOfStep = 0.01, kOfLoss = 0.05;
 constexpr double kMoreTogether = 2;  // times the gain of the best alone, and several are named as one cause
 
 constexpr std::array kComputeRules = {FindSlowWorkers, FindSlowStages, FindSequenceLengths, FindPauses};
+// What a rank itself says is not inferred, and is asked before all else.
+constexpr std::array kToldRules = {FindDataWaits};
 constexpr std::array kNetworkRules = {FindSlowLinks, FindSlowRings, FindSlowFabric, FindLateStarts};
 
 Times TimesOf(const trace::TracedJob& job, size_t threads) {
@@ -117,6 +119,8 @@ class Peeling {
       for (size_t i = 0; i < kComputeRules.size(); ++i)
         tasks.emplace_back([this, i] { computes_[i] = kComputeRules[i](*passes_); });
     }
+    if (told_.empty())
+      for (const auto& rule : kToldRules) told_.push_back(rule(job_, times_));
     if (network_.empty()) {
       network_.resize(kNetworkRules.size());
       for (size_t i = 0; i < kNetworkRules.size(); ++i)
@@ -142,8 +146,13 @@ class Peeling {
   // One or none. It is taken out of what its rules have found, which is then forgotten.
   std::vector<Remedy> Best() {
     Look();
+    std::vector<Remedy> best = BestOf({&told_});
+    return best.empty() ? BestOf({&computes_, &network_}) : best;
+  }
+
+  std::vector<Remedy> BestOf(const std::vector<Found*>& places) {
     std::vector<OfRule> rules;
-    for (Found* found : {&computes_, &network_})
+    for (Found* found : places)
       for (std::vector<Remedy>& remedies : *found) rules.push_back(Consider(remedies, found));
     TryOut(rules);
     Remedy* best = nullptr;
@@ -159,8 +168,15 @@ class Peeling {
     if (best == nullptr) return {};
     std::vector<Remedy> taken;
     taken.push_back(std::move(*best));
-    best_found->clear();
+    Forget(*best_found);
     return taken;
+  }
+
+  // Waits are a part of computes.
+  void Forget(Found& found) {
+    if (&found == &network_) return network_.clear();
+    computes_.clear();
+    told_.clear();
   }
 
   // Causes of different rules that cost about the same hide each other: whichever is mended, the others still hold the
@@ -187,15 +203,15 @@ class Peeling {
           fmt::format("it hides behind others that cost as much ({}): only mending all gains, {:.3g} s a step in all",
                       OthersText(taken, one), gain));
     }
-    computes_.clear();
-    network_.clear();
+    Forget(computes_);
+    Forget(network_);
     return taken;
   }
 
   // What takes most away, of each rule whose candidate may gain enough; none that mends what another mends.
   std::vector<Remedy*> MostOfEachRule() {
     std::vector<Remedy*> each;
-    for (Found* found : {&computes_, &network_})
+    for (Found* found : {&told_, &computes_, &network_})
       for (std::vector<Remedy>& remedies : *found) {
         const auto most = std::max_element(remedies.begin(), remedies.end(), [this](const Remedy& a, const Remedy& b) {
           return MostGain(a) < MostGain(b);
@@ -292,14 +308,15 @@ class Peeling {
 
   double Least() const { return std::max(kOfStep * now_, kOfLoss * (begin_ - analysis_.ideal_mean())); }
 
-  // Two workers, or links, that are about equally slow hide each other: mending either gains nothing. Those that cost
-  // at least half as much as the worst, as one.
+  // Two workers, or links, or waits for data, that are about equally slow hide each other: mending either gains
+  // nothing. Those that cost at least half as much as the worst, as one.
   static std::optional<Remedy> Together(const std::vector<Candidate>& candidates) {
     std::vector<double> excess;  // s, per step
     excess.reserve(candidates.size());
     for (const Candidate& one : candidates) {
       const CauseKind kind = one.remedy->cause.kind;
-      excess.push_back(kind == CauseKind::kWorker || kind == CauseKind::kLink ? one.most : 0);
+      excess.push_back(
+          kind == CauseKind::kWorker || kind == CauseKind::kLink || kind == CauseKind::kDataLoading ? one.most : 0);
     }
     if (excess.empty()) return std::nullopt;
     const double worst = *std::max_element(excess.begin(), excess.end());
@@ -325,7 +342,7 @@ class Peeling {
   const graph::Scenario measured_;
   double begin_ = 0, now_ = 0;
   std::vector<graph::Replay::Scratch> scratches_;
-  Found computes_, network_;  // empty: not looked yet, or what they look at was mended
+  Found told_, computes_, network_;  // empty: not looked yet, or what they look at was mended
 };
 
 }  // namespace

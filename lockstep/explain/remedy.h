@@ -40,5 +40,6 @@ std::vector<Remedy> FindSlowLinks(const trace::TracedJob& job, const Times& time
 std::vector<Remedy> FindSlowRings(const trace::TracedJob& job, const Times& times);
 std::vector<Remedy> FindSlowFabric(const trace::TracedJob& job, const Times& times);
 std::vector<Remedy> FindLateStarts(const trace::TracedJob& job, const Times& times);
+std::vector<Remedy> FindDataWaits(const trace::TracedJob& job, const Times& times);
 
 }  // namespace lockstep::explain

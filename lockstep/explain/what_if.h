@@ -2,10 +2,9 @@
 // 2505.05713).
 //
 //   ideal duration of an op: of those of its class (op type) the mean for compute, the median for communication
-//   (transfers) T_nodelay = replay with measured durations, no launch delays      T_ideal = replay with ideal durations
-//   S         = mean over steps of T_nodelay / mean of T_ideal         (Eq. 1)
-//   S_x       = mean of T(ideal, but x as measured) / mean of T_ideal  (Eq. 2, 4): x an op type, a stage, a
-//   data-parallel rank
+//   (transfers), without waits for data; T_nodelay = replay with measured durations, no launch delays      T_ideal =
+//   replay with ideal durations S         = mean over steps of T_nodelay / mean of T_ideal         (Eq. 1) S_x       =
+//   mean of T(ideal, but x as measured) / mean of T_ideal  (Eq. 2, 4): x an op type, a stage, a data-parallel rank
 //               or, exactly, one worker
 //   rem(X)    = (T_nodelay - T(measured, but X ideal)) / (T_nodelay - T_ideal): the share of the loss that X explains
 //   (Eq. 5)

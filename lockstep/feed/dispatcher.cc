@@ -54,7 +54,8 @@ Dispatcher::Dispatcher(const Settings& settings, std::vector<std::unique_ptr<Mak
     : settings_(settings),
       label_(std::move(label)),
       clock_(clock),
-      cache_(settings.cache_bytes, [this](uint64_t item) { return NextUse(item, 0); }) {
+      cache_(settings.cache_bytes, [this](uint64_t item) { return NextUse(item, 0); }),
+      begun_(clock.Now()) {
   for (std::unique_ptr<Maker>& maker : makers)
     threads_.emplace_back([this, own = std::move(maker)](const std::stop_token& stop) { Run(stop, *own); });
 }
@@ -148,7 +149,7 @@ void Dispatcher::PlanBatch(const std::shared_ptr<Rank>& rank, uint32_t slot) {
   }
   const uint64_t before = stream.place().taken, epoch = stream.place().epoch;
   const StepShare share = cut.Share(before, rank->number);
-  auto batch = std::make_shared<OpenBatch>(OpenBatch{rank, slot, rank->ticket++, rank->ring.Slot(slot), {}, {}, 0});
+  auto batch = std::make_shared<OpenBatch>(OpenBatch{rank, slot, rank->ticket++, rank->ring.Slot(slot), {}, {}});
   stream.Skip(share.position - before);
   for (uint64_t i = 0; i < share.items; ++i) batch->items.push_back(stream.Next());
   stream.Skip(share.next - share.position - share.items);
@@ -164,8 +165,13 @@ void Dispatcher::PlanBatch(const std::shared_ptr<Rank>& rank, uint32_t slot) {
                         .last = share.last ? 1U : 0U,
                         .began_ns = clock_.Now().value,
                         .filled_ns = 0,
+                        .read_ns = 0,
+                        .decode_ns = 0,
+                        .busy_ns = 0,
+                        .threads = threads_.size(),
                         .reserved = {},
                         .state = {}};
+  batch->busy_before_ns = BusyNs(Nanos{batch->view.batch->began_ns});
   WriteState(share.last ? *epochs.After(stream.place(), stream, clock_.Now()) : stream.place(), stream,
              *batch->view.batch);
   const Rank*& leader = rank->job->leader;
@@ -203,13 +209,28 @@ void Dispatcher::Run(const std::stop_token& stop, Maker& maker) {
     if (want) {
       Serve(lock, maker, *want);
     } else {
-      const Stopwatch idle(clock_, tally_.times.idle_ns);
+      const int64_t since = clock_.Now().value;
+      ++idle_, idle_since_sum_ns_ += since;
       wanted_.wait(lock, stop, [&] {
         return !ready_.empty() ||
                std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return !rank->wants.empty(); });
       });
+      --idle_, idle_since_sum_ns_ -= since;
+      tally_.times.idle_ns += clock_.Now().value - since;
     }
   }
+}
+
+int64_t Dispatcher::IdleNs(Nanos now) const { return tally_.times.idle_ns + idle_ * now.value - idle_since_sum_ns_; }
+
+int64_t Dispatcher::BusyNs(Nanos now) const {
+  return static_cast<int64_t>(threads_.size()) * (now - begun_).value - IdleNs(now);
+}
+
+Times Dispatcher::TimesNow() const {
+  Times times = tally_.times;
+  times.idle_ns = IdleNs(clock_.Now());
+  return times;
 }
 
 // Who has least ahead comes first; of those that have equally much, each in turn.
@@ -266,6 +287,7 @@ void Dispatcher::Cut(Lock& lock, Maker& maker, const Want& want, const prepare::
   }
   EndWork(lock);
   tally_.times.cut_ns += took;
+  want.batch->decode_ns += took;
   if (!cut.ok()) MarkCorrupt(want.item(), cut);
   Finish(want, cut.ok());
 }
@@ -274,10 +296,17 @@ void Dispatcher::Make(Lock& lock, Maker& maker, const Want& want) {
   const uint64_t item = want.item();
   being_decoded_[item];
   std::shared_ptr<const prepare::Image> image;
-  const absl::Status made = MakeUnlocked(lock, maker, want, image);
+  Times took;
+  const absl::Status made = MakeUnlocked(lock, maker, want, image, took);
   if (!made.ok()) MarkCorrupt(item, made);
   std::vector<Want> waiting = std::move(being_decoded_[item]);
   being_decoded_.erase(item);
+  const auto note = [&](const Want& one) {
+    one.batch->read_ns += took.read_ns;
+    one.batch->decode_ns += took.decode_ns;
+  };
+  note(want);
+  std::ranges::for_each(waiting, note);
   ready_.insert(ready_.end(), waiting.begin(), waiting.end());
   if (!waiting.empty()) wanted_.notify_all();
   if (image != nullptr) return Cut(lock, maker, want, *image);
@@ -287,9 +316,9 @@ void Dispatcher::Make(Lock& lock, Maker& maker, const Want& want) {
 // Holds the lock when it begins and ends. Leaves an image if others will want it and memory has room for it; else the
 // want's own place has been filled.
 absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want,
-                                      std::shared_ptr<const prepare::Image>& image) {
+                                      std::shared_ptr<const prepare::Image>& image, Times& times) {
   const uint64_t next = NextUse(want.item(), 1);
-  LS_ASSIGN_OR_RETURN(const std::shared_ptr<const prepare::Buffer> file, Read(lock, maker, want.item()));
+  LS_ASSIGN_OR_RETURN(const std::shared_ptr<const prepare::Buffer> file, Read(lock, maker, want.item(), times));
   LS_ASSIGN_OR_RETURN(const prepare::DecodeMemory need, maker.MemoryFor(file->bytes()));
   const Room room = TakeRoom(lock, want.item(), need, file->size(), next);
   if (!room.keeps) KeepFile(want.item(), file);
@@ -306,6 +335,7 @@ absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want
   EndWork(lock);
   ++tally_.preparations;
   tally_.times.decode_ns += took;
+  times.decode_ns = took;
   if (room.keeps && status.ok()) {
     image = decoded;
     cache_.Put(want.item(), Form::kDecoded, {image, nullptr}, need.kept, room.reserved);
@@ -315,7 +345,8 @@ absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want
   return status;
 }
 
-absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Dispatcher::Read(Lock& lock, Maker& maker, uint64_t item) {
+absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Dispatcher::Read(Lock& lock, Maker& maker, uint64_t item,
+                                                                        Times& times) {
   if (const Content kept = cache_.Find(item, Form::kEncoded); kept.file != nullptr) return kept.file;
   auto file = std::make_shared<prepare::Buffer>();
   int64_t took = 0;
@@ -327,6 +358,7 @@ absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Dispatcher::Read(Lock& lo
   }
   lock.lock();
   tally_.times.read_ns += took;
+  times.read_ns = took;
   LS_RETURN_IF_ERROR(status);
   tally_.read_bytes += file->size();
   return file;
@@ -408,7 +440,11 @@ void Dispatcher::Publish(OpenBatch& batch) {
   for (const uint64_t item : skipped) batch.view.ids[good + bad++] = item;
   batch.view.batch->items = good;
   batch.view.batch->skipped = bad;
-  batch.view.batch->filled_ns = clock_.Now().value;
+  const Nanos now = clock_.Now();
+  batch.view.batch->filled_ns = now.value;
+  batch.view.batch->read_ns = static_cast<uint64_t>(batch.read_ns);
+  batch.view.batch->decode_ns = static_cast<uint64_t>(batch.decode_ns);
+  batch.view.batch->busy_ns = static_cast<uint64_t>(std::max<int64_t>(0, BusyNs(now) - batch.busy_before_ns));
   job.delivered += good;
   job.skipped += bad;
   ++job.batches;

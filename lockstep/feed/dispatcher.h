@@ -66,6 +66,7 @@ class Dispatcher {
   // Under the lock, of Look().
   const std::vector<std::shared_ptr<Rank>>& ranks() const { return ranks_; }
   const Tally& tally() const { return tally_; }
+  Times TimesNow() const;  // of the tally, with what passes idly now
   const ItemCache& cache() const { return cache_; }
   const std::vector<CorruptItem>& corrupt() const { return corrupt_list_; }
   bool IsUntouched(const Job& job) const;  // nobody has taken a batch of it
@@ -79,7 +80,9 @@ class Dispatcher {
   void Serve(Lock& lock, Maker& maker, const Want& want);
   void Cut(Lock& lock, Maker& maker, const Want& want, const prepare::Image& image);
   void Make(Lock& lock, Maker& maker, const Want& want);
-  absl::Status MakeUnlocked(Lock& lock, Maker& maker, const Want& want, std::shared_ptr<const prepare::Image>& image);
+  // `times`: what reading and decoding took.
+  absl::Status MakeUnlocked(Lock& lock, Maker& maker, const Want& want, std::shared_ptr<const prepare::Image>& image,
+                            Times& times);
   // Where an item is made: in memory of which its pixels are kept, or in memory lent to the thread for as long as it
   // takes; one that takes more than there is, beyond the budget, one at a time. Little is not asked for.
   struct Room {
@@ -92,7 +95,7 @@ class Dispatcher {
   // Around what a thread does without the lock while it reads an item in memory or has reserved some.
   void BeginWork(Lock& lock);
   void EndWork(Lock& lock);
-  absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Read(Lock& lock, Maker& maker, uint64_t item);
+  absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Read(Lock& lock, Maker& maker, uint64_t item, Times& times);
   void KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> file);
   bool KeepsPixels() const;
   void MarkCorrupt(uint64_t item, const absl::Status& why);
@@ -103,6 +106,8 @@ class Dispatcher {
   void TakePace(Rank& rank);
   void PlanBatch(const std::shared_ptr<Rank>& rank, uint32_t slot);
   void Forget(uint64_t item);
+  int64_t IdleNs(Nanos now) const;  // of the threads' time, what passed idly until now
+  int64_t BusyNs(Nanos now) const;  // and what did not
   // In how many items some job wants this one; `except`: not counting the one want that is being served.
   uint64_t NextUse(uint64_t item, uint32_t except) const;
 
@@ -123,8 +128,10 @@ class Dispatcher {
   size_t busy_ = 0;             // threads in work
   std::condition_variable_any given_back_;
   uint64_t turn_ = 0;
-  uint64_t pixels_ = 0, pixels_of_ = 0;  // bytes of the decoded items so far, and how many these are
-  std::vector<std::jthread> threads_;    // last: they end first
+  Nanos begun_;
+  int64_t idle_ = 0, idle_since_sum_ns_ = 0;  // threads that are idle now; the sum of the times since when
+  uint64_t pixels_ = 0, pixels_of_ = 0;       // bytes of the decoded items so far, and how many these are
+  std::vector<std::jthread> threads_;         // last: they end first
 };
 
 }  // namespace lockstep::feed

@@ -81,6 +81,50 @@ TEST_F(DispatcherTest, AnEpochHasEachItemOnceWithItsLabelAndItsKey) {
   }
 }
 
+// 16 items at 1 ms of reading, on one thread.
+TEST_F(DispatcherTest, ABatchSaysWhatItsItemsTook) {
+  works_.on_read = [this](uint64_t) {
+    for (const Nanos end = clock_.Now() + Nanos{1'000'000}; clock_.Now() < end;) {
+    }
+  };
+  Start(1);
+  TestRank rank(*dispatcher_, NewJob("a", Range(0, 160)), 0, 2);
+  for (int i = 0; i < 10; ++i) {
+    const SeenBatch batch = rank.Next();
+    EXPECT_EQ(1U, batch.threads);
+    EXPECT_GE(batch.read_ns, 16U * 1'000'000);
+    EXPECT_GT(batch.decode_ns, 0U);
+    EXPECT_GE(batch.busy_ns, batch.read_ns + batch.decode_ns);
+    EXPECT_LE(batch.busy_ns, static_cast<uint64_t>(batch.filling_ns));
+  }
+  dispatcher_->Look([&](const Dispatcher& dispatcher) {
+    const Times times = dispatcher.TimesNow();
+    EXPECT_GE(times.read_ns, 160 * 1'000'000);
+    EXPECT_GE(times.idle_ns, 0);
+  });
+}
+
+// Two jobs that wait for the same items: what it took is of both.
+TEST_F(DispatcherTest, WhatASharedItemTookIsTheTimeOfAllWhoWaitForIt) {
+  works_.on_read = [this](uint64_t) {
+    for (const Nanos end = clock_.Now() + Nanos{1'000'000}; clock_.Now() < end;) {
+    }
+  };
+  Start(2);
+  TestRank a(*dispatcher_, NewJob("a", Range(0, 320)), 0, 2), b(*dispatcher_, NewJob("b", Range(0, 320)), 0, 2);
+  uint64_t read_ns = 0, items = 0;
+  for (int i = 0; i < 20; ++i)
+    for (TestRank* rank : {&a, &b}) {
+      const SeenBatch batch = rank->Next();
+      read_ns += batch.read_ns;
+      items += batch.ids.size();
+    }
+  const Tally seen = tally();
+  EXPECT_EQ(640U, items);
+  EXPECT_GT(seen.waited, 0U);
+  EXPECT_GE(read_ns, (320 + seen.waited / 2) * 1'000'000);
+}
+
 // Some items take longer, so with eight threads they are done in another order.
 TEST_F(DispatcherTest, TheOrderOfCompletionDoesNotAlterTheOrderOfDelivery) {
   std::vector<std::vector<uint64_t>> seen;

@@ -42,6 +42,9 @@ struct OpenBatch {
   std::vector<uint64_t> items;
   std::vector<bool> bad;  // those that could not be prepared
   size_t left = 0;
+  // Of the threads' time: for these items, also where another rank's want led to it; and, when the batch was begun,
+  // what had gone into work of any kind (Dispatcher::BusyNs).
+  int64_t read_ns = 0, decode_ns = 0, busy_before_ns = 0;
 };
 
 // An item, wanted at a place of a batch. A batch lives as long as a want does.

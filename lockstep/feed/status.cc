@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -87,14 +88,22 @@ Json SharingOf(const Tally& tally) {
           {"waited_for_a_decode", tally.waited}};
 }
 
-Json TimesOf(const Tally& tally, size_t threads) {
+// Seconds of all threads, and as shares of all that they had since the service began.
+Json TimesOf(const Times& times, uint64_t read_bytes, size_t threads, Nanos up) {
   const auto seconds = [](int64_t ns) { return ToSeconds(Nanos{ns}).value; };
+  const double all = ToSeconds(up).value * static_cast<double>(threads);
+  const auto share = [&](int64_t ns) { return all > 0 ? std::min(1.0, seconds(ns) / all) : 0; };
   return {{"threads", threads},
-          {"read_s", seconds(tally.times.read_ns)},
-          {"decode_s", seconds(tally.times.decode_ns)},
-          {"cut_s", seconds(tally.times.cut_ns)},
-          {"idle_s", seconds(tally.times.idle_ns)},
-          {"read_bytes", tally.read_bytes}};
+          {"read_s", seconds(times.read_ns)},
+          {"decode_s", seconds(times.decode_ns)},
+          {"cut_s", seconds(times.cut_ns)},
+          {"idle_s", seconds(times.idle_ns)},
+          {"shares",
+           {{"read", share(times.read_ns)},
+            {"decode", share(times.decode_ns)},
+            {"resize", share(times.cut_ns)},
+            {"idle", share(times.idle_ns)}}},
+          {"read_bytes", read_bytes}};
 }
 
 Json CorruptOf(const Dispatcher& dispatcher, const DataSet& data) {
@@ -121,7 +130,7 @@ Json StatusReport(const DataSet& data, const std::string& socket, Nanos up, cons
                        {"beyond_budget", seen.tally().beyond},  {"beyond_budget_bytes", seen.tally().beyond_bytes}};
     report["forms"] = {CacheRow(seen.cache(), Form::kDecoded, "decoded"),
                        CacheRow(seen.cache(), Form::kEncoded, "encoded")};
-    report["time"] = TimesOf(seen.tally(), seen.threads());
+    report["time"] = TimesOf(seen.TimesNow(), seen.tally().read_bytes, seen.threads(), up);
     report["corrupt_items"] = seen.corrupt().size();
     report["corrupt"] = CorruptOf(seen, data);
   });

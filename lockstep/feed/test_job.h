@@ -102,6 +102,8 @@ struct SeenBatch {
   std::vector<MadeItem> items;
   std::vector<uint64_t> ids, skipped;
   std::vector<int64_t> labels;
+  uint64_t read_ns = 0, decode_ns = 0, busy_ns = 0, threads = 0;
+  int64_t filling_ns = 0;
 };
 
 class TestRank {
@@ -154,7 +156,12 @@ class TestRank {
             {items, items + batch.items},
             {ids, ids + batch.items},
             {ids + batch.items, ids + batch.items + batch.skipped},
-            {labels, labels + batch.items}};
+            {labels, labels + batch.items},
+            batch.read_ns,
+            batch.decode_ns,
+            batch.busy_ns,
+            batch.threads,
+            batch.filled_ns - batch.began_ns};
   }
   void Release() {
     ls_feed_release(Memory(), static_cast<uint32_t>(slot_), job_.get());

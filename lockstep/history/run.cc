@@ -54,6 +54,7 @@ std::string HolderOf(const std::vector<Seating>& seatings, size_t place, Nanos a
 std::vector<std::string> NamedNodes(const State& state, const std::vector<Seating>& seatings,
                                     const incident::Incident& incident) {
   std::vector<std::string> nodes;
+  if (incident::Lead(incident).syndrome == incident::Syndrome::kDataSlow) return nodes;  // no fault of its machine
   for (const Suspect& suspect : incident::Lead(incident).suspects) {
     std::string node = suspect.kind == Suspect::Kind::kNode ? suspect.name : "";
     if (const std::optional<RankId> rank = incident::RankOf(suspect))

@@ -60,8 +60,11 @@ struct RunOptions {
   int checkpoint_keep = 2;
   std::string checkpoint_upload{};  // a store that gets copies of them; empty: none
   Seconds checkpoint_flush_limit{120};
-  std::string layout{};   // of the job, as JSON; empty: not known
-  int metrics_port = -1;  // -1: no HTTP server; 0: any free port
+  std::string layout{};            // of the job, as JSON; empty: not known
+  std::vector<std::string> feeds;  // DATA or DATA:NAME: data sets that a service beside the job prepares
+  Bytes feed_cache;                // of each; 0: as `lockstep feed serve` has it
+  int feed_threads = 0;            // likewise
+  int metrics_port = -1;           // -1: no HTTP server; 0: any free port
   std::string metrics_host = "127.0.0.1";
   std::string token_file;            // needed beyond loopback
   std::string webhook;               // http://...: incidents are posted there

@@ -88,9 +88,7 @@ static bool fill(struct ls_record_reader* reader, size_t wanted) {
   return reader->end >= wanted;
 }
 
-static bool known(uint8_t kind) {
-  return kind >= LS_RECORD_STEP && kind <= LS_RECORD_SNAPSHOT && kind != LS_RECORD_WINDOW;
-}
+static bool known(uint8_t kind) { return kind >= LS_RECORD_STEP && kind <= LS_RECORD_DATA && kind != LS_RECORD_WINDOW; }
 
 const struct ls_record* ls_record_reader_next(struct ls_record_reader* reader) {
   while (fill(reader, 1)) {

@@ -28,6 +28,7 @@ enum ls_record_kind {
   LS_RECORD_WINDOW = 4,
   LS_RECORD_DEFINITION = 5,
   LS_RECORD_SNAPSHOT = 6,
+  LS_RECORD_DATA = 7,
 };
 
 struct ls_step_body {
@@ -121,6 +122,21 @@ struct ls_transfer_body {
   uint8_t port;      /* of the network device */
 };
 
+/* A rank waited for batches of a data set that had not been prepared in time; what for, in parts that add up. While it
+ * lasts: time_ns is its begin, and the parts are 0. */
+struct ls_data_body {
+  uint32_t rank;     /* of the job */
+  uint32_t waits;    /* for so many batches; 1, but where a reader has summed several */
+  uint32_t gone;     /* there was no service; delta */
+  uint32_t behind;   /* it was at work for others, or had not been asked yet; delta */
+  uint32_t read;     /* it read what was wanted; delta */
+  uint32_t decode;   /* it decoded and scaled it; delta */
+  uint16_t threads;  /* of the service */
+  uint16_t busy;     /* of their time meanwhile, for whomever; percent */
+  char data_set[20]; /* terminated, cut short */
+};
+LS_RECORD_ASSERT(sizeof(struct ls_data_body) == 48, "docs/formats/record.md");
+
 struct ls_record {
   uint8_t kind; /* enum ls_record_kind */
   uint8_t delta_shift;
@@ -133,6 +149,7 @@ struct ls_record {
     struct ls_snapshot_body snapshot;
     struct ls_op_body op;
     struct ls_transfer_body transfer;
+    struct ls_data_body data;
     uint8_t bytes[48];
   } body;
 };
@@ -146,6 +163,17 @@ static inline uint8_t ls_delta_shift(int64_t longest_ns) {
 }
 static inline uint32_t ls_delta(int64_t ns, uint8_t shift) { return ns > 0 ? (uint32_t)(ns >> shift) : 0; }
 static inline int64_t ls_delta_ns(uint32_t delta, uint8_t shift) { return (int64_t)delta << shift; }
+
+/* Of parts in nanoseconds, in units in which each fits. */
+static inline void ls_data_set_parts(struct ls_record* data, int64_t gone, int64_t behind, int64_t read,
+                                     int64_t decode) {
+  data->delta_shift = ls_delta_shift((gone > 0 ? gone : 0) + (behind > 0 ? behind : 0) + (read > 0 ? read : 0) +
+                                     (decode > 0 ? decode : 0));
+  data->body.data.gone = ls_delta(gone, data->delta_shift);
+  data->body.data.behind = ls_delta(behind, data->delta_shift);
+  data->body.data.read = ls_delta(read, data->delta_shift);
+  data->body.data.decode = ls_delta(decode, data->delta_shift);
+}
 
 /* Of an op: what the process did by itself before it; ns, or -1: not known. Before its duration is set. */
 static inline void ls_op_set_alone(struct ls_record* op, int64_t ns) {

@@ -87,6 +87,7 @@ lockstep_incidents_total{symptom="spinning"} 0
 lockstep_incidents_total{symptom="stalled"} 0
 lockstep_incidents_total{symptom="stopped"} 1
 lockstep_incidents_total{symptom="update"} 0
+lockstep_incidents_total{symptom="data_slow"} 0
 lockstep_incidents_total{symptom="watcher_lost"} 0
 # HELP lockstep_incidents_open Incidents that are not closed yet.
 # TYPE lockstep_incidents_open gauge

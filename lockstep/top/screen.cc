@@ -1,7 +1,9 @@
 #include "lockstep/top/screen.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -70,6 +72,14 @@ std::string Difference(const std::vector<std::string>& shown, const std::vector<
     text += fmt::format("\033[{};1H{}\033[K", i + 1, lines[i]);
   }
   return text;
+}
+
+Fd BlockedSignals() {
+  sigset_t mask;
+  sigemptyset(&mask);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH}) sigaddset(&mask, signal);
+  sigprocmask(SIG_BLOCK, &mask, nullptr);
+  return Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 Size TerminalSize() {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/file.h"
 #include "lockstep/top/frame.h"
 
 namespace lockstep::top {
@@ -30,6 +31,8 @@ class Terminal {
   std::vector<std::string> shown_;
 };
 
+// Those that a terminal sends, and those that end a process: from now on they are read there.
+Fd BlockedSignals();
 // Of standard output; 24 x 80 where it has none.
 Size TerminalSize();
 // What turns the lines on the screen into the new ones.

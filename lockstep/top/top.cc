@@ -21,14 +21,6 @@ namespace {
 constexpr Seconds kPeriod{0.5};
 constexpr Seconds kSilence{3};  // of the watcher: then the picture is called old
 
-Fd BlockedSignals() {
-  sigset_t mask;
-  sigemptyset(&mask);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGTSTP, SIGWINCH}) sigaddset(&mask, signal);
-  sigprocmask(SIG_BLOCK, &mask, nullptr);
-  return Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
-}
-
 Folding NodesOf(const Json& status) { return ByNode(status.value("ranks", Json::array())); }
 
 class Top {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/trace/counter.h"
+#include "lockstep/trace/data_wait.h"
 
 namespace lockstep::trace {
 
@@ -76,6 +77,7 @@ struct CommLog {
   std::vector<CommOp> ops;
   std::vector<CommTransfer> transfers;
   std::vector<CommCount> counts;
+  std::vector<DataWait> data_waits;
   // The newest op was launched just before the log was taken: the job may have been running, and what the log shows may
   // be over a moment later.
   bool moving = false;

@@ -10,6 +10,7 @@
 
 #include "lockstep/base/status.h"
 #include "lockstep/trace/counter.h"
+#include "lockstep/trace/data_wait.h"
 
 namespace lockstep::trace {
 
@@ -65,7 +66,8 @@ struct KinetoRank {
   std::vector<std::string> streams;     // "device 0 stream 7"
   std::vector<Collective> collectives;  // each kind once
   std::vector<ProcessGroup> groups;
-  std::vector<std::string> parts;  // "forward"
+  std::vector<std::string> parts;    // "forward"
+  std::vector<DataWait> data_waits;  // for its data service, by boot_end_ns, on the clock of the ops; none: not told
   std::vector<Counter> counters;
 };
 

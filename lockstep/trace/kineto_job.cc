@@ -1,6 +1,7 @@
 #include "lockstep/trace/kineto_job.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <optional>
@@ -347,12 +348,32 @@ class Builder {
       for (size_t k = from; k < to; ++k) end = std::max(end, all[ops.computes[k]].end_ns());
       if (to < ops.computes.size()) end = std::min(end, all[ops.computes[to]].begin_ns);
       put(first_op_[role] + static_cast<uint32_t>(i), all[ops.computes[from]].begin_ns, end);
+      TakeDataWaits(rank, lane, number_[first_op_[role] + static_cast<uint32_t>(i)], all[ops.computes[from]].begin_ns,
+                    end);
     }
     for (size_t i = 0; i < ops.collectives.size(); ++i) {
       const DeviceOp& op = all[ops.collectives[i]];
       put(first_collective_[role] + static_cast<uint32_t>(i), op.begin_ns, op.end_ns());
     }
     return last;
+  }
+
+  // What the rank waited for data while the op was at work.
+  void TakeDataWaits(size_t rank, size_t lane, uint32_t op, int64_t begin, int64_t end) {
+    TracedJob& job = out_.job;
+    const auto offset = static_cast<int64_t>(std::llround(out_.clocks[rank].offset_ns));
+    const std::vector<DataWait>& waits = ranks_[rank].data_waits;
+    auto wait = std::ranges::lower_bound(waits, begin - offset, {}, &DataWait::boot_end_ns);
+    for (; wait != waits.end(); ++wait) {
+      const int64_t length = wait->parts.sum_ns(), wait_end = wait->boot_end_ns + offset;
+      if (wait_end - length >= end) break;
+      const int64_t within = std::min(end, wait_end) - std::max(begin, wait_end - length);
+      if (within <= 0) continue;
+      if (job.data_waits.empty()) job.data_waits.resize(job.durations.size());
+      job.data_waits[op * PipelineCount() * steps_.numbers.size() + lane] += ToSeconds(within);
+      job.data_sources[{static_cast<int>(PipelineOf(rank)), StageOf(rank)}].Add(
+          *wait, static_cast<double>(within) / static_cast<double>(length));
+    }
   }
 
   void Describe() {

@@ -154,7 +154,7 @@ absl::StatusOr<std::vector<TrailSnapshot>> ReadRecordFile(const std::string& pat
     if (record->kind == LS_RECORD_SNAPSHOT) {
       current = reader.Take(record);
       unreadable += current == nullptr;
-    } else if (record->kind == LS_RECORD_OP || record->kind == LS_RECORD_TRANSFER) {
+    } else if (record->kind == LS_RECORD_OP || record->kind == LS_RECORD_TRANSFER || record->kind == LS_RECORD_DATA) {
       if (current != nullptr && record->more == 0)
         current->ended.push_back(*record);
       else

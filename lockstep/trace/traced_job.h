@@ -9,9 +9,11 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/graph/op_graph.h"
+#include "lockstep/trace/data_wait.h"
 #include "lockstep/trace/straggler.h"
 
 namespace lockstep::trace {
@@ -57,9 +59,18 @@ struct TracedJob {
   std::vector<float> step_times;  // of each lane set: last end - first start
   // [lane], s since the begin of the step: until then its rank was at the step before. Empty: not told.
   std::vector<float> busy_until;
+  // [op * lanes + lane], s: so much of a compute passed in waiting for batches of a data service, by its own word.
+  // Empty: not told, or none.
+  std::vector<float> data_waits;
+  std::map<std::pair<int, int>, DataSources> data_sources;  // what for; by dp and stage
 
   std::vector<Counter> counters;
 };
+
+// s; of a cell.
+inline float DataWaitOf(const TracedJob& job, size_t cell) {
+  return job.data_waits.empty() ? 0.0F : job.data_waits[cell];
+}
 
 // The op that begins a step on its rank: before it there is the loading of data.
 inline bool BeginsStep(const JobOp& op) {

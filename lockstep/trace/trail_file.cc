@@ -11,6 +11,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <iterator>
 #include <set>
 #include <string_view>
 #include <unordered_set>
@@ -18,6 +19,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
+#include "lockstep/trace/data_wait.h"
 
 namespace lockstep::trace {
 
@@ -129,6 +131,11 @@ void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most) {
   for (const ls_record& record : snapshot.ended)
     if (is_wanted(record) && record.body.op.communicator < counts.size()) ++counts[record.body.op.communicator];
   snapshot.told_one_of = ToldOneOf(counts, most);
+  std::vector<ls_record> waits;
+  std::ranges::copy_if(snapshot.ended, std::back_inserter(waits), [&](const ls_record& record) {
+    return record.kind == LS_RECORD_DATA && record.time_ns >= since_ns;
+  });
+  SumWaits(waits, std::max<size_t>(most / 4, 1));
   std::set<std::pair<uint32_t, uint32_t>> kept;  // communicator and number
   for (const ls_record& record : snapshot.ended) {
     const ls_op_body& op = record.body.op;
@@ -146,6 +153,7 @@ void Thin(TrailSnapshot& snapshot, int64_t since_ns, size_t most) {
     return record.kind != LS_RECORD_TRANSFER || !TellsOfWay(transfer) ||
            !kept.contains({transfer.communicator, transfer.number});
   });
+  snapshot.ended.insert(snapshot.ended.end(), waits.begin(), waits.end());
 }
 
 void DropTwice(std::vector<ls_record>& records) {

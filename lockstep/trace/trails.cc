@@ -36,6 +36,9 @@ constexpr int64_t kMostNs = int64_t{1} << 61;  // 73 years
 constexpr uint8_t kMostShift = 31;
 constexpr uint64_t kMostKnown = 1 << 24;  // members, of all communicators
 
+// Whose trails have waits for data.
+constexpr std::string_view kDataLibrary = "feed";
+
 bool IsTime(int64_t ns) { return ns >= 0 && ns < kMostNs; }
 
 // Leaves out what makes no sense, and counts it. False: nothing of the trail does.
@@ -166,8 +169,10 @@ class Joiner {
 
   void TakeRecords(const TrailSnapshot& trail) {
     const int rank = static_cast<int>(trail.origin.rank);
-    log_.reported.push_back(rank);
     host_of_[rank] = trail.host();
+    TakeDataWaits(trail, rank);
+    if (trail.owner().second == kDataLibrary) return;  // it says nothing of communication
+    log_.reported.push_back(rank);
     Told told;
     for (const ls_communicator& own : trail.communicators)
       told.communicators.push_back(own.id == 0 ? nullptr : &members_.at(own.id));
@@ -194,6 +199,22 @@ class Joiner {
                                       {trail.no_cell, "records_without_cell"},
                                       {trail.no_op, "calls_without_op"}})
       Count(log_.counters, name, count);
+  }
+
+  void TakeDataWaits(const TrailSnapshot& trail, int rank) {
+    for (const ls_record& record : trail.ended) {
+      if (record.kind != LS_RECORD_DATA) continue;
+      DataWait wait = ToDataWait(record);
+      wait.rank = rank;
+      wait.end_ns = Wall(trail, record.time_ns);
+      log_.data_waits.push_back(std::move(wait));
+    }
+    for (const ls_record& record : trail.under_way)
+      if (record.kind == LS_RECORD_DATA && trail.alive)
+        log_.remarks[rank] =
+            fmt::format("has waited {:.1f} s for a batch of the data set {}",
+                        static_cast<double>(std::max<int64_t>(0, trail.taken_ns - record.time_ns)) / 1e9,
+                        ToDataWait(record).data_set);
   }
 
   // Since it could begin.
@@ -306,6 +327,8 @@ class Joiner {
     const std::vector<ClockOffset> offsets = FitClocks(hosts.size(), EndsOfHosts(of_rank));
     for (CommOp& op : log_.ops)
       op.created_ns += static_cast<int64_t>(offsets[of_rank[static_cast<size_t>(op.rank)]].offset_ns);
+    for (DataWait& wait : log_.data_waits)
+      wait.end_ns += static_cast<int64_t>(offsets[of_rank[static_cast<size_t>(wait.rank)]].offset_ns);
   }
 
   // Of each collective the last end of each host: members that share a clock tell nothing about it.

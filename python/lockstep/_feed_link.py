@@ -45,6 +45,12 @@ class Link:
         self._connection.close()
 
 
+def socket_beside(dataset):
+    """Of the service that `lockstep run --feed` has started for this data set, and starts anew if it dies; None: of none."""
+    folder = os.environ.get("LOCKSTEP_FEED_DIR", "")
+    return os.path.join(folder, f"{dataset}.sock") if folder and os.path.exists(os.path.join(folder, f"{dataset}.log")) else None
+
+
 def default_socket():
     named, runtime = os.environ.get("LOCKSTEP_FEED_SOCKET"), os.environ.get("XDG_RUNTIME_DIR")
     if named:

@@ -30,6 +30,10 @@ _SIGNATURES = {
     "ls_feed_give_back": (None, [_pointer, _u32, _u64]),
     "ls_feed_tensor": (_pointer, [_pointer, _u32, _u64, _pointer]),
     "ls_feed_drop_tensor": (None, [_pointer]),
+    "ls_feed_wait_begin": (None, [_pointer, ctypes.c_char_p, _int, _int]),
+    "ls_feed_wait_gone": (None, [_pointer]),
+    "ls_feed_wait_joined": (None, [_pointer]),
+    "ls_feed_wait_end": (None, [_pointer, _pointer, _int]),
 }
 _library = None
 
@@ -142,26 +146,26 @@ class Slot:
     """One batch in the ring. It goes back when nothing refers to it; what memory() gives does, and so do arrays of that and tensors."""
 
     def __init__(self, ring, index, ticket, head):
-        self._ring, self._index, self._ticket, self.head = ring, index, ticket, head
+        self._ring, self.index, self._ticket, self.head = ring, index, ticket, head
 
     def __del__(self):
-        self._ring.library.drop(self._ring.lender, self._index, self._ticket)
+        self._ring.library.drop(self._ring.lender, self.index, self._ticket)
 
     def release(self):
-        self._ring.library.give_back(self._ring.lender, self._index, self._ticket)
+        self._ring.library.give_back(self._ring.lender, self.index, self._ticket)
 
     def fields(self):
         return Head._make(_BATCH.unpack_from(self.head))
 
     def memory(self):
-        memory = self._ring.window.from_address(self._ring.address + _ALIGN + self._index * self._ring.stride)
+        memory = self._ring.window.from_address(self._ring.address + _ALIGN + self.index * self._ring.stride)
         memory.slot = self
         return memory
 
     def tensor(self, view, from_dlpack):
         """What torch's from_dlpack makes of a view of view_of()."""
         library = self._ring.library
-        managed = library.tensor(self._ring.lender, self._index, self._ticket, ctypes.byref(view))
+        managed = library.tensor(self._ring.lender, self.index, self._ticket, ctypes.byref(view))
         if not managed:
             raise MemoryError
         capsule = library.new_capsule(managed, b"dltensor", None)

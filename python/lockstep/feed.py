@@ -17,7 +17,7 @@ import sys
 
 import numpy
 
-from . import _feed_link
+from . import _feed_link, _feed_wait
 from ._feed_ring import ALL_LENT, DAMAGED, FORKED, GONE, IDS_OFFSET, TOLD, FeedError, Slot, place_behind
 
 __all__ = ["Batch", "CenterClip", "CenterCrop", "FeedError", "Flip", "Loader", "RandomClip", "RandomResizedCrop"]
@@ -198,9 +198,10 @@ class Loader:
         self._request = {"dataset": dataset, "job": job, "batch": batch, "recipe": recipe, "seed": seed, "rank": rank, "world": world,
                          "slots": prefetch, "drop_last": bool(drop_last), "alone": not beside or _of_several_machines(world)}
         self._where = where
-        self._socket = socket or _feed_link.default_socket()
+        beside = None if socket else _feed_link.socket_beside(dataset)
+        self._socket = socket or beside or _feed_link.default_socket()
         self._link, self._ticket, self._begun, self._head = None, 0, (b"", 0), None
-        self._connect()
+        self._connect(_feed_link.Deadline(wait_s) if beside else None)
 
     # ---- the epoch ----
 
@@ -234,14 +235,26 @@ class Loader:
         return self._link.items // step if self._request["drop_last"] else -(-self._link.items // step)
 
     def _next_slot(self):
-        deadline = None  # of a batch that isn't there
+        found = self._link and self._link.ring.take(self._ticket)
+        if isinstance(found, Slot):
+            return found
+        wait = _feed_wait.Wait(self._request)
+        try:
+            return self._await_slot(wait)
+        finally:
+            wait.end()  # in vain, if it has not ended
+
+    def _await_slot(self, wait):
+        deadline = _feed_link.Deadline(self._wait_s)
         while True:
             if self._link is None:
-                self._connect(deadline or _feed_link.Deadline(self._wait_s))
-            found = self._link.ring.take(self._ticket, _SLICE_MS if deadline else 0)
+                wait.gone()
+                self._connect(deadline)
+                wait.joined()
+            found = self._link.ring.take(self._ticket, _SLICE_MS)
             if isinstance(found, Slot):
+                wait.end(self._link.ring, found.index)
                 return found
-            deadline = deadline or _feed_link.Deadline(self._wait_s)
             self._judge(found, deadline)
 
     def _judge(self, why, deadline):

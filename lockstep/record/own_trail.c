@@ -1,0 +1,49 @@
+#define _GNU_SOURCE
+#include "lockstep/record/own_trail.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Of the first variable that is set; else `otherwise`. */
+static uint32_t number_in_environment(const char* const names[], int otherwise) {
+  for (; *names != NULL; ++names) {
+    const char* text = getenv(*names);
+    if (text != NULL && *text != '\0') return (uint32_t)strtoul(text, NULL, 10);
+  }
+  return otherwise < 0 ? 0 : (uint32_t)otherwise;
+}
+static const char* const kRank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", NULL};
+static const char* const kWorld[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
+static const char* const kEpoch[] = {"LOCKSTEP_EPOCH", NULL};
+
+struct ls_trail* ls_trail_create_own(const char* source, const char* of_what, int rank, int size, uint32_t capacity) {
+  const char* directory = getenv("LOCKSTEP_TRAILS");
+  if (directory == NULL || *directory == '\0') return NULL;
+  struct ls_origin origin;
+  memset(&origin, 0, sizeof origin);
+  origin.rank = number_in_environment(kRank, rank);
+  origin.world = number_in_environment(kWorld, size);
+  origin.epoch = number_in_environment(kEpoch, 0);
+  origin.pid = (uint32_t)getpid();
+  gethostname(origin.host, sizeof origin.host - 1);
+  snprintf(origin.source, sizeof origin.source, "%s", source);
+  mkdir(directory, 0700); /* it may be there */
+  struct ls_trail* made = NULL;
+  char path[4096];
+  for (int again = 0; made == NULL && again < 16; ++again) { /* pids come again, and a process may have several */
+    const int length = snprintf(path, sizeof path, "%s/epoch_%u.%s.%u.%d.trail", directory, origin.epoch, origin.host,
+                                origin.pid, again);
+    if (length < 0 || (size_t)length >= sizeof path)
+      errno = ENAMETOOLONG;
+    else
+      made = ls_trail_create(path, &origin, capacity);
+    if (made == NULL && errno != EEXIST) break;
+  }
+  if (made == NULL)
+    fprintf(stderr, "lockstep: rank %u tells nothing of its %s: %s: %s\n", origin.rank, of_what, path, strerror(errno));
+  return made;
+}

@@ -1,0 +1,107 @@
+#include "lockstep/top/feed_top.h"
+
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "lockstep/base/clock.h"
+#include "lockstep/base/poller.h"
+#include "lockstep/term/text.h"
+#include "lockstep/top/feed_frame.h"
+#include "lockstep/top/keys.h"
+#include "lockstep/top/screen.h"
+
+namespace lockstep::top {
+namespace {
+
+constexpr Seconds kPeriod{1};
+
+class FeedTop {
+ public:
+  FeedTop(const FeedOptions& options, Json first) : options_(options), signals_(BlockedSignals()) {
+    seen_.now = std::move(first);
+    at_ = clock_.Now();
+  }
+
+  void Run() {
+    poller_.Watch(signals_.get(), [this] { HearSignals(); });
+    poller_.Watch(STDIN_FILENO, [this] { HearKeys(); });
+    Paint();
+    poller_.Run(kPeriod, [this] {
+      Refresh();
+      Paint();
+    });
+  }
+
+ private:
+  void Refresh() {
+    if (clock_.Now() - at_ < ToNanos(kPeriod)) return;
+    absl::StatusOr<Json> status = options_.status();
+    if (!status.ok()) {
+      seen_.trouble = Message(status.status());
+      return;
+    }
+    seen_.trouble.clear();
+    const Nanos now = clock_.Now();
+    const bool same = status->value("pid", 0) == seen_.now.value("pid", 0);  // else it was started anew
+    seen_.before = same ? std::move(seen_.now) : Json();
+    seen_.apart_s = ToSeconds(now - std::exchange(at_, now)).value;
+    seen_.now = *std::move(status);
+  }
+
+  void HearKeys() {
+    std::array<char, 256> bytes{};
+    const ssize_t got = read(STDIN_FILENO, bytes.data(), bytes.size());
+    if (got <= 0) return poller_.Stop();  // the terminal is gone
+    const std::vector<Key> keys = KeysIn({bytes.data(), static_cast<size_t>(got)});
+    if (std::ranges::find(keys, Key::kQuit) != keys.end()) poller_.Stop();
+  }
+
+  void HearSignals() {
+    signalfd_siginfo info{};
+    while (read(signals_.get(), &info, sizeof info) == sizeof info) {
+      if (info.ssi_signo == SIGTSTP) {
+        terminal_.Leave();
+        kill(getpid(), SIGSTOP);
+        terminal_.Enter();
+      } else if (info.ssi_signo == SIGWINCH) {
+        terminal_.Forget();
+      } else {
+        poller_.Stop();
+      }
+    }
+    Paint();
+  }
+
+  void Paint() { terminal_.Show(MakeFeedFrame(seen_, TerminalSize())); }
+
+  const FeedOptions& options_;
+  SystemClock clock_;
+  Poller poller_;
+  Fd signals_;
+  Terminal terminal_;
+  FeedSeen seen_;
+  Nanos at_;
+};
+
+}  // namespace
+
+absl::Status PrintFeedOnce(const FeedOptions& options) {
+  FeedSeen seen;
+  LS_ASSIGN_OR_RETURN(seen.now, options.status());
+  for (const std::string& line : MakeFeedFrame(seen, TerminalSize()))
+    fmt::print("{}\n", isatty(STDOUT_FILENO) == 1 ? line : term::Colourless(line));
+  return absl::OkStatus();
+}
+
+absl::Status WatchFeed(const FeedOptions& options) {
+  LS_ASSIGN_OR_RETURN(Json first, options.status());
+  FeedTop(options, std::move(first)).Run();
+  return absl::OkStatus();
+}
+
+}  // namespace lockstep::top
