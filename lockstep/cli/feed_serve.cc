@@ -1,5 +1,3 @@
-#include <malloc.h>
-
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -10,6 +8,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
 #include "lockstep/cli/feed.h"
+#include "lockstep/feed/heap.h"
 #include "lockstep/feed/service.h"
 #include "lockstep/node/run_dir.h"
 
@@ -38,15 +37,6 @@ absl::Status MakePlaceFor(const std::string& socket) {
   return absl::OkStatus();
 }
 
-// What is freed is to go back to the system, for items of all sizes come and go; but not for each photo of a usual
-// size.
-void BoundTheHeap() {
-  constexpr int kOfItsOwn = 4 << 20, kKept = 2 << 20;
-  mallopt(M_MMAP_THRESHOLD, kOfItsOwn);
-  mallopt(M_TRIM_THRESHOLD, kKept);
-  mallopt(M_ARENA_MAX, 1);  // each would keep as much
-}
-
 absl::Status Serve(feed::ServiceOptions options) {
   std::error_code error;
   if (!std::filesystem::exists(options.data.path, error))
@@ -54,7 +44,7 @@ absl::Status Serve(feed::ServiceOptions options) {
   if (options.name.empty()) options.name = std::filesystem::canonical(options.data.path, error).filename().string();
   if (options.socket.empty()) options.socket = DefaultSocket();
   LS_RETURN_IF_ERROR(MakePlaceFor(options.socket));
-  BoundTheHeap();
+  feed::BoundHeap();
   const SystemClock clock;
   Poller poller;
   LS_ASSIGN_OR_RETURN(const std::unique_ptr<feed::Service> service, feed::Service::Open(options, poller, clock));
@@ -63,7 +53,7 @@ absl::Status Serve(feed::ServiceOptions options) {
   std::signal(SIGPIPE, SIG_IGN);
   Log(LogLevel::kInfo, "data set {}: {} items of {}, at {}", options.name, service->data().items(), options.data.path,
       options.socket);
-  poller.Run(Seconds{0.05}, [&] { service->Tick(); });
+  poller.Run(Seconds{0.25}, [&] { service->Tick(); });
   return absl::OkStatus();
 }
 

@@ -33,8 +33,7 @@ class Service {
   static absl::StatusOr<std::unique_ptr<Service>> Open(const ServiceOptions& options, Poller& poller,
                                                        const Clock& clock);
   ~Service();
-  // Now and then: gives back to the system what the heap holds and nobody uses, if that is much.
-  static constexpr uint64_t kUnused = 4 << 20;
+  // Now and then: gives back to the system what the heap holds and nobody uses.
   void Tick();
   const DataSet& data() const { return data_; }
 
