@@ -1,4 +1,3 @@
-#include <malloc.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -12,6 +11,7 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/packets.h"
 #include "lockstep/cli/feed.h"
+#include "lockstep/feed/heap.h"
 #include "lockstep/feed/service.h"
 #include "lockstep/node/run_dir.h"
 #include "lockstep/prepare/data_file.h"
@@ -42,15 +42,6 @@ absl::Status MakePlaceFor(const std::string& socket) {
   return absl::OkStatus();
 }
 
-// What is freed is to go back to the system, for items of all sizes come and go; but not for each photo of a usual
-// size.
-void BoundTheHeap() {
-  constexpr int kOfItsOwn = 4 << 20, kKept = 2 << 20;
-  mallopt(M_MMAP_THRESHOLD, kOfItsOwn);
-  mallopt(M_TRIM_THRESHOLD, kKept);
-  mallopt(M_ARENA_MAX, 1);  // each would keep as much
-}
-
 // The last part of a path; of a URL, or of several files, what stands before its first dot or brace.
 std::string NameOf(const std::string& path) {
   std::error_code error;
@@ -78,7 +69,7 @@ absl::Status Serve(feed::ServiceOptions options) {
   if (options.name.empty()) options.name = NameOf(options.data.path);
   if (options.socket.empty()) options.socket = DefaultSocket();
   LS_RETURN_IF_ERROR(MakePlaceFor(options.socket));
-  BoundTheHeap();
+  feed::BoundHeap();
   const SystemClock clock;
   Poller poller;
   LS_ASSIGN_OR_RETURN(const std::unique_ptr<feed::Service> service, feed::Service::Open(options, poller, clock));
@@ -88,7 +79,7 @@ absl::Status Serve(feed::ServiceOptions options) {
   Log(LogLevel::kInfo, "data set {}: {} items of {}, at {}", options.name, service->data().items(), options.data.path,
       options.socket);
   const Fd owner = SayReady(poller);
-  poller.Run(Seconds{0.05}, [&] { service->Tick(); });
+  poller.Run(Seconds{0.25}, [&] { service->Tick(); });
   return absl::OkStatus();
 }
 

@@ -1,7 +1,5 @@
 #include "lockstep/feed/dispatcher.h"
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -9,11 +7,12 @@
 #include "lockstep/base/background_thread.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/log.h"
+#include "lockstep/feed/heap.h"
 
 namespace lockstep::feed {
 namespace {
 
-constexpr uint64_t kOfItsOwn = 4 << 20;  // bytes of a buffer that the system gives and takes (cli/feed_serve.cc)
+constexpr uint64_t kTurnover = 2 << 20;  // bytes reserved, after which the heap is looked at: as much has been evicted
 
 prepare::AugmentKey KeyOf(const Want& want) {
   const Job& job = *want.batch->rank->job;
@@ -325,8 +324,9 @@ absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want
   int64_t took = 0;
   absl::Status status;
   auto decoded = std::make_shared<prepare::Image>();
+  const bool look_at_heap = IsHeapDue(room);
   BeginWork(lock);
-  if (room.reserved > kOfItsOwn) malloc_trim(0);  // what was evicted for it lies in pieces in the heap
+  if (look_at_heap) TrimHeap();
   {
     const Stopwatch watch(clock_, took);
     status = room.keeps ? maker.Decode(file->bytes(), *decoded)
@@ -389,6 +389,13 @@ void Dispatcher::TellBeyond(uint64_t item, uint64_t bytes) {
   tally_.beyond_bytes = bytes;
   Log(LogLevel::kWarning, "item {} takes {} MB while it is prepared, and --cache leaves {} MB for items: expected more",
       item, bytes >> 20, cache_.budget() >> 20);
+}
+
+bool Dispatcher::IsHeapDue(const Room& room) {
+  turned_over_ += room.reserved;
+  if (turned_over_ < kTurnover) return false;
+  turned_over_ = 0;
+  return true;
 }
 
 void Dispatcher::GiveBack(const Room& room) {

@@ -90,6 +90,7 @@ class Dispatcher {
     uint64_t reserved = 0;
   };
   Room TakeRoom(Lock& lock, uint64_t item, const prepare::DecodeMemory& need, uint64_t file_bytes, uint64_t next);
+  bool IsHeapDue(const Room& room);
   void GiveBack(const Room& room);
   void TellBeyond(uint64_t item, uint64_t bytes);
   // Around what a thread does without the lock while it reads an item in memory or has reserved some.
@@ -125,6 +126,7 @@ class Dispatcher {
   ItemCache cache_;
   Tally tally_;
   bool beyond_budget_ = false;  // a large item is being made without room for it
+  uint64_t turned_over_ = 0;    // bytes reserved since the heap was looked at
   size_t busy_ = 0;             // threads in work
   std::condition_variable_any given_back_;
   uint64_t turn_ = 0;

@@ -1,7 +1,6 @@
 #include "lockstep/feed/service.h"
 
 #include <fcntl.h>
-#include <malloc.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -17,6 +16,7 @@
 #include "lockstep/base/json_at.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/mix.h"
+#include "lockstep/feed/heap.h"
 #include "lockstep/feed/status.h"
 
 namespace lockstep::feed {
@@ -69,7 +69,7 @@ std::vector<std::unique_ptr<Maker>> Makers(const DataSet& data, size_t threads) 
 }
 
 // Of the budget: what threads have of their own, and what the heap has not given back yet.
-uint64_t BesideItems(size_t threads) { return threads * Maker::kOwn + Service::kUnused; }
+uint64_t BesideItems(size_t threads) { return threads * Maker::kOwn + kUnusedHeap; }
 
 absl::Status CheckBudget(const ServiceOptions& options) {
   constexpr uint64_t kLeastForItems = 4 << 20;
@@ -208,8 +208,7 @@ void Service::Answer(Connection& connection, Packet packet) {
 }
 
 void Service::Tick() {
-  const auto used = static_cast<uint64_t>(mallinfo2().uordblks), free = static_cast<uint64_t>(mallinfo2().fordblks);
-  if (free > kUnused + used / 50) malloc_trim(0);
+  TrimHeap();
   std::set<sampling::Group*> groups;
   for (const auto& [socket, connection] : connections_)
     if (connection.rank != nullptr) groups.insert(connection.rank->job->epochs.group().get());

@@ -38,10 +38,8 @@ class Service {
   static absl::StatusOr<std::unique_ptr<Service>> Open(const ServiceOptions& options, Poller& poller,
                                                        const Clock& clock);
   ~Service();
-  // What the heap may hold and nobody uses.
-  static constexpr uint64_t kUnused = 4 << 20;
-  // Now and then: gives back to the system what is beyond that, and has groups choose their policy anew where jobs came
-  // or went, or have another pace.
+  // Now and then: gives back to the system what the heap holds and nobody uses, and has groups choose their policy
+  // anew where jobs came or went, or have another pace.
   void Tick();
   const DataSet& data() const { return data_; }
 
