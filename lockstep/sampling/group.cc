@@ -94,7 +94,7 @@ void Group::GoOn(uint64_t job, uint64_t lap, int64_t now) {
   Member& member = members_.at(job);
   member.begun = now;
   member.in_epoch = true;
-  laps_.GoOn(job, lap);
+  laps_.GoOn(job, lap + 1);
 }
 
 // Of an epoch; 0: unknown. A job that nobody has timed is thought as fast as the others are.
@@ -116,7 +116,9 @@ Lap Group::Begin(uint64_t job, int64_t now) {
     SetPace(job, member, static_cast<double>(now - member.begun) / static_cast<double>(member.items->size()));
   member.begun = now;
   member.in_epoch = member.whole_epoch = true;
-  return laps_.Begin({.job = job, .steps = StepsOf(member), .items = member.items->size(), .now = now});
+  Lap lap = laps_.Begin({.job = job, .steps = StepsOf(member), .items = member.items->size(), .now = now});
+  --lap.number;  // from 0: a job whose group has no other has the laps of one that is alone
+  return lap;
 }
 
 void Group::Pace(uint64_t job, double item_ns) {

@@ -19,17 +19,24 @@ void DecideAnew(Group& group) {
   if (group.IsStale()) group.Decide(Choose(group.Ask()));
 }
 
+TEST(Group, AJobWithoutOthersHasTheLapsOfOneThatIsAlone) {
+  Group group({.items = 100, .cache_items = 5});
+  group.Join(1, Set("0-49"));
+  for (uint64_t epoch = 0; epoch < 4; ++epoch)
+    EXPECT_EQ(group.Begin(1, static_cast<int64_t>(epoch) * 777), (Lap{.number = epoch}));
+}
+
 TEST(Group, JobsOfOnePaceHaveCommonOrders) {
   Group group({.items = 2000, .cache_items = 100});
   group.Join(1, Set("0-1499"));
-  EXPECT_EQ(group.Begin(1, 0), (Lap{.number = 1}));
+  EXPECT_EQ(group.Begin(1, 0), Lap{});
   group.Join(2, Set("500-1999"));
   EXPECT_TRUE(group.IsStale());
   DecideAnew(group);
   EXPECT_FALSE(group.IsStale());
   EXPECT_EQ(group.choice().policy, Policy::kCommon);
   EXPECT_EQ(group.choice().loads.size(), 2U);
-  EXPECT_EQ(group.Begin(2, 10), (Lap{.number = 1}));
+  EXPECT_EQ(group.Begin(2, 10), Lap{});
 }
 
 // Nested sets, and a cache that holds a small part: the small one's epochs are windows of the laps of the large one.
