@@ -98,8 +98,11 @@ Service::Service(const ServiceOptions& options, DataSet data, Fd listener, Polle
       poller_(poller),
       clock_(clock),
       started_(clock.Now()),
+      before_items_(AnonymousBytes()),
       dispatcher_(
-          {.cache_bytes = options.cache_bytes - BesideItems(options.threads), .items = data_.items()},
+          {.cache_bytes = options.cache_bytes - BesideItems(options.threads),
+           .items = data_.items(),
+           .memory_limit = before_items_ + options.cache_bytes - kUnusedHeap},
           Makers(data_, options.threads), [this](uint64_t item) { return data_.label(item); }, clock),
       listener_(std::move(listener)) {
   poller_.Watch(listener_.get(), [this] { Accept(); });
@@ -171,7 +174,11 @@ void Service::Answer(Connection& connection, Packet packet) {
   if (!answered.ok()) Drop(socket);
 }
 
-void Service::Tick() { TrimHeap(); }
+void Service::Tick() {
+  uint64_t items = 0;
+  dispatcher_.Look([&](const Dispatcher& dispatcher) { items = dispatcher.cache().used(); });
+  HeapLimit(before_items_ + items + BesideItems(options_.threads)).Hold();
+}
 
 // ---- joining ----
 

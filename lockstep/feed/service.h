@@ -66,6 +66,7 @@ class Service {
   Poller& poller_;
   const Clock& clock_;
   const Nanos started_;
+  const uint64_t before_items_;  // AnonymousBytes()
   Dispatcher dispatcher_;
   Fd listener_;
   std::map<int, Connection> connections_;  // by their socket
