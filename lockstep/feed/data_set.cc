@@ -39,7 +39,10 @@ class SoundMaker final : public Maker {
  public:
   explicit SoundMaker(const prepare::Source& source) : source_(source) {}
   absl::Status Read(uint64_t item, prepare::Buffer& file) override { return source_.Read(item, file); }
-  absl::StatusOr<uint64_t> DecodedBytes(prepare::Bytes file) override { return clipper_.KeptBytes(file); }
+  absl::StatusOr<prepare::DecodeMemory> MemoryFor(prepare::Bytes file) override {
+    LS_ASSIGN_OR_RETURN(const uint64_t kept, clipper_.KeptBytes(file));
+    return prepare::DecodeMemory{kept, kept, 0};
+  }
   absl::Status Decode(prepare::Bytes file, prepare::Image& image) override { return clipper_.Keep(file, image.buffer); }
   absl::Status Cut(const prepare::Image& image, const prepare::Recipe& recipe, const prepare::AugmentKey& key,
                    std::span<uint8_t> out) override {

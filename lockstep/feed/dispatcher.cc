@@ -7,7 +7,6 @@
 #include "lockstep/base/background_thread.h"
 #include "lockstep/base/check.h"
 #include "lockstep/base/log.h"
-#include "lockstep/feed/heap.h"
 
 namespace lockstep::feed {
 namespace {
@@ -54,6 +53,7 @@ Dispatcher::Dispatcher(const Settings& settings, std::vector<std::unique_ptr<Mak
       label_(std::move(label)),
       clock_(clock),
       cache_(settings.cache_bytes, [this](uint64_t item) { return NextUse(item, 0); }),
+      heap_(settings.memory_limit),
       begun_(clock.Now()) {
   for (std::unique_ptr<Maker>& maker : makers)
     threads_.emplace_back([this, own = std::move(maker)](const std::stop_token& stop) { Run(stop, *own); });
@@ -326,7 +326,7 @@ absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want
   auto decoded = std::make_shared<prepare::Image>();
   const bool look_at_heap = IsHeapDue(room);
   BeginWork(lock);
-  if (look_at_heap) TrimHeap();
+  if (look_at_heap) heap_.Hold(room.reserved);
   {
     const Stopwatch watch(clock_, took);
     status = room.keeps ? maker.Decode(file->bytes(), *decoded)

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/feed/heap.h"
 #include "lockstep/feed/item_cache.h"
 #include "lockstep/feed/job.h"
 #include "lockstep/feed/maker.h"
@@ -48,7 +49,8 @@ class Dispatcher {
  public:
   struct Settings {
     uint64_t cache_bytes = uint64_t{1} << 30;
-    uint64_t items = 0;  // of the data set
+    uint64_t items = 0;                    // of the data set
+    uint64_t memory_limit = ~uint64_t{0};  // of the process, as HeapLimit has it
   };
   // One thread for each maker. `label(item)` is what goes beside it.
   Dispatcher(const Settings& settings, std::vector<std::unique_ptr<Maker>> makers,
@@ -125,6 +127,7 @@ class Dispatcher {
   std::vector<CorruptItem> corrupt_list_;
   ItemCache cache_;
   Tally tally_;
+  HeapLimit heap_;
   bool beyond_budget_ = false;  // a large item is being made without room for it
   uint64_t turned_over_ = 0;    // bytes reserved since the heap was looked at
   size_t busy_ = 0;             // threads in work

@@ -81,24 +81,25 @@ absl::Status CheckBudget(const ServiceOptions& options) {
       options.cache_bytes >> 20, options.threads, BesideItems(options.threads) >> 20, least >> 20);
 }
 
-// Of the heads of some items, so that it depends on the data set alone. Of items that can't be read there is none.
-uint64_t MeanDecodedBytes(const DataSet& data) {
+// Of some items, so that it depends on the data set alone. Of items that can't be read there is none.
+uint64_t MeanKeptBytes(const DataSet& data) {
   constexpr uint64_t kLooked = 16;
   const std::unique_ptr<Maker> maker = data.NewMaker();
+  const uint64_t looked = std::min(kLooked, data.items());
   uint64_t sum = 0, count = 0;
-  for (uint64_t i = 0; i < std::min(kLooked, data.items()); ++i) {
+  for (uint64_t i = 0; i < looked; ++i) {
     prepare::Buffer file;
-    if (!maker->Read(i * data.items() / std::min(kLooked, data.items()), file).ok()) continue;
-    const absl::StatusOr<uint64_t> bytes = maker->DecodedBytes(file.bytes());
-    if (!bytes.ok()) continue;
-    sum += *bytes;
+    if (!maker->Read(i * data.items() / looked, file).ok()) continue;
+    const absl::StatusOr<prepare::DecodeMemory> memory = maker->MemoryFor(file.bytes());
+    if (!memory.ok()) continue;
+    sum += memory->kept;
     ++count;
   }
   return count == 0 ? 0 : std::max<uint64_t>(1, sum / count);
 }
 
 uint64_t ItemsIn(uint64_t cache_bytes, const DataSet& data) {
-  const uint64_t mean = MeanDecodedBytes(data);
+  const uint64_t mean = MeanKeptBytes(data);
   return mean == 0 ? 0 : cache_bytes / mean;
 }
 
@@ -133,8 +134,11 @@ Service::Service(const ServiceOptions& options, DataSet data, Fd listener, Polle
       clock_(clock),
       started_(clock.Now()),
       cache_items_(ItemsIn(options.cache_bytes - BesideItems(options.threads), data_)),
+      before_items_(AnonymousBytes()),
       dispatcher_(
-          {.cache_bytes = options.cache_bytes - BesideItems(options.threads), .items = data_.items()},
+          {.cache_bytes = options.cache_bytes - BesideItems(options.threads),
+           .items = data_.items(),
+           .memory_limit = before_items_ + options.cache_bytes - kUnusedHeap},
           Makers(data_, options.threads), [this](uint64_t item) { return data_.label(item); }, clock),
       listener_(std::move(listener)) {
   poller_.Watch(listener_.get(), [this] { Accept(); });
@@ -208,7 +212,9 @@ void Service::Answer(Connection& connection, Packet packet) {
 }
 
 void Service::Tick() {
-  TrimHeap();
+  uint64_t items = 0;
+  dispatcher_.Look([&](const Dispatcher& dispatcher) { items = dispatcher.cache().used(); });
+  HeapLimit(before_items_ + items + BesideItems(options_.threads)).Hold();
   std::set<sampling::Group*> groups;
   for (const auto& [socket, connection] : connections_)
     if (connection.rank != nullptr) groups.insert(connection.rank->job->epochs.group().get());

@@ -76,6 +76,7 @@ class Service {
   const Clock& clock_;
   const Nanos started_;
   const uint64_t cache_items_;  // about as many decoded ones have room
+  const uint64_t before_items_;  // AnonymousBytes()
   Dispatcher dispatcher_;
   Fd listener_;
   std::map<int, Connection> connections_;  // by their socket

@@ -85,7 +85,7 @@ TEST(Recipe, CenterIsThatOfTorchvision) {
 }
 
 TEST(Recipe, WhatCannotBeIsRefused) {
-  EXPECT_TRUE(Validate({}).ok());
+  EXPECT_TRUE(Validate(Recipe{}).ok());
   EXPECT_FALSE(Validate({.size = {0, 224}}).ok());
   EXPECT_FALSE(Validate({.scale_low = 0.5, .scale_high = 0.4}).ok());
   EXPECT_FALSE(Validate({.flip = NAN}).ok());
