@@ -6,7 +6,6 @@
 #include <set>
 
 #include "lockstep/plan/rate_fit.h"
-#include "lockstep/plan/step.h"
 
 namespace lockstep::plan {
 namespace {
@@ -17,7 +16,7 @@ constexpr double kFewRuns = 10;  // of a family: so many runs of all families ar
 
 double Residual(const MeasuredRun& run, const Calibration& calibration) {
   const std::optional<Rates> rates = calibration.Of(run.workload());
-  return std::log(run.Measured().step_s / PredictStep(run.workload(), rates.value_or(Rates{})).total().value);
+  return std::log(run.Measured().step_s / PredictedSeconds(run, rates.value_or(Rates{})));
 }
 
 // Not std::hash, which differs between libraries.
@@ -113,9 +112,12 @@ std::vector<LeftOut> PredictWithout(const Runs& runs, const Known& known, const 
   return left_out;
 }
 
-Calibrated Calibrate(const Runs& runs, const Known& known, const Calibration* base) {
-  Calibrated all{Fit(runs, known, base), {}, {}};
+Calibrated Calibrate(const Runs& all_runs, const Known& known, const Calibration* base) {
+  Calibrated all{Fit(all_runs, known, base), {}, {}};
   Calibration& calibration = all.calibration;
+  Runs runs;  // whole steps: of parts there is no interval
+  for (const MeasuredRun* run : all_runs)
+    if (!run->Measured().part) runs.push_back(run);
   const auto fold = [](const MeasuredRun& run) { return std::to_string(HashOf(run.id()) % kFolds); };
   const auto family = [](const MeasuredRun& run) { return run.family(); };
   if (base != nullptr) calibration.spreads = base->spreads;

@@ -1,9 +1,11 @@
 #include "lockstep/plan/measured.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
 #include "lockstep/base/csv.h"
+#include "lockstep/plan/step.h"
 
 namespace lockstep::plan {
 namespace {
@@ -133,6 +135,13 @@ absl::StatusOr<Workload> WorkloadOf(Row& row, const Known& known) {
 }
 
 }  // namespace
+
+double PredictedSeconds(const MeasuredRun& run, const Rates& rates) {
+  constexpr double kLeast = 1e-3;  // of the step: a part that is hidden has no logarithm
+  if (!run.Measured().part) return PredictStep(run.workload(), rates).total().value;
+  const StepParts parts = PredictParts(run.workload(), rates);
+  return std::max(parts[*run.Measured().part], kLeast * parts.total());
+}
 
 absl::StatusOr<MeasuredTable> ReadMeasured(const std::string& path, const Known& known) {
   LS_ASSIGN_OR_RETURN(const CsvTable table, ReadCsv(path));

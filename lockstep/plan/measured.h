@@ -10,6 +10,8 @@
 #include <vector>
 
 #include "lockstep/plan/known.h"
+#include "lockstep/plan/rates.h"
+#include "lockstep/plan/step_parts.h"
 #include "lockstep/plan/workload.h"
 
 namespace lockstep::plan {
@@ -18,6 +20,7 @@ class MeasuredRun {
  public:
   struct Values {
     double step_s = 0;                   // 0: not measured
+    std::optional<StepPart> part{};      // that step_s is of this part of the step alone
     std::optional<double> memory_gib{};  // of the rank that takes most
     bool counts_context = false;         // what the driver says is in use, not what a framework has allocated
     bool out_of_memory = false;
@@ -37,6 +40,9 @@ class MeasuredRun {
   Workload workload_;
   Values values_;
 };
+
+// Of what was measured of the run: the step, or a part of it. Always above 0.
+double PredictedSeconds(const MeasuredRun& run, const Rates& rates);
 
 struct SkippedRow {
   int row = 0;

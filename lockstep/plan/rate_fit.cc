@@ -5,7 +5,6 @@
 #include <map>
 
 #include "lockstep/plan/normal_equations.h"
-#include "lockstep/plan/step.h"
 
 namespace lockstep::plan {
 namespace {
@@ -112,7 +111,7 @@ std::vector<double> RateFit::Residuals(const std::vector<double>& at) const {
   for (const Group& group : groups_) {
     const Rates rates = RatesOf(at, group.hardware, group.stack);
     for (const size_t i : group.runs)
-      residuals[i] = std::log(runs_[i]->Measured().step_s / PredictStep(runs_[i]->workload(), rates).total().value);
+      residuals[i] = std::log(runs_[i]->Measured().step_s / PredictedSeconds(*runs_[i], rates));
   }
   return residuals;
 }
@@ -146,10 +145,8 @@ RateFit::Normal RateFit::ByField(const Group& group, const std::vector<double>& 
   Normal sums{std::vector<double>(n * n), std::vector<double>(n)};
   std::vector<double> slopes(n);
   for (const size_t i : group.runs) {
-    const Workload& work = runs_[i]->workload();
-    const double predicted = PredictStep(work, rates).total().value, residual = residuals[i];
-    for (size_t f = 0; f < n; ++f)
-      slopes[f] = std::log(PredictStep(work, nudged[f]).total().value / predicted) / kNudge;
+    const double predicted = PredictedSeconds(*runs_[i], rates), residual = residuals[i];
+    for (size_t f = 0; f < n; ++f) slopes[f] = std::log(PredictedSeconds(*runs_[i], nudged[f]) / predicted) / kNudge;
     const double far = 1 + residual * residual / (kFreedom * kScatter * kScatter);
     const double weight = weights_[i] / (kScatter * kScatter * far);
     for (size_t f = 0; f < n; ++f) {

@@ -11,19 +11,6 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024, kJoulesPerKwh = 3.6e6;
 
-// Six operations per active parameter and token, and attention in full, as most sources count; a frozen layer has no
-// gradients of its weights, and where nothing below is trained no backward pass.
-double Mfu(const Workload& w, double step_s) {
-  const double h = w.hidden, tokens = double(w.global_batch) * w.sequence, matrices = w.gated ? 3 : 2;
-  const double mixed = w.experts > 0 ? w.layers - w.dense_layers : 0;
-  const double width = mixed * w.expert_ffn * (w.top_k + w.shared_experts) + (w.layers - mixed) * w.ffn;
-  const double active = w.layers * w.AttentionParameters() + matrices * h * width;
-  const double scores = 4.0 * w.layers * w.heads * w.ScoreDim() * w.sequence;
-  const double passed = 1 - w.LayersBelow() / double(w.layers), warm = 1 - w.frozen.layers / double(w.layers);
-  const double flops = tokens * (2 * (1 + passed + warm) * active + 6 * h * w.vocabulary + (1 + 2 * passed) * scores);
-  return flops / (w.accelerators * w.machine.bf16 * step_s);
-}
-
 double TokensPerSecond(const Candidate& one) {
   return double(one.workload.global_batch) * one.workload.sequence / one.step.total().value;
 }
@@ -57,6 +44,19 @@ Json BreakdownJson(const StepTime& step) {
 
 }  // namespace
 
+// Six operations per active parameter and token, and attention in full, as most sources count; a frozen layer has no
+// gradients of its weights, and where nothing below is trained no backward pass.
+double Mfu(const Workload& w, Seconds step) {
+  const double h = w.hidden, tokens = double(w.global_batch) * w.sequence, matrices = w.gated ? 3 : 2;
+  const double mixed = w.experts > 0 ? w.layers - w.dense_layers : 0;
+  const double width = mixed * w.expert_ffn * (w.top_k + w.shared_experts) + (w.layers - mixed) * w.ffn;
+  const double active = w.layers * w.AttentionParameters() + matrices * h * width;
+  const double scores = 4.0 * w.layers * w.heads * w.ScoreDim() * w.sequence;
+  const double passed = 1 - w.LayersBelow() / double(w.layers), warm = 1 - w.frozen.layers / double(w.layers);
+  const double flops = tokens * (2 * (1 + passed + warm) * active + 6 * h * w.vocabulary + (1 + 2 * passed) * scores);
+  return flops / (w.accelerators * w.machine.bf16 * step.value);
+}
+
 const Rates& RatesOf(const Candidate& one, std::span<const Cluster> clusters) {
   for (const Cluster& cluster : clusters)
     if (cluster.base.machine.name == one.workload.machine.name) return cluster.rates;
@@ -75,7 +75,7 @@ Json PredictionReport(const Candidate& one, const Rates& rates, bool of_rates) {
           {"lo80", seconds * std::exp(-half)},
           {"hi80", seconds * std::exp(half)},
           {"tokens_per_s", TokensPerSecond(one)},
-          {"mfu", Mfu(w, seconds)},
+          {"mfu", Mfu(w, {seconds})},
           {"exposed_communication_s", ExposedCommunication(one.step)},
           {"usd_per_step", KnownOrNull(Dollars(one))},
           {"usd_per_million_tokens", KnownOrNull(Dollars(one) / tokens * 1e6)},

@@ -7,6 +7,10 @@
 
 namespace lockstep::plan {
 
+// Share of the machine's 16-bit peak: six operations per active parameter and token, and attention in full, as most
+// sources count.
+double Mfu(const Workload& workload, Seconds step);
+
 // {machine, accelerators, layout, fits, step_time_s, lo80, hi80, tokens_per_s, mfu, exposed_communication_s,
 // usd_per_step, usd_per_million_tokens, kwh_per_step, memory_gib {states, activations, logits, workspace, context,
 // total, capacity, host, host_capacity}, breakdown {part: seconds}, sensitivities {key of a file of machines or rates:

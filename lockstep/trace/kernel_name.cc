@@ -20,4 +20,10 @@ std::string CollectiveOfKernel(std::string_view kernel) {
   return name;
 }
 
+uint32_t KernelNames::Of(std::string_view name, std::vector<std::string>& names) {
+  if (const auto known = index_.find(name); known != index_.end()) return known->second;
+  names.emplace_back(name);
+  return index_.emplace(name, static_cast<uint32_t>(names.size() - 1)).first->second;
+}
+
 }  // namespace lockstep::trace

@@ -111,6 +111,7 @@ class Reader {
       return true;
     });
     op.op.stream = StreamOf({"device ", event.process.text(), " stream ", event.thread.text()});
+    op.op.kernel = kernels_.Of(event.name, rank_.kernels);
     if (communicates) {
       const bool told_all = !told.collective.name.empty();
       if (!told_all) told.collective.name = CollectiveOfKernel(event.name);
@@ -367,6 +368,7 @@ class Reader {
   std::vector<Launch> launches_;
   std::unordered_map<uint32_t, Told> parameters_;  // by external id
   FusedTransfers fused_;
+  KernelNames kernels_;
   std::map<std::string, uint32_t, std::less<>> stream_index_;
   std::string stream_name_;
   int64_t base_ns_ = 0;

@@ -24,10 +24,11 @@ inline constexpr char kExchange[] = "sendrecv";
 // A kernel, copy or fill on a device stream; for a job without devices, work of a thread of the host.
 struct DeviceOp {
   int64_t begin_ns, duration_ns;
-  int64_t launch_ns;         // when the host issued it; kNoTime: not in the file
-  uint32_t stream;           // index into KinetoRank::streams
-  uint32_t collective;       // index into KinetoRank::collectives; kNoIndex: no communication
-  uint32_t part = kNoIndex;  // of a step that compute belongs to: index into KinetoRank::parts; kNoIndex: not told
+  int64_t launch_ns;           // when the host issued it; kNoTime: not in the file
+  uint32_t stream;             // index into KinetoRank::streams
+  uint32_t collective;         // index into KinetoRank::collectives; kNoIndex: no communication
+  uint32_t part = kNoIndex;    // of a step that compute belongs to: index into KinetoRank::parts; kNoIndex: not told
+  uint32_t kernel = kNoIndex;  // its name: index into KinetoRank::kernels; kNoIndex: of the host
 
   int64_t end_ns() const { return begin_ns + duration_ns; }
 };
@@ -64,6 +65,7 @@ struct KinetoRank {
   std::vector<ProfilerStep> steps;      // ascending
   std::vector<DeviceOp> ops;            // by stream, then begin
   std::vector<std::string> streams;     // "device 0 stream 7"
+  std::vector<std::string> kernels;     // names of work on the device, each once
   std::vector<Collective> collectives;  // each kind once
   std::vector<ProcessGroup> groups;
   std::vector<std::string> parts;    // "forward"

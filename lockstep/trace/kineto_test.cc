@@ -40,6 +40,7 @@ TEST(Kineto, ReadsWorkLaunchesStepsAndWithWhomItCommunicates) {
   const DeviceOp& communication = read->ops[0].collective != kNoIndex ? read->ops[0] : read->ops[1];
   EXPECT_EQ(communication.begin_ns, 1'010'000);
   EXPECT_EQ(communication.launch_ns, 1'002'500);
+  EXPECT_THAT(read->kernels.at(communication.kernel), HasSubstr("nccl"));
   const Collective& collective = read->collectives.at(communication.collective);
   EXPECT_EQ(collective.name, "allreduce");
   EXPECT_EQ(collective.elements_in, 8);

@@ -119,8 +119,8 @@ class Reader {
     const bool names = database_.Has("StringIds");
     LS_RETURN_IF_ERROR(
         ReadTable("CUPTI_ACTIVITY_KIND_KERNEL", names ? "(SELECT value FROM StringIds WHERE id = shortName)" : "''"));
-    LS_RETURN_IF_ERROR(ReadTable("CUPTI_ACTIVITY_KIND_MEMCPY", "''"));
-    return ReadTable("CUPTI_ACTIVITY_KIND_MEMSET", "''");
+    LS_RETURN_IF_ERROR(ReadTable("CUPTI_ACTIVITY_KIND_MEMCPY", "'Memcpy'"));
+    return ReadTable("CUPTI_ACTIVITY_KIND_MEMSET", "'Memset'");
   }
 
   absl::Status ReadTable(const char* table, const char* name) {
@@ -134,6 +134,7 @@ class Reader {
           DeviceOp op{origin_ns_ + begin, end - begin, kNoTime, StreamOf(row.Integer(2), row.Integer(3)), kNoIndex};
           const auto launch = launches_.find(Key(row.Integer(5), row.Integer(4)));
           launch == launches_.end() ? void(++without_launch_) : void(op.launch_ns = origin_ns_ + launch->second);
+          op.kernel = kernels_.Of(row.Text(6), rank_.kernels);
           if (IsCommunication(row.Text(6))) op.collective = CollectiveNamed(CollectiveOfKernel(row.Text(6)));
           rank_.ops.push_back(op);
         });
@@ -181,6 +182,7 @@ class Reader {
   std::unordered_map<uint64_t, int64_t> launches_;
   std::map<std::pair<int64_t, int64_t>, uint32_t> streams_;
   std::map<std::string, uint32_t> collectives_;
+  KernelNames kernels_;
   std::set<int64_t> processes_;
   uint64_t without_launch_ = 0, out_of_range_ = 0;
 };

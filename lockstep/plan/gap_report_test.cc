@@ -1,0 +1,101 @@
+#include "lockstep/plan/gap_report.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "lockstep/plan/report.h"
+#include "lockstep/plan/test_workload.h"
+
+namespace lockstep::plan {
+namespace {
+
+using testing::DoubleNear;
+
+Candidate Laid(const std::string& layout) {
+  Workload work = TestWorkload();
+  EXPECT_TRUE(TakeLayout(layout, work).ok());
+  return Predict(work, Rates{});
+}
+
+// What was predicted, with so much more of two parts.
+MeasuredParts MeasuredLike(const Candidate& one, double tensor, double optimizer) {
+  MeasuredParts measured;
+  measured.parts = PredictParts(one.workload, Rates{});
+  measured.parts[StepPart::kTensor] += tensor;
+  measured.parts[StepPart::kOptimizer] += optimizer;
+  measured.kernels = {{"gemm", StepPart::kMatrix, .9}};
+  measured.ranks = {{0, .9, .1}, {1, 1.0, 0}};
+  measured.steps = {3, 4};
+  return measured;
+}
+
+TEST(GapReport, TellsEachTermAndAddsUpOnBothSides) {
+  const Candidate one = Laid("tp=2,pp=2");
+  const double step = one.step.total().value;
+  const Json report = GapReport(one, Rates{}, MeasuredLike(one, .2 * step, -.01 * step));
+  double measured = 0, predicted = 0;
+  for (const Json& term : report["terms"]) {
+    measured += term["measured_s"].get<double>(), predicted += term["predicted_s"].get<double>();
+    EXPECT_THAT(term["difference_s"].get<double>(),
+                DoubleNear(term["measured_s"].get<double>() - term["predicted_s"].get<double>(), 1e-12));
+  }
+  EXPECT_THAT(measured, DoubleNear(1.19 * step, 1e-9));
+  EXPECT_THAT(measured, DoubleNear(report["step_time_s"]["measured"].get<double>(), 1e-9));
+  EXPECT_THAT(predicted, DoubleNear(step, 1e-9));
+  const Json& first = report["terms"].front();
+  EXPECT_EQ(first["term"], "tensor");
+  EXPECT_THAT(first["difference_s"].get<double>(), DoubleNear(.2 * step, 1e-9));
+  // mfu is as 1 / step: without that term the step takes .99 of the planned one.
+  EXPECT_THAT(first["mfu_gain"].get<double>(),
+              DoubleNear(Mfu(one.workload, {.99 * step}) - Mfu(one.workload, {1.19 * step}), 1e-9));
+  EXPECT_EQ(report["terms"].back()["term"], "optimizer");
+  EXPECT_EQ(report["slowest_ranks"][0]["rank"], 1);
+}
+
+TEST(GapReport, AsText) {
+  const Candidate one = Laid("tp=2,pp=2");
+  Json report = GapReport(one, Rates{}, MeasuredLike(one, .1, 0));
+  for (const char* part : {"machine", "accelerators", "layout", "counters"}) report.erase(part);
+  EXPECT_EQ(
+      RenderText(report),
+      R"(verdict        steps take 2.491 s, 52.1 % MFU; the plan says 2.391 s (1.957 to 2.92), 54.3 %, within its interval; most beyond the plan: tensor, 0.1688 s instead of 0.06884
+step_time_s
+  measured   2.4908
+  predicted  2.3908
+  lo80       1.9575
+  hi80       2.9202
+mfu
+  measured   0.5213
+  predicted  0.5431
+terms
+  term             measured_s  predicted_s  difference_s  mfu_gain
+  tensor           0.1688      0.0688       0.1           0.0218
+  matrix products  1.7373      1.7373       0             0
+  attention        0.228       0.228        0             0
+  element-wise     0.0384      0.0384       0             0
+  launches         0.016       0.016        0             0
+  pipeline         0.0232      0.0232       0             0
+  data             0.0007      0.0007       0             0
+  bubble           0.2465      0.2465       0             0
+  stragglers       0.0072      0.0072       0             0
+  optimizer        0.0148      0.0148       0             0
+  between steps    0.01        0.01         0             0
+kernels
+  kernel  term             seconds
+  gemm    matrix products  0.9
+slowest_ranks
+  rank  computes_s  waits_s
+  1     1           0
+  0     0.9         0.1
+trace
+  ranks                   2
+  of                      16
+  steps                   2
+  communications_matched  1
+notes          2 of 16 ranks are given: stages differ, so give one rank of each at least
+)");
+}
+
+}  // namespace
+}  // namespace lockstep::plan

@@ -1,0 +1,14 @@
+// How much of the time ranks spend in collectives.
+#pragma once
+
+#include <optional>
+
+#include "lockstep/trace/comm_log.h"
+
+namespace lockstep::trace {
+
+// In the mean over ranks, of the time from a rank's first collective in the log to its last end: the share in which one
+// or more were under way, from their launch on. None: no rank has two that have ended, or only some are told.
+std::optional<double> ShareInCollectives(const CommLog& log);
+
+}  // namespace lockstep::trace
