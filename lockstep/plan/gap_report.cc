@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "lockstep/plan/interval.h"
 #include "lockstep/plan/report.h"
 
 namespace lockstep::plan {
@@ -77,13 +78,15 @@ Json NotesJson(const Workload& work, const MeasuredParts& measured) {
   return notes;
 }
 
-std::string Verdict(const Workload& work, const Rates& rates, const std::vector<Term>& terms, double measured,
-                    double predicted) {
-  const double low = predicted * std::exp(rates.residual_low), high = predicted * std::exp(rates.residual_high);
+struct Planned {
+  double step_s = 0, low = 0, high = 0;
+};
+
+std::string Verdict(const Workload& work, const std::vector<Term>& terms, double measured, const Planned& plan) {
   std::string text =
       fmt::format("steps take {:.4g} s, {:.1f} % MFU; the plan says {:.4g} s ({:.4g} to {:.4g}), {:.1f} %", measured,
-                  100 * Mfu(work, {measured}), predicted, low, high, 100 * Mfu(work, {predicted}));
-  if (measured >= low && measured <= high) text += ", within its interval";
+                  100 * Mfu(work, {measured}), plan.step_s, plan.low, plan.high, 100 * Mfu(work, {plan.step_s}));
+  if (measured >= plan.low && measured <= plan.high) text += ", within its interval";
   const Term& worst = terms.front();
   if (worst.difference() > 0)
     text += fmt::format("; most beyond the plan: {}, {:.4g} s instead of {:.4g}", StepPartName(worst.part),
@@ -96,19 +99,16 @@ std::string Verdict(const Workload& work, const Rates& rates, const std::vector<
 Json GapReport(const Candidate& one, const Rates& rates, const MeasuredParts& measured) {
   const Workload& work = one.workload;
   const StepParts predicted = PredictParts(work, rates);
-  const double step = measured.parts.total(), planned = one.step.total().value;
+  const double step = measured.parts.total(), planned = one.step.total().value, half = HalfWidthOf(work, rates);
+  const Planned plan{planned, planned * std::exp(-half), planned * std::exp(half)};
   const std::vector<Term> terms = TermsOf(measured.parts, predicted);
   Json counters = Json::object();
   for (const trace::Counter& counter : measured.counters) counters[counter.name] = counter.count;
-  return {{"verdict", Verdict(work, rates, terms, step, planned)},
+  return {{"verdict", Verdict(work, terms, step, plan)},
           {"machine", work.machine.name},
           {"accelerators", work.accelerators},
           {"layout", LayoutText(work)},
-          {"step_time_s",
-           {{"measured", step},
-            {"predicted", planned},
-            {"lo80", planned * std::exp(rates.residual_low)},
-            {"hi80", planned * std::exp(rates.residual_high)}}},
+          {"step_time_s", {{"measured", step}, {"predicted", planned}, {"lo80", plan.low}, {"hi80", plan.high}}},
           {"mfu", {{"measured", Mfu(work, {step})}, {"predicted", Mfu(work, {planned})}}},
           {"terms", TermsJson(work, terms, {step})},
           {"kernels", KernelsJson(measured)},

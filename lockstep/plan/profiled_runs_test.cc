@@ -33,7 +33,7 @@ Rates Fitted(const Workload& work, const Rates& truth) {
   const std::vector<MeasuredRun> profile = ProfiledRuns(measured, work, *base.Of(work));
   Runs runs;
   for (const MeasuredRun& run : profile) runs.push_back(&run);
-  return *Calibrate(runs, known, &base).Of(work);
+  return *Calibrate(runs, known, &base).calibration.Of(work);
 }
 
 TEST(ProfiledRuns, ChangeTheRatesThatTheyTellOf) {
@@ -47,7 +47,7 @@ TEST(ProfiledRuns, ChangeTheRatesThatTheyTellOf) {
   EXPECT_NEAR(fitted.stream, Rates{}.stream, .01) << "element-wise work is as usual";
   EXPECT_NEAR(fitted.scale_up, Rates{}.scale_up, .02);
   EXPECT_NEAR(fitted.gemm_fp4, Rates{}.gemm_fp4, 1e-9) << "nothing is told of it";
-  EXPECT_EQ(fitted.residual_high, Rates{}.residual_high) << "that of the base";
+  EXPECT_EQ(fitted.scatter, Rates{}.scatter) << "that of the base";
 }
 
 TEST(ProfiledRuns, TheStepIsPredictedAfterwards) {

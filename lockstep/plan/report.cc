@@ -44,8 +44,6 @@ Json BreakdownJson(const StepTime& step) {
 
 }  // namespace
 
-// Six operations per active parameter and token, and attention in full, as most sources count; a frozen layer has no
-// gradients of its weights, and where nothing below is trained no backward pass.
 double Mfu(const Workload& w, Seconds step) {
   const double h = w.hidden, tokens = double(w.global_batch) * w.sequence, matrices = w.gated ? 3 : 2;
   const double mixed = w.experts > 0 ? w.layers - w.dense_layers : 0;

@@ -8,7 +8,7 @@
 namespace lockstep::plan {
 
 // Share of the machine's 16-bit peak: six operations per active parameter and token, and attention in full, as most
-// sources count.
+// sources count; a frozen layer has no gradients of its weights, and where nothing below is trained no backward pass.
 double Mfu(const Workload& workload, Seconds step);
 
 // {machine, accelerators, layout, fits, step_time_s, lo80, hi80, tokens_per_s, mfu, exposed_communication_s,
