@@ -70,6 +70,7 @@ lockstep_incidents_total{symptom="communication_hang"} 0
 lockstep_incidents_total{symptom="communication_slow"} 0
 lockstep_incidents_total{symptom="corrupt_checkpoint"} 0
 lockstep_incidents_total{symptom="crash"} 1
+lockstep_incidents_total{symptom="data_slow"} 0
 lockstep_incidents_total{symptom="deadlock"} 0
 lockstep_incidents_total{symptom="desynchronised"} 0
 lockstep_incidents_total{symptom="exit"} 0
@@ -87,7 +88,6 @@ lockstep_incidents_total{symptom="spinning"} 0
 lockstep_incidents_total{symptom="stalled"} 0
 lockstep_incidents_total{symptom="stopped"} 1
 lockstep_incidents_total{symptom="update"} 0
-lockstep_incidents_total{symptom="data_slow"} 0
 lockstep_incidents_total{symptom="watcher_lost"} 0
 # HELP lockstep_incidents_open Incidents that are not closed yet.
 # TYPE lockstep_incidents_open gauge

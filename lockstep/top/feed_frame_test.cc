@@ -76,8 +76,8 @@ TEST(FeedFrame, FitsAnyTerminal) {
     for (const std::string& line : lines) EXPECT_LE(term::Colourless(line).size(), size.columns * 3);  // UTF-8
   }
   const std::string text = Painted(seen, {24, 80});
-  EXPECT_THAT(text, HasSubstr("... and 29 ranks more\n"));
-  EXPECT_THAT(text, HasSubstr("it is gone\n"));
+  EXPECT_THAT(text, HasSubstr("... and 28 ranks more\n"));
+  EXPECT_THAT(text, HasSubstr("it is  [31mgone\n"));
   EXPECT_THAT(Painted({.before = {}, .now = Json::object(), .apart_s = 0, .trouble = ""}, {24, 80}),
               HasSubstr("no jobs"));
 }
