@@ -40,6 +40,7 @@ constexpr std::array<SyndromeText, kSyndromeCount> kSyndromes = {{
     {"network_fault", "has trouble with its network"},
     {"nan", "has a loss that is no number any more"},
     {"update", "was asked for"},
+    {"plan_drift", "does not keep to its plan"},
 }};
 constexpr std::array<const char*, 8> kActions = {"evict",  "restart",    "rollback", "hot_update",
                                                  "replan", "checkpoint", "stop",     "note"};
@@ -137,7 +138,7 @@ const Finding& Lead(const Incident& incident) {
 
 bool IsSlowness(Syndrome syndrome) {
   return syndrome == Syndrome::kCommunicationSlow || syndrome == Syndrome::kNonCommunicationSlow ||
-         syndrome == Syndrome::kJobSlow;
+         syndrome == Syndrome::kJobSlow || syndrome == Syndrome::kPlanDrift;
 }
 
 const char* SyndromeName(Syndrome syndrome) { return kSyndromes[static_cast<size_t>(syndrome)].name; }

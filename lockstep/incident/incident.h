@@ -38,8 +38,9 @@ enum class Syndrome {
   kNetworkFault,          // a link or a port of a node
   kNan,                   // the loss is no finite number any more
   kUpdate,                // nothing is wrong: a new version of the code is to run
+  kPlanDrift,             // steps take longer than a plan predicted
 };
-inline constexpr int kSyndromeCount = static_cast<int>(Syndrome::kUpdate) + 1;
+inline constexpr int kSyndromeCount = static_cast<int>(Syndrome::kPlanDrift) + 1;
 
 struct Suspect {
   enum class Kind { kRank, kNode, kNicPort, kLink, kSoftware, kBlock };
