@@ -270,9 +270,7 @@ class Plan(unittest.TestCase):
             (["validate", self.folder / "none.csv"], "none.csv"),
             ([*LLAMA, "--stack", "megatron"], "expected one of nemo,"),
             (["validate", self.table, "--calibration", self.folder / "none"], "expected a folder of"),
-            ([*LLAMA, "--explain", self.table], "--layout"),
             ([*ONE, "--explain", self.table], "runs.csv"),
-            (["calibrate", "--trace", self.table, "-o", self.folder / "x"], "--layout"),
             (["calibrate", "-o", self.folder / "x"], "expected tables of measured runs, or --trace"),
             (["calibrate", self.unmeasured, "-o", self.folder / "x"], "no run to calibrate with (1 rows were skipped"),
         ]:
