@@ -33,9 +33,7 @@ absl::StatusOr<int> Start(Flags& flags) {
   node::RunOptions& options = flags.options;
   options.live_view = !flags.no_view;
   options.nodes.join_timeout = Seconds{static_cast<double>(flags.join_timeout)};
-  if (!options.recovery_file.empty()) {
-    LS_ASSIGN_OR_RETURN(options.recovery, FindPolicy(options.recovery_file));
-  }
+  LS_RETURN_IF_ERROR(ReadFilesOf(options));
   node::StandBehindInit();
   if (!options.journal.empty()) LS_RETURN_IF_ERROR(CheckJournal(flags));
   if (!flags.resume.empty()) return node::ResumeCoordinating(flags.resume, options);

@@ -11,6 +11,16 @@ absl::StatusOr<control::Policy> FindPolicy(const std::string& name) {
   return control::ReadPolicy(path);
 }
 
+absl::Status ReadFilesOf(node::RunOptions& options) {
+  if (!options.recovery_file.empty()) {
+    LS_ASSIGN_OR_RETURN(options.recovery, FindPolicy(options.recovery_file));
+  }
+  if (!options.plan_file.empty()) {
+    LS_ASSIGN_OR_RETURN(options.plan, control::ReadPlannedStep(options.plan_file));
+  }
+  return absl::OkStatus();
+}
+
 void DeclareCoordination(CLI::App& run, node::RunOptions& options) {
   run.add_option("--standbys", options.nodes.expected.standbys,
                  "Nodes beyond those of the job that may join, wait warm, and take the place of one that is lost")
@@ -26,6 +36,9 @@ void DeclareCoordination(CLI::App& run, node::RunOptions& options) {
   run.add_option(
       "--policy", options.recovery_file,
       "TOML file with what may be done about a fault, and how often; presets/policy/default.toml has all keys");
+  run.add_option("--plan", options.plan_file,
+                 "Compare the job's steps with this prediction, JSON of `lockstep plan ... --layout ... --json`; says "
+                 "when they take longer, and does nothing about it");
   run.add_flag("--observe-only", options.observe_only, "Say what would be done and touch nothing");
   run.add_option("--hang-limit-s", options.policy.hang_limit.value,
                  "Seconds without any progress after which the job is restarted whoever is to blame")

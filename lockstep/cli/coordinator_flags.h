@@ -10,6 +10,9 @@ namespace lockstep::cli {
 // A file that ends in .toml, or a preset.
 absl::StatusOr<control::Policy> FindPolicy(const std::string& name);
 
+// What --policy and --plan name.
+absl::Status ReadFilesOf(node::RunOptions& options);
+
 // `options` must outlive the parser.
 void DeclareCoordination(CLI::App& command, node::RunOptions& options);
 

@@ -102,6 +102,10 @@ absl::StatusOr<Answer> Plan(const PlanFlags& flags) {
   }
   if (!flags.layout.empty()) {
     LS_ASSIGN_OR_RETURN(const plan::Candidate one, PredictedLayout(flags.layout, first));
+    if (!flags.explain.empty()) {
+      LS_ASSIGN_OR_RETURN(Json report, ExplainPlan(flags.explain, one, first.rates));
+      return Answer{std::move(report), ""};
+    }
     return AnswerOf(flags, one, first.rates, plan::PredictionReport(one, first.rates, true));
   }
   LS_ASSIGN_OR_RETURN(const plan::SearchResult result, Searched(flags, question));
@@ -115,6 +119,8 @@ int Print(const absl::StatusOr<Answer>& answer, bool as_json) {
   fmt::print("{}", answer->flags);
   return 0;
 }
+
+}  // namespace
 
 void AddWork(CLI::App& command, PlanFlags& flags) {
   command.add_option("--model", flags.model, "A preset, a .toml file, or a config.json of Hugging Face");
@@ -146,11 +152,19 @@ void AddWork(CLI::App& command, PlanFlags& flags) {
       ->check(CLI::PositiveNumber);
 }
 
+namespace {
+
 void AddAsked(CLI::App& command, PlanFlags& flags) {
   auto* layout = command.add_option("--layout", flags.layout,
                                     "Predict this one alone: tp=8,pp=4,mbs=1,zero=1,recompute=full:3,schedule=zb-h1,"
                                     "stages=5+6x2+5,offload=optimizer");
   command.add_option("--compare", flags.compare, "Two layouts, term by term")->expected(2)->excludes(layout);
+  command
+      .add_option("--explain", flags.explain,
+                  "Why a job in this layout takes longer than predicted, term by term: its files of the PyTorch "
+                  "profiler, one per rank, JSON or JSON.gz; or of Nsight Systems, SQLite")
+      ->expected(1, -1)
+      ->needs(layout);
   command
       .add_option("--schedule", flags.schedules,
                   "To search: 1f1b (interleaved too), zb-h1, zb-2p, dualpipe; several with commas")

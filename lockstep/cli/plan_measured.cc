@@ -3,7 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/cli/plan_commands.h"
+#include "lockstep/cli/plan_question.h"
 #include "lockstep/plan/calibrate.h"
+#include "lockstep/plan/profiled_runs.h"
 #include "lockstep/plan/validate.h"
 
 namespace lockstep::cli {
@@ -44,15 +46,16 @@ void AddPlanValidate(CLI::App& plan, int& exit_code) {
 namespace {
 
 struct CalibrateFlags {
-  std::vector<std::string> tables;
+  std::vector<std::string> tables, trace;
   std::string out;
+  PlanFlags work;  // of the trace
   bool fresh = false, rows = false, json = false;
 };
 
 // Of each run what fits without its fifth of the runs, and without its family, predict.
 Json RowsOf(const plan::Runs& runs, const plan::Calibrated& calibrated) {
   Json rows = Json::array();
-  for (size_t i = 0; i < runs.size(); ++i) {
+  for (size_t i = 0; i < calibrated.without_fold.size(); ++i) {  // parts of a trace come behind these
     const auto predicted = [&](const plan::LeftOut& one) {
       return runs[i]->Measured().step_s * std::exp(-one.residual);
     };
@@ -66,9 +69,34 @@ Json RowsOf(const plan::Runs& runs, const plan::Calibrated& calibrated) {
   return rows;
 }
 
+absl::StatusOr<std::vector<plan::MeasuredRun>> RunsOfTrace(const CalibrateFlags& flags) {
+  if (flags.trace.empty()) return std::vector<plan::MeasuredRun>();
+  LS_ASSIGN_OR_RETURN(const PlanQuestion question, AskedBy(flags.work));
+  const plan::Cluster& cluster = question.clusters.front();
+  plan::Workload work = cluster.base;
+  work.zero = 1;
+  LS_RETURN_IF_ERROR(plan::TakeLayout(flags.work.layout, work));
+  LS_ASSIGN_OR_RETURN(const plan::MeasuredParts measured, MeasuredBy(flags.trace, work));
+  return plan::ProfiledRuns(measured, work, cluster.rates);
+}
+
+// What the fit has changed of the hardware and the stack that the trace is of.
+Json Changed(const plan::Workload& work, const plan::Calibration& before, const plan::Calibration& after) {
+  constexpr double kSame = .005;
+  const plan::Rates from = before.Of(work).value_or(plan::Rates{}), to = after.Of(work).value_or(plan::Rates{});
+  Json rows = Json::array();
+  for (const plan::RateField& field : plan::RateFields()) {
+    const double a = from.*field.member, b = to.*field.member;
+    if (std::abs(b - a) > kSame * std::abs(a)) rows.push_back({{"rate", field.name}, {"before", a}, {"after", b}});
+  }
+  return rows;
+}
+
 absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
   LS_ASSIGN_OR_RETURN(const plan::Known known, ReadKnown());
   std::vector<plan::MeasuredTable> tables;
+  if (flags.tables.empty() && flags.trace.empty())
+    return InvalidArgument("lockstep plan calibrate: expected tables of measured runs, or --trace; see --help");
   for (const std::string& path : flags.tables) {
     LS_ASSIGN_OR_RETURN(tables.emplace_back(), plan::ReadMeasured(path, known));
   }
@@ -79,25 +107,37 @@ absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
     for (const plan::MeasuredRun& run : table.runs)
       if (run.Measured().step_s > 0) runs.push_back(&run);
   }
+  LS_ASSIGN_OR_RETURN(const std::vector<plan::MeasuredRun> profile, RunsOfTrace(flags));
+  const size_t whole = runs.size();
+  for (const plan::MeasuredRun& run : profile) runs.push_back(&run);
+  if (flags.fresh && whole == 0)
+    return InvalidArgument("--fresh needs whole runs: a trace alone says too little; leave it out, or add a table");
+  if (runs.empty() && flags.tables.empty())
+    return InvalidArgument("--trace: none of its parts is a hundredth of the step that is measured and predicted");
   if (runs.empty())
     return InvalidArgument("{}: no run to calibrate with ({} rows were skipped; `lockstep plan validate` says why)",
                            flags.tables.front(), skipped);
   LS_ASSIGN_OR_RETURN(const std::string presets, PlanPresets());
   plan::Calibration base;
   if (!flags.fresh) {
-    LS_ASSIGN_OR_RETURN(base, plan::ReadCalibration(presets));
+    LS_ASSIGN_OR_RETURN(base, plan::ReadCalibration(flags.work.calibration.empty() ? presets : flags.work.calibration));
   }
   const plan::Calibrated calibrated = plan::Calibrate(runs, known, flags.fresh ? nullptr : &base);
   const plan::Calibration& calibration = calibrated.calibration;
-  const std::string about = fmt::format("Fitted by `lockstep plan calibrate` to {} measured runs.", runs.size());
+  const std::string about = fmt::format("Fitted by `lockstep plan calibrate` to {} measured runs{}.", whole,
+                                        profile.empty() ? "" : " and a profile");
   LS_RETURN_IF_ERROR(plan::WriteCalibration(calibration, flags.out, about));
   Json report = {{"folder", flags.out},
-                 {"runs", runs.size()},
+                 {"runs", whole},
                  {"skipped", skipped},
                  {"mean_error", plan::MeanError(runs, calibration)},
                  {"scatter_unseen", calibration.hardware.begin()->second.scatter},
                  {"doubt_unseen", calibration.hardware.begin()->second.doubt}};
   if (flags.rows) report["rows"] = RowsOf(runs, calibrated);
+  if (profile.empty()) return report;
+  report["parts_of_trace"] = profile.size();
+  report["mean_error_before"] = plan::MeanError(runs, base);
+  report["changed"] = Changed(profile.front().workload(), base, calibration);
   return report;
 }
 
@@ -107,7 +147,12 @@ void AddPlanCalibrate(CLI::App& plan, int& exit_code) {
   auto flags = std::make_shared<CalibrateFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command =
       plan.add_subcommand("calibrate", "Fit the rates of hardware and the habits of software to measured runs");
-  command->add_option("FILES", flags->tables, "Measured runs, CSV (docs/formats/measured.md)")->required();
+  command->add_option("FILES", flags->tables, "Measured runs, CSV (docs/formats/measured.md)");
+  CLI::Option* trace = command->add_option("--trace", flags->trace,
+                                           "Files of the PyTorch profiler or of Nsight Systems, one per rank, of a job "
+                                           "that --model, --cluster, --batch and --layout are of");
+  AddWork(*command, flags->work);
+  trace->expected(1, -1)->needs(command->add_option("--layout", flags->work.layout, "As in lockstep plan"));
   command->add_option("-o,--out", flags->out, "Folder to write")->required();
   command->add_flag("--fresh", flags->fresh,
                     "Begin at what is usual, not at the presets, which were fitted to published runs");

@@ -1,6 +1,8 @@
 // The flags of `lockstep plan`, and what they ask: a model and its work on one or more clusters.
 #pragma once
 
+#include <CLI/CLI.hpp>
+
 #include <string>
 #include <vector>
 
@@ -13,7 +15,7 @@ namespace lockstep::cli {
 struct PlanFlags {
   std::string model, layout, precision = "bf16", stack = "nemo", calibration, objective = "throughput", space = "usual",
                              training = "full", stages = "any", failures, emit, out;
-  std::vector<std::string> clusters, compare, schedules = {"1f1b"}, offloads = {"none"}, freeze;
+  std::vector<std::string> clusters, compare, explain, schedules = {"1f1b"}, offloads = {"none"}, freeze;
   int batch = 0, sequence = 0;
   double usd_per_hour = 0, power = 0;
   unsigned threads = 0;
@@ -33,6 +35,9 @@ struct PlanQuestion {
 absl::StatusOr<plan::Cluster> ClusterNamed(const std::string& text, const plan::Machines& known,
                                            const std::string& stack, const std::string& calibration);
 absl::StatusOr<plan::Machines> KnownMachines();
+
+// Of the model, the cluster and the software; the flags of what is asked about them are elsewhere.
+void AddWork(CLI::App& command, PlanFlags& flags);
 
 // kInvalidArgument: flags that do not go together, a figure in another unit; NotFound: a model, machine or file.
 absl::StatusOr<PlanQuestion> AskedBy(const PlanFlags& flags);

@@ -89,9 +89,7 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   options.live_view = !flags.no_view;
   if (!flags.job_file.empty()) LS_RETURN_IF_ERROR(ApplyJobFile(flags.job_file, run, options));
   LS_RETURN_IF_ERROR(flags.torchrun.Apply(options));  // knows the number of ranks by now
-  if (!options.recovery_file.empty()) {
-    LS_ASSIGN_OR_RETURN(options.recovery, FindPolicy(options.recovery_file));
-  }
+  LS_RETURN_IF_ERROR(ReadFilesOf(options));
   if (options.cluster != "none" && options.nodes.several() && options.standby_job.empty() && flags.resume.empty())
     options.standby_command = StandbyCommand(run, options.nodes.endpoint);
   if (options.cluster != "none" && !options.nodes.several() && flags.resume.empty())

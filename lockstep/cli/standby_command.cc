@@ -9,10 +9,10 @@ namespace lockstep::cli {
 namespace {
 
 // Of this node, or of whoever leads.
-constexpr std::array kNotForAStandby = {"nnodes",      "node-rank",   "node-name",    "rdzv-endpoint", "rdzv-backend",
-                                        "master-addr", "master-port", "local-addr",   "coordinator",   "run",
-                                        "resume",      "standbys",    "cluster",      "standby-job",   "policy",
-                                        "webhook",     "token-file",  "metrics-port", "metrics-host",  "dry-run"};
+constexpr std::array kNotForAStandby = {
+    "nnodes",     "node-rank",   "node-name", "rdzv-endpoint", "rdzv-backend", "master-addr",  "master-port",
+    "local-addr", "coordinator", "run",       "resume",        "standbys",     "cluster",      "standby-job",
+    "policy",     "plan",        "webhook",   "token-file",    "metrics-port", "metrics-host", "dry-run"};
 
 bool IsForAStandby(const CLI::Option& option) {
   const auto is_named = [&](const char* name) { return option.check_lname(name); };

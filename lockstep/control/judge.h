@@ -10,6 +10,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "lockstep/control/pace.h"
 #include "lockstep/control/stack_findings.h"
 #include "lockstep/trace/comm_log.h"
+#include "lockstep/trace/comm_share.h"
 
 namespace lockstep::control {
 
@@ -42,6 +44,8 @@ class Judge {
   std::vector<EventBody> AtStacks(const JobSpec& spec, const Progress& progress, Nanos now);
   // Of the acting epoch, lately; 0: not known.
   Seconds step_time() const { return pace_.step_time(); }
+  // Share of the time that ranks spend in collectives, lately, where their records tell.
+  std::optional<double> in_collectives() const { return trace::ShareInCollectives(Log()); }
   // A stall is on: dearer counters and stacks would decide it.
   bool wants_stacks() const { return wants_stacks_; }
 

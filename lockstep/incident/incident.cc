@@ -41,6 +41,7 @@ constexpr std::array<SyndromeText, kSyndromeCount> kSyndromes = {{
     {"nan", "has a loss that is no number any more"},
     {"update", "was asked for"},
     {"data_slow", "waits for its data"},
+    {"plan_drift", "does not keep to its plan"},
 }};
 constexpr std::array<const char*, 8> kActions = {"evict",  "restart",    "rollback", "hot_update",
                                                  "replan", "checkpoint", "stop",     "note"};
@@ -138,7 +139,7 @@ const Finding& Lead(const Incident& incident) {
 
 bool IsSlowness(Syndrome syndrome) {
   return syndrome == Syndrome::kCommunicationSlow || syndrome == Syndrome::kNonCommunicationSlow ||
-         syndrome == Syndrome::kJobSlow || syndrome == Syndrome::kDataSlow;
+         syndrome == Syndrome::kJobSlow || syndrome == Syndrome::kDataSlow || syndrome == Syndrome::kPlanDrift;
 }
 
 const char* SyndromeName(Syndrome syndrome) { return kSyndromes[static_cast<size_t>(syndrome)].name; }

@@ -39,8 +39,9 @@ enum class Syndrome {
   kNan,                   // the loss is no finite number any more
   kUpdate,                // nothing is wrong: a new version of the code is to run
   kDataSlow,              // batches come later than they are wanted
+  kPlanDrift,             // steps take longer than a plan predicted
 };
-inline constexpr int kSyndromeCount = static_cast<int>(Syndrome::kDataSlow) + 1;
+inline constexpr int kSyndromeCount = static_cast<int>(Syndrome::kPlanDrift) + 1;
 
 struct Suspect {
   enum class Kind { kRank, kNode, kNicPort, kLink, kSoftware, kBlock };

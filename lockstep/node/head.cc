@@ -25,7 +25,9 @@ absl::StatusOr<std::string> ReadToken(const std::string& path) {
 }  // namespace
 
 Head::Head(const RunOptions& options, const Clock& clock, Listener listener)
-    : options_(options), clock_(clock), listener_(std::move(listener)) {}
+    : options_(options), clock_(clock), listener_(std::move(listener)) {
+  if (options_.plan) plan_watch_.emplace(*options_.plan);
+}
 
 absl::Status Head::Open() {
   if (options_.metrics_port >= 0) {
@@ -414,6 +416,7 @@ void Head::Tick() {
   if (const std::optional<int> due = control::UpdateThatIsDue(state(), now)) Handle(control::UpdateDue{*due});
   GrowIfDue(now);
   Handle(judge_->At(state(), fleet_->progress(), now));
+  CompareWithPlan(now);
   if (judge_->wants_stacks() != looks_closely_) {
     looks_closely_ = judge_->wants_stacks();
     TellAll(control::LookClosely{state().epoch, looks_closely_});
@@ -450,6 +453,13 @@ void Head::GrowIfDue(Nanos now) {
   if (is_kept && control::IsGrowthDue(state(), now)) Handle(control::GrowthDue{state().epoch});
 }
 
+void Head::CompareWithPlan(Nanos now) {
+  if (!plan_watch_ || state().paused || !state().in_loop) return;
+  const auto finding =
+      plan_watch_->At(judge_->step_time(), state().spec.ranks, now, [&] { return judge_->in_collectives(); });
+  if (finding) Handle(control::Suspected{state().epoch, *finding, fleet_->progress()});
+}
+
 void Head::TickScheduler() {
   if (!scheduler_) return;
   for (const control::ClusterDid& did : scheduler_->Tick(state())) {
@@ -479,6 +489,7 @@ Json Head::Status() const {
     nodes.push_back(
         {{"name", names[i].name}, {"ranks", names[i].ranks}, {"agent", nodes_[i].attends ? "here" : "lost"}});
   status["nodes"] = nodes;
+  if (plan_watch_) status["plan"] = plan_watch_->Report(judge_->step_time(), state().spec.ranks);
   status["journal_errors"] = coordinator_->journal_errors();
   status["unreadable_messages"] = unreadable_;
   if (scheduler_) status["cluster"] = scheduler_->Status();

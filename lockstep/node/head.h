@@ -18,6 +18,7 @@
 #include "lockstep/control/coordinator.h"
 #include "lockstep/control/fleet.h"
 #include "lockstep/control/judge.h"
+#include "lockstep/control/plan_watch.h"
 #include "lockstep/control/replay_search.h"
 #include "lockstep/node/options.h"
 #include "lockstep/node/scheduler.h"
@@ -112,6 +113,7 @@ class Head {
   void LeaveReplay();
   void LookForTheGone(Nanos now);
   void GrowIfDue(Nanos now);
+  void CompareWithPlan(Nanos now);
   void TickScheduler();
   void Carry(const std::vector<control::Command>& commands);
   void CarryEach(const std::vector<control::Command>& commands);
@@ -133,6 +135,7 @@ class Head {
   std::unique_ptr<control::Coordinator> coordinator_;
   std::unique_ptr<control::Fleet> fleet_;
   std::unique_ptr<control::Judge> judge_;
+  std::optional<control::PlanWatch> plan_watch_;
   std::unique_ptr<control::ReplaySearch> replay_;  // while the job is probing for it
   std::vector<Node> nodes_;
   std::optional<control::StoreAt> store_;  // of the epoch that is being spawned

@@ -9,6 +9,7 @@
 
 #include "lockstep/agent/spec.h"
 #include "lockstep/base/units.h"
+#include "lockstep/control/plan_watch.h"
 #include "lockstep/control/roster.h"
 #include "lockstep/detect/hang.h"
 
@@ -54,6 +55,8 @@ struct RunOptions {
   std::vector<std::string> standby_command;  // as this one is run; empty: it leads without ranks
   std::string recovery_file;                 // of the policy of recovery; empty: the default
   control::Policy recovery;
+  std::string plan_file;  // empty: the job is compared with none
+  std::optional<control::PlannedStep> plan;
   Bytes checkpoint_budget;     // 0: half of what is available
   std::string checkpoint_dir;  // empty: no checkpoints on disk
   Seconds checkpoint_interval{600};

@@ -88,6 +88,18 @@ void AddJob(Page& page, const Json& status) {
   page.Gauge("lockstep_step", "Newest step that all ranks have finished; -1 before the first.").Add(At(status, "step"));
 }
 
+// Of a run that was given one.
+void AddPlan(Page& page, const Json& status) {
+  const Json& plan = At(status, "plan");
+  Metric step = page.Gauge("lockstep_plan_step_time_seconds",
+                           "Step time that the plan predicts, and the ends of its 80 % interval.");
+  step.Add(At(plan, "predicted_s"), Label("figure", "predicted"));
+  step.Add(At(plan, "lo80"), Label("figure", "lo80"));
+  step.Add(At(plan, "hi80"), Label("figure", "hi80"));
+  page.Gauge("lockstep_plan_drift_ratio", "How much longer steps take than planned: measured over predicted, less one.")
+      .Add(At(plan, "drift"));
+}
+
 void AddRanks(Page& page, const Json& status) {
   const Json& ranks = At(status, "ranks");
   Metric step = page.Gauge("lockstep_rank_step", "Newest step that the rank has finished; -1 before the first.");
@@ -105,6 +117,7 @@ void AddRanks(Page& page, const Json& status) {
   }
   Metric slowest = page.Gauge("lockstep_step_time_seconds", "The largest lockstep_rank_step_time_seconds.");
   if (longest) slowest.Add(*longest);
+  AddPlan(page, status);
   page.Gauge("lockstep_loss", "Loss of the newest step, as the script reported it.").Add(At(status, "loss"));
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/file.h"
+#include "lockstep/control/plan_watch.h"
 #include "lockstep/control/report.h"
 #include "lockstep/serve/webhook.h"
 
@@ -25,6 +26,7 @@ Json SampleStatus() {
       "peers": {"step": 115, "nodes_alone": 0, "kept_bytes": 4096, "sent_bytes": 64, "held_bytes": 128},
       "disk": {"step": 100, "age_s": 8, "flushes": 3, "failures": 1, "flush_s": 0.5,
         "upload": {"step": 90, "age_s": 20, "uploads": 2, "failures": 4}}},
+    "plan": {"predicted_s": 0.25, "lo80": 0.125, "hi80": 0.375, "drift": 1.0},
     "records": {"kept": 468, "dropped": 1}, "output": {"log_dropped_bytes": 64, "console_dropped_bytes": 0}, "restarts": 1, "incidents": 2, "journal_errors": 0, "unreadable_messages": 0, "webhook": {"delivered": 1, "failed": 0, "dropped": 0}, "verdict": ""})");
 }
 
@@ -61,6 +63,14 @@ lockstep_rank_step_time_seconds{rank="1"} 0.5
 # HELP lockstep_step_time_seconds The largest lockstep_rank_step_time_seconds.
 # TYPE lockstep_step_time_seconds gauge
 lockstep_step_time_seconds 0.5
+# HELP lockstep_plan_step_time_seconds Step time that the plan predicts, and the ends of its 80 % interval.
+# TYPE lockstep_plan_step_time_seconds gauge
+lockstep_plan_step_time_seconds{figure="predicted"} 0.25
+lockstep_plan_step_time_seconds{figure="lo80"} 0.125
+lockstep_plan_step_time_seconds{figure="hi80"} 0.375
+# HELP lockstep_plan_drift_ratio How much longer steps take than planned: measured over predicted, less one.
+# TYPE lockstep_plan_drift_ratio gauge
+lockstep_plan_drift_ratio 1
 # HELP lockstep_loss Loss of the newest step, as the script reported it.
 # TYPE lockstep_loss gauge
 lockstep_loss 2.25
@@ -84,6 +94,7 @@ lockstep_incidents_total{symptom="node_lost"} 0
 lockstep_incidents_total{symptom="non_communication_hang"} 0
 lockstep_incidents_total{symptom="non_communication_slow"} 0
 lockstep_incidents_total{symptom="not_entered"} 0
+lockstep_incidents_total{symptom="plan_drift"} 0
 lockstep_incidents_total{symptom="spinning"} 0
 lockstep_incidents_total{symptom="stalled"} 0
 lockstep_incidents_total{symptom="stopped"} 1
@@ -254,6 +265,8 @@ TEST(Metrics, TheRealStatusHasAllOfThem) {
   status["journal_errors"] = 0;
   status["unreadable_messages"] = 0;
   status["webhook"] = ToJson(WebhookCounts{});
+  const control::PlannedStep plan{"plan.json", "", 0, {.25}, {.125}, {.375}, {}};
+  status["plan"] = control::PlanWatch(plan).Report({.5}, 0);
   const std::string text = RenderMetrics(status, control::IncidentsReport(state, Nanos{5}));
   EXPECT_EQ(NamesIn(text), NamesIn(RenderMetrics(SampleStatus(), SampleIncidents())));
   for (const char* result : {"taken", "skipped", "torn"}) {

@@ -84,6 +84,17 @@ double Median(const Json& ranks) {
   return *middle;
 }
 
+// Of a job that is compared with a plan: "  plan 1200 ms (+19 %)".
+std::string PlanText(const Json& status) {
+  const Json plan = status.value("plan", Json::object());
+  if (plan.empty()) return "";
+  std::string text = fmt::format("  plan {}", term::Known(1000 * term::Number(plan, "predicted_s"), "{:.0f} ms"));
+  const double drift = term::Number(plan, "drift");
+  if (std::isnan(drift)) return text;
+  const char* colour = term::Word(plan, "verdict") == "slower" ? term::kRed : term::kGreen;
+  return text + fmt::format(" {}({:+.0f} %){}", colour, 100 * drift, term::kPlain);
+}
+
 std::string SummaryLine(const Json& ranks, const ByNumber& index, const Look& look) {
   if (ranks.empty()) return "no rank runs now";
   Row all;
@@ -124,7 +135,8 @@ void AddDetails(const Body& body, const Json& incident) {
 void AddRanks(Body body) {
   const Json ranks = RanksWithin(body.known.status, body.look.within);
   const ByNumber index = Index(ranks);
-  body.frame.lines.push_back(SummaryLine(ranks, index, body.look));
+  body.frame.lines.push_back(SummaryLine(ranks, index, body.look) +
+                             (body.look.within.empty() ? PlanText(body.known.status) : ""));
   const size_t incidents = std::min({body.known.incidents.size(), kIncidentsBelow, body.room / 3});
   const size_t room = body.room > incidents + 1 ? body.room - incidents - 1 : 1;
   const std::vector<Row> rows = Fold(ranks, body.known.folding, room);

@@ -63,6 +63,11 @@ void ExpectGolden(const std::string& name, const Known& known, Size size, const 
 }
 
 TEST(Golden, FourRanks) { ExpectGolden("ranks_4", Job(4, 1), {12, 100}); }
+TEST(Golden, FourRanksBesideAPlan) {
+  Known known = Job(4, 0);
+  known.status["plan"] = {{"predicted_s", 0.1}, {"drift", 0.2}, {"verdict", "slower"}};
+  ExpectGolden("ranks_4_plan", known, {8, 120});
+}
 TEST(Golden, FourRanksInANarrowTerminal) { ExpectGolden("ranks_4_narrow", Job(4, 2), {12, 40}); }
 TEST(Golden, SixtyFourRanks) { ExpectGolden("ranks_64", Job(64, 0), {24, 80}); }
 TEST(Golden, SixtyFourRanksInAWideTerminal) { ExpectGolden("ranks_64_wide", Job(64, 6), {40, 200}); }

@@ -37,7 +37,7 @@ MARK = "LOCKSTEP_E2E_RUN"
 POLL_S = 0.1
 INCIDENT_FIELDS = {"id", "headline", "symptom", "suspects", "ambiguous_with", "certain", "evidence", "joined", "opened",
                    "closed", "phases", "actions", "steps_lost"}
-SLOWNESS = {"communication_slow", "non_communication_slow", "job_slow", "data_slow"}  # which names, and compels nothing
+SLOWNESS = {"communication_slow", "non_communication_slow", "job_slow", "data_slow", "plan_drift"}  # which names, and compels nothing
 PHASES = {"detect_s", "decide_s", "restart_s", "recompute_s"}
 
 

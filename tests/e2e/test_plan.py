@@ -40,6 +40,29 @@ count = 26
 LLAMA = ["--model", "llama3-8b", "--cluster", "dgx-h100:16", "--batch", "128"]
 
 
+ONE = ["--model", "llama3-8b", "--cluster", "dgx-h100:1", "--batch", "8", "--layout", "mbs=1"]
+KERNELS = {"matrix products": "nvjet_hsh_256x128_64x4_1x2_h_bz_coopA_NTT", "attention": "flash_fwd_kernel",
+           "element-wise": "triton_poi_fused_mul_0", "optimizer": "multi_tensor_apply_kernel"}
+
+
+def write_profile(path, seconds, steps=3):
+    """What the PyTorch profiler would write of one rank whose steps consist of these terms, one after the other."""
+    events, at = [], 0
+    idle = {"between steps": 0, "launches": 0} | {term: value for term, value in seconds.items() if term not in KERNELS}
+    for step in range(steps):
+        begin, at = at, at + idle["between steps"]
+        for number, (term, kernel) in enumerate(KERNELS.items()):
+            at += idle["launches"] if number == 1 else 0
+            events.append(("kernel", kernel, at, seconds.get(term, 0)))
+            at += seconds.get(term, 0)
+        events.append(("user_annotation", f"ProfilerStep#{step}", begin, at - begin))
+    path.write_text(json.dumps({
+        "distributedInfo": {"backend": "nccl", "rank": 0, "world_size": 1},
+        "traceEvents": [{"ph": "X", "cat": kind, "name": name, "pid": 0, "tid": 7, "ts": round(begin * 1e6, 3),
+                         "dur": round(duration * 1e6, 3)}
+                        for kind, name, begin, duration in events]}))
+
+
 def plan(*words):
     return subprocess.run([BINARY, "plan", *map(str, words)], capture_output=True, text=True, timeout=60, check=False)
 
@@ -210,6 +233,44 @@ class Plan(unittest.TestCase):
         self.assertLess(report["mape"], 0.05)
         self.assertIn("step_time_s", self.document(*LLAMA, "--calibration", folder)["best"][0])
 
+    def predicted_terms(self):
+        path = self.folder / "any.json"
+        write_profile(path, {"matrix products": 1})
+        return {term["term"]: term["predicted_s"] for term in self.document(*ONE, "--explain", path)["terms"]}
+
+    def test_a_profiled_job_beside_its_plan(self):
+        path, predicted = self.folder / "rank-0.json", self.predicted_terms()
+        write_profile(path, predicted)
+        same = self.document(*ONE, "--explain", path)
+        for term in same["terms"]:
+            self.assertAlmostEqual(term["predicted_s"], term["measured_s"], 5, term)
+        self.assertIn("within its interval", same["verdict"])
+        slower = {**predicted, "optimizer": 1.7 * predicted["optimizer"], "launches": predicted.get("launches", 0) + .01}
+        write_profile(path, slower)
+        report = self.document(*ONE, "--explain", path)
+        differences = {term["term"]: term["difference_s"] for term in report["terms"] if abs(term["difference_s"]) > 1e-4}
+        self.assertEqual({"optimizer", "launches"}, differences.keys())
+        self.assertAlmostEqual(.7 * predicted["optimizer"], differences["optimizer"], 5)
+        self.assertAlmostEqual(.01, differences["launches"], 5)
+        gains = [term["difference_s"] for term in report["terms"]]
+        self.assertEqual(sorted(gains, reverse=True), gains)
+        for side in ("measured", "predicted"):
+            self.assertAlmostEqual(report["step_time_s"][side], sum(term[f"{side}_s"] for term in report["terms"]), 6)
+        self.assertGreater(report["mfu"]["predicted"], report["mfu"]["measured"])
+        text = plan(*ONE, "--explain", path)
+        self.assertRegex(text.stdout, r"verdict +steps take .* s, .* % MFU; the plan says")
+
+    def test_calibrated_by_a_profile(self):
+        path, folder, predicted = self.folder / "rank-0.json", self.folder / "mine", self.predicted_terms()
+        write_profile(path, {**predicted, "matrix products": 1.2 * predicted["matrix products"]})
+        fitted = self.document("calibrate", "--trace", path, *ONE, "-o", folder)
+        changed = {row["rate"]: row["after"] / row["before"] for row in fitted["changed"]}
+        self.assertLess(changed["gemm"], .95)
+        self.assertLess(fitted["mean_error"], fitted["mean_error_before"])
+        measured = self.document(*ONE, "--explain", path)["step_time_s"]
+        after = self.document(*ONE, "--calibration", folder)["step_time_s"]
+        self.assertLess(abs(after / measured["measured"] - 1), .3 * abs(measured["predicted"] / measured["measured"] - 1))
+
     def test_published_runs(self):
         table = pathlib.Path(os.environ.get("LOCKSTEP_DATA", "")) / "perf/measured_train.csv"
         if not table.exists():
@@ -244,6 +305,8 @@ class Plan(unittest.TestCase):
             (["validate", self.folder / "none.csv"], "none.csv"),
             ([*LLAMA, "--stack", "megatron"], "expected one of nemo,"),
             (["validate", self.table, "--calibration", self.folder / "none"], "expected a folder of"),
+            ([*ONE, "--explain", self.table], "runs.csv"),
+            (["calibrate", "-o", self.folder / "x"], "expected tables of measured runs, or --trace"),
             (["calibrate", self.unmeasured, "-o", self.folder / "x"], "no run to calibrate with (1 rows were skipped"),
         ]:
             answer = plan(*words)
