@@ -75,7 +75,7 @@ class Service {
   Poller& poller_;
   const Clock& clock_;
   const Nanos started_;
-  const uint64_t cache_items_;  // about as many decoded ones have room
+  const uint64_t cache_items_;   // about as many decoded ones have room
   const uint64_t before_items_;  // AnonymousBytes()
   Dispatcher dispatcher_;
   Fd listener_;
