@@ -48,8 +48,7 @@ class Stopwatch {
 
 Dispatcher::Dispatcher(const Settings& settings, std::vector<std::unique_ptr<Maker>> makers,
                        std::function<int64_t(uint64_t)> label, const Clock& clock)
-    : settings_(settings),
-      label_(std::move(label)),
+    : label_(std::move(label)),
       clock_(clock),
       cache_(settings.cache_bytes, [this](uint64_t item) { return NextUse(item, 0); }) {
   for (std::unique_ptr<Maker>& maker : makers)
@@ -65,6 +64,12 @@ Dispatcher::~Dispatcher() {
 void Dispatcher::Look(const std::function<void(const Dispatcher&)>& look) const {
   const Lock lock(mutex_);
   look(*this);
+}
+
+void Dispatcher::SetQuotas(const Quotas& quotas) {
+  const Lock lock(mutex_);
+  cache_.SetQuota(Form::kDecoded, quotas.decoded);
+  cache_.SetQuota(Form::kEncoded, quotas.encoded);
 }
 
 // ---- ranks ----
@@ -200,7 +205,7 @@ void Dispatcher::Run(const std::stop_token& stop, Maker& maker) {
     if (want) {
       Serve(lock, maker, *want);
     } else {
-      const Stopwatch idle(clock_, tally_.times.idle_ns);
+      const Stopwatch idle(clock_, tally_.idle_ns);
       wanted_.wait(lock, stop, [&] {
         return !ready_.empty() ||
                std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return !rank->wants.empty(); });
@@ -250,7 +255,7 @@ void Dispatcher::Cut(Lock& lock, Maker& maker, const Want& want, const prepare::
     cut = maker.Cut(image, want.batch->rank->job->recipe, KeyOf(want), PlaceOf(want));
   }
   lock.lock();
-  tally_.times.cut_ns += took;
+  tally_.costs.cuts.Add(took, 0);
   if (!cut.ok()) MarkCorrupt(want.item(), cut);
   Finish(want, cut.ok());
 }
@@ -277,7 +282,7 @@ absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want
   LS_ASSIGN_OR_RETURN(const std::shared_ptr<const prepare::Buffer> file, Read(lock, maker, want.item()));
   LS_ASSIGN_OR_RETURN(const uint64_t bytes, maker.DecodedBytes(file->bytes()));
   const Room room = TakeRoom(lock, bytes, next);
-  if (room != Room::kKept) KeepFile(want.item(), file);
+  if (room != Room::kKept || !cache_.HasQuota(Form::kDecoded, 0)) KeepFile(want.item(), file);
   int64_t took = 0;
   absl::Status status;
   auto decoded = std::make_shared<prepare::Image>();
@@ -290,11 +295,11 @@ absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want
                  : maker.Prepare(file->bytes(), want.batch->rank->job->recipe, KeyOf(want), PlaceOf(want));
   }
   lock.lock();
-  ++tally_.preparations;
-  tally_.times.decode_ns += took;
+  (room == Room::kKept ? tally_.costs.decodes : tally_.costs.parts).Add(took, bytes);
   if (room == Room::kKept && status.ok()) {
     image = decoded;
     cache_.Put(want.item(), Form::kDecoded, {image, nullptr}, bytes, bytes);
+    if (cache_.HasQuota(Form::kDecoded, 0)) cache_.Drop(want.item(), Form::kEncoded);
   } else {
     GiveBack(room, bytes);
   }
@@ -312,16 +317,14 @@ absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Dispatcher::Read(Lock& lo
     status = maker.Read(item, *file);
   }
   lock.lock();
-  tally_.times.read_ns += took;
   LS_RETURN_IF_ERROR(status);
-  tally_.read_bytes += file->size();
+  tally_.costs.reads.Add(took, file->size());
   return file;
 }
 
 Dispatcher::Room Dispatcher::TakeRoom(Lock& lock, uint64_t bytes, uint64_t next) {
-  pixels_ += bytes;
-  ++pixels_of_;
-  if ((next != ItemCache::kNever || KeepsPixels()) && cache_.Reserve(bytes, next)) return Room::kKept;
+  if ((next != ItemCache::kNever || cache_.HasQuota(Form::kDecoded, bytes)) && cache_.Reserve(bytes, next))
+    return Room::kKept;
   if (bytes <= Maker::kLarge) return Room::kNone;
   while (!cache_.Reserve(bytes, 0)) {
     if (!std::exchange(beyond_budget_, true)) return Room::kBeyond;
@@ -339,14 +342,10 @@ void Dispatcher::GiveBack(Room room, uint64_t bytes) {
   made_large_.notify_all();
 }
 
-bool Dispatcher::KeepsPixels() const {
-  return pixels_of_ != 0 && pixels_ / pixels_of_ * settings_.items <= cache_.budget();
-}
-
 void Dispatcher::KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> file) {
   const uint64_t bytes = file->size();
-  if (cache_.Find(item, Form::kEncoded).file != nullptr) return;
-  if (cache_.Reserve(bytes, ItemCache::kNever, Form::kEncoded))
+  if (!cache_.HasQuota(Form::kEncoded, bytes) || cache_.Find(item, Form::kEncoded).file != nullptr) return;
+  if (cache_.Reserve(bytes, ItemCache::kNever))
     cache_.Put(item, Form::kEncoded, {nullptr, std::move(file)}, bytes, bytes);
 }
 
@@ -357,7 +356,8 @@ void Dispatcher::MarkCorrupt(uint64_t item, const absl::Status& why) {
 void Dispatcher::Finish(const Want& want, bool good) {
   OpenBatch& batch = *want.batch;
   Forget(want.item());
-  if (!KeepsPixels() && NextUse(want.item(), 0) == ItemCache::kNever) cache_.Drop(want.item(), Form::kDecoded);
+  if (!cache_.HasQuota(Form::kDecoded, 0) && NextUse(want.item(), 0) == ItemCache::kNever)
+    cache_.Drop(want.item(), Form::kDecoded);
   batch.bad[want.index] = !good;
   if (--batch.left == 0 && !batch.rank->gone) {
     Publish(batch);

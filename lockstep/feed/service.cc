@@ -120,7 +120,7 @@ Service::Service(const ServiceOptions& options, DataSet data, Fd listener, Polle
       started_(clock.Now()),
       cache_items_(ItemsIn(options.cache_bytes, data_)),
       dispatcher_(
-          {.cache_bytes = options.cache_bytes, .items = data_.items()}, Makers(data_, options.threads),
+          {.cache_bytes = options.cache_bytes}, Makers(data_, options.threads),
           [this](uint64_t item) { return data_.label(item); }, clock),
       listener_(std::move(listener)) {
   poller_.Watch(listener_.get(), [this] { Accept(); });
@@ -197,10 +197,30 @@ void Service::Tick() {
   const auto used = static_cast<uint64_t>(mallinfo2().uordblks), free = static_cast<uint64_t>(mallinfo2().fordblks);
   if (free > kUnused + used / 50) malloc_trim(0);
   std::set<sampling::Group*> groups;
-  for (const auto& [socket, connection] : connections_)
-    if (connection.rank != nullptr) groups.insert(connection.rank->job->epochs.group().get());
+  std::set<std::shared_ptr<const sampling::ItemSet>> sets;
+  for (const auto& [socket, connection] : connections_) {
+    if (connection.rank == nullptr) continue;
+    groups.insert(connection.rank->job->epochs.group().get());
+    sets.insert(connection.rank->job->set);
+  }
   groups.erase(nullptr);
   for (sampling::Group* group : groups) Rechoose(*group);
+  if (!sets.empty()) DivideCache(std::move(sets));
+}
+
+// Anew, where jobs came or went, or work takes another time than it did.
+void Service::DivideCache(std::set<std::shared_ptr<const sampling::ItemSet>> sets) {
+  if (sets != divided_for_) {
+    std::vector<sampling::ItemSet> all;
+    for (const auto& set : sets) all.push_back(*set);
+    wanted_items_ = sampling::ItemSet::Union(all).size();
+    divided_for_ = std::move(sets);
+  }
+  Costs costs;
+  dispatcher_.Look([&](const Dispatcher& seen) { costs = seen.tally().costs; });
+  const auto quotas =
+      splitter_.Solve(costs, {.threads = options_.threads, .items = wanted_items_, .budget = options_.cache_bytes});
+  if (quotas) dispatcher_.SetQuotas(*quotas);
 }
 
 // ---- joining ----
@@ -299,6 +319,7 @@ absl::StatusOr<Service::Joining> Service::Prepare(const JoinRequest& request) {
                                             .terms = terms,
                                             .cut = cut,
                                             .recipe = request.recipe,
+                                            .set = std::make_shared<const sampling::ItemSet>(joining.stream.items()),
                                             .seed = request.seed,
                                             .key = key,
                                             .epochs = Epochs(key, request.world, GroupOf(request))});
@@ -312,8 +333,7 @@ absl::Status Service::Place(const JoinRequest& request, bool is_first_rank, Join
   Job& job = *joining.job;
   sampling::Group* group = job.epochs.group().get();
   if (is_first_rank && group != nullptr) {
-    const auto items = std::make_shared<const sampling::ItemSet>(joining.stream.items());
-    dispatcher_.Look([&](const Dispatcher&) { group->Join(job.key, items); });
+    dispatcher_.Look([&](const Dispatcher&) { group->Join(job.key, job.set); });
     Rechoose(*group);
   }
   absl::Status placed;
@@ -370,7 +390,9 @@ absl::Status Service::CheckRoom(const RingShape& shape) const {
 
 // ---- status ----
 
-Json Service::Status() const { return StatusReport(data_, options_.socket, clock_.Now() - started_, dispatcher_); }
+Json Service::Status() const {
+  return StatusReport(data_, options_.socket, clock_.Now() - started_, dispatcher_, splitter_.split());
+}
 
 absl::StatusOr<Json> AskStatus(const std::string& path) {
   const absl::StatusOr<Fd> socket = ConnectTo(path);

@@ -73,28 +73,36 @@ Json RankRow(const Rank& rank) {
 
 Json CacheRow(const ItemCache& cache, Form form, std::string_view name) {
   const ItemCache::Totals& totals = cache.totals(form);
-  return {{"form", name},
-          {"items", totals.items},
-          {"bytes", totals.bytes},
-          {"hits", totals.hits},
-          {"evictions", totals.evictions}};
+  return {{"form", name},          {"items", totals.items},
+          {"bytes", totals.bytes}, {"quota_bytes", cache.quota(form)},
+          {"hits", totals.hits},   {"evictions", totals.evictions}};
 }
 
 Json SharingOf(const Tally& tally) {
   return {{"deliveries", tally.deliveries},
-          {"preparations", tally.preparations},
-          {"deliveries_per_preparation", Ratio(tally.deliveries, tally.preparations)},
+          {"preparations", tally.preparations()},
+          {"deliveries_per_preparation", Ratio(tally.deliveries, tally.preparations())},
           {"waited_for_a_decode", tally.waited}};
 }
 
 Json TimesOf(const Tally& tally, size_t threads) {
   const auto seconds = [](int64_t ns) { return ToSeconds(Nanos{ns}).value; };
   return {{"threads", threads},
-          {"read_s", seconds(tally.times.read_ns)},
-          {"decode_s", seconds(tally.times.decode_ns)},
-          {"cut_s", seconds(tally.times.cut_ns)},
-          {"idle_s", seconds(tally.times.idle_ns)},
-          {"read_bytes", tally.read_bytes}};
+          {"read_s", seconds(tally.costs.reads.ns)},
+          {"decode_s", seconds(tally.costs.decodes.ns + tally.costs.parts.ns)},
+          {"cut_s", seconds(tally.costs.cuts.ns)},
+          {"idle_s", seconds(tally.idle_ns)},
+          {"read_bytes", tally.costs.reads.bytes}};
+}
+
+// What the shares of all items are to be that come from storage and from memory; none before anything was measured.
+Json SplitOf(const sampling::CacheSplit& split) {
+  Json row = Json::object();
+  if (split.rate <= 0) return row;
+  for (const sampling::Form form : {sampling::kStored, sampling::kEncoded, sampling::kDecoded})
+    row[std::string(NameOf(form)) + "_pct"] = 100 * split.shares[form];
+  row["items_per_s"] = split.rate;
+  return row;
 }
 
 Json CorruptOf(const Dispatcher& dispatcher, const DataSet& data) {
@@ -108,7 +116,8 @@ Json CorruptOf(const Dispatcher& dispatcher, const DataSet& data) {
 
 }  // namespace
 
-Json StatusReport(const DataSet& data, const std::string& socket, Nanos up, const Dispatcher& dispatcher) {
+Json StatusReport(const DataSet& data, const std::string& socket, Nanos up, const Dispatcher& dispatcher,
+                  const sampling::CacheSplit& split) {
   Json report{{"data_set", data.name()}, {"path", data.path()},   {"socket", socket},
               {"pid", getpid()},         {"items", data.items()}, {"up_s", ToSeconds(up).value}};
   dispatcher.Look([&](const Dispatcher& seen) {
@@ -119,7 +128,8 @@ Json StatusReport(const DataSet& data, const std::string& socket, Nanos up, cons
     report["cache"] = {{"budget_bytes", seen.cache().budget()},
                        {"used_bytes", seen.cache().used()},
                        {"peak_bytes", seen.cache().peak()},
-                       {"no_room", seen.cache().refused()}};
+                       {"no_room", seen.cache().refused()},
+                       {"split", SplitOf(split)}};
     report["forms"] = {CacheRow(seen.cache(), Form::kDecoded, "decoded"),
                        CacheRow(seen.cache(), Form::kEncoded, "encoded")};
     report["time"] = TimesOf(seen.tally(), seen.threads());
