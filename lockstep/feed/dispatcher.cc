@@ -49,8 +49,7 @@ class Stopwatch {
 
 Dispatcher::Dispatcher(const Settings& settings, std::vector<std::unique_ptr<Maker>> makers,
                        std::function<int64_t(uint64_t)> label, const Clock& clock)
-    : settings_(settings),
-      label_(std::move(label)),
+    : label_(std::move(label)),
       clock_(clock),
       cache_(settings.cache_bytes, [this](uint64_t item) { return NextUse(item, 0); }),
       heap_(settings.memory_limit),
@@ -68,6 +67,12 @@ Dispatcher::~Dispatcher() {
 void Dispatcher::Look(const std::function<void(const Dispatcher&)>& look) const {
   const Lock lock(mutex_);
   look(*this);
+}
+
+void Dispatcher::SetQuotas(const Quotas& quotas) {
+  const Lock lock(mutex_);
+  cache_.SetQuota(Form::kDecoded, quotas.decoded);
+  cache_.SetQuota(Form::kEncoded, quotas.encoded);
 }
 
 // ---- ranks ----
@@ -215,21 +220,20 @@ void Dispatcher::Run(const std::stop_token& stop, Maker& maker) {
                std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return !rank->wants.empty(); });
       });
       --idle_, idle_since_sum_ns_ -= since;
-      tally_.times.idle_ns += clock_.Now().value - since;
+      tally_.idle_ns += clock_.Now().value - since;
     }
   }
 }
 
-int64_t Dispatcher::IdleNs(Nanos now) const { return tally_.times.idle_ns + idle_ * now.value - idle_since_sum_ns_; }
+int64_t Dispatcher::IdleNs(Nanos now) const { return tally_.idle_ns + idle_ * now.value - idle_since_sum_ns_; }
 
 int64_t Dispatcher::BusyNs(Nanos now) const {
   return static_cast<int64_t>(threads_.size()) * (now - begun_).value - IdleNs(now);
 }
 
 Times Dispatcher::TimesNow() const {
-  Times times = tally_.times;
-  times.idle_ns = IdleNs(clock_.Now());
-  return times;
+  const Costs& costs = tally_.costs;
+  return {costs.reads.ns, costs.decodes.ns + costs.parts.ns, costs.cuts.ns, IdleNs(clock_.Now())};
 }
 
 // Who has least ahead comes first; of those that have equally much, each in turn.
@@ -285,7 +289,7 @@ void Dispatcher::Cut(Lock& lock, Maker& maker, const Want& want, const prepare::
     cut = maker.Cut(image, want.batch->rank->job->recipe, KeyOf(want), PlaceOf(want));
   }
   EndWork(lock);
-  tally_.times.cut_ns += took;
+  tally_.costs.cuts.Add(took, 0);
   want.batch->decode_ns += took;
   if (!cut.ok()) MarkCorrupt(want.item(), cut);
   Finish(want, cut.ok());
@@ -320,7 +324,7 @@ absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want
   LS_ASSIGN_OR_RETURN(const std::shared_ptr<const prepare::Buffer> file, Read(lock, maker, want.item(), times));
   LS_ASSIGN_OR_RETURN(const prepare::DecodeMemory need, maker.MemoryFor(file->bytes()));
   const Room room = TakeRoom(lock, want.item(), need, file->size(), next);
-  if (!room.keeps) KeepFile(want.item(), file);
+  if (!room.keeps || !cache_.HasQuota(Form::kDecoded, 0)) KeepFile(want.item(), file);
   int64_t took = 0;
   absl::Status status;
   auto decoded = std::make_shared<prepare::Image>();
@@ -333,12 +337,12 @@ absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want
                         : maker.Prepare(file->bytes(), want.batch->rank->job->recipe, KeyOf(want), PlaceOf(want));
   }
   EndWork(lock);
-  ++tally_.preparations;
-  tally_.times.decode_ns += took;
+  (room.keeps ? tally_.costs.decodes : tally_.costs.parts).Add(took, need.kept);
   times.decode_ns = took;
   if (room.keeps && status.ok()) {
     image = decoded;
     cache_.Put(want.item(), Form::kDecoded, {image, nullptr}, need.kept, room.reserved);
+    if (cache_.HasQuota(Form::kDecoded, 0)) cache_.Drop(want.item(), Form::kEncoded);
   } else {
     GiveBack(room);
   }
@@ -357,19 +361,16 @@ absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Dispatcher::Read(Lock& lo
     status = maker.Read(item, *file);
   }
   lock.lock();
-  tally_.times.read_ns += took;
   times.read_ns = took;
   LS_RETURN_IF_ERROR(status);
-  tally_.read_bytes += file->size();
+  tally_.costs.reads.Add(took, file->size());
   return file;
 }
 
 Dispatcher::Room Dispatcher::TakeRoom(Lock& lock, uint64_t item, const prepare::DecodeMemory& need, uint64_t file_bytes,
                                       uint64_t next) {
-  pixels_ += need.kept;
-  ++pixels_of_;
   const uint64_t whole = need.whole + file_bytes, by_rows = need.by_rows + file_bytes;
-  if ((next != ItemCache::kNever || KeepsPixels()) && cache_.Reserve(whole, next))
+  if ((next != ItemCache::kNever || cache_.HasQuota(Form::kDecoded, need.kept)) && cache_.Reserve(whole, next))
     return {.keeps = true, .reserved = whole};
   if (by_rows <= Maker::kUnasked) return {};
   while (!cache_.ReserveOfAll(by_rows)) {
@@ -403,14 +404,10 @@ void Dispatcher::GiveBack(const Room& room) {
   cache_.Unreserve(room.reserved);
 }
 
-bool Dispatcher::KeepsPixels() const {
-  return pixels_of_ != 0 && pixels_ / pixels_of_ * settings_.items <= cache_.budget();
-}
-
 void Dispatcher::KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> file) {
   const uint64_t bytes = file->size();
-  if (cache_.Find(item, Form::kEncoded).file != nullptr) return;
-  if (cache_.Reserve(bytes, ItemCache::kNever, Form::kEncoded))
+  if (!cache_.HasQuota(Form::kEncoded, bytes) || cache_.Find(item, Form::kEncoded).file != nullptr) return;
+  if (cache_.Reserve(bytes, ItemCache::kNever))
     cache_.Put(item, Form::kEncoded, {nullptr, std::move(file)}, bytes, bytes);
 }
 
@@ -421,7 +418,8 @@ void Dispatcher::MarkCorrupt(uint64_t item, const absl::Status& why) {
 void Dispatcher::Finish(const Want& want, bool good) {
   OpenBatch& batch = *want.batch;
   Forget(want.item());
-  if (!KeepsPixels() && NextUse(want.item(), 0) == ItemCache::kNever) cache_.Drop(want.item(), Form::kDecoded);
+  if (!cache_.HasQuota(Form::kDecoded, 0) && NextUse(want.item(), 0) == ItemCache::kNever)
+    cache_.Drop(want.item(), Form::kDecoded);
   batch.bad[want.index] = !good;
   if (--batch.left == 0 && !batch.rank->gone) {
     Publish(batch);

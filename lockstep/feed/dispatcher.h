@@ -2,7 +2,7 @@
 // the job's stream; worker threads take wants, of the rank first that has least ahead, and make each item at its place
 // in the slot. In which order they get done decides nothing but when. An item that several jobs want is decoded once
 // and cut for each; its pixels stay as long as the budget allows and somebody will want them in this epoch. Room that
-// is left holds what later epochs will want: pixels if those of all items fit, else the bytes of files. A rank that
+// is left holds what later epochs will want: pixels and bytes of files, by quotas (split.h). A rank that
 // doesn't release its slots wants nothing more, so it costs its ring and holds up nobody. Thread-safe. The threads stop
 // when it is destroyed.
 #pragma once
@@ -22,22 +22,23 @@
 #include "lockstep/feed/item_cache.h"
 #include "lockstep/feed/job.h"
 #include "lockstep/feed/maker.h"
+#include "lockstep/feed/split.h"
 
 namespace lockstep::feed {
 
-// Where the threads' time went, summed.
+// Of the threads, summed.
 struct Times {
   int64_t read_ns = 0, decode_ns = 0, cut_ns = 0, idle_ns = 0;
 };
 
 struct Tally {
-  uint64_t preparations = 0;  // decodes, whole or of a part
-  uint64_t deliveries = 0;    // items that came into a batch
+  uint64_t deliveries = 0;  // items that came into a batch
   uint64_t batches = 0;
-  uint64_t read_bytes = 0;
   uint64_t waited = 0;                    // wants that waited for a decode which was under way
   uint64_t beyond = 0, beyond_bytes = 0;  // items that took more than the budget; the most that one took
-  Times times;
+  Costs costs;
+  int64_t idle_ns = 0;  // of all threads
+  uint64_t preparations() const { return costs.decodes.count + costs.parts.count; }
 };
 
 struct CorruptItem {
@@ -49,7 +50,6 @@ class Dispatcher {
  public:
   struct Settings {
     uint64_t cache_bytes = uint64_t{1} << 30;
-    uint64_t items = 0;                    // of the data set
     uint64_t memory_limit = ~uint64_t{0};  // of the process, as HeapLimit has it
   };
   // One thread for each maker. `label(item)` is what goes beside it.
@@ -64,6 +64,7 @@ class Dispatcher {
   void Refill(const std::shared_ptr<Rank>& rank);
   // Calls `look` with the lock held.
   void Look(const std::function<void(const Dispatcher&)>& look) const;
+  void SetQuotas(const Quotas& quotas);
 
   // Under the lock, of Look().
   const std::vector<std::shared_ptr<Rank>>& ranks() const { return ranks_; }
@@ -100,7 +101,6 @@ class Dispatcher {
   void EndWork(Lock& lock);
   absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Read(Lock& lock, Maker& maker, uint64_t item, Times& times);
   void KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> file);
-  bool KeepsPixels() const;
   void MarkCorrupt(uint64_t item, const absl::Status& why);
   void Finish(const Want& want, bool good);
   void Publish(OpenBatch& batch);
@@ -114,7 +114,6 @@ class Dispatcher {
   // In how many items some job wants this one; `except`: not counting the one want that is being served.
   uint64_t NextUse(uint64_t item, uint32_t except) const;
 
-  const Settings settings_;
   const std::function<int64_t(uint64_t)> label_;
   const Clock& clock_;
   mutable std::mutex mutex_;  // guards all below
@@ -135,7 +134,6 @@ class Dispatcher {
   uint64_t turn_ = 0;
   Nanos begun_;
   int64_t idle_ = 0, idle_since_sum_ns_ = 0;  // threads that are idle now; the sum of the times since when
-  uint64_t pixels_ = 0, pixels_of_ = 0;       // bytes of the decoded items so far, and how many these are
   std::vector<std::jthread> threads_;         // last: they end first
 };
 

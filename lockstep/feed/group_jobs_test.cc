@@ -26,8 +26,8 @@ class GroupJobs : public testing::Test {
     std::vector<std::unique_ptr<Maker>> makers;
     makers.push_back(std::make_unique<CountingMaker>(works_));
     dispatcher_ = std::make_unique<Dispatcher>(
-        Dispatcher::Settings{cache_items * works_.image_bytes, universe}, std::move(makers),
-        [](uint64_t) { return int64_t{0}; }, clock_);
+        Dispatcher::Settings{cache_items * works_.image_bytes}, std::move(makers), [](uint64_t) { return int64_t{0}; },
+        clock_);
     group_ = std::make_shared<Group>(
         sampling::GroupOptions{.items = universe, .seed = seed, .cache_items = cache_items, .policy = policy});
   }

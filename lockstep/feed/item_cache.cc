@@ -19,9 +19,9 @@ Content ItemCache::Find(uint64_t item, Form form) {
   return entries_[found->second].content;
 }
 
-bool ItemCache::Reserve(uint64_t bytes, uint64_t distance, Form form) {
+bool ItemCache::Reserve(uint64_t bytes, uint64_t distance) {
   while (used_ + reserved_ + bytes > budget_) {
-    if (bytes <= budget_ && EvictOne({distance, form})) continue;
+    if (bytes <= budget_ && EvictOne({distance, false})) continue;
     ++refused_;
     return false;
   }
@@ -53,11 +53,12 @@ bool ItemCache::EvictAny() {
   return true;
 }
 
-bool ItemCache::EvictOne(std::pair<uint64_t, Form> latest) {
+bool ItemCache::EvictOne(std::pair<uint64_t, bool> latest) {
   size_t worst = entries_.size();
   for (size_t looked = 0; looked < std::min(kSampled, entries_.size()); ++looked) {
     hand_ = hand_ + 1 < entries_.size() ? hand_ + 1 : 0;
-    const std::pair<uint64_t, Form> next{distance_(entries_[hand_].item), entries_[hand_].form};
+    const Form form = entries_[hand_].form;
+    const std::pair next{distance_(entries_[hand_].item), totals(form).bytes > quota(form)};
     if (next <= latest || IsRead(entries_[hand_].content)) continue;
     latest = next;
     worst = hand_;

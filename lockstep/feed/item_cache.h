@@ -1,6 +1,7 @@
 // Items in memory, as pixels or as the bytes of their files, within one budget that holds at every moment: room is
 // reserved before a decoder allocates. Jobs that share a data set need an item at known times, so what is needed last
-// goes first (Belady's rule, over kSampled entries in turn); but not what somebody is reading.
+// goes first (Belady's rule, over kSampled entries in turn), of what is needed equally late the form that holds more
+// than its quota; but not what somebody is reading.
 // Thread-compatible: the owner's lock.
 //
 //   if (cache.Reserve(bytes, distance)) ... decode ...; cache.Put(item, kDecoded, {image}, bytes);
@@ -33,19 +34,24 @@ class ItemCache {
   // In how many items some job needs this one next.
   using Distance = std::function<uint64_t(uint64_t item)>;
 
-  ItemCache(uint64_t budget, Distance distance) : budget_(budget), distance_(std::move(distance)) {}
+  ItemCache(uint64_t budget, Distance distance) : budget_(budget), quotas_{budget, 0}, distance_(std::move(distance)) {}
 
   // Nulls where it is not there.
   Content Find(uint64_t item, Form form);
-  // Makes room, of what is needed later than `distance` from now only; for pixels, of files needed equally late too,
-  // which are cheaper to get again. False: there is none.
-  bool Reserve(uint64_t bytes, uint64_t distance, Form form = Form::kDecoded);
+  // Makes room, of what is needed later than `distance` from now, or equally late and beyond its form's quota. False:
+  // there is none.
+  bool Reserve(uint64_t bytes, uint64_t distance);
   // Makes room of whatever nobody is reading, needed or not.
   bool ReserveOfAll(uint64_t bytes);
   void Unreserve(uint64_t bytes) { reserved_ -= bytes; }
   // Takes over `reserved` bytes of a reservation; what it was more than `bytes` is given back.
   void Put(uint64_t item, Form form, Content content, uint64_t bytes, uint64_t reserved);
   void Drop(uint64_t item, Form form);
+
+  // How many bytes a form is to have when items are needed equally late; all of the budget for pixels until told.
+  void SetQuota(Form form, uint64_t bytes) { quotas_.at(static_cast<size_t>(form)) = bytes; }
+  uint64_t quota(Form form) const { return quotas_.at(static_cast<size_t>(form)); }
+  bool HasQuota(Form form, uint64_t bytes) const { return totals(form).bytes + bytes <= quota(form); }
 
   struct Totals {
     uint64_t items = 0, bytes = 0, hits = 0, evictions = 0;
@@ -65,12 +71,13 @@ class ItemCache {
     uint64_t bytes;
   };
   static uint64_t Key(uint64_t item, Form form) { return item * kForms + static_cast<uint64_t>(form); }
-  bool EvictOne(std::pair<uint64_t, Form> than);
+  bool EvictOne(std::pair<uint64_t, bool> than);
   bool EvictAny();
   void TakeReserved(uint64_t bytes);
   void Erase(size_t index);
 
   uint64_t budget_, used_ = 0, reserved_ = 0, peak_ = 0, refused_ = 0;
+  std::array<uint64_t, kForms> quotas_;
   Distance distance_;
   std::vector<Entry> entries_;
   std::unordered_map<uint64_t, size_t> index_;  // by Key, into entries_

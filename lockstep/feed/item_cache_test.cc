@@ -67,12 +67,15 @@ TEST(ItemCache, AllButWhatIsReadGoesForWhatMustHaveRoom) {
   EXPECT_EQ(cache.totals(Form::kDecoded).items, 1U);  // nothing was evicted for what can't fit
 }
 
-TEST(ItemCache, FilesMakeRoomForPixelsAndNotForFiles) {
+TEST(ItemCache, OfWhatIsNeededEquallyLateAFormBeyondItsQuotaGoes) {
   ItemCache cache(10, [](uint64_t) { return ItemCache::kNever; });
-  ASSERT_TRUE(cache.Reserve(10, ItemCache::kNever, Form::kEncoded));
+  ASSERT_TRUE(cache.Reserve(10, ItemCache::kNever));
   cache.Put(1, Form::kEncoded, {nullptr, std::make_shared<const prepare::Buffer>()}, 10, 10);
-  EXPECT_FALSE(cache.Reserve(10, ItemCache::kNever, Form::kEncoded));
-  EXPECT_TRUE(cache.Reserve(10, ItemCache::kNever, Form::kDecoded));
+  cache.SetQuota(Form::kEncoded, 10);
+  EXPECT_FALSE(cache.HasQuota(Form::kEncoded, 1));
+  EXPECT_FALSE(cache.Reserve(10, ItemCache::kNever));
+  cache.SetQuota(Form::kEncoded, 9);
+  EXPECT_TRUE(cache.Reserve(10, ItemCache::kNever));
 }
 
 TEST(ItemCache, TheBudgetHoldsAtEveryMoment) {

@@ -25,6 +25,7 @@ struct Job {
   std::string terms;  // what all its ranks must ask for alike
   EpochCut cut;
   prepare::Recipe recipe;
+  std::shared_ptr<const sampling::ItemSet> set{};  // shared with who looks at it without the lock
   uint64_t seed = 0;
   uint64_t key = 0;  // of its chance, beside the seed: of its name
   Epochs epochs;

@@ -137,7 +137,6 @@ Service::Service(const ServiceOptions& options, DataSet data, Fd listener, Polle
       before_items_(AnonymousBytes()),
       dispatcher_(
           {.cache_bytes = options.cache_bytes - BesideItems(options.threads),
-           .items = data_.items(),
            .memory_limit = before_items_ + options.cache_bytes - kUnusedHeap},
           Makers(data_, options.threads), [this](uint64_t item) { return data_.label(item); }, clock),
       listener_(std::move(listener)) {
@@ -216,10 +215,33 @@ void Service::Tick() {
   dispatcher_.Look([&](const Dispatcher& dispatcher) { items = dispatcher.cache().used(); });
   HeapLimit(before_items_ + items + BesideItems(options_.threads)).Hold();
   std::set<sampling::Group*> groups;
-  for (const auto& [socket, connection] : connections_)
-    if (connection.rank != nullptr) groups.insert(connection.rank->job->epochs.group().get());
+  std::set<std::shared_ptr<const sampling::ItemSet>> sets;
+  for (const auto& [socket, connection] : connections_) {
+    if (connection.rank == nullptr) continue;
+    groups.insert(connection.rank->job->epochs.group().get());
+    sets.insert(connection.rank->job->set);
+  }
   groups.erase(nullptr);
   for (sampling::Group* group : groups) Rechoose(*group);
+  if (!sets.empty()) DivideCache(std::move(sets));
+}
+
+// Anew, where jobs came or went, or work takes another time than it did.
+void Service::DivideCache(std::set<std::shared_ptr<const sampling::ItemSet>> sets) {
+  if (sets != divided_for_) {
+    std::vector<sampling::ItemSet> all;
+    for (const auto& set : sets) all.push_back(*set);
+    wanted_items_ = sampling::ItemSet::Union(all).size();
+    divided_for_ = std::move(sets);
+  }
+  Costs costs;
+  uint64_t budget = 0;
+  dispatcher_.Look([&](const Dispatcher& seen) {
+    costs = seen.tally().costs;
+    budget = seen.cache().budget();
+  });
+  const auto quotas = splitter_.Solve(costs, {.threads = options_.threads, .items = wanted_items_, .budget = budget});
+  if (quotas) dispatcher_.SetQuotas(*quotas);
 }
 
 // ---- joining ----
@@ -319,6 +341,7 @@ absl::StatusOr<Service::Joining> Service::Prepare(const JoinRequest& request) {
                                             .terms = terms,
                                             .cut = cut,
                                             .recipe = request.recipe,
+                                            .set = std::make_shared<const sampling::ItemSet>(joining.stream.items()),
                                             .seed = request.seed,
                                             .key = key,
                                             .epochs = Epochs(key, request.world, GroupOf(request))});
@@ -332,8 +355,7 @@ absl::Status Service::Place(const JoinRequest& request, bool is_first_rank, Join
   Job& job = *joining.job;
   sampling::Group* group = job.epochs.group().get();
   if (is_first_rank && group != nullptr) {
-    const auto items = std::make_shared<const sampling::ItemSet>(joining.stream.items());
-    dispatcher_.Look([&](const Dispatcher&) { group->Join(job.key, items); });
+    dispatcher_.Look([&](const Dispatcher&) { group->Join(job.key, job.set); });
     Rechoose(*group);
   }
   absl::Status placed;
@@ -390,7 +412,9 @@ absl::Status Service::CheckRoom(const RingShape& shape) const {
 
 // ---- status ----
 
-Json Service::Status() const { return StatusReport(data_, options_.socket, clock_.Now() - started_, dispatcher_); }
+Json Service::Status() const {
+  return StatusReport(data_, options_.socket, clock_.Now() - started_, dispatcher_, splitter_.split());
+}
 
 absl::StatusOr<Json> AskStatus(const std::string& path) {
   const absl::StatusOr<Fd> socket = ConnectTo(path);

@@ -9,6 +9,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "lockstep/base/clock.h"
@@ -38,8 +39,8 @@ class Service {
   static absl::StatusOr<std::unique_ptr<Service>> Open(const ServiceOptions& options, Poller& poller,
                                                        const Clock& clock);
   ~Service();
-  // Now and then: gives back to the system what the heap holds and nobody uses, and has groups choose their policy
-  // anew where jobs came or went, or have another pace.
+  // Now and then: gives back to the system what the heap holds and nobody uses, has groups choose their policy anew
+  // where jobs came or went or have another pace, and divides the cache among forms.
   void Tick();
   const DataSet& data() const { return data_; }
 
@@ -65,6 +66,7 @@ class Service {
   std::shared_ptr<Job> Running(const std::string& name) const;  // null: none
   std::shared_ptr<sampling::Group> GroupOf(const JoinRequest& request) const;
   void Rechoose(sampling::Group& group);
+  void DivideCache(std::set<std::shared_ptr<const sampling::ItemSet>> sets);
   absl::Status CheckFree(const JoinRequest& request);
   absl::Status CheckRoom(const RingShape& shape) const;
   void Drop(int socket);
@@ -78,6 +80,9 @@ class Service {
   const uint64_t cache_items_;   // about as many decoded ones have room
   const uint64_t before_items_;  // AnonymousBytes()
   Dispatcher dispatcher_;
+  Splitter splitter_;
+  std::set<std::shared_ptr<const sampling::ItemSet>> divided_for_;
+  uint64_t wanted_items_ = 0;  // by those jobs
   Fd listener_;
   std::map<int, Connection> connections_;  // by their socket
 };

@@ -74,17 +74,15 @@ Json RankRow(const Rank& rank) {
 
 Json CacheRow(const ItemCache& cache, Form form, std::string_view name) {
   const ItemCache::Totals& totals = cache.totals(form);
-  return {{"form", name},
-          {"items", totals.items},
-          {"bytes", totals.bytes},
-          {"hits", totals.hits},
-          {"evictions", totals.evictions}};
+  return {{"form", name},          {"items", totals.items},
+          {"bytes", totals.bytes}, {"quota_bytes", cache.quota(form)},
+          {"hits", totals.hits},   {"evictions", totals.evictions}};
 }
 
 Json SharingOf(const Tally& tally) {
   return {{"deliveries", tally.deliveries},
-          {"preparations", tally.preparations},
-          {"deliveries_per_preparation", Ratio(tally.deliveries, tally.preparations)},
+          {"preparations", tally.preparations()},
+          {"deliveries_per_preparation", Ratio(tally.deliveries, tally.preparations())},
           {"waited_for_a_decode", tally.waited}};
 }
 
@@ -106,6 +104,16 @@ Json TimesOf(const Times& times, uint64_t read_bytes, size_t threads, Nanos up) 
           {"read_bytes", read_bytes}};
 }
 
+// What the shares of all items are to be that come from storage and from memory; none before anything was measured.
+Json SplitOf(const sampling::CacheSplit& split) {
+  Json row = Json::object();
+  if (split.rate <= 0) return row;
+  for (const sampling::Form form : {sampling::kStored, sampling::kEncoded, sampling::kDecoded})
+    row[std::string(NameOf(form)) + "_pct"] = 100 * split.shares[form];
+  row["items_per_s"] = split.rate;
+  return row;
+}
+
 Json CorruptOf(const Dispatcher& dispatcher, const DataSet& data) {
   Json rows = Json::array();
   for (const CorruptItem& corrupt : dispatcher.corrupt()) {
@@ -117,7 +125,8 @@ Json CorruptOf(const Dispatcher& dispatcher, const DataSet& data) {
 
 }  // namespace
 
-Json StatusReport(const DataSet& data, const std::string& socket, Nanos up, const Dispatcher& dispatcher) {
+Json StatusReport(const DataSet& data, const std::string& socket, Nanos up, const Dispatcher& dispatcher,
+                  const sampling::CacheSplit& split) {
   Json report{{"data_set", data.name()}, {"path", data.path()},   {"socket", socket},
               {"pid", getpid()},         {"items", data.items()}, {"up_s", ToSeconds(up).value}};
   dispatcher.Look([&](const Dispatcher& seen) {
@@ -125,12 +134,16 @@ Json StatusReport(const DataSet& data, const std::string& socket, Nanos up, cons
     for (const std::shared_ptr<Rank>& rank : seen.ranks()) report["jobs"].push_back(RankRow(*rank));
     report["groups"] = GroupsOf(seen);
     report["sharing"] = SharingOf(seen.tally());
-    report["cache"] = {{"budget_bytes", seen.cache().budget()}, {"used_bytes", seen.cache().used()},
-                       {"peak_bytes", seen.cache().peak()},     {"no_room", seen.cache().refused()},
-                       {"beyond_budget", seen.tally().beyond},  {"beyond_budget_bytes", seen.tally().beyond_bytes}};
+    report["cache"] = {{"budget_bytes", seen.cache().budget()},
+                       {"used_bytes", seen.cache().used()},
+                       {"peak_bytes", seen.cache().peak()},
+                       {"no_room", seen.cache().refused()},
+                       {"beyond_budget", seen.tally().beyond},
+                       {"beyond_budget_bytes", seen.tally().beyond_bytes},
+                       {"split", SplitOf(split)}};
     report["forms"] = {CacheRow(seen.cache(), Form::kDecoded, "decoded"),
                        CacheRow(seen.cache(), Form::kEncoded, "encoded")};
-    report["time"] = TimesOf(seen.TimesNow(), seen.tally().read_bytes, seen.threads(), up);
+    report["time"] = TimesOf(seen.TimesNow(), seen.tally().costs.reads.bytes, seen.threads(), up);
     report["corrupt_items"] = seen.corrupt().size();
     report["corrupt"] = CorruptOf(seen, data);
   });

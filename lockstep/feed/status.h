@@ -10,6 +10,7 @@
 
 namespace lockstep::feed {
 
-Json StatusReport(const DataSet& data, const std::string& socket, Nanos up, const Dispatcher& dispatcher);
+Json StatusReport(const DataSet& data, const std::string& socket, Nanos up, const Dispatcher& dispatcher,
+                  const sampling::CacheSplit& split);
 
 }  // namespace lockstep::feed

@@ -26,8 +26,8 @@ absl::Status Validate(const FeedMachine& machine, const FeedData& data) {
         Field{"pcie", machine.pcie_bytes, true}, Field{"gpu", machine.gpu_samples, true},
         Field{"samples", data.samples, false}, Field{"encoded bytes", data.encoded_bytes, false},
         Field{"decoded bytes", data.decoded_bytes, false}, Field{"augmented bytes", data.augmented_bytes, false},
-        Field{"decode time", data.decode_s, false}, Field{"augment time", data.augment_s, true},
-        Field{"uses", data.uses, false}}) {
+        Field{"read time", data.read_s, true}, Field{"decode time", data.decode_s, false},
+        Field{"augment time", data.augment_s, true}, Field{"uses", data.uses, false}}) {
     if (!(field.value >= 0 && field.value < 1e18) || (field.value == 0 && !field.may_be_zero))
       return InvalidArgument("{}: expected a number {}, found {}", field.name,
                              field.may_be_zero ? "of 0 or more" : "above 0", field.value);
@@ -43,6 +43,7 @@ std::array<std::array<double, kResources>, kForms> CostTable(const FeedMachine& 
     row[kGpu] = per(1, machine.gpu_samples);
   }
   costs[kStored][kCpu] = costs[kEncoded][kCpu] = (data.decode_s + data.augment_s) / machine.cores;
+  costs[kStored][kCpu] += data.read_s / machine.cores;
   costs[kDecoded][kCpu] = data.augment_s / machine.cores;
   costs[kAugmented][kCpu] = data.augment_s / data.uses / machine.cores;
   costs[kStored][kStorage] = per(data.encoded_bytes, machine.storage_bytes);
