@@ -31,7 +31,7 @@ bool ItemCache::Reserve(uint64_t bytes, uint64_t distance) {
 
 bool ItemCache::ReserveOfAll(uint64_t bytes) {
   while (used_ + reserved_ + bytes > budget_) {
-    if (bytes <= budget_ && (EvictOne({0, Form::kDecoded}) || EvictAny())) continue;
+    if (bytes <= budget_ && (EvictOne({0, false}) || EvictAny())) continue;
     ++refused_;
     return false;
   }
