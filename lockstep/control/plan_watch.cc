@@ -8,6 +8,7 @@
 namespace lockstep::control {
 namespace {
 
+constexpr Seconds kSteady{10};  // agents tell of collectives every 5 s
 constexpr char kExpected[] = "expected what `lockstep plan ... --layout ... --json` writes";
 
 // What the records of collectives say of the difference. Time outside of them is no communication; within them, ranks
@@ -61,9 +62,12 @@ std::optional<incident::Finding> PlanWatch::At(Seconds step_time, int ranks, Nan
   if (step_time.value <= 0 || ranks != plan_.accelerators) return std::nullopt;
   if (step_time <= plan_.high) {
     told_ = false;
+    beyond_since_.reset();
     return std::nullopt;
   }
-  if (std::exchange(told_, true)) return std::nullopt;
+  if (!beyond_since_) beyond_since_ = now;
+  if (told_ || now - *beyond_since_ < ToNanos(kSteady)) return std::nullopt;
+  told_ = true;
   incident::Finding finding;
   finding.syndrome = incident::Syndrome::kPlanDrift;
   finding.evidence = {fmt::format("steps take {:.3g} s; the plan said {:.3g} ({:.3g} to {:.3g})", step_time.value,
@@ -71,7 +75,7 @@ std::optional<incident::Finding> PlanWatch::At(Seconds step_time, int ranks, Nan
   if (const std::optional<double> share = in_collectives())
     finding.evidence.push_back(WhereItGoes(plan_, step_time.value, *share));
   finding.certain = true;  // it was measured
-  finding.since = now;
+  finding.since = *beyond_since_;
   return finding;
 }
 

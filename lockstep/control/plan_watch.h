@@ -1,5 +1,6 @@
 // Does a job keep to its plan? The plan: what `lockstep plan ... --layout ... --json` wrote. Steps that take longer
-// than the upper end of its interval are told once, until they are back within it; nothing is done about it.
+// than the upper end of its interval, for ten seconds, are told once, until they are back within it; nothing is done
+// about it.
 //
 //   LS_ASSIGN_OR_RETURN(PlannedStep plan, ReadPlannedStep("plan.json"));
 //   PlanWatch watch(std::move(plan));
@@ -30,8 +31,8 @@ class PlanWatch {
  public:
   explicit PlanWatch(PlannedStep plan) : plan_(std::move(plan)) {}
 
-  // What to tell now. step_time: of the job lately; 0: not known yet. in_collectives: the share of the time that ranks
-  // spend in collectives, if their records tell; asked where there is something to tell.
+  // What to tell now; `now` never goes back. step_time: of the job lately; 0: not known yet. in_collectives: the share
+  // of the time that ranks spend in collectives, if their records tell; asked where there is something to tell.
   std::optional<incident::Finding> At(Seconds step_time, int ranks, Nanos now,
                                       const std::function<std::optional<double>()>& in_collectives);
   // {file, layout, predicted_s, lo80, hi80, step_time_s, drift, verdict}. drift: step_time_s / predicted_s - 1, null
@@ -40,6 +41,7 @@ class PlanWatch {
 
  private:
   PlannedStep plan_;
+  std::optional<Nanos> beyond_since_;
   bool told_ = false;
 };
 

@@ -22,37 +22,46 @@ PlannedStep Plan() {
 }
 
 std::optional<double> Untold() { return std::nullopt; }
+Nanos At(double seconds) { return ToNanos(Seconds{seconds}); }
 
 TEST(PlanWatch, TellsOnceThatStepsTakeLongerUntilTheyAreBack) {
   PlanWatch watch(Plan());
-  EXPECT_FALSE(watch.At({}, 8, Nanos{1}, Untold)) << "not known yet";
-  EXPECT_FALSE(watch.At({1.3}, 8, Nanos{2}, Untold));
-  const auto finding = watch.At({1.43}, 8, Nanos{3}, Untold);
+  EXPECT_FALSE(watch.At({}, 8, At(1), Untold)) << "not known yet";
+  EXPECT_FALSE(watch.At({1.3}, 8, At(2), Untold));
+  EXPECT_FALSE(watch.At({1.4}, 8, At(3), Untold)) << "not for long yet";
+  EXPECT_FALSE(watch.At({1.3}, 8, At(12), Untold));
+  EXPECT_FALSE(watch.At({1.4}, 8, At(14), Untold)) << "it was back";
+  const auto finding = watch.At({1.43}, 8, At(24), Untold);
   ASSERT_TRUE(finding);
+  EXPECT_EQ(finding->since, At(14));
   EXPECT_EQ(finding->evidence.front(), "steps take 1.43 s; the plan said 1.2 (1.1 to 1.31)");
   EXPECT_EQ(incident::Headline(*finding),
             "the job does not keep to its plan: steps take 1.43 s; the plan said 1.2 (1.1 to 1.31)");
   EXPECT_TRUE(finding->certain);
   EXPECT_TRUE(incident::IsSlowness(finding->syndrome)) << "never a reason to act";
-  EXPECT_FALSE(watch.At({1.5}, 8, Nanos{4}, Untold)) << "once";
-  EXPECT_FALSE(watch.At({1.0}, 8, Nanos{5}, Untold));
-  EXPECT_TRUE(watch.At({1.5}, 8, Nanos{6}, Untold)) << "anew";
+  EXPECT_FALSE(watch.At({1.5}, 8, At(40), Untold)) << "once";
+  EXPECT_FALSE(watch.At({1.0}, 8, At(41), Untold));
+  EXPECT_FALSE(watch.At({1.5}, 8, At(42), Untold));
+  EXPECT_TRUE(watch.At({1.5}, 8, At(52), Untold)) << "anew";
 }
 
 // Of the plan's 1.2 s, 1.0 are no communication.
 TEST(PlanWatch, TellsWhereTheTimeGoesAsFarAsRecordsDo) {
   PlanWatch outside(Plan()), within(Plan());
-  const auto computes = outside.At({1.6}, 8, Nanos{1}, [] { return std::optional(.1 / 1.6); });
+  for (PlanWatch* watch : {&outside, &within}) EXPECT_FALSE(watch->At({1.6}, 8, At(1), Untold));
+  const auto computes = outside.At({1.6}, 8, At(11), [] { return std::optional(.1 / 1.6); });
+  ASSERT_TRUE(computes);
   ASSERT_EQ(computes->evidence.size(), 2U);
   EXPECT_THAT(computes->evidence[1], HasSubstr("0.1 s of it in collectives, 1.5 s outside"));
   EXPECT_THAT(computes->evidence[1], HasSubstr("computing, or the host, takes longer"));
-  const auto talks = within.At({1.6}, 8, Nanos{1}, [] { return std::optional(.6 / 1.6); });
+  const auto talks = within.At({1.6}, 8, At(11), [] { return std::optional(.6 / 1.6); });
+  ASSERT_TRUE(talks);
   EXPECT_THAT(talks->evidence[1], HasSubstr("most of the difference is within collectives"));
 }
 
 TEST(PlanWatch, AnotherWorldIsNotCompared) {
   PlanWatch watch(Plan());
-  EXPECT_FALSE(watch.At({9}, 7, Nanos{1}, Untold));
+  for (const double at : {1, 12}) EXPECT_FALSE(watch.At({9}, 7, At(at), Untold));
   EXPECT_EQ(watch.Report({9}, 7)["verdict"], "of 8 accelerators; 7 ranks run");
   EXPECT_TRUE(watch.Report({9}, 7)["drift"].is_null());
 }

@@ -23,6 +23,7 @@ except ImportError:
     Image = None
 
 SMALL, LARGE = 24, 6
+LONG = 100_000  # steps; ended by `lockstep stop`
 
 
 def noise(width, height, seed):
@@ -86,8 +87,8 @@ class Fed(RunTest):
 
 class DataStalls(Fed):
     def test_a_rank_that_waits_for_its_data(self):
-        run = self.fed("--steps", 60, "--large", 2)
-        run.finish(timeout=400)
+        run = self.fed("--steps", LONG, "--large", 2)
+        self.stop_when_told(run, "data_slow")
         causes = self.causes(run)
         self.assertEqual(("data_loading", [2]), causes[0][:2], causes)
         self.assertIn("for data set large: decoding", causes[0][2])
@@ -101,8 +102,8 @@ class DataStalls(Fed):
         self.assertNotIn("non_communication_slow", [one["syndrome"] for one in others])
 
     def test_all_ranks_wait_for_their_data(self):
-        run = self.fed("--steps", 40, "--large", 0, 1, 2, "--batch", 1)
-        run.finish(timeout=400)
+        run = self.fed("--steps", LONG, "--large", 0, 1, 2, "--batch", 1)
+        self.stop_when_told(run, "data_slow")
         causes = self.causes(run)
         self.assertEqual("data_loading", causes[0][0], causes)
         self.assertIn("for data set large: ", causes[0][2])
@@ -112,13 +113,18 @@ class DataStalls(Fed):
         self.assertGreater(verdict["price"]["share"], 0.2, verdict)
 
     def test_a_rank_that_is_slow_for_another_reason(self):
-        run = self.fed("--steps", 60, "--slow", "1:0.15", feeds=["small"])
-        run.finish(timeout=400)
+        run = self.fed("--steps", LONG, "--slow", "1:0.15", feeds=["small"])
+        self.stop_when_told(run, "non_communication_slow")
         causes = self.causes(run)
         self.assertEqual(("worker", [1]), causes[0][:2], causes)
         self.assertNotIn("data_loading", [cause for cause, _, _ in causes], causes)
         self.assertIn(("non_communication_slow", [{"kind": "rank", "name": "1"}]), [(one["symptom"], one["suspects"]) for one in run.incidents()], run)
         self.assertNotIn("data_slow", [one["symptom"] for one in run.incidents()], run)
+
+    def stop_when_told(self, run, symptom):
+        run.wait(f"word of {symptom}", lambda: any(one["symptom"] == symptom for one in run.incidents()))
+        run.ask("stop")
+        run.finish(code=1)
 
     def diagnose(self, run):
         done = subprocess.run([BINARY, "diagnose", str(run.dir), "--json"], capture_output=True, text=True, timeout=60)

@@ -163,7 +163,7 @@ class Feed(unittest.TestCase):
         self.assertLessEqual(self.service.status()["sharing"]["preparations"], COUNT + 4 * 8)
 
     def test_status_says_which_jobs_are_a_group_and_how_they_share(self):
-        with Service(folder, "--threads", 2, "--cache", "4M") as service:  # seven photos
+        with Service(folder, "--threads", 2, "--cache", "14M") as service:  # of which 10 are the threads', and 4 hold seven photos
             a, b, alone = (self.loader(job, socket=service.socket, beside=job != "alone") for job in ("a", "b", "alone"))
             self.stream(a, 12)
             self.assertEqual(list(range(COUNT)), sorted(i for _, i, _ in self.stream(b, 12)))

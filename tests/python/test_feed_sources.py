@@ -82,7 +82,7 @@ class Http(Case):
     def test_a_server_that_is_killed_and_comes_back_costs_no_item(self):
         with Service(self.folder) as service:
             expected = self.stream(service, 12)
-        with Service(self.server.url + self.braces, "--cache", "1K", "--threads", 2) as service:
+        with Service(self.server.url + self.braces, "--cache", "16M", "--threads", 2) as service:
             loader, found = self.loader(service, transform=[CenterCrop(32, shorter=36)], prefetch=2), []
             for step in range(12):
                 if step in (2, 7):
@@ -95,7 +95,7 @@ class Http(Case):
         self.assertEqual(expected, found)
 
     def test_while_a_server_stays_away_items_are_skipped_and_listed(self):
-        with Service(self.server.url + self.braces, "--cache", "1K", "--threads", 2, "--patience", 0.2) as service:
+        with Service(self.server.url + self.braces, "--cache", "16M", "--threads", 2, "--patience", 0.2) as service:
             loader = self.loader(service, transform=[CenterCrop(32, shorter=36)], prefetch=2)
             ids, skipped, last = [], [], False
             while not last:
@@ -115,7 +115,7 @@ class Http(Case):
         self.assertIn("127.0.0.1", status["corrupt"][0]["why"])
 
     def test_a_shard_that_changes_is_an_error_of_its_items(self):
-        with Service(self.server.url + self.braces, "--cache", "1K", "--patience", 0) as service:
+        with Service(self.server.url + self.braces, "--cache", "16M", "--threads", 2, "--patience", 0) as service:
             shard = pathlib.Path(self.folder, "train-001.tar")
             shard.write_bytes(b"\0" * 10240)
             seen = self.stream(service, 2 * SHARDS)
