@@ -22,12 +22,24 @@ TEST(ShareInCollectives, IsOfTheTimeInWhichAnyIsUnderWay) {
   const auto share = ShareInCollectives(log);
   ASSERT_TRUE(share);
   EXPECT_NEAR(*share, (22.0 / 40 + 6.0 / 10) / 2, 1e-12);
-  log.communicators.front().told_one_of = 8;
-  EXPECT_FALSE(ShareInCollectives(log)) << "seven of eight are missing";
+}
+
+// Of the first communicator one of four is told: 2 and 3 stand for 20; the second has 5 more of 40.
+TEST(ShareInCollectives, WhatIsToldStandsForWhatIsNot) {
+  CommLog log;
+  log.communicators = {{.name = "0", .description = "", .ranks = {0, 1}},
+                       {.name = "1", .description = "", .ranks = {0, 1}}};
+  log.communicators.front().told_one_of = 4;
+  log.ops = {Ended(0, 0, 2), Ended(0, 20, 23), Ended(0, 35, 40)};
+  log.ops.back().communicator = 1;
+  EXPECT_NEAR(ShareInCollectives(log).value_or(0), 25.0 / 40, 1e-12);
+  log.communicators.front().told_one_of = 100;
+  EXPECT_EQ(ShareInCollectives(log), 1) << "they have overlapped";
 }
 
 TEST(ShareInCollectives, OfNothingIsNothing) {
   CommLog log;
+  log.communicators = {{.name = "0", .description = "", .ranks = {0, 1}}};
   EXPECT_FALSE(ShareInCollectives(log));
   log.ops = {Ended(0, 0, 10)};
   EXPECT_FALSE(ShareInCollectives(log)) << "of one alone, all would be collective";
