@@ -9,11 +9,19 @@
 namespace lockstep::feed {
 namespace {
 
-// One thread's, of images.
-class ImageMaker final : public Maker {
+// One thread's.
+class SourceMaker : public Maker {
  public:
-  explicit ImageMaker(const prepare::Source& source) : source_(source) {}
-  absl::Status Read(uint64_t item, prepare::Buffer& file) override { return source_.Read(item, file); }
+  explicit SourceMaker(const prepare::Source& source) : source_(source) {}
+  absl::Status Read(uint64_t item, prepare::Buffer& file) final { return source_.Read(item, file); }
+
+ private:
+  const prepare::Source& source_;
+};
+
+class ImageMaker final : public SourceMaker {
+ public:
+  using SourceMaker::SourceMaker;
   absl::StatusOr<prepare::DecodeMemory> MemoryFor(prepare::Bytes file) override {
     LS_ASSIGN_OR_RETURN(const prepare::ImageHead head, prepare::ReadImageHead(file, {}));
     return prepare::MemoryToDecode(head);
@@ -30,15 +38,12 @@ class ImageMaker final : public Maker {
   }
 
  private:
-  const prepare::Source& source_;
   prepare::Preparer preparer_;
 };
 
-// Likewise, of sounds.
-class SoundMaker final : public Maker {
+class SoundMaker final : public SourceMaker {
  public:
-  explicit SoundMaker(const prepare::Source& source) : source_(source) {}
-  absl::Status Read(uint64_t item, prepare::Buffer& file) override { return source_.Read(item, file); }
+  using SourceMaker::SourceMaker;
   absl::StatusOr<prepare::DecodeMemory> MemoryFor(prepare::Bytes file) override {
     LS_ASSIGN_OR_RETURN(const uint64_t kept, clipper_.KeptBytes(file));
     return prepare::DecodeMemory{kept, kept, 0};
@@ -54,15 +59,13 @@ class SoundMaker final : public Maker {
   }
 
  private:
-  const prepare::Source& source_;
   prepare::Clipper clipper_;
 };
 
 // Arrays and tokens are what they are; nothing is decoded.
-class PlainMaker final : public Maker {
+class PlainMaker final : public SourceMaker {
  public:
-  explicit PlainMaker(const prepare::Source& source) : source_(source) {}
-  absl::Status Read(uint64_t item, prepare::Buffer& file) override { return source_.Read(item, file); }
+  using SourceMaker::SourceMaker;
   absl::StatusOr<prepare::DecodeMemory> MemoryFor(prepare::Bytes file) override {
     return prepare::DecodeMemory{file.size(), file.size(), 0};
   }
@@ -80,9 +83,6 @@ class PlainMaker final : public Maker {
     std::memcpy(out.data(), file.data(), out.size());
     return absl::OkStatus();
   }
-
- private:
-  const prepare::Source& source_;
 };
 
 }  // namespace

@@ -48,8 +48,7 @@ bool ItemCache::EvictAny() {
   const auto found =
       std::find_if(entries_.begin(), entries_.end(), [](const Entry& entry) { return !IsRead(entry.content); });
   if (found == entries_.end()) return false;
-  ++totals_.at(static_cast<size_t>(found->form)).evictions;
-  Erase(static_cast<size_t>(found - entries_.begin()));
+  Evict(static_cast<size_t>(found - entries_.begin()));
   return true;
 }
 
@@ -64,9 +63,13 @@ bool ItemCache::EvictOne(std::pair<uint64_t, bool> latest) {
     worst = hand_;
   }
   if (worst == entries_.size()) return false;
-  ++totals_.at(static_cast<size_t>(entries_[worst].form)).evictions;
-  Erase(worst);
+  Evict(worst);
   return true;
+}
+
+void ItemCache::Evict(size_t index) {
+  ++totals_.at(static_cast<size_t>(entries_[index].form)).evictions;
+  Erase(index);
 }
 
 void ItemCache::Put(uint64_t item, Form form, Content content, uint64_t bytes, uint64_t reserved) {

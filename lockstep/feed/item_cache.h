@@ -73,6 +73,7 @@ class ItemCache {
   static uint64_t Key(uint64_t item, Form form) { return item * kForms + static_cast<uint64_t>(form); }
   bool EvictOne(std::pair<uint64_t, bool> than);
   bool EvictAny();
+  void Evict(size_t index);
   void TakeReserved(uint64_t bytes);
   void Erase(size_t index);
 

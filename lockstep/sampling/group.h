@@ -63,7 +63,6 @@ class Group {
   double PaceOf(uint64_t job) const { return members_.at(job).item_ns; }
   void Leave(uint64_t job);
   bool Has(uint64_t job) const { return members_.contains(job); }
-  bool empty() const { return members_.empty(); }
 
   bool IsStale() const { return !options_.policy && choice_.version != version_; }
   GroupQuestion Ask() const;
