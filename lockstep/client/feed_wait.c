@@ -1,8 +1,5 @@
 #include "lockstep/client/feed_wait.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -11,31 +8,7 @@
 
 enum { kCells = 1024 };
 
-static struct ls_trail* trail_of_process;
-static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
-static bool tried;
-
-static void forget_in_child(void) {
-  trail_of_process = NULL;
-  tried = false;
-  pthread_mutex_init(&making, NULL);
-}
-
-__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_in_child); }
-
-/* Made with the first wait. NULL: none. */
-static struct ls_trail* trail_for(int rank, int world) {
-  const int before = errno;
-  pthread_mutex_lock(&making);
-  if (!tried) trail_of_process = ls_trail_create_own("feed", "waits for data", rank, world, kCells);
-  tried = true;
-  struct ls_trail* trail = trail_of_process;
-  pthread_mutex_unlock(&making);
-  errno = before;
-  return trail;
-}
-
-static struct ls_trail* trail_made(void) { return trail_for(-1, -1); }
+static struct ls_own_trail trail_of_process;
 
 static int64_t now_ns(void) {
   struct timespec now;
@@ -60,7 +33,7 @@ static struct ls_record record_of(const struct ls_trail* trail, const struct ls_
 
 void ls_feed_wait_begin(struct ls_feed_wait* wait, const char* data_set, int rank, int world) {
   memset(wait, 0, sizeof *wait);
-  struct ls_trail* trail = trail_for(rank, world);
+  struct ls_trail* trail = ls_own_trail_make(&trail_of_process, "feed", "waits for data", rank, world, kCells);
   if (trail == NULL) return;
   snprintf(wait->data_set, sizeof wait->data_set, "%s", data_set);
   wait->begin_ns = now_ns();
@@ -104,7 +77,7 @@ static void set_parts(struct ls_record* record, const struct ls_feed_wait* wait,
 }
 
 void ls_feed_wait_end(struct ls_feed_wait* wait, const struct ls_feed_ring* ring, int slot) {
-  struct ls_trail* trail = wait->begin_ns == 0 ? NULL : trail_made();
+  struct ls_trail* trail = wait->begin_ns == 0 ? NULL : ls_own_trail_made(&trail_of_process);
   if (trail == NULL) return;
   const int64_t now = now_ns();
   if (wait->place != 0) ls_trail_close(trail, wait->place);

@@ -1,43 +1,18 @@
 #include "lockstep/collect/collector.h"
 
-#include <errno.h>
-#include <pthread.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "lockstep/record/own_trail.h"
 
 enum { kCells = 8192 };
 
-static struct ls_trail* trail_of_process;
-static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
-static bool tried;
+static struct ls_own_trail trail_of_process;
 
-static void forget_in_child(void) {
-  trail_of_process = NULL;
-  tried = false;
-  pthread_mutex_init(&making, NULL);
-}
-
-__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_in_child); }
-
-struct ls_trail* ls_collect_trail(void) { return __atomic_load_n(&trail_of_process, __ATOMIC_ACQUIRE); }
+struct ls_trail* ls_collect_trail(void) { return ls_own_trail_made(&trail_of_process); }
 
 struct ls_trail* ls_collect_begin(const char* source, int rank, int size) {
-  struct ls_trail* trail = ls_collect_trail();
-  const char* directory = getenv("LOCKSTEP_TRAILS");
-  if (trail != NULL || directory == NULL || *directory == '\0') return trail;
-  const int before = errno;
-  pthread_mutex_lock(&making);
-  if (!tried)
-    __atomic_store_n(&trail_of_process, ls_trail_create_own(source, "communication", rank, size, kCells),
-                     __ATOMIC_RELEASE);
-  tried = true;
-  pthread_mutex_unlock(&making);
-  errno = before;
-  return ls_collect_trail();
+  return ls_own_trail_make(&trail_of_process, source, "communication", rank, size, kCells);
 }
 
 int64_t ls_collect_now(void) {

@@ -2,6 +2,7 @@
 #include "lockstep/record/own_trail.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +21,8 @@ static const char* const kRank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", 
 static const char* const kWorld[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
 static const char* const kEpoch[] = {"LOCKSTEP_EPOCH", NULL};
 
-struct ls_trail* ls_trail_create_own(const char* source, const char* of_what, int rank, int size, uint32_t capacity) {
-  const char* directory = getenv("LOCKSTEP_TRAILS");
-  if (directory == NULL || *directory == '\0') return NULL;
+static struct ls_trail* create(const char* directory, const char* source, const char* of_what, int rank, int size,
+                               uint32_t capacity) {
   struct ls_origin origin;
   memset(&origin, 0, sizeof origin);
   origin.rank = number_in_environment(kRank, rank);
@@ -46,4 +46,36 @@ struct ls_trail* ls_trail_create_own(const char* source, const char* of_what, in
   if (made == NULL)
     fprintf(stderr, "lockstep: rank %u tells nothing of its %s: %s: %s\n", origin.rank, of_what, path, strerror(errno));
   return made;
+}
+
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER; /* guards what follows, and who is in it */
+static struct ls_own_trail* all;
+
+static void forget_in_child(void) {
+  while (all != NULL) {
+    struct ls_own_trail* own = all;
+    all = own->next;
+    memset(own, 0, sizeof *own);
+  }
+  pthread_mutex_init(&making, NULL);
+}
+
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_in_child); }
+
+struct ls_trail* ls_own_trail_make(struct ls_own_trail* own, const char* source, const char* of_what, int rank,
+                                   int size, uint32_t capacity) {
+  struct ls_trail* made = ls_own_trail_made(own);
+  const char* directory = getenv("LOCKSTEP_TRAILS");
+  if (made != NULL || directory == NULL || *directory == '\0') return made;
+  const int before = errno;
+  pthread_mutex_lock(&making);
+  if (!own->tried) {
+    __atomic_store_n(&own->trail, create(directory, source, of_what, rank, size, capacity), __ATOMIC_RELEASE);
+    own->tried = 1;
+    own->next = all;
+    all = own;
+  }
+  pthread_mutex_unlock(&making);
+  errno = before;
+  return ls_own_trail_made(own);
 }

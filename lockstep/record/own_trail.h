@@ -13,10 +13,22 @@
 extern "C" {
 #endif
 
-/* A new file, of so many cells, on behalf of `source` ("gloo", "feed"). `rank` and `size` stand for what the
- * environment does not say. NULL: none is wanted, or it can't be had, of which one line on stderr says why, and of what
- * the rank tells nothing then ("communication"). */
-struct ls_trail* ls_trail_create_own(const char* source, const char* of_what, int rank, int size, uint32_t capacity);
+/* One for each library that tells something: static, and zero before the first call. A forked child begins anew. */
+struct ls_own_trail {
+  struct ls_trail* trail;
+  int tried;
+  struct ls_own_trail* next; /* of those that a child forgets */
+};
+
+/* NULL: none has been made. */
+static inline struct ls_trail* ls_own_trail_made(struct ls_own_trail* own) {
+  return __atomic_load_n(&own->trail, __ATOMIC_ACQUIRE);
+}
+/* The first call makes it, a file of so many cells, on behalf of `source` ("gloo", "feed"); any thread. `rank` and
+ * `size` stand for what the environment does not say. NULL: none is wanted, or it can't be had, of which one line on
+ * stderr says why, and of what the rank tells nothing then ("communication"). Leaves errno as it is. */
+struct ls_trail* ls_own_trail_make(struct ls_own_trail* own, const char* source, const char* of_what, int rank,
+                                   int size, uint32_t capacity);
 
 #ifdef __cplusplus
 }
