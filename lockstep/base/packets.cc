@@ -51,12 +51,14 @@ absl::StatusOr<std::pair<Fd, Fd>> MakeSocketPair() {
 }
 
 absl::StatusOr<Fd> ListenAt(const std::string& path) {
-  LS_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
+  const std::string before = path + "~";  // whoever finds `path` finds somebody who listens, also while that is replaced
+  LS_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(before));
   Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  unlink(path.c_str());
+  unlink(before.c_str());
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
-    return Errno(errno, "bind {}", path);
-  if (listen(fd.get(), 128) != 0) return Errno(errno, "listen {}", path);
+    return Errno(errno, "bind {}", before);
+  if (listen(fd.get(), 128) != 0) return Errno(errno, "listen {}", before);
+  if (rename(before.c_str(), path.c_str()) != 0) return Errno(errno, "{}", path);
   return fd;
 }
 

@@ -59,14 +59,15 @@ def default_socket():
     return os.path.join(base, "feed.sock")
 
 
-def join(path, request, where, deadline=None):
-    """A Link. FeedError if the service refuses, or is not there; with a deadline, only once that is over."""
+def join(path, request, where, deadline, expected):
+    """A Link. FeedError if the service refuses, if there has been none unless one is `expected`, or if it is gone until the deadline. A service
+    that was killed has left its socket, one that ended has not."""
     while True:
         try:
             return _join(path, request, where)
         except OSError as error:
-            if deadline is None:
-                raise FeedError(f"{path}: no data service answers ({error.strerror or error}); start one: lockstep feed serve --data DIR") from None
+            if isinstance(error, FileNotFoundError) and not expected:
+                raise FeedError(f"{path}: no data service answers ({error.strerror}); start one: lockstep feed serve --data DIR") from None
             if deadline.over():
                 raise FeedError(f"{path}: the data service has been gone for {deadline.seconds:g} s") from None
         time.sleep(_RETRY_S)

@@ -186,7 +186,7 @@ class Loader:
     """One rank's batches. `where`: which items, None for all: range(0, 1000), {"labels": ["cat", "dog"]}, or a boolean mask or array of ids.
     `prefetch`: batches that the service may be ahead, held ones included. `drop_last`: leave out a last step that is not full. `beside`: begin
     where other jobs of this seed are, so that all is shared from the first step on; False: at the beginning of the order, whoever else is there,
-    which is also what a job of several machines does. `wait_s`: how long to wait for a service that is gone, or a batch that doesn't come, until
+    which is also what a job of several machines does. `wait_s`: how long to wait for a service that was killed, or a batch that doesn't come, until
     FeedError."""
 
     def __init__(self, dataset, *, job, batch, transform=None, where=None, seed=0, rank=None, world=None, prefetch=4, drop_last=False,
@@ -201,7 +201,7 @@ class Loader:
         beside = None if socket else _feed_link.socket_beside(dataset)
         self._socket = socket or beside or _feed_link.default_socket()
         self._link, self._ticket, self._begun, self._head = None, 0, (b"", 0), None
-        self._connect(_feed_link.Deadline(wait_s) if beside else None)
+        self._connect(_feed_link.Deadline(wait_s), expected=beside is not None)
 
     # ---- the epoch ----
 
@@ -284,14 +284,13 @@ class Loader:
             raise FeedError(f"the state has version {state.get('version')!r}, expected {_STATE_VERSION}: is it of lockstep.feed?")
         self._disconnect()
         self._begun, self._head = (state["stream"].encode(), 0), None
-        self._connect()
+        self._connect(_feed_link.Deadline(self._wait_s))
 
     # ---- the service ----
 
-    def _connect(self, deadline=None):
-        """With a deadline, waits for a service that is not there."""
+    def _connect(self, deadline, expected=True):
         request = dict(self._request, state=self._place()[0].decode())
-        self._link = _feed_link.join(self._socket, request, self._where, deadline)
+        self._link = _feed_link.join(self._socket, request, self._where, deadline, expected)
         self._ticket, self._begun, self._head = 0, self._link.place, None
 
     def _disconnect(self):

@@ -5,6 +5,7 @@ import pathlib
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -208,6 +209,32 @@ class Feed(unittest.TestCase):
                 found += self.stream(loader, 1)
             starter.join()
         self.assertEqual(undisturbed, found)
+
+    def test_a_job_that_starts_while_a_killed_service_is_replaced_waits_for_it(self):
+        with Service(folder, "--threads", 2) as service:
+            service.kill()
+            starter = threading.Timer(0.2, service.start)
+            starter.start()
+            self.assertEqual(COUNT, len(self.loader("x", socket=service.socket, batch=1)))
+            starter.join()
+
+    def test_a_service_that_dies_while_a_job_joins_is_waited_for(self):
+        with tempfile.TemporaryDirectory(dir="/tmp") as place, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            path = os.path.join(place, "feed.sock")
+            listener.bind(path)
+            listener.listen()
+
+            def die():
+                listener.accept()[0].close()
+                os.rename(self.service.socket, path)
+
+            dying = threading.Thread(target=die)
+            dying.start()
+            try:
+                self.assertEqual(COUNT, len(self.loader("x", socket=path, batch=1)))
+            finally:
+                dying.join()
+                os.rename(path, self.service.socket)
 
     def test_batches_of_a_service_that_is_gone_stay(self):
         loader = self.loader(wait_s=0.3)
