@@ -24,6 +24,10 @@ def figures(found):
         peak, budget = found["memory"][jobs]
         yield figure.single(f"photos delivered to {jobs} jobs of one service, RandomResizedCrop(224)", "img/s", rate,
                             note=f"memory for items: {peak / 1e6:.0f} of {budget / 1e6:.0f} MB")
+    for way, name in (("direct", "from the service"), ("relayed", "from a relay of it, by loopback")):
+        of_way = found["ways"][way]
+        yield figure.from_samples(f"batches of items that need no work, {name}", "MB/s", of_way["mb_per_s"],
+                                  note=f"{of_way['cpu_ns_per_byte']:.2f} ns of processor time a byte beside the job")
     for budget, (peak, beyond) in found["resident"].items():
         yield figure.single(f"resident memory of the service, --cache {budget}M, images of up to 30 megapixels", "%", 100 * peak / (int(budget) << 20), goal=RESIDENT_GOAL,
                             note=f"{peak / 1e6:.1f} MB above what it had before jobs came, without rings; {beyond} items beyond the budget")

@@ -1,5 +1,6 @@
 """What the jobs of feed_batches.py do and measure, in a Python that has torch and Pillow: prints {"took", "cpu" (us), "late", "reaped" (ms), "rates" (img/s)
-and "memory" ([peak, budget] in bytes) by number of jobs, "resident" ({budget in MB: [peak in bytes, items beyond the budget]})} as JSON.
+and "memory" ([peak, budget] in bytes) by number of jobs, "resident" ({budget in MB: [peak in bytes, items beyond the budget]}),
+"ways" (feed_relayed.py)} as JSON.
 
 usage: feed_jobs.py LOCKSTEP PHOTOS SECONDS KILLS"""
 import concurrent.futures
@@ -24,6 +25,7 @@ BUDGETS_MB = (32, 64, 128, 256)
 
 def main():
     os.environ["LOCKSTEP_BINARY"] = sys.argv[1]
+    import feed_relayed
     import photos
     from feed_service import Service
 
@@ -40,6 +42,7 @@ def main():
                 found["memory"][jobs] = [cache["peak_bytes"], cache["budget_bytes"]]
         enlarge(folder)
         found["resident"] = {budget: resident(folder, budget, seconds) for budget in BUDGETS_MB}
+    found["ways"] = feed_relayed.rates(seconds)
     print(json.dumps(found))
 
 

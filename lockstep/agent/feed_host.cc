@@ -79,8 +79,7 @@ absl::Status FeedHost::Launch(Service& service) {
   if (!log.valid()) return Errno(errno, "{}", path);
   std::vector<std::string> command = {
       self, "feed", "serve", "--data", feed.data, "--name", feed.name, "--socket", FeedSocket(spec_, feed.name)};
-  if (spec_.feed_cache.value > 0) command.insert(command.end(), {"--cache", std::to_string(spec_.feed_cache.value)});
-  if (spec_.feed_threads > 0) command.insert(command.end(), {"--threads", std::to_string(spec_.feed_threads)});
+  command.insert(command.end(), feed.options.begin(), feed.options.end());
   service.started = clock_.Now();
   LS_ASSIGN_OR_RETURN(service.pid, StartProcess(command, {{"LOCKSTEP_OWNER_FD", std::to_string(pair.second.get())}},
                                                 spec_.cwd, log.get(), log.get(), pair.second.get()));

@@ -28,7 +28,8 @@ absl::StatusOr<StartMethod> StartMethodFromName(const std::string& name) {
 
 Json ToJson(const RunSpec& spec) {
   Json feeds = Json::array();
-  for (const FeedSpec& feed : spec.feeds) feeds.push_back({{"data", feed.data}, {"name", feed.name}});
+  for (const FeedSpec& feed : spec.feeds) 
+    feeds.push_back({{"data", feed.data}, {"name", feed.name}, {"options", feed.options}});
   return {{"job", spec.job},
           {"run_dir", spec.run_dir},
           {"cwd", spec.cwd},
@@ -65,8 +66,6 @@ Json ToJson(const RunSpec& spec) {
           {"checkpoint_flush_limit_s", spec.checkpoint_flush_limit.value},
           {"layout", spec.layout},
           {"feeds", std::move(feeds)},
-          {"feed_cache_bytes", spec.feed_cache.value},
-          {"feed_threads", spec.feed_threads},
           {"adoption_s", spec.adoption.value}};
 }
 
@@ -111,9 +110,8 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
     spec.layout = json.value("layout", "");
     spec.checkpoint_upload = json.value("checkpoint_upload", "");
     for (const Json& feed : json.value("feeds", Json::array()))
-      spec.feeds.push_back({feed.at("data").get<std::string>(), feed.at("name").get<std::string>()});
-    spec.feed_cache.value = json.value("feed_cache_bytes", uint64_t{0});
-    spec.feed_threads = json.value("feed_threads", 0);
+      spec.feeds.push_back({feed.at("data").get<std::string>(), feed.at("name").get<std::string>(),
+                            feed.value("options", std::vector<std::string>{})});
     json.at("adoption_s").get_to(spec.adoption.value);
     LS_ASSIGN_OR_RETURN(spec.torchrun, TorchrunFromJson(json.value("torchrun", Json())));
     LS_ASSIGN_OR_RETURN(spec.start_method, StartMethodFromName(json.at("start_method").get<std::string>()));

@@ -20,8 +20,9 @@ const char* StartMethodName(StartMethod method);
 
 // A data set that a service beside the job prepares.
 struct FeedSpec {
-  std::string data;  // absolute path
-  std::string name;  // what loaders call it
+  std::string data;                       // an absolute path, or a URL
+  std::string name;                       // what loaders call it
+  std::vector<std::string> options = {};  // of its `lockstep feed serve`
   bool operator==(const FeedSpec&) const = default;
 };
 
@@ -58,8 +59,6 @@ struct RunSpec {
   Seconds checkpoint_flush_limit{120};  // a flush that takes longer is given up
   std::string layout{};                 // of the job, as JSON, for the manifest; empty: not known
   std::vector<FeedSpec> feeds{};        // names are different
-  Bytes feed_cache;                     // of each of their services; 0: as `lockstep feed serve` has it
-  int feed_threads = 0;                 // likewise
   Seconds adoption{60};                 // without an agent this long, the starter ends the job
 };
 

@@ -15,9 +15,7 @@ TEST(RunSpec, ComesBackFromItsJson) {
   spec.start_method = StartMethod::kExec;
   spec.checkpoint_budget = Bytes{5};
   spec.allow_drill = true;
-  spec.feeds = {{"/data/photos", "photos"}, {"/data/x.tar", "x"}};
-  spec.feed_cache = Bytes{7};
-  spec.feed_threads = 3;
+  spec.feeds = {{"/data/photos", "photos"}, {"/data/x.tar", "x", {"--cache", "7M"}}};
   spec.torchrun = {.run_id = "job7",
                    .role = "trainer",
                    .master_addr = "localhost",
@@ -30,8 +28,6 @@ TEST(RunSpec, ComesBackFromItsJson) {
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(ToJson(*back), ToJson(spec));
   EXPECT_EQ(back->feeds, spec.feeds);
-  EXPECT_EQ(back->feed_cache.value, 7U);
-  EXPECT_EQ(back->feed_threads, 3);
 }
 
 TEST(RunSpec, ATornFileIsOneError) {

@@ -8,11 +8,14 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/packets.h"
+#include "lockstep/base/secret.h"
 #include "lockstep/cli/feed.h"
 #include "lockstep/feed/heap.h"
 #include "lockstep/feed/service.h"
 #include "lockstep/node/run_dir.h"
 #include "lockstep/prepare/data_file.h"
+#include "lockstep/relay/relay.h"
+#include "lockstep/relay/sender.h"
 #include "lockstep/top/feed_top.h"
 
 namespace lockstep::cli {
@@ -63,69 +66,135 @@ Fd SayReady(Poller& poller) {
   return owner;
 }
 
-absl::Status Serve(feed::ServiceOptions options) {
+struct ServeFlags {
+  feed::ServiceOptions service;
+  std::string policy = "auto", listen, token_file;
+};
+
+// Until a signal, or the end of the owner.
+void RunUntilStopped(Poller& poller, const std::function<void()>& tick) {
+  serving = &poller;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) std::signal(number, [](int) { serving->Stop(); });
+  std::signal(SIGPIPE, SIG_IGN);
+  const Fd owner = SayReady(poller);
+  poller.Run(Seconds{0.25}, tick);
+}
+
+// What other machines reach the service at this socket by; null: they do not.
+absl::StatusOr<std::unique_ptr<relay::Sender>> Listen(const ServeFlags& flags, const std::string& token) {
+  if (flags.listen.empty()) return nullptr;
+  LS_ASSIGN_OR_RETURN(
+      std::unique_ptr<relay::Sender> sender,
+      relay::Sender::Start({.address = flags.listen, .socket = flags.service.socket, .token = token}));
+  Log(LogLevel::kInfo, "other machines: --data {}{}:{}", relay::kScheme,
+      flags.listen.substr(0, flags.listen.rfind(':')), sender->port());
+  return sender;
+}
+
+absl::Status ServeData(ServeFlags flags, const std::string& token) {
+  feed::ServiceOptions& options = flags.service;
+  LS_ASSIGN_OR_RETURN(options.policy, feed::ParseServedPolicy(flags.policy));
   if (options.name.empty()) options.name = NameOf(options.data.path);
-  if (options.socket.empty()) options.socket = DefaultSocket();
-  LS_RETURN_IF_ERROR(MakePlaceFor(options.socket));
+  options.for_machines = !flags.listen.empty();
   feed::BoundHeap();
   const SystemClock clock;
   Poller poller;
   LS_ASSIGN_OR_RETURN(const std::unique_ptr<feed::Service> service, feed::Service::Open(options, poller, clock));
-  serving = &poller;
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) std::signal(number, [](int) { serving->Stop(); });
-  std::signal(SIGPIPE, SIG_IGN);
   Log(LogLevel::kInfo, "data set {}: {} items of {}, at {}", options.name, service->data().items(), options.data.path,
       options.socket);
-  const Fd owner = SayReady(poller);
-  poller.Run(Seconds{0.25}, [&] { service->Tick(); });
+  LS_ASSIGN_OR_RETURN(const std::unique_ptr<relay::Sender> sender, Listen(flags, token));
+  RunUntilStopped(poller, [&] { service->Tick(); });
   return absl::OkStatus();
+}
+
+absl::Status ServeRelay(const ServeFlags& flags, const std::string& token) {
+  const std::string address = flags.service.data.path.substr(sizeof(relay::kScheme) - 1);
+  const SystemClock clock;
+  Poller poller;
+  LS_ASSIGN_OR_RETURN(const std::unique_ptr<relay::Relay> relay,
+                      relay::Relay::Open({.address = address,
+                                          .token = token,
+                                          .name = flags.service.name,
+                                          .socket = flags.service.socket,
+                                          .ring_bytes = flags.service.ring_bytes,
+                                          .patience = flags.service.data.patience},
+                                         poller, clock));
+  Log(LogLevel::kInfo, "data set {}: {} items of {}, at {}", relay->name(), relay->items(), flags.service.data.path,
+      flags.service.socket);
+  LS_ASSIGN_OR_RETURN(const std::unique_ptr<relay::Sender> sender, Listen(flags, token));
+  RunUntilStopped(poller, [] {});
+  return absl::OkStatus();
+}
+
+absl::Status Serve(ServeFlags flags, bool says_how_to_prepare) {
+  if (flags.service.socket.empty()) flags.service.socket = DefaultSocket();
+  LS_RETURN_IF_ERROR(MakePlaceFor(flags.service.socket));
+  std::string token;
+  if (!flags.token_file.empty()) {
+    LS_ASSIGN_OR_RETURN(token, ReadToken(flags.token_file));
+  }
+  if (!flags.service.data.path.starts_with(relay::kScheme)) return ServeData(std::move(flags), token);
+  if (says_how_to_prepare)
+    return InvalidArgument(
+        "--data {}: its items are made there, so --cache, --threads, --policy and what tells how to read tokens are to "
+        "be said to that service",
+        flags.service.data.path);
+  return ServeRelay(flags, token);
+}
+
+void AddPreparing(CLI::App& command, ServeFlags& flags) {
+  feed::ServiceOptions& options = flags.service;
+  command.add_option("--cache", options.cache_bytes, "Memory for items, wanted ones and those in work, such as 8G")
+      ->transform(CLI::AsSizeValue(false))
+      ->default_str("1G");
+  command.add_option("--threads", options.threads, "Threads that prepare; default: one for each core")
+      ->check(CLI::Range(1, 1024));
+  command.add_option("--policy", flags.policy,
+                     "How jobs of one seed share: auto (the default: by predicted loads), common, paced, independent");
+  command.add_option("--tokens", options.data.tokens_per_item, "Of a token file: tokens of an item; it has one more");
+  command.add_option("--token-bytes", options.data.token_bytes, "Likewise: bytes of a token")
+      ->check(CLI::IsMember({2, 4}))
+      ->capture_default_str();
+  command.add_option("--pack", options.data.pack, "Likewise: whole documents in rows of --tokens; best-fit or chunk")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, prepare::PackRule>{
+          {"best-fit", prepare::PackRule::kBestFit}, {"chunk", prepare::PackRule::kChunk}}));
+  command.add_option("--end-token", options.data.end_token, "Of packed tokens: the last token of each document");
+  command.add_option("--documents", options.data.documents,
+                     "Likewise: a .npy of whole numbers of 8 bytes, where each document begins, or ends");
 }
 
 }  // namespace
 
 void AddFeedServe(CLI::App& feed, int& exit_code) {
-  auto options = std::make_shared<feed::ServiceOptions>();  // lives as long as the callbacks of the parser
-  auto policy = std::make_shared<std::string>("auto");
-  options->threads = std::max(1U, std::thread::hardware_concurrency());
+  auto flags = std::make_shared<ServeFlags>();  // lives as long as the callbacks of the parser
+  feed::ServiceOptions& options = flags->service;
+  options.threads = std::max(1U, std::thread::hardware_concurrency());
   CLI::App* command = feed.add_subcommand("serve", "Prepare a data set for all jobs of this machine, until stopped");
   command
-      ->add_option("--data", options->data.path,
+      ->add_option("--data", options.data.path,
                    "Directory of images or sounds, tar shards, or another data set; a path or an http(s):// URL, "
-                   "with braces such as train-{000..146}.tar, or a list: shards.txt, index.json")
+                   "with braces such as train-{000..146}.tar, or a list: shards.txt, index.json; or "
+                   "feed://HOST:PORT, batches of a service there that has --listen")
       ->required();
-  command->add_option("--name", options->name, "What loaders call it; default: the name of the directory or file");
-  command->add_option("--cache", options->cache_bytes, "Memory for items, wanted ones and those in work, such as 8G")
-      ->transform(CLI::AsSizeValue(false))
-      ->default_str("1G");
+  command->add_option("--name", options.name, "What loaders call it; default: the name of the directory or file");
   command
-      ->add_option("--ring-memory", options->ring_bytes,
+      ->add_option("--ring-memory", options.ring_bytes,
                    "Memory for the batches of all jobs together; default: half of the machine's")
       ->transform(CLI::AsSizeValue(false));
-  command->add_option("--threads", options->threads, "Threads that prepare; default: one for each core")
-      ->check(CLI::Range(1, 1024));
-  command->add_option("--tokens", options->data.tokens_per_item, "Of a token file: tokens of an item; it has one more");
-  command->add_option("--token-bytes", options->data.token_bytes, "Likewise: bytes of a token")
-      ->check(CLI::IsMember({2, 4}))
-      ->capture_default_str();
-  command->add_option("--policy", *policy,
-                      "How jobs of one seed share: auto (the default: by predicted loads), common, paced, independent");
-  command->add_option("--pack", options->data.pack, "Likewise: whole documents in rows of --tokens; best-fit or chunk")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, prepare::PackRule>{
-          {"best-fit", prepare::PackRule::kBestFit}, {"chunk", prepare::PackRule::kChunk}}));
-  command->add_option("--end-token", options->data.end_token, "Of packed tokens: the last token of each document");
-  command->add_option("--documents", options->data.documents,
-                      "Likewise: a .npy of whole numbers of 8 bytes, where each document begins, or ends");
   command
-      ->add_option("--patience", options->data.patience.value,
+      ->add_option("--patience", options.data.patience.value,
                    "Seconds that a server which doesn't answer is waited for")
       ->check(CLI::Range(0.0, 86'400.0))
       ->capture_default_str();
-  AddSocket(*command, options->socket);
+  AddSocket(*command, options.socket);
+  command->add_option("--listen", flags->listen,
+                      "HOST:PORT where other machines get batches, by their --data feed://HOST:PORT; beyond loopback a "
+                      "--token-file is needed");
+  command->add_option("--token-file", flags->token_file, "File with the token that is given, or wanted, there");
+  AddPreparing(*command->add_option_group("preparing", "How items are made; not of feed://"), *flags);
   command->footer("Example: lockstep feed serve --data /data/imagenet/train --name imagenet --cache 16G");
-  command->callback([options, policy, &exit_code] {
-    const auto chosen = feed::ParseServedPolicy(*policy);
-    if (chosen.ok()) options->policy = *chosen;
-    const absl::Status served = chosen.ok() ? Serve(*options) : chosen.status();
+  command->callback([command, flags, &exit_code] {
+    const absl::Status served = Serve(*flags, command->get_option_group("preparing")->count_all() > 0);
     exit_code = served.ok() ? 0 : PrintError(served);
   });
 }

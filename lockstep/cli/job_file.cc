@@ -60,6 +60,7 @@ absl::Status ApplyJobFile(const std::string& path, const CLI::App& run, node::Ru
   Take(run, "--checkpoint-keep", file.checkpoint_keep, options.checkpoint_keep);
   Take(run, "--checkpoint-flush-limit-s", file.checkpoint_flush_limit, options.checkpoint_flush_limit);
   if (file.token_file && run.count("--token-file") == 0) options.token_file = Absolute(*file.token_file);
+  if (run.count("--feed") == 0) options.feeds = file.feed;
   if (file.start_method && run.count("--start-method") == 0) {
     LS_ASSIGN_OR_RETURN(options.start_method, agent::StartMethodFromName(*file.start_method));
   }

@@ -62,14 +62,10 @@ void Declare(CLI::App& run, RunFlags& flags) {
       ->check(CLI::PositiveNumber);
   run.add_option(
          "--feed", options.feeds,
-         "DATA or DATA:NAME: prepare this data set beside the job, for lockstep.feed.Loader(NAME, ...); NAME is the "
-         "file's or directory's name unless said. May be given several times")
+         "DATA[:NAME][,KEY=VALUE...]: prepare this data set beside the job, for lockstep.feed.Loader(NAME, ...); NAME "
+         "is the file's or directory's name unless said, KEYs are options of `lockstep feed serve`: "
+         "/data/text.bin:text,tokens=2048,cache=8G. May be given several times")
       ->allow_extra_args(false);
-  run.add_option("--feed-cache", options.feed_cache.value,
-                 "Memory of each data service for items that will be wanted again, such as 8G; default: 1G")
-      ->transform(CLI::AsSizeValue(false));
-  run.add_option("--feed-threads", options.feed_threads, "Threads of each that prepare; default: one for each core")
-      ->check(CLI::Range(1, 1024));
   run.add_option("--job-file", flags.job_file,
                  "Read the job from this TOML file (docs/formats/job.md); flags win over it");
   flags.torchrun.Declare(run);

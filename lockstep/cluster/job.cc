@@ -76,6 +76,10 @@ void ReadRun(TableReader& in, const std::string& file, RunFile& run) {
   in.Integer("metrics_port", {.least = 0, .most = 65535}, run.metrics_port);
   ReadPath(in, "token_file", file, run.token_file);
   ReadCheckpoint(in, file, run);
+  in.Texts("feed", run.feed);
+  for (std::string& feed : run.feed)
+    if (feed.find("://") == std::string::npos)
+      feed = (std::filesystem::path(FolderOf(file)) / feed).lexically_normal();
 }
 
 // Reads the spec that `key` names, preset or file, with `read`.

@@ -43,6 +43,7 @@ struct RunFile {
   std::optional<std::string> checkpoint_dir;  // relative to the job file
   std::optional<Seconds> checkpoint_interval, checkpoint_flush_limit;
   std::optional<int> checkpoint_keep;
+  std::vector<std::string> feed;  // each as --feed says it
 };
 
 struct Job {

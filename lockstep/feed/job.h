@@ -2,8 +2,6 @@
 // of a slot that is being filled: each place of it is written by the one thread that has the item for it.
 #pragma once
 
-#include <sys/types.h>
-
 #include <deque>
 #include <memory>
 #include <string>
@@ -11,6 +9,7 @@
 
 #include "lockstep/base/units.h"
 #include "lockstep/feed/epochs.h"
+#include "lockstep/feed/request.h"
 #include "lockstep/feed/ring.h"
 #include "lockstep/feed/steps.h"
 #include "lockstep/prepare/recipe.h"
@@ -59,7 +58,7 @@ struct Want {
 struct Rank {
   std::shared_ptr<Job> job;  // of all its ranks
   uint32_t number = 0;
-  pid_t pid = 0;
+  Whose whose{};
   Ring ring;
   sampling::Stream stream;  // of the job, behind the last step that was planned
   uint64_t ticket = 0, step = 0;

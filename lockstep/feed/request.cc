@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_at.h"
 #include "lockstep/client/feed_ring.h"
 #include "lockstep/incident/fields.h"
 
@@ -89,6 +90,11 @@ absl::StatusOr<Subset> ParseSubset(const Json* json, uint64_t& listed) {
   return subset;
 }
 
+Whose ParseWhose(const Json* json) {
+  if (json == nullptr) return {};
+  return {TextAt(*json, "host"), static_cast<pid_t>(IntegerAt(*json, "pid", 0))};
+}
+
 absl::Status Validate(const JoinRequest& request) {
   const uint64_t ring = request.slots * uint64_t{request.batch} * request.recipe.bytes();
   LS_RETURN_IF_ERROR(Check(request.batch >= 1 && request.batch <= kMaxBatch, "batch", request.batch, "1 to 1048576"));
@@ -124,13 +130,19 @@ absl::StatusOr<JoinRequest> ParseJoin(const Json& packet) {
   request.seed = fields.Unsigned("seed");
   request.drop_last = fields.Flag("drop_last");
   request.alone = fields.Flag("alone");
+  if (fields.Optional("apart") != nullptr) request.apart = fields.Flag("apart");
   request.state = fields.Text("state");
+  request.from = ParseWhose(fields.Optional("from"));
   const Json& recipe = fields.Child("recipe");
   LS_RETURN_IF_ERROR(fields.status());
   LS_ASSIGN_OR_RETURN(request.recipe, ParseRecipe(recipe));
   LS_ASSIGN_OR_RETURN(request.where, ParseSubset(fields.Optional("where"), request.listed));
   LS_RETURN_IF_ERROR(Validate(request));
   return request;
+}
+
+std::string Whose::ToString() const {
+  return host.empty() ? fmt::format("process {}", pid) : fmt::format("process {} of {}", pid, host);
 }
 
 std::string TermsOf(const JoinRequest& request) {

@@ -2,6 +2,8 @@
 // the data set.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -22,6 +24,13 @@ struct Subset {
   std::optional<std::vector<uint64_t>> listed;  // comes beside the packet
 };
 
+// The process that a rank is.
+struct Whose {
+  std::string host;  // "": of this machine
+  pid_t pid = 0;
+  std::string ToString() const;  // "process 7 of node3"
+};
+
 struct JoinRequest {
   std::string dataset, job;
   Subset where;
@@ -32,7 +41,9 @@ struct JoinRequest {
   uint32_t rank = 0, world = 1;
   bool drop_last = false;
   bool alone = false;  // begin at the beginning, not beside jobs that are under way
+  bool apart = false;  // some of its ranks may be at other services, which must come to the same: as if alone
   std::string state;   // where it goes on (sampling/stream.h); "": it has not begun
+  Whose from;          // as a relay says; no pid: nobody has said it
 };
 
 // An error is one sentence for the user of the loader.

@@ -23,6 +23,10 @@ absl::StatusOr<Fd> MakeMemory(uint64_t bytes) {
   return fd;
 }
 
+uint64_t HalfOfMemory() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
+}
+
 }  // namespace
 
 uint32_t PayloadOffset(const RingShape& shape) {
@@ -35,6 +39,15 @@ uint64_t SlotStride(const RingShape& shape) {
 }
 
 uint64_t RingBytes(const RingShape& shape) { return LS_FEED_ALIGN + shape.slots * SlotStride(shape); }
+
+absl::Status CheckRingMemory(const RingShape& shape, uint64_t used, uint64_t limit) {
+  if (limit == 0) limit = HalfOfMemory();
+  if (used + RingBytes(shape) <= limit) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   fmt::format("batches of all jobs: {} MB are in use, this rank's {} x {} would be {} MB more, and {} "
+                               "MB are allowed; take a smaller batch or prefetch, or raise --ring-memory",
+                               used >> 20, shape.slots, SlotStride(shape), RingBytes(shape) >> 20, limit >> 20));
+}
 
 absl::StatusOr<Ring> Ring::Create(const RingShape& shape) {
   LS_CHECK(shape.slots >= 1 && shape.slots <= LS_FEED_MAX_SLOTS, "{} slots", shape.slots);

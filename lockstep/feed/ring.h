@@ -26,6 +26,8 @@ struct RingShape {
 uint32_t PayloadOffset(const RingShape& shape);
 uint64_t SlotStride(const RingShape& shape);
 uint64_t RingBytes(const RingShape& shape);
+// Of one ring more, where others take `used`. No limit (0): half of the machine's memory.
+absl::Status CheckRingMemory(const RingShape& shape, uint64_t used, uint64_t limit);
 
 // One slot, as the service writes it.
 struct SlotView {

@@ -1,15 +1,10 @@
 #include "lockstep/feed/service.h"
 
-#include <fcntl.h>
-#include <poll.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -22,33 +17,10 @@
 namespace lockstep::feed {
 namespace {
 
-constexpr int kAnswerMs = 5000;
-
-pid_t PeerOf(int socket) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
-}
-
 uint64_t HashOf(std::string_view text) {
   uint64_t hash = 0;
   for (const char c : text) hash = Mix(hash ^ (static_cast<unsigned char>(c) + kGoldenGamma));
   return hash;
-}
-
-uint64_t HalfOfMemory() {
-  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) / 2;
-}
-
-// A socket that a service which was killed has left is replaced; one that answers is in use.
-absl::StatusOr<Fd> Listen(const std::string& path) {
-  if (const absl::StatusOr<Fd> other = ConnectTo(path); other.ok())
-    return FailedPrecondition("{}: in use by process {}; stop that, or choose another --socket", path,
-                              PeerOf(other->get()));
-  struct stat info{};
-  if (stat(path.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode))
-    return FailedPrecondition("{}: there is a file of that name which is no socket; choose another --socket", path);
-  return ListenAt(path);
 }
 
 absl::StatusOr<std::vector<uint64_t>> ReadIds(std::vector<Fd> fds, uint64_t count) {
@@ -123,14 +95,13 @@ absl::StatusOr<std::unique_ptr<Service>> Service::Open(const ServiceOptions& opt
                                                        const Clock& clock) {
   LS_RETURN_IF_ERROR(CheckBudget(options));
   LS_ASSIGN_OR_RETURN(DataSet data, DataSet::Open(options.name, options.data));
-  LS_ASSIGN_OR_RETURN(Fd listener, Listen(options.socket));
-  return std::unique_ptr<Service>(new Service(options, std::move(data), std::move(listener), poller, clock));
+  LS_ASSIGN_OR_RETURN(std::unique_ptr<Door> door, Door::Open(options.socket, poller));
+  return std::unique_ptr<Service>(new Service(options, std::move(data), std::move(door), clock));
 }
 
-Service::Service(const ServiceOptions& options, DataSet data, Fd listener, Poller& poller, const Clock& clock)
+Service::Service(const ServiceOptions& options, DataSet data, std::unique_ptr<Door> door, const Clock& clock)
     : options_(options),
       data_(std::move(data)),
-      poller_(poller),
       clock_(clock),
       started_(clock.Now()),
       cache_items_(ItemsIn(options.cache_bytes - BesideItems(options.threads), data_)),
@@ -139,75 +110,42 @@ Service::Service(const ServiceOptions& options, DataSet data, Fd listener, Polle
           {.cache_bytes = options.cache_bytes - BesideItems(options.threads),
            .memory_limit = before_items_ + options.cache_bytes - kUnusedHeap},
           Makers(data_, options.threads), [this](uint64_t item) { return data_.label(item); }, clock),
-      listener_(std::move(listener)) {
-  poller_.Watch(listener_.get(), [this] { Accept(); });
+      door_(std::move(door)) {
+  door_->Listen({.said = [this](int guest, Packet packet) { Answer(guest, std::move(packet)); },
+                 .left = [this](int guest) { Remove(guest); }});
 }
 
-Service::~Service() {
-  data_.Stop();  // threads that wait for a server are to end
-  while (!connections_.empty()) Drop(connections_.begin()->first);
-  poller_.Forget(listener_.get());
-  unlink(options_.socket.c_str());
+Service::~Service() { data_.Stop(); }  // threads that wait for a server are to end
+
+// ---- ranks ----
+
+void Service::Remove(int guest) {
+  const auto found = ranks_.find(guest);
+  if (found == ranks_.end()) return;
+  dispatcher_.Remove(found->second);
+  Log(LogLevel::kInfo, "job {} rank {} ({}) has gone; what was held for it is free again", found->second->job->name,
+      found->second->number, found->second->whose.ToString());
+  ranks_.erase(found);
 }
 
-// ---- connections ----
-
-void Service::Accept() {
-  Fd socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!socket.valid()) {
-    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-      Log(LogLevel::kError, "{}: no further rank can join: {}", options_.socket, strerror(errno));
-    return;
-  }
-  const int fd = socket.get();
-  Connection connection{std::move(socket), Fd(), PeerOf(fd), nullptr};
-  if (connection.pid > 0) connection.process = Fd(static_cast<int>(syscall(SYS_pidfd_open, connection.pid, 0)));
-  if (connection.process.valid()) poller_.Watch(connection.process.get(), [this, fd] { Drop(fd); });
-  connections_.emplace(fd, std::move(connection));
-  poller_.Watch(fd, [this, fd] { Receive(fd); });
-}
-
-void Service::Receive(int socket) {
-  const auto found = connections_.find(socket);
-  if (found == connections_.end()) return;
-  std::optional<Packet> packet = ReceivePacket(socket);
-  if (!packet) return;
-  if (packet->closed) return Drop(socket);
-  Answer(found->second, *std::move(packet));
-}
-
-void Service::Drop(int socket) {
-  const auto found = connections_.find(socket);
-  if (found == connections_.end()) return;
-  Connection& connection = found->second;
-  poller_.Forget(socket);
-  if (connection.process.valid()) poller_.Forget(connection.process.get());
-  if (connection.rank != nullptr) {
-    dispatcher_.Remove(connection.rank);
-    Log(LogLevel::kInfo, "job {} rank {} (pid {}) has gone; what was held for it is free again",
-        connection.rank->job->name, connection.rank->number, connection.pid);
-  }
-  connections_.erase(found);
-}
-
-void Service::Answer(Connection& connection, Packet packet) {
+void Service::Answer(int guest, Packet packet) {
+  const auto rank = ranks_.find(guest);
   if (packet.text == "r") {
-    if (connection.rank != nullptr) dispatcher_.Refill(connection.rank);
+    if (rank != ranks_.end()) dispatcher_.Refill(rank->second);
     return;
   }
   const Json request = Json::parse(packet.text, nullptr, false);
   const std::string op = TextAt(request, "op");
-  const int socket = connection.socket.get();
   absl::Status answered;
   if (op == "status") {
-    answered = SendPacket(socket, Status().dump(-1, ' ', false, Json::error_handler_t::replace));
-  } else if (op == "join" && connection.rank == nullptr) {
-    const absl::Status joined = Join(connection, request, std::move(packet.fds));
-    if (!joined.ok()) answered = SendPacket(socket, Error(joined).dump());
+    answered = SendPacket(guest, Status().dump(-1, ' ', false, Json::error_handler_t::replace));
+  } else if (op == "join" && rank == ranks_.end()) {
+    const absl::Status joined = Join(guest, request, std::move(packet.fds));
+    if (!joined.ok()) answered = SendPacket(guest, Error(joined).dump());
   } else {
-    answered = SendPacket(socket, Error(InvalidArgument("expected join or status, found \"{}\"", op)).dump());
+    answered = SendPacket(guest, Error(InvalidArgument("expected join or status, found \"{}\"", op)).dump());
   }
-  if (!answered.ok()) Drop(socket);
+  if (!answered.ok()) door_->SendAway(guest);
 }
 
 void Service::Tick() {
@@ -216,10 +154,9 @@ void Service::Tick() {
   HeapLimit(before_items_ + items + BesideItems(options_.threads)).Hold();
   std::set<sampling::Group*> groups;
   std::set<std::shared_ptr<const sampling::ItemSet>> sets;
-  for (const auto& [socket, connection] : connections_) {
-    if (connection.rank == nullptr) continue;
-    groups.insert(connection.rank->job->epochs.group().get());
-    sets.insert(connection.rank->job->set);
+  for (const auto& [guest, rank] : ranks_) {
+    groups.insert(rank->job->epochs.group().get());
+    sets.insert(rank->job->set);
   }
   groups.erase(nullptr);
   for (sampling::Group* group : groups) Rechoose(*group);
@@ -246,7 +183,7 @@ void Service::DivideCache(std::set<std::shared_ptr<const sampling::ItemSet>> set
 
 // ---- joining ----
 
-absl::Status Service::Join(Connection& connection, const Json& packet, std::vector<Fd> fds) {
+absl::Status Service::Join(int guest, const Json& packet, std::vector<Fd> fds) {
   LS_ASSIGN_OR_RETURN(JoinRequest request, ParseJoin(packet));
   if (request.dataset != data_.name())
     return NotFound("there is no data set \"{}\" at {}; this service has \"{}\"", request.dataset, options_.socket,
@@ -254,19 +191,19 @@ absl::Status Service::Join(Connection& connection, const Json& packet, std::vect
   if (request.listed > 0) {
     LS_ASSIGN_OR_RETURN(request.where.listed, ReadIds(std::move(fds), request.listed));
   }
+  if (request.apart && !options_.for_machines) request.alone = true;
   LS_RETURN_IF_ERROR(CheckFree(request));
   const RingShape shape{request.slots, request.batch, data_.ItemBytes(request.recipe)};
   LS_RETURN_IF_ERROR(CheckRoom(shape));
   LS_ASSIGN_OR_RETURN(Joining joining, Prepare(request));
   const std::shared_ptr<Job> job = joining.job;
-  const absl::Status entered = Enter(connection, request, shape, std::move(joining));
+  const absl::Status entered = Enter(guest, request, shape, std::move(joining));
   if (!entered.ok() && Running(request.job) == nullptr)
     dispatcher_.Look([&](const Dispatcher&) { job->epochs.Leave(); });
   return entered;
 }
 
-absl::Status Service::Enter(Connection& connection, const JoinRequest& request, const RingShape& shape,
-                            Joining joining) {
+absl::Status Service::Enter(int guest, const JoinRequest& request, const RingShape& shape, Joining joining) {
   LS_ASSIGN_OR_RETURN(Ring ring, Ring::Create(shape));
   const Json answer{{"state", joining.stream.Save()},
                     {"epoch", joining.stream.place().epoch},
@@ -275,12 +212,13 @@ absl::Status Service::Enter(Connection& connection, const JoinRequest& request, 
                     {"dtype", data_.ItemType(request.recipe)}};
   const Fd memory = ring.TakeFd();
   const int fd = memory.get();
-  LS_RETURN_IF_ERROR(SendPacket(connection.socket.get(), answer.dump(), std::span(&fd, 1)));
-  Log(LogLevel::kInfo, "job {} rank {} of {} (pid {}): {} items, from {} of epoch {} on", request.job, request.rank,
-      request.world, connection.pid, joining.job->items(), joining.stream.place().taken, joining.stream.place().epoch);
-  connection.rank = std::make_shared<Rank>(Rank{joining.job,
+  LS_RETURN_IF_ERROR(SendPacket(guest, answer.dump(), std::span(&fd, 1)));
+  const Whose whose{request.from.host, request.from.pid != 0 ? request.from.pid : door_->ProcessOf(guest)};
+  Log(LogLevel::kInfo, "job {} rank {} of {} ({}): {} items, from {} of epoch {} on", request.job, request.rank,
+      request.world, whose.ToString(), joining.job->items(), joining.stream.place().taken, joining.stream.place().epoch);
+  const auto rank = std::make_shared<Rank>(Rank{joining.job,
                                                 request.rank,
-                                                connection.pid,
+                                                whose,
                                                 std::move(ring),
                                                 std::move(joining.stream),
                                                 0,
@@ -288,31 +226,30 @@ absl::Status Service::Enter(Connection& connection, const JoinRequest& request, 
                                                 {},
                                                 clock_.Now(),
                                                 false});
-  dispatcher_.Add(connection.rank);
+  ranks_.emplace(guest, rank);
+  dispatcher_.Add(rank);
   return absl::OkStatus();
 }
 
 // Ranks that died a moment ago may be here again before their end has been noticed.
 absl::Status Service::CheckFree(const JoinRequest& request) {
-  std::vector<int> dead;
-  for (const auto& [socket, other] : connections_) {
-    if (other.rank == nullptr || other.rank->job->name != request.job) continue;
-    std::vector<pollfd> ends{{socket, POLLRDHUP, 0}};
-    if (other.process.valid()) ends.push_back({other.process.get(), POLLIN, 0});
-    if (poll(ends.data(), ends.size(), 0) != 0) {
-      dead.push_back(socket);
-    } else if (other.rank->number == request.rank) {
-      return FailedPrecondition("job \"{}\" has a rank {} already, process {}; give one of the two another name",
-                                request.job, request.rank, other.pid);
+  std::vector<int> gone;
+  for (const auto& [guest, rank] : ranks_) {
+    if (rank->job->name != request.job) continue;
+    if (door_->IsGone(guest)) {
+      gone.push_back(guest);
+    } else if (rank->number == request.rank) {
+      return FailedPrecondition("job \"{}\" has a rank {} already, {}; give one of the two another name", request.job,
+                                request.rank, rank->whose.ToString());
     }
   }
-  for (const int socket : dead) Drop(socket);
+  for (const int guest : gone) door_->SendAway(guest);
   return absl::OkStatus();
 }
 
 std::shared_ptr<Job> Service::Running(const std::string& name) const {
-  for (const auto& [socket, other] : connections_)
-    if (other.rank != nullptr && other.rank->job->name == name) return other.rank->job;
+  for (const auto& [guest, rank] : ranks_)
+    if (rank->job->name == name) return rank->job;
   return nullptr;
 }
 
@@ -375,9 +312,8 @@ absl::Status Service::Place(const JoinRequest& request, bool is_first_rank, Join
 // Of the jobs with the same seed that are not alone; null: the job is.
 std::shared_ptr<sampling::Group> Service::GroupOf(const JoinRequest& request) const {
   if (request.alone || options_.policy == sampling::Policy::kIndependent) return nullptr;
-  for (const auto& [socket, other] : connections_)
-    if (other.rank != nullptr && other.rank->job->seed == request.seed && other.rank->job->epochs.group() != nullptr)
-      return other.rank->job->epochs.group();
+  for (const auto& [guest, rank] : ranks_)
+    if (rank->job->seed == request.seed && rank->job->epochs.group() != nullptr) return rank->job->epochs.group();
   return std::make_shared<sampling::Group>(sampling::GroupOptions{
       .items = data_.items(), .seed = request.seed, .cache_items = cache_items_, .policy = options_.policy});
 }
@@ -399,34 +335,15 @@ void Service::Rechoose(sampling::Group& group) {
 }
 
 absl::Status Service::CheckRoom(const RingShape& shape) const {
-  const uint64_t limit = options_.ring_bytes != 0 ? options_.ring_bytes : HalfOfMemory();
   uint64_t used = 0;
-  for (const auto& [socket, connection] : connections_)
-    if (connection.rank != nullptr) used += RingBytes(connection.rank->ring.shape());
-  if (used + RingBytes(shape) <= limit) return absl::OkStatus();
-  return MakeError(absl::StatusCode::kResourceExhausted,
-                   fmt::format("batches of all jobs: {} MB are in use, this rank's {} x {} would be {} MB more, and {} "
-                               "MB are allowed; take a smaller batch or prefetch, or raise --ring-memory",
-                               used >> 20, shape.slots, SlotStride(shape), RingBytes(shape) >> 20, limit >> 20));
+  for (const auto& [guest, rank] : ranks_) used += RingBytes(rank->ring.shape());
+  return CheckRingMemory(shape, used, options_.ring_bytes);
 }
 
 // ---- status ----
 
 Json Service::Status() const {
   return StatusReport(data_, options_.socket, clock_.Now() - started_, dispatcher_, splitter_.split());
-}
-
-absl::StatusOr<Json> AskStatus(const std::string& path) {
-  const absl::StatusOr<Fd> socket = ConnectTo(path);
-  if (!socket.ok())
-    return NotFound("{}: no data service answers; start one with `lockstep feed serve --data DIR`", path);
-  LS_RETURN_IF_ERROR(SendPacket(socket->get(), R"({"op":"status"})"));
-  pollfd answer{socket->get(), POLLIN, 0};
-  if (poll(&answer, 1, kAnswerMs) <= 0) return Unavailable("{}: no answer for {} ms", path, kAnswerMs);
-  const std::optional<Packet> packet = ReceivePacket(socket->get());
-  Json report = packet ? Json::parse(packet->text, nullptr, false) : Json();
-  if (!report.is_object()) return Unavailable("{}: the service gave no answer", path);
-  return report;
 }
 
 }  // namespace lockstep::feed

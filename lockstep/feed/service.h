@@ -1,7 +1,6 @@
-// `lockstep feed serve`: one data set, one socket, any number of jobs. A connection is a rank of a job; its death is
-// seen by the end of its socket, or of its process (a child that it left behind may hold the socket open), and
-// everything it had is taken back. Nothing is kept across a restart: whoever joins says where it stands. One thread
-// runs the poller; the dispatcher has threads of its own.
+// `lockstep feed serve`: one data set, one socket, any number of jobs. A guest at the door is a rank of a job; when it
+// is gone, everything it had is taken back. Nothing is kept across a restart: whoever joins says where it stands. One
+// thread runs the poller; the dispatcher has threads of its own.
 //
 //   LS_ASSIGN_OR_RETURN(std::unique_ptr<Service> service, Service::Open(options, poller, clock));
 //   poller.Run(kTick, [&] { service->Tick(); });
@@ -18,6 +17,7 @@
 #include "lockstep/base/report.h"
 #include "lockstep/feed/data_set.h"
 #include "lockstep/feed/dispatcher.h"
+#include "lockstep/feed/door.h"
 
 namespace lockstep::feed {
 
@@ -29,6 +29,7 @@ struct ServiceOptions {
   size_t threads = 1;
   // How jobs of one seed share: common or paced; none: by predicted loads (sampling/group.h); independent: not at all.
   std::optional<sampling::Policy> policy{};
+  bool for_machines = false;  // ranks of other machines come here too (relay/sender.h)
 };
 
 // "auto" or a policy that a service can have; others hold orders that no state of a few numbers can name.
@@ -45,22 +46,16 @@ class Service {
   const DataSet& data() const { return data_; }
 
  private:
-  struct Connection {
-    Fd socket, process;  // a pidfd, where there is one
-    pid_t pid = 0;
-    std::shared_ptr<Rank> rank;  // once it has joined
-  };
   struct Joining {
     std::shared_ptr<Job> job;
     sampling::Stream stream;  // from where the rank goes on
   };
 
-  Service(const ServiceOptions& options, DataSet data, Fd listener, Poller& poller, const Clock& clock);
-  void Accept();
-  void Receive(int socket);
-  void Answer(Connection& connection, Packet packet);
-  absl::Status Join(Connection& connection, const Json& packet, std::vector<Fd> fds);
-  absl::Status Enter(Connection& connection, const JoinRequest& request, const RingShape& shape, Joining joining);
+  Service(const ServiceOptions& options, DataSet data, std::unique_ptr<Door> door, const Clock& clock);
+  void Answer(int guest, Packet packet);
+  void Remove(int guest);
+  absl::Status Join(int guest, const Json& packet, std::vector<Fd> fds);
+  absl::Status Enter(int guest, const JoinRequest& request, const RingShape& shape, Joining joining);
   absl::StatusOr<Joining> Prepare(const JoinRequest& request);
   absl::Status Place(const JoinRequest& request, bool is_first_rank, Joining& joining);
   std::shared_ptr<Job> Running(const std::string& name) const;  // null: none
@@ -69,12 +64,10 @@ class Service {
   void DivideCache(std::set<std::shared_ptr<const sampling::ItemSet>> sets);
   absl::Status CheckFree(const JoinRequest& request);
   absl::Status CheckRoom(const RingShape& shape) const;
-  void Drop(int socket);
   Json Status() const;
 
   const ServiceOptions options_;
   const DataSet data_;
-  Poller& poller_;
   const Clock& clock_;
   const Nanos started_;
   const uint64_t cache_items_;   // about as many decoded ones have room
@@ -83,11 +76,8 @@ class Service {
   Splitter splitter_;
   std::set<std::shared_ptr<const sampling::ItemSet>> divided_for_;
   uint64_t wanted_items_ = 0;  // by those jobs
-  Fd listener_;
-  std::map<int, Connection> connections_;  // by their socket
+  std::map<int, std::shared_ptr<Rank>> ranks_;  // guests that have joined
+  const std::unique_ptr<Door> door_;
 };
-
-// The document of `lockstep feed status`, as the service at this socket gives it.
-absl::StatusOr<Json> AskStatus(const std::string& socket);
 
 }  // namespace lockstep::feed

@@ -113,7 +113,7 @@ class TestRank {
       : dispatcher_(dispatcher),
         rank_(new Rank{job,
                        number,
-                       0,
+                       {},
                        *Ring::Create({slots, static_cast<uint32_t>(job->cut.batch), sizeof(MadeItem)}),
                        StreamOf(dispatcher, *job, number, state, universe, now),
                        0,

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/secret.h"
 #include "lockstep/control/keepers.h"
 #include "lockstep/incident/incident.h"
 
@@ -11,16 +12,6 @@ namespace lockstep::node {
 namespace {
 
 constexpr Seconds kStillAdvances{10};
-
-// Without the space around it: editors end a file with a line's end, and no request can carry one.
-absl::StatusOr<std::string> ReadToken(const std::string& path) {
-  constexpr char kSpace[] = " \t\r\n";
-  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  const size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string::npos)
-    return InvalidArgument("--token-file {} is empty: put a secret into it, or leave the flag out", path);
-  return text.substr(begin, text.find_last_not_of(kSpace) + 1 - begin);
-}
 
 }  // namespace
 

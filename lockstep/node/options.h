@@ -64,9 +64,7 @@ struct RunOptions {
   std::string checkpoint_upload{};  // a store that gets copies of them; empty: none
   Seconds checkpoint_flush_limit{120};
   std::string layout{};            // of the job, as JSON; empty: not known
-  std::vector<std::string> feeds;  // DATA or DATA:NAME: data sets that a service beside the job prepares
-  Bytes feed_cache;                // of each; 0: as `lockstep feed serve` has it
-  int feed_threads = 0;            // likewise
+  std::vector<std::string> feeds;  // data sets that a service beside the job prepares (node/feeds.h)
   int metrics_port = -1;           // -1: no HTTP server; 0: any free port
   std::string metrics_host = "127.0.0.1";
   std::string token_file;            // needed beyond loopback

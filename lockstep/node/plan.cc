@@ -12,6 +12,7 @@
 #include "lockstep/agent/python.h"
 #include "lockstep/base/file.h"
 #include "lockstep/base/host.h"
+#include "lockstep/node/feeds.h"
 #include "lockstep/node/install.h"
 #include "lockstep/node/run_dir.h"
 #include "lockstep/remote/copies.h"
@@ -60,40 +61,6 @@ absl::Status CheckScript(const RunOptions& options) {
   if (access(script.c_str(), R_OK) != 0)
     return MakeError(absl::StatusCode::kPermissionDenied, fmt::format("script {} is not readable", script));
   return absl::OkStatus();
-}
-
-// "DATA:NAME", unless a file has that very name.
-agent::FeedSpec ParseFeed(const std::string& text) {
-  const auto name_of = [](const fs::path& path) {
-    return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
-  };
-  const size_t colon = text.rfind(':');
-  const bool named = colon != std::string::npos && text.find('/', colon) == std::string::npos && !fs::exists(text);
-  const std::string data = named ? text.substr(0, colon) : text;
-  const std::string path = fs::absolute(data).lexically_normal().string();
-  return {path, named ? text.substr(colon + 1) : name_of(path)};
-}
-
-constexpr size_t kLongestFeedName = 64;
-constexpr char kFeedNameLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
-
-absl::StatusOr<std::vector<agent::FeedSpec>> PlanFeeds(const RunOptions& options) {
-  std::vector<agent::FeedSpec> feeds;
-  for (const std::string& text : options.feeds) {
-    const agent::FeedSpec feed = ParseFeed(text);
-    if (!fs::exists(feed.data)) return NotFound("--feed {}: {} does not exist", text, feed.data);
-    if (feed.name.empty() || feed.name.front() == '.' || feed.name.size() > kLongestFeedName ||
-        feed.name.find_first_not_of(kFeedNameLetters) != std::string::npos)
-      return InvalidArgument(
-          "--feed {}: \"{}\" is no name; expected up to {} letters, digits, _, - and dots, none in front: DATA:NAME "
-          "gives one",
-          text, feed.name, kLongestFeedName);
-    if (std::ranges::find(feeds, feed.name, &agent::FeedSpec::name) != feeds.end())
-      return InvalidArgument("--feed {}: another data set is called {}, too: DATA:NAME gives it another name", text,
-                             feed.name);
-    feeds.push_back(feed);
-  }
-  return feeds;
 }
 
 }  // namespace
@@ -166,9 +133,7 @@ absl::StatusOr<agent::RunSpec> PlanSpec(const RunOptions& options) {
   spec.checkpoint_keep = options.checkpoint_keep;
   spec.checkpoint_flush_limit = options.checkpoint_flush_limit;
   spec.layout = options.layout;
-  LS_ASSIGN_OR_RETURN(spec.feeds, PlanFeeds(options));
-  spec.feed_cache = options.feed_cache;
-  spec.feed_threads = options.feed_threads;
+  LS_ASSIGN_OR_RETURN(spec.feeds, ParseFeeds(options.feeds));
   return spec;
 }
 

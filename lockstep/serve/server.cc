@@ -17,6 +17,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/secret.h"
 #include "lockstep/serve/listener.h"
 #include "lockstep/serve/metrics.h"
 
@@ -31,15 +32,6 @@ constexpr size_t kMostRequestBytes = 64 << 10;
 struct Snapshot {
   Json status, incidents = Json::array();
 };
-
-// Takes as long for any two strings of the same lengths, so that the time of an answer tells nothing about the token.
-bool SameSecret(std::string_view given, std::string_view wanted) {
-  unsigned differs = given.size() == wanted.size() ? 0 : 1;
-  for (size_t i = 0; i < given.size(); ++i) {
-    differs |= static_cast<unsigned>(given[i]) ^ static_cast<unsigned>(wanted[i % wanted.size()]);
-  }
-  return differs == 0;
-}
 
 // One accepted connection as the library's Stream. Reads and writes end when the client is gone, when its time is over,
 // when it has sent too much, or when `stop` becomes readable: no client, however slow or silent, can hold a thread

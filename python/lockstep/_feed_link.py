@@ -13,6 +13,10 @@ _RETRY_S = 0.05
 _ANSWER_S = 30.0  # a service that is busy opening a data set
 
 
+class Elsewhere(ConnectionError):
+    """A relay is here, and the service that it passes batches on from is not there."""
+
+
 class Deadline:
     def __init__(self, seconds):
         self.seconds = seconds
@@ -69,7 +73,8 @@ def join(path, request, where, deadline, expected):
             if isinstance(error, FileNotFoundError) and not expected:
                 raise FeedError(f"{path}: no data service answers ({error.strerror}); start one: lockstep feed serve --data DIR") from None
             if deadline.over():
-                raise FeedError(f"{path}: the data service has been gone for {deadline.seconds:g} s") from None
+                why = f" ({error})" if isinstance(error, Elsewhere) else ""
+                raise FeedError(f"{path}: the data service has been gone for {deadline.seconds:g} s{why}") from None
         time.sleep(_RETRY_S)
 
 
@@ -100,6 +105,8 @@ def _answered(connection):
         if not text:
             raise ConnectionResetError("the service closed the connection")
         answer = json.loads(text)
+        if "gone" in answer:
+            raise Elsewhere(answer["gone"])
         if "error" in answer:
             raise FeedError(answer["error"])
         return Link(connection, _feed_ring.Ring(fds[0], connection.fileno()), answer)

@@ -186,8 +186,8 @@ class Loader:
     """One rank's batches. `where`: which items, None for all: range(0, 1000), {"labels": ["cat", "dog"]}, or a boolean mask or array of ids.
     `prefetch`: batches that the service may be ahead, held ones included. `drop_last`: leave out a last step that is not full. `beside`: begin
     where other jobs of this seed are, so that all is shared from the first step on; False: at the beginning of the order, whoever else is there,
-    which is also what a job of several machines does. `wait_s`: how long to wait for a service that was killed, or a batch that doesn't come, until
-    FeedError."""
+    which is also what a job of several machines does whose services are not relays of one. `wait_s`: how long to wait for a service that was
+    killed, or a batch that doesn't come, until FeedError."""
 
     def __init__(self, dataset, *, job, batch, transform=None, where=None, seed=0, rank=None, world=None, prefetch=4, drop_last=False,
                  beside=True, wait_s=60.0, socket=None):
@@ -196,7 +196,8 @@ class Loader:
         world = int(os.environ.get("WORLD_SIZE", 1)) if world is None else world
         self._wait_s = wait_s
         self._request = {"dataset": dataset, "job": job, "batch": batch, "recipe": recipe, "seed": seed, "rank": rank, "world": world,
-                         "slots": prefetch, "drop_last": bool(drop_last), "alone": not beside or _of_several_machines(world)}
+                         "slots": prefetch, "drop_last": bool(drop_last), "alone": not beside,
+                         "apart": _of_several_machines(world)}
         self._where = where
         beside = None if socket else _feed_link.socket_beside(dataset)
         self._socket = socket or beside or _feed_link.default_socket()

@@ -54,9 +54,9 @@ def tearDownModule():
 class Fed(RunTest):
     def fed(self, *words, ranks=3, options=(), feeds=("small", "large")):
         self.diaries = self.folder()
-        chosen = [word for name in feeds for word in ("--feed", str(folder / name))]
+        chosen = [word for name in feeds for word in ("--feed", f"{folder / name},threads=1,cache=32M")]
         return Run(self, "fed_ddp.py", "--diary", str(self.diaries), *map(str, words), ranks=ranks,
-                   options=[*chosen, "--feed-threads", "1", "--feed-cache", "32M", *options])
+                   options=[*chosen, *options])
 
     def explain(self, run):
         done = subprocess.run([BINARY, "explain", str(run.dir), "--json"], capture_output=True, text=True, timeout=60)
@@ -223,7 +223,8 @@ class ServiceBeside(Fed):
         empty.mkdir()
         for words, said in (([f"{empty}:x"], str(empty)), (["/nowhere/data"], "--feed /nowhere/data: /nowhere/data does not exist"),
                             ([str(folder / "small"), f"{folder}/large:small"], "another data set is called small, too"),
-                            ([f"{folder}/small:a b"], '"a b" is no name')):
+                            ([f"{folder}/small:a b"], '"a b" is no name'), ([f"{folder}/small,threads=0"], "threads"),
+                            (["feed://127.0.0.1:1:x,patience=0"], "feed://127.0.0.1:1: ")):
             options = [word for feed in words for word in ("--feed", feed)]
             run = Run(self, "fed_ddp.py", "--steps", "3", "--diary", str(self.folder()), ranks=2, options=options)
             self.assertNotEqual(0, run.watcher.wait(60), run)

@@ -56,6 +56,14 @@ class Service:
         self.folder.cleanup()
 
 
+def refusal_of(*words):
+    """The one line that `lockstep feed` with these words ends with."""
+    done = subprocess.run([BINARY, "feed", *map(str, words)], capture_output=True, text=True, timeout=30)
+    if (done.returncode, done.stdout, done.stderr.count("\n")) != (2, "", 1):
+        raise AssertionError(f"expected exit status 2 and one line, found {done}")
+    return done.stderr
+
+
 def await_that(condition, seconds=30):
     deadline = time.monotonic() + seconds
     while not condition():

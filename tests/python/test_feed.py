@@ -14,7 +14,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from feed_service import BINARY, Service, await_that
+from feed_service import Service, await_that, refusal_of
 
 import lockstep.feed
 from lockstep.feed import CenterCrop, FeedError, Flip, Loader, RandomResizedCrop
@@ -322,22 +322,16 @@ class Feed(unittest.TestCase):
         with self.assertRaisesRegex(FeedError, "of another seed"):
             self.loader("of").load_state_dict(self.loader("other", seed=8).state_dict())
 
-    def serve(self, *words):
-        done = subprocess.run([BINARY, "feed", *map(str, words)], capture_output=True, text=True, timeout=30)
-        self.assertEqual((2, ""), (done.returncode, done.stdout))
-        self.assertEqual(1, done.stderr.count("\n"), done.stderr)
-        return done.stderr
-
     def test_bad_commands(self):
         socket = self.service.socket
-        self.assertIn("/nowhere: No such file", self.serve("serve", "--data", "/nowhere", "--socket", socket + "2"))
-        self.assertIn(f"in use by process {self.service.process.pid}", self.serve("serve", "--data", folder, "--socket", socket))
-        self.assertIn("no directory /nowhere", self.serve("serve", "--data", folder, "--socket", "/nowhere/s"))
+        self.assertIn("/nowhere: No such file", refusal_of("serve", "--data", "/nowhere", "--socket", socket + "2"))
+        self.assertIn(f"in use by process {self.service.process.pid}", refusal_of("serve", "--data", folder, "--socket", socket))
+        self.assertIn("no directory /nowhere", refusal_of("serve", "--data", folder, "--socket", "/nowhere/s"))
         self.assertIn("a state has a few numbers; expected auto, common, paced or independent",
-                      self.serve("serve", "--data", folder, "--socket", socket + "2", "--policy", "dsa"))
-        self.assertIn("no data service answers", self.serve("status", "--socket", socket + "2"))
+                      refusal_of("serve", "--data", folder, "--socket", socket + "2", "--policy", "dsa"))
+        self.assertIn("no data service answers", refusal_of("status", "--socket", socket + "2"))
         with tempfile.TemporaryDirectory() as empty:
-            self.assertIn(empty, self.serve("serve", "--data", empty, "--socket", socket + "2"))
+            self.assertIn(empty, refusal_of("serve", "--data", empty, "--socket", socket + "2"))
 
 
 class Tokens(unittest.TestCase):

@@ -1,0 +1,107 @@
+#include "lockstep/feed/door.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "lockstep/base/log.h"
+
+namespace lockstep::feed {
+namespace {
+
+constexpr int kAnswerMs = 5000;
+
+pid_t PeerOf(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Door>> Door::Open(const std::string& path, Poller& poller) {
+  if (const absl::StatusOr<Fd> other = ConnectTo(path); other.ok())
+    return FailedPrecondition("{}: in use by process {}; stop that, or choose another --socket", path,
+                              PeerOf(other->get()));
+  struct stat info{};
+  if (stat(path.c_str(), &info) == 0 && !S_ISSOCK(info.st_mode))
+    return FailedPrecondition("{}: there is a file of that name which is no socket; choose another --socket", path);
+  LS_ASSIGN_OR_RETURN(Fd socket, ListenAt(path));
+  return std::unique_ptr<Door>(new Door(path, std::move(socket), poller));
+}
+
+Door::Door(std::string path, Fd socket, Poller& poller)
+    : path_(std::move(path)), socket_(std::move(socket)), poller_(poller) {
+  poller_.Watch(socket_.get(), [this] { Accept(); });
+}
+
+Door::~Door() {
+  while (!guests_.empty()) SendAway(guests_.begin()->first);
+  poller_.Forget(socket_.get());
+  unlink(path_.c_str());
+}
+
+void Door::Accept() {
+  Fd socket(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!socket.valid()) {
+    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
+      Log(LogLevel::kError, "{}: no further rank can join: {}", path_, strerror(errno));
+    return;
+  }
+  const int fd = socket.get();
+  Guest guest{std::move(socket), Fd(), PeerOf(fd)};
+  if (guest.pid > 0) guest.process = Fd(static_cast<int>(syscall(SYS_pidfd_open, guest.pid, 0)));
+  if (guest.process.valid()) poller_.Watch(guest.process.get(), [this, fd] { SendAway(fd); });
+  guests_.emplace(fd, std::move(guest));
+  poller_.Watch(fd, [this, fd] { Receive(fd); });
+}
+
+void Door::Receive(int guest) {
+  if (!guests_.contains(guest)) return;
+  std::optional<Packet> packet = ReceivePacket(guest);
+  if (!packet) return;
+  if (packet->closed) return SendAway(guest);
+  listener_.said(guest, *std::move(packet));
+}
+
+void Door::SendAway(int guest) {
+  const auto found = guests_.find(guest);
+  if (found == guests_.end()) return;
+  poller_.Forget(guest);
+  if (found->second.process.valid()) poller_.Forget(found->second.process.get());
+  listener_.left(guest);
+  guests_.erase(found);
+}
+
+pid_t Door::ProcessOf(int guest) const {
+  const auto found = guests_.find(guest);
+  return found == guests_.end() ? 0 : found->second.pid;
+}
+
+bool Door::IsGone(int guest) const {
+  const auto found = guests_.find(guest);
+  if (found == guests_.end()) return true;
+  pollfd ends[] = {{guest, POLLRDHUP, 0}, {found->second.process.get(), POLLIN, 0}};  // a negative one is passed over
+  return poll(ends, std::size(ends), 0) > 0;
+}
+
+absl::StatusOr<Json> AskStatus(const std::string& path) {
+  const absl::StatusOr<Fd> socket = ConnectTo(path);
+  if (!socket.ok())
+    return NotFound("{}: no data service answers; start one with `lockstep feed serve --data DIR`", path);
+  LS_RETURN_IF_ERROR(SendPacket(socket->get(), R"({"op":"status"})"));
+  pollfd answer{socket->get(), POLLIN, 0};
+  if (poll(&answer, 1, kAnswerMs) <= 0) return Unavailable("{}: no answer for {} ms", path, kAnswerMs);
+  const std::optional<Packet> packet = ReceivePacket(socket->get());
+  Json report = packet ? Json::parse(packet->text, nullptr, false) : Json();
+  if (!report.is_object()) return Unavailable("{}: the service gave no answer", path);
+  return report;
+}
+
+}  // namespace lockstep::feed

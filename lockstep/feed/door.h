@@ -1,0 +1,61 @@
+// The socket of a data service: who comes, what each says, and when one is gone: by the end of its socket, or of its
+// process (a child that it left behind may hold the socket open). All of it in the poller's thread.
+//
+//   LS_ASSIGN_OR_RETURN(std::unique_ptr<Door> door, Door::Open(path, poller));
+//   door->Listen({.said = [](int guest, Packet packet) { ... }, .left = [](int guest) { ... }});
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "lockstep/base/packets.h"
+#include "lockstep/base/poller.h"
+#include "lockstep/base/report.h"
+
+namespace lockstep::feed {
+
+class Door {
+ public:
+  struct Listener {
+    // A guest is known by its socket, which is open until `left` has returned.
+    std::function<void(int guest, Packet packet)> said;
+    std::function<void(int guest)> left;
+  };
+
+  // Refuses a socket at which somebody answers; one that a service which was killed has left is replaced.
+  static absl::StatusOr<std::unique_ptr<Door>> Open(const std::string& path, Poller& poller);
+  // Sends everybody away.
+  ~Door();
+
+  void Listen(Listener listener) { listener_ = std::move(listener); }
+  const std::string& path() const { return path_; }
+  pid_t ProcessOf(int guest) const;
+  // Also where nobody has been told of it yet.
+  bool IsGone(int guest) const;
+  void SendAway(int guest);
+
+ private:
+  struct Guest {
+    Fd socket, process;  // a pidfd, where there is one
+    pid_t pid = 0;
+  };
+
+  Door(std::string path, Fd listener, Poller& poller);
+  void Accept();
+  void Receive(int guest);
+
+  const std::string path_;
+  const Fd socket_;
+  Poller& poller_;
+  Listener listener_;
+  std::map<int, Guest> guests_;
+};
+
+// The document of `lockstep feed status`, as the service at this socket gives it.
+absl::StatusOr<Json> AskStatus(const std::string& path);
+
+}  // namespace lockstep::feed
