@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-from harness import BINARY, ROOT, Run, RunTest
+from harness import BINARY, ROOT, Run, RunTest, free_port
 from terminal import Terminal
 
 sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/python")]
@@ -237,6 +237,27 @@ class ServiceBeside(Fed):
                               capture_output=True, text=True, timeout=60)
         self.assertEqual(0, done.returncode, done.stderr)
         self.assertIn(f"lockstep feed serve: photos of {folder}/small", done.stdout)
+
+
+class TwoNodes(Fed):
+    def test_one_service_for_both(self):
+        """The second node's batches are made on the first; its relay is killed in the middle."""
+        self.diaries, feed, meeting = self.folder(), free_port(), free_port()
+        data = [f"{folder}/small:small,listen=127.0.0.1:{feed}", f"feed://127.0.0.1:{feed}:small"]
+        words = ["--diary", str(self.diaries), "--steps", "60", "--slow", "0:0.05", "--batch", "4"]
+        runs = [Run(self, "fed_ddp.py", *words, ranks=1,
+                    options=["--nnodes", "2", "--node-name", "ab"[node], "--node-rank", str(node), "--rdzv-endpoint", f"127.0.0.1:{meeting}",
+                             "--feed", data[node]]) for node in range(2)]
+        runs[1].wait("batches", lambda: len(self.noted(1)) >= 10)
+        status = self.status(runs[1], "small")
+        self.assertEqual({0: False, 1: True}, {row["rank"]: row["host"] != "" for row in status["jobs"]}, status)
+        os.kill(self.services(runs[1])["small"], signal.SIGKILL)
+        for run in reversed(runs):
+            run.finish()
+        for epoch in range(60 * 2 * 4 // SMALL):
+            ids = [i for rank in range(2) for line in self.noted(rank) if line["epoch"] == epoch for i in line["ids"]]
+            self.assertEqual(list(range(SMALL)), sorted(ids), epoch)
+        runs[0].assert_nothing_left()
 
 
 if __name__ == "__main__":
