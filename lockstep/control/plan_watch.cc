@@ -28,8 +28,9 @@ std::string WhereItGoes(const PlannedStep& plan, double step, double share) {
 }  // namespace
 
 absl::StatusOr<PlannedStep> ReadPlannedStep(const std::string& path) {
-  LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  const Json json = Json::parse(text, nullptr, false);
+  const absl::StatusOr<std::string> text = ReadFile(path);
+  if (!text.ok()) return MakeError(text.status().code(), "--plan " + Message(text.status()));
+  const Json json = Json::parse(*text, nullptr, false);
   if (!json.is_object()) return InvalidArgument("--plan {}: no JSON object; {}", path, kExpected);
   if (json.contains("best"))
     return InvalidArgument("--plan {}: the best of many layouts; {}: of the one that runs", path, kExpected);

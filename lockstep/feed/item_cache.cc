@@ -19,29 +19,24 @@ Content ItemCache::Find(uint64_t item, Form form) {
   return entries_[found->second].content;
 }
 
-bool ItemCache::Reserve(uint64_t bytes, uint64_t distance) {
+template <typename Evict>
+bool ItemCache::MakeRoom(uint64_t bytes, const Evict& evict) {
   while (used_ + reserved_ + bytes > budget_) {
-    if (bytes <= budget_ && EvictOne({distance, false})) continue;
+    if (bytes <= budget_ && evict()) continue;
     ++refused_;
     return false;
   }
-  TakeReserved(bytes);
+  reserved_ += bytes;
+  peak_ = std::max(peak_, used_ + reserved_);
   return true;
+}
+
+bool ItemCache::Reserve(uint64_t bytes, uint64_t distance) {
+  return MakeRoom(bytes, [&] { return EvictOne({distance, false}); });
 }
 
 bool ItemCache::ReserveOfAll(uint64_t bytes) {
-  while (used_ + reserved_ + bytes > budget_) {
-    if (bytes <= budget_ && (EvictOne({0, false}) || EvictAny())) continue;
-    ++refused_;
-    return false;
-  }
-  TakeReserved(bytes);
-  return true;
-}
-
-void ItemCache::TakeReserved(uint64_t bytes) {
-  reserved_ += bytes;
-  peak_ = std::max(peak_, used_ + reserved_);
+  return MakeRoom(bytes, [&] { return EvictOne({0, false}) || EvictAny(); });
 }
 
 bool ItemCache::EvictAny() {

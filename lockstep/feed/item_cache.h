@@ -73,8 +73,9 @@ class ItemCache {
   static uint64_t Key(uint64_t item, Form form) { return item * kForms + static_cast<uint64_t>(form); }
   bool EvictOne(std::pair<uint64_t, bool> than);
   bool EvictAny();
+  template <typename Evict>
+  bool MakeRoom(uint64_t bytes, const Evict& evict);
   void Evict(size_t index);
-  void TakeReserved(uint64_t bytes);
   void Erase(size_t index);
 
   uint64_t budget_, used_ = 0, reserved_ = 0, peak_ = 0, refused_ = 0;
