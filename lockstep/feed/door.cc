@@ -10,6 +10,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/json_at.h"
 #include "lockstep/base/log.h"
 
 namespace lockstep::feed {
@@ -101,6 +102,7 @@ absl::StatusOr<Json> AskStatus(const std::string& path) {
   const std::optional<Packet> packet = ReceivePacket(socket->get());
   Json report = packet ? Json::parse(packet->text, nullptr, false) : Json();
   if (!report.is_object()) return Unavailable("{}: the service gave no answer", path);
+  if (const std::string error = TextAt(report, "error"); !error.empty()) return Unavailable("{}: {}", path, error);
   return report;
 }
 

@@ -52,7 +52,7 @@ void Carrier::Run() {
   const grpc::Status said = reader->Finish();
   {
     const std::lock_guard lock(mutex_);
-    if (stopped_) return;
+    if (stopped_ || absl::IsCancelled(end)) return;
   }
   const bool refused = end.code() == absl::StatusCode::kFailedPrecondition;
   if (end.code() == absl::StatusCode::kUnavailable && !said.ok()) end = far_.Problem(said);
@@ -83,7 +83,7 @@ absl::Status Carrier::Carry(Reader& reader) {
   LS_RETURN_IF_ERROR(MakeRing(part.joined()));
   const Fd memory = ring_->TakeFd();
   const int fd = memory.get();
-  LS_RETURN_IF_ERROR(SendPacket(guest_, part.joined().answer(), std::span(&fd, 1)));
+  if (!SendPacket(guest_, part.joined().answer(), std::span(&fd, 1)).ok()) return absl::CancelledError();  // it is gone
   for (uint64_t ticket = 0;; ++ticket) {
     const std::optional<uint32_t> slot = AwaitSlot();
     if (!slot) return absl::OkStatus();

@@ -16,6 +16,9 @@ namespace lockstep::relay {
 inline constexpr int kPingEveryMs = 5000, kPongMs = 5000;
 inline constexpr std::chrono::milliseconds kPingsMissed{kPingEveryMs + kPongMs};
 
+// Of a list of ids that goes with a join: 128 million.
+inline constexpr int kMostIdsBytes = 1 << 30;
+
 inline constexpr char kAuthorization[] = "authorization";
 inline std::string Bearer(const std::string& token) { return "Bearer " + token; }
 

@@ -69,7 +69,9 @@ class Inquiry {
 absl::StatusOr<std::string> BytesOf(const std::vector<Fd>& fds) {
   if (fds.empty()) return "";
   struct stat info{};
-  if (fstat(fds[0].get(), &info) != 0 || info.st_size < 0) return Errno(errno, "where: what came beside the request");
+  if (fstat(fds[0].get(), &info) != 0) return Errno(errno, "where: what came beside the request");
+  if (info.st_size < 0 || info.st_size > kMostIdsBytes)
+    return InvalidArgument("where: {} bytes of ids, expected at most {}", info.st_size, kMostIdsBytes);
   std::string bytes(static_cast<size_t>(info.st_size), '\0');
   if (pread(fds[0].get(), bytes.data(), bytes.size(), 0) != info.st_size)
     return Errno(errno, "where: reading {} bytes of ids", bytes.size());

@@ -11,6 +11,7 @@
 #include "batches.grpc.pb.h"
 #include "lockstep/base/host.h"
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/packets.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/client/feed_ring.h"
 #include "lockstep/feed/door.h"
@@ -21,7 +22,7 @@ namespace lockstep::relay {
 namespace {
 
 constexpr size_t kPieceBytes = 1 << 20;  // of a batch at a time: bounds what gRPC holds for each rank
-constexpr int kMostIdsBytes = 1 << 30;
+constexpr int kMostMessageBytes = kMostIdsBytes + kMaxPacket;
 
 // Ranks that are sent to, by job and number. One that comes again, from a machine that has lost it or took its place,
 // waits for the stream that it had: that of a machine which vanished ends when gRPC misses its pings.
@@ -88,7 +89,7 @@ class BatchSender final : public Sender, private Batches::Service {
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kPongMs);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingEveryMs / 2);
-    builder.SetMaxReceiveMessageSize(kMostIdsBytes);
+    builder.SetMaxReceiveMessageSize(kMostMessageBytes);
     builder.AddListeningPort(options_.address, grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
