@@ -66,6 +66,12 @@ absl::StatusOr<DataFile> Files::Open(const std::string& path) {
   return file;
 }
 
+absl::Status Files::ReadRemote(const std::string& url, Buffer& bytes) {
+  const absl::StatusOr<http::Url> parsed = http::ParseUrl(url);
+  if (!parsed.ok()) return InvalidArgument("{}: {}", WithoutQuery(url), Message(parsed.status()));
+  return GetWhole(url, parsed->target, *OriginOf(*parsed), kMaxItemBytes, bytes);
+}
+
 std::shared_ptr<HttpOrigin> Files::OriginOf(const http::Url& url) {
   const std::lock_guard lock(mutex_);
   std::shared_ptr<HttpOrigin>& origin = origins_[url.Origin()];

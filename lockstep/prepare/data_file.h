@@ -46,6 +46,8 @@ class Files {
   absl::StatusOr<DataFile> Open(const std::string& path);
   // A small one, whole.
   absl::StatusOr<std::string> ReadText(const std::string& path);
+  // One behind HTTP whole, by one request; refused if it has more than kMaxItemBytes.
+  absl::Status ReadRemote(const std::string& url, Buffer& bytes);
   // Reads of remote files, those under way too, fail from now on.
   void Stop();
 

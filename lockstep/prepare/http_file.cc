@@ -33,6 +33,26 @@ bool TakeText(std::string_view& text, std::string_view expected) {
   return true;
 }
 
+std::string Shown(const std::string& url) { return url.substr(0, url.find('?')); }  // what follows may be a secret
+
+absl::Status RefusedBy(const std::string& url, const http::Answer& answer) {
+  switch (answer.status) {
+    case 401:
+    case 403:
+      return MakeError(absl::StatusCode::kPermissionDenied,
+                       fmt::format("{}: the server refuses it (status {})", url, answer.status));
+    case 404:
+    case 410:
+      return NotFound("{}: the server has no such file (status {})", url, answer.status);
+    default:
+      break;
+  }
+  if (answer.status >= 300 && answer.status < 400)
+    return FailedPrecondition("{}: it is elsewhere (status {}): give its address itself, {}", url, answer.status,
+                              answer.location);
+  return Unavailable("{}: the server answers with status {}", url, answer.status);
+}
+
 }  // namespace
 
 std::optional<ContentRange> ParseContentRange(std::string_view text) {
@@ -94,12 +114,28 @@ void HttpOrigin::Stop() {
   for (const std::unique_ptr<http::Client>& client : clients_) client->Stop();
 }
 
+absl::Status GetWhole(const std::string& url, const std::string& target, HttpOrigin& origin, uint64_t most,
+                      Buffer& bytes) {
+  http::Request request{"GET", target};
+  request.max_body = most;
+  request.longest = kLongestAnswer + Seconds{static_cast<double>(most) / kBytesPerSecond};
+  const absl::StatusOr<http::Answer> answer = origin.Ask(request);
+  if (!answer.ok()) return MakeError(answer.status().code(), Shown(url) + ": " + Message(answer.status()));
+  if (answer->status != 200) return RefusedBy(Shown(url), *answer);
+  if (answer->cut)
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     fmt::format("{}: the limit of an item is {} bytes", Shown(url), most));
+  bytes.Resize(answer->body.size());
+  std::copy(answer->body.begin(), answer->body.end(), bytes.data());
+  return absl::OkStatus();
+}
+
 // ---- a file ----
 
 absl::StatusOr<HttpFile> HttpFile::Open(const std::string& url, std::string target,
                                         std::shared_ptr<HttpOrigin> origin) {
   HttpFile file;
-  file.url_ = url.substr(0, url.find('?'));  // what follows may be a secret, and this is shown
+  file.url_ = Shown(url);
   file.target_ = std::move(target);
   file.origin_ = std::move(origin);
   // A byte tells all: whether it is there, its size, and whether the server knows ranges.
@@ -135,26 +171,10 @@ bool HttpFile::IsSame(const http::Answer& answer) const {
 }
 
 absl::Status HttpFile::Refused(const http::Answer& answer) const {
-  switch (answer.status) {
-    case 200:
-      return FailedPrecondition(
-          "{}: the server answers a range request with the whole file (status 200): expected one that knows ranges "
-          "(206)",
-          url_);
-    case 401:
-    case 403:
-      return MakeError(absl::StatusCode::kPermissionDenied,
-                       fmt::format("{}: the server refuses it (status {})", url_, answer.status));
-    case 404:
-    case 410:
-      return NotFound("{}: the server has no such file (status {})", url_, answer.status);
-    default:
-      break;
-  }
-  if (answer.status >= 300 && answer.status < 400)
-    return FailedPrecondition("{}: it is elsewhere (status {}): give its address itself, {}", url_, answer.status,
-                              answer.location);
-  return Unavailable("{}: the server answers with status {}", url_, answer.status);
+  if (answer.status != 200) return RefusedBy(url_, answer);
+  return FailedPrecondition(
+      "{}: the server answers a range request with the whole file (status 200): expected one that knows ranges (206)",
+      url_);
 }
 
 absl::Status HttpFile::Read(uint64_t offset, std::span<uint8_t> bytes) const {

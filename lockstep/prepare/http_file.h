@@ -15,6 +15,7 @@
 #include "lockstep/base/units.h"
 #include "lockstep/http/client.h"
 #include "lockstep/http/url.h"
+#include "lockstep/prepare/buffer.h"
 
 namespace lockstep::prepare {
 
@@ -49,6 +50,10 @@ class HttpOrigin {
   std::vector<std::unique_ptr<http::Client>> clients_;  // as many as were in use at once
   std::vector<http::Client*> idle_;
 };
+
+// All of a file by one request, without what a range would be checked against; refused if it has more than `most` bytes.
+absl::Status GetWhole(const std::string& url, const std::string& target, HttpOrigin& origin, uint64_t most,
+                      Buffer& bytes);
 
 class HttpFile {
  public:

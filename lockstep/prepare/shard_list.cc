@@ -9,7 +9,8 @@
 namespace lockstep::prepare {
 namespace {
 
-constexpr size_t kMaxFiles = 1'000'000, kMaxBytes = 64 << 20;  // of all names together
+constexpr size_t kMaxFiles = 1'000'000, kMaxBytes = 64 << 20;  // that braces stand for; of all names together
+constexpr size_t kMaxListed = 10'000'000;
 
 // "000..146": as many digits as the longer of both has, where one begins with 0.
 std::optional<std::vector<std::string>> NumbersOf(std::string_view body) {
@@ -121,7 +122,7 @@ absl::StatusOr<std::vector<std::string>> ParseShardList(const std::string& path,
   std::vector<std::string> paths;
   for (const std::string& name : names) {
     LS_ASSIGN_OR_RETURN(const std::vector<std::string> expanded, ExpandBraces(name));
-    if (paths.size() + expanded.size() > kMaxFiles) return InvalidArgument("{}: more than {} files", path, kMaxFiles);
+    if (paths.size() + expanded.size() > kMaxListed) return InvalidArgument("{}: more than {} files", path, kMaxListed);
     for (const std::string& one : expanded) paths.push_back(Beside(path, one));
   }
   if (paths.empty()) return InvalidArgument("{}: the list has no name in it", path);

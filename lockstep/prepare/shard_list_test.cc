@@ -104,6 +104,27 @@ TEST_F(Shards, OfBracesAListAndAnIndex) {
   EXPECT_THAT(Open("/a"), HasSubstr("expected a directory of images"));
 }
 
+TEST_F(Shards, AListOfImagesIsAFolder) {
+  files_ = {{"/d/list.txt", "cat/1.jpg\ndog/b/2.jpg?key=secret\ncat/0.jpg\nREADME\n9.jpg\n"},
+            {"/d/cat/0.jpg", "c0"},
+            {"/d/cat/1.jpg", "c1"},
+            {"/d/dog/b/2.jpg?key=secret", "d2"}};
+  EXPECT_EQ(Open("/d/list.txt"), "cat/0.jpg=c0 cat/1.jpg=c1 dog/b/2.jpg=d2 ");
+  const auto source = *OpenSource({.path = server_.Url("/d/list.txt"), .patience = Seconds{0}});
+  EXPECT_THAT(source->classes(), ElementsAre("cat", "dog"));
+  EXPECT_EQ(source->item(1).label, 0);
+  EXPECT_EQ(source->item(2).label, 1);
+  EXPECT_THAT(source->counters(),
+              ElementsAre(std::pair("images_outside_of_classes", 1), std::pair("files_of_other_kinds", 1)));
+  files_["/flat.txt"] = "2.wav\n1.wav\n";
+  files_["/1.wav"] = "one";
+  EXPECT_THAT(Open("/flat.txt"), HasSubstr("/2.wav: the server has no such file (status 404)"));
+  files_["/2.wav"] = "two";
+  EXPECT_EQ(Open("/flat.txt"), "1.wav=one 2.wav=two ");
+  files_["/l/elsewhere.txt"] = server_.Url("/d/cat/1.jpg") + "\n" + server_.Url("/d/cat/0.jpg") + "\n";
+  EXPECT_THAT(Open("/l/elsewhere.txt"), HasSubstr("/d/cat/0.jpg=c0 "));
+}
+
 TEST_F(Shards, AFewRequestsOpenAShard) {
   std::string tar;
   for (int i = 0; i < 20; ++i)

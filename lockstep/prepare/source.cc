@@ -25,12 +25,15 @@ std::vector<std::string> ShardsIn(const std::string& path) {
   return shards;
 }
 
-absl::StatusOr<std::unique_ptr<Source>> OpenShards(Files& files, const std::string& what,
-                                                   const std::vector<std::string>& paths) {
-  for (const std::string& path : paths)
-    if (ExtensionOf(path) != ".tar")
-      return InvalidArgument("{}: of several files, all must be .tar, found {}", WithoutQuery(what),
-                             WithoutQuery(path));
+// Shards, or the files of a folder.
+absl::StatusOr<std::unique_ptr<Source>> OpenSeveral(Files& files, const std::string& what,
+                                                    const std::vector<std::string>& paths) {
+  const auto is_shard = [](const std::string& path) { return ExtensionOf(path) == ".tar"; };
+  if (!is_shard(paths.front()) && KindOfName(NameOf(paths.front()))) return OpenListed(what, paths);
+  const auto other = std::find_if_not(paths.begin(), paths.end(), is_shard);
+  if (other != paths.end())
+    return InvalidArgument("{}: of several files, all must be .tar, or else images or sounds, found {}",
+                           WithoutQuery(what), WithoutQuery(*other));
   return OpenTar(files, what, paths);
 }
 
@@ -73,12 +76,12 @@ absl::StatusOr<std::unique_ptr<Source>> OpenAny(Files& files, const SourceSpec& 
   if (fs::is_directory(status)) return OpenDirectory(files, spec.path);
   if (!fs::exists(status)) {
     LS_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandBraces(spec.path));
-    if (paths.size() > 1) return OpenShards(files, spec.path, paths);
+    if (paths.size() > 1) return OpenSeveral(files, spec.path, paths);
     if (!IsUrl(spec.path)) return ErrnoError(error ? error.value() : ENOENT, spec.path);
   }
   if (IsShardList(spec.path)) {
     LS_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ReadShardList(files, spec.path));
-    return OpenShards(files, spec.path, paths);
+    return OpenSeveral(files, spec.path, paths);
   }
   return OpenFile(files, spec);
 }
