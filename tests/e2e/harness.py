@@ -66,7 +66,7 @@ class Run:
         self.shared_memory = set(os.listdir("/dev/shm"))
         test.addCleanup(self._clear_away)
         files = {}
-        if pathlib.Path(script).name == "ddp_replayed.py" or script == "ddp.py":
+        if pathlib.Path(script).stem == "ddp_replayed" or script == "ddp.py":
             files = {"--out": self.out, "--log": self.log, "--leftovers": self.leftovers}
         elif script == "zero.py":
             files = {"--log": self.log}

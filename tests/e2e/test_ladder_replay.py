@@ -23,10 +23,10 @@ class LadderReplay(RunTest):
         self.addCleanup(self.coordinator.wait)
         self.addCleanup(self.coordinator.kill)
 
-    def node(self, name, script, rank=None, env=None, faults=FAULTS):
+    def node(self, name, script, rank=None, env=None, faults=FAULTS, ranks=1, words=()):
         place = [] if rank is None else ["--node-rank", str(rank)]
-        options = ["--coordinator", f"127.0.0.1:{self.port}", "--node-name", name, *place]
-        return Run(self, script, *ddp(LONG, faults, step_time=0.1), ranks=1, options=options, env=env)
+        options = ["--coordinator", f"127.0.0.1:{self.port}", "--node-name", name, *place, *words]
+        return Run(self, script, *ddp(LONG, faults, step_time=0.1), ranks=ranks, options=options, env=env)
 
     def lead(self, subcommand, *words):
         answer = subprocess.run([BINARY, subcommand, *words, "--run", str(self.lead_dir), "--json"], capture_output=True, text=True, timeout=30)
@@ -40,13 +40,14 @@ class LadderReplay(RunTest):
         self.assertEqual(1, len(texts), why)
         return why, texts[0]
 
-    def name_and_replace(self, bad):
+    def name_and_replace(self, bad, script="ddp_replayed.py", env=None, faults=FAULTS, **how):
         """The reason for which the machine of node b went."""
         self.coordinate("--nnodes", "4", "--standbys", "1")
-        runs = [self.node(name, "ddp_replayed.py", rank, env={"LOCKSTEP_TEST_BAD": bad} if name == "b" else None)
+        env = env or {}
+        runs = [self.node(name, script, rank, env={**env, "LOCKSTEP_TEST_BAD": bad} if name == "b" else env, faults=faults, **how)
                 for rank, name in enumerate("abcd")]
         runs[0].wait_for_step(1)
-        standby = self.node("s", "ddp_replayed.py")
+        standby = self.node("s", script, env=env, faults=faults, **how)
         bad = runs.pop(1)
         bad.watcher.wait(120)  # its place is another's
         for run in (*runs, standby):
@@ -63,6 +64,11 @@ class LadderReplay(RunTest):
 
     def test_the_machine_that_computes_wrong_bits_is_named_and_replaced(self):
         self.assertIn("node b (rank 1 of its group): local gradient 0 of step 0 differs from 3 of 4", self.name_and_replace("bits"))
+
+    def test_a_machine_of_two_ranks_that_run_a_module(self):
+        faults = ["kill:3:8:forward:1", "kill:3:16:forward:2"]
+        reason = self.name_and_replace("bits", "ddp_replayed", {"PYTHONPATH": str(JOBS)}, faults, ranks=2, words=["-m"])
+        self.assertRegex(reason, "node b .*local gradient 0 of step 0 differs")
 
     def test_the_machine_whose_ranks_die_is_named_and_replaced(self):
         self.assertIn("node b (rank 1 of its group) was killed by Killed (signal 9)", self.name_and_replace("dies"))
