@@ -17,7 +17,9 @@ class LadderReplay(RunTest):
         self.lead_dir, self.port = self.folder() / "lead", free_port()
         policy = self.folder() / "policy.toml"
         policy.write_text("[ladder]\ndiagnose = false\nrollback = false\nreplay_within_s = 240\n" + policy_text)
-        words = ["--listen", f"127.0.0.1:{self.port}", "--run", str(self.lead_dir), "--policy", str(policy), *words]
+        self.lead_by("--listen", f"127.0.0.1:{self.port}", "--run", str(self.lead_dir), "--policy", str(policy), *words)
+
+    def lead_by(self, *words):
         self.coordinator = subprocess.Popen([BINARY, "coordinator", "--no-view", *words], stdin=subprocess.DEVNULL,
                                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.addCleanup(self.coordinator.wait)
@@ -104,10 +106,34 @@ class LadderReplay(RunTest):
         self.assertEqual(["replay", "reattempt"], [one["rung"] for one in why["decisions"]], why)
         self.assertEqual([], self.lead("status").get("evicted", []))
 
-    def test_a_stop_ends_the_replay(self):
+    def in_a_search(self):
         self.coordinate("--nnodes", "2")
         runs = [self.node(name, "ddp.py", rank) for rank, name in enumerate("ab")]
         runs[0].wait("ranks of the replay", lambda: any("replay-ranks" in line for line in runs[0].processes().values()))
+        return runs
+
+    def test_a_coordinator_that_dies_in_a_search_makes_it_anew(self):
+        runs = self.in_a_search()
+        self.coordinator.kill()
+        self.coordinator.wait()
+        self.lead_by("--resume", str(self.lead_dir))
+        for run in runs:
+            run.finish()
+        self.assertEqual(0, self.coordinator.wait(20))
+        self.assertIn("nothing found; 2 nodes replayed a model of ours in 2 rounds", self.replayed()[1])
+
+    def test_an_agent_that_dies_in_a_search_ends_it(self):
+        runs = self.in_a_search()
+        runs[1].watcher.kill()
+        runs[1].watcher.wait()
+        runs[1].resume()
+        for run in runs:
+            run.finish()
+        self.assertEqual(0, self.coordinator.wait(20))
+        self.assertEqual([], self.lead("status").get("evicted", []))
+
+    def test_a_stop_ends_the_replay(self):
+        runs = self.in_a_search()
         runs[0].watcher.terminate()
         for run in runs:
             run.finish(1, timeout=30)
