@@ -60,7 +60,8 @@ struct ls_feed_batch {
   uint64_t read_ns, decode_ns; /* of its threads' time, what it took to read the items, and to decode and scale them */
   uint64_t busy_ns; /* of its threads' time between began_ns and filled_ns, what went into work for anybody */
   uint64_t threads; /* that it has */
-  uint64_t reserved[19];
+  uint64_t relayed; /* 1: made on another machine; read_ns has its way too (relay/head.h) */
+  uint64_t reserved[18];
   char state[LS_FEED_STATE]; /* NUL-terminated: with what the job goes on after this step */
 };
 

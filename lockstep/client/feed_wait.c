@@ -10,6 +10,10 @@ enum { kCells = 1024 };
 
 static struct ls_own_trail trail_of_process;
 
+static struct ls_trail* make_trail(int rank, int world) {
+  return ls_own_trail_make(&trail_of_process, "feed", "waits for data", rank, world, kCells);
+}
+
 static int64_t now_ns(void) {
   struct timespec now;
   clock_gettime(CLOCK_BOOTTIME, &now);
@@ -19,7 +23,7 @@ static int64_t now_ns(void) {
 static int64_t later(int64_t a, int64_t b) { return a > b ? a : b; }
 static int64_t sooner(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static struct ls_record record_of(const struct ls_trail* trail, const struct ls_feed_wait* wait, int64_t time_ns) {
+static struct ls_record record_of(const struct ls_trail* trail, const char* data_set, int64_t time_ns) {
   struct ls_record record;
   memset(&record, 0, sizeof record);
   record.kind = LS_RECORD_DATA;
@@ -27,17 +31,17 @@ static struct ls_record record_of(const struct ls_trail* trail, const struct ls_
   record.time_ns = time_ns;
   record.body.data.rank = trail->origin.rank;
   record.body.data.waits = 1;
-  snprintf(record.body.data.data_set, sizeof record.body.data.data_set, "%s", wait->data_set);
+  snprintf(record.body.data.data_set, sizeof record.body.data.data_set, "%s", data_set);
   return record;
 }
 
 void ls_feed_wait_begin(struct ls_feed_wait* wait, const char* data_set, int rank, int world) {
   memset(wait, 0, sizeof *wait);
-  struct ls_trail* trail = ls_own_trail_make(&trail_of_process, "feed", "waits for data", rank, world, kCells);
+  struct ls_trail* trail = make_trail(rank, world);
   if (trail == NULL) return;
   snprintf(wait->data_set, sizeof wait->data_set, "%s", data_set);
   wait->begin_ns = now_ns();
-  const struct ls_record record = record_of(trail, wait, wait->begin_ns);
+  const struct ls_record record = record_of(trail, wait->data_set, wait->begin_ns);
   wait->place = ls_trail_open(trail, &record);
 }
 
@@ -69,10 +73,14 @@ static void set_parts(struct ls_record* record, const struct ls_feed_wait* wait,
   const int64_t read = all > 0 ? (int64_t)(filling * (double)batch->read_ns / all) : 0;
   const int64_t decode = all > 0 ? (int64_t)(filling * (double)batch->decode_ns / all) : 0;
   const int64_t waited = now - wait->begin_ns;
-  ls_data_set_parts(record, wait->gone_ns, waited - wait->gone_ns - read - decode, read, decode);
+  ls_data_set_parts(record, (struct ls_data_parts){.gone = wait->gone_ns,
+                                                   .behind = waited - wait->gone_ns - read - decode,
+                                                   .read = read,
+                                                   .decode = decode});
   const double room = (double)(batch->filled_ns - batch->began_ns) * (double)batch->threads;
   const double busy = room > 0 ? 100 * (double)batch->busy_ns / room : 0;
-  record->body.data.busy = (uint16_t)(busy > 100 ? 100 : busy);
+  record->body.data.busy = (uint8_t)(busy > 100 ? 100 : busy);
+  record->body.data.relayed = batch->relayed != 0;
   record->body.data.threads = (uint16_t)(batch->threads > UINT16_MAX ? UINT16_MAX : batch->threads);
 }
 
@@ -82,11 +90,21 @@ void ls_feed_wait_end(struct ls_feed_wait* wait, const struct ls_feed_ring* ring
   const int64_t now = now_ns();
   if (wait->place != 0) ls_trail_close(trail, wait->place);
   ls_feed_wait_joined(wait);
-  struct ls_record record = record_of(trail, wait, now);
+  struct ls_record record = record_of(trail, wait->data_set, now);
   if (slot >= 0)
     set_parts(&record, wait, batch_in(ring, slot), now);
   else
-    ls_data_set_parts(&record, wait->gone_ns, now - wait->begin_ns - wait->gone_ns, 0, 0);
+    ls_data_set_parts(&record, (struct ls_data_parts){.gone = wait->gone_ns,
+                                                      .behind = now - wait->begin_ns - wait->gone_ns});
   ls_trail_push(trail, &record);
   wait->begin_ns = 0;
+}
+
+void ls_feed_functions_ran(const char* data_set, int rank, int world, int64_t ns) {
+  struct ls_trail* trail = make_trail(rank, world);
+  if (trail == NULL) return;
+  struct ls_record record = record_of(trail, data_set, now_ns());
+  record.body.data.waits = 0;
+  ls_data_set_parts(&record, (struct ls_data_parts){.own = ns});
+  ls_trail_push(trail, &record);
 }

@@ -1,6 +1,7 @@
 /* A rank waits for a batch of its data service (feed_ring.h): a record of kind "data" says how long and what for, in a
  * trail of its own (record/trail.h; library "feed") where LOCKSTEP_TRAILS asks for trails. While it waits, readers see
- * that it does. A batch that is there when it is wanted leaves no record.
+ * that it does. A batch that is there when it is wanted leaves no record. What the script's own functions then make of a
+ * batch takes time too, which is told likewise.
  *
  * Invariants: nothing here blocks, fails the caller, or does anything where no trail is wanted. Threads: any; a wait
  * belongs to one. A forked child has a trail of its own. C17 and C++20; libc and pthread only.
@@ -27,7 +28,8 @@ struct ls_feed_wait {
   int64_t lost_ns;   /* since when there is no service; 0: there is one */
   int64_t joined_ns; /* when there was one again */
   int64_t gone_ns;   /* how long there was none, until joined_ns */
-  char data_set[20];
+  char data_set[16];
+  uint64_t reserved;
 };
 
 LS_STATIC_ASSERT(sizeof(struct ls_feed_wait) == 64, "python/lockstep/_feed_wait.py");
@@ -38,6 +40,8 @@ void ls_feed_wait_gone(struct ls_feed_wait*);
 void ls_feed_wait_joined(struct ls_feed_wait*);
 /* `slot`: of the ring, what ls_feed_await() gave; -1: the wait was in vain. */
 void ls_feed_wait_end(struct ls_feed_wait*, const struct ls_feed_ring* ring, int slot);
+/* The script's own functions have run on a batch for the last `ns`. */
+void ls_feed_functions_ran(const char* data_set, int rank, int world, int64_t ns);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

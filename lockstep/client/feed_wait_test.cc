@@ -133,10 +133,27 @@ TEST_F(FeedWait, WhatPassedWithoutAServiceIsTold) {
   ls_feed_wait_end(&wait, ring(), 0);
   const ls_record record = Told().second.back();
   const ls_data_body& body = record.body.data;
-  EXPECT_STREQ("a name that does no", body.data_set);
+  EXPECT_STREQ("a name that doe", body.data_set);
   EXPECT_GE(Ns(record, body.gone), 4 * kMs);
   EXPECT_GE(Ns(record, body.decode), 2 * kMs);
   EXPECT_EQ(0U, body.read);
+}
+
+TEST_F(FeedWait, TheScriptsOwnFunctionsAreTold) {
+  ls_feed_functions_ran("photos", -1, 8, 7 * kMs);
+  const ls_record record = Told().second.back();
+  const ls_data_body& body = record.body.data;
+  EXPECT_EQ(0U, body.waits);
+  EXPECT_EQ(7 * kMs, Ns(record, body.own));
+  EXPECT_EQ(0U, body.behind);
+}
+
+TEST_F(FeedWait, WhatIsPassedOnFromAnotherMachineIsTold) {
+  ls_feed_wait wait;
+  ls_feed_wait_begin(&wait, "photos", -1, 8);
+  batch()->relayed = 1;
+  ls_feed_wait_end(&wait, ring(), 0);
+  EXPECT_EQ(1U, Told().second.back().body.data.relayed);
 }
 
 TEST_F(FeedWait, InVainItIsToldToo) {

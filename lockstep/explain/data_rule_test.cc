@@ -116,7 +116,7 @@ class RunWithWaits {
     record.body.data.threads = 2;
     record.body.data.busy = 100;
     strcpy(record.body.data.data_set, "photos");
-    ls_data_set_parts(&record, 0, 0, 0, took);
+    ls_data_set_parts(&record, {0, 0, 0, took, 0});
     ls_trail_push(feed_[static_cast<size_t>(rank)], &record);
   }
   void Reduce(int rank, int number, int64_t begin, int64_t end) {

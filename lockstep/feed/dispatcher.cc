@@ -147,6 +147,7 @@ void Dispatcher::PlanBatch(const std::shared_ptr<Rank>& rank, uint32_t slot) {
                         .decode_ns = 0,
                         .busy_ns = 0,
                         .threads = threads_.size(),
+                        .relayed = 0,
                         .reserved = {},
                         .state = {}};
   batch->busy_before_ns = BusyNs(Nanos{batch->view.batch->began_ns});

@@ -122,18 +122,20 @@ struct ls_transfer_body {
   uint8_t port;      /* of the network device */
 };
 
-/* A rank waited for batches of a data set that had not been prepared in time; what for, in parts that add up. While it
- * lasts: time_ns is its begin, and the parts are 0. */
+/* A rank waited for batches of a data set that had not been prepared in time, or made of them what it trains on; what it
+ * took, in parts that add up. While a wait lasts: time_ns is its begin, and the parts are 0. */
 struct ls_data_body {
   uint32_t rank;     /* of the job */
-  uint32_t waits;    /* for so many batches; 1, but where a reader has summed several */
+  uint32_t waits;    /* for so many batches; 1, or 0 of `own` alone; more where a reader has summed several */
   uint32_t gone;     /* there was no service; delta */
   uint32_t behind;   /* it was at work for others, or had not been asked yet; delta */
   uint32_t read;     /* it read what was wanted; delta */
   uint32_t decode;   /* it decoded and scaled it; delta */
+  uint32_t own;      /* the script's own functions ran on the batch; delta */
   uint16_t threads;  /* of the service */
-  uint16_t busy;     /* of their time meanwhile, for whomever; percent */
-  char data_set[20]; /* terminated, cut short */
+  uint8_t busy;      /* of their time meanwhile, for whomever; percent */
+  uint8_t relayed;   /* 1: batches come from another machine, and `read` has their way too */
+  char data_set[16]; /* terminated, cut short */
 };
 LS_RECORD_ASSERT(sizeof(struct ls_data_body) == 48, "docs/formats/record.md");
 
@@ -164,15 +166,22 @@ static inline uint8_t ls_delta_shift(int64_t longest_ns) {
 static inline uint32_t ls_delta(int64_t ns, uint8_t shift) { return ns > 0 ? (uint32_t)(ns >> shift) : 0; }
 static inline int64_t ls_delta_ns(uint32_t delta, uint8_t shift) { return (int64_t)delta << shift; }
 
-/* Of parts in nanoseconds, in units in which each fits. */
-static inline void ls_data_set_parts(struct ls_record* data, int64_t gone, int64_t behind, int64_t read,
-                                     int64_t decode) {
-  data->delta_shift = ls_delta_shift((gone > 0 ? gone : 0) + (behind > 0 ? behind : 0) + (read > 0 ? read : 0) +
-                                     (decode > 0 ? decode : 0));
-  data->body.data.gone = ls_delta(gone, data->delta_shift);
-  data->body.data.behind = ls_delta(behind, data->delta_shift);
-  data->body.data.read = ls_delta(read, data->delta_shift);
-  data->body.data.decode = ls_delta(decode, data->delta_shift);
+/* Nanoseconds. */
+struct ls_data_parts {
+  int64_t gone, behind, read, decode, own;
+};
+
+/* In units in which each fits. */
+static inline void ls_data_set_parts(struct ls_record* data, struct ls_data_parts parts) {
+  const int64_t all[] = {parts.gone, parts.behind, parts.read, parts.decode, parts.own};
+  int64_t sum = 0;
+  for (unsigned i = 0; i < sizeof all / sizeof *all; ++i) sum += all[i] > 0 ? all[i] : 0;
+  data->delta_shift = ls_delta_shift(sum);
+  data->body.data.gone = ls_delta(parts.gone, data->delta_shift);
+  data->body.data.behind = ls_delta(parts.behind, data->delta_shift);
+  data->body.data.read = ls_delta(parts.read, data->delta_shift);
+  data->body.data.decode = ls_delta(parts.decode, data->delta_shift);
+  data->body.data.own = ls_delta(parts.own, data->delta_shift);
 }
 
 /* Of an op: what the process did by itself before it; ns, or -1: not known. Before its duration is set. */

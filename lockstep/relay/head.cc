@@ -34,6 +34,7 @@ void TellTimesHere(ls_feed_batch& batch, const Journey& journey) {
   batch.read_ns = part(batch.read_ns) + carrying;
   batch.decode_ns = part(batch.decode_ns);
   batch.busy_ns = part(batch.busy_ns) + carrying;
+  batch.relayed = 1;
   batch.filled_ns = journey.arrived.value;
   batch.began_ns = journey.arrived.value - carried - making;
 }

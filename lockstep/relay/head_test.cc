@@ -56,6 +56,7 @@ ls_feed_batch Made(int64_t read_ms, int64_t decode_ms) {
 TEST(Head, ABatchThatWasWaitedForTakesTheTimeItTook) {
   ls_feed_batch batch = Made(40, 160);
   TellTimesHere(batch, {.asked = {1000 * kMs}, .head_came = {1200 * kMs}, .arrived = {1200 * kMs}});
+  EXPECT_EQ(batch.relayed, 1U);
   EXPECT_EQ(batch.filled_ns, 1200 * kMs);
   EXPECT_EQ(batch.began_ns, 1100 * kMs);
   EXPECT_EQ(batch.read_ns, 40U * kMs);

@@ -21,7 +21,7 @@ std::string_view NameIn(const ls_data_body& body) {
 DataParts PartsOf(const ls_record& record) {
   const ls_data_body& body = record.body.data;
   const auto ns = [&](uint32_t delta) { return ls_delta_ns(delta, record.delta_shift); };
-  return {ns(body.gone), ns(body.behind), ns(body.read), ns(body.decode)};
+  return {ns(body.gone), ns(body.behind), ns(body.read), ns(body.decode), ns(body.own)};
 }
 
 // Both as one, which ends with the later one.
@@ -29,12 +29,14 @@ ls_record Summed(const ls_record& earlier, const ls_record& later) {
   ls_record sum = later;
   DataParts parts = PartsOf(earlier);
   const DataParts own = PartsOf(later);
-  const auto before = static_cast<double>(parts.sum_ns()), after = static_cast<double>(own.sum_ns());
+  const auto before = static_cast<double>(parts.waited_ns()), after = static_cast<double>(own.waited_ns());
   parts.Add(own);
-  ls_data_set_parts(&sum, parts.gone_ns, parts.behind_ns, parts.read_ns, parts.decode_ns);
+  ls_data_set_parts(&sum, {parts.gone_ns, parts.behind_ns, parts.read_ns, parts.decode_ns, parts.own_ns});
+  sum.body.data.threads = std::max(earlier.body.data.threads, later.body.data.threads);
+  sum.body.data.relayed = earlier.body.data.relayed | later.body.data.relayed;
   sum.body.data.waits = earlier.body.data.waits + later.body.data.waits;
   if (before + after > 0)
-    sum.body.data.busy = static_cast<uint16_t>(
+    sum.body.data.busy = static_cast<uint8_t>(
         std::lround((before * earlier.body.data.busy + after * later.body.data.busy) / (before + after)));
   return sum;
 }
@@ -46,6 +48,7 @@ void DataParts::Add(const DataParts& more) {
   behind_ns += more.behind_ns;
   read_ns += more.read_ns;
   decode_ns += more.decode_ns;
+  own_ns += more.own_ns;
 }
 
 DataWait ToDataWait(const ls_record& record) {
@@ -58,17 +61,19 @@ DataWait ToDataWait(const ls_record& record) {
   wait.parts = PartsOf(record);
   wait.threads = body.threads;
   wait.busy = std::min<double>(100, body.busy) / 100;
+  wait.relayed = body.relayed != 0;
   return wait;
 }
 
 void DataSources::Add(const DataWait& wait, double share) {
   const auto part = [&](int64_t ns) { return static_cast<int64_t>(static_cast<double>(ns) * share); };
   const DataParts parts{part(wait.parts.gone_ns), part(wait.parts.behind_ns), part(wait.parts.read_ns),
-                        part(wait.parts.decode_ns)};
+                        part(wait.parts.decode_ns), part(wait.parts.own_ns)};
   OfSet& of_set = by_set_[wait.data_set];
   of_set.parts.Add(parts);
-  of_set.busy_ns += wait.busy * static_cast<double>(parts.sum_ns());
+  of_set.busy_ns += wait.busy * static_cast<double>(parts.waited_ns());
   of_set.threads = std::max(of_set.threads, wait.threads);
+  of_set.relayed = of_set.relayed || wait.relayed;
   waited_ns_ += parts.sum_ns();
 }
 
@@ -79,9 +84,10 @@ std::string DataSources::Text() const {
   if (longest == by_set_.end()) return "no data set";
   const auto& [name, of_set] = *longest;
   const DataParts& parts = of_set.parts;
-  std::array<std::pair<int64_t, std::string_view>, 4> order = {
+  std::array<std::pair<int64_t, std::string_view>, 5> order = {
       {{parts.decode_ns, "decoding"},
-       {parts.read_ns, "reading from storage"},
+       {parts.read_ns, of_set.relayed ? "reading there, or the way from that machine" : "reading from storage"},
+       {parts.own_ns, "the script's own functions"},
        {parts.behind_ns, "the service was busy with other batches"},
        {parts.gone_ns, "there was no service"}}};
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
@@ -93,9 +99,10 @@ std::string DataSources::Text() const {
     if (share >= kAlone) break;
     sources += fmt::format(" {:.0f} %", 100 * share);
   }
-  const double busy = parts.sum_ns() == 0 ? 0 : of_set.busy_ns / static_cast<double>(parts.sum_ns());
+  const auto waited = static_cast<double>(parts.waited_ns());
+  const double busy = waited == 0 ? 0 : of_set.busy_ns / waited;
   return fmt::format("data set {}: {}{}", name, sources,
-                     of_set.threads == 0 ? ""
+                     of_set.threads == 0 || waited == 0 ? ""
                                          : fmt::format(" ({:.0f} of {} threads busy)",
                                                        busy * static_cast<double>(of_set.threads), of_set.threads));
 }

@@ -1,4 +1,4 @@
-// What ranks waited for batches of their data service: what `lockstep.feed.Loader` tells (record/record.h, "data").
+// What ranks waited for batches of their data service, and what their own functions took for them: what `lockstep.feed.Loader` tells (record/record.h, "data").
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,10 @@ namespace lockstep::trace {
 
 // What was waited for; the parts add up. As the record has them.
 struct DataParts {
-  int64_t gone_ns = 0, behind_ns = 0, read_ns = 0, decode_ns = 0;
+  int64_t gone_ns = 0, behind_ns = 0, read_ns = 0, decode_ns = 0, own_ns = 0;
 
-  int64_t sum_ns() const { return gone_ns + behind_ns + read_ns + decode_ns; }
+  int64_t waited_ns() const { return gone_ns + behind_ns + read_ns + decode_ns; }
+  int64_t sum_ns() const { return waited_ns() + own_ns; }
   void Add(const DataParts& more);
 };
 
@@ -27,6 +28,7 @@ struct DataWait {
   DataParts parts;
   int threads = 0;  // of the service
   double busy = 0;  // a share: of their time meanwhile
+  bool relayed = false;
 
   int64_t begin_ns() const { return end_ns - parts.sum_ns(); }
 };
@@ -49,6 +51,7 @@ class DataSources {
     DataParts parts;
     double busy_ns = 0;  // weighted by how long was waited
     int threads = 0;
+    bool relayed = false;
   };
   std::map<std::string, OfSet> by_set_;
   int64_t waited_ns_ = 0;

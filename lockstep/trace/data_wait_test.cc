@@ -18,7 +18,7 @@ void ExpectAbout(int64_t expected, int64_t found) {
   EXPECT_LE(found, expected + 256);
 }
 
-ls_record Record(const char* data_set, int64_t end_ns, DataParts parts, uint16_t busy = 100) {
+ls_record Record(const char* data_set, int64_t end_ns, DataParts parts, uint8_t busy = 100) {
   ls_record record{};
   record.kind = LS_RECORD_DATA;
   record.time_ns = end_ns;
@@ -27,7 +27,7 @@ ls_record Record(const char* data_set, int64_t end_ns, DataParts parts, uint16_t
   record.body.data.threads = 2;
   record.body.data.busy = busy;
   std::strncpy(record.body.data.data_set, data_set, sizeof record.body.data.data_set - 1);
-  ls_data_set_parts(&record, parts.gone_ns, parts.behind_ns, parts.read_ns, parts.decode_ns);
+  ls_data_set_parts(&record, {parts.gone_ns, parts.behind_ns, parts.read_ns, parts.decode_ns, parts.own_ns});
   return record;
 }
 
@@ -47,6 +47,15 @@ TEST(DataSources, NameWhatWasWaitedForMost) {
       TextOf({Record("a", 0, {.decode_ns = 5 * kMs}), Record("b", 0, {.gone_ns = 4 * kMs, .behind_ns = 2 * kMs})}));
 }
 
+TEST(DataSources, NameTheScriptsOwnFunctionsAndAnotherMachine) {
+  EXPECT_EQ("data set photos: the script's own functions", TextOf({Record("photos", 0, {.own_ns = 9 * kMs})}));
+  EXPECT_EQ("data set photos: the script's own functions 75 %, decoding 25 % (2 of 2 threads busy)",
+            TextOf({Record("photos", 0, {.decode_ns = 3 * kMs, .own_ns = 9 * kMs})}));
+  ls_record relayed = Record("photos", 0, {.read_ns = 9 * kMs}, 50);
+  relayed.body.data.relayed = 1;
+  EXPECT_EQ("data set photos: reading there, or the way from that machine (1 of 2 threads busy)", TextOf({relayed}));
+}
+
 TEST(DataSources, AWaitLongerThanADeltaHoldsKeepsItsParts) {
   constexpr int64_t kMinute = 60'000 * kMs;
   const DataWait wait = ToDataWait(Record("a", 0, {.gone_ns = 5 * kMinute, .decode_ns = kMinute}));
@@ -58,7 +67,7 @@ TEST(SumWaits, KeepsEverySumOfADataSet) {
   std::vector<ls_record> records;
   for (int i = 0; i < 100; ++i)
     records.push_back(Record(i < 50 ? "a" : "b", i * 10 * kMs, {.read_ns = kMs, .decode_ns = i * kMs},
-                             static_cast<uint16_t>(i % 2 * 100)));
+                             static_cast<uint8_t>(i % 2 * 100)));
   SumWaits(records, 12);
   EXPECT_LE(records.size(), 13U);
   std::map<std::string, DataParts> parts;

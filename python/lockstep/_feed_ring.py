@@ -34,6 +34,7 @@ _SIGNATURES = {
     "ls_feed_wait_gone": (None, [_pointer]),
     "ls_feed_wait_joined": (None, [_pointer]),
     "ls_feed_wait_end": (None, [_pointer, _pointer, _int]),
+    "ls_feed_functions_ran": (None, [ctypes.c_char_p, _int, _int, ctypes.c_int64]),
 }
 _library = None
 

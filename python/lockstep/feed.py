@@ -219,7 +219,12 @@ class Loader:
         slot = self._next_slot()
         self._ticket += 1
         self._head = slot.head
-        return Batch(slot, self._link, self._functions)
+        if not self._functions:
+            return Batch(slot, self._link, ())
+        begin = time.monotonic()
+        batch = Batch(slot, self._link, self._functions)
+        _feed_wait.functions_ran(self._request, time.monotonic() - begin)
+        return batch
 
     @property
     def epoch(self):

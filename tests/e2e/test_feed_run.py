@@ -112,6 +112,13 @@ class DataStalls(Fed):
         (verdict,) = [one for one in verdicts if one["syndrome"] == "data_slow" and not one["suspects"]]
         self.assertGreater(verdict["price"]["share"], 0.2, verdict)
 
+    def test_a_rank_whose_own_functions_are_slow(self):
+        run = self.fed("--steps", LONG, "--own", "1:0.15", feeds=["small"])
+        self.stop_when_told(run, "data_slow")
+        cause, ranks, evidence = self.causes(run)[0]
+        self.assertEqual(("data_loading", [1]), (cause, ranks), run)
+        self.assertIn("for data set small: the script's own functions", evidence)
+
     def test_a_rank_that_is_slow_for_another_reason(self):
         run = self.fed("--steps", LONG, "--slow", "1:0.15", feeds=["small"])
         self.stop_when_told(run, "non_communication_slow")

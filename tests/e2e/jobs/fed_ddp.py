@@ -2,7 +2,7 @@
 
     lockstep run --nproc-per-node 3 --feed DIR:small --feed DIR2:large tests/e2e/jobs/fed_ddp.py --steps 60 --diary FOLDER --large 2 --slow 1:0.1 --die 0:20
 
---slow RANK:SECONDS: it sleeps in each forward; --die RANK:STEP: it kills itself there, in the first epoch. FOLDER gets a line for each batch of each rank.
+--slow RANK:SECONDS: it sleeps in each forward; --own RANK:SECONDS: its own function does, on each batch; --die RANK:STEP: it kills itself there, in the first epoch. FOLDER gets a line for each batch of each rank.
 """
 import argparse
 import json
@@ -26,9 +26,11 @@ def main():
     words.add_argument("--batch", type=int, default=2)
     words.add_argument("--large", type=int, nargs="*", default=[])
     words.add_argument("--slow", default="-1:0")
+    words.add_argument("--own", default="-1:0")
     words.add_argument("--die", default="-1:0")
     words = words.parse_args()
     slow, slow_s = words.slow.split(":")
+    own, own_s = words.own.split(":")
     dying, dies_at = map(int, words.die.split(":"))
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -40,7 +42,8 @@ def main():
     if rank in words.large:
         loader = Loader("large", job=f"large-{rank}", transform=[CenterCrop(64, shorter=64)], batch=words.batch, seed=rank, rank=0, world=1, prefetch=2)
     else:
-        loader = Loader("small", job="small", transform=[CenterCrop(64, shorter=64)], batch=words.batch, seed=1)
+        functions = [lambda images: time.sleep(float(own_s)) or images] if rank == int(own) else []
+        loader = Loader("small", job="small", transform=[CenterCrop(64, shorter=64), *functions], batch=words.batch, seed=1)
     checkpoint = lockstep.Checkpoint({"model": net, "optimizer": optimizer, "data": loader})
     done = checkpoint.restore()
     for step in range(done + 1, words.steps):
