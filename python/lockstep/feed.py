@@ -14,6 +14,7 @@ import functools
 import importlib
 import os
 import sys
+import time
 
 import numpy
 
