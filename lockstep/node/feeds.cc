@@ -1,7 +1,8 @@
 #include "lockstep/node/feeds.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -73,7 +74,8 @@ absl::StatusOr<agent::FeedSpec> ParseFeed(const std::string& text) {
   const size_t options = OptionsIn(text);
   const std::string set = text.substr(0, options);
   const std::optional<size_t> colon = ColonIn(set);
-  agent::FeedSpec feed{.data = set.substr(0, colon.value_or(set.size()))};
+  agent::FeedSpec feed;
+  feed.data = set.substr(0, colon.value_or(set.size()));
   if (!IsUrl(feed.data)) feed.data = fs::absolute(feed.data).lexically_normal().string();
   feed.name = colon ? set.substr(*colon + 1) : NameOf(feed.data);
   LS_RETURN_IF_ERROR(TakeOptions(std::string_view(text).substr(options), feed));

@@ -116,7 +116,7 @@ void HttpOrigin::Stop() {
 
 absl::Status GetWhole(const std::string& url, const std::string& target, HttpOrigin& origin, uint64_t most,
                       Buffer& bytes) {
-  http::Request request{"GET", target};
+  http::Request request{"GET", target, {}};
   request.max_body = most;
   request.longest = kLongestAnswer + Seconds{static_cast<double>(most) / kBytesPerSecond};
   const absl::StatusOr<http::Answer> answer = origin.Ask(request);

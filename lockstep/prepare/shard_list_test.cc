@@ -115,7 +115,7 @@ TEST_F(Shards, AListOfImagesIsAFolder) {
   EXPECT_EQ(source->item(1).label, 0);
   EXPECT_EQ(source->item(2).label, 1);
   EXPECT_THAT(source->counters(),
-              ElementsAre(std::pair("images_outside_of_classes", 1), std::pair("files_of_other_kinds", 1)));
+              ElementsAre(testing::Pair("images_outside_of_classes", 1), testing::Pair("files_of_other_kinds", 1)));
   files_["/flat.txt"] = "2.wav\n1.wav\n";
   files_["/1.wav"] = "one";
   EXPECT_THAT(Open("/flat.txt"), HasSubstr("/2.wav: the server has no such file (status 404)"));

@@ -19,10 +19,10 @@ namespace lockstep::relay {
 inline constexpr char kScheme[] = "feed://";
 
 struct RelayOptions {
-  std::string address;  // HOST:PORT of a service that listens
-  std::string token;    // that it wants; "": none
-  std::string name;     // what loaders of this machine call the data set; "": as there
-  std::string socket;
+  std::string address = {};  // HOST:PORT of a service that listens
+  std::string token = {};    // that it wants; "": none
+  std::string name = {};     // what loaders of this machine call the data set; "": as there
+  std::string socket = {};
   uint64_t ring_bytes = 0;  // of all ranks together; 0: half of the machine's memory
   Seconds patience{20};     // with the other machine, at the start
 };

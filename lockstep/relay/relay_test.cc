@@ -131,7 +131,7 @@ TEST_F(RelayTest, JobsOfTwoMachinesShare) {
   EXPECT_EQ(status["relay"]["socket"], near());
   std::set<std::pair<std::string, bool>> hosts;
   for (const Json& row : status["jobs"]) hosts.emplace(row["job"], row["host"] == "");
-  EXPECT_THAT(hosts, testing::UnorderedElementsAre(std::pair("a", false), std::pair("b", true)));
+  EXPECT_THAT(hosts, testing::UnorderedElementsAre(testing::Pair("a", false), testing::Pair("b", true)));
 }
 
 TEST_F(RelayTest, RanksOfAJobThatComeToOneServiceAreNotApart) {

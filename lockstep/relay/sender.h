@@ -12,9 +12,9 @@
 namespace lockstep::relay {
 
 struct SenderOptions {
-  std::string address;  // HOST:PORT; port 0: any free one
-  std::string socket;   // of the data service
-  std::string token;    // that relays must give; "": none, on loopback only
+  std::string address = {};  // HOST:PORT; port 0: any free one
+  std::string socket = {};   // of the data service
+  std::string token = {};    // that relays must give; "": none, on loopback only
 };
 
 class Sender {

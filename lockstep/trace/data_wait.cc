@@ -33,7 +33,7 @@ ls_record Summed(const ls_record& earlier, const ls_record& later) {
   parts.Add(own);
   ls_data_set_parts(&sum, {parts.gone_ns, parts.behind_ns, parts.read_ns, parts.decode_ns, parts.own_ns});
   sum.body.data.threads = std::max(earlier.body.data.threads, later.body.data.threads);
-  sum.body.data.relayed = earlier.body.data.relayed | later.body.data.relayed;
+  sum.body.data.relayed = std::max(earlier.body.data.relayed, later.body.data.relayed);
   sum.body.data.waits = earlier.body.data.waits + later.body.data.waits;
   if (before + after > 0)
     sum.body.data.busy = static_cast<uint8_t>(
