@@ -28,7 +28,7 @@ absl::StatusOr<StartMethod> StartMethodFromName(const std::string& name) {
 
 Json ToJson(const RunSpec& spec) {
   Json feeds = Json::array();
-  for (const FeedSpec& feed : spec.feeds) 
+  for (const FeedSpec& feed : spec.feeds)
     feeds.push_back({{"data", feed.data}, {"name", feed.name}, {"options", feed.options}});
   return {{"job", spec.job},
           {"run_dir", spec.run_dir},

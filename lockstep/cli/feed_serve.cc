@@ -83,9 +83,8 @@ void RunUntilStopped(Poller& poller, const std::function<void()>& tick) {
 // What other machines reach the service at this socket by; null: they do not.
 absl::StatusOr<std::unique_ptr<relay::Sender>> Listen(const ServeFlags& flags, const std::string& token) {
   if (flags.listen.empty()) return nullptr;
-  LS_ASSIGN_OR_RETURN(
-      std::unique_ptr<relay::Sender> sender,
-      relay::Sender::Start({.address = flags.listen, .socket = flags.service.socket, .token = token}));
+  LS_ASSIGN_OR_RETURN(std::unique_ptr<relay::Sender> sender,
+                      relay::Sender::Start({.address = flags.listen, .socket = flags.service.socket, .token = token}));
   Log(LogLevel::kInfo, "other machines: --data {}{}:{}", relay::kScheme,
       flags.listen.substr(0, flags.listen.rfind(':')), sender->port());
   return sender;
@@ -100,9 +99,9 @@ absl::Status ServeData(ServeFlags flags, const std::string& token) {
   const SystemClock clock;
   Poller poller;
   LS_ASSIGN_OR_RETURN(const std::unique_ptr<feed::Service> service, feed::Service::Open(options, poller, clock));
+  LS_ASSIGN_OR_RETURN(const std::unique_ptr<relay::Sender> sender, Listen(flags, token));
   Log(LogLevel::kInfo, "data set {}: {} items of {}, at {}", options.name, service->data().items(), options.data.path,
       options.socket);
-  LS_ASSIGN_OR_RETURN(const std::unique_ptr<relay::Sender> sender, Listen(flags, token));
   RunUntilStopped(poller, [&] { service->Tick(); });
   return absl::OkStatus();
 }
@@ -119,9 +118,9 @@ absl::Status ServeRelay(const ServeFlags& flags, const std::string& token) {
                                           .ring_bytes = flags.service.ring_bytes,
                                           .patience = flags.service.data.patience},
                                          poller, clock));
+  LS_ASSIGN_OR_RETURN(const std::unique_ptr<relay::Sender> sender, Listen(flags, token));
   Log(LogLevel::kInfo, "data set {}: {} items of {}, at {}", relay->name(), relay->items(), flags.service.data.path,
       flags.service.socket);
-  LS_ASSIGN_OR_RETURN(const std::unique_ptr<relay::Sender> sender, Listen(flags, token));
   RunUntilStopped(poller, [] {});
   return absl::OkStatus();
 }

@@ -73,10 +73,10 @@ static void set_parts(struct ls_record* record, const struct ls_feed_wait* wait,
   const int64_t read = all > 0 ? (int64_t)(filling * (double)batch->read_ns / all) : 0;
   const int64_t decode = all > 0 ? (int64_t)(filling * (double)batch->decode_ns / all) : 0;
   const int64_t waited = now - wait->begin_ns;
-  ls_data_set_parts(record, (struct ls_data_parts){.gone = wait->gone_ns,
-                                                   .behind = waited - wait->gone_ns - read - decode,
-                                                   .read = read,
-                                                   .decode = decode});
+  ls_data_set_parts(
+      record,
+      (struct ls_data_parts){
+          .gone = wait->gone_ns, .behind = waited - wait->gone_ns - read - decode, .read = read, .decode = decode});
   const double room = (double)(batch->filled_ns - batch->began_ns) * (double)batch->threads;
   const double busy = room > 0 ? 100 * (double)batch->busy_ns / room : 0;
   record->body.data.busy = (uint8_t)(busy > 100 ? 100 : busy);
@@ -94,8 +94,8 @@ void ls_feed_wait_end(struct ls_feed_wait* wait, const struct ls_feed_ring* ring
   if (slot >= 0)
     set_parts(&record, wait, batch_in(ring, slot), now);
   else
-    ls_data_set_parts(&record, (struct ls_data_parts){.gone = wait->gone_ns,
-                                                      .behind = now - wait->begin_ns - wait->gone_ns});
+    ls_data_set_parts(&record,
+                      (struct ls_data_parts){.gone = wait->gone_ns, .behind = now - wait->begin_ns - wait->gone_ns});
   ls_trail_push(trail, &record);
   wait->begin_ns = 0;
 }

@@ -1,7 +1,7 @@
 /* A rank waits for a batch of its data service (feed_ring.h): a record of kind "data" says how long and what for, in a
  * trail of its own (record/trail.h; library "feed") where LOCKSTEP_TRAILS asks for trails. While it waits, readers see
- * that it does. A batch that is there when it is wanted leaves no record. What the script's own functions then make of a
- * batch takes time too, which is told likewise.
+ * that it does. A batch that is there when it is wanted leaves no record. What the script's own functions then make of
+ * a batch takes time too, which is told likewise.
  *
  * Invariants: nothing here blocks, fails the caller, or does anything where no trail is wanted. Threads: any; a wait
  * belongs to one. A forked child has a trail of its own. C17 and C++20; libc and pthread only.

@@ -78,8 +78,7 @@ void ReadRun(TableReader& in, const std::string& file, RunFile& run) {
   ReadCheckpoint(in, file, run);
   in.Texts("feed", run.feed);
   for (std::string& feed : run.feed)
-    if (feed.find("://") == std::string::npos)
-      feed = (std::filesystem::path(FolderOf(file)) / feed).lexically_normal();
+    if (feed.find("://") == std::string::npos) feed = (std::filesystem::path(FolderOf(file)) / feed).lexically_normal();
 }
 
 // Reads the spec that `key` names, preset or file, with `read`.

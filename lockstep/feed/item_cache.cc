@@ -19,8 +19,8 @@ Content ItemCache::Find(uint64_t item, Form form) {
   return entries_[found->second].content;
 }
 
-template <typename Evict>
-bool ItemCache::MakeRoom(uint64_t bytes, const Evict& evict) {
+template <typename EvictNext>
+bool ItemCache::MakeRoom(uint64_t bytes, const EvictNext& evict) {
   while (used_ + reserved_ + bytes > budget_) {
     if (bytes <= budget_ && evict()) continue;
     ++refused_;

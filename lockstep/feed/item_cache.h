@@ -73,8 +73,8 @@ class ItemCache {
   static uint64_t Key(uint64_t item, Form form) { return item * kForms + static_cast<uint64_t>(form); }
   bool EvictOne(std::pair<uint64_t, bool> than);
   bool EvictAny();
-  template <typename Evict>
-  bool MakeRoom(uint64_t bytes, const Evict& evict);
+  template <typename EvictNext>
+  bool MakeRoom(uint64_t bytes, const EvictNext& evict);
   void Evict(size_t index);
   void Erase(size_t index);
 

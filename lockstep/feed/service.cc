@@ -215,17 +215,10 @@ absl::Status Service::Enter(int guest, const JoinRequest& request, const RingSha
   LS_RETURN_IF_ERROR(SendPacket(guest, answer.dump(), std::span(&fd, 1)));
   const Whose whose{request.from.host, request.from.pid != 0 ? request.from.pid : door_->ProcessOf(guest)};
   Log(LogLevel::kInfo, "job {} rank {} of {} ({}): {} items, from {} of epoch {} on", request.job, request.rank,
-      request.world, whose.ToString(), joining.job->items(), joining.stream.place().taken, joining.stream.place().epoch);
-  const auto rank = std::make_shared<Rank>(Rank{joining.job,
-                                                request.rank,
-                                                whose,
-                                                std::move(ring),
-                                                std::move(joining.stream),
-                                                0,
-                                                0,
-                                                {},
-                                                clock_.Now(),
-                                                false});
+      request.world, whose.ToString(), joining.job->items(), joining.stream.place().taken,
+      joining.stream.place().epoch);
+  const auto rank = std::make_shared<Rank>(Rank{
+      joining.job, request.rank, whose, std::move(ring), std::move(joining.stream), 0, 0, {}, clock_.Now(), false});
   ranks_.emplace(guest, rank);
   dispatcher_.Add(rank);
   return absl::OkStatus();

@@ -14,9 +14,8 @@ namespace fs = std::filesystem;
 
 constexpr size_t kLongestName = 64;
 constexpr char kNameLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
-constexpr std::string_view kKeys[] = {"cache",  "documents",   "end-token", "listen",      "pack",
-                                      "policy", "patience",    "threads",   "ring-memory", "token-bytes",
-                                      "tokens", "token-file"};
+constexpr std::string_view kKeys[] = {"cache",    "documents", "end-token",   "listen",      "pack",   "policy",
+                                      "patience", "threads",   "ring-memory", "token-bytes", "tokens", "token-file"};
 
 bool IsUrl(std::string_view data) { return data.find("://") != std::string_view::npos; }
 
@@ -91,8 +90,7 @@ absl::StatusOr<std::vector<agent::FeedSpec>> ParseFeeds(const std::vector<std::s
   std::vector<agent::FeedSpec> feeds;
   for (const std::string& text : texts) {
     absl::StatusOr<agent::FeedSpec> feed = ParseFeed(text);
-    if (!feed.ok())
-      return MakeError(feed.status().code(), fmt::format("--feed {}: {}", text, Message(feed.status())));
+    if (!feed.ok()) return MakeError(feed.status().code(), fmt::format("--feed {}: {}", text, Message(feed.status())));
     if (std::ranges::find(feeds, feed->name, &agent::FeedSpec::name) != feeds.end())
       return InvalidArgument("--feed {}: another data set is called {}, too: DATA:NAME gives it another name", text,
                              feed->name);

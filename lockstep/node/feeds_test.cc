@@ -46,9 +46,7 @@ TEST_F(FeedsTest, PathsNamesAndOptions) {
   EXPECT_EQ(Parsed(In("t-{00..12}.tar")), (agent::FeedSpec{In("t-{00..12}.tar"), "t-", {}}));
 }
 
-TEST_F(FeedsTest, AFileOfThatVeryNameIsMeant) {
-  EXPECT_THAT(Refusal({In("odd,cache=1:x")}), HasSubstr("is no name"));
-}
+TEST_F(FeedsTest, AFileOfThatVeryNameIsMeant) { EXPECT_THAT(Refusal({In("odd,cache=1:x")}), HasSubstr("is no name")); }
 
 TEST_F(FeedsTest, Urls) {
   EXPECT_EQ(Parsed("http://h:80/train.tar?key=a"), (agent::FeedSpec{"http://h:80/train.tar?key=a", "train", {}}));

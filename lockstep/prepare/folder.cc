@@ -114,15 +114,15 @@ absl::Status Folder::TakeAll(const std::vector<std::string>& paths) {
     by_class[is_below ? folder.substr(0, folder.find('/')) : ""].push_back({folder, name.substr(folder.size())});
   }
   for (auto& [name, files] : by_class) {
-    if (name.empty() && by_class.size() > 1) {
-      counters_.emplace_back("images_outside_of_classes", files.size());
-      continue;
-    }
     if (!name.empty()) classes_.push_back(name);
     const int64_t label = static_cast<int64_t>(classes_.size()) - 1;
     for (Found& file : files) {
       file.label = label;
       Take(std::move(file));
+    }
+    if (name.empty() && by_class.size() > 1) {
+      counters_.emplace_back("images_outside_of_classes", found_.size());
+      found_.clear();
     }
   }
   return Settle();

@@ -1,6 +1,6 @@
 // A directory of images, or else of sounds, one folder per class, as torchvision's ImageFolder orders them: classes by
-// name, then files by folder and name. Without folders: those that lie in it, of no class. Or the same as a list has it,
-// such as of files behind HTTP, where nobody says what is there: classes are the folders beside the list.
+// name, then files by folder and name. Without folders: those that lie in it, of no class. Or the same as a list has
+// it, such as of files behind HTTP, where nobody says what is there: classes are the folders beside the list.
 #pragma once
 
 #include <optional>

@@ -51,7 +51,8 @@ class HttpOrigin {
   std::vector<http::Client*> idle_;
 };
 
-// All of a file by one request, without what a range would be checked against; refused if it has more than `most` bytes.
+// All of a file by one request, without what a range would be checked against; refused if it has more than `most`
+// bytes.
 absl::Status GetWhole(const std::string& url, const std::string& target, HttpOrigin& origin, uint64_t most,
                       Buffer& bytes);
 

@@ -122,8 +122,8 @@ struct ls_transfer_body {
   uint8_t port;      /* of the network device */
 };
 
-/* A rank waited for batches of a data set that had not been prepared in time, or made of them what it trains on; what it
- * took, in parts that add up. While a wait lasts: time_ns is its begin, and the parts are 0. */
+/* A rank waited for batches of a data set that had not been prepared in time, or made of them what it trains on; what
+ * it took, in parts that add up. While a wait lasts: time_ns is its begin, and the parts are 0. */
 struct ls_data_body {
   uint32_t rank;     /* of the job */
   uint32_t waits;    /* for so many batches; 1, or 0 of `own` alone; more where a reader has summed several */

@@ -8,6 +8,7 @@
 
 #include "lockstep/base/log.h"
 #include "lockstep/base/packets.h"
+#include "lockstep/base/report.h"
 #include "lockstep/relay/head.h"
 
 namespace lockstep::relay {
@@ -83,7 +84,8 @@ absl::Status Carrier::Carry(Reader& reader) {
   LS_RETURN_IF_ERROR(MakeRing(part.joined()));
   const Fd memory = ring_->TakeFd();
   const int fd = memory.get();
-  if (!SendPacket(guest_, part.joined().answer(), std::span(&fd, 1)).ok()) return absl::CancelledError("");  // it is gone
+  if (!SendPacket(guest_, part.joined().answer(), std::span(&fd, 1)).ok())
+    return absl::CancelledError("");  // it is gone
   for (uint64_t ticket = 0;; ++ticket) {
     const std::optional<uint32_t> slot = AwaitSlot();
     if (!slot) return absl::OkStatus();

@@ -23,6 +23,8 @@ absl::Status Far::Problem(const grpc::Status& status) const {
       return MakeError(absl::StatusCode::kPermissionDenied, why);
     case grpc::UNIMPLEMENTED:
       return InvalidArgument("feed://{}: what listens there is no data service", address);
+    case grpc::CANCELLED:
+      return Unavailable("feed://{}: the data service there has ended", address);
     case grpc::RESOURCE_EXHAUSTED:
       return MakeError(absl::StatusCode::kResourceExhausted, why);
     default:

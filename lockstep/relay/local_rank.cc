@@ -54,8 +54,7 @@ std::string ErrorIn(const std::string& text) { return TextAt(Json::parse(text, n
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalRank>> LocalRank::Join(const std::string& path, const std::string& packet,
-                                                           std::string_view ids,
-                                                           const std::function<bool()>& goes_on) {
+                                                           std::string_view ids, const std::function<bool()>& goes_on) {
   absl::StatusOr<Fd> socket = ConnectTo(path);
   if (!socket.ok()) return Unavailable("no data service answers: {}", Message(socket.status()));
   if (const absl::Status sent = Send(socket->get(), packet, ids); !sent.ok())
@@ -85,8 +84,7 @@ absl::StatusOr<std::optional<LocalRank::Batch>> LocalRank::Take() {
   if (slot == LS_FEED_TOLD) return Told();
   if (slot == LS_FEED_GONE) return Unavailable("the data service is gone");
   if (slot < 0) return DataLoss("the ring of the data service is damaged ({})", slot);
-  const char* begin =
-      ls_feed_memory(lender_) + LS_FEED_ALIGN + static_cast<uint64_t>(slot) * feed::SlotStride(shape_);
+  const char* begin = ls_feed_memory(lender_) + LS_FEED_ALIGN + static_cast<uint64_t>(slot) * feed::SlotStride(shape_);
   return Batch{static_cast<uint32_t>(slot),
                ticket_++,
                {begin, HeadBytes(shape_)},

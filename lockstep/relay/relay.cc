@@ -104,7 +104,7 @@ class FarRelay final : public Relay {
   void Answer(int guest, Packet packet) {
     const auto carrier = carriers_.find(guest);
     if (packet.text == "r") {
-      if (carrier != carriers_.end()) carrier->second->Wake();
+      if (carrier != carriers_.end()) carrier->second.Wake();
       return;
     }
     Json request = Json::parse(packet.text, nullptr, false);
@@ -137,10 +137,10 @@ class FarRelay final : public Relay {
 
   // Of the status there, what of it is here.
   void Complete(Json& report) const {
-    report["relay"] = {{"of", kScheme + far_.address},        {"data_set", options_.name},
-                       {"socket", options_.socket},           {"pid", getpid()},
-                       {"ranks", carried_.ranks.load()},      {"batches", carried_.batches.load()},
-                       {"bytes", carried_.bytes.load()},      {"ring_bytes", carried_.ring_bytes.load()}};
+    report["relay"] = {{"of", kScheme + far_.address},   {"data_set", options_.name},
+                       {"socket", options_.socket},      {"pid", getpid()},
+                       {"ranks", carried_.ranks.load()}, {"batches", carried_.batches.load()},
+                       {"bytes", carried_.bytes.load()}, {"ring_bytes", carried_.ring_bytes.load()}};
   }
 
   const RelayOptions options_;

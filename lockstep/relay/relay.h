@@ -1,5 +1,5 @@
-// `lockstep feed serve --data feed://HOST:PORT`: what a data service is to the loaders of its machine, with batches that
-// are made on another one (sender.h). Loaders can't tell the difference but by how long a batch takes.
+// `lockstep feed serve --data feed://HOST:PORT`: what a data service is to the loaders of its machine, with batches
+// that are made on another one (sender.h). Loaders can't tell the difference but by how long a batch takes.
 //
 //   LS_ASSIGN_OR_RETURN(auto relay, Relay::Open({.address = "node1:29600", .socket = path}, poller, clock));
 //   poller.Run(kTick, [] {});

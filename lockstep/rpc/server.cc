@@ -1,5 +1,6 @@
 #include "lockstep/rpc/server.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -62,6 +63,7 @@ class GrpcServer final : public Server, private Coordination::CallbackService {
   }
 
   absl::Status Listen(const std::string& address) {
+    gpr_set_log_function([](gpr_log_func_args*) {});  // what is wrong we say ourselves, in one line
     grpc::ServerBuilder builder;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a second coordinator is to be refused, not joined
     builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);

@@ -101,10 +101,11 @@ std::string DataSources::Text() const {
   }
   const auto waited = static_cast<double>(parts.waited_ns());
   const double busy = waited == 0 ? 0 : of_set.busy_ns / waited;
-  return fmt::format("data set {}: {}{}", name, sources,
-                     of_set.threads == 0 || waited == 0 ? ""
-                                         : fmt::format(" ({:.0f} of {} threads busy)",
-                                                       busy * static_cast<double>(of_set.threads), of_set.threads));
+  return fmt::format(
+      "data set {}: {}{}", name, sources,
+      of_set.threads == 0 || waited == 0
+          ? ""
+          : fmt::format(" ({:.0f} of {} threads busy)", busy * static_cast<double>(of_set.threads), of_set.threads));
 }
 
 void SumWaits(std::vector<ls_record>& records, size_t most) {

@@ -1,4 +1,5 @@
-// What ranks waited for batches of their data service, and what their own functions took for them: what `lockstep.feed.Loader` tells (record/record.h, "data").
+// What ranks waited for batches of their data service, and what their own functions took for them: what
+// `lockstep.feed.Loader` tells (record/record.h, "data").
 #pragma once
 
 #include <cstdint>
