@@ -21,12 +21,13 @@ namespace {
 
 constexpr Seconds kSoon{5}, kFirstPause{0.2}, kLongestPause{30};
 
-// Without our name in front.
+// Without our name in front, or the hint that follows a word which is no option.
 std::string LastLine(const std::string& path) {
   const auto text = ReadFile(path);
   if (!text.ok()) return Message(text.status());
   std::string_view line = *text;
-  line = line.substr(0, line.find_last_not_of('\n') + 1);
+  const size_t hint = line.rfind("\nRun with --help");
+  line = line.substr(0, line.find_last_not_of('\n', hint) + 1);
   line = line.substr(line.rfind('\n') + 1);  // npos + 1: there is one line
   constexpr std::string_view kName = "lockstep: ";
   if (line.starts_with(kName)) line.remove_prefix(kName.size());

@@ -59,9 +59,10 @@ class LadderReplay(RunTest):
         self.assertEqual(["replay", "evict"], [one["rung"] for one in why["decisions"]], why)
         self.assertIn("4 nodes replayed the script in 3 rounds, 5 runs", text)
         self.assertEqual([("b", "s")], [(one["name"], one["standby"]) for one in self.lead("status")["evicted"]])
-        self.assertTrue((bad.dir / "incident_2/replay/run1_rank1.jsonl").exists(), bad)
+        self.assertTrue([*(bad.dir / "incident_2/replay").glob("run1_rank*.jsonl")], bad)
         bad.assert_nothing_left()
-        runs[0].assert_undisturbed_result(LONG)
+        if how.get("ranks", 1) == 1:  # as the job that it is held against
+            runs[0].assert_undisturbed_result(LONG)
         return why["decisions"][1]["reason"]
 
     def test_the_machine_that_computes_wrong_bits_is_named_and_replaced(self):
