@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,13 +14,7 @@ import unittest
 from harness import JOBS, PYTHON, ROOT
 
 sys.path.insert(0, str(ROOT / "tests/python"))
-from feed_service import Service, await_that
-
-try:
-    import photos
-    from PIL import Image
-except ImportError:
-    Image = None
+from feed_service import Service, await_that, photo_folder
 
 COUNT, EPOCHS = 240, 3
 SETS = {"a": (0, 180), "b": (60, 240)}
@@ -30,14 +23,7 @@ LIMIT_S = 240
 
 def setUpModule():
     global folder
-    if Image is None or not photos.photos():
-        raise unittest.SkipTest("needs python3-pil, mate-backgrounds and lomiri-wallpapers-16.04 (./dev setup)")
-    folder = tempfile.mkdtemp(prefix="lockstep-photos-")
-    photos.write(folder, COUNT)
-
-
-def tearDownModule():
-    shutil.rmtree(folder, ignore_errors=True)
+    folder = photo_folder(COUNT)
 
 
 class Feed(unittest.TestCase):

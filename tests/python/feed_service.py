@@ -6,11 +6,13 @@
 import json
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("LOCKSTEP_BINARY") or str(ROOT / "build/release/bin/lockstep")
@@ -54,6 +56,22 @@ class Service:
         if self.process.poll() is None:
             self.kill(signal.SIGTERM)
         self.folder.cleanup()
+
+
+def photo_folder(count):
+    """Small photos for the tests of a module, whose setUpModule calls this; without what they need, they are skipped."""
+    try:
+        import PIL  # noqa: F401
+
+        import photos
+    except ImportError:
+        photos = None
+    if photos is None or not photos.photos():
+        raise unittest.SkipTest("needs python3-pil, mate-backgrounds and lomiri-wallpapers-16.04 (./dev setup)")
+    folder = tempfile.mkdtemp(prefix="lockstep-photos-")
+    unittest.addModuleCleanup(shutil.rmtree, folder, ignore_errors=True)
+    photos.write(folder, count)
+    return folder
 
 
 def refusal_of(*words):

@@ -14,7 +14,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from feed_service import Service, await_that, refusal_of
+from feed_service import Service, await_that, photo_folder, refusal_of
 
 import lockstep.feed
 from lockstep.feed import CenterCrop, FeedError, Flip, Loader, RandomResizedCrop
@@ -25,25 +25,14 @@ try:
 except ImportError:
     numpy = None
 
-try:
-    import photos
-    from PIL import Image
-except ImportError:
-    Image = None
-
 COUNT = 96
 
 
 def setUpModule():
     global folder
-    if numpy is None or Image is None or not photos.photos():
-        raise unittest.SkipTest("needs python3-torch, python3-pil, mate-backgrounds and lomiri-wallpapers-16.04 (./dev setup)")
-    folder = tempfile.mkdtemp(prefix="lockstep-photos-")
-    photos.write(folder, COUNT)
-
-
-def tearDownModule():
-    shutil.rmtree(folder, ignore_errors=True)
+    if numpy is None:
+        raise unittest.SkipTest("needs python3-torch (./dev setup)")
+    folder = photo_folder(COUNT)
 
 
 class Feed(unittest.TestCase):

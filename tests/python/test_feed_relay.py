@@ -1,7 +1,6 @@
 """Loaders whose batches are made on another machine: the same stream, shared with the jobs there, through kill -9 of either end."""
 import os
 import pathlib
-import shutil
 import socket
 import sys
 import tempfile
@@ -9,29 +8,16 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from feed_service import Service, refusal_of
+from feed_service import Service, photo_folder, refusal_of
 
 from lockstep.feed import FeedError, Flip, Loader, RandomResizedCrop
-
-try:
-    import photos
-    from PIL import Image
-except ImportError:
-    Image = None
 
 COUNT = 96
 
 
 def setUpModule():
     global folder
-    if Image is None or not photos.photos():
-        raise unittest.SkipTest("needs python3-pil, mate-backgrounds and lomiri-wallpapers-16.04 (./dev setup)")
-    folder = tempfile.mkdtemp(prefix="lockstep-photos-")
-    photos.write(folder, COUNT)
-
-
-def tearDownModule():
-    shutil.rmtree(folder, ignore_errors=True)
+    folder = photo_folder(COUNT)
 
 
 def free_port():
