@@ -13,6 +13,7 @@ namespace {
 class SourceMaker : public Maker {
  public:
   explicit SourceMaker(const prepare::Source& source) : source_(source) {}
+  uint64_t FileBytes(uint64_t item) const final { return source_.BytesOf(item); }
   absl::Status Read(uint64_t item, prepare::Buffer& file) final { return source_.Read(item, file); }
 
  private:

@@ -100,6 +100,7 @@ class Dispatcher {
   void BeginWork(Lock& lock);
   void EndWork(Lock& lock);
   absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Read(Lock& lock, Maker& maker, uint64_t item, Times& times);
+  uint64_t ReserveFile(Lock& lock, uint64_t bytes);
   void KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> file);
   void MarkCorrupt(uint64_t item, const absl::Status& why);
   void Finish(const Want& want, bool good);

@@ -292,6 +292,30 @@ TEST_F(DispatcherTest, WhatIsInWorkIsWithinTheBudgetToo) {
   });
 }
 
+// The cache is full of images when it is read.
+TEST_F(DispatcherTest, ALargeFileHasRoomBeforeItIsRead) {
+  constexpr uint64_t kBudget = 10 * Maker::kUnasked;
+  works_.image_bytes = Maker::kUnasked / 4;
+  works_.file_bytes = 3 * Maker::kUnasked;
+  std::atomic<uint64_t> most = 0;
+  works_.on_read = [&](uint64_t) {
+    dispatcher_->Look([&](const Dispatcher& seen) {
+      uint64_t kept = seen.cache().totals(Form::kDecoded).bytes, before = most;
+      while (kept > before && !most.compare_exchange_weak(before, kept)) {
+      }
+    });
+  };
+  Start(1, kBudget);
+  TestRank first(*dispatcher_, NewJob("a", Range(0, 200)), 0, 3),
+      second(*dispatcher_, NewJob("b", Range(0, 200)), 0, 3);
+  for (int step = 0; step < 20; ++step) {
+    first.Next();
+    second.Next();
+  }
+  EXPECT_GE(most, kBudget / 2);
+  EXPECT_LE(most + works_.file_bytes, kBudget);
+}
+
 TEST_F(DispatcherTest, WhatCanNeverFitIsMadeAllTheSameAndCounted) {
   works_.work_bytes = 4 * Maker::kUnasked;
   Start(4, 3 * Maker::kUnasked);

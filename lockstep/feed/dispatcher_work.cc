@@ -180,6 +180,20 @@ absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want
   return status;
 }
 
+// Of a large one, until room is asked for anew: for the file and what decoding it takes. Without the lock, before and
+// behind; 0: nothing.
+uint64_t Dispatcher::ReserveFile(Lock& lock, uint64_t bytes) {
+  if (bytes <= Maker::kUnasked) return 0;
+  lock.lock();
+  if (!cache_.ReserveOfAll(bytes)) {
+    lock.unlock();
+    return 0;
+  }
+  BeginWork(lock);
+  heap_.Hold(bytes);
+  return bytes;
+}
+
 absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Dispatcher::Read(Lock& lock, Maker& maker, uint64_t item,
                                                                         Times& times) {
   if (const Content kept = cache_.Find(item, Form::kEncoded); kept.file != nullptr) return kept.file;
@@ -187,11 +201,17 @@ absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Dispatcher::Read(Lock& lo
   int64_t took = 0;
   absl::Status status;
   lock.unlock();
+  const uint64_t reserved = ReserveFile(lock, maker.FileBytes(item));
   {
     const Stopwatch watch(clock_, took);
     status = maker.Read(item, *file);
   }
-  lock.lock();
+  if (reserved > 0) {
+    EndWork(lock);
+    cache_.Unreserve(reserved);
+  } else {
+    lock.lock();
+  }
   times.read_ns = took;
   LS_RETURN_IF_ERROR(status);
   tally_.costs.reads.Add(took, file->size());

@@ -19,6 +19,8 @@ class Maker {
   static constexpr uint64_t kOwn = 3 << 20, kUnasked = 1 << 20;
 
   virtual ~Maker() = default;
+  // What Read will allocate; 0: nobody knows.
+  virtual uint64_t FileBytes(uint64_t /*item*/) const { return 0; }
   virtual absl::Status Read(uint64_t item, prepare::Buffer& file) = 0;
   // What Decode will allocate (`whole`, of which the image is `kept`), and Prepare (`by_rows`). An error of this, or of
   // the three below, is the item's: it is corrupt.

@@ -32,12 +32,14 @@ struct Works {
   std::set<uint64_t> corrupt;
   std::function<void(uint64_t item)> on_read = [](uint64_t) {};
   uint64_t image_bytes = 1000, work_bytes = 0;  // of an image; beside it, to decode one
+  uint64_t file_bytes = 0;                      // as it is said before a file is read
   uint64_t preparations() const { return decoded + prepared; }
 };
 
 class CountingMaker final : public Maker {
  public:
   explicit CountingMaker(Works& works) : works_(works) {}
+  uint64_t FileBytes(uint64_t) const override { return works_.file_bytes; }
   absl::Status Read(uint64_t item, prepare::Buffer& file) override {
     ++works_.read;
     works_.on_read(item);

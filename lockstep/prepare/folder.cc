@@ -1,5 +1,7 @@
 #include "lockstep/prepare/folder.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -30,13 +32,20 @@ class Folder final : public Source {
     const Found& file = found_[index];
     return {file.folder + NameOf(file), file.label};
   }
+  uint64_t BytesOf(uint64_t index) const override {
+    struct stat info{};
+    return stat(PathOf(index).c_str(), &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
+  }
   absl::Status Read(uint64_t index, Buffer& bytes) const override {
-    const Found& file = found_[index];
-    const std::string path = (IsElsewhere(file.folder) ? "" : prefix_) + file.folder + file.name;
+    const std::string path = PathOf(index);
     return IsUrl(path) ? files_->ReadRemote(path, bytes) : ReadWhole(path, bytes);
   }
 
  private:
+  std::string PathOf(uint64_t index) const {
+    const Found& file = found_[index];
+    return (IsElsewhere(file.folder) ? "" : prefix_) + file.folder + file.name;
+  }
   // Without a query.
   std::string NameOf(const Found& file) const {
     return IsUrl(prefix_) || IsUrl(file.folder) ? file.name.substr(0, file.name.find('?')) : file.name;

@@ -92,6 +92,7 @@ class TarShards final : public Source {
     const Sample& sample = samples_[index];
     return {NameOf(shards_[sample.shard].path()) + "/" + sample.name, sample.label};
   }
+  uint64_t BytesOf(uint64_t index) const override { return samples_[index].bytes; }
   absl::Status Read(uint64_t index, Buffer& bytes) const override {
     const Sample& sample = samples_[index];
     return shards_[sample.shard].Read(sample.offset, sample.bytes, bytes);
