@@ -167,6 +167,7 @@ absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want
     status = room.keeps ? maker.Decode(file->bytes(), *decoded)
                         : maker.Prepare(file->bytes(), want.batch->rank->job->recipe, KeyOf(want), PlaceOf(want));
   }
+  if (look_at_heap) heap_.Came(room.reserved);
   EndWork(lock);
   (room.keeps ? tally_.costs.decodes : tally_.costs.parts).Add(took, need.kept);
   times.decode_ns = took;
@@ -207,6 +208,7 @@ absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Dispatcher::Read(Lock& lo
     status = maker.Read(item, *file);
   }
   if (reserved > 0) {
+    heap_.Came(reserved);
     EndWork(lock);
     cache_.Unreserve(reserved);
   } else {

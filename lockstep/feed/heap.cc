@@ -25,7 +25,8 @@ uint64_t AnonymousBytes() {
 }
 
 void HeapLimit::Hold(uint64_t coming) {
-  if (AnonymousBytes() + (coming >= kOfItsOwn ? coming : 0) <= above_) return;
+  const uint64_t on_top = coming_ += OnTop(coming);
+  if (AnonymousBytes() + on_top <= above_) return;
   malloc_trim(0);
   above_ = std::max(limit_, AnonymousBytes() + kUnusedHeap);
 }

@@ -22,11 +22,16 @@ uint64_t AnonymousBytes();
 class HeapLimit {
  public:
   explicit HeapLimit(uint64_t limit) : limit_(limit), above_(limit) {}
-  // Before so many bytes are allocated: what is unused serves small ones, and large ones come on top of it.
+  // Before so many bytes are allocated: what is unused serves small ones, and large ones come on top of it. Those
+  // become resident little by little, so they count until Came() says that they are there, or were given up.
   void Hold(uint64_t coming = 0);
+  void Came(uint64_t coming) { coming_ -= OnTop(coming); }
 
  private:
+  static uint64_t OnTop(uint64_t coming) { return coming >= kOfItsOwn ? coming : 0; }
+
   const uint64_t limit_;
+  std::atomic<uint64_t> coming_ = 0;
   std::atomic<uint64_t> above_;  // higher than the limit while there is nothing more to give back
 };
 
