@@ -1,7 +1,6 @@
 """Batches of items that need no work, from a data service and from a relay of it over loopback: what the way between machines costs (feed_batches.py)."""
 import os
 import pathlib
-import socket
 import tempfile
 import time
 
@@ -12,14 +11,12 @@ BATCH = 64
 def rates(seconds):
     """{"direct", "relayed": {"mb_per_s": [...], "cpu_ns_per_byte": of the service and the relay}}."""
     import numpy
-    from feed_service import Service
+    from feed_service import Service, free_port
 
     with tempfile.TemporaryDirectory(prefix="lockstep-bench-") as folder:
         data = pathlib.Path(folder, "bytes.npy")
         numpy.save(data, numpy.random.default_rng(1).integers(0, 256, (ITEMS, ITEM_BYTES), numpy.uint8))
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            address = "127.0.0.1:%d" % probe.getsockname()[1]
+        address = f"127.0.0.1:{free_port()}"
         with Service(data, "--cache", "512M", "--listen", address, name="bytes") as service, Service(f"feed://{address}", name="bytes") as relay:
             return {"direct": rate(service, [service], seconds), "relayed": rate(relay, [service, relay], seconds)}
 

@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <spawn.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <filesystem>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/memory_file.h"
 
 namespace lockstep {
 namespace {
@@ -33,14 +33,6 @@ std::vector<char*> Pointers(std::vector<std::string>& texts) {
   for (std::string& text : texts) pointers.push_back(text.data());
   pointers.push_back(nullptr);
   return pointers;
-}
-
-// A file with this text, to be read from its beginning.
-absl::StatusOr<Fd> Holding(const std::string& text) {
-  Fd fd(memfd_create("input", MFD_CLOEXEC));
-  if (!fd.valid()) return Errno(errno, "memfd_create");
-  if (pwrite(fd.get(), text.data(), text.size(), 0) != static_cast<ssize_t>(text.size())) return Errno(errno, "memfd");
-  return fd;
 }
 
 // What posix_spawn is told.
@@ -83,7 +75,7 @@ class Child {
   }
 
   absl::Status Start(const std::vector<std::string>& argv, const ChildOptions& options) {
-    LS_ASSIGN_OR_RETURN(const Fd in, Holding(options.input));
+    LS_ASSIGN_OR_RETURN(const Fd in, MemoryFile("input", options.input));
     LS_ASSIGN_OR_RETURN(Pipe out, MakePipe("a pipe to " + argv[0]));
     LS_ASSIGN_OR_RETURN(Pipe err, MakePipe("a pipe to " + argv[0]));
     Settings settings;

@@ -51,8 +51,8 @@ absl::StatusOr<std::pair<Fd, Fd>> MakeSocketPair() {
 }
 
 absl::StatusOr<Fd> ListenAt(const std::string& path) {
-  const std::string before =
-      path + "~";  // whoever finds `path` finds somebody who listens, also while that is replaced
+  // Whoever finds `path` finds somebody who listens, also while that is replaced.
+  const std::string before = path + "~";
   LS_ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(before));
   Fd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   unlink(before.c_str());

@@ -12,8 +12,8 @@
 #include "lockstep/cli/feed.h"
 #include "lockstep/feed/heap.h"
 #include "lockstep/feed/service.h"
+#include "lockstep/node/feeds.h"
 #include "lockstep/node/run_dir.h"
-#include "lockstep/prepare/data_file.h"
 #include "lockstep/relay/relay.h"
 #include "lockstep/relay/sender.h"
 #include "lockstep/top/feed_top.h"
@@ -43,15 +43,11 @@ absl::Status MakePlaceFor(const std::string& socket) {
   return absl::OkStatus();
 }
 
-// The last part of a path; of a URL, or of several files, what stands before its first dot or brace.
+// Of a link, as what it leads to.
 std::string NameOf(const std::string& path) {
   std::error_code error;
   const std::filesystem::path real = std::filesystem::canonical(path, error);
-  if (!error) return real.filename().string();
-  std::string whole(prepare::WithoutQuery(path));
-  while (whole.ends_with('/')) whole.pop_back();
-  const std::string last = prepare::NameOf(whole);
-  return last.substr(0, std::max<size_t>(std::min(last.find_first_of(".{"), last.size()), 1));
+  return error ? node::NameOfData(path) : real.filename().string();
 }
 
 // Started by somebody who wants to know when loaders can join, and with whom it ends: `lockstep run --feed`.

@@ -21,7 +21,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* 64 bytes; the caller's, who looks at none of it. */
+/* 56 bytes; the caller's, who looks at none of it. */
 struct ls_feed_wait {
   uint64_t place;    /* of the trail */
   int64_t begin_ns;  /* CLOCK_BOOTTIME */
@@ -29,10 +29,9 @@ struct ls_feed_wait {
   int64_t joined_ns; /* when there was one again */
   int64_t gone_ns;   /* how long there was none, until joined_ns */
   char data_set[16];
-  uint64_t reserved;
 };
 
-LS_STATIC_ASSERT(sizeof(struct ls_feed_wait) == 64, "python/lockstep/_feed_wait.py");
+LS_STATIC_ASSERT(sizeof(struct ls_feed_wait) == 56, "python/lockstep/_feed_wait.py");
 
 /* `rank` and `world` of the job, where the environment does not say (record/own_trail.h). */
 void ls_feed_wait_begin(struct ls_feed_wait*, const char* data_set, int rank, int world);

@@ -32,7 +32,6 @@ class Door {
   ~Door();
 
   void Listen(Listener listener) { listener_ = std::move(listener); }
-  const std::string& path() const { return path_; }
   pid_t ProcessOf(int guest) const;
   // Also where nobody has been told of it yet.
   bool IsGone(int guest) const;

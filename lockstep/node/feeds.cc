@@ -38,14 +38,6 @@ std::optional<size_t> ColonIn(const std::string& data) {
   return path == colon ? std::nullopt : std::optional(colon);
 }
 
-// The last part of a path; of a URL, or of several files, what stands before its first dot or brace.
-std::string NameOf(const std::string& data) {
-  if (data.starts_with("feed://")) return "";  // as many sets as machines would be called after those
-  const fs::path path = data.substr(0, IsUrl(data) ? data.find('?') : std::string::npos);
-  const std::string last = path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
-  return IsUrl(data) || last.find('{') != std::string::npos ? last.substr(0, last.find_first_of(".{")) : last;
-}
-
 absl::Status TakeOptions(std::string_view options, agent::FeedSpec& feed) {
   while (!options.empty()) {
     options.remove_prefix(1);
@@ -76,7 +68,7 @@ absl::StatusOr<agent::FeedSpec> ParseFeed(const std::string& text) {
   agent::FeedSpec feed;
   feed.data = set.substr(0, colon.value_or(set.size()));
   if (!IsUrl(feed.data)) feed.data = fs::absolute(feed.data).lexically_normal().string();
-  feed.name = colon ? set.substr(*colon + 1) : NameOf(feed.data);
+  feed.name = colon ? set.substr(*colon + 1) : NameOfData(feed.data);
   LS_RETURN_IF_ERROR(TakeOptions(std::string_view(text).substr(options), feed));
   const bool is_pattern = feed.data.find('{') != std::string::npos;
   if (!IsUrl(feed.data) && !is_pattern && !fs::exists(feed.data)) return NotFound("{} does not exist", feed.data);
@@ -85,6 +77,14 @@ absl::StatusOr<agent::FeedSpec> ParseFeed(const std::string& text) {
 }
 
 }  // namespace
+
+std::string NameOfData(const std::string& data) {
+  if (data.starts_with("feed://")) return "";
+  const fs::path path = data.substr(0, IsUrl(data) ? data.find('?') : std::string::npos);
+  const std::string last = path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
+  if (!IsUrl(data) && last.find('{') == std::string::npos) return last;
+  return last.substr(0, std::max<size_t>(std::min(last.find_first_of(".{"), last.size()), 1));
+}
 
 absl::StatusOr<std::vector<agent::FeedSpec>> ParseFeeds(const std::vector<std::string>& texts) {
   std::vector<agent::FeedSpec> feeds;

@@ -1,7 +1,7 @@
 // Which files a name stands for, as users of WebDataset write it: "train-{000..146}.tar", "{train,val}-{0..9}.tar", or
 // a list, of shards or of images (folder.h): a text with a name on each line ("#" begins a remark), or the JSON index
-// of wids, {"shardlist": [{"url":
-// ...}]}. Names in a list count from where the list lies. Of this machine or behind HTTP alike.
+// of wids, {"shardlist": [{"url": ...}]}. Names in a list count from where the list lies. Of this machine or behind
+// HTTP alike.
 #pragma once
 
 #include <string>

@@ -1,7 +1,6 @@
 #include "lockstep/relay/local_rank.h"
 
 #include <poll.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +8,7 @@
 #include <span>
 
 #include "lockstep/base/json_at.h"
+#include "lockstep/base/memory_file.h"
 #include "lockstep/base/packets.h"
 #include "lockstep/client/feed_lease.h"
 #include "lockstep/relay/head.h"
@@ -18,20 +18,9 @@ namespace {
 
 constexpr int kSliceMs = 100;
 
-absl::StatusOr<Fd> InMemory(std::string_view bytes) {
-  Fd fd(memfd_create("lockstep-feed-set", MFD_CLOEXEC));
-  if (!fd.valid()) return Errno(errno, "memfd_create");
-  while (!bytes.empty()) {
-    const ssize_t wrote = write(fd.get(), bytes.data(), bytes.size());
-    if (wrote < 0 && errno != EINTR) return Errno(errno, "where: {} bytes of ids", bytes.size());
-    if (wrote > 0) bytes.remove_prefix(static_cast<size_t>(wrote));
-  }
-  return fd;
-}
-
 absl::Status Send(int socket, const std::string& packet, std::string_view ids) {
   if (ids.empty()) return SendPacket(socket, packet);
-  LS_ASSIGN_OR_RETURN(const Fd memory, InMemory(ids));
+  LS_ASSIGN_OR_RETURN(const Fd memory, MemoryFile("lockstep-feed-set", ids));
   const int fd = memory.get();
   return SendPacket(socket, packet, std::span(&fd, 1));
 }
@@ -48,9 +37,6 @@ absl::StatusOr<Packet> Await(int socket, const std::function<bool()>& goes_on) {
   return Unavailable("nobody waits for the answer any more");
 }
 
-// The sentence in what the service says; the answer to a join has none.
-std::string ErrorIn(const std::string& text) { return TextAt(Json::parse(text, nullptr, false), "error"); }
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalRank>> LocalRank::Join(const std::string& path, const std::string& packet,
@@ -60,9 +46,9 @@ absl::StatusOr<std::unique_ptr<LocalRank>> LocalRank::Join(const std::string& pa
   if (const absl::Status sent = Send(socket->get(), packet, ids); !sent.ok())
     return Unavailable("the data service does not take the request: {}", Message(sent));
   LS_ASSIGN_OR_RETURN(Packet answer, Await(socket->get(), goes_on));
-  if (const std::string gone = TextAt(Json::parse(answer.text, nullptr, false), "gone"); !gone.empty())
-    return Unavailable("{}", gone);
-  if (const std::string error = ErrorIn(answer.text); !error.empty()) return FailedPrecondition("{}", error);
+  const Json said = Json::parse(answer.text, nullptr, false);
+  if (const std::string gone = TextAt(said, "gone"); !gone.empty()) return Unavailable("{}", gone);
+  if (const std::string error = TextAt(said, "error"); !error.empty()) return FailedPrecondition("{}", error);
   if (answer.fds.size() != 1) return DataLoss("the data service's answer came without a ring");
   ls_feed_lender* lender = ls_feed_open(answer.fds[0].get(), socket->get());
   if (lender == nullptr) return DataLoss("the data service's ring is of another version");
@@ -95,7 +81,7 @@ void LocalRank::GiveBack(const Batch& batch) { ls_feed_drop(lender_, batch.slot,
 
 absl::Status LocalRank::Told() const {
   const std::optional<Packet> packet = ReceivePacket(socket_.get());
-  const std::string error = packet ? ErrorIn(packet->text) : "";
+  const std::string error = packet ? TextAt(Json::parse(packet->text, nullptr, false), "error") : "";
   return FailedPrecondition("{}", error.empty() ? "the service sent what this version does not know" : error);
 }
 

@@ -3,7 +3,7 @@ import ctypes
 
 from ._feed_ring import library
 
-_BYTES = 64
+_BYTES = 56
 
 
 class Wait:

@@ -8,6 +8,7 @@ import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -72,6 +73,20 @@ def photo_folder(count):
     unittest.addModuleCleanup(shutil.rmtree, folder, ignore_errors=True)
     photos.write(folder, count)
     return folder
+
+
+def stream_of(loader, steps):
+    """[((epoch, position), id, bytes)], of the items of so many batches."""
+    items = []
+    for batch in (loader.next_batch() for _ in range(steps)):
+        items += [((batch.epoch, batch.position + k), int(i), batch.images[k].tobytes()) for k, i in enumerate(batch.ids)]
+    return items
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
 
 
 def refusal_of(*words):

@@ -14,7 +14,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-from feed_service import Service, await_that, photo_folder, refusal_of
+from feed_service import Service, await_that, photo_folder, refusal_of, stream_of
 
 import lockstep.feed
 from lockstep.feed import CenterCrop, FeedError, Flip, Loader, RandomResizedCrop
@@ -105,15 +105,8 @@ class Feed(unittest.TestCase):
 
     # ---- order ----
 
-    def stream(self, loader, steps):
-        """[((epoch, position), id, bytes)], of the items of so many batches."""
-        items = []
-        for batch in (loader.next_batch() for _ in range(steps)):
-            items += [((batch.epoch, batch.position + k), int(i), batch.images[k].tobytes()) for k, i in enumerate(batch.ids)]
-        return items
-
     def test_state_goes_on_byte_for_byte_in_worlds_of_any_size_and_with_any_threads(self):
-        whole = self.stream(self.loader(batch=1), 2 * COUNT)
+        whole = stream_of(self.loader(batch=1), 2 * COUNT)
         for threads in (1, 8):
             with Service(folder, "--threads", threads, "--cache", "40M") as service:
                 state, found = None, []
@@ -122,7 +115,7 @@ class Feed(unittest.TestCase):
                     for rank in ranks if state else ():
                         rank.load_state_dict(state)
                     for rank in ranks:
-                        found += self.stream(rank, steps)
+                        found += stream_of(rank, steps)
                     states = [rank.state_dict() for rank in ranks]
                     state = states[0]
                     self.assertEqual([state] * world, states)
@@ -133,10 +126,10 @@ class Feed(unittest.TestCase):
             self.assertEqual(174, len(found))
 
     def test_two_jobs_see_the_same_items_and_other_crops_and_are_as_if_alone(self):
-        alone = self.stream(self.loader("b", beside=False), 36)
+        alone = stream_of(self.loader("b", beside=False), 36)
         with Service(folder, "--threads", 1) as service:
             a, b = (self.loader(job, beside=False, socket=service.socket) for job in "ab")
-            pairs = [(self.stream(a, 1), self.stream(b, 1)) for _ in range(36)]
+            pairs = [(stream_of(a, 1), stream_of(b, 1)) for _ in range(36)]
             sharing = service.status()["sharing"]
         self.assertEqual(alone, [item for _, batch in pairs for item in batch])
         for one, other in ((one, other) for ones, others in pairs for one, other in zip(ones, others)):
@@ -147,16 +140,16 @@ class Feed(unittest.TestCase):
 
     def test_who_comes_later_finds_in_memory_what_the_first_had(self):  # there is room for more than a lap
         first = self.loader("a")
-        had = self.stream(first, 6)
+        had = stream_of(first, 6)
         late = self.loader("b")
-        self.assertEqual([i for _, i, _ in had], [i for _, i, _ in self.stream(late, 6)])
+        self.assertEqual([i for _, i, _ in had], [i for _, i, _ in stream_of(late, 6)])
         self.assertLessEqual(self.service.status()["sharing"]["preparations"], COUNT + 4 * 8)
 
     def test_status_says_which_jobs_are_a_group_and_how_they_share(self):
         with Service(folder, "--threads", 2, "--cache", "14M") as service:  # of which 10 are the threads', and 4 hold seven photos
             a, b, alone = (self.loader(job, socket=service.socket, beside=job != "alone") for job in ("a", "b", "alone"))
-            self.stream(a, 12)
-            self.assertEqual(list(range(COUNT)), sorted(i for _, i, _ in self.stream(b, 12)))
+            stream_of(a, 12)
+            self.assertEqual(list(range(COUNT)), sorted(i for _, i, _ in stream_of(b, 12)))
             status = service.status()
         (group,) = status["groups"]
         self.assertEqual({"a", "b"}, {row["job"] for row in group["jobs"]})
@@ -171,7 +164,7 @@ class Feed(unittest.TestCase):
             a, b = (self.loader(job, socket=service.socket) for job in "ab")
             self.assertEqual(("paced", "as asked for"), tuple(service.status()["groups"][0][key] for key in ("policy", "why")))
         with Service(folder, "--policy", "independent") as service:
-            a, b = (self.stream(self.loader(job, socket=service.socket), 12) for job in "ab")
+            a, b = (stream_of(self.loader(job, socket=service.socket), 12) for job in "ab")
             self.assertEqual([], service.status()["groups"])
         self.assertNotEqual([i for _, i, _ in a], [i for _, i, _ in b])
 
@@ -187,7 +180,7 @@ class Feed(unittest.TestCase):
     # ---- faults ----
 
     def test_a_service_that_is_killed_and_started_again_loses_and_repeats_nothing(self):
-        undisturbed, found = self.stream(self.loader("x"), 30), []
+        undisturbed, found = stream_of(self.loader("x"), 30), []
         with Service(folder, "--threads", 2) as service:
             loader = self.loader("x", socket=service.socket)
             for step in range(30):
@@ -195,7 +188,7 @@ class Feed(unittest.TestCase):
                     service.kill()
                     starter = threading.Timer(0.2, service.start)
                     starter.start()
-                found += self.stream(loader, 1)
+                found += stream_of(loader, 1)
             starter.join()
         self.assertEqual(undisturbed, found)
 

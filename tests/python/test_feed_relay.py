@@ -1,14 +1,13 @@
 """Loaders whose batches are made on another machine: the same stream, shared with the jobs there, through kill -9 of either end."""
 import os
 import pathlib
-import socket
 import sys
 import tempfile
 import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-from feed_service import Service, photo_folder, refusal_of
+from feed_service import Service, free_port, photo_folder, refusal_of, stream_of
 
 from lockstep.feed import FeedError, Flip, Loader, RandomResizedCrop
 
@@ -18,12 +17,6 @@ COUNT = 96
 def setUpModule():
     global folder
     folder = photo_folder(COUNT)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class Relayed(unittest.TestCase):
@@ -47,21 +40,14 @@ class Relayed(unittest.TestCase):
         self.addCleanup(loader.close)
         return loader
 
-    def stream(self, loader, steps):
-        """[((epoch, position), id, bytes)], of the items of so many batches."""
-        items = []
-        for batch in (loader.next_batch() for _ in range(steps)):
-            items += [((batch.epoch, batch.position + k), int(i), batch.images[k].tobytes()) for k, i in enumerate(batch.ids)]
-        return items
-
     def undisturbed(self, steps):
         loader = self.loader(self.there, beside=False)
-        items = self.stream(loader, steps)
+        items = stream_of(loader, steps)
         loader.close()
         return items
 
     def test_the_stream_is_that_of_the_service(self):
-        self.assertEqual(self.undisturbed(20), self.stream(self.loader(self.here, beside=False), 20))
+        self.assertEqual(self.undisturbed(20), stream_of(self.loader(self.here, beside=False), 20))
 
     def test_ranks_on_two_machines_and_another_job_share(self):
         services = [self.here, self.relay()]
@@ -89,18 +75,18 @@ class Relayed(unittest.TestCase):
             if step in killed:
                 starter = threading.Thread(target=lambda again=killed[step]: [service.start() for service in again])
                 starter.start()
-            found += self.stream(loader, 1)
+            found += stream_of(loader, 1)
         starter.join()
         self.assertEqual(undisturbed, found)
 
     def test_a_job_that_starts_elsewhere_takes_its_own_place(self):
         loader = self.loader(self.here)
-        first = self.stream(loader, 3)
+        first = stream_of(loader, 3)
         state = loader.state_dict()
         loader.close()
         second = self.loader(self.relay())
         second.load_state_dict(state)
-        self.assertEqual(sorted(range(COUNT)), sorted(item[1] for item in first + self.stream(second, 9)))
+        self.assertEqual(sorted(range(COUNT)), sorted(item[1] for item in first + stream_of(second, 9)))
 
     def test_a_service_that_stays_away_is_an_error_that_says_where_it_was(self):
         loader = self.loader(self.here, wait_s=1)
