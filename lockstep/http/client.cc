@@ -2,6 +2,7 @@
 
 #include <httplib.h>
 
+#include <atomic>
 #include <charconv>
 #include <chrono>
 
@@ -41,6 +42,7 @@ class Taking {
   }
   bool is_cut() const { return answer_.cut; }
   bool is_late() const { return late_; }
+  bool has_begun() const { return answer_.status != 0; }
   Answer& answer() { return answer_; }
 
  private:
@@ -71,26 +73,40 @@ class Kept final : public Client {
   bool valid() const { return client_.is_valid(); }
 
   absl::StatusOr<Answer> Send(const Request& request) override {
-    httplib::Request wire;
-    wire.method = request.method;
-    wire.path = request.target;
-    wire.headers.insert(request.headers.begin(), request.headers.end());
-    wire.headers.emplace("Accept-Encoding", "identity");
-    wire.body.assign(reinterpret_cast<const char*>(request.body.data()), request.body.size());
+    // A server may close a kept connection in the moment in which a request goes out on it. Such a one is sent once
+    // more, on a connection of its own, unless twice is not the same as once.
+    const bool may_repeat = client_.is_socket_open() && request.method != "POST";
+    const auto begin = std::chrono::steady_clock::now();
     Taking taking(request);
-    taking.AddTo(wire);
-    const httplib::Result result = client_.send(wire);
+    httplib::Result result = SendOnce(request, taking);
+    const bool in_time = std::chrono::steady_clock::now() - begin < std::chrono::seconds(kAnswerSeconds);
+    if (!result && !taking.has_begun() && may_repeat && in_time && !stopped_) result = SendOnce(request, taking);
     if (taking.is_late())
       return Unavailable("{}: the answer was not whole after {:.0f} s", endpoint_, request.longest.value);
     if (!result && !taking.is_cut()) return Unavailable("{}: {} failed", endpoint_, httplib::to_string(result.error()));
     if (result) taking.TakeHead(*result);  // also of answers that have no body
     return std::move(taking.answer());
   }
-  void Stop() override { client_.stop(); }
+  void Stop() override {
+    stopped_ = true;
+    client_.stop();
+  }
 
  private:
+  httplib::Result SendOnce(const Request& request, Taking& taking) {
+    httplib::Request wire;
+    wire.method = request.method;
+    wire.path = request.target;
+    wire.headers.insert(request.headers.begin(), request.headers.end());
+    wire.headers.emplace("Accept-Encoding", "identity");
+    wire.body.assign(reinterpret_cast<const char*>(request.body.data()), request.body.size());
+    taking.AddTo(wire);
+    return client_.send(wire);
+  }
+
   httplib::Client client_;
   std::string endpoint_;
+  std::atomic<bool> stopped_ = false;
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+
 #include "lockstep/http/test_server.h"
 
 namespace lockstep::http {
@@ -75,6 +77,25 @@ TEST(Client, OneThatEndsTooEarlyIsNone) {
     return TestServer::Answer(whole.substr(0, whole.size() - 3), true);
   });
   EXPECT_EQ(OpenTo(server)->Send({"GET", "/", {}}).status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(Client, AKeptConnectionThatIsClosedUnderARequestCostsNothing) {
+  std::atomic<int> asked = 0;
+  TestServer server([&](const std::string&) {
+    return ++asked % 2 == 0 ? TestServer::Answer("", true) : TestServer::Answer(AnswerText("200 OK", "", "body"));
+  });
+  const std::unique_ptr<Client> client = OpenTo(server);
+  ASSERT_TRUE(client->Send({"GET", "/", {}}).ok());
+  const absl::StatusOr<Answer> again = client->Send({"GET", "/", {}});
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->body, "body");
+  EXPECT_EQ(asked, 3);
+  // What may have happened is not done twice, and a new connection that is closed is a server that does so.
+  EXPECT_EQ(client->Send({"POST", "/", {}}).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(asked, 4);
+  ++asked;
+  EXPECT_EQ(OpenTo(server)->Send({"GET", "/", {}}).status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(asked, 6);
 }
 
 TEST(Client, AnEndpointIsNoPath) { EXPECT_FALSE(Client::Open("ftp://host").ok()); }
