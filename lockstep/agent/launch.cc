@@ -12,21 +12,14 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <sstream>
 
 #include "lockstep/base/child.h"
+#include "lockstep/base/split.h"
 
 extern char** environ;
 
 namespace lockstep::agent {
 namespace {
-
-std::vector<std::string> Split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
-  return parts;
-}
 
 // Since 2.2 torch warns of the old name; before, it does not know the new one.
 std::vector<const char*> AsyncErrorVariables(const std::string& torch) {

@@ -32,6 +32,10 @@ absl::Status MakeError(absl::StatusCode code, std::string_view message) {
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }
 
+absl::Status At(std::string_view where, const absl::Status& status) {
+  return MakeError(status.code(), fmt::format("{}: {}", where, Message(status)));
+}
+
 absl::Status ErrnoError(int error, std::string_view what) {
   return MakeError(CodeOf(error), fmt::format("{}: {}", what, std::strerror(error)));
 }

@@ -18,6 +18,8 @@ namespace lockstep {
 
 absl::Status MakeError(absl::StatusCode code, std::string_view message);
 std::string Message(const absl::Status& status);
+// The same error, with "where: " before its text.
+absl::Status At(std::string_view where, const absl::Status& status);
 // "what: strerror(error)" with the code that fits errno.
 absl::Status ErrnoError(int error, std::string_view what);
 

@@ -15,10 +15,6 @@ std::span<const std::byte> BytesOf(std::string_view text) {
   return std::as_bytes(std::span<const char>(text.data(), text.size()));
 }
 
-absl::Status At(const std::string& path, const absl::Status& status) {
-  return MakeError(status.code(), fmt::format("{}: {}", path, Message(status)));
-}
-
 absl::Status CheckCrc(const std::string& what, uint32_t found, uint32_t expected, uint64_t bytes) {
   if (found == expected) return absl::OkStatus();
   return DataLoss("{} has CRC {:#010x}, expected {:#010x}, over {} bytes", what, found, expected, bytes);
@@ -193,7 +189,7 @@ absl::StatusOr<std::vector<ManifestFile>> Store::WriteFiles(const std::string& f
   for (size_t i = 0; i < part.slots.size(); ++i) {
     const size_t rank = part.first_rank + i;
     auto file = WriteSlot(folder + "/" + RankFileName(rank), part.slots[i], go_on);
-    if (!file.ok()) return MakeError(file.status().code(), fmt::format("rank {}: {}", rank, Message(file.status())));
+    if (!file.ok()) return At(fmt::format("rank {}", rank), file.status());
     file->name = RankFileName(rank);
     files.push_back(*std::move(file));
   }

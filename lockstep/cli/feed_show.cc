@@ -35,7 +35,7 @@ absl::StatusOr<Json> Show(Flags flags) {
   std::string pixels(flags.recipe.bytes(), '\0');
   const std::span<uint8_t> out(reinterpret_cast<uint8_t*>(pixels.data()), pixels.size());
   const absl::Status status = preparer.Prepare(bytes.bytes(), flags.recipe, flags.key, out);
-  if (!status.ok()) return MakeError(status.code(), flags.image + ": " + Message(status));
+  if (!status.ok()) return At(flags.image, status);
   LS_ASSIGN_OR_RETURN(const prepare::ImageHead head, prepare::ReadImageHead(bytes.bytes(), flags.limits));
   const prepare::Placement placement = Place(flags.recipe, head.size, flags.key);
   if (!flags.out.empty()) LS_RETURN_IF_ERROR(WriteFileAtomically(flags.out, Ppm(flags.recipe.size, pixels)));

@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/base/split.h"
 #include "lockstep/cli/slurm.h"
 #include "lockstep/cli/torchrun_values.h"
 #include "lockstep/node/endpoint.h"

@@ -9,10 +9,10 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
-#include <sstream>
 #include <thread>
 
 #include "lockstep/base/file.h"
+#include "lockstep/base/split.h"
 
 namespace lockstep::cli {
 namespace {
@@ -43,13 +43,6 @@ std::optional<int> Integer(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return value;
-}
-
-std::vector<std::string> Split(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream stream(text);
-  for (std::string part; std::getline(stream, part, separator);) parts.push_back(part);
-  return parts;
 }
 
 absl::StatusOr<int> RankCount(const std::string& text) {

@@ -76,7 +76,7 @@ absl::Status LinkCut::SetLink(int index, bool up) {
   if (done.ok()) return done;
   std::array<char, IF_NAMESIZE> name{};
   if_indextoname(static_cast<unsigned>(index), name.data());
-  return MakeError(done.code(), fmt::format("link {} ({}): {}", name.data(), index, Message(done)));
+  return At(fmt::format("link {} ({})", name.data(), index), done);
 }
 
 absl::Status LinkCut::Cut() {

@@ -90,7 +90,7 @@ absl::StatusOr<std::vector<agent::FeedSpec>> ParseFeeds(const std::vector<std::s
   std::vector<agent::FeedSpec> feeds;
   for (const std::string& text : texts) {
     absl::StatusOr<agent::FeedSpec> feed = ParseFeed(text);
-    if (!feed.ok()) return MakeError(feed.status().code(), fmt::format("--feed {}: {}", text, Message(feed.status())));
+    if (!feed.ok()) return At("--feed " + text, feed.status());
     if (std::ranges::find(feeds, feed->name, &agent::FeedSpec::name) != feeds.end())
       return InvalidArgument("--feed {}: another data set is called {}, too: DATA:NAME gives it another name", text,
                              feed->name);

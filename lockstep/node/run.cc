@@ -304,7 +304,7 @@ absl::Status Node::Resume() {
     options_.nodes.endpoint = spec_.endpoint;
     LS_RETURN_IF_ERROR(BeginLeading());
     const absl::Status resumed = lead_->Resume(spec_.run_token);
-    if (!resumed.ok()) return MakeError(resumed.code(), spec_.run_dir + ": " + Message(resumed));
+    if (!resumed.ok()) return At(spec_.run_dir, resumed);
   }
   MakeAgent(place);
   if (const absl::Status opened = agent_->OpenDisk(); !opened.ok())

@@ -120,7 +120,7 @@ absl::Status GetWhole(const std::string& url, const std::string& target, HttpOri
   request.max_body = most;
   request.longest = kLongestAnswer + Seconds{static_cast<double>(most) / kBytesPerSecond};
   const absl::StatusOr<http::Answer> answer = origin.Ask(request);
-  if (!answer.ok()) return MakeError(answer.status().code(), Shown(url) + ": " + Message(answer.status()));
+  if (!answer.ok()) return At(Shown(url), answer.status());
   if (answer->status != 200) return RefusedBy(Shown(url), *answer);
   if (answer->cut)
     return MakeError(absl::StatusCode::kResourceExhausted,
@@ -161,7 +161,7 @@ absl::StatusOr<http::Answer> HttpFile::AskFor(uint64_t first, uint64_t count) co
   request.max_body = count;
   request.longest = kLongestAnswer + Seconds{static_cast<double>(count) / kBytesPerSecond};
   absl::StatusOr<http::Answer> answer = origin_->Ask(request);
-  if (!answer.ok()) return MakeError(answer.status().code(), url_ + ": " + Message(answer.status()));
+  if (!answer.ok()) return At(url_, answer.status());
   return answer;
 }
 

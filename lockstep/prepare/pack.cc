@@ -130,7 +130,7 @@ absl::StatusOr<std::vector<uint64_t>> EndsByToken(const DataFile& file, int toke
 
 absl::StatusOr<std::vector<int64_t>> ReadOffsets(const DataFile& file) {
   const absl::StatusOr<RecordLayout> layout = NpyLayout(file);
-  if (!layout.ok()) return MakeError(layout.status().code(), file.path() + ": " + Message(layout.status()));
+  if (!layout.ok()) return At(file.path(), layout.status());
   const ItemFormat& format = layout->format;
   if (!format.shape.empty() || (format.dtype != "<i8" && format.dtype != "<u8"))
     return InvalidArgument("{}: items of type {} with {} dimensions: expected one whole number of 8 bytes each",
@@ -150,7 +150,7 @@ absl::StatusOr<std::vector<uint64_t>> EndsOf(Files& files, const SourceSpec& spe
   LS_ASSIGN_OR_RETURN(const std::vector<int64_t> offsets, ReadOffsets(list));
   absl::StatusOr<std::vector<uint64_t>> ends =
       EndsFromOffsets(offsets, file.size() / static_cast<uint64_t>(spec.token_bytes));
-  if (!ends.ok()) return MakeError(ends.status().code(), list.path() + ": " + Message(ends.status()));
+  if (!ends.ok()) return At(list.path(), ends.status());
   return ends;
 }
 
@@ -222,7 +222,7 @@ absl::StatusOr<std::unique_ptr<Source>> OpenPacked(Files& files, const SourceSpe
   if (fits.ok() && spec.tokens_per_item >= kMaxItemBytes / (3 * sizeof(int64_t)))
     fits = InvalidArgument("{} tokens per item: packed ones have {} at most", spec.tokens_per_item,
                            kMaxItemBytes / (3 * sizeof(int64_t)) - 1);
-  if (!fits.ok()) return MakeError(fits.code(), file.path() + ": " + Message(fits));
+  if (!fits.ok()) return At(file.path(), fits);
   LS_ASSIGN_OR_RETURN(const std::vector<uint64_t> ends, EndsOf(files, spec, file));
   const uint64_t capacity = spec.tokens_per_item + 1;
   Packing packing = spec.pack == PackRule::kBestFit ? PackBestFit(ends, capacity) : PackChunks(ends, capacity);

@@ -28,7 +28,7 @@ class Records final : public Source {
 };
 
 absl::StatusOr<std::unique_ptr<Source>> MakeRecords(DataFile file, absl::StatusOr<RecordLayout> layout) {
-  if (!layout.ok()) return MakeError(layout.status().code(), file.path() + ": " + Message(layout.status()));
+  if (!layout.ok()) return At(file.path(), layout.status());
   return std::unique_ptr<Source>(std::make_unique<Records>(std::move(file), *std::move(layout)));
 }
 

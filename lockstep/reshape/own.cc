@@ -18,10 +18,6 @@ using checkpoint::Head;
 using checkpoint::ManifestFile;
 using checkpoint::Tensor;
 
-absl::Status At(const std::string& path, const absl::Status& status) {
-  return MakeError(status.code(), fmt::format("{}: {}", path, Message(status)));
-}
-
 absl::StatusOr<Head> ReadHead(const Slice& file) {
   LS_ASSIGN_OR_RETURN(const std::string first, file.Text(0, std::min<uint64_t>(file.bytes, 8)));
   LS_ASSIGN_OR_RETURN(const uint64_t bytes, checkpoint::HeadBytes(std::as_bytes(std::span(first)), file.bytes));
