@@ -27,7 +27,7 @@ GIB_OF = "mem_gib"
 GOALS = {"Megatron and NeMo, dense": (("dgxc-gpt3", "dgxc-llama3-8b", "dgxc-llama3-70b", "dgxc-llama3.1", "dgxc-nemotron", "nemo-h100", "megatron", "sc21", "seqsel"), 6),
          "FSDP of llm-foundry": (("mpt-",), 8), "BLOOM": (("bloom",), 10), "vTrain, several nodes": (("vtrain-multi",), 9),
          "vTrain, one node": (("vtrain-single",), 15), "torchtitan": (("torchtitan",), 15), "mixtures of experts": (("bridge", "automodel"), 20)}
-SEARCHED = ["--model", "llama3-70b", "--cluster", "dgx-h100:512", "--batch", "2048", "--precision", "fp8"]
+SEARCHED = ["--model", "gpt3-175b", "--cluster", "dgx-h100:512", "--batch", "3072", "--space", "whole", "--schedule", "1f1b,zb-h1,zb-2p,dualpipe", "--threads", "1"]
 
 
 def measure(tools, quick):

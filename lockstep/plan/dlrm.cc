@@ -79,7 +79,7 @@ class DlrmModel {
   double Reduce() const {
     if (n_ == 1) return 0;
     const double rate = n_ <= m_.domain ? Rate() : std::min(m_.scale_up * r_.scale_up, Rate() * m_.domain);
-    return 2 * 4 * DenseParameters() * (n_ - 1) / n_ / rate + r_.latency * std::log2(n_);
+    return 2 * 4 * DenseParameters() * (n_ - 1) / n_ / rate + r_.latency * m_.LatenciesOfReduce(n_);
   }
 
   const Dlrm& d_;

@@ -59,26 +59,26 @@ TEST(GapReport, AsText) {
   for (const char* part : {"machine", "accelerators", "layout", "counters"}) report.erase(part);
   EXPECT_EQ(
       RenderText(report),
-      R"(verdict        steps take 2.491 s, 52.1 % MFU; the plan says 2.391 s (1.957 to 2.92), 54.3 %, within its interval; most beyond the plan: tensor, 0.1688 s instead of 0.06884
+      R"(verdict        steps take 2.487 s, 52.2 % MFU; the plan says 2.387 s (1.954 to 2.916), 54.4 %, within its interval; most beyond the plan: tensor, 0.1653 s instead of 0.06526
 step_time_s
-  measured   2.4908
-  predicted  2.3908
-  lo80       1.9575
-  hi80       2.9202
+  measured   2.487
+  predicted  2.387
+  lo80       1.9543
+  hi80       2.9155
 mfu
-  measured   0.5213
-  predicted  0.5431
+  measured   0.5221
+  predicted  0.544
 terms
   term             measured_s  predicted_s  difference_s  mfu_gain
-  tensor           0.1688      0.0688       0.1           0.0218
+  tensor           0.1653      0.0653       0.1           0.0219
   matrix products  1.7373      1.7373       0             0
   attention        0.228       0.228        0             0
   element-wise     0.0384      0.0384       0             0
   launches         0.016       0.016        0             0
   pipeline         0.0232      0.0232       0             0
   data             0.0007      0.0007       0             0
-  bubble           0.2465      0.2465       0             0
-  stragglers       0.0072      0.0072       0             0
+  bubble           0.2463      0.2463       0             0
+  stragglers       0.0071      0.0071       0             0
   optimizer        0.0148      0.0148       0             0
   between steps    0.01        0.01         0             0
 kernels

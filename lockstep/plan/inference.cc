@@ -42,7 +42,7 @@ double TokenSeconds(const Workload& w, const Rates& r, const Requests& asked) {
   const double active = w.LayerParameters() * (w.experts > 0 ? double(w.top_k) / w.experts : 1);
   const double compute = 2 * active / w.tp * asked.batch / (peak * r.gemm);
   const double bytes = kBytes * asked.batch * w.hidden, n = w.tp;
-  const double reduce = w.tp == 1 ? 0 : 2 * bytes * (n - 1) / n / (m.scale_up * r.scale_up) + r.latency * std::log2(n);
+  const double reduce = 2 * bytes * (n - 1) / n / (m.scale_up * r.scale_up) + r.latency * m.LatenciesOfReduce(n);
   const double head = double(w.vocabulary) * w.hidden / w.tp * kBytes / bandwidth;
   const double transfer = w.pp == 1 ? 0 : (bytes / (m.nic * r.network) + r.latency) * (w.pp - 1);
   return w.layers * (std::max(read, compute) + 2 * reduce) + head + transfer;

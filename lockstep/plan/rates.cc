@@ -38,6 +38,7 @@ constexpr RateField kFields[] = {
     {"glue_bytes", &Rates::glue_bytes, kStack, kPositive, .5, 1, 1e3},
     {"kernels", &Rates::kernels, kStack, kPositive, .25, 0, 1e4},
     {"expert_kernels", &Rates::expert_kernels, kStack, kPositive, .8, 0, 1e4},
+    {"eager_softmax", &Rates::eager_softmax, kStack, kPositive, .5, 0, 1e3},
     {"blocked_s", &Rates::blocked, kStack, kPositive, .5, 0, 1e-3},
     {"microbatch_s", &Rates::microbatch, kStack, kPositive, 1, 0, 1},
     {"step_s", &Rates::step, kStack, kPositive, 1, 0, 10},

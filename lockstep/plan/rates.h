@@ -22,7 +22,7 @@ struct Rates {
   double stream = .8;                                 // share of the memory's bandwidth
   double kernel = 12e-6;                              // seconds of the host to launch one
   double scale_up = .65, network = .6;                // shares of the bandwidth that collectives reach
-  double latency = 20e-6;                             // of a collective, per doubling of its ranks
+  double latency = 20e-6;                             // of a transfer (LatenciesOfReduce: of a reduction)
   double straggle = .003;                             // per doubling of the nodes
   // Of a software stack; by default those of a fused one.
   double attention = .75;                   // of what attention could reach
@@ -30,6 +30,7 @@ struct Rates {
   double softmax_passes = 6;                // over the sequence's square, forward, where it is not fused
   double glue_bytes = 16;                   // per token and hidden unit of a layer, forward
   double kernels = 50, expert_kernels = 8;  // launched in a layer, forward; and per expert that it has
+  double eager_softmax = 8;                 // kernels more, forward, where Megatron's fused softmax can't do it
   double blocked = 10e-6;                   // seconds lost per kernel where each launch is waited for
   double microbatch = 2e-3, step = .01;     // seconds of each in which nothing is computed
   double expert_gemm = .7;                  // of a matrix product, reached by those of experts
@@ -38,7 +39,7 @@ struct Rates {
   double sharded_rate = .6;     // of the bandwidth, reached where weights are gathered
   double optimizer_bytes = 26;  // per parameter that a rank updates
   // Of each field, in the order of RateFields(): the standard deviation that a fit leaves it, of its unknown.
-  std::array<double, 34> unsure{};
+  std::array<double, 35> unsure{};
   // For software and models that no fit has seen (interval.h).
   double scatter = .2, doubt = 0;
 };

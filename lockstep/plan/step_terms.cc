@@ -120,10 +120,13 @@ class Model {
   // The device is done before the host has launched the next kernels; or, where each launch is waited for, idle after
   // each of them.
   double Wait(const Pass& pass, double times) const {
-    if (w_.blocking_launches) return times * r_.kernels * r_.blocked;
+    const double kernels = r_.kernels + (SoftmaxIsEager() ? r_.eager_softmax : 0);
+    if (w_.blocking_launches) return times * kernels * r_.blocked;
     const double experts = w_.experts > 0 && !w_.drops_tokens ? r_.expert_kernels * w_.experts / w_.ep : 0;
-    return std::max(0.0, times * (r_.kernels + experts) * r_.kernel - pass.total());
+    return std::max(0.0, times * (kernels + experts) * r_.kernel - pass.total());
   }
+  // Megatron's fused kernel takes four matrices of scores at a time, or none.
+  bool SoftmaxIsEager() const { return !w_.flash && w_.heads / w_.tp * w_.microbatch % 4 != 0; }
   // Nothing runs beside what is waited for.
   double Hidden(double share) const { return w_.blocking_launches ? 0 : share; }
 
@@ -146,7 +149,7 @@ class Model {
   double Tensor() const {
     if (w_.tp == 1) return 0;
     const double bytes = kBytes * tokens_ * w_.hidden, n = w_.tp;
-    const double one = 2 * bytes * (n - 1) / n / Rate(n, 1) + r_.latency * Log2(n);
+    const double one = 2 * bytes * (n - 1) / n / Rate(n, 1) + r_.latency * m_.LatenciesOfReduce(n);
     return 2 * one * (1 - (w_.hides_tensor ? Hidden(r_.tensor_hidden) : 0)) * (w_.async_tensor ? kAsyncTensor : 1);
   }
 

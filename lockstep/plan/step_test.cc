@@ -105,6 +105,31 @@ TEST(Step, TheHostThatLaunches) {
   EXPECT_THAT(waited, DoubleNear(8.0 * 8 * 3 * 10e-3, 1e-9)) << "beside all that the device does";
 }
 
+// Of 16 heads over 8 ranks two matrices of scores are left in a microbatch of one sequence.
+TEST(Step, TheHostLaunchesMoreWhereSoftmaxIsNotFused) {
+  Rates rates = Perfect();
+  rates.kernels = 10, rates.eager_softmax = 5, rates.kernel = 1e-3;
+  Workload work = Small();
+  work.flash = false, work.tp = 8, work.dp = 1;
+  const auto layer = [&](int microbatch) {
+    work.microbatch = microbatch;
+    const LayerSeconds forward = TermsOf(work, rates).forward;
+    return forward.total();
+  };
+  EXPECT_THAT(layer(1), DoubleNear(15e-3, 1e-9));
+  EXPECT_THAT(layer(2), DoubleNear(10e-3, 1e-9));
+  work.flash = true;
+  EXPECT_THAT(layer(1), DoubleNear(10e-3, 1e-9));
+}
+
+TEST(Step, LatenciesOfReduce) {
+  const Machine machine = Plain();  // domains of eight
+  EXPECT_EQ(machine.LatenciesOfReduce(1), 0);
+  EXPECT_EQ(machine.LatenciesOfReduce(2), .5);
+  EXPECT_EQ(machine.LatenciesOfReduce(8), 3.5);
+  EXPECT_EQ(machine.LatenciesOfReduce(32), 5.5);
+}
+
 TEST(Step, WhatIsWorseTakesLonger) {
   const Workload work = Small();
   const double plain = Seconds1(work);

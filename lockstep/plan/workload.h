@@ -2,6 +2,8 @@
 // presets and flags, or of a row of a table of measured runs (measured.h). Nothing in it was measured.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -19,6 +21,13 @@ struct Machine {
   double usd_per_hour = 0, power = 0;
   // Of an accelerator, its share: B/s to the host in one direction; bytes and B/s of the host's memory. 0: not known.
   double host_link = 0, host_memory = 0, host_bandwidth = 0;
+
+  // How often an all-reduce takes a collective's latency: a ring within a domain has twice as many steps as ranks, a
+  // tree between domains as many as they can be halved.
+  double LatenciesOfReduce(double ranks) const {
+    const double within = std::min<double>(ranks, domain);
+    return (within - 1) / 2 + std::log2(ranks / within);
+  }
 };
 
 // kAsNeeded: of as few layers as it takes to fit the memory; selective: of the attention alone, or of what an eager
