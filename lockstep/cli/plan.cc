@@ -180,6 +180,12 @@ void AddAsked(CLI::App& command, PlanFlags& flags) {
       ->delimiter(',')
       ->capture_default_str();
   command
+      .add_option("--moe-chunks", flags.moe_chunks,
+                  "To search: in how many pieces experts exchange and compute; several with commas")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 32))
+      ->capture_default_str();
+  command
       .add_option("--space", flags.space,
                   "To search: usual, or whole, with what nobody would choose (docs/models/plan.md)")
       ->check(CLI::IsMember({"usual", "whole"}))

@@ -170,6 +170,7 @@ absl::StatusOr<PlanQuestion> AskedBy(const PlanFlags& flags) {
   LS_ASSIGN_OR_RETURN(question.objective, ObjectiveOf(flags, question.clusters));
   question.space.whole = flags.space == "whole";
   question.space.uneven = flags.stages == "any";
+  question.space.moe_chunks = flags.moe_chunks;
   LS_RETURN_IF_ERROR(TakeOffloads(flags, question));
   question.space.schedules.clear();
   for (const std::string& name : flags.schedules) {

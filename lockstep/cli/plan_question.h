@@ -15,6 +15,7 @@ namespace lockstep::cli {
 struct PlanFlags {
   std::string model, layout, precision = "bf16", stack = "nemo", calibration, objective = "throughput", space = "usual",
                              training = "full", stages = "any", failures, emit, out;
+  std::vector<int> moe_chunks = {1};
   std::vector<std::string> clusters, compare, explain, schedules = {"1f1b"}, offloads = {"none"}, freeze;
   int batch = 0, sequence = 0;
   double usd_per_hour = 0, power = 0;

@@ -17,7 +17,13 @@ int64_t ParametersOf(const std::string& preset) {
 TEST(Model, ParametersOfThePresets) {
   EXPECT_EQ(ParametersOf("llama3-8b"), 8'030'261'248);
   EXPECT_EQ(ParametersOf("llama3-70b"), 70'553'706'496);
+  EXPECT_EQ(ParametersOf("llama3-405b"), 405'853'388'800);
   EXPECT_EQ(ParametersOf("gpt-tiny"), 503'104);
+  EXPECT_EQ(ParametersOf("mixtral-8x7b"), 46'702'792'704);
+  EXPECT_EQ(ParametersOf("qwen3-30b-a3b"), 30'532'122'624);
+  EXPECT_EQ(ParametersOf("qwen3-235b-a22b"), 235'093'634'560);
+  EXPECT_EQ(ParametersOf("deepseek-v3"), 671'026'404'352);
+  EXPECT_EQ(ParametersOf("vit-l16"), 304'326'632);
 }
 
 TEST(Model, TiedEmbeddingsCountOnce) {
@@ -35,6 +41,20 @@ TEST(Model, HeadsMustDivide) {
             "m.toml:7:9: heads must divide hidden, found 3 heads for hidden 10");
   EXPECT_EQ(Message(ParseModel(head + "heads = 5\nkv_heads = 2\n", "m.toml").status()),
             "m.toml:8:12: kv_heads must divide heads, found 2 for 5 heads");
+}
+
+TEST(Model, AMixtureThatMakesNoSense) {
+  const std::string head =
+      "name = 'm'\nlayers = 2\nhidden = 8\nffn_hidden = 4\nheads = 2\nvocabulary = 8\ncontext = 8\n";
+  EXPECT_EQ(Message(ParseModel(head + "[moe]\nexperts = 4\ntop_k = 5\nffn_hidden = 4\n", "m.toml").status()),
+            "m.toml:10:9: moe.top_k must be at most the 4 experts, found 5");
+  EXPECT_EQ(Message(ParseModel(head + "[moe]\nexperts = 4\ntop_k = 2\n", "m.toml").status()),
+            "m.toml:8:1: moe.ffn_hidden is missing");
+  const std::string moe = "[moe]\nexperts = 4\ntop_k = 2\nffn_hidden = 4\n";
+  EXPECT_EQ(Message(ParseModel(head + moe + "dense_layers = 2\n", "m.toml").status()),
+            "m.toml:1:1: moe.dense_layers must be fewer than the 2 layers, found 2");
+  EXPECT_EQ(Message(ParseModel(head + "[latent]\nkv_rank = 2\nrope = 4\nvalue_dim = 4\n", "m.toml").status()),
+            "m.toml:1:1: head_dim must be more than latent.rope, found 4 and 4");
 }
 
 }  // namespace

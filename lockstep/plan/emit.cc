@@ -31,6 +31,12 @@ absl::Status CheckFrozen(std::string_view framework, const Workload& w) {
   return InvalidArgument("--emit {}: it has no flag for frozen parts; freeze them in its model's code", framework);
 }
 
+absl::Status CheckChunks(std::string_view framework, const Workload& w) {
+  if (w.moe_chunks == 1) return absl::OkStatus();
+  return InvalidArgument("--emit {}: it has no flag for pieces of an exchange of experts, found moe_chunks {}",
+                         framework, w.moe_chunks);
+}
+
 std::string MegatronRecompute(const Workload& w) {
   if (w.recompute == Recompute::kSelective) return "--recompute-granularity selective\n";
   if (RecomputesAll(w)) return "--recompute-granularity full\n--recompute-method uniform\n--recompute-num-layers 1\n";
@@ -56,6 +62,7 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
     return InvalidArgument("--emit megatron: it has no schedule {}; choose 1f1b", ScheduleName(w.schedule));
   if (w.zero == 2) return InvalidArgument("--emit megatron: it has zero 0, 1 and 3, found 2");
   LS_RETURN_IF_ERROR(CheckFrozen("megatron", w));
+  LS_RETURN_IF_ERROR(CheckChunks("megatron", w));
   LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("megatron", w));
   if (w.offload.activations && (w.pp > 1 || w.recompute != Recompute::kNone))
     return InvalidArgument("--emit megatron: it offloads activations without a pipeline and recomputation alone");
@@ -68,6 +75,7 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
   if (w.offload.activations) text += fmt::format("--cpu-offloading-num-layers {}\n", w.layers - 1);
   if (w.cp > 1) text += fmt::format("--context-parallel-size {}\n", w.cp);
   if (w.ep > 1) text += fmt::format("--expert-model-parallel-size {}\n", w.ep);
+  if (w.experts > 0 && w.tp > 1) text += "--expert-tensor-parallel-size 1\n";
   if (w.tp > 1 && w.sequence_parallel) text += "--sequence-parallel\n";
   if (w.zero == 1) text += "--use-distributed-optimizer\n--overlap-grad-reduce\n--overlap-param-gather\n";
   if (w.zero == 3) text += "--use-torch-fsdp2\n";
@@ -85,6 +93,7 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
   if (w.zero == 1 || w.zero == 2)
     return InvalidArgument("--emit torchtitan: it shards all (zero 3) or nothing (zero 0), found zero {}", w.zero);
   LS_RETURN_IF_ERROR(CheckFrozen("torchtitan", w));
+  LS_RETURN_IF_ERROR(CheckChunks("torchtitan", w));
   LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("torchtitan", w));
   if (w.offload.optimizer || w.offload.activations)
     return InvalidArgument("--emit torchtitan: it moves weights and gradients to the host too, or nothing; found {}",

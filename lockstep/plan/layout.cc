@@ -18,8 +18,9 @@ struct LayoutKey {
 };
 constexpr int kMostStages = 1 << 16;
 constexpr LayoutKey kLayoutKeys[] = {
-    {"tp", &Workload::tp}, {"pp", &Workload::pp},     {"dp", &Workload::dp},     {"cp", &Workload::cp},
-    {"ep", &Workload::ep}, {"vp", &Workload::chunks}, {"zero", &Workload::zero}, {"mbs", &Workload::microbatch}};
+    {"tp", &Workload::tp},     {"pp", &Workload::pp},          {"dp", &Workload::dp},
+    {"cp", &Workload::cp},     {"ep", &Workload::ep},          {"vp", &Workload::chunks},
+    {"zero", &Workload::zero}, {"mbs", &Workload::microbatch}, {"moe_chunks", &Workload::moe_chunks}};
 
 std::optional<int> NumberOf(std::string_view text) {
   int number = -1;
@@ -167,10 +168,13 @@ absl::Status CheckLayout(const Workload& w) {
                            w.recomputed_layers, w.chunks);
   LS_RETURN_IF_ERROR(CheckHost(w.machine, w.offload));
   if (w.experts == 0 && w.ep > 1) return InvalidArgument("ep {}: the model has no experts", w.ep);
-  const int64_t replicas = int64_t{w.dp} * w.cp;
-  if (replicas % w.ep != 0)
-    return InvalidArgument("ep {} must divide dp {} x cp {}: it can be {}", w.ep, w.dp, w.cp,
-                           Divisors(replicas, w.experts));
+  if (w.TokenRanks() % w.ep != 0)
+    return InvalidArgument("ep {} must divide dp {} x cp {}{}: it can be {}", w.ep, w.dp, w.cp,
+                           w.TokenShares() > 1 ? fmt::format(" x tp {}", w.tp) : "",
+                           Divisors(w.TokenRanks(), w.experts));
+  if (w.moe_chunks > 1 && w.ep == 1)
+    return InvalidArgument("moe_chunks {}: only experts that are spread, ep 2 or more, exchange anything",
+                           w.moe_chunks);
   if (w.cp > 1 && w.sequence % (2 * w.cp) != 0)
     return InvalidArgument("{} tokens of a sequence can't be split in 2 x cp {} pieces", w.sequence, w.cp);
   if (w.global_batch % (int64_t{w.dp} * w.microbatch) != 0)
@@ -214,6 +218,7 @@ std::string LayoutText(const Workload& w) {
   std::string text = fmt::format("tp {}, pp {}, dp {}", w.tp, w.pp, w.dp);
   if (w.cp > 1) text += fmt::format(", cp {}", w.cp);
   if (w.experts > 0) text += fmt::format(", ep {}", w.ep);
+  if (w.moe_chunks > 1) text += fmt::format(", moe_chunks {}", w.moe_chunks);
   if (w.chunks > 1) text += fmt::format(", vp {}", w.chunks);
   if (w.schedule != Schedule::k1F1B) text += fmt::format(", schedule {}", ScheduleName(w.schedule));
   if (!w.stage_layers.empty()) text += ", stages " + StagesText(w.stage_layers);

@@ -55,6 +55,14 @@ TEST(Layout, SaysWhatDoesNotDivideAndWhatWould) {
   work.experts = 6, work.top_k = 2, work.expert_ffn = 64;
   EXPECT_THAT(Error("ep=4", work), HasSubstr("6 experts can't be split over ep 4"));
   EXPECT_THAT(Error("ep=3", work), HasSubstr("ep 3 must divide dp 16 x cp 1: it can be 1, 2 or 4"));
+  work.experts = 32, work.accelerators = 16;
+  EXPECT_THAT(Error("tp=4,ep=32", work), HasSubstr("ep 32 must divide dp 4 x cp 1 x tp 4: it can be 1, 2, 4, 8 or 16"));
+  EXPECT_EQ(Error("tp=4,ep=16", work), "");
+  EXPECT_EQ(Error("tp=4,ep=16,moe_chunks=4", work), "");
+  EXPECT_THAT(Error("tp=4,ep=1,moe_chunks=4", work), HasSubstr("moe_chunks 4: only experts that are spread"));
+  EXPECT_THAT(Error("tp=4,ep=16,moe_chunks=0", work), HasSubstr("moe_chunks must be at least 1, found 0"));
+  EXPECT_THAT(Error("tp=4,ep=16,seq_parallel=0", work),
+              HasSubstr("ep 16 must divide dp 4 x cp 1: it can be 1, 2 or 4"));
   work = TestWorkload();
   work.sequence = 100;
   EXPECT_THAT(Error("cp=8", work), HasSubstr("100 tokens of a sequence can't be split in 2 x cp 8 pieces"));

@@ -81,9 +81,16 @@ absl::Status TakeModel(const std::string& name, const cluster::Presets& presets,
   w.ffn = model.ffn_hidden;
   w.heads = model.heads;
   w.kv_heads = model.kv_heads;
-  w.head_dim = model.hidden / model.heads;
+  w.head_dim = model.HeadDim();
   w.vocabulary = model.vocabulary;
   w.gated = model.gated;
+  w.causal = model.patch == 0;  // patches of an image see all others
+  w.experts = model.moe.experts;
+  w.top_k = model.moe.top_k;
+  w.expert_ffn = model.moe.ffn_hidden;
+  w.shared_experts = model.moe.shared_experts;
+  w.dense_layers = model.moe.dense_layers;
+  w.latent = {model.latent.q_rank, model.latent.kv_rank, model.latent.rope, model.latent.value_dim};
   if (w.sequence == 0) w.sequence = model.context;
   return absl::OkStatus();
 }

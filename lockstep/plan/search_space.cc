@@ -54,8 +54,8 @@ void EachSplit(const Workload& base, const Visit& visit) {
         w.cp = cp;
         w.dp = left / cp;
         if (base.global_batch % w.dp != 0) continue;
-        for (const int ep : DivisorsOf(std::max(1, base.experts), int64_t{w.dp} * cp)) {
-          if (int64_t{w.dp} * cp % ep != 0) continue;
+        for (const int ep : DivisorsOf(std::max(1, base.experts), w.TokenRanks())) {
+          if (w.TokenRanks() % ep != 0) continue;
           w.ep = ep;
           visit(w);
         }
@@ -72,13 +72,15 @@ void EachLayer(const Workload& split, const SearchSpace& space, const Visit& vis
   Workload w = split;
   for (const int microbatch : DivisorsOf(w.global_batch / w.dp, kMostMicrobatch)) {
     w.microbatch = microbatch;
-    for (const char sequence_parallel : ways(split.sequence_parallel))
-      for (const char flash : ways(split.flash))
-        for (const char hides_tensor : ways(split.hides_tensor && split.tp > 1)) {
-          w.sequence_parallel = sequence_parallel != 0, w.flash = flash != 0;
-          w.hides_tensor = hides_tensor != 0 || split.tp == 1;
-          visit(w);
-        }
+    for (const int moe_chunks : split.ep > 1 ? space.moe_chunks : std::vector<int>{1})
+      for (const char sequence_parallel : ways(split.sequence_parallel))
+        for (const char flash : ways(split.flash))
+          for (const char hides_tensor : ways(split.hides_tensor && split.tp > 1)) {
+            w.sequence_parallel = sequence_parallel != 0, w.flash = flash != 0;
+            w.moe_chunks = moe_chunks;
+            w.hides_tensor = hides_tensor != 0 || split.tp == 1;
+            if (w.TokenRanks() % w.ep == 0) visit(w);
+          }
   }
 }
 

@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <limits>
+
 #include "lockstep/plan/fit.h"
+#include "lockstep/plan/layout.h"
 #include "lockstep/plan/test_workload.h"
 
 namespace lockstep::plan {
@@ -62,6 +65,28 @@ TEST(Search, SaysWhatNeedsLeastWhereNothingFits) {
   EXPECT_TRUE(result.best.empty());
   ASSERT_EQ(result.nearest.size(), 1u);
   EXPECT_GT(result.nearest[0].memory.total(), 5e9);
+}
+
+// Pieces are tried where experts are spread, and the best is that of each number of pieces by itself: several where
+// exchanges take long, one where each costs its latency.
+TEST(Search, MixturesInPieces) {
+  Workload work = Base();
+  work.experts = 8, work.top_k = 2, work.expert_ffn = work.ffn;
+  work.machine.scale_up /= 4;
+  for (const double latency : {1e-6, .1}) {
+    Rates rates;
+    rates.latency = latency, rates.expert_hidden = 0;
+    const Cluster cluster{work, rates};
+    const auto best = [&](const std::vector<int>& pieces) {
+      return Search({&cluster, 1}, {.keep = 1, .space = {.uneven = false, .moe_chunks = pieces}}).best.at(0);
+    };
+    double least = std::numeric_limits<double>::infinity();
+    for (const int pieces : {1, 2, 4}) least = std::min(least, best({pieces}).step.total().value);
+    const Candidate found = best({1, 2, 4});
+    EXPECT_EQ(found.step.total().value, least);
+    EXPECT_EQ(found.step.total().value, PredictStep(found.workload, rates).total().value);
+    EXPECT_EQ(found.workload.moe_chunks > 1, latency < .01) << LayoutText(found.workload);
+  }
 }
 
 // Calls `visit` for each candidate of the whole space of a layout of ranks, written apart from the search.

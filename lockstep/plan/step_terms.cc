@@ -54,7 +54,9 @@ class Model {
   }
 
  private:
-  double TransferBytes() const { return kBytes * tokens_ * w_.hidden / (w_.sequence_parallel ? w_.tp : 1); }
+  // The share of the layers that have experts.
+  double Mixed() const { return w_.experts > 0 ? 1 - double(w_.dense_layers) / w_.layers : 0; }
+  double TransferBytes() const { return kBytes * tokens_ * w_.hidden / w_.TokenShares(); }
   // Gradients, and as much again of parameters or of the other half of an all-reduce.
   double DataBytes() const {
     if (Replicas() == 1 || w_.training == Training::kLora) return 0;
@@ -82,7 +84,7 @@ class Model {
   Pass Forward() const {
     Pass pass;
     pass.gemm = w_.latent.kv_rank > 0 ? LatentProjections() : Projections();
-    const double mixed = w_.experts > 0 ? 1 - double(w_.dense_layers) / w_.layers : 0;  // share of the layers
+    const double mixed = Mixed();
     if (mixed < 1) pass.gemm += (1 - mixed) * FeedForward(w_.ffn);
     if (mixed > 0 && w_.shared_experts > 0) pass.gemm += mixed * FeedForward(double(w_.shared_experts) * w_.expert_ffn);
     if (mixed > 0) pass.experts = mixed * Experts();
@@ -90,7 +92,7 @@ class Model {
     pass.glue = Glue();
     pass.tensor = Tensor();
     pass.context = Context(pass.attention);
-    pass.exchange = mixed * Exchange();
+    pass.exchange = Exchange(pass.experts);
     pass.wait = Wait(pass, 1);
     return pass;
   }
@@ -112,9 +114,10 @@ class Model {
     return Gemm(tokens_, (w_.gated ? 2 : 1) * width / w_.tp, w_.hidden) + Gemm(tokens_, w_.hidden, width / w_.tp);
   }
   double Experts() const {
-    const double local = double(w_.experts) / w_.ep, routed = tokens_ * w_.top_k / local, width = w_.expert_ffn;
-    const double products = Gemm(routed, (w_.gated ? 2 : 1) * width, w_.hidden) + Gemm(routed, w_.hidden, width);
-    return local * products / r_.expert_gemm;
+    const double local = double(w_.experts) / w_.ep, routed = Dispatched() * w_.top_k / local, width = w_.expert_ffn;
+    const double piece = routed / w_.moe_chunks;
+    const double products = Gemm(piece, (w_.gated ? 2 : 1) * width, w_.hidden) + Gemm(piece, w_.hidden, width);
+    return local * w_.moe_chunks * products / r_.expert_gemm;
   }
 
   // The device is done before the host has launched the next kernels; or, where each launch is waited for, idle after
@@ -122,7 +125,8 @@ class Model {
   double Wait(const Pass& pass, double times) const {
     const double kernels = r_.kernels + (SoftmaxIsEager() ? r_.eager_softmax : 0);
     if (w_.blocking_launches) return times * kernels * r_.blocked;
-    const double experts = w_.experts > 0 && !w_.drops_tokens ? r_.expert_kernels * w_.experts / w_.ep : 0;
+    const double experts =
+        w_.experts > 0 && !w_.drops_tokens ? r_.expert_kernels * w_.moe_chunks * w_.experts / w_.ep : 0;
     return std::max(0.0, times * (kernels + experts) * r_.kernel - pass.total());
   }
   // Megatron's fused kernel takes four matrices of scores at a time, or none.
@@ -143,14 +147,27 @@ class Model {
   // What lies outside of the split matrices is done by each rank of them, unless the sequence is split there.
   double Glue() const {
     const double share = w_.sequence_parallel || w_.tp == 1 ? 1.0 / w_.tp : .6 + .4 / w_.tp;
-    return Streamed(r_.glue_bytes * tokens_ * w_.hidden * share);
+    return Streamed(r_.glue_bytes * tokens_ * w_.hidden * share + RoutedBytes());
+  }
+
+  // Each copy of a token is moved to its expert's rows and back, read and written; and what is between an expert's
+  // products.
+  double RoutedBytes() const {
+    return Mixed() * Dispatched() * w_.top_k * kBytes * (4.0 * w_.hidden + (w_.gated ? 3.0 : 2.0) * w_.expert_ffn);
   }
 
   double Tensor() const {
     if (w_.tp == 1) return 0;
     const double bytes = kBytes * tokens_ * w_.hidden, n = w_.tp;
     const double one = 2 * bytes * (n - 1) / n / Rate(n, 1) + r_.latency * m_.LatenciesOfReduce(n);
-    return 2 * one * (1 - (w_.hides_tensor ? Hidden(r_.tensor_hidden) : 0)) * (w_.async_tensor ? kAsyncTensor : 1);
+    return TensorReductions() * one * (1 - (w_.hides_tensor ? Hidden(r_.tensor_hidden) : 0)) *
+           (w_.async_tensor ? kAsyncTensor : 1);
+  }
+
+  // Of a layer: behind attention, and behind what is split of the rest. Experts whose tokens are split are not.
+  double TensorReductions() const {
+    const bool alone = w_.experts > 0 && w_.sequence_parallel && w_.shared_experts == 0;
+    return alone ? 1 + double(w_.dense_layers) / w_.layers : 2;
   }
 
   double Context(double attention) const {
@@ -159,16 +176,24 @@ class Model {
     return std::max(0.0, bytes / Rate(w_.cp, w_.tp) + r_.latency - r_.context_hidden * attention);
   }
 
-  // Tokens go to their experts and come back; to each other domain once, for whichever of its experts they need.
-  double Exchange() const {
+  double Dispatched() const { return tokens_ / w_.TokenShares(); }  // by a rank
+  // What shows of both exchanges of a layer beside its experts' products. In pieces the first goes out and the last
+  // comes back alone (FSMoE, EuroSys 2025, cases 2 and 3); else as much is hidden as the stack hides.
+  double Exchange(double products) const {
     if (w_.experts == 0 || w_.ep == 1) return 0;
-    const double n = w_.ep, bytes = kBytes * tokens_ * w_.top_k * w_.hidden * (n - 1) / n;
-    const double within = std::min(n, std::max(1.0, m_.domain / double(w_.tp)));
+    const double pieces = w_.moe_chunks, one = Mixed() * (ExchangeSeconds() / pieces + r_.latency);
+    if (pieces == 1) return 2 * one * (1 - Hidden(r_.expert_hidden));
+    return 2 * one + std::max(0.0, 2 * (pieces - 1) * one - products);
+  }
+  // Tokens go to their experts, or come back; to each other domain once, for whichever of its experts they need.
+  double ExchangeSeconds() const {
+    const double n = w_.ep, bytes = kBytes * Dispatched() * w_.top_k * w_.hidden * (n - 1) / n;
+    const double stride = double(w_.tp) / w_.TokenShares();
+    const double within = std::min(n, std::max(1.0, m_.domain / stride));
     const double domains = n / within, needed = w_.top_k * (1 - 1 / domains);
     const double once = domains > 1 ? (domains - 1) * (1 - std::pow(1 - 1 / domains, w_.top_k)) / needed : 1;
     const double outside = bytes * (n - within) / std::max(1.0, n - 1) * std::min(1.0, once);
-    const double seconds = std::max((bytes - outside) / (m_.scale_up * r_.scale_up), outside / (m_.nic * r_.network));
-    return 2 * (seconds + r_.latency) * (1 - Hidden(r_.expert_hidden));
+    return std::max((bytes - outside) / (m_.scale_up * r_.scale_up), outside / (m_.nic * r_.network));
   }
 
   // Matrix products twice: for the input and for the weight; of adapters only the first. A fused kernel of attention
@@ -180,6 +205,7 @@ class Model {
     pass.attention *= w_.flash ? 2.5 : 2;
     pass.glue *= 2;
     pass.context *= 2;
+    pass.exchange = Exchange(pass.experts);
     pass.wait = 0;
     pass.wait = Wait(pass, 2);
     return pass;

@@ -66,6 +66,54 @@ TEST(Step, PartsSumToTheTotal) {
   EXPECT_DOUBLE_EQ(sum, step.total().value);
 }
 
+// Two of eight experts for each of 2,048 tokens, an expert on each of eight ranks.
+Workload Mixture() {
+  Workload work = Small();
+  work.experts = work.ep = 8, work.top_k = 2, work.expert_ffn = 4096;
+  return work;
+}
+constexpr double kRouted = 2.0 * 2048;  // copies of tokens
+
+TEST(Step, AMixtureByHand) {
+  const LayerSeconds layer = TermsOf(Mixture(), Perfect()).forward;
+  EXPECT_THAT(layer.experts, DoubleNear(kRouted * 2 * 2 * 1024 * 4096 / 50e12, 1e-9));
+  EXPECT_THAT(layer.exchange, DoubleNear(2 * kRouted * 2 * 1024 * 7 / 8 / 50e9, 1e-9)) << "there and back";
+  const double moved = kRouted * 2 * (4 * 1024 + 2 * 4096);
+  EXPECT_THAT(layer.glue, DoubleNear((2048.0 * 1024 + moved) / 1e12, 1e-9));
+}
+
+// Where the sequence is split over two ranks, each sends half of the tokens to experts that lie on both; where it is
+// not, both do the same, on experts of which each has all.
+TEST(Step, WhoSendsTokensToExperts) {
+  const LayerSeconds all = TermsOf(Mixture(), Perfect()).forward;
+  Workload work = Mixture();
+  work.tp = 2, work.dp = 4, work.sequence_parallel = true;
+  const LayerSeconds split = TermsOf(work, Perfect()).forward;
+  EXPECT_THAT(split.experts, DoubleNear(all.experts / 2, 1e-12));
+  EXPECT_THAT(split.exchange, DoubleNear(all.exchange / 2, 1e-12));
+  work.sequence_parallel = false, work.ep = 4;
+  const LayerSeconds doubled = TermsOf(work, Perfect()).forward;
+  EXPECT_THAT(doubled.experts, DoubleNear(all.experts, 1e-12));
+  EXPECT_THAT(split.tensor, DoubleNear(doubled.tensor / 2, 1e-12)) << "what experts return is whole";
+  work.shared_experts = 1, work.sequence_parallel = true;
+  EXPECT_THAT(TermsOf(work, Perfect()).forward.tensor, DoubleNear(doubled.tensor, 1e-12)) << "but not of shared ones";
+}
+
+// In four pieces a quarter of both exchanges shows: the first that goes out, the last that comes back. Where products
+// take less than the rest of the exchanges, that shows too; and each piece takes the latency of its own.
+TEST(Step, ExchangesInPieces) {
+  Workload work = Mixture();
+  const LayerSeconds whole = TermsOf(work, Perfect()).forward;
+  work.moe_chunks = 4;
+  EXPECT_THAT(TermsOf(work, Perfect()).forward.exchange, DoubleNear(whole.exchange / 4, 1e-12));
+  work.machine.scale_up /= 100;
+  const LayerSeconds slow = TermsOf(work, Perfect()).forward;
+  EXPECT_THAT(slow.exchange, DoubleNear(100 * whole.exchange - slow.experts, 1e-9));
+  Rates late = Perfect();
+  late.latency = 1;
+  EXPECT_THAT(TermsOf(work, late).forward.exchange - slow.exchange, DoubleNear(2 * 4, 1e-9));
+}
+
 // Four stages of two layers wait for three of them, a quarter as long each where four chunks are interleaved.
 TEST(Step, ABubbleByHand) {
   Workload work = Small();

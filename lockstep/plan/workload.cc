@@ -26,7 +26,8 @@ absl::Status Workload::Validate() const {
                            {"dp", dp},
                            {"cp", cp},
                            {"ep", ep},
-                           {"vp", chunks}}) {
+                           {"vp", chunks},
+                           {"moe_chunks", moe_chunks}}) {
     if (size.value < 1) return InvalidArgument("{} must be at least 1, found {}", size.name, size.value);
   }
   const int64_t world = int64_t{tp} * pp * dp * cp;

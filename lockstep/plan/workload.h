@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -94,6 +95,7 @@ struct Workload {
   // The layout.
   int accelerators = 1, tp = 1, pp = 1, dp = 1, cp = 1, ep = 1, chunks = 1;  // chunks: per stage, interleaved
   int zero = 0;
+  int moe_chunks = 1;  // pieces of a microbatch that experts exchange and compute in turn; 1: as the stack does
   bool sequence_parallel = false;
   bool hides_tensor = true, hides_data = true, hides_transfers = true;  // communication, as far as the stack can
   Schedule schedule = Schedule::k1F1B;                                  // interleaved where a stage has several chunks
@@ -105,6 +107,10 @@ struct Workload {
   // heads, layers, experts or a batch that do not divide.
   absl::Status Validate() const;
   int Microbatches() const;
+  // Ranks with tokens of their own, over which experts are spread: replicas, and of each those over which the sequence
+  // is split; else all ranks of tensor parallelism do the same (Parm, arXiv 2407.00599).
+  int TokenShares() const { return sequence_parallel ? tp : 1; }
+  int64_t TokenRanks() const { return int64_t{dp} * cp * TokenShares(); }
   double StageLayers(int stage) const;
   std::vector<StageRun> StageRuns() const;
   bool AllStagesAlike() const { return stage_layers.empty() && frozen.layers == 0; }
