@@ -45,15 +45,37 @@ std::string MegatronRecompute(const Workload& w) {
                      Recomputed(w));
 }
 
-std::string MegatronModel(const Workload& w) {
-  std::string text = fmt::format("--num-layers {}\n--hidden-size {}\n--ffn-hidden-size {}\n--num-attention-heads {}\n",
-                                 w.layers, w.hidden, w.ffn, w.heads);
+std::string MegatronAttention(const Workload& w) {
+  const LatentAttention& l = w.latent;
+  std::string text = fmt::format("--num-attention-heads {}\n", w.heads);
+  if (l.kv_rank > 0) {
+    text += "--multi-latent-attention\n";
+    if (l.q_rank > 0) text += fmt::format("--q-lora-rank {}\n", l.q_rank);
+    return text + fmt::format("--kv-lora-rank {}\n--qk-head-dim {}\n--qk-pos-emb-head-dim {}\n--v-head-dim {}\n",
+                              l.kv_rank, w.head_dim - l.rope, l.rope, l.value);
+  }
   if (w.kv_heads != w.heads) text += fmt::format("--group-query-attention\n--num-query-groups {}\n", w.kv_heads);
   if (w.head_dim * w.heads != w.hidden) text += fmt::format("--kv-channels {}\n", w.head_dim);
+  return text;
+}
+
+std::string MegatronExperts(const Workload& w) {
+  if (w.experts == 0) return "";
+  std::string text = fmt::format("--num-experts {}\n--moe-router-topk {}\n--moe-ffn-hidden-size {}\n", w.experts,
+                                 w.top_k, w.expert_ffn);
+  if (w.shared_experts > 0)
+    text += fmt::format("--moe-shared-expert-intermediate-size {}\n", w.shared_experts * w.expert_ffn);
+  if (w.dense_layers > 0)
+    text += fmt::format("--moe-layer-freq \"([0]*{}+[1]*{})\"\n", w.dense_layers, w.layers - w.dense_layers);
+  return text;
+}
+
+std::string MegatronModel(const Workload& w) {
+  std::string text =
+      fmt::format("--num-layers {}\n--hidden-size {}\n--ffn-hidden-size {}\n", w.layers, w.hidden, w.ffn);
+  text += MegatronAttention(w);
   if (w.gated) text += "--swiglu\n";
-  if (w.experts > 0)
-    text += fmt::format("--num-experts {}\n--moe-router-topk {}\n--moe-ffn-hidden-size {}\n", w.experts, w.top_k,
-                        w.expert_ffn);
+  text += MegatronExperts(w);
   return text + fmt::format("--seq-length {}\n--max-position-embeddings {}\n", w.sequence, w.sequence);
 }
 
@@ -61,6 +83,7 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
   if (w.schedule != Schedule::k1F1B)
     return InvalidArgument("--emit megatron: it has no schedule {}; choose 1f1b", ScheduleName(w.schedule));
   if (w.zero == 2) return InvalidArgument("--emit megatron: it has zero 0, 1 and 3, found 2");
+  if (!w.causal) return InvalidArgument("--emit megatron: these are the flags of decoders, not of vision transformers");
   LS_RETURN_IF_ERROR(CheckFrozen("megatron", w));
   LS_RETURN_IF_ERROR(CheckChunks("megatron", w));
   LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("megatron", w));
@@ -102,11 +125,13 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
   const char* recompute = RecomputesAll(w) || Recomputed(w) > 0  ? "full"
                           : w.recompute == Recompute::kSelective ? "selective"
                                                                  : "none";
+  // Of a pipeline it splits the local batch into microbatches; else it sums gradients over local batches.
   std::string text = fmt::format(
       "[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\n\n[parallelism]\n"
       "data_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\ntensor_parallel_degree = {}\n"
       "context_parallel_degree = {}\npipeline_parallel_degree = {}\n",
-      w.global_batch / w.dp, w.global_batch, w.sequence, shards ? 1 : w.dp, shards ? w.dp : 1, w.tp, w.cp, w.pp);
+      w.pp > 1 ? w.global_batch / w.dp : w.microbatch, w.global_batch, w.sequence, shards ? 1 : w.dp, shards ? w.dp : 1,
+      w.tp, w.cp, w.pp);
   if (w.ep > 1) text += fmt::format("expert_parallel_degree = {}\n", w.ep);
   if (w.pp > 1)
     text += fmt::format(

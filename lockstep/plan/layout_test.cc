@@ -119,6 +119,25 @@ TEST(Emit, StagesRecomputationAndOffloading) {
   EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("no flag for frozen parts"));
 }
 
+TEST(Emit, MixturesAndLatentAttention) {
+  Workload work = TestWorkload();
+  work.experts = 8, work.top_k = 2, work.expert_ffn = 64, work.shared_experts = 2, work.dense_layers = 3;
+  work.latent = {.q_rank = 96, .kv_rank = 32, .rope = 16, .value = 48}, work.head_dim = 80;
+  ASSERT_TRUE(TakeLayout("tp=2,ep=8", work).ok());
+  const auto flags = EmitFlags("megatron", work);
+  ASSERT_TRUE(flags.ok()) << flags.status();
+  for (const char* flag :
+       {"--expert-model-parallel-size 8\n--expert-tensor-parallel-size 1\n",
+        "--multi-latent-attention\n--q-lora-rank 96\n--kv-lora-rank 32\n--qk-head-dim 64\n--qk-pos-emb-head-dim 16\n",
+        "--moe-shared-expert-intermediate-size 128\n--moe-layer-freq \"([0]*3+[1]*13)\"\n"})
+    EXPECT_THAT(*flags, HasSubstr(flag));
+  EXPECT_THAT(*flags, Not(HasSubstr("--kv-channels")));
+  work.moe_chunks = 2;
+  EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("found moe_chunks 2"));
+  work.causal = false;
+  EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("not of vision transformers"));
+}
+
 TEST(Emit, FlagsOfTorchtitan) {
   Workload work = TestWorkload();
   ASSERT_TRUE(TakeLayout("tp=2,pp=2,mbs=2,zero=3", work).ok());
@@ -127,6 +146,8 @@ TEST(Emit, FlagsOfTorchtitan) {
   for (const char* line : {"tensor_parallel_degree = 2\n", "data_parallel_shard_degree = 4\n",
                            "pipeline_parallel_schedule = \"1F1B\"\n", "local_batch_size = 16\n", "mode = \"none\"\n"})
     EXPECT_THAT(*flags, HasSubstr(line));
+  ASSERT_TRUE(TakeLayout("tp=2,pp=1,mbs=2,zero=3", work).ok());
+  EXPECT_THAT(*EmitFlags("torchtitan", work), HasSubstr("local_batch_size = 2\n"));
   work.zero = 1;
   EXPECT_THAT(Message(EmitFlags("torchtitan", work).status()), HasSubstr("found zero 1"));
   EXPECT_THAT(Message(EmitFlags("jax", work).status()), HasSubstr("expected megatron or torchtitan"));

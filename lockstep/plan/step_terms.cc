@@ -297,8 +297,10 @@ StepTerms TermsOf(const Workload& workload, const Rates& rates) { return Model(w
 void TakeStages(const Workload& w, StepTerms& t) {
   t.stages = w.pp;
   t.layers = w.layers;
-  t.last_layers = w.layers / w.pp;  // where layers do not divide, some stages have one more, and the last does not
-  t.most_layers = (w.layers + w.pp - 1) / w.pp;
+  // Where layers do not divide, some stages have one more, and the last does not.
+  const int each = w.layers / w.pp, more = w.layers % w.pp > 0 ? 1 : 0;
+  t.last_layers = each;
+  t.most_layers = each + more;
   t.skips_frozen = w.frozen.embedding;
   t.runs.clear();
   if (!w.AllStagesAlike()) t.runs = w.StageRuns();

@@ -147,6 +147,24 @@ class Plan(unittest.TestCase):
         found = self.document(*LLAMA, "--schedule", "1f1b,zb-h1,zb-2p,dualpipe")
         self.assertGreater(found["candidates"], self.document(*LLAMA)["candidates"])
 
+    def test_mixtures_in_pieces(self):
+        words = ["--model", "deepseek-v3", "--cluster", "dgx-h100:256", "--batch", 1024]
+        one, pieces = (self.document(*words, "--moe-chunks", chunks, "--top", 1) for chunks in ("1", "1,2,4,8"))
+        self.assertGreater(pieces["candidates"], 2 * one["candidates"])
+        self.assertLess(pieces["best"][0]["step_time_s"], one["best"][0]["step_time_s"])
+        number = re.search(r"moe_chunks (\d+)", pieces["best"][0]["layout"])[1]
+        self.assertIn(f"found moe_chunks {number}", plan(*words, "--moe-chunks", number, "--emit", "megatron").stderr)
+        exchange = [self.document(*words, "--layout", f"pp=1,tp=2,ep=32,zero=3,moe_chunks={chunks}")["breakdown"]["expert_exchange"] for chunks in (1, 4)]
+        self.assertLess(exchange[1], exchange[0])
+
+    def test_models_of_other_kinds(self):
+        for model, cluster in (("mixtral-8x7b", "dgx-h100:64"), ("qwen3-30b-a3b", "dgx-h100:16"), ("qwen3-235b-a22b", "dgx-h100:256"), ("llama3-405b", "dgx-h100:512"),
+                               ("vit-l16", "dgx-h100:8")):
+            best = self.document("--model", model, "--cluster", cluster, "--batch", 1024, "--top", 1)["best"][0]
+            self.assertTrue(best["fits"], model)
+            self.assertAlmostEqual(best["step_time_s"], sum(best["breakdown"].values()), 9)
+            self.assertEqual("qwen3" in model or "mixtral" in model, "experts" in best["breakdown"], model)
+
     def test_adapters_need_less(self):
         both = [self.document(*LLAMA, "--training", kind, "--layout", "tp=2,mbs=1") for kind in ("full", "lora")]
         self.assertGreater(both[0]["step_time_s"], both[1]["step_time_s"])
@@ -301,6 +319,8 @@ class Plan(unittest.TestCase):
             ([*LLAMA, "--failures", "c4"], "c4-2023-06"),
             ([*LLAMA, "--layout", "tp=2", "--out", "/nowhere/step.json"], "/nowhere/step.json"),
             (["--model", "llama3-8b", "--cluster", "dgx-a100:8", "--batch", 8, "--precision", "fp8"], "a100-80gb has none"),
+            ([*LLAMA, "--layout", "moe_chunks=2"], "only experts that are spread"),
+            (["--model", "vit-l16", "--cluster", "dgx-h100:8", "--batch", 64, "--layout", "mbs=8", "--emit", "megatron"], "not of vision transformers"),
             ([*LLAMA, "--layout", "tp=3"], "32 heads can't be split over tp 3: it can be 1, 2, 4, 8 or 16"),
             (["validate", self.folder / "none.csv"], "none.csv"),
             ([*LLAMA, "--stack", "megatron"], "expected one of nemo,"),
