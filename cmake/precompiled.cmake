@@ -5,7 +5,9 @@
 # Whatever a precompiled header was made with must hold where it is used.
 add_compile_options(-pthread)
 get_target_property(definitions fmt::fmt INTERFACE_COMPILE_DEFINITIONS)
-add_compile_definitions(${definitions})
+if(definitions)
+  add_compile_definitions(${definitions})
+endif()
 if(NOT LOCKSTEP_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Where its own <string> calls for silence, g++ 12 forgets it of what is precompiled.
   add_compile_options(-Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread)

@@ -6,47 +6,59 @@
 namespace lockstep::cluster {
 namespace {
 
-// Wide enough for any model to come, small enough that no product of three overflows 64 bits.
-constexpr int64_t kMost = 1 << 20;
+constexpr int64_t kMost = 1 << 20;        // of a size
+constexpr double kMostParameters = 1e18;  // so that an exact count fits into 64 bits
 
-int64_t Linear(int64_t in, int64_t out, bool bias) { return in * out + (bias ? out : 0); }
+// Parameters: exact as an int64_t, as a double of any model.
+template <typename T>
+class Count {
+ public:
+  explicit Count(const Model& model) : m_(model), hidden_(T(model.hidden)) {}
 
-int64_t NormParameters(const Model& model) { return model.norm == "layernorm" ? 2 * model.hidden : model.hidden; }
-
-int64_t AttentionParameters(const Model& model) {
-  const int64_t h = model.hidden, queries = int64_t{model.heads} * model.HeadDim();
-  if (const Latent& l = model.latent; l.kv_rank > 0) {
-    const int64_t from = l.q_rank > 0 ? l.q_rank : h, down = l.q_rank > 0 ? h * l.q_rank + l.q_rank : 0;
-    const int64_t keys = int64_t{model.heads} * (model.HeadDim() - l.rope + l.value_dim);
-    return down + from * queries + h * (l.kv_rank + l.rope) + l.kv_rank + l.kv_rank * keys +
-           int64_t{model.heads} * l.value_dim * h;
+  T All() const {
+    const T positions = m_.learned_positions ? T(m_.context) * hidden_ : 0;
+    const T head = m_.tied_embeddings ? 0 : Linear(hidden_, T(m_.vocabulary));
+    const T mixed = m_.moe.experts > 0 ? T(m_.layers - m_.moe.dense_layers) : 0;
+    return Embedding() + positions + T(m_.layers) * (Attention() + 2 * Norm()) +
+           (T(m_.layers) - mixed) * Mlp(T(m_.ffn_hidden)) + mixed * Experts() + Norm() + head;
   }
-  const int64_t kv = int64_t{model.kv_heads} * model.HeadDim();
-  return Linear(h, queries, model.biases) + 2 * Linear(h, kv, model.biases) + Linear(queries, h, model.biases) +
-         (model.norms_queries ? 2 * model.HeadDim() : 0);
-}
 
-// Up, down and, gated, one more.
-int64_t MlpParameters(const Model& model, int64_t width) {
-  return (model.gated ? 2 : 1) * Linear(model.hidden, width, model.biases) + Linear(width, model.hidden, model.biases);
-}
+ private:
+  T Linear(T in, T out) const { return in * out + (m_.biases ? out : 0); }
+  T Norm() const { return m_.norm == "layernorm" ? 2 * hidden_ : hidden_; }
 
-// All layers: attention, MLP or experts with their router, and a norm before each.
-int64_t LayersParameters(const Model& model) {
-  const Mixture& moe = model.moe;
-  const int64_t mixed = moe.experts > 0 ? model.layers - moe.dense_layers : 0;
-  const int64_t experts =
-      moe.experts * MlpParameters(model, moe.ffn_hidden) +
-      (moe.shared_experts > 0 ? MlpParameters(model, int64_t{moe.shared_experts} * moe.ffn_hidden) : 0) +
-      int64_t{model.hidden} * moe.experts;
-  return model.layers * (AttentionParameters(model) + 2 * NormParameters(model)) +
-         (model.layers - mixed) * MlpParameters(model, model.ffn_hidden) + mixed * (mixed > 0 ? experts : 0);
-}
+  T Attention() const {
+    const T heads = T(m_.heads), dim = T(m_.HeadDim());
+    if (m_.latent.kv_rank > 0) return LatentAttention(heads, dim);
+    return Linear(hidden_, heads * dim) + 2 * Linear(hidden_, T(m_.kv_heads) * dim) + Linear(heads * dim, hidden_) +
+           (m_.norms_queries ? 2 * dim : 0);
+  }
+  // Narrow vectors have a norm.
+  T LatentAttention(T heads, T dim) const {
+    const T q_rank = T(m_.latent.q_rank), kv_rank = T(m_.latent.kv_rank), rope = T(m_.latent.rope);
+    const T value = T(m_.latent.value_dim);
+    const T queries = q_rank > 0 ? hidden_ * q_rank + q_rank + q_rank * heads * dim : hidden_ * heads * dim;
+    const T keys = hidden_ * (kv_rank + rope) + kv_rank + kv_rank * heads * (dim - rope + value);
+    return queries + keys + heads * value * hidden_;
+  }
 
-int64_t EmbeddingParameters(const Model& model) {
-  if (model.patch == 0) return int64_t{model.vocabulary} * model.hidden;
-  return Linear(int64_t{3} * model.patch * model.patch, model.hidden, true) + model.hidden;
-}
+  // Up, down and, gated, one more.
+  T Mlp(T width) const { return (m_.gated ? 2 : 1) * Linear(hidden_, width) + Linear(width, hidden_); }
+  // With their router.
+  T Experts() const {
+    const T width = T(m_.moe.ffn_hidden), experts = T(m_.moe.experts), shared = T(m_.moe.shared_experts);
+    return experts * (Mlp(width) + hidden_) + (shared > 0 ? Mlp(shared * width) : 0);
+  }
+
+  T Embedding() const {
+    if (m_.patch == 0) return T(m_.vocabulary) * hidden_;
+    const T pixels = 3 * T(m_.patch) * T(m_.patch);
+    return pixels * hidden_ + hidden_ + hidden_;  // a bias, and the token of the class
+  }
+
+  const Model& m_;
+  const T hidden_;
+};
 
 void ReadMixture(TableReader& in, Mixture& moe) {
   in.Require({"experts", "top_k", "ffn_hidden"});
@@ -80,14 +92,13 @@ absl::Status Model::Validate() const {
     return InvalidArgument("moe.dense_layers must be fewer than the {} layers, found {}", layers, moe.dense_layers);
   if (latent.kv_rank > 0 && HeadDim() <= latent.rope)
     return InvalidArgument("head_dim must be more than latent.rope, found {} and {}", HeadDim(), latent.rope);
+  if (const double parameters = Count<double>(*this).All(); parameters > kMostParameters)
+    return InvalidArgument("layers and the other sizes make {:.1e} parameters, expected at most {:.0e}", parameters,
+                           kMostParameters);
   return absl::OkStatus();
 }
 
-int64_t Model::Parameters() const {
-  const int64_t positions = learned_positions ? int64_t{context} * hidden : 0;
-  const int64_t head = tied_embeddings ? 0 : Linear(hidden, vocabulary, biases);
-  return EmbeddingParameters(*this) + positions + LayersParameters(*this) + NormParameters(*this) + head;
-}
+int64_t Model::Parameters() const { return Count<int64_t>(*this).All(); }
 
 absl::StatusOr<Model> ParseModel(std::string_view text, const std::string& file) {
   LS_ASSIGN_OR_RETURN(const TomlValue root, ParseToml(text, file));

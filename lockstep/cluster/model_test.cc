@@ -43,6 +43,13 @@ TEST(Model, HeadsMustDivide) {
             "m.toml:8:12: kv_heads must divide heads, found 2 for 5 heads");
 }
 
+TEST(Model, NoCountOverflows) {
+  const std::string most = "1048576", head = "name = 'm'\nlayers = " + most + "\nhidden = " + most + "\n";
+  const std::string sizes = "ffn_hidden = " + most + "\nheads = " + most + "\nvocabulary = 8\ncontext = 8\n";
+  EXPECT_EQ(Message(ParseModel(head + sizes + "head_dim = " + most + "\n", "m.toml").status()),
+            "m.toml:2:10: layers and the other sizes make 4.8e+24 parameters, expected at most 1e+18");
+}
+
 TEST(Model, AMixtureThatMakesNoSense) {
   const std::string head =
       "name = 'm'\nlayers = 2\nhidden = 8\nffn_hidden = 4\nheads = 2\nvocabulary = 8\ncontext = 8\n";
