@@ -4,6 +4,8 @@
 
 #include "lockstep/cli/plan_commands.h"
 #include "lockstep/cli/plan_question.h"
+#include "lockstep/cluster/presets.h"
+#include "lockstep/node/install.h"
 #include "lockstep/plan/dlrm.h"
 #include "lockstep/plan/inference.h"
 
@@ -20,7 +22,9 @@ absl::StatusOr<Json> Recommended(const DlrmFlags& flags) {
   LS_ASSIGN_OR_RETURN(const plan::Machines machines, KnownMachines());
   LS_ASSIGN_OR_RETURN(const plan::Cluster cluster,
                       ClusterNamed(flags.cluster, machines, flags.stack, flags.calibration));
-  LS_ASSIGN_OR_RETURN(plan::Dlrm model, plan::ReadDlrm(flags.model));
+  LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
+  LS_ASSIGN_OR_RETURN(const std::string path, cluster::Presets(installation.presets).Find("dlrm", flags.model, "."));
+  LS_ASSIGN_OR_RETURN(plan::Dlrm model, plan::ReadDlrm(path));
   model.batch = flags.batch;
   return plan::DlrmReport(model, {cluster.base.machine, cluster.base.accelerators}, cluster.rates);
 }
@@ -46,12 +50,13 @@ void AddPlanDlrm(CLI::App& plan, int& exit_code) {
   auto flags = std::make_shared<DlrmFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command =
       plan.add_subcommand("dlrm", "How to split the tables of a recommendation model, and its step time");
-  command->add_option("MODEL", flags->model, "Tables and layers, .toml (docs/models/plan.md)")->required();
+  command->add_option("MODEL", flags->model, "Tables and layers: a preset, or a .toml (docs/models/plan.md)")
+      ->required();
   command->add_option("--cluster", flags->cluster, "NAME:N, N accelerators: a100-40gb:128")->required();
   command->add_option("--batch", flags->batch, "Samples of a step")->check(CLI::PositiveNumber)->required();
   command->add_option("--calibration", flags->calibration, "Folder of `lockstep plan calibrate`; default: the presets");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
-  command->footer("Example: lockstep plan dlrm dlrm.toml --cluster a100-40gb:128 --batch 65536");
+  command->footer("Example: lockstep plan dlrm dlrm-a --cluster a100-40gb:128 --batch 65536");
   command->callback([flags, &exit_code] { exit_code = PrintPlan(Recommended(*flags), flags->json); });
 }
 

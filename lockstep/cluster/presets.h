@@ -1,4 +1,5 @@
-// Where the named specs live: <dir>/{accelerators,clusters,models}/<name>.toml. A spec refers to another by preset name
+// Where the named specs live: <dir>/{accelerators,clusters,models,...}/<name>.toml. A spec refers to another by preset
+// name
 // ("h100-sxm") or by a path that ends in .toml, relative to the file that names it.
 //
 //   const Presets presets("presets");

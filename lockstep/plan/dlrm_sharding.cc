@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -73,6 +74,16 @@ class Balance {
     std::erase(on_[rank], piece);
   }
 
+  // Of pieces in a row that are alike, as those of equal tables are, the first.
+  std::vector<size_t> Kinds(size_t rank) const {
+    std::vector<size_t> kinds;
+    const auto is_like = [&](size_t a, size_t b) {
+      return pieces_[a].seconds == pieces_[b].seconds && pieces_[a].bytes == pieces_[b].bytes;
+    };
+    std::ranges::unique_copy(on_[rank], std::back_inserter(kinds), is_like);
+    return kinds;
+  }
+
   bool MoveOne() {
     const auto slowest = size_t(std::ranges::max_element(seconds_) - seconds_.begin());
     double best = seconds_[slowest] * (1 - kGain);
@@ -84,11 +95,13 @@ class Balance {
       const double slower = std::max(seconds_[slowest] - seconds, seconds_[rank] + seconds);
       if (slower < best) best = slower, away = from, back = to, other = rank;
     };
+    const std::vector<size_t> candidates = Kinds(slowest);
     for (size_t rank = 0; rank < seconds_.size(); ++rank) {
       if (rank == slowest) continue;
-      for (const size_t from : on_[slowest]) {
+      const std::vector<size_t> others = Kinds(rank);
+      for (const size_t from : candidates) {
         consider(rank, from, pieces_.size());
-        for (const size_t to : on_[rank]) consider(rank, from, to);
+        for (const size_t to : others) consider(rank, from, to);
       }
     }
     if (away == pieces_.size()) return false;
@@ -107,12 +120,13 @@ class Balance {
 // Each table in pieces of at most so many columns.
 std::vector<Piece> PiecesOf(const Dlrm& model, const DlrmCluster& cluster, const Rates& rates, int most_columns) {
   std::vector<Piece> pieces;
+  const DlrmTime none = PredictDlrm(model, cluster, rates, {});
   for (size_t table = 0; table < model.tables.size(); ++table) {
     const int dim = model.tables[table].dim, parts = (dim + most_columns - 1) / most_columns;
     for (int part = 0; part < parts; ++part) {
       const int columns = dim * (part + 1) / parts - dim * part / parts;
       const Shard shard{static_cast<int>(table), columns, 0};
-      const DlrmTime alone = PredictDlrm(model, cluster, rates, {shard}), none = PredictDlrm(model, cluster, rates, {});
+      const DlrmTime alone = PredictDlrm(model, cluster, rates, {shard});
       pieces.push_back(
           {shard, alone.lookup + alone.exchange - none.lookup - none.exchange, alone.memory - none.memory});
     }

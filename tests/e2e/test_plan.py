@@ -228,6 +228,8 @@ class Plan(unittest.TestCase):
         self.assertLess(report["step_time_s"], max(way["step_time_s"] for way in report["tried"]))
         model.write_text(DLRM.replace("rows = 1e6", "rows = 1e9"))
         self.assertEqual(1, plan(*words).returncode)
+        preset = self.document("dlrm", "dlrm-a", "--cluster", "a100-40gb:128", "--batch", 65536)
+        self.assertEqual(4096 * 94, sum(shard["columns"] for shard in preset["shards"]))
         model.write_text(DLRM.replace("dim = 64", "dims = 64"))
         answer = plan(*words)
         self.assertEqual(2, answer.returncode)
@@ -319,6 +321,7 @@ class Plan(unittest.TestCase):
             ([*LLAMA, "--failures", "c4"], "c4-2023-06"),
             ([*LLAMA, "--layout", "tp=2", "--out", "/nowhere/step.json"], "/nowhere/step.json"),
             (["--model", "llama3-8b", "--cluster", "dgx-a100:8", "--batch", 8, "--precision", "fp8"], "a100-80gb has none"),
+            (["dlrm", "dlrm-b", "--cluster", "a100-40gb:8", "--batch", 8192], '"dlrm-b" is not among the dlrm; did you mean dlrm-a?'),
             ([*LLAMA, "--layout", "moe_chunks=2"], "only experts that are spread"),
             (["--model", "vit-l16", "--cluster", "dgx-h100:8", "--batch", 64, "--layout", "mbs=8", "--emit", "megatron"], "not of vision transformers"),
             ([*LLAMA, "--layout", "tp=3"], "32 heads can't be split over tp 3: it can be 1, 2, 4, 8 or 16"),
