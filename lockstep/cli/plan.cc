@@ -180,6 +180,12 @@ void AddAsked(CLI::App& command, PlanFlags& flags) {
       ->delimiter(',')
       ->capture_default_str();
   command
+      .add_option(
+          "--shard", flags.shard,
+          "To search: all replicas share what ZeRO 3 shares, or any: those of a domain of fast links, too (HSDP)")
+      ->check(CLI::IsMember({"all", "any"}))
+      ->capture_default_str();
+  command
       .add_option("--moe-chunks", flags.moe_chunks,
                   "To search: in how many pieces experts exchange and compute; several with commas")
       ->delimiter(',')

@@ -171,6 +171,7 @@ absl::StatusOr<PlanQuestion> AskedBy(const PlanFlags& flags) {
   question.space.whole = flags.space == "whole";
   question.space.uneven = flags.stages == "any";
   question.space.moe_chunks = flags.moe_chunks;
+  question.space.shards_in_domains = flags.shard == "any";
   LS_RETURN_IF_ERROR(TakeOffloads(flags, question));
   question.space.schedules.clear();
   for (const std::string& name : flags.schedules) {

@@ -14,7 +14,7 @@ namespace lockstep::cli {
 
 struct PlanFlags {
   std::string model, layout, precision = "bf16", stack = "nemo", calibration, objective = "throughput", space = "usual",
-                             training = "full", stages = "any", failures, emit, out;
+                             training = "full", stages = "any", shard = "any", failures, emit, out;
   std::vector<int> moe_chunks = {1};
   std::vector<std::string> clusters, compare, explain, schedules = {"1f1b"}, offloads = {"none"}, freeze;
   int batch = 0, sequence = 0;

@@ -82,6 +82,8 @@ std::string MegatronModel(const Workload& w) {
 absl::StatusOr<std::string> Megatron(const Workload& w) {
   if (w.schedule != Schedule::k1F1B)
     return InvalidArgument("--emit megatron: it has no schedule {}; choose 1f1b", ScheduleName(w.schedule));
+  if (w.shard > 0)
+    return InvalidArgument("--emit megatron: all replicas share what zero 3 shares, found shard {}", w.shard);
   if (w.zero == 2) return InvalidArgument("--emit megatron: it has zero 0, 1 and 3, found 2");
   if (!w.causal) return InvalidArgument("--emit megatron: these are the flags of decoders, not of vision transformers");
   LS_RETURN_IF_ERROR(CheckFrozen("megatron", w));
@@ -122,6 +124,9 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
     return InvalidArgument("--emit torchtitan: it moves weights and gradients to the host too, or nothing; found {}",
                            OffloadText(w.offload));
   const bool shards = w.zero == 3;
+  if (w.shard % w.cp != 0)
+    return InvalidArgument("--emit torchtitan: all cp {} ranks of a sequence share, found shard {}", w.cp, w.shard);
+  const auto shared = static_cast<int>(w.ShardRanks() / w.cp);
   const char* recompute = RecomputesAll(w) || Recomputed(w) > 0  ? "full"
                           : w.recompute == Recompute::kSelective ? "selective"
                                                                  : "none";
@@ -130,8 +135,8 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
       "[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\n\n[parallelism]\n"
       "data_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\ntensor_parallel_degree = {}\n"
       "context_parallel_degree = {}\npipeline_parallel_degree = {}\n",
-      w.pp > 1 ? w.global_batch / w.dp : w.microbatch, w.global_batch, w.sequence, shards ? 1 : w.dp, shards ? w.dp : 1,
-      w.tp, w.cp, w.pp);
+      w.pp > 1 ? w.global_batch / w.dp : w.microbatch, w.global_batch, w.sequence, shards ? w.dp / shared : w.dp,
+      shards ? shared : 1, w.tp, w.cp, w.pp);
   if (w.ep > 1) text += fmt::format("expert_parallel_degree = {}\n", w.ep);
   if (w.pp > 1)
     text += fmt::format(

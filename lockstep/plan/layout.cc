@@ -18,9 +18,10 @@ struct LayoutKey {
 };
 constexpr int kMostStages = 1 << 16;
 constexpr LayoutKey kLayoutKeys[] = {
-    {"tp", &Workload::tp},     {"pp", &Workload::pp},          {"dp", &Workload::dp},
-    {"cp", &Workload::cp},     {"ep", &Workload::ep},          {"vp", &Workload::chunks},
-    {"zero", &Workload::zero}, {"mbs", &Workload::microbatch}, {"moe_chunks", &Workload::moe_chunks}};
+    {"tp", &Workload::tp},      {"pp", &Workload::pp},          {"dp", &Workload::dp},
+    {"cp", &Workload::cp},      {"ep", &Workload::ep},          {"vp", &Workload::chunks},
+    {"zero", &Workload::zero},  {"mbs", &Workload::microbatch}, {"moe_chunks", &Workload::moe_chunks},
+    {"shard", &Workload::shard}};
 
 std::optional<int> NumberOf(std::string_view text) {
   int number = -1;
@@ -172,6 +173,9 @@ absl::Status CheckLayout(const Workload& w) {
     return InvalidArgument("ep {} must divide dp {} x cp {}{}: it can be {}", w.ep, w.dp, w.cp,
                            w.TokenShares() > 1 ? fmt::format(" x tp {}", w.tp) : "",
                            Divisors(w.TokenRanks(), w.experts));
+  if (w.shard > 0 && (w.zero != 3 || w.Replicas() % w.shard != 0))
+    return InvalidArgument("shard {}: it needs zero 3, found {}, and must divide dp {} x cp {}: it can be {}", w.shard,
+                           w.zero, w.dp, w.cp, Divisors(w.Replicas(), w.Replicas()));
   if (w.moe_chunks > 1 && w.ep == 1)
     return InvalidArgument("moe_chunks {}: only experts that are spread, ep 2 or more, exchange anything",
                            w.moe_chunks);
@@ -227,7 +231,9 @@ std::string LayoutText(const Workload& w) {
   if (!w.hides_tensor) text += ", tensor communication shown";
   if (!w.hides_data) text += ", data communication shown";
   if (!w.hides_transfers) text += ", transfers shown";
-  text += fmt::format(", zero {}, mbs {}, recompute {}", w.zero, w.microbatch, RecomputeText(w));
+  text += fmt::format(", zero {}", w.zero);
+  if (w.shard > 0) text += fmt::format(", shard {}", w.shard);
+  text += fmt::format(", mbs {}, recompute {}", w.microbatch, RecomputeText(w));
   if (w.offload.optimizer || w.offload.activations) text += ", offload " + OffloadText(w.offload);
   return text;
 }

@@ -64,6 +64,11 @@ TEST(Layout, SaysWhatDoesNotDivideAndWhatWould) {
   EXPECT_THAT(Error("tp=4,ep=16,seq_parallel=0", work),
               HasSubstr("ep 16 must divide dp 4 x cp 1: it can be 1, 2 or 4"));
   work = TestWorkload();
+  EXPECT_EQ(Error("zero=3,shard=8", work), "");
+  EXPECT_THAT(Error("zero=3,shard=3", work),
+              HasSubstr("shard 3: it needs zero 3, found 3, and must divide dp 16 x cp 1"));
+  EXPECT_THAT(Error("zero=1,shard=8", work), HasSubstr("it needs zero 3, found 1"));
+  work = TestWorkload();
   work.sequence = 100;
   EXPECT_THAT(Error("cp=8", work), HasSubstr("100 tokens of a sequence can't be split in 2 x cp 8 pieces"));
 }
@@ -148,6 +153,10 @@ TEST(Emit, FlagsOfTorchtitan) {
     EXPECT_THAT(*flags, HasSubstr(line));
   ASSERT_TRUE(TakeLayout("tp=2,pp=1,mbs=2,zero=3", work).ok());
   EXPECT_THAT(*EmitFlags("torchtitan", work), HasSubstr("local_batch_size = 2\n"));
+  ASSERT_TRUE(TakeLayout("tp=2,pp=1,mbs=2,zero=3,shard=4", work).ok());
+  EXPECT_THAT(*EmitFlags("torchtitan", work),
+              HasSubstr("data_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4\n"));
+  EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("found shard 4"));
   work.zero = 1;
   EXPECT_THAT(Message(EmitFlags("torchtitan", work).status()), HasSubstr("found zero 1"));
   EXPECT_THAT(Message(EmitFlags("jax", work).status()), HasSubstr("expected megatron or torchtitan"));

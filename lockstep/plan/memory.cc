@@ -201,8 +201,8 @@ MemoryTerms MemoryTermsOf(const Workload& w) {
   t.gathered = w.tp > 1 ? w.keeps.gathered_bytes : 0;
   t.workspace = 4 * double(w.hidden) * (w.gated ? 2 : 1) * w.ffn / w.tp;
   t.gradient_bytes = w.keeps.gradient_bytes;
-  t.replicas = double(w.dp) * w.cp;
-  t.expert_replicas = std::max(1.0, double(w.TokenRanks()) / w.ep);
+  t.replicas = double(w.ShardRanks());
+  t.expert_replicas = std::max(1.0, t.replicas * w.TokenShares() / w.ep);
   t.pp = w.pp;
   t.microbatches = w.Microbatches();
   t.capacity = w.machine.memory;

@@ -37,6 +37,7 @@ struct MemoryTerms {
   double all = 0, selected = 0, input = 0;  // bytes of a layer per unit, kept: all, with selective recomputation, input
   double buffers = 0, gathered = 0;         // per unit: of each microbatch under way; of what is gathered for a layer
   double workspace = 0;                     // of the widest weight's gradient, without ZeRO 3
+  // replicas, expert_replicas: that share a state, where any do.
   double gradient_bytes = 4, replicas = 1, expert_replicas = 1, pp = 1, microbatches = 1;
   double capacity = 0, host_capacity = 0;
   bool adapts = false;  // LoRA

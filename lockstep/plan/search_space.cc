@@ -17,9 +17,17 @@ std::vector<int> DivisorsOf(int64_t value, int64_t most) {
 }
 
 std::vector<int> ZerosOf(const Workload& w, const SearchSpace& space) {
+  if (w.shard > 0) return {3};
   if (w.dp * w.cp == 1) return {1};
   if (space.whole) return {0, 1, 2, 3};
   return w.pp > 1 ? std::vector{1} : std::vector{1, 3};
+}
+
+// Where ZeRO 3 is tried.
+std::vector<int> ShardsOf(const Workload& w, const SearchSpace& space) {
+  const int within = w.machine.domain / w.tp;
+  const bool splits = within > 1 && within < w.Replicas() && w.Replicas() % within == 0;
+  return space.shards_in_domains && splits && (space.whole || w.pp == 1) ? std::vector{0, within} : std::vector{0};
 }
 
 void AddMemory(const Workload& w, const SearchSpace& space, Variant variant, std::vector<Variant>& all) {
@@ -72,15 +80,16 @@ void EachLayer(const Workload& split, const SearchSpace& space, const Visit& vis
   Workload w = split;
   for (const int microbatch : DivisorsOf(w.global_batch / w.dp, kMostMicrobatch)) {
     w.microbatch = microbatch;
-    for (const int moe_chunks : split.ep > 1 ? space.moe_chunks : std::vector<int>{1})
-      for (const char sequence_parallel : ways(split.sequence_parallel))
-        for (const char flash : ways(split.flash))
-          for (const char hides_tensor : ways(split.hides_tensor && split.tp > 1)) {
-            w.sequence_parallel = sequence_parallel != 0, w.flash = flash != 0;
-            w.moe_chunks = moe_chunks;
-            w.hides_tensor = hides_tensor != 0 || split.tp == 1;
-            if (w.TokenRanks() % w.ep == 0) visit(w);
-          }
+    for (const int shard : ShardsOf(split, space))
+      for (const int moe_chunks : split.ep > 1 ? space.moe_chunks : std::vector<int>{1})
+        for (const char sequence_parallel : ways(split.sequence_parallel))
+          for (const char flash : ways(split.flash))
+            for (const char hides_tensor : ways(split.hides_tensor && split.tp > 1)) {
+              w.shard = shard, w.moe_chunks = moe_chunks;
+              w.sequence_parallel = sequence_parallel != 0, w.flash = flash != 0;
+              w.hides_tensor = hides_tensor != 0 || split.tp == 1;
+              if (w.TokenRanks() % w.ep == 0) visit(w);
+            }
   }
 }
 

@@ -22,13 +22,14 @@ struct SearchSpace {
   bool uneven = true;
   std::vector<Offload> offloads = {{}};
   std::vector<int> moe_chunks = {1};  // where experts are spread
+  bool shards_in_domains = false;     // with ZeRO 3, too, among the replicas of a domain of fast links alone (HSDP)
 };
 
 using Visit = std::function<void(const Workload&)>;
 // tp, pp, cp, ep and dp.
 void EachSplit(const Workload& base, const Visit& visit);
-// Of a split, what changes the seconds of a layer: microbatch, pieces of an exchange of experts, and of the whole space
-// sequence parallelism, attention, hiding of tensor parallelism.
+// Of a split, what changes the seconds of a layer or its share of the states: microbatch, replicas that share, pieces
+// of an exchange of experts, and of the whole space sequence parallelism, attention, hiding of tensor parallelism.
 void EachLayer(const Workload& split, const SearchSpace& space, const Visit& visit);
 // Of those the stages that differ, first and last; nothing under schedules that can't have them. Uneven ones have no
 // interleaving and no DualPipe.

@@ -89,6 +89,23 @@ TEST(Search, MixturesInPieces) {
   }
 }
 
+// Of two nodes between which the network is slow: sharing in a domain wins where memory lets it, and no other way is
+// lost.
+TEST(Search, GroupsThatShare) {
+  Workload work = Base();
+  work.machine.nic /= 20;
+  const SearchOptions alike{.keep = 1, .space = {.whole = true, .uneven = false}};
+  SearchOptions groups = alike;
+  groups.space.shards_in_domains = true;
+  const SearchResult all = SearchOne(work, alike), with = SearchOne(work, groups);
+  EXPECT_GT(with.tried, all.tried);
+  EXPECT_LE(with.best[0].step.total().value, all.best[0].step.total().value);
+  work.zero = 3, work.dp = 16;
+  const double among_all = PredictStep(work, Rates{}).total().value;
+  work.shard = 8;
+  EXPECT_LT(PredictStep(work, Rates{}).total().value, among_all);
+}
+
 // Calls `visit` for each candidate of the whole space of a layout of ranks, written apart from the search.
 template <typename Visit>
 void EachOfWhole(Workload w, const Visit& visit) {

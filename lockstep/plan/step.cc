@@ -127,7 +127,7 @@ double Data(const StepTerms& t, const Variant& v, double mean_stage) {
   if (t.replicas == 1) return 0;
   const double layers = t.layers / t.stages;
   if (v.zero == 3) {  // of each microbatch, or once where a pipeline keeps what it gathered
-    const double seconds = (t.stages > 1 ? 1 : t.microbatches) * (t.gather + t.scatter);
+    const double seconds = (t.stages > 1 ? 1 : t.microbatches) * (t.gather + t.scatter) + t.replicate;
     const double hidden = v.hides_data ? t.sharded_hidden * t.microbatches * mean_stage : 0;
     return std::max(seconds - hidden, 0.0) + seconds / std::max(1.0, layers);
   }
@@ -157,7 +157,7 @@ Seconds StepTime::total() const { return {std::accumulate(seconds.begin(), secon
 StepTime StepOf(const StepTerms& t, const Variant& v) {
   const Added added = AddedBy(t, v);
   const Pipeline pipeline = PipelineOf(t, v, added);
-  const double layers = t.layers / t.stages, times = t.microbatches * layers, ranks = v.zero >= 1 ? t.replicas : 1;
+  const double layers = t.layers / t.stages, times = t.microbatches * layers, ranks = v.zero >= 1 ? t.shards : 1;
   StepTime step;
   step[Part::kGemm] = times * t.both.gemm;
   step[Part::kExperts] = times * t.both.experts;
@@ -211,7 +211,7 @@ StageTimes PredictStage(const Workload& w, const Rates& rates) {
   times.overlap = Overlap(t, w.schedule);
   times.transfer = t.transfer * (variant.hides_transfers ? 1 - t.transfer_hidden : 1);
   times.data = w.zero == 3 ? 0 : CopiesOf(w.schedule) * t.data;
-  if (w.offload.optimizer) times.host_link = OptimizerOffload(t, variant, variant.zero >= 1 ? t.replicas : 1);
+  if (w.offload.optimizer) times.host_link = OptimizerOffload(t, variant, variant.zero >= 1 ? t.shards : 1);
   times.transfer_bytes = t.transfer_bytes;
   times.data_bytes = CopiesOf(w.schedule) * t.data_bytes;
   return times;

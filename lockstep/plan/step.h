@@ -84,7 +84,8 @@ struct StepTerms {
   double transfer_bytes = 0, data_bytes = 0;
   double data = 0, data_hidden = 0;  // seconds between replicas; share of a backward pass that hides them
   double gather = 0, scatter = 0, sharded_hidden = 0;                  // of ZeRO 3, each time
-  double optimizer = 0, replicas = 1;                                  // where each rank updates all that it holds
+  double replicate = 0;                                                // once, between groups that share
+  double optimizer = 0, replicas = 1, shards = 1;                      // where each rank updates all that it holds
   double host_optimizer = 0, host_gradients = 0, host_parameters = 0;  // the same on the host; over the link to it
   double step = 0, straggle = 0;                                       // straggle: share of all else
 };

@@ -48,6 +48,7 @@ class Model {
     t.optimizer = Streamed(r_.optimizer_bytes * (w_.training == Training::kLora ? kAdapted : 1) * Trained());
     TakeHost(t);
     t.replicas = Replicas();
+    t.shards = double(w_.ShardRanks());
     t.step = r_.step;
     t.straggle = r_.straggle * Log2(double(w_.accelerators) / m_.domain);
     return t;
@@ -258,7 +259,7 @@ class Model {
     const double layers = (all - mixed * experts) / w_.tp + mixed * experts / w_.ep;
     return layers * share + h * w_.vocabulary / w_.tp;
   }
-  double Replicas() const { return double(w_.dp) * w_.cp; }
+  double Replicas() const { return double(w_.Replicas()); }
 
   // Beside the last backward pass, where the stack can. ZeRO 3 gathers weights twice and scatters gradients once.
   void TakeData(StepTerms& t) const {
@@ -267,7 +268,10 @@ class Model {
     const double rate = Rate(size, w_.tp);
     t.data = DataBytes() / rate;
     t.data_hidden = Hidden(r_.data_hidden);
-    const double sharded = kBytes * (size - 1) / size / (rate * r_.sharded_rate);
+    const double shards = double(w_.ShardRanks()), groups = size / shards;
+    const double sharded = kBytes * (shards - 1) / shards / (Rate(shards, w_.tp) * r_.sharded_rate);
+    if (groups > 1)
+      t.replicate = 2 * kBytes * Trained() / shards * (groups - 1) / groups / Rate(groups, w_.tp * shards);
     t.scatter = sharded * Trained();
     t.gather = 2 * sharded * Local();
     if (w_.training == Training::kLora) t.scatter = 0;

@@ -82,6 +82,20 @@ TEST(Step, AMixtureByHand) {
   EXPECT_THAT(layer.glue, DoubleNear((2048.0 * 1024 + moved) / 1e12, 1e-9));
 }
 
+// Two groups of eight, each in a domain of its own: weights are gathered and gradients scattered there, and once a step
+// each rank sums its eighth with that of the other group over the network.
+TEST(Step, GroupsThatShareByHand) {
+  Workload work = Small();
+  work.accelerators = work.dp = 16, work.zero = 3, work.shard = 8;
+  const double parameters = 8 * 12 * 1024.0 * 1024 + 32'000 * 1024.0;
+  const double within = 3 * 2 * parameters * 7 / 8 / 50e9, between = 2 * 2 * parameters / 8 / 2 / 5e9;
+  EXPECT_THAT(PredictStep(work, Perfect())[Part::kData], DoubleNear((4 * within + between) * (1 + 1.0 / 8), 1e-9));
+  EXPECT_THAT(PredictMemory(work).states, DoubleNear((parameters + 32'000 * 1024.0) * 16 / 8, 1));
+  const double in_groups = PredictStep(work, Rates{})[Part::kOptimizer];
+  work.shard = 0;
+  EXPECT_THAT(in_groups, DoubleNear(2 * PredictStep(work, Rates{})[Part::kOptimizer], 1e-9));
+}
+
 // Where the sequence is split over two ranks, each sends half of the tokens to experts that lie on both; where it is
 // not, both do the same, on experts of which each has all.
 TEST(Step, WhoSendsTokensToExperts) {

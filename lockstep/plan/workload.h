@@ -95,6 +95,7 @@ struct Workload {
   // The layout.
   int accelerators = 1, tp = 1, pp = 1, dp = 1, cp = 1, ep = 1, chunks = 1;  // chunks: per stage, interleaved
   int zero = 0;
+  int shard = 0;       // so many replicas share what ZeRO 3 shares, and each such group has all of it (HSDP); 0: all
   int moe_chunks = 1;  // pieces of a microbatch that experts exchange and compute in turn; 1: as the stack does
   bool sequence_parallel = false;
   bool hides_tensor = true, hides_data = true, hides_transfers = true;  // communication, as far as the stack can
@@ -110,7 +111,9 @@ struct Workload {
   // Ranks with tokens of their own, over which experts are spread: replicas, and of each those over which the sequence
   // is split; else all ranks of tensor parallelism do the same (Parm, arXiv 2407.00599).
   int TokenShares() const { return sequence_parallel ? tp : 1; }
-  int64_t TokenRanks() const { return int64_t{dp} * cp * TokenShares(); }
+  int64_t Replicas() const { return int64_t{dp} * cp; }
+  int64_t ShardRanks() const { return shard > 0 ? shard : Replicas(); }
+  int64_t TokenRanks() const { return Replicas() * TokenShares(); }
   double StageLayers(int stage) const;
   std::vector<StageRun> StageRuns() const;
   bool AllStagesAlike() const { return stage_layers.empty() && frozen.layers == 0; }

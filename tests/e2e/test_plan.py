@@ -157,6 +157,13 @@ class Plan(unittest.TestCase):
         exchange = [self.document(*words, "--layout", f"pp=1,tp=2,ep=32,zero=3,moe_chunks={chunks}")["breakdown"]["expert_exchange"] for chunks in (1, 4)]
         self.assertLess(exchange[1], exchange[0])
 
+    def test_groups_that_share(self):
+        words = ["--model", "llama3-8b", "--cluster", "dgx-h100:64", "--batch", 128]
+        alike, groups = (self.document(*words, "--shard", shard)["candidates"] for shard in ("all", "any"))
+        self.assertLess(alike, groups)
+        whole, shared = (self.document(*words, "--layout", f"zero=3,shard={shard}")["memory_gib"]["states"] for shard in (0, 8))
+        self.assertAlmostEqual(8, shared / whole, 6)
+
     def test_models_of_other_kinds(self):
         for model, cluster in (("mixtral-8x7b", "dgx-h100:64"), ("qwen3-30b-a3b", "dgx-h100:16"), ("qwen3-235b-a22b", "dgx-h100:256"), ("llama3-405b", "dgx-h100:512"),
                                ("vit-l16", "dgx-h100:8")):
@@ -322,6 +329,7 @@ class Plan(unittest.TestCase):
             ([*LLAMA, "--layout", "tp=2", "--out", "/nowhere/step.json"], "/nowhere/step.json"),
             (["--model", "llama3-8b", "--cluster", "dgx-a100:8", "--batch", 8, "--precision", "fp8"], "a100-80gb has none"),
             (["dlrm", "dlrm-b", "--cluster", "a100-40gb:8", "--batch", 8192], '"dlrm-b" is not among the dlrm; did you mean dlrm-a?'),
+            ([*LLAMA, "--layout", "zero=1,shard=8"], "it needs zero 3, found 1"),
             ([*LLAMA, "--layout", "moe_chunks=2"], "only experts that are spread"),
             (["--model", "vit-l16", "--cluster", "dgx-h100:8", "--batch", 64, "--layout", "mbs=8", "--emit", "megatron"], "not of vision transformers"),
             ([*LLAMA, "--layout", "tp=3"], "32 heads can't be split over tp 3: it can be 1, 2, 4, 8 or 16"),
