@@ -9,7 +9,7 @@ if(definitions)
   add_compile_definitions(${definitions})
 endif()
 if(NOT LOCKSTEP_SANITIZE AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # Where its own <string> calls for silence, g++ 12 forgets it of what is precompiled.
+  # Where libstdc++ suppresses these in its own headers, g++ 12 forgets that of what is precompiled.
   add_compile_options(-Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread)
 endif()
 if(LOCKSTEP_CCACHE)

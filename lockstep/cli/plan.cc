@@ -189,7 +189,7 @@ void AddAsked(CLI::App& command, PlanFlags& flags) {
       .add_option("--moe-chunks", flags.moe_chunks,
                   "To search: in how many pieces experts exchange and compute; several with commas")
       ->delimiter(',')
-      ->check(CLI::Range(1, 32))
+      ->check(CLI::Range(1, plan::kMostMoeChunks))
       ->capture_default_str();
   command
       .add_option("--space", flags.space,

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <charconv>
+#include <set>
 
 #include "lockstep/cli/plan_commands.h"
 #include "lockstep/cluster/presets.h"
@@ -170,7 +171,8 @@ absl::StatusOr<PlanQuestion> AskedBy(const PlanFlags& flags) {
   LS_ASSIGN_OR_RETURN(question.objective, ObjectiveOf(flags, question.clusters));
   question.space.whole = flags.space == "whole";
   question.space.uneven = flags.stages == "any";
-  question.space.moe_chunks = flags.moe_chunks;
+  const std::set<int> moe_chunks(flags.moe_chunks.begin(), flags.moe_chunks.end());  // each once
+  question.space.moe_chunks.assign(moe_chunks.begin(), moe_chunks.end());
   question.space.shards_in_domains = flags.shard == "any";
   LS_RETURN_IF_ERROR(TakeOffloads(flags, question));
   question.space.schedules.clear();

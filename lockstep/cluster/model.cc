@@ -75,7 +75,7 @@ void ReadMixture(TableReader& in, Mixture& moe) {
 void ReadLatent(TableReader& in, Latent& latent) {
   in.Require({"kv_rank", "rope", "value_dim"});
   const IntegerRange size{.least = 1, .most = kMost};
-  in.Integer("q_rank", size, latent.q_rank);
+  in.Integer("q_rank", {.least = 0, .most = kMost}, latent.q_rank);
   in.Integer("kv_rank", size, latent.kv_rank);
   in.Integer("rope", size, latent.rope);
   in.Integer("value_dim", size, latent.value_dim);

@@ -75,12 +75,13 @@ class Kept final : public Client {
   absl::StatusOr<Answer> Send(const Request& request) override {
     // A server may close a kept connection in the moment in which a request goes out on it. Such a one is sent once
     // more, on a connection of its own, unless twice is not the same as once.
-    const bool may_repeat = client_.is_socket_open() && request.method != "POST";
+    const bool may_repeat = client_.is_socket_open() > 0 && request.method != "POST";
     const auto begin = std::chrono::steady_clock::now();
     Taking taking(request);
     httplib::Result result = SendOnce(request, taking);
     const bool in_time = std::chrono::steady_clock::now() - begin < std::chrono::seconds(kAnswerSeconds);
-    if (!result && !taking.has_begun() && may_repeat && in_time && !stopped_) result = SendOnce(request, taking);
+    const bool closed = result.error() == httplib::Error::Read || result.error() == httplib::Error::Write;
+    if (closed && !taking.has_begun() && may_repeat && in_time && !stopped_) result = SendOnce(request, taking);
     if (taking.is_late())
       return Unavailable("{}: the answer was not whole after {:.0f} s", endpoint_, request.longest.value);
     if (!result && !taking.is_cut()) return Unavailable("{}: {} failed", endpoint_, httplib::to_string(result.error()));

@@ -55,7 +55,7 @@ std::string MegatronAttention(const Workload& w) {
                               l.kv_rank, w.head_dim - l.rope, l.rope, l.value);
   }
   if (w.kv_heads != w.heads) text += fmt::format("--group-query-attention\n--num-query-groups {}\n", w.kv_heads);
-  if (w.head_dim * w.heads != w.hidden) text += fmt::format("--kv-channels {}\n", w.head_dim);
+  if (int64_t{w.head_dim} * w.heads != w.hidden) text += fmt::format("--kv-channels {}\n", w.head_dim);
   return text;
 }
 
@@ -64,7 +64,7 @@ std::string MegatronExperts(const Workload& w) {
   std::string text = fmt::format("--num-experts {}\n--moe-router-topk {}\n--moe-ffn-hidden-size {}\n", w.experts,
                                  w.top_k, w.expert_ffn);
   if (w.shared_experts > 0)
-    text += fmt::format("--moe-shared-expert-intermediate-size {}\n", w.shared_experts * w.expert_ffn);
+    text += fmt::format("--moe-shared-expert-intermediate-size {}\n", int64_t{w.shared_experts} * w.expert_ffn);
   if (w.dense_layers > 0)
     text += fmt::format("--moe-layer-freq \"([0]*{}+[1]*{})\"\n", w.dense_layers, w.layers - w.dense_layers);
   return text;
@@ -82,6 +82,8 @@ std::string MegatronModel(const Workload& w) {
 absl::StatusOr<std::string> Megatron(const Workload& w) {
   if (w.schedule != Schedule::k1F1B)
     return InvalidArgument("--emit megatron: it has no schedule {}; choose 1f1b", ScheduleName(w.schedule));
+  if (w.experts > 0 && w.tp > 1 && !w.sequence_parallel)
+    return InvalidArgument("--emit megatron: experts with tp {} need seq_parallel 1", w.tp);
   if (w.shard > 0)
     return InvalidArgument("--emit megatron: all replicas share what zero 3 shares, found shard {}", w.shard);
   if (w.zero == 2) return InvalidArgument("--emit megatron: it has zero 0, 1 and 3, found 2");
@@ -127,6 +129,9 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
   if (w.shard % w.cp != 0)
     return InvalidArgument("--emit torchtitan: all cp {} ranks of a sequence share, found shard {}", w.cp, w.shard);
   const auto shared = static_cast<int>(w.ShardRanks() / w.cp);
+  if ((shards ? w.ShardRanks() : w.cp) * w.tp % w.ep != 0)
+    return InvalidArgument("--emit torchtitan: ep {} must divide the ranks that share weights, cp and tp among them",
+                           w.ep);
   const char* recompute = RecomputesAll(w) || Recomputed(w) > 0  ? "full"
                           : w.recompute == Recompute::kSelective ? "selective"
                                                                  : "none";

@@ -144,9 +144,10 @@ absl::Status TakeLayout(const std::string& text, Workload& w) {
   }
   const int64_t others = int64_t{std::max(1, w.tp)} * std::max(1, w.pp) * std::max(1, w.cp);
   if (!has_dp && w.accelerators % others == 0) w.dp = static_cast<int>(w.accelerators / others);
-  if (!has_sequence_parallel) w.sequence_parallel = w.tp > 1;
   LS_RETURN_IF_ERROR(CheckHeads(w));
   LS_RETURN_IF_ERROR(w.Validate());
+  if (!has_sequence_parallel) w.sequence_parallel = w.CanSplitSequence();
+  if (w.shard == w.Replicas()) w.shard = 0;
   return CheckLayout(w);
 }
 
@@ -173,9 +174,14 @@ absl::Status CheckLayout(const Workload& w) {
     return InvalidArgument("ep {} must divide dp {} x cp {}{}: it can be {}", w.ep, w.dp, w.cp,
                            w.TokenShares() > 1 ? fmt::format(" x tp {}", w.tp) : "",
                            Divisors(w.TokenRanks(), w.experts));
-  if (w.shard > 0 && (w.zero != 3 || w.Replicas() % w.shard != 0))
-    return InvalidArgument("shard {}: it needs zero 3, found {}, and must divide dp {} x cp {}: it can be {}", w.shard,
-                           w.zero, w.dp, w.cp, Divisors(w.Replicas(), w.Replicas()));
+  if (w.sequence_parallel && !w.CanSplitSequence())
+    return InvalidArgument("seq_parallel 1: {} tokens can't be split over tp {} x cp {}", w.sequence, w.tp, w.cp);
+  if (w.shard > 0 && w.zero != 3) return InvalidArgument("shard {}: it needs zero 3, found {}", w.shard, w.zero);
+  if (w.shard > 0 && w.Replicas() % w.shard != 0)
+    return InvalidArgument("shard {} must divide dp {} x cp {}: it can be {}", w.shard, w.dp, w.cp,
+                           Divisors(w.Replicas(), w.Replicas()));
+  if (w.moe_chunks > kMostMoeChunks)
+    return InvalidArgument("moe_chunks must be at most {}, found {}", kMostMoeChunks, w.moe_chunks);
   if (w.moe_chunks > 1 && w.ep == 1)
     return InvalidArgument("moe_chunks {}: only experts that are spread, ep 2 or more, exchange anything",
                            w.moe_chunks);

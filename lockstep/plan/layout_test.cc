@@ -65,8 +65,8 @@ TEST(Layout, SaysWhatDoesNotDivideAndWhatWould) {
               HasSubstr("ep 16 must divide dp 4 x cp 1: it can be 1, 2 or 4"));
   work = TestWorkload();
   EXPECT_EQ(Error("zero=3,shard=8", work), "");
-  EXPECT_THAT(Error("zero=3,shard=3", work),
-              HasSubstr("shard 3: it needs zero 3, found 3, and must divide dp 16 x cp 1"));
+  EXPECT_THAT(Error("zero=3,shard=3", work), HasSubstr("shard 3 must divide dp 16 x cp 1: it can be 1, 2, 4"));
+  EXPECT_THAT(Error("zero=3,shard=-4", work), HasSubstr("expected a whole number"));
   EXPECT_THAT(Error("zero=1,shard=8", work), HasSubstr("it needs zero 3, found 1"));
   work = TestWorkload();
   work.sequence = 100;

@@ -53,7 +53,6 @@ void EachSplit(const Workload& base, const Visit& visit) {
   for (const int tp : DivisorsOf(base.heads, base.machine.domain)) {
     if (base.accelerators % tp != 0) continue;
     w.tp = tp;
-    w.sequence_parallel = tp > 1;
     for (const int pp : DivisorsOf(base.accelerators / tp, base.layers)) {
       w.pp = pp;
       const int left = base.accelerators / tp / pp;
@@ -61,6 +60,7 @@ void EachSplit(const Workload& base, const Visit& visit) {
         if (cp > 1 && base.sequence % (2 * cp) != 0) continue;
         w.cp = cp;
         w.dp = left / cp;
+        w.sequence_parallel = w.CanSplitSequence();
         if (base.global_batch % w.dp != 0) continue;
         for (const int ep : DivisorsOf(std::max(1, base.experts), w.TokenRanks())) {
           if (w.TokenRanks() % ep != 0) continue;

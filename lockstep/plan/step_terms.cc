@@ -167,7 +167,7 @@ class Model {
 
   // Of a layer: behind attention, and behind what is split of the rest. Experts whose tokens are split are not.
   double TensorReductions() const {
-    const bool alone = w_.experts > 0 && w_.sequence_parallel && w_.shared_experts == 0;
+    const bool alone = w_.ep > 1 && w_.sequence_parallel && w_.shared_experts == 0;
     return alone ? 1 + double(w_.dense_layers) / w_.layers : 2;
   }
 
@@ -274,7 +274,7 @@ class Model {
       t.replicate = 2 * kBytes * Trained() / shards * (groups - 1) / groups / Rate(groups, w_.tp * shards);
     t.scatter = sharded * Trained();
     t.gather = 2 * sharded * Local();
-    if (w_.training == Training::kLora) t.scatter = 0;
+    if (w_.training == Training::kLora) t.scatter = t.replicate = 0;
     t.sharded_hidden = r_.sharded_hidden;
   }
 

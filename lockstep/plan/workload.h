@@ -23,8 +23,8 @@ struct Machine {
   // Of an accelerator, its share: B/s to the host in one direction; bytes and B/s of the host's memory. 0: not known.
   double host_link = 0, host_memory = 0, host_bandwidth = 0;
 
-  // How often an all-reduce takes a collective's latency: a ring within a domain has twice as many steps as ranks, a
-  // tree between domains as many as they can be halved.
+  // How often an all-reduce takes a collective's latency: a quarter of the 2(n - 1) steps of a ring within a domain,
+  // and as many as the domains can be halved, as in a tree.
   double LatenciesOfReduce(double ranks) const {
     const double within = std::min<double>(ranks, domain);
     return (within - 1) / 2 + std::log2(ranks / within);
@@ -70,6 +70,8 @@ struct LatentAttention {
 // The order in which the stages of a pipeline compute (schedule.h).
 enum class Schedule { k1F1B, kZeroBubbleH1, kZeroBubble2p, kDualPipe };
 
+inline constexpr int kMostMoeChunks = 32;
+
 struct Workload {
   // The model.
   int layers = 0, hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocabulary = 0;
@@ -108,6 +110,8 @@ struct Workload {
   // heads, layers, experts or a batch that do not divide.
   absl::Status Validate() const;
   int Microbatches() const;
+  // Over tp, where sequence parallelism has to.
+  bool CanSplitSequence() const { return tp > 1 && sequence % (int64_t{tp} * cp) == 0; }
   // Ranks with tokens of their own, over which experts are spread: replicas, and of each those over which the sequence
   // is split; else all ranks of tensor parallelism do the same (Parm, arXiv 2407.00599).
   int TokenShares() const { return sequence_parallel ? tp : 1; }
