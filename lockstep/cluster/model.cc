@@ -72,7 +72,7 @@ void ReadMixture(TableReader& in, Mixture& moe) {
     in.Fail("top_k", fmt::format("top_k must be at most the {} experts, found {}", moe.experts, moe.top_k));
 }
 
-void ReadLatent(TableReader& in, Latent& latent) {
+void ReadLatent(TableReader& in, LatentAttention& latent) {
   in.Require({"kv_rank", "rope", "value_dim"});
   const IntegerRange size{.least = 1, .most = kMost};
   in.Integer("q_rank", {.least = 0, .most = kMost}, latent.q_rank);

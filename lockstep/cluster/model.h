@@ -20,7 +20,7 @@ struct Mixture {
 };
 // Multi-head latent attention (arXiv 2405.04434): queries (where q_rank > 0), keys and values come out of narrow
 // vectors. head_dim is then that of queries and keys, of which `rope` are not compressed.
-struct Latent {
+struct LatentAttention {
   int q_rank = 0, kv_rank = 0, rope = 0, value_dim = 0;  // kv_rank 0: none
 };
 
@@ -36,7 +36,7 @@ struct Model {
   int context = 1;       // longest sequence, in tokens
   int patch = 0;  // of a vision transformer: side in pixels, of three colours; a token each, and one for the class
   Mixture moe;
-  Latent latent;
+  LatentAttention latent;
   bool gated = false;              // SwiGLU: three matrices in the MLP, not two
   bool biases = false;             // linear layers add one
   bool learned_positions = false;  // a vector per position; else rotary, which has no parameters

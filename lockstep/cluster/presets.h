@@ -1,6 +1,5 @@
 // Where the named specs live: <dir>/{accelerators,clusters,models,...}/<name>.toml. A spec refers to another by preset
-// name
-// ("h100-sxm") or by a path that ends in .toml, relative to the file that names it.
+// name ("h100-sxm") or by a path that ends in .toml, relative to the file that names it.
 //
 //   const Presets presets("presets");
 //   LS_ASSIGN_OR_RETURN(std::string path, presets.Find("accelerators", "h100-sxm", "."));

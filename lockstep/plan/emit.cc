@@ -46,13 +46,13 @@ std::string MegatronRecompute(const Workload& w) {
 }
 
 std::string MegatronAttention(const Workload& w) {
-  const LatentAttention& l = w.latent;
+  const cluster::LatentAttention& l = w.latent;
   std::string text = fmt::format("--num-attention-heads {}\n", w.heads);
   if (l.kv_rank > 0) {
     text += "--multi-latent-attention\n";
     if (l.q_rank > 0) text += fmt::format("--q-lora-rank {}\n", l.q_rank);
     return text + fmt::format("--kv-lora-rank {}\n--qk-head-dim {}\n--qk-pos-emb-head-dim {}\n--v-head-dim {}\n",
-                              l.kv_rank, w.head_dim - l.rope, l.rope, l.value);
+                              l.kv_rank, w.head_dim - l.rope, l.rope, l.value_dim);
   }
   if (w.kv_heads != w.heads) text += fmt::format("--group-query-attention\n--num-query-groups {}\n", w.kv_heads);
   if (int64_t{w.head_dim} * w.heads != w.hidden) text += fmt::format("--kv-channels {}\n", w.head_dim);
@@ -125,11 +125,10 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
   if (w.offload.optimizer || w.offload.activations)
     return InvalidArgument("--emit torchtitan: it moves weights and gradients to the host too, or nothing; found {}",
                            OffloadText(w.offload));
-  const bool shards = w.zero == 3;
   if (w.shard % w.cp != 0)
     return InvalidArgument("--emit torchtitan: all cp {} ranks of a sequence share, found shard {}", w.cp, w.shard);
-  const auto shared = static_cast<int>(w.ShardRanks() / w.cp);
-  if ((shards ? w.ShardRanks() : w.cp) * w.tp % w.ep != 0)
+  const int64_t shared = w.zero == 3 ? w.ShardRanks() / w.cp : 1;  // of dp
+  if (shared * w.cp * w.tp % w.ep != 0)
     return InvalidArgument("--emit torchtitan: ep {} must divide the ranks that share weights, cp and tp among them",
                            w.ep);
   const char* recompute = RecomputesAll(w) || Recomputed(w) > 0  ? "full"
@@ -140,8 +139,8 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
       "[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\n\n[parallelism]\n"
       "data_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\ntensor_parallel_degree = {}\n"
       "context_parallel_degree = {}\npipeline_parallel_degree = {}\n",
-      w.pp > 1 ? w.global_batch / w.dp : w.microbatch, w.global_batch, w.sequence, shards ? w.dp / shared : w.dp,
-      shards ? shared : 1, w.tp, w.cp, w.pp);
+      w.pp > 1 ? w.global_batch / w.dp : w.microbatch, w.global_batch, w.sequence, w.dp / shared, shared, w.tp, w.cp,
+      w.pp);
   if (w.ep > 1) text += fmt::format("expert_parallel_degree = {}\n", w.ep);
   if (w.pp > 1)
     text += fmt::format(

@@ -25,7 +25,7 @@ absl::StatusOr<ModelNotes> ReadModelNotes(const std::string& path) {
     inner.Integer("q_rank", {.least = 0}, note.latent.q_rank);
     inner.Integer("kv_rank", {.least = 0}, note.latent.kv_rank);
     inner.Integer("rope", {.least = 0}, note.latent.rope);
-    inner.Integer("value_dim", {.least = 0}, note.latent.value);
+    inner.Integer("value_dim", {.least = 0}, note.latent.value_dim);
     inner.Integer("head_dim", {.least = 0}, note.head_dim);
   });
   LS_RETURN_IF_ERROR(in.Finish());

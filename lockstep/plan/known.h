@@ -17,7 +17,7 @@ class ModelNotes {
     std::vector<std::string> names;
     int layers = 1, dense_layers = 0, shared_experts = 0;
     int head_dim = 0;  // of latent attention
-    LatentAttention latent;
+    cluster::LatentAttention latent;
   };
   explicit ModelNotes(std::vector<Note> all = {}) : all_(std::move(all)) {}
   // Of a model that is known by that name: its dense layers, shared experts and latent attention. One with fewer layers

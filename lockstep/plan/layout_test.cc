@@ -127,7 +127,7 @@ TEST(Emit, StagesRecomputationAndOffloading) {
 TEST(Emit, MixturesAndLatentAttention) {
   Workload work = TestWorkload();
   work.experts = 8, work.top_k = 2, work.expert_ffn = 64, work.shared_experts = 2, work.dense_layers = 3;
-  work.latent = {.q_rank = 96, .kv_rank = 32, .rope = 16, .value = 48}, work.head_dim = 80;
+  work.latent = {.q_rank = 96, .kv_rank = 32, .rope = 16, .value_dim = 48}, work.head_dim = 80;
   ASSERT_TRUE(TakeLayout("tp=2,ep=8", work).ok());
   const auto flags = EmitFlags("megatron", work);
   ASSERT_TRUE(flags.ok()) << flags.status();

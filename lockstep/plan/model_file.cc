@@ -58,7 +58,7 @@ absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Wor
   if (w.experts > 0 && w.expert_ffn == 0) w.expert_ffn = w.ffn;
   if (w.experts > 0 && w.top_k == 0)
     return InvalidArgument("{}: {} experts, but no num_experts_per_tok", path, w.experts);
-  if (w.latent.kv_rank > 0 && (w.latent.value == 0 || w.head_dim == w.latent.rope))
+  if (w.latent.kv_rank > 0 && (w.latent.value_dim == 0 || w.head_dim == w.latent.rope))
     return InvalidArgument("{}: latent attention needs qk_nope_head_dim, qk_rope_head_dim and v_head_dim", path);
   const std::pair<const char*, int> needed[] = {{"hidden_size", w.hidden},
                                                 {"num_hidden_layers", w.layers},
@@ -90,7 +90,7 @@ absl::Status TakeModel(const std::string& name, const cluster::Presets& presets,
   w.expert_ffn = model.moe.ffn_hidden;
   w.shared_experts = model.moe.shared_experts;
   w.dense_layers = model.moe.dense_layers;
-  w.latent = {model.latent.q_rank, model.latent.kv_rank, model.latent.rope, model.latent.value_dim};
+  w.latent = model.latent;
   if (w.sequence == 0) w.sequence = model.context;
   return absl::OkStatus();
 }

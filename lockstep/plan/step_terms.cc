@@ -104,11 +104,11 @@ class Model {
   }
   // What is compressed is so on each rank of tp; what comes out of it is split.
   double LatentProjections() const {
-    const LatentAttention& l = w_.latent;
+    const cluster::LatentAttention& l = w_.latent;
     const double h = w_.hidden, heads = double(w_.heads) / w_.tp, queries = heads * w_.head_dim;
-    const double down = l.q_rank + l.kv_rank + l.rope, keys = heads * (w_.head_dim - l.rope + l.value);
+    const double down = l.q_rank + l.kv_rank + l.rope, keys = heads * (w_.head_dim - l.rope + l.value_dim);
     const double query = Gemm(tokens_, queries, l.q_rank > 0 ? l.q_rank : h);
-    return Gemm(tokens_, down, h) + query + Gemm(tokens_, keys, l.kv_rank) + Gemm(tokens_, h, heads * l.value);
+    return Gemm(tokens_, down, h) + query + Gemm(tokens_, keys, l.kv_rank) + Gemm(tokens_, h, heads * l.value_dim);
   }
 
   double FeedForward(double width) const {

@@ -86,14 +86,14 @@ double Workload::LayerParameters() const {
 
 double Workload::DenseLayerParameters() const { return AttentionParameters() + (gated ? 3.0 : 2.0) * hidden * ffn; }
 
-double Workload::ScoreDim() const { return latent.kv_rank > 0 ? (head_dim + latent.value) / 2.0 : head_dim; }
+double Workload::ScoreDim() const { return latent.kv_rank > 0 ? (head_dim + latent.value_dim) / 2.0 : head_dim; }
 
 double Workload::AttentionParameters() const {
   if (latent.kv_rank == 0) return 2.0 * hidden * head_dim * (heads + kv_heads);
   const double all = heads, width = hidden, ranks = latent.kv_rank + latent.rope;
   const double query = latent.q_rank > 0 ? latent.q_rank * (width + all * head_dim) : width * all * head_dim;
-  const double keys = latent.kv_rank * all * (head_dim - latent.rope + latent.value);
-  return query + width * ranks + keys + all * latent.value * width;
+  const double keys = latent.kv_rank * all * (head_dim - latent.rope + latent.value_dim);
+  return query + width * ranks + keys + all * latent.value_dim * width;
 }
 
 double Workload::ExpertParameters() const {

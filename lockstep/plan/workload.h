@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lockstep/base/status.h"
+#include "lockstep/cluster/model.h"
 
 namespace lockstep::plan {
 
@@ -62,11 +63,6 @@ struct StageRun {
   int first = 0, count = 1;
   double layers = 0, frozen = 0;
 };
-// Multi-head latent attention (arXiv 2405.04434): queries (q_rank > 0), keys and values come out of narrow vectors. A
-// head's size is then that of queries and keys, of which `rope` are not compressed.
-struct LatentAttention {
-  int q_rank = 0, kv_rank = 0, rope = 0, value = 0;  // kv_rank 0: none
-};
 // The order in which the stages of a pipeline compute (schedule.h).
 enum class Schedule { k1F1B, kZeroBubbleH1, kZeroBubble2p, kDualPipe };
 
@@ -77,7 +73,7 @@ struct Workload {
   int layers = 0, hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocabulary = 0;
   bool gated = false;
   bool causal = true;
-  LatentAttention latent;
+  cluster::LatentAttention latent;
   int experts = 0, top_k = 0, expert_ffn = 0;  // 0: dense
   int dense_layers = 0, shared_experts = 0;    // of a mixture: the first layers, and what every token goes to
   // The work.
