@@ -209,33 +209,38 @@ class Checkpoint:
             self._end_copy()
 
     def _end_copy(self):
-        if self._client.save_wait() == _client.STALE:
-            self._watched, self._lazy = None, False
+        """The copy must still be of step(): the client compares what it copied, and torch counts what is written to a tensor. A write
+        before the tensor's turn in the copy is seen by both, a later one by torch alone."""
+        stale = self._client.save_wait() == _client.STALE
+        written = self._written()
+        self._watched = None
+        if written is None and not stale:
+            return
+        if not stale and self._saves > _TRIAL_SAVES:
+            self._client.save_spoil()
+        self._lazy = False
+        if written is None:
             _client.warn("what step() was copying was written before optimizer.step(), by something that torch does not count (such as .data): "
                          "that checkpoint is thrown away, and from now on step() itself copies everything")
-        self._check_untouched()
+        else:
+            _client.warn(f"{written} was written between step() and optimizer.step(), by something other than the optimizer: "
+                         "from now on step() itself copies everything")
 
     def _versions(self, tensors):
         wholes = [pair for holder in self._holders.values() if hasattr(holder, "wholes") for pair in holder.wholes()]
         watched = self._plan.lazy_ones(tensors) + [tensor for _, tensor in wholes]
         return watched, [tensor._version for tensor in watched], wholes
 
-    def _check_untouched(self):
-        """The tensors under copy must still be those of step(); their version counters tell."""
+    def _written(self):
+        """Name of a tensor under copy that was written since step(), by torch's count; None where there is none."""
         if self._watched is None:
-            return
+            return None
         tensors, versions, wholes = self._watched
-        self._watched = None
         now = [tensor._version for tensor in tensors]
         if now == versions:
-            return
-        if self._saves > _TRIAL_SAVES:
-            self._client.save_spoil()
-        self._lazy = False
+            return None
         names = self._plan.lazy_names() + [name for name, _ in wholes]
-        changed = next(name for name, a, b in zip(names, versions, now) if a != b)
-        _client.warn(f"{changed} was written between step() and optimizer.step(), by something other than the optimizer: "
-                     "from now on step() itself copies everything")
+        return next(name for name, a, b in zip(names, versions, now) if a != b)
 
     # ---- restoring ----
 

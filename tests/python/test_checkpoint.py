@@ -207,6 +207,18 @@ class Saving(Starter):
         self.assertEqual(self.starter.field(88), 1)
         self.assertEqual(self.starter.done(), {(1, 7), (1, 8)})
 
+    def test_a_write_that_both_see_is_named(self):
+        """It is counted by torch, and so large and early that the copy differs as well."""
+        def halve(weight):
+            with torch.no_grad():
+                weight.mul_(0.5)
+
+        _, stderr = in_worker(lambda: train_bypassing(steps=9, from_step=6, write=halve))
+        self.assertEqual(stderr.count("\n"), 1, stderr)
+        self.assertIn("net.weight was written between step() and optimizer.step", stderr)
+        self.assertEqual(self.starter.field(88), 1)
+        self.assertEqual(self.starter.done(), {(1, 7), (1, 8)})
+
     def test_a_write_that_torch_does_not_count_spoils_one_checkpoint(self):
         def halve(weight):
             weight.data.mul_(0.5)
