@@ -1,7 +1,6 @@
 #include "lockstep/agent/starter.h"
 
 #include <signal.h>
-#include <sys/inotify.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
@@ -10,14 +9,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
+#include "lockstep/agent/agent_port.h"
 #include "lockstep/agent/buffers.h"
 #include "lockstep/agent/collectors.h"
 #include "lockstep/agent/feed_host.h"
@@ -26,6 +24,7 @@
 #include "lockstep/agent/output.h"
 #include "lockstep/agent/proc.h"
 #include "lockstep/agent/python_host.h"
+#include "lockstep/agent/shared_memory.h"
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/standby.h"
 #include "lockstep/agent/wire.h"
@@ -38,8 +37,6 @@
 namespace lockstep::agent {
 namespace {
 
-constexpr size_t kMaxQueuedEvents = 10000;
-constexpr Seconds kSharedMemoryPeriod{1.0};
 constexpr Seconds kRecall{1.5};                    // for ranks that are to leave their training function; most need 0.2
 constexpr Seconds kBusyTick{0.1}, kIdleTick{1.0};  // each tick takes a core away from a rank for a moment
 constexpr Seconds kNearTick{0.001};                // while a checkpoint is near
@@ -60,14 +57,10 @@ class Starter {
   void Run();
 
  private:
-  void AcceptAgent();
-  void HearAgent();
   void Obey(const Json& request, std::vector<Fd>& fds);
   void Seat(const control::Place& place);
-  void Tell(const Json& event, std::vector<int> fds = {});
-  void FlushQueue();
+  void Note(const std::string& text) { agent_.Tell({{"event", "note"}, {"text", text}}); }
   void TellDropped();
-  void TellOutput(int rank, int stream, std::string_view data);
   void SayHello();
 
   void AcceptWorker();
@@ -94,9 +87,6 @@ class Starter {
   // It runs no training of ours any more.
   bool IsGone(const Worker& worker) const { return worker.exited || (!ending_ && standby_.Waits(worker.pid)); }
   bool AllGone() const;
-  void CollectSharedMemory();
-  void HearSharedMemory();
-  void SharedMemoryMade();
   void TellDeaf();
   void ForceKill();
   void Reap();
@@ -109,6 +99,7 @@ class Starter {
   RunSpec spec_;
   SystemClock clock_;
   Poller poller_;
+  AgentPort agent_;
   Buffers buffers_;
   PythonHost host_;
   FeedHost feeds_;
@@ -116,18 +107,13 @@ class Starter {
   Workers workers_;
   Standby standby_;
   std::map<int, pid_t> kept_;  // by rank: those that enter the epoch that is being spawned in their old process
-  SharedMemoryTraces shared_memory_;
-  Fd shared_memory_watch_;
-  bool shared_memory_made_ = true;  // ever, as far as we know: at first nobody watches
-  bool shared_memory_new_ = false;  // since the last look at who has it
-  Nanos shared_memory_seen_;
+  SharedMemory shared_memory_;
   int workers_restarts_ = 0;  // restarts before it
-  Fd agent_listener_, worker_listener_, agent_, signals_;
+  Fd worker_listener_, signals_;
   std::map<int, Fd> joining_;      // sockets of workers
-  std::deque<std::string> queue_;  // events that the agent's socket did not take yet
   std::optional<EpochPlan> plan_;  // being spawned
   StoreWish store_;                // the newest that was asked for
-  DroppedOutput dropped_, told_;
+  DroppedOutput told_;
   bool host_known_ = false;
   bool killing_ = false, ending_ = false;
   bool anew_ = false;          // the next epoch runs another version: nobody is asked to leave by himself
@@ -137,7 +123,6 @@ class Starter {
   Nanos near_until_;           // a checkpoint is near: they go on until then at most; 0 = it is not
   Nanos force_at_;             // SIGKILL then; 0 = never or done
   Seconds grace_;              // that a user's stop gives until then
-  Nanos agent_seen_;
 };
 
 // Every rank will ask for about as much, so the first to ask decides for all: refused before training, not in the
@@ -152,30 +137,34 @@ absl::Status CheckBudget(const RunSpec& spec, const Buffers& buffers, Bytes per_
 
 Starter::Starter(RunSpec spec, BoardMap board)
     : spec_(std::move(spec)),
+      agent_(poller_, clock_,
+             {.connected = [this] { SayHello(); },
+              .asked = [this](const Json& request, std::vector<Fd>& fds) { Obey(request, fds); },
+              .waiting = [this] { poller_.SetPeriod(kBusyTick); }}),
       buffers_(std::move(board), [this](Bytes per_slot) { return CheckBudget(spec_, buffers_, per_slot); }),
       host_(spec_, poller_,
             {.ready =
                  [this] {
                    host_known_ = true;
-                   if (!host_.why().empty())
-                     Tell({{"event", "note"}, {"text", "workers start by exec: " + host_.why()}});
+                   if (!host_.why().empty()) Note("workers start by exec: " + host_.why());
                    if (store_.epoch != 0) AskStore();
                    if (plan_) StartWorkers(*plan_);
                  },
              .store = [this](uint64_t epoch, int port) { StoreIsAt(epoch, port); },
              .spawned = [this](uint64_t epoch, const std::vector<pid_t>& pids) { EpochRuns(epoch, pids); },
              .spawn_failed = [this](uint64_t epoch, const std::string& error) { SpawnFailed(epoch, error); },
-             .note = [this](const std::string& text) { Tell({{"event", "note"}, {"text", text}}); }}),
-      feeds_(spec_, clock_, [this](const std::string& text) { Tell({{"event", "note"}, {"text", text}}); }),
-      output_(spec_, poller_, [this](int rank, int stream, std::string_view data) { TellOutput(rank, stream, data); }),
+             .note = [this](const std::string& text) { Note(text); }}),
+      feeds_(spec_, clock_, [this](const std::string& text) { Note(text); }),
+      output_(spec_, poller_,
+              [this](int rank, int stream, std::string_view data) { agent_.TellOutput(rank, stream, data); }),
       standby_(poller_,
                [this] {
                  if (killing_) StopIfAllGone();
                }),
-      agent_seen_(clock_.Now()) {}
+      shared_memory_(poller_, clock_, workers_) {}
 
 absl::Status Starter::Listen() {
-  LS_ASSIGN_OR_RETURN(agent_listener_, ListenAt(spec_.run_dir + "/" + kAgentSocket));
+  LS_RETURN_IF_ERROR(agent_.Listen(spec_.run_dir + "/" + kAgentSocket));
   LS_ASSIGN_OR_RETURN(worker_listener_, ListenAt(spec_.run_dir + "/" + LS_JOIN_SOCKET));
   LS_RETURN_IF_ERROR(standby_.Listen(spec_.run_dir));
   sigset_t mask;
@@ -184,12 +173,7 @@ absl::Status Starter::Listen() {
   for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) sigaddset(&mask, signal);
   sigprocmask(SIG_BLOCK, &mask, nullptr);
   signals_ = Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
-  shared_memory_watch_ = Fd(inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
-  if (inotify_add_watch(shared_memory_watch_.get(), "/dev/shm", IN_CREATE | IN_MOVED_TO) >= 0) {
-    shared_memory_made_ = false;
-    poller_.Watch(shared_memory_watch_.get(), [this] { SharedMemoryMade(); });
-  }
-  poller_.Watch(agent_listener_.get(), [this] { AcceptAgent(); });
+  shared_memory_.Watch([this] { poller_.SetPeriod(kBusyTick); });
   poller_.Watch(worker_listener_.get(), [this] { AcceptWorker(); });
   poller_.Watch(signals_.get(), [this] {
     signalfd_siginfo info{};
@@ -207,30 +191,6 @@ void Starter::Run() {
 }
 
 // The agent.
-
-void Starter::AcceptAgent() {
-  Fd fd(accept4(agent_listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!fd.valid()) return;
-  if (agent_.valid()) poller_.Forget(agent_.get());  // the newest agent has the word
-  agent_ = std::move(fd);
-  queue_.clear();
-  poller_.Watch(agent_.get(), [this] { HearAgent(); });
-  SayHello();
-}
-
-void Starter::HearAgent() {
-  std::optional<Packet> packet = ReceivePacket(agent_.get());
-  if (!packet) return;
-  if (packet->closed) {
-    poller_.Forget(agent_.get());
-    agent_.Close();
-    agent_seen_ = clock_.Now();
-    poller_.SetPeriod(kBusyTick);
-    return;
-  }
-  const Json request = Json::parse(packet->text, nullptr, false);
-  if (request.is_object()) Obey(request, packet->fds);
-}
 
 void Starter::Obey(const Json& request, std::vector<Fd>& fds) {
   poller_.SetPeriod(kBusyTick);
@@ -272,40 +232,15 @@ void Starter::Seat(const control::Place& place) {
   buffers_.board()->world_size = static_cast<uint32_t>(place.world_size);
 }
 
-void Starter::Tell(const Json& event, std::vector<int> fds) {
-  if (!agent_.valid()) return;  // the next agent gets the whole state with "hello"
-  const std::string text = event.dump();
-  if (!queue_.empty() || !SendPacket(agent_.get(), text, fds).ok()) {
-    if (queue_.size() < kMaxQueuedEvents) queue_.push_back(text);
-    poller_.SetPeriod(kBusyTick);
-  }
-}
-
-void Starter::FlushQueue() {
-  while (!queue_.empty() && agent_.valid() && SendPacket(agent_.get(), queue_.front()).ok()) queue_.pop_front();
-}
-
-void Starter::TellOutput(int rank, int stream, std::string_view data) {
-  if (!agent_.valid()) return;
-  std::string packet = "O" + std::to_string(stream);
-  packet.append(reinterpret_cast<const char*>(&rank), sizeof(rank));
-  packet.append(data);
-  // A slow agent misses output; the log has it.
-  if (!SendPacket(agent_.get(), packet).ok()) dropped_.console += data.size();
-}
-
 void Starter::TellDropped() {
-  dropped_.log = output_.dropped_bytes();
-  if (dropped_ == told_) return;
-  if (told_.log == 0 && dropped_.log != 0) {
-    Tell(
-        {{"event", "note"},
-         {"text",
-          fmt::format("the log of a rank is full ({} MB) or can't be written: what does not fit is dropped and counted",
-                      spec_.log_limit.value >> 20)}});
+  const DroppedOutput dropped{output_.dropped_bytes(), agent_.dropped_output()};
+  if (dropped == told_) return;
+  if (told_.log == 0 && dropped.log != 0) {
+    Note(fmt::format("the log of a rank is full ({} MB) or can't be written: what does not fit is dropped and counted",
+                     spec_.log_limit.value >> 20));
   }
-  told_ = dropped_;
-  Tell({{"event", "dropped"}, {"log", told_.log}, {"console", told_.console}});
+  told_ = dropped;
+  agent_.Tell({{"event", "dropped"}, {"log", told_.log}, {"console", told_.console}});
 }
 
 Json Describe(const Worker& worker) {
@@ -328,17 +263,17 @@ void Starter::SayHello() {
     rings.push_back(rank);
     fds.push_back(buffers_.rings()[rank].get());
   }
-  Tell({{"event", "hello"},
-        {"epoch", workers_.epoch()},
-        {"restart_count", workers_restarts_},
-        {"stopped", !plan_ && AllGone()},
-        {"zygote", host_.zygote_ok()},
-        {"workers", workers},
-        {"buffers", buffers},
-        {"rings", rings},
-        {"dropped", {{"log", told_.log}, {"console", told_.console}}},
-        {"starter_pid", getpid()}},
-       fds);
+  agent_.Tell({{"event", "hello"},
+               {"epoch", workers_.epoch()},
+               {"restart_count", workers_restarts_},
+               {"stopped", !plan_ && AllGone()},
+               {"zygote", host_.zygote_ok()},
+               {"workers", workers},
+               {"buffers", buffers},
+               {"rings", rings},
+               {"dropped", {{"log", told_.log}, {"console", told_.console}}},
+               {"starter_pid", getpid()}},
+              fds);
 }
 
 // Workers that join.
@@ -366,13 +301,13 @@ void Starter::HearWorker(int fd) {
   const ls_join_message reply = buffers_.Answer(request, fds);
   (void)SendPacket(fd, {reinterpret_cast<const char*>(&reply), sizeof(reply)}, fds);
   if (reply.kind == LS_JOIN_REFUSED) {
-    Tell({{"event", "note"}, {"text", fmt::format("rank {}: {}", request.rank, reply.text)}});
+    Note(fmt::format("rank {}: {}", request.rank, reply.text));
   } else if (request.kind == LS_JOIN_HELLO) {
-    Tell({{"event", "ring"}, {"rank", request.rank - spec_.place.first_rank}}, {fds.back()});
+    agent_.Tell({{"event", "ring"}, {"rank", request.rank - spec_.place.first_rank}}, {fds.back()});
   } else if (request.kind == LS_JOIN_BUFFERS) {
     const int rank = request.rank - spec_.place.first_rank;
     const RankBuffers& own = buffers_.ranks()[static_cast<size_t>(rank)];
-    Tell({{"event", "buffers"}, {"rank", rank}, {"slot_bytes", own.slot_bytes}}, {own.fd.get()});
+    agent_.Tell({{"event", "buffers"}, {"rank", rank}, {"slot_bytes", own.slot_bytes}}, {own.fd.get()});
   }
 }
 
@@ -399,9 +334,7 @@ void Starter::StoreIsAt(uint64_t epoch, int port) {
     const auto free_port = FreePort(WantedPort());
     if (!free_port.ok()) return SpawnFailed(epoch, Message(free_port.status()));
     if (const int wanted = WantedPort(); wanted != 0 && *free_port != wanted)
-      Tell({{"event", "note"},
-            {"text",
-             fmt::format("--master-port {} can't be had (it is taken): MASTER_PORT is {}", wanted, *free_port)}});
+      Note(fmt::format("--master-port {} can't be had (it is taken): MASTER_PORT is {}", wanted, *free_port));
     store_.port = *free_port;
     store_.hosted = false;
   }
@@ -410,7 +343,7 @@ void Starter::StoreIsAt(uint64_t epoch, int port) {
 
 void Starter::TellStore() {
   if (store_.port == 0) return;  // told when it is known
-  Tell({{"event", "store"}, {"epoch", store_.epoch}, {"port", store_.port}, {"hosted", store_.hosted}});
+  agent_.Tell({{"event", "store"}, {"epoch", store_.epoch}, {"port", store_.port}, {"hosted", store_.hosted}});
 }
 
 void Starter::BeginEpoch(const EpochPlan& plan) {
@@ -494,14 +427,14 @@ void Starter::EpochRuns(uint64_t epoch, const std::vector<pid_t>& pids) {
 void Starter::TellSpawned() {
   std::vector<pid_t> pids;
   for (const Worker& worker : workers_.all()) pids.push_back(worker.pid);
-  Tell({{"event", "spawned"}, {"epoch", workers_.epoch()}, {"pids", pids}, {"zygote", host_.zygote_ok()}});
+  agent_.Tell({{"event", "spawned"}, {"epoch", workers_.epoch()}, {"pids", pids}, {"zygote", host_.zygote_ok()}});
 }
 
 void Starter::SpawnFailed(uint64_t epoch, const std::string& error) {
   plan_.reset();
   for (const auto& [rank, pid] : std::exchange(kept_, {})) KillTree(pid);  // they are in an epoch that has not begun
   if (killing_) return StopIfAllGone();
-  Tell({{"event", "spawn_failed"}, {"epoch", epoch}, {"error", error}});
+  agent_.Tell({{"event", "spawn_failed"}, {"epoch", epoch}, {"error", error}});
 }
 
 // An epoch ends.
@@ -517,8 +450,7 @@ void Starter::KillEpoch(uint64_t epoch, Seconds grace, int signal, const std::ve
   near_until_ = Nanos{};
   if (plan_) return;  // EpochRuns comes back here
   if (epoch != workers_.epoch()) return StopIfAllGone();
-  HearSharedMemory();
-  if (shared_memory_made_) CollectSharedMemory();
+  shared_memory_.Collect();
   if (grace.value > 0) {
     workers_.Signal(signal);
     workers_.Signal(SIGCONT);  // a stopped worker hears it only then
@@ -567,26 +499,6 @@ bool Starter::AllGone() const {
   return std::all_of(all.begin(), all.end(), [this](const Worker& worker) { return IsGone(worker); });
 }
 
-// A file is known by who has it mapped, so looking must be soon after it is made; but looking reads all maps of all
-// workers, and a data loader may make hundreds of files a second: once a second at most.
-void Starter::CollectSharedMemory() {
-  shared_memory_.Collect(workers_.all());
-  shared_memory_seen_ = clock_.Now();
-  shared_memory_new_ = false;
-}
-
-void Starter::HearSharedMemory() {
-  std::array<char, 4096> news{};
-  while (read(shared_memory_watch_.get(), news.data(), news.size()) > 0)
-    shared_memory_made_ = shared_memory_new_ = true;
-}
-
-void Starter::SharedMemoryMade() {
-  HearSharedMemory();
-  poller_.SetPeriod(kBusyTick);
-  if (clock_.Now() - shared_memory_seen_ >= ToNanos(kSharedMemoryPeriod)) CollectSharedMemory();
-}
-
 // Of a stop that was asked for with a grace.
 void Starter::TellDeaf() {
   if (grace_.value <= 0) return;
@@ -594,9 +506,8 @@ void Starter::TellDeaf() {
   for (const Worker& worker : workers_.all()) {
     if (!worker.exited) ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", GlobalRank(spec_, worker.rank).value());
   }
-  Tell({{"event", "note"},
-        {"text", fmt::format("still running {:.3g} s after they were asked to end, and killed now: rank {}",
-                             grace_.value, ranks)}});
+  Note(
+      fmt::format("still running {:.3g} s after they were asked to end, and killed now: rank {}", grace_.value, ranks));
 }
 
 void Starter::ForceKill() {
@@ -625,7 +536,7 @@ void Starter::TellExit(const Worker& worker) {
   Json event = Describe(worker);
   event["event"] = "exited";
   event["epoch"] = workers_.epoch();
-  Tell(event);
+  agent_.Tell(event);
 }
 
 // Children that are neither workers nor our helpers: orphans of the epoch.
@@ -645,9 +556,9 @@ void Starter::StopIfAllGone() {
   if (!left.empty()) return;  // SIGCHLD brings us back here
   killing_ = false;
   __atomic_store_n(&buffers_.board()->epoch, 0, __ATOMIC_RELEASE);
-  shared_memory_.Remove(workers_.all());
+  shared_memory_.Remove();
   output_.Drain();
-  Tell({{"event", "stopped"}, {"epoch", std::max(workers_.epoch(), asked_epoch_)}});
+  agent_.Tell({{"event", "stopped"}, {"epoch", std::max(workers_.epoch(), asked_epoch_)}});
   if (ending_) poller_.Stop();
 }
 
@@ -657,11 +568,11 @@ void Starter::End() {
 }
 
 void Starter::Tick() {
-  FlushQueue();
+  agent_.Flush();
   feeds_.Tick();
   TellDropped();
   const Nanos now = clock_.Now();
-  if (shared_memory_new_ && now - shared_memory_seen_ >= ToNanos(kSharedMemoryPeriod)) CollectSharedMemory();
+  shared_memory_.Tick();
   if (force_at_.value != 0 && now >= force_at_) {
     TellDeaf();
     ForceKill();
@@ -671,9 +582,9 @@ void Starter::Tick() {
     if (now < near_until_ && IsNear()) return poller_.SetPeriod(kNearTick);
     EndNow();
   }
-  const bool idle = queue_.empty() && !killing_ && !plan_ && !shared_memory_new_ && agent_.valid();
+  const bool idle = !agent_.queued() && !killing_ && !plan_ && !shared_memory_.pending() && agent_.connected();
   poller_.SetPeriod(idle ? kIdleTick : kBusyTick);
-  if (!agent_.valid() && !ending_ && now - agent_seen_ > ToNanos(spec_.adoption)) {
+  if (!ending_ && agent_.Missed() > ToNanos(spec_.adoption)) {
     Log(LogLevel::kError, "no agent for {} s: ending the job", spec_.adoption.value);
     End();
   }

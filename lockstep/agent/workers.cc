@@ -17,56 +17,12 @@
 namespace lockstep::agent {
 namespace {
 
-// "torch_4711_0" holds 4711 and not 471.
-bool HoldsNumber(const std::string& name, pid_t number) {
-  const std::string digits = std::to_string(number);
-  const auto is_digit = [&](size_t at) { return at < name.size() && name[at] >= '0' && name[at] <= '9'; };
-  for (size_t at = name.find(digits); at != std::string::npos; at = name.find(digits, at + 1)) {
-    if ((at == 0 || !is_digit(at - 1)) && !is_digit(at + digits.size())) return true;
-  }
-  return false;
-}
-
-constexpr char kShmDir[] = "/dev/shm/";
-
-// Name and inode of all that lies in /dev/shm.
-std::set<std::pair<std::string, ino_t>> ListShm() {
-  std::set<std::pair<std::string, ino_t>> found;
-  const std::unique_ptr<DIR, int (*)(DIR*)> dir(opendir(kShmDir), closedir);
-  if (!dir) return found;
-  while (const dirent* entry = readdir(dir.get())) found.emplace(entry->d_name, entry->d_ino);
-  return found;
-}
-
-// A line of /proc/sysvipc/shm: key, shmid, perms, size, cpid, lpid, nattch, ...
-void RemoveSegments(const std::vector<Worker>& workers) {
-  std::istringstream lines(ReadFile("/proc/sysvipc/shm").value_or(""));
-  std::string line;
-  std::getline(lines, line);  // names
-  while (std::getline(lines, line)) {
-    int64_t key = 0, id = 0, perms = 0, size = 0, maker = 0, last = 0, attached = 0;
-    if (!(std::istringstream(line) >> key >> id >> perms >> size >> maker >> last >> attached) || attached != 0)
-      continue;
-    const auto made_it = [&](const Worker& worker) { return worker.pid == maker; };
-    if (std::any_of(workers.begin(), workers.end(), made_it)) shmctl(static_cast<int>(id), IPC_RMID, nullptr);
-  }
-}
-
-std::set<std::string> Paths(const std::vector<std::string>& list) { return {list.begin(), list.end()}; }
-
 // A v1 freezer lets a process die only once it is out: moving it to the root group thaws this process and no other.
 void Thaw(pid_t pid) {
   const Fd tasks(open("/sys/fs/cgroup/freezer/cgroup.procs", O_WRONLY | O_CLOEXEC));
   if (!tasks.valid()) return;
   const std::string text = std::to_string(pid);
   [[maybe_unused]] const ssize_t wrote = write(tasks.get(), text.data(), text.size());
-}
-
-// These, and all that are below them.
-std::vector<pid_t> Families(std::vector<pid_t> pids) {
-  const std::vector<pid_t> below = Descendants(pids);
-  pids.insert(pids.end(), below.begin(), below.end());
-  return pids;
 }
 
 }  // namespace
@@ -84,6 +40,13 @@ void Worker::SetStatus(int wait_status, Nanos at) {
   } else {
     code = WEXITSTATUS(wait_status);
   }
+}
+
+// These, and all that are below them.
+std::vector<pid_t> Families(std::vector<pid_t> pids) {
+  const std::vector<pid_t> below = Descendants(pids);
+  pids.insert(pids.end(), below.begin(), below.end());
+  return pids;
 }
 
 void KillTree(pid_t pid) {
@@ -145,26 +108,6 @@ void Workers::Kill(const std::function<bool(const Worker&)>& spare) const {
   pids = Families(std::move(pids));
   for (const pid_t pid : pids) kill(pid, SIGKILL);
   for (const pid_t pid : pids) Thaw(pid);
-}
-
-void SharedMemoryTraces::Collect(const std::vector<Worker>& workers) {
-  std::vector<pid_t> pids;
-  for (const Worker& worker : workers)
-    if (!worker.exited) pids.push_back(worker.pid);
-  for (const pid_t pid : Families(std::move(pids))) paths_.merge(Paths(MappedShm(pid)));
-}
-
-void SharedMemoryTraces::Begin() { before_ = ListShm(); }
-
-void SharedMemoryTraces::Remove(const std::vector<Worker>& workers) {
-  for (const auto& file : ListShm()) {
-    const std::string path = kShmDir + file.first;
-    const auto is_named = [&](const Worker& worker) { return HoldsNumber(file.first, worker.pid); };
-    const bool ours = paths_.contains(path) || std::any_of(workers.begin(), workers.end(), is_named);
-    if (ours && !before_.contains(file) && !MappedByAnyone(path)) unlink(path.c_str());
-  }
-  paths_.clear();
-  RemoveSegments(workers);
 }
 
 }  // namespace lockstep::agent

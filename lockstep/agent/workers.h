@@ -6,7 +6,6 @@
 
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +24,8 @@ struct Worker {
   void SetStatus(int wait_status, Nanos at);
 };
 
+// These processes, and all that are below them.
+std::vector<pid_t> Families(std::vector<pid_t> pids);
 // SIGKILL to a process and all its descendants.
 void KillTree(pid_t pid);
 
@@ -51,21 +52,6 @@ class Workers {
   std::vector<Worker> workers_;
   bool expecting_ = false;
   std::vector<Worker> early_deaths_;  // reaped before their rank was known
-};
-
-// Shared memory that the workers of an epoch may leave behind: collected while they live, removed when all are dead.
-class SharedMemoryTraces {
- public:
-  // Before the epoch's first worker: what lies there now, a data set say, stays.
-  void Begin();
-  void Collect(const std::vector<Worker>& workers);
-  // Removes those of the collected files, and of the files with a dead worker's pid in their name, that came since
-  // Begin and that no live process maps; and System V segments that a worker made and nobody has attached.
-  void Remove(const std::vector<Worker>& workers);
-
- private:
-  std::set<std::string> paths_;
-  std::set<std::pair<std::string, ino_t>> before_;  // names in /dev/shm: an old name on a new file is not there before
 };
 
 }  // namespace lockstep::agent

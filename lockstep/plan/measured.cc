@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <numeric>
 
 #include "lockstep/base/csv.h"
 #include "lockstep/plan/step.h"
@@ -87,6 +88,10 @@ void TakeLayout(Row& row, Workload& work) {
   work.chunks = row.Integer("vp", 1);
   work.zero = row.Integer("zero", 0);
   work.dp = row.Integer("dp", std::max(1, work.accelerators / std::max(1, work.tp * work.pp * work.cp)));
+  // DeepEP is what sends tokens between ranks that have different experts: a table that leaves ep at 1 beside it is not
+  // to be taken at its word.
+  if (work.experts > 0 && work.ep == 1 && Holds(row.Text("framework"), "DeepEP"))
+    work.ep = std::gcd(work.experts, work.dp * work.cp);
   const int per_rank = work.global_batch / std::max(1, work.dp);
   work.microbatch = row.Integer("mbs", work.pp == 1 ? std::max(1, per_rank) : 1);
   work.sequence_parallel = row.Integer("seq_parallel", work.tp > 1 && work.flash ? 1 : 0) == 1;

@@ -54,6 +54,23 @@ TEST(Presets, OfPlanAreWhole) {
   EXPECT_LE(RateFields().size() - of_hardware, 30u);
 }
 
+TEST_F(Measured, ExpertsAreSplitWhereTokensAreSent) {
+  const std::string path = testing::TempDir() + "experts.csv";
+  const auto ep_of = [&](const std::string& framework, int experts, int ep) {
+    std::ofstream(path)
+        << "hardware,gpus,layers,hidden,ffn,heads,seq,gbs,mbs,zero,experts,topk,moe_ffn,ep,framework,step_time_s\n"
+        << "H100-80GB-SXM,64,36,2880,2880,64,4096,512,2,3," << experts << ",4,2880," << ep << "," << framework
+        << ",4.3\n";
+    const auto table = ReadMeasured(path, known_);
+    return table.ok() && table->runs.size() == 1 ? table->runs[0].workload().ep : 0;
+  };
+  EXPECT_EQ(ep_of("NeMo AutoModel TE + DeepEP", 128, 1), 64);
+  EXPECT_EQ(ep_of("NeMo AutoModel TE + DeepEP", 32, 1), 32);
+  EXPECT_EQ(ep_of("NeMo AutoModel TE + DeepEP", 128, 8), 8);
+  EXPECT_EQ(ep_of("NeMo AutoModel TE + DeepEP", 0, 1), 1);
+  EXPECT_EQ(ep_of("NeMo AutoModel TE", 128, 1), 1);
+}
+
 TEST_F(Measured, ARowIsAWorkload) {
   const MeasuredTable table = Read("a,f,H100-80GB-SXM,64,80,8192,28672,1,64,8192,128,1,4,8,1,none,flash,fp8,10.1,,\n");
   ASSERT_EQ(table.runs.size(), 1u);

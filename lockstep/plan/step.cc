@@ -124,7 +124,6 @@ double Bubble(const StepTerms& t, const Pipeline& p, const Variant& v) {
 
 // What a step shows of the communication between replicas.
 double Data(const StepTerms& t, const Variant& v, double mean_stage) {
-  if (t.replicas == 1) return 0;
   const double layers = t.layers / t.stages;
   if (v.zero == 3) {  // of each microbatch, or once where a pipeline keeps what it gathered
     const double seconds = (t.stages > 1 ? 1 : t.microbatches) * (t.gather + t.scatter) + t.replicate;
@@ -135,12 +134,15 @@ double Data(const StepTerms& t, const Variant& v, double mean_stage) {
   return std::max(seconds - (v.hides_data ? t.data_hidden * layers * t.backward.total() : 0), .05 * seconds);
 }
 
+const Update& UpdateOf(const StepTerms& t, const Variant& v) { return v.zero >= 1 ? t.shared : t.whole; }
+
 // Gradients go to the host beside the last backward pass, as far as the stack hides those between replicas; parameters
 // come back while the host updates the next ones.
-double OptimizerOffload(const StepTerms& t, const Variant& v, double ranks) {
+double OptimizerOffload(const StepTerms& t, const Variant& v) {
+  const Update& update = UpdateOf(t, v);
   const double backward = t.layers / t.stages * t.backward.total();
-  return std::max(0.0, t.host_gradients / ranks - (v.hides_data ? t.data_hidden * backward : 0)) +
-         std::max(0.0, t.host_parameters - t.host_optimizer) / ranks;
+  return std::max(0.0, update.gradients - (v.hides_data ? t.data_hidden * backward : 0)) +
+         std::max(0.0, update.parameters - update.host);
 }
 
 }  // namespace
@@ -157,7 +159,7 @@ Seconds StepTime::total() const { return {std::accumulate(seconds.begin(), secon
 StepTime StepOf(const StepTerms& t, const Variant& v) {
   const Added added = AddedBy(t, v);
   const Pipeline pipeline = PipelineOf(t, v, added);
-  const double layers = t.layers / t.stages, times = t.microbatches * layers, ranks = v.zero >= 1 ? t.shards : 1;
+  const double layers = t.layers / t.stages, times = t.microbatches * layers;
   StepTime step;
   step[Part::kGemm] = times * t.both.gemm;
   step[Part::kExperts] = times * t.both.experts;
@@ -177,8 +179,8 @@ StepTime StepOf(const StepTerms& t, const Variant& v) {
   step[Part::kPipeline] =
       2 * (t.microbatches + t.stages - 1) * v.chunks * t.transfer * (v.hides_transfers ? 1 - t.transfer_hidden : 1);
   step[Part::kData] = Data(t, v, pipeline.mean.total());
-  step[Part::kOptimizer] = (v.offload.optimizer ? t.host_optimizer : t.optimizer) / ranks;
-  if (v.offload.optimizer) step[Part::kOffload] += OptimizerOffload(t, v, ranks);
+  step[Part::kOptimizer] = v.offload.optimizer ? UpdateOf(t, v).host : UpdateOf(t, v).here;
+  if (v.offload.optimizer) step[Part::kOffload] += OptimizerOffload(t, v);
   step[Part::kStep] = t.step;
   step[Part::kStragglers] = step.total().value * t.straggle;
   return step;
@@ -211,7 +213,7 @@ StageTimes PredictStage(const Workload& w, const Rates& rates) {
   times.overlap = Overlap(t, w.schedule);
   times.transfer = t.transfer * (variant.hides_transfers ? 1 - t.transfer_hidden : 1);
   times.data = w.zero == 3 ? 0 : CopiesOf(w.schedule) * t.data;
-  if (w.offload.optimizer) times.host_link = OptimizerOffload(t, variant, variant.zero >= 1 ? t.shards : 1);
+  if (w.offload.optimizer) times.host_link = OptimizerOffload(t, variant);
   times.transfer_bytes = t.transfer_bytes;
   times.data_bytes = CopiesOf(w.schedule) * t.data_bytes;
   return times;

@@ -70,6 +70,10 @@ struct LayerSeconds {
   double computed() const { return gemm + experts + attention + glue; }
   double total() const { return computed() + tensor + context + exchange + wait; }
 };
+// Seconds of the optimizer for what a rank updates: on the accelerator, or on the host, and over the link to it.
+struct Update {
+  double here = 0, host = 0, gradients = 0, parameters = 0;
+};
 struct StepTerms {
   LayerSeconds forward, backward, both;  // of a layer and a microbatch, in the mean of trained and frozen ones
   Passes trained;                        // of a layer that is
@@ -83,11 +87,10 @@ struct StepTerms {
   double transfer = 0, transfer_hidden = 0;
   double transfer_bytes = 0, data_bytes = 0;
   double data = 0, data_hidden = 0;  // seconds between replicas; share of a backward pass that hides them
-  double gather = 0, scatter = 0, sharded_hidden = 0;                  // of ZeRO 3, each time
-  double replicate = 0;                                                // once, between groups that share
-  double optimizer = 0, replicas = 1, shards = 1;                      // where each rank updates all that it holds
-  double host_optimizer = 0, host_gradients = 0, host_parameters = 0;  // the same on the host; over the link to it
-  double step = 0, straggle = 0;                                       // straggle: share of all else
+  double gather = 0, scatter = 0, sharded_hidden = 0;  // of ZeRO 3, each time
+  double replicate = 0;                                // once, between groups that share
+  Update whole, shared;                                // of all that a rank holds; of its share of that, by ZeRO
+  double step = 0, straggle = 0;                       // straggle: share of all else
 };
 StepTerms TermsOf(const Workload& workload, const Rates& rates);
 // The stages of the workload alone, where a search has changed those.

@@ -42,13 +42,11 @@ class Model {
     t.microbatches = w_.Microbatches();
     t.transfer = Transfer();
     t.transfer_bytes = TransferBytes();
-    t.data_bytes = DataBytes();
     t.transfer_hidden = Hidden(r_.pipeline_hidden);
     TakeData(t);
-    t.optimizer = Streamed(r_.optimizer_bytes * (w_.training == Training::kLora ? kAdapted : 1) * Trained());
+    t.whole = UpdateOf(Trained().all());
+    t.shared = UpdateOf(Trained().rest / OfRest().shards + Trained().experts / OfExperts().shards);
     TakeHost(t);
-    t.replicas = Replicas();
-    t.shards = double(w_.ShardRanks());
     t.step = r_.step;
     t.straggle = r_.straggle * Log2(double(w_.accelerators) / m_.domain);
     return t;
@@ -58,11 +56,6 @@ class Model {
   // The share of the layers that have experts.
   double Mixed() const { return w_.experts > 0 ? 1 - double(w_.dense_layers) / w_.layers : 0; }
   double TransferBytes() const { return kBytes * tokens_ * w_.hidden / w_.TokenShares(); }
-  // Gradients, and as much again of parameters or of the other half of an all-reduce.
-  double DataBytes() const {
-    if (Replicas() == 1 || w_.training == Training::kLora) return 0;
-    return 2 * kBytes * Trained() * (Replicas() - 1) / Replicas();
-  }
   double Reached(double share, double m, double n, double k) const {
     return share * m / (m + r_.half_m) * n / (n + r_.half_n) * k / (k + r_.half_k);
   }
@@ -248,45 +241,75 @@ class Model {
     return TransferBytes() / (inside ? m_.scale_up * r_.scale_up : m_.nic * r_.network) + r_.latency;
   }
 
-  // What a rank holds of the layers and, of two, an embedding.
-  double Local() const { return LocalOf(1.0 / w_.pp); }
+  // Parameters that a rank holds: its experts' are other ranks' business than the rest.
+  struct Held {
+    double rest = 0, experts = 0;
+    double all() const { return rest + experts; }
+  };
+  // Of the layers and, of two, an embedding.
+  Held Local() const { return LocalOf(1.0 / w_.pp); }
   // Of those what is trained, on the stage that has most of it.
-  double Trained() const { return LocalOf(std::min(1.0 / w_.pp, (w_.layers - w_.frozen.layers) / double(w_.layers))); }
-  double LocalOf(double share) const {
-    const double h = w_.hidden;
-    const double experts = w_.ExpertParameters(), all = w_.Parameters() - 2 * h * w_.vocabulary;
-    const double mixed = w_.experts > 0 ? w_.layers - w_.dense_layers : 0;
-    const double layers = (all - mixed * experts) / w_.tp + mixed * experts / w_.ep;
-    return layers * share + h * w_.vocabulary / w_.tp;
+  Held Trained() const { return LocalOf(std::min(1.0 / w_.pp, (w_.layers - w_.frozen.layers) / double(w_.layers))); }
+  Held LocalOf(double share) const {
+    const double experts = Mixed() * w_.layers * w_.ExpertParameters();
+    const double embedding = double(w_.hidden) * w_.vocabulary, rest = w_.Parameters() - 2 * embedding - experts;
+    return {rest / w_.tp * share + embedding / w_.tp, experts / w_.ep * share};
   }
-  double Replicas() const { return double(w_.Replicas()); }
+
+  // Ranks that hold the same, how far they lie apart, and how many of them share it under ZeRO.
+  struct Copies {
+    double ranks = 1, stride = 1, shards = 1;
+    double groups() const { return ranks / shards; }
+  };
+  Copies OfRest() const { return {double(w_.Replicas()), double(w_.tp), double(w_.ShardRanks())}; }
+  Copies OfExperts() const {
+    const double shares = w_.TokenShares();
+    const auto of = [&](double replicas) { return std::max(1.0, replicas * shares / w_.ep); };
+    return {of(double(w_.Replicas())), w_.tp / shares * w_.ep, of(double(w_.ShardRanks()))};
+  }
+  // Once through a ring of so many ranks.
+  double Around(double parameters, double ranks, double stride, double reached) const {
+    return kBytes * parameters * (ranks - 1) / ranks / (Rate(ranks, stride) * reached);
+  }
+
+  // Gradients, and as much again of parameters or of the other half of an all-reduce.
+  double DataBytes() const {
+    if (w_.training == Training::kLora) return 0;
+    const auto moved = [](double parameters, double ranks) { return 2 * kBytes * parameters * (ranks - 1) / ranks; };
+    return moved(Trained().rest, OfRest().ranks) + moved(Trained().experts, OfExperts().ranks);
+  }
 
   // Beside the last backward pass, where the stack can. ZeRO 3 gathers weights twice and scatters gradients once.
   void TakeData(StepTerms& t) const {
-    const double size = Replicas();
-    if (size == 1) return;
-    const double rate = Rate(size, w_.tp);
-    t.data = DataBytes() / rate;
+    TakeData(Local().rest, Trained().rest, OfRest(), t);
+    TakeData(Local().experts, Trained().experts, OfExperts(), t);
+    if (w_.training == Training::kLora) t.data = t.scatter = t.replicate = 0;
+    t.data_bytes = DataBytes();
     t.data_hidden = Hidden(r_.data_hidden);
-    const double shards = double(w_.ShardRanks()), groups = size / shards;
-    const double sharded = kBytes * (shards - 1) / shards / (Rate(shards, w_.tp) * r_.sharded_rate);
-    if (groups > 1)
-      t.replicate = 2 * kBytes * Trained() / shards * (groups - 1) / groups / Rate(groups, w_.tp * shards);
-    t.scatter = sharded * Trained();
-    t.gather = 2 * sharded * Local();
-    if (w_.training == Training::kLora) t.scatter = t.replicate = 0;
     t.sharded_hidden = r_.sharded_hidden;
   }
+  void TakeData(double held, double trained, const Copies& of, StepTerms& t) const {
+    t.data += 2 * Around(trained, of.ranks, of.stride, 1);
+    t.gather += 2 * Around(held, of.shards, of.stride, r_.sharded_rate);
+    t.scatter += Around(trained, of.shards, of.stride, r_.sharded_rate);
+    t.replicate += 2 * Around(trained / of.shards, of.groups(), of.stride * of.shards, 1);
+  }
 
-  // The host updates parameters as fast as its memory lets it, while those that it is done with go back.
   void TakeHost(StepTerms& t) const {
-    if (m_.host_link == 0 || m_.host_bandwidth == 0) return;
+    if (!HasHost()) return;
     const KeptBytes kept = KeptBytesOf(w_);
     t.to_host = {kept.all / m_.host_link, kept.selected / m_.host_link, kept.input / m_.host_link};
-    t.host_optimizer = r_.optimizer_bytes * Trained() / (m_.host_bandwidth * kHostStream);
-    t.host_gradients = w_.keeps.gradient_bytes * Trained() / m_.host_link;
-    t.host_parameters = kBytes * Trained() / m_.host_link;
   }
+  // The host updates parameters as fast as its memory lets it, while those that it is done with go back.
+  Update UpdateOf(double parameters) const {
+    Update update{.here = Streamed(r_.optimizer_bytes * (w_.training == Training::kLora ? kAdapted : 1) * parameters)};
+    if (!HasHost()) return update;
+    update.host = r_.optimizer_bytes * parameters / (m_.host_bandwidth * kHostStream);
+    update.gradients = w_.keeps.gradient_bytes * parameters / m_.host_link;
+    update.parameters = kBytes * parameters / m_.host_link;
+    return update;
+  }
+  bool HasHost() const { return m_.host_link > 0 && m_.host_bandwidth > 0; }
 
   const Workload& w_;
   const Rates& r_;

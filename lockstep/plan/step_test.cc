@@ -96,6 +96,25 @@ TEST(Step, GroupsThatShareByHand) {
   EXPECT_THAT(in_groups, DoubleNear(2 * PredictStep(work, Rates{})[Part::kOptimizer], 1e-9));
 }
 
+// Of sixteen ranks in two domains, two have the same expert; all have the same of the rest.
+TEST(Step, CopiesOfExpertsByHand) {
+  Workload work = Mixture();
+  work.accelerators = work.dp = 16;
+  const double expert = 8 * 2 * 1024.0 * 4096;
+  const double rest = work.Parameters() - 8 * expert - 32'000 * 1024.0;
+  const double all = 2 * 2 * rest * 15 / 16 / 40e9, both = 2 * 2 * expert / 2 / 5e9;
+  EXPECT_THAT(PredictStep(work, Perfect())[Part::kData], DoubleNear(all + both, 1e-9));
+  work.zero = 3;
+  const double gathered = 3 * 2 * rest * 15 / 16 / 40e9 + 3 * 2 * expert / 2 / 5e9;
+  EXPECT_THAT(PredictStep(work, Perfect())[Part::kData], DoubleNear(4 * gathered * (1 + 1.0 / 8), 1e-9));
+  Rates updates = Perfect();
+  updates.optimizer_bytes = 10;
+  EXPECT_THAT(PredictStep(work, updates)[Part::kOptimizer], DoubleNear(10 * (rest / 16 + expert / 2) / 1e12, 1e-12));
+  work.zero = 0, work.accelerators = work.dp = 8;
+  EXPECT_THAT(PredictStep(work, Perfect())[Part::kData], DoubleNear(2 * 2 * rest * 7 / 8 / 50e9, 1e-9))
+      << "each has its own";
+}
+
 // Where the sequence is split over two ranks, each sends half of the tokens to experts that lie on both; where it is
 // not, both do the same, on experts of which each has all.
 TEST(Step, WhoSendsTokensToExperts) {

@@ -1,0 +1,70 @@
+#include "lockstep/agent/agent_port.h"
+
+#include <sys/socket.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+namespace lockstep::agent {
+namespace {
+
+constexpr size_t kMaxQueuedEvents = 10000;
+
+}  // namespace
+
+AgentPort::AgentPort(Poller& poller, const Clock& clock, Calls calls)
+    : poller_(poller), clock_(clock), calls_(std::move(calls)), seen_(clock.Now()) {}
+
+absl::Status AgentPort::Listen(const std::string& path) {
+  LS_ASSIGN_OR_RETURN(listener_, ListenAt(path));
+  poller_.Watch(listener_.get(), [this] { Accept(); });
+  return absl::OkStatus();
+}
+
+void AgentPort::Accept() {
+  Fd fd(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd.valid()) return;
+  if (fd_.valid()) poller_.Forget(fd_.get());
+  fd_ = std::move(fd);
+  queue_.clear();
+  poller_.Watch(fd_.get(), [this] { Hear(); });
+  calls_.connected();
+}
+
+void AgentPort::Hear() {
+  std::optional<Packet> packet = ReceivePacket(fd_.get());
+  if (!packet) return;
+  if (packet->closed) {
+    poller_.Forget(fd_.get());
+    fd_.Close();
+    seen_ = clock_.Now();
+    return calls_.waiting();
+  }
+  const auto request = nlohmann::json::parse(packet->text, nullptr, false);
+  if (request.is_object()) calls_.asked(request, packet->fds);
+}
+
+Nanos AgentPort::Missed() const { return connected() ? Nanos{} : clock_.Now() - seen_; }
+
+void AgentPort::Tell(const nlohmann::json& event, std::vector<int> fds) {
+  if (!fd_.valid()) return;
+  const std::string text = event.dump();
+  if (queue_.empty() && SendPacket(fd_.get(), text, fds).ok()) return;
+  if (queue_.size() < kMaxQueuedEvents) queue_.push_back(text);
+  calls_.waiting();
+}
+
+void AgentPort::Flush() {
+  while (!queue_.empty() && fd_.valid() && SendPacket(fd_.get(), queue_.front()).ok()) queue_.pop_front();
+}
+
+void AgentPort::TellOutput(int rank, int stream, std::string_view data) {
+  if (!fd_.valid()) return;
+  std::string packet = "O" + std::to_string(stream);
+  packet.append(reinterpret_cast<const char*>(&rank), sizeof(rank));
+  packet.append(data);
+  if (!SendPacket(fd_.get(), packet).ok()) dropped_output_ += data.size();
+}
+
+}  // namespace lockstep::agent

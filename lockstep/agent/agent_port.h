@@ -1,0 +1,54 @@
+// The starter's end of its connection to the agent. The newest agent has the word. An event that its socket does not
+// take waits in a queue; output that it does not take is counted and dropped, for the log has it.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "lockstep/agent/wire.h"
+#include "lockstep/base/clock.h"
+#include "lockstep/base/poller.h"
+#include "lockstep/base/status.h"
+
+namespace lockstep::agent {
+
+class AgentPort {
+ public:
+  struct Calls {
+    std::function<void()> connected;
+    std::function<void(const nlohmann::json& request, std::vector<Fd>& fds)> asked;
+    std::function<void()> waiting;  // an event waits for Flush, or an agent for being missed
+  };
+  AgentPort(Poller& poller, const Clock& clock, Calls calls);
+  absl::Status Listen(const std::string& path);
+
+  bool connected() const { return fd_.valid(); }
+  // How long no agent has been there; 0 while one is.
+  Nanos Missed() const;
+  bool queued() const { return !queue_.empty(); }
+
+  // Without an agent it goes nowhere: the next one is told the whole state.
+  void Tell(const nlohmann::json& event, std::vector<int> fds = {});
+  void TellOutput(int rank, int stream, std::string_view data);
+  void Flush();
+
+  uint64_t dropped_output() const { return dropped_output_; }  // bytes
+
+ private:
+  void Accept();
+  void Hear();
+
+  Poller& poller_;
+  const Clock& clock_;
+  Calls calls_;
+  Fd listener_, fd_;
+  std::deque<std::string> queue_;
+  uint64_t dropped_output_ = 0;
+  Nanos seen_;
+};
+
+}  // namespace lockstep::agent
