@@ -1,5 +1,6 @@
 """Who slows a job down, seen in its collectives: what watching costs the job, and how often real faults are named rightly."""
 import json
+import math
 import os
 import pathlib
 import random
@@ -14,30 +15,32 @@ import session
 
 E2E = pathlib.Path(session.ROOT) / "tests/e2e"
 sys.path.append(str(E2E))
-# Three groups of the same ranks take turns in one process, operation by operation, in an order drawn anew each time; the collector knows
-# only the one that was made with LOCKSTEP_TRAILS set. Which is made first is drawn too: each has threads and sockets of its own.
+# Three groups of the same ranks take turns in one process, operation by operation, in an order drawn anew each time. A process has one trail,
+# which notes every group from then on: only the one that is made last can be watched. So that what it has from being the last is known, other
+# runs watch nobody.
 TURNS = """
 import json, os, random, sys, time, torch, torch.distributed as dist
 elements, turns, seed, trails = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
-os.sched_setaffinity(0, {int(os.environ["RANK"]) % os.cpu_count()})
+cores = sorted(os.sched_getaffinity(0))
+os.sched_setaffinity(0, {cores[int(os.environ["RANK"]) % len(cores)]})
 torch.set_num_threads(1)
 dist.init_process_group("gloo")
 values = torch.zeros(elements)
 chance = random.Random(seed)  # the same for all ranks
-groups, took = {}, {}
-for name in chance.sample(["plain", "control", "watched"], 3):
-    if name == "watched": os.environ["LOCKSTEP_TRAILS"] = trails
-    groups[name], took[name] = dist.new_group([0, 1]), []
-    os.environ.pop("LOCKSTEP_TRAILS", None)
+names, groups = ["first", "second", "last"], {}
+for name in names:
+    if name == "last" and trails: os.environ["LOCKSTEP_TRAILS"] = trails
+    groups[name] = dist.new_group([0, 1])
+took = {name: [] for name in names}
 for turn in range(turns + 10):
-    for name in chance.sample(list(groups), 3):
+    for name in chance.sample(names, 3):
         begin = time.perf_counter()
         dist.all_reduce(values, group=groups[name])
         if turn >= 10: took[name].append(time.perf_counter() - begin)
 if dist.get_rank() == 0: print(json.dumps(took))
 """
 # Where ranks have to share cores with each other's threads, a part of all operations waits for the scheduler's next tick, 4 ms: noise that is
-# twenty times what an all-reduce of 64 bytes takes. Those are counted, and the others are compared.
+# twenty times what an all-reduce of 64 bytes takes. The others are compared; and how many had to wait.
 TICKED_S = 1e-3
 KINDS = ("slow rank", "stopped rank", "slow sender", "slow receiver", "delayed link", "delayed link, one ring")
 
@@ -65,39 +68,54 @@ def end(processes):
 
 
 def slowdown(tools, quick):
-    own = own_times(tools)
-    small = turns(tools, elements=16, length=500 if quick else 8000, runs=1 if quick else 16)
-    large = turns(tools, elements=1 << 20, length=50 if quick else 900, runs=1 if quick else 16)
-    figures = compared("64 bytes", small, own, block=100, goal=0.5, below_s=TICKED_S) + compared("4 MB", large, own, block=10, goal=2)
-    waited = {name: 100 * statistics.mean(one >= TICKED_S for run in small for one in run[name]) for name in small[0]}
-    figures.append(figure.single("all-reduce of 64 bytes: share that waited for the scheduler, watched", "%", waited["watched"],
-                                 note=f"unwatched {waited['plain']:.2f} and {waited['control']:.2f} %"))
+    own, figures = own_times(tools), []
+    for name, elements, length, block, goal, below_s in (("64 bytes", 16, 500 if quick else 8000, 100, 0.5, TICKED_S),
+                                                         ("4 MB", 1 << 20, 50 if quick else 900, 10, 2, float("inf"))):
+        watched, nobody = ([turns(tools, elements, length, seed, watches) for seed in range(1 if quick else runs)] for watches, runs in ((True, 16), (False, 8)))
+        slower, equal = (slower_by(runs, block, below_s) for runs in (watched, nobody))
+        equals = figure.from_ratios(f"control: nobody watched, {name}", "%", equal, None)
+        unwatched = means(nobody, "first", block, below_s)
+        figures += [own_share(name, own, 1e6 * statistics.median(unwatched)),
+                    figure.from_ratios(f"all-reduce of {name}, 2 ranks: slower by", "%", slower, goal, control=equals), equals,
+                    figure.from_samples(f"baseline: all-reduce of {name} unwatched", "us", [1e6 * one for one in unwatched])]
+        if below_s < float("inf"):
+            figures += [figure.from_ratios(f"share that waited for the scheduler, {name}{which}: more by", "%", waits_more(runs, length // 4, below_s), None)
+                        for which, runs in (("", watched), (", nobody watched", nobody))]
     return figures
 
 
-def turns(tools, elements, length, runs):
-    """[{group's name: seconds of each operation}] of each run."""
-    took = []
-    for seed in range(runs):
-        with tempfile.TemporaryDirectory() as folder:
-            processes = start(tools, 2, ["-c", TURNS, str(elements), str(length), str(seed), folder], preload=[library(tools, "liblockstep-gloo.so")])
-            took.append(json.loads(processes[0].communicate(timeout=600)[0]))
-            processes[1].communicate(timeout=60)
+def turns(tools, elements, length, seed, watches):
+    """{group's name: seconds of each operation}"""
+    with tempfile.TemporaryDirectory() as folder:
+        processes = start(tools, 2, ["-c", TURNS, str(elements), str(length), str(seed), folder if watches else ""],
+                          preload=[library(tools, "liblockstep-gloo.so")])
+        took = json.loads(processes[0].communicate(timeout=600)[0])
+        processes[1].communicate(timeout=60)
+        if bool(os.listdir(folder)) != watches:
+            raise RuntimeError(f"trails in {folder}: {os.listdir(folder)}")
     return took
 
 
-def compared(name, runs, own, block, goal, below_s=float("inf")):
-    """Slower by how much: by the geometric mean of each block of turns, of what took less than `below_s`."""
-    def means(group):
-        blocks = [run[group][at:at + block] for run in runs for at in range(0, len(run[group]), block)]
-        return [statistics.geometric_mean(one for one in times if one < below_s) for times in blocks]
+def blocks(runs, group, size):
+    return [run[group][at:at + size] for run in runs for at in range(0, len(run[group]), size)]
 
-    plain = means("plain")
-    watched, control = ([100 * (one / other - 1) for one, other in zip(means(group), plain)] for group in ("watched", "control"))
-    equals = figure.from_ratios(f"control: two unwatched groups, {name}", "%", control, None)
-    return [own_share(name, own, 1e6 * statistics.median(plain)),
-            figure.from_ratios(f"all-reduce of {name}, 2 ranks: slower by", "%", watched, goal, control=equals), equals,
-            figure.from_samples(f"baseline: all-reduce of {name} unwatched", "us", [1e6 * one for one in plain])]
+
+def means(runs, group, size, below_s):
+    """The geometric mean of each block, of what took less than `below_s`; of a block in which nothing did, nan."""
+    kept = ([one for one in times if one < below_s] for times in blocks(runs, group, size))
+    return [statistics.geometric_mean(times) if times else math.nan for times in kept]
+
+
+def slower_by(runs, size, below_s):
+    """Per cent, of each block: the last group, beside the mean of the others."""
+    first, second, last = (means(runs, group, size, below_s) for group in ("first", "second", "last"))
+    ratios = [one / math.sqrt(a * b) for a, b, one in zip(first, second, last)]
+    return [100 * (ratio - 1) for ratio in ratios if not math.isnan(ratio)]
+
+
+def waits_more(runs, size, below_s):
+    first, second, last = ([sum(one >= below_s for one in times) for times in blocks(runs, group, size)] for group in ("first", "second", "last"))
+    return [100 * (2 * one / (a + b) - 1) for a, b, one in zip(first, second, last) if a + b > 0]
 
 
 def own_times(tools):

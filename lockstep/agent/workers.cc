@@ -1,15 +1,11 @@
 #include "lockstep/agent/workers.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/shm.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <memory>
-#include <sstream>
 
 #include "lockstep/agent/proc.h"
 #include "lockstep/base/file.h"

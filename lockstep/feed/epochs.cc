@@ -9,6 +9,7 @@ using sampling::StreamPlace;
 const StreamPlace& Epochs::Put(const Stream& stream, const Lap& lap, uint64_t epoch) {
   Stream begun = stream;
   begun.Begin(lap, epoch);
+  if (group_ != nullptr && begun_ != nullptr) begun_->Note(key_, epoch, lap);
   return begins_[epoch] = begun.place();
 }
 
@@ -42,7 +43,10 @@ const StreamPlace* Epochs::After(const StreamPlace& place, const Stream& stream,
     const Lap next{.number = place.lap.number + 1, .offset = place.lap.window == 0 ? place.lap.offset : 0};
     return &Put(stream, next, place.epoch + 1);
   }
-  if (goes_on_ && told_.size() < world_) return nullptr;
+  if (goes_on_ && told_.size() < world_) {
+    const auto next = begun_ != nullptr ? begun_->After(key_, place.epoch, place.lap) : std::nullopt;
+    return next ? &Put(stream, *next, place.epoch + 1) : nullptr;
+  }
   return &Put(stream, group_->Begin(key_, now.value), place.epoch + 1);
 }
 

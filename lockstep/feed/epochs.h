@@ -9,6 +9,7 @@
 #include <set>
 
 #include "lockstep/base/units.h"
+#include "lockstep/feed/begun_epochs.h"
 #include "lockstep/sampling/group.h"
 #include "lockstep/sampling/stream.h"
 
@@ -16,9 +17,10 @@ namespace lockstep::feed {
 
 class Epochs {
  public:
-  // `group`: null for a job that is alone. Shared: it lives as long as a job of it. `key`: of the job.
-  Epochs(uint64_t key, uint32_t world, std::shared_ptr<sampling::Group> group)
-      : key_(key), world_(world), group_(std::move(group)) {}
+  // `group`: null for a job that is alone. Shared: it lives as long as a job of it. `key`: of the job. `begun`:
+  // outlives the job; null: what was begun before a crash is not known.
+  Epochs(uint64_t key, uint32_t world, std::shared_ptr<sampling::Group> group, BegunEpochs* begun = nullptr)
+      : key_(key), world_(world), group_(std::move(group)), begun_(begun) {}
 
   // `stream` is one of a rank of the job, and stays as it is.
   // Epoch 0 of a job that is new. `alone`: its lap where it is in no group.
@@ -27,7 +29,8 @@ class Epochs {
   // when its first rank joined, to be told a state then, may be forgotten. False: other ranks of the job have that
   // epoch in another lap.
   bool GoOn(const sampling::Stream& stream, uint32_t rank, bool untouched, Nanos now);
-  // Of the epoch after that of `place`. Of a job that goes on, ranks that have not done so yet may know it: null then.
+  // Of the epoch after that of `place`. Of a job that goes on, ranks that have not done so yet may know it,
+  // and nobody else: null then.
   const sampling::StreamPlace* After(const sampling::StreamPlace& place, const sampling::Stream& stream, Nanos now);
 
   const std::shared_ptr<sampling::Group>& group() const { return group_; }
@@ -39,6 +42,7 @@ class Epochs {
   uint64_t key_;
   uint32_t world_;
   std::shared_ptr<sampling::Group> group_;
+  BegunEpochs* begun_;
   std::map<uint64_t, sampling::StreamPlace> begins_;  // by epoch, as far as they are known
   bool goes_on_ = false;
   std::set<uint32_t> told_;  // of a job that goes on: ranks that have said where

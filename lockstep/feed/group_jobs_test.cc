@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 
 #include "lockstep/feed/dispatcher.h"
@@ -40,7 +42,7 @@ class GroupJobs : public testing::Test {
                                      .recipe = {},
                                      .seed = seed_,
                                      .key = key,
-                                     .epochs = Epochs(key, static_cast<uint32_t>(world), group_)});
+                                     .epochs = Epochs(key, static_cast<uint32_t>(world), group_, begun_.get())});
   }
   std::unique_ptr<TestRank> NewRank(const std::shared_ptr<Job>& job, uint32_t number = 0,
                                     const std::string& state = "") {
@@ -54,6 +56,7 @@ class GroupJobs : public testing::Test {
   TestClock clock_;
   uint64_t universe_ = 0, seed_ = 0;
   std::shared_ptr<Group> group_;
+  std::unique_ptr<BegunEpochs> begun_;  // null: the service that was killed left nothing behind
   std::unique_ptr<Dispatcher> dispatcher_;
 };
 
@@ -171,6 +174,51 @@ TEST_F(GroupJobs, ARankThatGoesOnWaitsForTheOneThatKnowsMore) {
   const auto ahead = NewRank(job, 0, seen[0][10].state);
   EXPECT_EQ(ahead->Next().ids, seen[0][11].ids);
   for (size_t step : {9U, 10U, 11U}) EXPECT_EQ(late->Next().ids, seen[1][step].ids) << step;
+}
+
+// The others have the last batch of the epoch from the service that was killed, and are in a collective with this one:
+// they come back when it has got its own.
+TEST_F(GroupJobs, ARankThatLagsIsToldWhatTheServiceBeforeBegan) {
+  const std::string path = testing::TempDir() + "feed.sock.begun";
+  begun_ = std::make_unique<BegunEpochs>(path);
+  Start(600, 5, Policy::kCommon);
+  std::vector<SeenBatch> seen[2];
+  {
+    const auto job = NewJob(1, "0-599", 30, 2);
+    std::unique_ptr<TestRank> ranks[] = {NewRank(job, 0), NewRank(job, 1)};
+    for (auto& rank : ranks) {
+      for (int step = 0; step < 22; ++step) seen[rank->rank().number].push_back(rank->Next());
+    }
+  }
+  begun_ = std::make_unique<BegunEpochs>(path);
+  Start(600, 5, Policy::kCommon);
+  const auto other = NewRank(NewJob(7, "0-599", 30));
+  const auto job = NewJob(1, "0-599", 30, 2);
+  const auto late = NewRank(job, 1, seen[1][7].state);
+  for (size_t step = 8; step < 13; ++step) EXPECT_EQ(late->Next().ids, seen[1][step].ids) << step;
+  const auto ahead = NewRank(job, 0, seen[0][11].state);
+  for (size_t step = 12; step < 20; ++step) EXPECT_EQ(ahead->Next().ids, seen[0][step].ids) << step;
+  begun_->Remove();
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+// A new life of a job forgets what an older one began; a file of something else is none.
+TEST(BegunEpochs, OnlyWhatFollowsIsToldAndForgotten) {
+  const std::string path = testing::TempDir() + "begun";
+  BegunEpochs begun(path);
+  for (uint64_t epoch = 0; epoch < 100; ++epoch) begun.Note(1, epoch, {.number = epoch + 3});
+  const BegunEpochs again(path);
+  EXPECT_EQ(again.After(1, 98, {.number = 101}), (sampling::Lap{.number = 102}));
+  EXPECT_EQ(again.After(1, 98, {.number = 100}), std::nullopt) << "another run's";
+  EXPECT_EQ(again.After(1, 99, {.number = 102}), std::nullopt);
+  EXPECT_EQ(again.After(1, 5, {.number = 8}), std::nullopt) << "too long ago";
+  EXPECT_EQ(again.After(2, 98, {.number = 101}), std::nullopt);
+  begun.Note(1, 98, {.number = 101});
+  EXPECT_NE(begun.After(1, 98, {.number = 101}), std::nullopt) << "as it was";
+  begun.Note(1, 0, {});
+  EXPECT_EQ(begun.After(1, 98, {.number = 101}), std::nullopt);
+  std::ofstream(path) << "something else\n1 98 101 0 0\n1 99 102 0 0\n";
+  EXPECT_EQ(BegunEpochs(path).After(1, 98, {.number = 101}), std::nullopt);
 }
 
 // As a loader that is made first and told its state then: what it began before says nothing.

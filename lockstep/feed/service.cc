@@ -106,6 +106,7 @@ Service::Service(const ServiceOptions& options, DataSet data, std::unique_ptr<Do
       started_(clock.Now()),
       cache_items_(ItemsIn(options.cache_bytes - BesideItems(options.threads), data_)),
       before_items_(AnonymousBytes()),
+      begun_(options.socket + ".begun"),
       dispatcher_(
           {.cache_bytes = options.cache_bytes - BesideItems(options.threads),
            .memory_limit = before_items_ + options.cache_bytes - kUnusedHeap},
@@ -115,7 +116,10 @@ Service::Service(const ServiceOptions& options, DataSet data, std::unique_ptr<Do
                  .left = [this](int guest) { Remove(guest); }});
 }
 
-Service::~Service() { data_.Stop(); }  // threads that wait for a server are to end
+Service::~Service() {
+  data_.Stop();  // threads that wait for a server are to end
+  if (ranks_.empty()) begun_.Remove();
+}
 
 // ---- ranks ----
 
@@ -274,7 +278,7 @@ absl::StatusOr<Service::Joining> Service::Prepare(const JoinRequest& request) {
                                             .set = std::make_shared<const sampling::ItemSet>(joining.stream.items()),
                                             .seed = request.seed,
                                             .key = key,
-                                            .epochs = Epochs(key, request.world, GroupOf(request))});
+                                            .epochs = Epochs(key, request.world, GroupOf(request), &begun_)});
   }
   LS_RETURN_IF_ERROR(Place(request, running == nullptr, joining));
   return joining;

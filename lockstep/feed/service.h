@@ -72,6 +72,7 @@ class Service {
   const Nanos started_;
   const uint64_t cache_items_;   // about as many decoded ones have room
   const uint64_t before_items_;  // AnonymousBytes()
+  BegunEpochs begun_;
   Dispatcher dispatcher_;
   Splitter splitter_;
   std::set<std::shared_ptr<const sampling::ItemSet>> divided_for_;

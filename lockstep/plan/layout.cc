@@ -180,6 +180,9 @@ absl::Status CheckLayout(const Workload& w) {
   if (w.shard > 0 && w.Replicas() % w.shard != 0)
     return InvalidArgument("shard {} must divide dp {} x cp {}: it can be {}", w.shard, w.dp, w.cp,
                            Divisors(w.Replicas(), w.Replicas()));
+  if (!w.CanShareExperts())
+    return InvalidArgument("shard {}: it must divide ep {}, or ep it, so that a group has each expert equally often",
+                           w.shard, w.ep);
   if (w.moe_chunks > kMostMoeChunks)
     return InvalidArgument("moe_chunks must be at most {}, found {}", kMostMoeChunks, w.moe_chunks);
   if (w.moe_chunks > 1 && w.ep == 1)

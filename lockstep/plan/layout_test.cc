@@ -68,6 +68,9 @@ TEST(Layout, SaysWhatDoesNotDivideAndWhatWould) {
   EXPECT_THAT(Error("zero=3,shard=3", work), HasSubstr("shard 3 must divide dp 16 x cp 1: it can be 1, 2, 4"));
   EXPECT_THAT(Error("zero=3,shard=-4", work), HasSubstr("expected a whole number"));
   EXPECT_THAT(Error("zero=1,shard=8", work), HasSubstr("it needs zero 3, found 1"));
+  Workload mixture = work;
+  mixture.experts = 160, mixture.top_k = 6, mixture.expert_ffn = 512, mixture.accelerators = 40;
+  EXPECT_THAT(Error("tp=1,pp=1,ep=5,zero=3,shard=8", mixture), HasSubstr("shard 8: it must divide ep 5, or ep it"));
   work = TestWorkload();
   work.sequence = 100;
   EXPECT_THAT(Error("cp=8", work), HasSubstr("100 tokens of a sequence can't be split in 2 x cp 8 pieces"));

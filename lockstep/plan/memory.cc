@@ -32,10 +32,10 @@ double StateBytes(const MemoryTerms& t, const Variant& v, double ranks) {
   }
 }
 // Of each frozen one: its weight.
-double FrozenBytes(const MemoryTerms& t, const Variant& v) {
+double FrozenBytes(const MemoryTerms& t, const Variant& v, double ranks) {
   const double whole = CopiesOf(v.schedule) * 2.0;
   if (v.zero < 3) return whole;
-  return 2 / t.replicas + (t.pp > 1 && t.replicas > 1 ? whole : 0);
+  return 2 / ranks + (t.pp > 1 && ranks > 1 ? whole : 0);
 }
 // Of the host: Adam's state, and the gradients that it takes.
 double HostBytes(const MemoryTerms& t, const Variant& v, double ranks) {
@@ -86,7 +86,8 @@ StageTerms StageOf(const Workload& w, int stage, double layers, double frozen) {
           .active = layers - (w.frozen.embedding ? frozen : 0),
           .weights = held.layers - cold.layers + embedding - cold_embedding,
           .experts = held.experts - cold.experts,
-          .frozen = cold.layers + cold.experts + cold_embedding,
+          .frozen = cold.layers + cold_embedding,
+          .frozen_experts = cold.experts,
           .widest = (held.layers + held.experts) / std::max(1.0, layers),
           .logits = has_head ? w.keeps.logit_bytes * tokens * w.vocabulary / w.tp : 0};
 }
@@ -114,11 +115,15 @@ void TakeActivations(const MemoryTerms& t, const StageTerms& stage, const Varian
 
 MemoryUse StageUse(const MemoryTerms& t, const StageTerms& stage, const Variant& v) {
   MemoryUse use;
-  if (t.adapts)  // frozen weights in 16 bits, and adapters of a hundredth with their optimizer
-    use.states = 2.2 * (stage.weights + stage.experts) / (v.zero == 3 ? t.replicas : 1);
-  else  // an expert's state is shared by those ranks alone that have it
+  // An expert's state is shared by those ranks alone that have it.
+  if (t.adapts) {  // frozen weights in 16 bits, and adapters of a hundredth with their optimizer
+    const bool shares = v.zero == 3;
+    use.states = 2.2 * (stage.weights / (shares ? t.replicas : 1) + stage.experts / (shares ? t.expert_replicas : 1));
+  } else {
     use.states = StateBytes(t, v, t.replicas) * stage.weights + StateBytes(t, v, t.expert_replicas) * stage.experts;
-  if (stage.frozen > 0) use.states += FrozenBytes(t, v) * stage.frozen;
+  }
+  use.states += FrozenBytes(t, v, t.replicas) * stage.frozen;
+  use.states += FrozenBytes(t, v, t.expert_replicas) * stage.frozen_experts;
   TakeActivations(t, stage, v, use);
   use.host += HostBytes(t, v, t.replicas) * stage.weights + HostBytes(t, v, t.expert_replicas) * stage.experts;
   use.logits = stage.logits;

@@ -27,9 +27,9 @@ struct MemoryUse {
 // UseOf(MemoryTermsOf(w), variant).
 struct StageTerms {
   int stage = 0;
-  // active: layers that have a backward pass. Parameters: trained weights without experts, trained experts, all that is
-  // frozen, a layer; bytes: logits.
-  double layers = 0, active = 0, weights = 0, experts = 0, frozen = 0, widest = 0, logits = 0;
+  // active: layers that have a backward pass. Parameters: trained weights without experts, trained experts, the same of
+  // what is frozen, a layer; bytes: logits.
+  double layers = 0, active = 0, weights = 0, experts = 0, frozen = 0, frozen_experts = 0, widest = 0, logits = 0;
 };
 struct MemoryTerms {
   std::vector<StageTerms> stages;           // that may need most

@@ -88,7 +88,7 @@ void EachLayer(const Workload& split, const SearchSpace& space, const Visit& vis
               w.shard = shard, w.moe_chunks = moe_chunks;
               w.sequence_parallel = sequence_parallel != 0, w.flash = flash != 0;
               w.hides_tensor = hides_tensor != 0 || split.tp == 1;
-              if (w.TokenRanks() % w.ep == 0) visit(w);
+              if (w.TokenRanks() % w.ep == 0 && w.CanShareExperts()) visit(w);
             }
   }
 }

@@ -373,6 +373,19 @@ TEST(Memory, DenseLayersAndPipelinesOfShards) {
   EXPECT_THAT(PredictMemory(work).states, DoubleNear(held * (4 + 6), 1));
 }
 
+// Of sixteen ranks two have the same expert: frozen or not, they share it, and all share the rest.
+TEST(Memory, FrozenExpertsAreSharedByWhoHasThem) {
+  Workload work = Mixture();
+  work.accelerators = work.dp = 16, work.zero = 3;
+  const double expert = 8 * 2 * 1024.0 * 4096, embedding = 32'000 * 1024.0;
+  const double rest = work.Parameters() - 8 * expert;
+  work.training = Training::kLora;
+  EXPECT_THAT(PredictMemory(work).states, DoubleNear(2.2 * (rest / 16 + expert / 2), 1));
+  work.training = Training::kFull, work.frozen.layers = 8;
+  EXPECT_THAT(PredictMemory(work).states,
+              DoubleNear(2 * ((rest - 2 * embedding) / 16 + expert / 2) + 16 * 2 * embedding / 16, 1));
+}
+
 TEST(Memory, RecomputationAndPipelines) {
   Workload work = Small();
   const double all = PredictMemory(work).activations;

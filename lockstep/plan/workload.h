@@ -114,6 +114,11 @@ struct Workload {
   int64_t Replicas() const { return int64_t{dp} * cp; }
   int64_t ShardRanks() const { return shard > 0 ? shard : Replicas(); }
   int64_t TokenRanks() const { return Replicas() * TokenShares(); }
+  // Of experts that several groups share, each group has the same number of copies, or a part.
+  bool CanShareExperts() const {
+    const int64_t ranks = ShardRanks() * TokenShares();
+    return shard == 0 || ranks % ep == 0 || ep % ranks == 0;
+  }
   double StageLayers(int stage) const;
   std::vector<StageRun> StageRuns() const;
   bool AllStagesAlike() const { return stage_layers.empty() && frozen.layers == 0; }
