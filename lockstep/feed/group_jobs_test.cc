@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <numeric>
@@ -47,6 +48,16 @@ class GroupJobs : public testing::Test {
   std::unique_ptr<TestRank> NewRank(const std::shared_ptr<Job>& job, uint32_t number = 0,
                                     const std::string& state = "") {
     return std::make_unique<TestRank>(*dispatcher_, job, number, 2, state, universe_, clock_.Now());
+  }
+  // What each rank of job 1 gets in so many steps, until the job ends.
+  std::array<std::vector<SeenBatch>, 2> SeenByTwoRanks(int steps) {
+    std::array<std::vector<SeenBatch>, 2> seen;
+    const auto job = NewJob(1, "0-599", 30, 2);
+    std::unique_ptr<TestRank> ranks[] = {NewRank(job, 0), NewRank(job, 1)};
+    for (auto& rank : ranks) {
+      for (int step = 0; step < steps; ++step) seen[rank->rank().number].push_back(rank->Next());
+    }
+    return seen;
   }
   void Pace(uint64_t key, double item_ns) {
     dispatcher_->Look([&](const Dispatcher&) { group_->Pace(key, item_ns); });
@@ -156,14 +167,7 @@ TEST_F(GroupJobs, PacedOnesSaveWhatCommonOrdersPrepareTwice) {
 // Rank 1 comes back first, at the end of an epoch; where the next one begins only rank 0 knows.
 TEST_F(GroupJobs, ARankThatGoesOnWaitsForTheOneThatKnowsMore) {
   Start(600, 5, Policy::kCommon);
-  std::vector<SeenBatch> seen[2];
-  {
-    const auto job = NewJob(1, "0-599", 30, 2);
-    std::unique_ptr<TestRank> ranks[] = {NewRank(job, 0), NewRank(job, 1)};
-    for (auto& rank : ranks) {
-      for (int step = 0; step < 12; ++step) seen[rank->rank().number].push_back(rank->Next());
-    }
-  }
+  const auto seen = SeenByTwoRanks(12);
   EXPECT_EQ(seen[0][10].epoch, 1U);
   Start(600, 5, Policy::kCommon);
   const auto other = NewRank(NewJob(7, "0-599", 30));  // so that a lap of this life is another one's already
@@ -182,14 +186,7 @@ TEST_F(GroupJobs, ARankThatLagsIsToldWhatTheServiceBeforeBegan) {
   const std::string path = testing::TempDir() + "feed.sock.begun";
   begun_ = std::make_unique<BegunEpochs>(path);
   Start(600, 5, Policy::kCommon);
-  std::vector<SeenBatch> seen[2];
-  {
-    const auto job = NewJob(1, "0-599", 30, 2);
-    std::unique_ptr<TestRank> ranks[] = {NewRank(job, 0), NewRank(job, 1)};
-    for (auto& rank : ranks) {
-      for (int step = 0; step < 22; ++step) seen[rank->rank().number].push_back(rank->Next());
-    }
-  }
+  const auto seen = SeenByTwoRanks(22);
   begun_ = std::make_unique<BegunEpochs>(path);
   Start(600, 5, Policy::kCommon);
   const auto other = NewRank(NewJob(7, "0-599", 30));
@@ -224,14 +221,7 @@ TEST(BegunEpochs, OnlyWhatFollowsIsToldAndForgotten) {
 // As a loader that is made first and told its state then: what it began before says nothing.
 TEST_F(GroupJobs, RanksMayJoinBeforeTheyAreToldTheirState) {
   Start(600, 5, Policy::kCommon);
-  std::vector<SeenBatch> seen[2];
-  {
-    const auto job = NewJob(1, "0-599", 30, 2);
-    std::unique_ptr<TestRank> ranks[] = {NewRank(job, 0), NewRank(job, 1)};
-    for (auto& rank : ranks) {
-      for (int step = 0; step < 5; ++step) seen[rank->rank().number].push_back(rank->Next());
-    }
-  }
+  const auto seen = SeenByTwoRanks(5);
   Start(600, 5, Policy::kCommon);
   const auto other = NewRank(NewJob(7, "0-599", 30));
   Pace(7, kStep);

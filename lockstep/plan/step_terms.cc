@@ -44,8 +44,6 @@ class Model {
     t.transfer_bytes = TransferBytes();
     t.transfer_hidden = Hidden(r_.pipeline_hidden);
     TakeData(t);
-    t.whole = UpdateOf(Trained().all());
-    t.shared = UpdateOf(Trained().rest / OfRest().shards + Trained().experts / OfExperts().shards);
     TakeHost(t);
     t.step = r_.step;
     t.straggle = r_.straggle * Log2(double(w_.accelerators) / m_.domain);
@@ -267,29 +265,28 @@ class Model {
     const auto of = [&](double replicas) { return std::max(1.0, replicas * shares / w_.ep); };
     return {of(double(w_.Replicas())), w_.tp / shares * w_.ep, of(double(w_.ShardRanks()))};
   }
-  // Once through a ring of so many ranks.
+  // Of each rank, once through a ring of so many.
+  static double RingBytes(double parameters, double ranks) { return kBytes * parameters * (ranks - 1) / ranks; }
   double Around(double parameters, double ranks, double stride, double reached) const {
-    return kBytes * parameters * (ranks - 1) / ranks / (Rate(ranks, stride) * reached);
-  }
-
-  // Gradients, and as much again of parameters or of the other half of an all-reduce.
-  double DataBytes() const {
-    if (w_.training == Training::kLora) return 0;
-    const auto moved = [](double parameters, double ranks) { return 2 * kBytes * parameters * (ranks - 1) / ranks; };
-    return moved(Trained().rest, OfRest().ranks) + moved(Trained().experts, OfExperts().ranks);
+    return RingBytes(parameters, ranks) / (Rate(ranks, stride) * reached);
   }
 
   // Beside the last backward pass, where the stack can. ZeRO 3 gathers weights twice and scatters gradients once.
   void TakeData(StepTerms& t) const {
-    TakeData(Local().rest, Trained().rest, OfRest(), t);
-    TakeData(Local().experts, Trained().experts, OfExperts(), t);
-    if (w_.training == Training::kLora) t.data = t.scatter = t.replicate = 0;
-    t.data_bytes = DataBytes();
+    const Held held = Local(), trained = Trained();
+    const Copies rest = OfRest(), experts = OfExperts();
+    AddCopies(held.rest, trained.rest, rest, t);
+    AddCopies(held.experts, trained.experts, experts, t);
+    if (w_.training == Training::kLora) t.data = t.data_bytes = t.scatter = t.replicate = 0;
     t.data_hidden = Hidden(r_.data_hidden);
     t.sharded_hidden = r_.sharded_hidden;
+    t.whole = UpdateOf(trained.all());
+    t.shared = UpdateOf(trained.rest / rest.shards + trained.experts / experts.shards);
   }
-  void TakeData(double held, double trained, const Copies& of, StepTerms& t) const {
+  // Gradients, and as much again of parameters or of the other half of an all-reduce.
+  void AddCopies(double held, double trained, const Copies& of, StepTerms& t) const {
     t.data += 2 * Around(trained, of.ranks, of.stride, 1);
+    t.data_bytes += 2 * RingBytes(trained, of.ranks);
     t.gather += 2 * Around(held, of.shards, of.stride, r_.sharded_rate);
     t.scatter += Around(trained, of.shards, of.stride, r_.sharded_rate);
     t.replicate += 2 * Around(trained / of.shards, of.groups(), of.stride * of.shards, 1);

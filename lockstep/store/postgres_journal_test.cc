@@ -318,8 +318,8 @@ TEST_F(PostgresJournalTest, AServerThatIsAwayCostsNoTimeAndChangesNoLeader) {
   int64_t number = 1;
   ASSERT_TRUE(writer.Write(number));
   server_->Kill();
-  ASSERT_TRUE(
-      Until([&] { return !writer.Write(++number); }));  // the server's process behind our session dies a little later
+  // The server's process behind our session dies a little later, and may take some until then.
+  ASSERT_TRUE(Until([&] { return !writer.Write(++number); }));
   EXPECT_TRUE(absl::IsUnavailable(writer.said)) << writer.said;
   ASSERT_TRUE(Until([&] { return first->MayBeReplaced(); }));
   EXPECT_EQ(first->role(), Role::kLeads);
