@@ -31,7 +31,9 @@ absl::Status CheckFrozen(std::string_view framework, const Workload& w) {
   return InvalidArgument("--emit {}: it has no flag for frozen parts; freeze them in its model's code", framework);
 }
 
-absl::Status CheckChunks(std::string_view framework, const Workload& w) {
+absl::Status CheckExchange(std::string_view framework, const Workload& w) {
+  if (w.gathers_routed)
+    return InvalidArgument("--emit {}: it has no flag to split what was routed, found moe_gather 1", framework);
   if (w.moe_chunks == 1) return absl::OkStatus();
   return InvalidArgument("--emit {}: it has no flag for pieces of an exchange of experts, found moe_chunks {}",
                          framework, w.moe_chunks);
@@ -82,14 +84,14 @@ std::string MegatronModel(const Workload& w) {
 absl::StatusOr<std::string> Megatron(const Workload& w) {
   if (w.schedule != Schedule::k1F1B)
     return InvalidArgument("--emit megatron: it has no schedule {}; choose 1f1b", ScheduleName(w.schedule));
-  if (w.experts > 0 && w.tp > 1 && !w.sequence_parallel)
-    return InvalidArgument("--emit megatron: experts with tp {} need seq_parallel 1", w.tp);
   if (w.shard > 0)
     return InvalidArgument("--emit megatron: all replicas share what zero 3 shares, found shard {}", w.shard);
   if (w.zero == 2) return InvalidArgument("--emit megatron: it has zero 0, 1 and 3, found 2");
   if (!w.causal) return InvalidArgument("--emit megatron: these are the flags of decoders, not of vision transformers");
   LS_RETURN_IF_ERROR(CheckFrozen("megatron", w));
-  LS_RETURN_IF_ERROR(CheckChunks("megatron", w));
+  LS_RETURN_IF_ERROR(CheckExchange("megatron", w));
+  if (w.experts > 0 && w.tp > 1 && !w.sequence_parallel)
+    return InvalidArgument("--emit megatron: experts with tp {} need seq_parallel 1", w.tp);
   LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("megatron", w));
   if (w.offload.activations && (w.pp > 1 || w.recompute != Recompute::kNone))
     return InvalidArgument("--emit megatron: it offloads activations without a pipeline and recomputation alone");
@@ -120,7 +122,7 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
   if (w.zero == 1 || w.zero == 2)
     return InvalidArgument("--emit torchtitan: it shards all (zero 3) or nothing (zero 0), found zero {}", w.zero);
   LS_RETURN_IF_ERROR(CheckFrozen("torchtitan", w));
-  LS_RETURN_IF_ERROR(CheckChunks("torchtitan", w));
+  LS_RETURN_IF_ERROR(CheckExchange("torchtitan", w));
   LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("torchtitan", w));
   if (w.offload.optimizer || w.offload.activations)
     return InvalidArgument("--emit torchtitan: it moves weights and gradients to the host too, or nothing; found {}",

@@ -16,6 +16,12 @@ struct LayoutKey {
   const char* name;
   int Workload::* member;
 };
+struct LayoutFlag {
+  const char* name;
+  bool Workload::* member;
+};
+constexpr LayoutFlag kLayoutFlags[] = {{"seq_parallel", &Workload::sequence_parallel},
+                                       {"moe_gather", &Workload::gathers_routed}};
 constexpr int kMostStages = 1 << 16;
 constexpr LayoutKey kLayoutKeys[] = {
     {"tp", &Workload::tp},      {"pp", &Workload::pp},          {"dp", &Workload::dp},
@@ -76,13 +82,18 @@ absl::Status TakePair(const std::string& key, const std::string& value, Workload
     w.schedule = *schedule;
     return absl::OkStatus();
   }
-  std::vector<std::string> known = {"recompute", "offload", "stages", "schedule", "seq_parallel"};
+  std::vector<std::string> known = {"recompute", "offload", "stages", "schedule"};
+  for (const LayoutFlag& one : kLayoutFlags) known.emplace_back(one.name);
   for (const LayoutKey& one : kLayoutKeys) known.emplace_back(one.name);
   if (std::ranges::find(known, key) == known.end())
     return InvalidArgument("--layout: there is no \"{}\"; expected {}", key, fmt::join(known, ", "));
   const std::optional<int> number = NumberOf(value);
   if (!number) return InvalidArgument("--layout: {} is \"{}\"; expected a whole number", key, value);
-  if (key == "seq_parallel") w.sequence_parallel = *number == 1;
+  for (const LayoutFlag& one : kLayoutFlags) {
+    if (key != one.name) continue;
+    if (*number > 1) return InvalidArgument("--layout: {} is {}; expected 0 or 1", key, *number);
+    w.*one.member = *number == 1;
+  }
   for (const LayoutKey& one : kLayoutKeys)
     if (key == one.name) w.*one.member = *number;
   return absl::OkStatus();
@@ -146,7 +157,7 @@ absl::Status TakeLayout(const std::string& text, Workload& w) {
   if (!has_dp && w.accelerators % others == 0) w.dp = static_cast<int>(w.accelerators / others);
   LS_RETURN_IF_ERROR(CheckHeads(w));
   LS_RETURN_IF_ERROR(w.Validate());
-  if (!has_sequence_parallel) w.sequence_parallel = w.CanSplitSequence();
+  if (!has_sequence_parallel) w.sequence_parallel = w.CanSplitSequence() && !w.gathers_routed;
   if (w.shard == w.Replicas()) w.shard = 0;
   return CheckLayout(w);
 }
@@ -176,6 +187,9 @@ absl::Status CheckLayout(const Workload& w) {
                            Divisors(w.TokenRanks(), w.experts));
   if (w.sequence_parallel && !w.CanSplitSequence())
     return InvalidArgument("seq_parallel 1: {} tokens can't be split over tp {} x cp {}", w.sequence, w.tp, w.cp);
+  if (w.gathers_routed && (w.tp == 1 || w.ep == 1 || w.sequence_parallel))
+    return InvalidArgument("moe_gather 1: it needs tp and ep of 2 or more, and seq_parallel 0; found {}, {} and {}",
+                           w.tp, w.ep, w.sequence_parallel ? 1 : 0);
   if (w.shard > 0 && w.zero != 3) return InvalidArgument("shard {}: it needs zero 3, found {}", w.shard, w.zero);
   if (w.shard > 0 && w.Replicas() % w.shard != 0)
     return InvalidArgument("shard {} must divide dp {} x cp {}: it can be {}", w.shard, w.dp, w.cp,
@@ -236,6 +250,7 @@ std::string LayoutText(const Workload& w) {
   if (w.schedule != Schedule::k1F1B) text += fmt::format(", schedule {}", ScheduleName(w.schedule));
   if (!w.stage_layers.empty()) text += ", stages " + StagesText(w.stage_layers);
   if (w.tp > 1 && !w.sequence_parallel) text += ", seq_parallel 0";
+  if (w.gathers_routed) text += ", moe_gather 1";
   if (!w.flash && !w.keeps.unfused) text += ", attention unfused";
   if (!w.hides_tensor) text += ", tensor communication shown";
   if (!w.hides_data) text += ", data communication shown";

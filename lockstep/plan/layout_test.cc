@@ -63,6 +63,10 @@ TEST(Layout, SaysWhatDoesNotDivideAndWhatWould) {
   EXPECT_THAT(Error("tp=4,ep=16,moe_chunks=0", work), HasSubstr("moe_chunks must be at least 1, found 0"));
   EXPECT_THAT(Error("tp=4,ep=16,seq_parallel=0", work),
               HasSubstr("ep 16 must divide dp 4 x cp 1: it can be 1, 2 or 4"));
+  EXPECT_EQ(Error("tp=4,ep=16,moe_gather=1", work), "");
+  EXPECT_THAT(Error("tp=4,ep=16,moe_gather=1,seq_parallel=1", work), HasSubstr("seq_parallel 0; found 4, 16 and 1"));
+  EXPECT_THAT(Error("tp=4,moe_gather=1", work), HasSubstr("it needs tp and ep of 2 or more"));
+  EXPECT_THAT(Error("tp=4,ep=16,moe_gather=2", work), HasSubstr("moe_gather is 2; expected 0 or 1"));
   work = TestWorkload();
   EXPECT_EQ(Error("zero=3,shard=8", work), "");
   EXPECT_THAT(Error("zero=3,shard=3", work), HasSubstr("shard 3 must divide dp 16 x cp 1: it can be 1, 2, 4"));
@@ -142,6 +146,9 @@ TEST(Emit, MixturesAndLatentAttention) {
   EXPECT_THAT(*flags, Not(HasSubstr("--kv-channels")));
   work.moe_chunks = 2;
   EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("found moe_chunks 2"));
+  ASSERT_TRUE(TakeLayout("tp=2,ep=8,moe_chunks=1,moe_gather=1", work).ok());
+  EXPECT_THAT(LayoutText(work), HasSubstr("seq_parallel 0, moe_gather 1"));
+  EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("found moe_gather 1"));
   work.causal = false;
   EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("not of vision transformers"));
 }

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "lockstep/base/csv.h"
+#include "lockstep/plan/memory.h"
 #include "lockstep/plan/step.h"
 
 namespace lockstep::plan {
@@ -121,6 +122,13 @@ void TakeStack(Row& row, const Stacks& stacks, Workload& work) {
   work.drops_tokens = Holds(notes, "tokendrop");
 }
 
+// Some of Megatron Bridge's tables don't say which runs are FSDP's; others have the same configurations as such. What
+// would not fit otherwise is read so.
+void TakeSharding(Row& row, Workload& work) {
+  if (work.pp > 1 || !Holds(row.Text("framework"), "Megatron-Bridge")) return;
+  if (PredictMemory(work).least() > work.machine.memory) work.zero = 3;
+}
+
 absl::StatusOr<Workload> WorkloadOf(Row& row, const Known& known) {
   Workload work;
   TakeModel(row, work);
@@ -136,6 +144,7 @@ absl::StatusOr<Workload> WorkloadOf(Row& row, const Known& known) {
     return InvalidArgument("{} has no fp8", work.machine.name);
   if (work.precision == Precision::kFp4 && work.machine.fp4 == 0)
     return InvalidArgument("{} has no fp4", work.machine.name);
+  TakeSharding(row, work);
   return work;
 }
 

@@ -71,6 +71,22 @@ TEST_F(Measured, ExpertsAreSplitWhereTokensAreSent) {
   EXPECT_EQ(ep_of("NeMo AutoModel TE", 128, 1), 1);
 }
 
+// 70 billion parameters on each of 64 accelerators with 288 GB; of a framework that has FSDP, and tables without it.
+TEST_F(Measured, WhatCantBeOtherwiseIsSharded) {
+  const std::string path = std::filesystem::path(testing::TempDir()) / "sharded.csv";
+  const auto zero_of = [&](const char* framework, int layers, int pp) {
+    std::ofstream(path)
+        << "hardware,gpus,layers,hidden,ffn,gated,heads,kv_heads,seq,gbs,mbs,pp,zero,framework,step_time_s\n"
+        << "GB300-NVL72,64," << layers << ",8192,28672,1,64,8,8192,256,2," << pp << ",1," << framework << ",4.7\n";
+    const auto table = ReadMeasured(path, known_);
+    return table.ok() && table->runs.size() == 1 ? table->runs[0].workload().zero : -1;
+  };
+  EXPECT_EQ(zero_of("Megatron-Bridge 26.02.01", 80, 1), 3);
+  EXPECT_EQ(zero_of("Megatron-Bridge 26.02.01", 8, 1), 1);
+  EXPECT_EQ(zero_of("Megatron-Bridge 26.02.01", 160, 2), 1);
+  EXPECT_EQ(zero_of("NeMo/Megatron-Core", 80, 1), 1);
+}
+
 TEST_F(Measured, ARowIsAWorkload) {
   const MeasuredTable table = Read("a,f,H100-80GB-SXM,64,80,8192,28672,1,64,8192,128,1,4,8,1,none,flash,fp8,10.1,,\n");
   ASSERT_EQ(table.runs.size(), 1u);

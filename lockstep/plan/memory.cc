@@ -56,11 +56,11 @@ Held HeldBy(const Workload& w, double layers, double dense) {
 
 // Of one layer and microbatch, in units of tokens x hidden, without recomputation.
 double LayerActivations(const Workload& w) {
-  const double f = w.experts > 0 ? double(w.expert_ffn) * (w.top_k + w.shared_experts) : w.ffn,
-               matrices = w.gated ? 6 : 4;
+  const double per_width = (w.gated ? 6.0 : 4.0) / w.hidden;
   if (w.flash) {
-    const double split = 14 + matrices * f / w.hidden;
-    return w.sequence_parallel || w.tp == 1 ? split / w.tp : 10 + (split - 10) / w.tp;
+    const double routed = w.experts > 0 ? per_width * w.expert_ffn * w.top_k / w.TokenShares() : 0;
+    const double split = 14 + per_width * (w.experts > 0 ? double(w.expert_ffn) * w.shared_experts : w.ffn);
+    return routed + (w.sequence_parallel || w.tp == 1 ? split / w.tp : 10 + (split - 10) / w.tp);
   }
   const double scores = 5.0 * w.heads * w.sequence / w.hidden;
   return w.sequence_parallel ? (34 + scores) / w.tp : 10 + (24 + scores) / w.tp;

@@ -16,11 +16,11 @@ struct Rates {
   // Of hardware.
   double gemm = .75, gemm_fp8 = .62, gemm_fp4 = .45;  // shares of the peak that large matrix products reach
   double row_scales = .65;                            // of that, with a scale for each row in fp8
-  double half_m = 300, half_n = 200, half_k = 200;    // sizes at which half of that is lost
+  double half_m = 120, half_n = 120, half_k = 120;    // sizes at which half of that is lost
   double flash = .6, unfused = .5;                    // shares of the peak in attention
   double unaligned = .15;                             // of those, where a head's size is no multiple of 8
   double stream = .8;                                 // share of the memory's bandwidth
-  double kernel = 12e-6;                              // seconds of the host to launch one
+  double kernel = 12e-6, kernel_gap = 3e-6;           // seconds of the host to launch one; of the device between two
   double scale_up = .65, network = .6;                // shares of the bandwidth that collectives reach
   double latency = 20e-6;                             // of a transfer (LatenciesOfReduce: of a reduction)
   double straggle = .003;                             // per doubling of the nodes
@@ -39,7 +39,7 @@ struct Rates {
   double sharded_rate = .6;     // of the bandwidth, reached where weights are gathered
   double optimizer_bytes = 26;  // per parameter that a rank updates
   // Of each field, in the order of RateFields(): the standard deviation that a fit leaves it, of its unknown.
-  std::array<double, 35> unsure{};
+  std::array<double, 36> unsure{};
   // For software and models that no fit has seen (interval.h).
   double scatter = .2, doubt = 0;
 };

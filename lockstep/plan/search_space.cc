@@ -30,6 +30,17 @@ std::vector<int> ShardsOf(const Workload& w, const SearchSpace& space) {
   return space.shards_in_domains && splits && (space.whole || w.pp == 1) ? std::vector{0, within} : std::vector{0};
 }
 
+// Over tp: the sequence, what is routed to experts, or nothing.
+struct TokenSplit {
+  bool of_sequence = false, of_routed = false;
+};
+std::vector<TokenSplit> TokenSplitsOf(const Workload& w, const SearchSpace& space) {
+  std::vector<TokenSplit> all = {{.of_sequence = w.sequence_parallel}};
+  if (space.whole && w.sequence_parallel) all.push_back({});
+  if (space.whole && w.tp > 1 && w.ep > 1) all.push_back({.of_routed = true});
+  return all;
+}
+
 void AddMemory(const Workload& w, const SearchSpace& space, Variant variant, std::vector<Variant>& all) {
   for (const int zero : ZerosOf(w, space)) {
     variant.zero = zero;
@@ -82,11 +93,12 @@ void EachLayer(const Workload& split, const SearchSpace& space, const Visit& vis
     w.microbatch = microbatch;
     for (const int shard : ShardsOf(split, space))
       for (const int moe_chunks : split.ep > 1 ? space.moe_chunks : std::vector<int>{1})
-        for (const char sequence_parallel : ways(split.sequence_parallel))
+        for (const TokenSplit tokens : TokenSplitsOf(split, space))
           for (const char flash : ways(split.flash))
             for (const char hides_tensor : ways(split.hides_tensor && split.tp > 1)) {
               w.shard = shard, w.moe_chunks = moe_chunks;
-              w.sequence_parallel = sequence_parallel != 0, w.flash = flash != 0;
+              w.sequence_parallel = tokens.of_sequence, w.gathers_routed = tokens.of_routed;
+              w.flash = flash != 0;
               w.hides_tensor = hides_tensor != 0 || split.tp == 1;
               if (w.TokenRanks() % w.ep == 0 && w.CanShareExperts()) visit(w);
             }

@@ -110,10 +110,13 @@ TEST(Search, GroupsThatShare) {
 template <typename Visit>
 void EachOfWhole(Workload w, const Visit& visit) {
   const bool shards = w.dp * w.cp > 1;
-  for (int flags = 0; flags < 32; ++flags) {
+  for (int flags = 0; flags < 64; ++flags) {
     w.sequence_parallel = (flags & 1) == 0, w.flash = (flags & 2) == 0, w.hides_tensor = (flags & 4) == 0;
     w.hides_data = (flags & 8) == 0, w.hides_transfers = (flags & 16) == 0;
+    w.gathers_routed = (flags & 32) != 0;
     if (w.tp == 1 && (w.sequence_parallel || !w.hides_tensor)) continue;
+    if (w.gathers_routed && (w.tp == 1 || w.ep == 1 || w.sequence_parallel)) continue;
+    if (w.TokenRanks() % w.ep != 0) continue;
     for (w.zero = shards ? 0 : 1; w.zero <= (shards ? 3 : 1); ++w.zero)
       for (const Recompute recompute :
            {Recompute::kNone, Recompute::kSelective, Recompute::kAsNeeded, Recompute::kFull}) {
@@ -143,11 +146,21 @@ void EachOfStages(Workload w, const Visit& visit) {
     }
 }
 
+// Of a mixture, experts over those ranks that have tokens of their own.
+template <typename Visit>
+void EachOfExperts(Workload w, const Visit& visit) {
+  for (w.ep = 1; w.ep <= std::max(1, w.experts); ++w.ep)
+    if (w.Validate().ok()) visit(w);
+}
+
 // The twenty best of the whole space are the twenty best of all candidates, each predicted by itself.
-TEST(Search, TheWholeSpaceToTheLastBit) {
+class WholeSpace : public testing::TestWithParam<int> {};
+TEST_P(WholeSpace, IsTriedToTheLastBit) {
   Workload base = TestWorkload();
   base.accelerators = 8, base.global_batch = 32, base.layers = 12;
   base.machine.host_link = 25e9, base.machine.host_memory = 250e9, base.machine.host_bandwidth = 50e9;
+  base.experts = GetParam();
+  if (base.experts > 0) base.top_k = 2, base.expert_ffn = 1024, base.layers = 4, base.global_batch = 16;
   std::vector<double> seconds;
   for (const int tp : {1, 2, 4, 8})
     for (const int pp : {1, 2, 4, 8})
@@ -158,11 +171,15 @@ TEST(Search, TheWholeSpaceToTheLastBit) {
               Workload w = base;
               w.tp = tp, w.pp = pp, w.cp = cp, w.microbatch = microbatch, w.chunks = chunks, w.schedule = schedule;
               w.dp = 8 / (tp * pp * cp);
-              if (!w.Validate().ok() || 32 % (w.dp * microbatch) != 0 || 12 / pp % chunks != 0) continue;
+              if (!w.Validate().ok() || w.global_batch % (w.dp * microbatch) != 0 || w.layers / pp % chunks != 0)
+                continue;
               if (!CanRun(VariantOf(w), pp, w.Microbatches())) continue;
-              EachOfStages(w, [&](const Workload& staged) {
-                EachOfWhole(staged, [&](const Workload& one) {
-                  if (PredictMemory(one).Fits(one.machine)) seconds.push_back(PredictStep(one, Rates{}).total().value);
+              EachOfExperts(w, [&](const Workload& spread) {
+                EachOfStages(spread, [&](const Workload& staged) {
+                  EachOfWhole(staged, [&](const Workload& one) {
+                    if (PredictMemory(one).Fits(one.machine))
+                      seconds.push_back(PredictStep(one, Rates{}).total().value);
+                  });
                 });
               });
             }
@@ -175,6 +192,7 @@ TEST(Search, TheWholeSpaceToTheLastBit) {
   ASSERT_EQ(result.best.size(), 20U);
   for (size_t i = 0; i < 20; ++i) EXPECT_EQ(result.best[i].step.total().value, seconds[i]) << i;
 }
+INSTANTIATE_TEST_SUITE_P(Experts, WholeSpace, testing::Values(0, 4));
 
 // Of what fits nowhere each remedy is tried before it is named.
 TEST(Fit, SaysWhatWouldFitCheapestFirst) {

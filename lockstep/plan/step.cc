@@ -65,7 +65,8 @@ Passes Plus(const Passes& a, double times, const Passes& b) {
 struct Pipeline {
   Passes mean, slowest, others;           // mean: without the output layer; others: the sum of all but the slowest
   double mean_again = 0, mean_other = 0;  // layers of a stage that something is added to
-  double behind = 0, stages_behind = 0;   // seconds of the stages behind the slowest, which are listed
+  // Where stages are listed: seconds of those behind the slowest, and of the last.
+  double behind = 0, last = 0, stages_behind = 0;
 };
 
 Pipeline AlikeStages(const StepTerms& t, const Variant& v, const Added& added) {
@@ -91,6 +92,7 @@ Pipeline ListedStages(const StepTerms& t, const Variant& v, const Added& added) 
   for (auto run = t.runs.rbegin(); run != t.runs.rend(); ++run) {
     const Load load = LoadOf(t, v, run->layers, run->frozen);
     const Passes one = PassesOf(t, added, load), most = Plus(one, run == t.runs.rbegin() ? 1 : 0, t.head);
+    if (run == t.runs.rbegin()) p.last = most.total();
     const double stages_behind = t.stages - run->first - run->count, share = run->count / t.stages;
     if (most.total() > p.slowest.total())
       p.slowest = most, p.stages_behind = stages_behind, p.behind = stages_behind > 0 ? after : 0;
@@ -109,13 +111,16 @@ Pipeline PipelineOf(const StepTerms& t, const Variant& v, const Added& added) {
 
 // 1F1B, where the slowest stage is not the last: what is behind it takes D for a microbatch there and back, while it
 // has so many forward passes left to do in the beginning, and backward passes in the end, as there are stages behind.
-double BubbleBehind(const Pipeline& p) {
-  return p.others.total() - p.behind + std::max(0.0, p.behind - p.stages_behind * p.slowest.forward) +
-         std::max(0.0, p.behind - p.stages_behind * (p.slowest.input + p.slowest.weight));
+// Or the last makes all wait for longer, which waits for each of the others once.
+double BubbleBehind(const StepTerms& t, const Pipeline& p) {
+  const double behind = p.behind, slowest = p.slowest.total(), all = p.others.total() + slowest;
+  const double idle = p.others.total() - behind + std::max(0.0, behind - p.stages_behind * p.slowest.forward) +
+                      std::max(0.0, behind - p.stages_behind * (slowest - p.slowest.forward));
+  return std::max(idle, t.microbatches * (p.last - slowest) + all - p.last);
 }
 
 double Bubble(const StepTerms& t, const Pipeline& p, const Variant& v) {
-  if (v.schedule == Schedule::k1F1B && p.stages_behind > 0) return BubbleBehind(p);
+  if (v.schedule == Schedule::k1F1B && p.stages_behind > 0) return BubbleBehind(t, p);
   const double overlap = t.layers / t.stages * Overlap(t, v.schedule);
   Passes slowest = p.slowest, others = p.others;
   slowest.forward -= overlap, others.forward -= (t.stages - 1) * overlap;

@@ -68,9 +68,10 @@ TEST(StepGraph, AgreesWithTheClosedForm) {
   }
 }
 
+// Of ZB-H1 the closed form takes the slowest for the last, so it is too slow where few microbatches follow.
 TEST(StepGraph, AgreesWhereStagesDiffer) {
   std::mt19937_64 random(8);
-  for (int i = 0; i < 100; ++i) {
+  for (int i = 0; i < 400; ++i) {
     Workload work = RandomWorkload(random, i % 2 == 0 ? Schedule::k1F1B : Schedule::kZeroBubbleH1);
     work.chunks = 1;
     work.stage_layers.clear();
@@ -79,7 +80,8 @@ TEST(StepGraph, AgreesWhereStagesDiffer) {
     for (const int layers : work.stage_layers) work.layers += layers;
     ASSERT_TRUE(work.Validate().ok());
     const double closed = PredictStep(work, Rates{}).total().value;
-    EXPECT_THAT(Graphed(work, Rates{}) / closed, DoubleNear(1, .02)) << LayoutText(work) << " " << work.Microbatches();
+    const double near = work.schedule == Schedule::k1F1B ? .02 : .045;
+    EXPECT_THAT(Graphed(work, Rates{}) / closed, DoubleNear(1, near)) << LayoutText(work) << " " << work.Microbatches();
   }
 }
 

@@ -21,7 +21,7 @@ Lump Split(Rates rates, const SecondsBy& seconds) {
     return before - (left = seconds(rates));
   };
   Lump lump;
-  rates.kernel = rates.blocked = rates.microbatch = 0;
+  rates.kernel = rates.kernel_gap = rates.blocked = rates.microbatch = 0;
   lump.launches = rest();
   rates.scale_up = rates.network = kAtOnce, rates.latency = 0;
   lump.communication = rest();

@@ -96,6 +96,9 @@ struct Workload {
   int shard = 0;       // so many replicas share what ZeRO 3 shares, and each such group has all of it (HSDP); 0: all
   int moe_chunks = 1;  // pieces of a microbatch that experts exchange and compute in turn; 1: as the stack does
   bool sequence_parallel = false;
+  // Without it: a rank of tensor parallelism sends its share of what all of them routed to experts, and what comes back
+  // is gathered meanwhile (Parm's S2, arXiv 2407.00599).
+  bool gathers_routed = false;
   bool hides_tensor = true, hides_data = true, hides_transfers = true;  // communication, as far as the stack can
   Schedule schedule = Schedule::k1F1B;                                  // interleaved where a stage has several chunks
   std::vector<int> stage_layers;                                        // of each stage; empty: all have as many
@@ -108,9 +111,9 @@ struct Workload {
   int Microbatches() const;
   // Over tp, where sequence parallelism has to.
   bool CanSplitSequence() const { return tp > 1 && sequence % (int64_t{tp} * cp) == 0; }
-  // Ranks with tokens of their own, over which experts are spread: replicas, and of each those over which the sequence
-  // is split; else all ranks of tensor parallelism do the same (Parm, arXiv 2407.00599).
-  int TokenShares() const { return sequence_parallel ? tp : 1; }
+  // Ranks that send experts tokens of their own, over which those are spread: replicas, and of each those over which
+  // the sequence, or what was routed, is split; else all ranks of tensor parallelism do the same (Parm).
+  int TokenShares() const { return sequence_parallel || gathers_routed ? tp : 1; }
   int64_t Replicas() const { return int64_t{dp} * cp; }
   int64_t ShardRanks() const { return shard > 0 ? shard : Replicas(); }
   int64_t TokenRanks() const { return Replicas() * TokenShares(); }

@@ -157,6 +157,13 @@ class Plan(unittest.TestCase):
         exchange = [self.document(*words, "--layout", f"pp=1,ep=32,zero=3,moe_chunks={chunks}")["breakdown"]["expert_exchange"] for chunks in (1, 4)]
         self.assertLess(exchange[1], exchange[0])
 
+    def test_who_sends_tokens_to_experts(self):
+        words = ["--model", "qwen3-235b-a22b", "--cluster", "dgx-h100:256", "--batch", 1024]
+        s1, s2, everybody = (self.document(*words, "--layout", f"tp=4,pp=1,ep=64,zero=3,{ways}")["step_time_s"]
+                             for ways in ("seq_parallel=1", "moe_gather=1", "seq_parallel=0"))
+        self.assertLess(s1, s2)
+        self.assertLess(s2, everybody)
+
     def test_groups_that_share(self):
         words = ["--model", "llama3-8b", "--cluster", "dgx-h100:64", "--batch", 128]
         alike, groups = (self.document(*words, "--shard", shard)["candidates"] for shard in ("all", "any"))
