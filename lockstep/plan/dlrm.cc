@@ -10,6 +10,8 @@ namespace lockstep::plan {
 namespace {
 
 constexpr double kLine = 32;  // bytes that memory hands out at once
+// Of a cache, what rows get; bytes of offsets that a sample reads of a table, and of each row's number.
+constexpr double kCached = .9, kOffsets = 96, kIndex = 4;
 constexpr double kDenseBytes = 2, kDenseState = 18;
 
 class DlrmModel {
@@ -41,17 +43,32 @@ class DlrmModel {
     return time;
   }
 
-  // Of all samples' pooled rows, from memory.
+  // Of all samples' pooled rows: those that are not cached from memory, all through the cache.
   double Lookup(const Shard& shard) const {
     const EmbeddingTable& table = d_.tables[static_cast<size_t>(shard.table)];
-    const double row = std::ceil(shard.columns * d_.embedding_bytes / kLine) * kLine;
-    return d_.batch * (table.pooling * row + row) / (m_.bandwidth * r_.stream);
+    const double row = InLines(shard.columns * d_.embedding_bytes), rows = table.pooling * row;
+    const double others = row + kOffsets + InLines(kIndex * table.pooling);
+    const double memory = d_.batch * (rows * Missed(table.rows, d_.batch * table.pooling, row) + others);
+    const double cache = m_.cache_bandwidth > 0 ? d_.batch * (rows + others) / m_.cache_bandwidth : 0;
+    return std::max(memory / (m_.bandwidth * r_.stream), cache);
   }
   double Held(const Shard& shard) const {  // rows, and of each a number of the optimizer (row-wise Adagrad)
     return d_.tables[static_cast<size_t>(shard.table)].rows * (shard.columns * d_.embedding_bytes + 4);
   }
 
  private:
+  static double InLines(double bytes) { return std::ceil(bytes / kLine) * kLine; }
+  // The share of `lookups` of a table, each row as likely as any other, that find their row in no cache (arXiv
+  // 2404.12674): of rows that fit each is fetched once, of more those that have no room each time. Tables of an
+  // accelerator are read side by side, so each has its part of the cache.
+  double Missed(double rows, double lookups, double row_bytes) const {
+    if (m_.cache_bandwidth == 0) return 1;
+    const double tables = std::max(1.0, double(d_.tables.size()) / n_);
+    const double room = std::min({kCached * m_.cache / tables / row_bytes, rows, lookups});
+    const double touched = rows > 1 ? rows * -std::expm1(lookups * std::log1p(-1 / rows)) : 1;
+    const double fetched = touched > room ? room + (lookups - room) * (rows - room) / rows : touched;
+    return std::min(1.0, fetched / lookups);
+  }
   double LocalBatch() const { return double(d_.batch) / n_; }
   double Gemm(double m, double n, double k) const {
     const double reached = r_.gemm * m / (m + r_.half_m) * n / (n + r_.half_n) * k / (k + r_.half_k);

@@ -31,9 +31,26 @@ TEST(Dlrm, ALookupByHand) {
   Rates rates;
   rates.kernel = 0;
   const DlrmTime time = PredictDlrm(model, ClusterOf(1), rates, {{0, 128, 0}});
-  EXPECT_THAT(time.lookup, DoubleNear(3 * 65'536 * 11 * 128 * 4 / (2e12 * rates.stream), 1e-9));
+  EXPECT_THAT(time.lookup, DoubleNear(3 * 65'536 * (11 * 128 * 4 + 96 + 64.0) / (2e12 * rates.stream), 1e-9));
   EXPECT_EQ(time.exchange + time.reduce, 0);
   EXPECT_THAT(time.memory, DoubleNear(1e6 * (128 * 4 + 4) + 18 * (16 * 16 + 16), 1));
+}
+
+// A hundred rows are fetched once and then come from the cache; of a million those have to be fetched, each time, that
+// the other 90 % of it leave out; where the cache is the slower way all go through it.
+TEST(Dlrm, RowsThatAreCached) {
+  Dlrm model{.tables = {{"t", 100, 10, 128}}, .bottom = {16, 16}, .top = {16, 1}, .batch = 65'536};
+  DlrmCluster cluster = ClusterOf(1);
+  cluster.machine.cache = 40e6, cluster.machine.cache_bandwidth = 1e15;
+  const Rates rates;
+  const double row = 128 * 4, others = 65'536 * (row + 96 + 64), rate = 2e12 * rates.stream;
+  const auto lookup = [&] { return PredictDlrm(model, cluster, rates, {{0, 128, 0}}).lookup; };
+  EXPECT_THAT(lookup(), DoubleNear(3 * (100 * row + others) / rate, 1e-9));
+  model.tables[0].rows = 1e6;
+  const double room = .9 * 40e6 / row, fetched = room + (655'360 - room) * (1e6 - room) / 1e6;
+  EXPECT_THAT(lookup(), DoubleNear(3 * (fetched * row + others) / rate, 1e-9));
+  cluster.machine.cache_bandwidth = 1e12;
+  EXPECT_THAT(lookup(), DoubleNear(3 * (655'360 * row + others) / 1e12, 1e-9));
 }
 
 // The best of all ways to put few whole tables on few accelerators, tried one by one.

@@ -11,7 +11,7 @@
 namespace lockstep::plan {
 namespace {
 
-constexpr double kTera = 1e12, kGiga = 1e9;
+constexpr double kTera = 1e12, kGiga = 1e9, kMega = 1e6;
 
 // What lies outside of these was given in another unit.
 struct Figure {
@@ -24,6 +24,8 @@ constexpr Figure kFigures[] = {{"bf16_tflops", &Machine::bf16, kTera, .1, 1e5},
                                {"fp4_tflops", &Machine::fp4, kTera, .1, 1e5},
                                {"memory_gb", &Machine::memory, kGiga, 1, 1e4},
                                {"memory_gb_s", &Machine::bandwidth, kGiga, 10, 1e5},
+                               {"cache_mb", &Machine::cache, kMega, 1, 1e5},
+                               {"cache_gb_s", &Machine::cache_bandwidth, kGiga, 10, 1e6},
                                {"scale_up_gb_s", &Machine::scale_up, kGiga, .1, 1e5},
                                {"nic_gb_s", &Machine::nic, kGiga, .01, 1e4},
                                {"host_link_gb_s", &Machine::host_link, kGiga, .1, 1e5},

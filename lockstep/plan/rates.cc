@@ -31,7 +31,7 @@ constexpr RateField kFields[] = {
     {"kernel_gap_s", &Rates::kernel_gap, kHardware, kPositive, .3, 0, 1e-4},
     {"scale_up", &Rates::scale_up, kHardware, kShare, .5, .05, 1},
     {"network", &Rates::network, kHardware, kShare, .6, .02, 1},
-    {"latency_s", &Rates::latency, kHardware, kPositive, .3, 0, 1e-2},
+    {"latency_s", &Rates::latency, kHardware, kPositive, .6, 0, 1e-2},
     {"straggle", &Rates::straggle, kHardware, kPositive, .7, 0, .1},
     {"attention", &Rates::attention, kStack, kPositive, .35, .05, 5},
     {"context_imbalance", &Rates::context_imbalance, kStack, kPositive, 1, 0, 5},
