@@ -10,8 +10,9 @@ namespace lockstep::plan {
 namespace {
 
 constexpr double kLine = 32;  // bytes that memory hands out at once
-// Of a cache, what rows get; bytes of offsets that a sample reads of a table, and of each row's number.
-constexpr double kCached = .9, kOffsets = 96, kIndex = 4;
+// Lookups as in arXiv 2404.12674: what rows get of a cache; bytes of offsets that a sample reads of a table, and of
+// each row's number; how much longer rows of at most 64 and 32 columns take.
+constexpr double kCached = .9, kOffsets = 96, kIndex = 4, kNarrow = 1.1, kNarrowest = 1.55;
 constexpr double kDenseBytes = 2, kDenseState = 18;
 
 class DlrmModel {
@@ -48,9 +49,11 @@ class DlrmModel {
     const EmbeddingTable& table = d_.tables[static_cast<size_t>(shard.table)];
     const double row = InLines(shard.columns * d_.embedding_bytes), rows = table.pooling * row;
     const double others = row + kOffsets + InLines(kIndex * table.pooling);
-    const double memory = d_.batch * (rows * Missed(table.rows, d_.batch * table.pooling, row) + others);
+    const double room = kCached * m_.cache * shard.columns / ColumnsOfEach();
+    const double missed = Missed(table.rows, d_.batch * table.pooling, room / row);
+    const double memory = d_.batch * (rows * missed + others) / (m_.bandwidth * r_.stream);
     const double cache = m_.cache_bandwidth > 0 ? d_.batch * (rows + others) / m_.cache_bandwidth : 0;
-    return std::max(memory / (m_.bandwidth * r_.stream), cache);
+    return std::max(memory, cache) * (shard.columns > 64 ? 1 : shard.columns > 32 ? kNarrow : kNarrowest);
   }
   double Held(const Shard& shard) const {  // rows, and of each a number of the optimizer (row-wise Adagrad)
     return d_.tables[static_cast<size_t>(shard.table)].rows * (shard.columns * d_.embedding_bytes + 4);
@@ -58,16 +61,20 @@ class DlrmModel {
 
  private:
   static double InLines(double bytes) { return std::ceil(bytes / kLine) * kLine; }
-  // The share of `lookups` of a table, each row as likely as any other, that find their row in no cache (arXiv
-  // 2404.12674): of rows that fit each is fetched once, of more those that have no room each time. Tables of an
-  // accelerator are read side by side, so each has its part of the cache.
-  double Missed(double rows, double lookups, double row_bytes) const {
-    if (m_.cache_bandwidth == 0) return 1;
-    const double tables = std::max(1.0, double(d_.tables.size()) / n_);
-    const double room = std::min({kCached * m_.cache / tables / row_bytes, rows, lookups});
+  // The share of `lookups` of a table, each row as likely as any other, that find their row in no cache with room for
+  // so many of them: each is fetched once, or, of more than there is room for, those that have none each time.
+  static double Missed(double rows, double lookups, double room) {
+    if (room <= 0) return 1;
+    room = std::min({room, rows, lookups});
     const double touched = rows > 1 ? rows * -std::expm1(lookups * std::log1p(-1 / rows)) : 1;
     const double fetched = touched > room ? room + (lookups - room) * (rows - room) / rows : touched;
     return std::min(1.0, fetched / lookups);
+  }
+  // Of an accelerator, in the mean: by its columns a shard has its part of the cache.
+  double ColumnsOfEach() const {
+    double columns = 0;
+    for (const EmbeddingTable& table : d_.tables) columns += table.dim;
+    return columns / n_;
   }
   double LocalBatch() const { return double(d_.batch) / n_; }
   double Gemm(double m, double n, double k) const {
@@ -82,8 +89,7 @@ class DlrmModel {
   }
   // Each pair of pooled vectors.
   double Interaction() const {
-    double columns = d_.bottom.back();
-    for (const EmbeddingTable& table : d_.tables) columns += table.dim;
+    const double columns = d_.bottom.back() + n_ * ColumnsOfEach();
     return LocalBatch() * columns * kDenseBytes * 2 / (m_.bandwidth * r_.stream);
   }
   double DenseParameters() const {

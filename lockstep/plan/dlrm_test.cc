@@ -53,6 +53,24 @@ TEST(Dlrm, RowsThatAreCached) {
   EXPECT_THAT(lookup(), DoubleNear(3 * (655'360 * row + others) / 1e12, 1e-9));
 }
 
+// Eight tables on as many accelerators: pieces of them share the cache that a whole one has, so they gain nothing by
+// it, and narrow rows take longer.
+TEST(Dlrm, PiecesShareTheCache) {
+  Dlrm model{.tables = {}, .bottom = {16, 16}, .top = {16, 1}, .batch = 65'536};
+  for (int i = 0; i < 8; ++i) model.tables.push_back({std::to_string(i), 1e6, 80, 128});
+  DlrmCluster cluster = ClusterOf(8);
+  cluster.machine.cache = 40e6, cluster.machine.cache_bandwidth = 2.271e12;
+  Sharding whole, split;
+  for (int table = 0; table < 8; ++table) {
+    whole.push_back({table, 128, table});
+    for (int rank = 0; rank < 8; ++rank) split.push_back({table, 16, rank});
+  }
+  EXPECT_GT(PredictDlrm(model, cluster, Rates{}, split).lookup, PredictDlrm(model, cluster, Rates{}, whole).lookup);
+  model.tables[0].dim = 64;
+  const double wide = PredictDlrm(model, cluster, Rates{}, {{1, 128, 0}}).lookup;
+  EXPECT_GT(PredictDlrm(model, cluster, Rates{}, {{0, 64, 0}}).lookup, .5 * wide);
+}
+
 // The best of all ways to put few whole tables on few accelerators, tried one by one.
 double BestOfAll(const Dlrm& model, const DlrmCluster& cluster, const Rates& rates) {
   const size_t tables = model.tables.size();

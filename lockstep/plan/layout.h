@@ -12,7 +12,7 @@ namespace lockstep::plan {
 
 // KEY=VALUE, with the keys of a table of measured runs, and schedule=1f1b|zb-h1|zb-2p|dualpipe, stages=11+12x6+9, the
 // layers of each stage, shard=N, so many replicas share what ZeRO 3 shares, moe_chunks=N, pieces in which experts
-// exchange and compute, seq_parallel=0|1, moe_gather=0|1, Parm's S2, recompute=full:N, N layers of each stage,
+// exchange and compute, moe_gather=1, Parm's S2, seq_parallel=0|1, recompute=full:N, N layers of each stage,
 // offload=optimizer|activations|optimizer+activations, what lies in the host's memory. dp follows where it is missing.
 // kInvalidArgument: what CheckLayout says, too.
 absl::Status TakeLayout(const std::string& text, Workload& workload);

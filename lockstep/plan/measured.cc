@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "lockstep/base/csv.h"
 #include "lockstep/plan/memory.h"
@@ -41,11 +42,15 @@ class Row {
     if (status_.ok()) status_ = InvalidArgument("{}", why);
   }
   const absl::Status& status() const { return status_; }
+  // That something is not read as it is written.
+  void Assume(std::string what) { assumed_.push_back(std::move(what)); }
+  const std::vector<std::string>& assumed() const { return assumed_; }
 
  private:
   const CsvTable& table_;
   const CsvRow& row_;
   absl::Status status_;
+  std::vector<std::string> assumed_;
 };
 
 Precision PrecisionOf(const std::string& name) {
@@ -91,8 +96,10 @@ void TakeLayout(Row& row, Workload& work) {
   work.dp = row.Integer("dp", std::max(1, work.accelerators / std::max(1, work.tp * work.pp * work.cp)));
   // DeepEP is what sends tokens between ranks that have different experts: a table that leaves ep at 1 beside it is not
   // to be taken at its word.
-  if (work.experts > 0 && work.ep == 1 && Holds(row.Text("framework"), "DeepEP"))
+  if (work.experts > 0 && work.ep == 1 && Holds(row.Text("framework"), "DeepEP")) {
     work.ep = std::gcd(work.experts, work.dp * work.cp);
+    if (work.ep > 1) row.Assume(fmt::format("ep 1 beside DeepEP is read as {}", work.ep));
+  }
   const int per_rank = work.global_batch / std::max(1, work.dp);
   work.microbatch = row.Integer("mbs", work.pp == 1 ? std::max(1, per_rank) : 1);
   work.sequence_parallel = row.Integer("seq_parallel", work.tp > 1 && work.flash ? 1 : 0) == 1;
@@ -123,10 +130,16 @@ void TakeStack(Row& row, const Stacks& stacks, Workload& work) {
 }
 
 // Some of Megatron Bridge's tables don't say which runs are FSDP's; others have the same configurations as such. What
-// would not fit otherwise is read so.
+// fits only so is read so.
 void TakeSharding(Row& row, Workload& work) {
   if (work.pp > 1 || !Holds(row.Text("framework"), "Megatron-Bridge")) return;
-  if (PredictMemory(work).least() > work.machine.memory) work.zero = 3;
+  const auto fits = [&] { return PredictMemory(work).least() <= work.machine.memory; };
+  if (work.zero == 3 || fits()) return;
+  const int given = std::exchange(work.zero, 3);
+  if (fits())
+    row.Assume(fmt::format("zero {}, which would not fit, is read as FSDP's 3", given));
+  else
+    work.zero = given;
 }
 
 absl::StatusOr<Workload> WorkloadOf(Row& row, const Known& known) {
@@ -177,6 +190,7 @@ absl::StatusOr<MeasuredTable> ReadMeasured(const std::string& path, const Known&
       measured.skipped.push_back({fields.line, "nothing was measured: columns step_time_s and mem_gib are empty"});
     } else {
       const std::string id = row.Text("id");
+      for (const std::string& what : row.assumed()) measured.assumed.push_back({fields.line, what});
       measured.runs.emplace_back(fields.line, id.empty() ? std::to_string(fields.line) : id, row.Text("family"),
                                  *std::move(work), values);
     }

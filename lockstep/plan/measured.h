@@ -52,6 +52,7 @@ struct SkippedRow {
 struct MeasuredTable {
   std::vector<MeasuredRun> runs;
   std::vector<SkippedRow> skipped;  // which can't be predicted, or have nothing to compare with
+  std::vector<SkippedRow> assumed;  // which are predicted, but not as they say
 };
 
 // kInvalidArgument: it is no such table.

@@ -76,8 +76,9 @@ TEST_F(Measured, WhatCantBeOtherwiseIsSharded) {
   const std::string path = std::filesystem::path(testing::TempDir()) / "sharded.csv";
   const auto zero_of = [&](const char* framework, int layers, int pp) {
     std::ofstream(path)
-        << "hardware,gpus,layers,hidden,ffn,gated,heads,kv_heads,seq,gbs,mbs,pp,zero,framework,step_time_s\n"
-        << "GB300-NVL72,64," << layers << ",8192,28672,1,64,8,8192,256,2," << pp << ",1," << framework << ",4.7\n";
+        << "hardware,gpus,layers,hidden,ffn,gated,heads,kv_heads,seq,gbs,mbs,pp,zero,recompute,framework,step_time_s\n"
+        << "GB300-NVL72,64," << layers << ",8192,28672,1,64,8,8192,256,2," << pp << ",1,unknown," << framework
+        << ",4.7\n";
     const auto table = ReadMeasured(path, known_);
     return table.ok() && table->runs.size() == 1 ? table->runs[0].workload().zero : -1;
   };
@@ -85,6 +86,11 @@ TEST_F(Measured, WhatCantBeOtherwiseIsSharded) {
   EXPECT_EQ(zero_of("Megatron-Bridge 26.02.01", 8, 1), 1);
   EXPECT_EQ(zero_of("Megatron-Bridge 26.02.01", 160, 2), 1);
   EXPECT_EQ(zero_of("NeMo/Megatron-Core", 80, 1), 1);
+  EXPECT_EQ(zero_of("Megatron-Bridge 26.02.01", 4000, 1), 1) << "fits neither way";
+  ASSERT_EQ(zero_of("Megatron-Bridge 26.02.01", 80, 1), 3);
+  const Json report = ValidateReport(*ReadMeasured(path, known_), Calibration{}, {});
+  EXPECT_EQ(report["assumed"][0]["row"], 2);
+  EXPECT_EQ(report["assumed"][0]["what"], "zero 1, which would not fit, is read as FSDP's 3");
 }
 
 TEST_F(Measured, ARowIsAWorkload) {

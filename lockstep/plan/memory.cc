@@ -58,7 +58,9 @@ Held HeldBy(const Workload& w, double layers, double dense) {
 double LayerActivations(const Workload& w) {
   const double per_width = (w.gated ? 6.0 : 4.0) / w.hidden;
   if (w.flash) {
-    const double routed = w.experts > 0 ? per_width * w.expert_ffn * w.top_k / w.TokenShares() : 0;
+    // Of a token's experts; gathered, what they return is on each rank of tp.
+    const double returned = w.gathers_routed ? kInput * w.top_k : 0;
+    const double routed = w.experts > 0 ? per_width * w.expert_ffn * w.top_k / w.TokenShares() + returned : 0;
     const double split = 14 + per_width * (w.experts > 0 ? double(w.expert_ffn) * w.shared_experts : w.ffn);
     return routed + (w.sequence_parallel || w.tp == 1 ? split / w.tp : 10 + (split - 10) / w.tp);
   }

@@ -37,7 +37,7 @@ struct TokenSplit {
 std::vector<TokenSplit> TokenSplitsOf(const Workload& w, const SearchSpace& space) {
   std::vector<TokenSplit> all = {{.of_sequence = w.sequence_parallel}};
   if (space.whole && w.sequence_parallel) all.push_back({});
-  if (space.whole && w.tp > 1 && w.ep > 1) all.push_back({.of_routed = true});
+  if ((space.whole || !w.sequence_parallel) && w.tp > 1 && w.ep > 1) all.push_back({.of_routed = true});
   return all;
 }
 
@@ -73,8 +73,10 @@ void EachSplit(const Workload& base, const Visit& visit) {
         w.dp = left / cp;
         w.sequence_parallel = w.CanSplitSequence();
         if (base.global_batch % w.dp != 0) continue;
-        for (const int ep : DivisorsOf(std::max(1, base.experts), w.TokenRanks())) {
-          if (w.TokenRanks() % ep != 0) continue;
+        // EachLayer leaves out what the ranks that send tokens of their own don't divide.
+        const int64_t most = w.Replicas() * tp;
+        for (const int ep : DivisorsOf(std::max(1, base.experts), most)) {
+          if (most % ep != 0) continue;
           w.ep = ep;
           visit(w);
         }

@@ -115,6 +115,7 @@ void EachOfWhole(Workload w, const Visit& visit) {
     w.hides_data = (flags & 8) == 0, w.hides_transfers = (flags & 16) == 0;
     w.gathers_routed = (flags & 32) != 0;
     if (w.tp == 1 && (w.sequence_parallel || !w.hides_tensor)) continue;
+    if (w.sequence_parallel && !w.CanSplitSequence()) continue;
     if (w.gathers_routed && (w.tp == 1 || w.ep == 1 || w.sequence_parallel)) continue;
     if (w.TokenRanks() % w.ep != 0) continue;
     for (w.zero = shards ? 0 : 1; w.zero <= (shards ? 3 : 1); ++w.zero)
@@ -154,12 +155,15 @@ void EachOfExperts(Workload w, const Visit& visit) {
 }
 
 // The twenty best of the whole space are the twenty best of all candidates, each predicted by itself.
-class WholeSpace : public testing::TestWithParam<int> {};
+struct Sized {
+  int experts, sequence;
+};
+class WholeSpace : public testing::TestWithParam<Sized> {};
 TEST_P(WholeSpace, IsTriedToTheLastBit) {
   Workload base = TestWorkload();
   base.accelerators = 8, base.global_batch = 32, base.layers = 12;
   base.machine.host_link = 25e9, base.machine.host_memory = 250e9, base.machine.host_bandwidth = 50e9;
-  base.experts = GetParam();
+  base.experts = GetParam().experts, base.sequence = GetParam().sequence;
   if (base.experts > 0) base.top_k = 2, base.expert_ffn = 1024, base.layers = 4, base.global_batch = 16;
   std::vector<double> seconds;
   for (const int tp : {1, 2, 4, 8})
@@ -171,8 +175,8 @@ TEST_P(WholeSpace, IsTriedToTheLastBit) {
               Workload w = base;
               w.tp = tp, w.pp = pp, w.cp = cp, w.microbatch = microbatch, w.chunks = chunks, w.schedule = schedule;
               w.dp = 8 / (tp * pp * cp);
-              if (!w.Validate().ok() || w.global_batch % (w.dp * microbatch) != 0 || w.layers / pp % chunks != 0)
-                continue;
+              if (!w.Validate().ok() || (cp > 1 && w.sequence % (2 * cp) != 0)) continue;
+              if (w.global_batch % (w.dp * microbatch) != 0 || w.layers / pp % chunks != 0) continue;
               if (!CanRun(VariantOf(w), pp, w.Microbatches())) continue;
               EachOfExperts(w, [&](const Workload& spread) {
                 EachOfStages(spread, [&](const Workload& staged) {
@@ -192,7 +196,8 @@ TEST_P(WholeSpace, IsTriedToTheLastBit) {
   ASSERT_EQ(result.best.size(), 20U);
   for (size_t i = 0; i < 20; ++i) EXPECT_EQ(result.best[i].step.total().value, seconds[i]) << i;
 }
-INSTANTIATE_TEST_SUITE_P(Experts, WholeSpace, testing::Values(0, 4));
+INSTANTIATE_TEST_SUITE_P(Experts, WholeSpace,
+                         testing::Values(Sized{0, 4096}, Sized{4, 4096}, Sized{4, 4098}));  // 4 does not divide it
 
 // Of what fits nowhere each remedy is tried before it is named.
 TEST(Fit, SaysWhatWouldFitCheapestFirst) {

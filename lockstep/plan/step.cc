@@ -65,8 +65,7 @@ Passes Plus(const Passes& a, double times, const Passes& b) {
 struct Pipeline {
   Passes mean, slowest, others;           // mean: without the output layer; others: the sum of all but the slowest
   double mean_again = 0, mean_other = 0;  // layers of a stage that something is added to
-  // Where stages are listed: seconds of those behind the slowest, and of the last.
-  double behind = 0, last = 0, stages_behind = 0;
+  double listed = 0;                      // seconds of all microbatches, where stages are listed under 1F1B
 };
 
 Pipeline AlikeStages(const StepTerms& t, const Variant& v, const Added& added) {
@@ -83,25 +82,45 @@ Pipeline AlikeStages(const StepTerms& t, const Variant& v, const Added& added) {
   return p;
 }
 
+// 1F1B: what m microbatches take where this stage decides, beside one passage through all stages. It waits for what is
+// behind it, which takes `behind` for a microbatch there and back, as far as it has nothing else to do: forward passes
+// in the beginning, backward passes in the end, as many as there are stages behind, or all but one.
+double Pace(const Passes& own, double microbatches, double behind, double stages_behind) {
+  const double backward = own.input + own.weight, others = microbatches - 1;
+  const double waits = microbatches > stages_behind ? std::max(0.0, behind - stages_behind * own.forward) +
+                                                          std::max(0.0, behind - stages_behind * backward)
+                                                    : std::max(0.0, behind - others * std::min(own.forward, backward));
+  return others * own.total() - behind + waits;
+}
+
 // From the last to the first: of each run any stage may be the slowest, of that at the end the one with the output
-// layer.
+// layer. Of stages that are alike the first or the last decides: a pace is convex in what is behind.
 Pipeline ListedStages(const StepTerms& t, const Variant& v, const Added& added) {
   Pipeline p;
   Passes all;
-  double after = t.head.total();
+  double pace = 0, behind = 0, stages_behind = 0;
+  const auto take = [&](const Passes& stage, double count) {
+    if (stage.total() > p.slowest.total()) p.slowest = stage;
+    if (v.schedule == Schedule::k1F1B) {
+      const double rest = count - 1, most = behind + rest * stage.total();
+      pace = std::max(pace, Pace(stage, t.microbatches, behind, stages_behind));
+      if (rest > 0) pace = std::max(pace, Pace(stage, t.microbatches, most, stages_behind + rest));
+    }
+    behind += count * stage.total(), stages_behind += count;
+    all = Plus(all, count, stage);
+  };
   for (auto run = t.runs.rbegin(); run != t.runs.rend(); ++run) {
     const Load load = LoadOf(t, v, run->layers, run->frozen);
-    const Passes one = PassesOf(t, added, load), most = Plus(one, run == t.runs.rbegin() ? 1 : 0, t.head);
-    if (run == t.runs.rbegin()) p.last = most.total();
-    const double stages_behind = t.stages - run->first - run->count, share = run->count / t.stages;
-    if (most.total() > p.slowest.total())
-      p.slowest = most, p.stages_behind = stages_behind, p.behind = stages_behind > 0 ? after : 0;
-    after += run->count * one.total();
-    all = Plus(all, run->count, one);
+    const Passes one = PassesOf(t, added, load);
+    const bool is_last = run == t.runs.rbegin();
+    if (is_last) take(Plus(one, 1, t.head), 1);
+    if (const int others = run->count - (is_last ? 1 : 0); others > 0) take(one, others);
+    const double share = run->count / t.stages;
     p.mean_again += share * load.again, p.mean_other += share * load.other();
   }
-  p.mean = Plus({}, 1 / t.stages, all);
-  p.others = Plus(Plus(all, 1, t.head), -1, p.slowest);
+  p.mean = Plus({}, 1 / t.stages, Plus(all, -1, t.head));
+  p.others = Plus(all, -1, p.slowest);
+  p.listed = all.total() + pace;
   return p;
 }
 
@@ -109,18 +128,8 @@ Pipeline PipelineOf(const StepTerms& t, const Variant& v, const Added& added) {
   return t.runs.empty() ? AlikeStages(t, v, added) : ListedStages(t, v, added);
 }
 
-// 1F1B, where the slowest stage is not the last: what is behind it takes D for a microbatch there and back, while it
-// has so many forward passes left to do in the beginning, and backward passes in the end, as there are stages behind.
-// Or the last makes all wait for longer, which waits for each of the others once.
-double BubbleBehind(const StepTerms& t, const Pipeline& p) {
-  const double behind = p.behind, slowest = p.slowest.total(), all = p.others.total() + slowest;
-  const double idle = p.others.total() - behind + std::max(0.0, behind - p.stages_behind * p.slowest.forward) +
-                      std::max(0.0, behind - p.stages_behind * (slowest - p.slowest.forward));
-  return std::max(idle, t.microbatches * (p.last - slowest) + all - p.last);
-}
-
 double Bubble(const StepTerms& t, const Pipeline& p, const Variant& v) {
-  if (v.schedule == Schedule::k1F1B && p.stages_behind > 0) return BubbleBehind(t, p);
+  if (v.schedule == Schedule::k1F1B && p.listed > 0) return p.listed - t.microbatches * p.slowest.total();
   const double overlap = t.layers / t.stages * Overlap(t, v.schedule);
   Passes slowest = p.slowest, others = p.others;
   slowest.forward -= overlap, others.forward -= (t.stages - 1) * overlap;

@@ -23,7 +23,7 @@ enum class Part {
   kGemm,
   kExperts,
   kAttention,
-  kGlue,  // element-wise work, and waiting for kernels to be launched
+  kGlue,  // element-wise work, and the device idle between kernels
   kRecompute,
   kOffload,  // over the link to the host
   kHead,

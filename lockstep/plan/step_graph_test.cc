@@ -78,6 +78,7 @@ TEST(StepGraph, AgreesWhereStagesDiffer) {
     for (int stage = 0; stage < work.pp; ++stage) work.stage_layers.push_back(Pick(random, 6, 9));
     work.layers = 0;
     for (const int layers : work.stage_layers) work.layers += layers;
+    if (work.schedule == Schedule::k1F1B) work.global_batch = work.dp * Pick(random, 1, 4 * work.pp);
     ASSERT_TRUE(work.Validate().ok());
     const double closed = PredictStep(work, Rates{}).total().value;
     const double near = work.schedule == Schedule::k1F1B ? .02 : .045;

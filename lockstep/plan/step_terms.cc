@@ -23,7 +23,8 @@ double BothTake(double host, double device) {
 
 double Log2(double value) { return value > 1 ? std::log2(value) : 0; }
 
-using Pass = LayerSeconds;  // of each direction; wait: for the host, which launches kernels one by one
+using Pass =
+    LayerSeconds;  // of each direction; wait: between kernels, and for the host, which launches them one by one
 
 Pass Sum(const Pass& a, const Pass& b) {
   return {a.gemm + b.gemm,     a.experts + b.experts, a.attention + b.attention, a.glue + b.glue,
@@ -167,9 +168,9 @@ class Model {
            (w_.async_tensor ? kAsyncTensor : 1);
   }
 
-  // Of a layer: behind attention, and behind what is split of the rest. Experts whose tokens are split are not.
+  // Of a layer: behind attention, and behind what is split of the rest. Experts that are spread over ep are not.
   double TensorReductions() const {
-    const bool alone = w_.ep > 1 && w_.TokenShares() > 1 && w_.shared_experts == 0;
+    const bool alone = w_.ep > 1 && w_.shared_experts == 0;
     return alone ? 1 + double(w_.dense_layers) / w_.layers : 2;
   }
 
@@ -184,27 +185,32 @@ class Model {
   // comes back alone (FSMoE, EuroSys 2025, cases 2 and 3); else as much is hidden as the stack hides.
   double Exchange(double products) const {
     if (w_.experts == 0 || w_.ep == 1) return 0;
-    const double pieces = w_.moe_chunks, out = Mixed() * (ExchangeSeconds() / pieces + r_.latency);
-    const double piece = out + Back(out);
+    const double pieces = w_.moe_chunks;
+    const OneWay way = TokensToExperts();
+    const double piece = Mixed() * ((way.seconds() + Back(way)) / pieces + (w_.gathers_routed ? 3 : 2) * r_.latency);
     if (pieces == 1) return piece * (1 - Hidden(r_.expert_hidden));
     return piece + std::max(0.0, (pieces - 1) * piece - products);
   }
-  // As long as the way out; or each part of it is gathered, over tp, while the next one is on its way.
-  double Back(double out) const {
-    if (!w_.gathers_routed) return out;
-    const double n = w_.tp, bytes = kBytes * tokens_ * w_.top_k * w_.hidden * (n - 1) / n;
-    const double gather = Mixed() * (bytes / w_.moe_chunks / Rate(n, 1) + r_.latency);
-    return std::max(out, gather) + std::min(out, gather) / w_.ep;
-  }
+  // Seconds on the links within domains, and at the same time on the network.
+  struct OneWay {
+    double inside = 0, outside = 0;
+    double seconds() const { return std::max(inside, outside); }
+  };
   // Tokens go to their experts, or come back; to each other domain once, for whichever of its experts they need.
-  double ExchangeSeconds() const {
+  OneWay TokensToExperts() const {
     const double n = w_.ep, bytes = kBytes * Dispatched() * w_.top_k * w_.hidden * (n - 1) / n;
     const double stride = double(w_.tp) / w_.TokenShares();
     const double within = std::min(n, std::max(1.0, m_.domain / stride));
     const double domains = n / within, needed = w_.top_k * (1 - 1 / domains);
     const double once = domains > 1 ? (domains - 1) * (1 - std::pow(1 - 1 / domains, w_.top_k)) / needed : 1;
     const double outside = bytes * (n - within) / std::max(1.0, n - 1) * std::min(1.0, once);
-    return std::max((bytes - outside) / (m_.scale_up * r_.scale_up), outside / (m_.nic * r_.network));
+    return {(bytes - outside) / (m_.scale_up * r_.scale_up), outside / (m_.nic * r_.network)};
+  }
+  // As long as the way out; or each of ep parts is gathered, over tp, while the next one is on the network.
+  double Back(const OneWay& way) const {
+    if (!w_.gathers_routed) return way.seconds();
+    const double n = w_.tp, bytes = kBytes * tokens_ * w_.top_k * w_.hidden * (n - 1) / n, gather = bytes / Rate(n, 1);
+    return std::max(way.outside, way.inside + gather) + std::min(way.outside, gather) / w_.ep;
   }
 
   // Matrix products twice: for the input and for the weight; of adapters only the first. A fused kernel of attention

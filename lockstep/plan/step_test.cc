@@ -127,13 +127,14 @@ TEST(Step, WhoSendsTokensToExperts) {
   work.sequence_parallel = false, work.ep = 4;
   const LayerSeconds doubled = TermsOf(work, Perfect()).forward;
   EXPECT_THAT(doubled.experts, DoubleNear(all.experts, 1e-12));
-  EXPECT_THAT(split.tensor, DoubleNear(doubled.tensor / 2, 1e-12)) << "what experts return is whole";
+  EXPECT_EQ(split.tensor, doubled.tensor) << "what experts return is whole";
   work.shared_experts = 1, work.sequence_parallel = true;
-  EXPECT_THAT(TermsOf(work, Perfect()).forward.tensor, DoubleNear(doubled.tensor, 1e-12)) << "but not of shared ones";
+  EXPECT_THAT(TermsOf(work, Perfect()).forward.tensor, DoubleNear(2 * doubled.tensor, 1e-12))
+      << "but not of shared ones";
 }
 
-// Each of two ranks sends half of what both routed; what comes back, of which an eighth goes around in each of eight
-// steps, is gathered behind it, by links that take four times as long; both order all of it.
+// Each of two ranks sends half of what both routed, and gathers what comes back over the same links; both order all of
+// it. In two domains an eighth of what comes back is gathered behind the rest, or the network's last eighth waited for.
 TEST(Step, GathersWhatWasRoutedByHand) {
   const LayerSeconds all = TermsOf(Mixture(), Perfect()).forward;
   Workload work = Mixture();
@@ -141,12 +142,36 @@ TEST(Step, GathersWhatWasRoutedByHand) {
   const LayerSeconds layer = TermsOf(work, Perfect()).forward;
   EXPECT_THAT(layer.experts, DoubleNear(all.experts / 2, 1e-12));
   const double out = kRouted / 2 * 2 * 1024 * 7 / 8 / 50e9, gather = kRouted * 2 * 1024 / 2 / 50e9;
-  EXPECT_THAT(layer.exchange, DoubleNear(out + gather + out / 8, 1e-12));
+  EXPECT_THAT(layer.exchange, DoubleNear(2 * out + gather, 1e-12));
+  EXPECT_EQ(layer.tensor, 2 * 2048.0 * 2 * 1024 / 2 / 50e9) << "behind attention alone";
   const double moved = kRouted * 2 * (4 * 1024 + 4096);
   EXPECT_THAT(layer.glue, DoubleNear((2048.0 * 1024 * .8 + moved) / 1e12, 1e-9));
   work.moe_chunks = 4;
   EXPECT_THAT(TermsOf(work, Perfect()).forward.exchange, DoubleNear(layer.exchange / 4, 1e-12));
   EXPECT_EQ(TermsOf(work, Perfect()).transfer_bytes, 2 * 2048.0 * 1024) << "the sequence is whole";
+  work.moe_chunks = 1, work.machine.domain = 4;
+  // Three of seven others are within, and each token goes once to the other domain of two, if any of its experts is
+  // there.
+  const double bytes = kRouted / 2 * 2 * 1024 * 7 / 8, outside = bytes * 4 / 7 * .75, network = outside / 5e9;
+  EXPECT_THAT(TermsOf(work, Perfect()).forward.exchange, DoubleNear(2 * network + gather / 8, 1e-12));
+}
+
+// Experts lie on as many ranks as have tokens of their own: on both of tp where the sequence, or what was routed, is
+// split. Gathered, what two experts return is kept whole on each rank, 2 bytes of each.
+TEST(Step, WhatExpertsKeep) {
+  Workload work = Mixture();
+  work.tp = 2, work.dp = 4, work.ep = 4;
+  const auto memory = [&](bool sequence, bool routed) {
+    work.sequence_parallel = sequence, work.gathers_routed = routed;
+    return PredictMemory(work);
+  };
+  const MemoryUse all = memory(false, false), routed = memory(false, true);
+  const double unit = 8 * 2048.0 * 1024, experts = 4.0 * 2 * 4096 / 1024;
+  EXPECT_THAT(all.activations - routed.activations, DoubleNear(unit * (experts / 2 - 2 * 2), 1));
+  EXPECT_EQ(routed.states, memory(true, false).states);
+  work.zero = 1;
+  const double parameters = 8 * 2 * 2 * 1024.0 * 4096;  // of a rank's experts, which one or two ranks share
+  EXPECT_THAT(memory(false, false).states - memory(false, true).states, DoubleNear(12 * parameters / 2, 1));
 }
 
 // In four pieces a quarter of both exchanges shows: the first that goes out, the last that comes back. Where products
@@ -187,6 +212,18 @@ TEST(Step, StagesThatDoNotDivide) {
   const auto without_head = [](const StepTime& of) { return of.total().value - of[Part::kBubble]; };
   EXPECT_GT(without_head(step), .95 * without_head(full)) << "32 microbatches at the pace of three layers";
   EXPECT_LT(step[Part::kGemm], .84 * full[Part::kGemm]);
+}
+
+// Two microbatches on stages of 9, 6, 6 and 6 layers. The first has done a second forward pass of 9 when what is behind
+// it, 18 layers there and back, is under way; the last, which needs 12, waits for the 21 others once.
+TEST(Step, FewMicrobatchesOnStagesThatDiffer) {
+  Workload work = Small();
+  work.layers = 27, work.pp = 4, work.dp = 2, work.stage_layers = {9, 6, 6, 6};
+  work.vocabulary = 1, work.global_batch = 4 * work.microbatch;
+  const StepTerms terms = TermsOf(work, Perfect());
+  const double forward = terms.forward.total(), layer = forward + terms.backward.total();
+  const double all = std::max(2 * 9 * layer + 18 * layer - 9 * forward, 2 * 6 * layer + 21 * layer);
+  EXPECT_THAT(PredictStep(work, Perfect())[Part::kBubble], DoubleNear(all - 2 * 9 * layer, 1e-3 * layer));
 }
 
 // 1 ms for each of a layer's kernels, which a device this fast is done with long before: forward, and twice backward.

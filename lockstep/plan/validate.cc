@@ -144,8 +144,9 @@ std::optional<Predicted> PredictRun(const MeasuredRun& run, const Calibration& c
 
 Json ValidateReport(const MeasuredTable& table, const Calibration& calibration, const ValidateOptions& options) {
   All all, timed;
-  Json rows = Json::array(), skipped = Json::array();
+  Json rows = Json::array(), skipped = Json::array(), assumed = Json::array();
   size_t predicted = 0;
+  for (const SkippedRow& row : table.assumed) assumed.push_back({{"row", row.row}, {"what", row.why}});
   for (const SkippedRow& row : table.skipped) skipped.push_back({{"row", row.row}, {"why", row.why}});
   for (const MeasuredRun& run : table.runs) {
     const std::optional<Predicted> found = PredictRun(run, calibration);
@@ -166,7 +167,10 @@ Json ValidateReport(const MeasuredTable& table, const Calibration& calibration, 
     all.push_back(one);
     if (run.Measured().step_s > 0) timed.push_back(one);
   }
-  Json report = {{"n", table.runs.size() + table.skipped.size()}, {"predicted", predicted}, {"skipped", skipped}};
+  Json report = {{"n", table.runs.size() + table.skipped.size()},
+                 {"predicted", predicted},
+                 {"skipped", skipped},
+                 {"assumed", assumed}};
   AddErrors(report, timed);
   std::map<std::string, All> families;
   for (const Predicted& one : timed) families[one.run->family()].push_back(one);

@@ -21,7 +21,7 @@ struct Machine {
   int domain = 8;                     // accelerators that reach each other by the first
   // Of an accelerator with its share of the host: dollars an hour, watts. 0: not known.
   double usd_per_hour = 0, power = 0;
-  double cache = 0, cache_bandwidth = 0;  // of its second level: bytes; B/s. 0: not known, and lookups don't use it
+  double cache = 0, cache_bandwidth = 0;  // of its second level: bytes; B/s. 0: not known, none, no bound
   // Of an accelerator, its share: B/s to the host in one direction; bytes and B/s of the host's memory. 0: not known.
   double host_link = 0, host_memory = 0, host_bandwidth = 0;
 
