@@ -98,10 +98,13 @@ class DlrmModel {
       for (size_t i = 1; i < widths->size(); ++i) all += double((*widths)[i]) * (*widths)[i - 1];
     return all;
   }
-  double Rate() const { return n_ <= m_.domain ? m_.scale_up * r_.scale_up : m_.nic * r_.network; }
+  double Rate() const { return n_ <= m_.domain ? m_.scale_up * r_.scale_up : m_.Network(n_) * r_.network; }
   double Reduce() const {
     if (n_ == 1) return 0;
-    const double rate = n_ <= m_.domain ? Rate() : std::min(m_.scale_up * r_.scale_up, Rate() * m_.domain);
+    double rate = m_.scale_up * r_.scale_up;
+    if (n_ > m_.domain) rate = std::min(rate, m_.nic * r_.network * m_.domain);
+    for (const Tier& tier : m_.tiers)
+      if (n_ > tier.accelerators) rate = std::min(rate, tier.bandwidth * r_.network * tier.accelerators);
     return 2 * 4 * DenseParameters() * (n_ - 1) / n_ / rate + r_.latency * m_.LatenciesOfReduce(n_);
   }
 

@@ -44,7 +44,8 @@ double TokenSeconds(const Workload& w, const Rates& r, const Requests& asked) {
   const double bytes = kBytes * asked.batch * w.hidden, n = w.tp;
   const double reduce = 2 * bytes * (n - 1) / n / (m.scale_up * r.scale_up) + r.latency * m.LatenciesOfReduce(n);
   const double head = double(w.vocabulary) * w.hidden / w.tp * kBytes / bandwidth;
-  const double transfer = w.pp == 1 ? 0 : (bytes / (m.nic * r.network) + r.latency) * (w.pp - 1);
+  const double transfer =
+      w.pp == 1 ? 0 : (bytes / (m.Network(double(w.tp) * w.pp) * r.network) + r.latency) * (w.pp - 1);
   return w.layers * (std::max(read, compute) + 2 * reduce) + head + transfer;
 }
 

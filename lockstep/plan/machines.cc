@@ -34,6 +34,19 @@ constexpr Figure kFigures[] = {{"bf16_tflops", &Machine::bf16, kTera, .1, 1e5},
                                {"usd_per_hour", &Machine::usd_per_hour, 1, 1e-3, 1e4},
                                {"power_w", &Machine::power, 1, 1, 1e5}};
 
+void ReadTier(cluster::TableReader& in, Machine& machine) {
+  Tier tier;
+  in.Require({"accelerators", "gb_s"});
+  in.Integer("accelerators", {.least = 1, .most = 1 << 24}, tier.accelerators);
+  in.Number("gb_s", cluster::Sign::kPositive, tier.bandwidth, kGiga);
+  const int before = machine.tiers.empty() ? machine.domain : machine.tiers.back().accelerators;
+  if (tier.accelerators <= before)
+    in.Fail("accelerators",
+            fmt::format("accelerators must be more than {}, the domain's or the tier's before it, found {}", before,
+                        tier.accelerators));
+  machine.tiers.push_back(tier);
+}
+
 void ReadMachine(cluster::TableReader& in, Machines::Named& named) {
   using cluster::Sign;
   Machine& machine = named.machine;
@@ -49,6 +62,7 @@ void ReadMachine(cluster::TableReader& in, Machines::Named& named) {
                                       figure.least, figure.most, value));
   }
   in.Integer("domain", {.least = 1, .most = 1 << 16}, machine.domain);
+  in.Tables("tier", [&](cluster::TableReader& inner) { ReadTier(inner, machine); });
 }
 
 }  // namespace

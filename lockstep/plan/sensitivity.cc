@@ -41,6 +41,12 @@ Json SensitivitiesJson(const Workload& workload, const Rates& rates, bool of_rat
     });
   };
   for (const Figure& figure : kFigures) add(figure);
+  for (size_t i = 0; i < workload.machine.tiers.size(); ++i)
+    all[fmt::format("machine.tier.{}.gb_s", i)] = Elasticity([&](double factor) {
+      Workload other = workload;
+      other.machine.tiers[i].bandwidth *= factor;
+      return PredictStep(other, rates).total().value;
+    });
   if (workload.offload.optimizer || workload.offload.activations)
     for (const Figure& figure : kHostFigures) add(figure);
   for (const RateField& field : RateFields()) {

@@ -74,11 +74,18 @@ class Model {
   }
   double Streamed(double bytes) const { return bytes / (m_.bandwidth * r_.stream); }
 
-  // Of a group of `size` ranks that lie `stride` apart: as many as fit are of one domain.
+  // Ranks that lie `stride` apart, of so many accelerators in a row.
+  static double Within(double accelerators, double stride) { return std::max(1.0, std::floor(accelerators / stride)); }
+  // Of a group of `size` such ranks: as many as fit are of one domain, or tier, and share what leaves it.
   double Rate(double size, double stride) const {
-    const double within = std::max(1.0, std::floor(m_.domain / stride));
-    const double scale_up = m_.scale_up * r_.scale_up;
-    return size <= within ? scale_up : std::min(scale_up, m_.nic * r_.network * within);
+    double rate = m_.scale_up * r_.scale_up;
+    const auto leave = [&](double accelerators, double bandwidth) {
+      const double within = Within(accelerators, stride);
+      if (size > within) rate = std::min(rate, bandwidth * r_.network * within);
+    };
+    leave(m_.domain, m_.nic);
+    for (const Tier& tier : m_.tiers) leave(tier.accelerators, tier.bandwidth);
+    return rate;
   }
 
   Pass Forward() const {
@@ -200,11 +207,17 @@ class Model {
   OneWay TokensToExperts() const {
     const double n = w_.ep, bytes = kBytes * Dispatched() * w_.top_k * w_.hidden * (n - 1) / n;
     const double stride = double(w_.tp) / w_.TokenShares();
-    const double within = std::min(n, std::max(1.0, m_.domain / stride));
+    const double within = std::min(n, Within(m_.domain, stride));
     const double domains = n / within, needed = w_.top_k * (1 - 1 / domains);
     const double once = domains > 1 ? (domains - 1) * (1 - std::pow(1 - 1 / domains, w_.top_k)) / needed : 1;
-    const double outside = bytes * (n - within) / std::max(1.0, n - 1) * std::min(1.0, once);
-    return {(bytes - outside) / (m_.scale_up * r_.scale_up), outside / (m_.nic * r_.network)};
+    const auto beyond = [&](double ranks) {
+      return bytes * std::max(0.0, n - ranks) / std::max(1.0, n - 1) * std::min(1.0, once);
+    };
+    const double outside = beyond(within);
+    OneWay way{(bytes - outside) / (m_.scale_up * r_.scale_up), outside / (m_.nic * r_.network)};
+    for (const Tier& tier : m_.tiers)
+      way.outside = std::max(way.outside, beyond(Within(tier.accelerators, stride)) / (tier.bandwidth * r_.network));
+    return way;
   }
   // As long as the way out; or each of ep parts is gathered, over tp, while the next one is on the network.
   double Back(const OneWay& way) const {
@@ -260,8 +273,9 @@ class Model {
   // To the next stage, hidden or not.
   double Transfer() const {
     if (w_.pp == 1) return 0;
-    const bool inside = double(w_.tp) * w_.cp * w_.dp * w_.pp <= m_.domain;
-    return TransferBytes() / (inside ? m_.scale_up * r_.scale_up : m_.nic * r_.network) + r_.latency;
+    const double all = double(w_.tp) * w_.cp * w_.dp * w_.pp;
+    const double rate = all <= m_.domain ? m_.scale_up * r_.scale_up : m_.Network(all) * r_.network;
+    return TransferBytes() / rate + r_.latency;
   }
 
   // Parameters that a rank holds: its experts' are other ranks' business than the rest.

@@ -214,6 +214,39 @@ TEST(Step, StagesThatDoNotDivide) {
   EXPECT_LT(step[Part::kGemm], .84 * full[Part::kGemm]);
 }
 
+// Of 32 accelerators in pods of 16: what leaves a pod has a tenth of the network, which its sixteen members share, or,
+// of those that lie four apart, its four.
+TEST(Step, TiersByHand) {
+  Workload work = Small();
+  work.accelerators = work.dp = 32, work.global_batch = 32 * 4;
+  work.machine.nic = 40e9;
+  const auto data = [&] { return PredictStep(work, Perfect())[Part::kData]; };
+  EXPECT_THAT(data(), DoubleNear(2 * 2 * (8 * 12 * 1024.0 * 1024 + 32'000 * 1024.0) * 31 / 32 / 50e9, 1e-6));
+  const double plain = data();
+  work.machine.tiers = {{16, 1e9}};
+  EXPECT_THAT(data() / plain, DoubleNear(50e9 / (.5e9 * 16), 1e-6));
+  work.tp = 4, work.dp = 8;
+  work.machine.tiers = {{16, 40e9}};
+  const double four_apart = data();
+  work.machine.tiers = {{16, 1e9}};
+  EXPECT_THAT(data() / four_apart, DoubleNear(20e9 * 2 / (.5e9 * 4), 1e-6)) << "two of them in a domain of eight";
+  work.tp = 1, work.dp = 16, work.pp = 2;
+  const double near = (work.machine.tiers.clear(), TermsOf(work, Perfect()).transfer);
+  work.machine.tiers = {{16, 1e9}};
+  EXPECT_THAT(TermsOf(work, Perfect()).transfer / near, DoubleNear(40, 1e-9));
+}
+
+TEST(Step, ExpertsBeyondATier) {
+  Workload work = Mixture();
+  work.machine.domain = 2, work.machine.nic = 1e12;
+  const double near = TermsOf(work, Perfect()).forward.exchange;
+  work.machine.tiers = {{4, 1e9}};
+  const double domains = 4, once = (domains - 1) * (1 - std::pow(1 - 1 / domains, 2)) / (2 * (1 - 1 / domains));
+  const double outside = kRouted * 2 * 1024 * 7 / 8 * 4 / 7 * std::min(1.0, once) / .5e9;
+  EXPECT_THAT(TermsOf(work, Perfect()).forward.exchange, DoubleNear(2 * outside, 1e-9));
+  EXPECT_LT(near, outside);
+}
+
 // Two microbatches on stages of 9, 6, 6 and 6 layers. The first has done a second forward pass of 9 when what is behind
 // it, 18 layers there and back, is under way; the last, which needs 12, waits for the 21 others once.
 TEST(Step, FewMicrobatchesOnStagesThatDiffer) {

@@ -13,18 +13,32 @@
 
 namespace lockstep::plan {
 
+// A part of the network: so many accelerators reach each other without leaving it, and beyond it each has so many B/s.
+struct Tier {
+  int accelerators = 0;
+  double bandwidth = 0;
+};
+
 struct Machine {
   std::string name, rates;            // rates: whose calibration is its own (rates.h)
   double bf16 = 0, fp8 = 0, fp4 = 0;  // FLOP/s, dense peaks; 0: it has none
   double memory = 0, bandwidth = 0;   // bytes; B/s
   double scale_up = 0, nic = 0;       // B/s of an accelerator in one direction: to its peers; to the network
   int domain = 8;                     // accelerators that reach each other by the first
+  std::vector<Tier> tiers{};          // beyond domains, each larger than the one before it
   // Of an accelerator with its share of the host: dollars an hour, watts. 0: not known.
   double usd_per_hour = 0, power = 0;
   double cache = 0, cache_bandwidth = 0;  // of its second level: bytes; B/s. 0: not known, none, no bound
   // Of an accelerator, its share: B/s to the host in one direction; bytes and B/s of the host's memory. 0: not known.
   double host_link = 0, host_memory = 0, host_bandwidth = 0;
 
+  // B/s of an accelerator to the network, where a group reaches that far: the least of what it leaves.
+  double Network(double accelerators) const {
+    double least = nic;
+    for (const Tier& tier : tiers)
+      if (accelerators > tier.accelerators) least = std::min(least, tier.bandwidth);
+    return least;
+  }
   // How often an all-reduce takes a collective's latency: a quarter of the 2(n - 1) steps of a ring within a domain,
   // and as many as the domains can be halved, as in a tree.
   double LatenciesOfReduce(double ranks) const {

@@ -157,6 +157,21 @@ class Plan(unittest.TestCase):
         exchange = [self.document(*words, "--layout", f"pp=1,ep=32,zero=3,moe_chunks={chunks}")["breakdown"]["expert_exchange"] for chunks in (1, 4)]
         self.assertLess(exchange[1], exchange[0])
 
+    def test_tiers_of_a_network(self):
+        with tempfile.TemporaryDirectory() as scratch:
+            file = pathlib.Path(scratch) / "mine.toml"
+            words = ["--model", "llama3-8b", "--cluster", f"{file}:64", "--batch", 64, "--layout", "pp=1,zero=1,mbs=1"]
+            steps = []
+            for tiers in ("", "[[machine.tier]]\naccelerators = 16\ngb_s = 2\n[[machine.tier]]\naccelerators = 32\ngb_s = 0.5\n"):
+                file.write_text(MACHINE + tiers)
+                steps.append(self.document(*words))
+            self.assertLess(steps[0]["breakdown"]["data"], .2 * steps[1]["breakdown"]["data"])
+            self.assertIn("machine.tier.1.gb_s", steps[1]["sensitivities"])
+            file.write_text(MACHINE + "[[machine.tier]]\naccelerators = 8\ngb_s = 2\n")
+            refused = plan(*words)
+            self.assertEqual(2, refused.returncode)
+            self.assertIn("accelerators must be more than 8", refused.stderr)
+
     def test_who_sends_tokens_to_experts(self):
         words = ["--model", "qwen3-235b-a22b", "--cluster", "dgx-h100:256", "--batch", 1024]
         s1, s2, everybody = (self.document(*words, "--layout", f"tp=4,pp=1,ep=64,zero=3,{ways}")["step_time_s"]
