@@ -131,7 +131,8 @@ void AddWork(CLI::App& command, PlanFlags& flags) {
   command.add_option("--batch", flags.batch, "Sequences of a step")->check(CLI::PositiveNumber);
   command.add_option("--seq", flags.sequence, "Tokens of a sequence; default: the model's context")
       ->check(CLI::PositiveNumber);
-  command.add_option("--precision", flags.precision, "Of the layers' matrices: bf16, fp8 or fp4")
+  command.add_option("--precision", flags.precisions, "Of the layers' matrices: bf16, fp8 or fp4; several with commas")
+      ->delimiter(',')
       ->check(CLI::IsMember({"bf16", "fp8", "fp4"}))
       ->capture_default_str();
   command

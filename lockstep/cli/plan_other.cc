@@ -78,7 +78,8 @@ void AddPlanInference(CLI::App& plan, int& exit_code) {
   command->add_option("--output", flags->requests.output, "Tokens of an answer")
       ->check(CLI::Range(1, 1 << 24))
       ->required();
-  command->add_option("--precision", flags->plan.precision, "Of the weights: bf16, fp8 or fp4")
+  command->add_option("--precision", flags->plan.precisions, "Of the weights: bf16, fp8 or fp4")
+      ->expected(1)
       ->check(CLI::IsMember({"bf16", "fp8", "fp4"}))
       ->capture_default_str();
   command->add_option("--calibration", flags->plan.calibration,

@@ -93,7 +93,7 @@ absl::StatusOr<plan::Rates> TakeRates(const std::string& stack, const std::strin
   return *rates;
 }
 
-absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags& flags,
+absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const std::string& precision, const PlanFlags& flags,
                                         const plan::Machines& machines) {
   LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterNamed(text, machines, flags.stack, flags.calibration));
   plan::Workload& work = cluster.base;
@@ -103,7 +103,7 @@ absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags
   if (flags.power > 0) work.machine.power = flags.power;
   LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
   LS_RETURN_IF_ERROR(plan::TakeModel(flags.model, cluster::Presets(installation.presets), work));
-  LS_RETURN_IF_ERROR(TakePrecision(flags.precision, work));
+  LS_RETURN_IF_ERROR(TakePrecision(precision, work));
   if (flags.training == "lora") work.training = plan::Training::kLora;
   for (const std::string& part : flags.freeze) LS_RETURN_IF_ERROR(TakeFrozen(part, work));
   LS_RETURN_IF_ERROR(CheckWork(work));
@@ -160,14 +160,18 @@ absl::StatusOr<PlanQuestion> AskedBy(const PlanFlags& flags) {
   if (flags.model.empty() || flags.clusters.empty() || flags.batch == 0)
     return InvalidArgument("lockstep plan needs --model, --cluster and --batch; see --help");
   const bool picks_one = !flags.layout.empty() || !flags.compare.empty();
+  const std::set<std::string> precisions(flags.precisions.begin(), flags.precisions.end());  // each once
   if (picks_one && flags.clusters.size() > 1)
     return InvalidArgument("--layout and --compare are of one cluster, found {}", fmt::join(flags.clusters, ", "));
+  if (picks_one && precisions.size() > 1)
+    return InvalidArgument("--layout and --compare are of one precision, found {}", fmt::join(precisions, ", "));
   LS_ASSIGN_OR_RETURN(plan::Machines machines, KnownMachines());
   PlanQuestion question{{}, std::move(machines), {}, {}};
-  for (const std::string& text : flags.clusters) {
-    LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterOf(text, flags, question.machines));
-    question.clusters.push_back(std::move(cluster));
-  }
+  for (const std::string& text : flags.clusters)
+    for (const std::string& precision : precisions) {
+      LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterOf(text, precision, flags, question.machines));
+      question.clusters.push_back(std::move(cluster));
+    }
   LS_ASSIGN_OR_RETURN(question.objective, ObjectiveOf(flags, question.clusters));
   question.space.whole = flags.space == "whole";
   question.space.uneven = flags.stages == "any";

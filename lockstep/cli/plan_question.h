@@ -13,10 +13,11 @@
 namespace lockstep::cli {
 
 struct PlanFlags {
-  std::string model, layout, precision = "bf16", stack = "nemo", calibration, objective = "throughput", space = "usual",
-                             training = "full", stages = "any", shard = "any", failures, emit, out;
+  std::string model, layout, stack = "nemo", calibration, objective = "throughput", space = "usual", training = "full",
+                             stages = "any", shard = "any", failures, emit, out;
   std::vector<int> moe_chunks = {1};
-  std::vector<std::string> clusters, compare, explain, schedules = {"1f1b"}, offloads = {"none"}, freeze;
+  std::vector<std::string> clusters, precisions = {"bf16"}, compare, explain, schedules = {"1f1b"}, offloads = {"none"},
+                                     freeze;
   int batch = 0, sequence = 0;
   double usd_per_hour = 0, power = 0;
   unsigned threads = 0;
@@ -25,7 +26,7 @@ struct PlanFlags {
 };
 
 struct PlanQuestion {
-  std::vector<plan::Cluster> clusters;  // at least one
+  std::vector<plan::Cluster> clusters;  // at least one; of several precisions each anew
   plan::Machines machines;
   plan::Objective objective;
   plan::SearchSpace space;

@@ -259,6 +259,7 @@ std::string LayoutText(const Workload& w) {
   if (w.shard > 0) text += fmt::format(", shard {}", w.shard);
   text += fmt::format(", mbs {}, recompute {}", w.microbatch, RecomputeText(w));
   if (w.offload.optimizer || w.offload.activations) text += ", offload " + OffloadText(w.offload);
+  if (w.precision != Precision::kBf16) text += w.precision == Precision::kFp8 ? ", fp8" : ", fp4";
   return text;
 }
 

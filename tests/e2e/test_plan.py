@@ -157,6 +157,13 @@ class Plan(unittest.TestCase):
         exchange = [self.document(*words, "--layout", f"pp=1,ep=32,zero=3,moe_chunks={chunks}")["breakdown"]["expert_exchange"] for chunks in (1, 4)]
         self.assertLess(exchange[1], exchange[0])
 
+    def test_precisions_side_by_side(self):
+        both, alone = (self.document(*LLAMA, "--precision", precisions) for precisions in ("fp8,bf16,fp8", "fp8"))
+        self.assertIn(", fp8", both["best"][0]["layout"])
+        self.assertEqual((both["best"][0], both["candidates"]), (alone["best"][0], 2 * alone["candidates"]))
+        refused = plan(*LLAMA, "--precision", "bf16,fp8", "--layout", "pp=1,mbs=1")
+        self.assertEqual((2, True), (refused.returncode, "are of one precision, found bf16, fp8" in refused.stderr), refused.stderr)
+
     def test_tiers_of_a_network(self):
         with tempfile.TemporaryDirectory() as scratch:
             file = pathlib.Path(scratch) / "mine.toml"
