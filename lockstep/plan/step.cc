@@ -65,7 +65,7 @@ Passes Plus(const Passes& a, double times, const Passes& b) {
 struct Pipeline {
   Passes mean, slowest, others;           // mean: without the output layer; others: the sum of all but the slowest
   double mean_again = 0, mean_other = 0;  // layers of a stage that something is added to
-  double listed = 0;                      // seconds of all microbatches, where stages are listed under 1F1B
+  double listed = 0;                      // seconds of all microbatches, where stages are listed, by Pace
 };
 
 Pipeline AlikeStages(const StepTerms& t, const Variant& v, const Added& added) {
@@ -82,45 +82,60 @@ Pipeline AlikeStages(const StepTerms& t, const Variant& v, const Added& added) {
   return p;
 }
 
-// 1F1B: what m microbatches take where this stage decides, beside one passage through all stages. It waits for what is
-// behind it, which takes `behind` for a microbatch there and back, as far as it has nothing else to do: forward passes
-// in the beginning, backward passes in the end, as many as there are stages behind, or all but one.
-double Pace(const Passes& own, double microbatches, double behind, double stages_behind) {
+// What a microbatch holds up others by: under ZB-H1 without gradients of weights, which are done when there is nothing
+// else to do.
+double Chain(Schedule schedule, const Passes& passes) {
+  return passes.forward + passes.input + (schedule == Schedule::k1F1B ? passes.weight : 0);
+}
+
+// Under 1F1B and ZB-H1: what m microbatches take where this stage decides. It waits for what is behind it as far as it
+// has nothing else to do: forward passes in the beginning, backward passes in the end, one for each stage behind, or
+// all but one; and for what is before it, but for gradients of weights that ZB-H1 has kept until then.
+double Pace(Schedule schedule, const Passes& own, double microbatches, double before, double stages_before,
+            double behind, double stages_behind) {
+  const double kept = schedule == Schedule::k1F1B ? 0 : stages_before * own.weight;
   const double backward = own.input + own.weight, others = microbatches - 1;
   const double waits = microbatches > stages_behind ? std::max(0.0, behind - stages_behind * own.forward) +
                                                           std::max(0.0, behind - stages_behind * backward)
                                                     : std::max(0.0, behind - others * std::min(own.forward, backward));
-  return others * own.total() - behind + waits;
+  return microbatches * own.total() + std::max(0.0, before - kept) + waits;
 }
 
 // From the last to the first: of each run any stage may be the slowest, of that at the end the one with the output
 // layer. Of stages that are alike the first or the last decides: a pace is convex in what is behind.
 Pipeline ListedStages(const StepTerms& t, const Variant& v, const Added& added) {
   Pipeline p;
-  Passes all;
-  double pace = 0, behind = 0, stages_behind = 0;
-  const auto take = [&](const Passes& stage, double count) {
-    if (stage.total() > p.slowest.total()) p.slowest = stage;
-    if (v.schedule == Schedule::k1F1B) {
-      const double rest = count - 1, most = behind + rest * stage.total();
-      pace = std::max(pace, Pace(stage, t.microbatches, behind, stages_behind));
-      if (rest > 0) pace = std::max(pace, Pace(stage, t.microbatches, most, stages_behind + rest));
+  const auto each = [&](const auto& visit) {
+    for (auto run = t.runs.rbegin(); run != t.runs.rend(); ++run) {
+      const Passes one = PassesOf(t, added, LoadOf(t, v, run->layers, run->frozen));
+      const bool is_last = run == t.runs.rbegin();
+      if (is_last) visit(Plus(one, 1, t.head), 1);
+      if (const int others = run->count - (is_last ? 1 : 0); others > 0) visit(one, others);
     }
-    behind += count * stage.total(), stages_behind += count;
-    all = Plus(all, count, stage);
   };
-  for (auto run = t.runs.rbegin(); run != t.runs.rend(); ++run) {
-    const Load load = LoadOf(t, v, run->layers, run->frozen);
-    const Passes one = PassesOf(t, added, load);
-    const bool is_last = run == t.runs.rbegin();
-    if (is_last) take(Plus(one, 1, t.head), 1);
-    if (const int others = run->count - (is_last ? 1 : 0); others > 0) take(one, others);
-    const double share = run->count / t.stages;
+  Passes all;
+  each([&](const Passes& stage, double count) {
+    if (stage.total() > p.slowest.total()) p.slowest = stage;
+    all = Plus(all, count, stage);
+  });
+  double behind = 0, stages_behind = 0;
+  each([&](const Passes& stage, double count) {
+    const double own = Chain(v.schedule, stage), rest = Chain(v.schedule, all) - own;
+    for (const double further : {0.0, count - 1}) {
+      const double chain = behind + further * own, stages = stages_behind + further;
+      p.listed = std::max(p.listed,
+                          Pace(v.schedule, stage, t.microbatches, rest - chain, t.stages - 1 - stages, chain, stages));
+      if (count == 1) break;
+    }
+    behind += count * own, stages_behind += count;
+  });
+  for (const StageRun& run : t.runs) {
+    const Load load = LoadOf(t, v, run.layers, run.frozen);
+    const double share = run.count / t.stages;
     p.mean_again += share * load.again, p.mean_other += share * load.other();
   }
   p.mean = Plus({}, 1 / t.stages, Plus(all, -1, t.head));
   p.others = Plus(all, -1, p.slowest);
-  p.listed = all.total() + pace;
   return p;
 }
 
@@ -129,7 +144,8 @@ Pipeline PipelineOf(const StepTerms& t, const Variant& v, const Added& added) {
 }
 
 double Bubble(const StepTerms& t, const Pipeline& p, const Variant& v) {
-  if (v.schedule == Schedule::k1F1B && p.listed > 0) return p.listed - t.microbatches * p.slowest.total();
+  const bool is_paced = v.schedule == Schedule::k1F1B || v.schedule == Schedule::kZeroBubbleH1;
+  if (is_paced && p.listed > 0) return p.listed - t.microbatches * p.slowest.total();
   const double overlap = t.layers / t.stages * Overlap(t, v.schedule);
   Passes slowest = p.slowest, others = p.others;
   slowest.forward -= overlap, others.forward -= (t.stages - 1) * overlap;

@@ -23,8 +23,7 @@ double BothTake(double host, double device) {
 
 double Log2(double value) { return value > 1 ? std::log2(value) : 0; }
 
-using Pass =
-    LayerSeconds;  // of each direction; wait: between kernels, and for the host, which launches them one by one
+using Pass = LayerSeconds;  // of each direction; wait: the device is idle, between kernels or for the host
 
 Pass Sum(const Pass& a, const Pass& b) {
   return {a.gemm + b.gemm,     a.experts + b.experts, a.attention + b.attention, a.glue + b.glue,
