@@ -39,12 +39,12 @@ absl::Status TakeCluster(const std::string& text, const plan::Machines& known, p
   return TakeMachine(text.substr(0, colon), known, work);
 }
 
-absl::Status TakePrecision(const std::string& precision, plan::Workload& work) {
-  if (precision == "fp8") work.precision = plan::Precision::kFp8;
-  if (precision == "fp4") work.precision = plan::Precision::kFp4;
-  const bool lacks = (precision == "fp8" && work.machine.fp8 == 0) || (precision == "fp4" && work.machine.fp4 == 0);
-  if (lacks) return InvalidArgument("--precision {}: {} has none", precision, work.machine.name);
-  return absl::OkStatus();
+// False: the machine has none.
+bool TakePrecision(const std::string& precision, plan::Workload& work) {
+  work.precision = precision == "fp8"   ? plan::Precision::kFp8
+                   : precision == "fp4" ? plan::Precision::kFp4
+                                        : plan::Precision::kBf16;
+  return (precision != "fp8" || work.machine.fp8 > 0) && (precision != "fp4" || work.machine.fp4 > 0);
 }
 
 absl::Status CheckWork(const plan::Workload& work) {
@@ -93,7 +93,7 @@ absl::StatusOr<plan::Rates> TakeRates(const std::string& stack, const std::strin
   return *rates;
 }
 
-absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const std::string& precision, const PlanFlags& flags,
+absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags& flags,
                                         const plan::Machines& machines) {
   LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterNamed(text, machines, flags.stack, flags.calibration));
   plan::Workload& work = cluster.base;
@@ -103,7 +103,6 @@ absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const std::stri
   if (flags.power > 0) work.machine.power = flags.power;
   LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
   LS_RETURN_IF_ERROR(plan::TakeModel(flags.model, cluster::Presets(installation.presets), work));
-  LS_RETURN_IF_ERROR(TakePrecision(precision, work));
   if (flags.training == "lora") work.training = plan::Training::kLora;
   for (const std::string& part : flags.freeze) LS_RETURN_IF_ERROR(TakeFrozen(part, work));
   LS_RETURN_IF_ERROR(CheckWork(work));
@@ -167,11 +166,14 @@ absl::StatusOr<PlanQuestion> AskedBy(const PlanFlags& flags) {
     return InvalidArgument("--layout and --compare are of one precision, found {}", fmt::join(precisions, ", "));
   LS_ASSIGN_OR_RETURN(plan::Machines machines, KnownMachines());
   PlanQuestion question{{}, std::move(machines), {}, {}};
-  for (const std::string& text : flags.clusters)
-    for (const std::string& precision : precisions) {
-      LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterOf(text, precision, flags, question.machines));
-      question.clusters.push_back(std::move(cluster));
-    }
+  for (const std::string& text : flags.clusters) {
+    LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterOf(text, flags, question.machines));
+    const size_t others = question.clusters.size();
+    for (const std::string& precision : precisions)
+      if (TakePrecision(precision, cluster.base)) question.clusters.push_back(cluster);
+    if (question.clusters.size() == others)
+      return InvalidArgument("--precision {}: {} has none", fmt::join(precisions, ","), cluster.base.machine.name);
+  }
   LS_ASSIGN_OR_RETURN(question.objective, ObjectiveOf(flags, question.clusters));
   question.space.whole = flags.space == "whole";
   question.space.uneven = flags.stages == "any";

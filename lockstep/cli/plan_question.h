@@ -26,7 +26,7 @@ struct PlanFlags {
 };
 
 struct PlanQuestion {
-  std::vector<plan::Cluster> clusters;  // at least one; of several precisions each anew
+  std::vector<plan::Cluster> clusters;  // at least one; with each precision that it has, of those asked for
   plan::Machines machines;
   plan::Objective objective;
   plan::SearchSpace space;

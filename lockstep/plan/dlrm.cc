@@ -49,7 +49,7 @@ class DlrmModel {
     const EmbeddingTable& table = d_.tables[static_cast<size_t>(shard.table)];
     const double row = InLines(shard.columns * d_.embedding_bytes), rows = table.pooling * row;
     const double others = row + kOffsets + InLines(kIndex * table.pooling);
-    const double room = kCached * m_.cache * shard.columns / ColumnsOfEach();
+    const double room = kCached * m_.cache * std::min(1.0, shard.columns / ColumnsOfEach());
     const double missed = Missed(table.rows, d_.batch * table.pooling, room / row);
     const double memory = d_.batch * (rows * missed + others) / (m_.bandwidth * r_.stream);
     const double cache = m_.cache_bandwidth > 0 ? d_.batch * (rows + others) / m_.cache_bandwidth : 0;

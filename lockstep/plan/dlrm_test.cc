@@ -51,6 +51,9 @@ TEST(Dlrm, RowsThatAreCached) {
   EXPECT_THAT(lookup(), DoubleNear(3 * (fetched * row + others) / rate, 1e-9));
   cluster.machine.cache_bandwidth = 1e12;
   EXPECT_THAT(lookup(), DoubleNear(3 * (655'360 * row + others) / 1e12, 1e-9));
+  const double alone = lookup();
+  cluster.accelerators = 8;
+  EXPECT_EQ(lookup(), alone) << "on one of eight it has one cache, not eight";
 }
 
 // Eight tables on as many accelerators: pieces of them share the cache that a whole one has, so they gain nothing by

@@ -123,6 +123,8 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
     return InvalidArgument("--emit torchtitan: it shards all (zero 3) or nothing (zero 0), found zero {}", w.zero);
   LS_RETURN_IF_ERROR(CheckFrozen("torchtitan", w));
   LS_RETURN_IF_ERROR(CheckExchange("torchtitan", w));
+  if (w.precision != Precision::kBf16)
+    return InvalidArgument("--emit torchtitan: these are the flags of --precision bf16 alone");
   LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("torchtitan", w));
   if (w.offload.optimizer || w.offload.activations)
     return InvalidArgument("--emit torchtitan: it moves weights and gradients to the host too, or nothing; found {}",

@@ -34,11 +34,20 @@ constexpr Figure kFigures[] = {{"bf16_tflops", &Machine::bf16, kTera, .1, 1e5},
                                {"usd_per_hour", &Machine::usd_per_hour, 1, 1e-3, 1e4},
                                {"power_w", &Machine::power, 1, 1, 1e5}};
 
+// What is not given is 0.
+void CheckUnit(cluster::TableReader& in, const Figure& figure, double given) {
+  const double value = given / figure.unit;
+  if (value != 0 && (value < figure.least || value > figure.most))
+    in.Fail(figure.key, fmt::format("{} must be {:g} to {:g}, found {:g}: is it in another unit?", figure.key,
+                                    figure.least, figure.most, value));
+}
+
 void ReadTier(cluster::TableReader& in, Machine& machine) {
   Tier tier;
   in.Require({"accelerators", "gb_s"});
   in.Integer("accelerators", {.least = 1, .most = 1 << 24}, tier.accelerators);
   in.Number("gb_s", cluster::Sign::kPositive, tier.bandwidth, kGiga);
+  CheckUnit(in, {"gb_s", nullptr, kGiga, .01, 1e4}, tier.bandwidth);
   const int before = machine.tiers.empty() ? machine.domain : machine.tiers.back().accelerators;
   if (tier.accelerators <= before)
     in.Fail("accelerators",
@@ -56,10 +65,7 @@ void ReadMachine(cluster::TableReader& in, Machines::Named& named) {
   in.Text("rates", machine.rates);
   for (const Figure& figure : kFigures) {
     in.Number(figure.key, Sign::kPositive, machine.*figure.member, figure.unit);
-    const double value = machine.*figure.member / figure.unit;
-    if (value != 0 && (value < figure.least || value > figure.most))
-      in.Fail(figure.key, fmt::format("{} must be {:g} to {:g}, found {:g}: is it in another unit?", figure.key,
-                                      figure.least, figure.most, value));
+    CheckUnit(in, figure, machine.*figure.member);
   }
   in.Integer("domain", {.least = 1, .most = 1 << 16}, machine.domain);
   in.Tables("tier", [&](cluster::TableReader& inner) { ReadTier(inner, machine); });

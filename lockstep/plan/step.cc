@@ -1,5 +1,7 @@
 #include "lockstep/plan/step.h"
 
+#include <absl/container/inlined_vector.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -65,8 +67,59 @@ Passes Plus(const Passes& a, double times, const Passes& b) {
 struct Pipeline {
   Passes mean, slowest, others;           // mean: without the output layer; others: the sum of all but the slowest
   double mean_again = 0, mean_other = 0;  // layers of a stage that something is added to
-  double listed = 0;                      // seconds of all microbatches, where stages are listed, by Pace
+  double paced = 0;                       // seconds of all microbatches; 0: as BubbleSeconds says
 };
+
+// A stage among the others: seconds that a microbatch takes before it, forward and back, and behind it, there and back.
+struct StageAt {
+  Passes own;
+  double before_forward = 0, before_back = 0, behind = 0, stages_before = 0, stages_behind = 0;
+};
+
+// Under 1F1B and ZB-H1: what m microbatches take where this stage decides. It waits for what is before it once: under
+// ZB-H1 for the inputs' gradients and then the first stage's weights', beside which it has kept weights' gradients of
+// its own to do. And for what is behind it as far as it has nothing else to do: forward passes in the beginning,
+// backward passes in the end, one for each stage behind, or all but one.
+double Pace(const StageAt& at, double microbatches, bool keeps, double first_weight) {
+  const double backward = at.own.input + at.own.weight, others = microbatches - 1, stages = at.stages_behind;
+  double last = at.before_back;
+  if (keeps && at.stages_before > 0) last = std::max(0.0, last + first_weight - (at.stages_before + 1) * at.own.weight);
+  const double waits = microbatches > stages ? std::max(0.0, at.behind - stages * at.own.forward) +
+                                                   std::max(0.0, at.behind - stages * backward)
+                                             : std::max(0.0, at.behind - others * std::min(at.own.forward, backward));
+  return microbatches * at.own.total() + at.before_forward + last + waits;
+}
+
+// Stages in a row that are alike.
+struct Group {
+  Passes one;
+  double count = 0;
+};
+// From the last to the first.
+using Groups = absl::InlinedVector<Group, 4>;
+
+// The slowest pace. Of a group the first stage or the last decides: a pace is convex in what is behind.
+double SlowestPace(const Groups& groups, const Passes& all, const StepTerms& t, bool keeps) {
+  const double first_weight = groups.back().one.weight;
+  const double all_back = all.input + (keeps ? 0 : all.weight);
+  double forward = 0, back = 0, stages = 0, slowest = 0;  // behind the group
+  for (const Group& group : groups) {
+    const double own = group.one.input + (keeps ? 0 : group.one.weight);
+    for (const double further : {0.0, group.count - 1}) {
+      const double behind_forward = forward + further * group.one.forward, behind_back = back + further * own;
+      const StageAt at{.own = group.one,
+                       .before_forward = all.forward - behind_forward - group.one.forward,
+                       .before_back = all_back - behind_back - own,
+                       .behind = behind_forward + behind_back,
+                       .stages_before = t.stages - 1 - stages - further,
+                       .stages_behind = stages + further};
+      slowest = std::max(slowest, Pace(at, t.microbatches, keeps, first_weight));
+      if (group.count == 1) break;
+    }
+    forward += group.count * group.one.forward, back += group.count * own, stages += group.count;
+  }
+  return slowest;
+}
 
 Pipeline AlikeStages(const StepTerms& t, const Variant& v, const Added& added) {
   const double share = 1.0 / CopiesOf(v.schedule);
@@ -78,64 +131,36 @@ Pipeline AlikeStages(const StepTerms& t, const Variant& v, const Added& added) {
   p.slowest = Plus(passes(t.last_layers), share, t.head);
   if (t.most_layers > t.last_layers)
     if (const Passes most = passes(t.most_layers); most.total() > p.slowest.total()) p.slowest = most;
-  p.others = Plus(Plus(Plus({}, t.stages, p.mean), share, t.head), -1, p.slowest);
+  const Passes all = Plus(Plus({}, t.stages, p.mean), share, t.head);
+  p.others = Plus(all, -1, p.slowest);
+  if (v.schedule == Schedule::kZeroBubbleH1 && t.stages > 1 && t.most_layers == t.last_layers)
+    p.paced = SlowestPace({{p.slowest, 1}, {p.mean, t.stages - 1}}, all, t, true);
   return p;
 }
 
-// What a microbatch holds up others by: under ZB-H1 without gradients of weights, which are done when there is nothing
-// else to do.
-double Chain(Schedule schedule, const Passes& passes) {
-  return passes.forward + passes.input + (schedule == Schedule::k1F1B ? passes.weight : 0);
-}
-
-// Under 1F1B and ZB-H1: what m microbatches take where this stage decides. It waits for what is behind it as far as it
-// has nothing else to do: forward passes in the beginning, backward passes in the end, one for each stage behind, or
-// all but one; and for what is before it, but for gradients of weights that ZB-H1 has kept until then.
-double Pace(Schedule schedule, const Passes& own, double microbatches, double before, double stages_before,
-            double behind, double stages_behind) {
-  const double kept = schedule == Schedule::k1F1B ? 0 : stages_before * own.weight;
-  const double backward = own.input + own.weight, others = microbatches - 1;
-  const double waits = microbatches > stages_behind ? std::max(0.0, behind - stages_behind * own.forward) +
-                                                          std::max(0.0, behind - stages_behind * backward)
-                                                    : std::max(0.0, behind - others * std::min(own.forward, backward));
-  return microbatches * own.total() + std::max(0.0, before - kept) + waits;
-}
-
-// From the last to the first: of each run any stage may be the slowest, of that at the end the one with the output
-// layer. Of stages that are alike the first or the last decides: a pace is convex in what is behind.
+// Of each run any stage may be the slowest, of that at the end the one with the output layer.
 Pipeline ListedStages(const StepTerms& t, const Variant& v, const Added& added) {
   Pipeline p;
-  const auto each = [&](const auto& visit) {
-    for (auto run = t.runs.rbegin(); run != t.runs.rend(); ++run) {
-      const Passes one = PassesOf(t, added, LoadOf(t, v, run->layers, run->frozen));
-      const bool is_last = run == t.runs.rbegin();
-      if (is_last) visit(Plus(one, 1, t.head), 1);
-      if (const int others = run->count - (is_last ? 1 : 0); others > 0) visit(one, others);
-    }
-  };
   Passes all;
-  each([&](const Passes& stage, double count) {
-    if (stage.total() > p.slowest.total()) p.slowest = stage;
-    all = Plus(all, count, stage);
-  });
-  double behind = 0, stages_behind = 0;
-  each([&](const Passes& stage, double count) {
-    const double own = Chain(v.schedule, stage), rest = Chain(v.schedule, all) - own;
-    for (const double further : {0.0, count - 1}) {
-      const double chain = behind + further * own, stages = stages_behind + further;
-      p.listed = std::max(p.listed,
-                          Pace(v.schedule, stage, t.microbatches, rest - chain, t.stages - 1 - stages, chain, stages));
-      if (count == 1) break;
-    }
-    behind += count * own, stages_behind += count;
-  });
-  for (const StageRun& run : t.runs) {
-    const Load load = LoadOf(t, v, run.layers, run.frozen);
-    const double share = run.count / t.stages;
+  Groups groups;
+  const auto take = [&](const Passes& one, double count) {
+    if (one.total() > p.slowest.total()) p.slowest = one;
+    all = Plus(all, count, one);
+    groups.push_back({one, count});
+  };
+  for (auto run = t.runs.rbegin(); run != t.runs.rend(); ++run) {
+    const Load load = LoadOf(t, v, run->layers, run->frozen);
+    const Passes one = PassesOf(t, added, load);
+    const bool is_last = run == t.runs.rbegin();
+    if (is_last) take(Plus(one, 1, t.head), 1);
+    if (const int others = run->count - (is_last ? 1 : 0); others > 0) take(one, others);
+    const double share = run->count / t.stages;
     p.mean_again += share * load.again, p.mean_other += share * load.other();
   }
   p.mean = Plus({}, 1 / t.stages, Plus(all, -1, t.head));
   p.others = Plus(all, -1, p.slowest);
+  const bool keeps = v.schedule == Schedule::kZeroBubbleH1;
+  if (keeps || v.schedule == Schedule::k1F1B) p.paced = SlowestPace(groups, all, t, keeps);
   return p;
 }
 
@@ -144,8 +169,7 @@ Pipeline PipelineOf(const StepTerms& t, const Variant& v, const Added& added) {
 }
 
 double Bubble(const StepTerms& t, const Pipeline& p, const Variant& v) {
-  const bool is_paced = v.schedule == Schedule::k1F1B || v.schedule == Schedule::kZeroBubbleH1;
-  if (is_paced && p.listed > 0) return p.listed - t.microbatches * p.slowest.total();
+  if (p.paced > 0) return p.paced - t.microbatches * p.slowest.total();
   const double overlap = t.layers / t.stages * Overlap(t, v.schedule);
   Passes slowest = p.slowest, others = p.others;
   slowest.forward -= overlap, others.forward -= (t.stages - 1) * overlap;

@@ -68,6 +68,19 @@ TEST(StepGraph, AgreesWithTheClosedForm) {
   }
 }
 
+// As much work as four layers, where each stage has three.
+TEST(StepGraph, AgreesWithALargeOutputLayer) {
+  std::mt19937_64 random(10);
+  for (int i = 0; i < 100; ++i) {
+    Workload work = RandomWorkload(random, i % 2 == 0 ? Schedule::k1F1B : Schedule::kZeroBubbleH1);
+    work.chunks = 1, work.layers = 3 * work.pp, work.vocabulary = 200'000, work.machine.nic = 1e12;
+    work.global_batch = work.dp * Pick(random, work.pp, 4 * work.pp);
+    const double closed = PredictStep(work, Rates{}).total().value;
+    EXPECT_THAT(Graphed(work, Rates{}) / closed, DoubleNear(1, .02)) << LayoutText(work) << " " << work.Microbatches();
+  }
+}
+
+// From one microbatch, or one a stage, on.
 TEST(StepGraph, AgreesWhereStagesDiffer) {
   std::mt19937_64 random(8);
   for (int i = 0; i < 400; ++i) {
@@ -77,7 +90,7 @@ TEST(StepGraph, AgreesWhereStagesDiffer) {
     for (int stage = 0; stage < work.pp; ++stage) work.stage_layers.push_back(Pick(random, 6, 9));
     work.layers = 0;
     for (const int layers : work.stage_layers) work.layers += layers;
-    if (work.schedule == Schedule::k1F1B) work.global_batch = work.dp * Pick(random, 1, 4 * work.pp);
+    work.global_batch = work.dp * Pick(random, work.schedule == Schedule::k1F1B ? 1 : work.pp, 4 * work.pp);
     ASSERT_TRUE(work.Validate().ok());
     const double closed = PredictStep(work, Rates{}).total().value;
     EXPECT_THAT(Graphed(work, Rates{}) / closed, DoubleNear(1, .02)) << LayoutText(work) << " " << work.Microbatches();

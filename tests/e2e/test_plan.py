@@ -161,6 +161,9 @@ class Plan(unittest.TestCase):
         both, alone = (self.document(*LLAMA, "--precision", precisions) for precisions in ("fp8,bf16,fp8", "fp8"))
         self.assertIn(", fp8", both["best"][0]["layout"])
         self.assertEqual((both["best"][0], both["candidates"]), (alone["best"][0], 2 * alone["candidates"]))
+        words = ["--model", "llama3-8b", "--batch", 128, "--precision", "bf16,fp8"]
+        machines = self.document(*words, "--cluster", "dgx-a100:16,dgx-h100:16")
+        self.assertEqual(machines["candidates"], 3 * alone["candidates"])  # A100 have no fp8
         refused = plan(*LLAMA, "--precision", "bf16,fp8", "--layout", "pp=1,mbs=1")
         self.assertEqual((2, True), (refused.returncode, "are of one precision, found bf16, fp8" in refused.stderr), refused.stderr)
 
@@ -178,6 +181,8 @@ class Plan(unittest.TestCase):
             refused = plan(*words)
             self.assertEqual(2, refused.returncode)
             self.assertIn("accelerators must be more than 8", refused.stderr)
+            file.write_text(MACHINE + "[[machine.tier]]\naccelerators = 16\ngb_s = 25e9\n")
+            self.assertIn("gb_s must be 0.01 to 10000, found 2.5e+10: is it in another unit?", plan(*words).stderr)
 
     def test_who_sends_tokens_to_experts(self):
         words = ["--model", "qwen3-235b-a22b", "--cluster", "dgx-h100:256", "--batch", 1024]
