@@ -116,6 +116,13 @@ struct Awaited {
   int64_t incident = 0;
 };
 
+// An exception that ended a rank: "ValueError at train.py:41 in forward".
+struct SeenException {
+  std::string what;
+  int64_t step = -1;
+  EpochId epoch;
+};
+
 struct State {
   JobSpec spec;  // its nodes: who has which place now
   Mode mode = Mode::kStarting;
@@ -153,8 +160,8 @@ struct State {
   std::vector<CheckpointId> poisoned;   // of each epoch named: of no use from this step on
   Fault fault;                          // of the incident that is open
   int64_t frontier_at_restart = -1;
-  std::string last_exception;  // "ValueError at train.py:41 in forward": a repeat at the same step ends the job
-  int64_t last_exception_step = -1;
+  // Of the newest epoch that had one, and of the one before it: a repeat at the same step ends the job.
+  SeenException last_exception, earlier_exception;
   int64_t ignored_events = 0;  // of a stale epoch, or not awaited
   Seconds kill_grace;          // finishing: what the newest KillEpoch asked for
   int kill_signal = SIGTERM;   // and the signal of its grace

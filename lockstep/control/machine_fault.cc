@@ -19,6 +19,9 @@ bool IsClean(const ExitStatus& status) { return status.code == 0 && status.signa
 // However the rank left then: gloo may abort it, or we kill it while it still unwinds.
 bool IsLostConnection(const RankExited& event) { return event.exception && event.exception->connection; }
 
+// One that raised has that for its reason, though gloo aborted it, or we killed it, while it still unwound.
+bool DiedBySignal(const RankExited& event) { return event.status.signal != 0 && !event.exception; }
+
 std::string SignalText(int signal) {
   const char* name = sigabbrev_np(signal);
   return name ? fmt::format("SIG{} (signal {})", name, signal) : fmt::format("signal {}", signal);
@@ -32,14 +35,14 @@ std::string ExceptionText(const ExceptionInfo& exception) {
 std::string ExitText(const State& state, const RankExited& event) {
   const std::string when =
       state.in_loop ? fmt::format(" in step {}", state.progress.step + 1) : " before the training loop began";
-  if (event.status.signal != 0) return SignalText(event.status.signal) + when;
+  if (DiedBySignal(event)) return SignalText(event.status.signal) + when;
   if (!event.exception) return fmt::format("exit code {}{}", event.status.code, when);
   return fmt::format("{}{}: {}", ExceptionText(*event.exception), when, event.exception->message);
 }
 
 Finding ExitFinding(const State& state, const RankExited& event) {
   Finding finding;
-  finding.syndrome = event.status.signal != 0 ? Syndrome::kCrash : Syndrome::kExit;
+  finding.syndrome = DiedBySignal(event) ? Syndrome::kCrash : Syndrome::kExit;
   finding.suspects = {incident::SuspectRank(event.rank)};
   finding.evidence = {ExitText(state, event)};
   finding.since = event.exited.value == 0 ? state.now : std::min(event.exited, state.now);
@@ -91,16 +94,16 @@ bool IsFreeRetry(const State& state, const RankExited& event) {
 // before there was any step to go back to. The step may differ by one, for ranks are not in lock step to the last
 // statement.
 std::string JudgeProgram(State& state, const RankExited& event) {
-  const bool by_signal = event.status.signal != 0;
-  const std::string what = event.exception && !by_signal ? ExceptionText(*event.exception) : "";
+  const std::string what = event.exception ? ExceptionText(*event.exception) : "";
   const int64_t step = state.progress.step + 1;
-  const bool repeated =
-      !what.empty() && what == state.last_exception && std::abs(step - state.last_exception_step) <= 1;
-  state.last_exception = what;
-  state.last_exception_step = step;
+  // Several ranks may raise it in one epoch.
+  if (state.last_exception.epoch != state.epoch) state.earlier_exception = state.last_exception;
+  const SeenException& earlier = state.earlier_exception;
+  const bool repeated = !what.empty() && what == earlier.what && std::abs(step - earlier.step) <= 1;
+  state.last_exception = {what, step, state.epoch};
   state.fault.free_retry = IsFreeRetry(state, event);
   state.fault.traceable = !what.empty();
-  if (by_signal || state.fault.free_retry || RestartsUnseen(state)) return "";
+  if (DiedBySignal(event) || state.fault.free_retry || RestartsUnseen(state)) return "";
   if (state.frontier < 0) {
     return fmt::format("rank {} failed before the first step: {}: this is in the program, not in the machine",
                        event.rank.value(), ExitText(state, event));
@@ -186,7 +189,7 @@ void LeadWithFirstLoss(Turn& turn) {
   }
   findings.erase(losses, findings.end());
   lead.evidence.push_back("a lost connection is secondary: the cause behind it is unknown");
-  turn.state.last_exception.clear();
+  turn.state.last_exception = {};
   turn.state.fault.traceable = false;
   LeadWith(turn, std::move(lead));
 }
@@ -360,7 +363,7 @@ void On(Turn& turn, const Suspected& event) {
   if (IsOnlyNamed(state, event.finding)) return Name(turn, event.finding);
   if (event.bad_from >= 0) state.poisoned.push_back({state.epoch, event.bad_from});
   if (!HasCulprit(state)) {
-    state.last_exception.clear();
+    state.last_exception = {};
     return LeadWith(turn, event.finding);
   }
   if (!AlreadySaid(state, event.finding)) Open(state).findings.push_back(event.finding);

@@ -262,6 +262,27 @@ TEST(Exception, TwiceAtOneStepEndsTheJob) {
             "it went wrong");
 }
 
+// Two ranks raise the same, and the first to do so is heard of last; or it has been killed while it unwound.
+TEST(Exception, OfTwoRanksInOneEpochIsNoRepeat) {
+  for (const ExitStatus status : {ExitStatus{1, 0}, ExitStatus{0, SIGKILL}}) {
+    Scenario job = Training();
+    job.Hear(13, Raised(1, 1, "ValueError", Step(16, 12.5), 12.9));
+    RankExited first = Raised(1, 3, "ValueError", {}, 12.8);
+    first.status = status;
+    job.Hear(13.1, first);
+    EXPECT_EQ(job.state.mode, Mode::kStopping);
+    EXPECT_EQ(job.state.fault.program_error, "");
+    EXPECT_EQ(job.Headline(0),
+              "rank 3 left with an error: ValueError at train.py:41 in forward in step 17: it went wrong");
+    job.Restart(14, Checkpoint(1, 16));
+    job.ComeUp(15);
+    job.Hear(16, Raised(2, 1, "ValueError", {}, 15.9));
+    EXPECT_THAT(job.state.fault.program_error, HasSubstr("struck twice at step 17")) << "of another epoch";
+    job.Hear(16.1, Raised(2, 3, "ValueError", {}, 15.8));
+    EXPECT_THAT(job.state.fault.program_error, HasSubstr("struck twice at step 17"));
+  }
+}
+
 TEST(Exception, AtAnotherStepOrOfAnotherKindIsNoRepeat) {
   Scenario job = Training();
   job.Hear(13, Raised(1, 1, "ValueError", Step(16, 12.5)));

@@ -238,7 +238,7 @@ void RollBack(Turn& turn) {
   state.running = to;
   state.step_time = state.step_time_before = {};
   state.trial_ends = 0;
-  state.last_exception.clear();  // of other code
+  state.last_exception = {};  // of other code
 }
 
 void ReconsiderUpdate(Turn& turn) { StartUpdate(turn); }
