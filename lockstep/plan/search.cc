@@ -97,15 +97,15 @@ class SplitSearch {
     const MemoryUse use = UseOf(memory, v);
     const double bytes = use.total();
     if (v.recompute == Recompute::kAsNeeded && v.recomputed_layers == 0) return;  // is none
-    const int ways = options_.space.whole ? 4 : 1;
+    const int ways = options_.space.whole ? kWaysToHide : 1;
     found_.tried += ways;
     if (bytes > memory.capacity || use.host > memory.host_capacity) return KeepNearest(use, v);
     found_.fitting += ways;
+    const auto seconds = SecondsOfWays(step, v, ways);
     for (int way = 0; way < ways; ++way) {
-      v.hides_data = (way & 1) == 0, v.hides_transfers = (way & 2) == 0;
-      const double seconds = StepOf(step, v).total().value;
-      KeepBest(seconds, bytes, v);
-      KeepFront(seconds, bytes, v);
+      TakeWay(way, v);
+      KeepBest(seconds[size_t(way)], bytes, v);
+      KeepFront(seconds[size_t(way)], bytes, v);
     }
   }
 

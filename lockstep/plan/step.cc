@@ -210,9 +210,9 @@ const char* PartName(Part part) {
 
 Seconds StepTime::total() const { return {std::accumulate(seconds.begin(), seconds.end(), 0.0)}; }
 
-StepTime StepOf(const StepTerms& t, const Variant& v) {
-  const Added added = AddedBy(t, v);
-  const Pipeline pipeline = PipelineOf(t, v, added);
+namespace {
+
+StepTime StepWith(const StepTerms& t, const Variant& v, const Added& added, const Pipeline& pipeline) {
   const double layers = t.layers / t.stages, times = t.microbatches * layers;
   StepTime step;
   step[Part::kGemm] = times * t.both.gemm;
@@ -238,6 +238,24 @@ StepTime StepOf(const StepTerms& t, const Variant& v) {
   step[Part::kStep] = t.step;
   step[Part::kStragglers] = step.total().value * t.straggle;
   return step;
+}
+
+}  // namespace
+
+StepTime StepOf(const StepTerms& t, const Variant& v) {
+  const Added added = AddedBy(t, v);
+  return StepWith(t, v, added, PipelineOf(t, v, added));
+}
+
+std::array<double, kWaysToHide> SecondsOfWays(const StepTerms& t, Variant v, int ways) {
+  const Added added = AddedBy(t, v);
+  const Pipeline pipeline = PipelineOf(t, v, added);
+  std::array<double, kWaysToHide> seconds{};
+  for (int way = 0; way < ways; ++way) {
+    TakeWay(way, v);
+    seconds[static_cast<size_t>(way)] = StepWith(t, v, added, pipeline).total().value;
+  }
+  return seconds;
 }
 
 namespace {

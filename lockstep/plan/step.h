@@ -96,5 +96,8 @@ StepTerms TermsOf(const Workload& workload, const Rates& rates);
 // The stages of the workload alone, where a search has changed those.
 void TakeStages(const Workload& workload, StepTerms& terms);
 StepTime StepOf(const StepTerms& terms, const Variant& variant);
+// Seconds of the first `ways` of the ways to hide communication, each the total of StepOf; what they share is computed
+// once.
+std::array<double, kWaysToHide> SecondsOfWays(const StepTerms& terms, Variant variant, int ways);
 
 }  // namespace lockstep::plan

@@ -16,6 +16,10 @@ struct Variant {
   bool hides_data = true, hides_transfers = true;  // beside computing
 };
 
+// Everything that can be hidden, data shown, transfers shown, both.
+inline constexpr int kWaysToHide = 4;
+inline void TakeWay(int way, Variant& v) { v.hides_data = (way & 1) == 0, v.hides_transfers = (way & 2) == 0; }
+
 inline Variant VariantOf(const Workload& w) {
   return {w.schedule, w.chunks, w.zero, w.recompute, w.recomputed_layers, w.offload, w.hides_data, w.hides_transfers};
 }
