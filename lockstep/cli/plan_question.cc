@@ -44,7 +44,7 @@ bool TakePrecision(const std::string& precision, plan::Workload& work) {
   work.precision = precision == "fp8"   ? plan::Precision::kFp8
                    : precision == "fp4" ? plan::Precision::kFp4
                                         : plan::Precision::kBf16;
-  return (precision != "fp8" || work.machine.fp8 > 0) && (precision != "fp4" || work.machine.fp4 > 0);
+  return work.machine.Peak(work.precision) > 0;
 }
 
 absl::Status CheckWork(const plan::Workload& work) {

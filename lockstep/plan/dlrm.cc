@@ -5,6 +5,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/cluster/table_reader.h"
+#include "lockstep/plan/bandwidth.h"
 
 namespace lockstep::plan {
 namespace {
@@ -30,7 +31,7 @@ class DlrmModel {
       memory[rank] += Held(shard);
     }
     const double bottom = Layers(d_.bottom), top = Layers(d_.top) + Interaction();
-    const double exchange = n_ == 1 ? 0 : *std::ranges::max_element(sent) / Rate() + r_.latency;
+    const double exchange = n_ == 1 ? 0 : *std::ranges::max_element(sent) / PairRate(m_, r_, n_) + r_.latency;
     DlrmTime time;
     // Forward once, backward twice: rows are read and written. Beside the forward half the bottom layers compute.
     const double slowest = *std::ranges::max_element(lookup);
@@ -98,14 +99,9 @@ class DlrmModel {
       for (size_t i = 1; i < widths->size(); ++i) all += double((*widths)[i]) * (*widths)[i - 1];
     return all;
   }
-  double Rate() const { return n_ <= m_.domain ? m_.scale_up * r_.scale_up : m_.Network(n_) * r_.network; }
   double Reduce() const {
     if (n_ == 1) return 0;
-    double rate = m_.scale_up * r_.scale_up;
-    if (n_ > m_.domain) rate = std::min(rate, m_.nic * r_.network * m_.domain);
-    for (const Tier& tier : m_.tiers)
-      if (n_ > tier.accelerators) rate = std::min(rate, tier.bandwidth * r_.network * tier.accelerators);
-    return 2 * 4 * DenseParameters() * (n_ - 1) / n_ / rate + r_.latency * m_.LatenciesOfReduce(n_);
+    return 2 * 4 * DenseParameters() * (n_ - 1) / n_ / GroupRate(m_, r_, n_, 1) + r_.latency * m_.LatenciesOfReduce(n_);
   }
 
   const Dlrm& d_;

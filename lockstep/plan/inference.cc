@@ -38,9 +38,8 @@ double TokenSeconds(const Workload& w, const Rates& r, const Requests& asked) {
   const double layer_bytes = w.LayerParameters() / w.tp * WeightBytes(w) * ReadShare(w, asked.batch);
   const double cache = CacheOfToken(w) * w.pp / w.layers * context * asked.batch;  // of one layer
   const double read = std::max((layer_bytes + cache) / bandwidth, kKernels * r.kernel);
-  const double peak = w.precision == Precision::kBf16 ? m.bf16 : w.precision == Precision::kFp8 ? m.fp8 : m.fp4;
   const double active = w.LayerParameters() * (w.experts > 0 ? double(w.top_k) / w.experts : 1);
-  const double compute = 2 * active / w.tp * asked.batch / (peak * r.gemm);
+  const double compute = 2 * active / w.tp * asked.batch / (m.Peak(w.precision) * r.gemm);
   const double bytes = kBytes * asked.batch * w.hidden, n = w.tp;
   const double reduce = 2 * bytes * (n - 1) / n / (m.scale_up * r.scale_up) + r.latency * m.LatenciesOfReduce(n);
   const double head = double(w.vocabulary) * w.hidden / w.tp * kBytes / bandwidth;

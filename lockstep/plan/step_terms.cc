@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "lockstep/plan/bandwidth.h"
 #include "lockstep/plan/memory.h"
 #include "lockstep/plan/step.h"
 
@@ -66,26 +67,14 @@ class Model {
   }
   // Of the precision of the layers.
   double Gemm(double m, double n, double k) const {
-    double peak = m_.bf16, share = r_.gemm;
-    if (w_.precision == Precision::kFp8) peak = m_.fp8, share = r_.gemm_fp8 * (w_.row_scales ? r_.row_scales : 1);
-    if (w_.precision == Precision::kFp4) peak = m_.fp4, share = r_.gemm_fp4;
-    return 2 * m * n * k / (peak * Reached(share, m, n, k));
+    double share = r_.gemm;
+    if (w_.precision == Precision::kFp8) share = r_.gemm_fp8 * (w_.row_scales ? r_.row_scales : 1);
+    if (w_.precision == Precision::kFp4) share = r_.gemm_fp4;
+    return 2 * m * n * k / (m_.Peak(w_.precision) * Reached(share, m, n, k));
   }
   double Streamed(double bytes) const { return bytes / (m_.bandwidth * r_.stream); }
 
-  // Ranks that lie `stride` apart, of so many accelerators in a row.
-  static double Within(double accelerators, double stride) { return std::max(1.0, std::floor(accelerators / stride)); }
-  // Of a group of `size` such ranks: as many as fit are of one domain, or tier, and share what leaves it.
-  double Rate(double size, double stride) const {
-    double rate = m_.scale_up * r_.scale_up;
-    const auto leave = [&](double accelerators, double bandwidth) {
-      const double within = Within(accelerators, stride);
-      if (size > within) rate = std::min(rate, bandwidth * r_.network * within);
-    };
-    leave(m_.domain, m_.nic);
-    for (const Tier& tier : m_.tiers) leave(tier.accelerators, tier.bandwidth);
-    return rate;
-  }
+  double Rate(double size, double stride) const { return GroupRate(m_, r_, size, stride); }
 
   Pass Forward() const {
     Pass pass;
@@ -272,9 +261,7 @@ class Model {
   // To the next stage, hidden or not.
   double Transfer() const {
     if (w_.pp == 1) return 0;
-    const double all = double(w_.tp) * w_.cp * w_.dp * w_.pp;
-    const double rate = all <= m_.domain ? m_.scale_up * r_.scale_up : m_.Network(all) * r_.network;
-    return TransferBytes() / rate + r_.latency;
+    return TransferBytes() / PairRate(m_, r_, double(w_.tp) * w_.cp * w_.dp * w_.pp) + r_.latency;
   }
 
   // Parameters that a rank holds: its experts' are other ranks' business than the rest.

@@ -259,6 +259,8 @@ TEST(Step, FewMicrobatchesOnStagesThatDiffer) {
   EXPECT_THAT(PredictStep(work, Perfect())[Part::kBubble], DoubleNear(all - 2 * 9 * layer, 1e-3 * layer));
 }
 
+double Both(double host, double device) { return std::pow(std::pow(host, 4) + std::pow(device, 4), .25); }
+
 // 1 ms for each of a layer's kernels, which a device this fast is done with long before: forward, and twice backward.
 TEST(Step, TheHostThatLaunches) {
   Rates rates = Perfect();
@@ -266,9 +268,11 @@ TEST(Step, TheHostThatLaunches) {
   Workload work = Small();
   const StepTime bound = PredictStep(work, rates);
   const double tokens_done = bound[Part::kGemm] + bound[Part::kAttention] + bound[Part::kGlue];
-  EXPECT_THAT(tokens_done, DoubleNear(8.0 * 8 * 3 * 10e-3, 1e-3)) << "8 layers, 8 microbatches";
+  const StepTerms unbound = TermsOf(work, Perfect());
+  const double device = unbound.forward.total(), back = unbound.backward.total();
+  EXPECT_THAT(tokens_done, DoubleNear(8.0 * 8 * (Both(10e-3, device) + Both(20e-3, back)), 1e-9))
+      << "8 layers, 8 microbatches";
   // Where the device takes as long: longer than either.
-  const double device = TermsOf(work, Perfect()).forward.total();
   rates.kernel = device / 10;
   EXPECT_THAT(TermsOf(work, rates).forward.total() / device, DoubleNear(std::pow(2, .25), 1e-9));
   rates.kernel = 0, rates.kernel_gap = 1e-3;
@@ -285,15 +289,14 @@ TEST(Step, TheHostLaunchesMoreWhereSoftmaxIsNotFused) {
   rates.kernels = 10, rates.eager_softmax = 5, rates.kernel = 1e-3;
   Workload work = Small();
   work.flash = false, work.tp = 8, work.dp = 1;
-  const auto layer = [&](int microbatch) {
+  const auto layer = [&](int microbatch, const Rates& by) {
     work.microbatch = microbatch;
-    const LayerSeconds forward = TermsOf(work, rates).forward;
-    return forward.total();
+    return TermsOf(work, by).forward.total();
   };
-  EXPECT_THAT(layer(1), DoubleNear(15e-3, 1e-6));
-  EXPECT_THAT(layer(2), DoubleNear(10e-3, 1e-6));
+  EXPECT_THAT(layer(1, rates), DoubleNear(Both(15e-3, layer(1, Perfect())), 1e-9));
+  EXPECT_THAT(layer(2, rates), DoubleNear(Both(10e-3, layer(2, Perfect())), 1e-9));
   work.flash = true;
-  EXPECT_THAT(layer(1), DoubleNear(10e-3, 1e-6));
+  EXPECT_THAT(layer(1, rates), DoubleNear(Both(10e-3, layer(1, Perfect())), 1e-9));
 }
 
 TEST(Step, LatenciesOfReduce) {

@@ -13,6 +13,8 @@
 
 namespace lockstep::plan {
 
+enum class Precision { kBf16, kFp8, kFp4 };  // of the layers' matrices; fp16 counts as bf16
+
 // A part of the network: so many accelerators reach each other without leaving it, and beyond it each has so many B/s.
 struct Tier {
   int accelerators = 0;
@@ -32,6 +34,7 @@ struct Machine {
   // Of an accelerator, its share: B/s to the host in one direction; bytes and B/s of the host's memory. 0: not known.
   double host_link = 0, host_memory = 0, host_bandwidth = 0;
 
+  double Peak(Precision of) const { return of == Precision::kFp8 ? fp8 : of == Precision::kFp4 ? fp4 : bf16; }
   // B/s of an accelerator to the network, where a group reaches that far: the least of what it leaves.
   double Network(double accelerators) const {
     double least = nic;
@@ -50,7 +53,6 @@ struct Machine {
 // kAsNeeded: of as few layers as it takes to fit the memory; selective: of the attention alone, or of what an eager
 // stack picks.
 enum class Recompute { kNone, kSelective, kFull, kAsNeeded };
-enum class Precision { kBf16, kFp8, kFp4 };  // of the layers' matrices; fp16 counts as bf16
 // What a software stack keeps in memory (stacks.h has its habits). unfused: the scores of attention; eager: the work of
 // a sharded wrapper, operation by operation.
 struct StackMemory {
