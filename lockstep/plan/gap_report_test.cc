@@ -59,25 +59,25 @@ TEST(GapReport, AsText) {
   for (const char* part : {"machine", "accelerators", "layout", "counters"}) report.erase(part);
   EXPECT_EQ(
       RenderText(report),
-      R"(verdict        steps take 2.413 s, 53.8 % MFU; the plan says 2.313 s (1.894 to 2.825), 56.1 %, within its interval; most beyond the plan: tensor, 0.1653 s instead of 0.06526
+      R"(verdict        steps take 2.418 s, 53.7 % MFU; the plan says 2.318 s (1.897 to 2.831), 56.0 %, within its interval; most beyond the plan: tensor, 0.1653 s instead of 0.06526
 step_time_s
-  measured   2.4127
-  predicted  2.3127
-  lo80       1.8935
-  hi80       2.8248
+  measured   2.4175
+  predicted  2.3175
+  lo80       1.8974
+  hi80       2.8306
 mfu
-  measured   0.5382
-  predicted  0.5615
+  measured   0.5371
+  predicted  0.5603
 terms
   term             measured_s  predicted_s  difference_s  mfu_gain
-  tensor           0.1653      0.0653       0.1           0.0233
+  tensor           0.1653      0.0653       0.1           0.0232
   matrix products  1.6154      1.6154       0             0
   attention        0.228       0.228        0             0
   element-wise     0.0384      0.0384       0             0
-  launches         0.0737      0.0737       0             0
+  launches         0.0782      0.0782       0             0
   pipeline         0.0232      0.0232       0             0
   data             0.0007      0.0007       0             0
-  bubble           0.2364      0.2364       0             0
+  bubble           0.2366      0.2366       0             0
   stragglers       0.0069      0.0069       0             0
   optimizer        0.0148      0.0148       0             0
   between steps    0.01        0.01         0             0

@@ -9,8 +9,9 @@
 namespace lockstep::plan {
 namespace {
 
-// Of residuals: beyond about a fifth, more error costs little more.
-constexpr double kScatter = .05, kFreedom = 20, kWeight = 2;
+// Of residuals (logarithms): beyond about 0.4, more error costs little more. So few degrees of freedom that a run of
+// another kind does not bend the rest; so many that no family is too fast, or too slow, in the mean.
+constexpr double kScatter = .05, kFreedom = 60, kWeight = 2;
 // Of an unknown, in its field's spread.
 constexpr double kCommon = 1, kOfKind = 1, kOfHardware = 1.2, kOfStack = .7;
 constexpr double kNudge = 1e-4, kMostStep = 1;

@@ -13,13 +13,15 @@ constexpr double kBytes = 2;                       // of an activation, a weight
 constexpr double kAdapted = .01, kAdapters = .05;  // adapters: of the parameters; of a product, their gradients
 constexpr double kPicked = .4;                     // of a forward pass, computed again where an eager stack picks
 constexpr double kAsyncTensor = .5;                // of what tensor parallelism shows, where it is cut into pieces
+constexpr double kReduceKernels = 2;               // an all-reduce keeps the host as busy as so many more kernels
 constexpr double kHostStream = .5;  // of the host's memory bandwidth, reached by an Adam on its processors
 
 // Of the host and the device, side by side. A pass has small kernels, which wait for the host, and large ones, which do
-// not: where both take as long as a whole, it takes longer than either. The fourth power fits published runs best.
+// not: where both take as long as a whole, it takes a little longer than either.
 double BothTake(double host, double device) {
-  const double h = host * host, d = device * device;
-  return std::sqrt(std::sqrt(h * h + d * d));
+  const auto fourth = [](double value) { return value * value * value * value; };
+  const double h = fourth(host), d = fourth(device);
+  return std::sqrt(std::sqrt(std::sqrt(h * h + d * d)));
 }
 
 double Log2(double value) { return value > 1 ? std::log2(value) : 0; }
@@ -118,7 +120,8 @@ class Model {
   // In which the device computes nothing: between two kernels; while the host has not launched the next ones; or, where
   // each launch is waited for, after each of them.
   double Wait(const Pass& pass, double times) const {
-    const double kernels = r_.kernels + (SoftmaxIsEager() ? r_.eager_softmax : 0);
+    double kernels = r_.kernels + (SoftmaxIsEager() ? r_.eager_softmax : 0);
+    if (w_.tp > 1) kernels += kReduceKernels * TensorReductions();
     if (w_.blocking_launches) return times * kernels * r_.blocked;
     const double experts =
         w_.experts > 0 && !w_.drops_tokens ? r_.expert_kernels * w_.moe_chunks * w_.experts / w_.ep : 0;
