@@ -166,6 +166,7 @@ def errors(pairs):
 
 
 def families(pairs, without=False):
+    biases = {}
     for name, (prefixes, goal) in GOALS.items():
         some = errors(of_kind(pairs, prefixes))
         if not some:
@@ -173,6 +174,10 @@ def families(pairs, without=False):
         note = f"n {len(some)}, median {statistics.median(map(abs, some)):.1f} %, bias {statistics.mean(some):+.1f} %, {covered(of_kind(pairs, prefixes)):.0f} % in the 80 % interval"
         which = ", without its family" if without else ""
         yield figure.single(f"{name}{which}: mean error of a step", "%", statistics.mean(map(abs, some)), goal=None if without else goal, note=note)
+        biases[name] = statistics.mean(some)
+    if biases and not without:
+        worst = max(biases, key=lambda name: abs(biases[name]))
+        yield figure.single("kinds of runs: largest bias", "%", abs(biases[worst]), goal=4, note=f"{worst}: {biases[worst]:+.1f} %")
 
 
 def overall(which, pairs, goal):
