@@ -175,9 +175,10 @@ void AddAsked(CLI::App& command, PlanFlags& flags) {
       ->check(CLI::IsMember({"even", "any"}))
       ->capture_default_str();
   command
-      .add_option("--offload", flags.offloads,
-                  "To search, what lies in the host's memory: none, optimizer, activations, optimizer+activations; "
-                  "several with commas")
+      .add_option(
+          "--offload", flags.offloads,
+          "To search, what lies in the host's memory: none, optimizer, weights (and the optimizer), activations, "
+          "optimizer+activations, weights+activations; several with commas")
       ->delimiter(',')
       ->capture_default_str();
   command

@@ -127,7 +127,7 @@ absl::Status TakeOffloads(const PlanFlags& flags, PlanQuestion& question) {
     const absl::StatusOr<plan::Offload> offload = plan::ParseOffload(name);
     if (!offload.ok()) return InvalidArgument("--offload: {}", Message(offload.status()));
     for (const plan::Cluster& cluster : question.clusters)
-      if (const absl::Status known = plan::CheckHost(cluster.base.machine, *offload); !known.ok())
+      if (const absl::Status known = plan::CheckOffload(cluster.base, *offload); !known.ok())
         return InvalidArgument("--offload: {}", Message(known));
     question.space.offloads.push_back(*offload);
   }

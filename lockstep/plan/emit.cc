@@ -93,6 +93,7 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
   if (w.experts > 0 && w.tp > 1 && !w.sequence_parallel)
     return InvalidArgument("--emit megatron: experts with tp {} need seq_parallel 1", w.tp);
   LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("megatron", w));
+  if (w.offload.weights) return InvalidArgument("--emit megatron: it keeps weights on the device");
   if (w.offload.activations && (w.pp > 1 || w.recompute != Recompute::kNone))
     return InvalidArgument("--emit megatron: it offloads activations without a pipeline and recomputation alone");
   std::string text = fmt::format("--tensor-model-parallel-size {}\n--pipeline-model-parallel-size {}\n", w.tp, w.pp);
@@ -126,8 +127,8 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
   if (w.precision != Precision::kBf16)
     return InvalidArgument("--emit torchtitan: these are the flags of --precision bf16 alone");
   LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("torchtitan", w));
-  if (w.offload.optimizer || w.offload.activations)
-    return InvalidArgument("--emit torchtitan: it moves weights and gradients to the host too, or nothing; found {}",
+  if (w.offload.any() && w.offload != Offload{true, false, true})
+    return InvalidArgument("--emit torchtitan: it offloads weights, gradients and optimizer, or nothing; found {}",
                            OffloadText(w.offload));
   if (w.shard % w.cp != 0)
     return InvalidArgument("--emit torchtitan: all cp {} ranks of a sequence share, found shard {}", w.cp, w.shard);
@@ -140,11 +141,11 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
                                                                  : "none";
   // Of a pipeline it splits the local batch into microbatches; else it sums gradients over local batches.
   std::string text = fmt::format(
-      "[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\n\n[parallelism]\n"
+      "[training]\nlocal_batch_size = {}\nglobal_batch_size = {}\nseq_len = {}\n{}\n[parallelism]\n"
       "data_parallel_replicate_degree = {}\ndata_parallel_shard_degree = {}\ntensor_parallel_degree = {}\n"
       "context_parallel_degree = {}\npipeline_parallel_degree = {}\n",
-      w.pp > 1 ? w.global_batch / w.dp : w.microbatch, w.global_batch, w.sequence, w.dp / shared, shared, w.tp, w.cp,
-      w.pp);
+      w.pp > 1 ? w.global_batch / w.dp : w.microbatch, w.global_batch, w.sequence,
+      w.offload.weights ? "enable_cpu_offload = true\n" : "", w.dp / shared, shared, w.tp, w.cp, w.pp);
   if (w.ep > 1) text += fmt::format("expert_parallel_degree = {}\n", w.ep);
   if (w.pp > 1)
     text += fmt::format(

@@ -9,6 +9,9 @@ namespace {
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 constexpr int kMostDoublings = 10, kLeastSequence = 128;
 constexpr size_t kNamed = 6;
+// To try, alone and together.
+constexpr Offload kOffloads[] = {
+    {.optimizer = true}, {.activations = true}, {true, true}, {true, false, true}, {true, true, true}};
 
 // The fastest that fits; none: null.
 std::optional<Candidate> Fastest(const Workload& base, const Rates& rates, Offload offload) {
@@ -21,8 +24,8 @@ bool Fits(const Workload& base, const Rates& rates) { return Fastest(base, rates
 
 void AddOffloads(const Workload& base, const Rates& rates, std::vector<Remedy>& all) {
   std::vector<std::pair<double, Remedy>> found;
-  for (const Offload offload : {Offload{.optimizer = true}, Offload{.activations = true}, Offload{true, true}}) {
-    if (!CheckHost(base.machine, offload).ok()) continue;
+  for (const Offload offload : kOffloads) {
+    if (!CheckOffload(base, offload).ok()) continue;
     const std::optional<Candidate> one = Fastest(base, rates, offload);
     if (!one) continue;
     const double seconds = one->step.total().value;

@@ -118,25 +118,33 @@ absl::Status CheckHeads(const Workload& w) {
 constexpr std::pair<const char*, Offload> kOffloads[] = {{"none", {}},
                                                          {"optimizer", {.optimizer = true}},
                                                          {"activations", {.activations = true}},
-                                                         {"optimizer+activations", {true, true}}};
+                                                         {"optimizer+activations", {true, true}},
+                                                         {"weights", {true, false, true}},
+                                                         {"weights+activations", {true, true, true}}};
 
 }  // namespace
 
 absl::StatusOr<Offload> ParseOffload(std::string_view name) {
   for (const auto& [known, offload] : kOffloads)
     if (name == known) return offload;
-  return InvalidArgument("offload is \"{}\"; expected none, optimizer, activations or optimizer+activations", name);
+  std::vector<std::string_view> names;
+  for (const auto& [known, offload] : kOffloads) names.push_back(known);
+  return InvalidArgument("offload is \"{}\"; expected one of {}", name, fmt::join(names, ", "));
 }
 
 std::string OffloadText(Offload offload) {
-  return kOffloads[(offload.optimizer ? 1 : 0) + (offload.activations ? 2 : 0)].first;
+  return std::ranges::find(kOffloads, offload, &std::pair<const char*, Offload>::second)->first;
 }
 
-absl::Status CheckHost(const Machine& machine, Offload offload) {
+absl::Status CheckOffload(const Workload& w, Offload offload) {
+  const Machine& machine = w.machine;
   const bool is_known = machine.host_link > 0 && machine.host_memory > 0 && machine.host_bandwidth > 0;
-  if ((!offload.optimizer && !offload.activations) || is_known) return absl::OkStatus();
-  return InvalidArgument("offload {}: host_link_gb_s, host_memory_gb and host_memory_gb_s of {} are not all known",
-                         OffloadText(offload), machine.name);
+  if (offload.any() && !is_known)
+    return InvalidArgument("offload {}: host_link_gb_s, host_memory_gb and host_memory_gb_s of {} are not all known",
+                           OffloadText(offload), machine.name);
+  if (offload.weights && (w.training == Training::kLora || w.frozen.layers > 0 || w.frozen.embedding))
+    return InvalidArgument("offload {}: not beside adapters and frozen parts", OffloadText(offload));
+  return absl::OkStatus();
 }
 
 absl::Status TakeLayout(const std::string& text, Workload& w) {
@@ -179,7 +187,10 @@ absl::Status CheckLayout(const Workload& w) {
   if (w.recomputed_layers % w.chunks != 0)
     return InvalidArgument("recompute full:{}: it must be a multiple of vp {}, as many of each chunk",
                            w.recomputed_layers, w.chunks);
-  LS_RETURN_IF_ERROR(CheckHost(w.machine, w.offload));
+  LS_RETURN_IF_ERROR(CheckOffload(w, w.offload));
+  if (w.offload.weights && !w.CanOffloadWeights(w.zero))
+    return InvalidArgument("offload {}: it needs pp 1 and, of more than one replica, zero 3; found pp {}, zero {}",
+                           OffloadText(w.offload), w.pp, w.zero);
   if (w.experts == 0 && w.ep > 1) return InvalidArgument("ep {}: the model has no experts", w.ep);
   if (w.TokenRanks() % w.ep != 0)
     return InvalidArgument("ep {} must divide dp {} x cp {}{}: it can be {}", w.ep, w.dp, w.cp,
@@ -258,7 +269,7 @@ std::string LayoutText(const Workload& w) {
   text += fmt::format(", zero {}", w.zero);
   if (w.shard > 0) text += fmt::format(", shard {}", w.shard);
   text += fmt::format(", mbs {}, recompute {}", w.microbatch, RecomputeText(w));
-  if (w.offload.optimizer || w.offload.activations) text += ", offload " + OffloadText(w.offload);
+  if (w.offload.any()) text += ", offload " + OffloadText(w.offload);
   if (w.precision != Precision::kBf16) text += w.precision == Precision::kFp8 ? ", fp8" : ", fp4";
   return text;
 }

@@ -13,8 +13,8 @@ namespace lockstep::plan {
 // KEY=VALUE, with the keys of a table of measured runs, and schedule=1f1b|zb-h1|zb-2p|dualpipe, stages=11+12x6+9, the
 // layers of each stage, shard=N, so many replicas share what ZeRO 3 shares, moe_chunks=N, pieces in which experts
 // exchange and compute, moe_gather=1, Parm's S2, seq_parallel=0|1, recompute=full:N, N layers of each stage,
-// offload=optimizer|activations|optimizer+activations, what lies in the host's memory. dp follows where it is missing.
-// kInvalidArgument: what CheckLayout says, too.
+// offload=optimizer|weights|activations, or one of the former with +activations, what lies in the host's memory. dp
+// follows where it is missing. kInvalidArgument: what CheckLayout says, too.
 absl::Status TakeLayout(const std::string& text, Workload& workload);
 
 // What Workload::Validate lets pass because published runs have it, but nobody wants: a rest wherever something is
@@ -25,7 +25,7 @@ std::string LayoutText(const Workload& workload);
 
 absl::StatusOr<Offload> ParseOffload(std::string_view name);
 std::string OffloadText(Offload offload);
-// kInvalidArgument: what the machine's host has is not known, but needed.
-absl::Status CheckHost(const Machine& machine, Offload offload);
+// kInvalidArgument: what the machine's host has is not known, but needed; or this training can't, whatever the layout.
+absl::Status CheckOffload(const Workload& workload, Offload offload);
 
 }  // namespace lockstep::plan

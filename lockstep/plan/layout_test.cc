@@ -28,11 +28,16 @@ TEST(Layout, ByItsKeys) {
   EXPECT_THAT(Error("recompute=full:0"), HasSubstr("expected full:N"));
   EXPECT_THAT(Error("pp=4,recompute=full:5"), HasSubstr("a stage has 4 layers"));
   EXPECT_THAT(Error("pp=4,vp=2,recompute=full:3"), HasSubstr("a multiple of vp 2"));
-  EXPECT_THAT(Error("offload=weights"), HasSubstr("expected none, optimizer, activations or"));
+  EXPECT_THAT(Error("offload=states"), HasSubstr("expected one of none, optimizer, activations, optimizer+"));
   EXPECT_THAT(Error("offload=optimizer"), HasSubstr("host_memory_gb_s of m are not all known"));
   work.machine.host_link = work.machine.host_memory = work.machine.host_bandwidth = 1e12;
   ASSERT_TRUE(TakeLayout("pp=4,recompute=full:2,offload=optimizer+activations", work).ok());
   EXPECT_THAT(LayoutText(work), HasSubstr("recompute full:2, offload optimizer+activations"));
+  EXPECT_THAT(Error("pp=2,zero=1,offload=weights", work),
+              HasSubstr("needs pp 1 and, of more than one replica, zero 3"));
+  EXPECT_THAT(Error("pp=1,tp=8,zero=1,offload=weights", work), HasSubstr("found pp 1, zero 1"));
+  work.frozen.embedding = true;
+  EXPECT_THAT(Error("zero=3,offload=weights", work), HasSubstr("not beside adapters and frozen parts"));
   EXPECT_THAT(Error("schedule=gpipe"), HasSubstr("expected 1f1b, zb-h1, zb-2p or dualpipe"));
 }
 
@@ -163,6 +168,12 @@ TEST(Emit, FlagsOfTorchtitan) {
     EXPECT_THAT(*flags, HasSubstr(line));
   ASSERT_TRUE(TakeLayout("tp=2,pp=1,mbs=2,zero=3", work).ok());
   EXPECT_THAT(*EmitFlags("torchtitan", work), HasSubstr("local_batch_size = 2\n"));
+  work.offload = {.optimizer = true, .weights = true};
+  EXPECT_THAT(*EmitFlags("torchtitan", work), HasSubstr("enable_cpu_offload = true\n\n[parallelism]\n"));
+  EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("keeps weights on the device"));
+  work.offload = {.optimizer = true};
+  EXPECT_THAT(Message(EmitFlags("torchtitan", work).status()), HasSubstr("or nothing; found optimizer"));
+  work.offload = {};
   ASSERT_TRUE(TakeLayout("tp=2,pp=1,mbs=2,zero=3,shard=4", work).ok());
   EXPECT_THAT(*EmitFlags("torchtitan", work),
               HasSubstr("data_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4\n"));

@@ -11,7 +11,7 @@ namespace {
 constexpr double kContext = 3.2e9, kFragmentation = .03;
 constexpr double kInput = 2;  // bytes of a layer's input, per token and hidden unit
 constexpr double kAdam = 12;  // bytes of a parameter: two moments and the master weight
-// Layers whose activations are on the device while the others' are on the host: one in use, one under way.
+// Layers of which what the others have on the host is on the device: one in use, one under way.
 constexpr double kResident = 2;
 
 // Bytes of weights, gradients and optimizer of each parameter that a rank holds: 16-bit weights, and the two moments
@@ -40,6 +40,13 @@ double FrozenBytes(const MemoryTerms& t, const Variant& v, double ranks) {
 // Of the host: Adam's state, and the gradients that it takes.
 double HostBytes(const MemoryTerms& t, const Variant& v, double ranks) {
   return v.offload.optimizer ? (kAdam + t.gradient_bytes) / (v.zero > 0 ? ranks : 1) : 0;
+}
+// The layers' weights and gradients on the host, but of those in use; the latter are there already, for Adam.
+void LeaveLayers(const MemoryTerms& t, const StageTerms& stage, const Variant& v, MemoryUse& use) {
+  const double share = std::max(0.0, 1 - kResident / stage.layers), rest = share * (stage.weights - stage.embedding);
+  const double experts = share * stage.experts;
+  use.states -= StateBytes(t, v, t.replicas) * rest + StateBytes(t, v, t.expert_replicas) * experts;
+  use.host += 2 * (rest / t.replicas + experts / t.expert_replicas);
 }
 
 // Parameters of the stage.
@@ -91,6 +98,7 @@ StageTerms StageOf(const Workload& w, int stage, double layers, double frozen) {
           .frozen = cold.layers + cold_embedding,
           .frozen_experts = cold.experts,
           .widest = (held.layers + held.experts) / std::max(1.0, layers),
+          .embedding = embedding - cold_embedding,
           .logits = has_head ? w.keeps.logit_bytes * tokens * w.vocabulary / w.tp : 0};
 }
 
@@ -128,6 +136,7 @@ MemoryUse StageUse(const MemoryTerms& t, const StageTerms& stage, const Variant&
   use.states += FrozenBytes(t, v, t.expert_replicas) * stage.frozen_experts;
   TakeActivations(t, stage, v, use);
   use.host += HostBytes(t, v, t.replicas) * stage.weights + HostBytes(t, v, t.expert_replicas) * stage.experts;
+  if (v.offload.weights) LeaveLayers(t, stage, v, use);
   use.logits = stage.logits;
   use.workspace = v.zero == 3 ? 4 * stage.widest : t.workspace;
   use.context = kContext + kFragmentation * use.total();

@@ -28,8 +28,9 @@ struct MemoryUse {
 struct StageTerms {
   int stage = 0;
   // active: layers that have a backward pass. Parameters: trained weights without experts, trained experts, the same of
-  // what is frozen, a layer; bytes: logits.
-  double layers = 0, active = 0, weights = 0, experts = 0, frozen = 0, frozen_experts = 0, widest = 0, logits = 0;
+  // what is frozen, a layer, and of the first the embedding; bytes: logits.
+  double layers = 0, active = 0, weights = 0, experts = 0, frozen = 0, frozen_experts = 0, widest = 0, embedding = 0,
+         logits = 0;
 };
 struct MemoryTerms {
   std::vector<StageTerms> stages;           // that may need most

@@ -49,6 +49,7 @@ void AddMemory(const Workload& w, const SearchSpace& space, Variant variant, std
       if (recompute == Recompute::kSelective && !space.whole) continue;
       variant.recompute = recompute;
       for (const Offload offload : space.offloads) {
+        if (offload.weights && !w.CanOffloadWeights(zero)) continue;
         variant.offload = offload;
         all.push_back(variant);
       }

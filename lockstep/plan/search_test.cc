@@ -122,7 +122,9 @@ void EachOfWhole(Workload w, const Visit& visit) {
       for (const Recompute recompute :
            {Recompute::kNone, Recompute::kSelective, Recompute::kAsNeeded, Recompute::kFull}) {
         w.recompute = recompute;
-        for (const Offload offload : {Offload{}, Offload{.optimizer = true}, Offload{true, true}}) {
+        for (const Offload offload :
+             {Offload{}, Offload{.optimizer = true}, Offload{true, true}, Offload{true, false, true}}) {
+          if (offload.weights && (w.pp > 1 || (w.zero < 3 && shards))) continue;
           w.offload = offload;
           if (recompute != Recompute::kAsNeeded || RecomputedLayers(w) > 0) visit(w);
         }
@@ -190,7 +192,7 @@ TEST_P(WholeSpace, IsTriedToTheLastBit) {
   std::ranges::sort(seconds);
   SearchOptions options{.keep = 20};
   options.space = {.schedules = {Schedule::k1F1B, Schedule::kZeroBubbleH1, Schedule::kDualPipe}, .whole = true};
-  options.space.offloads = {{}, {.optimizer = true}, {true, true}};
+  options.space.offloads = {{}, {.optimizer = true}, {true, true}, {true, false, true}};
   const SearchResult result = SearchOne(base, options);
   EXPECT_EQ(result.fitting, std::ssize(seconds));
   ASSERT_EQ(result.best.size(), 20U);
@@ -226,10 +228,13 @@ TEST(Fit, NamesOffloadingAndFreezing) {
   ASSERT_EQ(none.nearest.size(), 1u);
   const std::vector<Remedy> remedies = Remedies(work, Rates{}, Machines({{work.machine, {}}}));
   ASSERT_GE(remedies.size(), 3u);
-  EXPECT_THAT(remedies[0].text, HasSubstr("--offload optimizer"));
-  SearchOptions options{.keep = 1};
-  options.space.offloads = {{.optimizer = true}};
-  EXPECT_GT(SearchOne(work, options).fitting, 0);
+  EXPECT_THAT(remedies[0].text, HasSubstr("--offload weights (")) << "gradients leave beside all passes";
+  EXPECT_THAT(remedies[1].text, HasSubstr("--offload optimizer ("));
+  for (const bool weights : {true, false}) {
+    SearchOptions options{.keep = 1};
+    options.space.offloads = {{.optimizer = true, .weights = weights}};
+    EXPECT_GT(SearchOne(work, options).fitting, 0);
+  }
   const auto freeze =
       std::ranges::find_if(remedies, [](const Remedy& one) { return one.text.starts_with("--freeze"); });
   ASSERT_NE(freeze, remedies.end());

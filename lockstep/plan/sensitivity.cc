@@ -47,7 +47,7 @@ Json SensitivitiesJson(const Workload& workload, const Rates& rates, bool of_rat
       other.machine.tiers[i].bandwidth *= factor;
       return PredictStep(other, rates).total().value;
     });
-  if (workload.offload.optimizer || workload.offload.activations)
+  if (workload.offload.any())
     for (const Figure& figure : kHostFigures) add(figure);
   for (const RateField& field : RateFields()) {
     if (!of_rates || rates.*field.member == 0) continue;

@@ -11,7 +11,7 @@ namespace lockstep::plan {
 namespace {
 
 // What recomputation and offloading add to the passes of a layer: of one that is computed again as a whole, and of any
-// other that has a backward pass.
+// other that has a backward pass. The link to the host works beside the layer's own pass, both ways at once.
 struct Added {
   Passes again, other;
   double offload_again = 0,
@@ -23,12 +23,15 @@ Added AddedBy(const StepTerms& t, const Variant& v) {
   Added added;
   added.again.input = forward;
   if (v.recompute == Recompute::kSelective) added.other.input = t.selective;
-  if (!v.offload.activations) return added;
+  if (!v.offload.activations && !v.offload.weights) return added;
   const double other = v.recompute == Recompute::kSelective ? t.to_host.selected : t.to_host.all;
-  const auto add = [&](double seconds, Passes& to, double& offload) {
-    const double out = std::max(0.0, seconds - forward), in = std::max(0.0, seconds - backward - to.input);
-    to.forward += out, to.input += in;
-    offload = out + in;
+  const double weights = v.offload.weights ? t.from_host : 0, gradients = v.offload.weights ? t.gradients : 0;
+  const auto add = [&](double kept, Passes& to, double& offload) {
+    const double activations = v.offload.activations ? kept : 0;
+    const double first = std::max(0.0, std::max(weights, activations) - forward);
+    const double second = std::max(0.0, std::max(weights + activations, gradients) - backward - to.input);
+    to.forward += first, to.input += second;
+    offload = first + second;
   };
   add(t.to_host.input, added.again, added.offload_again);
   add(other, added.other, added.offload_other);
@@ -191,9 +194,10 @@ double Data(const StepTerms& t, const Variant& v, double mean_stage) {
 const Update& UpdateOf(const StepTerms& t, const Variant& v) { return v.zero >= 1 ? t.shared : t.whole; }
 
 // Gradients go to the host beside the last backward pass, as far as the stack hides those between replicas; parameters
-// come back while the host updates the next ones.
+// come back while the host updates the next ones. Of layers whose weights are there too nothing is left to move.
 double OptimizerOffload(const StepTerms& t, const Variant& v) {
-  const Update& update = UpdateOf(t, v);
+  Update update = UpdateOf(t, v);
+  if (v.offload.weights) update.gradients -= t.layers * t.gradients, update.parameters -= t.layers * t.from_host;
   const double backward = t.layers / t.stages * t.backward.total();
   return std::max(0.0, update.gradients - (v.hides_data ? t.data_hidden * backward : 0)) +
          std::max(0.0, update.parameters - update.host);

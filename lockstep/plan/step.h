@@ -79,6 +79,7 @@ struct StepTerms {
   Passes trained;                        // of a layer that is
   double selective = 0;                  // what selective recomputation adds
   KeptBytes to_host;                     // seconds, not bytes: of what a layer keeps, one way
+  double from_host = 0, gradients = 0;   // seconds of a layer over the link to the host: its weights; its gradients
   Passes head;
   double layers = 0, most_layers = 0, last_layers = 0;  // of the model; of a stage at most; of the last
   std::vector<StageRun> runs;                           // where stages differ; else empty

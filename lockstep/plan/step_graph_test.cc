@@ -118,6 +118,17 @@ TEST(StepGraph, AgreesWhereStagesAreFrozenOrOffloaded) {
   }
 }
 
+TEST(StepGraph, AgreesWhereWeightsComeFromTheHost) {
+  Workload work = TestWorkload();
+  work.zero = 3, work.dp = static_cast<int>(work.accelerators);
+  work.machine.host_link = 1e9, work.machine.host_memory = 1e12, work.machine.host_bandwidth = 1e11;
+  const double without = PredictStep(work, Rates{}).total().value;
+  work.offload = {.optimizer = true, .activations = true, .weights = true};
+  const double closed = PredictStep(work, Rates{}).total().value;
+  EXPECT_GT(closed, without);
+  EXPECT_THAT(Graphed(work, Rates{}) / closed, DoubleNear(1, 1e-6));
+}
+
 // Four stages, eight microbatches, nothing but layers: the bubble is exact.
 TEST(StepGraph, ABubbleByHand) {
   Workload work = TestWorkload();

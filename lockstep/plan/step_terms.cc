@@ -324,6 +324,10 @@ class Model {
     if (!HasHost()) return;
     const KeptBytes kept = KeptBytesOf(w_);
     t.to_host = {kept.all / m_.host_link, kept.selected / m_.host_link, kept.input / m_.host_link};
+    const Held held = Local();
+    const double rest = held.rest - double(w_.hidden) * w_.vocabulary / w_.tp;
+    const double layer = (rest / OfRest().shards + held.experts / OfExperts().shards) / (double(w_.layers) / w_.pp);
+    t.from_host = kBytes * layer / m_.host_link, t.gradients = w_.keeps.gradient_bytes * layer / m_.host_link;
   }
   // The host updates parameters as fast as its memory lets it, while those that it is done with go back.
   Update UpdateOf(double parameters) const {

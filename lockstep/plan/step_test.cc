@@ -386,6 +386,33 @@ TEST(Offload, ActivationsByHand) {
   EXPECT_THAT(PredictMemory(work).host, DoubleNear(6 * kKept / 15, 1)) << "2 of 30 bytes are the input";
 }
 
+// A layer's share of an eighth comes before each of its passes, 2 bytes of each parameter over 100 MB/s, and its
+// gradients, 4 bytes, leave beside the next layer's backward pass. The embedding stays: only Adam moves what it needs.
+TEST(Offload, WeightsByHand) {
+  Workload work = WithHost(Small());
+  work.machine.host_link = 1e8;
+  work.zero = 3;
+  const StepTime before = PredictStep(work, Perfect());
+  const double computed = before[Part::kGemm] + before[Part::kAttention] + before[Part::kGlue];
+  work.offload = {.optimizer = true, .weights = true};
+  const StepTime step = PredictStep(work, Perfect());
+  const double layer = 12 * 1024.0 * 1024, embedding = 32'000 * 1024.0, all = 8 * layer + embedding;
+  const double adam = all / 8 * .16e-9;
+  EXPECT_THAT(step[Part::kOptimizer], DoubleNear(adam, 1e-12));
+  EXPECT_THAT(step[Part::kOffload], DoubleNear(8 * 8 * (2 + 4) * layer / 8 / 1e8 - computed + 4 * embedding / 8 / 1e8 +
+                                                   2 * embedding / 8 / 1e8 - adam,
+                                               1e-9));
+  const MemoryUse use = PredictMemory(work);
+  EXPECT_THAT(use.states, DoubleNear((2 * layer + 2 * embedding) * 4 / 8, 1)) << "one layer in use, one under way";
+  EXPECT_THAT(use.host, DoubleNear((all + embedding) * (12 + 4) / 8 + 6 * layer * 2 / 8, 1));
+  // Activations go out while weights come in, and both come in before the backward pass.
+  work.offload.activations = true;
+  EXPECT_THAT(PredictStep(work, Perfect())[Part::kOffload] - step[Part::kOffload],
+              DoubleNear(8 * 8 * (2 * kKept - (2 + 2) * layer / 8) / 1e8, 1e-9));
+  work.machine.host_link = 1e12;
+  EXPECT_LT(PredictStep(work, Perfect())[Part::kOffload], 1e-4) << "wholly hidden, but for the embedding's gradients";
+}
+
 // Three of eight layers: three eighths of the time, 2 bytes of each instead of 30, and one layer's room.
 TEST(Recomputation, OfSomeLayersByHand) {
   Workload work = Small();

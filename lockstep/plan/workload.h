@@ -71,9 +71,12 @@ struct Frozen {
   bool embedding = false;
 };
 // What lies in the host's memory while it is not in use: Adam's state, which the host then updates (arXiv 2101.06840);
-// what layers keep for their backward pass.
+// what layers keep for their backward pass; beside Adam's state, the weights and gradients of layers (arXiv
+// 2104.07857).
 struct Offload {
-  bool optimizer = false, activations = false;
+  bool optimizer = false, activations = false, weights = false;
+  bool any() const { return optimizer || activations; }
+  bool operator==(const Offload&) const = default;
 };
 // Stages in a row that are alike; the layers of each, and how many of those are frozen.
 struct StageRun {
@@ -139,6 +142,8 @@ struct Workload {
     const int64_t ranks = ShardRanks() * TokenShares();
     return shard == 0 || ranks % ep == 0 || ep % ranks == 0;
   }
+  // Layers come from the host for each microbatch, so their gradients must not be needed whole afterwards.
+  bool CanOffloadWeights(int of_zero) const { return pp == 1 && (of_zero == 3 || Replicas() == 1); }
   double StageLayers(int stage) const;
   std::vector<StageRun> StageRuns() const;
   bool AllStagesAlike() const { return stage_layers.empty() && frozen.layers == 0; }

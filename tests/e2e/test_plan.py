@@ -118,6 +118,18 @@ class Plan(unittest.TestCase):
         self.assertLess(0, fits["memory_gib"]["host"])
         self.assertLessEqual(fits["memory_gib"]["host"], fits["memory_gib"]["host_capacity"])
 
+    def test_weights_in_the_hosts_memory(self):
+        # 16 bytes of each of 70 billion parameters are more than eight accelerators have.
+        words = ["--model", "llama3-70b", "--cluster", "dgx-h100:8", "--batch", 64]
+        self.assertEqual(1, plan(*words).returncode)
+        best = self.document(*words, "--offload", "weights")["best"][0]
+        self.assertIn("offload weights", best["layout"])
+        self.assertAlmostEqual(best["step_time_s"], sum(best["breakdown"].values()), 9)
+        optimizer = self.document(*words, "--offload", "optimizer")["best"][0]
+        self.assertLess(best["memory_gib"]["states"], optimizer["memory_gib"]["states"])
+        flags = plan(*words, "--layout", "tp=4,zero=3,mbs=1,recompute=full,offload=weights", "--emit", "torchtitan").stdout
+        self.assertIn("enable_cpu_offload = true\n", flags)
+
     def test_a_layout_as_it_is_printed(self):
         words = [*LLAMA, "--layout", "tp=2,pp=4,mbs=1,stages=9+8x2+7,recompute=full:2,offload=optimizer+activations"]
         one = self.document(*words)
@@ -355,7 +367,7 @@ class Plan(unittest.TestCase):
             ([*LLAMA, "--freeze", "layers:32"], "of 32 layers at most 31 can be frozen"),
             ([*LLAMA, "--freeze", "head"], "expected embedding, or layers:N"),
             ([*LLAMA, "--freeze", "layers:2", "--layout", "tp=2", "--emit", "megatron"], "no flag for frozen parts"),
-            ([*LLAMA, "--offload", "weights"], "expected none, optimizer, activations or"),
+            ([*LLAMA, "--offload", "states"], "expected one of none, optimizer, activations"),
             ([*LLAMA, "--layout", "pp=4,recompute=full:9"], "a stage has 8 layers"),
             ([*LLAMA, "--layout", "mbs=3"], "mbs can be 1, 2, 4 or 8"),
             ([*LLAMA, "--layout", "tp=2", "--emit", "torchtitan"], "found zero 1"),
