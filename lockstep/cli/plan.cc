@@ -1,8 +1,11 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <thread>
+#include <vector>
 
 #include "lockstep/cli/interrupt.h"
 #include "lockstep/cli/plan_commands.h"
@@ -18,6 +21,8 @@
 namespace lockstep::cli {
 namespace {
 
+constexpr size_t kEmitTried = 1000;  // layouts, the best first, for flags of one that the framework can carry out
+
 absl::StatusOr<plan::Candidate> PredictedLayout(const std::string& layout, const plan::Cluster& cluster) {
   plan::Workload work = cluster.base;
   work.zero = 1;
@@ -32,7 +37,7 @@ void ShowProgress(double share) {
 absl::StatusOr<plan::SearchResult> Searched(const PlanFlags& flags, const PlanQuestion& question) {
   EndAtInterrupt();
   bool showed = false;
-  const plan::SearchOptions options{.keep = flags.top,
+  const plan::SearchOptions options{.keep = flags.emit.empty() ? flags.top : std::max(flags.top, kEmitTried),
                                     .objective = question.objective,
                                     .space = question.space,
                                     .threads = flags.threads > 0 ? flags.threads : std::thread::hardware_concurrency(),
@@ -80,42 +85,65 @@ absl::Status Extend(const PlanFlags& flags, const plan::Candidate& one, const pl
 struct Answer {
   Json report;
   std::string flags;  // of a framework; empty: not asked
+  std::string note;   // why these are not the flags of the best layout, and of which they are
 };
 
-absl::StatusOr<Answer> AnswerOf(const PlanFlags& flags, const plan::Candidate& one, const plan::Rates& rates,
-                                Json report) {
-  Answer answer{std::move(report), ""};
-  LS_RETURN_IF_ERROR(Extend(flags, one, rates, answer.report));
-  if (flags.emit.empty()) return answer;
-  LS_ASSIGN_OR_RETURN(answer.flags, plan::EmitFlags(flags.emit, one.workload));
-  answer.report["flags"] = answer.flags;
+// Of the first of those that the framework can carry out.
+absl::Status Emit(const std::string& framework, std::span<const plan::Candidate> ranked, Answer& answer) {
+  absl::Status first_why;
+  for (const plan::Candidate& one : ranked) {
+    absl::StatusOr<std::string> emitted = plan::EmitFlags(framework, one.workload);
+    first_why.Update(emitted.status());
+    if (!emitted.ok()) continue;
+    const std::string of = plan::LayoutText(one.workload);
+    answer.flags = *std::move(emitted);
+    if (!first_why.ok()) answer.note = fmt::format("{}; these are the flags of: {}", Message(first_why), of);
+    answer.report["flags"] = answer.flags;
+    answer.report["flags_of"] = of;
+    if (!answer.note.empty()) answer.report["flags_note"] = answer.note;
+    return absl::OkStatus();
+  }
+  return first_why;
+}
+
+// Of one layout, or of a search, the best first.
+absl::StatusOr<Answer> AnswerOf(const PlanFlags& flags, std::span<const plan::Candidate> ranked,
+                                const plan::Rates& rates, Json report) {
+  Answer answer{std::move(report), "", ""};
+  LS_RETURN_IF_ERROR(Extend(flags, ranked.front(), rates, answer.report));
+  if (!flags.emit.empty()) LS_RETURN_IF_ERROR(Emit(flags.emit, ranked, answer));
   return answer;
 }
 
 absl::StatusOr<Answer> Plan(const PlanFlags& flags) {
   LS_ASSIGN_OR_RETURN(const PlanQuestion question, AskedBy(flags));
   const plan::Cluster& first = question.clusters.front();
+  for (const plan::Cluster& cluster : question.clusters)
+    if (!flags.emit.empty()) LS_RETURN_IF_ERROR(plan::CheckEmit(flags.emit, cluster.base));
   if (!flags.compare.empty()) {
     LS_ASSIGN_OR_RETURN(const plan::Candidate a, PredictedLayout(flags.compare[0], first));
     LS_ASSIGN_OR_RETURN(const plan::Candidate b, PredictedLayout(flags.compare[1], first));
-    return Answer{plan::ComparisonReport(a, b, first.rates), ""};
+    return Answer{plan::ComparisonReport(a, b, first.rates), "", ""};
   }
   if (!flags.layout.empty()) {
     LS_ASSIGN_OR_RETURN(const plan::Candidate one, PredictedLayout(flags.layout, first));
     if (!flags.explain.empty()) {
       LS_ASSIGN_OR_RETURN(Json report, ExplainPlan(flags.explain, one, first.rates));
-      return Answer{std::move(report), ""};
+      return Answer{std::move(report), "", ""};
     }
-    return AnswerOf(flags, one, first.rates, plan::PredictionReport(one, first.rates, true));
+    return AnswerOf(flags, {&one, 1}, first.rates, plan::PredictionReport(one, first.rates, true));
   }
-  LS_ASSIGN_OR_RETURN(const plan::SearchResult result, Searched(flags, question));
-  const plan::Candidate& best = result.best.front();
-  return AnswerOf(flags, best, plan::RatesOf(best, question.clusters), plan::SearchReport(result, question.clusters));
+  LS_ASSIGN_OR_RETURN(plan::SearchResult result, Searched(flags, question));
+  const std::vector<plan::Candidate> ranked = result.best;
+  result.best.resize(std::min(result.best.size(), flags.top));
+  return AnswerOf(flags, ranked, plan::RatesOf(ranked.front(), question.clusters),
+                  plan::SearchReport(result, question.clusters));
 }
 
 int Print(const absl::StatusOr<Answer>& answer, bool as_json) {
   if (!answer.ok()) return PrintPlan(answer.status(), as_json);
   if (as_json || answer->flags.empty()) return PrintPlan(answer->report, as_json);
+  if (!answer->note.empty()) fmt::print(stderr, "lockstep: {}\n", answer->note);
   fmt::print("{}", answer->flags);
   return 0;
 }
@@ -205,7 +233,10 @@ void AddAsked(CLI::App& command, PlanFlags& flags) {
   command.add_option("--threads", flags.threads, "To search with; default: one per core")->check(CLI::Range(1, 1024));
   command.add_option("--failures", flags.failures,
                      "Add what is left with failures: a preset of `lockstep downtime`, or a .toml");
-  command.add_option("--emit", flags.emit, "Print the layout (of a search the best) as flags: megatron or torchtitan")
+  command
+      .add_option(
+          "--emit", flags.emit,
+          "Print the layout (of a search the first that the framework can carry out) as flags: megatron or torchtitan")
       ->check(CLI::IsMember({"megatron", "torchtitan"}));
   command.add_option("--out", flags.out,
                      "Write its step: .json or .json.gz for Perfetto, .et for Chakra, a file per stage");

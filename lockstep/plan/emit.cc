@@ -26,11 +26,6 @@ absl::StatusOr<Ends> EndsOf(std::string_view framework, const Workload& w) {
   return Ends{stages.front(), middle, stages.back()};
 }
 
-absl::Status CheckFrozen(std::string_view framework, const Workload& w) {
-  if (w.frozen.layers == 0 && !w.frozen.embedding) return absl::OkStatus();
-  return InvalidArgument("--emit {}: it has no flag for frozen parts; freeze them in its model's code", framework);
-}
-
 absl::Status CheckExchange(std::string_view framework, const Workload& w) {
   if (w.gathers_routed)
     return InvalidArgument("--emit {}: it has no flag to split what was routed, found moe_gather 1", framework);
@@ -87,8 +82,6 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
   if (w.shard > 0)
     return InvalidArgument("--emit megatron: all replicas share what zero 3 shares, found shard {}", w.shard);
   if (w.zero == 2) return InvalidArgument("--emit megatron: it has zero 0, 1 and 3, found 2");
-  if (!w.causal) return InvalidArgument("--emit megatron: these are the flags of decoders, not of vision transformers");
-  LS_RETURN_IF_ERROR(CheckFrozen("megatron", w));
   LS_RETURN_IF_ERROR(CheckExchange("megatron", w));
   if (w.experts > 0 && w.tp > 1 && !w.sequence_parallel)
     return InvalidArgument("--emit megatron: experts with tp {} need seq_parallel 1", w.tp);
@@ -113,7 +106,6 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
   text += MegatronRecompute(w) + MegatronModel(w) + "--bf16\n";
   if (w.flash) text += "--attention-backend flash\n";
   if (w.precision == Precision::kFp8) text += "--fp8-format hybrid\n";
-  if (w.precision == Precision::kFp4) return InvalidArgument("--emit megatron: fp4 is not one of its precisions here");
   return text;
 }
 
@@ -122,10 +114,7 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
     return InvalidArgument("--emit torchtitan: it has no schedule {}; choose 1f1b", ScheduleName(w.schedule));
   if (w.zero == 1 || w.zero == 2)
     return InvalidArgument("--emit torchtitan: it shards all (zero 3) or nothing (zero 0), found zero {}", w.zero);
-  LS_RETURN_IF_ERROR(CheckFrozen("torchtitan", w));
   LS_RETURN_IF_ERROR(CheckExchange("torchtitan", w));
-  if (w.precision != Precision::kBf16)
-    return InvalidArgument("--emit torchtitan: these are the flags of --precision bf16 alone");
   LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("torchtitan", w));
   if (w.offload.any() && w.offload != Offload{true, false, true})
     return InvalidArgument("--emit torchtitan: it offloads weights, gradients and optimizer, or nothing; found {}",
@@ -136,7 +125,10 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
   if (shared * w.cp * w.tp % w.ep != 0)
     return InvalidArgument("--emit torchtitan: ep {} must divide the ranks that share weights, cp and tp among them",
                            w.ep);
-  const char* recompute = RecomputesAll(w) || Recomputed(w) > 0  ? "full"
+  const int again = RecomputedLayers(w);
+  if (!RecomputesAll(w) && again > 0 && again < w.layers / w.pp)
+    return InvalidArgument("--emit torchtitan: it computes all layers again or none, found {} of a stage", again);
+  const char* recompute = RecomputesAll(w) || again > 0          ? "full"
                           : w.recompute == Recompute::kSelective ? "selective"
                                                                  : "none";
   // Of a pipeline it splits the local batch into microbatches; else it sums gradients over local batches.
@@ -159,10 +151,24 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
 
 }  // namespace
 
+absl::Status CheckEmit(std::string_view framework, const Workload& w) {
+  const bool is_megatron = framework == "megatron";
+  if (!is_megatron && framework != "torchtitan")
+    return InvalidArgument("--emit {}: expected megatron or torchtitan", framework);
+  if (w.frozen.layers > 0 || w.frozen.embedding)
+    return InvalidArgument("--emit {}: it has no flag for frozen parts; freeze them in its model's code", framework);
+  if (is_megatron && !w.causal)
+    return InvalidArgument("--emit megatron: these are the flags of decoders, not of vision transformers");
+  if (is_megatron && w.precision == Precision::kFp4)
+    return InvalidArgument("--emit megatron: fp4 is not one of its precisions here");
+  if (!is_megatron && w.precision != Precision::kBf16)
+    return InvalidArgument("--emit torchtitan: these are the flags of --precision bf16 alone");
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> EmitFlags(std::string_view framework, const Workload& workload) {
-  if (framework == "megatron") return Megatron(workload);
-  if (framework == "torchtitan") return Torchtitan(workload);
-  return InvalidArgument("--emit {}: expected megatron or torchtitan", framework);
+  LS_RETURN_IF_ERROR(CheckEmit(framework, workload));
+  return framework == "megatron" ? Megatron(workload) : Torchtitan(workload);
 }
 
 }  // namespace lockstep::plan

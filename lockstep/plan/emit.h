@@ -9,8 +9,10 @@
 
 namespace lockstep::plan {
 
-// kInvalidArgument: a framework that is neither "megatron" nor "torchtitan", or a layout that it can't carry out, and
-// what of it.
+// kInvalidArgument: a framework that is neither "megatron" nor "torchtitan", or a workload that it can't carry out,
+// whatever its layout.
+absl::Status CheckEmit(std::string_view framework, const Workload& workload);
+// kInvalidArgument: what CheckEmit says, or a layout that it can't carry out, and what of it.
 absl::StatusOr<std::string> EmitFlags(std::string_view framework, const Workload& workload);
 
 }  // namespace lockstep::plan

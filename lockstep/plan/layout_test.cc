@@ -127,9 +127,13 @@ TEST(Emit, StagesRecomputationAndOffloading) {
   work.offload = {.activations = true};
   EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("without a pipeline"));
   work.offload = {};
+  EXPECT_THAT(Message(EmitFlags("torchtitan", work).status()),
+              HasSubstr("all layers again or none, found 2 of a stage"));
+  work.recompute = Recompute::kNone;
   const auto titan = EmitFlags("torchtitan", work);
   ASSERT_TRUE(titan.ok());
   EXPECT_THAT(*titan, HasSubstr("layers_per_stage = 5\npipeline_parallel_first_stage_less_layers = 2\n"));
+  work.recompute = Recompute::kFull;
   work.stage_layers = {3, 4, 5, 4};
   EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("the others must be alike"));
   work.stage_layers.clear(), work.frozen.layers = 2;

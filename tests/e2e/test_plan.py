@@ -130,6 +130,17 @@ class Plan(unittest.TestCase):
         flags = plan(*words, "--layout", "tp=4,zero=3,mbs=1,recompute=full,offload=weights", "--emit", "torchtitan").stdout
         self.assertIn("enable_cpu_offload = true\n", flags)
 
+    def test_flags_of_the_first_layout_that_a_framework_can_carry_out(self):
+        words = ["--model", "llama3-70b", "--cluster", "dgx-h100:64", "--batch", 128, "--emit", "torchtitan"]
+        said = plan(*words)
+        self.assertEqual(0, said.returncode, said)
+        self.assertIn("found zero 1; these are the flags of: ", said.stderr)
+        report = self.document(*words)
+        self.assertEqual(said.stdout, report["flags"])
+        self.assertIn("zero 3", report["flags_of"])
+        self.assertIn(report["flags_note"], said.stderr)
+        self.assertEqual(5, len(report["best"]))
+
     def test_a_layout_as_it_is_printed(self):
         words = [*LLAMA, "--layout", "tp=2,pp=4,mbs=1,stages=9+8x2+7,recompute=full:2,offload=optimizer+activations"]
         one = self.document(*words)
@@ -371,6 +382,8 @@ class Plan(unittest.TestCase):
             ([*LLAMA, "--layout", "pp=4,recompute=full:9"], "a stage has 8 layers"),
             ([*LLAMA, "--layout", "mbs=3"], "mbs can be 1, 2, 4 or 8"),
             ([*LLAMA, "--layout", "tp=2", "--emit", "torchtitan"], "found zero 1"),
+            ([*LLAMA, "--precision", "fp8", "--emit", "torchtitan"], "of --precision bf16 alone"),
+            ([*LLAMA, "--offload", "weights", "--freeze", "embedding"], "not beside adapters and frozen parts"),
             ([*LLAMA, "--failures", "c4"], "c4-2023-06"),
             ([*LLAMA, "--layout", "tp=2", "--out", "/nowhere/step.json"], "/nowhere/step.json"),
             (["--model", "llama3-8b", "--cluster", "dgx-a100:8", "--batch", 8, "--precision", "fp8"], "a100-80gb has none"),
