@@ -47,12 +47,14 @@ bool TakePrecision(const std::string& precision, plan::Workload& work) {
   return work.machine.Peak(work.precision) > 0;
 }
 
-absl::Status CheckWork(const plan::Workload& work) {
+absl::Status CheckWork(const std::string& model, const plan::Workload& work) {
   if (work.sequence < 1) return InvalidArgument("--seq: the model has no context of its own; say how many tokens");
   if (const double tokens = double(work.global_batch) * work.sequence; tokens > kMostTokens)
     return InvalidArgument(
         "--batch {}: of {} tokens each that is {:.3g} tokens a step; it counts sequences, not tokens",
         work.global_batch, work.sequence, tokens);
+  if (const absl::Status fits = work.ValidateModel(); !fits.ok())
+    return InvalidArgument("--model {}: {}", model, Message(fits));
   return absl::OkStatus();
 }
 
@@ -105,7 +107,7 @@ absl::StatusOr<plan::Cluster> ClusterOf(const std::string& text, const PlanFlags
   LS_RETURN_IF_ERROR(plan::TakeModel(flags.model, cluster::Presets(installation.presets), work));
   if (flags.training == "lora") work.training = plan::Training::kLora;
   for (const std::string& part : flags.freeze) LS_RETURN_IF_ERROR(TakeFrozen(part, work));
-  LS_RETURN_IF_ERROR(CheckWork(work));
+  LS_RETURN_IF_ERROR(CheckWork(flags.model, work));
   return cluster;
 }
 

@@ -72,6 +72,7 @@ std::string MegatronModel(const Workload& w) {
       fmt::format("--num-layers {}\n--hidden-size {}\n--ffn-hidden-size {}\n", w.layers, w.hidden, w.ffn);
   text += MegatronAttention(w);
   if (w.gated) text += "--swiglu\n";
+  if (!w.tied_embeddings) text += "--untie-embeddings-and-output-weights\n";
   text += MegatronExperts(w);
   return text + fmt::format("--seq-length {}\n--max-position-embeddings {}\n", w.sequence, w.sequence);
 }
@@ -82,6 +83,9 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
   if (w.shard > 0)
     return InvalidArgument("--emit megatron: all replicas share what zero 3 shares, found shard {}", w.shard);
   if (w.zero == 2) return InvalidArgument("--emit megatron: it has zero 0, 1 and 3, found 2");
+  if (w.zero == 3 && (w.pp > 1 || w.ep > 1))
+    return InvalidArgument("--emit megatron: zero 3 (--use-torch-fsdp2) is without pp and ep there, found {} and {}",
+                           w.pp, w.ep);
   LS_RETURN_IF_ERROR(CheckExchange("megatron", w));
   if (w.experts > 0 && w.tp > 1 && !w.sequence_parallel)
     return InvalidArgument("--emit megatron: experts with tp {} need seq_parallel 1", w.tp);

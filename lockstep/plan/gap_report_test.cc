@@ -59,26 +59,26 @@ TEST(GapReport, AsText) {
   for (const char* part : {"machine", "accelerators", "layout", "counters"}) report.erase(part);
   EXPECT_EQ(
       RenderText(report),
-      R"(verdict        steps take 2.418 s, 53.7 % MFU; the plan says 2.318 s (1.897 to 2.831), 56.0 %, within its interval; most beyond the plan: tensor, 0.1653 s instead of 0.06526
+      R"(verdict        steps take 2.381 s, 54.5 % MFU; the plan says 2.281 s (1.868 to 2.786), 56.9 %, within its interval; most beyond the plan: tensor, 0.1653 s instead of 0.06526
 step_time_s
-  measured   2.4175
-  predicted  2.3175
-  lo80       1.8974
-  hi80       2.8306
+  measured   2.3811
+  predicted  2.2811
+  lo80       1.8676
+  hi80       2.7861
 mfu
-  measured   0.5371
-  predicted  0.5603
+  measured   0.5454
+  predicted  0.5693
 terms
   term             measured_s  predicted_s  difference_s  mfu_gain
-  tensor           0.1653      0.0653       0.1           0.0232
+  tensor           0.1653      0.0653       0.1           0.0239
   matrix products  1.6154      1.6154       0             0
-  attention        0.228       0.228        0             0
+  attention        0.1938      0.1938       0             0
   element-wise     0.0384      0.0384       0             0
   launches         0.0782      0.0782       0             0
   pipeline         0.0232      0.0232       0             0
   data             0.0007      0.0007       0             0
-  bubble           0.2366      0.2366       0             0
-  stragglers       0.0069      0.0069       0             0
+  bubble           0.2345      0.2345       0             0
+  stragglers       0.0068      0.0068       0             0
   optimizer        0.0148      0.0148       0             0
   between steps    0.01        0.01         0             0
 kernels

@@ -53,10 +53,23 @@ class Row {
   std::vector<std::string> assumed_;
 };
 
-Precision PrecisionOf(const std::string& name) {
-  if (name.starts_with("nvfp4")) return Precision::kFp4;
+Precision PrecisionOf(Row& row) {
+  const std::string name = row.Text("precision");
+  if (name.starts_with("nvfp4") || name == "fp4") return Precision::kFp4;
   if (name.starts_with("fp8") || name.starts_with("mxfp8")) return Precision::kFp8;
+  if (!name.empty() && name != "bf16" && name != "fp16")
+    row.Fail(fmt::format("column precision is \"{}\"; expected bf16, fp16, fp8, mxfp8 or nvfp4", name));
   return Precision::kBf16;
+}
+
+Recompute RecomputeOf(Row& row) {
+  const std::string name = row.Text("recompute");
+  if (name == "full") return Recompute::kFull;
+  if (name == "selective") return Recompute::kSelective;
+  if (name == "unknown") return Recompute::kAsNeeded;
+  if (!name.empty() && name != "none")
+    row.Fail(fmt::format("column recompute is \"{}\"; expected none, selective, full or unknown", name));
+  return Recompute::kNone;
 }
 
 void TakeModel(Row& row, Workload& work) {
@@ -109,12 +122,9 @@ void TakeWork(Row& row, Workload& work) {
   work.sequence = row.Integer("seq");
   work.global_batch = row.Integer("gbs");
   work.flash = row.Text("attention") != "unfused";
-  work.precision = PrecisionOf(row.Text("precision"));
-  const std::string recompute = row.Text("recompute");
+  work.precision = PrecisionOf(row);
+  work.recompute = RecomputeOf(row);
   work.training = row.Text("task") == "lora" ? Training::kLora : Training::kFull;
-  if (recompute == "full") work.recompute = Recompute::kFull;
-  if (recompute == "selective") work.recompute = Recompute::kSelective;
-  if (recompute == "unknown") work.recompute = Recompute::kAsNeeded;
 }
 
 void TakeStack(Row& row, const Stacks& stacks, Workload& work) {
@@ -150,6 +160,8 @@ absl::StatusOr<Workload> WorkloadOf(Row& row, const Known& known) {
   TakeStack(row, known.stacks, work);
   TakeLayout(row, work);
   TakeStages(known.stacks.Find(work.stack), work);
+  if (work.dp > 0 && work.global_batch % work.dp != 0)
+    row.Fail(fmt::format("column gbs is {}, which dp {} does not divide", work.global_batch, work.dp));
   LS_RETURN_IF_ERROR(row.status());
   LS_ASSIGN_OR_RETURN(work.machine, known.machines.Find(row.Text("hardware")));
   LS_RETURN_IF_ERROR(work.Validate());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "lockstep/base/file.h"
 #include "lockstep/base/json_at.h"
@@ -10,25 +11,93 @@
 namespace lockstep::plan {
 namespace {
 
-// The first of these keys that is there; 0: none.
-int Size(const Json& config, std::initializer_list<const char*> keys) {
-  for (const char* key : keys)
-    if (const int64_t value = IntegerAt(config, key, 0); value > 0 && value < 1'000'000'000) return int(value);
-  return 0;
+// Encoders, and what has no attention.
+constexpr const char* kOthers[] = {"t5",   "mt5",    "bart",    "bert",  "roberta", "deberta-v2", "electra",
+                                   "clip", "siglip", "whisper", "mamba", "mamba2",  "rwkv",       "falcon_mamba"};
+// Whose MLP is four times as wide as the model unless they say so, and has two matrices.
+constexpr const char* kOldModels[] = {"gpt2", "gptj", "gpt_neo", "gpt_bigcode", "bloom", "falcon", "mpt"};
+
+// Sizes of a config.json: a key that is there, but no whole number, or below 0, is an error.
+class Sizes {
+ public:
+  explicit Sizes(const Json& config) : config_(config) {}
+  // The first of these keys that has one; 0: none.
+  int operator()(std::initializer_list<const char*> keys) {
+    for (const char* key : keys) {
+      const Json& found = At(config_, key);
+      const int64_t value = IntegerAt(config_, key, 0);
+      if (value > 0 && value < 1'000'000'000) return static_cast<int>(value);
+      if (!found.is_null() && found != 0 && wrong_.empty())
+        wrong_ = fmt::format("\"{}\" is {}; expected a whole number above 0", key, found.dump());
+    }
+    return 0;
+  }
+  const std::string& wrong() const { return wrong_; }
+
+ private:
+  const Json& config_;
+  std::string wrong_;
+};
+
+bool BooleanAt(const Json& config, const char* key, bool otherwise) {
+  const Json& value = At(config, key);
+  return value.is_boolean() ? value.get<bool>() : otherwise;
 }
 
-void TakeLatent(const Json& config, Workload& w) {
-  w.latent = {Size(config, {"q_lora_rank"}), Size(config, {"kv_lora_rank"}), Size(config, {"qk_rope_head_dim"}),
-              Size(config, {"v_head_dim"})};
-  if (w.latent.kv_rank > 0) w.head_dim = Size(config, {"qk_nope_head_dim"}) + w.latent.rope;
+bool IsAmong(std::span<const char* const> names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+bool IsOld(const Json& config) {
+  return config.contains("n_embd") || IsAmong(kOldModels, TextAt(config, "model_type"));
+}
+
+// Gemma's MLP is gated, though what it is gated by is no silu.
+bool IsGated(const Json& config) {
+  if (IsOld(config)) return false;
+  std::string by;
+  for (const char* key : {"hidden_act", "activation_function", "hidden_activation"})
+    if (by.empty()) by = TextAt(config, key);
+  return by.empty() || by.find("silu") != std::string::npos || by.find("swi") != std::string::npos ||
+         TextAt(config, "model_type").starts_with("gemma");
+}
+
+void TakeExperts(Sizes& size, Workload& w) {
+  w.experts = size({"num_local_experts", "n_routed_experts", "num_experts"});
+  w.top_k = size({"num_experts_per_tok"});
+  w.expert_ffn = size({"moe_intermediate_size"});
+  w.dense_layers = w.experts > 0 ? size({"first_k_dense_replace"}) : 0;
+  w.shared_experts = w.experts > 0 ? size({"n_shared_experts"}) : 0;
+}
+
+void TakeLatent(Sizes& size, Workload& w) {
+  w.latent = {size({"q_lora_rank"}), size({"kv_lora_rank"}), size({"qk_rope_head_dim"}), size({"v_head_dim"})};
+  if (w.latent.kv_rank > 0) w.head_dim = size({"qk_nope_head_dim"}) + w.latent.rope;
 }
 
 // A token for each patch of the image, and one for the class; each sees all others.
-void TakeVision(const Json& config, Workload& w) {
-  const int image = Size(config, {"image_size"}), patch = Size(config, {"patch_size"});
+void TakeVision(Sizes& size, Workload& w) {
+  const int image = size({"image_size"}), patch = size({"patch_size"});
   w.causal = false;
-  if (w.vocabulary == 0) w.vocabulary = std::max(1000, Size(config, {"num_labels"}));
+  if (w.vocabulary == 0) w.vocabulary = std::max(1000, size({"num_labels"}));
   if (w.sequence == 0 && image > 0 && patch > 0) w.sequence = (image / patch) * (image / patch) + 1;
+}
+
+absl::Status CheckModel(const Json& config, const std::string& path, const Workload& w) {
+  if (w.experts > 0 && w.top_k == 0)
+    return InvalidArgument("{}: {} experts, but no num_experts_per_tok", path, w.experts);
+  if (const int64_t every = IntegerAt(config, "decoder_sparse_step", 1); w.experts > 0 && every != 1)
+    return InvalidArgument("{}: decoder_sparse_step {}: experts in some layers alone are not known here", path, every);
+  if (w.latent.kv_rank > 0 && (w.latent.value_dim == 0 || w.head_dim == w.latent.rope))
+    return InvalidArgument("{}: latent attention needs qk_nope_head_dim, qk_rope_head_dim and v_head_dim", path);
+  const std::pair<const char*, int> needed[] = {{"hidden_size", w.hidden},
+                                                {"num_hidden_layers", w.layers},
+                                                {"num_attention_heads", w.heads},
+                                                {"vocab_size", w.vocabulary},
+                                                {"intermediate_size", w.ffn}};
+  for (const auto& [key, value] : needed)
+    if (value == 0) return InvalidArgument("{}: \"{}\" is missing, or no number above 0", path, key);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -36,37 +105,30 @@ void TakeVision(const Json& config, Workload& w) {
 absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Workload& w) {
   const Json config = Json::parse(text.begin(), text.end(), nullptr, false);
   if (!config.is_object()) return InvalidArgument("{}: it is no JSON object", path);
-  w.hidden = Size(config, {"hidden_size", "n_embd", "d_model"});
-  w.layers = Size(config, {"num_hidden_layers", "n_layer", "n_layers"});
-  w.heads = Size(config, {"num_attention_heads", "n_head", "n_heads"});
-  w.kv_heads = Size(config, {"num_key_value_heads"});
-  w.head_dim = Size(config, {"head_dim"});
-  w.ffn = Size(config, {"intermediate_size", "n_inner"});
-  w.vocabulary = Size(config, {"vocab_size"});
-  w.experts = Size(config, {"num_local_experts", "n_routed_experts", "num_experts"});
-  w.top_k = Size(config, {"num_experts_per_tok"});
-  w.expert_ffn = Size(config, {"moe_intermediate_size"});
-  w.dense_layers = w.experts > 0 ? Size(config, {"first_k_dense_replace"}) : 0;
-  w.shared_experts = w.experts > 0 ? Size(config, {"n_shared_experts"}) : 0;
-  TakeLatent(config, w);
-  if (TextAt(config, "model_type") == "vit") TakeVision(config, w);
-  // An MLP of two matrices is that of GPT-2 and its like, whose keys are others.
-  w.gated = !config.contains("n_embd") && TextAt(config, "hidden_act") != "gelu";
-  if (w.ffn == 0) w.ffn = 4 * w.hidden;
+  const std::string type = TextAt(config, "model_type");
+  if (IsAmong(kOthers, type))
+    return InvalidArgument("{}: model_type {} is no decoder and no vision transformer", path, type);
+  Sizes size(config);
+  w.hidden = size({"hidden_size", "n_embd", "d_model"});
+  w.layers = size({"num_hidden_layers", "n_layer", "n_layers"});
+  w.heads = size({"num_attention_heads", "n_head", "n_heads"});
+  w.kv_heads = size({"num_key_value_heads"});
+  w.head_dim = size({"head_dim"});
+  w.ffn = size({"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"});
+  w.vocabulary = size({"vocab_size"});
+  w.gated = IsGated(config);
+  w.tied_embeddings = BooleanAt(config, "tie_word_embeddings", IsOld(config));
+  TakeExperts(size, w);
+  TakeLatent(size, w);
+  if (type == "vit") TakeVision(size, w);
+  if (w.sequence == 0) w.sequence = size({"max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"});
+  if (!size.wrong().empty()) return InvalidArgument("{}: {}", path, size.wrong());
+  if (w.ffn == 0 && IsOld(config)) w.ffn = 4 * w.hidden;
   if (w.kv_heads == 0) w.kv_heads = w.heads;
   if (w.head_dim == 0 && w.heads > 0) w.head_dim = w.hidden / w.heads;
   if (w.experts > 0 && w.expert_ffn == 0) w.expert_ffn = w.ffn;
-  if (w.experts > 0 && w.top_k == 0)
-    return InvalidArgument("{}: {} experts, but no num_experts_per_tok", path, w.experts);
-  if (w.latent.kv_rank > 0 && (w.latent.value_dim == 0 || w.head_dim == w.latent.rope))
-    return InvalidArgument("{}: latent attention needs qk_nope_head_dim, qk_rope_head_dim and v_head_dim", path);
-  const std::pair<const char*, int> needed[] = {{"hidden_size", w.hidden},
-                                                {"num_hidden_layers", w.layers},
-                                                {"num_attention_heads", w.heads},
-                                                {"vocab_size", w.vocabulary}};
-  for (const auto& [key, value] : needed)
-    if (value == 0) return InvalidArgument("{}: \"{}\" is missing, or no number above 0", path, key);
-  return absl::OkStatus();
+  if (w.experts > 0 && w.ffn == 0) w.ffn = w.expert_ffn;
+  return CheckModel(config, path, w);
 }
 
 absl::Status TakeModel(const std::string& name, const cluster::Presets& presets, Workload& w) {
@@ -84,6 +146,7 @@ absl::Status TakeModel(const std::string& name, const cluster::Presets& presets,
   w.head_dim = model.HeadDim();
   w.vocabulary = model.vocabulary;
   w.gated = model.gated;
+  w.tied_embeddings = model.tied_embeddings;
   w.causal = model.patch == 0;  // patches of an image see all others
   w.experts = model.moe.experts;
   w.top_k = model.moe.top_k;

@@ -182,13 +182,14 @@ double Bubble(const StepTerms& t, const Pipeline& p, const Variant& v) {
 // What a step shows of the communication between replicas.
 double Data(const StepTerms& t, const Variant& v, double mean_stage) {
   const double layers = t.layers / t.stages;
-  if (v.zero == 3) {  // of each microbatch, or once where a pipeline keeps what it gathered
-    const double seconds = (t.stages > 1 ? 1 : t.microbatches) * (t.gather + t.scatter) + t.replicate;
-    const double hidden = v.hides_data ? t.sharded_hidden * t.microbatches * mean_stage : 0;
-    return std::max(seconds - hidden, 0.0) + seconds / std::max(1.0, layers);
-  }
-  const double seconds = CopiesOf(v.schedule) * t.data;
-  return std::max(seconds - (v.hides_data ? t.data_hidden * layers * t.backward.total() : 0), .05 * seconds);
+  const double whole = CopiesOf(v.schedule) * t.data;
+  const double plain = std::max(whole - (v.hides_data ? t.data_hidden * layers * t.backward.total() : 0), .05 * whole);
+  if (v.zero < 3) return plain;
+  // Of each microbatch; or once where a pipeline keeps what it gathered, with no more to hide it than others have.
+  const double seconds = (t.stages > 1 ? 1 : t.microbatches) * (t.gather + t.scatter) + t.replicate;
+  const double hidden = v.hides_data ? t.sharded_hidden * t.microbatches * mean_stage : 0;
+  const double sharded = std::max(seconds - hidden, 0.0) + seconds / std::max(1.0, layers);
+  return t.stages > 1 ? std::max(sharded, plain) : sharded;
 }
 
 const Update& UpdateOf(const StepTerms& t, const Variant& v) { return v.zero >= 1 ? t.shared : t.whole; }
@@ -232,8 +233,11 @@ StepTime StepWith(const StepTerms& t, const Variant& v, const Added& added, cons
   step[Part::kRecompute] = t.microbatches * (pipeline.mean_again * t.trained.forward + pipeline.mean_other * selective);
   step[Part::kOffload] =
       t.microbatches * (pipeline.mean_again * added.offload_again + pipeline.mean_other * added.offload_other);
-  step[Part::kHead] = t.microbatches * (pipeline.slowest.total() - pipeline.mean.total());
-  step[Part::kBubble] = Bubble(t, pipeline, v);
+  // Beyond a stage in the mean the slowest has the output layer; what else it has the others wait for.
+  const double beyond = pipeline.slowest.total() - pipeline.mean.total();
+  const double head = std::min(beyond, t.head.total() / CopiesOf(v.schedule));
+  step[Part::kHead] = t.microbatches * head;
+  step[Part::kBubble] = Bubble(t, pipeline, v) + t.microbatches * (beyond - head);
   step[Part::kPipeline] =
       2 * (t.microbatches + t.stages - 1) * v.chunks * t.transfer * (v.hides_transfers ? 1 - t.transfer_hidden : 1);
   step[Part::kData] = Data(t, v, pipeline.mean.total());

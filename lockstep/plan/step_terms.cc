@@ -139,9 +139,15 @@ class Model {
     const double aligned = w_.head_dim % 8 == 0 ? 1 : r_.unaligned;
     const double uneven = 1 + r_.context_imbalance * (1 - 1.0 / w_.cp);
     const double masked = w_.causal ? .5 : 1;
-    if (w_.flash) return uneven * flops * masked / (m_.bf16 * r_.flash * r_.attention * aligned);
+    if (w_.flash) return uneven * flops * masked / (m_.bf16 * Flash() * aligned);
     const double squares = double(w_.microbatch) * w_.heads / w_.tp * w_.sequence * w_.sequence;
     return flops / (m_.bf16 * r_.unfused * aligned) + Streamed(r_.softmax_passes * kBytes * squares);
+  }
+
+  // The share that the hardware reaches, and what the stack makes of it: of their odds, so that no pair reaches all.
+  double Flash() const {
+    const double odds = r_.flash / (1 - r_.flash) * r_.attention;
+    return odds / (1 + odds);
   }
 
   // What lies outside of the split matrices is done by each rank of them, unless the sequence is split there.

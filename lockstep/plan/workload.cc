@@ -5,31 +5,56 @@
 
 namespace lockstep::plan {
 
-absl::Status Workload::Validate() const {
-  struct Size {
-    const char* name;
-    int value;
-  };
-  for (const Size& size : {Size{"layers", layers},
-                           {"hidden", hidden},
-                           {"ffn", ffn},
-                           {"heads", heads},
-                           {"kv_heads", kv_heads},
-                           {"head_dim", head_dim},
-                           {"vocab", vocabulary},
-                           {"seq", sequence},
-                           {"gbs", global_batch},
-                           {"mbs", microbatch},
-                           {"gpus", accelerators},
-                           {"tp", tp},
-                           {"pp", pp},
-                           {"dp", dp},
-                           {"cp", cp},
-                           {"ep", ep},
-                           {"vp", chunks},
-                           {"moe_chunks", moe_chunks}}) {
+namespace {
+
+struct Size {
+  const char* name;
+  int value;
+};
+
+absl::Status CheckSizes(std::initializer_list<Size> sizes) {
+  for (const Size& size : sizes)
     if (size.value < 1) return InvalidArgument("{} must be at least 1, found {}", size.name, size.value);
-  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Workload::ValidateModel() const {
+  LS_RETURN_IF_ERROR(CheckSizes({{"layers", layers},
+                                 {"hidden", hidden},
+                                 {"ffn", ffn},
+                                 {"heads", heads},
+                                 {"kv_heads", kv_heads},
+                                 {"head_dim", head_dim},
+                                 {"vocab", vocabulary},
+                                 {"seq", sequence}}));
+  if (kv_heads > heads || heads % kv_heads != 0)
+    return InvalidArgument("{} heads can't share {} of keys and values: these must divide them", heads, kv_heads);
+  if (experts > 0 && (top_k < 1 || expert_ffn < 1 || top_k > experts))
+    return InvalidArgument("{} experts need a topk of 1 to {} and a moe_ffn, found {} and {}", experts, experts, top_k,
+                           expert_ffn);
+  if (dense_layers < 0 || dense_layers > layers || shared_experts < 0)
+    return InvalidArgument("dense_layers must be 0 to {}, and shared_experts not below 0; found {} and {}", layers,
+                           dense_layers, shared_experts);
+  if (frozen.layers < 0 || frozen.layers >= layers || (frozen.layers > 0 && training == Training::kLora))
+    return InvalidArgument("0 to {} of {} layers can be frozen, and none beside adapters; found {}", layers - 1, layers,
+                           frozen.layers);
+  return absl::OkStatus();
+}
+
+absl::Status Workload::Validate() const {
+  LS_RETURN_IF_ERROR(ValidateModel());
+  LS_RETURN_IF_ERROR(CheckSizes({{"gbs", global_batch},
+                                 {"mbs", microbatch},
+                                 {"gpus", accelerators},
+                                 {"tp", tp},
+                                 {"pp", pp},
+                                 {"dp", dp},
+                                 {"cp", cp},
+                                 {"ep", ep},
+                                 {"vp", chunks},
+                                 {"moe_chunks", moe_chunks}}));
   const int64_t world = int64_t{tp} * pp * dp * cp;
   if (world != accelerators)
     return InvalidArgument("tp {} x pp {} x dp {} x cp {} is {}, but there are {} accelerators", tp, pp, dp, cp, world,
@@ -42,15 +67,7 @@ absl::Status Workload::Validate() const {
       return InvalidArgument("{} stages of {} layers together, each at least 1, are needed; found {} of {}", pp, layers,
                              stage_layers.size(), all);
   }
-  if (experts > 0 && (top_k < 1 || expert_ffn < 1 || top_k > experts))
-    return InvalidArgument("{} experts need a topk of 1 to {} and a moe_ffn, found {} and {}", experts, experts, top_k,
-                           expert_ffn);
-  if (dense_layers < 0 || dense_layers > layers || shared_experts < 0)
-    return InvalidArgument("dense_layers must be 0 to {}, and shared_experts not below 0; found {} and {}", layers,
-                           dense_layers, shared_experts);
-  if (frozen.layers < 0 || frozen.layers >= layers || (frozen.layers > 0 && training == Training::kLora))
-    return InvalidArgument("0 to {} of {} layers can be frozen, and none beside adapters; found {}", layers - 1, layers,
-                           frozen.layers);
+  if (zero < 0 || zero > 3) return InvalidArgument("zero must be 0 to 3, found {}", zero);
   if (experts > 0 && experts % ep != 0) return InvalidArgument("{} experts can't be split over ep {}", experts, ep);
   if (static_cast<int64_t>(dp) * microbatch > global_batch)
     return InvalidArgument("a batch of {} can't be split over dp {} in microbatches of {}", global_batch, dp,

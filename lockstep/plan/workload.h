@@ -42,10 +42,10 @@ struct Machine {
       if (accelerators > tier.accelerators) least = std::min(least, tier.bandwidth);
     return least;
   }
-  // How often an all-reduce takes a collective's latency: a quarter of the 2(n - 1) steps of a ring within a domain,
-  // and as many as the domains can be halved, as in a tree.
+  // How often an all-reduce takes a collective's latency: a quarter of the 2(n - 1) steps of a ring of up to eight
+  // within a domain, and as many as those rings can be halved, as in a tree.
   double LatenciesOfReduce(double ranks) const {
-    const double within = std::min<double>(ranks, domain);
+    const double within = std::min({ranks, double(domain), 8.0});
     return (within - 1) / 2 + std::log2(ranks / within);
   }
 };
@@ -93,6 +93,7 @@ struct Workload {
   int layers = 0, hidden = 0, ffn = 0, heads = 0, kv_heads = 0, head_dim = 0, vocabulary = 0;
   bool gated = false;
   bool causal = true;
+  bool tied_embeddings = false;  // the output layer is the embedding
   cluster::LatentAttention latent;
   int experts = 0, top_k = 0, expert_ffn = 0;  // 0: dense
   int dense_layers = 0, shared_experts = 0;    // of a mixture: the first layers, and what every token goes to
@@ -128,6 +129,7 @@ struct Workload {
   // kInvalidArgument, with what does not fit: sizes below one, a layout that does not multiply to the accelerators,
   // heads, layers, experts or a batch that do not divide.
   absl::Status Validate() const;
+  absl::Status ValidateModel() const;  // whatever the layout, the batch and the accelerators
   int Microbatches() const;
   // Over tp, where sequence parallelism has to.
   bool CanSplitSequence() const { return tp > 1 && sequence % (int64_t{tp} * cp) == 0; }
