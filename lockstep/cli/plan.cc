@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -50,7 +51,7 @@ absl::StatusOr<plan::SearchResult> Searched(const PlanFlags& flags, const PlanQu
     return MakeError(absl::StatusCode::kCancelled, "interrupted before a layout was found that fits");
   if (!result.nearest.empty())
     return MakeError(absl::StatusCode::kResourceExhausted,
-                     plan::WhatWouldFit(first.base, result.nearest[0], first.rates, question.machines));
+                     plan::WhatWouldFit(first.base, result.nearest[0], first.rates, question.machines, Interrupted));
   if (result.best.empty())
     return InvalidArgument("no layout divides {} accelerators, a batch of {} and {} heads", first.base.accelerators,
                            first.base.global_batch, first.base.heads);
@@ -67,6 +68,9 @@ absl::Status Extend(const PlanFlags& flags, const plan::Candidate& one, const pl
     LS_ASSIGN_OR_RETURN(report["with_failures"], plan::GoodputReport(one, spec));
   }
   if (flags.out.empty()) return absl::OkStatus();
+  const auto ends = [&](const char* with) { return flags.out.ends_with(with); };
+  if (!ends(".json") && !ends(".json.gz") && !ends(".et"))
+    return InvalidArgument("--out {}: expected a name that ends with .json, .json.gz or .et", flags.out);
   LS_ASSIGN_OR_RETURN(const plan::StepGraph step, plan::BuildStepGraph(one.workload, rates));
   const plan::StepTimes times = plan::Simulate(step);
   std::vector<std::string> files = {flags.out};
@@ -91,6 +95,8 @@ struct Answer {
 // Of the first of those that the framework can carry out.
 absl::Status Emit(const std::string& framework, std::span<const plan::Candidate> ranked, Answer& answer) {
   absl::Status first_why;
+  if (const plan::Candidate& best = ranked.front(); !best.memory.Fits(best.workload.machine))
+    return MakeError(absl::StatusCode::kResourceExhausted, "--emit: this layout does not fit the memory");
   for (const plan::Candidate& one : ranked) {
     absl::StatusOr<std::string> emitted = plan::EmitFlags(framework, one.workload);
     first_why.Update(emitted.status());
@@ -150,15 +156,27 @@ int Print(const absl::StatusOr<Answer>& answer, bool as_json) {
 
 }  // namespace
 
+namespace {
+
+// CLI::PositiveNumber prints 309 digits, and takes nan.
+const CLI::Validator kAboveZero(
+    [](const std::string& text) {
+      double value = 0;
+      const bool fits = CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value > 0;
+      return fits ? "" : fmt::format("expected a number above 0, found {}", text);
+    },
+    "NUMBER > 0");
+
+}  // namespace
+
 void AddWork(CLI::App& command, PlanFlags& flags) {
   command.add_option("--model", flags.model, "A preset, a .toml file, or a config.json of Hugging Face");
   command
       .add_option("--cluster", flags.clusters,
                   "NAME:N, N accelerators: h100-80gb:64, or my.toml:64; several with commas")
       ->delimiter(',');
-  command.add_option("--batch", flags.batch, "Sequences of a step")->check(CLI::PositiveNumber);
-  command.add_option("--seq", flags.sequence, "Tokens of a sequence; default: the model's context")
-      ->check(CLI::PositiveNumber);
+  command.add_option("--batch", flags.batch, "Sequences of a step")->check(kAboveZero);
+  command.add_option("--seq", flags.sequence, "Tokens of a sequence; default: the model's context")->check(kAboveZero);
   command.add_option("--precision", flags.precisions, "Of the layers' matrices: bf16, fp8 or fp4; several with commas")
       ->delimiter(',')
       ->check(CLI::IsMember({"bf16", "fp8", "fp4"}))
@@ -176,70 +194,86 @@ void AddWork(CLI::App& command, PlanFlags& flags) {
                   "Parts that are trained no further: embedding, layers:N, the first N; both with a comma")
       ->delimiter(',');
   command.add_option("--usd-per-hour", flags.usd_per_hour, "Price of an accelerator, in dollars an hour")
-      ->check(CLI::PositiveNumber);
-  command.add_option("--power-w", flags.power, "Watts of an accelerator with its share of the host")
-      ->check(CLI::PositiveNumber);
+      ->check(kAboveZero);
+  command.add_option("--power-w", flags.power, "Watts of an accelerator with its share of the host")->check(kAboveZero);
 }
 
 namespace {
 
+// What a search tries: no choice where the layout is given.
+std::vector<CLI::Option*> AddSpace(CLI::App& command, PlanFlags& flags) {
+  return {
+      command
+          .add_option("--schedule", flags.schedules,
+                      "To search: 1f1b (interleaved too), zb-h1, zb-2p, dualpipe; several with commas")
+          ->delimiter(',')
+          ->capture_default_str(),
+      command.add_option("--stages", flags.stages, "To search: even, or any, first and last with fewer layers too")
+          ->check(CLI::IsMember({"even", "any"}))
+          ->capture_default_str(),
+      command
+          .add_option(
+              "--offload", flags.offloads,
+              "To search, what lies in the host's memory: none, optimizer, weights (and the optimizer), activations, "
+              "optimizer+activations, weights+activations; several with commas")
+          ->delimiter(',')
+          ->capture_default_str(),
+      command
+          .add_option(
+              "--shard", flags.shard,
+              "To search: all replicas share what ZeRO 3 shares, or any: those of a domain of fast links, too (HSDP)")
+          ->check(CLI::IsMember({"all", "any"}))
+          ->capture_default_str(),
+      command
+          .add_option("--moe-chunks", flags.moe_chunks,
+                      "To search: in how many pieces experts exchange and compute; several with commas")
+          ->delimiter(',')
+          ->check(CLI::Range(1, plan::kMostMoeChunks))
+          ->capture_default_str(),
+      command
+          .add_option("--space", flags.space,
+                      "To search: usual, or whole, with what nobody would choose (docs/models/plan.md)")
+          ->check(CLI::IsMember({"usual", "whole"}))
+          ->capture_default_str(),
+  };
+}
+
+// What is added to the answer about one layout.
+std::vector<CLI::Option*> AddExtras(CLI::App& command, PlanFlags& flags) {
+  return {
+      command.add_option("--failures", flags.failures,
+                         "Add what is left with failures: a preset of `lockstep downtime`, or a .toml"),
+      command
+          .add_option("--emit", flags.emit,
+                      "Print the layout (of a search the first that the framework can carry out) as flags: megatron or "
+                      "torchtitan")
+          ->check(CLI::IsMember({"megatron", "torchtitan"})),
+      command.add_option("--out", flags.out,
+                         "Write its step: .json or .json.gz for Perfetto, .et for Chakra, a file per stage"),
+  };
+}
+
 void AddAsked(CLI::App& command, PlanFlags& flags) {
-  auto* layout = command.add_option("--layout", flags.layout,
-                                    "Predict this one alone: tp=8,pp=4,mbs=1,zero=1,recompute=full:3,schedule=zb-h1,"
-                                    "stages=5+6x2+5,offload=optimizer");
-  command.add_option("--compare", flags.compare, "Two layouts, term by term")->expected(2)->excludes(layout);
-  command
-      .add_option("--explain", flags.explain,
-                  "Why a job in this layout takes longer than predicted, term by term: its files of the PyTorch "
-                  "profiler, one per rank, JSON or JSON.gz; or of Nsight Systems, SQLite")
-      ->expected(1, -1)
-      ->needs(layout);
-  command
-      .add_option("--schedule", flags.schedules,
-                  "To search: 1f1b (interleaved too), zb-h1, zb-2p, dualpipe; several with commas")
-      ->delimiter(',')
-      ->capture_default_str();
-  command.add_option("--stages", flags.stages, "To search: even, or any, first and last with fewer layers too")
-      ->check(CLI::IsMember({"even", "any"}))
-      ->capture_default_str();
-  command
-      .add_option(
-          "--offload", flags.offloads,
-          "To search, what lies in the host's memory: none, optimizer, weights (and the optimizer), activations, "
-          "optimizer+activations, weights+activations; several with commas")
-      ->delimiter(',')
-      ->capture_default_str();
-  command
-      .add_option(
-          "--shard", flags.shard,
-          "To search: all replicas share what ZeRO 3 shares, or any: those of a domain of fast links, too (HSDP)")
-      ->check(CLI::IsMember({"all", "any"}))
-      ->capture_default_str();
-  command
-      .add_option("--moe-chunks", flags.moe_chunks,
-                  "To search: in how many pieces experts exchange and compute; several with commas")
-      ->delimiter(',')
-      ->check(CLI::Range(1, plan::kMostMoeChunks))
-      ->capture_default_str();
-  command
-      .add_option("--space", flags.space,
-                  "To search: usual, or whole, with what nobody would choose (docs/models/plan.md)")
-      ->check(CLI::IsMember({"usual", "whole"}))
-      ->capture_default_str();
+  auto* layout = command
+                     .add_option("--layout", flags.layout,
+                                 "Predict this one alone: tp=8,pp=4,mbs=1,zero=1,recompute=full:3,schedule=zb-h1,"
+                                 "stages=5+6x2+5,offload=optimizer")
+                     ->check([](const std::string& text) { return text.empty() ? "expected KEY=VALUE,..." : ""; });
+  auto* compare =
+      command.add_option("--compare", flags.compare, "Two layouts, term by term")->expected(2)->excludes(layout);
+  auto* explain = command
+                      .add_option("--explain", flags.explain,
+                                  "Why a job in this layout takes longer than predicted, term by term: its files of "
+                                  "the PyTorch profiler, one per rank, JSON or JSON.gz; or of Nsight Systems, SQLite")
+                      ->expected(1, -1)
+                      ->needs(layout);
+  for (CLI::Option* of_search : AddSpace(command, flags)) of_search->excludes(layout)->excludes(compare);
+  for (CLI::Option* extra : AddExtras(command, flags)) extra->excludes(compare)->excludes(explain);
   command.add_option("--objective", flags.objective, "To search for: throughput, cost or energy")
       ->check(CLI::IsMember({"throughput", "cost", "energy"}))
       ->capture_default_str();
   command.add_option("--top", flags.top, "So many layouts")->check(CLI::Range(1, 1000))->capture_default_str();
   command.add_option("--threads", flags.threads, "To search with; default: one per core")->check(CLI::Range(1, 1024));
-  command.add_option("--failures", flags.failures,
-                     "Add what is left with failures: a preset of `lockstep downtime`, or a .toml");
-  command
-      .add_option(
-          "--emit", flags.emit,
-          "Print the layout (of a search the first that the framework can carry out) as flags: megatron or torchtitan")
-      ->check(CLI::IsMember({"megatron", "torchtitan"}));
-  command.add_option("--out", flags.out,
-                     "Write its step: .json or .json.gz for Perfetto, .et for Chakra, a file per stage");
 }
 
 void AddSearch(CLI::App& command, int& exit_code) {

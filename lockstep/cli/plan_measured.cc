@@ -152,7 +152,9 @@ void AddPlanCalibrate(CLI::App& plan, int& exit_code) {
                                            "Files of the PyTorch profiler or of Nsight Systems, one per rank, of a job "
                                            "that --model, --cluster, --batch and --layout are of");
   AddWork(*command, flags->work);
-  trace->expected(1, -1)->needs(command->add_option("--layout", flags->work.layout, "As in lockstep plan"));
+  CLI::Option* layout = command->add_option("--layout", flags->work.layout, "As in lockstep plan");
+  trace->expected(1, -1)->needs(layout);
+  layout->needs(trace);
   command->add_option("-o,--out", flags->out, "Folder to write")->required();
   command->add_flag("--fresh", flags->fresh,
                     "Begin at what is usual, not at the presets, which were fitted to published runs");

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kDay = 86400, kHour = 3600;
 constexpr double kEnough = 1e-4;  // of the time: as good as never without a spare
-constexpr int kMostSpares = 100'000;
+constexpr int kMostSpares = 100'000, kMostAccelerators = 100'000'000;
 
 // What one failure costs, but for the wait for a spare.
 double PerFailure(const DowntimeSpec& spec) {
@@ -76,6 +76,7 @@ absl::StatusOr<DowntimeSpec> ReadDowntimeSpec(const std::string& path) {
   in.Number("failures", Sign::kNotNegative, spec.failures);
   in.Number("period_days", Sign::kPositive, spec.period, kDay);
   in.Number("between_failures_h", Sign::kPositive, spec.between_failures, kHour);
+  in.Integer("accelerators", {.least = 1, .most = kMostAccelerators}, spec.accelerators);
   in.Number("detect_s", Sign::kNotNegative, spec.detect);
   in.Number("diagnose_s", Sign::kNotNegative, spec.diagnose);
   in.Number("restart_s", Sign::kNotNegative, spec.restart);

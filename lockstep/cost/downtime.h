@@ -19,6 +19,7 @@ struct DowntimeSpec {
   std::optional<double> failures;
   std::optional<Seconds> period;
   std::optional<Seconds> between_failures;
+  std::optional<int> accelerators;  // of the job that they are of; a job of more has as many more (`lockstep plan`)
   // After each: until it is noticed, until it is known what to replace and that is replaced, until the job runs again.
   Seconds detect, diagnose, restart;
   Seconds checkpoint_interval{1800};  // of training, from the end of one to the begin of the next

@@ -83,10 +83,10 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
   if (w.shard > 0)
     return InvalidArgument("--emit megatron: all replicas share what zero 3 shares, found shard {}", w.shard);
   if (w.zero == 2) return InvalidArgument("--emit megatron: it has zero 0, 1 and 3, found 2");
+  LS_RETURN_IF_ERROR(CheckExchange("megatron", w));
   if (w.zero == 3 && (w.pp > 1 || w.ep > 1))
     return InvalidArgument("--emit megatron: zero 3 (--use-torch-fsdp2) is without pp and ep there, found {} and {}",
                            w.pp, w.ep);
-  LS_RETURN_IF_ERROR(CheckExchange("megatron", w));
   if (w.experts > 0 && w.tp > 1 && !w.sequence_parallel)
     return InvalidArgument("--emit megatron: experts with tp {} need seq_parallel 1", w.tp);
   LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("megatron", w));

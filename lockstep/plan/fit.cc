@@ -7,61 +7,86 @@ namespace lockstep::plan {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
-constexpr int kMostDoublings = 10, kLeastSequence = 128;
+constexpr int kMostDoublings = 10, kLeastSequence = 128, kMostOfOne = 1 << 20;
 constexpr size_t kNamed = 6;
 // To try, alone and together.
 constexpr Offload kOffloads[] = {
     {.optimizer = true}, {.activations = true}, {true, true}, {true, false, true}, {true, true, true}};
 
-// The fastest that fits; none: null.
-std::optional<Candidate> Fastest(const Workload& base, const Rates& rates, Offload offload) {
-  const Cluster cluster{base, rates};
-  const SearchResult result = Search({&cluster, 1}, {.keep = 1, .space = {.offloads = {offload}}});
-  if (result.best.empty()) return std::nullopt;
-  return result.best.front();
-}
-bool Fits(const Workload& base, const Rates& rates) { return Fastest(base, rates, {}).has_value(); }
+// Tries remedies by searches, until it is told to stop.
+class Trial {
+ public:
+  Trial(const Workload& base, const Rates& rates, Stops stops) : base_(base), rates_(rates), stops_(std::move(stops)) {}
 
-void AddOffloads(const Workload& base, const Rates& rates, std::vector<Remedy>& all) {
-  std::vector<std::pair<double, Remedy>> found;
-  for (const Offload offload : kOffloads) {
-    if (!CheckOffload(base, offload).ok()) continue;
-    const std::optional<Candidate> one = Fastest(base, rates, offload);
-    if (!one) continue;
-    const double seconds = one->step.total().value;
-    found.push_back({seconds, {fmt::format("--offload {} ({:.3g} s a step)", OffloadText(offload), seconds), 0}});
+  // What goes to the host's memory, the fastest first.
+  void AddOffloads(std::vector<Remedy>& all) const {
+    std::vector<std::pair<double, Remedy>> found;
+    for (const Offload offload : kOffloads) {
+      if (!CheckOffload(base_, offload).ok()) continue;
+      const std::optional<Candidate> one = Fastest(base_, offload);
+      if (!one) continue;
+      const double seconds = one->step.total().value;
+      found.push_back({seconds, {fmt::format("--offload {} ({:.3g} s a step)", OffloadText(offload), seconds), 0}});
+    }
+    std::ranges::stable_sort(found, {}, [](const auto& one) { return one.first; });
+    for (auto& [seconds, remedy] : found) all.push_back(std::move(remedy));
   }
-  std::ranges::stable_sort(found, {}, [](const auto& one) { return one.first; });
-  for (auto& [seconds, remedy] : found) all.push_back(std::move(remedy));
-}
 
-void AddShorter(Workload base, const Rates& rates, std::vector<Remedy>& all) {
-  while (base.sequence / 2 >= kLeastSequence) {
-    base.sequence /= 2;
-    if (Fits(base, rates)) return all.push_back({fmt::format("--seq {}", base.sequence), 0});
+  void AddShorter(std::vector<Remedy>& all) const {
+    Workload shorter = base_;
+    while (shorter.sequence / 2 >= kLeastSequence) {
+      shorter.sequence /= 2;
+      if (Fits(shorter)) return all.push_back({fmt::format("--seq {}", shorter.sequence), 0});
+    }
   }
-}
 
-// The more is frozen, the less it needs.
-void AddFrozen(Workload base, const Rates& rates, std::vector<Remedy>& all) {
-  if (base.training == Training::kLora || base.layers < 2) return;
-  base.frozen = {base.layers - 1, true};
-  if (!Fits(base, rates)) return;
-  int too_few = 0, enough = base.layers - 1;
-  while (enough - too_few > 1) {
-    base.frozen.layers = (too_few + enough) / 2;
-    (Fits(base, rates) ? enough : too_few) = base.frozen.layers;
+  // The more is frozen, the less it needs.
+  void AddFrozen(std::vector<Remedy>& all) const {
+    if (base_.training == Training::kLora || base_.layers < 2) return;
+    Workload frozen = base_;
+    frozen.frozen = {base_.layers - 1, true};
+    if (!Fits(frozen)) return;
+    int too_few = 0, enough = base_.layers - 1;
+    while (enough - too_few > 1 && !Stopped()) {
+      frozen.frozen.layers = (too_few + enough) / 2;
+      (Fits(frozen) ? enough : too_few) = frozen.frozen.layers;
+    }
+    all.push_back({fmt::format("--freeze embedding,layers:{}", enough), 0});
   }
-  all.push_back({fmt::format("--freeze embedding,layers:{}", enough), 0});
-}
 
-// Of the machine of `base`, the fewest accelerators, by doubling, from so many on; 0: no number will do.
-int FewestThatFit(Workload base, int least, const Rates& rates) {
-  base.accelerators = least;
-  for (int i = 0; i < kMostDoublings; ++i, base.accelerators *= 2)
-    if (Fits(base, rates)) return base.accelerators;
-  return 0;
-}
+  // The fewest accelerators of a machine, from so many on, by doubling and then by eighths; 0: no number will do.
+  int FewestThatFit(const Machine& machine, int least) const {
+    Workload other = base_;
+    other.machine = machine;
+    const auto fits = [&](int64_t count) {
+      other.accelerators = static_cast<int>(count);
+      return Fits(other);
+    };
+    int64_t count = least;
+    for (int doublings = 0; !fits(count); count *= 2)
+      if (++doublings == kMostDoublings || 2 * count > kMostOfOne) return 0;
+    if (count == least || count % 8 != 0) return static_cast<int>(count);
+    for (const int eighths : {5, 6, 7})
+      if (fits(count / 8 * eighths)) return static_cast<int>(count / 8 * eighths);
+    return static_cast<int>(count);
+  }
+  bool Stopped() const { return stops_ && stops_(); }
+
+ private:
+  // None: null.
+  std::optional<Candidate> Fastest(const Workload& work, Offload offload) const {
+    if (Stopped()) return std::nullopt;
+    const Cluster cluster{work, rates_};
+    const SearchResult result = Search({&cluster, 1}, {.keep = 1, .space = {.offloads = {offload}}, .stops = stops_});
+    if (result.best.empty()) return std::nullopt;
+    return result.best.front();
+  }
+  bool Fits(const Workload& work) const { return Fastest(work, {}).has_value(); }
+
+  const Workload& base_;
+  const Rates& rates_;
+  const Stops stops_;
+};
 
 // The kind of memory that needs most.
 std::string Most(const MemoryUse& use) {
@@ -76,15 +101,14 @@ std::string Most(const MemoryUse& use) {
 
 }  // namespace
 
-std::vector<Remedy> Remedies(const Workload& base, const Rates& rates, const Machines& machines) {
+std::vector<Remedy> Remedies(const Workload& base, const Rates& rates, const Machines& machines, Stops stops) {
+  const Trial trial(base, rates, std::move(stops));
   std::vector<Remedy> all, clusters;
-  AddOffloads(base, rates, all);
-  AddShorter(base, rates, all);
-  AddFrozen(base, rates, all);
+  trial.AddOffloads(all);
+  trial.AddShorter(all);
+  trial.AddFrozen(all);
   const auto add = [&](const Machine& machine, int least) {
-    Workload other = base;
-    other.machine = machine;
-    if (const int count = FewestThatFit(other, least, rates); count > 0)
+    if (const int count = trial.FewestThatFit(machine, least); count > 0)
       clusters.push_back({fmt::format("{} x {}", count, machine.name), count * machine.usd_per_hour});
   };
   add(base.machine, 2 * base.accelerators);
@@ -96,14 +120,17 @@ std::vector<Remedy> Remedies(const Workload& base, const Rates& rates, const Mac
   return all;
 }
 
-std::string WhatWouldFit(const Workload& base, const Candidate& nearest, const Rates& rates, const Machines& machines) {
+std::string WhatWouldFit(const Workload& base, const Candidate& nearest, const Rates& rates, const Machines& machines,
+                         const Stops& stops) {
   std::string text = fmt::format("no layout fits the memory: the least is {:.1f} GiB of {:.1f} ({}); {}",
                                  nearest.memory.total() / kGiB, base.machine.memory / kGiB,
                                  LayoutText(nearest.workload), Most(nearest.memory));
   if (nearest.memory.host > 0)
     text += fmt::format(", beside {:.1f} GiB of the host's {:.1f}", nearest.memory.host / kGiB,
                         base.machine.host_memory / kGiB);
-  std::vector<Remedy> remedies = Remedies(base, rates, machines);
+  std::vector<Remedy> remedies = Remedies(base, rates, machines, stops);
+  if (stops && stops()) text += "; interrupted before all remedies were tried";
+  if (remedies.empty() && stops && stops()) return text;
   if (remedies.empty()) return text + "; no number of known accelerators would do";
   text += "; what would fit, cheapest first: ";
   if (remedies.size() > kNamed) remedies.resize(kNamed);

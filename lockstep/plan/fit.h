@@ -2,7 +2,9 @@
 // search before it is named.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "lockstep/plan/machines.h"
 #include "lockstep/plan/search.h"
@@ -16,9 +18,12 @@ struct Remedy {
 // The cheapest first: what goes to the host's memory, by the time that a step then takes, which changes nothing of the
 // training; a shorter sequence; the fewest layers to freeze; then clusters by their price, then those without one by
 // their size.
-std::vector<Remedy> Remedies(const Workload& base, const Rates& rates, const Machines& machines);
+// `stops`: asked now and then; once it says so no further one is tried.
+using Stops = std::function<bool()>;
+std::vector<Remedy> Remedies(const Workload& base, const Rates& rates, const Machines& machines, Stops stops = nullptr);
 
 // "no layout fits the memory: the least is 105.2 GiB of 39.6 (tp 8, ...), of which ...".
-std::string WhatWouldFit(const Workload& base, const Candidate& nearest, const Rates& rates, const Machines& machines);
+std::string WhatWouldFit(const Workload& base, const Candidate& nearest, const Rates& rates, const Machines& machines,
+                         const Stops& stops = nullptr);
 
 }  // namespace lockstep::plan

@@ -89,6 +89,7 @@ std::vector<InferenceChoice> SearchInference(const Workload& base, const Rates& 
 }
 
 absl::StatusOr<Json> InferenceReport(const Workload& base, const Rates& rates, const Requests& asked, size_t keep) {
+  if (!base.causal) return InvalidArgument("inference is of decoders, token by token, not of vision transformers");
   std::vector<InferenceChoice> all = SearchInference(base, rates, asked);
   if (all.empty())
     return MakeError(

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
+#include <set>
 
 #include "lockstep/plan/memory.h"
 #include "lockstep/plan/schedule.h"
@@ -148,7 +149,7 @@ absl::Status CheckOffload(const Workload& w, Offload offload) {
 }
 
 absl::Status TakeLayout(const std::string& text, Workload& w) {
-  bool has_dp = false, has_sequence_parallel = false;
+  std::set<std::string> has;
   for (size_t at = 0; at < text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
     const std::string pair = text.substr(at, end - at);
@@ -156,16 +157,15 @@ absl::Status TakeLayout(const std::string& text, Workload& w) {
     if (equals == std::string::npos)
       return InvalidArgument("--layout: \"{}\" is no KEY=VALUE; write it as tp=8,pp=4", pair);
     const std::string key = pair.substr(0, equals);
+    if (!has.insert(key).second) return InvalidArgument("--layout: {} is there twice", key);
     LS_RETURN_IF_ERROR(TakePair(key, pair.substr(equals + 1), w));
-    has_dp = has_dp || key == "dp";
-    has_sequence_parallel = has_sequence_parallel || key == "seq_parallel";
     at = end + 1;
   }
   const int64_t others = int64_t{std::max(1, w.tp)} * std::max(1, w.pp) * std::max(1, w.cp);
-  if (!has_dp && w.accelerators % others == 0) w.dp = static_cast<int>(w.accelerators / others);
+  if (!has.contains("dp") && w.accelerators % others == 0) w.dp = static_cast<int>(w.accelerators / others);
   LS_RETURN_IF_ERROR(CheckHeads(w));
   LS_RETURN_IF_ERROR(w.Validate());
-  if (!has_sequence_parallel) w.sequence_parallel = w.CanSplitSequence() && !w.gathers_routed;
+  if (!has.contains("seq_parallel")) w.sequence_parallel = w.CanSplitSequence() && !w.gathers_routed;
   if (w.shard == w.Replicas()) w.shard = 0;
   return CheckLayout(w);
 }

@@ -125,6 +125,10 @@ TEST_F(Measured, WhatCantBeUsedIsSkippedWithTheReason) {
   EXPECT_THAT(Why("a,f,b200,8,2,64,256,0,4,128,8,1,3,1,0,,,bf16,1,,\n"), HasSubstr("is 6, but there are 8"));
   EXPECT_THAT(Why("a,f,b200,8,2,64,256,0,4,128,8,1,1,1,0,,,bf16,,,\n"), HasSubstr("nothing was measured"));
   EXPECT_THAT(Why("a,f,A100-80GB-SXM,8,2,64,256,0,4,128,8,1,1,1,0,,,fp8,1,,\n"), HasSubstr("has no fp8"));
+  EXPECT_THAT(Why("a,f,b200,8,2,64,256,0,4,128,8,1,1,1,7,,,bf16,1,,\n"), HasSubstr("zero must be 0 to 3, found 7"));
+  EXPECT_THAT(Why("a,f,b200,8,2,64,256,0,4,128,8,1,1,1,0,some,,bf16,1,,\n"), HasSubstr("recompute is \"some\""));
+  EXPECT_THAT(Why("a,f,b200,8,2,64,256,0,4,128,8,1,1,1,0,,,int4,1,,\n"), HasSubstr("precision is \"int4\""));
+  EXPECT_THAT(Why("a,f,b200,8,2,64,256,0,4,128,12,1,1,1,0,,,bf16,1,,\n"), HasSubstr("gbs is 12, which dp 8 does not"));
 }
 
 // DeepSeek V3 has 61 layers, of which three are dense: of four layers, one.

@@ -27,6 +27,41 @@ TEST(ModelFile, OfHuggingFace) {
   EXPECT_THAT(Message(TakeHuggingFace("[", "c.json", work)), HasSubstr("no JSON object"));
 }
 
+TEST(ModelFile, IsReadStrictly) {
+  const auto read = [](const std::string& more, Workload& work) {
+    return TakeHuggingFace(
+        R"({"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "vocab_size": 1000)" + more + "}",
+        "c.json", work);
+  };
+  const auto error = [&](const std::string& more) {
+    Workload work;
+    return Message(read(more, work));
+  };
+  EXPECT_THAT(error(""), HasSubstr("\"intermediate_size\" is missing"));
+  EXPECT_THAT(error(R"(, "intermediate_size": -5)"), HasSubstr("\"intermediate_size\" is -5"));
+  EXPECT_THAT(error(R"(, "intermediate_size": 2048, "num_key_value_heads": "8")"), HasSubstr("is \"8\"; expected"));
+  EXPECT_THAT(error(R"(, "intermediate_size": 2048, "model_type": "t5")"), HasSubstr("no decoder"));
+  EXPECT_THAT(error(R"(, "intermediate_size": 2048, "num_experts": 8, "num_experts_per_tok": 2,
+                       "decoder_sparse_step": 2)"),
+              HasSubstr("decoder_sparse_step 2"));
+  Workload work;
+  ASSERT_TRUE(read(R"(, "intermediate_size": 2048, "max_position_embeddings": 8192, "hidden_act": "silu")", work).ok());
+  EXPECT_EQ(work.sequence, 8192);
+  EXPECT_TRUE(work.gated);
+  EXPECT_FALSE(work.tied_embeddings);
+  for (const char* ungated : {R"("hidden_act": "relu2")", R"("hidden_act": "gelu_pytorch_tanh")",
+                              R"("activation_function": "relu")", R"("model_type": "bloom")"}) {
+    ASSERT_TRUE(read(std::string(R"(, "intermediate_size": 2048, )") + ungated, work).ok());
+    EXPECT_FALSE(work.gated) << ungated;
+  }
+  ASSERT_TRUE(read(R"(, "intermediate_size": 2048, "model_type": "gemma2", "hidden_act": "gelu_pytorch_tanh",
+                      "tie_word_embeddings": true)",
+                   work)
+                  .ok());
+  EXPECT_TRUE(work.gated);
+  EXPECT_TRUE(work.tied_embeddings);
+}
+
 // As DeepSeek-V3's config.json has it; 671 billion parameters are published, 37 of them active.
 constexpr const char* kLatent =
     R"({"hidden_size": 7168, "num_hidden_layers": 61, "num_attention_heads": 128, "num_key_value_heads": 128,

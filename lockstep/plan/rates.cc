@@ -88,6 +88,7 @@ absl::StatusOr<Rates> ReadRates(const std::string& path) {
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   LS_ASSIGN_OR_RETURN(const cluster::TomlValue root, cluster::ParseToml(text, path));
   cluster::TableReader in(root, path);
+  in.Require({"gemm"});
   Rates rates;
   ReadRateFields(in, kHardware, rates);
   ReadRateFields(in, kStack, rates);

@@ -51,7 +51,9 @@ double Mfu(const Workload& w, Seconds step) {
   const double active = w.layers * w.AttentionParameters() + matrices * h * width;
   const double scores = 4.0 * w.layers * w.heads * w.ScoreDim() * w.sequence;
   const double passed = 1 - w.LayersBelow() / double(w.layers), warm = 1 - w.frozen.layers / double(w.layers);
-  const double flops = tokens * (2 * (1 + passed + warm) * active + 6 * h * w.vocabulary + (1 + 2 * passed) * scores);
+  const bool adapts = w.training == Training::kLora;  // gradients of adapters alone, which are small
+  const double flops = tokens * (2 * (1 + passed + (adapts ? 0 : warm)) * active + (adapts ? 4 : 6) * h * w.vocabulary +
+                                 (1 + 2 * passed) * scores);
   return flops / (w.accelerators * w.machine.bf16 * step.value);
 }
 
@@ -100,7 +102,11 @@ Json SearchReport(const SearchResult& result, std::span<const Cluster> clusters)
           {"pareto", pareto}};
 }
 
-absl::StatusOr<Json> GoodputReport(const Candidate& one, const cost::DowntimeSpec& failures) {
+absl::StatusOr<Json> GoodputReport(const Candidate& one, cost::DowntimeSpec failures) {
+  LS_RETURN_IF_ERROR(failures.Validate());
+  const double more = double(one.workload.accelerators) / failures.accelerators.value_or(one.workload.accelerators);
+  if (failures.failures) *failures.failures *= more;
+  if (failures.between_failures) failures.between_failures->value /= more;
   LS_RETURN_IF_ERROR(failures.Validate());
   const double useful = cost::Expect(failures).useful();
   Json checkpoint = {{"interval_s", failures.checkpoint_interval.value}};
@@ -111,7 +117,11 @@ absl::StatusOr<Json> GoodputReport(const Candidate& one, const cost::DowntimeSpe
     checkpoint["best_interval_steps"] = std::max(1.0, std::round(best->value / one.step.total().value));
     checkpoint["useful_at_best"] = cost::Expect(at_best).useful();
   }
-  return Json{{"useful", useful}, {"tokens_per_s", useful * TokensPerSecond(one)}, {"checkpoint", checkpoint}};
+  return Json{{"useful", useful},
+              {"tokens_per_s", useful * TokensPerSecond(one)},
+              {"failures_per_day", cost::Expect(failures).failures_per_day},
+              {"scaled_by", failures.accelerators ? Json(more) : Json()},
+              {"checkpoint", checkpoint}};
 }
 
 Json ComparisonReport(const Candidate& a, const Candidate& b, const Rates& rates) {

@@ -25,7 +25,7 @@ const Rates& RatesOf(const Candidate& candidate, std::span<const Cluster> cluste
 
 // What is left of the tokens per second where the job fails and saves checkpoints as `failures` has it: {useful,
 // tokens_per_s, checkpoint {interval_s, best_interval_s, best_interval_steps, useful_at_best}}.
-absl::StatusOr<Json> GoodputReport(const Candidate& candidate, const cost::DowntimeSpec& failures);
+absl::StatusOr<Json> GoodputReport(const Candidate& candidate, cost::DowntimeSpec failures);
 
 // Term by term: {a: prediction, b: prediction, difference [{term, a, b, b_minus_a}]}: all parts of the step, the step
 // itself, kinds of memory.

@@ -219,6 +219,16 @@ TEST(Fit, SaysWhatWouldFitCheapestFirst) {
   EXPECT_GT(SearchOne(work, {}).fitting, 0);
 }
 
+TEST(Fit, TriesNoMoreOnceItIsToldToStop) {
+  Workload work = TestWorkload();
+  work.accelerators = 1;
+  const Machines machines({{work.machine, {}}});
+  EXPECT_FALSE(Remedies(work, Rates{}, machines).empty());
+  EXPECT_TRUE(Remedies(work, Rates{}, machines, [] { return true; }).empty());
+  const SearchResult result = SearchOne(work, {});
+  EXPECT_THAT(WhatWouldFit(work, result.nearest[0], Rates{}, machines, [] { return true; }), HasSubstr("interrupted"));
+}
+
 // What costs nothing comes first: the host's memory, then another training.
 TEST(Fit, NamesOffloadingAndFreezing) {
   Workload work = TestWorkload();

@@ -304,8 +304,33 @@ TEST(Step, TheHostLaunchesMoreWhereSoftmaxIsNotFused) {
   EXPECT_THAT(layer(1, rates), DoubleNear(Both(14e-3, layer(1, Perfect())), 1e-9));
 }
 
+// Two thirds of the peak by the hardware, and a stack that doubles the odds: four fifths. None reaches all.
+TEST(Step, WhatAStackReachesInAttention) {
+  Rates rates = Perfect();
+  const double half = PredictStep(Small(), rates)[Part::kAttention];
+  rates.flash = 2 / 3.0, rates.attention = 2;
+  EXPECT_THAT(PredictStep(Small(), rates)[Part::kAttention] / half, DoubleNear(.5 / .8, 1e-9));
+  rates.attention = 1e6;
+  EXPECT_GT(PredictStep(Small(), rates)[Part::kAttention] / half, .5);
+}
+
+// What a pipeline under ZeRO 3 exchanges once is no less than what ZeRO 1 does.
+TEST(Step, ShardsInAPipelineHideNoMore) {
+  Workload work = Small();
+  work.pp = 2, work.dp = 4, work.zero = 1;
+  Rates rates = Perfect();
+  rates.sharded_hidden = 1, rates.data_hidden = .1;
+  const double plain = PredictStep(work, rates)[Part::kData];
+  work.zero = 3;
+  EXPECT_GE(PredictStep(work, rates)[Part::kData], plain);
+}
+
 TEST(Step, LatenciesOfReduce) {
-  const Machine machine = Plain();  // domains of eight
+  Machine machine = Plain();
+  machine.domain = 64;
+  const double one_domain = machine.LatenciesOfReduce(64);
+  machine.domain = 8;
+  EXPECT_EQ(machine.LatenciesOfReduce(64), one_domain) << "a larger domain makes it no slower";
   EXPECT_EQ(machine.LatenciesOfReduce(1), 0);
   EXPECT_EQ(machine.LatenciesOfReduce(2), .5);
   EXPECT_EQ(machine.LatenciesOfReduce(8), 3.5);
@@ -461,6 +486,21 @@ TEST(Frozen, ByHand) {
   EXPECT_THAT(Message(work.Validate()), HasSubstr("0 to 7 of 8 layers can be frozen"));
 }
 
+TEST(Workload, SaysWhatNoModelCanBe) {
+  const auto error = [](auto change) {
+    Workload work = Small();
+    work.accelerators = 3;  // whatever the layout
+    change(work);
+    return Message(work.ValidateModel());
+  };
+  EXPECT_EQ(error([](Workload&) {}), "");
+  EXPECT_THAT(error([](Workload& w) { w.kv_heads = 3; }), HasSubstr("16 heads can't share 3"));
+  EXPECT_THAT(error([](Workload& w) { w.kv_heads = 32; }), HasSubstr("16 heads can't share 32"));
+  EXPECT_THAT(error([](Workload& w) { w.experts = 8, w.top_k = 9, w.expert_ffn = 64; }), HasSubstr("a topk of 1 to 8"));
+  EXPECT_THAT(error([](Workload& w) { w.experts = 8, w.top_k = 2, w.expert_ffn = 64, w.dense_layers = 99; }),
+              HasSubstr("dense_layers must be 0 to 8"));
+}
+
 TEST(Workload, SaysWhatDoesNotFit) {
   const auto error = [](auto change) {
     Workload work = Small();
@@ -484,6 +524,19 @@ TEST(Memory, StatesByHand) {
   EXPECT_THAT(PredictMemory(work).states, DoubleNear(parameters * 7.5, 1));
   work.zero = 3;
   EXPECT_THAT(PredictMemory(work).states, DoubleNear(parameters * 2, 1));
+}
+
+// The embedding is the output layer too; between stages each end has one.
+TEST(Memory, TiedEmbeddings) {
+  Workload work = Small();
+  work.zero = 3;
+  const double apart = PredictMemory(work).states;
+  work.tied_embeddings = true;
+  EXPECT_THAT(apart - PredictMemory(work).states, DoubleNear(32'000 * 1024.0 * 2, 1));
+  work.pp = 2, work.dp = 4;
+  const double tied = PredictMemory(work).states;
+  work.tied_embeddings = false;
+  EXPECT_EQ(PredictMemory(work).states, tied);
 }
 
 // The first of eight layers has no experts; a pipeline keeps whole weights and gradients beside their shares.

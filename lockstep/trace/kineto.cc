@@ -217,8 +217,8 @@ class Reader {
     if (rank_.rank < 0) rank_.rank = name.rank.value_or(given_rank.value_or(-1));
     if (rank_.rank < 0)
       return InvalidArgument(
-          "{}: neither distributedInfo nor the file's name tells the rank: name it rank-N.json, or say "
-          "--rank N",
+          "{}: neither distributedInfo nor the file's name tells the rank: name it rank-N.json (or, "
+          "of `lockstep explain`, say --rank N)",
           rank_.path);
     return absl::OkStatus();
   }

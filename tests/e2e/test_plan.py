@@ -74,6 +74,10 @@ class Plan(unittest.TestCase):
         self.folder = pathlib.Path(folder.name)
         self.table = self.folder / "runs.csv"
         self.table.write_text(ROWS)
+        self.impossible = self.folder / "config.json"
+        self.impossible.write_text(json.dumps({"hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "intermediate_size": 14336, "vocab_size": 128256,
+                                               "n_routed_experts": 64, "num_experts_per_tok": 6, "moe_intermediate_size": 1024, "first_k_dense_replace": 99,
+                                               "max_position_embeddings": 4096}))
         self.unmeasured = self.folder / "unmeasured.csv"
         self.unmeasured.write_text("".join(ROWS.splitlines(True)[i] for i in (0, 3)))
 
@@ -319,7 +323,7 @@ class Plan(unittest.TestCase):
 
     def predicted_terms(self):
         path = self.folder / "any.json"
-        write_profile(path, {"matrix products": 1})
+        write_profile(path, {"matrix products": 1000})  # slower than any that could be
         return {term["term"]: term["predicted_s"] for term in self.document(*ONE, "--explain", path)["terms"]}
 
     def test_a_profiled_job_beside_its_plan(self):
@@ -392,6 +396,10 @@ class Plan(unittest.TestCase):
             ([*LLAMA, "--layout", "moe_chunks=2"], "only experts that are spread"),
             (["--model", "vit-l16", "--cluster", "dgx-h100:8", "--batch", 64, "--layout", "mbs=8", "--emit", "megatron"], "not of vision transformers"),
             ([*LLAMA, "--layout", "tp=3"], "32 heads can't be split over tp 3: it can be 1, 2, 4, 8 or 16"),
+            ([*LLAMA, "--layout", "tp=2,pp=2,tp=4"], "tp is there twice"),
+            ([*LLAMA, "--layout", "tp=2", "--out", self.folder / "step.txt"], "ends with .json, .json.gz or .et"),
+            (["inference", "--model", "vit-l16", "--cluster", "dgx-h100:8", "--batch", 8, "--prompt", 8, "--output", 8], "not of vision transformers"),
+            (["--model", self.impossible, "--cluster", "dgx-h100:64", "--batch", 128], "dense_layers must be 0 to 32, and shared"),
             (["validate", self.folder / "none.csv"], "none.csv"),
             ([*LLAMA, "--stack", "megatron"], "expected one of nemo,"),
             (["validate", self.table, "--calibration", self.folder / "none"], "expected a folder of"),
@@ -403,6 +411,38 @@ class Plan(unittest.TestCase):
             self.assertEqual(2, answer.returncode, f"{words}: {answer}")
             self.assertIn(text, answer.stderr)
             self.assertEqual(1, len(answer.stderr.splitlines()), answer.stderr)
+
+    def test_flags_that_do_not_go_together(self):
+        for words, text in [
+            ([*LLAMA, "--layout", "tp=2", "--offload", "optimizer"], "--offload"),
+            ([*LLAMA, "--layout", "tp=2", "--schedule", "zb-h1"], "--schedule"),
+            ([*LLAMA, "--compare", "tp=2", "tp=4", "--emit", "megatron"], "--emit"),
+            ([*LLAMA, "--layout", "tp=2", "--explain", self.table, "--out", self.folder / "a.json"], "--out"),
+            ([*LLAMA, "--layout", ""], "expected KEY=VALUE"),
+            ([*LLAMA, "--usd-per-hour", "nan"], "expected a number above 0, found nan"),
+            (["calibrate", self.table, "--layout", "tp=2", "-o", self.folder / "x"], "--trace"),
+        ]:
+            answer = plan(*words)
+            self.assertEqual(2, answer.returncode, f"{words}: {answer}")
+            self.assertIn(text, answer.stderr)
+
+    def test_a_layout_that_does_not_fit(self):
+        words = ["--model", "llama3-70b", "--cluster", "dgx-h100:8", "--batch", 8, "--layout", "tp=1,pp=1,zero=0"]
+        self.assertFalse(self.document(*words)["fits"])
+        emitted = plan(*words, "--emit", "megatron")
+        self.assertEqual((1, ""), (emitted.returncode, emitted.stdout))
+        self.assertIn("does not fit the memory", emitted.stderr)
+
+    def test_profiles_of_another_job(self):
+        path = self.folder / "rank-0.json"
+        write_profile(path, {"matrix products": 1e-6})
+        answer = plan(*ONE, "--explain", path)
+        self.assertEqual(2, answer.returncode)
+        self.assertIn("they are not of this model", answer.stderr)
+        write_profile(path, {"matrix products": 1})
+        answer = plan(*ONE, "--explain", path, path)
+        self.assertEqual(2, answer.returncode)
+        self.assertIn("it is of rank 0, as", answer.stderr)
 
 
 if __name__ == "__main__":
