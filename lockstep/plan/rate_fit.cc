@@ -163,6 +163,7 @@ void RateFit::AddGroup(const Group& group, const std::vector<double>& residuals,
   const Normal sums = ByField(group, residuals);
   const size_t fields = first_.size(), n = at_.size();
   std::vector<Terms> terms;
+  terms.reserve(fields);
   for (size_t f = 0; f < fields; ++f) terms.push_back(TermsOf(f, group.hardware, group.stack));
   for (size_t f = 0; f < fields; ++f) {
     for (size_t a = 0; a < terms[f].count; ++a) {
