@@ -52,6 +52,12 @@ absl::StatusOr<plan::SearchResult> Searched(const PlanFlags& flags, const PlanQu
   if (!result.nearest.empty())
     return MakeError(absl::StatusCode::kResourceExhausted,
                      plan::WhatWouldFit(first.base, result.nearest[0], first.rates, question.machines, Interrupted));
+  const auto needs_one_stage = [](const plan::Offload& offload) { return offload.weights; };
+  if (result.best.empty() && std::ranges::all_of(question.space.offloads, needs_one_stage))
+    return InvalidArgument(
+        "no layout divides {} accelerators, a batch of {} and {} heads with --offload weights, which needs pp 1, and a "
+        "schedule 1f1b",
+        first.base.accelerators, first.base.global_batch, first.base.heads);
   if (result.best.empty())
     return InvalidArgument("no layout divides {} accelerators, a batch of {} and {} heads", first.base.accelerators,
                            first.base.global_batch, first.base.heads);
@@ -65,7 +71,9 @@ absl::Status Extend(const PlanFlags& flags, const plan::Candidate& one, const pl
     LS_ASSIGN_OR_RETURN(const std::string path,
                         cluster::Presets(installation.presets).Find("downtime", flags.failures, "."));
     LS_ASSIGN_OR_RETURN(const cost::DowntimeSpec spec, cost::ReadDowntimeSpec(path));
-    LS_ASSIGN_OR_RETURN(report["with_failures"], plan::GoodputReport(one, spec));
+    const absl::StatusOr<Json> goodput = plan::GoodputReport(one, spec);
+    if (!goodput.ok()) return InvalidArgument("--failures {}: {}", flags.failures, Message(goodput.status()));
+    report["with_failures"] = *goodput;
   }
   if (flags.out.empty()) return absl::OkStatus();
   const auto ends = [&](const char* with) { return flags.out.ends_with(with); };
@@ -112,6 +120,17 @@ absl::Status Emit(const std::string& framework, std::span<const plan::Candidate>
   return first_why;
 }
 
+// Of one of the clusters, or precisions, at least.
+absl::Status CheckEmits(const std::string& framework, std::span<const plan::Cluster> clusters) {
+  absl::Status first_why;
+  for (const plan::Cluster& cluster : clusters) {
+    const absl::Status can = plan::CheckEmit(framework, cluster.base);
+    if (can.ok()) return can;
+    first_why.Update(can);
+  }
+  return first_why;
+}
+
 // Of one layout, or of a search, the best first.
 absl::StatusOr<Answer> AnswerOf(const PlanFlags& flags, std::span<const plan::Candidate> ranked,
                                 const plan::Rates& rates, Json report) {
@@ -124,8 +143,7 @@ absl::StatusOr<Answer> AnswerOf(const PlanFlags& flags, std::span<const plan::Ca
 absl::StatusOr<Answer> Plan(const PlanFlags& flags) {
   LS_ASSIGN_OR_RETURN(const PlanQuestion question, AskedBy(flags));
   const plan::Cluster& first = question.clusters.front();
-  for (const plan::Cluster& cluster : question.clusters)
-    if (!flags.emit.empty()) LS_RETURN_IF_ERROR(plan::CheckEmit(flags.emit, cluster.base));
+  if (!flags.emit.empty()) LS_RETURN_IF_ERROR(CheckEmits(flags.emit, question.clusters));
   if (!flags.compare.empty()) {
     LS_ASSIGN_OR_RETURN(const plan::Candidate a, PredictedLayout(flags.compare[0], first));
     LS_ASSIGN_OR_RETURN(const plan::Candidate b, PredictedLayout(flags.compare[1], first));
@@ -153,10 +171,6 @@ int Print(const absl::StatusOr<Answer>& answer, bool as_json) {
   fmt::print("{}", answer->flags);
   return 0;
 }
-
-}  // namespace
-
-namespace {
 
 // CLI::PositiveNumber prints 309 digits, and takes nan.
 const CLI::Validator kAboveZero(
@@ -235,6 +249,12 @@ std::vector<CLI::Option*> AddSpace(CLI::App& command, PlanFlags& flags) {
                       "To search: usual, or whole, with what nobody would choose (docs/models/plan.md)")
           ->check(CLI::IsMember({"usual", "whole"}))
           ->capture_default_str(),
+      command.add_option("--objective", flags.objective, "To search for: throughput, cost or energy")
+          ->check(CLI::IsMember({"throughput", "cost", "energy"}))
+          ->capture_default_str(),
+      command.add_option("--top", flags.top, "So many layouts")->check(CLI::Range(1, 1000))->capture_default_str(),
+      command.add_option("--threads", flags.threads, "To search with; default: one per core")
+          ->check(CLI::Range(1, 1024)),
   };
 }
 
@@ -269,11 +289,6 @@ void AddAsked(CLI::App& command, PlanFlags& flags) {
                       ->needs(layout);
   for (CLI::Option* of_search : AddSpace(command, flags)) of_search->excludes(layout)->excludes(compare);
   for (CLI::Option* extra : AddExtras(command, flags)) extra->excludes(compare)->excludes(explain);
-  command.add_option("--objective", flags.objective, "To search for: throughput, cost or energy")
-      ->check(CLI::IsMember({"throughput", "cost", "energy"}))
-      ->capture_default_str();
-  command.add_option("--top", flags.top, "So many layouts")->check(CLI::Range(1, 1000))->capture_default_str();
-  command.add_option("--threads", flags.threads, "To search with; default: one per core")->check(CLI::Range(1, 1024));
 }
 
 void AddSearch(CLI::App& command, int& exit_code) {

@@ -88,6 +88,12 @@ absl::StatusOr<DowntimeSpec> ReadDowntimeSpec(const std::string& path) {
   return spec;
 }
 
+DowntimeSpec WithFailures(DowntimeSpec spec, double times) {
+  spec.between_failures = Seconds{1 / (RateWhileRunning(spec) * times)};
+  spec.failures.reset(), spec.period.reset();
+  return spec;
+}
+
 double WaitsForSpare(double failures_per_s, Seconds node_repair, int spares) {
   // With n of its nodes away it runs as long as n is no more than there are spares. Away are 0 to spares + 1, each
   // comes back after the repair; the share of time with all of these away is Erlang's B.

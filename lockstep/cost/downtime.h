@@ -35,6 +35,9 @@ struct DowntimeSpec {
 // TOML; times in s, but days and hours where the key says so (period_days, between_failures_h, node_repair_h).
 absl::StatusOr<DowntimeSpec> ReadDowntimeSpec(const std::string& path);
 
+// So many times as often, while it runs: a job that is down can't fail. Requires a valid one.
+DowntimeSpec WithFailures(DowntimeSpec spec, double times);
+
 // Shares of the time on the wall.
 struct Downtime {
   double failures_per_day = 0;  // of time on the wall

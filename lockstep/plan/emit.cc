@@ -116,13 +116,15 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
 absl::StatusOr<std::string> Torchtitan(const Workload& w) {
   if (w.schedule != Schedule::k1F1B)
     return InvalidArgument("--emit torchtitan: it has no schedule {}; choose 1f1b", ScheduleName(w.schedule));
-  if (w.zero == 1 || w.zero == 2)
+  if ((w.zero == 1 || w.zero == 2) && w.Replicas() > 1)
     return InvalidArgument("--emit torchtitan: it shards all (zero 3) or nothing (zero 0), found zero {}", w.zero);
   LS_RETURN_IF_ERROR(CheckExchange("torchtitan", w));
   LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("torchtitan", w));
   if (w.offload.any() && w.offload != Offload{true, false, true})
     return InvalidArgument("--emit torchtitan: it offloads weights, gradients and optimizer, or nothing; found {}",
                            OffloadText(w.offload));
+  if (w.offload.weights && w.ShardRanks() == 1)
+    return InvalidArgument("--emit torchtitan: it offloads what replicas share, but there is one");
   if (w.shard % w.cp != 0)
     return InvalidArgument("--emit torchtitan: all cp {} ranks of a sequence share, found shard {}", w.cp, w.shard);
   const int64_t shared = w.zero == 3 ? w.ShardRanks() / w.cp : 1;  // of dp

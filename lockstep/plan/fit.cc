@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 constexpr int kMostDoublings = 10, kLeastSequence = 128, kMostOfOne = 1 << 20;
-constexpr size_t kNamed = 6;
+constexpr size_t kNamed = 6, kOffloadsNamed = 2;
 // To try, alone and together.
 constexpr Offload kOffloads[] = {
     {.optimizer = true}, {.activations = true}, {true, true}, {true, false, true}, {true, true, true}};
@@ -29,6 +29,7 @@ class Trial {
       found.push_back({seconds, {fmt::format("--offload {} ({:.3g} s a step)", OffloadText(offload), seconds), 0}});
     }
     std::ranges::stable_sort(found, {}, [](const auto& one) { return one.first; });
+    if (found.size() > kOffloadsNamed) found.resize(kOffloadsNamed);
     for (auto& [seconds, remedy] : found) all.push_back(std::move(remedy));
   }
 
@@ -111,7 +112,7 @@ std::vector<Remedy> Remedies(const Workload& base, const Rates& rates, const Mac
     if (const int count = trial.FewestThatFit(machine, least); count > 0)
       clusters.push_back({fmt::format("{} x {}", count, machine.name), count * machine.usd_per_hour});
   };
-  add(base.machine, 2 * base.accelerators);
+  add(base.machine, base.accelerators);
   for (const Machines::Named& named : machines.all())
     if (named.machine.memory > base.machine.memory) add(named.machine, base.accelerators);
   std::ranges::stable_sort(clusters, {},

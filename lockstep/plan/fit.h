@@ -15,11 +15,10 @@ struct Remedy {
   std::string text;         // "32 x a100-40gb"
   double usd_per_hour = 0;  // of the whole cluster; 0: its machine has no price, or it costs nothing more
 };
-// The cheapest first: what goes to the host's memory, by the time that a step then takes, which changes nothing of the
-// training; a shorter sequence; the fewest layers to freeze; then clusters by their price, then those without one by
-// their size.
-// `stops`: asked now and then; once it says so no further one is tried.
 using Stops = std::function<bool()>;
+// The cheapest first: what goes to the host's memory, the two with which a step is fastest, which change nothing of the
+// training; a shorter sequence; the fewest layers to freeze; then clusters by their price, then those without one by
+// their size. `stops`: asked now and then; once it says so no further one is tried.
 std::vector<Remedy> Remedies(const Workload& base, const Rates& rates, const Machines& machines, Stops stops = nullptr);
 
 // "no layout fits the memory: the least is 105.2 GiB of 39.6 (tp 8, ...), of which ...".

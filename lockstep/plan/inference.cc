@@ -60,7 +60,7 @@ InferenceTime PredictInference(const Workload& workload, const Rates& rates, con
   time.token = TokenSeconds(workload, rates, asked);
   const double embedding = double(workload.vocabulary) * workload.hidden / workload.tp * kBytes;
   time.weights = workload.LayerParameters() * workload.layers / workload.tp / workload.pp * WeightBytes(workload) +
-                 embedding * (workload.pp == 1 ? 2 : 1);
+                 embedding * workload.EndEmbeddings();
   // While a stage waits for the others it answers other batches, as many as there are stages.
   time.cache = CacheOfToken(workload) * workload.pp * (asked.prompt + asked.output) * asked.batch;
   const double width = std::max(workload.hidden, workload.ffn / workload.tp);

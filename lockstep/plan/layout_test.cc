@@ -36,6 +36,10 @@ TEST(Layout, ByItsKeys) {
   EXPECT_THAT(Error("pp=2,zero=1,offload=weights", work),
               HasSubstr("needs pp 1 and, of more than one replica, zero 3"));
   EXPECT_THAT(Error("pp=1,tp=8,zero=1,offload=weights", work), HasSubstr("found pp 1, zero 1"));
+  Workload mixture = work;
+  mixture.experts = 8, mixture.top_k = 2, mixture.expert_ffn = 64, mixture.accelerators = 8;
+  EXPECT_THAT(Error("pp=1,tp=8,ep=2,zero=1,offload=weights", mixture), HasSubstr("it needs pp 1")) << "of experts";
+  EXPECT_EQ(Error("pp=1,tp=8,ep=8,zero=1,offload=weights", mixture), "");
   work.frozen.embedding = true;
   EXPECT_THAT(Error("zero=3,offload=weights", work), HasSubstr("not beside adapters and frozen parts"));
   EXPECT_THAT(Error("schedule=gpipe"), HasSubstr("expected 1f1b, zb-h1, zb-2p or dualpipe"));
@@ -178,6 +182,11 @@ TEST(Emit, FlagsOfTorchtitan) {
   work.offload = {.optimizer = true};
   EXPECT_THAT(Message(EmitFlags("torchtitan", work).status()), HasSubstr("or nothing; found optimizer"));
   work.offload = {};
+  ASSERT_TRUE(TakeLayout("tp=8,pp=2,zero=1", work).ok());
+  EXPECT_TRUE(EmitFlags("torchtitan", work).ok()) << "there is nobody to share with";
+  work.pp = 1, work.accelerators = 8, work.offload = {.optimizer = true, .weights = true};
+  EXPECT_THAT(Message(EmitFlags("torchtitan", work).status()), HasSubstr("but there is one"));
+  work.accelerators = 16, work.offload = {};
   ASSERT_TRUE(TakeLayout("tp=2,pp=1,mbs=2,zero=3,shard=4", work).ok());
   EXPECT_THAT(*EmitFlags("torchtitan", work),
               HasSubstr("data_parallel_replicate_degree = 2\ndata_parallel_shard_degree = 4\n"));

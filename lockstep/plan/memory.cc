@@ -54,14 +54,11 @@ struct Held {
   double layers = 0, experts = 0, embedding = 0;
 };
 
-// On a stage at an end of the model: its own, and where that is the other end too, the output layer.
-int Embeddings(const Workload& w) { return w.pp == 1 && !w.tied_embeddings ? 2 : 1; }
-
 // The first layers of a mixture may be dense.
 Held HeldBy(const Workload& w, double layers, double dense) {
   const double h = w.hidden, mixed = layers - dense, experts = w.ExpertParameters();
   const double rest = mixed * (w.LayerParameters() - experts) + (dense > 0 ? dense * w.DenseLayerParameters() : 0);
-  return {rest / w.tp, experts / w.ep * mixed, h * w.vocabulary / w.tp * Embeddings(w)};
+  return {rest / w.tp, experts / w.ep * mixed, h * w.vocabulary / w.tp * w.EndEmbeddings()};
 }
 
 // Of one layer and microbatch, in units of tokens x hidden, without recomputation.
@@ -90,7 +87,7 @@ StageTerms StageOf(const Workload& w, int stage, double layers, double frozen) {
   const Held held = HeldBy(w, layers, dense), cold = HeldBy(w, frozen, std::min(dense, frozen));
   const double embedding = stage == 0 || is_last ? held.embedding : 0;
   // With the output layer beside it, that is the half.
-  const double cold_embedding = w.frozen.embedding && stage == 0 ? embedding / Embeddings(w) : 0;
+  const double cold_embedding = w.frozen.embedding && stage == 0 ? embedding / w.EndEmbeddings() : 0;
   const double tokens = double(w.microbatch) * w.sequence / w.cp;
   const bool has_head = is_last || (stage == 0 && w.schedule == Schedule::kDualPipe);
   return {.stage = stage,

@@ -15,7 +15,9 @@ namespace {
 constexpr const char* kOthers[] = {"t5",   "mt5",    "bart",    "bert",  "roberta", "deberta-v2", "electra",
                                    "clip", "siglip", "whisper", "mamba", "mamba2",  "rwkv",       "falcon_mamba"};
 // Whose MLP is four times as wide as the model unless they say so, and has two matrices.
-constexpr const char* kOldModels[] = {"gpt2", "gptj", "gpt_neo", "gpt_bigcode", "bloom", "falcon", "mpt"};
+constexpr const char* kOldModels[] = {"gpt2", "gptj", "gpt_bigcode", "bloom", "falcon", "mpt"};
+// Others whose output layer is the embedding unless they say otherwise.
+constexpr const char* kTied[] = {"opt", "gemma", "gemma2", "gemma3", "gemma3_text", "starcoder2", "cohere"};
 
 // Sizes of a config.json: a key that is there, but no whole number, or below 0, is an error.
 class Sizes {
@@ -68,6 +70,8 @@ void TakeExperts(Sizes& size, Workload& w) {
   w.expert_ffn = size({"moe_intermediate_size"});
   w.dense_layers = w.experts > 0 ? size({"first_k_dense_replace"}) : 0;
   w.shared_experts = w.experts > 0 ? size({"n_shared_experts"}) : 0;
+  const int shared = size({"shared_expert_intermediate_size"});  // of all that are shared
+  if (w.experts > 0 && shared > 0 && w.expert_ffn > 0) w.shared_experts = (shared + w.expert_ffn / 2) / w.expert_ffn;
 }
 
 void TakeLatent(Sizes& size, Workload& w) {
@@ -112,12 +116,13 @@ absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Wor
   w.hidden = size({"hidden_size", "n_embd", "d_model"});
   w.layers = size({"num_hidden_layers", "n_layer", "n_layers"});
   w.heads = size({"num_attention_heads", "n_head", "n_heads"});
-  w.kv_heads = size({"num_key_value_heads"});
+  w.kv_heads = size({"num_key_value_heads", "num_kv_heads"});
+  if (BooleanAt(config, "multi_query", false) && !BooleanAt(config, "new_decoder_architecture", false)) w.kv_heads = 1;
   w.head_dim = size({"head_dim"});
   w.ffn = size({"intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size"});
   w.vocabulary = size({"vocab_size"});
   w.gated = IsGated(config);
-  w.tied_embeddings = BooleanAt(config, "tie_word_embeddings", IsOld(config));
+  w.tied_embeddings = BooleanAt(config, "tie_word_embeddings", IsOld(config) || IsAmong(kTied, type));
   TakeExperts(size, w);
   TakeLatent(size, w);
   if (type == "vit") TakeVision(size, w);

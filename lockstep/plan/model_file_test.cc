@@ -60,6 +60,16 @@ TEST(ModelFile, IsReadStrictly) {
                   .ok());
   EXPECT_TRUE(work.gated);
   EXPECT_TRUE(work.tied_embeddings);
+  ASSERT_TRUE(read(R"(, "ffn_dim": 2048, "model_type": "opt", "activation_function": "relu")", work).ok());
+  EXPECT_TRUE(work.tied_embeddings);
+  ASSERT_TRUE(read(R"(, "model_type": "falcon", "multi_query": true)", work).ok());
+  EXPECT_EQ(work.kv_heads, 1);
+  EXPECT_EQ(work.ffn, 2048);
+  ASSERT_TRUE(read(R"(, "intermediate_size": 2048, "num_experts": 60, "num_experts_per_tok": 4,
+                      "moe_intermediate_size": 256, "shared_expert_intermediate_size": 1024)",
+                   work)
+                  .ok());
+  EXPECT_EQ(work.shared_experts, 4);
 }
 
 // As DeepSeek-V3's config.json has it; 671 billion parameters are published, 37 of them active.

@@ -105,8 +105,8 @@ Json SearchReport(const SearchResult& result, std::span<const Cluster> clusters)
 absl::StatusOr<Json> GoodputReport(const Candidate& one, cost::DowntimeSpec failures) {
   LS_RETURN_IF_ERROR(failures.Validate());
   const double more = double(one.workload.accelerators) / failures.accelerators.value_or(one.workload.accelerators);
-  if (failures.failures) *failures.failures *= more;
-  if (failures.between_failures) failures.between_failures->value /= more;
+  const bool fails = failures.failures.value_or(1) > 0;
+  if (failures.accelerators && fails) failures = cost::WithFailures(failures, more);
   LS_RETURN_IF_ERROR(failures.Validate());
   const double useful = cost::Expect(failures).useful();
   Json checkpoint = {{"interval_s", failures.checkpoint_interval.value}};

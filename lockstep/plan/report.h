@@ -23,8 +23,9 @@ Json SearchReport(const SearchResult& result, std::span<const Cluster> clusters)
 
 const Rates& RatesOf(const Candidate& candidate, std::span<const Cluster> clusters);  // requires its machine there
 
-// What is left of the tokens per second where the job fails and saves checkpoints as `failures` has it: {useful,
-// tokens_per_s, checkpoint {interval_s, best_interval_s, best_interval_steps, useful_at_best}}.
+// What is left of the tokens per second where the job fails and saves checkpoints as `failures` has it, of a job of
+// other size so many times as often: {useful, tokens_per_s, failures_per_day, scaled_by (null: of which size they are
+// is not known), checkpoint {interval_s, best_interval_s, best_interval_steps, useful_at_best}}.
 absl::StatusOr<Json> GoodputReport(const Candidate& candidate, cost::DowntimeSpec failures);
 
 // Term by term: {a: prediction, b: prediction, difference [{term, a, b, b_minus_a}]}: all parts of the step, the step

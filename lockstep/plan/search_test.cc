@@ -124,7 +124,9 @@ void EachOfWhole(Workload w, const Visit& visit) {
         w.recompute = recompute;
         for (const Offload offload :
              {Offload{}, Offload{.optimizer = true}, Offload{true, true}, Offload{true, false, true}}) {
-          if (offload.weights && (w.pp > 1 || (w.zero < 3 && shards))) continue;
+          // Of experts there may be copies though there is one replica.
+          const bool has_copies = shards || (w.experts > 0 && w.TokenRanks() > w.ep);
+          if (offload.weights && (w.pp > 1 || (w.zero < 3 && has_copies))) continue;
           w.offload = offload;
           if (recompute != Recompute::kAsNeeded || RecomputedLayers(w) > 0) visit(w);
         }

@@ -10,6 +10,8 @@
 namespace lockstep::plan {
 namespace {
 
+constexpr double kRounding = 1e-12;  // of a difference
+
 // What recomputation and offloading add to the passes of a layer: of one that is computed again as a whole, and of any
 // other that has a backward pass. The link to the host works beside the layer's own pass, both ways at once.
 struct Added {
@@ -236,8 +238,9 @@ StepTime StepWith(const StepTerms& t, const Variant& v, const Added& added, cons
   // Beyond a stage in the mean the slowest has the output layer; what else it has the others wait for.
   const double beyond = pipeline.slowest.total() - pipeline.mean.total();
   const double head = std::min(beyond, t.head.total() / CopiesOf(v.schedule));
-  step[Part::kHead] = t.microbatches * head;
-  step[Part::kBubble] = Bubble(t, pipeline, v) + t.microbatches * (beyond - head);
+  const double waits = beyond - head > kRounding * beyond ? beyond - head : 0;
+  step[Part::kHead] = t.microbatches * (beyond - waits);
+  step[Part::kBubble] = Bubble(t, pipeline, v) + t.microbatches * waits;
   step[Part::kPipeline] =
       2 * (t.microbatches + t.stages - 1) * v.chunks * t.transfer * (v.hides_transfers ? 1 - t.transfer_hidden : 1);
   step[Part::kData] = Data(t, v, pipeline.mean.total());

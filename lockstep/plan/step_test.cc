@@ -330,7 +330,7 @@ TEST(Step, LatenciesOfReduce) {
   machine.domain = 64;
   const double one_domain = machine.LatenciesOfReduce(64);
   machine.domain = 8;
-  EXPECT_EQ(machine.LatenciesOfReduce(64), one_domain) << "a larger domain makes it no slower";
+  EXPECT_EQ(machine.LatenciesOfReduce(64), one_domain) << "a domain beyond eight makes it no slower";
   EXPECT_EQ(machine.LatenciesOfReduce(1), 0);
   EXPECT_EQ(machine.LatenciesOfReduce(2), .5);
   EXPECT_EQ(machine.LatenciesOfReduce(8), 3.5);

@@ -40,6 +40,8 @@ absl::Status Workload::ValidateModel() const {
   if (frozen.layers < 0 || frozen.layers >= layers || (frozen.layers > 0 && training == Training::kLora))
     return InvalidArgument("0 to {} of {} layers can be frozen, and none beside adapters; found {}", layers - 1, layers,
                            frozen.layers);
+  if (frozen.embedding && tied_embeddings)
+    return InvalidArgument("the embedding is the output layer too, so it can't be frozen alone");
   return absl::OkStatus();
 }
 

@@ -75,7 +75,7 @@ struct Frozen {
 // 2104.07857).
 struct Offload {
   bool optimizer = false, activations = false, weights = false;
-  bool any() const { return optimizer || activations; }
+  bool any() const { return optimizer || activations || weights; }
   bool operator==(const Offload&) const = default;
 };
 // Stages in a row that are alike; the layers of each, and how many of those are frozen.
@@ -144,8 +144,13 @@ struct Workload {
     const int64_t ranks = ShardRanks() * TokenShares();
     return shard == 0 || ranks % ep == 0 || ep % ranks == 0;
   }
-  // Layers come from the host for each microbatch, so their gradients must not be needed whole afterwards.
-  bool CanOffloadWeights(int of_zero) const { return pp == 1 && (of_zero == 3 || Replicas() == 1); }
+  // Layers come from the host for each microbatch, so nobody may need their gradients afterwards.
+  bool CanOffloadWeights(int of_zero) const {
+    const bool are_alone = Replicas() == 1 && (experts == 0 || TokenRanks() <= ep);
+    return pp == 1 && (of_zero == 3 || are_alone);
+  }
+  // On a stage at an end of the model: its own, and where that is the other end too, the output layer's.
+  int EndEmbeddings() const { return pp == 1 && !tied_embeddings ? 2 : 1; }
   double StageLayers(int stage) const;
   std::vector<StageRun> StageRuns() const;
   bool AllStagesAlike() const { return stage_layers.empty() && frozen.layers == 0; }
