@@ -40,7 +40,7 @@ def measure(tools, quick):
     remembered = bench.memory()
     draw(by_fold, by_family, remembered)
     return [*families(by_fold), *families(by_family, without=True), *overall("", by_fold, 0.1), *overall(", without its family", by_family, 0.12), *remembering(remembered), *bench.ranking(),
-            *bench.parity(), bench.speed()]
+            *bench.parity(), bench.speed(), *graph_speed(tools)]
 
 
 def fold_of(row):
@@ -110,6 +110,13 @@ class Bench:
             rates.append(candidates / (time.monotonic() - begin))
         return figure.from_samples("layouts tried per second, one core, with the start of the program", "/s", rates, goal=1e7, at_least=True,
                                    note=f"{' '.join(SEARCHED)}: {candidates} candidates")
+
+
+def graph_speed(tools):
+    for least, of in ((0, "up to a thousand ops"), (900, "900 to 1,000 ops")):
+        answer = json.loads(subprocess.run([tools.step_graph_rate, str(least), "15"], stdout=subprocess.PIPE, text=True, check=True).stdout)
+        yield figure.from_samples(f"graphs of {of}, built and replayed per second, one core", "/s", answer["per_s"], goal=None if least else 2e4, at_least=True,
+                                  note=f"{answer['configurations']} layouts, {answer['ops']:.0f} ops in the mean, at most {answer['most_ops']}")
 
 
 def write(path, rows):

@@ -24,7 +24,7 @@ POLL_S = 0.02
 PATIENCE_S = 120
 
 # Compiled for the benchmarks alone, beside lockstep itself.
-PROGRAMS = ("copy_rate", "fan_out", "wrong_names", "explain_rate", "collect_path", "gloo_path", "telemetry", "stack_groups", "keep_rate", "coordinator_scale",
+PROGRAMS = ("copy_rate", "fan_out", "wrong_names", "explain_rate", "step_graph_rate", "collect_path", "gloo_path", "telemetry", "stack_groups", "keep_rate", "coordinator_scale",
             "stage_path")
 Tools = collections.namedtuple("Tools", ("binary", "python", *PROGRAMS))
 Event = collections.namedtuple("Event", "sequence at type payload")

@@ -11,17 +11,40 @@ namespace {
 
 constexpr size_t kMaxNamed = 8;  // ops of a cycle in a message
 
+// Lists of numbers, one behind the other.
+struct Lists {
+  std::vector<uint32_t> first = {0}, all;
+  size_t size() const { return first.size() - 1; }
+  std::span<const uint32_t> operator[](size_t list) const {
+    return {all.data() + first[list], all.data() + first[list + 1]};
+  }
+};
+
+// `each` calls what it is given with (list, value), of all values, the same each time; a list keeps their order.
+template <typename Each>
+Lists Collect(size_t lists, const Each& each) {
+  Lists made;
+  made.first.assign(lists + 1, 0);
+  each([&](uint32_t list, uint32_t) { ++made.first[list + 1]; });
+  std::partial_sum(made.first.begin(), made.first.end(), made.first.begin());
+  made.all.resize(made.first.back());
+  std::vector<uint32_t> next(made.first.begin(), made.first.end() - 1);
+  each([&](uint32_t list, uint32_t value) { made.all[next[list]++] = value; });
+  return made;
+}
+
 // The graph of units: an op alone, or a group as one.
 struct Units {
-  std::vector<std::vector<uint32_t>> members;
+  Lists members;
   std::vector<Scope> scopes;
   std::vector<bool> synchronised;
   std::vector<uint32_t> of_op;
 };
 
-void Append(Units& units, std::vector<uint32_t> members, bool synchronised, Scope scope) {
+void Append(Units& units, std::span<const uint32_t> members, bool synchronised, Scope scope) {
   for (const uint32_t op : members) units.of_op[op] = static_cast<uint32_t>(units.members.size());
-  units.members.push_back(std::move(members));
+  units.members.all.insert(units.members.all.end(), members.begin(), members.end());
+  units.members.first.push_back(static_cast<uint32_t>(units.members.all.size()));
   units.synchronised.push_back(synchronised);
   units.scopes.push_back(scope);
 }
@@ -36,14 +59,14 @@ std::string Circle(const std::vector<uint32_t>& cycle, const Units& units, const
 }
 
 // The units that wait for each other, out of those that are left when no other can be carried out.
-std::vector<uint32_t> FindCycle(const std::vector<std::vector<uint32_t>>& before, const std::vector<uint32_t>& open) {
+std::vector<uint32_t> FindCycle(const Lists& before, const std::vector<uint32_t>& open) {
   const auto first = std::find_if(open.begin(), open.end(), [](uint32_t count) { return count > 0; });
   std::vector<uint32_t> path, place(open.size(), 0);
   auto at = static_cast<uint32_t>(first - open.begin());
   while (place[at] == 0) {
     path.push_back(at);
     place[at] = static_cast<uint32_t>(path.size());
-    at = *std::find_if(before[at].begin(), before[at].end(), [&](uint32_t unit) { return open[unit] > 0; });
+    at = *std::ranges::find_if(before[at], [&](uint32_t unit) { return open[unit] > 0; });
   }
   return {path.begin() + place[at] - 1, path.end()};
 }
@@ -87,21 +110,32 @@ absl::StatusOr<OpGraphBuilder::Built> OpGraphBuilder::Build(std::vector<uint32_t
                            first_lane.back());
   Units units;
   units.of_op.assign(ops(), kNone);
+  units.members.all.reserve(ops()), units.members.first.reserve(size_t{ops()} + 1);
+  units.scopes.reserve(ops()), units.synchronised.reserve(ops());
   for (const Group& group : groups_) {
     for (const uint32_t op : group.members)
       if (units.of_op[op] != kNone) return InvalidArgument("{} is in two groups", name(op));
     Append(units, group.members, true, group.scope);
   }
   for (uint32_t op = 0; op < ops(); ++op)
-    if (units.of_op[op] == kNone) Append(units, {op}, false, Scope::kLane);
+    if (units.of_op[op] == kNone) Append(units, {&op, 1}, false, Scope::kLane);
 
-  std::vector<std::vector<uint32_t>> before(units.members.size()), behind(units.members.size());
-  for (uint32_t op = 0; op < ops(); ++op)
-    for (const uint32_t other : waits_for_[op]) before[units.of_op[op]].push_back(units.of_op[other]);
+  const Lists waits_for = Collect(ops(), [&](const auto& visit) {
+    for (const Dependency& one : dependencies_) visit(one.after, one.before);
+  });
+  const auto between_units = [&](const auto& visit) {
+    for (uint32_t op = 0; op < ops(); ++op)
+      for (const uint32_t other : waits_for[op]) visit(units.of_op[op], units.of_op[other]);
+  };
+  const Lists before = groups_.empty() ? waits_for : Collect(units.members.size(), between_units);
+  const Lists behind = Collect(units.members.size(), [&](const auto& visit) {
+    for (uint32_t unit = 0; unit < before.size(); ++unit)
+      for (const uint32_t other : before[unit]) visit(other, unit);
+  });
   std::vector<uint32_t> open(units.members.size()), order;
+  order.reserve(open.size());
   for (uint32_t unit = 0; unit < before.size(); ++unit) {
     open[unit] = static_cast<uint32_t>(before[unit].size());
-    for (const uint32_t other : before[unit]) behind[other].push_back(unit);
     if (open[unit] == 0) order.push_back(unit);
   }
   for (size_t done = 0; done < order.size(); ++done)  // `order` grows meanwhile
@@ -113,6 +147,7 @@ absl::StatusOr<OpGraphBuilder::Built> OpGraphBuilder::Build(std::vector<uint32_t
 
   Built built;
   built.number.assign(ops(), 0);
+  built.graph.units.reserve(order.size());
   uint32_t next = 0;
   for (const uint32_t unit : order) {
     built.graph.units.push_back(
@@ -121,9 +156,11 @@ absl::StatusOr<OpGraphBuilder::Built> OpGraphBuilder::Build(std::vector<uint32_t
   }
   std::vector<uint32_t> added(ops());  // the inverse of number
   for (uint32_t op = 0; op < ops(); ++op) added[built.number[op]] = op;
+  built.graph.dependencies.reserve(dependencies_.size());
+  built.graph.first_dependency.reserve(size_t{ops()} + 1);
   built.graph.first_dependency.push_back(0);
   for (const uint32_t op : added) {
-    for (const uint32_t other : waits_for_[op]) built.graph.dependencies.push_back(built.number[other]);
+    for (const uint32_t other : waits_for[op]) built.graph.dependencies.push_back(built.number[other]);
     built.graph.first_dependency.push_back(static_cast<uint32_t>(built.graph.dependencies.size()));
   }
   for (const uint32_t op : finals_) built.graph.finals.push_back(built.number[op]);

@@ -75,8 +75,10 @@ class OpGraphBuilder {
     std::vector<uint32_t> number;  // of each op, in the order in which they were added
   };
 
-  uint32_t AddOp() { return waits_for_.emplace_back(), ops() - 1; }
-  void AddDependency(uint32_t before, uint32_t after) { waits_for_[after].push_back(before); }
+  // So many ops are expected, with two dependencies each.
+  void Reserve(size_t ops) { dependencies_.reserve(2 * ops); }
+  uint32_t AddOp() { return ops_++; }
+  void AddDependency(uint32_t before, uint32_t after) { dependencies_.push_back({before, after}); }
   // For groups of this scope, of the lanes that Build will be given.
   Scope AddPartition(Partition partition) {
     partitions_.push_back(std::move(partition));
@@ -85,7 +87,7 @@ class OpGraphBuilder {
   // An op may be in one group only.
   void AddGroup(std::vector<uint32_t> members, Scope scope) { groups_.push_back({std::move(members), scope}); }
   void AddFinal(uint32_t op) { finals_.push_back(op); }
-  uint32_t ops() const { return static_cast<uint32_t>(waits_for_.size()); }
+  uint32_t ops() const { return ops_; }
 
   // kInvalidArgument: a cycle, whose ops are named in the order in which each waits for the next.
   absl::StatusOr<Built> Build(std::vector<uint32_t> first_lane, const Namer& name) const;
@@ -95,7 +97,11 @@ class OpGraphBuilder {
     std::vector<uint32_t> members;
     Scope scope;
   };
-  std::vector<std::vector<uint32_t>> waits_for_;
+  struct Dependency {
+    uint32_t before, after;
+  };
+  uint32_t ops_ = 0;
+  std::vector<Dependency> dependencies_;
   std::vector<Group> groups_;
   std::vector<Partition> partitions_;
   std::vector<uint32_t> finals_;

@@ -1,9 +1,7 @@
 #include "lockstep/plan/step_graph.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
-#include <tuple>
 
 #include "lockstep/graph/replay.h"
 #include "lockstep/plan/schedule_order.h"
@@ -17,9 +15,16 @@ constexpr int64_t kMostOps = 1'000'000;
 class Builder {
  public:
   Builder(const Workload& work, const Rates& rates)
-      : w_(work), times_(PredictStage(work, rates)), step_(PredictStep(work, rates)) {}
+      : w_(work),
+        times_(PredictStage(work, rates)),
+        step_(PredictStep(work, rates)),
+        microbatches_(work.Microbatches()),
+        passes_(PassCount(), kNone),
+        sent_(PassCount(), kNone) {}
 
   absl::StatusOr<StepGraph> Graph() {
+    ops_.reserve(2 * PassCount());  // and as many transfers
+    graph_.Reserve(2 * PassCount());
     for (int stage = 0; stage < w_.pp; ++stage) AddStage(stage);
     AddArrivals();
     LS_ASSIGN_OR_RETURN(graph::OpGraphBuilder::Built built,
@@ -34,8 +39,13 @@ class Builder {
   }
 
  private:
-  // Which passes of the model one is: its stages are numbered from the first to the last, whoever has them.
-  using PassKey = std::tuple<bool, int, int>;  // forward, stage of the model, microbatch
+  static constexpr uint32_t kNone = ~0U;
+
+  // Which pass of the model one is: its stages are numbered from the first to the last, whoever has them.
+  size_t PassOf(bool forward, int model_stage, int microbatch) const {
+    return (size_t(forward ? ModelStages() : 0) + size_t(model_stage)) * size_t(microbatches_) + size_t(microbatch);
+  }
+  size_t PassCount() const { return 2 * size_t(ModelStages()) * size_t(microbatches_); }
 
   static std::string NameOf(const StepOp& op) {
     return fmt::format("{} {} of stage {}", StepOpName(op.kind), op.microbatch, op.stage);
@@ -93,7 +103,7 @@ class Builder {
     const uint32_t number = Add(op, after);
     for (const Piece* one : {&piece, partner}) {
       if (one == nullptr || one->work == Work::kWeight) continue;
-      passes_.emplace(PassKey{one->work == Work::kForward, ModelStage(stage, one->chunk), one->microbatch}, number);
+      passes_[PassOf(one->work == Work::kForward, ModelStage(stage, one->chunk), one->microbatch)] = number;
     }
     return number;
   }
@@ -114,19 +124,21 @@ class Builder {
                                .seconds = times_.transfer,
                                .bytes = times_.transfer_bytes},
                               after);
-    sent_.emplace(PassKey{forward, from, piece.microbatch}, send);
+    sent_[PassOf(forward, from, piece.microbatch)] = send;
     return send;
   }
 
   // Each pass waits for what the one before it, of its microbatch, sent.
   void AddArrivals() {
-    for (const auto& [key, op] : passes_) {
-      const auto& [forward, stage, microbatch] = key;
-      const auto from = sent_.find({forward, forward ? stage - 1 : stage + 1, microbatch});
-      if (from != sent_.end()) graph_.AddDependency(from->second, op);
-      if (forward) continue;
-      graph_.AddDependency(passes_.at({true, stage, microbatch}), op);
-    }
+    for (const bool forward : {false, true})
+      for (int stage = 0; stage < ModelStages(); ++stage)
+        for (int microbatch = 0; microbatch < microbatches_; ++microbatch) {
+          const uint32_t op = passes_[PassOf(forward, stage, microbatch)];
+          const int before = forward ? stage - 1 : stage + 1;
+          if (before >= 0 && before < ModelStages())
+            graph_.AddDependency(sent_[PassOf(forward, before, microbatch)], op);
+          if (!forward) graph_.AddDependency(passes_[PassOf(true, stage, microbatch)], op);
+        }
   }
 
   // Gradients go to the replicas beside the last passes, as far as the closed form hides them; then the optimizer.
@@ -159,7 +171,8 @@ class Builder {
   graph::OpGraphBuilder graph_;
   std::vector<StepOp> ops_;
   std::vector<uint32_t> first_;
-  std::map<PassKey, uint32_t> passes_, sent_;
+  const int microbatches_;
+  std::vector<uint32_t> passes_, sent_;  // ops, by PassOf
 };
 
 }  // namespace
