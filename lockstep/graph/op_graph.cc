@@ -49,6 +49,25 @@ void Append(Units& units, std::span<const uint32_t> members, bool synchronised, 
   units.scopes.push_back(scope);
 }
 
+// Units that wait for none, and then each as soon as those are done that it waits for. `open`: for how many each waits;
+// of one that is never done, above 0.
+std::vector<uint32_t> InOrder(const Lists& before, std::vector<uint32_t>& open) {
+  const Lists behind = Collect(before.size(), [&](const auto& visit) {
+    for (uint32_t unit = 0; unit < before.size(); ++unit)
+      for (const uint32_t other : before[unit]) visit(other, unit);
+  });
+  std::vector<uint32_t> order;
+  order.reserve(before.size());
+  for (uint32_t unit = 0; unit < before.size(); ++unit) {
+    open[unit] = static_cast<uint32_t>(before[unit].size());
+    if (open[unit] == 0) order.push_back(unit);
+  }
+  for (size_t done = 0; done < order.size(); ++done)  // `order` grows meanwhile
+    for (const uint32_t unit : behind[order[done]])
+      if (--open[unit] == 0) order.push_back(unit);
+  return order;
+}
+
 // "a, b, c wait for each other in a circle".
 std::string Circle(const std::vector<uint32_t>& cycle, const Units& units, const OpGraphBuilder::Namer& name) {
   std::string text;
@@ -128,19 +147,8 @@ absl::StatusOr<OpGraphBuilder::Built> OpGraphBuilder::Build(std::vector<uint32_t
       for (const uint32_t other : waits_for[op]) visit(units.of_op[op], units.of_op[other]);
   };
   const Lists before = groups_.empty() ? waits_for : Collect(units.members.size(), between_units);
-  const Lists behind = Collect(units.members.size(), [&](const auto& visit) {
-    for (uint32_t unit = 0; unit < before.size(); ++unit)
-      for (const uint32_t other : before[unit]) visit(other, unit);
-  });
-  std::vector<uint32_t> open(units.members.size()), order;
-  order.reserve(open.size());
-  for (uint32_t unit = 0; unit < before.size(); ++unit) {
-    open[unit] = static_cast<uint32_t>(before[unit].size());
-    if (open[unit] == 0) order.push_back(unit);
-  }
-  for (size_t done = 0; done < order.size(); ++done)  // `order` grows meanwhile
-    for (const uint32_t unit : behind[order[done]])
-      if (--open[unit] == 0) order.push_back(unit);
+  std::vector<uint32_t> open(units.members.size());
+  const std::vector<uint32_t> order = InOrder(before, open);
   if (order.size() < units.members.size())
     return InvalidArgument("these ops wait for each other in a circle: {}",
                            Circle(FindCycle(before, open), units, name));

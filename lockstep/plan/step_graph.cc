@@ -196,11 +196,13 @@ absl::StatusOr<StepGraph> BuildStepGraph(const Workload& workload, const Rates& 
 
 StepTimes Simulate(const StepGraph& step) {
   std::vector<double> ideal;
+  ideal.reserve(step.ops.size());
   for (const StepOp& op : step.ops) ideal.push_back(op.seconds);
   const std::vector<float> measured(ideal.size());
   const graph::Replay replay(step.graph, {measured, {}, ideal});
   const graph::Scenario scenario{{ideal.size(), graph::Selection::kNone}, {ideal.size(), graph::Selection::kNone}};
   StepTimes times{{}, std::vector<double>(ideal.size()), {}};
+  times.begin.reserve(ideal.size());
   graph::Replay::Scratch scratch;
   replay.Ends(scenario, scratch, times.end);
   std::vector<double> stage_end(step.first.size());
