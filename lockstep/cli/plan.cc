@@ -76,9 +76,6 @@ absl::Status Extend(const PlanFlags& flags, const plan::Candidate& one, const pl
     report["with_failures"] = *goodput;
   }
   if (flags.out.empty()) return absl::OkStatus();
-  const auto ends = [&](const char* with) { return flags.out.ends_with(with); };
-  if (!ends(".json") && !ends(".json.gz") && !ends(".et"))
-    return InvalidArgument("--out {}: expected a name that ends with .json, .json.gz or .et", flags.out);
   LS_ASSIGN_OR_RETURN(const plan::StepGraph step, plan::BuildStepGraph(one.workload, rates));
   const plan::StepTimes times = plan::Simulate(step);
   std::vector<std::string> files = {flags.out};
@@ -120,6 +117,12 @@ absl::Status Emit(const std::string& framework, std::span<const plan::Candidate>
   return first_why;
 }
 
+absl::Status CheckOut(const std::string& out) {
+  if (out.empty() || out.ends_with(".json") || out.ends_with(".json.gz") || out.ends_with(".et"))
+    return absl::OkStatus();
+  return InvalidArgument("--out {}: expected a name that ends with .json, .json.gz or .et", out);
+}
+
 // Of one of the clusters, or precisions, at least.
 absl::Status CheckEmits(const std::string& framework, std::span<const plan::Cluster> clusters) {
   absl::Status first_why;
@@ -143,6 +146,7 @@ absl::StatusOr<Answer> AnswerOf(const PlanFlags& flags, std::span<const plan::Ca
 absl::StatusOr<Answer> Plan(const PlanFlags& flags) {
   LS_ASSIGN_OR_RETURN(const PlanQuestion question, AskedBy(flags));
   const plan::Cluster& first = question.clusters.front();
+  LS_RETURN_IF_ERROR(CheckOut(flags.out));
   if (!flags.emit.empty()) LS_RETURN_IF_ERROR(CheckEmits(flags.emit, question.clusters));
   if (!flags.compare.empty()) {
     LS_ASSIGN_OR_RETURN(const plan::Candidate a, PredictedLayout(flags.compare[0], first));

@@ -15,7 +15,6 @@ namespace lockstep::cli {
 namespace {
 
 constexpr double kMostTokens = 1e9;  // of a step: nobody has had a tenth of that
-constexpr int kMostAccelerators = 1 << 20;
 
 absl::Status TakeMachine(const std::string& name, const plan::Machines& known, plan::Workload& work) {
   if (!name.ends_with(".toml")) {
@@ -34,7 +33,7 @@ absl::Status TakeCluster(const std::string& text, const plan::Machines& known, p
   const std::string count = colon == std::string::npos ? "" : text.substr(colon + 1);
   const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), work.accelerators);
   if (error != std::errc() || end != count.data() + count.size() || work.accelerators < 1 ||
-      work.accelerators > kMostAccelerators)
+      work.accelerators > plan::kMostAccelerators)
     return InvalidArgument("--cluster {}: expected NAME:N, N accelerators, such as h100-80gb:64", text);
   return TakeMachine(text.substr(0, colon), known, work);
 }

@@ -7,7 +7,7 @@ namespace lockstep::plan {
 namespace {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
-constexpr int kMostDoublings = 10, kLeastSequence = 128, kMostOfOne = 1 << 20;
+constexpr int kMostDoublings = 10, kLeastSequence = 128;
 constexpr size_t kNamed = 6, kOffloadsNamed = 2;
 // To try, alone and together.
 constexpr Offload kOffloads[] = {
@@ -65,7 +65,7 @@ class Trial {
     };
     int64_t count = least;
     for (int doublings = 0; !fits(count); count *= 2)
-      if (++doublings == kMostDoublings || 2 * count > kMostOfOne) return 0;
+      if (++doublings == kMostDoublings || 2 * count > kMostAccelerators) return 0;
     if (count == least || count % 8 != 0) return static_cast<int>(count);
     for (const int eighths : {5, 6, 7})
       if (fits(count / 8 * eighths)) return static_cast<int>(count / 8 * eighths);
@@ -130,8 +130,9 @@ std::string WhatWouldFit(const Workload& base, const Candidate& nearest, const R
     text += fmt::format(", beside {:.1f} GiB of the host's {:.1f}", nearest.memory.host / kGiB,
                         base.machine.host_memory / kGiB);
   std::vector<Remedy> remedies = Remedies(base, rates, machines, stops);
-  if (stops && stops()) text += "; interrupted before all remedies were tried";
-  if (remedies.empty() && stops && stops()) return text;
+  const bool stopped = stops && stops();
+  if (stopped) text += "; interrupted before all remedies were tried";
+  if (remedies.empty() && stopped) return text;
   if (remedies.empty()) return text + "; no number of known accelerators would do";
   text += "; what would fit, cheapest first: ";
   if (remedies.size() > kNamed) remedies.resize(kNamed);

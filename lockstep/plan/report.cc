@@ -107,8 +107,8 @@ absl::StatusOr<Json> GoodputReport(const Candidate& one, cost::DowntimeSpec fail
   const double more = double(one.workload.accelerators) / failures.accelerators.value_or(one.workload.accelerators);
   const bool fails = failures.failures.value_or(1) > 0;
   if (failures.accelerators && fails) failures = cost::WithFailures(failures, more);
-  LS_RETURN_IF_ERROR(failures.Validate());
-  const double useful = cost::Expect(failures).useful();
+  const cost::Downtime expected = cost::Expect(failures);
+  const double useful = expected.useful();
   Json checkpoint = {{"interval_s", failures.checkpoint_interval.value}};
   if (const std::optional<Seconds> best = cost::BestInterval(failures)) {
     cost::DowntimeSpec at_best = failures;
@@ -119,7 +119,7 @@ absl::StatusOr<Json> GoodputReport(const Candidate& one, cost::DowntimeSpec fail
   }
   return Json{{"useful", useful},
               {"tokens_per_s", useful * TokensPerSecond(one)},
-              {"failures_per_day", cost::Expect(failures).failures_per_day},
+              {"failures_per_day", expected.failures_per_day},
               {"scaled_by", failures.accelerators ? Json(more) : Json()},
               {"checkpoint", checkpoint}};
 }

@@ -86,7 +86,7 @@ struct StageRun {
 // The order in which the stages of a pipeline compute (schedule.h).
 enum class Schedule { k1F1B, kZeroBubbleH1, kZeroBubble2p, kDualPipe };
 
-inline constexpr int kMostMoeChunks = 32;
+inline constexpr int kMostMoeChunks = 32, kMostAccelerators = 1 << 20;
 
 struct Workload {
   // The model.
