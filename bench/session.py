@@ -13,12 +13,16 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
+sys.path.append(os.path.join(ROOT, "tests"))
+from free_port import free_port  # for those that import this
+
 EXAMPLE = os.path.join(ROOT, "examples", "train_gpt.py")
 POLL_S = 0.02
 PATIENCE_S = 120
@@ -179,8 +183,3 @@ def strike(pid, number):
 
 def kill(pid):
     return strike(pid, signal.SIGKILL)
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return server.getsockname()[1]

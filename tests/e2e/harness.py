@@ -14,13 +14,16 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "tests"))
+from free_port import free_port  # for those that import this
+
 JOBS = ROOT / "tests/e2e/jobs"
 BINARY = os.environ.get("LOCKSTEP_BINARY") or str(ROOT / "build/release/bin/lockstep")
 CACHE = pathlib.Path(os.environ.get("LOCKSTEP_E2E_CACHE") or ROOT / "build/e2e-cache")
@@ -318,11 +321,6 @@ def train_without_lockstep(path, steps, ranks, python, words):
             worker.wait()
     if any(ended):
         raise AssertionError(f"the undisturbed run ended with {ended}")
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
 
 
 def inherited():

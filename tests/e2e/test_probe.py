@@ -9,21 +9,10 @@ import tempfile
 import time
 import unittest
 
-from harness import BINARY, NOBODY
+from harness import BINARY, NOBODY, free_port
 
 USER = {"user": NOBODY, "group": NOBODY} if os.geteuid() == 0 else {}
 ALL = {"memory", "gemm", "all_to_all", "disk", "gpu", "aligned"}
-
-
-def free_ports(count):
-    """Held until the sockets are closed; the caller keeps them so that nobody else is given the same ones."""
-    sockets = []
-    for _ in range(count):
-        one = socket.socket()
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        one.bind(("127.0.0.1", 0))
-        sockets.append(one)
-    return sockets, [one.getsockname()[1] for one in sockets]
 
 
 class ProbeTest(unittest.TestCase):
@@ -103,10 +92,7 @@ class OneNode(ProbeTest):
 class Nodes(ProbeTest):
     def setUp(self):
         super().setUp()
-        sockets, ports = free_ports(2)
-        for one in sockets:
-            self.addCleanup(one.close)
-        self.nodes = [f"127.0.0.1:{port}" for port in ports]
+        self.nodes = [f"127.0.0.1:{free_port()}" for _ in range(2)]
 
     def node(self, which, *words):
         return self.start("--tests", "neighbours", "--seconds", "5", "--peers", ",".join(self.nodes), "--listen", self.nodes[which],

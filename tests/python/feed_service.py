@@ -8,7 +8,6 @@ import os
 import pathlib
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,8 +16,9 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = os.environ.get("LOCKSTEP_BINARY") or str(ROOT / "build/release/bin/lockstep")
-sys.path[:0] = [str(ROOT / "python"), str(ROOT / "bench")]
+sys.path[:0] = [str(ROOT / "python"), str(ROOT / "bench"), str(ROOT / "tests")]
 os.environ.setdefault("LOCKSTEP_BINARY", BINARY)
+from free_port import free_port  # for those that import this
 
 
 class Service:
@@ -81,12 +81,6 @@ def stream_of(loader, steps):
     for batch in (loader.next_batch() for _ in range(steps)):
         items += [((batch.epoch, batch.position + k), int(i), batch.images[k].tobytes()) for k, i in enumerate(batch.ids)]
     return items
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def refusal_of(*words):
