@@ -12,6 +12,7 @@
 #include "lockstep/checkpoint/inspect.h"
 #include "lockstep/cli/checkpoint_foreign.h"
 #include "lockstep/cli/commands.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/node/install.h"
 #include "lockstep/remote/copies.h"
 
@@ -114,7 +115,7 @@ void AddCopying(CLI::App& parent, int& exit_code) {
   upload->add_option("URL", flags->url, url)->required();
   upload->add_option("--keep", flags->keep, "How many are kept there")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000000));
+      ->check(Between(1, 1000000));
   upload->callback([flags, &exit_code] { exit_code = Done(Upload(flags->directory, flags->url, flags->keep)); });
 }
 

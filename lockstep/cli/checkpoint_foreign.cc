@@ -9,6 +9,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/wall_time.h"
 #include "lockstep/cli/commands.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/reshape/import.h"
 #include "lockstep/reshape/open.h"
 #include "lockstep/store/writer_lock.h"
@@ -71,7 +72,7 @@ void AddForeignInspect(CLI::App& parent, int& exit_code) {
 void AddForeignFlags(CLI::App& command, ForeignImport& flags) {
   CLI::Option* out = command.add_option("--out", flags.out, "The --checkpoint-dir of the run to come");
   const auto add = [&](CLI::Option* option) { option->needs(out); };
-  add(command.add_option("--world", flags.world_size, "How many ranks it will have")->check(CLI::Range(1, 1 << 20)));
+  add(command.add_option("--world", flags.world_size, "How many ranks it will have")->check(Between(1, 1 << 20)));
   add(command.add_flag("--as-saved", flags.as_saved, "Each rank gets what the rank of its number saved"));
   add(command.add_option(
       "--shard", flags.shards,
@@ -79,7 +80,7 @@ void AddForeignFlags(CLI::App& command, ForeignImport& flags) {
   add(command.add_option("--rename", flags.renames,
                          "OLD=NEW: what names begin with, and what takes its place; =model. puts it before all"));
   add(command.add_option("--step", flags.step, "The step that was finished last; default: what the checkpoint says")
-          ->check(CLI::NonNegativeNumber));
+          ->check(NotBelowZero()));
 }
 
 absl::Status ImportForeign(const std::string& path, const ForeignImport& flags) {

@@ -2,6 +2,7 @@
 
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/coordinator_flags.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/cli/torchrun_flags.h"
 #include "lockstep/node/coordinate.h"
 #include "lockstep/node/endpoint.h"
@@ -67,7 +68,7 @@ void AddCoordinator(CLI::App& app, int& exit_code) {
       "one and the same --job, one leads and the others stand in");
   command->add_option("--join-timeout-s", flags->join_timeout, "Seconds to wait until all nodes are there")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   command->add_option("--max-restarts", options.max_restarts, "Restarts in the life of the run; default 1000");
   command->add_flag("--allow-drill", options.allow_drill, "Let `lockstep drill kill-coordinator` strike it");
   command->add_flag("--no-view", flags->no_view, "No live view, even on a terminal");

@@ -1,5 +1,6 @@
 #include "lockstep/cli/coordinator_flags.h"
 
+#include "lockstep/cli/numbers.h"
 #include "lockstep/cluster/presets.h"
 #include "lockstep/node/install.h"
 
@@ -24,7 +25,7 @@ absl::Status ReadFilesOf(node::RunOptions& options) {
 void DeclareCoordination(CLI::App& run, node::RunOptions& options) {
   run.add_option("--standbys", options.nodes.expected.standbys,
                  "Nodes beyond those of the job that may join, wait warm, and take the place of one that is lost")
-      ->check(CLI::Range(0, 1000));
+      ->check(Between(0, 1000));
   run.add_option("--cluster", options.cluster,
                  "slurm: ask Slurm for a machine where none stands by, and drain those that were evicted as broken "
                  "(docs/clusters.md)")
@@ -43,20 +44,20 @@ void DeclareCoordination(CLI::App& run, node::RunOptions& options) {
   run.add_option("--hang-limit-s", options.policy.hang_limit.value,
                  "Seconds without any progress after which the job is restarted whoever is to blame")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   run.add_option("--blocked-limit-s", options.policy.blocked_limit.value,
                  "Seconds that a rank may be blocked for ever outside the collective in which the others wait")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   run.add_option("--spin-limit-s", options.policy.spin_limit.value,
                  "Seconds that a rank may spin without progress while the others wait")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   run.add_option("--grace-s", options.grace.value, "Seconds from SIGTERM to SIGKILL when the job is stopped")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(NotBelowZero());
   run.add_option("--metrics-port", options.metrics_port, "Serve /metrics and /api/v1/status there; 0: any free port")
-      ->check(CLI::Range(0, 65535));
+      ->check(Between(0, 65535));
   run.add_option("--metrics-host", options.metrics_host,
                  "Address to serve on; beyond loopback a --token-file is needed")
       ->capture_default_str();

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "lockstep/cli/commands.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/node/query.h"
 #include "lockstep/node/run_dir.h"
 
@@ -31,12 +32,12 @@ void DeclareFault(CLI::App& command, DrillFlags& flags) {
   command
       .add_option("--for", options.hold.value, "stop, freeze, slow, cut-link, fill-disk: how long, such as 10s or 2m")
       ->transform(CLI::AsNumberWithUnit(units))
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   command.add_option("--share", options.share, "slow: percent of one processor that the rank keeps")
-      ->check(CLI::Range(1, 99))
+      ->check(Between(1, 99))
       ->capture_default_str();
-  command.add_option("--code", options.code, "exit: the exit code")->check(CLI::Range(1, 255))->capture_default_str();
+  command.add_option("--code", options.code, "exit: the exit code")->check(Between(1, 255))->capture_default_str();
   command.add_option("--dir", options.directory, "fill-disk: a directory of the file system to fill");
   command.add_option("--margin", options.margin.value, "fill-disk: what stays free, such as 64MB")
       ->transform(CLI::AsSizeValue(false))

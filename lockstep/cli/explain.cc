@@ -9,6 +9,7 @@
 
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/explain_watch.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/explain/compat.h"
 #include "lockstep/explain/explained.h"
 #include "lockstep/explain/fleet.h"
@@ -175,7 +176,7 @@ void AddExplain(CLI::App& app, int& exit_code) {
   command
       ->add_option("--threads", flags->threads,
                    "Of directories: jobs at a time; of one job: replays at a time (default: as many as cores)")
-      ->check(CLI::Range(1, 1024));
+      ->check(Between(1, 1024));
   command->add_option(
       "--shard", flags->shard,
       "Of directories: only every Nth job, from the Ith on, as I/N; auto: by the task of srun. The last "
@@ -184,7 +185,7 @@ void AddExplain(CLI::App& app, int& exit_code) {
       "--watch", flags->watch,
       "Follow a TRACE that is still written (plain CSV): a report of the newest steps after each step");
   command->add_option("--window", flags->window, "Steps that a report of --watch is of (default: 32)")
-      ->check(CLI::Range(1, 100'000))
+      ->check(Between(1, 100'000))
       ->needs(watch);
   command->add_flag("--json", flags->json, "One JSON document on stdout (--watch: one on a line for each step)");
   command->footer("Example: lockstep explain trace.parquet --meta meta.yaml --out why");

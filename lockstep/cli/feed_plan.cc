@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/cli/feed.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/sampling/cache_split.h"
 
 namespace lockstep::cli {
@@ -56,7 +57,7 @@ void AddFeedPlan(CLI::App& feed, int& exit_code) {
   command->add_option("--pcie-gbs", flags->pcie, "GB/s to the GPUs");
   command->add_option("--gpu-rate", flags->gpu, "Samples/s that the jobs take in, together");
   command->add_option("--jobs", flags->jobs, "That read this data: each may use an augmented sample once (default 1)")
-      ->check(CLI::Range(1, 100000));
+      ->check(Between(1, 100000));
   command->add_flag("--remote-cache", flags->remote, "What the cache serves crosses the network");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer(

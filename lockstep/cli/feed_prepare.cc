@@ -3,6 +3,7 @@
 
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/feed.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/prepare/index_folder.h"
 #include "lockstep/prepare/measure.h"
 
@@ -20,16 +21,16 @@ void AddFeedBench(CLI::App& feed, int& exit_code) {
       "How many images of a directory one core turns into tensors per second: random resized crops, RGB bytes");
   command->add_option("--dir", flags->options.directory, "Images, or folders of them")->required();
   command->add_option("--size", flags->size, "Pixels of a side of the result")
-      ->check(CLI::Range(1, 4096))
+      ->check(Between(1, 4096))
       ->capture_default_str();
   command->add_option("--images", flags->options.images, "At most so many, evenly spread")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   command->add_option("--passes", flags->options.passes, "Times through them; the median counts")
-      ->check(CLI::Range(1, 1000))
+      ->check(Between(1, 1000))
       ->capture_default_str();
   command->add_option("--max-pixels", flags->options.limits.max_pixels, "An image of more is left out")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->capture_default_str();
   command->add_option("--seed", flags->options.seed, "Of the crops")->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON document on stdout");

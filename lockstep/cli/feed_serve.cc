@@ -10,6 +10,7 @@
 #include "lockstep/base/packets.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/cli/feed.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/feed/heap.h"
 #include "lockstep/feed/service.h"
 #include "lockstep/node/feeds.h"
@@ -143,7 +144,7 @@ void AddPreparing(CLI::App& command, ServeFlags& flags) {
       ->transform(CLI::AsSizeValue(false))
       ->default_str("1G");
   command.add_option("--threads", options.threads, "Threads that prepare; default: one for each core")
-      ->check(CLI::Range(1, 1024));
+      ->check(Between(1, 1024));
   command.add_option("--policy", flags.policy,
                      "How jobs of one seed share: auto (the default: by predicted loads), common, paced, independent");
   command.add_option("--tokens", options.data.tokens_per_item, "Of a token file: tokens of an item; it has one more");
@@ -179,7 +180,7 @@ void AddFeedServe(CLI::App& feed, int& exit_code) {
   command
       ->add_option("--patience", options.data.patience.value,
                    "Seconds that a server which doesn't answer is waited for")
-      ->check(CLI::Range(0.0, 86'400.0))
+      ->check(Between(0.0, 86'400.0))
       ->capture_default_str();
   AddSocket(*command, options.socket);
   command->add_option("--listen", flags->listen,

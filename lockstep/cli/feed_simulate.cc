@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/cli/feed.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/sampling/simulate.h"
 
 namespace lockstep::cli {
@@ -38,11 +39,11 @@ void AddFeedSimulate(CLI::App& feed, int& exit_code) {
   command->add_option("--policy", flags->policy,
                       "auto (the default: whichever prepares least), dsa, common, packed, paced, aligned, independent");
   command->add_option("--cache", flags->cache, "Items that fit into the cache (default 0)")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 62));
+      ->check(Between(0, int64_t{1} << 62));
   command->add_option("--start", flags->options.start, "When each job starts, in epochs of the largest set: 0,0.25")
       ->delimiter(',');
   command->add_option("--rates", flags->options.rates, "Items a step of each job (default 1 each)")->delimiter(',');
-  command->add_option("--seed", flags->seed, "Other chances (default 1)")->check(CLI::Range(int64_t{0}, INT64_MAX));
+  command->add_option("--seed", flags->seed, "Other chances (default 1)")->check(NotBelowZero());
   command->add_option("--evict", flags->evict,
                       "auto: what is needed last, if orders are known; fewest-jobs: what the fewest jobs still need");
   command->add_flag("--orders", flags->orders, "Add the ids in the order in which each job gets them");

@@ -7,6 +7,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
 #include "lockstep/cli/commands.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/inspect/reader.h"
 #include "lockstep/inspect/report.h"
 
@@ -111,7 +112,7 @@ void AddInspect(CLI::App& app, int& exit_code) {
   command
       ->add_option("--for", flags->seconds,
                    "Seconds to watch (default 60); an alert is what lasts for longer than its item tolerates")
-      ->check(CLI::Range(0.0, 1e7))
+      ->check(Between(0.0, 1e7))
       ->excludes(once);
   command->add_option("--config", flags->config,
                       "TOML file: intervals, thresholds, tolerances; presets/inspect/default.toml has all keys");

@@ -1,6 +1,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <string>
 
 #include "lockstep/cli/commands.h"
 
@@ -10,6 +11,13 @@ bool IsCommand(const CLI::App& app, const std::string& name) {
   const std::vector<const CLI::App*> commands = app.get_subcommands({});
   return std::any_of(commands.begin(), commands.end(),
                      [&](const auto* command) { return command->get_name() == name; });
+}
+
+// Of the commands within commands that were named: " feed serve".
+std::string Chosen(const CLI::App& app) {
+  std::string words;
+  for (const CLI::App* command : app.get_subcommands()) words += " " + command->get_name() + Chosen(*command);
+  return words;
 }
 
 }  // namespace lockstep::cli
@@ -50,8 +58,10 @@ int main(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& asked) {  // for help or the version
+    return app.exit(asked);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : kExitBadInput;
+    return PrintError(lockstep::InvalidArgument("{}; see lockstep{} --help", error.what(), Chosen(app)));
   }
   return exit_code;
 }

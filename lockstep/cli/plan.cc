@@ -1,7 +1,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -9,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/cli/interrupt.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/cli/plan_commands.h"
 #include "lockstep/cli/plan_question.h"
 #include "lockstep/cluster/presets.h"
@@ -176,15 +176,6 @@ int Print(const absl::StatusOr<Answer>& answer, bool as_json) {
   return 0;
 }
 
-// CLI::PositiveNumber prints 309 digits, and takes nan.
-const CLI::Validator kAboveZero(
-    [](const std::string& text) {
-      double value = 0;
-      const bool fits = CLI::detail::lexical_cast(text, value) && std::isfinite(value) && value > 0;
-      return fits ? "" : fmt::format("expected a number above 0, found {}", text);
-    },
-    "NUMBER > 0");
-
 }  // namespace
 
 void AddWork(CLI::App& command, PlanFlags& flags) {
@@ -193,8 +184,8 @@ void AddWork(CLI::App& command, PlanFlags& flags) {
       .add_option("--cluster", flags.clusters,
                   "NAME:N, N accelerators: h100-80gb:64, or my.toml:64; several with commas")
       ->delimiter(',');
-  command.add_option("--batch", flags.batch, "Sequences of a step")->check(kAboveZero);
-  command.add_option("--seq", flags.sequence, "Tokens of a sequence; default: the model's context")->check(kAboveZero);
+  command.add_option("--batch", flags.batch, "Sequences of a step")->check(AboveZero());
+  command.add_option("--seq", flags.sequence, "Tokens of a sequence; default: the model's context")->check(AboveZero());
   command.add_option("--precision", flags.precisions, "Of the layers' matrices: bf16, fp8 or fp4; several with commas")
       ->delimiter(',')
       ->check(CLI::IsMember({"bf16", "fp8", "fp4"}))
@@ -212,8 +203,9 @@ void AddWork(CLI::App& command, PlanFlags& flags) {
                   "Parts that are trained no further: embedding, layers:N, the first N; both with a comma")
       ->delimiter(',');
   command.add_option("--usd-per-hour", flags.usd_per_hour, "Price of an accelerator, in dollars an hour")
-      ->check(kAboveZero);
-  command.add_option("--power-w", flags.power, "Watts of an accelerator with its share of the host")->check(kAboveZero);
+      ->check(AboveZero());
+  command.add_option("--power-w", flags.power, "Watts of an accelerator with its share of the host")
+      ->check(AboveZero());
 }
 
 namespace {
@@ -246,7 +238,7 @@ std::vector<CLI::Option*> AddSpace(CLI::App& command, PlanFlags& flags) {
           .add_option("--moe-chunks", flags.moe_chunks,
                       "To search: in how many pieces experts exchange and compute; several with commas")
           ->delimiter(',')
-          ->check(CLI::Range(1, plan::kMostMoeChunks))
+          ->check(Between(1, plan::kMostMoeChunks))
           ->capture_default_str(),
       command
           .add_option("--space", flags.space,
@@ -256,9 +248,8 @@ std::vector<CLI::Option*> AddSpace(CLI::App& command, PlanFlags& flags) {
       command.add_option("--objective", flags.objective, "To search for: throughput, cost or energy")
           ->check(CLI::IsMember({"throughput", "cost", "energy"}))
           ->capture_default_str(),
-      command.add_option("--top", flags.top, "So many layouts")->check(CLI::Range(1, 1000))->capture_default_str(),
-      command.add_option("--threads", flags.threads, "To search with; default: one per core")
-          ->check(CLI::Range(1, 1024)),
+      command.add_option("--top", flags.top, "So many layouts")->check(Between(1, 1000))->capture_default_str(),
+      command.add_option("--threads", flags.threads, "To search with; default: one per core")->check(Between(1, 1024)),
   };
 }
 

@@ -2,6 +2,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/cli/numbers.h"
 #include "lockstep/cli/plan_commands.h"
 #include "lockstep/cli/plan_question.h"
 #include "lockstep/cluster/presets.h"
@@ -53,7 +54,7 @@ void AddPlanDlrm(CLI::App& plan, int& exit_code) {
   command->add_option("MODEL", flags->model, "Tables and layers: a preset, or a .toml (docs/models/plan.md)")
       ->required();
   command->add_option("--cluster", flags->cluster, "NAME:N, N accelerators: a100-40gb:128")->required();
-  command->add_option("--batch", flags->batch, "Samples of a step")->check(CLI::PositiveNumber)->required();
+  command->add_option("--batch", flags->batch, "Samples of a step")->check(AboveZero())->required();
   command->add_option("--calibration", flags->calibration, "Folder of `lockstep plan calibrate`; default: the presets");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep plan dlrm dlrm-a --cluster a100-40gb:128 --batch 65536");
@@ -70,13 +71,11 @@ void AddPlanInference(CLI::App& plan, int& exit_code) {
       ->required()
       ->expected(1);
   command->add_option("--batch", flags->plan.batch, "Sequences at a time, of one replica")
-      ->check(CLI::PositiveNumber)
+      ->check(AboveZero())
       ->required();
-  command->add_option("--prompt", flags->requests.prompt, "Tokens of a prompt")
-      ->check(CLI::Range(1, 1 << 24))
-      ->required();
+  command->add_option("--prompt", flags->requests.prompt, "Tokens of a prompt")->check(Between(1, 1 << 24))->required();
   command->add_option("--output", flags->requests.output, "Tokens of an answer")
-      ->check(CLI::Range(1, 1 << 24))
+      ->check(Between(1, 1 << 24))
       ->required();
   command->add_option("--precision", flags->plan.precisions, "Of the weights: bf16, fp8 or fp4")
       ->expected(1)
@@ -84,7 +83,7 @@ void AddPlanInference(CLI::App& plan, int& exit_code) {
       ->capture_default_str();
   command->add_option("--calibration", flags->plan.calibration,
                       "Folder of `lockstep plan calibrate`; default: the presets");
-  command->add_option("--top", flags->plan.top, "So many layouts")->check(CLI::Range(1, 1000))->capture_default_str();
+  command->add_option("--top", flags->plan.top, "So many layouts")->check(Between(1, 1000))->capture_default_str();
   command->add_flag("--json", flags->plan.json, "One JSON document on stdout");
   command->footer(
       "Example: lockstep plan inference --model llama3-70b --cluster h100-80gb:8 --batch 16 --prompt 2048 --output "

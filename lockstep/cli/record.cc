@@ -7,6 +7,7 @@
 #include "lockstep/base/clock.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/interrupt.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/trace/trail_recorder.h"
 
 namespace lockstep::cli {
@@ -61,13 +62,13 @@ void AddRecord(CLI::App& app, int& exit_code) {
   command->add_option("DIR", flags->directory, "Directory of trails, or of a run")->required();
   command->add_option("--out", flags->out, "File to write, or to append to; name it *.records")->required();
   command->add_option("--every", flags->every_s, "Seconds between looks")
-      ->check(CLI::Range(0.01, 3600.0))
+      ->check(Between(0.01, 3600.0))
       ->capture_default_str();
-  command->add_option("--for", flags->for_s, "Seconds after which to end; 0: none")->check(CLI::NonNegativeNumber);
+  command->add_option("--for", flags->for_s, "Seconds after which to end; 0: none")->check(NotBelowZero());
   command
       ->add_option("--patience", flags->patience_s,
                    "Seconds without any process before the job counts as over: restarts take some")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NotBelowZero())
       ->capture_default_str();
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep record /tmp/trails --out job.records");

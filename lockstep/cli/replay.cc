@@ -10,6 +10,7 @@
 #include "lockstep/agent/python.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/interrupt.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/cluster/layout.h"
 #include "lockstep/detect/replay_report.h"
 #include "lockstep/detect/simulated_groups.h"
@@ -164,7 +165,7 @@ void DeclareSimulation(CLI::App& command, ReplayFlags& flags) {
       ->allow_extra_args(false);
   command.add_option("--run-s", flags.per_run_s, "Of a simulation: seconds that a run takes")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   command.add_option("--seed", flags.seed, "Of a simulation")->capture_default_str();
 }
 
@@ -174,9 +175,9 @@ void DeclareRuns(CLI::App& command, ReplayFlags& flags) {
   command.add_option("--steps", flags.steps, "Training steps of a run")->capture_default_str();
   command.add_option("--deadline-s", flags.deadline_s, "A run that takes longer has failed")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   command.add_option("--ranks-at-once", flags.ranks_at_once, "Processes at a time, at most; default: two per core")
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   command.add_option("--logs", flags.logs, "Keep what the ranks print and report in this folder");
   command.add_option("--python", flags.python, "The interpreter; default: as for lockstep run");
   command.add_flag("-m,--module", flags.module, "SCRIPT is a module name, as in python -m");

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/cli/commands.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/history/report.h"
 #include "lockstep/node/past.h"
 
@@ -34,16 +35,15 @@ void AddReport(CLI::App& app, int& exit_code) {
       "report", "What happened in all runs of a cluster: ETTR, incidents, failures, lemons, standbys");
   command->add_option("DIR", flags->directories, "Run directories, or folders that hold them at any depth")->required();
   command->add_option("--days", flags->days, "In which lemon nodes are looked for, back from the newest event")
-      ->check(CLI::Range(1e-3, 3650.0))
+      ->check(Between(1e-3, 3650.0))
       ->capture_default_str();
   command->add_option("--machines", flags->machines, "To size standbys for; default: the nodes of the largest run")
-      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}));
+      ->check(Between(1, 1'000'000));
   command->add_option("--replace-h", flags->replace_h, "Hours until another machine stands by for one that was taken")
-      ->check(CLI::Range(0.0, 1e4));
+      ->check(Between(0.0, 1e4));
   command->add_option("--reschedule-s", flags->reschedule, "Without a standby, until another machine is in the job")
-      ->check(CLI::Range(0.0, 1e9));
-  command->add_option("--requeue-s", flags->requeue, "Until the whole job is scheduled anew")
-      ->check(CLI::Range(0.0, 1e9));
+      ->check(Between(0.0, 1e9));
+  command->add_option("--requeue-s", flags->requeue, "Until the whole job is scheduled anew")->check(Between(0.0, 1e9));
   command->add_flag("--all-runs", flags->all_runs, "List all runs, and not only the twelve that lost most");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep report /runs --replace-h 24 --json");

@@ -4,6 +4,7 @@
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/coordinator_flags.h"
 #include "lockstep/cli/job_file.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/cli/standby_command.h"
 #include "lockstep/cli/torchrun_flags.h"
 #include "lockstep/node/init.h"
@@ -49,17 +50,17 @@ void Declare(CLI::App& run, RunFlags& flags) {
       "Keep checkpoints on disk there too, and go on from the newest one that is whole. All nodes must see it");
   run.add_option("--checkpoint-interval-s", options.checkpoint_interval.value, "Seconds between checkpoints on disk")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   run.add_option("--checkpoint-keep", options.checkpoint_keep, "How many of them are kept")
       ->capture_default_str()
-      ->check(CLI::Range(1, 1000000));
+      ->check(Between(1, 1000000));
   run.add_option("--checkpoint-upload", options.checkpoint_upload,
                  "Copy them to s3://BUCKET/PREFIX too (AWS_... of the environment), or to a mounted directory; a run "
                  "with an empty --checkpoint-dir begins from there");
   run.add_option("--checkpoint-flush-limit-s", options.checkpoint_flush_limit.value,
                  "Seconds after which writing one is given up")
       ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      ->check(AboveZero());
   run.add_option(
          "--feed", options.feeds,
          "DATA[:NAME][,KEY=VALUE...]: prepare this data set beside the job, for lockstep.feed.Loader(NAME, ...); NAME "

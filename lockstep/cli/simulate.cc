@@ -7,6 +7,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/cli/commands.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/synth/chance.h"
 #include "lockstep/synth/ddp.h"
 #include "lockstep/synth/job.h"
@@ -195,7 +196,7 @@ void AddTelemetry(CLI::App& simulate, int& exit_code) {
   command->add_option("FILE", flags->out, "File to write; name it *.records")->required();
   command->add_option("--layout", flags->layout, "Sizes of tp, pp, ep and dp")->capture_default_str();
   command->add_option("--ranks", flags->ranks, "All of them; dp follows from it where the layout has none");
-  command->add_option("--seconds", flags->seconds, "Of the job")->check(CLI::Range(1e-3, 1e7))->capture_default_str();
+  command->add_option("--seconds", flags->seconds, "Of the job")->check(Between(1e-3, 1e7))->capture_default_str();
   command->add_option("--ports", shape.ports, "Network ports of a rank")->capture_default_str();
   command->add_option("--ranks-per-host", shape.ranks_per_host, "Inside of a host no network has a part")
       ->capture_default_str();
@@ -207,7 +208,7 @@ void AddTelemetry(CLI::App& simulate, int& exit_code) {
   command->add_option("--clock-offset", shape.clock_offset.value, "Standard deviation of the hosts' clocks, s")
       ->capture_default_str();
   command->add_flag("--trees", shape.trees, "Data-parallel collectives go over trees, not rings");
-  command->add_option("--loss", flags->loss, "Share of the records that is lost")->check(CLI::Range(0.0, 1.0));
+  command->add_option("--loss", flags->loss, "Share of the records that is lost")->check(Between(0.0, 1.0));
   command->add_option("--seed", flags->seed, "The same seed gives the same file")->capture_default_str();
   command->add_option(
       "--fault", flags->faults,

@@ -9,6 +9,7 @@
 #include "lockstep/agent/launch.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/cli/commands.h"
+#include "lockstep/cli/numbers.h"
 #include "lockstep/node/past.h"
 #include "lockstep/node/query.h"
 #include "lockstep/node/run_dir.h"
@@ -135,7 +136,7 @@ void Declare(CLI::App& command, UpdateFlags& flags) {
       ->allow_extra_args(false);
   auto* now = command.add_flag("--now", flags.now, "Restart the job for it; default: with the next restart");
   command.add_option("--within", flags.within_s, "Seconds after which it is not waited for another restart any longer")
-      ->check(CLI::NonNegativeNumber)
+      ->check(NotBelowZero())
       ->capture_default_str()
       ->excludes(now);
   command.add_flag("--json", flags.json, "One JSON document on stdout");

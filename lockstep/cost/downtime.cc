@@ -45,10 +45,10 @@ absl::Status DowntimeSpec::Validate() const {
   if (failures.has_value() == between_failures.has_value())
     return InvalidArgument("expected either failures in a period, or the time between failures, found {}",
                            failures ? "both" : "neither");
-  if (failures && (*failures < 0 || period->value <= 0))
+  if (failures && !(*failures >= 0 && period->value > 0))
     return InvalidArgument("expected failures of at least 0 in a period above 0, found {} in {} s", *failures,
                            period->value);
-  if (between_failures && between_failures->value <= 0)
+  if (between_failures && !(between_failures->value > 0))
     return InvalidArgument("the time between failures must be above 0, found {} s", between_failures->value);
   const std::pair<const char*, double> times[] = {{"detect", detect.value},
                                                   {"diagnose", diagnose.value},
@@ -61,7 +61,7 @@ absl::Status DowntimeSpec::Validate() const {
     return InvalidArgument("the checkpoint interval must be above 0 s, found {}", checkpoint_interval.value);
   if (spares && (*spares < 0 || !node_repair))
     return InvalidArgument("spares: expected at least 0, and how long the repair of a node takes");
-  if (const double down = RateOnTheWall(*this) * PerFailure(*this); down >= 1)
+  if (const double down = RateOnTheWall(*this) * PerFailure(*this); !(down < 1))
     return InvalidArgument("{:.4g} failures a day that cost {:.4g} h each leave no time to train",
                            RateOnTheWall(*this) * kDay, PerFailure(*this) / kHour);
   return absl::OkStatus();

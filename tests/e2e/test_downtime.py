@@ -36,7 +36,9 @@ class Downtime(unittest.TestCase):
     def test_refused(self):
         for text, words in {"found neither": [], "counted over a period": ["--failures", 3], "nope": ["nope"],
                             "no time to train": ["--failures", "500", "--days", "1", "--diagnose-s", "3600"],
-                            "detect must be at least 0": ["c4-2023-06", "--detect-s", "-1"]}.items():
+                            "detect must be at least 0": ["c4-2023-06", "--detect-s", "-1"],
+                            "failures of at least 0 in a period above 0, found nan": ["--failures", "nan", "--days", "1"],
+                            "0 failures a day that cost inf h each leave no time": ["--failures", "0", "--days", "1", "--detect-s", "inf"]}.items():
             with self.subTest(text):
                 error = self.lockstep(*words, code=2)
                 self.assertIn(text, error)

@@ -1,0 +1,34 @@
+#include "lockstep/cli/numbers.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+#include <functional>
+
+namespace lockstep::cli {
+namespace {
+
+CLI::Validator Number(const std::string& expected, std::function<bool(double)> fits) {
+  return CLI::Validator(
+      [expected, fits = std::move(fits)](const std::string& text) {
+        double value = 0;
+        const bool is_one = CLI::detail::lexical_cast(text, value) && std::isfinite(value) && fits(value);
+        return is_one ? "" : fmt::format("expected {}, found {}", expected, text);
+      },
+      expected);
+}
+
+}  // namespace
+
+CLI::Validator AboveZero() {
+  return Number("a number above 0", [](double value) { return value > 0; });
+}
+CLI::Validator NotBelowZero() {
+  return Number("a number from 0", [](double value) { return value >= 0; });
+}
+CLI::Validator Between(double least, double most) {
+  return Number(fmt::format("{:.15g} to {:.15g}", least, most),
+                [=](double value) { return least <= value && value <= most; });
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,12 @@
+// What numbers an option takes. CLI11's own checks let nan through, and print bounds of 309 digits.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace lockstep::cli {
+
+CLI::Validator AboveZero();
+CLI::Validator NotBelowZero();
+CLI::Validator Between(double least, double most);  // both included
+
+}  // namespace lockstep::cli

@@ -1,0 +1,53 @@
+"""The command line itself: what it refuses is one line that says what was expected, and where help is."""
+import re
+import subprocess
+import unittest
+
+from harness import BINARY
+
+NUMBERS = {
+    "--hang-limit-s: expected a number above 0, found nan; see lockstep run --help": ["run", "--hang-limit-s", "nan", "train.py"],
+    "--hang-limit-s: expected a number above 0, found 0": ["run", "--hang-limit-s", "0", "train.py"],
+    "--grace-s: expected a number from 0, found inf": ["run", "--grace-s", "inf", "train.py"],
+    "--for: expected a number above 0, found -1": ["drill", "stop", "--for", "-1s"],
+    "--days: expected 0.001 to 3650, found nan": ["report", "/", "--days", "nan"],
+    "--every: expected 0.01 to 3600, found 1s": ["record", "/", "--out", "/no.records", "--every", "1s"],
+    "--images: expected a number above 0, found 0; see lockstep feed bench --help": ["feed", "bench", "--dir", "/", "--images", "0"],
+    "--top: expected 1 to 1000, found 1001": ["plan", "--top", "1001"],
+}
+
+
+def commands(text):
+    """The names in the list of subcommands of a --help."""
+    return re.findall(r"^  ([a-z][a-z0-9-]*)", text.partition("\nSubcommands:\n")[2], re.MULTILINE)
+
+
+class Usage(unittest.TestCase):
+    def refusal(self, *words):
+        done = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((2, ""), (done.returncode, done.stdout), done)
+        self.assertRegex(done.stderr, r"\Alockstep: [^\n]{1,400}\n\Z")
+        return done.stderr
+
+    def test_numbers(self):
+        for text, words in NUMBERS.items():
+            with self.subTest(text):
+                self.assertIn(text, self.refusal(*words))
+
+    def test_what_no_command_knows(self):
+        self.assertIn('there is no command "rum"', self.refusal("rum"))
+        self.assertIn("A subcommand is required; see lockstep --help", self.refusal())
+        seen = 0
+        waiting = [[]]
+        while waiting:
+            words = waiting.pop()
+            done = subprocess.run([BINARY, *words, "--help"], capture_output=True, text=True, timeout=60, check=True)
+            self.assertEqual("", done.stderr)
+            waiting += [[*words, name] for name in commands(done.stdout)]
+            seen += 1
+            self.refusal(*words, "--no-such-option")
+        self.assertGreater(seen, 30)
+
+
+if __name__ == "__main__":
+    unittest.main()
