@@ -101,7 +101,8 @@ struct Answer {
 absl::Status Emit(const std::string& framework, std::span<const plan::Candidate> ranked, Answer& answer) {
   absl::Status first_why;
   if (const plan::Candidate& best = ranked.front(); !best.memory.Fits(best.workload.machine))
-    return MakeError(absl::StatusCode::kResourceExhausted, "--emit: this layout does not fit the memory");
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     "--emit: this layout does not fit the memory: it needs " + plan::NeedsText(best));
   for (const plan::Candidate& one : ranked) {
     absl::StatusOr<std::string> emitted = plan::EmitFlags(framework, one.workload);
     first_why.Update(emitted.status());

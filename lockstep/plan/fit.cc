@@ -102,6 +102,15 @@ std::string Most(const MemoryUse& use) {
 
 }  // namespace
 
+std::string NeedsText(const Candidate& one) {
+  const Machine& machine = one.workload.machine;
+  std::string text = fmt::format("{:.1f} GiB of {:.1f} ({}); {}", one.memory.total() / kGiB, machine.memory / kGiB,
+                                 LayoutText(one.workload), Most(one.memory));
+  if (one.memory.host > 0)
+    text += fmt::format(", beside {:.1f} GiB of the host's {:.1f}", one.memory.host / kGiB, machine.host_memory / kGiB);
+  return text;
+}
+
 std::vector<Remedy> Remedies(const Workload& base, const Rates& rates, const Machines& machines, Stops stops) {
   const Trial trial(base, rates, std::move(stops));
   std::vector<Remedy> all, clusters;
@@ -123,12 +132,7 @@ std::vector<Remedy> Remedies(const Workload& base, const Rates& rates, const Mac
 
 std::string WhatWouldFit(const Workload& base, const Candidate& nearest, const Rates& rates, const Machines& machines,
                          const Stops& stops) {
-  std::string text = fmt::format("no layout fits the memory: the least is {:.1f} GiB of {:.1f} ({}); {}",
-                                 nearest.memory.total() / kGiB, base.machine.memory / kGiB,
-                                 LayoutText(nearest.workload), Most(nearest.memory));
-  if (nearest.memory.host > 0)
-    text += fmt::format(", beside {:.1f} GiB of the host's {:.1f}", nearest.memory.host / kGiB,
-                        base.machine.host_memory / kGiB);
+  std::string text = "no layout fits the memory: the least is " + NeedsText(nearest);
   std::vector<Remedy> remedies = Remedies(base, rates, machines, stops);
   const bool stopped = stops && stops();
   if (stopped) text += "; interrupted before all remedies were tried";

@@ -21,6 +21,9 @@ using Stops = std::function<bool()>;
 // their size. `stops`: asked now and then; once it says so no further one is tried.
 std::vector<Remedy> Remedies(const Workload& base, const Rates& rates, const Machines& machines, Stops stops = nullptr);
 
+// "105.2 GiB of 39.6 (tp 8, ...); activations are 60.1 of it".
+std::string NeedsText(const Candidate& one);
+
 // "no layout fits the memory: the least is 105.2 GiB of 39.6 (tp 8, ...), of which ...".
 std::string WhatWouldFit(const Workload& base, const Candidate& nearest, const Rates& rates, const Machines& machines,
                          const Stops& stops = nullptr);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/plan/fit.h"
 #include "lockstep/plan/interval.h"
 #include "lockstep/plan/sensitivity.h"
 
@@ -67,22 +68,24 @@ Json PredictionReport(const Candidate& one, const Rates& rates, bool of_rates) {
   const Workload& w = one.workload;
   const double seconds = one.step.total().value, half = HalfWidthOf(w, rates),
                tokens = double(w.global_batch) * w.sequence;
-  return {{"machine", w.machine.name},
-          {"accelerators", w.accelerators},
-          {"layout", LayoutText(w)},
-          {"fits", one.memory.Fits(w.machine)},
-          {"step_time_s", seconds},
-          {"lo80", seconds * std::exp(-half)},
-          {"hi80", seconds * std::exp(half)},
-          {"tokens_per_s", TokensPerSecond(one)},
-          {"mfu", Mfu(w, {seconds})},
-          {"exposed_communication_s", ExposedCommunication(one.step)},
-          {"usd_per_step", KnownOrNull(Dollars(one))},
-          {"usd_per_million_tokens", KnownOrNull(Dollars(one) / tokens * 1e6)},
-          {"kwh_per_step", KnownOrNull(Joules(one) / kJoulesPerKwh)},
-          {"memory_gib", MemoryJson(one)},
-          {"breakdown", BreakdownJson(one.step)},
-          {"sensitivities", SensitivitiesJson(w, rates, of_rates)}};
+  Json report = {{"machine", w.machine.name},
+                 {"accelerators", w.accelerators},
+                 {"layout", LayoutText(w)},
+                 {"fits", one.memory.Fits(w.machine)}};
+  if (!one.memory.Fits(w.machine)) report["misfit"] = NeedsText(one);
+  report.update({{"step_time_s", seconds},
+                 {"lo80", seconds * std::exp(-half)},
+                 {"hi80", seconds * std::exp(half)},
+                 {"tokens_per_s", TokensPerSecond(one)},
+                 {"mfu", Mfu(w, {seconds})},
+                 {"exposed_communication_s", ExposedCommunication(one.step)},
+                 {"usd_per_step", KnownOrNull(Dollars(one))},
+                 {"usd_per_million_tokens", KnownOrNull(Dollars(one) / tokens * 1e6)},
+                 {"kwh_per_step", KnownOrNull(Joules(one) / kJoulesPerKwh)},
+                 {"memory_gib", MemoryJson(one)},
+                 {"breakdown", BreakdownJson(one.step)},
+                 {"sensitivities", SensitivitiesJson(w, rates, of_rates)}});
+  return report;
 }
 
 Json SearchReport(const SearchResult& result, std::span<const Cluster> clusters) {

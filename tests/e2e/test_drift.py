@@ -50,7 +50,7 @@ class Drift(RunTest):
         self.assertEqual([], one["suspects"], run)
         self.assertRegex(" ".join(one["evidence"]), "in collectives", run)  # by the records of gloo's collectives
         self.assertEqual({"note"}, {action["kind"] for action in one["actions"]}, run)
-        self.assertRegex(run.stderr(), "incident 1: .* does not keep to its plan", run)
+        self.assertRegex(run.stderr(), rf"incident {one['id']}: .* does not keep to its plan", run)
         run.wait("its end", lambda: self.drifts(run)[0]["closed"])
         metrics = self.metrics(run)
         self.assertRegex(metrics, r'lockstep_plan_step_time_seconds\{figure="predicted"\} 0.005\n', run)

@@ -430,10 +430,13 @@ class Plan(unittest.TestCase):
 
     def test_a_layout_that_does_not_fit(self):
         words = ["--model", "llama3-70b", "--cluster", "dgx-h100:8", "--batch", 8, "--layout", "tp=1,pp=1,zero=0"]
-        self.assertFalse(self.document(*words)["fits"])
+        found = self.document(*words)
+        self.assertFalse(found["fits"])
+        self.assertRegex(found["misfit"], r"^[0-9.]+ GiB of 79.6 \(tp 1, .*\); weights, gradients and optimizer are [0-9.]+ of it$")
+        self.assertNotIn("misfit", self.document(*LLAMA, "--layout", "tp=8"))
         emitted = plan(*words, "--emit", "megatron")
         self.assertEqual((1, ""), (emitted.returncode, emitted.stdout))
-        self.assertIn("does not fit the memory", emitted.stderr)
+        self.assertIn("does not fit the memory: it needs " + found["misfit"], emitted.stderr)
 
     def test_profiles_of_another_job(self):
         path = self.folder / "rank-0.json"
