@@ -16,6 +16,11 @@ int64_t IntegerAt(const Json& object, std::string_view key, int64_t otherwise) {
   return value.is_number_integer() ? value.get<int64_t>() : otherwise;
 }
 
+bool BooleanAt(const Json& object, std::string_view key, bool otherwise) {
+  const Json& value = At(object, key);
+  return value.is_boolean() ? value.get<bool>() : otherwise;
+}
+
 std::string TextAt(const Json& object, std::string_view key) {
   const Json& value = At(object, key);
   return value.is_string() ? value.get<std::string>() : "";

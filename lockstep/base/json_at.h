@@ -13,6 +13,7 @@ namespace lockstep {
 // Null where `object` is none or has no such member.
 const Json& At(const Json& object, std::string_view key);
 int64_t IntegerAt(const Json& object, std::string_view key, int64_t otherwise);
+bool BooleanAt(const Json& object, std::string_view key, bool otherwise);
 std::string TextAt(const Json& object, std::string_view key);  // "" if it is no text
 
 }  // namespace lockstep

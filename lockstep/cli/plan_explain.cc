@@ -1,19 +1,16 @@
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "lockstep/cli/plan_commands.h"
 #include "lockstep/plan/gap_report.h"
 #include "lockstep/plan/report.h"
+#include "lockstep/trace/kineto_steps.h"
 
 namespace lockstep::cli {
 
 absl::StatusOr<plan::MeasuredParts> MeasuredBy(const std::vector<std::string>& files, const plan::Workload& layout) {
   LS_ASSIGN_OR_RETURN(std::vector<trace::KinetoRank> ranks, trace::ReadKinetoFiles(files, std::nullopt));
-  std::map<int, std::string> paths;
-  for (const trace::KinetoRank& rank : ranks)
-    if (const auto [at, is_new] = paths.emplace(rank.rank, rank.path); !is_new)
-      return InvalidArgument("{}: it is of rank {}, as {} is", rank.path, rank.rank, at->second);
+  LS_RETURN_IF_ERROR(trace::OrderAsOneJob(ranks));
   LS_ASSIGN_OR_RETURN(plan::MeasuredParts measured, plan::MeasureParts(std::move(ranks), layout));
   const double seconds = std::accumulate(measured.parts.seconds.begin(), measured.parts.seconds.end(), 0.0);
   if (const double mfu = plan::Mfu(layout, {seconds}) * layout.machine.bf16 / layout.machine.Peak(layout.precision);

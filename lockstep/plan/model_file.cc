@@ -41,11 +41,6 @@ class Sizes {
   std::string wrong_;
 };
 
-bool BooleanAt(const Json& config, const char* key, bool otherwise) {
-  const Json& value = At(config, key);
-  return value.is_boolean() ? value.get<bool>() : otherwise;
-}
-
 bool IsAmong(std::span<const char* const> names, const std::string& name) {
   return std::ranges::find(names, name) != names.end();
 }

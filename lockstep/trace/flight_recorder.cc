@@ -190,9 +190,8 @@ class Collector {
     op.state = StateOf(TextAt(entry, "state"));
     op.function = FunctionOf(TextAt(entry, "profiling_name"));
     op.shape = ShapeOf(entry);
-    const Json& is_transfer = At(entry, "is_p2p");
     const std::string& function = log_.functions[op.function];
-    if (is_transfer.is_boolean() && is_transfer.get<bool>()) {
+    if (BooleanAt(entry, "is_p2p", false)) {
       const std::optional<Transfer> transfer = ParseTransfer(function);
       const std::vector<int>& ranks = log_.communicators[op.communicator].ranks;
       if (!transfer || static_cast<size_t>(transfer->peer) >= ranks.size()) {

@@ -16,32 +16,12 @@ namespace {
 
 float ToSeconds(int64_t ns) { return static_cast<float>(static_cast<double>(ns) / 1e9); }
 
-absl::Status CheckSameJob(const std::vector<KinetoRank>& ranks) {
-  if (ranks.empty()) return InvalidArgument("no rank files");
-  const KinetoRank* told = nullptr;  // the first that tells of which job it is
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    const KinetoRank& one = ranks[i];
-    if (i > 0 && one.rank == ranks[i - 1].rank)
-      return InvalidArgument("{} and {} are both of rank {}", ranks[i - 1].path, one.path, one.rank);
-    if (one.world_size <= 0) continue;
-    if (told == nullptr) told = &one;
-    if (one.world_size != told->world_size || one.backend != told->backend)
-      return InvalidArgument("{} and {} are of different jobs: {} ranks with \"{}\" and {} with \"{}\"", told->path,
-                             one.path, told->world_size, told->backend, one.world_size, one.backend);
-  }
-  for (const KinetoRank& one : ranks)
-    if (told != nullptr && one.rank >= told->world_size)
-      return InvalidArgument("{}: rank {} of a job of {}", one.path, one.rank, told->world_size);
-  return absl::OkStatus();
-}
-
 class Builder {
  public:
   explicit Builder(std::vector<KinetoRank> ranks) : ranks_(std::move(ranks)) {}
 
   absl::StatusOr<KinetoJob> Build(const std::vector<StepRange>& wanted) {
-    std::sort(ranks_.begin(), ranks_.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
-    LS_RETURN_IF_ERROR(CheckSameJob(ranks_));
+    LS_RETURN_IF_ERROR(OrderAsOneJob(ranks_));
     LS_ASSIGN_OR_RETURN(steps_, FindSteps(ranks_, wanted));
     match_.emplace(ranks_, steps_);
     LS_ASSIGN_OR_RETURN(out_.clocks, match_->FitClocks());

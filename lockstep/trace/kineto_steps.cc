@@ -236,6 +236,26 @@ class Role {
 
 }  // namespace
 
+absl::Status OrderAsOneJob(std::vector<KinetoRank>& ranks) {
+  if (ranks.empty()) return InvalidArgument("no rank files");
+  std::ranges::sort(ranks, {}, &KinetoRank::rank);
+  const KinetoRank* told = nullptr;  // the first that tells of which job it is
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const KinetoRank& one = ranks[i];
+    if (i > 0 && one.rank == ranks[i - 1].rank)
+      return InvalidArgument("{} and {} are both of rank {}", ranks[i - 1].path, one.path, one.rank);
+    if (one.world_size <= 0) continue;
+    if (told == nullptr) told = &one;
+    if (one.world_size != told->world_size || one.backend != told->backend)
+      return InvalidArgument("{} and {} are of different jobs: {} ranks with \"{}\" and {} with \"{}\"", told->path,
+                             one.path, told->world_size, told->backend, one.world_size, one.backend);
+  }
+  for (const KinetoRank& one : ranks)
+    if (told != nullptr && one.rank >= told->world_size)
+      return InvalidArgument("{}: rank {} of a job of {}", one.path, one.rank, told->world_size);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, const std::vector<StepRange>& wanted) {
   KinetoSteps found;
   uint64_t outside = 0;

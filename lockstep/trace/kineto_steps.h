@@ -42,6 +42,9 @@ struct KinetoSteps {
   std::vector<Counter> counters;
 };
 
+// By rank. kInvalidArgument: none, two of the same rank, or some of another job.
+absl::Status OrderAsOneJob(std::vector<KinetoRank>& ranks);
+
 // kInvalidArgument: no step that all ranks have, or none in which their communications are as in most others.
 absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, const std::vector<StepRange>& wanted);
 
