@@ -49,6 +49,35 @@ void Append(Units& units, std::span<const uint32_t> members, bool synchronised, 
   units.scopes.push_back(scope);
 }
 
+Units EachAlone(uint32_t ops) {
+  Units units;
+  units.of_op.resize(ops), units.members.first.resize(size_t{ops} + 1);
+  std::iota(units.of_op.begin(), units.of_op.end(), 0U);
+  std::iota(units.members.first.begin(), units.members.first.end(), 0U);
+  units.members.all = units.of_op;
+  units.scopes.assign(ops, Scope::kLane), units.synchronised.assign(ops, false);
+  return units;
+}
+
+// The groups, and then what is in none.
+template <typename Groups>
+absl::StatusOr<Units> UnitsOf(uint32_t ops, const Groups& groups, const OpGraphBuilder::Namer& name) {
+  if (groups.empty()) return EachAlone(ops);
+  constexpr uint32_t kNone = ~0U;
+  Units units;
+  units.of_op.assign(ops, kNone);
+  units.members.all.reserve(ops), units.members.first.reserve(size_t{ops} + 1);
+  units.scopes.reserve(ops), units.synchronised.reserve(ops);
+  for (const auto& group : groups) {
+    for (const uint32_t op : group.members)
+      if (units.of_op[op] != kNone) return InvalidArgument("{} is in two groups", name(op));
+    Append(units, group.members, true, group.scope);
+  }
+  for (uint32_t op = 0; op < ops; ++op)
+    if (units.of_op[op] == kNone) Append(units, {&op, 1}, false, Scope::kLane);
+  return units;
+}
+
 // Units that wait for none, and then each as soon as those are done that it waits for. `open`: for how many each waits;
 // of one that is never done, above 0.
 std::vector<uint32_t> InOrder(const Lists& before, std::vector<uint32_t>& open) {
@@ -123,22 +152,10 @@ absl::Status OpGraph::Validate() const {
 }
 
 absl::StatusOr<OpGraphBuilder::Built> OpGraphBuilder::Build(std::vector<uint32_t> first_lane, const Namer& name) const {
-  constexpr uint32_t kNone = ~0U;
-  if (size_t{ops()} * first_lane.back() >= kNone)
+  if (size_t{ops()} * first_lane.back() >= ~0U)
     return InvalidArgument("{} ops in {} lanes are too many: a graph has fewer than 2^32 of both together", ops(),
                            first_lane.back());
-  Units units;
-  units.of_op.assign(ops(), kNone);
-  units.members.all.reserve(ops()), units.members.first.reserve(size_t{ops()} + 1);
-  units.scopes.reserve(ops()), units.synchronised.reserve(ops());
-  for (const Group& group : groups_) {
-    for (const uint32_t op : group.members)
-      if (units.of_op[op] != kNone) return InvalidArgument("{} is in two groups", name(op));
-    Append(units, group.members, true, group.scope);
-  }
-  for (uint32_t op = 0; op < ops(); ++op)
-    if (units.of_op[op] == kNone) Append(units, {&op, 1}, false, Scope::kLane);
-
+  LS_ASSIGN_OR_RETURN(const Units units, UnitsOf(ops(), groups_, name));
   const Lists waits_for = Collect(ops(), [&](const auto& visit) {
     for (const Dependency& one : dependencies_) visit(one.after, one.before);
   });
@@ -146,7 +163,8 @@ absl::StatusOr<OpGraphBuilder::Built> OpGraphBuilder::Build(std::vector<uint32_t
     for (uint32_t op = 0; op < ops(); ++op)
       for (const uint32_t other : waits_for[op]) visit(units.of_op[op], units.of_op[other]);
   };
-  const Lists before = groups_.empty() ? waits_for : Collect(units.members.size(), between_units);
+  const Lists of_groups = groups_.empty() ? Lists{} : Collect(units.members.size(), between_units);
+  const Lists& before = groups_.empty() ? waits_for : of_groups;
   std::vector<uint32_t> open(units.members.size());
   const std::vector<uint32_t> order = InOrder(before, open);
   if (order.size() < units.members.size())
