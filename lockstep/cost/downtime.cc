@@ -13,28 +13,41 @@ constexpr double kDay = 86400, kHour = 3600;
 constexpr double kEnough = 1e-4;  // of the time: as good as never without a spare
 constexpr int kMostSpares = 100'000, kMostAccelerators = 100'000'000;
 
-// What one failure costs, but for the wait for a spare.
-double PerFailure(const DowntimeSpec& spec) {
-  return (spec.checkpoint_interval.value + spec.checkpoint_cost.value) / 2 + spec.detect.value + spec.diagnose.value +
-         spec.restart.value;
-}
+// How long the job is down after each failure, but for the wait for a spare.
+double DownEach(const DowntimeSpec& spec) { return spec.detect.value + spec.diagnose.value + spec.restart.value; }
 
-// Failures per second of time on the wall.
-double RateOnTheWall(const DowntimeSpec& spec) {
-  if (spec.failures) return *spec.failures / spec.period->value;
-  return 1 / (spec.between_failures->value + PerFailure(spec));
-}
-
-// Failures per second of running: while the job is down, it can't fail.
-double RateWhileRunning(const DowntimeSpec& spec) {
-  if (!spec.failures) return 1 / spec.between_failures->value;
-  const double rate = RateOnTheWall(spec);
-  return rate / (1 - rate * PerFailure(spec));
+// What is lost of a time that ends by chance, after `mean` on average, where every `cycle` of it was saved: all but
+// cycle / (e^(cycle / mean) - 1).
+double LostEach(double cycle, double mean) {
+  const double x = cycle / mean;
+  return x < 1e-4 ? cycle * (1.0 / 2 - x / 12) : cycle * (1 / x - 1 / std::expm1(x));
 }
 
 // Erlang's B: the share of time in which all of `servers` are busy, from that of one server less.
 double Blocked(double load, int servers, double with_one_less) {
   return load * with_one_less / (servers + load * with_one_less);
+}
+
+// Failures per second of the time in which the job waits for no spare, but runs or is on its way back: while it is down
+// it can't fail.
+double RateUnlessWaiting(const DowntimeSpec& spec) {
+  if (!spec.failures) return 1 / (spec.between_failures->value + DownEach(spec));
+  return *spec.failures / spec.period->value;  // while they were counted it waited for none
+}
+
+// Of a job that fails so often unless it waits.
+Downtime ExpectAt(const DowntimeSpec& spec, double rate_unless_waiting) {
+  Downtime expected;
+  if (spec.spares) expected.no_spare = WaitsForSpare(rate_unless_waiting * spec.node_repair->value, *spec.spares);
+  const double rate = rate_unless_waiting * (1 - expected.no_spare);
+  const double cycle = spec.checkpoint_interval.value + spec.checkpoint_cost.value;
+  expected.failures_per_day = rate * kDay;
+  expected.lost_work = rate * LostEach(cycle, 1 / rate_unless_waiting - DownEach(spec));
+  expected.detect = rate * spec.detect.value;
+  expected.diagnose = rate * spec.diagnose.value;
+  expected.restart = rate * spec.restart.value;
+  expected.checkpoints = (1 - expected.total()) * spec.checkpoint_cost.value / cycle;
+  return expected;
 }
 
 }  // namespace
@@ -56,14 +69,15 @@ absl::Status DowntimeSpec::Validate() const {
                                                   {"checkpoint cost", checkpoint_cost.value},
                                                   {"node repair", node_repair.value_or(Seconds{0}).value}};
   for (const auto& [name, seconds] : times)
-    if (!(seconds >= 0)) return InvalidArgument("{} must be at least 0 s, found {}", name, seconds);
-  if (!(checkpoint_interval.value > 0))
+    if (!(seconds >= 0 && std::isfinite(seconds)))
+      return InvalidArgument("{} must be at least 0 s, found {}", name, seconds);
+  if (!(checkpoint_interval.value > 0 && std::isfinite(checkpoint_interval.value)))
     return InvalidArgument("the checkpoint interval must be above 0 s, found {}", checkpoint_interval.value);
-  if (spares && (*spares < 0 || !node_repair))
-    return InvalidArgument("spares: expected at least 0, and how long the repair of a node takes");
-  if (const double down = RateOnTheWall(*this) * PerFailure(*this); !(down < 1))
-    return InvalidArgument("{:.4g} failures a day that cost {:.4g} h each leave no time to train",
-                           RateOnTheWall(*this) * kDay, PerFailure(*this) / kHour);
+  if (spares && (*spares < 0 || *spares > kMostSpares || !node_repair))
+    return InvalidArgument("spares: expected 0 to {}, and how long the repair of a node takes", kMostSpares);
+  if (const double rate = RateUnlessWaiting(*this); !(rate * DownEach(*this) < 1))
+    return InvalidArgument("{:.4g} failures a day after which the job is down for {:.4g} h leave no time to train",
+                           rate * kDay, DownEach(*this) / kHour);
   return absl::OkStatus();
 }
 
@@ -89,53 +103,39 @@ absl::StatusOr<DowntimeSpec> ReadDowntimeSpec(const std::string& path) {
 }
 
 DowntimeSpec WithFailures(DowntimeSpec spec, double times) {
-  spec.between_failures = Seconds{1 / (RateWhileRunning(spec) * times)};
+  spec.between_failures = Seconds{(1 / RateUnlessWaiting(spec) - DownEach(spec)) / times};
   spec.failures.reset(), spec.period.reset();
   return spec;
 }
 
-double WaitsForSpare(double failures_per_s, Seconds node_repair, int spares) {
+double WaitsForSpare(double load, int spares) {
   // With n of its nodes away it runs as long as n is no more than there are spares. Away are 0 to spares + 1, each
   // comes back after the repair; the share of time with all of these away is Erlang's B.
-  const double load = failures_per_s * node_repair.value;
   double blocked = 1;
-  for (int servers = 1; servers <= spares + 1; ++servers) blocked = Blocked(load, servers, blocked);
+  for (int servers = 1; servers <= spares + 1 && blocked > 0; ++servers) blocked = Blocked(load, servers, blocked);
   return blocked;
 }
 
-int EnoughSpares(const DowntimeSpec& spec) {
-  const double rate = RateWhileRunning(spec), load = rate * spec.node_repair->value;
+std::optional<int> EnoughSpares(const DowntimeSpec& spec) {
+  const double load = RateUnlessWaiting(spec) * spec.node_repair->value;
   double blocked = 1;
-  int servers = 0;
-  while (blocked > kEnough && servers < kMostSpares) {
-    ++servers;
-    blocked = Blocked(load, servers, blocked);
+  for (int spares = -1; spares <= kMostSpares; ++spares) {
+    if (blocked <= kEnough) return std::max(0, spares);
+    blocked = Blocked(load, spares + 2, blocked);
   }
-  return std::max(0, servers - 1);
+  return std::nullopt;
 }
 
-Downtime Expect(const DowntimeSpec& spec) {
-  const double rate = RateOnTheWall(spec);
-  Downtime expected;
-  expected.failures_per_day = rate * kDay;
-  expected.lost_work = rate * (spec.checkpoint_interval.value + spec.checkpoint_cost.value) / 2;
-  expected.detect = rate * spec.detect.value;
-  expected.diagnose = rate * spec.diagnose.value;
-  expected.restart = rate * spec.restart.value;
-  if (spec.spares) expected.no_spare = WaitsForSpare(RateWhileRunning(spec), *spec.node_repair, *spec.spares);
-  const double running = std::max(0.0, 1 - expected.total());
-  expected.checkpoints =
-      running * spec.checkpoint_cost.value / (spec.checkpoint_interval.value + spec.checkpoint_cost.value);
-  return expected;
-}
+Downtime Expect(const DowntimeSpec& spec) { return ExpectAt(spec, RateUnlessWaiting(spec)); }
 
 std::optional<Seconds> BestInterval(const DowntimeSpec& spec) {
   if (spec.checkpoint_cost.value == 0) return std::nullopt;
+  const double rate = RateUnlessWaiting(spec);
   // Useful time has one maximum over the interval: golden section on its logarithm.
   const auto useful = [&](double logarithm) {
     DowntimeSpec other = spec;
     other.checkpoint_interval.value = std::exp(logarithm);
-    return other.Validate().ok() ? Expect(other).useful() : -std::exp(logarithm);
+    return ExpectAt(other, rate).useful();
   };
   constexpr double kGolden = 0.6180339887498949, kPrecision = 1e-6;
   double low = std::log(spec.checkpoint_cost.value * 1e-3), high = std::log(1e9);
@@ -178,12 +178,15 @@ absl::StatusOr<Json> DowntimeReport(const DowntimeSpec& spec) {
   }
   report["spares"] = Json();
   if (spec.node_repair) {
-    const int enough = EnoughSpares(spec);
+    const std::optional<int> enough = EnoughSpares(spec);
+    const double load = RateUnlessWaiting(spec) * spec.node_repair->value;
+    const int most = enough.value_or(kMostSpares);
     Json waiting = Json::array();
-    for (int spares = 0; spares <= enough; spares += std::max(1, enough / 8))
-      waiting.push_back(
-          {{"spares", spares}, {"share", WaitsForSpare(RateWhileRunning(spec), *spec.node_repair, spares)}});
-    report["spares"] = {{"given", spec.spares ? Json(*spec.spares) : Json()}, {"enough", enough}, {"waiting", waiting}};
+    for (int spares = 0; spares <= most; spares += std::max(1, most / 8))
+      waiting.push_back({{"spares", spares}, {"share", WaitsForSpare(load, spares)}});
+    report["spares"] = {{"given", spec.spares ? Json(*spec.spares) : Json()},
+                        {"enough", enough ? Json(*enough) : Json()},
+                        {"waiting", waiting}};
   }
   return report;
 }

@@ -5,6 +5,7 @@
 //   LS_ASSIGN_OR_RETURN(const Json report, DowntimeReport(spec));
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -15,7 +16,8 @@
 namespace lockstep::cost {
 
 struct DowntimeSpec {
-  // Either counted over a time on the wall, or the mean time that the job runs between two of them.
+  // Either counted over a time on the wall, in which the job waited for no spare, or the mean time that the job runs
+  // between two of them.
   std::optional<double> failures;
   std::optional<Seconds> period;
   std::optional<Seconds> between_failures;
@@ -28,7 +30,8 @@ struct DowntimeSpec {
   std::optional<int> spares;
   std::optional<Seconds> node_repair;  // until a node that failed is a spare again, on average
 
-  // kInvalidArgument: neither a rate of failures or both, something negative, or more downtime than time.
+  // kInvalidArgument: neither a rate of failures or both, something negative or without end, more downtime than time,
+  // or more failures counted than a job that waits for its nodes can have.
   absl::Status Validate() const;
 };
 
@@ -45,20 +48,22 @@ struct Downtime {
   double no_spare = 0;     // waits until a node is repaired
   double checkpoints = 0;  // training stands still for them; no part of the total
   double total() const { return lost_work + detect + diagnose + restart + no_spare; }
-  double useful() const { return 1 - total() - checkpoints; }
+  double useful() const { return std::max(0.0, 1 - total() - checkpoints); }  // but for rounding
 };
 // Requires a valid spec.
 Downtime Expect(const DowntimeSpec& spec);
 
 // The interval that leaves most useful time; nullopt where checkpoints cost nothing: the shorter the better.
 std::optional<Seconds> BestInterval(const DowntimeSpec& spec);
-// Of a job with so many spares, the share of its time in which it waits for one: Erlang's loss formula.
-double WaitsForSpare(double failures_per_s, Seconds node_repair, int spares);
-// The fewest with which that is at most 0.01 %; requires node_repair.
-int EnoughSpares(const DowntimeSpec& spec);
+// Of a job with so many spares, the share of its time in which it waits for one: Erlang's loss formula. `load`: nodes
+// that would be away at a time if it never waited, which is failures per second that it does not, times their repair.
+double WaitsForSpare(double load, int spares);
+// The fewest with which that is at most 0.01 %; nullopt: not even 100,000. Requires node_repair.
+std::optional<int> EnoughSpares(const DowntimeSpec& spec);
 
 // {failures_per_day, downtime, useful, shares {lost_work, detect, diagnose, restart, no_spare, checkpoints}, checkpoint
-// {interval_s, best_interval_s, useful_at_best}, spares {given, enough, waiting [{spares, share}]}}; null: not asked.
+// {interval_s, best_interval_s, useful_at_best}, spares {given, enough, waiting [{spares, share}]}}; null: not asked;
+// of `enough`: no number is.
 absl::StatusOr<Json> DowntimeReport(const DowntimeSpec& spec);
 
 }  // namespace lockstep::cost

@@ -85,9 +85,60 @@ TEST(Downtime, WaitsForASpareAsASimulatedJobDoes) {
       now = away.top();
       away.pop();
     }
-    const double share = WaitsForSpare(1 / between, repair, spares);
+    const double share = WaitsForSpare(repair.value / between, spares);
     EXPECT_NEAR(share, waited / now, 0.05 * share) << spares;
   }
+}
+
+// The same with what each failure costs besides, meanwhile nodes come back; and as many failures counted on the wall
+// say the same as the time between them.
+TEST(Downtime, SharesAddUpWhereItWaits) {
+  for (const int spares : {0, 2}) {
+    DowntimeSpec spec = Some();
+    spec.node_repair = Seconds{40 * 3600}, spec.spares = spares;
+    const Downtime expected = Expect(spec);
+    std::mt19937_64 chance(5);
+    std::exponential_distribution<double> failure(1 / spec.between_failures->value), back(1 / spec.node_repair->value);
+    const double each = 60 + 600 + 120;
+    std::priority_queue<double, std::vector<double>, std::greater<>> away;
+    double now = 0, waited = 0;
+    constexpr int kFailures = 200'000;
+    for (int i = 0; i < kFailures; ++i) {
+      now += failure(chance);
+      away.push(now + back(chance));
+      now += each;
+      while (!away.empty() && away.top() <= now) away.pop();
+      if (static_cast<int>(away.size()) <= spares) continue;
+      waited += away.top() - now;
+      now = away.top();
+      away.pop();
+    }
+    EXPECT_NEAR(expected.no_spare, waited / now, 0.05 * expected.no_spare) << spares;
+    EXPECT_NEAR(expected.failures_per_day, kFailures / now * 86'400, 0.05 * expected.failures_per_day) << spares;
+    EXPECT_NEAR(1 - expected.total() + expected.lost_work, kFailures * spec.between_failures->value / now, 0.01)
+        << spares;
+
+    // Counted while it had spares enough, there are more of them.
+    DowntimeSpec counted = spec;
+    counted.between_failures.reset();
+    counted.failures = expected.failures_per_day / (1 - expected.no_spare), counted.period = Seconds{86'400};
+    EXPECT_NEAR(Expect(counted).no_spare, expected.no_spare, 1e-9) << spares;
+    EXPECT_NEAR(Expect(counted).failures_per_day, expected.failures_per_day, 1e-9) << spares;
+    EXPECT_NEAR(Expect(WithFailures(counted, 1)).total(), expected.total(), 1e-9) << spares;
+  }
+}
+
+TEST(Downtime, NoRateOfFailuresLeavesLessThanNothing) {
+  DowntimeSpec spec = Some();
+  spec.node_repair = Seconds{86'400};
+  for (const int spares : {0, 3})
+    for (const double between : {1.0, 1e3, 1e6}) {
+      spec.spares = spares, spec.between_failures = Seconds{between};
+      ASSERT_TRUE(spec.Validate().ok()) << spec.Validate();
+      const Downtime expected = Expect(spec);
+      EXPECT_GE(expected.useful(), 0) << between;
+      EXPECT_LT(expected.failures_per_day, 1 + spares) << between << ": no more nodes than it has can be away";
+    }
 }
 
 TEST(Downtime, TheBestIntervalIsAboutYoungs) {
@@ -109,9 +160,11 @@ TEST(Downtime, TheBestIntervalIsAboutYoungs) {
 TEST(Downtime, EnoughSparesAreNoMoreThanThat) {
   DowntimeSpec spec = Some();
   spec.node_repair = Seconds{86'400};
-  const int enough = EnoughSpares(spec);
-  EXPECT_LE(WaitsForSpare(1 / 36'000.0, *spec.node_repair, enough), 1e-4);
-  EXPECT_GT(WaitsForSpare(1 / 36'000.0, *spec.node_repair, enough - 1), 1e-4);
+  const int enough = EnoughSpares(spec).value();
+  spec.spares = enough;
+  EXPECT_LE(Expect(spec).no_spare, 1e-4);
+  spec.spares = enough - 1;
+  EXPECT_GT(Expect(spec).no_spare, 1e-4);
   EXPECT_EQ((*DowntimeReport(spec))["spares"]["enough"], enough);
 }
 
@@ -129,12 +182,14 @@ TEST(Downtime, SaysWhatIsWrong) {
   EXPECT_THAT(Message(spec.Validate()), HasSubstr("detect must be at least 0 s, found -1"));
   spec = Some();
   spec.between_failures.reset();
-  spec.failures = 100;
+  spec.failures = 200;
   spec.period = Seconds{86'400};
   EXPECT_THAT(Message(spec.Validate()), HasSubstr("leave no time to train"));
   spec = Some();
   spec.spares = 2;
   EXPECT_THAT(Message(spec.Validate()), HasSubstr("how long the repair"));
+  spec.node_repair = Seconds{INFINITY};
+  EXPECT_THAT(Message(spec.Validate()), HasSubstr("node repair must be at least 0 s, found inf"));
   const std::string path = testing::TempDir() + "/spec.toml";
   ASSERT_TRUE(WriteFileAtomically(path, "failures = 3\nperiod_day = 30\n").ok());
   EXPECT_THAT(Message(ReadDowntimeSpec(path).status()),

@@ -34,7 +34,8 @@ Json VerdictJson(const incident::Finding& finding) {
 
 Json DiagnosisReport(const CommDiagnosis& diagnosis, const trace::CommLog& log) {
   // Where nothing was found, what can't be seen is not known to be well.
-  const bool unknown = diagnosis.findings.empty() && !log.blind_spot.empty();
+  const bool sees_all = log.blind_spot.empty() && log.damaged.empty() && diagnosis.no_report.empty();
+  const bool unknown = diagnosis.findings.empty() && !sees_all;
   Json report = {{"healthy", unknown ? Json() : Json(diagnosis.findings.empty())},
                  {"verdicts", Json::array()},
                  {"no_report", diagnosis.no_report},

@@ -29,16 +29,42 @@ absl::StatusOr<CommLog> ReadRasTextFile(const std::string& path) {
   return log;
 }
 
+// Trails by their name too: one that is damaged is told of by their reader.
+bool IsOfTrails(const std::string& path) {
+  return HasTrails(path) || path.ends_with(kTrailSuffix) || path.ends_with(kRecordsSuffix);
+}
+
+// That every path is of the kind that some of them are.
+absl::Status CheckAlike(const std::vector<std::string>& paths, bool (*is_of_kind)(const std::string&),
+                        std::string_view kind) {
+  for (const std::string& path : paths)
+    if (!is_of_kind(path))
+      return InvalidArgument("{}: it has no {}, which others here have; give either alone", path, kind);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<CommLog> ReadCommFiles(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths)
+    if (std::error_code error; !std::filesystem::exists(path, error))
+      return NotFound("{}: {}", path, error ? error.message() : "No such file or directory");
   const auto text = std::find_if(paths.begin(), paths.end(), HasRasText);
   if (text != paths.end() && paths.size() > 1)
     return InvalidArgument("{}: a status of NCCL's RAS is of the whole job; expected it alone", *text);
   if (text != paths.end()) return ReadRasTextFile(*text);
-  if (std::any_of(paths.begin(), paths.end(), HasTrails)) return ReadTrails(paths);
-  if (std::any_of(paths.begin(), paths.end(), HasInspector)) return ReadInspector(paths);
+  if (std::ranges::any_of(paths, HasTrails)) {
+    LS_RETURN_IF_ERROR(CheckAlike(paths, IsOfTrails, "trails"));
+    return ReadTrails(paths);
+  }
+  if (std::ranges::any_of(paths, HasInspector)) {
+    LS_RETURN_IF_ERROR(CheckAlike(paths, HasInspector, "files of NCCL's Inspector"));
+    return ReadInspector(paths);
+  }
   std::error_code error;
+  for (const std::string& path : paths)
+    if (std::filesystem::exists(path + "/run.json", error))
+      return InvalidArgument("{}: a run without trails: nothing watched what its ranks told each other", path);
   if (paths.size() == 1 && std::filesystem::is_regular_file(paths.front(), error)) {
     const absl::StatusOr<Json> document = ReadDump(paths.front());
     if (document.ok() && IsRas(*document)) {

@@ -478,6 +478,8 @@ absl::StatusOr<CommLog> ReadTrails(const std::vector<std::string>& paths) {
   CommLog log = JoinTrails(std::move(trails));
   log.damaged = std::move(damaged);
   for (const Counter& counter : counters) Count(log.counters, counter.name, counter.count);
+  if (!counters.empty())
+    log.blind_spot += fmt::format("{}part of what was kept can't be read", log.blind_spot.empty() ? "" : "; ");
   return log;
 }
 

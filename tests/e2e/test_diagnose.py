@@ -209,6 +209,25 @@ class Diagnose(unittest.TestCase):
         path.write_bytes(path.read_bytes()[:-100])
         self.assertIn("torn_bytes", self.diagnose(path)["counters"])
 
+    def test_what_was_lost_is_not_known_to_be_well(self):
+        path = self.simulate("--ranks", 16, "--layout", "dp16", "--fault", "slow_rank:rank=3,factor=1.5")
+        self.assert_names([3], self.diagnose(path), syndrome="non_communication_slow")
+        path.write_bytes(path.read_bytes()[:30000])
+        report = self.diagnose(path)
+        self.assertEqual(([], None), (report["verdicts"], report["healthy"]), report)
+        self.assertEqual(list(range(10, 16)), report["no_report"])
+        self.assertIn("can't be read", report["blind_spot"])
+
+    def test_paths_of_several_kinds(self):
+        trails = self.simulate("--ranks", 4, "--layout", "dp4")
+        self.write()
+        (self.folder / "run").mkdir()
+        (self.folder / "run" / "run.json").write_text("{}")
+        for text, paths in {"nowhere: No such file": [trails, self.folder / "nowhere"], "rank_0: it has no trails": [self.folder / "nccl_trace_rank_0", trails],
+                            "a run without trails": [self.folder / "run"]}.items():
+            with self.subTest(text):
+                self.assertIn(text, self.refused(*paths))
+
     def test_bad_simulated_telemetry(self):
         self.assertIn('layout "tp3" has 3 ranks, --ranks is 16', self.simulate("--ranks", 16, "--layout", "tp3", code=2))
         self.assertIn("rank is 99, expected 0 to 7", self.simulate("--fault", "slow_rank:rank=99", code=2))

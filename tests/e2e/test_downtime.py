@@ -33,12 +33,18 @@ class Downtime(unittest.TestCase):
         path.write_text("failures = -1\n")
         self.assertIn("job.toml:1:12: failures must not be negative", self.lockstep(path, code=2))
 
+    def test_no_number_of_spares_is_enough(self):
+        spares = json.loads(self.lockstep("c4-2023-12", "--node-repair-h", "1e9", "--json"))["spares"]
+        self.assertIsNone(spares["enough"])
+        self.assertEqual(100_000, spares["waiting"][-1]["spares"])
+        self.assertGreater(spares["waiting"][-1]["share"], 0.5)
+
     def test_refused(self):
         for text, words in {"found neither": [], "counted over a period": ["--failures", 3], "nope": ["nope"],
                             "no time to train": ["--failures", "500", "--days", "1", "--diagnose-s", "3600"],
                             "detect must be at least 0": ["c4-2023-06", "--detect-s", "-1"],
                             "failures of at least 0 in a period above 0, found nan": ["--failures", "nan", "--days", "1"],
-                            "0 failures a day that cost inf h each leave no time": ["--failures", "0", "--days", "1", "--detect-s", "inf"]}.items():
+                            "detect must be at least 0 s, found inf": ["--failures", "0", "--days", "1", "--detect-s", "inf"]}.items():
             with self.subTest(text):
                 error = self.lockstep(*words, code=2)
                 self.assertIn(text, error)
