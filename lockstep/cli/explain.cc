@@ -17,6 +17,7 @@
 #include "lockstep/explain/report.h"
 #include "lockstep/explain/timeline.h"
 #include "lockstep/trace/job_files.h"
+#include "lockstep/trace/kineto_name.h"
 #include "lockstep/trace/run_trace.h"
 #include "lockstep/trace/straggler_meta.h"
 
@@ -166,7 +167,8 @@ void AddExplain(CLI::App& app, int& exit_code) {
       ->expected(1, -1);
   command->add_option("--chakra", flags->chakra, "Instead of a TRACE: Chakra execution traces, one per rank (*.et)")
       ->expected(1, -1);
-  command->add_option("--rank", flags->rank, "The rank of the one file that does not tell it");
+  command->add_option("--rank", flags->rank, "The rank of the one file that does not tell it")
+      ->check(Between(0, trace::kMostKinetoRanks - 1));
   command->add_option("--steps", flags->steps, "Only these steps, such as 12 or 20-23; may be given several times");
   command->add_option(
       "--out", flags->out,

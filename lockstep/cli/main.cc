@@ -1,7 +1,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <string>
+#include <system_error>
 
 #include "lockstep/cli/commands.h"
 
@@ -58,6 +60,9 @@ int main(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
+    if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
+  } catch (const std::system_error& error) {  // thrown by fmt::print
+    return PrintError(lockstep::Errno(error.code().value(), "standard output"));
   } catch (const CLI::Success& asked) {  // for help or the version
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {

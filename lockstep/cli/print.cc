@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/cli/commands.h"
@@ -8,7 +9,8 @@
 namespace lockstep::cli {
 
 int PrintError(const absl::Status& status) {
-  fmt::print(stderr, "lockstep: {}\n", Message(status));
+  const std::string line = fmt::format("lockstep: {}\n", Message(status));
+  std::fputs(line.c_str(), stderr);  // fmt::print would throw where it can't write
   return kExitBadInput;
 }
 

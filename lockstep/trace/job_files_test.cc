@@ -73,6 +73,12 @@ TEST(KinetoNameTest, TellsRankOrHost) {
   EXPECT_EQ(ParseKinetoName("a/rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz").rank, 34);
   EXPECT_EQ(ParseKinetoName("trace_8_rank_1.json").rank, 1);
   EXPECT_EQ(ParseKinetoName("run_3.json").rank, 3);
+  EXPECT_FALSE(ParseKinetoName("worker_20241126.json").rank) << "a date";
+  EXPECT_FALSE(ParseKinetoName("rank-18446744073709551615.json").rank);
+  const KinetoName before_2_0 = ParseKinetoName("vm_4242.1695835535123.pt.trace.json");
+  EXPECT_FALSE(before_2_0.rank);
+  EXPECT_EQ(before_2_0.host, "vm");
+  EXPECT_EQ(before_2_0.time, 1695835535123000000);
   const KinetoName own = ParseKinetoName("gpu-node_7_4711.1700000000000000001.pt.trace.json");
   EXPECT_EQ(own.host, "gpu-node_7");
   EXPECT_EQ(own.rank, std::nullopt) << "4711 is a process";

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "lockstep/base/json_at.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/trace/chrome_trace.h"
 #include "lockstep/trace/kernel_name.h"
@@ -214,7 +215,10 @@ class Reader {
     ReadDistributedInfo(member("distributedInfo"));
     const KinetoName name = ParseKinetoName(rank_.path);
     rank_.host = name.host;
-    if (rank_.rank < 0) rank_.rank = name.rank.value_or(given_rank.value_or(-1));
+    Count(rank_.counters, "other_ranks_given", given_rank && rank_.rank >= 0 && rank_.rank != *given_rank ? 1 : 0);
+    if (rank_.rank < 0) rank_.rank = given_rank.value_or(name.rank.value_or(-1));
+    if (rank_.rank >= kMostKinetoRanks || rank_.world_size > kMostKinetoRanks)
+      return InvalidArgument("{}: its distributedInfo tells of more ranks than {}", rank_.path, kMostKinetoRanks);
     if (rank_.rank < 0)
       return InvalidArgument(
           "{}: neither distributedInfo nor the file's name tells the rank: name it rank-N.json (or, "
@@ -232,12 +236,12 @@ class Reader {
     }
     const Json info = Json::parse(text, nullptr, false);
     if (!info.is_object()) return Count(rank_.counters, "unreadable_distributed_info", 1);
-    if (info.contains("rank") && info["rank"].is_number_integer()) rank_.rank = info["rank"].get<int>();
-    if (info.contains("world_size") && info["world_size"].is_number_integer())
-      rank_.world_size = info["world_size"].get<int>();
-    if (info.contains("backend") && info["backend"].is_string()) rank_.backend = info["backend"].get<std::string>();
-    if (!info.contains("pg_config") || !info["pg_config"].is_array()) return;
-    for (const Json& one : info["pg_config"]) {
+    rank_.rank = static_cast<int>(std::min<int64_t>(IntegerAt(info, "rank", rank_.rank), kMostKinetoRanks));
+    rank_.world_size = static_cast<int>(std::clamp<int64_t>(IntegerAt(info, "world_size", 0), 0, kMostKinetoRanks + 1));
+    rank_.backend = TextAt(info, "backend");
+    const Json& groups = At(info, "pg_config");
+    if (!groups.is_array()) return;
+    for (const Json& one : groups) {
       if (!one.is_object() || !one.contains("pg_name")) continue;
       ProcessGroup group;
       group.name = one["pg_name"].is_string() ? one["pg_name"].get<std::string>() : one["pg_name"].dump();

@@ -9,6 +9,8 @@
 
 namespace lockstep::trace {
 
+inline constexpr int kMostKinetoRanks = 1 << 20;
+
 struct KinetoName {
   std::optional<int> rank;
   std::string host, worker;  // worker: HOST_PID. Both empty: not of torch.profiler's own form

@@ -75,7 +75,7 @@ class Reader {
 
   absl::StatusOr<KinetoRank> Read(std::optional<int> given_rank) {
     const KinetoName name = ParseKinetoName(rank_.path);
-    rank_.rank = name.rank.value_or(given_rank.value_or(-1));
+    rank_.rank = given_rank.value_or(name.rank.value_or(-1));
     if (rank_.rank < 0)
       return InvalidArgument("{}: the file's name does not tell the rank: name it rank-N.sqlite, or say --rank N",
                              rank_.path);

@@ -236,6 +236,7 @@ absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerM
   job.ranks = std::move(rows.ranks);
   LS_ASSIGN_OR_RETURN(const uint64_t missing, Fill(job, std::move(rows), table, lanes, built.number, threads));
   NameKinds(job);
+  Count(job.counters, "absent_ranks", job.steps.size() * static_cast<size_t>(job.dp) - job.lanes.size());
   MarkAbsent(job, missing);
   MeasureParts(job, threads);
   StepTimes(job, threads);

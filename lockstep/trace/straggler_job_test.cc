@@ -79,6 +79,7 @@ TEST(TracedJob, AMissingLaneIsNoLane) {
   const auto job = Job(trace, 2);
   ASSERT_TRUE(job.ok()) << Message(job.status());
   EXPECT_THAT(job->graph.first_lane, ElementsAre(0, 2, 3));
+  EXPECT_EQ(Counters(*job), "absent_ranks=1 ");
 }
 
 TEST(TracedJob, ADuplicateRowIsRefused) {

@@ -34,6 +34,13 @@ class Usage(unittest.TestCase):
             with self.subTest(text):
                 self.assertIn(text, self.refusal(*words))
 
+    def test_output_that_can_t_be_written(self):
+        with open("/dev/full", "wb") as full:
+            for words in (["policy"], ["downtime", "c4-2023-12"], ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100:8", "--batch", "64", "--json"]):
+                done = subprocess.run([BINARY, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+                self.assertEqual((2, "lockstep: standard output: No space left on device\n"), (done.returncode, done.stderr), words)
+            self.assertEqual(2, subprocess.run([BINARY, "rum"], stdout=full, stderr=full, timeout=60, check=False).returncode)
+
     def test_what_no_command_knows(self):
         self.assertIn('there is no command "rum"', self.refusal("rum"))
         self.assertIn("A subcommand is required; see lockstep --help", self.refusal())
