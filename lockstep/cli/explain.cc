@@ -98,6 +98,7 @@ absl::StatusOr<Json> ExplainOne(const ExplainFlags& flags) {
   }
   LS_ASSIGN_OR_RETURN(const explain::Explained explained, explain::Explained::Of(files, options));
   const explain::WhatIf& analysis = explained.analysis();
+  if (!(analysis.ideal_mean() > 0)) return InvalidArgument("{}: its ops take no time", explained.job().name);
   if (!flags.compat.empty()) {
     LS_ASSIGN_OR_RETURN(const trace::StragglerMeta meta, trace::ReadStragglerMeta(flags.meta));
     LS_RETURN_IF_ERROR(explain::WriteCompat(flags.compat, analysis, meta));
@@ -207,6 +208,8 @@ void AddExplain(CLI::App& app, int& exit_code) {
     }
     if (report.ok() && !flags->json) *report = explain::Brief(*report);
     exit_code = PrintReport(report, flags->json);
+    const bool of_jobs = report.ok() && report->contains("damaged_jobs");
+    if (of_jobs && report->at("damaged") == report->at("jobs")) exit_code = kExitNo;  // none could be explained
   });
 }
 

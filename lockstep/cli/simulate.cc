@@ -34,12 +34,15 @@ struct SimulateTraceFlags : SimulateFlags<synth::JobShape> {
   synth::KinetoEra era = synth::KinetoEra::kBase;
 };
 
-void AddEra(CLI::App& command, synth::KinetoEra& era) {
-  const std::map<std::string, synth::KinetoEra> eras = {{"micros", synth::KinetoEra::kMicros},
-                                                        {"decimals", synth::KinetoEra::kDecimals},
-                                                        {"base", synth::KinetoEra::kBase}};
-  command.add_option("--era", era, "How the profiler writes times: micros (until 2024), decimals (2024), base (today)")
-      ->transform(CLI::CheckedTransformer(eras));
+CLI::Option* AddEra(CLI::App& command, synth::KinetoEra& era) {
+  static const std::map<std::string, synth::KinetoEra> kEras = {{"micros", synth::KinetoEra::kMicros},
+                                                                {"decimals", synth::KinetoEra::kDecimals},
+                                                                {"base", synth::KinetoEra::kBase}};
+  return command
+      .add_option_function<std::string>(
+          "--era", [&era](const std::string& name) { era = kEras.at(name); },
+          "How the profiler writes times: micros (until 2024), decimals (2024), base (today)")
+      ->check(CLI::IsMember({"micros", "decimals", "base"}));
 }
 using SimulateKinetoFlags = SimulateFlags<synth::DdpShape>;
 
@@ -92,8 +95,9 @@ void AddTrace(CLI::App& simulate, int& exit_code) {
   command->add_option("--jitter", shape.jitter, "Standard deviation of the logarithm of every duration")
       ->capture_default_str();
   command->add_flag("--overlapped", shape.overlapped, "Reduce gradients beside the backward pass");
-  command->add_flag("--kineto", flags->kineto, "The PyTorch profiler's files of the same job too: rank-N.json.gz");
-  AddEra(*command, flags->era);
+  CLI::Option* kineto =
+      command->add_flag("--kineto", flags->kineto, "The PyTorch profiler's files of the same job too: rank-N.json.gz");
+  AddEra(*command, flags->era)->needs(kineto);
   command->add_option("--seed", flags->seed, "The same seed gives the same trace")->capture_default_str();
   command->add_option(
       "--fault", flags->faults,
@@ -166,6 +170,10 @@ absl::StatusOr<Json> SimulateTelemetry(SimulateTelemetryFlags flags) {
   LS_ASSIGN_OR_RETURN(flags.shape.layout, LayoutOf(flags));
   LS_ASSIGN_OR_RETURN(const std::vector<synth::TelemetryFault> faults,
                       ParseFaults(flags.faults, synth::ParseTelemetryFault));
+  for (const synth::TelemetryFault& fault : faults)
+    if (fault.from.value >= flags.seconds)
+      return InvalidArgument("fault {}: from is {:g} s, and the job ends after {:g}; expected less, or more --seconds",
+                             synth::TelemetryFaultName(fault.kind), fault.from.value, flags.seconds);
   LS_ASSIGN_OR_RETURN(synth::Telemetry job, synth::Telemetry::Create(flags.shape, faults, flags.seed));
   if (std::filesystem::exists(flags.out)) return InvalidArgument("{}: is there already; name another file", flags.out);
   LS_ASSIGN_OR_RETURN(trace::RecordFileWriter file, trace::RecordFileWriter::Open(flags.out));

@@ -241,6 +241,7 @@ absl::StatusOr<Layout> ParseLayout(std::string_view text) {
   Layout layout;
   const std::pair<std::string_view, int*> fields[] = {{"vpp", &layout.vpp}, {"tp", &layout.tp}, {"cp", &layout.cp},
                                                       {"ep", &layout.ep},   {"dp", &layout.dp}, {"pp", &layout.pp}};
+  std::vector<std::string_view> seen;
   for (std::string_view rest = text; !rest.empty();) {
     const std::string_view one = rest.substr(0, rest.find(','));
     rest.remove_prefix(std::min(one.size() + 1, rest.size()));
@@ -253,6 +254,9 @@ absl::StatusOr<Layout> ParseLayout(std::string_view text) {
     if (field == std::end(fields))
       return InvalidArgument("layout \"{}\": expected tp, cp, ep, dp, pp or vpp with a size, as tp8, found \"{}\"",
                              text, one);
+    if (std::ranges::find(seen, field->first) != seen.end())
+      return InvalidArgument("layout \"{}\": {} is given twice", text, field->first);
+    seen.push_back(field->first);
     const std::string_view size = one.substr(field->first.size());
     const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), *field->second);
     if (error != std::errc() || end != size.data() + size.size())

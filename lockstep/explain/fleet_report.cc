@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -23,9 +24,9 @@ bool Straggles(const Json& line) { return Number(line, "slowdown") >= kStraggles
 
 double Share(double part, double whole) { return whole > 0 ? part / whole : 0; }
 
-// The smallest value that `share` of all do not exceed. 0 of none.
+// The smallest value that `share` of all do not exceed. NaN of none: null in JSON.
 double Quantile(const std::vector<double>& ascending, double share) {
-  if (ascending.empty()) return 0;
+  if (ascending.empty()) return std::numeric_limits<double>::quiet_NaN();
   const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(ascending.size())));
   return ascending[std::max<size_t>(rank, 1) - 1];
 }

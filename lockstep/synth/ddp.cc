@@ -5,6 +5,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/synth/chance.h"
+#include "lockstep/synth/times.h"
 
 namespace lockstep::synth {
 namespace {
@@ -164,6 +165,9 @@ absl::Status Fits(const Fault& fault, const DdpShape& shape) {
     default:
       break;
   }
+  if (fault.stage != 0 || (fault.first_step >= shape.steps))
+    return InvalidArgument("fault {}: stage and first step are {} and {}; expected 0, and less than {}",
+                           FaultKindName(fault.kind), fault.stage, fault.first_step, shape.steps);
   if (fault.dp < 0 || fault.dp >= shape.ranks)
     return InvalidArgument("fault {}: dp is {}, expected 0 to {}", FaultKindName(fault.kind), fault.dp,
                            shape.ranks - 1);
@@ -177,6 +181,7 @@ absl::Status DdpShape::Validate() const {
       {"ranks", ranks, 65536}, {"steps", steps, 1 << 20}, {"buckets", buckets, 1000}, {"kernels", kernels, 100'000}};
   for (const auto& [name, value, most] : sizes)
     if (value < 1 || value > most) return InvalidArgument("{} must be 1 to {}, found {}", name, most, value);
+  LS_RETURN_IF_ERROR(CheckTimes({{"clock offset", clock_offset.value}}, jitter));
   if (kernels < 3 * buckets)
     return InvalidArgument("kernels must be at least three for each of {} buckets, found {}", buckets, kernels);
   return absl::OkStatus();

@@ -24,10 +24,12 @@ TEST(ParseFault, NamesWhatIsWrong) {
   EXPECT_EQ(ErrorOf("slow"),
             "fault \"slow\": expected one of worker, transient_worker, stage, sequence_length, gc, link, ring, fabric, "
             "data_loading");
-  EXPECT_EQ(ErrorOf("gc:dp"), "fault gc: \"dp\" is no key=value; keys are dp, stage, factor, seconds, share, steps");
-  EXPECT_EQ(ErrorOf("gc:rank=1"), "fault gc: \"rank\": expected one of dp, stage, factor, seconds, share, steps");
+  EXPECT_EQ(ErrorOf("worker:dp"), "fault worker: \"dp\" is no key=value");
+  EXPECT_EQ(ErrorOf("worker:steps=1"), "fault worker: \"steps\" says nothing about it; expected dp, stage, factor");
+  EXPECT_EQ(ErrorOf("worker:dp=1,dp=2"), "fault worker: dp is given twice");
+  EXPECT_EQ(ErrorOf("worker:factor=inf"), "fault worker: factor can't be \"inf\"");
   EXPECT_EQ(ErrorOf("gc:share=2"), "fault gc: share can't be \"2\"");
-  EXPECT_EQ(ErrorOf("gc:steps=5-4"), "fault gc: steps can't be \"5-4\"");
+  EXPECT_EQ(ErrorOf("fabric:steps=5-4"), "fault fabric: steps can't be \"5-4\"");
 }
 
 TEST(Generate, FaultsMustFitTheJob) {

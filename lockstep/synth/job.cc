@@ -8,6 +8,7 @@
 #include "lockstep/graph/replay.h"
 #include "lockstep/synth/chance.h"
 #include "lockstep/synth/schedule.h"
+#include "lockstep/synth/times.h"
 #include "lockstep/trace/pipeline.h"
 
 namespace lockstep::synth {
@@ -272,6 +273,7 @@ absl::Status JobShape::Validate() const {
                                                      {"steps", steps, 1 << 20}};
   for (const auto& [name, value, most] : sizes)
     if (value < 1 || value > most) return InvalidArgument("{} must be 1 to {}, found {}", name, most, value);
+  LS_RETURN_IF_ERROR(CheckTimes({{"forward", forward.value}, {"backward", backward.value}}, jitter));
   if (vpp > 1 && microbatches % pp != 0)
     return InvalidArgument("microbatches must be a multiple of pp = {} when vpp > 1, found {}", pp, microbatches);
   if (vpp > 1 && pp == 1) return InvalidArgument("vpp > 1 needs pp > 1, found pp = 1");

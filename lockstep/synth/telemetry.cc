@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "lockstep/synth/telemetry_job.h"
+#include "lockstep/synth/times.h"
 
 namespace lockstep::synth {
 namespace {
@@ -31,6 +32,9 @@ absl::Status CheckFault(const TelemetryFault& fault, const TelemetryShape& shape
     return InvalidArgument("fault {}: port is {}, expected 0 to {}", name, fault.port, shape.ports - 1);
   if (fault.factor > kMost || !(fault.seconds.value <= kMost))
     return InvalidArgument("fault {}: factor and seconds must be at most {:g}", name, kMost);
+  if (fault.until <= fault.from)
+    return InvalidArgument("fault {}: until must be after from, found {:g} and {:g} s", name, fault.until.value,
+                           fault.from.value);
   const bool of_gradients = fault.kind == FaultKind::kLostMessage || fault.kind == FaultKind::kDeadlock ||
                             fault.kind == FaultKind::kMismatch || fault.kind == FaultKind::kSkipped;
   if (of_gradients && shape.layout.dp < 2)
@@ -50,12 +54,11 @@ absl::Status TelemetryShape::Validate() const {
   for (const auto& [name, value] :
        {std::pair{"ports", ports}, {"ranks per host", ranks_per_host}, {"microbatches", microbatches}})
     if (value < 1) return InvalidArgument("{} must be at least 1, found {}", name, value);
-  for (const auto& [name, value] : {std::pair{"forward", forward.value},
-                                    {"backward", backward.value},
-                                    {"optimizer", optimizer.value},
-                                    {"jitter", jitter},
-                                    {"clock offset", clock_offset.value}})
-    if (!(value >= 0 && value <= kMost)) return InvalidArgument("{} must be 0 to {:g}, found {}", name, kMost, value);
+  LS_RETURN_IF_ERROR(CheckTimes({{"forward", forward.value},
+                                 {"backward", backward.value},
+                                 {"optimizer", optimizer.value},
+                                 {"clock offset", clock_offset.value}},
+                                jitter));
   if (forward.value + backward.value <= 0) return InvalidArgument("forward and backward must take some time, found 0");
   if (ports > 255) return InvalidArgument("ports must be at most 255, found {}", ports);
   return absl::OkStatus();

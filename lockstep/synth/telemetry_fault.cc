@@ -9,43 +9,44 @@
 namespace lockstep::synth {
 namespace {
 
-constexpr std::array kNames = {"slow_rank",      "slow_link",     "slow_sender", "slow_receiver", "slow_block",
-                               "slow_block_out", "slow_block_in", "stopped",     "lost_message",  "deadlock",
-                               "mismatch",       "skipped",       "gc",          "checkpoint",    "evaluation",
-                               "lengths",        "warm_up",       "pause",       "rotating",      "everybody"};
-constexpr char kKeys[] = "rank, peer, port, factor, seconds, share, from, until, every";
+constexpr std::array kForms = {FaultForm{"slow_rank", "rank, factor, from, until, every"},
+                               FaultForm{"slow_link", "rank, peer, port, factor, from, until, every"},
+                               FaultForm{"slow_sender", "rank, port, factor, from, until, every"},
+                               FaultForm{"slow_receiver", "rank, port, factor, from, until, every"},
+                               FaultForm{"slow_block", "rank, peer, port, factor, from, until, every"},
+                               FaultForm{"slow_block_out", "rank, peer, port, factor, from, until, every"},
+                               FaultForm{"slow_block_in", "rank, peer, port, factor, from, until, every"},
+                               FaultForm{"stopped", "rank, from, until, every"},
+                               FaultForm{"lost_message", "rank, from, until, every"},
+                               FaultForm{"deadlock", "rank, from, until, every"},
+                               FaultForm{"mismatch", "rank, from, until, every"},
+                               FaultForm{"skipped", "rank, from, until, every"},
+                               FaultForm{"gc", "share, seconds, from, until, every"},
+                               FaultForm{"checkpoint", "seconds, from, until, every"},
+                               FaultForm{"evaluation", "seconds, from, until, every"},
+                               FaultForm{"lengths", "factor, from, until, every"},
+                               FaultForm{"warm_up", "factor, from, until, every"},
+                               FaultForm{"pause", "seconds, from"},
+                               FaultForm{"rotating", "factor, from, until, every"},
+                               FaultForm{"everybody", "factor, from, until, every"}};
 
 bool ParseSeconds(std::string_view text, Seconds& value) { return ParseNumber(text, value.value) && value.value >= 0; }
 
-absl::Status Set(TelemetryFault& fault, std::string_view key, std::string_view value) {
-  bool good = false;
-  if (key == "rank") {
-    good = ParseNumber(value, fault.rank);
-  } else if (key == "peer") {
-    good = ParseNumber(value, fault.peer);
-  } else if (key == "port") {
-    good = ParseNumber(value, fault.port);
-  } else if (key == "factor") {
-    good = ParseNumber(value, fault.factor) && fault.factor >= 0;
-  } else if (key == "seconds") {
-    good = ParseSeconds(value, fault.seconds);
-  } else if (key == "share") {
-    good = ParseNumber(value, fault.share) && fault.share >= 0 && fault.share <= 1;
-  } else if (key == "from") {
-    good = ParseSeconds(value, fault.from);
-  } else if (key == "until") {
-    good = ParseSeconds(value, fault.until);
-  } else if (key == "every") {
-    good = ParseSeconds(value, fault.every);
-  } else {
-    return InvalidArgument("\"{}\": expected one of {}", key, kKeys);
-  }
-  return good ? absl::OkStatus() : InvalidArgument("{} can't be \"{}\"", key, value);
+bool Set(TelemetryFault& fault, std::string_view key, std::string_view value) {
+  if (key == "rank") return ParseNumber(value, fault.rank);
+  if (key == "peer") return ParseNumber(value, fault.peer);
+  if (key == "port") return ParseNumber(value, fault.port);
+  if (key == "factor") return ParseNumber(value, fault.factor) && fault.factor >= 0;
+  if (key == "seconds") return ParseSeconds(value, fault.seconds);
+  if (key == "share") return ParseNumber(value, fault.share) && fault.share >= 0 && fault.share <= 1;
+  if (key == "from") return ParseSeconds(value, fault.from);
+  if (key == "until") return ParseSeconds(value, fault.until);
+  return ParseSeconds(value, fault.every);
 }
 
 }  // namespace
 
-const char* TelemetryFaultName(TelemetryFaultKind kind) { return kNames[static_cast<size_t>(kind)]; }
+const char* TelemetryFaultName(TelemetryFaultKind kind) { return kForms[static_cast<size_t>(kind)].name.data(); }
 
 bool TelemetryFault::IsOn(Seconds now) const {
   if (now < from || now >= until) return false;
@@ -53,7 +54,7 @@ bool TelemetryFault::IsOn(Seconds now) const {
 }
 
 absl::StatusOr<TelemetryFault> ParseTelemetryFault(const std::string& text) {
-  return ParseFaultText<TelemetryFault>(text, kNames, kKeys, Set);
+  return ParseFaultText<TelemetryFault>(text, kForms, Set);
 }
 
 Json TelemetryFaultJson(const TelemetryFault& fault) {
