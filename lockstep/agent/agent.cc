@@ -25,8 +25,9 @@ double MeanLoss(const ls_board& board, const std::vector<Worker>& workers) {
   double sum = 0;
   int known = 0;
   for (const Worker& worker : workers) {
-    const double loss = std::bit_cast<double>(Load(board.rank[worker.rank].loss_bits));
-    if (std::isnan(loss)) continue;
+    const ls_rank_block& block = board.rank[worker.rank];
+    const double loss = std::bit_cast<double>(Load(block.loss_bits));
+    if (std::isnan(loss) || Load(block.epoch) != Load(board.epoch)) continue;  // a block of an older epoch, or of none
     sum += loss;
     ++known;
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
@@ -41,6 +42,15 @@ TEST(Status, MacrosPassErrorsOn) {
 
 TEST(CheckDeathTest, PrintsPlaceConditionAndValues) {
   EXPECT_DEATH(LS_CHECK(1 > 2, "one is {}", 1), "base_test.cc:[0-9]+: check failed: 1 > 2: one is 1");
+}
+
+TEST(Units, SecondsWithoutEndAreACentury) {
+  EXPECT_EQ(ToNanos({1.5}).value, 1'500'000'000);
+  for (const double endless : {1e10, 1e300, std::numeric_limits<double>::infinity()}) {
+    EXPECT_GT(ToNanos({endless}), ToNanos({3e9})) << endless;
+    EXPECT_GT(ToNanos({1e9}) + ToNanos({endless}), ToNanos({endless})) << endless;
+    EXPECT_LT(ToNanos({-endless}), ToNanos({-3e9})) << endless;
+  }
 }
 
 TEST(Ids, AreOrderedAndDistinct) {

@@ -22,6 +22,11 @@ using Nanos = Quantity<struct NanosTag, int64_t>;  // a duration, or a moment on
 using Bytes = Quantity<struct BytesTag, uint64_t>;
 
 constexpr Seconds ToSeconds(Nanos nanos) { return {static_cast<double>(nanos.value) * 1e-9}; }
-constexpr Nanos ToNanos(Seconds seconds) { return {static_cast<int64_t>(seconds.value * 1e9)}; }
+// More than a century is a century: moments may be added to it.
+constexpr Nanos ToNanos(Seconds seconds) {
+  constexpr double kMost = 4e18;
+  const double nanos = seconds.value * 1e9;
+  return {static_cast<int64_t>(nanos < -kMost ? -kMost : nanos < kMost ? nanos : kMost)};
+}
 
 }  // namespace lockstep

@@ -11,8 +11,8 @@
 #include "lockstep/agent/python.h"
 #include "lockstep/checkpoint/inspect.h"
 #include "lockstep/cli/checkpoint_foreign.h"
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
-#include "lockstep/cli/numbers.h"
 #include "lockstep/node/install.h"
 #include "lockstep/remote/copies.h"
 

@@ -1,8 +1,8 @@
 #include <memory>
 
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/coordinator_flags.h"
-#include "lockstep/cli/numbers.h"
 #include "lockstep/cli/torchrun_flags.h"
 #include "lockstep/node/coordinate.h"
 #include "lockstep/node/endpoint.h"
@@ -59,9 +59,11 @@ void AddCoordinator(CLI::App& app, int& exit_code) {
   command->add_option("--listen", flags->listen, "HOST:PORT at which the nodes' agents find it");
   command->add_option("--nnodes", flags->nnodes,
                       "Nodes of the job, N or MIN:MAX; default: what the nodes themselves say");
-  command->add_option("--job", options.job, "Name of the job");
-  command->add_option("--run", options.run_dir, "Run directory; default: $XDG_RUNTIME_DIR/lockstep/JOB");
-  command->add_option("--resume", flags->resume, "Go on with the job of this run directory, whose coordinator died");
+  command->add_option("--job", options.job, "Name of the job")->check(NotEmpty());
+  command->add_option("--run", options.run_dir, "Run directory; default: $XDG_RUNTIME_DIR/lockstep/JOB")
+      ->check(NotEmpty());
+  command->add_option("--resume", flags->resume, "Go on with the job of this run directory, whose coordinator died")
+      ->check(NotEmpty());
   command->add_option(
       "--journal", options.journal,
       "Keep the journal in PostgreSQL: postgresql://HOST/DATABASE. Of several coordinators with the same "
@@ -69,7 +71,8 @@ void AddCoordinator(CLI::App& app, int& exit_code) {
   command->add_option("--join-timeout-s", flags->join_timeout, "Seconds to wait until all nodes are there")
       ->capture_default_str()
       ->check(AboveZero());
-  command->add_option("--max-restarts", options.max_restarts, "Restarts in the life of the run; default 1000");
+  command->add_option("--max-restarts", options.max_restarts, "Restarts in the life of the run; default 1000")
+      ->check(Between(0, 1e9));
   command->add_flag("--allow-drill", options.allow_drill, "Let `lockstep drill kill-coordinator` strike it");
   command->add_flag("--no-view", flags->no_view, "No live view, even on a terminal");
   DeclareCoordination(*command, options);

@@ -1,6 +1,6 @@
 #include "lockstep/cli/coordinator_flags.h"
 
-#include "lockstep/cli/numbers.h"
+#include "lockstep/cli/checks.h"
 #include "lockstep/cluster/presets.h"
 #include "lockstep/node/install.h"
 
@@ -62,7 +62,8 @@ void DeclareCoordination(CLI::App& run, node::RunOptions& options) {
                  "Address to serve on; beyond loopback a --token-file is needed")
       ->capture_default_str();
   run.add_option("--token-file", options.token_file, "File with the bearer token for the HTTP server");
-  run.add_option("--webhook", options.webhook, "URL to which every change of an incident is posted as JSON");
+  run.add_option("--webhook", options.webhook, "URL to which every change of an incident is posted as JSON")
+      ->check(NotEmpty());
 }
 
 }  // namespace lockstep::cli

@@ -7,8 +7,8 @@
 #include <optional>
 #include <random>
 
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
-#include "lockstep/cli/numbers.h"
 #include "lockstep/node/query.h"
 #include "lockstep/node/run_dir.h"
 
@@ -46,7 +46,7 @@ void DeclareFault(CLI::App& command, DrillFlags& flags) {
 
 void Declare(CLI::App& command, DrillFlags& flags) {
   DeclareFault(command, flags);
-  command.add_option("--run", flags.run_dir, "Run directory; default: the newest run of this user");
+  command.add_option("--run", flags.run_dir, "Run directory; default: the newest run of this user")->check(NotEmpty());
   command.add_option("--schedule", flags.schedule, "Faults and their times from this TOML file (docs/drill.md)");
   command.add_option("--seed", flags.seed, "For random ranks; default: the schedule's, else a new one, which is shown");
   command.add_flag("--dry-run", flags.dry_run, "Print the plan and break nothing");

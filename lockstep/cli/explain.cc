@@ -7,9 +7,9 @@
 #include <optional>
 #include <thread>
 
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/explain_watch.h"
-#include "lockstep/cli/numbers.h"
 #include "lockstep/explain/compat.h"
 #include "lockstep/explain/explained.h"
 #include "lockstep/explain/fleet.h"

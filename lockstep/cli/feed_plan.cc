@@ -1,8 +1,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/feed.h"
-#include "lockstep/cli/numbers.h"
 #include "lockstep/sampling/cache_split.h"
 
 namespace lockstep::cli {

@@ -1,9 +1,9 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/feed.h"
-#include "lockstep/cli/numbers.h"
 #include "lockstep/prepare/index_folder.h"
 #include "lockstep/prepare/measure.h"
 

@@ -6,8 +6,8 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
-#include "lockstep/cli/numbers.h"
 #include "lockstep/inspect/reader.h"
 #include "lockstep/inspect/report.h"
 

@@ -7,8 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/interrupt.h"
-#include "lockstep/cli/numbers.h"
 #include "lockstep/cli/plan_commands.h"
 #include "lockstep/cli/plan_question.h"
 #include "lockstep/cluster/presets.h"

@@ -2,7 +2,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "lockstep/cli/numbers.h"
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/plan_commands.h"
 #include "lockstep/cli/plan_question.h"
 #include "lockstep/cluster/presets.h"

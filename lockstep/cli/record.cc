@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/interrupt.h"
-#include "lockstep/cli/numbers.h"
 #include "lockstep/trace/trail_recorder.h"
 
 namespace lockstep::cli {

@@ -8,9 +8,9 @@
 
 #include "lockstep/agent/local_groups.h"
 #include "lockstep/agent/python.h"
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/interrupt.h"
-#include "lockstep/cli/numbers.h"
 #include "lockstep/cluster/layout.h"
 #include "lockstep/detect/replay_report.h"
 #include "lockstep/detect/simulated_groups.h"

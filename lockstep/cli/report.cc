@@ -1,8 +1,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
-#include "lockstep/cli/numbers.h"
 #include "lockstep/history/report.h"
 #include "lockstep/node/past.h"
 

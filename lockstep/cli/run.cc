@@ -1,10 +1,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/coordinator_flags.h"
 #include "lockstep/cli/job_file.h"
-#include "lockstep/cli/numbers.h"
 #include "lockstep/cli/standby_command.h"
 #include "lockstep/cli/torchrun_flags.h"
 #include "lockstep/node/init.h"
@@ -20,14 +20,16 @@ struct RunFlags {
   TorchrunFlags torchrun;
   std::string resume, job_file;
   bool no_view = false, dry_run = false;
+  std::vector<const CLI::Option*> of_leading;  // what a coordinator elsewhere knows by its own options
 };
 
 void Declare(CLI::App& run, RunFlags& flags) {
   node::RunOptions& options = flags.options;
   run.add_option("--python", options.python, "Interpreter; default: $PYTHON_EXEC, the active venv, python3 on PATH");
-  run.add_option("--job", options.job, "Name of the job; default: the script's name and our pid");
-  run.add_option("--run", options.run_dir, "Run directory; default: $XDG_RUNTIME_DIR/lockstep/JOB");
-  run.add_option("--resume", flags.resume, "Adopt the workers of this run directory, whose watcher is gone");
+  run.add_option("--job", options.job, "Name of the job; default: the script's name and our pid")->check(NotEmpty());
+  run.add_option("--run", options.run_dir, "Run directory; default: $XDG_RUNTIME_DIR/lockstep/JOB")->check(NotEmpty());
+  run.add_option("--resume", flags.resume, "Adopt the workers of this run directory, whose watcher is gone")
+      ->check(NotEmpty());
   run.add_option("--coordinator", options.nodes.endpoint,
                  "HOST:PORT of a `lockstep coordinator`, or of the node that leads; with --nnodes above 1. "
                  "HOST:PORT,HOST:PORT: of several coordinators, one of which leads");
@@ -40,14 +42,18 @@ void Declare(CLI::App& run, RunFlags& flags) {
   run.add_flag("--nccl-profiler", options.nccl_profiler,
                "Have NCCL load liblockstep-nccl-profiler.so: its collectives are watched, too");
   run.add_flag("--dry-run", flags.dry_run, "Print what would be started, with which environment, and start nothing");
+  const size_t before = run.get_options().size();
   DeclareCoordination(run, options);
+  const std::vector<CLI::Option*> declared = run.get_options();
+  flags.of_leading.assign(declared.begin() + static_cast<std::ptrdiff_t>(before), declared.end());
   run.add_flag("--no-view", flags.no_view, "No live view, even on a terminal");
   run.add_option("--checkpoint-memory", options.checkpoint_budget.value,
                  "Memory for all checkpoint buffers, such as 8GB; default: half of what is available")
       ->transform(CLI::AsSizeValue(false));
   run.add_option(
-      "--checkpoint-dir", options.checkpoint_dir,
-      "Keep checkpoints on disk there too, and go on from the newest one that is whole. All nodes must see it");
+         "--checkpoint-dir", options.checkpoint_dir,
+         "Keep checkpoints on disk there too, and go on from the newest one that is whole. All nodes must see it")
+      ->check(NotEmpty());
   run.add_option("--checkpoint-interval-s", options.checkpoint_interval.value, "Seconds between checkpoints on disk")
       ->capture_default_str()
       ->check(AboveZero());
@@ -74,6 +80,17 @@ void Declare(CLI::App& run, RunFlags& flags) {
   run.footer("Example: lockstep run --nproc-per-node 4 examples/train_gpt.py --steps 100");
 }
 
+void NoteWhatOthersDecide(const RunFlags& flags, const CLI::App& run, node::RunOptions& options) {
+  if (run.count("--coordinator") == 0 || options.nodes.may_lead) return;
+  std::string names;
+  for (const CLI::Option* option : flags.of_leading)
+    if (option->count() > 0) names += (names.empty() ? "" : ", ") + option->get_name();
+  if (run.count("--max-restarts") > 0) names += (names.empty() ? "" : ", ") + std::string("--max-restarts");
+  if (names.empty()) return;
+  options.notices.push_back(fmt::format("no effect here: {}; the coordinator at {} leads, by its own options", names,
+                                        options.nodes.endpoint));
+}
+
 absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   const std::vector<std::string> command = run.remaining();
   node::RunOptions& options = flags.options;
@@ -86,6 +103,7 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   options.live_view = !flags.no_view;
   if (!flags.job_file.empty()) LS_RETURN_IF_ERROR(ApplyJobFile(flags.job_file, run, options));
   LS_RETURN_IF_ERROR(flags.torchrun.Apply(options));  // knows the number of ranks by now
+  NoteWhatOthersDecide(flags, run, options);
   LS_RETURN_IF_ERROR(ReadFilesOf(options));
   if (options.cluster != "none" && options.nodes.several() && options.standby_job.empty() && flags.resume.empty())
     options.standby_command = StandbyCommand(run, options.nodes.endpoint);

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "lockstep/base/file.h"
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
-#include "lockstep/cli/numbers.h"
 #include "lockstep/synth/chance.h"
 #include "lockstep/synth/ddp.h"
 #include "lockstep/synth/job.h"

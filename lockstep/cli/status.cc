@@ -1,3 +1,4 @@
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/node/query.h"
 #include "lockstep/node/run_dir.h"
@@ -24,7 +25,8 @@ void AddQuery(CLI::App& app, const std::string& name, const std::string& what, c
               int& exit_code) {
   auto flags = std::make_shared<QueryFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command = app.add_subcommand(name, what);
-  command->add_option("--run", flags->run_dir, "Run directory; default: the newest run of this user");
+  command->add_option("--run", flags->run_dir, "Run directory; default: the newest run of this user")
+      ->check(NotEmpty());
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: " + example);
   command->callback([flags, query, &exit_code] { exit_code = PrintReport(Ask(*flags, query), flags->json); });

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/agent/spec.h"
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cluster/job.h"
 #include "lockstep/node/install.h"
@@ -50,7 +51,8 @@ absl::Status Start(const TopFlags& flags) {
 void AddTop(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<TopFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command = app.add_subcommand("top", "Watch a running job: worst ranks first, incidents, stacks");
-  command->add_option("--run", flags->run_dir, "Run directory; default: the newest run of this user");
+  command->add_option("--run", flags->run_dir, "Run directory; default: the newest run of this user")
+      ->check(NotEmpty());
   command->add_option("--job-file", flags->job_file, "Fold ranks by the groups of this job file's layout, too");
   command->add_flag("--once", flags->once, "Print one frame and end; needs no terminal");
   command->footer("Keys: arrows select, enter opens, i incidents, ? help, q quits.\nExample: lockstep top");

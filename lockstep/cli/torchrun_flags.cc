@@ -156,6 +156,10 @@ absl::Status TorchrunFlags::ApplyNodes(node::RunOptions& options) const {
   if (On("standalone")) nodes.least = nodes.most = 1;
   if (!Given("nnodes") && !On("standalone") && !nodes.endpoint.empty() && nodes.most == 1)
     nodes.least = nodes.most = node::kAsCoordinatorSays;
+  if (!nodes.several() && !nodes.endpoint.empty())
+    return InvalidArgument(
+        "--coordinator {}: it leads a job of several nodes, and this one has one; leave it out, or {}", nodes.endpoint,
+        On("standalone") ? "--standalone" : "--nnodes 1");
   const bool first = IsStatic() && nodes.most > 1 && nodes.endpoint.empty();  // torchrun's default
   LS_ASSIGN_OR_RETURN(nodes.own_rank, Number("node-rank", 0, first ? 0 : -1));
   if (nodes.most != node::kAsCoordinatorSays && nodes.own_rank >= nodes.most)

@@ -8,8 +8,8 @@
 #include "lockstep/agent/code_copy.h"
 #include "lockstep/agent/launch.h"
 #include "lockstep/base/clock.h"
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
-#include "lockstep/cli/numbers.h"
 #include "lockstep/node/past.h"
 #include "lockstep/node/query.h"
 #include "lockstep/node/run_dir.h"
@@ -56,15 +56,6 @@ absl::StatusOr<control::UpdateAsked> ReadRequest(const UpdateFlags& flags, const
   LS_ASSIGN_OR_RETURN(const agent::CodeTree tree, agent::LookAtCode(asked.code));
   asked.hash = tree.hash;
   return asked;
-}
-
-// Why nobody answers for this run.
-absl::Status Unwatched(const std::string& run_dir, const absl::Status& why) {
-  const auto replayed = node::Replay(run_dir);
-  if (replayed.ok() && replayed->state.mode == control::Mode::kFinished)
-    return FailedPrecondition("{}: this run has ended: {}", run_dir, replayed->state.verdict);
-  return FailedPrecondition("{}: nobody watches this run ({}); go on with `lockstep run --resume {}`", run_dir,
-                            Message(why), run_dir);
 }
 
 bool IsBeingCopied(const Json& version) { return version.value("stage", "") == "copying"; }
@@ -121,15 +112,14 @@ absl::StatusOr<int> Update(const UpdateFlags& flags) {
   Json request = control::ToJson(control::EventBody(asked));
   request["op"] = "update";
   const std::string from = flags.now ? WhereFrom(run_dir) : "";
-  const auto version = node::Ask(run_dir, request);
-  if (absl::IsUnavailable(version.status()) || absl::IsNotFound(version.status()))
-    return Unwatched(run_dir, version.status());
+  const auto version = node::AskWatched(run_dir, request);
   LS_RETURN_IF_ERROR(version.status());
   return Print(Await(run_dir, *version), flags, from);
 }
 
 void Declare(CLI::App& command, UpdateFlags& flags) {
-  command.add_option("run,--run", flags.run_dir, "Run directory; default: the newest run of this user");
+  command.add_option("run,--run", flags.run_dir, "Run directory; default: the newest run of this user")
+      ->check(NotEmpty());
   command.add_option("--code", flags.code,
                      "Directory of the new code, in place of the script's own; of several nodes, the same on all");
   command.add_option("--env", flags.env, "KEY=VALUE: a variable of the workers' environment; may be given again")

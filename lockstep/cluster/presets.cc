@@ -35,6 +35,8 @@ absl::StatusOr<std::string> Presets::Find(std::string_view kind, const std::stri
     if (!fs::exists(path, error)) return NotFound("{}: no such file", path.string());
     return path.string();
   }
+  if (name.find('/') != std::string::npos)
+    return NotFound("{}: {}", name, fs::exists(name, error) ? "expected a name that ends with .toml" : "no such file");
   const std::vector<std::string> names = Names(kind);
   if (std::find(names.begin(), names.end(), name) != names.end()) return fmt::format("{}/{}/{}.toml", dir_, kind, name);
   const std::string_view nearest = Nearest(name, names);

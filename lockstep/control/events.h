@@ -217,6 +217,7 @@ struct ClusterDid {
 };
 // A fault that `lockstep drill` is about to inject: a rehearsal. It changes nothing; reports tell it from a real fault.
 inline constexpr char kKillCoordinator[] = "kill-coordinator";
+inline constexpr char kNanDrill[] = "nan";
 inline constexpr char kCutLink[] = "cut-link";  // of the node that has the rank
 struct Drilled {
   EpochId epoch;

@@ -373,6 +373,7 @@ void BeginFinish(Turn& turn, int exit_code, std::string verdict, Seconds grace) 
 void FinishNow(Turn& turn) {
   State& state = turn.state;
   state.mode = Mode::kFinished;
+  state.finished = {std::max<int64_t>(turn.at.value, 1)};
   state.paused = false;
   state.recomputing = false;
   state.ledger.Close(turn.at);

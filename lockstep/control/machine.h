@@ -167,6 +167,7 @@ struct State {
   int kill_signal = SIGTERM;   // and the signal of its grace
   bool in_loop = false;        // the acting epoch's training loop has begun
   Nanos now;                   // of the newest event
+  Nanos finished;              // 0: it is not
   Nanos settled;               // the ledger before this moment is not rewritten
   int exit_code = 0;
   std::string verdict;  // one sentence on how the job ended

@@ -175,7 +175,10 @@ bool AccountsFor(const Drill& drill, const JobSpec& job, const incident::Inciden
   if (incident.closed.value != 0 && incident.closed < drill.at) return false;
   if (incident::Lead(incident).syndrome == incident::Syndrome::kWatcherLost)
     return incident::Lead(incident).suspects.front().name == WatcherStruckBy(drill.what, job);
-  return incident.epoch == drill.what.epoch && drill.what.rank >= 0 && Names(incident, drill.what.rank);
+  if (incident.epoch != drill.what.epoch) return false;
+  if (incident::Lead(incident).syndrome == incident::Syndrome::kNan)
+    return drill.what.fault == kNanDrill;  // names nobody
+  return drill.what.rank >= 0 && Names(incident, drill.what.rank);
 }
 
 // A drill accounts for the first incident that fits it, and for no later one.
@@ -229,6 +232,11 @@ Observed Together(const std::vector<Observed>& nodes) {
   }
   if (known > 0) all.loss = loss / known;
   return all;
+}
+
+void Forget(Json& value) {
+  if (!value.is_object()) return void(value = Json());
+  for (Json& member : value) Forget(member);
 }
 
 Json StatusReport(const State& state, const Observed& observed, Nanos now) {

@@ -79,6 +79,8 @@ Observed Together(const std::vector<Observed>& nodes);
 //  checkpoint: {...}, records: {...}, output: {log_dropped_bytes, console_dropped_bytes}, restarts, incidents,
 //  verdict}; of a job that may have standbys also standbys:
 // [name], evicted: [{name, standby, why}]
+// Null in place of what nobody saw; objects keep their members.
+void Forget(Json& value);
 Json StatusReport(const State& state, const Observed& observed, Nanos now);
 // [incident::ToJson(...)] with phases from the ledger.
 Json IncidentsReport(const State& state, Nanos now);

@@ -63,7 +63,7 @@ std::string Outcome(const State& state, const Incident& incident) {
     return state.mode == Mode::kFinished ? "it is open"
                                          : fmt::format("it is open; the job is {}", ModeName(state.mode));
   const std::string closed = fmt::format("closed after {:.3f} s", After(incident, incident.closed));
-  const bool ended_with_it = state.mode == Mode::kFinished && incident.closed == state.now && state.exit_code != 0;
+  const bool ended_with_it = incident.closed == state.finished && state.exit_code != 0;
   if (ended_with_it) return fmt::format("{}, with the job: {}", closed, state.verdict);
   const auto next = std::find_if(state.incidents.begin(), state.incidents.end(), [&](const Incident& other) {
     return other.id > incident.id && other.epoch.value() != 0 && other.opened == incident.closed;

@@ -72,6 +72,8 @@ TEST(Story, EndsWithTheJob) {
   const Json last = *Story(job.state, 4, At(45));
   EXPECT_EQ(last["decisions"].back()["rung"], "give_up");
   EXPECT_THAT(last["outcome"].get<std::string>(), HasSubstr("with the job: ValueError at train.py:41"));
+  job.Hear(46, JobContinued{});  // too late to matter
+  EXPECT_EQ((*Story(job.state, 4, At(47)))["outcome"], last["outcome"]);
   EXPECT_THAT((*Story(job.state, 3, At(45)))["outcome"].get<std::string>(), HasSubstr("incident 4 struck before"));
 }
 

@@ -9,6 +9,7 @@
 
 #include "lockstep/base/host.h"
 #include "lockstep/incident/fields.h"
+#include "lockstep/node/endpoint.h"
 #include "lockstep/node/lead.h"
 #include "lockstep/node/plan.h"
 #include "lockstep/node/query.h"
@@ -47,8 +48,11 @@ class CoordinatorProcess {
   absl::Status Begin(const control::JobSpec& job) {
     LS_RETURN_IF_ERROR(Open());
     lead_.Await(job, spec_.run_token);
-    view_.Line(fmt::format("the coordinator of {} listens on {}; its run directory is {}", spec_.job,
-                           options_.nodes.endpoint, spec_.run_dir));
+    const std::string address = ListenAddress(ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{}));
+    const bool on_all = address.starts_with("[::]:");
+    view_.Line(fmt::format("the coordinator of {} listens on {}{}; its run directory is {}", spec_.job,
+                           options_.nodes.endpoint, on_all ? " and all other addresses of this machine" : "",
+                           spec_.run_dir));
     return absl::OkStatus();
   }
   absl::Status Resume() {

@@ -19,8 +19,9 @@ std::optional<Endpoint> ParseEndpoint(const std::string& text);
 // "HOST:PORT,HOST:PORT", at one of which whoever leads is found.
 std::vector<std::string> SplitEndpoints(const std::string& text);
 
-// What a coordinator listens on that others find at `endpoint`: loopback if it says so literally, else all addresses,
-// for the host's name may stand for loopback in its own /etc/hosts.
+// What a coordinator listens on that others find at `endpoint`: loopback, or an address of this machine, if it says so
+// literally; else all addresses, for the host's name may stand for loopback in its own /etc/hosts, and an address for
+// this machine in a network behind another one.
 std::string ListenAddress(const Endpoint& endpoint);
 
 // The address of this machine by which a peer there sees it. Blocks for a name server.

@@ -8,6 +8,7 @@
 #include "lockstep/agent/spec.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/control/coordinator.h"
+#include "lockstep/node/query.h"
 #include "lockstep/store/postgres_journal.h"
 
 namespace lockstep::node {
@@ -36,7 +37,10 @@ std::string JournalUrl(const std::string& run_dir) {
 absl::StatusOr<std::unique_ptr<store::Journal>> OpenJournal(const std::string& run_dir) {
   const absl::StatusOr<agent::RunSpec> spec = agent::ReadRunSpec(run_dir);
   if (spec.ok() && !spec->journal.empty()) return store::OpenPostgresReader(spec->journal, spec->job);
-  return store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kRead);
+  const std::string file = run_dir + "/" + agent::kJournalFile;
+  if (spec.ok() && !spec->coordinator.empty() && !Exists(file))
+    return FailedPrecondition("{}: {}", run_dir, AskElsewhere(spec->coordinator));
+  return store::OpenSqliteJournal(file, store::JournalMode::kRead);
 }
 
 // What lies below a run is its own: nothing is looked for there.

@@ -25,7 +25,9 @@ absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request) {
   LS_RETURN_IF_ERROR(agent::SendPacket(socket.get(), request.dump()));
   pollfd wait{socket.get(), POLLIN, 0};
   if (poll(&wait, 1, kAnswerTimeoutMs) != 1)
-    return Unavailable("{}: no answer within {} ms", run_dir, kAnswerTimeoutMs);
+    return MakeError(
+        absl::StatusCode::kDeadlineExceeded,
+        fmt::format("{}: no answer within {} ms: its watching process is stopped, or busy", run_dir, kAnswerTimeoutMs));
   const std::optional<agent::Packet> packet = agent::ReceivePacket(socket.get());
   if (!packet || packet->closed) return Unavailable("{}: the watching process hung up", run_dir);
   Json answer = Json::parse(packet->text, nullptr, false);
@@ -34,16 +36,38 @@ absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request) {
   return answer;
 }
 
+std::string AskElsewhere(const std::string& coordinator) {
+  return fmt::format("this node does not lead the job: ask where its coordinator runs ({})", coordinator);
+}
+
+absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request) {
+  absl::StatusOr<Json> answer = Ask(run_dir, request);
+  if (absl::IsDeadlineExceeded(answer.status()))
+    return Unavailable("{}; it is asked all the same, and does it when it comes to it", Message(answer.status()));
+  if (!absl::IsUnavailable(answer.status()) && !absl::IsNotFound(answer.status())) return answer;
+  const auto replayed = Replay(run_dir);
+  if (replayed.ok() && replayed->state.mode == control::Mode::kFinished)
+    return FailedPrecondition("{}: this run has ended: {}", run_dir, replayed->state.verdict);
+  return FailedPrecondition("{}: nobody watches this run ({}); go on with `lockstep run --resume {}`", run_dir,
+                            Message(answer.status()), run_dir);
+}
+
 absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {
-  if (auto answer = Ask(run_dir, {{"op", "status"}}); answer.ok()) return answer;
+  auto answer = Ask(run_dir, {{"op", "status"}});
+  if (answer.ok()) return answer;
   LS_ASSIGN_OR_RETURN(const history::Replayed replayed, Replay(run_dir));
   Json status = control::StatusReport(replayed.state, control::Observed{}, replayed.last);
-  if (replayed.state.mode != control::Mode::kFinished) status["state"] = "unwatched";
+  for (const char* seen : {"loss", "start_method", "checkpoint", "records", "output"}) control::Forget(status[seen]);
+  if (replayed.state.mode == control::Mode::kFinished) return status;
+  control::Forget(status["step"]);
+  status["state"] = "unwatched";
+  status["trouble"] = Message(answer.status());
   return status;
 }
 
 absl::StatusOr<Json> QueryIncidents(const std::string& run_dir) {
-  if (auto answer = Ask(run_dir, {{"op", "incidents"}}); answer.ok()) return answer;
+  auto answer = Ask(run_dir, {{"op", "incidents"}});
+  if (answer.ok() || absl::IsFailedPrecondition(answer.status())) return answer;
   LS_ASSIGN_OR_RETURN(const history::Replayed replayed, Replay(run_dir));
   return control::IncidentsReport(replayed.state, replayed.last);
 }
@@ -53,7 +77,7 @@ absl::StatusOr<Json> QueryWhy(const std::string& run_dir, int64_t incident) {
   return control::Story(replayed.state, incident, replayed.last);
 }
 
-absl::Status AskStop(const std::string& run_dir) { return Ask(run_dir, {{"op", "stop"}}).status(); }
+absl::Status AskStop(const std::string& run_dir) { return AskWatched(run_dir, {{"op", "stop"}}).status(); }
 
 ControlSocket::~ControlSocket() {
   if (listener_.valid()) poller_.Forget(listener_.get());

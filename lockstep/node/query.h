@@ -18,10 +18,15 @@ absl::StatusOr<Json> QueryStatus(const std::string& run_dir);
 absl::StatusOr<Json> QueryIncidents(const std::string& run_dir);
 // control::Story of one incident, from the journal, which holds all that happened so far.
 absl::StatusOr<Json> QueryWhy(const std::string& run_dir, int64_t incident);
-// Asks the watching process to end the job. NotFound: nobody watches.
+// Asks the watching process to end the job.
 absl::Status AskStop(const std::string& run_dir);
-// Sends {"op": NAME, ...} to the watching process and waits for its answer; {"error": TEXT} comes back as an error.
+// Sends {"op": NAME, ...} to the watching process and waits for its answer; {"error": TEXT} comes back as
+// kFailedPrecondition. kDeadlineExceeded: there was none in time; kUnavailable, kNotFound: nobody watches.
 absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request);
+// The same of what only a watching process can do. Errors say what became of the run.
+absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request);
+// What a node that attends answers about what its coordinator knows.
+std::string AskElsewhere(const std::string& coordinator);
 
 // The answering side, in the poller of `lockstep run`.
 class ControlSocket {

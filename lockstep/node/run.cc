@@ -415,6 +415,8 @@ Json Node::Status() {
   const bool stands_by = agent_ && spec_.place.node == control::kStandby;
   status["state"] = runs ? "running" : stands_by ? "standby" : agent_ ? "attending" : "waiting";
   if (agent_) status["step"] = agent_->progress().step;
+  for (const char* of_the_job : {"ettr", "restarts", "incidents", "ignored_events"})
+    control::Forget(status[of_the_job]);
   status["coordinator"] = link_ ? link_->address() : spec_.coordinator;
   for (Json& rank : status["ranks"]) rank["node"] = spec_.node_name;
   return status;
@@ -424,6 +426,8 @@ void Node::Answer(const Json& request, const ControlSocket::Reply& reply) {
   incident::Fields fields(request, "request");
   const std::string op = fields.Text("op");
   if (op == "status") return reply(Status());
+  if (op == "incidents" && !IsLeading() && !spec_.coordinator.empty())
+    return reply({{"error", AskElsewhere(spec_.coordinator)}});
   if (op == "incidents") return reply(Incidents());
   if (op == "drill") return reply(Rehearse(request));
   if (op == "update") return reply(AnswerUpdate(request, IsLeading() ? &lead_->head() : nullptr, spec_.coordinator));

@@ -37,6 +37,8 @@ std::string RunsBase() {
 absl::Status MakeRunsBase() { return MakePrivate(RunsBase()); }
 
 absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::string& job) {
+  if (job.empty() || job == "." || job == ".." || job.find_first_of("/\n") != std::string::npos)
+    return InvalidArgument("a job's name is the name of a directory: expected one without /, found \"{}\"", job);
   std::string run_dir = path;
   if (run_dir.empty()) {
     LS_RETURN_IF_ERROR(MakeRunsBase());

@@ -2,14 +2,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include "lockstep/node/query.h"
+
 namespace lockstep::node {
 
 Json AnswerUpdate(const Json& request, Head* head, const std::string& coordinator) {
   if (head == nullptr) {
-    return {{"error", coordinator.empty() ? "the job has not begun: start it with the new code"
-                                          : fmt::format("this node does not lead the job: ask for the update where its "
-                                                        "coordinator runs ({})",
-                                                        coordinator)}};
+    return {{"error",
+             coordinator.empty() ? "the job has not begun: start it with the new code" : AskElsewhere(coordinator)}};
   }
   const absl::StatusOr<control::UpdateAsked> asked = control::UpdateFromJson(request);
   if (!asked.ok()) return {{"error", Message(asked.status())}};

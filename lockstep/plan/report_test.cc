@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/plan/test_workload.h"
@@ -75,7 +76,7 @@ TEST(Report, AComparisonIsTermByTerm) {
   EXPECT_THAT(parts, DoubleNear(step, 1e-9));
 }
 
-// A failure a day that costs an hour and half of an interval between checkpoints.
+// A failure a day, after which it is down for an hour; of 82,800 s in between, on average, whole intervals count.
 TEST(Report, GoodputByHand) {
   cost::DowntimeSpec failures;
   failures.failures = 1, failures.period = Seconds{86400};
@@ -83,12 +84,12 @@ TEST(Report, GoodputByHand) {
   const Candidate one = Laid("tp=2,pp=2");
   const auto report = GoodputReport(one, failures);
   ASSERT_TRUE(report.ok());
-  EXPECT_THAT((*report)["useful"].get<double>(), DoubleNear(1 - 4500.0 / 86400, 1e-9));
-  // Of a job of half as many accelerators: twice as many failures of what runs, 81,900 s of a day.
+  EXPECT_THAT((*report)["useful"].get<double>(), DoubleNear(1800 / std::expm1(1800 / 82'800.0) / 86'400, 1e-9));
+  // Of a job of half as many accelerators: twice as many failures of what runs.
   failures.accelerators = static_cast<int>(one.workload.accelerators / 2);
   const auto twice = GoodputReport(one, failures);
   ASSERT_TRUE(twice.ok());
-  EXPECT_THAT((*twice)["useful"].get<double>(), DoubleNear(1 / (1 + 2 * 4500.0 / (86400 - 4500)), 1e-9));
+  EXPECT_THAT((*twice)["useful"].get<double>(), DoubleNear(1800 / std::expm1(1800 / 41'400.0) / (41'400 + 3600), 1e-9));
   EXPECT_THAT((*twice)["scaled_by"].get<double>(), DoubleNear(2, 1e-12));
   failures.restart = {1e6};
   EXPECT_FALSE(GoodputReport(one, failures).ok()) << "no time is left";

@@ -1,4 +1,4 @@
-#include "lockstep/cli/numbers.h"
+#include "lockstep/cli/checks.h"
 
 #include <fmt/core.h>
 
@@ -29,6 +29,9 @@ CLI::Validator NotBelowZero() {
 CLI::Validator Between(double least, double most) {
   return Number(fmt::format("{:.15g} to {:.15g}", least, most),
                 [=](double value) { return least <= value && value <= most; });
+}
+CLI::Validator NotEmpty() {
+  return CLI::Validator([](const std::string& text) { return text.empty() ? "it is empty" : ""; }, "");
 }
 
 }  // namespace lockstep::cli

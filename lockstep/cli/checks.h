@@ -1,0 +1,13 @@
+// What an option takes. CLI11's own checks of numbers let nan through, and print bounds of 309 digits.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace lockstep::cli {
+
+CLI::Validator AboveZero();
+CLI::Validator NotBelowZero();
+CLI::Validator Between(double least, double most);  // both included
+CLI::Validator NotEmpty();                          // for what names something: an empty variable of a shell is no name
+
+}  // namespace lockstep::cli
