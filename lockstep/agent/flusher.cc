@@ -112,7 +112,7 @@ void Flusher::Close() {
   const std::optional<checkpoint::Point> spare = listener_.reading ? listener_.reading() : std::nullopt;
   flush_->closing =
       Flight([make_disk = make_disk_, directory = spec_.checkpoint_dir, keep = spec_.checkpoint_keep, manifest, whole,
-              spare, stays = flush_->stays](const checkpoint::GoOn& go_on) -> absl::Status {
+              spare, damaged = damaged_, stays = flush_->stays](const checkpoint::GoOn& go_on) -> absl::Status {
         const std::unique_ptr<checkpoint::Disk> disk = make_disk();
         checkpoint::Store store(*disk, directory);
         if (!whole) {
@@ -120,7 +120,7 @@ void Flusher::Close() {
           return absl::OkStatus();
         }
         LS_RETURN_IF_ERROR(store.Seal(manifest, go_on));
-        *stays = store.Tidy(keep, spare);
+        *stays = store.Tidy(keep, spare, damaged);
         return absl::OkStatus();
       });
 }
@@ -144,7 +144,7 @@ void Flusher::Land() {
 void Flusher::Succeed() {
   ++flushes_;
   took_ = clock_.Now() - flush_->begun;
-  Loaded(flush_->point);
+  Settle(flush_->point);
   if (!error_.empty() || last_)
     listener_.note(fmt::format("the checkpoint of step {} is in {}", newest_->step.value(), spec_.checkpoint_dir));
   error_.clear();
@@ -170,7 +170,12 @@ void Flusher::GiveUp(const std::string& why) {
   Fail(why);
 }
 
-void Flusher::Loaded(const checkpoint::Point& point) {
+void Flusher::Loaded(const checkpoint::Point& point, std::vector<checkpoint::Point> damaged) {
+  damaged_ = std::move(damaged);
+  Settle(point);
+}
+
+void Flusher::Settle(const checkpoint::Point& point) {
   newest_ = point;
   flushed_at_ = clock_.Now();
 }

@@ -50,14 +50,15 @@ class Flusher {
   void Interrupted();
   void FlushLast(std::function<void()> done) { last_ = std::move(done); }
   void GiveUp(const std::string& why);
-  // This one is on disk already.
-  void Loaded(const checkpoint::Point& point);
+  // This one is on disk already; those after it that were found damaged don't count among those that are kept.
+  void Loaded(const checkpoint::Point& point, std::vector<checkpoint::Point> damaged);
   // The newest on disk; none while old ones are being removed.
   std::optional<checkpoint::Point> settled() const { return flush_ && flush_->closing ? std::nullopt : newest_; }
   // None: this run keeps no checkpoints on disk, or not by us.
   std::optional<control::OnDisk> Observe() const;
 
  private:
+  void Settle(const checkpoint::Point& point);
   // One flush, from the word to begin until it is sealed or discarded.
   struct Flush {
     Flush(const checkpoint::Point& which, Nanos now) : point(which), begun(now) {}
@@ -86,6 +87,7 @@ class Flusher {
   std::optional<Flush> flush_;
   std::optional<Flight> hung_;
   std::optional<checkpoint::Point> newest_;
+  std::vector<checkpoint::Point> damaged_;
   std::function<void()> last_;
   bool last_asked_ = false;
   Nanos asked_, due_, flushed_at_, took_;  // asked_: 0, nothing was asked for

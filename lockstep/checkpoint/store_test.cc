@@ -224,6 +224,14 @@ TEST(Store, WhatIsBeingReadIsSpared) {
   EXPECT_THAT(store.List().value(), ElementsAre(c.point, a.point));
 }
 
+TEST(Store, WhatIsDamagedDoesNotCount) {
+  const TestCheckpoint a(1, 1), b(1, 2), c(1, 3), d(2, 4);
+  const auto disk = DiskWith({&a, &b, &c, &d});
+  Store store(*disk, kFolder);
+  EXPECT_EQ(store.Prune(2, std::nullopt, {c.point}), absl::OkStatus());
+  EXPECT_THAT(store.List().value(), ElementsAre(d.point, c.point, b.point));
+}
+
 TEST(Store, PartsOfSeveralNodesAreOneCheckpoint) {
   const TestCheckpoint old(1, 1), next(1, 2, 4);
   const auto disk = DiskWith({&old});

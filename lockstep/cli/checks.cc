@@ -30,6 +30,16 @@ CLI::Validator Between(double least, double most) {
   return Number(fmt::format("{:.15g} to {:.15g}", least, most),
                 [=](double value) { return least <= value && value <= most; });
 }
+CLI::Validator Size() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const CLI::AsSizeValue to_bytes(false);
+        const std::string found = text;
+        const bool is_size = !text.empty() && text.find('-') == std::string::npos && to_bytes(text).empty();
+        return is_size ? "" : fmt::format("expected a size, such as 8G or 512M, found {}", found);
+      },
+      "SIZE");
+}
 CLI::Validator NotEmpty() {
   return CLI::Validator([](const std::string& text) { return text.empty() ? "it is empty" : ""; }, "");
 }

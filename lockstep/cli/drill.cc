@@ -40,7 +40,7 @@ void DeclareFault(CLI::App& command, DrillFlags& flags) {
   command.add_option("--code", options.code, "exit: the exit code")->check(Between(1, 255))->capture_default_str();
   command.add_option("--dir", options.directory, "fill-disk: a directory of the file system to fill");
   command.add_option("--margin", options.margin.value, "fill-disk: what stays free, such as 64MB")
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(Size())
       ->capture_default_str();
 }
 

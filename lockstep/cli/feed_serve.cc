@@ -13,6 +13,7 @@
 #include "lockstep/cli/feed.h"
 #include "lockstep/feed/heap.h"
 #include "lockstep/feed/service.h"
+#include "lockstep/node/endpoint.h"
 #include "lockstep/node/feeds.h"
 #include "lockstep/node/run_dir.h"
 #include "lockstep/relay/relay.h"
@@ -129,7 +130,15 @@ absl::Status Serve(ServeFlags flags, bool says_how_to_prepare) {
   if (!flags.token_file.empty()) {
     LS_ASSIGN_OR_RETURN(token, ReadToken(flags.token_file));
   }
-  if (!flags.service.data.path.starts_with(relay::kScheme)) return ServeData(std::move(flags), token);
+  if (!flags.listen.empty() && !node::ParseEndpoint(flags.listen))
+    return InvalidArgument("--listen {}: expected HOST:PORT, with a port from 0 to 65535", flags.listen);
+  const bool relays = flags.service.data.path.starts_with(relay::kScheme);
+  const auto far =
+      relays ? node::ParseEndpoint(flags.service.data.path.substr(sizeof(relay::kScheme) - 1)) : std::nullopt;
+  if (relays && (!far || far->port == 0))
+    return InvalidArgument("--data {}: expected feed://HOST:PORT, with a port from 1 to 65535",
+                           flags.service.data.path);
+  if (!relays) return ServeData(std::move(flags), token);
   if (says_how_to_prepare)
     return InvalidArgument(
         "--data {}: its items are made there, so --cache, --threads, --policy and what tells how to read tokens are to "
@@ -141,7 +150,7 @@ absl::Status Serve(ServeFlags flags, bool says_how_to_prepare) {
 void AddPreparing(CLI::App& command, ServeFlags& flags) {
   feed::ServiceOptions& options = flags.service;
   command.add_option("--cache", options.cache_bytes, "Memory for items, wanted ones and those in work, such as 8G")
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(Size())
       ->default_str("1G");
   command.add_option("--threads", options.threads, "Threads that prepare; default: one for each core")
       ->check(Between(1, 1024));
@@ -176,7 +185,7 @@ void AddFeedServe(CLI::App& feed, int& exit_code) {
   command
       ->add_option("--ring-memory", options.ring_bytes,
                    "Memory for the batches of all jobs together; default: half of the machine's")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(Size());
   command
       ->add_option("--patience", options.data.patience.value,
                    "Seconds that a server which doesn't answer is waited for")

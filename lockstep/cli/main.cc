@@ -5,6 +5,7 @@
 #include <string>
 #include <system_error>
 
+#include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
 
 namespace lockstep::cli {
@@ -20,6 +21,13 @@ std::string Chosen(const CLI::App& app) {
   std::string words;
   for (const CLI::App* command : app.get_subcommands()) words += " " + command->get_name() + Chosen(*command);
   return words;
+}
+
+// CLI11 makes 2^64 - 5 of -5.
+void RefuseNegativeCounts(CLI::App& app) {
+  for (CLI::Option* option : app.get_options())
+    if (option->get_type_name().starts_with("UINT")) option->check(NotBelowZero().description(""));
+  for (CLI::App* command : app.get_subcommands({})) RefuseNegativeCounts(*command);
 }
 
 }  // namespace lockstep::cli
@@ -55,6 +63,7 @@ int main(int argc, char** argv) {
   AddExplain(app, exit_code);
   AddSimulate(app, exit_code);
   AddHidden(app, exit_code);
+  RefuseNegativeCounts(app);
   if (argc > 1 && *argv[1] != '-' && !IsCommand(app, argv[1])) {
     return PrintError(lockstep::InvalidArgument("there is no command \"{}\"; see lockstep --help", argv[1]));
   }

@@ -49,7 +49,7 @@ void Declare(CLI::App& run, RunFlags& flags) {
   run.add_flag("--no-view", flags.no_view, "No live view, even on a terminal");
   run.add_option("--checkpoint-memory", options.checkpoint_budget.value,
                  "Memory for all checkpoint buffers, such as 8GB; default: half of what is available")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(Size());
   run.add_option(
          "--checkpoint-dir", options.checkpoint_dir,
          "Keep checkpoints on disk there too, and go on from the newest one that is whole. All nodes must see it")

@@ -112,8 +112,9 @@ void AddRanks(Page& page, const Json& status) {
   std::optional<double> longest;
   for (const Json& rank : ranks) {
     const Json& seconds = At(rank, "step_time_s");
+    if (!seconds.is_number() || seconds == 0) continue;  // no step of this epoch has ended yet
     time.Add(seconds, labels(rank));
-    if (seconds.is_number()) longest = std::max(longest.value_or(0), seconds.get<double>());
+    longest = std::max(longest.value_or(0), seconds.get<double>());
   }
   Metric slowest = page.Gauge("lockstep_step_time_seconds", "The largest lockstep_rank_step_time_seconds.");
   if (longest) slowest.Add(*longest);

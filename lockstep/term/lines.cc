@@ -30,7 +30,7 @@ std::string HeadLine(const Json& status) {
   const Json ettr = status.value("ettr", Json::object());
   const Json checkpoint = status.value("checkpoint", Json::object());
   return fmt::format("{}{}{}  {}  epoch {}  step {}  loss {}  ETTR {}  checkpoint {}", kBold, Word(status, "job"),
-                     kPlain, Word(status, "state"), status.value("epoch", 0), status.value("step", -1),
+                     kPlain, Word(status, "state"), status.value("epoch", 0), Known(Number(status, "step"), "{:.0f}"),
                      Known(Number(status, "loss"), "{:.4f}"), Known(100 * Number(ettr, "cumulative"), "{:.1f} %"),
                      Known(Number(checkpoint, "step"), "of step {:.0f}"));
 }

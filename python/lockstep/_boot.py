@@ -76,12 +76,12 @@ def _without_our_frames(trace):
 
 
 def write_exception(path, kind, value, trace):
-    """Writes {type, message, where, at_ns} to `path` in one rename. `where` is the innermost frame outside installed packages."""
+    """Writes {type, message, where, at_ns} to `path` in one rename. `where` is the innermost frame outside installed packages; of code that can't be compiled, its line."""
     text = json.dumps(
         {
             "type": kind.__name__,
             "message": str(value)[:4000],
-            "where": _innermost_user_frame(trace),
+            "where": _place_of(value, trace),
             "at_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
         }
     )
@@ -91,6 +91,12 @@ def write_exception(path, kind, value, trace):
         os.replace(path + ".next", path)
     except OSError:
         pass  # the exit status still tells
+
+
+def _place_of(value, trace):
+    if isinstance(value, SyntaxError) and value.filename:
+        return f"{os.path.basename(value.filename)}:{value.lineno}"
+    return _innermost_user_frame(trace)
 
 
 def _innermost_user_frame(trace):

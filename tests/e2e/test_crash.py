@@ -38,6 +38,14 @@ class Crash(RunTest):
         self.assertEqual(6, min(line["step"] for line in run.steps() if line["epoch"] == 2), run)
         run.assert_undisturbed_result()
 
+    def test_code_that_can_t_be_compiled(self):
+        script = self.folder() / "broken.py"
+        script.write_text("import os\n\ndef f(:\n")
+        for how in ("zygote", "exec"):
+            run = Run(self, str(script), ranks=1, options=["--start-method", how])
+            run.finish(1)
+            self.assertIn("SyntaxError at broken.py:3", run.stderr(), run)
+
     def test_other_ways_to_die(self):
         run = Run(self, "ddp.py", *ddp(faults=["abort:1:5:forward:1", "exit3:2:10:forward:2", "raise:3:15:update:3"]))
         run.finish()

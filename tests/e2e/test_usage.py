@@ -13,6 +13,14 @@ NUMBERS = {
     "--days: expected 0.001 to 3650, found nan": ["report", "/", "--days", "nan"],
     "--every: expected 0.01 to 3600, found 1s": ["record", "/", "--out", "/no.records", "--every", "1s"],
     "--images: expected a number above 0, found 0; see lockstep feed bench --help": ["feed", "bench", "--dir", "/", "--images", "0"],
+    "--cache: expected a size, such as 8G or 512M, found -5": ["feed", "serve", "--data", "/", "--cache", "-5"],
+    "--seed: expected a number from 0, found -5": ["simulate", "trace", "/no", "--seed", "-5"],
+    "--run: it is empty": ["stop", "--run", ""],
+    "--listen 127.0.0.1:99999: expected HOST:PORT": ["feed", "serve", "--data", "/", "--listen", "127.0.0.1:99999"],
+    "--data feed://: expected feed://HOST:PORT": ["feed", "serve", "--data", "feed://"],
+    "expected one without /, found \"a/b\"": ["run", "--job", "a/b", __file__],
+    "--coordinator 127.0.0.1:1: it leads a job of several nodes": ["run", "--nnodes", "1", "--coordinator", "127.0.0.1:1", __file__],
+    "/nowhere/policy: no such file": ["policy", "--policy", "/nowhere/policy"],
     "--top: expected 1 to 1000, found 1001": ["plan", "--top", "1001"],
 }
 
