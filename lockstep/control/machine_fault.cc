@@ -174,7 +174,23 @@ void LoseConnection(Turn& turn, Finding finding) {
   Ask(turn);
 }
 
-// No death was reported: whoever lost a connection first stands nearest to the cause.
+// Those that left as if the training were over, while others still waited for them.
+Finding LeftEarly(const State& state, const Finding& loss) {
+  Finding finding;
+  finding.syndrome = Syndrome::kExit;
+  finding.since = loss.since;
+  for (const auto& [rank, status] : state.exits)
+    if (IsClean(status)) finding.suspects.push_back(incident::SuspectRank(rank));
+  finding.evidence = {fmt::format("exit code 0{}, while others still trained: the script ended there",
+                                  state.in_loop ? fmt::format(" in step {}", state.progress.step + 1) : "")};
+  for (const incident::Suspect& suspect : loss.suspects)
+    finding.evidence.push_back(
+        fmt::format("rank {} lost its connection as a consequence: {}", suspect.name, loss.evidence.front()));
+  return finding;
+}
+
+// No death was reported: whoever lost a connection first stands nearest to the cause, unless somebody had left in
+// peace.
 void LeadWithFirstLoss(Turn& turn) {
   auto& findings = Open(turn.state).findings;
   const auto is_loss = [](const Finding& finding) { return finding.syndrome == Syndrome::kExit && !finding.certain; };
@@ -188,7 +204,13 @@ void LeadWithFirstLoss(Turn& turn) {
       lead.ambiguous_with.insert(lead.ambiguous_with.end(), loss->suspects.begin(), loss->suspects.end());
   }
   findings.erase(losses, findings.end());
-  lead.evidence.push_back("a lost connection is secondary: the cause behind it is unknown");
+  const auto& exits = turn.state.exits;
+  const bool left = std::ranges::any_of(exits, [](const auto& exit) { return IsClean(exit.second); });
+  if (left) {
+    lead = LeftEarly(turn.state, lead);
+  } else {
+    lead.evidence.push_back("a lost connection is secondary: the cause behind it is unknown");
+  }
   turn.state.last_exception = {};
   turn.state.fault.traceable = false;
   LeadWith(turn, std::move(lead));

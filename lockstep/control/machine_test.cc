@@ -233,6 +233,18 @@ TEST(LostConnection, WithoutADeathTheFirstLossIsNamedAndTheJobRestarts) {
   EXPECT_NEAR(WithPhases(job.state, 0, At(14)).phases.decide.value, 1, 1e-9);
 }
 
+TEST(LostConnection, WhoLeftInPeaceBeforeIsNamed) {
+  Scenario job = Training();
+  job.Hear(12.9, Exit(1, 2, {0, 0}));
+  job.Hear(13, LostPeer(1, 0, {}, 12.95));
+  job.Hear(14, SecondaryGraceOver{EpochId(1)});
+  const incident::Finding& lead = Lead(job.Incident(0));
+  EXPECT_EQ(lead.suspects, std::vector{incident::SuspectRank(RankId(2))});
+  EXPECT_TRUE(lead.ambiguous_with.empty());
+  EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 left with an error: exit code 0 in step"));
+  EXPECT_THAT(lead.evidence.back(), HasSubstr("rank 0 lost its connection as a consequence: RuntimeError"));
+}
+
 TEST(LostConnection, OfEverybodyNeedsNoWait) {
   Scenario job = Training();
   for (int rank = 0; rank < 3; ++rank) job.Hear(13, LostPeer(1, rank));

@@ -252,6 +252,7 @@ TEST(Metrics, TheRealStatusHasAllOfThem) {
   state.spec.name = "demo";
   control::Observed observed;
   observed.ranks.emplace_back();
+  observed.ranks.back().step_time = {.25};
   observed.loss = 1.5;
   observed.committed = control::CheckpointId{EpochId(1), 3};
   observed.disk.emplace();

@@ -219,9 +219,11 @@ void Top::Paint() {
 
 absl::Status PrintOnce(const Options& options) {
   LS_ASSIGN_OR_RETURN(Json status, options.status());
-  LS_ASSIGN_OR_RETURN(Json incidents, options.incidents());
+  absl::StatusOr<Json> incidents = options.incidents();
   Folding by_node = NodesOf(status);
-  const Known known{std::move(status), std::move(incidents), std::move(by_node), ""};
+  const std::string trouble = incidents.ok() ? "" : Message(incidents.status());  // such as that others know them
+  const Known known{std::move(status), incidents.ok() ? *std::move(incidents) : Json::array(), std::move(by_node),
+                    trouble};
   for (const std::string& line : MakeFrame(known, TerminalSize(), {}).lines)
     fmt::print("{}\n", isatty(STDOUT_FILENO) == 1 ? line : term::Colourless(line));
   return absl::OkStatus();
