@@ -19,8 +19,10 @@ class Reader {
     do {
       LS_ASSIGN_OR_RETURN(row.fields.emplace_back(), Field());
     } while (Take(','));
-    Take('\r');
-    if (at_ < text_.size() && !Take('\n')) return InvalidArgument("{}:{}: text behind a closing quote", path_, line_);
+    while (Take('\r')) {
+    }
+    if (at_ < text_.size() && !Take('\n'))
+      return InvalidArgument("{}:{}: text behind a closing quote, or behind a carriage return", path_, line_);
     ++line_;
     return true;
   }
@@ -72,6 +74,8 @@ std::string_view CsvTable::Field(const CsvRow& row, std::string_view column) con
 }
 
 absl::StatusOr<CsvTable> ParseCsv(std::string_view text, const std::string& path) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // some spreadsheets begin with it
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   Reader reader(text, path);
   CsvRow header;
   LS_ASSIGN_OR_RETURN(const bool has_header, reader.Next(header));

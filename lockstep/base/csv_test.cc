@@ -22,6 +22,16 @@ TEST(Csv, FieldsMayHoldCommasQuotesAndLines) {
   EXPECT_EQ(table->Field(table->rows[0], "c"), "");
 }
 
+TEST(Csv, OfSpreadsheets) {
+  const auto table = ParseCsv(
+      "\xEF\xBB\xBF"
+      "a,b\r\r\n1,2\r\n",
+      "t.csv");
+  ASSERT_TRUE(table.ok()) << table.status();
+  EXPECT_THAT(table->columns, ElementsAre("a", "b"));
+  EXPECT_THAT(table->rows[0].fields, ElementsAre("1", "2"));
+}
+
 TEST(Csv, SaysWhereItIsWrong) {
   EXPECT_THAT(Error(""), HasSubstr("t.csv: it is empty"));
   EXPECT_THAT(Error("a,a\n"), HasSubstr("t.csv:1: column \"a\" twice"));

@@ -1,4 +1,5 @@
 #include <cmath>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -97,6 +98,10 @@ absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
   std::vector<plan::MeasuredTable> tables;
   if (flags.tables.empty() && flags.trace.empty())
     return InvalidArgument("lockstep plan calibrate: expected tables of measured runs, or --trace; see --help");
+  for (size_t i = 0; i < flags.tables.size(); ++i)
+    for (size_t j = 0; j < i; ++j)
+      if (std::error_code error; std::filesystem::equivalent(flags.tables[i], flags.tables[j], error))
+        return InvalidArgument("{}: it is given twice", flags.tables[i]);
   for (const std::string& path : flags.tables) {
     LS_ASSIGN_OR_RETURN(tables.emplace_back(), plan::ReadMeasured(path, known));
   }
@@ -151,7 +156,11 @@ void AddPlanCalibrate(CLI::App& plan, int& exit_code) {
   CLI::Option* trace = command->add_option("--trace", flags->trace,
                                            "Files of the PyTorch profiler or of Nsight Systems, one per rank, of a job "
                                            "that --model, --cluster, --batch and --layout are of");
+  const size_t before = command->get_options().size();
   AddWork(*command, flags->work);
+  const std::vector<CLI::Option*> options = command->get_options();
+  for (size_t i = before; i < options.size(); ++i)
+    if (options[i]->get_name() != "--calibration") options[i]->needs(trace);
   CLI::Option* layout = command->add_option("--layout", flags->work.layout, "As in lockstep plan");
   trace->expected(1, -1)->needs(layout);
   layout->needs(trace);

@@ -68,6 +68,7 @@ absl::StatusOr<Json> CompareMadmax(const std::string& configs_path, const std::s
   LS_ASSIGN_OR_RETURN(const CsvTable table, ReadCsv(golden));
   for (const char* column : {"model", "system_cfg", "task", "variant", "iter_ms", "exposed_ms"})
     if (!table.Column(column)) return InvalidArgument("{}: there is no column {}", golden, column);
+  if (table.rows.empty()) return InvalidArgument("{}: there is no row to compare with", golden);
   Errors most;
   Json worst, skipped = Json::array();
   int rows = 0;

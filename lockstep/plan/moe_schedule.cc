@@ -123,6 +123,7 @@ absl::StatusOr<Json> CompareMoe(const std::string& path) {
   const bool is_parm = table.Column("t_S1_ms").has_value();
   if (!is_parm && !table.Column("best_r"))
     return InvalidArgument("{}: it has neither the columns of Parm's grid (t_S1_ms) nor of FSMoE's (best_r)", path);
+  if (table.rows.empty()) return InvalidArgument("{}: there is no row to compare with", path);
   int rows = 0, wrong = 0;
   double worst = 0;
   Json skipped = Json::array();

@@ -54,6 +54,9 @@ TEST(MoeSchedule, EveryRowOfTheGrids) {
 }
 
 TEST(MoeSchedule, SaysWhichRowIsNone) {
+  const std::string none = testing::TempDir() + "/none.csv";
+  ASSERT_TRUE(WriteFileAtomically(none, "t_S1_ms\n").ok());
+  EXPECT_THAT(Message(CompareMoe(none).status()), HasSubstr("no row to compare with"));
   const std::string path = testing::TempDir() + "grid.csv";
   std::ofstream(path) << "t_S1_ms,B,L,M,H,k,f,N_MP,N_EP,N_ESP,t_base_ms,t_S2_ms,choice\n1,0,2,2,2,2,1,1,1,1,1,1,S1\n";
   const auto report = CompareMoe(path);
