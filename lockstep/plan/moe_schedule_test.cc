@@ -6,6 +6,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/base/file.h"
+
 namespace lockstep::plan {
 namespace {
 

@@ -35,6 +35,22 @@ std::optional<size_t> DimensionOf(const std::string& name, const ImportOptions& 
   return std::nullopt;
 }
 
+// A rule that is of use for nothing is a mistake in it.
+absl::Status CheckRules(const Saved& saved, const ImportOptions& options) {
+  const auto of_any = [&](const auto& is_of_use) { return std::ranges::any_of(saved.tensors, is_of_use); };
+  for (const auto& [from, to] : options.renames)
+    if (!of_any([&](const SavedTensor& tensor) { return tensor.name.starts_with(from); }))
+      return InvalidArgument("--rename {}={}: no tensor's name begins so; `lockstep checkpoint inspect` has them", from,
+                             to);
+  for (const auto& [pattern, dimension] : options.shards)
+    if (!of_any([&](const SavedTensor& tensor) {
+          return fnmatch(pattern.c_str(), Renamed(tensor.name, options).c_str(), 0) == 0;
+        }))
+      return InvalidArgument("--shard {}={}: no tensor has such a name; of all that begin or end otherwise it is *{}*",
+                             pattern, dimension, pattern);
+  return absl::OkStatus();
+}
+
 std::vector<Box> BoxesOfRank(const SavedTensor& tensor, int rank) {
   std::vector<Box> boxes;
   if (tensor.shards.size() == 1) return {tensor.shards.front().box};
@@ -71,7 +87,7 @@ absl::Status CheckPlan(const Saved& saved, const ImportOptions& options) {
     if (const auto problems = FindProblems(tensor); !problems.empty())
       return DataLoss("{}: {}", saved.folder, problems.front());
   }
-  return absl::OkStatus();
+  return CheckRules(saved, options);
 }
 
 // One rank's slot, in the making: what docs/formats/board.md says, with a layout in JSON.

@@ -93,6 +93,10 @@ TEST(Import, SaysWhatCantBe) {
   EXPECT_THAT(ErrorOf({.world_size = 3, .as_saved = true}), HasSubstr("it was saved by 2 ranks, --world is 3"));
   EXPECT_THAT(ErrorOf({.world_size = 2, .shards = {{"*", 2}}}),
               HasSubstr("weight has shape [4, 2], and no dimension 2"));
+  EXPECT_THAT(ErrorOf({.world_size = 2, .shards = {{"nothing", 0}}}),
+              HasSubstr("--shard nothing=0: no tensor has such"));
+  EXPECT_THAT(ErrorOf({.world_size = 2, .renames = {{"nothing", "x"}}}),
+              HasSubstr("--rename nothing=x: no tensor's name"));
   EXPECT_THAT(ErrorOf({.world_size = 2, .renames = {{"weight", ""}}}), HasSubstr("--rename makes \"\" of weight"));
 }
 

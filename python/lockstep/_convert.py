@@ -7,6 +7,7 @@ CHECKPOINT is one that was verified, DIRECTORY the --checkpoint-dir in which the
 docs/formats/checkpoint.md says what the files hold.
 """
 import base64
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -35,7 +36,40 @@ def export(checkpoint, target):
     ranks = {str(entry["rank"]): read_rank(os.path.join(checkpoint, entry["name"])) for entry in manifest["files"]}
     import torch
 
-    torch.save({**{key: manifest[key] for key in ("step", "epoch", "world_size")}, "ranks": ranks}, target)
+    # In one rename: what was there before stays until all of the new one is on disk.
+    beside = f"{target}.next"
+    try:
+        with open(beside, "wb", buffering=0) as file:
+            patient = Patient(file)
+            torch.save({**{key: manifest[key] for key in ("step", "epoch", "world_size")}, "ranks": ranks}, patient)
+            if patient.error:
+                raise patient.error
+            os.fsync(file.fileno())
+        os.replace(beside, target)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise ConvertError(f"{target}: {error.strerror}") from error
+
+
+class Patient:
+    """A file that takes all that it is given, and keeps why it could not write it: torch's writer aborts the process where a write fails."""
+
+    def __init__(self, file):
+        self.file, self.error = file, None
+
+    def write(self, piece):
+        rest = memoryview(piece).cast("B")
+        size = len(rest)
+        try:
+            while rest and not self.error:
+                rest = rest[self.file.write(rest):]
+        except OSError as error:
+            self.error = error
+        return size
+
+    def flush(self):
+        pass
 
 
 def read_rank(path):
@@ -229,8 +263,11 @@ if __name__ == "__main__":
     try:
         import torch  # noqa: F401: without it nothing here works
     except ImportError as missing:
-        sys.exit(f"lockstep: {sys.executable}: {missing}: name an interpreter that has torch with --python")
+        print(f"lockstep: {sys.executable}: {missing}: name an interpreter that has torch with --python", file=sys.stderr)
+        sys.exit(2)
     try:
         main(*sys.argv[1:])
-    except (ConvertError, OSError, KeyError) as wrong:
-        sys.exit(f"lockstep: {wrong}")
+    except (ConvertError, OSError, KeyError, RuntimeError) as wrong:
+        text = f"{wrong.filename}: {wrong.strerror}" if isinstance(wrong, OSError) and wrong.filename else str(wrong).partition("\n")[0]
+        print(f"lockstep: {text}", file=sys.stderr)
+        sys.exit(2)

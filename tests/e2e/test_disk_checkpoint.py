@@ -239,6 +239,16 @@ class Formats(DiskCheckpoint):
         self.assertEqual((0, 2), (self.ask("verify")[0], len(self.checkpoints())))
         self.assertEqual({"start": kinds.STEPS, "began": 40, "ended": 40 + kinds.STEPS}, self.run_job())
 
+    def test_an_export_that_can_t_be_written_leaves_the_one_before(self):
+        self.run_job()
+        self.saved.write_bytes(b"before")
+        limited = ["prlimit", "--fsize=4096", BINARY, "checkpoint", "export", str(self.directory), "--python", PYTHON, "--to", "torch"]
+        for target, why in ((self.saved, "File too large"), ("/nowhere/a.pt", "No such file or directory")):
+            answer = subprocess.run([*limited, str(target)], capture_output=True, text=True, timeout=120, check=False)
+            self.assertEqual((2, f"lockstep: {target}: {why}\n"), (answer.returncode, answer.stderr))
+        self.assertEqual(b"before", self.saved.read_bytes())
+        self.assertEqual([], list(self.saved.parent.glob("*.next")))
+
     def test_what_does_not_fit_is_refused(self):
         self.run_job()
         self.convert("export", "--to", "torch", str(self.saved))
@@ -259,7 +269,7 @@ class Formats(DiskCheckpoint):
                                   ([1, 2], "has no 'step'"), ({**saved, "world_size": 2}, "has no rank 1, expected 2 of them")):
             self.saved.write_bytes(content) if isinstance(content, bytes) else torch.save(content, self.saved)
             answer = self.convert("import", "--from", "torch", str(self.saved))
-            self.assertEqual(1, answer.returncode, answer.stderr)
+            self.assertEqual(2, answer.returncode, answer.stderr)
             self.assertIn(f"{self.saved} {expected}", answer.stderr)
             self.assertEqual(1, len(answer.stderr.splitlines()), answer.stderr)
         self.assertEqual(1, len(self.checkpoints()))
