@@ -86,6 +86,7 @@ inline constexpr int kDrillSignal = 8;
 
 inline constexpr char kAgentSocket[] = "starter.sock";
 inline constexpr char kControlSocket[] = "control.sock";
+inline constexpr char kWatcherLock[] = "watcher.lock";
 inline constexpr char kJournalFile[] = "journal.sqlite";
 
 }  // namespace lockstep::agent

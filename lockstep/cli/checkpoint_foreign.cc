@@ -80,7 +80,7 @@ void AddForeignFlags(CLI::App& command, ForeignImport& flags) {
   add(command.add_option("--rename", flags.renames,
                          "OLD=NEW: what names begin with, and what takes its place; =model. puts it before all"));
   add(command.add_option("--step", flags.step, "The step that was finished last; default: what the checkpoint says")
-          ->check(NotBelowZero()));
+          ->check(Between(0, 1e15)));
 }
 
 absl::Status ImportForeign(const std::string& path, const ForeignImport& flags) {

@@ -105,23 +105,29 @@ void AddInspect(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<Flags>();  // lives as long as the callbacks of the parser
   CLI::App* command = app.add_subcommand(
       "inspect", "What is wrong with this machine: network, disks, file systems, memory, kernel log, GPUs");
-  command->add_option("PATH", flags->paths,
-                      "What the job uses: the file systems of these are watched (default: all that hold data)");
+  auto* paths =
+      command->add_option("PATH", flags->paths,
+                          "What the job uses: the file systems of these are watched (default: all that hold data)");
   auto* once = command->add_flag("--once", flags->once,
                                  "One look; what it sees is an alert at once, and what takes two looks is not seen");
-  command
-      ->add_option("--for", flags->seconds,
-                   "Seconds to watch (default 60); an alert is what lasts for longer than its item tolerates")
-      ->check(Between(0.0, 1e7))
-      ->excludes(once);
+  auto* seconds =
+      command->add_option("--for", flags->seconds,
+                          "Seconds to watch (default 60); an alert is what lasts for longer than its item tolerates");
+  seconds->check(Between(0.0, 1e7))->excludes(once);
   command->add_option("--config", flags->config,
                       "TOML file: intervals, thresholds, tolerances; presets/inspect/default.toml has all keys");
-  command->add_flag("--print-config", flags->print_config, "Print the settings as such a file, and do nothing else");
-  command->add_option("--root", flags->root,
-                      "Read DIR/proc, DIR/sys and DIR/dev/kmsg: a host's, as a container has them mounted");
-  command->add_option("--log", flags->log,
-                      "Instead: what the lines of this log say (of dmesg, the journal, or another system)");
-  command->add_flag("--json", flags->json, "One JSON document on stdout");
+  auto* print = command->add_flag("--print-config", flags->print_config,
+                                  "Print the settings as such a file, and do nothing else");
+  auto* root = command->add_option(
+      "--root", flags->root, "Read DIR/proc, DIR/sys and DIR/dev/kmsg: a host's, as a container has them mounted");
+  command
+      ->add_option("--log", flags->log,
+                   "Instead: what the lines of this log say (of dmesg, the journal, or another system)")
+      ->excludes(once)
+      ->excludes(seconds)
+      ->excludes(root)
+      ->excludes(paths);
+  command->add_flag("--json", flags->json, "One JSON document on stdout")->excludes(print);
   command->footer(
       "Exit status 1: there is an alert.\n"
       "Example: lockstep inspect --for 60 /data/checkpoints");

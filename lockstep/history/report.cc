@@ -79,10 +79,8 @@ Json RunList(const std::vector<RunFacts>& runs, size_t most) {
   return list;
 }
 
-// An error that ended the job with a verdict is in the program, whatever node it struck.
 bool SpeaksOfNodes(const Incident& incident) {
-  const bool program = incident.symptom == incident::Syndrome::kExit && incident.resolution == Resolution::kEnd;
-  return incident.certain && !incident.drill && !program;
+  return incident.certain && !incident.drill && !incident.IsOfProgram();
 }
 
 std::vector<NodeRecord> NodeRecords(const std::vector<RunFacts>& runs, Nanos from) {

@@ -159,7 +159,10 @@ TEST(ClusterReport, LemonsAreOfTheWindow) {
     incident.symptom = Syndrome::kExit;
     incident.resolution = Resolution::kEnd;
   }
-  EXPECT_EQ(Report({run})["lemons"]["namings"], 0) << "an error that ended the job is in the program";
+  const Json ended = Report({run});
+  EXPECT_EQ(ended["lemons"]["namings"], 0) << "an error that ended the job is in the program";
+  EXPECT_EQ(Row(ended["failures"], "component", "rank")["failures"], 0);
+  EXPECT_EQ(Row(ended["failures"], "component", "software")["failures"], 10);
 }
 
 // 12 losses in 1000 node-days: 1 - exp(-0.012) a day; limits 6.2006 and 20.9616 over 1000.

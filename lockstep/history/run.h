@@ -40,6 +40,8 @@ struct Incident {
   incident::Phases phases{};
   std::vector<std::string> nodes{};  // each once: those named, and those of the ranks named
   int64_t nodes_lost = 0;            // whose place a standby took on its account, or with which the job ended
+  // An error that ended the job with a verdict is in the program, whatever rank or node it struck.
+  bool IsOfProgram() const { return symptom == incident::Syndrome::kExit && resolution == Resolution::kEnd; }
   // Certain, and the job could not go on as it was: slowness is none.
   bool IsFailure() const { return certain && !incident::IsSlowness(symptom) && symptom != incident::Syndrome::kUpdate; }
 };

@@ -169,7 +169,7 @@ Json FailureTable(const std::vector<RunFacts>& runs) {
   int64_t all = 0;  // but those of watchers, which the job survives
   ForEachIncident(runs, [&](const Incident& incident) {
     if (!incident.IsFailure()) return;
-    ++failures[static_cast<size_t>(incident.component)];
+    ++failures[static_cast<size_t>(incident.IsOfProgram() ? Component::kSoftware : incident.component)];
     all += incident.component != Component::kWatcher;
   });
   Json table = Json::array();

@@ -63,7 +63,7 @@ class CoordinatorProcess {
   }
   // With a journal that is shared: leads if nobody does, and stands in for whoever does.
   absl::Status StandIn(control::JobSpec job) {
-    LS_ASSIGN_OR_RETURN(lock_, store::WriterLock::Take(spec_.run_dir + "/watcher.lock"));
+    LS_ASSIGN_OR_RETURN(lock_, store::WriterLock::Take(spec_.run_dir + "/" + agent::kWatcherLock));
     LS_RETURN_IF_ERROR(control_socket_.Listen(spec_.run_dir));
     LS_RETURN_IF_ERROR(lead_.Open());
     job_ = std::move(job);

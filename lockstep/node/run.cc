@@ -105,7 +105,7 @@ Node::Node(agent::RunSpec spec, RunOptions options)
 // ---- beginning ----
 
 absl::Status Node::Open() {
-  LS_ASSIGN_OR_RETURN(lock_, store::WriterLock::Take(spec_.run_dir + "/watcher.lock"));
+  LS_ASSIGN_OR_RETURN(lock_, store::WriterLock::Take(spec_.run_dir + "/" + agent::kWatcherLock));
   LS_RETURN_IF_ERROR(control_socket_.Listen(spec_.run_dir));
   signals_.emplace(
       poller_, options_.stop_signals, [this](int signal) { finishing_ ? agent_->GiveUpFlush() : AskStop(signal); },

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "lockstep/agent/spec.h"
+
 namespace lockstep::node {
 namespace {
 
@@ -55,7 +57,13 @@ absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::strin
   return run_dir;
 }
 
-void ForgetRun(const std::string& run_dir) { unlink((run_dir + "/run.json").c_str()); }
+void ForgetRun(const std::string& run_dir) {
+  const std::string journal = agent::kJournalFile;
+  for (const std::string& file : {std::string("run.json"), std::string(agent::kControlSocket),
+                                  std::string(agent::kWatcherLock), journal, journal + "-wal", journal + "-shm"})
+    unlink((run_dir + "/" + file).c_str());
+  if (fs::path(run_dir).parent_path() == RunsBase()) rmdir(run_dir.c_str());  // one of its own: unless there is more
+}
 
 absl::StatusOr<std::string> FindRunDir(const std::string& path) {
   if (!path.empty()) {
