@@ -49,6 +49,22 @@ class Link:
         self._connection.close()
 
 
+def _packet_of(request):
+    try:
+        return json.dumps(request, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        named = ", ".join(f"{key}={value!r}" for key, value in request.items() if not _is_plain(value))
+        raise FeedError(f"the service takes numbers, names and lists of them, found {named}") from error
+
+
+def _is_plain(value):
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def socket_beside(dataset):
     """Of the service that `lockstep run --feed` has started for this data set, and starts anew if it dies; None: of none."""
     folder = os.environ.get("LOCKSTEP_FEED_DIR", "")
@@ -88,7 +104,7 @@ def _join(path, request, where):
         try:
             if mask is not None:
                 fds.append(_in_memory(mask))
-            packet = json.dumps({"op": "join", "version": _VERSION, "where": where, **request}).encode()
+            packet = _packet_of({"op": "join", "version": _VERSION, "where": where, **request})
             socket.send_fds(connection, [packet], fds)
         finally:
             for fd in fds:

@@ -47,11 +47,16 @@ class Checkpoint:
         if self._client is None:
             return
         from . import _state
+        from ._tensors import CheckpointError
 
+        if not isinstance(state, dict):
+            raise CheckpointError(f"state is a {type(state).__name__}, expected names for what is to be saved: Checkpoint({{'model': model}})")
+        if not hasattr(every, "__index__") or every < 1:
+            raise CheckpointError(f"every is {every!r}, expected a whole number of steps, at least 1")
         self._replicas = replicas
         if replicas:
             self._client.say_other_worlds(_client.REPLICA)
-        self._every, self._lazy = max(1, int(every)), lazy
+        self._every, self._lazy = int(every), lazy
         self._owned = set()  # ids of the parameters that a given optimizer writes
         self._holders = {name: _state.holder_of(name, value, self._owned) for name, value in state.items()}
         self._holders[_RNG] = _state.RngHolder(_RNG, None)

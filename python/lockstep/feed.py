@@ -287,8 +287,9 @@ class Loader:
         return {"version": _STATE_VERSION, "stream": self._place()[0].decode()}
 
     def load_state_dict(self, state):
-        if state.get("version") != _STATE_VERSION:
-            raise FeedError(f"the state has version {state.get('version')!r}, expected {_STATE_VERSION}: is it of lockstep.feed?")
+        version = state.get("version") if isinstance(state, dict) else None
+        if version != _STATE_VERSION or not isinstance(state.get("stream"), str):
+            raise FeedError(f"the state has version {version!r}, expected {_STATE_VERSION}: is it of lockstep.feed?")
         self._disconnect()
         self._begun, self._head = (state["stream"].encode(), 0), None
         self._connect(_feed_link.Deadline(self._wait_s))

@@ -389,6 +389,20 @@ class Mismatch(Starter):
         self.starter.start_epoch(2, restore=(1, 4))
         return self.work(restore)
 
+    def test_what_is_no_state(self):
+        def work():
+            said = []
+            for args, how in (([nn.Linear(2, 3)], {}), ([{}], {"every": 0}), ([{}], {"every": 2.5})):
+                try:
+                    lockstep.Checkpoint(*args, **how)
+                except lockstep.CheckpointError as error:
+                    said.append(str(error))
+            return "; ".join(said)
+
+        self.starter.start_epoch(1)
+        self.assertEqual("state is a Linear, expected names for what is to be saved: Checkpoint({'model': model}); every is 0, expected a whole number "
+                         "of steps, at least 1; every is 2.5, expected a whole number of steps, at least 1", self.work(work))
+
     def test_shape(self):
         text = self.restore_error(lambda: {"net": nn.Linear(2, 3)}, lambda: {"net": nn.Linear(4, 3)})
         self.assertEqual(text, "net.weight is float32 of shape (3, 2) in the checkpoint but float32 of shape (3, 4) in this script: "

@@ -294,6 +294,7 @@ class Feed(unittest.TestCase):
         self.assertIn('no label "cat"', self.refusal(where={"labels": ["cat"]}))
         self.assertIn(f"item {COUNT} is beyond", self.refusal(where=[COUNT]))
         self.assertIn("expected a range, a dict", self.refusal(where="label < 3"))
+        self.assertIn("found recipe={", self.refusal(transform=[RandomResizedCrop(32), Flip(float("nan"))]))
         self.assertIn("no data service answers", self.refusal(socket="/tmp/nobody.sock"))
         self.loader("twice")
         self.assertIn('job "twice" has a rank 0 already', self.refusal(job="twice"))
@@ -301,6 +302,8 @@ class Feed(unittest.TestCase):
             Loader("imagenet", job="a", batch=8, socket=self.service.socket)
         with self.assertRaisesRegex(FeedError, "the state has version None"):
             self.loader("state").load_state_dict({"epoch": 3})
+        with self.assertRaisesRegex(FeedError, "the state has version None"):
+            self.loader("word").load_state_dict("garbage")
         with self.assertRaisesRegex(FeedError, "of another seed"):
             self.loader("of").load_state_dict(self.loader("other", seed=8).state_dict())
 
