@@ -74,8 +74,7 @@ class Store {
   // What a killed writer left.
   absl::Status ClearLeftovers();
   // Both: what belongs behind every checkpoint that was written.
-  absl::Status Tidy(int keep, const std::optional<Point>& spare = std::nullopt,
-                    const std::vector<Point>& damaged = {});
+  absl::Status Tidy(int keep, const std::optional<Point>& spare = std::nullopt, const std::vector<Point>& damaged = {});
 
  private:
   std::string PathOf(const Point& point) const { return directory_ + "/" + DirectoryName(point); }

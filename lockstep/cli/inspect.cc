@@ -105,9 +105,8 @@ void AddInspect(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<Flags>();  // lives as long as the callbacks of the parser
   CLI::App* command = app.add_subcommand(
       "inspect", "What is wrong with this machine: network, disks, file systems, memory, kernel log, GPUs");
-  auto* paths =
-      command->add_option("PATH", flags->paths,
-                          "What the job uses: the file systems of these are watched (default: all that hold data)");
+  auto* paths = command->add_option(
+      "PATH", flags->paths, "What the job uses: the file systems of these are watched (default: all that hold data)");
   auto* once = command->add_flag("--once", flags->once,
                                  "One look; what it sees is an alert at once, and what takes two looks is not seen");
   auto* seconds =

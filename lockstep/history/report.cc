@@ -79,9 +79,7 @@ Json RunList(const std::vector<RunFacts>& runs, size_t most) {
   return list;
 }
 
-bool SpeaksOfNodes(const Incident& incident) {
-  return incident.certain && !incident.drill && !incident.IsOfProgram();
-}
+bool SpeaksOfNodes(const Incident& incident) { return incident.certain && !incident.drill && !incident.IsOfProgram(); }
 
 std::vector<NodeRecord> NodeRecords(const std::vector<RunFacts>& runs, Nanos from) {
   std::map<std::string, NodeRecord> nodes;
