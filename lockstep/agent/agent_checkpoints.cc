@@ -163,7 +163,7 @@ void Agent::PublishLoaded(Loaded loaded) {
   for (size_t rank = 0; rank < loaded.buffers.size(); ++rank)
     link_.Give(static_cast<int>(rank), std::move(loaded.buffers[rank]));
   MarkLoaded(**link_.board(), loaded, static_cast<uint32_t>(spec_.place.world_size));
-  if (loaded.on_disk) flusher_.Loaded(*loaded.point, std::move(loaded.damaged));
+  if (loaded.on_disk) flusher_.Loaded(*loaded.point);
   listener_.note(fmt::format("going on from {}", loaded.from));
 }
 

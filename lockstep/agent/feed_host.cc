@@ -27,7 +27,7 @@ std::string LastLine(const std::string& path) {
   if (!text.ok()) return Message(text.status());
   std::string_view line = *text;
   const size_t hint = line.rfind("; see lockstep feed serve --help");
-  line = line.substr(0, line.find_last_not_of('\n', hint) + 1);
+  line = line.substr(0, hint == std::string_view::npos ? line.find_last_not_of('\n') + 1 : hint);
   line = line.substr(line.rfind('\n') + 1);  // npos + 1: there is one line
   constexpr std::string_view kName = "lockstep: ";
   if (line.starts_with(kName)) line.remove_prefix(kName.size());

@@ -31,6 +31,17 @@ std::string LayoutOf(const RunSpec& spec) {
   return now ? cluster::LayoutJson(*now) : "";
 }
 
+// Newer than the one that the job went on from, and of an older epoch than what it has written since.
+std::vector<checkpoint::Point> PassedOver(const checkpoint::Store& store,
+                                          const std::optional<checkpoint::Point>& loaded, EpochId first) {
+  const auto points = store.List();
+  if (!loaded || !points.ok()) return {};
+  std::vector<checkpoint::Point> passed;
+  for (const checkpoint::Point& point : *points)
+    if (point > *loaded && point.epoch < first) passed.push_back(point);
+  return passed;
+}
+
 }  // namespace
 
 absl::Status Flusher::Open() {
@@ -83,6 +94,7 @@ void Flusher::Begun(const checkpoint::Point& point) {
   if (!lock_ || flush_) return;
   asked_ = Nanos{};
   flush_.emplace(point, clock_.Now());
+  if (first_.value() == 0) first_ = point.epoch;
 }
 
 void Flusher::Hear(const control::PartWritten& part) {
@@ -110,19 +122,19 @@ void Flusher::Close() {
     manifest.files.insert(manifest.files.end(), files.begin(), files.end());
   const bool whole = !flush_->gone && flush_->failure.empty();
   const std::optional<checkpoint::Point> spare = listener_.reading ? listener_.reading() : std::nullopt;
-  flush_->closing =
-      Flight([make_disk = make_disk_, directory = spec_.checkpoint_dir, keep = spec_.checkpoint_keep, manifest, whole,
-              spare, damaged = damaged_, stays = flush_->stays](const checkpoint::GoOn& go_on) -> absl::Status {
-        const std::unique_ptr<checkpoint::Disk> disk = make_disk();
-        checkpoint::Store store(*disk, directory);
-        if (!whole) {
-          (void)store.Discard(manifest.point);  // what failed says more than that this failed too
-          return absl::OkStatus();
-        }
-        LS_RETURN_IF_ERROR(store.Seal(manifest, go_on));
-        *stays = store.Tidy(keep, spare, damaged);
-        return absl::OkStatus();
-      });
+  flush_->closing = Flight([make_disk = make_disk_, directory = spec_.checkpoint_dir, keep = spec_.checkpoint_keep,
+                            manifest, whole, spare, loaded = loaded_, first = first_,
+                            stays = flush_->stays](const checkpoint::GoOn& go_on) -> absl::Status {
+    const std::unique_ptr<checkpoint::Disk> disk = make_disk();
+    checkpoint::Store store(*disk, directory);
+    if (!whole) {
+      (void)store.Discard(manifest.point);  // what failed says more than that this failed too
+      return absl::OkStatus();
+    }
+    LS_RETURN_IF_ERROR(store.Seal(manifest, go_on));
+    *stays = store.Tidy(keep, spare, PassedOver(store, loaded, first));
+    return absl::OkStatus();
+  });
 }
 
 void Flusher::Land() {
@@ -170,8 +182,9 @@ void Flusher::GiveUp(const std::string& why) {
   Fail(why);
 }
 
-void Flusher::Loaded(const checkpoint::Point& point, std::vector<checkpoint::Point> damaged) {
-  damaged_ = std::move(damaged);
+void Flusher::Loaded(const checkpoint::Point& point) {
+  loaded_ = point;
+  first_ = EpochId{};
   Settle(point);
 }
 

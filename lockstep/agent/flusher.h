@@ -50,8 +50,9 @@ class Flusher {
   void Interrupted();
   void FlushLast(std::function<void()> done) { last_ = std::move(done); }
   void GiveUp(const std::string& why);
-  // This one is on disk already; those after it that were found damaged don't count among those that are kept.
-  void Loaded(const checkpoint::Point& point, std::vector<checkpoint::Point> damaged);
+  // This one is on disk already, and the job goes on from it: newer ones there were no good, and don't count among those
+  // that are kept.
+  void Loaded(const checkpoint::Point& point);
   // The newest on disk; none while old ones are being removed.
   std::optional<checkpoint::Point> settled() const { return flush_ && flush_->closing ? std::nullopt : newest_; }
   // None: this run keeps no checkpoints on disk, or not by us.
@@ -87,7 +88,8 @@ class Flusher {
   std::optional<Flush> flush_;
   std::optional<Flight> hung_;
   std::optional<checkpoint::Point> newest_;
-  std::vector<checkpoint::Point> damaged_;
+  std::optional<checkpoint::Point> loaded_;
+  EpochId first_;  // in which something was written since then; 0: nothing was
   std::function<void()> last_;
   bool last_asked_ = false;
   Nanos asked_, due_, flushed_at_, took_;  // asked_: 0, nothing was asked for

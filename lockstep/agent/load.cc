@@ -152,7 +152,6 @@ Loaded LoadNewest(const RunSpec& spec, const Point& not_above) {
     const absl::Status status = Load(store, spec, point, loaded);
     if (status.ok() || !loaded.unfit.empty()) break;  // nothing older is taken in its place
     loaded.rejected.push_back(Message(status));
-    if (absl::IsDataLoss(status)) loaded.damaged.push_back(point);
   }
   return loaded;
 }

@@ -25,7 +25,6 @@ struct Loaded {
   std::string from;                        // for people: a directory, a node
   bool on_disk = true;
   std::vector<std::string> rejected;       // a sentence for each checkpoint that was passed over
-  std::vector<checkpoint::Point> damaged;  // those of them that were read and are not whole
   std::string unfit;                       // the newest one is of another world, and this one can't take it: why
 };
 

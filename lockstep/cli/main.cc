@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 #include <system_error>
 
@@ -70,8 +71,11 @@ int main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
     if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
-  } catch (const std::system_error& error) {  // thrown by fmt::print
-    return PrintError(lockstep::Errno(error.code().value(), "standard output"));
+  } catch (const std::filesystem::filesystem_error& error) {
+    return PrintError(lockstep::Errno(error.code().value(), "{}", error.path1().string()));
+  } catch (const std::system_error& error) {  // fmt::print throws where it can't write
+    return PrintError(std::ferror(stdout) != 0 ? lockstep::Errno(error.code().value(), "standard output")
+                                               : lockstep::InvalidArgument("{}", error.what()));
   } catch (const CLI::Success& asked) {  // for help or the version
     return app.exit(asked);
   } catch (const CLI::ParseError& error) {

@@ -136,6 +136,7 @@ struct State {
   bool recomputing = false;             // behind the frontier
   Progress progress;                    // newest known
   std::map<RankId, ExitStatus> exits;   // of the acting epoch
+  std::map<RankId, Nanos> left;         // of those, who left in peace, and when
   std::optional<CheckpointId> restore;  // where the acting epoch began
   std::vector<incident::Incident> incidents;
   std::vector<Drill> drills;

@@ -174,18 +174,25 @@ void LoseConnection(Turn& turn, Finding finding) {
   Ask(turn);
 }
 
+// Connections break as soon as a process is gone: who left long before the first loss, or after it, is not the cause.
+bool IsBehind(Nanos left, const Finding& loss) {
+  constexpr Seconds kSoon{5};
+  return left <= loss.since && loss.since - left <= ToNanos(kSoon);
+}
+
 // Those that left as if the training were over, while others still waited for them.
 Finding LeftEarly(const State& state, const Finding& loss) {
   Finding finding;
   finding.syndrome = Syndrome::kExit;
   finding.since = loss.since;
-  for (const auto& [rank, status] : state.exits)
-    if (IsClean(status)) finding.suspects.push_back(incident::SuspectRank(rank));
+  for (const auto& [rank, at] : state.left)
+    if (IsBehind(at, loss)) finding.suspects.push_back(incident::SuspectRank(rank));
   finding.evidence = {fmt::format("exit code 0{}, while others still trained: the script ended there",
                                   state.in_loop ? fmt::format(" in step {}", state.progress.step + 1) : "")};
-  for (const incident::Suspect& suspect : loss.suspects)
-    finding.evidence.push_back(
-        fmt::format("rank {} lost its connection as a consequence: {}", suspect.name, loss.evidence.front()));
+  for (const auto* losers : {&loss.suspects, &loss.ambiguous_with})
+    for (const incident::Suspect& suspect : *losers)
+      finding.evidence.push_back(fmt::format("rank {} lost its connection as a consequence", suspect.name));
+  finding.evidence.push_back(loss.evidence.front());
   return finding;
 }
 
@@ -204,9 +211,7 @@ void LeadWithFirstLoss(Turn& turn) {
       lead.ambiguous_with.insert(lead.ambiguous_with.end(), loss->suspects.begin(), loss->suspects.end());
   }
   findings.erase(losses, findings.end());
-  const auto& exits = turn.state.exits;
-  const bool left = std::ranges::any_of(exits, [](const auto& exit) { return IsClean(exit.second); });
-  if (left) {
+  if (std::ranges::any_of(turn.state.left, [&](const auto& one) { return IsBehind(one.second, lead); })) {
     lead = LeftEarly(turn.state, lead);
   } else {
     lead.evidence.push_back("a lost connection is secondary: the cause behind it is unknown");
@@ -372,6 +377,7 @@ void On(Turn& turn, const RankExited& event) {
   const bool gone = state.mode == Mode::kProbing || state.mode == Mode::kChoosing;
   if (!is_rank || state.exits.contains(event.rank) || gone) return Ignore(turn);
   state.exits[event.rank] = event.status;
+  if (IsClean(event.status)) state.left[event.rank] = event.exited.value == 0 ? turn.at : event.exited;
   Advance(turn, event.progress);
   if (state.mode == Mode::kFinishing) return;
   if (!IsClean(event.status)) OnFailure(turn, event);
@@ -420,6 +426,7 @@ void On(Turn& turn, const JournalBehind& event) {
   state.epoch = event.seen;
   state.world_since = {};  // where that began is not known
   state.exits.clear();
+  state.left.clear();
   state.in_loop = state.recomputing = false;
   if (state.mode == Mode::kFinishing) return Ask(turn);
   state.mode = Mode::kStarting;  // it runs, whatever was done to the one before it

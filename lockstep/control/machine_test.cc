@@ -235,14 +235,26 @@ TEST(LostConnection, WithoutADeathTheFirstLossIsNamedAndTheJobRestarts) {
 
 TEST(LostConnection, WhoLeftInPeaceBeforeIsNamed) {
   Scenario job = Training();
-  job.Hear(12.9, Exit(1, 2, {0, 0}));
+  job.Hear(12.95, Exit(1, 2, {0, 0}, {}, 12.9));
   job.Hear(13, LostPeer(1, 0, {}, 12.95));
   job.Hear(14, SecondaryGraceOver{EpochId(1)});
   const incident::Finding& lead = Lead(job.Incident(0));
   EXPECT_EQ(lead.suspects, std::vector{incident::SuspectRank(RankId(2))});
   EXPECT_TRUE(lead.ambiguous_with.empty());
   EXPECT_THAT(job.Headline(0), HasSubstr("rank 2 left with an error: exit code 0 in step"));
-  EXPECT_THAT(lead.evidence.back(), HasSubstr("rank 0 lost its connection as a consequence: RuntimeError"));
+  EXPECT_EQ(lead.evidence[1], "rank 0 lost its connection as a consequence");
+  EXPECT_THAT(lead.evidence.back(), HasSubstr("RuntimeError"));
+}
+
+TEST(LostConnection, WhoLeftLongBeforeOrAfterIsNotTheCause) {
+  for (const double left : {1.0, 13.5}) {
+    Scenario job = Training();
+    if (left < 13) job.Hear(left + 9, Exit(1, 2, {0, 0}, {}, left));
+    job.Hear(13, LostPeer(1, 0, {}, 12.95));
+    if (left > 13) job.Hear(13.6, Exit(1, 2, {0, 0}, {}, left));
+    job.Hear(14, SecondaryGraceOver{EpochId(1)});
+    EXPECT_EQ(Lead(job.Incident(0)).suspects, std::vector{incident::SuspectRank(RankId(0))}) << left;
+  }
 }
 
 TEST(LostConnection, OfEverybodyNeedsNoWait) {

@@ -199,6 +199,7 @@ void Head::Lost(int index, const std::string& why) {
   node.lost_since = clock_.Now();
   judge_->Forget(RanksOf(index));  // what they looked like last says nothing about now
   fleet_->Away(index);
+  if (state().mode == control::Mode::kFinished) GiveUpPart(index);
   Handle(control::AgentLost{index, NameOf(index), why, clock_.Now()});
 }
 
@@ -277,7 +278,11 @@ void Head::CarryEach(const std::vector<control::Command>& commands) {
         stuck_deadline_ = clock_.Now() + ToNanos(state().spec.policy.stuck_within);
         fleet_->Begin(kill->epoch);  // one that the journal did not know of
       }
-      if (std::holds_alternative<control::Finish>(command)) TellCommit();  // the last word on what is whole
+      if (std::holds_alternative<control::Finish>(command)) {
+        TellCommit();                                        // the last word on what is whole
+        for (size_t node = 0; node < nodes_.size(); ++node)  // nobody waits for it any longer
+          if (!nodes_[node].attends) GiveUpPart(static_cast<int>(node));
+      }
       TellAll(command);
     }
   }

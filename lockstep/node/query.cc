@@ -55,7 +55,9 @@ absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request)
 absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {
   auto answer = Ask(run_dir, {{"op", "status"}});
   if (answer.ok()) return answer;
-  LS_ASSIGN_OR_RETURN(const history::Replayed replayed, Replay(run_dir));
+  const absl::StatusOr<history::Replayed> journal = Replay(run_dir);
+  if (!journal.ok()) return Unavailable("{}; {}", Message(answer.status()), Message(journal.status()));
+  const history::Replayed& replayed = *journal;
   Json status = control::StatusReport(replayed.state, control::Observed{}, replayed.last);
   for (const char* seen : {"loss", "start_method", "checkpoint", "records", "output"}) control::Forget(status[seen]);
   if (replayed.state.mode == control::Mode::kFinished) return status;

@@ -36,6 +36,7 @@ class Node {
   absl::Status Begin();
   absl::Status Resume();
   absl::StatusOr<int> Run();
+  bool HoldsRunDir() const { return lock_.has_value(); }
 
  private:
   absl::Status Open();
@@ -529,7 +530,7 @@ absl::StatusOr<int> RunJob(const RunOptions& options) {
   const std::string run_dir = spec.run_dir;
   Node node(std::move(spec), options);
   if (absl::Status begun = node.Begin(); !begun.ok()) {
-    ForgetRun(run_dir);
+    if (node.HoldsRunDir()) ForgetRun(run_dir);
     return begun;
   }
   return node.Run();

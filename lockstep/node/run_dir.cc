@@ -14,7 +14,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool HoldsRun(const fs::path& path) { return fs::exists(path / "run.json"); }
+bool HoldsRun(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path / "run.json", ignored);
+}
 
 absl::Status MakePrivate(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return Errno(errno, "creating {}", path);
@@ -39,7 +42,7 @@ std::string RunsBase() {
 absl::Status MakeRunsBase() { return MakePrivate(RunsBase()); }
 
 absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::string& job) {
-  if (job.empty() || job == "." || job == ".." || job.find_first_of("/\n") != std::string::npos)
+  if (path.empty() && (job.empty() || job == "." || job == ".." || job.find_first_of("/\n") != std::string::npos))
     return InvalidArgument("a job's name is the name of a directory: expected one without /, found \"{}\"", job);
   std::string run_dir = path;
   if (run_dir.empty()) {

@@ -39,8 +39,9 @@ std::optional<size_t> DimensionOf(const std::string& name, const ImportOptions& 
 absl::Status CheckRules(const Saved& saved, const ImportOptions& options) {
   const auto of_any = [&](const auto& is_of_use) { return std::ranges::any_of(saved.tensors, is_of_use); };
   for (const auto& [from, to] : options.renames)
-    if (!of_any([&](const SavedTensor& tensor) { return tensor.name.starts_with(from); }))
-      return InvalidArgument("--rename {}={}: no tensor's name begins so; `lockstep checkpoint inspect` has them", from,
+    if (!of_any([&](const SavedTensor& tensor) { return tensor.name.starts_with(from); }) &&
+        std::ranges::none_of(saved.values, [&](const SavedValue& value) { return value.name.starts_with(from); }))
+      return InvalidArgument("--rename {}={}: nothing's name begins so; `lockstep checkpoint inspect` has them", from,
                              to);
   for (const auto& [pattern, dimension] : options.shards)
     if (!of_any([&](const SavedTensor& tensor) {

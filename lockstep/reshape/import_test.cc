@@ -96,7 +96,7 @@ TEST(Import, SaysWhatCantBe) {
   EXPECT_THAT(ErrorOf({.world_size = 2, .shards = {{"nothing", 0}}}),
               HasSubstr("--shard nothing=0: no tensor has such"));
   EXPECT_THAT(ErrorOf({.world_size = 2, .renames = {{"nothing", "x"}}}),
-              HasSubstr("--rename nothing=x: no tensor's name"));
+              HasSubstr("--rename nothing=x: nothing's name"));
   EXPECT_THAT(ErrorOf({.world_size = 2, .renames = {{"weight", ""}}}), HasSubstr("--rename makes \"\" of weight"));
 }
 

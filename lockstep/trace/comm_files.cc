@@ -29,9 +29,11 @@ absl::StatusOr<CommLog> ReadRasTextFile(const std::string& path) {
   return log;
 }
 
-// Trails by their name too: one that is damaged is told of by their reader.
+// Trails by their name too, for one that is damaged is told of by their reader; and runs, for a node may have none.
 bool IsOfTrails(const std::string& path) {
-  return HasTrails(path) || path.ends_with(kTrailSuffix) || path.ends_with(kRecordsSuffix);
+  std::error_code error;
+  return HasTrails(path) || std::filesystem::exists(path + "/run.json", error) || path.ends_with(kTrailSuffix) ||
+         path.ends_with(kRecordsSuffix);
 }
 
 // That every path is of the kind that some of them are.

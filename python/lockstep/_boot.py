@@ -94,7 +94,7 @@ def write_exception(path, kind, value, trace):
 
 
 def _place_of(value, trace):
-    if isinstance(value, SyntaxError) and value.filename:
+    if isinstance(value, SyntaxError) and value.lineno and os.path.isfile(value.filename or ""):  # not of eval() and the like
         return f"{os.path.basename(value.filename)}:{value.lineno}"
     return _innermost_user_frame(trace)
 

@@ -46,10 +46,12 @@ def export(checkpoint, target):
                 raise patient.error
             os.fsync(file.fileno())
         os.replace(beside, target)
-    except OSError as error:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(beside)
-        raise ConvertError(f"{target}: {error.strerror}") from error
+        if isinstance(error, OSError):
+            raise ConvertError(f"{target}: {error.strerror}") from error
+        raise
 
 
 class Patient:

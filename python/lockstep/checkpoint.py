@@ -6,6 +6,7 @@ Of a small state step() copies that, too: so the step is complete when it ends, 
 docs/formats/board.md says how the bytes lie.
 """
 import atexit
+import collections.abc
 import contextlib
 import functools
 import pickle
@@ -49,7 +50,7 @@ class Checkpoint:
         from . import _state
         from ._tensors import CheckpointError
 
-        if not isinstance(state, dict):
+        if not isinstance(state, collections.abc.Mapping):
             raise CheckpointError(f"state is a {type(state).__name__}, expected names for what is to be saved: Checkpoint({{'model': model}})")
         if not hasattr(every, "__index__") or every < 1:
             raise CheckpointError(f"every is {every!r}, expected a whole number of steps, at least 1")

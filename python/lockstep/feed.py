@@ -10,6 +10,7 @@ step, in a world of any size, goes on with the very next item. Rank and world ar
 A batch is lent: its memory goes back to the service when no array or tensor made of it is left. A service that dies is waited for, and
 the loader goes on where it was; errors are FeedError, one sentence each.
 """
+import collections.abc
 import functools
 import importlib
 import os
@@ -287,9 +288,11 @@ class Loader:
         return {"version": _STATE_VERSION, "stream": self._place()[0].decode()}
 
     def load_state_dict(self, state):
-        version = state.get("version") if isinstance(state, dict) else None
-        if version != _STATE_VERSION or not isinstance(state.get("stream"), str):
+        version = state.get("version") if isinstance(state, collections.abc.Mapping) else None
+        if version != _STATE_VERSION:
             raise FeedError(f"the state has version {version!r}, expected {_STATE_VERSION}: is it of lockstep.feed?")
+        if not isinstance(state.get("stream"), str):
+            raise FeedError("the state has no text in \"stream\": is it of lockstep.feed?")
         self._disconnect()
         self._begun, self._head = (state["stream"].encode(), 0), None
         self._connect(_feed_link.Deadline(self._wait_s))
