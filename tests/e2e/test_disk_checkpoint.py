@@ -104,9 +104,11 @@ class Resume(DiskCheckpoint):
         data[-100] ^= 4
         path.write_bytes(data)
         self.assertEqual(1, self.ask("verify")[0])
-        again = self.train(*ddp())
+        again = self.train(*ddp(), interval=600)  # one more, at its end
         again.finish()
         self.assertEqual(older + 1, self.first_step(again), again)
+        for step in (older, newest):
+            self.assertEqual(1, len(list(self.directory.glob(f"step_{step:012}_*"))), "one that is damaged does not push out a good one")
         self.assertRegex(again.stderr(), r"not loaded: .*rank_00001\.safetensors has CRC 0x\w+, expected 0x\w+")
         again.assert_undisturbed_result()
 
