@@ -43,11 +43,19 @@ inline StragglerMeta DataParallelMeta(int dp) {
   return meta;
 }
 
-// Of this process and test alone: tests run beside each other.
+// Of this process, for tests run beside each other; gone when it ends.
+struct TempFolder {
+  const std::string path = fmt::format("{}lockstep-{}", testing::TempDir(), getpid());
+  ~TempFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+};
+// Of this test alone.
 inline std::string TempPath(const std::string& name) {
+  static const TempFolder kOfProcess;
   const testing::TestInfo* test = testing::UnitTest::GetInstance()->current_test_info();
-  const int line = test == nullptr ? 0 : test->line();
-  const std::string folder = fmt::format("{}lockstep-{}-{}", testing::TempDir(), getpid(), line);
+  const std::string folder = fmt::format("{}/{}", kOfProcess.path, test == nullptr ? 0 : test->line());
   std::filesystem::create_directories(folder);
   return folder + "/" + name;
 }
