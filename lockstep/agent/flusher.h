@@ -50,8 +50,8 @@ class Flusher {
   void Interrupted();
   void FlushLast(std::function<void()> done) { last_ = std::move(done); }
   void GiveUp(const std::string& why);
-  // This one is on disk already, and the job goes on from it: newer ones there were no good, and don't count among those
-  // that are kept.
+  // This one is on disk already, and the job goes on from it: newer ones there were no good, and don't count among
+  // those that are kept.
   void Loaded(const checkpoint::Point& point);
   // The newest on disk; none while old ones are being removed.
   std::optional<checkpoint::Point> settled() const { return flush_ && flush_->closing ? std::nullopt : newest_; }

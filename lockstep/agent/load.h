@@ -24,8 +24,8 @@ struct Loaded {
   size_t written_by = 0;                   // not 0: so many ranks wrote it, it stays on disk, and the script cuts it
   std::string from;                        // for people: a directory, a node
   bool on_disk = true;
-  std::vector<std::string> rejected;       // a sentence for each checkpoint that was passed over
-  std::string unfit;                       // the newest one is of another world, and this one can't take it: why
+  std::vector<std::string> rejected;  // a sentence for each checkpoint that was passed over
+  std::string unfit;                  // the newest one is of another world, and this one can't take it: why
 };
 
 Loaded LoadNewest(const RunSpec& spec, const checkpoint::Point& not_above);
