@@ -107,6 +107,11 @@ absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Wor
   const std::string type = TextAt(config, "model_type");
   if (IsAmong(kOthers, type))
     return InvalidArgument("{}: model_type {} is no decoder and no vision transformer", path, type);
+  if (At(config, "text_config").is_object() && !config.contains("hidden_size"))
+    return InvalidArgument(
+        "{}: a decoder (text_config) beside encoders, which are not known here: save its text_config as a config.json "
+        "of its own to plan that alone",
+        path);
   Sizes size(config);
   w.hidden = size({"hidden_size", "n_embd", "d_model"});
   w.layers = size({"num_hidden_layers", "n_layer", "n_layers"});

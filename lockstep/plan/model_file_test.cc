@@ -25,6 +25,9 @@ TEST(ModelFile, OfHuggingFace) {
   EXPECT_TRUE(work.gated);
   EXPECT_THAT(Message(TakeHuggingFace(R"({"hidden_size": 4096})", "c.json", work)), HasSubstr("num_hidden_layers"));
   EXPECT_THAT(Message(TakeHuggingFace("[", "c.json", work)), HasSubstr("no JSON object"));
+  EXPECT_THAT(
+      Message(TakeHuggingFace(R"({"text_config": {"hidden_size": 5120}, "vision_config": {}})", "c.json", work)),
+      HasSubstr("save its text_config as a config.json of its own"));
 }
 
 TEST(ModelFile, IsReadStrictly) {
