@@ -31,17 +31,6 @@ std::string LayoutOf(const RunSpec& spec) {
   return now ? cluster::LayoutJson(*now) : "";
 }
 
-// Newer than the one that the job went on from, and of an older epoch than what it has written since.
-std::vector<checkpoint::Point> PassedOver(const checkpoint::Store& store,
-                                          const std::optional<checkpoint::Point>& loaded, EpochId first) {
-  const auto points = store.List();
-  if (!loaded || !points.ok()) return {};
-  std::vector<checkpoint::Point> passed;
-  for (const checkpoint::Point& point : *points)
-    if (point > *loaded && point.epoch < first) passed.push_back(point);
-  return passed;
-}
-
 }  // namespace
 
 absl::Status Flusher::Open() {
@@ -132,7 +121,9 @@ void Flusher::Close() {
       return absl::OkStatus();
     }
     LS_RETURN_IF_ERROR(store.Seal(manifest, go_on));
-    *stays = store.Tidy(keep, spare, PassedOver(store, loaded, first));
+    // Newer than the one that the job went on from, and of an older epoch than what it has written since: no good.
+    *stays = store.Tidy(
+        keep, spare, [&](const checkpoint::Point& point) { return loaded && point > *loaded && point.epoch < first; });
     return absl::OkStatus();
   });
 }

@@ -11,6 +11,8 @@
 #include <mutex>
 #include <thread>
 
+#include "lockstep/base/file.h"
+
 namespace lockstep {
 namespace {
 
@@ -38,17 +40,20 @@ std::vector<std::string> Resolve(const std::string& host) {
 
 bool IsLoopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
-bool IsOwnAddress(const std::string& address) {
+absl::StatusOr<bool> IsOwnAddress(const std::string& host, bool numeric) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_NUMERICHOST;
+  hints.ai_flags = numeric ? AI_NUMERICHOST : 0;
   addrinfo* found = nullptr;
-  if (getaddrinfo(address.c_str(), "0", &hints, &found) != 0) return false;
-  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const bool binds = fd >= 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0;
-  if (fd >= 0) close(fd);
+  const int error = getaddrinfo(host.c_str(), "0", &hints, &found);
+  if (error != 0) return NotFound("{}: {}", host, gai_strerror(error));
+  bool own = false;
+  for (const addrinfo* entry = found; entry != nullptr && !own; entry = entry->ai_next) {
+    const Fd fd(socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    own = fd.valid() && bind(fd.get(), entry->ai_addr, entry->ai_addrlen) == 0;
+  }
   freeaddrinfo(found);
-  return binds;
+  return own;
 }
 
 std::string HostName() {

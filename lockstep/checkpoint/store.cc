@@ -278,15 +278,15 @@ absl::Status Store::CopyFile(const std::string& from, const std::string& to, con
   return copy->Sync();
 }
 
-absl::Status Store::Tidy(int keep, const std::optional<Point>& spare, const std::vector<Point>& damaged) {
-  LS_RETURN_IF_ERROR(Prune(keep, spare, damaged));
+absl::Status Store::Tidy(int keep, const std::optional<Point>& spare, const IsDamaged& is_damaged) {
+  LS_RETURN_IF_ERROR(Prune(keep, spare, is_damaged));
   return ClearLeftovers();
 }
 
-absl::Status Store::Prune(int keep, const std::optional<Point>& spare, const std::vector<Point>& damaged) {
+absl::Status Store::Prune(int keep, const std::optional<Point>& spare, const IsDamaged& is_damaged) {
   LS_ASSIGN_OR_RETURN(const std::vector<Point> points, List());
   for (const Point& point : points) {
-    if (std::ranges::find(damaged, point) != damaged.end()) continue;
+    if (is_damaged && is_damaged(point)) continue;
     if (ReadManifest(point).ok() && --keep < 0 && point != spare) LS_RETURN_IF_ERROR(Remove(point));
   }
   return absl::OkStatus();

@@ -67,14 +67,14 @@ class Store {
   absl::Status Discard(const Point& point) { return RemoveTree(IncomingOf(point)); }
   // Makes a checkpoint of another store one of this, all sums compared on the way. If it fails, nothing of it is kept.
   absl::Status CopyFrom(const Store& other, const Point& point, const GoOn& go_on);
-  // Of those that ReadManifest accepts, all but the `keep` newest go. What is damaged, so far as is seen there or is in
-  // `damaged`, counts for nothing and stays: a person may want it. So does `spare`, which is being read.
-  absl::Status Prune(int keep, const std::optional<Point>& spare = std::nullopt,
-                     const std::vector<Point>& damaged = {});
+  // Of those that ReadManifest accepts, all but the `keep` newest go. What is damaged, so far as is seen there or
+  // `is_damaged` says, counts for nothing and stays: a person may want it. So does `spare`, which is being read.
+  using IsDamaged = std::function<bool(const Point&)>;
+  absl::Status Prune(int keep, const std::optional<Point>& spare = std::nullopt, const IsDamaged& is_damaged = nullptr);
   // What a killed writer left.
   absl::Status ClearLeftovers();
   // Both: what belongs behind every checkpoint that was written.
-  absl::Status Tidy(int keep, const std::optional<Point>& spare = std::nullopt, const std::vector<Point>& damaged = {});
+  absl::Status Tidy(int keep, const std::optional<Point>& spare = std::nullopt, const IsDamaged& is_damaged = nullptr);
 
  private:
   std::string PathOf(const Point& point) const { return directory_ + "/" + DirectoryName(point); }

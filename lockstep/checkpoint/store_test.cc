@@ -228,7 +228,7 @@ TEST(Store, WhatIsDamagedDoesNotCount) {
   const TestCheckpoint a(1, 1), b(1, 2), c(1, 3), d(2, 4);
   const auto disk = DiskWith({&a, &b, &c, &d});
   Store store(*disk, kFolder);
-  EXPECT_EQ(store.Prune(2, std::nullopt, {c.point}), absl::OkStatus());
+  EXPECT_EQ(store.Prune(2, std::nullopt, [&](const Point& point) { return point == c.point; }), absl::OkStatus());
   EXPECT_THAT(store.List().value(), ElementsAre(d.point, c.point, b.point));
 }
 

@@ -1,9 +1,7 @@
 #include "lockstep/cli/torchrun_values.h"
 
-#include <netdb.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <charconv>
@@ -11,7 +9,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "lockstep/base/file.h"
+#include "lockstep/base/host.h"
 #include "lockstep/base/split.h"
 
 namespace lockstep::cli {
@@ -59,19 +57,9 @@ absl::StatusOr<int> RankCount(const std::string& text) {
 }
 
 absl::Status CheckOwnAddress(const std::string& flag, const std::string& host) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.c_str(), "0", &hints, &found);
-  if (error != 0) return InvalidArgument("{} {}: {}", flag, host, gai_strerror(error));
-  bool own = false;
-  for (const addrinfo* entry = found; entry != nullptr && !own; entry = entry->ai_next) {
-    const Fd fd(socket(entry->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    own = fd.valid() && bind(fd.get(), entry->ai_addr, entry->ai_addrlen) == 0;
-  }
-  freeaddrinfo(found);
-  if (own) return absl::OkStatus();
-  return InvalidArgument("{} {} is not an address of this machine", flag, host);
+  const absl::StatusOr<bool> own = IsOwnAddress(host);
+  if (!own.ok()) return InvalidArgument("{} {}", flag, Message(own.status()));
+  return *own ? absl::OkStatus() : InvalidArgument("{} {} is not an address of this machine", flag, host);
 }
 
 absl::StatusOr<std::vector<int>> Masks(const std::string& flag, const std::string& text, int ranks) {

@@ -110,7 +110,6 @@ void BeginEpoch(State& state, const std::optional<CheckpointId>& point) {
   state.epoch = Next(state.epoch);
   ++state.restarts;
   state.exits.clear();
-  state.left.clear();
   state.in_loop = false;
   state.recomputing = false;
   state.restore = point;

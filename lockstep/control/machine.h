@@ -116,6 +116,11 @@ struct Awaited {
   int64_t incident = 0;
 };
 
+struct Departure {
+  ExitStatus status;
+  Nanos at;
+};
+
 // An exception that ended a rank: "ValueError at train.py:41 in forward".
 struct SeenException {
   std::string what;
@@ -135,8 +140,7 @@ struct State {
   int64_t frontier = -1;                // the furthest step that all ranks ever finished
   bool recomputing = false;             // behind the frontier
   Progress progress;                    // newest known
-  std::map<RankId, ExitStatus> exits;   // of the acting epoch
-  std::map<RankId, Nanos> left;         // of those, who left in peace, and when
+  std::map<RankId, Departure> exits;    // of the acting epoch
   std::optional<CheckpointId> restore;  // where the acting epoch began
   std::vector<incident::Incident> incidents;
   std::vector<Drill> drills;

@@ -175,9 +175,9 @@ void LoseConnection(Turn& turn, Finding finding) {
 }
 
 // Connections break as soon as a process is gone: who left long before the first loss, or after it, is not the cause.
-bool IsBehind(Nanos left, const Finding& loss) {
+bool IsBehind(const Departure& exit, const Finding& loss) {
   constexpr Seconds kSoon{5};
-  return left <= loss.since && loss.since - left <= ToNanos(kSoon);
+  return IsClean(exit.status) && exit.at <= loss.since && loss.since - exit.at <= ToNanos(kSoon);
 }
 
 // Those that left as if the training were over, while others still waited for them.
@@ -185,8 +185,8 @@ Finding LeftEarly(const State& state, const Finding& loss) {
   Finding finding;
   finding.syndrome = Syndrome::kExit;
   finding.since = loss.since;
-  for (const auto& [rank, at] : state.left)
-    if (IsBehind(at, loss)) finding.suspects.push_back(incident::SuspectRank(rank));
+  for (const auto& [rank, exit] : state.exits)
+    if (IsBehind(exit, loss)) finding.suspects.push_back(incident::SuspectRank(rank));
   finding.evidence = {fmt::format("exit code 0{}, while others still trained: the script ended there",
                                   state.in_loop ? fmt::format(" in step {}", state.progress.step + 1) : "")};
   for (const auto* losers : {&loss.suspects, &loss.ambiguous_with})
@@ -211,7 +211,7 @@ void LeadWithFirstLoss(Turn& turn) {
       lead.ambiguous_with.insert(lead.ambiguous_with.end(), loss->suspects.begin(), loss->suspects.end());
   }
   findings.erase(losses, findings.end());
-  if (std::ranges::any_of(turn.state.left, [&](const auto& one) { return IsBehind(one.second, lead); })) {
+  if (std::ranges::any_of(turn.state.exits, [&](const auto& one) { return IsBehind(one.second, lead); })) {
     lead = LeftEarly(turn.state, lead);
   } else {
     lead.evidence.push_back("a lost connection is secondary: the cause behind it is unknown");
@@ -264,7 +264,7 @@ void OnAllExited(Turn& turn) {
   if (AwaitsCulprit(state)) LeadWithFirstLoss(turn);
   if (!IsLive(state.mode) || state.mode == Mode::kConfirming) return;
   const bool clean =
-      std::all_of(state.exits.begin(), state.exits.end(), [](const auto& exit) { return IsClean(exit.second); });
+      std::all_of(state.exits.begin(), state.exits.end(), [](const auto& exit) { return IsClean(exit.second.status); });
   if (!state.spec.observe_only) return BeginFinish(turn, kExitDone, "completed", {});
   state.exit_code = clean ? kExitDone : kExitFailed;
   state.verdict = clean ? "completed" : "the job failed, and was only observed";
@@ -376,8 +376,7 @@ void On(Turn& turn, const RankExited& event) {
   const bool is_rank = event.rank.value() >= 0 && event.rank.value() < state.spec.ranks;
   const bool gone = state.mode == Mode::kProbing || state.mode == Mode::kChoosing;
   if (!is_rank || state.exits.contains(event.rank) || gone) return Ignore(turn);
-  state.exits[event.rank] = event.status;
-  if (IsClean(event.status)) state.left[event.rank] = event.exited.value == 0 ? turn.at : event.exited;
+  state.exits[event.rank] = {event.status, event.exited.value == 0 ? turn.at : event.exited};
   Advance(turn, event.progress);
   if (state.mode == Mode::kFinishing) return;
   if (!IsClean(event.status)) OnFailure(turn, event);
@@ -426,7 +425,6 @@ void On(Turn& turn, const JournalBehind& event) {
   state.epoch = event.seen;
   state.world_since = {};  // where that began is not known
   state.exits.clear();
-  state.left.clear();
   state.in_loop = state.recomputing = false;
   if (state.mode == Mode::kFinishing) return Ask(turn);
   state.mode = Mode::kStarting;  // it runs, whatever was done to the one before it

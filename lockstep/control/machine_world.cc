@@ -68,7 +68,6 @@ void Renumber(State& state, const std::vector<int>& from) {
   if (state.spec.leading_node >= 0) state.spec.leading_node = static_cast<int>(leads - from.begin());
   state.fault.named.clear();
   state.exits.clear();
-  state.left.clear();
 }
 
 void TakeWorld(State& state, std::vector<NodeSpec> nodes) {

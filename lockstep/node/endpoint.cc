@@ -47,7 +47,8 @@ std::vector<std::string> SplitEndpoints(const std::string& text) {
 }
 
 std::string ListenAddress(const Endpoint& endpoint) {
-  if (!IsLoopback(endpoint.host) && !IsOwnAddress(endpoint.host)) return fmt::format("[::]:{}", endpoint.port);
+  if (!IsLoopback(endpoint.host) && !IsOwnAddress(endpoint.host, true).value_or(false))
+    return fmt::format("[::]:{}", endpoint.port);
   const bool v6 = endpoint.host.find(':') != std::string::npos;
   return fmt::format("{}{}{}:{}", v6 ? "[" : "", endpoint.host, v6 ? "]" : "", endpoint.port);
 }
