@@ -18,7 +18,7 @@ class Count {
   T All() const {
     const T positions = m_.learned_positions ? T(m_.context) * hidden_ : 0;
     const T head = m_.tied_embeddings ? 0 : Linear(hidden_, T(m_.vocabulary));
-    const T mixed = m_.moe.experts > 0 ? T(m_.layers - m_.moe.dense_layers) : 0;
+    const T mixed = m_.moe.experts > 0 ? T((m_.layers - m_.moe.dense_layers) / m_.moe.every) : 0;
     return Embedding() + positions + T(m_.layers) * (Attention() + 2 * Norm()) +
            (T(m_.layers) - mixed) * Mlp(T(m_.ffn_hidden)) + mixed * Experts() + Norm() + head;
   }
@@ -31,7 +31,7 @@ class Count {
     const T heads = T(m_.heads), dim = T(m_.HeadDim());
     if (m_.latent.kv_rank > 0) return LatentAttention(heads, dim);
     return Linear(hidden_, heads * dim) + 2 * Linear(hidden_, T(m_.kv_heads) * dim) + Linear(heads * dim, hidden_) +
-           (m_.norms_queries ? 2 * dim : 0);
+           (m_.norms_queries ? 2 * dim : 0) + (m_.sinks ? heads : 0);
   }
   // Narrow vectors have a norm.
   T LatentAttention(T heads, T dim) const {
@@ -47,7 +47,7 @@ class Count {
   // With their router.
   T Experts() const {
     const T width = T(m_.moe.ffn_hidden), experts = T(m_.moe.experts), shared = T(m_.moe.shared_experts);
-    return experts * (Mlp(width) + hidden_) + (shared > 0 ? Mlp(shared * width) : 0);
+    return experts * Mlp(width) + Linear(hidden_, experts) + (shared > 0 ? Mlp(shared * width) : 0);
   }
 
   T Embedding() const {
@@ -68,8 +68,16 @@ void ReadMixture(TableReader& in, Mixture& moe) {
   in.Integer("ffn_hidden", size, moe.ffn_hidden);
   in.Integer("shared_experts", count, moe.shared_experts);
   in.Integer("dense_layers", count, moe.dense_layers);
+  in.Integer("every", size, moe.every);
   if (moe.top_k > moe.experts)
     in.Fail("top_k", fmt::format("top_k must be at most the {} experts, found {}", moe.experts, moe.top_k));
+}
+
+void ReadWindow(TableReader& in, Window& window) {
+  in.Require({"tokens", "layers"});
+  const IntegerRange size{.least = 1, .most = kMost};
+  in.Integer("tokens", size, window.tokens);
+  in.Integer("layers", size, window.layers);
 }
 
 void ReadLatent(TableReader& in, LatentAttention& latent) {
@@ -90,6 +98,13 @@ absl::Status Model::Validate() const {
     return InvalidArgument("kv_heads must divide heads, found {} for {} heads", kv_heads, heads);
   if (moe.dense_layers >= layers && moe.experts > 0)
     return InvalidArgument("moe.dense_layers must be fewer than the {} layers, found {}", layers, moe.dense_layers);
+  if (moe.experts > 0 && layers - moe.dense_layers < moe.every)
+    return InvalidArgument("moe.every must be at most the {} layers behind the dense ones, found {}",
+                           layers - moe.dense_layers, moe.every);
+  if (window.layers > layers)
+    return InvalidArgument("window.layers must be at most the {} layers, found {}", layers, window.layers);
+  if (window.layers > 0 && patch > 0)
+    return InvalidArgument("window is of decoders; found one of a vision transformer (patch {})", patch);
   if (latent.kv_rank > 0 && HeadDim() <= latent.rope)
     return InvalidArgument("head_dim must be more than latent.rope, found {} and {}", HeadDim(), latent.rope);
   if (const double parameters = Count<double>(*this).All(); parameters > kMostParameters)
@@ -122,8 +137,10 @@ absl::StatusOr<Model> ParseModel(std::string_view text, const std::string& file)
   in.Boolean("learned_positions", model.learned_positions);
   in.Boolean("tied_embeddings", model.tied_embeddings);
   in.Boolean("norms_queries", model.norms_queries);
+  in.Boolean("sinks", model.sinks);
   in.OneOf("norm", {"rmsnorm", "layernorm"}, model.norm);
   in.Table("moe", [&](TableReader& moe) { ReadMixture(moe, model.moe); });
+  in.Table("window", [&](TableReader& window) { ReadWindow(window, model.window); });
   in.Table("latent", [&](TableReader& latent) { ReadLatent(latent, model.latent); });
   in.Check(model.Validate());
   LS_RETURN_IF_ERROR(in.Finish());

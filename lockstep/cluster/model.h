@@ -11,12 +11,17 @@
 
 namespace lockstep::cluster {
 
-// Of each layer but the first `dense_layers`, which have an MLP of the model's ffn_hidden.
+// The first `dense_layers` have an MLP of the model's ffn_hidden, as have those behind them of which no `every`-th.
 struct Mixture {
   int experts = 0, top_k = 0;  // 0 experts: none
   int ffn_hidden = 0;          // of an expert
   int shared_experts = 0;      // to which every token goes
   int dense_layers = 0;
+  int every = 1;
+};
+// Sliding windows: in so many layers a token attends to itself and those before it, to so many tokens in all.
+struct Window {
+  int tokens = 0, layers = 0;  // 0 layers: none
 };
 // Multi-head latent attention (arXiv 2405.04434): queries (where q_rank > 0), keys and values come out of narrow
 // vectors. head_dim is then that of queries and keys, of which `rope` are not compressed.
@@ -36,11 +41,13 @@ struct Model {
   int context = 1;       // longest sequence, in tokens
   int patch = 0;  // of a vision transformer: side in pixels, of three colours; a token each, and one for the class
   Mixture moe;
+  Window window;
   LatentAttention latent;
   bool gated = false;              // SwiGLU: three matrices in the MLP, not two
   bool biases = false;             // linear layers add one
   bool learned_positions = false;  // a vector per position; else rotary, which has no parameters
   bool tied_embeddings = false;    // the output layer is the input embedding
+  bool sinks = false;              // a value of each head joins the scores of its softmax
   bool norms_queries = false;      // queries and keys of each head have a norm of their own
   std::string norm = "rmsnorm";    // "rmsnorm": a gain; "layernorm": a gain and a bias
 

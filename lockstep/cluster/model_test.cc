@@ -23,6 +23,8 @@ TEST(Model, ParametersOfThePresets) {
   EXPECT_EQ(ParametersOf("qwen3-30b-a3b"), 30'532'122'624);
   EXPECT_EQ(ParametersOf("qwen3-235b-a22b"), 235'093'634'560);
   EXPECT_EQ(ParametersOf("deepseek-v3"), 671'026'404'352);
+  EXPECT_EQ(ParametersOf("gpt-oss-120b"), 116'829'156'672 + 201'088);
+  EXPECT_EQ(ParametersOf("gpt-oss-20b"), 20'914'757'184 + 201'088);
   EXPECT_EQ(ParametersOf("vit-l16"), 304'326'632);
 }
 
@@ -60,6 +62,10 @@ TEST(Model, AMixtureThatMakesNoSense) {
   const std::string moe = "[moe]\nexperts = 4\ntop_k = 2\nffn_hidden = 4\n";
   EXPECT_EQ(Message(ParseModel(head + moe + "dense_layers = 2\n", "m.toml").status()),
             "m.toml:1:1: moe.dense_layers must be fewer than the 2 layers, found 2");
+  EXPECT_EQ(Message(ParseModel(head + moe + "every = 3\n", "m.toml").status()),
+            "m.toml:1:1: moe.every must be at most the 2 layers behind the dense ones, found 3");
+  EXPECT_EQ(Message(ParseModel(head + "[window]\ntokens = 8\nlayers = 3\n", "m.toml").status()),
+            "m.toml:1:1: window.layers must be at most the 2 layers, found 3");
   EXPECT_EQ(Message(ParseModel(head + "[latent]\nkv_rank = 2\nrope = 4\nvalue_dim = 4\n", "m.toml").status()),
             "m.toml:1:1: head_dim must be more than latent.rope, found 4 and 4");
 }

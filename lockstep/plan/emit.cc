@@ -56,21 +56,42 @@ std::string MegatronAttention(const Workload& w) {
   return text;
 }
 
+// Of each layer 1 where it has experts, as an expression of lists.
+std::string MixedPattern(const Workload& w) {
+  const int behind = w.layers - w.dense_layers, all = behind / w.experts_every, left = behind % w.experts_every;
+  std::string text = w.dense_layers > 0 ? fmt::format("[0]*{}+", w.dense_layers) : "";
+  if (w.experts_every == 1) return text + fmt::format("[1]*{}", behind);
+  text += fmt::format("([0]*{}+[1]*1)*{}", w.experts_every - 1, all);
+  return left > 0 ? text + fmt::format("+[0]*{}", left) : text;
+}
+
 std::string MegatronExperts(const Workload& w) {
   if (w.experts == 0) return "";
   std::string text = fmt::format("--num-experts {}\n--moe-router-topk {}\n--moe-ffn-hidden-size {}\n", w.experts,
                                  w.top_k, w.expert_ffn);
   if (w.shared_experts > 0)
     text += fmt::format("--moe-shared-expert-intermediate-size {}\n", int64_t{w.shared_experts} * w.expert_ffn);
-  if (w.dense_layers > 0)
-    text += fmt::format("--moe-layer-freq \"([0]*{}+[1]*{})\"\n", w.dense_layers, w.layers - w.dense_layers);
+  if (w.MixedLayers() < w.layers) text += fmt::format("--moe-layer-freq \"({})\"\n", MixedPattern(w));
   return text;
 }
 
-std::string MegatronModel(const Workload& w) {
+// A window of so many tokens reaches to one less before its own. It says of which layers the last has none.
+absl::StatusOr<std::string> MegatronWindow(const Workload& w) {
+  if (w.window.layers == 0) return "";
+  std::string text = fmt::format("--window-size \"({},0)\"\n", w.window.tokens - 1);
+  if (w.window.layers == w.layers) return text;
+  const int whole = w.layers - w.window.layers, every = w.layers / whole;
+  if (w.layers / every != whole)
+    return InvalidArgument("--emit megatron: windows in {} of {} layers are in no regular order", w.window.layers,
+                           w.layers);
+  return text + fmt::format("--window-attn-skip-freq {}\n", every);
+}
+
+absl::StatusOr<std::string> MegatronModel(const Workload& w) {
   std::string text =
       fmt::format("--num-layers {}\n--hidden-size {}\n--ffn-hidden-size {}\n", w.layers, w.hidden, w.ffn);
-  text += MegatronAttention(w);
+  LS_ASSIGN_OR_RETURN(const std::string window, MegatronWindow(w));
+  text += MegatronAttention(w) + window;
   if (w.gated) text += "--swiglu\n";
   if (!w.tied_embeddings) text += "--untie-embeddings-and-output-weights\n";
   text += MegatronExperts(w);
@@ -107,7 +128,8 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
   if (w.zero == 1) text += "--use-distributed-optimizer\n--overlap-grad-reduce\n--overlap-param-gather\n";
   if (w.zero == 3) text += "--use-torch-fsdp2\n";
   text += fmt::format("--micro-batch-size {}\n--global-batch-size {}\n", w.microbatch, w.global_batch);
-  text += MegatronRecompute(w) + MegatronModel(w) + "--bf16\n";
+  LS_ASSIGN_OR_RETURN(const std::string model, MegatronModel(w));
+  text += MegatronRecompute(w) + model + "--bf16\n";
   if (w.flash) text += "--attention-backend flash\n";
   if (w.precision == Precision::kFp8) text += "--fp8-format hybrid\n";
   return text;

@@ -18,34 +18,34 @@ double WeightBytes(const Workload& w) {
   if (w.precision == Precision::kFp4) return .5;
   return w.precision == Precision::kFp8 ? 1 : kBytes;
 }
-// Keys and values of one token, in the layers and heads of one accelerator.
-double CacheOfToken(const Workload& w) {
-  if (w.latent.kv_rank > 0) return kBytes * (w.latent.kv_rank + w.latent.rope) * w.layers / w.pp;
+// Of a sequence: keys and values of its tokens, or of those in a window, in all layers and the heads of one
+// accelerator.
+double CacheOfSequence(const Workload& w, double tokens) {
   const double heads = std::max(1.0, double(w.kv_heads) / w.tp);
-  return 2 * kBytes * heads * w.head_dim * w.layers / w.pp;
+  const double values = w.latent.kv_rank > 0 ? w.latent.kv_rank + w.latent.rope : 2 * heads * w.head_dim;
+  const double windowed = w.window.layers, whole = w.layers - windowed;
+  return kBytes * values * (whole * tokens + windowed * std::min<double>(w.window.tokens, tokens));
 }
-// Of the experts those that a batch reaches: each with the chance that some token goes there.
-double ReadShare(const Workload& w, int batch) {
-  if (w.experts == 0) return 1;
-  const double all = (w.gated ? 3.0 : 2.0) * w.hidden * w.expert_ffn * w.experts, share = all / w.LayerParameters();
-  return 1 - share * std::pow(1 - double(w.top_k) / w.experts, batch);
+// Of the experts those that a batch does not reach: each with the chance that no token goes there.
+double UnreadParameters(const Workload& w, int batch) {
+  if (w.experts == 0) return 0;
+  return w.MixedLayers() * w.ExpertParameters() * std::pow(1 - double(w.top_k) / w.experts, batch);
 }
 
 // One token of each sequence: weights, keys and values are read once; products are too small to be anything else.
 double TokenSeconds(const Workload& w, const Rates& r, const Requests& asked) {
   const Machine& m = w.machine;
   const double context = asked.prompt + asked.output / 2.0, bandwidth = m.bandwidth * r.stream;
-  const double layer_bytes = w.LayerParameters() / w.tp * WeightBytes(w) * ReadShare(w, asked.batch);
-  const double cache = CacheOfToken(w) * w.pp / w.layers * context * asked.batch;  // of one layer
-  const double read = std::max((layer_bytes + cache) / bandwidth, kKernels * r.kernel);
-  const double active = w.LayerParameters() * (w.experts > 0 ? double(w.top_k) / w.experts : 1);
-  const double compute = 2 * active / w.tp * asked.batch / (m.Peak(w.precision) * r.gemm);
+  const double weights = (w.LayersParameters() - UnreadParameters(w, asked.batch)) / w.tp * WeightBytes(w);
+  const double cache = CacheOfSequence(w, context) * asked.batch;
+  const double read = std::max((weights + cache) / bandwidth, w.layers * kKernels * r.kernel);
+  const double compute = 2 * w.ActiveParameters() / w.tp * asked.batch / (m.Peak(w.precision) * r.gemm);
   const double bytes = kBytes * asked.batch * w.hidden, n = w.tp;
   const double reduce = 2 * bytes * (n - 1) / n / (m.scale_up * r.scale_up) + r.latency * m.LatenciesOfReduce(n);
   const double head = double(w.vocabulary) * w.hidden / w.tp * kBytes / bandwidth;
   const double transfer =
       w.pp == 1 ? 0 : (bytes / (m.Network(double(w.tp) * w.pp) * r.network) + r.latency) * (w.pp - 1);
-  return w.layers * (std::max(read, compute) + 2 * reduce) + head + transfer;
+  return std::max(read, compute) + 2 * w.layers * reduce + head + transfer;
 }
 
 }  // namespace
@@ -59,10 +59,10 @@ InferenceTime PredictInference(const Workload& workload, const Rates& rates, con
   time.first_token = workload.layers * stage.layer.forward + (workload.pp - 1) * stage.transfer;
   time.token = TokenSeconds(workload, rates, asked);
   const double embedding = double(workload.vocabulary) * workload.hidden / workload.tp * kBytes;
-  time.weights = workload.LayerParameters() * workload.layers / workload.tp / workload.pp * WeightBytes(workload) +
+  time.weights = workload.LayersParameters() / workload.tp / workload.pp * WeightBytes(workload) +
                  embedding * workload.EndEmbeddings();
   // While a stage waits for the others it answers other batches, as many as there are stages.
-  time.cache = CacheOfToken(workload) * workload.pp * (asked.prompt + asked.output) * asked.batch;
+  time.cache = CacheOfSequence(workload, double(asked.prompt) + asked.output) * asked.batch;
   const double width = std::max(workload.hidden, workload.ffn / workload.tp);
   time.workspace = kContext + 4 * kBytes * asked.batch * asked.prompt * width;
   return time;

@@ -27,6 +27,17 @@ TEST(Inference, ATokenByHand) {
   EXPECT_THAT(time.cache, DoubleNear(16 * 2 * 2 * 4096.0 * 1200 * 8, 1));
 }
 
+// Of 16 layers 12 keep the last 100 tokens alone.
+TEST(Inference, WindowsAndExpertsInSomeLayers) {
+  Workload work = TestWorkload();
+  work.accelerators = 1, work.window = {100, 12};
+  const Requests asked{.batch = 8, .prompt = 1000, .output = 200};
+  EXPECT_THAT(PredictInference(work, Rates{}, asked).cache, DoubleNear(2 * 2 * 4096.0 * (4 * 1200 + 12 * 100) * 8, 1));
+  work.experts = 8, work.top_k = 2, work.expert_ffn = 16'384, work.experts_every = 4;
+  const double parameters = 16 * 4 * 4096.0 * 4096 + 12 * 8 * 4096.0 * 4096 + 4 * (8 * 8 * 4096.0 * 4096 + 8 * 4096);
+  EXPECT_THAT(PredictInference(work, Rates{}, asked).weights, DoubleNear(2 * (parameters + 2 * 50'000 * 4096.0), 1));
+}
+
 TEST(Inference, MoreTensorParallelismAnswersSooner) {
   Workload work = TestWorkload();
   work.accelerators = 8;

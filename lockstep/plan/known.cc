@@ -27,6 +27,8 @@ absl::StatusOr<ModelNotes> ReadModelNotes(const std::string& path) {
     inner.Integer("rope", {.least = 0}, note.latent.rope);
     inner.Integer("value_dim", {.least = 0}, note.latent.value_dim);
     inner.Integer("head_dim", {.least = 0}, note.head_dim);
+    inner.Integer("window", {.least = 0}, note.window.tokens);
+    inner.Integer("windowed_layers", {.least = 0}, note.window.layers);
   });
   LS_RETURN_IF_ERROR(in.Finish());
   return ModelNotes(std::move(all));
@@ -40,6 +42,7 @@ void ModelNotes::Complete(std::string_view name, Workload& workload) const {
     const double share = std::ceil(double(note.dense_layers) * workload.layers / note.layers);
     workload.dense_layers = std::min(note.dense_layers, static_cast<int>(share));
     workload.shared_experts = note.shared_experts;
+    workload.window = {note.window.tokens, note.window.layers * workload.layers / note.layers};
     if (note.latent.kv_rank == 0) continue;
     workload.latent = note.latent;
     workload.head_dim = note.head_dim;

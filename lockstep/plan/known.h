@@ -18,10 +18,11 @@ class ModelNotes {
     int layers = 1, dense_layers = 0, shared_experts = 0;
     int head_dim = 0;  // of latent attention
     cluster::LatentAttention latent;
+    cluster::Window window;
   };
   explicit ModelNotes(std::vector<Note> all = {}) : all_(std::move(all)) {}
-  // Of a model that is known by that name: its dense layers, shared experts and latent attention. One with fewer layers
-  // than it should have keeps its share of the dense ones, at least one.
+  // Of a model that is known by that name: its dense layers, shared experts, latent attention and windows. One with
+  // fewer layers than it should have keeps its share of the dense ones, at least one, and of those with a window.
   void Complete(std::string_view name, Workload& workload) const;
 
  private:

@@ -157,6 +157,14 @@ TEST(Emit, MixturesAndLatentAttention) {
         "--moe-shared-expert-intermediate-size 128\n--moe-layer-freq \"([0]*3+[1]*13)\"\n"})
     EXPECT_THAT(*flags, HasSubstr(flag));
   EXPECT_THAT(*flags, Not(HasSubstr("--kv-channels")));
+  work.experts_every = 3, work.window = {128, 12};
+  const auto some = EmitFlags("megatron", work);
+  ASSERT_TRUE(some.ok()) << some.status();
+  EXPECT_THAT(*some, HasSubstr("--moe-layer-freq \"([0]*3+([0]*2+[1]*1)*4+[0]*1)\"\n"));
+  EXPECT_THAT(*some, HasSubstr("--window-size \"(127,0)\"\n--window-attn-skip-freq 4\n"));
+  work.window.layers = 9;
+  EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("windows in 9 of 16 layers"));
+  work.experts_every = 1, work.window = {};
   work.moe_chunks = 2;
   EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("found moe_chunks 2"));
   ASSERT_TRUE(TakeLayout("tp=2,ep=8,moe_chunks=1,moe_gather=1", work).ok());

@@ -143,6 +143,10 @@ TEST_F(Measured, AModelThatIsKnownIsCompleted) {
   work.layers = 4;
   known_.models.Complete("DeepSeekV3", work);
   EXPECT_EQ(work.dense_layers, 1);
+  Workload windowed;
+  windowed.experts = 128, windowed.layers = 36;
+  known_.models.Complete("GPT OSS 120B", windowed);
+  EXPECT_EQ(std::pair(windowed.window.layers, windowed.window.tokens), std::pair(18, 128));
   Workload other;
   other.experts = 8, other.layers = 32;
   known_.models.Complete("Mixtral", other);

@@ -49,26 +49,37 @@ void LeaveLayers(const MemoryTerms& t, const StageTerms& stage, const Variant& v
   use.host += 2 * (rest / t.replicas + experts / t.expert_replicas);
 }
 
+// Of so many layers of a stage, its first, those that have experts.
+double MixedIn(const Workload& w, int stage, double layers) {
+  if (w.experts == 0) return 0;
+  double first = w.layers - layers;
+  if (stage < w.pp - 1) {
+    first = 0;
+    for (int i = 0; i < stage; ++i) first += w.StageLayers(i);
+  }
+  const int below = static_cast<int>(first), end = std::min(w.layers, below + static_cast<int>(layers));
+  return w.MixedBelow(end) - w.MixedBelow(below);
+}
+
 // Parameters of the stage.
 struct Held {
   double layers = 0, experts = 0, embedding = 0;
 };
 
-// The first layers of a mixture may be dense.
-Held HeldBy(const Workload& w, double layers, double dense) {
-  const double h = w.hidden, mixed = layers - dense, experts = w.ExpertParameters();
+Held HeldBy(const Workload& w, double layers, double mixed) {
+  const double h = w.hidden, dense = layers - mixed, experts = w.ExpertParameters();
   const double rest = mixed * (w.LayerParameters() - experts) + (dense > 0 ? dense * w.DenseLayerParameters() : 0);
   return {rest / w.tp, experts / w.ep * mixed, h * w.vocabulary / w.tp * w.EndEmbeddings()};
 }
 
-// Of one layer and microbatch, in units of tokens x hidden, without recomputation.
+// Of one layer in the mean and microbatch, in units of tokens x hidden, without recomputation.
 double LayerActivations(const Workload& w) {
   const double per_width = (w.gated ? 6.0 : 4.0) / w.hidden;
   if (w.flash) {
     // Of a token's experts; gathered, what they return is on each rank of tp.
-    const double returned = w.gathers_routed ? kInput * w.top_k : 0;
-    const double routed = w.experts > 0 ? per_width * w.expert_ffn * w.top_k / w.TokenShares() + returned : 0;
-    const double split = 14 + per_width * (w.experts > 0 ? double(w.expert_ffn) * w.shared_experts : w.ffn);
+    const double mixed = double(w.MixedLayers()) / w.layers, returned = w.gathers_routed ? kInput * w.top_k : 0;
+    const double routed = mixed * (per_width * w.expert_ffn * w.top_k / w.TokenShares() + returned);
+    const double width = mixed * w.expert_ffn * w.shared_experts + (1 - mixed) * w.ffn, split = 14 + per_width * width;
     return routed + (w.sequence_parallel || w.tp == 1 ? split / w.tp : 10 + (split - 10) / w.tp);
   }
   const double scores = 5.0 * w.heads * w.sequence / w.hidden;
@@ -83,8 +94,8 @@ double Selected(const Workload& w, double all) {
 
 StageTerms StageOf(const Workload& w, int stage, double layers, double frozen) {
   const bool is_last = stage == w.pp - 1;
-  const double dense = w.experts > 0 && stage == 0 ? std::min<double>(w.dense_layers, layers) : 0;
-  const Held held = HeldBy(w, layers, dense), cold = HeldBy(w, frozen, std::min(dense, frozen));
+  const Held held = HeldBy(w, layers, MixedIn(w, stage, layers));
+  const Held cold = HeldBy(w, frozen, MixedIn(w, stage, frozen));
   const double embedding = stage == 0 || is_last ? held.embedding : 0;
   // With the output layer beside it, that is the half.
   const double cold_embedding = w.frozen.embedding && stage == 0 ? embedding / w.EndEmbeddings() : 0;
@@ -192,20 +203,25 @@ KeptPerUnit KeptOf(const Workload& w) {
 
 }  // namespace
 
-// Of stages in a row that are alike the first has the most microbatches under way, and the last the output layer.
+// Of stages in a row that are alike the first has the most microbatches under way, and the last the output layer; those
+// between them may have more layers with experts.
 void TakeStages(const Workload& w, MemoryTerms& t) {
   t.stages.clear();
   const auto add = [&](int stage, double layers, double frozen) {
     t.stages.push_back(StageOf(w, stage, std::ceil(layers), std::ceil(frozen)));
   };
-  if (w.AllStagesAlike()) {
-    add(0, w.StageLayers(0), 0);
-    if (w.pp > 1) add(w.pp - 1, w.StageLayers(w.pp - 1), 0);
-    return;
-  }
-  const std::vector<StageRun> runs = w.StageRuns();
-  for (const StageRun& run : runs) add(run.first, run.layers, run.frozen);
-  if (runs.back().count > 1) add(w.pp - 1, runs.back().layers, runs.back().frozen);
+  const auto add_run = [&](const StageRun& run) {
+    add(run.first, run.layers, run.frozen);
+    double most = MixedIn(w, run.first, std::ceil(run.layers));
+    for (int stage = run.first + 1; w.experts > 0 && stage < run.first + run.count && stage < w.pp - 1; ++stage) {
+      const double mixed = MixedIn(w, stage, std::ceil(run.layers));
+      if (mixed > most) add(stage, run.layers, run.frozen);
+      most = std::max(most, mixed);
+    }
+    if (run.first + run.count == w.pp && run.count > 1) add(w.pp - 1, run.layers, run.frozen);
+  };
+  if (w.AllStagesAlike()) return add_run({0, w.pp, w.StageLayers(0), 0});
+  for (const StageRun& run : w.StageRuns()) add_run(run);
 }
 
 MemoryTerms MemoryTermsOf(const Workload& w) {

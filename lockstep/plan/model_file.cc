@@ -14,6 +14,8 @@ namespace {
 // Encoders, and what has no attention.
 constexpr const char* kOthers[] = {"t5",   "mt5",    "bart",    "bert",  "roberta", "deberta-v2", "electra",
                                    "clip", "siglip", "whisper", "mamba", "mamba2",  "rwkv",       "falcon_mamba"};
+// Keys begin so where some layers have no attention, or one that is linear.
+constexpr const char* kHybrid[] = {"mamba_", "linear_key_"};
 // Whose MLP is four times as wide as the model unless they say so, and has two matrices.
 constexpr const char* kOldModels[] = {"gpt2", "gptj", "gpt_bigcode", "bloom", "falcon", "mpt"};
 // Others whose output layer is the embedding unless they say otherwise.
@@ -63,10 +65,53 @@ void TakeExperts(Sizes& size, Workload& w) {
   w.experts = size({"num_local_experts", "n_routed_experts", "num_experts"});
   w.top_k = size({"num_experts_per_tok"});
   w.expert_ffn = size({"moe_intermediate_size"});
-  w.dense_layers = w.experts > 0 ? size({"first_k_dense_replace"}) : 0;
-  w.shared_experts = w.experts > 0 ? size({"n_shared_experts"}) : 0;
+  w.dense_layers = w.shared_experts = 0, w.experts_every = 1;
+  if (w.experts == 0) return;
+  w.dense_layers = size({"first_k_dense_replace"});
+  w.experts_every = std::max(1, size({"decoder_sparse_step", "interleave_moe_layer_step"}));
+  w.shared_experts = size({"n_shared_experts"});
   const int shared = size({"shared_expert_intermediate_size"});  // of all that are shared
-  if (w.experts > 0 && shared > 0 && w.expert_ffn > 0) w.shared_experts = (shared + w.expert_ffn / 2) / w.expert_ffn;
+  if (shared > 0 && w.expert_ffn > 0) w.shared_experts = (shared + w.expert_ffn / 2) / w.expert_ffn;
+}
+
+// Of Llama 4 the size is that of an expert; each token goes to one more, which is shared.
+void TakeLlama4(Sizes& size, Workload& w) {
+  w.expert_ffn = w.ffn, w.shared_experts = 1;
+  if (const int dense = size({"intermediate_size_mlp"}); dense > 0) w.ffn = dense;
+}
+
+// Layers with a window: as layer_types says of each; else all but each so-and-so-many-th, or those from one on.
+absl::Status TakeWindow(const Json& config, const std::string& path, Sizes& size, Workload& w) {
+  w.window = {};
+  const std::string type = TextAt(config, "model_type");
+  const int tokens = BooleanAt(config, "use_sliding_window", !type.starts_with("qwen")) ? size({"sliding_window"}) : 0;
+  const int chunk = size({"attention_chunk_size"});
+  int pattern = size({"sliding_window_pattern", "_sliding_window_pattern"});
+  if (const Json& kinds = At(config, "layer_types"); kinds.is_array()) {
+    for (const Json& kind : kinds) {
+      if (kind == "sliding_attention") ++w.window.layers;
+      const bool is_whole = kind == "full_attention" || (kind == "chunked_attention" && w.sequence <= chunk);
+      if (kind != "sliding_attention" && !is_whole)
+        return InvalidArgument(
+            "{}: \"layer_types\" has {}{}; known here are full_attention and sliding_attention", path, kind.dump(),
+            kind == "chunked_attention" ? fmt::format(" of {}, fewer than the sequence of {} tokens", chunk, w.sequence)
+                                        : "");
+    }
+    if (std::cmp_not_equal(kinds.size(), w.layers))
+      return InvalidArgument("{}: \"layer_types\" has {} entries for {} layers", path, kinds.size(), w.layers);
+  } else if (chunk > 0 && w.sequence > chunk) {
+    return InvalidArgument("{}: attention in chunks of {}, fewer than the sequence of {} tokens, is not known here",
+                           path, chunk, w.sequence);
+  } else if (tokens > 0) {
+    if (pattern == 0 && type == "gemma2") pattern = 2;
+    if (pattern == 0 && type.starts_with("gemma3")) pattern = 6;
+    w.window.layers = pattern > 0 ? w.layers - w.layers / pattern : w.layers;
+    if (type.starts_with("qwen")) w.window.layers = std::max(0, w.layers - size({"max_window_layers"}));
+  }
+  if (w.window.layers > 0 && tokens == 0)
+    return InvalidArgument("{}: \"layer_types\" has sliding_attention, but there is no \"sliding_window\"", path);
+  if (w.window.layers > 0) w.window.tokens = tokens;
+  return absl::OkStatus();
 }
 
 void TakeLatent(Sizes& size, Workload& w) {
@@ -82,11 +127,25 @@ void TakeVision(Sizes& size, Workload& w) {
   if (w.sequence == 0 && image > 0 && patch > 0) w.sequence = (image / patch) * (image / patch) + 1;
 }
 
+// Whether these are the layers without experts, or with them, that first_k_dense_replace and the others say.
+bool AreAsCounted(std::string_view key, const Json& listed, const Workload& w) {
+  if (listed.empty()) return true;
+  if (key == "mlp_only_layers") return false;
+  Json expected = Json::array();
+  for (int layer = 0; layer < w.layers; ++layer)
+    if (w.MixedBelow(layer + 1) > w.MixedBelow(layer)) expected.push_back(layer);
+  return listed == expected;
+}
+
 absl::Status CheckModel(const Json& config, const std::string& path, const Workload& w) {
   if (w.experts > 0 && w.top_k == 0)
     return InvalidArgument("{}: {} experts, but no num_experts_per_tok", path, w.experts);
-  if (const int64_t every = IntegerAt(config, "decoder_sparse_step", 1); w.experts > 0 && every != 1)
-    return InvalidArgument("{}: decoder_sparse_step {}: experts in some layers alone are not known here", path, every);
+  if (const Json& step = At(config, "moe_layer_freq"); w.experts > 0 && !step.is_null() && step != 1)
+    return InvalidArgument("{}: moe_layer_freq is {}; known here is 1, and decoder_sparse_step", path, step.dump());
+  for (const char* key : {"mlp_only_layers", "moe_layers"})
+    if (const Json& listed = At(config, key); w.experts > 0 && listed.is_array() && !AreAsCounted(key, listed, w))
+      return InvalidArgument("{}: \"{}\" is {}: known here are experts in each so-and-so-many-th layer", path, key,
+                             listed.dump());
   if (w.latent.kv_rank > 0 && (w.latent.value_dim == 0 || w.head_dim == w.latent.rope))
     return InvalidArgument("{}: latent attention needs qk_nope_head_dim, qk_rope_head_dim and v_head_dim", path);
   const std::pair<const char*, int> needed[] = {{"hidden_size", w.hidden},
@@ -107,6 +166,10 @@ absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Wor
   const std::string type = TextAt(config, "model_type");
   if (IsAmong(kOthers, type))
     return InvalidArgument("{}: model_type {} is no decoder and no vision transformer", path, type);
+  for (const auto& [key, value] : config.items())
+    if (std::ranges::any_of(kHybrid, [&](const char* begin) { return key.starts_with(begin); }))
+      return InvalidArgument(
+          "{}: it has \"{}\", but layers whose attention is linear, or that have none, are not known here", path, key);
   if (At(config, "text_config").is_object() && !config.contains("hidden_size"))
     return InvalidArgument(
         "{}: a decoder (text_config) beside encoders, which are not known here: save its text_config as a config.json "
@@ -127,10 +190,12 @@ absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Wor
   TakeLatent(size, w);
   if (type == "vit") TakeVision(size, w);
   if (w.sequence == 0) w.sequence = size({"max_position_embeddings", "n_positions", "n_ctx", "max_seq_len"});
+  LS_RETURN_IF_ERROR(TakeWindow(config, path, size, w));
   if (!size.wrong().empty()) return InvalidArgument("{}: {}", path, size.wrong());
   if (w.ffn == 0 && IsOld(config)) w.ffn = 4 * w.hidden;
   if (w.kv_heads == 0) w.kv_heads = w.heads;
   if (w.head_dim == 0 && w.heads > 0) w.head_dim = w.hidden / w.heads;
+  if (type == "llama4_text" && w.experts > 0) TakeLlama4(size, w);
   if (w.experts > 0 && w.expert_ffn == 0) w.expert_ffn = w.ffn;
   if (w.experts > 0 && w.ffn == 0) w.ffn = w.expert_ffn;
   return CheckModel(config, path, w);
@@ -158,6 +223,8 @@ absl::Status TakeModel(const std::string& name, const cluster::Presets& presets,
   w.expert_ffn = model.moe.ffn_hidden;
   w.shared_experts = model.moe.shared_experts;
   w.dense_layers = model.moe.dense_layers;
+  w.experts_every = model.moe.every;
+  w.window = model.window;
   w.latent = model.latent;
   if (w.sequence == 0) w.sequence = model.context;
   return absl::OkStatus();

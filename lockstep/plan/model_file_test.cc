@@ -44,9 +44,12 @@ TEST(ModelFile, IsReadStrictly) {
   EXPECT_THAT(error(R"(, "intermediate_size": -5)"), HasSubstr("\"intermediate_size\" is -5"));
   EXPECT_THAT(error(R"(, "intermediate_size": 2048, "num_key_value_heads": "8")"), HasSubstr("is \"8\"; expected"));
   EXPECT_THAT(error(R"(, "intermediate_size": 2048, "model_type": "t5")"), HasSubstr("no decoder"));
-  EXPECT_THAT(error(R"(, "intermediate_size": 2048, "num_experts": 8, "num_experts_per_tok": 2,
-                       "decoder_sparse_step": 2)"),
-              HasSubstr("decoder_sparse_step 2"));
+  const std::string mixture = R"(, "intermediate_size": 2048, "num_experts": 8, "num_experts_per_tok": 2, )";
+  EXPECT_THAT(error(mixture + R"("mlp_only_layers": [0, 2])"), HasSubstr("\"mlp_only_layers\" is [0,2]"));
+  EXPECT_THAT(error(mixture + R"("moe_layer_freq": [0, 1, 1, 1])"), HasSubstr("moe_layer_freq is [0,1,1,1]"));
+  EXPECT_THAT(error(R"(, "intermediate_size": 2048, "mamba_d_state": 16)"), HasSubstr("it has \"mamba_d_state\""));
+  EXPECT_THAT(error(R"(, "intermediate_size": 2048, "layer_types": ["full_attention"])"), HasSubstr("1 entries for 4"));
+  EXPECT_THAT(error(R"(, "intermediate_size": 2048, "layer_types": ["a", "a", "a", "a"])"), HasSubstr("has \"a\""));
   Workload work;
   ASSERT_TRUE(read(R"(, "intermediate_size": 2048, "max_position_embeddings": 8192, "hidden_act": "silu")", work).ok());
   EXPECT_EQ(work.sequence, 8192);
@@ -96,6 +99,54 @@ TEST(ModelFile, LatentAttentionSharedExpertsAndDenseLayers) {
   std::string without = kLatent;
   without.replace(without.find("v_head_dim"), 10, "w_head_dim");
   EXPECT_THAT(Message(TakeHuggingFace(without, "c.json", work)), HasSubstr("latent attention needs"));
+}
+
+TEST(ModelFile, ExpertsInSomeLayersAlone) {
+  Workload none = TestWorkload();
+  none.experts = 8, none.top_k = 2, none.expert_ffn = 64, none.experts_every = 17;
+  EXPECT_THAT(Message(none.ValidateModel()), HasSubstr("experts in every 17 of 16 layers"));
+
+  // As Llama 4's text_config has them: every other layer, 16 times as wide a layer without them, and one shared expert.
+  Workload work;
+  const std::string llama4 =
+      R"({"model_type": "llama4_text", "hidden_size": 64, "num_hidden_layers": 6, "num_attention_heads": 8,
+          "vocab_size": 100, "intermediate_size": 32, "intermediate_size_mlp": 512, "num_local_experts": 4,
+          "num_experts_per_tok": 1, "interleave_moe_layer_step": 2, "moe_layers": [1, 3, 5], "hidden_act": "silu",
+          "attention_chunk_size": 8192)";
+  work.sequence = 8192;
+  ASSERT_TRUE(TakeHuggingFace(llama4 + "}", "c.json", work).ok());
+  EXPECT_EQ(work.MixedLayers(), 3);
+  const double experts = 64.0 * 4 + 3 * 64 * 32 * 5, dense = 3 * 64 * 512.0, attention = 4 * 64 * 64.0;
+  EXPECT_EQ(work.Parameters(), 6 * attention + 3 * experts + 3 * dense + 2 * 100 * 64);
+  EXPECT_EQ(work.ActiveParameters(), 6 * attention + 3 * (3 * 64 * 32 * 2) + 3 * dense);
+  work.sequence = 8193;
+  EXPECT_THAT(Message(TakeHuggingFace(llama4 + "}", "c.json", work)), HasSubstr("chunks of 8192, fewer than"));
+}
+
+// Which layers have a window, by the habits of each kind of model.
+TEST(ModelFile, SlidingWindows) {
+  const auto read = [](const std::string& more) {
+    Workload work;
+    const auto status = TakeHuggingFace(
+        R"({"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "vocab_size": 1000,
+            "intermediate_size": 2048, "max_position_embeddings": 8192, )" +
+            more + "}",
+        "c.json", work);
+    EXPECT_TRUE(status.ok()) << status;
+    return std::pair(work.window.layers, work.window.tokens);
+  };
+  using Window = std::pair<int, int>;
+  EXPECT_EQ(read(R"("model_type": "mistral", "sliding_window": 4096)"), Window(8, 4096));
+  EXPECT_EQ(read(R"("model_type": "mixtral", "sliding_window": null)"), Window(0, 0));
+  EXPECT_EQ(read(R"("model_type": "qwen2", "sliding_window": 131072, "use_sliding_window": false)"), Window(0, 0));
+  EXPECT_EQ(read(R"("model_type": "qwen2", "sliding_window": 64, "use_sliding_window": true, "max_window_layers": 5)"),
+            Window(3, 64));
+  EXPECT_EQ(read(R"("model_type": "gemma2", "sliding_window": 4096)"), Window(4, 4096));
+  EXPECT_EQ(read(R"("model_type": "gemma3_text", "sliding_window": 512, "sliding_window_pattern": 6)"), Window(7, 512));
+  EXPECT_EQ(read(R"("model_type": "gpt_oss", "sliding_window": 128, "layer_types": ["sliding_attention",
+      "full_attention", "sliding_attention", "full_attention", "sliding_attention", "full_attention",
+      "sliding_attention", "full_attention"])"),
+            Window(4, 128));
 }
 
 // Every patch sees every other: twice the attention of a decoder.

@@ -46,11 +46,8 @@ Json BreakdownJson(const StepTime& step) {
 }  // namespace
 
 double Mfu(const Workload& w, Seconds step) {
-  const double h = w.hidden, tokens = double(w.global_batch) * w.sequence, matrices = w.gated ? 3 : 2;
-  const double mixed = w.experts > 0 ? w.layers - w.dense_layers : 0;
-  const double width = mixed * w.expert_ffn * (w.top_k + w.shared_experts) + (w.layers - mixed) * w.ffn;
-  const double active = w.layers * w.AttentionParameters() + matrices * h * width;
-  const double scores = 4.0 * w.layers * w.heads * w.ScoreDim() * w.sequence;
+  const double h = w.hidden, tokens = double(w.global_batch) * w.sequence, active = w.ActiveParameters();
+  const double scores = 4.0 * w.layers * w.heads * w.ScoreDim() * w.sequence * w.ScoreShare();
   const double passed = 1 - w.LayersBelow() / double(w.layers), warm = 1 - w.frozen.layers / double(w.layers);
   const bool adapts = w.training == Training::kLora;  // gradients of adapters alone, which are small
   const double flops = tokens * (2 * (1 + passed + (adapts ? 0 : warm)) * active + (adapts ? 4 : 6) * h * w.vocabulary +

@@ -14,7 +14,8 @@ constexpr double kAdapted = .01, kAdapters = .05;  // adapters: of the parameter
 constexpr double kPicked = .4;                     // of a forward pass, computed again where an eager stack picks
 constexpr double kAsyncTensor = .5;                // of what tensor parallelism shows, where it is cut into pieces
 constexpr double kReduceKernels = 2;               // an all-reduce keeps the host as busy as so many more kernels
-constexpr double kHostStream = .5;  // of the host's memory bandwidth, reached by an Adam on its processors
+constexpr double kWindowTiles = 64;  // tokens before a window that a fused kernel of attention computes: half a tile
+constexpr double kHostStream = .5;   // of the host's memory bandwidth, reached by an Adam on its processors
 
 // Of the host and the device, side by side. A pass has small kernels, which wait for the host, and large ones, which do
 // not: where both take as long as a whole, it takes a little longer than either.
@@ -62,7 +63,7 @@ class Model {
 
  private:
   // The share of the layers that have experts.
-  double Mixed() const { return w_.experts > 0 ? 1 - double(w_.dense_layers) / w_.layers : 0; }
+  double Mixed() const { return double(w_.MixedLayers()) / w_.layers; }
   double TransferBytes() const { return kBytes * tokens_ * w_.hidden / (w_.sequence_parallel ? w_.tp : 1); }
   double Reached(double share, double m, double n, double k) const {
     return share * m / (m + r_.half_m) * n / (n + r_.half_n) * k / (k + r_.half_k);
@@ -138,7 +139,7 @@ class Model {
     const double flops = 4.0 * w_.microbatch * w_.sequence * w_.sequence * w_.heads * w_.ScoreDim() / w_.tp / w_.cp;
     const double aligned = w_.head_dim % 8 == 0 ? 1 : r_.unaligned;
     const double uneven = 1 + r_.context_imbalance * (1 - 1.0 / w_.cp);
-    const double masked = w_.causal ? .5 : 1;
+    const double masked = w_.causal ? .5 * w_.ScoreShare(kWindowTiles) : 1;
     if (w_.flash) return uneven * flops * masked / (m_.bf16 * Flash() * aligned);
     const double squares = double(w_.microbatch) * w_.heads / w_.tp * w_.sequence * w_.sequence;
     return flops / (m_.bf16 * r_.unfused * aligned) + Streamed(r_.softmax_passes * kBytes * squares);
@@ -175,7 +176,7 @@ class Model {
   // Of a layer: behind attention, and behind what is split of the rest. Experts that are spread over ep are not.
   double TensorReductions() const {
     const bool alone = w_.ep > 1 && w_.shared_experts == 0;
-    return alone ? 1 + double(w_.dense_layers) / w_.layers : 2;
+    return alone ? 2 - Mixed() : 2;
   }
 
   double Context(double attention) const {
@@ -283,8 +284,8 @@ class Model {
   // Of those what is trained, on the stage that has most of it.
   Held Trained() const { return LocalOf(std::min(1.0 / w_.pp, (w_.layers - w_.frozen.layers) / double(w_.layers))); }
   Held LocalOf(double share) const {
-    const double experts = Mixed() * w_.layers * w_.ExpertParameters();
-    const double embedding = double(w_.hidden) * w_.vocabulary, rest = w_.Parameters() - 2 * embedding - experts;
+    const double experts = w_.MixedLayers() * w_.ExpertParameters();
+    const double embedding = double(w_.hidden) * w_.vocabulary, rest = w_.LayersParameters() - experts;
     return {rest / w_.tp * share + embedding / w_.tp, experts / w_.ep * share};
   }
 

@@ -57,6 +57,21 @@ TEST(Step, MatrixProductsByHand) {
   EXPECT_EQ(step[Part::kTensor] + step[Part::kBubble] + step[Part::kPipeline] + step[Part::kContext], 0);
 }
 
+// Of the half of a square of 2,048 a window of 448 leaves all but a triangle of 1,536: whole tiles, so 64 more.
+TEST(Step, SlidingWindowsByHand) {
+  Workload work = Small();
+  const double whole = PredictStep(work, Perfect())[Part::kAttention];
+  work.window = {448, 6};
+  const double left = 1 - .75 * .75;
+  EXPECT_THAT(PredictStep(work, Perfect())[Part::kAttention] / whole, DoubleNear((6 * left + 2) / 8, 1e-9));
+  work.window = {2048, 8};
+  EXPECT_EQ(PredictStep(work, Perfect())[Part::kAttention], whole) << "as long as the sequence";
+  work.window = {448, 8}, work.flash = false;
+  Workload unfused = work;
+  unfused.window = {};
+  EXPECT_EQ(Seconds1(work), Seconds1(unfused)) << "the whole square is computed, and masked";
+}
+
 TEST(Step, PartsSumToTheTotal) {
   Workload work = Small();
   work.tp = 2, work.pp = 2, work.dp = 2;
@@ -73,6 +88,16 @@ Workload Mixture() {
   return work;
 }
 constexpr double kRouted = 2.0 * 2048;  // copies of tokens
+
+// Half of the layers have experts: half of the time that all would take for them.
+TEST(Step, ExpertsInEveryOtherLayer) {
+  Workload all = Mixture();
+  Workload half = all;
+  half.experts_every = 2;
+  EXPECT_EQ(half.MixedLayers(), 4);
+  EXPECT_THAT(PredictStep(half, Perfect())[Part::kExperts] / PredictStep(all, Perfect())[Part::kExperts],
+              DoubleNear(.5, 1e-9));
+}
 
 TEST(Step, AMixtureByHand) {
   const LayerSeconds layer = TermsOf(Mixture(), Perfect()).forward;
@@ -552,6 +577,14 @@ TEST(Memory, DenseLayersAndPipelinesOfShards) {
   work.pp = 2, work.dp = 4, work.zero = 3;
   const double held = 4 * 12 * 1024.0 * 1024 + 32'000 * 1024.0;
   EXPECT_THAT(PredictMemory(work).states, DoubleNear(held * (4 + 6), 1));
+}
+
+// Every other of eight layers has experts, so of stages of three, three and two the second has most of them.
+TEST(Memory, ExpertsInEveryOtherLayer) {
+  Workload work = Mixture();
+  work.experts_every = 2, work.ep = work.dp = 1, work.accelerators = work.pp = 3, work.stage_layers = {3, 3, 2};
+  const double attention = 4 * 1024.0 * 1024, mlp = 2 * 1024.0 * 4096, experts = 8 * mlp + 8 * 1024;
+  EXPECT_THAT(PredictMemory(work).states, DoubleNear(18 * (3 * attention + 2 * experts + mlp), 1));
 }
 
 // Of sixteen ranks two have the same expert: frozen or not, they share it, and all share the rest.

@@ -37,6 +37,12 @@ absl::Status Workload::ValidateModel() const {
   if (dense_layers < 0 || dense_layers > layers || shared_experts < 0)
     return InvalidArgument("dense_layers must be 0 to {}, and shared_experts not below 0; found {} and {}", layers,
                            dense_layers, shared_experts);
+  if (experts > 0 && (experts_every < 1 || MixedLayers() == 0))
+    return InvalidArgument("experts in every {} of {} layers, of which {} come first and have none: that is no layer",
+                           experts_every, layers, dense_layers);
+  if (window.layers < 0 || window.layers > layers || (window.layers > 0 && window.tokens < 1))
+    return InvalidArgument("0 to {} layers can have a window, of at least one token; found {} of {}", layers,
+                           window.layers, window.tokens);
   if (frozen.layers < 0 || frozen.layers >= layers || (frozen.layers > 0 && training == Training::kLora))
     return InvalidArgument("0 to {} of {} layers can be frozen, and none beside adapters; found {}", layers - 1, layers,
                            frozen.layers);
@@ -115,13 +121,21 @@ double Workload::AttentionParameters() const {
   return query + width * ranks + keys + all * latent.value_dim * width;
 }
 
+double Workload::ActiveParameters() const {
+  const double matrices = gated ? 3 : 2, mixed = MixedLayers();
+  const double width = mixed * expert_ffn * (top_k + shared_experts) + (layers - mixed) * ffn;
+  return layers * AttentionParameters() + matrices * hidden * width;
+}
+
 double Workload::ExpertParameters() const {
   return experts > 0 ? (gated ? 3.0 : 2.0) * hidden * expert_ffn * experts : 0;
 }
 
-double Workload::Parameters() const {
-  const double mixed = experts > 0 ? layers - dense_layers : layers;
-  return mixed * LayerParameters() + (layers - mixed) * DenseLayerParameters() + 2.0 * vocabulary * hidden;
+double Workload::LayersParameters() const {
+  const double mixed = MixedLayers();
+  return mixed * LayerParameters() + (layers - mixed) * DenseLayerParameters();
 }
+
+double Workload::Parameters() const { return LayersParameters() + 2.0 * vocabulary * hidden; }
 
 }  // namespace lockstep::plan

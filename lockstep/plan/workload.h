@@ -97,6 +97,8 @@ struct Workload {
   cluster::LatentAttention latent;
   int experts = 0, top_k = 0, expert_ffn = 0;  // 0: dense
   int dense_layers = 0, shared_experts = 0;    // of a mixture: the first layers, and what every token goes to
+  int experts_every = 1;                       // of so many of the layers behind those the last has experts
+  cluster::Window window;
   // The work.
   int sequence = 0, global_batch = 0, microbatch = 1;
   bool flash = true;
@@ -154,13 +156,26 @@ struct Workload {
   double StageLayers(int stage) const;
   std::vector<StageRun> StageRuns() const;
   bool AllStagesAlike() const { return stage_layers.empty() && frozen.layers == 0; }
+  // Layers that have experts, among the first so many, and in all.
+  int MixedBelow(int layer) const {
+    return experts > 0 && layer > dense_layers ? (layer - dense_layers) / experts_every : 0;
+  }
+  int MixedLayers() const { return MixedBelow(layers); }
+  // Of all scores of a decoder that is not windowed, those that attention computes, which beyond a window takes in so
+  // many tokens more.
+  double ScoreShare(double beyond = 0) const {
+    const double outside = std::max(0.0, 1 - (window.tokens + beyond) / sequence);
+    return 1 - outside * outside * window.layers / layers;
+  }
   int LayersBelow() const { return frozen.embedding ? frozen.layers : 0; }  // which no backward pass reaches
   double LayerParameters() const;                                           // of one layer; of a mixture, all experts
   double ExpertParameters() const;                                          // of those, what is split over ep
   double DenseLayerParameters() const;                                      // of a layer without a mixture
   double AttentionParameters() const;
-  double ScoreDim() const;    // of a head, in the mean of its keys and its values
-  double Parameters() const;  // all, with the embedding and the output layer
+  double ActiveParameters() const;  // of all layers, those that a token meets, without routers
+  double ScoreDim() const;          // of a head, in the mean of its keys and its values
+  double LayersParameters() const;  // of all layers
+  double Parameters() const;        // all, with the embedding and the output layer
 };
 
 }  // namespace lockstep::plan

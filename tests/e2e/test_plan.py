@@ -226,12 +226,33 @@ class Plan(unittest.TestCase):
         self.assertAlmostEqual(8, shared / whole, 6)
 
     def test_models_of_other_kinds(self):
-        for model, cluster in (("mixtral-8x7b", "dgx-h100:64"), ("qwen3-30b-a3b", "dgx-h100:16"), ("qwen3-235b-a22b", "dgx-h100:256"), ("llama3-405b", "dgx-h100:512"),
+        for model, cluster in (("mixtral-8x7b", "dgx-h100:64"), ("qwen3-30b-a3b", "dgx-h100:16"), ("qwen3-235b-a22b", "dgx-h100:256"), ("llama3-405b", "dgx-h100:512"), ("gpt-oss-20b", "dgx-h100:16"),
                                ("vit-l16", "dgx-h100:8")):
             best = self.document("--model", model, "--cluster", cluster, "--batch", 1024, "--top", 1)["best"][0]
             self.assertTrue(best["fits"], model)
             self.assertAlmostEqual(best["step_time_s"], sum(best["breakdown"].values()), 9)
-            self.assertEqual("qwen3" in model or "mixtral" in model, "experts" in best["breakdown"], model)
+            self.assertEqual(model.startswith(("qwen3", "mixtral", "gpt-oss")), "experts" in best["breakdown"], model)
+
+    def test_sliding_windows_and_experts_in_some_layers(self):
+        config = {"model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24, "num_attention_heads": 64, "num_key_value_heads": 8, "head_dim": 64,
+                  "intermediate_size": 2880, "num_local_experts": 32, "num_experts_per_tok": 4, "vocab_size": 201088, "sliding_window": 128,
+                  "layer_types": ["sliding_attention", "full_attention"] * 12}
+        words = ["--cluster", "dgx-h100:16", "--batch", 64, "--seq", 8192, "--layout", "ep=8,zero=1,mbs=1"]
+        file = self.folder / "windows.json"
+        file.write_text(json.dumps(config))
+        windowed, preset = (self.document("--model", model, *words) for model in (file, "gpt-oss-20b"))
+        self.assertEqual(windowed["step_time_s"], preset["step_time_s"])
+        file.write_text(json.dumps(config | {"layer_types": ["full_attention"] * 24}))
+        whole = self.document("--model", file, *words)
+        self.assertAlmostEqual(.5 + .5 * (1 - (1 - 192 / 8192) ** 2), windowed["breakdown"]["attention"] / whole["breakdown"]["attention"], 6)
+        file.write_text(json.dumps(config | {"decoder_sparse_step": 2}))
+        half = self.document("--model", file, *words)
+        self.assertAlmostEqual(.5, half["breakdown"]["experts"] / windowed["breakdown"]["experts"], 6)
+        flags = plan("--model", file, *words, "--emit", "megatron").stdout
+        self.assertIn('--window-size "(127,0)"\n--window-attn-skip-freq 2\n', flags)
+        self.assertIn('--moe-layer-freq "(([0]*1+[1]*1)*12)"\n', flags)
+        file.write_text(json.dumps(config | {"layer_types": ["linear_attention"] * 24}))
+        self.assertIn('"layer_types" has "linear_attention"', plan("--model", file, *words).stderr)
 
     def test_adapters_need_less(self):
         both = [self.document(*LLAMA, "--training", kind, "--layout", "tp=2,mbs=1") for kind in ("full", "lora")]
