@@ -91,6 +91,14 @@ absl::Status CheckAllowed(const agent::RunSpec& spec) {
   return FailedPrecondition("{} takes no drills: it was started without --allow-drill", spec.run_dir);
 }
 
+absl::Status CheckWatched(const std::string& run_dir) {
+  LS_ASSIGN_OR_RETURN(const Json status, node::QueryStatus(run_dir));
+  if (status.value("state", "") != "unwatched") return absl::OkStatus();
+  return FailedPrecondition(
+      "{}: nobody watches this run, so nobody would see the fault ({}); go on with `lockstep run --resume {}`", run_dir,
+      status.value("trouble", ""), run_dir);
+}
+
 drill::Rim RimOf(const std::string& run_dir, bool quiet) {
   return {.status = [run_dir] { return node::QueryStatus(run_dir); },
           .announce =
@@ -118,6 +126,7 @@ absl::StatusOr<int> Start(const DrillFlags& flags) {
   LS_ASSIGN_OR_RETURN(drill::Plan plan, MakePlan(flags, {.first = spec.place.first_rank, .count = spec.ranks}));
   if (flags.dry_run) return PrintReport(ToJson(plan), flags.json);
   LS_RETURN_IF_ERROR(CheckAllowed(spec));
+  LS_RETURN_IF_ERROR(CheckWatched(run_dir));
   const SystemClock clock;
   drill::Drill drill(std::move(spec), std::move(plan), RimOf(run_dir, flags.json), clock);
   return PrintDrill(drill.Run(), flags.json);

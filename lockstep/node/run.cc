@@ -9,11 +9,13 @@
 #include <optional>
 
 #include "lockstep/agent/agent.h"
+#include "lockstep/agent/wire.h"
 #include "lockstep/incident/fields.h"
 #include "lockstep/node/console.h"
 #include "lockstep/node/endpoint.h"
 #include "lockstep/node/failure.h"
 #include "lockstep/node/lead.h"
+#include "lockstep/node/past.h"
 #include "lockstep/node/plan.h"
 #include "lockstep/node/query.h"
 #include "lockstep/node/run_dir.h"
@@ -40,6 +42,7 @@ class Node {
 
  private:
   absl::Status Open();
+  absl::Status CheckStarter() const;
   absl::Status BeginAlone();
   absl::Status BeginLeading();
   void Follow(const std::string& address);
@@ -292,8 +295,18 @@ void Node::Fail(const absl::Status& status) {
   poller_.Stop();
 }
 
+// Asked before the journal says that somebody watches again. Of a run that has ended its journal says so.
+absl::Status Node::CheckStarter() const {
+  const auto starter = agent::ConnectTo(spec_.run_dir + "/" + agent::kAgentSocket);
+  if (starter.ok()) return absl::OkStatus();
+  const auto past = Replay(spec_.run_dir);
+  if (past.ok() && past->state.mode == control::Mode::kFinished) return absl::OkStatus();
+  return FailedPrecondition("nothing to adopt in {}: {}", spec_.run_dir, Message(starter.status()));
+}
+
 absl::Status Node::Resume() {
   LS_RETURN_IF_ERROR(Open());
+  LS_RETURN_IF_ERROR(CheckStarter());
   adopting_ = true;
   const control::Place place = spec_.place;
   if (!spec_.coordinator.empty()) {

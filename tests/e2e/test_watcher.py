@@ -96,6 +96,20 @@ class Watcher(WatcherTest):
         run.finish()
         run.assert_undisturbed_result(LONG)
 
+    def test_killed_with_the_starter(self):
+        """Nothing can be taken over: each try says so, and leaves no incident behind."""
+        run = Run(self, "ddp.py", *ddp(LONG, step_time=0.1), options=["--allow-drill"])
+        run.wait_for_step(5)
+        starter = run.starter()
+        self.kill_watcher(run)
+        os.kill(starter, signal.SIGKILL)
+        for _ in range(2):
+            self.assertEqual(2, run.resume().wait(30), run)
+            self.assertIn("nothing to adopt", run.stderr(), run)
+        self.assertEqual([], run.incidents(), run)
+        drill = run.ask("drill", "kill", "--rank", "1")
+        self.assertEqual((2, True), (drill.returncode, "nobody watches this run" in drill.stderr), f"{drill}\n{run}")
+
     def test_nothing_to_resume(self):
         run = Run(self, "ddp.py", *ddp())
         run.finish()
