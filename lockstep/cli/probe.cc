@@ -111,22 +111,24 @@ absl::StatusOr<std::vector<probe::NodeReport>> ReadReports(const std::vector<std
   return all;
 }
 
-// Those that nobody suspects, a line each, in one write: several may learn at once.
-absl::Status Learn(const std::string& path, const std::vector<probe::NodeReport>& nodes,
-                   const probe::Judgement& judgement) {
+// Those that nobody suspects, a line each, in one write: several may learn at once. Returns how many.
+absl::StatusOr<int> Learn(const std::string& path, const std::vector<probe::NodeReport>& nodes,
+                          const probe::Judgement& judgement) {
   std::set<std::string> suspects;
   for (const probe::Finding& finding : judgement.findings)
     suspects.insert(finding.suspects.begin(), finding.suspects.end());
   std::string lines;
+  int learnt = 0;
   for (const probe::NodeReport& report : nodes) {
-    if (!suspects.contains(report.node))
-      lines += ReportJson(report).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    if (suspects.contains(report.node)) continue;
+    lines += ReportJson(report).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    ++learnt;
   }
   const Fd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!fd.valid()) return Errno(errno, "{}", path);
   if (write(fd.get(), lines.data(), lines.size()) != static_cast<ssize_t>(lines.size()))
     return Errno(errno, "writing to {}", path);
-  return absl::OkStatus();
+  return learnt;
 }
 
 absl::StatusOr<Json> Comparison(const CompareFlags& flags) {
@@ -138,9 +140,15 @@ absl::StatusOr<Json> Comparison(const CompareFlags& flags) {
     LS_ASSIGN_OR_RETURN(history, probe::ParseReports(text, flags.history));
   }
   const probe::Judgement judgement = probe::JudgePeers(nodes, history);
+  Json report = JudgementJson(judgement, nodes);
+  if (!flags.learn) return report;
   // Where it can't be told who is slow, nobody is known to be healthy.
-  if (flags.learn && judgement.unknown.empty()) LS_RETURN_IF_ERROR(Learn(flags.history, nodes, judgement));
-  return JudgementJson(judgement, nodes);
+  int learnt = 0;
+  if (judgement.unknown.empty()) {
+    LS_ASSIGN_OR_RETURN(learnt, Learn(flags.history, nodes, judgement));
+  }
+  report["learnt"] = learnt;
+  return report;
 }
 
 int Compare(const CompareFlags& flags) {

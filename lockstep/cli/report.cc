@@ -41,9 +41,12 @@ void AddReport(CLI::App& app, int& exit_code) {
       ->check(Between(1, 1'000'000));
   command->add_option("--replace-h", flags->replace_h, "Hours until another machine stands by for one that was taken")
       ->check(Between(0.0, 1e4));
-  command->add_option("--reschedule-s", flags->reschedule, "Without a standby, until another machine is in the job")
-      ->check(Between(0.0, 1e9));
-  command->add_option("--requeue-s", flags->requeue, "Until the whole job is scheduled anew")->check(Between(0.0, 1e9));
+  CLI::Option* reschedule =
+      command->add_option("--reschedule-s", flags->reschedule, "Without a standby, until another machine is in the job")
+          ->check(Between(0.0, 1e9));
+  command->add_option("--requeue-s", flags->requeue, "Until the whole job is scheduled anew")
+      ->check(Between(0.0, 1e9))
+      ->needs(reschedule);
   command->add_flag("--all-runs", flags->all_runs, "List all runs, and not only the twelve that lost most");
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep report /runs --replace-h 24 --json");

@@ -63,9 +63,18 @@ Json FaultsJson(const std::vector<Fault>& faults, Json (*to_json)(const Fault&))
   return json;
 }
 
+// Its profiler files would stay there, beside those of this job.
+absl::Status CheckNoLargerJob(const std::string& directory, int ranks) {
+  const std::string next = fmt::format("{}/rank-{}.json.gz", directory, ranks);
+  if (!std::filesystem::exists(next)) return absl::OkStatus();
+  return InvalidArgument("{} is of a job of more than {} ranks; expected another directory, or an empty one", next,
+                         ranks);
+}
+
 absl::StatusOr<Json> SimulateTrace(const SimulateTraceFlags& flags) {
   LS_ASSIGN_OR_RETURN(const std::vector<synth::Fault> faults, ParseFaults(flags.faults, synth::ParseFault));
   LS_ASSIGN_OR_RETURN(const trace::StragglerRows rows, synth::Generate(flags.shape, faults, flags.seed));
+  if (flags.kineto) LS_RETURN_IF_ERROR(CheckNoLargerJob(flags.out, flags.shape.dp * flags.shape.pp));
   LS_RETURN_IF_ERROR(MakeDirectory(flags.out));
   Json report = {{"rows", rows.size()},
                  {"steps", rows.steps.size()},
@@ -110,6 +119,7 @@ void AddTrace(CLI::App& simulate, int& exit_code) {
 
 absl::StatusOr<Json> SimulateKineto(const SimulateKinetoFlags& flags) {
   LS_ASSIGN_OR_RETURN(const std::vector<synth::Fault> faults, ParseFaults(flags.faults, synth::ParseFault));
+  LS_RETURN_IF_ERROR(CheckNoLargerJob(flags.out, flags.shape.ranks));
   LS_RETURN_IF_ERROR(synth::WriteDdpTraces(flags.out, flags.shape, faults, flags.seed));
   Json report = {{"ranks", flags.shape.ranks},
                  {"steps", flags.shape.steps},

@@ -87,7 +87,11 @@ Json SizingReport(const std::vector<RunFacts>& runs, const SizingOptions& option
   const Json evict_s = MeanTime(runs, Resolution::kEvict);
   report["times"] = {{"evict_s", evict_s}, {"restart_s", MeanTime(runs, Resolution::kRestart)}};
   report["scheduling"] = Json();
-  if (!options.reschedule || evict_s.is_null()) return report;
+  if (!options.reschedule) return report;
+  if (evict_s.is_null()) {
+    report["scheduling_lacks"] = "no machine was replaced by a standby, so it is not known how long that takes";
+    return report;
+  }
   spec.times = {Seconds{evict_s.get<double>()}, *options.reschedule, Seconds{0}, options.requeue};
   report["scheduling"] = cost::SchedulingJson(spec, enough(spec.daily_rate));
   return report;

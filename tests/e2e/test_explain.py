@@ -68,6 +68,7 @@ class Explain(unittest.TestCase):
         report = self.explain("--kineto", *files, "--out", "why")
         self.assertEqual([("worker", [2])], self.named(report))
         self.assertEqual({"given": 4, "of": 4, "absent": []}, report["ranks"])
+        self.assertIn("rank-2.json.gz is of a job of more than 2 ranks", self.refused("simulate", "kineto", "job", "--ranks", 2))
         self.assertTrue((self.folder / "why/timeline-ideal.json.gz").exists())
         self.assertEqual([1, 3], self.explain("--kineto", files[0], files[2])["ranks"]["absent"])
         others = self.explain("--kineto", files[0], files[1])  # who waited, but not for whom

@@ -161,6 +161,7 @@ class Compare(ProbeTest):
         report = self.compare(*self.files([10, 4]), "--history", history, "--learn", code=1)
         self.assertEqual([["n1"]], [finding["suspects"] for finding in report["findings"]])
         self.assertEqual(7, len(history.read_text().splitlines()), "the one that is suspected is not learnt from")
+        self.assertEqual(1, report["learnt"])
 
     def test_refused(self):
         one = self.files([10])[0]
