@@ -80,38 +80,51 @@ void TakeLlama4(Sizes& size, Workload& w) {
   if (const int dense = size({"intermediate_size_mlp"}); dense > 0) w.ffn = dense;
 }
 
-// Layers with a window: as layer_types says of each; else all but each so-and-so-many-th, or those from one on.
+// Layers with a window, of a list of the kind of each. A chunk that holds the whole sequence is no restriction.
+absl::StatusOr<int> ListedWindows(const Json& kinds, int chunk, const std::string& path, const Workload& w) {
+  if (std::cmp_not_equal(kinds.size(), w.layers))
+    return InvalidArgument("{}: \"layer_types\" has {} entries for {} layers", path, kinds.size(), w.layers);
+  int windowed = 0;
+  for (const Json& kind : kinds) {
+    const bool is_chunked = kind == "chunked_attention";
+    if (kind == "sliding_attention")
+      ++windowed;
+    else if (is_chunked && w.sequence > chunk)
+      return InvalidArgument("{}: attention in chunks of {}, fewer than the sequence of {} tokens, is not known here",
+                             path, chunk, w.sequence);
+    else if (kind != "full_attention" && !is_chunked)
+      return InvalidArgument("{}: \"layer_types\" has {}; known here are full_attention and sliding_attention", path,
+                             kind.dump());
+  }
+  return windowed;
+}
+
+// The same by the habits of a kind of model: all of them, all but every so-and-so-many-th, those from one on.
+int UsualWindows(const std::string& type, Sizes& size, const Workload& w) {
+  int pattern = size({"sliding_window_pattern", "_sliding_window_pattern"});
+  if (pattern == 0 && type == "gemma2") pattern = 2;
+  if (pattern == 0 && type.starts_with("gemma3")) pattern = 6;
+  if (pattern > 0) return w.layers - w.layers / pattern;
+  return type.starts_with("qwen") ? std::max(0, w.layers - size({"max_window_layers"})) : w.layers;
+}
+
 absl::Status TakeWindow(const Json& config, const std::string& path, Sizes& size, Workload& w) {
   w.window = {};
   const std::string type = TextAt(config, "model_type");
+  const Json& kinds = At(config, "layer_types");
   const int tokens = BooleanAt(config, "use_sliding_window", !type.starts_with("qwen")) ? size({"sliding_window"}) : 0;
   const int chunk = size({"attention_chunk_size"});
-  int pattern = size({"sliding_window_pattern", "_sliding_window_pattern"});
-  if (const Json& kinds = At(config, "layer_types"); kinds.is_array()) {
-    for (const Json& kind : kinds) {
-      if (kind == "sliding_attention") ++w.window.layers;
-      const bool is_whole = kind == "full_attention" || (kind == "chunked_attention" && w.sequence <= chunk);
-      if (kind != "sliding_attention" && !is_whole)
-        return InvalidArgument(
-            "{}: \"layer_types\" has {}{}; known here are full_attention and sliding_attention", path, kind.dump(),
-            kind == "chunked_attention" ? fmt::format(" of {}, fewer than the sequence of {} tokens", chunk, w.sequence)
-                                        : "");
-    }
-    if (std::cmp_not_equal(kinds.size(), w.layers))
-      return InvalidArgument("{}: \"layer_types\" has {} entries for {} layers", path, kinds.size(), w.layers);
-  } else if (chunk > 0 && w.sequence > chunk) {
-    return InvalidArgument("{}: attention in chunks of {}, fewer than the sequence of {} tokens, is not known here",
-                           path, chunk, w.sequence);
+  if (kinds.is_array()) {
+    LS_ASSIGN_OR_RETURN(w.window.layers, ListedWindows(kinds, chunk, path, w));
+  } else if (chunk > 0) {
+    LS_RETURN_IF_ERROR(ListedWindows(Json(size_t(w.layers), "chunked_attention"), chunk, path, w).status());
   } else if (tokens > 0) {
-    if (pattern == 0 && type == "gemma2") pattern = 2;
-    if (pattern == 0 && type.starts_with("gemma3")) pattern = 6;
-    w.window.layers = pattern > 0 ? w.layers - w.layers / pattern : w.layers;
-    if (type.starts_with("qwen")) w.window.layers = std::max(0, w.layers - size({"max_window_layers"}));
+    w.window.layers = UsualWindows(type, size, w);
   }
-  if (w.window.layers > 0 && tokens == 0)
-    return InvalidArgument("{}: \"layer_types\" has sliding_attention, but there is no \"sliding_window\"", path);
-  if (w.window.layers > 0) w.window.tokens = tokens;
-  return absl::OkStatus();
+  if (w.window.layers == 0) return absl::OkStatus();
+  w.window.tokens = tokens;
+  if (tokens > 0) return absl::OkStatus();
+  return InvalidArgument("{}: \"layer_types\" has sliding_attention, but there is no \"sliding_window\"", path);
 }
 
 void TakeLatent(Sizes& size, Workload& w) {
