@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <string>
 #include <system_error>
 
@@ -77,7 +78,8 @@ int main(int argc, char** argv) {
     return PrintError(std::ferror(stdout) != 0 ? lockstep::Errno(error.code().value(), "standard output")
                                                : lockstep::InvalidArgument("{}", error.what()));
   } catch (const CLI::Success& asked) {  // for help or the version
-    return app.exit(asked);
+    const int code = app.exit(asked);
+    return std::cout.flush() ? code : PrintError(lockstep::Errno(errno, "standard output"));
   } catch (const CLI::ParseError& error) {
     return PrintError(lockstep::InvalidArgument("{}; see lockstep{} --help", error.what(), Chosen(app)));
   }

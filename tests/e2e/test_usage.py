@@ -44,7 +44,7 @@ class Usage(unittest.TestCase):
 
     def test_output_that_can_t_be_written(self):
         with open("/dev/full", "wb") as full:
-            for words in (["policy"], ["downtime", "c4-2023-12"], ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100:8", "--batch", "64", "--json"]):
+            for words in (["policy"], ["--help"], ["plan", "--help"], ["--version"], ["downtime", "c4-2023-12"], ["plan", "--model", "llama3-8b", "--cluster", "dgx-h100:8", "--batch", "64", "--json"]):
                 done = subprocess.run([BINARY, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
                 self.assertEqual((2, "lockstep: standard output: No space left on device\n"), (done.returncode, done.stderr), words)
             self.assertEqual(2, subprocess.run([BINARY, "rum"], stdout=full, stderr=full, timeout=60, check=False).returncode)
