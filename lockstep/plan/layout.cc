@@ -123,6 +123,23 @@ constexpr std::pair<const char*, Offload> kOffloads[] = {{"none", {}},
                                                          {"weights", {true, false, true}},
                                                          {"weights+activations", {true, true, true}}};
 
+// "11+12x6+9".
+std::string StagesText(const std::vector<int>& stages) {
+  std::vector<std::string> parts;
+  for (size_t at = 0; at < stages.size();) {
+    const auto end = std::find_if(stages.begin() + std::ptrdiff_t(at), stages.end(),
+                                  [&](int layers) { return layers != stages[at]; });
+    const size_t count = size_t(end - stages.begin()) - at;
+    const std::string layers = std::to_string(stages[at]);
+    if (count > 2)
+      parts.push_back(fmt::format("{}x{}", layers, count));
+    else
+      parts.insert(parts.end(), count, layers);
+    at += count;
+  }
+  return fmt::format("{}", fmt::join(parts, "+"));
+}
+
 }  // namespace
 
 absl::StatusOr<Offload> ParseOffload(std::string_view name) {
@@ -166,7 +183,8 @@ absl::Status TakeLayout(const std::string& text, Workload& w) {
   LS_RETURN_IF_ERROR(CheckHeads(w));
   LS_RETURN_IF_ERROR(w.Validate());
   if (!has.contains("seq_parallel")) w.sequence_parallel = w.CanSplitSequence() && !w.gathers_routed;
-  if (w.shard == w.Replicas()) w.shard = 0;
+  if (std::ranges::adjacent_find(w.stage_layers, std::not_equal_to()) == w.stage_layers.end()) w.stage_layers.clear();
+  if (w.shard == w.Replicas() && w.zero == 3) w.shard = 0;
   return CheckLayout(w);
 }
 
@@ -178,7 +196,10 @@ absl::Status CheckLayout(const Workload& w) {
         "stages=11+12x6+9",
         w.layers, w.pp, Divisors(w.layers, w.accelerators));
   if (w.chunks > 1 && !w.AllStagesAlike())
-    return InvalidArgument("vp {}: stages that differ are not interleaved", w.chunks);
+    return InvalidArgument("vp {}: stages that differ are not interleaved, found {}", w.chunks,
+                           !w.stage_layers.empty() ? "stages " + StagesText(w.stage_layers)
+                           : w.frozen.layers > 0   ? fmt::format("{} frozen layers", w.frozen.layers)
+                                                   : "more layers with experts on some than on others");
   if (w.layers / w.pp % w.chunks != 0)
     return InvalidArgument("the {} layers of a stage can't be split over vp {}: it can be {}", w.layers / w.pp,
                            w.chunks, Divisors(w.layers / w.pp, w.layers));
@@ -231,23 +252,6 @@ std::string RecomputeText(const Workload& w) {
   if (w.recompute == Recompute::kFull && w.recomputed_layers == 0) return "full";
   const int layers = RecomputedLayers(w);
   return layers == 0 ? "none" : fmt::format("full:{}", layers);
-}
-
-// "11+12x6+9".
-std::string StagesText(const std::vector<int>& stages) {
-  std::vector<std::string> parts;
-  for (size_t at = 0; at < stages.size();) {
-    const auto end = std::find_if(stages.begin() + std::ptrdiff_t(at), stages.end(),
-                                  [&](int layers) { return layers != stages[at]; });
-    const size_t count = size_t(end - stages.begin()) - at;
-    const std::string layers = std::to_string(stages[at]);
-    if (count > 2)
-      parts.push_back(fmt::format("{}x{}", layers, count));
-    else
-      parts.insert(parts.end(), count, layers);
-    at += count;
-  }
-  return fmt::format("{}", fmt::join(parts, "+"));
 }
 
 }  // namespace

@@ -52,11 +52,7 @@ void LeaveLayers(const MemoryTerms& t, const StageTerms& stage, const Variant& v
 // Of so many layers of a stage, its first, those that have experts.
 double MixedIn(const Workload& w, int stage, double layers) {
   if (w.experts == 0) return 0;
-  double first = w.layers - layers;
-  if (stage < w.pp - 1) {
-    first = 0;
-    for (int i = 0; i < stage; ++i) first += w.StageLayers(i);
-  }
+  const double first = stage < w.pp - 1 ? w.FirstLayer(stage) : w.layers - layers;
   const int below = static_cast<int>(first), end = std::min(w.layers, below + static_cast<int>(layers));
   return w.MixedBelow(end) - w.MixedBelow(below);
 }
@@ -220,7 +216,7 @@ void TakeStages(const Workload& w, MemoryTerms& t) {
     }
     if (run.first + run.count == w.pp && run.count > 1) add(w.pp - 1, run.layers, run.frozen);
   };
-  if (w.AllStagesAlike()) return add_run({0, w.pp, w.StageLayers(0), 0});
+  if (w.AllStagesAlike()) return add_run({.first = 0, .count = w.pp, .layers = w.StageLayers(0)});
   for (const StageRun& run : w.StageRuns()) add_run(run);
 }
 

@@ -132,7 +132,7 @@ std::vector<int> ListOf(const UnevenStages& stages, int pp) {
 std::vector<Variant> VariantsOf(const Workload& w, const SearchSpace& space, bool uneven) {
   std::vector<Variant> all;
   if (!uneven && w.layers % w.pp != 0) return all;
-  const bool differ = uneven || w.frozen.layers > 0;
+  const bool differ = uneven || !w.AllStagesAlike();
   for (const Schedule schedule : space.schedules) {
     if (differ && schedule == Schedule::kDualPipe) continue;
     const bool interleaves = w.pp > 1 && schedule == Schedule::k1F1B && !differ;

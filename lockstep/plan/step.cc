@@ -43,6 +43,7 @@ Added AddedBy(const StepTerms& t, const Variant& v) {
 // Of a stage, without the output layer.
 struct Load {
   double layers = 0, below = 0, frozen = 0, again = 0;  // below: without a backward pass
+  double mixed = 0;                                     // layers with experts beyond those of a stage in the mean
   double other() const { return layers - below - again; }
 };
 
@@ -50,21 +51,31 @@ Load LoadOf(const StepTerms& t, const Variant& v, double layers, double frozen) 
   const double below = t.skips_frozen ? frozen : 0;
   return {layers, below, frozen, RecomputedOf(v, layers - below)};
 }
+Load LoadOf(const StepTerms& t, const Variant& v, const StageRun& run) {
+  Load load = LoadOf(t, v, run.layers, run.frozen);
+  load.mixed = run.mixed - run.layers * t.mixed_share;
+  return load;
+}
+
+Passes Plus(const Passes& a, double times, const Passes& b) {
+  return {a.forward + times * b.forward, a.input + times * b.input, a.weight + times * b.weight};
+}
 
 Passes PassesOf(const StepTerms& t, const Added& added, const Load& load) {
   const double backward = load.layers - load.below;
-  return {load.layers * t.trained.forward + load.again * added.again.forward + load.other() * added.other.forward,
-          backward * t.trained.input + load.again * added.again.input + load.other() * added.other.input,
-          (load.layers - load.frozen) * t.trained.weight};
+  Passes all{load.layers * t.trained.forward + load.again * added.again.forward + load.other() * added.other.forward,
+             backward * t.trained.input + load.again * added.again.input + load.other() * added.other.input,
+             (load.layers - load.frozen) * t.trained.weight};
+  if (load.mixed != 0) {
+    all = Plus(all, load.mixed, t.mixed);
+    all.input += load.mixed * load.again / load.layers * t.mixed.forward;
+  }
+  return all;
 }
 
 // DualPipe computes a forward and a backward pass at the same time, and each hides what the other exchanges.
 double Overlap(const StepTerms& t, Schedule schedule) {
   return schedule == Schedule::kDualPipe ? std::min(t.both.exchange, t.both.computed()) : 0;
-}
-
-Passes Plus(const Passes& a, double times, const Passes& b) {
-  return {a.forward + times * b.forward, a.input + times * b.input, a.weight + times * b.weight};
 }
 
 // The stages of a pipeline, as all of them wait for the one that takes longest: of equals for the last, for it has the
@@ -154,7 +165,7 @@ Pipeline ListedStages(const StepTerms& t, const Variant& v, const Added& added) 
     groups.push_back({one, count});
   };
   for (auto run = t.runs.rbegin(); run != t.runs.rend(); ++run) {
-    const Load load = LoadOf(t, v, run->layers, run->frozen);
+    const Load load = LoadOf(t, v, *run);
     const Passes one = PassesOf(t, added, load);
     const bool is_last = run == t.runs.rbegin();
     if (is_last) take(Plus(one, 1, t.head), 1);
@@ -289,8 +300,7 @@ StageTimes PredictStage(const Workload& w, const Rates& rates) {
   const Added added = AddedBy(t, variant);
   StageTimes times;
   for (const StageRun& run : w.StageRuns())
-    times.stages.resize(times.stages.size() + size_t(run.count),
-                        PassesOf(t, added, LoadOf(t, variant, run.layers, run.frozen)));
+    times.stages.resize(times.stages.size() + size_t(run.count), PassesOf(t, added, LoadOf(t, variant, run)));
   for (const Passes& stage : times.stages) times.layer = Plus(times.layer, 1.0 / w.layers, stage);
   times.head = t.head;
   times.overlap = Overlap(t, w.schedule);

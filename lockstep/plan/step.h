@@ -77,11 +77,13 @@ struct Update {
 struct StepTerms {
   LayerSeconds forward, backward, both;  // of a layer and a microbatch, in the mean of trained and frozen ones
   Passes trained;                        // of a layer that is
-  double selective = 0;                  // what selective recomputation adds
-  KeptBytes to_host;                     // seconds, not bytes: of what a layer keeps, one way
-  double from_host = 0, gradients = 0;   // seconds of a layer over the link to the host: its weights; its gradients
+  Passes mixed;          // by how much longer one takes with experts than without; where stages differ in those
+  double selective = 0;  // what selective recomputation adds
+  KeptBytes to_host;     // seconds, not bytes: of what a layer keeps, one way
+  double from_host = 0, gradients = 0;  // seconds of a layer over the link to the host: its weights; its gradients
   Passes head;
   double layers = 0, most_layers = 0, last_layers = 0;  // of the model; of a stage at most; of the last
+  double mixed_share = 0;                               // of the layers, those that have experts
   std::vector<StageRun> runs;                           // where stages differ; else empty
   bool skips_frozen = false;                            // no backward pass reaches a frozen layer
   double stages = 1, microbatches = 1;

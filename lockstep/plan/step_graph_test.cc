@@ -97,6 +97,32 @@ TEST(StepGraph, AgreesWhereStagesDiffer) {
   }
 }
 
+// One layer with experts in three to nine, so that stages have none, some, or more than others.
+TEST(StepGraph, AgreesWhereSomeStagesHaveExperts) {
+  std::mt19937_64 random(11);
+  for (int i = 0; i < 200; ++i) {
+    Workload work = RandomWorkload(random, i % 2 == 0 ? Schedule::k1F1B : Schedule::kZeroBubbleH1);
+    work.chunks = 1, work.tp = 1, work.accelerators = work.pp * work.dp, work.sequence_parallel = false;
+    work.experts = 4, work.top_k = 2, work.expert_ffn = 4096 * Pick(random, 1, 8),
+    work.experts_every = Pick(random, 3, std::min(9, work.layers));
+    ASSERT_TRUE(work.Validate().ok());
+    const double closed = PredictStep(work, Rates{}).total().value;
+    EXPECT_THAT(Graphed(work, Rates{}) / closed, DoubleNear(1, .02)) << LayoutText(work) << " " << work.Microbatches();
+  }
+}
+
+// All microbatches pass the one layer with experts.
+TEST(StepGraph, TheStageWithExpertsSetsThePace) {
+  Workload work = TestWorkload();
+  work.layers = 6, work.experts = 4, work.top_k = 2, work.expert_ffn = 16'384, work.experts_every = 4;
+  work.accelerators = 1, work.global_batch = 120;
+  const double experts = PredictStep(work, Rates{})[Part::kExperts];
+  work.accelerators = work.pp = 6;
+  EXPECT_GT(PredictStep(work, Rates{}).total().value, experts);
+  work.chunks = 1, work.schedule = Schedule::kDualPipe;
+  EXPECT_THAT(Message(CheckSchedule(work)), HasSubstr("stages that are alike"));
+}
+
 // Frozen stages below, layers that are computed again on some, activations and optimizer on the host.
 TEST(StepGraph, AgreesWhereStagesAreFrozenOrOffloaded) {
   std::mt19937_64 random(9);

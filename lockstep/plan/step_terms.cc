@@ -27,6 +27,10 @@ double BothTake(double host, double device) {
 
 double Log2(double value) { return value > 1 ? std::log2(value) : 0; }
 
+Passes Difference(const Passes& a, const Passes& b) {
+  return {a.forward - b.forward, a.input - b.input, a.weight - b.weight};
+}
+
 using Pass = LayerSeconds;  // of each direction; wait: the device is idle, between kernels or for the host
 
 Pass Sum(const Pass& a, const Pass& b) {
@@ -37,14 +41,18 @@ Pass Sum(const Pass& a, const Pass& b) {
 class Model {
  public:
   Model(const Workload& work, const Rates& rates)
-      : w_(work), r_(rates), m_(work.machine), tokens_(double(work.microbatch) * work.sequence / work.cp) {}
+      : w_(work),
+        r_(rates),
+        m_(work.machine),
+        tokens_(double(work.microbatch) * work.sequence / work.cp),
+        mixed_(double(work.MixedLayers()) / work.layers) {}
 
   StepTerms Terms() const {
     StepTerms t;
     t.forward = Forward();
     const Pass trained = Backward(t.forward);
-    const double weight = WeightShare() * (t.forward.gemm + t.forward.experts);
-    t.trained = {t.forward.total(), trained.total() - weight, weight};
+    t.trained = PassesOf(t.forward, trained);
+    if (w_.experts > 0 && w_.experts_every > 1) t.mixed = Difference(LayerWith(1), LayerWith(0));
     t.backward = MeanBackward(t.forward, trained);
     t.both = Sum(t.forward, t.backward);
     t.selective = w_.keeps.eager ? kPicked * t.forward.computed() : t.forward.attention;
@@ -62,8 +70,17 @@ class Model {
   }
 
  private:
-  // The share of the layers that have experts.
-  double Mixed() const { return double(w_.MixedLayers()) / w_.layers; }
+  Passes PassesOf(const Pass& forward, const Pass& backward) const {
+    const double weight = WeightShare() * (forward.gemm + forward.experts);
+    return {forward.total(), backward.total() - weight, weight};
+  }
+  // Of a layer of which such a share has experts.
+  Passes LayerWith(double share) const {
+    Model other = *this;
+    other.mixed_ = share;
+    const Pass forward = other.Forward();
+    return PassesOf(forward, other.Backward(forward));
+  }
   double TransferBytes() const { return kBytes * tokens_ * w_.hidden / (w_.sequence_parallel ? w_.tp : 1); }
   double Reached(double share, double m, double n, double k) const {
     return share * m / (m + r_.half_m) * n / (n + r_.half_n) * k / (k + r_.half_k);
@@ -82,10 +99,10 @@ class Model {
   Pass Forward() const {
     Pass pass;
     pass.gemm = w_.latent.kv_rank > 0 ? LatentProjections() : Projections();
-    const double mixed = Mixed();
-    if (mixed < 1) pass.gemm += (1 - mixed) * FeedForward(w_.ffn);
-    if (mixed > 0 && w_.shared_experts > 0) pass.gemm += mixed * FeedForward(double(w_.shared_experts) * w_.expert_ffn);
-    if (mixed > 0) pass.experts = mixed * Experts();
+    if (mixed_ < 1) pass.gemm += (1 - mixed_) * FeedForward(w_.ffn);
+    if (mixed_ > 0 && w_.shared_experts > 0)
+      pass.gemm += mixed_ * FeedForward(double(w_.shared_experts) * w_.expert_ffn);
+    if (mixed_ > 0) pass.experts = mixed_ * Experts();
     pass.attention = Attention();
     pass.glue = Glue();
     pass.tensor = Tensor();
@@ -162,7 +179,7 @@ class Model {
   double RoutedBytes() const {
     const double moved = 4.0 * w_.hidden * (w_.gathers_routed ? tokens_ : Dispatched());
     const double between = (w_.gated ? 3.0 : 2.0) * w_.expert_ffn * Dispatched();
-    return Mixed() * w_.top_k * kBytes * (moved + between);
+    return mixed_ * w_.top_k * kBytes * (moved + between);
   }
 
   double Tensor() const {
@@ -176,7 +193,7 @@ class Model {
   // Of a layer: behind attention, and behind what is split of the rest. Experts that are spread over ep are not.
   double TensorReductions() const {
     const bool alone = w_.ep > 1 && w_.shared_experts == 0;
-    return alone ? 2 - Mixed() : 2;
+    return alone ? 2 - mixed_ : 2;
   }
 
   double Context(double attention) const {
@@ -192,7 +209,7 @@ class Model {
     if (w_.experts == 0 || w_.ep == 1) return 0;
     const double pieces = w_.moe_chunks;
     const OneWay way = TokensToExperts();
-    const double piece = Mixed() * ((way.seconds() + Back(way)) / pieces + (w_.gathers_routed ? 3 : 2) * r_.latency);
+    const double piece = mixed_ * ((way.seconds() + Back(way)) / pieces + (w_.gathers_routed ? 3 : 2) * r_.latency);
     if (pieces == 1) return piece * (1 - Hidden(r_.expert_hidden));
     return piece + std::max(0.0, (pieces - 1) * piece - products);
   }
@@ -351,6 +368,7 @@ class Model {
   const Rates& r_;
   const Machine& m_;
   const double tokens_;  // of a microbatch, on one accelerator
+  double mixed_;         // the share of the layers that have experts
 };
 
 }  // namespace
@@ -360,6 +378,7 @@ StepTerms TermsOf(const Workload& workload, const Rates& rates) { return Model(w
 void TakeStages(const Workload& w, StepTerms& t) {
   t.stages = w.pp;
   t.layers = w.layers;
+  t.mixed_share = double(w.MixedLayers()) / w.layers;
   // Where layers do not divide, some stages have one more, and the last does not.
   const int each = w.layers / w.pp, more = w.layers % w.pp > 0 ? 1 : 0;
   t.last_layers = each;

@@ -7,6 +7,8 @@ namespace lockstep::plan {
 
 namespace {
 
+constexpr double kRounding = 1e-6;  // of a layer's number, where stages have parts of layers
+
 struct Size {
   const char* name;
   int value;
@@ -89,16 +91,35 @@ double Workload::StageLayers(int stage) const {
   return stage_layers.empty() ? double(layers) / pp : stage_layers[static_cast<size_t>(stage)];
 }
 
+double Workload::FirstLayer(int stage) const {
+  if (stage_layers.empty()) return double(layers) * stage / pp;
+  return std::accumulate(stage_layers.begin(), stage_layers.begin() + stage, 0.0);
+}
+
+double Workload::StageMixed(int stage) const {
+  if (experts_every == 1) return StageLayers(stage) * MixedLayers() / layers;
+  const double end = FirstLayer(stage) + StageLayers(stage);
+  return MixedBelow(static_cast<int>(end + kRounding)) - MixedBelow(static_cast<int>(FirstLayer(stage) + kRounding));
+}
+
+bool Workload::AllStagesMixedAlike() const {
+  if (experts == 0 || experts_every == 1) return true;
+  for (int stage = 1; stage < pp; ++stage)
+    if (StageMixed(stage) != StageMixed(0)) return false;
+  return true;
+}
+
 std::vector<StageRun> Workload::StageRuns() const {
   std::vector<StageRun> runs;
   double below = 0;
   for (int stage = 0; stage < pp; ++stage) {
     const double has = StageLayers(stage), cold = std::clamp(frozen.layers - below, 0.0, has);
+    const double mixed = StageMixed(stage);
     below += has;
-    if (!runs.empty() && runs.back().layers == has && runs.back().frozen == cold)
+    if (!runs.empty() && runs.back().layers == has && runs.back().frozen == cold && runs.back().mixed == mixed)
       ++runs.back().count;
     else
-      runs.push_back({stage, 1, has, cold});
+      runs.push_back({stage, 1, has, cold, mixed});
   }
   return runs;
 }

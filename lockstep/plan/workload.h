@@ -78,10 +78,10 @@ struct Offload {
   bool any() const { return optimizer || activations || weights; }
   bool operator==(const Offload&) const = default;
 };
-// Stages in a row that are alike; the layers of each, and how many of those are frozen.
+// Stages in a row that are alike; the layers of each, and how many of those are frozen, and have experts.
 struct StageRun {
   int first = 0, count = 1;
-  double layers = 0, frozen = 0;
+  double layers = 0, frozen = 0, mixed = 0;
 };
 // The order in which the stages of a pipeline compute (schedule.h).
 enum class Schedule { k1F1B, kZeroBubbleH1, kZeroBubble2p, kDualPipe };
@@ -154,8 +154,13 @@ struct Workload {
   // On a stage at an end of the model: its own, and where that is the other end too, the output layer's.
   int EndEmbeddings() const { return pp == 1 && !tied_embeddings ? 2 : 1; }
   double StageLayers(int stage) const;
+  double FirstLayer(int stage) const;
+  // Layers with experts of a stage. Where only the first layers of the model have none, as many as in the mean: who
+  // trains such a model gives those stages more layers.
+  double StageMixed(int stage) const;
   std::vector<StageRun> StageRuns() const;
-  bool AllStagesAlike() const { return stage_layers.empty() && frozen.layers == 0; }
+  bool AllStagesAlike() const { return stage_layers.empty() && frozen.layers == 0 && AllStagesMixedAlike(); }
+  bool AllStagesMixedAlike() const;
   // Layers that have experts, among the first so many, and in all.
   int MixedBelow(int layer) const {
     return experts > 0 && layer > dense_layers ? (layer - dense_layers) / experts_every : 0;
