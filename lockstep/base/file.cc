@@ -51,10 +51,10 @@ absl::StatusOr<Pipe> MakePipe(const std::string& what) {
   return Pipe{Fd(ends[0]), Fd(ends[1])};
 }
 
-absl::Status WriteFileAtomically(const std::string& path, std::string_view text) {
+absl::Status WriteFileAtomically(const std::string& path, std::string_view text, int mode) {
   const std::string next = path + ".next";
   {
-    Fd fd(open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+    Fd fd(open(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
     if (!fd.valid()) return Errno(errno, "{}", next);
     while (!text.empty()) {
       const ssize_t wrote = write(fd.get(), text.data(), text.size());

@@ -38,7 +38,8 @@ absl::StatusOr<Json> Show(Flags flags) {
   if (!status.ok()) return At(flags.image, status);
   LS_ASSIGN_OR_RETURN(const prepare::ImageHead head, prepare::ReadImageHead(bytes.bytes(), flags.limits));
   const prepare::Placement placement = Place(flags.recipe, head.size, flags.key);
-  if (!flags.out.empty()) LS_RETURN_IF_ERROR(WriteFileAtomically(flags.out, Ppm(flags.recipe.size, pixels)));
+  if (!flags.out.empty())
+    LS_RETURN_IF_ERROR(WriteFileAtomically(flags.out, Ppm(flags.recipe.size, pixels), kForReaders));
   const prepare::PrepareCounters& counters = preparer.counters();
   return Json{{"width", head.size.width},
               {"height", head.size.height},

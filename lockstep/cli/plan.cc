@@ -58,9 +58,14 @@ absl::StatusOr<plan::SearchResult> Searched(const PlanFlags& flags, const PlanQu
         "no layout divides {} accelerators, a batch of {} and {} heads with --offload weights, which needs pp 1, and a "
         "schedule 1f1b",
         first.base.accelerators, first.base.global_batch, first.base.heads);
+  const bool has_1f1b =
+      std::ranges::find(question.space.schedules, plan::Schedule::k1F1B) != question.space.schedules.end();
   if (result.best.empty())
-    return InvalidArgument("no layout divides {} accelerators, a batch of {} and {} heads", first.base.accelerators,
-                           first.base.global_batch, first.base.heads);
+    return InvalidArgument("no layout divides {} accelerators, a batch of {} and {} heads{}", first.base.accelerators,
+                           first.base.global_batch, first.base.heads,
+                           has_1f1b ? ""
+                                    : ", with as many microbatches as these schedules need (zb-h1 one a stage, zb-2p "
+                                      "and dualpipe two); add 1f1b, or a larger --batch");
   return result;
 }
 
@@ -78,16 +83,16 @@ absl::Status Extend(const PlanFlags& flags, const plan::Candidate& one, const pl
   if (flags.out.empty()) return absl::OkStatus();
   LS_ASSIGN_OR_RETURN(const plan::StepGraph step, plan::BuildStepGraph(one.workload, rates));
   const plan::StepTimes times = plan::Simulate(step);
-  std::vector<std::string> files = {flags.out};
-  if (flags.out.ends_with(".et")) {
-    LS_ASSIGN_OR_RETURN(files, plan::WriteChakraTraces(step, flags.out));
-  } else {
-    LS_RETURN_IF_ERROR(plan::WriteTimeline(step, times, flags.out));
-  }
+  absl::StatusOr<std::vector<std::string>> files = std::vector{flags.out};
+  if (flags.out.ends_with(".et"))
+    files = plan::WriteChakraTraces(step, flags.out);
+  else if (const absl::Status written = plan::WriteTimeline(step, times, flags.out); !written.ok())
+    files = written;
+  if (!files.ok()) return FailedPrecondition("{}", Message(files.status()));  // a full disk is no plan that doesn't fit
   report["graph"] = {{"layout", plan::LayoutText(one.workload)},
                      {"ops", step.ops.size()},
                      {"step_time_s", times.total.value},
-                     {"files", files}};
+                     {"files", *files}};
   return absl::OkStatus();
 }
 
@@ -150,9 +155,13 @@ absl::StatusOr<Answer> Plan(const PlanFlags& flags) {
   LS_RETURN_IF_ERROR(CheckOut(flags.out));
   if (!flags.emit.empty()) LS_RETURN_IF_ERROR(CheckEmits(flags.emit, question.clusters));
   if (!flags.compare.empty()) {
-    LS_ASSIGN_OR_RETURN(const plan::Candidate a, PredictedLayout(flags.compare[0], first));
-    LS_ASSIGN_OR_RETURN(const plan::Candidate b, PredictedLayout(flags.compare[1], first));
-    return Answer{plan::ComparisonReport(a, b, first.rates), "", ""};
+    std::vector<plan::Candidate> both;
+    for (const std::string& layout : flags.compare) {
+      absl::StatusOr<plan::Candidate> one = PredictedLayout(layout, first);
+      if (!one.ok()) return InvalidArgument("--compare {}: {}", layout, Message(one.status()));
+      both.push_back(*std::move(one));
+    }
+    return Answer{plan::ComparisonReport(both[0], both[1], first.rates), "", ""};
   }
   if (!flags.layout.empty()) {
     LS_ASSIGN_OR_RETURN(const plan::Candidate one, PredictedLayout(flags.layout, first));
@@ -173,6 +182,10 @@ int Print(const absl::StatusOr<Answer>& answer, bool as_json) {
   if (!answer.ok()) return PrintPlan(answer.status(), as_json);
   if (as_json || answer->flags.empty()) return PrintPlan(answer->report, as_json);
   if (!answer->note.empty()) fmt::print(stderr, "lockstep: {}\n", answer->note);
+  Json beside = Json::object();  // the flags are for a script; what else was asked for is for who reads along
+  for (const char* key : {"with_failures", "graph"})
+    if (answer->report.contains(key)) beside[key] = answer->report[key];
+  if (!beside.empty()) fmt::print(stderr, "{}", RenderText(beside));
   fmt::print("{}", answer->flags);
   return 0;
 }
@@ -204,9 +217,9 @@ void AddWork(CLI::App& command, PlanFlags& flags) {
                   "Parts that are trained no further: embedding, layers:N, the first N; both with a comma")
       ->delimiter(',');
   command.add_option("--usd-per-hour", flags.usd_per_hour, "Price of an accelerator, in dollars an hour")
-      ->check(AboveZero());
+      ->check(Between(1e-3, 1e4));
   command.add_option("--power-w", flags.power, "Watts of an accelerator with its share of the host")
-      ->check(AboveZero());
+      ->check(Between(1.0, 1e5));
 }
 
 namespace {

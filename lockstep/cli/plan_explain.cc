@@ -13,8 +13,7 @@ absl::StatusOr<plan::MeasuredParts> MeasuredBy(const std::vector<std::string>& f
   LS_RETURN_IF_ERROR(trace::OrderAsOneJob(ranks));
   LS_ASSIGN_OR_RETURN(plan::MeasuredParts measured, plan::MeasureParts(std::move(ranks), layout));
   const double seconds = std::accumulate(measured.parts.seconds.begin(), measured.parts.seconds.end(), 0.0);
-  if (const double mfu = plan::Mfu(layout, {seconds}) * layout.machine.bf16 / layout.machine.Peak(layout.precision);
-      mfu > 1)
+  if (const double mfu = plan::ShareOfPeak(layout, {seconds}); mfu > 1)
     return InvalidArgument(
         "{}: steps of {:.3g} s would be {:.0f} % of the peak: they are not of this model, batch and "
         "cluster",

@@ -14,8 +14,6 @@
 namespace lockstep::cli {
 namespace {
 
-constexpr double kMostTokens = 1e9;  // of a step: nobody has had a tenth of that
-
 absl::Status TakeMachine(const std::string& name, const plan::Machines& known, plan::Workload& work) {
   if (!name.ends_with(".toml")) {
     LS_ASSIGN_OR_RETURN(work.machine, known.Find(name));
@@ -34,7 +32,8 @@ absl::Status TakeCluster(const std::string& text, const plan::Machines& known, p
   const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), work.accelerators);
   if (error != std::errc() || end != count.data() + count.size() || work.accelerators < 1 ||
       work.accelerators > plan::kMostAccelerators)
-    return InvalidArgument("--cluster {}: expected NAME:N, N accelerators, such as h100-80gb:64", text);
+    return InvalidArgument("--cluster {}: expected NAME:N, 1 to {} accelerators, such as h100-80gb:64", text,
+                           plan::kMostAccelerators);
   return TakeMachine(text.substr(0, colon), known, work);
 }
 
@@ -48,10 +47,10 @@ bool TakePrecision(const std::string& precision, plan::Workload& work) {
 
 absl::Status CheckWork(const std::string& model, const plan::Workload& work) {
   if (work.sequence < 1) return InvalidArgument("--seq: the model has no context of its own; say how many tokens");
-  if (const double tokens = double(work.global_batch) * work.sequence; tokens > kMostTokens)
+  if (work.Tokens() > plan::kMostTokens)
     return InvalidArgument(
         "--batch {}: of {} tokens each that is {:.3g} tokens a step; it counts sequences, not tokens",
-        work.global_batch, work.sequence, tokens);
+        work.global_batch, work.sequence, work.Tokens());
   if (const absl::Status fits = work.ValidateModel(); !fits.ok())
     return InvalidArgument("--model {}: {}", model, Message(fits));
   return absl::OkStatus();
@@ -60,16 +59,19 @@ absl::Status CheckWork(const std::string& model, const plan::Workload& work) {
 // "embedding", or "layers:N".
 absl::Status TakeFrozen(const std::string& part, plan::Workload& work) {
   constexpr std::string_view kLayers = "layers:";
+  if (work.training == plan::Training::kLora)
+    return InvalidArgument("--freeze {}: beside adapters (--training lora) everything is frozen", part);
   work.frozen.embedding = work.frozen.embedding || part == "embedding";
   if (part == "embedding") return absl::OkStatus();
+  if (work.frozen.layers > 0)
+    return InvalidArgument("--freeze {}: the first {} are frozen already; say layers once", part, work.frozen.layers);
   const std::string count = part.starts_with(kLayers) ? part.substr(kLayers.size()) : "";
   int& layers = work.frozen.layers;
   const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), layers);
   if (error != std::errc() || end != count.data() + count.size() || layers < 1)
     return InvalidArgument("--freeze {}: expected embedding, or layers:N, the first N", part);
-  if (layers >= work.layers || work.training == plan::Training::kLora)
-    return InvalidArgument("--freeze {}: of {} layers at most {} can be frozen, and none with --training lora", part,
-                           work.layers, work.layers - 1);
+  if (layers >= work.layers)
+    return InvalidArgument("--freeze {}: of {} layers at most {} can be frozen", part, work.layers, work.layers - 1);
   return absl::OkStatus();
 }
 
@@ -122,6 +124,24 @@ absl::StatusOr<plan::Objective> ObjectiveOf(const PlanFlags& flags, const std::v
   return flags.objective == "energy" ? plan::Objective::kEnergy : plan::Objective::kTime;
 }
 
+// Each machine has one name, by which a report tells it from others, and each cluster is asked for once.
+absl::Status CheckNames(const std::vector<std::string>& texts, const std::vector<plan::Cluster>& clusters) {
+  for (size_t i = 0; i < texts.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      const plan::Workload &one = clusters[i].base, &other = clusters[j].base;
+      const bool are_files =
+          texts[i].find(".toml:") != std::string::npos || texts[j].find(".toml:") != std::string::npos;
+      const bool are_same = texts[i].substr(0, texts[i].rfind(':')) == texts[j].substr(0, texts[j].rfind(':'));
+      if (one.machine.name != other.machine.name) continue;
+      if (are_files && !are_same)
+        return InvalidArgument("--cluster {},{}: both machines are called {}; give one another name", texts[j],
+                               texts[i], one.machine.name);
+      if (one.accelerators == other.accelerators)
+        return InvalidArgument("--cluster {},{}: these are the same; expected each once", texts[j], texts[i]);
+    }
+  return absl::OkStatus();
+}
+
 absl::Status TakeOffloads(const PlanFlags& flags, PlanQuestion& question) {
   question.space.offloads.clear();
   for (const std::string& name : flags.offloads) {
@@ -130,7 +150,8 @@ absl::Status TakeOffloads(const PlanFlags& flags, PlanQuestion& question) {
     for (const plan::Cluster& cluster : question.clusters)
       if (const absl::Status known = plan::CheckOffload(cluster.base, *offload); !known.ok())
         return InvalidArgument("--offload: {}", Message(known));
-    question.space.offloads.push_back(*offload);
+    if (std::ranges::find(question.space.offloads, *offload) == question.space.offloads.end())
+      question.space.offloads.push_back(*offload);
   }
   return absl::OkStatus();
 }
@@ -167,25 +188,31 @@ absl::StatusOr<PlanQuestion> AskedBy(const PlanFlags& flags) {
     return InvalidArgument("--layout and --compare are of one precision, found {}", fmt::join(precisions, ", "));
   LS_ASSIGN_OR_RETURN(plan::Machines machines, KnownMachines());
   PlanQuestion question{{}, std::move(machines), {}, {}};
+  std::vector<plan::Cluster> named;
   for (const std::string& text : flags.clusters) {
     LS_ASSIGN_OR_RETURN(plan::Cluster cluster, ClusterOf(text, flags, question.machines));
+    named.push_back(cluster);
     const size_t others = question.clusters.size();
     for (const std::string& precision : precisions)
       if (TakePrecision(precision, cluster.base)) question.clusters.push_back(cluster);
     if (question.clusters.size() == others)
       return InvalidArgument("--precision {}: {} has none", fmt::join(precisions, ","), cluster.base.machine.name);
   }
+  LS_RETURN_IF_ERROR(CheckNames(flags.clusters, named));
   LS_ASSIGN_OR_RETURN(question.objective, ObjectiveOf(flags, question.clusters));
   question.space.whole = flags.space == "whole";
   question.space.uneven = flags.stages == "any";
   const std::set<int> moe_chunks(flags.moe_chunks.begin(), flags.moe_chunks.end());  // each once
+  if (!moe_chunks.empty() && *moe_chunks.rbegin() > 1 && named.front().base.experts == 0)
+    return InvalidArgument("--moe-chunks {}: the model has no experts", *moe_chunks.rbegin());
   question.space.moe_chunks.assign(moe_chunks.begin(), moe_chunks.end());
   question.space.shards_in_domains = flags.shard == "any";
   LS_RETURN_IF_ERROR(TakeOffloads(flags, question));
   question.space.schedules.clear();
   for (const std::string& name : flags.schedules) {
     LS_ASSIGN_OR_RETURN(const plan::Schedule schedule, plan::ParseSchedule(name));
-    question.space.schedules.push_back(schedule);
+    if (std::ranges::find(question.space.schedules, schedule) == question.space.schedules.end())
+      question.space.schedules.push_back(schedule);
   }
   return question;
 }

@@ -188,8 +188,8 @@ class Fleet {
                   {"jobs", file.lines().by_job.size()},
                   {"waits_for_shards", std::move(waits_for)}};
     Json report = FleetReport(std::move(lines));
-    LS_RETURN_IF_ERROR(WriteFileAtomically(options_.out + "/fleet.json", RenderJson(report)));
-    LS_RETURN_IF_ERROR(WriteFileAtomically(options_.out + "/index.html", FleetPage(report)));
+    LS_RETURN_IF_ERROR(WriteFileAtomically(options_.out + "/fleet.json", RenderJson(report), kForReaders));
+    LS_RETURN_IF_ERROR(WriteFileAtomically(options_.out + "/index.html", FleetPage(report), kForReaders));
     return report;
   }
 

@@ -61,12 +61,13 @@ absl::Status WriteCalibration(const Calibration& calibration, const std::string&
   const std::string comment = "# " + about + "\n";
   for (const auto& [name, rates] : calibration.hardware)
     LS_RETURN_IF_ERROR(WriteFileAtomically(fmt::format("{}/{}{}{}", folder, kStart, name, kEnd),
-                                           comment + RatesText(rates, Scope::kHardware)));
-  LS_RETURN_IF_ERROR(WriteFileAtomically(folder + "/stacks.toml", comment + StacksText(calibration.stacks)));
+                                           comment + RatesText(rates, Scope::kHardware), kForReaders));
+  LS_RETURN_IF_ERROR(
+      WriteFileAtomically(folder + "/stacks.toml", comment + StacksText(calibration.stacks), kForReaders));
   std::string families = comment;
   for (const auto& [name, spread] : calibration.spreads)
     families += fmt::format("\n[[family]]\nname = \"{}\"\nspread = {:.4f}\n", name, spread);
-  return WriteFileAtomically(folder + "/families.toml", families);
+  return WriteFileAtomically(folder + "/families.toml", families, kForReaders);
 }
 
 }  // namespace lockstep::plan

@@ -112,6 +112,9 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
     return InvalidArgument("--emit megatron: experts with tp {} need seq_parallel 1", w.tp);
   LS_ASSIGN_OR_RETURN(const Ends ends, EndsOf("megatron", w));
   if (w.offload.weights) return InvalidArgument("--emit megatron: it keeps weights on the device");
+  if (w.offload.optimizer && w.zero != 1)
+    return InvalidArgument("--emit megatron: it offloads the optimizer that replicas share, zero 1, found zero {}",
+                           w.zero);
   if (w.offload.activations && (w.pp > 1 || w.recompute != Recompute::kNone))
     return InvalidArgument("--emit megatron: it offloads activations without a pipeline and recomputation alone");
   std::string text = fmt::format("--tensor-model-parallel-size {}\n--pipeline-model-parallel-size {}\n", w.tp, w.pp);
@@ -123,6 +126,7 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
   if (w.offload.activations) text += fmt::format("--cpu-offloading-num-layers {}\n", w.layers - 1);
   if (w.cp > 1) text += fmt::format("--context-parallel-size {}\n", w.cp);
   if (w.ep > 1) text += fmt::format("--expert-model-parallel-size {}\n", w.ep);
+  if (w.experts > 0) text += "--moe-token-dispatcher-type alltoall\n";
   if (w.experts > 0 && w.tp > 1) text += "--expert-tensor-parallel-size 1\n";
   if (w.tp > 1 && w.sequence_parallel) text += "--sequence-parallel\n";
   if (w.zero == 1) text += "--use-distributed-optimizer\n--overlap-grad-reduce\n--overlap-param-gather\n";
@@ -130,6 +134,7 @@ absl::StatusOr<std::string> Megatron(const Workload& w) {
   text += fmt::format("--micro-batch-size {}\n--global-batch-size {}\n", w.microbatch, w.global_batch);
   LS_ASSIGN_OR_RETURN(const std::string model, MegatronModel(w));
   text += MegatronRecompute(w) + model + "--bf16\n";
+  if (w.keeps.gradient_bytes == 2) text += "--grad-reduce-in-bf16\n";
   if (w.flash) text += "--attention-backend flash\n";
   if (w.precision == Precision::kFp8) text += "--fp8-format hybrid\n";
   return text;
@@ -153,6 +158,10 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
   if (shared * w.cp * w.tp % w.ep != 0)
     return InvalidArgument("--emit torchtitan: ep {} must divide the ranks that share weights, cp and tp among them",
                            w.ep);
+  if (w.ep > 1 && w.ep % (w.cp * w.tp) != 0)
+    return InvalidArgument("--emit torchtitan: ep must be a multiple of cp {} x tp {}, found {}", w.cp, w.tp, w.ep);
+  if (w.tp > 1 && !w.sequence_parallel)
+    return InvalidArgument("--emit torchtitan: its tensor parallelism splits the sequence too, found seq_parallel 0");
   const int again = RecomputedLayers(w);
   if (!RecomputesAll(w) && again > 0 && again < w.layers / w.pp)
     return InvalidArgument("--emit torchtitan: it computes all layers again or none, found {} of a stage", again);
@@ -174,7 +183,9 @@ absl::StatusOr<std::string> Torchtitan(const Workload& w) {
         "pipeline_parallel_last_stage_less_layers = {}\n",
         w.chunks > 1 ? "Interleaved1F1B" : "1F1B", w.microbatch, ends.middle / w.chunks, ends.middle - ends.first,
         ends.middle - ends.last);
-  return text + fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n", recompute);
+  text += fmt::format("\n[activation_checkpoint]\nmode = \"{}\"\n", recompute);
+  // Of each layer what its operations pick, not every so-and-so-many-th layer.
+  return w.recompute == Recompute::kSelective ? text + "selective_ac_option = \"op\"\n" : text;
 }
 
 }  // namespace
@@ -183,6 +194,8 @@ absl::Status CheckEmit(std::string_view framework, const Workload& w) {
   const bool is_megatron = framework == "megatron";
   if (!is_megatron && framework != "torchtitan")
     return InvalidArgument("--emit {}: expected megatron or torchtitan", framework);
+  if (w.training == Training::kLora)
+    return InvalidArgument("--emit {}: these are the flags of full training; it has none for adapters", framework);
   if (w.frozen.layers > 0 || w.frozen.embedding)
     return InvalidArgument("--emit {}: it has no flag for frozen parts; freeze them in its model's code", framework);
   if (is_megatron && !w.causal)

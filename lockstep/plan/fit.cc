@@ -45,14 +45,14 @@ class Trial {
   void AddFrozen(std::vector<Remedy>& all) const {
     if (base_.training == Training::kLora || base_.layers < 2) return;
     Workload frozen = base_;
-    frozen.frozen = {base_.layers - 1, true};
+    frozen.frozen = {base_.layers - 1, !base_.tied_embeddings};
     if (!Fits(frozen)) return;
     int too_few = 0, enough = base_.layers - 1;
     while (enough - too_few > 1 && !Stopped()) {
       frozen.frozen.layers = (too_few + enough) / 2;
       (Fits(frozen) ? enough : too_few) = frozen.frozen.layers;
     }
-    all.push_back({fmt::format("--freeze embedding,layers:{}", enough), 0});
+    all.push_back({fmt::format("--freeze {}layers:{}", base_.tied_embeddings ? "" : "embedding,", enough), 0});
   }
 
   // The fewest accelerators of a machine, from so many on, by doubling and then by eighths; 0: no number will do.

@@ -58,11 +58,21 @@ TEST(Inference, TheSearchSaysWhatFits) {
   for (const InferenceChoice& one : choices) {
     EXPECT_LE(one.tokens_per_s, choices.front().tokens_per_s);
     EXPECT_LE(one.time.memory(), work.machine.memory);
-    EXPECT_EQ(one.workload.tp * one.workload.pp * one.workload.dp, 8);
+    EXPECT_LE(one.workload.tp * one.workload.pp * one.workload.dp, 8);
   }
   work.machine.memory = 4e9;
   EXPECT_THAT(Message(InferenceReport(work, Rates{}, {.batch = 4, .prompt = 2048, .output = 128}, 5).status()),
-              HasSubstr("no layout holds the weights"));
+              HasSubstr("what would do: 64 accelerators"));
+  work.machine.memory = 3e9;
+  EXPECT_THAT(Message(InferenceReport(work, Rates{}, {.batch = 4, .prompt = 2048, .output = 128}, 5).status()),
+              HasSubstr("no smaller batch, other precision or number of accelerators would do"));
+  // 17 layers of 0.4 GB on five accelerators: four stages of four at most, and one of one.
+  work.layers = 17, work.accelerators = 5, work.machine.memory = 6e9, work.heads = work.kv_heads = 1;
+  const auto report = InferenceReport(work, Rates{}, {.batch = 1, .prompt = 128, .output = 8}, 1);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ((*report)["best"][0]["layout"], "tp 1, pp 5, replicas 1");
+  EXPECT_THAT(Message(InferenceReport(work, Rates{}, {.batch = 4096, .prompt = 128, .output = 8}, 1).status()),
+              HasSubstr("what would do: --batch "));
 }
 
 }  // namespace

@@ -122,15 +122,20 @@ TEST(Emit, FlagsOfMegatron) {
 TEST(Emit, StagesRecomputationAndOffloading) {
   Workload work = TestWorkload();
   work.machine.host_link = work.machine.host_memory = work.machine.host_bandwidth = 1e12;
-  ASSERT_TRUE(TakeLayout("pp=4,stages=3+5x2+3,recompute=full:2,offload=optimizer", work).ok());
+  ASSERT_TRUE(TakeLayout("pp=4,stages=3+5x2+3,zero=1,recompute=full:2,offload=optimizer", work).ok());
   const auto flags = EmitFlags("megatron", work);
   ASSERT_TRUE(flags.ok()) << flags.status();
   for (const char* flag : {"--decoder-first-pipeline-num-layers 3\n", "--decoder-last-pipeline-num-layers 3\n",
                            "--recompute-method block\n--recompute-num-layers 2\n", "--optimizer-cpu-offload\n"})
     EXPECT_THAT(*flags, HasSubstr(flag));
+  EXPECT_THAT(*flags, Not(HasSubstr("--grad-reduce-in-bf16")));
+  work.keeps.gradient_bytes = 2;
+  EXPECT_THAT(*EmitFlags("megatron", work), HasSubstr("--grad-reduce-in-bf16\n"));
+  work.zero = 0;
+  EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("found zero 0"));
   work.offload = {.activations = true};
   EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("without a pipeline"));
-  work.offload = {};
+  work.offload = {}, work.zero = 0;
   EXPECT_THAT(Message(EmitFlags("torchtitan", work).status()),
               HasSubstr("all layers again or none, found 2 of a stage"));
   work.recompute = Recompute::kNone;
@@ -152,7 +157,7 @@ TEST(Emit, MixturesAndLatentAttention) {
   const auto flags = EmitFlags("megatron", work);
   ASSERT_TRUE(flags.ok()) << flags.status();
   for (const char* flag :
-       {"--expert-model-parallel-size 8\n--expert-tensor-parallel-size 1\n",
+       {"--expert-model-parallel-size 8\n--moe-token-dispatcher-type alltoall\n--expert-tensor-parallel-size 1\n",
         "--multi-latent-attention\n--q-lora-rank 96\n--kv-lora-rank 32\n--qk-head-dim 64\n--qk-pos-emb-head-dim 16\n",
         "--moe-shared-expert-intermediate-size 128\n--moe-layer-freq \"([0]*3+[1]*13)\"\n"})
     EXPECT_THAT(*flags, HasSubstr(flag));
@@ -201,6 +206,16 @@ TEST(Emit, FlagsOfTorchtitan) {
   EXPECT_THAT(Message(EmitFlags("megatron", work).status()), HasSubstr("found shard 4"));
   work.zero = 1;
   EXPECT_THAT(Message(EmitFlags("torchtitan", work).status()), HasSubstr("found zero 1"));
+  work.zero = 3, work.sequence_parallel = false;
+  EXPECT_THAT(Message(EmitFlags("torchtitan", work).status()), HasSubstr("found seq_parallel 0"));
+  work.experts = 8, work.top_k = 2, work.expert_ffn = 64, work.ep = 2, work.tp = 4, work.dp = 4,
+  work.sequence_parallel = true;
+  EXPECT_THAT(Message(EmitFlags("torchtitan", work).status()),
+              HasSubstr("ep must be a multiple of cp 1 x tp 4, found 2"));
+  work.ep = 4, work.recompute = Recompute::kSelective;
+  EXPECT_THAT(*EmitFlags("torchtitan", work), HasSubstr("selective_ac_option = \"op\"\n"));
+  work.training = Training::kLora;
+  EXPECT_THAT(Message(EmitFlags("torchtitan", work).status()), HasSubstr("none for adapters"));
   EXPECT_THAT(Message(EmitFlags("jax", work).status()), HasSubstr("expected megatron or torchtitan"));
 }
 

@@ -74,7 +74,9 @@ absl::StatusOr<Json> CompareMadmax(const std::string& configs_path, const std::s
   int rows = 0;
   for (const CsvRow& row : table.rows) {
     const absl::StatusOr<MadmaxTimes> times = Compute(configs, table, row);
-    const auto iteration = Number(table.Field(row, "iter_ms"), "iter_ms");
+    auto iteration = Number(table.Field(row, "iter_ms"), "iter_ms");
+    if (iteration.ok() && *iteration <= 0)
+      iteration = InvalidArgument("column iter_ms is {}; expected more than 0", *iteration);
     const auto exposed = Number(table.Field(row, "exposed_ms"), "exposed_ms");
     const absl::Status why = !times.ok() ? times.status() : !iteration.ok() ? iteration.status() : exposed.status();
     if (!why.ok()) {
@@ -96,8 +98,8 @@ absl::StatusOr<Json> CompareMadmax(const std::string& configs_path, const std::s
     most = {std::max(most.iteration, errors.iteration), std::max(most.exposed, errors.exposed)};
   }
   return Json{{"rows", rows},
-              {"max_rel_iter_ms", most.iteration},
-              {"max_rel_exposed_ms", most.exposed},
+              {"max_rel_iter_ms", rows > 0 ? Json(most.iteration) : Json()},
+              {"max_rel_exposed_ms", rows > 0 ? Json(most.exposed) : Json()},
               {"worst", worst},
               {"skipped", skipped}};
 }

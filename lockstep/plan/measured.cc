@@ -8,6 +8,7 @@
 
 #include "lockstep/base/csv.h"
 #include "lockstep/plan/memory.h"
+#include "lockstep/plan/report.h"
 #include "lockstep/plan/step.h"
 
 namespace lockstep::plan {
@@ -37,6 +38,11 @@ class Row {
     if (value && (*value != std::floor(*value) || *value > 1e9))
       Fail(fmt::format("column {} is {}; expected a whole number", column, *value));
     return value ? static_cast<int>(std::min(*value, 1e9)) : otherwise;
+  }
+  bool Flag(std::string_view column, bool otherwise) {
+    const int value = Integer(column, otherwise ? 1 : 0);
+    if (value > 1) Fail(fmt::format("column {} is {}; expected 0 or 1", column, value));
+    return value == 1;
   }
   void Fail(std::string why) {
     if (status_.ok()) status_ = InvalidArgument("{}", why);
@@ -79,7 +85,7 @@ void TakeModel(Row& row, Workload& work) {
   work.kv_heads = row.Integer("kv_heads", work.heads);
   work.head_dim = row.Integer("head_dim", work.heads > 0 ? work.hidden / work.heads : 0);
   work.vocabulary = row.Integer("vocab", 50'257);
-  work.gated = row.Integer("gated", 0) == 1;
+  work.gated = row.Flag("gated", false);
   work.experts = row.Integer("experts", 0);
   work.top_k = row.Integer("topk", 0);
   work.expert_ffn = row.Integer("moe_ffn", 0);
@@ -115,7 +121,13 @@ void TakeLayout(Row& row, Workload& work) {
   }
   const int per_rank = work.global_batch / std::max(1, work.dp);
   work.microbatch = row.Integer("mbs", work.pp == 1 ? std::max(1, per_rank) : 1);
-  work.sequence_parallel = row.Integer("seq_parallel", work.tp > 1 && work.flash ? 1 : 0) == 1;
+  work.sequence_parallel = row.Flag("seq_parallel", work.tp > 1 && work.flash);
+  const auto read_as_one = [&](int& value, const char* column, const char* without) {
+    if (value > 1) row.Assume(fmt::format("{} {} without {} is read as 1", column, value, without));
+    value = std::min(value, 1);
+  };
+  if (work.pp == 1) read_as_one(work.chunks, "vp", "a pipeline");
+  if (work.experts == 0) read_as_one(work.ep, "ep", "experts");
 }
 
 void TakeWork(Row& row, Workload& work) {
@@ -165,12 +177,28 @@ absl::StatusOr<Workload> WorkloadOf(Row& row, const Known& known) {
   LS_RETURN_IF_ERROR(row.status());
   LS_ASSIGN_OR_RETURN(work.machine, known.machines.Find(row.Text("hardware")));
   LS_RETURN_IF_ERROR(work.Validate());
+  if (work.Tokens() > kMostTokens)
+    return InvalidArgument("gbs {} of seq {} tokens are {:.3g} tokens a step; expected sequences, not tokens",
+                           work.global_batch, work.sequence, work.Tokens());
   if (work.precision == Precision::kFp8 && work.machine.fp8 == 0)
     return InvalidArgument("{} has no fp8", work.machine.name);
   if (work.precision == Precision::kFp4 && work.machine.fp4 == 0)
     return InvalidArgument("{} has no fp4", work.machine.name);
   TakeSharding(row, work);
   return work;
+}
+
+// Figures that no machine can reach are compared with all the same: who reads on is told.
+void NoteImplausible(Row& row, const MeasuredRun::Values& values, const Workload& work) {
+  constexpr double kGiB = 1024.0 * 1024 * 1024, kRoom = 1.1;
+  const double memory = work.machine.memory / kGiB;
+  if (values.memory_gib && *values.memory_gib > kRoom * memory)
+    row.Assume(fmt::format("mem_gib {:g} is more than the {:.1f} of {}: is it in another unit?", *values.memory_gib,
+                           memory, work.machine.name));
+  const double share = values.step_s > 0 ? ShareOfPeak(work, {values.step_s}) : 0;
+  if (share > 1)
+    row.Assume(fmt::format("step_time_s {:g} takes {:.3g} times the peak of {}: is it in another unit?", values.step_s,
+                           share, work.machine.name));
 }
 
 }  // namespace
@@ -195,7 +223,9 @@ absl::StatusOr<MeasuredTable> ReadMeasured(const std::string& path, const Known&
     values.memory_gib = row.Number("mem_gib");
     values.out_of_memory = row.Text("notes").starts_with("OOM");
     values.counts_context = Holds(row.Text("notes"), "nvidia-smi");
+    if (values.memory_gib == 0) row.Fail("column mem_gib is 0; expected a number above 0, or nothing");
     const absl::Status why = !work.ok() ? work.status() : row.status();
+    if (why.ok()) NoteImplausible(row, values, *work);
     if (!why.ok()) {
       measured.skipped.push_back({fields.line, Message(why)});
     } else if (values.step_s == 0 && !values.out_of_memory && !values.memory_gib) {

@@ -14,12 +14,14 @@ namespace {
 // Encoders, and what has no attention.
 constexpr const char* kOthers[] = {"t5",   "mt5",    "bart",    "bert",  "roberta", "deberta-v2", "electra",
                                    "clip", "siglip", "whisper", "mamba", "mamba2",  "rwkv",       "falcon_mamba"};
-// Keys begin so where some layers have no attention, or one that is linear.
-constexpr const char* kHybrid[] = {"mamba_", "linear_key_"};
+// Keys begin so where some layers have no attention, or one that is linear or takes in some tokens alone.
+constexpr const char* kOtherAttention[] = {"mamba_", "linear_key_", "attn_type_list", "index_topk"};
+// And so where experts are called otherwise than here.
+constexpr const char* kOtherExperts[] = {"moe_num_", "moe_k", "moe_topk", "ffn_config"};
 // Whose MLP is four times as wide as the model unless they say so, and has two matrices.
 constexpr const char* kOldModels[] = {"gpt2", "gptj", "gpt_bigcode", "bloom", "falcon", "mpt"};
 // Others whose output layer is the embedding unless they say otherwise.
-constexpr const char* kTied[] = {"opt", "gemma", "gemma2", "gemma3", "gemma3_text", "starcoder2", "cohere"};
+constexpr const char* kTied[] = {"opt", "gemma", "gemma2", "gemma3", "gemma3_text", "starcoder2", "cohere", "cohere2"};
 
 // Sizes of a config.json: a key that is there, but no whole number, or below 0, is an error.
 class Sizes {
@@ -124,7 +126,8 @@ absl::Status TakeWindow(const Json& config, const std::string& path, Sizes& size
   if (w.window.layers == 0) return absl::OkStatus();
   w.window.tokens = tokens;
   if (tokens > 0) return absl::OkStatus();
-  return InvalidArgument("{}: \"layer_types\" has sliding_attention, but there is no \"sliding_window\"", path);
+  return InvalidArgument("{}: \"layer_types\" has sliding_attention, but there is no \"sliding_window\"{}", path,
+                         size({"sliding_window"}) > 0 ? " in use (\"use_sliding_window\")" : "");
 }
 
 void TakeLatent(Sizes& size, Workload& w) {
@@ -148,6 +151,33 @@ bool AreAsCounted(std::string_view key, const Json& listed, const Workload& w) {
   for (int layer = 0; layer < w.layers; ++layer)
     if (w.MixedBelow(layer + 1) > w.MixedBelow(layer)) expected.push_back(layer);
   return listed == expected;
+}
+
+// What would make another model of it, if it were passed over.
+absl::Status CheckKeys(const Json& config, const std::string& path) {
+  for (const auto& [key, value] : config.items()) {
+    const auto begins = [&](const char* begin) { return key.starts_with(begin); };
+    if (std::ranges::any_of(kOtherAttention, begins) && !value.is_null())
+      return InvalidArgument(
+          "{}: it has \"{}\", but layers whose attention is linear or sparse, or that have none, are not known here",
+          path, key);
+    if (std::ranges::any_of(kOtherExperts, begins) && !value.is_null())
+      return InvalidArgument(
+          "{}: it has \"{}\", but experts are known here by num_experts or num_local_experts, num_experts_per_tok and "
+          "moe_intermediate_size",
+          path, key);
+  }
+  const auto check = [&](std::initializer_list<const char*> keys, auto is, const char* expected) {
+    for (const char* key : keys)
+      if (const Json& value = At(config, key); !value.is_null() && !(value.*is)())
+        return InvalidArgument("{}: \"{}\" is {}; expected {}", path, key, value.dump(), expected);
+    return absl::OkStatus();
+  };
+  LS_RETURN_IF_ERROR(check({"tie_word_embeddings", "use_sliding_window", "multi_query", "new_decoder_architecture"},
+                           &Json::is_boolean, "true or false"));
+  LS_RETURN_IF_ERROR(
+      check({"model_type", "hidden_act", "activation_function", "hidden_activation"}, &Json::is_string, "a text"));
+  return check({"layer_types"}, &Json::is_array, "a list, of the kind of each layer");
 }
 
 absl::Status CheckModel(const Json& config, const std::string& path, const Workload& w) {
@@ -179,10 +209,7 @@ absl::Status TakeHuggingFace(std::string_view text, const std::string& path, Wor
   const std::string type = TextAt(config, "model_type");
   if (IsAmong(kOthers, type))
     return InvalidArgument("{}: model_type {} is no decoder and no vision transformer", path, type);
-  for (const auto& [key, value] : config.items())
-    if (std::ranges::any_of(kHybrid, [&](const char* begin) { return key.starts_with(begin); }))
-      return InvalidArgument(
-          "{}: it has \"{}\", but layers whose attention is linear, or that have none, are not known here", path, key);
+  LS_RETURN_IF_ERROR(CheckKeys(config, path));
   if (At(config, "text_config").is_object() && !config.contains("hidden_size"))
     return InvalidArgument(
         "{}: a decoder (text_config) beside encoders, which are not known here: save its text_config as a config.json "

@@ -48,6 +48,12 @@ TEST(ModelFile, IsReadStrictly) {
   EXPECT_THAT(error(mixture + R"("mlp_only_layers": [0, 2])"), HasSubstr("\"mlp_only_layers\" is [0,2]"));
   EXPECT_THAT(error(mixture + R"("moe_layer_freq": [0, 1, 1, 1])"), HasSubstr("moe_layer_freq is [0,1,1,1]"));
   EXPECT_THAT(error(R"(, "intermediate_size": 2048, "mamba_d_state": 16)"), HasSubstr("it has \"mamba_d_state\""));
+  EXPECT_THAT(error(R"(, "intermediate_size": 2048, "moe_num_experts": 64)"), HasSubstr("it has \"moe_num_experts\""));
+  EXPECT_THAT(error(R"(, "intermediate_size": 2048, "tie_word_embeddings": "true")"),
+              HasSubstr("expected true or false"));
+  EXPECT_THAT(error(R"(, "intermediate_size": 2048, "layer_types": "sliding")"), HasSubstr("expected a list"));
+  EXPECT_THAT(error(R"(, "intermediate_size": 2048, "hidden_act": 5)"),
+              HasSubstr("\"hidden_act\" is 5; expected a text"));
   EXPECT_THAT(error(R"(, "intermediate_size": 2048, "layer_types": ["full_attention"])"), HasSubstr("1 entries for 4"));
   EXPECT_THAT(error(R"(, "intermediate_size": 2048, "layer_types": ["a", "a", "a", "a"])"), HasSubstr("has \"a\""));
   Workload work;

@@ -1,5 +1,7 @@
 #include "lockstep/plan/moe_schedule.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <cmath>
@@ -61,6 +63,8 @@ FsmoePlan PlanFsmoe(const MoeLayer& layer, const MoeCosts& costs, MoePass pass, 
 
 namespace {
 
+constexpr double kMostNumber = 1e12;  // of a size, or of milliseconds
+
 // Fields of a row of a grid; the first that is no number is remembered.
 class Fields {
  public:
@@ -70,10 +74,21 @@ class Fields {
     const std::string_view text = table_.Field(row_, column);
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    const bool is_number = error == std::errc() && end == text.data() + text.size() && value > 0;
+    const bool is_number =
+        error == std::errc() && end == text.data() + text.size() && value > 0 && value <= kMostNumber;
     if (!is_number && status_.ok())
-      status_ = InvalidArgument("column {} is \"{}\"; expected a number above 0", column, text);
+      status_ =
+          InvalidArgument("column {} is \"{}\"; expected a number above 0, at most {:g}", column, text, kMostNumber);
     return is_number ? value : 1;
+  }
+  // One of these; the first, where it is none.
+  std::string OneOf(const char* column, std::initializer_list<const char*> names) {
+    const std::string text = Text(column);
+    for (const char* name : names)
+      if (text == name) return text;
+    if (status_.ok())
+      status_ = InvalidArgument("column {} is \"{}\"; expected one of {}", column, text, fmt::join(names, ", "));
+    return *names.begin();
   }
   int Integer(const char* column) { return static_cast<int>(std::min(Number(column), 1e6)); }
   const absl::Status& status() const { return status_; }
@@ -99,18 +114,18 @@ Compared CompareParm(Fields& row) {
   const ParmTimes times = PredictParm(layer, kFsmoeTestbedB);
   const double worst = std::max({Error(times.baseline, row.Number("t_base_ms")), Error(times.s1, row.Number("t_S1_ms")),
                                  Error(times.s2, row.Number("t_S2_ms"))});
-  return {row.Text("choice") != (times.s1 <= times.s2 ? "S1" : "S2"), worst};
+  return {row.OneOf("choice", {"S1", "S2"}) != (times.s1 <= times.s2 ? "S1" : "S2"), worst};
 }
 
 // All experts that a token is sent to take it where f is "*". Both kinds of parallelism are as wide as a node.
 Compared CompareFsmoe(Fields& row) {
-  const bool is_a = row.Text("testbed") == "A", no_drop = row.Text("f") == "*";
+  const bool is_a = row.OneOf("testbed", {"A", "B"}) == "A", no_drop = row.Text("f") == "*";
   const double hidden = row.Number("M");
   MoeLayer layer{row.Number("B") * row.Number("L"), hidden, hidden * row.Number("hscale"), 2,
                  no_drop ? 1 : row.Number("f")};
-  layer.products = row.Text("ffn") == "simple" ? 2 : 3;
+  layer.products = row.OneOf("ffn", {"simple", "Mixtral"}) == "simple" ? 2 : 3;
   layer.mp = layer.esp = is_a ? 8 : 4;
-  const MoePass pass = row.Text("phase") == "bwd" ? MoePass::kBackward : MoePass::kForward;
+  const MoePass pass = row.OneOf("phase", {"fwd", "bwd"}) == "bwd" ? MoePass::kBackward : MoePass::kForward;
   const FsmoePlan plan = PlanFsmoe(layer, is_a ? kFsmoeTestbedA : kFsmoeTestbedB, pass);
   const bool wrong = plan.chunks != row.Integer("best_r") || plan.bound != row.Integer("case");
   return {wrong, Error(plan.ms, row.Number("t_ms"))};
@@ -138,7 +153,8 @@ absl::StatusOr<Json> CompareMoe(const std::string& path) {
     wrong += compared.wrong_choice;
     worst = std::max(worst, compared.error);
   }
-  return Json{{"rows", rows}, {"wrong_choices", wrong}, {"max_rel_ms", worst}, {"skipped", skipped}};
+  return Json{
+      {"rows", rows}, {"wrong_choices", wrong}, {"max_rel_ms", rows > 0 ? Json(worst) : Json()}, {"skipped", skipped}};
 }
 
 }  // namespace lockstep::plan

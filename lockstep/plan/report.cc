@@ -55,6 +55,10 @@ double Mfu(const Workload& w, Seconds step) {
   return flops / (w.accelerators * w.machine.bf16 * step.value);
 }
 
+double ShareOfPeak(const Workload& w, Seconds step) {
+  return Mfu(w, step) * w.machine.bf16 / w.machine.Peak(w.precision);
+}
+
 const Rates& RatesOf(const Candidate& one, std::span<const Cluster> clusters) {
   for (const Cluster& cluster : clusters)
     if (cluster.base.machine.name == one.workload.machine.name) return cluster.rates;

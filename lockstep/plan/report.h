@@ -10,6 +10,8 @@ namespace lockstep::plan {
 // Share of the machine's 16-bit peak: six operations per active parameter and token, and attention in full, as most
 // sources count; a frozen layer has no gradients of its weights, and where nothing below is trained no backward pass.
 double Mfu(const Workload& workload, Seconds step);
+// The same of the peak in the precision of the layers.
+double ShareOfPeak(const Workload& workload, Seconds step);
 
 // {machine, accelerators, layout, fits, step_time_s, lo80, hi80, tokens_per_s, mfu, exposed_communication_s,
 // usd_per_step, usd_per_million_tokens, kwh_per_step, memory_gib {states, activations, logits, workspace, context,

@@ -20,7 +20,8 @@ class Builder {
         step_(PredictStep(work, rates)),
         microbatches_(work.Microbatches()),
         passes_(PassCount(), kNone),
-        sent_(PassCount(), kNone) {}
+        sent_(PassCount(), kNone),
+        beside_(size_t(work.pp)) {}
 
   absl::StatusOr<StepGraph> Graph() {
     ops_.reserve(2 * PassCount());  // and as many transfers
@@ -135,21 +136,26 @@ class Builder {
         for (int microbatch = 0; microbatch < microbatches_; ++microbatch) {
           const uint32_t op = passes_[PassOf(forward, stage, microbatch)];
           const int before = forward ? stage - 1 : stage + 1;
-          if (before >= 0 && before < ModelStages())
-            graph_.AddDependency(sent_[PassOf(forward, before, microbatch)], op);
-          if (!forward) graph_.AddDependency(passes_[PassOf(true, stage, microbatch)], op);
+          if (before >= 0 && before < ModelStages()) AddWait(sent_[PassOf(forward, before, microbatch)], op);
+          if (!forward) AddWait(passes_[PassOf(true, stage, microbatch)], op);
         }
+  }
+  void AddWait(uint32_t on, uint32_t pass) {
+    graph_.AddDependency(on, pass);
+    const Beside& beside = beside_[size_t(ops_[pass].stage)];
+    if (beside.pass == pass) graph_.AddDependency(on, beside.op);
   }
 
   // Gradients go to the replicas beside the last passes, as far as the closed form hides them; then the optimizer.
   void AddEnd(int stage, const std::vector<uint32_t>& computed, uint32_t last) {
     const double exposed = step_[Part::kData], whole = std::max(times_.data, exposed), hidden = whole - exposed;
-    std::optional<uint32_t> begin;  // the op at whose end the first bucket begins to fill
+    std::optional<uint32_t> begin;  // the op behind which the first bucket begins to fill, at the earliest
     double covered = 0;
     size_t at = computed.size();
     while (at > 0 && covered < hidden) covered += ops_[computed[--at]].seconds;
     if (at > 0 && hidden > 0) begin = computed[at - 1];
     if (hidden == 0) begin = last;
+    if (hidden > 0 && whole > 0) beside_[size_t(stage)] = {computed[at], static_cast<uint32_t>(ops_.size())};
     StepOp op{.kind = StepOpKind::kBuckets, .stage = stage, .seconds = std::max(0.0, covered - hidden)};
     std::optional<uint32_t> reduce = begin;
     if (whole > 0) {
@@ -173,6 +179,11 @@ class Builder {
   std::vector<uint32_t> first_;
   const int microbatches_;
   std::vector<uint32_t> passes_, sent_;  // ops, by PassOf
+  // Of each stage the op that begins with one of its last passes: the first bucket, or its way to the replicas.
+  struct Beside {
+    uint32_t pass = kNone, op = kNone;
+  };
+  std::vector<Beside> beside_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -94,6 +95,20 @@ TEST(StepGraph, AgreesWhereStagesDiffer) {
     ASSERT_TRUE(work.Validate().ok());
     const double closed = PredictStep(work, Rates{}).total().value;
     EXPECT_THAT(Graphed(work, Rates{}) / closed, DoubleNear(1, .02)) << LayoutText(work) << " " << work.Microbatches();
+  }
+}
+
+// What replicas exchange hides behind the last backward pass, which waits for others before it begins.
+TEST(StepGraph, AgreesWhereReplicasExchangeMuch) {
+  std::mt19937_64 random(12);
+  Rates rates;
+  for (int i = 0; i < 100; ++i) {
+    Workload work = RandomWorkload(random, Schedule::k1F1B);
+    work.chunks = 1, work.dp = 4, work.accelerators = work.tp * work.pp * work.dp;
+    work.global_batch = work.dp * Pick(random, 1, work.pp);
+    rates.data_hidden = .1 * Pick(random, 1, 9);
+    const double closed = PredictStep(work, rates).total().value;
+    EXPECT_THAT(Graphed(work, rates) / closed, DoubleNear(1, .02)) << LayoutText(work) << " " << work.Microbatches();
   }
 }
 

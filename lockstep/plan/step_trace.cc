@@ -1,5 +1,7 @@
 #include "lockstep/plan/step_trace.h"
 
+#include <set>
+
 #include "lockstep/trace/chakra_writer.h"
 #include "lockstep/trace/perfetto.h"
 
@@ -60,6 +62,7 @@ class RankOps {
   uint64_t Receive(uint32_t send) {
     const StepOp& one = step_.ops[send];
     trace::ChakraOp node = NodeOf(one, step_.ops.size() + send, fmt::format("receive {}", one.microbatch));
+    if (!received_.insert(send).second) return node.id;
     SetPair(node, Type::kReceive, send);
     all_.push_back(node);
     return node.id;
@@ -76,6 +79,7 @@ class RankOps {
   const StepGraph& step_;
   const int stage_;
   std::vector<trace::ChakraOp> all_;
+  std::set<uint32_t> received_;  // sends of others that are received: a pass, and what begins beside it, wait for one
 };
 
 }  // namespace

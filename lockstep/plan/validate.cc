@@ -30,6 +30,7 @@ double At(const std::vector<double>& sorted, double share) {
 }
 
 void AddErrors(Json& to, const All& all) {
+  for (const char* key : {"mape", "median", "p90", "bias", "coverage80"}) to[key] = Json();
   if (all.empty()) return;
   std::vector<double> errors;
   double sum = 0, covered = 0;

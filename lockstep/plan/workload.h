@@ -87,6 +87,7 @@ struct StageRun {
 enum class Schedule { k1F1B, kZeroBubbleH1, kZeroBubble2p, kDualPipe };
 
 inline constexpr int kMostMoeChunks = 32, kMostAccelerators = 1 << 20;
+inline constexpr double kMostTokens = 1e9;  // of a step: nobody has had a tenth of that
 
 struct Workload {
   // The model.
@@ -133,6 +134,7 @@ struct Workload {
   absl::Status Validate() const;
   absl::Status ValidateModel() const;  // whatever the layout, the batch and the accelerators
   int Microbatches() const;
+  double Tokens() const { return double(global_batch) * sequence; }  // of a step
   // Over tp, where sequence parallelism has to.
   bool CanSplitSequence() const { return tp > 1 && sequence % (int64_t{tp} * cp) == 0; }
   // Ranks that send experts tokens of their own, over which those are spread: replicas, and of each those over which

@@ -94,7 +94,7 @@ absl::Status WriteChakra(const std::string& path, std::span<const ChakraOp> ops)
   metadata.Text(kVersion, kSchema);
   std::string text = Delimited(std::move(metadata).Bytes());
   for (const ChakraOp& op : ops) text += Delimited(NodeBytes(op));
-  return WriteFileAtomically(path, text);
+  return WriteFileAtomically(path, text, kForReaders);
 }
 
 }  // namespace lockstep::trace

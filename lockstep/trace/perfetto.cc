@@ -1,5 +1,6 @@
 #include "lockstep/trace/perfetto.h"
 
+#include <cmath>
 #include <utility>
 
 namespace lockstep::trace {
@@ -42,9 +43,11 @@ void TimelineWriter::NameThread(int64_t process, int64_t thread, std::string_vie
 }
 
 void TimelineWriter::AddSlice(const Slice& slice) {
+  // Both ends are rounded, not the duration, or a slice would reach into the one behind it.
+  const auto rounded = [](double us) { return std::round(us * 1e3) / 1e3; };
+  const double begin = rounded(slice.begin_us), end = rounded(slice.begin_us + slice.duration_us);
   text_.Write(R"({0}{{"name":{1},"cat":{1},"ph":"X","pid":{2},"tid":{3},"ts":{4:.3f},"dur":{5:.3f},"args":{{{6}}}}})",
-              Separator(), JsonText(slice.name), slice.process, slice.thread, slice.begin_us, slice.duration_us,
-              slice.args);
+              Separator(), JsonText(slice.name), slice.process, slice.thread, begin, end - begin, slice.args);
 }
 
 absl::Status TimelineWriter::Finish() {

@@ -442,7 +442,7 @@ class Plan(unittest.TestCase):
             ([*LLAMA, "--compare", "tp=2", "tp=4", "--emit", "megatron"], "--emit"),
             ([*LLAMA, "--layout", "tp=2", "--explain", self.table, "--out", self.folder / "a.json"], "--out"),
             ([*LLAMA, "--layout", ""], "expected KEY=VALUE"),
-            ([*LLAMA, "--usd-per-hour", "nan"], "expected a number above 0, found nan"),
+            ([*LLAMA, "--usd-per-hour", "nan"], "expected 0.001 to 10000, found nan"),
             (["calibrate", self.table, "--layout", "tp=2", "-o", self.folder / "x"], "--trace"),
         ]:
             answer = plan(*words)
