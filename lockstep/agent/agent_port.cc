@@ -1,5 +1,6 @@
 #include "lockstep/agent/agent_port.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 
 #include <nlohmann/json.hpp>
@@ -51,12 +52,20 @@ void AgentPort::Tell(const nlohmann::json& event, std::vector<int> fds) {
   if (!fd_.valid()) return;
   const std::string text = event.dump();
   if (queue_.empty() && SendPacket(fd_.get(), text, fds).ok()) return;
-  if (queue_.size() < kMaxQueuedEvents) queue_.push_back(text);
+  if (queue_.size() < kMaxQueuedEvents) {
+    Waiting& waiting = queue_.emplace_back(Waiting{text, {}});
+    for (const int given : fds) waiting.fds.emplace_back(fcntl(given, F_DUPFD_CLOEXEC, 0));
+  }
   calls_.waiting();
 }
 
 void AgentPort::Flush() {
-  while (!queue_.empty() && fd_.valid() && SendPacket(fd_.get(), queue_.front()).ok()) queue_.pop_front();
+  while (!queue_.empty() && fd_.valid()) {
+    std::vector<int> fds;
+    for (const Fd& one : queue_.front().fds) fds.push_back(one.get());
+    if (!SendPacket(fd_.get(), queue_.front().text, fds).ok()) return;
+    queue_.pop_front();
+  }
 }
 
 void AgentPort::TellOutput(int rank, int stream, std::string_view data) {

@@ -46,7 +46,11 @@ class AgentPort {
   const Clock& clock_;
   Calls calls_;
   Fd listener_, fd_;
-  std::deque<std::string> queue_;
+  struct Waiting {
+    std::string text;
+    std::vector<Fd> fds;  // duplicates: those that were given may be closed by then
+  };
+  std::deque<Waiting> queue_;
   uint64_t dropped_output_ = 0;
   Nanos seen_;
 };

@@ -86,6 +86,7 @@ void PythonHost::HearZygote() {
   if (!packet) return;
   if (packet->closed) return ZygoteLost("the zygote process ended");
   const Json message = Json::parse(packet->text, nullptr, false);
+  if (!message.is_object()) return ZygoteLost("the zygote process said what can't be read");
   const std::string event = message.value("event", "");
   if (event == "ready") {
     known_ = true;
@@ -151,6 +152,7 @@ void PythonHost::HearStore() {
   if (!packet) return;
   if (packet->closed) return StoreLost();
   const Json message = Json::parse(packet->text, nullptr, false);
+  if (!message.is_object()) return StoreLost();
   const uint64_t epoch = std::exchange(store_asked_, 0);
   if (epoch == 0 || message.value("epoch", uint64_t{0}) != epoch) return;
   const int port = message.value("port", 0);

@@ -29,7 +29,9 @@ absl::StatusOr<Json> Answer(int socket, int limit_ms) {
   if (ready <= 0) return Unavailable("no answer from the process that forks ranks within {} s", limit_ms / 1000);
   const std::optional<Packet> packet = ReceivePacket(socket);
   if (!packet || packet->closed) return Unavailable("the process that forks ranks has ended");
-  return Json::parse(packet->text, nullptr, false);
+  Json answer = Json::parse(packet->text, nullptr, false);
+  if (!answer.is_object()) return Unavailable("the process that forks ranks said what can't be read");
+  return answer;
 }
 
 absl::StatusOr<Fd> OpenLog(const std::string& path) {

@@ -30,6 +30,15 @@ bool HoldsNumber(const std::string& name, pid_t number) {
   return false;
 }
 
+// What torch, Python and we put the maker's number into. Names that others give may hold a number that happens to be
+// that of a worker, as in a container, where those are small.
+bool IsNamedByMaker(const std::string& name, pid_t number) {
+  constexpr const char* kBegins[] = {"torch_", "pym-", "mp-", "sem.", "lockstep"};
+  constexpr pid_t kSmall = 1000;
+  const bool is_known = std::ranges::any_of(kBegins, [&](const char* begin) { return name.starts_with(begin); });
+  return (is_known || number >= kSmall) && HoldsNumber(name, number);
+}
+
 // Name and inode of all that lies in /dev/shm.
 std::set<std::pair<std::string, ino_t>> ListShm() {
   std::set<std::pair<std::string, ino_t>> found;
@@ -100,7 +109,7 @@ void SharedMemory::Remove() {
   const std::vector<Worker>& workers = workers_.all();
   for (const auto& file : ListShm()) {
     const std::string path = kShmDir + file.first;
-    const auto is_named = [&](const Worker& worker) { return HoldsNumber(file.first, worker.pid); };
+    const auto is_named = [&](const Worker& worker) { return IsNamedByMaker(file.first, worker.pid); };
     const bool ours = paths_.contains(path) || std::any_of(workers.begin(), workers.end(), is_named);
     if (ours && !before_.contains(file) && !MappedByAnyone(path)) unlink(path.c_str());
   }

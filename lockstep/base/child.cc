@@ -159,6 +159,8 @@ absl::StatusOr<std::string> OwnBinary() {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return Unavailable("/proc/self/exe: {}", error.message());
+  // Replaced while we run, by an upgrade: the file that we are is still to be had, by this name.
+  if (path.native().ends_with(" (deleted)") && !std::filesystem::exists(path)) return "/proc/self/exe";
   return path.string();
 }
 

@@ -91,6 +91,13 @@ void NoteWhatOthersDecide(const RunFlags& flags, const CLI::App& run, node::RunO
                                         options.nodes.endpoint));
 }
 
+// Bytes that JSON can hold.
+bool IsText(const std::string& word) {
+  const Json json(word);
+  return json.dump(-1, ' ', false, Json::error_handler_t::ignore) ==
+         json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   const std::vector<std::string> command = run.remaining();
   node::RunOptions& options = flags.options;
@@ -99,6 +106,11 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
         "unknown option {}; options of `lockstep run` come before the script, see lockstep run --help",
         command.front());
   }
+  for (const std::string& word : command)
+    if (!IsText(word))
+      return InvalidArgument(
+          "the script's argument {} is no UTF-8, in which a run keeps them; give it another way, such as in a file",
+          Json(word).dump(-1, ' ', false, Json::error_handler_t::replace));
   options.command = command;
   options.live_view = !flags.no_view;
   if (!flags.job_file.empty()) LS_RETURN_IF_ERROR(ApplyJobFile(flags.job_file, run, options));

@@ -88,6 +88,7 @@ static int start(struct ls_client* c) {
   pthread_cond_init(&copier->changed, &monotonic);
   pthread_condattr_destroy(&monotonic);
   copier->state = LS_COPIER_IDLE;
+  copier->ends = false;
   const int error = start_without_signals(c);
   copier->started = error == 0;
   return error;
@@ -100,6 +101,7 @@ void ls_copier_stop(struct ls_client* c) {
   if (!copier->started) return;
   pthread_mutex_lock(&copier->mutex);
   copier->state = LS_COPIER_STOP;
+  __atomic_store_n(&copier->ends, true, __ATOMIC_RELAXED);
   pthread_cond_broadcast(&copier->changed);
   pthread_mutex_unlock(&copier->mutex);
   pthread_join(copier->thread, NULL);

@@ -8,6 +8,7 @@
 #include "lockstep/client/session.h"
 
 static const struct timespec kDevicePoll = {.tv_nsec = 50 * 1000};
+enum { kLastPolls = 50000 }; /* some five seconds */
 
 /* ---- laying out: the training thread ---- */
 
@@ -221,9 +222,14 @@ static bool begin_cuda_copies(struct ls_client* c) {
   return c->cuda->record(c->cuda);
 }
 
-static bool wait_for_cuda(const struct ls_device_ops* cuda) {
+/* A device that hangs never has it done: who leaves waits for that a while only. */
+static bool wait_for_cuda(const struct ls_client* c) {
   enum ls_copy_state state;
-  while ((state = cuda->query(cuda)) == LS_COPY_PENDING) nanosleep(&kDevicePoll, NULL);
+  int polls = 0;
+  while ((state = c->cuda->query(c->cuda)) == LS_COPY_PENDING) {
+    if (__atomic_load_n(&c->copier.ends, __ATOMIC_RELAXED) && ++polls > kLastPolls) return false;
+    nanosleep(&kDevicePoll, NULL);
+  }
   return state == LS_COPY_DONE;
 }
 
@@ -233,7 +239,7 @@ static bool copy_all(struct ls_client* c) {
   bool arrived = !save->cuda;
   while (save->next < save->pieces) {
     const struct ls_piece* piece = &save->piece[save->next];
-    if (piece->device == LS_DEVICE_CUDA && !arrived && !(arrived = wait_for_cuda(c->cuda))) return false;
+    if (piece->device == LS_DEVICE_CUDA && !arrived && !(arrived = wait_for_cuda(c))) return false;
     sum_piece(save, piece);
   }
   return true;

@@ -54,6 +54,7 @@ struct ls_copier {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   enum ls_copier_state state;
+  bool ends;             /* the same as STOP, read without the mutex in the middle of a copy */
   bool wanted;           /* training waits for the copy: no time to lose */
   enum ls_result result; /* of the last copy; taken by wait */
   /* The training thread's: how long it waited for the copy under way, for how many in a row it waited long, and

@@ -28,10 +28,10 @@ struct HangDetector::State {
   State(const Policy& limits, int world_size)
       : policy(limits), awake(Slots(limits)), ranks(static_cast<size_t>(world_size), RankHistory(Window(limits))) {}
 
-  RankHistory& Rank(RankId rank) {
-    LS_CHECK(rank.value() >= 0 && rank.value() < static_cast<int>(ranks.size()), "rank {} of {}", rank.value(),
-             ranks.size());
-    return ranks[static_cast<size_t>(rank.value())];
+  // None of a rank that is not in this world: a node may tell of those that it had before the world became smaller.
+  RankHistory* Rank(RankId rank) {
+    const bool is_there = rank.value() >= 0 && rank.value() < static_cast<int>(ranks.size());
+    return is_there ? &ranks[static_cast<size_t>(rank.value())] : nullptr;
   }
   void See(const RankHistory& history, Situation& job) const;
   bool Trains() const {
@@ -58,16 +58,22 @@ void HangDetector::Reset() {
   for (RankHistory& history : state_->ranks) history.Clear();
 }
 
-void HangDetector::Forget(RankId rank) { state_->Rank(rank).Clear(); }
+void HangDetector::Forget(RankId rank) {
+  if (RankHistory* history = state_->Rank(rank)) history->Clear();
+}
 
 void HangDetector::Add(const RankSample& sample) {
-  state_->Rank(sample.rank).Add(sample);
+  RankHistory* history = state_->Rank(sample.rank);
+  if (history == nullptr) return;
+  history->Add(sample);
   state_->first_sample = std::min(state_->first_sample.value_or(sample.at), sample.at);
   state_->awake.Add(sample);
   state_->steps.Add(sample);
 }
 
-void HangDetector::Add(const StackSample& sample) { state_->Rank(sample.rank).Add(sample); }
+void HangDetector::Add(const StackSample& sample) {
+  if (RankHistory* history = state_->Rank(sample.rank)) history->Add(sample);
+}
 
 void HangDetector::State::See(const RankHistory& history, Situation& job) const {
   const RankSample* last = history.Last(job.now);

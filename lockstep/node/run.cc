@@ -345,8 +345,12 @@ void Node::Say(const control::Said& said) {
 }
 
 void Node::Told(const control::Told& told) {
-  agent_->Hear(told);
   const auto* command = std::get_if<control::Command>(&told);
+  // Whatever is asked to be ended is gone, and there is no starter that would say so.
+  if (const auto* kill = command != nullptr ? std::get_if<control::KillEpoch>(command) : nullptr;
+      kill != nullptr && starter_lost_)
+    return Say(control::EventBody(control::EpochStopped{kill->epoch}));
+  agent_->Hear(told);
   if (command == nullptr) return;
   if (const auto* finish = std::get_if<control::Finish>(command)) Finish(*finish);
 }

@@ -19,15 +19,6 @@ constexpr size_t kMaxRanksShown = 16;
 constexpr size_t kMaxIncidentsShown = 4;
 constexpr int kStripWidth = 24;
 
-// A terminal that is gone or stopped must not stop us: what it does not take now is lost.
-void Write(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t wrote = write(fd, text.data(), text.size());
-    if (wrote <= 0) return;
-    text.remove_prefix(static_cast<size_t>(wrote));
-  }
-}
-
 size_t TerminalWidth() {
   winsize size{};
   return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
@@ -47,32 +38,32 @@ std::vector<std::string> Lines(const Json& status, const Json& incidents) {
 
 }  // namespace
 
-View::View(bool live) : live_(live && isatty(STDERR_FILENO) == 1) {}
+View::View(bool live) : outlet_(STDOUT_FILENO, STDERR_FILENO), live_(live && isatty(STDERR_FILENO) == 1) {}
 
 View::~View() {
-  if (output_mid_line_) Write(STDOUT_FILENO, "\n");
+  if (output_mid_line_) outlet_.Write(STDOUT_FILENO, "\n");
 }
 
 void View::Erase() {
-  if (painted_lines_ > 0) Write(STDERR_FILENO, fmt::format("\033[{}F\033[J", painted_lines_));
+  if (painted_lines_ > 0) outlet_.Write(STDERR_FILENO, fmt::format("\033[{}F\033[J", painted_lines_));
   painted_lines_ = 0;
 }
 
 void View::Output(int stream, std::string_view data) {
   Erase();
-  Write(stream == 2 ? STDERR_FILENO : STDOUT_FILENO, data);
+  outlet_.Write(stream == 2 ? STDERR_FILENO : STDOUT_FILENO, data);
   output_mid_line_ = live_ && !data.empty() && data.back() != '\n';
   last_.clear();
 }
 
 void View::Line(const std::string& text) {
   Erase();
-  Write(STDERR_FILENO, "lockstep: " + text + "\n");
+  outlet_.Write(STDERR_FILENO, "lockstep: " + text + "\n");
   last_.clear();
 }
 
 void View::Paint(const Json& status, const Json& incidents) {
-  if (!live_ || output_mid_line_) return;
+  if (!live_ || output_mid_line_ || outlet_.IsBehind(STDERR_FILENO)) return;
   const size_t width = TerminalWidth();
   std::string text;
   const std::vector<std::string> lines = Lines(status, incidents);
@@ -80,7 +71,7 @@ void View::Paint(const Json& status, const Json& incidents) {
   if (text == last_) return;
   // Overwrites in place: no blank frame between, no flicker.
   const std::string up = painted_lines_ > 0 ? fmt::format("\033[{}F", painted_lines_) : "";
-  Write(STDERR_FILENO, up + text + "\033[J");
+  outlet_.Write(STDERR_FILENO, up + text + "\033[J");
   painted_lines_ = static_cast<int>(lines.size());
   last_ = text;
 }

@@ -1,11 +1,12 @@
 // The terminal of `lockstep run`: workers' output as it comes, and below it, when stderr is a terminal, a live view of
-// the job that repaints itself. Never blocks: what a stopped terminal does not take is left out.
+// the job that repaints itself. Never blocks: what a stopped terminal does not take waits, and the view with it.
 #pragma once
 
 #include <string>
 #include <string_view>
 
 #include "lockstep/base/report.h"
+#include "lockstep/node/outlet.h"
 
 namespace lockstep::node {
 
@@ -25,6 +26,7 @@ class View {
  private:
   void Erase();
 
+  Outlet outlet_;
   bool live_;
   int painted_lines_ = 0;
   bool output_mid_line_ = false;

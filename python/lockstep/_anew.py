@@ -1,5 +1,6 @@
 """A script may set what libraries read at their import, as in os.environ["OMP_NUM_THREADS"] = "8" above `import torch`. A fork of the
-zygote has imported torch before; so the worker then starts anew by exec, in the same process, with what the script has set.
+zygote has imported torch before; so the worker then starts anew by exec, in the same process, with what the script has set. Once
+the script uses torch, what is set comes too late by exec, too: from then on nothing begins anew.
 """
 
 import os
@@ -7,34 +8,63 @@ import sys
 import types
 
 _READ_AT_IMPORT = (b"TORCH", b"PYTORCH", b"OMP_", b"GOMP_", b"KMP_", b"MKL_", b"OPENBLAS_")
-_READ_AT_USE = (b"TORCH_NCCL_", b"TORCHELASTIC_", b"PYTORCH_CUDA_ALLOC_CONF", b"PYTORCH_HIP_ALLOC_CONF", b"PYTORCH_ALLOC_CONF")
+_READ_AT_USE = (b"TORCH_NCCL_", b"TORCHELASTIC_", b"TORCHINDUCTOR_", b"TORCH_WARM_POOL", b"TORCH_CUDA_ARCH_LIST", b"TORCH_EXTENSIONS_DIR",
+                b"PYTORCH_CUDA_ALLOC_CONF", b"PYTORCH_HIP_ALLOC_CONF", b"PYTORCH_ALLOC_CONF")
+
+_HERE = os.path.dirname(__file__)
 
 
 def watch(command, preload):
     """Call in a forked worker, before the script runs. command: what exec would have run; preload: LD_PRELOAD for it, or ""."""
-    set_in_process, worker = os.putenv, os.getpid()
+    set_in_process, worker, imported_before = os.putenv, os.getpid(), set(sys.modules)
 
     def putenv(name, value):
         name, value = os.fsencode(name), os.fsencode(value)
         before = os.environb.get(name)
         set_in_process(name, value)
-        comes_late = name.startswith(_READ_AT_IMPORT) and not name.startswith(_READ_AT_USE) and value != before
-        if comes_late and os.getpid() == worker and not _script_has_torch():
+        if not name.startswith(_READ_AT_IMPORT) or name.startswith(_READ_AT_USE) or value == before or os.getpid() != worker:
+            return
+        if _uses_torch(imported_before, sys._getframe(1)):
+            os.putenv = set_in_process
+        else:
             _begin(command, preload, os.fsdecode(name), set_in_process)
 
     os.putenv = putenv  # os.environ looks it up with each assignment
 
 
-def _script_has_torch():
-    """Whether something of torch has a name in the script: what is set now came too late by exec, too."""
-    for value in list(vars(sys.modules["__main__"]).values()):
+def _uses_torch(imported_before, frame):
+    """Whether torch has a name in the script, in a module that it has imported, or in a function that runs; or runs itself."""
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return True
+    except Exception:
+        pass  # of another version
+    while frame is not None and os.path.dirname(frame.f_code.co_filename) != _HERE:  # those below are the zygote's
+        if _is_of_torch(frame.f_globals.get("__name__")) or _names_torch(frame.f_locals):
+            return True
+        frame = frame.f_back
+    for name, module in list(sys.modules.items()):
+        if name != "__main__" and name in imported_before:
+            continue
+        if _is_of_torch(name) or _names_torch(getattr(module, "__dict__", {})):
+            return True
+    return False
+
+
+def _names_torch(names):
+    for value in list(names.values()):
         try:
             home = value.__name__ if isinstance(value, types.ModuleType) else value.__module__
         except Exception:
             continue
-        if isinstance(home, str) and home.split(".")[0] == "torch":
+        if _is_of_torch(home):
             return True
     return False
+
+
+def _is_of_torch(module):
+    return isinstance(module, str) and module.split(".")[0] == "torch"
 
 
 def _begin(command, preload, name, set_in_process):

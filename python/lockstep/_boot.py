@@ -83,10 +83,11 @@ def write_exception(path, kind, value, trace):
             "message": str(value)[:4000],
             "where": _place_of(value, trace),
             "at_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME),
-        }
-    )
+        },
+        ensure_ascii=False,
+    ).encode("utf-8", "replace")  # messages may hold bytes that are no text
     try:
-        with open(path + ".next", "w") as file:
+        with open(path + ".next", "wb") as file:
             file.write(text)
         os.replace(path + ".next", path)
     except OSError:

@@ -20,5 +20,10 @@ def receive(sock):
     return (json.loads(text), fds) if text else (None, fds)
 
 
+def _text(message):
+    """JSON of it. Paths and arguments may hold bytes that are no text; the starter could not read those."""
+    return json.dumps(message, ensure_ascii=False).encode("utf-8", "replace")
+
+
 def send(sock, **message):
-    sock.send(json.dumps(message).encode())
+    sock.send(_text(message))

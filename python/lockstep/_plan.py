@@ -34,6 +34,7 @@ class Plan:
         self._order = sorted(range(len(kinds)), key=lambda number: kinds[number])
         self._lazy = [number for number in self._order if lazy[number]]
         self._cuda = any(device == "cuda" for _, device in kinds)
+        self._devices = sorted({tensor.device.index for tensor in tensors if tensor.device.type == "cuda"})
         for kind in sorted(set(kinds)):
             self._add_batch(kind, [number for number in self._order if kinds[number] == kind])
 
@@ -101,6 +102,10 @@ class Plan:
             import torch
 
             client.save_stream(torch.cuda.current_stream().cuda_stream)
+            own = torch.cuda.current_device()
+            for device in self._devices:
+                if device != own:  # the copies are ordered behind one stream alone
+                    torch.cuda.current_stream(device).synchronize()
         for batch in self._batches:
             result = batch.add(client)
             if result != _client.OK:

@@ -41,6 +41,9 @@ class Layout:
         if tensor.layout is not torch.strided or tensor.is_quantized:
             raise CheckpointError(f"{name}: a tensor of layout {tensor.layout} can't be checkpointed, only dense ones can: "
                                   "give Checkpoint an object whose state_dict() holds it in dense form")
+        if tensor.device.type not in ("cpu", "cuda"):
+            raise CheckpointError(f"{name}: a tensor on {tensor.device} can't be checkpointed, only those on cpu and cuda can: "
+                                  "give Checkpoint an object whose state_dict() holds it there")
         self.name = name
         self.dtype = str(tensor.dtype)[len("torch."):]
         self.shape = tuple(tensor.shape)

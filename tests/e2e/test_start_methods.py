@@ -3,9 +3,10 @@ import ctypes
 import json
 import os
 import signal
+import subprocess
 import unittest
 
-from harness import QUICK_LIMITS, Run, RunTest, alive, children, ddp, kill
+from harness import PYTHON, QUICK_LIMITS, ROOT, Run, RunTest, alive, children, ddp, kill
 
 PROBE = '''
 import json, os, random, sys, threading
@@ -160,6 +161,32 @@ class StartMethods(RunTest):
                     self.assertEqual([expected] * 2, [json.loads((folder / f"seen.{rank}").read_text()) for rank in range(2)], run)
                     told = run.stderr().count("the script sets OMP_NUM_THREADS, which torch reads at its import")
                     self.assertEqual(method == "zygote" and threads == 3, told == 1, run)
+
+    def test_what_is_set_while_torch_trains_begins_nothing_anew(self):
+        """By the script's libraries, or by torch itself (torch.compile sets TORCHINDUCTOR_CACHE_DIR)."""
+        library = "import json, os\nOTHER = {}\ndef main(folder):\n    import torch\n    import torch.distributed as dist\n    dist.init_process_group('gloo')\n"
+        library += "    os.environ['TORCH_SOMETHING'] = 'new'\n    dist.all_reduce(torch.ones(1))\n"
+        library += "    open(f\"{folder}/pid.{os.environ['RANK']}\", 'w').write(str(os.getpid()))\n    dist.destroy_process_group()\n    del torch, dist\n    set_late()\n"
+        library += "def set_late():\n    os.environ['OMP_SOMETHING'] = 'new'\n"
+        folder = self.folder()
+        folder.chmod(0o777)
+        (folder / "library.py").write_text(library)
+        script = folder / "entry.py"
+        script.write_text("import sys\nfrom library import main\nmain(sys.argv[1])\n")
+        run = Run(self, str(script), str(folder), ranks=2, options=["--start-method", "zygote"])
+        run.finish()
+        self.assertNotIn("begin anew", run.stderr(), run)
+        self.assertEqual(2, len(list(folder.glob("pid.*"))), run)
+
+    def test_a_path_that_is_no_text(self):
+        run = Run(self, "ddp.py", os.fsdecode(b"caf\xe9"), ranks=1)
+        self.assertEqual(2, run.watcher.wait(30), run)
+        self.assertIn("is no UTF-8", run.stderr(), run)
+
+    def test_our_sitecustomize_where_there_is_no_other(self):
+        done = subprocess.run([PYTHON, "-S", "-c", "import importlib.util, sys\nimportlib.util.find_spec = lambda name: None\nimport sitecustomize\nprint(42)"],
+                              env={"PYTHONPATH": str(ROOT / "python/lockstep/_site")}, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual((0, "42\n", ""), (done.returncode, done.stdout, done.stderr))
 
     def test_nccl_is_told_to_load_our_profiler_where_it_has_no_other(self):
         for environment, refused in (({}, False), ({"NCCL_PROFILER_PLUGIN": "/opt/theirs.so"}, True)):

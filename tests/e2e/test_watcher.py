@@ -80,6 +80,12 @@ class Watcher(WatcherTest):
         run.finish(code=3, timeout=30)
         self.assertIn("starter", run.stderr(), run)
 
+    def test_starter_killed_before_there_is_an_epoch(self):
+        run = Run(self, "ddp.py", *ddp())
+        os.kill(run.wait("the starter", run.starter), signal.SIGKILL)
+        self.assertNotEqual(0, run.watcher.wait(30), run)
+        self.assertIn("starter", run.stderr(), run)
+
     def test_second_watcher_is_refused(self):
         run = self.start_long_job()
         first = run.watcher
@@ -133,6 +139,19 @@ class Terminal(RunTest):
         run.finish()
         self.assertEqual([], run.incidents(), run)
         run.assert_undisturbed_result()
+
+
+    def test_that_nobody_reads(self):
+        """Stopped by Ctrl-S: ranks are watched, and repaired, all the same."""
+        ours, theirs = os.openpty()
+        self.addCleanup(os.close, ours)
+        run = Run(self, "ddp.py", *ddp(LONG, step_time=0.1), terminal=theirs)
+        os.close(theirs)
+        run.wait_for_step(40)  # some hundred times as much as a terminal keeps has been painted by then
+        os.kill(run.pids()[1], signal.SIGKILL)
+        run.finish(timeout=90)
+        self.assertEqual([["1"]], run.suspects(), run)
+        run.assert_undisturbed_result(LONG)
 
 
 def read_into(shown, terminal):

@@ -10,12 +10,14 @@ _here = os.path.dirname(os.path.abspath(__file__))
 def _chain():
     """Runs the sitecustomize that this one hides, if there is one, as site.py would have."""
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != _here]
-    sys.modules.pop("sitecustomize", None)
+    own = sys.modules.pop("sitecustomize", None)
     spec = importlib.util.find_spec("sitecustomize")
     if spec is not None and spec.loader is not None:
         module = importlib.util.module_from_spec(spec)
         sys.modules["sitecustomize"] = module
         spec.loader.exec_module(module)
+    elif own is not None:
+        sys.modules["sitecustomize"] = own  # the import of it looks there when it is done
 
 
 # Children of a worker inherit PYTHONPATH but are not workers: the pid tells them apart.

@@ -1,0 +1,54 @@
+#include "lockstep/agent/agent_port.h"
+
+#include <gmock/gmock.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "lockstep/agent/wire.h"
+
+namespace lockstep::agent {
+namespace {
+
+// What an agent that was busy could not be given goes to it later, with the descriptors, though the starter has closed
+// its own by then.
+TEST(AgentPort, WhatWaitsKeepsItsDescriptors) {
+  const std::string path = fmt::format("{}agent-port-{}.sock", testing::TempDir(), getpid());
+  const SystemClock clock;
+  Poller poller;
+  AgentPort port(poller, clock, {.connected = [&] { poller.Stop(); }, .asked = {}, .waiting = [] {}});
+  ASSERT_TRUE(port.Listen(path).ok());
+  auto agent = ConnectTo(path);
+  ASSERT_TRUE(agent.ok()) << agent.status();
+  poller.Run(Seconds{0.05}, [] {});
+  ASSERT_TRUE(port.connected());
+  int told = 0;
+  for (; !port.queued() && told < 100'000; ++told) port.Tell({{"event", "note"}, {"text", std::string(1000, '.')}});
+  ASSERT_TRUE(port.queued());
+  {
+    const Fd memory(memfd_create("buffers", MFD_CLOEXEC));
+    ASSERT_EQ(write(memory.get(), "checkpoint", 10), 10);
+    port.Tell({{"event", "buffers"}}, {memory.get()});
+  }
+  std::optional<Packet> last;
+  while (port.queued() || told > 0) {
+    last = ReceivePacket(agent->get());
+    ASSERT_TRUE(last && !last->closed);
+    port.Flush();
+    --told;
+  }
+  last = ReceivePacket(agent->get());
+  ASSERT_TRUE(last);
+  EXPECT_EQ(last->text, R"({"event":"buffers"})");
+  ASSERT_EQ(last->fds.size(), 1U);
+  std::string held(10, '\0');
+  EXPECT_EQ(pread(last->fds[0].get(), held.data(), held.size(), 0), 10);
+  EXPECT_EQ(held, "checkpoint");
+  unlink(path.c_str());
+}
+
+}  // namespace
+}  // namespace lockstep::agent
