@@ -26,6 +26,16 @@ CLI::Validator AboveZero() {
 CLI::Validator NotBelowZero() {
   return Number("a number from 0", [](double value) { return value >= 0; });
 }
+CLI::Validator WholeNumber() {
+  return CLI::Validator(
+      [](const std::string& text) {
+        int64_t number = 0;
+        uint64_t large = 0;
+        const bool is_one = CLI::detail::lexical_cast(text, number) || CLI::detail::lexical_cast(text, large);
+        return is_one ? "" : fmt::format("expected a whole number, found {}", text);
+      },
+      "");
+}
 CLI::Validator Between(double least, double most) {
   return Number(fmt::format("{:.15g} to {:.15g}", least, most),
                 [=](double value) { return least <= value && value <= most; });

@@ -25,11 +25,14 @@ std::string Chosen(const CLI::App& app) {
   return words;
 }
 
-// CLI11 makes 2^64 - 5 of -5.
-void RefuseNegativeCounts(CLI::App& app) {
-  for (CLI::Option* option : app.get_options())
+// CLI11 makes 2^64 - 5 of -5, and of 1.5 an error that does not say what was expected.
+void CheckWholeNumbers(CLI::App& app) {
+  for (CLI::Option* option : app.get_options()) {
     if (option->get_type_name().starts_with("UINT")) option->check(NotBelowZero().description(""));
-  for (CLI::App* command : app.get_subcommands({})) RefuseNegativeCounts(*command);
+    if (option->get_type_name().starts_with("INT") || option->get_type_name().starts_with("UINT"))
+      option->check(WholeNumber().description(""));
+  }
+  for (CLI::App* command : app.get_subcommands({})) CheckWholeNumbers(*command);
 }
 
 }  // namespace lockstep::cli
@@ -65,7 +68,7 @@ int main(int argc, char** argv) {
   AddExplain(app, exit_code);
   AddSimulate(app, exit_code);
   AddHidden(app, exit_code);
-  RefuseNegativeCounts(app);
+  CheckWholeNumbers(app);
   if (argc > 1 && *argv[1] != '-' && !IsCommand(app, argv[1])) {
     return PrintError(lockstep::InvalidArgument("there is no command \"{}\"; see lockstep --help", argv[1]));
   }

@@ -9,6 +9,7 @@
  *
  * The names below are those of the C++ functions as the Itanium ABI mangles them: they are the interface.
  */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,27 +52,40 @@
 #define WAIT_RECEIVE "_ZN4gloo9transport3tcp13UnboundBuffer8waitRecvEPi" MILLISECONDS
 #define DELETE_BUFFER "_ZN4gloo9transport3tcp13UnboundBufferD0Ev"
 
-/* Looked up in the library that has them: the next one after ours is no help, since Python loads torch and gloo where
- * nobody else sees them. There is nothing to do without; it can't happen to a caller that itself comes from libgloo. */
-static void* find(const char* name) {
+static const void* library_of(const void* address) {
+  Dl_info info;
+  return dladdr(address, &info) != 0 ? info.dli_fbase : NULL;
+}
+
+/* In a library that is loaded already, or in those that it was linked with; not our own. */
+static void* find_in(const char* file, const char* name) {
+  void* library = dlopen(file, RTLD_NOLOAD | RTLD_LAZY);
+  void* found = library == NULL ? NULL : dlsym(library, name);
+  if (library != NULL) dlclose(library); /* it stays as loaded as it was */
+  return found != NULL && library_of(found) != library_of((const void*)find_in) ? found : NULL;
+}
+
+/* Looked up where the caller comes from, which may have a gloo of its own, and else in the libraries that have torch's:
+ * the next one after ours is no help, since Python loads torch and gloo where nobody else sees them. There is nothing
+ * to do without; it can't happen to a caller that itself comes from libgloo. */
+static void* find(const char* name, const void* caller) {
+  Dl_info info;
+  void* found = dladdr(caller, &info) != 0 ? find_in(info.dli_fname, name) : NULL;
   static const char* const libraries[] = {"libgloo.so.0", "libtorch_cpu.so"};
-  for (size_t i = 0; i < sizeof libraries / sizeof *libraries; ++i) {
-    void* library = dlopen(libraries[i], RTLD_NOLOAD | RTLD_LAZY);
-    void* found = library == NULL ? NULL : dlsym(library, name);
-    if (library != NULL) dlclose(library); /* it stays as loaded as it was */
-    if (found != NULL) return found;
-  }
+  for (size_t i = 0; found == NULL && i < sizeof libraries / sizeof *libraries; ++i)
+    found = find_in(libraries[i], name);
+  if (found != NULL) return found;
   fprintf(stderr, "lockstep: %s was called, but no library has it\n", name);
   abort();
 }
 
 /* Evaluates to libgloo's function `name`, as the type of ours. */
-#define ORIGINAL(ours, name)                                                           \
-  ({                                                                                   \
-    static void* found;                                                                \
-    void* there = __atomic_load_n(&found, __ATOMIC_RELAXED);                           \
-    if (there == NULL) __atomic_store_n(&found, there = find(name), __ATOMIC_RELAXED); \
-    (__typeof__(&(ours)))there;                                                        \
+#define ORIGINAL(ours, name)                                                                                        \
+  ({                                                                                                                \
+    static void* found;                                                                                             \
+    void* there = __atomic_load_n(&found, __ATOMIC_RELAXED);                                                        \
+    if (there == NULL) __atomic_store_n(&found, there = find(name, __builtin_return_address(0)), __ATOMIC_RELAXED); \
+    (__typeof__(&(ours)))there;                                                                                     \
   })
 
 static bool is_python(void) {

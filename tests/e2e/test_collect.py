@@ -184,6 +184,14 @@ class Harmless(CollectTest):
         self.assertEqual("\n", pathlib.Path(file.name).read_text())
         self.assertEqual(4, job.diagnose()["reported"])
 
+    def test_another_gloo_of_its_own(self):
+        """A module that has one linked in calls its own, whatever is preloaded, and whether or not torch is there."""
+        library = pathlib.Path(DETOUR).with_name("liblockstep-test-own_gloo.so")
+        for imports in ("", "import torch; "):
+            done = subprocess.run([PYTHON, "-c", f"{imports}import ctypes; print(ctypes.CDLL('{library}').passes_a_barrier())"],
+                                  env={**inherited(), "LD_PRELOAD": GLOO}, capture_output=True, text=True, timeout=120, check=False)
+            self.assertEqual((0, "42\n"), (done.returncode, done.stdout), done.stderr)
+
     def test_damaged_trails(self):
         job = Attached(self, *STEPS, "--slow", "0")
         self.assertEqual([0] * 4, job.finish())

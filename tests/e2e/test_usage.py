@@ -6,6 +6,8 @@ import unittest
 from harness import BINARY
 
 NUMBERS = {
+    "--batch: expected a whole number, found 1.5; see lockstep plan --help": ["plan", "--batch", "1.5"],
+    "--top: expected a whole number, found 1e2": ["plan", "--top", "1e2"],
     "--hang-limit-s: expected a number above 0, found nan; see lockstep run --help": ["run", "--hang-limit-s", "nan", "train.py"],
     "--hang-limit-s: expected a number above 0, found 0": ["run", "--hang-limit-s", "0", "train.py"],
     "--grace-s: expected a number from 0, found inf": ["run", "--grace-s", "inf", "train.py"],

@@ -145,13 +145,23 @@ class Terminal(RunTest):
         """Stopped by Ctrl-S: ranks are watched, and repaired, all the same."""
         ours, theirs = os.openpty()
         self.addCleanup(os.close, ours)
+        fill(theirs)
         run = Run(self, "ddp.py", *ddp(LONG, step_time=0.1), terminal=theirs)
         os.close(theirs)
-        run.wait_for_step(40)  # some hundred times as much as a terminal keeps has been painted by then
+        run.wait_for_step(40)
         os.kill(run.pids()[1], signal.SIGKILL)
         run.finish(timeout=90)
         self.assertEqual([["1"]], run.suspects(), run)
         run.assert_undisturbed_result(LONG)
+
+
+def fill(terminal):
+    os.set_blocking(terminal, False)
+    try:
+        while True:
+            os.write(terminal, bytes(4096))
+    except BlockingIOError:
+        os.set_blocking(terminal, True)
 
 
 def read_into(shown, terminal):

@@ -1,0 +1,10 @@
+/* A module with a gloo of its own, whose functions other modules may see, as pygloo has one. */
+
+void _ZN4gloo7barrierERNS_14BarrierOptionsE(int* options) { *options = 42; }
+
+int passes_a_barrier(void);
+int passes_a_barrier(void) {
+  int options = 0;
+  _ZN4gloo7barrierERNS_14BarrierOptionsE(&options);
+  return options;
+}
