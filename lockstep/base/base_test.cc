@@ -86,6 +86,16 @@ TEST(Report, NestedRowsAreBlocksAndSentencesLines) {
             "evidence  c\n");
 }
 
+// What JSON has as a number above 0 is none in text either.
+TEST(Report, SmallNumbersAreNotZero) {
+  EXPECT_EQ(RenderText({{"a", 2.6123e-7}, {"b", -3.21987e-5}, {"c", -1e-17}, {"d", 0.0}, {"e", 0.0010009}}),
+            "a  2.61e-07\n"
+            "b  -3.22e-05\n"
+            "c  0\n"
+            "d  0\n"
+            "e  0.001\n");
+}
+
 TEST(Report, TextAndJsonComeFromOneDocument) {
   const Json report = {{"state", "running"},
                        {"ettr", {{"cumulative", 0.98765432}}},

@@ -10,8 +10,12 @@
 namespace lockstep {
 namespace {
 
+// What is small has three digits, what is left of a difference of equals none.
 std::string NumberText(double value) {
+  constexpr double kSmall = 1e-3, kRest = 1e-12;
   if (!std::isfinite(value)) return "-";
+  if (std::abs(value) < kRest) return "0";
+  if (std::abs(value) < kSmall) return fmt::format("{:.3g}", value);
   std::string text = fmt::format("{:.4f}", value);
   text.erase(text.find_last_not_of('0') + 1);
   if (text.back() == '.') text.pop_back();

@@ -165,8 +165,10 @@ void AddPlanCalibrate(CLI::App& plan, int& exit_code) {
   trace->expected(1, -1)->needs(layout);
   layout->needs(trace);
   command->add_option("-o,--out", flags->out, "Folder to write")->required();
-  command->add_flag("--fresh", flags->fresh,
-                    "Begin at what is usual, not at the presets, which were fitted to published runs");
+  command
+      ->add_flag("--fresh", flags->fresh,
+                 "Begin at what is usual, not at the presets, which were fitted to published runs")
+      ->excludes(command->get_option("--calibration"));
   command->add_flag("--rows", flags->rows,
                     "Add each run with what fits without its fifth of the runs, and without its family, predict");
   command->add_flag("--json", flags->json, "One JSON document on stdout");

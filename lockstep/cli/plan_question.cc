@@ -210,9 +210,10 @@ absl::StatusOr<PlanQuestion> AskedBy(const PlanFlags& flags) {
   LS_RETURN_IF_ERROR(TakeOffloads(flags, question));
   question.space.schedules.clear();
   for (const std::string& name : flags.schedules) {
-    LS_ASSIGN_OR_RETURN(const plan::Schedule schedule, plan::ParseSchedule(name));
-    if (std::ranges::find(question.space.schedules, schedule) == question.space.schedules.end())
-      question.space.schedules.push_back(schedule);
+    const absl::StatusOr<plan::Schedule> schedule = plan::ParseSchedule(name);
+    if (!schedule.ok()) return InvalidArgument("--schedule: {}", Message(schedule.status()));
+    if (std::ranges::find(question.space.schedules, *schedule) == question.space.schedules.end())
+      question.space.schedules.push_back(*schedule);
   }
   return question;
 }

@@ -137,6 +137,42 @@ double SlowestPace(const Groups& groups, const Passes& all, const StepTerms& t, 
   return slowest;
 }
 
+// A stage at an end of a group, and what the stages behind it take for a microbatch, there and back.
+struct EndOfGroup {
+  const Passes* own;
+  double behind, stages_behind;
+  double back() const { return own->forward + own->input; }
+};
+
+// Under ZB-2p: the longest that a stage takes from its own begin to its own end. Another stage, or itself, sets the
+// pace of all microbatches, and waits for what is behind as far as the forward passes that it is ahead by, and in the
+// end its own backward passes, leave it nothing to do. Whoever is before that stage begins so much earlier and ends so
+// much later, with the weights' gradients left that it is behind by instead of those of the other. Both are at an end
+// of a group: of stages that are alike one in the middle takes less than one of the two.
+double SlowestSpan(const Groups& groups, const StepTerms& t) {
+  absl::InlinedVector<EndOfGroup, 8> ends;  // from the last stage to the first
+  double behind = 0, stages = 0;
+  for (const Group& group : groups) {
+    const double each = group.one.forward + group.one.input;
+    ends.push_back({&group.one, behind, stages});
+    if (group.count > 1) ends.push_back({&group.one, behind + (group.count - 1) * each, stages + group.count - 1});
+    behind += group.count * each, stages += group.count;
+  }
+  double slowest = 0;
+  for (size_t pace = 0; pace < ends.size(); ++pace) {
+    const EndOfGroup& at = ends[pace];
+    const double n = at.stages_behind, late = t.stages - 1 - n, back = at.own->input + at.own->weight;
+    const double waits = std::max(0.0, at.behind - 2 * n * at.own->forward) + std::max(0.0, at.behind - 2 * n * back);
+    const double takes = t.microbatches * at.own->total() + waits - 2 * late * at.own->weight;
+    for (size_t i = pace; i < ends.size(); ++i) {
+      const EndOfGroup& other = ends[i];
+      const double between = other.behind + other.back() - at.behind - at.back();
+      slowest = std::max(slowest, takes + between + 2 * (t.stages - 1 - other.stages_behind) * other.own->weight);
+    }
+  }
+  return slowest;
+}
+
 Pipeline AlikeStages(const StepTerms& t, const Variant& v, const Added& added) {
   const double share = 1.0 / CopiesOf(v.schedule);
   const auto passes = [&](double layers) { return PassesOf(t, added, LoadOf(t, v, layers, 0)); };
@@ -177,6 +213,7 @@ Pipeline ListedStages(const StepTerms& t, const Variant& v, const Added& added) 
   p.others = Plus(all, -1, p.slowest);
   const bool keeps = v.schedule == Schedule::kZeroBubbleH1;
   if (keeps || v.schedule == Schedule::k1F1B) p.paced = SlowestPace(groups, all, t, keeps);
+  if (v.schedule == Schedule::kZeroBubble2p) p.paced = SlowestSpan(groups, t);
   return p;
 }
 

@@ -81,17 +81,21 @@ TEST(StepGraph, AgreesWithALargeOutputLayer) {
   }
 }
 
-// From one microbatch, or one a stage, on.
+// From one microbatch, or one or two a stage, on.
 TEST(StepGraph, AgreesWhereStagesDiffer) {
   std::mt19937_64 random(8);
-  for (int i = 0; i < 400; ++i) {
-    Workload work = RandomWorkload(random, i % 2 == 0 ? Schedule::k1F1B : Schedule::kZeroBubbleH1);
+  for (int i = 0; i < 600; ++i) {
+    constexpr Schedule kSchedules[] = {Schedule::k1F1B, Schedule::kZeroBubbleH1, Schedule::kZeroBubble2p};
+    Workload work = RandomWorkload(random, kSchedules[i % 3]);
     work.chunks = 1;
     work.stage_layers.clear();
     for (int stage = 0; stage < work.pp; ++stage) work.stage_layers.push_back(Pick(random, 6, 9));
     work.layers = 0;
     for (const int layers : work.stage_layers) work.layers += layers;
-    work.global_batch = work.dp * Pick(random, work.schedule == Schedule::k1F1B ? 1 : work.pp, 4 * work.pp);
+    const int least = work.schedule == Schedule::k1F1B           ? 1
+                      : work.schedule == Schedule::kZeroBubbleH1 ? work.pp
+                                                                 : 2 * work.pp;
+    work.global_batch = work.dp * Pick(random, least, 4 * work.pp);
     ASSERT_TRUE(work.Validate().ok());
     const double closed = PredictStep(work, Rates{}).total().value;
     EXPECT_THAT(Graphed(work, Rates{}) / closed, DoubleNear(1, .02)) << LayoutText(work) << " " << work.Microbatches();
