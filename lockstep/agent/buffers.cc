@@ -7,8 +7,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "lockstep/base/check.h"
+#include "lockstep/base/large_pages.h"
 #include "lockstep/record/ring.h"
 
 namespace lockstep::agent {
@@ -53,19 +55,28 @@ ls_join_message Refuse(const ls_join_message& request, const std::string& why) {
   return reply;
 }
 
-absl::Status CopyRange(int from, uint64_t from_offset, int to, uint64_t to_offset, uint64_t bytes) {
-  std::vector<char> chunk(1 << 20);
-  for (uint64_t done = 0; done < bytes;) {
-    const size_t want = std::min<uint64_t>(chunk.size(), bytes - done);
-    const ssize_t got = pread(from, chunk.data(), want, static_cast<off_t>(from_offset + done));
-    if (got <= 0) return Errno(errno, "reading the smaller checkpoint buffer");
-    if (pwrite(to, chunk.data(), static_cast<size_t>(got), static_cast<off_t>(to_offset + done)) != got) {
-      return Errno(errno, "writing the larger checkpoint buffer");
-    }
-    done += static_cast<uint64_t>(got);
+// Of all slots, until it goes.
+class Mapping {
+ public:
+  static absl::StatusOr<Mapping> Of(const RankBuffers& buffers, int access) {
+    const size_t bytes = BuffersBytes(buffers.slot_bytes);
+    void* memory = mmap(nullptr, bytes, access, MAP_SHARED, buffers.fd.get(), 0);
+    if (memory == MAP_FAILED) return Errno(errno, "mapping {} bytes of checkpoint buffers", bytes);
+    return Mapping(static_cast<char*>(memory), bytes);
   }
-  return absl::OkStatus();
-}
+  Mapping(Mapping&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)), bytes_(other.bytes_) {}
+  ~Mapping() {
+    if (memory_ != nullptr) munmap(memory_, bytes_);
+  }
+  char* memory() const { return memory_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  Mapping(char* memory, size_t bytes) : memory_(memory), bytes_(bytes) {}
+
+  char* memory_;
+  size_t bytes_;
+};
 
 }  // namespace
 
@@ -201,12 +212,14 @@ absl::Status Buffers::Grow(size_t index, uint64_t slot_bytes) {
 absl::Status Buffers::CopySlots(size_t index, const RankBuffers& larger) {
   const RankBuffers& old = ranks_[index];
   if (!old.fd.valid()) return absl::OkStatus();
+  LS_ASSIGN_OR_RETURN(const Mapping from, Mapping::Of(old, PROT_READ));
+  LS_ASSIGN_OR_RETURN(const Mapping to, Mapping::Of(larger, PROT_READ | PROT_WRITE));
+  AdviseLargePages(to.memory(), to.bytes());  // most of the time goes into the pages' first touch
   for (uint64_t slot = 0; slot < LS_SLOTS; ++slot) {
     const ls_slot& header = board_->rank[index].slot[slot];
     if (__atomic_load_n(&header.state, __ATOMIC_ACQUIRE) != LS_SLOT_DONE) continue;
-    const uint64_t bytes = std::min(header.bytes, old.slot_bytes);
-    LS_RETURN_IF_ERROR(CopyRange(old.fd.get(), slot * ls_slot_stride(old.slot_bytes), larger.fd.get(),
-                                 slot * ls_slot_stride(larger.slot_bytes), bytes));
+    std::memcpy(to.memory() + slot * ls_slot_stride(larger.slot_bytes),
+                from.memory() + slot * ls_slot_stride(old.slot_bytes), std::min(header.bytes, old.slot_bytes));
   }
   return absl::OkStatus();
 }
