@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,8 @@ namespace lockstep {
 const Json& At(const Json& object, std::string_view key);
 int64_t IntegerAt(const Json& object, std::string_view key, int64_t otherwise);
 bool BooleanAt(const Json& object, std::string_view key, bool otherwise);
+// None of what is no whole number, below 0, or more than any job has.
+std::optional<int> RankFrom(const Json& value);
 std::string TextAt(const Json& object, std::string_view key);  // "" if it is no text
 
 }  // namespace lockstep

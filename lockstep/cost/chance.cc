@@ -32,7 +32,12 @@ using LogTerm = std::function<double(int64_t)>;
 int64_t Quantile(const LogTerm& log_term, double mean, double deviation, int64_t most, double quantile) {
   auto count = std::max<int64_t>(0, static_cast<int64_t>(mean - kDeviations * (deviation + 1)));
   double sum = std::exp(log_term(count));
-  while (sum < quantile * kRounding && count < most) sum += std::exp(log_term(++count));
+  while (sum < quantile * kRounding && count < most) {
+    const double term = std::exp(log_term(++count));
+    sum += term;
+    // Beyond the mean terms fall: what is left of them is less than the sum can tell.
+    if (static_cast<double>(count) > mean && term <= sum * 1e-18) break;
+  }
   return count;
 }
 

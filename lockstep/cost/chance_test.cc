@@ -83,6 +83,13 @@ TEST(Poisson, IsTheSumOfItsTerms) {
 
 // Garwood's 95 % limits as printed in tables: none 0 to 3.689, 1: 0.0253 to 5.572, 3: 0.6187 to 8.767, 10: 4.795 to
 // 18.39.
+// Where terms are too small to add anything, the sum may stay below the quantile for ever.
+TEST(Poisson, AQuantileNearOneHasAnEnd) {
+  const int64_t quantile = PoissonQuantile(316'082, 0.9999999999);
+  EXPECT_GT(quantile, 316'082 + 6 * 562);
+  EXPECT_LT(quantile, 316'082 + 20 * 562);
+}
+
 TEST(Poisson, LimitsAreThoseOfTheTables) {
   struct Row {
     int64_t count;

@@ -48,7 +48,8 @@ std::string NameOf(const trace::CommLog& log, const CommOp& op) {
   const trace::Communicator& communicator = log.communicators[op.communicator];
   if (op.direction == Direction::kCollective)
     return fmt::format("{} {} of {}", log.functions[op.function], op.sequence, NameOf(communicator));
-  return fmt::format("{} rank {} in {}", op.direction == Direction::kSend ? "a send to" : "a receive from", op.peer,
+  const std::string peer = op.peer < 0 ? "a rank that is not known" : fmt::format("rank {}", op.peer);
+  return fmt::format("{} {} in {}", op.direction == Direction::kSend ? "a send to" : "a receive from", peer,
                      NameOf(communicator));
 }
 

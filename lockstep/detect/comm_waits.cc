@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -92,11 +93,19 @@ class Components {
 
 }  // namespace
 
+// A peer that is not known has told nothing itself. Where one member alone has not, it is that one; else nothing is
+// said of who waits for it.
 Waits::Waits(const Standing& standing) : standing_(standing) {
+  std::set<int> silent;
+  for (const trace::Communicator& communicator : standing.log().communicators)
+    for (const int rank : communicator.ranks)
+      if (!standing.HasReported(rank)) silent.insert(rank);
+  if (silent.size() == 1) silent_ = *silent.begin();
   std::map<std::tuple<uint32_t, int64_t>, size_t> collectives;
   for (const auto& [rank, ops] : standing.open()) {
     const CommOp* op = standing.InOf(rank);
     size_t wait = waits_.size();
+    if (op->direction != Direction::kCollective && op->peer < 0 && !silent_) continue;
     if (op->direction == Direction::kCollective)
       wait = collectives.emplace(std::tuple(op->communicator, op->sequence), wait).first->second;
     if (wait == waits_.size()) waits_.push_back({op, {}, {}, 0});
@@ -112,7 +121,10 @@ void Waits::LookBehind(Wait& wait) const {
     const CommOp* other = standing_.Counterpart(op);
     const CommOp* in = standing_.InOf(op.peer);
     const bool is_there = other != nullptr && (in == nullptr || in->order >= other->order);
-    if (!is_there) wait.behind.push_back(op.peer);
+    if (op.peer < 0)
+      wait.behind = {*silent_};
+    else if (!is_there)
+      wait.behind.push_back(op.peer);
     return;
   }
   for (const int member : standing_.MembersOf(op.communicator)) {

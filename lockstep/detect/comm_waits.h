@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "lockstep/detect/comm_standing.h"
@@ -34,6 +35,7 @@ class Waits {
   void LookBehind(Wait& wait) const;
 
   const Standing& standing_;
+  std::optional<int> silent_;  // the one member that has told nothing
   std::vector<Wait> waits_;
   std::map<int, size_t> wait_of_;
 };

@@ -280,6 +280,13 @@ TEST(ReplayOdds, TheRuleHasTheFewestRunsThatHoldTheError) {
     EXPECT_TRUE(6 * MissChance(fewer, 0.5) > 0.01 || 6 * AlarmChance(fewer, 0.05) > 0.01) << failures;
   }
   EXPECT_THAT(Message(RuleFor({.reproduces = 0.001}, 4).status()), HasSubstr("more than 1000 runs"));
+  // Of many runs the chance of none is too small for a number.
+  const auto close = RuleFor({.reproduces = 0.999, .false_alarm = 0.95}, 12);
+  ASSERT_TRUE(close.ok()) << close.status();
+  EXPECT_GT(close->runs, 200);
+  EXPECT_LE(1 - std::pow(0.999, close->runs), close->failures == close->runs ? 0.01 / 6 : 1)
+      << "who must fail each time";
+  EXPECT_TRUE(RuleFor({.false_alarm = 0.98}, 12).ok());
   EXPECT_FALSE(RuleFor({.reproduces = 0}, 4).ok());
   EXPECT_FALSE(RuleFor({.reproduces = 0.5, .false_alarm = 0.5}, 4).ok());
   EXPECT_FALSE(RuleFor({.error = 0}, 4).ok());

@@ -1,5 +1,6 @@
 #include "lockstep/detect/replay_odds.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace lockstep::detect {
@@ -10,12 +11,14 @@ constexpr double kDecisions = 6;  // two faults, three rounds
 // P[Bin(runs, chance) < limit]
 double FewerThan(int limit, int runs, double chance) {
   if (chance >= 1) return runs < limit ? 1 : 0;
-  double term = std::pow(1 - chance, runs), sum = 0;
-  for (int i = 0; i < limit; ++i) {
-    sum += term;
-    term *= chance / (1 - chance) * (runs - i) / (i + 1);
+  if (chance <= 0) return limit > 0 ? 1 : 0;
+  // In logarithms: of many runs the first terms are too small for a number.
+  double log_term = runs * std::log1p(-chance), sum = 0;
+  for (int i = 0; i < std::min(limit, runs + 1); ++i) {
+    sum += std::exp(log_term);
+    log_term += std::log(chance) - std::log1p(-chance) + std::log(double(runs - i)) - std::log(i + 1.0);
   }
-  return sum;
+  return std::min(sum, 1.0);
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ constexpr double kSpread = 6;           // robust standard deviations: an outlie
 constexpr double kFarOff = 1.5;         // times what is usual
 constexpr double kOften = 0.1;          // of the transfers of a link: it is the link
 constexpr double kRingSlower = 1.3;     // times the other stages' rings, or the other steps
+constexpr double kLittle = .01;         // of the time of all rings
 constexpr double kShareOfStep = 0.005;  // what begins late by less of a step is not worth a name
 
 // The two stages that a transfer is between, the lower one: of the last stage and the first, where chunks wrap around,
@@ -60,15 +61,20 @@ class Rings {
   }
   // If all take longer in this step than in most, as long as usual instead. By how much; 0: they don't.
   double MendIfAllSlow(size_t set, Remedy& remedy) const {
+    const auto usual_of = [&](const Ring& ring) { return Median(by_step_.at(ring)); };
+    double all = 0;
+    for (const auto& [ring, ops] : ops_) all += usual_of(ring) * static_cast<double>(ops.size());
     std::vector<double> ratios;
-    ratios.reserve(by_step_.size());
+    std::vector<Ring> rings;  // that take more than a little of it: others have no part in how fast the network is
     for (const auto& [ring, steps] : by_step_) {
-      const double usual = Median(steps);
-      ratios.push_back(usual > 0 ? steps[set] / usual : 1);
+      const double usual = usual_of(ring);
+      const double share = usual * static_cast<double>(ops_.at(ring).size());
+      if (share <= kLittle * all || steps[set] <= 0) continue;
+      rings.push_back(ring);
+      ratios.push_back(steps[set] / usual);
     }
     if (ratios.empty() || *std::min_element(ratios.begin(), ratios.end()) < kRingSlower) return 0;
-    size_t i = 0;
-    for (const auto& [ring, steps] : by_step_) Divide(ring, set, ratios[i++], remedy);
+    for (size_t i = 0; i < rings.size(); ++i) Divide(rings[i], set, ratios[i], remedy);
     return Median(std::move(ratios));
   }
   // Divides what the ring's ops take in a step.
@@ -86,9 +92,11 @@ class Rings {
   double InStep(const std::vector<uint32_t>& ops, size_t set) const {
     std::vector<double> values;
     for (const uint32_t op : ops)
-      for (size_t lane = job_.graph.first_lane[set]; lane < job_.graph.first_lane[set + 1]; ++lane)
-        values.push_back(static_cast<double>(times_.durations[op * job_.lanes.size() + lane]));
-    return Median(std::move(values));
+      for (size_t lane = job_.graph.first_lane[set]; lane < job_.graph.first_lane[set + 1]; ++lane) {
+        const size_t cell = op * job_.lanes.size() + lane;
+        if (!job_.graph.IsAbsent(cell)) values.push_back(static_cast<double>(times_.durations[cell]));
+      }
+    return values.empty() ? 0 : Median(std::move(values));
   }
 
   const trace::TracedJob& job_;

@@ -39,6 +39,13 @@ class Row {
       Fail(fmt::format("column {} is {}; expected a whole number", column, *value));
     return value ? static_cast<int>(std::min(*value, 1e9)) : otherwise;
   }
+  // No more than any job has.
+  int Ranks(std::string_view column, int otherwise = -1) {
+    const int value = Integer(column, otherwise);
+    if (value <= kMostAccelerators) return value;
+    Fail(fmt::format("column {} is {}; expected at most {}", column, value, kMostAccelerators));
+    return 1;
+  }
   bool Flag(std::string_view column, bool otherwise) {
     const int value = Integer(column, otherwise ? 1 : 0);
     if (value > 1) Fail(fmt::format("column {} is {}; expected 0 or 1", column, value));
@@ -95,7 +102,7 @@ void TakeModel(Row& row, Workload& work) {
 // Layers that do not divide, though two more would: the embedding and the output layer take the place of a layer each
 // (Megatron's --account-for-embedding-in-pipeline-split, DeepSpeed's type:transformer|embedding, torchtitan's default).
 void TakeStages(const Stack* stack, Workload& work) {
-  const int parts = work.pp * work.chunks;
+  const int64_t parts = int64_t{work.pp} * work.chunks;
   if (work.pp < 2 || work.chunks < 1 || work.layers < work.pp || work.layers % work.pp == 0) return;
   if ((work.layers + 2) % parts != 0) return;
   work.stage_layers.assign(size_t(work.pp), (work.layers + 2) / work.pp);
@@ -105,18 +112,19 @@ void TakeStages(const Stack* stack, Workload& work) {
 
 // Where the source does not say, what its framework does by itself.
 void TakeLayout(Row& row, Workload& work) {
-  work.accelerators = row.Integer("gpus");
-  work.tp = row.Integer("tp", 1);
-  work.pp = row.Integer("pp", 1);
-  work.cp = row.Integer("cp", 1);
-  work.ep = row.Integer("ep", 1);
-  work.chunks = row.Integer("vp", 1);
+  work.accelerators = row.Ranks("gpus");
+  work.tp = row.Ranks("tp", 1);
+  work.pp = row.Ranks("pp", 1);
+  work.cp = row.Ranks("cp", 1);
+  work.ep = row.Ranks("ep", 1);
+  work.chunks = row.Ranks("vp", 1);
   work.zero = row.Integer("zero", 0);
-  work.dp = row.Integer("dp", std::max(1, work.accelerators / std::max(1, work.tp * work.pp * work.cp)));
+  const int64_t others = int64_t{work.tp} * work.pp * work.cp;
+  work.dp = row.Ranks("dp", static_cast<int>(std::max<int64_t>(1, work.accelerators / std::max<int64_t>(1, others))));
   // DeepEP is what sends tokens between ranks that have different experts: a table that leaves ep at 1 beside it is not
   // to be taken at its word.
   if (work.experts > 0 && work.ep == 1 && Holds(row.Text("framework"), "DeepEP")) {
-    work.ep = std::gcd(work.experts, work.dp * work.cp);
+    work.ep = static_cast<int>(std::gcd(int64_t{work.experts}, int64_t{work.dp} * work.cp));
     if (work.ep > 1) row.Assume(fmt::format("ep 1 beside DeepEP is read as {}", work.ep));
   }
   const int per_rank = work.global_batch / std::max(1, work.dp);

@@ -120,6 +120,8 @@ TEST_F(Measured, EmbeddingAndOutputLayerMayTakeTheirPlace) {
 TEST_F(Measured, WhatCantBeUsedIsSkippedWithTheReason) {
   EXPECT_THAT(Why("a,f,TPU,8,2,64,256,0,4,128,8,1,1,1,0,,,bf16,1,,\n"), HasSubstr("no machine \"TPU\""));
   EXPECT_THAT(Why("a,f,b200,8,,64,256,0,4,128,8,1,1,1,0,,,bf16,1,,\n"), HasSubstr("column layers is empty"));
+  EXPECT_THAT(Why("a,f,b200,8,2,64,256,0,4,128,8,1,4194304,1,0,,,bf16,1,,\n"),
+              HasSubstr("column tp is 4194304; expected at most 1048576"));
   EXPECT_THAT(Why("a,f,b200,8,2.5,64,256,0,4,128,8,1,1,1,0,,,bf16,1,,\n"), HasSubstr("expected a whole number"));
   EXPECT_THAT(Why("a,f,b200,8,2,64,256,0,4,128,8,1,1,1,0,,,bf16,-1,,\n"), HasSubstr("step_time_s is \"-1\""));
   EXPECT_THAT(Why("a,f,b200,8,2,64,256,0,4,128,8,1,3,1,0,,,bf16,1,,\n"), HasSubstr("is 6, but there are 8"));

@@ -56,7 +56,7 @@ std::vector<int> RanksOf(const Json& group) {
   std::vector<int> all;
   if (!list.is_array()) return all;
   for (const Json& rank : list)
-    if (rank.is_number_integer()) all.push_back(rank.get<int>());
+    if (const std::optional<int> one = RankFrom(rank)) all.push_back(*one);
   return all;
 }
 

@@ -248,7 +248,7 @@ class Reader {
       if (one.contains("pg_desc") && one["pg_desc"].is_string()) group.description = one["pg_desc"].get<std::string>();
       if (one.contains("ranks") && one["ranks"].is_array())
         for (const Json& rank : one["ranks"])
-          if (rank.is_number_integer()) group.ranks.push_back(rank.get<int>());
+          if (const std::optional<int> one_rank = RankFrom(rank)) group.ranks.push_back(*one_rank);
       std::sort(group.ranks.begin(), group.ranks.end());
       rank_.groups.push_back(std::move(group));
     }

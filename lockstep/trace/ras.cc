@@ -35,8 +35,7 @@ class Reader {
     for (const Json& one : all)
       if (IntegerAt(one, "size", -1) > IntegerAt(*largest, "size", -1)) largest = &one;
     for (const char* list : {"ranks", "missing_ranks"})
-      for (const Json& rank : At(*largest, list))
-        rank_of_[ProcessOf(rank)] = static_cast<int>(std::min<int64_t>(IntegerAt(rank, "rank", -1), INT32_MAX));
+      for (const Json& rank : At(*largest, list)) rank_of_[ProcessOf(rank)] = RankFrom(At(rank, "rank")).value_or(-1);
     for (const Json& one : all) Take(one);
     log_.reported.assign(reported_.begin(), reported_.end());
     log_.moving = true;

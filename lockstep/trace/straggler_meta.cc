@@ -38,9 +38,13 @@ class Reader {
     LS_RETURN_IF_ERROR(Size("tp_size", true, meta.tp));
     LS_RETURN_IF_ERROR(Size("vpp_size", false, meta.vpp));
     LS_RETURN_IF_ERROR(Get("world_size", true, meta.world_size));
-    const int64_t product = int64_t{meta.dp} * meta.dsp * meta.pp * meta.tp;
-    if (meta.world_size != product)
-      return InvalidArgument("{}: world_size is {}, expected dp_size * dsp_size * pp_size * tp_size = {}", path_,
+    constexpr int64_t kMostRanks = 1 << 22;
+    const double product = double(meta.dp) * meta.dsp * meta.pp * meta.tp;
+    if (product > kMostRanks)
+      return InvalidArgument("{}: dp_size * dsp_size * pp_size * tp_size is {:.4g}, expected at most {}", path_,
+                             product, kMostRanks);
+    if (double(meta.world_size) != product)
+      return InvalidArgument("{}: world_size is {}, expected dp_size * dsp_size * pp_size * tp_size = {:.0f}", path_,
                              meta.world_size, product);
     LS_RETURN_IF_ERROR(Day(meta));
     LS_RETURN_IF_ERROR(Hosts(meta));

@@ -23,6 +23,18 @@ def dump(rank, launched, ended, name="nccl:all_reduce"):
             "entries": entries}
 
 
+def without(records, rank):
+    """A file of records without those of this rank's trail: each is a multiple of 64 bytes, a snapshot (6) says whose the next ones are."""
+    kept, at, is_kept = records[:64], 64, True
+    while at < len(records):
+        size = 64 * (1 + int.from_bytes(records[at + 2:at + 4], "little"))
+        if records[at] == 6:
+            is_kept = int.from_bytes(records[at + 24:at + 28], "little") != rank
+        kept += records[at:at + size] if is_kept else b""
+        at += size
+    return kept
+
+
 class Diagnose(unittest.TestCase):
     def setUp(self):
         self.folder = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="lockstep-diagnose-")))
@@ -217,6 +229,27 @@ class Diagnose(unittest.TestCase):
         self.assertEqual(([], None), (report["verdicts"], report["healthy"]), report)
         self.assertEqual(list(range(10, 16)), report["no_report"])
         self.assertIn("can't be read", report["blind_spot"])
+
+    def test_ranks_that_no_job_has(self):
+        """A group of a dump may list anything."""
+        for ranks in ("[0, 1, 2, -5]", "[0, 1, 2, 2147483648]", "[0, 1, 2, 4294967298]", "[0, 1, 2, 18446744073709551615]"):
+            with self.subTest(ranks):
+                for rank in range(2):
+                    document = dump(rank, 10, 9)
+                    document["pg_config"]["0"]["ranks"] = ranks
+                    (self.folder / f"nccl_trace_rank_{rank}").write_text(json.dumps(document))
+                report = self.diagnose()
+                self.assertEqual([2], report["no_report"], report)
+
+    def test_a_neighbour_whose_trail_is_lost(self):
+        """Of a rank that is known by no name nothing is said."""
+        path = self.simulate("--layout", "tp1,pp2,dp2", "--fault", "stopped:rank=2")
+        path.write_bytes(without(path.read_bytes(), rank=2))
+        report = self.diagnose(path)
+        self.assertEqual([2], report["no_report"])
+        for verdict in report["verdicts"]:
+            self.assertNotIn("rank -1", verdict["headline"])
+            self.assertNotIn({"rank": -1}, verdict["suspects"] + verdict["ambiguous_with"], verdict)
 
     def test_paths_of_several_kinds(self):
         trails = self.simulate("--ranks", 4, "--layout", "dp4")

@@ -62,6 +62,23 @@ class Explain(unittest.TestCase):
         self.assertEqual(3, self.explain(job / "trace.csv.gz", "--meta", job / "meta.yaml", "--steps", "2-3", "--steps", "6")["steps"])
         self.assertEqual(report, self.explain(job / "trace.csv.gz", "--meta", job / "meta.yaml", "--threads", 1))
 
+    def test_a_slow_fabric_and_a_collective_of_one_rank(self):
+        """What one rank alone has says nothing about the network."""
+        job = self.simulate("--ranks", 8, "--steps", 12, "--fault", "fabric:factor=6,steps=5-9", kind="kineto")
+        path = job / "rank-0.json.gz"
+        trace = json.loads(gzip.decompress(path.read_bytes()))
+        events = trace["traceEvents"]
+        collective = next(event for event in events if "nccl" in event["name"])
+        for number, step in enumerate([event for event in events if event["name"].startswith("ProfilerStep")], 900_000):
+            first = min((event for event in events if event.get("cat") == "kernel" and event["ts"] >= step["ts"]), key=lambda event: event["ts"])
+            events.append({**collective, "ts": first["ts"] + 1, "dur": 5.0, "tid": 33,
+                           "args": {**collective["args"], "External id": number, "stream": 33, "correlation": number, "Collective name": "broadcast", "In msg nelems": 1,
+                                    "Out msg nelems": 1, "Group size": 1, "Process Group Name": "77", "Process Group Description": "log", "Process Group Ranks": "[0]"}})
+            events.append({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 4000, "tid": 4000, "ts": first["ts"] - 50, "dur": 2.0,
+                           "args": {"cbid": 211, "correlation": number}})
+        path.write_bytes(gzip.compress(json.dumps(trace).encode()))
+        self.assertEqual(["fabric"], [cause["cause"] for cause in self.explain("--kineto", *sorted(job.glob("rank-*.json.gz")))["causes"]])
+
     def test_a_job_from_profiler_files(self):
         job = self.simulate("--ranks", 4, "--steps", 6, "--fault", "worker:dp=2,factor=1.4", "--clock-offset", 0.02, kind="kineto")
         files = sorted(job.glob("rank-*.json.gz"))
