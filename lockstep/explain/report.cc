@@ -98,6 +98,10 @@ void AddRanks(const trace::KinetoJob& traced, Json& report) {
     report["clocks"].push_back({{"rank", traced.ranks[i]},
                                 {"offset_us", traced.clocks[i].offset_ns / kPerMicro},
                                 {"error_us", traced.clocks[i].error_ns / kPerMicro}});
+  for (const trace::Counter& counter : traced.job.counters)
+    if (counter.name == trace::kRanksWithoutPeers)
+      report["verdict"] = fmt::format("{}, but for {} ranks with no other to compare them with",
+                                      report["verdict"].get<std::string>(), counter.count);
   constexpr double kWorthAsking = 0.03;  // of a step
   constexpr size_t kMostAsked = 8;
   Unsettled unsettled = FindUnsettled(traced);

@@ -76,7 +76,7 @@ terms
   element-wise     0.0384      0.0384       0             0
   launches         0.0782      0.0782       0             0
   pipeline         0.0232      0.0232       0             0
-  data             0.0007      0.0007       0             0
+  data             0.000698    0.000698     0             0
   bubble           0.2345      0.2345       0             0
   stragglers       0.0068      0.0068       0             0
   optimizer        0.0148      0.0148       0             0

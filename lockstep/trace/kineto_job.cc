@@ -32,6 +32,7 @@ class Builder {
     if (!built.ok() && ForgetInferred()) built = BuildGraph();
     LS_RETURN_IF_ERROR(built);
     if (ranks_.size() > 1) Count(steps_.counters, "unmatched_collectives", single_);
+    Count(steps_.counters, kRanksWithoutPeers, RanksWithoutPeers());
     Fill();
     Describe();
     return std::move(out_);
@@ -150,6 +151,14 @@ class Builder {
       for (size_t i = 0; i < steps_.ops[0][rank].collectives.size() && StageOf(rank) == 0; ++i)
         if (TypeOf(rank, i) == OpType::kForwardRecv) return true;
     return false;
+  }
+
+  // Ranks that do what no other does, where others have peers.
+  int64_t RanksWithoutPeers() const {
+    std::vector<int64_t> ranks(steps_.roles.size());
+    for (const size_t role : steps_.role_of) ++ranks[role];
+    const bool has_peers = std::ranges::any_of(ranks, [](int64_t of_role) { return of_role > 1; });
+    return has_peers ? std::ranges::count(ranks, 1) : 0;
   }
 
   // Any rank that has this role.

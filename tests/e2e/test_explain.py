@@ -77,7 +77,10 @@ class Explain(unittest.TestCase):
             events.append({"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 4000, "tid": 4000, "ts": first["ts"] - 50, "dur": 2.0,
                            "args": {"cbid": 211, "correlation": number}})
         path.write_bytes(gzip.compress(json.dumps(trace).encode()))
-        self.assertEqual(["fabric"], [cause["cause"] for cause in self.explain("--kineto", *sorted(job.glob("rank-*.json.gz")))["causes"]])
+        report = self.explain("--kineto", *sorted(job.glob("rank-*.json.gz")))
+        self.assertEqual(["fabric"], [cause["cause"] for cause in report["causes"]])
+        self.assertEqual(1, report["counters"]["ranks_without_peers"])
+        self.assertIn("but for 1 ranks with no other to compare them with", report["verdict"])
 
     def test_a_job_from_profiler_files(self):
         job = self.simulate("--ranks", 4, "--steps", 6, "--fault", "worker:dp=2,factor=1.4", "--clock-offset", 0.02, kind="kineto")
