@@ -141,7 +141,6 @@ double SlowestPace(const Groups& groups, const Passes& all, const StepTerms& t, 
 struct EndOfGroup {
   const Passes* own;
   double behind, stages_behind;
-  double back() const { return own->forward + own->input; }
 };
 
 // Under ZB-2p: the longest that a stage takes from its own begin to its own end. Another stage, or itself, sets the
@@ -158,17 +157,15 @@ double SlowestSpan(const Groups& groups, const StepTerms& t) {
     if (group.count > 1) ends.push_back({&group.one, behind + (group.count - 1) * each, stages + group.count - 1});
     behind += group.count * each, stages += group.count;
   }
-  double slowest = 0;
-  for (size_t pace = 0; pace < ends.size(); ++pace) {
-    const EndOfGroup& at = ends[pace];
-    const double n = at.stages_behind, late = t.stages - 1 - n, back = at.own->input + at.own->weight;
-    const double waits = std::max(0.0, at.behind - 2 * n * at.own->forward) + std::max(0.0, at.behind - 2 * n * back);
-    const double takes = t.microbatches * at.own->total() + waits - 2 * late * at.own->weight;
-    for (size_t i = pace; i < ends.size(); ++i) {
-      const EndOfGroup& other = ends[i];
-      const double between = other.behind + other.back() - at.behind - at.back();
-      slowest = std::max(slowest, takes + between + 2 * (t.stages - 1 - other.stages_behind) * other.own->weight);
-    }
+  double slowest = 0, earliest = 0;  // of those before it, and itself, what the longest takes beside it
+  for (auto at = ends.rbegin(); at != ends.rend(); ++at) {
+    const double n = at->stages_behind, kept = 2 * (t.stages - 1 - n) * at->own->weight;
+    const double from_here = at->behind + at->own->forward + at->own->input;
+    earliest = std::max(earliest, from_here + kept);
+    const double back = at->own->input + at->own->weight;
+    const double waits =
+        std::max(0.0, at->behind - 2 * n * at->own->forward) + std::max(0.0, at->behind - 2 * n * back);
+    slowest = std::max(slowest, t.microbatches * at->own->total() + waits + earliest - from_here - kept);
   }
   return slowest;
 }
