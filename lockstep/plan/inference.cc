@@ -35,7 +35,10 @@ double UnreadParameters(const Workload& w, int batch) {
 }
 
 // The layers of the stage that has most, over those of one in the mean.
-double Most(const Workload& w) { return double((w.layers + w.pp - 1) / w.pp) * w.pp / w.layers; }
+double Most(const Workload& w) {
+  const int most = (w.layers + w.pp - 1) / w.pp;
+  return double(most) * w.pp / w.layers;
+}
 
 // One token of each sequence: weights, keys and values are read once; products are too small to be anything else.
 double TokenSeconds(const Workload& w, const Rates& r, const Requests& asked) {
