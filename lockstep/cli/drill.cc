@@ -91,12 +91,11 @@ absl::Status CheckAllowed(const agent::RunSpec& spec) {
   return FailedPrecondition("{} takes no drills: it was started without --allow-drill", spec.run_dir);
 }
 
+// Nobody would see the fault.
 absl::Status CheckWatched(const std::string& run_dir) {
   LS_ASSIGN_OR_RETURN(const Json status, node::QueryStatus(run_dir));
   if (status.value("state", "") != "unwatched") return absl::OkStatus();
-  return FailedPrecondition(
-      "{}: nobody watches this run, so nobody would see the fault ({}); go on with `lockstep run --resume {}`", run_dir,
-      status.value("trouble", ""), run_dir);
+  return node::NobodyWatches(run_dir, status.value("trouble", ""));
 }
 
 drill::Rim RimOf(const std::string& run_dir, bool quiet) {

@@ -69,6 +69,14 @@ absl::StatusOr<plan::SearchResult> Searched(const PlanFlags& flags, const PlanQu
   return result;
 }
 
+// Returns the names of the files.
+absl::StatusOr<std::vector<std::string>> WriteStep(const plan::StepGraph& step, const plan::StepTimes& times,
+                                                   const std::string& out) {
+  if (out.ends_with(".et")) return plan::WriteChakraTraces(step, out);
+  LS_RETURN_IF_ERROR(plan::WriteTimeline(step, times, out));
+  return std::vector{out};
+}
+
 // What --failures and --out add to the report of one layout.
 absl::Status Extend(const PlanFlags& flags, const plan::Candidate& one, const plan::Rates& rates, Json& report) {
   if (!flags.failures.empty()) {
@@ -83,11 +91,7 @@ absl::Status Extend(const PlanFlags& flags, const plan::Candidate& one, const pl
   if (flags.out.empty()) return absl::OkStatus();
   LS_ASSIGN_OR_RETURN(const plan::StepGraph step, plan::BuildStepGraph(one.workload, rates));
   const plan::StepTimes times = plan::Simulate(step);
-  absl::StatusOr<std::vector<std::string>> files = std::vector{flags.out};
-  if (flags.out.ends_with(".et"))
-    files = plan::WriteChakraTraces(step, flags.out);
-  else if (const absl::Status written = plan::WriteTimeline(step, times, flags.out); !written.ok())
-    files = written;
+  const absl::StatusOr<std::vector<std::string>> files = WriteStep(step, times, flags.out);
   if (!files.ok()) return FailedPrecondition("{}", Message(files.status()));  // a full disk is no plan that doesn't fit
   report["graph"] = {{"layout", plan::LayoutText(one.workload)},
                      {"ops", step.ops.size()},
@@ -217,9 +221,9 @@ void AddWork(CLI::App& command, PlanFlags& flags) {
                   "Parts that are trained no further: embedding, layers:N, the first N; both with a comma")
       ->delimiter(',');
   command.add_option("--usd-per-hour", flags.usd_per_hour, "Price of an accelerator, in dollars an hour")
-      ->check(Between(1e-3, 1e4));
+      ->check(Between(plan::kUsdPerHour.least, plan::kUsdPerHour.most));
   command.add_option("--power-w", flags.power, "Watts of an accelerator with its share of the host")
-      ->check(Between(1.0, 1e5));
+      ->check(Between(plan::kWatts.least, plan::kWatts.most));
 }
 
 namespace {

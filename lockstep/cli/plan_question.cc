@@ -142,6 +142,11 @@ absl::Status CheckNames(const std::vector<std::string>& texts, const std::vector
   return absl::OkStatus();
 }
 
+template <typename Value>
+void AddOnce(const Value& value, std::vector<Value>& all) {
+  if (std::ranges::find(all, value) == all.end()) all.push_back(value);
+}
+
 absl::Status TakeOffloads(const PlanFlags& flags, PlanQuestion& question) {
   question.space.offloads.clear();
   for (const std::string& name : flags.offloads) {
@@ -150,8 +155,7 @@ absl::Status TakeOffloads(const PlanFlags& flags, PlanQuestion& question) {
     for (const plan::Cluster& cluster : question.clusters)
       if (const absl::Status known = plan::CheckOffload(cluster.base, *offload); !known.ok())
         return InvalidArgument("--offload: {}", Message(known));
-    if (std::ranges::find(question.space.offloads, *offload) == question.space.offloads.end())
-      question.space.offloads.push_back(*offload);
+    AddOnce(*offload, question.space.offloads);
   }
   return absl::OkStatus();
 }
@@ -212,8 +216,7 @@ absl::StatusOr<PlanQuestion> AskedBy(const PlanFlags& flags) {
   for (const std::string& name : flags.schedules) {
     const absl::StatusOr<plan::Schedule> schedule = plan::ParseSchedule(name);
     if (!schedule.ok()) return InvalidArgument("--schedule: {}", Message(schedule.status()));
-    if (std::ranges::find(question.space.schedules, *schedule) == question.space.schedules.end())
-      question.space.schedules.push_back(*schedule);
+    AddOnce(*schedule, question.space.schedules);
   }
   return question;
 }

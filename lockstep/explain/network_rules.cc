@@ -53,6 +53,10 @@ class Rings {
         ops_[{job.ideal_class[op], job.ops[op].stage}].push_back(op);
     for (const auto& [ring, ops] : ops_)
       for (size_t set = 0; set < job.steps.size(); ++set) by_step_[ring].push_back(InStep(ops, set));
+    for (const auto& [ring, steps] : by_step_) {
+      usual_[ring] = Median(steps);
+      all_ += TakenBy(ring);
+    }
   }
   using Ring = std::pair<uint32_t, int>;  // ideal class, stage
   const std::map<Ring, std::vector<double>>& by_step() const { return by_step_; }
@@ -61,17 +65,12 @@ class Rings {
   }
   // If all take longer in this step than in most, as long as usual instead. By how much; 0: they don't.
   double MendIfAllSlow(size_t set, Remedy& remedy) const {
-    const auto usual_of = [&](const Ring& ring) { return Median(by_step_.at(ring)); };
-    double all = 0;
-    for (const auto& [ring, ops] : ops_) all += usual_of(ring) * static_cast<double>(ops.size());
     std::vector<double> ratios;
     std::vector<Ring> rings;  // that take more than a little of it: others have no part in how fast the network is
     for (const auto& [ring, steps] : by_step_) {
-      const double usual = usual_of(ring);
-      const double share = usual * static_cast<double>(ops_.at(ring).size());
-      if (share <= kLittle * all || steps[set] <= 0) continue;
+      if (TakenBy(ring) <= kLittle * all_ || steps[set] <= 0) continue;
       rings.push_back(ring);
-      ratios.push_back(steps[set] / usual);
+      ratios.push_back(steps[set] / usual_.at(ring));
     }
     if (ratios.empty() || *std::min_element(ratios.begin(), ratios.end()) < kRingSlower) return 0;
     for (size_t i = 0; i < rings.size(); ++i) Divide(rings[i], set, ratios[i], remedy);
@@ -89,6 +88,8 @@ class Rings {
   }
 
  private:
+  // In a usual step.
+  double TakenBy(const Ring& ring) const { return usual_.at(ring) * static_cast<double>(ops_.at(ring).size()); }
   double InStep(const std::vector<uint32_t>& ops, size_t set) const {
     std::vector<double> values;
     for (const uint32_t op : ops)
@@ -103,6 +104,8 @@ class Rings {
   const Times& times_;
   std::map<Ring, std::vector<uint32_t>> ops_;
   std::map<Ring, std::vector<double>> by_step_;
+  std::map<Ring, double> usual_;  // of by_step_
+  double all_ = 0;                // that all rings take in a usual step
 };
 
 // The values of these ops in all lanes that have them, as large_sample.h takes them. What it is given must outlive it.

@@ -19,6 +19,11 @@ namespace {
 
 constexpr size_t kBehind = 64 << 10;  // bytes that wait
 
+bool AreOneFile(int a, int b) {
+  struct stat of_a{}, of_b{};
+  return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+}
+
 }  // namespace
 
 class Outlet::Lane {
@@ -99,15 +104,6 @@ class Outlet::Lane {
   uint64_t written_ = 0;
   bool ends_ = false;
 };
-
-namespace {
-
-bool AreOneFile(int a, int b) {
-  struct stat of_a{}, of_b{};
-  return fstat(a, &of_a) == 0 && fstat(b, &of_b) == 0 && of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
-}
-
-}  // namespace
 
 Outlet::Outlet(int out, int err) : err_(err), out_lane_(std::make_shared<Lane>()) {
   err_lane_ = AreOneFile(out, err) ? out_lane_ : std::make_shared<Lane>();

@@ -40,6 +40,11 @@ std::string AskElsewhere(const std::string& coordinator) {
   return fmt::format("this node does not lead the job: ask where its coordinator runs ({})", coordinator);
 }
 
+absl::Status NobodyWatches(const std::string& run_dir, const std::string& why) {
+  return FailedPrecondition("{}: nobody watches this run ({}); go on with `lockstep run --resume {}`", run_dir, why,
+                            run_dir);
+}
+
 absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request) {
   absl::StatusOr<Json> answer = Ask(run_dir, request);
   if (absl::IsDeadlineExceeded(answer.status()))
@@ -48,8 +53,7 @@ absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request)
   const auto replayed = Replay(run_dir);
   if (replayed.ok() && replayed->state.mode == control::Mode::kFinished)
     return FailedPrecondition("{}: this run has ended: {}", run_dir, replayed->state.verdict);
-  return FailedPrecondition("{}: nobody watches this run ({}); go on with `lockstep run --resume {}`", run_dir,
-                            Message(answer.status()), run_dir);
+  return NobodyWatches(run_dir, Message(answer.status()));
 }
 
 absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {

@@ -25,6 +25,8 @@ absl::Status AskStop(const std::string& run_dir);
 absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request);
 // The same of what only a watching process can do. Errors say what became of the run.
 absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request);
+// The error where a run is not over, and why that is so.
+absl::Status NobodyWatches(const std::string& run_dir, const std::string& why);
 // What a node that attends answers about what its coordinator knows.
 std::string AskElsewhere(const std::string& coordinator);
 

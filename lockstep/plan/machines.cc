@@ -31,8 +31,8 @@ constexpr Figure kFigures[] = {{"bf16_tflops", &Machine::bf16, kTera, .1, 1e5},
                                {"host_link_gb_s", &Machine::host_link, kGiga, .1, 1e5},
                                {"host_memory_gb", &Machine::host_memory, kGiga, 1, 1e5},
                                {"host_memory_gb_s", &Machine::host_bandwidth, kGiga, 1, 1e5},
-                               {"usd_per_hour", &Machine::usd_per_hour, 1, 1e-3, 1e4},
-                               {"power_w", &Machine::power, 1, 1, 1e5}};
+                               {"usd_per_hour", &Machine::usd_per_hour, 1, kUsdPerHour.least, kUsdPerHour.most},
+                               {"power_w", &Machine::power, 1, kWatts.least, kWatts.most}};
 
 // What is not given is 0.
 void CheckUnit(cluster::TableReader& in, const Figure& figure, double given) {

@@ -13,6 +13,12 @@
 
 namespace lockstep::plan {
 
+// Of an accelerator with its share of the host; what lies outside was given in another unit.
+struct Limits {
+  double least, most;
+};
+inline constexpr Limits kUsdPerHour{1e-3, 1e4}, kWatts{1, 1e5};
+
 class Machines {
  public:
   struct Named {

@@ -73,7 +73,7 @@ double LayerActivations(const Workload& w) {
   const double per_width = (w.gated ? 6.0 : 4.0) / w.hidden;
   if (w.flash) {
     // Of a token's experts; gathered, what they return is on each rank of tp.
-    const double mixed = double(w.MixedLayers()) / w.layers, returned = w.gathers_routed ? kInput * w.top_k : 0;
+    const double mixed = w.MixedShare(), returned = w.gathers_routed ? kInput * w.top_k : 0;
     const double routed = mixed * (per_width * w.expert_ffn * w.top_k / w.TokenShares() + returned);
     const double width = mixed * w.expert_ffn * w.shared_experts + (1 - mixed) * w.ffn, split = 14 + per_width * width;
     return routed + (w.sequence_parallel || w.tp == 1 ? split / w.tp : 10 + (split - 10) / w.tp);
@@ -209,7 +209,9 @@ void TakeStages(const Workload& w, MemoryTerms& t) {
   const auto add_run = [&](const StageRun& run) {
     add(run.first, run.layers, run.frozen);
     double most = MixedIn(w, run.first, std::ceil(run.layers));
-    for (int stage = run.first + 1; w.experts > 0 && stage < run.first + run.count && stage < w.pp - 1; ++stage) {
+    const int end =
+        w.MixedLayers() < w.layers ? std::min(run.first + run.count, w.pp - 1) : 0;  // else all have as many
+    for (int stage = run.first + 1; stage < end; ++stage) {
       const double mixed = MixedIn(w, stage, std::ceil(run.layers));
       if (mixed > most) add(stage, run.layers, run.frozen);
       most = std::max(most, mixed);

@@ -18,6 +18,9 @@ struct Passes {
   double forward = 0, input = 0, weight = 0;
   double total() const { return forward + input + weight; }
 };
+inline Passes Plus(const Passes& a, double times, const Passes& b) {
+  return {a.forward + times * b.forward, a.input + times * b.input, a.weight + times * b.weight};
+}
 // Idle seconds of the slowest stage; `others`: the sum over all other stages. ZB-2p counts from a stage's own begin to
 // its own end, for it checks the gradients' norm when the next step has begun.
 double BubbleSeconds(Schedule schedule, int stages, int chunks, const Passes& others, const Passes& slowest);

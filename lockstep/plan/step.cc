@@ -57,10 +57,6 @@ Load LoadOf(const StepTerms& t, const Variant& v, const StageRun& run) {
   return load;
 }
 
-Passes Plus(const Passes& a, double times, const Passes& b) {
-  return {a.forward + times * b.forward, a.input + times * b.input, a.weight + times * b.weight};
-}
-
 Passes PassesOf(const StepTerms& t, const Added& added, const Load& load) {
   const double backward = load.layers - load.below;
   Passes all{load.layers * t.trained.forward + load.again * added.again.forward + load.other() * added.other.forward,

@@ -155,7 +155,7 @@ class Builder {
     while (at > 0 && covered < hidden) covered += ops_[computed[--at]].seconds;
     if (at > 0 && hidden > 0) begin = computed[at - 1];
     if (hidden == 0) begin = last;
-    if (hidden > 0 && whole > 0) beside_[size_t(stage)] = {computed[at], static_cast<uint32_t>(ops_.size())};
+    if (hidden > 0) beside_[size_t(stage)] = {computed[at], static_cast<uint32_t>(ops_.size())};
     StepOp op{.kind = StepOpKind::kBuckets, .stage = stage, .seconds = std::max(0.0, covered - hidden)};
     std::optional<uint32_t> reduce = begin;
     if (whole > 0) {

@@ -27,10 +27,6 @@ double BothTake(double host, double device) {
 
 double Log2(double value) { return value > 1 ? std::log2(value) : 0; }
 
-Passes Difference(const Passes& a, const Passes& b) {
-  return {a.forward - b.forward, a.input - b.input, a.weight - b.weight};
-}
-
 using Pass = LayerSeconds;  // of each direction; wait: the device is idle, between kernels or for the host
 
 Pass Sum(const Pass& a, const Pass& b) {
@@ -45,14 +41,14 @@ class Model {
         r_(rates),
         m_(work.machine),
         tokens_(double(work.microbatch) * work.sequence / work.cp),
-        mixed_(double(work.MixedLayers()) / work.layers) {}
+        mixed_(work.MixedShare()) {}
 
   StepTerms Terms() const {
     StepTerms t;
     t.forward = Forward();
     const Pass trained = Backward(t.forward);
     t.trained = PassesOf(t.forward, trained);
-    if (w_.experts > 0 && w_.experts_every > 1) t.mixed = Difference(LayerWith(1), LayerWith(0));
+    if (w_.experts > 0 && w_.experts_every > 1) t.mixed = Plus(LayerWith(1), -1, LayerWith(0));
     t.backward = MeanBackward(t.forward, trained);
     t.both = Sum(t.forward, t.backward);
     t.selective = w_.keeps.eager ? kPicked * t.forward.computed() : t.forward.attention;
@@ -378,7 +374,7 @@ StepTerms TermsOf(const Workload& workload, const Rates& rates) { return Model(w
 void TakeStages(const Workload& w, StepTerms& t) {
   t.stages = w.pp;
   t.layers = w.layers;
-  t.mixed_share = double(w.MixedLayers()) / w.layers;
+  t.mixed_share = w.MixedShare();
   // Where layers do not divide, some stages have one more, and the last does not.
   const int each = w.layers / w.pp, more = w.layers % w.pp > 0 ? 1 : 0;
   t.last_layers = each;

@@ -97,7 +97,7 @@ double Workload::FirstLayer(int stage) const {
 }
 
 double Workload::StageMixed(int stage) const {
-  if (experts_every == 1) return StageLayers(stage) * MixedLayers() / layers;
+  if (experts_every == 1) return StageLayers(stage) * MixedShare();
   const double end = FirstLayer(stage) + StageLayers(stage);
   return MixedBelow(static_cast<int>(end + kRounding)) - MixedBelow(static_cast<int>(FirstLayer(stage) + kRounding));
 }

@@ -168,6 +168,7 @@ struct Workload {
     return experts > 0 && layer > dense_layers ? (layer - dense_layers) / experts_every : 0;
   }
   int MixedLayers() const { return MixedBelow(layers); }
+  double MixedShare() const { return double(MixedLayers()) / layers; }
   // Of all scores of a decoder that is not windowed, those that attention computes, which beyond a window takes in so
   // many tokens more.
   double ScoreShare(double beyond = 0) const {
