@@ -10,35 +10,51 @@
 #include <utility>
 
 #include "lockstep/base/check.h"
-#include "lockstep/base/large_pages.h"
 #include "lockstep/record/ring.h"
 
 namespace lockstep::agent {
 namespace {
 
+constexpr char kSlotName[] = "lockstep-slot";
 constexpr uint32_t kRingRecords = 1024;  // seconds to minutes of steps, were the agent away
 
-absl::StatusOr<Fd> MakeMemory(const char* name, uint64_t bytes) {
+// Nobody can shrink it under a mapping: no SIGBUS in a worker.
+constexpr int kMayGrow = F_SEAL_SHRINK | F_SEAL_SEAL;
+constexpr int kOfOneSize = kMayGrow | F_SEAL_GROW;
+
+absl::Status Resize(const Fd& fd, const char* name, uint64_t bytes) {
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0) return absl::OkStatus();
+  return Errno(errno, "{} bytes of shared memory for {}", bytes, name);
+}
+
+absl::StatusOr<Fd> MakeMemory(const char* name, uint64_t bytes, int seals) {
   Fd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return Errno(errno, "memfd_create {}", name);
-  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
-    return Errno(errno, "{} bytes of shared memory for {}", bytes, name);
-  // Nobody can shrink it under a mapping: no SIGBUS in a worker.
-  fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
+  LS_RETURN_IF_ERROR(Resize(fd, name, bytes));
+  fcntl(fd.get(), F_ADD_SEALS, seals);
   return fd;
+}
+
+// Those that are not there yet are made. What a reader has mapped stays as it is.
+absl::Status Grow(RankBuffers& own, uint64_t slot_bytes) {
+  if (own.slot_bytes == 0) {
+    LS_ASSIGN_OR_RETURN(own, MakeBuffers(slot_bytes));
+    return absl::OkStatus();
+  }
+  for (const Fd& slot : own.slot) LS_RETURN_IF_ERROR(Resize(slot, kSlotName, slot_bytes));
+  own.slot_bytes = slot_bytes;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Fd> MakeRing() {
   const size_t bytes = ls_ring_bytes(kRingRecords);
-  LS_ASSIGN_OR_RETURN(Fd fd, MakeMemory("lockstep-ring", bytes));
+  LS_ASSIGN_OR_RETURN(Fd fd, MakeMemory("lockstep-ring", bytes, kOfOneSize));
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) return Errno(errno, "mapping a record ring");
   LS_CHECK(ls_ring_format(memory, bytes), "{} bytes", bytes);
   munmap(memory, bytes);
   return fd;
 }
-
-uint64_t BuffersBytes(uint64_t slot_bytes) { return LS_SLOTS * ls_slot_stride(slot_bytes); }
 
 ls_join_message Reply(const ls_join_message& request, uint32_t kind) {
   ls_join_message reply{};
@@ -55,38 +71,36 @@ ls_join_message Refuse(const ls_join_message& request, const std::string& why) {
   return reply;
 }
 
-// Of all slots, until it goes.
-class Mapping {
- public:
-  static absl::StatusOr<Mapping> Of(const RankBuffers& buffers, int access) {
-    const size_t bytes = BuffersBytes(buffers.slot_bytes);
-    void* memory = mmap(nullptr, bytes, access, MAP_SHARED, buffers.fd.get(), 0);
-    if (memory == MAP_FAILED) return Errno(errno, "mapping {} bytes of checkpoint buffers", bytes);
-    return Mapping(static_cast<char*>(memory), bytes);
-  }
-  Mapping(Mapping&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)), bytes_(other.bytes_) {}
-  ~Mapping() {
-    if (memory_ != nullptr) munmap(memory_, bytes_);
-  }
-  char* memory() const { return memory_; }
-  size_t bytes() const { return bytes_; }
-
- private:
-  Mapping(char* memory, size_t bytes) : memory_(memory), bytes_(bytes) {}
-
-  char* memory_;
-  size_t bytes_;
-};
-
 }  // namespace
 
 absl::StatusOr<RankBuffers> MakeBuffers(uint64_t slot_bytes) {
-  LS_ASSIGN_OR_RETURN(Fd fd, MakeMemory("lockstep-buffers", BuffersBytes(slot_bytes)));
-  return RankBuffers{std::move(fd), slot_bytes};
+  RankBuffers made;
+  for (Fd& slot : made.slot) {
+    LS_ASSIGN_OR_RETURN(slot, MakeMemory(kSlotName, slot_bytes, kMayGrow));
+  }
+  made.slot_bytes = slot_bytes;
+  return made;
+}
+
+std::vector<int> RankBuffers::descriptors() const {
+  std::vector<int> all;
+  for (const Fd& own : slot) all.push_back(own.get());
+  return all;
+}
+
+std::optional<RankBuffers> TakeBuffers(std::span<Fd> descriptors, uint64_t slot_bytes) {
+  if (descriptors.size() != LS_SLOTS) return std::nullopt;
+  RankBuffers taken;
+  std::move(descriptors.begin(), descriptors.end(), taken.slot.begin());
+  taken.slot_bytes = slot_bytes;
+  return taken;
 }
 
 RankBuffers Shared(const RankBuffers& buffers) {
-  return {Fd(fcntl(buffers.fd.get(), F_DUPFD_CLOEXEC, 0)), buffers.slot_bytes};
+  RankBuffers shared;
+  for (size_t i = 0; i < LS_SLOTS; ++i) shared.slot[i] = Fd(fcntl(buffers.slot[i].get(), F_DUPFD_CLOEXEC, 0));
+  shared.slot_bytes = buffers.slot_bytes;
+  return shared;
 }
 
 absl::StatusOr<BoardMap> BoardMap::Map(Fd fd) {
@@ -99,7 +113,7 @@ absl::StatusOr<BoardMap> BoardMap::Map(Fd fd) {
 }
 
 absl::StatusOr<BoardMap> BoardMap::Create(int ranks, int first_rank, int world_size) {
-  LS_ASSIGN_OR_RETURN(Fd fd, MakeMemory("lockstep-board", ls_board_bytes(static_cast<uint32_t>(ranks))));
+  LS_ASSIGN_OR_RETURN(Fd fd, MakeMemory("lockstep-board", ls_board_bytes(static_cast<uint32_t>(ranks)), kOfOneSize));
   LS_ASSIGN_OR_RETURN(BoardMap board, Map(std::move(fd)));
   board->version = LS_BOARD_VERSION;
   board->ranks = static_cast<uint32_t>(ranks);
@@ -124,19 +138,21 @@ BoardMap::~BoardMap() {
 MappedBuffers::MappedBuffers(int ranks, const std::map<int, RankBuffers>& buffers)
     : slots_(static_cast<size_t>(ranks)) {
   for (const auto& [rank, own] : buffers) {
-    const uint64_t bytes = BuffersBytes(own.slot_bytes);
-    // Not populated: whoever reads a slot, on a thread of its own, pays for its pages, and nobody for those of the
-    // other.
-    void* memory = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, own.fd.get(), 0);
-    if (memory == MAP_FAILED) continue;
-    mappings_.emplace_back(static_cast<const std::byte*>(memory), bytes);
-    slots_[static_cast<size_t>(rank)] = checkpoint::SlotsOf(mappings_.back());
+    for (size_t i = 0; i < LS_SLOTS; ++i) {
+      // Not populated: whoever reads a slot, on a thread of its own, pays for its pages, and nobody for those of the
+      // other.
+      void* memory = mmap(nullptr, own.slot_bytes, PROT_READ, MAP_SHARED, own.slot[i].get(), 0);
+      if (memory == MAP_FAILED) continue;
+      slots_[static_cast<size_t>(rank)].slot[i] = {static_cast<const std::byte*>(memory), own.slot_bytes};
+    }
   }
 }
 
 MappedBuffers::~MappedBuffers() {
-  for (const std::span<const std::byte> mapping : mappings_)
-    munmap(const_cast<std::byte*>(mapping.data()), mapping.size());
+  for (const checkpoint::RankSlots& own : slots_) {
+    for (const std::span<const std::byte> slot : own.slot)
+      if (!slot.empty()) munmap(const_cast<std::byte*>(slot.data()), slot.size());
+  }
 }
 
 Buffers::Buffers(BoardMap board, BudgetCheck check)
@@ -185,43 +201,20 @@ ls_join_message Buffers::Hello(size_t index, const ls_join_message& request, std
 
 ls_join_message Buffers::MakeRoom(size_t index, const ls_join_message& request, std::vector<int>& fds) {
   RankBuffers& own = ranks_[index];
-  if (!own.fd.valid() || own.slot_bytes < request.bytes) {
+  if (own.slot_bytes == 0 || own.slot_bytes < request.bytes) {
     absl::Status status = check_(Bytes{request.bytes});
-    if (status.ok()) status = Grow(index, request.bytes);
+    if (status.ok()) status = Grow(own, request.bytes);
     if (!status.ok()) return Refuse(request, Message(status));
   }
   ls_join_message reply = Reply(request, LS_JOIN_OK);
   reply.world_size = board_->world_size;
   reply.bytes = own.slot_bytes;
-  fds = {own.fd.get()};
+  fds = own.descriptors();
   return reply;
 }
 
 void Buffers::Take(int rank, RankBuffers buffers) {
   if (rank >= 0 && rank < board_.ranks()) ranks_[static_cast<size_t>(rank)] = std::move(buffers);
-}
-
-absl::Status Buffers::Grow(size_t index, uint64_t slot_bytes) {
-  LS_ASSIGN_OR_RETURN(RankBuffers larger, MakeBuffers(slot_bytes));
-  LS_RETURN_IF_ERROR(CopySlots(index, larger));
-  ranks_[index] = std::move(larger);
-  return absl::OkStatus();
-}
-
-// The asking worker waits for the answer, so neither slot is being written.
-absl::Status Buffers::CopySlots(size_t index, const RankBuffers& larger) {
-  const RankBuffers& old = ranks_[index];
-  if (!old.fd.valid()) return absl::OkStatus();
-  LS_ASSIGN_OR_RETURN(const Mapping from, Mapping::Of(old, PROT_READ));
-  LS_ASSIGN_OR_RETURN(const Mapping to, Mapping::Of(larger, PROT_READ | PROT_WRITE));
-  AdviseLargePages(to.memory(), to.bytes());  // most of the time goes into the pages' first touch
-  for (uint64_t slot = 0; slot < LS_SLOTS; ++slot) {
-    const ls_slot& header = board_->rank[index].slot[slot];
-    if (__atomic_load_n(&header.state, __ATOMIC_ACQUIRE) != LS_SLOT_DONE) continue;
-    std::memcpy(to.memory() + slot * ls_slot_stride(larger.slot_bytes),
-                from.memory() + slot * ls_slot_stride(old.slot_bytes), std::min(header.bytes, old.slot_bytes));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace lockstep::agent

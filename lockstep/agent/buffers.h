@@ -1,8 +1,9 @@
 // The memory that outlives workers: the board, and each rank's pair of checkpoint buffers. Owned by the starter as
-// sealed memfds; the agent gets the descriptors from it and maps the board. Invariant: a rank's memfd is replaced only
-// by a larger one that holds the content of both slots of the old one.
+// sealed memfds; the agent gets the descriptors from it and maps the board. Invariant: a rank's buffers grow where they
+// are, with what is in them, and never shrink; only what was loaded from disk takes their place.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -45,15 +46,19 @@ class BoardMap {
   size_t bytes_;
 };
 
-// One rank's two slots: slot 0 at 0, slot 1 at ls_slot_stride(slot_bytes).
+// One rank's slots, each a memfd of its own.
 struct RankBuffers {
-  Fd fd;
-  uint64_t slot_bytes = 0;
+  std::array<Fd, LS_SLOTS> slot;
+  uint64_t slot_bytes = 0;  // 0: none yet
+
+  std::vector<int> descriptors() const;
 };
 
 // New ones, all zero.
 absl::StatusOr<RankBuffers> MakeBuffers(uint64_t slot_bytes);
-// Another descriptor of the same memory.
+// Of a packet that brought `descriptors`; none if they are not LS_SLOTS.
+std::optional<RankBuffers> TakeBuffers(std::span<Fd> descriptors, uint64_t slot_bytes);
+// Other descriptors of the same memory.
 RankBuffers Shared(const RankBuffers& buffers);
 
 // All ranks' buffers mapped for reading, for as long as this lives.
@@ -67,7 +72,6 @@ class MappedBuffers {
   std::span<const checkpoint::RankSlots> slots() const { return slots_; }
 
  private:
-  std::vector<std::span<const std::byte>> mappings_;
   std::vector<checkpoint::RankSlots> slots_;
 };
 
@@ -89,8 +93,6 @@ class Buffers {
  private:
   // Of the rank that asks, on the board; none: it is not of this node.
   std::optional<size_t> Index(const ls_join_message& request) const;
-  absl::Status Grow(size_t index, uint64_t slot_bytes);
-  absl::Status CopySlots(size_t index, const RankBuffers& larger);
   ls_join_message Hello(size_t index, const ls_join_message& request, std::vector<int>& fds);
   ls_join_message MakeRoom(size_t index, const ls_join_message& request, std::vector<int>& fds);
 

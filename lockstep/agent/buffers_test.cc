@@ -49,23 +49,29 @@ TEST_F(BuffersTest, RefusesStaleEpochForeignRankAndOtherVersion) {
 
 TEST_F(BuffersTest, SameSizeGivesTheSameMemoryAgain) {
   buffers_.Answer(Ask(LS_JOIN_BUFFERS, 0, 5000), fds_);
-  const int first = fds_.at(0);
-  EXPECT_EQ(lseek(first, 0, SEEK_END), 2 * 8192);
-  buffers_.Answer(Ask(LS_JOIN_BUFFERS, 0, 4000), fds_);
-  EXPECT_EQ(fds_.at(0), first);
+  ASSERT_EQ(fds_.size(), size_t{LS_SLOTS});
+  const std::vector<int> first = fds_;
+  for (const int fd : first) EXPECT_EQ(lseek(fd, 0, SEEK_END), 5000);
+  const ls_join_message reply = buffers_.Answer(Ask(LS_JOIN_BUFFERS, 0, 4000), fds_);
+  EXPECT_EQ(fds_, first);
+  EXPECT_EQ(reply.bytes, 5000u);
 }
 
-TEST_F(BuffersTest, GrowingKeepsWhatIsDone) {
+TEST_F(BuffersTest, GrowingKeepsTheMemoryAndWhatIsInIt) {
   buffers_.Answer(Ask(LS_JOIN_BUFFERS, 0, 4096), fds_);
-  const std::string content(4096, 'x');
-  ASSERT_EQ(pwrite(fds_.at(0), content.data(), content.size(), 4096), 4096);  // slot 1
-  ls_slot& slot = buffers_.board()->rank[0].slot[1];
-  slot.bytes = 4096;
-  slot.state = LS_SLOT_DONE;
-  buffers_.Answer(Ask(LS_JOIN_BUFFERS, 0, 10000), fds_);
-  std::string moved(4096, '-');
-  ASSERT_EQ(pread(fds_.at(0), moved.data(), moved.size(), 12288), 4096);
-  EXPECT_EQ(moved, content);
+  const std::vector<int> first = fds_;
+  ASSERT_EQ(pwrite(first.at(1), "x", 1, 4095), 1);
+  std::map<int, RankBuffers> shared;
+  shared[0] = Shared(buffers_.ranks()[0]);
+  const MappedBuffers reading(1, shared);
+  const ls_join_message reply = buffers_.Answer(Ask(LS_JOIN_BUFFERS, 0, 10000), fds_);
+  EXPECT_EQ(fds_, first);
+  EXPECT_EQ(reply.bytes, 10000u);
+  for (const int fd : first) EXPECT_EQ(lseek(fd, 0, SEEK_END), 10000);
+  ASSERT_EQ(pwrite(first.at(1), "y", 1, 4094), 1);
+  const std::span<const std::byte> slot = reading.slots()[0].slot[1];
+  ASSERT_EQ(slot.size(), 4096u) << "a reader sees what it mapped";
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(slot.data()) + 4094, 2), "yx");
 }
 
 TEST_F(BuffersTest, ARefusedBudgetSaysWhyAndGivesNothing) {

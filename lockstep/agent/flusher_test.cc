@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <cstdlib>
@@ -74,11 +74,9 @@ constexpr int kRanks = 2;
 
 void Fill(ls_slot& slot, int index, const RankBuffers& own, uint32_t seed) {
   const TestSlot content = checkpoint::MakeTestSlot(seed);
-  const size_t bytes = LS_SLOTS * ls_slot_stride(own.slot_bytes);
-  auto* memory = static_cast<std::byte*>(mmap(nullptr, bytes, PROT_WRITE, MAP_SHARED, own.fd.get(), 0));
-  std::memcpy(memory + static_cast<size_t>(index) * ls_slot_stride(own.slot_bytes), content.content.data(),
-              content.content.size());
-  munmap(memory, bytes);
+  const Fd& fd = own.slot[static_cast<size_t>(index)];
+  ASSERT_EQ(pwrite(fd.get(), content.content.data(), content.content.size(), 0),
+            static_cast<ssize_t>(content.content.size()));
   ls_slot_done(&slot, content.content.size(), content.meta_bytes, content.image().crc32c, 0);
 }
 

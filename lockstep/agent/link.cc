@@ -104,7 +104,7 @@ void StarterLink::Signal(int signal) { Send({{"op", "signal"}, {"signal", signal
 void StarterLink::End() { Send({{"op", "end"}}); }
 
 void StarterLink::Give(int rank, RankBuffers buffers) {
-  Send({{"op", "buffers"}, {"rank", rank}, {"slot_bytes", buffers.slot_bytes}}, {buffers.fd.get()});
+  Send({{"op", "buffers"}, {"rank", rank}, {"slot_bytes", buffers.slot_bytes}}, buffers.descriptors());
   buffers_[rank] = std::move(buffers);
   ++buffers_generation_;
 }
@@ -147,8 +147,9 @@ void StarterLink::HearEvent(const Json& event, std::vector<Fd>& fds) {
     listener_.note(event.value("text", ""));
   } else if (kind == "ring" && fds.size() == 1) {
     listener_.ring(event.value("rank", 0), fds[0]);
-  } else if (kind == "buffers" && fds.size() == 1) {
-    buffers_[event.value("rank", 0)] = RankBuffers{std::move(fds[0]), event.value("slot_bytes", uint64_t{0})};
+  } else if (kind == "buffers") {
+    if (auto taken = TakeBuffers(fds, event.value("slot_bytes", uint64_t{0})))
+      buffers_[event.value("rank", 0)] = *std::move(taken);
     ++buffers_generation_;
   } else if (kind == "hello") {
     TakeHello(event, fds);
@@ -158,15 +159,6 @@ void StarterLink::HearEvent(const Json& event, std::vector<Fd>& fds) {
 void StarterLink::TakeHello(const Json& event, std::vector<Fd>& fds) {
   if (fds.empty()) return;
   if (auto board = BoardMap::Map(std::move(fds[0])); board.ok()) board_.emplace(*std::move(board));
-  size_t next = 1;
-  for (const Json& own : event.value("buffers", Json::array())) {
-    if (next < fds.size())
-      buffers_[own.value("rank", 0)] = RankBuffers{std::move(fds[next++]), own.value("slot_bytes", uint64_t{0})};
-  }
-  ++buffers_generation_;
-  for (const Json& rank : event.value("rings", Json::array())) {
-    if (next < fds.size()) listener_.ring(rank.get<int>(), fds[next++]);
-  }
   dropped_ = DroppedFrom(event.value("dropped", Json::object()));
   Hello hello{.epoch = event.value("epoch", uint64_t{0}),
               .restart_count = event.value("restart_count", 0),

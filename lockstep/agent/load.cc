@@ -31,7 +31,7 @@ class Filling {
   }
   absl::StatusOr<std::span<std::byte>> Add(uint64_t bytes) {
     LS_ASSIGN_OR_RETURN(RankBuffers own, MakeBuffers(WithSlack(bytes)));
-    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, own.fd.get(), 0);
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, own.slot[0].get(), 0);
     if (memory == MAP_FAILED) return Errno(errno, "mapping {} bytes of a checkpoint buffer", bytes);
     mappings_.emplace_back(static_cast<std::byte*>(memory), bytes);
     buffers_.push_back(std::move(own));

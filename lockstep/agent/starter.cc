@@ -62,6 +62,8 @@ class Starter {
   void Note(const std::string& text) { agent_.Tell({{"event", "note"}, {"text", text}}); }
   void TellDropped();
   void SayHello();
+  void TellRing(size_t rank);
+  void TellBuffers(size_t rank);
 
   void AcceptWorker();
   void HearWorker(int fd);
@@ -217,8 +219,9 @@ void Starter::Obey(const Json& request, std::vector<Fd>& fds) {
               request.value("suspects", std::vector<int>{}));
   } else if (op == "signal") {
     workers_.Signal(request.value("signal", 0));
-  } else if (op == "buffers" && fds.size() == 1) {
-    buffers_.Take(request.value("rank", -1), {std::move(fds[0]), request.value("slot_bytes", uint64_t{0})});
+  } else if (op == "buffers") {
+    if (auto taken = TakeBuffers(fds, request.value("slot_bytes", uint64_t{0})))
+      buffers_.Take(request.value("rank", -1), *std::move(taken));
   } else if (op == "end") {
     End();
   }
@@ -248,32 +251,34 @@ Json Describe(const Worker& worker) {
           {"code", worker.code}, {"signal", worker.signal}, {"at", worker.exited_at.value}};
 }
 
+void Starter::TellRing(size_t rank) {
+  const Fd& ring = buffers_.rings()[rank];
+  if (ring.valid()) agent_.Tell({{"event", "ring"}, {"rank", rank}}, {ring.get()});
+}
+
+void Starter::TellBuffers(size_t rank) {
+  const RankBuffers& own = buffers_.ranks()[rank];
+  if (own.slot_bytes == 0) return;
+  agent_.Tell({{"event", "buffers"}, {"rank", rank}, {"slot_bytes", own.slot_bytes}}, own.descriptors());
+}
+
+// Descriptors in packets of their own: one takes those of some eighty ranks at most.
 void Starter::SayHello() {
-  Json workers = Json::array(), buffers = Json::array(), rings = Json::array();
-  std::vector<int> fds = {buffers_.board().fd()};
-  for (const Worker& worker : workers_.all()) workers.push_back(Describe(worker));
   for (size_t rank = 0; rank < buffers_.ranks().size(); ++rank) {
-    const RankBuffers& own = buffers_.ranks()[rank];
-    if (!own.fd.valid()) continue;
-    buffers.push_back({{"rank", rank}, {"slot_bytes", own.slot_bytes}});
-    fds.push_back(own.fd.get());
+    TellRing(rank);
+    TellBuffers(rank);
   }
-  for (size_t rank = 0; rank < buffers_.rings().size(); ++rank) {
-    if (!buffers_.rings()[rank].valid()) continue;
-    rings.push_back(rank);
-    fds.push_back(buffers_.rings()[rank].get());
-  }
+  Json workers = Json::array();
+  for (const Worker& worker : workers_.all()) workers.push_back(Describe(worker));
   agent_.Tell({{"event", "hello"},
                {"epoch", workers_.epoch()},
                {"restart_count", workers_restarts_},
                {"stopped", !plan_ && AllGone()},
                {"zygote", host_.zygote_ok()},
                {"workers", workers},
-               {"buffers", buffers},
-               {"rings", rings},
                {"dropped", {{"log", told_.log}, {"console", told_.console}}},
                {"starter_pid", getpid()}},
-              fds);
+              {buffers_.board().fd()});
 }
 
 // Workers that join.
@@ -300,15 +305,9 @@ void Starter::HearWorker(int fd) {
   std::vector<int> fds;
   const ls_join_message reply = buffers_.Answer(request, fds);
   (void)SendPacket(fd, {reinterpret_cast<const char*>(&reply), sizeof(reply)}, fds);
-  if (reply.kind == LS_JOIN_REFUSED) {
-    Note(fmt::format("rank {}: {}", request.rank, reply.text));
-  } else if (request.kind == LS_JOIN_HELLO) {
-    agent_.Tell({{"event", "ring"}, {"rank", request.rank - spec_.place.first_rank}}, {fds.back()});
-  } else if (request.kind == LS_JOIN_BUFFERS) {
-    const int rank = request.rank - spec_.place.first_rank;
-    const RankBuffers& own = buffers_.ranks()[static_cast<size_t>(rank)];
-    agent_.Tell({{"event", "buffers"}, {"rank", rank}, {"slot_bytes", own.slot_bytes}}, {own.fd.get()});
-  }
+  if (reply.kind == LS_JOIN_REFUSED) return Note(fmt::format("rank {}: {}", request.rank, reply.text));
+  const auto rank = static_cast<size_t>(request.rank - spec_.place.first_rank);
+  request.kind == LS_JOIN_HELLO ? TellRing(rank) : TellBuffers(rank);
 }
 
 // An epoch begins.

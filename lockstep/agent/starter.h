@@ -3,9 +3,11 @@
 // dir>/starter.sock and tells it what to do; when no agent has been there for spec.adoption, it ends the job. It is a
 // subreaper: whatever workers leave behind becomes its child and is killed with their epoch.
 //
-//   agent -> {"op": "spawn", "epoch", "restart_count"} | {"op": "kill", "epoch", "grace_s", "signal"} | {"op":
-//   "signal", "signal"} | {"op": "end"} starter -> {"event": "hello", ...whole state} + [board, buffers...]; then
-//   "spawned", "spawn_failed", "exited", "stopped", "buffers", "dropped", "note";
+//   agent -> {"op": "spawn", "epoch", "restart_count"} | {"op": "kill", "epoch", "grace_s", "signal"} |
+//            {"op": "signal", "signal"} | {"op": "end"}
+//   starter -> what each rank has, {"event": "ring"} + [its ring] and {"event": "buffers"} + [its slots], then
+//              {"event": "hello", ...whole state} + [board]; from then on "spawned", "spawn_failed", "exited",
+//              "stopped", "ring", "buffers", "dropped", "note";
 //              worker output as raw packets: 'O', stream digit, rank as 4 bytes, data
 #pragma once
 

@@ -54,13 +54,6 @@ std::vector<std::string> VerifyEverywhere(ls_board& board, std::span<const RankS
 
 }  // namespace
 
-RankSlots SlotsOf(std::span<const std::byte> buffers) {
-  const size_t stride = buffers.size() / LS_SLOTS;
-  RankSlots slots;
-  for (size_t i = 0; i < LS_SLOTS; ++i) slots.slot[i] = buffers.subspan(i * stride, stride);
-  return slots;
-}
-
 RestoreChoices FindRestores(ls_board& board, std::span<const RankSlots> slots, size_t most) {
   LS_CHECK(slots.size() == board.ranks, "{} buffers for {} ranks", slots.size(), board.ranks);
   std::vector<ls_checkpoint> candidates;

@@ -24,7 +24,7 @@ struct Point {
   auto operator<=>(const Point&) const = default;
 };
 
-// One rank's two slots as they are mapped here; equally long. Neither is owned.
+// One rank's slots as they are mapped here. Neither is owned.
 struct RankSlots {
   std::span<const std::byte> slot[LS_SLOTS];
 };
@@ -34,9 +34,6 @@ struct RestoreChoices {
   std::vector<std::string>
       rejected;  // "rank 2: checkpoint of step 117: CRC 0x1234abcd, expected 0x99887766, over 1048576 bytes"
 };
-
-// The two slots of a memfd of ls_buffers' layout (join.h), whole mapping given.
-RankSlots SlotsOf(std::span<const std::byte> buffers);
 
 // Up to `most` of them. Requires slots.size() == board.ranks. Marks bad slots in `board`.
 RestoreChoices FindRestores(ls_board& board, std::span<const RankSlots> slots, size_t most);

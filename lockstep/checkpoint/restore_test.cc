@@ -18,7 +18,10 @@ class Restore : public testing::Test {
  protected:
   Restore() : words_(ls_board_bytes(3) / 8), memory_(3, std::vector<std::byte>(LS_SLOTS * kStride)) {
     board().ranks = board().world_size = 3;
-    for (const std::vector<std::byte>& memory : memory_) slots_.push_back(SlotsOf(memory));
+    for (const std::vector<std::byte>& memory : memory_) {
+      const std::span<const std::byte> both(memory);
+      slots_.push_back({{both.first(kStride), both.last(kStride)}});
+    }
   }
   ls_board& board() { return *reinterpret_cast<ls_board*>(words_.data()); }
   ls_slot& Slot(uint32_t rank, int index) { return board().rank[rank].slot[index]; }

@@ -7,36 +7,53 @@
 #include "lockstep/client/session.h"
 #include "lockstep/client/starter.h"
 
-uint64_t ls_slot_capacity(const struct ls_client* c) { return c->buffers.base != NULL ? c->buffers.slot_bytes : 0; }
+uint64_t ls_slot_capacity(const struct ls_client* c) { return c->buffers.slot_bytes; }
 
-char* ls_slot_base(const struct ls_client* c, int slot) {
-  return c->buffers.base + (uint64_t)slot * ls_slot_stride(c->buffers.slot_bytes);
+static void unmap_slots(const struct ls_buffers* buffers) {
+  for (int i = 0; i < LS_SLOTS; ++i)
+    if (buffers->slot[i] != NULL) munmap(buffers->slot[i], buffers->slot_bytes);
+}
+
+static void unpin_slots(struct ls_client* c, int slots) {
+  for (int i = 0; i < slots; ++i) c->cuda->unpin(c->cuda, c->buffers.slot[i]);
+}
+
+void ls_buffers_pin(struct ls_client* c) {
+  for (int i = 0; i < LS_SLOTS && !c->buffers.pinned; ++i) {
+    if (!c->cuda->pin(c->cuda, c->buffers.slot[i], c->buffers.slot_bytes)) return unpin_slots(c, i);
+  }
+  c->buffers.pinned = true;
 }
 
 void ls_buffers_free(struct ls_client* c) {
-  struct ls_buffers* buffers = &c->buffers;
-  if (buffers->base == NULL) return;
-  if (buffers->pinned) c->cuda->unpin(c->cuda, buffers->base);
-  munmap(buffers->base, buffers->mapped);
-  *buffers = (struct ls_buffers){0};
+  if (c->buffers.pinned) unpin_slots(c, LS_SLOTS);
+  unmap_slots(&c->buffers);
+  c->buffers = (struct ls_buffers){0};
 }
 
-static int map_buffers(struct ls_client* c, int fd, uint64_t slot_bytes) {
-  const uint64_t mapped = LS_SLOTS * ls_slot_stride(slot_bytes);
+static char* map_slot(int fd, uint64_t bytes) {
   struct stat info;
   /* A shorter object would kill the worker with SIGBUS at the first copy. */
-  if (fd < 0 || fstat(fd, &info) != 0 || (uint64_t)info.st_size < mapped) {
-    return ls_fail(LS_REFUSED, "the starter sent no buffers of 2 x %llu bytes", (unsigned long long)slot_bytes);
+  if (fd < 0 || fstat(fd, &info) != 0 || (uint64_t)info.st_size < bytes) {
+    return ls_fail(0, "the starter sent no slot of %llu bytes", (unsigned long long)bytes), NULL;
   }
-  void* memory = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+  void* memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
   if (memory == MAP_FAILED) {
-    return ls_fail(LS_REFUSED, "mapping %llu bytes of checkpoint buffers: %s", (unsigned long long)mapped,
-                   strerror(errno));
+    return ls_fail(0, "mapping %llu bytes of checkpoint buffers: %s", (unsigned long long)bytes, strerror(errno)), NULL;
   }
   /* Children (data loaders) need neither the mapping nor its page tables. */
-  madvise(memory, mapped, MADV_DONTFORK);
+  madvise(memory, bytes, MADV_DONTFORK);
+  return memory;
+}
+
+static int map_buffers(struct ls_client* c, const struct ls_answer* answer) {
+  struct ls_buffers buffers = {.slot_bytes = answer->message.bytes};
+  for (int i = 0; i < LS_SLOTS; ++i) {
+    buffers.slot[i] = map_slot(answer->fd[i], buffers.slot_bytes);
+    if (buffers.slot[i] == NULL) return unmap_slots(&buffers), LS_REFUSED;
+  }
   ls_buffers_free(c);
-  c->buffers = (struct ls_buffers){.base = memory, .slot_bytes = slot_bytes, .mapped = mapped};
+  c->buffers = buffers;
   return LS_OK;
 }
 
@@ -54,7 +71,7 @@ static int ask_for_buffers(struct ls_client* c, uint64_t bytes) {
   } else if (answer.message.bytes < bytes) {
     result = ls_fail(LS_REFUSED, "the starter gave buffers smaller than asked for");
   } else {
-    result = map_buffers(c, answer.fd[0], answer.message.bytes);
+    result = map_buffers(c, &answer);
   }
   ls_answer_close(&answer);
   return result;
@@ -64,7 +81,7 @@ int ls_buffers(struct ls_client* c, uint64_t bytes) {
   if (!ls_is_joined(c)) return LS_NOT_JOINED;
   const int waited = ls_save_wait(c);
   if (waited == LS_TIMEOUT) return waited; /* the copy thread may still write into the old ones */
-  if (bytes > ls_slot_capacity(c) || c->buffers.base == NULL) {
+  if (bytes > ls_slot_capacity(c) || ls_slot_capacity(c) == 0) {
     const int result = ask_for_buffers(c, bytes);
     if (result != LS_OK) return result;
   }

@@ -8,6 +8,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -27,6 +29,12 @@ class SharedMemory {
   explicit SharedMemory(size_t bytes) : bytes_(bytes), fd_(memfd_create("test", MFD_CLOEXEC)) {
     if (ftruncate(fd_, static_cast<off_t>(bytes)) != 0) std::abort();
     data_ = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  }
+  void Grow(size_t bytes) {
+    if (bytes <= bytes_) return;
+    if (ftruncate(fd_, static_cast<off_t>(bytes)) != 0) std::abort();
+    data_ = mremap(data_, bytes_, bytes, MREMAP_MAYMOVE);
+    bytes_ = bytes;
   }
   SharedMemory(const SharedMemory&) = delete;
   SharedMemory& operator=(const SharedMemory&) = delete;
@@ -68,9 +76,7 @@ class FakeStarter {
   ls_board* board() { return static_cast<ls_board*>(board_.data()); }
   ls_ring* ring() { return ls_ring_attach(ring_.data(), ring_.bytes()); }
   const std::string& run() const { return run_; }
-  char* slot(int index) {
-    return static_cast<char*>(buffers_->data()) + static_cast<uint64_t>(index) * ls_slot_stride(slot_bytes_);
-  }
+  char* slot(size_t index) { return static_cast<char*>(slots_[index]->data()); }
 
   // The environment of a worker of this epoch, and the restore point it will find.
   void StartEpoch(uint64_t epoch, uint64_t restore_epoch = 0, int64_t restore_step = -1, int rank = 0) {
@@ -108,21 +114,19 @@ class FakeStarter {
     std::strncpy(reply.text, refusal.c_str(), sizeof reply.text - 1);
     std::vector<int> fds;
     if (refusal.empty() && request.kind == LS_JOIN_HELLO) fds = {board_.fd(), ring_.fd()};
-    if (refusal.empty() && request.kind == LS_JOIN_BUFFERS) fds = {Buffers(request.bytes)};
+    if (refusal.empty() && request.kind == LS_JOIN_BUFFERS) fds = Slots(request.bytes);
     reply.bytes = slot_bytes_;
     Send(fd, reply, fds);
   }
-  int Buffers(uint64_t bytes) {
-    if (buffers_ == nullptr || bytes > slot_bytes_) {
-      auto grown = std::make_unique<SharedMemory>(LS_SLOTS * ls_slot_stride(bytes));
-      for (int i = 0; buffers_ != nullptr && i < LS_SLOTS; ++i) {
-        std::memcpy(static_cast<char*>(grown->data()) + static_cast<uint64_t>(i) * ls_slot_stride(bytes), slot(i),
-                    slot_bytes_);
-      }
-      buffers_ = std::move(grown);
-      slot_bytes_ = bytes;
+  std::vector<int> Slots(uint64_t bytes) {
+    std::vector<int> fds;
+    for (std::unique_ptr<SharedMemory>& slot : slots_) {
+      if (slot == nullptr) slot = std::make_unique<SharedMemory>(bytes);
+      slot->Grow(bytes);
+      fds.push_back(slot->fd());
     }
-    return buffers_->fd();
+    slot_bytes_ = std::max(slot_bytes_, bytes);
+    return fds;
   }
   static void Send(int fd, ls_join_message& reply, const std::vector<int>& fds) {
     alignas(cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {};
@@ -143,7 +147,7 @@ class FakeStarter {
   }
 
   SharedMemory board_, ring_;
-  std::unique_ptr<SharedMemory> buffers_;
+  std::array<std::unique_ptr<SharedMemory>, LS_SLOTS> slots_;
   uint64_t slot_bytes_ = 0;
   std::string run_;
   int listener_ = -1;

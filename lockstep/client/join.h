@@ -3,11 +3,9 @@
  * machine: native byte order.
  *
  *   worker -> HELLO{rank, epoch, pid}     starter -> OK + [board fd, record ring fd]
- *   worker -> BUFFERS{bytes per slot}     starter -> OK + [one memfd: slot 0 at 0, slot 1 at ls_slot_stride(bytes)],
- *                                                    or REFUSED + text
+ *   worker -> BUFFERS{bytes per slot}     starter -> OK + [a memfd for each slot], or REFUSED + text
  *
- * A buffer request of an unchanged or smaller size gets the memfd that is there, with its content; a larger one gets a
- * new memfd whose committed slot the starter has copied over. Environment of the attach contract: LOCKSTEP_RUN
+ * A buffer request gets the memfds that are there, with their content, grown if it is larger. Environment of the attach contract: LOCKSTEP_RUN
  * (directory), LOCKSTEP_RANK (else RANK), LOCKSTEP_EPOCH.
  */
 #ifndef LOCKSTEP_CLIENT_JOIN_H_
@@ -16,8 +14,7 @@
 #include <stdint.h>
 
 #define LS_JOIN_SOCKET "worker.sock" /* in the run directory */
-#define LS_JOIN_VERSION 1u
-#define LS_SLOT_ALIGN 4096u
+#define LS_JOIN_VERSION 2u
 
 enum ls_join_kind { LS_JOIN_HELLO = 1, LS_JOIN_BUFFERS = 2, LS_JOIN_OK = 100, LS_JOIN_REFUSED = 101 };
 
@@ -30,9 +27,5 @@ struct ls_join_message { /* 320 bytes */
   uint32_t reserved[7];
   char text[256]; /* REFUSED: one sentence for the user, NUL-terminated */
 };
-
-static inline uint64_t ls_slot_stride(uint64_t bytes) {
-  return (bytes + LS_SLOT_ALIGN - 1) / LS_SLOT_ALIGN * LS_SLOT_ALIGN;
-}
 
 #endif

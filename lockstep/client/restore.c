@@ -63,7 +63,7 @@ int ls_restore_point(struct ls_client* c, double timeout_s, int64_t* step, const
   struct ls_slot* slot = &c->block->slot[index];
   result = ls_buffers(c, slot->bytes);
   if (result != LS_OK) return result;
-  const char* base = ls_slot_base(c, index);
+  const char* base = c->buffers.slot[index];
   result = verify(c, slot, base);
   if (result != LS_OK) return result;
   const uint64_t begin = ls_align(slot->meta_bytes);

@@ -40,7 +40,7 @@ static const struct ls_device_ops* cuda_of(struct ls_client* c) {
   const char* error = NULL;
   if (c->cuda == NULL) c->cuda = ls_device_cuda(&error);
   if (c->cuda == NULL) return ls_fail(0, "CUDA tensors cannot be copied: %s", error), NULL;
-  if (!c->buffers.pinned) c->buffers.pinned = c->cuda->pin(c->cuda, c->buffers.base, c->buffers.mapped);
+  ls_buffers_pin(c);
   return c->cuda;
 }
 
@@ -106,7 +106,7 @@ static int open_save(struct ls_client* c, int64_t step) {
   save->id = (struct ls_checkpoint){c->epoch, step};
   save->slot = slot;
   save->open = true;
-  save->base = ls_slot_base(c, slot);
+  save->base = c->buffers.slot[slot];
   c->copier.torn = false;
   return LS_OK;
 }

@@ -66,9 +66,8 @@ struct ls_copier {
 };
 
 struct ls_buffers {
-  char* base; /* NULL: none yet */
-  uint64_t slot_bytes;
-  uint64_t mapped;
+  char* slot[LS_SLOTS];
+  uint64_t slot_bytes; /* 0: none yet */
   bool pinned;
 };
 
@@ -107,6 +106,8 @@ int64_t ls_add_blocked(struct ls_client*, int64_t since_ns);
 void ls_count(ls_atomic_u64* counter); /* one writer */
 
 void ls_buffers_free(struct ls_client*);
+/* For CUDA, once; buffers that can't be pinned stay as they are. */
+void ls_buffers_pin(struct ls_client*);
 /* 0 or an errno value. */
 int ls_copier_start(struct ls_client*);
 void ls_copier_stop(struct ls_client*);
@@ -114,6 +115,5 @@ void ls_copier_stop(struct ls_client*);
 void ls_copier_feed(struct ls_client*);
 /* Copies what is left of the save and closes its slot: the copy thread's work. */
 enum ls_result ls_save_finish(struct ls_client*);
-char* ls_slot_base(const struct ls_client*, int slot);
 
 #endif

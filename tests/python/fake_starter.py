@@ -35,7 +35,7 @@ class FakeStarter:
         self.refusal, self.allowance = None, 0
         self.board_fd, self.board = shared(HEADER + world_size * BLOCK, struct.pack("<8sII48xII", b"LBOARD01", 1, world_size, 0, world_size))
         self.ring_fd, _ = shared(192 + 64 * 64, RING.pack(b"LSDRIN01", 64, 0, 0, 0, 0))
-        self.slot_bytes, self.buffers = 0, None
+        self.slot_bytes, self.slots = 0, []
         self.run = tempfile.mkdtemp()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(self.run + "/worker.sock")
@@ -48,7 +48,7 @@ class FakeStarter:
         self._thread.join()
         self._listener.close()
         shutil.rmtree(self.run)
-        for fd in (self.board_fd, self.ring_fd, *([self.buffers[0]] if self.buffers else [])):
+        for fd in (self.board_fd, self.ring_fd, *(fd for fd, _ in self.slots)):
             os.close(fd)
         for name in ("LOCKSTEP_RUN", "LOCKSTEP_RANK", "LOCKSTEP_EPOCH"):
             os.environ.pop(name, None)
@@ -69,8 +69,8 @@ class FakeStarter:
 
     def flip_bits(self):
         """Damages the content of both slots."""
-        for begin in (0, _stride(self.slot_bytes)):
-            self.buffers[1][begin + 64] ^= 1
+        for _, content in self.slots:
+            content[64] ^= 1
 
     def _serve(self):
         while True:
@@ -85,23 +85,19 @@ class FakeStarter:
     def _answer(self, connection, request):
         kind, _, _, _, _, size, _, _ = request
         refused = kind == BUFFERS and self.refusal is not None and size > self.allowance
-        fds = [self.board_fd, self.ring_fd] if kind == HELLO else [] if refused else [self._buffers(size)]
+        fds = [self.board_fd, self.ring_fd] if kind == HELLO else [] if refused else self._buffers(size)
         text = self.refusal.encode() if refused else b""
-        reply = MESSAGE.pack(ANSWER_REFUSED if refused else ANSWER_OK, 1, 0, 0, 0, self.slot_bytes, self.world_size, text)
+        reply = MESSAGE.pack(ANSWER_REFUSED if refused else ANSWER_OK, 2, 0, 0, 0, self.slot_bytes, self.world_size, text)
         connection.sendmsg([reply], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else [])
 
     def _buffers(self, size):
-        if size > self.slot_bytes:
-            grown = shared(2 * _stride(size))
-            for i in range(2 if self.buffers else 0):
-                content = self.buffers[1][i * _stride(self.slot_bytes) :][: self.slot_bytes]
-                grown[1][i * _stride(size) : i * _stride(size) + self.slot_bytes] = content
-            self.slot_bytes, self.buffers = size, grown
-        return self.buffers[0]
-
-
-def _stride(size):
-    return (size + 4095) // 4096 * 4096
+        if not self.slots:
+            self.slots = [shared(size) for _ in range(2)]
+        elif size > self.slot_bytes:
+            for fd, content in self.slots:
+                content.resize(size)  # and the memfd with it
+        self.slot_bytes = max(self.slot_bytes, size)
+        return [fd for fd, _ in self.slots]
 
 
 def in_worker(function, *arguments):
