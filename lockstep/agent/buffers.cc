@@ -15,20 +15,21 @@
 namespace lockstep::agent {
 namespace {
 
-constexpr char kSlotName[] = "lockstep-slot";
 constexpr uint32_t kRingRecords = 1024;  // seconds to minutes of steps, were the agent away
 
 // Nobody can shrink it under a mapping: no SIGBUS in a worker.
 constexpr int kMayGrow = F_SEAL_SHRINK | F_SEAL_SEAL;
 constexpr int kOfOneSize = kMayGrow | F_SEAL_GROW;
 
-absl::Status Resize(const Fd& fd, const char* name, uint64_t bytes) {
+std::string SlotName(size_t index) { return fmt::format("lockstep-slot{}", index); }
+
+absl::Status Resize(const Fd& fd, const std::string& name, uint64_t bytes) {
   if (ftruncate(fd.get(), static_cast<off_t>(bytes)) == 0) return absl::OkStatus();
   return Errno(errno, "{} bytes of shared memory for {}", bytes, name);
 }
 
-absl::StatusOr<Fd> MakeMemory(const char* name, uint64_t bytes, int seals) {
-  Fd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+absl::StatusOr<Fd> MakeMemory(const std::string& name, uint64_t bytes, int seals) {
+  Fd fd(memfd_create(name.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return Errno(errno, "memfd_create {}", name);
   LS_RETURN_IF_ERROR(Resize(fd, name, bytes));
   fcntl(fd.get(), F_ADD_SEALS, seals);
@@ -41,7 +42,7 @@ absl::Status Grow(RankBuffers& own, uint64_t slot_bytes) {
     LS_ASSIGN_OR_RETURN(own, MakeBuffers(slot_bytes));
     return absl::OkStatus();
   }
-  for (const Fd& slot : own.slot) LS_RETURN_IF_ERROR(Resize(slot, kSlotName, slot_bytes));
+  for (size_t i = 0; i < LS_SLOTS; ++i) LS_RETURN_IF_ERROR(Resize(own.slot[i], SlotName(i), slot_bytes));
   own.slot_bytes = slot_bytes;
   return absl::OkStatus();
 }
@@ -75,8 +76,8 @@ ls_join_message Refuse(const ls_join_message& request, const std::string& why) {
 
 absl::StatusOr<RankBuffers> MakeBuffers(uint64_t slot_bytes) {
   RankBuffers made;
-  for (Fd& slot : made.slot) {
-    LS_ASSIGN_OR_RETURN(slot, MakeMemory(kSlotName, slot_bytes, kMayGrow));
+  for (size_t i = 0; i < LS_SLOTS; ++i) {
+    LS_ASSIGN_OR_RETURN(made.slot[i], MakeMemory(SlotName(i), slot_bytes, kMayGrow));
   }
   made.slot_bytes = slot_bytes;
   return made;

@@ -99,7 +99,7 @@ absl::Status ValidateSplit(const Layout& layout, const Model& model) {
     return InvalidArgument("layout splits {} heads of {} over tp {}: it must divide them", model.heads, model.name,
                            layout.tp);
   }
-  if (model.layers % (layout.pp * layout.vpp) != 0) {
+  if (model.layers % (int64_t{layout.pp} * layout.vpp) != 0) {
     return InvalidArgument("layout splits {} layers of {} over pp {} * vpp {}: the product must divide them",
                            model.layers, model.name, layout.pp, layout.vpp);
   }

@@ -55,6 +55,16 @@ TomlValue Convert(const toml::node& node) {
 
 }  // namespace
 
+std::string TomlText(std::string_view text) {
+  std::string quoted = "\"";
+  for (const char c : text) {
+    const auto code = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') quoted += '\\';
+    quoted += code < 0x20 || code == 0x7f ? fmt::format("\\u{:04x}", code) : std::string(1, c);
+  }
+  return quoted + '"';
+}
+
 std::string Quoted(const TomlValue& value) {
   switch (value.kind) {
     case TomlValue::Kind::kTable:

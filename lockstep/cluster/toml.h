@@ -40,6 +40,9 @@ struct TomlMember {
 // As an error should quote it: `"abc"`, `3`, `true`, `a table`.
 std::string Quoted(const TomlValue& value);
 
+// As a file has it, quotes around it.
+std::string TomlText(std::string_view text);
+
 // `file` is for error texts only.
 absl::StatusOr<TomlValue> ParseToml(std::string_view text, std::string_view file);
 

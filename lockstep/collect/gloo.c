@@ -245,7 +245,8 @@ static struct {
 } transfers[LS_TRAIL_PLACES];
 static uint32_t transfers_under_way;
 
-/* The transport's context of each communicator, as its buffers hold it. */
+/* The transport's context of each communicator, as its buffers hold it. One that is gone leaves its address to the
+ * next: the newest has it. */
 static uint64_t transport[LS_TRAIL_COMMUNICATORS];
 
 static uint64_t word_at(const void* object, size_t offset) {
@@ -260,9 +261,9 @@ static void begin_transfer(const void* buffer, uint8_t function, int peer, uint6
   struct ls_trail* trail = ls_collect_trail();
   if (trail == NULL) return;
   const uint64_t of = word_at(buffer, kBufferContext);
-  uint32_t communicator = 0;
-  while (communicator < LS_TRAIL_COMMUNICATORS && __atomic_load_n(&transport[communicator], __ATOMIC_RELAXED) != of)
-    ++communicator;
+  uint32_t communicator = LS_TRAIL_COMMUNICATORS;
+  for (uint32_t i = LS_TRAIL_COMMUNICATORS; i-- > 0 && communicator == LS_TRAIL_COMMUNICATORS;)
+    if (__atomic_load_n(&transport[i], __ATOMIC_RELAXED) == of) communicator = i;
   uint32_t entry = 0;
   uint64_t none = 0;
   while (entry < LS_TRAIL_PLACES &&

@@ -88,7 +88,9 @@ absl::StatusOr<ReplayGrid> ChooseReplayGrid(int machines, int unit, std::optiona
   LS_RETURN_IF_ERROR(ValidateMachines(machines, unit));
   if (!pipelines) return GridOf(machines, unit, BestPipelines(machines, unit));
   if (*pipelines < 1) return InvalidArgument("a group must have at least 1 pipeline, found {}", *pipelines);
-  if (*pipelines > machines / unit || !Fits(machines, unit, *pipelines)) return Refusal(machines, unit, *pipelines);
+  if (*pipelines > machines / unit)
+    return InvalidArgument("a group of {} pipelines is more than the {} there are", *pipelines, machines / unit);
+  if (!Fits(machines, unit, *pipelines)) return Refusal(machines, unit, *pipelines);
   return GridOf(machines, unit, *pipelines);
 }
 

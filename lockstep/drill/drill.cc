@@ -127,7 +127,7 @@ void Drill::Strike(const Fault& fault, const Json& status) {
 absl::Status Drill::TryToStrike(const Fault& fault, const Json& status) {
   Target target;
   target.epoch = status.value("epoch", uint64_t{0});
-  target.worker = PidOf(status, fault.rank.value_or(0));
+  target.worker = PidOf(status, fault.rank.value_or(spec_.place.first_rank));
   if (target.worker <= 0 && fault.kind != Kind::kKillCoordinator) return NotFound("no such worker runs now");
   LS_ASSIGN_OR_RETURN(const Json answer, rim_.announce({{"fault", KindName(fault.kind)},
                                                         {"rank", StrikesRank(fault.kind) ? *fault.rank : -1},

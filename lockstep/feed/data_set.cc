@@ -133,7 +133,10 @@ absl::StatusOr<std::vector<bool>> DataSet::WantedClasses(const std::vector<std::
   std::vector<bool> wanted(classes.size());
   for (const std::string& label : labels) {
     size_t number = static_cast<size_t>(std::find(classes.begin(), classes.end(), label) - classes.begin());
-    if (number == classes.size()) std::from_chars(label.data(), label.data() + label.size(), number);
+    if (number == classes.size()) {
+      const char* const end = label.data() + label.size();
+      if (std::from_chars(label.data(), end, number).ptr != end) number = classes.size();
+    }
     if (number >= classes.size())
       return InvalidArgument("where: data set {} has no label \"{}\"; it has {}, such as {}", name_, label,
                              classes.size(), classes.empty() ? "none" : classes[0]);

@@ -69,7 +69,7 @@ absl::StatusOr<prepare::Recipe> ParseRecipe(const Json& json) {
   return recipe;
 }
 
-absl::StatusOr<Subset> ParseSubset(const Json* json, uint64_t& listed) {
+absl::StatusOr<Subset> ParseSubset(const Json* json, std::optional<uint64_t>& listed) {
   Subset subset;
   if (json == nullptr) return subset;
   if (!json->is_object()) return InvalidArgument("where: expected an object, found {}", json->dump());

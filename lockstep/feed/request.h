@@ -34,7 +34,7 @@ struct Whose {
 struct JoinRequest {
   std::string dataset, job;
   Subset where;
-  uint64_t listed = 0;  // so many ids come beside the packet
+  std::optional<uint64_t> listed;  // so many ids come beside the packet
   prepare::Recipe recipe;
   uint32_t batch = 0, slots = 0;
   uint64_t seed = 0;

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <span>
 
 #include "lockstep/base/json_at.h"
 #include "lockstep/base/log.h"
@@ -25,12 +26,16 @@ uint64_t HashOf(std::string_view text) {
 
 absl::StatusOr<std::vector<uint64_t>> ReadIds(std::vector<Fd> fds, uint64_t count) {
   struct stat info{};
-  if (fds.size() != 1 || fstat(fds[0].get(), &info) != 0 ||
-      static_cast<uint64_t>(info.st_size) != count * sizeof(uint64_t))
+  if (fds.size() != 1 || fstat(fds[0].get(), &info) != 0 || info.st_size % sizeof(uint64_t) != 0 ||
+      static_cast<uint64_t>(info.st_size) / sizeof(uint64_t) != count)
     return InvalidArgument("where: {} ids were to come beside the request, and did not", count);
   std::vector<uint64_t> ids(count);
-  const ssize_t got = pread(fds[0].get(), ids.data(), count * sizeof(uint64_t), 0);
-  if (got != info.st_size) return Errno(errno, "where: reading {} ids", count);
+  const std::span<char> all(reinterpret_cast<char*>(ids.data()), count * sizeof(uint64_t));
+  for (size_t done = 0; done < all.size();) {
+    const ssize_t got = pread(fds[0].get(), all.data() + done, all.size() - done, static_cast<off_t>(done));
+    if (got <= 0) return Errno(got < 0 ? errno : EIO, "where: reading {} ids", count);
+    done += static_cast<size_t>(got);
+  }
   return ids;
 }
 
@@ -75,7 +80,9 @@ uint64_t ItemsIn(uint64_t cache_bytes, const DataSet& data) {
   return mean == 0 ? 0 : cache_bytes / mean;
 }
 
-Json Error(const absl::Status& status) { return {{"error", Message(status)}}; }
+// Names of files and classes may be no UTF-8.
+std::string Text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string Error(const absl::Status& status) { return Text({{"error", Message(status)}}); }
 
 }  // namespace
 
@@ -117,8 +124,10 @@ Service::Service(const ServiceOptions& options, DataSet data, std::unique_ptr<Do
 }
 
 Service::~Service() {
-  data_.Stop();  // threads that wait for a server are to end
-  if (ranks_.empty()) begun_.Remove();
+  const bool nobody = ranks_.empty();
+  door_.reset();  // before reads begin to fail: nobody is to be handed batches without their items
+  data_.Stop();   // threads that wait for a server are to end
+  if (nobody) begun_.Remove();
 }
 
 // ---- ranks ----
@@ -142,12 +151,12 @@ void Service::Answer(int guest, Packet packet) {
   const std::string op = TextAt(request, "op");
   absl::Status answered;
   if (op == "status") {
-    answered = SendPacket(guest, Status().dump(-1, ' ', false, Json::error_handler_t::replace));
+    answered = SendPacket(guest, Text(Status()));
   } else if (op == "join" && rank == ranks_.end()) {
     const absl::Status joined = Join(guest, request, std::move(packet.fds));
-    if (!joined.ok()) answered = SendPacket(guest, Error(joined).dump());
+    if (!joined.ok()) answered = SendPacket(guest, Error(joined));
   } else {
-    answered = SendPacket(guest, Error(InvalidArgument("expected join or status, found \"{}\"", op)).dump());
+    answered = SendPacket(guest, Error(InvalidArgument("expected join or status, found \"{}\"", op)));
   }
   if (!answered.ok()) door_->SendAway(guest);
 }
@@ -192,8 +201,8 @@ absl::Status Service::Join(int guest, const Json& packet, std::vector<Fd> fds) {
   if (request.dataset != data_.name())
     return NotFound("there is no data set \"{}\" at {}; this service has \"{}\"", request.dataset, options_.socket,
                     data_.name());
-  if (request.listed > 0) {
-    LS_ASSIGN_OR_RETURN(request.where.listed, ReadIds(std::move(fds), request.listed));
+  if (request.listed) {
+    LS_ASSIGN_OR_RETURN(request.where.listed, ReadIds(std::move(fds), *request.listed));
   }
   if (request.apart && !options_.for_machines) request.alone = true;
   LS_RETURN_IF_ERROR(CheckFree(request));

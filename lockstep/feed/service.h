@@ -78,7 +78,7 @@ class Service {
   std::set<std::shared_ptr<const sampling::ItemSet>> divided_for_;
   uint64_t wanted_items_ = 0;                   // by those jobs
   std::map<int, std::shared_ptr<Rank>> ranks_;  // guests that have joined
-  const std::unique_ptr<Door> door_;
+  std::unique_ptr<Door> door_;
 };
 
 }  // namespace lockstep::feed

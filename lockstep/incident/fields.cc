@@ -19,8 +19,13 @@ bool IsTextArray(const Json& value) {
   return true;
 }
 
+bool FitsInt64(const Json& value) {
+  if (!value.is_number_unsigned()) return value.is_number_integer();
+  return value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()};
+}
+
 bool FitsInt32(const Json& value) {
-  if (!value.is_number_integer()) return false;
+  if (!FitsInt64(value)) return false;
   const auto number = value.get<int64_t>();
   return number >= std::numeric_limits<int>::min() && number <= std::numeric_limits<int>::max();
 }
@@ -51,7 +56,7 @@ const Json* Fields::Find(const char* name, const char* expected, Test test) {
 }
 
 int64_t Fields::Int(const char* name) {
-  const Json* found = Find(name, "an integer", [](const Json& value) { return value.is_number_integer(); });
+  const Json* found = Find(name, "an integer", FitsInt64);
   return found ? found->get<int64_t>() : 0;
 }
 

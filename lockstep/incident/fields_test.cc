@@ -38,6 +38,12 @@ TEST(Fields, RefusesWhatIsNoObjectAndNumbersThatDoNotFit) {
   Fields rank(json, "e");
   rank.Int32("rank");
   EXPECT_FALSE(rank.status().ok());
+  const Json beyond = {{"rank", uint64_t{18446744073709551615U}}};
+  for (const bool wide : {false, true}) {
+    Fields fields(beyond, "e");
+    wide ? static_cast<void>(fields.Int("rank")) : static_cast<void>(fields.Int32("rank"));
+    EXPECT_FALSE(fields.status().ok()) << "it would be -1";
+  }
   Fields epoch(json, "e");
   epoch.Unsigned("epoch");
   EXPECT_EQ(Message(epoch.status()), "e: field epoch must be an integer that is not negative, found number");

@@ -1,5 +1,6 @@
 #include "lockstep/plan/calibration.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "lockstep/base/file.h"
@@ -66,7 +67,8 @@ absl::Status WriteCalibration(const Calibration& calibration, const std::string&
       WriteFileAtomically(folder + "/stacks.toml", comment + StacksText(calibration.stacks), kForReaders));
   std::string families = comment;
   for (const auto& [name, spread] : calibration.spreads)
-    families += fmt::format("\n[[family]]\nname = \"{}\"\nspread = {:.4f}\n", name, spread);
+    families +=
+        fmt::format("\n[[family]]\nname = {}\nspread = {:.4f}\n", cluster::TomlText(name), std::max(spread, .0001));
   return WriteFileAtomically(folder + "/families.toml", families, kForReaders);
 }
 

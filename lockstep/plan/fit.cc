@@ -123,7 +123,8 @@ std::vector<Remedy> Remedies(const Workload& base, const Rates& rates, const Mac
   };
   add(base.machine, base.accelerators);
   for (const Machines::Named& named : machines.all())
-    if (named.machine.memory > base.machine.memory) add(named.machine, base.accelerators);
+    if (named.machine.memory > base.machine.memory && named.machine.Peak(base.precision) > 0)
+      add(named.machine, base.accelerators);
   std::ranges::stable_sort(clusters, {},
                            [](const Remedy& one) { return std::pair(one.usd_per_hour == 0, one.usd_per_hour); });
   all.insert(all.end(), clusters.begin(), clusters.end());

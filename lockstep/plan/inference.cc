@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/plan/bandwidth.h"
 #include "lockstep/plan/step.h"
 
 namespace lockstep::plan {
@@ -51,8 +52,7 @@ double TokenSeconds(const Workload& w, const Rates& r, const Requests& asked) {
   const double bytes = kBytes * asked.batch * w.hidden, n = w.tp;
   const double reduce = 2 * bytes * (n - 1) / n / (m.scale_up * r.scale_up) + r.latency * m.LatenciesOfReduce(n);
   const double head = double(w.vocabulary) * w.hidden / w.tp * kBytes / bandwidth;
-  const double transfer =
-      w.pp == 1 ? 0 : (bytes / (m.Network(double(w.tp) * w.pp) * r.network) + r.latency) * (w.pp - 1);
+  const double transfer = w.pp == 1 ? 0 : (bytes / PairRate(m, r, double(w.tp) * w.pp) + r.latency) * (w.pp - 1);
   return std::max(read, compute) + 2 * w.layers * reduce + head + transfer;
 }
 

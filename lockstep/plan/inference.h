@@ -25,7 +25,7 @@ struct InferenceTime {
   double weights = 0, cache = 0, workspace = 0;
   double memory() const { return weights + cache + workspace; }
 };
-// tp and pp of the workload count; all other accelerators are replicas. Requires tp to divide the heads, pp the layers.
+// tp and pp of the workload count; all other accelerators are replicas. Requires tp to divide the heads.
 InferenceTime PredictInference(const Workload& workload, const Rates& rates, const Requests& requests);
 
 struct InferenceChoice {
@@ -33,7 +33,7 @@ struct InferenceChoice {
   InferenceTime time;
   double tokens_per_s = 0;  // of all replicas, from the prompts' arrival to the last token
 };
-// Every tp and pp that divide and fit; the most tokens per second first. Empty: none fits.
+// Every tp that divides the heads and every pp, if they fit; the most tokens per second first. Empty: none fits.
 std::vector<InferenceChoice> SearchInference(const Workload& base, const Rates& rates, const Requests& requests);
 // kResourceExhausted: none fits. {best [{layout, first_token_s, token_s, tokens_per_s, memory_gib {weights, cache,
 // workspace, total, capacity}}]}

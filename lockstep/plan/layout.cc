@@ -203,8 +203,10 @@ absl::Status CheckLayout(const Workload& w) {
   if (w.layers / w.pp % w.chunks != 0)
     return InvalidArgument("the {} layers of a stage can't be split over vp {}: it can be {}", w.layers / w.pp,
                            w.chunks, Divisors(w.layers / w.pp, w.layers));
-  if (w.recomputed_layers > (w.layers + w.pp - 1) / w.pp && w.stage_layers.empty())
-    return InvalidArgument("recompute full:{}: a stage has {} layers", w.recomputed_layers, w.layers / w.pp);
+  const int most_layers =
+      w.stage_layers.empty() ? (w.layers + w.pp - 1) / w.pp : *std::ranges::max_element(w.stage_layers);
+  if (w.recomputed_layers > most_layers)
+    return InvalidArgument("recompute full:{}: a stage has {} layers", w.recomputed_layers, most_layers);
   if (w.recomputed_layers % w.chunks != 0)
     return InvalidArgument("recompute full:{}: it must be a multiple of vp {}, as many of each chunk",
                            w.recomputed_layers, w.chunks);

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/base/json_at.h"
+
 namespace lockstep::plan {
 namespace {
 
@@ -17,6 +19,14 @@ absl::StatusOr<double> Positive(const Json& object, const char* key) {
   if (!(value > 0) || !std::isfinite(value))
     return InvalidArgument("\"{}\" is {}; expected more than zero", key, value);
   return value;
+}
+
+absl::StatusOr<size_t> Layers(const Json& model, const char* key) {
+  constexpr double kMost = 1e5;
+  LS_ASSIGN_OR_RETURN(const double value, Positive(model, key));
+  if (value != std::floor(value) || value > kMost)
+    return InvalidArgument("\"{}\" is {}; expected a whole number of layers, at most {}", key, value, kMost);
+  return static_cast<size_t>(value);
 }
 
 // How one kind of layer is spread: at most two strategies, of nodes and within them.
@@ -71,8 +81,8 @@ absl::StatusOr<Strategies> StrategiesOf(const Json& task, const std::string& lay
                                         std::initializer_list<std::string_view> allowed, const Rates& rates) {
   Strategies strategies;
   const auto names = task.find(layer + "_parallel"), degrees = task.find(layer + "_parallel_degree");
-  if (names == task.end() || degrees == task.end() || !names->is_array() || names->size() != degrees->size() ||
-      names->empty() || names->size() > rates.all_reduce.size()) {
+  if (names == task.end() || degrees == task.end() || !names->is_array() || !degrees->is_array() ||
+      names->size() != degrees->size() || names->empty() || names->size() > rates.all_reduce.size()) {
     return InvalidArgument("\"{}_parallel\" and its degrees are not 1 to {} strategies", layer,
                            rates.all_reduce.size());
   }
@@ -180,8 +190,8 @@ class Iteration {
   MadmaxTimes times_;
 };
 
-bool Flag(const Json& task, const char* key) { return task.value(key, false); }
-bool IsInference(const Json& task) { return task.value("type", "") == "inference"; }
+bool Flag(const Json& task, const char* key) { return BooleanAt(task, key, false); }
+bool IsInference(const Json& task) { return TextAt(task, "type") == "inference"; }
 
 // ---- recommendation models ----
 
@@ -243,8 +253,8 @@ class DlrmPass {
 
 absl::StatusOr<MadmaxTimes> PredictDlrm(const Json& model, const Json& task, double bytes, Rates rates) {
   LS_ASSIGN_OR_RETURN(const double width, Positive(model, "mlp_dim"));
-  LS_ASSIGN_OR_RETURN(const double bottom, Positive(model, "num_bot_mlp_layers"));
-  LS_ASSIGN_OR_RETURN(const double top, Positive(model, "num_top_mlp_layers"));
+  LS_ASSIGN_OR_RETURN(const size_t bottom, Layers(model, "num_bot_mlp_layers"));
+  LS_ASSIGN_OR_RETURN(const size_t top, Layers(model, "num_top_mlp_layers"));
   LS_ASSIGN_OR_RETURN(const double tables, Positive(model, "num_tables"));
   LS_ASSIGN_OR_RETURN(const double pooling, Positive(model, "pooling_size"));
   LS_ASSIGN_OR_RETURN(const double dimension, Positive(model, "emb_dim"));
@@ -253,7 +263,7 @@ absl::StatusOr<MadmaxTimes> PredictDlrm(const Json& model, const Json& task, dou
   LS_ASSIGN_OR_RETURN(const double looked_up, Positive(task, "local_emb_bs"));
   LS_ASSIGN_OR_RETURN(const Strategies layers, StrategiesOf(task, "mlp", {"ddp", "fsdp", "tp", "pp"}, rates));
   LS_ASSIGN_OR_RETURN(const Strategies embedding, StrategiesOf(task, "emb", {"ddp", "mp"}, rates));
-  Dlrm dlrm{static_cast<size_t>(bottom), static_cast<size_t>(top), {}, 0, 0};
+  Dlrm dlrm{bottom, top, {}, 0, 0};
   dlrm.layer.parameters = width * width;
   dlrm.layer.gemm = 2 * width * width * batch / layers.Degree({"tp"}) / rates.flops;
   const double read = tables * pooling * dimension * embedding_bytes * looked_up / embedding.Degree({"mp"});
@@ -330,7 +340,7 @@ absl::StatusOr<MadmaxTimes> PredictTransformer(const Json& model, const Json& ta
                                                bool ahead) {
   LS_ASSIGN_OR_RETURN(const double width, Positive(model, "attention_dim"));
   LS_ASSIGN_OR_RETURN(const double hidden, Positive(model, "transformer_fc_dim"));
-  LS_ASSIGN_OR_RETURN(const double blocks, Positive(model, "num_transformer_layers"));
+  LS_ASSIGN_OR_RETURN(const size_t blocks, Layers(model, "num_transformer_layers"));
   LS_ASSIGN_OR_RETURN(const double embedding_bytes, Positive(model, "bytes_per_emb_param"));
   LS_ASSIGN_OR_RETURN(const double batch, Positive(task, "local_transformer_bs"));
   LS_ASSIGN_OR_RETURN(const double looked_up, Positive(task, "local_emb_bs"));
@@ -341,8 +351,8 @@ absl::StatusOr<MadmaxTimes> PredictTransformer(const Json& model, const Json& ta
     return Layer{parameters, 2 * parameters * sequence * batch / layers.Degree({"tp"}) / rates.flops};
   };
   const double read = 2 * sequence * width * embedding_bytes * looked_up;
-  const Transformer transformer{static_cast<size_t>(blocks), layer(4 * width * width), layer(2 * width * hidden),
-                                read / rates.memory, read / embedding.Rate(rates.all_reduce, 0)};
+  const Transformer transformer{blocks, layer(4 * width * width), layer(2 * width * hidden), read / rates.memory,
+                                read / embedding.Rate(rates.all_reduce, 0)};
   Iteration iteration(std::move(rates), layers, bytes, batch * sequence * width * bytes);
   ForwardTransformer(transformer, iteration);
   if (IsInference(task)) return iteration.Times();
@@ -364,7 +374,7 @@ absl::StatusOr<MadmaxTimes> PredictMadmax(const Json& model, const Json& system,
                                           MadmaxVariant variant) {
   LS_ASSIGN_OR_RETURN(const double bytes, Positive(model, "bytes_per_nonemb_param"));
   LS_ASSIGN_OR_RETURN(Rates rates, RatesOf(system, bytes));
-  const std::string kind = model.value("type", "");
+  const std::string kind = TextAt(model, "type");
   if (kind == "DLRM") return PredictDlrm(model, task, bytes, std::move(rates));
   if (kind == "LLM" || kind == "ViT")
     return PredictTransformer(model, task, bytes, std::move(rates), variant == MadmaxVariant::kGatherAhead);

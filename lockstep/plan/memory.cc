@@ -9,8 +9,9 @@ namespace lockstep::plan {
 namespace {
 
 constexpr double kContext = 3.2e9, kFragmentation = .03;
-constexpr double kInput = 2;  // bytes of a layer's input, per token and hidden unit
-constexpr double kAdam = 12;  // bytes of a parameter: two moments and the master weight
+constexpr double kInput = 2;      // bytes of a layer's input, per token and hidden unit
+constexpr double kAdam = 12;      // bytes of a parameter: two moments and the master weight
+constexpr double kAdapted = .01;  // of the parameters that have adapters
 // Layers of which what the others have on the host is on the device: one in use, one under way.
 constexpr double kResident = 2;
 
@@ -39,20 +40,27 @@ double FrozenBytes(const MemoryTerms& t, const Variant& v, double ranks) {
 }
 // Of the host: Adam's state, and the gradients that it takes.
 double HostBytes(const MemoryTerms& t, const Variant& v, double ranks) {
-  return v.offload.optimizer ? (kAdam + t.gradient_bytes) / (v.zero > 0 ? ranks : 1) : 0;
+  const double trained = t.adapts ? kAdapted : 1;
+  return v.offload.optimizer ? trained * (kAdam + t.gradient_bytes) / (v.zero > 0 ? ranks : 1) : 0;
+}
+// Of each that is trained; or that has adapters, a hundredth of it with their optimizer, which are trained in its
+// place.
+double TrainedBytes(const MemoryTerms& t, const Variant& v, double ranks) {
+  if (!t.adapts) return StateBytes(t, v, ranks);
+  return FrozenBytes(t, v, ranks) + 20 * kAdapted / (v.zero == 3 ? ranks : 1);
 }
 // The layers' weights and gradients on the host, but of those in use; the latter are there already, for Adam.
 void LeaveLayers(const MemoryTerms& t, const StageTerms& stage, const Variant& v, MemoryUse& use) {
   const double share = std::max(0.0, 1 - kResident / stage.layers), rest = share * (stage.weights - stage.embedding);
   const double experts = share * stage.experts;
-  use.states -= StateBytes(t, v, t.replicas) * rest + StateBytes(t, v, t.expert_replicas) * experts;
+  use.states -= TrainedBytes(t, v, t.replicas) * rest + TrainedBytes(t, v, t.expert_replicas) * experts;
   use.host += 2 * (rest / t.replicas + experts / t.expert_replicas);
 }
 
-// Of so many layers of a stage, its first, those that have experts.
-double MixedIn(const Workload& w, int stage, double layers) {
+// Of so many layers of a stage, the first `of` those that it has, those that have experts.
+double MixedIn(const Workload& w, int stage, double layers, double of) {
   if (w.experts == 0) return 0;
-  const double first = stage < w.pp - 1 ? w.FirstLayer(stage) : w.layers - layers;
+  const double first = stage < w.pp - 1 ? w.FirstLayer(stage) : w.layers - of;
   const int below = static_cast<int>(first), end = std::min(w.layers, below + static_cast<int>(layers));
   return w.MixedBelow(end) - w.MixedBelow(below);
 }
@@ -90,8 +98,8 @@ double Selected(const Workload& w, double all) {
 
 StageTerms StageOf(const Workload& w, int stage, double layers, double frozen) {
   const bool is_last = stage == w.pp - 1;
-  const Held held = HeldBy(w, layers, MixedIn(w, stage, layers));
-  const Held cold = HeldBy(w, frozen, MixedIn(w, stage, frozen));
+  const Held held = HeldBy(w, layers, MixedIn(w, stage, layers, layers));
+  const Held cold = HeldBy(w, frozen, MixedIn(w, stage, frozen, layers));
   const double embedding = stage == 0 || is_last ? held.embedding : 0;
   // With the output layer beside it, that is the half.
   const double cold_embedding = w.frozen.embedding && stage == 0 ? embedding / w.EndEmbeddings() : 0;
@@ -133,12 +141,7 @@ void TakeActivations(const MemoryTerms& t, const StageTerms& stage, const Varian
 MemoryUse StageUse(const MemoryTerms& t, const StageTerms& stage, const Variant& v) {
   MemoryUse use;
   // An expert's state is shared by those ranks alone that have it.
-  if (t.adapts) {  // frozen weights in 16 bits, and adapters of a hundredth with their optimizer
-    const bool shares = v.zero == 3;
-    use.states = 2.2 * (stage.weights / (shares ? t.replicas : 1) + stage.experts / (shares ? t.expert_replicas : 1));
-  } else {
-    use.states = StateBytes(t, v, t.replicas) * stage.weights + StateBytes(t, v, t.expert_replicas) * stage.experts;
-  }
+  use.states = TrainedBytes(t, v, t.replicas) * stage.weights + TrainedBytes(t, v, t.expert_replicas) * stage.experts;
   use.states += FrozenBytes(t, v, t.replicas) * stage.frozen;
   use.states += FrozenBytes(t, v, t.expert_replicas) * stage.frozen_experts;
   TakeActivations(t, stage, v, use);
@@ -164,9 +167,10 @@ MemoryUse MostOf(const MemoryTerms& t, const Variant& v) {
 
 // Computing a layer again takes room of its own, so the first saves less than each further one.
 MemoryUse AsNeeded(const MemoryTerms& t, Variant& v) {
+  const auto fits = [&](const MemoryUse& use) { return use.total() <= t.capacity && use.host <= t.host_capacity; };
   v.recomputed_layers = 0;
   const MemoryUse none = MostOf(t, v);
-  if (none.total() <= t.capacity) return none;
+  if (fits(none)) return none;
   double most = 0, fewest = v.chunks;
   for (const StageTerms& stage : t.stages) {
     most = std::max(most, stage.active);
@@ -177,13 +181,13 @@ MemoryUse AsNeeded(const MemoryTerms& t, Variant& v) {
     if (one > t.capacity && saved > 0) fewest = std::max(fewest, 1 + std::floor((one - t.capacity) / saved));
   }
   const int last = static_cast<int>(std::ceil(most));
-  v.recomputed_layers = std::min(last, static_cast<int>(fewest) / v.chunks * v.chunks);
+  v.recomputed_layers = static_cast<int>(std::min<double>(last, std::floor(fewest / v.chunks) * v.chunks));
   MemoryUse use = MostOf(t, v);
-  while (use.total() > t.capacity && v.recomputed_layers < last) {
+  while (!fits(use) && v.recomputed_layers < last) {
     v.recomputed_layers += v.chunks;
     use = MostOf(t, v);
   }
-  if (use.total() <= t.capacity || use.total() < none.total()) return use;
+  if (fits(use) || use.total() < none.total()) return use;
   v.recomputed_layers = 0;  // of what fits neither way, that which needs less
   return none;
 }
@@ -208,11 +212,12 @@ void TakeStages(const Workload& w, MemoryTerms& t) {
   };
   const auto add_run = [&](const StageRun& run) {
     add(run.first, run.layers, run.frozen);
-    double most = MixedIn(w, run.first, std::ceil(run.layers));
+    const double layers = std::ceil(run.layers);
+    double most = MixedIn(w, run.first, layers, layers);
     const int end =
         w.MixedLayers() < w.layers ? std::min(run.first + run.count, w.pp - 1) : 0;  // else all have as many
     for (int stage = run.first + 1; stage < end; ++stage) {
-      const double mixed = MixedIn(w, stage, std::ceil(run.layers));
+      const double mixed = MixedIn(w, stage, layers, layers);
       if (mixed > most) add(stage, run.layers, run.frozen);
       most = std::max(most, mixed);
     }

@@ -135,12 +135,16 @@ void TakeLatent(Sizes& size, Workload& w) {
   if (w.latent.kv_rank > 0) w.head_dim = size({"qk_nope_head_dim"}) + w.latent.rope;
 }
 
+constexpr int64_t kMostAcross = 1 << 14;
+
 // A token for each patch of the image, and one for the class; each sees all others.
 void TakeVision(Sizes& size, Workload& w) {
   const int image = size({"image_size"}), patch = size({"patch_size"});
   w.causal = false;
   if (w.vocabulary == 0) w.vocabulary = std::max(1000, size({"num_labels"}));
-  if (w.sequence == 0 && image > 0 && patch > 0) w.sequence = (image / patch) * (image / patch) + 1;
+  if (w.sequence > 0 || image == 0 || patch == 0) return;
+  const int64_t across = image / patch;
+  if (across < kMostAcross) w.sequence = static_cast<int>(across * across + 1);
 }
 
 // Whether these are the layers without experts, or with them, that first_k_dense_replace and the others say.

@@ -7,7 +7,7 @@
 namespace lockstep::plan {
 namespace {
 
-constexpr int kMostContext = 64, kMostMicrobatch = 64, kMostChunks = 16, kMostFewer = 8;
+constexpr int kMostContext = 64, kMostChunks = 16, kMostFewer = 8;
 
 std::vector<int> DivisorsOf(int64_t value, int64_t most) {
   std::vector<int> divisors;
@@ -92,7 +92,7 @@ void EachLayer(const Workload& split, const SearchSpace& space, const Visit& vis
     return space.whole && usual ? std::vector<char>{1, 0} : std::vector<char>{static_cast<char>(usual)};
   };
   Workload w = split;
-  for (const int microbatch : DivisorsOf(w.global_batch / w.dp, kMostMicrobatch)) {
+  for (const int microbatch : DivisorsOf(w.global_batch / w.dp, w.global_batch)) {
     w.microbatch = microbatch;
     for (const int shard : ShardsOf(split, space))
       for (const int moe_chunks : split.ep > 1 ? space.moe_chunks : std::vector<int>{1})

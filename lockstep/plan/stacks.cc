@@ -90,9 +90,10 @@ std::string StacksText(const Stacks& stacks) {
   std::string text;
   for (const Stack& stack : stacks.all()) {
     const StackMemory& memory = stack.memory;
-    text += fmt::format("\n[[stack]]\nname = \"{}\"\nkind = \"{}\"\n", stack.name, stack.kind);
+    text += fmt::format("\n[[stack]]\nname = {}\nkind = {}\n", cluster::TomlText(stack.name),
+                        cluster::TomlText(stack.kind));
     std::vector<std::string> quoted;
-    for (const std::string& start : stack.frameworks) quoted.push_back(fmt::format("\"{}\"", start));
+    for (const std::string& start : stack.frameworks) quoted.push_back(cluster::TomlText(start));
     text += fmt::format("frameworks = [{}]\nunfused = {}\neager = {}\n", fmt::join(quoted, ", "), memory.unfused,
                         memory.eager);
     text += fmt::format(

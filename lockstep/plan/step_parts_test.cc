@@ -41,6 +41,17 @@ TEST(StepParts, WhatIsComputedAgainCountsToItsKind) {
   EXPECT_THAT(b[StepPart::kOptimizer], DoubleNear(a[StepPart::kOptimizer], 1e-12));
 }
 
+// Whatever a stack makes of the hardware's rate: what selective recomputation computes again is attention, all of it.
+TEST(StepParts, AttentionOfAnyStackIsToldFromTheRest) {
+  for (const double habit : {.25, .6, 4.4}) {
+    Rates rates;
+    rates.attention = habit;
+    const StepParts a = PredictParts(Laid("tp=2"), rates), b = PredictParts(Laid("tp=2,recompute=full"), rates);
+    EXPECT_THAT(b[StepPart::kAttention] / a[StepPart::kAttention], DoubleNear(1 + 1 / 3.5, 1e-3)) << habit;  // backward: 2.5
+    EXPECT_GT(b[StepPart::kElementWise], a[StepPart::kElementWise]) << habit;
+  }
+}
+
 // All stages but the last wait for the output layer: (p - 1) / p of it are a bubble in the mean.
 TEST(StepParts, TheOutputLayerIsABubbleElsewhere) {
   Rates rates;

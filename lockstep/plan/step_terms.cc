@@ -138,7 +138,7 @@ class Model {
     if (w_.tp > 1) kernels += kReduceKernels * TensorReductions();
     if (w_.blocking_launches) return times * kernels * r_.blocked;
     const double experts =
-        w_.experts > 0 && !w_.drops_tokens ? r_.expert_kernels * w_.moe_chunks * w_.experts / w_.ep : 0;
+        w_.experts > 0 && !w_.drops_tokens ? mixed_ * r_.expert_kernels * w_.moe_chunks * w_.experts / w_.ep : 0;
     const double launched = times * (kernels + experts);
     const double host = launched * r_.kernel, device = pass.total() + launched * r_.kernel_gap;
     return std::max(0.0, BothTake(host, device) - pass.total());
@@ -154,12 +154,13 @@ class Model {
     const double uneven = 1 + r_.context_imbalance * (1 - 1.0 / w_.cp);
     const double masked = w_.causal ? .5 * w_.ScoreShare(kWindowTiles) : 1;
     if (w_.flash) return uneven * flops * masked / (m_.bf16 * Flash() * aligned);
-    const double squares = double(w_.microbatch) * w_.heads / w_.tp * w_.sequence * w_.sequence;
+    const double squares = double(w_.microbatch) * w_.heads / w_.tp / w_.cp * w_.sequence * w_.sequence;
     return flops / (m_.bf16 * r_.unfused * aligned) + Streamed(r_.softmax_passes * kBytes * squares);
   }
 
   // The share that the hardware reaches, and what the stack makes of it: of their odds, so that no pair reaches all.
   double Flash() const {
+    if (r_.flash >= 1) return r_.flash;  // without bound: attention left out (step_parts.cc)
     const double odds = r_.flash / (1 - r_.flash) * r_.attention;
     return odds / (1 + odds);
   }

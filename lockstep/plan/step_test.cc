@@ -587,6 +587,27 @@ TEST(Memory, ExpertsInEveryOtherLayer) {
   EXPECT_THAT(PredictMemory(work).states, DoubleNear(18 * (3 * attention + 2 * experts + mlp), 1));
 }
 
+// A model whose first three layers have no experts, all of them frozen: no expert is.
+TEST(Memory, FrozenLayersAreTheFirstOnes) {
+  Workload work = Mixture();
+  work.accelerators = work.dp = work.ep = 1, work.zero = 0;
+  work.dense_layers = 3, work.frozen.layers = 3;
+  const double all = PredictMemory(work).states;
+  const double dense = 4 * 1024.0 * 1024 + 2 * 1024.0 * 4096;
+  work.frozen.layers = 0;
+  EXPECT_THAT(PredictMemory(work).states - all, DoubleNear(16 * 3 * dense, 1));
+}
+
+// DualPipe holds frozen weights twice, as others.
+TEST(Memory, AdaptersBesideTwoCopies) {
+  Workload work = Mixture();
+  work.training = Training::kLora;
+  work.accelerators = work.pp = 2, work.dp = work.ep = 1, work.zero = 0;
+  const double once = PredictMemory(work).states;
+  work.schedule = Schedule::kDualPipe;
+  EXPECT_THAT(PredictMemory(work).states / once, DoubleNear(4.2 / 2.2, 1e-6));
+}
+
 // Of sixteen ranks two have the same expert: frozen or not, they share it, and all share the rest.
 TEST(Memory, FrozenExpertsAreSharedByWhoHasThem) {
   Workload work = Mixture();

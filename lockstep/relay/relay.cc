@@ -118,7 +118,10 @@ class FarRelay final : public Relay {
     } else {
       answered = InvalidArgument("expected join or status, found \"{}\"", op);
     }
-    if (!answered.ok() && !SendPacket(guest, Json{{"error", Message(answered)}}.dump()).ok()) door_->SendAway(guest);
+    if (!answered.ok() &&
+        !SendPacket(guest, Json{{"error", Message(answered)}}.dump(-1, ' ', false, Json::error_handler_t::replace))
+             .ok())
+      door_->SendAway(guest);
   }
 
   absl::Status Join(int guest, Json request, const std::vector<Fd>& fds) {

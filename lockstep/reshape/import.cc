@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -116,7 +117,7 @@ class Slot {
 
   absl::StatusOr<std::vector<std::byte>> Fill(Gatherer& gather) const {
     const uint64_t begin = ls_align(meta_.size());
-    std::vector<std::byte> content(begin + end_);
+    std::vector<std::byte> content(parts_.empty() ? meta_.size() : begin + end_);
     std::memcpy(content.data(), meta_.data(), meta_.size());
     for (size_t i = 0; i < parts_.size(); ++i) {
       const SavedTensor& tensor = saved_.tensors[parts_[i].tensor];
@@ -188,16 +189,28 @@ absl::Status WriteRanks(checkpoint::Disk& disk, checkpoint::Store& store, const 
   return store.Seal(manifest, Always);
 }
 
+absl::Status CheckNames(const Saved& saved, const ImportOptions& options) {
+  std::set<std::string> tensors;
+  for (const SavedTensor& tensor : saved.tensors) {
+    const std::string name = Renamed(tensor.name, options);
+    if (name.empty() || name == "__metadata__" || !tensors.insert(name).second)
+      return InvalidArgument("--rename makes \"{}\" of {}: it must be there once, and not be empty", name, tensor.name);
+  }
+  std::map<std::string, std::string> values;  // by what they become
+  for (const SavedValue& value : saved.values) {
+    const auto [of, is_new] = values.try_emplace(Renamed(value.name, options), value.name);
+    if (!is_new && of->second != value.name)
+      return InvalidArgument("--rename makes \"{}\" of {} and of {}: it must be there once", of->first, of->second,
+                             value.name);
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Plan> MakePlan(const Saved& saved, const ImportOptions& options) {
   LS_RETURN_IF_ERROR(CheckPlan(saved, options));
-  std::set<std::string> names;
-  for (const SavedTensor& tensor : saved.tensors) {
-    const std::string name = Renamed(tensor.name, options);
-    if (name.empty() || name == "__metadata__" || !names.insert(name).second)
-      return InvalidArgument("--rename makes \"{}\" of {}: it must be there once, and not be empty", name, tensor.name);
-  }
+  LS_RETURN_IF_ERROR(CheckNames(saved, options));
   Plan plan(static_cast<size_t>(options.world_size));
   for (size_t rank = 0; rank < plan.size(); ++rank) {
     for (size_t i = 0; i < saved.tensors.size(); ++i) {

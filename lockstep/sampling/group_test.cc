@@ -90,6 +90,18 @@ TEST(Group, SetsTooLargeToRehearseWholeAreThinned) {
   EXPECT_LE(common, 8'000'000U);
 }
 
+// Half of each set is in the other: with a cache too small to keep anything, that half is read once if orders are
+// common.
+TEST(Group, ThinnedSetsOverlapAsMuchAsTheWholeOnes) {
+  Group group({.items = 90'000, .cache_items = 900});
+  group.Join(1, Set("0-59999"));
+  group.Join(2, Set("30000-89999"));
+  DecideAnew(group);
+  const uint64_t common = group.choice().loads.at(0).second;
+  EXPECT_GT(common, 85'000U);
+  EXPECT_LT(common, 110'000U) << "of 120,000, were nothing shared";
+}
+
 // A job of seven items beside one of nine that is twice as slow; the second comes late, and now and then the service
 // dies and both go on from what they saved. What the first gets of two epochs is as uniform as without that.
 void ExpectUniformThroughRestarts(std::optional<Policy> policy, uint64_t seed) {

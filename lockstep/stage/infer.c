@@ -128,7 +128,8 @@ int ls_infer_sizes(const struct ls_model* m, int* inputs, int* outputs) {
 /* ---- the forward pass ---- */
 
 static void activate(uint32_t activation, float* values, uint32_t count) {
-  for (uint32_t i = 0; i < count && activation == LS_ACTIVATION_RELU; ++i) values[i] = values[i] > 0 ? values[i] : 0;
+  for (uint32_t i = 0; i < count && activation == LS_ACTIVATION_RELU; ++i)
+    values[i] = values[i] < 0 ? 0 : values[i]; /* what is no number stays none, as in torch */
   for (uint32_t i = 0; i < count && activation == LS_ACTIVATION_TANH; ++i) values[i] = tanhf(values[i]);
   for (uint32_t i = 0; i < count && activation == LS_ACTIVATION_SIGMOID; ++i) values[i] = 1 / (1 + expf(-values[i]));
 }

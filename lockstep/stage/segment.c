@@ -166,14 +166,23 @@ static bool makes_sense(const struct ls_segment_head* head, size_t bytes) {
          sizeof *head + head->members * sizeof(struct ls_member) <= bytes;
 }
 
-/* Nobody can be making it: the room is locked. Head and members lie alike in all versions; of another namespace nothing
- * is known. */
+/* Whoever was making it died before he had written the magic: all zeros. The room is locked, so nobody makes it now. */
+static bool is_half_made(const struct ls_segment_head* head) {
+  static const struct ls_segment_head nothing;
+  return memcmp(head, &nothing, sizeof nothing) == 0;
+}
+
+/* Head and members lie alike in all versions; of another namespace nothing is known. What is not ours is left alone:
+ * the folder may be one that the user named, and has other files in. */
 static bool is_stale(int fd) {
+  struct stat info;
+  if (fstat(fd, &info) == 0 && info.st_size == 0) return true;
   size_t bytes = 0;
   struct ls_segment_head* head = map_head(fd, &bytes);
-  if (head == NULL) return true;
-  const bool foreign = makes_sense(head, bytes) && head->pid_namespace != pid_namespace();
-  const bool stale = !makes_sense(head, bytes) || (!foreign && !anybody(head));
+  if (head == NULL) return false;
+  const bool ours = head->magic == LS_SEGMENT_MAGIC, sense = makes_sense(head, bytes);
+  const bool foreign = sense && head->pid_namespace != pid_namespace();
+  const bool stale = is_half_made(head) || (ours && !sense) || (sense && !foreign && !anybody(head));
   munmap(head, bytes);
   return stale;
 }

@@ -30,8 +30,9 @@ bool IsSame(const Event& a, const Event& b) {
   return a.at == b.at && a.wall == b.wall && a.type == b.type && a.payload == b.payload;
 }
 
-absl::StatusOr<std::vector<Event>> ReadEvents(PostgresSession& session, const std::string& run, int64_t after) {
-  LS_ASSIGN_OR_RETURN(const Answer answer, session.Query(kReadEvents, {run, std::to_string(after)}, kRead));
+absl::StatusOr<std::vector<Event>> ReadEvents(PostgresSession& session, const std::string& run, int64_t after,
+                                              Seconds at_most = kRead) {
+  LS_ASSIGN_OR_RETURN(const Answer answer, session.Query(kReadEvents, {run, std::to_string(after)}, at_most));
   std::vector<Event> events;
   events.reserve(answer.rows.size());
   for (const std::vector<std::string>& row : answer.rows) {
@@ -122,6 +123,7 @@ class Elected final : public PostgresJournal {
   bool locked_ = false;                 // by this session
   int64_t last_sequence_ = 0;           // in the journal, as far as is known
   std::vector<Event> unsynced_;         // the newest of them: a server that crashes may lose them
+  std::vector<Event> lost_;             // that it did lose: they go in again, before all others
   bool unsure_ = false;                 // whether the journal ends there: a session was lost
   std::string seen_;                    // term and beat of the leader, while we stand in
   bool held_ = false;                   // this session saw the lock held
@@ -253,6 +255,7 @@ absl::Status Elected::Take(const std::vector<std::string>& seen, Nanos ahead) {
   if (taken.affected != 1) return session_->Query("SELECT pg_advisory_unlock($1::bigint)", {key_}, kStatement).status();
   LS_ASSIGN_OR_RETURN(last_sequence_, LastSequence(*session_, options_.run));
   unsynced_.clear();
+  lost_.clear();
   locked_ = true;
   unsure_ = false;
   const std::scoped_lock lock(told_);
@@ -264,7 +267,7 @@ absl::Status Elected::Take(const std::vector<std::string>& seen, Nanos ahead) {
 
 absl::Status Elected::Confirm() {
   if (!locked_) LS_RETURN_IF_ERROR(LockAgain());
-  if (unsure_) LS_RETURN_IF_ERROR(Write({}));
+  if (unsure_ || !lost_.empty()) LS_RETURN_IF_ERROR(Write({}));
   return CountBeat(unsynced_.empty() ? kOff : kOn);
 }
 
@@ -332,16 +335,16 @@ absl::Status Elected::Append(std::vector<Event> events) {
 
 absl::Status Elected::Write(std::vector<Event> events) {
   absl::Status status = unsure_ ? Reconcile(events) : absl::OkStatus();
-  if (status.ok() && !events.empty()) status = Insert(std::move(events));
+  if (status.ok() && !(lost_.empty() && events.empty())) status = Insert(std::move(events));
   if (absl::IsUnavailable(status) || absl::IsDataLoss(status)) Drop();
   return status;
 }
 
 // After a session was lost: an append that was cut off may have arrived, and what the server had not yet on its disk
-// may be gone. Nobody else had our term, so what is found is ours. `events` become what is missing.
+// may be gone. Nobody else had our term, so what is found is ours. `lost_` and `events` become what is missing.
 absl::Status Elected::Reconcile(std::vector<Event>& events) {
   int64_t synced = last_sequence_ - static_cast<int64_t>(unsynced_.size());
-  LS_ASSIGN_OR_RETURN(std::vector<Event> found, ReadEvents(*session_, options_.run, synced));
+  LS_ASSIGN_OR_RETURN(std::vector<Event> found, ReadEvents(*session_, options_.run, synced, kStatement));
   if (found.empty()) {
     LS_ASSIGN_OR_RETURN(const int64_t last, LastSequence(*session_, options_.run));
     if (last < synced)
@@ -349,13 +352,16 @@ absl::Status Elected::Reconcile(std::vector<Event>& events) {
           options_.run, synced - last);
     synced = std::min(synced, last);
   }
-  const auto kept = static_cast<std::ptrdiff_t>(unsynced_.size());
-  events.insert(events.begin(), unsynced_.begin(), unsynced_.end());
-  const auto count = static_cast<std::ptrdiff_t>(found.size());
-  const bool are_the_first =
-      found.size() <= events.size() && std::equal(found.begin(), found.end(), events.begin(), IsSame);
+  std::vector<Event> known = unsynced_;
+  known.insert(known.end(), lost_.begin(), lost_.end());
+  const size_t kept = known.size(), count = found.size();
+  known.insert(known.end(), events.begin(), events.end());
+  const bool are_the_first = count <= known.size() && std::equal(found.begin(), found.end(), known.begin(), IsSame);
   // Else the append that was cut off is not tried again: it stays as it is.
-  events.erase(events.begin(), events.begin() + (are_the_first ? count : kept));
+  const size_t there = are_the_first ? count : kept;
+  const auto at = [&](size_t index) { return known.begin() + static_cast<std::ptrdiff_t>(index); };
+  lost_.assign(at(std::min(there, kept)), at(kept));
+  events.assign(at(std::max(there, kept)), known.end());
   last_sequence_ = synced + static_cast<int64_t>(count);
   unsynced_ = std::move(found);
   unsure_ = false;
@@ -363,6 +369,7 @@ absl::Status Elected::Reconcile(std::vector<Event>& events) {
 }
 
 absl::Status Elected::Insert(std::vector<Event> events) {
+  events.insert(events.begin(), lost_.begin(), lost_.end());
   std::vector<std::string> sequences, ats, walls, types, payloads;
   int64_t sequence = last_sequence_;
   for (Event& event : events) {
@@ -383,6 +390,7 @@ absl::Status Elected::Insert(std::vector<Event> events) {
                       kStatement));
   if (answer.affected == 0) return Depose();
   last_sequence_ = sequence;
+  lost_.clear();
   unsynced_.insert(unsynced_.end(), std::make_move_iterator(events.begin()), std::make_move_iterator(events.end()));
   return absl::OkStatus();
 }
@@ -391,7 +399,7 @@ absl::Status Elected::Sync() {
   const std::scoped_lock lock(mutex_);
   LS_RETURN_IF_ERROR(CheckLeads());
   if (!session_) return Unavailable("the journal's PostgreSQL server is out of reach");
-  absl::Status status = unsure_ ? Write({}) : absl::OkStatus();
+  absl::Status status = unsure_ || !lost_.empty() ? Write({}) : absl::OkStatus();
   if (status.ok()) status = CountBeat(kOn);
   if (absl::IsUnavailable(status)) Drop();
   return status;

@@ -1,5 +1,7 @@
 #include "lockstep/synth/kineto_file.h"
 
+#include <cstdlib>
+
 #include "lockstep/trace/perfetto.h"
 
 namespace lockstep::synth {
@@ -49,7 +51,8 @@ std::string KinetoFile::Time(double us) const {
   const auto ns = static_cast<int64_t>((us + clock_us_) * 1e3) + kEpochNs;
   if (era_ == KinetoEra::kMicros) return std::to_string(ns / 1000);
   const int64_t written = era_ == KinetoEra::kBase ? ns - Base() : ns;
-  return fmt::format("{}.{:03}", written / 1000, written % 1000);
+  const int64_t size = std::abs(written);
+  return fmt::format("{}{}.{:03}", written < 0 ? "-" : "", size / 1000, size % 1000);
 }
 
 std::string KinetoFile::Duration(double us) const {

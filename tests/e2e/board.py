@@ -34,13 +34,13 @@ class Board:
     def flip_bit(self, rank, pid, step):
         """In the middle of the checkpoint that this rank, process `pid`, took after this step."""
         index, slot = next((index, slot) for index, slot in enumerate(self.slots(rank)) if slot.step == step)
-        with open(self._buffers(pid), "r+b", buffering=0) as memory:
-            place = index * os.fstat(memory.fileno()).st_size // SLOTS + slot.bytes // 2
+        place = slot.bytes // 2
+        with open(self._memory(pid, f"lockstep-slot{index}"), "r+b", buffering=0) as memory:
             byte = os.pread(memory.fileno(), 1, place)[0]
             os.pwrite(memory.fileno(), bytes([byte ^ 4]), place)
 
-    def _buffers(self, pid):
+    def _memory(self, pid, name):
         """Which of the starter's descriptors it is, the inode in the worker's mappings tells."""
         with open(f"/proc/{pid}/maps") as maps:
-            inodes = {int(line.split()[4]) for line in maps if "lockstep-buffers" in line}
-        return next(path for path in self._descriptors("lockstep-buffers") if os.stat(path).st_ino in inodes)
+            inodes = {int(line.split()[4]) for line in maps if name in line}
+        return next(path for path in self._descriptors(name) if os.stat(path).st_ino in inodes)

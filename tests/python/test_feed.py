@@ -293,6 +293,8 @@ class Feed(unittest.TestCase):
         self.assertIn("crop of 300 x 300 is larger", self.refusal(transform=[CenterCrop(300)]))
         self.assertIn('no label "cat"', self.refusal(where={"labels": ["cat"]}))
         self.assertIn(f"item {COUNT} is beyond", self.refusal(where=[COUNT]))
+        self.assertIn("empty list of ids", self.refusal(where=numpy.zeros(COUNT, bool)))
+        self.assertIn('no label "1st"', self.refusal(where={"labels": ["1st"]}))
         self.assertIn("expected a range, a dict", self.refusal(where="label < 3"))
         self.assertIn("found recipe={", self.refusal(transform=[RandomResizedCrop(32), Flip(float("nan"))]))
         self.assertIn("no data service answers", self.refusal(socket="/tmp/nobody.sock"))

@@ -44,6 +44,18 @@ def field(step, shape=(3, 5)):
 
 
 class Streams(Room):
+    def test_files_of_others_stay(self):
+        os.mkdir(self.room, 0o700)
+        others = {"best.model": b"m" * 100000, "log.stream": b"short"}
+        for name, content in others.items():
+            with open(os.path.join(self.room, name), "wb") as file:
+                file.write(content)
+        Writer("s", "float32", (3, 5)).close()
+        for name, content in others.items():
+            with open(os.path.join(self.room, name), "rb") as file:
+                self.assertEqual(content, file.read())
+        shutil.rmtree(self.room)
+
     def test_all_steps_and_then_the_end(self):
         writer = Writer("s", "float32", (3, 5), k=4)
         stream = Stream("s", dtype="float32", shape=(1, 3, 5))
