@@ -5,8 +5,8 @@
  *   worker -> HELLO{rank, epoch, pid}     starter -> OK + [board fd, record ring fd]
  *   worker -> BUFFERS{bytes per slot}     starter -> OK + [a memfd for each slot], or REFUSED + text
  *
- * A buffer request gets the memfds that are there, with their content, grown if it is larger. Environment of the attach contract: LOCKSTEP_RUN
- * (directory), LOCKSTEP_RANK (else RANK), LOCKSTEP_EPOCH.
+ * A buffer request gets the memfds that are there, with their content, grown if it is larger. Environment of the attach
+ * contract: LOCKSTEP_RUN (directory), LOCKSTEP_RANK (else RANK), LOCKSTEP_EPOCH.
  */
 #ifndef LOCKSTEP_CLIENT_JOIN_H_
 #define LOCKSTEP_CLIENT_JOIN_H_

@@ -47,7 +47,8 @@ TEST(StepParts, AttentionOfAnyStackIsToldFromTheRest) {
     Rates rates;
     rates.attention = habit;
     const StepParts a = PredictParts(Laid("tp=2"), rates), b = PredictParts(Laid("tp=2,recompute=full"), rates);
-    EXPECT_THAT(b[StepPart::kAttention] / a[StepPart::kAttention], DoubleNear(1 + 1 / 3.5, 1e-3)) << habit;  // backward: 2.5
+    EXPECT_THAT(b[StepPart::kAttention] / a[StepPart::kAttention], DoubleNear(1 + 1 / 3.5, 1e-3))
+        << habit;  // backward: 2.5
     EXPECT_GT(b[StepPart::kElementWise], a[StepPart::kElementWise]) << habit;
   }
 }
