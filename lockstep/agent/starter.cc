@@ -262,7 +262,7 @@ void Starter::TellBuffers(size_t rank) {
   agent_.Tell({{"event", "buffers"}, {"rank", rank}, {"slot_bytes", own.slot_bytes}}, own.descriptors());
 }
 
-// Descriptors in packets of their own: one takes those of some eighty ranks at most.
+// Descriptors in packets of their own: one takes those of some sixty ranks at most.
 void Starter::SayHello() {
   for (size_t rank = 0; rank < buffers_.ranks().size(); ++rank) {
     TellRing(rank);

@@ -19,7 +19,8 @@ static void unpin_slots(struct ls_client* c, int slots) {
 }
 
 void ls_buffers_pin(struct ls_client* c) {
-  for (int i = 0; i < LS_SLOTS && !c->buffers.pinned; ++i) {
+  if (c->buffers.pinned) return;
+  for (int i = 0; i < LS_SLOTS; ++i) {
     if (!c->cuda->pin(c->cuda, c->buffers.slot[i], c->buffers.slot_bytes)) return unpin_slots(c, i);
   }
   c->buffers.pinned = true;

@@ -9,9 +9,9 @@ namespace lockstep::plan {
 namespace {
 
 constexpr double kContext = 3.2e9, kFragmentation = .03;
-constexpr double kInput = 2;      // bytes of a layer's input, per token and hidden unit
-constexpr double kAdam = 12;      // bytes of a parameter: two moments and the master weight
-constexpr double kAdapted = .01;  // of the parameters that have adapters
+constexpr double kInput = 2;     // bytes of a layer's input, per token and hidden unit
+constexpr double kAdam = 12;     // bytes of a parameter: two moments and the master weight
+constexpr double kAdapter = 20;  // bytes of a parameter of an adapter, optimizer and all
 // Layers of which what the others have on the host is on the device: one in use, one under way.
 constexpr double kResident = 2;
 
@@ -47,7 +47,7 @@ double HostBytes(const MemoryTerms& t, const Variant& v, double ranks) {
 // place.
 double TrainedBytes(const MemoryTerms& t, const Variant& v, double ranks) {
   if (!t.adapts) return StateBytes(t, v, ranks);
-  return FrozenBytes(t, v, ranks) + 20 * kAdapted / (v.zero == 3 ? ranks : 1);
+  return FrozenBytes(t, v, ranks) + kAdapter * kAdapted / (v.zero == 3 ? ranks : 1);
 }
 // The layers' weights and gradients on the host, but of those in use; the latter are there already, for Adam.
 void LeaveLayers(const MemoryTerms& t, const StageTerms& stage, const Variant& v, MemoryUse& use) {

@@ -9,13 +9,13 @@
 namespace lockstep::plan {
 namespace {
 
-constexpr double kBytes = 2;                       // of an activation, a weight, a gradient
-constexpr double kAdapted = .01, kAdapters = .05;  // adapters: of the parameters; of a product, their gradients
-constexpr double kPicked = .4;                     // of a forward pass, computed again where an eager stack picks
-constexpr double kAsyncTensor = .5;                // of what tensor parallelism shows, where it is cut into pieces
-constexpr double kReduceKernels = 2;               // an all-reduce keeps the host as busy as so many more kernels
-constexpr double kWindowTiles = 64;  // tokens before a window that a fused kernel of attention computes: half a tile
-constexpr double kHostStream = .5;   // of the host's memory bandwidth, reached by an Adam on its processors
+constexpr double kBytes = 2;          // of an activation, a weight, a gradient
+constexpr double kAdapters = .05;     // of a product: the gradients of adapters
+constexpr double kPicked = .4;        // of a forward pass, computed again where an eager stack picks
+constexpr double kAsyncTensor = .5;   // of what tensor parallelism shows, where it is cut into pieces
+constexpr double kReduceKernels = 2;  // an all-reduce keeps the host as busy as so many more kernels
+constexpr double kWindowTiles = 64;   // tokens before a window that a fused kernel of attention computes: half a tile
+constexpr double kHostStream = .5;    // of the host's memory bandwidth, reached by an Adam on its processors
 
 // Of the host and the device, side by side. A pass has small kernels, which wait for the host, and large ones, which do
 // not: where both take as long as a whole, it takes a little longer than either.

@@ -64,6 +64,7 @@ struct StackMemory {
   double gathered_bytes = 0;   // per token and hidden unit, of what tensor parallelism gathers for one layer
 };
 enum class Training { kFull, kLora };
+inline constexpr double kAdapted = .01;  // of the parameters: those of adapters
 // What is trained no further: the first layers, and the embedding. Where both are, nothing below the first layer that
 // is trained needs a backward pass.
 struct Frozen {

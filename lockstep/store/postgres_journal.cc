@@ -267,7 +267,7 @@ absl::Status Elected::Take(const std::vector<std::string>& seen, Nanos ahead) {
 
 absl::Status Elected::Confirm() {
   if (!locked_) LS_RETURN_IF_ERROR(LockAgain());
-  if (unsure_ || !lost_.empty()) LS_RETURN_IF_ERROR(Write({}));
+  LS_RETURN_IF_ERROR(Write({}));
   return CountBeat(unsynced_.empty() ? kOff : kOn);
 }
 
@@ -333,6 +333,7 @@ absl::Status Elected::Append(std::vector<Event> events) {
   return Write(std::move(events));
 }
 
+// Of no events: what a lost session has left to be done, if there is any.
 absl::Status Elected::Write(std::vector<Event> events) {
   absl::Status status = unsure_ ? Reconcile(events) : absl::OkStatus();
   if (status.ok() && !(lost_.empty() && events.empty())) status = Insert(std::move(events));
@@ -399,7 +400,7 @@ absl::Status Elected::Sync() {
   const std::scoped_lock lock(mutex_);
   LS_RETURN_IF_ERROR(CheckLeads());
   if (!session_) return Unavailable("the journal's PostgreSQL server is out of reach");
-  absl::Status status = unsure_ || !lost_.empty() ? Write({}) : absl::OkStatus();
+  absl::Status status = Write({});
   if (status.ok()) status = CountBeat(kOn);
   if (absl::IsUnavailable(status)) Drop();
   return status;
