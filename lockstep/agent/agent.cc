@@ -196,7 +196,7 @@ void Agent::SayWhere() {
 // What the starter says.
 
 void Agent::TakeHello(const StarterLink::Hello& hello) {
-  if (link_.board() == nullptr) return listener_.lost();
+  if (link_.board() == nullptr) return StarterLost();
   ls_unpin(link_.board()->get());  // of an agent that was killed
   if (!hello.workers.empty()) {
     start_method_ = hello.zygote ? "zygote" : "exec";

@@ -52,6 +52,7 @@ class Agent {
   // says of it, has the old numbers. One that holds nothing has the new ones at once.
   void Move(const control::Place& place);
   absl::Status Adopt();
+  bool ready() const { return ready_; }  // has heard of the starter how things are
 
   // From the coordinator. Announce, Seat and WaitForCulprit are its own business; Finish is the composer's too.
   void Hear(const control::Told& told);

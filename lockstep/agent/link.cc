@@ -14,6 +14,8 @@
 namespace lockstep::agent {
 namespace {
 
+constexpr int kGreetingMs = 30'000;  // far more than it takes: a starter does nothing that lasts
+
 Worker WorkerFrom(const Json& json) {
   Worker worker;
   worker.rank = json.value("rank", 0);
@@ -37,6 +39,13 @@ std::string LogTail(const std::string& path) {
 }
 
 }  // namespace
+
+absl::Status LookForStarter(const std::string& run_dir) {
+  LS_ASSIGN_OR_RETURN(const Fd socket, ConnectTo(run_dir + "/" + kAgentSocket));
+  const absl::StatusOr<Packet> greeting = AwaitPacket(socket.get(), kGreetingMs);
+  if (!greeting.ok()) return Unavailable("the starter process: {}", Message(greeting.status()));
+  return absl::OkStatus();
+}
 
 StarterLink::StarterLink(const RunSpec& spec, Poller& poller, Listener listener)
     : spec_(spec), poller_(poller), listener_(std::move(listener)) {}

@@ -19,6 +19,9 @@
 
 namespace lockstep::agent {
 
+// Whether a starter runs there that answers. One that is dying still takes connections, and says nothing.
+absl::Status LookForStarter(const std::string& run_dir);
+
 class StarterLink {
  public:
   struct Hello {

@@ -8,8 +8,8 @@
 
 namespace lockstep::agent {
 
-using lockstep::ConnectTo, lockstep::ListenAt, lockstep::MakeSocketPair, lockstep::Packet, lockstep::ReceivePacket,
-    lockstep::SendPacket;
+using lockstep::AwaitPacket, lockstep::ConnectTo, lockstep::ListenAt, lockstep::MakeSocketPair, lockstep::Packet,
+    lockstep::ReceivePacket, lockstep::SendPacket;
 
 // Bytes of the workers' output that did not reach the log, or the console.
 struct DroppedOutput {

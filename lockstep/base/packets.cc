@@ -1,6 +1,7 @@
 #include "lockstep/base/packets.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -116,6 +117,15 @@ std::optional<Packet> ReceivePacket(int socket) {
   if (got > 0) packet.text.assign(buffer.data(), static_cast<size_t>(got));
   packet.fds = TakeFds(message);
   return packet;
+}
+
+absl::StatusOr<Packet> AwaitPacket(int socket, int limit_ms) {
+  pollfd wait{socket, POLLIN, 0};
+  if (poll(&wait, 1, limit_ms) != 1)
+    return MakeError(absl::StatusCode::kDeadlineExceeded, fmt::format("no answer within {} ms", limit_ms));
+  std::optional<Packet> packet = ReceivePacket(socket);
+  if (!packet || packet->closed) return Unavailable("the other side hung up");
+  return *std::move(packet);
 }
 
 }  // namespace lockstep

@@ -35,5 +35,7 @@ absl::StatusOr<Fd> ConnectTo(const std::string& path);
 absl::Status SendPacket(int socket, std::string_view text, std::span<const int> fds = {});
 // Reads one packet without blocking.
 std::optional<Packet> ReceivePacket(int socket);
+// The next packet. DeadlineExceeded: none came in time. Unavailable: the other side hung up.
+absl::StatusOr<Packet> AwaitPacket(int socket, int limit_ms);
 
 }  // namespace lockstep

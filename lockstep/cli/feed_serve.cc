@@ -1,3 +1,5 @@
+#include <sys/resource.h>
+
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -88,6 +90,14 @@ absl::StatusOr<std::unique_ptr<relay::Sender>> Listen(const ServeFlags& flags, c
   return sender;
 }
 
+// A rank takes two of them, and 1,024, the usual soft limit, is soon over. What can't be raised stays.
+void AllowManyDescriptors() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 absl::Status ServeData(ServeFlags flags, const std::string& token) {
   feed::ServiceOptions& options = flags.service;
   LS_ASSIGN_OR_RETURN(options.policy, feed::ParseServedPolicy(flags.policy));
@@ -138,6 +148,7 @@ absl::Status Serve(ServeFlags flags, bool says_how_to_prepare) {
   if (relays && (!far || far->port == 0))
     return InvalidArgument("--data {}: expected feed://HOST:PORT, with a port from 1 to 65535",
                            flags.service.data.path);
+  AllowManyDescriptors();
   if (!relays) return ServeData(std::move(flags), token);
   if (says_how_to_prepare)
     return InvalidArgument(

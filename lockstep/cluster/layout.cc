@@ -226,9 +226,10 @@ absl::StatusOr<Layout> LayoutFromJson(const std::string& text) {
                                                  {"ep", &layout.ep},   {"dp", &layout.dp}, {"pp", &layout.pp}};
   for (const auto& [name, size] : fields) {
     const auto found = json.find(name);
-    if (found != json.end() && !found->is_number_integer())
+    if (found == json.end()) continue;
+    *size = found->is_number_integer() ? found->get<int>() : 0;
+    if (*size != *found)  // also where it is too large
       return InvalidArgument("a layout: expected an integer as {}, found {}", name, found->dump());
-    if (found != json.end()) *size = found->get<int>();
   }
   if (const auto order = json.find("order"); order != json.end() && order->is_string())
     layout.order = order->get<std::string>();

@@ -178,7 +178,7 @@ MachineVerdict GroupTesting::Verdict() const {
   verdict.reproduced = reproduced_;
   verdict.bad = bad;
   verdict.confidence = confidence;
-  verdict.certain = Settled() && confirmed_;
+  verdict.certain = Settled() && confirmed_ && bad.size() < static_cast<size_t>(grid_.machines);
   verdict.suspects = Suspects(explanations_);
   for (const size_t group : explanations_.list.front().apart) verdict.apart.push_back(tested_[group].machines);
   const std::set<int> evict = Evictions(explanations_, limits_.confidence);

@@ -67,7 +67,8 @@ struct MachineVerdict {
   bool reproduced = false;               // some group is faulty
   Machines bad;                          // the likeliest set
   double confidence = 0;                 // that it is this one
-  bool certain = false;                  // the confidence that was asked for was reached, and somebody is named
+  bool certain = false;                  // the confidence that was asked for was reached, and somebody is named, but
+                                         // not everybody: then it may as well be what they all ran
   std::vector<SuspectMachine> suspects;  // the likeliest first: all with a chance of 0.1 % or more
   std::vector<Machines> apart;           // groups that fail though each machine of them is well in others: a link
   Machines evict;                        // none of them can be left out ...

@@ -128,19 +128,19 @@ absl::Status DataSet::CheckRecipe(const prepare::Recipe& recipe) const {
                          sounds ? "a RandomClip or a CenterClip" : "a RandomResizedCrop or a CenterCrop");
 }
 
-absl::StatusOr<std::vector<bool>> DataSet::WantedClasses(const std::vector<std::string>& labels) const {
+// By name, or by number: of a set without names any.
+absl::StatusOr<std::set<int64_t>> DataSet::WantedLabels(const std::vector<std::string>& labels) const {
   const std::vector<std::string>& classes = source_->classes();
-  std::vector<bool> wanted(classes.size());
+  const auto count = static_cast<int64_t>(classes.size());
+  std::set<int64_t> wanted;
   for (const std::string& label : labels) {
-    size_t number = static_cast<size_t>(std::find(classes.begin(), classes.end(), label) - classes.begin());
-    if (number == classes.size()) {
-      const char* const end = label.data() + label.size();
-      if (std::from_chars(label.data(), end, number).ptr != end) number = classes.size();
-    }
-    if (number >= classes.size())
-      return InvalidArgument("where: data set {} has no label \"{}\"; it has {}, such as {}", name_, label,
-                             classes.size(), classes.empty() ? "none" : classes[0]);
-    wanted[number] = true;
+    int64_t number = std::find(classes.begin(), classes.end(), label) - classes.begin();
+    const char* const end = label.data() + label.size();
+    if (number == count && std::from_chars(label.data(), end, number).ptr != end) number = -1;
+    if (number < 0 || (number >= count && count > 0))
+      return InvalidArgument("where: data set {} has no label \"{}\"; it has {}", name_, label,
+                             count == 0 ? "numbers at most" : fmt::format("{}, such as {}", count, classes[0]));
+    wanted.insert(number);
   }
   return wanted;
 }
@@ -152,10 +152,10 @@ absl::StatusOr<sampling::ItemSet> DataSet::SetOf(const Subset& where) const {
     return InvalidArgument("where: items {} to {} are none of the {} of {}", begin, end, items(), name_);
   const sampling::ItemRange range{begin, end - 1};
   if (where.labels.empty()) return sampling::ItemSet(std::span(&range, 1));
-  LS_ASSIGN_OR_RETURN(const std::vector<bool> wanted, WantedClasses(where.labels));
+  LS_ASSIGN_OR_RETURN(const std::set<int64_t> wanted, WantedLabels(where.labels));
   std::vector<uint64_t> ids;
   for (uint64_t item = begin; item < end; ++item) {
-    if (labels_[item] >= 0 && wanted.at(static_cast<size_t>(labels_[item]))) ids.push_back(item);
+    if (wanted.contains(labels_[item])) ids.push_back(item);
   }
   if (ids.empty()) return InvalidArgument("where: no item of {} is in it", name_);
   return SetFromIds(std::move(ids), items());

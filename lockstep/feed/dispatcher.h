@@ -83,9 +83,10 @@ class Dispatcher {
   void Serve(Lock& lock, Maker& maker, const Want& want);
   void Cut(Lock& lock, Maker& maker, const Want& want, const prepare::Image& image);
   void Make(Lock& lock, Maker& maker, const Want& want);
-  // `times`: what reading and decoding took.
-  absl::Status MakeUnlocked(Lock& lock, Maker& maker, const Want& want, std::shared_ptr<const prepare::Image>& image,
-                            Times& times);
+  // `times`: what decoding took.
+  absl::Status MakeUnlocked(Lock& lock, Maker& maker, const Want& want,
+                            const std::shared_ptr<const prepare::Buffer>& file,
+                            std::shared_ptr<const prepare::Image>& image, Times& times);
   // Where an item is made: in memory of which its pixels are kept, or in memory lent to the thread for as long as it
   // takes; one that takes more than there is, beyond the budget, one at a time. Little is not asked for.
   struct Room {
@@ -102,7 +103,8 @@ class Dispatcher {
   absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Read(Lock& lock, Maker& maker, uint64_t item, Times& times);
   uint64_t ReserveFile(Lock& lock, uint64_t bytes);
   void KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> file);
-  void MarkCorrupt(uint64_t item, const absl::Status& why);
+  // Not for good where it could not be read: a server's bad minute passes, and the item is tried again when it is due.
+  void MarkCorrupt(uint64_t item, const absl::Status& why, bool for_good);
   void Finish(const Want& want, bool good);
   void Publish(OpenBatch& batch);
   void Plan(const std::shared_ptr<Rank>& rank);
@@ -123,7 +125,7 @@ class Dispatcher {
   std::deque<Want> ready_;                                         // whose item has just been decoded for somebody else
   std::unordered_map<uint64_t, uint32_t> pending_;                 // wants that are not finished, by item
   std::unordered_map<uint64_t, std::vector<Want>> being_decoded_;  // with who waits for it
-  std::map<uint64_t, bool> corrupt_;
+  std::map<uint64_t, bool> corrupt_;                               // whether for good
   std::vector<CorruptItem> corrupt_list_;
   ItemCache cache_;
   Tally tally_;

@@ -186,6 +186,24 @@ TEST_F(DispatcherTest, ACorruptItemIsSkippedAtTheSamePlaceForAll) {
   });
 }
 
+TEST_F(DispatcherTest, WhatCouldNotBeReadIsTriedAgain) {
+  works_.unreadable = {7};
+  Start(1);
+  TestRank rank(*dispatcher_, NewJob("a", Range(0, 32)), 0, 2);
+  const auto skipped = [&] {
+    std::vector<uint64_t> all;
+    for (const SeenBatch& batch : rank.Epoch()) all.insert(all.end(), batch.skipped.begin(), batch.skipped.end());
+    return all;
+  };
+  int reads = 0;
+  works_.on_read = [&](uint64_t item) {
+    if (item == 7 && ++reads == 2) works_.unreadable.clear();
+  };
+  EXPECT_EQ(skipped(), std::vector<uint64_t>{7});
+  EXPECT_TRUE(skipped().empty());
+  dispatcher_->Look([](const Dispatcher& dispatcher) { EXPECT_EQ(dispatcher.corrupt().size(), 1U); });
+}
+
 TEST_F(DispatcherTest, ABatchOfCorruptItemsOnlyIsEmpty) {
   for (uint64_t item = 0; item < 32; ++item) works_.corrupt.insert(item);
   Start(2);

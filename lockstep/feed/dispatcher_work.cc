@@ -87,7 +87,7 @@ std::optional<Want> Dispatcher::Next() {
 void Dispatcher::Serve(Lock& lock, Maker& maker, const Want& want) {
   const uint64_t item = want.item();
   if (want.batch->rank->gone) return Forget(item);
-  if (corrupt_.contains(item)) return Finish(want, false);
+  if (const auto known = corrupt_.find(item); known != corrupt_.end() && known->second) return Finish(want, false);
   const auto decoding = being_decoded_.find(item);
   if (decoding != being_decoded_.end()) {
     decoding->second.push_back(want);
@@ -122,7 +122,7 @@ void Dispatcher::Cut(Lock& lock, Maker& maker, const Want& want, const prepare::
   EndWork(lock);
   tally_.costs.cuts.Add(took, 0);
   want.batch->decode_ns += took;
-  if (!cut.ok()) MarkCorrupt(want.item(), cut);
+  if (!cut.ok()) MarkCorrupt(want.item(), cut, /*for_good=*/true);
   Finish(want, cut.ok());
 }
 
@@ -131,8 +131,9 @@ void Dispatcher::Make(Lock& lock, Maker& maker, const Want& want) {
   being_decoded_[item];
   std::shared_ptr<const prepare::Image> image;
   Times took;
-  const absl::Status made = MakeUnlocked(lock, maker, want, image, took);
-  if (!made.ok()) MarkCorrupt(item, made);
+  const auto file = Read(lock, maker, item, took);
+  const absl::Status made = file.ok() ? MakeUnlocked(lock, maker, want, *file, image, took) : file.status();
+  if (!made.ok()) MarkCorrupt(item, made, /*for_good=*/file.ok());
   std::vector<Want> waiting = std::move(being_decoded_[item]);
   being_decoded_.erase(item);
   const auto note = [&](const Want& one) {
@@ -150,9 +151,9 @@ void Dispatcher::Make(Lock& lock, Maker& maker, const Want& want) {
 // Holds the lock when it begins and ends. Leaves an image if others will want it and memory has room for it; else the
 // want's own place has been filled.
 absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want,
+                                      const std::shared_ptr<const prepare::Buffer>& file,
                                       std::shared_ptr<const prepare::Image>& image, Times& times) {
   const uint64_t next = NextUse(want.item(), 1);
-  LS_ASSIGN_OR_RETURN(const std::shared_ptr<const prepare::Buffer> file, Read(lock, maker, want.item(), times));
   LS_ASSIGN_OR_RETURN(const prepare::DecodeMemory need, maker.MemoryFor(file->bytes()));
   const Room room = TakeRoom(lock, want.item(), need, file->size(), next);
   if (!room.keeps || !cache_.HasQuota(Form::kDecoded, 0)) KeepFile(want.item(), file);
@@ -264,8 +265,10 @@ void Dispatcher::KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> 
     cache_.Put(item, Form::kEncoded, {nullptr, std::move(file)}, bytes, bytes);
 }
 
-void Dispatcher::MarkCorrupt(uint64_t item, const absl::Status& why) {
-  if (corrupt_.insert({item, true}).second) corrupt_list_.push_back({item, Message(why)});
+void Dispatcher::MarkCorrupt(uint64_t item, const absl::Status& why, bool for_good) {
+  const auto [known, is_new] = corrupt_.insert({item, for_good});
+  known->second |= for_good;
+  if (is_new) corrupt_list_.push_back({item, Message(why)});
 }
 
 void Dispatcher::Finish(const Want& want, bool good) {

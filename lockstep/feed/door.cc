@@ -1,5 +1,6 @@
 #include "lockstep/feed/door.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "lockstep/base/json_at.h"
 #include "lockstep/base/log.h"
@@ -24,6 +26,8 @@ pid_t PeerOf(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
 }
 
+Fd Spare() { return Fd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Door>> Door::Open(const std::string& path, Poller& poller) {
@@ -38,7 +42,7 @@ absl::StatusOr<std::unique_ptr<Door>> Door::Open(const std::string& path, Poller
 }
 
 Door::Door(std::string path, Fd socket, Poller& poller)
-    : path_(std::move(path)), socket_(std::move(socket)), poller_(poller) {
+    : path_(std::move(path)), socket_(std::move(socket)), spare_(Spare()), poller_(poller) {
   poller_.Watch(socket_.get(), [this] { Accept(); });
 }
 
@@ -51,16 +55,26 @@ Door::~Door() {
 void Door::Accept() {
   Fd socket(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (!socket.valid()) {
-    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-      Log(LogLevel::kError, "{}: no further rank can join: {}", path_, strerror(errno));
+    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) TurnAway(errno);
     return;
   }
+  is_full_ = false;
   const int fd = socket.get();
   Guest guest{std::move(socket), Fd(), PeerOf(fd)};
   if (guest.pid > 0) guest.process = Fd(static_cast<int>(syscall(SYS_pidfd_open, guest.pid, 0)));
   if (guest.process.valid()) poller_.Watch(guest.process.get(), [this, fd] { SendAway(fd); });
   guests_.emplace(fd, std::move(guest));
   poller_.Watch(fd, [this, fd] { Receive(fd); });
+}
+
+// It would knock for ever, and keep this thread at the door.
+void Door::TurnAway(int error) {
+  if (!std::exchange(is_full_, true))
+    Log(LogLevel::kError, "{}: no further rank can join: {}; raise `ulimit -n`", path_, strerror(error));
+  spare_.Close();
+  const bool turned_away = Fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC)).valid();
+  spare_ = Spare();
+  if (!turned_away) usleep(10'000);  // somebody else was faster
 }
 
 void Door::Receive(int guest) {
@@ -97,10 +111,9 @@ absl::StatusOr<Json> AskStatus(const std::string& path) {
   if (!socket.ok())
     return NotFound("{}: no data service answers; start one with `lockstep feed serve --data DIR`", path);
   LS_RETURN_IF_ERROR(SendPacket(socket->get(), R"({"op":"status"})"));
-  pollfd answer{socket->get(), POLLIN, 0};
-  if (poll(&answer, 1, kAnswerMs) <= 0) return Unavailable("{}: no answer for {} ms", path, kAnswerMs);
-  const std::optional<Packet> packet = ReceivePacket(socket->get());
-  Json report = packet ? Json::parse(packet->text, nullptr, false) : Json();
+  const absl::StatusOr<Packet> packet = AwaitPacket(socket->get(), kAnswerMs);
+  if (!packet.ok()) return Unavailable("{}: {}", path, Message(packet.status()));
+  Json report = Json::parse(packet->text, nullptr, false);
   if (!report.is_object()) return Unavailable("{}: the service gave no answer", path);
   if (const std::string error = TextAt(report, "error"); !error.empty()) return Unavailable("{}: {}", path, error);
   return report;

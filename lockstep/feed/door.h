@@ -45,10 +45,13 @@ class Door {
 
   Door(std::string path, Fd listener, Poller& poller);
   void Accept();
+  void TurnAway(int error);
   void Receive(int guest);
 
   const std::string path_;
   const Fd socket_;
+  Fd spare_;  // given up to turn away whoever comes when there are no descriptors left
+  bool is_full_ = false;
   Poller& poller_;
   Listener listener_;
   std::map<int, Guest> guests_;

@@ -1,5 +1,7 @@
 #include "lockstep/feed/epochs.h"
 
+#include <algorithm>
+
 namespace lockstep::feed {
 
 using sampling::Lap;
@@ -11,6 +13,15 @@ const StreamPlace& Epochs::Put(const Stream& stream, const Lap& lap, uint64_t ep
   begun.Begin(lap, epoch);
   if (group_ != nullptr && begun_ != nullptr) begun_->Note(key_, epoch, lap);
   return begins_[epoch] = begun.place();
+}
+
+// Of an epoch that began in a life before of the service. The group is to know the newest, whichever rank tells first:
+// else the next epoch would have an order that there was.
+void Epochs::PutBegun(const Stream& stream, const Lap& lap, uint64_t epoch, Nanos now) {
+  Put(stream, lap, epoch);
+  uint64_t newest = 0;
+  for (const auto& [number, place] : begins_) newest = std::max(newest, place.lap.number);
+  if (group_ != nullptr) group_->GoOn(key_, newest, now.value);
 }
 
 // A rank that is new where others go on is about to be told its state, and needs no place of the group's.
@@ -29,10 +40,9 @@ bool Epochs::GoOn(const Stream& stream, uint32_t rank, bool untouched, Nanos now
   if (untouched && !goes_on_ && !is_known()) {
     goes_on_ = true;
     begins_.clear();
-    if (group_ != nullptr) group_->GoOn(key_, place.lap.number, now.value);
   }
   if (goes_on_) told_.insert(rank);
-  if (!begins_.contains(place.epoch)) Put(stream, place.lap, place.epoch);
+  if (!begins_.contains(place.epoch)) PutBegun(stream, place.lap, place.epoch, now);
   return is_known();
 }
 
@@ -45,7 +55,9 @@ const StreamPlace* Epochs::After(const StreamPlace& place, const Stream& stream,
   }
   if (goes_on_ && told_.size() < world_) {
     const auto next = begun_ != nullptr ? begun_->After(key_, place.epoch, place.lap) : std::nullopt;
-    return next ? &Put(stream, *next, place.epoch + 1) : nullptr;
+    if (!next) return nullptr;
+    PutBegun(stream, *next, place.epoch + 1, now);
+    return &begins_.at(place.epoch + 1);
   }
   return &Put(stream, group_->Begin(key_, now.value), place.epoch + 1);
 }

@@ -39,6 +39,8 @@ class Epochs {
  private:
   const sampling::StreamPlace& Put(const sampling::Stream& stream, const sampling::Lap& lap, uint64_t epoch);
 
+  void PutBegun(const sampling::Stream& stream, const sampling::Lap& lap, uint64_t epoch, Nanos now);
+
   uint64_t key_;
   uint32_t world_;
   std::shared_ptr<sampling::Group> group_;

@@ -199,6 +199,32 @@ TEST_F(GroupJobs, ARankThatLagsIsToldWhatTheServiceBeforeBegan) {
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
+// The one that lags goes on first, and is told of the next epoch or not: then comes an order that was not there yet.
+TEST_F(GroupJobs, AfterACrashNoEpochHasTheOrderOfAnother) {
+  const std::string path = testing::TempDir() + "feed.twice.begun";
+  for (const bool kept : {false, true}) {
+    const auto live = [&] {
+      if (kept) begun_ = std::make_unique<BegunEpochs>(path);
+      Start(600, 5, Policy::kCommon);
+    };
+    live();
+    const auto seen = SeenByTwoRanks(22);
+    live();
+    const auto job = NewJob(1, "0-599", 30, 2);
+    const auto late = NewRank(job, 1, seen[1][7].state);
+    if (kept) {
+      for (size_t step = 8; step < 12; ++step) EXPECT_EQ(late->Next().ids, seen[1][step].ids) << step;
+    }
+    const auto ahead = NewRank(job, 0, seen[0][11].state);
+    for (size_t step = kept ? 12 : 8; step < 20; ++step) EXPECT_EQ(late->Next().ids, seen[1][step].ids) << step;
+    for (size_t step = 12; step < 20; ++step) EXPECT_EQ(ahead->Next().ids, seen[0][step].ids) << step;
+    EXPECT_EQ(ahead->Next().ids, seen[0][20].ids);
+    EXPECT_EQ(late->Next().ids, seen[1][20].ids);
+    begun_.reset();
+  }
+  std::filesystem::remove(path);
+}
+
 // A new life of a job forgets what an older one began; a file of something else is none.
 TEST(BegunEpochs, OnlyWhatFollowsIsToldAndForgotten) {
   const std::string path = testing::TempDir() + "begun";

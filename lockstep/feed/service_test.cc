@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -222,6 +223,31 @@ TEST_F(ServiceTest, SeventyJobsWithFewDescriptors) {
   clients.clear();
   AwaitRanks(0);
   setrlimit(RLIMIT_NOFILE, &before);
+}
+
+TEST_F(ServiceTest, WithoutDescriptorsWhoComesIsTurnedAwayAndTheOthersGoOn) {
+  Client first = Join("a");
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit few{200, before.rlim_max};
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  options_.socket.copy(address.sun_path, sizeof address.sun_path - 1);
+  std::vector<Fd> knocks, others;
+  for (int i = 0; i < 30; ++i) knocks.emplace_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  setrlimit(RLIMIT_NOFILE, &few);
+  int turned_away = 0;
+  for (const Fd& knock : knocks) {  // a thread that reads items may give one back in between, which lets the next in
+    for (Fd one(open("/dev/null", O_RDONLY)); one.valid(); one = Fd(open("/dev/null", O_RDONLY)))
+      others.push_back(std::move(one));
+    ASSERT_EQ(connect(knock.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+    turned_away += absl::IsUnavailable(AwaitPacket(knock.get(), 20).status());
+  }
+  others.clear();
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_GT(turned_away, 0);
+  const Client second = Join("b");
+  EXPECT_EQ(Status()["jobs"].size(), 2U);
 }
 
 TEST_F(ServiceTest, RingsBeyondTheirMemoryAreRefused) {

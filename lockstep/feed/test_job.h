@@ -30,6 +30,7 @@ struct MadeItem {
 struct Works {
   std::atomic<uint64_t> decoded{0}, cut{0}, prepared{0}, read{0};
   std::set<uint64_t> corrupt;
+  std::set<uint64_t> unreadable;  // not changed while a service runs but by on_read
   std::function<void(uint64_t item)> on_read = [](uint64_t) {};
   uint64_t image_bytes = 1000, work_bytes = 0;  // of an image; beside it, to decode one
   uint64_t file_bytes = 0;                      // as it is said before a file is read
@@ -43,6 +44,7 @@ class CountingMaker final : public Maker {
   absl::Status Read(uint64_t item, prepare::Buffer& file) override {
     ++works_.read;
     works_.on_read(item);
+    if (works_.unreadable.contains(item)) return Unavailable("item {} can't be read", item);
     file.Resize(sizeof item);
     std::memcpy(file.data(), &item, sizeof item);
     return absl::OkStatus();

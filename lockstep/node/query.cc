@@ -1,6 +1,5 @@
 #include "lockstep/node/query.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <map>
@@ -23,13 +22,12 @@ constexpr int kAnswerTimeoutMs = 2000;
 absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request) {
   LS_ASSIGN_OR_RETURN(const Fd socket, agent::ConnectTo(run_dir + "/" + agent::kControlSocket));
   LS_RETURN_IF_ERROR(agent::SendPacket(socket.get(), request.dump()));
-  pollfd wait{socket.get(), POLLIN, 0};
-  if (poll(&wait, 1, kAnswerTimeoutMs) != 1)
+  const absl::StatusOr<agent::Packet> packet = agent::AwaitPacket(socket.get(), kAnswerTimeoutMs);
+  if (absl::IsDeadlineExceeded(packet.status()))
     return MakeError(
         absl::StatusCode::kDeadlineExceeded,
-        fmt::format("{}: no answer within {} ms: its watching process is stopped, or busy", run_dir, kAnswerTimeoutMs));
-  const std::optional<agent::Packet> packet = agent::ReceivePacket(socket.get());
-  if (!packet || packet->closed) return Unavailable("{}: the watching process hung up", run_dir);
+        fmt::format("{}: {}: its watching process is stopped, or busy", run_dir, Message(packet.status())));
+  if (!packet.ok()) return Unavailable("{}: the watching process hung up", run_dir);
   Json answer = Json::parse(packet->text, nullptr, false);
   if (answer.is_object() && answer.contains("error"))
     return FailedPrecondition("{}", answer["error"].get<std::string>());

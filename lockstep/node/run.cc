@@ -297,11 +297,11 @@ void Node::Fail(const absl::Status& status) {
 
 // Asked before the journal says that somebody watches again. Of a run that has ended its journal says so.
 absl::Status Node::CheckStarter() const {
-  const auto starter = agent::ConnectTo(spec_.run_dir + "/" + agent::kAgentSocket);
-  if (starter.ok()) return absl::OkStatus();
+  const absl::Status found = agent::LookForStarter(spec_.run_dir);
+  if (found.ok()) return found;
   const auto past = Replay(spec_.run_dir);
   if (past.ok() && past->state.mode == control::Mode::kFinished) return absl::OkStatus();
-  return FailedPrecondition("nothing to adopt in {}: {}", spec_.run_dir, Message(starter.status()));
+  return FailedPrecondition("nothing to adopt in {}: {}", spec_.run_dir, Message(found));
 }
 
 absl::Status Node::Resume() {
@@ -390,6 +390,7 @@ void Node::StarterLost() {
       "the starter process of node {} was killed, and with it went its workers and checkpoints", spec_.node_name);
   view_.Line(why);
   if (spec_.place.node == control::kStandby) return Fail(Unavailable("the starter process was killed"));
+  if (!agent_->ready()) Say(control::AllSaid{});  // it died while we took over: there is no more to be said
   const EpochId epoch = agent_->epoch();
   Say(control::EventBody(control::AgentGone{spec_.place.node, why}));
   Say(control::EventBody(control::EpochStopped{epoch}));

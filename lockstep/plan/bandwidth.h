@@ -1,4 +1,5 @@
-// What groups of accelerators reach over their links and the network, in B/s of each in one direction.
+// What is reached of the peaks: of matrix products, a share; by groups of accelerators over their links and the
+// network, B/s of each in one direction.
 #pragma once
 
 #include <algorithm>
@@ -8,6 +9,12 @@
 #include "lockstep/plan/workload.h"
 
 namespace lockstep::plan {
+
+// Of large products in the precision of the layers.
+inline double GemmShare(const Workload& w, const Rates& r) {
+  if (w.precision == Precision::kFp8) return r.gemm_fp8 * (w.row_scales ? r.row_scales : 1);
+  return w.precision == Precision::kFp4 ? r.gemm_fp4 : r.gemm;
+}
 
 // Ranks that lie `stride` apart, of so many accelerators in a row.
 inline double Within(double accelerators, double stride) { return std::max(1.0, std::floor(accelerators / stride)); }

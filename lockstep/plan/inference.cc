@@ -48,7 +48,7 @@ double TokenSeconds(const Workload& w, const Rates& r, const Requests& asked) {
   const double weights = (w.LayersParameters() - UnreadParameters(w, asked.batch)) / w.tp * WeightBytes(w);
   const double cache = CacheOfSequence(w, context) * asked.batch;
   const double read = std::max((weights + cache) / bandwidth, w.layers * kKernels * r.kernel);
-  const double compute = 2 * w.ActiveParameters() / w.tp * asked.batch / (m.Peak(w.precision) * r.gemm);
+  const double compute = 2 * w.ActiveParameters() / w.tp * asked.batch / (m.Peak(w.precision) * GemmShare(w, r));
   const double bytes = kBytes * asked.batch * w.hidden, n = w.tp;
   const double reduce = 2 * bytes * (n - 1) / n / (m.scale_up * r.scale_up) + r.latency * m.LatenciesOfReduce(n);
   const double head = double(w.vocabulary) * w.hidden / w.tp * kBytes / bandwidth;

@@ -194,7 +194,7 @@ class Searcher {
     std::unique_lock lock(mutex_);
     while (!done_changed_.wait_for(lock, kTick, [&] { return ended_ == threads.size(); })) {
       if (options_.stops && options_.stops()) stops_ = true;
-      if (options_.progress) options_.progress(double(next_) / double(splits_.size()));
+      if (options_.progress) options_.progress(std::min(1., double(next_) / double(splits_.size())));
     }
     return stops_;
   }

@@ -83,10 +83,7 @@ class Model {
   }
   // Of the precision of the layers.
   double Gemm(double m, double n, double k) const {
-    double share = r_.gemm;
-    if (w_.precision == Precision::kFp8) share = r_.gemm_fp8 * (w_.row_scales ? r_.row_scales : 1);
-    if (w_.precision == Precision::kFp4) share = r_.gemm_fp4;
-    return 2 * m * n * k / (m_.Peak(w_.precision) * Reached(share, m, n, k));
+    return 2 * m * n * k / (m_.Peak(w_.precision) * Reached(GemmShare(w_, r_), m, n, k));
   }
   double Streamed(double bytes) const { return bytes / (m_.bandwidth * r_.stream); }
 

@@ -11,14 +11,20 @@
 /* A record has at most 1 + 65535 cells; the buffer begins small and grows to that only if it must. */
 enum { kFirstCells = 1024 };
 
-static bool write_all(int fd, const void* data, size_t bytes) {
-  const char* at = data;
-  while (bytes > 0) {
-    const ssize_t written = write(fd, at, bytes);
+/* All or nothing, of a file that nobody else appends to: what a full disk has cut off would swallow what follows. */
+static bool append_all(int fd, const void* data, size_t bytes) {
+  size_t done = 0;
+  while (done < bytes) {
+    const ssize_t written = write(fd, (const char*)data + done, bytes - done);
     if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return false;
-    at += written;
-    bytes -= (size_t)written;
+    if (written < 0) {
+      const int why = errno;
+      struct stat info;
+      if (done > 0 && fstat(fd, &info) == 0) (void)!ftruncate(fd, info.st_size - (off_t)done);
+      errno = why;
+      return false;
+    }
+    done += (size_t)written;
   }
   return true;
 }
@@ -35,25 +41,35 @@ static size_t read_all(int fd, void* data, size_t bytes) {
   return done;
 }
 
-/* What follows a torn cell would be read from the wrong offset. */
-static bool prepare(int fd) {
+/* Where the last whole record ends; 0 where there is not even a header. What is not ours stays as it is. */
+static off_t whole_bytes(const char* path, off_t size) {
+  if (size < (off_t)sizeof(struct ls_record_file_header)) return 0;
+  struct ls_record_reader reader;
+  if (ls_record_reader_open(&reader, path) != LS_FILE_OK) return size;
+  while (ls_record_reader_next(&reader) != NULL) continue;
+  ls_record_reader_close(&reader);
+  return size - (off_t)reader.torn_bytes;
+}
+
+/* What follows a torn record would be taken for the rest of it. */
+static bool prepare(int fd, const char* path) {
   struct stat info;
   if (fstat(fd, &info) != 0) return false;
-  const off_t whole = info.st_size / (off_t)LS_CELL_BYTES * (off_t)LS_CELL_BYTES;
+  const off_t whole = whole_bytes(path, info.st_size);
   if (whole != info.st_size && ftruncate(fd, whole) != 0) return false;
   const struct ls_record_file_header header = {.magic = LS_RECORD_FILE_MAGIC, .cell_bytes = LS_CELL_BYTES};
-  return whole > 0 || write_all(fd, &header, sizeof header);
+  return whole > 0 || append_all(fd, &header, sizeof header);
 }
 
 int ls_record_file_create(const char* path) {
   const int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-  if (fd < 0 || prepare(fd)) return fd;
+  if (fd < 0 || prepare(fd, path)) return fd;
   close(fd);
   return -1;
 }
 
 bool ls_record_file_append(int fd, const struct ls_record* cells, size_t count) {
-  return write_all(fd, cells, count * LS_CELL_BYTES);
+  return append_all(fd, cells, count * LS_CELL_BYTES);
 }
 
 enum ls_file_result ls_record_reader_open(struct ls_record_reader* reader, const char* path) {

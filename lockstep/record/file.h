@@ -32,9 +32,10 @@ LS_RECORD_ASSERT(sizeof(struct ls_record_file_header) == 64, "docs/formats/recor
 
 enum ls_file_result { LS_FILE_OK = 0, LS_FILE_UNREADABLE = 1, LS_FILE_NOT_RECORDS = 2 };
 
-/* Opens for appending; writes the header into an empty file, cuts off a torn last cell. -1: errno says why. */
+/* Opens for appending; writes the header into an empty file, cuts off a torn last record, for which it reads the file.
+ * -1: errno says why. */
 int ls_record_file_create(const char* path);
-/* False: errno says why. */
+/* All of them or none. False: errno says why. */
 bool ls_record_file_append(int fd, const struct ls_record* cells, size_t count);
 
 struct ls_record_reader {

@@ -2,8 +2,11 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <string>
 #include <vector>
 
@@ -64,6 +67,30 @@ TEST_F(RecordFile, LeavesOutATornEndAndAppendsAfterIt) {
   Append({Cell(LS_RECORD_STEP, 2), Cell(LS_RECORD_DEFINITION, 3, 4)});  // the definition lacks its cells
   EXPECT_EQ(Steps(&reader), (std::vector<int64_t>{1, 2}));
   EXPECT_EQ(reader.torn_bytes, 64u);
+  Append({Cell(LS_RECORD_STEP, 4), Cell(LS_RECORD_STEP, 5), Cell(LS_RECORD_STEP, 6)});
+  EXPECT_EQ(Steps(&reader), (std::vector<int64_t>{1, 2, 4, 5, 6}));
+  EXPECT_EQ(reader.torn_bytes, 0u);
+}
+
+TEST_F(RecordFile, WhatDoesNotFitLeavesNothingBehind) {
+  Append({Cell(LS_RECORD_STEP, 1)});
+  const int fd = ls_record_file_create(path_.c_str());
+  const std::vector<ls_record> more = {Cell(LS_RECORD_DEFINITION, 2, 2), {}, {}};
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit limit = {2 * LS_CELL_BYTES + 100, before.rlim_max};  // in the midst of the second cell of three
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &limit);
+  EXPECT_FALSE(ls_record_file_append(fd, more.data(), more.size()));
+  EXPECT_EQ(errno, EFBIG);
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  const ls_record next = Cell(LS_RECORD_STEP, 3);
+  EXPECT_TRUE(ls_record_file_append(fd, &next, 1));
+  close(fd);
+  ls_record_reader reader;
+  EXPECT_EQ(Steps(&reader), (std::vector<int64_t>{1, 3}));
+  EXPECT_EQ(reader.torn_bytes, 0u);
 }
 
 TEST_F(RecordFile, SaysWhatIsNotAFileOfRecords) {

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <future>
@@ -24,7 +25,8 @@
 namespace lockstep::serve {
 namespace {
 
-constexpr size_t kThreads = 2;
+constexpr size_t kThreads = 8;  // most of them wait for clients
+constexpr size_t kMostConnections = 64;
 constexpr Seconds kConnectionLifetime{5};
 // A request is a line and some headers; nothing that we serve takes a body.
 constexpr size_t kMostRequestBytes = 64 << 10;
@@ -94,6 +96,27 @@ class Connection final : public httplib::Stream {
   size_t received_ = 0;
 };
 
+thread_local bool no_room = false;  // for the connection that this thread has before it
+
+// What comes when there is no room is done at once by the thread that accepts, which only closes it.
+class BoundedQueue final : public httplib::TaskQueue {
+ public:
+  void enqueue(std::function<void()> task) override {
+    no_room = tasks_.load() >= kMostConnections;
+    if (no_room) return task();
+    ++tasks_;
+    pool_.enqueue([this, task = std::move(task)] {
+      task();
+      --tasks_;
+    });
+  }
+  void shutdown() override { pool_.shutdown(); }
+
+ private:
+  httplib::ThreadPool pool_{kThreads};
+  std::atomic<size_t> tasks_ = 0;
+};
+
 }  // namespace
 
 // The library's server, given its listening socket (listener.h says why) and its connections by us.
@@ -118,7 +141,7 @@ class Server::Impl final : public httplib::Server {
   void Begin() {
     std::promise<void> running;
     new_task_queue = [&running] {
-      auto queue = std::make_unique<httplib::ThreadPool>(kThreads);
+      auto queue = std::make_unique<BoundedQueue>();
       running.set_value();
       return queue.release();
     };
@@ -170,6 +193,7 @@ class Server::Impl final : public httplib::Server {
     // The library accepts without SOCK_CLOEXEC.
     fcntl(socket, F_SETFD, FD_CLOEXEC);
     Connection connection(Fd(socket), stopping_);
+    if (no_room) return false;
     bool closed = false;
     return process_request(connection, /*close_connection=*/true, closed, nullptr);
   }

@@ -1,8 +1,9 @@
 // The HTTP side of a run: GET /metrics (Prometheus text 0.0.4) and GET /api/v1/status (the document of `lockstep status
 // --json`). Invariants: a request sees one snapshot whole and never touches the job; a connection carries one request
-// and lives at most five seconds; beyond loopback nothing is served without a token. Destruction ends the server within
-// 100 ms, whatever clients do. Thread-safe. Three threads: one accepts, two answer; a page is rendered when it is asked
-// for.
+// and lives at most five seconds from when a thread has it; of more than 64 the newest are closed; beyond loopback
+// nothing is served without a token. Destruction ends the server within 100 ms, whatever clients do. Thread-safe. One
+// thread accepts, eight answer, so that clients who say nothing hold others up only where there are as many; a page is
+// rendered when it is asked for.
 //
 //   LS_ASSIGN_OR_RETURN(auto server, Server::Start({.port = 9464}));
 //   server->Publish(StatusReport(...), IncidentsReport(...));       // as often as there is news

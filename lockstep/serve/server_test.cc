@@ -119,7 +119,7 @@ TEST(Server, APortIsFreeAgainAtOnce) {
 TEST(Server, EndsWithinATenthOfASecondWhateverClientsDo) {
   auto server = Started();
   std::vector<Fd> clients;
-  for (int i = 0; i < 6; ++i) {
+  for (int i = 0; i < 20; ++i) {
     clients.push_back(ConnectTo(server->port()));
     if (i % 2 == 0) {
       EXPECT_EQ(send(clients.back().get(), "GET /metr", 9, 0), 9);
@@ -128,6 +128,16 @@ TEST(Server, EndsWithinATenthOfASecondWhateverClientsDo) {
   const Nanos begin = SystemClock().Now();
   server.reset();
   EXPECT_LT(ToSeconds(SystemClock().Now() - begin).value, 0.1);
+}
+
+TEST(Server, OfTooManyClientsTheNewestAreClosed) {
+  auto server = Started();
+  std::vector<Fd> clients;
+  for (int i = 0; i < 80; ++i) clients.push_back(ConnectTo(server->port()));
+  char byte = 0;
+  for (size_t i = 64; i < clients.size(); ++i) EXPECT_LE(recv(clients[i].get(), &byte, 1, 0), 0) << i;
+  EXPECT_EQ(recv(clients[63].get(), &byte, 1, MSG_DONTWAIT), -1);
+  EXPECT_EQ(errno, EAGAIN);
 }
 
 TEST(Server, AnEndlessRequestIsCutOff) {

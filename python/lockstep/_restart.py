@@ -30,6 +30,7 @@ SIGNAL = signal.SIGRTMIN + 9
 # Connections are not ended while ranks still write to each other: gloo forgets a send that was about to be written to one, and its thread then
 # waits for ever. Without the failed rank, all is quiet soon.
 QUIET_S = 0.05
+CALM_S, CALM_LIMIT_S = 0.005, 0.5
 PATIENCE_S = 5.0  # a collective that lost a peer: for the word that this is a restart
 LOST_PEER = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Connection refused", "Timed out", "timed out", "Socket Timeout",
              "Connect timeout", "remote process exited")
@@ -70,6 +71,7 @@ class _Standby:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._socket.connect(path)
         self._over = threading.Event()
+        self._cut_off = threading.Event()  # soon after it: the connections are shut down
         self._entries = queue.SimpleQueue()
         self._switches = _switches()
         self._inside = False
@@ -114,12 +116,14 @@ class _Standby:
                 return self._entries.put(None)
             if request["op"] == "enter":
                 self._over.clear()  # here, so that the next "leave" is not lost
+                self._cut_off.clear()
                 self._entries.put((request["env"], fds))
             else:
                 time.sleep(QUIET_S)
                 self._over.set()
                 for fd, _ in _connections() - self._before:
                     _shut_down(fd)
+                self._cut_off.set()
                 signal.pthread_kill(threading.main_thread().ident, SIGNAL)
 
     def _leave(self, number, frame):
@@ -132,6 +136,8 @@ class _Standby:
     def _clean_up(self, error):
         self._inside = False
         _client.leave()  # first: a copy may still read the tensors
+        self._cut_off.wait(PATIENCE_S)
+        _await_calm()
         _drop_frames(error)
         if "multiprocessing" in sys.modules:
             for child in sys.modules["multiprocessing"].active_children():
@@ -174,6 +180,24 @@ def _switches():
         if hasattr(torch, "set_" + kind) and hasattr(torch, "is_" + kind):
             pairs.append((getattr(torch, "set_" + kind), getattr(torch, "is_" + kind)()))
     return pairs
+
+
+def _await_calm():
+    """Until the collectives under way have ended, by the end of their connections. A process group is destroyed with the interpreter held, and
+    waits for its threads: one that lets go of a tensor of which nobody else knows would wait for the interpreter, and both for ever."""
+    ours = {thread.native_id for thread in threading.enumerate()}
+    calm, end = 0, time.monotonic() + CALM_LIMIT_S
+    while calm < 3 and time.monotonic() < end:
+        calm = 0 if any(_runs(task) for task in os.listdir("/proc/self/task") if int(task) not in ours) else calm + 1
+        time.sleep(CALM_S)
+
+
+def _runs(task):
+    try:
+        with open(f"/proc/self/task/{task}/stat", "rb") as file:
+            return file.read().rpartition(b")")[2].split()[0] in (b"R", b"D")
+    except OSError:
+        return False  # it has ended
 
 
 def _lost_peer(error):
