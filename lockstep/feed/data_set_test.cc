@@ -38,7 +38,8 @@ TEST_F(DataSetTest, LabelsOfArchivesAreNumbers) {
 }
 
 TEST_F(DataSetTest, LabelsOfFoldersAreNamesOrTheirNumbers) {
-  for (const char* name : {"cat/1.jpg", "cat/2.jpg", "cat/3.jpg", "dog/1.jpg"}) Write(std::string("set/") + name, "no image");
+  for (const char* name : {"cat/1.jpg", "cat/2.jpg", "cat/3.jpg", "dog/1.jpg"})
+    Write(std::string("set/") + name, "no image");
   const auto folder = DataSet::Open("set", {.path = root_ + "/set"});
   ASSERT_TRUE(folder.ok()) << folder.status();
   EXPECT_EQ(Found(*folder, {"cat"}), "3");
