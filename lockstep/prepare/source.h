@@ -24,7 +24,7 @@ enum class ItemKind : uint8_t { kImage, kSound, kArray, kTokens };
 
 struct ItemFormat {
   ItemKind kind = ItemKind::kImage;
-  std::string dtype;           // of arrays and tokens, as NumPy writes it: "<f4", "|u1", "<u2"
+  std::string dtype;           // of arrays and tokens, as NumPy writes it: "<f4", "|u1", "<u2"; or "bfloat16"
   std::vector<int64_t> shape;  // of one item, likewise
   uint64_t bytes = 0;          // of one item, likewise
   bool operator==(const ItemFormat&) const = default;

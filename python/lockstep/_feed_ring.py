@@ -16,6 +16,7 @@ _BATCH = struct.Struct("<5Q2IQ2q")  # ticket, epoch, position, cursor, step, ite
 _BATCH_BYTES, _STATE_AT = 512, 256
 _MAX_DIMENSIONS = 8
 _CODES = {"i": 0, "u": 1, "f": 2, "c": 5}  # NumPy's kinds, as DLPack says them; torch's DLPack had no booleans for long
+BFLOAT16, _BFLOAT16_CODE = "bfloat16", 4  # of which NumPy has no kind
 IDS_OFFSET = _BATCH_BYTES
 
 _pointer, _u32, _u64, _int = ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_int
@@ -91,14 +92,17 @@ class _View(ctypes.Structure):  # struct ls_feed_view
 
 def view_of(offset, dtype, shape, order):
     """What Slot.tensor() wants to know: rows of `shape` one behind the other from `offset` (bytes) on, the dimensions in `order` (0: that of
-    the rows). `dtype` as NumPy writes it. None where DLPack can't say it."""
-    kind, bits = dtype[1], 8 * int(dtype[2:])
-    if kind not in _CODES or len(shape) >= _MAX_DIMENSIONS:
+    the rows). `dtype` as NumPy writes it, or BFLOAT16. None where DLPack can't say it."""
+    if dtype == BFLOAT16:
+        code, bits = _BFLOAT16_CODE, 16
+    else:
+        code, bits = _CODES.get(dtype[1]), 8 * int(dtype[2:])
+    if code is None or len(shape) >= _MAX_DIMENSIONS:
         return None
     strides = [1]
     for size in reversed(shape):
         strides.insert(0, strides[0] * size)
-    view = _View(offset, _CODES[kind], bits, 0, len(order))
+    view = _View(offset, code, bits, 0, len(order))
     for i, axis in enumerate(order):
         view.shape[i], view.strides[i] = (0, *shape)[axis], strides[axis]
     return view

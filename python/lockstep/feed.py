@@ -102,7 +102,7 @@ def _of_several_machines(world):
 
 
 class Batch:
-    """`images` (N, H, W, 3) uint8 or what your functions made of it, `labels` (N,) int64, `ids` (N,) uint64: the items, in the job's order;
+    """`images` (N, H, W, 3) uint8 or what your functions made of it (bfloat16 as uint16, but in torch()), `labels` (N,) int64, `ids` (N,) uint64: the items, in the job's order;
     `skipped`: ids of items that could not be prepared and are missing here; `epoch`, `step`, `position`, `last` (of the epoch); `filled_ns` (CLOCK_BOOTTIME: it was complete)."""
 
     def __init__(self, slot, link, functions):

@@ -2,7 +2,9 @@
 import functools
 import http.server
 import io
+import json
 import pathlib
+import struct
 import subprocess
 import sys
 import tarfile
@@ -23,6 +25,10 @@ try:
     from PIL import Image
 except ImportError:
     numpy = None
+try:
+    import torch
+except ImportError:
+    torch = None
 
 SHARDS, OF_SHARD = 3, 8
 
@@ -232,6 +238,20 @@ class Packed(Case):
         self.assertIn("say either the token that ends each", refused(*data, "--pack", "chunk"))
         self.assertIn("no document in it ends with token 99", refused(*data, "--pack", "chunk", "--end-token", 99))
         self.assertIn("only if they are packed", refused(*data, "--end-token", 3))
+
+
+class Bfloat16(Case):
+    def test_rows_are_torchs_and_for_numpy_as_many_bits(self):
+        bits = numpy.arange(64 * 6, dtype="<u2").reshape(64, 2, 3) + 0x3F80  # from 1.0 on
+        head = json.dumps({"x": {"dtype": "BF16", "shape": bits.shape, "data_offsets": [0, bits.nbytes]}}).encode()
+        pathlib.Path(f"{self.folder}/x.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + bits.tobytes())
+        with Service(f"{self.folder}/x.safetensors") as service:
+            batch = next(iter(self.loader(service, batch=8)))
+            rows = batch.torch()[0] if torch else None
+            numpy.testing.assert_array_equal(bits[batch.ids], batch.images)
+            if torch:
+                self.assertEqual((torch.bfloat16, (8, 2, 3)), (rows.dtype, tuple(rows.shape)))
+                self.assertTrue(torch.equal(rows.view(torch.int16), torch.from_numpy(bits[batch.ids].view("<i2"))))
 
 
 if __name__ == "__main__":
