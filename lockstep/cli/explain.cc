@@ -98,7 +98,6 @@ absl::StatusOr<Json> ExplainOne(const ExplainFlags& flags) {
   }
   LS_ASSIGN_OR_RETURN(const explain::Explained explained, explain::Explained::Of(files, options));
   const explain::WhatIf& analysis = explained.analysis();
-  if (!(analysis.ideal_mean() > 0)) return InvalidArgument("{}: its ops take no time", explained.job().name);
   if (!flags.compat.empty()) {
     LS_ASSIGN_OR_RETURN(const trace::StragglerMeta meta, trace::ReadStragglerMeta(flags.meta));
     LS_RETURN_IF_ERROR(explain::WriteCompat(flags.compat, analysis, meta));

@@ -57,8 +57,10 @@ absl::Status WatchTrace(const WatchOptions& options) {
       continue;
     }
     LS_ASSIGN_OR_RETURN(trace::TracedJob job, follower.Window());
+    const explain::Explained explained(std::move(job));
+    LS_RETURN_IF_ERROR(explained.CheckTimes());
     Json report = {{"step", follower.step()}};
-    report.update(explain::Explained(std::move(job)).report());
+    report.update(explained.report());
     Print(report, options.json);
   }
   return absl::OkStatus();

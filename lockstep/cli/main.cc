@@ -80,6 +80,8 @@ int main(int argc, char** argv) {
   } catch (const std::system_error& error) {  // fmt::print throws where it can't write
     return PrintError(std::ferror(stdout) != 0 ? lockstep::Errno(error.code().value(), "standard output")
                                                : lockstep::InvalidArgument("{}", error.what()));
+  } catch (const std::bad_alloc&) {
+    return PrintError(lockstep::MakeError(absl::StatusCode::kResourceExhausted, "out of memory"));
   } catch (const CLI::Success& asked) {  // for help or the version
     const int code = app.exit(asked);
     return std::cout.flush() ? code : PrintError(lockstep::Errno(errno, "standard output"));

@@ -158,7 +158,7 @@ class Peeling {
     Remedy* best = nullptr;
     Found* best_found = nullptr;
     const auto consider = [&](Remedy& remedy, Found* found) {
-      if (remedy.cause.gain_s < Least() || (best != nullptr && remedy.cause.gain_s <= best->cause.gain_s)) return;
+      if (!(remedy.cause.gain_s >= Least()) || (best != nullptr && remedy.cause.gain_s <= best->cause.gain_s)) return;
       best = &remedy, best_found = found;
     };
     for (OfRule& rule : rules) {

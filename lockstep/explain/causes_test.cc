@@ -142,6 +142,23 @@ INSTANTIATE_TEST_SUITE_P(
              false}),
     [](const auto& one) { return one.param.name; });
 
+// As where clocks go back: nothing can be said of passes that take no time, and gains stay numbers.
+TEST(Causes, PassesOfNoTimeSayNothingOfPauses) {
+  for (const int zeros : {5, 8}) {
+    const JobShape shape{.dp = 1, .pp = 1, .microbatches = 8, .steps = 10};
+    trace::StragglerRows rows = synth::Generate(shape, {{.kind = FaultKind::kGc}}, 1).value();
+    for (auto& piece : rows.pieces)
+      for (trace::StragglerRow& row : piece)
+        if (rows.steps[row.step] == rows.steps[3] && row.type == trace::OpType::kForwardCompute && row.sequence < zeros)
+          row.duration = 0;
+    const auto job = trace::BuildStragglerJob(std::move(rows), synth::MetaOf(shape), 1).value();
+    for (const Cause& cause : FindCauses(job, WhatIf(job), kStraggles).found) {
+      EXPECT_TRUE(std::isfinite(cause.gain_s)) << zeros << " " << CauseName(cause.kind);
+      EXPECT_TRUE(std::isfinite(cause.share)) << zeros << " " << CauseName(cause.kind);
+    }
+  }
+}
+
 TEST(Causes, AWorkerThatIsSlowTwiceIsNamedForBothRuns) {
   const auto slow = [](int first, int last) {
     return Fault{.kind = FaultKind::kTransientWorker,

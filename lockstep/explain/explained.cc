@@ -32,7 +32,17 @@ const trace::TracedJob& Explained::job() const { return *state_->job; }
 const WhatIf& Explained::analysis() const { return state_->analysis; }
 const Json& Explained::report() const { return state_->report; }
 
+absl::Status Explained::CheckTimes() const {
+  return analysis().ideal_mean() > 0 ? absl::OkStatus() : InvalidArgument("{}: its ops take no time", job().name);
+}
+
 absl::StatusOr<Explained> Explained::Of(const trace::JobFiles& files, const Options& options) {
+  LS_ASSIGN_OR_RETURN(Explained explained, Read(files, options));
+  LS_RETURN_IF_ERROR(explained.CheckTimes());
+  return explained;
+}
+
+absl::StatusOr<Explained> Explained::Read(const trace::JobFiles& files, const Options& options) {
   if (!files.chakra.empty()) {
     std::vector<trace::ChakraRank> ranks;
     for (const std::string& path : files.chakra) {

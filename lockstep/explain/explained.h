@@ -23,7 +23,7 @@ class Explained {
     std::optional<int> rank;              // of the one file that does not tell it
     int threads = 1;                      // for replays
   };
-  // Errors are those of the readers.
+  // Errors are those of the readers, and kInvalidArgument where ops take no time: then there is nothing to compare.
   static absl::StatusOr<Explained> Of(const trace::JobFiles& files, const Options& options);
   explicit Explained(trace::TracedJob job, int threads = 1);
   Explained(Explained&&) noexcept;
@@ -32,10 +32,12 @@ class Explained {
   const trace::TracedJob& job() const;
   const WhatIf& analysis() const;
   const Json& report() const;
+  absl::Status CheckTimes() const;  // as of Of()
 
  private:
   struct State;
   explicit Explained(std::unique_ptr<State> state);
+  static absl::StatusOr<Explained> Read(const trace::JobFiles& files, const Options& options);
   std::unique_ptr<State> state_;
 };
 

@@ -215,10 +215,11 @@ Json FleetLine(const std::string& id, const Explained& explained) {
   for (const auto& [rank, host] : job.origin.host_of) hosts.insert(host);
   line["hosts"] = hosts;
   line["counters"] = report.at("counters");
-  // A job of ops without durations: there is nothing to compare.
+  bool finite = true;
   for (const char* key : {"slowdown", "gpu_hours", "wasted_gpu_hours", "unexplained_gpu_hours"})
-    if (!std::isfinite(Number(line, key))) return DamagedLine(id, InvalidArgument("{}: its ops take no time", id));
-  return line;
+    finite = finite && std::isfinite(Number(line, key));
+  for (const Json& cause : line["causes"]) finite = finite && std::isfinite(Number(cause, "gpu_hours"));
+  return finite ? line : DamagedLine(id, InvalidArgument("{}: its times are beyond what can be compared", id));
 }
 
 Json DamagedLine(const std::string& id, const absl::Status& error) { return {{"job", id}, {"error", Message(error)}}; }

@@ -121,7 +121,8 @@ std::vector<Pause> PausesOf(const Passes& passes, int pass, int stage, int dp) {
   for (size_t i = 0; i < count; i += StrideFor(count)) {
     const size_t lane = lanes[i % lanes.size()];
     const uint32_t op = ops[i / lanes.size()];
-    if (passes.Has(op, lane)) relative.push_back(passes.Relative(op, lane) / unpaused.At(op, lane));
+    if (passes.Has(op, lane) && unpaused.At(op, lane) > 0)
+      relative.push_back(passes.Relative(op, lane) / unpaused.At(op, lane));
   }
   const double limit = passes.OfSegments() ? std::max(kPauseOfSegment, 1 + kSpread * RobustSpread(std::move(relative)))
                                            : std::max(kPause, 1 + Chance(std::move(relative)));
@@ -130,6 +131,7 @@ std::vector<Pause> PausesOf(const Passes& passes, int pass, int stage, int dp) {
     for (const size_t lane : lanes) {
       if (!passes.Has(op, lane)) continue;
       const double own = passes.Relative(op, lane), without = unpaused.At(op, lane);
+      if (own <= 0 || without <= 0) continue;  // it takes no time, or passes like it do not: nothing tells what is long
       // Half of its own excess, elsewhere, is not by chance.
       if (own < limit * without || IsLongElsewhere(passes, op, lane, (1 + own / without) / 2)) continue;
       pauses.push_back({op, lane, passes.Duration(op, lane) / own * without});

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "lockstep/explain/causes.h"
 #include "lockstep/explain/report.h"
 #include "lockstep/explain/unsettled.h"
@@ -28,7 +30,21 @@ Explained Explain(const trace::TracedJob& job) {
   return {analysis.slowdown(), FindCauses(job, analysis, kStraggles).found, job.ranks};
 }
 
-trace::KinetoJob FromFiles(const synth::JobShape& shape, const trace::StragglerRows& rows, synth::KinetoEra era) {
+// numbers[rank]: another one; empty: it stays.
+void Renumber(trace::KinetoRank& one, const std::vector<int>& numbers) {
+  if (numbers.empty()) return;
+  const auto other = [&](int rank) { return numbers.at(static_cast<size_t>(rank)); };
+  one.rank = other(one.rank);
+  for (trace::ProcessGroup& group : one.groups) {
+    std::transform(group.ranks.begin(), group.ranks.end(), group.ranks.begin(), other);
+    std::sort(group.ranks.begin(), group.ranks.end());
+  }
+  for (trace::Collective& collective : one.collectives)
+    if (collective.peer >= 0) collective.peer = other(collective.peer);
+}
+
+trace::KinetoJob FromFiles(const synth::JobShape& shape, const trace::StragglerRows& rows, synth::KinetoEra era,
+                           const std::vector<int>& numbers = {}) {
   const std::string folder = trace::TempPath("pipeline");
   const absl::Status written = synth::WritePipelineFiles(folder, shape, rows, era);
   EXPECT_TRUE(written.ok()) << Message(written);
@@ -36,7 +52,9 @@ trace::KinetoJob FromFiles(const synth::JobShape& shape, const trace::StragglerR
   paths.reserve(static_cast<size_t>(shape.dp) * static_cast<size_t>(shape.pp));
   for (int rank = 0; rank < shape.dp * shape.pp; ++rank)
     paths.push_back(fmt::format("{}/rank-{}.json.gz", folder, rank));
-  return trace::BuildKinetoJob(trace::ReadKinetoFiles(paths, std::nullopt).value(), {}).value();
+  auto ranks = trace::ReadKinetoFiles(paths, std::nullopt).value();
+  for (trace::KinetoRank& one : ranks) Renumber(one, numbers);
+  return trace::BuildKinetoJob(std::move(ranks), {}).value();
 }
 
 // From rows, and from profiler files.
@@ -133,6 +151,17 @@ TEST(PipelineFiles, AreNotOfTensorParallelRanks) {
                                         synth::KinetoEra::kBase)
                   .message(),
               testing::HasSubstr("found tp = 2"));
+}
+
+// Pipelines are numbered by their first stages; the ranks of others may stand in another order.
+TEST(APipeline, MayHaveItsRanksInAnyOrder) {
+  const synth::JobShape shape{.dp = 2, .pp = 2, .microbatches = 3, .steps = 3};
+  const trace::StragglerRows rows = synth::Generate(shape, {}, 3).value();
+  const Explained usual = Explain(FromFiles(shape, rows, synth::KinetoEra::kBase).job);
+  EXPECT_EQ(usual.ranks, (std::vector<std::vector<int32_t>>{{0, 2}, {1, 3}}));
+  const Explained crossed = Explain(FromFiles(shape, rows, synth::KinetoEra::kBase, {0, 1, 3, 2}).job);
+  EXPECT_EQ(crossed.ranks, (std::vector<std::vector<int32_t>>{{0, 3}, {1, 2}}));
+  EXPECT_DOUBLE_EQ(crossed.slowdown, usual.slowdown);
 }
 
 }  // namespace

@@ -75,7 +75,8 @@ Json CauseJson(const Cause& cause, const trace::Origin& origin) {
 // Of long lists the first eight; `more` tells how many are left out.
 void Shorten(const std::string& prefix, Json& report, Json& more) {
   constexpr size_t kMost = 8;
-  constexpr std::array kLists = {"by_optype", "by_stage", "by_dp_rank", "by_worker", "clocks", "damaged_jobs", "nodes"};
+  constexpr std::array kLists = {"by_optype", "by_stage",     "by_dp_rank", "by_worker",
+                                 "clocks",    "damaged_jobs", "nodes",      "absent"};
   for (auto& [key, value] : report.items()) {
     if (std::find(kLists.begin(), kLists.end(), key) == kLists.end() || value.size() <= kMost) continue;
     more[prefix + key] = value.size() - kMost;

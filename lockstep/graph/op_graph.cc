@@ -192,8 +192,7 @@ absl::StatusOr<OpGraphBuilder::Built> OpGraphBuilder::Build(std::vector<uint32_t
   for (const uint32_t op : finals_) built.graph.finals.push_back(built.number[op]);
   built.graph.first_lane = std::move(first_lane);
   built.graph.partitions = partitions_;
-  const absl::Status valid = built.graph.Validate();
-  LS_CHECK(valid.ok(), "{}", Message(valid));
+  LS_RETURN_IF_ERROR(built.graph.Validate());
   return built;
 }
 

@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "lockstep/base/file.h"
 
@@ -52,13 +53,15 @@ class SystemLog final : public Reader {
     for (int i = 0; i < kMostRecords; ++i) {
       const ssize_t size = read(fd_.get(), record.data(), record.size());
       if (size < 0 && errno == EPIPE) {
-        ++lost_;
+        overwritten_ = true;
         continue;
       }
       if (size < 0 && errno != EAGAIN && errno != EINTR) error_ = errno;
       if (size <= 0) return;
       const auto parsed = ParseKernelRecord({record.data(), static_cast<size_t>(size)});
       if (!parsed) continue;
+      if (std::exchange(overwritten_, false)) lost_ += lines_ == 0 ? 1 : parsed->sequence - sequence_ - 1;
+      sequence_ = parsed->sequence;
       ++lines_;
       if (parsed->facility <= kUserFacility) judge_.Take(parsed->text, now);
     }
@@ -85,7 +88,8 @@ class SystemLog final : public Reader {
   int error_ = 0;
   bool is_device_ = false;
   std::string rest_;
-  uint64_t lines_ = 0, lost_ = 0;
+  bool overwritten_ = false;
+  uint64_t lines_ = 0, lost_ = 0, sequence_ = 0;  // of the last record
 };
 
 }  // namespace

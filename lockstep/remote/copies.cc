@@ -3,7 +3,6 @@
 #include <filesystem>
 
 #include "lockstep/remote/object_disk.h"
-#include "lockstep/store/writer_lock.h"
 
 namespace lockstep::remote {
 namespace {
@@ -57,10 +56,16 @@ absl::StatusOr<Copies> OpenCopies(const std::string& url, const Clock& clock, ch
   return Copies{std::move(disk), std::move(root)};
 }
 
-absl::Status Prepare(const Copies& copies) {
+absl::StatusOr<std::optional<store::WriterLock>> Prepare(const Copies& copies) {
+  std::optional<store::WriterLock> none;
+  if (IsUrl(copies.directory)) return none;
   std::error_code error;
-  if (!IsUrl(copies.directory)) std::filesystem::create_directories(copies.directory, error);
-  return error ? InvalidArgument("{}: {}", copies.directory, error.message()) : absl::OkStatus();
+  std::filesystem::create_directories(copies.directory, error);
+  if (error) return InvalidArgument("{}: {}", copies.directory, error.message());
+  absl::StatusOr<store::WriterLock> lock = store::WriterLock::Take(copies.directory + "/.lock");
+  if (absl::IsFailedPrecondition(lock.status())) return lock.status();
+  if (!lock.ok()) return none;
+  return std::optional(*std::move(lock));
 }
 
 absl::Status UploadTo(checkpoint::Store& there, const checkpoint::Store& here, const checkpoint::Point& point, int keep,

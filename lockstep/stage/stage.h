@@ -75,7 +75,8 @@ int ls_stage_commit(struct ls_stage*);
 int ls_stage_abandon(struct ls_stage*);
 /* The newest visible step, -1 if none: where a simulation that was restarted may go on. */
 int64_t ls_stage_last_step(const struct ls_stage*);
-/* Lossless: waits so long for readers to have taken all. What has no reader then is gone, and counted. */
+/* Lossless: waits so long for as many readers as are expected to have come; what they have not taken stays for them.
+ * TIMEOUT: fewer came, and what has no reader is gone, and counted. */
 int ls_stage_close(struct ls_stage*, double linger_s);
 
 /* ---- of trainers ---- */

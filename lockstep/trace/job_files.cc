@@ -21,8 +21,10 @@ constexpr std::string_view kTrace = "trace", kMeta = "meta";
 template <typename Endings>
 std::optional<std::string> Between(std::string_view name, std::string_view begin, const Endings& endings) {
   for (const std::string_view ending : endings)
-    if (name.starts_with(begin) && name.ends_with(ending) && name.size() >= begin.size() + ending.size())
-      return std::string(name.substr(begin.size(), name.size() - begin.size() - ending.size()));
+    if (name.starts_with(begin) && name.ends_with(ending) && name.size() >= begin.size() + ending.size()) {
+      const std::string_view word = name.substr(begin.size(), name.size() - begin.size() - ending.size());
+      if (word.empty() || word.starts_with('-')) return std::string(word);
+    }
   return std::nullopt;
 }
 

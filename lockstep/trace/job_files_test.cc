@@ -27,8 +27,8 @@ class JobFilesTest : public testing::Test {
 };
 
 TEST_F(JobFilesTest, PairsDifferInOneWord) {
-  for (const char* name : {"a/trace.csv", "a/meta.yaml", "b/trace-X.csv.gz", "b/trace-X.parquet", "b/meta-X.yml",
-                           "b/result-X.json", "b/labels.json"})
+  for (const char* name : {"a/trace.csv", "a/meta.yaml", "a/metadata.yaml", "a/traces.csv", "b/trace-X.csv.gz",
+                           "b/trace-X.parquet", "b/meta-X.yml", "b/result-X.json", "b/labels.json"})
     Write(name);
   const auto jobs = FindJobs({root_});
   ASSERT_TRUE(jobs.ok()) << jobs.status();

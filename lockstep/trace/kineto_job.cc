@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "lockstep/base/wall_time.h"
 #include "lockstep/trace/kineto_match.h"
@@ -433,20 +435,35 @@ class Builder {
 
   void FindAbsentPeers() {
     out_.absent_peers.resize(ops_.size());
-    for (size_t rank = 0; rank < ranks_.size(); ++rank)
+    // Groups may be as large as the job, and are the same for most collectives: each list is made once, and told an op
+    // once.
+    std::set<std::vector<int>> lists;
+    const auto absent_of = [&](const std::vector<int>& peers) {
+      std::vector<int> absent;
+      std::copy_if(peers.begin(), peers.end(), std::back_inserter(absent),
+                   [&](int peer) { return !std::binary_search(out_.ranks.begin(), out_.ranks.end(), peer); });
+      std::sort(absent.begin(), absent.end());
+      absent.erase(std::unique(absent.begin(), absent.end()), absent.end());
+      return &*lists.insert(std::move(absent)).first;
+    };
+    const std::vector<int>* const any = absent_of(out_.absent_ranks);
+    std::set<std::pair<uint32_t, const std::vector<int>*>> told;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+      std::vector<const std::vector<int>*> of_group;
+      for (const auto& group : ranks_[rank].groups)
+        of_group.push_back(group.ranks.empty() ? any : absent_of(group.ranks));
       for (size_t i = 0; i < steps_.ops[0][rank].collectives.size(); ++i) {
         const Collective& one = CollectiveOf(rank, i);
         const uint32_t op = number_[OpNumber({rank, i})];
-        const bool told = one.group != kNoIndex && !ranks_[rank].groups[one.group].ranks.empty();
+        const std::vector<int>* list = one.group == kNoIndex ? any : of_group[one.group];
+        if (one.peer >= 0) list = absent_of({one.peer});
+        if (!told.emplace(op, list).second) continue;
         std::vector<int>& absent = out_.absent_peers[op];
-        const std::vector<int> transfer = {one.peer};
-        for (const int peer : one.peer >= 0 ? transfer
-                              : told        ? ranks_[rank].groups[one.group].ranks
-                                            : out_.absent_ranks)
-          if (!std::binary_search(out_.ranks.begin(), out_.ranks.end(), peer)) absent.push_back(peer);
-        std::sort(absent.begin(), absent.end());
-        absent.erase(std::unique(absent.begin(), absent.end()), absent.end());
+        std::vector<int> both;
+        std::set_union(absent.begin(), absent.end(), list->begin(), list->end(), std::back_inserter(both));
+        absent = std::move(both);
       }
+    }
   }
 
   std::vector<KinetoRank> ranks_;

@@ -68,7 +68,9 @@ uint64_t Meetings::AddGroups(const std::vector<uint32_t>& communications, graph:
     ++candidate.all;
     if (!meeting.holds) continue;
     ++candidate.holding;
-    for (const Member& member : meeting.members) candidate.partition[member.lane] = meeting.members.front().lane;
+    const auto first = std::min_element(meeting.members.begin(), meeting.members.end(),
+                                        [](const Member& a, const Member& b) { return a.lane < b.lane; });
+    for (const Member& member : meeting.members) candidate.partition[member.lane] = first->lane;
   }
   uint64_t single = 0;
   const graph::Partition whole_sets = WholeSets(first_lane_);

@@ -53,6 +53,8 @@ TEST_F(StragglerCsv, WhatIsWrongIsNamedWithItsPlace) {
   EXPECT_THAT(ErrorOf("0,1,0,10,gc,0,1,0,0,0,0\n"), HasSubstr("trace.csv:3: stage is 1, expected 0 to 0"));
   EXPECT_THAT(ErrorOf("0,0,9,10,gc,0,1,0,0,0,0\n"), HasSubstr("trace.csv:3: rank is 9, expected 0 to 1"));
   EXPECT_THAT(ErrorOf("0,0,0,10,gc,0,1,-1,0,0,0\n"), HasSubstr("trace.csv:3: seq_id is -1"));
+  EXPECT_THAT(ErrorOf("0,0,0,10,gc,1.7e9,1,0,0,0,0\n"),
+              HasSubstr("trace.csv:3: start_ts 1.7e+09: expected seconds since the first op of the same step"));
   EXPECT_THAT(ErrorOf("0,0,0,10,forward-compute,0,1,1,0,-1,0\n"), HasSubstr("trace.csv:3: mb_id is -1, expected 0 to"));
   EXPECT_THAT(ErrorOf("0,0,0,10,forward-send-backward-recv,0,1,0,0,0,0\n"),
               HasSubstr("a fused send and receive can't be taken apart"));
@@ -66,12 +68,13 @@ TEST_F(StragglerCsv, ARowThatIsThereTwiceIsNamedWithItsPlace) {
 
 TEST_F(StragglerCsv, WhatIsLeftOutOrMendedIsCounted) {
   ASSERT_EQ(ErrorOf("0,0,0,10,data-load,0,1,0,0,0,0\n0,0,0,10,data-load,0,1,1,0,0,0\n0,0,0,10,gc,nan,1,0,0,0,0\n"
-                    "0,0,0,10,gc,0,inf,0,0,0,0\n0,0,0,10,gc,0,-1,0,0,0,0\n"),
+                    "0,0,0,10,gc,0,inf,0,0,0,0\n0,0,1,10,gc,0,-1,0,0,0,0\n"),
             "");
   std::string counters;
   for (const Counter& counter : sink_->Counters()) counters += fmt::format("{}={} ", counter.name, counter.count);
-  EXPECT_EQ(counters, "unknown_optype data-load=2 rows_without_time=2 negative_durations=1 ");
+  EXPECT_EQ(counters, "unknown_optype data-load=2 rows_without_time=2 negative_durations=1 rows_of_other_ranks=1 ");
   const StragglerRows rows = sink_->TakeRows();
+  EXPECT_EQ(rows.ranks[0][0], 0);
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows.pieces[0][1].duration, 0);
 }

@@ -71,9 +71,7 @@ absl::Status StragglerFollower::Take(std::string_view line) {
   RawRow row;
   LS_RETURN_IF_ERROR(csv_.ReadRow(line, row));
   auto step = std::find_if(open_.rbegin(), open_.rend(), [&](const auto& one) { return one.number == row.step; });
-  const auto is_late = [&](const CompleteStep& one) { return one.number == row.step; };
-  if (step == open_.rend() && std::any_of(complete_.begin(), complete_.end(), is_late))
-    return ++late_rows_, absl::OkStatus();
+  if (step == open_.rend() && completed_.contains(row.step)) return ++late_rows_, absl::OkStatus();
   if (step == open_.rend()) {
     open_.push_back({row.step, begun_++, StragglerSink(*meta_, {})});
     step = open_.rbegin();
@@ -95,6 +93,7 @@ bool StragglerFollower::IsComplete(const OpenStep& step) const {
 
 void StragglerFollower::Complete() {
   OpenStep& step = open_.front();
+  completed_.insert(step.number);
   complete_.push_back({step.number, step.sink.TakeRows(), step.sink.Counters(), step.lines});
   open_.pop_front();
   if (complete_.size() > window_) complete_.pop_front();
@@ -105,6 +104,7 @@ absl::StatusOr<bool> StragglerFollower::Advance() {
     if (!open_.empty() && (IsComplete(open_.front()) || (!more && IsAsLongAsTheLast(open_.front())))) {
       Complete();
       if (complete_.back().rows.size() > 0) return true;
+      completed_.erase(complete_.back().number);
       complete_.pop_back();  // none of its rows could be used
       continue;
     }

@@ -18,6 +18,7 @@
 #include <fstream>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -74,6 +75,7 @@ class StragglerFollower {
   StragglerCsv csv_;
   std::deque<OpenStep> open_;  // in the order in which they began
   std::deque<CompleteStep> complete_;
+  std::set<int64_t> completed_;        // those too that have left the window
   std::map<Worker, uint64_t> newest_;  // place of the newest step in which a worker has a row
   uint64_t begun_ = 0, late_rows_ = 0;
 };

@@ -95,6 +95,18 @@ TEST_F(Follow, AWorkerThatFellSilentHoldsNobodyUpForEver) {
   EXPECT_EQ(job.counters[0].count, 3U);
 }
 
+TEST_F(Follow, ARowIsLateAlsoWhenItsStepHasLeftTheWindow) {
+  StragglerFollower follower = Open(1);
+  for (int64_t step = 1; step <= 4; ++step) Append(Rows(0, step) + Rows(1, step));
+  for (int64_t step = 1; step <= 4; ++step) ASSERT_TRUE(follower.Advance().value());
+  Append(Rows(1, 1) + Rows(0, 5) + Rows(1, 5));
+  ASSERT_TRUE(follower.Advance().value());
+  EXPECT_EQ(follower.step(), 5);
+  const TracedJob job = follower.Window().value();
+  ASSERT_EQ(job.counters.size(), 1U);
+  EXPECT_EQ(job.counters[0].count, 3U) << job.counters[0].name;
+}
+
 TEST_F(Follow, ARowThatIsThereTwiceIsNamedWithItsPlace) {
   StragglerFollower follower = Open();
   Append(Rows(0, 1) + Rows(0, 1));

@@ -75,13 +75,23 @@ struct LaneTable {
   std::vector<uint32_t> rows;                  // of each lane
 };
 
+// Of tables by step and data-parallel rank; refused: more, of a few rows.
+absl::Status CheckSize(const StragglerRows& rows, int dp) {
+  constexpr size_t kMostCells = 10'000'000, kPerRow = 16;
+  const size_t cells = rows.steps.size() * static_cast<size_t>(dp);
+  if (cells <= std::max(kMostCells, kPerRow * rows.size())) return absl::OkStatus();
+  return InvalidArgument("{} rows for {} steps of {} data-parallel ranks: expected some of most; is dp_size right?",
+                         rows.size(), rows.steps.size(), dp);
+}
+
 LaneTable Lanes(const StragglerRows& rows, int dp, size_t threads) {
   constexpr uint32_t kNone = ~0U;
   LaneTable table;
   table.lane_of.assign(rows.steps.size(), std::vector<uint32_t>(static_cast<size_t>(dp), kNone));
-  const std::vector<std::vector<uint32_t>> none(rows.steps.size(), std::vector<uint32_t>(static_cast<size_t>(dp), 0));
-  std::vector<std::vector<std::vector<uint32_t>>> of_worker(threads, none);  // [worker][step][dp]
+  std::vector<std::vector<std::vector<uint32_t>>> of_worker(threads);  // [worker][step][dp]
   ParallelFor(rows.pieces.size(), threads, [&](size_t i, size_t worker) {
+    if (of_worker[worker].empty())
+      of_worker[worker].assign(rows.steps.size(), std::vector<uint32_t>(static_cast<size_t>(dp), 0));
     for (const StragglerRow& row : rows.pieces[i]) ++of_worker[worker][row.step][row.dp];
   });
   std::vector<size_t> order(rows.steps.size());
@@ -92,7 +102,8 @@ LaneTable Lanes(const StragglerRows& rows, int dp, size_t threads) {
     table.first_lane.push_back(static_cast<uint32_t>(table.lanes.size()));
     for (int rank = 0; rank < dp; ++rank) {
       uint32_t count = 0;
-      for (const auto& counts : of_worker) count += counts[step][static_cast<size_t>(rank)];
+      for (const auto& counts : of_worker)
+        if (!counts.empty()) count += counts[step][static_cast<size_t>(rank)];
       if (count == 0) continue;
       table.lane_of[step][static_cast<size_t>(rank)] = static_cast<uint32_t>(table.lanes.size());
       table.lanes.push_back({rows.steps[step], rank});
@@ -213,6 +224,7 @@ Origin OriginOf(const StragglerMeta& meta) {
 
 absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta, size_t threads) {
   if (rows.size() == 0) return InvalidArgument("no rows, or none of the steps asked for");
+  LS_RETURN_IF_ERROR(CheckSize(rows, meta.dp));
   LS_ASSIGN_OR_RETURN(OpTable table, OpTable::Make(rows, threads));
   LaneTable lanes = Lanes(rows, meta.dp, threads);
   const ReferenceLane reference = Reference(rows, table, lanes);

@@ -10,6 +10,8 @@ namespace {
 
 constexpr int kMaxDp = std::numeric_limits<uint16_t>::max(), kMaxStages = std::numeric_limits<uint8_t>::max();
 
+constexpr float kLatest = 1e4F;  // s; what a float says of later times is a millisecond and more off
+
 absl::Status OutOfRange(const char* column, int64_t value, int64_t least, int64_t most) {
   return InvalidArgument("{} is {}, expected {} to {}", column, value, least, most);
 }
@@ -51,6 +53,13 @@ bool StragglerSink::IsFirst(const StragglerRow& row) {
   return seen_[row.step].insert(op).second;
 }
 
+// The first that is told stands.
+void StragglerSink::TellRank(size_t dp, size_t stage, int32_t rank) {
+  int32_t& known = rows_.ranks[dp][stage];
+  if (known < 0) known = rank;
+  if (known != rank) ++other_ranks_;
+}
+
 absl::Status StragglerSink::Add(const RawRow& raw) {
   LS_RETURN_IF_ERROR(Within("dp_rank", raw.dp_rank, 0, std::min(meta_.dp - 1, kMaxDp)));
   LS_RETURN_IF_ERROR(Within("stage", raw.stage, 0, std::min(meta_.pp - 1, kMaxStages)));
@@ -70,8 +79,10 @@ absl::Status StragglerSink::Add(const RawRow& raw) {
     return absl::OkStatus();
   }
   if (!std::isfinite(raw.start_ts) || !std::isfinite(raw.duration)) return ++without_time_, absl::OkStatus();
+  if (std::abs(raw.start_ts) > kLatest)
+    return InvalidArgument("start_ts {:g}: expected seconds since the first op of the same step", raw.start_ts);
   if (raw.duration < 0) ++negative_durations_;
-  rows_.ranks[static_cast<size_t>(raw.dp_rank)][static_cast<size_t>(raw.stage)] = static_cast<int32_t>(raw.rank);
+  TellRank(static_cast<size_t>(raw.dp_rank), static_cast<size_t>(raw.stage), static_cast<int32_t>(raw.rank));
   const StragglerRow row{IndexOf(raw.step),
                          static_cast<uint16_t>(raw.dp_rank),
                          static_cast<uint8_t>(raw.stage),
@@ -103,16 +114,18 @@ void StragglerSink::Join(StragglerSink&& next) {
   }
   for (size_t dp = 0; dp < rows_.ranks.size(); ++dp)
     for (size_t stage = 0; stage < rows_.ranks[dp].size(); ++stage)
-      if (next.rows_.ranks[dp][stage] >= 0) rows_.ranks[dp][stage] = next.rows_.ranks[dp][stage];
+      if (next.rows_.ranks[dp][stage] >= 0) TellRank(dp, stage, next.rows_.ranks[dp][stage]);
   for (const Counter& counter : next.unknown_) Count(unknown_, counter.name, counter.count);
   without_time_ += next.without_time_;
   negative_durations_ += next.negative_durations_;
+  other_ranks_ += next.other_ranks_;
 }
 
 std::vector<Counter> StragglerSink::Counters() const {
   std::vector<Counter> counters = unknown_;
   Count(counters, "rows_without_time", without_time_);
   Count(counters, "negative_durations", negative_durations_);
+  Count(counters, "rows_of_other_ranks", other_ranks_);
   return counters;
 }
 

@@ -53,6 +53,7 @@ class StragglerSink {
  private:
   uint32_t IndexOf(int64_t step);
   bool IsFirst(const StragglerRow& row);
+  void TellRank(size_t dp, size_t stage, int32_t rank);
 
   const StragglerMeta& meta_;
   std::vector<StepRange> wanted_;
@@ -61,7 +62,7 @@ class StragglerSink {
   int64_t last_step_ = 0;
   uint32_t last_index_ = ~0U;  // of last_step_: rows of a step mostly stand together
   std::vector<Counter> unknown_;
-  uint64_t without_time_ = 0, negative_durations_ = 0;
+  uint64_t without_time_ = 0, negative_durations_ = 0, other_ranks_ = 0;
   bool refuses_twice_ = false;
   std::vector<std::unordered_set<uint64_t>> seen_;  // by step, if it does
 };
