@@ -50,11 +50,12 @@ Nanos AgentPort::Missed() const { return connected() ? Nanos{} : clock_.Now() - 
 
 void AgentPort::Tell(const nlohmann::json& event, std::vector<int> fds) {
   if (!fd_.valid()) return;
-  const std::string text = event.dump();
+  const std::string text = event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (queue_.empty() && SendPacket(fd_.get(), text, fds).ok()) return;
   if (queue_.size() < kMaxQueuedEvents) {
     Waiting& waiting = queue_.emplace_back(Waiting{text, {}});
-    for (const int given : fds) waiting.fds.emplace_back(fcntl(given, F_DUPFD_CLOEXEC, 0));
+    for (const int given : fds)
+      if (Fd own(fcntl(given, F_DUPFD_CLOEXEC, 0)); own.valid()) waiting.fds.push_back(std::move(own));
   }
   calls_.waiting();
 }
@@ -63,7 +64,8 @@ void AgentPort::Flush() {
   while (!queue_.empty() && fd_.valid()) {
     std::vector<int> fds;
     for (const Fd& one : queue_.front().fds) fds.push_back(one.get());
-    if (!SendPacket(fd_.get(), queue_.front().text, fds).ok()) return;
+    const absl::Status sent = SendPacket(fd_.get(), queue_.front().text, fds);
+    if (!sent.ok() && !absl::IsInvalidArgument(sent)) return;  // what is too large would stop the rest for good
     queue_.pop_front();
   }
 }

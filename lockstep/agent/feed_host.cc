@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <string_view>
 
 #include "lockstep/agent/launch.h"
@@ -90,9 +91,12 @@ absl::Status FeedHost::Launch(Service& service) {
 
 // It says one word when it answers. How long that takes depends on the data set.
 absl::Status FeedHost::AwaitReady(Service& service) const {
-  pollfd end{.fd = service.life.get(), .events = POLLIN, .revents = 0};
-  while (poll(&end, 1, -1) < 0 && errno == EINTR) {
+  const char* launcher = std::getenv(kReadyVariable);
+  pollfd ends[] = {{.fd = service.life.get(), .events = POLLIN, .revents = 0},
+                   {.fd = launcher != nullptr ? std::atoi(launcher) : -1, .events = 0, .revents = 0}};
+  while (poll(ends, 2, -1) < 0 && errno == EINTR) {
   }
+  if (ends[1].revents != 0) return Unavailable("--feed {}: nobody waits for it any more", service.feed.name);
   const std::optional<Packet> packet = ReceivePacket(service.life.get());
   if (packet && !packet->closed) return absl::OkStatus();
   return Unavailable("--feed {}: {}", service.feed.name, LastLine(FeedLog(spec_, service.feed.name)));

@@ -1,6 +1,8 @@
 #include "lockstep/agent/link.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +17,15 @@ namespace lockstep::agent {
 namespace {
 
 constexpr int kGreetingMs = 30'000;  // far more than it takes: a starter does nothing that lasts
+
+constexpr int kLookMs = 200;
+
+bool IsAskedToStop() {
+  sigset_t pending;
+  sigpending(&pending);
+  return sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1 ||
+         sigismember(&pending, SIGHUP) == 1;
+}
 
 Worker WorkerFrom(const Json& json) {
   Worker worker;
@@ -60,12 +71,15 @@ absl::Status StarterLink::Launch() {
   if (!log.valid()) return Errno(errno, "{}", log_path);
   LS_ASSIGN_OR_RETURN(Pipe ready, MakePipe());
   LS_ASSIGN_OR_RETURN(const std::string self, OwnBinary());
-  const Environment environment = {{"LOCKSTEP_READY_FD", std::to_string(ready.write.get())}};
+  const Environment environment = {{kReadyVariable, std::to_string(ready.write.get())}};
   LS_RETURN_IF_ERROR(
       StartProcess({self, "starter", spec_.run_dir}, environment, "/", log.get(), log.get(), ready.write.get())
           .status());
   ready.write.Close();
   char byte = 0;
+  pollfd said{ready.read.get(), POLLIN, 0};
+  while (poll(&said, 1, kLookMs) <= 0)  // opening a data set may take long; who starts us has blocked these signals
+    if (IsAskedToStop()) return MakeError(absl::StatusCode::kCancelled, "stopped before the starter was ready");
   if (read(ready.read.get(), &byte, 1) != 1) return Unavailable("the starter did not start: {}", LogTail(log_path));
   return Connect();
 }

@@ -39,7 +39,8 @@ Output::Output(const RunSpec& spec, Poller& poller, Sink sink)
 }
 
 Output::~Output() {
-  for (const auto& stream : streams_) poller_.Forget(stream->read_end.get());
+  for (const auto& stream : streams_)
+    if (stream->read_end.valid()) Close(*stream);
 }
 
 absl::StatusOr<std::vector<Stdio>> Output::Open(int restart_count) {
@@ -63,7 +64,7 @@ absl::Status Output::OpenStream(int rank, int number, int restart_count, Fd& wri
   Stream* own = stream.get();
   streams_.push_back(std::move(stream));
   poller_.Watch(read_end, [this, own] {
-    if (!Read(*own)) poller_.Forget(own->read_end.get());
+    if (!Read(*own)) Close(*own);
   });
   return absl::OkStatus();
 }
@@ -92,12 +93,17 @@ void Output::Keep(const Stream& stream, std::string_view data) {
   dropped_bytes_ += data.size() - kept;
 }
 
-void Output::Drain() {
+void Output::Drain(const std::function<bool(int rank)>& stays) {
   for (const auto& stream : streams_) {
-    Read(*stream);
-    poller_.Forget(stream->read_end.get());
+    if (!stream->read_end.valid()) continue;
+    if (!Read(*stream) || !stays(stream->rank)) Close(*stream);
   }
-  streams_.clear();
+  std::erase_if(streams_, [](const auto& stream) { return !stream->read_end.valid(); });
+}
+
+void Output::Close(Stream& stream) {
+  poller_.Forget(stream.read_end.get());
+  stream.read_end.Close();
 }
 
 }  // namespace lockstep::agent

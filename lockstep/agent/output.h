@@ -24,8 +24,9 @@ class Output {
   // New pipes for the workers of an epoch; the write ends go to them. Pipes of earlier epochs stay until they are
   // empty.
   absl::StatusOr<std::vector<Stdio>> Open(int restart_count);
-  // Reads what is left in the pipes, then closes them: the epoch is over.
-  void Drain();
+  // The epoch is over: reads what is left in the pipes, and closes them. Those of ranks that stay, as processes, are
+  // read until nobody writes to them any more.
+  void Drain(const std::function<bool(int rank)>& stays);
   // Not kept: beyond the limit of the log, or refused by the disk.
   uint64_t dropped_bytes() const { return dropped_bytes_; }
 
@@ -38,6 +39,7 @@ class Output {
   absl::Status OpenStream(int rank, int number, int restart_count, Fd& write_end);
   // False at the end of the stream.
   bool Read(Stream& stream);
+  void Close(Stream& stream);
   void Keep(const Stream& stream, std::string_view data);
 
   const RunSpec& spec_;

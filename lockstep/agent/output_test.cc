@@ -25,7 +25,7 @@ class OutputTest : public testing::Test {
       ASSERT_EQ(write(own.out.get(), out.data(), out.size()), static_cast<ssize_t>(out.size()));
       ASSERT_EQ(write(own.err.get(), err.data(), err.size()), static_cast<ssize_t>(err.size()));
     }
-    output.Drain();
+    output.Drain([](int) { return false; });
   }
   Output::Sink Console() {
     return [this](int rank, int stream, std::string_view data) {

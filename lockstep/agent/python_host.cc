@@ -14,6 +14,7 @@
 namespace lockstep::agent {
 namespace {
 
+constexpr size_t kMostRequest = 192 << 10;  // as in python/lockstep/_packets.py
 constexpr const char* kThreadVariables[] = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"};
 
 // One thread during the import, so that the fork is safe; what workers shall see instead travels beside it.
@@ -175,15 +176,23 @@ void PythonHost::StoreLost() {
   if (const uint64_t epoch = std::exchange(store_asked_, 0); epoch != 0) listener_.store(epoch, 0);
 }
 
-void PythonHost::Spawn(const EpochPlan& plan, const std::vector<int>& ranks, const std::vector<Stdio>& stdio) {
+bool PythonHost::Spawn(const EpochPlan& plan, const std::vector<int>& ranks, const std::vector<Stdio>& stdio) {
+  const std::string request = SpawnRequest(spec_, plan, ranks).dump();
+  if (request.size() > kMostRequest) {
+    listener_.note(
+        fmt::format("workers start by exec: their variables and arguments take {} KiB, the zygote is told {} at most",
+                    request.size() >> 10, kMostRequest >> 10));
+    return false;
+  }
   std::vector<int> fds;
   for (const int rank : ranks) {
     fds.push_back(stdio[static_cast<size_t>(rank)].out.get());
     fds.push_back(stdio[static_cast<size_t>(rank)].err.get());
   }
   spawn_asked_ = plan.epoch;
-  const absl::Status sent = SendPacket(zygote_.get(), SpawnRequest(spec_, plan, ranks).dump(), fds);
+  const absl::Status sent = SendPacket(zygote_.get(), request, fds);
   if (!sent.ok()) ZygoteLost(Message(sent));
+  return true;
 }
 
 void PythonHost::Reaped(pid_t pid) {

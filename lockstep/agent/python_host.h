@@ -36,8 +36,8 @@ class PythonHost {
   void Start();
   // `port`: where it shall listen, if that is free; 0: anywhere.
   void AskStore(uint64_t epoch, int port);
-  // Workers for these ranks. stdio: by rank.
-  void Spawn(const EpochPlan& plan, const std::vector<int>& ranks, const std::vector<Stdio>& stdio);
+  // Workers for these ranks. stdio: by rank. False: it can't, for their variables and arguments are too much.
+  bool Spawn(const EpochPlan& plan, const std::vector<int>& ranks, const std::vector<Stdio>& stdio);
 
   bool zygote_ok() const { return zygote_ok_; }
   const std::string& why() const { return why_; }      // one line on why the zygote is not used; empty if it is

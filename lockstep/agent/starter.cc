@@ -237,7 +237,7 @@ void Starter::Seat(const control::Place& place) {
 
 void Starter::TellDropped() {
   const DroppedOutput dropped{output_.dropped_bytes(), agent_.dropped_output()};
-  if (dropped == told_) return;
+  if (dropped == told_ || agent_.queued()) return;  // an agent that hears nothing now would have to hear them all
   if (told_.log == 0 && dropped.log != 0) {
     Note(fmt::format("the log of a rank is full ({} MB) or can't be written: what does not fit is dropped and counted",
                      spec_.log_limit.value >> 20));
@@ -369,7 +369,7 @@ void Starter::StartWorkers(EpochPlan& plan) {
     if (!kept_.contains(rank)) ranks.push_back(rank);
   if (ranks.empty()) return EpochRuns(plan.epoch, {});
   const bool forks = host_.zygote_ok() && !NeedsExec(plan.environment);
-  forks ? host_.Spawn(plan, ranks, *stdio) : SpawnByExec(EpochPlan(plan), ranks, *stdio);
+  if (!forks || !host_.Spawn(plan, ranks, *stdio)) SpawnByExec(EpochPlan(plan), ranks, *stdio);
 }
 
 void Starter::KeepThoseThatWait(const EpochPlan& plan, const std::vector<Stdio>& stdio) {
@@ -416,8 +416,8 @@ void Starter::EpochRuns(uint64_t epoch, const std::vector<pid_t>& pids) {
     if (kept == kept_.end() && next == pids.end()) break;
     all.push_back(kept != kept_.end() ? kept->second : *next++);
   }
+  const std::vector<Worker> dead = workers_.Begin(epoch, all, kept_);
   kept_.clear();
-  const std::vector<Worker> dead = workers_.Begin(epoch, all);
   TellSpawned();
   for (const Worker& worker : dead) TellExit(worker);
   if (killing_) KillEpoch(epoch, Seconds{0});  // asked for while they were being started
@@ -556,7 +556,11 @@ void Starter::StopIfAllGone() {
   killing_ = false;
   __atomic_store_n(&buffers_.board()->epoch, 0, __ATOMIC_RELEASE);
   shared_memory_.Remove();
-  output_.Drain();
+  output_.Drain([this](int rank) {  // a process that goes on may have children, which write on
+    const std::vector<Worker>& all = workers_.all();
+    const auto index = static_cast<size_t>(rank);
+    return index < all.size() && !all[index].exited && IsGone(all[index]);
+  });
   agent_.Tell({{"event", "stopped"}, {"epoch", std::max(workers_.epoch(), asked_epoch_)}});
   if (ending_) poller_.Stop();
 }
@@ -591,11 +595,11 @@ void Starter::Tick() {
 
 // One byte into the pipe that our launcher left us: connecting works from now on.
 void SayReady() {
-  const char* number = std::getenv("LOCKSTEP_READY_FD");
+  const char* number = std::getenv(kReadyVariable);
   if (number == nullptr) return;
   const Fd ready(std::atoi(number));
   [[maybe_unused]] const ssize_t wrote = write(ready.get(), "R", 1);
-  unsetenv("LOCKSTEP_READY_FD");
+  unsetenv(kReadyVariable);
 }
 
 }  // namespace

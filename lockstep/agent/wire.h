@@ -11,6 +11,9 @@ namespace lockstep::agent {
 using lockstep::AwaitPacket, lockstep::ConnectTo, lockstep::ListenAt, lockstep::MakeSocketPair, lockstep::Packet,
     lockstep::ReceivePacket, lockstep::SendPacket;
 
+// Names the descriptor of the pipe into which a starter says that it is ready; whoever launched it has the other end.
+inline constexpr char kReadyVariable[] = "LOCKSTEP_READY_FD";
+
 // Bytes of the workers' output that did not reach the log, or the console.
 struct DroppedOutput {
   uint64_t log = 0, console = 0;

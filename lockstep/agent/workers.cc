@@ -50,11 +50,11 @@ void KillTree(pid_t pid) {
   kill(pid, SIGKILL);
 }
 
-std::vector<Worker> Workers::Begin(uint64_t epoch, const std::vector<pid_t>& pids) {
+std::vector<Worker> Workers::Begin(uint64_t epoch, const std::vector<pid_t>& pids, const std::map<int, pid_t>& kept) {
   epoch_ = epoch;
   // One that went on from the epoch before may have died since.
   for (const Worker& worker : std::exchange(workers_, {}))
-    if (worker.exited) early_deaths_.push_back(worker);
+    if (worker.exited && kept.contains(worker.rank)) early_deaths_.push_back(worker);
   std::vector<Worker> dead;
   for (const pid_t pid : pids) {
     Worker worker;

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,9 +34,9 @@ class Workers {
  public:
   // Workers are about to be started; until Begin, unknown deaths may be theirs.
   void Expect();
-  // The pids of ranks 0..n-1, of which some may have been workers of the epoch before. Returns those that died before
-  // this call.
-  std::vector<Worker> Begin(uint64_t epoch, const std::vector<pid_t>& pids);
+  // The pids of ranks 0..n-1, of which some, `kept` by rank, were workers of the epoch before. Returns those that died
+  // before this call.
+  std::vector<Worker> Begin(uint64_t epoch, const std::vector<pid_t>& pids, const std::map<int, pid_t>& kept);
   // A child was reaped. Its worker if it was one (then it has just exited), else nullopt.
   std::optional<Worker> Reaped(pid_t pid, int wait_status, Nanos at);
 

@@ -93,6 +93,7 @@ absl::Status SendPacket(int socket, std::string_view text, std::span<const int> 
     std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
   }
   while (sendmsg(socket, &message, MSG_NOSIGNAL) < 0) {
+    if (errno == EMSGSIZE) return InvalidArgument("a packet of {} bytes is too large", text.size());
     if (errno != EINTR) return Errno(errno, "send");
   }
   return absl::OkStatus();

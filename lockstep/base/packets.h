@@ -31,7 +31,7 @@ absl::StatusOr<std::pair<Fd, Fd>> MakeSocketPair();
 absl::StatusOr<Fd> ListenAt(const std::string& path);
 absl::StatusOr<Fd> ConnectTo(const std::string& path);
 
-// Unavailable when the peer is gone or its queue is full.
+// Unavailable when the peer is gone or its queue is full, InvalidArgument where there is too much of it.
 absl::Status SendPacket(int socket, std::string_view text, std::span<const int> fds = {});
 // Reads one packet without blocking.
 std::optional<Packet> ReceivePacket(int socket);

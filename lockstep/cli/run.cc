@@ -111,6 +111,9 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
       return InvalidArgument(
           "the script's argument {} is no UTF-8, in which a run keeps them; give it another way, such as in a file",
           Json(word).dump(-1, ' ', false, Json::error_handler_t::replace));
+  for (const char* name : {"PYTHONPATH", "LD_PRELOAD", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"})
+    if (const char* value = std::getenv(name); value != nullptr && !IsText(value))
+      return InvalidArgument("the variable {} is no UTF-8, in which a run keeps it: name files another way", name);
   options.command = command;
   options.live_view = !flags.no_view;
   if (!flags.job_file.empty()) LS_RETURN_IF_ERROR(ApplyJobFile(flags.job_file, run, options));

@@ -113,6 +113,10 @@ class Client:
         self._library.ls_restore_on_disk(self._handle, ctypes.byref(epoch), ctypes.byref(ranks))
         return epoch.value, ranks.value
 
+    @property
+    def has_left(self):
+        return self._handle is None
+
     def leave(self):
         """Waits for a copy under way. From then on every call answers that nobody has joined."""
         self._library.ls_leave(self._handle)

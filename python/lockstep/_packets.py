@@ -16,7 +16,9 @@ def starter_socket():
 
 def receive(sock):
     """One packet as (dict, descriptors); (None, []) when the starter is gone."""
-    text, fds, _, _ = socket.recv_fds(sock, MAX_PACKET, MAX_FDS)
+    text, fds, flags, _ = socket.recv_fds(sock, MAX_PACKET, MAX_FDS)
+    if flags & socket.MSG_TRUNC:
+        raise OSError(f"a packet of more than {MAX_PACKET} bytes")
     return (json.loads(text), fds) if text else (None, fds)
 
 

@@ -83,8 +83,10 @@ class _Standby:
         while True:
             try:
                 result = self._call(call)
-                self._withdraw()
-                return result
+                if not self._over.is_set():
+                    self._withdraw()
+                    return result
+                self._clean_up(None)  # a bare `except:` took _EpochOver for something else
             except _EpochOver as over:
                 self._clean_up(over)
             except Exception as error:
@@ -110,7 +112,7 @@ class _Standby:
         while True:
             try:
                 request, fds = _packets.receive(self._socket)
-            except OSError:
+            except (OSError, ValueError):
                 request, fds = None, []
             if request is None:
                 return self._entries.put(None)
@@ -154,7 +156,10 @@ class _Standby:
     def _wait_and_enter(self):
         sys.stdout.flush()
         sys.stderr.flush()
-        _packets.send(self._socket, op="waits")
+        try:
+            _packets.send(self._socket, op="waits")
+        except OSError:
+            os._exit(1)  # the starter is gone
         entry = self._entries.get()
         if entry is None:
             os._exit(1)  # the starter is gone

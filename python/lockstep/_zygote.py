@@ -32,6 +32,8 @@ _PRELOAD = os.environ.pop("LOCKSTEP_ZYGOTE_PRELOAD", "")  # for processes begun 
 
 
 def main():
+    if not getattr(sys.flags, "safe_path", False):
+        del sys.path[0]  # that of -m: the working directory, which is no worker's
     sock = _packets.starter_socket()
     wanted = json.loads(os.environ.pop(_RESTORE, "{}"))
     began = time.monotonic()

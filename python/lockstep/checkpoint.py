@@ -210,6 +210,9 @@ class Checkpoint:
                 module.register_forward_hook(_Mark(_client.BACKWARD))
 
     def _before_optimizer_step(self):
+        if self._client.has_left:  # this hook is of a call before; an object that is older than both keeps it
+            self._watched = self._plan = None
+            return
         self._client.mark(_client.OPTIMIZER)
         if self._watched is not None:
             self._end_copy()

@@ -46,6 +46,9 @@ class Refused(RunTest):
         self.assert_refused("/nowhere/python", "--python", python="/nowhere/python")
         self.assert_refused("/nowhere/python", "$PYTHON_EXEC", python=None, env={"PYTHON_EXEC": "/nowhere/python"})
 
+    def test_variable_that_is_no_text(self):
+        self.assert_refused("PYTHONPATH", "no UTF-8", env={"PYTHONPATH": os.fsdecode(b"/tmp/\xff")})
+
     def test_run_directory_of_another_run(self):
         run = Run(self, "no_torch.py")
         run.finish()

@@ -5,6 +5,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -238,6 +239,18 @@ class ServiceBeside(Fed):
             self.assertIn(said, run.stderr())
             self.assertLessEqual(len(run.stderr().splitlines()), 2, run.stderr())
             run.assert_nothing_left()
+
+    def test_one_that_does_not_begin_can_be_stopped(self):
+        """Its server takes the connection, and says nothing. Nor does it outlive a launcher that is killed."""
+        for number in (signal.SIGINT, signal.SIGKILL):
+            with socket.create_server(("127.0.0.1", 0)) as mute:
+                url = f"http://127.0.0.1:{mute.getsockname()[1]}/x.tar:x"
+                run = Run(self, "fed_ddp.py", "--steps", "3", "--diary", str(self.folder()), ranks=2, options=["--feed", url])
+                mute.settimeout(60)
+                with mute.accept()[0]:
+                    run.watcher.send_signal(number)
+                    self.assertNotEqual(0, run.watcher.wait(30), run)
+                    run.assert_nothing_left()
 
     def test_a_dry_run_tells_of_it(self):
         done = subprocess.run([BINARY, "run", "--dry-run", "--feed", f"{folder}/small:photos", str(ROOT / "tests/e2e/jobs/fed_ddp.py")],

@@ -90,6 +90,49 @@ class Restartable(RunTest):
         run.assert_undisturbed_result(2 * STEPS)
 
 
+# Rank 1 fails once. Rank 0 has a child that writes, and takes whatever ends its loop for an end of its own.
+OBSTINATE = '''
+import os, subprocess, time
+import torch.distributed as dist
+import lockstep
+
+child = None
+
+@lockstep.restartable
+def train():
+    global child
+    dist.init_process_group("gloo")
+    rank, epoch = dist.get_rank(), int(os.environ["LOCKSTEP_EPOCH"])
+    if rank == 0 and child is None:
+        child = subprocess.Popen(["sh", "-c", "while sleep 0.05; do echo tick; done"])
+    try:
+        for step in range(40):
+            time.sleep(0.05)
+            lockstep.step(step)
+            if rank == 1 and epoch == 1 and step == 10:
+                os._exit(3)
+    except:
+        return "interrupted"
+    return "whole"
+
+result = train()
+print(f"rank {os.environ['RANK']}: {result} in epoch {os.environ['LOCKSTEP_EPOCH']}")
+if child is not None:
+    print(f"the child: {child.poll()}")
+    child.kill()
+'''
+
+
+class Obstinate(RunTest):
+    def test_who_swallows_the_end_of_the_epoch_goes_on_and_so_does_its_child(self):
+        script = self.folder() / "obstinate.py"
+        script.write_text(OBSTINATE)
+        run = Run(self, str(script), ranks=2)
+        run.finish()
+        told = [line for line in run.stdout().splitlines() if "tick" not in line]
+        self.assertEqual({"rank 0: whole in epoch 2", "rank 1: whole in epoch 2", "the child: None"}, set(told), run)
+
+
 class OnTwoNodes(NodesTest):
     def test_only_the_victim_is_started_anew(self):
         self.start(*ddp(2 * STEPS, ["kill:3:12", "kill:0:30:forward:2"], step_time=0.1), "--restartable")

@@ -22,6 +22,7 @@ with open(f"{sys.argv[1]}/seen.{rank}", "w") as file:
         "file": __file__,
         "package": __package__,
         "path": sys.path[0],
+        "paths": sys.path,
         "main": sys.modules["__main__"].__dict__ is globals(),
         "unbuffered": sys.stdout.write_through,
         "stdin": os.readlink("/proc/self/fd/0"),
@@ -104,6 +105,7 @@ class StartMethods(RunTest):
         self.assertEqual(str(run.folder), one["cwd"], run)
         self.assertEqual(("__main__", script), (one["name"], one["file"]), run)
         self.assertEqual(os.path.dirname(script), one["path"], run)
+        self.assertNotIn("/", one["paths"], run)
         for name in ("main", "unbuffered", "leader", "worker"):
             self.assertTrue(one[name], f"{name}\n{run}")
         self.assertEqual("/dev/null", one["stdin"], run)
@@ -177,6 +179,14 @@ class StartMethods(RunTest):
         run.finish()
         self.assertNotIn("begin anew", run.stderr(), run)
         self.assertEqual(2, len(list(folder.glob("pid.*"))), run)
+
+    def test_more_arguments_than_the_zygote_is_told(self):
+        script = self.folder() / "long.py"
+        script.write_text("import sys\nprint(len(sys.argv[1]))\n")
+        run = Run(self, str(script), "x" * 100_000, ranks=3)
+        run.finish()
+        self.assertEqual(["100000"] * 3, run.stdout().split(), run)
+        self.assertIn("workers start by exec: their variables and arguments take", run.stderr(), run)
 
     def test_a_path_that_is_no_text(self):
         run = Run(self, "ddp.py", os.fsdecode(b"caf\xe9"), ranks=1)
@@ -255,7 +265,7 @@ class ForkedAhead(RunTest):
 
 def comparable_part(one, folder, run):
     """One rank's view with the folders of its run named alike, and without what chance decides."""
-    text = json.dumps({name: value for name, value in one.items() if name != "chance"})
+    text = json.dumps({name: value for name, value in one.items() if name not in ("chance", "paths")})
     whole = json.loads(text.replace(str(folder), "FOLDER").replace(str(run.folder), "RUN"))
     whole["environment"] = {name: value for name, value in whole["environment"].items() if name not in OF_THE_RUN}
     return whole
