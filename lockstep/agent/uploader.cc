@@ -17,7 +17,7 @@ Flight::Work Copying(const RunSpec& spec, const checkpoint::Point& point, std::s
           pieces = std::move(pieces), stays = std::move(stays)](const checkpoint::GoOn& go_on) -> absl::Status {
     const SystemClock clock;  // the thread may outlive the run's
     LS_ASSIGN_OR_RETURN(const remote::Copies copies, remote::OpenCopies(url, clock, go_on));
-    LS_ASSIGN_OR_RETURN(const std::optional<store::WriterLock> lock, remote::Prepare(copies));
+    LS_ASSIGN_OR_RETURN(const Fd writes, remote::Prepare(copies));
     const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
     checkpoint::Store there(*copies.disk, copies.directory);
     const auto moves = [&] { return ++*pieces, go_on(); };

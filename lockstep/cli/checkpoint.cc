@@ -91,7 +91,7 @@ absl::Status Upload(const std::string& directory, const std::string& url, int ke
   const auto point = checkpoint::PointOf(std::filesystem::path(newest).filename().string());
   const std::unique_ptr<checkpoint::Disk> disk = checkpoint::PosixDisk();
   checkpoint::Store there(*copies.disk, copies.directory);
-  LS_ASSIGN_OR_RETURN(const std::optional<store::WriterLock> lock, remote::Prepare(copies));
+  LS_ASSIGN_OR_RETURN(const Fd writes, remote::Prepare(copies));
   LS_RETURN_IF_ERROR(remote::UploadTo(there, checkpoint::Store(*disk, directory), *point, keep, Always));
   fmt::print("{}/{} is there\n", copies.directory, checkpoint::DirectoryName(*point));
   return absl::OkStatus();

@@ -1,8 +1,13 @@
 #include "lockstep/remote/copies.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <cerrno>
 #include <filesystem>
 
 #include "lockstep/remote/object_disk.h"
+#include "lockstep/store/writer_lock.h"
 
 namespace lockstep::remote {
 namespace {
@@ -56,16 +61,17 @@ absl::StatusOr<Copies> OpenCopies(const std::string& url, const Clock& clock, ch
   return Copies{std::move(disk), std::move(root)};
 }
 
-absl::StatusOr<std::optional<store::WriterLock>> Prepare(const Copies& copies) {
-  std::optional<store::WriterLock> none;
-  if (IsUrl(copies.directory)) return none;
+// The directory itself is locked: what lies in it is the user's.
+absl::StatusOr<Fd> Prepare(const Copies& copies) {
+  if (IsUrl(copies.directory)) return Fd();
   std::error_code error;
   std::filesystem::create_directories(copies.directory, error);
   if (error) return InvalidArgument("{}: {}", copies.directory, error.message());
-  absl::StatusOr<store::WriterLock> lock = store::WriterLock::Take(copies.directory + "/.lock");
-  if (absl::IsFailedPrecondition(lock.status())) return lock.status();
-  if (!lock.ok()) return none;
-  return std::optional(*std::move(lock));
+  Fd directory(open(copies.directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (directory.valid() && flock(directory.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return FailedPrecondition("{}: another process is writing there; wait for its end, or name another directory",
+                              copies.directory);
+  return directory;
 }
 
 absl::Status UploadTo(checkpoint::Store& there, const checkpoint::Store& here, const checkpoint::Point& point, int keep,

@@ -6,12 +6,11 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <string>
 
 #include "lockstep/base/clock.h"
+#include "lockstep/base/file.h"
 #include "lockstep/checkpoint/store.h"
-#include "lockstep/store/writer_lock.h"
 
 namespace lockstep::remote {
 
@@ -26,9 +25,9 @@ bool IsUrl(const std::string& text);
 absl::Status CheckUrl(const std::string& url, const Clock& clock);
 // `go_on` is asked while the store is out of reach.
 absl::StatusOr<Copies> OpenCopies(const std::string& url, const Clock& clock, checkpoint::GoOn go_on);
-// Makes the directory, if it is one, and takes the right to write there. FailedPrecondition: somebody else has it.
-// None: a store of objects, or a share that knows no locks.
-absl::StatusOr<std::optional<store::WriterLock>> Prepare(const Copies& copies);
+// Makes the directory, if it is one, and takes the right to write there, for as long as the descriptor is open.
+// FailedPrecondition: somebody else has it. None: a store of objects, or a share that knows no locks.
+absl::StatusOr<Fd> Prepare(const Copies& copies);
 
 // Puts a checkpoint there, if it isn't; then removes all but the `keep` newest, and what was left half.
 absl::Status UploadTo(checkpoint::Store& there, const checkpoint::Store& here, const checkpoint::Point& point, int keep,

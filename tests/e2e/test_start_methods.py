@@ -182,7 +182,7 @@ class StartMethods(RunTest):
 
     def test_more_arguments_than_the_zygote_is_told(self):
         script = self.folder() / "long.py"
-        script.write_text("import sys\nprint(len(sys.argv[1]))\n")
+        script.write_text("import sys\nsys.stdout.write(f'{len(sys.argv[1])}\\n')\n")
         run = Run(self, str(script), "x" * 100_000, ranks=3)
         run.finish()
         self.assertEqual(["100000"] * 3, run.stdout().split(), run)

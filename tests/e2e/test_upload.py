@@ -1,4 +1,5 @@
 """Copies of checkpoints in a store: a mounted directory, and S3, whose server (s3_server.py) is a stand-in of the tests' own."""
+import fcntl
 import json
 import os
 import pathlib
@@ -244,6 +245,16 @@ class ByDirectory(Copying):
         self.assertEqual([7], self.steps(url))
         self.good("fetch", url, self.back)
         self.assert_same(folder.name)
+
+    def test_one_at_a_time(self):
+        make_checkpoint(self.here, 1)
+        share = self.folder()
+        other = os.open(share, os.O_RDONLY)
+        self.addCleanup(os.close, other)
+        fcntl.flock(other, fcntl.LOCK_EX)
+        self.assertIn(f"{share}: another process is writing there", self.refused("upload", self.here, share))
+        fcntl.flock(other, fcntl.LOCK_UN)
+        self.good("upload", self.here, share)
 
     def test_full(self):
         if os.geteuid() != 0:
