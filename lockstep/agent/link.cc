@@ -20,11 +20,16 @@ constexpr int kGreetingMs = 30'000;  // far more than it takes: a starter does n
 
 constexpr int kLookMs = 200;
 
+// By a user or a scheduler. SIGHUP is not asked for: whether it ends a run depends on its terminal.
 bool IsAskedToStop() {
   sigset_t pending;
   sigpending(&pending);
-  return sigismember(&pending, SIGINT) == 1 || sigismember(&pending, SIGTERM) == 1 ||
-         sigismember(&pending, SIGHUP) == 1;
+  for (const int number : {SIGINT, SIGTERM}) {
+    struct sigaction action{};
+    sigaction(number, nullptr, &action);
+    if (sigismember(&pending, number) == 1 && action.sa_handler != SIG_IGN) return true;
+  }
+  return false;
 }
 
 Worker WorkerFrom(const Json& json) {

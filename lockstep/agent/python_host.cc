@@ -14,7 +14,6 @@
 namespace lockstep::agent {
 namespace {
 
-constexpr size_t kMostRequest = 192 << 10;  // as in python/lockstep/_packets.py
 constexpr const char* kThreadVariables[] = {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"};
 
 // One thread during the import, so that the fork is safe; what workers shall see instead travels beside it.
@@ -178,10 +177,10 @@ void PythonHost::StoreLost() {
 
 bool PythonHost::Spawn(const EpochPlan& plan, const std::vector<int>& ranks, const std::vector<Stdio>& stdio) {
   const std::string request = SpawnRequest(spec_, plan, ranks).dump();
-  if (request.size() > kMostRequest) {
+  if (request.size() > kMostZygoteRequest) {
     listener_.note(
         fmt::format("workers start by exec: their variables and arguments take {} KiB, the zygote is told {} at most",
-                    request.size() >> 10, kMostRequest >> 10));
+                    request.size() >> 10, kMostZygoteRequest >> 10));
     return false;
   }
   std::vector<int> fds;

@@ -104,7 +104,11 @@ absl::StatusOr<std::vector<pid_t>> RankHost::Fork(const std::vector<RankStart>& 
                   {"cwd", program_.cwd},
                   {"workers", workers}};
   if (!program_.code.empty()) request["code"] = {{"from", program_.code_root}, {"to", program_.code}};
-  LS_RETURN_IF_ERROR(SendPacket(zygote_.get(), request.dump(), descriptors));
+  const std::string text = request.dump();
+  if (text.size() > kMostZygoteRequest)
+    return Unavailable("ranks can't be forked: their variables and arguments take {} KiB, expected {} at most",
+                       text.size() >> 10, kMostZygoteRequest >> 10);
+  LS_RETURN_IF_ERROR(SendPacket(zygote_.get(), text, descriptors));
   LS_ASSIGN_OR_RETURN(const Json answer, Answer(zygote_.get(), kForkLimitMs));
   if (answer.value("event", "") != "spawned")
     return Unavailable("ranks can't be forked: {}", answer.value("error", ""));

@@ -118,6 +118,7 @@ class Starter {
   DroppedOutput told_;
   bool host_known_ = false;
   bool killing_ = false, ending_ = false;
+  bool forked_ = false;        // the workers of the epoch, by the zygote
   bool anew_ = false;          // the next epoch runs another version: nobody is asked to leave by himself
   int workers_version_ = 0;    // of the epoch that runs, or ran last
   uint64_t asked_epoch_ = 0;   // the newest epoch that was to be killed; it may never have had a worker
@@ -274,7 +275,7 @@ void Starter::SayHello() {
                {"epoch", workers_.epoch()},
                {"restart_count", workers_restarts_},
                {"stopped", !plan_ && AllGone()},
-               {"zygote", host_.zygote_ok()},
+               {"zygote", forked_},
                {"workers", workers},
                {"dropped", {{"log", told_.log}, {"console", told_.console}}},
                {"starter_pid", getpid()}},
@@ -369,7 +370,8 @@ void Starter::StartWorkers(EpochPlan& plan) {
     if (!kept_.contains(rank)) ranks.push_back(rank);
   if (ranks.empty()) return EpochRuns(plan.epoch, {});
   const bool forks = host_.zygote_ok() && !NeedsExec(plan.environment);
-  if (!forks || !host_.Spawn(plan, ranks, *stdio)) SpawnByExec(EpochPlan(plan), ranks, *stdio);
+  forked_ = forks && host_.Spawn(plan, ranks, *stdio);
+  if (!forked_) SpawnByExec(EpochPlan(plan), ranks, *stdio);
 }
 
 void Starter::KeepThoseThatWait(const EpochPlan& plan, const std::vector<Stdio>& stdio) {
@@ -426,7 +428,7 @@ void Starter::EpochRuns(uint64_t epoch, const std::vector<pid_t>& pids) {
 void Starter::TellSpawned() {
   std::vector<pid_t> pids;
   for (const Worker& worker : workers_.all()) pids.push_back(worker.pid);
-  agent_.Tell({{"event", "spawned"}, {"epoch", workers_.epoch()}, {"pids", pids}, {"zygote", host_.zygote_ok()}});
+  agent_.Tell({{"event", "spawned"}, {"epoch", workers_.epoch()}, {"pids", pids}, {"zygote", forked_}});
 }
 
 void Starter::SpawnFailed(uint64_t epoch, const std::string& error) {

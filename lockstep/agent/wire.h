@@ -11,6 +11,8 @@ namespace lockstep::agent {
 using lockstep::AwaitPacket, lockstep::ConnectTo, lockstep::ListenAt, lockstep::MakeSocketPair, lockstep::Packet,
     lockstep::ReceivePacket, lockstep::SendPacket;
 
+inline constexpr size_t kMostZygoteRequest = 192 << 10;  // as in python/lockstep/_packets.py
+
 // Names the descriptor of the pipe into which a starter says that it is ready; whoever launched it has the other end.
 inline constexpr char kReadyVariable[] = "LOCKSTEP_READY_FD";
 

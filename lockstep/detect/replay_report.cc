@@ -102,6 +102,8 @@ std::optional<incident::Finding> ReplayFinding(const GroupTestResult& result, in
   }
   if (!verdict.apart.empty()) {
     finding.probe = "which two of the machines fail together: replay halves of their group";
+  } else if (verdict.bad.size() == names.size()) {
+    finding.probe = "whether what they replay fails of itself: run it on a machine that took no part";
   } else if (!verdict.certain) {
     finding.probe = "a further replay round, of each suspect among machines that are well";
   }

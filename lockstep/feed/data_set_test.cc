@@ -34,6 +34,8 @@ TEST_F(DataSetTest, LabelsOfArchivesAreNumbers) {
   EXPECT_EQ(Found(*data, {"70000", "3"}), "3");
   EXPECT_THAT(Found(*data, {"4"}), HasSubstr("no item"));
   EXPECT_THAT(Found(*data, {"-1"}), HasSubstr("no label \"-1\"; it has numbers"));
+  EXPECT_THAT(Found(*data, {""}), HasSubstr("no label"));
+  EXPECT_THAT(Found(*data, {"99999999999999999999"}), HasSubstr("no label"));
   EXPECT_THAT(Found(*data, {"3x"}), HasSubstr("no label \"3x\""));
 }
 

@@ -188,16 +188,16 @@ TEST_F(DispatcherTest, ACorruptItemIsSkippedAtTheSamePlaceForAll) {
 
 TEST_F(DispatcherTest, WhatCouldNotBeReadIsTriedAgain) {
   works_.unreadable = {7};
+  int reads = 0;
+  works_.on_read = [&](uint64_t item) {
+    if (item == 7 && ++reads == 2) works_.unreadable.clear();
+  };
   Start(1);
   TestRank rank(*dispatcher_, NewJob("a", Range(0, 32)), 0, 2);
   const auto skipped = [&] {
     std::vector<uint64_t> all;
     for (const SeenBatch& batch : rank.Epoch()) all.insert(all.end(), batch.skipped.begin(), batch.skipped.end());
     return all;
-  };
-  int reads = 0;
-  works_.on_read = [&](uint64_t item) {
-    if (item == 7 && ++reads == 2) works_.unreadable.clear();
   };
   EXPECT_EQ(skipped(), std::vector<uint64_t>{7});
   EXPECT_TRUE(skipped().empty());

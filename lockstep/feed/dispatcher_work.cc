@@ -142,6 +142,9 @@ void Dispatcher::Make(Lock& lock, Maker& maker, const Want& want) {
   };
   note(want);
   std::ranges::for_each(waiting, note);
+  if (!file.ok()) {  // the same try, for all who waited for it
+    for (const Want& one : std::exchange(waiting, {})) Finish(one, false);
+  }
   ready_.insert(ready_.end(), waiting.begin(), waiting.end());
   if (!waiting.empty()) wanted_.notify_all();
   if (image != nullptr) return Cut(lock, maker, want, *image);

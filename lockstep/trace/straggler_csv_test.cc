@@ -72,7 +72,8 @@ TEST_F(StragglerCsv, WhatIsLeftOutOrMendedIsCounted) {
             "");
   std::string counters;
   for (const Counter& counter : sink_->Counters()) counters += fmt::format("{}={} ", counter.name, counter.count);
-  EXPECT_EQ(counters, "unknown_optype data-load=2 rows_without_time=2 negative_durations=1 rows_of_other_ranks=1 ");
+  EXPECT_EQ(counters,
+            "unknown_optype data-load=2 rows_without_time=2 negative_durations=1 workers_of_several_ranks=1 ");
   const StragglerRows rows = sink_->TakeRows();
   EXPECT_EQ(rows.ranks[0][0], 0);
   ASSERT_EQ(rows.size(), 2U);

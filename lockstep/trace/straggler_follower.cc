@@ -10,7 +10,8 @@
 namespace lockstep::trace {
 namespace {
 
-constexpr size_t kPatience = 8;  // steps that begin after a step until it is complete without all workers
+constexpr size_t kPatience = 8;       // steps that begin after a step until it is complete without all workers
+constexpr size_t kRemembered = 1000;  // completed steps
 
 // Rows of several steps as those of one trace.
 StragglerRows Joined(const std::vector<const StragglerRows*>& steps) {
@@ -26,7 +27,7 @@ StragglerRows Joined(const std::vector<const StragglerRows*>& steps) {
     if (joined.ranks.empty()) joined.ranks = step->ranks;
     for (size_t dp = 0; dp < step->ranks.size(); ++dp)
       for (size_t stage = 0; stage < step->ranks[dp].size(); ++stage)
-        joined.ranks[dp][stage] = std::max(joined.ranks[dp][stage], step->ranks[dp][stage]);
+        if (joined.ranks[dp][stage] < 0) joined.ranks[dp][stage] = step->ranks[dp][stage];
   }
   return joined;
 }
@@ -71,7 +72,8 @@ absl::Status StragglerFollower::Take(std::string_view line) {
   RawRow row;
   LS_RETURN_IF_ERROR(csv_.ReadRow(line, row));
   auto step = std::find_if(open_.rbegin(), open_.rend(), [&](const auto& one) { return one.number == row.step; });
-  if (step == open_.rend() && completed_.contains(row.step)) return ++late_rows_, absl::OkStatus();
+  if (step == open_.rend() && std::find(completed_.rbegin(), completed_.rend(), row.step) != completed_.rend())
+    return ++late_rows_, absl::OkStatus();
   if (step == open_.rend()) {
     open_.push_back({row.step, begun_++, StragglerSink(*meta_, {})});
     step = open_.rbegin();
@@ -93,7 +95,8 @@ bool StragglerFollower::IsComplete(const OpenStep& step) const {
 
 void StragglerFollower::Complete() {
   OpenStep& step = open_.front();
-  completed_.insert(step.number);
+  completed_.push_back(step.number);
+  if (completed_.size() > kRemembered) completed_.pop_front();
   complete_.push_back({step.number, step.sink.TakeRows(), step.sink.Counters(), step.lines});
   open_.pop_front();
   if (complete_.size() > window_) complete_.pop_front();
@@ -104,7 +107,7 @@ absl::StatusOr<bool> StragglerFollower::Advance() {
     if (!open_.empty() && (IsComplete(open_.front()) || (!more && IsAsLongAsTheLast(open_.front())))) {
       Complete();
       if (complete_.back().rows.size() > 0) return true;
-      completed_.erase(complete_.back().number);
+      completed_.pop_back();
       complete_.pop_back();  // none of its rows could be used
       continue;
     }

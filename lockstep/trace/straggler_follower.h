@@ -2,9 +2,8 @@
 //
 // A step is complete when every worker of the job has gone on to a later one, or when eight later ones have begun: a
 // worker that fell silent holds nobody up for ever. At the end of what is there, so that the last step is not waited
-// for in vain, it is complete with as many rows as the step before. Rows that come for a step after that are counted
-// (late_rows).
-// Memory: the rows of the window and of the steps that are not complete.
+// for in vain, it is complete with as many rows as the step before. Rows that come for one of the last 1,000 steps
+// after that are counted (late_rows). Memory: the rows of the window and of the steps that are not complete.
 //
 //   LS_ASSIGN_OR_RETURN(auto follower, StragglerFollower::Open(path, meta, 32));
 //   while (true) {
@@ -18,7 +17,6 @@
 #include <fstream>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,7 +73,7 @@ class StragglerFollower {
   StragglerCsv csv_;
   std::deque<OpenStep> open_;  // in the order in which they began
   std::deque<CompleteStep> complete_;
-  std::set<int64_t> completed_;        // those too that have left the window
+  std::deque<int64_t> completed_;      // the newest, those too that have left the window
   std::map<Worker, uint64_t> newest_;  // place of the newest step in which a worker has a row
   uint64_t begun_ = 0, late_rows_ = 0;
 };

@@ -57,7 +57,7 @@ bool StragglerSink::IsFirst(const StragglerRow& row) {
 void StragglerSink::TellRank(size_t dp, size_t stage, int32_t rank) {
   int32_t& known = rows_.ranks[dp][stage];
   if (known < 0) known = rank;
-  if (known != rank) ++other_ranks_;
+  if (known != rank) of_several_ranks_.insert({dp, stage});
 }
 
 absl::Status StragglerSink::Add(const RawRow& raw) {
@@ -118,14 +118,14 @@ void StragglerSink::Join(StragglerSink&& next) {
   for (const Counter& counter : next.unknown_) Count(unknown_, counter.name, counter.count);
   without_time_ += next.without_time_;
   negative_durations_ += next.negative_durations_;
-  other_ranks_ += next.other_ranks_;
+  of_several_ranks_.merge(next.of_several_ranks_);
 }
 
 std::vector<Counter> StragglerSink::Counters() const {
   std::vector<Counter> counters = unknown_;
   Count(counters, "rows_without_time", without_time_);
   Count(counters, "negative_durations", negative_durations_);
-  Count(counters, "rows_of_other_ranks", other_ranks_);
+  Count(counters, "workers_of_several_ranks", of_several_ranks_.size());
   return counters;
 }
 

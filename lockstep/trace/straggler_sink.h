@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/status.h"
@@ -62,7 +64,8 @@ class StragglerSink {
   int64_t last_step_ = 0;
   uint32_t last_index_ = ~0U;  // of last_step_: rows of a step mostly stand together
   std::vector<Counter> unknown_;
-  uint64_t without_time_ = 0, negative_durations_ = 0, other_ranks_ = 0;
+  uint64_t without_time_ = 0, negative_durations_ = 0;
+  std::set<std::pair<size_t, size_t>> of_several_ranks_;  // data-parallel rank and stage
   bool refuses_twice_ = false;
   std::vector<std::unordered_set<uint64_t>> seen_;  // by step, if it does
 };

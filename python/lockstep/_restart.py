@@ -190,11 +190,16 @@ def _switches():
 def _await_calm():
     """Until the collectives under way have ended, by the end of their connections. A process group is destroyed with the interpreter held, and
     waits for its threads: one that lets go of a tensor of which nobody else knows would wait for the interpreter, and both for ever."""
-    ours = {thread.native_id for thread in threading.enumerate()}
+    ours = _our_threads()
     calm, end = 0, time.monotonic() + CALM_LIMIT_S
     while calm < 3 and time.monotonic() < end:
         calm = 0 if any(_runs(task) for task in os.listdir("/proc/self/task") if int(task) not in ours) else calm + 1
         time.sleep(CALM_S)
+
+
+def _our_threads():
+    """Those of the interpreter. After a fork, the main thread is enumerated under the number of its parent."""
+    return {thread.native_id for thread in threading.enumerate()} | {threading.get_native_id()}
 
 
 def _runs(task):
