@@ -17,7 +17,6 @@ namespace lockstep::agent {
 namespace {
 
 constexpr int kGreetingMs = 30'000;  // far more than it takes: a starter does nothing that lasts
-
 constexpr int kLookMs = 200;
 
 // By a user or a scheduler. SIGHUP is not asked for: whether it ends a run depends on its terminal.

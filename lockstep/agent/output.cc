@@ -39,8 +39,7 @@ Output::Output(const RunSpec& spec, Poller& poller, Sink sink)
 }
 
 Output::~Output() {
-  for (const auto& stream : streams_)
-    if (stream->read_end.valid()) Close(*stream);
+  for (const auto& stream : streams_) poller_.Forget(stream->read_end.get());
 }
 
 absl::StatusOr<std::vector<Stdio>> Output::Open(int restart_count) {
@@ -64,7 +63,7 @@ absl::Status Output::OpenStream(int rank, int number, int restart_count, Fd& wri
   Stream* own = stream.get();
   streams_.push_back(std::move(stream));
   poller_.Watch(read_end, [this, own] {
-    if (!Read(*own)) Close(*own);
+    if (!Read(*own)) CloseIf([own](const Stream& one) { return &one == own; });
   });
   return absl::OkStatus();
 }
@@ -94,16 +93,15 @@ void Output::Keep(const Stream& stream, std::string_view data) {
 }
 
 void Output::Drain(const std::function<bool(int rank)>& stays) {
-  for (const auto& stream : streams_) {
-    if (!stream->read_end.valid()) continue;
-    if (!Read(*stream) || !stays(stream->rank)) Close(*stream);
-  }
-  std::erase_if(streams_, [](const auto& stream) { return !stream->read_end.valid(); });
+  CloseIf([&](Stream& stream) { return !Read(stream) || !stays(stream.rank); });
 }
 
-void Output::Close(Stream& stream) {
-  poller_.Forget(stream.read_end.get());
-  stream.read_end.Close();
+void Output::CloseIf(const std::function<bool(Stream& stream)>& is_over) {
+  std::erase_if(streams_, [&](const auto& stream) {
+    if (!is_over(*stream)) return false;
+    poller_.Forget(stream->read_end.get());
+    return true;
+  });
 }
 
 }  // namespace lockstep::agent

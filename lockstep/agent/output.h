@@ -39,7 +39,7 @@ class Output {
   absl::Status OpenStream(int rank, int number, int restart_count, Fd& write_end);
   // False at the end of the stream.
   bool Read(Stream& stream);
-  void Close(Stream& stream);
+  void CloseIf(const std::function<bool(Stream& stream)>& is_over);
   void Keep(const Stream& stream, std::string_view data);
 
   const RunSpec& spec_;

@@ -95,8 +95,6 @@ bool StragglerFollower::IsComplete(const OpenStep& step) const {
 
 void StragglerFollower::Complete() {
   OpenStep& step = open_.front();
-  completed_.push_back(step.number);
-  if (completed_.size() > kRemembered) completed_.pop_front();
   complete_.push_back({step.number, step.sink.TakeRows(), step.sink.Counters(), step.lines});
   open_.pop_front();
   if (complete_.size() > window_) complete_.pop_front();
@@ -106,10 +104,13 @@ absl::StatusOr<bool> StragglerFollower::Advance() {
   for (bool more = true;;) {
     if (!open_.empty() && (IsComplete(open_.front()) || (!more && IsAsLongAsTheLast(open_.front())))) {
       Complete();
-      if (complete_.back().rows.size() > 0) return true;
-      completed_.pop_back();
-      complete_.pop_back();  // none of its rows could be used
-      continue;
+      if (complete_.back().rows.size() == 0) {
+        complete_.pop_back();  // none of its rows could be used
+        continue;
+      }
+      completed_.push_back(step());
+      if (completed_.size() > kRemembered) completed_.pop_front();
+      return true;
     }
     if (!more) return false;
     LS_ASSIGN_OR_RETURN(more, NextLine());
