@@ -1,5 +1,6 @@
 #include "lockstep/agent/starter.h"
 
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -40,6 +41,7 @@ namespace {
 constexpr Seconds kRecall{1.5};                    // for ranks that are to leave their training function; most need 0.2
 constexpr Seconds kBusyTick{0.1}, kIdleTick{1.0};  // each tick takes a core away from a rank for a moment
 constexpr Seconds kNearTick{0.001};                // while a checkpoint is near
+constexpr Seconds kLeave{10};                      // with processes that hang in the kernel
 
 // The rendezvous store of an epoch, which this node is to host.
 struct StoreWish {
@@ -96,6 +98,7 @@ class Starter {
   void StopIfAllGone();
   std::vector<pid_t> LeftOvers() const;
   void End();
+  void LeaveTheStuck();
   void Tick();
 
   RunSpec spec_;
@@ -126,6 +129,7 @@ class Starter {
   Nanos near_until_;           // a checkpoint is near: they go on until then at most; 0 = it is not
   Nanos force_at_;             // SIGKILL then; 0 = never or done
   Seconds grace_;              // that a user's stop gives until then
+  Nanos leave_at_;             // once we are to end: without those that were killed and do not end
 };
 
 // Every rank will ask for about as much, so the first to ask decides for all: refused before training, not in the
@@ -568,8 +572,19 @@ void Starter::StopIfAllGone() {
 }
 
 void Starter::End() {
-  ending_ = true;
+  if (!std::exchange(ending_, true)) leave_at_ = clock_.Now() + ToNanos(kLeave);
   KillEpoch(plan_ ? plan_->epoch : workers_.epoch(), Seconds{0});
+}
+
+// They have their SIGKILL, and go when the kernel lets them.
+void Starter::LeaveTheStuck() {
+  std::set<pid_t> left;
+  for (const Worker& worker : workers_.all())
+    if (!worker.exited) left.insert(worker.pid);
+  for (const pid_t pid : LeftOvers()) left.insert(pid);
+  Note(
+      fmt::format("killed, and not ended since: process {}; each ends when the kernel lets it", fmt::join(left, ", ")));
+  poller_.Stop();
 }
 
 void Starter::Tick() {
@@ -583,6 +598,7 @@ void Starter::Tick() {
     ForceKill();
   }
   if (killing_) Reap();
+  if (ending_ && !plan_ && now >= leave_at_) return LeaveTheStuck();
   if (near_until_.value != 0) {
     if (now < near_until_ && IsNear()) return poller_.SetPeriod(kNearTick);
     EndNow();

@@ -353,6 +353,11 @@ void Advance(Turn& turn, const Progress& seen) {
   EnterPhaseNow(state, state.progress.step_end);
 }
 
+// Of processes that were killed, or that have their grace before they are.
+static WaitForStop WaitForEnd(const State& state) {
+  return {state.epoch, state.kill_grace + state.spec.policy.stuck_within};
+}
+
 bool AllExited(const State& state) { return state.exits.size() == static_cast<size_t>(state.spec.ranks); }
 
 void BeginFinish(Turn& turn, int exit_code, std::string verdict, Seconds grace) {
@@ -367,7 +372,8 @@ void BeginFinish(Turn& turn, int exit_code, std::string verdict, Seconds grace) 
   state.ledger.Enter(Phase::kShutdown, turn.at, 0);
   if (state.open && exit_code != 0) Act(turn, incident::ActionKind::kStop, state.verdict);
   if (already_gone) return FinishNow(turn);
-  if (!already_killed) Ask(turn);
+  if (already_killed) return turn.commands.push_back(WaitForEnd(state));
+  Ask(turn);
 }
 
 void FinishNow(Turn& turn) {
@@ -443,7 +449,7 @@ std::vector<Command> PendingCommands(const State& state) {
       return {PublishRestore{state.epoch, state.restore},
               Spawn{.epoch = state.epoch, .restart_count = state.restarts, .version = VersionToRun(state)}};
     case Mode::kFinishing:
-      return {KillEpoch{state.epoch, state.kill_grace, state.kill_signal}};
+      return {KillEpoch{state.epoch, state.kill_grace, state.kill_signal}, WaitForEnd(state)};
     case Mode::kFinished:
       return {Finish{state.exit_code, state.verdict}};
   }

@@ -419,8 +419,24 @@ void On(Turn& turn, const Probed& event) {
   CarryOut(turn);
 }
 
+// To kill them once more would not help.
+void FinishWithoutStuck(Turn& turn, const std::vector<int>& nodes) {
+  State& state = turn.state;
+  std::string names;
+  for (const int node : nodes) {
+    if (node < 0 || node >= CountNodes(state)) continue;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", state.spec.nodes[static_cast<size_t>(node)].name);
+  }
+  state.verdict += fmt::format(
+      "; but processes of node {} have not ended {:g} s after they were killed: they hang in "
+      "its kernel, and may hold its devices",
+      names, state.spec.policy.stuck_within.value);
+  FinishNow(turn);
+}
+
 void On(Turn& turn, const StopOverdue& event) {
   State& state = turn.state;
+  if (state.mode == Mode::kFinishing && !event.unstopped.empty()) return FinishWithoutStuck(turn, event.unstopped);
   if (state.mode == Mode::kStopping && !event.nodes.empty()) return LoseStuckNodes(turn, event.nodes);
   if (state.mode != Mode::kStopping || state.fault.plan.evict.empty()) return Ignore(turn);
   // Who else has not ended may be gone, and with it what the nodes that are to leave keep the only copy of.

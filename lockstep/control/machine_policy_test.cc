@@ -90,6 +90,15 @@ TEST(Eviction, OfANodeWhoseRanksHangInTheKernel) {
   EXPECT_EQ(job.Hear(140, EpochStopped{EpochId(1)}), "choose for 2");
 }
 
+TEST(End, ComesWithoutRanksThatHangInTheKernel) {
+  Scenario job = ThreeNodes(1);
+  EXPECT_EQ(job.Hear(20, StopAsked{SIGTERM}), "kill 1 after 30 s, wait 150 s for the end");
+  EXPECT_EQ(job.Hear(30, StopAsked{SIGTERM}), "kill 1 after 0 s, wait 120 s for the end");
+  EXPECT_EQ(job.Hear(150, StopOverdue{EpochId(1), {}, {0, 2}}), "finish 1");
+  EXPECT_EQ(job.state.exit_code, kExitFailed);
+  EXPECT_THAT(job.state.verdict, HasSubstr("SIGTERM; but processes of node a, c have not ended 120 s after"));
+}
+
 TEST(Eviction, OfNobodyWhereThereIsNoStandbyForRanksThatHang) {
   Scenario job = ThreeNodes(0);
   job.Hear(20, Killed(1, 0, SIGKILL));

@@ -45,7 +45,8 @@ TEST(Life, StartsRunsAndCompletes) {
   EXPECT_EQ(job.Hear(3, LoopBegan{EpochId(1), At(2.5), std::nullopt}), "");
   EXPECT_EQ(job.state.mode, Mode::kRunning);
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(job.Hear(10, Exit(1, rank, {})), "");
-  EXPECT_EQ(job.Hear(10, Exit(1, 3, {})), "kill 1 after 0 s") << "whatever the ranks left behind goes too";
+  EXPECT_EQ(job.Hear(10, Exit(1, 3, {})), "kill 1 after 0 s, wait 120 s for the end")
+      << "whatever the ranks left behind goes too";
   EXPECT_EQ(job.Hear(11, EpochStopped{EpochId(1)}), "finish 0");
   EXPECT_EQ(job.state.verdict, "completed");
   EXPECT_DOUBLE_EQ(Lost(job.state, Phase::kStartup, 99), 1.5);
@@ -87,14 +88,15 @@ TEST(Loading, BeginsAfreshWhereNothingIs) {
 
 TEST(Loading, EndsTheJobWhereAllIsDamaged) {
   Scenario job(AfterOtherRuns());
-  EXPECT_EQ(job.Hear(3, RestoreChosen{EpochId(5), std::nullopt, {"step 40: CRC", "step 30: CRC"}}), "kill 5 after 0 s");
+  EXPECT_EQ(job.Hear(3, RestoreChosen{EpochId(5), std::nullopt, {"step 40: CRC", "step 30: CRC"}}),
+            "kill 5 after 0 s, wait 120 s for the end");
   EXPECT_EQ(job.Hear(4, EpochStopped{EpochId(5)}), "finish 1");
   EXPECT_EQ(job.state.verdict, "no checkpoint on disk can be loaded: step 40: CRC");
 }
 
 TEST(Loading, CanBeStopped) {
   Scenario job(AfterOtherRuns());
-  EXPECT_EQ(job.Hear(2, StopAsked{SIGTERM}), "kill 5 after 30 s");
+  EXPECT_EQ(job.Hear(2, StopAsked{SIGTERM}), "kill 5 after 30 s, wait 150 s for the end");
   EXPECT_EQ(job.Hear(3, RestoreChosen{EpochId(5), Checkpoint(4, 40), {}}), "") << "too late";
   EXPECT_EQ(job.Hear(4, EpochStopped{EpochId(5)}), "finish 1");
 }
@@ -279,7 +281,7 @@ TEST(Exception, TwiceAtOneStepEndsTheJob) {
   job.Hear(13, Raised(1, 1, "ValueError", Step(16, 12.5)));
   job.Restart(14, Checkpoint(1, 16));
   job.ComeUp(15);
-  EXPECT_EQ(job.Hear(16, Raised(2, 3, "ValueError")), "kill 2 after 0 s, announce 1");
+  EXPECT_EQ(job.Hear(16, Raised(2, 3, "ValueError")), "kill 2 after 0 s, wait 120 s for the end, announce 1");
   EXPECT_EQ(job.Hear(17, EpochStopped{EpochId(2)}), "announce 2, finish 1");
   EXPECT_EQ(job.state.verdict,
             "ValueError at train.py:41 in forward struck twice at step 17: this is in the program, not in the machine: "
@@ -326,7 +328,7 @@ TEST(Exception, BeforeTheFirstStepEndsTheJobAtOnce) {
   RankExited failed = Raised(1, 0, "ModuleNotFoundError");
   failed.exception->message = "No module named 'torhc'";
   EXPECT_EQ(job.Hear(3, LostPeer(1, 1)), "wait 1 s for a culprit");
-  EXPECT_EQ(job.Hear(3, failed), "kill 1 after 0 s");
+  EXPECT_EQ(job.Hear(3, failed), "kill 1 after 0 s, wait 120 s for the end");
   EXPECT_EQ(job.Hear(4, EpochStopped{EpochId(1)}), "announce 1, finish 1");
   EXPECT_EQ(job.state.verdict,
             "rank 0 failed before the first step: ModuleNotFoundError at train.py:41 in forward before the training "
@@ -366,7 +368,7 @@ TEST(Budget, IsUsedUpOneDay) {
   JobSpec spec = FourRanks();
   spec.max_restarts = 0;
   Scenario job = Training(spec);
-  EXPECT_EQ(job.Hear(13, Killed(1, 2, SIGKILL)), "kill 1 after 0 s");
+  EXPECT_EQ(job.Hear(13, Killed(1, 2, SIGKILL)), "kill 1 after 0 s, wait 120 s for the end");
   EXPECT_THAT(job.state.verdict, HasSubstr("all 0 restarts that were allowed are used up"));
 }
 
@@ -476,9 +478,9 @@ TEST(ObserveOnly, EndsWithTheJobsOwnStatus) {
 
 TEST(Stop, AsksKindlyThenNot) {
   Scenario job = Training();
-  EXPECT_EQ(job.Hear(13, StopAsked{SIGINT}), "kill 1 after 30 s");
+  EXPECT_EQ(job.Hear(13, StopAsked{SIGINT}), "kill 1 after 30 s, wait 150 s for the end");
   EXPECT_EQ(job.Hear(13.5, Exit(1, 0, {0, SIGTERM})), "");
-  EXPECT_EQ(job.Hear(14, StopAsked{SIGINT}), "kill 1 after 0 s");
+  EXPECT_EQ(job.Hear(14, StopAsked{SIGINT}), "kill 1 after 0 s, wait 120 s for the end");
   EXPECT_EQ(job.Hear(15, EpochStopped{EpochId(1)}), "finish 1");
   EXPECT_EQ(job.state.verdict, "stopped by SIGINT");
   EXPECT_TRUE(job.state.incidents.empty());
@@ -488,14 +490,14 @@ TEST(Stop, AsksKindlyThenNot) {
 TEST(Stop, PassesTheSignalOn) {
   Scenario job = Training();
   job.Hear(13, StopAsked{SIGHUP});
-  ASSERT_EQ(job.commands.size(), 1u);
+  ASSERT_EQ(job.commands.size(), 2u);
   EXPECT_EQ(std::get<KillEpoch>(job.commands[0]).signal, SIGHUP);
 }
 
 TEST(Stop, InTheMiddleOfARestartNeedsNoSecondKill) {
   Scenario job = Training();
   job.Hear(13, Killed(1, 2, SIGKILL));
-  EXPECT_EQ(job.Hear(13.1, StopAsked{SIGTERM}), "");
+  EXPECT_EQ(job.Hear(13.1, StopAsked{SIGTERM}), "wait 120 s for the end");
   EXPECT_EQ(job.Hear(13.2, EpochStopped{EpochId(1)}), "announce 1, finish 1");
   Scenario later = Training();
   later.Hear(13, Killed(1, 2, SIGKILL));
@@ -555,7 +557,7 @@ TEST(Watcher, AnAgentThatIsLostIsNamedUntilItIsBack) {
 TEST(Watcher, AnAgentThatIsGoneEndsTheJob) {
   Scenario job = Training();
   job.Hear(20, AgentLost{1, "b", "its connection was lost", At(19)});
-  EXPECT_EQ(job.Hear(90, AgentGone{1, "node b is lost"}), "kill 1 after 0 s");
+  EXPECT_EQ(job.Hear(90, AgentGone{1, "node b is lost"}), "kill 1 after 0 s, wait 120 s for the end");
   EXPECT_EQ(job.Hear(91, EpochStopped{EpochId(1)}), "announce 1, finish 3");
   EXPECT_EQ(job.state.verdict, "node b is lost");
   EXPECT_EQ(job.Incident(0).closed, At(91));
@@ -586,7 +588,8 @@ TEST(Standby, TakesThePlaceOfALostNode) {
   job.Hear(33, CaughtUp{EpochId(2), Step(11, 33)});
   EXPECT_FALSE(job.state.open.has_value());
   EXPECT_EQ(job.Hear(40, AgentLost{1, "s", "its connection was lost", At(39)}), "announce 3");
-  EXPECT_EQ(job.Hear(105, AgentGone{1, "its agent is silent"}), "kill 2 after 0 s") << "nobody stands by any more";
+  EXPECT_EQ(job.Hear(105, AgentGone{1, "its agent is silent"}), "kill 2 after 0 s, wait 120 s for the end")
+      << "nobody stands by any more";
   EXPECT_EQ(job.state.verdict, "node s is lost: its agent is silent");
 }
 
@@ -641,12 +644,12 @@ TEST(Standby, TakesThePlaceOfANodeThatIsLostWhileTheJobIsRepaired) {
 TEST(Standby, ThatHasLeftOrDoesNotFitReplacesNobody) {
   Scenario left = WithStandby();
   left.Hear(13, StandbyLeft{"s's"});
-  EXPECT_EQ(left.Hear(90, AgentGone{1, "its agent is silent"}), "kill 1 after 0 s");
+  EXPECT_EQ(left.Hear(90, AgentGone{1, "its agent is silent"}), "kill 1 after 0 s, wait 120 s for the end");
   EXPECT_EQ(left.Hear(91, EpochStopped{EpochId(1)}), "finish 3");
   Scenario larger = WithStandby();
   larger.Hear(13, StandbyLeft{"s's"});
   larger.Hear(13, StandbyCame{{"s", 4, "s's"}});
-  EXPECT_EQ(larger.Hear(90, AgentGone{1, "its agent is silent"}), "kill 1 after 0 s");
+  EXPECT_EQ(larger.Hear(90, AgentGone{1, "its agent is silent"}), "kill 1 after 0 s, wait 120 s for the end");
 }
 
 TEST(Standby, IsNotTouchedByWhoOnlyObserves) {
@@ -678,7 +681,7 @@ TEST(Watcher, TakesUpWhatWasPending) {
   job.Hear(16, RestoreChosen{EpochId(2), Checkpoint(1, 10), {}});
   EXPECT_EQ(Text(PendingCommands(job.state)), "publish 2 1/10, spawn 2");
   job.Hear(17, StopAsked{SIGINT});
-  EXPECT_EQ(Text(PendingCommands(job.state)), "kill 2 after 30 s");
+  EXPECT_EQ(Text(PendingCommands(job.state)), "kill 2 after 30 s, wait 150 s for the end");
   job.Hear(18, EpochStopped{EpochId(2)});
   EXPECT_EQ(Text(PendingCommands(job.state)), "finish 1");
 }
@@ -697,12 +700,12 @@ TEST(JournalBehind, AnEpochThatRunsIsKilledBeforeTheJobEnds) {
   spec.max_restarts = 1;
   Scenario stopping = Training(spec);
   stopping.Hear(13, Killed(1, 2, SIGKILL));
-  EXPECT_EQ(stopping.Hear(14, JournalBehind{EpochId(2)}), "kill 2 after 0 s, announce 1");
+  EXPECT_EQ(stopping.Hear(14, JournalBehind{EpochId(2)}), "kill 2 after 0 s, wait 120 s for the end, announce 1");
   EXPECT_EQ(stopping.state.mode, Mode::kFinishing);
   Scenario choosing = Training(spec);
   choosing.Hear(13, Killed(1, 2, SIGKILL));
   choosing.Hear(13.5, EpochStopped{EpochId(1)});
-  EXPECT_EQ(choosing.Hear(14, JournalBehind{EpochId(2)}), "kill 2 after 0 s, announce 1");
+  EXPECT_EQ(choosing.Hear(14, JournalBehind{EpochId(2)}), "kill 2 after 0 s, wait 120 s for the end, announce 1");
   EXPECT_EQ(choosing.Hear(15, EpochStopped{EpochId(2)}), "announce 2, finish 1");
 }
 
@@ -717,7 +720,7 @@ TEST(JournalBehind, NoMoreIsChargedThanWasAllowed) {
   EXPECT_EQ(within.state.free_retries, 0);
   EXPECT_EQ(within.state.mode, Mode::kStopping);
   Scenario beyond = Training(spec);
-  EXPECT_EQ(beyond.Hear(13, JournalBehind{EpochId(5)}), "kill 5 after 0 s");
+  EXPECT_EQ(beyond.Hear(13, JournalBehind{EpochId(5)}), "kill 5 after 0 s, wait 120 s for the end");
   EXPECT_EQ(beyond.state.restarts, 4);
   EXPECT_EQ(beyond.state.free_retries, 2);
   EXPECT_EQ(beyond.state.mode, Mode::kFinishing) << "what was allowed may be used up";

@@ -154,7 +154,8 @@ void Simulation::Check() {
 void Simulation::CheckEnd() {
   promises_.CheckEnd(state());
   for (int machine = 0; machine < cluster_.machines(); ++machine) {
-    if (cluster_.HasRanks(machine) && !attendants_[static_cast<size_t>(machine)].gone)
+    const bool is_given_up = attendants_[static_cast<size_t>(machine)].gone || cluster_.MayRunOn(machine);
+    if (cluster_.HasRanks(machine) && !is_given_up)
       promises_.Break(fmt::format("the job is over, and ranks of node {} run on", cluster_.NameOf(machine)));
   }
 }

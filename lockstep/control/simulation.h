@@ -50,13 +50,14 @@ enum class Mutant {
   kMixedCode,         // a version that one node has copied counts as copied by all
   kReplayForever,     // a node that does not answer in a replay is waited for
   kReplayOfAnother,   // who fails in replays is taken for another node
+  kEndForever,        // processes that do not end are waited for when the job is to end
   // Of worlds that change.
   kNoLeast,       // the world becomes smaller than it may
   kVacantRunsOn,  // what ran on a node that the job goes on without is waited for
   kOldNumbers,    // what was written under the old numbers is taken for written under the new ones
   kAllAlike,      // ranks that differ are taken for replicas
 };
-inline constexpr int kMutants = 35, kFirstOfWorlds = 32;
+inline constexpr int kMutants = 36, kFirstOfWorlds = 33;
 const char* MutantName(Mutant mutant);
 
 struct SimulationPlan {

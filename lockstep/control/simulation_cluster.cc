@@ -130,6 +130,7 @@ void Cluster::Do(int index, const KillEpoch& command) {
   }
   if (command.grace.value > 0) AskToLeave(index, command.grace);
   const Nanos deadline = schedule_.now() + ToNanos(command.grace);
+  nodes_[At(index)].leave_by = deadline;
   schedule_.In(chance_.Between(0.005, 0.05),
                [this, index, epoch = node.epoch, deadline] { EndEpoch(index, epoch, deadline); });
 }
@@ -263,6 +264,11 @@ Nanos Cluster::SteppedAt(int index) const {
   Nanos newest;
   for (const Rank& rank : nodes_[At(index)].ranks) newest = std::max(newest, rank.step_end);
   return newest;
+}
+
+bool Cluster::MayRunOn(int index) const {
+  const Node& node = nodes_[At(index)];
+  return schedule_.now() < std::max(node.stuck_until, node.leave_by) + ToNanos(kLookAgain);
 }
 
 bool Cluster::HasRanks(int index) const {

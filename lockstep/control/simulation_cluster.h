@@ -89,6 +89,7 @@ struct Node {
   uint64_t search = 0, replay = 0;      // replay: the newest run of that search
   std::optional<ReplayEnded> replayed;  // how that ended
   Nanos stuck_until;                    // its ranks do not end before
+  Nanos leave_by;                       // and are not made to before
   std::set<std::string> code;           // of which it has a copy, by hash
 
   // A machine that is new here has seen no epoch.
@@ -160,6 +161,8 @@ class Cluster {
   const std::string& TokenOf(int machine) const { return nodes_[At(machine)].token; }
   bool IsDead(int machine) const { return nodes_[At(machine)].dead; }
   bool HasRanks(int machine) const;
+  // Its ranks can't be ended yet, or have not had their time to leave: the order reached them late.
+  bool MayRunOn(int machine) const;
   // When a rank of this machine last finished a step.
   Nanos SteppedAt(int machine) const;
   // The newest checkpoint in memory from which the coming epoch can begin; unknown once a fault spoilt some.

@@ -121,7 +121,11 @@ void Simulation::Hear(int node, const AllSaid& said) {
   if (plan_.mutant == Mutant::kForgetPending) return;
   Down(node, fleet_->commit());
   if (const std::optional<Version> version = VersionToCopy(state())) Down(node, Command(KeepCode{*version}));
-  for (const Command& command : PendingCommands(state())) Down(node, Asked(node, command));
+  for (const Command& command : PendingCommands(state())) {
+    Down(node, Asked(node, command));
+    const auto* wait = std::get_if<WaitForStop>(&command);
+    if (wait != nullptr && state().mode == Mode::kFinishing) AwaitStop(*wait);
+  }
 }
 
 // A scheduler that ends a job signals every node: only a node that asks for the second time means "at once".
@@ -206,11 +210,7 @@ void Simulation::CarryEach(const std::vector<Command>& commands) {
       });
     }
     if (const auto* choose = std::get_if<ChooseRestore>(&command)) fleet_->Poison(choose->poisoned);
-    if (const auto* stop = std::get_if<WaitForStop>(&command); stop && plan_.mutant != Mutant::kStopForever) {
-      schedule_.In(stop->at_most, [this, epoch = stop->epoch] {
-        if (coordinator_) Handle(StopOverdue{epoch, {}, fleet_->Unstopped()});
-      });
-    }
+    if (const auto* stop = std::get_if<WaitForStop>(&command)) AwaitStop(*stop);
     if (const auto* probe = std::get_if<Probe>(&command)) {
       Ask(*probe);
       continue;
@@ -221,6 +221,20 @@ void Simulation::CarryEach(const std::vector<Command>& commands) {
     if (std::holds_alternative<Finish>(command)) finished_ = true;
     DownAll(command);
   }
+}
+
+void Simulation::AwaitStop(const WaitForStop& stop) {
+  const bool is_end = state().mode == Mode::kFinishing;
+  const bool masks = is_end && plan_.mutant == Mutant::kGoneRunsOn;  // it would end what that leaves waiting
+  if (masks || plan_.mutant == (is_end ? Mutant::kEndForever : Mutant::kStopForever)) return;
+  // An order may be as late as this, which in earnest is nothing beside what a policy gives.
+  const Seconds late = is_end ? kSilenceNoticed + Seconds{1} : Seconds{};
+  const uint64_t wait = ++stop_waits_;
+  schedule_.In(stop.at_most + late, [this, stop, wait, is_end] {
+    if (!coordinator_ || (is_end && wait != stop_waits_)) return;
+    if (state().mode == Mode::kFinishing && !EverybodyIsHere()) return AwaitStop(stop);
+    Handle(StopOverdue{stop.epoch, {}, fleet_->Unstopped()});
+  });
 }
 
 void Simulation::LookForTheStuck(EpochId epoch) {

@@ -115,7 +115,7 @@ void Simulation::AccuseMachine(int machine) {
   if (!cluster_.IsDead(machine)) Accuse(machine);
   const bool stuck = chance_.Hits(0.4);
   const bool heals = chance_.Hits(0.3);
-  cluster_.Alert(machine, AlertClass::kMachine, "gpu_xid", stuck ? Seconds{4} : Seconds{});
+  cluster_.Alert(machine, AlertClass::kMachine, "gpu_xid", stuck ? Seconds{10} : Seconds{});
   if (heals) cluster_.ClearSoon(machine, "gpu_xid", chance_.Between(0.1, 5));
 }
 

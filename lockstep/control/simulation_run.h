@@ -82,6 +82,7 @@ class Simulation {
   bool DiesInTheMiddle(const std::vector<Command>& commands);
   void Carry(const std::vector<Command>& commands);
   void CarryEach(const std::vector<Command>& commands);
+  void AwaitStop(const WaitForStop& stop);
   void LookForTheStuck(EpochId epoch);
   void EndProbe(const Probe& probe);
   std::string ModeText() const;
@@ -169,6 +170,7 @@ class Simulation {
   State last_state_;                   // while there is no coordinator
   Nanos newest_step_end_, advanced_at_;
   int machines_asked_ = 0, machines_came_ = 0;  // asked: and not come yet
+  uint64_t stop_waits_ = 0;                     // that were begun: the newest counts
   std::map<std::string, int> network_alerts_;   // by token
   bool finished_ = false, node_lost_ = false, stop_asked_ = false;
   // Of many nodes not every event may cost a look at all.

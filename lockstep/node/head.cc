@@ -179,6 +179,8 @@ void Head::Hear(int index, const control::AllSaid& said) {
   for (const control::Command& command : control::PendingCommands(state())) {
     if (const auto* spawn = std::get_if<control::Spawn>(&command)) {
       TellSpawn(*spawn, index);
+    } else if (const auto* wait = std::get_if<control::WaitForStop>(&command)) {
+      if (state().mode == control::Mode::kFinishing) AwaitStop(*wait);  // it has its order from now on
     } else {
       Tell(index, Asked(index, command));
     }
@@ -256,8 +258,7 @@ void Head::CarryEach(const std::vector<control::Command>& commands) {
       culprit_epoch_ = wait->epoch;
       culprit_deadline_ = clock_.Now() + ToNanos(wait->at_most);
     } else if (const auto* stop = std::get_if<control::WaitForStop>(&command)) {
-      stop_epoch_ = stop->epoch;
-      stop_deadline_ = clock_.Now() + ToNanos(stop->at_most);
+      AwaitStop(*stop);
     } else if (const auto* ask = std::get_if<control::AskForNodes>(&command)) {
       if (!scheduler_)
         listener_.line(fmt::format("{} machine(s) more are wanted as standbys: a node is to be evicted", ask->count));
@@ -390,7 +391,7 @@ void Head::EndWaits(Nanos now) {
     return true;
   };
   if (is_over(culprit_deadline_)) Handle(control::SecondaryGraceOver{culprit_epoch_});
-  if (is_over(stop_deadline_)) Handle(control::StopOverdue{stop_epoch_, {}, fleet_->Unstopped()});
+  if (is_over(stop_deadline_)) StopIsOverdue();
   const bool stops = state().mode == control::Mode::kStopping;  // the epoch of the newest KillEpoch
   if (is_over(stuck_deadline_) && stops) Handle(control::StopOverdue{state().epoch, fleet_->Unstopped()});
   if (!is_over(probe_deadline_) || state().mode != control::Mode::kProbing) return;
@@ -398,6 +399,20 @@ void Head::EndWaits(Nanos now) {
   control::Probed probed = fleet_->Overdue(state().fault.plan.rung, unanswered);
   for (const int node : unanswered) probed.unanswered.push_back(NameOf(node));
   Handle(probed);
+}
+
+void Head::AwaitStop(const control::WaitForStop& wait) {
+  stop_epoch_ = wait.epoch;
+  stop_deadline_ = clock_.Now() + ToNanos(wait.at_most);
+}
+
+// The end of a job waits for whoever is away until he is back, and then for his processes, or until he counts as gone.
+void Head::StopIsOverdue() {
+  const bool some_away =
+      std::any_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.lost_since.value != 0; });
+  if (some_away && state().mode == control::Mode::kFinishing)
+    return AwaitStop({stop_epoch_, state().spec.policy.stuck_within});
+  Handle(control::StopOverdue{stop_epoch_, {}, fleet_->Unstopped()});
 }
 
 void Head::Tick() {

@@ -106,6 +106,8 @@ class Head {
   void GoOnWithout(int node);
   void GiveUpPart(int node);
   void FlushIfAllAttend();
+  void AwaitStop(const control::WaitForStop& wait);
+  void StopIsOverdue();
   void EndWaits(Nanos now);
   void Ask(const control::Probe& probe);
   control::Told Asked(int node, const control::Command& command) const;

@@ -63,7 +63,7 @@ std::vector<uint8_t> Resized(const ResizeKernels& kernels, const std::vector<uin
   std::vector<uint8_t> out(static_cast<size_t>(scaling.kept.width * scaling.kept.height) * 3 + kGuard, 0xA5);
   resizer.Run(all.Crop(resizer.needed()), out.data());
   EXPECT_TRUE(std::all_of(out.end() - kGuard, out.end(), [](uint8_t byte) { return byte == 0xA5; })) << "wrote behind";
-  out.resize(out.size() - kGuard);
+  out.erase(out.end() - kGuard, out.end());
   return out;
 }
 

@@ -32,8 +32,13 @@ class Debugger:
         if not os.WIFSTOPPED(status):
             raise ProcessLookupError(f"process {self.pid} ended under the debugger, wait status {status}")
 
+    def await_end(self):
+        """Until here a process that was killed stays with us: nobody else can wait for it, as if it hung in the kernel."""
+        os.waitpid(self.pid, 0)
+        self.pid = 0
+
     def __exit__(self, *_):
-        if os.path.exists(f"/proc/{self.pid}"):
+        if self.pid and os.path.exists(f"/proc/{self.pid}"):
             _ptrace(DETACH, self.pid)
 
 

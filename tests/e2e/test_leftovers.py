@@ -4,6 +4,7 @@ import os
 import socket
 import unittest
 
+import debugger
 from harness import Run, RunTest, alive, ddp
 
 
@@ -21,6 +22,23 @@ class Leftovers(RunTest):
         run.finish()
         self.assert_repaired(run, [2], {"crash"})
         run.assert_undisturbed_result(60)
+
+    def test_rank_that_can_t_be_killed(self):
+        """The end of the job waits for it a while, says so, and comes."""
+        if reason := debugger.why_not():
+            self.skipTest(reason)
+        policy = self.folder() / "policy.toml"
+        policy.write_text("[eviction]\nstuck_within_s = 2\n")
+        run = Run(self, "ddp.py", *ddp(100_000), ranks=2, options=["--policy", str(policy)])
+        run.wait_for_step(5)
+        stuck = run.pids()[1]
+        with debugger.Debugger(stuck) as held:
+            run.ask("stop")
+            run.ask("stop")
+            run.finish(1)
+            self.assertIn("have not ended 2 s after they were killed", run.stderr(), run)
+            self.assertIn(f"killed, and not ended since: process {stuck};", run.stderr(), run)
+            held.await_end()
 
     def assert_gone(self, run):
         left = json.loads(run.leftovers.read_text())
