@@ -1,6 +1,7 @@
 #include "lockstep/cli/interrupt.h"
 
 #include <csignal>
+#include <initializer_list>
 
 namespace lockstep::cli {
 namespace {

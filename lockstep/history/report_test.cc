@@ -1,5 +1,6 @@
 #include "lockstep/history/report.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 
