@@ -1,7 +1,6 @@
 #include "lockstep/control/alerts.h"
 
 #include <algorithm>
-#include <map>
 
 namespace lockstep::control {
 namespace {
@@ -10,75 +9,75 @@ bool IsOfTheSame(const Alerted& a, const Alerted& b) {
   return a.node == b.node && a.item == b.item && a.subject == b.subject;
 }
 
-std::vector<Alerts::Complaint> ByNode(const std::vector<Alerted>& alerts) {
-  std::map<int, Alerts::Complaint> complaints;
-  for (const Alerted& alert : alerts) {
-    const auto [found, fresh] = complaints.try_emplace(alert.node, Alerts::Complaint{alert, 1, !alert.cleared});
-    if (fresh) continue;
-    found->second = {alert, found->second.count + 1, found->second.stands || !alert.cleared};
-  }
-  std::vector<Alerts::Complaint> list;
-  list.reserve(complaints.size());
-  for (const auto& [node, complaint] : complaints) list.push_back(complaint);
-  return list;
-}
-
 }  // namespace
 
 bool Alerts::Take(const Alerted& alert, Nanos now, Seconds window) {
-  Drop(now - ToNanos(window));
+  std::vector<Alerted>& kept = kept_[alert.node];
+  Drop(kept, now - ToNanos(window));
   bool known = false;
-  for (Alerted& other : kept_) {
+  for (Alerted& other : kept) {
     if (!IsOfTheSame(alert, other)) continue;
     if (alert.cleared) known = !std::exchange(other.cleared, true) || known;
     if (!alert.cleared && other.since >= alert.since) known = true;
   }
   if (alert.cleared) return known;
   if (!known) {
-    kept_.push_back(alert);
-    kept_.back().since = std::min(alert.since, now);
+    kept.push_back(alert);
+    kept.back().since = std::min(alert.since, now);
   }
   return !known;
 }
 
 void Alerts::Renumber(const std::vector<int>& from) {
-  std::vector<Alerted> kept;
-  for (Alerted& alert : kept_) {
-    const auto now = std::find(from.begin(), from.end(), alert.node);
-    if (now == from.end()) continue;
-    alert.node = static_cast<int>(now - from.begin());
-    kept.push_back(std::move(alert));
+  std::map<int, std::vector<Alerted>> kept;
+  for (size_t node = 0; node < from.size(); ++node) {
+    const auto before = kept_.find(from[node]);
+    if (before == kept_.end()) continue;
+    std::vector<Alerted>& alerts = kept[static_cast<int>(node)] = std::move(before->second);
+    for (Alerted& alert : alerts) alert.node = static_cast<int>(node);
   }
   kept_ = std::move(kept);
 }
 
-void Alerts::Forget(int node) {
-  std::erase_if(kept_, [&](const Alerted& alert) { return alert.node == node; });
-}
+void Alerts::Forget(int node) { kept_.erase(node); }
 
 // One that stands is kept, however old: the newest of each kind.
-void Alerts::Drop(Nanos before) {
-  const std::vector<Alerted> all = kept_;
-  std::erase_if(kept_, [&](const Alerted& alert) {
-    const bool stands = !alert.cleared && std::none_of(all.begin(), all.end(), [&](const Alerted& other) {
+void Alerts::Drop(std::vector<Alerted>& kept, Nanos before) {
+  std::vector<bool> goes;
+  for (const Alerted& alert : kept) {
+    const bool stands = !alert.cleared && std::none_of(kept.begin(), kept.end(), [&](const Alerted& other) {
       return IsOfTheSame(alert, other) && other.since > alert.since;
     });
-    return alert.since < before && !stands;
-  });
+    goes.push_back(alert.since < before && !stands);
+  }
+  size_t i = 0;
+  std::erase_if(kept, [&](const Alerted&) { return goes[i++]; });
+}
+
+template <typename Counts>
+std::vector<Alerts::Complaint> Alerts::ByNode(const Counts& counts) const {
+  std::vector<Complaint> list;
+  for (const auto& [node, alerts] : kept_) {
+    const Alerted* newest = nullptr;
+    int count = 0;
+    bool stands = false;
+    for (const Alerted& alert : alerts) {
+      if (!counts(alert)) continue;
+      newest = &alert;
+      ++count;
+      stands = stands || !alert.cleared;
+    }
+    if (newest != nullptr) list.push_back({*newest, count, stands});
+  }
+  return list;
 }
 
 std::vector<Alerts::Complaint> Alerts::Broken() const {
-  std::vector<Alerted> machines;
-  for (const Alerted& alert : kept_)
-    if (alert.kind == AlertClass::kMachine && !alert.cleared) machines.push_back(alert);
-  return ByNode(machines);
+  return ByNode([](const Alerted& alert) { return alert.kind == AlertClass::kMachine && !alert.cleared; });
 }
 
 std::vector<Alerts::Complaint> Alerts::NetworkOf(Nanos from) const {
-  std::vector<Alerted> network;
-  for (const Alerted& alert : kept_)
-    if (alert.kind == AlertClass::kNetwork && alert.since >= from) network.push_back(alert);
-  return ByNode(network);
+  return ByNode([&](const Alerted& alert) { return alert.kind == AlertClass::kNetwork && alert.since >= from; });
 }
 
 std::vector<Alerts::Complaint> Alerts::Unsteady(const Policy& policy, Nanos now) const {

@@ -1,10 +1,11 @@
 // What the machines' own inspections said lately, and whom that makes a culprit. A machine that says that it is broken
 // stays one until it says that this is over; of the network it takes several alerts in a while, and whether they were
-// cleared meanwhile does not count. Cost: that of the alerts that stand or are of that while.
+// cleared meanwhile does not count. Cost: to take one, that of the alerts of its node which stand or are of that while.
 //
 //   if (alerts.Take(event, now, policy.network_window)) ... alerts.Broken(), alerts.Unsteady(policy, now)
 #pragma once
 
+#include <map>
 #include <vector>
 
 #include "lockstep/control/events.h"
@@ -35,9 +36,12 @@ class Alerts {
 
  private:
   std::vector<Complaint> NetworkOf(Nanos from) const;
-  void Drop(Nanos before);
+  // Of the alerts that count.
+  template <typename Counts>
+  std::vector<Complaint> ByNode(const Counts& counts) const;
+  static void Drop(std::vector<Alerted>& kept, Nanos before);
 
-  std::vector<Alerted> kept_;  // in the order of their coming
+  std::map<int, std::vector<Alerted>> kept_;  // by node, in the order of their coming
 };
 
 }  // namespace lockstep::control

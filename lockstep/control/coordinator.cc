@@ -10,6 +10,7 @@ namespace {
 
 // Only progress marks are given up beyond this; all other events are rare and must be in the journal one day.
 constexpr size_t kMaxWaiting = 1'000;
+constexpr Seconds kTryAgain{0.1};  // each try takes along all that wait
 
 // Text of foreign origin (an exception's message) may hold bytes that are not UTF-8.
 std::string Encoded(const EventBody& body) { return ToJson(body).dump(-1, ' ', false, Json::error_handler_t::replace); }
@@ -46,18 +47,21 @@ absl::StatusOr<std::vector<Command>> Coordinator::Handle(const EventBody& body) 
   const bool evicts = std::any_of(commands.begin(), commands.end(), [](const Command& command) {
     return std::holds_alternative<Seat>(command) || std::holds_alternative<Vacate>(command);
   });
-  LS_RETURN_IF_ERROR(Write(std::move(row), evicts));
+  LS_RETURN_IF_ERROR(Write(std::move(row), evicts, evicts || state_.mode == Mode::kFinished));
   return commands;
 }
 
 // An error: the journal is not ours any more.
-absl::Status Coordinator::Write(store::Event row, bool sync) {
+absl::Status Coordinator::Write(store::Event row, bool sync, bool urgent) {
+  const bool in_vain = !waiting_.empty() && clock_.Now() - tried_ < ToNanos(kTryAgain);
   const bool can_be_spared = row.type == TypeName(ProgressSeen{});
   if (can_be_spared && waiting_.size() >= kMaxWaiting) {
     ++events_dropped_;
   } else {
     waiting_.push_back(std::move(row));
   }
+  if (in_vain && !urgent) return absl::OkStatus();
+  tried_ = clock_.Now();
   absl::Status status = journal_.Append(waiting_);
   if (status.ok()) waiting_.clear();
   if (status.ok() && sync) status = journal_.Sync();

@@ -43,12 +43,13 @@ class Coordinator {
   int64_t events_dropped() const { return events_dropped_; }  // progress marks given up when too many waited
 
  private:
-  absl::Status Write(store::Event row, bool sync);
+  absl::Status Write(store::Event row, bool sync, bool urgent);
 
   store::Journal& journal_;
   const Clock& clock_;
   State state_;
   std::vector<store::Event> waiting_;  // stepped, but not yet in the journal
+  Nanos tried_;                        // to write them, in vain
   int64_t journal_errors_ = 0;
   int64_t events_dropped_ = 0;
 };

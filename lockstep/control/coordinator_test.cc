@@ -94,6 +94,26 @@ TEST_F(CoordinatorTest, SyncsWhenAPlaceIsGivenAway) {
   EXPECT_EQ(journal_.syncs, 1);
 }
 
+// All ranks of a large job may end at once, and each append takes along all that wait.
+TEST_F(CoordinatorTest, AJournalThatFailsIsNotTriedAtEachEvent) {
+  Train();
+  journal_.full = true;
+  Hear(Killed(1, 1, SIGKILL));
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(coordinator_.Handle(Killed(1, 0, SIGKILL)).ok());
+  EXPECT_EQ(coordinator_.journal_errors(), 1);
+  EXPECT_EQ(coordinator_.events_waiting(), 101);
+  journal_.full = false;
+  Hear(EpochStopped{EpochId(1)});
+  EXPECT_EQ(coordinator_.events_waiting(), 0);
+  Hear(StopAsked{SIGTERM});
+  journal_.full = true;
+  Hear(StopAsked{SIGTERM});
+  journal_.full = false;
+  ASSERT_TRUE(coordinator_.Handle(EpochStopped{EpochId(1)}).ok());
+  EXPECT_EQ(coordinator_.state().mode, Mode::kFinished);
+  EXPECT_EQ(coordinator_.events_waiting(), 0) << "who ends tries once more";
+}
+
 TEST_F(CoordinatorTest, GivesUpOnlyProgressMarksWhenTooManyWait) {
   Train();
   journal_.full = true;

@@ -70,6 +70,7 @@ struct Fault {
   bool led = false;             // a certain finding leads it, and asks for an answer
   bool traceable = false;       // it is an exception that has a place in the program
   std::vector<Culprit> named;   // by probes
+  std::set<int> stuck;          // nodes whose ranks do not end, and whose place nobody could take
   Plan plan;
 };
 

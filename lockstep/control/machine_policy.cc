@@ -52,12 +52,12 @@ void AddAlerts(const State& state, const std::vector<Alerts::Complaint>& complai
 // Whoever takes a place is there for one of them only. Each node once, by the first who names it.
 void Complete(const State& state, std::vector<Culprit>& culprits) {
   std::vector<Culprit> distinct;
+  std::set<int> named;
   std::vector<NodeSpec> standbys = state.standbys;
   std::set<int> gone = state.vacated;
   for (Culprit& culprit : culprits) {
-    if (std::any_of(distinct.begin(), distinct.end(), [&](const Culprit& c) { return c.node == culprit.node; }))
-      continue;
     if (state.vacated.contains(culprit.node)) continue;  // it is out already
+    if (!named.insert(culprit.node).second) continue;
     const auto index = static_cast<size_t>(culprit.node);
     const int ranks = index < state.spec.nodes.size() ? state.spec.nodes[index].ranks : 0;
     const auto fits = std::find_if(standbys.begin(), standbys.end(), [&](const auto& s) { return s.ranks == ranks; });

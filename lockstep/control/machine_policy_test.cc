@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "lockstep/control/machine.h"
+#include "lockstep/control/needs.h"
 #include "lockstep/control/scenario.h"
 
 namespace lockstep::control {
@@ -106,6 +107,20 @@ TEST(Eviction, OfNobodyWhereThereIsNoStandbyForRanksThatHang) {
   EXPECT_EQ(job.state.mode, Mode::kStopping);
   EXPECT_THAT(job.Incident(0).actions.back().text, HasSubstr("there is no standby for it, so the restart waits"));
   EXPECT_EQ(job.Hear(300, EpochStopped{EpochId(1)}), "choose for 2") << "the file system is back";
+}
+
+TEST(Eviction, OfRanksThatHangWhenAStandbyComesAtLast) {
+  Scenario job = ThreeNodes(0);
+  job.state.spec.can_ask = true;
+  job.Hear(20, Killed(1, 0, SIGKILL));
+  EXPECT_EQ(NeedsOf(job.state).machines, 0);
+  job.Hear(140, StopOverdue{EpochId(1), {2}});
+  EXPECT_EQ(NeedsOf(job.state).machines, 1);
+  const NodeSpec standby{"s0", job.state.spec.nodes[2].ranks, "token s0"};
+  EXPECT_EQ(job.Hear(200, StandbyCame{standby}), "seat 2, announce 1, announce 1");
+  EXPECT_EQ(job.state.spec.nodes[2].name, "s0");
+  EXPECT_EQ(NeedsOf(job.state).machines, 0);
+  EXPECT_EQ(job.Hear(201, EpochStopped{EpochId(1)}), "choose for 2");
 }
 
 TEST(Eviction, WaitsForAStandbyWhileTheJobTrains) {

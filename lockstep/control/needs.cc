@@ -1,15 +1,19 @@
 #include "lockstep/control/needs.h"
 
 #include <algorithm>
+#include <set>
 
 namespace lockstep::control {
 namespace {
 
-// Of the nodes that are awaited, those for which none of the standbys fits; each is there for one of them.
+// Of the nodes whose place is to be taken, those for which none of the standbys fits; each is there for one of them.
 int CountAwaited(const State& state) {
   std::vector<NodeSpec> standbys = state.standbys;
+  std::set<int> nodes;
+  for (const auto& [node, awaited] : state.awaited) nodes.insert(node);
+  if (state.mode == Mode::kStopping) nodes.insert(state.fault.stuck.begin(), state.fault.stuck.end());
   int count = 0;
-  for (const auto& [node, awaited] : state.awaited) {
+  for (const int node : nodes) {
     const int ranks = state.spec.nodes[static_cast<size_t>(node)].ranks;
     const auto fits = std::find_if(standbys.begin(), standbys.end(), [&](const auto& s) { return s.ranks == ranks; });
     fits != standbys.end() ? void(standbys.erase(fits)) : void(++count);

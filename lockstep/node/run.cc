@@ -403,6 +403,7 @@ void Node::AskStop(int signal) {
   if (IsLeading()) return lead_->Hear(control::EventBody(control::StopAsked{signal}));
   const char* name = sigabbrev_np(signal);
   const std::string why = fmt::format("stopped by SIG{}", name ? name : "?");
+  if (agent_ && spec_.place.node == control::kStandby) return Fail(MakeError(absl::StatusCode::kCancelled, why));
   if (agent_ && link_ && link_->connected()) return link_->Say(control::EventBody(control::StopAsked{signal}));
   Fail(MakeError(absl::StatusCode::kCancelled,
                  why + (agent_ ? ", out of reach of the coordinator" : " before the job began")));

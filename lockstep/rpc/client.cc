@@ -266,7 +266,7 @@ class Client::Link {
       return;
     }
     if (message.told_case() != FromCoordinator::kWelcome || message.welcome().term() <= join_.term) return EndLook();
-    stream_->End();
+    if (stream_) stream_->End();  // the old leader may have gone just now
     stream_ = std::move(look_stream_);
     attempt_ = std::exchange(look_, 0);
     at_ = look_at_;

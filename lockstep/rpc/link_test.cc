@@ -13,25 +13,28 @@ using testing::HasSubstr;
 // A coordinator of its own, with a term of its own; one that stands in turns everybody away.
 struct Other {
   Other(Poller& poller, const Clock& clock, int64_t number) : term(number) {
-    auto started =
-        Server::Start("127.0.0.1:0", poller, clock,
-                      {.joined = [this](Server::Peer peer, const control::Join& join) { Joined(peer, join); },
-                       .said = [](Server::Peer, const control::Said&) {},
-                       .left = [this](Server::Peer) { ++left; },
-                       .unreadable = [](const absl::Status& status) { ADD_FAILURE() << status; }});
+    auto started = Server::Start("127.0.0.1:0", poller, clock,
+                                 {.joined = [this](Server::Peer who, const control::Join& join) { Joined(who, join); },
+                                  .said = [](Server::Peer, const control::Said&) {},
+                                  .left = [this](Server::Peer) { ++left; },
+                                  .unreadable = [](const absl::Status& status) { ADD_FAILURE() << status; }});
     EXPECT_TRUE(started.ok()) << started.status();
     server = *std::move(started);
   }
-  void Joined(Server::Peer peer, const control::Join& join) {
+  void Joined(Server::Peer who, const control::Join& join) {
+    peer = who;
     ++joined;
     newest = join.term;
+    if (hesitates) return;
     if (term == 0) return server->TurnAway(peer, "it stands in");
     server->Welcome(peer, {1, 2, 4, 2}, "the run", term);
   }
   std::string address() const { return "127.0.0.1:" + std::to_string(server->port()); }
 
   int64_t term, newest = -1;
+  Server::Peer peer = 0;  // the newest
   int joined = 0, left = 0;
+  bool hesitates = false;  // with its answer
   std::unique_ptr<Server> server;
 };
 
@@ -194,6 +197,22 @@ TEST_F(Link, ALeaderThatMayHaveBeenReplacedIsLeftForOneWithANewerTerm) {
   EXPECT_EQ(client->address(), second.address());
   EXPECT_TRUE(losses_.empty());
   ASSERT_TRUE(Until(client.get(), [&] { return first.left == 1; }));
+}
+
+TEST_F(Link, TheNextLeadersAnswerMayComeRightBehindTheEndOfTheLast) {
+  Other first(poller_, clock_, 1), second(poller_, clock_, 0);
+  const auto client = Attend({first.address(), second.address()});
+  ASSERT_TRUE(Until(client.get(), [&] { return !places_.empty(); }));
+  second.hesitates = true;
+  const int asked = second.joined;
+  first.server->Heartbeat(true);
+  ASSERT_TRUE(Until(client.get(), [&] { return second.joined > asked; }));
+  first.server.reset();
+  ASSERT_TRUE(Until(nullptr, [&] { return losses_.size() == 1; }));
+  second.server->Welcome(second.peer, {1, 2, 4, 2}, "the run", 2);
+  ASSERT_TRUE(Until(nullptr, [&] { return places_.size() == 2; }));
+  EXPECT_TRUE(client->connected());
+  EXPECT_EQ(client->address(), second.address());
 }
 
 TEST_F(Link, AnOlderTermIsNotFollowed) {

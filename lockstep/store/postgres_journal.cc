@@ -124,6 +124,7 @@ class Elected final : public PostgresJournal {
   int64_t last_sequence_ = 0;           // in the journal, as far as is known
   std::vector<Event> unsynced_;         // the newest of them: a server that crashes may lose them
   std::vector<Event> lost_;             // that it did lose: they go in again, before all others
+  std::vector<Event> arrived_;          // though no answer said so: who appended them may do it again
   bool unsure_ = false;                 // whether the journal ends there: a session was lost
   std::string seen_;                    // term and beat of the leader, while we stand in
   bool held_ = false;                   // this session saw the lock held
@@ -256,6 +257,7 @@ absl::Status Elected::Take(const std::vector<std::string>& seen, Nanos ahead) {
   LS_ASSIGN_OR_RETURN(last_sequence_, LastSequence(*session_, options_.run));
   unsynced_.clear();
   lost_.clear();
+  arrived_.clear();
   locked_ = true;
   unsure_ = false;
   const std::scoped_lock lock(told_);
@@ -330,6 +332,10 @@ absl::Status Elected::Append(std::vector<Event> events) {
   const std::scoped_lock lock(mutex_);
   LS_RETURN_IF_ERROR(CheckLeads());
   if (!session_) return Unavailable("the journal's PostgreSQL server is out of reach");
+  const std::vector<Event> arrived = std::exchange(arrived_, {});
+  const auto count = static_cast<std::ptrdiff_t>(arrived.size());
+  if (arrived.size() <= events.size() && std::equal(arrived.begin(), arrived.end(), events.begin(), IsSame))
+    events.erase(events.begin(), events.begin() + count);
   return Write(std::move(events));
 }
 
@@ -358,6 +364,8 @@ absl::Status Elected::Reconcile(std::vector<Event>& events) {
   const size_t kept = known.size(), count = found.size();
   known.insert(known.end(), events.begin(), events.end());
   const bool are_the_first = count <= known.size() && std::equal(found.begin(), found.end(), known.begin(), IsSame);
+  if (count > known.size() && std::equal(known.begin(), known.end(), found.begin(), IsSame))
+    arrived_.assign(found.begin() + static_cast<std::ptrdiff_t>(known.size()), found.end());
   // Else the append that was cut off is not tried again: it stays as it is.
   const size_t there = are_the_first ? count : kept;
   const auto at = [&](size_t index) { return known.begin() + static_cast<std::ptrdiff_t>(index); };

@@ -284,6 +284,28 @@ TEST_F(PostgresJournalTest, AServerThatHasForgottenMuchIsGoneOnWith) {
   EXPECT_EQ(events->back().payload, "6");
 }
 
+// The session ends between the server's commit and its answer; the keeper finds what arrived before it is tried again.
+TEST_F(PostgresJournalTest, WhatArrivedWithoutAnAnswerIsNotAppendedTwice) {
+  auto journal = Lead("a:1");
+  ASSERT_TRUE(journal->Append({Numbered(1)}).ok());
+  Ask("INSERT INTO lockstep_journal VALUES ($1, 2, 20, 200, 'step', '2')", {run_});
+  const auto sessions = [&](const std::string& what) {
+    return Ask("SELECT " + what + " FROM pg_stat_activity WHERE application_name = $1",
+               {"lockstep coordinator " + run_})
+        .rows;
+  };
+  const auto beat = [&] { return Ask("SELECT beat FROM lockstep_run WHERE run = $1", {run_}).rows[0][0]; };
+  const std::string ended = sessions("pid")[0][0];
+  sessions("pg_terminate_backend(pid)");
+  ASSERT_TRUE(Until([&] { return !sessions("pid").empty() && sessions("pid")[0][0] != ended; }));
+  const std::string before = beat();
+  ASSERT_TRUE(Until([&] { return beat() != before; }));
+  ASSERT_TRUE(journal->Append({Numbered(2), Numbered(3)}).ok());
+  const auto events = *journal->Read(0);
+  ASSERT_EQ(events.size(), 3u);
+  for (const Event& event : events) EXPECT_EQ(event.payload, std::to_string(event.sequence));
+}
+
 // A server that is killed loses what it had not yet synced, and may have taken what it did not acknowledge.
 TEST_F(PostgresJournalTest, NothingIsLostOrTwiceWhenTheServerIsKilled) {
   auto journal = Lead("a:1");

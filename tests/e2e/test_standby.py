@@ -84,6 +84,11 @@ class Standby(StandbyTest):
         self.start(*ddp(LONG))
         status = self.s.status()
         self.assertEqual("standby", status["state"], status)
+        self.s.watcher.send_signal(signal.SIGTERM)
+        self.s.finish(1)
+        self.a.wait("the standby has gone", lambda: self.lead("status")["standbys"] == [])
+        self.s = self.node("s", *ddp(LONG))
+        self.a.wait("another standby", lambda: self.lead("status")["standbys"] == ["s"])
         for run in (self.a, self.b, self.s):
             run.finish()
         self.assertEqual(0, self.coordinator.wait(20))
