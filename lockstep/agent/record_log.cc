@@ -34,7 +34,12 @@ void RecordLog::Attach(int rank, const Fd& ring) {
 void RecordLog::Drain() {
   std::array<ls_record, 256> cells;
   for (const auto& [rank, own] : rings_) {
-    for (size_t count = 0; (count = ls_ring_pop(own.ring, cells.data(), cells.size())) > 0;) Keep(cells.data(), count);
+    // Attached anew each time: its worker may have written over the header.
+    while (ls_ring* ring = ls_ring_attach(own.ring, own.bytes)) {
+      const size_t count = ls_ring_pop(ring, cells.data(), cells.size());
+      if (count == 0) break;
+      Keep(cells.data(), count);
+    }
   }
 }
 

@@ -61,6 +61,18 @@ TEST_F(RecordLogTest, CountsWhatFullRingsCost) {
   EXPECT_EQ(log.kept(), 8u);
 }
 
+TEST_F(RecordLogTest, AWorkerThatWritesOverItsRingIsHeardNoMore) {
+  RecordLog log(path_, Bytes{1 << 20});
+  log.Attach(0, fd_);
+  Push(1);
+  log.Drain();
+  ring_->capacity = 0x80000000;
+  ring_->head = 1ull << 30;
+  ring_->tail = 1ull << 29;
+  log.Drain();
+  EXPECT_EQ(log.kept(), 1u);
+}
+
 TEST_F(RecordLogTest, TheNewestAreKeptWithinTheLimit) {
   {
     RecordLog log(path_, Bytes{20ull * LS_CELL_BYTES});  // a header and nine records in each of two files

@@ -22,8 +22,8 @@ struct ls_ring* ls_ring_attach(void* memory, size_t bytes) {
 }
 
 /* Copies `count` cells out of or into the ring at position `at`, around its end if need be. */
-static void copy_out(const struct ls_ring* ring, uint64_t at, struct ls_record* to, uint64_t count) {
-  const uint64_t mask = ring->capacity - 1u;
+static void copy_out(const struct ls_ring* ring, uint32_t size, uint64_t at, struct ls_record* to, uint64_t count) {
+  const uint64_t mask = size - 1u;
   for (uint64_t i = 0; i < count; ++i) to[i] = ring->cell[(at + i) & mask];
 }
 static void copy_in(struct ls_ring* ring, uint64_t at, const struct ls_record* from, uint64_t count) {
@@ -53,12 +53,13 @@ static void count_skipped(struct ls_ring* ring, uint64_t cells) {
 size_t ls_ring_pop(struct ls_ring* ring, struct ls_record* cells, size_t capacity) {
   uint64_t tail = __atomic_load_n(&ring->tail, __ATOMIC_RELAXED);
   const uint64_t head = __atomic_load_n(&ring->head, __ATOMIC_ACQUIRE);
+  const uint32_t size = ring->capacity;
   size_t taken = 0;
   while (tail != head) {
     const uint64_t there = head - tail;
-    const uint64_t wanted = 1u + ring->cell[tail & (ring->capacity - 1u)].more;
-    if (there > ring->capacity || wanted > there) { /* a worker scribbled over its ring: go on after the mess */
-      count_skipped(ring, there > ring->capacity ? ring->capacity : there);
+    const uint64_t wanted = 1u + ring->cell[tail & (size - 1u)].more;
+    if (there > size || wanted > there) { /* a worker scribbled over its ring: go on after the mess */
+      count_skipped(ring, there > size ? size : there);
       tail = head;
     } else if (wanted > capacity) {
       count_skipped(ring, wanted);
@@ -66,7 +67,7 @@ size_t ls_ring_pop(struct ls_ring* ring, struct ls_record* cells, size_t capacit
     } else if (wanted > capacity - taken) {
       break;
     } else {
-      copy_out(ring, tail, cells + taken, wanted);
+      copy_out(ring, size, tail, cells + taken, wanted);
       taken += wanted;
       tail += wanted;
     }

@@ -54,7 +54,7 @@ struct ls_ring* ls_ring_attach(void* memory, size_t bytes);
 /* `record` lies before its `more` cells. */
 bool ls_ring_push(struct ls_ring*, const struct ls_record* record);
 /* Copies up to `capacity` cells, never part of a record; returns the number of cells. A record longer than `capacity`
- * is skipped. */
+ * is skipped. Who does not trust the producer attaches anew before: its capacity is taken from there. */
 size_t ls_ring_pop(struct ls_ring*, struct ls_record* cells, size_t capacity);
 
 #ifdef __cplusplus
