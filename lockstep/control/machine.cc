@@ -400,6 +400,9 @@ std::vector<Command> Step(State& state, const Event& event) {
   state.now = std::max(state.now, event.at);
   Turn turn{state, state.now, event.wall, {}};
   std::visit([&](const auto& body) { Hear(turn, body); }, event.body);
+  const bool may_be_another = !turn.commands.empty();  // who comes and goes is told
+  if (may_be_another && (state.worlds.empty() || state.worlds.back().nodes != state.spec.nodes))
+    state.worlds.push_back({state.now, state.spec.nodes});
 #ifndef NDEBUG
   const absl::Status valid = Validate(state);
   LS_CHECK(valid.ok(), "{} after {}", Message(valid), TypeName(event.body));

@@ -109,6 +109,13 @@ struct Eviction {
   Role role = Role::kLoss;  // on whose word
   int64_t incident = 0;     // on account of which
   bool drain_told = false;  // what came of draining it, in the cluster, is known
+  bool joined = true;       // false: it could not take its place in a world that was to grow; nothing was lost
+};
+
+// Who had which place, from then on.
+struct World {
+  Nanos since;
+  std::vector<NodeSpec> nodes;
 };
 
 // A lost node without a standby: another machine is asked for, since then, on account of this incident.
@@ -149,6 +156,8 @@ struct State {
   std::map<int, size_t> lost_agents;  // by node: the incident that is open while its agent is out of reach
   std::vector<NodeSpec> standbys;     // in the order in which they came
   std::vector<Eviction> evictions;
+  std::vector<World> worlds;       // that the job had; the last is that of `spec`
+  std::optional<int> lost;         // the node with whose loss the job ended
   std::map<int, Awaited> awaited;  // by node; in reach again, or replaced, it is not
   std::set<int> vacated;           // nodes that the coming epoch does not have, until its world is settled
   std::set<std::string> joining;   // choosing: machines that the last world did not have, by token

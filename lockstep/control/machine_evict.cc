@@ -236,7 +236,10 @@ void On(Turn& turn, const AgentGone& event) {
   State& state = turn.state;
   if (state.mode == Mode::kFinishing) return;
   if (state.vacated.contains(event.node)) return Ignore(turn);
-  if (IsEnd(state, event.node, turn.at)) return BeginFinish(turn, kExitLost, WhoIsLost(state, event), {});
+  if (IsEnd(state, event.node, turn.at)) {
+    state.lost = event.node;
+    return BeginFinish(turn, kExitLost, WhoIsLost(state, event), {});
+  }
   const bool may_lose = CanDoWithout(state, event.node) && !MustAwait(state, event.node, turn.at);
   if (!IsReplaceable(state, event.node) && !may_lose)
     return state.awaited.contains(event.node) ? Ignore(turn) : Await(turn, event.node);

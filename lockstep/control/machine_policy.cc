@@ -122,7 +122,7 @@ Chain ChainOf(const State& state, Symptom symptom) {
 
 int EvictedLastHour(const State& state) {
   return static_cast<int>(std::count_if(state.evictions.begin(), state.evictions.end(), [&](const Eviction& eviction) {
-    return state.now - eviction.at < ToNanos(kHour);
+    return eviction.joined && state.now - eviction.at < ToNanos(kHour);
   }));
 }
 

@@ -151,7 +151,7 @@ void UndoGrowth(Turn& turn, const std::string& why) {
   if (!FitsWithout(state, gone)) return BeginFinish(turn, kExitLost, why, {});
   for (size_t i = 0; i < state.spec.nodes.size(); ++i) {
     if (!gone.contains(static_cast<int>(i))) continue;
-    state.evictions.push_back({state.spec.nodes[i], "", why, turn.at, Role::kLoss, Open(state).id});
+    state.evictions.push_back({state.spec.nodes[i], "", why, turn.at, Role::kLoss, Open(state).id, false, false});
     state.vacated.insert(static_cast<int>(i));
     if (const auto lost = state.lost_agents.extract(static_cast<int>(i)); !lost.empty())
       CloseWatcherIncident(turn, lost.mapped(), "it does not join");

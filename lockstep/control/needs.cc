@@ -47,7 +47,8 @@ void AddShortfall(const State& state, schedule::Wanted& wanted) {
   wanted.incident = IncidentOf(state);
   for (const NodeSpec& node : state.spec.nodes) wanted.here.push_back(node.name);
   for (const NodeSpec& standby : state.standbys) wanted.here.push_back(standby.name);
-  for (const Eviction& eviction : state.evictions) wanted.banned.push_back(eviction.node.name);
+  for (const Eviction& eviction : state.evictions)
+    if (eviction.joined) wanted.banned.push_back(eviction.node.name);
 }
 
 }  // namespace

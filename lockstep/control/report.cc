@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -159,47 +160,69 @@ bool Names(const incident::Incident& incident, int rank) {
 }
 
 // Whose loss the drill brings about, by the name it has as a suspect; "": nobody's that watches.
-std::string WatcherStruckBy(const Drilled& what, const JobSpec& job) {
-  if (what.fault == kKillCoordinator) return kCoordinatorName;
-  if (what.fault != kCutLink) return "";
-  int first = 0;
-  for (const NodeSpec& node : job.nodes) {
-    if (what.rank < first + node.ranks) return AgentName(node.name);
-    first += node.ranks;
-  }
-  return "";
+std::string WatcherStruckBy(const Drill& drill, const State& state) {
+  if (drill.what.fault == kKillCoordinator) return kCoordinatorName;
+  if (drill.what.fault != kCutLink) return "";
+  const NodeSpec* node = NodeAt(state, RankId(drill.what.rank), drill.at);
+  return node != nullptr ? AgentName(node->name) : "";
 }
 
 // A drill accounts for an incident that names its rank in its epoch, unless that was over before it.
-bool AccountsFor(const Drill& drill, const JobSpec& job, const incident::Incident& incident) {
+bool AccountsFor(const Drill& drill, const State& state, const incident::Incident& incident) {
   if (incident.closed.value != 0 && incident.closed < drill.at) return false;
   if (incident::Lead(incident).syndrome == incident::Syndrome::kWatcherLost)
-    return incident::Lead(incident).suspects.front().name == WatcherStruckBy(drill.what, job);
+    return incident::Lead(incident).suspects.front().name == WatcherStruckBy(drill, state);
   if (incident.epoch != drill.what.epoch) return false;
   if (incident::Lead(incident).syndrome == incident::Syndrome::kNan)
     return drill.what.fault == kNanDrill;  // names nobody
   return drill.what.rank >= 0 && Names(incident, drill.what.rank);
 }
 
-// A drill accounts for the first incident that fits it, and for no later one.
-std::string DrillBehind(const State& state, size_t index) {
+// A drill accounts for the first incident that fits it, and for no later one; of several the first. By incident.
+std::map<size_t, const Drill*> DrillsBehind(const State& state) {
+  std::map<size_t, const Drill*> behind;
   for (const Drill& drill : state.drills) {
     const auto first =
         std::find_if(state.incidents.begin(), state.incidents.end(),
-                     [&](const incident::Incident& incident) { return AccountsFor(drill, state.spec, incident); });
-    if (static_cast<size_t>(first - state.incidents.begin()) != index) continue;
-    return drill.what.rank < 0 ? drill.what.fault : fmt::format("{} of rank {}", drill.what.fault, drill.what.rank);
+                     [&](const incident::Incident& incident) { return AccountsFor(drill, state, incident); });
+    behind.try_emplace(static_cast<size_t>(first - state.incidents.begin()), &drill);
   }
-  return "";
+  return behind;
+}
+
+incident::Incident WithPhases(const State& state, size_t index, const std::map<size_t, const Drill*>& drills,
+                              Nanos now) {
+  incident::Incident incident = state.incidents[index];
+  incident.phases = state.ledger.OfIncident(incident.id, now);
+  if (const auto drill = drills.find(index); drill != drills.end()) {
+    const Drilled& what = drill->second->what;
+    incident.drill = what.rank < 0 ? what.fault : fmt::format("{} of rank {}", what.fault, what.rank);
+  }
+  return incident;
 }
 
 }  // namespace
 
 incident::Incident WithPhases(const State& state, size_t index, Nanos now) {
-  incident::Incident incident = state.incidents[index];
-  incident.phases = state.ledger.OfIncident(incident.id, now);
-  incident.drill = DrillBehind(state, index);
-  return incident;
+  return WithPhases(state, index, DrillsBehind(state), now);
+}
+
+std::vector<incident::Incident> AllWithPhases(const State& state, Nanos now) {
+  const std::map<size_t, const Drill*> drills = DrillsBehind(state);
+  std::vector<incident::Incident> all;
+  for (size_t i = 0; i < state.incidents.size(); ++i) all.push_back(WithPhases(state, i, drills, now));
+  return all;
+}
+
+const NodeSpec* NodeAt(const State& state, RankId rank, Nanos at) {
+  const World* world = nullptr;
+  for (const World& each : state.worlds)
+    if (world == nullptr || each.since < at) world = &each;
+  if (world == nullptr) return nullptr;
+  int end = 0;
+  for (const NodeSpec& node : world->nodes)
+    if (rank.value() < (end += node.ranks)) return &node;
+  return nullptr;
 }
 
 Observed OutOfReach(Observed observed) {
@@ -269,7 +292,7 @@ Json StatusReport(const State& state, const Observed& observed, Nanos now) {
 
 Json IncidentsReport(const State& state, Nanos now) {
   Json list = Json::array();
-  for (size_t i = 0; i < state.incidents.size(); ++i) list.push_back(incident::ToJson(WithPhases(state, i, now)));
+  for (const incident::Incident& incident : AllWithPhases(state, now)) list.push_back(incident::ToJson(incident));
   return list;
 }
 

@@ -86,5 +86,8 @@ Json StatusReport(const State& state, const Observed& observed, Nanos now);
 Json IncidentsReport(const State& state, Nanos now);
 // Incident with its phases filled from the ledger, and the drill behind it, if one is.
 incident::Incident WithPhases(const State& state, size_t index, Nanos now);
+std::vector<incident::Incident> AllWithPhases(const State& state, Nanos now);
+// Whose ranks had this one right before that moment; null: the job's nodes have no names.
+const NodeSpec* NodeAt(const State& state, RankId rank, Nanos at);
 
 }  // namespace lockstep::control

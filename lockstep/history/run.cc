@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 
 #include "lockstep/control/report.h"
 
@@ -12,53 +13,36 @@ using control::State;
 using incident::ActionKind;
 using incident::Suspect;
 
-// A node in one of the job's places, by the ledger's time.
-struct Seating {
-  size_t place;
-  Stay stay;
-};
-
-// Who had which place when: from who has it now, back through the evictions.
-std::vector<Seating> Seatings(const State& state, const std::string& host, Nanos begin, Nanos end) {
-  std::vector<Seating> seatings, now;
-  for (size_t place = 0; place < state.spec.nodes.size(); ++place)
-    now.push_back({place, {state.spec.nodes[place].name, begin, end}});
-  if (now.empty()) now.push_back({0, {host, begin, end}});
-  for (auto eviction = state.evictions.rbegin(); eviction != state.evictions.rend(); ++eviction) {
-    const auto taken = std::find_if(now.begin(), now.end(),
-                                    [&](const Seating& seating) { return seating.stay.node == eviction->standby; });
-    if (taken == now.end()) continue;
-    seatings.push_back(*taken);
-    seatings.back().stay.from = eviction->at;
-    taken->stay = {eviction->node.name, begin, eviction->at};
+// By the ledger's time, from world to world.
+std::vector<Stay> StaysOf(const State& state, const std::string& host, Nanos begin, Nanos end) {
+  std::vector<Stay> stays;
+  std::map<std::string, size_t> newest;  // of each node, among these
+  for (size_t i = 0; i < state.worlds.size(); ++i) {
+    const Nanos from = i == 0 ? begin : state.worlds[i].since;
+    const Nanos to = i + 1 < state.worlds.size() ? state.worlds[i + 1].since : end;
+    for (const control::NodeSpec& node : state.worlds[i].nodes) {
+      const auto known = newest.find(node.name);
+      if (known != newest.end() && stays[known->second].to == from) {
+        stays[known->second].to = to;
+      } else {
+        newest[node.name] = stays.size();
+        stays.push_back({node.name, from, to});
+      }
+    }
   }
-  seatings.insert(seatings.end(), now.begin(), now.end());
-  std::reverse(seatings.begin(), seatings.end());
-  return seatings;
+  if (stays.empty()) stays.push_back({host, begin, end});
+  return stays;
 }
 
-size_t PlaceOf(const control::JobSpec& spec, RankId rank) {
-  int end = 0;
-  for (size_t place = 0; place < spec.nodes.size(); ++place)
-    if (rank.value() < (end += spec.nodes[place].ranks)) return place;
-  return 0;
-}
-
-// Who had the place when something was noticed: at the very moment of an eviction, the one that is evicted.
-std::string HolderOf(const std::vector<Seating>& seatings, size_t place, Nanos at) {
-  for (const Seating& seating : seatings)
-    if (seating.place == place && at <= seating.stay.to) return seating.stay.node;
-  return "";
-}
-
-std::vector<std::string> NamedNodes(const State& state, const std::vector<Seating>& seatings,
-                                    const incident::Incident& incident) {
+std::vector<std::string> NamedNodes(const State& state, const std::string& host, const incident::Incident& incident) {
   std::vector<std::string> nodes;
   if (incident::Lead(incident).syndrome == incident::Syndrome::kDataSlow) return nodes;  // no fault of its machine
   for (const Suspect& suspect : incident::Lead(incident).suspects) {
     std::string node = suspect.kind == Suspect::Kind::kNode ? suspect.name : "";
-    if (const std::optional<RankId> rank = incident::RankOf(suspect))
-      node = HolderOf(seatings, PlaceOf(state.spec, *rank), incident.opened);
+    if (const std::optional<RankId> rank = incident::RankOf(suspect)) {
+      const control::NodeSpec* holder = control::NodeAt(state, *rank, incident.opened);
+      node = holder != nullptr ? holder->name : host;
+    }
     if (!node.empty() && std::find(nodes.begin(), nodes.end(), node) == nodes.end()) nodes.push_back(std::move(node));
   }
   return nodes;
@@ -111,8 +95,7 @@ Resolution ResolutionOf(const incident::Incident& incident) {
   return strongest;
 }
 
-Incident IncidentOf(const State& state, const std::vector<Seating>& seatings, size_t index, Nanos end) {
-  const incident::Incident told = control::WithPhases(state, index, end);
+Incident IncidentOf(const State& state, const std::string& host, const incident::Incident& told) {
   const incident::Finding& lead = incident::Lead(told);
   Incident incident;
   incident.symptom = lead.syndrome;
@@ -122,31 +105,30 @@ Incident IncidentOf(const State& state, const std::vector<Seating>& seatings, si
   incident.drill = !told.drill.empty();
   incident.opened = told.opened_wall;
   incident.phases = told.phases;
-  incident.nodes = NamedNodes(state, seatings, told);
-  incident.nodes_lost = std::count_if(told.actions.begin(), told.actions.end(), [](const incident::Action& action) {
-    return action.kind == ActionKind::kEvict && action.done;
+  incident.nodes = NamedNodes(state, host, told);
+  incident.nodes_lost = std::count_if(state.evictions.begin(), state.evictions.end(), [&](const auto& eviction) {
+    return eviction.joined && eviction.incident == told.id;
   });
   return incident;
 }
 
-// The node whose loss ended the job: that of the agent that was missed last.
+// The node whose loss ended the job.
 std::optional<Incident> FatalLoss(const State& state, const RunFacts& run) {
-  if (state.mode != control::Mode::kFinished || state.exit_code != control::kExitLost) return std::nullopt;
+  if (state.mode != control::Mode::kFinished || !state.lost) return std::nullopt;
   Incident loss{.symptom = incident::Syndrome::kNodeLost,
                 .component = Component::kNode,
                 .resolution = Resolution::kEnd,
                 .certain = true,
                 .opened = run.end,
                 .nodes_lost = 1};
-  for (size_t i = 0; i < state.incidents.size(); ++i) {
+  const auto index = static_cast<size_t>(*state.lost);
+  if (index >= state.spec.nodes.size()) return loss;
+  loss.nodes = {state.spec.nodes[index].name};
+  for (size_t i = 0; i < state.incidents.size(); ++i) {  // the last is that of its agent, if there is one
     const incident::Finding& lead = incident::Lead(state.incidents[i]);
-    for (const control::NodeSpec& node : state.spec.nodes) {
-      if (lead.syndrome != incident::Syndrome::kWatcherLost || lead.suspects.empty() ||
-          lead.suspects.front().name != control::AgentName(node.name))
-        continue;
-      loss.nodes = {node.name};
-      loss.drill = run.incidents[i].drill;
-    }
+    const bool is_its_agent = lead.syndrome == incident::Syndrome::kWatcherLost && !lead.suspects.empty() &&
+                              lead.suspects.front().name == control::AgentName(loss.nodes.front());
+    if (is_its_agent) loss.drill = run.incidents[i].drill;
   }
   return loss;
 }
@@ -179,11 +161,10 @@ RunFacts RunOf(std::string path, const Replayed& replayed) {
   run.begin = replayed.first + run.wall_offset;
   run.end = run.begin;  // it ends where its ledger does
   for (const Nanos sum : state.ledger.Total(replayed.last)) run.end += sum;
-  const std::vector<Seating> seatings = Seatings(state, replayed.host, replayed.first, run.ledger_end());
-  for (size_t i = 0; i < state.incidents.size(); ++i)
-    run.incidents.push_back(IncidentOf(state, seatings, i, replayed.last));
+  for (const incident::Incident& told : control::AllWithPhases(state, replayed.last))
+    run.incidents.push_back(IncidentOf(state, replayed.host, told));
   if (std::optional<Incident> loss = FatalLoss(state, run)) run.incidents.push_back(*std::move(loss));
-  for (const auto& [place, stay] : seatings)
+  for (const Stay& stay : StaysOf(state, replayed.host, replayed.first, run.ledger_end()))
     run.stays.push_back({stay.node, stay.from + run.wall_offset, stay.to + run.wall_offset});
   return run;
 }

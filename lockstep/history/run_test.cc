@@ -95,6 +95,48 @@ TEST(RunFacts, ALossThatEndsTheJobIsAnIncident) {
   EXPECT_EQ(run.incidents[1].nodes_lost, 1);
 }
 
+// A job of two to three nodes goes on without b, which nobody replaces.
+TEST(RunFacts, AWorldThatBecomesSmallerIsCountedAsItWas) {
+  JobSpec spec;
+  spec.ranks = 6;
+  spec.nodes = {{"a", 2, "a's"}, {"b", 2, "b's"}, {"c", 2, "c's"}};
+  spec.least_nodes = 2;
+  spec.most_nodes = 3;
+  Scenario job(spec);
+  job.ComeUp(3);
+  job.See(5, 10);
+  job.Hear(12, AgentLost{0, "a", "no word for 5 s", At(12)});
+  job.Hear(14, control::AgentBack{0});
+  job.Hear(20, Killed(1, 4, SIGKILL, {}, 20));
+  job.Restart(21, Checkpoint(1, 5));
+  job.ComeUp(23);
+  job.See(6, 24);
+  job.Hear(30, AgentLost{1, "b", "no word for 5 s", At(30)});
+  job.Hear(40, AgentGone{1, "silent"});
+  job.Restart(41, Checkpoint(2, 6));
+  job.ComeUp(43);
+  job.See(9, 50);
+  job.Hear(60, Killed(3, 2, SIGKILL, {}, 60));
+  job.Restart(61, Checkpoint(3, 9));
+  job.ComeUp(63);
+  job.Hear(70, AgentLost{1, "c", "no word for 5 s", At(70)});
+  job.Hear(140, AgentGone{1, "silent"});
+  job.Hear(141, control::EpochStopped{EpochId(4)});
+  const RunFacts run = Of(job, 141);
+  std::vector<std::string> named;
+  int64_t lost = 0;
+  for (const Incident& incident : run.incidents) {
+    if (incident.component != Component::kWatcher) named.push_back(testing::PrintToString(incident.nodes));
+    lost += incident.nodes_lost;
+  }
+  EXPECT_THAT(named, ElementsAre("{ \"c\" }", "{ \"b\" }", "{ \"c\" }", "{ \"c\" }")) << "rank 2 is of c by then";
+  EXPECT_EQ(lost, 2);
+  std::vector<std::string> stays;
+  for (const Stay& stay : run.stays)
+    stays.push_back(fmt::format("{} {:.0f} {:.0f}", stay.node, ToSeconds(stay.from).value, ToSeconds(stay.to).value));
+  EXPECT_THAT(stays, testing::UnorderedElementsAre("a 1001 1141", "b 1001 1041", "c 1001 1141"));
+}
+
 // The figures are those of the one place that computes them.
 TEST(RunFacts, TakesTimesFromTheLedger) {
   Scenario job = TwoLosses();
