@@ -13,6 +13,17 @@ std::string NodesText(const Join& join) { return NodesText(join.least_nodes, joi
 
 bool SaysNodes(const Join& join) { return join.most_nodes > 0; }
 
+// Both were started for one job, as far as they say.
+absl::Status CheckJob(const Join& join, const Join& other) {
+  if (join.rdzv_id != other.rdzv_id)
+    return InvalidArgument("node {} has --rdzv-id \"{}\", node {} has \"{}\": jobs that meet at one address are one",
+                           join.name, join.rdzv_id, other.name, other.rdzv_id);
+  if (join.keeps_on_disk != other.keeps_on_disk)
+    return InvalidArgument("node {} has --checkpoint-dir, node {} has not; give all the same",
+                           join.keeps_on_disk ? join.name : other.name, join.keeps_on_disk ? other.name : join.name);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Roster::Roster(std::string run, const std::vector<NodeSpec>& nodes, Expected expected)
@@ -61,12 +72,7 @@ absl::Status Roster::CheckAgainst(const Join& join, const Join& other) const {
     return InvalidArgument("node {} says --nnodes {}, node {} says --nnodes {}; give all the same", join.name,
                            NodesText(join), other.name, NodesText(other));
   }
-  if (join.rdzv_id != other.rdzv_id)
-    return InvalidArgument("node {} has --rdzv-id \"{}\", node {} has \"{}\": jobs that meet at one address are one",
-                           join.name, join.rdzv_id, other.name, other.rdzv_id);
-  if (join.keeps_on_disk != other.keeps_on_disk)
-    return InvalidArgument("node {} has --checkpoint-dir, node {} has not; give all the same",
-                           join.keeps_on_disk ? join.name : other.name, join.keeps_on_disk ? other.name : join.name);
+  LS_RETURN_IF_ERROR(CheckJob(join, other));
   if (join.node_rank >= 0 && other.node_rank == join.node_rank)
     return InvalidArgument("two agents have --node-rank {}: node {} and node {}", join.node_rank, other.name,
                            join.name);
@@ -77,6 +83,7 @@ absl::Status Roster::CheckAgainst(const Join& join, const Join& other) const {
 
 // After the job began: one that could take the place of any node, while there is room for one more.
 absl::Status Roster::CheckStandby(const Join& join) const {
+  if (member_) LS_RETURN_IF_ERROR(CheckJob(join, *member_));
   int others = 0;
   for (const Join& standby : waiting_) {
     if (standby.token == join.token) continue;
@@ -103,7 +110,10 @@ absl::Status Roster::CheckStandby(const Join& join) const {
 
 absl::Status Roster::Admit(const Join& join, Nanos now) {
   LS_RETURN_IF_ERROR(Check(join));
-  if (PlaceOf(join.token).node != kStandby) return absl::OkStatus();
+  if (PlaceOf(join.token).node != kStandby) {
+    member_ = join;
+    return absl::OkStatus();
+  }
   Leave(join.token);
   waiting_.push_back(join);
   newest_ = now;
@@ -140,6 +150,7 @@ void Roster::SeatAll() {
     first_epoch_ = std::max(first_epoch_, join.first_epoch);
     if (layout_.empty()) layout_ = join.layout;
   }
+  member_ = waiting_.front();
   waiting_.clear();
 }
 

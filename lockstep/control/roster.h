@@ -10,6 +10,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -104,6 +105,7 @@ class Roster {
   int asked_for_ = 0;
   std::string layout_;
   std::vector<NodeSpec> nodes_;
+  std::optional<Join> member_;  // one of these, as it said who it is
 };
 
 }  // namespace lockstep::control

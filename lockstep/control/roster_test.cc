@@ -153,6 +153,20 @@ TEST(Roster, WhoComesLaterStandsBy) {
   EXPECT_TRUE(roster.Admit(NodeOf("t", -1, 0), {}).ok()) << "there is room again";
 }
 
+TEST(Roster, WhoStandsByIsOfTheSameJob) {
+  Roster roster = WithStandby();
+  roster.Leave("s's token");
+  Join other = NodeOf("t", -1, 0);
+  other.rdzv_id = "bert";
+  EXPECT_THAT(Refusal(roster, other), HasSubstr("node t has --rdzv-id \"bert\""));
+  Join disk = NodeOf("t", -1, 0);
+  disk.keeps_on_disk = true;
+  EXPECT_THAT(Refusal(roster, disk), HasSubstr("node t has --checkpoint-dir"));
+  Roster resumed("run", {{"a", 2, "a's token"}}, {.standbys = 1});
+  ASSERT_TRUE(resumed.Admit(NodeOf("a", -1, 0), {}).ok());
+  EXPECT_THAT(Refusal(resumed, other), HasSubstr("node t has --rdzv-id \"bert\"")) << "its nodes say what job it is";
+}
+
 TEST(Roster, WhosePlaceIsTakenIsRefusedForGood) {
   Roster roster = WithStandby();
   roster.Seat(1, {"s", 2, "s's token"}, "standby s has its place");

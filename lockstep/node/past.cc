@@ -18,20 +18,15 @@ namespace fs = std::filesystem;
 using history::Past;
 
 struct Found {
-  std::set<std::string> runs;  // directories with a journal
-  Past past;                   // what is no run
-  int64_t met = 0;             // directories that say something, were they named before or not
+  std::set<std::string> runs;                            // directories with a journal
+  std::set<std::pair<std::string, std::string>> shared;  // journals of several coordinators, by URL and job
+  Past past;                                             // what is no run
+  int64_t met = 0;  // directories that say something, were they named before or not
 };
 
 bool Exists(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
-}
-
-// Of a coordinator that keeps its journal in PostgreSQL.
-std::string JournalUrl(const std::string& run_dir) {
-  const absl::StatusOr<agent::RunSpec> spec = agent::ReadRunSpec(run_dir);
-  return spec.ok() ? spec->journal : "";
 }
 
 absl::StatusOr<std::unique_ptr<store::Journal>> OpenJournal(const std::string& run_dir) {
@@ -54,9 +49,10 @@ void Search(const fs::path& directory, Found& found) {
   }
   if (Exists(directory / "run.json")) {
     ++found.met;
-    if (JournalUrl(directory.string()).empty()) {
+    const absl::StatusOr<agent::RunSpec> spec = agent::ReadRunSpec(directory.string());
+    if (!spec.ok() || spec->journal.empty()) {
       ++found.past.without_journal;
-    } else {
+    } else if (found.shared.emplace(spec->journal, spec->job).second) {  // each of its coordinators has a directory
       found.runs.insert(directory.string());
     }
     return;

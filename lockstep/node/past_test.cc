@@ -11,6 +11,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/control/coordinator.h"
+#include "lockstep/node/plan.h"
 #include "lockstep/node/query.h"
 
 namespace lockstep::node {
@@ -82,6 +83,20 @@ TEST_F(PastTest, FindsRunsAtAnyDepthAndNamesWhatItCannotRead) {
   EXPECT_THAT(unread,
               testing::ElementsAre(HasSubstr("nowhere: No such file"),
                                    HasSubstr("empty: holds no run: no journal.sqlite"), HasSubstr("damaged: ")));
+}
+
+TEST_F(PastTest, AJournalThatSeveralCoordinatorsShareIsReadOnce) {
+  for (const char* name : {"first", "second"}) {
+    agent::RunSpec spec;
+    spec.run_dir = Directory(name);
+    spec.job = "gpt";
+    spec.journal = "postgresql:///postgres?host=" + root_;
+    ASSERT_TRUE(KeepSpec(spec).ok());
+  }
+  WriteRun("other");
+  const auto past = ReadPast({root_});
+  ASSERT_TRUE(past.ok()) << Message(past.status());
+  EXPECT_EQ(past->unread.size(), 1u) << "no server is there";
 }
 
 // The report and `lockstep status` read one ledger.
