@@ -130,7 +130,11 @@ class CoordinatorProcess {
     if (shared_->role() == store::PostgresJournal::Role::kLeads) {
       const absl::Status status = TakeOver();
       const bool still = shared_->role() == store::PostgresJournal::Role::kLeads;
-      if (!status.ok() && !absl::IsUnavailable(status) && still) Fail(status);
+      if (status.ok() || !still) return;
+      if (!absl::IsUnavailable(status)) return Fail(status);
+      const std::string why = Message(status);
+      if (std::exchange(cannot_lead_, why) != why)
+        view_.Line(fmt::format("would lead {}, and tries again: {}", spec_.job, why));
     } else if (const std::string leader = shared_->leader(); !leader.empty() && !std::exchange(stood_in_, true)) {
       view_.Line(fmt::format("stands in for the coordinator of {}, {}; its run directory is {}", spec_.job, leader,
                              spec_.run_dir));
@@ -232,6 +236,7 @@ class CoordinatorProcess {
   absl::Status failure_;
   std::optional<int> exit_code_;  // of a job that others led to its end, or lead
   bool leads_ = false, stood_in_ = false;
+  std::string cannot_lead_;  // why not yet, though it was elected
   Nanos begun_, ended_, last_written_;
   int ticks_ = 0;
 };

@@ -84,6 +84,18 @@ TEST_F(PostgresJournalTest, WhatPostgresCannotHoldIsRefusedByName) {
   EXPECT_TRUE(journal->Append({Numbered(1)}).ok());
 }
 
+// Read page by page, between which the leader goes on to say that it leads.
+TEST_F(PostgresJournalTest, ALongJournalIsReadWhole) {
+  auto journal = Lead();
+  Ask("INSERT INTO lockstep_journal SELECT $1, i, i * 10, i * 100, 'step', i FROM generate_series(1, 60000) i", {run_});
+  const auto events = journal->Read(0);
+  ASSERT_TRUE(events.ok()) << events.status();
+  ASSERT_EQ(events->size(), 60'000u);
+  EXPECT_EQ(events->back().payload, "60000");
+  EXPECT_EQ(journal->Read(59'999)->size(), 1u);
+  EXPECT_EQ(journal->Read(60'000)->size(), 0u);
+}
+
 TEST_F(PostgresJournalTest, SequencesGoOnAfterReopening) {
   ASSERT_TRUE(Lead()->Append({Numbered(1)}).ok());
   auto journal = Lead();

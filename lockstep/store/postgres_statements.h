@@ -51,6 +51,6 @@ inline constexpr char kAppend[] =
 
 inline constexpr char kReadEvents[] =
     "SELECT sequence, at, wall, type, payload FROM lockstep_journal WHERE run = $1 AND sequence > $2::bigint"
-    " ORDER BY sequence";
+    " ORDER BY sequence LIMIT $3::bigint";
 
 }  // namespace lockstep::store
