@@ -78,7 +78,7 @@ class Stream final : public grpc::ClientBidiReactor<FromAgent, FromCoordinator> 
     StartRead(&incoming_);
   }
   void OnReadInitialMetadataDone(bool) override {}
-  void OnWriteDone(bool ok) override { ok ? outbox_.Done() : outbox_.Close(); }
+  void OnWriteDone(bool ok) override { ok ? (void)outbox_.Done() : outbox_.Close(); }
   void OnDone(const grpc::Status& status) override {
     done_(status);
     const std::shared_ptr<Busy> busy = busy_;

@@ -1,6 +1,7 @@
 // Client and server over loopback, in one poller.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include "lockstep/rpc/client.h"
 #include "lockstep/rpc/server.h"
@@ -117,6 +118,17 @@ TEST_F(Link, AnAgentThatEndsIsNoticed) {
   ASSERT_TRUE(Until(nullptr, [&] { return !left_.empty(); }));
   EXPECT_EQ(left_, std::vector{peer_});
   EXPECT_EQ(server_->peers(), 0u);
+}
+
+// As one that has placed all nodes and fails to begin: each has a place, and is not to wait for one.
+TEST_F(Link, WhatACoordinatorSaidBeforeItEndedIsHeard) {
+  Serve();
+  const auto client = Attend();
+  ASSERT_TRUE(Until(client.get(), [&] { return !places_.empty(); }));
+  for (int i = 0; i < 3; ++i) server_->Tell(peer_, control::Command(control::KillEpoch{EpochId(1), {}, SIGTERM, {}}));
+  server_.reset();
+  ASSERT_TRUE(Until(nullptr, [&] { return !losses_.empty(); }));
+  EXPECT_EQ(told_.size(), 3u);
 }
 
 TEST_F(Link, ACoordinatorThatEndsIsNoticedAndFoundAgain) {

@@ -21,17 +21,26 @@ class Outbox {
   // False: too many wait, or it is closed.
   bool Add(Message message) {
     const std::lock_guard lock(mutex_);
-    if (closed_ || waiting_.size() >= kMaxWaiting) return false;
+    if (closed_ || sealed_ || waiting_.size() >= kMaxWaiting) return false;
     waiting_.push_back(std::move(message));
     if (waiting_.size() == 1) write_(&waiting_.front());
     return true;
   }
 
-  void Done() {
+  // True: that was the last, for it is sealed.
+  bool Done() {
     const std::lock_guard lock(mutex_);
-    if (waiting_.empty()) return;
+    if (waiting_.empty()) return false;
     waiting_.pop_front();
     if (!closed_ && !waiting_.empty()) write_(&waiting_.front());
+    return sealed_ && waiting_.empty();
+  }
+
+  // What waits is still written, and nothing behind it. True: nothing waits.
+  bool Seal() {
+    const std::lock_guard lock(mutex_);
+    sealed_ = true;
+    return waiting_.empty();
   }
 
   // No write begins any more.
@@ -44,7 +53,7 @@ class Outbox {
   std::function<void(const Message*)> write_;
   std::mutex mutex_;  // guards what follows
   std::deque<Message> waiting_;
-  bool closed_ = false;
+  bool closed_ = false, sealed_ = false;
 };
 
 }  // namespace lockstep::rpc

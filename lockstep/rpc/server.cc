@@ -32,11 +32,15 @@ class Stream final : public grpc::ServerBidiReactor<FromAgent, FromCoordinator> 
     outbox_.Close();
     if (!ended_.exchange(true)) Finish(status);
   }
+  // When all is written that was said. Of a stream that ends with an error, gRPC's client drops what it has not read.
+  void EndLast() {
+    if (outbox_.Seal()) End(grpc::Status::OK);
+  }
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override {
-    if (ok) return outbox_.Done();
-    End(grpc::Status::OK);
+    if (!ok) return End(grpc::Status::OK);
+    if (outbox_.Done()) End(grpc::Status::OK);
   }
   void OnCancel() override { End(grpc::Status::CANCELLED); }
   void OnDone() override;
@@ -57,7 +61,7 @@ class GrpcServer final : public Server, private Coordination::CallbackService {
 
   ~GrpcServer() override {
     mailbox_.Close();
-    for (const auto& [peer, stream] : streams_) stream->End(grpc::Status(grpc::UNAVAILABLE, "the coordinator ends"));
+    for (const auto& [peer, stream] : streams_) stream->EndLast();
     if (server_) server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
     server_.reset();  // waits for the streams
   }
