@@ -30,6 +30,7 @@ class ImageMaker final : public SourceMaker {
   absl::Status Decode(prepare::Bytes file, prepare::Image& image) override { return preparer_.Decode(file, image); }
   absl::Status Cut(const prepare::Image& image, const prepare::Recipe& recipe, const prepare::AugmentKey& key,
                    std::span<uint8_t> out) override {
+    LS_RETURN_IF_ERROR(prepare::CheckSize(recipe, image.view.size));
     preparer_.Augment(image.view, recipe, key, out);
     return absl::OkStatus();
   }

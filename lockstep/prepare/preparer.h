@@ -35,6 +35,7 @@ class Preparer {
   // `recipe` is valid; `out` has recipe.bytes() bytes. Errors say what is wrong with the image, not which it is.
   absl::Status Prepare(Bytes encoded, const Recipe& recipe, const AugmentKey& key, std::span<uint8_t> out);
   absl::Status Decode(Bytes encoded, Image& whole);
+  // Of an image whose size the recipe takes (CheckSize).
   void Augment(const ImageView& whole, const Recipe& recipe, const AugmentKey& key, std::span<uint8_t> out);
 
   const PrepareCounters& counters() const { return counters_; }
