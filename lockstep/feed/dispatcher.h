@@ -104,6 +104,7 @@ class Dispatcher {
   uint64_t ReserveFile(Lock& lock, uint64_t bytes);
   void KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> file);
   // Not for good where it could not be read: a server's bad minute passes, and the item is tried again when it is due.
+  // Nor where one want can't be made of it: another one may be.
   void MarkCorrupt(uint64_t item, const absl::Status& why, bool for_good);
   void Finish(const Want& want, bool good);
   void Publish(OpenBatch& batch);

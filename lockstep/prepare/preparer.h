@@ -1,6 +1,7 @@
 // From the bytes of an image to a tensor of one size: unsigned bytes, rows of RGB pixels (H x W x 3). What comes out is
 // a pure function of (bytes, recipe, key): it does not depend on who asks, nor on whether the decode was shared:
 // Prepare(bytes, ...) gives what Decode(bytes) and Augment(...) give, bit for bit, and is faster where one asks alone.
+// Of a damaged file Decode may be an error where Prepare, which looks at less of it, is none.
 // One preparer per thread; it keeps its buffers, of about one MB. What else it takes MemoryToDecode says (decode.h).
 //
 //   Preparer preparer;
