@@ -98,6 +98,11 @@ void AllowManyDescriptors() {
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+void TellLeftOut(const feed::DataSet& data) {
+  for (const auto& [name, count] : data.source().counters())
+    if (count > 0) Log(LogLevel::kWarning, "data set {}: left out: {} {}", data.name(), count, name);
+}
+
 absl::Status ServeData(ServeFlags flags, const std::string& token) {
   feed::ServiceOptions& options = flags.service;
   LS_ASSIGN_OR_RETURN(options.policy, feed::ParseServedPolicy(flags.policy));
@@ -110,6 +115,7 @@ absl::Status ServeData(ServeFlags flags, const std::string& token) {
   LS_ASSIGN_OR_RETURN(const std::unique_ptr<relay::Sender> sender, Listen(flags, token));
   Log(LogLevel::kInfo, "data set {}: {} items of {}, at {}", options.name, service->data().items(), options.data.path,
       options.socket);
+  TellLeftOut(service->data());
   RunUntilStopped(poller, [&] { service->Tick(); });
   return absl::OkStatus();
 }

@@ -23,10 +23,7 @@ class SourceMaker : public Maker {
 class ImageMaker final : public SourceMaker {
  public:
   using SourceMaker::SourceMaker;
-  absl::StatusOr<prepare::DecodeMemory> MemoryFor(prepare::Bytes file) override {
-    LS_ASSIGN_OR_RETURN(const prepare::ImageHead head, prepare::ReadImageHead(file, {}));
-    return prepare::MemoryToDecode(head);
-  }
+  absl::StatusOr<prepare::DecodeMemory> MemoryFor(prepare::Bytes file) override { return preparer_.MemoryFor(file); }
   absl::Status Decode(prepare::Bytes file, prepare::Image& image) override { return preparer_.Decode(file, image); }
   absl::Status Cut(const prepare::Image& image, const prepare::Recipe& recipe, const prepare::AugmentKey& key,
                    std::span<uint8_t> out) override {
@@ -38,6 +35,7 @@ class ImageMaker final : public SourceMaker {
                        std::span<uint8_t> out) override {
     return preparer_.Prepare(file, recipe, key, out);
   }
+  prepare::PrepareCounters TakeCounters() override { return preparer_.TakeCounters(); }
 
  private:
   prepare::Preparer preparer_;

@@ -37,7 +37,8 @@ struct Tally {
   uint64_t waited = 0;                    // wants that waited for a decode which was under way
   uint64_t beyond = 0, beyond_bytes = 0;  // items that took more than the budget; the most that one took
   Costs costs;
-  int64_t idle_ns = 0;  // of all threads
+  prepare::PrepareCounters prepared;  // of images
+  int64_t idle_ns = 0;                // of all threads
   uint64_t preparations() const { return costs.decodes.count + costs.parts.count; }
 };
 

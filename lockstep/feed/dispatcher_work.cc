@@ -133,6 +133,7 @@ void Dispatcher::Make(Lock& lock, Maker& maker, const Want& want) {
   Times took;
   const auto file = Read(lock, maker, item, took);
   const absl::Status made = file.ok() ? MakeUnlocked(lock, maker, want, *file, image, took) : file.status();
+  tally_.prepared.Add(maker.TakeCounters());
   if (!made.ok()) MarkCorrupt(item, made, /*for_good=*/false);
   std::vector<Want> waiting = std::move(being_decoded_[item]);
   being_decoded_.erase(item);

@@ -7,8 +7,7 @@
 #include <span>
 
 #include "lockstep/base/status.h"
-#include "lockstep/prepare/decode.h"
-#include "lockstep/prepare/recipe.h"
+#include "lockstep/prepare/preparer.h"
 
 namespace lockstep::feed {
 
@@ -32,6 +31,8 @@ class Maker {
   // may be an error of Decode alone.
   virtual absl::Status Prepare(prepare::Bytes file, const prepare::Recipe& recipe, const prepare::AugmentKey& key,
                                std::span<uint8_t> out) = 0;
+  // What happened since it was last asked.
+  virtual prepare::PrepareCounters TakeCounters() { return {}; }
 };
 
 }  // namespace lockstep::feed

@@ -51,6 +51,12 @@ absl::Status Preparer::Decode(Bytes encoded, Image& whole) {
   return Counted(decoder_.Decode(encoded, *head, Whole(head->size), whole));
 }
 
+absl::StatusOr<DecodeMemory> Preparer::MemoryFor(Bytes encoded) {
+  const absl::StatusOr<ImageHead> head = ReadImageHead(encoded, limits_);
+  if (!head.ok()) return Refused(head.status());
+  return MemoryToDecode(*head);
+}
+
 void Preparer::Augment(const ImageView& whole, const Recipe& recipe, const AugmentKey& key, std::span<uint8_t> out) {
   LS_CHECK(out.size() == recipe.bytes(), "{} {}", out.size(), recipe.bytes());
   resizer_.Run(whole.Crop(PlanFor(whole.size, recipe, key)), out.data());

@@ -11,6 +11,8 @@
 //   for (...) preparer.Augment(image.view, recipes[job], {seed, epoch, item, job}, slots[job]);
 #pragma once
 
+#include <utility>
+
 #include "lockstep/prepare/decode.h"
 #include "lockstep/prepare/recipe.h"
 #include "lockstep/prepare/resize.h"
@@ -36,10 +38,13 @@ class Preparer {
   // `recipe` is valid; `out` has recipe.bytes() bytes. Errors say what is wrong with the image, not which it is.
   absl::Status Prepare(Bytes encoded, const Recipe& recipe, const AugmentKey& key, std::span<uint8_t> out);
   absl::Status Decode(Bytes encoded, Image& whole);
+  // What the two take. An error of it is one of theirs.
+  absl::StatusOr<DecodeMemory> MemoryFor(Bytes encoded);
   // Of an image whose size the recipe takes (CheckSize).
   void Augment(const ImageView& whole, const Recipe& recipe, const AugmentKey& key, std::span<uint8_t> out);
 
   const PrepareCounters& counters() const { return counters_; }
+  PrepareCounters TakeCounters() { return std::exchange(counters_, {}); }
   void set_use_tiles(bool use) { decoder_.set_use_tiles(use); }
 
  private:
