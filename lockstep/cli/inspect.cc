@@ -59,11 +59,11 @@ inspect::Inspection Watch(const inspect::Settings& settings, const inspect::Wher
   inspect::Readers readers(settings, where);
   inspect::Inspection seen;
   for (;;) {
-    for (const inspect::Source source : inspector.Due(clock.Now())) {
-      inspect::Reading reading = readers.Read(source, clock.Now());
-      inspector.Take(reading);
-      seen.figures[source] = std::move(reading.figures);
-    }
+    inspector.ReadDue(clock.Now(), [&](inspect::Source source, Nanos now) {
+      inspect::Reading reading = readers.Read(source, now);
+      seen.figures[source] = reading.figures;
+      return reading;
+    });
     for (inspect::Alert& alert : inspector.TakeChanges())
       if (alert.cleared.value != 0) seen.cleared.push_back(std::move(alert));
     const Seconds left = duration - ToSeconds(clock.Now() - begin);
