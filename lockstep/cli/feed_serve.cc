@@ -247,7 +247,7 @@ void AddFeedTop(CLI::App& feed, int& exit_code) {
   command->add_flag("--once", flags->once, "Print one frame and end");
   command->callback([flags, &exit_code] {
     const std::string socket = flags->socket.empty() ? DefaultSocket() : flags->socket;
-    const top::FeedOptions options{[socket] { return feed::AskStatus(socket); }};
+    const top::FeedOptions options{socket, [socket] { return feed::AskStatus(socket); }};
     const bool terminal = isatty(STDOUT_FILENO) == 1 && isatty(STDIN_FILENO) == 1;
     const absl::Status done = flags->once || !terminal ? top::PrintFeedOnce(options) : top::WatchFeed(options);
     exit_code = done.ok() ? 0 : PrintError(done);

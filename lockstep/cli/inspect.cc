@@ -113,8 +113,9 @@ void AddInspect(CLI::App& app, int& exit_code) {
       command->add_option("--for", flags->seconds,
                           "Seconds to watch (default 60); an alert is what lasts for longer than its item tolerates");
   seconds->check(Between(0.0, 1e7))->excludes(once);
-  command->add_option("--config", flags->config,
-                      "TOML file: intervals, thresholds, tolerances; presets/inspect/default.toml has all keys");
+  auto* config =
+      command->add_option("--config", flags->config,
+                          "TOML file: intervals, thresholds, tolerances; presets/inspect/default.toml has all keys");
   auto* print = command->add_flag("--print-config", flags->print_config,
                                   "Print the settings as such a file, and do nothing else");
   auto* root = command->add_option(
@@ -125,6 +126,7 @@ void AddInspect(CLI::App& app, int& exit_code) {
       ->excludes(once)
       ->excludes(seconds)
       ->excludes(root)
+      ->excludes(config)
       ->excludes(paths);
   command->add_flag("--json", flags->json, "One JSON document on stdout")->excludes(print);
   command->footer(
