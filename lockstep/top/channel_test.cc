@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "lockstep/base/packets.h"
 
