@@ -53,7 +53,7 @@ void Inspection::Loop(const std::stop_token& stop, const inspect::Settings& sett
   inspect::Readers readers(settings, Resolved(std::move(where), clock_.Now()));
   std::unique_lock lock(mutex_);
   while (!stop.stop_requested()) {
-    for (const inspect::Source source : inspector.Due(clock_.Now())) inspector.Take(readers.Read(source, clock_.Now()));
+    inspector.ReadDue(clock_.Now(), [&](inspect::Source source, Nanos now) { return readers.Read(source, now); });
     for (const inspect::Alert& alert : inspector.TakeChanges()) alerts_.Post([this, alert] { hear_(alert); });
     const std::chrono::duration<double> rest(inspector.UntilDue(clock_.Now()).value + 0.01);
     wake_.wait_for(lock, stop, rest, [] { return false; });

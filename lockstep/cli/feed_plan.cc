@@ -46,8 +46,10 @@ void AddFeedPlan(CLI::App& feed, int& exit_code) {
   command->add_option("--cache-gb", flags->cache_gb, "Of memory or disk, for all forms")->required();
   command->add_option("--samples", flags->samples, "Of the data set")->required();
   command->add_option("--encoded-kb", flags->encoded_kb, "Of a sample as it is stored")->required();
-  command->add_option("--decoded-kb", flags->decoded_kb, "Of a decoded one (default: six times that)");
-  command->add_option("--augmented-kb", flags->augmented_kb, "Of one ready for training (default: as decoded)");
+  command->add_option("--decoded-kb", flags->decoded_kb, "Of a decoded one (default: six times that)")
+      ->check(AboveZero());
+  command->add_option("--augmented-kb", flags->augmented_kb, "Of one ready for training (default: as decoded)")
+      ->check(AboveZero());
   command->add_option("--decode-ms", flags->decode_ms, "Of one core, a sample")->required();
   command->add_option("--augment-ms", flags->augment_ms, "Of one core, a sample")->required();
   command->add_option("--cores", flags->cores, "That prepare samples")->required();

@@ -98,6 +98,11 @@ void AllowManyDescriptors() {
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+void TellLeftOut(const feed::DataSet& data) {
+  for (const auto& [name, count] : data.source().counters())
+    if (count > 0) Log(LogLevel::kWarning, "data set {}: left out: {} {}", data.name(), count, name);
+}
+
 absl::Status ServeData(ServeFlags flags, const std::string& token) {
   feed::ServiceOptions& options = flags.service;
   LS_ASSIGN_OR_RETURN(options.policy, feed::ParseServedPolicy(flags.policy));
@@ -110,6 +115,7 @@ absl::Status ServeData(ServeFlags flags, const std::string& token) {
   LS_ASSIGN_OR_RETURN(const std::unique_ptr<relay::Sender> sender, Listen(flags, token));
   Log(LogLevel::kInfo, "data set {}: {} items of {}, at {}", options.name, service->data().items(), options.data.path,
       options.socket);
+  TellLeftOut(service->data());
   RunUntilStopped(poller, [&] { service->Tick(); });
   return absl::OkStatus();
 }
@@ -241,7 +247,7 @@ void AddFeedTop(CLI::App& feed, int& exit_code) {
   command->add_flag("--once", flags->once, "Print one frame and end");
   command->callback([flags, &exit_code] {
     const std::string socket = flags->socket.empty() ? DefaultSocket() : flags->socket;
-    const top::FeedOptions options{[socket] { return feed::AskStatus(socket); }};
+    const top::FeedOptions options{socket, [socket] { return feed::AskStatus(socket); }};
     const bool terminal = isatty(STDOUT_FILENO) == 1 && isatty(STDIN_FILENO) == 1;
     const absl::Status done = flags->once || !terminal ? top::PrintFeedOnce(options) : top::WatchFeed(options);
     exit_code = done.ok() ? 0 : PrintError(done);

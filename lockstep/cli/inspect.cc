@@ -59,11 +59,11 @@ inspect::Inspection Watch(const inspect::Settings& settings, const inspect::Wher
   inspect::Readers readers(settings, where);
   inspect::Inspection seen;
   for (;;) {
-    for (const inspect::Source source : inspector.Due(clock.Now())) {
-      inspect::Reading reading = readers.Read(source, clock.Now());
-      inspector.Take(reading);
-      seen.figures[source] = std::move(reading.figures);
-    }
+    inspector.ReadDue(clock.Now(), [&](inspect::Source source, Nanos now) {
+      inspect::Reading reading = readers.Read(source, now);
+      seen.figures[source] = reading.figures;
+      return reading;
+    });
     for (inspect::Alert& alert : inspector.TakeChanges())
       if (alert.cleared.value != 0) seen.cleared.push_back(std::move(alert));
     const Seconds left = duration - ToSeconds(clock.Now() - begin);
@@ -113,8 +113,9 @@ void AddInspect(CLI::App& app, int& exit_code) {
       command->add_option("--for", flags->seconds,
                           "Seconds to watch (default 60); an alert is what lasts for longer than its item tolerates");
   seconds->check(Between(0.0, 1e7))->excludes(once);
-  command->add_option("--config", flags->config,
-                      "TOML file: intervals, thresholds, tolerances; presets/inspect/default.toml has all keys");
+  auto* config =
+      command->add_option("--config", flags->config,
+                          "TOML file: intervals, thresholds, tolerances; presets/inspect/default.toml has all keys");
   auto* print = command->add_flag("--print-config", flags->print_config,
                                   "Print the settings as such a file, and do nothing else");
   auto* root = command->add_option(
@@ -125,6 +126,7 @@ void AddInspect(CLI::App& app, int& exit_code) {
       ->excludes(once)
       ->excludes(seconds)
       ->excludes(root)
+      ->excludes(config)
       ->excludes(paths);
   command->add_flag("--json", flags->json, "One JSON document on stdout")->excludes(print);
   command->footer(

@@ -23,13 +23,11 @@ class SourceMaker : public Maker {
 class ImageMaker final : public SourceMaker {
  public:
   using SourceMaker::SourceMaker;
-  absl::StatusOr<prepare::DecodeMemory> MemoryFor(prepare::Bytes file) override {
-    LS_ASSIGN_OR_RETURN(const prepare::ImageHead head, prepare::ReadImageHead(file, {}));
-    return prepare::MemoryToDecode(head);
-  }
+  absl::StatusOr<prepare::DecodeMemory> MemoryFor(prepare::Bytes file) override { return preparer_.MemoryFor(file); }
   absl::Status Decode(prepare::Bytes file, prepare::Image& image) override { return preparer_.Decode(file, image); }
   absl::Status Cut(const prepare::Image& image, const prepare::Recipe& recipe, const prepare::AugmentKey& key,
                    std::span<uint8_t> out) override {
+    LS_RETURN_IF_ERROR(prepare::CheckSize(recipe, image.view.size));
     preparer_.Augment(image.view, recipe, key, out);
     return absl::OkStatus();
   }
@@ -37,6 +35,7 @@ class ImageMaker final : public SourceMaker {
                        std::span<uint8_t> out) override {
     return preparer_.Prepare(file, recipe, key, out);
   }
+  prepare::PrepareCounters TakeCounters() override { return preparer_.TakeCounters(); }
 
  private:
   prepare::Preparer preparer_;

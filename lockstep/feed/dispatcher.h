@@ -37,7 +37,8 @@ struct Tally {
   uint64_t waited = 0;                    // wants that waited for a decode which was under way
   uint64_t beyond = 0, beyond_bytes = 0;  // items that took more than the budget; the most that one took
   Costs costs;
-  int64_t idle_ns = 0;  // of all threads
+  prepare::PrepareCounters prepared;  // of images
+  int64_t idle_ns = 0;                // of all threads
   uint64_t preparations() const { return costs.decodes.count + costs.parts.count; }
 };
 
@@ -104,6 +105,7 @@ class Dispatcher {
   uint64_t ReserveFile(Lock& lock, uint64_t bytes);
   void KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> file);
   // Not for good where it could not be read: a server's bad minute passes, and the item is tried again when it is due.
+  // Nor where one want can't be made of it: another one may be.
   void MarkCorrupt(uint64_t item, const absl::Status& why, bool for_good);
   void Finish(const Want& want, bool good);
   void Publish(OpenBatch& batch);

@@ -186,6 +186,19 @@ TEST_F(DispatcherTest, ACorruptItemIsSkippedAtTheSamePlaceForAll) {
   });
 }
 
+TEST_F(DispatcherTest, DamageThatNoJobSeesIsNone) {
+  works_.in_part = {3, 50, 51};
+  Start(2);
+  TestRank first(*dispatcher_, NewJob("a", Range(0, 64)), 0, 2), second(*dispatcher_, NewJob("b", Range(0, 64)), 0, 2);
+  for (int step = 0; step < 4; ++step) {
+    const SeenBatch a = first.Next(), b = second.Next();
+    EXPECT_EQ(a.ids.size(), 16U);
+    EXPECT_EQ(b.ids, a.ids);
+    for (size_t i = 0; i < a.ids.size(); ++i) EXPECT_EQ(b.items[i].item, a.ids[i]);
+  }
+  dispatcher_->Look([](const Dispatcher& dispatcher) { EXPECT_TRUE(dispatcher.corrupt().empty()); });
+}
+
 TEST_F(DispatcherTest, WhatCouldNotBeReadIsTriedAgain) {
   works_.unreadable = {7};
   int reads = 0;

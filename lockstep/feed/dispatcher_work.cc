@@ -122,7 +122,7 @@ void Dispatcher::Cut(Lock& lock, Maker& maker, const Want& want, const prepare::
   EndWork(lock);
   tally_.costs.cuts.Add(took, 0);
   want.batch->decode_ns += took;
-  if (!cut.ok()) MarkCorrupt(want.item(), cut, /*for_good=*/true);
+  if (!cut.ok()) MarkCorrupt(want.item(), cut, /*for_good=*/false);
   Finish(want, cut.ok());
 }
 
@@ -133,7 +133,8 @@ void Dispatcher::Make(Lock& lock, Maker& maker, const Want& want) {
   Times took;
   const auto file = Read(lock, maker, item, took);
   const absl::Status made = file.ok() ? MakeUnlocked(lock, maker, want, *file, image, took) : file.status();
-  if (!made.ok()) MarkCorrupt(item, made, /*for_good=*/file.ok());
+  tally_.prepared.Add(maker.TakeCounters());
+  if (!made.ok()) MarkCorrupt(item, made, /*for_good=*/false);
   std::vector<Want> waiting = std::move(being_decoded_[item]);
   being_decoded_.erase(item);
   const auto note = [&](const Want& one) {
@@ -157,27 +158,34 @@ absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want
                                       const std::shared_ptr<const prepare::Buffer>& file,
                                       std::shared_ptr<const prepare::Image>& image, Times& times) {
   const uint64_t next = NextUse(want.item(), 1);
-  LS_ASSIGN_OR_RETURN(const prepare::DecodeMemory need, maker.MemoryFor(file->bytes()));
-  const Room room = TakeRoom(lock, want.item(), need, file->size(), next);
+  const absl::StatusOr<prepare::DecodeMemory> need = maker.MemoryFor(file->bytes());
+  if (!need.ok()) {
+    MarkCorrupt(want.item(), need.status(), /*for_good=*/true);
+    return need.status();
+  }
+  const Room room = TakeRoom(lock, want.item(), *need, file->size(), next);
   if (!room.keeps || !cache_.HasQuota(Form::kDecoded, 0)) KeepFile(want.item(), file);
   int64_t took = 0;
   absl::Status status;
-  auto decoded = std::make_shared<prepare::Image>();
+  auto decoded = room.keeps ? std::make_shared<prepare::Image>() : nullptr;
   const bool look_at_heap = IsHeapDue(room);
   BeginWork(lock);
   if (look_at_heap) heap_.Hold(room.reserved);
   {
     const Stopwatch watch(clock_, took);
-    status = room.keeps ? maker.Decode(file->bytes(), *decoded)
-                        : maker.Prepare(file->bytes(), want.batch->rank->job->recipe, KeyOf(want), PlaceOf(want));
+    if (decoded != nullptr && !maker.Decode(file->bytes(), *decoded).ok()) decoded = nullptr;
+    // Damage may lie where this want sees nothing of it. Whether it is one, Prepare says alone: that others want the
+    // item too, and memory had room for it, must not decide what a job gets.
+    if (decoded == nullptr)
+      status = maker.Prepare(file->bytes(), want.batch->rank->job->recipe, KeyOf(want), PlaceOf(want));
   }
   if (look_at_heap) heap_.Came(room.reserved);
   EndWork(lock);
-  (room.keeps ? tally_.costs.decodes : tally_.costs.parts).Add(took, need.kept);
+  (room.keeps ? tally_.costs.decodes : tally_.costs.parts).Add(took, need->kept);
   times.decode_ns = took;
-  if (room.keeps && status.ok()) {
+  if (decoded != nullptr) {
     image = decoded;
-    cache_.Put(want.item(), Form::kDecoded, {image, nullptr}, need.kept, room.reserved);
+    cache_.Put(want.item(), Form::kDecoded, {image, nullptr}, need->kept, room.reserved);
     if (cache_.HasQuota(Form::kDecoded, 0)) cache_.Drop(want.item(), Form::kEncoded);
   } else {
     GiveBack(room);

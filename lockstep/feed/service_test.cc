@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "lockstep/feed/test_client.h"
+#include "lockstep/prepare/test_tar.h"
 
 namespace lockstep::feed {
 namespace {
@@ -276,6 +277,18 @@ TEST_F(ServiceTest, StatusCountsWhatIsShared) {
   EXPECT_LE(status["sharing"]["preparations"].get<uint64_t>(), kItems + 40);
   EXPECT_GE(status["sharing"]["deliveries_per_preparation"].get<double>(), 1.6);
   EXPECT_EQ(status["jobs"][0]["slots"], 2U);
+}
+
+TEST_F(ServiceTest, StatusCountsWhatIsLeftOutAndWhatIsRefused) {
+  Stop();
+  options_.data.path = folder_ + "/set.tar";
+  const std::string set = prepare::TarEntry("1.jpg", "no image") + prepare::TarEntry("1.txt", "of it");
+  ASSERT_TRUE(WriteFileAtomically(options_.data.path, set).ok());
+  Start();
+  EXPECT_TRUE(Join("a").Next().empty());
+  const Json status = Status();
+  EXPECT_EQ(status["left_out"], Json({{"members_of_other_kinds", 1}}));
+  EXPECT_EQ(status["images"], Json({{"refused", 1}}));
 }
 
 }  // namespace

@@ -5,6 +5,9 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace lockstep::feed {
 namespace {
@@ -115,6 +118,24 @@ Json SplitOf(const sampling::CacheSplit& split) {
   return row;
 }
 
+using Counters = std::vector<std::pair<std::string, uint64_t>>;
+
+// Nothing that is 0: most sets have none of it.
+Json CountersOf(const Counters& counters) {
+  Json row = Json::object();
+  for (const auto& [name, count] : counters)
+    if (count > 0) row[name] = count;
+  return row;
+}
+
+Counters OfPrepared(const prepare::PrepareCounters& prepared) {
+  return {{"by_tiles", prepared.by_tiles},
+          {"damaged", prepared.damaged},
+          {"bad_index", prepared.bad_index},
+          {"refused", prepared.refused},
+          {"too_large", prepared.too_large}};
+}
+
 Json CorruptOf(const Dispatcher& dispatcher, const DataSet& data) {
   Json rows = Json::array();
   for (const CorruptItem& corrupt : dispatcher.corrupt()) {
@@ -130,6 +151,7 @@ Json StatusReport(const DataSet& data, const std::string& socket, Nanos up, cons
                   const sampling::CacheSplit& split) {
   Json report{{"data_set", data.name()}, {"path", data.path()},   {"socket", socket},
               {"pid", getpid()},         {"items", data.items()}, {"up_s", ToSeconds(up).value}};
+  report["left_out"] = CountersOf(data.source().counters());
   dispatcher.Look([&](const Dispatcher& seen) {
     report["jobs"] = Json::array();
     for (const std::shared_ptr<Rank>& rank : seen.ranks()) report["jobs"].push_back(RankRow(*rank));
@@ -145,6 +167,7 @@ Json StatusReport(const DataSet& data, const std::string& socket, Nanos up, cons
     report["forms"] = {CacheRow(seen.cache(), Form::kDecoded, "decoded"),
                        CacheRow(seen.cache(), Form::kEncoded, "encoded")};
     report["time"] = TimesOf(seen.TimesNow(), seen.tally().costs.reads.bytes, seen.threads(), up);
+    report["images"] = CountersOf(OfPrepared(seen.tally().prepared));
     report["corrupt_items"] = seen.corrupt().size();
     report["corrupt"] = CorruptOf(seen, data);
   });

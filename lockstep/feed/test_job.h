@@ -29,8 +29,8 @@ struct MadeItem {
 // What the makers of a test have in common.
 struct Works {
   std::atomic<uint64_t> decoded{0}, cut{0}, prepared{0}, read{0};
-  std::set<uint64_t> corrupt;
-  std::set<uint64_t> unreadable;  // not changed while a service runs but by on_read
+  std::set<uint64_t> corrupt, in_part;  // in_part: damaged where nobody looks who wants but a part
+  std::set<uint64_t> unreadable;        // not changed while a service runs but by on_read
   std::function<void(uint64_t item)> on_read = [](uint64_t) {};
   uint64_t image_bytes = 1000, work_bytes = 0;  // of an image; beside it, to decode one
   uint64_t file_bytes = 0;                      // as it is said before a file is read
@@ -55,6 +55,7 @@ class CountingMaker final : public Maker {
   absl::Status Decode(prepare::Bytes file, prepare::Image& image) override {
     ++works_.decoded;
     image.buffer.Assign(file);
+    if (works_.in_part.contains(ItemOf(file))) return DataLoss("item {} is broken in part", ItemOf(file));
     return Check(file);
   }
   absl::Status Cut(const prepare::Image& image, const prepare::Recipe&, const prepare::AugmentKey& key,

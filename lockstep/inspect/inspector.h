@@ -6,10 +6,11 @@
 // Thread-compatible. Cost: some microseconds a reading.
 //
 //   Inspector inspector(settings);
-//   for (Source source : inspector.Due(now)) inspector.Take(Read(source));
+//   inspector.ReadDue(now, [&](Source source, Nanos at) { return readers.Read(source, at); });
 //   for (const Alert& alert : inspector.TakeChanges()) ...
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <utility>
@@ -28,6 +29,11 @@ class Inspector {
   // How long until one is.
   Seconds UntilDue(Nanos now) const;
   void Take(const Reading& reading);
+  // Takes a reading of each source of which an item is due, all as of `now`: by one that is a moment later than it was
+  // due, the next one would be too early.
+  void ReadDue(Nanos now, const std::function<Reading(Source, Nanos)>& read) {
+    for (const Source source : Due(now)) Take(read(source, now));
+  }
 
   // Those that hold, the oldest first.
   std::vector<Alert> Alerts() const;

@@ -113,6 +113,27 @@ TEST(Inspector, DueBySource) {
               ElementsAre(Source::kNic, Source::kMount, Source::kMemory, Source::kKernelLog, Source::kGpu));
 }
 
+// Whoever sleeps until something is due wakes a little late, each time by another moment, and reads for a while.
+TEST(Inspector, EveryReadingThatIsDueCounts) {
+  Settings settings;
+  settings["nic_down"].tolerance = {0};
+  settings["nic_down"].readings = 40;
+  Inspector inspector(settings);
+  std::mt19937 random(1);
+  Nanos now = At(100);
+  int readings = 0;
+  while (inspector.Alerts().empty() && readings < 1000) {
+    inspector.ReadDue(now, [&](Source source, Nanos at) {
+      now += At(0.001 * static_cast<double>(random() % 10));  // it takes
+      Reading reading{.source = source, .at = at, .conditions = {{"nic_down", "eth0", "no carrier"}}};
+      readings += source == Source::kNic ? 1 : 0;
+      return source == Source::kNic ? reading : Reading{.source = source, .at = at};
+    });
+    now += ToNanos(inspector.UntilDue(now)) + At(0.001 * static_cast<double>(random() % 10));
+  }
+  EXPECT_EQ(readings, 40);
+}
+
 // mount_lost is read every 5 s, disk_full of the same source every 10 s.
 TEST(Inspector, AnItemCountsItsOwnReadingsOnly) {
   Settings settings;

@@ -179,7 +179,7 @@ std::string SettingsText(const Settings& settings) {
       "# machine (this machine is at fault, for certain), network, software, warning. A switch that is down can't be\n"
       "# told from a link by one machine: the nic items see its ports, and whoever sees all machines the switch.\n\n";
   std::string nics;
-  for (const std::string& nic : settings.nics) nics += fmt::format("{}\"{}\"", nics.empty() ? "" : ", ", nic);
+  for (const std::string& nic : settings.nics) nics += (nics.empty() ? "" : ", ") + cluster::TomlText(nic);
   text += fmt::format("nics = [{}]  # watched beside those with hardware, bonds and the default route\n", nics);
   for (const Item& item : settings.items) text += ItemText(item);
   return text;

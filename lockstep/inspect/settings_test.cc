@@ -48,6 +48,14 @@ TEST(Settings, SomeKeysOnly) {
   EXPECT_EQ(*(*settings)["disk_full"].threshold, 0.1);
 }
 
+TEST(Settings, NamesOfNicsAreEscaped) {
+  Settings settings;
+  settings.nics = {"a\"b", "c\\d"};
+  const auto read = ParseSettings(SettingsText(settings), "a.toml");
+  ASSERT_TRUE(read.ok()) << Message(read.status());
+  EXPECT_EQ(*read, settings);
+}
+
 TEST(Settings, ErrorsNameThePlace) {
   const auto error = [](const char* text) { return Message(ParseSettings(text, "a.toml").status()); };
   EXPECT_EQ(error("[nic_dwon]\ninterval_s = 1\n"), "a.toml:1:2: nic_dwon is not a known key; did you mean nic_down?");

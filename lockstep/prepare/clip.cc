@@ -10,13 +10,15 @@ namespace lockstep::prepare {
 namespace {
 
 constexpr uint32_t kMaxFrames = 1 << 26, kMaxChannels = 64;
+constexpr uint64_t kPiece = 1 << 18;  // samples that are decoded at once: a megabyte, whatever the clip
 
-// Some planes, of which a clip is a part.
+// A piece of a clip.
 struct Planes {
   const float* samples = nullptr;
   uint64_t stride = 0;    // from channel to channel
   uint32_t channels = 0;  // in the file
-  uint64_t count = 0;     // of frames: the clip's, or less
+  uint64_t at = 0;        // of its first frame, in the clip
+  uint64_t count = 0;     // of frames
 };
 
 float Mixed(const Planes& planes, uint64_t frame) {
@@ -33,12 +35,10 @@ int16_t ToInt16(float sample) {
 template <typename Sample, typename Convert>
 void WriteClip(const Planes& planes, const Clip& clip, std::span<uint8_t> out, const Convert& convert) {
   const bool mixes = clip.channels == 1 && planes.channels != 1;
-  uint8_t* to = out.data();
   for (size_t channel = 0; channel < clip.channels; ++channel) {
-    for (uint64_t frame = 0; frame < clip.frames; ++frame, to += sizeof(Sample)) {
-      float value = 0;
-      if (frame < planes.count) value = mixes ? Mixed(planes, frame) : planes.samples[channel * planes.stride + frame];
-      const Sample sample = convert(value);
+    uint8_t* to = out.data() + (channel * clip.frames + planes.at) * sizeof(Sample);
+    for (uint64_t frame = 0; frame < planes.count; ++frame, to += sizeof(Sample)) {
+      const Sample sample = convert(mixes ? Mixed(planes, frame) : planes.samples[channel * planes.stride + frame]);
       std::memcpy(to, &sample, sizeof sample);
     }
   }
@@ -47,6 +47,12 @@ void WriteClip(const Planes& planes, const Clip& clip, std::span<uint8_t> out, c
 void Write(const Planes& planes, const Clip& clip, std::span<uint8_t> out) {
   if (clip.int16) return WriteClip<int16_t>(planes, clip, out, ToInt16);
   WriteClip<float>(planes, clip, out, [](float sample) { return sample; });
+}
+
+// How many frames of a sound a clip has. What it lacks is 0, of either type.
+uint64_t FramesOf(const SoundHead& head, const Clip& clip, std::span<uint8_t> out) {
+  if (head.frames < clip.frames) std::ranges::fill(out, uint8_t{0});
+  return std::min<uint64_t>(clip.frames, head.frames);
 }
 
 absl::Status Fits(const SoundHead& head, const Clip& clip) {
@@ -82,10 +88,13 @@ absl::Status Clipper::Prepare(Bytes file, const Clip& clip, const AugmentKey& ke
   LS_CHECK(out.size() == clip.bytes(), "{} {}", out.size(), clip.bytes());
   LS_ASSIGN_OR_RETURN(const SoundHead head, ReadSoundHead(file));
   LS_RETURN_IF_ERROR(Fits(head, clip));
-  const uint64_t count = std::min<uint64_t>(clip.frames, head.frames);
-  planes_.resize(count * head.channels);
-  LS_RETURN_IF_ERROR(DecodeSound(file, head, ClipBegin(clip, head.frames, key), count, planes_));
-  Write({planes_.data(), count, head.channels, count}, clip, out);
+  const uint64_t frames = FramesOf(head, clip, out), begin = ClipBegin(clip, head.frames, key);
+  for (uint64_t at = 0, count = 0; at < frames; at += count) {
+    count = std::min(frames - at, kPiece / head.channels);
+    planes_.resize(count * head.channels);
+    LS_RETURN_IF_ERROR(DecodeSound(file, head, begin + at, count, planes_));
+    Write({planes_.data(), count, head.channels, at, count}, clip, out);
+  }
   return absl::OkStatus();
 }
 
@@ -113,8 +122,8 @@ absl::Status Clipper::Cut(Bytes kept, const Clip& clip, const AugmentKey& key, s
   if (!KeepsSamples(head)) return Prepare(behind, clip, key, out);
   LS_RETURN_IF_ERROR(Fits(head, clip));
   const auto* samples = reinterpret_cast<const float*>(behind.data());
-  const uint64_t count = std::min<uint64_t>(clip.frames, head.frames);
-  Write({samples + ClipBegin(clip, head.frames, key), head.frames, head.channels, count}, clip, out);
+  const uint64_t frames = FramesOf(head, clip, out);
+  Write({samples + ClipBegin(clip, head.frames, key), head.frames, head.channels, 0, frames}, clip, out);
   return absl::OkStatus();
 }
 

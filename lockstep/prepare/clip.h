@@ -1,5 +1,6 @@
 // A sound as a tensor of one size: channels x frames, floats or whole numbers of 16 bits. A pure function of (bytes,
-// clip, key): whoever cuts, from the file or from what Keep made of it, gets the same. One clipper per thread.
+// clip, key): whoever cuts, from the file or from what Keep made of it, gets the same. Of a damaged file Keep may be an
+// error where a clip of what is whole is none. One clipper per thread; it has a megabyte of its own.
 //
 //   Clipper clipper;
 //   LS_RETURN_IF_ERROR(clipper.Prepare(file, clip, {seed, epoch, item, job}, slot));  // one job
@@ -42,7 +43,7 @@ class Clipper {
   absl::Status Cut(Bytes kept, const Clip& clip, const AugmentKey& key, std::span<uint8_t> out);
 
  private:
-  std::vector<float> planes_;  // of one clip, channels as in the file
+  std::vector<float> planes_;  // of a piece of a clip, channels as in the file
 };
 
 }  // namespace lockstep::prepare

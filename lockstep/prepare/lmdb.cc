@@ -41,7 +41,8 @@ class Tree {
   absl::StatusOr<Meta> ReadMetaAt(uint64_t offset) const;
   absl::Status ReadMeta();
   absl::Status Walk(uint64_t page, int depth);
-  absl::Status TakeNode(Bytes page, uint64_t number, uint16_t kind, uint16_t at, int depth);
+  absl::StatusOr<uint64_t> NodeBytes(Bytes node, uint64_t number, uint16_t kind) const;
+  absl::Status TakeNode(Bytes node, uint64_t offset, uint16_t kind, int depth);
   absl::Status TakeLeaf(Bytes node, uint64_t offset);
   absl::Status Wrong(std::string_view what, uint64_t page) const {
     return DataLoss("{}: {} in page {}", file_.path(), what, page);
@@ -84,21 +85,37 @@ absl::Status Tree::Walk(uint64_t number, int depth) {
   if ((kind & ~uint32_t{0x10}) != kBranch && (kind & ~uint32_t{0x10}) != kLeaf)
     return Wrong("another kind of content", number);
   if (lower < kPageHead || lower > page.size()) return Wrong("a damaged header", number);
-  for (uint64_t at = kPageHead; at + 2 <= lower; at += 2)
-    LS_RETURN_IF_ERROR(TakeNode(page, number, kind, At<uint16_t>(page, at), depth));
+  // Nodes lie apart, behind what points to them: else a page of pointers to one node would be thousands of items.
+  uint64_t left = page.size() - lower;
+  for (uint64_t at = kPageHead; at + 2 <= lower; at += 2) {
+    const auto begin = At<uint16_t>(page, at);
+    if (begin < lower || begin + kNodeHead > page.size()) return Wrong("a damaged entry", number);
+    const Bytes node = Bytes(page).subspan(begin);
+    LS_ASSIGN_OR_RETURN(const uint64_t bytes, NodeBytes(node, number, kind));
+    if (bytes > left) return Wrong("entries that overlap", number);
+    left -= bytes;
+    LS_RETURN_IF_ERROR(TakeNode(node, number * meta_.page_bytes + begin, kind, depth));
+  }
   return absl::OkStatus();
 }
 
-absl::Status Tree::TakeNode(Bytes page, uint64_t number, uint16_t kind, uint16_t at, int depth) {
-  if (at < kPageHead || at + kNodeHead > page.size()) return Wrong("a damaged entry", number);
-  const Bytes node = page.subspan(at);
-  const uint64_t low = At<uint32_t>(node, 0);
-  if ((kind & kBranch) != 0) return Walk(low | static_cast<uint64_t>(At<uint16_t>(node, 4)) << 32, depth + 1);
-  if (kNodeHead + At<uint16_t>(node, 6) > node.size()) return Wrong("a key beyond its page", number);
-  return TakeLeaf(node, number * meta_.page_bytes + at);
+// In its page, which has so many.
+absl::StatusOr<uint64_t> Tree::NodeBytes(Bytes node, uint64_t number, uint16_t kind) const {
+  const uint64_t head = kNodeHead + At<uint16_t>(node, 6);
+  if (head > node.size()) return Wrong("a key beyond its page", number);
+  if ((kind & kBranch) != 0) return head;
+  const uint64_t value = (At<uint16_t>(node, 4) & kBigData) != 0 ? 8 : At<uint32_t>(node, 0);
+  if (value > node.size() - head) return Wrong("a value beyond its page", number);
+  return head + value;
 }
 
 // `offset`: of the node, in the file.
+absl::Status Tree::TakeNode(Bytes node, uint64_t offset, uint16_t kind, int depth) {
+  const uint64_t low = At<uint32_t>(node, 0);
+  if ((kind & kBranch) != 0) return Walk(low | static_cast<uint64_t>(At<uint16_t>(node, 4)) << 32, depth + 1);
+  return TakeLeaf(node, offset);
+}
+
 absl::Status Tree::TakeLeaf(Bytes node, uint64_t offset) {
   const auto flags = At<uint16_t>(node, 4), key_bytes = At<uint16_t>(node, 6);
   const uint64_t number = offset / meta_.page_bytes;
@@ -108,12 +125,10 @@ absl::Status Tree::TakeLeaf(Bytes node, uint64_t offset) {
   LmdbEntry entry;
   entry.key.assign(reinterpret_cast<const char*>(node.data()) + kNodeHead, key_bytes);
   entry.bytes = At<uint32_t>(node, 0);
-  uint64_t begin = kNodeHead + key_bytes;
+  const uint64_t begin = kNodeHead + key_bytes;
   if ((flags & kBigData) == 0) {
-    if (entry.bytes > node.size() - begin) return Wrong("a value beyond its page", number);
     entry.offset = offset + begin;
   } else {
-    if (node.size() - begin < 8) return Wrong("a damaged entry", number);
     const auto page = At<uint64_t>(node, begin);
     if (page >= file_.size() / meta_.page_bytes) return Wrong("a value behind the end of the file", number);
     entry.offset = page * meta_.page_bytes + kPageHead;

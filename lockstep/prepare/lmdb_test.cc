@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "lockstep/base/file.h"
 #include "lockstep/prepare/data_file.h"
 
 namespace lockstep::prepare {
@@ -82,6 +83,25 @@ TEST_F(Lmdb, TheLastCommitCounts) {
 TEST_F(Lmdb, WhatIsNotKeysWithOneValueIsRefused) {
   Write(3, 0, "named");
   EXPECT_THAT(std::string(Listed(file_).status().message()), HasSubstr("named databases"));
+}
+
+// A hundred nodes of one page, behind 16 bytes of header the pointers to them; the 49th is the largest.
+TEST_F(Lmdb, NodesThatOverlapAreRefused) {
+  constexpr size_t kCount = 100, kPage = 4096, kPointers = 16;
+  Write(kCount);
+  const std::string whole = *ReadFile(file_);
+  const std::string head{2, 0, static_cast<char>(kPointers + kCount * 2), 0};
+  size_t leaf = 2 * kPage;
+  while (leaf < whole.size() && whole.compare(leaf + 10, head.size(), head) != 0) leaf += kPage;
+  ASSERT_LT(leaf, whole.size());
+  const auto error = [&](const std::string& pointer) {
+    std::string bent = whole;
+    for (size_t i = 0; i < kCount; ++i) bent.replace(leaf + kPointers + 2 * i, 2, pointer);
+    std::ofstream(file_, std::ios::binary) << bent;
+    return Message(Listed(file_).status());
+  };
+  EXPECT_THAT(error(whole.substr(leaf + kPointers + 2 * 49, 2)), HasSubstr("entries that overlap"));
+  EXPECT_THAT(error(std::string{kPointers, 0}), HasSubstr("a damaged entry"));
 }
 
 TEST_F(Lmdb, WhatIsCutShortIsAnErrorOnly) {

@@ -39,6 +39,7 @@ absl::Status Preparer::Prepare(Bytes encoded, const Recipe& recipe, const Augmen
   LS_CHECK(out.size() == recipe.bytes(), "{} {}", out.size(), recipe.bytes());
   const absl::StatusOr<ImageHead> head = ReadImageHead(encoded, limits_);
   if (!head.ok()) return Refused(head.status());
+  if (absl::Status fits = CheckSize(recipe, head->size); !fits.ok()) return Refused(std::move(fits));
   const Region part = PlanFor(head->size, recipe, key);
   resizer_.Into(out.data());
   return Counted(decoder_.Decode(encoded, *head, part, resizer_));
@@ -48,6 +49,12 @@ absl::Status Preparer::Decode(Bytes encoded, Image& whole) {
   const absl::StatusOr<ImageHead> head = ReadImageHead(encoded, limits_);
   if (!head.ok()) return Refused(head.status());
   return Counted(decoder_.Decode(encoded, *head, Whole(head->size), whole));
+}
+
+absl::StatusOr<DecodeMemory> Preparer::MemoryFor(Bytes encoded) {
+  const absl::StatusOr<ImageHead> head = ReadImageHead(encoded, limits_);
+  if (!head.ok()) return Refused(head.status());
+  return MemoryToDecode(*head);
 }
 
 void Preparer::Augment(const ImageView& whole, const Recipe& recipe, const AugmentKey& key, std::span<uint8_t> out) {

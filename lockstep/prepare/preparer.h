@@ -1,6 +1,7 @@
 // From the bytes of an image to a tensor of one size: unsigned bytes, rows of RGB pixels (H x W x 3). What comes out is
 // a pure function of (bytes, recipe, key): it does not depend on who asks, nor on whether the decode was shared:
 // Prepare(bytes, ...) gives what Decode(bytes) and Augment(...) give, bit for bit, and is faster where one asks alone.
+// Of a damaged file Decode may be an error where Prepare, which looks at less of it, is none.
 // One preparer per thread; it keeps its buffers, of about one MB. What else it takes MemoryToDecode says (decode.h).
 //
 //   Preparer preparer;
@@ -9,6 +10,8 @@
 //   LS_RETURN_IF_ERROR(preparer.Decode(bytes.bytes(), image));                                     // several
 //   for (...) preparer.Augment(image.view, recipes[job], {seed, epoch, item, job}, slots[job]);
 #pragma once
+
+#include <utility>
 
 #include "lockstep/prepare/decode.h"
 #include "lockstep/prepare/recipe.h"
@@ -35,9 +38,13 @@ class Preparer {
   // `recipe` is valid; `out` has recipe.bytes() bytes. Errors say what is wrong with the image, not which it is.
   absl::Status Prepare(Bytes encoded, const Recipe& recipe, const AugmentKey& key, std::span<uint8_t> out);
   absl::Status Decode(Bytes encoded, Image& whole);
+  // What the two take. An error of it is one of theirs.
+  absl::StatusOr<DecodeMemory> MemoryFor(Bytes encoded);
+  // Of an image whose size the recipe takes (CheckSize).
   void Augment(const ImageView& whole, const Recipe& recipe, const AugmentKey& key, std::span<uint8_t> out);
 
   const PrepareCounters& counters() const { return counters_; }
+  PrepareCounters TakeCounters() { return std::exchange(counters_, {}); }
   void set_use_tiles(bool use) { decoder_.set_use_tiles(use); }
 
  private:

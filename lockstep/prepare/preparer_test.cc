@@ -35,8 +35,8 @@ std::string MakePng(uint32_t format, int width, int height) {
   return text;
 }
 
-// Of the same pixels; png_image writes none.
-std::string MakeInterlacedPng(int width, int height) {
+// Of the same pixels, with what png_image does not write: interlaced, or with so many texts of 4 MB each.
+std::string WritePng(int width, int height, int interlace, int texts) {
   const std::vector<uint8_t> pixels = TestPixels(width, height, 3);
   std::string text;
   png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
@@ -48,7 +48,14 @@ std::string MakeInterlacedPng(int width, int height) {
       },
       nullptr);
   png_set_IHDR(png, info, static_cast<png_uint_32>(width), static_cast<png_uint_32>(height), 8, PNG_COLOR_TYPE_RGB,
-               PNG_INTERLACE_ADAM7, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+               interlace, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  std::string blanks(4 << 20, ' '), key = "Comment";
+  png_text one{};
+  one.compression = PNG_TEXT_COMPRESSION_zTXt;
+  one.key = key.data();
+  one.text = blanks.data();
+  one.text_length = blanks.size();
+  for (int i = 0; i < texts; ++i) png_set_text(png, info, &one, 1);
   png_write_info(png, info);
   std::vector<png_bytep> rows;
   for (int y = 0; y < height; ++y)
@@ -58,6 +65,8 @@ std::string MakeInterlacedPng(int width, int height) {
   png_destroy_write_struct(&png, &info);
   return text;
 }
+
+std::string MakeInterlacedPng(int width, int height) { return WritePng(width, height, PNG_INTERLACE_ADAM7, 0); }
 
 std::string MakeWebp(int width, int height) {
   const std::vector<uint8_t> pixels = TestPixels(width, height, 3);
@@ -114,11 +123,11 @@ class MemoryWatcher final : public RowTaker {
 };
 
 TEST(ImageDecoder, TakesNoMoreMemoryThanItSays) {
-  for (const std::string& file :
-       {MakeJpeg({1800, 1300}), MakeJpeg({1800, 1300, 2, 2, JCS_RGB, true}),
-        MakeJpeg({1800, 1300, 1, 1, JCS_RGB, true}), MakeJpeg({1800, 1300, 1, 1, JCS_CMYK}),
-        MakeJpeg({1800, 1300, 1, 1, JCS_GRAYSCALE}), MakePng(PNG_FORMAT_RGB, 1800, 1300),
-        MakePng(PNG_FORMAT_RGBA, 1800, 1300), MakeInterlacedPng(1800, 1300), MakeWebp(1800, 1300)}) {
+  for (const std::string& file : {MakeJpeg({1800, 1300}), MakeJpeg({1800, 1300, 2, 2, JCS_RGB, true}),
+                                  MakeJpeg({1800, 1300, 1, 1, JCS_RGB, true}), MakeJpeg({1800, 1300, 1, 1, JCS_CMYK}),
+                                  MakeJpeg({1800, 1300, 1, 1, JCS_GRAYSCALE}), MakePng(PNG_FORMAT_RGB, 1800, 1300),
+                                  MakePng(PNG_FORMAT_RGBA, 1800, 1300), MakeInterlacedPng(1800, 1300),
+                                  WritePng(90, 70, PNG_INTERLACE_NONE, 8), MakeWebp(1800, 1300)}) {
     const ImageHead head = *ReadImageHead(BytesOf(file));
     const DecodeMemory need = MemoryToDecode(head);
     const uint64_t before = MemoryWatcher::Allocated();
@@ -186,6 +195,16 @@ TEST(Preparer, WhatIsTooLargeIsRefusedByItsHeader) {
   }
   EXPECT_EQ(preparer.counters().too_large, 3U);
   EXPECT_EQ(image.buffer.capacity(), 0U);  // nothing was reserved
+}
+
+TEST(Preparer, ALineOfPixelsIsRefusedWhereItCannotBeScaled) {
+  Preparer preparer;
+  const Recipe recipe{.size = {9, 7}, .crop = CropRule::kCenter, .shorter = 16'384};
+  std::vector<uint8_t> out(recipe.bytes());
+  const absl::Status refused = preparer.Prepare(BytesOf(MakePng(PNG_FORMAT_RGB, 1, 200'000)), recipe, {}, out);
+  EXPECT_THAT(Message(refused), HasSubstr("the image has 1 x 200000 pixels"));
+  EXPECT_EQ(preparer.counters().refused, 1U);
+  EXPECT_TRUE(preparer.Prepare(BytesOf(MakePng(PNG_FORMAT_RGB, 1, 60'000)), recipe, {}, out).ok());
 }
 
 TEST(Preparer, WhatIsDamagedIsAnErrorAndTheNextIsFine) {

@@ -9,6 +9,7 @@ namespace {
 
 constexpr int kTries = 10;        // torchvision's
 constexpr int kMaxSide = 16'384;  // of a result
+constexpr int64_t kMaxScaled = int64_t{1} << 30;
 
 // Python's round: to the nearest, halves to the even one.
 int Rounded(double value) { return static_cast<int>(std::nearbyint(value)); }
@@ -26,14 +27,17 @@ Region AllowedMiddle(const Recipe& recipe, const Size& size) {
   return Middle(std::max(width, 1), std::max(height, 1), size);
 }
 
+// What the longer side is scaled to. Of a line of pixels it may be more than an int holds.
+int64_t Longer(const Recipe& recipe, const Size& size) {
+  const auto [least, most] = std::minmax(size.width, size.height);
+  return int64_t{recipe.shorter} * most / least;
+}
+
 Placement PlaceCenter(const Recipe& recipe, const Size& size) {
-  const auto longer = [&](int side, int other) {
-    return static_cast<int>(static_cast<int64_t>(recipe.shorter) * side / other);
-  };
+  const auto longer = static_cast<int>(Longer(recipe, size));
   Placement placement;
   placement.source = Whole(size);
-  placement.scaled = size.width <= size.height ? Size{recipe.shorter, longer(size.height, size.width)}
-                                               : Size{longer(size.width, size.height), recipe.shorter};
+  placement.scaled = size.width <= size.height ? Size{recipe.shorter, longer} : Size{longer, recipe.shorter};
   placement.kept = {Rounded((placement.scaled.width - recipe.size.width) / 2.0),
                     Rounded((placement.scaled.height - recipe.size.height) / 2.0), recipe.size.width,
                     recipe.size.height};
@@ -57,6 +61,13 @@ absl::Status Validate(const Recipe& recipe) {
     return InvalidArgument("shorter side {}: a crop of {} x {} is larger", recipe.shorter, recipe.size.width,
                            recipe.size.height);
   return absl::OkStatus();
+}
+
+absl::Status CheckSize(const Recipe& recipe, const Size& size) {
+  if (recipe.crop != CropRule::kCenter || Longer(recipe, size) <= kMaxScaled) return absl::OkStatus();
+  return InvalidArgument(
+      "the image has {} x {} pixels: with a shorter side of {} the other one has {}, expected {} at most", size.width,
+      size.height, recipe.shorter, Longer(recipe, size), kMaxScaled);
 }
 
 Region RandomResizedCrop(const Recipe& recipe, const Size& size, Draws& draws) {

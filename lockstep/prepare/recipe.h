@@ -41,7 +41,9 @@ struct Placement {
   // A part of the source, as a part of the image.
   Region Below(const Region& part) const { return {source.x + part.x, source.y + part.y, part.width, part.height}; }
 };
-// `size` has pixels; recipe is valid.
+// Of a valid recipe: can an image of so many pixels be scaled as it says? One that is long and thin may not.
+absl::Status CheckSize(const Recipe& recipe, const Size& size);
+// `size` has pixels, and was checked.
 Placement Place(const Recipe& recipe, const Size& size, const AugmentKey& key);
 
 // torchvision's RandomResizedCrop.get_params, by draws of ours: ten tries, then the middle.

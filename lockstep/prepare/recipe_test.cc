@@ -84,6 +84,17 @@ TEST(Recipe, CenterIsThatOfTorchvision) {
   EXPECT_EQ(placement.source, (Region{0, 0, 500, 375}));
 }
 
+// 16384 * 1,000,000 is more than an int holds.
+TEST(Recipe, ALineOfPixelsIsNotScaledBeyondLimits) {
+  const Recipe recipe{.crop = CropRule::kCenter, .shorter = 16'384};
+  EXPECT_EQ(Message(CheckSize(recipe, {1, 1'000'000})),
+            "the image has 1 x 1000000 pixels: with a shorter side of 16384 the other one has 16384000000, expected "
+            "1073741824 at most");
+  EXPECT_TRUE(CheckSize(recipe, {1, 60'000}).ok());
+  EXPECT_EQ(Place(recipe, {60'000, 1}, {}).kept, (Region{491'519'888, 8080, 224, 224}));
+  EXPECT_TRUE(CheckSize({}, {1, 1'000'000}).ok());
+}
+
 TEST(Recipe, WhatCannotBeIsRefused) {
   EXPECT_TRUE(Validate(Recipe{}).ok());
   EXPECT_FALSE(Validate({.size = {0, 224}}).ok());

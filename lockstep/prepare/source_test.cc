@@ -109,6 +109,13 @@ TEST_F(Tar, NeighboursOfOneNameAreASample) {
                                                                 testing::Pair("samples_without_image", 1U)));
 }
 
+TEST_F(Tar, LinksAreCounted) {
+  const auto source = Open({.path = Write("a.tar", TarEntry("d/", "", '5') + TarEntry("d/1.jpg", "one") +
+                                                       TarEntry("d/2.jpg", "", '1') + TarEntry("d/3.jpg", "", '2'))});
+  EXPECT_EQ(source->size(), 1U);
+  EXPECT_THAT(source->counters(), testing::Contains(testing::Pair("links_and_devices", 2U)));
+}
+
 TEST_F(Tar, LongNamesAreThoseOfPaxAndGnu) {
   const std::string gnu = std::string(150, 'g') + ".jpg", pax = std::string(200, 'p') + ".jpg";
   const std::string line = fmt::format("{} path={}\n", 3 + 1 + 5 + pax.size() + 1, pax);

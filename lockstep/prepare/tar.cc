@@ -94,6 +94,7 @@ bool TakePax(std::string_view text, PaxNotes& notes) {
 class Lister {
  public:
   explicit Lister(NearReader& near) : near_(near), file_(near.file()) {}
+  uint64_t others() const { return others_; }
 
   absl::StatusOr<std::vector<TarMember>> List() {
     for (;;) {
@@ -114,7 +115,7 @@ class Lister {
   const DataFile& file_;
   std::vector<TarMember> members_;
   PaxNotes notes_;
-  uint64_t at_ = 0;
+  uint64_t at_ = 0, others_ = 0;
 };
 
 absl::StatusOr<std::string> Lister::Text(uint64_t bytes) {
@@ -138,6 +139,8 @@ absl::Status Lister::Take(const Block& block, uint64_t bytes) {
     if (bytes <= kMaxShort) {
       LS_ASSIGN_OR_RETURN(members_.back().text, Text(bytes));
     }
+  } else if (type != '5' && type != 'K') {
+    ++others_;
   }
   notes_ = {};
   return absl::OkStatus();
@@ -167,6 +170,11 @@ absl::StatusOr<bool> Lister::Next() {
 
 }  // namespace
 
-absl::StatusOr<std::vector<TarMember>> ListTar(NearReader& file) { return Lister(file).List(); }
+absl::StatusOr<std::vector<TarMember>> ListTar(NearReader& file, uint64_t* others) {
+  Lister lister(file);
+  absl::StatusOr<std::vector<TarMember>> members = lister.List();
+  if (others != nullptr) *others = lister.others();
+  return members;
+}
 
 }  // namespace lockstep::prepare

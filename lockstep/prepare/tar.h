@@ -15,8 +15,8 @@ struct TarMember {
   std::string text;                // the content, of one of at most kMaxShort bytes: it lies beside the header
 };
 // The regular files of an archive, in its order. A header whose sum is wrong is an error, as is an archive that ends
-// within a member.
-absl::StatusOr<std::vector<TarMember>> ListTar(NearReader& file);
+// within a member. `others`, unless it is null: how many members are neither that nor folders, such as links.
+absl::StatusOr<std::vector<TarMember>> ListTar(NearReader& file, uint64_t* others = nullptr);
 
 // Archives, in this order. `what` names them all.
 absl::StatusOr<std::unique_ptr<Source>> OpenTar(Files& files, const std::string& what,

@@ -46,7 +46,7 @@ class ShardScan {
  public:
   absl::Status Scan(const DataFile& file, uint32_t shard) {
     NearReader near(file);
-    LS_ASSIGN_OR_RETURN(const std::vector<TarMember> members, ListTar(near));
+    LS_ASSIGN_OR_RETURN(const std::vector<TarMember> members, ListTar(near, &no_files));
     for (size_t begin = 0, end = 0; begin < members.size(); begin = end) {
       const std::string_view key = Split(members[begin].name).key;
       while (end < members.size() && Split(members[end].name).key == key) ++end;
@@ -57,6 +57,7 @@ class ShardScan {
 
   std::vector<Sample> samples;
   uint64_t others = 0, empty = 0;  // members of other kinds; samples with neither image nor sound
+  uint64_t no_files = 0;           // links and devices
 
  private:
   // Its first image is the item; without one, its first sound.
@@ -116,11 +117,12 @@ absl::Status TarShards::Scan(Files& files, const std::string& what, const std::v
     if (!statuses[i].ok()) failed = true;
   });
   for (const absl::Status& status : statuses) LS_RETURN_IF_ERROR(status);
-  uint64_t others = 0, empty = 0;
+  uint64_t others = 0, empty = 0, no_files = 0;
   for (ShardScan& scan : scans) {
     std::move(scan.samples.begin(), scan.samples.end(), std::back_inserter(samples_));
     others += scan.others;
     empty += scan.empty;
+    no_files += scan.no_files;
   }
   if (samples_.empty()) return InvalidArgument("{}: no image in it, and no sound", WithoutQuery(what));
   const auto is_image = [](const Sample& sample) { return sample.kind == ItemKind::kImage; };
@@ -128,6 +130,7 @@ absl::Status TarShards::Scan(Files& files, const std::string& what, const std::v
   if (images) empty += std::erase_if(samples_, [&](const Sample& sample) { return !is_image(sample); });
   format_.kind = images ? ItemKind::kImage : ItemKind::kSound;
   counters_ = {{"members_of_other_kinds", others}, {images ? "samples_without_image" : "samples_without_sound", empty}};
+  if (no_files > 0) counters_.emplace_back("links_and_devices", no_files);
   return absl::OkStatus();
 }
 

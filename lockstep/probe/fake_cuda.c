@@ -1,7 +1,7 @@
 /* A CUDA driver for gpu_test.cc with two devices, whose memory is host memory. FAKE_CUDA_FAULT in the environment:
  * "none" (no devices), "flip" (device 1 loses a bit when it is set), "peer" (copies to another device lose a bit),
- * "init", "memory" (device 0 has none), "module" (device 0 can't load a kernel), "multiply" (one product of device 1
- * has a wrong bit) or "crash". Of kernels it knows the one of gpu_gemm.cc. */
+ * "init", "memory" (device 0 has none), "module" (device 0 can't load a kernel), "launch" (device 1 fails at it),
+ * "multiply" (one product of device 1 has a wrong bit) or "crash". Of kernels it knows the one of gpu_gemm.cc. */
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -69,6 +69,7 @@ int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
                    void** extra) {
   if (function != &contexts[current] || block_z != 1 || shared_bytes != 0 || stream != NULL || extra != NULL)
     return kInvalid;
+  if (current == 1 && fault("launch")) return 700; /* CUDA_ERROR_ILLEGAL_ADDRESS */
   const unsigned columns = grid_x * block_x, rows = grid_y * block_y;
   const float *a = (const float*)(uintptr_t)*(unsigned long long*)parameters[0],
               *b = (const float*)(uintptr_t)*(unsigned long long*)parameters[1];

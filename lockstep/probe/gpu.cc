@@ -52,7 +52,9 @@ class GpuTest {
       difference_ = {};
       rates_.clear();
       gemm_.reset();
-      const absl::Status status = ready[i].ok() ? Measure(devices_[i], devices_[(i + 1) % devices_.size()]) : ready[i];
+      const Budget share = budget_.Of({budget_.Left().value / static_cast<double>(devices_.size() - i)});
+      const absl::Status status =
+          ready[i].ok() ? Measure(devices_[i], devices_[(i + 1) % devices_.size()], share) : ready[i];
       Report(devices_[i].ordinal, status, measured);
     }
     return measured;
@@ -72,10 +74,11 @@ class GpuTest {
     return CheckCuda(driver_.allocate(&device.second, kBytes), "cuMemAlloc");
   }
 
-  absl::Status Measure(Device& device, Device& next) {
+  absl::Status Measure(Device& device, Device& next, const Budget& budget) {
     LS_RETURN_IF_ERROR(CheckCuda(driver_.set_current(device.context), "cuCtxSetCurrent"));
     gemm_.emplace(driver_);
-    gemm_status_ = gemm_->Begin(device.first, device.second, host_);
+    loaded_ = gemm_->Begin(device.first, device.second, host_);
+    computed_ = absl::OkStatus();
     do {
       LS_RETURN_IF_ERROR(Patterns(device));
       FillPattern(kSeed, 0, Host());
@@ -83,8 +86,8 @@ class GpuTest {
       LS_RETURN_IF_ERROR(Timed("within", [&] { return driver_.within(device.second, device.first, kBytes); }));
       LS_RETURN_IF_ERROR(FetchAndCompare(device.second));
       if (&next != &device && next.second != 0) LS_RETURN_IF_ERROR(ToNext(device, next));
-      if (gemm_status_.ok()) gemm_status_ = gemm_->Once(budget_);
-    } while (!budget_.Over());
+      if (loaded_.ok() && computed_.ok()) computed_ = gemm_->Once(budget);
+    } while (!budget.Over());
     gemm_->Unload();
     return absl::OkStatus();
   }
@@ -147,14 +150,15 @@ class GpuTest {
     if (gemm_) ReportGemm(ordinal, into);
   }
 
-  // A kernel that a device can't load is no fault of the device.
+  // A kernel that a device can't load is no fault of the device; one that it loads and can't carry out is.
   void ReportGemm(int ordinal, std::vector<Measurement>& into) const {
     Measurement bits{.name = fmt::format("gpu.{}.gemm", ordinal), .unit = "crc32c"};
     if (gemm_->products() > 0) bits.value = gemm_->crc();
-    bits.ok = gemm_->unlike() == 0;
+    bits.ok = gemm_->unlike() == 0 && computed_.ok();
+    const absl::Status& status = loaded_.ok() ? computed_ : loaded_;
     bits.text =
-        !gemm_status_.ok()
-            ? "not computed: " + Message(gemm_status_)
+        !status.ok()
+            ? "not computed: " + Message(status)
             : fmt::format("{} products, {} of them unlike the first, which has CRC32C {:08x}; a processor's {:08x}",
                           gemm_->products(), gemm_->unlike(), gemm_->crc(), kFusedGemmCrc);
     into.push_back(std::move(bits));
@@ -172,7 +176,7 @@ class GpuTest {
   Difference difference_;
   std::map<std::string, double> rates_;
   std::optional<GpuGemm> gemm_;  // of the device that is measured
-  absl::Status gemm_status_;
+  absl::Status loaded_, computed_;
 };
 
 }  // namespace

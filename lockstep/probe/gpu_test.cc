@@ -8,6 +8,7 @@
 
 #include "lockstep/probe/apart.h"
 #include "lockstep/probe/gemm_kernels.h"
+#include "lockstep/probe/gpu_gemm.h"
 
 namespace lockstep::probe {
 namespace {
@@ -73,6 +74,36 @@ TEST_F(Gpu, AKernelThatCantBeLoadedIsNone) {
   ASSERT_NE(found, measured.end());
   EXPECT_EQ(found->text, "not computed: cuModuleLoadData failed with CUDA error 218");
   EXPECT_TRUE(std::isnan(found->value)) << "it is compared with nobody's";
+}
+
+TEST_F(Gpu, AKernelThatFailsOnTheDeviceIsAFault) {
+  EXPECT_EQ(FailuresOf(With("launch")), "gpu.1.gemm: not computed: cuLaunchKernel failed with CUDA error 700\n");
+}
+
+// Each reading of it is a millisecond later.
+class Ticking final : public Clock {
+ public:
+  Nanos Now() const override { return {now_ += 1'000'000}; }
+  Nanos WallNow() const override { return Now(); }
+
+ private:
+  mutable int64_t now_ = 0;
+};
+
+int ProductsOf(const std::vector<Measurement>& measured, const std::string& name) {
+  const auto found = std::ranges::find(measured, name, &Measurement::name);
+  return found == measured.end() ? 0 : std::atoi(found->text.c_str());
+}
+
+TEST_F(Gpu, DevicesShareTheTime) {
+  const auto measured = RunApart("gpu", Budget(clock_, Seconds{0}, {}), Seconds{60}, [] {
+    setenv("LOCKSTEP_LIBCUDA", LOCKSTEP_FAKE_CUDA, 1);
+    const Ticking clock;
+    return MeasureGpus(Budget(clock, Seconds{0.1}, {}));
+  });
+  const int first = ProductsOf(measured, "gpu.0.gemm"), second = ProductsOf(measured, "gpu.1.gemm");
+  EXPECT_GT(second, kGpuProducts);
+  EXPECT_LE(first, second + kGpuProducts);
 }
 
 TEST_F(Gpu, WhatTheDriverRefusesIsSaid) {

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <future>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -18,6 +19,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
+#include "lockstep/base/json_at.h"
 #include "lockstep/base/secret.h"
 #include "lockstep/serve/listener.h"
 #include "lockstep/serve/metrics.h"
@@ -152,12 +154,23 @@ class Server::Impl final : public httplib::Server {
   int port() const { return port_; }
 
   void Publish(Json status, Json incidents) {
-    auto next = std::make_shared<const Snapshot>(Snapshot{std::move(status), std::move(incidents)});
+    std::shared_ptr<const Snapshot> next;  // the old one, in the end: it goes without the lock
     const std::lock_guard lock(mutex_);
+    KeepSymptoms(incidents);
+    next = std::make_shared<const Snapshot>(Snapshot{std::move(status), std::move(incidents)});
     snapshot_.swap(next);
   }
 
  private:
+  // The finding that leads an incident may change while it is open. It stays counted where it was at first, so that
+  // no counter falls.
+  void KeepSymptoms(Json& incidents) {
+    for (Json& incident : incidents) {
+      const int64_t id = IntegerAt(incident, "id", 0);
+      if (id > 0) incident["symptom"] = symptoms_.try_emplace(id, TextAt(incident, "symptom")).first->second;
+    }
+  }
+
   std::shared_ptr<const Snapshot> Newest() {
     const std::lock_guard lock(mutex_);
     return snapshot_;
@@ -204,6 +217,7 @@ class Server::Impl final : public httplib::Server {
   std::mutex mutex_;
   // Shared: a request keeps the snapshot that it began with while a newer one takes its place.
   std::shared_ptr<const Snapshot> snapshot_ = std::make_shared<const Snapshot>();
+  std::map<int64_t, std::string> symptoms_;  // of incidents, as each was at first
   std::thread accepting_;
 };
 

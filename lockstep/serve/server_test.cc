@@ -48,6 +48,19 @@ TEST(Server, ServesTheNewestSnapshot) {
   EXPECT_EQ(Json::parse(status->body), Json({{"state", "running"}, {"step", 17}}));
 }
 
+TEST(Server, ACounterDoesNotFallWhenAnotherFindingLeads) {
+  const auto server = Started();
+  httplib::Client client("127.0.0.1", server->port());
+  for (const char* symptom : {"stopped", "crash"}) {
+    server->Publish(Json::object(), Json::array({{{"id", 1}, {"symptom", symptom}, {"closed", nullptr}}}));
+    const std::string text = client.Get("/metrics")->body;
+    EXPECT_THAT(text, HasSubstr("lockstep_incidents_total{symptom=\"stopped\"} 1\n")) << symptom;
+    EXPECT_THAT(text, HasSubstr("lockstep_incidents_total{symptom=\"crash\"} 0\n")) << symptom;
+  }
+  server->Publish(Json::object(), Json::parse(R"([1, {}, {"id": "x"}])"));  // and of another shape
+  EXPECT_EQ(client.Get("/metrics")->status, 200);
+}
+
 TEST(Server, SaysWhatThereIsInsteadOfAnUnknownPath) {
   const auto server = Started();
   httplib::Client client("127.0.0.1", server->port());

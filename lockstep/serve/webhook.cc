@@ -44,6 +44,11 @@ class InFlight {
     const std::lock_guard lock(mutex_);
     held_.Close();
   }
+  // This one alone; and that of Abort, all that come.
+  void Cut() {
+    const std::lock_guard lock(mutex_);
+    if (held_.valid()) shutdown(held_.get(), SHUT_RDWR);
+  }
   void Abort() {
     const std::lock_guard lock(mutex_);
     aborted_ = true;
@@ -54,6 +59,13 @@ class InFlight {
   std::mutex mutex_;
   Fd held_;
   bool aborted_ = false;
+};
+
+constexpr size_t kMostTaken = 16 << 10;  // bytes of an answer behind its head
+
+struct Reply {
+  int status = 0;  // 0: there was none
+  httplib::Error error = httplib::Error::Unknown;
 };
 
 enum class Outcome : uint8_t { kDelivered, kRetry, kRefused };
@@ -151,14 +163,40 @@ class Webhook::Impl {
     if (!addresses) return Outcome::kRetry;
     for (const std::string& address : *addresses) {
       const std::unique_ptr<httplib::ClientImpl> client = MakeClient(address);
-      const httplib::Result result = client->Post(url_.target, body, "application/json");
+      const Reply reply = Ask(*client, body);
       in_flight_.End();
-      trouble = result ? fmt::format("answered with status {}", result->status)
-                       : httplib::to_string(result.error()) + " failed";
-      if (result) return OutcomeOf(result->status);
+      trouble = reply.status != 0 ? fmt::format("answered with status {}", reply.status)
+                                  : httplib::to_string(reply.error) + " failed";
+      if (reply.status != 0) return OutcomeOf(reply.status);
       if (stop.stop_requested()) break;
     }
     return Outcome::kRetry;
+  }
+
+  // Only the status matters: what comes behind it is not kept, and one without end is not waited for.
+  Reply Ask(httplib::ClientImpl& client, const std::string& body) {
+    Reply reply;
+    size_t taken = 0;
+    httplib::Request request;
+    request.method = "POST";
+    request.path = url_.target;
+    request.body = body;
+    request.set_header("Content-Type", "application/json");
+    request.response_handler = [&](const httplib::Response& head) {
+      reply.status = head.status;
+      return true;
+    };
+    request.content_receiver = [&](const char*, size_t size, uint64_t, uint64_t) {
+      return (taken += size) <= kMostTaken;
+    };
+    // The library's timeouts are for each read: of an answer that comes in drops they would never be over.
+    const std::jthread timer([&](const std::stop_token& answered) {
+      if (Pause(options_.timeout * 3, answered)) in_flight_.Cut();
+    });
+    const httplib::Result result = client.send(request);
+    if (result) reply.status = result->status;
+    reply.error = result.error();
+    return reply;
   }
 
   std::unique_ptr<httplib::ClientImpl> MakeClient(const std::string& address) {

@@ -1,7 +1,8 @@
 // Tells somebody else's HTTP server about incidents: one POST with the incident's JSON for each. Best effort beside the
 // job, never in its way. Invariants: Post never blocks; a full queue drops the newest and counts it; every message ends
 // as delivered, failed or dropped, except those that are waiting at destruction. A message is tried up to `tries`
-// times, unless the answer says that asking again is useless (4xx but 408 and 429); redirects are not followed.
+// times, unless the answer says that asking again is useless (4xx but 408 and 429); redirects are not followed. Of an
+// answer only the status counts: what follows it is neither kept nor waited for beyond the timeouts.
 // Destruction takes at most 100 ms and aborts what is in flight. The URL's path and query may be a secret (chat
 // services): no message of ours shows them. Thread-safe. One thread of its own, and a short-lived one per name look-up.
 //
@@ -21,7 +22,7 @@ namespace lockstep::serve {
 
 struct WebhookOptions {
   std::string url{};   // http://host[:port][/path][?query], or https://
-  Seconds timeout{2};  // each for: looking the name up, connecting, sending, waiting for the answer
+  Seconds timeout{2};  // each for: looking the name up, connecting, sending, the answer
   int tries = 3;
   Seconds backoff{0.5};  // before the second try; doubled for each further one
   size_t queue = 64;     // messages waiting at most

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <httplib.h>
+#include <poll.h>
 
 #include <condition_variable>
 #include <mutex>
@@ -12,6 +13,7 @@
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/file.h"
+#include "lockstep/http/test_server.h"
 #include "lockstep/serve/listener.h"
 
 namespace lockstep::serve {
@@ -126,6 +128,39 @@ TEST(Webhook, NobodyListeningCountsAsFailed) {
     EXPECT_TRUE(webhook->Drain(Seconds{60}));
     EXPECT_THAT(Counts(*webhook), ElementsAre(0, 1, 0));
   }
+}
+
+std::vector<int64_t> CountsOfOne(const std::string& url, Seconds timeout) {
+  auto webhook = Webhook::Start({.url = url, .timeout = timeout, .backoff = Seconds{0.001}});
+  (*webhook)->Post({{"id", 1}});
+  EXPECT_TRUE((*webhook)->Drain(Seconds{20}));
+  return Counts(**webhook);
+}
+
+TEST(Webhook, AnAnswerWithoutEndIsNotTaken) {
+  http::TestServer server([](const std::string&) {
+    return "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n" + std::string(1 << 20, ' ');  // and no more
+  });
+  EXPECT_THAT(CountsOfOne(server.Url("/"), Seconds{20}), ElementsAre(1, 0, 0));
+}
+
+// A header line whenever the one who reads has not gone within 5 ms.
+TEST(Webhook, AHeadThatComesInDropsEnds) {
+  auto listener = Listen("127.0.0.1", 0);
+  ASSERT_TRUE(listener.ok());
+  const std::jthread drips([fd = listener->fd.get()] {
+    for (int i = 0; i < 3; ++i) {  // tries
+      pollfd one{fd, POLLIN, 0};
+      poll(&one, 1, 20'000);
+      const Fd socket(accept4(fd, nullptr, nullptr, SOCK_CLOEXEC));
+      for (std::string text = "HTTP/1.1 200 OK\r\n"; send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL) >= 0;
+           text = "A: b\r\n") {
+        pollfd gone{socket.get(), POLLRDHUP, 0};
+        poll(&gone, 1, 5);
+      }
+    }
+  });
+  EXPECT_THAT(CountsOfOne(fmt::format("http://127.0.0.1:{}/", listener->port), Seconds{0.1}), ElementsAre(0, 1, 0));
 }
 
 TEST(Webhook, AFullQueueDropsAndCounts) {

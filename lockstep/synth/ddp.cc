@@ -66,17 +66,15 @@ class Simulation {
       const double factor = Factor(static_cast<int>(rank), step);
       double at = free_[rank] + kLead;
       lanes[rank].begin_us = free_[rank];
-      int paused = -1;
-      double pause = 0;
+      std::vector<double> pauses(static_cast<size_t>(forward));  // before each forward kernel, us
       for (const Fault& fault : faults_) {
         if (IsOf(fault, FaultKind::kDataLoading, static_cast<int>(rank), step)) at += kMicro * fault.seconds.value;
         if (fault.kind != FaultKind::kGc || chance_.Uniform() >= fault.share) continue;
-        paused = static_cast<int>(chance_.Below(static_cast<size_t>(forward)));
-        pause = kMicro * fault.seconds.value;
+        pauses[chance_.Below(pauses.size())] += kMicro * fault.seconds.value;
       }
       for (int i = 0; i < shape_.kernels; ++i) {
         double duration = kMicro * shape_.kernel.value * factor * chance_.Spread(shape_.jitter);
-        if (i == paused) at += pause;
+        if (i < forward) at += pauses[static_cast<size_t>(i)];
         lanes[rank].kernels.push_back({at, duration, at});
         at += duration + kAfter;
         const int done = i - forward + 1;  // backward kernels

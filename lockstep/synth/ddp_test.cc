@@ -83,6 +83,17 @@ TEST(KinetoJob, CommunicationsThatDoNotEndTogetherAreNotMatched) {
   EXPECT_EQ(Counters(built->job), "unmatched_collectives=4 ");
 }
 
+TEST(DdpShape, PausesOfOneStepAddUp) {
+  const auto seconds = [](const std::vector<Fault>& faults) {
+    const auto ranks = Ranks({.ranks = 1, .steps = 2}, faults, {0});
+    EXPECT_TRUE(ranks.ok()) << Message(ranks.status());
+    return 1e-9 * static_cast<double>(ranks->front().ops.back().begin_ns - ranks->front().ops.front().begin_ns);
+  };
+  const Fault gc = ParseFault("gc:share=1,seconds=1").value();
+  EXPECT_NEAR(seconds({gc}) - seconds({}), 1 * 2, 0.1);
+  EXPECT_NEAR(seconds({gc, gc, gc}) - seconds({}), 3 * 2, 0.1);
+}
+
 TEST(DdpShape, WhatCanNotBeIsRefused) {
   const std::string folder = trace::TempPath("refused");
   EXPECT_EQ(Message(WriteDdpTraces(folder, {.ranks = 0}, {}, 1)), "ranks must be 1 to 65536, found 0");

@@ -36,7 +36,15 @@ bool Set(Fault& fault, std::string_view key, std::string_view value) {
 
 const char* FaultKindName(FaultKind kind) { return kForms[static_cast<size_t>(kind)].name.data(); }
 
-absl::StatusOr<Fault> ParseFault(const std::string& text) { return ParseFaultText<Fault>(text, kForms, Set); }
+absl::StatusOr<Fault> ParseFault(const std::string& text) {
+  LS_ASSIGN_OR_RETURN(const Fault fault, ParseFaultText<Fault>(text, kForms, Set));
+  // What CheckTimes says of times and jitter: beyond, rows are infinite.
+  const double most_seconds = 1e5, most = fault.kind == FaultKind::kSequenceLength ? 10 : 1e5;
+  if (fault.factor > most || fault.seconds.value > most_seconds)
+    return InvalidArgument("fault {}: factor is {:g} and seconds {:g}, expected {:g} and {:g} at most",
+                           FaultKindName(fault.kind), fault.factor, fault.seconds.value, most, most_seconds);
+  return fault;
+}
 
 Json FaultJson(const Fault& fault) {
   Json json = {{"kind", FaultKindName(fault.kind)},

@@ -28,6 +28,11 @@ TEST(ParseFault, NamesWhatIsWrong) {
   EXPECT_EQ(ErrorOf("worker:steps=1"), "fault worker: \"steps\" says nothing about it; expected dp, stage, factor");
   EXPECT_EQ(ErrorOf("worker:dp=1,dp=2"), "fault worker: dp is given twice");
   EXPECT_EQ(ErrorOf("worker:factor=inf"), "fault worker: factor can't be \"inf\"");
+  EXPECT_EQ(ErrorOf("worker:factor=1e39"),
+            "fault worker: factor is 1e+39 and seconds 0.25, expected 100000 and 100000 at most");
+  EXPECT_EQ(ErrorOf("sequence_length:factor=11"),
+            "fault sequence_length: factor is 11 and seconds 0.25, expected 10 and 100000 at most");
+  EXPECT_EQ(ErrorOf("gc:seconds=1e6"), "fault gc: factor is 1.5 and seconds 1e+06, expected 100000 and 100000 at most");
   EXPECT_EQ(ErrorOf("gc:share=2"), "fault gc: share can't be \"2\"");
   EXPECT_EQ(ErrorOf("fabric:steps=5-4"), "fault fabric: steps can't be \"5-4\"");
 }

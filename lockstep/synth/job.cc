@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <tuple>
 
@@ -273,6 +274,11 @@ absl::Status JobShape::Validate() const {
                                                      {"steps", steps, 1 << 20}};
   for (const auto& [name, value, most] : sizes)
     if (value < 1 || value > most) return InvalidArgument("{} must be 1 to {}, found {}", name, most, value);
+  constexpr int64_t kMost = std::numeric_limits<int>::max();
+  if (int64_t{dp} * pp * tp > kMost)
+    return InvalidArgument("dp * pp * tp must be at most {}, found {}", kMost, int64_t{dp} * pp * tp);
+  if (int64_t{dp} * steps > kMost)
+    return InvalidArgument("dp * steps must be at most {}, found {}", kMost, int64_t{dp} * steps);
   LS_RETURN_IF_ERROR(CheckTimes({{"forward", forward.value}, {"backward", backward.value}}, jitter));
   if (vpp > 1 && microbatches % pp != 0)
     return InvalidArgument("microbatches must be a multiple of pp = {} when vpp > 1, found {}", pp, microbatches);

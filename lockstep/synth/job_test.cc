@@ -56,6 +56,11 @@ TEST(Generate, TheSameSeedGivesTheSameRows) {
 
 TEST(Generate, ShapesThatCanNotBeAreRefused) {
   EXPECT_EQ(Message(Generate({.dp = 0}, {}, 1).status()), "dp must be 1 to 65536, found 0");
+  EXPECT_TRUE((JobShape{.dp = 127, .pp = 256, .tp = 65536}).Validate().ok());
+  EXPECT_EQ(Message((JobShape{.dp = 65536, .pp = 2, .tp = 65536}).Validate()),
+            "dp * pp * tp must be at most 2147483647, found 8589934592");
+  EXPECT_EQ(Message((JobShape{.dp = 65536, .steps = 65536}).Validate()),
+            "dp * steps must be at most 2147483647, found 4294967296");
   EXPECT_EQ(Message(Generate({.pp = 4, .vpp = 2, .microbatches = 6}, {}, 1).status()),
             "microbatches must be a multiple of pp = 4 when vpp > 1, found 6");
 }

@@ -196,8 +196,9 @@ void Telemetry::Job::BeginStep() {
       for (double& length : length_) length *= chance_.Spread(fault.factor);
     if (fault.kind == FaultKind::kWarmUp && step_ < kWarmUpSteps)
       for (double& length : length_) length *= 1 + chance_.Uniform() * (fault.factor - 1);
-    if (fault.kind == FaultKind::kCheckpoint && passes(fault.every.value)) PauseAll(fault.seconds, 0.05);
-    if (fault.kind == FaultKind::kEvaluation && passes(fault.every.value)) PauseAll(fault.seconds, kEvaluationSpread);
+    const bool repeats = now >= fault.from && now < fault.until && passes(fault.every.value);
+    if (fault.kind == FaultKind::kCheckpoint && repeats) PauseAll(fault.seconds, 0.05);
+    if (fault.kind == FaultKind::kEvaluation && repeats) PauseAll(fault.seconds, kEvaluationSpread);
     if (fault.kind == FaultKind::kPause && now >= fault.from && now.value - took < fault.from.value)
       PauseAll(fault.seconds, 0);
   }

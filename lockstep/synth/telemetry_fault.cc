@@ -25,7 +25,7 @@ constexpr std::array kForms = {FaultForm{"slow_rank", "rank, factor, from, until
                                FaultForm{"checkpoint", "seconds, from, until, every"},
                                FaultForm{"evaluation", "seconds, from, until, every"},
                                FaultForm{"lengths", "factor, from, until, every"},
-                               FaultForm{"warm_up", "factor, from, until, every"},
+                               FaultForm{"warm_up", "factor"},
                                FaultForm{"pause", "seconds, from"},
                                FaultForm{"rotating", "factor, from, until, every"},
                                FaultForm{"everybody", "factor, from, until, every"}};

@@ -119,6 +119,28 @@ TEST(Telemetry, AHealthyJobIsNeverStuck) {
   for (const trace::TrailSnapshot& snapshot : job.Take()) EXPECT_TRUE(snapshot.under_way.empty());
 }
 
+// By the number of the last collective of all ranks.
+double StepsIn(const std::vector<std::string>& faults, double seconds) {
+  const trace::CommLog log = trace::JoinTrails(Snapshots(kShape, faults, seconds));
+  int64_t last = 0;
+  for (const trace::CommOp& op : log.ops)
+    if (log.communicators[op.communicator].ranks.size() == 16) last = std::max(last, op.sequence);
+  return static_cast<double>(last);
+}
+
+// Pauses of 5 s every 10 s leave half of the time; those from 100 to 200 s of 400, seven eighths.
+TEST(Telemetry, CheckpointsAndEvaluationsKeepToTheirTime) {
+  const double undisturbed = StepsIn({}, 400);
+  for (const std::string kind : {"checkpoint", "evaluation"}) {
+    const double always = StepsIn({kind + ":every=10,seconds=5"}, 400);
+    const double partly = StepsIn({kind + ":every=10,seconds=5,from=100,until=200"}, 400);
+    EXPECT_LT(always, 0.7 * undisturbed) << kind;
+    EXPECT_GT(partly, 0.8 * undisturbed) << kind;
+    EXPECT_LT(partly, 0.95 * undisturbed) << kind;
+    EXPECT_EQ(StepsIn({kind + ":every=10,seconds=5,from=500"}, 400), undisturbed) << kind;
+  }
+}
+
 TEST(Telemetry, ClocksOfHostsMayDiffer) {
   TelemetryShape shape = kShape;
   shape.clock_offset = Seconds{1};
@@ -146,6 +168,7 @@ TEST(Telemetry, NamesWhatIsWrong) {
   EXPECT_THAT(error(kShape, {"slow_link:rank=1"}), HasSubstr("expected another rank"));
   EXPECT_THAT(error(kShape, {"slow_sender:port=2"}), HasSubstr("expected 0 to 1"));
   EXPECT_THAT(error(kShape, {"checkpoint"}), HasSubstr("needs every"));
+  EXPECT_THAT(Message(ParseTelemetryFault("warm_up:from=3").status()), HasSubstr("expected factor"));
   EXPECT_THAT(Message(ParseTelemetryFault("slow").status()), HasSubstr("expected one of slow_rank"));
   EXPECT_THAT(Message(ParseTelemetryFault("gc:share=2").status()), HasSubstr("share can't be \"2\""));
 }

@@ -30,10 +30,13 @@ std::string Fit(const std::string& line, size_t width) {
 }
 
 std::string Clean(std::string_view text) {
-  std::string clean(text);
-  for (char& letter : clean) {
-    const auto byte = static_cast<unsigned char>(letter);
-    if (byte < 0x20 || byte == 0x7F) letter = ' ';
+  const auto byte = [&](size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0U; };
+  std::string clean;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool second_set = byte(i) == 0xC2 && byte(i + 1) >= 0x80 && byte(i + 1) < 0xA0;  // C1: U+0080 to U+009F
+    const bool control = byte(i) < 0x20 || byte(i) == 0x7F || second_set;
+    clean += control ? ' ' : text[i];
+    i += second_set ? 1 : 0;
   }
   return clean;
 }

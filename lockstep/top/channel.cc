@@ -2,13 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lockstep/agent/spec.h"
 #include "lockstep/agent/wire.h"
 
 namespace lockstep::top {
 
-Channel::Channel(Poller& poller, std::string run_dir, std::function<void(Json)> answered)
-    : poller_(poller), path_(std::move(run_dir) + "/" + agent::kControlSocket), answered_(std::move(answered)) {}
+Channel::Channel(Poller& poller, std::string socket, std::function<void(Json)> answered)
+    : poller_(poller), path_(std::move(socket)), answered_(std::move(answered)) {}
 
 absl::Status Channel::Ask(const Json& question) {
   if (waiting_) return absl::OkStatus();

@@ -1,5 +1,5 @@
-// One question at a time to the process that watches a run, without waiting for the answer. A new connection is made
-// where the old one broke.
+// One question at a time to a process with a socket of packets, such as the one that watches a run, without waiting for
+// the answer. A new connection is made where the old one broke.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace lockstep::top {
 
 class Channel {
  public:
-  Channel(Poller& poller, std::string run_dir, std::function<void(Json)> answered);
+  Channel(Poller& poller, std::string socket, std::function<void(Json)> answered);
   ~Channel() { Close(); }
   Channel(const Channel&) = delete;
   Channel& operator=(const Channel&) = delete;

@@ -31,6 +31,8 @@ std::string BytesText(double bytes) {
   return bytes >= kGb ? fmt::format("{:.1f} GB", bytes / kGb) : fmt::format("{:.0f} MB", bytes / kMb);
 }
 
+std::string CleanWord(const Json& object, const char* key) { return term::Clean(Word(object, key)); }
+
 class Painter {
  public:
   Painter(const FeedSeen& seen, Size size) : seen_(seen), size_(size) {}
@@ -63,8 +65,9 @@ class Painter {
   }
 
   void AddHead() {
-    Add("{}{}{}  {:.0f} items of {}  up {:.0f} s  pid {:.0f}", term::kBold, Word(seen_.now, "data_set"), term::kPlain,
-        Count(seen_.now, "items"), Word(seen_.now, "path"), Count(seen_.now, "up_s"), Count(seen_.now, "pid"));
+    Add("{}{}{}  {:.0f} items of {}  up {:.0f} s  pid {:.0f}", term::kBold, CleanWord(seen_.now, "data_set"),
+        term::kPlain, Count(seen_.now, "items"), CleanWord(seen_.now, "path"), Count(seen_.now, "up_s"),
+        Count(seen_.now, "pid"));
   }
 
   void AddSharing() {
@@ -121,14 +124,17 @@ class Painter {
   }
   static bool Waits(const Json& rank) { return Word(rank, "waits") == "for the service"; }
 
+  // In its column.
+  static std::string Name(const Json& rank) { return term::Colourless(term::Fit(CleanWord(rank, "job"), 19)); }
+
   void AddRank(const Json& rank) {
     const double items = Count(rank, "items");
     const std::string place = fmt::format("{:.0f}/{:.0f}", Count(rank, "rank"), Count(rank, "world"));
     const std::string ahead = fmt::format("{:.0f}/{:.0f}", Count(rank, "held"), Count(rank, "slots"));
     const char* colour = Waits(rank) ? term::kYellow : term::kPlain;
-    Add("{:<20}{:>10}{:>7.0f}{:>7.1f} %{:>10}{:>7}  {}{}{}", Word(rank, "job").substr(0, 19), place,
-        Count(rank, "epoch"), items > 0 ? 100 * Count(rank, "taken") / items : 0.0, BatchesText(rank), ahead, colour,
-        Word(rank, "waits"), term::kPlain);
+    Add("{:<20}{:>10}{:>7.0f}{:>7.1f} %{:>10}{:>7}  {}{}{}", Name(rank), place, Count(rank, "epoch"),
+        items > 0 ? 100 * Count(rank, "taken") / items : 0.0, BatchesText(rank), ahead, colour, Word(rank, "waits"),
+        term::kPlain);
   }
 
   // A second, since the document before; "-": it had not joined by then.

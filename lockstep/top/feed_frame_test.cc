@@ -66,6 +66,15 @@ TEST(FeedFrame, ShowsTheMeanSinceTheBeginWhereThereIsOneDocument) {
   EXPECT_THAT(text, HasSubstr("no jobs\n"));
 }
 
+TEST(FeedFrame, NamesAreCutBetweenLettersAndSteerNothing) {
+  const std::vector<Json> jobs = {Rank("ééééééééééééééééééééééé", 0, 1, "nobody"),
+                                  Rank("a\033[2J\xC2\x9Bz", 1, 1, "nobody")};
+  const std::string text =
+      Painted({.before = {}, .now = Status(1, 1, 1, 1, jobs), .apart_s = 0, .trouble = ""}, {24, 90});
+  EXPECT_THAT(text, HasSubstr("ééééééééééééééééééé        0/4      2"));
+  EXPECT_THAT(text, HasSubstr("a [2J z                    1/4      2"));
+}
+
 TEST(FeedFrame, FitsAnyTerminal) {
   std::vector<Json> jobs;
   for (int rank = 0; rank < 40; ++rank) jobs.push_back(Rank("a job with a very long name indeed", rank, 1, "nobody"));

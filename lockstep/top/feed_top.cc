@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "lockstep/base/clock.h"
 #include "lockstep/base/poller.h"
 #include "lockstep/term/text.h"
+#include "lockstep/top/channel.h"
 #include "lockstep/top/feed_frame.h"
 #include "lockstep/top/keys.h"
 #include "lockstep/top/screen.h"
@@ -19,10 +21,14 @@ namespace lockstep::top {
 namespace {
 
 constexpr Seconds kPeriod{1};
+constexpr Seconds kSilence{3};  // of the service: then the picture is called old
 
 class FeedTop {
  public:
-  FeedTop(const FeedOptions& options, Json first) : options_(options), signals_(BlockedSignals()) {
+  FeedTop(const FeedOptions& options, Json first)
+      : options_(options),
+        status_(poller_, options.socket, [this](Json answer) { TakeStatus(std::move(answer)); }),
+        signals_(BlockedSignals()) {
     seen_.now = std::move(first);
     at_ = clock_.Now();
   }
@@ -38,19 +44,24 @@ class FeedTop {
   }
 
  private:
+  // The keys and signals of whoever looks don't wait for a service that stands still.
   void Refresh() {
-    if (clock_.Now() - at_ < ToNanos(kPeriod)) return;
-    absl::StatusOr<Json> status = options_.status();
-    if (!status.ok()) {
-      seen_.trouble = Message(status.status());
-      return;
-    }
+    const Seconds silence = ToSeconds(clock_.Now() - at_);
+    if (status_.waiting() && silence > kSilence)
+      seen_.trouble = fmt::format("{}: no answer for {:.0f} s", options_.socket, silence.value);
+    if (!status_.Ask({{"op", "status"}}).ok())
+      seen_.trouble = fmt::format("{}: no data service answers", options_.socket);
+  }
+
+  void TakeStatus(Json status) {
+    if (!status.is_object() || status.contains("error")) return;
     seen_.trouble.clear();
     const Nanos now = clock_.Now();
-    const bool same = status->value("pid", 0) == seen_.now.value("pid", 0);  // else it was started anew
+    const bool same = status.value("pid", 0) == seen_.now.value("pid", 0);  // else it was started anew
     seen_.before = same ? std::move(seen_.now) : Json();
     seen_.apart_s = ToSeconds(now - std::exchange(at_, now)).value;
-    seen_.now = *std::move(status);
+    seen_.now = std::move(status);
+    Paint();
   }
 
   void HearKeys() {
@@ -82,10 +93,11 @@ class FeedTop {
   const FeedOptions& options_;
   SystemClock clock_;
   Poller poller_;
+  Channel status_;
   Fd signals_;
   Terminal terminal_;
   FeedSeen seen_;
-  Nanos at_;
+  Nanos at_;  // when the newest status came
 };
 
 }  // namespace

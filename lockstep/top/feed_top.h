@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 #include "lockstep/base/report.h"
 #include "lockstep/base/status.h"
@@ -9,7 +10,8 @@
 namespace lockstep::top {
 
 struct FeedOptions {
-  std::function<absl::StatusOr<Json>()> status;  // of the service; an error: it does not answer
+  std::string socket;                            // of the service
+  std::function<absl::StatusOr<Json>()> status;  // what it says there, waited for; an error: it does not answer
 };
 
 // One frame on standard output, without colours unless that is a terminal.

@@ -8,6 +8,7 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/agent/spec.h"
 #include "lockstep/base/clock.h"
 #include "lockstep/term/text.h"
 #include "lockstep/top/channel.h"
@@ -21,15 +22,16 @@ namespace {
 constexpr Seconds kPeriod{0.5};
 constexpr Seconds kSilence{3};  // of the watcher: then the picture is called old
 
+std::string SocketOf(const Options& options) { return options.run_dir + "/" + agent::kControlSocket; }
 Folding NodesOf(const Json& status) { return ByNode(status.value("ranks", Json::array())); }
 
 class Top {
  public:
   explicit Top(const Options& options)
       : options_(options),
-        status_(poller_, options.run_dir, [this](Json answer) { TakeStatus(std::move(answer)); }),
-        incidents_(poller_, options.run_dir, [this](Json answer) { TakeIncidents(std::move(answer)); }),
-        stacks_(poller_, options.run_dir, [this](const Json& answer) { TakeStacks(answer); }),
+        status_(poller_, SocketOf(options), [this](Json answer) { TakeStatus(std::move(answer)); }),
+        incidents_(poller_, SocketOf(options), [this](Json answer) { TakeIncidents(std::move(answer)); }),
+        stacks_(poller_, SocketOf(options), [this](const Json& answer) { TakeStacks(answer); }),
         signals_(BlockedSignals()) {
     known_.status = Json::object();
     known_.incidents = Json::array();

@@ -169,6 +169,15 @@ class Top(Fed):
         terminal.type("q")
         self.assertEqual(0, terminal.end())
 
+    def test_a_service_that_stands_still_keeps_no_key_waiting(self):
+        terminal = Terminal(self, self.command)
+        terminal.wait("it", lambda screen: "photos" in screen)
+        self.service.process.send_signal(signal.SIGSTOP)
+        self.addCleanup(self.service.process.send_signal, signal.SIGCONT)
+        terminal.wait("trouble", lambda screen: "no answer for" in screen)
+        terminal.type("q")
+        self.assertEqual(0, terminal.end())
+
     def test_without_a_terminal_it_prints_once(self):
         done = subprocess.run(self.command, capture_output=True, text=True, timeout=30)
         self.assertEqual((0, ""), (done.returncode, done.stderr))

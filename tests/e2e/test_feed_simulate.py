@@ -79,6 +79,8 @@ class Simulate(unittest.TestCase):
         self.assertEqual(sorted(rates), rates)
         self.assertAlmostEqual(5000, rates[0])  # storage alone: 0.5e9 / 100e3
         self.assertEqual(2, feed("plan", "--cache-gb", -1, *words).returncode)
+        for form in ("--decoded-kb", "--augmented-kb"):
+            self.assertEqual(2, feed("plan", "--cache-gb", 100, *words, form, -5).returncode)
 
 
 if __name__ == "__main__":

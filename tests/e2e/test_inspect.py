@@ -64,6 +64,7 @@ class Inspect(unittest.TestCase):
                          [(f["item"], f["subject"], f["class"], f["lines"]) for f in report["findings"]])
         log.write_text("[    1.0] random: crng init done\n")
         self.assertEqual([], json.loads(self.lockstep("--log", log, "--json"))["findings"])
+        self.assertIn("--config", self.lockstep("--log", log, "--config", PRESET, code=2))
 
     def test_settings(self):
         self.assertEqual(PRESET.read_text(), self.lockstep("--print-config"))
