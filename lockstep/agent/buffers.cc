@@ -1,7 +1,9 @@
 #include "lockstep/agent/buffers.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -159,6 +161,7 @@ MappedBuffers::~MappedBuffers() {
 Buffers::Buffers(BoardMap board, BudgetCheck check)
     : board_(std::move(board)),
       check_(std::move(check)),
+      joined_(static_cast<size_t>(board_.ranks())),
       ranks_(static_cast<size_t>(board_.ranks())),
       rings_(static_cast<size_t>(board_.ranks())) {}
 
@@ -168,7 +171,7 @@ std::optional<size_t> Buffers::Index(const ls_join_message& request) const {
   return static_cast<size_t>(index);
 }
 
-ls_join_message Buffers::Answer(const ls_join_message& request, std::vector<int>& fds) {
+ls_join_message Buffers::Answer(const ls_join_message& request, std::vector<int>& fds, pid_t peer) {
   if (request.version != LS_JOIN_VERSION) {
     return Refuse(request,
                   fmt::format("the client speaks join version {}, this Lockstep {}; install both from one release",
@@ -184,10 +187,21 @@ ls_join_message Buffers::Answer(const ls_join_message& request, std::vector<int>
   if (request.epoch != acting) {
     return Refuse(request, fmt::format("epoch {} is over, epoch {} acts now", request.epoch, acting));
   }
-  return request.kind == LS_JOIN_HELLO ? Hello(*index, request, fds) : MakeRoom(*index, request, fds);
+  return request.kind == LS_JOIN_HELLO ? Hello(*index, request, fds, peer) : MakeRoom(*index, request, fds);
 }
 
-ls_join_message Buffers::Hello(size_t index, const ls_join_message& request, std::vector<int>& fds) {
+// A zombie does not.
+bool Buffers::Lives(const Joined& joined) {
+  pollfd process{joined.process.get(), POLLIN, 0};
+  return joined.process.valid() && poll(&process, 1, 0) == 0;
+}
+
+ls_join_message Buffers::Hello(size_t index, const ls_join_message& request, std::vector<int>& fds, pid_t peer) {
+  Joined& joined = joined_[index];
+  const bool anew = joined.epoch != request.epoch || joined.pid != peer;
+  if (anew && peer > 0 && joined.epoch == request.epoch && Lives(joined))
+    return Refuse(request, fmt::format("rank {} of this epoch is process {} already", request.rank, joined.pid));
+  if (anew && peer > 0) joined = {request.epoch, peer, Fd(static_cast<int>(syscall(SYS_pidfd_open, peer, 0)))};
   Fd& ring = rings_[index];
   if (!ring.valid()) {
     auto made = MakeRing();

@@ -3,6 +3,8 @@
 // are, with what is in them, and never shrink; only what was loaded from disk takes their place.
 #pragma once
 
+#include <sys/types.h>
+
 #include <array>
 #include <functional>
 #include <map>
@@ -82,8 +84,10 @@ class Buffers {
 
   Buffers(BoardMap board, BudgetCheck check);
   BoardMap& board() { return board_; }
-  // Answers one message of a worker (join.h); descriptors to pass along go to `fds` and stay owned here.
-  ls_join_message Answer(const ls_join_message& request, std::vector<int>& fds);
+  // Answers one message of a worker (join.h); descriptors to pass along go to `fds` and stay owned here. `peer`: whose
+  // it is (0: not known). The first that says HELLO is the rank of an epoch for as long as it lives: its children have
+  // its environment, and with it what it joins by.
+  ls_join_message Answer(const ls_join_message& request, std::vector<int>& fds, pid_t peer = 0);
   // The agent has filled these from disk; no worker runs.
   void Take(int rank, RankBuffers buffers);
   const std::vector<RankBuffers>& ranks() const { return ranks_; }
@@ -93,11 +97,19 @@ class Buffers {
  private:
   // Of the rank that asks, on the board; none: it is not of this node.
   std::optional<size_t> Index(const ls_join_message& request) const;
-  ls_join_message Hello(size_t index, const ls_join_message& request, std::vector<int>& fds);
+  ls_join_message Hello(size_t index, const ls_join_message& request, std::vector<int>& fds, pid_t peer);
   ls_join_message MakeRoom(size_t index, const ls_join_message& request, std::vector<int>& fds);
+
+  struct Joined {
+    uint64_t epoch = 0;
+    pid_t pid = 0;
+    Fd process;  // a pidfd, where there is one
+  };
+  static bool Lives(const Joined& joined);
 
   BoardMap board_;
   BudgetCheck check_;
+  std::vector<Joined> joined_;
   std::vector<RankBuffers> ranks_;
   std::vector<Fd> rings_;
 };

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <string>
 
 namespace lockstep::agent {
@@ -45,6 +47,28 @@ TEST_F(BuffersTest, RefusesStaleEpochForeignRankAndOtherVersion) {
   other.version = 9;
   EXPECT_EQ(buffers_.Answer(other, fds_).kind, LS_JOIN_REFUSED);
   EXPECT_TRUE(fds_.empty());
+}
+
+// A script that training has started, with its environment, and that uses Lockstep too, is not the rank.
+TEST_F(BuffersTest, TheFirstToJoinIsTheRankWhileItLives) {
+  const pid_t first = fork();
+  if (first == 0)
+    for (;;) pause();
+  ls_join_message hello = Ask(LS_JOIN_HELLO, 0);
+  EXPECT_EQ(buffers_.Answer(hello, fds_, first).kind, LS_JOIN_OK);
+  fds_.clear();
+  EXPECT_EQ(buffers_.Answer(hello, fds_, getpid()).text,
+            fmt::format("rank 0 of this epoch is process {} already", first));
+  EXPECT_TRUE(fds_.empty());
+  EXPECT_EQ(buffers_.Answer(hello, fds_, first).kind, LS_JOIN_OK) << "it joins anew";
+  EXPECT_EQ(buffers_.Answer(Ask(LS_JOIN_HELLO, 1), fds_, getpid()).kind, LS_JOIN_OK) << "as another rank";
+  kill(first, SIGKILL);
+  siginfo_t info;
+  waitid(P_PID, static_cast<id_t>(first), &info, WEXITED | WNOWAIT);
+  EXPECT_EQ(buffers_.Answer(hello, fds_, getpid()).kind, LS_JOIN_OK) << "of the first, a zombie is left";
+  waitpid(first, nullptr, 0);
+  hello.epoch = buffers_.board()->epoch = 8;
+  EXPECT_EQ(buffers_.Answer(hello, fds_, getppid()).kind, LS_JOIN_OK) << "in the next epoch";
 }
 
 TEST_F(BuffersTest, SameSizeGivesTheSameMemoryAgain) {

@@ -308,7 +308,10 @@ void Starter::HearWorker(int fd) {
   if (packet->closed || packet->text.size() != sizeof(request)) return ForgetWorker(fd);
   std::memcpy(&request, packet->text.data(), sizeof(request));
   std::vector<int> fds;
-  const ls_join_message reply = buffers_.Answer(request, fds);
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+  const ls_join_message reply = buffers_.Answer(request, fds, peer.pid);
   (void)SendPacket(fd, {reinterpret_cast<const char*>(&reply), sizeof(reply)}, fds);
   if (reply.kind == LS_JOIN_REFUSED) return Note(fmt::format("rank {}: {}", request.rank, reply.text));
   const auto rank = static_cast<size_t>(request.rank - spec_.place.first_rank);

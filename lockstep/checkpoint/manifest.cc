@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "lockstep/checkpoint/table.h"
+
 namespace lockstep::checkpoint {
 namespace {
 
@@ -135,6 +137,7 @@ absl::StatusOr<std::vector<ManifestFile>> FilesFromText(const std::string& text)
 }
 
 absl::StatusOr<Manifest> ManifestFromJson(const std::string& text) {
+  if (NestsTooDeep(text)) return DataLoss("it is nested deeper than any manifest");
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return DataLoss("not a JSON object");
   try {

@@ -80,5 +80,20 @@ TEST(Manifest, SaysWhatIsWrong) {
   EXPECT_THAT(Message(ManifestFromJson("{").status()), HasSubstr("not a JSON object"));
 }
 
+// What a layout is, is not ours to say, but that it can be written out again is.
+TEST(Manifest, RefusesALayoutOfBracketsAlone) {
+  Json json = ToJson(Sample());
+  json.erase("layout");
+  const std::string rest = json.dump().substr(1);
+  const auto with = [&](int depth) {
+    return R"({"layout":["\"[",)" + std::string(static_cast<size_t>(depth - 2), '[') +
+           std::string(static_cast<size_t>(depth - 1), ']') + "," + rest;
+  };
+  EXPECT_TRUE(ManifestFromJson(with(64)).ok());
+  const absl::Status deep = ManifestFromJson(with(200'000)).status();
+  EXPECT_TRUE(absl::IsDataLoss(deep));
+  EXPECT_EQ(Message(deep), "it is nested deeper than any manifest");
+}
+
 }  // namespace
 }  // namespace lockstep::checkpoint

@@ -107,12 +107,14 @@ absl::StatusOr<std::vector<std::string>> MemoryDisk::List(const std::string& pat
 }
 
 absl::StatusOr<uint64_t> MemoryDisk::Size(const std::string& path) {
+  if (read_error != 0) return Errno(read_error, "{}", path);
   const std::optional<int> inode = Find(path);
   if (!inode) return Errno(ENOENT, "{}", path);
   return inodes_[static_cast<size_t>(*inode)].data.size();
 }
 
 absl::Status MemoryDisk::Read(const std::string& path, uint64_t offset, std::span<std::byte> data) {
+  if (read_error != 0) return Errno(read_error, "{}", path);
   const std::optional<int> inode = Find(path);
   if (!inode) return Errno(ENOENT, "{}", path);
   const auto& content = inodes_[static_cast<size_t>(*inode)].data;

@@ -35,8 +35,9 @@ class MemoryDisk final : public Disk {
   MemoryDisk() : inodes_(1) { inodes_[0].directory = true; }
 
   std::vector<Operation> log;
-  int fail_at = -1;  // the operation of this number, counted from 0, fails; so do all after it if `dead`
-  int error = 0;     // errno
+  int fail_at = -1;    // the operation of this number, counted from 0, fails; so do all after it if `dead`
+  int error = 0;       // errno
+  int read_error = 0;  // errno of whatever is read of files; 0: none
   bool short_write = false, dead = false;
   int operations = 0;
 

@@ -32,6 +32,8 @@ std::string VerifyRank(ls_board& board, uint32_t rank, const RankSlots& slots, l
   const int index = ls_slot_find(&board.rank[rank], id);
   if (index < 0) return fmt::format("rank {}: checkpoint of step {}: overwritten while it was read", rank, id.step);
   ls_slot& slot = board.rank[rank].slot[index];
+  if (slots.slot[index].empty())  // nothing is known of its content: it stays for the next time
+    return fmt::format("rank {}: checkpoint of step {}: its memory can't be read here", rank, id.step);
   const std::string why = Verify(board, slot, slots.slot[index]);
   if (why.empty()) return "";
   __atomic_store_n(&slot.state, LS_SLOT_BAD, __ATOMIC_RELEASE);

@@ -1,5 +1,6 @@
 // Which checkpoint the next epoch loads: the newest one that is committed (lockstep/client/commit.h) and whose content
-// verifies on every rank. A slot that does not verify is marked BAD, so the next best is tried and no worker reads it.
+// verifies on every rank. A slot that does not verify is marked BAD, so the next best is tried and no worker reads it;
+// one that can't be read here is passed over alone.
 // Call while no worker runs. Cost: one CRC pass over the chosen checkpoint, a thread per rank.
 //
 //   RestoreChoices choices = FindRestores(*board, slots, 1);   // slots[rank]: its buffers; empty if it has none

@@ -117,5 +117,18 @@ TEST_F(Restore, ARankWithoutBuffersHoldsNothing) {
   EXPECT_FALSE(Choose().point);
 }
 
+// It could not be mapped, for want of address space or of descriptors: nothing is wrong with it.
+TEST_F(Restore, MemoryThatCannotBeReadNowIsNotBad) {
+  WriteAll(0, 1, 1);
+  WriteAll(1, 1, 2);
+  const std::span<const std::byte> newer = std::exchange(slots_[1].slot[1], {});
+  const Choice choice = Choose();
+  EXPECT_EQ(choice.point, (Point{EpochId(1), StepId(1)}));
+  EXPECT_THAT(choice.rejected, testing::ElementsAre("rank 1: checkpoint of step 2: its memory can't be read here"));
+  EXPECT_EQ(Slot(1, 1).state, uint64_t{LS_SLOT_DONE});
+  slots_[1].slot[1] = newer;
+  EXPECT_EQ(Choose().point, (Point{EpochId(1), StepId(2)}));
+}
+
 }  // namespace
 }  // namespace lockstep::checkpoint

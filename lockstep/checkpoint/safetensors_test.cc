@@ -86,6 +86,13 @@ TEST(Table, SaysWhatIsWrong) {
     change(text, slot);
     return Message(ReadTable(std::as_bytes(std::span<const char>(text)).first(slot.meta_bytes), text.size()).status());
   };
+  const auto deep = [](std::string& text, TestSlot& slot) {
+    text = R"([{"torch":)" + std::string(200'000, '[');
+    const uint64_t length = text.size();
+    text.insert(0, reinterpret_cast<const char*>(&length), sizeof(length));
+    slot.meta_bytes = text.size();
+  };
+  EXPECT_EQ(error(MakeTensor("w", "F32", {4}), deep), "the table of tensors is nested more than 64 deep");
   const Tensor tensor = MakeTensor("w", "F32", {4});
   const auto swap = [](const char* from, const char* to) {
     return [=](std::string& text, TestSlot&) { text.replace(text.find(from), std::string(from).size(), to); };

@@ -43,6 +43,8 @@ struct Summed {
 
 }  // namespace
 
+bool MeansDamage(const absl::Status& status) { return absl::IsDataLoss(status) || absl::IsNotFound(status); }
+
 absl::StatusOr<std::vector<Point>> Store::List() const {
   LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, disk_.List(directory_));
   std::vector<Point> points;
@@ -153,12 +155,13 @@ absl::StatusOr<std::vector<ManifestFile>> Store::WritePart(const Part& part, con
 
 absl::Status Store::Seal(const Manifest& manifest, const GoOn& go_on) {
   LS_RETURN_IF_ERROR(RefuseIfStale(manifest.point));
-  if (ReadManifest(manifest.point).ok()) return disk_.SyncDirectory(directory_);  // written, and perhaps not synced
+  const absl::Status there = ReadManifest(manifest.point).status();
+  if (there.ok()) return disk_.SyncDirectory(directory_);  // written, and perhaps not synced
   const std::string folder = IncomingOf(manifest.point);
-  absl::Status status = CheckFiles(folder, manifest);
+  absl::Status status = MeansDamage(there) ? CheckFiles(folder, manifest) : there;
   if (status.ok()) status = WriteText(folder + "/" + kManifestFile, RenderJson(ToJson(manifest)));
   if (status.ok() && !go_on()) status = GivenUp();
-  if (status.ok()) status = Publish(folder, manifest.point);
+  if (status.ok()) status = Publish(folder, manifest);
   if (!status.ok()) (void)RemoveTree(folder);
   return status;
 }
@@ -169,7 +172,9 @@ absl::Status Store::CheckFiles(const std::string& folder, const Manifest& manife
     const std::string path = folder + "/" + file.name;
     const auto found = disk_.Size(path);
     if (absl::IsNotFound(found.status()))
-      return FailedPrecondition("{} was written and is not here: all nodes must see the same directory", path);
+      return FailedPrecondition(
+          "{} was written and is not here: all nodes must see the same directory, and no other run may tidy up there",
+          path);
     if (!found.ok()) return found.status();
     if (*found != file.bytes) return DataLoss("{} has {} bytes, expected {}", path, *found, file.bytes);
   }
@@ -233,17 +238,27 @@ absl::Status Store::WriteText(const std::string& path, const std::string& text) 
 }
 
 // The one rename. A damaged checkpoint of the same name makes room.
-absl::Status Store::Publish(const std::string& folder, const Point& point) {
+absl::Status Store::Publish(const std::string& folder, const Manifest& manifest) {
+  const Point& point = manifest.point;
   LS_RETURN_IF_ERROR(disk_.SyncDirectory(folder));
   LS_ASSIGN_OR_RETURN(const std::vector<Point> points, List());
-  if (std::find(points.begin(), points.end(), point) != points.end()) LS_RETURN_IF_ERROR(Remove(point));
+  if (std::find(points.begin(), points.end(), point) != points.end()) {
+    const absl::Status there = ReadManifest(point).status();
+    if (there.ok()) return disk_.SyncDirectory(directory_);  // of objects, another writer may have put it meanwhile
+    if (!MeansDamage(there)) return there;
+    LS_RETURN_IF_ERROR(Remove(point));
+  }
+  // Objects have one name, incoming or not: who tidies up there may have taken them for leftovers.
+  LS_RETURN_IF_ERROR(CheckFiles(folder, manifest));
   LS_RETURN_IF_ERROR(disk_.Rename(folder, PathOf(point)));
   return disk_.SyncDirectory(directory_);
 }
 
-absl::Status Store::CopyFrom(const Store& other, const Point& point, const GoOn& go_on) {
+absl::Status Store::CopyFrom(const Store& other, const Point& point, const GoOn& go_on, Here here) {
   LS_RETURN_IF_ERROR(RefuseIfStale(point));
-  if (ReadManifest(point).ok()) return disk_.SyncDirectory(directory_);
+  const absl::Status there = here == Here::kBySums ? Verify(point) : ReadManifest(point).status();
+  if (there.ok()) return disk_.SyncDirectory(directory_);
+  if (!MeansDamage(there)) return there;
   LS_ASSIGN_OR_RETURN(const Manifest manifest, other.ReadManifest(point));
   LS_ASSIGN_OR_RETURN(const std::vector<Point> points, List());
   // A damaged copy goes before its files are written anew: objects have one name, incoming or not.
@@ -260,7 +275,7 @@ absl::Status Store::CopyFiles(const Store& other, const Manifest& manifest, cons
     LS_RETURN_IF_ERROR(CopyFile(from + "/" + file.name, folder + "/" + file.name, file, other.disk_, go_on));
   LS_RETURN_IF_ERROR(WriteText(folder + "/" + kManifestFile, RenderJson(ToJson(manifest))));
   if (!go_on()) return GivenUp();
-  return Publish(folder, manifest.point);
+  return Publish(folder, manifest);
 }
 
 absl::Status Store::CopyFile(const std::string& from, const std::string& to, const ManifestFile& file, Disk& source,
@@ -280,7 +295,7 @@ absl::Status Store::CopyFile(const std::string& from, const std::string& to, con
 
 absl::Status Store::Tidy(int keep, const std::optional<Point>& spare, const IsDamaged& is_damaged) {
   LS_RETURN_IF_ERROR(Prune(keep, spare, is_damaged));
-  return ClearLeftovers();
+  return ClearLeftovers(true);
 }
 
 absl::Status Store::Prune(int keep, const std::optional<Point>& spare, const IsDamaged& is_damaged) {
@@ -307,11 +322,14 @@ absl::Status Store::RemoveTree(const std::string& folder) {
   return disk_.RemoveDirectory(folder);
 }
 
-absl::Status Store::ClearLeftovers() {
+absl::Status Store::ClearLeftovers(bool spare_newer) {
   LS_ASSIGN_OR_RETURN(const std::vector<std::string> names, disk_.List(directory_));
+  std::optional<Point> newest;
+  for (const std::string& name : names) newest = std::max(newest, PointOf(name));
   for (const std::string& name : names) {
-    if (name.starts_with(kIncoming) || name.starts_with(kOutgoing))
-      LS_RETURN_IF_ERROR(RemoveTree(directory_ + "/" + name));
+    const bool incoming = name.starts_with(kIncoming);
+    if (spare_newer && incoming && PointOf(name.substr(kIncoming.size())) > newest) continue;
+    if (incoming || name.starts_with(kOutgoing)) LS_RETURN_IF_ERROR(RemoveTree(directory_ + "/" + name));
   }
   return absl::OkStatus();
 }

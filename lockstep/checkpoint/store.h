@@ -40,6 +40,10 @@ struct Part {
   std::vector<SlotImage> slots;  // of this rank and the next ones
 };
 
+// Whether an error of reading a checkpoint says that it is not whole. Any other one says only that it could not be
+// read.
+bool MeansDamage(const absl::Status& status);
+
 // Where a slot is rebuilt: told its size, answers memory of zeros.
 using MakeSlot = std::function<absl::StatusOr<std::span<std::byte>>(size_t rank, const ManifestFile& file)>;
 
@@ -66,14 +70,17 @@ class Store {
   // The parts of one that will not be sealed.
   absl::Status Discard(const Point& point) { return RemoveTree(IncomingOf(point)); }
   // Makes a checkpoint of another store one of this, all sums compared on the way. If it fails, nothing of it is kept.
-  absl::Status CopyFrom(const Store& other, const Point& point, const GoOn& go_on);
+  // What is here already counts if the sizes of its files are right, or their sums too.
+  enum class Here { kBySizes, kBySums };
+  absl::Status CopyFrom(const Store& other, const Point& point, const GoOn& go_on, Here here = Here::kBySizes);
   // Of those that ReadManifest accepts, all but the `keep` newest go. What is damaged, so far as is seen there or
   // `is_damaged` says, counts for nothing and stays: a person may want it. So does `spare`, which is being read.
   using IsDamaged = std::function<bool(const Point&)>;
   absl::Status Prune(int keep, const std::optional<Point>& spare = std::nullopt, const IsDamaged& is_damaged = nullptr);
-  // What a killed writer left.
-  absl::Status ClearLeftovers();
-  // Both: what belongs behind every checkpoint that was written.
+  // What a killed writer left. `spare_newer`: but for what is newer than every checkpoint here, which may be on its
+  // way.
+  absl::Status ClearLeftovers(bool spare_newer = false);
+  // Both: what belongs behind every checkpoint that was written. Spares what is newer.
   absl::Status Tidy(int keep, const std::optional<Point>& spare = std::nullopt, const IsDamaged& is_damaged = nullptr);
 
  private:
@@ -88,7 +95,7 @@ class Store {
   absl::Status CheckFiles(const std::string& folder, const Manifest& manifest) const;
   absl::StatusOr<std::unique_ptr<DiskFile>> CreateAnew(const std::string& path);
   absl::Status WriteText(const std::string& path, const std::string& text);
-  absl::Status Publish(const std::string& folder, const Point& point);
+  absl::Status Publish(const std::string& folder, const Manifest& manifest);
   absl::Status Remove(const Point& point);
   absl::Status RemoveTree(const std::string& folder);
   absl::StatusOr<uint32_t> FileCrc(const std::string& path, uint64_t bytes) const;

@@ -216,6 +216,52 @@ TEST(Store, ADamagedSourceIsNotCopiedAndADamagedCopyIsReplaced) {
   EXPECT_THAT(Message(store.CopyFrom(Store(*other, kFolder), stale.point, Always)), HasSubstr("stale"));
 }
 
+// EMFILE, a timeout of the network: what can't be read now is not damaged, and stays.
+TEST(Store, WhatCannotBeReadIsNotTakenForDamaged) {
+  const TestCheckpoint one(1, 1);
+  const auto source = DiskWith({&one}), disk = DiskWith({&one});
+  Store store(*disk, kFolder);
+  const Manifest manifest = store.ReadManifest(one.point).value();
+  for (const int error : {EIO, EMFILE, EACCES, ETIMEDOUT}) {
+    disk->read_error = error;
+    EXPECT_FALSE(store.CopyFrom(Store(*source, kFolder), one.point, Always).ok());
+    EXPECT_FALSE(store.Seal(manifest, Always).ok());
+    disk->read_error = 0;
+    EXPECT_TRUE(Holds(store, one));
+  }
+}
+
+TEST(Store, ACopyIsReadBeforeItCountsWhereThatIsWanted) {
+  const TestCheckpoint one(1, 1);
+  const auto source = DiskWith({&one}), disk = DiskWith({&one});
+  const std::string file = "/c/" + DirectoryName(one.point) + "/rank_00001.safetensors";
+  const uint64_t bytes = disk->Size(file).value();
+  ASSERT_TRUE(disk->RemoveFile(file).ok());
+  ASSERT_TRUE(disk->Create(file).value()->Append(std::vector<std::byte>(bytes)).ok());
+  Store store(*disk, kFolder);
+  ASSERT_TRUE(store.CopyFrom(Store(*source, kFolder), one.point, Always).ok());
+  EXPECT_FALSE(store.Verify(one.point).ok()) << "its sizes are right";
+  ASSERT_TRUE(store.CopyFrom(Store(*source, kFolder), one.point, Always, Store::Here::kBySums).ok());
+  EXPECT_TRUE(Holds(store, one));
+}
+
+// Another writer of the same store: its own tidying up leaves what is newer alone; and where it takes a file away
+// nevertheless, no checkpoint without it is made.
+TEST(Store, ACopyUnderWayIsSparedAndNotSealedWithoutItsFiles) {
+  const TestCheckpoint old(1, 1), next(1, 2);
+  const auto source = DiskWith({&next}), disk = DiskWith({&old});
+  Store store(*disk, kFolder), other(*disk, kFolder);
+  ASSERT_TRUE(store.WritePart(next.whole(), Always).ok());
+  EXPECT_EQ(other.Tidy(2), absl::OkStatus());
+  const std::string folder = "/c/.incoming_" + DirectoryName(next.point);
+  EXPECT_THAT(disk->List(folder).value(), ElementsAre(RankFileName(0), RankFileName(1)));
+  EXPECT_EQ(other.ClearLeftovers(), absl::OkStatus());
+  const auto taken = [&] { return (void)disk->RemoveFile(folder + "/" + RankFileName(0)), true; };
+  const absl::Status status = store.CopyFrom(Store(*source, kFolder), next.point, taken);
+  EXPECT_THAT(Message(status), HasSubstr("rank_00000.safetensors was written and is not here"));
+  EXPECT_THAT(disk->List(kFolder).value(), ElementsAre(DirectoryName(old.point)));
+}
+
 TEST(Store, WhatIsBeingReadIsSpared) {
   const TestCheckpoint a(1, 1), b(1, 2), c(1, 3);
   const auto disk = DiskWith({&a, &b, &c});

@@ -13,7 +13,10 @@ constexpr std::pair<std::string_view, uint64_t> kElements[] = {
     {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I16", 2}, {"U16", 2}, {"F16", 2},
     {"BF16", 2}, {"I32", 4}, {"U32", 4}, {"F32", 4},     {"I64", 8},     {"U64", 8}, {"F64", 8}, {"C64", 8}};
 
+constexpr int kDeepest = 64;
+
 absl::StatusOr<std::vector<Tensor>> Parse(std::string_view text) {
+  if (NestsTooDeep(text)) return DataLoss("the table of tensors is nested more than {} deep", kDeepest);
   const auto table = nlohmann::json::parse(text, nullptr, false);
   if (!table.is_array()) return DataLoss("the table of tensors is not a JSON array");
   std::vector<Tensor> tensors;
@@ -61,6 +64,18 @@ absl::Status Place(std::vector<Tensor>& tensors, uint64_t meta_bytes, uint64_t s
 }
 
 }  // namespace
+
+bool NestsTooDeep(std::string_view json) {
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < json.size() && depth <= kDeepest; ++i) {
+    const char c = json[i];
+    if (quoted && c == '\\') ++i;
+    if (c == '"') quoted = !quoted;
+    if (!quoted) depth += c == '[' || c == '{' ? 1 : c == ']' || c == '}' ? -1 : 0;
+  }
+  return depth > kDeepest;
+}
 
 uint64_t ElementBytes(const std::string& dtype) {
   for (const auto& [name, bytes] : kElements) {

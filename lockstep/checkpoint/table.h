@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/status.h"
@@ -24,6 +25,9 @@ struct Tensor {
   uint64_t bytes = 0;
   std::string torch;  // JSON of what it really is; empty: as dtype and shape say
 };
+
+// Whether brackets of JSON lie deeper in each other than any that we write: to write such out anew recurses as deep.
+bool NestsTooDeep(std::string_view json);
 
 // Bytes of one element; 0: no dtype of safetensors.
 uint64_t ElementBytes(const std::string& dtype);

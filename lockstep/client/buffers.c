@@ -19,7 +19,8 @@ static void unpin_slots(struct ls_client* c, int slots) {
 }
 
 void ls_buffers_pin(struct ls_client* c) {
-  if (c->buffers.pinned) return;
+  if (c->buffers.pin_tried) return; /* a driver that refused once would be asked for every tensor of every save */
+  c->buffers.pin_tried = true;
   for (int i = 0; i < LS_SLOTS; ++i) {
     if (!c->cuda->pin(c->cuda, c->buffers.slot[i], c->buffers.slot_bytes)) return unpin_slots(c, i);
   }

@@ -38,7 +38,7 @@ enum ls_device { LS_DEVICE_CPU = 0, LS_DEVICE_CUDA = 1 };
 struct ls_client;
 
 /* Joins by environment (join.h). One per process; a second call, also after fork, joins anew for the caller's pid. NULL
- * on failure. */
+ * on failure; so it is in a child of the process that has joined as this rank, while that lives. */
 struct ls_client* ls_join(void);
 /* The training loop of this rank is done: waits for its copy, says LS_PHASE_FINISHED, frees everything. */
 void ls_leave(struct ls_client*);

@@ -2,10 +2,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <memory>
 #include <set>
 #include <string>
@@ -14,6 +18,7 @@
 
 #include "lockstep/client/commit.h"
 #include "lockstep/client/fake_starter.h"
+#include "lockstep/client/starter.h"
 
 namespace lockstep::client {
 namespace {
@@ -331,6 +336,43 @@ TEST_F(Client, AnyOrderOfEagerAndQueuedTensors) {
   NextEpoch(2, 1, 0);
   ASSERT_EQ(Restore(), LS_OK) << ls_last_error();
   EXPECT_EQ(static_cast<const char*>(tensors_)[ls_align(a.size()) + 128], 'b');
+}
+
+TEST_F(Client, AStateOfNoBytesIsOneToo) {
+  Join();
+  ASSERT_EQ(ls_buffers(client_, 1000), LS_OK);
+  ASSERT_EQ(ls_save_begin(client_, 0, nullptr, 0), LS_OK);
+  ASSERT_EQ(ls_save_add(client_, LS_DEVICE_CPU, eager_.data(), 0), LS_OK);
+  ASSERT_EQ(ls_save_submit(client_), LS_OK);
+  EXPECT_EQ(ls_save_wait(client_), LS_OK);
+}
+
+int listening = -1;
+
+// A profiler's signals must not keep a rank from its job.
+TEST(ClientAlone, JoinsThoughSignalsInterruptIt) {
+  std::string run = testing::TempDir() + "/run.XXXXXX";
+  ASSERT_NE(mkdtemp(run.data()), nullptr);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  snprintf(address.sun_path, sizeof address.sun_path, "%s/" LS_JOIN_SOCKET, run.c_str());
+  listening = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(listening, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(listening, 0), 0);
+  const int first = ls_starter_connect(run.c_str());  // the next one waits until this is accepted, by the handler
+  ASSERT_GE(first, 0);
+  struct sigaction action{}, before{};
+  action.sa_handler = [](int) { close(accept(listening, nullptr, nullptr)); };
+  sigaction(SIGALRM, &action, &before);
+  itimerval soon{};
+  soon.it_value.tv_usec = 20'000;
+  setitimer(ITIMER_REAL, &soon, nullptr);
+  const int second = ls_starter_connect(run.c_str());
+  EXPECT_GE(second, 0) << strerror(errno);
+  sigaction(SIGALRM, &before, nullptr);
+  for (const int fd : {first, second, listening}) close(fd);
+  unlink(address.sun_path);
+  rmdir(run.c_str());
 }
 
 // A data loader's child must neither write the board nor wait for a thread that it does not have.

@@ -91,18 +91,29 @@ static enum ls_copy_state query(const struct ls_device_ops* device) {
   return result == kCudaNotReady ? LS_COPY_PENDING : LS_COPY_FAILED;
 }
 
+/* What was made before another one was refused is there at the next try. */
+static bool make_stream(void** stream) {
+  if (*stream != NULL || driver.stream_create(stream, kStreamNonBlocking) == kCudaSuccess) return true;
+  return *stream = NULL, false;
+}
+static bool make_event(void** event) {
+  if (*event != NULL || driver.event_create(event, kEventDisableTiming) == kCudaSuccess) return true;
+  return *event = NULL, false;
+}
+
 static const char* open_device(void) {
   const char* path = getenv("LOCKSTEP_LIBCUDA");
   void* library = dlopen(path != NULL ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) return "no CUDA driver: libcuda.so.1 (or LOCKSTEP_LIBCUDA) cannot be loaded";
   if (!resolve(library)) return "the CUDA driver library lacks a function that copying needs";
   if (driver.init(0) != kCudaSuccess) return "cuInit failed";
-  if (driver.get_context(&context) != kCudaSuccess || context == NULL) {
+  void* current = NULL;
+  if (driver.get_context(&current) != kCudaSuccess || current == NULL) {
     return "no CUDA context is current in the thread that saves";
   }
-  const bool made = driver.stream_create(&side_stream, kStreamNonBlocking) == kCudaSuccess &&
-                    driver.event_create(&ready_event, kEventDisableTiming) == kCudaSuccess &&
-                    driver.event_create(&done_event, kEventDisableTiming) == kCudaSuccess;
+  if (current != context) side_stream = ready_event = NULL;
+  context = current;
+  const bool made = make_stream(&side_stream) && make_event(&ready_event) && make_event(&done_event);
   return made ? NULL : "the CUDA driver refused a stream or an event";
 }
 

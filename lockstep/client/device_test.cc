@@ -2,6 +2,7 @@
 // before the event.
 #include "lockstep/client/device.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,6 +13,12 @@
 
 namespace lockstep::client {
 namespace {
+
+// A function of fake_cuda.c's own.
+int AskFake(const char* name, int argument = 0) {
+  void* fake = dlopen(LOCKSTEP_FAKE_CUDA, RTLD_NOW | RTLD_LOCAL);
+  return reinterpret_cast<int (*)(int)>(dlsym(fake, name))(argument);
+}
 
 TEST(Device, CpuContinuesTheCrcWhileItCopies) {
   const std::string from = "123456789";
@@ -30,6 +37,52 @@ TEST(Device, SaysThatThereIsNoDriver) {
   const char* error = nullptr;
   EXPECT_EQ(ls_device_cuda(&error), nullptr);
   EXPECT_STREQ(error, "no CUDA driver: libcuda.so.1 (or LOCKSTEP_LIBCUDA) cannot be loaded");
+}
+
+// Asked again at every save: what was made at the first try is not made again.
+TEST(Device, ADriverThatRefusesAnEventIsAskedForTheRestLater) {
+  setenv("LOCKSTEP_LIBCUDA", LOCKSTEP_FAKE_CUDA, 1);
+  AskFake("fake_cuda_allow_events", 1);
+  const char* error = nullptr;
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(ls_device_cuda(&error), nullptr);
+    EXPECT_STREQ(error, "the CUDA driver refused a stream or an event");
+  }
+  EXPECT_EQ(AskFake("fake_cuda_made"), 11) << "one stream, one event";
+  AskFake("fake_cuda_allow_events", 2);
+  EXPECT_NE(ls_device_cuda(&error), nullptr);
+  EXPECT_EQ(AskFake("fake_cuda_made"), 12);
+}
+
+// Pinning is tried once for the buffers that there are, not for every tensor of every save.
+TEST(Device, BuffersThatCannotBePinnedStayAsTheyAre) {
+  setenv("LOCKSTEP_LIBCUDA", LOCKSTEP_FAKE_CUDA, 1);
+  AskFake("fake_cuda_refuse_to_register", 1);
+  FakeStarter starter(1);
+  starter.StartEpoch(1);
+  ls_client* client = ls_join();
+  ASSERT_NE(client, nullptr) << ls_last_error();
+  const std::vector<char> weight(100, 'w');
+  const void* sources[] = {weight.data(), weight.data(), weight.data()};
+  const uint64_t bytes[] = {100, 100, 100};
+  const auto save = [&](int64_t step) {
+    EXPECT_EQ(ls_save_begin(client, step, "meta", 4), LS_OK);
+    EXPECT_EQ(ls_save_add_many(client, LS_DEVICE_CUDA, sources, bytes, 3), LS_OK);
+    EXPECT_EQ(ls_save_here(client), LS_OK);
+  };
+  int training_stream = 0;
+  ls_save_stream(client, &training_stream);
+  ASSERT_EQ(ls_buffers(client, 100'000), LS_OK);
+  const int before = AskFake("fake_cuda_asked_to_register");
+  save(0);
+  save(1);
+  EXPECT_EQ(AskFake("fake_cuda_asked_to_register"), before + 1);
+  AskFake("fake_cuda_refuse_to_register", 0);
+  ASSERT_EQ(ls_buffers(client, 200'000), LS_OK);
+  save(2);
+  EXPECT_EQ(AskFake("fake_cuda_registered"), LS_SLOTS) << "new buffers are tried anew";
+  ls_leave(client);
+  EXPECT_EQ(AskFake("fake_cuda_registered"), 0);
 }
 
 TEST(Device, CudaTensorsAreCopiedBehindTheirEventAndRestored) {

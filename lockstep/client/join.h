@@ -5,8 +5,9 @@
  *   worker -> HELLO{rank, epoch, pid}     starter -> OK + [board fd, record ring fd]
  *   worker -> BUFFERS{bytes per slot}     starter -> OK + [a memfd for each slot], or REFUSED + text
  *
- * A buffer request gets the memfds that are there, with their content, grown if it is larger. Environment of the attach
- * contract: LOCKSTEP_RUN (directory), LOCKSTEP_RANK (else RANK), LOCKSTEP_EPOCH.
+ * The first that says HELLO is the rank of its epoch for as long as it lives; others are refused, for what it starts
+ * has its environment. A buffer request gets the memfds that are there, with their content, grown if it is larger.
+ * Environment of the attach contract: LOCKSTEP_RUN (directory), LOCKSTEP_RANK (else RANK), LOCKSTEP_EPOCH.
  */
 #ifndef LOCKSTEP_CLIENT_JOIN_H_
 #define LOCKSTEP_CLIENT_JOIN_H_

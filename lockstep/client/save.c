@@ -93,13 +93,18 @@ static int add_now(struct ls_client* c, enum ls_device device, const void* from,
   return LS_OK;
 }
 
+static int skip(struct ls_client* c, int64_t step) {
+  ls_count(&c->block->skipped);
+  ls_attempted(c->block, step);
+  return LS_SKIPPED;
+}
+
 static int open_save(struct ls_client* c, int64_t step) {
   if (ls_slot_capacity(c) == 0) return ls_fail(LS_REFUSED, "ls_buffers() comes before ls_save_begin()");
   const int slot = ls_slot_choose(c->board, c->index, c->epoch, step);
-  if (slot >= 0) ls_slot_open(&c->block->slot[slot], c->epoch, step, c->world_size);
-  if (slot < 0) ls_count(&c->block->skipped);
+  if (slot < 0) return skip(c, step);
+  ls_slot_open(&c->block->slot[slot], c->epoch, step, c->world_size);
   ls_attempted(c->block, step);
-  if (slot < 0) return LS_SKIPPED;
   struct ls_save* save = &c->save;
   *save = (struct ls_save){
       .piece = save->piece, .capacity = save->capacity, .stream = save->stream, .begun_ns = save->begun_ns};
@@ -113,7 +118,7 @@ static int open_save(struct ls_client* c, int64_t step) {
 
 int ls_save_begin(struct ls_client* c, int64_t step, const void* meta, uint64_t meta_bytes) {
   if (!ls_is_joined(c)) return LS_NOT_JOINED;
-  if (ls_save_wait(c) == LS_TIMEOUT) return LS_SKIPPED;
+  if (ls_save_wait(c) == LS_TIMEOUT) return ls_is_current(c) ? skip(c, step) : LS_SKIPPED;
   abandon(c); /* a save that was begun and never submitted */
   c->save.begun_ns = ls_now_ns();
   if (!ls_is_current(c)) return ls_fail(LS_REFUSED, "epoch %llu is over", (unsigned long long)c->epoch);
@@ -171,6 +176,7 @@ static void witness(struct ls_save* save, const struct ls_piece* piece, uint64_t
 }
 
 static void witness_all(struct ls_save* save) {
+  if (save->end == 0) return; /* no byte that could differ */
   for (uint32_t k = 0; k < LS_PROOF_PLACES; ++k) {
     const uint64_t place = ls_proof_place(save->id, k, save->end);
     const struct ls_piece* piece = piece_at(save, place);

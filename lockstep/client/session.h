@@ -68,7 +68,7 @@ struct ls_copier {
 struct ls_buffers {
   char* slot[LS_SLOTS];
   uint64_t slot_bytes; /* 0: none yet */
-  bool pinned;
+  bool pin_tried, pinned;
 };
 
 struct ls_client {

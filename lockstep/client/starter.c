@@ -20,7 +20,11 @@ static int connect_in(int directory) {
   const struct timeval bound = {.tv_sec = LS_STARTER_TIMEOUT_S};
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &bound, sizeof bound);
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &bound, sizeof bound);
-  if (connect(fd, (const struct sockaddr*)&address, sizeof address) == 0) return fd;
+  int result;
+  do {
+    result = connect(fd, (const struct sockaddr*)&address, sizeof address);
+  } while (result != 0 && errno == EINTR); /* of such a socket, nothing was begun */
+  if (result == 0) return fd;
   const int error = errno;
   close(fd);
   errno = error;

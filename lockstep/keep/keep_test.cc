@@ -1,9 +1,15 @@
 // Sender, keeper and fetch over real sockets of loopback.
 #include <gmock/gmock.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <ctime>
 #include <mutex>
+#include <thread>
 
 #include "lockstep/keep/fetch.h"
 #include "lockstep/keep/keeper.h"
@@ -166,6 +172,30 @@ TEST_F(Keeping, WhatIsWrittenOverMeanwhileIsNotKept) {
 TEST_F(Keeping, AStrangerIsTurnedAway) {
   EXPECT_TRUE(absl::IsUnavailable(FetchAll(keeper_.port(), 0, At(1), "another run's token").status()));
   EXPECT_EQ(1, keeper_.turned_away());
+}
+
+int64_t CpuMs() {
+  timespec used{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return used.tv_sec * 1000 + used.tv_nsec / 1'000'000;
+}
+
+// Training has the processors: who can't be let in is no reason to take one.
+TEST_F(Keeping, AtTheLimitOfOpenFilesTheKeeperDoesNotSpin) {
+  const Fd guest(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{0, before.rlim_max};
+  ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &none));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(keeper_.port()));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(0, connect(guest.get(), reinterpret_cast<sockaddr*>(&address), sizeof address));
+  const int64_t began = CpuMs();
+  std::this_thread::sleep_for(std::chrono::milliseconds(400));
+  EXPECT_LT(CpuMs() - began, 100);
+  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 }  // namespace

@@ -5,6 +5,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <cerrno>
+#include <chrono>
+
 #include "lockstep/base/background_thread.h"
 #include "lockstep/keep/wire.h"
 
@@ -39,7 +42,11 @@ void Keeper::Listen(const std::stop_token& stop) {
     poll(&one, 1, 50);
     std::erase_if(guests_, [](const Guest& guest) { return guest.gone.load(); });
     Fd socket(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!socket.valid()) continue;
+    if (!socket.valid()) {
+      // At the limit of open files the guest stays at the door, and poll() returns at once.
+      if (errno != EAGAIN) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      continue;
+    }
     if (guests_.size() >= kMostGuests) {
       ++turned_away_;
       continue;

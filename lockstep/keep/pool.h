@@ -18,9 +18,16 @@ using Chunk = std::shared_ptr<std::byte[]>;
 
 class Pool : public std::enable_shared_from_this<Pool> {
  public:
-  // At least `bytes` of memory, at most a chunk's.
+  // False: with so much more, the limit would be passed. Else it counts as in use, and is there to be taken.
+  bool Reserve(uint64_t bytes, uint64_t limit) {
+    uint64_t before = in_use_;
+    do {
+      if (bytes > limit || before > limit - bytes) return false;
+    } while (!in_use_.compare_exchange_weak(before, before + bytes));
+    return true;
+  }
+  // At least `bytes` of memory, at most a chunk's, of what was reserved; back in the pool, it no longer is.
   Chunk Take(uint64_t bytes) {
-    in_use_ += bytes;
     if (bytes < kChunkBytes) {
       return Chunk(new std::byte[bytes], [self = shared_from_this(), bytes](std::byte* memory) {
         delete[] memory;

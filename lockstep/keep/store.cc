@@ -98,7 +98,7 @@ absl::StatusOr<Incoming> Store::Begin(Outline outline) {
     incoming.missing_.push_back(i);
     wanted += image.places[i].bytes;
   }
-  if (bytes() + wanted > limit_.value) {
+  if (!pool_->Reserve(wanted, limit_.value)) {
     return MakeError(absl::StatusCode::kResourceExhausted,
                      fmt::format("to keep {} more for node {} there is no room: {} of {} are in use",
                                  checkpoint::HumanBytes(Bytes{wanted}), outline.node,

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <atomic>
+#include <barrier>
+#include <thread>
 
 #include "lockstep/keep/test_part.h"
 
@@ -148,6 +151,30 @@ TEST(Store, MemoryComesBackAndIsBounded) {
     const auto given_up = store.Begin(Hashed(OfferOf(0, At(3), {RandomBytes(500, 3)}, 0))->outline);
   }
   EXPECT_EQ(2 * kChunkBytes, store.bytes());
+}
+
+// Connections have threads of their own: what each finds free they may not all take.
+TEST(Store, TheLimitHoldsForAllWhoComeAtOnce) {
+  const auto part = Hashed(OfferOf(0, At(1), {RandomBytes(2 * kChunkBytes, 1)}, 0));
+  constexpr int kThreads = 4, kRounds = 300;
+  Store store(Bytes{3 * kChunkBytes});
+  std::atomic<int> kept = 0;
+  std::barrier round(kThreads);
+  {
+    std::vector<std::jthread> threads;
+    for (int i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&] {
+        for (int j = 0; j < kRounds; ++j) {
+          round.arrive_and_wait();
+          const auto incoming = store.Begin(part->outline);
+          kept += incoming.ok() ? 1 : 0;
+          round.arrive_and_wait();
+        }
+      });
+    }
+  }
+  EXPECT_EQ(kRounds, kept);
+  EXPECT_EQ(0u, store.bytes());
 }
 
 }  // namespace

@@ -87,10 +87,9 @@ absl::StatusOr<checkpoint::Point> FetchInto(checkpoint::Store& here, const check
   LS_RETURN_IF_ERROR(here.ClearLeftovers());
   LS_ASSIGN_OR_RETURN(const std::vector<checkpoint::Point> points, there.List());
   for (const checkpoint::Point& point : points) {
-    const absl::Status status = here.CopyFrom(there, point, go_on);
+    const absl::Status status = here.CopyFrom(there, point, go_on, checkpoint::Store::Here::kBySums);
     if (status.ok()) return point;
-    const bool damaged = absl::IsDataLoss(status) || absl::IsNotFound(status);
-    if (!damaged) return status;  // another one would fail likewise
+    if (!checkpoint::MeansDamage(status)) return status;  // another one would fail likewise
     passed_over(Message(status));
   }
   return NotFound("{} holds no checkpoint that is whole", there.directory());

@@ -87,6 +87,7 @@ std::string ObjectDisk::KeyOf(const std::string& path) const {
 
 absl::StatusOr<std::unique_ptr<checkpoint::DiskFile>> ObjectDisk::Create(const std::string& path) {
   std::string key = KeyOf(path);
+  writes_ = true;
   if (path.ends_with(std::string("/") + kManifestFile)) return std::make_unique<WaitingManifest>(waiting_[key]);
   return std::make_unique<ObjectFile>(s3_, std::move(key));
 }
@@ -130,7 +131,22 @@ absl::StatusOr<std::vector<std::string>> ObjectDisk::ListRoot() {
     LS_ASSIGN_OR_RETURN(const bool sealed, HasManifest(prefix_ + name));
     names.push_back(sealed ? name : std::string(kIncoming) + name);
   }
+  if (writes_) LS_RETURN_IF_ERROR(AddUploads(names));  // who only reads may have no right to list them
   return names;
+}
+
+// A folder of which a killed writer left nothing but parts of a file.
+absl::Status ObjectDisk::AddUploads(std::vector<std::string>& names) {
+  LS_ASSIGN_OR_RETURN(const std::vector<S3::Upload> uploads, s3_.Uploads(prefix_));
+  for (const S3::Upload& upload : uploads) {
+    if (!upload.key.starts_with(prefix_)) continue;
+    const std::string name = upload.key.substr(prefix_.size(), upload.key.find('/', prefix_.size()) - prefix_.size());
+    const std::string incoming = std::string(kIncoming) + name;
+    const bool known =
+        std::any_of(names.begin(), names.end(), [&](const std::string& one) { return Bare(one) == name; });
+    if (checkpoint::PointOf(name) && !known) names.push_back(incoming);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::string>> ObjectDisk::List(const std::string& path) {

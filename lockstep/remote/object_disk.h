@@ -34,11 +34,13 @@ class ObjectDisk final : public checkpoint::Disk {
   friend class WaitingManifest;
   std::string KeyOf(const std::string& path) const;  // without .incoming_ or .outgoing_
   absl::StatusOr<std::vector<std::string>> ListRoot();
+  absl::Status AddUploads(std::vector<std::string>& names);
   absl::StatusOr<bool> HasManifest(const std::string& folder_key);
 
   S3 s3_;
   std::string root_, prefix_;                   // prefix_: empty, or ends with "/"
   std::map<std::string, std::string> waiting_;  // manifests by their key
+  bool writes_ = false;                         // something was made here
 };
 
 }  // namespace lockstep::remote

@@ -153,11 +153,17 @@ absl::Status S3::AbortParts(const std::string& key, const std::string& upload) {
 }
 
 absl::StatusOr<std::vector<S3::Upload>> S3::Uploads(const std::string& prefix) {
-  LS_ASSIGN_OR_RETURN(const http::Answer answer, Ask("GET", "", {{"uploads", ""}, {"prefix", prefix}}, {}));
   std::vector<Upload> uploads;
-  for (const std::string& one : XmlElements(answer.body, "Upload"))
-    uploads.push_back({XmlText(one, "Key"), XmlText(one, "UploadId")});
-  return uploads;
+  Query query = {{"uploads", ""}, {"prefix", prefix}};
+  for (size_t page = 0; page < kMaxPages; ++page) {
+    LS_ASSIGN_OR_RETURN(const http::Answer answer, Ask("GET", "", query, {}));
+    for (const std::string& one : XmlElements(answer.body, "Upload"))
+      uploads.push_back({XmlText(one, "Key"), XmlText(one, "UploadId")});
+    query["key-marker"] = XmlText(answer.body, "NextKeyMarker");
+    query["upload-id-marker"] = XmlText(answer.body, "NextUploadIdMarker");
+    if (XmlText(answer.body, "IsTruncated") != "true" || query["key-marker"].empty()) return uploads;
+  }
+  return DataLoss("s3://{}/{}: more than {} pages of uploads", bucket_, prefix, kMaxPages);
 }
 
 absl::StatusOr<uint64_t> S3::Size(const std::string& key) {

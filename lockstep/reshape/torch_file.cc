@@ -210,12 +210,14 @@ class Reader {
     return absl::OkStatus();
   }
 
-  // _rebuild_tensor_v2(storage, first, sizes, strides, ...); v3 has its dtype at 6.
+  // _rebuild_tensor_v2(storage, first, sizes, strides, requires_grad, hooks[, bits]); v3 has its dtype before the bits.
   absl::StatusOr<Described> Describe(PickleId id, const std::string& name) const {
     const std::vector<PickleId>& args = graph_.At(graph_.At(id).args).parts;
     Described tensor;
     if (args.size() < 4) return Fail(name, "it lacks its sizes");
     LS_RETURN_IF_ERROR(ReadStorage(args[0], name, tensor));
+    const size_t bits = graph_.At(id).text == kTensor3 ? 7 : 6;
+    if (args.size() > bits) LS_RETURN_IF_ERROR(CheckBits(args[bits], name));
     if (graph_.At(id).text == kTensor3 && args.size() > 6) {
       const auto dtype = ClassOf(graph_, args[6]);
       tensor.dtype = dtype ? DtypeOf(*dtype) : nullptr;
@@ -228,6 +230,17 @@ class Reader {
     tensor.sizes = *sizes;
     tensor.strides = *strides;
     return tensor;
+  }
+
+  // {'conj': True}: torch conjugates, or negates ('neg'), what lies in the storage whenever it is read.
+  absl::Status CheckBits(PickleId id, const std::string& name) const {
+    const PickleValue& bits = graph_.At(id);
+    if (bits.kind == PickleKind::kNone || (bits.kind == PickleKind::kDict && bits.parts.empty()))
+      return absl::OkStatus();
+    const std::string key = bits.parts.empty() ? "?" : KeyName(bits.parts.front(), 0);
+    return Fail(name, fmt::format("it is a view with the bit \"{}\", and its storage does not hold its values: save it "
+                                  "after resolve_conj() and resolve_neg()",
+                                  key));
   }
 
   // ('storage', torch.FloatStorage, key, device, elements)

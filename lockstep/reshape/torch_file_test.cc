@@ -92,6 +92,26 @@ TEST(TorchFile, RefusesSizesThatAreWrong) {
               HasSubstr("two things are named a.b"));
 }
 
+// The storage of x.conj() is that of x.
+TEST(TorchFile, RefusesViewsThatTorchComputesAnew) {
+  const auto view = [](const std::string& version, const std::string& bits) {
+    std::vector<std::string> args = {
+        Storage("ComplexFloatStorage", "0", 2),        Int(0), Sizes({2}), Sizes({1}), "\x89",
+        Call(Class("collections", "OrderedDict"), ")")};
+    if (version == "3") args.push_back(Class("torch", "complex64"));
+    args.push_back(bits);
+    return Archive(Pickle(Dict({Text("w"), Call(Class("torch._utils", "_rebuild_tensor_v" + version), Tuple(args))})),
+                   {Storing<float>({1, 2, 3, 4})});
+  };
+  for (const char* version : {"2", "3"}) {
+    EXPECT_THAT(ErrorOf(view(version, Dict({Text("conj"), "\x88"}))),
+                HasSubstr("w: it is a view with the bit \"conj\""));
+    EXPECT_THAT(ErrorOf(view(version, Dict({Text("neg"), "\x88"}))), HasSubstr("with the bit \"neg\""));
+    EXPECT_TRUE(Read(view(version, "}")).ok());
+    EXPECT_TRUE(Read(view(version, "N")).ok());
+  }
+}
+
 TEST(TorchFile, RefusesArchivesThatAreWrong) {
   const std::string good = Floats({2}, {1, 2});
   const size_t directory = good.find("PK\x01\x02"), end = good.find("PK\x05\x06");

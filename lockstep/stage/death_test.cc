@@ -1,3 +1,5 @@
+#include <sys/resource.h>
+
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -193,6 +195,37 @@ TEST_F(Deaths, AReaderThatDiesHoldsNothing) {
   EXPECT_EQ(1U, Facts(reader).readers_reaped);
   EXPECT_EQ(1U, Facts(reader).unread);  // step 1: nobody had it, and nobody was there to have it
   EXPECT_THAT(Steps(reader), ElementsAre(2, 3));
+  ls_stage_close(writer, 0);
+  ls_stage_detach(reader);
+}
+
+// Opens nothing more while it lives.
+struct NoMoreFiles {
+  NoMoreFiles() {
+    getrlimit(RLIMIT_NOFILE, &before);
+    const rlimit none{0, before.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoMoreFiles() { setrlimit(RLIMIT_NOFILE, &before); }
+  rlimit before{};
+};
+
+TEST_F(Deaths, WhoCannotBeLookedUpLives) {
+  ls_stage* writer = Open(Options(LS_STAGE_LOSSLESS, 2));
+  ls_stage* reader = Attach();
+  Put(writer, 0);
+  Put(writer, 1);
+  {
+    const NoMoreFiles limit;
+    EXPECT_EQ(LS_STAGE_TIMEOUT, Put(writer, 2, 0.2)) << "steps that a living reader has yet to get are not given up";
+    ls_member self{};
+    EXPECT_EQ(LS_STAGE_REFUSED, ls_member_enter(&self, 1));
+    EXPECT_THAT(ls_stage_last_error(), HasSubstr("Too many open files"));
+    EXPECT_EQ(0, self.pid);
+  }
+  EXPECT_EQ(0U, Facts(reader).readers_reaped);
+  EXPECT_EQ(0, Next(reader));
+  EXPECT_EQ(1, Next(reader));
   ls_stage_close(writer, 0);
   ls_stage_detach(reader);
 }

@@ -25,15 +25,15 @@ static int find_in(struct ls_model* m, const char* folder, const char* name) {
   } else if (ls_model_generation(m) == 0) {
     result = LS_STAGE_ABSENT;
   } else {
-    ls_member_enter(m->self, 1);
-    return LS_STAGE_OK;
+    result = ls_member_enter(m->self, 1);
+    if (result == LS_STAGE_OK) return result;
   }
   ls_segment_unmap(&m->segment);
   return result;
 }
 
-static int find(struct ls_model* m, const char* name, char folder[LS_FOLDER]) {
-  const int room = ls_room_enter(folder, 1.0);
+static int find(struct ls_model* m, const char* name, int64_t deadline, char folder[LS_FOLDER]) {
+  const int room = ls_room_enter(folder, ls_stage_left(deadline));
   if (room < 0) return LS_STAGE_REFUSED;
   const int result = find_in(m, folder, name);
   ls_room_leave(room, folder);
@@ -64,7 +64,8 @@ int ls_infer_open(const char* name, double timeout_s, struct ls_model** model) {
   if (m == NULL) return ls_stage_fail(LS_STAGE_REFUSED, "no memory");
   m->pid = getpid();
   int result;
-  while ((result = find(m, name, folder)) == LS_STAGE_ABSENT && ls_stage_now_ns() < deadline) nanosleep(&pause, NULL);
+  while ((result = find(m, name, deadline, folder)) == LS_STAGE_ABSENT && ls_stage_now_ns() < deadline)
+    nanosleep(&pause, NULL);
   if (result == LS_STAGE_OK) {
     *model = m;
     result = take_memory(m);

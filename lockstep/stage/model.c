@@ -98,9 +98,9 @@ static int become_publisher(struct ls_model* m, const char* name) {
   if (ls_member_alive(self)) {
     return ls_stage_fail(LS_STAGE_REFUSED, "model %s has a publisher already: process %d", name, self->pid);
   }
-  ls_member_enter(self, 1);
-  m->self = self;
-  return LS_STAGE_OK;
+  const int result = ls_member_enter(self, 1);
+  if (result == LS_STAGE_OK) m->self = self;
+  return result;
 }
 
 int ls_model_open(const char* name, int layers, const struct ls_dense* layer, struct ls_model** model) {

@@ -186,7 +186,7 @@ static int take_rank(struct ls_stage* s, int64_t deadline) {
   if (result == LS_STAGE_OK) {
     self->epoch = s->head->epoch;
     self->cursor = -1;
-    ls_member_enter(self, LS_MEMBER_WRITES);
+    result = ls_member_enter(self, LS_MEMBER_WRITES);
     s->self = self;
   }
   ls_stream_unlock(s);

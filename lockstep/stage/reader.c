@@ -20,7 +20,8 @@ static int take_place(struct ls_stage* s, int shard, int shards) {
   self->shard = (uint32_t)shard;
   self->shards = (uint32_t)shards;
   self->skipped = 0;
-  ls_member_enter(self, LS_MEMBER_READS);
+  const int result = ls_member_enter(self, LS_MEMBER_READS);
+  if (result != LS_STAGE_OK) return result;
   s->self = self;
   __atomic_fetch_add(&s->head->readers_ever, 1, __ATOMIC_RELEASE);
   ls_stage_wake(&s->head->freed);
@@ -47,8 +48,9 @@ static int attach_in(struct ls_stage* s, const char* folder, const char* name, i
   return result;
 }
 
-static int attach_once(struct ls_stage* s, const char* name, int shard, int shards, char folder[LS_FOLDER]) {
-  const int room = ls_room_enter(folder, 1.0);
+static int attach_once(struct ls_stage* s, const char* name, int shard, int shards, int64_t deadline,
+                       char folder[LS_FOLDER]) {
+  const int room = ls_room_enter(folder, ls_stage_left(deadline));
   if (room < 0) return LS_STAGE_REFUSED;
   const int result = attach_in(s, folder, name, shard, shards);
   ls_room_leave(room, folder);
@@ -69,7 +71,8 @@ int ls_stage_attach(const char* name, int shard, int shards, double timeout_s, s
   s->pid = getpid();
   s->rank = -1;
   int result;
-  while ((result = attach_once(s, name, shard, shards, folder)) == LS_STAGE_ABSENT && ls_stage_now_ns() < deadline) {
+  while ((result = attach_once(s, name, shard, shards, deadline, folder)) == LS_STAGE_ABSENT &&
+         ls_stage_now_ns() < deadline) {
     nanosleep(&pause, NULL);
   }
   if (result == LS_STAGE_OK) {
@@ -221,6 +224,7 @@ static int by_value(const void* a, const void* b) {
 int ls_stage_list(struct ls_stage* s, int64_t* steps, int room) {
   if (ls_stream_owner(s, false) != LS_STAGE_OK || ls_stream_lock(s, ls_stage_deadline(1.0)) != LS_STAGE_OK) return -1;
   int count = 0;
+  if (room < 0) room = 0;
   for (uint32_t i = 0; i < s->head->slots; ++i) {
     if (s->slots[i].state != LS_SLOT_SHOWN) continue;
     if (count < room) steps[count] = s->slots[i].step;

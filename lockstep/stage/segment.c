@@ -35,6 +35,11 @@ int64_t ls_stage_now_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+double ls_stage_left(int64_t deadline) {
+  const int64_t left = deadline - ls_stage_now_ns();
+  return left > 0 ? (double)left * 1e-9 : 0;
+}
+
 int64_t ls_stage_deadline(double timeout_s) {
   const double most = 1e9;
   return ls_stage_now_ns() + (int64_t)((timeout_s > 0 ? (timeout_s < most ? timeout_s : most) : 0) * 1e9);
@@ -65,20 +70,24 @@ void ls_stage_wake(uint32_t* word) {
 
 /* ---- processes ---- */
 
-/* When it began; 0: no such process, or only its zombie. */
+static const uint64_t kUnknown = UINT64_MAX;
+
+/* When it began; 0: no such process, or only its zombie; kUnknown: it can't be told now, for descriptors are short. */
 static uint64_t began(int pid) {
   char path[40], text[1024];
   snprintf(path, sizeof path, "/proc/%d/stat", pid);
   const int fd = open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
+  if (fd < 0) return errno == ENOENT || errno == ESRCH ? 0 : kUnknown;
   const ssize_t got = read(fd, text, sizeof text - 1);
+  const int error = errno;
   close(fd);
-  if (got <= 0) return 0;
+  if (got <= 0) return got < 0 && error == ESRCH ? 0 : kUnknown;
   text[got] = '\0';
   const char* field = strrchr(text, ')'); /* the name before it may hold anything */
-  if (field == NULL || field[1] == '\0' || field[2] == 'Z' || field[2] == 'X') return 0;
+  if (field == NULL || field[1] == '\0') return kUnknown;
+  if (field[2] == 'Z' || field[2] == 'X') return 0;
   for (int number = 2; number < 22 && field != NULL; ++number) field = strchr(field + 1, ' ');
-  return field == NULL ? 0 : strtoull(field, NULL, 10);
+  return field == NULL ? kUnknown : strtoull(field, NULL, 10);
 }
 
 static uint64_t pid_namespace(void) {
@@ -88,12 +97,20 @@ static uint64_t pid_namespace(void) {
 
 bool ls_member_alive(const struct ls_member* member) {
   const int pid = __atomic_load_n(&member->pid, __ATOMIC_ACQUIRE);
-  return pid != 0 && began(pid) == member->began;
+  if (pid == 0) return false;
+  const uint64_t since = began(pid);
+  return since == kUnknown || (since != 0 && since == member->began);
 }
-void ls_member_enter(struct ls_member* member, uint32_t state) {
+int ls_member_enter(struct ls_member* member, uint32_t state) {
+  const uint64_t since = began(getpid());
+  if (since == 0 || since == kUnknown) {
+    return ls_stage_fail(LS_STAGE_REFUSED, "/proc/%d/stat, by which others know us, cannot be read: %s", getpid(),
+                         strerror(errno));
+  }
   member->state = state;
-  member->began = began(getpid());
+  member->began = since;
   __atomic_store_n(&member->pid, getpid(), __ATOMIC_RELEASE);
+  return LS_STAGE_OK;
 }
 struct ls_member* ls_member_free(struct ls_segment_head* head, uint32_t first, uint32_t count) {
   for (uint32_t i = first; i < first + count; ++i) {
@@ -207,7 +224,8 @@ static void sweep(int room) {
 }
 
 int ls_room_enter(char folder[LS_FOLDER], double timeout_s) {
-  const int64_t deadline = ls_stage_deadline(timeout_s);
+  const double moment = 0.1; /* others are in and out in less: no timeout is too short for that */
+  const int64_t deadline = ls_stage_deadline(timeout_s > moment ? timeout_s : moment);
   const struct timespec pause = {.tv_nsec = 1000000};
   name_folder(folder);
   int room;
@@ -269,6 +287,7 @@ int ls_segment_open(const char* folder, const char* name, enum ls_segment_kind k
 
 /* posix_fallocate: on a full tmpfs a first write would otherwise be a SIGBUS in the simulation. */
 static int make_file(const char* path, size_t bytes, void** memory) {
+  if (bytes > INT64_MAX) return EFBIG;
   const int fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd < 0) return errno;
   int error = posix_fallocate(fd, 0, (off_t)bytes);

@@ -53,6 +53,7 @@ int ls_stage_fail(int result, const char* format, ...) __attribute__((format(pri
 
 int64_t ls_stage_now_ns(void);
 int64_t ls_stage_deadline(double timeout_s);
+double ls_stage_left(int64_t deadline); /* seconds */
 /* Waits while *word == seen, at most until `deadline`, and at most `slice` nanoseconds; awake at first. */
 enum { LS_LOOK_NS = 50 * 1000 };
 void ls_stage_wait(uint32_t* word, uint32_t seen, int64_t deadline, int64_t slice);
@@ -73,9 +74,11 @@ void ls_segment_unmap(struct ls_segment*);
 /* Takes `member` out, unmaps, and unlinks if nobody else is there. */
 void ls_segment_depart(struct ls_segment*, struct ls_member*);
 
+/* Also while it can't be told, at the limit of open files. */
 bool ls_member_alive(const struct ls_member*);
-/* Of this process. pid is written last, and what else the caller wants in it before. */
-void ls_member_enter(struct ls_member*, uint32_t state);
+/* Of this process. pid is written last, and what else the caller wants in it before. Refused if others could not tell
+ * that it lives. */
+int ls_member_enter(struct ls_member*, uint32_t state);
 /* NULL: all of them are taken by living processes. */
 struct ls_member* ls_member_free(struct ls_segment_head*, uint32_t first, uint32_t count);
 

@@ -21,9 +21,9 @@ static void lay_out(uint32_t ranks, uint32_t slots, uint64_t slot_stride, size_t
 }
 
 size_t ls_stream_bytes(uint32_t ranks, uint32_t slots, uint64_t slot_stride) {
-  size_t at[5];
+  size_t at[5], parts;
   lay_out(ranks, slots, slot_stride, at);
-  return at[4];
+  return __builtin_mul_overflow(slots, slot_stride, &parts) || parts > SIZE_MAX - at[3] ? SIZE_MAX : at[4];
 }
 
 void ls_stream_locate(struct ls_stage* s) {

@@ -65,6 +65,7 @@ struct ls_stage {
   uint32_t* holds;    /* readers: how often each slot was got */
 };
 
+/* SIZE_MAX: more than any memory has. */
 size_t ls_stream_bytes(uint32_t ranks, uint32_t slots, uint64_t slot_stride);
 /* Finds the pieces in the mapped segment. */
 void ls_stream_locate(struct ls_stage*);

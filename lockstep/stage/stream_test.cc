@@ -1,12 +1,15 @@
 #include <fcntl.h>
+#include <sys/file.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "lockstep/stage/infer.h"
 #include "lockstep/stage/spill.h"
 #include "lockstep/stage/stream_fixture.h"
 
@@ -228,6 +231,10 @@ TEST_F(Stream, BadInput) {
   expect("dimension 1 is 0", ls_stage_open("s", 0, 1, LS_STAGE_F32, 2, zero, &how, 1, &stream));
   expect("rank 1 of 1", ls_stage_open("s", 1, 1, LS_STAGE_F32, 2, kShape, &how, 1, &stream));
   expect("is no name", ls_stage_open("../s", 0, 1, LS_STAGE_F32, 2, kShape, &how, 1, &stream));
+  const int64_t huge[] = {int64_t{1} << 38, 1};  // 1 TiB, of 128 ranks, in 131072 slots: 2^64
+  ls_stage_options many = Options(LS_STAGE_LATEST, LS_STAGE_SLOTS);
+  many.spare = LS_STAGE_SLOTS;
+  expect("File too large", ls_stage_open("s", 0, 128, LS_STAGE_F32, 2, huge, &many, 1, &stream));
   ls_stage* writer = Open(how, 0, 2);
   expect("has a writer of rank 0 already", ls_stage_open("s", 0, 2, LS_STAGE_F32, 2, kShape, &how, 1, &stream));
   expect("exists with 2 ranks, f32 [4 2], latest, k 2; this rank says 2 ranks, f32 [4 3]",
@@ -245,6 +252,39 @@ TEST_F(Stream, BadInput) {
     }
   }
   ls_stage_close(writer, 0);
+}
+
+TEST_F(Stream, NoRoomForNamesOfSteps) {
+  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
+  ls_stage* reader = Attach();
+  Put(writer, 0);
+  Put(writer, 1);
+  int64_t step = -7;
+  EXPECT_EQ(2, ls_stage_list(reader, &step, -1));
+  EXPECT_EQ(-7, step);
+  ls_stage_close(writer, 0);
+  ls_stage_detach(reader);
+}
+
+// Somebody is in the folder, making a large stream.
+TEST_F(Stream, WaitsForTheFolderAsLongAsItWasToldTo) {
+  ls_stage* writer = Open(Options(LS_STAGE_LATEST, 2));
+  int room = open((folder_ + "/room").c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(0, flock(room, LOCK_EX));
+  ls_stage* reader = nullptr;
+  ls_model* model = nullptr;
+  const int64_t begin = ls_stage_now_ns();
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_stage_attach("s", 0, 1, 0.01, &reader));
+  EXPECT_THAT(ls_stage_last_error(), HasSubstr("is locked by another process"));
+  EXPECT_EQ(LS_STAGE_REFUSED, ls_infer_open("net", 0.01, &model));
+  EXPECT_LT(ls_stage_now_ns() - begin, 900'000'000);
+  std::jthread leaves([room] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+    close(room);
+  });
+  EXPECT_EQ(LS_STAGE_OK, ls_stage_attach("s", 0, 1, 60, &reader)) << ls_stage_last_error();
+  ls_stage_close(writer, 0);
+  ls_stage_detach(reader);
 }
 
 TEST_F(Stream, StepsOutOfOrder) {

@@ -8,6 +8,7 @@ namespace {
 
 constexpr int kDeepest = 64;
 constexpr uint64_t kLargestPerByte = 16;  // values
+constexpr uint64_t kTextPerValue = 16;    // bytes of text that count as one more
 
 // What a pickle says once and means often is written out as often: within measure.
 class Writer {
@@ -17,8 +18,9 @@ class Writer {
   absl::StatusOr<Json> Value(PickleId id, int depth) {
     const PickleValue& value = graph_.At(id);
     if (depth > kDeepest) return InvalidArgument("values nested more than {} deep", kDeepest);
-    if (left_ == 0) return InvalidArgument("repeats itself beyond all measure");
-    --left_;
+    const uint64_t cost = 1 + (value.kind == PickleKind::kText ? value.text.size() / kTextPerValue : 0);
+    if (left_ < cost) return InvalidArgument("repeats itself beyond all measure");
+    left_ -= cost;
     switch (value.kind) {
       case PickleKind::kNone:
         return Json();

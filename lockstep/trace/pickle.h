@@ -11,7 +11,7 @@
 namespace lockstep::trace {
 
 // kInvalidArgument: what stands at which byte, and what was expected; cut off; nested more than 64 deep; grown by
-// repetition to more than sixteen values per byte.
+// repetition to more than sixteen values, or bits of text of sixteen bytes, per byte.
 absl::StatusOr<Json> ReadPickle(std::string_view bytes);
 
 // How many values a pickle of so many bytes may be written out as.

@@ -43,6 +43,17 @@ TEST(Pickle, TextIsKeptAndRepeated) {
   EXPECT_THAT(ErrorOf("h\x05."s), HasSubstr("was not kept"));
 }
 
+// A text of 1 MB, said once and meant 300,000 times, would be 300 GB.
+TEST(Pickle, TextIsRepeatedWithinMeasure) {
+  const auto repeated = [](int times) {
+    std::string bytes = "\x80\x02(X\0\0\x10\0"s + std::string(1 << 20, 'a') + "q\0"s;
+    for (int i = 1; i < times; ++i) bytes += "h\0"s;
+    return bytes + "l.";
+  };
+  EXPECT_EQ(Read(repeated(20)).size(), 20u);
+  EXPECT_THAT(ErrorOf(repeated(300'000)), HasSubstr("repeats itself beyond all measure"));
+}
+
 TEST(Pickle, RefusesWhatWouldRunCode) {
   EXPECT_THAT(ErrorOf("cos\nsystem\n(X\x02\0\0\0idtR."s), HasSubstr("byte 0: GLOBAL os system is refused"));
   EXPECT_THAT(ErrorOf("\x80\x04\x8c\x02os\x8c\x06system\x93."s), HasSubstr("STACK_GLOBAL os system is refused"));

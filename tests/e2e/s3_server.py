@@ -199,9 +199,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def list_uploads(self):
         prefix = self.query.get("prefix", "")
-        found = "".join(f"<Upload><Key>{key}</Key><UploadId>{upload}</UploadId></Upload>"
-                        for upload, (key, _) in self.s3.uploads.items() if key.startswith(prefix))
-        self.xml(f"<ListMultipartUploadsResult><IsTruncated>false</IsTruncated>{found}</ListMultipartUploadsResult>")
+        after = (self.query.get("key-marker", ""), self.query.get("upload-id-marker", ""))
+        rest = sorted((key, upload) for upload, (key, _) in self.s3.uploads.items() if key.startswith(prefix) and (key, upload) > after)
+        page, more = rest[:PAGE], len(rest) > PAGE
+        found = "".join(f"<Upload><Key>{key}</Key><UploadId>{upload}</UploadId></Upload>" for key, upload in page)
+        marker = f"<NextKeyMarker>{page[-1][0]}</NextKeyMarker><NextUploadIdMarker>{page[-1][1]}</NextUploadIdMarker>" if more else ""
+        self.xml(f"<ListMultipartUploadsResult><IsTruncated>{str(more).lower()}</IsTruncated>{marker}{found}</ListMultipartUploadsResult>")
 
     # ---- answers ----
 

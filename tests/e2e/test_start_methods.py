@@ -47,6 +47,21 @@ with open(f"{{sys.argv[1]}}/seen.{{os.environ['RANK']}}", "w") as file:
     json.dump({{"threads": torch.get_num_threads(), "forked": "lockstep._packets" in sys.modules, "collected": collected,
                "variable": os.environ["OMP_NUM_THREADS"], "preload": os.environ.get("LD_PRELOAD")}}, file)
 '''
+# Joins as the rank that it is; then what it starts with its environment tries to, by exec, and by fork.
+STARTS_OTHERS = '''
+import os, subprocess, sys
+from lockstep import _client
+
+tries = "from lockstep import _client; print('also the rank' if _client.join() else 'on its own')"
+print("the rank" if _client.join() else "on its own", flush=True)
+subprocess.run([sys.executable, "-c", tries], check=True)
+child = os.fork()
+if child == 0:
+    print("also the rank" if _client.join() else "on its own", flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+print("still the rank" if _client.join() else "on its own", flush=True)
+'''
 # What torchrun 1.13 gives each worker.
 CONTRACT = {"LOCAL_RANK", "RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "LOCAL_WORLD_SIZE", "WORLD_SIZE",
             "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
@@ -121,6 +136,18 @@ class StartMethods(RunTest):
         comparable = [[comparable_part(one, folder, run) for one in ranks] for run, folder, ranks in seen.values()]
         self.assertEqual(*comparable)
         self.assertEqual([2, 1], comparable[0][0]["threads"])
+
+    def test_who_has_joined_is_the_rank_and_not_its_children(self):
+        for method in METHODS:
+            with self.subTest(method):
+                script = self.folder() / "starts.py"
+                script.parent.chmod(0o755)
+                script.write_text(STARTS_OTHERS)
+                run = Run(self, str(script), ranks=1, options=["--start-method", method])
+                run.finish()
+                said = [line.split("] ")[-1].strip() for line in run.stdout().splitlines() if "rank" in line or "own" in line]
+                self.assertEqual(["the rank", "on its own", "on its own", "still the rank"], said, run)
+                self.assertRegex(run.stderr(), r"goes on without Lockstep: rank 0 of this epoch is process \d+ already", run)
 
     def test_module(self):
         for method in METHODS:

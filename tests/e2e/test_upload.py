@@ -151,6 +151,40 @@ class ByS3(Copying):
         self.assertEqual(3, len(self.s3.objects), "what was half is gone")
         self.assertEqual({}, self.s3.uploads)
 
+    def test_parts_alone_are_cleared_too(self):
+        """Of a writer that was killed before the first object was whole, several pages of them; what is newer may be on its way."""
+        names = [f"step_{step:012}_epoch_1/rank_{rank:05}.safetensors" for step in (1, 2) for rank in range(4)]
+        newer = "some/where/step_000000000009_epoch_1/rank_00000.safetensors"
+        others = "some/where/notes/rank_00000.safetensors"
+        for key in [*(f"some/where/{name}" for name in names), newer, others]:
+            self.s3.uploads[key] = (key, {1: b"x"})
+        make_checkpoint(self.here, 5)
+        self.good("upload", self.here, self.URL, env=self.env)
+        self.assertEqual({newer, others}, set(self.s3.uploads))
+
+    def test_who_only_reads_lists_no_uploads(self):
+        make_checkpoint(self.here, 5)
+        self.good("upload", self.here, self.URL, env=self.env)
+        self.s3.log.clear()
+        self.good("fetch", self.URL, self.back, env=self.env)
+        self.assertFalse([path for _, path in self.s3.log if "uploads" in path])
+
+    def test_busy_is_not_damaged(self):
+        """A store that does not answer for a while costs no checkpoint that is there."""
+        folder = make_checkpoint(self.here, 5)
+        self.good("upload", self.here, self.URL, env=self.env)
+        before = dict(self.s3.objects)
+        self.s3.trouble = lambda handler: handler.command == "HEAD" and "rank_00001" in handler.path and (handler.fail(503, "SlowDown", "") or True)
+        self.assertNotEqual(0, self.upload().returncode)
+        self.assertEqual(before, self.s3.objects)
+        self.s3.trouble = None
+        self.good("upload", self.here, self.URL, env=self.env)
+        # ... and of what is here, what was fetched is read before it counts.
+        self.good("fetch", self.URL, self.back, env=self.env)
+        (self.back / folder.name / "rank_00001.safetensors").write_bytes(b"R" + (self.here / folder.name / "rank_00001.safetensors").read_bytes()[1:])
+        self.good("fetch", self.URL, self.back, env=self.env)
+        self.assert_same(folder.name)
+
     def test_fetch_passes_over_a_damaged_one(self):
         for step in (1, 2):
             make_checkpoint(self.here, step)
