@@ -210,6 +210,7 @@ incident::Incident WithPhases(const State& state, size_t index, Nanos now) {
 std::vector<incident::Incident> AllWithPhases(const State& state, Nanos now) {
   const std::map<size_t, const Drill*> drills = DrillsBehind(state);
   std::vector<incident::Incident> all;
+  all.reserve(state.incidents.size());
   for (size_t i = 0; i < state.incidents.size(); ++i) all.push_back(WithPhases(state, i, drills, now));
   return all;
 }
@@ -220,8 +221,10 @@ const NodeSpec* NodeAt(const State& state, RankId rank, Nanos at) {
     if (world == nullptr || each.since < at) world = &each;
   if (world == nullptr) return nullptr;
   int end = 0;
-  for (const NodeSpec& node : world->nodes)
-    if (rank.value() < (end += node.ranks)) return &node;
+  for (const NodeSpec& node : world->nodes) {
+    end += node.ranks;
+    if (rank.value() < end) return &node;
+  }
   return nullptr;
 }
 
