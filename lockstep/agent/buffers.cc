@@ -171,7 +171,7 @@ std::optional<size_t> Buffers::Index(const ls_join_message& request) const {
   return static_cast<size_t>(index);
 }
 
-ls_join_message Buffers::Answer(const ls_join_message& request, std::vector<int>& fds, pid_t peer) {
+ls_join_message Buffers::Answer(const ls_join_message& request, std::vector<int>& fds, pid_t peer, bool is_worker) {
   if (request.version != LS_JOIN_VERSION) {
     return Refuse(request,
                   fmt::format("the client speaks join version {}, this Lockstep {}; install both from one release",
@@ -187,7 +187,7 @@ ls_join_message Buffers::Answer(const ls_join_message& request, std::vector<int>
   if (request.epoch != acting) {
     return Refuse(request, fmt::format("epoch {} is over, epoch {} acts now", request.epoch, acting));
   }
-  return request.kind == LS_JOIN_HELLO ? Hello(*index, request, fds, peer) : MakeRoom(*index, request, fds);
+  return request.kind == LS_JOIN_HELLO ? Hello(*index, request, fds, peer, is_worker) : MakeRoom(*index, request, fds);
 }
 
 // A zombie does not.
@@ -196,10 +196,11 @@ bool Buffers::Lives(const Joined& joined) {
   return joined.process.valid() && poll(&process, 1, 0) == 0;
 }
 
-ls_join_message Buffers::Hello(size_t index, const ls_join_message& request, std::vector<int>& fds, pid_t peer) {
+ls_join_message Buffers::Hello(size_t index, const ls_join_message& request, std::vector<int>& fds, pid_t peer,
+                               bool is_worker) {
   Joined& joined = joined_[index];
   const bool anew = joined.epoch != request.epoch || joined.pid != peer;
-  if (anew && peer > 0 && joined.epoch == request.epoch && Lives(joined))
+  if (anew && peer > 0 && !is_worker && joined.epoch == request.epoch && Lives(joined))
     return Refuse(request, fmt::format("rank {} of this epoch is process {} already", request.rank, joined.pid));
   if (anew && peer > 0) joined = {request.epoch, peer, Fd(static_cast<int>(syscall(SYS_pidfd_open, peer, 0)))};
   Fd& ring = rings_[index];

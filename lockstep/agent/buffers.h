@@ -86,8 +86,9 @@ class Buffers {
   BoardMap& board() { return board_; }
   // Answers one message of a worker (join.h); descriptors to pass along go to `fds` and stay owned here. `peer`: whose
   // it is (0: not known). The first that says HELLO is the rank of an epoch for as long as it lives: its children have
-  // its environment, and with it what it joins by.
-  ls_join_message Answer(const ls_join_message& request, std::vector<int>& fds, pid_t peer = 0);
+  // its environment, and with it what it joins by. is_worker: it is the process that was started as this rank, and
+  // comes before any other.
+  ls_join_message Answer(const ls_join_message& request, std::vector<int>& fds, pid_t peer = 0, bool is_worker = false);
   // The agent has filled these from disk; no worker runs.
   void Take(int rank, RankBuffers buffers);
   const std::vector<RankBuffers>& ranks() const { return ranks_; }
@@ -97,7 +98,8 @@ class Buffers {
  private:
   // Of the rank that asks, on the board; none: it is not of this node.
   std::optional<size_t> Index(const ls_join_message& request) const;
-  ls_join_message Hello(size_t index, const ls_join_message& request, std::vector<int>& fds, pid_t peer);
+  ls_join_message Hello(size_t index, const ls_join_message& request, std::vector<int>& fds, pid_t peer,
+                        bool is_worker);
   ls_join_message MakeRoom(size_t index, const ls_join_message& request, std::vector<int>& fds);
 
   struct Joined {

@@ -62,6 +62,8 @@ TEST_F(BuffersTest, TheFirstToJoinIsTheRankWhileItLives) {
   EXPECT_TRUE(fds_.empty());
   EXPECT_EQ(buffers_.Answer(hello, fds_, first).kind, LS_JOIN_OK) << "it joins anew";
   EXPECT_EQ(buffers_.Answer(Ask(LS_JOIN_HELLO, 1), fds_, getpid()).kind, LS_JOIN_OK) << "as another rank";
+  EXPECT_EQ(buffers_.Answer(Ask(LS_JOIN_HELLO, 1), fds_, first, true).kind, LS_JOIN_OK) << "what was started as it";
+  EXPECT_EQ(buffers_.Answer(Ask(LS_JOIN_HELLO, 1), fds_, getpid()).kind, LS_JOIN_REFUSED);
   kill(first, SIGKILL);
   siginfo_t info;
   waitid(P_PID, static_cast<id_t>(first), &info, WEXITED | WNOWAIT);

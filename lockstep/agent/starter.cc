@@ -311,7 +311,11 @@ void Starter::HearWorker(int fd) {
   ucred peer{};
   socklen_t size = sizeof(peer);
   (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
-  const ls_join_message reply = buffers_.Answer(request, fds, peer.pid);
+  const std::vector<Worker>& workers = workers_.all();
+  const bool is_worker = std::any_of(workers.begin(), workers.end(), [&](const Worker& worker) {
+    return worker.pid == peer.pid && GlobalRank(spec_, worker.rank).value() == request.rank;
+  });
+  const ls_join_message reply = buffers_.Answer(request, fds, peer.pid, is_worker);
   (void)SendPacket(fd, {reinterpret_cast<const char*>(&reply), sizeof(reply)}, fds);
   if (reply.kind == LS_JOIN_REFUSED) return Note(fmt::format("rank {}: {}", request.rank, reply.text));
   const auto rank = static_cast<size_t>(request.rank - spec_.place.first_rank);
@@ -579,12 +583,16 @@ void Starter::End() {
   KillEpoch(plan_ ? plan_->epoch : workers_.epoch(), Seconds{0});
 }
 
-// They have their SIGKILL, and go when the kernel lets them.
+// They go when the kernel lets them.
 void Starter::LeaveTheStuck() {
   std::set<pid_t> left;
   for (const Worker& worker : workers_.all())
     if (!worker.exited) left.insert(worker.pid);
-  for (const pid_t pid : LeftOvers()) left.insert(pid);
+  for (const pid_t pid : LeftOvers()) {
+    KillTree(pid);
+    left.insert(pid);
+  }
+  shared_memory_.Remove();
   Note(
       fmt::format("killed, and not ended since: process {}; each ends when the kernel lets it", fmt::join(left, ", ")));
   poller_.Stop();

@@ -183,7 +183,7 @@ struct Probed {
   std::string note{};                     // how it was found, or why nothing was
 };
 // Processes do not end: the answer to WaitForStop, with the nodes on which some are left; or, since KillEpoch, for so
-// long (Policy::stuck_within) that these nodes count as lost.
+// long (Policy::stuck_within) that these nodes count as lost; said again when somebody comes who may take their place.
 struct StopOverdue {
   EpochId epoch;
   std::vector<int> nodes{};      // lost

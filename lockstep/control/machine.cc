@@ -365,6 +365,7 @@ void BeginFinish(Turn& turn, int exit_code, std::string verdict, Seconds grace) 
   const bool already_killed = state.mode == Mode::kStopping;
   const bool already_gone = Is(state, {Mode::kProbing, Mode::kChoosing});
   state.mode = Mode::kFinishing;
+  state.awaited.clear();
   state.paused = false;
   state.exit_code = exit_code;
   state.verdict = std::move(verdict);

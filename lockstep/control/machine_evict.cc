@@ -147,6 +147,7 @@ void Replace(Turn& turn, int node, const std::string& why, Role role) {
   NodeSpec& place = state.spec.nodes[static_cast<size_t>(node)];
   state.evictions.push_back({place, standby->name, why, turn.at, role, Open(state).id});
   state.awaited.erase(node);
+  state.fault.stuck.erase(node);
   ActOnPlan(turn, ActionKind::kEvict,
             fmt::format("node {} is out of the job, standby {} in its place", place.name, standby->name));
   if (state.joining.erase(place.token) > 0) state.joining.insert(standby->token);
@@ -197,39 +198,25 @@ void LoseLostNode(Turn& turn, int node) {
            agent.since);
 }
 
-static std::string WhyStuck(const State& state) {
-  return fmt::format("its ranks have not ended {:g} s after they were killed: they hang in its kernel",
-                     state.spec.policy.stuck_within.value);
-}
-
 void LoseStuckNodes(Turn& turn, const std::vector<int>& nodes) {
   State& state = turn.state;
-  const std::string why = WhyStuck(state);
+  const std::string why = fmt::format("its ranks have not ended {:g} s after they were killed: they hang in its kernel",
+                                      state.spec.policy.stuck_within.value);
+  const std::set<int> before = std::exchange(state.fault.stuck, {});
   for (const int node : nodes) {
     if (node < 0 || node >= static_cast<int>(state.spec.nodes.size())) continue;
     if (state.vacated.contains(node)) continue;
     if (IsReplaceable(state, node) || CanDoWithout(state, node)) {
       LoseNode(turn, node, why, turn.at);
     } else {
+      if (MayLose(state)) state.fault.stuck.insert(node);
+      if (before.contains(node)) continue;
       Act(turn, ActionKind::kNote,
           fmt::format("node {}: {}; there is no standby for it, so the restart waits for them",
                       state.spec.nodes[static_cast<size_t>(node)].name, why));
-      if (MayLose(state)) state.fault.stuck.insert(node);
     }
   }
   AnnounceOpen(turn);
-}
-
-// The restart waits for its ranks, and somebody who fits has come.
-static void TakeStuckPlace(Turn& turn) {
-  State& state = turn.state;
-  if (state.mode != Mode::kStopping) return;
-  for (const int node : state.fault.stuck) {
-    if (state.vacated.contains(node) || !IsReplaceable(state, node)) continue;
-    state.fault.stuck.erase(node);
-    LoseNode(turn, node, WhyStuck(state), turn.at);
-    return AnnounceOpen(turn);
-  }
 }
 
 void On(Turn& turn, const AgentGone& event) {
@@ -252,7 +239,6 @@ void On(Turn& turn, const StandbyCame& event) {
   On(turn, StandbyLeft{event.node.token});  // it is back
   turn.state.standbys.push_back(event.node);
   TakeAwaitedPlace(turn);
-  TakeStuckPlace(turn);
   TakeVacantPlace(turn);
   NoteRoom(turn);
   Reconsider(turn);

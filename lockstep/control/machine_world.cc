@@ -67,6 +67,7 @@ void Renumber(State& state, const std::vector<int>& from) {
   const auto leads = std::find(from.begin(), from.end(), state.spec.leading_node);
   if (state.spec.leading_node >= 0) state.spec.leading_node = static_cast<int>(leads - from.begin());
   state.fault.named.clear();
+  state.fault.stuck.clear();
   state.exits.clear();
 }
 
@@ -119,6 +120,7 @@ void GoOnWithout(Turn& turn, int node, const std::string& why, Role role) {
   const NodeSpec& place = state.spec.nodes[static_cast<size_t>(node)];
   state.evictions.push_back({place, "", why, turn.at, role, Open(state).id});
   state.awaited.erase(node);
+  state.fault.stuck.erase(node);
   state.joining.erase(place.token);
   state.vacated.insert(node);
   state.alerts.Forget(node);

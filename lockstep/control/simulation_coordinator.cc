@@ -238,8 +238,9 @@ void Simulation::AwaitStop(const WaitForStop& stop) {
 }
 
 void Simulation::LookForTheStuck(EpochId epoch) {
-  if (coordinator_ && state().mode == Mode::kStopping && state().epoch == epoch)
-    Handle(StopOverdue{epoch, fleet_->Unstopped()});
+  if (!coordinator_ || state().mode != Mode::kStopping || state().epoch != epoch) return;
+  stuck_for_ = epoch;
+  if (const std::vector<int> stuck = fleet_->Unstopped(); !stuck.empty()) Handle(StopOverdue{epoch, stuck});
 }
 
 void Simulation::EndProbe(const Probe& probe) {

@@ -30,6 +30,7 @@ void Simulation::StandbyComes(const std::string& name) {
   const bool sits = std::ranges::any_of(state().spec.nodes, is_it, &NodeSpec::token);
   const bool sat = std::ranges::any_of(state().evictions, is_it, [](const Eviction& e) { return e.node.token; });
   if (!sits && !sat) Handle(StandbyCame{standby});
+  if (coordinator_ && stuck_for_ == state().epoch) LookForTheStuck(state().epoch);
 }
 
 // As control/roster.cc admits them.

@@ -170,6 +170,7 @@ class Simulation {
   State last_state_;                   // while there is no coordinator
   Nanos newest_step_end_, advanced_at_;
   int machines_asked_ = 0, machines_came_ = 0;  // asked: and not come yet
+  EpochId stuck_for_;                           // of which ranks were waited for long enough
   uint64_t stop_waits_ = 0;                     // that were begun: the newest counts
   std::map<std::string, int> network_alerts_;   // by token
   bool finished_ = false, node_lost_ = false, stop_asked_ = false;

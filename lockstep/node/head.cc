@@ -180,7 +180,9 @@ void Head::Hear(int index, const control::AllSaid& said) {
     if (const auto* spawn = std::get_if<control::Spawn>(&command)) {
       TellSpawn(*spawn, index);
     } else if (const auto* wait = std::get_if<control::WaitForStop>(&command)) {
-      if (state().mode == control::Mode::kFinishing) AwaitStop(*wait);  // it has its order from now on
+      const std::vector<int> unstopped = fleet_->Unstopped();
+      const bool runs_on = std::find(unstopped.begin(), unstopped.end(), index) != unstopped.end();
+      if (runs_on && state().mode == control::Mode::kFinishing) AwaitStop(*wait);  // it has its order from now on
     } else {
       Tell(index, Asked(index, command));
     }
@@ -221,6 +223,7 @@ void Head::Handle(const control::EventBody& body) {
   auto commands = coordinator_->Handle(body);
   TellStages(before);
   if (commands.ok()) Carry(*commands);
+  if (std::holds_alternative<control::StandbyCame>(body)) OfferToTheStuck();
   LeaveReplay();
 }
 
@@ -399,6 +402,13 @@ void Head::EndWaits(Nanos now) {
   control::Probed probed = fleet_->Overdue(state().fault.plan.rung, unanswered);
   for (const int node : unanswered) probed.unanswered.push_back(NameOf(node));
   Handle(probed);
+}
+
+// The restart has waited long enough for ranks that don't end, and for somebody who could take their node's place.
+void Head::OfferToTheStuck() {
+  if (state().mode != control::Mode::kStopping || stuck_deadline_.value != 0) return;
+  if (const std::vector<int> stuck = fleet_->Unstopped(); !stuck.empty())
+    Handle(control::StopOverdue{state().epoch, stuck});
 }
 
 void Head::AwaitStop(const control::WaitForStop& wait) {

@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <iterator>
 #include <type_traits>
 
 namespace lockstep::probe {
@@ -29,8 +31,16 @@ std::string Load(CudaDriver& driver) {
   return all ? "" : "no GPU: the CUDA driver library lacks a function that the test needs";
 }
 
+// ECC, NVLink; a kernel's illegal address, time, assertion, trap, instruction, alignment, or "launch failed".
+static bool IsOfTheDevice(CudaDriver::Result result) {
+  constexpr int kCodes[] = {214, 220, 700, 702, 710, 714, 715, 716, 717, 718, 719};
+  return std::find(std::begin(kCodes), std::end(kCodes), result) != std::end(kCodes);
+}
+
 absl::Status CheckCuda(CudaDriver::Result result, const char* what) {
-  return result == 0 ? absl::OkStatus() : FailedPrecondition("{} failed with CUDA error {}", what, result);
+  if (result == 0) return absl::OkStatus();
+  return MakeError(IsOfTheDevice(result) ? absl::StatusCode::kInternal : absl::StatusCode::kFailedPrecondition,
+                   fmt::format("{} failed with CUDA error {}", what, result));
 }
 
 }  // namespace lockstep::probe

@@ -69,7 +69,8 @@ int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned gr
                    void** extra) {
   if (function != &contexts[current] || block_z != 1 || shared_bytes != 0 || stream != NULL || extra != NULL)
     return kInvalid;
-  if (current == 1 && fault("launch")) return 700; /* CUDA_ERROR_ILLEGAL_ADDRESS */
+  if (current == 1 && fault("launch")) return 700;    /* CUDA_ERROR_ILLEGAL_ADDRESS */
+  if (current == 1 && fault("late load")) return 222; /* CUDA_ERROR_UNSUPPORTED_PTX_VERSION */
   const unsigned columns = grid_x * block_x, rows = grid_y * block_y;
   const float *a = (const float*)(uintptr_t)*(unsigned long long*)parameters[0],
               *b = (const float*)(uintptr_t)*(unsigned long long*)parameters[1];

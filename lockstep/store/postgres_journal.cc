@@ -53,7 +53,7 @@ template <typename Page>
 absl::StatusOr<std::vector<Event>> ReadEvents(int64_t after, const Page& page) {
   std::vector<Event> events;
   for (bool more = true; more;) {
-    LS_ASSIGN_OR_RETURN(std::vector<Event> next, page(after + static_cast<int64_t>(events.size())));
+    LS_ASSIGN_OR_RETURN(std::vector<Event> next, page(events.empty() ? after : events.back().sequence));
     more = next.size() == kPage;
     events.insert(events.end(), std::make_move_iterator(next.begin()), std::make_move_iterator(next.end()));
   }
@@ -126,7 +126,8 @@ class Elected final : public PostgresJournal {
   absl::Status EndHolder();
   void Drop();
   absl::Status CheckLeads() const;
-  absl::Status Reconcile(std::vector<Event>& events);
+  absl::Status Reconcile();
+  absl::Status Kept(absl::Status status);
   absl::Status Write(std::vector<Event> events);
   absl::Status Insert(std::vector<Event> events);
 
@@ -348,24 +349,32 @@ absl::Status Elected::Append(std::vector<Event> events) {
   const std::scoped_lock lock(mutex_);
   LS_RETURN_IF_ERROR(CheckLeads());
   if (!session_) return Unavailable("the journal's PostgreSQL server is out of reach");
-  const std::vector<Event> arrived = std::exchange(arrived_, {});
-  const auto count = static_cast<std::ptrdiff_t>(arrived.size());
-  if (arrived.size() <= events.size() && std::equal(arrived.begin(), arrived.end(), events.begin(), IsSame))
+  if (unsure_) LS_RETURN_IF_ERROR(Kept(Reconcile()));
+  const auto count = static_cast<std::ptrdiff_t>(arrived_.size());
+  if (arrived_.size() <= events.size() && std::equal(arrived_.begin(), arrived_.end(), events.begin(), IsSame))
     events.erase(events.begin(), events.begin() + count);
-  return Write(std::move(events));
+  LS_RETURN_IF_ERROR(Write(std::move(events)));
+  arrived_.clear();
+  return absl::OkStatus();
 }
 
 // Of no events: what a lost session has left to be done, if there is any.
 absl::Status Elected::Write(std::vector<Event> events) {
-  absl::Status status = unsure_ ? Reconcile(events) : absl::OkStatus();
+  absl::Status status = unsure_ ? Reconcile() : absl::OkStatus();
   if (status.ok() && !(lost_.empty() && events.empty())) status = Insert(std::move(events));
+  return Kept(std::move(status));
+}
+
+// A session that failed is not gone on with.
+absl::Status Elected::Kept(absl::Status status) {
   if (absl::IsUnavailable(status) || absl::IsDataLoss(status)) Drop();
   return status;
 }
 
 // After a session was lost: an append that was cut off may have arrived, and what the server had not yet on its disk
-// may be gone. Nobody else had our term, so what is found is ours. `lost_` and `events` become what is missing.
-absl::Status Elected::Reconcile(std::vector<Event>& events) {
+// may be gone. Nobody else had our term, so what is found is ours. `lost_` becomes what is missing; what is there
+// beyond all that was answered joins `arrived_`, for it will be appended again.
+absl::Status Elected::Reconcile() {
   int64_t synced = last_sequence_ - static_cast<int64_t>(unsynced_.size());
   LS_ASSIGN_OR_RETURN(std::vector<Event> found, ReadEvents(synced, [&](int64_t after) {
                         return ReadPage(*session_, options_.run, after, kStatement);
@@ -379,17 +388,15 @@ absl::Status Elected::Reconcile(std::vector<Event>& events) {
   }
   std::vector<Event> known = unsynced_;
   known.insert(known.end(), lost_.begin(), lost_.end());
-  const size_t kept = known.size(), count = found.size();
-  known.insert(known.end(), events.begin(), events.end());
-  const bool are_the_first = count <= known.size() && std::equal(found.begin(), found.end(), known.begin(), IsSame);
-  if (count > known.size() && std::equal(known.begin(), known.end(), found.begin(), IsSame))
-    arrived_.assign(found.begin() + static_cast<std::ptrdiff_t>(known.size()), found.end());
-  // Else the append that was cut off is not tried again: it stays as it is.
-  const size_t there = are_the_first ? count : kept;
-  const auto at = [&](size_t index) { return known.begin() + static_cast<std::ptrdiff_t>(index); };
-  lost_.assign(at(std::min(there, kept)), at(kept));
-  events.assign(at(std::max(there, kept)), known.end());
-  last_sequence_ = synced + static_cast<int64_t>(count);
+  const size_t both = std::min(known.size(), found.size());
+  const auto at = [](std::vector<Event>& events, size_t index) {
+    return events.begin() + static_cast<std::ptrdiff_t>(index);
+  };
+  const bool are_alike = std::equal(known.begin(), at(known, both), found.begin(), IsSame);
+  lost_.clear();  // where the journal differs from what we know, it stays as it is
+  if (are_alike) lost_.assign(at(known, both), known.end());
+  if (are_alike) arrived_.insert(arrived_.end(), at(found, both), found.end());
+  last_sequence_ = synced + static_cast<int64_t>(found.size());
   unsynced_ = std::move(found);
   unsure_ = false;
   return absl::OkStatus();

@@ -296,28 +296,32 @@ TEST_F(PostgresJournalTest, AServerThatHasForgottenMuchIsGoneOnWith) {
   EXPECT_EQ(events->back().payload, "6");
 }
 
-// The session ends between the server's commit and its answer; the keeper finds what arrived before it is tried again.
+// The session ends between the server's commit and its answer, twice; the keeper finds what arrived before it is tried
+// again.
 TEST_F(PostgresJournalTest, WhatArrivedIsNotAppendedTwice) {
   auto journal = Lead("a:1");
   ASSERT_TRUE(journal->Append({Numbered(1)}).ok());
-  Ask("INSERT INTO lockstep_journal VALUES ($1, 2, 20, 200, 'step', '2')", {run_});
   const auto sessions = [&](const std::string& what) {
     return Ask("SELECT " + what + " FROM pg_stat_activity WHERE application_name = $1",
                {"lockstep coordinator " + run_})
         .rows;
   };
   const auto beat = [&] { return Ask("SELECT beat FROM lockstep_run WHERE run = $1", {run_}).rows[0][0]; };
-  const std::string ended = sessions("pid")[0][0];
-  sessions("pg_terminate_backend(pid)");
-  ASSERT_TRUE(Until([&] {
-    const auto rows = sessions("pid");
-    return rows.size() == 1 && rows[0][0] != ended;
-  }));
-  const std::string before = beat();
-  ASSERT_TRUE(Until([&] { return beat() != before; }));
-  ASSERT_TRUE(journal->Append({Numbered(2), Numbered(3)}).ok());
+  for (const std::string number : {"2", "3"}) {
+    Ask("INSERT INTO lockstep_journal SELECT $1, n, n * 10, n * 100, 'step', n FROM (SELECT $2::bigint AS n) one",
+        {run_, number});
+    const std::string ended = sessions("pid")[0][0];
+    sessions("pg_terminate_backend(pid)");
+    ASSERT_TRUE(Until([&] {
+      const auto rows = sessions("pid");
+      return rows.size() == 1 && rows[0][0] != ended;
+    }));
+    const std::string before = beat();
+    ASSERT_TRUE(Until([&] { return beat() != before; }));
+  }
+  ASSERT_TRUE(journal->Append({Numbered(2), Numbered(3), Numbered(4)}).ok());
   const auto events = *journal->Read(0);
-  ASSERT_EQ(events.size(), 3u);
+  ASSERT_EQ(events.size(), 4u);
   for (const Event& event : events) EXPECT_EQ(event.payload, std::to_string(event.sequence));
 }
 
