@@ -149,8 +149,11 @@ void Promises::CheckEvictions(const State& state) {
       Break(fmt::format("{} was evicted without a reason", eviction.node.name));
     if (eviction.role == Role::kReplay && !spoiled_.contains(eviction.node.token))
       Break(fmt::format("{} was evicted by a replay, and computes as it should", eviction.node.name));
-    if (static_cast<int>(evictions_) >= policy.evictions_per_hour)
-      Break(fmt::format("{} evictions, {} are allowed", evictions_ + 1, policy.evictions_per_hour));
+    const auto before =
+        std::count_if(state.evictions.begin(), state.evictions.begin() + static_cast<std::ptrdiff_t>(evictions_),
+                      [](const Eviction& earlier) { return earlier.joined; });
+    if (before >= policy.evictions_per_hour)
+      Break(fmt::format("{} evictions, {} are allowed", before + 1, policy.evictions_per_hour));
     const int machines = static_cast<int>(state.spec.nodes.size() + state.standbys.size());
     if (machines < policy.least_machines) Break(fmt::format("{} machines are left", machines));
   }
