@@ -96,7 +96,7 @@ class Starter {
   void Reap();
   void TellExit(const Worker& worker);
   void StopIfAllGone();
-  std::vector<pid_t> LeftOvers() const;
+  std::vector<pid_t> KillLeftOvers() const;
   void End();
   void LeaveTheStuck();
   void Tick();
@@ -552,20 +552,19 @@ void Starter::TellExit(const Worker& worker) {
 }
 
 // Children that are neither workers nor our helpers: orphans of the epoch.
-std::vector<pid_t> Starter::LeftOvers() const {
+std::vector<pid_t> Starter::KillLeftOvers() const {
   std::vector<pid_t> left;
   for (const pid_t pid : Children(getpid())) {
     if (!host_.Owns(pid) && !feeds_.Owns(pid) && !standby_.Waits(pid)) left.push_back(pid);
   }
+  for (const pid_t pid : left) KillTree(pid);
   return left;
 }
 
 void Starter::StopIfAllGone() {
   if (!AllGone()) return;
   near_until_ = force_at_ = Nanos{};
-  const std::vector<pid_t> left = LeftOvers();
-  for (const pid_t pid : left) KillTree(pid);
-  if (!left.empty()) return;  // SIGCHLD brings us back here
+  if (!KillLeftOvers().empty()) return;  // SIGCHLD brings us back here
   killing_ = false;
   __atomic_store_n(&buffers_.board()->epoch, 0, __ATOMIC_RELEASE);
   shared_memory_.Remove();
@@ -588,10 +587,7 @@ void Starter::LeaveTheStuck() {
   std::set<pid_t> left;
   for (const Worker& worker : workers_.all())
     if (!worker.exited) left.insert(worker.pid);
-  for (const pid_t pid : LeftOvers()) {
-    KillTree(pid);
-    left.insert(pid);
-  }
+  for (const pid_t pid : KillLeftOvers()) left.insert(pid);
   shared_memory_.Remove();
   Note(
       fmt::format("killed, and not ended since: process {}; each ends when the kernel lets it", fmt::join(left, ", ")));

@@ -47,12 +47,12 @@ absl::StatusOr<std::vector<Command>> Coordinator::Handle(const EventBody& body) 
   const bool evicts = std::any_of(commands.begin(), commands.end(), [](const Command& command) {
     return std::holds_alternative<Seat>(command) || std::holds_alternative<Vacate>(command);
   });
-  LS_RETURN_IF_ERROR(Write(std::move(row), evicts, evicts || state_.mode == Mode::kFinished));
+  LS_RETURN_IF_ERROR(Write(std::move(row), evicts));
   return commands;
 }
 
 // An error: the journal is not ours any more.
-absl::Status Coordinator::Write(store::Event row, bool sync, bool urgent) {
+absl::Status Coordinator::Write(store::Event row, bool sync) {
   const bool in_vain = !waiting_.empty() && clock_.Now() - tried_ < ToNanos(kTryAgain);
   const bool can_be_spared = row.type == TypeName(ProgressSeen{});
   if (can_be_spared && waiting_.size() >= kMaxWaiting) {
@@ -60,7 +60,7 @@ absl::Status Coordinator::Write(store::Event row, bool sync, bool urgent) {
   } else {
     waiting_.push_back(std::move(row));
   }
-  if (in_vain && !urgent) return absl::OkStatus();
+  if (in_vain && !sync && state_.mode != Mode::kFinished) return absl::OkStatus();
   tried_ = clock_.Now();
   absl::Status status = journal_.Append(waiting_);
   if (status.ok()) waiting_.clear();

@@ -43,7 +43,7 @@ class Coordinator {
   int64_t events_dropped() const { return events_dropped_; }  // progress marks given up when too many waited
 
  private:
-  absl::Status Write(store::Event row, bool sync, bool urgent);
+  absl::Status Write(store::Event row, bool sync);
 
   store::Journal& journal_;
   const Clock& clock_;

@@ -423,10 +423,7 @@ void On(Turn& turn, const Probed& event) {
 void FinishWithoutStuck(Turn& turn, const std::vector<int>& nodes) {
   State& state = turn.state;
   std::string names;
-  for (const int node : nodes) {
-    if (node < 0 || node >= CountNodes(state)) continue;
-    names += fmt::format("{}{}", names.empty() ? "" : ", ", state.spec.nodes[static_cast<size_t>(node)].name);
-  }
+  for (const int node : nodes) names += fmt::format("{}{}", names.empty() ? "" : ", ", NameOf(state, node));
   state.verdict += fmt::format(
       "; but processes of node {} have not ended {:g} s after they were killed: they hang in "
       "its kernel, and may hold its devices",

@@ -223,7 +223,7 @@ void Head::Handle(const control::EventBody& body) {
   auto commands = coordinator_->Handle(body);
   TellStages(before);
   if (commands.ok()) Carry(*commands);
-  if (std::holds_alternative<control::StandbyCame>(body)) OfferToTheStuck();
+  if (std::holds_alternative<control::StandbyCame>(body) && stuck_deadline_.value == 0) LoseTheStuck();
   LeaveReplay();
 }
 
@@ -395,8 +395,7 @@ void Head::EndWaits(Nanos now) {
   };
   if (is_over(culprit_deadline_)) Handle(control::SecondaryGraceOver{culprit_epoch_});
   if (is_over(stop_deadline_)) StopIsOverdue();
-  const bool stops = state().mode == control::Mode::kStopping;  // the epoch of the newest KillEpoch
-  if (is_over(stuck_deadline_) && stops) Handle(control::StopOverdue{state().epoch, fleet_->Unstopped()});
+  if (is_over(stuck_deadline_)) LoseTheStuck();
   if (!is_over(probe_deadline_) || state().mode != control::Mode::kProbing) return;
   std::vector<int> unanswered;
   control::Probed probed = fleet_->Overdue(state().fault.plan.rung, unanswered);
@@ -404,9 +403,9 @@ void Head::EndWaits(Nanos now) {
   Handle(probed);
 }
 
-// The restart has waited long enough for ranks that don't end, and for somebody who could take their node's place.
-void Head::OfferToTheStuck() {
-  if (state().mode != control::Mode::kStopping || stuck_deadline_.value != 0) return;
+// A restart has waited long enough for ranks that don't end; those of the epoch of the newest KillEpoch.
+void Head::LoseTheStuck() {
+  if (state().mode != control::Mode::kStopping) return;
   if (const std::vector<int> stuck = fleet_->Unstopped(); !stuck.empty())
     Handle(control::StopOverdue{state().epoch, stuck});
 }

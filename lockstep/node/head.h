@@ -108,7 +108,7 @@ class Head {
   void FlushIfAllAttend();
   void AwaitStop(const control::WaitForStop& wait);
   void StopIsOverdue();
-  void OfferToTheStuck();
+  void LoseTheStuck();
   void EndWaits(Nanos now);
   void Ask(const control::Probe& probe);
   control::Told Asked(int node, const control::Command& command) const;

@@ -131,14 +131,14 @@ absl::StatusOr<std::vector<std::string>> ObjectDisk::ListRoot() {
     LS_ASSIGN_OR_RETURN(const bool sealed, HasManifest(prefix_ + name));
     names.push_back(sealed ? name : std::string(kIncoming) + name);
   }
-  if (writes_) LS_RETURN_IF_ERROR(AddUploads(names));  // who only reads may have no right to list them
+  if (writes_) AddUploads(names);  // who only reads may have no right to list them
   return names;
 }
 
 // A folder of which a killed writer left nothing but parts of a file.
-absl::Status ObjectDisk::AddUploads(std::vector<std::string>& names) {
+void ObjectDisk::AddUploads(std::vector<std::string>& names) {
   const absl::StatusOr<std::vector<S3::Upload>> uploads = s3_.Uploads(prefix_);
-  if (!uploads.ok()) return absl::OkStatus();  // a right of its own, and not in every store: then they stay
+  if (!uploads.ok()) return;  // a right of its own, and not in every store: then they stay
   for (const S3::Upload& upload : *uploads) {
     if (!upload.key.starts_with(prefix_)) continue;
     const std::string name = upload.key.substr(prefix_.size(), upload.key.find('/', prefix_.size()) - prefix_.size());
@@ -147,7 +147,6 @@ absl::Status ObjectDisk::AddUploads(std::vector<std::string>& names) {
         std::any_of(names.begin(), names.end(), [&](const std::string& one) { return Bare(one) == name; });
     if (checkpoint::PointOf(name) && !known) names.push_back(incoming);
   }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::string>> ObjectDisk::List(const std::string& path) {

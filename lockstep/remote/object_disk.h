@@ -34,7 +34,7 @@ class ObjectDisk final : public checkpoint::Disk {
   friend class WaitingManifest;
   std::string KeyOf(const std::string& path) const;  // without .incoming_ or .outgoing_
   absl::StatusOr<std::vector<std::string>> ListRoot();
-  absl::Status AddUploads(std::vector<std::string>& names);
+  void AddUploads(std::vector<std::string>& names);
   absl::StatusOr<bool> HasManifest(const std::string& folder_key);
 
   S3 s3_;
