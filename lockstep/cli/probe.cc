@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -62,6 +63,8 @@ absl::StatusOr<probe::TestOptions> OptionsOf(const ProbeFlags& flags) {
                              .wait{flags.wait}};
   LS_RETURN_IF_ERROR(TakePeers(flags, options));
   LS_ASSIGN_OR_RETURN(options.tests, probe::ParseTests(flags.tests, !options.nodes.empty()));
+  const bool all = flags.tests.empty();
+  options.has_gpu = !all && std::ranges::find(options.tests, "gpu") != options.tests.end();  // who names it has some
   LS_ASSIGN_OR_RETURN(const cluster::Layout layout, cluster::ParseLayout(flags.layout));
   options.shape = probe::CappedShape(layout);
   for (const auto& [name, seconds] : {std::pair("--seconds", flags.seconds), std::pair("--wait-s", flags.wait)}) {
@@ -176,7 +179,8 @@ void AddProbe(CLI::App& app, int& exit_code) {
   CLI::App* command =
       app.add_subcommand("probe", "Tests this node while no job runs; exit status 1 if something is wrong");
   command->add_option("--tests", flags->tests,
-                      "Some of neighbours,memory,gemm,all_to_all,disk,gpu,aligned (default: all that can be run)");
+                      "Some of neighbours,memory,gemm,all_to_all,disk,gpu,aligned (default: all that can be run); gpu "
+                      "by name fails where there is none");
   command->add_option("--seconds", flags->seconds, "For all tests together; each does its least (default 5)");
   command->add_option("--dir", flags->directory, "Where the disk test writes a file (default /tmp)");
   command->add_option("--peers", flags->peers, "HOST:PORT,...: all nodes of the ring, the same list on each of them");

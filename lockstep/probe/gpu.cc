@@ -182,22 +182,18 @@ class GpuTest {
 
 }  // namespace
 
-std::vector<Measurement> MeasureGpus(const Budget& budget) {
+std::vector<Measurement> MeasureGpus(const Budget& budget, bool expected) {
+  constexpr CudaDriver::Result kNoDevice = 100;
+  const auto nothing = [](bool ok, std::string why) {
+    return std::vector<Measurement>{{.name = "gpu", .unit = "errors", .ok = ok, .text = std::move(why)}};
+  };
   CudaDriver driver{};
+  if (std::string why = Load(driver); !why.empty()) return nothing(!expected, std::move(why));
+  // A driver without a device is not unusual; one that does not start although devices are there is a finding.
+  const CudaDriver::Result begun = driver.init(0);
+  if (begun != 0 && begun != kNoDevice) return nothing(false, fmt::format("cuInit failed with CUDA error {}", begun));
   int count = 0;
-  std::string none = Load(driver);
-  if (none.empty()) {
-    // A driver without a device is not unusual; one that does not start although devices are there is a finding.
-    if (const CudaDriver::Result result = driver.init(0); result != 0) {
-      constexpr CudaDriver::Result kNoDevice = 100;
-      return {{.name = "gpu",
-               .unit = "errors",
-               .ok = result == kNoDevice,
-               .text = result == kNoDevice ? "no GPU" : fmt::format("cuInit failed with CUDA error {}", result)}};
-    }
-    if (driver.device_count(&count) != 0 || count == 0) none = "no GPU";
-  }
-  if (!none.empty()) return {{.name = "gpu", .unit = "errors", .text = none}};
+  if (begun != 0 || driver.device_count(&count) != 0 || count == 0) return nothing(!expected, "no GPU");
   return GpuTest(budget, driver, count).Run();
 }
 

@@ -16,8 +16,8 @@ namespace lockstep::probe {
 // For each device gpu.N.bits (errors: words that are not what was set or copied), gpu.N.to_device, gpu.N.to_host,
 // gpu.N.within (GB/s; copied bytes count once) and, with more devices, gpu.N.to_next; gpu.N.gemm (crc32c of a product;
 // not ok: products that should be alike are not, or the device fails at them) and gpu.N.gemm_rate (GFLOP/s). Without a
-// driver or a device one, "gpu", which says so and is ok.
-std::vector<Measurement> MeasureGpus(const Budget& budget);
+// driver or a device one, "gpu", which says so, and is ok unless one is expected here.
+std::vector<Measurement> MeasureGpus(const Budget& budget, bool expected);
 
 // "4 x NVIDIA H100"; "no GPU" where none is shown. Asks the kernel, not the driver, which might hang.
 std::string GpuText();

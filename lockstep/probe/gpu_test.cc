@@ -20,11 +20,12 @@ using testing::SizeIs;
 class Gpu : public testing::Test {
  protected:
   // Each in a process of its own: the library is loaded once per process.
-  std::vector<Measurement> With(const std::string& fault, const char* library = LOCKSTEP_FAKE_CUDA) {
+  std::vector<Measurement> With(const std::string& fault, const char* library = LOCKSTEP_FAKE_CUDA,
+                                bool expected = false) {
     return RunApart("gpu", Budget(clock_, Seconds{0}, {}), Seconds{30}, [&] {
       setenv("LOCKSTEP_LIBCUDA", library, 1);
       setenv("FAKE_CUDA_FAULT", fault.c_str(), 1);
-      return MeasureGpus(Budget(clock_, Seconds{0}, {}));
+      return MeasureGpus(Budget(clock_, Seconds{0}, {}), expected);
     });
   }
   const SystemClock clock_;
@@ -100,7 +101,7 @@ TEST_F(Gpu, DevicesShareTheTime) {
   const auto measured = RunApart("gpu", Budget(clock_, Seconds{0}, {}), Seconds{60}, [] {
     setenv("LOCKSTEP_LIBCUDA", LOCKSTEP_FAKE_CUDA, 1);
     const Ticking clock;
-    return MeasureGpus(Budget(clock, Seconds{0.1}, {}));
+    return MeasureGpus(Budget(clock, Seconds{0.1}, {}), true);
   });
   const int first = ProductsOf(measured, "gpu.0.gemm"), second = ProductsOf(measured, "gpu.1.gemm");
   EXPECT_GT(second, kGpuProducts);
@@ -114,10 +115,12 @@ TEST_F(Gpu, WhatTheDriverRefusesIsSaid) {
 }
 
 TEST_F(Gpu, NoGpuIsOneLine) {
-  for (const auto& measured : {With("none"), With("", "/nonexistent.so")}) {
-    ASSERT_THAT(measured, SizeIs(1));
-    EXPECT_TRUE(measured[0].ok);
-    EXPECT_THAT(measured[0].text, HasSubstr("no GPU"));
+  for (const bool expected : {false, true}) {
+    for (const auto& measured : {With("none", LOCKSTEP_FAKE_CUDA, expected), With("", "/nonexistent.so", expected)}) {
+      ASSERT_THAT(measured, SizeIs(1));
+      EXPECT_EQ(measured[0].ok, !expected);
+      EXPECT_THAT(measured[0].text, HasSubstr("no GPU"));
+    }
   }
 }
 

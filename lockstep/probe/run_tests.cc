@@ -47,8 +47,8 @@ constexpr std::array kTests = {
                            [&] { return MeasureDisk(budget, {.directory = options.directory}); });
          }},
     Test{"gpu", 2,
-         [](const Budget& budget, const TestOptions&) {
-           return RunApart("gpu", budget, kGpuGrace, [&] { return MeasureGpus(budget); });
+         [](const Budget& budget, const TestOptions& options) {
+           return RunApart("gpu", budget, kGpuGrace, [&] { return MeasureGpus(budget, options.has_gpu); });
          }},
     Test{"aligned", 3,
          [](const Budget& budget, const TestOptions& options) {

@@ -43,6 +43,7 @@ class OneNode(ProbeTest):
         self.assertEqual(ALL, {name.partition(".")[0] for name in measured})
         self.assertTrue(json.loads(report)["ok"])
         self.assertIn("no GPU", measured["gpu"]["text"])
+        self.assertIn("no GPU", self.probe("--tests", "gpu,gemm", "--seconds", "0", code=1))
         self.assertIn("aligned.bfloat16.tp2,pp2,dp2", measured)
         self.assertEqual([], list(self.folder.iterdir()))
         again = self.probe("--tests", "aligned", "--seconds", "0", "--json", "--layout", "tp8,pp4,dp16", "--node", "n1")
