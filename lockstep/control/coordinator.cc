@@ -38,7 +38,10 @@ absl::Status CheckSpec(const EventBody& body) {
 }  // namespace
 
 absl::StatusOr<std::vector<Command>> Coordinator::Handle(const EventBody& body) {
-  if (std::holds_alternative<Tick>(body)) return std::vector<Command>();
+  if (std::holds_alternative<Tick>(body)) {
+    if (!waiting_.empty() && !in_vain()) LS_RETURN_IF_ERROR(Write(false));
+    return std::vector<Command>();
+  }
   LS_RETURN_IF_ERROR(CheckSpec(body));
   // What is stepped is what the journal holds, read back: a replay cannot differ.
   store::Event row{clock_.Now(), clock_.WallNow(), TypeName(body), Encoded(body)};
@@ -47,22 +50,31 @@ absl::StatusOr<std::vector<Command>> Coordinator::Handle(const EventBody& body) 
   const bool evicts = std::any_of(commands.begin(), commands.end(), [](const Command& command) {
     return std::holds_alternative<Seat>(command) || std::holds_alternative<Vacate>(command);
   });
-  LS_RETURN_IF_ERROR(Write(std::move(row), evicts));
+  Keep(std::move(row));
+  // All ranks of a large job end at once, and an append may take a journal across a network half a millisecond. Agents
+  // tell the next leader again what this one had not written.
+  const bool ends = state_.mode == Mode::kFinished;
+  const bool can_wait = std::holds_alternative<RankExited>(body) && commands.empty() && !ends;
+  if (!can_wait) LS_RETURN_IF_ERROR(Write(evicts));
   return commands;
 }
 
-// An error: the journal is not ours any more.
-absl::Status Coordinator::Write(store::Event row, bool sync) {
-  const bool in_vain = !waiting_.empty() && clock_.Now() - tried_ < ToNanos(kTryAgain);
+void Coordinator::Keep(store::Event row) {
   const bool can_be_spared = row.type == TypeName(ProgressSeen{});
   if (can_be_spared && waiting_.size() >= kMaxWaiting) {
     ++events_dropped_;
   } else {
     waiting_.push_back(std::move(row));
   }
-  if (in_vain && !sync && state_.mode != Mode::kFinished) return absl::OkStatus();
-  tried_ = clock_.Now();
+}
+
+// An error: the journal is not ours any more.
+absl::Status Coordinator::Write(bool sync) {
+  const Nanos now = clock_.Now();
+  if (in_vain() && now - tried_ < ToNanos(kTryAgain) && !sync && state_.mode != Mode::kFinished)
+    return absl::OkStatus();
   absl::Status status = journal_.Append(waiting_);
+  tried_ = status.ok() ? Nanos{} : now;
   if (status.ok()) waiting_.clear();
   if (status.ok() && sync) status = journal_.Sync();
   if (status.ok()) return status;

@@ -1,9 +1,10 @@
 // The driver of the state machine: stamps an event, steps the state, writes the event to the journal in one
 // transaction, and only then hands out the commands. What a rim carries out is therefore always in the journal first.
+// The ends of ranks from which nothing follows are written together, with what comes next or at the next Tick.
 // Trouble with the journal (a full disk) never stops training: the events wait in memory, are counted, and go in with
 // the next one. But a journal that another coordinator writes by now refuses, and then no command is handed out any
 // more. Whose place is given away for good is on disk before anybody is told.
-// Thread-compatible. Cost of an event: about one SQLite transaction without fsync; of a Tick: nothing.
+// Thread-compatible. Cost of an event: about one SQLite transaction without fsync.
 //
 //   Coordinator coordinator(*journal, clock);
 //   LS_ASSIGN_OR_RETURN(std::vector<Command> commands, coordinator.Handle(JobStarted{spec}));
@@ -38,18 +39,20 @@ class Coordinator {
   absl::StatusOr<std::vector<Command>> Handle(const EventBody& body);
 
   const State& state() const { return state_; }
-  int64_t journal_errors() const { return journal_errors_; }  // failed appends
-  int64_t events_waiting() const { return static_cast<int64_t>(waiting_.size()); }
+  int64_t journal_errors() const { return journal_errors_; }                                        // failed appends
+  int64_t events_waiting() const { return in_vain() ? static_cast<int64_t>(waiting_.size()) : 0; }  // for them
   int64_t events_dropped() const { return events_dropped_; }  // progress marks given up when too many waited
 
  private:
-  absl::Status Write(store::Event row, bool sync);
+  bool in_vain() const { return tried_.value != 0; }
+  void Keep(store::Event row);
+  absl::Status Write(bool sync);
 
   store::Journal& journal_;
   const Clock& clock_;
   State state_;
   std::vector<store::Event> waiting_;  // stepped, but not yet in the journal
-  Nanos tried_;                        // to write them, in vain
+  Nanos tried_;                        // to write them, in vain; 0: not so
   int64_t journal_errors_ = 0;
   int64_t events_dropped_ = 0;
 };

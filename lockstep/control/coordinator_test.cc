@@ -94,6 +94,26 @@ TEST_F(CoordinatorTest, SyncsWhenAPlaceIsGivenAway) {
   EXPECT_EQ(journal_.syncs, 1);
 }
 
+TEST_F(CoordinatorTest, EndsOfRanksAreWrittenTogether) {
+  JobSpec spec;
+  spec.ranks = 1'000;
+  Hear(JobStarted{spec});
+  Hear(EpochSpawned{EpochId(1)});
+  Hear(Killed(1, 0, SIGKILL));
+  const int before = journal_.appends;
+  for (int rank = 1; rank < 999; ++rank) EXPECT_EQ(Hear(Killed(1, rank, SIGKILL)), "");
+  EXPECT_EQ(journal_.appends, before);
+  Hear(Tick{});
+  EXPECT_EQ(journal_.appends, before + 1);
+  EXPECT_EQ(journal_.rows.size(), 1'001u);
+  Hear(Tick{});
+  Hear(Killed(1, 999, SIGKILL));
+  Hear(EpochStopped{EpochId(1)});
+  EXPECT_EQ(journal_.appends, before + 2);
+  EXPECT_EQ(journal_.rows[1'001].type, "rank_exited");
+  EXPECT_EQ(journal_.rows[1'002].type, "epoch_stopped");
+}
+
 // All ranks of a large job may end at once, and each append takes along all that wait.
 TEST_F(CoordinatorTest, AJournalThatFailsIsNotTriedAtEachEvent) {
   Train();
@@ -105,6 +125,7 @@ TEST_F(CoordinatorTest, AJournalThatFailsIsNotTriedAtEachEvent) {
   journal_.full = false;
   Hear(EpochStopped{EpochId(1)});
   EXPECT_EQ(coordinator_.events_waiting(), 0);
+  EXPECT_EQ(journal_.rows.back().type, "epoch_stopped");
   Hear(StopAsked{SIGTERM});
   journal_.full = true;
   Hear(StopAsked{SIGTERM});

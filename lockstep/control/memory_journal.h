@@ -14,6 +14,7 @@ class MemoryJournal final : public store::Journal {
   absl::Status Append(std::vector<store::Event> events) override {
     if (full) return MakeError(absl::StatusCode::kResourceExhausted, "the disk is full");
     if (taken) return FailedPrecondition("another coordinator leads");
+    ++appends;
     for (store::Event& event : events) {
       event.sequence = static_cast<int64_t>(rows.size()) + 1;
       rows.push_back(std::move(event));
@@ -27,7 +28,7 @@ class MemoryJournal final : public store::Journal {
 
   std::vector<store::Event> rows;
   bool full = false, taken = false;
-  int syncs = 0;
+  int appends = 0, syncs = 0;
 };
 
 }  // namespace lockstep::control

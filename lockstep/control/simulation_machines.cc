@@ -62,6 +62,7 @@ void Simulation::AskForMachines() {
 // While the others step, its ranks step with them: only its agent is away.
 void Simulation::LookForTheGone() {
   schedule_.In(kLookForGone, [this] { LookForTheGone(); });
+  if (coordinator_ && !coordinator_->Handle(Tick{}).ok()) promises_.Break("the journal is not ours");
   if (const std::optional<int> due = UpdateThatIsDue(state(), schedule_.now()); due && coordinator_)
     Handle(UpdateDue{*due});
   GrowIfDue();

@@ -427,6 +427,7 @@ void Head::StopIsOverdue() {
 void Head::Tick() {
   if (state().mode == control::Mode::kFinished) return;
   const Nanos now = clock_.Now();
+  Handle(control::EventBody(control::Tick{}));
   EndWaits(now);
   if (replay_) {
     replay_->Tick(now);
