@@ -5,6 +5,7 @@
 
 #include "lockstep/cli/plan_commands.h"
 #include "lockstep/cli/plan_question.h"
+#include "lockstep/node/install.h"
 #include "lockstep/plan/calibrate.h"
 #include "lockstep/plan/profiled_runs.h"
 #include "lockstep/plan/validate.h"
@@ -13,8 +14,8 @@ namespace lockstep::cli {
 namespace {
 
 absl::StatusOr<plan::Known> ReadKnown() {
-  LS_ASSIGN_OR_RETURN(const std::string folder, PlanPresets());
-  return plan::ReadKnown(folder);
+  LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
+  return plan::ReadKnown(installation.presets);
 }
 
 struct ValidateFlags {
@@ -110,7 +111,7 @@ absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
   for (const plan::MeasuredTable& table : tables) {
     skipped += table.skipped.size();
     for (const plan::MeasuredRun& run : table.runs)
-      if (run.Measured().step_s > 0) runs.push_back(&run);
+      if (run.Measured().step_s > 0 && !run.by_name()) runs.push_back(&run);
   }
   LS_ASSIGN_OR_RETURN(const std::vector<plan::MeasuredRun> profile, RunsOfTrace(flags));
   const size_t whole = runs.size();

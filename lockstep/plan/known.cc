@@ -17,8 +17,9 @@ absl::StatusOr<ModelNotes> ReadModelNotes(const std::string& path) {
   std::vector<ModelNotes::Note> all;
   in.Tables("model", [&](cluster::TableReader& inner) {
     ModelNotes::Note& note = all.emplace_back();
-    inner.Require({"names", "layers"});
+    inner.Require({"names", "hidden", "layers"});
     inner.Texts("names", note.names);
+    inner.Integer("hidden", {.least = 1}, note.hidden);
     inner.Integer("layers", {.least = 1}, note.layers);
     inner.Integer("dense_layers", {.least = 0}, note.dense_layers);
     inner.Integer("shared_experts", {.least = 0}, note.shared_experts);
@@ -34,11 +35,18 @@ absl::StatusOr<ModelNotes> ReadModelNotes(const std::string& path) {
   return ModelNotes(std::move(all));
 }
 
+// How much of a name, behind its owner's ("openai/"), is that of a model; 0: it is another one.
+size_t Common(std::string_view name, const std::string& of_model) {
+  const std::string plain = PlainName(of_model);
+  return PlainName(name.substr(name.rfind('/') + 1)).starts_with(plain) ? plain.size() : 0;
+}
+
 }  // namespace
 
 void ModelNotes::Complete(std::string_view name, Workload& workload) const {
+  const auto begins = [&](const std::string& known) { return Common(name, known) > 0; };
   for (const Note& note : all_) {
-    if (workload.experts == 0 || std::ranges::find(note.names, name) == note.names.end()) continue;
+    if (workload.experts == 0 || workload.hidden != note.hidden || std::ranges::none_of(note.names, begins)) continue;
     const double share = std::ceil(double(note.dense_layers) * workload.layers / note.layers);
     workload.dense_layers = std::min(note.dense_layers, static_cast<int>(share));
     workload.shared_experts = note.shared_experts;
@@ -49,11 +57,19 @@ void ModelNotes::Complete(std::string_view name, Workload& workload) const {
   }
 }
 
-absl::StatusOr<Known> ReadKnown(const std::string& folder) {
+std::string Known::ModelNamed(std::string_view name) const {
+  std::string best;
+  for (const std::string& one : presets.Names("models"))
+    if (Common(name, one) > Common(name, best)) best = one;
+  return best;
+}
+
+absl::StatusOr<Known> ReadKnown(const std::string& presets) {
+  const std::string folder = presets + "/plan";
   LS_ASSIGN_OR_RETURN(Machines machines, ReadMachines(folder + "/machines.toml"));
   LS_ASSIGN_OR_RETURN(Stacks stacks, ReadStacks(folder + "/stacks.toml"));
   LS_ASSIGN_OR_RETURN(ModelNotes models, ReadModelNotes(folder + "/models.toml"));
-  return Known{std::move(machines), std::move(stacks), std::move(models)};
+  return Known{std::move(machines), std::move(stacks), std::move(models), cluster::Presets(presets)};
 }
 
 }  // namespace lockstep::plan

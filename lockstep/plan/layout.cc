@@ -188,6 +188,21 @@ absl::Status TakeLayout(const std::string& text, Workload& w) {
   return CheckLayout(w);
 }
 
+absl::Status CheckExperts(const Workload& w) {
+  if (w.experts == 0 || w.TokenRanks() % w.ep == 0) return absl::OkStatus();
+  return InvalidArgument("ep {} must divide dp {} x cp {}{}: it can be {}", w.ep, w.dp, w.cp,
+                         w.TokenShares() > 1 ? fmt::format(" x tp {}", w.tp) : "", Divisors(w.TokenRanks(), w.experts));
+}
+
+absl::Status CheckBatch(const Workload& w) {
+  if (w.global_batch % (int64_t{w.dp} * w.microbatch) != 0)
+    return InvalidArgument("a batch of {} can't be split over dp {} in microbatches of {}: mbs can be {}",
+                           w.global_batch, w.dp, w.microbatch,
+                           w.global_batch % w.dp == 0 ? Divisors(w.global_batch / w.dp, w.global_batch)
+                                                      : fmt::format("none, for dp does not divide the batch"));
+  return absl::OkStatus();
+}
+
 absl::Status CheckLayout(const Workload& w) {
   LS_RETURN_IF_ERROR(CheckHeads(w));
   if (w.stage_layers.empty() && w.layers % w.pp != 0)
@@ -215,10 +230,7 @@ absl::Status CheckLayout(const Workload& w) {
     return InvalidArgument("offload {}: it needs pp 1 and, of more than one replica, zero 3; found pp {}, zero {}",
                            OffloadText(w.offload), w.pp, w.zero);
   if (w.experts == 0 && w.ep > 1) return InvalidArgument("ep {}: the model has no experts", w.ep);
-  if (w.TokenRanks() % w.ep != 0)
-    return InvalidArgument("ep {} must divide dp {} x cp {}{}: it can be {}", w.ep, w.dp, w.cp,
-                           w.TokenShares() > 1 ? fmt::format(" x tp {}", w.tp) : "",
-                           Divisors(w.TokenRanks(), w.experts));
+  LS_RETURN_IF_ERROR(CheckExperts(w));
   if (w.sequence_parallel && !w.CanSplitSequence())
     return InvalidArgument("seq_parallel 1: {} tokens can't be split over tp {} x cp {}", w.sequence, w.tp, w.cp);
   if (w.gathers_routed && (w.tp == 1 || w.ep == 1 || w.sequence_parallel))
@@ -238,11 +250,7 @@ absl::Status CheckLayout(const Workload& w) {
                            w.moe_chunks);
   if (w.cp > 1 && w.sequence % (2 * w.cp) != 0)
     return InvalidArgument("{} tokens of a sequence can't be split in 2 x cp {} pieces", w.sequence, w.cp);
-  if (w.global_batch % (int64_t{w.dp} * w.microbatch) != 0)
-    return InvalidArgument("a batch of {} can't be split over dp {} in microbatches of {}: mbs can be {}",
-                           w.global_batch, w.dp, w.microbatch,
-                           w.global_batch % w.dp == 0 ? Divisors(w.global_batch / w.dp, w.global_batch)
-                                                      : fmt::format("none, for dp does not divide the batch"));
+  LS_RETURN_IF_ERROR(CheckBatch(w));
   if (w.zero > 3) return InvalidArgument("zero must be 0 to 3, found {}", w.zero);
   return CheckSchedule(w);
 }

@@ -17,8 +17,12 @@ namespace lockstep::plan {
 // follows where it is missing. kInvalidArgument: what CheckLayout says, too.
 absl::Status TakeLayout(const std::string& text, Workload& workload);
 
-// What Workload::Validate lets pass because published runs have it, but nobody wants: a rest wherever something is
-// split. Says which values would do.
+// What no run can have, and which values would do: experts that ranks can't share; microbatches that the batch is not
+// made of.
+absl::Status CheckExperts(const Workload& workload);
+absl::Status CheckBatch(const Workload& workload);
+// That, and what Workload::Validate lets pass because published runs have it, but nobody wants: a rest wherever
+// something is split.
 absl::Status CheckLayout(const Workload& workload);
 
 std::string LayoutText(const Workload& workload);

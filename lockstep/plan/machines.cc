@@ -1,5 +1,6 @@
 #include "lockstep/plan/machines.h"
 
+#include <absl/strings/ascii.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -73,11 +74,20 @@ void ReadMachine(cluster::TableReader& in, Machines::Named& named) {
 
 }  // namespace
 
+std::string PlainName(std::string_view name) {
+  std::string plain;
+  for (const char letter : name)
+    if (absl::ascii_isalnum(static_cast<unsigned char>(letter)))
+      plain += absl::ascii_tolower(static_cast<unsigned char>(letter));
+  return plain;
+}
+
 absl::StatusOr<Machine> Machines::Find(std::string_view name) const {
   std::vector<std::string> known;
+  const std::string plain = PlainName(name);
+  const auto is_it = [&](const std::string& other) { return PlainName(other) == plain; };
   for (const Named& named : all_) {
-    if (named.machine.name == name || std::find(named.names.begin(), named.names.end(), name) != named.names.end())
-      return named.machine;
+    if (is_it(named.machine.name) || std::ranges::any_of(named.names, is_it)) return named.machine;
     known.push_back(named.machine.name);
     known.insert(known.end(), named.names.begin(), named.names.end());
   }

@@ -1,6 +1,6 @@
 // Rows of a table of measured training runs, as workloads to predict. The columns: docs/formats/measured.md.
 //
-//   LS_ASSIGN_OR_RETURN(const Known known, ReadKnown(presets + "/plan"));
+//   LS_ASSIGN_OR_RETURN(const Known known, ReadKnown(presets));
 //   LS_ASSIGN_OR_RETURN(const MeasuredTable table, ReadMeasured("measured_train.csv", known));
 //   for (const MeasuredRun& run : table.runs) PredictStep(run.workload, rates);   // and only then run.Measured()
 #pragma once
@@ -25,20 +25,28 @@ class MeasuredRun {
     bool counts_context = false;         // what the driver says is in use, not what a framework has allocated
     bool out_of_memory = false;
   };
-  MeasuredRun(int row, std::string id, std::string family, Workload workload, Values values)
-      : row_(row), id_(std::move(id)), family_(std::move(family)), workload_(std::move(workload)), values_(values) {}
+  MeasuredRun(int row, std::string id, std::string family, Workload workload, Values values, bool by_name = false)
+      : row_(row),
+        id_(std::move(id)),
+        family_(std::move(family)),
+        workload_(std::move(workload)),
+        values_(values),
+        by_name_(by_name) {}
 
   int row() const { return row_; }  // its line
   const std::string& id() const { return id_; }
   const std::string& family() const { return family_; }
   const Workload& workload() const { return workload_; }
   const Values& Measured() const { return values_; }
+  // The table does not say its model's sizes: it can be predicted, but teaches nothing.
+  bool by_name() const { return by_name_; }
 
  private:
   int row_;
   std::string id_, family_;
   Workload workload_;
   Values values_;
+  bool by_name_;
 };
 
 // Of what was measured of the run: the step, or a part of it. Always above 0.

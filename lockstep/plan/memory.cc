@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kContext = 3.2e9, kFragmentation = .03;
 constexpr double kInput = 2;     // bytes of a layer's input, per token and hidden unit
-constexpr double kAdam = 12;     // bytes of a parameter: two moments and the master weight
+constexpr double kNorms = 8;     // the same of what two norms take and give, with their statistics
 constexpr double kAdapter = 20;  // bytes of a parameter of an adapter, optimizer and all
 // Layers of which what the others have on the host is on the device: one in use, one under way.
 constexpr double kResident = 2;
@@ -20,7 +20,7 @@ constexpr double kResident = 2;
 // whole between its microbatches, or it would gather and scatter them each time.
 double StateBytes(const MemoryTerms& t, const Variant& v, double ranks) {
   const double gradient = t.gradient_bytes, whole = CopiesOf(v.schedule) * (2 + gradient);
-  const double adam = v.offload.optimizer ? 0 : kAdam;
+  const double adam = v.offload.optimizer ? 0 : t.adam_bytes;
   switch (v.zero) {
     case 0:
       return whole + adam;
@@ -41,7 +41,7 @@ double FrozenBytes(const MemoryTerms& t, const Variant& v, double ranks) {
 // Of the host: Adam's state, and the gradients that it takes.
 double HostBytes(const MemoryTerms& t, const Variant& v, double ranks) {
   const double trained = t.adapts ? kAdapted : 1;
-  return v.offload.optimizer ? trained * (kAdam + t.gradient_bytes) / (v.zero > 0 ? ranks : 1) : 0;
+  return v.offload.optimizer ? trained * (t.adam_bytes + t.gradient_bytes) / (v.zero > 0 ? ranks : 1) : 0;
 }
 // Of each that is trained; or that has adapters, a hundredth of it with their optimizer, which are trained in its
 // place.
@@ -76,15 +76,27 @@ Held HeldBy(const Workload& w, double layers, double mixed) {
   return {rest / w.tp, experts / w.ep * mixed, h * w.vocabulary / w.tp * w.EndEmbeddings()};
 }
 
+// Columns of what attention keeps: queries, keys, values and the output. Where positions turn queries and keys, as in
+// models with gated MLPs, these are copies, and the values keep alive what came out of one product with them. Of the
+// latent kind also what its own norms take and give.
+double AttentionColumns(const Workload& w) {
+  const double heads = w.heads;
+  if (w.latent.kv_rank == 0) return (w.gated ? 3.0 : 2.0) * w.head_dim * (heads + w.kv_heads);
+  const double turned = 2.0 * w.head_dim, beside_values = w.head_dim - w.latent.rope, values = 2.0 * w.latent.value_dim;
+  return heads * (turned + beside_values + values) + 2.0 * (w.latent.q_rank + w.latent.kv_rank) + w.latent.rope;
+}
+
 // Of one layer in the mean and microbatch, in units of tokens x hidden, without recomputation.
 double LayerActivations(const Workload& w) {
   const double per_width = (w.gated ? 6.0 : 4.0) / w.hidden;
   if (w.flash) {
-    // Of a token's experts; gathered, what they return is on each rank of tp.
-    const double mixed = w.MixedShare(), returned = w.gathers_routed ? kInput * w.top_k : 0;
-    const double routed = mixed * (per_width * w.expert_ffn * w.top_k / w.TokenShares() + returned);
-    const double width = mixed * w.expert_ffn * w.shared_experts + (1 - mixed) * w.ffn, split = 14 + per_width * width;
-    return routed + (w.sequence_parallel || w.tp == 1 ? split / w.tp : 10 + (split - 10) / w.tp);
+    // Of a token's experts: its copy for each, and what they return, which is weighed then; gathered, the latter is on
+    // each rank of tp.
+    const double mixed = w.MixedShare(), copies = kInput * w.top_k, returned = w.gathers_routed ? copies : 0;
+    const double routed = mixed * ((per_width * w.expert_ffn * w.top_k + 2 * copies) / w.TokenShares() + returned);
+    const double width = mixed * w.expert_ffn * w.shared_experts + (1 - mixed) * w.ffn;
+    const double split = kInput * AttentionColumns(w) / w.hidden + per_width * width;
+    return routed + split / w.tp + (w.sequence_parallel ? kNorms / w.tp : kNorms);
   }
   const double scores = 5.0 * w.heads * w.sequence / w.hidden;
   return w.sequence_parallel ? (34 + scores) / w.tp : 10 + (24 + scores) / w.tp;
@@ -235,7 +247,7 @@ MemoryTerms MemoryTermsOf(const Workload& w) {
   t.buffers = w.pp > 1 ? w.keeps.stage_buffers * t.input : 0;
   t.gathered = w.tp > 1 ? w.keeps.gathered_bytes : 0;
   t.workspace = 4 * double(w.hidden) * (w.gated ? 2 : 1) * w.ffn / w.tp;
-  t.gradient_bytes = w.keeps.gradient_bytes;
+  t.gradient_bytes = w.keeps.gradient_bytes, t.adam_bytes = w.keeps.adam_bytes;
   t.replicas = double(w.ShardRanks());
   t.expert_replicas = std::max(1.0, t.replicas * w.TokenShares() / w.ep);
   t.pp = w.pp;

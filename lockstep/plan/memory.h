@@ -39,7 +39,7 @@ struct MemoryTerms {
   double buffers = 0, gathered = 0;         // per unit: of each microbatch under way; of what is gathered for a layer
   double workspace = 0;                     // of the widest weight's gradient, without ZeRO 3
   // replicas, expert_replicas: that share a state, where any do.
-  double gradient_bytes = 4, replicas = 1, expert_replicas = 1, pp = 1, microbatches = 1;
+  double gradient_bytes = 4, adam_bytes = 12, replicas = 1, expert_replicas = 1, pp = 1, microbatches = 1;
   double capacity = 0, host_capacity = 0;
   bool adapts = false;  // LoRA
 };

@@ -14,7 +14,7 @@ namespace {
 Known KnownOf(const Workload& work) {
   Stack stack;
   stack.name = "s", stack.kind = "k";
-  return {Machines({{work.machine, {}}}), Stacks({stack}), ModelNotes()};
+  return {Machines({{work.machine, {}}}), Stacks({stack}), ModelNotes(), cluster::Presets(".")};
 }
 
 Workload Laid() {

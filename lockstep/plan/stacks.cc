@@ -22,6 +22,7 @@ void ReadStack(cluster::TableReader& in, Stack& stack) {
   in.Boolean("unfused", stack.memory.unfused);
   in.Boolean("eager", stack.memory.eager);
   in.Number("gradient_bytes", Sign::kPositive, stack.memory.gradient_bytes);
+  in.Number("adam_bytes", Sign::kPositive, stack.memory.adam_bytes);
   in.Number("later_gradient_bytes", Sign::kNotNegative, stack.later_gradient_bytes);
   in.Number("logit_bytes", Sign::kPositive, stack.memory.logit_bytes);
   in.Number("selective_kept", Sign::kPositive, stack.memory.selective_kept);
@@ -97,10 +98,10 @@ std::string StacksText(const Stacks& stacks) {
     text += fmt::format("frameworks = [{}]\nunfused = {}\neager = {}\n", fmt::join(quoted, ", "), memory.unfused,
                         memory.eager);
     text += fmt::format(
-        "gradient_bytes = {}\nlater_gradient_bytes = {}\nlogit_bytes = {}\nselective_kept = {}\nstage_buffers = {}\n",
-        memory.gradient_bytes, stack.later_gradient_bytes, memory.logit_bytes, memory.selective_kept,
-        memory.stage_buffers);
-    text += fmt::format("gathered_bytes = {}\n", memory.gathered_bytes);
+        "gradient_bytes = {}\nlater_gradient_bytes = {}\nadam_bytes = {}\nlogit_bytes = {}\nselective_kept = {}\n",
+        memory.gradient_bytes, stack.later_gradient_bytes, memory.adam_bytes, memory.logit_bytes,
+        memory.selective_kept);
+    text += fmt::format("stage_buffers = {}\ngathered_bytes = {}\n", memory.stage_buffers, memory.gathered_bytes);
     text += RatesText(stack.habits, Scope::kStack);
   }
   return text;

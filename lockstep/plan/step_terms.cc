@@ -290,15 +290,20 @@ class Model {
     double rest = 0, experts = 0;
     double all() const { return rest + experts; }
   };
-  // Of the layers and, of two, an embedding.
-  Held Local() const { return LocalOf(1.0 / w_.pp); }
+  // Of the layers and an embedding; of both where no pipeline keeps them apart.
+  Held Local() const { return LocalOf(1.0 / w_.pp, Embeddings()); }
   // Of those what is trained, on the stage that has most of it.
-  Held Trained() const { return LocalOf(std::min(1.0 / w_.pp, (w_.layers - w_.frozen.layers) / double(w_.layers))); }
-  Held LocalOf(double share) const {
-    const double experts = w_.MixedLayers() * w_.ExpertParameters();
-    const double embedding = double(w_.hidden) * w_.vocabulary, rest = w_.LayersParameters() - experts;
-    return {rest / w_.tp * share + embedding / w_.tp, experts / w_.ep * share};
+  Held Trained() const {
+    return LocalOf(std::min(1.0 / w_.pp, (w_.layers - w_.frozen.layers) / double(w_.layers)),
+                   w_.frozen.embedding ? Embeddings() / w_.EndEmbeddings() : Embeddings());
   }
+  Held LocalOf(double share, double embeddings) const {
+    const double experts = w_.MixedLayers() * w_.ExpertParameters();
+    const double rest = w_.LayersParameters() - experts;
+    return {rest / w_.tp * share + embeddings, experts / w_.ep * share};
+  }
+
+  double Embeddings() const { return double(w_.hidden) * w_.vocabulary / w_.tp * w_.EndEmbeddings(); }
 
   // Ranks that hold the same, how far they lie apart, and how many of them share it under ZeRO.
   struct Copies {
@@ -343,7 +348,7 @@ class Model {
     const KeptBytes kept = KeptBytesOf(w_);
     t.to_host = {kept.all / m_.host_link, kept.selected / m_.host_link, kept.input / m_.host_link};
     const Held held = Local();
-    const double rest = held.rest - double(w_.hidden) * w_.vocabulary / w_.tp;
+    const double rest = held.rest - Embeddings();
     const double layer = (rest / OfRest().shards + held.experts / OfExperts().shards) / (double(w_.layers) / w_.pp);
     t.from_host = kBytes * layer / m_.host_link, t.gradients = w_.keeps.gradient_bytes * layer / m_.host_link;
   }

@@ -112,10 +112,10 @@ TEST(Step, AMixtureByHand) {
 TEST(Step, GroupsThatShareByHand) {
   Workload work = Small();
   work.accelerators = work.dp = 16, work.zero = 3, work.shard = 8;
-  const double parameters = 8 * 12 * 1024.0 * 1024 + 32'000 * 1024.0;
+  const double parameters = 8 * 12 * 1024.0 * 1024 + 2 * 32'000 * 1024.0;
   const double within = 3 * 2 * parameters * 7 / 8 / 50e9, between = 2 * 2 * parameters / 8 / 2 / 5e9;
   EXPECT_THAT(PredictStep(work, Perfect())[Part::kData], DoubleNear((4 * within + between) * (1 + 1.0 / 8), 1e-9));
-  EXPECT_THAT(PredictMemory(work).states, DoubleNear((parameters + 32'000 * 1024.0) * 16 / 8, 1));
+  EXPECT_THAT(PredictMemory(work).states, DoubleNear(parameters * 16 / 8, 1));
   const double in_groups = PredictStep(work, Rates{})[Part::kOptimizer];
   work.shard = 0;
   EXPECT_THAT(in_groups, DoubleNear(2 * PredictStep(work, Rates{})[Part::kOptimizer], 1e-9));
@@ -126,7 +126,7 @@ TEST(Step, CopiesOfExpertsByHand) {
   Workload work = Mixture();
   work.accelerators = work.dp = 16;
   const double expert = 8 * 2 * 1024.0 * 4096;
-  const double rest = work.Parameters() - 8 * expert - 32'000 * 1024.0;
+  const double rest = work.Parameters() - 8 * expert;
   const double all = 2 * 2 * rest * 15 / 16 / 40e9, both = 2 * 2 * expert / 2 / 5e9;
   EXPECT_THAT(PredictStep(work, Perfect())[Part::kData], DoubleNear(all + both, 1e-9));
   work.zero = 3;
@@ -192,7 +192,8 @@ TEST(Step, WhatExpertsKeep) {
   };
   const MemoryUse all = memory(false, false), routed = memory(false, true);
   const double unit = 8 * 2048.0 * 1024, experts = 4.0 * 2 * 4096 / 1024;
-  EXPECT_THAT(all.activations - routed.activations, DoubleNear(unit * (experts / 2 - 2 * 2), 1));
+  const double copies = 2.0 * 2 * 2;  // of a token for its experts, and what they return
+  EXPECT_THAT(all.activations - routed.activations, DoubleNear(unit * ((experts + copies) / 2 - 2 * 2), 1));
   EXPECT_EQ(routed.states, memory(true, false).states);
   work.zero = 1;
   const double parameters = 8 * 2 * 2 * 1024.0 * 4096;  // of a rank's experts, which one or two ranks share
@@ -250,7 +251,7 @@ TEST(Step, TiersByHand) {
   work.accelerators = work.dp = 32, work.global_batch = 32 * 4;
   work.machine.nic = 40e9;
   const auto data = [&] { return PredictStep(work, Perfect())[Part::kData]; };
-  EXPECT_THAT(data(), DoubleNear(2 * 2 * (8 * 12 * 1024.0 * 1024 + 32'000 * 1024.0) * 31 / 32 / 50e9, 1e-6));
+  EXPECT_THAT(data(), DoubleNear(2 * 2 * (8 * 12 * 1024.0 * 1024 + 2 * 32'000 * 1024.0) * 31 / 32 / 50e9, 1e-6));
   const double plain = data();
   work.machine.tiers = {{16, 1e9}};
   EXPECT_THAT(data() / plain, DoubleNear(50e9 / (.5e9 * 16), 1e-6));
@@ -402,7 +403,7 @@ Workload WithHost(Workload work) {
   work.machine.host_link = 10e9, work.machine.host_memory = 500e9, work.machine.host_bandwidth = 50e9;
   return work;
 }
-constexpr double kKept = 2048 * 1024.0 * 30;  // bytes of a layer and microbatch
+constexpr double kKept = 2048 * 1024.0 * 32;  // bytes of a layer and microbatch
 
 // P parameters of a rank, an eighth of them its own. Gradients, 4 bytes of each at 10 GB/s, with nothing hidden; Adam's
 // 4 bytes at half of 50 GB/s; parameters, 2 bytes of each, return meanwhile, .2 ns each, of which Adam hides .16.
@@ -410,13 +411,12 @@ TEST(Offload, TheOptimizerByHand) {
   Workload work = WithHost(Small());
   work.zero = 1, work.offload.optimizer = true;
   const StepTime step = PredictStep(work, Perfect());
-  const double parameters = 8 * 12 * 1024.0 * 1024 + 32'000 * 1024.0;
+  const double parameters = 8 * 12 * 1024.0 * 1024 + 2 * 32'000 * 1024.0;
   EXPECT_THAT(step[Part::kOptimizer], DoubleNear(parameters / 8 * .16e-9, 1e-12));
   EXPECT_THAT(step[Part::kOffload], DoubleNear(parameters / 8 * (.4e-9 + .04e-9), 1e-12));
   const MemoryUse use = PredictMemory(work);
-  const double all = parameters + 32'000 * 1024.0;
-  EXPECT_THAT(use.states, DoubleNear(all * 6, 1)) << "weights and gradients stay";
-  EXPECT_THAT(use.host, DoubleNear(all * (12 + 4) / 8, 1));
+  EXPECT_THAT(use.states, DoubleNear(parameters * 6, 1)) << "weights and gradients stay";
+  EXPECT_THAT(use.host, DoubleNear(parameters * (12 + 4) / 8, 1));
   Rates hides = Perfect();
   hides.data_hidden = 1;
   EXPECT_THAT(PredictStep(work, hides)[Part::kOffload], DoubleNear(parameters / 8 * .04e-9, 1e-12))
@@ -437,11 +437,11 @@ TEST(Offload, ActivationsByHand) {
   work.machine.host_link = 1e12;
   EXPECT_EQ(PredictStep(work, Perfect())[Part::kOffload], 0) << "wholly hidden";
   work.recompute = Recompute::kFull;
-  EXPECT_THAT(PredictMemory(work).host, DoubleNear(6 * kKept / 15, 1)) << "2 of 30 bytes are the input";
+  EXPECT_THAT(PredictMemory(work).host, DoubleNear(6 * kKept / 16, 1)) << "2 of 32 bytes are the input";
 }
 
 // A layer's share of an eighth comes before each of its passes, 2 bytes of each parameter over 100 MB/s, and its
-// gradients, 4 bytes, leave beside the next layer's backward pass. The embedding stays: only Adam moves what it needs.
+// gradients, 4 bytes, leave beside the next layer's backward pass. The embeddings stay: only Adam moves what they need.
 TEST(Offload, WeightsByHand) {
   Workload work = WithHost(Small());
   work.machine.host_link = 1e8;
@@ -450,15 +450,15 @@ TEST(Offload, WeightsByHand) {
   const double computed = before[Part::kGemm] + before[Part::kAttention] + before[Part::kGlue];
   work.offload = {.optimizer = true, .weights = true};
   const StepTime step = PredictStep(work, Perfect());
-  const double layer = 12 * 1024.0 * 1024, embedding = 32'000 * 1024.0, all = 8 * layer + embedding;
+  const double layer = 12 * 1024.0 * 1024, embeddings = 2 * 32'000 * 1024.0, all = 8 * layer + embeddings;
   const double adam = all / 8 * .16e-9;
   EXPECT_THAT(step[Part::kOptimizer], DoubleNear(adam, 1e-12));
-  EXPECT_THAT(step[Part::kOffload], DoubleNear(8 * 8 * (2 + 4) * layer / 8 / 1e8 - computed + 4 * embedding / 8 / 1e8 +
-                                                   2 * embedding / 8 / 1e8 - adam,
+  EXPECT_THAT(step[Part::kOffload], DoubleNear(8 * 8 * (2 + 4) * layer / 8 / 1e8 - computed + 4 * embeddings / 8 / 1e8 +
+                                                   2 * embeddings / 8 / 1e8 - adam,
                                                1e-9));
   const MemoryUse use = PredictMemory(work);
-  EXPECT_THAT(use.states, DoubleNear((2 * layer + 2 * embedding) * 4 / 8, 1)) << "one layer in use, one under way";
-  EXPECT_THAT(use.host, DoubleNear((all + embedding) * (12 + 4) / 8 + 6 * layer * 2 / 8, 1));
+  EXPECT_THAT(use.states, DoubleNear((2 * layer + embeddings) * 4 / 8, 1)) << "one layer in use, one under way";
+  EXPECT_THAT(use.host, DoubleNear(all * (12 + 4) / 8 + 6 * layer * 2 / 8, 1));
   // Activations go out while weights come in, and both come in before the backward pass.
   work.offload.activations = true;
   EXPECT_THAT(PredictStep(work, Perfect())[Part::kOffload] - step[Part::kOffload],
@@ -467,14 +467,14 @@ TEST(Offload, WeightsByHand) {
   EXPECT_LT(PredictStep(work, Perfect())[Part::kOffload], 1e-4) << "wholly hidden, but for the embedding's gradients";
 }
 
-// Three of eight layers: three eighths of the time, 2 bytes of each instead of 30, and one layer's room.
+// Three of eight layers: three eighths of the time, 2 bytes of each instead of 32, and one layer's room.
 TEST(Recomputation, OfSomeLayersByHand) {
   Workload work = Small();
   work.recompute = Recompute::kFull;
   const double all = PredictStep(work, Perfect())[Part::kRecompute];
   work.recomputed_layers = 3;
   EXPECT_THAT(PredictStep(work, Perfect())[Part::kRecompute], DoubleNear(3.0 / 8 * all, 1e-9));
-  EXPECT_THAT(PredictMemory(work).activations, DoubleNear(kKept * (5 + 3 / 15.0 + 1), 1));
+  EXPECT_THAT(PredictMemory(work).activations, DoubleNear(kKept * (5 + 3 / 16.0 + 1), 1));
   // The fewest that fit.
   const double with_three = PredictMemory(work).total(),
                with_two = (work.recomputed_layers = 2, PredictMemory(work).total());
@@ -500,7 +500,7 @@ TEST(Frozen, ByHand) {
   EXPECT_THAT(step[Part::kAttention], DoubleNear(full[Part::kAttention] * (8 + 2 * 2.5) / 28, 1e-9));
   const double layer = 12 * 1024.0 * 1024, embedding = 32'000 * 1024.0;
   EXPECT_THAT(step[Part::kData] / full[Part::kData],
-              DoubleNear((2 * layer + embedding) / (8 * layer + embedding), 1e-9));
+              DoubleNear((2 * layer + embedding) / (8 * layer + 2 * embedding), 1e-9));
   const MemoryUse use = PredictMemory(work);
   EXPECT_THAT(use.states, DoubleNear(18 * (2 * layer + embedding) + 2 * (6 * layer + embedding), 1));
   EXPECT_THAT(use.activations, DoubleNear(before.activations / 4, 1)) << "of two layers";
@@ -552,6 +552,20 @@ TEST(Memory, StatesByHand) {
 }
 
 // The embedding is the output layer too; between stages each end has one.
+// Per token and hidden unit 8 bytes of norms and 2 of each column of queries, keys, values and output; where positions
+// turn queries and keys, what they came from as well. Gated, the MLP keeps three columns of its width instead of two.
+TEST(Memory, WhatAttentionKeeps) {
+  Workload work = Small();
+  const double unit = 2048.0 * 1024;
+  EXPECT_EQ(PredictMemory(work).activations, 8 * unit * (8 + 2 * 4 + 2 * 2 * 4));
+  work.kv_heads = 4, work.gated = true;
+  EXPECT_EQ(PredictMemory(work).activations, 8 * unit * (8 + 2 * (3 + 3 / 4.0) + 2 * 3 * 4));
+  // Queries and keys of 96, the 64 of them that keys have beside the values, values and output of 64; ranks twice.
+  work.kv_heads = 16, work.head_dim = 96, work.latent = {.q_rank = 256, .kv_rank = 128, .rope = 32, .value_dim = 64};
+  const double columns = 16 * (2 * 96 + 64 + 2 * 64.0) + 2 * (256 + 128.0) + 32;
+  EXPECT_EQ(PredictMemory(work).activations, 8 * unit * (8 + 2 * columns / 1024 + 2 * 3 * 4));
+}
+
 TEST(Memory, TiedEmbeddings) {
   Workload work = Small();
   work.zero = 3;

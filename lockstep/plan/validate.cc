@@ -52,7 +52,7 @@ void AddErrors(Json& to, const All& all) {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
-bool Fits(const Predicted& one) { return one.memory.least() <= one.run->workload().machine.memory; }
+bool MayFit(const Predicted& one) { return one.memory.least() <= one.run->workload().machine.memory; }
 
 Json MemoryErrors(const All& all) {
   double error = 0;
@@ -65,8 +65,9 @@ Json MemoryErrors(const All& all) {
       ++n;
     }
     labels += values.out_of_memory;
-    right += values.out_of_memory && !Fits(one);
-    rejected += !values.out_of_memory && !Fits(one);
+    const bool ran = !values.out_of_memory && (values.step_s > 0 || values.memory_gib);
+    right += values.out_of_memory && !MayFit(one);
+    rejected += ran && !MayFit(one);
   }
   return {{"n", n},
           {"mape", n > 0 ? error / n : 0},
@@ -164,7 +165,7 @@ Json ValidateReport(const MeasuredTable& table, const Calibration& calibration, 
                       {"hi80", one.high_s},
                       {"mem_gib", one.memory.allocated() / kGiB},
                       {"mem_total_gib", one.memory.total() / kGiB},
-                      {"fits", Fits(one)}});
+                      {"fits", MayFit(one)}});
     all.push_back(one);
     if (run.Measured().step_s > 0) timed.push_back(one);
   }

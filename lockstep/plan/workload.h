@@ -58,6 +58,7 @@ enum class Recompute { kNone, kSelective, kFull, kAsNeeded };
 struct StackMemory {
   bool unfused = false, eager = false;
   double gradient_bytes = 4;   // of each parameter that a rank holds: summed in 32 bits, or in 16
+  double adam_bytes = 12;      // of a parameter: two moments and the master weight, in 32 bits; or in fewer
   double logit_bytes = 4;      // in all copies that live at once
   double selective_kept = .6;  // share of a layer's activations that an eager stack keeps, where it picks
   double stage_buffers = 0;    // inputs of a stage, for each microbatch under way, beside those of its layers

@@ -395,7 +395,7 @@ class Plan(unittest.TestCase):
             ([], "needs --model, --cluster and --batch"),
             (["--model", "llama3-8", "--cluster", "dgx-h100:8", "--batch", 8], "llama3-8b"),
             (["--model", "llama3-8b", "--cluster", "dgx-h100", "--batch", 8], "expected NAME:N"),
-            (["--model", "llama3-8b", "--cluster", "h100:8", "--batch", 8], 'no machine "h100" is known; the nearest: h100-80gb'),
+            (["--model", "llama3-8b", "--cluster", "h1:8", "--batch", 8], 'no machine "h1" is known; the nearest: h100-80gb'),
             (["--model", "llama3-8b", "--cluster", "dgx-h100:8", "--batch", 1 << 20], "it counts sequences, not tokens"),
             (["--model", "llama3-8b", "--cluster", "b300:8", "--batch", 8, "--objective", "cost"], "no price of b300 is known"),
             ([*LLAMA, "--layout", "pp=4,schedule=gpipe"], "expected 1f1b, zb-h1, zb-2p or dualpipe"),
