@@ -10,7 +10,6 @@ namespace {
 
 constexpr double kContext = 3.2e9, kFragmentation = .03;
 constexpr double kInput = 2;     // bytes of a layer's input, per token and hidden unit
-constexpr double kNorms = 8;     // the same of what two norms take and give, with their statistics
 constexpr double kAdapter = 20;  // bytes of a parameter of an adapter, optimizer and all
 // Layers of which what the others have on the host is on the device: one in use, one under way.
 constexpr double kResident = 2;
@@ -86,17 +85,29 @@ double AttentionColumns(const Workload& w) {
   return heads * (turned + beside_values + values) + 2.0 * (w.latent.q_rank + w.latent.kv_rank) + w.latent.rope;
 }
 
+// Bytes of a value that only a product of matrices needs again: as that has it. An eager stack keeps what it was made
+// from.
+double ProductBytes(const Workload& w) {
+  if (w.keeps.eager || w.precision == Precision::kBf16) return kInput;
+  return w.precision == Precision::kFp8 ? 1 : .5;
+}
+
 // Of one layer in the mean and microbatch, in units of tokens x hidden, without recomputation.
 double LayerActivations(const Workload& w) {
-  const double per_width = (w.gated ? 6.0 : 4.0) / w.hidden;
   if (w.flash) {
+    const double product = ProductBytes(w), norms = 2 * (kInput + product);  // what they take, and give to products
+    // An MLP's: what it is activated from, gated two of them; what comes of it.
+    const double per_width = ((w.gated ? 2 : 1) * kInput + product) / w.hidden;
     // Of a token's experts: its copy for each, and what they return, which is weighed then; gathered, the latter is on
     // each rank of tp.
-    const double mixed = w.MixedShare(), copies = kInput * w.top_k, returned = w.gathers_routed ? copies : 0;
-    const double routed = mixed * ((per_width * w.expert_ffn * w.top_k + 2 * copies) / w.TokenShares() + returned);
+    const double copies = product * w.top_k, results = kInput * w.top_k, gathered = w.gathers_routed ? results : 0;
+    const double each = per_width * w.expert_ffn * w.top_k + copies + results;
+    const double mixed = w.MixedShare(), routed = mixed * (each / w.TokenShares() + gathered);
     const double width = mixed * w.expert_ffn * w.shared_experts + (1 - mixed) * w.ffn;
-    const double split = kInput * AttentionColumns(w) / w.hidden + per_width * width;
-    return routed + split / w.tp + (w.sequence_parallel ? kNorms / w.tp : kNorms);
+    // Attention needs its own output, too.
+    const double output = product < kInput ? product * w.heads * w.OutputDim() : 0;
+    const double split = (kInput * AttentionColumns(w) + output) / w.hidden + per_width * width;
+    return routed + split / w.tp + (w.sequence_parallel ? norms / w.tp : norms);
   }
   const double scores = 5.0 * w.heads * w.sequence / w.hidden;
   return w.sequence_parallel ? (34 + scores) / w.tp : 10 + (24 + scores) / w.tp;

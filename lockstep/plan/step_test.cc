@@ -560,6 +560,12 @@ TEST(Memory, WhatAttentionKeeps) {
   EXPECT_EQ(PredictMemory(work).activations, 8 * unit * (8 + 2 * 4 + 2 * 2 * 4));
   work.kv_heads = 4, work.gated = true;
   EXPECT_EQ(PredictMemory(work).activations, 8 * unit * (8 + 2 * (3 + 3 / 4.0) + 2 * 3 * 4));
+  work.precision = Precision::kFp8;  // what norms and the MLP give to products, and once more what attention gives
+  EXPECT_EQ(PredictMemory(work).activations, 8 * unit * (6 + 2 * (3 + 3 / 4.0) + 1 + (2 * 2 + 1) * 4));
+  work.keeps.eager = true;
+  EXPECT_EQ(PredictMemory(work).activations, 8 * unit * (8 + 2 * (3 + 3 / 4.0) + 2 * 3 * 4))
+      << "made anew from 16 bits";
+  work.keeps.eager = false, work.precision = Precision::kBf16;
   // Queries and keys of 96, the 64 of them that keys have beside the values, values and output of 64; ranks twice.
   work.kv_heads = 16, work.head_dim = 96, work.latent = {.q_rank = 256, .kv_rank = 128, .rope = 32, .value_dim = 64};
   const double columns = 16 * (2 * 96 + 64 + 2 * 64.0) + 2 * (256 + 128.0) + 32;

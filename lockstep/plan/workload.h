@@ -155,6 +155,7 @@ struct Workload {
     const bool are_alone = Replicas() == 1 && (experts == 0 || TokenRanks() <= ep);
     return pp == 1 && (of_zero == 3 || are_alone);
   }
+  int OutputDim() const { return latent.kv_rank > 0 ? latent.value_dim : head_dim; }  // of a head of attention
   // On a stage at an end of the model: its own, and where that is the other end too, the output layer's.
   int EndEmbeddings() const { return pp == 1 && !tied_embeddings ? 2 : 1; }
   double StageLayers(int stage) const;

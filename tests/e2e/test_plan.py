@@ -175,7 +175,7 @@ class Plan(unittest.TestCase):
         self.assertGreater(found["candidates"], self.document(*LLAMA)["candidates"])
 
     def test_mixtures_in_pieces(self):
-        words = ["--model", "qwen3-235b-a22b", "--cluster", "dgx-h100:256", "--batch", 1024]
+        words = ["--model", "deepseek-v3", "--cluster", "dgx-h100:512", "--batch", 4096]
         one, pieces = (self.document(*words, "--moe-chunks", chunks, "--top", 1) for chunks in ("1", "1,2,4,8"))
         self.assertGreater(pieces["candidates"], 2 * one["candidates"])
         self.assertLess(pieces["best"][0]["step_time_s"], one["best"][0]["step_time_s"])
@@ -185,12 +185,14 @@ class Plan(unittest.TestCase):
         self.assertLess(exchange[1], exchange[0])
 
     def test_precisions_side_by_side(self):
-        both, alone = (self.document(*LLAMA, "--precision", precisions) for precisions in ("fp8,bf16,fp8", "fp8"))
+        both, fp8, bf16 = (self.document(*LLAMA, "--precision", precisions) for precisions in ("fp8,bf16,fp8", "fp8", "bf16"))
         self.assertIn(", fp8", both["best"][0]["layout"])
-        self.assertEqual((both["best"][0], both["candidates"]), (alone["best"][0], 2 * alone["candidates"]))
+        self.assertEqual((both["best"][0], both["candidates"]), (fp8["best"][0], fp8["candidates"] + bf16["candidates"]))
         words = ["--model", "llama3-8b", "--batch", 128, "--precision", "bf16,fp8"]
-        machines = self.document(*words, "--cluster", "dgx-a100:16,dgx-h100:16")
-        self.assertEqual(machines["candidates"], 3 * alone["candidates"])  # A100 have no fp8
+        machines, a100, h100 = (self.document(*words, "--cluster", each)["candidates"]
+                                for each in ("dgx-a100:16,dgx-h100:16", "dgx-a100:16", "dgx-h100:16"))
+        self.assertEqual(machines, a100 + h100)
+        self.assertEqual(self.document(*words[:-1], "bf16", "--cluster", "dgx-a100:16")["candidates"], a100)  # which have no fp8
         refused = plan(*LLAMA, "--precision", "bf16,fp8", "--layout", "pp=1,mbs=1")
         self.assertEqual((2, True), (refused.returncode, "are of one precision, found bf16, fp8" in refused.stderr), refused.stderr)
 
