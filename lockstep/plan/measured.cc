@@ -134,24 +134,31 @@ void TakeStack(MeasuredRow& row, const Stacks& stacks, Workload& work) {
 
 bool FitsAtAll(const Workload& work) { return PredictMemory(work).least() <= work.machine.memory; }
 
-// Some of Megatron Bridge's tables don't say which runs are FSDP's; others have the same configurations as such. What
-// fits only so is read so.
+// What fits only so is read so: where nothing is said, as a distributed optimizer, or else as FSDP; and as that where
+// some of Megatron Bridge's tables say another, for they don't say which runs are FSDP's, and others do.
 void TakeSharding(MeasuredRow& row, Workload& work) {
-  if (work.pp > 1 || !Holds(row.Text("framework"), "Megatron-Bridge")) return;
-  if (work.zero == 3 || FitsAtAll(work)) return;
-  const int given = std::exchange(work.zero, 3);
-  if (FitsAtAll(work))
-    row.Assume(fmt::format("zero {}, which would not fit, is read as FSDP's 3", given));
-  else
-    work.zero = given;
+  const bool says = !row.Text("zero").empty();
+  if (work.zero == 3 || (says && !Holds(row.Text("framework"), "Megatron-Bridge")) || FitsAtAll(work)) return;
+  const int given = work.zero;
+  for (const int zero : {1, 3}) {
+    if ((zero == 1 && says) || (zero == 3 && work.pp > 1)) continue;
+    work.zero = zero;
+    if (FitsAtAll(work))
+      return row.Assume(fmt::format("zero {}, which would not fit, is read as {}", given,
+                                    zero == 1 ? "1, a distributed optimizer" : "FSDP's 3"));
+  }
+  work.zero = given;
 }
 
 // Of a rank whose microbatch nobody knows: as many of its sequences at once as fit.
 void TakeMicrobatch(MeasuredRow& row, Workload& work) {
-  if (!row.Text("mbs").empty() || work.pp > 1 || FitsAtAll(work)) return;
+  if (!row.Text("mbs").empty() || !row.Text("ga").empty() || work.pp > 1 || FitsAtAll(work)) return;
   const int most = work.microbatch;
-  for (int part = 2; part <= most && !FitsAtAll(work); ++part)
-    if (most % part == 0) work.microbatch = most / part;
+  for (int parts = 2; parts <= most; ++parts) {
+    if (most % parts != 0) continue;
+    work.microbatch = most / parts;
+    if (FitsAtAll(work)) break;
+  }
   row.Assume(fmt::format("mbs, of which nothing is said, is {}: {} would not fit", work.microbatch, most));
 }
 

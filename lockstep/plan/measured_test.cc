@@ -138,6 +138,8 @@ TEST_F(OtherColumns, WhatAFrameworkOrAccumulationSays) {
   const MeasuredTable table = With("hardware,framework,recompute", "H100-80GB-SXM,torchtitan FSDP2,unknown");
   EXPECT_EQ(table.runs.at(0).workload().zero, 3);
   EXPECT_EQ(table.assumed.at(0).why, "zero, of which nothing is said, is FSDP's 3");
+  EXPECT_EQ(Of("hardware,recompute,mbs,tp", "H100-80GB-SXM,full,1,1").zero, 1) << "fits so, and not otherwise";
+  EXPECT_EQ(Of("hardware,recompute,mbs,zero", "A100-40GB-SXM,full,1,0").zero, 0) << "as it says";
   EXPECT_EQ(Of("hardware,zero,ga", "B200-SXM,1,2").microbatch, 2);
   EXPECT_EQ(Of("hardware,zero,ga", "B200-SXM,1,3").microbatch, 4) << "which are no microbatches of that rank";
   EXPECT_EQ(Of("hardware,zero", "A100-40GB-SXM,3").microbatch, 1) << "the most that fit";
