@@ -47,6 +47,7 @@ class CoordinatorProcess {
 
   absl::Status Begin(const control::JobSpec& job) {
     LS_RETURN_IF_ERROR(Open());
+    LS_RETURN_IF_ERROR(lead_.KeepIn(spec_.run_dir));
     lead_.Await(job, spec_.run_token);
     const std::string address = ListenAddress(ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{}));
     const bool on_all = address.starts_with("[::]:");
@@ -57,15 +58,14 @@ class CoordinatorProcess {
   }
   absl::Status Resume() {
     LS_RETURN_IF_ERROR(Open());
+    LS_RETURN_IF_ERROR(lead_.KeepIn(spec_.run_dir));
     LS_RETURN_IF_ERROR(lead_.Resume(spec_.run_token));
     view_.Line(fmt::format("goes on with epoch {}", lead_.head().state().epoch.value()));
     return absl::OkStatus();
   }
   // With a journal that is shared: leads if nobody does, and stands in for whoever does.
   absl::Status StandIn(control::JobSpec job) {
-    LS_ASSIGN_OR_RETURN(lock_, store::WriterLock::Take(spec_.run_dir + "/" + agent::kWatcherLock));
-    LS_RETURN_IF_ERROR(control_socket_.Listen(spec_.run_dir));
-    LS_RETURN_IF_ERROR(lead_.Open());
+    LS_RETURN_IF_ERROR(Open());
     job_ = std::move(job);
     LS_ASSIGN_OR_RETURN(
         journal_, store::PostgresJournal::Open(
@@ -87,10 +87,11 @@ class CoordinatorProcess {
   }
 
  private:
+  // One that lives in the directory keeps its socket.
   absl::Status Open() {
+    LS_ASSIGN_OR_RETURN(lock_, store::WriterLock::Take(spec_.run_dir + "/" + agent::kWatcherLock));
     LS_RETURN_IF_ERROR(control_socket_.Listen(spec_.run_dir));
-    LS_RETURN_IF_ERROR(lead_.Open());
-    return lead_.KeepIn(spec_.run_dir);
+    return lead_.Open();
   }
 
   absl::StatusOr<control::State> Replay() {
