@@ -318,6 +318,12 @@ class CoordinatorBadInput(RunTest):
         status = subprocess.run([BINARY, "status", "--run", self.lead_dir, "--json"], capture_output=True, text=True, check=True).stdout
         self.assertEqual("waiting", json.loads(status)["state"])
 
+    def test_one_that_did_not_begin_may_be_started_again(self):
+        with socket.create_server(("127.0.0.1", self.port)):
+            self.assert_refused("can't listen", "coordinator", "--no-view", "--run", self.lead_dir, "--listen", f"127.0.0.1:{self.port}")
+        self.assertEqual([], os.listdir(self.lead_dir))
+        self.begin()
+
     def test_says_how_to_go_on(self):
         process = self.begin()
         process.kill()
