@@ -18,6 +18,11 @@ namespace {
 
 constexpr int kAnswerTimeoutMs = 2000;
 
+// If only that it can't say it: the journal is not asked in its place.
+bool SomebodyAnswered(const absl::Status& status) {
+  return status.ok() || absl::IsFailedPrecondition(status) || absl::IsDataLoss(status);
+}
+
 }  // namespace
 
 absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request) {
@@ -29,7 +34,9 @@ absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request) {
         absl::StatusCode::kDeadlineExceeded,
         fmt::format("{}: {}: its watching process is stopped, or busy", run_dir, Message(packet.status())));
   if (!packet.ok()) return Unavailable("{}: the watching process hung up", run_dir);
-  Json answer = Json::parse(packet->text, nullptr, false);
+  LS_ASSIGN_OR_RETURN(const std::string text, TextOf(*packet));
+  Json answer = Json::parse(text, nullptr, false);
+  if (answer.is_discarded()) return DataLoss("{}: an answer of {} bytes that is no JSON", run_dir, text.size());
   if (answer.is_object() && answer.contains("error"))
     return FailedPrecondition("{}", answer["error"].get<std::string>());
   return answer;
@@ -56,7 +63,7 @@ absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request)
 
 absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {
   auto answer = Ask(run_dir, {{"op", "status"}});
-  if (answer.ok()) return answer;
+  if (SomebodyAnswered(answer.status())) return answer;
   const absl::StatusOr<history::Replayed> journal = Replay(run_dir);
   if (!journal.ok()) return Unavailable("{}; {}", Message(answer.status()), Message(journal.status()));
   const history::Replayed& replayed = *journal;
@@ -71,7 +78,7 @@ absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {
 
 absl::StatusOr<Json> QueryIncidents(const std::string& run_dir) {
   auto answer = Ask(run_dir, {{"op", "incidents"}});
-  if (answer.ok() || absl::IsFailedPrecondition(answer.status())) return answer;
+  if (SomebodyAnswered(answer.status())) return answer;
   LS_ASSIGN_OR_RETURN(const history::Replayed replayed, Replay(run_dir));
   return control::IncidentsReport(replayed.state, replayed.last);
 }
@@ -121,7 +128,9 @@ void ControlSocket::Serve(uint64_t peer) {
 void ControlSocket::Send(uint64_t peer, const Json& answer) {
   const auto found = peers_.find(peer);
   if (found == peers_.end()) return;
-  (void)agent::SendPacket(found->second.get(), answer.dump(-1, ' ', false, Json::error_handler_t::replace));
+  const int socket = found->second.get();
+  const absl::Status sent = SendText(socket, answer.dump(-1, ' ', false, Json::error_handler_t::replace));
+  if (!sent.ok()) (void)agent::SendPacket(socket, Json({{"error", Message(sent)}}).dump());
 }
 
 }  // namespace lockstep::node
