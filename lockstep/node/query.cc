@@ -1,7 +1,9 @@
 #include "lockstep/node/query.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -40,6 +42,17 @@ absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request) {
   if (answer.is_object() && answer.contains("error"))
     return FailedPrecondition("{}", answer["error"].get<std::string>());
   return answer;
+}
+
+absl::Status CheckPidNamespace(const std::string& run_dir) {
+  LS_ASSIGN_OR_RETURN(const Json answer, Ask(run_dir, {{"op", "who"}}));
+  LS_ASSIGN_OR_RETURN(const Fd socket, agent::ConnectTo(run_dir + "/" + agent::kControlSocket));
+  ucred watcher{};  // as the kernel tells it to us; pid 0: it has no number here
+  socklen_t size = sizeof(watcher);
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &watcher, &size) != 0) return Errno(errno, "{}", run_dir);
+  if (watcher.pid != 0 && watcher.pid == answer.value("pid", 0)) return absl::OkStatus();
+  return FailedPrecondition(
+      "{}: the run is in another PID namespace, so its pids are those of others here: drill it there", run_dir);
 }
 
 std::string AskElsewhere(const std::string& coordinator) {
@@ -121,6 +134,7 @@ void ControlSocket::Serve(uint64_t peer) {
     return;
   }
   const Json request = Json::parse(packet->text, nullptr, false);
+  if (request.is_object() && request.value("op", Json()) == "who") return Send(peer, {{"pid", getpid()}});
   answer_(request.is_object() ? request : Json::object(), [this, peer](const Json& answer) { Send(peer, answer); });
 }
 
