@@ -490,7 +490,7 @@ static void stop_proxy_op(struct ls_trail* trail, const struct content* proxy, u
   struct ls_record record;
   memset(&record, 0, sizeof record);
   record.kind = LS_RECORD_TRANSFER;
-  record.epoch = trail->origin.epoch;
+  record.epoch = __atomic_load_n(&trail->origin.epoch, __ATOMIC_RELAXED);
   record.time_ns = ls_collect_now();
   const double tick = ns_of_tick(record.time_ns);
   const uint8_t shift = ls_delta_shift((int64_t)(tick * (double)(proxy->waited + proxy->own + proxy->credit)));

@@ -66,6 +66,8 @@ struct ls_trail* ls_own_trail_make(struct ls_own_trail* own, const char* source,
                                    int size, uint32_t capacity) {
   struct ls_trail* made = ls_own_trail_made(own);
   const char* directory = getenv("LOCKSTEP_TRAILS");
+  /* A rank that enters its training function again is in another epoch. */
+  if (made != NULL) __atomic_store_n(&made->origin.epoch, number_in_environment(kEpoch, 0), __ATOMIC_RELAXED);
   if (made != NULL || directory == NULL || *directory == '\0') return made;
   const int before = errno;
   pthread_mutex_lock(&making);

@@ -421,10 +421,9 @@ int64_t BegunAt(const TrailSnapshot& trail) {
   return last;
 }
 
-// Read from itself, and from a file that kept what it had said before.
+// Read from itself, and from a file that kept what it had said before, perhaps in another epoch.
 bool IsSameProcess(const TrailSnapshot& a, const TrailSnapshot& b) {
-  return a.origin.pid != 0 && a.origin.pid == b.origin.pid && a.origin.epoch == b.origin.epoch &&
-         a.host() == b.host() && a.born_ns() == b.born_ns();
+  return a.origin.pid != 0 && a.origin.pid == b.origin.pid && a.host() == b.host() && a.born_ns() == b.born_ns();
 }
 
 void Append(TrailSnapshot& known, TrailSnapshot more) {

@@ -163,6 +163,20 @@ TEST(Trails, OlderEpochsAndSecondTrailsAreLeftOutAndCounted) {
   EXPECT_EQ(CounterOf(log, "trails_of_ranks_told_twice"), 1u);
 }
 
+// As after a restart in place: its process went on, and what it had said before was kept.
+TEST(Trails, AProcessIsTheSameInItsNextEpoch) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0, 4, 1), TrailOf(0, 4, 2)};
+  for (TrailSnapshot& trail : trails) {
+    trail.origin.pid = 4711;
+    AddCommunicator(trail, 7, 0, 4);
+  }
+  trails[0].ended = {OpOf(0, 1, 10)};
+  trails[1].ended = {OpOf(0, 2, 20)};
+  const CommLog log = JoinTrails(trails);
+  EXPECT_EQ(log.ops.size(), 2u);
+  EXPECT_EQ(CounterOf(log, "trails_of_ranks_told_twice"), 0u);
+}
+
 TEST(Trails, EachLibraryOfAProcessHasItsOwn) {
   std::vector<TrailSnapshot> trails = {TrailOf(0), TrailOf(0)};
   std::strcpy(trails[1].origin.source, "nccl");
