@@ -156,16 +156,22 @@ static void watch(int* mask, int events) {
   __atomic_store_n(mask, events, __ATOMIC_RELAXED);
 }
 
-static int begin(int version, void** context, int* mask, uint64_t id, const char* name, int ranks, int rank) {
+static void tell_why_not(const struct ls_trail* trail) {
   static int told;
+  const char* directory = getenv("LOCKSTEP_TRAILS");
+  if (trail == NULL && directory != NULL && *directory != '\0') return; /* whoever could not make it has said why */
+  if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) == 0)
+    fprintf(stderr, "lockstep: NCCL's collectives are not watched: %s\n",
+            trail == NULL ? "LOCKSTEP_TRAILS is not set" : "too many communicators");
+}
+
+static int begin(int version, void** context, int* mask, uint64_t id, const char* name, int ranks, int rank) {
   struct ls_trail* trail = ls_collect_begin("nccl", rank, ranks);
   static uint64_t communicators; /* ever made: NCCL gives no address that would tell two from each other */
   const int index =
       trail == NULL ? -1 : ls_trail_add_communicator(trail, __atomic_add_fetch(&communicators, 1, __ATOMIC_RELAXED));
   if (index < 0) {
-    if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) == 0)
-      fprintf(stderr, "lockstep: NCCL's collectives are not watched: %s\n",
-              trail == NULL ? "LOCKSTEP_TRAILS names no directory that can be written" : "too many communicators");
+    tell_why_not(trail);
     return NCCL_INTERNAL_ERROR; /* which turns the plugin off for this communicator */
   }
   begin_time();

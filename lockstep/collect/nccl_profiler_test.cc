@@ -682,6 +682,29 @@ TEST_P(EachVersion, AChildBeginsWithoutATrail) {
   EXPECT_EQ(Trail::News().size(), 1u);
 }
 
+TEST(Nccl, SaysWhyItKeepsNoTrail) {
+  for (const auto& [trails, why] : {std::pair{"/dev/null/x", "Not a directory"}, {"", "LOCKSTEP_TRAILS is not set"}}) {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(pipe(ends.data()), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      dup2(ends[1], STDERR_FILENO);
+      setenv("LOCKSTEP_TRAILS", trails, 1);
+      FakeNccl nccl(4);
+      _exit(nccl.Init() != 0 && nccl.Init() != 0 ? 0 : 1);
+    }
+    close(ends[1]);
+    std::string said(4096, '\0');
+    said.resize(static_cast<size_t>(std::max<ssize_t>(read(ends[0], said.data(), said.size()), 0)));
+    close(ends[0]);
+    int status = 1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_NE(said.find(why), std::string::npos) << said;
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Nccl, EachVersion, testing::Range(1, 7));
 
 }  // namespace

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 
 namespace {
@@ -29,6 +31,16 @@ TEST_F(OwnTrail, IsOfTheEpochThatItsProcessEnteredLast) {
   setenv("LOCKSTEP_EPOCH", "2", 1);  // the rank enters its training function again
   EXPECT_EQ(Make(own), trail);
   EXPECT_EQ(trail->origin.epoch, 2u);
+}
+
+// As in containers that are started again and again.
+TEST_F(OwnTrail, APidMayComeAnyNumberOfTimes) {
+  char host[64] = {};
+  gethostname(host, sizeof host - 1);
+  for (int i = 0; i < 16; ++i)
+    std::ofstream(folder_ + "/epoch_1." + host + "." + std::to_string(getpid()) + "." + std::to_string(i) + ".trail");
+  static ls_own_trail own;
+  EXPECT_NE(Make(own), nullptr);
 }
 
 }  // namespace
