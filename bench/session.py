@@ -125,7 +125,11 @@ class Session:
             try:
                 control.connect(os.path.join(self.run_dir, "control.sock"))
                 control.send(json.dumps({"op": question}).encode())
-                return json.loads(control.recv(1 << 20))
+                answer, files, _, _ = socket.recv_fds(control, 1 << 20, 1)
+                if files:  # a large one
+                    answer = os.pread(files[0], os.fstat(files[0]).st_size, 0)
+                    os.close(files[0])
+                return json.loads(answer)
             except OSError:
                 return None
 

@@ -15,6 +15,7 @@
 #include "lockstep/base/file.h"
 #include "lockstep/base/ids.h"
 #include "lockstep/base/mailbox.h"
+#include "lockstep/base/packets.h"
 #include "lockstep/base/parallel.h"
 #include "lockstep/base/poller.h"
 #include "lockstep/base/report.h"
@@ -128,6 +129,24 @@ TEST(Mailbox, DeliversInThePollersThreadInOrder) {
   for (const std::vector<size_t>& one : got) EXPECT_TRUE(std::is_sorted(one.begin(), one.end()));
   mailbox.Close();
   mailbox.Post([] { FAIL() << "it is closed"; });
+}
+
+TEST(Packets, ATextOfAnySizeComesWhole) {
+  const auto ends = *MakeSocketPair();
+  for (const size_t size : {size_t{10}, size_t{64} << 10, size_t{5} << 20}) {
+    const std::string text(size, 'x');
+    ASSERT_TRUE(SendText(ends.first.get(), text).ok());
+    EXPECT_EQ(*TextOf(*ReceivePacket(ends.second.get())), text);
+  }
+}
+
+TEST(Packets, WhatIsTooLongIsSaidToBe) {
+  const auto ends = *MakeSocketPair();
+  if (!SendPacket(ends.first.get(), std::string(kMaxPacket + 1, 'x')).ok())
+    GTEST_SKIP() << "net.core.wmem_max allows for no such packet";
+  const Packet packet = *ReceivePacket(ends.second.get());
+  EXPECT_TRUE(packet.cut);
+  EXPECT_TRUE(absl::IsDataLoss(TextOf(packet).status()));
 }
 
 TEST(SelectNth, PutsEachWhereSortingWould) {

@@ -3,11 +3,15 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
+
+#include "lockstep/base/memory_file.h"
 
 namespace lockstep {
 namespace {
@@ -38,6 +42,23 @@ std::vector<Fd> TakeFds(msghdr& message) {
     for (const int fd : raw) fds.emplace_back(fd);
   }
   return fds;
+}
+
+constexpr size_t kMostInPacket = 64 << 10;
+// To whom does not look for a file.
+constexpr char kInFile[] = R"({"error":"this is too large for a packet, and lies in the file beside it"})";
+
+absl::StatusOr<std::string> ReadFromBegin(int file) {
+  struct stat info{};
+  if (fstat(file, &info) != 0) return Errno(errno, "a text in a file");
+  std::string text(static_cast<size_t>(info.st_size), '\0');
+  for (size_t at = 0; at < text.size();) {
+    const ssize_t got = pread(file, text.data() + at, text.size() - at, static_cast<off_t>(at));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return DataLoss("a text in a file ends after {} of {} bytes", at, text.size());
+    at += static_cast<size_t>(got);
+  }
+  return text;
 }
 
 }  // namespace
@@ -115,7 +136,8 @@ std::optional<Packet> ReceivePacket(int socket) {
   if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return std::nullopt;
   Packet packet;
   packet.closed = got <= 0;  // a reset peer is a gone peer
-  if (got > 0) packet.text.assign(buffer.data(), static_cast<size_t>(got));
+  packet.cut = (message.msg_flags & MSG_TRUNC) != 0;
+  if (got > 0 && !packet.cut) packet.text.assign(buffer.data(), static_cast<size_t>(got));
   packet.fds = TakeFds(message);
   return packet;
 }
@@ -127,6 +149,17 @@ absl::StatusOr<Packet> AwaitPacket(int socket, int limit_ms) {
   std::optional<Packet> packet = ReceivePacket(socket);
   if (!packet || packet->closed) return Unavailable("the other side hung up");
   return *std::move(packet);
+}
+
+absl::Status SendText(int socket, std::string_view text) {
+  if (text.size() <= kMostInPacket) return SendPacket(socket, text);
+  LS_ASSIGN_OR_RETURN(const Fd file, MemoryFile("lockstep-text", text));
+  return SendPacket(socket, kInFile, std::array{file.get()});
+}
+
+absl::StatusOr<std::string> TextOf(const Packet& packet) {
+  if (packet.cut) return DataLoss("a packet of more than {} bytes", kMaxPacket);
+  return packet.fds.empty() ? packet.text : ReadFromBegin(packet.fds.front().get());
 }
 
 }  // namespace lockstep

@@ -20,6 +20,7 @@ struct Packet {
   std::string text;
   std::vector<Fd> fds;
   bool closed = false;  // the other side is gone; text is empty
+  bool cut = false;     // there was more of it than kMaxPacket; text is empty
 };
 
 inline constexpr size_t kMaxPacket = 1 << 20;
@@ -37,5 +38,11 @@ absl::Status SendPacket(int socket, std::string_view text, std::span<const int> 
 std::optional<Packet> ReceivePacket(int socket);
 // The next packet. DeadlineExceeded: none came in time. Unavailable: the other side hung up.
 absl::StatusOr<Packet> AwaitPacket(int socket, int limit_ms);
+
+// A text of any size: a large one lies in a file in memory whose descriptor is sent, for how much a packet may have is
+// the kernel's to say (net.core.wmem_max). Errors as of SendPacket, and where there is no room for the file.
+absl::Status SendText(int socket, std::string_view text);
+// What a packet of SendText says. DataLoss: it did not come whole.
+absl::StatusOr<std::string> TextOf(const Packet& packet);
 
 }  // namespace lockstep

@@ -91,10 +91,10 @@ absl::Status CheckAllowed(const agent::RunSpec& spec) {
   return FailedPrecondition("{} takes no drills: it was started without --allow-drill", spec.run_dir);
 }
 
-// Nobody would see the fault.
+// Else nobody would see the fault, or it would strike others.
 absl::Status CheckWatched(const std::string& run_dir) {
   LS_ASSIGN_OR_RETURN(const Json status, node::QueryStatus(run_dir));
-  if (status.value("state", "") != "unwatched") return absl::OkStatus();
+  if (status.value("state", "") != "unwatched") return node::CheckPidNamespace(run_dir);
   return node::NobodyWatches(run_dir, status.value("trouble", ""));
 }
 

@@ -27,7 +27,7 @@ static struct ls_record record_of(const struct ls_trail* trail, const char* data
   struct ls_record record;
   memset(&record, 0, sizeof record);
   record.kind = LS_RECORD_DATA;
-  record.epoch = trail->origin.epoch;
+  record.epoch = __atomic_load_n(&trail->origin.epoch, __ATOMIC_RELAXED);
   record.time_ns = time_ns;
   record.body.data.rank = trail->origin.rank;
   record.body.data.waits = 1;

@@ -27,7 +27,7 @@ ls_handle ls_collect_launched(struct ls_trail* trail, struct ls_record* op, uint
   struct ls_op_body* body = &op->body.op;
   memset(op, 0, sizeof *op);
   op->kind = LS_RECORD_OP;
-  op->epoch = trail->origin.epoch;
+  op->epoch = __atomic_load_n(&trail->origin.epoch, __ATOMIC_RELAXED);
   op->time_ns = ls_collect_now();
   body->communicator = communicator;
   body->tag = LS_NO_TAG;

@@ -90,12 +90,14 @@ struct slot {
 static struct slot slots[kSlots];
 static uint64_t used[kSlots / 64]; /* a bit for each slot */
 
+static uint64_t index_of(uint64_t handle) { return (handle & ((1u << kIndexBits) - 1)) - 1; }
+
 static struct content* content_of(uint64_t handle, enum kind kind) {
-  const uint64_t index = (handle & ((1u << kIndexBits) - 1)) - 1;
+  const uint64_t index = index_of(handle);
   if (index >= kSlots) return NULL;
   struct slot* slot = &slots[index];
   const uint32_t generation = (uint32_t)(handle >> kIndexBits);
-  const bool valid = generation % 2 == 1 && __atomic_load_n(&slot->generation, __ATOMIC_ACQUIRE) == generation;
+  const bool valid = generation % 2 == 1 && __atomic_load_n(&slot->generation, __ATOMIC_SEQ_CST) == generation;
   return valid && __atomic_load_n(&slot->kind, __ATOMIC_RELAXED) == kind ? &slot->now : NULL;
 }
 
@@ -122,15 +124,22 @@ static void* publish(struct slot* slot, enum kind kind) {
   return (void*)(uintptr_t)(generation << kIndexBits | (uint64_t)(slot - slots + 1));
 }
 
+/* False: another thread did. The handle is of nothing from here on, but nobody takes the slot before it is free. */
+static bool retire(uint64_t handle) {
+  uint32_t generation = (uint32_t)(handle >> kIndexBits);
+  return __atomic_compare_exchange_n(&slots[index_of(handle)].generation, &generation, generation + 1, false,
+                                     __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+}
+static void free_slot(uint64_t handle) {
+  const uint64_t index = index_of(handle);
+  __atomic_fetch_and(&used[index / 64], ~(1ull << index % 64), __ATOMIC_RELEASE);
+}
+
 /* False: another thread gave it back. What was in it is the caller's to have copied. */
 static bool give_back(uint64_t handle) {
-  const uint64_t index = (handle & ((1u << kIndexBits) - 1)) - 1;
-  uint32_t generation = (uint32_t)(handle >> kIndexBits);
-  if (!__atomic_compare_exchange_n(&slots[index].generation, &generation, generation + 1, false, __ATOMIC_ACQ_REL,
-                                   __ATOMIC_RELAXED))
-    return false;
-  __atomic_fetch_and(&used[index / 64], ~(1ull << index % 64), __ATOMIC_RELEASE);
-  return true;
+  const bool ours = retire(handle);
+  if (ours) free_slot(handle);
+  return ours;
 }
 
 /* ---- communicators ---- */
@@ -147,16 +156,22 @@ static void watch(int* mask, int events) {
   __atomic_store_n(mask, events, __ATOMIC_RELAXED);
 }
 
-static int begin(int version, void** context, int* mask, uint64_t id, const char* name, int ranks, int rank) {
+static void tell_why_not(const struct ls_trail* trail) {
   static int told;
+  const char* directory = getenv("LOCKSTEP_TRAILS");
+  if (trail == NULL && directory != NULL && *directory != '\0') return; /* whoever could not make it has said why */
+  if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) == 0)
+    fprintf(stderr, "lockstep: NCCL's collectives are not watched: %s\n",
+            trail == NULL ? "LOCKSTEP_TRAILS is not set" : "too many communicators");
+}
+
+static int begin(int version, void** context, int* mask, uint64_t id, const char* name, int ranks, int rank) {
   struct ls_trail* trail = ls_collect_begin("nccl", rank, ranks);
   static uint64_t communicators; /* ever made: NCCL gives no address that would tell two from each other */
   const int index =
       trail == NULL ? -1 : ls_trail_add_communicator(trail, __atomic_add_fetch(&communicators, 1, __ATOMIC_RELAXED));
   if (index < 0) {
-    if (__atomic_exchange_n(&told, 1, __ATOMIC_RELAXED) == 0)
-      fprintf(stderr, "lockstep: NCCL's collectives are not watched: %s\n",
-              trail == NULL ? "LOCKSTEP_TRAILS names no directory that can be written" : "too many communicators");
+    tell_why_not(trail);
     return NCCL_INTERNAL_ERROR; /* which turns the plugin off for this communicator */
   }
   begin_time();
@@ -288,11 +303,12 @@ enum { kLook = 0 };
 
 static void end_op(struct ls_trail* trail, const struct content* op, uint64_t handle, uint8_t state, int64_t now) {
   struct ls_record record = op->record;
-  const ls_handle place = op->place;
   const uint64_t ordinal = op->ordinal;
   const int64_t arrived = __atomic_load_n(&op->arrived_ns, __ATOMIC_ACQUIRE), alone = op->alone_ns;
   const int64_t left = __atomic_load_n(&op->left_ns, __ATOMIC_ACQUIRE);
-  if (!give_back(handle)) return;
+  if (!retire(handle)) return;
+  const ls_handle place = __atomic_load_n(&op->place, __ATOMIC_SEQ_CST); /* as `show_started` last left it */
+  free_slot(handle);
   if (arrived != 0) {
     record.time_ns = arrived;
     ls_op_set_alone(&record, alone);
@@ -324,6 +340,36 @@ static void await_workers(struct ls_trail* trail, uint32_t communicator, uint64_
   const uint32_t progress = __atomic_load_n(&op->progress, __ATOMIC_ACQUIRE);
   if ((progress & kHadWorkers) == 0 || (op->by_kernels && (progress & kWorking) == 0))
     end_op(trail, op, before, LS_OP_LAUNCHED, kLook);
+}
+
+/* Ops that had no proxy yet keep so many places of the trail, of all communicators together: the others are for those
+ * that a proxy works for. The one that was launched longest ago gives its place up, and gets another when it has one.
+ */
+enum { kLaunchedPlaces = LS_TRAIL_PLACES / 2 };
+static ls_handle launched[kLaunchedPlaces];
+static uint32_t launched_count;
+
+static void share_places(struct ls_trail* trail, ls_handle next) {
+  const uint32_t at = __atomic_fetch_add(&launched_count, 1, __ATOMIC_RELAXED) % kLaunchedPlaces;
+  const ls_handle before = __atomic_exchange_n(&launched[at], next, __ATOMIC_ACQ_REL);
+  ls_trail_close(trail, before); /* of what has ended, or has a proxy, it is the handle no more */
+}
+
+/* In a place of its own, which `share_places` does not know of. Where the op ends meanwhile, either `end_op` sees that
+ * place or we see that it ended. */
+static void show_started(struct ls_trail* trail, struct content* op, uint64_t handle) {
+  struct ls_record record = op->record;
+  record.body.op.state = LS_OP_STARTED;
+  const ls_handle before = __atomic_load_n(&op->place, __ATOMIC_RELAXED), place = ls_trail_open(trail, &record);
+  if (place == 0) {
+    ls_trail_set(trail, before, &record);
+    return;
+  }
+  ls_handle expected = before;
+  const bool kept =
+      __atomic_compare_exchange_n(&op->place, &expected, place, false, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED);
+  ls_trail_close(trail, before);
+  if (!kept || content_of(handle, kOp) != op) ls_trail_close(trail, place);
 }
 
 static void stop_op(struct ls_trail* trail, struct content* op, uint64_t handle) {
@@ -370,6 +416,7 @@ static void start_op(int version, uint32_t communicator, void** handle, uint64_t
   op->record.body.op.state = LS_OP_LAUNCHED;
   ls_op_set_alone(&op->record, -1);
   ls_trail_set(trail, op->place, &op->record);
+  share_places(trail, op->place);
   *handle = publish(slot, kOp);
 }
 
@@ -385,9 +432,7 @@ static struct slot* begin_work(struct ls_trail* trail, struct content* op, uint6
   slot->now.parent = parent;
   __atomic_add_fetch(&op->progress, 1, __ATOMIC_ACQ_REL);
   if ((__atomic_fetch_or(&op->progress, kHadWorkers, __ATOMIC_ACQ_REL) & kHadWorkers) != 0) return slot;
-  struct ls_record record = op->record;
-  record.body.op.state = LS_OP_STARTED;
-  ls_trail_set(trail, op->place, &record);
+  show_started(trail, op, parent);
   return slot;
 }
 
@@ -451,7 +496,7 @@ static void stop_proxy_op(struct ls_trail* trail, const struct content* proxy, u
   struct ls_record record;
   memset(&record, 0, sizeof record);
   record.kind = LS_RECORD_TRANSFER;
-  record.epoch = trail->origin.epoch;
+  record.epoch = __atomic_load_n(&trail->origin.epoch, __ATOMIC_RELAXED);
   record.time_ns = ls_collect_now();
   const double tick = ns_of_tick(record.time_ns);
   const uint8_t shift = ls_delta_shift((int64_t)(tick * (double)(proxy->waited + proxy->own + proxy->credit)));

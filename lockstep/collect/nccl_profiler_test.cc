@@ -479,6 +479,35 @@ TEST_P(EachVersion, OfACollectiveWithoutProxiesTheLaunchIsKnown) {
   for (const ls_record& record : news) EXPECT_EQ(record.body.op.state, LS_OP_LAUNCHED);
 }
 
+// They are many where there are many communicators.
+TEST_P(EachVersion, OpsWithoutProxiesLeavePlacesToOthers) {
+  const uint64_t before = Trail::Get().no_place;
+  const auto started = [](const ls_record& record) { return record.body.op.state == LS_OP_STARTED; };
+  const auto count_started = [&] {
+    const std::vector<ls_record> all = Trail::UnderWay();
+    return std::count_if(all.begin(), all.end(), started);
+  };
+  ASSERT_EQ(count_started(), 0);
+  void* first = nccl.Coll();
+  nccl.Stop(first);
+  std::deque<FakeNccl> others;
+  for (int i = 0; i < 12; ++i) {
+    ASSERT_EQ(others.emplace_back(GetParam()).Init(kHash + 1 + static_cast<uint64_t>(i)), 0);
+    for (int op = 0; op < 32; ++op) others.back().Stop(others.back().Coll());
+  }
+  void* last = nccl.Coll();
+  nccl.Stop(last);
+  void* proxies[] = {nccl.Proxy(first, 2, true), nccl.Proxy(last, 2, true)};
+  EXPECT_EQ(Trail::Get().no_place, before);
+  EXPECT_EQ(count_started(), 2);
+  for (void* proxy : proxies) nccl.Stop(proxy);
+  EXPECT_EQ(count_started(), 0);
+  const std::vector<ls_record> news = Trail::News();
+  ASSERT_EQ(news.size(), 2u);
+  for (const ls_record& record : news) EXPECT_EQ(record.body.op.state, LS_OP_COMPLETED);
+  for (FakeNccl& other : others) other.Finalize();
+}
+
 class WithKernels : public EachVersion {
  protected:
   void SetUp() override {
@@ -651,6 +680,29 @@ TEST_P(EachVersion, AChildBeginsWithoutATrail) {
   nccl.Stop(nccl.Proxy(coll, 1, true));
   nccl.Stop(coll);
   EXPECT_EQ(Trail::News().size(), 1u);
+}
+
+TEST(Nccl, SaysWhyItKeepsNoTrail) {
+  for (const auto& [trails, why] : {std::pair{"/dev/null/x", "Not a directory"}, {"", "LOCKSTEP_TRAILS is not set"}}) {
+    std::array<int, 2> ends{};
+    ASSERT_EQ(pipe(ends.data()), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+      dup2(ends[1], STDERR_FILENO);
+      setenv("LOCKSTEP_TRAILS", trails, 1);
+      FakeNccl nccl(4);
+      _exit(nccl.Init() != 0 && nccl.Init() != 0 ? 0 : 1);
+    }
+    close(ends[1]);
+    std::string said(4096, '\0');
+    said.resize(static_cast<size_t>(std::max<ssize_t>(read(ends[0], said.data(), said.size()), 0)));
+    close(ends[0]);
+    int status = 1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_NE(said.find(why), std::string::npos) << said;
+    EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Nccl, EachVersion, testing::Range(1, 7));

@@ -129,6 +129,8 @@ absl::Status Drill::TryToStrike(const Fault& fault, const Json& status) {
   target.epoch = status.value("epoch", uint64_t{0});
   target.worker = PidOf(status, fault.rank.value_or(spec_.place.first_rank));
   if (target.worker <= 0 && fault.kind != Kind::kKillCoordinator) return NotFound("no such worker runs now");
+  if (StrikesRank(fault.kind) || fault.kind == Kind::kKillStarter)
+    LS_RETURN_IF_ERROR(StarterOf(target.worker).status());  // it may have ended, and its number be another's
   LS_ASSIGN_OR_RETURN(const Json answer, rim_.announce({{"fault", KindName(fault.kind)},
                                                         {"rank", StrikesRank(fault.kind) ? *fault.rank : -1},
                                                         {"epoch", target.epoch}}));

@@ -6,6 +6,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "lockstep/drill/hold.h"
+
 namespace lockstep::drill {
 namespace {
 
@@ -72,7 +74,7 @@ absl::Status CheckFault(const Fault& fault) {
     return NotFound("fill-disk: {} is not a directory", fault.directory);
   if (access(fault.directory.c_str(), W_OK) != 0)
     return FailedPrecondition("fill-disk: {} is not writable", fault.directory);
-  return absl::OkStatus();
+  return CheckDisk(fault.directory, fault.margin);
 }
 
 }  // namespace lockstep::drill

@@ -1,8 +1,10 @@
 #include "lockstep/drill/hold.h"
 
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <signal.h>
-#include <sys/statvfs.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,6 +19,7 @@ namespace {
 
 // Long enough to be met by the caller's ticks, and by the scheduler of a loaded machine.
 constexpr Nanos kRunSlice{20'000'000};
+constexpr int kFillTries = 20;
 
 class Stopped : public Hold {
  public:
@@ -106,6 +109,34 @@ class Asked : public Hold {
   bool failed_ = false;
 };
 
+struct Disk {
+  Bytes free;
+  bool is_memory = false;  // a full one leaves none to the processes
+};
+
+absl::StatusOr<Disk> LookAt(const std::string& directory) {
+  struct statfs space{};
+  if (statfs(directory.c_str(), &space) != 0) return Errno(errno, "{}", directory);
+  return Disk{Bytes{space.f_bavail * static_cast<uint64_t>(space.f_frsize)},
+              space.f_type == TMPFS_MAGIC || space.f_type == RAMFS_MAGIC};
+}
+
+// Others write there, too: where they were quicker, a tmpfs gives all back that it had reserved for us, and other file
+// systems keep it.
+absl::Status Fill(int file, const std::string& directory, Bytes margin) {
+  for (int i = 0; i < kFillTries; ++i) {
+    LS_ASSIGN_OR_RETURN(const Disk disk, LookAt(directory));
+    if (disk.free <= margin) return absl::OkStatus();
+    struct stat info{};
+    if (fstat(file, &info) != 0) return Errno(errno, "filling {}", directory);
+    if (fallocate(file, 0, info.st_blocks * 512, static_cast<off_t>(disk.free.value - margin.value)) == 0)
+      return absl::OkStatus();
+    if (errno != ENOSPC) return Errno(errno, "filling {}", directory);
+  }
+  return Unavailable(
+      "{} did not become full: others write there all the time, or its file system has less than it says", directory);
+}
+
 }  // namespace
 
 absl::StatusOr<HoldPtr> HoldStopped(Process process, Nanos until) {
@@ -131,17 +162,26 @@ absl::StatusOr<HoldPtr> HoldCutOff(const Process& process, Nanos until) {
   return std::make_unique<CutOff>(std::move(keeper), until);
 }
 
+absl::Status CheckDisk(const std::string& directory, Bytes margin, const checkpoint::MemoryRoots& roots) {
+  LS_ASSIGN_OR_RETURN(const Disk disk, LookAt(directory));
+  if (disk.free <= margin)
+    return FailedPrecondition("{} has {} bytes free, which is no more than the margin of {}", directory,
+                              disk.free.value, margin.value);
+  if (!disk.is_memory) return absl::OkStatus();
+  const Bytes taken{disk.free.value - margin.value};
+  LS_ASSIGN_OR_RETURN(const Bytes available, checkpoint::AvailableMemory(roots));
+  if (taken.value <= available.value / 2) return absl::OkStatus();
+  return FailedPrecondition(
+      "{}: this disk is memory, and to fill it would take {}, more than half of the {} that are available: it would be "
+      "processes that end, not the disk; give a larger --margin, or another disk",
+      directory, checkpoint::HumanBytes(taken), checkpoint::HumanBytes(available));
+}
+
 absl::StatusOr<HoldPtr> HoldDisk(const std::string& directory, Bytes margin, Nanos until) {
+  LS_RETURN_IF_ERROR(CheckDisk(directory, margin));
   Fd file(open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   if (!file.valid()) return Errno(errno, "a file without a name in {}", directory);
-  struct statvfs space{};
-  if (fstatvfs(file.get(), &space) != 0) return Errno(errno, "{}", directory);
-  const uint64_t free = static_cast<uint64_t>(space.f_bavail) * space.f_frsize;
-  if (free <= margin.value)
-    return FailedPrecondition("{} has {} bytes free, which is no more than the margin of {}", directory, free,
-                              margin.value);
-  if (fallocate(file.get(), 0, 0, static_cast<off_t>(free - margin.value)) != 0 && errno != ENOSPC)
-    return Errno(errno, "filling {}", directory);
+  LS_RETURN_IF_ERROR(Fill(file.get(), directory, margin));
   return std::make_unique<FullDisk>(std::move(file), until);
 }
 

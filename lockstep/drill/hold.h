@@ -7,6 +7,7 @@
 
 #include "lockstep/base/status.h"
 #include "lockstep/base/units.h"
+#include "lockstep/checkpoint/budget.h"
 #include "lockstep/drill/group.h"
 #include "lockstep/drill/process.h"
 
@@ -30,6 +31,9 @@ absl::StatusOr<HoldPtr> HoldFrozen(Process process, Nanos until);
 absl::StatusOr<HoldPtr> HoldSlow(Process process, int share, Nanos until);
 // All links of the network namespace that the process is in are down, but loopback. Lasts beyond the process.
 absl::StatusOr<HoldPtr> HoldCutOff(const Process& process, Nanos until);
+// What HoldDisk would refuse: a disk with no more than `margin` free, and one that is memory (tmpfs) where filling it
+// would take more than half of what this process can have.
+absl::Status CheckDisk(const std::string& directory, Bytes margin, const checkpoint::MemoryRoots& roots = {});
 // An unlinked file takes all space of the file system but `margin`: the kernel gives it back with our last breath.
 absl::StatusOr<HoldPtr> HoldDisk(const std::string& directory, Bytes margin, Nanos until);
 // A request to the worker: writes the file and sends the signal. Over when the worker has taken the file away, failed

@@ -1,10 +1,13 @@
 #include "lockstep/drill/hold.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/mount.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -110,6 +113,46 @@ TEST(Disk, TooLittleIsSaid) {
   const auto hold = HoldDisk("/dev/shm", Bytes{UINT64_MAX / 2}, kNever);
   ASSERT_FALSE(hold.ok());
   EXPECT_NE(Message(hold.status()).find("no more than the margin"), std::string::npos);
+}
+
+TEST(Disk, ThatIsMemoryIsLeftAloneWhereMemoryIsScarce) {
+  const std::string directory = "/dev/shm";
+  const uint64_t before = FreeIn(directory);
+  if (before < (32 << 20)) GTEST_SKIP() << directory << " has less than 32 MB free";
+  const fs::path proc = fs::temp_directory_path() / fmt::format("lockstep-drill-{}", getpid());
+  fs::create_directory(proc);
+  ASSERT_TRUE(WriteFileAtomically(proc / "meminfo", "MemAvailable: 20000 kB\n").ok());
+  const absl::Status refused = CheckDisk(directory, Bytes{before - (16 << 20)}, {.proc = proc});
+  EXPECT_NE(Message(refused).find("this disk is memory"), std::string::npos) << refused;
+  const absl::Status little = CheckDisk(directory, Bytes{before - (1 << 20)}, {.proc = proc});
+  EXPECT_TRUE(little.ok()) << little;
+  fs::remove_all(proc);
+}
+
+// A tmpfs gives back all that it had reserved when it meets its end.
+TEST(Disk, IsFullThoughOthersWriteThere) {
+  const std::string directory = fs::temp_directory_path() / fmt::format("lockstep-drill-{}", getpid());
+  fs::create_directory(directory);
+  if (mount("none", directory.c_str(), "tmpfs", 0, "size=16m") != 0) GTEST_SKIP() << "mounting a tmpfs needs root";
+  std::atomic<bool> over = false;
+  std::thread other([&] {
+    const Fd file(open((directory + "/other").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    while (!over) {
+      [[maybe_unused]] const int done = fallocate(file.get(), 0, 0, 4 << 20) + ftruncate(file.get(), 0);
+    }
+  });
+  int held = 0;
+  for (int i = 0; i < 100; ++i) {
+    const auto hold = HoldDisk(directory, Bytes{0}, kNever);
+    if (!hold.ok()) continue;
+    ++held;
+    EXPECT_LE(FreeIn(directory), uint64_t{4 << 20});
+  }
+  EXPECT_GT(held, 0);
+  over = true;
+  other.join();
+  umount(directory.c_str());
+  fs::remove(directory);
 }
 
 class Request : public ::testing::Test {

@@ -47,6 +47,8 @@ class CoordinatorProcess {
 
   absl::Status Begin(const control::JobSpec& job) {
     LS_RETURN_IF_ERROR(Open());
+    LS_RETURN_IF_ERROR(KeepSpec(spec_));
+    LS_RETURN_IF_ERROR(lead_.KeepIn(spec_.run_dir));
     lead_.Await(job, spec_.run_token);
     const std::string address = ListenAddress(ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{}));
     const bool on_all = address.starts_with("[::]:");
@@ -57,15 +59,15 @@ class CoordinatorProcess {
   }
   absl::Status Resume() {
     LS_RETURN_IF_ERROR(Open());
+    LS_RETURN_IF_ERROR(lead_.KeepIn(spec_.run_dir));
     LS_RETURN_IF_ERROR(lead_.Resume(spec_.run_token));
     view_.Line(fmt::format("goes on with epoch {}", lead_.head().state().epoch.value()));
     return absl::OkStatus();
   }
   // With a journal that is shared: leads if nobody does, and stands in for whoever does.
   absl::Status StandIn(control::JobSpec job) {
-    LS_ASSIGN_OR_RETURN(lock_, store::WriterLock::Take(spec_.run_dir + "/" + agent::kWatcherLock));
-    LS_RETURN_IF_ERROR(control_socket_.Listen(spec_.run_dir));
-    LS_RETURN_IF_ERROR(lead_.Open());
+    LS_RETURN_IF_ERROR(Open());
+    LS_RETURN_IF_ERROR(KeepSpec(spec_));
     job_ = std::move(job);
     LS_ASSIGN_OR_RETURN(
         journal_, store::PostgresJournal::Open(
@@ -78,6 +80,7 @@ class CoordinatorProcess {
                                 spec_.job, before.verdict);
     return absl::OkStatus();
   }
+  bool HoldsRunDir() const { return lock_.has_value(); }
   absl::StatusOr<int> Run() {
     poller_.Run(kTick, [this] { Tick(); });
     LS_RETURN_IF_ERROR(failure_);
@@ -87,10 +90,11 @@ class CoordinatorProcess {
   }
 
  private:
+  // One that lives in the directory keeps its socket.
   absl::Status Open() {
+    LS_ASSIGN_OR_RETURN(lock_, store::WriterLock::Take(spec_.run_dir + "/" + agent::kWatcherLock));
     LS_RETURN_IF_ERROR(control_socket_.Listen(spec_.run_dir));
-    LS_RETURN_IF_ERROR(lead_.Open());
-    return lead_.KeepIn(spec_.run_dir);
+    return lead_.Open();
   }
 
   absl::StatusOr<control::State> Replay() {
@@ -261,12 +265,15 @@ absl::StatusOr<int> Coordinate(const RunOptions& options) {
   spec.journal = options.journal;
   LS_ASSIGN_OR_RETURN(spec.run_token, MakeToken());
   LS_ASSIGN_OR_RETURN(spec.run_dir, MakeCoordinatorDir(options.run_dir, spec));
-  LS_RETURN_IF_ERROR(KeepSpec(spec));
   BlockSignals(options.stop_signals);
   control::JobSpec job = MakeJob(options);
   job.name = spec.job;
+  const std::string run_dir = spec.run_dir;
   CoordinatorProcess process(options, std::move(spec));
-  LS_RETURN_IF_ERROR(options.journal.empty() ? process.Begin(job) : process.StandIn(job));
+  if (absl::Status begun = options.journal.empty() ? process.Begin(job) : process.StandIn(job); !begun.ok()) {
+    if (process.HoldsRunDir()) ForgetRun(run_dir);
+    return begun;
+  }
   return process.Run();
 }
 

@@ -1,7 +1,9 @@
 #include "lockstep/node/query.h"
 
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -11,11 +13,17 @@
 #include "lockstep/control/report.h"
 #include "lockstep/control/story.h"
 #include "lockstep/node/past.h"
+#include "lockstep/node/run_dir.h"
 
 namespace lockstep::node {
 namespace {
 
 constexpr int kAnswerTimeoutMs = 2000;
+
+// If only that it can't say it: the journal is not asked in its place.
+bool SomebodyAnswered(const absl::Status& status) {
+  return status.ok() || absl::IsFailedPrecondition(status) || absl::IsDataLoss(status);
+}
 
 }  // namespace
 
@@ -28,10 +36,23 @@ absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request) {
         absl::StatusCode::kDeadlineExceeded,
         fmt::format("{}: {}: its watching process is stopped, or busy", run_dir, Message(packet.status())));
   if (!packet.ok()) return Unavailable("{}: the watching process hung up", run_dir);
-  Json answer = Json::parse(packet->text, nullptr, false);
+  LS_ASSIGN_OR_RETURN(const std::string text, TextOf(*packet));
+  Json answer = Json::parse(text, nullptr, false);
+  if (answer.is_discarded()) return DataLoss("{}: an answer of {} bytes that is no JSON", run_dir, text.size());
   if (answer.is_object() && answer.contains("error"))
     return FailedPrecondition("{}", answer["error"].get<std::string>());
   return answer;
+}
+
+absl::Status CheckPidNamespace(const std::string& run_dir) {
+  LS_ASSIGN_OR_RETURN(const Json answer, Ask(run_dir, {{"op", "who"}}));
+  LS_ASSIGN_OR_RETURN(const Fd socket, agent::ConnectTo(run_dir + "/" + agent::kControlSocket));
+  ucred watcher{};  // as the kernel tells it to us; pid 0: it has no number here
+  socklen_t size = sizeof(watcher);
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &watcher, &size) != 0) return Errno(errno, "{}", run_dir);
+  if (watcher.pid != 0 && watcher.pid == answer.value("pid", 0)) return absl::OkStatus();
+  return FailedPrecondition(
+      "{}: the run is in another PID namespace, so its pids are those of others here: drill it there", run_dir);
 }
 
 std::string AskElsewhere(const std::string& coordinator) {
@@ -39,8 +60,7 @@ std::string AskElsewhere(const std::string& coordinator) {
 }
 
 absl::Status NobodyWatches(const std::string& run_dir, const std::string& why) {
-  return FailedPrecondition("{}: nobody watches this run ({}); go on with `lockstep run --resume {}`", run_dir, why,
-                            run_dir);
+  return FailedPrecondition("{}: nobody watches this run ({}); go on with {}", run_dir, why, HowToGoOn(run_dir));
 }
 
 absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request) {
@@ -56,7 +76,7 @@ absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request)
 
 absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {
   auto answer = Ask(run_dir, {{"op", "status"}});
-  if (answer.ok()) return answer;
+  if (SomebodyAnswered(answer.status())) return answer;
   const absl::StatusOr<history::Replayed> journal = Replay(run_dir);
   if (!journal.ok()) return Unavailable("{}; {}", Message(answer.status()), Message(journal.status()));
   const history::Replayed& replayed = *journal;
@@ -71,7 +91,7 @@ absl::StatusOr<Json> QueryStatus(const std::string& run_dir) {
 
 absl::StatusOr<Json> QueryIncidents(const std::string& run_dir) {
   auto answer = Ask(run_dir, {{"op", "incidents"}});
-  if (answer.ok() || absl::IsFailedPrecondition(answer.status())) return answer;
+  if (SomebodyAnswered(answer.status())) return answer;
   LS_ASSIGN_OR_RETURN(const history::Replayed replayed, Replay(run_dir));
   return control::IncidentsReport(replayed.state, replayed.last);
 }
@@ -114,6 +134,7 @@ void ControlSocket::Serve(uint64_t peer) {
     return;
   }
   const Json request = Json::parse(packet->text, nullptr, false);
+  if (request.is_object() && request.value("op", Json()) == "who") return Send(peer, {{"pid", getpid()}});
   answer_(request.is_object() ? request : Json::object(), [this, peer](const Json& answer) { Send(peer, answer); });
 }
 
@@ -121,7 +142,9 @@ void ControlSocket::Serve(uint64_t peer) {
 void ControlSocket::Send(uint64_t peer, const Json& answer) {
   const auto found = peers_.find(peer);
   if (found == peers_.end()) return;
-  (void)agent::SendPacket(found->second.get(), answer.dump(-1, ' ', false, Json::error_handler_t::replace));
+  const int socket = found->second.get();
+  const absl::Status sent = SendText(socket, answer.dump(-1, ' ', false, Json::error_handler_t::replace));
+  if (!sent.ok()) (void)agent::SendPacket(socket, Json({{"error", Message(sent)}}).dump());
 }
 
 }  // namespace lockstep::node

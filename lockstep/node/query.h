@@ -25,6 +25,9 @@ absl::Status AskStop(const std::string& run_dir);
 absl::StatusOr<Json> Ask(const std::string& run_dir, const Json& request);
 // The same of what only a watching process can do. Errors say what became of the run.
 absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request);
+// FailedPrecondition: the watching process is in another PID namespace than this one, where the pids that it tells are
+// those of others.
+absl::Status CheckPidNamespace(const std::string& run_dir);
 // The error where a run is not over, and why that is so.
 absl::Status NobodyWatches(const std::string& run_dir, const std::string& why);
 // What a node that attends answers about what its coordinator knows.
@@ -35,7 +38,7 @@ class ControlSocket {
  public:
   // Gives one answer, now or later; what is given to a peer that is gone is dropped.
   using Reply = std::function<void(const Json&)>;
-  // Answers {"op": NAME, ...}.
+  // Answers {"op": NAME, ...}, but for {"op": "who"}, which gets {"pid": ...} of this process.
   using Answer = std::function<void(const Json& request, Reply reply)>;
   ControlSocket(Poller& poller, Answer answer) : poller_(poller), answer_(std::move(answer)) {}
   ~ControlSocket();

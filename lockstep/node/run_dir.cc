@@ -54,8 +54,7 @@ absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::strin
   if (HoldsRun(run_dir)) {
     return MakeError(
         absl::StatusCode::kAlreadyExists,
-        fmt::format("{} already holds a run; go on with `lockstep run --resume {}`, or choose another --run", run_dir,
-                    run_dir));
+        fmt::format("{} already holds a run; go on with {}, or choose another --run", run_dir, HowToGoOn(run_dir)));
   }
   return run_dir;
 }
@@ -66,6 +65,13 @@ void ForgetRun(const std::string& run_dir) {
                                   std::string(agent::kWatcherLock), journal, journal + "-wal", journal + "-shm"})
     unlink((run_dir + "/" + file).c_str());
   if (fs::path(run_dir).parent_path() == RunsBase()) rmdir(run_dir.c_str());  // one of its own: unless there is more
+}
+
+std::string HowToGoOn(const std::string& run_dir) {
+  const absl::StatusOr<agent::RunSpec> spec = agent::ReadRunSpec(run_dir);
+  if (!spec.ok() || spec->ranks > 0) return fmt::format("`lockstep run --resume {}`", run_dir);
+  if (spec->journal.empty()) return fmt::format("`lockstep coordinator --resume {}`", run_dir);
+  return "`lockstep coordinator`, started as before";
 }
 
 absl::StatusOr<std::string> FindRunDir(const std::string& path) {

@@ -16,6 +16,8 @@ absl::Status MakeRunsBase();
 absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::string& job);
 // Nothing was started there, and its lock is ours: it may be had again.
 void ForgetRun(const std::string& run_dir);
+// The command that takes over a run whose watching process died, in backticks.
+std::string HowToGoOn(const std::string& run_dir);
 // `path` if given and it holds a run; otherwise the newest run of this user. NotFound says where was looked.
 absl::StatusOr<std::string> FindRunDir(const std::string& path);
 

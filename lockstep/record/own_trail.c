@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Of the first variable that is set; else `otherwise`. */
@@ -21,6 +22,12 @@ static const char* const kRank[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", 
 static const char* const kWorld[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS", NULL};
 static const char* const kEpoch[] = {"LOCKSTEP_EPOCH", NULL};
 
+static uint32_t nanoseconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return (uint32_t)((uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec);
+}
+
 static struct ls_trail* create(const char* directory, const char* source, const char* of_what, int rank, int size,
                                uint32_t capacity) {
   struct ls_origin origin;
@@ -34,9 +41,10 @@ static struct ls_trail* create(const char* directory, const char* source, const 
   mkdir(directory, 0700); /* it may be there */
   struct ls_trail* made = NULL;
   char path[4096];
-  for (int again = 0; made == NULL && again < 16; ++again) { /* pids come again, and a process may have several */
-    const int length = snprintf(path, sizeof path, "%s/epoch_%u.%s.%u.%d.trail", directory, origin.epoch, origin.host,
-                                origin.pid, again);
+  for (int again = 0; made == NULL && again < 16; ++again) {
+    /* A process may have several, and in containers all the rest comes again. */
+    const int length = snprintf(path, sizeof path, "%s/epoch_%u.%s.%u.%08x.trail", directory, origin.epoch, origin.host,
+                                origin.pid, nanoseconds());
     if (length < 0 || (size_t)length >= sizeof path)
       errno = ENAMETOOLONG;
     else
@@ -66,6 +74,8 @@ struct ls_trail* ls_own_trail_make(struct ls_own_trail* own, const char* source,
                                    int size, uint32_t capacity) {
   struct ls_trail* made = ls_own_trail_made(own);
   const char* directory = getenv("LOCKSTEP_TRAILS");
+  /* A rank that enters its training function again is in another epoch. */
+  if (made != NULL) __atomic_store_n(&made->origin.epoch, number_in_environment(kEpoch, 0), __ATOMIC_RELAXED);
   if (made != NULL || directory == NULL || *directory == '\0') return made;
   const int before = errno;
   pthread_mutex_lock(&making);

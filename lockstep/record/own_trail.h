@@ -2,7 +2,7 @@
  *
  *   LOCKSTEP_TRAILS   directory for the trails; unset: nothing is kept
  *   RANK, WORLD_SIZE  who this is, as torchrun and Lockstep set them; else what Open MPI, PMI or Slurm say
- *   LOCKSTEP_EPOCH    0 where unset
+ *   LOCKSTEP_EPOCH    0 where unset; looked at anew by each call
  */
 #ifndef LOCKSTEP_RECORD_OWN_TRAIL_H_
 #define LOCKSTEP_RECORD_OWN_TRAIL_H_

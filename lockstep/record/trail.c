@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,8 +39,14 @@ static int64_t clock_ns(clockid_t clock) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+/* Beyond the limit on files the kernel would end the process (SIGXFSZ), which is the job's. */
+static bool is_allowed(size_t bytes) {
+  struct rlimit limit;
+  return getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY || bytes <= limit.rlim_cur;
+}
+
 static void* reserve(int fd, size_t bytes) {
-  const int failed = posix_fallocate(fd, 0, (off_t)bytes);
+  const int failed = is_allowed(bytes) ? posix_fallocate(fd, 0, (off_t)bytes) : EFBIG;
   if (failed != 0) {
     errno = failed;
     return NULL;

@@ -50,7 +50,7 @@ LS_RECORD_ASSERT(sizeof(struct ls_communicator) == 128, "docs/formats/record.md"
 struct ls_origin {
   uint32_t rank; /* of the job */
   uint32_t world;
-  uint32_t epoch;
+  uint32_t epoch; /* the last that its process entered */
   uint32_t pid;
   char host[64];   /* terminated */
   char source[16]; /* terminated; "gloo", "nccl" */

@@ -4,12 +4,14 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
@@ -206,6 +208,19 @@ TEST_F(TrailTest, OutlivesItsWriter) {
   EXPECT_LE(UnderWay().size(), 1u);
   munmap(memory, static_cast<size_t>(info.st_size));
   close(fd);
+}
+
+TEST_F(TrailTest, ALimitOnFilesIsAnErrorAndNoSignal) {
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{4096, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const ls_origin origin{};
+  errno = 0;
+  EXPECT_EQ(ls_trail_create(path().c_str(), &origin, 16), nullptr);
+  EXPECT_EQ(errno, EFBIG);
+  setrlimit(RLIMIT_FSIZE, &before);
+  EXPECT_FALSE(std::filesystem::exists(path()));
 }
 
 TEST_F(TrailTest, WhatIsNoTrailIsRefused) {

@@ -54,6 +54,29 @@ std::string GresOf(const std::string& tres) {
   return all;
 }
 
+// Of a whole job, as `--gpus` and `--gpus-per-task` leave it: "cpu=64,gres/gpu=16,gres/gpu:h100=16" on 2 nodes ->
+// "gpu:h100:8". What has a type is counted without it, too. Nothing where it is not the same on each.
+std::string GresPerNode(const std::string& tres, int nodes) {
+  std::map<std::string_view, int> counts;
+  for (const std::string_view part : Split(tres, ",")) {
+    const size_t equals = part.find('=');
+    if (!part.starts_with("gres/") || equals == std::string_view::npos) continue;
+    counts[part.substr(5, equals - 5)] = NumberOf(part.substr(equals + 1));
+  }
+  std::string all;
+  for (const auto& [name, count] : counts) {
+    const auto typed = counts.upper_bound(std::string(name) + ":");
+    if (typed != counts.end() && typed->first.starts_with(std::string(name) + ":")) continue;
+    if (nodes <= 0 || count <= 0 || count % nodes != 0) return "";
+    all += fmt::format("{}{}:{}", all.empty() ? "" : ",", name, count / nodes);
+  }
+  return all;
+}
+
+bool HasGres(const std::string& tres) {
+  return tres.find("gres/") != std::string::npos || tres.find("gres:") != std::string::npos;
+}
+
 void Add(Words& words, const char* flag, const std::string& value) {
   if (!value.empty()) words.push_back(fmt::format("{}={}", flag, value));
 }
@@ -89,8 +112,13 @@ absl::StatusOr<JobShape> ParseJob(const std::string& text) {
   shape.reservation = of("Reservation");
   if (const std::string memory = of("MinMemoryNode"); memory != "0") shape.memory_per_node = memory;
   if (const std::string memory = of("MinMemoryCPU"); memory != "0") shape.memory_per_cpu = memory;
-  shape.gres = GresOf(of("TresPerNode"));
   const int nodes = NumberOf(of("NumNodes"));
+  shape.gres = GresOf(of("TresPerNode"));
+  for (const char* all : {"AllocTRES", "TRES", "ReqTRES"})
+    if (shape.gres.empty()) shape.gres = GresPerNode(of(all), nodes);
+  for (const char* any : {"AllocTRES", "TRES", "ReqTRES", "TresPerJob", "TresPerSocket", "TresPerTask"})
+    if (shape.gres.empty() && shape.gres_unclear.empty() && HasGres(of(any)))
+      shape.gres_unclear = fmt::format("{}={} on {} nodes does not tell what each has", any, of(any), nodes);
   if (nodes > 0) shape.cpus_per_node = NumberOf(of("NumCPUs")) / nodes;
   shape.exclusive = of("OverSubscribe") == "NO";
   shape.pending = of("JobState") == "PENDING";

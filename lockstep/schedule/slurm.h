@@ -14,6 +14,7 @@ using Words = std::vector<std::string>;
 // What a job was given, as far as one more machine of the same kind needs it. Empty: nothing was said.
 struct JobShape {
   std::string partition, account, qos, time_limit, constraint, reservation, memory_per_node, memory_per_cpu, gres;
+  std::string gres_unclear;  // why there is no gres, though the job has some
   int cpus_per_node = 0;
   bool exclusive = false;
   bool requeues = false;  // a batch job that may begin anew

@@ -176,7 +176,11 @@ class SlurmDriver final : public Driver {
     if (!options_.job.empty()) {
       LS_ASSIGN_OR_RETURN(const std::string text,
                           RunCommand(ShowJob(options_.job), {.at_most = options_.at_most}, stop));
-      LS_ASSIGN_OR_RETURN(submission.shape, ParseJob(text));
+      LS_ASSIGN_OR_RETURN(const JobShape shape, ParseJob(text));
+      if (!shape.gres_unclear.empty())
+        return FailedPrecondition("job {}: {}: say what brings a machine of the same kind, with --standby-job FILE",
+                                  options_.job, shape.gres_unclear);
+      submission.shape = shape;
     }
     submission.script = "/dev/stdin";
     submission.arguments = options_.command;

@@ -73,6 +73,14 @@ TEST_F(SlurmDriverTest, AsksForAMachineOfTheSameKind) {
   unsetenv("SLURM_JOB_ID");
 }
 
+TEST_F(SlurmDriverTest, AsksForNoMachineWithoutTheJobsGpus) {
+  fakes_.Add("scontrol", "echo 'JobId=9 Partition=p NumNodes=2 NumCPUs=4 TRES=cpu=4,gres/gpu=15'");
+  Start({.job = "9"});
+  driver_->Want(one_);
+  EXPECT_THAT(Texts(1).front(), HasSubstr("TRES=cpu=4,gres/gpu=15 on 2 nodes does not tell what each has"));
+  EXPECT_THAT(fakes_.Calls("sbatch"), IsEmpty());
+}
+
 TEST_F(SlurmDriverTest, AsksOnceHoweverOftenItIsWanted) {
   Start();
   for (int i = 0; i < 3; ++i) driver_->Want(one_);

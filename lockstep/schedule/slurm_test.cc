@@ -33,6 +33,24 @@ TEST(Slurm, ReadsAJob) {
             "scontrol show job: no JobId in \"slurm_load_jobs error\"");
 }
 
+// As `sbatch --gpus` and `--gpus-per-task` leave them.
+TEST(Slurm, SharesTheJobsGpusOutAmongItsNodes) {
+  const auto gres_of = [](const std::string& fields) { return ParseJob("JobId=1 NumNodes=2 " + fields)->gres; };
+  EXPECT_EQ(gres_of("TRES=cpu=64,mem=1000G,node=2,billing=64,gres/gpu=16 TresPerJob=gres:gpu:16"), "gpu:8");
+  EXPECT_EQ(gres_of("ReqTRES=cpu=64,gres/gpu=16 AllocTRES=cpu=64,gres/gpu=16,gres/gpu:h100=16"), "gpu:h100:8");
+  EXPECT_EQ(gres_of("TRES=cpu=64,gres/gpu=16,gres/nvme=2"), "gpu:8,nvme:1");
+  EXPECT_EQ(gres_of("TRES=cpu=64,gres/gpu=16 TresPerNode=gres:gpu:4"), "gpu:4") << "what was said of a node goes first";
+  EXPECT_EQ(gres_of("TRES=cpu=64,node=2"), "");
+}
+
+TEST(Slurm, SaysWhereTheGpusOfANodeAreNotKnown) {
+  const auto why = [](const std::string& fields) { return ParseJob("JobId=1 NumNodes=2 " + fields)->gres_unclear; };
+  EXPECT_EQ(why("TRES=cpu=64,gres/gpu=15"), "TRES=cpu=64,gres/gpu=15 on 2 nodes does not tell what each has");
+  EXPECT_THAT(why("TRES=cpu=64 TresPerTask=gres:gpu:1"), HasSubstr("TresPerTask=gres:gpu:1"));
+  EXPECT_EQ(why("TRES=cpu=64,gres/gpu=16"), "");
+  EXPECT_EQ(why("TRES=cpu=64"), "");
+}
+
 TEST(Slurm, RequeuesBatchJobsOnlyThatMayBe) {
   EXPECT_FALSE(ParseJob("JobId=1 Requeue=0 BatchFlag=1")->requeues);
   EXPECT_FALSE(ParseJob("JobId=1 Requeue=1 BatchFlag=0")->requeues) << "of srun or salloc";

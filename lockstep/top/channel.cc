@@ -26,7 +26,7 @@ void Channel::Hear() {
   if (!packet) return;
   if (packet->closed) return Close();
   waiting_ = false;
-  Json answer = Json::parse(packet->text, nullptr, false);
+  Json answer = Json::parse(TextOf(*packet).value_or(""), nullptr, false);
   if (!answer.is_discarded()) answered_(std::move(answer));
 }
 

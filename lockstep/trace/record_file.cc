@@ -96,7 +96,7 @@ class Reader {
         CellsBehind(body) != cells->more)
       return nullptr;
     TrailSnapshot now = SnapshotOf(cells);
-    const std::tuple key{now.owner(), now.host(), now.origin.pid, now.origin.epoch, now.born_ns()};
+    const std::tuple key{now.owner(), now.host(), now.origin.pid, now.born_ns()};
     TrailSnapshot& of_process = by_process_[key];
     now.ended = std::move(of_process.ended);
     now.missed += of_process.missed;
@@ -117,8 +117,7 @@ class Reader {
   }
 
  private:
-  std::map<std::tuple<std::pair<uint32_t, std::string>, std::string, uint32_t, uint32_t, int64_t>, TrailSnapshot>
-      by_process_;
+  std::map<std::tuple<std::pair<uint32_t, std::string>, std::string, uint32_t, int64_t>, TrailSnapshot> by_process_;
 };
 
 }  // namespace

@@ -111,7 +111,7 @@ class Joiner {
     std::vector<const Members*> communicators;                    // as its records number them; null: not known
     absl::flat_hash_map<uint64_t, int64_t> sequences;             // of collectives, by Key
     absl::flat_hash_set<std::pair<uint32_t, int64_t>> transfers;  // by communicator and launch
-    std::map<uint32_t, int64_t> first_open;                       // sequence, by communicator
+    std::map<uint32_t, int64_t> first_open, newest_ended;         // sequence, by communicator
     bool launches_ahead = false;                                  // what it launches begins when a device has come
     int64_t last_end_ns = 0;                                      // where it launches ahead
 
@@ -266,6 +266,10 @@ class Joiner {
     const bool anew = transfer ? told.transfers.emplace(body.communicator, launched).second
                                : told.sequences.emplace(Key(body.communicator, body.number), op.sequence).second;
     if (!anew) return;  // it ended while we read
+    if (!transfer && op.state == OpState::kCompleted) {
+      int64_t& newest = told.newest_ended.emplace(body.communicator, op.sequence).first->second;
+      newest = std::max(newest, op.sequence);
+    }
     if (!transfer && op.state != OpState::kCompleted) {
       const auto [first, only] = told.first_open.emplace(body.communicator, op.sequence);
       if (!only) first->second = std::min(first->second, op.sequence);
@@ -301,6 +305,13 @@ class Joiner {
     if (transfer.peer >= 0) log_.transfers.push_back(transfer);
   }
 
+  // Where ops found no place, the rank may be in one of them. -1: not known.
+  static int64_t SeenToEnd(const ls_communicator& own, const Members& members, const Told& told, uint32_t index) {
+    const auto newest = told.newest_ended.find(index);
+    const int64_t told_of = newest == told.newest_ended.end() ? -1 : newest->second;
+    return members.tagged ? told_of : std::max(told_of, static_cast<int64_t>(own.ended));
+  }
+
   // They hold where records were overwritten.
   void TakeCounts(const TrailSnapshot& trail, const Told& told) {
     for (uint32_t i = 0; i < trail.communicators.size(); ++i) {
@@ -312,7 +323,9 @@ class Joiner {
       count.rank = static_cast<int>(trail.origin.rank);
       count.enqueued = members->tagged ? static_cast<int64_t>(own.tags) - 1 : static_cast<int64_t>(own.launched);
       const auto first_open = told.first_open.find(i);
-      count.completed = first_open == told.first_open.end() ? count.enqueued : first_open->second - 1;
+      count.completed = first_open != told.first_open.end() ? first_open->second - 1
+                        : trail.no_place == 0               ? count.enqueued
+                                                            : SeenToEnd(own, *members, told, i);
       log_.counts.push_back(count);
     }
   }
@@ -408,10 +421,9 @@ int64_t BegunAt(const TrailSnapshot& trail) {
   return last;
 }
 
-// Read from itself, and from a file that kept what it had said before.
+// Read from itself, and from a file that kept what it had said before, perhaps in another epoch.
 bool IsSameProcess(const TrailSnapshot& a, const TrailSnapshot& b) {
-  return a.origin.pid != 0 && a.origin.pid == b.origin.pid && a.origin.epoch == b.origin.epoch &&
-         a.host() == b.host() && a.born_ns() == b.born_ns();
+  return a.origin.pid != 0 && a.origin.pid == b.origin.pid && a.host() == b.host() && a.born_ns() == b.born_ns();
 }
 
 void Append(TrailSnapshot& known, TrailSnapshot more) {

@@ -136,6 +136,19 @@ TEST(Trails, OfWhatIsOnlyLaunchedNobodySaysThatItHangs) {
   EXPECT_THAT(log.blind_spot, HasSubstr("only the launch"));
 }
 
+TEST(Trails, WhatFoundNoPlaceHasNotEnded) {
+  TrailSnapshot trail = TrailOf(0);
+  AddCommunicator(trail, 7, 0, 4);
+  trail.communicators[0].launched = 9;
+  trail.communicators[0].ended = 6;  // one end was not seen
+  trail.ended = {OpOf(0, 7, 10)};
+  EXPECT_EQ(JoinTrails({trail}).counts.at(0).completed, 9);
+  trail.no_place = 1;
+  EXPECT_EQ(JoinTrails({trail}).counts.at(0).completed, 7);
+  trail.ended.clear();
+  EXPECT_EQ(JoinTrails({trail}).counts.at(0).completed, 6);
+}
+
 TEST(Trails, OlderEpochsAndSecondTrailsAreLeftOutAndCounted) {
   std::vector<TrailSnapshot> trails = {TrailOf(0, 4, 2), TrailOf(0, 4, 2), TrailOf(1, 4, 1), TrailOf(2, 4, 1)};
   AddCommunicator(trails[0], 7, 0, 4, 5 * kMs);
@@ -148,6 +161,20 @@ TEST(Trails, OlderEpochsAndSecondTrailsAreLeftOutAndCounted) {
   ASSERT_EQ(log.communicators.size(), 1u);
   EXPECT_EQ(CounterOf(log, "trails_of_older_epochs"), 1u);
   EXPECT_EQ(CounterOf(log, "trails_of_ranks_told_twice"), 1u);
+}
+
+// As after a restart in place: its process went on, and what it had said before was kept.
+TEST(Trails, AProcessIsTheSameInItsNextEpoch) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0, 4, 1), TrailOf(0, 4, 2)};
+  for (TrailSnapshot& trail : trails) {
+    trail.origin.pid = 4711;
+    AddCommunicator(trail, 7, 0, 4);
+  }
+  trails[0].ended = {OpOf(0, 1, 10)};
+  trails[1].ended = {OpOf(0, 2, 20)};
+  const CommLog log = JoinTrails(trails);
+  EXPECT_EQ(log.ops.size(), 2u);
+  EXPECT_EQ(CounterOf(log, "trails_of_ranks_told_twice"), 0u);
 }
 
 TEST(Trails, EachLibraryOfAProcessHasItsOwn) {

@@ -219,6 +219,16 @@ class Refused(DrillTest):
         self.assertEqual([], run.incidents(), run)
         self.stop_job(run)
 
+    @unittest.skipUnless(os.geteuid() == 0, "needs root")
+    def test_from_another_pid_namespace(self):
+        run = self.start_job()
+        answer = subprocess.run(["unshare", "--pid", "--fork", BINARY, "drill", "--run", str(run.dir), "kill", "--rank", "1"],
+                                capture_output=True, text=True, timeout=30)
+        self.assertEqual(2, answer.returncode, f"{answer.stdout}{answer.stderr}\n{run}")
+        self.assertIn("another PID namespace", answer.stderr, run)
+        self.assertEqual([], run.incidents(), run)
+        self.stop_job(run)
+
     def test_bad_words(self):
         run = self.start_job()
         self.refuse(run, "no fault \"kil\"", "kil", "--rank", "1")

@@ -293,5 +293,46 @@ class BadInput(RunTest):
         self.assert_refused("say where the nodes meet", "--nnodes=2")
 
 
+class CoordinatorBadInput(RunTest):
+    def setUp(self):
+        self.port, self.lead_dir = free_port(), str(self.folder() / "lead")
+
+    def begin(self):
+        """A coordinator that waits for nodes."""
+        process = subprocess.Popen([BINARY, "coordinator", "--no-view", "--run", self.lead_dir, "--listen", f"127.0.0.1:{self.port}"],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.assertIn("listens on", process.stdout.readline())
+        return process
+
+    def assert_refused(self, sentence, *words):
+        answer = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=30)
+        self.assertEqual(2, answer.returncode, answer.stderr)
+        self.assertIn(sentence, answer.stderr)
+
+    def test_a_second_one_leaves_the_first_alone(self):
+        process = self.begin()
+        self.assert_refused(f"process {process.pid}", "coordinator", "--no-view", "--resume", self.lead_dir)
+        status = subprocess.run([BINARY, "status", "--run", self.lead_dir, "--json"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual("waiting", json.loads(status)["state"])
+
+    def test_one_that_did_not_begin_may_be_started_again(self):
+        with socket.create_server(("127.0.0.1", self.port)):
+            self.assert_refused("can't listen", "coordinator", "--no-view", "--run", self.lead_dir, "--listen", f"127.0.0.1:{self.port}")
+        self.assertEqual([], os.listdir(self.lead_dir))
+        self.begin()
+
+    def test_says_how_to_go_on(self):
+        process = self.begin()
+        process.kill()
+        process.wait()
+        how = f"go on with `lockstep coordinator --resume {self.lead_dir}`"
+        self.assert_refused(how, "stop", "--run", self.lead_dir)
+        self.assert_refused(how, "coordinator", "--run", self.lead_dir, "--listen", f"127.0.0.1:{self.port}")
+        self.assert_refused(how, "run", "--no-view", "--resume", self.lead_dir)
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -1,9 +1,11 @@
 """@lockstep.restartable: the ranks that survive a fault keep their process, and the result is that of an undisturbed run, bit for bit."""
+import json
 import pathlib
 import signal
+import subprocess
 import unittest
 
-from harness import STEPS, Run, RunTest, ddp
+from harness import BINARY, STEPS, Run, RunTest, ddp
 from test_nodes import NodesTest
 
 WORLD = 4  # ranks of each job here
@@ -41,6 +43,9 @@ class Restartable(RunTest):
         self.assertEqual([[victim] for victim in victims], [changed(*pair) for pair in zip(pids, pids[1:])], run)
         self.assert_repaired(run, victims, symptoms)
         run.assert_undisturbed_result(steps)
+        # What ranks kept of their communication is of the last epoch, also of those that lived through the others.
+        diagnosis = subprocess.run([BINARY, "diagnose", str(run.dir), "--json"], capture_output=True, text=True, check=True).stdout
+        self.assertEqual(WORLD, json.loads(diagnosis)["reported"], diagnosis)
 
     def test_only_the_victim_of_a_crash_is_started_anew(self):
         faults = [f"kill:{rank}:{12 * (rank + 1)}:forward:{rank + 1}" for rank in range(4)]
