@@ -14,12 +14,14 @@ Requests: {"op": "store"} + [socket]: forks the store host. {"op": "spawn", "epo
 
 import atexit
 import gc
+import io
 import json
 import os
 import random
 import select
 import signal
 import socket
+import stat
 import sys
 import threading
 import time
@@ -303,7 +305,7 @@ def _exit_status(command, module):
 
 def _leave(status):
     """Ends the worker without tearing the interpreter down: threads of torch that still take the GIL then abort the process now and then,
-    and a finished job would count as a crash. What scripts may rely on is done: threads joined, atexit, output flushed.
+    and a finished job would count as a crash. What scripts may rely on is done: threads joined, atexit, output flushed, open files written.
     """
     try:
         threading._shutdown()
@@ -311,7 +313,47 @@ def _leave(status):
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        os._exit(status & 0xFF)
+        try:
+            _write_open_files()
+        finally:
+            os._exit(status & 0xFF)
+
+
+_FILE = io.IOBase.__base__  # without what makes io.IOBase slow to ask
+_READER_S = 1.0  # for whoever reads what open files write to
+
+
+def _write_open_files():
+    """What the teardown would write of files that the script has left open. Those on a disk wait for nobody. A pipe, a socket or a terminal may
+    be full, and its reader stopped for ever: those are written by a thread, beside which the process ends.
+    """
+    gc.unfreeze()  # what is frozen is not listed
+    on_disk, others = [], []
+    for file in gc.get_objects():
+        if issubclass(type(file), _FILE):
+            try:
+                if not file.closed and file.writable():
+                    (on_disk if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else others).append(file)
+            except Exception:
+                pass  # it lies in memory, or is half made
+    _write(on_disk)
+    if others:
+        writer = threading.Thread(target=_write, args=(others,), daemon=True)
+        writer.start()
+        writer.join(_READER_S)
+
+
+def _write(files):
+    """The outermost first: text, then what is written in Python, such as GzipFile, whose end only close() writes, then buffers."""
+    for file in sorted(files, key=lambda file: (not isinstance(file, io.TextIOBase), _is_of_io(file))):
+        try:
+            (file.flush if _is_of_io(file) else file.close)()
+        except Exception:
+            pass  # a full disk, say: the teardown would go on, too
+
+
+def _is_of_io(file):
+    return type(file).__module__ == "_io"
 
 
 def _fresh_chance():

@@ -259,6 +259,17 @@ class StartMethods(RunTest):
                     run.finish(code)
                     self.assertIn(text, run.stderr(), run)
 
+    def test_files_left_open_are_written(self):
+        for method in METHODS:
+            with self.subTest(method):
+                folder = self.folder()
+                folder.chmod(0o777)
+                script = folder / "leave.py"
+                script.write_text("import sys\nlog = open(sys.argv[1], 'w')\nlog.write('the last line')\nraise ValueError\n")
+                run = Run(self, str(script), str(folder / "log"), ranks=1, options=["--start-method", method, "--max-restarts", "0"])
+                run.finish(1)
+                self.assertEqual("the last line", (folder / "log").read_text(), run)
+
 
 class ForkedAhead(RunTest):
     """The zygote has the workers of the next epoch ready: children of a nest, which is its own child."""

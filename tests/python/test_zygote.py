@@ -1,0 +1,88 @@
+"""How a worker that the zygote has forked ends: its open files hold what plain Python would have written."""
+import bz2
+import csv
+import gc
+import gzip
+import io
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
+from lockstep import _zygote
+
+LEFT_OPEN = []  # as names of a script
+
+
+def left_by(script):
+    """Runs script() in a fork that ends as a worker does. Returns its exit status."""
+    child = os.fork()
+    if child == 0:
+        try:
+            script()
+        finally:
+            _zygote._leave(3)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+class Leave(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())  # no TemporaryDirectory: atexit of the fork would remove it
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def test_files_that_are_open_are_written(self):
+        def script():
+            curve = open(self.folder / "curve.csv", "w", newline="")
+            csv.writer(curve).writerow(["step", 1])
+            kept = tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".kept", delete=False)
+            kept.write("kept")
+            raw = open(self.folder / "buffered", "w+b", buffering=1 << 20)
+            raw.write(b"b" * 1000)
+            packed = [gzip.open(self.folder / "text.gz", "wt"), io.TextIOWrapper(bz2.open(self.folder / "text.bz2", "wb"))]
+            for file in packed:
+                file.write("packed")
+            LEFT_OPEN.extend([curve, kept, raw, *packed])
+            gc.freeze()
+
+        self.assertEqual(3, left_by(script))
+        self.assertEqual("step,1\r\n", (self.folder / "curve.csv").read_bytes().decode())
+        self.assertEqual(["kept"], [path.read_text() for path in self.folder.glob("*.kept")])
+        self.assertEqual(1000, (self.folder / "buffered").stat().st_size)
+        self.assertEqual([b"packed"] * 2, [gzip.open(self.folder / "text.gz").read(), bz2.open(self.folder / "text.bz2").read()])
+
+    def test_what_cannot_be_written_holds_up_neither_the_rest_nor_the_end(self):
+        reads, writes = os.pipe()
+        self.addCleanup(os.close, reads)
+        self.addCleanup(os.close, writes)
+        os.set_blocking(writes, False)
+        os.write(writes, b"x" * (1 << 20))  # until it is full
+        os.set_blocking(writes, True)
+
+        def script():
+            full, pipe, closed = open("/dev/full", "w"), open(writes, "w", closefd=False), open(self.folder / "closed", "w")
+            LEFT_OPEN.extend([full, pipe, closed, open(self.folder / "log", "w")])
+            for file in LEFT_OPEN:
+                file.write("line")
+            os.close(closed.fileno())
+
+        self.assertEqual(3, left_by(script))
+        self.assertEqual("line", (self.folder / "log").read_text())
+
+    def test_whoever_reads_a_pipe_gets_the_last_line(self):
+        reads, writes = os.pipe()
+
+        def script():
+            LEFT_OPEN.append(open(writes, "w"))
+            LEFT_OPEN[-1].write("line")
+
+        self.assertEqual(3, left_by(script))
+        os.close(writes)
+        with open(reads) as file:
+            self.assertEqual("line", file.read())
+
+
+if __name__ == "__main__":
+    unittest.main()
