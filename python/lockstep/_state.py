@@ -22,7 +22,7 @@ def holder_of(name, value, owned):
     if isinstance(value, torch.nn.Module):
         return ModuleHolder(name, value, owned)
     if isinstance(value, torch.optim.Optimizer):
-        return OptimizerHolder(name, value)
+        return WrapperHolder(name, value) if _says_more(value) else OptimizerHolder(name, value)
     if is_tensor(value):
         return TensorHolder(name, value)
     if isinstance(value, torch.Generator):
@@ -194,21 +194,49 @@ class ModuleHolder:
                 module.set_extra_state(rest[prefix])
 
 
+def _is_zero(optimizer):
+    """torch's ZeroRedundancyOptimizer: by its name, for its module imports much."""
+    return any((kind.__name__, kind.__module__.split(".")[0]) == ("ZeroRedundancyOptimizer", "torch") for kind in type(optimizer).__mro__)
+
+
+def _overrides(optimizer):
+    return type(optimizer).state_dict is not torch.optim.Optimizer.state_dict and not _is_zero(optimizer)
+
+
+def _says_more(optimizer):
+    """Whether its state_dict() has what is neither in `state` nor in `param_groups`."""
+    return _overrides(optimizer) and not optimizer.state_dict().keys() <= {"state", "param_groups"}
+
+
+def _parameters_of(optimizer):
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 class OptimizerHolder:
-    """State tensors by parameter number; param_groups and all other values in the rest. Exact: nothing is cast on the way."""
+    """State tensors by parameter number; param_groups and all other values in the rest. Exact: nothing is cast on the way.
+
+    A ZeroRedundancyOptimizer writes all parameters, but the state of this rank's share is in its `optim`, as are their numbers.
+    """
 
     def __init__(self, name, optimizer):
         self.name = name
         self.optimizer = optimizer
+        if getattr(optimizer, "_overlap_with_ddp", False):
+            raise CheckpointError(f"{name!r} is a ZeroRedundancyOptimizer with overlap_with_ddp, whose state is made during training: give "
+                                  "Checkpoint one without")
+        self.stateful = optimizer.optim if _is_zero(optimizer) else optimizer
+        self._checked = not _overrides(optimizer)
         self._keys = self._nested = ()
 
     def parameters(self):
-        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        return _parameters_of(self.optimizer)
 
     def capture(self):
+        if not self._checked:
+            self._check_state()
         keys, tensors, others = [], [], []
-        state = self.optimizer.state
-        for number, parameter in enumerate(self.parameters()):
+        state = self.stateful.state
+        for number, parameter in enumerate(_parameters_of(self.stateful)):
             for key, value in state.get(parameter, {}).items():
                 if type(value) in PLAIN:
                     keys.append((number, key, None))
@@ -219,7 +247,7 @@ class OptimizerHolder:
                     tensors.append(local)
                 else:
                     others.append((number, key, value))
-        groups = [dict(group, params=len(group["params"])) for group in self.optimizer.param_groups]
+        groups = [{**group, "params": len(own["params"])} for group, own in zip(self.optimizer.param_groups, self.stateful.param_groups)]
         nested = []
         rest = _take_out({"direct": len(keys), "groups": groups, "others": others}, self.name, nested, tensors)
         self._keys, self._nested = keys, nested
@@ -234,20 +262,29 @@ class OptimizerHolder:
     def restore(self, saved, rest):
         self._check_groups([group["params"] for group in rest["groups"]])
         rest = _put_back(rest, [owned_memory(view) for _, view in saved])
-        parameters = self.parameters()
+        parameters = _parameters_of(self.stateful)
         state = [{} for _ in parameters]
         for layout, view in saved[: rest["direct"]]:
             number, key = layout.name[len(self.name) + 1 :].split(".", 1)
             state[int(number)][key] = self._rebuild(layout, view, parameters[int(number)])
         for number, key, value in rest["others"]:
             state[number][key] = value
-        self.optimizer.state.clear()
-        self.optimizer.state.update((p, entry) for p, entry in zip(parameters, state) if entry)
-        for group, before in zip(self.optimizer.param_groups, rest["groups"]):
-            group.update((key, value) for key, value in before.items() if key != "params")
+        self.stateful.state.clear()
+        self.stateful.state.update((p, entry) for p, entry in zip(parameters, state) if entry)
+        for groups in (self.stateful.param_groups, self.optimizer.param_groups):
+            for group, before in zip(groups, rest["groups"]):
+                group.update((key, value) for key, value in before.items() if key != "params")
+
+    def _check_state(self):
+        """One that hands on the state_dict() of another, and has no state itself, would lose all at a restart."""
+        count = len(self.optimizer.state_dict().get("state", ()))
+        if count > len(self.stateful.state):
+            raise CheckpointError(f"{self.name!r} is a {type(self.optimizer).__name__} whose state_dict() has the state of {count} parameters, and whose "
+                                  f"`state` that of {len(self.stateful.state)}: give Checkpoint the optimizer inside it")
+        self._checked = count > 0
 
     def _check_groups(self, saved):
-        here = [len(group["params"]) for group in self.optimizer.param_groups]
+        here = [len(group["params"]) for group in self.stateful.param_groups]
         if saved != here:
             raise CheckpointError(f"{self.name!r} has parameter groups of {here} in this script but {saved} in the checkpoint: restore with "
                                   "the optimizer that wrote it, or start the run afresh")
@@ -322,6 +359,17 @@ class StateDictHolder(_EagerHolder):
 
     def restore(self, saved, rest):
         self._value.load_state_dict(_put_back(rest, [owned_memory(view) for _, view in saved]))
+
+
+class WrapperHolder(StateDictHolder):
+    """An optimizer whose state_dict() says more than its `state` and `param_groups`, such as PostLocalSGDOptimizer. What it writes is copied in
+    step(), for it may write at any time."""
+
+    def restore(self, saved, rest):
+        super().restore(saved, rest)
+        inner = getattr(self._value, "optim", None)
+        if isinstance(inner, torch.optim.Optimizer):  # which has new groups now: PostLocalSGDOptimizer, and its schedulers, go on with the old ones
+            self._value.param_groups = inner.param_groups
 
 
 class GeneratorHolder(_EagerHolder):

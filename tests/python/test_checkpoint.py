@@ -179,6 +179,105 @@ class Resume(Starter):
         self.assertEqual(self.check_equal(adam, lazy=False), 7)
 
 
+def trained(make_optimizer, steps):
+    """(model, optimizer, scheduler) of a job whose scheduler changes param_groups behind each step()."""
+    net = nn.Linear(3, 2)
+    optimizer = make_optimizer(net.parameters())
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    for _ in range(steps):
+        net(torch.ones(3)).sum().backward()
+        optimizer.step()
+        scheduler.step()
+    return net, optimizer, scheduler
+
+
+class Wrappers(Starter):
+    """Optimizers that are more, or less, than their `state` and `param_groups`."""
+
+    def resumed(self, make_optimizer, look):
+        """look(optimizer) of one that was trained and saved, and of a new one that was restored from it and trained for a step more."""
+        def in_group(steps):
+            torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+            net, optimizer, scheduler = trained(make_optimizer, steps)
+            return lockstep.Checkpoint({"net": net, "optimizer": optimizer, "scheduler": scheduler}), optimizer, scheduler
+
+        def save():
+            ckpt, optimizer, _ = in_group(steps=3)
+            ckpt.step(0)
+            return look(optimizer)
+
+        def restore():
+            ckpt, optimizer, scheduler = in_group(steps=0)
+            ckpt.restore()
+            found = look(optimizer)
+            scheduler.step()
+            return found, look(optimizer)
+
+        self.starter.start_epoch(1)
+        saved = self.work(save)
+        self.starter.start_epoch(2, restore=(1, 0))
+        found, later = self.work(restore)
+        self.assertEqual(saved, found)
+        return found, later
+
+    def test_the_state_of_a_sharded_optimizer_is_in_its_inner_one(self):
+        def make(parameters):
+            from torch.distributed.optim import ZeroRedundancyOptimizer
+
+            return ZeroRedundancyOptimizer(parameters, torch.optim.Adam, lr=1.0)
+
+        def look(optimizer):
+            return [entry["step"].item() for entry in optimizer.optim.state.values()], optimizer.param_groups[0]["lr"]
+
+        self.assertEqual(([3, 3], 0.125), self.resumed(make, look)[0])
+
+    def test_an_averager_goes_on_where_it_was(self):
+        def make(parameters):
+            from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+            from torch.distributed.optim import PostLocalSGDOptimizer
+
+            return PostLocalSGDOptimizer(torch.optim.Adam(parameters, lr=1.0), PeriodicModelAverager(period=4, warmup_steps=100))
+
+        def look(optimizer):
+            return [entry["step"].item() for entry in optimizer.state.values()], optimizer.averager.step, optimizer.optim.param_groups[0]["lr"]
+
+        found, later = self.resumed(make, look)
+        self.assertEqual(([3, 3], 3, 0.125), found)
+        self.assertEqual(0.0625, later[2], "the scheduler reaches the inner optimizer")
+
+    def test_a_harmless_state_dict_changes_nothing(self):
+        class Own(torch.optim.Adam):
+            def state_dict(self):
+                return super().state_dict()
+
+        found, _ = self.resumed(lambda parameters: Own(parameters, lr=1.0), lambda optimizer: [entry["step"].item() for entry in optimizer.state.values()])
+        self.assertEqual([3, 3], found)
+        self.assertIn("OptimizerHolder", self.work(lambda: type(lockstep.Checkpoint({"o": Own([torch.ones(1)])})._holders["o"]).__name__))
+
+    def test_state_that_is_elsewhere_is_missed(self):
+        class Hides(torch.optim.Adam):
+            def __init__(self, parameters, lr):
+                super().__init__(parameters, lr)
+                self.inner = adam(self.param_groups[0]["params"])
+
+            def step(self):
+                self.inner.step()
+
+            def state_dict(self):
+                return self.inner.state_dict()
+
+        def save():
+            _, optimizer, _ = trained(lambda parameters: Hides(parameters, lr=1.0), 1)
+            try:
+                lockstep.Checkpoint({"o": optimizer}).step(0)
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        self.starter.start_epoch(1)
+        self.assertEqual("'o' is a Hides whose state_dict() has the state of 2 parameters, and whose `state` that of 0: give Checkpoint the optimizer inside it",
+                         self.work(save))
+
+
 class Saving(Starter):
     def setUp(self):
         super().setUp()
