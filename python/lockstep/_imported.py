@@ -191,7 +191,8 @@ def _restore_optimizer(name, holder, saved, names):
         if number is not None and number < len(parameters) and id(parameters[number]) in own:
             state[number][field] = _state_of(key, parameters[number], saved)
     if any(state):
-        optimizer.state.clear()
+        for parameter in parameters:
+            optimizer.state.pop(parameter, None)
         optimizer.state.update((parameter, entry) for parameter, entry in zip(parameters, state) if entry)
     else:
         saved.afresh.append(f"{name}'s state")

@@ -248,8 +248,9 @@ class OptimizerHolder:
                 else:
                     others.append((number, key, value))
         groups = [{**group, "params": len(own["params"])} for group, own in zip(self.optimizer.param_groups, self.stateful.param_groups)]
+        unbound = [(key, value) for key, value in state.items() if not isinstance(key, torch.Tensor)]  # of no parameter: a count of steps, say
         nested = []
-        rest = _take_out({"direct": len(keys), "groups": groups, "others": others}, self.name, nested, tensors)
+        rest = _take_out({"direct": len(keys), "groups": groups, "others": others, "unbound": unbound}, self.name, nested, tensors)
         self._keys, self._nested = keys, nested
         return [keys, nested], tensors, rest
 
@@ -271,6 +272,7 @@ class OptimizerHolder:
             state[number][key] = value
         self.stateful.state.clear()
         self.stateful.state.update((p, entry) for p, entry in zip(parameters, state) if entry)
+        self.stateful.state.update(rest.get("unbound", ()))
         for groups in (self.stateful.param_groups, self.optimizer.param_groups):
             for group, before in zip(groups, rest["groups"]):
                 group.update((key, value) for key, value in before.items() if key != "params")

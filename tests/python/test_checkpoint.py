@@ -245,6 +245,18 @@ class Wrappers(Starter):
         self.assertEqual(([3, 3], 3, 0.125), found)
         self.assertEqual(0.0625, later[2], "the scheduler reaches the inner optimizer")
 
+    def test_state_of_no_parameter_comes_back(self):
+        class Counts(torch.optim.SGD):
+            def step(self):
+                super().step()
+                self.state["steps"] = self.state.get("steps", 0) + 1
+                self.state["scale"] = {"now": torch.tensor(0.5)}
+
+        def look(optimizer):
+            return optimizer.state["steps"], optimizer.state["scale"]["now"].item()
+
+        self.assertEqual((3, 0.5), self.resumed(lambda parameters: Counts(parameters, lr=1.0), look)[0])
+
     def test_a_harmless_state_dict_changes_nothing(self):
         class Own(torch.optim.Adam):
             def state_dict(self):
