@@ -78,9 +78,20 @@ def _put_back(value, tensors):
     return value
 
 
-def owned_memory(view):
+def owned_memory(view, device="cpu"):
     """A copy of a view into shared memory, with the view's strides."""
-    return torch.empty_strided(view.shape, view.stride(), dtype=view.dtype).copy_(view)
+    return torch.empty_strided(view.shape, view.stride(), dtype=view.dtype, device=device).copy_(view)
+
+
+class _Copies:
+    """Of saved pairs (layout, view), each made when it is asked for, on the kind of device that the tensor had: of GPUs, this rank's current one."""
+
+    def __init__(self, saved):
+        self._saved = saved
+
+    def __getitem__(self, index):
+        layout, view = self._saved[index]
+        return owned_memory(view, layout.device if torch.cuda.is_available() else "cpu")
 
 
 def copy_into(holder, names, tensors, saved):
@@ -262,7 +273,7 @@ class OptimizerHolder:
 
     def restore(self, saved, rest):
         self._check_groups([group["params"] for group in rest["groups"]])
-        rest = _put_back(rest, [owned_memory(view) for _, view in saved])
+        rest = _put_back(rest, _Copies(saved))
         parameters = _parameters_of(self.stateful)
         state = [{} for _ in parameters]
         for layout, view in saved[: rest["direct"]]:
@@ -292,9 +303,7 @@ class OptimizerHolder:
                                   "the optimizer that wrote it, or start the run afresh")
 
     def _rebuild(self, layout, view, parameter):
-        tensor = owned_memory(view)
-        if layout.device != "cpu":
-            tensor = tensor.to(parameter.device)
+        tensor = owned_memory(view, "cpu" if layout.device == "cpu" else parameter.device)
         if layout.place is None:
             return tensor
         (place, _), = parts(parameter)
@@ -343,7 +352,7 @@ class PlainHolder(_EagerHolder):
         return self._names, tensors, rest
 
     def restore(self, saved, rest):
-        value = _put_back(rest, [owned_memory(view) for _, view in saved])
+        value = _put_back(rest, _Copies(saved))
         if isinstance(self._value, list):
             self._value[:] = value
         else:
@@ -360,7 +369,7 @@ class StateDictHolder(_EagerHolder):
         return self._names, tensors, rest
 
     def restore(self, saved, rest):
-        self._value.load_state_dict(_put_back(rest, [owned_memory(view) for _, view in saved]))
+        self._value.load_state_dict(_put_back(rest, _Copies(saved)))
 
 
 class WrapperHolder(StateDictHolder):

@@ -648,6 +648,40 @@ class Sharded(Starter):
         self.assertEqual(self.work(restore), ("FakeDTensor", [6.0, 6.0], 4.0))
 
 
+class Devices(unittest.TestCase):
+    """Where tensors come back that lay on a GPU: by what is asked of torch, which here has none."""
+
+    def restore(self, holder):
+        """The devices of which the holder asks memory when it restores what it captured, all of it from a GPU."""
+        from lockstep._tensors import Layout
+
+        _, tensors, rest = holder.capture()
+        layouts = [Layout(name, tensor, place) for (name, place), tensor in zip(holder.names(), tensors)]
+        for layout in layouts:
+            layout.device = "cuda"
+        asked, empty = [], torch.empty_strided
+
+        def empty_on_cpu(*shape, device="cpu", **options):
+            asked.append(str(device))
+            return empty(*shape, **options)
+
+        with mock.patch("torch.empty_strided", empty_on_cpu), mock.patch("torch.cuda.is_available", return_value=True):
+            holder.restore([(layout, tensor.clone()) for layout, tensor in zip(layouts, tensors)], rest)
+        return asked
+
+    def test_tensors_in_values_come_back_to_the_gpu(self):
+        if torch is None:
+            self.skipTest("this Python has no torch")
+        from lockstep import _state
+
+        parameter = torch.ones(2)
+        optimizer = torch.optim.SGD([parameter], lr=torch.tensor(0.1))
+        optimizer.state[parameter] = {"where the parameter is": torch.ones(2), "old_dirs": [torch.ones(2)]}
+        for value, devices in (([torch.ones(2)], ["cuda"]), (Ema(nn.Linear(3, 2)), ["cuda", "cuda"]), (optimizer, ["cpu", "cuda", "cuda"])):
+            with self.subTest(type(value)):
+                self.assertEqual(devices, sorted(self.restore(_state.holder_of("v", value, set()))))
+
+
 class Table(unittest.TestCase):
     """The table of tensors, for readers without pickle."""
 
