@@ -7,7 +7,7 @@ import json
 
 import torch
 
-from ._state import REBUILT, GeneratorHolder, ModuleHolder, OptimizerHolder, PlainHolder, RngHolder, StateDictHolder, TensorHolder
+from ._state import GeneratorHolder, ModuleHolder, OptimizerHolder, PlainHolder, RngHolder, StateDictHolder, TensorHolder, with_items
 from ._tensors import DTYPES, CheckpointError, Layout, is_tensor, parts, views
 
 _WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
@@ -233,8 +233,7 @@ def _filled(value, name, saved):
         saved.put(name, tensor)
         return tensor
     if isinstance(value, dict) and value:
-        inside = [(key, _filled(item, f"{name}.{key}", saved)) for key, item in value.items()]
-        return type(value)(inside) if type(value) in REBUILT else dict(inside)
+        return with_items(value, {key: _filled(item, f"{name}.{key}", saved) for key, item in value.items()})
     found = saved.value(name)
     if found is not _NOTHING:
         return tuple(found) if isinstance(value, tuple) else found

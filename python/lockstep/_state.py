@@ -5,7 +5,7 @@ rest. While the stamp stays equal, names() stays equal. `lazy(i)` says whether t
 may be copied beside the next forward and backward pass. restore() takes back what capture() gave: pairs (Layout, view into shared
 memory) in capture's order, and the rest.
 """
-import collections
+import copy
 import hashlib
 import os
 import random
@@ -49,33 +49,59 @@ class _Slot:
 
 def _take_out(value, path, names, tensors):
     """`value` with each tensor in it replaced by a _Slot; the tensors and their names are appended."""
-    if is_tensor(value):
-        (place, part), *others = parts(value)
+    def take(item, path):
+        if not is_tensor(item):
+            return item
+        name = ".".join(map(str, path))
+        (place, part), *others = parts(item)
         if place is not None or others:
-            raise CheckpointError(f"{path} is a sharded tensor inside a state_dict(): give Checkpoint the module or the optimizer itself")
-        names.append((path, None))
+            raise CheckpointError(f"{name} is a sharded tensor inside a state_dict(): give Checkpoint the module or the optimizer itself")
+        names.append((name, None))
         tensors.append(part)
         return _Slot(len(tensors) - 1)
-    if isinstance(value, dict):
-        inside = [(key, _take_out(item, f"{path}.{key}", names, tensors)) for key, item in value.items()]
-        return type(value)(inside) if type(value) in REBUILT else dict(inside)
-    if type(value) in (list, tuple):
-        return type(value)(_take_out(item, f"{path}.{i}", names, tensors) for i, item in enumerate(value))
-    return value
 
-
-REBUILT = (dict, collections.OrderedDict)
+    return _replaced(value, [path], take)
 
 
 def _put_back(value, tensors):
     """The reverse: each _Slot becomes a tensor of its own."""
-    if isinstance(value, _Slot):
-        return tensors[value.index]
+    return _replaced(value, [], lambda item, _: tensors[item.index] if isinstance(item, _Slot) else item)
+
+
+_ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
+
+
+def _replaced(value, path, replace):
+    """`value` with replace(item, path of it) for each item in its dicts, lists and tuples. Where none changes it is the object itself, which
+    pickle knows how to restore; else one of its type. A long list of plain values, a curve of losses say, costs a look at their types.
+    """
     if isinstance(value, dict):
-        return type(value)((key, _put_back(item, tensors)) for key, item in value.items())
-    if type(value) in (list, tuple):
-        return type(value)(_put_back(item, tensors) for item in value)
-    return value
+        items, values = value.items(), value.values()
+    elif isinstance(value, (list, tuple)):
+        items, values = enumerate(value), value
+    else:
+        return replace(value, path)
+    if _ATOMS.issuperset(map(type, values)):
+        return value
+    changes = {}
+    for key, item in items:
+        path.append(key)
+        changed = _replaced(item, path, replace)
+        path.pop()
+        if changed is not item:
+            changes[key] = changed
+    return with_items(value, changes) if changes else value
+
+
+def with_items(value, changes):
+    """A copy of a dict, list or tuple, of its type (a defaultdict with its factory), in which `changes` are other values by key or place."""
+    if isinstance(value, tuple):
+        items = [changes.get(place, item) for place, item in enumerate(value)]
+        return value._make(items) if hasattr(value, "_make") else type(value)(items)
+    copied = copy.copy(value)
+    for key, item in changes.items():
+        copied[key] = item
+    return copied
 
 
 def owned_memory(view, device="cpu"):
@@ -348,7 +374,8 @@ class PlainHolder(_EagerHolder):
 
     def capture(self):
         self._names, tensors = [], []
-        rest = _take_out(self._value, self.name, self._names, tensors)
+        plain = list if isinstance(self._value, list) else dict  # its own type stays here, and need not be one that pickle knows
+        rest = _take_out(self._value if type(self._value) is plain else plain(self._value), self.name, self._names, tensors)
         return self._names, tensors, rest
 
     def restore(self, saved, rest):

@@ -1,4 +1,5 @@
 """lockstep.Checkpoint against a starter of the test's own: what is saved after a crash comes back bit for bit, and what can't says so."""
+import collections
 import hashlib
 import os
 import random
@@ -479,6 +480,60 @@ class Marks(Starter):
 
         self.starter.start_epoch(1)
         self.work(work)
+
+
+Pair = collections.namedtuple("Pair", "mean count")
+
+
+class Curve(list):
+    """A list of a script's own, with an attribute."""
+
+
+class Types(Starter):
+    def resumed(self, make):
+        """make() as it comes back into a script that has an empty one."""
+        def restore():
+            value = {}
+            lockstep.Checkpoint({"v": value}).restore()
+            return value
+
+        self.starter.start_epoch(1)
+        self.work(lambda: lockstep.Checkpoint({"v": make()}).step(0))
+        self.starter.start_epoch(2, restore=(1, 0))
+        return self.work(restore)
+
+    def test_containers_keep_their_types_with_and_without_tensors(self):
+        def make(one):
+            curve = Curve([one])
+            curve.unit = "nats"
+            defaults, ordered = collections.defaultdict(list, a=[one]), collections.OrderedDict(b=one)
+            return {"defaults": defaults, "ordered": ordered, "counts": collections.Counter("aab"), "pair": Pair(one, 2), "curve": curve,
+                    "deep": [({"x": (one, None)},)]}
+
+        for one in (1.5, torch.tensor(1.5)):
+            with self.subTest(one):
+                value = self.resumed(lambda: make(one))
+                self.assertEqual(make(one), value)
+                self.assertEqual([type(item) for item in make(one).values()], [type(item) for item in value.values()])
+                self.assertEqual(([], "nats", 0), (value["defaults"]["new"], value["curve"].unit, value["counts"]["c"]))
+
+    def test_what_is_given_itself_may_be_of_any_kind_of_dict(self):
+        def restore():
+            value = collections.defaultdict(lambda: 7)
+            lockstep.Checkpoint({"v": value}).restore()
+            return value["a"], value["b"]
+
+        self.starter.start_epoch(1)
+        self.work(lambda: lockstep.Checkpoint({"v": collections.defaultdict(lambda: 7, a=1)}).step(0))
+        self.starter.start_epoch(2, restore=(1, 0))
+        self.assertEqual((1, 7), self.work(restore))
+
+    def test_plain_values_are_not_looked_at_one_by_one(self):
+        from lockstep import _state
+
+        losses = [0.5] * 1000
+        with mock.patch("lockstep._state.is_tensor", side_effect=AssertionError):
+            self.assertIs(losses, _state.PlainHolder("losses", losses).capture()[2])
 
 
 class Mismatch(Starter):
