@@ -196,7 +196,7 @@ class ModuleHolder:
         stamp = []
         for module in self._modules if self._stamp is not None else ():
             for folder in (module._parameters, module._buffers):
-                stamp.extend(folder)
+                stamp.extend(folder.keys())  # that of a scripted module can't be iterated itself
                 stamp.extend([tensor is None for tensor in folder.values()])
             stamp.extend(map(id, module._modules.values()))
         return stamp

@@ -173,6 +173,33 @@ class Resume(Starter):
     def test_lbfgs(self):
         self.check_equal(lbfgs)
 
+    def test_modules_that_torch_has_compiled(self):
+        def make(kind):
+            net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+            return torch.jit.script(net) if kind == "scripted" else torch.jit.trace(net, torch.ones(2, 3), check_trace=False)
+
+        def save(kind):
+            net = make(kind)
+            optimizer = momentum(net.parameters())
+            ckpt = lockstep.Checkpoint({"net": net, "optimizer": optimizer})
+            for i in range(2):
+                net(torch.randn(2, 3)).sum().backward()
+                optimizer.step()
+                ckpt.step(i)
+            return _digest(net.state_dict())
+
+        def restore(kind):
+            net = make(kind)
+            lockstep.Checkpoint({"net": net, "optimizer": momentum(net.parameters())}).restore()
+            return _digest(net.state_dict())
+
+        for kind in ("scripted", "traced"):
+            with self.subTest(kind):
+                self.starter.start_epoch(1)
+                saved = self.work(save, kind)
+                self.starter.start_epoch(2, restore=(1, 1))
+                self.assertEqual(saved, self.work(restore, kind))
+
     def test_every_third_step(self):
         self.assertEqual(self.check_equal(adam, every=3), 5)
 
