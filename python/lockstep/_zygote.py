@@ -271,14 +271,15 @@ def _become_worker(request, worker, fds):
     os.environ.update(worker["env"])
     os.environ["LOCKSTEP_WORKER_PID"] = str(os.getpid())
     os.chdir(request["cwd"])
-    _set_threads(worker["threads"])
+    blas_threads = os.environ.get("OPENBLAS_NUM_THREADS", "")
+    _set_threads(worker["threads"], int(blas_threads) if blas_threads.isdecimal() else worker["threads"])
     _boot.prepare_worker()
     moved = request.get("code", {"from": "", "to": ""})
     code = moved["to"]
     if code:
         _version.move(moved["from"], code)
     way = [] if not request["module"] else ["-m", _version.__name__, code] if code else ["-m"]
-    _anew.watch([sys.executable, "-u", *way, *worker["command"]], _PRELOAD)
+    _anew.watch([sys.executable, "-u", *way, *worker["command"]], _PRELOAD, _count_threads_as)
     _leave(_exit_status(worker["command"], request["module"] and (code or os.getcwd())))
 
 
@@ -366,17 +367,34 @@ def _fresh_chance():
         numpy.random.seed()
 
 
-def _set_threads(count):
+def _set_threads(count, blas_count):
     """The libraries read their environment at the import, when it said 1."""
     import torch
 
     if torch.get_num_threads() != count:
         torch.set_num_threads(count)
     for set_threads in _openblas:
-        set_threads(int(os.environ.get("OPENBLAS_NUM_THREADS", count)))
+        set_threads(blas_count)
 
 
-_openblas = []  # functions of the libraries that are loaded, found once for all workers
+def _count_threads_as(name, value):
+    """Sets the threads that the libraries would have, had they been imported with this variable. False: it is another, or they can't be told."""
+    import torch
+
+    if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS") or _untold:
+        return False
+    set_to = {**os.environ, name: value}
+    count = set_to.get("MKL_NUM_THREADS") or set_to.get("OMP_NUM_THREADS")  # as torch reads them
+    blas_count = set_to.get("OPENBLAS_NUM_THREADS") or set_to.get("OMP_NUM_THREADS") or count
+    count = count or str(torch.get_num_threads())
+    if not (value.isdecimal() and count.isdecimal() and blas_count.isdecimal() and int(count) and int(blas_count)):
+        return False  # a list, say
+    _set_threads(int(count), int(blas_count))
+    return True
+
+
+_openblas, _untold = [], []  # functions of the libraries that are loaded, found once for all workers; those whose function isn't known
+_SET_THREADS = ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads")
 
 
 def _find_openblas():
@@ -384,10 +402,16 @@ def _find_openblas():
 
     try:
         with open("/proc/self/maps") as maps:
-            paths = {line.split()[-1] for line in maps if "openblas" in line}
-        _openblas.extend(ctypes.CDLL(path).openblas_set_num_threads for path in paths)
-    except (OSError, AttributeError):
-        pass  # another BLAS: it reads the environment itself, or has no threads
+            paths = {line.split()[-1] for line in maps if "openblas" in line or "libmkl_rt" in line}
+    except OSError:
+        return
+    for path in paths:
+        try:
+            library = ctypes.CDLL(path)
+        except OSError:
+            continue
+        known = [getattr(library, name) for name in _SET_THREADS if hasattr(library, name)]
+        (_openblas if known else _untold).extend(known[:1] or [path])
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MADV_HUGEPAGE = -1, -3, 14  # malloc.h, sys/mman.h

@@ -1,4 +1,4 @@
-"""How a worker that the zygote has forked ends: its open files hold what plain Python would have written."""
+"""A worker that the zygote has forked: its threads, and how it ends."""
 import bz2
 import csv
 import gc
@@ -9,7 +9,9 @@ import pathlib
 import shutil
 import sys
 import tempfile
+import types
 import unittest
+from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
 from lockstep import _zygote
@@ -82,6 +84,28 @@ class Leave(unittest.TestCase):
         os.close(writes)
         with open(reads) as file:
             self.assertEqual("line", file.read())
+
+
+class Threads(unittest.TestCase):
+    def counts(self, name, value, **environment):
+        """What torch and OpenBLAS are told where a script sets this variable, torch having 1 thread; None: that it can't be done here."""
+        told = [1, None]
+        torch = types.SimpleNamespace(get_num_threads=lambda: told[0], set_num_threads=lambda count: told.__setitem__(0, count))
+        with mock.patch.dict(sys.modules, torch=torch), mock.patch.dict(os.environ, environment, clear=True), \
+                mock.patch.object(_zygote, "_openblas", [lambda count: told.__setitem__(1, count)]):
+            return told if _zygote._count_threads_as(name, value) else None
+
+    def test_they_are_what_libraries_make_of_their_variables(self):
+        self.assertEqual([3, 3], self.counts("OMP_NUM_THREADS", "3"))
+        self.assertEqual([3, 1], self.counts("MKL_NUM_THREADS", "3", OMP_NUM_THREADS="1"))
+        self.assertEqual([2, 3], self.counts("OMP_NUM_THREADS", "3", MKL_NUM_THREADS="2"))
+        self.assertEqual([1, 3], self.counts("OPENBLAS_NUM_THREADS", "3"))
+
+    def test_what_is_no_such_number_is_left_to_a_new_process(self):
+        for name, value in (("OMP_NUM_THREADS", "4,2"), ("OMP_NUM_THREADS", "0"), ("OMP_NUM_THREADS", ""), ("OMP_SCHEDULE", "3")):
+            self.assertIsNone(self.counts(name, value))
+        with mock.patch.object(_zygote, "_untold", ["libother_openblas.so"]):
+            self.assertIsNone(self.counts("OMP_NUM_THREADS", "3"))
 
 
 if __name__ == "__main__":
