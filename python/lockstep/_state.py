@@ -5,6 +5,7 @@ rest. While the stamp stays equal, names() stays equal. `lazy(i)` says whether t
 may be copied beside the next forward and backward pass. restore() takes back what capture() gave: pairs (Layout, view into shared
 memory) in capture's order, and the rest.
 """
+import collections
 import copy
 import hashlib
 import os
@@ -123,9 +124,12 @@ class _Copies:
 def copy_into(holder, names, tensors, saved):
     """Writes saved pairs (layout, view) into `tensors`, matched by name and place. All are compared before one is written."""
     found = {(layout.name, layout.place): (layout, view) for layout, view in saved}
-    _check_names(holder, {name for name, _ in names}, {name for name, _ in found})
+    named = collections.defaultdict(list)  # shards of one tensor have one name
+    for layout, _ in saved:
+        named[layout.name].append(layout)
+    _check_names(holder, {name for name, _ in names}, named.keys())
     for (name, place), tensor in zip(names, tensors):
-        _check_same(Layout(name, tensor, place), found)
+        _check_same(Layout(name, tensor, place), named[name])
     with torch.no_grad():
         for key, tensor in zip(names, tensors):
             tensor.detach().copy_(found[key][1])
@@ -140,8 +144,7 @@ def _check_names(holder, here, saved):
                           "restore with the model that wrote it, or start the run afresh")
 
 
-def _check_same(here, found):
-    saved = [layout for (name, _), (layout, _) in found.items() if name == here.name]
+def _check_same(here, saved):
     if not any(layout.same_content(here) for layout in saved):
         raise CheckpointError(f"{here.name} is {saved[0]} in the checkpoint but {here} in this script: "
                               "restore with the model and sharding that wrote it, or start the run afresh")

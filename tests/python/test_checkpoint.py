@@ -601,6 +601,23 @@ class Mismatch(Starter):
         self.assertEqual(text, "net.weight is float32 of shape (3, 2) in the checkpoint but float32 of shape (3, 4) in this script: "
                                "restore with the model and sharding that wrote it, or start the run afresh")
 
+    def test_names_are_compared_in_a_time_that_grows_with_their_number(self):
+        from lockstep import _state, _tensors
+
+        compared = []
+
+        class Name(str):
+            __hash__ = str.__hash__
+
+            def __eq__(self, other):
+                compared.append(self)
+                return str.__eq__(self, other)
+
+        names = [(Name(number), None) for number in range(300)]
+        tensors = [torch.zeros(1) for _ in names]
+        _state.copy_into("net", names, tensors, [(_tensors.Layout(str(name), tensor, None), tensor) for (name, _), tensor in zip(names, tensors)])
+        self.assertLess(len(compared), 10 * len(names))
+
     def test_structure(self):
         text = self.restore_error(lambda: {"net": nn.Linear(2, 3)}, lambda: {"net": nn.Linear(2, 3, bias=False)})
         self.assertIn("'net' has 1 tensors in this script and 2 in the checkpoint (the checkpoint also has net.bias)", text)
