@@ -1,6 +1,7 @@
-"""A script may set what libraries read at their import, as in os.environ["OMP_NUM_THREADS"] = "8" above `import torch`. A fork of the
-zygote has imported torch before; so the worker then starts anew by exec, in the same process, with what the script has set. Once
-the script uses torch, what is set comes too late by exec, too: from then on nothing begins anew.
+"""A script may set what libraries read at their import, as in os.environ["OMP_SCHEDULE"] = "static" above `import torch`. A fork of the
+zygote has imported torch before; so the worker then starts anew by exec, in the same process, with what the script has set. A number of
+threads needs no new start: it is set at once. Once the script uses torch, what is set comes too late by exec, too: from then on nothing
+begins anew.
 """
 
 import os
@@ -14,8 +15,9 @@ _READ_AT_USE = (b"TORCH_NCCL_", b"TORCHELASTIC_", b"TORCHINDUCTOR_", b"TORCH_WAR
 _HERE = os.path.dirname(__file__)
 
 
-def watch(command, preload):
-    """Call in a forked worker, before the script runs. command: what exec would have run; preload: LD_PRELOAD for it, or ""."""
+def watch(command, preload, set_in_place):
+    """Call in a forked worker, before the script runs. command: what exec would have run; preload: LD_PRELOAD for it, or "". set_in_place(name,
+    value): whether it gave this process what the variable would have."""
     set_in_process, worker, imported_before = os.putenv, os.getpid(), set(sys.modules)
 
     def putenv(name, value):
@@ -26,7 +28,7 @@ def watch(command, preload):
             return
         if _uses_torch(imported_before, sys._getframe(1)):
             os.putenv = set_in_process
-        else:
+        elif not set_in_place(os.fsdecode(name), os.fsdecode(value)):
             _begin(command, preload, os.fsdecode(name), set_in_process)
 
     os.putenv = putenv  # os.environ looks it up with each assignment

@@ -7,7 +7,7 @@ import json
 
 import torch
 
-from ._state import REBUILT, GeneratorHolder, ModuleHolder, OptimizerHolder, PlainHolder, RngHolder, StateDictHolder, TensorHolder
+from ._state import GeneratorHolder, ModuleHolder, OptimizerHolder, PlainHolder, RngHolder, StateDictHolder, TensorHolder, with_items
 from ._tensors import DTYPES, CheckpointError, Layout, is_tensor, parts, views
 
 _WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
@@ -32,7 +32,7 @@ def _restore(name, holder, saved, modules):
         for key, tensor in holder.whole_tensors():
             saved.put(key, tensor)
     elif isinstance(holder, OptimizerHolder):
-        _restore_optimizer(name, holder.optimizer, saved, _names_of_parameters(modules))
+        _restore_optimizer(name, holder, saved, _names_of_parameters(modules))
     elif isinstance(holder, TensorHolder):
         saved.put(name, holder._value)
     elif isinstance(holder, StateDictHolder):
@@ -179,22 +179,24 @@ def _names_of_parameters(modules):
     return names
 
 
-def _restore_optimizer(name, optimizer, saved, names):
+def _restore_optimizer(name, holder, saved, names):
     """State by the parameter's number, as state_dict() has it, or by its name, as torch.distributed.checkpoint.state_dict has it."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parameters, optimizer = holder.parameters(), holder.stateful
+    own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     numbers = {known: number for number, parameter in enumerate(parameters) for known in names.get(id(parameter), ())}
     state = [{} for _ in parameters]
     for rest, key in saved.starting_with(f"{name}.state.").items():
         owner, _, field = rest.rpartition(".")
         number = int(owner) if owner.isdigit() else numbers.get(".".join(part for part in owner.split(".") if part not in _WRAPPERS))
-        if number is not None and number < len(parameters):
+        if number is not None and number < len(parameters) and id(parameters[number]) in own:
             state[number][field] = _state_of(key, parameters[number], saved)
     if any(state):
-        optimizer.state.clear()
+        for parameter in parameters:
+            optimizer.state.pop(parameter, None)
         optimizer.state.update((parameter, entry) for parameter, entry in zip(parameters, state) if entry)
     else:
         saved.afresh.append(f"{name}'s state")
-    for number, group in enumerate(optimizer.param_groups):
+    for number, group in enumerate(holder.optimizer.param_groups):
         _restore_group(name, number, group, saved)
 
 
@@ -231,8 +233,7 @@ def _filled(value, name, saved):
         saved.put(name, tensor)
         return tensor
     if isinstance(value, dict) and value:
-        inside = [(key, _filled(item, f"{name}.{key}", saved)) for key, item in value.items()]
-        return type(value)(inside) if type(value) in REBUILT else dict(inside)
+        return with_items(value, {key: _filled(item, f"{name}.{key}", saved) for key, item in value.items()})
     found = saved.value(name)
     if found is not _NOTHING:
         return tuple(found) if isinstance(value, tuple) else found

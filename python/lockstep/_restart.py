@@ -75,7 +75,7 @@ class _Standby:
         self._entries = queue.SimpleQueue()
         self._switches = _switches()
         self._inside = False
-        self._before = set()
+        self._before, self._children = set(), set()
         signal.signal(SIGNAL, self._leave)
         threading.Thread(target=self._listen, name="lockstep-standby", daemon=True).start()
 
@@ -97,7 +97,7 @@ class _Standby:
             self._wait_and_enter()
 
     def _call(self, call):
-        self._before = _connections()
+        self._before, self._children = _connections(), _children()
         try:
             self._inside = True
             if self._over.is_set():  # between two signals
@@ -141,9 +141,7 @@ class _Standby:
         self._cut_off.wait(PATIENCE_S)
         _await_calm()
         _drop_frames(error)
-        if "multiprocessing" in sys.modules:
-            for child in sys.modules["multiprocessing"].active_children():
-                child.kill()
+        _end(_children() - self._children)
         import torch.distributed as dist
 
         try:
@@ -212,6 +210,35 @@ def _runs(task):
 
 def _lost_peer(error):
     return any(sign in str(error) for sign in LOST_PEER)
+
+
+def _children():
+    """The processes that this one has started by multiprocessing."""
+    return set(sys.modules["multiprocessing"].active_children()) if "multiprocessing" in sys.modules else set()
+
+
+def _end(children):
+    """Their ends are not told: torch, say, raises where a DataLoader's worker was killed."""
+    if not children:
+        return
+    handler = signal.getsignal(signal.SIGCHLD)
+    if callable(handler):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for child in children:
+        child.kill()
+    for child in children:
+        child.join(PATIENCE_S)
+    if "torch.utils.data" in sys.modules:
+        _begin_loaders_anew(sys.modules["torch.utils.data"].DataLoader, children)
+    if callable(handler):
+        signal.signal(signal.SIGCHLD, handler)
+
+
+def _begin_loaders_anew(kind, ended):
+    """A DataLoader with persistent_workers that is older than the call would wait for those that it has started in it."""
+    for loader in gc.get_objects():
+        if issubclass(type(loader), kind) and not ended.isdisjoint(getattr(getattr(loader, "_iterator", None), "_workers", ())):
+            loader._iterator = None
 
 
 def _drop_frames(error):

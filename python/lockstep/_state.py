@@ -6,6 +6,7 @@ may be copied beside the next forward and backward pass. restore() takes back wh
 memory) in capture's order, and the rest.
 """
 import collections
+import copy
 import hashlib
 import os
 import random
@@ -22,7 +23,7 @@ def holder_of(name, value, owned):
     if isinstance(value, torch.nn.Module):
         return ModuleHolder(name, value, owned)
     if isinstance(value, torch.optim.Optimizer):
-        return OptimizerHolder(name, value)
+        return WrapperHolder(name, value) if _says_more(value) else OptimizerHolder(name, value)
     if is_tensor(value):
         return TensorHolder(name, value)
     if isinstance(value, torch.Generator):
@@ -49,46 +50,86 @@ class _Slot:
 
 def _take_out(value, path, names, tensors):
     """`value` with each tensor in it replaced by a _Slot; the tensors and their names are appended."""
-    if is_tensor(value):
-        (place, part), *others = parts(value)
+    def take(item, path):
+        if not is_tensor(item):
+            return item
+        name = ".".join(map(str, path))
+        (place, part), *others = parts(item)
         if place is not None or others:
-            raise CheckpointError(f"{path} is a sharded tensor inside a state_dict(): give Checkpoint the module or the optimizer itself")
-        names.append((path, None))
+            raise CheckpointError(f"{name} is a sharded tensor inside a state_dict(): give Checkpoint the module or the optimizer itself")
+        names.append((name, None))
         tensors.append(part)
         return _Slot(len(tensors) - 1)
-    if isinstance(value, dict):
-        inside = [(key, _take_out(item, f"{path}.{key}", names, tensors)) for key, item in value.items()]
-        return type(value)(inside) if type(value) in REBUILT else dict(inside)
-    if type(value) in (list, tuple):
-        return type(value)(_take_out(item, f"{path}.{i}", names, tensors) for i, item in enumerate(value))
-    return value
 
-
-REBUILT = (dict, collections.OrderedDict)
+    return _replaced(value, [path], take)
 
 
 def _put_back(value, tensors):
     """The reverse: each _Slot becomes a tensor of its own."""
-    if isinstance(value, _Slot):
-        return tensors[value.index]
+    return _replaced(value, [], lambda item, _: tensors[item.index] if isinstance(item, _Slot) else item)
+
+
+_ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
+
+
+def _replaced(value, path, replace):
+    """`value` with replace(item, path of it) for each item in its dicts, lists and tuples. Where none changes it is the object itself, which
+    pickle knows how to restore; else one of its type. A long list of plain values, a curve of losses say, costs a look at their types.
+    """
     if isinstance(value, dict):
-        return type(value)((key, _put_back(item, tensors)) for key, item in value.items())
-    if type(value) in (list, tuple):
-        return type(value)(_put_back(item, tensors) for item in value)
-    return value
+        items, values = value.items(), value.values()
+    elif isinstance(value, (list, tuple)):
+        items, values = enumerate(value), value
+    else:
+        return replace(value, path)
+    if _ATOMS.issuperset(map(type, values)):
+        return value
+    changes = {}
+    for key, item in items:
+        path.append(key)
+        changed = _replaced(item, path, replace)
+        path.pop()
+        if changed is not item:
+            changes[key] = changed
+    return with_items(value, changes) if changes else value
 
 
-def owned_memory(view):
+def with_items(value, changes):
+    """A copy of a dict, list or tuple, of its type (a defaultdict with its factory), in which `changes` are other values by key or place."""
+    if isinstance(value, tuple):
+        items = [changes.get(place, item) for place, item in enumerate(value)]
+        return value._make(items) if hasattr(value, "_make") else type(value)(items)
+    copied = copy.copy(value)
+    for key, item in changes.items():
+        copied[key] = item
+    return copied
+
+
+def owned_memory(view, device="cpu"):
     """A copy of a view into shared memory, with the view's strides."""
-    return torch.empty_strided(view.shape, view.stride(), dtype=view.dtype).copy_(view)
+    return torch.empty_strided(view.shape, view.stride(), dtype=view.dtype, device=device).copy_(view)
+
+
+class _Copies:
+    """Of saved pairs (layout, view), each made when it is asked for, on the kind of device that the tensor had: of GPUs, this rank's current one."""
+
+    def __init__(self, saved):
+        self._saved = saved
+
+    def __getitem__(self, index):
+        layout, view = self._saved[index]
+        return owned_memory(view, layout.device if torch.cuda.is_available() else "cpu")
 
 
 def copy_into(holder, names, tensors, saved):
     """Writes saved pairs (layout, view) into `tensors`, matched by name and place. All are compared before one is written."""
     found = {(layout.name, layout.place): (layout, view) for layout, view in saved}
-    _check_names(holder, {name for name, _ in names}, {name for name, _ in found})
+    named = collections.defaultdict(list)  # shards of one tensor have one name
+    for layout, _ in saved:
+        named[layout.name].append(layout)
+    _check_names(holder, {name for name, _ in names}, named.keys())
     for (name, place), tensor in zip(names, tensors):
-        _check_same(Layout(name, tensor, place), found)
+        _check_same(Layout(name, tensor, place), named[name])
     with torch.no_grad():
         for key, tensor in zip(names, tensors):
             tensor.detach().copy_(found[key][1])
@@ -103,8 +144,7 @@ def _check_names(holder, here, saved):
                           "restore with the model that wrote it, or start the run afresh")
 
 
-def _check_same(here, found):
-    saved = [layout for (name, _), (layout, _) in found.items() if name == here.name]
+def _check_same(here, saved):
     if not any(layout.same_content(here) for layout in saved):
         raise CheckpointError(f"{here.name} is {saved[0]} in the checkpoint but {here} in this script: "
                               "restore with the model and sharding that wrote it, or start the run afresh")
@@ -159,7 +199,7 @@ class ModuleHolder:
         stamp = []
         for module in self._modules if self._stamp is not None else ():
             for folder in (module._parameters, module._buffers):
-                stamp.extend(folder)
+                stamp.extend(folder.keys())  # that of a scripted module can't be iterated itself
                 stamp.extend([tensor is None for tensor in folder.values()])
             stamp.extend(map(id, module._modules.values()))
         return stamp
@@ -194,21 +234,49 @@ class ModuleHolder:
                 module.set_extra_state(rest[prefix])
 
 
+def _is_zero(optimizer):
+    """torch's ZeroRedundancyOptimizer: by its name, for its module imports much."""
+    return any((kind.__name__, kind.__module__.split(".")[0]) == ("ZeroRedundancyOptimizer", "torch") for kind in type(optimizer).__mro__)
+
+
+def _overrides(optimizer):
+    return type(optimizer).state_dict is not torch.optim.Optimizer.state_dict and not _is_zero(optimizer)
+
+
+def _says_more(optimizer):
+    """Whether its state_dict() has what is neither in `state` nor in `param_groups`."""
+    return _overrides(optimizer) and not optimizer.state_dict().keys() <= {"state", "param_groups"}
+
+
+def _parameters_of(optimizer):
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 class OptimizerHolder:
-    """State tensors by parameter number; param_groups and all other values in the rest. Exact: nothing is cast on the way."""
+    """State tensors by parameter number; param_groups and all other values in the rest. Exact: nothing is cast on the way.
+
+    A ZeroRedundancyOptimizer writes all parameters, but the state of this rank's share is in its `optim`, as are their numbers.
+    """
 
     def __init__(self, name, optimizer):
         self.name = name
         self.optimizer = optimizer
+        if getattr(optimizer, "_overlap_with_ddp", False):
+            raise CheckpointError(f"{name!r} is a ZeroRedundancyOptimizer with overlap_with_ddp, whose state is made during training: give "
+                                  "Checkpoint one without")
+        self.stateful = optimizer.optim if _is_zero(optimizer) else optimizer
+        self._checked = not _overrides(optimizer)
         self._keys = self._nested = ()
 
     def parameters(self):
-        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        return _parameters_of(self.optimizer)
 
     def capture(self):
+        if not self._checked:
+            self._check_state()
         keys, tensors, others = [], [], []
-        state = self.optimizer.state
-        for number, parameter in enumerate(self.parameters()):
+        state = self.stateful.state
+        for number, parameter in enumerate(_parameters_of(self.stateful)):
             for key, value in state.get(parameter, {}).items():
                 if type(value) in PLAIN:
                     keys.append((number, key, None))
@@ -219,9 +287,10 @@ class OptimizerHolder:
                     tensors.append(local)
                 else:
                     others.append((number, key, value))
-        groups = [dict(group, params=len(group["params"])) for group in self.optimizer.param_groups]
+        groups = [{**group, "params": len(own["params"])} for group, own in zip(self.optimizer.param_groups, self.stateful.param_groups)]
+        unbound = [(key, value) for key, value in state.items() if not isinstance(key, torch.Tensor)]  # of no parameter: a count of steps, say
         nested = []
-        rest = _take_out({"direct": len(keys), "groups": groups, "others": others}, self.name, nested, tensors)
+        rest = _take_out({"direct": len(keys), "groups": groups, "others": others, "unbound": unbound}, self.name, nested, tensors)
         self._keys, self._nested = keys, nested
         return [keys, nested], tensors, rest
 
@@ -233,29 +302,37 @@ class OptimizerHolder:
 
     def restore(self, saved, rest):
         self._check_groups([group["params"] for group in rest["groups"]])
-        rest = _put_back(rest, [owned_memory(view) for _, view in saved])
-        parameters = self.parameters()
+        rest = _put_back(rest, _Copies(saved))
+        parameters = _parameters_of(self.stateful)
         state = [{} for _ in parameters]
         for layout, view in saved[: rest["direct"]]:
             number, key = layout.name[len(self.name) + 1 :].split(".", 1)
             state[int(number)][key] = self._rebuild(layout, view, parameters[int(number)])
         for number, key, value in rest["others"]:
             state[number][key] = value
-        self.optimizer.state.clear()
-        self.optimizer.state.update((p, entry) for p, entry in zip(parameters, state) if entry)
-        for group, before in zip(self.optimizer.param_groups, rest["groups"]):
-            group.update((key, value) for key, value in before.items() if key != "params")
+        self.stateful.state.clear()
+        self.stateful.state.update((p, entry) for p, entry in zip(parameters, state) if entry)
+        self.stateful.state.update(rest.get("unbound", ()))
+        for groups in (self.stateful.param_groups, self.optimizer.param_groups):
+            for group, before in zip(groups, rest["groups"]):
+                group.update((key, value) for key, value in before.items() if key != "params")
+
+    def _check_state(self):
+        """One that hands on the state_dict() of another, and has no state itself, would lose all at a restart."""
+        count = len(self.optimizer.state_dict().get("state", ()))
+        if count > len(self.stateful.state):
+            raise CheckpointError(f"{self.name!r} is a {type(self.optimizer).__name__} whose state_dict() has the state of {count} parameters, and whose "
+                                  f"`state` that of {len(self.stateful.state)}: give Checkpoint the optimizer inside it")
+        self._checked = count > 0
 
     def _check_groups(self, saved):
-        here = [len(group["params"]) for group in self.optimizer.param_groups]
+        here = [len(group["params"]) for group in self.stateful.param_groups]
         if saved != here:
             raise CheckpointError(f"{self.name!r} has parameter groups of {here} in this script but {saved} in the checkpoint: restore with "
                                   "the optimizer that wrote it, or start the run afresh")
 
     def _rebuild(self, layout, view, parameter):
-        tensor = owned_memory(view)
-        if layout.device != "cpu":
-            tensor = tensor.to(parameter.device)
+        tensor = owned_memory(view, "cpu" if layout.device == "cpu" else parameter.device)
         if layout.place is None:
             return tensor
         (place, _), = parts(parameter)
@@ -300,11 +377,12 @@ class PlainHolder(_EagerHolder):
 
     def capture(self):
         self._names, tensors = [], []
-        rest = _take_out(self._value, self.name, self._names, tensors)
+        plain = list if isinstance(self._value, list) else dict  # its own type stays here, and need not be one that pickle knows
+        rest = _take_out(self._value if type(self._value) is plain else plain(self._value), self.name, self._names, tensors)
         return self._names, tensors, rest
 
     def restore(self, saved, rest):
-        value = _put_back(rest, [owned_memory(view) for _, view in saved])
+        value = _put_back(rest, _Copies(saved))
         if isinstance(self._value, list):
             self._value[:] = value
         else:
@@ -321,7 +399,18 @@ class StateDictHolder(_EagerHolder):
         return self._names, tensors, rest
 
     def restore(self, saved, rest):
-        self._value.load_state_dict(_put_back(rest, [owned_memory(view) for _, view in saved]))
+        self._value.load_state_dict(_put_back(rest, _Copies(saved)))
+
+
+class WrapperHolder(StateDictHolder):
+    """An optimizer whose state_dict() says more than its `state` and `param_groups`, such as PostLocalSGDOptimizer. What it writes is copied in
+    step(), for it may write at any time."""
+
+    def restore(self, saved, rest):
+        super().restore(saved, rest)
+        inner = getattr(self._value, "optim", None)
+        if isinstance(inner, torch.optim.Optimizer):  # which has new groups now: PostLocalSGDOptimizer, and its schedulers, go on with the old ones
+            self._value.param_groups = inner.param_groups
 
 
 class GeneratorHolder(_EagerHolder):

@@ -46,6 +46,7 @@ class Written(reshape.Saved):
             state.setdefault(int(parameter), {})[key] = self.tensor_of(layout, rank)
         for parameter, key, value in rest["others"]:
             state.setdefault(parameter, {})[key] = value
+        state.update(rest.get("unbound", ()))
         groups, begin = [], 0
         for group in rest["groups"]:
             groups.append(dict(group, params=list(range(begin, begin + group["params"]))))

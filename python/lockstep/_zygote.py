@@ -14,12 +14,14 @@ Requests: {"op": "store"} + [socket]: forks the store host. {"op": "spawn", "epo
 
 import atexit
 import gc
+import io
 import json
 import os
 import random
 import select
 import signal
 import socket
+import stat
 import sys
 import threading
 import time
@@ -269,14 +271,15 @@ def _become_worker(request, worker, fds):
     os.environ.update(worker["env"])
     os.environ["LOCKSTEP_WORKER_PID"] = str(os.getpid())
     os.chdir(request["cwd"])
-    _set_threads(worker["threads"])
+    blas_threads = os.environ.get("OPENBLAS_NUM_THREADS", "")
+    _set_threads(worker["threads"], int(blas_threads) if blas_threads.isdecimal() else worker["threads"])
     _boot.prepare_worker()
     moved = request.get("code", {"from": "", "to": ""})
     code = moved["to"]
     if code:
         _version.move(moved["from"], code)
     way = [] if not request["module"] else ["-m", _version.__name__, code] if code else ["-m"]
-    _anew.watch([sys.executable, "-u", *way, *worker["command"]], _PRELOAD)
+    _anew.watch([sys.executable, "-u", *way, *worker["command"]], _PRELOAD, _count_threads_as)
     _leave(_exit_status(worker["command"], request["module"] and (code or os.getcwd())))
 
 
@@ -303,7 +306,7 @@ def _exit_status(command, module):
 
 def _leave(status):
     """Ends the worker without tearing the interpreter down: threads of torch that still take the GIL then abort the process now and then,
-    and a finished job would count as a crash. What scripts may rely on is done: threads joined, atexit, output flushed.
+    and a finished job would count as a crash. What scripts may rely on is done: threads joined, atexit, output flushed, open files written.
     """
     try:
         threading._shutdown()
@@ -311,7 +314,47 @@ def _leave(status):
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        os._exit(status & 0xFF)
+        try:
+            _write_open_files()
+        finally:
+            os._exit(status & 0xFF)
+
+
+_FILE = io.IOBase.__base__  # without what makes io.IOBase slow to ask
+_READER_S = 1.0  # for whoever reads what open files write to
+
+
+def _write_open_files():
+    """What the teardown would write of files that the script has left open. Those on a disk wait for nobody. A pipe, a socket or a terminal may
+    be full, and its reader stopped for ever: those are written by a thread, beside which the process ends.
+    """
+    gc.unfreeze()  # what is frozen is not listed
+    on_disk, others = [], []
+    for file in gc.get_objects():
+        if issubclass(type(file), _FILE):
+            try:
+                if not file.closed and file.writable():
+                    (on_disk if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else others).append(file)
+            except Exception:
+                pass  # it lies in memory, or is half made
+    _write(on_disk)
+    if others:
+        writer = threading.Thread(target=_write, args=(others,), daemon=True)
+        writer.start()
+        writer.join(_READER_S)
+
+
+def _write(files):
+    """The outermost first: text, then what is written in Python, such as GzipFile, whose end only close() writes, then buffers."""
+    for file in sorted(files, key=lambda file: (not isinstance(file, io.TextIOBase), _is_of_io(file))):
+        try:
+            (file.flush if _is_of_io(file) else file.close)()
+        except Exception:
+            pass  # a full disk, say: the teardown would go on, too
+
+
+def _is_of_io(file):
+    return type(file).__module__ == "_io"
 
 
 def _fresh_chance():
@@ -324,17 +367,34 @@ def _fresh_chance():
         numpy.random.seed()
 
 
-def _set_threads(count):
+def _set_threads(count, blas_count):
     """The libraries read their environment at the import, when it said 1."""
     import torch
 
     if torch.get_num_threads() != count:
         torch.set_num_threads(count)
     for set_threads in _openblas:
-        set_threads(int(os.environ.get("OPENBLAS_NUM_THREADS", count)))
+        set_threads(blas_count)
 
 
-_openblas = []  # functions of the libraries that are loaded, found once for all workers
+def _count_threads_as(name, value):
+    """Sets the threads that the libraries would have, had they been imported with this variable. False: it is another, or they can't be told."""
+    import torch
+
+    if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS") or _untold:
+        return False
+    set_to = {**os.environ, name: value}
+    count = set_to.get("MKL_NUM_THREADS") or set_to.get("OMP_NUM_THREADS")  # as torch reads them
+    blas_count = set_to.get("OPENBLAS_NUM_THREADS") or set_to.get("OMP_NUM_THREADS") or count
+    count = count or str(torch.get_num_threads())
+    if not (value.isdecimal() and count.isdecimal() and blas_count.isdecimal() and int(count) and int(blas_count)):
+        return False  # a list, say
+    _set_threads(int(count), int(blas_count))
+    return True
+
+
+_openblas, _untold = [], []  # functions of the libraries that are loaded, found once for all workers; those whose function isn't known
+_SET_THREADS = ("openblas_set_num_threads", "openblas_set_num_threads64_", "scipy_openblas_set_num_threads64_", "scipy_openblas_set_num_threads")
 
 
 def _find_openblas():
@@ -342,10 +402,16 @@ def _find_openblas():
 
     try:
         with open("/proc/self/maps") as maps:
-            paths = {line.split()[-1] for line in maps if "openblas" in line}
-        _openblas.extend(ctypes.CDLL(path).openblas_set_num_threads for path in paths)
-    except (OSError, AttributeError):
-        pass  # another BLAS: it reads the environment itself, or has no threads
+            paths = {line.split()[-1] for line in maps if "openblas" in line or "libmkl_rt" in line}
+    except OSError:
+        return
+    for path in paths:
+        try:
+            library = ctypes.CDLL(path)
+        except OSError:
+            continue
+        known = [getattr(library, name) for name in _SET_THREADS if hasattr(library, name)]
+        (_openblas if known else _untold).extend(known[:1] or [path])
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MADV_HUGEPAGE = -1, -3, 14  # malloc.h, sys/mman.h

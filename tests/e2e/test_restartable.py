@@ -142,6 +142,48 @@ class Obstinate(RunTest):
         self.assertEqual({"rank 0: whole in epoch 2", "rank 1: whole in epoch 2", "the child: None"}, set(told) - processes, run)
 
 
+# Rank 1 fails once. Before the function, each rank has started a process, and made a loader, whose workers start in it.
+OLDER = '''
+import multiprocessing, os, sys, time
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+import lockstep
+
+logger = multiprocessing.Process(target=time.sleep, args=(600,), daemon=True)
+logger.start()
+loader = DataLoader(range(8), batch_size=4, num_workers=1, persistent_workers=True)
+
+@lockstep.restartable
+def train():
+    dist.init_process_group("gloo")
+    rank, epoch = dist.get_rank(), int(os.environ["LOCKSTEP_EPOCH"])
+    if rank == 0:
+        print(f"rank 0 is process {os.getpid()}")
+    for step in range(20):
+        items = sum(len(batch) for batch in loader)
+        lockstep.step(step)
+        if rank == 1 and epoch == 1 and step == 10:
+            os._exit(3)
+        dist.barrier()
+    return items
+
+items = train()
+sys.stdout.write(f"rank {os.environ['RANK']}: {items} items in epoch {os.environ['LOCKSTEP_EPOCH']}, the logger runs: {logger.is_alive()}\\n")
+'''
+
+
+class Older(RunTest):
+    def test_children_from_before_the_function_live_on_and_loaders_from_before_it_work(self):
+        script = self.folder() / "older.py"
+        script.write_text(OLDER)
+        run = Run(self, str(script), ranks=2)
+        run.finish()
+        told = run.stdout().splitlines()
+        processes = {line for line in told if "process" in line}
+        self.assertEqual(1, len(processes), run)
+        self.assertEqual({f"rank {rank}: 8 items in epoch 2, the logger runs: True" for rank in range(2)}, set(told) - processes, run)
+
+
 class OnTwoNodes(NodesTest):
     def test_only_the_victim_is_started_anew(self):
         self.start(*ddp(2 * STEPS, ["kill:3:12", "kill:0:30:forward:2"], step_time=0.1), "--restartable")

@@ -34,7 +34,7 @@ with open(f"{sys.argv[1]}/seen.{rank}", "w") as file:
 print(f"out of rank {rank}")
 print(f"err of rank {rank}", file=sys.stderr)
 '''
-# OMP_NUM_THREADS is read when torch is imported; what is set below the import comes too late, whichever way a worker started.
+# OMP_NUM_THREADS and the like are read when torch is imported; what is set below the import comes too late, whichever way a worker started.
 SETS_THREADS = '''
 import json, os, sys
 {above}
@@ -174,22 +174,31 @@ class StartMethods(RunTest):
                 self.assertTrue(os.path.isabs(one["file"]), f"{one['file']}\n{run}")
                 self.assertEqual(str(folder), one["path"], run)
 
+    def sets(self, method, above, below=""):
+        """(the run, what both ranks saw) of a script with these lines above and below its import of torch."""
+        folder = self.folder()
+        folder.chmod(0o777)
+        script = folder / "sets.py"
+        script.write_text(SETS_THREADS.format(above=above, below=below))
+        run = Run(self, str(script), str(folder), ranks=2, options=["--start-method", method])
+        run.finish()
+        return run, [json.loads((folder / f"seen.{rank}").read_text()) for rank in range(2)]
+
     def test_what_the_script_sets_before_it_imports_torch_counts(self):
-        setting = 'os.environ["OMP_NUM_THREADS"] = "3"'
+        """And for a number of threads, what stands above runs once."""
+        once, setting = "os.mkdir(f\"{sys.argv[1]}/made.{os.environ['RANK']}\")", 'os.environ["OMP_NUM_THREADS"] = "3"'
         for method in METHODS:
-            for above, below, threads in ((setting, "", 3), ("", setting, 1)):
+            for above, below, threads in ((f"{once}\n{setting}", "", 3), ("", setting, 1)):
                 with self.subTest(f"{method}: {threads} threads"):
-                    folder = self.folder()
-                    folder.chmod(0o777)
-                    script = folder / "sets.py"
-                    script.write_text(SETS_THREADS.format(above=above, below=below))
-                    run = Run(self, str(script), str(folder), ranks=2, options=["--start-method", method])
-                    run.finish()
-                    forked = method == "zygote" and threads == 1
-                    expected = {"threads": threads, "forked": forked, "collected": True, "variable": "3", "preload": None}
-                    self.assertEqual([expected] * 2, [json.loads((folder / f"seen.{rank}").read_text()) for rank in range(2)], run)
-                    told = run.stderr().count("the script sets OMP_NUM_THREADS, which torch reads at its import")
-                    self.assertEqual(method == "zygote" and threads == 3, told == 1, run)
+                    run, seen = self.sets(method, above, below)
+                    expected = {"threads": threads, "forked": method == "zygote", "collected": True, "variable": "3", "preload": None}
+                    self.assertEqual([expected] * 2, seen, run)
+                    self.assertNotIn("begin anew", run.stderr(), run)
+
+    def test_for_what_is_no_number_of_threads_it_begins_anew(self):
+        run, seen = self.sets("zygote", 'os.environ["OMP_SCHEDULE"] = "static"')
+        self.assertEqual([{"threads": 1, "forked": False, "collected": True, "variable": "1", "preload": None}] * 2, seen, run)
+        self.assertEqual(1, run.stderr().count("the script sets OMP_SCHEDULE, which torch reads at its import"), run)
 
     def test_what_is_set_while_torch_trains_begins_nothing_anew(self):
         """By the script's libraries, or by torch itself (torch.compile sets TORCHINDUCTOR_CACHE_DIR)."""
@@ -258,6 +267,17 @@ class StartMethods(RunTest):
                     run = Run(self, str(script), ranks=1, options=["--start-method", method, "--max-restarts", "0"])
                     run.finish(code)
                     self.assertIn(text, run.stderr(), run)
+
+    def test_files_left_open_are_written(self):
+        for method in METHODS:
+            with self.subTest(method):
+                folder = self.folder()
+                folder.chmod(0o777)
+                script = folder / "leave.py"
+                script.write_text("import sys\nlog = open(sys.argv[1], 'w')\nlog.write('the last line')\nraise ValueError\n")
+                run = Run(self, str(script), str(folder / "log"), ranks=1, options=["--start-method", method, "--max-restarts", "0"])
+                run.finish(1)
+                self.assertEqual("the last line", (folder / "log").read_text(), run)
 
 
 class ForkedAhead(RunTest):

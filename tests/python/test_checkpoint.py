@@ -1,4 +1,5 @@
 """lockstep.Checkpoint against a starter of the test's own: what is saved after a crash comes back bit for bit, and what can't says so."""
+import collections
 import hashlib
 import os
 import random
@@ -172,11 +173,149 @@ class Resume(Starter):
     def test_lbfgs(self):
         self.check_equal(lbfgs)
 
+    def test_modules_that_torch_has_compiled(self):
+        def make(kind):
+            net = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
+            return torch.jit.script(net) if kind == "scripted" else torch.jit.trace(net, torch.ones(2, 3), check_trace=False)
+
+        def save(kind):
+            net = make(kind)
+            optimizer = momentum(net.parameters())
+            ckpt = lockstep.Checkpoint({"net": net, "optimizer": optimizer})
+            for i in range(2):
+                net(torch.randn(2, 3)).sum().backward()
+                optimizer.step()
+                ckpt.step(i)
+            return _digest(net.state_dict())
+
+        def restore(kind):
+            net = make(kind)
+            lockstep.Checkpoint({"net": net, "optimizer": momentum(net.parameters())}).restore()
+            return _digest(net.state_dict())
+
+        for kind in ("scripted", "traced"):
+            with self.subTest(kind):
+                self.starter.start_epoch(1)
+                saved = self.work(save, kind)
+                self.starter.start_epoch(2, restore=(1, 1))
+                self.assertEqual(saved, self.work(restore, kind))
+
     def test_every_third_step(self):
         self.assertEqual(self.check_equal(adam, every=3), 5)
 
     def test_not_lazy(self):
         self.assertEqual(self.check_equal(adam, lazy=False), 7)
+
+
+def trained(make_optimizer, steps):
+    """(model, optimizer, scheduler) of a job whose scheduler changes param_groups behind each step()."""
+    net = nn.Linear(3, 2)
+    optimizer = make_optimizer(net.parameters())
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    for _ in range(steps):
+        net(torch.ones(3)).sum().backward()
+        optimizer.step()
+        scheduler.step()
+    return net, optimizer, scheduler
+
+
+class Wrappers(Starter):
+    """Optimizers that are more, or less, than their `state` and `param_groups`."""
+
+    def resumed(self, make_optimizer, look):
+        """look(optimizer) of one that was trained and saved, and of a new one that was restored from it and trained for a step more."""
+        def in_group(steps):
+            torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+            net, optimizer, scheduler = trained(make_optimizer, steps)
+            return lockstep.Checkpoint({"net": net, "optimizer": optimizer, "scheduler": scheduler}), optimizer, scheduler
+
+        def save():
+            ckpt, optimizer, _ = in_group(steps=3)
+            ckpt.step(0)
+            return look(optimizer)
+
+        def restore():
+            ckpt, optimizer, scheduler = in_group(steps=0)
+            ckpt.restore()
+            found = look(optimizer)
+            scheduler.step()
+            return found, look(optimizer)
+
+        self.starter.start_epoch(1)
+        saved = self.work(save)
+        self.starter.start_epoch(2, restore=(1, 0))
+        found, later = self.work(restore)
+        self.assertEqual(saved, found)
+        return found, later
+
+    def test_the_state_of_a_sharded_optimizer_is_in_its_inner_one(self):
+        def make(parameters):
+            from torch.distributed.optim import ZeroRedundancyOptimizer
+
+            return ZeroRedundancyOptimizer(parameters, torch.optim.Adam, lr=1.0)
+
+        def look(optimizer):
+            return [entry["step"].item() for entry in optimizer.optim.state.values()], optimizer.param_groups[0]["lr"]
+
+        self.assertEqual(([3, 3], 0.125), self.resumed(make, look)[0])
+
+    def test_an_averager_goes_on_where_it_was(self):
+        def make(parameters):
+            from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+            from torch.distributed.optim import PostLocalSGDOptimizer
+
+            return PostLocalSGDOptimizer(torch.optim.Adam(parameters, lr=1.0), PeriodicModelAverager(period=4, warmup_steps=100))
+
+        def look(optimizer):
+            return [entry["step"].item() for entry in optimizer.state.values()], optimizer.averager.step, optimizer.optim.param_groups[0]["lr"]
+
+        found, later = self.resumed(make, look)
+        self.assertEqual(([3, 3], 3, 0.125), found)
+        self.assertEqual(0.0625, later[2], "the scheduler reaches the inner optimizer")
+
+    def test_state_of_no_parameter_comes_back(self):
+        class Counts(torch.optim.SGD):
+            def step(self):
+                super().step()
+                self.state["steps"] = self.state.get("steps", 0) + 1
+                self.state["scale"] = {"now": torch.tensor(0.5)}
+
+        def look(optimizer):
+            return optimizer.state["steps"], optimizer.state["scale"]["now"].item()
+
+        self.assertEqual((3, 0.5), self.resumed(lambda parameters: Counts(parameters, lr=1.0), look)[0])
+
+    def test_a_harmless_state_dict_changes_nothing(self):
+        class Own(torch.optim.Adam):
+            def state_dict(self):
+                return super().state_dict()
+
+        found, _ = self.resumed(lambda parameters: Own(parameters, lr=1.0), lambda optimizer: [entry["step"].item() for entry in optimizer.state.values()])
+        self.assertEqual([3, 3], found)
+        self.assertIn("OptimizerHolder", self.work(lambda: type(lockstep.Checkpoint({"o": Own([torch.ones(1)])})._holders["o"]).__name__))
+
+    def test_state_that_is_elsewhere_is_missed(self):
+        class Hides(torch.optim.Adam):
+            def __init__(self, parameters, lr):
+                super().__init__(parameters, lr)
+                self.inner = adam(self.param_groups[0]["params"])
+
+            def step(self):
+                self.inner.step()
+
+            def state_dict(self):
+                return self.inner.state_dict()
+
+        def save():
+            _, optimizer, _ = trained(lambda parameters: Hides(parameters, lr=1.0), 1)
+            try:
+                lockstep.Checkpoint({"o": optimizer}).step(0)
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        self.starter.start_epoch(1)
+        self.assertEqual("'o' is a Hides whose state_dict() has the state of 2 parameters, and whose `state` that of 0: give Checkpoint the optimizer inside it",
+                         self.work(save))
 
 
 class Saving(Starter):
@@ -370,6 +509,60 @@ class Marks(Starter):
         self.work(work)
 
 
+Pair = collections.namedtuple("Pair", "mean count")
+
+
+class Curve(list):
+    """A list of a script's own, with an attribute."""
+
+
+class Types(Starter):
+    def resumed(self, make):
+        """make() as it comes back into a script that has an empty one."""
+        def restore():
+            value = {}
+            lockstep.Checkpoint({"v": value}).restore()
+            return value
+
+        self.starter.start_epoch(1)
+        self.work(lambda: lockstep.Checkpoint({"v": make()}).step(0))
+        self.starter.start_epoch(2, restore=(1, 0))
+        return self.work(restore)
+
+    def test_containers_keep_their_types_with_and_without_tensors(self):
+        def make(one):
+            curve = Curve([one])
+            curve.unit = "nats"
+            defaults, ordered = collections.defaultdict(list, a=[one]), collections.OrderedDict(b=one)
+            return {"defaults": defaults, "ordered": ordered, "counts": collections.Counter("aab"), "pair": Pair(one, 2), "curve": curve,
+                    "deep": [({"x": (one, None)},)]}
+
+        for one in (1.5, torch.tensor(1.5)):
+            with self.subTest(one):
+                value = self.resumed(lambda: make(one))
+                self.assertEqual(make(one), value)
+                self.assertEqual([type(item) for item in make(one).values()], [type(item) for item in value.values()])
+                self.assertEqual(([], "nats", 0), (value["defaults"]["new"], value["curve"].unit, value["counts"]["c"]))
+
+    def test_what_is_given_itself_may_be_of_any_kind_of_dict(self):
+        def restore():
+            value = collections.defaultdict(lambda: 7)
+            lockstep.Checkpoint({"v": value}).restore()
+            return value["a"], value["b"]
+
+        self.starter.start_epoch(1)
+        self.work(lambda: lockstep.Checkpoint({"v": collections.defaultdict(lambda: 7, a=1)}).step(0))
+        self.starter.start_epoch(2, restore=(1, 0))
+        self.assertEqual((1, 7), self.work(restore))
+
+    def test_plain_values_are_not_looked_at_one_by_one(self):
+        from lockstep import _state
+
+        losses = [0.5] * 1000
+        with mock.patch("lockstep._state.is_tensor", side_effect=AssertionError):
+            self.assertIs(losses, _state.PlainHolder("losses", losses).capture()[2])
+
+
 class Mismatch(Starter):
     def restore_error(self, saved, here):
         """The sentence with which a script that gives `here()` refuses a checkpoint of `saved()`."""
@@ -407,6 +600,23 @@ class Mismatch(Starter):
         text = self.restore_error(lambda: {"net": nn.Linear(2, 3)}, lambda: {"net": nn.Linear(4, 3)})
         self.assertEqual(text, "net.weight is float32 of shape (3, 2) in the checkpoint but float32 of shape (3, 4) in this script: "
                                "restore with the model and sharding that wrote it, or start the run afresh")
+
+    def test_names_are_compared_in_a_time_that_grows_with_their_number(self):
+        from lockstep import _state, _tensors
+
+        compared = []
+
+        class Name(str):
+            __hash__ = str.__hash__
+
+            def __eq__(self, other):
+                compared.append(self)
+                return str.__eq__(self, other)
+
+        names = [(Name(number), None) for number in range(300)]
+        tensors = [torch.zeros(1) for _ in names]
+        _state.copy_into("net", names, tensors, [(_tensors.Layout(str(name), tensor, None), tensor) for (name, _), tensor in zip(names, tensors)])
+        self.assertLess(len(compared), 10 * len(names))
 
     def test_structure(self):
         text = self.restore_error(lambda: {"net": nn.Linear(2, 3)}, lambda: {"net": nn.Linear(2, 3, bias=False)})
@@ -535,6 +745,40 @@ class Sharded(Starter):
         self.work(save)
         self.starter.start_epoch(2, restore=(1, 0))
         self.assertEqual(self.work(restore), ("FakeDTensor", [6.0, 6.0], 4.0))
+
+
+class Devices(unittest.TestCase):
+    """Where tensors come back that lay on a GPU: by what is asked of torch, which here has none."""
+
+    def restore(self, holder):
+        """The devices of which the holder asks memory when it restores what it captured, all of it from a GPU."""
+        from lockstep._tensors import Layout
+
+        _, tensors, rest = holder.capture()
+        layouts = [Layout(name, tensor, place) for (name, place), tensor in zip(holder.names(), tensors)]
+        for layout in layouts:
+            layout.device = "cuda"
+        asked, empty = [], torch.empty_strided
+
+        def empty_on_cpu(*shape, device="cpu", **options):
+            asked.append(str(device))
+            return empty(*shape, **options)
+
+        with mock.patch("torch.empty_strided", empty_on_cpu), mock.patch("torch.cuda.is_available", return_value=True):
+            holder.restore([(layout, tensor.clone()) for layout, tensor in zip(layouts, tensors)], rest)
+        return asked
+
+    def test_tensors_in_values_come_back_to_the_gpu(self):
+        if torch is None:
+            self.skipTest("this Python has no torch")
+        from lockstep import _state
+
+        parameter = torch.ones(2)
+        optimizer = torch.optim.SGD([parameter], lr=torch.tensor(0.1))
+        optimizer.state[parameter] = {"where the parameter is": torch.ones(2), "old_dirs": [torch.ones(2)]}
+        for value, devices in (([torch.ones(2)], ["cuda"]), (Ema(nn.Linear(3, 2)), ["cuda", "cuda"]), (optimizer, ["cpu", "cuda", "cuda"])):
+            with self.subTest(type(value)):
+                self.assertEqual(devices, sorted(self.restore(_state.holder_of("v", value, set()))))
 
 
 class Table(unittest.TestCase):

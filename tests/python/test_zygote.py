@@ -1,0 +1,112 @@
+"""A worker that the zygote has forked: its threads, and how it ends."""
+import bz2
+import csv
+import gc
+import gzip
+import io
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+import types
+import unittest
+from unittest import mock
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
+from lockstep import _zygote
+
+LEFT_OPEN = []  # as names of a script
+
+
+def left_by(script):
+    """Runs script() in a fork that ends as a worker does. Returns its exit status."""
+    child = os.fork()
+    if child == 0:
+        try:
+            script()
+        finally:
+            _zygote._leave(3)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+class Leave(unittest.TestCase):
+    def setUp(self):
+        self.folder = pathlib.Path(tempfile.mkdtemp())  # no TemporaryDirectory: atexit of the fork would remove it
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def test_files_that_are_open_are_written(self):
+        def script():
+            curve = open(self.folder / "curve.csv", "w", newline="")
+            csv.writer(curve).writerow(["step", 1])
+            kept = tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".kept", delete=False)
+            kept.write("kept")
+            raw = open(self.folder / "buffered", "w+b", buffering=1 << 20)
+            raw.write(b"b" * 1000)
+            packed = [gzip.open(self.folder / "text.gz", "wt"), io.TextIOWrapper(bz2.open(self.folder / "text.bz2", "wb"))]
+            for file in packed:
+                file.write("packed")
+            LEFT_OPEN.extend([curve, kept, raw, *packed])
+            gc.freeze()
+
+        self.assertEqual(3, left_by(script))
+        self.assertEqual("step,1\r\n", (self.folder / "curve.csv").read_bytes().decode())
+        self.assertEqual(["kept"], [path.read_text() for path in self.folder.glob("*.kept")])
+        self.assertEqual(1000, (self.folder / "buffered").stat().st_size)
+        self.assertEqual([b"packed"] * 2, [gzip.open(self.folder / "text.gz").read(), bz2.open(self.folder / "text.bz2").read()])
+
+    def test_what_cannot_be_written_holds_up_neither_the_rest_nor_the_end(self):
+        reads, writes = os.pipe()
+        self.addCleanup(os.close, reads)
+        self.addCleanup(os.close, writes)
+        os.set_blocking(writes, False)
+        os.write(writes, b"x" * (1 << 20))  # until it is full
+        os.set_blocking(writes, True)
+
+        def script():
+            full, pipe, closed = open("/dev/full", "w"), open(writes, "w", closefd=False), open(self.folder / "closed", "w")
+            LEFT_OPEN.extend([full, pipe, closed, open(self.folder / "log", "w")])
+            for file in LEFT_OPEN:
+                file.write("line")
+            os.close(closed.fileno())
+
+        self.assertEqual(3, left_by(script))
+        self.assertEqual("line", (self.folder / "log").read_text())
+
+    def test_whoever_reads_a_pipe_gets_the_last_line(self):
+        reads, writes = os.pipe()
+
+        def script():
+            LEFT_OPEN.append(open(writes, "w"))
+            LEFT_OPEN[-1].write("line")
+
+        self.assertEqual(3, left_by(script))
+        os.close(writes)
+        with open(reads) as file:
+            self.assertEqual("line", file.read())
+
+
+class Threads(unittest.TestCase):
+    def counts(self, name, value, **environment):
+        """What torch and OpenBLAS are told where a script sets this variable, torch having 1 thread; None: that it can't be done here."""
+        told = [1, None]
+        torch = types.SimpleNamespace(get_num_threads=lambda: told[0], set_num_threads=lambda count: told.__setitem__(0, count))
+        with mock.patch.dict(sys.modules, torch=torch), mock.patch.dict(os.environ, environment, clear=True), \
+                mock.patch.object(_zygote, "_openblas", [lambda count: told.__setitem__(1, count)]):
+            return told if _zygote._count_threads_as(name, value) else None
+
+    def test_they_are_what_libraries_make_of_their_variables(self):
+        self.assertEqual([3, 3], self.counts("OMP_NUM_THREADS", "3"))
+        self.assertEqual([3, 1], self.counts("MKL_NUM_THREADS", "3", OMP_NUM_THREADS="1"))
+        self.assertEqual([2, 3], self.counts("OMP_NUM_THREADS", "3", MKL_NUM_THREADS="2"))
+        self.assertEqual([1, 3], self.counts("OPENBLAS_NUM_THREADS", "3"))
+
+    def test_what_is_no_such_number_is_left_to_a_new_process(self):
+        for name, value in (("OMP_NUM_THREADS", "4,2"), ("OMP_NUM_THREADS", "0"), ("OMP_NUM_THREADS", ""), ("OMP_SCHEDULE", "3")):
+            self.assertIsNone(self.counts(name, value))
+        with mock.patch.object(_zygote, "_untold", ["libother_openblas.so"]):
+            self.assertIsNone(self.counts("OMP_NUM_THREADS", "3"))
+
+
+if __name__ == "__main__":
+    unittest.main()
