@@ -42,8 +42,7 @@ class CoordinatorProcess {
         control_socket_(poller_,
                         [this](const Json& request, const ControlSocket::Reply& reply) { Answer(request, reply); }),
         signals_(
-            poller_, options_.stop_signals, [this](int signal) { Stop(signal); }, [] {}),
-        begun_(clock_.Now()) {}
+            poller_, options_.stop_signals, [this](int signal) { Stop(signal); }, [] {}) {}
 
   absl::Status Begin(const control::JobSpec& job) {
     LS_RETURN_IF_ERROR(Open());
@@ -104,7 +103,6 @@ class CoordinatorProcess {
     LS_ASSIGN_OR_RETURN(const control::State state, Replay());
     if (state.mode == control::Mode::kFinished) return EndWith(state);
     clock_.Continue(term.ahead);
-    begun_ = clock_.Now();
     spec_.run_token = term.token;
     LS_RETURN_IF_ERROR(KeepSpec(spec_));
     if (journal_) lead_.Keep(std::move(journal_));
@@ -198,12 +196,7 @@ class CoordinatorProcess {
     if (shared_ && shared_->role() == store::PostgresJournal::Role::kDeposed) return GiveUp();
     if (shared_ && !leads_) return TickShared();
     lead_.Tick();
-    if (!lead_.begun()) {
-      const Seconds patience = options_.nodes.join_timeout;
-      if (clock_.Now() - begun_ < ToNanos(patience)) return;
-      return Fail(MakeError(absl::StatusCode::kDeadlineExceeded,
-                            fmt::format("not all nodes came within {} s: {}", patience.value, lead_.WhoIsHere())));
-    }
+    if (!lead_.begun()) return;
     if (++ticks_ % kTicksPerPublish == 0) {
       if (view_.is_live()) view_.Paint(lead_.head().Status(), lead_.head().Incidents());
       lead_.head().Publish();
@@ -237,7 +230,7 @@ class CoordinatorProcess {
   std::optional<int> exit_code_;  // of a job that others led to its end, or lead
   bool leads_ = false, stood_in_ = false;
   std::string cannot_lead_;  // why not yet, though it was elected
-  Nanos begun_, ended_, last_written_;
+  Nanos ended_, last_written_;
   int ticks_ = 0;
 };
 

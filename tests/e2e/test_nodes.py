@@ -269,6 +269,10 @@ class BadInput(RunTest):
         self.assert_refused(f"the coordinator at {endpoint} is out of reach", "--nnodes=2", "--node-rank=1",
                             f"--rdzv-endpoint={endpoint}", "--rdzv-conf=join_timeout=1", code=3)
 
+    def test_who_leads_does_not_wait_for_ever(self):
+        self.assert_refused("not all nodes came within 1 s: 1 of 2 nodes are here: a", "--nnodes=2", "--node-rank=0", "--node-name=a",
+                            f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-conf=join_timeout=1", code=3)
+
     def test_who_does_not_fit_is_refused_by_name(self):
         port = free_port()
         self.lead(port)
