@@ -11,6 +11,7 @@
 #include "lockstep/control/report.h"
 #include "lockstep/control/story.h"
 #include "lockstep/node/past.h"
+#include "lockstep/node/run_dir.h"
 
 namespace lockstep::node {
 namespace {
@@ -39,8 +40,7 @@ std::string AskElsewhere(const std::string& coordinator) {
 }
 
 absl::Status NobodyWatches(const std::string& run_dir, const std::string& why) {
-  return FailedPrecondition("{}: nobody watches this run ({}); go on with `lockstep run --resume {}`", run_dir, why,
-                            run_dir);
+  return FailedPrecondition("{}: nobody watches this run ({}); {}", run_dir, why, HowToGoOn(run_dir));
 }
 
 absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request) {

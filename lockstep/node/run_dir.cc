@@ -8,6 +8,8 @@
 #include <filesystem>
 
 #include "lockstep/agent/spec.h"
+#include "lockstep/agent/wire.h"
+#include "lockstep/client/join.h"
 
 namespace lockstep::node {
 namespace {
@@ -54,8 +56,7 @@ absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::strin
   if (HoldsRun(run_dir)) {
     return MakeError(
         absl::StatusCode::kAlreadyExists,
-        fmt::format("{} already holds a run; go on with `lockstep run --resume {}`, or choose another --run", run_dir,
-                    run_dir));
+        fmt::format("{} already holds a run; {}", run_dir, HowToGoOn(run_dir)));
   }
   return run_dir;
 }
@@ -66,6 +67,18 @@ void ForgetRun(const std::string& run_dir) {
                                   std::string(agent::kWatcherLock), journal, journal + "-wal", journal + "-shm"})
     unlink((run_dir + "/" + file).c_str());
   if (fs::path(run_dir).parent_path() == RunsBase()) rmdir(run_dir.c_str());  // one of its own: unless there is more
+}
+
+std::string HowToGoOn(const std::string& run_dir) {
+  const absl::StatusOr<agent::RunSpec> spec = agent::ReadRunSpec(run_dir);
+  // At the workers' door: at the other one we would be taken for the watcher.
+  if (!spec.ok() || spec->ranks == 0 || agent::ConnectTo(run_dir + "/" LS_JOIN_SOCKET).ok())
+    return fmt::format("go on with `lockstep run --resume {}`, or choose another --run for a new one", run_dir);
+  const std::string from = spec->checkpoint_dir.empty()
+                               ? "it begins anew, for this one had no --checkpoint-dir"
+                               : fmt::format("with --checkpoint-dir {} it goes on from the newest checkpoint there",
+                                             spec->checkpoint_dir);
+  return fmt::format("its workers are gone: start a new run in another --run ({})", from);
 }
 
 absl::StatusOr<std::string> FindRunDir(const std::string& path) {

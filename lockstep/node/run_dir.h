@@ -19,4 +19,8 @@ void ForgetRun(const std::string& run_dir);
 // `path` if given and it holds a run; otherwise the newest run of this user. NotFound says where was looked.
 absl::StatusOr<std::string> FindRunDir(const std::string& path);
 
+// What to do about the run of this node that `run_dir` holds and that has no watcher: "go on with `lockstep run --resume
+// DIR`, or ..."; where nobody is left to be adopted, how to start a new one.
+std::string HowToGoOn(const std::string& run_dir);
+
 }  // namespace lockstep::node

@@ -112,7 +112,11 @@ class Watcher(WatcherTest):
         for _ in range(2):
             self.assertEqual(2, run.resume().wait(30), run)
             self.assertIn("nothing to adopt", run.stderr(), run)
+            self.assertIn("its workers are gone: start a new run in another --run", run.stderr(), run)
         self.assertEqual([], run.incidents(), run)
+        self.assertIn("its workers are gone: start a new run", run.ask("stop").stderr, run)
+        self.assertEqual(2, run.start("--run", str(run.dir), *run.command).wait(30), run)
+        self.assertIn("already holds a run; its workers are gone: start a new run in another --run", run.stderr(), run)
         drill = run.ask("drill", "kill", "--rank", "1")
         self.assertEqual((2, True), (drill.returncode, "nobody watches this run" in drill.stderr), f"{drill}\n{run}")
 
