@@ -46,7 +46,7 @@ void DeclareFault(CLI::App& command, DrillFlags& flags) {
 
 void Declare(CLI::App& command, DrillFlags& flags) {
   DeclareFault(command, flags);
-  command.add_option("--run", flags.run_dir, "Run directory; default: the newest run of this user")->check(NotEmpty());
+  command.add_option("--run", flags.run_dir, kNewestLiveRun)->check(NotEmpty());
   command.add_option("--schedule", flags.schedule, "Faults and their times from this TOML file (docs/drill.md)");
   command.add_option("--seed", flags.seed, "For random ranks; default: the schedule's, else a new one, which is shown");
   command.add_flag("--dry-run", flags.dry_run, "Print the plan and break nothing");
@@ -120,7 +120,7 @@ int PrintDrill(const drill::Report& report, bool as_json) {
 }
 
 absl::StatusOr<int> Start(const DrillFlags& flags) {
-  LS_ASSIGN_OR_RETURN(const std::string run_dir, node::FindRunDir(flags.run_dir));
+  LS_ASSIGN_OR_RETURN(const std::string run_dir, node::FindLiveRunDir(flags.run_dir));
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, agent::ReadRunSpec(run_dir));
   LS_ASSIGN_OR_RETURN(drill::Plan plan, MakePlan(flags, {.first = spec.place.first_rank, .count = spec.ranks}));
   if (flags.dry_run) return PrintReport(ToJson(plan), flags.json);

@@ -356,7 +356,8 @@ class Judgement {
     std::set_intersection(stopped_.begin(), stopped_.end(), suspects_.begin(), suspects_.end(),
                           std::back_inserter(named));
     if (named.empty() || verdict_.basis == StackBasis::kStopped) return;
-    evidence().push_back(fmt::format("{} {} stopped (state T)", RanksAsRanges(named), named.size() == 1 ? "is" : "are"));
+    evidence().push_back(
+        fmt::format("{} {} stopped (state T)", RanksAsRanges(named), named.size() == 1 ? "is" : "are"));
   }
 
   // Helpers of suspects that are where nobody else's are.
@@ -440,8 +441,8 @@ absl::Status Check(std::span<const trace::ProcessStack> stacks, const StackConte
 }  // namespace
 
 const char* StackBasisName(StackBasis basis) {
-  static constexpr const char* kNames[] = {"nothing",      "together", "wait_for", "stopped", "layout", "outside",
-                                           "shared_group", "outliers", "helpers",  "tie"};
+  static constexpr const char* kNames[] = {"nothing", "together",     "wait_for", "stopped", "layout",
+                                           "outside", "shared_group", "outliers", "helpers", "tie"};
   return kNames[static_cast<size_t>(basis)];
 }
 

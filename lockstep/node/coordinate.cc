@@ -41,8 +41,7 @@ class CoordinatorProcess {
                .failed = [this](const absl::Status& status) { Fail(status); }}),
         control_socket_(poller_,
                         [this](const Json& request, const ControlSocket::Reply& reply) { Answer(request, reply); }),
-        signals_(
-            poller_, options_.stop_signals, [this](int signal) { Stop(signal); }, [] {}) {}
+        signals_(poller_, options_.stop_signals, [this](int signal) { Stop(signal); }, [] {}) {}
 
   absl::Status Begin(const control::JobSpec& job) {
     LS_RETURN_IF_ERROR(Open());

@@ -116,9 +116,8 @@ void Lead::BeginIfComplete() {
 void Lead::GiveUpIfTooLate() {
   const Seconds patience = options_.nodes.join_timeout;
   if (begun_ || !roster_ || roster_->HasEnough() || clock_.Now() - awaited_ < ToNanos(patience)) return;
-  listener_.failed(
-      MakeError(absl::StatusCode::kDeadlineExceeded,
-                fmt::format("not all nodes came within {} s: {}", patience.value, roster_->Progress())));
+  listener_.failed(MakeError(absl::StatusCode::kDeadlineExceeded,
+                             fmt::format("not all nodes came within {} s: {}", patience.value, roster_->Progress())));
 }
 
 void Lead::UseScheduler(const std::string& job) {

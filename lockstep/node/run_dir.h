@@ -16,11 +16,13 @@ absl::Status MakeRunsBase();
 absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::string& job);
 // Nothing was started there, and its lock is ours: it may be had again.
 void ForgetRun(const std::string& run_dir);
-// `path` if given and it holds a run; otherwise the newest run of this user. NotFound says where was looked.
+// `path` if given and it holds a run; otherwise the newest run in RunsBase(). NotFound says where was looked.
 absl::StatusOr<std::string> FindRunDir(const std::string& path);
+// The same of what can only be done to a run that goes on: the newest of those, if there is one.
+absl::StatusOr<std::string> FindLiveRunDir(const std::string& path);
 
-// What to do about the run of this node that `run_dir` holds and that has no watcher: "go on with `lockstep run --resume
-// DIR`, or ..."; where nobody is left to be adopted, how to start a new one.
+// What to do about the run of this node that `run_dir` holds and that has no watcher: "go on with `lockstep run
+// --resume DIR`, or ..."; where nobody is left to be adopted, how to start a new one.
 std::string HowToGoOn(const std::string& run_dir);
 
 }  // namespace lockstep::node

@@ -62,8 +62,8 @@ TEST(StacksText, ReadsProcessesOfANode) {
 
 TEST(StacksText, AProcessIsStoppedIfAllItsThreadsAre) {
   const auto stopped = [](const std::string& one, const std::string& other) {
-    const auto stacks = ParseStacks(
-        "rank 1 (pid 2)\n native\n  thread 2 " + one + "\n    main (x)\n  thread 3 " + other + "\n", "x");
+    const auto stacks =
+        ParseStacks("rank 1 (pid 2)\n native\n  thread 2 " + one + "\n    main (x)\n  thread 3 " + other + "\n", "x");
     return stacks.ok() && stacks->front().stopped;
   };
   EXPECT_TRUE(stopped("python3 state T in futex (do_signal_stop)", "python3 state T"));
