@@ -55,6 +55,11 @@ class Usage(unittest.TestCase):
         self.assertIn('there is no command "rum"', self.refusal("rum"))
         self.assertIn("A subcommand is required; see lockstep --help", self.refusal())
         seen = 0
+    def test_the_script_is_in_the_usage(self):
+        for command, usage in ("run", "SCRIPT [ARGS...]"), ("replay", "[SCRIPT [ARGS...]]"):
+            help_of = subprocess.run([BINARY, command, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+            self.assertRegex(help_of, rf"(?m)^Usage: lockstep {command} \[OPTIONS\] {re.escape(usage)}$")
+
         waiting = [[]]
         while waiting:
             words = waiting.pop()
