@@ -12,6 +12,7 @@ NUMBERS = {
     "--hang-limit-s: expected a number above 0, found 0": ["run", "--hang-limit-s", "0", "train.py"],
     "--grace-s: expected a number from 0, found inf": ["run", "--grace-s", "inf", "train.py"],
     "--for: expected a number above 0, found -1": ["drill", "stop", "--for", "-1s"],
+    "--pack: x not in {best-fit,chunk}": ["feed", "serve", "--data", "/", "--pack", "x"],
     "--days: expected 0.001 to 3650, found nan": ["report", "/", "--days", "nan"],
     "--every: expected 0.01 to 3600, found 1s": ["record", "/", "--out", "/no.records", "--every", "1s"],
     "--images: expected a number above 0, found 0; see lockstep feed bench --help": ["feed", "bench", "--dir", "/", "--images", "0"],
