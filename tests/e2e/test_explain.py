@@ -271,13 +271,15 @@ class Explain(unittest.TestCase):
         (self.folder / "nameless.json").write_bytes(gzip.decompress((ranks / "rank-0.json.gz").read_bytes()).replace(b'"rank": 0, ', b""))
         for expected, words in {
             "the directory of a run, directories of traces, --kineto": [],
-            "--meta: expected the YAML file beside trace.csv": ["trace.csv"],
-            "/nowhere.csv: No such file": ["/nowhere.csv", "--meta", meta],
+            "--meta: expected the YAML file beside cut.csv.gz": ["cut.csv.gz"],
+            "/nowhere.csv: no such file or directory": ["/nowhere.csv"],
+            "job: a directory; expected the profiler's files": ["--kineto", ranks],
+            "none of the steps of --steps is one that all": ["--kineto", *sorted(ranks.glob("rank-*.json.gz")), "--steps", "99999"],
             "/nowhere.yaml: No such file": [trace, "--meta", "/nowhere.yaml"],
             "the file ends too early": ["cut.csv.gz", "--meta", meta],
             "fake.parquet: ": ["fake.parquet", "--meta", meta],
             "--steps 5-2: expected a step, or a range": [trace, "--meta", meta, "--steps", "5-2"],
-            "no rows, or none of the steps asked for": [trace, "--meta", meta, "--steps", "77"],
+            "no rows, or none of the steps asked for (--steps)": [trace, "--meta", meta, "--steps", "77"],
             "no JSON: expected a Chrome trace": ["--kineto", trace],
             "are both of rank 1": ["--kineto", ranks / "rank-1.json.gz", ranks / "rank-1.json.gz"],
             "neither distributedInfo nor the file's name tells the rank": ["--kineto", "nameless.json"],
