@@ -41,6 +41,12 @@ class Explain(unittest.TestCase):
     def named(self, report):
         return [(cause["cause"], [suspect.get("rank") for suspect in cause["suspects"]]) for cause in report["causes"]]
 
+    def test_telemetry_that_can_t_be_written_is_not_in_the_way(self):
+        small = f"trap '' XFSZ; ulimit -f 8; exec {BINARY} simulate telemetry x.records --ranks 8 --seconds 60"
+        done = subprocess.run(["bash", "-c", small], capture_output=True, text=True, timeout=60, cwd=self.folder, check=False)
+        self.assertEqual(2, done.returncode, done)
+        self.assertFalse((self.folder / "x.records").exists(), done)
+
     def test_a_pipelined_job(self):
         job = self.simulate("--dp", 4, "--pp", 2, "--steps", 8, "--fault", "worker:dp=3,stage=1,factor=1.5")
         report = self.explain(job / "trace.csv.gz", "--meta", job / "meta.yaml", "--out", "why", "--compat", "published")
