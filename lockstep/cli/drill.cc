@@ -135,6 +135,7 @@ absl::StatusOr<int> Start(const DrillFlags& flags) {
 
 void AddDrill(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<DrillFlags>();  // lives as long as the callbacks of the parser
+  LS_RETURN_IF_ERROR(node::CheckInPlace(run_dir, spec));
   CLI::App* command = app.add_subcommand("drill", "Break a running job on purpose, as a rehearsal");
   Declare(*command, *flags);
   command->callback([flags, &exit_code] {

@@ -265,6 +265,7 @@ absl::StatusOr<int> Coordinate(const RunOptions& options) {
 absl::StatusOr<int> ResumeCoordinating(const std::string& run_dir, const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(const std::string found, FindRunDir(run_dir));
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, agent::ReadRunSpec(found));
+  LS_RETURN_IF_ERROR(CheckInPlace(found, spec));
   if (spec.ranks != 0) return InvalidArgument("{} is a run of `lockstep run`; resume it with that", found);
   if (!spec.journal.empty())
     return InvalidArgument("the journal of {} is in PostgreSQL: start the coordinator as before, with --journal",

@@ -563,6 +563,7 @@ absl::StatusOr<int> RunJob(const RunOptions& options) {
 absl::StatusOr<int> ResumeJob(const std::string& run_dir, const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(const std::string found, FindRunDir(run_dir));
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, agent::ReadRunSpec(found));
+  LS_RETURN_IF_ERROR(CheckInPlace(found, spec));
   if (options.ranks > 1 && options.ranks != spec.ranks) {
     return InvalidArgument(
         "{} holds a run of {} ranks, --nproc-per-node says {}; leave the option out to go on with it", found,

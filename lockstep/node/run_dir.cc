@@ -92,6 +92,14 @@ void ForgetRun(const std::string& run_dir) {
   if (fs::path(run_dir).parent_path() == RunsBase()) rmdir(run_dir.c_str());  // one of its own: unless there is more
 }
 
+absl::Status CheckInPlace(const std::string& run_dir, const agent::RunSpec& spec) {
+  std::error_code error;
+  if (fs::equivalent(run_dir, spec.run_dir, error)) return absl::OkStatus();
+  const bool is_there = HoldsRun(spec.run_dir);
+  return FailedPrecondition("{} was copied or moved: its run was started in {}; {}", run_dir, spec.run_dir,
+                            is_there ? "name that directory" : "expected it there: move it back");
+}
+
 std::string HowToGoOn(const std::string& run_dir) {
   const absl::StatusOr<agent::RunSpec> spec = agent::ReadRunSpec(run_dir);
   if (!spec.ok() || spec->ranks == 0 || HasStarter(run_dir))

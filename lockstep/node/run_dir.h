@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "lockstep/agent/spec.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::node {
@@ -21,6 +22,8 @@ absl::StatusOr<std::string> FindRunDir(const std::string& path);
 // The same of what can only be done to a run that goes on: the newest of those, if there is one.
 absl::StatusOr<std::string> FindLiveRunDir(const std::string& path);
 
+// `run_dir` is the directory in which this run was started, whatever the way there, and no copy of it.
+absl::Status CheckInPlace(const std::string& run_dir, const agent::RunSpec& spec);
 // What to do about the run of this node that `run_dir` holds and that has no watcher: "go on with `lockstep run
 // --resume DIR`, or ..."; where nobody is left to be adopted, how to start a new one.
 std::string HowToGoOn(const std::string& run_dir);

@@ -50,5 +50,17 @@ TEST_F(RunDir, TheNewestThatGoesOnIsBeforeTheNewest) {
   EXPECT_EQ(*FindLiveRunDir(newest), newest) << "as it was named";
 }
 
+TEST_F(RunDir, ACopyIsNotTheRun) {
+  agent::RunSpec spec;
+  spec.run_dir = Make("a", 1);
+  const std::string copy = Make("b", 2), link = base_ + "/link";
+  fs::create_symlink(spec.run_dir, link);
+  EXPECT_TRUE(CheckInPlace(link, spec).ok());
+  EXPECT_EQ(Message(CheckInPlace(copy, spec)),
+            copy + " was copied or moved: its run was started in " + spec.run_dir + "; name that directory");
+  fs::remove_all(spec.run_dir);
+  EXPECT_THAT(Message(CheckInPlace(copy, spec)), HasSubstr("expected it there: move it back"));
+}
+
 }  // namespace
 }  // namespace lockstep::node

@@ -1,5 +1,6 @@
 """Input that can't work: refused at once, by one clear message that says what, where and what to do."""
 import os
+import shutil
 import signal
 import subprocess
 import unittest
@@ -66,6 +67,16 @@ class Refused(RunTest):
                               timeout=30, check=False)
         self.assertEqual(2, done.returncode, done)
         self.assertIn("the disk is full", done.stderr)
+
+    def test_a_copy_of_a_run_directory(self):
+        run = Run(self, "no_torch.py", options=["--allow-drill"])
+        run.finish()
+        copy = run.folder / "copy"
+        shutil.copytree(run.dir, copy, ignore=shutil.ignore_patterns("*.sock*"))
+        for words in ("run", "--resume", copy), ("drill", "kill", "--rank", "0", "--run", copy):
+            done = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=30, check=False)
+            self.assertEqual((2, f"lockstep: {copy} was copied or moved: its run was started in {run.dir}; name that directory\n"),
+                             (done.returncode, done.stderr))
 
     def test_resume_with_other_ranks(self):
         run = Run(self, "no_torch.py", "--steps", "100000", ranks=2)
