@@ -46,11 +46,15 @@ class CoordinatorProcess {
   absl::Status Begin(const control::JobSpec& job) {
     LS_RETURN_IF_ERROR(Open());
     lead_.Await(job, spec_.run_token);
-    const std::string address = ListenAddress(ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{}));
-    const bool on_all = address.starts_with("[::]:");
+    const Endpoint endpoint = ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{});
+    const bool on_all = ListenAddress(endpoint).starts_with("[::]:");
+    const bool any = endpoint.host == "0.0.0.0" || endpoint.host == "::";
     view_.Line(fmt::format("the coordinator of {} listens on {}{}; its run directory is {}", spec_.job,
                            options_.nodes.endpoint, on_all ? " and all other addresses of this machine" : "",
                            spec_.run_dir));
+    if (on_all && !any && IsOwnAddress(endpoint.host, true).ok())
+      view_.Line(fmt::format("{} is no address of this machine: agents find it there only if that is forwarded here",
+                             endpoint.host));
     return absl::OkStatus();
   }
   absl::Status Resume() {

@@ -26,9 +26,7 @@ class HeadOfTwoNodes : public testing::Test {
     EXPECT_TRUE(first.Begin(job).ok());
   }
 
-  std::unique_ptr<store::Journal> Journal() {
-    return *store::OpenSqliteJournal(path_, store::JournalMode::kWrite);
-  }
+  std::unique_ptr<store::Journal> Journal() { return *store::OpenSqliteJournal(path_, store::JournalMode::kWrite); }
   Head::Listener Listener() {
     return {.tell = [](int, const control::Told&) {},
             .seat = [](const control::Seat&) {},

@@ -283,6 +283,14 @@ class BadInput(RunTest):
                             "--checkpoint-dir", str(self.folder()), *meet)
         self.assert_refused("two nodes have the name a", "--nnodes=2", "--node-rank=1", "--node-name=a", *meet)
 
+    def test_an_address_of_nobody_here(self):
+        process = subprocess.Popen([BINARY, "coordinator", "--no-view", "--run", self.folder() / "c", "--listen", f"192.0.2.1:{free_port()}"],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.assertIn("listens on 192.0.2.1:", process.stderr.readline())
+        self.assertIn("192.0.2.1 is no address of this machine", process.stderr.readline())
+
     def test_port_in_use(self):
         with socket.create_server(("127.0.0.1", 0)) as other:
             port = other.getsockname()[1]
