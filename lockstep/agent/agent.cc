@@ -9,6 +9,7 @@
 #include "lockstep/agent/collectors.h"
 #include "lockstep/agent/evidence.h"
 #include "lockstep/agent/exception.h"
+#include "lockstep/base/wall_time.h"
 #include "lockstep/client/bell.h"
 #include "lockstep/client/commit.h"
 #include "lockstep/client/life.h"
@@ -209,8 +210,17 @@ void Agent::TakeHello(const StarterLink::Hello& hello) {
       if (worker.exited) WorkerExited(hello.epoch, worker);
     SayLoopBegins();
   }
+  if (hello.unheard_since.value != 0) TellUnheard(hello.unheard_since);
   ready_ = true;
   SayAll();
+}
+
+// Their files have it, and it is not shown again.
+void Agent::TellUnheard(Nanos since) {
+  listener_.note(fmt::format("what ranks printed since {}, while nobody watched, is in {}/logs/rank_N.log{}",
+                             IsoTime(since), spec_.run_dir,
+                             spec_.torchrun.log_dir.empty() ? "" : " and " + spec_.torchrun.log_dir));
+  link_.UnheardTold();
 }
 
 // The workers are orphans now, of nobody who would restart or end them.

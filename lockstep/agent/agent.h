@@ -88,6 +88,7 @@ class Agent {
   void GiveUpKept();
   void StopProbes();
   void TakeHello(const StarterLink::Hello& hello);
+  void TellUnheard(Nanos since);
   void StarterLost();
   void WorkersRun(uint64_t epoch, const std::vector<pid_t>& pids);
   void WorkerExited(uint64_t epoch, const Worker& worker);

@@ -71,7 +71,10 @@ void AgentPort::Flush() {
 }
 
 void AgentPort::TellOutput(int rank, int stream, std::string_view data) {
-  if (!fd_.valid()) return;
+  if (!fd_.valid()) {
+    if (unheard_since_.value == 0) unheard_since_ = clock_.WallNow();
+    return;
+  }
   std::string packet = "O" + std::to_string(stream);
   packet.append(reinterpret_cast<const char*>(&rank), sizeof(rank));
   packet.append(data);

@@ -36,6 +36,11 @@ class AgentPort {
   void TellOutput(int rank, int stream, std::string_view data);
   void Flush();
 
+  // On the wall, when workers first printed something that nobody was there to hear; 0: all was heard.
+  Nanos unheard_since() const { return unheard_since_; }
+  // The agent has told so.
+  void ForgetUnheard() { unheard_since_ = {}; }
+
   uint64_t dropped_output() const { return dropped_output_; }  // bytes
 
  private:
@@ -52,7 +57,7 @@ class AgentPort {
   };
   std::deque<Waiting> queue_;
   uint64_t dropped_output_ = 0;
-  Nanos seen_;
+  Nanos seen_, unheard_since_;
 };
 
 }  // namespace lockstep::agent

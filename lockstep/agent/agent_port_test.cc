@@ -50,5 +50,21 @@ TEST(AgentPort, WhatWaitsKeepsItsDescriptors) {
   unlink(path.c_str());
 }
 
+TEST(AgentPort, KnowsSinceWhenNobodyHearsOutput) {
+  FakeClock clock;
+  Poller poller;
+  AgentPort port(poller, clock, {.connected = [] {}, .asked = {}, .waiting = [] {}});
+  EXPECT_EQ(port.unheard_since().value, 0);
+  clock.Advance(Seconds{7});
+  const Nanos first = clock.WallNow();
+  port.TellOutput(0, 1, "a");
+  clock.Advance(Seconds{7});
+  port.TellOutput(0, 1, "b");
+  EXPECT_EQ(port.unheard_since(), first);
+  EXPECT_EQ(port.dropped_output(), 0U) << "the log has it";
+  port.ForgetUnheard();
+  EXPECT_EQ(port.unheard_since().value, 0);
+}
+
 }  // namespace
 }  // namespace lockstep::agent

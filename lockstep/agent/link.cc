@@ -128,6 +128,7 @@ void StarterLink::Kill(const control::KillEpoch& command, const std::vector<int>
         {"anew", command.anew}});
 }
 void StarterLink::Signal(int signal) { Send({{"op", "signal"}, {"signal", signal}}); }
+void StarterLink::UnheardTold() { Send({{"op", "unheard_told"}}); }
 void StarterLink::End() { Send({{"op", "end"}}); }
 
 void StarterLink::Give(int rank, RankBuffers buffers) {
@@ -191,6 +192,7 @@ void StarterLink::TakeHello(const Json& event, std::vector<Fd>& fds) {
               .restart_count = event.value("restart_count", 0),
               .stopped = event.value("stopped", false),
               .zygote = event.value("zygote", false),
+              .unheard_since = Nanos{event.value("unheard_since", int64_t{0})},
               .workers = {}};
   for (const Json& worker : event.value("workers", Json::array())) hello.workers.push_back(WorkerFrom(worker));
   listener_.hello(hello);

@@ -28,6 +28,7 @@ class StarterLink {
     uint64_t epoch = 0;
     int restart_count = 0;
     bool stopped = false, zygote = false;
+    Nanos unheard_since;  // on the wall: from then on nobody heard what workers print; 0: all was heard
     std::vector<Worker> workers;
   };
   struct Listener {
@@ -60,6 +61,8 @@ class StarterLink {
   // `suspects`: of this node, counted from 0.
   void Kill(const control::KillEpoch& command, const std::vector<int>& suspects);
   void Signal(int signal);
+  // The user knows that output was not heard.
+  void UnheardTold();
   void End();
   // These hold what rank is to restore; the starter keeps them from now on, and gives them to the worker.
   void Give(int rank, RankBuffers buffers);

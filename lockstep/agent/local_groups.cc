@@ -106,6 +106,14 @@ absl::StatusOr<detect::GroupRun> LocalGroups::Outcome(const Run& run) const {
   return outcome;
 }
 
+// Whoever calls lockstep.replay() opens its file by that.
+bool LocalGroups::AnyReports(const std::vector<Run>& runs) const {
+  for (const Run& run : runs)
+    for (int rank = 0; rank < static_cast<int>(run.ranks.count()); ++rank)
+      if (access(FileOf(run.group, rank, "jsonl").c_str(), F_OK) == 0) return true;
+  return false;
+}
+
 // All that are due once, in waves.
 absl::StatusOr<std::vector<detect::GroupRun>> LocalGroups::RunOnce(const detect::ReplayRound& round,
                                                                    const std::vector<size_t>& due) {
@@ -126,6 +134,13 @@ absl::StatusOr<std::vector<detect::GroupRun>> LocalGroups::RunOnce(const detect:
   for (const Run& run : runs) {
     LS_ASSIGN_OR_RETURN(outcomes.emplace_back(), Outcome(run));
   }
+  const bool all_well = std::all_of(outcomes.begin(), outcomes.end(),
+                                    [](const detect::GroupRun& outcome) { return outcome.trouble.empty(); });
+  if (runs_ == 1 && all_well && !AnyReports(runs))
+    return FailedPrecondition(
+        "no rank reported, so there is nothing to compare: {} does not call lockstep.replay(); see "
+        "docs/models/replay.md",
+        replay_.program.command.front());
   return outcomes;
 }
 

@@ -54,6 +54,7 @@ class LocalGroups final : public detect::GroupRunner {
   absl::Status Begin(std::span<Run> wave);
   absl::Status Await(std::span<Run> wave);
   void Reap(std::span<Run> wave);
+  bool AnyReports(const std::vector<Run>& runs) const;
   absl::StatusOr<detect::GroupRun> Outcome(const Run& run) const;
 
   LocalReplay replay_;

@@ -75,48 +75,62 @@ absl::StatusOr<RunSpec> RunSpecFromJson(const std::string& text) {
   const Json json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return DataLoss("not a JSON object");
   RunSpec spec;
+  const char* reading = "";
+  const auto take = [&](const char* key, auto& into) {
+    reading = key;
+    json.at(key).get_to(into);
+  };
+  const auto may = [&](const char* key, auto& into) {  // not of every version
+    if (json.contains(key)) take(key, into);
+  };
   try {
-    json.at("job").get_to(spec.job);
-    json.at("run_dir").get_to(spec.run_dir);
-    json.at("cwd").get_to(spec.cwd);
-    json.at("python").get_to(spec.python);
-    json.at("python_from").get_to(spec.python_from);
-    json.at("command").get_to(spec.command);
-    json.at("module").get_to(spec.module);
-    json.at("ranks").get_to(spec.ranks);
-    json.at("node").get_to(spec.place.node);
-    json.at("first_rank").get_to(spec.place.first_rank);
-    json.at("world_size").get_to(spec.place.world_size);
-    json.at("nodes").get_to(spec.place.nodes);
-    json.at("node_name").get_to(spec.node_name);
-    spec.address = json.value("address", "");
-    json.at("coordinator").get_to(spec.coordinator);
-    json.at("endpoint").get_to(spec.endpoint);
-    spec.journal = json.value("journal", "");
-    json.at("run_token").get_to(spec.run_token);
-    json.at("node_token").get_to(spec.node_token);
-    json.at("package_dir").get_to(spec.package_dir);
-    json.at("client_lib").get_to(spec.client_lib);
-    spec.gloo_lib = json.value("gloo_lib", "");
-    spec.nccl_lib = json.value("nccl_lib", "");
-    json.at("checkpoint_budget_bytes").get_to(spec.checkpoint_budget.value);
-    json.at("log_limit_bytes").get_to(spec.log_limit.value);
-    json.at("max_restarts").get_to(spec.max_restarts);
-    json.at("allow_drill").get_to(spec.allow_drill);
-    json.at("checkpoint_dir").get_to(spec.checkpoint_dir);
-    json.at("checkpoint_interval_s").get_to(spec.checkpoint_interval.value);
-    json.at("checkpoint_keep").get_to(spec.checkpoint_keep);
-    json.at("checkpoint_flush_limit_s").get_to(spec.checkpoint_flush_limit.value);
-    spec.layout = json.value("layout", "");
-    spec.checkpoint_upload = json.value("checkpoint_upload", "");
+    take("job", spec.job);
+    take("run_dir", spec.run_dir);
+    take("cwd", spec.cwd);
+    take("python", spec.python);
+    take("python_from", spec.python_from);
+    take("command", spec.command);
+    take("module", spec.module);
+    take("ranks", spec.ranks);
+    take("node", spec.place.node);
+    take("first_rank", spec.place.first_rank);
+    take("world_size", spec.place.world_size);
+    take("nodes", spec.place.nodes);
+    take("node_name", spec.node_name);
+    may("address", spec.address);
+    take("coordinator", spec.coordinator);
+    take("endpoint", spec.endpoint);
+    may("journal", spec.journal);
+    take("run_token", spec.run_token);
+    take("node_token", spec.node_token);
+    take("package_dir", spec.package_dir);
+    take("client_lib", spec.client_lib);
+    may("gloo_lib", spec.gloo_lib);
+    may("nccl_lib", spec.nccl_lib);
+    take("checkpoint_budget_bytes", spec.checkpoint_budget.value);
+    take("log_limit_bytes", spec.log_limit.value);
+    take("max_restarts", spec.max_restarts);
+    take("allow_drill", spec.allow_drill);
+    take("checkpoint_dir", spec.checkpoint_dir);
+    take("checkpoint_interval_s", spec.checkpoint_interval.value);
+    take("checkpoint_keep", spec.checkpoint_keep);
+    take("checkpoint_flush_limit_s", spec.checkpoint_flush_limit.value);
+    may("layout", spec.layout);
+    may("checkpoint_upload", spec.checkpoint_upload);
+    reading = "feeds";
     for (const Json& feed : json.value("feeds", Json::array()))
       spec.feeds.push_back({feed.at("data").get<std::string>(), feed.at("name").get<std::string>(),
                             feed.value("options", std::vector<std::string>{})});
-    json.at("adoption_s").get_to(spec.adoption.value);
+    take("adoption_s", spec.adoption.value);
+    reading = "torchrun";
     LS_ASSIGN_OR_RETURN(spec.torchrun, TorchrunFromJson(json.value("torchrun", Json())));
-    LS_ASSIGN_OR_RETURN(spec.start_method, StartMethodFromName(json.at("start_method").get<std::string>()));
-  } catch (const Json::exception& error) {
-    return DataLoss("{}", error.what());
+    std::string start_method;
+    take("start_method", start_method);
+    LS_ASSIGN_OR_RETURN(spec.start_method, StartMethodFromName(start_method));
+  } catch (const Json::out_of_range&) {
+    return DataLoss("{} is missing", reading);
+  } catch (const Json::exception&) {
+    return DataLoss("{} is not what it should be: {}", reading, json.value(reading, Json()).dump());
   }
   return spec;
 }
@@ -125,7 +139,9 @@ absl::StatusOr<RunSpec> ReadRunSpec(const std::string& run_dir) {
   const std::string path = run_dir + "/run.json";
   LS_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   auto spec = RunSpecFromJson(text);
-  if (!spec.ok()) return DataLoss("{}: {}", path, Message(spec.status()));
+  if (!spec.ok())
+    return DataLoss("{}: damaged: {}; expected it as `lockstep run` wrote it: start a new run in another --run", path,
+                    Message(spec.status()));
   return spec;
 }
 

@@ -1,7 +1,10 @@
 #include "lockstep/agent/spec.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 namespace lockstep::agent {
@@ -32,7 +35,17 @@ TEST(RunSpec, ComesBackFromItsJson) {
 
 TEST(RunSpec, ATornFileIsOneError) {
   EXPECT_EQ(Message(RunSpecFromJson("{\"job\": ").status()), "not a JSON object");
-  EXPECT_FALSE(RunSpecFromJson("{}").ok());
+  EXPECT_EQ(Message(RunSpecFromJson("{}").status()), "job is missing");
+  Json json = ToJson(RunSpec{});
+  json["ranks"] = "two";
+  EXPECT_EQ(Message(RunSpecFromJson(RenderJson(json)).status()), "ranks is not what it should be: \"two\"");
+  const std::string run_dir = testing::TempDir() + "/damaged." + std::to_string(getpid());
+  std::filesystem::create_directory(run_dir);
+  std::ofstream(run_dir + "/run.json") << "{}";
+  EXPECT_EQ(Message(ReadRunSpec(run_dir).status()),
+            run_dir +
+                "/run.json: damaged: job is missing; expected it as `lockstep run` wrote it: start a new run in "
+                "another --run");
 }
 
 TEST(StartMethod, OnlyTheThreeNames) {

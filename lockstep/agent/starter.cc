@@ -227,6 +227,8 @@ void Starter::Obey(const Json& request, std::vector<Fd>& fds) {
   } else if (op == "buffers") {
     if (auto taken = TakeBuffers(fds, request.value("slot_bytes", uint64_t{0})))
       buffers_.Take(request.value("rank", -1), *std::move(taken));
+  } else if (op == "unheard_told") {
+    agent_.ForgetUnheard();
   } else if (op == "end") {
     End();
   }
@@ -282,6 +284,7 @@ void Starter::SayHello() {
                {"zygote", forked_},
                {"workers", workers},
                {"dropped", {{"log", told_.log}, {"console", told_.console}}},
+               {"unheard_since", agent_.unheard_since().value},
                {"starter_pid", getpid()}},
               {buffers_.board().fd()});
 }

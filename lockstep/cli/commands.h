@@ -13,6 +13,13 @@ namespace lockstep::cli {
 inline constexpr int kExitNo = 1;
 inline constexpr int kExitBadInput = 2;
 
+// Of --run, as node::FindRunDir and node::FindLiveRunDir have it.
+inline constexpr char kNewestRun[] =
+    "Run directory; default: the newest under $XDG_RUNTIME_DIR/lockstep (without that variable /tmp/lockstep-UID)";
+inline constexpr char kNewestLiveRun[] =
+    "Run directory; default: the newest that goes on, else the newest, under $XDG_RUNTIME_DIR/lockstep (without that "
+    "variable /tmp/lockstep-UID)";
+
 void AddRun(CLI::App& app, int& exit_code);
 void AddCoordinator(CLI::App& app, int& exit_code);
 void AddStatus(CLI::App& app, int& exit_code);

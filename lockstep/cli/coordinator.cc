@@ -38,6 +38,9 @@ absl::StatusOr<int> Start(Flags& flags) {
   node::StandBehindInit();
   if (!options.journal.empty()) LS_RETURN_IF_ERROR(CheckJournal(flags));
   if (!flags.resume.empty()) return node::ResumeCoordinating(flags.resume, options);
+  if (!options.standby_job.empty() && options.cluster == "none")
+    return InvalidArgument("--standby-job {} needs the scheduler that is to run it: --cluster slurm",
+                           options.standby_job);
   const std::optional<node::Endpoint> endpoint = node::ParseEndpoint(flags.listen);
   if (!endpoint || endpoint->port == 0)
     return InvalidArgument("--listen must be HOST:PORT, an address of this machine, found \"{}\"", flags.listen);

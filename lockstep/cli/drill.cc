@@ -21,6 +21,8 @@ struct DrillFlags {
   std::optional<uint64_t> seed;
   bool random_rank = false, dry_run = false, json = false;
   drill::Fault options;
+  std::vector<std::pair<const CLI::Option*, const char*>>
+      of_some;  // options that belong to some faults, and their keys
 };
 
 void DeclareFault(CLI::App& command, DrillFlags& flags) {
@@ -29,24 +31,32 @@ void DeclareFault(CLI::App& command, DrillFlags& flags) {
   command.add_option("fault", flags.fault, drill::KindNames());
   command.add_option("--rank", flags.rank, "The rank to strike");
   command.add_flag("--random-rank", flags.random_rank, "Strike a rank drawn from the seed");
-  command
-      .add_option("--for", options.hold.value, "stop, freeze, slow, cut-link, fill-disk: how long, such as 10s or 2m")
-      ->transform(CLI::AsNumberWithUnit(units))
-      ->check(AboveZero())
-      ->capture_default_str();
-  command.add_option("--share", options.share, "slow: percent of one processor that the rank keeps")
-      ->check(Between(1, 99))
-      ->capture_default_str();
-  command.add_option("--code", options.code, "exit: the exit code")->check(Between(1, 255))->capture_default_str();
-  command.add_option("--dir", options.directory, "fill-disk: a directory of the file system to fill");
-  command.add_option("--margin", options.margin.value, "fill-disk: what stays free, such as 64MB")
-      ->transform(Size())
-      ->capture_default_str();
+  const auto of_some = [&flags](const char* key, CLI::Option* option) {
+    flags.of_some.emplace_back(option, key);
+    return option;
+  };
+  of_some("for_s", command
+                       .add_option("--for", options.hold.value,
+                                   "stop, freeze, slow, cut-link, fill-disk: how long, such as 10s or 2m")
+                       ->transform(CLI::AsNumberWithUnit(units))
+                       ->check(Between(0.001, 1e9))
+                       ->capture_default_str());
+  of_some("share", command.add_option("--share", options.share, "slow: percent of one processor that the rank keeps")
+                       ->check(Between(1, 99))
+                       ->capture_default_str());
+  of_some(
+      "code",
+      command.add_option("--code", options.code, "exit: the exit code")->check(Between(1, 255))->capture_default_str());
+  of_some("dir", command.add_option("--dir", options.directory, "fill-disk: a directory of the file system to fill"));
+  of_some("margin_bytes",
+          command.add_option("--margin", options.margin.value, "fill-disk: what stays free, such as 64MB")
+              ->transform(Size())
+              ->capture_default_str());
 }
 
 void Declare(CLI::App& command, DrillFlags& flags) {
   DeclareFault(command, flags);
-  command.add_option("--run", flags.run_dir, "Run directory; default: the newest run of this user")->check(NotEmpty());
+  command.add_option("--run", flags.run_dir, kNewestLiveRun)->check(NotEmpty());
   command.add_option("--schedule", flags.schedule, "Faults and their times from this TOML file (docs/drill.md)");
   command.add_option("--seed", flags.seed, "For random ranks; default: the schedule's, else a new one, which is shown");
   command.add_flag("--dry-run", flags.dry_run, "Print the plan and break nothing");
@@ -60,6 +70,9 @@ absl::StatusOr<drill::Fault> OneFault(const DrillFlags& flags, const drill::Rank
   drill::Fault fault = flags.options;
   LS_ASSIGN_OR_RETURN(fault.kind, drill::KindFromName(flags.fault));
   LS_RETURN_IF_ERROR(drill::CheckReach(fault.kind, ranks));
+  for (const auto& [option, key] : flags.of_some)
+    if (option->count() > 0 && !ToJson(fault).contains(key))
+      return InvalidArgument("{} has no effect on {}: {}", option->get_name(), flags.fault, option->get_description());
   fault.rank = flags.rank;
   if (flags.rank && flags.random_rank) return InvalidArgument("--rank and --random-rank exclude each other");
   if (drill::StrikesRank(fault.kind) && !flags.rank && !flags.random_rank)
@@ -120,8 +133,9 @@ int PrintDrill(const drill::Report& report, bool as_json) {
 }
 
 absl::StatusOr<int> Start(const DrillFlags& flags) {
-  LS_ASSIGN_OR_RETURN(const std::string run_dir, node::FindRunDir(flags.run_dir));
+  LS_ASSIGN_OR_RETURN(const std::string run_dir, node::FindLiveRunDir(flags.run_dir));
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, agent::ReadRunSpec(run_dir));
+  LS_RETURN_IF_ERROR(node::CheckInPlace(run_dir, spec));
   LS_ASSIGN_OR_RETURN(drill::Plan plan, MakePlan(flags, {.first = spec.place.first_rank, .count = spec.ranks}));
   if (flags.dry_run) return PrintReport(ToJson(plan), flags.json);
   LS_RETURN_IF_ERROR(CheckAllowed(spec));

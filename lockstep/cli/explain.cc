@@ -83,6 +83,8 @@ absl::StatusOr<Json> ExplainOne(const ExplainFlags& flags) {
   const bool run = IsRun(flags.traces), by_rank = flags.traces.empty() || run;  // a file, or a trail, for each
   trace::JobFiles files{{}, by_rank ? "" : flags.traces.front(), flags.meta, flags.kineto, flags.chakra};
   if (run) files.run = flags.traces.front();
+  if (std::error_code error; !by_rank && !std::filesystem::exists(files.trace, error))
+    return NotFound("{}: no such file or directory", files.trace);
   if (!by_rank && flags.meta.empty()) return InvalidArgument("--meta: expected the YAML file beside {}", files.trace);
   if (!by_rank && flags.rank) return InvalidArgument("--rank belongs to --kineto and --chakra");
   if (by_rank && !(flags.meta.empty() && flags.compat.empty()))

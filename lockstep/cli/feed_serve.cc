@@ -177,9 +177,14 @@ void AddPreparing(CLI::App& command, ServeFlags& flags) {
   command.add_option("--token-bytes", options.data.token_bytes, "Likewise: bytes of a token")
       ->check(CLI::IsMember({2, 4}))
       ->capture_default_str();
-  command.add_option("--pack", options.data.pack, "Likewise: whole documents in rows of --tokens; best-fit or chunk")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, prepare::PackRule>{
-          {"best-fit", prepare::PackRule::kBestFit}, {"chunk", prepare::PackRule::kChunk}}));
+  command
+      .add_option_function<std::string>(
+          "--pack",
+          [&options](const std::string& rule) {
+            options.data.pack = rule == "chunk" ? prepare::PackRule::kChunk : prepare::PackRule::kBestFit;
+          },
+          "Likewise: whole documents in rows of --tokens")
+      ->check(CLI::IsMember({"best-fit", "chunk"}));
   command.add_option("--end-token", options.data.end_token, "Of packed tokens: the last token of each document");
   command.add_option("--documents", options.data.documents,
                      "Likewise: a .npy of whole numbers of 8 bytes, where each document begins, or ends");

@@ -11,6 +11,7 @@
 #include "lockstep/cli/checks.h"
 #include "lockstep/cli/commands.h"
 #include "lockstep/cli/interrupt.h"
+#include "lockstep/cli/usage.h"
 #include "lockstep/cluster/layout.h"
 #include "lockstep/detect/replay_report.h"
 #include "lockstep/detect/simulated_groups.h"
@@ -198,6 +199,7 @@ void AddReplay(CLI::App& app, int& exit_code) {
   DeclareFault(*command, *flags);
   DeclareSimulation(*command, *flags);
   command->add_flag("--json", flags->json, "One JSON document on stdout");
+  command->formatter(std::make_shared<UsageWithScript>("[SCRIPT [ARGS...]]"));
   command->prefix_command();  // everything from SCRIPT on belongs to the script; without one, a model of our own runs
   command->footer(
       "Example: lockstep replay --machines 10000 --layout tp8,pp4,dp2500 --ranks-per-machine 8 --simulate 4711,17");

@@ -7,6 +7,7 @@
 #include "lockstep/cli/job_file.h"
 #include "lockstep/cli/standby_command.h"
 #include "lockstep/cli/torchrun_flags.h"
+#include "lockstep/cli/usage.h"
 #include "lockstep/node/init.h"
 #include "lockstep/node/options.h"
 #include "lockstep/node/plan.h"
@@ -76,6 +77,7 @@ void Declare(CLI::App& run, RunFlags& flags) {
   run.add_option("--job-file", flags.job_file,
                  "Read the job from this TOML file (docs/formats/job.md); flags win over it");
   flags.torchrun.Declare(run);
+  run.formatter(std::make_shared<UsageWithScript>("SCRIPT [ARGS...]"));
   run.prefix_command();  // everything from SCRIPT on belongs to the script
   run.footer("Example: lockstep run --nproc-per-node 4 examples/train_gpt.py --steps 100");
 }

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -176,16 +178,9 @@ absl::StatusOr<cluster::Layout> LayoutOf(const SimulateTelemetryFlags& flags) {
   return InvalidArgument("layout \"{}\" has {} ranks, --ranks is {}", flags.layout, layout.WorldSize(), *flags.ranks);
 }
 
-absl::StatusOr<Json> SimulateTelemetry(SimulateTelemetryFlags flags) {
-  LS_ASSIGN_OR_RETURN(flags.shape.layout, LayoutOf(flags));
-  LS_ASSIGN_OR_RETURN(const std::vector<synth::TelemetryFault> faults,
-                      ParseFaults(flags.faults, synth::ParseTelemetryFault));
-  for (const synth::TelemetryFault& fault : faults)
-    if (fault.from.value >= flags.seconds)
-      return InvalidArgument("fault {}: from is {:g} s, and the job ends after {:g}; expected less, or more --seconds",
-                             synth::TelemetryFaultName(fault.kind), fault.from.value, flags.seconds);
-  LS_ASSIGN_OR_RETURN(synth::Telemetry job, synth::Telemetry::Create(flags.shape, faults, flags.seed));
-  if (std::filesystem::exists(flags.out)) return InvalidArgument("{}: is there already; name another file", flags.out);
+// A file that is not there yet.
+absl::StatusOr<Json> WriteTelemetry(const SimulateTelemetryFlags& flags,
+                                    const std::vector<synth::TelemetryFault>& faults, synth::Telemetry& job) {
   LS_ASSIGN_OR_RETURN(trace::RecordFileWriter file, trace::RecordFileWriter::Open(flags.out));
   synth::Chance chance(flags.seed);
   uint64_t records = 0, lost = 0;
@@ -204,6 +199,21 @@ absl::StatusOr<Json> SimulateTelemetry(SimulateTelemetryFlags flags) {
               {"records", records},    {"lost", lost},
               {"seed", flags.seed},    {"faults", FaultsJson(faults, synth::TelemetryFaultJson)},
               {"stuck", job.IsStuck()}};
+}
+
+absl::StatusOr<Json> SimulateTelemetry(SimulateTelemetryFlags flags) {
+  LS_ASSIGN_OR_RETURN(flags.shape.layout, LayoutOf(flags));
+  LS_ASSIGN_OR_RETURN(const std::vector<synth::TelemetryFault> faults,
+                      ParseFaults(flags.faults, synth::ParseTelemetryFault));
+  for (const synth::TelemetryFault& fault : faults)
+    if (fault.from.value >= flags.seconds)
+      return InvalidArgument("fault {}: from is {:g} s, and the job ends after {:g}; expected less, or more --seconds",
+                             synth::TelemetryFaultName(fault.kind), fault.from.value, flags.seconds);
+  LS_ASSIGN_OR_RETURN(synth::Telemetry job, synth::Telemetry::Create(flags.shape, faults, flags.seed));
+  if (std::filesystem::exists(flags.out)) return InvalidArgument("{}: is there already; name another file", flags.out);
+  absl::StatusOr<Json> written = WriteTelemetry(flags, faults, job);
+  if (!written.ok()) unlink(flags.out.c_str());  // or it would stand in the way of the next try
+  return written;
 }
 
 void AddTelemetry(CLI::App& simulate, int& exit_code) {

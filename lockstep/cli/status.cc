@@ -15,38 +15,41 @@ struct QueryFlags {
 };
 
 using Query = absl::StatusOr<Json> (*)(const std::string& run_dir);
+using Find = absl::StatusOr<std::string> (*)(const std::string& path);
 
-absl::StatusOr<Json> Ask(const QueryFlags& flags, Query query) {
-  LS_ASSIGN_OR_RETURN(const std::string run_dir, node::FindRunDir(flags.run_dir));
+absl::StatusOr<Json> Ask(const QueryFlags& flags, Find find, Query query) {
+  LS_ASSIGN_OR_RETURN(const std::string run_dir, find(flags.run_dir));
   return query(run_dir);
 }
 
-void AddQuery(CLI::App& app, const std::string& name, const std::string& what, const std::string& example, Query query,
-              int& exit_code) {
+void AddQuery(CLI::App& app, const std::string& name, const std::string& what, const std::string& example, Find find,
+              Query query, int& exit_code) {
   auto flags = std::make_shared<QueryFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command = app.add_subcommand(name, what);
-  command->add_option("--run", flags->run_dir, "Run directory; default: the newest run of this user")
+  command->add_option("--run", flags->run_dir, find == node::FindLiveRunDir ? kNewestLiveRun : kNewestRun)
       ->check(NotEmpty());
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: " + example);
-  command->callback([flags, query, &exit_code] { exit_code = PrintReport(Ask(*flags, query), flags->json); });
+  command->callback(
+      [flags, find, query, &exit_code] { exit_code = PrintReport(Ask(*flags, find, query), flags->json); });
 }
 
 }  // namespace
 
 void AddStatus(CLI::App& app, int& exit_code) {
   AddQuery(app, "status", "Where the job stands: ranks, steps, checkpoints, and where the time went",
-           "lockstep status --json", node::QueryStatus, exit_code);
+           "lockstep status --json", node::FindRunDir, node::QueryStatus, exit_code);
 }
 
 void AddIncidents(CLI::App& app, int& exit_code) {
   AddQuery(app, "incidents", "What went wrong, who was named, what was done, what it cost", "lockstep incidents --json",
-           node::QueryIncidents, exit_code);
+           node::FindRunDir, node::QueryIncidents, exit_code);
 }
 
 void AddStop(CLI::App& app, int& exit_code) {
   AddQuery(
       app, "stop", "End a job: SIGTERM to its workers, SIGKILL after the grace of its run", "lockstep stop",
+      node::FindLiveRunDir,
       [](const std::string& run_dir) -> absl::StatusOr<Json> {
         LS_RETURN_IF_ERROR(node::AskStop(run_dir));
         return Json{{"stopping", run_dir}};

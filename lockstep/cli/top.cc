@@ -36,7 +36,7 @@ absl::StatusOr<std::vector<top::Folding>> FoldingsOf(const std::string& job_file
 }
 
 absl::Status Start(const TopFlags& flags) {
-  LS_ASSIGN_OR_RETURN(const std::string run_dir, node::FindRunDir(flags.run_dir));
+  LS_ASSIGN_OR_RETURN(const std::string run_dir, node::FindLiveRunDir(flags.run_dir));
   LS_ASSIGN_OR_RETURN(const agent::RunSpec spec, agent::ReadRunSpec(run_dir));
   top::Options options{.run_dir = run_dir,
                        .foldings = {},
@@ -51,8 +51,7 @@ absl::Status Start(const TopFlags& flags) {
 void AddTop(CLI::App& app, int& exit_code) {
   auto flags = std::make_shared<TopFlags>();  // lives as long as the callbacks of the parser
   CLI::App* command = app.add_subcommand("top", "Watch a running job: worst ranks first, incidents, stacks");
-  command->add_option("--run", flags->run_dir, "Run directory; default: the newest run of this user")
-      ->check(NotEmpty());
+  command->add_option("--run", flags->run_dir, kNewestLiveRun)->check(NotEmpty());
   command->add_option("--job-file", flags->job_file, "Fold ranks by the groups of this job file's layout, too");
   command->add_flag("--once", flags->once, "Print one frame and end; needs no terminal");
   command->footer("Keys: arrows select, enter opens, i incidents, ? help, q quits.\nExample: lockstep top");

@@ -314,7 +314,10 @@ absl::Status TorchrunFlags::ApplyOutput(node::RunOptions& options) const {
   LS_ASSIGN_OR_RETURN(const std::vector<int> tee, Masks("--tee", Text("tee"), options.ranks));
   const std::vector<std::string> filter = Split(Text("local-ranks-filter"), ',');
   for (const std::string& rank : filter) {
-    if (!Integer(rank)) return InvalidArgument("--local-ranks-filter must be ranks such as 0,1, found \"{}\"", rank);
+    const std::optional<int> number = Integer(rank);
+    if (!number || *number < 0 || *number >= options.ranks)
+      return InvalidArgument("--local-ranks-filter must be ranks such as 0,1, from 0 to {} here, found \"{}\"",
+                             options.ranks - 1, rank);
   }
   if (!Given("redirects") && !Given("tee") && filter.empty()) return absl::OkStatus();
   for (size_t rank = 0; rank < redirects.size(); ++rank) {

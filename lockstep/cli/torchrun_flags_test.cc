@@ -184,6 +184,10 @@ TEST(TorchrunFlags, StreamsByRank) {
   EXPECT_TRUE(!filtered[0].ToConsole(1) && filtered[1].ToConsole(2));
   for (const char* mask : {"4", "-1", "0:4", "0:", "x", "0:1;1:2", "31"})
     EXPECT_THAT(Error({std::string("--redirects=") + mask, "x"}), HasSubstr("--redirects must be")) << mask;
+  EXPECT_THAT(Error({"--nproc_per_node=2", "--redirects=5:3", "x"}),
+              HasSubstr("--redirects 5:3: this node has ranks 0 to 1, found rank 5"));
+  EXPECT_THAT(Error({"--nproc_per_node=2", "--local-ranks-filter=0,9", "x"}),
+              HasSubstr("--local-ranks-filter must be ranks such as 0,1, from 0 to 1 here, found \"9\""));
 }
 
 TEST(TorchrunFlags, WhatCantBeHonouredIsRefused) {

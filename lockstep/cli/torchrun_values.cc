@@ -71,7 +71,9 @@ absl::StatusOr<std::vector<int>> Masks(const std::string& flag, const std::strin
     const std::optional<int> rank = Integer(entry.substr(0, colon));
     if (colon == std::string::npos || !rank || *rank < 0 || !IsMask(entry.substr(colon + 1)))
       return BadMask(flag, text);
-    if (*rank < ranks) masks[static_cast<size_t>(*rank)] = entry[colon + 1] - '0';
+    if (*rank >= ranks)
+      return InvalidArgument("{} {}: this node has ranks 0 to {}, found rank {}", flag, text, ranks - 1, *rank);
+    masks[static_cast<size_t>(*rank)] = entry[colon + 1] - '0';
   }
   return masks;
 }

@@ -106,7 +106,7 @@ int Print(const Json& version, const UpdateFlags& flags, const std::string& from
 }
 
 absl::StatusOr<int> Update(const UpdateFlags& flags) {
-  LS_ASSIGN_OR_RETURN(const std::string run_dir, node::FindRunDir(flags.run_dir));
+  LS_ASSIGN_OR_RETURN(const std::string run_dir, node::FindLiveRunDir(flags.run_dir));
   LS_ASSIGN_OR_RETURN(const agent::RunSpec spec, agent::ReadRunSpec(run_dir));
   LS_ASSIGN_OR_RETURN(const control::UpdateAsked asked, ReadRequest(flags, spec));
   Json request = control::ToJson(control::EventBody(asked));
@@ -118,8 +118,7 @@ absl::StatusOr<int> Update(const UpdateFlags& flags) {
 }
 
 void Declare(CLI::App& command, UpdateFlags& flags) {
-  command.add_option("run,--run", flags.run_dir, "Run directory; default: the newest run of this user")
-      ->check(NotEmpty());
+  command.add_option("run,--run", flags.run_dir, kNewestLiveRun)->check(NotEmpty());
   command.add_option("--code", flags.code,
                      "Directory of the new code, in place of the script's own; of several nodes, the same on all");
   command.add_option("--env", flags.env, "KEY=VALUE: a variable of the workers' environment; may be given again")

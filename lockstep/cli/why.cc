@@ -39,8 +39,7 @@ void AddWhy(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand(
       "why", "Tell an incident as a story: what was seen, considered, refused and done, and what it cost");
   command->add_option("INCIDENT", flags->incident, "Its number, as lockstep incidents has it")->required();
-  command->add_option("--run", flags->run_dir, "Run directory; default: the newest run of this user")
-      ->check(NotEmpty());
+  command->add_option("--run", flags->run_dir, kNewestRun)->check(NotEmpty());
   command->add_flag("--json", flags->json, "One JSON document on stdout");
   command->footer("Example: lockstep why 2");
   command->callback([flags, &exit_code] { exit_code = PrintReport(Why(*flags), flags->json); });

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+
 namespace lockstep::cluster {
 namespace {
 
@@ -48,6 +50,14 @@ TEST(Cluster, ErrorsNameThePlace) {
   EXPECT_EQ(ErrorOf("name = 'c'\naccelerator = './no.toml'\n"), "c.toml:2:15: accelerator: ././no.toml: no such file");
   EXPECT_EQ(ErrorOf("name = 'c'\naccelerator = 'cpu'\n[node]\nmemory_gb = 1e30\n"),
             "c.toml:4:13: node.memory_gb is too large, found 1e+30");
+}
+
+TEST(Presets, AFileMustBeNamedAsOne) {
+  const std::string folder = testing::TempDir();
+  std::ofstream(folder + "/garbage") << "x";
+  EXPECT_EQ(Message(Shipped().Find("policy", "garbage", folder).status()),
+            "garbage: a file, but its name does not end with .toml, and so it was taken for that of a preset");
+  EXPECT_TRUE(Shipped().Find("policy", "default", folder).ok());
 }
 
 TEST(Cluster, PowerDomainsMayNotOverlapOrLeaveTheCluster) {

@@ -38,7 +38,10 @@ absl::StatusOr<std::string> Presets::Find(std::string_view kind, const std::stri
   if (name.find('/') != std::string::npos)
     return NotFound("{}: {}", name, fs::exists(name, error) ? "expected a name that ends with .toml" : "no such file");
   const std::vector<std::string> names = Names(kind);
-  if (std::find(names.begin(), names.end(), name) != names.end()) return fmt::format("{}/{}/{}.toml", dir_, kind, name);
+  const bool is_preset = std::find(names.begin(), names.end(), name) != names.end();
+  if (!is_preset && fs::is_regular_file(fs::path(from) / name, error))
+    return NotFound("{}: a file, but its name does not end with .toml, and so it was taken for that of a preset", name);
+  if (is_preset) return fmt::format("{}/{}/{}.toml", dir_, kind, name);
   const std::string_view nearest = Nearest(name, names);
   if (!nearest.empty()) return NotFound("\"{}\" is not among the {}; did you mean {}?", name, kind, nearest);
   return NotFound("\"{}\" is not among the {} in {}: {}", name, kind, dir_,

@@ -144,6 +144,13 @@ const char* FreeText(const Fault& fault) {
   return fault.plan.symptom == Symptom::kOurs ? ": not charged, for its port was taken" : ": not charged to the budget";
 }
 
+std::string WhyNoPoint(const State& state, const RestoreChosen& event) {
+  if (!event.rejected.empty()) return "no checkpoint is intact on all ranks";
+  if (state.fault.plan.symptom != Symptom::kNan || state.poisoned.empty()) return "there is no checkpoint";
+  return fmt::format("there is no checkpoint from before step {}, and later ones are of doubtful steps",
+                     state.poisoned.back().step);
+}
+
 void On(Turn& turn, const RestoreChosen& event) {
   State& state = turn.state;
   if (state.mode != Mode::kLoading && state.mode != Mode::kChoosing) return Ignore(turn);
@@ -156,9 +163,8 @@ void On(Turn& turn, const RestoreChosen& event) {
   TakeVersion(turn);
   BeginEpoch(state, event.point);
   SetStepsLost(state);
-  const char* none = event.rejected.empty() ? "there is no checkpoint" : "no checkpoint is intact on all ranks";
-  const std::string from =
-      event.point ? fmt::format("step {}", event.point->step) : fmt::format("the beginning: {}", none);
+  const std::string from = event.point ? fmt::format("step {}", event.point->step)
+                                       : fmt::format("the beginning: {}", WhyNoPoint(state, event));
   ActOnPlan(turn, incident::ActionKind::kRestart,
             fmt::format("restart of all {} ranks in epoch {} from {}{}", state.spec.ranks, state.epoch.value(), from,
                         FreeText(state.fault)));

@@ -109,7 +109,9 @@ std::string JudgeProgram(State& state, const RankExited& event) {
                        event.rank.value(), ExitText(state, event));
   }
   if (!repeated) return "";
-  return fmt::format("{} struck twice at step {}: this is in the program, not in the machine: {}", what, step,
+  const std::string where = step == earlier.step ? fmt::format("twice at step {}", step)
+                                                 : fmt::format("at step {} and at step {}", earlier.step, step);
+  return fmt::format("{} struck {}: this is in the program, not in the machine: {}", what, where,
                      event.exception->message);
 }
 

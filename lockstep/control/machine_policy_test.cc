@@ -324,6 +324,9 @@ TEST(Nan, GoesBackToBeforeIt) {
   job.Hear(14, EpochStopped{EpochId(1)});
   ASSERT_FALSE(job.commands.empty());
   EXPECT_EQ(std::get<ChooseRestore>(job.commands[0]).poisoned, std::vector{Checkpoint(1, 8)});
+  job.Hear(15, RestoreChosen{EpochId(2), std::nullopt, {}});
+  EXPECT_THAT(job.state.incidents[0].actions.back().text,
+              HasSubstr("from the beginning: there is no checkpoint from before step 8"));
   Policy patient;
   patient.nan_restart = false;
   Scenario named = ThreeNodes(1, patient);

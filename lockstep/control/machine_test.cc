@@ -288,6 +288,15 @@ TEST(Exception, TwiceAtOneStepEndsTheJob) {
             "it went wrong");
 }
 
+TEST(Exception, AtTheNextStepIsARepeatThatNamesBoth) {
+  Scenario job = Training();
+  job.Hear(13, Raised(1, 1, "ValueError", Step(16, 12.5)));
+  job.Restart(14, Checkpoint(1, 16));
+  job.ComeUp(15);
+  job.Hear(16, Raised(2, 3, "ValueError", Step(17, 15.5)));
+  EXPECT_THAT(job.state.fault.program_error, HasSubstr("struck at step 17 and at step 18: this is in the program"));
+}
+
 // Two ranks raise the same, and the first to do so is heard of last; or it has been killed while it unwound.
 TEST(Exception, OfTwoRanksInOneEpochIsNoRepeat) {
   for (const ExitStatus status : {ExitStatus{1, 0}, ExitStatus{0, SIGKILL}}) {

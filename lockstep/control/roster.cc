@@ -126,13 +126,13 @@ void Roster::Leave(const std::string& token) {
 
 bool Roster::IsComplete(Nanos now) {
   if (!nodes_.empty()) return true;
-  if (waiting_.empty()) return false;
-  const auto count = static_cast<int>(waiting_.size());
   const bool last_call_over = now - newest_ >= ToNanos(kLastCall);
-  if (count < MostNodes() && !(count >= LeastNodes() && last_call_over)) return false;
+  if (!HasEnough() || (static_cast<int>(waiting_.size()) < MostNodes() && !last_call_over)) return false;
   SeatAll();
   return true;
 }
+
+bool Roster::HasEnough() const { return !waiting_.empty() && static_cast<int>(waiting_.size()) >= LeastNodes(); }
 
 // Those that asked for a rank stand in its order; the others follow as they came. Without gaps that is the rank asked
 // for; with MIN:MAX there may be gaps, and ranks close up.

@@ -74,6 +74,8 @@ class Roster {
   void Refuse(const std::string& token, const std::string& why) { refused_[token] = why; }
   // From then on the answer stays true.
   bool IsComplete(Nanos now);
+  // As many are there as the job must have: it begins when the last call is over.
+  bool HasEnough() const;
 
   const std::string& run() const { return run_; }
   // How many there may be; valid once complete.

@@ -44,8 +44,10 @@ TEST(Roster, BeginsWithTheLeastAfterTheLastCall) {
   for (const char* name : {"x", "y"}) {
     Join join = NodeOf(name, name[0] == 'x' ? 0 : 2, 3);
     join.least_nodes = 2;
+    EXPECT_FALSE(roster.HasEnough());
     ASSERT_TRUE(roster.Admit(join, Nanos{5}).ok());
   }
+  EXPECT_TRUE(roster.HasEnough());
   EXPECT_FALSE(roster.IsComplete(Nanos{5} + ToNanos(kLastCall) - Nanos{1}));
   ASSERT_TRUE(roster.IsComplete(Nanos{5} + ToNanos(kLastCall)));
   EXPECT_EQ(roster.nodes().size(), 2u);

@@ -58,7 +58,7 @@ absl::Status DowntimeSpec::Validate() const {
   if (failures.has_value() == between_failures.has_value())
     return InvalidArgument("expected either failures in a period, or the time between failures, found {}",
                            failures ? "both" : "neither");
-  if (failures && !(*failures >= 0 && period->value > 0))
+  if (failures && !(*failures >= 0 && period->value > 0 && std::isfinite(period->value)))
     return InvalidArgument("expected failures of at least 0 in a period above 0, found {} in {} s", *failures,
                            period->value);
   if (between_failures && !(between_failures->value > 0))
@@ -73,8 +73,12 @@ absl::Status DowntimeSpec::Validate() const {
       return InvalidArgument("{} must be at least 0 s, found {}", name, seconds);
   if (!(checkpoint_interval.value > 0 && std::isfinite(checkpoint_interval.value)))
     return InvalidArgument("the checkpoint interval must be above 0 s, found {}", checkpoint_interval.value);
-  if (spares && (*spares < 0 || *spares > kMostSpares || !node_repair))
-    return InvalidArgument("spares: expected 0 to {}, and how long the repair of a node takes", kMostSpares);
+  if (spares && (*spares < 0 || *spares > kMostSpares))
+    return InvalidArgument("spares: expected 0 to {}, found {}", kMostSpares, *spares);
+  if (spares && !node_repair)
+    return InvalidArgument(
+        "{} spares: expected how long the repair of a node takes, too (--node-repair-h, or node_repair_h of the file)",
+        *spares);
   if (const double rate = RateUnlessWaiting(*this); !(rate * DownEach(*this) < 1))
     return InvalidArgument("{:.4g} failures a day after which the job is down for {:.4g} h leave no time to train",
                            rate * kDay, DownEach(*this) / kHour);

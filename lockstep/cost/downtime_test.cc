@@ -187,7 +187,7 @@ TEST(Downtime, SaysWhatIsWrong) {
   EXPECT_THAT(Message(spec.Validate()), HasSubstr("leave no time to train"));
   spec = Some();
   spec.spares = 2;
-  EXPECT_THAT(Message(spec.Validate()), HasSubstr("how long the repair"));
+  EXPECT_THAT(Message(spec.Validate()), HasSubstr("how long the repair of a node takes, too (--node-repair-h"));
   spec.node_repair = Seconds{INFINITY};
   EXPECT_THAT(Message(spec.Validate()), HasSubstr("node repair must be at least 0 s, found inf"));
   const std::string path = testing::TempDir() + "/spec.toml";

@@ -93,6 +93,7 @@ class Clusterer {
     result.processes = stacks.size();
     for (const ProcessStack& stack : stacks) Take(stack, result);
     for (size_t i = 0; i < keys_.size(); ++i) Describe(keys_[i], result.clusters[i]);
+    JoinWithoutPython(result);
     Sort(result);
     return result;
   }
@@ -114,7 +115,7 @@ class Clusterer {
       Join(stack, result.clusters[static_cast<size_t>(cluster)], firsts_[static_cast<size_t>(cluster)]);
     }
     if (stack.role == ProcessRole::kTrainer)
-      result.trainers.push_back({stack.rank, stack.node, cluster, stack.unreadable});
+      result.trainers.push_back({stack.rank, stack.node, cluster, stack.stopped, stack.unreadable});
   }
 
   static void Join(const ProcessStack& stack, StackCluster& cluster, const ProcessStack*& first) {
@@ -207,6 +208,46 @@ class Clusterer {
     const Frame& first = table_.at(frames.front());
     if (first.call) cluster.partners = *first.call;
     if (!first.call && cluster.dimension) cluster.partners = Partners::kGroup;
+  }
+
+  // What can't be told apart is one place: the largest of those that it may be.
+  void JoinWithoutPython(StackClusters& result) {
+    std::vector<StackCluster>& clusters = result.clusters;
+    std::vector<size_t> place(clusters.size());
+    std::iota(place.begin(), place.end(), size_t{0});
+    for (size_t i = 0; i < clusters.size(); ++i) {
+      if (!firsts_[i]->python.empty() || clusters[i].in_communication != InCollective::kYes) continue;
+      for (size_t other = 0; other < clusters.size(); ++other)
+        if (MayBeAt(i, other, clusters) && (place[i] == i || IsLarger(clusters[other], clusters[place[i]])))
+          place[i] = other;
+    }
+    for (size_t i = 0; i < clusters.size(); ++i) {
+      if (place[i] == i) continue;
+      StackCluster& joined = clusters[place[i]];
+      joined.processes += clusters[i].processes;
+      joined.ranks.insert(joined.ranks.end(), clusters[i].ranks.begin(), clusters[i].ranks.end());
+    }
+    std::vector<int> left(clusters.size(), kNone);
+    size_t count = 0;
+    for (size_t i = 0; i < clusters.size(); ++i) {
+      if (place[i] != i) continue;
+      left[i] = static_cast<int>(count);
+      if (count != i) clusters[count] = std::move(clusters[i]);
+      firsts_[count++] = firsts_[i];
+    }
+    clusters.resize(count);
+    for (Trainer& trainer : result.trainers)
+      if (trainer.cluster != Trainer::kUnread) trainer.cluster = left[place[static_cast<size_t>(trainer.cluster)]];
+  }
+
+  bool MayBeAt(size_t without_python, size_t other, const std::vector<StackCluster>& clusters) {
+    return !firsts_[other]->python.empty() && clusters[other].role == clusters[without_python].role &&
+           clusters[other].in_communication == InCollective::kYes &&
+           NativeCall(*firsts_[other]) == NativeCall(*firsts_[without_python]);
+  }
+
+  static bool IsLarger(const StackCluster& one, const StackCluster& other) {
+    return std::tie(other.processes, one.frames) < std::tie(one.processes, other.frames);
   }
 
   void Sort(StackClusters& result) const {

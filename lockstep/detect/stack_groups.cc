@@ -64,7 +64,7 @@ class Judgement {
   StackVerdict Run() {
     FindOutliers();
     const bool named =
-        NameByWaits(context_.waits, StackBasis::kWaitFor) ||
+        NameByWaits(context_.waits, StackBasis::kWaitFor) || NameStopped() ||
         (context_.layout && NameByWaits(InferWaits(*context_.layout, verdict_.stacks), StackBasis::kLayout)) ||
         NameOutside() || NameOutliers() || NameHelpers() || NameTogether();
     if (named) Finish();
@@ -87,6 +87,7 @@ class Judgement {
       RankSet* const sets[] = {&unknown_, &inside_, &outside_};
       sets[static_cast<size_t>(cluster->in_communication)]->insert(trainer.rank);
     }
+    if (trainer.stopped) stopped_.insert(trainer.rank);
   }
 
   // The place of more than half of the trainers that were read, if there is one; clusters stand by size.
@@ -201,6 +202,18 @@ class Judgement {
   }
 
   // ---- by stacks alone ----
+
+  // Where it was stopped tells nothing: it would go on from there.
+  bool NameStopped() {
+    const RankSet waiting = Without(inside_, stopped_);
+    if (stopped_.empty() || waiting.empty()) return false;
+    RankSet ambiguous = outside_;
+    ambiguous.insert(unread_.begin(), unread_.end());
+    Open(Syndrome::kStopped, StackBasis::kStopped, stopped_, Without(ambiguous, stopped_));
+    verdict_.confidence = Share(waiting.size() + stopped_.size());
+    evidence().push_back(fmt::format("{} of {} ranks wait in communication", waiting.size(), ranks_));
+    return true;
+  }
 
   // As with one rank's stack: where nobody is known to be outside, those of whom nothing is known.
   bool NameOutside() {
@@ -330,11 +343,21 @@ class Judgement {
 
   void Finish() {
     TellHelpers();
+    TellStopped();
     if (!unread_.empty()) evidence().push_back(fmt::format("no stack of {}", RanksAsRanges(verdict_.no_stack)));
     if (!verdict_.finding->certain && verdict_.finding->probe.empty())
       verdict_.finding->probe = "a second look some seconds later: whether they are still there";
     NameMachines();
     TellGroup();
+  }
+
+  void TellStopped() {
+    std::vector<int> named;
+    std::set_intersection(stopped_.begin(), stopped_.end(), suspects_.begin(), suspects_.end(),
+                          std::back_inserter(named));
+    if (named.empty() || verdict_.basis == StackBasis::kStopped) return;
+    evidence().push_back(
+        fmt::format("{} {} stopped (state T)", RanksAsRanges(named), named.size() == 1 ? "is" : "are"));
   }
 
   // Helpers of suspects that are where nobody else's are.
@@ -395,7 +418,8 @@ class Judgement {
   const StackContext& context_;
   StackVerdict verdict_;
   std::unordered_map<int, const Trainer*> trainer_of_;
-  RankSet inside_, outside_, unknown_, unread_;
+  RankSet inside_, outside_, unknown_, unread_;  // each rank is in one of these
+  RankSet stopped_;
   size_t ranks_ = 0;
   RankSet suspects_;
 };
@@ -417,8 +441,8 @@ absl::Status Check(std::span<const trace::ProcessStack> stacks, const StackConte
 }  // namespace
 
 const char* StackBasisName(StackBasis basis) {
-  static constexpr const char* kNames[] = {"nothing",      "together", "wait_for", "layout", "outside",
-                                           "shared_group", "outliers", "helpers",  "tie"};
+  static constexpr const char* kNames[] = {"nothing", "together",     "wait_for", "stopped", "layout",
+                                           "outside", "shared_group", "outliers", "helpers", "tie"};
   return kNames[static_cast<size_t>(basis)];
 }
 

@@ -1,9 +1,10 @@
 // Which rank holds a job up, by the stacks of all its processes at one moment (stack aggregation, as in ByteRobust,
 // SOSP 2025, section 5). docs/models/detect.md, "Stacks of a whole job", has the rules as a table.
 //
-// The first that tells decides: who waits for whom by the ranks' own logs; by the calls that they are in and the
-// layout; who is outside of communication while others wait; who is elsewhere than most, with the smallest parallel
-// group that holds them all; helper processes that are elsewhere than most. Without a majority all are equally good.
+// The first that tells decides: who waits for whom by the ranks' own logs; who is stopped while others wait; by the
+// calls that they are in and the layout; who is outside of communication while others wait; who is elsewhere than most,
+// with the smallest parallel group that holds them all; helper processes that are elsewhere than most. Without a
+// majority all are equally good.
 //
 // Invariants: pure; a function of the set of stacks, whatever their order; `suspects` and `ambiguous_with` are
 // disjoint. One moment proves nothing: a finding is certain only where logs say that the job hangs, and the stacks
@@ -36,6 +37,7 @@ enum class StackBasis {
   kNothing,      // nobody waits, or no stack could be read
   kTogether,     // all wait in one place
   kWaitFor,      // by logs
+  kStopped,      // by a signal, while others wait
   kLayout,       // by calls and layout
   kOutside,      // of communication, while others wait
   kSharedGroup,  // elsewhere than most, and who shares a group with them

@@ -211,6 +211,49 @@ TEST(StackGroups, WhoCouldNotBeReadIsNamedWhereNobodyElseExplainsIt) {
   EXPECT_THAT(Judge(stacks, {.layout = {{.dp = 4}}}).no_stack, ElementsAre(3));
 }
 
+// Of DDP's wait, whose Python frames say "backward" only.
+std::vector<ProcessStack> InBackward(int ranks) {
+  std::vector<ProcessStack> stacks;
+  for (int rank = 0; rank < ranks; ++rank) {
+    ProcessStack& stack = stacks.emplace_back();
+    stack.rank = rank;
+    stack.python = {"/usr/lib/python3/dist-packages/torch/autograd/__init__.py:197 in backward",
+                    "/me/job.py:3 in main"};
+    stack.native = {"pthread_cond_wait (libc.so.6)", "c10d::Reducer::finalize_backward (libtorch_cpu.so.1.13.0)",
+                    fmt::format("python3.11+0x{}", rank)};
+  }
+  return stacks;
+}
+
+TEST(StackGroups, WhoIsStoppedIsNamedForThat) {
+  std::vector<ProcessStack> stacks = InBackward(4);
+  stacks[1].stopped = true;
+  stacks[1].python.clear();  // a stopped process can't answer
+  const StackVerdict verdict = Judge(stacks);
+  EXPECT_EQ(verdict.basis, StackBasis::kStopped);
+  EXPECT_EQ(verdict.finding->syndrome, Syndrome::kStopped);
+  EXPECT_THAT(RanksOf(verdict.finding->suspects), ElementsAre(1));
+  EXPECT_THAT(verdict.finding->ambiguous_with, IsEmpty());
+  EXPECT_FALSE(verdict.finding->certain);
+  EXPECT_THAT(verdict.outliers, IsEmpty());
+  EXPECT_THAT(verdict.finding->evidence, Contains("3 of 4 ranks wait in communication"));
+  for (ProcessStack& stack : stacks) stack.stopped = true;
+  EXPECT_EQ(Judge(stacks).basis, StackBasis::kTogether) << "a pause of the whole job";
+}
+
+TEST(StackGroups, WithoutPythonFramesTheNativeCallTells) {
+  std::vector<ProcessStack> stacks = InBackward(4);
+  stacks[0].python.clear();
+  const StackVerdict together = Judge(stacks);
+  EXPECT_EQ(together.basis, StackBasis::kTogether);
+  ASSERT_THAT(together.stacks.clusters, SizeIs(1));
+  EXPECT_THAT(together.stacks.clusters.front().ranks, ElementsAre(0, 1, 2, 3));
+  stacks[0].native[1] = "c10d::Work::wait (libtorch_cpu.so.1.13.0)";
+  const StackVerdict apart = Judge(stacks);
+  EXPECT_EQ(apart.basis, StackBasis::kOutliers);
+  EXPECT_THAT(RanksOf(apart.finding->suspects), ElementsAre(0));
+}
+
 ProcessStack Helper(int rank, ProcessRole role, const char* function) {
   ProcessStack stack;
   stack.rank = rank;

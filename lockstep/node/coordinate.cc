@@ -41,20 +41,22 @@ class CoordinatorProcess {
                .failed = [this](const absl::Status& status) { Fail(status); }}),
         control_socket_(poller_,
                         [this](const Json& request, const ControlSocket::Reply& reply) { Answer(request, reply); }),
-        signals_(
-            poller_, options_.stop_signals, [this](int signal) { Stop(signal); }, [] {}),
-        begun_(clock_.Now()) {}
+        signals_(poller_, options_.stop_signals, [this](int signal) { Stop(signal); }, [] {}) {}
 
   absl::Status Begin(const control::JobSpec& job) {
     LS_RETURN_IF_ERROR(Open());
     LS_RETURN_IF_ERROR(KeepSpec(spec_));
     LS_RETURN_IF_ERROR(lead_.KeepIn(spec_.run_dir));
     lead_.Await(job, spec_.run_token);
-    const std::string address = ListenAddress(ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{}));
-    const bool on_all = address.starts_with("[::]:");
+    const Endpoint endpoint = ParseEndpoint(options_.nodes.endpoint).value_or(Endpoint{});
+    const bool on_all = ListenAddress(endpoint).starts_with("[::]:");
+    const bool any = endpoint.host == "0.0.0.0" || endpoint.host == "::";
     view_.Line(fmt::format("the coordinator of {} listens on {}{}; its run directory is {}", spec_.job,
                            options_.nodes.endpoint, on_all ? " and all other addresses of this machine" : "",
                            spec_.run_dir));
+    if (on_all && !any && IsOwnAddress(endpoint.host, true).ok())
+      view_.Line(fmt::format("{} is no address of this machine: agents find it there only if that is forwarded here",
+                             endpoint.host));
     return absl::OkStatus();
   }
   absl::Status Resume() {
@@ -108,7 +110,6 @@ class CoordinatorProcess {
     LS_ASSIGN_OR_RETURN(const control::State state, Replay());
     if (state.mode == control::Mode::kFinished) return EndWith(state);
     clock_.Continue(term.ahead);
-    begun_ = clock_.Now();
     spec_.run_token = term.token;
     LS_RETURN_IF_ERROR(KeepSpec(spec_));
     if (journal_) lead_.Keep(std::move(journal_));
@@ -202,12 +203,7 @@ class CoordinatorProcess {
     if (shared_ && shared_->role() == store::PostgresJournal::Role::kDeposed) return GiveUp();
     if (shared_ && !leads_) return TickShared();
     lead_.Tick();
-    if (!lead_.begun()) {
-      const Seconds patience = options_.nodes.join_timeout;
-      if (clock_.Now() - begun_ < ToNanos(patience)) return;
-      return Fail(MakeError(absl::StatusCode::kDeadlineExceeded,
-                            fmt::format("not all nodes came within {} s: {}", patience.value, lead_.WhoIsHere())));
-    }
+    if (!lead_.begun()) return;
     if (++ticks_ % kTicksPerPublish == 0) {
       if (view_.is_live()) view_.Paint(lead_.head().Status(), lead_.head().Incidents());
       lead_.head().Publish();
@@ -241,7 +237,7 @@ class CoordinatorProcess {
   std::optional<int> exit_code_;  // of a job that others led to its end, or lead
   bool leads_ = false, stood_in_ = false;
   std::string cannot_lead_;  // why not yet, though it was elected
-  Nanos begun_, ended_, last_written_;
+  Nanos ended_, last_written_;
   int ticks_ = 0;
 };
 
@@ -280,6 +276,7 @@ absl::StatusOr<int> Coordinate(const RunOptions& options) {
 absl::StatusOr<int> ResumeCoordinating(const std::string& run_dir, const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(const std::string found, FindRunDir(run_dir));
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, agent::ReadRunSpec(found));
+  LS_RETURN_IF_ERROR(CheckInPlace(found, spec));
   if (spec.ranks != 0) return InvalidArgument("{} is a run of `lockstep run`; resume it with that", found);
   if (!spec.journal.empty())
     return InvalidArgument("the journal of {} is in PostgreSQL: start the coordinator as before, with --journal",

@@ -5,6 +5,7 @@
 
 #include "lockstep/base/file.h"
 #include "lockstep/base/secret.h"
+#include "lockstep/base/wall_time.h"
 #include "lockstep/control/keepers.h"
 #include "lockstep/incident/incident.h"
 
@@ -12,6 +13,7 @@ namespace lockstep::node {
 namespace {
 
 constexpr Seconds kStillAdvances{10};
+constexpr Seconds kToComeBack{2};  // an agent whose coordinator is there again
 
 }  // namespace
 
@@ -50,6 +52,7 @@ absl::Status Head::Resume() {
   coordinator_ = std::move(resumed.coordinator);
   if (state().mode == control::Mode::kFinished) return FailedPrecondition("this run has ended: {}", state().verdict);
   BeginEpochs();
+  took_over_ = clock_.Now();
   Carry(resumed.commands);
   return absl::OkStatus();
 }
@@ -224,6 +227,7 @@ void Head::Handle(const control::EventBody& body) {
   TellStages(before);
   if (commands.ok()) Carry(*commands);
   if (std::holds_alternative<control::StandbyCame>(body) && stuck_deadline_.value == 0) LoseTheStuck();
+  if (took_over_ && std::holds_alternative<control::StopAsked>(body)) TellAbsent(clock_.Now());
   LeaveReplay();
 }
 
@@ -442,8 +446,30 @@ void Head::Tick() {
     looks_closely_ = judge_->wants_stacks();
     TellAll(control::LookClosely{state().epoch, looks_closely_});
   }
+  if (took_over_ && !absent_told_ && now - *took_over_ >= ToNanos(kToComeBack)) TellAbsent(now);
   LookForTheGone(now);
   TickScheduler();
+}
+
+// Of a node that is away nobody knows whether its ranks run on: without an agent its starter ends them in a minute.
+void Head::TellAbsent(Nanos now) {
+  absent_told_ = true;
+  const std::vector<std::string> absent = AbsentBeside(-1);
+  if (absent.empty()) return;
+  Nanos until;
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    if (const Nanos since = nodes_[i].lost_since; since.value != 0)
+      until = std::max(until, control::GoneAt(state(), static_cast<int>(i), since));
+  listener_.line(fmt::format("the agent{} of node {} {} not come back: waits until {}, for the ranks there may run on",
+                             absent.size() == 1 ? "" : "s", fmt::join(absent, ", "),
+                             absent.size() == 1 ? "has" : "have", IsoTime(clock_.WallNow() + (until - now))));
+}
+
+std::vector<std::string> Head::AbsentBeside(int node) const {
+  std::vector<std::string> names;
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    if (nodes_[i].lost_since.value != 0 && static_cast<int>(i) != node) names.push_back(NameOf(static_cast<int>(i)));
+  return names;
 }
 
 // While the others step, the ranks of a node that is away step with them: only its agent is. Of a job that is only
@@ -459,8 +485,10 @@ void Head::LookForTheGone(Nanos now) {
     const std::vector<control::NodeSpec> before = state().spec.nodes;
     if (state().spec.can_ask && !state().lost_agents.contains(index))
       Handle(control::AgentLost{index, NameOf(index), "it has not come to this coordinator", since});
-    Handle(control::AgentGone{
-        index, fmt::format("its agent has not been heard of for {:.0f} s", ToSeconds(now - since).value)});
+    std::string why = fmt::format("its agent has not been heard of for {:.0f} s", ToSeconds(now - since).value);
+    if (const auto others = AbsentBeside(index); !others.empty() && control::IsEnd(state(), index, now))
+      why += fmt::format("; nor of node {}", fmt::join(others, ", "));
+    Handle(control::AgentGone{index, why});
     if (state().spec.nodes != before) return;  // this number may be another one's now
     if (state().awaited.contains(index)) nodes_[i].lost_since = since;
     if (state().mode == control::Mode::kFinishing) Handle(fleet_->Gone(index));

@@ -115,6 +115,8 @@ class Head {
   void TellReplay();
   void LeaveReplay();
   void LookForTheGone(Nanos now);
+  void TellAbsent(Nanos now);
+  std::vector<std::string> AbsentBeside(int node) const;
   void GrowIfDue(Nanos now);
   void CompareWithPlan(Nanos now);
   void TickScheduler();
@@ -155,6 +157,8 @@ class Head {
   int64_t unreadable_ = 0;
   size_t holdings_ = 0;  // heard since the last look at all of them
   Nanos newest_step_end_, advanced_at_;
+  std::optional<Nanos> took_over_;
+  bool absent_told_ = false;
   std::unique_ptr<serve::Server> server_;
   std::unique_ptr<serve::Webhook> webhook_;
   std::unique_ptr<Scheduler> scheduler_;

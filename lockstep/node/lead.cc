@@ -61,6 +61,7 @@ void Lead::Keep(std::unique_ptr<store::PostgresJournal> journal) {
 void Lead::Await(const control::JobSpec& job, const std::string& run_token) {
   job_ = job;
   roster_ = std::make_unique<control::Roster>(run_token, options_.nodes.expected);
+  awaited_ = clock_.Now();
 }
 
 absl::Status Lead::Resume(const std::string& run_token) {
@@ -110,6 +111,13 @@ void Lead::BeginIfComplete() {
     status = listener_.placed(own);
   }
   if (!status.ok()) listener_.failed(status);
+}
+
+void Lead::GiveUpIfTooLate() {
+  const Seconds patience = options_.nodes.join_timeout;
+  if (begun_ || !roster_ || roster_->HasEnough() || clock_.Now() - awaited_ < ToNanos(patience)) return;
+  listener_.failed(MakeError(absl::StatusCode::kDeadlineExceeded,
+                             fmt::format("not all nodes came within {} s: {}", patience.value, roster_->Progress())));
 }
 
 void Lead::UseScheduler(const std::string& job) {
@@ -249,6 +257,7 @@ void Lead::Tick() {
   ticked_ = now;
   if (begun_ && stalled) head_.WasAway();
   BeginIfComplete();
+  GiveUpIfTooLate();
   if (begun_) head_.Tick();
   if (!server_) return;
   if (begun_ && head_.state().mode == control::Mode::kFinished) TellStandbys();

@@ -42,7 +42,7 @@ class Lead {
   // The journal: a file of this run, or one that is shared, by which this coordinator leads.
   absl::Status KeepIn(const std::string& run_dir);
   void Keep(std::unique_ptr<store::PostgresJournal> journal);
-  // The job begins when all nodes are there; `job` lacks its nodes and ranks only.
+  // The job begins when all nodes are there; `job` lacks its nodes and ranks only. It fails if they don't come in time.
   void Await(const control::JobSpec& job, const std::string& run_token);
   absl::Status Resume(const std::string& run_token);
   absl::Status Attend(const control::Join& own);
@@ -57,8 +57,6 @@ class Lead {
   bool HaveAllHeard() const;
   // The job is over, and what it leaves on disk is being written.
   bool IsWriting() const { return begun_ && head_.IsWriting(); }
-  // "1 of 2 nodes are here: a", before the job began.
-  std::string WhoIsHere() const { return roster_->Progress(); }
 
  private:
   using Peer = rpc::Server::Peer;
@@ -79,6 +77,7 @@ class Lead {
   void Said(Peer peer, const control::Said& said);
   void Left(Peer peer, const std::string& why);
   void BeginIfComplete();
+  void GiveUpIfTooLate();
   void UseScheduler(const std::string& job);
   void Welcome(Peer peer, Agent& agent);
 
@@ -96,7 +95,7 @@ class Lead {
   std::map<Peer, Agent> agents_;  // of other nodes
   std::map<int, Peer> peers_;     // of those that have a place, by node
   std::set<int> departed_;        // nodes whose agents left after the end of the job
-  Nanos ticked_, beat_;
+  Nanos awaited_, ticked_, beat_;
   std::unique_ptr<rpc::Server> server_;  // last: it goes first
 };
 

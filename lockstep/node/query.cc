@@ -60,7 +60,7 @@ std::string AskElsewhere(const std::string& coordinator) {
 }
 
 absl::Status NobodyWatches(const std::string& run_dir, const std::string& why) {
-  return FailedPrecondition("{}: nobody watches this run ({}); go on with {}", run_dir, why, HowToGoOn(run_dir));
+  return FailedPrecondition("{}: nobody watches this run ({}); {}", run_dir, why, HowToGoOn(run_dir));
 }
 
 absl::StatusOr<Json> AskWatched(const std::string& run_dir, const Json& request) {

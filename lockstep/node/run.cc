@@ -43,6 +43,7 @@ class Node {
  private:
   absl::Status Open();
   absl::Status CheckStarter() const;
+  absl::Status NothingToAdopt(const absl::Status& why) const;
   absl::Status BeginAlone();
   absl::Status BeginLeading();
   void Follow(const std::string& address);
@@ -301,7 +302,11 @@ absl::Status Node::CheckStarter() const {
   if (found.ok()) return found;
   const auto past = Replay(spec_.run_dir);
   if (past.ok() && past->state.mode == control::Mode::kFinished) return absl::OkStatus();
-  return FailedPrecondition("nothing to adopt in {}: {}", spec_.run_dir, Message(found));
+  return NothingToAdopt(found);
+}
+
+absl::Status Node::NothingToAdopt(const absl::Status& why) const {
+  return FailedPrecondition("nothing to adopt in {} ({}): {}", spec_.run_dir, Message(why), HowToGoOn(spec_.run_dir));
 }
 
 absl::Status Node::Resume() {
@@ -325,7 +330,7 @@ absl::Status Node::Resume() {
     view_.Line(fmt::format("no checkpoints go to disk: {}", Message(opened)));
   if (lead_) LS_RETURN_IF_ERROR(lead_->Attend(OwnJoin()));
   const absl::Status adopted = agent_->Adopt();
-  if (!adopted.ok()) return FailedPrecondition("nothing to adopt in {}: {}", spec_.run_dir, Message(adopted));
+  if (!adopted.ok()) return NothingToAdopt(adopted);
   if (lead_)
     view_.Line(fmt::format("adopted the workers of epoch {}, which ran on", lead_->head().state().epoch.value()));
   return absl::OkStatus();
@@ -558,8 +563,8 @@ absl::StatusOr<int> RunJob(const RunOptions& options) {
 absl::StatusOr<int> ResumeJob(const std::string& run_dir, const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(const std::string found, FindRunDir(run_dir));
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, agent::ReadRunSpec(found));
-  if (spec.ranks == 0)
-    return InvalidArgument("{} is of a coordinator without ranks: go on with {}", found, HowToGoOn(found));
+  LS_RETURN_IF_ERROR(CheckInPlace(found, spec));
+  if (spec.ranks == 0) return InvalidArgument("{} is of a coordinator without ranks; {}", found, HowToGoOn(found));
   if (options.ranks > 1 && options.ranks != spec.ranks) {
     return InvalidArgument(
         "{} holds a run of {} ranks, --nproc-per-node says {}; leave the option out to go on with it", found,

@@ -3,11 +3,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "lockstep/agent/spec.h"
+#include "lockstep/agent/wire.h"
+#include "lockstep/client/join.h"
 
 namespace lockstep::node {
 namespace {
@@ -31,6 +36,27 @@ absl::Status MakePrivate(const std::string& path) {
   return absl::OkStatus();
 }
 
+// At the workers' door: at the starter's other one we would be taken for the watcher.
+bool HasStarter(const std::string& run_dir) { return agent::ConnectTo(run_dir + "/" LS_JOIN_SOCKET).ok(); }
+
+bool IsLive(const std::string& run_dir) {
+  return agent::ConnectTo(run_dir + "/" + agent::kControlSocket).ok() || HasStarter(run_dir);
+}
+
+// `live_first`: whatever still goes on is before whatever does not.
+absl::StatusOr<std::string> Newest(bool live_first) {
+  std::vector<std::pair<fs::file_time_type, std::string>> runs;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(RunsBase(), ignored))
+    if (HoldsRun(entry.path()))
+      runs.emplace_back(fs::last_write_time(entry.path() / "run.json", ignored), entry.path().string());
+  if (runs.empty()) return NotFound("no run under {}; name one with --run DIR", RunsBase());
+  std::sort(runs.rbegin(), runs.rend());
+  const auto live =
+      std::find_if(runs.begin(), runs.end(), [&](const auto& run) { return live_first && IsLive(run.second); });
+  return live != runs.end() ? live->second : runs.front().second;
+}
+
 }  // namespace
 
 std::string RunsBase() {
@@ -52,9 +78,8 @@ absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::strin
   run_dir = fs::absolute(run_dir).lexically_normal().string();
   LS_RETURN_IF_ERROR(MakePrivate(run_dir));
   if (HoldsRun(run_dir)) {
-    return MakeError(
-        absl::StatusCode::kAlreadyExists,
-        fmt::format("{} already holds a run; go on with {}, or choose another --run", run_dir, HowToGoOn(run_dir)));
+    return MakeError(absl::StatusCode::kAlreadyExists,
+                     fmt::format("{} already holds a run; {}", run_dir, HowToGoOn(run_dir)));
   }
   return run_dir;
 }
@@ -67,31 +92,37 @@ void ForgetRun(const std::string& run_dir) {
   if (fs::path(run_dir).parent_path() == RunsBase()) rmdir(run_dir.c_str());  // one of its own: unless there is more
 }
 
+absl::Status CheckInPlace(const std::string& run_dir, const agent::RunSpec& spec) {
+  std::error_code error;
+  if (fs::equivalent(run_dir, spec.run_dir, error)) return absl::OkStatus();
+  const bool is_there = HoldsRun(spec.run_dir);
+  return FailedPrecondition("{} was copied or moved: its run was started in {}; {}", run_dir, spec.run_dir,
+                            is_there ? "name that directory" : "expected it there: move it back");
+}
+
 std::string HowToGoOn(const std::string& run_dir) {
+  const auto with = [](const std::string& command) {
+    return fmt::format("go on with {}, or choose another --run for a new one", command);
+  };
   const absl::StatusOr<agent::RunSpec> spec = agent::ReadRunSpec(run_dir);
-  if (!spec.ok() || spec->ranks > 0) return fmt::format("`lockstep run --resume {}`", run_dir);
-  if (spec->journal.empty()) return fmt::format("`lockstep coordinator --resume {}`", run_dir);
-  return "`lockstep coordinator`, started as before";
+  if (spec.ok() && spec->ranks == 0 && !spec->journal.empty()) return with("`lockstep coordinator`, started as before");
+  if (spec.ok() && spec->ranks == 0) return with(fmt::format("`lockstep coordinator --resume {}`", run_dir));
+  if (!spec.ok() || HasStarter(run_dir)) return with(fmt::format("`lockstep run --resume {}`", run_dir));
+  const std::string from =
+      spec->checkpoint_dir.empty()
+          ? "it begins anew, for this one had no --checkpoint-dir"
+          : fmt::format("with --checkpoint-dir {} it goes on from the newest checkpoint there", spec->checkpoint_dir);
+  return fmt::format("its workers are gone: start a new run in another --run ({})", from);
 }
 
 absl::StatusOr<std::string> FindRunDir(const std::string& path) {
-  if (!path.empty()) {
-    if (!HoldsRun(path)) return NotFound("{} holds no run (no run.json there)", path);
-    return fs::absolute(path).lexically_normal().string();
-  }
-  std::string newest;
-  fs::file_time_type newest_time{};
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(RunsBase(), ignored)) {
-    if (!HoldsRun(entry.path())) continue;
-    const auto time = fs::last_write_time(entry.path() / "run.json", ignored);
-    if (newest.empty() || time > newest_time) {
-      newest = entry.path().string();
-      newest_time = time;
-    }
-  }
-  if (newest.empty()) return NotFound("no run under {}; name one with --run DIR", RunsBase());
-  return newest;
+  if (path.empty()) return Newest(false);
+  if (!HoldsRun(path)) return NotFound("{} holds no run (no run.json there)", path);
+  return fs::absolute(path).lexically_normal().string();
+}
+
+absl::StatusOr<std::string> FindLiveRunDir(const std::string& path) {
+  return path.empty() ? Newest(true) : FindRunDir(path);
 }
 
 }  // namespace lockstep::node

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "lockstep/agent/spec.h"
 #include "lockstep/base/status.h"
 
 namespace lockstep::node {
@@ -16,9 +17,15 @@ absl::Status MakeRunsBase();
 absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::string& job);
 // Nothing was started there, and its lock is ours: it may be had again.
 void ForgetRun(const std::string& run_dir);
-// The command that takes over a run whose watching process died, in backticks.
-std::string HowToGoOn(const std::string& run_dir);
-// `path` if given and it holds a run; otherwise the newest run of this user. NotFound says where was looked.
+// `path` if given and it holds a run; otherwise the newest run in RunsBase(). NotFound says where was looked.
 absl::StatusOr<std::string> FindRunDir(const std::string& path);
+// The same of what can only be done to a run that goes on: the newest of those, if there is one.
+absl::StatusOr<std::string> FindLiveRunDir(const std::string& path);
+
+// `run_dir` is the directory in which this run was started, whatever the way there, and no copy of it.
+absl::Status CheckInPlace(const std::string& run_dir, const agent::RunSpec& spec);
+// What to do about the run of this node that `run_dir` holds and that has no watcher: "go on with `lockstep run
+// --resume DIR`, or ..."; where nobody is left to be adopted, how to start a new one.
+std::string HowToGoOn(const std::string& run_dir);
 
 }  // namespace lockstep::node

@@ -3,6 +3,7 @@
 // checkpoint it makes the write that begins the WAL anew.
 #include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -38,13 +39,22 @@ struct FinalizeStatement {
 using Connection = std::unique_ptr<sqlite3, CloseConnection>;
 using Statement = std::unique_ptr<sqlite3_stmt, FinalizeStatement>;
 
+// SQLite does not always tell why it could not write.
+bool IsDiskFull(sqlite3* connection) {
+  constexpr uint64_t kLeast = 64 << 10;
+  const char* path = sqlite3_db_filename(connection, "main");
+  struct statvfs disk{};
+  return path != nullptr && statvfs(path, &disk) == 0 && disk.f_bavail * disk.f_frsize < kLeast;
+}
+
 // "what: SQLite's words", with the code that callers act on: a full disk, a damaged file, a missing one.
 absl::Status SqliteError(sqlite3* connection, std::string_view what) {
   const int code = sqlite3_errcode(connection);
   const int error = sqlite3_system_errno(connection);
   const std::string text = fmt::format("{}: {}", what, sqlite3_errmsg(connection));
-  if (code == SQLITE_FULL || error == ENOSPC || error == EDQUOT)
-    return MakeError(absl::StatusCode::kResourceExhausted, text);
+  if (code == SQLITE_FULL || error == ENOSPC || error == EDQUOT || (code == SQLITE_IOERR && IsDiskFull(connection)))
+    return MakeError(absl::StatusCode::kResourceExhausted,
+                     fmt::format("{}: the disk is full ({})", what, sqlite3_errmsg(connection)));
   if (code == SQLITE_NOTADB || code == SQLITE_CORRUPT) return MakeError(absl::StatusCode::kDataLoss, text);
   if (code == SQLITE_CANTOPEN && error == ENOENT) return MakeError(absl::StatusCode::kNotFound, text);
   return MakeError(absl::StatusCode::kUnavailable, text);

@@ -51,6 +51,9 @@ absl::StatusOr<CommLog> ReadCommFiles(const std::vector<std::string>& paths) {
   for (const std::string& path : paths)
     if (std::error_code error; !std::filesystem::exists(path, error))
       return NotFound("{}: {}", path, error ? error.message() : "No such file or directory");
+  for (const std::string& path : paths)
+    if (std::error_code error; std::filesystem::is_regular_file(path, error) && std::filesystem::file_size(path) == 0)
+      return InvalidArgument("{}: it is empty; expected a dump, a trail, or the stacks of an incident", path);
   const auto text = std::find_if(paths.begin(), paths.end(), HasRasText);
   if (text != paths.end() && paths.size() > 1)
     return InvalidArgument("{}: a status of NCCL's RAS is of the whole job; expected it alone", *text);

@@ -382,6 +382,9 @@ class Reader {
 }  // namespace
 
 absl::StatusOr<KinetoRank> ReadKineto(const std::string& path, std::optional<int> rank) {
+  if (std::error_code error; std::filesystem::is_directory(path, error))
+    return InvalidArgument(
+        "{}: a directory; expected the profiler's files, one per rank, or a directory without --kineto", path);
   return IsSqlite(path) ? ReadNsys(path, rank) : Reader(path).Read(rank);
 }
 

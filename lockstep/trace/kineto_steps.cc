@@ -269,6 +269,8 @@ absl::StatusOr<KinetoSteps> FindSteps(const std::vector<KinetoRank>& ranks, cons
   std::vector<int64_t> common;
   for (const auto& [number, count] : seen)
     if (count == ranks.size()) common.push_back(number);
+  if (common.empty() && !wanted.empty())
+    return InvalidArgument("none of the steps of --steps is one that all {} ranks have", ranks.size());
   if (common.empty())
     return InvalidArgument("no step that all {} ranks have; expected traces of the same steps", ranks.size());
 

@@ -21,6 +21,7 @@ struct ProcessStack {
   std::vector<std::string> python;               // of the main thread, innermost first
   std::vector<std::string> native;               // likewise
   std::vector<std::vector<std::string>> others;  // native, of its other threads
+  bool stopped = false;                          // by a signal: each of its threads (state T)
   std::string unreadable;                        // why frames are missing; empty: none are known to be
 };
 

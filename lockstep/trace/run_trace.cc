@@ -305,11 +305,19 @@ class RankTrace {
 }  // namespace
 
 bool IsRun(const std::string& directory) {
-  std::error_code error;
-  return std::filesystem::is_regular_file(directory + "/records", error) && !TrailsIn(directory).empty();
+  const auto has = [&](const char* file) {
+    std::error_code error;
+    return std::filesystem::is_regular_file(directory + file, error);
+  };
+  return has("/run.json") || (has("/records") && !TrailsIn(directory).empty());
 }
 
 absl::StatusOr<std::vector<KinetoRank>> ReadRun(const std::string& directory) {
+  if (TrailsIn(directory).empty())
+    return InvalidArgument(
+        "{}: nothing to explain: this run has no trails of its communication (trails/); expected those that its "
+        "collectors keep, of gloo unless --no-preload is given, of NCCL with --nccl-profiler",
+        directory);
   LS_ASSIGN_OR_RETURN(const CommLog log, ReadTrails(TrailsIn(directory)));
   std::map<int, std::vector<const CommOp*>> ops;
   for (const CommOp& op : log.ops)

@@ -141,6 +141,11 @@ TEST_F(RunTrace, BecomesAGraph) {
 
 TEST_F(RunTrace, SaysWhatIsMissing) {
   EXPECT_FALSE(IsRun(testing::TempDir()));
+  const std::string empty = run_ + "/empty";
+  std::filesystem::create_directory(empty);
+  std::ofstream(empty + "/run.json") << "{}";
+  EXPECT_TRUE(IsRun(empty)) << "whatever lies below it";
+  EXPECT_THAT(Message(ReadRun(empty).status()), HasSubstr("/empty: nothing to explain: this run has no trails"));
   std::filesystem::resize_file(run_ + "/records", 64);
   EXPECT_THAT(Message(ReadRun(run_).status()), HasSubstr("no step with communication"));
   std::ofstream(run_ + "/records") << "something else";

@@ -16,7 +16,8 @@ namespace {
 
 constexpr const char* kRoleNames[] = {"trainer", "data_worker", "checkpoint_writer", "other"};
 constexpr std::string_view kNode = "node ", kRank = "rank ", kPid = " (pid ", kPython = " Python", kNative = " native",
-                           kUnreadable = "  not readable: ", kFrame = "    ", kMainThread = "  main thread";
+                           kUnreadable = "  not readable: ", kFrame = "    ", kMainThread = "  main thread",
+                           kState = " state ";
 constexpr int kMostRanks = 1 << 24;
 constexpr size_t kUsualFrames = 16;  // to make room for all at once
 
@@ -65,6 +66,12 @@ std::optional<ProcessStack> ParseHead(std::string_view line) {
   if (!pid || !line.starts_with(')')) return std::nullopt;
   stack.pid = *pid;
   return stack;
+}
+
+// "  thread 812 python3 state T in futex": the last such word, for a thread may bear any name.
+bool IsStopped(std::string_view thread) {
+  const size_t at = thread.rfind(kState);
+  return at != std::string_view::npos && thread.substr(at + kState.size()).starts_with('T');
 }
 
 class Parser {
@@ -126,8 +133,10 @@ class Parser {
       thread_ = line == kMainThread ? &stack.python : nullptr;
     } else if (first) {
       thread_ = &stack.native;
+      stack.stopped = IsStopped(line);
     } else {
       thread_ = &stack.others.emplace_back();
+      stack.stopped &= IsStopped(line);
     }
     if (thread_ != nullptr) thread_->reserve(kUsualFrames);
   }

@@ -50,6 +50,7 @@ TEST(StacksText, ReadsProcessesOfANode) {
   EXPECT_THAT(trainer.native, ElementsAre(HasSubstr("pthread_cond_wait"), HasSubstr("c10d::Work::wait")));
   EXPECT_THAT(trainer.others, ElementsAre(ElementsAre(HasSubstr("epoll_wait"))));
   EXPECT_EQ(trainer.unreadable, "");
+  EXPECT_FALSE(trainer.stopped);
   const ProcessStack& worker = (*stacks)[1];
   EXPECT_EQ(worker.role, ProcessRole::kDataWorker);
   EXPECT_EQ(worker.rank, 4);
@@ -57,6 +58,18 @@ TEST(StacksText, ReadsProcessesOfANode) {
   EXPECT_THAT(worker.native, IsEmpty());
   EXPECT_EQ(worker.unreadable,
             "no faulthandler is registered in the process; no right to trace the process: Operation not permitted");
+}
+
+TEST(StacksText, AProcessIsStoppedIfAllItsThreadsAre) {
+  const auto stopped = [](const std::string& one, const std::string& other) {
+    const auto stacks =
+        ParseStacks("rank 1 (pid 2)\n native\n  thread 2 " + one + "\n    main (x)\n  thread 3 " + other + "\n", "x");
+    return stacks.ok() && stacks->front().stopped;
+  };
+  EXPECT_TRUE(stopped("python3 state T in futex (do_signal_stop)", "python3 state T"));
+  EXPECT_FALSE(stopped("python3 state S", "python3 state T"));
+  EXPECT_FALSE(stopped("python3 state T", "python3 state S"));
+  EXPECT_FALSE(stopped("my state T state S", "python3 state T"));
 }
 
 TEST(StacksText, LinesMayEndAsOnWindows) {

@@ -223,7 +223,7 @@ Origin OriginOf(const StragglerMeta& meta) {
 }  // namespace
 
 absl::StatusOr<TracedJob> BuildStragglerJob(StragglerRows rows, const StragglerMeta& meta, size_t threads) {
-  if (rows.size() == 0) return InvalidArgument("no rows, or none of the steps asked for");
+  if (rows.size() == 0) return InvalidArgument("no rows, or none of the steps asked for (--steps)");
   LS_RETURN_IF_ERROR(CheckSize(rows, meta.dp));
   LS_ASSIGN_OR_RETURN(OpTable table, OpTable::Make(rows, threads));
   LaneTable lanes = Lanes(rows, meta.dp, threads);

@@ -1,9 +1,11 @@
 """Input that can't work: refused at once, by one clear message that says what, where and what to do."""
 import os
+import shutil
 import signal
+import subprocess
 import unittest
 
-from harness import JOBS, NOBODY, Run, RunTest, ddp
+from harness import BINARY, JOBS, NOBODY, PYTHON, Run, RunTest, ddp
 
 
 class Refused(RunTest):
@@ -54,6 +56,27 @@ class Refused(RunTest):
         run.finish()
         self.assertEqual(2, run.start("--run", str(run.dir), *run.command).wait(20), run)
         self.assertIn("already holds a run", run.stderr(), run)
+
+    def test_run_directory_on_a_full_disk(self):
+        full = self.folder()
+        if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k,mode=777", "tmpfs", full], capture_output=True, check=False).returncode != 0:
+            self.skipTest("a small tmpfs can't be mounted here")
+        self.addCleanup(subprocess.run, ["umount", full], check=True)
+        (full / "ballast").write_bytes(bytes(32 << 10))
+        done = subprocess.run([BINARY, "run", "--no-view", "--python", PYTHON, "--run", full / "r", os.devnull], capture_output=True, text=True,
+                              timeout=30, check=False)
+        self.assertEqual(2, done.returncode, done)
+        self.assertIn("the disk is full", done.stderr)
+
+    def test_a_copy_of_a_run_directory(self):
+        run = Run(self, "no_torch.py", options=["--allow-drill"])
+        run.finish()
+        copy = run.folder / "copy"
+        shutil.copytree(run.dir, copy, ignore=shutil.ignore_patterns("*.sock*"))
+        for words in ("run", "--resume", copy), ("drill", "kill", "--rank", "0", "--run", copy):
+            done = subprocess.run([BINARY, *words], capture_output=True, text=True, timeout=30, check=False)
+            self.assertEqual((2, f"lockstep: {copy} was copied or moved: its run was started in {run.dir}; name that directory\n"),
+                             (done.returncode, done.stderr))
 
     def test_resume_with_other_ranks(self):
         run = Run(self, "no_torch.py", "--steps", "100000", ranks=2)

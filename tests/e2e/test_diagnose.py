@@ -119,6 +119,8 @@ class Diagnose(unittest.TestCase):
                  "no list \"entries\"": [self.folder / "rank_2.json"]}
         (self.folder / "other" / "rank_7").write_text("nothing")
         cases["not JSON"] = [self.folder / "other" / "rank_7"]
+        (self.folder / "other" / "nothing").write_text("")
+        cases["nothing: it is empty"] = [self.folder / "other" / "nothing"]
         for text, paths in cases.items():
             with self.subTest(text):
                 self.assertIn(text, self.refused(*paths))

@@ -234,6 +234,7 @@ class Refused(DrillTest):
         self.refuse(run, "no fault \"kil\"", "kil", "--rank", "1")
         self.refuse(run, "--random-rank", "kill")
         self.refuse(run, "0 to 3", "kill", "--rank", "4")
+        self.refuse(run, "--code has no effect on kill: exit: the exit code", "kill", "--rank", "1", "--code", "3")
         self.refuse(run, "--schedule", "--json")
         self.refuse(run, "--dir", "fill-disk")
         self.stop_job(run)

@@ -41,6 +41,12 @@ class Explain(unittest.TestCase):
     def named(self, report):
         return [(cause["cause"], [suspect.get("rank") for suspect in cause["suspects"]]) for cause in report["causes"]]
 
+    def test_telemetry_that_can_t_be_written_is_not_in_the_way(self):
+        small = f"trap '' XFSZ; ulimit -f 8; exec {BINARY} simulate telemetry x.records --ranks 8 --seconds 60"
+        done = subprocess.run(["bash", "-c", small], capture_output=True, text=True, timeout=60, cwd=self.folder, check=False)
+        self.assertEqual(2, done.returncode, done)
+        self.assertFalse((self.folder / "x.records").exists(), done)
+
     def test_a_pipelined_job(self):
         job = self.simulate("--dp", 4, "--pp", 2, "--steps", 8, "--fault", "worker:dp=3,stage=1,factor=1.5")
         report = self.explain(job / "trace.csv.gz", "--meta", job / "meta.yaml", "--out", "why", "--compat", "published")
@@ -271,13 +277,15 @@ class Explain(unittest.TestCase):
         (self.folder / "nameless.json").write_bytes(gzip.decompress((ranks / "rank-0.json.gz").read_bytes()).replace(b'"rank": 0, ', b""))
         for expected, words in {
             "the directory of a run, directories of traces, --kineto": [],
-            "--meta: expected the YAML file beside trace.csv": ["trace.csv"],
-            "/nowhere.csv: No such file": ["/nowhere.csv", "--meta", meta],
+            "--meta: expected the YAML file beside cut.csv.gz": ["cut.csv.gz"],
+            "/nowhere.csv: no such file or directory": ["/nowhere.csv"],
+            "job: a directory; expected the profiler's files": ["--kineto", ranks],
+            "none of the steps of --steps is one that all": ["--kineto", *sorted(ranks.glob("rank-*.json.gz")), "--steps", "99999"],
             "/nowhere.yaml: No such file": [trace, "--meta", "/nowhere.yaml"],
             "the file ends too early": ["cut.csv.gz", "--meta", meta],
             "fake.parquet: ": ["fake.parquet", "--meta", meta],
             "--steps 5-2: expected a step, or a range": [trace, "--meta", meta, "--steps", "5-2"],
-            "no rows, or none of the steps asked for": [trace, "--meta", meta, "--steps", "77"],
+            "no rows, or none of the steps asked for (--steps)": [trace, "--meta", meta, "--steps", "77"],
             "no JSON: expected a Chrome trace": ["--kineto", trace],
             "are both of rank 1": ["--kineto", ranks / "rank-1.json.gz", ranks / "rank-1.json.gz"],
             "neither distributedInfo nor the file's name tells the rank": ["--kineto", "nameless.json"],

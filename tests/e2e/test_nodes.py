@@ -269,6 +269,10 @@ class BadInput(RunTest):
         self.assert_refused(f"the coordinator at {endpoint} is out of reach", "--nnodes=2", "--node-rank=1",
                             f"--rdzv-endpoint={endpoint}", "--rdzv-conf=join_timeout=1", code=3)
 
+    def test_who_leads_does_not_wait_for_ever(self):
+        self.assert_refused("not all nodes came within 1 s: 1 of 2 nodes are here: a", "--nnodes=2", "--node-rank=0", "--node-name=a",
+                            f"--rdzv-endpoint=127.0.0.1:{free_port()}", "--rdzv-conf=join_timeout=1", code=3)
+
     def test_who_does_not_fit_is_refused_by_name(self):
         port = free_port()
         self.lead(port)
@@ -278,6 +282,14 @@ class BadInput(RunTest):
         self.assert_refused("node b has --checkpoint-dir, node a has not", "--nnodes=2", "--node-rank=1", "--node-name=b",
                             "--checkpoint-dir", str(self.folder()), *meet)
         self.assert_refused("two nodes have the name a", "--nnodes=2", "--node-rank=1", "--node-name=a", *meet)
+
+    def test_an_address_of_nobody_here(self):
+        process = subprocess.Popen([BINARY, "coordinator", "--no-view", "--run", self.folder() / "c", "--listen", f"192.0.2.1:{free_port()}"],
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.communicate)
+        self.addCleanup(process.kill)
+        self.assertIn("listens on 192.0.2.1:", process.stderr.readline())
+        self.assertIn("192.0.2.1 is no address of this machine", process.stderr.readline())
 
     def test_port_in_use(self):
         with socket.create_server(("127.0.0.1", 0)) as other:

@@ -122,6 +122,7 @@ class Replay(unittest.TestCase):
             "confidence must be above 0.5": ["--machines", 4, "--confidence", 2],
             "at least 2 rounds": ["--machines", 4, "--rounds", 1],
             "a fault is a machine from 0 to 3": ["--machines", 4, "--simulate", "4"],
+            "no rank reported, so there is nothing to compare: /dev/null does not call lockstep.replay()": ["--machines", 4, os.devnull],
             "there is no such script": ["--machines", 4, "nowhere.py"],
             "--simulate runs nothing": ["--machines", 4, "--simulate", "1", JOB],
         }.items():

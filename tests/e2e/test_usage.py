@@ -11,7 +11,11 @@ NUMBERS = {
     "--hang-limit-s: expected a number above 0, found nan; see lockstep run --help": ["run", "--hang-limit-s", "nan", "train.py"],
     "--hang-limit-s: expected a number above 0, found 0": ["run", "--hang-limit-s", "0", "train.py"],
     "--grace-s: expected a number from 0, found inf": ["run", "--grace-s", "inf", "train.py"],
-    "--for: expected a number above 0, found -1": ["drill", "stop", "--for", "-1s"],
+    "--for: expected 0.001 to 1000000000, found -1": ["drill", "stop", "--for", "-1s"],
+    "--for: expected 0.001 to 1000000000": ["drill", "stop", "--for", "1e300"],
+    "in a period above 0, found 3 in inf s": ["downtime", "--failures", "3", "--days", "inf"],
+    "--pack: x not in {best-fit,chunk}": ["feed", "serve", "--data", "/", "--pack", "x"],
+    "needs the scheduler that is to run it: --cluster slurm": ["coordinator", "--listen", "127.0.0.1:1", "--standby-job", __file__],
     "--days: expected 0.001 to 3650, found nan": ["report", "/", "--days", "nan"],
     "--every: expected 0.01 to 3600, found 1s": ["record", "/", "--out", "/no.records", "--every", "1s"],
     "--images: expected a number above 0, found 0; see lockstep feed bench --help": ["feed", "bench", "--dir", "/", "--images", "0"],
@@ -50,6 +54,11 @@ class Usage(unittest.TestCase):
                 done = subprocess.run([BINARY, *words], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
                 self.assertEqual((2, "lockstep: standard output: No space left on device\n"), (done.returncode, done.stderr), words)
             self.assertEqual(2, subprocess.run([BINARY, "rum"], stdout=full, stderr=full, timeout=60, check=False).returncode)
+
+    def test_the_script_is_in_the_usage(self):
+        for command, usage in ("run", "SCRIPT [ARGS...]"), ("replay", "[SCRIPT [ARGS...]]"):
+            help_of = subprocess.run([BINARY, command, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+            self.assertRegex(help_of, rf"(?m)^Usage: lockstep {command} \[OPTIONS\] {re.escape(usage)}$")
 
     def test_what_no_command_knows(self):
         self.assertIn('there is no command "rum"', self.refusal("rum"))

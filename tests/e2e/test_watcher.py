@@ -102,6 +102,22 @@ class Watcher(WatcherTest):
         run.finish()
         run.assert_undisturbed_result(LONG)
 
+    def test_what_ranks_print_while_it_is_gone(self):
+        """Is in their logs, and whoever takes over says so."""
+        done, script = self.folder() / "done", self.folder() / "talks.py"
+        script.write_text(f"import os, time\nwhile not os.path.exists('{done}'):\n    print('still here', flush=True)\n    time.sleep(0.02)\n")
+        run = Run(self, str(script), ranks=1)
+        log = run.dir / "logs/rank_0.log"
+        run.wait("output", lambda: "still here" in run.stdout())
+        self.kill_watcher(run)
+        size = log.stat().st_size
+        run.wait("more output", lambda: log.stat().st_size > size + 100, watched=False)
+        run.resume()
+        run.wait("a word of it", lambda: "while nobody watched" in run.stderr())
+        self.assertRegex(run.stderr(), rf"what ranks printed since 20[^ ]*Z, while nobody watched, is in {run.dir}/logs/rank_N.log\n")
+        done.touch()
+        run.finish()
+
     def test_killed_with_the_starter(self):
         """Nothing can be taken over: each try says so, and leaves no incident behind."""
         run = Run(self, "ddp.py", *ddp(LONG, step_time=0.1), options=["--allow-drill"])
@@ -112,7 +128,11 @@ class Watcher(WatcherTest):
         for _ in range(2):
             self.assertEqual(2, run.resume().wait(30), run)
             self.assertIn("nothing to adopt", run.stderr(), run)
+            self.assertIn("its workers are gone: start a new run in another --run", run.stderr(), run)
         self.assertEqual([], run.incidents(), run)
+        self.assertIn("its workers are gone: start a new run", run.ask("stop").stderr, run)
+        self.assertEqual(2, run.start("--run", str(run.dir), *run.command).wait(30), run)
+        self.assertIn("already holds a run; its workers are gone: start a new run in another --run", run.stderr(), run)
         drill = run.ask("drill", "kill", "--rank", "1")
         self.assertEqual((2, True), (drill.returncode, "nobody watches this run" in drill.stderr), f"{drill}\n{run}")
 

@@ -1,0 +1,66 @@
+#include "lockstep/node/run_dir.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "lockstep/agent/spec.h"
+#include "lockstep/agent/wire.h"
+
+namespace lockstep::node {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class RunDir : public testing::Test {
+ protected:
+  RunDir() {
+    char folder[] = "/tmp/lockstep-run-dir-XXXXXX";  // short: sockets lie there
+    base_ = mkdtemp(folder);
+    setenv("XDG_RUNTIME_DIR", base_.c_str(), 1);
+  }
+  ~RunDir() override { fs::remove_all(base_); }
+
+  // The n-th of all.
+  std::string Make(const std::string& name, int n) {
+    const std::string run_dir = base_ + "/lockstep/" + name;
+    fs::create_directories(run_dir);
+    std::ofstream(run_dir + "/run.json") << "{}";
+    fs::last_write_time(run_dir + "/run.json", fs::file_time_type() + std::chrono::seconds(n));
+    return run_dir;
+  }
+
+  std::string base_;
+};
+
+TEST_F(RunDir, TheNewestThatGoesOnIsBeforeTheNewest) {
+  EXPECT_THAT(Message(FindLiveRunDir("").status()), HasSubstr("no run under " + base_ + "/lockstep"));
+  const std::string oldest = Make("a", 1), middle = Make("b", 2), newest = Make("c", 3);
+  EXPECT_EQ(*FindRunDir(""), newest);
+  EXPECT_EQ(*FindLiveRunDir(""), newest) << "none goes on";
+  const auto watched = agent::ListenAt(oldest + "/" + agent::kControlSocket);
+  EXPECT_EQ(*FindLiveRunDir(""), oldest);
+  const auto unwatched = agent::ListenAt(middle + "/worker.sock");
+  EXPECT_EQ(*FindLiveRunDir(""), middle) << "its workers go on, though nobody watches";
+  EXPECT_EQ(*FindRunDir(""), newest);
+  EXPECT_EQ(*FindLiveRunDir(newest), newest) << "as it was named";
+}
+
+TEST_F(RunDir, ACopyIsNotTheRun) {
+  agent::RunSpec spec;
+  spec.run_dir = Make("a", 1);
+  const std::string copy = Make("b", 2), link = base_ + "/link";
+  fs::create_symlink(spec.run_dir, link);
+  EXPECT_TRUE(CheckInPlace(link, spec).ok());
+  EXPECT_EQ(Message(CheckInPlace(copy, spec)),
+            copy + " was copied or moved: its run was started in " + spec.run_dir + "; name that directory");
+  fs::remove_all(spec.run_dir);
+  EXPECT_THAT(Message(CheckInPlace(copy, spec)), HasSubstr("expected it there: move it back"));
+}
+
+}  // namespace
+}  // namespace lockstep::node
