@@ -83,6 +83,7 @@ class CoordinatorProcess {
     return absl::OkStatus();
   }
   bool HoldsRunDir() const { return lock_.has_value(); }
+  bool HasJob() const { return lead_.begun() || exit_code_; }  // that began, here or under others
   absl::StatusOr<int> Run() {
     poller_.Run(kTick, [this] { Tick(); });
     LS_RETURN_IF_ERROR(failure_);
@@ -241,12 +242,21 @@ class CoordinatorProcess {
   int ticks_ = 0;
 };
 
+// What a coordinator leaves that is killed while it waits for its nodes is in nobody's way.
+void ForgetUnbegun(const std::string& run_dir) {
+  const absl::StatusOr<store::WriterLock> lock = store::WriterLock::Take(run_dir + "/" + agent::kWatcherLock);
+  const auto journal = store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kRead);
+  if (!lock.ok() || !journal.ok()) return;
+  if (const auto events = (*journal)->Read(0); events.ok() && events->empty()) ForgetRun(run_dir);
+}
+
 // A coordinator whose journal is elsewhere may be started again in its directory, where nothing is that it needs.
 absl::StatusOr<std::string> MakeCoordinatorDir(const std::string& path, const agent::RunSpec& spec) {
   const std::string planned = path.empty() ? RunsBase() + "/" + spec.job : path;
   const absl::StatusOr<agent::RunSpec> before = agent::ReadRunSpec(planned);
   if (!spec.journal.empty() && before.ok() && before->journal == spec.journal && before->job == spec.job)
     return before->run_dir;
+  if (before.ok() && before->ranks == 0 && before->journal.empty()) ForgetUnbegun(planned);
   return MakeRunDir(path, spec.job);
 }
 
@@ -265,12 +275,12 @@ absl::StatusOr<int> Coordinate(const RunOptions& options) {
   control::JobSpec job = MakeJob(options);
   job.name = spec.job;
   const std::string run_dir = spec.run_dir;
+  const bool is_new = !HoldsRun(run_dir);
   CoordinatorProcess process(options, std::move(spec));
-  if (absl::Status begun = options.journal.empty() ? process.Begin(job) : process.StandIn(job); !begun.ok()) {
-    if (process.HoldsRunDir()) ForgetRun(run_dir);
-    return begun;
-  }
-  return process.Run();
+  const absl::Status begun = options.journal.empty() ? process.Begin(job) : process.StandIn(job);
+  absl::StatusOr<int> ended = begun.ok() ? process.Run() : begun;
+  if (is_new && process.HoldsRunDir() && !process.HasJob()) ForgetRun(run_dir);
+  return ended;
 }
 
 absl::StatusOr<int> ResumeCoordinating(const std::string& run_dir, const RunOptions& options) {

@@ -39,6 +39,7 @@ class Node {
   absl::Status Resume();
   absl::StatusOr<int> Run();
   bool HoldsRunDir() const { return lock_.has_value(); }
+  bool HasPlace() const { return agent_ != nullptr; }  // in a job
 
  private:
   absl::Status Open();
@@ -553,11 +554,11 @@ absl::StatusOr<int> RunJob(const RunOptions& options) {
   BlockSignals(options.stop_signals);
   const std::string run_dir = spec.run_dir;
   Node node(std::move(spec), options);
-  if (absl::Status begun = node.Begin(); !begun.ok()) {
-    if (node.HoldsRunDir()) ForgetRun(run_dir);
-    return begun;
-  }
-  return node.Run();
+  const absl::Status begun = node.Begin();
+  absl::StatusOr<int> ended = begun.ok() ? node.Run() : begun;
+  const bool never_ran = !begun.ok() || (!ended.ok() && !node.HasPlace());
+  if (never_ran && node.HoldsRunDir()) ForgetRun(run_dir);
+  return ended;
 }
 
 absl::StatusOr<int> ResumeJob(const std::string& run_dir, const RunOptions& options) {

@@ -19,11 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool HoldsRun(const fs::path& path) {
-  std::error_code ignored;
-  return fs::exists(path / "run.json", ignored);
-}
-
 absl::Status MakePrivate(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return Errno(errno, "creating {}", path);
   struct stat info{};
@@ -48,7 +43,7 @@ absl::StatusOr<std::string> Newest(bool live_first) {
   std::vector<std::pair<fs::file_time_type, std::string>> runs;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(RunsBase(), ignored))
-    if (HoldsRun(entry.path()))
+    if (HoldsRun(entry.path().string()))
       runs.emplace_back(fs::last_write_time(entry.path() / "run.json", ignored), entry.path().string());
   if (runs.empty()) return NotFound("no run under {}; name one with --run DIR", RunsBase());
   std::sort(runs.rbegin(), runs.rend());
@@ -58,6 +53,11 @@ absl::StatusOr<std::string> Newest(bool live_first) {
 }
 
 }  // namespace
+
+bool HoldsRun(const std::string& run_dir) {
+  std::error_code ignored;
+  return fs::exists(fs::path(run_dir) / "run.json", ignored);
+}
 
 std::string RunsBase() {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
@@ -86,8 +86,9 @@ absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::strin
 
 void ForgetRun(const std::string& run_dir) {
   const std::string journal = agent::kJournalFile;
-  for (const std::string& file : {std::string("run.json"), std::string(agent::kControlSocket),
-                                  std::string(agent::kWatcherLock), journal, journal + "-wal", journal + "-shm"})
+  for (const std::string& file :
+       {std::string("run.json"), std::string(agent::kControlSocket), std::string(agent::kWatcherLock), journal,
+        journal + "-wal", journal + "-shm", journal + ".lock"})
     unlink((run_dir + "/" + file).c_str());
   if (fs::path(run_dir).parent_path() == RunsBase()) rmdir(run_dir.c_str());  // one of its own: unless there is more
 }

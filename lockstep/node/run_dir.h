@@ -15,6 +15,7 @@ absl::Status MakeRunsBase();
 // Creates `path` (or RunsBase()/<job>) with mode 0700. AlreadyExists if it holds a run; PermissionDenied if it is
 // someone else's.
 absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::string& job);
+bool HoldsRun(const std::string& run_dir);
 // Nothing was started there, and its lock is ours: it may be had again.
 void ForgetRun(const std::string& run_dir);
 // `path` if given and it holds a run; otherwise the newest run in RunsBase(). NotFound says where was looked.

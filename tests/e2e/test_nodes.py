@@ -334,6 +334,11 @@ class CoordinatorBadInput(RunTest):
         with socket.create_server(("127.0.0.1", self.port)):
             self.assert_refused("can't listen", "coordinator", "--no-view", "--run", self.lead_dir, "--listen", f"127.0.0.1:{self.port}")
         self.assertEqual([], os.listdir(self.lead_dir))
+        for way in (signal.SIGTERM, signal.SIGKILL):
+            process = self.begin()
+            process.send_signal(way)
+            process.wait()
+            self.assertEqual(way != signal.SIGKILL, os.listdir(self.lead_dir) == [])
         self.begin()
 
     def test_says_how_to_go_on(self):
@@ -342,7 +347,6 @@ class CoordinatorBadInput(RunTest):
         process.wait()
         how = f"go on with `lockstep coordinator --resume {self.lead_dir}`"
         self.assert_refused(how, "stop", "--run", self.lead_dir)
-        self.assert_refused(how, "coordinator", "--run", self.lead_dir, "--listen", f"127.0.0.1:{self.port}")
         self.assert_refused(how, "run", "--no-view", "--resume", self.lead_dir)
 
 

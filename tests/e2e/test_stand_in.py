@@ -122,6 +122,14 @@ class StandIn(RunTest):
         self.finish(self.second)
         self.assertEqual(1, self.a.steps()[-1]["epoch"], self.seen)
 
+    def test_a_start_in_vain_leaves_the_run_that_is_there(self):
+        self.first.process.kill()
+        self.first.process.wait()
+        self.server.kill()
+        again = subprocess.run(self.first.process.args, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(2, again.returncode, again.stderr)
+        self.assertTrue((self.first.dir / "run.json").exists(), again.stderr)
+
     def test_postgres_is_away(self):
         """For 3 s: training goes on, a rank that dies meanwhile is restarted, and nobody takes over."""
         self.train()
