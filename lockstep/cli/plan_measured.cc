@@ -111,7 +111,7 @@ absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
   for (const plan::MeasuredTable& table : tables) {
     skipped += table.skipped.size();
     for (const plan::MeasuredRun& run : table.runs)
-      if (run.Measured().step_s > 0 && !run.by_name()) runs.push_back(&run);
+      if (run.Measured().step_s > 0 && !run.guesses().sizes) runs.push_back(&run);
   }
   LS_ASSIGN_OR_RETURN(const std::vector<plan::MeasuredRun> profile, RunsOfTrace(flags));
   const size_t whole = runs.size();
@@ -121,8 +121,11 @@ absl::StatusOr<Json> Calibrate(const CalibrateFlags& flags) {
   if (runs.empty() && flags.tables.empty())
     return InvalidArgument("--trace: none of its parts is a hundredth of the step that is measured and predicted");
   if (runs.empty())
-    return InvalidArgument("{}: no run to calibrate with ({} rows were skipped; `lockstep plan validate` says why)",
-                           flags.tables.front(), skipped);
+    return InvalidArgument(
+        "{}: no run to calibrate with: {} rows were skipped (`lockstep plan validate` says why), of the others none "
+        "has "
+        "a step_time_s, or its model's sizes",
+        flags.tables.front(), skipped);
   LS_ASSIGN_OR_RETURN(const std::string presets, PlanPresets());
   plan::Calibration base;
   if (!flags.fresh) {

@@ -1,5 +1,7 @@
 #include "lockstep/plan/known.h"
 
+#include <absl/strings/ascii.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -35,10 +37,28 @@ absl::StatusOr<ModelNotes> ReadModelNotes(const std::string& path) {
   return ModelNotes(std::move(all));
 }
 
-// How much of a name, behind its owner's ("openai/"), is that of a model; 0: it is another one.
+// "deepseek-ai/DeepSeek-V3.1" as "deepseekv<3.1>": behind its owner's, letters and whole numbers, however they are put
+// together.
+std::string Spelled(std::string_view name) {
+  name = name.substr(name.rfind('/') + 1);
+  std::string spelled;
+  for (size_t at = 0; at < name.size(); ++at) {
+    const auto letter = static_cast<unsigned char>(name[at]);
+    if (absl::ascii_isalpha(letter)) spelled += absl::ascii_tolower(letter);
+    if (!absl::ascii_isdigit(letter)) continue;
+    const size_t begin = at;
+    while (at + 1 < name.size() &&
+           (absl::ascii_isdigit(static_cast<unsigned char>(name[at + 1])) || name[at + 1] == '.'))
+      ++at;
+    spelled += fmt::format("<{}>", name.substr(begin, at + 1 - begin));
+  }
+  return spelled;
+}
+
+// How much of a name is that of a model that it begins with; 0: it is another one.
 size_t Common(std::string_view name, const std::string& of_model) {
-  const std::string plain = PlainName(of_model);
-  return PlainName(name.substr(name.rfind('/') + 1)).starts_with(plain) ? plain.size() : 0;
+  const std::string known = Spelled(of_model);
+  return Spelled(name).starts_with(known) ? known.size() : 0;
 }
 
 }  // namespace

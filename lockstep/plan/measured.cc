@@ -19,10 +19,10 @@ bool Holds(std::string_view text, std::string_view part) { return text.find(part
 
 Precision PrecisionOf(MeasuredRow& row) {
   const std::string name = row.Word("precision");
-  const auto begins = [&](auto... widths) { return (name.starts_with(widths) || ...); };
-  if (begins("nvfp4", "mxfp4", "fp4")) return Precision::kFp4;
-  if (begins("fp8", "mxfp8")) return Precision::kFp8;
-  if (!row.Text("precision").empty() && !begins("bf16", "fp16"))
+  // The narrowest that is named: "bf16_with_fp8_mixed" has its products in eight bits.
+  if (Holds(name, "fp4")) return Precision::kFp4;
+  if (Holds(name, "fp8")) return Precision::kFp8;
+  if (!row.Text("precision").empty() && !Holds(name, "bf16") && !Holds(name, "fp16"))
     row.Fail(fmt::format("column precision is \"{}\"; expected bf16, fp16, fp8, mxfp8 or nvfp4", name));
   return Precision::kBf16;
 }
@@ -99,8 +99,9 @@ void TakeLayout(MeasuredRow& row, Workload& work) {
     if (work.ep > 1) row.Assume(fmt::format("ep 1 beside DeepEP is read as {}", work.ep));
   }
   const int per_rank = std::max(1, work.global_batch / std::max(1, work.dp)), accumulated = row.Integer("ga", 0);
-  const bool divides = accumulated > 0 && per_rank % accumulated == 0;
-  work.microbatch = row.Integer("mbs", divides ? per_rank / accumulated : work.pp == 1 ? per_rank : 1);
+  if (row.Text("mbs").empty() && accumulated > 0 && per_rank % accumulated != 0)
+    row.Fail(fmt::format("column ga is {}, which does not divide the {} sequences of a rank", accumulated, per_rank));
+  work.microbatch = row.Integer("mbs", accumulated > 0 ? per_rank / accumulated : work.pp == 1 ? per_rank : 1);
   work.sequence_parallel = row.Flag("seq_parallel", work.tp > 1 && work.flash);
   const auto read_as_one = [&](int& value, const char* column, const char* without) {
     if (value > 1) row.Assume(fmt::format("{} {} without {} is read as 1", column, value, without));
@@ -144,22 +145,21 @@ void TakeSharding(MeasuredRow& row, Workload& work) {
     if ((zero == 1 && says) || (zero == 3 && work.pp > 1)) continue;
     work.zero = zero;
     if (FitsAtAll(work))
-      return row.Assume(fmt::format("zero {}, which would not fit, is read as {}", given,
-                                    zero == 1 ? "1, a distributed optimizer" : "FSDP's 3"));
+      return row.AssumeToFit(fmt::format("zero {}, which would not fit, is read as {}", given,
+                                         zero == 1 ? "1, a distributed optimizer" : "FSDP's 3"));
   }
   work.zero = given;
 }
 
-// Of a rank whose microbatch nobody knows: as many of its sequences at once as fit.
-void TakeMicrobatch(MeasuredRow& row, Workload& work) {
-  if (!row.Text("mbs").empty() || !row.Text("ga").empty() || work.pp > 1 || FitsAtAll(work)) return;
-  const int most = work.microbatch;
-  for (int parts = 2; parts <= most; ++parts) {
+// As many of a rank's sequences at once as fit.
+void TakeMicrobatch(MeasuredRow& row, int most, Workload& work) {
+  for (int parts = 1; parts <= most; ++parts) {
     if (most % parts != 0) continue;
     work.microbatch = most / parts;
     if (FitsAtAll(work)) break;
   }
-  row.Assume(fmt::format("mbs, of which nothing is said, is {}: {} would not fit", work.microbatch, most));
+  if (work.microbatch < most)
+    row.AssumeToFit(fmt::format("mbs, of which nothing is said, is {}: more would not fit", work.microbatch));
 }
 
 // Megatron splits experts over tp, too, where nobody asks for anything else: what fits only so is read so.
@@ -169,7 +169,8 @@ void TakeExperts(MeasuredRow& row, Workload& work) {
   if (FitsAtAll(work)) return;
   work.ep = split;
   if (FitsAtAll(work))
-    row.Assume(fmt::format("ep {}, which would not fit, is read as {}: experts are split over tp, too", given, split));
+    row.AssumeToFit(
+        fmt::format("ep {}, which would not fit, is read as {}: experts are split over tp, too", given, split));
   else
     work.ep = given;
 }
@@ -193,11 +194,14 @@ absl::StatusOr<Workload> WorkloadOf(MeasuredRow& row, const Known& known) {
     return InvalidArgument("{} has no fp8", work.machine.name);
   if (work.precision == Precision::kFp4 && work.machine.fp4 == 0)
     return InvalidArgument("{} has no fp4", work.machine.name);
-  TakeMicrobatch(row, work);
   LS_RETURN_IF_ERROR(CheckExperts(work));
   LS_RETURN_IF_ERROR(CheckBatch(work));
+  const bool says_microbatch = work.pp > 1 || !row.Text("mbs").empty() || !row.Text("ga").empty();
+  const int most = work.microbatch;
+  if (!says_microbatch) work.microbatch = 1;  // until what is shared is known
   TakeSharding(row, work);
   TakeExperts(row, work);
+  if (!says_microbatch) TakeMicrobatch(row, most, work);
   return work;
 }
 
@@ -245,7 +249,8 @@ absl::StatusOr<MeasuredTable> ReadMeasured(const std::string& path, const Known&
       const std::string id = row.Text("id");
       for (const std::string& what : row.assumed()) measured.assumed.push_back({fields.line, what});
       measured.runs.emplace_back(fields.line, id.empty() ? std::to_string(fields.line) : id, row.Text("family"),
-                                 *std::move(work), values, SaysNoSizes(row));
+                                 *std::move(work), values,
+                                 Guesses{.sizes = SaysNoSizes(row), .fit = row.made_to_fit()});
     }
   }
   return measured;

@@ -16,6 +16,12 @@
 
 namespace lockstep::plan {
 
+// What the table does not say, and is taken from elsewhere.
+struct Guesses {
+  bool sizes = false;  // of the model, by its name alone: the run can be predicted, but teaches nothing
+  bool fit = false;    // what makes it fit: whether it would have says nothing
+};
+
 class MeasuredRun {
  public:
   struct Values {
@@ -25,28 +31,27 @@ class MeasuredRun {
     bool counts_context = false;         // what the driver says is in use, not what a framework has allocated
     bool out_of_memory = false;
   };
-  MeasuredRun(int row, std::string id, std::string family, Workload workload, Values values, bool by_name = false)
+  MeasuredRun(int row, std::string id, std::string family, Workload workload, Values values, Guesses guesses = {})
       : row_(row),
         id_(std::move(id)),
         family_(std::move(family)),
         workload_(std::move(workload)),
         values_(values),
-        by_name_(by_name) {}
+        guesses_(guesses) {}
 
   int row() const { return row_; }  // its line
   const std::string& id() const { return id_; }
   const std::string& family() const { return family_; }
   const Workload& workload() const { return workload_; }
   const Values& Measured() const { return values_; }
-  // The table does not say its model's sizes: it can be predicted, but teaches nothing.
-  bool by_name() const { return by_name_; }
+  const Guesses& guesses() const { return guesses_; }
 
  private:
   int row_;
   std::string id_, family_;
   Workload workload_;
   Values values_;
-  bool by_name_;
+  Guesses guesses_;
 };
 
 // Of what was measured of the run: the step, or a part of it. Always above 0.

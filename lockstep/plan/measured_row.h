@@ -33,6 +33,12 @@ class MeasuredRow {
   const absl::Status& status() const { return status_; }
   // That something is not read as it is written.
   void Assume(std::string what) { assumed_.push_back(std::move(what)); }
+  // The same, chosen so that the run fits.
+  void AssumeToFit(std::string what) {
+    made_to_fit_ = true;
+    Assume(std::move(what));
+  }
+  bool made_to_fit() const { return made_to_fit_; }
   const std::vector<std::string>& assumed() const { return assumed_; }
 
  private:
@@ -40,6 +46,7 @@ class MeasuredRow {
   const CsvRow& row_;
   absl::Status status_;
   std::vector<std::string> assumed_;
+  bool made_to_fit_ = false;
 };
 
 }  // namespace lockstep::plan

@@ -132,6 +132,7 @@ TEST_F(OtherColumns, WordsAreReadHoweverTheyAreWritten) {
   EXPECT_EQ(std::tuple(work.zero, work.chunks, work.tp, work.flash), std::tuple(0, 1, 2, false));
   EXPECT_TRUE(work.sequence_parallel);
   EXPECT_EQ(Of("hardware,precision", "B200-SXM,MXFP8").precision, Precision::kFp8);
+  EXPECT_EQ(Of("hardware,precision", "B200-SXM,bf16_with_fp8_current_scaling_mixed").precision, Precision::kFp8);
 }
 
 TEST_F(OtherColumns, WhatAFrameworkOrAccumulationSays) {
@@ -141,8 +142,12 @@ TEST_F(OtherColumns, WhatAFrameworkOrAccumulationSays) {
   EXPECT_EQ(Of("hardware,recompute,mbs,tp", "H100-80GB-SXM,full,1,1").zero, 1) << "fits so, and not otherwise";
   EXPECT_EQ(Of("hardware,recompute,mbs,zero", "A100-40GB-SXM,full,1,0").zero, 0) << "as it says";
   EXPECT_EQ(Of("hardware,zero,ga", "B200-SXM,1,2").microbatch, 2);
-  EXPECT_EQ(Of("hardware,zero,ga", "B200-SXM,1,3").microbatch, 4) << "which are no microbatches of that rank";
+  EXPECT_THAT(With("hardware,zero,ga", "B200-SXM,1,3").skipped.at(0).why,
+              HasSubstr("column ga is 3, which does not divide the 4 sequences of a rank"));
   EXPECT_EQ(Of("hardware,zero", "A100-40GB-SXM,3").microbatch, 1) << "the most that fit";
+  const Workload shared = Of("hardware,recompute", "A100-40GB-SXM,full"),
+                 said = Of("hardware,recompute,zero", "A100-40GB-SXM,full,1");
+  EXPECT_EQ(std::pair(shared.zero, shared.microbatch), std::pair(1, said.microbatch)) << "first what is shared";
 }
 
 TEST_F(OtherColumns, ExpertsOfAMixture) {
@@ -167,6 +172,8 @@ TEST_F(OtherColumns, AModelHasManyNames) {
     EXPECT_EQ(dense_layers(model), 3) << model;
   EXPECT_EQ(dense_layers("DeepSeek-V3", "2048"), 0) << "another one of that name";
   EXPECT_EQ(dense_layers("V3"), 0);
+  EXPECT_EQ(known_.ModelNamed("Qwen2-57B-A14B-Instruct"), "") << "and not Qwen2.5 7B";
+  EXPECT_EQ(known_.ModelNamed("openai/gpt-oss-120b"), "gpt-oss-120b");
 }
 
 TEST_F(OtherColumns, AModelWithoutSizesIsAPresetOfItsName) {
@@ -174,7 +181,7 @@ TEST_F(OtherColumns, AModelWithoutSizesIsAPresetOfItsName) {
   ASSERT_EQ(table.runs.size(), 1u);
   const Workload& work = table.runs[0].workload();
   EXPECT_EQ(std::tuple(work.layers, work.kv_heads, work.sequence), std::tuple(28, 4, 4096));
-  EXPECT_TRUE(table.runs[0].by_name()) << "it teaches nothing";
+  EXPECT_TRUE(table.runs[0].guesses().sizes) << "it teaches nothing";
   EXPECT_THAT(table.assumed.at(0).why, HasSubstr("those of the preset qwen2.5-7b"));
   EXPECT_THAT(With("hardware,model", "B200-SXM,Nobody 7B", ",,").skipped.at(0).why,
               HasSubstr("column layers is empty"));
@@ -186,7 +193,19 @@ TEST_F(OtherColumns, WhatWasNotMeasuredIsPredicted) {
   EXPECT_EQ(report["predicted"], 1);
   EXPECT_GT(report["rows"][0]["step_time_s"], 0);
   EXPECT_EQ(report["mape"], Json());
+  EXPECT_EQ(report["unmeasured"], 1);
   EXPECT_EQ(report["memory"]["feasible_rejected"], 0) << "nobody says that it ran";
+}
+
+// Whether it would have fitted can't be seen from what was chosen so that it fits.
+TEST_F(OtherColumns, WhatIsMadeToFitIsNoWitness) {
+  const auto labels = [&](const char* zero) {
+    const MeasuredTable table =
+        With("hardware,recompute,mbs,zero,notes", fmt::format("A100-40GB-SXM,full,1,{},OOM", zero));
+    return ValidateReport(table, ReadCalibration(LOCKSTEP_PRESETS "/plan").value(), {})["memory"]["oom_total"];
+  };
+  EXPECT_EQ(labels("0"), 1);
+  EXPECT_EQ(labels(""), 0);
 }
 
 // 126 layers and the two at the ends are 16 for each of eight stages; 125 are no number of that kind.

@@ -64,9 +64,10 @@ Json MemoryErrors(const All& all) {
       error += std::abs(ours / kGiB / *values.memory_gib - 1);
       ++n;
     }
-    labels += values.out_of_memory;
+    const bool does_not_fit = values.out_of_memory && !one.run->guesses().fit;
+    labels += does_not_fit;
     const bool ran = !values.out_of_memory && (values.step_s > 0 || values.memory_gib);
-    right += values.out_of_memory && !MayFit(one);
+    right += does_not_fit && !MayFit(one);
     rejected += ran && !MayFit(one);
   }
   return {{"n", n},
@@ -147,7 +148,7 @@ std::optional<Predicted> PredictRun(const MeasuredRun& run, const Calibration& c
 Json ValidateReport(const MeasuredTable& table, const Calibration& calibration, const ValidateOptions& options) {
   All all, timed;
   Json rows = Json::array(), skipped = Json::array(), assumed = Json::array();
-  size_t predicted = 0;
+  size_t predicted = 0, unmeasured = 0;
   for (const SkippedRow& row : table.assumed) assumed.push_back({{"row", row.row}, {"what", row.why}});
   for (const SkippedRow& row : table.skipped) skipped.push_back({{"row", row.row}, {"why", row.why}});
   for (const MeasuredRun& run : table.runs) {
@@ -167,10 +168,13 @@ Json ValidateReport(const MeasuredTable& table, const Calibration& calibration, 
                       {"mem_total_gib", one.memory.total() / kGiB},
                       {"fits", MayFit(one)}});
     all.push_back(one);
-    if (run.Measured().step_s > 0) timed.push_back(one);
+    const MeasuredRun::Values& values = run.Measured();
+    if (values.step_s > 0) timed.push_back(one);
+    unmeasured += values.step_s == 0 && !values.memory_gib && !values.out_of_memory;
   }
   Json report = {{"n", table.runs.size() + table.skipped.size()},
                  {"predicted", predicted},
+                 {"unmeasured", unmeasured},
                  {"skipped", skipped},
                  {"assumed", assumed}};
   AddErrors(report, timed);
