@@ -10,6 +10,11 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import numpy
 
+try:
+    import torch
+except ImportError:
+    torch = None
+
 from lockstep.reshape import Buckets, ReshapeError, Saved
 
 CASES = 150
@@ -100,6 +105,23 @@ class AnyBox(Files):
         words = self.noise([3], "uint16")
         saved = self.saved([3], [self.shard(words, (0,), 0)], "bfloat16")
         self.assertEqual(words.tobytes(), saved.load({"x": None})["x"].tobytes())
+
+    @unittest.skipUnless(torch, "no torch")
+    def test_they_come_as_what_they_are_to_torch(self):
+        words = self.noise([4, 3], "uint16")
+        saved = self.saved([4, 3], [self.shard(words, (0, 0), 0)], "bfloat16")
+        for box in (None, ((0, 1), (4, 2))):  # the second has gaps
+            tensor = saved.load({"x": box}, as_torch=True)["x"]
+            self.assertEqual(torch.bfloat16, tensor.dtype)
+            self.assertEqual(words[:, 1:].tobytes() if box else words.tobytes(), tensor.contiguous().view(torch.int16).numpy().tobytes())
+        flat = self.saved([4], [self.shard(words[0], (0,), 0), self.shard(words[1], (0,), 1)], "bfloat16")
+        self.assertEqual(torch.bfloat16, flat.load_flat("x", Buckets([5]), 0, 1, as_torch=True).dtype)
+
+    @unittest.skipUnless(torch and not hasattr(torch, "float8_e5m2"), "no torch that lacks it")
+    def test_what_this_torch_does_not_know_is_said(self):
+        saved = self.saved([3], [self.shard(self.noise([3], "uint8"), (0,), 0)], "float8_e5m2")
+        with self.assertRaisesRegex(ReshapeError, "has no float8_e5m2: .* as_torch=False"):
+            saved.load({"x": None}, as_torch=True)
 
 
 class FlatBuffers(Files):
