@@ -28,6 +28,8 @@ from ._stage import Absent, EndOfStream, StageError, Timeout, WriterDied
 __all__ = ["Absent", "EndOfStream", "Spill", "StageError", "Stream", "Timeout", "WriterDied", "Writer", "publish_model", "withdraw_model"]
 
 
+# The file may be larger than memory: what nobody writes to takes none. (mmap has the name since Python 3.13.)
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 _readers = weakref.WeakSet()
 
 
@@ -286,7 +288,8 @@ class Spill:
         """More records are whole by now."""
         if count > self._count:
             with open(self.path, "rb") as file:
-                self._map = mmap.mmap(file.fileno(), self.HEAD + (count - 1) * self._stride + self.RECORD + self._part * self.ranks, access=mmap.ACCESS_COPY)
+                size = self.HEAD + (count - 1) * self._stride + self.RECORD + self._part * self.ranks
+                self._map = mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE | _MAP_NORESERVE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
             self._count = count
 
     def __len__(self):
