@@ -77,7 +77,7 @@ def _split(transform):
         if hasattr(step, "recipe") and functions:
             raise FeedError(f"transform: {type(step).__name__} comes after a function of yours; the service's steps come first")
         if hasattr(step, "recipe"):
-            recipe.update(step.recipe)
+            _add(recipe, step)
         elif callable(step):
             functions.append(step)
         else:
@@ -86,6 +86,15 @@ def _split(transform):
         raise FeedError("transform: expected a RandomResizedCrop or a CenterCrop, which give all images one size, or a RandomClip or a "
                         "CenterClip for sounds")
     return {"flip": 0.0, **recipe}, functions
+
+
+def _add(recipe, step):
+    kind, = {"crop", "flip"} & step.recipe.keys()
+    if kind in recipe:
+        raise FeedError(f"transform: {type(step).__name__} is the second {kind}; expected one at most")
+    recipe.update(step.recipe)
+    if "flip" in recipe and "frames" in recipe:
+        raise FeedError("transform: a clip of a sound can't be mirrored; leave out Flip")
 
 
 _from_dlpack = None  # torch's, once it is wanted
