@@ -268,6 +268,34 @@ class Feed(unittest.TestCase):
         self.assertEqual(8, len(batch))
         self.assertEqual(COUNT - 8, sum(len(b) for b in loader))
 
+    def test_a_loader_that_closes_is_gone_although_a_child_lives(self):
+        loader = self.loader("forked")
+        state = loader.state_dict()
+        sleeper, waker = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(waker)
+            os.read(sleeper, 1)
+            os._exit(0)
+        try:
+            loader.load_state_dict(state)
+            loader.next_batch()
+            loader.close()
+            self.assertEqual(8, len(self.loader("forked").next_batch()))
+        finally:
+            os.close(waker)
+            os.close(sleeper)
+            os.waitpid(child, 0)
+
+    def test_a_child_that_closes_its_parent_s_loader_disturbs_nothing(self):
+        loader = self.loader("forked")
+        child = os.fork()
+        if child == 0:
+            loader.close()
+            os._exit(0)
+        self.assertEqual(0, os.waitpid(child, 0)[1])
+        self.assertEqual(COUNT, sum(len(batch) for batch in loader))
+
     def test_few_descriptors(self):
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
