@@ -115,7 +115,7 @@ class Batch:
     `skipped`: ids of items that could not be prepared and are missing here; `epoch`, `step`, `position`, `last` (of the epoch); `filled_ns` (CLOCK_BOOTTIME: it was complete)."""
 
     def __init__(self, slot, link, functions):
-        self._slot, self._link = slot, link
+        self._slot, self._link, self._replaced = slot, link, bool(functions)
         for function in functions:
             self.images = function(self.images)
 
@@ -176,7 +176,7 @@ class Batch:
         """(images, labels) as tensors: the images as (N, 3, H, W) of the same memory, in the channels_last format."""
         from_dlpack, slot, link = _from_dlpack or _import_torch(), self._slot, self._link
         labels = slot.tensor(link.labels_view, from_dlpack)
-        if "images" not in self.__dict__ and link.images_view is not None:
+        if not self._replaced and link.images_view is not None:
             return slot.tensor(link.images_view, from_dlpack), labels
         torch = sys.modules["torch"]
         images = self.images if isinstance(self.images, torch.Tensor) else torch.from_numpy(self.images)
