@@ -22,7 +22,6 @@ namespace {
 constexpr char kOptedIn[] = "opted_in";  // as python/lockstep/__init__.py has it
 constexpr char kOurModel[] = "lockstep._replay_model";
 constexpr size_t kMostReport = 1 << 20;  // of all ranks of a node together
-constexpr Seconds kUntilRanksRun{180};   // torch is imported first
 
 std::vector<int> VersionsThatOptedIn(const RunSpec& spec) {
   std::vector<int> versions;
@@ -113,7 +112,8 @@ void AddReports(const control::ReplayRun& run, const RunSpec& spec, const Scene&
 absl::StatusOr<RanksReplayed> Replay(const RunSpec& spec, const control::ReplayRun& run, const Scene& scene,
                                      const std::stop_token& stop) {
   LS_ASSIGN_OR_RETURN(const std::string self, OwnBinary());
-  const ChildOptions options{.at_most = run.deadline + kUntilRanksRun, .input = InputText(RanksOf(spec, run, scene))};
+  const ChildOptions options{.at_most = run.deadline + control::kUntilRanksRun,
+                             .input = InputText(RanksOf(spec, run, scene))};
   LS_ASSIGN_OR_RETURN(const ChildEnd end, RunChild({self, "replay-ranks"}, options, stop));
   if (end.signal != 0 || end.code != 0) return Unavailable("{}", HowItEnded("the process that runs the ranks", end));
   LS_ASSIGN_OR_RETURN(RanksReplayed replayed, ReadReplayed(end.out));

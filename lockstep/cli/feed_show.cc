@@ -28,6 +28,7 @@ Json Box(const prepare::Region& region) { return Json{region.x, region.y, region
 absl::StatusOr<Json> Show(Flags flags) {
   flags.recipe.size = {flags.size, flags.size};
   flags.recipe.crop = flags.center ? prepare::CropRule::kCenter : prepare::CropRule::kRandomResized;
+  if (flags.center) flags.recipe.flip = 0;
   LS_RETURN_IF_ERROR(Validate(flags.recipe));
   prepare::Buffer bytes;
   LS_RETURN_IF_ERROR(prepare::ReadWhole(flags.image, bytes));

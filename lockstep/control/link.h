@@ -205,9 +205,11 @@ struct ReplayRun {
   int first_rank = 0, ranks = 1;  // this node's first one, and all of the group
   std::string master_host{};
   int master_port = 0;
-  Seconds deadline{};
+  Seconds deadline{};         // from when the ranks run, kUntilRanksRun at most after this was said
   int layers = 4, steps = 3;  // what the script is asked to shrink to
 };
+inline constexpr Seconds kUntilRanksRun{180};  // torch is imported first
+
 // The run is over for you, whatever it does; answer ReplayEnded. 0: so is the search, and nothing is to be answered.
 struct ReplayStop {
   uint64_t search = 0, run = 0;

@@ -236,7 +236,8 @@ void ReplaySearch::Look(Attempt& attempt, Nanos now) {
   if (attempt.outcome) return;
   const bool settled = attempt.troubled.value != 0 && now - attempt.troubled >= ToNanos(AtMost(share_, kUntilStopped));
   if (settled && !attempt.stopped) StopRun(attempt);
-  const Seconds patience = AtMost(share_, kLongestRun) + AtMost(share_, kLongestWait);
+  // The ranks' own deadline begins when they run. Of a search that has little time, that is a third at most.
+  const Seconds patience = AtMost(share_, kLongestRun) + AtMost(Seconds{2 * share_.value}, kUntilRanksRun);
   if (now - attempt.began < ToNanos(patience)) return;
   std::string silent;
   for (const int node : attempt.nodes)

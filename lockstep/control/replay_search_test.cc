@@ -245,13 +245,28 @@ TEST(ReplaySearch, SilenceIsNoFailure) {
     return node == 3 ? std::nullopt : std::optional(talk.Well(run));
   };
   EXPECT_FALSE(talk.Play(silent).has_value());
-  talk.Wait(129);
+  talk.Wait(279);
   EXPECT_FALSE(talk.Play(silent).has_value());
-  talk.Wait(2);  // 100 s for the run, 30 for the answer
+  talk.Wait(2);  // 180 s until ranks run, 100 for them
   const auto answer = talk.Play(silent);
   ASSERT_TRUE(answer.has_value());
   EXPECT_THAT(answer->findings, IsEmpty());
   EXPECT_THAT(answer->note, HasSubstr("says nothing of a machine: d"));
+}
+
+TEST(ReplaySearch, RanksThatHangHaveTheirDeadlineAfterTheImportOfTorch) {
+  ReplayQuestion question = Question(4);
+  question.probe.at_most = Seconds{1800};
+  Conversation talk(question);
+  talk.AllReady();
+  EXPECT_FALSE(talk.Play([](int, const ReplayRun&) { return std::nullopt; }).has_value());
+  talk.Wait(450);  // 150 until they ran, and all that a run may take
+  EXPECT_FALSE(talk.search_.TakeAnswer().has_value());
+  const auto runs = talk.runs_;
+  for (const auto& [node, run] : runs) talk.search_.Hear(node, talk.Well(run), talk.now_);
+  const auto answer = talk.PlayWithBad({});
+  ASSERT_TRUE(answer.has_value());
+  EXPECT_THAT(answer->note, HasSubstr("in 2 rounds, 4 runs")) << answer->note;
 }
 
 TEST(ReplaySearch, WhoCannotTakePartIsLeftOut) {

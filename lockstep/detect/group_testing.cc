@@ -5,6 +5,7 @@
 #include <set>
 
 #include "lockstep/base/check.h"
+#include "lockstep/detect/evictions.h"
 
 namespace lockstep::detect {
 namespace {
@@ -29,16 +30,6 @@ std::pair<Machines, double> LikeliestSet(const Explanations& explanations) {
   return *best;
 }
 
-// The chance that all that is bad is within `machines`.
-double Covered(const Explanations& explanations, const std::set<int>& machines) {
-  double covered = 0;
-  for (const Explanation& one : explanations.list) {
-    const bool within = std::all_of(one.bad.begin(), one.bad.end(), [&](int x) { return machines.contains(x); });
-    if (within) covered += one.chance;
-  }
-  return covered;
-}
-
 std::vector<SuspectMachine> Suspects(const Explanations& explanations) {
   std::vector<SuspectMachine> suspects;
   for (const auto& [machine, chance] : Chances(explanations)) {
@@ -46,23 +37,6 @@ std::vector<SuspectMachine> Suspects(const Explanations& explanations) {
   }
   std::stable_sort(suspects.begin(), suspects.end(), [](const auto& a, const auto& b) { return a.chance > b.chance; });
   return suspects;
-}
-
-// Adds the likeliest until they are enough, then takes away whoever is not needed.
-std::set<int> Evictions(const Explanations& explanations, double confidence) {
-  std::vector<std::pair<double, int>> order;
-  for (const auto& [machine, chance] : Chances(explanations)) order.emplace_back(-chance, machine);
-  std::sort(order.begin(), order.end());
-  std::set<int> evict;
-  for (const auto& [chance, machine] : order) {
-    if (Covered(explanations, evict) >= confidence) break;
-    evict.insert(machine);
-  }
-  for (auto last = order.rbegin(); last != order.rend(); ++last) {
-    if (evict.erase(last->second) == 0) continue;
-    if (Covered(explanations, evict) < confidence) evict.insert(last->second);
-  }
-  return evict;
 }
 
 }  // namespace
@@ -181,9 +155,9 @@ MachineVerdict GroupTesting::Verdict() const {
   verdict.certain = Settled() && confirmed_ && bad.size() < static_cast<size_t>(grid_.machines);
   verdict.suspects = Suspects(explanations_);
   for (const size_t group : explanations_.list.front().apart) verdict.apart.push_back(tested_[group].machines);
-  const std::set<int> evict = Evictions(explanations_, limits_.confidence);
-  verdict.evict.assign(evict.begin(), evict.end());
-  verdict.evict_confidence = Covered(explanations_, evict);
+  const Evictions evictions = FindEvictions(explanations_, Chances(explanations_), limits_.confidence);
+  verdict.evict = evictions.machines;
+  verdict.evict_confidence = evictions.chance;
   return verdict;
 }
 

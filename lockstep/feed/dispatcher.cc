@@ -79,6 +79,13 @@ bool Dispatcher::IsUntouched(const Job& job) const {
   });
 }
 
+std::vector<uint32_t> Dispatcher::RanksOf(const Job& job) const {
+  std::vector<uint32_t> numbers;
+  for (const std::shared_ptr<Rank>& rank : ranks_)
+    if (rank->job.get() == &job) numbers.push_back(rank->number);
+  return numbers;
+}
+
 void Dispatcher::Plan(const std::shared_ptr<Rank>& rank) {
   for (bool asked = false; KnowsTheNextEpoch(*rank);) {
     if (const std::optional<uint32_t> slot = rank->ring.TakeFree()) {
@@ -128,9 +135,7 @@ void Dispatcher::PlanBatch(const std::shared_ptr<Rank>& rank, uint32_t slot) {
   const uint64_t before = stream.place().taken, epoch = stream.place().epoch;
   const StepShare share = cut.Share(before, rank->number);
   auto batch = std::make_shared<OpenBatch>(OpenBatch{rank, slot, rank->ticket++, rank->ring.Slot(slot), {}, {}});
-  stream.Skip(share.position - before);
-  for (uint64_t i = 0; i < share.items; ++i) batch->items.push_back(stream.Next());
-  stream.Skip(share.next - share.position - share.items);
+  batch->items = rank->job->dealt.Take(stream, cut, rank->number, [&] { return RanksOf(*rank->job); });
   batch->bad.resize(share.items);
   batch->left = share.items;
   *batch->view.batch = {.ticket = batch->ticket,

@@ -109,6 +109,7 @@ class Dispatcher {
   void MarkCorrupt(uint64_t item, const absl::Status& why, bool for_good);
   void Finish(const Want& want, bool good);
   void Publish(OpenBatch& batch);
+  std::vector<uint32_t> RanksOf(const Job& job) const;
   void Plan(const std::shared_ptr<Rank>& rank);
   bool KnowsTheNextEpoch(const Rank& rank);
   void TakePace(Rank& rank);

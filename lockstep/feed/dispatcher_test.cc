@@ -81,6 +81,27 @@ TEST_F(DispatcherTest, AnEpochHasEachItemOnceWithItsLabelAndItsKey) {
   }
 }
 
+// The set is a part of the data set, so that nobody can skip what is the others' at once.
+TEST_F(DispatcherTest, AStepIsWalkedOnceForAllRanks) {
+  constexpr uint32_t kWorld = 4, kSlots = 2;
+  Start(2);
+  const auto job = NewJob("a", Range(100, 420), 4, kWorld);
+  std::vector<std::unique_ptr<TestRank>> ranks;
+  for (uint32_t rank = 0; rank < kWorld; ++rank)
+    ranks.push_back(std::make_unique<TestRank>(*dispatcher_, job, rank, kSlots));
+  std::vector<uint64_t> ids;
+  for (int step = 0; step < 20; ++step) {
+    for (const auto& rank : ranks) {
+      const SeenBatch batch = rank->Next();
+      ids.insert(ids.end(), batch.ids.begin(), batch.ids.end());
+    }
+  }
+  EXPECT_EQ(Sorted(ids), Numbers(100, 420));
+  dispatcher_->Look([&](const Dispatcher&) {
+    EXPECT_LE(job->dealt.walks(), kWorld * kSlots + 20U + kSlots);  // its first steps once for each who joins
+  });
+}
+
 // 16 items at 1 ms of reading, on one thread.
 TEST_F(DispatcherTest, ABatchSaysWhatItsItemsTook) {
   works_.on_read = [this](uint64_t) {

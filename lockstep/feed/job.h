@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "lockstep/base/units.h"
+#include "lockstep/feed/dealt_steps.h"
 #include "lockstep/feed/epochs.h"
 #include "lockstep/feed/request.h"
 #include "lockstep/feed/ring.h"
@@ -28,6 +29,7 @@ struct Job {
   uint64_t seed = 0;
   uint64_t key = 0;  // of its chance, beside the seed: of its name
   Epochs epochs;
+  DealtSteps dealt{};
   const Rank* leader = nullptr;  // that is furthest: what comes before is wanted or has been
   uint64_t items() const { return cut.items; }
   uint64_t delivered = 0, skipped = 0, batches = 0;

@@ -1,6 +1,10 @@
 #include "lockstep/keep/fetch.h"
 
+#include <algorithm>
+#include <atomic>
+#include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "lockstep/client/client.h"
@@ -9,21 +13,21 @@
 namespace lockstep::keep {
 namespace {
 
-// A connection to the keeper on which this was asked for, and granted.
-absl::StatusOr<Connection> Ask(const Address& keeper, const std::string& token, const Head& head,
-                               const std::stop_token& stop) {
+constexpr size_t kMostConnections = 16;  // a keeper has 64 guests at most, and others come too
+
+absl::StatusOr<Connection> Greet(const Address& keeper, const std::string& token, const std::stop_token& stop) {
   LS_ASSIGN_OR_RETURN(Connection connection, Connection::To(keeper, stop));
   Greeting greeting;
   greeting.purpose = Purpose::kGet;
   greeting.token = TokenField(token);
   LS_RETURN_IF_ERROR(connection.Write(greeting));
-  LS_RETURN_IF_ERROR(connection.Write(head));
-  LS_RETURN_IF_ERROR(ReadAnswer(connection));
   return connection;
 }
 
 absl::Status FetchSlot(Connection& connection, const std::vector<Place>& places, const Head& head,
                        const SlotHeader& header, std::span<std::byte> room) {
+  LS_RETURN_IF_ERROR(connection.Write(head));
+  LS_RETURN_IF_ERROR(ReadAnswer(connection));
   uint32_t crc = 0;  // chunk by chunk, while it is in the cache
   for (const Place& place : places) {
     if (place.slot != head.slots) continue;
@@ -41,29 +45,63 @@ absl::Status FetchSlot(Connection& connection, const std::vector<Place>& places,
                   head.step);
 }
 
+// Each slot is of whichever connection comes to it first.
+class Slots {
+ public:
+  Slots(Head head, const Outline& outline, std::vector<std::span<std::byte>> rooms)
+      : head_(head), headers_(outline.slots), places_(PlacesOf(headers_)), rooms_(std::move(rooms)) {}
+
+  // Until none is left, or one has failed.
+  void TakeAll(absl::StatusOr<Connection> connection) {
+    for (size_t slot = next_++; slot < headers_.size(); slot = next_++) {
+      Head head = head_;
+      head.slots = static_cast<uint32_t>(slot);
+      const absl::Status fetched =
+          connection.ok() ? FetchSlot(*connection, places_, head, headers_[slot], rooms_[slot]) : connection.status();
+      if (!fetched.ok()) return Fail(fetched);
+    }
+  }
+  // Once all have returned.
+  const absl::Status& status() const { return status_; }
+
+ private:
+  void Fail(const absl::Status& status) {
+    next_ = headers_.size();
+    const std::lock_guard lock(mutex_);
+    status_.Update(status);
+  }
+
+  const Head head_;
+  const std::vector<SlotHeader>& headers_;
+  const std::vector<Place> places_;
+  const std::vector<std::span<std::byte>> rooms_;
+  std::atomic<size_t> next_ = 0;
+  std::mutex mutex_;
+  absl::Status status_;  // the first failure
+};
+
 }  // namespace
 
 absl::StatusOr<Outline> Fetch(const Address& keeper, const std::string& token, int node, const checkpoint::Point& point,
                               const std::stop_token& stop, const MakeRoom& make) {
-  Head head{point.epoch.value(), point.step.value(), node, 0, kOutlineOnly, 0};
-  LS_ASSIGN_OR_RETURN(Connection first, Ask(keeper, token, head, stop));
+  const Head head{point.epoch.value(), point.step.value(), node, 0, kOutlineOnly, 0};
+  LS_ASSIGN_OR_RETURN(Connection first, Greet(keeper, token, stop));
+  LS_RETURN_IF_ERROR(first.Write(head));
+  LS_RETURN_IF_ERROR(ReadAnswer(first));
   LS_ASSIGN_OR_RETURN(Outline outline, ReadOutline(first));
   LS_RETURN_IF_ERROR(Validate(outline));
-  const std::vector<Place> places = PlacesOf(outline.slots);
-  std::vector<absl::Status> fetched(outline.slots.size());
-  {
-    std::vector<std::jthread> threads;
-    for (size_t slot = 0; slot < outline.slots.size(); ++slot) {
-      LS_ASSIGN_OR_RETURN(const std::span<std::byte> room, make(slot, outline.slots[slot]));
-      head.slots = static_cast<uint32_t>(slot);
-      threads.emplace_back([&, head, room] {
-        absl::StatusOr<Connection> connection = Ask(keeper, token, head, stop);
-        fetched[head.slots] = connection.ok() ? FetchSlot(*connection, places, head, outline.slots[head.slots], room)
-                                              : connection.status();
-      });
-    }
+  std::vector<std::span<std::byte>> rooms;
+  for (size_t slot = 0; slot < outline.slots.size(); ++slot) {
+    LS_ASSIGN_OR_RETURN(rooms.emplace_back(), make(slot, outline.slots[slot]));
   }
-  for (const absl::Status& status : fetched) LS_RETURN_IF_ERROR(status);
+  Slots slots(head, outline, std::move(rooms));
+  {
+    std::vector<std::jthread> others;
+    for (size_t i = 1; i < std::min(outline.slots.size(), kMostConnections); ++i)
+      others.emplace_back([&] { slots.TakeAll(Greet(keeper, token, stop)); });
+    slots.TakeAll(std::move(first));
+  }
+  LS_RETURN_IF_ERROR(slots.status());
   return outline;
 }
 

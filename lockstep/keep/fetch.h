@@ -1,5 +1,5 @@
-// Of whoever takes the place of a node that was lost: gets its part of a checkpoint from its keeper, one connection for
-// each slot, and verifies each slot's CRC32C. Blocks; for a thread of its own.
+// Of whoever takes the place of a node that was lost: gets its part of a checkpoint from its keeper, by up to 16
+// connections that take slot after slot, and verifies each slot's CRC32C. Blocks; for a thread of its own.
 //
 //   LS_ASSIGN_OR_RETURN(const Outline outline, Fetch(address, token, node, point, stop, make));
 #pragma once

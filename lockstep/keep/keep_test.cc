@@ -1,4 +1,5 @@
 // Sender, keeper and fetch over real sockets of loopback.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <netinet/in.h>
 #include <sys/resource.h>
@@ -55,7 +56,6 @@ class Told {
 absl::StatusOr<std::vector<Content>> FetchAll(int port, int node, const checkpoint::Point& point,
                                               const std::string& token = kToken) {
   std::vector<Content> slots;
-  slots.reserve(16);
   LS_ASSIGN_OR_RETURN(const Outline outline,
                       Fetch({"127.0.0.1", port}, token, node, point, {}, [&](size_t, const SlotHeader& header) {
                         slots.emplace_back(header.bytes);
@@ -64,6 +64,51 @@ absl::StatusOr<std::vector<Content>> FetchAll(int port, int node, const checkpoi
   EXPECT_EQ(slots.size(), outline.slots.size());
   return slots;
 }
+
+// Gives one part out, and counts who comes for it.
+class CountingKeeper {
+ public:
+  explicit CountingKeeper(OwnPart part) : part_(Hashed(std::move(part))), places_(PlacesOf(part_->outline.slots)) {
+    socket_ = ListenOnFreePort(true, port_).value();
+    fcntl(socket_.get(), F_SETFL, 0);  // it blocks
+    listener_ = std::jthread([this] {
+      for (Fd guest; (guest = Fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK))).valid();) {
+        ++guests_;
+        threads_.emplace_back([this, fd = guest.Release()] { Serve(Connection(Fd(fd), {})); });
+      }
+    });
+  }
+  ~CountingKeeper() {
+    shutdown(socket_.get(), SHUT_RDWR);
+    listener_.join();
+  }
+  int port() const { return port_; }
+  int guests() const { return guests_; }
+
+ private:
+  void Serve(Connection connection) {
+    Greeting greeting;
+    Head head;
+    EXPECT_TRUE(connection.Read(greeting).ok());
+    while (connection.Read(head).ok()) {
+      EXPECT_TRUE(WriteAnswer(connection, absl::OkStatus()).ok());
+      if (head.slots == kOutlineOnly && !WriteOutline(connection, part_->outline).ok()) return;
+      for (const Place& place : places_) {
+        if (place.slot != head.slots) continue;
+        EXPECT_TRUE(WriteAnswer(connection, absl::OkStatus()).ok());
+        EXPECT_TRUE(connection.Write(part_->contents[place.slot].subspan(place.offset, place.bytes)).ok());
+      }
+    }
+  }
+
+  const std::shared_ptr<const OwnPart> part_;
+  const std::vector<Place> places_;
+  Fd socket_;
+  int port_ = 0;
+  std::atomic<int> guests_ = 0;
+  std::vector<std::jthread> threads_;
+  std::jthread listener_;
+};
 
 class Keeping : public testing::Test {
  protected:
@@ -90,6 +135,17 @@ TEST_F(Keeping, WhatIsOfferedIsKeptAndGivenBack) {
   EXPECT_EQ(whole, sender.bytes_sent());  // nothing had changed
   EXPECT_THAT(Message(FetchAll(keeper_.port(), 1, At(4)).status()), HasSubstr("step 4 is not kept here"));
   EXPECT_THAT(Message(FetchAll(keeper_.port(), 0, At(3)).status()), HasSubstr("node 0's checkpoint"));
+}
+
+// A keeper has 64 guests at a time.
+TEST_F(Keeping, ANodeOfManyRanksIsFetchedByFewConnections) {
+  std::vector<Content> slots;
+  for (uint32_t rank = 0; rank < 100; ++rank) slots.push_back(SlotOf(kMeta, rank, RandomBytes(100 * rank, rank)));
+  CountingKeeper keeper(OfferOf(1, At(1), slots, kMeta));
+  const auto fetched = FetchAll(keeper.port(), 1, At(1));
+  ASSERT_TRUE(fetched.ok()) << fetched.status();
+  EXPECT_EQ(slots, *fetched);
+  EXPECT_LE(keeper.guests(), 16);
 }
 
 TEST_F(Keeping, ReplicasOfEachOtherSendOnlyWhatIsTheirOwn) {

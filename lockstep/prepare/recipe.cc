@@ -86,12 +86,15 @@ Region RandomResizedCrop(const Recipe& recipe, const Size& size, Draws& draws) {
 }
 
 Placement Place(const Recipe& recipe, const Size& size, const AugmentKey& key) {
-  if (recipe.crop == CropRule::kCenter) return PlaceCenter(recipe, size);
   Draws draws(key);
   Placement placement;
-  placement.source = RandomResizedCrop(recipe, size, draws);
-  placement.scaled = recipe.size;
-  placement.kept = Whole(recipe.size);
+  if (recipe.crop == CropRule::kCenter) {
+    placement = PlaceCenter(recipe, size);
+  } else {
+    placement.source = RandomResizedCrop(recipe, size, draws);
+    placement.scaled = recipe.size;
+    placement.kept = Whole(recipe.size);
+  }
   placement.flip = draws.Uniform(0, 1) < recipe.flip;
   return placement;
 }

@@ -15,8 +15,8 @@
 namespace lockstep::prepare {
 
 enum class CropRule : uint8_t {
-  kRandomResized,  // torchvision's RandomResizedCrop and RandomHorizontalFlip
-  kCenter,         // torchvision's Resize(shorter) and CenterCrop: no chance in it
+  kRandomResized,  // torchvision's RandomResizedCrop
+  kCenter,         // torchvision's Resize(shorter) and CenterCrop
 };
 
 struct Recipe {
@@ -24,7 +24,7 @@ struct Recipe {
   CropRule crop = CropRule::kRandomResized;
   double scale_low = 0.08, scale_high = 1;           // share of the image's area
   double ratio_low = 3.0 / 4, ratio_high = 4.0 / 3;  // width : height
-  double flip = 0.5;                                 // chance of being mirrored
+  double flip = 0.5;                                 // chance of being mirrored (RandomHorizontalFlip)
   int shorter = 256;                                 // kCenter: the shorter side is scaled to that
   std::optional<Clip> clip = {};                     // of sounds, in place of all the above
   uint64_t bytes() const { return clip ? clip->bytes() : size.pixels() * 3; }

@@ -84,6 +84,20 @@ TEST(Recipe, CenterIsThatOfTorchvision) {
   EXPECT_EQ(placement.source, (Region{0, 0, 500, 375}));
 }
 
+TEST(Recipe, AnyCropIsMirroredByTheChanceThatWasAskedFor) {
+  for (const CropRule crop : {CropRule::kRandomResized, CropRule::kCenter}) {
+    const auto flips = [&](double chance) {
+      int count = 0;
+      for (uint64_t item = 0; item < 1000; ++item)
+        count += Place({.crop = crop, .flip = chance}, {500, 375}, {.item = item}).flip ? 1 : 0;
+      return count;
+    };
+    EXPECT_EQ(flips(0), 0);
+    EXPECT_EQ(flips(1), 1000);
+    EXPECT_NEAR(flips(0.3), 300, 60);
+  }
+}
+
 // 16384 * 1,000,000 is more than an int holds.
 TEST(Recipe, ALineOfPixelsIsNotScaledBeyondLimits) {
   const Recipe recipe{.crop = CropRule::kCenter, .shorter = 16'384};

@@ -138,7 +138,7 @@ uint64_t Stream::Next() {
 
 void Stream::Skip(uint64_t count) {
   LS_CHECK(left() >= count, "{} of {}", count, left());
-  if (spec_.items || place_.lap.window != 0) {
+  if (!SkipsAtOnce()) {
     for (uint64_t i = 0; i < count; ++i) Next();
     return;
   }

@@ -40,6 +40,7 @@ struct StreamPlace {
   uint64_t walked = 0;  // places of the lap's order that are behind us
   uint64_t aside = 0;   // likewise, of the order of what lies outside of the window
   uint64_t turns = 0;   // of the items to come, at how many the lap has its turn
+  bool operator==(const StreamPlace&) const = default;
 };
 
 class Stream {
@@ -49,7 +50,9 @@ class Stream {
   void Begin(const Lap& lap, uint64_t epoch);
   void GoTo(const StreamPlace& place);  // of this stream, or of one of the same spec
   uint64_t Next();                      // an id; requires left() > 0
-  void Skip(uint64_t count);  // requires left() >= count; O(1) where the job reads the whole data set, by whole laps
+  void Skip(uint64_t count);            // requires left() >= count; item by item unless SkipsAtOnce()
+  // The job reads the whole data set, by whole laps.
+  bool SkipsAtOnce() const { return !spec_.items && place_.lap.window == 0; }
   uint64_t left() const { return size_ - place_.taken; }
   uint64_t size() const { return size_; }
   const StreamPlace& place() const { return place_; }

@@ -102,6 +102,12 @@ int ls_stage_detach(struct ls_stage* s) {
   return LS_STAGE_OK;
 }
 
+int ls_stage_leave(struct ls_stage* s) {
+  const int result = ls_stream_owner(s, false);
+  if (result == LS_STAGE_OK) ls_segment_forsake(&s->segment, s->self);
+  return result;
+}
+
 /* ---- steps ---- */
 
 int ls_stage_look(struct ls_stage* s, struct ls_stage_facts* facts) {

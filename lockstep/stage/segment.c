@@ -119,9 +119,10 @@ struct ls_member* ls_member_free(struct ls_segment_head* head, uint32_t first, u
   return NULL;
 }
 
+/* Who needs the file's name. */
 static bool anybody(const struct ls_segment_head* head) {
   for (uint32_t i = 0; i < head->members; ++i) {
-    if (ls_member_alive(&head->member[i])) return true;
+    if (head->member[i].state != LS_MEMBER_LEAVES && ls_member_alive(&head->member[i])) return true;
   }
   return false;
 }
@@ -336,4 +337,12 @@ void ls_segment_depart(struct ls_segment* segment, struct ls_member* member) {
   if (room >= 0 && !anybody(segment->head)) unlink(segment->path);
   ls_segment_unmap(segment);
   if (room >= 0) ls_room_leave(room, folder);
+}
+void ls_segment_forsake(const struct ls_segment* segment, struct ls_member* member) {
+  char folder[LS_FOLDER];
+  const int room = ls_room_enter(folder, 1.0);
+  if (room < 0) return;
+  member->state = LS_MEMBER_LEAVES;
+  if (!anybody(segment->head)) unlink(segment->path);
+  ls_room_leave(room, folder);
 }

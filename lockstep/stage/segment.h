@@ -32,6 +32,8 @@ struct ls_member { /* pid 0: free */
   uint64_t reserved[2];
 };
 
+enum { LS_MEMBER_LEAVES = 4 }; /* a state: its process ends, and it needs the file's name no more */
+
 struct ls_segment_head {
   uint64_t magic;
   uint32_t version, kind;
@@ -73,6 +75,8 @@ int ls_segment_create(const char* folder, const char* name, enum ls_segment_kind
 void ls_segment_unmap(struct ls_segment*);
 /* Takes `member` out, unmaps, and unlinks if nobody else is there. */
 void ls_segment_depart(struct ls_segment*, struct ls_member*);
+/* Unlinks if nobody else is there, or leaves that to who departs last; `member` reads on until its process ends. */
+void ls_segment_forsake(const struct ls_segment*, struct ls_member* member);
 
 /* Also while it can't be told, at the limit of open files. */
 bool ls_member_alive(const struct ls_member*);

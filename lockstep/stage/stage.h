@@ -114,6 +114,9 @@ int ls_stage_release(struct ls_stage*, const struct ls_stage_step*);
 uint32_t ls_stage_crc32c(const void* data, uint64_t bytes);
 /* Releases all. Memory that was got must not be read any more. */
 int ls_stage_detach(struct ls_stage*);
+/* For a process that is about to end, in place of detach, also while another thread waits for a step: what was got may
+ * be read to the very end, and the others take it back then. */
+int ls_stage_leave(struct ls_stage*);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -32,6 +32,26 @@ TEST_F(Stream, StepsComeInOrderAndThenTheEnd) {
   ls_stage_detach(reader);
 }
 
+// Whichever of the two goes first.
+TEST_F(Stream, AReaderThatLeavesReadsOnAndNothingIsLeft) {
+  for (const bool writer_first : {true, false}) {
+    ls_stage* writer = Open(Options(LS_STAGE_LOSSLESS, 4));
+    ls_stage* reader = Attach();
+    EXPECT_EQ(LS_STAGE_OK, Put(writer, 3));
+    ls_stage_step step;
+    ASSERT_EQ(LS_STAGE_OK, ls_stage_next(reader, 1, &step));
+    if (writer_first) ls_stage_close(writer, 0);
+    EXPECT_EQ(LS_STAGE_OK, ls_stage_leave(reader));
+    if (!writer_first) ls_stage_close(writer, 0);
+    EXPECT_FALSE(std::filesystem::exists(folder_ + "/room"));
+    EXPECT_EQ(3, step.step);
+    ls_stage_step same;
+    EXPECT_EQ(LS_STAGE_OK, ls_stage_get(reader, 3, &same));
+    EXPECT_EQ(step.memory, same.memory);
+    ls_stage_detach(reader);
+  }
+}
+
 TEST_F(Stream, AStepIsVisibleWhenAllRanksHaveCommitted) {
   ls_stage *first = Open(Options(LS_STAGE_LOSSLESS, 4), 0, 2), *second = Open(Options(LS_STAGE_LOSSLESS, 4), 1, 2);
   ls_stage* reader = Attach();

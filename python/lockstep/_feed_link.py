@@ -1,4 +1,5 @@
 """A rank's connection to `lockstep feed serve`: JSON packets over a SEQPACKET unix socket (docs/formats/feed.md)."""
+import contextlib
 import json
 import os
 import socket
@@ -46,7 +47,11 @@ class Link:
         self.close()
 
     def close(self):
+        """For the service too, where a child of this process, such as a worker of DataLoader, has the connection open; in such a child for itself."""
         self.ring.hang_up()
+        if os.getpid() == self.ring.pid:
+            with contextlib.suppress(OSError):  # closed already, or by the service
+                self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
 

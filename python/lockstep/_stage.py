@@ -73,6 +73,7 @@ _SIGNATURES = {
     "ls_stage_list": (_int, [_pointer, _pointer, _int]),
     "ls_stage_release": (_int, [_pointer, _pointer]),
     "ls_stage_detach": (_int, [_pointer]),
+    "ls_stage_leave": (_int, [_pointer]),
     "ls_stage_crc32c": (_u32, [_pointer, _u64]),
     "ls_infer_open": (_int, [_text, _double, _pointer]),
     "ls_infer_refresh": (_u64, [_pointer]),

@@ -56,8 +56,16 @@ class Written(reshape.Saved):
     def tensor_of(self, layout, rank):
         """A copy of what a rank had, of a sharded one its part."""
         name = layout.name if self._has(layout.name, rank) else f"{layout.name}@{rank}"
-        box = (layout.place[2], layout.shape) if layout.place is not None and layout.place[0] == "shard" else None
-        return self.load({name: box}, rank=rank, as_torch=True)[name].clone()
+        return self.load({name: self._box_of(layout, name, rank)}, rank=rank, as_torch=True)[name].clone()
+
+    def _box_of(self, layout, name, rank):
+        """None: the whole. A ShardedTensor's place says it, for a rank may have several; that of a DTensor is as inspect tells it."""
+        if layout.place is None:
+            return None
+        if layout.place[0] == "shard":
+            return layout.place[2], layout.shape
+        (own,) = (shard for shard in self[name].shards if shard["rank"] == rank)
+        return own["offsets"], own["sizes"]
 
     def _has(self, name, rank):
         return name in self.tensors and any(shard["rank"] == rank for shard in self.tensors[name].shards)

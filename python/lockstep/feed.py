@@ -77,7 +77,7 @@ def _split(transform):
         if hasattr(step, "recipe") and functions:
             raise FeedError(f"transform: {type(step).__name__} comes after a function of yours; the service's steps come first")
         if hasattr(step, "recipe"):
-            recipe.update(step.recipe)
+            _add(recipe, step)
         elif callable(step):
             functions.append(step)
         else:
@@ -86,6 +86,15 @@ def _split(transform):
         raise FeedError("transform: expected a RandomResizedCrop or a CenterCrop, which give all images one size, or a RandomClip or a "
                         "CenterClip for sounds")
     return {"flip": 0.0, **recipe}, functions
+
+
+def _add(recipe, step):
+    kind, = {"crop", "flip"} & step.recipe.keys()
+    if kind in recipe:
+        raise FeedError(f"transform: {type(step).__name__} is the second {kind}; expected one at most")
+    recipe.update(step.recipe)
+    if "flip" in recipe and "frames" in recipe:
+        raise FeedError("transform: a clip of a sound can't be mirrored; leave out Flip")
 
 
 _from_dlpack = None  # torch's, once it is wanted
@@ -106,7 +115,7 @@ class Batch:
     `skipped`: ids of items that could not be prepared and are missing here; `epoch`, `step`, `position`, `last` (of the epoch); `filled_ns` (CLOCK_BOOTTIME: it was complete)."""
 
     def __init__(self, slot, link, functions):
-        self._slot, self._link = slot, link
+        self._slot, self._link, self._replaced = slot, link, bool(functions)
         for function in functions:
             self.images = function(self.images)
 
@@ -167,7 +176,7 @@ class Batch:
         """(images, labels) as tensors: the images as (N, 3, H, W) of the same memory, in the channels_last format."""
         from_dlpack, slot, link = _from_dlpack or _import_torch(), self._slot, self._link
         labels = slot.tensor(link.labels_view, from_dlpack)
-        if "images" not in self.__dict__ and link.images_view is not None:
+        if not self._replaced and link.images_view is not None:
             return slot.tensor(link.images_view, from_dlpack), labels
         torch = sys.modules["torch"]
         images = self.images if isinstance(self.images, torch.Tensor) else torch.from_numpy(self.images)

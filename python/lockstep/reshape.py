@@ -94,9 +94,12 @@ def _given(array, dtype, as_torch):
 
     import torch
 
+    if not hasattr(torch, dtype):
+        raise ReshapeError(f"torch {torch.__version__} has no {dtype}: expected one that has, or as_torch=False, which gives a numpy array")
+    bits = array.view("int16") if _STAND_INS.get(dtype) == "uint16" else array  # torch knows no uint16 before 2.3
     with warnings.catch_warnings():  # that a view of the file can't be written
         warnings.simplefilter("ignore")
-        tensor = torch.from_numpy(array)
+        tensor = torch.from_numpy(bits)
     return tensor.view(getattr(torch, dtype)) if dtype in _STAND_INS else tensor
 
 

@@ -12,6 +12,7 @@ waiting, within its limit. numpy views can't be written; torch knows no such vie
 A child of fork(), such as a worker of DataLoader, opens the stream for itself.
 """
 import atexit
+import contextlib
 import ctypes
 import math
 import mmap
@@ -27,43 +28,75 @@ from ._stage import Absent, EndOfStream, StageError, Timeout, WriterDied
 __all__ = ["Absent", "EndOfStream", "Spill", "StageError", "Stream", "Timeout", "WriterDied", "Writer", "publish_model", "withdraw_model"]
 
 
+# The file may be larger than memory: what nobody writes to takes none. (mmap has the name since Python 3.13.)
+_MAP_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+_readers = weakref.WeakSet()
+
+
+@atexit.register
+def _leave_all():
+    for reader in list(_readers):
+        reader.leave()
+
+
 class _Attached:
-    """The reader's handle, which outlives the Stream until the last view is gone: what it maps must not vanish under one."""
+    """The reader's handle, which outlives the Stream until the last view is gone and the last call has returned: what it maps must not vanish
+    under one."""
 
     def __init__(self, name, shard, shards, timeout_s):
         self._handle = ctypes.c_void_p()
-        self._held, self._closed = 0, False
-        self._calls, self._counting = threading.Lock(), threading.RLock()  # a release must not wait for a next() of another thread
+        self._held, self._closed = 0, False  # views and calls
+        self._calls, self._counting = threading.Lock(), threading.RLock()  # neither a release nor close() waits for a next() of another thread
         _stage.check(_stage.library().ls_stage_attach(name.encode(), shard, shards, timeout_s, ctypes.byref(self._handle)))
-
-    def call(self, name, *arguments):
-        with self._calls:
-            self._require_open()
-            _stage.check(getattr(_stage.library(), name)(self._handle, *arguments))
+        _readers.add(self)
 
     def _require_open(self):
         if self._closed:
             raise StageError("the stream is closed")
 
+    @contextlib.contextmanager
+    def _call(self):
+        self._require_open()
+        with self._calls:
+            with self._counting:
+                self._require_open()
+                self._held += 1
+            try:
+                yield
+            finally:
+                self._let_go()
+
+    def look(self):
+        facts = _stage.Facts()
+        with self._call():
+            _stage.check(_stage.library().ls_stage_look(self._handle, ctypes.byref(facts)))
+        return facts
+
     def list(self, room):
         steps = (ctypes.c_int64 * room)()
-        with self._calls:
-            self._require_open()
+        with self._call():
             count = _stage.library().ls_stage_list(self._handle, steps, room)
-        _stage.check(_stage.REFUSED if count < 0 else _stage.OK)
+            _stage.check(_stage.REFUSED if count < 0 else _stage.OK)
         return steps[:min(count, room)]
 
-    def hold(self, at, size):
-        """The memory of a step as a buffer, that releases the step when nothing views it any more."""
-        buffer = (ctypes.c_char * size).from_address(at.memory)
-        with self._counting:
-            self._held += 1
-        weakref.finalize(buffer, self._release, at)
-        return buffer
+    def take(self, name, argument, size):
+        """(the step that this call gives, its memory as a buffer). The step is released when nothing views it any more."""
+        at = _stage.StepAt()
+        with self._call():
+            _stage.check(getattr(_stage.library(), name)(self._handle, argument, ctypes.byref(at)))
+            buffer = (ctypes.c_char * size).from_address(at.memory)
+            with self._counting:
+                self._held += 1
+            weakref.finalize(buffer, self._release, at).atexit = False  # the interpreter ends before what reads a view does
+        return at, buffer
 
     def _release(self, at):
         with self._counting:
             _stage.library().ls_stage_release(self._handle, ctypes.byref(at))
+            self._let_go()
+
+    def _let_go(self):
+        with self._counting:
             self._held -= 1
             self._detach_if_last()
 
@@ -72,10 +105,19 @@ class _Attached:
             _stage.library().ls_stage_detach(self._handle)
 
     def close(self):
-        with self._calls, self._counting:
+        with self._counting:
             if not self._closed:
                 self._closed = True
                 self._detach_if_last()
+
+    def leave(self):
+        """At the end of the process, where views and threads that wait for a step may be left: these keep the memory, and the writer takes
+        the steps back when the process is gone."""
+        self.close()
+        with self._counting:
+            if self._held > 0:
+                self._held += 1  # never to be detached
+                _stage.library().ls_stage_leave(self._handle)
 
 
 class Step:
@@ -97,8 +139,8 @@ class Stream:
 
     def __init__(self, name, shard=0, shards=1, timeout_s=10.0, dtype=None, shape=None, step_timeout_s=600.0):
         self._attached = _Attached(name, shard, shards, timeout_s)
-        weakref.finalize(self, self._attached.close)
-        facts = self._facts()
+        weakref.finalize(self, self._attached.close).atexit = False  # _leave_all() is for that
+        facts = self._attached.look()
         self.name, self.ranks = name, facts.ranks
         self.dtype, self.part_shape = numpy.dtype(_stage.DTYPE_NAMES[facts.dtype]), tuple(facts.shape[:facts.ndim])
         self.shape, self.policy, self.k = (self.ranks, *self.part_shape), _stage.POLICY_NAMES[facts.policy], facts.k
@@ -111,31 +153,22 @@ class Stream:
             self.close()
             raise StageError(f"stream {self.name} has {self.dtype} {list(self.shape)} ([ranks, ...]): expected {wanted[0]} {list(wanted[1])}")
 
-    def _facts(self):
-        facts = _stage.Facts()
-        self._attached.call("ls_stage_look", ctypes.byref(facts))
-        return facts
-
     def counters(self):
         """{name: number}, of stage.h."""
-        facts = self._facts()
+        facts = self._attached.look()
         return {name: getattr(facts, name) for name in _stage.Facts.COUNTERS}
 
-    def _step(self, at):
-        buffer = self._attached.hold(at, self._stride * self.ranks)
+    def _take(self, name, argument):
+        at, buffer = self._attached.take(name, argument, self._stride * self.ranks)
         return Step(at.step, at.index, *_views(buffer, self.dtype, self.ranks, self.part_shape, self._stride))
 
     def next(self, timeout_s=60.0):
         """The next step that this reader has not had. Raises Timeout, EndOfStream or WriterDied."""
-        at = _stage.StepAt()
-        self._attached.call("ls_stage_next", timeout_s, ctypes.byref(at))
-        return self._step(at)
+        return self._take("ls_stage_next", timeout_s)
 
     def get(self, step):
         """This step, if it is visible now. Raises Absent."""
-        at = _stage.StepAt()
-        self._attached.call("ls_stage_get", step, ctypes.byref(at))
-        return self._step(at)
+        return self._take("ls_stage_get", step)
 
     def steps(self):
         """The numbers of the steps that are in memory now, in order."""
@@ -143,7 +176,7 @@ class Stream:
 
     def __len__(self):
         """How many steps sample() draws from now."""
-        return self._facts().spilled if self.policy == "replay" else len(self.steps())
+        return self._attached.look().spilled if self.policy == "replay" else len(self.steps())
 
     def __iter__(self):
         while True:
@@ -171,7 +204,7 @@ class Stream:
         return found
 
     def _spilled(self):
-        facts = self._facts()
+        facts = self._attached.look()
         if self._spill is None:
             self._spill = Spill(facts.spill.decode())
         self._spill.grow(facts.spilled)
@@ -188,7 +221,7 @@ class Stream:
         return Steps()
 
     def close(self):
-        """What is still viewed stays mapped until it is not."""
+        """What is still viewed stays mapped until it is not. A call that another thread is in returns as if nothing were; its next one fails."""
         self._attached.close()
 
     def __enter__(self):
@@ -255,7 +288,8 @@ class Spill:
         """More records are whole by now."""
         if count > self._count:
             with open(self.path, "rb") as file:
-                self._map = mmap.mmap(file.fileno(), self.HEAD + (count - 1) * self._stride + self.RECORD + self._part * self.ranks, access=mmap.ACCESS_COPY)
+                size = self.HEAD + (count - 1) * self._stride + self.RECORD + self._part * self.ranks
+                self._map = mmap.mmap(file.fileno(), size, flags=mmap.MAP_PRIVATE | _MAP_NORESERVE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
             self._count = count
 
     def __len__(self):

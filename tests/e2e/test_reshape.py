@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 import numpy
 
@@ -15,7 +16,7 @@ from harness import BINARY, JOBS, PYTHON, ROOT, Run, RunTest, free_port, inherit
 
 sys.path.insert(0, str(ROOT / "python"))
 os.environ["LOCKSTEP_BINARY"] = str(BINARY)
-from lockstep import reshape  # noqa: E402
+from lockstep import _written, reshape  # noqa: E402
 
 TRIXIE = ROOT / "tests/e2e/trixie"
 SAVED = 5
@@ -201,6 +202,12 @@ class TakingOver2(Torch2, TakingOver):
             self.assertEqual(2, len(saved[name].shards))
             self.assertEqual(self.bytes_of(name), saved.load({name: None})[name].tobytes(), name)
         self.assertEqual([[0, 0], [5, 0]], [shard["offsets"] for shard in saved["model.0.weight"].shards])
+        whole = self.array_of("optimizer.state.0.exp_avg")
+        with mock.patch.dict(os.environ, LOCKSTEP_CHECKPOINT_DIR=str(out)):
+            (newest,) = out.glob(f"step_{SAVED + 1:012}_epoch_*")
+            written = _written.open(SAVED + 1, int(newest.name.rpartition("_")[2]))
+        for rank, rows in enumerate((whole[:5], whole[5:])):
+            self.assertEqual(rows.tolist(), written.optimizer("optimizer", rank)["state"][0]["exp_avg"].tolist(), rank)
 
 
 class ZeRo(RunTest):

@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE))
 from feed_service import Service, await_that, photo_folder, refusal_of, stream_of
 
 import lockstep.feed
-from lockstep.feed import CenterCrop, FeedError, Flip, Loader, RandomResizedCrop
+from lockstep.feed import CenterClip, CenterCrop, FeedError, Flip, Loader, RandomClip, RandomResizedCrop
 
 try:
     import numpy
@@ -102,6 +102,11 @@ class Feed(unittest.TestCase):
         images, _ = next(iter(loader))
         self.assertEqual(((8, 32, 32, 3), torch.float32), (tuple(images.shape), images.dtype))
         self.assertLessEqual(images.max().item(), 1)
+
+    def test_a_centre_is_mirrored_too(self):
+        plain, mirrored = (self.loader(job, transform=[CenterCrop(32, shorter=40), *flip]).next_batch() for job, flip in (("a", ()), ("b", (Flip(1),))))
+        self.assertEqual(plain.ids.tolist(), mirrored.ids.tolist())
+        self.assertEqual(plain.images[:, :, ::-1].tobytes(), mirrored.images.tobytes())
 
     # ---- order ----
 
@@ -263,6 +268,34 @@ class Feed(unittest.TestCase):
         self.assertEqual(8, len(batch))
         self.assertEqual(COUNT - 8, sum(len(b) for b in loader))
 
+    def test_a_loader_that_closes_is_gone_although_a_child_lives(self):
+        loader = self.loader("forked")
+        state = loader.state_dict()
+        sleeper, waker = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(waker)
+            os.read(sleeper, 1)
+            os._exit(0)
+        try:
+            loader.load_state_dict(state)
+            loader.next_batch()
+            loader.close()
+            self.assertEqual(8, len(self.loader("forked").next_batch()))
+        finally:
+            os.close(waker)
+            os.close(sleeper)
+            os.waitpid(child, 0)
+
+    def test_a_child_that_closes_its_parent_s_loader_disturbs_nothing(self):
+        loader = self.loader("forked")
+        child = os.fork()
+        if child == 0:
+            loader.close()
+            os._exit(0)
+        self.assertEqual(0, os.waitpid(child, 0)[1])
+        self.assertEqual(COUNT, sum(len(batch) for batch in loader))
+
     def test_few_descriptors(self):
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
@@ -290,6 +323,11 @@ class Feed(unittest.TestCase):
         self.assertIn("rank 2: expected less than world", self.refusal(world=2, rank=2))
         self.assertIn("neither a step of lockstep.feed nor a function", self.refusal(transform=[3]))
         self.assertIn("expected a RandomResizedCrop or a CenterCrop", self.refusal(transform=[Flip()]))
+        self.assertIn("CenterCrop is the second crop; expected one", self.refusal(transform=[RandomResizedCrop(32), CenterCrop(32)]))
+        self.assertIn("RandomClip is the second crop", self.refusal(transform=[RandomResizedCrop(32), RandomClip(1, 8000)]))
+        self.assertIn("Flip is the second flip", self.refusal(transform=[RandomResizedCrop(32), Flip(), Flip(0)]))
+        for steps in ([RandomClip(1, 8000), Flip()], [Flip(), CenterClip(1, 8000)]):
+            self.assertIn("a sound can't be mirrored; leave out Flip", self.refusal(transform=steps))
         self.assertIn("crop of 300 x 300 is larger", self.refusal(transform=[CenterCrop(300)]))
         self.assertIn('no label "cat"', self.refusal(where={"labels": ["cat"]}))
         self.assertIn(f"item {COUNT} is beyond", self.refusal(where=[COUNT]))

@@ -5,10 +5,18 @@ import random
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
 
 import numpy
+
+try:
+    import torch
+
+    from lockstep._state import _Slot
+except ImportError:
+    torch = None
 
 from lockstep.reshape import Buckets, ReshapeError, Saved
 
@@ -100,6 +108,56 @@ class AnyBox(Files):
         words = self.noise([3], "uint16")
         saved = self.saved([3], [self.shard(words, (0,), 0)], "bfloat16")
         self.assertEqual(words.tobytes(), saved.load({"x": None})["x"].tobytes())
+
+    @unittest.skipUnless(torch, "no torch")
+    def test_they_come_as_what_they_are_to_torch(self):
+        words = self.noise([4, 3], "uint16")
+        saved = self.saved([4, 3], [self.shard(words, (0, 0), 0)], "bfloat16")
+        for box in (None, ((0, 1), (4, 2))):  # the second has gaps
+            tensor = saved.load({"x": box}, as_torch=True)["x"]
+            self.assertEqual(torch.bfloat16, tensor.dtype)
+            self.assertEqual(words[:, 1:].tobytes() if box else words.tobytes(), tensor.contiguous().view(torch.int16).numpy().tobytes())
+        flat = self.saved([4], [self.shard(words[0], (0,), 0), self.shard(words[1], (0,), 1)], "bfloat16")
+        self.assertEqual(torch.bfloat16, flat.load_flat("x", Buckets([5]), 0, 1, as_torch=True).dtype)
+
+    @unittest.skipUnless(torch and not hasattr(torch, "float8_e5m2"), "no torch that lacks it")
+    def test_what_this_torch_does_not_know_is_said(self):
+        saved = self.saved([3], [self.shard(self.noise([3], "uint8"), (0,), 0)], "float8_e5m2")
+        with self.assertRaisesRegex(ReshapeError, "has no float8_e5m2: .* as_torch=False"):
+            saved.load({"x": None}, as_torch=True)
+
+
+@unittest.skipUnless(torch, "no torch")
+class WrittenByRanks(Files):
+    """What each rank gave, as lockstep._written finds it: here a moment of an optimizer, split by rows, of three ranks of which the last has none."""
+
+    def written(self, whole, place_of):
+        from lockstep import _tensors, _written
+
+        shards, ranks = [], {}
+        for rank, (low, high) in enumerate(((0, 3), (3, 5), (5, 5))):
+            part = torch.from_numpy(whole[low:high].copy())
+            place = place_of(whole.shape, (low, 0), tuple(part.shape))
+            layouts = [_tensors.Layout("o.0.exp_avg", part, place).as_tuple(), _tensors.Layout("v", part, place).as_tuple()]
+            rest = {"direct": 1, "groups": [{"lr": 0.1, "params": 1}], "others": [(0, "step", 4)]}
+            ranks[rank] = [("o", 0, layouts[0]), ("v", 0, layouts[1])], {"o": rest, "v": {"of it": _Slot(0)}}
+            shards.append(self.shard(whole[low:high], (low, 0), rank))
+        tensors = [{"name": name, "dtype": "float32", "shape": list(whole.shape), "shards": shards} for name in ("o.0.exp_avg", "v")]
+        report = {"kind": "lockstep", "folder": self.folder, "step": 1, "world_size": 3, "tensors": tensors, "values": [], "passed_over": []}
+        with mock.patch.object(_written.reshape, "inspect", return_value=report):
+            written = _written.Written(self.folder)
+        written._ranks = ranks
+        return written
+
+    def test_each_rank_gets_its_part_back(self):
+        whole = numpy.arange(10, dtype="float32").reshape(5, 2)
+        for place_of in (lambda shape, at, size: ("dtensor", shape, "(Shard(dim=0),)", (3,)), lambda shape, at, size: ("shard", shape, at, size)):
+            written = self.written(whole, place_of)
+            for rank, rows in enumerate((whole[:3], whole[3:], whole[5:])):
+                found = written.optimizer("o", rank)
+                self.assertEqual(rows.tolist(), found["state"][0]["exp_avg"].tolist())
+                self.assertEqual((4, [{"lr": 0.1, "params": [0]}]), (found["state"][0]["step"], found["param_groups"]))
+                self.assertEqual(rows.tolist(), written.value("v", rank)["of it"].tolist())
 
 
 class FlatBuffers(Files):

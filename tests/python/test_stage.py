@@ -4,6 +4,7 @@ import gc
 import math
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -139,6 +140,71 @@ class Streams(Room):
         writer.close()
         stream.close()
 
+    def test_close_does_not_wait_for_a_next_of_another_thread(self):
+        writer = Writer("s", "float32", (3, 5), k=4)
+        stream, got = Stream("s"), []
+        waiting = threading.Thread(target=lambda: got.append(stream.next(60).array.copy()), daemon=True)
+        waiting.start()
+        while not stream._attached._calls.locked():
+            waiting.join(0.001)
+        closing = threading.Thread(target=stream.close, daemon=True)
+        closing.start()
+        closing.join(20)
+        self.assertFalse(closing.is_alive())
+        self.assertRaises(StageError, stream.next)
+        writer.put(7, field(7))
+        waiting.join()
+        numpy.testing.assert_array_equal(field(7)[None], got[0])
+        writer.close()
+
+    def ends(self, script, says):
+        """A reader that ends in its own way, and leaves nothing that the writer has not taken back by its end."""
+        child = subprocess.Popen([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "python")},
+                                 stdout=subprocess.PIPE, text=True)
+        self.addCleanup(child.wait)
+        self.addCleanup(child.kill)
+        return child, lambda: self.assertEqual((says, 0), (child.communicate(timeout=30)[0], child.returncode))
+
+    def test_at_its_end_a_process_still_reads_what_it_has(self):
+        """After its functions for the end, and as the last one that has the stream."""
+        writer = Writer("s", "float32", (3, 5), k=4)
+        writer.put(0, field(0))
+        child, finish = self.ends("""if True:
+            import atexit
+            last = []
+            atexit.register(lambda: print(round(float(last[-1].array[0, 0, 1]), 2), flush=True))
+            from lockstep.stage import Stream
+            stream = Stream("s")
+            last.append(stream.next())
+            print("has it", flush=True)
+            stream.next()
+            last.append(stream.get(1))
+            """, "1.01\n")
+        self.assertEqual("has it\n", child.stdout.readline())
+        writer.put(1, field(1))
+        writer.close()
+        finish()
+
+    def test_a_process_ends_while_a_thread_waits_for_a_step(self):
+        with Writer("s", "float32", (3, 5), k=4) as writer:
+            writer.put(0, field(0))
+            _, finish = self.ends("""if True:
+                import threading
+                from lockstep.stage import Stream
+                stream, first = Stream("s"), threading.Event()
+
+                def read():
+                    for step in stream:
+                        first.set()
+
+                threading.Thread(target=read, daemon=True).start()
+                first.wait()
+                while not stream._attached._calls.locked():
+                    pass
+                print("ends", flush=True)
+                """, "ends\n")
+            finish()
+
     def test_sample_of_the_reservoir_and_of_the_latest(self):
         for policy in ("reservoir", "latest"):
             with Writer("s", "float32", (3, 5), policy=policy, k=8, seed=3) as writer, Stream("s") as stream:
@@ -172,6 +238,29 @@ class Streams(Room):
         spill = Spill(path)
         self.assertEqual((100, (3, 5), "float32"), (len(spill), spill.part_shape, spill.dtype.name))
         numpy.testing.assert_array_equal(field(99)[None], spill[99].array)
+
+    def test_a_spill_file_that_is_larger_than_memory(self):
+        """Here with records that lie far apart, in a file of holes."""
+        path, memory = os.path.join(self.folder, "all.spill"), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        with Writer("s", "float32", (3, 5), policy="replay", k=1, spill=path) as writer:
+            for step in range(2):
+                writer.put(step, field(step))
+        with open(path, "r+b") as file:
+            head = bytearray(file.read(Spill.HEAD))
+            stride, = struct.unpack_from("<Q", head, Spill._head.fields["record_stride"][1])
+            file.seek(Spill.HEAD + stride)
+            second = file.read(stride)
+            struct.pack_into("<Q", head, Spill._head.fields["record_stride"][1], 4 * memory)
+            file.seek(0)
+            file.write(head)
+            file.seek(Spill.HEAD + 4 * memory)
+            try:
+                file.write(second)
+            except OSError as error:
+                self.skipTest(f"no file of that size: {error}")
+        spill = Spill(path)
+        for step in range(2):
+            numpy.testing.assert_array_equal(field(step)[None], spill[step].array)
 
     def test_a_spill_file_that_ends_in_the_middle_or_is_damaged(self):
         path = os.path.join(self.folder, "all.spill")
