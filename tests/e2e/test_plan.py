@@ -428,7 +428,7 @@ class Plan(unittest.TestCase):
             (["validate", self.table, "--calibration", self.folder / "none"], "expected a folder of"),
             ([*ONE, "--explain", self.table], "runs.csv"),
             (["calibrate", "-o", self.folder / "x"], "expected tables of measured runs, or --trace"),
-            (["calibrate", self.unmeasured, "-o", self.folder / "x"], "no run to calibrate with (1 rows were skipped"),
+            (["calibrate", self.unmeasured, "-o", self.folder / "x"], "no run to calibrate with: 1 rows were skipped"),
         ]:
             answer = plan(*words)
             self.assertEqual(2, answer.returncode, f"{words}: {answer}")
