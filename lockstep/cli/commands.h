@@ -17,8 +17,8 @@ inline constexpr int kExitBadInput = 2;
 inline constexpr char kNewestRun[] =
     "Run directory; default: the newest under $XDG_RUNTIME_DIR/lockstep (without that variable /tmp/lockstep-UID)";
 inline constexpr char kNewestLiveRun[] =
-    "Run directory; default: the newest that goes on, else the newest, under $XDG_RUNTIME_DIR/lockstep (without that "
-    "variable /tmp/lockstep-UID)";
+    "Run directory; default: the newest under $XDG_RUNTIME_DIR/lockstep (without that variable /tmp/lockstep-UID), "
+    "unless it has ended and another goes on";
 
 void AddRun(CLI::App& app, int& exit_code);
 void AddCoordinator(CLI::App& app, int& exit_code);

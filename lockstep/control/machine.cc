@@ -147,8 +147,7 @@ const char* FreeText(const Fault& fault) {
 std::string WhyNoPoint(const State& state, const RestoreChosen& event) {
   if (!event.rejected.empty()) return "no checkpoint is intact on all ranks";
   if (state.fault.plan.symptom != Symptom::kNan || state.poisoned.empty()) return "there is no checkpoint";
-  return fmt::format("there is no checkpoint from before step {}, and later ones are of doubtful steps",
-                     state.poisoned.back().step);
+  return fmt::format("there is no checkpoint from before step {}", state.poisoned.back().step);
 }
 
 void On(Turn& turn, const RestoreChosen& event) {

@@ -242,21 +242,12 @@ class CoordinatorProcess {
   int ticks_ = 0;
 };
 
-// What a coordinator leaves that is killed while it waits for its nodes is in nobody's way.
-void ForgetUnbegun(const std::string& run_dir) {
-  const absl::StatusOr<store::WriterLock> lock = store::WriterLock::Take(run_dir + "/" + agent::kWatcherLock);
-  const auto journal = store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kRead);
-  if (!lock.ok() || !journal.ok()) return;
-  if (const auto events = (*journal)->Read(0); events.ok() && events->empty()) ForgetRun(run_dir);
-}
-
 // A coordinator whose journal is elsewhere may be started again in its directory, where nothing is that it needs.
 absl::StatusOr<std::string> MakeCoordinatorDir(const std::string& path, const agent::RunSpec& spec) {
   const std::string planned = path.empty() ? RunsBase() + "/" + spec.job : path;
   const absl::StatusOr<agent::RunSpec> before = agent::ReadRunSpec(planned);
   if (!spec.journal.empty() && before.ok() && before->journal == spec.journal && before->job == spec.job)
     return before->run_dir;
-  if (before.ok() && before->ranks == 0 && before->journal.empty()) ForgetUnbegun(planned);
   return MakeRunDir(path, spec.job);
 }
 

@@ -116,8 +116,9 @@ void Lead::BeginIfComplete() {
 void Lead::GiveUpIfTooLate() {
   const Seconds patience = options_.nodes.join_timeout;
   if (begun_ || !roster_ || roster_->HasEnough() || clock_.Now() - awaited_ < ToNanos(patience)) return;
-  listener_.failed(MakeError(absl::StatusCode::kDeadlineExceeded,
-                             fmt::format("not all nodes came within {} s: {}", patience.value, roster_->Progress())));
+  const std::string why = fmt::format("not all nodes came within {} s: {}", patience.value, roster_->Progress());
+  for (const auto& [peer, agent] : agents_) server_->Refuse(peer, why);
+  listener_.failed(MakeError(absl::StatusCode::kDeadlineExceeded, why));
 }
 
 void Lead::UseScheduler(const std::string& job) {

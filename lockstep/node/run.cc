@@ -39,9 +39,10 @@ class Node {
   absl::Status Resume();
   absl::StatusOr<int> Run();
   bool HoldsRunDir() const { return lock_.has_value(); }
-  bool HasPlace() const { return agent_ != nullptr; }  // in a job
+  bool launched() const { return launched_; }  // its starter: it had a part in the job
 
  private:
+  absl::Status Lock();
   absl::Status Open();
   absl::Status CheckStarter() const;
   absl::Status NothingToAdopt(const absl::Status& why) const;
@@ -94,7 +95,7 @@ class Node {
   std::optional<store::WriterLock> lock_;  // one watcher at a time: two agents would fight over the workers
   std::optional<int> exit_code_;
   absl::Status failure_;  // the job could not begin
-  bool finishing_ = false, starter_lost_ = false, adopting_ = false, waiting_told_ = false;
+  bool launched_ = false, finishing_ = false, starter_lost_ = false, adopting_ = false, waiting_told_ = false;
   Nanos begun_, ended_, published_, stepped_;
   uint64_t first_epoch_ = 1;  // of a run that begins with the checkpoints in our directory
 };
@@ -111,7 +112,6 @@ Node::Node(agent::RunSpec spec, RunOptions options)
 // ---- beginning ----
 
 absl::Status Node::Open() {
-  LS_ASSIGN_OR_RETURN(lock_, store::WriterLock::Take(spec_.run_dir + "/" + agent::kWatcherLock));
   LS_RETURN_IF_ERROR(control_socket_.Listen(spec_.run_dir));
   signals_.emplace(
       poller_, options_.stop_signals, [this](int signal) { finishing_ ? agent_->GiveUpFlush() : AskStop(signal); },
@@ -191,7 +191,13 @@ absl::Status Node::BeginAlone() {
   return failure_;
 }
 
+absl::Status Node::Lock() {
+  LS_ASSIGN_OR_RETURN(lock_, store::WriterLock::Take(spec_.run_dir + "/" + agent::kWatcherLock));
+  return absl::OkStatus();
+}
+
 absl::Status Node::Begin() {
+  LS_RETURN_IF_ERROR(Lock());
   LS_RETURN_IF_ERROR(agent::BringBack(spec_, !options_.nodes.several(), clock_,
                                       [this](const std::string& text) { view_.Line(text); }));  // ^C ends it
   LS_RETURN_IF_ERROR(Open());
@@ -239,7 +245,9 @@ absl::Status Node::Placed(const control::Place& place) {
   const bool begins = place.node != control::kStandby;
   if (!spec_.checkpoint_dir.empty() && begins) LS_RETURN_IF_ERROR(agent::CheckNewest(spec_));
   LS_RETURN_IF_ERROR(KeepSpec(spec_));
-  return agent_->Launch();
+  LS_RETURN_IF_ERROR(agent_->Launch());
+  launched_ = true;
+  return absl::OkStatus();
 }
 
 void Node::Welcomed(const control::Place& place, const std::string& run) {
@@ -311,6 +319,7 @@ absl::Status Node::NothingToAdopt(const absl::Status& why) const {
 }
 
 absl::Status Node::Resume() {
+  LS_RETURN_IF_ERROR(Lock());
   LS_RETURN_IF_ERROR(Open());
   LS_RETURN_IF_ERROR(CheckStarter());
   adopting_ = true;
@@ -556,7 +565,7 @@ absl::StatusOr<int> RunJob(const RunOptions& options) {
   Node node(std::move(spec), options);
   const absl::Status begun = node.Begin();
   absl::StatusOr<int> ended = begun.ok() ? node.Run() : begun;
-  const bool never_ran = !begun.ok() || (!ended.ok() && !node.HasPlace());
+  const bool never_ran = !begun.ok() || (!ended.ok() && !node.launched());
   if (never_ran && node.HoldsRunDir()) ForgetRun(run_dir);
   return ended;
 }

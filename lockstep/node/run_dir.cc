@@ -13,6 +13,8 @@
 #include "lockstep/agent/spec.h"
 #include "lockstep/agent/wire.h"
 #include "lockstep/client/join.h"
+#include "lockstep/store/journal.h"
+#include "lockstep/store/writer_lock.h"
 
 namespace lockstep::node {
 namespace {
@@ -31,6 +33,14 @@ absl::Status MakePrivate(const std::string& path) {
   return absl::OkStatus();
 }
 
+// Its journal is here, and empty.
+bool IsUnbegun(const std::string& run_dir) {
+  const auto journal = store::OpenSqliteJournal(run_dir + "/" + agent::kJournalFile, store::JournalMode::kRead);
+  if (!journal.ok()) return false;
+  const auto events = (*journal)->Read(0);
+  return events.ok() && events->empty();
+}
+
 // At the workers' door: at the starter's other one we would be taken for the watcher.
 bool HasStarter(const std::string& run_dir) { return agent::ConnectTo(run_dir + "/" LS_JOIN_SOCKET).ok(); }
 
@@ -38,8 +48,8 @@ bool IsLive(const std::string& run_dir) {
   return agent::ConnectTo(run_dir + "/" + agent::kControlSocket).ok() || HasStarter(run_dir);
 }
 
-// `live_first`: whatever still goes on is before whatever does not.
-absl::StatusOr<std::string> Newest(bool live_first) {
+// The newest first; at least one.
+absl::StatusOr<std::vector<std::string>> Runs() {
   std::vector<std::pair<fs::file_time_type, std::string>> runs;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(RunsBase(), ignored))
@@ -47,9 +57,16 @@ absl::StatusOr<std::string> Newest(bool live_first) {
       runs.emplace_back(fs::last_write_time(entry.path() / "run.json", ignored), entry.path().string());
   if (runs.empty()) return NotFound("no run under {}; name one with --run DIR", RunsBase());
   std::sort(runs.rbegin(), runs.rend());
-  const auto live =
-      std::find_if(runs.begin(), runs.end(), [&](const auto& run) { return live_first && IsLive(run.second); });
-  return live != runs.end() ? live->second : runs.front().second;
+  std::vector<std::string> paths;
+  for (auto& [time, path] : runs) paths.push_back(std::move(path));
+  return paths;
+}
+
+// What somebody leaves whose job never began is in nobody's way. A journal may also be empty for want of room.
+void ForgetUnbegun(const std::string& run_dir) {
+  if (!HoldsRun(run_dir) || HasStarter(run_dir)) return;
+  const absl::StatusOr<store::WriterLock> lock = store::WriterLock::Take(run_dir + "/" + agent::kWatcherLock);
+  if (lock.ok() && IsUnbegun(run_dir)) ForgetRun(run_dir);
 }
 
 }  // namespace
@@ -77,11 +94,12 @@ absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::strin
   }
   run_dir = fs::absolute(run_dir).lexically_normal().string();
   LS_RETURN_IF_ERROR(MakePrivate(run_dir));
-  if (HoldsRun(run_dir)) {
-    return MakeError(absl::StatusCode::kAlreadyExists,
-                     fmt::format("{} already holds a run; {}", run_dir, HowToGoOn(run_dir)));
-  }
-  return run_dir;
+  ForgetUnbegun(run_dir);
+  if (!HoldsRun(run_dir)) return run_dir;
+  const bool watched = agent::ConnectTo(run_dir + "/" + agent::kControlSocket).ok();
+  return MakeError(absl::StatusCode::kAlreadyExists,
+                   fmt::format("{} already holds a run; {}", run_dir,
+                               watched ? "it goes on: choose another --run for a new one" : HowToGoOn(run_dir)));
 }
 
 void ForgetRun(const std::string& run_dir) {
@@ -106,7 +124,8 @@ std::string HowToGoOn(const std::string& run_dir) {
     return fmt::format("go on with {}, or choose another --run for a new one", command);
   };
   const absl::StatusOr<agent::RunSpec> spec = agent::ReadRunSpec(run_dir);
-  if (spec.ok() && spec->ranks == 0 && !spec->journal.empty()) return with("`lockstep coordinator`, started as before");
+  const bool as_before = spec.ok() && spec->ranks == 0 && (!spec->journal.empty() || IsUnbegun(run_dir));
+  if (as_before) return with("`lockstep coordinator`, started as before");
   if (spec.ok() && spec->ranks == 0) return with(fmt::format("`lockstep coordinator --resume {}`", run_dir));
   if (!spec.ok() || HasStarter(run_dir)) return with(fmt::format("`lockstep run --resume {}`", run_dir));
   const std::string from =
@@ -117,13 +136,21 @@ std::string HowToGoOn(const std::string& run_dir) {
 }
 
 absl::StatusOr<std::string> FindRunDir(const std::string& path) {
-  if (path.empty()) return Newest(false);
+  if (path.empty()) {
+    LS_ASSIGN_OR_RETURN(const std::vector<std::string> runs, Runs());
+    return runs.front();
+  }
   if (!HoldsRun(path)) return NotFound("{} holds no run (no run.json there)", path);
   return fs::absolute(path).lexically_normal().string();
 }
 
 absl::StatusOr<std::string> FindLiveRunDir(const std::string& path) {
-  return path.empty() ? Newest(true) : FindRunDir(path);
+  if (!path.empty()) return FindRunDir(path);
+  LS_ASSIGN_OR_RETURN(const std::vector<std::string> runs, Runs());
+  const auto live = std::find_if(runs.begin(), runs.end(), IsLive);
+  if (live == runs.begin() || live == runs.end()) return runs.front();
+  return FailedPrecondition("the newest run, {}, has ended; if you mean {}, which goes on, say --run {}", runs.front(),
+                            *live, *live);
 }
 
 }  // namespace lockstep::node

@@ -20,7 +20,8 @@ bool HoldsRun(const std::string& run_dir);
 void ForgetRun(const std::string& run_dir);
 // `path` if given and it holds a run; otherwise the newest run in RunsBase(). NotFound says where was looked.
 absl::StatusOr<std::string> FindRunDir(const std::string& path);
-// The same of what can only be done to a run that goes on: the newest of those, if there is one.
+// The same of what can only be done to a run that goes on. FailedPrecondition: the newest has ended, another goes on,
+// and nobody said which of them is meant.
 absl::StatusOr<std::string> FindLiveRunDir(const std::string& path);
 
 // `run_dir` is the directory in which this run was started, whatever the way there, and no copy of it.

@@ -37,15 +37,22 @@ class RunDir : public testing::Test {
   std::string base_;
 };
 
-TEST_F(RunDir, TheNewestThatGoesOnIsBeforeTheNewest) {
+TEST_F(RunDir, TheNewestIsMeantUnlessItHasEndedAndAnotherGoesOn) {
   EXPECT_THAT(Message(FindLiveRunDir("").status()), HasSubstr("no run under " + base_ + "/lockstep"));
   const std::string oldest = Make("a", 1), middle = Make("b", 2), newest = Make("c", 3);
   EXPECT_EQ(*FindRunDir(""), newest);
   EXPECT_EQ(*FindLiveRunDir(""), newest) << "none goes on";
   const auto watched = agent::ListenAt(oldest + "/" + agent::kControlSocket);
-  EXPECT_EQ(*FindLiveRunDir(""), oldest);
-  const auto unwatched = agent::ListenAt(middle + "/worker.sock");
-  EXPECT_EQ(*FindLiveRunDir(""), middle) << "its workers go on, though nobody watches";
+  EXPECT_EQ(Message(FindLiveRunDir("").status()), "the newest run, " + newest + ", has ended; if you mean " + oldest +
+                                                      ", which goes on, say --run " + oldest);
+  EXPECT_EQ(*FindLiveRunDir(oldest), oldest);
+  {
+    const auto unwatched = agent::ListenAt(middle + "/worker.sock");
+    EXPECT_THAT(Message(FindLiveRunDir("").status()), HasSubstr("if you mean " + middle))
+        << "its workers go on, though nobody watches";
+  }
+  const auto also_watched = agent::ListenAt(newest + "/" + agent::kControlSocket);
+  EXPECT_EQ(*FindLiveRunDir(""), newest);
   EXPECT_EQ(*FindRunDir(""), newest);
   EXPECT_EQ(*FindLiveRunDir(newest), newest) << "as it was named";
 }

@@ -345,7 +345,7 @@ class CoordinatorBadInput(RunTest):
         process = self.begin()
         process.kill()
         process.wait()
-        how = f"go on with `lockstep coordinator --resume {self.lead_dir}`"
+        how = "go on with `lockstep coordinator`, started as before"
         self.assert_refused(how, "stop", "--run", self.lead_dir)
         self.assert_refused(how, "run", "--no-view", "--resume", self.lead_dir)
 
