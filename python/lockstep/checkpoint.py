@@ -62,6 +62,7 @@ class Checkpoint:
         self._holders = {name: _state.holder_of(name, value, self._owned) for name, value in state.items()}
         self._holders[_RNG] = _state.RngHolder(_RNG, None)
         self._plan = None
+        self._simplified = set()  # names of what pickle could not take as it was
         self._saves, self._capacity = 0, 0
         self._watched = None  # (tensors, versions, wholes) that must not change until the optimizer runs
         self._watch_optimizers()
@@ -149,21 +150,27 @@ class Checkpoint:
                 for number, (tensor, place) in enumerate(holder.names())]
 
     def _pickle(self, rests):
+        for name in self._simplified:
+            rests[name], _ = self._holders[name].simplified(rests[name])
         try:
             return pickle.dumps(rests, protocol=4)
         except Exception:  # whatever a user's __reduce__ raises
-            for name, rest in rests.items():
-                self._pickle_one(name, rest)
-            raise
+            return pickle.dumps({name: self._simplify(name, rest) for name, rest in rests.items()}, protocol=4)
 
-    @staticmethod
-    def _pickle_one(name, rest):
-        from ._tensors import CheckpointError
+    def _simplify(self, name, rest):
+        """What pickle takes instead of it, from now on. A training whose state has something that it can do without does not end for that."""
+        from . import _state, _tensors
 
-        try:
-            pickle.dumps(rest, protocol=4)
-        except Exception as error:
-            raise CheckpointError(f"{name!r} can't be saved: {error}; its state must consist of tensors and values that pickle knows") from error
+        error = _state.refusal(rest)
+        if error is None:
+            return rest
+        rest, lost = self._holders[name].simplified(rest)
+        still = _state.refusal(rest)
+        if still is not None:
+            raise _tensors.CheckpointError(f"{name!r} can't be saved: {still}; its state must consist of tensors and values that pickle knows") from still
+        self._simplified.add(name)
+        _client.warn(f"{name!r} can't be saved as it is ({error}): {lost}")
+        return rest
 
     def _make_room(self, meta_size):
         needed = self._plan.needed(meta_size)

@@ -2,6 +2,7 @@
 import collections
 import hashlib
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -516,18 +517,110 @@ class Curve(list):
     """A list of a script's own, with an attribute."""
 
 
+class Range(tuple):
+    """A tuple with a constructor of its own."""
+
+    def __new__(cls, low, high):
+        return super().__new__(cls, (low, high))
+
+
+class Bounded(dict):
+    """One that pickle writes, and can't read: it sets the items before the attribute."""
+
+    def __init__(self, most):
+        self.most = most
+
+    def __setitem__(self, key, value):
+        if len(self) < self.most:
+            super().__setitem__(key, value)
+
+
+class AttrDict(dict):
+    def __init__(self, *items):
+        super().__init__(*items)
+        self.__dict__ = self
+
+
 class Types(Starter):
-    def resumed(self, make):
-        """make() as it comes back into a script that has an empty one."""
+    def resumed(self, make, warning=None, look=lambda value: value):
+        """look() of make() as it comes back into a script that has an empty one; three saves give that one warning, a regular expression."""
+        def save():
+            ckpt = lockstep.Checkpoint({"v": make()})
+            for i in range(3):
+                ckpt.step(i)
+
         def restore():
             value = {}
             lockstep.Checkpoint({"v": value}).restore()
-            return value
+            return look(value)
 
         self.starter.start_epoch(1)
-        self.work(lambda: lockstep.Checkpoint({"v": make()}).step(0))
-        self.starter.start_epoch(2, restore=(1, 0))
+        _, stderr = in_worker(save)
+        self.assertRegex(stderr, f"^lockstep: {warning}\n$" if warning else "^$")
+        self.starter.start_epoch(2, restore=(1, 2))
         return self.work(restore)
+
+    def test_dicts_that_pickle_cannot_take_are_plain(self):
+        class Local(dict):
+            pass
+
+        for one in (1.5, torch.tensor(1.5)):
+            for kind in (lambda items: collections.defaultdict(lambda: 0.0, items), Local):
+                with self.subTest(one=one, kind=kind):
+                    value = self.resumed(lambda: {"d": [kind({"a": one})]}, r"'v' can't be saved as it is \(.*\): its dicts of other types come back as plain ones")
+                    self.assertEqual(({"d": [{"a": one}]}, dict), (value, type(value["d"][0])))
+
+    def test_what_has_a_constructor_of_its_own_is_plain_where_it_must_be(self):
+        def make():
+            bounded = Bounded(3)
+            bounded["a"] = 1
+            return {"range": Range(torch.tensor(1), torch.tensor(2)), "bounded": bounded}
+
+        value = self.resumed(make)
+        self.assertEqual([(1, 2), tuple, {"a": 1}, dict], [value["range"], type(value["range"]), value["bounded"], type(value["bounded"])])
+
+    def test_attributes_are_items_again_and_no_tensor_is_pickled(self):
+        def make():
+            curve = Curve([1])
+            curve.best = torch.ones(1000)
+            return {"with": AttrDict({"a": torch.ones(1000), "b": 2}), "without": AttrDict({"b": 2}), "curve": curve}
+
+        from lockstep import _state
+
+        self.assertLess(len(pickle.dumps(_state.PlainHolder("v", make()).capture()[2])), 1000)
+        def look(value):
+            both = value["with"], value["without"]
+            return [vars(one) is one for one in both], both[0].a.sum().item(), both[1].b, value["curve"].best.sum().item()
+
+        self.assertEqual(([True, True], 1000, 2, 1000), self.resumed(make, look=look))
+
+    def test_a_copy_that_is_the_same_object_is_not_written(self):
+        class Shared(dict):
+            def __copy__(self):
+                return self
+
+        from lockstep import _state
+
+        value = Shared(a=torch.ones(1))
+        self.assertIs(dict, type(_state.PlainHolder("v", {"s": value}).capture()[2]["s"]))
+        self.assertIsInstance(value["a"], torch.Tensor)
+
+    def test_an_optimizer_may_have_hooks_in_its_state(self):
+        def work(restored):
+            optimizer = momentum([torch.ones(1)])
+            ckpt = lockstep.Checkpoint({"o": optimizer})
+            if restored:
+                ckpt.restore()
+                return dict(optimizer.state)
+            optimizer.state.update(hook=lambda: 0, steps=3)
+            for i in range(3):
+                ckpt.step(i)
+
+        self.starter.start_epoch(1)
+        _, stderr = in_worker(work, False)
+        self.assertRegex(stderr, r"^lockstep: 'o' can't be saved as it is \(.*\): 'hook' of its state is left out\n$")
+        self.starter.start_epoch(2, restore=(1, 2))
+        self.assertEqual({"steps": 3}, self.work(work, True))
 
     def test_containers_keep_their_types_with_and_without_tensors(self):
         def make(one):
