@@ -18,6 +18,7 @@ import sys
 
 import torch
 
+from . import _client
 from ._tensors import PLAIN, CheckpointError, Layout, is_tensor, parts
 
 
@@ -26,7 +27,7 @@ def holder_of(name, value, owned):
     if isinstance(value, torch.nn.Module):
         return ModuleHolder(name, value, owned)
     if isinstance(value, torch.optim.Optimizer):
-        return WrapperHolder(name, value) if _says_more(value) else OptimizerHolder(name, value)
+        return OptimizerHolder(name, value)
     if is_tensor(value):
         return TensorHolder(name, value)
     if isinstance(value, torch.Generator):
@@ -352,18 +353,23 @@ def _overrides(optimizer):
     return type(optimizer).state_dict is not torch.optim.Optimizer.state_dict and not _is_zero(optimizer)
 
 
-def _says_more(optimizer):
-    """Whether its state_dict() has what is neither in `state` nor in `param_groups`."""
-    return _overrides(optimizer) and not optimizer.state_dict().keys() <= {"state", "param_groups"}
-
-
 def _parameters_of(optimizer):
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def numbered(groups):
+    """Groups as state_dict() has them, of some that have the count of their parameters only."""
+    found, begin = [], 0
+    for group in groups:
+        found.append(dict(group, params=list(range(begin, begin + group["params"]))))
+        begin += group["params"]
+    return found
 
 
 class OptimizerHolder:
     """State tensors by parameter number; param_groups and all other values in the rest. Exact: nothing is cast on the way.
 
+    What its state_dict() has beside both, as PostLocalSGDOptimizer's, goes into the rest as `extra`, its tensors copied in step().
     A ZeroRedundancyOptimizer writes all parameters, but the state of this rank's share is in its `optim`, as are their numbers.
     """
 
@@ -374,15 +380,13 @@ class OptimizerHolder:
             raise CheckpointError(f"{name!r} is a ZeroRedundancyOptimizer with overlap_with_ddp, whose state is made during training: give "
                                   "Checkpoint one without")
         self.stateful = optimizer.optim if _is_zero(optimizer) else optimizer
-        self._checked = not _overrides(optimizer)
-        self._keys = self._nested = ()
+        self._asks = _overrides(optimizer)  # its state_dict()
+        self._keys, self._nested, self._lazy = (), (), 0
 
     def parameters(self):
         return _parameters_of(self.optimizer)
 
     def capture(self):
-        if not self._checked:
-            self._check_state()
         keys, tensors, others = [], [], []
         state = self.stateful.state
         for number, parameter in enumerate(_parameters_of(self.stateful)):
@@ -400,8 +404,10 @@ class OptimizerHolder:
         unbound = [(key, value) for key, value in state.items() if not isinstance(key, torch.Tensor)]  # of no parameter: a count of steps, say
         nested = []
         rest = _take_out({"direct": len(keys), "groups": groups, "others": others, "unbound": unbound}, self.name, nested, tensors)
-        self._keys, self._nested = keys, nested
-        return [keys, nested], tensors, rest
+        lazy = len(tensors)
+        rest["extra"] = _take_out(self.extra(), self.name, nested, tensors)
+        self._keys, self._nested, self._lazy = keys, nested, lazy
+        return [keys, nested, lazy], tensors, rest
 
     def simplified(self, rest):
         """What belongs to no parameter may be anything, a hook say: without what pickle can't take."""
@@ -415,7 +421,7 @@ class OptimizerHolder:
         return [(f"{self.name}.{number}.{key}", place) for number, key, place in self._keys] + self._nested
 
     def lazy(self, index):
-        return True
+        return index < self._lazy
 
     def restore(self, saved, rest):
         self._check_groups([group["params"] for group in rest["groups"]])
@@ -433,14 +439,48 @@ class OptimizerHolder:
         for groups in (self.stateful.param_groups, self.optimizer.param_groups):
             for group, before in zip(groups, rest["groups"]):
                 group.update((key, value) for key, value in before.items() if key != "params")
+        if rest.get("extra"):  # not there in older ones
+            self.load_extra(rest["extra"])
 
-    def _check_state(self):
-        """One that hands on the state_dict() of another, and has no state itself, would lose all at a restart."""
-        count = len(self.optimizer.state_dict().get("state", ()))
+    def load_extra(self, extra):
+        """By its load_state_dict(), with the state of now: which that casts and copies, and which is as it was afterwards."""
+        optimizer = self.optimizer
+        state, groups = dict(optimizer.state), [dict(group) for group in optimizer.param_groups]
+        shared = [(one, key, vars(one)[key]) for one in (optimizer, *vars(optimizer).values()) if isinstance(one, torch.optim.Optimizer)
+                  for key in ("state", "param_groups") if vars(one).get(key) is getattr(optimizer, key)]
+        number_of = {parameter: number for number, parameter in enumerate(self.parameters())}
+        given = {number_of.get(key, key): dict(entry) if isinstance(entry, dict) else entry for key, entry in state.items()}
+        optimizer.load_state_dict({"state": given, "param_groups": numbered([{**group, "params": len(group["params"])} for group in groups]), **extra})
+        for one, key, value in shared:  # a wrapper and what it wraps have one state, and schedulers know the groups
+            setattr(one, key, value)
+        optimizer.state.clear()
+        optimizer.state.update(state)
+        for group, before in zip(optimizer.param_groups, groups):
+            group.update(before)
+
+    def extra(self):
+        """What its state_dict() has beside `state` and `param_groups`."""
+        if not self._asks:
+            return {}
+        try:
+            whole = self.optimizer.state_dict()
+        except Exception as error:  # it wants to be gathered first, say
+            self._asks = False
+            _client.warn(f"{self.name!r}: state_dict() of this {type(self.optimizer).__name__} failed ({error}): its `state` and `param_groups` are "
+                         "saved, and nothing that it may have beside them")
+            return {}
+        count = self._check_state(whole)
+        extra = {key: value for key, value in whole.items() if key not in ("state", "param_groups")}
+        self._asks = bool(extra) or count == 0
+        return extra
+
+    def _check_state(self, whole):
+        """One that hands on the state_dict() of another, and has no state itself, would lose all at a restart. How many have state in it."""
+        count = len(whole.get("state", ()))
         if count > len(self.stateful.state):
             raise CheckpointError(f"{self.name!r} is a {type(self.optimizer).__name__} whose state_dict() has the state of {count} parameters, and whose "
                                   f"`state` that of {len(self.stateful.state)}: give Checkpoint the optimizer inside it")
-        self._checked = count > 0
+        return count
 
     def _check_groups(self, saved):
         here = [len(group["params"]) for group in self.stateful.param_groups]
@@ -519,17 +559,6 @@ class StateDictHolder(_EagerHolder):
 
     def restore(self, saved, rest):
         self._value.load_state_dict(_put_back(rest, _Copies(saved)))
-
-
-class WrapperHolder(StateDictHolder):
-    """An optimizer whose state_dict() says more than its `state` and `param_groups`, such as PostLocalSGDOptimizer. What it writes is copied in
-    step(), for it may write at any time."""
-
-    def restore(self, saved, rest):
-        super().restore(saved, rest)
-        inner = getattr(self._value, "optim", None)
-        if isinstance(inner, torch.optim.Optimizer):  # which has new groups now: PostLocalSGDOptimizer, and its schedulers, go on with the old ones
-            self._value.param_groups = inner.param_groups
 
 
 class GeneratorHolder(_EagerHolder):

@@ -335,9 +335,9 @@ def before_every_step(optimizer, callback):
     def hook(*_):
         callback()  # and no result: torch would take it for new arguments
 
-    if hasattr(optimizer, "register_step_pre_hook"):  # torch 2
+    try:
         optimizer.register_step_pre_hook(hook)
-    else:
+    except AttributeError:  # before torch 2, or a wrapper that is not made as an optimizer is
         _wrap_step(optimizer, before=callback)
 
 
@@ -346,9 +346,9 @@ def after_every_step(optimizer, callback):
     def hook(*_):
         callback()
 
-    if hasattr(optimizer, "register_step_post_hook"):  # torch 2
+    try:
         optimizer.register_step_post_hook(hook)
-    else:
+    except AttributeError:  # as above
         _wrap_step(optimizer, after=callback)
 
 

@@ -220,6 +220,27 @@ def trained(make_optimizer, steps):
     return net, optimizer, scheduler
 
 
+class Counting(torch.optim.Optimizer if torch else object):
+    """Moments of more precision than the parameters, and a count that is in state_dict() alone."""
+
+    def __init__(self, parameters, lr=1.0):
+        super().__init__(parameters, {"lr": lr})
+        self.count, self.seen = 0, torch.zeros(2)
+
+    def step(self):
+        self.count += 1
+        self.seen += self.count
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter].setdefault("moment", torch.zeros(parameter.shape)).add_(1 / 3)
+
+    def state_dict(self):
+        return {**super().state_dict(), "count": self.count, "seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.count, self.seen = state["count"], state["seen"]
+        super().load_state_dict({key: state[key] for key in ("state", "param_groups")})
+
+
 class Wrappers(Starter):
     """Optimizers that are more, or less, than their `state` and `param_groups`."""
 
@@ -273,6 +294,102 @@ class Wrappers(Starter):
         found, later = self.resumed(make, look)
         self.assertEqual(([3, 3], 3, 0.125), found)
         self.assertEqual(0.0625, later[2], "the scheduler reaches the inner optimizer")
+
+    def test_what_state_dict_adds_costs_no_precision_and_no_late_copies(self):
+        def work(restored):
+            parameter = torch.ones(3, dtype=torch.bfloat16)
+            optimizer = Counting([parameter])
+            ckpt = lockstep.Checkpoint({"parameter": parameter, "o": optimizer})
+            if restored:
+                ckpt.restore()
+            else:
+                for i in range(3):
+                    optimizer.step()
+                    ckpt.step(i)
+                assert [entry[4] for entry in ckpt._names() if entry[0] == "o"] == [True, False]
+            moment = optimizer.state[parameter]["moment"]
+            return moment.dtype, moment.tolist(), optimizer.count, optimizer.seen.tolist(), len(optimizer.state)
+
+        self.starter.start_epoch(1)
+        saved = self.work(work, False)
+        self.assertEqual((torch.float32, 3), saved[::2][:2])
+        self.starter.start_epoch(2, restore=(1, 2))
+        self.assertEqual(saved, self.work(work, True))
+
+    def test_a_wrapper_that_torch_can_give_no_hooks_tells_its_steps(self):
+        class Wrapper(torch.optim.Optimizer):
+            def __init__(self, inner):
+                self.inner, self.param_groups, self.state = inner, inner.param_groups, inner.state
+
+            def register_step_pre_hook(self, hook):
+                self._optimizer_step_pre_hooks.append(hook)
+
+            def register_step_post_hook(self, hook):
+                self._optimizer_step_post_hooks.append(hook)
+
+            def step(self):
+                self.inner.step()
+
+            def state_dict(self):
+                return {**self.inner.state_dict(), "more": 1}
+
+        def work():
+            optimizer, marked = Wrapper(momentum([torch.ones(1)])), []
+            ckpt = lockstep.Checkpoint({"o": optimizer})
+            ckpt._client.mark = marked.append
+            optimizer.step()
+            return marked == [_client.OPTIMIZER, _client.OTHER]
+
+        from lockstep import _client
+
+        self.starter.start_epoch(1)
+        self.assertTrue(self.work(work))
+
+    def test_a_state_dict_that_refuses_is_said_once(self):
+        class Refuses(torch.optim.SGD):
+            def state_dict(self):
+                raise RuntimeError("gather it first")
+
+        def work(restored):
+            parameter = torch.ones(1)
+            optimizer = Refuses([parameter], lr=1.0)
+            ckpt = lockstep.Checkpoint({"o": optimizer})
+            if restored:
+                ckpt.restore()
+            else:
+                optimizer.state[parameter]["moment"] = torch.ones(1)
+                for i in range(3):
+                    ckpt.step(i)
+            return optimizer.state[parameter]["moment"].item()
+
+        self.starter.start_epoch(1)
+        self.assertEqual((1, "lockstep: 'o': state_dict() of this Refuses failed (gather it first): its `state` and `param_groups` are saved, and nothing "
+                             "that it may have beside them\n"), in_worker(work, False))
+        self.starter.start_epoch(2, restore=(1, 2))
+        self.assertEqual(1, self.work(work, True))
+
+    def test_what_state_dict_adds_is_read_from_disk_and_imported(self):
+        from lockstep import _imported, _state, _written
+
+        optimizer = Counting([torch.ones(1)])
+        optimizer.step()
+        holder = _state.holder_of("o", optimizer, set())
+        _, tensors, rest = holder.capture()
+
+        class Disk(_written.Written):
+            def __init__(self):
+                pass
+
+            def _of(self, rank):
+                return [("o", number, (name, "float32", (), None, None, "cpu", 4)) for number, (name, _) in enumerate(holder.names())], {"o": rest}
+
+            def tensor_of(self, layout, rank):
+                return tensors[[name for name, _ in holder.names()].index(layout.name)]
+
+        found = Disk().optimizer("o")
+        self.assertEqual((1, [1, 1], [0], 1), (found["count"], found["seen"].tolist(), found["param_groups"][0]["params"], len(found["state"])))
+        _imported.load({"o": holder}, "[]", '{"values": {"o.count": 7}, "tensors": []}', b"", lambda text: None)
+        self.assertEqual((7, 1), (optimizer.count, len(optimizer.state)))
 
     def test_state_of_no_parameter_comes_back(self):
         class Counts(torch.optim.SGD):
