@@ -219,14 +219,35 @@ def owned_memory(view, device="cpu"):
 
 
 class _Copies:
-    """Of saved pairs (layout, view), each made when it is asked for, on the kind of device that the tensor had: of GPUs, this rank's current one."""
+    """Of saved pairs (layout, view), each made when it is asked for, on the device that the tensor had."""
 
     def __init__(self, saved):
         self._saved = saved
 
     def __getitem__(self, index):
         layout, view = self._saved[index]
-        return owned_memory(view, layout.device if torch.cuda.is_available() else "cpu")
+        return owned_memory(view, _device_of(layout))
+
+
+def _device_of(layout):
+    """Where there is no such GPU, this rank's current one."""
+    if layout.device == "cpu" or not torch.cuda.is_available():
+        return "cpu"
+    return "cuda" if layout.index is None or layout.index >= torch.cuda.device_count() else f"cuda:{layout.index}"
+
+
+_OUT_OF_MEMORY = getattr(torch.cuda, "OutOfMemoryError", RuntimeError)  # since torch 1.13
+
+
+def _with_copies(name, rest, saved):
+    """The rest with copies of the saved tensors. All on the CPU where the GPU has no room: objects that copy them into their own need none there, and
+    those made so far would leave none to work in."""
+    try:
+        return _put_back(rest, _Copies(saved))
+    except _OUT_OF_MEMORY as error:
+        why = str(error).partition(" (")[0].partition("\n")[0]  # and not what torch has reserved
+    _client.warn(f"the tensors in {name!r} come back on the CPU, for the GPU has no room for them beside those that are there: {why}")
+    return _put_back(rest, [owned_memory(view) for _, view in saved])
 
 
 def copy_into(holder, names, tensors, saved):
@@ -425,7 +446,7 @@ class OptimizerHolder:
 
     def restore(self, saved, rest):
         self._check_groups([group["params"] for group in rest["groups"]])
-        rest = _put_back(rest, _Copies(saved))
+        rest = _with_copies(self.name, rest, saved)
         parameters = _parameters_of(self.stateful)
         state = [{} for _ in parameters]
         for layout, view in saved[: rest["direct"]]:
@@ -541,7 +562,7 @@ class PlainHolder(_EagerHolder):
         return self._names, tensors, rest
 
     def restore(self, saved, rest):
-        value = _put_back(rest, _Copies(saved))
+        value = _with_copies(self.name, rest, saved)
         if isinstance(self._value, list):
             self._value[:] = value
         else:
@@ -558,7 +579,7 @@ class StateDictHolder(_EagerHolder):
         return self._names, tensors, rest
 
     def restore(self, saved, rest):
-        self._value.load_state_dict(_put_back(rest, _Copies(saved)))
+        self._value.load_state_dict(_with_copies(self.name, rest, saved))
 
 
 class GeneratorHolder(_EagerHolder):

@@ -274,11 +274,22 @@ class Checkpoint:
             raise _tensors.CheckpointError(f"the checkpoint of step {step} holds {_listed(rests)}, but this script gives {_listed(self._holders)}: "
                                            "restore with the script that wrote it, or start the run afresh")
         layouts = [_tensors.Layout.from_tuple(values) for _, _, values in entries]
+        gpu = self._gpu_of_parameters()
+        for layout in layouts if gpu is not None else ():
+            layout.index = gpu
         saved = {name: {} for name in rests}
         for (name, number, _), pair in zip(entries, _tensors.views(layouts, buffer)):
             saved[name][number] = pair
         for name in sorted(rests, key=self._restore_order):
             self._holders[name].restore([saved[name][number] for number in sorted(saved[name])], rests[name])
+
+    def _gpu_of_parameters(self):
+        """Its number, if there is one: this rank may have had another when it saved."""
+        holders = self._holders.values()
+        parameters = [one for holder in holders if hasattr(holder, "module") for one in holder.module.parameters()]
+        parameters += [one for holder in self._optimizer_holders() for one in holder.parameters()]
+        found = {one.device.index for one in parameters if one.device.type == "cuda"}
+        return found.pop() if len(found) == 1 else None
 
     def _cut_anew(self, step, reshape):
         from . import _tensors, _written

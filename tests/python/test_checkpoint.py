@@ -960,27 +960,79 @@ class Sharded(Starter):
 class Devices(unittest.TestCase):
     """Where tensors come back that lay on a GPU: by what is asked of torch, which here has none."""
 
-    def restore(self, holder):
-        """The devices of which the holder asks memory when it restores what it captured, all of it from a GPU."""
+    def setUp(self):
+        if torch is None:
+            self.skipTest("this Python has no torch")
+
+    def restore(self, holder, index=None, gpus=1, room=10):
+        """The devices of which the holder asks memory when it restores what it captured, all of it from a GPU, of which there are so many with room
+        for so many tensors."""
         from lockstep._tensors import Layout
 
         _, tensors, rest = holder.capture()
         layouts = [Layout(name, tensor, place) for (name, place), tensor in zip(holder.names(), tensors)]
         for layout in layouts:
-            layout.device = "cuda"
+            layout.device, layout.index = "cuda", index
         asked, empty = [], torch.empty_strided
 
         def empty_on_cpu(*shape, device="cpu", **options):
             asked.append(str(device))
+            if device != "cpu" and len(asked) > room:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 bytes (GPU 0; 7 bytes free)")
             return empty(*shape, **options)
 
-        with mock.patch("torch.empty_strided", empty_on_cpu), mock.patch("torch.cuda.is_available", return_value=True):
+        with mock.patch("torch.empty_strided", empty_on_cpu), mock.patch.multiple(
+                "torch.cuda", is_available=mock.Mock(return_value=True), device_count=mock.Mock(return_value=gpus)):
             holder.restore([(layout, tensor.clone()) for layout, tensor in zip(layouts, tensors)], rest)
         return asked
 
+    def test_they_come_back_to_the_gpu_on_which_they_were(self):
+        from lockstep import _state, _tensors
+
+        for index, gpus, device in ((3, 4, "cuda:3"), (3, 2, "cuda"), (None, 4, "cuda")):
+            self.assertEqual([device], self.restore(_state.holder_of("v", [torch.ones(2)], set()), index, gpus))
+        older = ("x", "float32", (2,), None, None, "cuda", 8)
+        self.assertIsNone(_tensors.Layout.from_tuple(older).index)
+        self.assertEqual(3, _tensors.Layout.from_tuple((*older, 3, "of a later version")).index)
+
+    def test_the_gpu_of_the_parameters_is_where_they_come_back(self):
+        def on(*devices):
+            ckpt = lockstep.Checkpoint.__new__(lockstep.Checkpoint)
+            parameters = [types.SimpleNamespace(device=torch.device(device)) for device in devices]
+            ckpt._holders = {"net": types.SimpleNamespace(module=types.SimpleNamespace(parameters=lambda: parameters))}
+            return ckpt._gpu_of_parameters()
+
+        self.assertEqual([2, 0, None, None], [on("cpu", "cuda:2", "cuda:2"), on("cuda:0"), on("cuda:0", "cuda:1"), on("cpu")])
+
+    def test_what_is_loaded_goes_to_that_gpu(self):
+        from lockstep import _state
+
+        starter = FakeStarter()
+        self.addCleanup(starter.close)
+
+        def restore():
+            asked = []
+            with mock.patch.object(lockstep.Checkpoint, "_gpu_of_parameters", return_value=2), \
+                    mock.patch.object(_state, "_device_of", lambda layout: asked.append(layout.index) or "cpu"):
+                lockstep.Checkpoint({"v": []}).restore()
+            return asked
+
+        starter.start_epoch(1)
+        in_worker(lambda: lockstep.Checkpoint({"v": [torch.ones(1)]}).step(0))
+        starter.start_epoch(2, restore=(1, 0))
+        self.assertEqual(([2], ""), in_worker(restore))
+
+    def test_a_full_gpu_leaves_all_of_an_object_on_the_cpu(self):
+        from lockstep import _state
+
+        ema = Ema(nn.Linear(3, 2))
+        with mock.patch("lockstep._client.warn") as warn:
+            self.assertEqual(["cuda", "cuda", "cpu", "cpu"], self.restore(_state.holder_of("ema", ema, set()), room=1))
+        warn.assert_called_once_with("the tensors in 'ema' come back on the CPU, for the GPU has no room for them beside those that are there: "
+                                     "CUDA out of memory. Tried to allocate 8 bytes")
+        self.assertEqual([(2, 3), (2,)], [tuple(mean.shape) for mean in ema.average])
+
     def test_tensors_in_values_come_back_to_the_gpu(self):
-        if torch is None:
-            self.skipTest("this Python has no torch")
         from lockstep import _state
 
         parameter = torch.ones(2)
