@@ -33,6 +33,9 @@ def _restore(name, holder, saved, modules):
             saved.put(key, tensor)
     elif isinstance(holder, OptimizerHolder):
         _restore_optimizer(name, holder, saved, _names_of_parameters(modules))
+        extra = holder.extra()
+        if extra:
+            holder.load_extra(_filled(extra, name, saved))
     elif isinstance(holder, TensorHolder):
         saved.put(name, holder._value)
     elif isinstance(holder, StateDictHolder):

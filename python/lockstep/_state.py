@@ -3,18 +3,22 @@
 A holder's capture() returns (stamp, tensors, rest): the tensors of this moment in an order that the stamp fixes, and the picklable
 rest. While the stamp stays equal, names() stays equal. `lazy(i)` says whether tensor i is written by an optimizer only, so that it
 may be copied beside the next forward and backward pass. restore() takes back what capture() gave: pairs (Layout, view into shared
-memory) in capture's order, and the rest.
+memory) in capture's order, and the rest. simplified() is asked of a rest that pickle can't take: (another for it, what is lost with that).
 """
 import collections
 import copy
 import hashlib
+import itertools
+import operator
 import os
+import pickle
 import random
 import struct
 import sys
 
 import torch
 
+from . import _client
 from ._tensors import PLAIN, CheckpointError, Layout, is_tensor, parts
 
 
@@ -23,7 +27,7 @@ def holder_of(name, value, owned):
     if isinstance(value, torch.nn.Module):
         return ModuleHolder(name, value, owned)
     if isinstance(value, torch.optim.Optimizer):
-        return WrapperHolder(name, value) if _says_more(value) else OptimizerHolder(name, value)
+        return OptimizerHolder(name, value)
     if is_tensor(value):
         return TensorHolder(name, value)
     if isinstance(value, torch.Generator):
@@ -61,48 +65,152 @@ def _take_out(value, path, names, tensors):
         tensors.append(part)
         return _Slot(len(tensors) - 1)
 
-    return _replaced(value, [path], take)
+    return _replaced(value, [path], take, _readable)
 
 
 def _put_back(value, tensors):
     """The reverse: each _Slot becomes a tensor of its own."""
-    return _replaced(value, [], lambda item, _: tensors[item.index] if isinstance(item, _Slot) else item)
+    return _replaced(value, [], lambda item, _: tensors[item.index] if isinstance(item, _Slot) else item, lambda container: container)
 
 
 _ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
+_BARE = frozenset((dict, list, tuple))  # have no attributes
 
 
-def _replaced(value, path, replace):
+def _replaced(value, path, replace, finish):
     """`value` with replace(item, path of it) for each item in its dicts, lists and tuples. Where none changes it is the object itself, which
     pickle knows how to restore; else one of its type. A long list of plain values, a curve of losses say, costs a look at their types.
+    finish(container) is what each one of a subclass becomes.
     """
     if isinstance(value, dict):
-        items, values = value.items(), value.values()
+        items = value.values()
     elif isinstance(value, (list, tuple)):
-        items, values = enumerate(value), value
+        items = value
     else:
         return replace(value, path)
-    if _ATOMS.issuperset(map(type, values)):
-        return value
-    changes = {}
-    for key, item in items:
-        path.append(key)
-        changed = _replaced(item, path, replace)
-        path.pop()
+    bare, changes = type(value) in _BARE, {}
+    if _ATOMS.issuperset(map(type, items)):
+        if bare:
+            return value
+    else:
+        for key, item in value.items() if items is not value else enumerate(value):
+            path.append(key)
+            changed = _replaced(item, path, replace, finish)
+            path.pop()
+            if changed is not item:
+                changes[key] = changed
+    if bare:
+        return with_items(value, changes) if changes else value
+    return finish(_with_attributes(value, changes, path, replace))
+
+
+def _with_attributes(value, changes, path, replace):
+    """One of a subclass with `changes`, and with replace() for its attributes, which pickle takes along."""
+    own = getattr(value, "__dict__", None)
+    if not own:
+        return with_items(value, changes) if changes else value
+    if isinstance(value, dict) and own.keys() == value.keys() and all(own[key] is item for key, item in value.items()):
+        # They are the items. Its own constructor makes them so again; pickle has made two dicts of one.
+        return value if own is value and not changes else _constructed(value, {**value, **changes})
+    attributes = {}
+    for key, item in own.items():
+        changed = replace(item, [*path, key])
         if changed is not item:
-            changes[key] = changed
-    return with_items(value, changes) if changes else value
+            attributes[key] = changed
+    if not changes and not attributes:
+        return value
+    copied = with_items(value, changes)
+    if type(copied) is type(value):
+        copied.__dict__.update(attributes)
+    return copied
+
+
+def _constructed(value, items):
+    try:
+        made = type(value)(items)
+        return made if made.keys() == items.keys() and all(made[key] is item for key, item in items.items()) else items
+    except Exception:  # another constructor
+        return items
 
 
 def with_items(value, changes):
-    """A copy of a dict, list or tuple, of its type (a defaultdict with its factory), in which `changes` are other values by key or place."""
+    """A copy of a dict, list or tuple, of its type (a defaultdict with its factory), in which `changes` are other values by key or place. Where
+    the type can't be copied so, a plain one."""
+    try:
+        copied = _like(value, changes)
+    except Exception:  # whatever a script's class raises
+        copied = None
+    if copied is not None:
+        return copied
+    if isinstance(value, dict):
+        return {**value, **changes}
+    return (tuple if isinstance(value, tuple) else list)(_in_order(value, changes))
+
+
+def _in_order(value, changes):
+    return [changes.get(place, item) for place, item in enumerate(value)]
+
+
+def _like(value, changes):
+    """None: its type makes something else of it."""
     if isinstance(value, tuple):
-        items = [changes.get(place, item) for place, item in enumerate(value)]
-        return value._make(items) if hasattr(value, "_make") else type(value)(items)
+        items = _in_order(value, changes)
+        copied = value._make(items) if hasattr(value, "_make") else type(value)(items)
+        return copied if len(copied) == len(items) and all(map(operator.is_, copied, items)) else None
     copied = copy.copy(value)
+    if copied is value or len(copied) != len(value):
+        return None
+    put = dict.__setitem__ if isinstance(value, dict) else list.__setitem__  # a class's own may look at what it gets
     for key, item in changes.items():
-        copied[key] = item
+        put(copied, key, item)
     return copied
+
+
+_READ_BACK = {collections.OrderedDict: True, collections.defaultdict: True, collections.Counter: True}
+
+
+def _readable(container):
+    """A plain dict for one that pickle would write and could not read: by a __setitem__ that needs what __init__ sets, say. Each type is tried
+    once."""
+    kind = type(container)
+    if not isinstance(container, dict) or kind is dict:
+        return container
+    if kind not in _READ_BACK:
+        _READ_BACK[kind] = _reads_back(container)
+    return container if _READ_BACK[kind] else dict(container)
+
+
+def _reads_back(container):
+    if refusal(container) is not None:
+        return True  # which will be found out, and said, of all that is saved
+    try:
+        read = pickle.loads(pickle.dumps(container, protocol=4))
+        return type(read) is type(container) and read.keys() == container.keys()
+    except Exception:
+        return False
+
+
+def refusal(rest):
+    """Why pickle can't take it, or None."""
+    try:
+        pickle.dumps(rest, protocol=4)
+    except Exception as error:  # whatever a user's __reduce__ raises
+        return error
+    return None
+
+
+def simplified(rest):
+    """(a rest that pickle can't take, without the kinds of dict that may be why; what that means)"""
+    return _with_plain_dicts(rest), "its dicts of other types come back as plain ones"
+
+
+def _with_plain_dicts(rest):
+    if isinstance(rest, dict):
+        inside = [(key, _with_plain_dicts(item)) for key, item in rest.items()]
+        return collections.OrderedDict(inside) if type(rest) is collections.OrderedDict else dict(inside)
+    if type(rest) in (list, tuple):
+        return type(rest)(map(_with_plain_dicts, rest))
+    return rest
 
 
 def owned_memory(view, device="cpu"):
@@ -111,14 +219,35 @@ def owned_memory(view, device="cpu"):
 
 
 class _Copies:
-    """Of saved pairs (layout, view), each made when it is asked for, on the kind of device that the tensor had: of GPUs, this rank's current one."""
+    """Of saved pairs (layout, view), each made when it is asked for, on the device that the tensor had."""
 
     def __init__(self, saved):
         self._saved = saved
 
     def __getitem__(self, index):
         layout, view = self._saved[index]
-        return owned_memory(view, layout.device if torch.cuda.is_available() else "cpu")
+        return owned_memory(view, _device_of(layout))
+
+
+def _device_of(layout):
+    """Where there is no such GPU, this rank's current one."""
+    if layout.device == "cpu" or not torch.cuda.is_available():
+        return "cpu"
+    return "cuda" if layout.index is None or layout.index >= torch.cuda.device_count() else f"cuda:{layout.index}"
+
+
+_OUT_OF_MEMORY = getattr(torch.cuda, "OutOfMemoryError", RuntimeError)  # since torch 1.13
+
+
+def _with_copies(name, rest, saved):
+    """The rest with copies of the saved tensors. All on the CPU where the GPU has no room: objects that copy them into their own need none there, and
+    those made so far would leave none to work in."""
+    try:
+        return _put_back(rest, _Copies(saved))
+    except _OUT_OF_MEMORY as error:
+        why = str(error).partition(" (")[0].partition("\n")[0]  # and not what torch has reserved
+    _client.warn(f"the tensors in {name!r} come back on the CPU, for the GPU has no room for them beside those that are there: {why}")
+    return _put_back(rest, [owned_memory(view) for _, view in saved])
 
 
 def copy_into(holder, names, tensors, saved):
@@ -152,6 +281,8 @@ def _check_same(here, saved):
 
 class ModuleHolder:
     """Parameters and persistent buffers of a module tree, each tensor once however often it is used."""
+
+    simplified = staticmethod(simplified)
 
     def __init__(self, name, module, owned):
         self.name = name
@@ -243,18 +374,23 @@ def _overrides(optimizer):
     return type(optimizer).state_dict is not torch.optim.Optimizer.state_dict and not _is_zero(optimizer)
 
 
-def _says_more(optimizer):
-    """Whether its state_dict() has what is neither in `state` nor in `param_groups`."""
-    return _overrides(optimizer) and not optimizer.state_dict().keys() <= {"state", "param_groups"}
-
-
 def _parameters_of(optimizer):
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def numbered(groups):
+    """Groups as state_dict() has them, of some that have the count of their parameters only."""
+    found, begin = [], 0
+    for group in groups:
+        found.append(dict(group, params=list(range(begin, begin + group["params"]))))
+        begin += group["params"]
+    return found
 
 
 class OptimizerHolder:
     """State tensors by parameter number; param_groups and all other values in the rest. Exact: nothing is cast on the way.
 
+    What its state_dict() has beside both, as PostLocalSGDOptimizer's, goes into the rest as `extra`, its tensors copied in step().
     A ZeroRedundancyOptimizer writes all parameters, but the state of this rank's share is in its `optim`, as are their numbers.
     """
 
@@ -265,15 +401,13 @@ class OptimizerHolder:
             raise CheckpointError(f"{name!r} is a ZeroRedundancyOptimizer with overlap_with_ddp, whose state is made during training: give "
                                   "Checkpoint one without")
         self.stateful = optimizer.optim if _is_zero(optimizer) else optimizer
-        self._checked = not _overrides(optimizer)
-        self._keys = self._nested = ()
+        self._asks = _overrides(optimizer)  # its state_dict()
+        self._keys, self._nested, self._lazy = (), (), 0
 
     def parameters(self):
         return _parameters_of(self.optimizer)
 
     def capture(self):
-        if not self._checked:
-            self._check_state()
         keys, tensors, others = [], [], []
         state = self.stateful.state
         for number, parameter in enumerate(_parameters_of(self.stateful)):
@@ -291,18 +425,28 @@ class OptimizerHolder:
         unbound = [(key, value) for key, value in state.items() if not isinstance(key, torch.Tensor)]  # of no parameter: a count of steps, say
         nested = []
         rest = _take_out({"direct": len(keys), "groups": groups, "others": others, "unbound": unbound}, self.name, nested, tensors)
-        self._keys, self._nested = keys, nested
-        return [keys, nested], tensors, rest
+        lazy = len(tensors)
+        rest["extra"] = _take_out(self.extra(), self.name, nested, tensors)
+        self._keys, self._nested, self._lazy = keys, nested, lazy
+        return [keys, nested, lazy], tensors, rest
+
+    def simplified(self, rest):
+        """What belongs to no parameter may be anything, a hook say: without what pickle can't take."""
+        rest, said = simplified(rest)
+        kept = [refusal(pair) is None for pair in rest["unbound"]]
+        lost = [repr(key) for (key, _), keeps in zip(rest["unbound"], kept) if not keeps]
+        rest["unbound"] = list(itertools.compress(rest["unbound"], kept))
+        return rest, f"{', '.join(lost)} of its state is left out" if lost else said
 
     def names(self):
         return [(f"{self.name}.{number}.{key}", place) for number, key, place in self._keys] + self._nested
 
     def lazy(self, index):
-        return True
+        return index < self._lazy
 
     def restore(self, saved, rest):
         self._check_groups([group["params"] for group in rest["groups"]])
-        rest = _put_back(rest, _Copies(saved))
+        rest = _with_copies(self.name, rest, saved)
         parameters = _parameters_of(self.stateful)
         state = [{} for _ in parameters]
         for layout, view in saved[: rest["direct"]]:
@@ -316,14 +460,48 @@ class OptimizerHolder:
         for groups in (self.stateful.param_groups, self.optimizer.param_groups):
             for group, before in zip(groups, rest["groups"]):
                 group.update((key, value) for key, value in before.items() if key != "params")
+        if rest.get("extra"):  # not there in older ones
+            self.load_extra(rest["extra"])
 
-    def _check_state(self):
-        """One that hands on the state_dict() of another, and has no state itself, would lose all at a restart."""
-        count = len(self.optimizer.state_dict().get("state", ()))
+    def load_extra(self, extra):
+        """By its load_state_dict(), with the state of now: which that casts and copies, and which is as it was afterwards."""
+        optimizer = self.optimizer
+        state, groups = dict(optimizer.state), [dict(group) for group in optimizer.param_groups]
+        shared = [(one, key, vars(one)[key]) for one in (optimizer, *vars(optimizer).values()) if isinstance(one, torch.optim.Optimizer)
+                  for key in ("state", "param_groups") if vars(one).get(key) is getattr(optimizer, key)]
+        number_of = {parameter: number for number, parameter in enumerate(self.parameters())}
+        given = {number_of.get(key, key): dict(entry) if isinstance(entry, dict) else entry for key, entry in state.items()}
+        optimizer.load_state_dict({"state": given, "param_groups": numbered([{**group, "params": len(group["params"])} for group in groups]), **extra})
+        for one, key, value in shared:  # a wrapper and what it wraps have one state, and schedulers know the groups
+            setattr(one, key, value)
+        optimizer.state.clear()
+        optimizer.state.update(state)
+        for group, before in zip(optimizer.param_groups, groups):
+            group.update(before)
+
+    def extra(self):
+        """What its state_dict() has beside `state` and `param_groups`."""
+        if not self._asks:
+            return {}
+        try:
+            whole = self.optimizer.state_dict()
+        except Exception as error:  # it wants to be gathered first, say
+            self._asks = False
+            _client.warn(f"{self.name!r}: state_dict() of this {type(self.optimizer).__name__} failed ({error}): its `state` and `param_groups` are "
+                         "saved, and nothing that it may have beside them")
+            return {}
+        count = self._check_state(whole)
+        extra = {key: value for key, value in whole.items() if key not in ("state", "param_groups")}
+        self._asks = bool(extra) or count == 0
+        return extra
+
+    def _check_state(self, whole):
+        """One that hands on the state_dict() of another, and has no state itself, would lose all at a restart. How many have state in it."""
+        count = len(whole.get("state", ()))
         if count > len(self.stateful.state):
             raise CheckpointError(f"{self.name!r} is a {type(self.optimizer).__name__} whose state_dict() has the state of {count} parameters, and whose "
                                   f"`state` that of {len(self.stateful.state)}: give Checkpoint the optimizer inside it")
-        self._checked = count > 0
+        return count
 
     def _check_groups(self, saved):
         here = [len(group["params"]) for group in self.stateful.param_groups]
@@ -346,6 +524,8 @@ class OptimizerHolder:
 
 class _EagerHolder:
     """Copied in step(): forward, or the script itself, may write it at any time."""
+
+    simplified = staticmethod(simplified)
 
     def __init__(self, name, value):
         self.name = name
@@ -382,7 +562,7 @@ class PlainHolder(_EagerHolder):
         return self._names, tensors, rest
 
     def restore(self, saved, rest):
-        value = _put_back(rest, _Copies(saved))
+        value = _with_copies(self.name, rest, saved)
         if isinstance(self._value, list):
             self._value[:] = value
         else:
@@ -399,18 +579,7 @@ class StateDictHolder(_EagerHolder):
         return self._names, tensors, rest
 
     def restore(self, saved, rest):
-        self._value.load_state_dict(_put_back(rest, _Copies(saved)))
-
-
-class WrapperHolder(StateDictHolder):
-    """An optimizer whose state_dict() says more than its `state` and `param_groups`, such as PostLocalSGDOptimizer. What it writes is copied in
-    step(), for it may write at any time."""
-
-    def restore(self, saved, rest):
-        super().restore(saved, rest)
-        inner = getattr(self._value, "optim", None)
-        if isinstance(inner, torch.optim.Optimizer):  # which has new groups now: PostLocalSGDOptimizer, and its schedulers, go on with the old ones
-            self._value.param_groups = inner.param_groups
+        self._value.load_state_dict(_with_copies(self.name, rest, saved))
 
 
 class GeneratorHolder(_EagerHolder):

@@ -1,4 +1,6 @@
 """Tensors as bytes: how one lies in memory, which part of a sharded one is here, and how it comes back."""
+import itertools
+
 import torch
 
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -33,9 +35,9 @@ def _shard_place(tensor, shard):
 
 
 class Layout:
-    """What must be equal for bytes to be this tensor again. `strides` is None for a contiguous one."""
+    """What must be equal for bytes to be this tensor again. `strides` is None for a contiguous one, `index` on the CPU and in older checkpoints."""
 
-    __slots__ = ("name", "dtype", "shape", "strides", "place", "device", "size")
+    __slots__ = ("name", "dtype", "shape", "strides", "place", "device", "size", "index")  # the order in which they are saved
 
     def __init__(self, name, tensor, place):
         if tensor.layout is not torch.strided or tensor.is_quantized:
@@ -51,6 +53,7 @@ class Layout:
         self.place = place
         self.device = tensor.device.type
         self.size = tensor.numel() * tensor.element_size()
+        self.index = tensor.device.index
 
     def as_tuple(self):
         return tuple(getattr(self, field) for field in self.__slots__)
@@ -58,7 +61,7 @@ class Layout:
     @classmethod
     def from_tuple(cls, values):
         layout = cls.__new__(cls)
-        for field, value in zip(cls.__slots__, values):
+        for field, value in itertools.zip_longest(cls.__slots__, values[: len(cls.__slots__)]):
             setattr(layout, field, value)
         return layout
 

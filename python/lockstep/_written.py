@@ -5,7 +5,7 @@ import pickle
 
 from . import reshape
 from ._convert import read_head
-from ._state import _put_back
+from ._state import _put_back, numbered
 from ._tensors import CheckpointError, Layout
 from .checkpoint import split_meta
 
@@ -36,8 +36,8 @@ class Written(reshape.Saved):
         return _put_back(rests[name], _Tensors(self, rank, _layouts(entries, name)))
 
     def optimizer(self, name, rank=0):
-        """What `rank` gave under `name` in the form of an optimizer's state_dict(): {"state": {number of the parameter: {key: value}}, "param_groups"}.
-        Of sharded parameters the rank's own parts."""
+        """What `rank` gave under `name` in the form of an optimizer's state_dict(): {"state": {number of the parameter: {key: value}}, "param_groups"}, and
+        whatever else its state_dict() had. Of sharded parameters the rank's own parts."""
         entries, rests = self._of(rank)
         rest = self.value(name, rank)
         state = {}
@@ -47,11 +47,7 @@ class Written(reshape.Saved):
         for parameter, key, value in rest["others"]:
             state.setdefault(parameter, {})[key] = value
         state.update(rest.get("unbound", ()))
-        groups, begin = [], 0
-        for group in rest["groups"]:
-            groups.append(dict(group, params=list(range(begin, begin + group["params"]))))
-            begin += group["params"]
-        return {"state": state, "param_groups": groups}
+        return {**rest.get("extra", {}), "state": state, "param_groups": numbered(rest["groups"])}
 
     def tensor_of(self, layout, rank):
         """A copy of what a rank had, of a sharded one its part."""

@@ -321,27 +321,33 @@ def _leave(status):
 
 
 _FILE = io.IOBase.__base__  # without what makes io.IOBase slow to ask
-_READER_S = 1.0  # for whoever reads what open files write to
+_READER_S = 1.0  # for all who read what open files write to
 
 
 def _write_open_files():
-    """What the teardown would write of files that the script has left open. Those on a disk wait for nobody. A pipe, a socket or a terminal may
-    be full, and its reader stopped for ever: those are written by a thread, beside which the process ends.
+    """What the teardown would write of files that the script has left open, ZipFiles too. Those on a disk wait for nobody. A pipe, a socket or a
+    terminal may be full, and its reader stopped for ever: each is written by a thread of its own, beside which the process ends.
     """
     gc.unfreeze()  # what is frozen is not listed
-    on_disk, others = [], []
+    zipfile = sys.modules.get("zipfile")
+    kinds = (_FILE, zipfile.ZipFile) if zipfile else _FILE
+    on_disk, others = [], {}
     for file in gc.get_objects():
-        if issubclass(type(file), _FILE):
+        if issubclass(type(file), kinds):
             try:
-                if not file.closed and file.writable():
-                    (on_disk if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else others).append(file)
+                target = file if issubclass(type(file), _FILE) else file.fp
+                if not target.closed and target.writable():
+                    fd = target.fileno()
+                    (on_disk if stat.S_ISREG(os.fstat(fd).st_mode) else others.setdefault(fd, [])).append(file)
             except Exception:
                 pass  # it lies in memory, or is half made
     _write(on_disk)
-    if others:
-        writer = threading.Thread(target=_write, args=(others,), daemon=True)
+    writers = [threading.Thread(target=_write, args=(files,), daemon=True) for files in others.values()]
+    for writer in writers:
         writer.start()
-        writer.join(_READER_S)
+    end = time.monotonic() + _READER_S
+    for writer in writers:
+        writer.join(max(0, end - time.monotonic()))
 
 
 def _write(files):

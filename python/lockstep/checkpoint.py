@@ -62,6 +62,7 @@ class Checkpoint:
         self._holders = {name: _state.holder_of(name, value, self._owned) for name, value in state.items()}
         self._holders[_RNG] = _state.RngHolder(_RNG, None)
         self._plan = None
+        self._simplified = set()  # names of what pickle could not take as it was
         self._saves, self._capacity = 0, 0
         self._watched = None  # (tensors, versions, wholes) that must not change until the optimizer runs
         self._watch_optimizers()
@@ -149,21 +150,27 @@ class Checkpoint:
                 for number, (tensor, place) in enumerate(holder.names())]
 
     def _pickle(self, rests):
+        for name in self._simplified:
+            rests[name], _ = self._holders[name].simplified(rests[name])
         try:
             return pickle.dumps(rests, protocol=4)
         except Exception:  # whatever a user's __reduce__ raises
-            for name, rest in rests.items():
-                self._pickle_one(name, rest)
-            raise
+            return pickle.dumps({name: self._simplify(name, rest) for name, rest in rests.items()}, protocol=4)
 
-    @staticmethod
-    def _pickle_one(name, rest):
-        from ._tensors import CheckpointError
+    def _simplify(self, name, rest):
+        """What pickle takes instead of it, from now on. A training whose state has something that it can do without does not end for that."""
+        from . import _state, _tensors
 
-        try:
-            pickle.dumps(rest, protocol=4)
-        except Exception as error:
-            raise CheckpointError(f"{name!r} can't be saved: {error}; its state must consist of tensors and values that pickle knows") from error
+        error = _state.refusal(rest)
+        if error is None:
+            return rest
+        rest, lost = self._holders[name].simplified(rest)
+        still = _state.refusal(rest)
+        if still is not None:
+            raise _tensors.CheckpointError(f"{name!r} can't be saved: {still}; its state must consist of tensors and values that pickle knows") from still
+        self._simplified.add(name)
+        _client.warn(f"{name!r} can't be saved as it is ({error}): {lost}")
+        return rest
 
     def _make_room(self, meta_size):
         needed = self._plan.needed(meta_size)
@@ -267,11 +274,22 @@ class Checkpoint:
             raise _tensors.CheckpointError(f"the checkpoint of step {step} holds {_listed(rests)}, but this script gives {_listed(self._holders)}: "
                                            "restore with the script that wrote it, or start the run afresh")
         layouts = [_tensors.Layout.from_tuple(values) for _, _, values in entries]
+        gpu = self._gpu_of_parameters()
+        for layout in layouts if gpu is not None else ():
+            layout.index = gpu
         saved = {name: {} for name in rests}
         for (name, number, _), pair in zip(entries, _tensors.views(layouts, buffer)):
             saved[name][number] = pair
         for name in sorted(rests, key=self._restore_order):
             self._holders[name].restore([saved[name][number] for number in sorted(saved[name])], rests[name])
+
+    def _gpu_of_parameters(self):
+        """Its number, if there is one: this rank may have had another when it saved."""
+        holders = self._holders.values()
+        parameters = [one for holder in holders if hasattr(holder, "module") for one in holder.module.parameters()]
+        parameters += [one for holder in self._optimizer_holders() for one in holder.parameters()]
+        found = {one.device.index for one in parameters if one.device.type == "cuda"}
+        return found.pop() if len(found) == 1 else None
 
     def _cut_anew(self, step, reshape):
         from . import _tensors, _written
@@ -328,9 +346,9 @@ def before_every_step(optimizer, callback):
     def hook(*_):
         callback()  # and no result: torch would take it for new arguments
 
-    if hasattr(optimizer, "register_step_pre_hook"):  # torch 2
+    try:
         optimizer.register_step_pre_hook(hook)
-    else:
+    except AttributeError:  # before torch 2, or a wrapper that is not made as an optimizer is
         _wrap_step(optimizer, before=callback)
 
 
@@ -339,9 +357,9 @@ def after_every_step(optimizer, callback):
     def hook(*_):
         callback()
 
-    if hasattr(optimizer, "register_step_post_hook"):  # torch 2
+    try:
         optimizer.register_step_post_hook(hook)
-    else:
+    except AttributeError:  # as above
         _wrap_step(optimizer, after=callback)
 
 

@@ -2,6 +2,7 @@
 import collections
 import hashlib
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -219,6 +220,27 @@ def trained(make_optimizer, steps):
     return net, optimizer, scheduler
 
 
+class Counting(torch.optim.Optimizer if torch else object):
+    """Moments of more precision than the parameters, and a count that is in state_dict() alone."""
+
+    def __init__(self, parameters, lr=1.0):
+        super().__init__(parameters, {"lr": lr})
+        self.count, self.seen = 0, torch.zeros(2)
+
+    def step(self):
+        self.count += 1
+        self.seen += self.count
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter].setdefault("moment", torch.zeros(parameter.shape)).add_(1 / 3)
+
+    def state_dict(self):
+        return {**super().state_dict(), "count": self.count, "seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.count, self.seen = state["count"], state["seen"]
+        super().load_state_dict({key: state[key] for key in ("state", "param_groups")})
+
+
 class Wrappers(Starter):
     """Optimizers that are more, or less, than their `state` and `param_groups`."""
 
@@ -272,6 +294,102 @@ class Wrappers(Starter):
         found, later = self.resumed(make, look)
         self.assertEqual(([3, 3], 3, 0.125), found)
         self.assertEqual(0.0625, later[2], "the scheduler reaches the inner optimizer")
+
+    def test_what_state_dict_adds_costs_no_precision_and_no_late_copies(self):
+        def work(restored):
+            parameter = torch.ones(3, dtype=torch.bfloat16)
+            optimizer = Counting([parameter])
+            ckpt = lockstep.Checkpoint({"parameter": parameter, "o": optimizer})
+            if restored:
+                ckpt.restore()
+            else:
+                for i in range(3):
+                    optimizer.step()
+                    ckpt.step(i)
+                assert [entry[4] for entry in ckpt._names() if entry[0] == "o"] == [True, False]
+            moment = optimizer.state[parameter]["moment"]
+            return moment.dtype, moment.tolist(), optimizer.count, optimizer.seen.tolist(), len(optimizer.state)
+
+        self.starter.start_epoch(1)
+        saved = self.work(work, False)
+        self.assertEqual((torch.float32, 3), saved[::2][:2])
+        self.starter.start_epoch(2, restore=(1, 2))
+        self.assertEqual(saved, self.work(work, True))
+
+    def test_a_wrapper_that_torch_can_give_no_hooks_tells_its_steps(self):
+        class Wrapper(torch.optim.Optimizer):
+            def __init__(self, inner):
+                self.inner, self.param_groups, self.state = inner, inner.param_groups, inner.state
+
+            def register_step_pre_hook(self, hook):
+                self._optimizer_step_pre_hooks.append(hook)
+
+            def register_step_post_hook(self, hook):
+                self._optimizer_step_post_hooks.append(hook)
+
+            def step(self):
+                self.inner.step()
+
+            def state_dict(self):
+                return {**self.inner.state_dict(), "more": 1}
+
+        def work():
+            optimizer, marked = Wrapper(momentum([torch.ones(1)])), []
+            ckpt = lockstep.Checkpoint({"o": optimizer})
+            ckpt._client.mark = marked.append
+            optimizer.step()
+            return marked == [_client.OPTIMIZER, _client.OTHER]
+
+        from lockstep import _client
+
+        self.starter.start_epoch(1)
+        self.assertTrue(self.work(work))
+
+    def test_a_state_dict_that_refuses_is_said_once(self):
+        class Refuses(torch.optim.SGD):
+            def state_dict(self):
+                raise RuntimeError("gather it first")
+
+        def work(restored):
+            parameter = torch.ones(1)
+            optimizer = Refuses([parameter], lr=1.0)
+            ckpt = lockstep.Checkpoint({"o": optimizer})
+            if restored:
+                ckpt.restore()
+            else:
+                optimizer.state[parameter]["moment"] = torch.ones(1)
+                for i in range(3):
+                    ckpt.step(i)
+            return optimizer.state[parameter]["moment"].item()
+
+        self.starter.start_epoch(1)
+        self.assertEqual((1, "lockstep: 'o': state_dict() of this Refuses failed (gather it first): its `state` and `param_groups` are saved, and nothing "
+                             "that it may have beside them\n"), in_worker(work, False))
+        self.starter.start_epoch(2, restore=(1, 2))
+        self.assertEqual(1, self.work(work, True))
+
+    def test_what_state_dict_adds_is_read_from_disk_and_imported(self):
+        from lockstep import _imported, _state, _written
+
+        optimizer = Counting([torch.ones(1)])
+        optimizer.step()
+        holder = _state.holder_of("o", optimizer, set())
+        _, tensors, rest = holder.capture()
+
+        class Disk(_written.Written):
+            def __init__(self):
+                pass
+
+            def _of(self, rank):
+                return [("o", number, (name, "float32", (), None, None, "cpu", 4)) for number, (name, _) in enumerate(holder.names())], {"o": rest}
+
+            def tensor_of(self, layout, rank):
+                return tensors[[name for name, _ in holder.names()].index(layout.name)]
+
+        found = Disk().optimizer("o")
+        self.assertEqual((1, [1, 1], [0], 1), (found["count"], found["seen"].tolist(), found["param_groups"][0]["params"], len(found["state"])))
+        _imported.load({"o": holder}, "[]", '{"values": {"o.count": 7}, "tensors": []}', b"", lambda text: None)
+        self.assertEqual((7, 1), (optimizer.count, len(optimizer.state)))
 
     def test_state_of_no_parameter_comes_back(self):
         class Counts(torch.optim.SGD):
@@ -516,18 +634,110 @@ class Curve(list):
     """A list of a script's own, with an attribute."""
 
 
+class Range(tuple):
+    """A tuple with a constructor of its own."""
+
+    def __new__(cls, low, high):
+        return super().__new__(cls, (low, high))
+
+
+class Bounded(dict):
+    """One that pickle writes, and can't read: it sets the items before the attribute."""
+
+    def __init__(self, most):
+        self.most = most
+
+    def __setitem__(self, key, value):
+        if len(self) < self.most:
+            super().__setitem__(key, value)
+
+
+class AttrDict(dict):
+    def __init__(self, *items):
+        super().__init__(*items)
+        self.__dict__ = self
+
+
 class Types(Starter):
-    def resumed(self, make):
-        """make() as it comes back into a script that has an empty one."""
+    def resumed(self, make, warning=None, look=lambda value: value):
+        """look() of make() as it comes back into a script that has an empty one; three saves give that one warning, a regular expression."""
+        def save():
+            ckpt = lockstep.Checkpoint({"v": make()})
+            for i in range(3):
+                ckpt.step(i)
+
         def restore():
             value = {}
             lockstep.Checkpoint({"v": value}).restore()
-            return value
+            return look(value)
 
         self.starter.start_epoch(1)
-        self.work(lambda: lockstep.Checkpoint({"v": make()}).step(0))
-        self.starter.start_epoch(2, restore=(1, 0))
+        _, stderr = in_worker(save)
+        self.assertRegex(stderr, f"^lockstep: {warning}\n$" if warning else "^$")
+        self.starter.start_epoch(2, restore=(1, 2))
         return self.work(restore)
+
+    def test_dicts_that_pickle_cannot_take_are_plain(self):
+        class Local(dict):
+            pass
+
+        for one in (1.5, torch.tensor(1.5)):
+            for kind in (lambda items: collections.defaultdict(lambda: 0.0, items), Local):
+                with self.subTest(one=one, kind=kind):
+                    value = self.resumed(lambda: {"d": [kind({"a": one})]}, r"'v' can't be saved as it is \(.*\): its dicts of other types come back as plain ones")
+                    self.assertEqual(({"d": [{"a": one}]}, dict), (value, type(value["d"][0])))
+
+    def test_what_has_a_constructor_of_its_own_is_plain_where_it_must_be(self):
+        def make():
+            bounded = Bounded(3)
+            bounded["a"] = 1
+            return {"range": Range(torch.tensor(1), torch.tensor(2)), "bounded": bounded}
+
+        value = self.resumed(make)
+        self.assertEqual([(1, 2), tuple, {"a": 1}, dict], [value["range"], type(value["range"]), value["bounded"], type(value["bounded"])])
+
+    def test_attributes_are_items_again_and_no_tensor_is_pickled(self):
+        def make():
+            curve = Curve([1])
+            curve.best = torch.ones(1000)
+            return {"with": AttrDict({"a": torch.ones(1000), "b": 2}), "without": AttrDict({"b": 2}), "curve": curve}
+
+        from lockstep import _state
+
+        self.assertLess(len(pickle.dumps(_state.PlainHolder("v", make()).capture()[2])), 1000)
+        def look(value):
+            both = value["with"], value["without"]
+            return [vars(one) is one for one in both], both[0].a.sum().item(), both[1].b, value["curve"].best.sum().item()
+
+        self.assertEqual(([True, True], 1000, 2, 1000), self.resumed(make, look=look))
+
+    def test_a_copy_that_is_the_same_object_is_not_written(self):
+        class Shared(dict):
+            def __copy__(self):
+                return self
+
+        from lockstep import _state
+
+        value = Shared(a=torch.ones(1))
+        self.assertIs(dict, type(_state.PlainHolder("v", {"s": value}).capture()[2]["s"]))
+        self.assertIsInstance(value["a"], torch.Tensor)
+
+    def test_an_optimizer_may_have_hooks_in_its_state(self):
+        def work(restored):
+            optimizer = momentum([torch.ones(1)])
+            ckpt = lockstep.Checkpoint({"o": optimizer})
+            if restored:
+                ckpt.restore()
+                return dict(optimizer.state)
+            optimizer.state.update(hook=lambda: 0, steps=3)
+            for i in range(3):
+                ckpt.step(i)
+
+        self.starter.start_epoch(1)
+        _, stderr = in_worker(work, False)
+        self.assertRegex(stderr, r"^lockstep: 'o' can't be saved as it is \(.*\): 'hook' of its state is left out\n$")
+        self.starter.start_epoch(2, restore=(1, 2))
+        self.assertEqual({"steps": 3}, self.work(work, True))
 
     def test_containers_keep_their_types_with_and_without_tensors(self):
         def make(one):
@@ -750,27 +960,79 @@ class Sharded(Starter):
 class Devices(unittest.TestCase):
     """Where tensors come back that lay on a GPU: by what is asked of torch, which here has none."""
 
-    def restore(self, holder):
-        """The devices of which the holder asks memory when it restores what it captured, all of it from a GPU."""
+    def setUp(self):
+        if torch is None:
+            self.skipTest("this Python has no torch")
+
+    def restore(self, holder, index=None, gpus=1, room=10):
+        """The devices of which the holder asks memory when it restores what it captured, all of it from a GPU, of which there are so many with room
+        for so many tensors."""
         from lockstep._tensors import Layout
 
         _, tensors, rest = holder.capture()
         layouts = [Layout(name, tensor, place) for (name, place), tensor in zip(holder.names(), tensors)]
         for layout in layouts:
-            layout.device = "cuda"
+            layout.device, layout.index = "cuda", index
         asked, empty = [], torch.empty_strided
 
         def empty_on_cpu(*shape, device="cpu", **options):
             asked.append(str(device))
+            if device != "cpu" and len(asked) > room:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 8 bytes (GPU 0; 7 bytes free)")
             return empty(*shape, **options)
 
-        with mock.patch("torch.empty_strided", empty_on_cpu), mock.patch("torch.cuda.is_available", return_value=True):
+        with mock.patch("torch.empty_strided", empty_on_cpu), mock.patch.multiple(
+                "torch.cuda", is_available=mock.Mock(return_value=True), device_count=mock.Mock(return_value=gpus)):
             holder.restore([(layout, tensor.clone()) for layout, tensor in zip(layouts, tensors)], rest)
         return asked
 
+    def test_they_come_back_to_the_gpu_on_which_they_were(self):
+        from lockstep import _state, _tensors
+
+        for index, gpus, device in ((3, 4, "cuda:3"), (3, 2, "cuda"), (None, 4, "cuda")):
+            self.assertEqual([device], self.restore(_state.holder_of("v", [torch.ones(2)], set()), index, gpus))
+        older = ("x", "float32", (2,), None, None, "cuda", 8)
+        self.assertIsNone(_tensors.Layout.from_tuple(older).index)
+        self.assertEqual(3, _tensors.Layout.from_tuple((*older, 3, "of a later version")).index)
+
+    def test_the_gpu_of_the_parameters_is_where_they_come_back(self):
+        def on(*devices):
+            ckpt = lockstep.Checkpoint.__new__(lockstep.Checkpoint)
+            parameters = [types.SimpleNamespace(device=torch.device(device)) for device in devices]
+            ckpt._holders = {"net": types.SimpleNamespace(module=types.SimpleNamespace(parameters=lambda: parameters))}
+            return ckpt._gpu_of_parameters()
+
+        self.assertEqual([2, 0, None, None], [on("cpu", "cuda:2", "cuda:2"), on("cuda:0"), on("cuda:0", "cuda:1"), on("cpu")])
+
+    def test_what_is_loaded_goes_to_that_gpu(self):
+        from lockstep import _state
+
+        starter = FakeStarter()
+        self.addCleanup(starter.close)
+
+        def restore():
+            asked = []
+            with mock.patch.object(lockstep.Checkpoint, "_gpu_of_parameters", return_value=2), \
+                    mock.patch.object(_state, "_device_of", lambda layout: asked.append(layout.index) or "cpu"):
+                lockstep.Checkpoint({"v": []}).restore()
+            return asked
+
+        starter.start_epoch(1)
+        in_worker(lambda: lockstep.Checkpoint({"v": [torch.ones(1)]}).step(0))
+        starter.start_epoch(2, restore=(1, 0))
+        self.assertEqual(([2], ""), in_worker(restore))
+
+    def test_a_full_gpu_leaves_all_of_an_object_on_the_cpu(self):
+        from lockstep import _state
+
+        ema = Ema(nn.Linear(3, 2))
+        with mock.patch("lockstep._client.warn") as warn:
+            self.assertEqual(["cuda", "cuda", "cpu", "cpu"], self.restore(_state.holder_of("ema", ema, set()), room=1))
+        warn.assert_called_once_with("the tensors in 'ema' come back on the CPU, for the GPU has no room for them beside those that are there: "
+                                     "CUDA out of memory. Tried to allocate 8 bytes")
+        self.assertEqual([(2, 3), (2,)], [tuple(mean.shape) for mean in ema.average])
+
     def test_tensors_in_values_come_back_to_the_gpu(self):
-        if torch is None:
-            self.skipTest("this Python has no torch")
         from lockstep import _state
 
         parameter = torch.ones(2)

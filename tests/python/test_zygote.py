@@ -11,6 +11,7 @@ import sys
 import tempfile
 import types
 import unittest
+import zipfile
 from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
@@ -46,32 +47,44 @@ class Leave(unittest.TestCase):
             packed = [gzip.open(self.folder / "text.gz", "wt"), io.TextIOWrapper(bz2.open(self.folder / "text.bz2", "wb"))]
             for file in packed:
                 file.write("packed")
-            LEFT_OPEN.extend([curve, kept, raw, *packed])
+            archive = zipfile.ZipFile(self.folder / "archive.zip", "w")
+            archive.writestr("name", "packed")
+            LEFT_OPEN.extend([curve, kept, raw, *packed, archive])
             gc.freeze()
 
         self.assertEqual(3, left_by(script))
         self.assertEqual("step,1\r\n", (self.folder / "curve.csv").read_bytes().decode())
         self.assertEqual(["kept"], [path.read_text() for path in self.folder.glob("*.kept")])
         self.assertEqual(1000, (self.folder / "buffered").stat().st_size)
+        self.assertEqual(b"packed", zipfile.ZipFile(self.folder / "archive.zip").read("name"))
         self.assertEqual([b"packed"] * 2, [gzip.open(self.folder / "text.gz").read(), bz2.open(self.folder / "text.bz2").read()])
 
-    def test_what_cannot_be_written_holds_up_neither_the_rest_nor_the_end(self):
+    def full_pipe(self):
+        """The end to write to of one whose reader has stopped."""
         reads, writes = os.pipe()
         self.addCleanup(os.close, reads)
         self.addCleanup(os.close, writes)
         os.set_blocking(writes, False)
         os.write(writes, b"x" * (1 << 20))  # until it is full
         os.set_blocking(writes, True)
+        return writes
+
+    def test_what_cannot_be_written_holds_up_neither_the_rest_nor_the_end(self):
+        stuck, (reads, writes) = self.full_pipe(), os.pipe()
 
         def script():
-            full, pipe, closed = open("/dev/full", "w"), open(writes, "w", closefd=False), open(self.folder / "closed", "w")
-            LEFT_OPEN.extend([full, pipe, closed, open(self.folder / "log", "w")])
+            full, pipe, closed = open("/dev/full", "w"), open(stuck, "w", closefd=False), open(self.folder / "closed", "w")
+            others = [open(os.dup(writes), "w") for _ in range(3)]
+            LEFT_OPEN.extend([others[0], full, pipe, others[1], closed, open(self.folder / "log", "w"), others[2]])
             for file in LEFT_OPEN:
                 file.write("line")
             os.close(closed.fileno())
 
         self.assertEqual(3, left_by(script))
         self.assertEqual("line", (self.folder / "log").read_text())
+        os.close(writes)
+        with open(reads) as file:
+            self.assertEqual("line" * 3, file.read())
 
     def test_whoever_reads_a_pipe_gets_the_last_line(self):
         reads, writes = os.pipe()
