@@ -36,6 +36,8 @@ class LocalGroups final : public detect::GroupRunner {
   explicit LocalGroups(LocalReplay replay);
   // kFailedPrecondition: all groups fail in the same way, which is the script's doing. kCancelled: interrupted.
   absl::StatusOr<std::vector<detect::GroupOutcome>> RunRound(const detect::ReplayRound& round) override;
+  // After all rounds: what their verdict does not rest on. Empty: it rests on values, too.
+  std::string note() const;
 
  private:
   // One run of one group.
@@ -54,14 +56,14 @@ class LocalGroups final : public detect::GroupRunner {
   absl::Status Begin(std::span<Run> wave);
   absl::Status Await(std::span<Run> wave);
   void Reap(std::span<Run> wave);
-  bool AnyReports(const std::vector<Run>& runs) const;
-  absl::StatusOr<detect::GroupRun> Outcome(const Run& run) const;
+  absl::StatusOr<detect::GroupRun> Outcome(const Run& run);
 
   LocalReplay replay_;
   RankHost host_;
   SystemClock clock_;
   detect::ReplayVotes votes_;
   int runs_ = 0;  // so far
+  bool any_calls_replay_ = false, any_values_ = false;
 };
 
 }  // namespace lockstep::agent

@@ -21,37 +21,35 @@ struct DrillFlags {
   std::optional<uint64_t> seed;
   bool random_rank = false, dry_run = false, json = false;
   drill::Fault options;
-  std::vector<std::pair<const CLI::Option*, const char*>>
-      of_some;  // options that belong to some faults, and their keys
+  std::vector<std::pair<const CLI::Option*, const char*>> of_fault;  // options of one fault, and their keys in a plan
 };
 
 void DeclareFault(CLI::App& command, DrillFlags& flags) {
   drill::Fault& options = flags.options;
   const std::map<std::string, double> units = {{"ms", 0.001}, {"s", 1}, {"m", 60}, {"h", 3600}};
   command.add_option("fault", flags.fault, drill::KindNames());
-  command.add_option("--rank", flags.rank, "The rank to strike");
-  command.add_flag("--random-rank", flags.random_rank, "Strike a rank drawn from the seed");
-  const auto of_some = [&flags](const char* key, CLI::Option* option) {
-    flags.of_some.emplace_back(option, key);
-    return option;
+  const auto of_fault = [&flags](const char* key, const CLI::Option* option) {
+    flags.of_fault.emplace_back(option, key);
   };
-  of_some("for_s", command
-                       .add_option("--for", options.hold.value,
-                                   "stop, freeze, slow, cut-link, fill-disk: how long, such as 10s or 2m")
-                       ->transform(CLI::AsNumberWithUnit(units))
-                       ->check(Between(0.001, 1e9))
-                       ->capture_default_str());
-  of_some("share", command.add_option("--share", options.share, "slow: percent of one processor that the rank keeps")
-                       ->check(Between(1, 99))
-                       ->capture_default_str());
-  of_some(
+  of_fault("rank", command.add_option("--rank", flags.rank, "The rank to strike"));
+  of_fault("rank", command.add_flag("--random-rank", flags.random_rank, "Strike a rank drawn from the seed"));
+  of_fault("for_s", command
+                        .add_option("--for", options.hold.value,
+                                    "stop, freeze, slow, cut-link, fill-disk: how long, such as 10s or 2m")
+                        ->transform(CLI::AsNumberWithUnit(units))
+                        ->check(Between(drill::kShortestHold.value, drill::kLongestHold.value))
+                        ->capture_default_str());
+  of_fault("share", command.add_option("--share", options.share, "slow: percent of one processor that the rank keeps")
+                        ->check(Between(1, 99))
+                        ->capture_default_str());
+  of_fault(
       "code",
       command.add_option("--code", options.code, "exit: the exit code")->check(Between(1, 255))->capture_default_str());
-  of_some("dir", command.add_option("--dir", options.directory, "fill-disk: a directory of the file system to fill"));
-  of_some("margin_bytes",
-          command.add_option("--margin", options.margin.value, "fill-disk: what stays free, such as 64MB")
-              ->transform(Size())
-              ->capture_default_str());
+  of_fault("dir", command.add_option("--dir", options.directory, "fill-disk: a directory of the file system to fill"));
+  of_fault("margin_bytes",
+           command.add_option("--margin", options.margin.value, "fill-disk: what stays free, such as 64MB")
+               ->transform(Size())
+               ->capture_default_str());
 }
 
 void Declare(CLI::App& command, DrillFlags& flags) {
@@ -70,7 +68,7 @@ absl::StatusOr<drill::Fault> OneFault(const DrillFlags& flags, const drill::Rank
   drill::Fault fault = flags.options;
   LS_ASSIGN_OR_RETURN(fault.kind, drill::KindFromName(flags.fault));
   LS_RETURN_IF_ERROR(drill::CheckReach(fault.kind, ranks));
-  for (const auto& [option, key] : flags.of_some)
+  for (const auto& [option, key] : flags.of_fault)
     if (option->count() > 0 && !ToJson(fault).contains(key))
       return InvalidArgument("{} has no effect on {}: {}", option->get_name(), flags.fault, option->get_description());
   fault.rank = flags.rank;
@@ -89,6 +87,10 @@ absl::StatusOr<drill::Plan> MakePlan(const DrillFlags& flags, const drill::Ranks
   if (flags.fault.empty() == flags.schedule.empty())
     return InvalidArgument("name one fault ({}) or a --schedule FILE", drill::KindNames());
   if (!flags.schedule.empty()) {
+    for (const auto& [option, key] : flags.of_fault)
+      if (option->count() > 0)
+        return InvalidArgument("{} has no effect with --schedule: write {} into {}", option->get_name(), key,
+                               flags.schedule);
     LS_ASSIGN_OR_RETURN(plan, drill::ReadPlan(flags.schedule, ranks));
   } else {
     LS_ASSIGN_OR_RETURN(plan.faults.emplace_back().fault, OneFault(flags, ranks));

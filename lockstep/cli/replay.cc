@@ -126,7 +126,9 @@ absl::StatusOr<detect::GroupTestResult> Search(const ReplayFlags& flags, const s
   replay.folder = folder.path();
   EndAtInterrupt();
   agent::LocalGroups groups(std::move(replay));
-  return detect::FindBadMachines(grid, flags.odds, flags.limits, groups);
+  LS_ASSIGN_OR_RETURN(detect::GroupTestResult result, detect::FindBadMachines(grid, flags.odds, flags.limits, groups));
+  result.note = groups.note();
+  return result;
 }
 
 int Replay(const ReplayFlags& flags, const std::vector<std::string>& command) {

@@ -5,6 +5,7 @@
 #include <cctype>
 #include <cstdlib>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "lockstep/base/split.h"
@@ -304,24 +305,34 @@ absl::Status TorchrunFlags::ApplyStart(node::RunOptions& options) const {
   return absl::OkStatus();
 }
 
+// Empty: all.
+absl::StatusOr<std::set<int>> TorchrunFlags::RanksShown(node::RunOptions& options) const {
+  const std::string flag = "--local-ranks-filter", text = Text("local-ranks-filter");
+  std::set<int> filter;
+  for (const std::string& rank : Split(text, ',')) {
+    const std::optional<int> number = Integer(rank);
+    if (!number || *number < 0) return InvalidArgument("{} must be ranks such as 0,1, found \"{}\"", flag, rank);
+    filter.insert(*number);
+  }
+  if (!filter.empty() && *filter.begin() >= options.ranks)
+    return InvalidArgument("{} {} leaves no rank of this node, which has 0 to {}", flag, text, options.ranks - 1);
+  NoteSurplus(flag, text, filter, options.ranks, options.notices);
+  return filter;
+}
+
 absl::Status TorchrunFlags::ApplyOutput(node::RunOptions& options) const {
   if (Given("logs-specs") && Text("logs-specs") != "default") {
     return InvalidArgument("--logs-specs {}: plug-ins of torchrun can't be loaded; leave it out or use \"default\"",
                            Text("logs-specs"));
   }
   options.torchrun.log_dir = Text("log-dir");
-  LS_ASSIGN_OR_RETURN(const std::vector<int> redirects, Masks("--redirects", Text("redirects"), options.ranks));
-  LS_ASSIGN_OR_RETURN(const std::vector<int> tee, Masks("--tee", Text("tee"), options.ranks));
-  const std::vector<std::string> filter = Split(Text("local-ranks-filter"), ',');
-  for (const std::string& rank : filter) {
-    const std::optional<int> number = Integer(rank);
-    if (!number || *number < 0 || *number >= options.ranks)
-      return InvalidArgument("--local-ranks-filter must be ranks such as 0,1, from 0 to {} here, found \"{}\"",
-                             options.ranks - 1, rank);
-  }
+  LS_ASSIGN_OR_RETURN(const std::vector<int> redirects,
+                      Masks("--redirects", Text("redirects"), options.ranks, options.notices));
+  LS_ASSIGN_OR_RETURN(const std::vector<int> tee, Masks("--tee", Text("tee"), options.ranks, options.notices));
+  LS_ASSIGN_OR_RETURN(const std::set<int> filter, RanksShown(options));
   if (!Given("redirects") && !Given("tee") && filter.empty()) return absl::OkStatus();
   for (size_t rank = 0; rank < redirects.size(); ++rank) {
-    const bool shown = filter.empty() || std::find(filter.begin(), filter.end(), std::to_string(rank)) != filter.end();
+    const bool shown = filter.empty() || filter.contains(static_cast<int>(rank));
     options.torchrun.streams.push_back({redirects[rank] | tee[rank], tee[rank], shown});
   }
   return absl::OkStatus();

@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 #include <map>
+#include <set>
 #include <string>
 
 #include "lockstep/base/status.h"
@@ -48,6 +49,7 @@ class TorchrunFlags {
   absl::Status ApplyRendezvous(node::RunOptions& options) const;
   static absl::Status ApplyRendezvousConf(const std::string& conf, node::RunOptions& options);
   absl::Status ApplyStart(node::RunOptions& options) const;
+  absl::StatusOr<std::set<int>> RanksShown(node::RunOptions& options) const;
   absl::Status ApplyOutput(node::RunOptions& options) const;
   absl::Status ApplySignals(node::RunOptions& options) const;
   void NoteWithoutEffect(node::RunOptions& options) const;

@@ -184,10 +184,20 @@ TEST(TorchrunFlags, StreamsByRank) {
   EXPECT_TRUE(!filtered[0].ToConsole(1) && filtered[1].ToConsole(2));
   for (const char* mask : {"4", "-1", "0:4", "0:", "x", "0:1;1:2", "31"})
     EXPECT_THAT(Error({std::string("--redirects=") + mask, "x"}), HasSubstr("--redirects must be")) << mask;
-  EXPECT_THAT(Error({"--nproc_per_node=2", "--redirects=5:3", "x"}),
-              HasSubstr("--redirects 5:3: this node has ranks 0 to 1, found rank 5"));
-  EXPECT_THAT(Error({"--nproc_per_node=2", "--local-ranks-filter=0,9", "x"}),
-              HasSubstr("--local-ranks-filter must be ranks such as 0,1, from 0 to 1 here, found \"9\""));
+}
+
+TEST(TorchrunFlags, StreamsOfRanksThatTheNodeHasNotAreIgnoredAsInTorchrun) {
+  const node::RunOptions options =
+      Parsed({"--nproc-per-node=1", "--redirects=5:3,2:1", "--tee", "0:3,1:3", "--local-ranks-filter", "0,1", "x"});
+  EXPECT_THAT(options.notices, ElementsAre("--redirects 5:3,2:1 has no effect on ranks 2, 5: this node has 1 rank",
+                                           "--tee 0:3,1:3 has no effect on rank 1: this node has 1 rank",
+                                           "--local-ranks-filter 0,1 has no effect on rank 1: this node has 1 rank"));
+  ASSERT_EQ(options.torchrun.streams.size(), 1u);
+  EXPECT_TRUE(options.torchrun.streams[0].ToFile(1) && options.torchrun.streams[0].ToConsole(2));
+  EXPECT_THAT(Parsed({"--nproc-per-node=2", "--tee", "0:3,1:3", "--local-ranks-filter=00", "x"}).notices, IsEmpty());
+  EXPECT_THAT(Error({"--nproc-per-node=2", "--local-ranks-filter=2,9", "x"}),
+              HasSubstr("--local-ranks-filter 2,9 leaves no rank of this node, which has 0 to 1"));
+  EXPECT_THAT(Error({"--local-ranks-filter=0,x", "x"}), HasSubstr("must be ranks such as 0,1, found \"x\""));
 }
 
 TEST(TorchrunFlags, WhatCantBeHonouredIsRefused) {

@@ -1,5 +1,6 @@
 #include "lockstep/cli/torchrun_values.h"
 
+#include <fmt/ranges.h>
 #include <signal.h>
 #include <string.h>
 
@@ -62,19 +63,30 @@ absl::Status CheckOwnAddress(const std::string& flag, const std::string& host) {
   return *own ? absl::OkStatus() : InvalidArgument("{} {} is not an address of this machine", flag, host);
 }
 
-absl::StatusOr<std::vector<int>> Masks(const std::string& flag, const std::string& text, int ranks) {
+void NoteSurplus(const std::string& flag, const std::string& text, const std::set<int>& named, int ranks,
+                 std::vector<std::string>& notices) {
+  const std::vector<int> surplus(named.lower_bound(ranks), named.end());
+  if (surplus.empty()) return;
+  notices.push_back(fmt::format("{} {} has no effect on rank{} {}: this node has {} rank{}", flag, text,
+                                surplus.size() == 1 ? "" : "s", fmt::join(surplus, ", "), ranks,
+                                ranks == 1 ? "" : "s"));
+}
+
+absl::StatusOr<std::vector<int>> Masks(const std::string& flag, const std::string& text, int ranks,
+                                       std::vector<std::string>& notices) {
   if (text.empty() || IsMask(text))
     return std::vector<int>(static_cast<size_t>(ranks), text.empty() ? 0 : text[0] - '0');
   std::vector<int> masks(static_cast<size_t>(ranks), 0);
+  std::set<int> named;
   for (const std::string& entry : Split(text, ',')) {
     const size_t colon = entry.find(':');
     const std::optional<int> rank = Integer(entry.substr(0, colon));
     if (colon == std::string::npos || !rank || *rank < 0 || !IsMask(entry.substr(colon + 1)))
       return BadMask(flag, text);
-    if (*rank >= ranks)
-      return InvalidArgument("{} {}: this node has ranks 0 to {}, found rank {}", flag, text, ranks - 1, *rank);
-    masks[static_cast<size_t>(*rank)] = entry[colon + 1] - '0';
+    named.insert(*rank);
+    if (*rank < ranks) masks[static_cast<size_t>(*rank)] = entry[colon + 1] - '0';
   }
+  NoteSurplus(flag, text, named, ranks, notices);
   return masks;
 }
 

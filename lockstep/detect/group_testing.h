@@ -111,6 +111,7 @@ struct GroupTestResult {
   std::vector<ReplayRound> rounds;
   std::vector<std::vector<GroupOutcome>> outcomes;  // by round and group
   MachineVerdict verdict;
+  std::string note{};  // for whoever reads the verdict: what it does not rest on
 };
 
 absl::StatusOr<GroupTestResult> FindBadMachines(const ReplayGrid& grid, const ReplayOdds& odds,

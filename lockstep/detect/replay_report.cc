@@ -61,22 +61,24 @@ Json ReplayReport(const GroupTestResult& result) {
   Json suspects = Json::array();
   for (const SuspectMachine& one : verdict.suspects)
     suspects.push_back({{"machine", one.machine}, {"chance", one.chance}});
-  return {{"healthy", !verdict.reproduced},
-          {"bad", verdict.bad},
-          {"certain", verdict.certain},
-          {"confidence", verdict.confidence},
-          {"suspects", suspects},
-          {"links", verdict.apart},
-          {"evict", verdict.evict},
-          {"evict_confidence", verdict.evict_confidence},
-          {"grid",
-           {{"machines", result.grid.machines},
-            {"pipeline", result.grid.unit},
-            {"m", result.grid.m},
-            {"n", result.grid.n},
-            {"unique", result.grid.unique()}}},
-          {"rounds", RoundsJson(result)},
-          {"machine_minutes", MachineMinutes(result)}};
+  Json report = {{"healthy", !verdict.reproduced}};
+  if (!result.note.empty()) report["note"] = result.note;
+  report.update({{"bad", verdict.bad},
+                 {"certain", verdict.certain},
+                 {"confidence", verdict.confidence},
+                 {"suspects", suspects},
+                 {"links", verdict.apart},
+                 {"evict", verdict.evict},
+                 {"evict_confidence", verdict.evict_confidence},
+                 {"grid",
+                  {{"machines", result.grid.machines},
+                   {"pipeline", result.grid.unit},
+                   {"m", result.grid.m},
+                   {"n", result.grid.n},
+                   {"unique", result.grid.unique()}}},
+                 {"rounds", RoundsJson(result)},
+                 {"machine_minutes", MachineMinutes(result)}});
+  return report;
 }
 
 std::optional<incident::Finding> ReplayFinding(const GroupTestResult& result, incident::Syndrome syndrome,

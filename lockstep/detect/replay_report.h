@@ -7,10 +7,10 @@
 
 namespace lockstep::detect {
 
-// {healthy, bad [machine], certain, confidence, suspects [{machine, chance}], links [[machine]], evict [machine],
+// {healthy, note, bad [machine], certain, confidence, suspects [{machine, chance}], links [[machine]], evict [machine],
 // evict_confidence, grid {machines, pipeline, m, n, unique}, rounds [{round, groups, runs_each, failed [{machines,
-// runs, failures, evidence}]}], machine_minutes}. healthy: no group is faulty. links: groups with a fault that shows in
-// none of their machines apart.
+// runs, failures, evidence}]}], machine_minutes}. healthy: no group is faulty. note: only if there is one. links:
+// groups with a fault that shows in none of their machines apart.
 Json ReplayReport(const GroupTestResult& result);
 
 // Who is to blame for an incident of that syndrome, for nobody else may be evicted: nodes, named by `names`. Certain

@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <numeric>
+#include <set>
 #include <string_view>
 #include <tuple>
 #include <unordered_map>
@@ -84,6 +85,8 @@ struct KeyHash {
   }
 };
 
+using Calls = std::set<int>;  // frames
+
 class Clusterer {
  public:
   explicit Clusterer(Lines lines) : table_(lines) {}
@@ -110,8 +113,10 @@ class Clusterer {
         keys_.push_back(std::move(key));
         result.clusters.emplace_back();
         firsts_.push_back(&stack);
+        members_.emplace_back();
       }
       cluster = known->second;
+      members_[static_cast<size_t>(cluster)].push_back(&stack);
       Join(stack, result.clusters[static_cast<size_t>(cluster)], firsts_[static_cast<size_t>(cluster)]);
     }
     if (stack.role == ProcessRole::kTrainer)
@@ -215,10 +220,11 @@ class Clusterer {
     std::vector<StackCluster>& clusters = result.clusters;
     std::vector<size_t> place(clusters.size());
     std::iota(place.begin(), place.end(), size_t{0});
+    std::vector<std::optional<Calls>> calls(clusters.size());  // asked for those alone that are compared
     for (size_t i = 0; i < clusters.size(); ++i) {
       if (!firsts_[i]->python.empty() || clusters[i].in_communication != InCollective::kYes) continue;
       for (size_t other = 0; other < clusters.size(); ++other)
-        if (MayBeAt(i, other, clusters) && (place[i] == i || IsLarger(clusters[other], clusters[place[i]])))
+        if (MayBeAt(i, other, clusters, calls) && (place[i] == i || IsLarger(clusters[other], clusters[place[i]])))
           place[i] = other;
     }
     for (size_t i = 0; i < clusters.size(); ++i) {
@@ -240,10 +246,23 @@ class Clusterer {
       if (trainer.cluster != Trainer::kUnread) trainer.cluster = left[place[static_cast<size_t>(trainer.cluster)]];
   }
 
-  bool MayBeAt(size_t without_python, size_t other, const std::vector<StackCluster>& clusters) {
-    return !firsts_[other]->python.empty() && clusters[other].role == clusters[without_python].role &&
-           clusters[other].in_communication == InCollective::kYes &&
-           NativeCall(*firsts_[other]) == NativeCall(*firsts_[without_python]);
+  bool MayBeAt(size_t without_python, size_t other, const std::vector<StackCluster>& clusters,
+               std::vector<std::optional<Calls>>& calls) {
+    if (firsts_[other]->python.empty() || clusters[other].role != clusters[without_python].role ||
+        clusters[other].in_communication != InCollective::kYes)
+      return false;
+    for (const size_t i : {without_python, other})
+      if (!calls[i]) calls[i] = CallsOf(i);
+    return std::includes(calls[other]->begin(), calls[other]->end(), calls[without_python]->begin(),
+                         calls[without_python]->end());
+  }
+
+  // Of its members, which may differ in these below one call of Python. Who could not be read natively says nothing.
+  Calls CallsOf(size_t cluster) {
+    Calls calls;
+    for (const ProcessStack* member : members_[cluster])
+      if (const int call = NativeCall(*member); call != kNone) calls.insert(call);
+    return calls;
   }
 
   static bool IsLarger(const StackCluster& one, const StackCluster& other) {
@@ -285,7 +304,8 @@ class Clusterer {
   FrameTable table_;
   std::unordered_map<Key, int, KeyHash> index_;
   std::vector<Key> keys_;
-  std::vector<const ProcessStack*> firsts_;  // by cluster, whose stack is its example
+  std::vector<const ProcessStack*> firsts_;                // by cluster, whose stack is its example
+  std::vector<std::vector<const ProcessStack*>> members_;  // by cluster, before any are joined
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Processes that are at the same place, by role. Stacks are compared as normal frames (stack_frames.h), and of one that
 // is in communication only from its outermost call of it on: what the library does inside of it differs by the moment.
-// One whose Python frames can't be read is compared by its native call with those whose can.
+// One whose Python frames can't be read is compared by its native call with those of all members whose can.
 //
 // Pure; the clusters are a function of the set of processes, whatever their order. Cost: a pass over the
 // text of each frame that can tell, and each that differs by more than numbers once more.

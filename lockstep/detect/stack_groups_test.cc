@@ -254,6 +254,23 @@ TEST(StackGroups, WithoutPythonFramesTheNativeCallTells) {
   EXPECT_THAT(RanksOf(apart.finding->suspects), ElementsAre(0));
 }
 
+// Below one call of Python, gloo's natives differ by the moment.
+TEST(StackGroups, WithoutPythonFramesTheNativeCallOfAnyMemberTells) {
+  std::vector<ProcessStack> stacks = InBackward(5);
+  for (ProcessStack& stack : stacks) {
+    stack.python.front() = "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py:1534 in all_reduce";
+    stack.native[1] = "c10d::ProcessGroupGloo::AsyncWork::wait (libtorch_cpu.so.1.13.0)";
+  }
+  stacks[0].native[1] = "c10d::Work::wait (libtorch_cpu.so.1.13.0)";
+  stacks[3].python.clear();
+  stacks[4].native.clear();
+  const StackVerdict together = Judge(stacks);
+  EXPECT_EQ(together.basis, StackBasis::kTogether);
+  EXPECT_THAT(together.stacks.clusters, SizeIs(1));
+  for (const int rank : {1, 2}) stacks[static_cast<size_t>(rank)].native.clear();
+  EXPECT_THAT(RanksOf(Judge(stacks).finding->suspects), ElementsAre(3)) << "who can't be read natively says nothing";
+}
+
 ProcessStack Helper(int rank, ProcessRole role, const char* function) {
   ProcessStack stack;
   stack.rank = rank;

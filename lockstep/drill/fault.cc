@@ -62,7 +62,13 @@ std::string Text(const Fault& fault) {
   return fmt::format("{} of rank {}", KindName(fault.kind), fault.rank ? std::to_string(*fault.rank) : "?");
 }
 
+absl::Status CheckHold(Seconds hold) {
+  if (hold >= kShortestHold && hold <= kLongestHold) return absl::OkStatus();
+  return InvalidArgument("for_s must be {} to {}, found {}", kShortestHold.value, kLongestHold.value, hold.value);
+}
+
 absl::Status CheckFault(const Fault& fault) {
+  LS_RETURN_IF_ERROR(CheckHold(fault.hold));
   if (fault.kind == Kind::kFreeze && geteuid() != 0)
     return FailedPrecondition("freeze needs root, for it makes a cgroup; `stop` does nearly the same without");
   if (fault.kind == Kind::kCutLink && geteuid() != 0)

@@ -32,6 +32,8 @@ bool StrikesRank(Kind kind);
 // By a request to the worker itself, which answers from Python.
 bool IsInside(Kind kind);
 
+inline constexpr Seconds kShortestHold{0.001}, kLongestHold{1e9};
+
 struct Fault {
   Kind kind = Kind::kKill;
   std::optional<int> rank;  // nullopt: a random one; of no meaning unless StrikesRank
@@ -47,5 +49,7 @@ std::string Text(const Fault& fault);  // "slow of rank 2"
 
 // What can be known before anything is broken: the rights and the place that the fault needs.
 absl::Status CheckFault(const Fault& fault);
+// Part of it. The error begins with the key of the schedule.
+absl::Status CheckHold(Seconds hold);
 
 }  // namespace lockstep::drill

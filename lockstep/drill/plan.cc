@@ -48,6 +48,7 @@ void ReadPlanned(TableReader& in, const Ranks& ranks, Planned& planned) {
   ReadTime(in, planned);
   ReadRank(in, ranks, fault);
   in.Number("for_s", Sign::kPositive, fault.hold);
+  in.Check(CheckHold(fault.hold));
   in.Integer("share", {.least = 1, .most = 99}, fault.share);
   in.Integer("code", {.least = 1, .most = 255}, fault.code);
   in.Text("dir", fault.directory);

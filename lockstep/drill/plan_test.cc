@@ -86,6 +86,9 @@ TEST(Plan, EveryErrorNamesItsLine) {
             std::string::npos);
   EXPECT_NE(ErrorOfFault("fault = \"kill\"\nrank = 1\nshares = 1\n").find("share"), std::string::npos);
   EXPECT_NE(ErrorOfFault("fault = \"fill-disk\"\n").find("needs a directory"), std::string::npos);
+  EXPECT_EQ(ErrorOfFault("fault = \"stop\"\nrank = 1\nfor_s = 1e300\n"),
+            "d.toml:4:9: fault.for_s must be 0.001 to 1000000000, found 1e+300");
+  EXPECT_EQ(ErrorOfFault("fault = \"stop\"\nrank = 1\nfor_s = 1e9\n"), "");
 }
 
 }  // namespace

@@ -34,7 +34,8 @@ class Link:
         self._connection, self.ring = connection, ring
         self.place, self.items = (answer["state"].encode(), answer["epoch"]), answer["items"]
         self.shape, dtype = tuple(answer["shape"]), answer["dtype"]
-        self.dtype = "<u2" if dtype == _feed_ring.BFLOAT16 else dtype  # NumPy's
+        self.bfloat16 = dtype == _feed_ring.BFLOAT16
+        self.dtype = "<u2" if self.bfloat16 else dtype  # NumPy's
         order = (0, 3, 1, 2) if len(self.shape) == 3 else range(1 + len(self.shape))  # images: (N, 3, H, W), in memory as they are
         self.images_view = _feed_ring.view_of(ring.payload_offset, dtype, self.shape, order)
         self.labels_view = _feed_ring.view_of(ring.labels_offset, "<i8", (), (0,))

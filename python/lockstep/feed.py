@@ -111,17 +111,18 @@ def _of_several_machines(world):
 
 
 class Batch:
-    """`images` (N, H, W, 3) uint8 or what your functions made of it (bfloat16 as uint16, but in torch()), `labels` (N,) int64, `ids` (N,) uint64: the items, in the job's order;
+    """`images` (N, H, W, 3) uint8 or what your functions made of it, or you have put there (bfloat16 as uint16, but in torch()), `labels` (N,) int64, `ids` (N,) uint64: the items, in the job's order;
     `skipped`: ids of items that could not be prepared and are missing here; `epoch`, `step`, `position`, `last` (of the epoch); `filled_ns` (CLOCK_BOOTTIME: it was complete)."""
 
     def __init__(self, slot, link, functions):
-        self._slot, self._link, self._replaced = slot, link, bool(functions)
+        self._slot, self._link, self._raw = slot, link, None
         for function in functions:
             self.images = function(self.images)
 
     @functools.cached_property
     def images(self):
-        return self._array((len(self), *self._link.shape), self._link.dtype, self._link.ring.payload_offset)
+        self._raw = self._array((len(self), *self._link.shape), self._link.dtype, self._link.ring.payload_offset)
+        return self._raw
 
     @functools.cached_property
     def labels(self):
@@ -176,11 +177,17 @@ class Batch:
         """(images, labels) as tensors: the images as (N, 3, H, W) of the same memory, in the channels_last format."""
         from_dlpack, slot, link = _from_dlpack or _import_torch(), self._slot, self._link
         labels = slot.tensor(link.labels_view, from_dlpack)
-        if not self._replaced and link.images_view is not None:
+        if self.__dict__.get("images", self._raw) is self._raw and link.images_view is not None:  # nobody has put others there
             return slot.tensor(link.images_view, from_dlpack), labels
-        torch = sys.modules["torch"]
-        images = self.images if isinstance(self.images, torch.Tensor) else torch.from_numpy(self.images)
+        images = self._tensor_of(self.images, sys.modules["torch"])
         return (images.permute(0, 3, 1, 2) if images.ndim == 4 else images), labels
+
+    def _tensor_of(self, images, torch):
+        if isinstance(images, torch.Tensor):
+            return images
+        if self._link.bfloat16 and images.dtype == numpy.uint16:  # still its bits; torch has no uint16 before 2.3
+            return torch.from_numpy(images.view(numpy.int16)).view(torch.bfloat16)
+        return torch.from_numpy(images)
 
     def __dlpack__(self, **how):
         return self.images.__dlpack__(**how)

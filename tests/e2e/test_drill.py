@@ -35,6 +35,11 @@ class DrillTest(RunTest):
         self.assertIn(" of rank ", process.stdout.readline(), run)
         return process
 
+    def write(self, text):
+        path = self.folder() / "drill.toml"
+        path.write_text(text)
+        return str(path)
+
     def assert_named(self, run, injected, symptoms):
         """One repaired incident per fault: of its rank, after it, and marked as a drill."""
         run.wait("all incidents closed", lambda: len(run.faults()) == len(injected) and
@@ -175,11 +180,6 @@ class Lasting(DrillTest):
 
 
 class Schedule(DrillTest):
-    def write(self, text):
-        path = self.folder() / "drill.toml"
-        path.write_text(text)
-        return str(path)
-
     def test_two_faults(self):
         run = self.start_job()
         first = run.step() + 20
@@ -237,6 +237,9 @@ class Refused(DrillTest):
         self.refuse(run, "0 to 3", "kill", "--rank", "4")
         self.refuse(run, "--code has no effect on kill: exit: the exit code", "kill", "--rank", "1", "--code", "3")
         self.refuse(run, "--schedule", "--json")
+        path = self.write('[[fault]]\nfault = "exit"\nrank = 1\n')
+        for words in (["--code", "3"], ["--rank", "2"], ["--random-rank"], ["--for", "1s"], ["--share", "3"], ["--dir", "/tmp"], ["--margin", "1MB"]):
+            self.refuse(run, f"{words[0]} has no effect with --schedule: write ", "--schedule", path, *words)
         self.refuse(run, "--dir", "fill-disk")
         self.stop_job(run)
 

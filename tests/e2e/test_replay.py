@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import tempfile
@@ -11,6 +12,7 @@ import unittest
 from harness import BINARY, JOBS, MARK, PYTHON, ROOT, inherited
 
 JOB = str(JOBS / "replayed.py")
+BURN_IN = str(JOBS / "burn_in.py")
 
 
 class Replay(unittest.TestCase):
@@ -54,6 +56,7 @@ class Replay(unittest.TestCase):
         self.assertTrue(report["healthy"])
         self.assertEqual([[], [], []], [report[key] for key in ("bad", "suspects", "evict")])
         self.assertEqual([2, 2], [len(report["rounds"]), report["grid"]["m"]])
+        self.assertNotIn("note", report)
 
     def test_a_flipped_bit_in_two_rounds(self):
         report = self.find(4, faults="flip:2")
@@ -78,6 +81,21 @@ class Replay(unittest.TestCase):
         report = self.find(4, "--deadline-s", 15, faults="hang:1")
         self.assertEqual(([1], 2), (report["bad"], len(report["rounds"])))
         self.assertIn("not done after 15 s", report["rounds"][0]["failed"][0]["evidence"][0])
+
+    def test_a_script_that_never_asks_is_judged_by_exits_and_the_verdict_says_so(self):
+        note = "values were not compared, for the script never calls lockstep.replay(): only exits and deadlines were"
+        report = self.lockstep("--machines", 4, "--json", BURN_IN)
+        self.assertEqual((True, note), (report["healthy"], report.get("note")))
+        report = self.lockstep("--machines", 4, "--json", BURN_IN, 2, code=1)
+        self.assertEqual(([2], True, note), (report["bad"], report["certain"], report.get("note")))
+        text = subprocess.run([BINARY, "replay", "--python", PYTHON, "--machines", "2", BURN_IN], capture_output=True, text=True, timeout=240,
+                              check=True, env=self.environment()).stdout
+        self.assertRegex(text, rf"(?m)^healthy +true\nnote +{re.escape(note)}$")
+
+    def test_a_script_that_never_checks_is_told_apart_from_one_that_never_asks(self):
+        report = self.lockstep("--machines", 4, "--json", BURN_IN, "ask")
+        self.assertEqual((True, "values were not compared, for the script never calls check() of what lockstep.replay() gives: only exits and "
+                                "deadlines were"), (report["healthy"], report.get("note")))
 
     def test_a_script_that_fails_everywhere_blames_no_machine(self):
         error = self.lockstep("--machines", 4, JOB, "--raise", code=2)
@@ -122,7 +140,6 @@ class Replay(unittest.TestCase):
             "confidence must be above 0.5": ["--machines", 4, "--confidence", 2],
             "at least 2 rounds": ["--machines", 4, "--rounds", 1],
             "a fault is a machine from 0 to 3": ["--machines", 4, "--simulate", "4"],
-            "no rank reported, so there is nothing to compare: /dev/null does not call lockstep.replay()": ["--machines", 4, os.devnull],
             "there is no such script": ["--machines", 4, "nowhere.py"],
             "--simulate runs nothing": ["--machines", 4, "--simulate", "1", JOB],
         }.items():

@@ -103,6 +103,19 @@ class Feed(unittest.TestCase):
         self.assertEqual(((8, 32, 32, 3), torch.float32), (tuple(images.shape), images.dtype))
         self.assertLessEqual(images.max().item(), 1)
 
+    def test_images_that_were_put_in_their_place_are_those_of_torch(self):
+        batch = next(iter(self.loader()))
+        raw = batch.images
+        self.assertEqual(raw.__array_interface__["data"][0], batch.torch()[0].data_ptr())
+        batch.images = raw / 2
+        images = batch.torch()[0]
+        self.assertEqual(((8, 3, 64, 64), torch.float64), (tuple(images.shape), images.dtype))
+        numpy.testing.assert_array_equal(raw / 2, images.permute(0, 2, 3, 1).numpy())
+        batch.images = torch.from_numpy(raw).float()
+        self.assertEqual(torch.float32, batch.torch()[0].dtype)
+        batch.images = raw
+        self.assertEqual(raw.__array_interface__["data"][0], batch.torch()[0].data_ptr())
+
     def test_a_centre_is_mirrored_too(self):
         plain, mirrored = (self.loader(job, transform=[CenterCrop(32, shorter=40), *flip]).next_batch() for job, flip in (("a", ()), ("b", (Flip(1),))))
         self.assertEqual(plain.ids.tolist(), mirrored.ids.tolist())

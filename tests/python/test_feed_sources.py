@@ -253,6 +253,11 @@ class Bfloat16(Case):
             for rows in found:
                 self.assertEqual((torch.bfloat16, (8, 2, 3)), (rows.dtype, tuple(rows.shape)))
                 self.assertTrue(torch.equal(rows.view(torch.int16), torch.from_numpy(bits[batch.ids].view("<i2"))))
+            batch.images = batch.images[:, :1]  # still bits
+            if torch:
+                part = batch.torch()[0]
+                self.assertEqual((torch.bfloat16, (8, 1, 3)), (part.dtype, tuple(part.shape)))
+                self.assertTrue(torch.equal(part, rows[:, :1]))
 
 
 if __name__ == "__main__":
