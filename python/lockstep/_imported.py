@@ -7,7 +7,8 @@ import json
 
 import torch
 
-from ._state import GeneratorHolder, ModuleHolder, OptimizerHolder, PlainHolder, RngHolder, StateDictHolder, TensorHolder, with_items
+from ._containers import with_items
+from ._state import GeneratorHolder, ModuleHolder, OptimizerHolder, PlainHolder, RngHolder, StateDictHolder, TensorHolder
 from ._tensors import DTYPES, CheckpointError, Layout, is_tensor, parts, views
 
 _WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}

@@ -159,13 +159,13 @@ class Checkpoint:
 
     def _simplify(self, name, rest):
         """What pickle takes instead of it, from now on. A training whose state has something that it can do without does not end for that."""
-        from . import _state, _tensors
+        from . import _containers, _tensors
 
-        error = _state.refusal(rest)
+        error = _containers.refusal(rest)
         if error is None:
             return rest
         rest, lost = self._holders[name].simplified(rest)
-        still = _state.refusal(rest)
+        still = _containers.refusal(rest)
         if still is not None:
             raise _tensors.CheckpointError(f"{name!r} can't be saved: {still}; its state must consist of tensors and values that pickle knows") from still
         self._simplified.add(name)
