@@ -32,15 +32,19 @@ absl::Status MakeDirectory(const std::string& path) {
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   if (!fd.valid()) return Errno(errno, "{}", path);
+  return ReadToEnd(fd.get(), path);
+}
+
+absl::StatusOr<std::string> ReadToEnd(int fd, const std::string& what) {
   std::string text;
   std::array<char, 16384> chunk{};
   for (;;) {
-    const ssize_t got = read(fd.get(), chunk.data(), chunk.size());
+    const ssize_t got = read(fd, chunk.data(), chunk.size());
     if (got == 0) return text;
     if (got > 0) {
       text.append(chunk.data(), static_cast<size_t>(got));
     } else if (errno != EINTR) {
-      return Errno(errno, "{}", path);
+      return Errno(errno, "{}", what);
     }
   }
 }

@@ -35,6 +35,8 @@ absl::StatusOr<Pipe> MakePipe(const std::string& what = "pipe");
 absl::Status MakeDirectory(const std::string& path);
 
 absl::StatusOr<std::string> ReadFile(const std::string& path);
+// From where it stands; `what` is named in errors.
+absl::StatusOr<std::string> ReadToEnd(int fd, const std::string& what);
 inline constexpr int kOfOwner = 0600, kForReaders = 0644;  // who may read a file that is written
 // Replaces the file by one rename, so a reader sees the old text or the new one whole.
 absl::Status WriteFileAtomically(const std::string& path, std::string_view text, int mode = kOfOwner);

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -47,19 +46,6 @@ std::vector<Fd> TakeFds(msghdr& message) {
 constexpr size_t kMostInPacket = 64 << 10;
 // To whom does not look for a file.
 constexpr char kInFile[] = R"({"error":"this is too large for a packet, and lies in the file beside it"})";
-
-absl::StatusOr<std::string> ReadFromBegin(int file) {
-  struct stat info{};
-  if (fstat(file, &info) != 0) return Errno(errno, "a text in a file");
-  std::string text(static_cast<size_t>(info.st_size), '\0');
-  for (size_t at = 0; at < text.size();) {
-    const ssize_t got = pread(file, text.data() + at, text.size() - at, static_cast<off_t>(at));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return DataLoss("a text in a file ends after {} of {} bytes", at, text.size());
-    at += static_cast<size_t>(got);
-  }
-  return text;
-}
 
 }  // namespace
 
@@ -159,7 +145,7 @@ absl::Status SendText(int socket, std::string_view text) {
 
 absl::StatusOr<std::string> TextOf(const Packet& packet) {
   if (packet.cut) return DataLoss("a packet of more than {} bytes", kMaxPacket);
-  return packet.fds.empty() ? packet.text : ReadFromBegin(packet.fds.front().get());
+  return packet.fds.empty() ? packet.text : ReadToEnd(packet.fds.front().get(), "a text in a file");
 }
 
 }  // namespace lockstep

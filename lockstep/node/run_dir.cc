@@ -44,9 +44,9 @@ bool IsUnbegun(const std::string& run_dir) {
 // At the workers' door: at the starter's other one we would be taken for the watcher.
 bool HasStarter(const std::string& run_dir) { return agent::ConnectTo(run_dir + "/" LS_JOIN_SOCKET).ok(); }
 
-bool IsLive(const std::string& run_dir) {
-  return agent::ConnectTo(run_dir + "/" + agent::kControlSocket).ok() || HasStarter(run_dir);
-}
+bool IsWatched(const std::string& run_dir) { return agent::ConnectTo(run_dir + "/" + agent::kControlSocket).ok(); }
+
+bool IsLive(const std::string& run_dir) { return IsWatched(run_dir) || HasStarter(run_dir); }
 
 // The newest first; at least one.
 absl::StatusOr<std::vector<std::string>> Runs() {
@@ -96,10 +96,10 @@ absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::strin
   LS_RETURN_IF_ERROR(MakePrivate(run_dir));
   ForgetUnbegun(run_dir);
   if (!HoldsRun(run_dir)) return run_dir;
-  const bool watched = agent::ConnectTo(run_dir + "/" + agent::kControlSocket).ok();
-  return MakeError(absl::StatusCode::kAlreadyExists,
-                   fmt::format("{} already holds a run; {}", run_dir,
-                               watched ? "it goes on: choose another --run for a new one" : HowToGoOn(run_dir)));
+  return MakeError(
+      absl::StatusCode::kAlreadyExists,
+      fmt::format("{} already holds a run; {}", run_dir,
+                  IsWatched(run_dir) ? "it goes on: choose another --run for a new one" : HowToGoOn(run_dir)));
 }
 
 void ForgetRun(const std::string& run_dir) {

@@ -72,8 +72,7 @@ void ReadMachine(cluster::TableReader& in, Machines::Named& named) {
   in.Tables("tier", [&](cluster::TableReader& inner) { ReadTier(inner, machine); });
 }
 
-}  // namespace
-
+// A name in lower case, letters and digits alone: people write one in many ways.
 std::string PlainName(std::string_view name) {
   std::string plain;
   for (const char letter : name)
@@ -81,6 +80,8 @@ std::string PlainName(std::string_view name) {
       plain += absl::ascii_tolower(static_cast<unsigned char>(letter));
   return plain;
 }
+
+}  // namespace
 
 absl::StatusOr<Machine> Machines::Find(std::string_view name) const {
   std::vector<std::string> known;

@@ -19,9 +19,6 @@ struct Limits {
 };
 inline constexpr Limits kUsdPerHour{1e-3, 1e4}, kWatts{1, 1e5};
 
-// A name in lower case, letters and digits alone: people write one in many ways.
-std::string PlainName(std::string_view name);
-
 class Machines {
  public:
   struct Named {

@@ -133,18 +133,18 @@ void TakeStack(MeasuredRow& row, const Stacks& stacks, Workload& work) {
   work.drops_tokens = Holds(notes, "tokendrop");
 }
 
-bool FitsAtAll(const Workload& work) { return PredictMemory(work).least() <= work.machine.memory; }
+bool MayFit(const Workload& work) { return PredictMemory(work).MayFit(work.machine); }
 
 // What fits only so is read so: where nothing is said, as a distributed optimizer, or else as FSDP; and as that where
 // some of Megatron Bridge's tables say another, for they don't say which runs are FSDP's, and others do.
 void TakeSharding(MeasuredRow& row, Workload& work) {
   const bool says = !row.Text("zero").empty();
-  if (work.zero == 3 || (says && !Holds(row.Text("framework"), "Megatron-Bridge")) || FitsAtAll(work)) return;
+  if (work.zero == 3 || (says && !Holds(row.Text("framework"), "Megatron-Bridge")) || MayFit(work)) return;
   const int given = work.zero;
   for (const int zero : {1, 3}) {
     if ((zero == 1 && says) || (zero == 3 && work.pp > 1)) continue;
     work.zero = zero;
-    if (FitsAtAll(work))
+    if (MayFit(work))
       return row.AssumeToFit(fmt::format("zero {}, which would not fit, is read as {}", given,
                                          zero == 1 ? "1, a distributed optimizer" : "FSDP's 3"));
   }
@@ -156,7 +156,7 @@ void TakeMicrobatch(MeasuredRow& row, int most, Workload& work) {
   for (int parts = 1; parts <= most; ++parts) {
     if (most % parts != 0) continue;
     work.microbatch = most / parts;
-    if (FitsAtAll(work)) break;
+    if (MayFit(work)) break;
   }
   if (work.microbatch < most)
     row.AssumeToFit(fmt::format("mbs, of which nothing is said, is {}: more would not fit", work.microbatch));
@@ -166,9 +166,9 @@ void TakeMicrobatch(MeasuredRow& row, int most, Workload& work) {
 void TakeExperts(MeasuredRow& row, Workload& work) {
   const int given = work.ep, split = work.ep * work.tp;
   if (work.experts == 0 || work.tp == 1 || work.experts % split != 0 || work.TokenRanks() % split != 0) return;
-  if (FitsAtAll(work)) return;
+  if (MayFit(work)) return;
   work.ep = split;
-  if (FitsAtAll(work))
+  if (MayFit(work))
     row.AssumeToFit(
         fmt::format("ep {}, which would not fit, is read as {}: experts are split over tp, too", given, split));
   else

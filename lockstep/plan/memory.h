@@ -17,9 +17,9 @@ struct MemoryUse {
   double total() const { return states + activations + logits + workspace + context; }
   // What a framework's own count says, which knows no context.
   double allocated() const { return total() - context; }
-  // With a small context, nothing lost, and 5 % less than predicted, for so far are predictions from what is measured:
-  // what takes more than there is does not run.
-  double least() const { return .95 * allocated() + 2e9; }
+  // False: it does not run. With a small context, nothing lost, and 5 % less than predicted, for so far are predictions
+  // from what is measured.
+  bool MayFit(const Machine& machine) const { return .95 * allocated() + 2e9 <= machine.memory; }
   bool Fits(const Machine& machine) const { return total() <= machine.memory && host <= machine.host_memory; }
 };
 

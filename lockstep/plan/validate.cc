@@ -52,7 +52,7 @@ void AddErrors(Json& to, const All& all) {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
-bool MayFit(const Predicted& one) { return one.memory.least() <= one.run->workload().machine.memory; }
+bool MayFit(const Predicted& one) { return one.memory.MayFit(one.run->workload().machine); }
 
 Json MemoryErrors(const All& all) {
   double error = 0;
