@@ -95,9 +95,10 @@ class Restartable(RunTest):
         run.assert_undisturbed_result(2 * STEPS)
 
 
+# Lines are said in one write each: print() writes the end of a line apart, and others write to the same console.
 # Rank 1 fails once. Rank 0 has a child that writes, and takes whatever ends its loop for an end of its own.
 OBSTINATE = '''
-import os, subprocess, time
+import os, subprocess, sys, time
 import torch.distributed as dist
 import lockstep
 
@@ -109,7 +110,7 @@ def train():
     dist.init_process_group("gloo")
     rank, epoch = dist.get_rank(), int(os.environ["LOCKSTEP_EPOCH"])
     if rank == 0:
-        print(f"rank 0 is process {os.getpid()}")
+        sys.stdout.write(f"rank 0 is process {os.getpid()}\\n")
     if rank == 0 and child is None:
         child = subprocess.Popen(["sh", "-c", "while sleep 0.05; do echo tick; done"])
     try:
@@ -123,9 +124,9 @@ def train():
     return "whole"
 
 result = train()
-print(f"rank {os.environ['RANK']}: {result} in epoch {os.environ['LOCKSTEP_EPOCH']}")
+sys.stdout.write(f"rank {os.environ['RANK']}: {result} in epoch {os.environ['LOCKSTEP_EPOCH']}\\n")
 if child is not None:
-    print(f"the child: {child.poll()}")
+    sys.stdout.write(f"the child: {child.poll()}\\n")
     child.kill()
 '''
 
@@ -158,7 +159,7 @@ def train():
     dist.init_process_group("gloo")
     rank, epoch = dist.get_rank(), int(os.environ["LOCKSTEP_EPOCH"])
     if rank == 0:
-        print(f"rank 0 is process {os.getpid()}")
+        sys.stdout.write(f"rank 0 is process {os.getpid()}\\n")
     for step in range(20):
         items = sum(len(batch) for batch in loader)
         lockstep.step(step)
