@@ -22,6 +22,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests"))
+import shared_memory
 from free_port import free_port  # for those that import this
 
 JOBS = ROOT / "tests/e2e/jobs"
@@ -66,7 +67,7 @@ class Run:
         self.log, self.leftovers = self.folder / "steps.jsonl", self.folder / "leftovers.json"
         self.env = {**inherited(), "HOME": str(self.folder), MARK: str(self.folder), **(env or {})}
         self.started, self.watcher = [], None
-        self.shared_memory = set(os.listdir("/dev/shm"))
+        self.shared_memory = shared_memory.names()
         test.addCleanup(self._clear_away)
         files = {}
         if pathlib.Path(script).stem == "ddp_replayed" or script == "ddp.py":
@@ -213,7 +214,7 @@ class Run:
         while (left := self.processes()) and time.monotonic() < deadline:
             time.sleep(POLL_S)
         self.test.assertEqual({}, left, self)
-        self.test.assertEqual(set(), set(os.listdir("/dev/shm")) - self.shared_memory, self)
+        self.test.assertEqual(set(), shared_memory.left(self.shared_memory), self)
 
     def assert_undisturbed_result(self, steps=STEPS, words=()):
         """The job ended with the bits of a run in which nothing ever happened. `words`: its further arguments."""

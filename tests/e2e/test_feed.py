@@ -14,6 +14,7 @@ import unittest
 from harness import JOBS, PYTHON, ROOT
 
 sys.path.insert(0, str(ROOT / "tests/python"))
+import shared_memory
 from feed_service import Service, await_that, photo_folder
 
 COUNT, EPOCHS = 240, 3
@@ -29,7 +30,7 @@ def setUpModule():
 class Feed(unittest.TestCase):
     def setUp(self):
         self.out = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory(prefix="lockstep-e2e-", dir="/tmp")))
-        self.shared_memory = set(os.listdir("/dev/shm"))
+        self.shared_memory = shared_memory.names()
         self.jobs = {}
         self.addCleanup(self.kill_jobs)
 
@@ -70,7 +71,7 @@ class Feed(unittest.TestCase):
                 self.assertEqual(list(range(begin, end)), sorted(ids), (job, epoch))
 
     def assert_nothing_left(self):
-        self.assertEqual(self.shared_memory, set(os.listdir("/dev/shm")))
+        self.assertEqual(set(), shared_memory.left(self.shared_memory))
 
     def test_two_jobs_have_the_union_prepared_once(self):
         with Service(folder, "--threads", 2, "--cache", "50M", name="photos") as service:  # 70 photos beside the threads: no epoch fits

@@ -14,6 +14,7 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+import shared_memory
 from feed_service import Service, await_that, photo_folder, refusal_of, stream_of
 
 import lockstep.feed
@@ -39,11 +40,11 @@ class Feed(unittest.TestCase):
     words = ("--threads", 2, "--cache", "64M")
 
     def setUp(self):
-        self.shared_memory = set(os.listdir("/dev/shm"))
+        self.shared_memory = shared_memory.names()
         self.service = self.enterContext(Service(folder, *self.words))
 
     def tearDown(self):
-        self.assertEqual(self.shared_memory, set(os.listdir("/dev/shm")))
+        self.assertEqual(set(), shared_memory.left(self.shared_memory))
 
     def loader(self, job="a", **how):
         how = {"batch": 8, "transform": [RandomResizedCrop(64), Flip()], "seed": 7, "socket": self.service.socket, **how}

@@ -7,6 +7,7 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import shared_memory
 from feed_service import Service, free_port, photo_folder, refusal_of, stream_of
 
 from lockstep.feed import FeedError, Flip, Loader, RandomResizedCrop
@@ -21,14 +22,14 @@ def setUpModule():
 
 class Relayed(unittest.TestCase):
     def setUp(self):
-        self.shared_memory = set(os.listdir("/dev/shm"))
+        self.shared_memory = shared_memory.names()
         port = free_port()
         self.there = self.enterContext(Service(folder, "--threads", 2, "--listen", f"127.0.0.1:{port}"))
         self.far = f"feed://127.0.0.1:{port}"
         self.here = self.relay()
 
     def tearDown(self):
-        self.assertEqual(self.shared_memory, set(os.listdir("/dev/shm")))
+        self.assertEqual(set(), shared_memory.left(self.shared_memory))
 
     def relay(self):
         """A machine more."""
