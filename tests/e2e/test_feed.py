@@ -14,8 +14,8 @@ import unittest
 from harness import JOBS, PYTHON, ROOT
 
 sys.path.insert(0, str(ROOT / "tests/python"))
-import shared_memory
 from feed_service import Service, await_that, photo_folder
+import shared_memory
 
 COUNT, EPOCHS = 240, 3
 SETS = {"a": (0, 180), "b": (60, 240)}

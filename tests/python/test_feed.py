@@ -14,8 +14,8 @@ import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-import shared_memory
 from feed_service import Service, await_that, photo_folder, refusal_of, stream_of
+import shared_memory
 
 import lockstep.feed
 from lockstep.feed import CenterClip, CenterCrop, FeedError, Flip, Loader, RandomClip, RandomResizedCrop

@@ -7,8 +7,8 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
-import shared_memory
 from feed_service import Service, free_port, photo_folder, refusal_of, stream_of
+import shared_memory
 
 from lockstep.feed import FeedError, Flip, Loader, RandomResizedCrop
 
