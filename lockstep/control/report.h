@@ -74,13 +74,9 @@ Observed OutOfReach(Observed observed);
 // What the agents of all nodes see, as one. The loss is the mean over those that know one.
 Observed Together(const std::vector<Observed>& nodes);
 
-// {state, job, epoch, step, loss, ranks: [{rank, pid, state, step, step_time_s}], ettr: {cumulative, sliding_1h,
-// wall_s, lost_s: {phase: s}},
-//  checkpoint: {...}, records: {...}, output: {log_dropped_bytes, console_dropped_bytes}, restarts, incidents,
-//  verdict}; of a job that may have standbys also standbys:
-// [name], evicted: [{name, standby, why}]
 // Null in place of what nobody saw; objects keep their members.
 void Forget(Json& value);
+// docs/formats/status.md
 Json StatusReport(const State& state, const Observed& observed, Nanos now);
 // [incident::ToJson(...)] with phases from the ledger.
 Json IncidentsReport(const State& state, Nanos now);
