@@ -50,11 +50,17 @@ class Client:
         self._library = library
         self._handle = handle
         self.rank = library.ls_rank(handle)
+        self.checkpoint = None  # the Checkpoint that steps, once the newest of them has been made
+        self._newest = -1  # step that was told; None: that it fell was said
 
     def error(self):
         return self._library.ls_last_error().decode("utf-8", "replace")
 
     def step(self, i, loss=None):
+        if self._newest is not None:
+            if i < self._newest and self.rank == 0:
+                warn(f"step {i} comes after step {self._newest}: count steps over all epochs of the data, or what a restart costs can't be told")
+            self._newest = i if i >= self._newest else None
         self._library.ls_step(self._handle, i, math.nan if loss is None else _told(float(loss)))
 
     def say_other_worlds(self, what):

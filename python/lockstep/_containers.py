@@ -4,7 +4,7 @@ import copy
 import operator
 import pickle
 
-_ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
+ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None)))
 _BARE = frozenset((dict, list, tuple))  # have no attributes
 
 
@@ -20,7 +20,7 @@ def replaced(value, path, replace, finish):
     else:
         return replace(value, path)
     bare, changes = type(value) in _BARE, {}
-    if _ATOMS.issuperset(map(type, items)):
+    if ATOMS.issuperset(map(type, items)):
         if bare:
             return value
     else:

@@ -8,7 +8,7 @@ import json
 import torch
 
 from ._containers import with_items
-from ._state import GeneratorHolder, ModuleHolder, OptimizerHolder, PlainHolder, RngHolder, StateDictHolder, TensorHolder
+from ._state import GeneratorHolder, ModuleHolder, OptimizerHolder, PlainHolder, RngHolder, StateDictHolder, TensorHolder, has_state
 from ._tensors import DTYPES, CheckpointError, Layout, is_tensor, parts, views
 
 _WRAPPERS = {"module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
@@ -179,7 +179,7 @@ def _names_of_parameters(modules):
     names = {}
     for holder in modules:
         for key, tensor in holder.whole_tensors():
-            names.setdefault(id(tensor), set()).add(_without_wrappers(key).split(".", 1)[-1])
+            names.setdefault(id(tensor), set()).add(_without_wrappers(key[len(holder.name) + 1 :]))
     return names
 
 
@@ -236,6 +236,8 @@ def _filled(value, name, saved):
         tensor = torch.empty_like(value)
         saved.put(name, tensor)
         return tensor
+    if has_state(value):
+        return value  # which has a holder of its own
     if isinstance(value, dict) and value:
         return with_items(value, {key: _filled(item, f"{name}.{key}", saved) for key, item in value.items()})
     found = saved.value(name)

@@ -16,12 +16,33 @@ import sys
 import torch
 
 from . import _client
-from ._containers import readable, refusal, replaced, simplified
+from ._containers import ATOMS, readable, refusal, replaced, simplified
 from ._tensors import PLAIN, CheckpointError, Layout, is_tensor, parts
 
 
+def holders_of(state, owned):
+    """{name: holder} of all that a script gives. What its dicts and lists hold of modules, optimizers and the like has holders of its own, named by
+    their paths. `owned`: ids of the parameters that some given optimizer writes; filled later, asked when it is needed."""
+    holders = {name: holder_of(name, value, owned) for name, value in state.items()}
+    held = set(map(id, state.values()))
+    for holder in list(holders.values()):
+        for name, value in holder.apart.items() if isinstance(holder, PlainHolder) else ():
+            if id(value) in held:
+                continue
+            if name in holders:
+                raise CheckpointError(f"Checkpoint: {name!r} is the name of two things, one of which is in {holder.name!r}: give the other another name")
+            held.add(id(value))
+            holders[name] = holder_of(name, value, owned)
+    return holders
+
+
+def has_state(value):
+    """Whether it is to come back in place, not as a copy."""
+    return isinstance(value, (torch.nn.Module, torch.optim.Optimizer, torch.Generator)) or (
+        hasattr(value, "state_dict") and hasattr(value, "load_state_dict"))
+
+
 def holder_of(name, value, owned):
-    """`owned`: ids of the parameters that some given optimizer writes; filled later, asked when it is needed."""
     if isinstance(value, torch.nn.Module):
         return ModuleHolder(name, value, owned)
     if isinstance(value, torch.optim.Optimizer):
@@ -50,11 +71,26 @@ class _Slot:
         return _Slot, (self.index,)
 
 
-def _take_out(value, path, names, tensors):
-    """`value` with each tensor in it replaced by a _Slot; the tensors and their names are appended."""
+class _Apart:
+    """Stands in the picklable rest of a dict or list for what has a holder of this name."""
+
+    __slots__ = ("name",)
+
+    def __init__(self, name):
+        self.name = name
+
+    def __reduce__(self):
+        return _Apart, (self.name,)
+
+    def __repr__(self):
+        return f"<{self.name}>"
+
+
+def _take_out(value, path, names, tensors, leave=lambda item, path: item):
+    """`value` with each tensor in it replaced by a _Slot; the tensors and their names are appended. leave(item, path): what stands for another item."""
     def take(item, path):
         if not is_tensor(item):
-            return item
+            return leave(item, path)
         name = ".".join(map(str, path))
         (place, part), *others = parts(item)
         if place is not None or others:
@@ -66,9 +102,19 @@ def _take_out(value, path, names, tensors):
     return replaced(value, [path], take, readable)
 
 
-def _put_back(value, tensors):
-    """The reverse: each _Slot becomes a tensor of its own."""
-    return replaced(value, [], lambda item, _: tensors[item.index] if isinstance(item, _Slot) else item, lambda container: container)
+def _put_back(value, tensors, apart=None):
+    """The reverse: each _Slot becomes a tensor of its own, and each _Apart what has this name in `apart`, if that is given."""
+    def put(item, _):
+        if isinstance(item, _Slot):
+            return tensors[item.index]
+        if apart is None or not isinstance(item, _Apart):
+            return item
+        if item.name not in apart:
+            raise CheckpointError(f"the checkpoint was written with an object of its own at {item.name}, where this script has none: "
+                                  "restore with the script that wrote it, or start the run afresh")
+        return apart[item.name]
+
+    return replaced(value, [], put, lambda container: container)
 
 
 def owned_memory(view, device="cpu"):
@@ -97,15 +143,15 @@ def _device_of(layout):
 _OUT_OF_MEMORY = getattr(torch.cuda, "OutOfMemoryError", RuntimeError)  # since torch 1.13
 
 
-def _with_copies(name, rest, saved):
+def _with_copies(name, rest, saved, apart=None):
     """The rest with copies of the saved tensors. All on the CPU where the GPU has no room: objects that copy them into their own need none there, and
     those made so far would leave none to work in."""
     try:
-        return _put_back(rest, _Copies(saved))
+        return _put_back(rest, _Copies(saved), apart)
     except _OUT_OF_MEMORY as error:
         why = str(error).partition(" (")[0].partition("\n")[0]  # and not what torch has reserved
     _client.warn(f"the tensors in {name!r} come back on the CPU, for the GPU has no room for them beside those that are there: {why}")
-    return _put_back(rest, [owned_memory(view) for _, view in saved])
+    return _put_back(rest, [owned_memory(view) for _, view in saved], apart)
 
 
 def copy_into(holder, names, tensors, saved):
@@ -215,7 +261,17 @@ class ModuleHolder:
             self._names.append((name, place))
             self._ids.append(id(folder[key]))
 
+    def _materialize(self, shapes):
+        """What a lazy module would make in its first forward pass."""
+        for prefix, module in self.module.named_modules():
+            for folder in (module._parameters, module._buffers):
+                for key, tensor in folder.items():
+                    name = f"{self.name}.{prefix}.{key}" if prefix else f"{self.name}.{key}"
+                    if tensor is not None and torch.nn.parameter.is_lazy(tensor) and name in shapes:
+                        tensor.materialize(shapes[name])
+
     def restore(self, saved, rest):
+        self._materialize({layout.name: layout.shape for layout, _ in saved})
         _, tensors, _ = self.capture()
         copy_into(self.name, self._names, tensors, saved)
         for prefix, module in self._extra:
@@ -411,16 +467,42 @@ class TensorHolder(_EagerHolder):
 
 
 class PlainHolder(_EagerHolder):
-    """A dict or list of plain values, restored in place."""
+    """A dict or list of plain values, restored in place. `apart`: what is in it of modules, optimizers and the like, {path: object}."""
+
+    def __init__(self, name, value):
+        super().__init__(name, value)
+        self.apart, self._told = {}, False
+        replaced(self._plain(), [name], self._note, lambda container: container)
+        self._names_apart = {id(item): path for path, item in self.apart.items()}
 
     def capture(self):
         self._names, tensors = [], []
-        plain = list if isinstance(self._value, list) else dict  # its own type stays here, and need not be one that pickle knows
-        rest = _take_out(self._value if type(self._value) is plain else plain(self._value), self.name, self._names, tensors)
+        rest = _take_out(self._plain(), self.name, self._names, tensors, self._leave)
         return self._names, tensors, rest
 
+    def _plain(self):
+        """Its own type stays here, and need not be one that pickle knows."""
+        plain = list if isinstance(self._value, list) else dict
+        return self._value if type(self._value) is plain else plain(self._value)
+
+    def _note(self, item, path):
+        if has_state(item):
+            self.apart[".".join(map(str, path))] = item
+        return item
+
+    def _leave(self, item, path):
+        if type(item) in ATOMS:
+            return item
+        if id(item) in self._names_apart:
+            return _Apart(self._names_apart[id(item)])
+        if not self._told and has_state(item):
+            self._told = True
+            _client.warn(f"{'.'.join(map(str, path))} came into {self.name!r} after Checkpoint was made: a restart puts a copy of it there, of which no "
+                         "other variable of the script knows; make Checkpoint when all is in it")
+        return item
+
     def restore(self, saved, rest):
-        value = _with_copies(self.name, rest, saved)
+        value = _with_copies(self.name, rest, saved, self.apart)
         if isinstance(self._value, list):
             self._value[:] = value
         else:

@@ -9,6 +9,7 @@ import atexit
 import collections.abc
 import contextlib
 import functools
+import operator
 import pickle
 import struct
 import types
@@ -35,7 +36,8 @@ def __getattr__(name):  # torch is imported by whoever takes a checkpoint, not b
 class Checkpoint:
     """Saves `state` after each step() and brings it back with restore(). All calls do nothing when Lockstep did not launch the script.
 
-    state: {name: module | optimizer | tensor | torch.Generator | object with state_dict() and load_state_dict() | dict | list}.
+    state: {name: module | optimizer | tensor | torch.Generator | object with state_dict() and load_state_dict() | dict | list}. Such objects that are in
+    a dict or list come back in place too; its plain values are new ones.
     The generators of torch, random and numpy are always included. every: save after each `every`-th step. lazy=False copies all in
     step(), for a script that writes parameters through `.data`, or sharded ones by torch._foreach_*, while training: neither can be noticed.
     replicas=True says that any rank's state is right for any other, though their tensors differ (running statistics of BatchNorm): then a
@@ -59,18 +61,20 @@ class Checkpoint:
             self._client.say_other_worlds(_client.REPLICA)
         self._every, self._lazy = int(every), lazy
         self._owned = set()  # ids of the parameters that a given optimizer writes
-        self._holders = {name: _state.holder_of(name, value, self._owned) for name, value in state.items()}
+        self._holders = _state.holders_of(state, self._owned)
         self._holders[_RNG] = _state.RngHolder(_RNG, None)
         self._plan = None
         self._simplified = set()  # names of what pickle could not take as it was
         self._saves, self._capacity = 0, 0
+        self._newest, self._ahead = None, 0  # the script's number of the newest step, and what Lockstep's is larger by
+        self._client.checkpoint = None
         self._watched = None  # (tensors, versions, wholes) that must not change until the optimizer runs
         self._watch_optimizers()
         self._watch_modules()
         atexit.register(self._client.save_wait)  # the tensors die at exit, and the copy must not outlive them
 
     def restore(self, reshape=None):
-        """Loads what the job resumes from, in place. Returns the last finished step, or -1 to begin at the beginning.
+        """Loads what the job resumes from, in place. Returns the last finished step, as step() got it, or -1 to begin at the beginning.
 
         reshape(written): called instead of loading where a world of another size wrote the checkpoint, which is then one on disk. It fills the
         script's state with its rank's part; `written` (lockstep._written.Written) has all tensors of all ranks, and what each rank gave. With it,
@@ -81,28 +85,51 @@ class Checkpoint:
         if reshape is not None and not self._replicas:
             self._client.say_other_worlds(_client.CUT)
         result, step, meta, tensors = self._client.restore_point()
+        self._newest = step
         if result == _client.OK:
-            self._load(step, bytes(meta), tensors)
+            self._newest = self._load(step, bytes(meta), tensors)
         elif result == _client.ON_DISK:
-            self._cut_anew(step, reshape)
+            self._newest = self._cut_anew(step, reshape)
         elif result != _client.FRESH:
             from ._tensors import CheckpointError
 
             raise CheckpointError(self._client.error())
+        self._ahead = step - self._newest
         self._client.loop_begin(step)
-        return step
+        return self._newest
 
     def step(self, i, loss=None):
-        """Step `i` has just finished: tells Lockstep, and saves. Call it after optimizer.step(), where gradients don't matter."""
+        """Step `i` has just finished: tells Lockstep, and saves. Call it after optimizer.step(), where gradients don't matter. Where `i` begins anew with
+        each epoch of the data, Lockstep counts on."""
         if self._client is None:
             return
         if self._every is not None and self._saves == 0 and self._capacity == 0:
             self._reserve()
-        self._client.step(i, loss)
-        if self._every is not None and (i + 1) % self._every == 0:
+        if self._client.checkpoint is not self:
+            self._take_over()
+        number = self._count(operator.index(i))
+        self._client.step(number, loss)
+        if self._every is not None and (number + 1) % self._every == 0:
             self._end_copy()  # a loop without optimizer.step() comes here first
-            self._save(i)
+            self._save(number)
         self._client.mark(_client.DATA)
+
+    def _take_over(self):
+        """From one whose steps are over since this one was made."""
+        if self._client.checkpoint is not None:
+            from ._tensors import CheckpointError
+
+            raise CheckpointError("two Checkpoints take turns, and each overwrites what the other has saved: give all of it to one, Checkpoint({...})")
+        self._client.checkpoint = self
+
+    def _count(self, i):
+        """Lockstep's number of the script's step `i`, larger than that of the step before."""
+        if self._newest is not None and i < self._newest:
+            if self._ahead == 0 and self._client.rank == 0:
+                _client.warn(f"step {i} comes after step {self._newest}: Lockstep counts on, and calls it step {self._newest + 1}")
+            self._ahead += self._newest + 1 - i
+        self._newest = i
+        return i + self._ahead
 
     # ---- saving ----
 
@@ -139,6 +166,8 @@ class Checkpoint:
             stamp, some, rests[name] = holder.capture()
             stamps.append(stamp)
             tensors += some
+        if self._ahead != 0:
+            rests[_RNG]["step"] = self._newest
         if self._plan is None or stamps != self._plan.stamps or not self._plan.update(tensors):
             self._plan = _plan.Plan(stamps, self._names(), tensors)
         return self._plan.described() + self._pickle(rests), tensors
@@ -261,6 +290,7 @@ class Checkpoint:
     # ---- restoring ----
 
     def _load(self, step, meta, buffer):
+        """Returns the script's number of the step."""
         from . import _tensors
 
         table, layout, rest = split_meta(meta)
@@ -268,7 +298,8 @@ class Checkpoint:
             from . import _imported
 
             ordered = {name: self._holders[name] for name in sorted(self._holders, key=self._restore_order)}
-            return _imported.load(ordered, table, layout, buffer, _client.warn if self._client.rank == 0 else lambda text: None)
+            _imported.load(ordered, table, layout, buffer, _client.warn if self._client.rank == 0 else lambda text: None)
+            return step
         entries, rests = pickle.loads(layout), pickle.loads(rest)
         if rests.keys() != self._holders.keys():
             raise _tensors.CheckpointError(f"the checkpoint of step {step} holds {_listed(rests)}, but this script gives {_listed(self._holders)}: "
@@ -282,6 +313,7 @@ class Checkpoint:
             saved[name][number] = pair
         for name in sorted(rests, key=self._restore_order):
             self._holders[name].restore([saved[name][number] for number in sorted(saved[name])], rests[name])
+        return rests[_RNG].get("step", step)
 
     def _gpu_of_parameters(self):
         """Its number, if there is one: this rank may have had another when it saved."""
@@ -300,7 +332,9 @@ class Checkpoint:
                                            "another size: give restore(reshape=...) here too, or start with that many ranks")
         written = _written.open(step, epoch)
         reshape(written)
-        self._holders[_RNG].seed_anew(written.value(_RNG, self._client.rank % ranks))
+        rest = written.value(_RNG, self._client.rank % ranks)
+        self._holders[_RNG].seed_anew(rest)
+        return rest.get("step", step)
 
     def _restore_order(self, name):
         """Optimizers after the modules whose shapes are checked; RNG last, since loading may draw from it."""

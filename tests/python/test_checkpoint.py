@@ -1,10 +1,7 @@
 """lockstep.Checkpoint against a starter of the test's own: what is saved after a crash comes back bit for bit, and what can't says so."""
 import collections
-import hashlib
 import os
 import pickle
-import random
-import signal
 import subprocess
 import sys
 import types
@@ -12,140 +9,10 @@ import unittest
 import warnings
 from unittest import mock
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-PACKAGE = os.path.join(HERE, "..", "..", "python")
-sys.path[:0] = [PACKAGE, HERE]
-BINARY = os.environ.get("LOCKSTEP_BINARY", "")
-os.environ.setdefault("LOCKSTEP_CLIENT_LIB", os.path.join(os.path.dirname(BINARY), "..", "lib", "liblockstep-client.so"))
-
-import lockstep
-from fake_starter import FakeStarter, in_worker
-
-try:
-    import numpy
-    import torch
-    from torch import nn
-
-    torch.set_num_threads(1)  # workers are forked, and threads don't survive that
-except ImportError:
-    torch = None
-
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from checkpoint_job import PACKAGE, Ema, FakeStarter, Starter, adam, digest, in_worker, lbfgs, lockstep, momentum, nn, torch, train
 
 SUM = "checkpoint buffers: 4 ranks x 2 slots x 1.2 GB = 9.6 GB; 3.1 GB may be used"
-
-
-class Ema:
-    """Averaged weights, with state_dict() of its own."""
-
-    def __init__(self, module):
-        self.module = module
-        self.average = [p.detach().clone() for p in module.parameters()]
-
-    def update(self):
-        for mean, p in zip(self.average, self.module.parameters()):
-            mean.mul_(0.9).add_(p.detach(), alpha=0.1)
-
-    def state_dict(self):
-        return {"average": self.average}
-
-    def load_state_dict(self, state):
-        self.average = state["average"]
-
-
-class Job:
-    """Everything that a resumed job must find again: dropout, batch norm, channels_last, schedule, cursor, all generators."""
-
-    def __init__(self, make_optimizer):
-        torch.manual_seed(0)
-        random.seed(0)
-        numpy.random.seed(0)
-        self.net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Dropout(0.3), nn.Flatten(), nn.Linear(8 * 36, 4))
-        if make_optimizer is not lbfgs:  # which needs contiguous gradients
-            self.net = self.net.to(memory_format=torch.channels_last)
-        self.optimizer = make_optimizer(self.net.parameters())
-        self.scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 3, gamma=0.5)
-        self.ema, self.generator = Ema(self.net), torch.Generator().manual_seed(5)
-        self.cursor, self.losses, self.noise = {"sample": 0}, [], torch.zeros(5)[::2]
-
-    def state(self):
-        return {"net": self.net, "optimizer": self.optimizer, "scheduler": self.scheduler, "ema": self.ema, "cursor": self.cursor,
-                "generator": self.generator, "losses": self.losses, "noise": self.noise}
-
-    def step(self):
-        x = torch.randn(4, 3, 8, 8, generator=self.generator) + random.random() + numpy.random.rand()
-
-        def closure():
-            self.optimizer.zero_grad()
-            loss = self.net(x).pow(2).mean()
-            loss.backward()
-            return loss
-
-        self.noise.copy_(torch.randn(3))
-        loss = self.optimizer.step(closure)
-        self.scheduler.step()
-        self.ema.update()
-        self.cursor["sample"] += 4
-        self.losses.append(loss.item())
-
-    def everything(self):
-        state = [(key, value if isinstance(value, (list, dict)) else value.state_dict()) for key, value in self.state().items()
-                 if key not in ("generator", "noise")]
-        generators = [random.getstate(), torch.get_rng_state(), numpy.random.get_state()[1].tolist(), self.generator.get_state()]
-        return {key: _digest(value) for key, value in [*state, ("generators", generators), ("noise", self.noise)]}
-
-
-def _digest(value):
-    return hashlib.sha256(repr(_plain(value)).encode()).hexdigest()
-
-
-def _plain(value):
-    """Tensors as (dtype, shape, bytes), so that equal text means equal bits."""
-    if isinstance(value, torch.Tensor):
-        return str(value.dtype), tuple(value.shape), value.contiguous().numpy().tobytes()
-    if isinstance(value, dict):
-        return sorted((str(key), _plain(item)) for key, item in value.items())
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return repr(value)
-
-
-def train(make_optimizer, steps, die_in=None, **options):
-    """Returns (last step of the restored checkpoint, all state at the end)."""
-    job = Job(make_optimizer)
-    ckpt = lockstep.Checkpoint(job.state(), **options)
-    last = ckpt.restore()
-    for i in range(last + 1, steps):
-        job.step()
-        if i == die_in:
-            os.kill(os.getpid(), signal.SIGKILL)
-        ckpt.step(i, loss=job.losses[-1])
-    ckpt._client.save_wait()
-    return last, job.everything()
-
-
-def adam(parameters):
-    return torch.optim.Adam(parameters, lr=1e-2)
-
-
-def momentum(parameters):
-    return torch.optim.SGD(parameters, lr=1e-2, momentum=0.9)
-
-
-def lbfgs(parameters):  # keeps lists of tensors in its state
-    return torch.optim.LBFGS(parameters, max_iter=2)
-
-
-class Starter(unittest.TestCase):
-    def setUp(self):
-        if torch is None:
-            self.skipTest("this Python has no torch")
-        self.starter = FakeStarter()
-        self.addCleanup(self.starter.close)
-
-    def work(self, function, *arguments):
-        value, stderr = in_worker(function, *arguments)
-        self.assertEqual(stderr, "")
-        return value
 
 
 class Resume(Starter):
@@ -187,12 +54,12 @@ class Resume(Starter):
                 net(torch.randn(2, 3)).sum().backward()
                 optimizer.step()
                 ckpt.step(i)
-            return _digest(net.state_dict())
+            return digest(net.state_dict())
 
         def restore(kind):
             net = make(kind)
             lockstep.Checkpoint({"net": net, "optimizer": momentum(net.parameters())}).restore()
-            return _digest(net.state_dict())
+            return digest(net.state_dict())
 
         for kind in ("scripted", "traced"):
             with self.subTest(kind):
@@ -201,6 +68,30 @@ class Resume(Starter):
                 self.starter.start_epoch(2, restore=(1, 1))
                 self.assertEqual(saved, self.work(restore, kind))
 
+    def test_modules_that_are_not_made_yet(self):
+        def make():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # lazy modules are new, torch says
+                return nn.Sequential(nn.LazyLinear(2), nn.LazyBatchNorm1d())
+
+        def save():
+            net = make()
+            net(torch.ones(3, 5))
+            lockstep.Checkpoint({"net": net}).step(0)
+            return net.state_dict()
+
+        def restore():
+            net = make()
+            lockstep.Checkpoint({"net": net}).restore()
+            found = {key: value.clone() for key, value in net.state_dict().items()}
+            net(torch.ones(3, 5))
+            return found
+
+        self.starter.start_epoch(1)
+        saved = self.work(save)
+        self.starter.start_epoch(2, restore=(1, 0))
+        self.assertEqual(digest(saved), digest(self.work(restore)))
+
     def test_every_third_step(self):
         self.assertEqual(self.check_equal(adam, every=3), 5)
 
@@ -208,232 +99,75 @@ class Resume(Starter):
         self.assertEqual(self.check_equal(adam, lazy=False), 7)
 
 
-def trained(make_optimizer, steps):
-    """(model, optimizer, scheduler) of a job whose scheduler changes param_groups behind each step()."""
-    net = nn.Linear(3, 2)
-    optimizer = make_optimizer(net.parameters())
-    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
-    for _ in range(steps):
-        net(torch.ones(3)).sum().backward()
-        optimizer.step()
-        scheduler.step()
-    return net, optimizer, scheduler
+class Numbers(Starter):
+    """Of steps, as a script counts them."""
 
+    LENGTH, SAID = 5, "step 0 comes after step 4: Lockstep counts on, and calls it step 5"
 
-class Counting(torch.optim.Optimizer if torch else object):
-    """Moments of more precision than the parameters, and a count that is in state_dict() alone."""
+    def epochs(self, die_at=None):
+        """Four epochs of five steps, whose numbers begin anew in each: (what restore() gave, the steps that this process made)."""
+        progress, made = {"epoch": 0}, []
+        ckpt = lockstep.Checkpoint({"progress": progress})
+        last = found = ckpt.restore()
+        for epoch in range(progress["epoch"], 4):
+            progress["epoch"] = epoch
+            for i in range(last + 1, self.LENGTH):
+                if (epoch, i) == die_at:
+                    return found, made
+                made.append((epoch, i))
+                ckpt.step(i)
+            last = -1
+        return found, made
 
-    def __init__(self, parameters, lr=1.0):
-        super().__init__(parameters, {"lr": lr})
-        self.count, self.seen = 0, torch.zeros(2)
-
-    def step(self):
-        self.count += 1
-        self.seen += self.count
-        for parameter in self.param_groups[0]["params"]:
-            self.state[parameter].setdefault("moment", torch.zeros(parameter.shape)).add_(1 / 3)
-
-    def state_dict(self):
-        return {**super().state_dict(), "count": self.count, "seen": self.seen}
-
-    def load_state_dict(self, state):
-        self.count, self.seen = state["count"], state["seen"]
-        super().load_state_dict({key: state[key] for key in ("state", "param_groups")})
-
-
-class Wrappers(Starter):
-    """Optimizers that are more, or less, than their `state` and `param_groups`."""
-
-    def resumed(self, make_optimizer, look):
-        """look(optimizer) of one that was trained and saved, and of a new one that was restored from it and trained for a step more."""
-        def in_group(steps):
-            torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
-            net, optimizer, scheduler = trained(make_optimizer, steps)
-            return lockstep.Checkpoint({"net": net, "optimizer": optimizer, "scheduler": scheduler}), optimizer, scheduler
-
-        def save():
-            ckpt, optimizer, _ = in_group(steps=3)
-            ckpt.step(0)
-            return look(optimizer)
-
-        def restore():
-            ckpt, optimizer, scheduler = in_group(steps=0)
-            ckpt.restore()
-            found = look(optimizer)
-            scheduler.step()
-            return found, look(optimizer)
-
+    def test_one_that_begins_anew_with_each_epoch(self):
+        everything = [(epoch, i) for epoch in range(4) for i in range(self.LENGTH)]
         self.starter.start_epoch(1)
-        saved = self.work(save)
-        self.starter.start_epoch(2, restore=(1, 0))
-        found, later = self.work(restore)
-        self.assertEqual(saved, found)
-        return found, later
+        (found, first), stderr = in_worker(self.epochs, (2, 3))
+        self.assertEqual((-1, everything[:13], f"lockstep: {self.SAID}\n"), (found, first, stderr))
+        self.assertEqual((12, {(1, 11), (1, 12)}), (self.starter.field(24), self.starter.done()))
+        self.starter.start_epoch(2, restore=(1, 12))
+        found, second = self.work(self.epochs)
+        self.assertEqual((2, everything[13:]), (found, second))
+        self.assertEqual((19, {(2, 18), (2, 19)}), (self.starter.field(24), self.starter.done()))
 
-    def test_the_state_of_a_sharded_optimizer_is_in_its_inner_one(self):
-        def make(parameters):
-            from torch.distributed.optim import ZeroRedundancyOptimizer
-
-            return ZeroRedundancyOptimizer(parameters, torch.optim.Adam, lr=1.0)
-
-        def look(optimizer):
-            return [entry["step"].item() for entry in optimizer.optim.state.values()], optimizer.param_groups[0]["lr"]
-
-        self.assertEqual(([3, 3], 0.125), self.resumed(make, look)[0])
-
-    def test_an_averager_goes_on_where_it_was(self):
-        def make(parameters):
-            from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
-            from torch.distributed.optim import PostLocalSGDOptimizer
-
-            return PostLocalSGDOptimizer(torch.optim.Adam(parameters, lr=1.0), PeriodicModelAverager(period=4, warmup_steps=100))
-
-        def look(optimizer):
-            return [entry["step"].item() for entry in optimizer.state.values()], optimizer.averager.step, optimizer.optim.param_groups[0]["lr"]
-
-        found, later = self.resumed(make, look)
-        self.assertEqual(([3, 3], 3, 0.125), found)
-        self.assertEqual(0.0625, later[2], "the scheduler reaches the inner optimizer")
-
-    def test_what_state_dict_adds_costs_no_precision_and_no_late_copies(self):
-        def work(restored):
-            parameter = torch.ones(3, dtype=torch.bfloat16)
-            optimizer = Counting([parameter])
-            ckpt = lockstep.Checkpoint({"parameter": parameter, "o": optimizer})
-            if restored:
-                ckpt.restore()
-            else:
-                for i in range(3):
-                    optimizer.step()
-                    ckpt.step(i)
-                assert [entry[4] for entry in ckpt._names() if entry[0] == "o"] == [True, False]
-            moment = optimizer.state[parameter]["moment"]
-            return moment.dtype, moment.tolist(), optimizer.count, optimizer.seen.tolist(), len(optimizer.state)
-
-        self.starter.start_epoch(1)
-        saved = self.work(work, False)
-        self.assertEqual((torch.float32, 3), saved[::2][:2])
-        self.starter.start_epoch(2, restore=(1, 2))
-        self.assertEqual(saved, self.work(work, True))
-
-    def test_a_wrapper_that_torch_can_give_no_hooks_tells_its_steps(self):
-        class Wrapper(torch.optim.Optimizer):
-            def __init__(self, inner):
-                self.inner, self.param_groups, self.state = inner, inner.param_groups, inner.state
-
-            def register_step_pre_hook(self, hook):
-                self._optimizer_step_pre_hooks.append(hook)
-
-            def register_step_post_hook(self, hook):
-                self._optimizer_step_post_hooks.append(hook)
-
-            def step(self):
-                self.inner.step()
-
-            def state_dict(self):
-                return {**self.inner.state_dict(), "more": 1}
-
+    def test_a_script_that_goes_back_in_itself(self):
         def work():
-            optimizer, marked = Wrapper(momentum([torch.ones(1)])), []
-            ckpt = lockstep.Checkpoint({"o": optimizer})
-            ckpt._client.mark = marked.append
-            optimizer.step()
-            return marked == [_client.OPTIMIZER, _client.OTHER]
-
-        from lockstep import _client
+            ckpt = lockstep.Checkpoint({"v": [1]})
+            for i in (0, 1, 2, 1, 2, 2):
+                ckpt.step(i)
 
         self.starter.start_epoch(1)
-        self.assertTrue(self.work(work))
+        self.assertIn("step 1 comes after step 2: Lockstep counts on, and calls it step 3", in_worker(work)[1])
+        self.assertEqual(4, self.starter.field(24))
 
-    def test_a_state_dict_that_refuses_is_said_once(self):
-        class Refuses(torch.optim.SGD):
-            def state_dict(self):
-                raise RuntimeError("gather it first")
-
-        def work(restored):
-            parameter = torch.ones(1)
-            optimizer = Refuses([parameter], lr=1.0)
-            ckpt = lockstep.Checkpoint({"o": optimizer})
-            if restored:
-                ckpt.restore()
-            else:
-                optimizer.state[parameter]["moment"] = torch.ones(1)
-                for i in range(3):
-                    ckpt.step(i)
-            return optimizer.state[parameter]["moment"].item()
+    def test_steps_alone_that_fall_are_said_once(self):
+        def work():
+            for i in (0, 1, 2, 0, 1, 0):
+                lockstep.step(i)
 
         self.starter.start_epoch(1)
-        self.assertEqual((1, "lockstep: 'o': state_dict() of this Refuses failed (gather it first): its `state` and `param_groups` are saved, and nothing "
-                             "that it may have beside them\n"), in_worker(work, False))
-        self.starter.start_epoch(2, restore=(1, 2))
-        self.assertEqual(1, self.work(work, True))
+        self.assertRegex(in_worker(work)[1], "^lockstep: step 0 comes after step 2: count steps over all epochs of the data, .*\n$")
 
-    def test_what_state_dict_adds_is_read_from_disk_and_imported(self):
-        from lockstep import _imported, _state, _written
-
-        optimizer = Counting([torch.ones(1)])
-        optimizer.step()
-        holder = _state.holder_of("o", optimizer, set())
-        _, tensors, rest = holder.capture()
-
-        class Disk(_written.Written):
-            def __init__(self):
-                pass
-
-            def _of(self, rank):
-                return [("o", number, (name, "float32", (), None, None, "cpu", 4)) for number, (name, _) in enumerate(holder.names())], {"o": rest}
-
-            def tensor_of(self, layout, rank):
-                return tensors[[name for name, _ in holder.names()].index(layout.name)]
-
-        found = Disk().optimizer("o")
-        self.assertEqual((1, [1, 1], [0], 1), (found["count"], found["seen"].tolist(), found["param_groups"][0]["params"], len(found["state"])))
-        _imported.load({"o": holder}, "[]", '{"values": {"o.count": 7}, "tensors": []}', b"", lambda text: None)
-        self.assertEqual((7, 1), (optimizer.count, len(optimizer.state)))
-
-    def test_state_of_no_parameter_comes_back(self):
-        class Counts(torch.optim.SGD):
-            def step(self):
-                super().step()
-                self.state["steps"] = self.state.get("steps", 0) + 1
-                self.state["scale"] = {"now": torch.tensor(0.5)}
-
-        def look(optimizer):
-            return optimizer.state["steps"], optimizer.state["scale"]["now"].item()
-
-        self.assertEqual((3, 0.5), self.resumed(lambda parameters: Counts(parameters, lr=1.0), look)[0])
-
-    def test_a_harmless_state_dict_changes_nothing(self):
-        class Own(torch.optim.Adam):
-            def state_dict(self):
-                return super().state_dict()
-
-        found, _ = self.resumed(lambda parameters: Own(parameters, lr=1.0), lambda optimizer: [entry["step"].item() for entry in optimizer.state.values()])
-        self.assertEqual([3, 3], found)
-        self.assertIn("OptimizerHolder", self.work(lambda: type(lockstep.Checkpoint({"o": Own([torch.ones(1)])})._holders["o"]).__name__))
-
-    def test_state_that_is_elsewhere_is_missed(self):
-        class Hides(torch.optim.Adam):
-            def __init__(self, parameters, lr):
-                super().__init__(parameters, lr)
-                self.inner = adam(self.param_groups[0]["params"])
-
-            def step(self):
-                self.inner.step()
-
-            def state_dict(self):
-                return self.inner.state_dict()
-
-        def save():
-            _, optimizer, _ = trained(lambda parameters: Hides(parameters, lr=1.0), 1)
+    def test_two_that_take_turns_are_refused_and_one_after_another_is_not(self):
+        def in_turns():
+            first, second = (lockstep.Checkpoint({"v": [1]}) for _ in range(2))
+            first.step(0)
             try:
-                lockstep.Checkpoint({"o": optimizer}).step(0)
+                second.step(0)
             except lockstep.CheckpointError as error:
                 return str(error)
 
+        def one_after_another():
+            for begin in (0, 2):
+                ckpt = lockstep.Checkpoint({"v": [1]})
+                ckpt.step(begin)
+                ckpt.step(begin + 1)
+
         self.starter.start_epoch(1)
-        self.assertEqual("'o' is a Hides whose state_dict() has the state of 2 parameters, and whose `state` that of 0: give Checkpoint the optimizer inside it",
-                         self.work(save))
+        self.assertIn("two Checkpoints take turns", self.work(in_turns))
+        self.starter.start_epoch(2)
+        self.work(one_after_another)
+        self.assertEqual({(2, 2), (2, 3)}, self.starter.done())
 
 
 class Saving(Starter):
@@ -625,152 +359,6 @@ class Marks(Starter):
 
         self.starter.start_epoch(1)
         self.work(work)
-
-
-Pair = collections.namedtuple("Pair", "mean count")
-
-
-class Curve(list):
-    """A list of a script's own, with an attribute."""
-
-
-class Range(tuple):
-    """A tuple with a constructor of its own."""
-
-    def __new__(cls, low, high):
-        return super().__new__(cls, (low, high))
-
-
-class Bounded(dict):
-    """One that pickle writes, and can't read: it sets the items before the attribute."""
-
-    def __init__(self, most):
-        self.most = most
-
-    def __setitem__(self, key, value):
-        if len(self) < self.most:
-            super().__setitem__(key, value)
-
-
-class AttrDict(dict):
-    def __init__(self, *items):
-        super().__init__(*items)
-        self.__dict__ = self
-
-
-class Types(Starter):
-    def resumed(self, make, warning=None, look=lambda value: value):
-        """look() of make() as it comes back into a script that has an empty one; three saves give that one warning, a regular expression."""
-        def save():
-            ckpt = lockstep.Checkpoint({"v": make()})
-            for i in range(3):
-                ckpt.step(i)
-
-        def restore():
-            value = {}
-            lockstep.Checkpoint({"v": value}).restore()
-            return look(value)
-
-        self.starter.start_epoch(1)
-        _, stderr = in_worker(save)
-        self.assertRegex(stderr, f"^lockstep: {warning}\n$" if warning else "^$")
-        self.starter.start_epoch(2, restore=(1, 2))
-        return self.work(restore)
-
-    def test_dicts_that_pickle_cannot_take_are_plain(self):
-        class Local(dict):
-            pass
-
-        for one in (1.5, torch.tensor(1.5)):
-            for kind in (lambda items: collections.defaultdict(lambda: 0.0, items), Local):
-                with self.subTest(one=one, kind=kind):
-                    value = self.resumed(lambda: {"d": [kind({"a": one})]}, r"'v' can't be saved as it is \(.*\): its dicts of other types come back as plain ones")
-                    self.assertEqual(({"d": [{"a": one}]}, dict), (value, type(value["d"][0])))
-
-    def test_what_has_a_constructor_of_its_own_is_plain_where_it_must_be(self):
-        def make():
-            bounded = Bounded(3)
-            bounded["a"] = 1
-            return {"range": Range(torch.tensor(1), torch.tensor(2)), "bounded": bounded}
-
-        value = self.resumed(make)
-        self.assertEqual([(1, 2), tuple, {"a": 1}, dict], [value["range"], type(value["range"]), value["bounded"], type(value["bounded"])])
-
-    def test_attributes_are_items_again_and_no_tensor_is_pickled(self):
-        def make():
-            curve = Curve([1])
-            curve.best = torch.ones(1000)
-            return {"with": AttrDict({"a": torch.ones(1000), "b": 2}), "without": AttrDict({"b": 2}), "curve": curve}
-
-        from lockstep import _state
-
-        self.assertLess(len(pickle.dumps(_state.PlainHolder("v", make()).capture()[2])), 1000)
-        def look(value):
-            both = value["with"], value["without"]
-            return [vars(one) is one for one in both], both[0].a.sum().item(), both[1].b, value["curve"].best.sum().item()
-
-        self.assertEqual(([True, True], 1000, 2, 1000), self.resumed(make, look=look))
-
-    def test_a_copy_that_is_the_same_object_is_not_written(self):
-        class Shared(dict):
-            def __copy__(self):
-                return self
-
-        from lockstep import _state
-
-        value = Shared(a=torch.ones(1))
-        self.assertIs(dict, type(_state.PlainHolder("v", {"s": value}).capture()[2]["s"]))
-        self.assertIsInstance(value["a"], torch.Tensor)
-
-    def test_an_optimizer_may_have_hooks_in_its_state(self):
-        def work(restored):
-            optimizer = momentum([torch.ones(1)])
-            ckpt = lockstep.Checkpoint({"o": optimizer})
-            if restored:
-                ckpt.restore()
-                return dict(optimizer.state)
-            optimizer.state.update(hook=lambda: 0, steps=3)
-            for i in range(3):
-                ckpt.step(i)
-
-        self.starter.start_epoch(1)
-        _, stderr = in_worker(work, False)
-        self.assertRegex(stderr, r"^lockstep: 'o' can't be saved as it is \(.*\): 'hook' of its state is left out\n$")
-        self.starter.start_epoch(2, restore=(1, 2))
-        self.assertEqual({"steps": 3}, self.work(work, True))
-
-    def test_containers_keep_their_types_with_and_without_tensors(self):
-        def make(one):
-            curve = Curve([one])
-            curve.unit = "nats"
-            defaults, ordered = collections.defaultdict(list, a=[one]), collections.OrderedDict(b=one)
-            return {"defaults": defaults, "ordered": ordered, "counts": collections.Counter("aab"), "pair": Pair(one, 2), "curve": curve,
-                    "deep": [({"x": (one, None)},)]}
-
-        for one in (1.5, torch.tensor(1.5)):
-            with self.subTest(one):
-                value = self.resumed(lambda: make(one))
-                self.assertEqual(make(one), value)
-                self.assertEqual([type(item) for item in make(one).values()], [type(item) for item in value.values()])
-                self.assertEqual(([], "nats", 0), (value["defaults"]["new"], value["curve"].unit, value["counts"]["c"]))
-
-    def test_what_is_given_itself_may_be_of_any_kind_of_dict(self):
-        def restore():
-            value = collections.defaultdict(lambda: 7)
-            lockstep.Checkpoint({"v": value}).restore()
-            return value["a"], value["b"]
-
-        self.starter.start_epoch(1)
-        self.work(lambda: lockstep.Checkpoint({"v": collections.defaultdict(lambda: 7, a=1)}).step(0))
-        self.starter.start_epoch(2, restore=(1, 0))
-        self.assertEqual((1, 7), self.work(restore))
-
-    def test_plain_values_are_not_looked_at_one_by_one(self):
-        from lockstep import _state
-
-        losses = [0.5] * 1000
-        with mock.patch("lockstep._state.is_tensor", side_effect=AssertionError):
-            self.assertIs(losses, _state.PlainHolder("losses", losses).capture()[2])
 
 
 class Mismatch(Starter):

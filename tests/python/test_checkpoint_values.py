@@ -1,0 +1,478 @@
+"""What lockstep.Checkpoint makes of optimizers and containers of any type: each comes back as what it was, or says what it comes back as."""
+import collections
+import json
+import os
+import pickle
+import sys
+import types
+import unittest
+from unittest import mock
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from checkpoint_job import Starter, adam, in_worker, lockstep, momentum, nn, torch
+
+
+def trained(make_optimizer, steps):
+    """(model, optimizer, scheduler) of a job whose scheduler changes param_groups behind each step()."""
+    net = nn.Linear(3, 2)
+    optimizer = make_optimizer(net.parameters())
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    for _ in range(steps):
+        net(torch.ones(3)).sum().backward()
+        optimizer.step()
+        scheduler.step()
+    return net, optimizer, scheduler
+
+
+class Counting(torch.optim.Optimizer if torch else object):
+    """Moments of more precision than the parameters, and a count that is in state_dict() alone."""
+
+    def __init__(self, parameters, lr=1.0):
+        super().__init__(parameters, {"lr": lr})
+        self.count, self.seen = 0, torch.zeros(2)
+
+    def step(self):
+        self.count += 1
+        self.seen += self.count
+        for parameter in self.param_groups[0]["params"]:
+            self.state[parameter].setdefault("moment", torch.zeros(parameter.shape)).add_(1 / 3)
+
+    def state_dict(self):
+        return {**super().state_dict(), "count": self.count, "seen": self.seen}
+
+    def load_state_dict(self, state):
+        self.count, self.seen = state["count"], state["seen"]
+        super().load_state_dict({key: state[key] for key in ("state", "param_groups")})
+
+
+class Wrappers(Starter):
+    """Optimizers that are more, or less, than their `state` and `param_groups`."""
+
+    def resumed(self, make_optimizer, look):
+        """look(optimizer) of one that was trained and saved, and of a new one that was restored from it and trained for a step more."""
+        def in_group(steps):
+            torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+            net, optimizer, scheduler = trained(make_optimizer, steps)
+            return lockstep.Checkpoint({"net": net, "optimizer": optimizer, "scheduler": scheduler}), optimizer, scheduler
+
+        def save():
+            ckpt, optimizer, _ = in_group(steps=3)
+            ckpt.step(0)
+            return look(optimizer)
+
+        def restore():
+            ckpt, optimizer, scheduler = in_group(steps=0)
+            ckpt.restore()
+            found = look(optimizer)
+            scheduler.step()
+            return found, look(optimizer)
+
+        self.starter.start_epoch(1)
+        saved = self.work(save)
+        self.starter.start_epoch(2, restore=(1, 0))
+        found, later = self.work(restore)
+        self.assertEqual(saved, found)
+        return found, later
+
+    def test_the_state_of_a_sharded_optimizer_is_in_its_inner_one(self):
+        def make(parameters):
+            from torch.distributed.optim import ZeroRedundancyOptimizer
+
+            return ZeroRedundancyOptimizer(parameters, torch.optim.Adam, lr=1.0)
+
+        def look(optimizer):
+            return [entry["step"].item() for entry in optimizer.optim.state.values()], optimizer.param_groups[0]["lr"]
+
+        self.assertEqual(([3, 3], 0.125), self.resumed(make, look)[0])
+
+    def test_an_averager_goes_on_where_it_was(self):
+        def make(parameters):
+            from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
+            from torch.distributed.optim import PostLocalSGDOptimizer
+
+            return PostLocalSGDOptimizer(torch.optim.Adam(parameters, lr=1.0), PeriodicModelAverager(period=4, warmup_steps=100))
+
+        def look(optimizer):
+            return [entry["step"].item() for entry in optimizer.state.values()], optimizer.averager.step, optimizer.optim.param_groups[0]["lr"]
+
+        found, later = self.resumed(make, look)
+        self.assertEqual(([3, 3], 3, 0.125), found)
+        self.assertEqual(0.0625, later[2], "the scheduler reaches the inner optimizer")
+
+    def test_what_state_dict_adds_costs_no_precision_and_no_late_copies(self):
+        def work(restored):
+            parameter = torch.ones(3, dtype=torch.bfloat16)
+            optimizer = Counting([parameter])
+            ckpt = lockstep.Checkpoint({"parameter": parameter, "o": optimizer})
+            if restored:
+                ckpt.restore()
+            else:
+                for i in range(3):
+                    optimizer.step()
+                    ckpt.step(i)
+                assert [entry[4] for entry in ckpt._names() if entry[0] == "o"] == [True, False]
+            moment = optimizer.state[parameter]["moment"]
+            return moment.dtype, moment.tolist(), optimizer.count, optimizer.seen.tolist(), len(optimizer.state)
+
+        self.starter.start_epoch(1)
+        saved = self.work(work, False)
+        self.assertEqual((torch.float32, 3), saved[::2][:2])
+        self.starter.start_epoch(2, restore=(1, 2))
+        self.assertEqual(saved, self.work(work, True))
+
+    def test_a_wrapper_that_torch_can_give_no_hooks_tells_its_steps(self):
+        class Wrapper(torch.optim.Optimizer):
+            def __init__(self, inner):
+                self.inner, self.param_groups, self.state = inner, inner.param_groups, inner.state
+
+            def register_step_pre_hook(self, hook):
+                self._optimizer_step_pre_hooks.append(hook)
+
+            def register_step_post_hook(self, hook):
+                self._optimizer_step_post_hooks.append(hook)
+
+            def step(self):
+                self.inner.step()
+
+            def state_dict(self):
+                return {**self.inner.state_dict(), "more": 1}
+
+        def work():
+            optimizer, marked = Wrapper(momentum([torch.ones(1)])), []
+            ckpt = lockstep.Checkpoint({"o": optimizer})
+            ckpt._client.mark = marked.append
+            optimizer.step()
+            return marked == [_client.OPTIMIZER, _client.OTHER]
+
+        from lockstep import _client
+
+        self.starter.start_epoch(1)
+        self.assertTrue(self.work(work))
+
+    def test_a_state_dict_that_refuses_is_said_once(self):
+        class Refuses(torch.optim.SGD):
+            def state_dict(self):
+                raise RuntimeError("gather it first")
+
+        def work(restored):
+            parameter = torch.ones(1)
+            optimizer = Refuses([parameter], lr=1.0)
+            ckpt = lockstep.Checkpoint({"o": optimizer})
+            if restored:
+                ckpt.restore()
+            else:
+                optimizer.state[parameter]["moment"] = torch.ones(1)
+                for i in range(3):
+                    ckpt.step(i)
+            return optimizer.state[parameter]["moment"].item()
+
+        self.starter.start_epoch(1)
+        self.assertEqual((1, "lockstep: 'o': state_dict() of this Refuses failed (gather it first): its `state` and `param_groups` are saved, and nothing "
+                             "that it may have beside them\n"), in_worker(work, False))
+        self.starter.start_epoch(2, restore=(1, 2))
+        self.assertEqual(1, self.work(work, True))
+
+    def test_what_state_dict_adds_is_read_from_disk_and_imported(self):
+        from lockstep import _imported, _state, _written
+
+        optimizer = Counting([torch.ones(1)])
+        optimizer.step()
+        holder = _state.holder_of("o", optimizer, set())
+        _, tensors, rest = holder.capture()
+
+        class Disk(_written.Written):
+            def __init__(self):
+                pass
+
+            def _of(self, rank):
+                return [("o", number, (name, "float32", (), None, None, "cpu", 4)) for number, (name, _) in enumerate(holder.names())], {"o": rest}
+
+            def tensor_of(self, layout, rank):
+                return tensors[[name for name, _ in holder.names()].index(layout.name)]
+
+        found = Disk().optimizer("o")
+        self.assertEqual((1, [1, 1], [0], 1), (found["count"], found["seen"].tolist(), found["param_groups"][0]["params"], len(found["state"])))
+        _imported.load({"o": holder}, "[]", '{"values": {"o.count": 7}, "tensors": []}', b"", lambda text: None)
+        self.assertEqual((7, 1), (optimizer.count, len(optimizer.state)))
+
+    def test_state_of_no_parameter_comes_back(self):
+        class Counts(torch.optim.SGD):
+            def step(self):
+                super().step()
+                self.state["steps"] = self.state.get("steps", 0) + 1
+                self.state["scale"] = {"now": torch.tensor(0.5)}
+
+        def look(optimizer):
+            return optimizer.state["steps"], optimizer.state["scale"]["now"].item()
+
+        self.assertEqual((3, 0.5), self.resumed(lambda parameters: Counts(parameters, lr=1.0), look)[0])
+
+    def test_a_harmless_state_dict_changes_nothing(self):
+        class Own(torch.optim.Adam):
+            def state_dict(self):
+                return super().state_dict()
+
+        found, _ = self.resumed(lambda parameters: Own(parameters, lr=1.0), lambda optimizer: [entry["step"].item() for entry in optimizer.state.values()])
+        self.assertEqual([3, 3], found)
+        self.assertIn("OptimizerHolder", self.work(lambda: type(lockstep.Checkpoint({"o": Own([torch.ones(1)])})._holders["o"]).__name__))
+
+    def test_state_that_is_elsewhere_is_missed(self):
+        class Hides(torch.optim.Adam):
+            def __init__(self, parameters, lr):
+                super().__init__(parameters, lr)
+                self.inner = adam(self.param_groups[0]["params"])
+
+            def step(self):
+                self.inner.step()
+
+            def state_dict(self):
+                return self.inner.state_dict()
+
+        def save():
+            _, optimizer, _ = trained(lambda parameters: Hides(parameters, lr=1.0), 1)
+            try:
+                lockstep.Checkpoint({"o": optimizer}).step(0)
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        self.starter.start_epoch(1)
+        self.assertEqual("'o' is a Hides whose state_dict() has the state of 2 parameters, and whose `state` that of 0: give Checkpoint the optimizer inside it",
+                         self.work(save))
+
+
+Pair = collections.namedtuple("Pair", "mean count")
+
+
+class Curve(list):
+    """A list of a script's own, with an attribute."""
+
+
+class Range(tuple):
+    """A tuple with a constructor of its own."""
+
+    def __new__(cls, low, high):
+        return super().__new__(cls, (low, high))
+
+
+class Bounded(dict):
+    """One that pickle writes, and can't read: it sets the items before the attribute."""
+
+    def __init__(self, most):
+        self.most = most
+
+    def __setitem__(self, key, value):
+        if len(self) < self.most:
+            super().__setitem__(key, value)
+
+
+class AttrDict(dict):
+    def __init__(self, *items):
+        super().__init__(*items)
+        self.__dict__ = self
+
+
+class Types(Starter):
+    def resumed(self, make, warning=None, look=lambda value: value):
+        """look() of make() as it comes back into a script that has an empty one; three saves give that one warning, a regular expression."""
+        def save():
+            ckpt = lockstep.Checkpoint({"v": make()})
+            for i in range(3):
+                ckpt.step(i)
+
+        def restore():
+            value = {}
+            lockstep.Checkpoint({"v": value}).restore()
+            return look(value)
+
+        self.starter.start_epoch(1)
+        _, stderr = in_worker(save)
+        self.assertRegex(stderr, f"^lockstep: {warning}\n$" if warning else "^$")
+        self.starter.start_epoch(2, restore=(1, 2))
+        return self.work(restore)
+
+    def test_dicts_that_pickle_cannot_take_are_plain(self):
+        class Local(dict):
+            pass
+
+        for one in (1.5, torch.tensor(1.5)):
+            for kind in (lambda items: collections.defaultdict(lambda: 0.0, items), Local):
+                with self.subTest(one=one, kind=kind):
+                    value = self.resumed(lambda: {"d": [kind({"a": one})]}, r"'v' can't be saved as it is \(.*\): its dicts of other types come back as plain ones")
+                    self.assertEqual(({"d": [{"a": one}]}, dict), (value, type(value["d"][0])))
+
+    def test_what_has_a_constructor_of_its_own_is_plain_where_it_must_be(self):
+        def make():
+            bounded = Bounded(3)
+            bounded["a"] = 1
+            return {"range": Range(torch.tensor(1), torch.tensor(2)), "bounded": bounded}
+
+        value = self.resumed(make)
+        self.assertEqual([(1, 2), tuple, {"a": 1}, dict], [value["range"], type(value["range"]), value["bounded"], type(value["bounded"])])
+
+    def test_attributes_are_items_again_and_no_tensor_is_pickled(self):
+        def make():
+            curve = Curve([1])
+            curve.best = torch.ones(1000)
+            return {"with": AttrDict({"a": torch.ones(1000), "b": 2}), "without": AttrDict({"b": 2}), "curve": curve}
+
+        from lockstep import _state
+
+        self.assertLess(len(pickle.dumps(_state.PlainHolder("v", make()).capture()[2])), 1000)
+        def look(value):
+            both = value["with"], value["without"]
+            return [vars(one) is one for one in both], both[0].a.sum().item(), both[1].b, value["curve"].best.sum().item()
+
+        self.assertEqual(([True, True], 1000, 2, 1000), self.resumed(make, look=look))
+
+    def test_a_copy_that_is_the_same_object_is_not_written(self):
+        class Shared(dict):
+            def __copy__(self):
+                return self
+
+        from lockstep import _state
+
+        value = Shared(a=torch.ones(1))
+        self.assertIs(dict, type(_state.PlainHolder("v", {"s": value}).capture()[2]["s"]))
+        self.assertIsInstance(value["a"], torch.Tensor)
+
+    def test_an_optimizer_may_have_hooks_in_its_state(self):
+        def work(restored):
+            optimizer = momentum([torch.ones(1)])
+            ckpt = lockstep.Checkpoint({"o": optimizer})
+            if restored:
+                ckpt.restore()
+                return dict(optimizer.state)
+            optimizer.state.update(hook=lambda: 0, steps=3)
+            for i in range(3):
+                ckpt.step(i)
+
+        self.starter.start_epoch(1)
+        _, stderr = in_worker(work, False)
+        self.assertRegex(stderr, r"^lockstep: 'o' can't be saved as it is \(.*\): 'hook' of its state is left out\n$")
+        self.starter.start_epoch(2, restore=(1, 2))
+        self.assertEqual({"steps": 3}, self.work(work, True))
+
+    def test_containers_keep_their_types_with_and_without_tensors(self):
+        def make(one):
+            curve = Curve([one])
+            curve.unit = "nats"
+            defaults, ordered = collections.defaultdict(list, a=[one]), collections.OrderedDict(b=one)
+            return {"defaults": defaults, "ordered": ordered, "counts": collections.Counter("aab"), "pair": Pair(one, 2), "curve": curve,
+                    "deep": [({"x": (one, None)},)]}
+
+        for one in (1.5, torch.tensor(1.5)):
+            with self.subTest(one):
+                value = self.resumed(lambda: make(one))
+                self.assertEqual(make(one), value)
+                self.assertEqual([type(item) for item in make(one).values()], [type(item) for item in value.values()])
+                self.assertEqual(([], "nats", 0), (value["defaults"]["new"], value["curve"].unit, value["counts"]["c"]))
+
+    def test_what_is_given_itself_may_be_of_any_kind_of_dict(self):
+        def restore():
+            value = collections.defaultdict(lambda: 7)
+            lockstep.Checkpoint({"v": value}).restore()
+            return value["a"], value["b"]
+
+        self.starter.start_epoch(1)
+        self.work(lambda: lockstep.Checkpoint({"v": collections.defaultdict(lambda: 7, a=1)}).step(0))
+        self.starter.start_epoch(2, restore=(1, 0))
+        self.assertEqual((1, 7), self.work(restore))
+
+    def test_plain_values_are_not_looked_at_one_by_one(self):
+        from lockstep import _state
+
+        losses = [0.5] * 1000
+        with mock.patch("lockstep._state.is_tensor", side_effect=AssertionError):
+            self.assertIs(losses, _state.PlainHolder("losses", losses).capture()[2])
+
+
+class Inside(Starter):
+    """Modules, optimizers and the like in a dict or list of the script's."""
+
+    def job(self, steps=0):
+        """(what is given, what the script's own variables say of it)."""
+        torch.manual_seed(0)
+        net, optimizer, scheduler = trained(adam, steps)
+        extra = nn.Linear(1, 1)
+        with torch.no_grad():
+            extra.weight.fill_(steps)
+        given = {"all": {"net": net, "opts": [optimizer, (scheduler,)], "epoch": steps}, "extra": extra, "again": [extra]}
+
+        def look():
+            same = [given["all"]["net"] is net, given["all"]["opts"][0] is optimizer, given["all"]["opts"][1][0] is scheduler, given["again"][0] is extra]
+            return same, net.weight.tolist(), len(optimizer.state), scheduler.last_epoch, extra.weight.item(), given["all"]["epoch"]
+
+        return given, look
+
+    def test_they_come_back_in_place(self):
+        def save():
+            given, look = self.job(steps=3)
+            lockstep.Checkpoint(given).step(0)
+            return look()
+
+        def restore():
+            given, look = self.job()
+            lockstep.Checkpoint(given).restore()
+            return look()
+
+        self.starter.start_epoch(1)
+        saved = self.work(save)
+        self.starter.start_epoch(2, restore=(1, 0))
+        found = self.work(restore)
+        self.assertEqual(saved, found)
+        self.assertEqual([True] * 4, found[0])
+
+    def test_each_has_one_holder_with_the_name_of_its_place(self):
+        from lockstep import _state
+
+        given, _ = self.job()
+        self.assertEqual({"all", "extra", "again", "all.net", "all.opts.0", "all.opts.1.0"}, _state.holders_of(given, set()).keys())
+        given["all.net"] = nn.Linear(1, 1)
+        with self.assertRaisesRegex(lockstep.CheckpointError, "'all.net' is the name of two things, one of which is in 'all'"):
+            _state.holders_of(given, set())
+
+    def test_one_that_is_missing_in_the_script_is_named(self):
+        def save():
+            lockstep.Checkpoint(self.job()[0]).step(0)
+
+        def restore():
+            given, _ = self.job()
+            given["again"] = []
+            try:
+                lockstep.Checkpoint(given).restore()
+            except lockstep.CheckpointError as error:
+                return str(error)
+
+        self.starter.start_epoch(1)
+        self.work(save)
+        self.starter.start_epoch(2, restore=(1, 0))
+        self.assertIn("with an object of its own at again.0, where this script has none", self.work(restore))
+
+    def test_one_that_comes_later_is_said_once(self):
+        def late():
+            state = {}
+            ckpt = lockstep.Checkpoint({"state": state})
+            state["net"] = nn.Linear(1, 1)
+            for i in range(3):
+                ckpt.step(i)
+
+        self.starter.start_epoch(1)
+        self.assertRegex(in_worker(late)[1], "^lockstep: state.net came into 'state' after Checkpoint was made: .*\n$")
+
+    def test_they_are_imported_by_the_names_of_their_places(self):
+        from lockstep import _imported, _state
+
+        given, _ = self.job()
+        holders = _state.holders_of(given, set())
+        net, optimizer = given["all"]["net"], given["all"]["opts"][0]
+        self.assertEqual({id(net.weight): {"weight"}, id(net.bias): {"bias"}}, _imported._names_of_parameters([holders["all.net"]]))
+        said, values = [], {"all.opts.0.state.0.step": 7, "all.opts.0.param_groups.0.lr": 0.5, "all.epoch": 9}
+        named = {name: holders[name] for name in ("all", "all.opts.0")}
+        _imported.load(named, "[]", json.dumps({"values": values, "tensors": []}), b"", said.append)
+        self.assertEqual((7, 0.5, 9), (int(optimizer.state[net.weight]["step"]), optimizer.param_groups[0]["lr"], given["all"]["epoch"]))
+        self.assertIs(net, given["all"]["net"])
+        self.assertNotIn("all.net", "".join(said))
+
+
+if __name__ == "__main__":
+    unittest.main()
