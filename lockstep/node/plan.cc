@@ -57,7 +57,8 @@ absl::Status CheckScript(const RunOptions& options) {
   if (options.torchrun.no_python) return CheckProgram(script);
   if (!fs::exists(script))
     return NotFound("script {} does not exist (looked in {})", script, fs::current_path().string());
-  if (fs::is_directory(script)) return InvalidArgument("{} is a directory; name a script, or a module with -m", script);
+  if (fs::is_directory(script) && !fs::exists(script + "/__main__.py"))
+    return InvalidArgument("{} is a directory without a __main__.py; name a script, or a module with -m", script);
   if (access(script.c_str(), R_OK) != 0)
     return MakeError(absl::StatusCode::kPermissionDenied, fmt::format("script {} is not readable", script));
   return absl::OkStatus();

@@ -9,29 +9,54 @@ import sys
 import types
 
 _READ_AT_IMPORT = (b"TORCH", b"PYTORCH", b"OMP_", b"GOMP_", b"KMP_", b"MKL_", b"OPENBLAS_")
-_READ_AT_USE = (b"TORCH_NCCL_", b"TORCHELASTIC_", b"TORCHINDUCTOR_", b"TORCH_WARM_POOL", b"TORCH_CUDA_ARCH_LIST", b"TORCH_EXTENSIONS_DIR",
+_READ_AT_USE = (b"TORCH_NCCL_", b"TORCHELASTIC_", b"TORCHINDUCTOR_", b"TORCH_WARM_POOL", b"TORCH_CUDA_ARCH_LIST", b"TORCH_EXTENSIONS_DIR", b"TORCH_HOME",
                 b"PYTORCH_CUDA_ALLOC_CONF", b"PYTORCH_HIP_ALLOC_CONF", b"PYTORCH_ALLOC_CONF")
 
 _HERE = os.path.dirname(__file__)
+_REMOVED = "LOCKSTEP_REMOVED_VARIABLE"
+
+
+def hide_removed():
+    """Call in a worker that began anew: libraries do not see what its script will remove from os.environ."""
+    name = os.environ.pop(_REMOVED, None)
+    if name is not None:
+        os.unsetenv(name)
 
 
 def watch(command, preload, set_in_place):
     """Call in a forked worker, before the script runs. command: what exec would have run; preload: LD_PRELOAD for it, or "". set_in_place(name,
-    value): whether it gave this process what the variable would have."""
-    set_in_process, worker, imported_before = os.putenv, os.getpid(), set(sys.modules)
+    value or None): whether it gave this process what the variable, or its absence, would have."""
+    set_in_process, unset_in_process, worker, imported_before = os.putenv, os.unsetenv, os.getpid(), set(sys.modules)
 
     def putenv(name, value):
         name, value = os.fsencode(name), os.fsencode(value)
         before = os.environb.get(name)
         set_in_process(name, value)
+        changed(name, before, value, sys._getframe(1))
+
+    def unsetenv(name):
+        name = os.fsencode(name)
+        before = os.environb.get(name)
+        unset_in_process(name)
+        changed(name, before, None, sys._getframe(1))
+
+    def changed(name, before, value, frame):
         if not name.startswith(_READ_AT_IMPORT) or name.startswith(_READ_AT_USE) or value == before or os.getpid() != worker:
             return
-        if _uses_torch(imported_before, sys._getframe(1)):
-            os.putenv = set_in_process
-        elif not set_in_place(os.fsdecode(name), os.fsdecode(value)):
-            _begin(command, preload, os.fsdecode(name), set_in_process)
+        if _uses_torch(imported_before, frame):
+            os.putenv, os.unsetenv = set_in_process, unset_in_process
+        elif set_in_place(os.fsdecode(name), None if value is None else os.fsdecode(value)):
+            return
+        elif value is not None:
+            begin(command, preload, f"the script sets {os.fsdecode(name)}, which torch reads at its import")
+        else:  # which it does again, and may count on having
+            set_in_process(name, before)
+            set_in_process(_REMOVED, name)
+            begin(command, preload, f"the script removes {os.fsdecode(name)}, which torch reads at its import")
+            unset_in_process(_REMOVED)
+            unset_in_process(name)
 
-    os.putenv = putenv  # os.environ looks it up with each assignment
+    os.putenv, os.unsetenv = putenv, unsetenv  # os.environ looks them up with each change
 
 
 def _uses_torch(imported_before, frame):
@@ -69,11 +94,12 @@ def _is_of_torch(module):
     return isinstance(module, str) and module.split(".")[0] == "torch"
 
 
-def _begin(command, preload, name, set_in_process):
+def begin(command, preload, why):
+    """Anew, by exec. Returns where that can't be."""
     if os.environ.get("LOCAL_RANK") == "0":
-        print(f"lockstep: the script sets {name}, which torch reads at its import: workers begin anew by exec", file=sys.stderr, flush=True)
+        print(f"lockstep: {why}: workers begin anew by exec", file=sys.stderr, flush=True)
     if preload:
-        set_in_process("LD_PRELOAD", preload)
+        os.environ["LD_PRELOAD"] = preload
     sys.stdout.flush()
     try:
         os.execv(command[0], command)

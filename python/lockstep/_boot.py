@@ -10,9 +10,12 @@ import signal
 import sys
 import time
 
+from lockstep import _anew
+
 
 def prepare_worker():
     """Call at the start of each epoch, before the script runs. Needs LOCKSTEP_STACKS_FILE and LOCKSTEP_ERROR_FILE; without them does nothing."""
+    _anew.hide_removed()
     _answer_stack_requests(os.environ.get("LOCKSTEP_STACKS_FILE"))
     _note_uncaught_exceptions()
     _take_drills(os.environ.get("LOCKSTEP_DRILL_FILE"))  # set by `lockstep run --allow-drill` only
@@ -56,7 +59,8 @@ def _note_uncaught_exceptions():
     def note_then_pass_on(kind, value, trace):
         trace = _without_our_frames(trace)
         try:
-            write_exception(os.environ["LOCKSTEP_ERROR_FILE"], kind, value, trace)
+            if os.environ.get("LOCKSTEP_WORKER_PID") == str(os.getpid()):  # not of a forked child
+                write_exception(os.environ["LOCKSTEP_ERROR_FILE"], kind, value, trace)
         finally:
             before(kind, value.with_traceback(trace), trace)
 

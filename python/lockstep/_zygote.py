@@ -25,6 +25,7 @@ import stat
 import sys
 import threading
 import time
+import weakref
 
 from lockstep import _anew, _boot, _packets, _store, _version
 
@@ -279,8 +280,30 @@ def _become_worker(request, worker, fds):
     if code:
         _version.move(moved["from"], code)
     way = [] if not request["module"] else ["-m", _version.__name__, code] if code else ["-m"]
-    _anew.watch([sys.executable, "-u", *way, *worker["command"]], _PRELOAD, _count_threads_as)
-    _leave(_exit_status(worker["command"], request["module"] and (code or os.getcwd())))
+    exec_command = [sys.executable, "-u", *way, *worker["command"]]
+    module = request["module"] and (code or os.getcwd())
+    hidden = _hidden_module(*([module, ""] if module else os.path.split(os.path.realpath(worker["command"][0]))))
+    if hidden:
+        _anew.begin(exec_command, _PRELOAD, f"the script has a module {hidden} of its own, and the import of torch another")
+    _anew.watch(exec_command, _PRELOAD, _count_threads_as)
+    _leave(_exit_status(worker["command"], module))
+
+
+def _hidden_module(folder, script):
+    """A module beside the script that this process has imported from elsewhere: the script would get that one. None: there is none."""
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return None
+    for name in names:
+        base, suffix = os.path.splitext(name)
+        loaded = sys.modules.get(base) if name != script and base != "__main__" else None
+        place = os.path.join(folder, name if suffix else os.path.join(name, "__init__.py"))
+        if loaded is not None and suffix in (".py", "") and os.path.isfile(place):
+            origin = getattr(loaded, "__file__", None) or ""
+            if not os.path.exists(origin) or not os.path.samefile(origin, place):
+                return base
+    return None
 
 
 def _begin_anew():
@@ -288,6 +311,8 @@ def _begin_anew():
     os.setsid()
     gc.unfreeze()
     _fresh_chance()
+    for finalizer in weakref.finalize._registry:  # of what the import of torch has made, such as folders: all workers have it
+        finalizer.atexit = False
 
 
 def _exit_status(command, module):
@@ -325,15 +350,19 @@ _READER_S = 1.0  # for all who read what open files write to
 
 
 def _write_open_files():
-    """What the teardown would write of files that the script has left open, ZipFiles too. Those on a disk wait for nobody. A pipe, a socket or a
-    terminal may be full, and its reader stopped for ever: each is written by a thread of its own, beside which the process ends.
+    """What the teardown would write of files that the script has left open, ZipFiles too; temporary ones it would remove. Those on a disk wait for
+    nobody. A pipe, a socket or a terminal may be full, and its reader stopped for ever: each is written by a thread of its own, beside which the
+    process ends.
     """
     gc.unfreeze()  # what is frozen is not listed
-    zipfile = sys.modules.get("zipfile")
+    zipfile, tempfile = sys.modules.get("zipfile"), sys.modules.get("tempfile")
     kinds = (_FILE, zipfile.ZipFile) if zipfile else _FILE
-    on_disk, others = [], {}
+    temporary = tempfile._TemporaryFileWrapper if tempfile else ()
+    on_disk, others, removed = [], {}, []
     for file in gc.get_objects():
-        if issubclass(type(file), kinds):
+        if issubclass(type(file), temporary):
+            removed.append(file)
+        elif issubclass(type(file), kinds):
             try:
                 target = file if issubclass(type(file), _FILE) else file.fp
                 if not target.closed and target.writable():
@@ -342,6 +371,11 @@ def _write_open_files():
             except Exception:
                 pass  # it lies in memory, or is half made
     _write(on_disk)
+    for file in removed:
+        try:
+            file.close()
+        except Exception:
+            pass  # as below
     writers = [threading.Thread(target=_write, args=(files,), daemon=True) for files in others.values()]
     for writer in writers:
         writer.start()
@@ -384,16 +418,19 @@ def _set_threads(count, blas_count):
 
 
 def _count_threads_as(name, value):
-    """Sets the threads that the libraries would have, had they been imported with this variable. False: it is another, or they can't be told."""
+    """Sets the threads that the libraries would have, had they been imported with this variable, or without it (None). False: it is another, or they can't be
+    told."""
     import torch
 
     if name not in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS") or _untold:
         return False
-    set_to = {**os.environ, name: value}
+    set_to = {**os.environ, name: value or ""}
     count = set_to.get("MKL_NUM_THREADS") or set_to.get("OMP_NUM_THREADS")  # as torch reads them
+    if value is None and not count:
+        return False  # as many as there are processors, in a way of their own
     blas_count = set_to.get("OPENBLAS_NUM_THREADS") or set_to.get("OMP_NUM_THREADS") or count
     count = count or str(torch.get_num_threads())
-    if not (value.isdecimal() and count.isdecimal() and blas_count.isdecimal() and int(count) and int(blas_count)):
+    if not ((value is None or value.isdecimal()) and count.isdecimal() and blas_count.isdecimal() and int(count) and int(blas_count)):
         return False  # a list, say
     _set_threads(int(count), int(blas_count))
     return True
@@ -451,21 +488,25 @@ def _ready_heap():
 
 
 def _run(script, *args, module):
-    """As `python -u script args...` does; exceptions pass through. module: the script is one, to be found there; False: it is a file."""
-    sys.argv[:] = [script, *args]
-    if module:
-        import runpy
-
-        sys.path.insert(0, module)
-        return runpy.run_module(script, run_name="__main__", alter_sys=True)
+    """As `python -u script args...` does; exceptions pass through. module: the script is one, to be found there; False: it is a file, or a folder or
+    an archive of Python's with a __main__.py in it. The module __main__ stays until the process ends: threads and atexit may pickle what is in it.
+    """
+    import pkgutil
+    import runpy
     import types
 
-    path = os.path.abspath(script)
-    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
-    main_module = types.ModuleType("__main__")
-    main_module.__file__ = path
+    sys.argv[:] = [script, *args]
+    main_module = sys.modules["__main__"] = types.ModuleType("__main__")
     main_module.__builtins__ = __builtins__
-    sys.modules["__main__"] = main_module
+    path = os.path.abspath(script)
+    if module:
+        sys.path.insert(0, module)
+        return runpy._run_module_as_main(script)
+    if pkgutil.get_importer(path) is not None:
+        sys.path.insert(0, script)
+        return runpy._run_module_as_main("__main__", alter_argv=False)
+    sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+    main_module.__file__ = path
     with open(path, "rb") as file:
         code = compile(file.read(), path, "exec")
     exec(code, main_module.__dict__)

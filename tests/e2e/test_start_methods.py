@@ -2,9 +2,12 @@
 import ctypes
 import json
 import os
+import pathlib
+import shutil
 import signal
 import subprocess
 import unittest
+import zipapp
 
 from harness import PYTHON, QUICK_LIMITS, ROOT, Run, RunTest, alive, children, ddp, kill
 
@@ -45,7 +48,7 @@ with open("/proc/self/maps") as maps:
     collected = "liblockstep-gloo" in maps.read()
 with open(f"{{sys.argv[1]}}/seen.{{os.environ['RANK']}}", "w") as file:
     json.dump({{"threads": torch.get_num_threads(), "forked": "lockstep._packets" in sys.modules, "collected": collected,
-               "variable": os.environ["OMP_NUM_THREADS"], "preload": os.environ.get("LD_PRELOAD")}}, file)
+               "variable": os.environ.get("OMP_NUM_THREADS"), "preload": os.environ.get("LD_PRELOAD")}}, file)
 '''
 # Joins as the rank that it is; then what it starts with its environment tries to, by exec, and by fork.
 STARTS_OTHERS = '''
@@ -62,6 +65,33 @@ if child == 0:
 os.waitpid(child, 0)
 print("still the rank" if _client.join() else "on its own", flush=True)
 '''
+# A class of __main__ is pickled when the last line has run.
+SAVES_AT_THE_END = '''
+import atexit, pickle, sys, threading, time
+
+class Net:
+    pass
+
+def save(who):
+    name = pickle.loads(pickle.dumps(Net())).__class__.__module__
+    sys.stdout.write(f"{who} {name} {sys.argv[1:]}\\n")
+
+def save_soon():
+    while threading.main_thread().is_alive():
+        time.sleep(0.01)
+    save("thread")
+
+atexit.register(save, "atexit")
+threading.Thread(target=save_soon).start()
+'''
+# A child of the rank fails, and then the rank in its own way.
+CHILD_FAILS = '''
+import os
+if os.fork() == 0:
+    raise ValueError("of the child")
+os.wait()
+os._exit(3)
+'''
 # What torchrun 1.13 gives each worker.
 CONTRACT = {"LOCAL_RANK", "RANK", "GROUP_RANK", "ROLE_RANK", "ROLE_NAME", "LOCAL_WORLD_SIZE", "WORLD_SIZE",
             "GROUP_WORLD_SIZE", "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT",
@@ -77,6 +107,12 @@ METHODS = ("exec", "zygote")
 # Statement, exit status of `lockstep run`, what it says.
 EXITS = [("sys.exit(0)", 0, ""), ("raise SystemExit", 0, ""), ("sys.exit(7)", 1, "exit code 7"),
          ("os._exit(9)", 1, "exit code 9"), ("sys.exit('words')", 1, "exit code 1")]
+
+
+def zipped(folder):
+    path = f"{folder}.pyz"
+    zipapp.create_archive(folder, path)
+    return path
 
 
 class StartMethods(RunTest):
@@ -199,6 +235,64 @@ class StartMethods(RunTest):
         run, seen = self.sets("zygote", 'os.environ["OMP_SCHEDULE"] = "static"')
         self.assertEqual([{"threads": 1, "forked": False, "collected": True, "variable": "1", "preload": None}] * 2, seen, run)
         self.assertEqual(1, run.stderr().count("the script sets OMP_SCHEDULE, which torch reads at its import"), run)
+
+    def test_what_the_script_removes_before_it_imports_torch_counts(self):
+        seen = {method: self.sets(method, 'os.environ.pop("OMP_NUM_THREADS")')[1] for method in METHODS}
+        self.assertEqual(seen["exec"], seen["zygote"])  # which began anew
+        run, (one, _) = self.sets("zygote", 'os.environ["MKL_NUM_THREADS"] = "2"\nos.environ.pop("OMP_NUM_THREADS")')
+        self.assertEqual((2, True, None), (one["threads"], one["forked"], one["variable"]), run)
+
+    def test_a_module_beside_the_script_is_found_before_one_that_torch_has_imported(self):
+        for method in METHODS:
+            with self.subTest(method):
+                script = self.folder() / "train.py"
+                script.write_text("import sys, typing_extensions\nsys.stdout.write(typing_extensions.__file__)\n")
+                beside = script.parent / "typing_extensions.py"
+                shutil.copy(next(pathlib.Path("/usr/lib/python3").rglob("typing_extensions.py")), beside)
+                for path in (script.parent, beside, script):
+                    path.chmod(0o755)
+                run = Run(self, str(script), ranks=1, options=["--start-method", method])
+                run.finish()
+                self.assertEqual(str(beside), run.stdout(), run)
+                self.assertEqual(method == "zygote", "the script has a module typing_extensions of its own" in run.stderr(), run)
+
+    def test_main_stays_until_the_process_ends(self):
+        for method in METHODS:
+            for module in ([], ["-m"]):
+                with self.subTest(f"{method} {module}"):
+                    script = self.folder() / "saves.py"
+                    script.parent.chmod(0o755)
+                    script.write_text(SAVES_AT_THE_END)
+                    run = Run(self, "saves" if module else str(script), "a", ranks=1, options=[*module, "--start-method", method],
+                              env={"PYTHONPATH": str(script.parent)})
+                    run.finish()
+                    self.assertEqual({"thread __main__ ['a']", "atexit __main__ ['a']"}, set(run.stdout().splitlines()), run)
+
+    def test_an_archive_and_a_folder_are_scripts(self):
+        for method in METHODS:
+            for pack in (str, zipped):
+                with self.subTest(f"{method} {pack.__name__}"):
+                    folder = self.folder() / "app"
+                    folder.mkdir()
+                    folder.parent.chmod(0o755)
+                    (folder / "part.py").write_text("NAME = 'part'\n")
+                    (folder / "__main__.py").write_text("import sys, part\nsys.stdout.write(f'{__name__} {part.NAME} {sys.argv} {sys.path[0]}')\n")
+                    path = pack(folder)
+                    run = Run(self, path, "a", ranks=1, options=["--start-method", method])
+                    run.finish()
+                    self.assertEqual(f"__main__ part {[path, 'a']} {path}", run.stdout(), run)
+
+    def test_the_exception_of_a_child_is_not_its_rank_s(self):
+        for method in METHODS:
+            with self.subTest(method):
+                script = self.folder() / "forks.py"
+                script.parent.chmod(0o755)
+                script.write_text(CHILD_FAILS)
+                run = Run(self, str(script), ranks=1, options=["--start-method", method, "--max-restarts", "0"])
+                run.finish(1)
+                said = [line for line in run.stderr().splitlines() if line.startswith("lockstep: ")]
+                self.assertIn("exit code 3", said[-1], run)
+                self.assertNotIn("ValueError", said[-1], run)
 
     def test_what_is_set_while_torch_trains_begins_nothing_anew(self):
         """By the script's libraries, or by torch itself (torch.compile sets TORCHINDUCTOR_CACHE_DIR)."""

@@ -49,15 +49,27 @@ class Leave(unittest.TestCase):
                 file.write("packed")
             archive = zipfile.ZipFile(self.folder / "archive.zip", "w")
             archive.writestr("name", "packed")
-            LEFT_OPEN.extend([curve, kept, raw, *packed, archive])
+            removed = tempfile.NamedTemporaryFile("w", dir=self.folder, suffix=".removed")
+            removed.write("removed")
+            LEFT_OPEN.extend([curve, kept, raw, *packed, archive, removed])
             gc.freeze()
 
         self.assertEqual(3, left_by(script))
         self.assertEqual("step,1\r\n", (self.folder / "curve.csv").read_bytes().decode())
         self.assertEqual(["kept"], [path.read_text() for path in self.folder.glob("*.kept")])
+        self.assertEqual([], list(self.folder.glob("*.removed")))
         self.assertEqual(1000, (self.folder / "buffered").stat().st_size)
         self.assertEqual(b"packed", zipfile.ZipFile(self.folder / "archive.zip").read("name"))
         self.assertEqual([b"packed"] * 2, [gzip.open(self.folder / "text.gz").read(), bz2.open(self.folder / "text.bz2").read()])
+
+    def test_what_the_zygote_has_made_stays_for_the_other_workers(self):
+        def script():
+            with mock.patch.object(_zygote, "_fresh_chance"):
+                _zygote._begin_anew()
+
+        with tempfile.TemporaryDirectory(dir=self.folder) as made:
+            self.assertEqual(3, left_by(script))
+            self.assertTrue(os.path.isdir(made))
 
     def full_pipe(self):
         """The end to write to of one whose reader has stopped."""
@@ -113,10 +125,11 @@ class Threads(unittest.TestCase):
         self.assertEqual([3, 1], self.counts("MKL_NUM_THREADS", "3", OMP_NUM_THREADS="1"))
         self.assertEqual([2, 3], self.counts("OMP_NUM_THREADS", "3", MKL_NUM_THREADS="2"))
         self.assertEqual([1, 3], self.counts("OPENBLAS_NUM_THREADS", "3"))
+        self.assertEqual([2, 2], self.counts("OMP_NUM_THREADS", None, OMP_NUM_THREADS="3", MKL_NUM_THREADS="2"))
 
     def test_what_is_no_such_number_is_left_to_a_new_process(self):
-        for name, value in (("OMP_NUM_THREADS", "4,2"), ("OMP_NUM_THREADS", "0"), ("OMP_NUM_THREADS", ""), ("OMP_SCHEDULE", "3")):
-            self.assertIsNone(self.counts(name, value))
+        for name, value in (("OMP_NUM_THREADS", "4,2"), ("OMP_NUM_THREADS", "0"), ("OMP_NUM_THREADS", ""), ("OMP_NUM_THREADS", None), ("OMP_SCHEDULE", "3")):
+            self.assertIsNone(self.counts(name, value, OMP_NUM_THREADS="3"))
         with mock.patch.object(_zygote, "_untold", ["libother_openblas.so"]):
             self.assertIsNone(self.counts("OMP_NUM_THREADS", "3"))
 
