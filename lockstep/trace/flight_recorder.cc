@@ -22,7 +22,8 @@ namespace {
 constexpr std::string_view kBackends[] = {"nccl:", "gloo:", "xccl:", "ucc:", "mpi:", "hccl:", "rccl:"};
 
 constexpr size_t kBatch = 64;  // files held at a time
-// A job launches ops all the time; one that hangs was dumped at the end of a timeout.
+// A job launches ops all the time; one that hangs was dumped at the end of a timeout. What was launched after the first
+// file was written shows that the job went on.
 constexpr int64_t kStillNs = 2'000'000'000;
 
 struct DumpFile {
@@ -102,18 +103,23 @@ class Collector {
     ReadGroups(dump);
     std::map<std::string, std::string> name_of_id;  // of groups, as pg_status numbers them
     const uint64_t unreadable = unreadable_;
-    for (const Json& entry : entries) Take(rank, entry, name_of_id);
+    int64_t first = INT64_MAX;
+    for (const Json& entry : entries) {
+      Take(rank, entry, name_of_id);
+      first = std::min(first, IntegerAt(entry, "record_id", INT64_MAX));
+    }
     if (!entries.empty() && unreadable_ - unreadable == entries.size())
       return InvalidArgument("none of its {} entries tells its process group and number", entries.size());
     ReadCounts(rank, dump, std::move(name_of_id));
     log_.reported.push_back(rank);
+    if (first == 0) log_.whole.insert(rank);
     return absl::OkStatus();
   }
 
   CommLog Finish(int64_t first_written_ns) {
     int64_t newest = -1;
     for (const CommOp& op : log_.ops) newest = std::max(newest, op.created_ns);
-    log_.moving = newest >= 0 && newest <= first_written_ns && first_written_ns - newest < kStillNs;
+    log_.moving = newest >= 0 && first_written_ns - newest < kStillNs;
     std::sort(log_.reported.begin(), log_.reported.end());
     // A communicator's counters count its collectives, unless it has transfers too: then the last of either.
     std::vector<bool> mixed(log_.communicators.size());
@@ -194,12 +200,11 @@ class Collector {
     if (BooleanAt(entry, "is_p2p", false)) {
       const std::optional<Transfer> transfer = ParseTransfer(function);
       const std::vector<int>& ranks = log_.communicators[op.communicator].ranks;
-      if (!transfer || static_cast<size_t>(transfer->peer) >= ranks.size()) {
-        ++without_peer_;
-        return;
-      }
-      op.direction = transfer->direction;
-      op.peer = ranks[static_cast<size_t>(transfer->peer)];
+      const bool is_known = transfer && static_cast<size_t>(transfer->peer) < ranks.size();
+      without_peer_ += !is_known;
+      // What is one transfer or several ("coalesced") holds its rank up as a receive does.
+      op.direction = transfer ? transfer->direction : Direction::kReceive;
+      if (is_known) op.peer = ranks[static_cast<size_t>(transfer->peer)];
       op.sequence = IntegerAt(entry, "p2p_seq_id", -1);
     } else {
       op.sequence = IntegerAt(entry, "collective_seq_id", IntegerAt(entry, "seq_id", -1));
@@ -232,9 +237,14 @@ class Collector {
     for (const auto& [id, counts] : status.items()) {
       const auto name = name_of_id.find(id);
       if (name == name_of_id.end() || !groups_.contains(name->second)) continue;
-      log_.counts.push_back({CommunicatorOf(name->second, ""), rank, IntegerAt(counts, "last_enqueued_collective", -1),
-                             IntegerAt(counts, "last_completed_collective", -1)});
+      log_.counts.push_back({CommunicatorOf(name->second, ""), rank, CountAt(counts, "last_enqueued_collective"),
+                             CountAt(counts, "last_completed_collective")});
     }
+  }
+
+  // Numbers begin at 1, and torch says -1 of none yet. -1: not told.
+  static int64_t CountAt(const Json& counts, const char* key) {
+    return At(counts, key).is_number_integer() ? std::max<int64_t>(0, IntegerAt(counts, key, -1)) : -1;
   }
 
   static int64_t NumberOr(const std::string& text, int64_t otherwise) {
