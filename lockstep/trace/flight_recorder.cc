@@ -10,6 +10,8 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <tuple>
+#include <utility>
 
 #include "lockstep/base/json_at.h"
 #include "lockstep/base/parallel.h"
@@ -103,16 +105,18 @@ class Collector {
     ReadGroups(dump);
     std::map<std::string, std::string> name_of_id;  // of groups, as pg_status numbers them
     const uint64_t unreadable = unreadable_;
-    int64_t first = INT64_MAX;
+    batch_of_.clear();
+    int64_t last = -1;
     for (const Json& entry : entries) {
       Take(rank, entry, name_of_id);
-      first = std::min(first, IntegerAt(entry, "record_id", INT64_MAX));
+      last = std::max(last, IntegerAt(entry, "record_id", INT64_MAX));
     }
     if (!entries.empty() && unreadable_ - unreadable == entries.size())
       return InvalidArgument("none of its {} entries tells its process group and number", entries.size());
     ReadCounts(rank, dump, std::move(name_of_id));
     log_.reported.push_back(rank);
-    if (first == 0) log_.whole.insert(rank);
+    // Old ones are overwritten, and ended ones may be left out.
+    if (std::cmp_equal(last, entries.size() - 1)) log_.whole.insert(rank);
     return absl::OkStatus();
   }
 
@@ -139,6 +143,10 @@ class Collector {
   }
 
  private:
+  // Communicator and both numbers: alike only for what is launched together.
+  using Batch = std::tuple<uint32_t, int64_t, int64_t>;
+  static constexpr Batch kEnded{UINT32_MAX, -1, -1};
+
   // Where no dump tells the ranks of a group: the default one has all, others at least those that used it.
   void FillUnknownMembers() {
     std::map<uint32_t, std::set<int>> users;
@@ -197,23 +205,50 @@ class Collector {
     op.function = FunctionOf(TextAt(entry, "profiling_name"));
     op.shape = ShapeOf(entry);
     const std::string& function = log_.functions[op.function];
-    if (BooleanAt(entry, "is_p2p", false)) {
-      const std::optional<Transfer> transfer = ParseTransfer(function);
-      const std::vector<int>& ranks = log_.communicators[op.communicator].ranks;
-      const bool is_known = transfer && static_cast<size_t>(transfer->peer) < ranks.size();
-      without_peer_ += !is_known;
-      // What is one transfer or several ("coalesced") holds its rank up as a receive does.
-      op.direction = transfer ? transfer->direction : Direction::kReceive;
-      if (is_known) op.peer = ranks[static_cast<size_t>(transfer->peer)];
-      op.sequence = IntegerAt(entry, "p2p_seq_id", -1);
-    } else {
-      op.sequence = IntegerAt(entry, "collective_seq_id", IntegerAt(entry, "seq_id", -1));
-      if (op.sequence < 0) {
-        ++unreadable_;
-        return;
-      }
+    const int64_t collective = IntegerAt(entry, "collective_seq_id", IntegerAt(entry, "seq_id", -1));
+    const int64_t transfer = IntegerAt(entry, "p2p_seq_id", -1);
+    const bool is_transfer = BooleanAt(entry, "is_p2p", false);
+    const Batch batch{op.communicator, collective, transfer};
+    if (function == "coalesced" && collective >= 0 && EndBatch(batch, op.state, is_transfer)) return;
+    op.sequence = is_transfer ? transfer : collective;
+    if (is_transfer) {
+      FindPeer(function, op);
+    } else if (op.sequence < 0) {
+      ++unreadable_;
+      return;
     }
     log_.ops.push_back(std::move(op));
+    batch_of_.push_back(batch);
+  }
+
+  void FindPeer(const std::string& function, CommOp& op) {
+    const std::optional<Transfer> transfer = ParseTransfer(function);
+    const std::vector<int>& ranks = log_.communicators[op.communicator].ranks;
+    // What may be several holds its rank up as a receive does.
+    op.direction = transfer ? transfer->direction : Direction::kReceive;
+    if (transfer && static_cast<size_t>(transfer->peer) < ranks.size()) {
+      op.peer = ranks[static_cast<size_t>(transfer->peer)];
+    } else {
+      ++without_peer_;
+    }
+  }
+
+  // Of ops that are launched together torch records each, whose state it then leaves as it is, and behind them one that
+  // has the state of all. True: it adds nothing more. Collectives have a number together, and are one.
+  bool EndBatch(const Batch& batch, OpState state, bool is_transfer) {
+    const auto end = std::find_if(batch_of_.rbegin(), batch_of_.rend(), [&](const Batch& one) { return one != batch; });
+    const auto count = static_cast<size_t>(end - batch_of_.rbegin());
+    if (is_transfer) {
+      for (size_t i = 1; i <= count; ++i) {
+        OpState& one = log_.ops[log_.ops.size() - i].state;
+        if (one == OpState::kScheduled) one = state;
+      }
+      if (count > 0) batch_of_.back() = kEnded;
+      return count > 0;
+    }
+    log_.ops.erase(log_.ops.end() - static_cast<std::ptrdiff_t>(count), log_.ops.end());
+    batch_of_.erase(batch_of_.end() - static_cast<std::ptrdiff_t>(count), batch_of_.end());
+    return false;
   }
 
   // pg_status numbers groups as the process made them; pg_config names them. Names count up in the same order, which
@@ -254,6 +289,7 @@ class Collector {
   }
 
   CommLog log_;
+  std::vector<Batch> batch_of_;                 // the ops of the dump that is being read
   std::map<std::string, Communicator> groups_;  // of the dump that is being read, by name
   std::map<std::pair<std::string, std::vector<int>>, uint32_t> index_;
   std::map<std::string, uint32_t> functions_;
