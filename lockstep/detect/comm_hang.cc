@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -194,14 +193,14 @@ class Finder {
       if (IsLeft(wait) && !explained.contains(wait.in.front())) TellOfOwn(wait, since, ends);
     }
     // Whoever says nothing may be the one that nobody knows.
-    const bool somebody = !WaitForSomebody().empty();
-    if (somebody)
+    const std::vector<std::string> blind = WaitForSomebody();
+    if (!blind.empty())
       for (const int rank : silent_) missing.emplace(rank, End{});
     // A rank that says nothing is named where nobody else explains the waiting.
     if (ends.empty()) {
       if (!findings.empty() || missing.empty()) return;
       Name(missing, Syndrome::kNonCommunicationHang, false, findings);
-      AddTo(findings.back().evidence, WaitForSomebody());
+      AddTo(findings.back().evidence, blind);
       return;
     }
     for (const bool launched : {true, false}) {
@@ -209,9 +208,9 @@ class Finder {
       for (const auto& [rank, end] : ends)
         if (end.launched == launched) alike.emplace(rank, end);
       Name(alike, launched ? Syndrome::kCommunicationHang : Syndrome::kNonCommunicationHang,
-           missing.empty() && !somebody && AllWait(ends), findings);
+           missing.empty() && blind.empty() && AllWait(ends), findings);
     }
-    AddTo(findings.back().evidence, WaitForSomebody());
+    AddTo(findings.back().evidence, blind);
     for (const auto& [rank, end] : missing)
       findings.back().ambiguous_with.push_back(incident::SuspectRank(RankId(rank)));
   }
@@ -221,15 +220,14 @@ class Finder {
     std::vector<std::string> lines;
     for (const Wait& wait : waits_.all())
       if (wait.somebody && lines.size() < kMostLines)
-        lines.push_back(fmt::format("{} in {}{}", Waiting(wait.in), NameOf(log_, *wait.op),
-                                    wait.op->peer < 0 && wait.op->direction != Direction::kCollective
-                                        ? ""
-                                        : ", of which not all members are known"));
+        lines.push_back(
+            fmt::format("{} in {}{}", Waiting(wait.in), NameOf(log_, *wait.op),
+                        wait.op->direction != Direction::kCollective ? "" : ", of which not all members are known"));
     return lines;
   }
 
-  static void AddTo(std::vector<std::string>& evidence, std::vector<std::string> lines) {
-    std::move(lines.begin(), lines.end(), std::back_inserter(evidence));
+  static void AddTo(std::vector<std::string>& evidence, const std::vector<std::string>& lines) {
+    evidence.insert(evidence.end(), lines.begin(), lines.end());
   }
 
   // `rank` is behind in what others, `who`, wait in.
