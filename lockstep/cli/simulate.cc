@@ -190,7 +190,10 @@ absl::StatusOr<Json> WriteTelemetry(const SimulateTelemetryFlags& flags,
     at = std::min(at + kPiece, flags.seconds);
     job.Run(Seconds{at});
     for (trace::TrailSnapshot& snapshot : job.Take()) {
-      lost += std::erase_if(snapshot.ended, [&](const ls_record&) { return chance.Uniform() < flags.loss; });
+      const size_t gone =
+          std::erase_if(snapshot.ended, [&](const ls_record&) { return chance.Uniform() < flags.loss; });
+      snapshot.missed += gone;
+      lost += gone;
       records += snapshot.ended.size();
       LS_RETURN_IF_ERROR(file.Write(snapshot));
     }

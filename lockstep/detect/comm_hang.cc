@@ -48,8 +48,10 @@ std::string NameOf(const trace::CommLog& log, const CommOp& op) {
   const trace::Communicator& communicator = log.communicators[op.communicator];
   if (op.direction == Direction::kCollective)
     return fmt::format("{} {} of {}", log.functions[op.function], op.sequence, NameOf(communicator));
-  const std::string peer = op.peer < 0 ? "a rank that is not known" : fmt::format("rank {}", op.peer);
-  return fmt::format("{} {} in {}", op.direction == Direction::kSend ? "a send to" : "a receive from", peer,
+  if (op.peer < 0)
+    return fmt::format("a transfer ({}) with a rank that is not known, in {}", log.functions[op.function],
+                       NameOf(communicator));
+  return fmt::format("a {} rank {} in {}", op.direction == Direction::kSend ? "send to" : "receive from", op.peer,
                      NameOf(communicator));
 }
 
@@ -112,7 +114,7 @@ std::vector<Finding> FindMismatches(const Standing& standing) {
     const bool majority = 2 * most->second.size() > of_ranks.size();
     finding.suspects = Suspects(others);
     if (!majority) finding.ambiguous_with = Suspects(most->second);
-    finding.certain = majority && of_ranks.size() == standing.MembersOf(op.first).size();
+    finding.certain = majority && of_ranks.size() == standing.SizeOf(op.first);
     if (!finding.certain) finding.probe = "the collectives that each rank launched before, in their order";
     findings.push_back(std::move(finding));
   }
@@ -142,18 +144,11 @@ bool IsTooSoon(const trace::CommLog& log, const CommThresholds& thresholds) {
   return static_cast<double>(oldest) < limit;
 }
 
-// Members of communicators that told nothing.
-std::vector<int> NoReport(const trace::CommLog& log) {
-  std::set<int> missing;
-  for (const trace::Communicator& communicator : log.communicators)
-    for (const int rank : communicator.ranks)
-      if (!std::binary_search(log.reported.begin(), log.reported.end(), rank)) missing.insert(rank);
-  return {missing.begin(), missing.end()};
-}
-
 class Finder {
  public:
-  explicit Finder(const trace::CommLog& log) : log_(log), standing_(log), waits_(standing_) {}
+  // `silent`: members that told nothing.
+  Finder(const trace::CommLog& log, const std::vector<int>& silent)
+      : log_(log), silent_(silent), standing_(log), waits_(standing_) {}
 
   std::vector<Finding> Run() {
     std::vector<Finding> findings = FindMismatches(standing_);
@@ -161,6 +156,7 @@ class Finder {
       NameTheEnds(findings);
       NameCircles(findings);
       if (findings.empty()) NameStuckOps(findings);
+      if (findings.empty()) TellOfSomebody(findings);
     }
     if (log_.moving || log_.unseen)
       for (Finding& finding : findings) {
@@ -196,9 +192,15 @@ class Finder {
           Tell(wait, who, since, rank, standing_.HasReported(rank) ? ends[rank] : missing[rank]);
       if (IsLeft(wait) && !explained.contains(wait.in.front())) TellOfOwn(wait, since, ends);
     }
+    // Whoever says nothing may be the one that nobody knows.
+    const std::vector<std::string> blind = WaitForSomebody();
+    if (!blind.empty())
+      for (const int rank : silent_) missing.emplace(rank, End{});
     // A rank that says nothing is named where nobody else explains the waiting.
     if (ends.empty()) {
-      if (findings.empty()) Name(missing, Syndrome::kNonCommunicationHang, false, findings);
+      if (!findings.empty() || missing.empty()) return;
+      Name(missing, Syndrome::kNonCommunicationHang, false, findings);
+      AddTo(findings.back().evidence, blind);
       return;
     }
     for (const bool launched : {true, false}) {
@@ -206,10 +208,26 @@ class Finder {
       for (const auto& [rank, end] : ends)
         if (end.launched == launched) alike.emplace(rank, end);
       Name(alike, launched ? Syndrome::kCommunicationHang : Syndrome::kNonCommunicationHang,
-           missing.empty() && AllWait(ends), findings);
+           missing.empty() && blind.empty() && AllWait(ends), findings);
     }
+    AddTo(findings.back().evidence, blind);
     for (const auto& [rank, end] : missing)
       findings.back().ambiguous_with.push_back(incident::SuspectRank(RankId(rank)));
+  }
+
+  // What those say who wait for ranks that are not known.
+  std::vector<std::string> WaitForSomebody() const {
+    std::vector<std::string> lines;
+    for (const Wait& wait : waits_.all())
+      if (wait.somebody && lines.size() < kMostLines)
+        lines.push_back(
+            fmt::format("{} in {}{}", Waiting(wait.in), NameOf(log_, *wait.op),
+                        wait.op->direction != Direction::kCollective ? "" : ", of which not all members are known"));
+    return lines;
+  }
+
+  static void AddTo(std::vector<std::string>& evidence, const std::vector<std::string>& lines) {
+    evidence.insert(evidence.end(), lines.begin(), lines.end());
   }
 
   // `rank` is behind in what others, `who`, wait in.
@@ -220,8 +238,9 @@ class Finder {
     const Place place = standing_.PlaceOf(op.communicator, rank);
     std::string what = "has told nothing";
     if (standing_.HasReported(rank) && op.direction != Direction::kCollective) {
-      what = standing_.Counterpart(op) == nullptr ? "has not launched its end"
-                                                  : "launched its end behind an op that has not ended";
+      what = standing_.Counterpart(op) != nullptr ? "launched its end behind an op that has not ended"
+             : wait.guessed                       ? "has no end of it under way"
+                                                  : "has not launched its end";
     } else if (standing_.HasReported(rank)) {
       end.counted = end.counted || place.counted || place.front != Place::kNone;
       what = place.enqueued == Place::kNone ? "has launched none"
@@ -233,7 +252,7 @@ class Finder {
   }
 
   // All who are not in it have ended it, and there are such.
-  bool IsLeft(const Wait& wait) const { return wait.behind.empty() && !waits_.IsStuckTogether(wait.in.front()); }
+  static bool IsLeft(const Wait& wait) { return wait.behind.empty() && wait.ended > 0; }
 
   // Of several that are left in an op the way to one of them may be at fault: where messages were counted, they tell.
   // False: they do not.
@@ -256,7 +275,7 @@ class Finder {
   std::string LeftIn(const Wait& wait) const {
     return fmt::format("{} {} in {}, which {} of {} members have ended", RanksText(wait.in),
                        wait.in.size() == 1 ? "is" : "are", NameOf(log_, *wait.op), wait.ended,
-                       standing_.MembersOf(wait.op->communicator).size());
+                       standing_.SizeOf(wait.op->communicator));
   }
 
   // The others have ended the op that the ranks in it are in.
@@ -276,7 +295,8 @@ class Finder {
   int64_t Since(const Wait& wait) const {
     int64_t since = std::numeric_limits<int64_t>::max();
     for (const int rank : wait.in)
-      if (const CommOp* op = standing_.InOf(rank); op->created_ns >= 0) since = std::min(since, op->created_ns);
+      if (const CommOp* op = standing_.InOf(rank); op != nullptr && op->created_ns >= 0)
+        since = std::min(since, op->created_ns);
     return since;
   }
 
@@ -317,12 +337,16 @@ class Finder {
       Finding finding;
       finding.syndrome = Syndrome::kDeadlock;
       finding.suspects = {{Suspect::Kind::kSoftware, "collectives in different order on different ranks"}};
+      bool guessed = false;
       std::set<const Wait*> told;
-      for (const int rank : ranks)
-        if (const Wait* wait = waits_.Of(rank); told.insert(wait).second)
+      for (const int rank : ranks) {
+        const Wait* wait = waits_.Of(rank);
+        guessed = guessed || wait->guessed;
+        if (told.insert(wait).second)
           finding.evidence.push_back(
               fmt::format("{} in {} for {}", Waiting(wait->in), NameOf(log_, *wait->op), RanksText(wait->behind)));
-      finding.certain = AllWait({}) && !log_.reported.empty();
+      }
+      finding.certain = AllWait({}) && !guessed && !log_.reported.empty();
       if (!finding.certain) finding.probe = "the collectives that each of them launched before, in their order";
       findings.push_back(std::move(finding));
     }
@@ -336,20 +360,32 @@ class Finder {
       Finding finding;
       if (op.direction == Direction::kCollective) {
         finding.suspects = Suspects(standing_.MembersOf(op.communicator));
-        finding.evidence = {
-            fmt::format("all {} members are in {}, and none has ended it", wait.in.size(), NameOf(log_, op))};
+        finding.evidence = {fmt::format("all {} members are in {}, and none has ended it",
+                                        standing_.SizeOf(op.communicator), NameOf(log_, op))};
         NameTheLeastHeard(wait, finding);
       } else {
-        if (op.direction == Direction::kSend && standing_.InOf(op.peer) == standing_.Counterpart(op))
+        const CommOp* other = standing_.Counterpart(op);
+        if (op.direction == Direction::kSend && other != nullptr && standing_.InOf(op.peer) == other)
           continue;  // told by the receiver
         finding.suspects = {{Suspect::Kind::kLink, op.direction == Direction::kSend
                                                        ? fmt::format("{}->{}", op.rank, op.peer)
                                                        : fmt::format("{}->{}", op.peer, op.rank)}};
         finding.ambiguous_with = Suspects({std::min(op.rank, op.peer), std::max(op.rank, op.peer)});
-        finding.evidence = {fmt::format("rank {} is in {}, both ends of it are launched", op.rank, NameOf(log_, op))};
+        finding.evidence = {fmt::format(
+            "rank {} is in {}, {}", op.rank, NameOf(log_, op),
+            other != nullptr ? "both ends of it are launched" : fmt::format("rank {} has ended its end", op.peer))};
       }
       NameTheWay(wait, std::move(finding), findings);
     }
+  }
+
+  // Nobody can be named, and yet the job does not go on.
+  void TellOfSomebody(std::vector<Finding>& findings) const {
+    Finding finding;
+    finding.syndrome = Syndrome::kStalled;
+    finding.evidence = WaitForSomebody();
+    finding.probe = "stacks of all ranks, and whether they change";
+    if (!finding.evidence.empty()) findings.push_back(std::move(finding));
   }
 
   // Each sends on what it heard: who has heard least of all is where it began, or whom it waits for.
@@ -359,7 +395,7 @@ class Finder {
     bool alone = true;
     for (const int rank : wait.in) {
       const CommOp* op = standing_.InOf(rank);
-      if (op->messages < 0) return false;
+      if (op == nullptr || op->messages < 0) return false;
       if (least != nullptr && op->messages == least->messages) alone = false;
       if (least != nullptr && op->messages >= least->messages) continue;
       least = op;
@@ -375,6 +411,7 @@ class Finder {
   }
 
   const trace::CommLog& log_;
+  const std::vector<int>& silent_;
   const Standing standing_;
   const Waits waits_;
 };
@@ -384,7 +421,7 @@ class Finder {
 CommDiagnosis FindHangs(const trace::CommLog& log, const CommThresholds& thresholds) {
   CommDiagnosis diagnosis;
   diagnosis.no_report = NoReport(log);
-  if (!IsTooSoon(log, thresholds)) diagnosis.findings = Finder(log).Run();
+  if (!IsTooSoon(log, thresholds)) diagnosis.findings = Finder(log, diagnosis.no_report).Run();
   return diagnosis;
 }
 

@@ -266,6 +266,122 @@ TEST(CommHang, ATransferWhoseEndsAreBothLaunchedIsALink) {
   EXPECT_FALSE(diagnosis.findings[0].certain);
 }
 
+// The message is lost: its sender has gone on to what the others wait in.
+TEST(CommHang, AReceiveWhoseSendHasEndedIsALink) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2}), pipe = job.AddGroup({0, 1});
+  for (const OpState state : {OpState::kCompleted, OpState::kScheduled}) {
+    job.Transfer(pipe, 0, Direction::kSend, 1, OpState::kCompleted);
+    job.Transfer(pipe, 1, Direction::kReceive, 0, state);
+  }
+  for (int rank = 0; rank < 3; ++rank) job.Collectives(world, rank, 3, rank == 1 ? 3 : 4);
+  job.log().whole = {0, 1, 2};
+  CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kCommunicationHang);
+  EXPECT_EQ(diagnosis.findings[0].suspects.at(0).name, "0->1");
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].ambiguous_with), ElementsAre(0, 1));
+  EXPECT_THAT(diagnosis.findings[0].evidence, ElementsAre(HasSubstr("rank 0 has ended its end")));
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+
+  // Of the receiver's older ops some are lost, and perhaps receives among them.
+  job.log().whole = {0, 2};
+  diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+
+  // One more receive than sends: a circle, and software's doing, unless a send is lost.
+  job.Transfer(pipe, 1, Direction::kReceive, 0, OpState::kCompleted);
+  job.log().ops.back().order = -1;
+  for (const bool whole : {true, false}) {
+    job.log().whole = whole ? std::set<int>{0, 1, 2} : std::set<int>{1, 2};
+    diagnosis = job.Diagnose();
+    ASSERT_EQ(diagnosis.findings.size(), 1U);
+    EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kDeadlock);
+    EXPECT_EQ(diagnosis.findings[0].certain, whole);
+  }
+}
+
+// Ranks of a pipeline and those beside them: of the stage between, two trails are lost.
+TEST(CommHang, WhoWaitsForARankThatIsNotKnownIsNotNamed) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2, 3, 4, 5}), pipe = job.AddGroup({1, 5}), beside = job.AddGroup({0, 1});
+  job.log().communicators[pipe].size = 3;
+  for (const int rank : {0, 1, 4, 5}) job.Collectives(world, rank, 7, 7);
+  job.Transfer(pipe, 1, Direction::kReceive, -1);
+  job.Collectives(beside, 0, 4, 5);
+  job.Collectives(beside, 1, 4, 4);
+  CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_THAT(diagnosis.no_report, ElementsAre(2, 3));
+  EXPECT_THAT(Named(diagnosis), ElementsAre(2, 3));
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+  EXPECT_THAT(diagnosis.findings[0].evidence, ElementsAre(HasSubstr("rank 1 waits in a transfer (recv) with a rank")));
+
+  // Another that others wait for explains it as well.
+  const uint32_t other = job.AddGroup({4, 5});
+  job.Collectives(other, 4, 1, 1);
+  job.Collectives(other, 5, 1, 2);
+  diagnosis = job.Diagnose();
+  EXPECT_THAT(Named(diagnosis), ElementsAre(4));
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].ambiguous_with), ElementsAre(2, 3));
+
+  // Of one that is lost everybody knows who it is.
+  job.Report(3);
+  diagnosis = job.Diagnose();
+  EXPECT_THAT(diagnosis.findings.at(0).evidence, testing::Not(testing::Contains(HasSubstr("not known"))));
+}
+
+TEST(CommHang, WhereNobodyKnowsForWhomTheyWaitNobodyIsNamed) {
+  Job job;
+  const uint32_t pipe = job.AddGroup({0, 1});
+  for (int rank = 0; rank < 2; ++rank) job.Transfer(pipe, rank, Direction::kReceive, -1);
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kStalled);
+  EXPECT_THAT(diagnosis.findings[0].suspects, IsEmpty());
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+}
+
+TEST(CommHang, MembersThatAreNotKnownMayBeThoseWaitedFor) {
+  Job job;
+  job.AddGroup({0, 1, 2, 3, 4});
+  const uint32_t group = job.AddGroup({0, 1, 2});
+  for (const int rank : {0, 1, 2, 4}) job.Report(rank);
+  for (int rank = 0; rank < 3; ++rank) job.Collectives(group, rank, 1, 2);
+  job.log().communicators[group].size = 4;
+  CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_THAT(Named(diagnosis), ElementsAre(3)) << "the only one that told nothing";
+  EXPECT_FALSE(diagnosis.findings.at(0).certain);
+  job.log().communicators[group].size = 5;
+  diagnosis = job.Diagnose();
+  EXPECT_THAT(Named(diagnosis), ElementsAre(3));
+  EXPECT_THAT(diagnosis.findings.at(0).evidence, ElementsAre(HasSubstr("of which not all members are known")));
+}
+
+TEST(CommHang, WhatSomeHaveEndedAllMembersHaveLaunched) {
+  Job job;
+  const uint32_t group = job.AddGroup({0, 1, 2});
+  job.log().communicators[group].size = 4;
+  for (int rank = 0; rank < 3; ++rank) job.Collectives(group, rank, rank == 1 ? 9 : 10, 10);
+  const CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_THAT(Named(diagnosis), ElementsAre(1));
+  EXPECT_THAT(diagnosis.findings.at(0).evidence, ElementsAre(HasSubstr("2 of 4 members have ended")));
+}
+
+TEST(CommHang, WhoIsInAnOpByItsCountersAloneHasCome) {
+  Job job;
+  const uint32_t world = job.AddGroup({0, 1, 2});
+  for (int rank = 0; rank < 3; ++rank) job.Collectives(world, rank, 0, 1);
+  std::erase_if(job.log().ops, [](const trace::CommOp& op) { return op.rank == 2; });
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1U);
+  EXPECT_EQ(diagnosis.findings[0].syndrome, Syndrome::kCommunicationHang);
+  EXPECT_THAT(RanksOf(diagnosis.findings[0].suspects), ElementsAre(0, 1, 2));
+  EXPECT_FALSE(diagnosis.findings[0].certain);
+}
+
 TEST(CommHang, AllInOneOpAndNoneOutOfIt) {
   Job job;
   const uint32_t world = job.AddGroup({0, 1, 2});

@@ -448,6 +448,67 @@ TEST(Slowness, SendsThatNobodyWaitsForTellNothing) {
   EXPECT_THAT(job.Find(), IsEmpty());
 }
 
+// A job of experts: in an all-to-all the messages to five others share one port, in a ring each has it to itself. By
+// size alone they would be alike.
+TEST(Slowness, AWayIsComparedWithThoseOfTheSameCollectiveAlone) {
+  constexpr int kRanks = 18, kExperts = 6, kSteps = 40;
+  for (const bool slow : {false, true}) {
+    trace::CommLog log;
+    log.functions = {"all_gather", "all_to_all"};
+    std::vector<int> world(kRanks);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      world[static_cast<size_t>(rank)] = rank;
+      log.reported.push_back(rank);
+    }
+    log.communicators.push_back({"", "", world});
+    for (int first = 0; first < kExperts; ++first)
+      log.communicators.push_back({"", "", {first, first + kExperts, first + 2 * kExperts}});
+    const auto rings = static_cast<uint32_t>(log.communicators.size());
+    for (int first = 0; first < kRanks; first += kExperts)
+      log.communicators.push_back({"", "", {world.begin() + first, world.begin() + first + kExperts}});
+    std::mt19937 chance(1);
+    std::uniform_real_distribution<double> spread(0.9, 1.1);
+    for (int step = 0; step < kSteps; ++step)
+      for (uint32_t i = 0; i < log.communicators.size(); ++i) {
+        const auto begin = static_cast<int64_t>((step * 200 + 50 * (i == 0 ? 0 : i < rings ? 1 : 2)) * kMs);
+        const std::vector<int>& members = log.communicators[i].ranks;
+        const size_t to = i < rings ? 1 : members.size() - 1;  // so many each
+        for (size_t from = 0; from < members.size(); ++from) {
+          trace::CommOp op;
+          op.communicator = i;
+          op.rank = members[from];
+          op.function = i < rings ? 0 : 1;
+          op.sequence = step;
+          op.order = op.created_ns = begin;
+          op.duration_ns = static_cast<int64_t>(40 * kMs);
+          op.alone_ns = static_cast<int64_t>(10 * kMs);
+          op.bytes = 1 << 20;
+          op.state = trace::OpState::kCompleted;
+          log.ops.push_back(op);
+          for (size_t next = 1; next <= to; ++next) {
+            trace::CommTransfer sent;
+            sent.communicator = i;
+            sent.sequence = step;
+            sent.rank = members[from];
+            sent.peer = members[(from + next) % members.size()];
+            sent.count = 1;
+            sent.bytes = 1 << 20;
+            const bool hit = slow && sent.rank == 0 && sent.peer == 2;
+            sent.wire_ns = static_cast<int64_t>(static_cast<double>(to) * kMs * spread(chance) * (hit ? 6 : 1));
+            log.transfers.push_back(sent);
+          }
+        }
+      }
+    const std::vector<Finding> findings = FindSlowness(log, {});
+    if (!slow) {
+      EXPECT_THAT(findings, IsEmpty());
+      continue;
+    }
+    ASSERT_EQ(findings.size(), 1u);
+    EXPECT_THAT(findings[0].suspects, ElementsAre(Suspect{Suspect::Kind::kLink, "0<->2"}));
+  }
+}
+
 // A bad spine: no port's or rank's doing, and not a hundred incidents.
 TEST(Slowness, VeryManySlowWaysAreOneFindingThatNamesNobody) {
   constexpr int kRanks = 240;

@@ -22,6 +22,14 @@ const CommOp* OldestThatBlocks(const std::vector<const CommOp*>& ops) {
 
 }  // namespace
 
+std::vector<int> NoReport(const trace::CommLog& log) {
+  std::set<int> missing;
+  for (const trace::Communicator& communicator : log.communicators)
+    for (const int rank : communicator.ranks)
+      if (!std::binary_search(log.reported.begin(), log.reported.end(), rank)) missing.insert(rank);
+  return {missing.begin(), missing.end()};
+}
+
 Standing::Standing(const trace::CommLog& log)
     : log_(log), reported_(log.reported.begin(), log.reported.end()), places_(log.communicators.size()) {
   std::vector<bool> waited_in(places_.size());
@@ -41,6 +49,29 @@ Standing::Standing(const trace::CommLog& log)
         std::unique(ops.begin(), ops.end(), [](const CommOp* a, const CommOp* b) { return a->order == b->order; });
     ops.erase(twice, ops.end());  // what was told twice
     in_[rank] = OldestThatBlocks(ops);
+  }
+  CountLanes();
+}
+
+Standing::Lane Standing::OtherLaneOf(const CommOp& op) {
+  return {op.communicator, op.peer, op.direction == Direction::kSend ? Direction::kReceive : Direction::kSend, op.rank};
+}
+
+void Standing::CountLanes() {
+  for (const auto& [rank, ops] : open_)
+    for (const CommOp* op : ops) {
+      if (op->direction == Direction::kCollective || op->peer < 0) continue;
+      launched_[LaneOf(*op)];
+      launched_[OtherLaneOf(*op)];
+    }
+  if (launched_.empty()) return;
+  for (const CommOp& op : log_.ops) {
+    if (op.direction == Direction::kCollective) continue;
+    if (const auto lane = launched_.find(LaneOf(op)); lane != launched_.end()) lane->second.push_back(op.order);
+  }
+  for (auto& [lane, orders] : launched_) {
+    std::sort(orders.begin(), orders.end());
+    orders.erase(std::unique(orders.begin(), orders.end()), orders.end());
   }
 }
 
@@ -88,6 +119,15 @@ const CommOp* Standing::Counterpart(const CommOp& op) const {
   for (const CommOp* one : at_peer->second)
     if (IsAlike(*one, op.communicator, other, op.rank) && before-- == 0) return one;
   return nullptr;
+}
+
+// As many on either side. What was lost of the waiting rank's own lets its op seem to be an earlier one, what was lost
+// of its peer's lets those seem too few.
+std::optional<bool> Standing::PeerHasLaunched(const CommOp& op) const {
+  const std::vector<int64_t>& own = launched_.at(LaneOf(op));
+  const auto until = std::upper_bound(own.begin(), own.end(), op.order) - own.begin();
+  const bool enough = std::ssize(launched_.at(OtherLaneOf(op))) >= until;
+  return log_.whole.contains(enough ? op.rank : op.peer) ? std::optional(enough) : std::nullopt;
 }
 
 }  // namespace lockstep::detect

@@ -3,13 +3,18 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
 #include "lockstep/trace/comm_log.h"
 
 namespace lockstep::detect {
+
+// Members of communicators that told nothing, ascending.
+std::vector<int> NoReport(const trace::CommLog& log);
 
 // A rank in a communicator's collectives.
 struct Place {
@@ -34,9 +39,17 @@ class Standing {
   bool IsIn(int rank, const trace::CommOp& op) const;
   // In a communicator in which somebody has an op that has not ended; of others it is not kept.
   Place PlaceOf(uint32_t communicator, int rank) const;
+  // Those that are known.
   const std::vector<int>& MembersOf(uint32_t communicator) const { return log_.communicators[communicator].ranks; }
+  // With those that are not known.
+  size_t SizeOf(uint32_t communicator) const {
+    return MembersOf(communicator).size() + log_.communicators[communicator].unknown();
+  }
   // The other end of a transfer, if it is launched and has not ended.
   const trace::CommOp* Counterpart(const trace::CommOp& op) const;
+  // Of a transfer that has not ended: whether its other end was launched, ended or not. Null: so much was lost that it
+  // can't be told.
+  std::optional<bool> PeerHasLaunched(const trace::CommOp& op) const;
   // Ops that have not ended, by rank, in the order of launch.
   const std::map<int, std::vector<const trace::CommOp*>>& open() const { return open_; }
 
@@ -44,11 +57,19 @@ class Standing {
   void Take(const trace::CommOp& op);
   void Take(const trace::CommCount& count);
 
+  // The transfers of a rank that go the same way between the same two.
+  using Lane = std::tuple<uint32_t, int, trace::Direction, int>;  // communicator, rank, direction, peer
+  static Lane LaneOf(const trace::CommOp& op) { return {op.communicator, op.rank, op.direction, op.peer}; }
+  static Lane OtherLaneOf(const trace::CommOp& op);
+  void CountLanes();
+
   const trace::CommLog& log_;
   const std::set<int> reported_;
   std::vector<std::unordered_map<int, Place>> places_;  // by communicator
   std::map<int, std::vector<const trace::CommOp*>> open_;
   std::unordered_map<int, const trace::CommOp*> in_;
+  std::map<Lane, std::vector<int64_t>>
+      launched_;  // orders, ascending, of lanes on which somebody waits and their others
 };
 
 }  // namespace lockstep::detect

@@ -1,6 +1,7 @@
 #include "lockstep/detect/comm_waits.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -93,48 +94,67 @@ class Components {
 
 }  // namespace
 
-// A peer that is not known has told nothing itself. Where one member alone has not, it is that one; else nothing is
-// said of who waits for it.
-Waits::Waits(const Standing& standing) : standing_(standing) {
-  std::set<int> silent;
-  for (const trace::Communicator& communicator : standing.log().communicators)
-    for (const int rank : communicator.ranks)
-      if (!standing.HasReported(rank)) silent.insert(rank);
-  if (silent.size() == 1) silent_ = *silent.begin();
+Waits::Waits(const Standing& standing) : standing_(standing), silent_(NoReport(standing.log())) {
   std::map<std::tuple<uint32_t, int64_t>, size_t> collectives;
   for (const auto& [rank, ops] : standing.open()) {
     const CommOp* op = standing.InOf(rank);
     size_t wait = waits_.size();
-    if (op->direction != Direction::kCollective && op->peer < 0 && !silent_) continue;
     if (op->direction == Direction::kCollective)
       wait = collectives.emplace(std::tuple(op->communicator, op->sequence), wait).first->second;
-    if (wait == waits_.size()) waits_.push_back({op, {}, {}, 0});
+    if (wait == waits_.size()) waits_.push_back({op, {}, {}});
     waits_[wait].in.push_back(rank);
     wait_of_[rank] = wait;
   }
   for (Wait& wait : waits_) LookBehind(wait);
 }
 
-void Waits::LookBehind(Wait& wait) const {
+void Waits::LookBehind(Wait& wait) {
   const CommOp& op = *wait.op;
   if (op.direction != Direction::kCollective) {
-    const CommOp* other = standing_.Counterpart(op);
-    const CommOp* in = standing_.InOf(op.peer);
-    const bool is_there = other != nullptr && (in == nullptr || in->order >= other->order);
-    if (op.peer < 0)
-      wait.behind = {*silent_};
-    else if (!is_there)
-      wait.behind.push_back(op.peer);
+    op.peer < 0 ? LookForUnknown(wait) : LookAtPeer(wait);
     return;
   }
   for (const int member : standing_.MembersOf(op.communicator)) {
     if (standing_.IsIn(member, op)) continue;
-    if (standing_.PlaceOf(op.communicator, member).completed() >= op.sequence) {
+    const Place place = standing_.PlaceOf(op.communicator, member);
+    if (place.completed() >= op.sequence) {
       ++wait.ended;
+    } else if (place.front == op.sequence && standing_.InOf(member) == nullptr &&
+               wait_of_.emplace(member, &wait - waits_.data()).second) {
+      wait.in.push_back(member);  // by its counters: what it told of the op is lost
     } else {
       wait.behind.push_back(member);
     }
   }
+  std::sort(wait.in.begin(), wait.in.end());
+  // What some have ended, all have launched.
+  if (wait.ended == 0 && standing_.log().communicators[op.communicator].unknown() > 0) LookForUnknown(wait);
+}
+
+void Waits::LookAtPeer(Wait& wait) const {
+  const CommOp& op = *wait.op;
+  if (const CommOp* other = standing_.Counterpart(op)) {
+    const CommOp* in = standing_.InOf(op.peer);
+    if (in->order < other->order) wait.behind.push_back(op.peer);
+    return;
+  }
+  const std::optional<bool> launched = standing_.PeerHasLaunched(op);
+  wait.guessed = !launched;
+  if (!launched.value_or(false)) wait.behind.push_back(op.peer);
+}
+
+// A member that is not known has told nothing itself. Where just as many have told nothing, it is those; else nobody
+// knows who it is.
+void Waits::LookForUnknown(Wait& wait) const {
+  const trace::Communicator& communicator = standing_.log().communicators[wait.op->communicator];
+  const size_t wanted = wait.op->direction == Direction::kCollective ? communicator.unknown() : 1;
+  std::vector<int> may;
+  if (communicator.unknown() > 0 && silent_.size() <= communicator.ranks.size() + wanted) {
+    const std::set<int> known(communicator.ranks.begin(), communicator.ranks.end());
+    std::set_difference(silent_.begin(), silent_.end(), known.begin(), known.end(), std::back_inserter(may));
+  }
+  wait.somebody = may.size() != wanted;
+  if (!wait.somebody) wait.behind.insert(wait.behind.end(), may.begin(), may.end());
 }
 
 const Wait* Waits::Of(int rank) const {
@@ -144,12 +164,12 @@ const Wait* Waits::Of(int rank) const {
 
 bool Waits::IsEnd(int rank) const {
   const Wait* wait = Of(rank);
-  return wait == nullptr || wait->behind.empty();
+  return wait == nullptr || (wait->behind.empty() && !wait->somebody);
 }
 
 bool Waits::IsStuckTogether(int rank) const {
   const Wait* wait = Of(rank);
-  return wait != nullptr && wait->behind.empty() && wait->ended == 0;
+  return wait != nullptr && IsEnd(rank) && wait->ended == 0;
 }
 
 std::vector<std::vector<int>> FindCircles(const Waits& waits) {
@@ -157,9 +177,10 @@ std::vector<std::vector<int>> FindCircles(const Waits& waits) {
   std::vector<std::vector<int>> closed;
   for (const std::vector<int>& ranks : components.several()) {
     const bool stays = std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
-      const std::vector<int>& behind = waits.Of(rank)->behind;
-      return std::all_of(behind.begin(), behind.end(),
-                         [&](int other) { return std::binary_search(ranks.begin(), ranks.end(), other); });
+      const Wait& wait = *waits.Of(rank);
+      return !wait.somebody && std::all_of(wait.behind.begin(), wait.behind.end(), [&](int other) {
+        return std::binary_search(ranks.begin(), ranks.end(), other);
+      });
     });
     if (stays) closed.push_back(ranks);
   }

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "lockstep/detect/comm_standing.h"
@@ -16,6 +15,8 @@ struct Wait {
   std::vector<int> in;      // ranks
   std::vector<int> behind;  // members, whom those wait for
   size_t ended = 0;         // members that have ended it
+  bool somebody = false;    // those wait for ranks, too, that are not known
+  bool guessed = false;     // whether the rank behind has launched its end of a transfer can't be told
 };
 
 class Waits {
@@ -26,16 +27,18 @@ class Waits {
   const std::vector<Wait>& all() const { return waits_; }
   // What a rank is in; null: nothing.
   const Wait* Of(int rank) const;
-  // It waits for nobody that is known.
+  // It waits for nobody.
   bool IsEnd(int rank) const;
   // All are in what it is in, and none has ended it.
   bool IsStuckTogether(int rank) const;
 
  private:
-  void LookBehind(Wait& wait) const;
+  void LookBehind(Wait& wait);
+  void LookAtPeer(Wait& wait) const;
+  void LookForUnknown(Wait& wait) const;
 
   const Standing& standing_;
-  std::optional<int> silent_;  // the one member that has told nothing
+  const std::vector<int> silent_;  // members that have told nothing
   std::vector<Wait> waits_;
   std::map<int, size_t> wait_of_;
 };

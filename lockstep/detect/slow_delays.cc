@@ -47,8 +47,8 @@ const Part* PartOf(const Round& round, int rank) {
   return found != round.parts.end() && found->rank == rank ? &*found : nullptr;
 }
 
-// What the network took for messages to a receiver that was ready. It tells of the way between the two and of nothing
-// else, whatever the collective.
+// What the network took for messages to a receiver that was ready. It tells of the way between the two, and of how
+// many messages share its port: so it is compared within one kind of collective, an all-to-all say.
 bool AddWire(const Transfers& transfers, const Round& round, Collected& delays) {
   bool any = false;
   const double length = LengthOf(round);

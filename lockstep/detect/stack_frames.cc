@@ -223,6 +223,11 @@ constexpr auto kCalls = std::to_array<Call>({
 constexpr std::array<std::string_view, 3> kTorchFiles = {"distributed_c10d.py", "_functional_collectives.py",
                                                          "c10d_logger.py"};
 
+// Of torch's distributed checkpoint: its `all_reduce` and the like have the caller's function run inside of themselves,
+// which writes the files, and call those of distributed_c10d.py then.
+constexpr std::array<std::string_view, 2> kNoCalls = {"torch/distributed/checkpoint/utils.py",
+                                                      "torch/distributed/_shard/checkpoint/utils.py"};
+
 struct Hint {
   std::string_view part;  // of a frame
   Dimension dimension;
@@ -310,7 +315,7 @@ std::optional<Partners> CommunicationCall(std::string_view frame) {
   const std::string_view function = FunctionOf(frame);
   const auto* const call =
       std::find_if(kCalls.begin(), kCalls.end(), [&](const Call& known) { return known.function == function; });
-  if (call == kCalls.end()) return std::nullopt;
+  if (call == kCalls.end() || StartsWithAny(frame, kNoCalls)) return std::nullopt;
   const bool in_torch = std::any_of(kTorchFiles.begin(), kTorchFiles.end(),
                                     [&](std::string_view file) { return frame.find(file) != std::string_view::npos; });
   return call->unmistakable || in_torch ? std::optional(call->partners) : std::nullopt;

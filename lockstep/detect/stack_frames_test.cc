@@ -133,6 +133,8 @@ TEST(StackFrames, CallsThatNeedOthers) {
   EXPECT_EQ(CommunicationCall("socket.py in recv"), std::nullopt);
   EXPECT_EQ(CommunicationCall("threading.py in wait"), std::nullopt);
   EXPECT_EQ(CommunicationCall("torch/distributed/checkpoint/planner.py in load"), std::nullopt);
+  EXPECT_EQ(CommunicationCall("torch/distributed/checkpoint/utils.py in all_reduce"), std::nullopt);
+  EXPECT_EQ(CommunicationCall("torch/distributed/_shard/checkpoint/utils.py in reduce_scatter"), std::nullopt);
 }
 
 TEST(StackFrames, HintsOfAGroup) {

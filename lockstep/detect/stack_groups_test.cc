@@ -198,6 +198,30 @@ TEST(StackGroups, NativeFramesTellThatABackwardPassWaits) {
   EXPECT_FALSE(Judge(stacks).finding.has_value());
 }
 
+// What writes the files of a distributed checkpoint runs below functions that are called as collectives are.
+TEST(StackGroups, WhoWritesItsCheckpointIsOutside) {
+  const std::string torch = "/usr/lib/python3/dist-packages/torch/distributed/";
+  std::vector<ProcessStack> stacks;
+  for (int rank = 0; rank < 4; ++rank) {
+    ProcessStack& stack = stacks.emplace_back();
+    stack.rank = rank;
+    if (rank == 2) {
+      stack.python = {torch + "checkpoint/filesystem.py:200 in _write_item",
+                      torch + "checkpoint/filesystem.py:520 in write_data"};
+      stack.native = {"__write (libc.so.6)"};
+    } else {
+      stack.python = {torch + "distributed_c10d.py:2500 in gather_object",
+                      torch + "checkpoint/utils.py:130 in gather_object"};
+      stack.native = {"pthread_cond_wait (libc.so.6)", "c10d::Work::wait (libtorch_cpu.so)"};
+    }
+    stack.python.push_back(torch + "checkpoint/utils.py:230 in all_reduce");
+    stack.python.emplace_back("/me/job.py:3 in main");
+  }
+  const StackVerdict verdict = Judge(stacks);
+  EXPECT_EQ(verdict.basis, StackBasis::kOutside);
+  EXPECT_THAT(RanksOf(verdict.finding->suspects), ElementsAre(2));
+}
+
 TEST(StackGroups, WhoCouldNotBeReadIsNamedWhereNobodyElseExplainsIt) {
   std::vector<ProcessStack> stacks = JobAt({At::kGradSync, At::kGradSync, At::kGradSync, At::kGradSync});
   stacks[3].python = stacks[3].native = {};

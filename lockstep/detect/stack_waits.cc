@@ -88,6 +88,8 @@ class Inference {
 };
 
 std::string NameOf(const trace::CommLog& log, const trace::CommOp& op) {
+  if (op.direction != trace::Direction::kCollective && op.peer < 0)
+    return fmt::format("a transfer ({}) with a rank that is not known", log.functions[op.function]);
   if (op.direction != trace::Direction::kCollective)
     return fmt::format("a {} rank {}", op.direction == trace::Direction::kSend ? "send to" : "receive from", op.peer);
   return fmt::format("{} {} of communicator {}", log.functions[op.function], op.sequence,
@@ -106,7 +108,7 @@ WaitGraph WaitsOf(const trace::CommLog& log, const CommThresholds& thresholds) {
   const Standing standing(log);
   const Waits waits(standing);
   for (const Wait& wait : waits.all()) {
-    WaitFor out{wait.in, wait.behind, NameOf(log, *wait.op), false};
+    WaitFor out{wait.in, wait.behind, NameOf(log, *wait.op), wait.somebody};
     std::sort(out.in.begin(), out.in.end());
     std::sort(out.behind.begin(), out.behind.end());
     graph.waits.push_back(std::move(out));

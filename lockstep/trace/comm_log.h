@@ -4,8 +4,10 @@
 // detect/comm_slow.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,10 @@ struct Communicator {
   std::vector<int> ranks;   // of the job, by their place in the communicator
   // Of its collectives one of so many is told, whichever its number picks (trail_file.h, Thin).
   int64_t told_one_of = 1;
+  // Members that it has, where that is told: those of which no rank is known are not in `ranks`.
+  size_t size = 0;
+
+  size_t unknown() const { return size > ranks.size() ? size - ranks.size() : 0; }
 };
 
 enum class OpState : uint8_t { kScheduled, kStarted, kCompleted };
@@ -78,6 +84,7 @@ struct CommLog {
   std::vector<CommTransfer> transfers;
   std::vector<CommCount> counts;
   std::vector<DataWait> data_waits;
+  std::set<int> whole;  // ranks of which all sends and receives are told, from their first on
   // The newest op was launched just before the log was taken: the job may have been running, and what the log shows may
   // be over a moment later.
   bool moving = false;

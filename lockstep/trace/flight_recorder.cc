@@ -10,6 +10,8 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <tuple>
+#include <utility>
 
 #include "lockstep/base/json_at.h"
 #include "lockstep/base/parallel.h"
@@ -22,7 +24,8 @@ namespace {
 constexpr std::string_view kBackends[] = {"nccl:", "gloo:", "xccl:", "ucc:", "mpi:", "hccl:", "rccl:"};
 
 constexpr size_t kBatch = 64;  // files held at a time
-// A job launches ops all the time; one that hangs was dumped at the end of a timeout.
+// A job launches ops all the time; one that hangs was dumped at the end of a timeout. What was launched after the first
+// file was written shows that the job went on.
 constexpr int64_t kStillNs = 2'000'000'000;
 
 struct DumpFile {
@@ -102,18 +105,25 @@ class Collector {
     ReadGroups(dump);
     std::map<std::string, std::string> name_of_id;  // of groups, as pg_status numbers them
     const uint64_t unreadable = unreadable_;
-    for (const Json& entry : entries) Take(rank, entry, name_of_id);
+    batch_of_.clear();
+    int64_t last = -1;
+    for (const Json& entry : entries) {
+      Take(rank, entry, name_of_id);
+      last = std::max(last, IntegerAt(entry, "record_id", INT64_MAX));
+    }
     if (!entries.empty() && unreadable_ - unreadable == entries.size())
       return InvalidArgument("none of its {} entries tells its process group and number", entries.size());
     ReadCounts(rank, dump, std::move(name_of_id));
     log_.reported.push_back(rank);
+    // Old ones are overwritten, and ended ones may be left out.
+    if (std::cmp_equal(last, entries.size() - 1)) log_.whole.insert(rank);
     return absl::OkStatus();
   }
 
   CommLog Finish(int64_t first_written_ns) {
     int64_t newest = -1;
     for (const CommOp& op : log_.ops) newest = std::max(newest, op.created_ns);
-    log_.moving = newest >= 0 && newest <= first_written_ns && first_written_ns - newest < kStillNs;
+    log_.moving = newest >= 0 && first_written_ns - newest < kStillNs;
     std::sort(log_.reported.begin(), log_.reported.end());
     // A communicator's counters count its collectives, unless it has transfers too: then the last of either.
     std::vector<bool> mixed(log_.communicators.size());
@@ -133,6 +143,10 @@ class Collector {
   }
 
  private:
+  // Communicator and both numbers: alike only for what is launched together.
+  using Batch = std::tuple<uint32_t, int64_t, int64_t>;
+  static constexpr Batch kEnded{UINT32_MAX, -1, -1};
+
   // Where no dump tells the ranks of a group: the default one has all, others at least those that used it.
   void FillUnknownMembers() {
     std::map<uint32_t, std::set<int>> users;
@@ -191,24 +205,50 @@ class Collector {
     op.function = FunctionOf(TextAt(entry, "profiling_name"));
     op.shape = ShapeOf(entry);
     const std::string& function = log_.functions[op.function];
-    if (BooleanAt(entry, "is_p2p", false)) {
-      const std::optional<Transfer> transfer = ParseTransfer(function);
-      const std::vector<int>& ranks = log_.communicators[op.communicator].ranks;
-      if (!transfer || static_cast<size_t>(transfer->peer) >= ranks.size()) {
-        ++without_peer_;
-        return;
-      }
-      op.direction = transfer->direction;
-      op.peer = ranks[static_cast<size_t>(transfer->peer)];
-      op.sequence = IntegerAt(entry, "p2p_seq_id", -1);
-    } else {
-      op.sequence = IntegerAt(entry, "collective_seq_id", IntegerAt(entry, "seq_id", -1));
-      if (op.sequence < 0) {
-        ++unreadable_;
-        return;
-      }
+    const int64_t collective = IntegerAt(entry, "collective_seq_id", IntegerAt(entry, "seq_id", -1));
+    const int64_t transfer = IntegerAt(entry, "p2p_seq_id", -1);
+    const bool is_transfer = BooleanAt(entry, "is_p2p", false);
+    const Batch batch{op.communicator, collective, transfer};
+    if (function == "coalesced" && collective >= 0 && EndBatch(batch, op.state, is_transfer)) return;
+    op.sequence = is_transfer ? transfer : collective;
+    if (is_transfer) {
+      FindPeer(function, op);
+    } else if (op.sequence < 0) {
+      ++unreadable_;
+      return;
     }
     log_.ops.push_back(std::move(op));
+    batch_of_.push_back(batch);
+  }
+
+  void FindPeer(const std::string& function, CommOp& op) {
+    const std::optional<Transfer> transfer = ParseTransfer(function);
+    const std::vector<int>& ranks = log_.communicators[op.communicator].ranks;
+    // What may be several holds its rank up as a receive does.
+    op.direction = transfer ? transfer->direction : Direction::kReceive;
+    if (transfer && static_cast<size_t>(transfer->peer) < ranks.size()) {
+      op.peer = ranks[static_cast<size_t>(transfer->peer)];
+    } else {
+      ++without_peer_;
+    }
+  }
+
+  // Of ops that are launched together torch records each, whose state it then leaves as it is, and behind them one that
+  // has the state of all. True: it adds nothing more. Collectives have a number together, and are one.
+  bool EndBatch(const Batch& batch, OpState state, bool is_transfer) {
+    const auto end = std::find_if(batch_of_.rbegin(), batch_of_.rend(), [&](const Batch& one) { return one != batch; });
+    const auto count = static_cast<size_t>(end - batch_of_.rbegin());
+    if (is_transfer) {
+      for (size_t i = 1; i <= count; ++i) {
+        OpState& one = log_.ops[log_.ops.size() - i].state;
+        if (one == OpState::kScheduled) one = state;
+      }
+      if (count > 0) batch_of_.back() = kEnded;
+      return count > 0;
+    }
+    log_.ops.erase(log_.ops.end() - static_cast<std::ptrdiff_t>(count), log_.ops.end());
+    batch_of_.erase(batch_of_.end() - static_cast<std::ptrdiff_t>(count), batch_of_.end());
+    return false;
   }
 
   // pg_status numbers groups as the process made them; pg_config names them. Names count up in the same order, which
@@ -232,9 +272,14 @@ class Collector {
     for (const auto& [id, counts] : status.items()) {
       const auto name = name_of_id.find(id);
       if (name == name_of_id.end() || !groups_.contains(name->second)) continue;
-      log_.counts.push_back({CommunicatorOf(name->second, ""), rank, IntegerAt(counts, "last_enqueued_collective", -1),
-                             IntegerAt(counts, "last_completed_collective", -1)});
+      log_.counts.push_back({CommunicatorOf(name->second, ""), rank, CountAt(counts, "last_enqueued_collective"),
+                             CountAt(counts, "last_completed_collective")});
     }
+  }
+
+  // Numbers begin at 1, and torch says -1 of none yet. -1: not told.
+  static int64_t CountAt(const Json& counts, const char* key) {
+    return At(counts, key).is_number_integer() ? std::max<int64_t>(0, IntegerAt(counts, key, -1)) : -1;
   }
 
   static int64_t NumberOr(const std::string& text, int64_t otherwise) {
@@ -244,6 +289,7 @@ class Collector {
   }
 
   CommLog log_;
+  std::vector<Batch> batch_of_;                 // the ops of the dump that is being read
   std::map<std::string, Communicator> groups_;  // of the dump that is being read, by name
   std::map<std::pair<std::string, std::vector<int>>, uint32_t> index_;
   std::map<std::string, uint32_t> functions_;

@@ -54,7 +54,7 @@ TEST_F(FlightRecorder, TakesOpsGroupsAndCounters) {
   ASSERT_EQ(log.communicators.size(), 2U);
   EXPECT_EQ(log.communicators[1].description, "PP");
   EXPECT_THAT(log.communicators[1].ranks, ElementsAre(3, 1));
-  ASSERT_EQ(log.ops.size(), 3U);
+  ASSERT_EQ(log.ops.size(), 4U);
   EXPECT_EQ(log.functions[log.ops[0].function], "all_reduce");
   EXPECT_EQ(log.ops[0].state, OpState::kCompleted);
   EXPECT_EQ(log.ops[1].state, OpState::kStarted);
@@ -63,6 +63,9 @@ TEST_F(FlightRecorder, TakesOpsGroupsAndCounters) {
   EXPECT_EQ(log.ops[2].direction, Direction::kReceive);
   EXPECT_EQ(log.ops[2].peer, 3) << "the rank of the job at place 0 of the group";
   EXPECT_EQ(log.ops[2].created_ns, -1);
+  EXPECT_EQ(log.ops[3].direction, Direction::kReceive) << "it holds the rank up as one does";
+  EXPECT_EQ(log.ops[3].peer, -1);
+  EXPECT_THAT(log.whole, IsEmpty()) << "40 entries are not there";
   ASSERT_EQ(log.counts.size(), 1U) << "those of a group with transfers count both";
   EXPECT_EQ(log.counts[0].enqueued, 12);
   EXPECT_EQ(log.counts[0].completed, 11);
@@ -70,6 +73,49 @@ TEST_F(FlightRecorder, TakesOpsGroupsAndCounters) {
   for (const Counter& one : log.counters) counters[one.name] = one.count;
   EXPECT_EQ(counters, (std::map<std::string, uint64_t>{
                           {"other_files", 1}, {"transfers_without_peer", 1}, {"unreadable_entries", 1}}));
+}
+
+// As batch_isend_irecv and coalesced collectives are recorded: each without a state, then all of them with one.
+TEST_F(FlightRecorder, WhatIsLaunchedTogetherHasTheStateOfItsEnd) {
+  std::string entries;
+  int record = 0;
+  const auto add = [&](const char* name, int collective, int transfer, bool p2p, const char* state) {
+    entries += fmt::format(R"({}{{"record_id": {}, "pg_id": 0, "process_group": ["0", ""], "collective_seq_id": {},
+        "p2p_seq_id": {}, "profiling_name": "nccl:{}", "is_p2p": {}, "state": "{}"}})",
+                           record == 0 ? "" : ",", record, collective, transfer, name, p2p, state);
+    ++record;
+  };
+  add("send 0->1", 1, 4, true, "completed");
+  add("send 0->1", 2, 4, true, "scheduled");
+  add("recv 0<-1", 2, 4, true, "scheduled");
+  add("coalesced", 2, 4, true, "completed");
+  add("all_reduce", 3, 4, false, "scheduled");
+  add("all_reduce", 3, 4, false, "scheduled");
+  add("coalesced", 3, 4, false, "started");
+  Write("rank_0.json", R"({"pg_config": {"0": {"ranks": "[0, 1]"}}, "entries": [)" + entries + "]}");
+  const CommLog log = Read().value();
+  ASSERT_EQ(log.ops.size(), 4U);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(log.ops[i].state, OpState::kCompleted);
+  EXPECT_EQ(log.ops[2].peer, 1);
+  EXPECT_EQ(log.ops[3].direction, Direction::kCollective);
+  EXPECT_EQ(log.ops[3].sequence, 3);
+  EXPECT_EQ(log.ops[3].state, OpState::kStarted);
+  EXPECT_THAT(log.counters, IsEmpty());
+  EXPECT_THAT(log.whole, ElementsAre(0));
+}
+
+TEST_F(FlightRecorder, WhoHasEndedNoneYetCountsFromMinusOne) {
+  Write("rank_0.json", R"({"pg_config": {"0": {"ranks": "[0, 1]"}, "1": {"ranks": "[0, 1]"}},
+      "pg_status": {"0": {"last_enqueued_collective": 1, "last_completed_collective": -1},
+                    "1": {"last_completed_collective": null}},
+      "entries": [{"record_id": 0, "pg_id": 0, "process_group": ["0", ""], "collective_seq_id": 1, "state": "started"}]})");
+  const CommLog log = Read().value();
+  ASSERT_EQ(log.counts.size(), 2U);
+  EXPECT_EQ(log.counts[0].enqueued, 1);
+  EXPECT_EQ(log.counts[0].completed, 0);
+  EXPECT_EQ(log.counts[1].enqueued, -1);
+  EXPECT_EQ(log.counts[1].completed, -1);
+  EXPECT_THAT(log.whole, ElementsAre(0));
 }
 
 TEST_F(FlightRecorder, PicklesAndJsonMayStandSideBySide) {
@@ -113,6 +159,10 @@ TEST_F(FlightRecorder, KnowsAJobThatMovedWhenItWasDumped) {
                 fmt::format("\"time_created_ns\": {}", std::chrono::nanoseconds(now).count() - 100'000'000));
   Write("rank_1.json", fresh);
   EXPECT_TRUE(Read()->moving);
+  Write("rank_0.json", kDump);
+  std::filesystem::last_write_time(PathOf("rank_0.json"),
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::minutes(1));
+  EXPECT_TRUE(Read()->moving) << "rank 1 has launched an op since then";
 }
 
 TEST_F(FlightRecorder, SaysWhatIsWrong) {

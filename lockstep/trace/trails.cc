@@ -95,6 +95,8 @@ class Joiner {
     // A process may have a trail of each library.
     std::sort(log_.reported.begin(), log_.reported.end());
     log_.reported.erase(std::unique(log_.reported.begin(), log_.reported.end()), log_.reported.end());
+    std::set_difference(log_.reported.begin(), log_.reported.end(), cut_.begin(), cut_.end(),
+                        std::inserter(log_.whole, log_.whole.end()));
     if (only_launched_ > 0)
       log_.blind_spot =
           fmt::format("of {} ops only the launch is known: no network had a part in them", only_launched_);
@@ -120,6 +122,10 @@ class Joiner {
     }
   };
 
+  static bool IsWhole(const TrailSnapshot& trail) {
+    return trail.told_one_of.empty() && trail.missed == 0 && trail.no_place == 0 && trail.no_communicator == 0 &&
+           trail.no_cell == 0;
+  }
   static uint64_t Key(uint32_t communicator, uint32_t number) { return uint64_t{communicator} << 32 | number; }
   static int64_t Wall(const TrailSnapshot& trail, int64_t boot_ns) { return boot_ns + trail.wall_minus_boot_ns; }
 
@@ -159,10 +165,10 @@ class Joiner {
       communicator.description = !members.name.empty()   ? members.name
                                  : members.size == world ? "all ranks"
                                                          : fmt::format("{} ranks", members.size);
+      communicator.size = members.size;
       KnowAll(members, world);
       for (const auto& [place, rank] : members.rank_of_place) communicator.ranks.push_back(rank);
-      if (communicator.ranks.size() < members.size)
-        Count(log_.counters, "members_not_known", members.size - communicator.ranks.size());
+      Count(log_.counters, "members_not_known", communicator.unknown());
       log_.communicators.push_back(std::move(communicator));
     }
   }
@@ -173,6 +179,7 @@ class Joiner {
     TakeDataWaits(trail, rank);
     if (trail.owner().second == kDataLibrary) return;  // it says nothing of communication
     log_.reported.push_back(rank);
+    if (!IsWhole(trail)) cut_.insert(rank);
     Told told;
     for (const ls_communicator& own : trail.communicators)
       told.communicators.push_back(own.id == 0 ? nullptr : &members_.at(own.id));
@@ -377,6 +384,7 @@ class Joiner {
   std::map<uint64_t, Members> members_;  // by the communicator's id
   uint64_t known_ = 0, only_launched_ = 0;
   std::map<int, std::string> host_of_;
+  std::set<int> cut_;  // ranks of whose records some were lost
 };
 
 // Of a directory, or of a run's.

@@ -78,6 +78,21 @@ TEST(Trails, MembersAreJoinedByTheirCommunicatorsIdentity) {
   EXPECT_EQ(log.ops[0].created_ns, 9 * kMs);
 }
 
+TEST(Trails, TellWhatIsNotKnown) {
+  std::vector<TrailSnapshot> trails = {TrailOf(0, 6), TrailOf(1, 6), TrailOf(2, 6)};
+  for (TrailSnapshot& trail : trails) AddCommunicator(trail, 8, trail.origin.rank, 4);
+  trails[0].under_way = {OpOf(0, 0, 10, LS_OP_STARTED, LS_RECEIVE)};
+  trails[0].under_way[0].body.op.peer = 3;
+  trails[1].missed = 1;
+  trails[2].told_one_of = {2};
+  const CommLog log = JoinTrails(trails);
+  EXPECT_EQ(log.communicators.at(0).size, 4U);
+  EXPECT_EQ(log.communicators[0].unknown(), 1U);
+  EXPECT_EQ(CounterOf(log, "members_not_known"), 1U);
+  EXPECT_EQ(log.ops.at(0).peer, -1);
+  EXPECT_THAT(log.whole, ElementsAre(0)) << "of the others records were overwritten or left out";
+}
+
 TEST(Trails, UnderWayHasAnAgeUnlessItsProcessIsGone) {
   TrailSnapshot trail = TrailOf(0);
   AddCommunicator(trail, 7, 0, 4);
