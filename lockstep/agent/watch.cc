@@ -113,6 +113,7 @@ bool Watch::IsDue(const ls_board& board, const detect::RankSample& sample, int r
 control::Samples Watch::Take(const ls_board& board, Nanos now) {
   control::Samples due{EpochId(epoch_), {}, {}, ProgressNow(board)};
   for (const Worker& worker : workers_) {
+    due.joined = due.joined || Load(board.rank[worker.rank].epoch) == epoch_;
     const std::optional<detect::RankSample> sample = Look(board, worker, now);
     if (!sample) continue;
     newest_[worker.rank] = *sample;

@@ -41,8 +41,10 @@ void DeclareCoordination(CLI::App& run, node::RunOptions& options) {
                  "Compare the job's steps with this prediction, JSON of `lockstep plan ... --layout ... --json`; says "
                  "when they take longer, and does nothing about it");
   run.add_flag("--observe-only", options.observe_only, "Say what would be done and touch nothing");
-  run.add_option("--hang-limit-s", options.policy.hang_limit.value,
-                 "Seconds without any progress after which the job is restarted whoever is to blame")
+  run.add_option(
+         "--hang-limit-s", options.policy.hang_limit.value,
+         "Seconds without any progress after which the job is restarted whoever is to blame; three times as many "
+         "while a rank outside the collective shows work, and never while a debugger is attached")
       ->capture_default_str()
       ->check(AboveZero());
   run.add_option("--blocked-limit-s", options.policy.blocked_limit.value,

@@ -71,7 +71,9 @@ Json Body(const JobStarted& event) {
 }
 Json Body(const EpochSpawned&) { return Json::object(); }
 Json Body(const LoopBegan& event) {
-  return {{"begin_ns", event.begin.value}, {"restored", CheckpointJson(event.restored)}};
+  Json json = {{"begin_ns", event.begin.value}, {"restored", CheckpointJson(event.restored)}};
+  if (event.unseen) json["unseen"] = true;
+  return json;
 }
 Json Body(const CaughtUp& event) { return {{"progress", ProgressJson(event.progress)}}; }
 Json Body(const ProgressSeen& event) {
@@ -260,7 +262,8 @@ void Read(Fields& fields, JobStarted& event) {
 }
 void Read(Fields& fields, EpochSpawned& event) { event = {ReadEpoch(fields)}; }
 void Read(Fields& fields, LoopBegan& event) {
-  event = {ReadEpoch(fields), fields.Time("begin_ns"), ReadCheckpoint(fields, "restored")};
+  event = {ReadEpoch(fields), fields.Time("begin_ns"), ReadCheckpoint(fields, "restored"),
+           ReadOptionalFlag(fields, "unseen")};
 }
 void Read(Fields& fields, CaughtUp& event) { event = {ReadEpoch(fields), ReadProgress(fields)}; }
 void Read(Fields& fields, ProgressSeen& event) {

@@ -85,6 +85,7 @@ struct LoopBegan {
   EpochId epoch;
   Nanos begin;
   std::optional<CheckpointId> restored;
+  bool unseen = false;  // no rank tells steps: by time alone, TrainsUnseen
 };  // last rank left restore() at `begin`
 struct CaughtUp {
   EpochId epoch;

@@ -62,6 +62,7 @@ void Judge::Begin(EpochId epoch) {
 
 void Judge::Add(const Samples& samples) {
   if (samples.epoch != epoch_) return;
+  joined_ = joined_ || samples.joined;
   for (const detect::RankSample& sample : samples.ranks) {
     detect::RankSample& newest = newest_[sample.rank];
     if (newest.at <= sample.at) newest = sample;
@@ -90,14 +91,24 @@ void Judge::Forget(const std::vector<RankId>& ranks) {
   }
 }
 
+// Not before every node has said whether its ranks have joined.
+void Judge::TellUnseen(const State& state, Nanos now, std::vector<EventBody>& events) const {
+  if (joined_ || newest_.size() < static_cast<size_t>(state.spec.ranks) || state.epoch != epoch_) return;
+  if (TrainsUnseen(state, now)) events.push_back(LoopBegan{epoch_, now, state.restore, true});
+}
+
 void Judge::TellProgress(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events) {
-  if (progress.step_end.value == 0) return;
+  if (progress.step_end.value == 0) {
+    if (state.unseen && !state.paused && IsTrialOver(state, state.progress, {}, now))
+      events.push_back(ProgressSeen{epoch_, state.progress});
+    return;
+  }
   if (state.open && progress.step >= state.fault.close_at_step && caught_up_told_ != progress.step) {
     caught_up_told_ = progress.step;
     events.push_back(CaughtUp{epoch_, progress});
   }
   pace_.Add(progress);
-  const bool judge = progress.step > trial_told_ && IsTrialOver(state, progress, pace_.step_time());
+  const bool judge = progress.step > trial_told_ && IsTrialOver(state, progress, pace_.step_time(), now);
   if (judge) trial_told_ = progress.step;
   if (judge || now - progress_told_ >= ToNanos(kProgressPeriod)) {
     progress_told_ = now;
@@ -199,6 +210,7 @@ std::vector<EventBody> Judge::AtStacks(const JobSpec& spec, const Progress& prog
 std::vector<EventBody> Judge::At(const State& state, const Progress& progress, Nanos now) {
   if (newest_.empty()) return {};
   std::vector<EventBody> events;
+  TellUnseen(state, now, events);
   TellProgress(state, progress, now, events);
   TellPause(state, events);
   TellLosses(state, progress, now, events);

@@ -51,6 +51,7 @@ class Judge {
 
  private:
   trace::CommLog Log() const;
+  void TellUnseen(const State& state, Nanos now, std::vector<EventBody>& events) const;
   void TellProgress(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
   void TellPause(const State& state, std::vector<EventBody>& events) const;
   void TellCommunication(const Progress& progress, Nanos now, std::vector<EventBody>& events);
@@ -61,6 +62,7 @@ class Judge {
   detect::HangDetector detector_;
   EpochId epoch_;
   std::map<RankId, detect::RankSample> newest_;
+  bool joined_ = false;  // some rank has, in this epoch or in one before it
   bool wants_stacks_ = false;
   int64_t caught_up_told_ = -1, trial_told_ = -1;
   Pace pace_;

@@ -191,6 +191,48 @@ TEST_F(JudgeTest, ALossThatIsNoNumberIsNobodysFault) {
   EXPECT_THAT(found({{RankId(1), 8, 8, 11}}), IsEmpty());
 }
 
+// Workers that ran from 1 s on, of which `joined` says whether one uses the client.
+class UnseenTest : public JudgeTest {
+ protected:
+  UnseenTest() {
+    state_.mode = Mode::kStarting;
+    state_.spawned = At(1);
+  }
+  std::vector<EventBody> LookAt(double at, bool joined, size_t ranks = 4) {
+    Samples samples{kOne, {}, {}, {}, {}, joined};
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      samples.ranks.emplace_back().rank = RankId(static_cast<int>(rank));
+      samples.ranks.back().at = At(at);
+    }
+    judge_.Add(samples);
+    return judge_.At(state_, {}, At(at));
+  }
+};
+
+TEST_F(UnseenTest, AJobOfWhichNoRankJoinsTrains) {
+  EXPECT_THAT(LookAt(60.9, false), IsEmpty());
+  const std::vector<EventBody> events = LookAt(61, false);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_TRUE(std::get<LoopBegan>(events[0]).unseen);
+  EXPECT_EQ(std::get<LoopBegan>(events[0]).begin, At(61));
+}
+
+TEST_F(UnseenTest, AJobThatLoadsForLongDoesNot) {
+  LookAt(2, true);
+  EXPECT_THAT(LookAt(600, true), IsEmpty());
+  judge_.Begin(EpochId(2));
+  Samples next{EpochId(2), {}, {}, {}};
+  for (int rank = 0; rank < 4; ++rank) next.ranks.emplace_back().rank = RankId(rank);
+  judge_.Add(next);
+  state_.epoch = EpochId(2);
+  EXPECT_THAT(judge_.At(state_, {}, At(900)), IsEmpty()) << "it did in the epoch before";
+}
+
+TEST_F(UnseenTest, WaitsForTheWordOfAllNodes) {
+  EXPECT_THAT(LookAt(100, false, 2), IsEmpty());
+  EXPECT_EQ(LookAt(101, false).size(), 1u);
+}
+
 TEST_F(JudgeTest, SamplesOfAnotherEpochAreLeftAside) {
   Samples samples = Look(1.0, detect::ProcState::kRunning, 9);
   samples.epoch = EpochId(2);

@@ -14,6 +14,9 @@ namespace lockstep::control {
 namespace {
 
 EpochId Next(EpochId epoch) { return EpochId(epoch.value() + 1); }
+// Of a script that loads for longer before it joins, what was booked is taken back when it does.
+constexpr Seconds kUnseen{60};  // Python, torch and the process group are there in seconds, most models in a minute
+
 bool Is(const State& state, std::initializer_list<Mode> modes) {
   return std::find(modes.begin(), modes.end(), state.mode) != modes.end();
 }
@@ -55,14 +58,35 @@ void On(Turn& turn, const JobStarted& event) {
 void On(Turn& turn, const EpochSpawned&) {
   if (turn.state.mode != Mode::kSpawning) return Ignore(turn);
   turn.state.mode = Mode::kStarting;
+  turn.state.spawned = turn.at;
+}
+
+// Nothing that would keep the job from going on.
+bool IsForTheRecord(const State& state) {
+  const std::vector<incident::Finding>& findings = state.incidents[*state.open].findings;
+  return state.fault.noticed.value == 0 && std::ranges::all_of(findings, [](const incident::Finding& finding) {
+           return finding.syndrome == incident::Syndrome::kMachineFault ||
+                  finding.syndrome == incident::Syndrome::kNetworkFault || incident::IsSlowness(finding.syndrome);
+         });
+}
+
+// It tells steps after all: until now it was on its way there.
+void TakeBackUnseen(State& state) {
+  if (state.paused || PhaseNow(state) != Phase::kProductive) return;
+  state.ledger.Enter(state.restarts == 0 ? Phase::kStartup : Phase::kRestart, state.settled, 0);
 }
 
 void On(Turn& turn, const LoopBegan& event) {
   State& state = turn.state;
+  const bool after_all = state.unseen && state.mode == Mode::kRunning && !event.unseen;
   // The loop may have begun before the news that all workers run has come.
-  if (!Is(state, {Mode::kSpawning, Mode::kStarting})) return Ignore(turn);
+  const bool begins = state.mode == Mode::kStarting || (state.mode == Mode::kSpawning && !event.unseen);
+  if (!begins && !after_all) return Ignore(turn);
+  if (after_all) TakeBackUnseen(state);
   state.mode = Mode::kRunning;
   state.in_loop = true;
+  state.unseen = event.unseen;
+  state.loop_began = turn.at;
   state.free_retries_in_row = 0;
   state.restore = event.restored;
   state.progress = {StepOf(event.restored), {}};
@@ -70,6 +94,7 @@ void On(Turn& turn, const LoopBegan& event) {
   state.recomputing = state.progress.step < state.frontier;
   state.fault.close_at_step = std::max(state.frontier, state.progress.step + 1);
   if (state.restarts > 0) SetStepsLost(state);
+  CloseUnseen(turn);
   if (!state.paused) EnterPhaseNow(state, Settle(state, event.begin));
   for (Climbed& climbed : state.ladder)
     if (climbed.resumed.value == 0) climbed.resumed = turn.at;
@@ -110,8 +135,7 @@ void BeginEpoch(State& state, const std::optional<CheckpointId>& point) {
   state.epoch = Next(state.epoch);
   ++state.restarts;
   state.exits.clear();
-  state.in_loop = false;
-  state.recomputing = false;
+  ForgetLoop(state);
   state.restore = point;
   state.progress = {StepOf(point), {}};
   // A committed checkpoint proves that all ranks had finished its step.
@@ -345,6 +369,14 @@ void CloseIncident(Turn& turn) {
   turn.state.open.reset();
 }
 
+void CloseUnseen(Turn& turn) {
+  const State& state = turn.state;
+  if (!state.unseen || !state.open || state.mode != Mode::kRunning) return;
+  if (state.fault.epoch == state.epoch && !IsForTheRecord(state)) return;
+  Act(turn, incident::ActionKind::kNote, "the job goes on, as far as can be told of one that tells no steps");
+  CloseIncident(turn);
+}
+
 void Advance(Turn& turn, const Progress& seen) {
   State& state = turn.state;
   if (!state.in_loop || seen.step <= state.progress.step) return;
@@ -361,6 +393,17 @@ void Advance(Turn& turn, const Progress& seen) {
 // Of processes that were killed, or that have their grace before they are.
 static WaitForStop WaitForEnd(const State& state) {
   return {state.epoch, state.kill_grace + state.spec.policy.stuck_within};
+}
+
+void ForgetLoop(State& state) {
+  state.in_loop = state.unseen = state.recomputing = false;
+  state.spawned = {};
+}
+
+bool TrainsUnseen(const State& state, Nanos now) {
+  const bool told_steps = state.frontier >= 0;  // in an epoch before this one
+  return state.mode == Mode::kStarting && state.spawned.value != 0 && !state.paused && !told_steps &&
+         now - state.spawned >= ToNanos(kUnseen);
 }
 
 bool AllExited(const State& state) { return state.exits.size() == static_cast<size_t>(state.spec.ranks); }

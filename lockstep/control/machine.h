@@ -171,7 +171,6 @@ struct State {
   int running = 0;                                        // the version of the acting epoch
   Seconds step_time, step_time_before;  // of that version, and of the good one before it; 0: not known
   int64_t trial_ends = 0;               // on trial: it is judged when all ranks have finished this step; 0: not begun
-  Nanos trial_began;                    // its loop, last
   std::vector<CheckpointId> poisoned;   // of each epoch named: of no use from this step on
   Fault fault;                          // of the incident that is open
   int64_t frontier_at_restart = -1;
@@ -181,6 +180,9 @@ struct State {
   Seconds kill_grace;          // finishing: what the newest KillEpoch asked for
   int kill_signal = SIGTERM;   // and the signal of its grace
   bool in_loop = false;        // the acting epoch's training loop has begun
+  bool unseen = false;         // by time alone: it tells no steps
+  Nanos spawned;               // all workers of the acting epoch ran; 0: they do not yet
+  Nanos loop_began;            // when that was heard
   Nanos now;                   // of the newest event
   Nanos finished;              // 0: it is not
   Nanos settled;               // the ledger before this moment is not rewritten
@@ -208,7 +210,11 @@ std::optional<int> UpdateThatIsDue(const State& state, Nanos now);
 // There is an earlier version of the code that was good.
 bool CanRollBack(const State& state);
 // What is known of the version on trial suffices to judge it: ProgressSeen, with the time of a step.
-bool IsTrialOver(const State& state, const Progress& progress, Seconds step_time);
+bool IsTrialOver(const State& state, const Progress& progress, Seconds step_time, Nanos now);
+
+// Workers of which no rank has joined have run for so long that their job counts as one that tells no steps: LoopBegan,
+// unseen. Should a step be told after all, everything counts from there.
+bool TrainsUnseen(const State& state, Nanos now);
 
 // When a node whose agent is out of reach since then counts as gone, if the job stands. Until then it may come back
 // with its workers. Where a scheduler may bring another machine, that is first when one is asked for, and then when

@@ -31,10 +31,14 @@ std::string ExceptionText(const ExceptionInfo& exception) {
   return exception.where.empty() ? exception.type : fmt::format("{} at {}", exception.type, exception.where);
 }
 
-// "SIGKILL (signal 9) in step 17", the step being the one that was under way.
+// " in step 17", the one that was under way.
+std::string StepText(const State& state, const char* before) {
+  if (state.unseen) return "";
+  return state.in_loop ? fmt::format(" in step {}", state.progress.step + 1) : before;
+}
+
 std::string ExitText(const State& state, const RankExited& event) {
-  const std::string when =
-      state.in_loop ? fmt::format(" in step {}", state.progress.step + 1) : " before the training loop began";
+  const std::string when = StepText(state, " before the training loop began");
   if (DiedBySignal(event)) return SignalText(event.status.signal) + when;
   if (!event.exception) return fmt::format("exit code {}{}", event.status.code, when);
   return fmt::format("{}{}: {}", ExceptionText(*event.exception), when, event.exception->message);
@@ -60,7 +64,9 @@ void WriteFault(State& state) {
   const Fault& fault = state.fault;
   const int64_t id = Open(state).id;
   const Nanos since = Settle(state, fault.since);
-  if (state.in_loop) state.ledger.Enter(Phase::kRecompute, std::min(since, Settle(state, state.progress.step_end)), id);
+  // How much of it a job must do again that tells no steps nobody knows.
+  if (state.in_loop && !state.unseen)
+    state.ledger.Enter(Phase::kRecompute, std::min(since, Settle(state, state.progress.step_end)), id);
   state.ledger.Enter(Phase::kDetect, since, id);
   state.ledger.Enter(Phase::kDecide, std::max(since, fault.noticed), id);
   if (fault.acted.value != 0) state.ledger.Enter(Phase::kRestart, fault.acted, id);
@@ -122,7 +128,7 @@ void CountProgress(State& state) {
     return;
   }
   if (state.restarts == 0) return;
-  const bool grew = state.frontier > state.frontier_at_restart;
+  const bool grew = state.frontier > state.frontier_at_restart || HasProvenItself(state, state.now);
   state.restarts_without_progress = grew ? 0 : state.restarts_without_progress + 1;
 }
 
@@ -189,8 +195,8 @@ Finding LeftEarly(const State& state, const Finding& loss) {
   finding.since = loss.since;
   for (const auto& [rank, exit] : state.exits)
     if (IsBehind(exit, loss)) finding.suspects.push_back(incident::SuspectRank(rank));
-  finding.evidence = {fmt::format("exit code 0{}, while others still trained: the script ended there",
-                                  state.in_loop ? fmt::format(" in step {}", state.progress.step + 1) : "")};
+  finding.evidence = {
+      fmt::format("exit code 0{}, while others still trained: the script ended there", StepText(state, ""))};
   for (const auto* losers : {&loss.suspects, &loss.ambiguous_with})
     for (const incident::Suspect& suspect : *losers)
       finding.evidence.push_back(fmt::format("rank {} lost its connection as a consequence", suspect.name));
@@ -288,6 +294,7 @@ void Name(Turn& turn, const Finding& finding) {
   Open(state).findings.push_back(finding);
   Act(turn, ActionKind::kNote, WhyNamedOnly(finding.syndrome) + incident::Headline(finding));
   AnnounceOpen(turn);
+  CloseUnseen(turn);
 }
 
 // Nothing is done about it by force.
@@ -427,7 +434,7 @@ void On(Turn& turn, const JournalBehind& event) {
   state.epoch = event.seen;
   state.world_since = {};  // where that began is not known
   state.exits.clear();
-  state.in_loop = state.recomputing = false;
+  ForgetLoop(state);
   if (state.mode == Mode::kFinishing) return Ask(turn);
   state.mode = Mode::kStarting;  // it runs, whatever was done to the one before it
   Finding finding;

@@ -201,6 +201,7 @@ void Note(Turn& turn, Finding finding, Symptom symptom, const Decision& decision
                                  RungName(decision.rung), decision.reason});
   Keep(turn, symptom, decision);
   AnnounceOpen(turn);
+  CloseUnseen(turn);
 }
 
 bool AnswerAlert(Turn& turn, const Alerted& alert, bool note) {

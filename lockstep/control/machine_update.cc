@@ -116,9 +116,17 @@ bool IsSlower(const State& state) {
   return Slowdown(state) > 1 + state.spec.policy.update_slower / 100.0;
 }
 
+std::string WhyUncompared(const State& state) {
+  if (state.step_time_before.value <= 0) return ", uncompared: how long a step took before it is not known";
+  if (state.step_time.value <= 0) return ", uncompared: too few looks told how long its steps take";
+  return "";
+}
+
 void Accept(State& state) {
   Running(state).stage = VersionStage::kGood;
-  Running(state).why = fmt::format("accepted at step {}", state.progress.step);
+  Running(state).why = state.unseen ? fmt::format("accepted after {:.0f} s, uncompared: it tells no steps",
+                                                  ToSeconds(state.now - state.loop_began).value)
+                                    : fmt::format("accepted at step {}{}", state.progress.step, WhyUncompared(state));
 }
 
 // A restart for an update alone: as soon as one can be made.
@@ -128,12 +136,6 @@ void StartUpdate(Turn& turn) {
   const bool acts = state.mode == Mode::kSpawning || state.mode == Mode::kStarting || state.mode == Mode::kRunning;
   if (waiting == nullptr || !waiting->now || !acts || state.paused) return;
   LeadWith(turn, AskedFinding(state, *waiting));
-}
-
-// A job that tells no steps can't end a trial by them: time must do.
-bool HasProvenItself(const State& state) {
-  const bool tells_steps = state.progress.step_end.value != 0 || !state.in_loop;
-  return !tells_steps && state.now - state.trial_began > ToNanos(state.spec.policy.again_within);
 }
 
 bool CanBeBlamed(Symptom symptom, Syndrome lead) {
@@ -172,8 +174,13 @@ std::optional<int> UpdateThatIsDue(const State& state, Nanos now) {
 
 bool CanRollBack(const State& state) { return GoodBefore(state) >= 0; }
 
-bool IsTrialOver(const State& state, const Progress& progress, Seconds step_time) {
+bool HasProvenItself(const State& state, Nanos now) {
+  return state.unseen && now - state.loop_began > ToNanos(state.spec.policy.again_within);
+}
+
+bool IsTrialOver(const State& state, const Progress& progress, Seconds step_time, Nanos now) {
   if (Running(state).stage != VersionStage::kOnTrial || state.mode != Mode::kRunning) return false;
+  if (HasProvenItself(state, now)) return true;  // no step can end its trial: time must do
   if (state.trial_ends == 0 || progress.step < state.trial_ends) return false;
   const int64_t begun = state.trial_ends - state.spec.policy.update_steps;
   const bool long_enough = progress.step - begun >= kLongestTrial * state.spec.policy.update_steps;
@@ -189,7 +196,7 @@ bool IsChanging(const State& state) {
 bool BlamesTrial(const State& state) {
   const Policy& policy = state.spec.policy;
   if (!state.open || Running(state).stage != VersionStage::kOnTrial || !policy.rollback || policy.dry_run) return false;
-  if (HasProvenItself(state)) return false;
+  if (HasProvenItself(state, state.now)) return false;
   return CanBeBlamed(SymptomOf(state), incident::Lead(state.incidents[*state.open]).syndrome);
 }
 
@@ -205,7 +212,6 @@ void TakeVersion(Turn& turn) {
   state.running = next->version.number;
   state.step_time = {};
   state.trial_ends = 0;
-  state.trial_began = {};
   Act(turn, ActionKind::kHotUpdate,
       fmt::format("{} in place of version {}", VersionText(next->version), before.version.number));
 }
@@ -213,13 +219,12 @@ void TakeVersion(Turn& turn) {
 void BeginTrial(State& state) {
   if (Running(state).stage != VersionStage::kOnTrial) return;
   state.trial_ends = std::max<int64_t>(1, state.progress.step + state.spec.policy.update_steps);
-  state.trial_began = state.now;
 }
 
 void JudgeTrial(Turn& turn, Seconds step_time) {
   State& state = turn.state;
   if (step_time.value > 0) state.step_time = step_time;
-  if (state.paused || !IsTrialOver(state, state.progress, step_time)) return;
+  if (state.paused || !IsTrialOver(state, state.progress, step_time, state.now)) return;
   const bool may_roll_back = state.spec.policy.rollback && CanRollBack(state);
   if (IsSlower(state) && may_roll_back) return LeadWith(turn, SlowFinding(state));
   Accept(state);

@@ -115,6 +115,44 @@ TEST(Update, IsAcceptedAfterItsSteps) {
   EXPECT_THAT(StatusReport(job.state, Observed{}, job.state.now)["versions"][1]["why"], "accepted at step 30");
 }
 
+// No rank tells steps, in any epoch.
+Scenario OnTrialUnseen() {
+  Scenario job(Job());
+  for (const double at : {2.0, 102.0}) {
+    job.Hear(at, EpochSpawned{job.state.epoch});
+    job.Hear(at + 60, LoopBegan{job.state.epoch, At(at + 60), std::nullopt, true});
+    if (at < 100) job.Hear(100, Env("1", true));
+    if (at < 100) job.Restart(101, std::nullopt);
+  }
+  return job;
+}
+
+TEST(Update, OfAJobThatTellsNoStepsIsAcceptedByTime) {
+  Scenario job = OnTrialUnseen();
+  EXPECT_FALSE(IsTrialOver(job.state, {}, {}, At(762)));
+  ASSERT_TRUE(IsTrialOver(job.state, {}, {}, At(763)));
+  job.Hear(763, ProgressSeen{EpochId(2), job.state.progress});
+  EXPECT_EQ(StageOf(job, 1), VersionStage::kGood);
+  EXPECT_EQ(WhyOf(job, 1), "accepted after 601 s, uncompared: it tells no steps");
+}
+
+TEST(Update, OfAJobThatTellsNoStepsIsNotTakenBackLater) {
+  Scenario soon = OnTrialUnseen();
+  soon.Hear(700, Killed(2, 1, SIGKILL, {}, 700));
+  EXPECT_EQ(soon.state.fault.plan.rung, Rung::kRollback);
+  Scenario later = OnTrialUnseen();
+  later.Hear(900, Killed(2, 1, SIGKILL, {}, 900));
+  EXPECT_EQ(later.state.fault.plan.rung, Rung::kReattempt);
+}
+
+TEST(Update, IsAcceptedUncomparedWhereAPaceIsNotKnown) {
+  Scenario job = OnTrial();
+  job.Hear(40, ProgressSeen{EpochId(2), Step(209, 40)});
+  EXPECT_EQ(StageOf(job, 1), VersionStage::kOnTrial) << "it may become known";
+  job.Hear(41, ProgressSeen{EpochId(2), Step(210, 41)});
+  EXPECT_EQ(WhyOf(job, 1), "accepted at step 210, uncompared: too few looks told how long its steps take");
+}
+
 TEST(Update, ThatRaisesIsTakenBack) {
   Scenario job = OnTrial();
   job.See(11, 13.5);  // the update's own incident is closed

@@ -20,13 +20,19 @@ std::vector<std::string_view> NodeNames(const JobSpec& spec) {
   return names;
 }
 
-Json RanksJson(const JobSpec& spec, const std::vector<RankStatus>& ranks) {
-  const std::vector<std::string_view> nodes = NodeNames(spec);
+// An agent knows of a rank by what it tells.
+const std::string& StateOf(const RankStatus& rank, const State& state) {
+  static const std::string kStarting = "starting", kRunning = "running";
+  return state.unseen && state.mode == Mode::kRunning && rank.state == kStarting ? kRunning : rank.state;
+}
+
+Json RanksJson(const State& state, const std::vector<RankStatus>& ranks) {
+  const std::vector<std::string_view> nodes = NodeNames(state.spec);
   Json list = Json::array();
   for (const RankStatus& rank : ranks) {
     list.push_back({{"rank", rank.rank.value()},
                     {"pid", rank.pid},
-                    {"state", rank.state},
+                    {"state", StateOf(rank, state)},
                     {"step", rank.step},
                     {"step_time_s", rank.step_time.value}});
     const bool has_node =
@@ -112,7 +118,8 @@ int64_t StepNow(const State& state, const std::vector<RankStatus>& ranks) {
   std::optional<int64_t> slowest;
   for (const RankStatus& rank : ranks)
     if (rank.state != kUnknown) slowest = std::min(slowest.value_or(rank.step), rank.step);
-  const bool all = state.in_loop && slowest && ranks.size() == static_cast<size_t>(state.spec.ranks);
+  const bool told = state.in_loop && !state.unseen;
+  const bool all = told && slowest && ranks.size() == static_cast<size_t>(state.spec.ranks);
   return all ? std::max(state.progress.step, *slowest) : state.progress.step;
 }
 
@@ -273,7 +280,7 @@ Json StatusReport(const State& state, const Observed& observed, Nanos now) {
       {"step", StepNow(state, observed.ranks)},
       {"loss", NumberOrNull(observed.loss)},
       {"start_method", observed.start_method},
-      {"ranks", RanksJson(state.spec, observed.ranks)},
+      {"ranks", RanksJson(state, observed.ranks)},
       {"ettr", EttrJson(state.ledger, now)},
       {"checkpoint", CheckpointJson(observed)},
       {"records", {{"kept", observed.records}, {"dropped", observed.records_dropped}}},

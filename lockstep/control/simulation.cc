@@ -7,9 +7,9 @@
 namespace lockstep::control {
 namespace {
 
-constexpr double kDeadline = 300, kDeadlineOfWorlds = 900;
+constexpr double kDeadline = 300, kDeadlineOfOthers = 900;
 constexpr double kTightBudget = 0.2, kLoadFirst = 0.12, kObserveOnly = 0.05, kStandby = 0.5, kDryRun = 0.08,
-                 kCanAsk = 0.5;
+                 kCanAsk = 0.5, kUnseen = 0.06;
 constexpr Seconds kStopWithin{1.5}, kStuckWithin{3}, kProbeWithin{2}, kReplayWithin{6}, kGrace{20};
 // Of worlds that change.
 constexpr double kRoomForMore = 0.4, kByTensors = 0.55, kBySaying = 0.2, kCutAnew = 0.5, kLeads = 0.3;
@@ -30,6 +30,13 @@ Worlds WorldsOf(const SimulationPlan& plan) {
   return worlds;
 }
 
+// By a chance of its own: without it all else stays as it is.
+Telling TellingOf(const SimulationPlan& plan) {
+  Chance chance(plan.seed + 7'000'000'001);
+  if (plan.elastic || plan.nodes >= kMany || !chance.Hits(kUnseen)) return Telling::kSteps;
+  return chance.Hits(0.5) ? Telling::kNone : Telling::kLate;
+}
+
 Simulation::Simulation(const SimulationPlan& plan)
     : plan_(plan),
       chance_(plan.seed),
@@ -38,13 +45,14 @@ Simulation::Simulation(const SimulationPlan& plan)
       network_(plan.nodes, schedule_, chance_,
                {.connected = [this](int machine) { Joined(machine); },
                 .lost = [this](int machine, const std::string& why) { Lost(machine, why); }}),
-      cluster_(plan, WorldsOf(plan), 60 + chance_.Below(120), schedule_, chance_,
+      cluster_(plan, WorldsOf(plan), TellingOf(plan), 60 + chance_.Below(120), schedule_, chance_,
                [this](int machine, Said said) { Up(machine, std::move(said)); }),
       promises_(schedule_, cluster_) {}
 
 SimulationResult Simulation::Run() {
   Begin();
-  const Nanos deadline = ToNanos(Seconds{plan_.elastic ? kDeadlineOfWorlds : kDeadline});
+  const bool usual = !plan_.elastic && TellingOf(plan_) == Telling::kSteps;
+  const Nanos deadline = ToNanos(Seconds{usual ? kDeadline : kDeadlineOfOthers});
   while (promises_.broken().empty() && !finished_ && schedule_.now() < deadline && schedule_.Next()) Check();
   CheckEnd();
   result_.broken = promises_.broken();
@@ -61,7 +69,7 @@ void Simulation::Begin() {
   const int max_restarts = chance_.Hits(kTightBudget) ? 1 + chance_.Below(2) : 1000;
   spec.max_restarts = plan_.mutant == Mutant::kNoBudget ? 1'000'000 : max_restarts;
   spec.observe_only = chance_.Hits(kObserveOnly);
-  spec.load_first = chance_.Hits(kLoadFirst);
+  spec.load_first = chance_.Hits(kLoadFirst) && TellingOf(plan_) != Telling::kNone;
   if (spec.load_first) cluster_.FollowEarlierRuns(spec.first_epoch = EpochId(4));
   for (int node = 0; node < plan_.nodes; ++node)
     spec.nodes.push_back({std::to_string(node), plan_.ranks_per_node, fmt::format("token {}", node)});
@@ -82,6 +90,7 @@ void Simulation::Begin() {
   StandbysCome(15);
   PlanFaults();
   LookForTheGone();
+  if (TellingOf(plan_) != Telling::kSteps) LookForTheUnseen();
   AskForMachines();
 }
 

@@ -51,13 +51,14 @@ enum class Mutant {
   kReplayForever,     // a node that does not answer in a replay is waited for
   kReplayOfAnother,   // who fails in replays is taken for another node
   kEndForever,        // processes that do not end are waited for when the job is to end
+  kNeverUnseen,       // a job that tells no steps never counts as training
   // Of worlds that change.
   kNoLeast,       // the world becomes smaller than it may
   kVacantRunsOn,  // what ran on a node that the job goes on without is waited for
   kOldNumbers,    // what was written under the old numbers is taken for written under the new ones
   kAllAlike,      // ranks that differ are taken for replicas
 };
-inline constexpr int kMutants = 36, kFirstOfWorlds = 33;
+inline constexpr int kMutants = 37, kFirstOfWorlds = 34;
 const char* MutantName(Mutant mutant);
 
 struct SimulationPlan {
@@ -78,6 +79,7 @@ struct SimulationResult {
   // "running" and "running -> stopping", and how often; before the job was asked for, it is in mode "none".
   std::map<std::string, int> modes, transitions;
   std::map<std::string, int> worlds;  // the ways in which they changed, and how often
+  int unseen = 0, after_all = 0;      // loops that began by time alone, and that told steps then
   std::vector<std::string> story;
 };
 

@@ -13,8 +13,15 @@ constexpr Seconds kTick{0.1}, kDetection{2}, kLookAgain{0.05};
 
 }  // namespace
 
-Cluster::Cluster(const SimulationPlan& plan, Worlds worlds, int64_t steps, Schedule& schedule, Chance& chance, Say say)
-    : plan_(plan), worlds_(worlds), steps_(steps), schedule_(schedule), chance_(chance), say_(std::move(say)) {
+Cluster::Cluster(const SimulationPlan& plan, Worlds worlds, Telling telling, int64_t steps, Schedule& schedule,
+                 Chance& chance, Say say)
+    : plan_(plan),
+      worlds_(worlds),
+      telling_(telling),
+      steps_(steps),
+      schedule_(schedule),
+      chance_(chance),
+      say_(std::move(say)) {
   for (int node = 0; node < plan.nodes; ++node) {
     const int machine = Add({std::to_string(node), plan.ranks_per_node, fmt::format("token {}", node)});
     nodes_[At(machine)].mute = chance_.Hits(kMute);
@@ -226,7 +233,8 @@ void Cluster::Do(int index, const Commit& commit) {
 void Cluster::Tick(int index) {
   schedule_.In(kTick, [this, index] { Tick(index); });
   Node& node = nodes_[At(index)];
-  if (!node.loop || node.stopped) return;
+  if (node.stopped) return;
+  if (!node.loop) return telling_ == Telling::kNone ? SayHangs(index) : void();
   SendToKeeper(index);
   if (Holding holding = HoldingOf(node); holding != node.holding_told) {
     node.holding_told = holding;

@@ -106,6 +106,9 @@ struct DiskCheckpoint {
 // then the script may cut them anew for a world of another size, from disk.
 enum class Alike { kNot, kByTensors, kBySaying, kCutAnew };
 
+// Whether the script tells its steps: always, never, or long after its workers have begun.
+enum class Telling { kSteps, kNone, kLate };
+
 // How large the job may be; 0: it never changes.
 struct Worlds {
   int least = 0, most = 0;
@@ -116,7 +119,8 @@ struct Worlds {
 class Cluster {
  public:
   using Say = std::function<void(int machine, Said said)>;
-  Cluster(const SimulationPlan& plan, Worlds worlds, int64_t steps, Schedule& schedule, Chance& chance, Say say);
+  Cluster(const SimulationPlan& plan, Worlds worlds, Telling telling, int64_t steps, Schedule& schedule, Chance& chance,
+          Say say);
 
   // Earlier runs of the job had the epochs before this one, and left checkpoints on disk, or tried to.
   void FollowEarlierRuns(EpochId first);
@@ -226,6 +230,7 @@ class Cluster {
   // False: it can't, and has left.
   bool Restore(int node, int rank, const CheckpointId& point);
   void Leave(int node, int rank, ExitStatus status, bool connection = false);
+  void LeaveUnseen(int node, int rank);
   void SurvivorsMayNotice(int node, int rank);
   void Tick(int node);
 
@@ -260,6 +265,7 @@ class Cluster {
 
   const SimulationPlan plan_;
   const Worlds worlds_;
+  const Telling telling_;
   const int64_t steps_;
   Schedule& schedule_;
   Chance& chance_;

@@ -10,6 +10,7 @@ namespace lockstep::control {
 namespace {
 
 constexpr double kDiesInTheMiddle = 0.06;
+constexpr Seconds kLookForUnseen{0.5};
 
 }  // namespace
 
@@ -144,11 +145,13 @@ void Simulation::Handle(const EventBody& body) {
   promises_.Hear(state(), body);
   if (IsSwallowed(body)) return;
   const Mode before = state().mode;
+  const bool unseen = state().unseen;
   const std::string was = ModeText();
   const auto commands = coordinator_->Handle(body);
   if (!commands.ok()) return promises_.Break(Message(commands.status()));
   if (!std::holds_alternative<ProgressSeen>(body)) Tell("{} in {}", EventText(body), was);
   if (before != state().mode || was != ModeText()) NoteTransition(was);
+  if (unseen && state().in_loop && !state().unseen) ++result_.after_all;
   const auto* chosen = std::get_if<RestoreChosen>(&body);
   if (chosen && !chosen->unfit.empty() && before == Mode::kChoosing)
     ++result_.worlds[state().mode == Mode::kChoosing ? "not larger after all" : "not to be gone on with"];
@@ -180,6 +183,14 @@ bool Simulation::IsSwallowed(const EventBody& body) const {
   if (stop && plan_.mutant == Mutant::kDeafToStop) return state().mode == Mode::kStopping;
   if (stop && plan_.mutant == Mutant::kStopOnce) return state().mode == Mode::kFinishing;
   return std::holds_alternative<AgentGone>(body) && plan_.mutant == Mutant::kNeverGone;
+}
+
+// As control/judge.cc has it, where nobody joins before the loop begins.
+void Simulation::LookForTheUnseen() {
+  schedule_.In(kLookForUnseen, [this] { LookForTheUnseen(); });
+  if (plan_.mutant == Mutant::kNeverUnseen || !EverybodyIsHere() || !TrainsUnseen(state(), schedule_.now())) return;
+  ++result_.unseen;
+  Handle(LoopBegan{state().epoch, schedule_.now(), state().restore, true});
 }
 
 std::string Simulation::ModeText() const { return state().epoch.value() == 0 ? "none" : ModeName(state().mode); }

@@ -24,6 +24,7 @@ namespace lockstep::control {
 // By chances of their own: without them all else stays as it is.
 Chance WorldsChance(const SimulationPlan& plan);
 Worlds WorldsOf(const SimulationPlan& plan);
+Telling TellingOf(const SimulationPlan& plan);
 
 class Simulation {
  public:
@@ -109,6 +110,7 @@ class Simulation {
   void AskForMachines();
   void GrowIfDue();
   void LookForTheGone();
+  void LookForTheUnseen();
   void TakeForGone(int node);
   void Seat(int node, const NodeSpec& standby);
   void Vacate(int node);

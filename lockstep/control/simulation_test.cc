@@ -122,7 +122,7 @@ class Coverage {
 TEST(Simulation, EveryPromiseHoldsInEverySchedule) {
   const uint64_t seeds = FromEnvironment("LOCKSTEP_SEEDS", 1000);
   Coverage coverage;
-  int restarts = 0, faults = 0, replays = 0, replay_evictions = 0;
+  int restarts = 0, faults = 0, replays = 0, replay_evictions = 0, unseen = 0, after_all = 0;
   double virtual_s = 0;
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     const SimulationResult result = Checked(PlanOf(seed));
@@ -131,13 +131,17 @@ TEST(Simulation, EveryPromiseHoldsInEverySchedule) {
     faults += result.faults;
     replays += result.replays;
     replay_evictions += result.replay_evictions;
+    unseen += result.unseen;
+    after_all += result.after_all;
     virtual_s += result.virtual_s;
   }
   fmt::print("{} faults, {} restarts, {} replays, {} evictions by their word, {:.0f} virtual seconds\n", faults,
              restarts, replays, replay_evictions, virtual_s);
+  fmt::print("{} loops began by time alone, of which {} told steps after all\n", unseen, after_all);
   coverage.Print();
   EXPECT_TRUE(seeds < 1000 || coverage.Wrong().empty()) << coverage.Wrong();
   EXPECT_TRUE(seeds < 1000 || replay_evictions > 0);
+  EXPECT_TRUE(seeds < 1000 || (after_all > 0 && unseen > after_all));
 }
 
 // The world becomes smaller and larger, by itself and in the midst of whatever else breaks.

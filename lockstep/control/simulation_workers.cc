@@ -11,6 +11,7 @@
 namespace lockstep::control {
 namespace {
 
+constexpr Seconds kLate{62};  // later than a job counts as one that tells no steps
 constexpr double kStep = 0.1, kFlushed = 0.1, kDamaged = 0.15;
 
 // One copy to the keeper of each node, and the news of it, lie between two that become whole everywhere.
@@ -76,7 +77,8 @@ void Cluster::Started(int index, EpochId epoch) {
   Remember(index, epoch, EpochSpawned{epoch});
   for (int rank = 0; rank < plan_.ranks_per_node; ++rank) {
     const int64_t process = node.ranks[At(rank)].process;
-    schedule_.In(chance_.Between(0.2, 0.6), [this, index, rank, process] { Load(index, rank, process); });
+    const Seconds late = telling_ == Telling::kLate ? kLate : Seconds{};
+    schedule_.In(chance_.Between(0.2, 0.6) + late, [this, index, rank, process] { Load(index, rank, process); });
   }
 }
 
@@ -85,6 +87,7 @@ void Cluster::Load(int index, int number, int64_t process) {
   Rank& rank = node.ranks[At(number)];
   if (!rank.alive || rank.process != process) return;
   rank.loaded = true;
+  if (telling_ == Telling::kNone) return LeaveUnseen(index, number);
   if (node.restore && !Restore(index, number, *node.restore)) return;
   const bool lost = newest_whole_ && (!node.restore || *node.restore < *newest_whole_);
   if (lost && !corrupted_)
@@ -103,6 +106,15 @@ void Cluster::Load(int index, int number, int64_t process) {
   progressed_ = schedule_.now();
   Remember(index, node.epoch, *node.loop);
   TryStep();
+}
+
+// It has its own steps and checkpoints, and is done when it has run for long.
+void Cluster::LeaveUnseen(int index, int number) {
+  schedule_.In(kLate + chance_.Between(5, 20),
+               [this, index, number, process = nodes_[At(index)].ranks[At(number)].process] {
+                 const Rank& later = nodes_[At(index)].ranks[At(number)];
+                 if (later.alive && later.process == process && !later.hung) Leave(index, number, {0, 0});
+               });
 }
 
 // What was damaged after the agent had verified it is found by the worker, which leaves.

@@ -70,6 +70,7 @@ std::string Outcome(const State& state, const Incident& incident) {
   });
   if (next != state.incidents.end())
     return fmt::format("{}: incident {} struck before the job was back", closed, next->id);
+  if (state.frontier < 0) return closed + ": the job trained again, as far as can be told of one that tells no steps";
   return closed + ": the job was back where it had been";
 }
 

@@ -25,6 +25,10 @@ void Ignore(Turn& turn);
 void Ask(Turn& turn);
 // `moment`, moved into the part of the ledger that may still be written.
 Nanos Settle(const State& state, Nanos moment);
+// Another epoch acts, whose loop has not begun.
+void ForgetLoop(State& state);
+// The open incident of a job that tells no steps: none will close it when it goes on.
+void CloseUnseen(Turn& turn);
 // Takes in newer progress; closes the open incident once the job is back where it was.
 void Advance(Turn& turn, const Progress& seen);
 
@@ -87,6 +91,8 @@ void AwaitLost(Turn& turn);
 // The incident of an agent that was out of reach ends.
 void CloseWatcherIncident(Turn& turn, size_t index, std::string text);
 
+// It tells no steps, and has run for so long that another fault is not one soon after the last.
+bool HasProvenItself(const State& state, Nanos now);
 // The open incident is put down to the version that runs, which is on trial.
 bool BlamesTrial(const State& state);
 // The next epoch runs another version than this one, as far as is known.

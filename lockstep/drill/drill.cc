@@ -14,7 +14,7 @@ namespace {
 
 constexpr Seconds kTick{0.005};
 constexpr Seconds kLookPeriod{0.1};
-constexpr Seconds kPatience{60};  // for a job that starts, or starts again
+constexpr Seconds kPatience{90};  // for a job that starts, or starts again; one that tells no steps runs after 60 s
 
 Fd BlockedSignals() {
   sigset_t mask;

@@ -98,6 +98,7 @@ void Put(const control::Samples& samples, FromAgent& wire) {
   for (const detect::StackSample& sample : samples.stacks) Put(sample, to->add_stacks());
   to->mutable_progress()->set_step(samples.progress.step);
   to->mutable_progress()->set_step_end_ns(samples.progress.step_end.value);
+  to->set_joined(samples.joined);
   for (const control::BadLoss& loss : samples.losses) {
     BadLoss* one = to->add_losses();
     one->set_rank(loss.rank.value());
@@ -288,6 +289,7 @@ control::Samples Get(const Samples& wire) {
   for (const StackSample& sample : wire.stacks()) samples.stacks.push_back(Get(sample));
   for (const BadLoss& loss : wire.losses())
     samples.losses.push_back({RankId(loss.rank()), loss.from(), loss.seen_since(), loss.step()});
+  samples.joined = wire.joined();
   return samples;
 }
 

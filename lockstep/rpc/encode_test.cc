@@ -136,8 +136,9 @@ TEST(Encode, SamplesArriveWhole) {
   detect::StackSample stack{RankId(7), {9},           detect::InCollective::kNo, true, "f.py:1 in f",
                             10,        "f (libf.so)", detect::CodeKind::kOther};
   const std::vector<control::BadLoss> losses = {{RankId(7), 3, 4, 5}};
-  const control::Samples samples = Sent(control::Samples{EpochId(3), {rank}, {stack}, {11, {12}}, losses});
+  const control::Samples samples = Sent(control::Samples{EpochId(3), {rank}, {stack}, {11, {12}}, losses, true});
   EXPECT_EQ(samples.losses, losses);
+  EXPECT_TRUE(samples.joined);
   EXPECT_EQ(samples.epoch, EpochId(3));
   EXPECT_EQ(samples.ranks, std::vector{rank});
   EXPECT_EQ(samples.stacks, std::vector{stack});

@@ -28,6 +28,12 @@ class Manifests(unittest.TestCase):
         self.assertEqual(0, answer.returncode, answer.stderr)
         return answer.stdout
 
+    def assert_can_be_scraped(self, flags):
+        """From another machine: not on loopback alone, and then a token is asked for."""
+        self.assertIn("--metrics-port", flags)
+        self.assertEqual("0.0.0.0", flags.get("--metrics-host"))
+        self.assertIn("--token-file", flags)
+
     def test_kubernetes(self):
         service, job = yaml.safe_load_all((CLUSTER / "kubernetes.yaml").read_text())
         pod, = job["spec"]["template"]["spec"]["containers"]
@@ -39,6 +45,9 @@ class Manifests(unittest.TestCase):
         self.assertIn(f"--nnodes={job['spec']['completions']}", pod["args"])
         plan = self.plan([word.replace("$(JOB_COMPLETION_INDEX)", "1") for word in pod["args"]], JOB_COMPLETION_INDEX="1")
         self.assertRegex(plan, r"\n  rank +2\n")
+        self.assert_can_be_scraped(dict(word.split("=", 1) for word in pod["args"] if "=" in word))
+        volumes = {volume["name"]: volume for volume in job["spec"]["template"]["spec"]["volumes"]}
+        self.assertIn("secret", next(volumes[mount["name"]] for mount in pod["volumeMounts"] if mount["mountPath"] == "/token"))
         mounts = {mount["mountPath"] for mount in pod["volumeMounts"]}
         self.assertLessEqual({"/tmp", "/checkpoints"}, mounts)  # what a read-only root needs, and --checkpoint-dir
 
@@ -60,6 +69,7 @@ class Manifests(unittest.TestCase):
                  "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)",
                  "SLURM_STEP_NODELIST": "node[1-2]", "SLURM_JOB_NODELIST": "node[1-2]", "SLURMD_NODENAME": "node2"}
         self.assertRegex(self.plan(words, **slurm), r"\n  rank +2\n")
+        self.assert_can_be_scraped(dict(zip(words, words[1:])))
 
 
 if __name__ == "__main__":
