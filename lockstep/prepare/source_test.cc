@@ -41,6 +41,62 @@ TEST_F(Folder, ClassesAndFilesAreInOrder) {
                                                                 testing::Pair("files_of_other_kinds", 1U)));
 }
 
+// What a list names, as "label key" each.
+std::string ItemsOf(const Source& source) {
+  std::string items;
+  for (uint64_t i = 0; i < source.size(); ++i) {
+    const Item item = source.item(i);
+    items += fmt::format("{} {}, ", item.label, item.key);
+  }
+  return items;
+}
+
+TEST_F(Folder, ClassesOfAListDontDependOnHowItsPathAndNamesAreWritten) {
+  Write("set/cat/0.jpg", "c");
+  Write("set/dog/0.jpg", "d");
+  fs::create_directory_symlink(root_ + "/set", root_ + "/link");
+  const std::string expected = "0 cat/0.jpg, 1 dog/0.jpg, ", set = root_ + "/set/", link = root_ + "/link/";
+  Write("set/plain.txt", "cat/0.jpg\ndog/0.jpg\n");
+  Write("set/find.txt", "./cat/0.jpg\n./dog/0.jpg\n");
+  Write("set/absolute.txt", set + "cat/0.jpg\n" + set + "./dog/0.jpg\n");
+  Write("set/linked.txt", link + "cat/0.jpg\n" + set + "../link/dog/0.jpg\n");
+  const std::string before = fs::current_path().string();
+  for (const char* name : {"plain.txt", "find.txt", "absolute.txt", "linked.txt"}) {
+    EXPECT_EQ(ItemsOf(*Open({.path = set + name})), expected) << name;
+    EXPECT_EQ(ItemsOf(*Open({.path = link + name})), expected) << name;
+    fs::current_path(set + "cat");
+    const auto from_below = Open({.path = std::string("../") + name});
+    fs::current_path(set);
+    const auto from_here = Open({.path = name});
+    fs::current_path(before);
+    EXPECT_EQ(ItemsOf(*from_below), expected) << name;
+    EXPECT_EQ(ItemsOf(*from_here), expected) << name;
+    EXPECT_EQ(ReadItem(*from_below, 1) + ReadItem(*from_here, 0), "dc");
+  }
+}
+
+TEST_F(Folder, WhatAListNamesElsewhereIsOfNoClass) {
+  Write("set/cat/0.jpg", "c");
+  const std::string above = Write("lists/up.txt", "../set/cat/0.jpg\n");
+  EXPECT_EQ(ItemsOf(*Open({.path = above})), "-1 ../set/cat/0.jpg, ");
+  EXPECT_EQ(ReadItem(*Open({.path = above}), 0), "c");
+  const auto whole = Open({.path = Write("lists/whole.txt", root_ + "/set/cat/0.jpg\n")});
+  EXPECT_EQ(ItemsOf(*whole), "-1 " + root_ + "/set/cat/0.jpg, ");
+}
+
+TEST_F(Folder, BracesStandForFilesBelowWhatIsBeforeThem) {
+  for (const char* name : {"cat/0.jpg", "dog/0.jpg", "dog/br{1}.jpg"}) Write(name, name);
+  const auto source = Open({.path = root_ + "/{cat,dog}/{0..0}.jpg"});
+  EXPECT_EQ(ItemsOf(*source), "0 cat/0.jpg, 1 dog/0.jpg, ");
+  const std::string before = fs::current_path().string();
+  fs::current_path(root_);
+  const auto from_here = Open({.path = "{cat,dog}/0.jpg"});
+  fs::current_path(before);
+  EXPECT_EQ(ItemsOf(*from_here), ItemsOf(*source));
+  EXPECT_EQ(ReadItem(*source, 1) + ReadItem(*from_here, 0), "dog/0.jpgcat/0.jpg");
+  EXPECT_EQ(ReadItem(*Open({.path = Write("list.txt", "dog/br{1}.jpg\n")}), 0), "dog/br{1}.jpg");
+}
+
 TEST_F(Folder, AFileThatVanishesIsAnErrorOfItsItem) {
   Write("a.jpg", "aa");
   const std::string gone = Write("b.jpg", "bb");
