@@ -87,10 +87,11 @@ class Folder final : public Source {
   absl::Status Scan();
   absl::Status TakeAll(const std::vector<std::string>& paths);
   uint64_t size() const override { return found_.size(); }
-  Item item(uint64_t index) const override {
+  std::string KeyOf(uint64_t index) const override {
     const Found& file = found_[index];
-    return {(is_remote() && !IsUrl(file.folder) ? Unescaped(file.folder) : file.folder) + NameOf(file), file.label};
+    return (is_remote() && !IsUrl(file.folder) ? Unescaped(file.folder) : file.folder) + NameOf(file);
   }
+  int64_t LabelOf(uint64_t index) const override { return found_[index].label; }
   uint64_t BytesOf(uint64_t index) const override {
     struct stat info{};
     return stat(PathOf(index).c_str(), &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;

@@ -143,7 +143,8 @@ class Lmdb final : public Source {
  public:
   Lmdb(DataFile file, std::vector<LmdbEntry> entries) : file_(std::move(file)), entries_(std::move(entries)) {}
   uint64_t size() const override { return entries_.size(); }
-  Item item(uint64_t index) const override { return {entries_[index].key, -1}; }
+  std::string KeyOf(uint64_t index) const override { return entries_[index].key; }
+  uint64_t BytesOf(uint64_t index) const override { return entries_[index].bytes; }
   absl::Status Read(uint64_t index, Buffer& bytes) const override {
     return file_.Read(entries_[index].offset, entries_[index].bytes, bytes);
   }

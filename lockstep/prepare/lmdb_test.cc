@@ -62,6 +62,7 @@ TEST_F(Lmdb, IsReadAsLiblmdbWroteIt) {
   Buffer bytes;
   for (size_t i = 0; i < kCount; ++i) {
     ASSERT_EQ((*source)->item(i).key, KeyOf(i));
+    ASSERT_EQ((*source)->BytesOf(i), ValueOf(i).size());
     ASSERT_TRUE((*source)->Read(i, bytes).ok());
     ASSERT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), ValueOf(i)) << i;
   }

@@ -239,6 +239,7 @@ TEST_F(RecordFile, RowsOfAnArrayAreItems) {
   EXPECT_EQ(source->format(), (ItemFormat{ItemKind::kArray, "<u2", {2}, 4}));
   EXPECT_EQ(ReadItem(*source, 1), "ccdd");
   EXPECT_EQ(source->item(1).key, "a.npy/1");
+  EXPECT_EQ(source->BytesOf(1), 4U);
 }
 
 TEST_F(RecordFile, ArraysThatCannotBeReadAreRefused) {
@@ -269,6 +270,7 @@ TEST_F(RecordFile, RowsOfATensorAreItems) {
   const auto source = Open({.path = path, .tensor = "x"});
   ASSERT_EQ(source->size(), 2U);
   EXPECT_EQ(ReadItem(*source, 1), "def");
+  EXPECT_EQ(source->BytesOf(1), 3U);
   EXPECT_THAT(ErrorOf({.path = path}), HasSubstr("several tensors"));
   EXPECT_THAT(ErrorOf({.path = path, .tensor = "z"}), HasSubstr("no tensor \"z\""));
   EXPECT_THAT(ErrorOf({.path = Write("b.safetensors", Safetensors(json, "abc")), .tensor = "x"}),

@@ -89,10 +89,11 @@ class TarShards final : public Source {
   absl::Status Scan(Files& files, const std::string& what, const std::vector<std::string>& paths);
 
   uint64_t size() const override { return samples_.size(); }
-  Item item(uint64_t index) const override {
+  std::string KeyOf(uint64_t index) const override {
     const Sample& sample = samples_[index];
-    return {NameOf(shards_[sample.shard].path()) + "/" + sample.name, sample.label};
+    return NameOf(shards_[sample.shard].path()) + "/" + sample.name;
   }
+  int64_t LabelOf(uint64_t index) const override { return samples_[index].label; }
   uint64_t BytesOf(uint64_t index) const override { return samples_[index].bytes; }
   absl::Status Read(uint64_t index, Buffer& bytes) const override {
     const Sample& sample = samples_[index];
