@@ -120,7 +120,7 @@ class Folder final : public Source {
 
   std::string root_, prefix_;
   std::vector<Found> found_;
-  uint64_t others_ = 0;
+  uint64_t others_ = 0, loops_ = 0;
 };
 
 bool IsBelow(const fs::directory_entry& entry) {
@@ -139,12 +139,15 @@ void Folder::Take(Found file) {
 }
 
 absl::Status Folder::ScanFlat() {
+  const std::optional<FolderId> root = IdOf(root_);
   std::error_code error;
   for (fs::directory_iterator it(root_, error), end; !error && it != end; it.increment(error)) {
-    if (IsBelow(*it)) {
-      classes_.push_back(it->path().filename().string());
-    } else {
+    if (!IsBelow(*it)) {
       Take({"", it->path().filename().string(), -1});
+    } else if (IdOf(it->path().string()) == root) {
+      ++loops_;
+    } else {
+      classes_.push_back(it->path().filename().string());
     }
   }
   return error ? ErrnoError(error.value(), root_) : absl::OkStatus();
@@ -152,14 +155,23 @@ absl::Status Folder::ScanFlat() {
 
 absl::Status Folder::ScanClass(const std::string& name, int64_t label) {
   const fs::path base = fs::path(root_) / name;
+  std::vector<std::optional<FolderId>> above{IdOf(root_), IdOf(base.string())};  // where it is now
+  const size_t outer = above.size();
   std::error_code error;
   constexpr auto kOptions = fs::directory_options::follow_directory_symlink;
-  constexpr int kDeepest = 40;  // a link to a folder above it would lead on for ever
   for (fs::recursive_directory_iterator it(base, kOptions, error), end; !error && it != end; it.increment(error)) {
-    if (it.depth() > kDeepest) return InvalidArgument("{}: folders more than {} deep", it->path().string(), kDeepest);
-    if (IsBelow(*it)) continue;
-    const std::string below = it->path().parent_path().lexically_relative(root_).string();
-    Take({below + "/", it->path().filename().string(), label});
+    if (!IsBelow(*it)) {
+      const std::string below = it->path().parent_path().lexically_relative(root_).string();
+      Take({below + "/", it->path().filename().string(), label});
+      continue;
+    }
+    above.resize(outer + static_cast<size_t>(it.depth()));
+    const std::optional<FolderId> id = IdOf(it->path().string());
+    if (std::find(above.begin(), above.end(), id) != above.end()) {  // a link would lead on for ever
+      ++loops_;
+      it.disable_recursion_pending();
+    }
+    above.push_back(id);
   }
   return error ? ErrnoError(error.value(), base.string()) : absl::OkStatus();
 }
@@ -172,6 +184,7 @@ absl::Status Folder::Scan() {
     found_.clear();
   }
   for (size_t i = 0; i < classes_.size(); ++i) LS_RETURN_IF_ERROR(ScanClass(classes_[i], static_cast<int64_t>(i)));
+  if (loops_ > 0) counters_.emplace_back("links_to_folders_above", loops_);
   return Settle();
 }
 

@@ -106,6 +106,19 @@ TEST_F(Folder, AFileThatVanishesIsAnErrorOfItsItem) {
   EXPECT_THAT(ReadItem(*source, 1), HasSubstr("b.jpg: No such file"));
 }
 
+TEST_F(Folder, ALinkToAFolderAboveItLeadsNowhere) {
+  Write("set/a/1.jpg", "1");
+  Write("set/b/c/2.jpg", "2");
+  fs::create_directory_symlink(".", root_ + "/set/a/loop");
+  fs::create_directory_symlink("..", root_ + "/set/b/c/up");
+  fs::create_directory_symlink(root_ + "/set", root_ + "/set/root");
+  fs::create_directory_symlink("../../a", root_ + "/set/b/c/other");  // is none
+  const auto source = Open({.path = root_ + "/set"});
+  EXPECT_EQ(ItemsOf(*source), "0 a/1.jpg, 1 b/c/2.jpg, 1 b/c/other/1.jpg, ");
+  EXPECT_EQ(source->classes(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_THAT(source->counters(), testing::Contains(testing::Pair("links_to_folders_above", 4U)));
+}
+
 TEST_F(Folder, WhatIsNotThereIsSaid) {
   EXPECT_THAT(ErrorOf({.path = root_ + "/none"}), HasSubstr("none: No such file"));
   EXPECT_THAT(ErrorOf({.path = root_}), HasSubstr("no image in it"));
