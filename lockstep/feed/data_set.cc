@@ -13,7 +13,10 @@ namespace {
 class SourceMaker : public Maker {
  public:
   explicit SourceMaker(const prepare::Source& source) : source_(source) {}
-  uint64_t FileBytes(uint64_t item) const final { return source_.BytesOf(item); }
+  uint64_t FileBytes(uint64_t item) const final {
+    const uint64_t bytes = source_.BytesOf(item);
+    return bytes > prepare::kMaxItemBytes ? 0 : bytes;  // it is refused unread
+  }
   absl::Status Read(uint64_t item, prepare::Buffer& file) final { return source_.Read(item, file); }
 
  private:

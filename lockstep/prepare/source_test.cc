@@ -5,6 +5,7 @@
 
 #include <array>
 #include <filesystem>
+#include <fstream>
 
 #include "lockstep/prepare/records.h"
 #include "lockstep/prepare/tar.h"
@@ -176,6 +177,58 @@ TEST_F(Tar, NeighboursOfOneNameAreASample) {
   EXPECT_EQ(ReadItem(*source, 1), "two");
   EXPECT_THAT(source->counters(), testing::UnorderedElementsAre(testing::Pair("members_of_other_kinds", 1U),
                                                                 testing::Pair("samples_without_image", 1U)));
+}
+
+// With the next sample of the same name its image would get that one's label.
+TEST_F(Tar, TwoMembersOfOneNameInASampleAreRefused) {
+  const std::string one = TarEntry("a.jpg", "one") + TarEntry("a.cls", "1");
+  EXPECT_THAT(ErrorOf({.path = Write("same.tar", one + TarEntry("a.jpg", "two") + TarEntry("a.cls", "2"))}),
+              HasSubstr("same.tar: a.jpg follows another member of that name"));
+  EXPECT_THAT(ErrorOf({.path = Write("label.tar", one + TarEntry("a.cls", "2"))}),
+              HasSubstr("label.tar: a.cls follows another member of that name"));
+  const auto apart = Open({.path = Write("apart.tar", one + TarEntry("b.jpg", "b") + one)});
+  EXPECT_EQ(apart->size(), 3U);
+}
+
+// As macOS writes them, before each member; and such as have no other name.
+TEST_F(Tar, HiddenMembersAreOfNoSample) {
+  const auto source =
+      Open({.path = Write("a.tar", TarEntry("./._1.cls", "x") + TarEntry("./1.cls", "3") + TarEntry("./._1.jpg", "y") +
+                                       TarEntry("./1.jpg", "one") + TarEntry(".a.jpg", "a") + TarEntry(".a.cls", "4") +
+                                       TarEntry(".b.jpg", "b") + TarEntry(".d/2.jpg", "two"))});
+  EXPECT_EQ(ItemsOf(*source), "3 a.tar/./1.jpg, -1 a.tar/.d/2.jpg, ");
+  EXPECT_THAT(source->counters(), testing::Contains(testing::Pair("members_of_other_kinds", 5U)));
+}
+
+TEST_F(Tar, ALabelIsWhatPythonsIntReads) {
+  const auto label = [&](const std::string& text) {
+    const auto source = OpenSource({.path = Write("l.tar", TarEntry("1.jpg", "") + TarEntry("1.cls", text))});
+    return source.ok() ? std::to_string((*source)->item(0).label) : Message(source.status());
+  };
+  for (const char* three : {"3", " 3\n", "\t3", "+3", "\r\n 03 "}) EXPECT_EQ(label(three), "3") << three;
+  EXPECT_EQ(label("-3"), "-3");
+  EXPECT_THAT(label("1.0"), HasSubstr("l.tar: 1.cls: expected a number, found \"1.0\""));
+  EXPECT_THAT(label("3\x01\n"), HasSubstr("found \"3\\x01\\n\""));
+  EXPECT_THAT(label(std::string(40, ' ') + "3"), HasSubstr("found 41 bytes"));
+  for (const char* none : {"", " ", "+-3", "+", "3 4", "99999999999999999999"})
+    EXPECT_THAT(label(none), HasSubstr("expected a number")) << none;
+}
+
+TEST_F(Tar, AMemberThatIsTooLargeIsAnErrorOfItsItem) {
+  constexpr uint64_t kBytes = kMaxItemBytes + 512;
+  std::string head = TarEntry("a.jpg", "");
+  head.replace(124, 11, fmt::format("{:011o}", kBytes));
+  head.replace(148, 8, "        ");
+  unsigned sum = 0;
+  for (const char c : head) sum += static_cast<uint8_t>(c);
+  head.replace(148, 8, fmt::format("{:06o}", sum) + std::string("\0 ", 2));
+  const std::string path = Write("a.tar", head);
+  fs::resize_file(path, head.size() + kBytes);  // without content
+  std::ofstream(path, std::ios::binary | std::ios::app) << TarEntry("b.jpg", "b");
+  const auto source = Open({.path = path});
+  ASSERT_EQ(source->size(), 2U);
+  EXPECT_THAT(ReadItem(*source, 0), HasSubstr("a.tar: a.jpg: 1073742336 bytes: the limit of an item is 1073741824"));
+  EXPECT_EQ(ReadItem(*source, 1), "b");
 }
 
 TEST_F(Tar, LinksAreCounted) {
