@@ -13,7 +13,10 @@ namespace {
 class SourceMaker : public Maker {
  public:
   explicit SourceMaker(const prepare::Source& source) : source_(source) {}
-  uint64_t FileBytes(uint64_t item) const final { return source_.BytesOf(item); }
+  uint64_t FileBytes(uint64_t item) const final {
+    const uint64_t bytes = source_.BytesOf(item);
+    return bytes > prepare::kMaxItemBytes ? 0 : bytes;  // it is refused unread
+  }
   absl::Status Read(uint64_t item, prepare::Buffer& file) final { return source_.Read(item, file); }
 
  private:
@@ -94,9 +97,7 @@ absl::StatusOr<DataSet> DataSet::Open(const std::string& name, const prepare::So
 }
 
 DataSet::DataSet(std::string name, std::string path, std::unique_ptr<prepare::Source> source)
-    : name_(std::move(name)), path_(std::move(path)), source_(std::move(source)), labels_(source_->size()) {
-  for (uint64_t item = 0; item < labels_.size(); ++item) labels_[item] = source_->item(item).label;
-}
+    : name_(std::move(name)), path_(std::move(path)), source_(std::move(source)) {}
 
 std::unique_ptr<Maker> DataSet::NewMaker() const {
   if (kind() == prepare::ItemKind::kImage) return std::make_unique<ImageMaker>(*source_);
@@ -157,7 +158,7 @@ absl::StatusOr<sampling::ItemSet> DataSet::SetOf(const Subset& where) const {
   LS_ASSIGN_OR_RETURN(const std::set<int64_t> wanted, WantedLabels(where.labels));
   std::vector<uint64_t> ids;
   for (uint64_t item = begin; item < end; ++item) {
-    if (wanted.contains(labels_[item])) ids.push_back(item);
+    if (wanted.contains(label(item))) ids.push_back(item);
   }
   if (ids.empty()) return InvalidArgument("where: no item of {} is in it", name_);
   return SetFromIds(std::move(ids), items());

@@ -21,9 +21,9 @@ class DataSet {
   const std::string& name() const { return name_; }
   const std::string& path() const { return path_; }
   const prepare::Source& source() const { return *source_; }
-  uint64_t items() const { return labels_.size(); }
+  uint64_t items() const { return source_->size(); }
   void Stop() const { source_->Stop(); }  // reads of remote files fail from now on
-  int64_t label(uint64_t item) const { return labels_[item]; }
+  int64_t label(uint64_t item) const { return source_->LabelOf(item); }
   std::unique_ptr<Maker> NewMaker() const;
   // What a job gets of each item: images and sounds by its recipe, all else as it is.
   absl::Status CheckRecipe(const prepare::Recipe& recipe) const;
@@ -40,7 +40,6 @@ class DataSet {
 
   std::string name_, path_;
   std::unique_ptr<prepare::Source> source_;
-  std::vector<int64_t> labels_;
 };
 
 // Of the ids as a set; they need not be sorted.

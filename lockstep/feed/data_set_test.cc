@@ -49,5 +49,17 @@ TEST_F(DataSetTest, LabelsOfFoldersAreNamesOrTheirNumbers) {
   EXPECT_THAT(Found(*folder, {"2"}), HasSubstr("it has 2, such as cat"));
 }
 
+// Nothing is kept of each item, where items have no labels.
+TEST_F(DataSetTest, BillionsOfItemsTakeNoMemory) {
+  constexpr uint64_t kItems = 2'000'000'000;
+  const std::string path = Write("t.bin", "");
+  std::filesystem::resize_file(path, (kItems + 1) * 2);  // without content
+  const auto tokens = DataSet::Open("tokens", {.path = path, .tokens_per_item = 1});
+  ASSERT_TRUE(tokens.ok()) << tokens.status();
+  EXPECT_EQ(tokens->items(), kItems);
+  EXPECT_EQ(tokens->label(kItems - 1), -1);
+  EXPECT_EQ(tokens->SetOf({})->size(), kItems);
+}
+
 }  // namespace
 }  // namespace lockstep::feed

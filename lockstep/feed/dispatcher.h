@@ -95,6 +95,7 @@ class Dispatcher {
     uint64_t reserved = 0;
   };
   Room TakeRoom(Lock& lock, uint64_t item, const prepare::DecodeMemory& need, uint64_t file_bytes, uint64_t next);
+  Room TakeWorkRoom(Lock& lock, uint64_t bytes);
   bool IsHeapDue(const Room& room);
   void GiveBack(const Room& room);
   void TellBeyond(uint64_t item, uint64_t bytes);
@@ -102,7 +103,6 @@ class Dispatcher {
   void BeginWork(Lock& lock);
   void EndWork(Lock& lock);
   absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Read(Lock& lock, Maker& maker, uint64_t item, Times& times);
-  uint64_t ReserveFile(Lock& lock, uint64_t bytes);
   void KeepFile(uint64_t item, std::shared_ptr<const prepare::Buffer> file);
   // Not for good where it could not be read: a server's bad minute passes, and the item is tried again when it is due.
   // Nor where one want can't be made of it: another one may be.

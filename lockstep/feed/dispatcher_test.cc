@@ -368,6 +368,28 @@ TEST_F(DispatcherTest, ALargeFileHasRoomBeforeItIsRead) {
   EXPECT_LE(most + works_.file_bytes, kBudget);
 }
 
+// Of what is known to be large, no more is read at once than there is room for: two of eight threads; what can never
+// fit, one after the other.
+TEST_F(DispatcherTest, LargeFilesWaitForRoomBeforeTheyAreRead) {
+  for (const auto& [file_bytes, at_once] : {std::pair{4 * Maker::kUnasked, 2}, std::pair{40 * Maker::kUnasked, 1}}) {
+    works_.file_bytes = file_bytes;
+    std::atomic<int> reading = 0, most = 0;
+    works_.on_read = [&](uint64_t) {
+      const int now = ++reading;
+      for (int before = most; now > before && !most.compare_exchange_weak(before, now);) {
+      }
+      std::this_thread::sleep_for(std::chrono::microseconds(200));  // so that threads that don't wait would be seen
+      --reading;
+    };
+    Start(8, 10 * Maker::kUnasked);
+    TestRank rank(*dispatcher_, NewJob("a", Range(0, 300)), 0, 3);
+    EXPECT_EQ(Sorted(IdsOf(rank.Epoch())), Numbers(0, 300));
+    EXPECT_LE(most, at_once);
+    rank.Leave();
+    dispatcher_.reset();
+  }
+}
+
 TEST_F(DispatcherTest, WhatCanNeverFitIsMadeAllTheSameAndCounted) {
   works_.work_bytes = 4 * Maker::kUnasked;
   Start(4, 3 * Maker::kUnasked);

@@ -193,18 +193,15 @@ absl::Status Dispatcher::MakeUnlocked(Lock& lock, Maker& maker, const Want& want
   return status;
 }
 
-// Of a large one, until room is asked for anew: for the file and what decoding it takes. Without the lock, before and
-// behind; 0: nothing.
-uint64_t Dispatcher::ReserveFile(Lock& lock, uint64_t bytes) {
-  if (bytes <= Maker::kUnasked) return 0;
-  lock.lock();
-  if (!cache_.ReserveOfAll(bytes)) {
-    lock.unlock();
-    return 0;
+// Waits for it; what nobody reads goes.
+Dispatcher::Room Dispatcher::TakeWorkRoom(Lock& lock, uint64_t bytes) {
+  if (bytes <= Maker::kUnasked) return {};
+  while (!cache_.ReserveOfAll(bytes)) {
+    const bool will_fit = bytes <= cache_.budget() && busy_ > 0;
+    if (!will_fit && !std::exchange(beyond_budget_, true)) return {.is_beyond = true};
+    given_back_.wait(lock);
   }
-  BeginWork(lock);
-  heap_.Hold(bytes);
-  return bytes;
+  return {.reserved = bytes};
 }
 
 absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Dispatcher::Read(Lock& lock, Maker& maker, uint64_t item,
@@ -214,15 +211,23 @@ absl::StatusOr<std::shared_ptr<const prepare::Buffer>> Dispatcher::Read(Lock& lo
   int64_t took = 0;
   absl::Status status;
   lock.unlock();
-  const uint64_t reserved = ReserveFile(lock, maker.FileBytes(item));
+  const uint64_t bytes = maker.FileBytes(item);
+  const bool is_large = bytes > Maker::kUnasked;
+  Room room;  // of a large one, until room is asked for anew: for the file and what decoding it takes
+  if (is_large) {
+    lock.lock();
+    room = TakeWorkRoom(lock, bytes);
+    BeginWork(lock);
+    heap_.Hold(bytes);
+  }
   {
     const Stopwatch watch(clock_, took);
     status = maker.Read(item, *file);
   }
-  if (reserved > 0) {
-    heap_.Came(reserved);
+  if (is_large) {
+    heap_.Came(bytes);
     EndWork(lock);
-    cache_.Unreserve(reserved);
+    GiveBack(room);
   } else {
     lock.lock();
   }
@@ -237,16 +242,9 @@ Dispatcher::Room Dispatcher::TakeRoom(Lock& lock, uint64_t item, const prepare::
   const uint64_t whole = need.whole + file_bytes, by_rows = need.by_rows + file_bytes;
   if ((next != ItemCache::kNever || cache_.HasQuota(Form::kDecoded, need.kept)) && cache_.Reserve(whole, next))
     return {.keeps = true, .reserved = whole};
-  if (by_rows <= Maker::kUnasked) return {};
-  while (!cache_.ReserveOfAll(by_rows)) {
-    const bool will_fit = by_rows <= cache_.budget() && busy_ > 0;
-    if (!will_fit && !std::exchange(beyond_budget_, true)) {
-      TellBeyond(item, by_rows);
-      return {.is_beyond = true};
-    }
-    given_back_.wait(lock);
-  }
-  return {.reserved = by_rows};
+  const Room room = TakeWorkRoom(lock, by_rows);
+  if (room.is_beyond) TellBeyond(item, by_rows);
+  return room;
 }
 
 void Dispatcher::TellBeyond(uint64_t item, uint64_t bytes) {

@@ -45,6 +45,12 @@ absl::Status ReadLocal(const std::string& path, const Fd& fd, uint64_t offset, s
 
 }  // namespace
 
+absl::Status CheckItemBytes(const std::string& name, uint64_t bytes) {
+  if (bytes <= kMaxItemBytes) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kResourceExhausted,
+                   fmt::format("{}: {} bytes: the limit of an item is {}", name, bytes, kMaxItemBytes));
+}
+
 absl::Status DataFile::Read(uint64_t offset, std::span<uint8_t> bytes) const {
   if (remote_) return remote_->Read(offset, bytes);
   LS_ASSIGN_OR_RETURN(const LocalFile file, OpenLocal(path_));
@@ -118,9 +124,7 @@ absl::Status NearReader::Read(uint64_t offset, std::span<uint8_t> bytes) {
 
 absl::Status ReadWhole(const std::string& path, Buffer& bytes) {
   LS_ASSIGN_OR_RETURN(const LocalFile file, OpenLocal(path));
-  if (file.size > kMaxItemBytes)
-    return MakeError(absl::StatusCode::kResourceExhausted,
-                     fmt::format("{}: {} bytes: the limit of an item is {}", path, file.size, kMaxItemBytes));
+  LS_RETURN_IF_ERROR(CheckItemBytes(path, file.size));
   bytes.Resize(file.size);
   return ReadLocal(path, file.fd, 0, {bytes.data(), bytes.size()});
 }

@@ -19,6 +19,8 @@
 namespace lockstep::prepare {
 
 inline constexpr uint64_t kMaxItemBytes = uint64_t{1} << 30;
+// kResourceExhausted, with both numbers, if an item has more.
+absl::Status CheckItemBytes(const std::string& name, uint64_t bytes);
 
 // Thread-safe.
 class DataFile {

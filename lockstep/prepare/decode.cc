@@ -75,8 +75,11 @@ absl::Status ImageDecoder::Decode(Bytes bytes, const ImageHead& head, const Regi
     traits_ = jpeg_.traits();
     return status;
   }
-  LS_RETURN_IF_ERROR(head.codec == Codec::kPng ? DecodePng(bytes, head.size, image)
-                                               : DecodeWebp(bytes, head.size, image));
+  if (head.codec == Codec::kPng) {
+    LS_ASSIGN_OR_RETURN(traits_.damaged, DecodePng(bytes, head.size, image));
+  } else {
+    LS_RETURN_IF_ERROR(DecodeWebp(bytes, head.size, image));
+  }
   image.view = image.view.Crop(crop);
   return absl::OkStatus();
 }
@@ -88,7 +91,9 @@ absl::Status ImageDecoder::Decode(Bytes bytes, const ImageHead& head, const Regi
     status = jpeg_.Decode(bytes, head.jpeg, crop, taker);
     traits_ = jpeg_.traits();
   } else if (head.by_rows) {
-    status = DecodePng(bytes, head.size, crop, scratch_, taker);
+    const absl::StatusOr<bool> damaged = DecodePng(bytes, head.size, crop, scratch_, taker);
+    status = damaged.status();
+    traits_.damaged = damaged.ok() && *damaged;
   } else {
     status = Decode(bytes, head, crop, scratch_);
     if (status.ok()) taker.Begin();

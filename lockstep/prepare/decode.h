@@ -44,7 +44,7 @@ class ImageDecoder {
   // The same rows, as they come where the format allows (MemoryToDecode says what it takes). What was taken is void
   // unless this succeeds.
   absl::Status Decode(Bytes bytes, const ImageHead& head, const Region& crop, RowTaker& taker);
-  // Of the last Decode; all false unless it was a JPEG.
+  // Of the last Decode; of other images than JPEGs only whether it was damaged.
   const JpegTraits& traits() const { return traits_; }
   void set_use_tiles(bool use) { jpeg_.set_use_tiles(use); }
 

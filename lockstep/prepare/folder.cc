@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <map>
 #include <string_view>
@@ -14,24 +15,83 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Of URLs both as they are sent: escaped, with their query.
 struct Found {
   std::string folder;  // below the root: "" or "cat/" or "cat/more/"; of a list, also somewhere else, whole
-  std::string name;    // of a URL, with its query
+  std::string name;
   int64_t label = -1;
   ItemKind kind = ItemKind::kImage;
 };
 
+// A directory, by whatever path.
+using FolderId = std::pair<dev_t, ino_t>;
+std::optional<FolderId> IdOf(const std::string& path) {
+  struct stat info{};
+  if (stat(path.c_str(), &info) != 0) return std::nullopt;
+  return FolderId{info.st_dev, info.st_ino};
+}
+
+// How much of a path leads to the folder, over links or with ".." though it may be; 0: none does.
+class WayTo {
+ public:
+  explicit WayTo(const std::string& folder) : id_(IdOf(folder)) {}
+  size_t In(const std::string& path) {
+    const std::string_view folder = std::string_view(path).substr(0, path.rfind('/') + 1);
+    if (folder != last_) {
+      last_ = folder;
+      length_ = Find();
+    }
+    return length_;
+  }
+
+ private:
+  size_t Find() const {
+    for (size_t end = last_.size(); id_ && end > 0; end = end == 1 ? 0 : last_.rfind('/', end - 2) + 1)
+      if (IdOf(last_.substr(0, end)) == id_) return end;
+    return 0;
+  }
+
+  std::optional<FolderId> id_;
+  std::string last_;  // where the last path led: the next is mostly there too
+  size_t length_ = 0;
+};
+
+char TakeByte(std::string_view& escaped) {
+  uint8_t byte = 0;
+  const bool is_escape = escaped.size() > 2 && escaped[0] == '%' &&
+                         std::from_chars(&escaped[1], &escaped[1] + 2, byte, 16).ptr == &escaped[1] + 2;
+  if (!is_escape) byte = static_cast<uint8_t>(escaped[0]);
+  escaped.remove_prefix(is_escape ? 3 : 1);
+  return static_cast<char>(byte);
+}
+
+std::string Unescaped(std::string_view escaped) {
+  std::string plain;
+  while (!escaped.empty()) plain += TakeByte(escaped);
+  return plain;
+}
+
+// Whether what `a` stands for comes before what `b` does.
+bool IsBefore(std::string_view a, std::string_view b) {
+  while (!a.empty() && !b.empty()) {
+    const auto first = static_cast<uint8_t>(TakeByte(a)), second = static_cast<uint8_t>(TakeByte(b));
+    if (first != second) return first < second;
+  }
+  return a.empty() && !b.empty();
+}
+
 class Folder final : public Source {
  public:
-  explicit Folder(std::string root) : root_(std::move(root)), prefix_(root_.empty() ? "" : root_ + "/") {}
+  explicit Folder(std::string root) : root_(std::move(root)), prefix_(root_.ends_with('/') ? root_ : root_ + "/") {}
 
   absl::Status Scan();
   absl::Status TakeAll(const std::vector<std::string>& paths);
   uint64_t size() const override { return found_.size(); }
-  Item item(uint64_t index) const override {
+  std::string KeyOf(uint64_t index) const override {
     const Found& file = found_[index];
-    return {file.folder + NameOf(file), file.label};
+    return (is_remote() && !IsUrl(file.folder) ? Unescaped(file.folder) : file.folder) + NameOf(file);
   }
+  int64_t LabelOf(uint64_t index) const override { return found_[index].label; }
   uint64_t BytesOf(uint64_t index) const override {
     struct stat info{};
     return stat(PathOf(index).c_str(), &info) == 0 ? static_cast<uint64_t>(info.st_size) : 0;
@@ -46,10 +106,12 @@ class Folder final : public Source {
     const Found& file = found_[index];
     return (IsElsewhere(file.folder) ? "" : prefix_) + file.folder + file.name;
   }
-  // Without a query.
+  // Without a query, and as a file of this machine would be called.
   std::string NameOf(const Found& file) const {
-    return IsUrl(prefix_) || IsUrl(file.folder) ? file.name.substr(0, file.name.find('?')) : file.name;
+    if (IsUrl(file.folder)) return file.name.substr(0, file.name.find('?'));
+    return is_remote() ? Unescaped(file.name.substr(0, file.name.find('?'))) : file.name;
   }
+  bool is_remote() const { return IsUrl(prefix_); }
   static bool IsElsewhere(const std::string& folder) { return IsUrl(folder) || folder.starts_with('/'); }
   absl::Status ScanFlat();
   absl::Status ScanClass(const std::string& name, int64_t label);
@@ -58,7 +120,7 @@ class Folder final : public Source {
 
   std::string root_, prefix_;
   std::vector<Found> found_;
-  uint64_t others_ = 0;
+  uint64_t others_ = 0, loops_ = 0;
 };
 
 bool IsBelow(const fs::directory_entry& entry) {
@@ -77,12 +139,15 @@ void Folder::Take(Found file) {
 }
 
 absl::Status Folder::ScanFlat() {
+  const std::optional<FolderId> root = IdOf(root_);
   std::error_code error;
   for (fs::directory_iterator it(root_, error), end; !error && it != end; it.increment(error)) {
-    if (IsBelow(*it)) {
-      classes_.push_back(it->path().filename().string());
-    } else {
+    if (!IsBelow(*it)) {
       Take({"", it->path().filename().string(), -1});
+    } else if (IdOf(it->path().string()) == root) {
+      ++loops_;
+    } else {
+      classes_.push_back(it->path().filename().string());
     }
   }
   return error ? ErrnoError(error.value(), root_) : absl::OkStatus();
@@ -90,14 +155,23 @@ absl::Status Folder::ScanFlat() {
 
 absl::Status Folder::ScanClass(const std::string& name, int64_t label) {
   const fs::path base = fs::path(root_) / name;
+  std::vector<std::optional<FolderId>> above{IdOf(root_), IdOf(base.string())};  // where it is now
+  const size_t outer = above.size();
   std::error_code error;
   constexpr auto kOptions = fs::directory_options::follow_directory_symlink;
-  constexpr int kDeepest = 40;  // a link to a folder above it would lead on for ever
   for (fs::recursive_directory_iterator it(base, kOptions, error), end; !error && it != end; it.increment(error)) {
-    if (it.depth() > kDeepest) return InvalidArgument("{}: folders more than {} deep", it->path().string(), kDeepest);
-    if (IsBelow(*it)) continue;
-    const std::string below = it->path().parent_path().lexically_relative(root_).string();
-    Take({below + "/", it->path().filename().string(), label});
+    if (!IsBelow(*it)) {
+      const std::string below = it->path().parent_path().lexically_relative(root_).string();
+      Take({below + "/", it->path().filename().string(), label});
+      continue;
+    }
+    above.resize(outer + static_cast<size_t>(it.depth()));
+    const std::optional<FolderId> id = IdOf(it->path().string());
+    if (std::find(above.begin(), above.end(), id) != above.end()) {  // a link would lead on for ever
+      ++loops_;
+      it.disable_recursion_pending();
+    }
+    above.push_back(id);
   }
   return error ? ErrnoError(error.value(), base.string()) : absl::OkStatus();
 }
@@ -110,17 +184,21 @@ absl::Status Folder::Scan() {
     found_.clear();
   }
   for (size_t i = 0; i < classes_.size(); ++i) LS_RETURN_IF_ERROR(ScanClass(classes_[i], static_cast<int64_t>(i)));
+  if (loops_ > 0) counters_.emplace_back("links_to_folders_above", loops_);
   return Settle();
 }
 
 absl::Status Folder::TakeAll(const std::vector<std::string>& paths) {
   std::map<std::string, std::vector<Found>> by_class;
+  WayTo way(root_);
   for (const std::string& path : paths) {
-    const bool is_below = path.starts_with(prefix_);
-    const std::string name = is_below ? path.substr(prefix_.size()) : path;
-    const size_t slash = name.rfind('/', name.find('?'));
+    size_t below = path.starts_with(prefix_) ? prefix_.size() : 0;
+    if (!IsUrl(path) && (below == 0 || path.compare(below, 3, "../") == 0)) below = way.In(path);
+    const std::string name = path.substr(below);
+    const size_t slash = name.rfind('/', IsUrl(path) ? name.find('?') : std::string::npos);
     const std::string folder = slash == std::string::npos ? "" : name.substr(0, slash + 1);
-    by_class[is_below ? folder.substr(0, folder.find('/')) : ""].push_back({folder, name.substr(folder.size())});
+    const std::string first = below == 0 || folder.starts_with("../") ? "" : folder.substr(0, folder.find('/'));
+    by_class[is_remote() ? Unescaped(first) : first].push_back({folder, name.substr(folder.size())});
   }
   for (auto& [name, files] : by_class) {
     if (!name.empty()) classes_.push_back(name);
@@ -150,9 +228,12 @@ absl::Status Folder::Settle() {
   } else {
     format_.kind = ItemKind::kSound;
   }
-  std::sort(found_.begin(), found_.end(), [](const Found& a, const Found& b) {
-    return std::tie(a.label, a.folder, a.name) < std::tie(b.label, b.folder, b.name);
-  });
+  const auto in_order = [&](const Found& a, const Found& b) {
+    if (!is_remote() || a.label != b.label)
+      return std::tie(a.label, a.folder, a.name) < std::tie(b.label, b.folder, b.name);
+    return a.folder == b.folder ? IsBefore(a.name, b.name) : IsBefore(a.folder, b.folder);
+  };
+  std::sort(found_.begin(), found_.end(), in_order);
   counters_.emplace_back("files_of_other_kinds", others_);
   return absl::OkStatus();
 }
@@ -175,12 +256,10 @@ absl::StatusOr<std::unique_ptr<Source>> OpenFolder(const std::string& path) {
   return std::unique_ptr<Source>(std::move(folder));
 }
 
-absl::StatusOr<std::unique_ptr<Source>> OpenListed(const std::string& list, const std::vector<std::string>& paths) {
-  const std::string place(WithoutQuery(list));
-  const size_t slash = place.rfind('/');
-  auto folder = std::make_unique<Folder>(slash == std::string::npos ? "" : place.substr(0, slash));
-  LS_RETURN_IF_ERROR(folder->TakeAll(paths));
-  return std::unique_ptr<Source>(std::move(folder));
+absl::StatusOr<std::unique_ptr<Source>> OpenListed(const std::string& folder, const std::vector<std::string>& paths) {
+  auto listed = std::make_unique<Folder>(folder);
+  LS_RETURN_IF_ERROR(listed->TakeAll(paths));
+  return std::unique_ptr<Source>(std::move(listed));
 }
 
 }  // namespace lockstep::prepare

@@ -10,8 +10,9 @@
 namespace lockstep::prepare {
 
 absl::StatusOr<std::unique_ptr<Source>> OpenFolder(const std::string& path);
-// `paths`: of the list that lies at `list` (shard_list.h).
-absl::StatusOr<std::unique_ptr<Source>> OpenListed(const std::string& list, const std::vector<std::string>& paths);
+// Classes are counted from `folder`, where the list lies (FolderOf, shard_list.h); a path that doesn't lead through it,
+// over links or not, is of none.
+absl::StatusOr<std::unique_ptr<Source>> OpenListed(const std::string& folder, const std::vector<std::string>& paths);
 // By its extension, in any case: .jpg, .jpeg, .png or .webp; .flac or .wav. Nothing: neither.
 std::optional<ItemKind> KindOfName(const std::string& name);
 

@@ -1,5 +1,7 @@
 #include "lockstep/prepare/lmdb.h"
 
+#include <absl/strings/escaping.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -133,7 +135,7 @@ absl::Status Tree::TakeLeaf(Bytes node, uint64_t offset) {
     if (page >= file_.size() / meta_.page_bytes) return Wrong("a value behind the end of the file", number);
     entry.offset = page * meta_.page_bytes + kPageHead;
   }
-  if (entry.bytes > kMaxItemBytes || entry.bytes > file_.size() - std::min(entry.offset, file_.size()))
+  if (entry.bytes > file_.size() - std::min(entry.offset, file_.size()))
     return Wrong("a value that goes beyond the end of the file: it is truncated", number);
   entries_.push_back(std::move(entry));
   return absl::OkStatus();
@@ -143,9 +145,12 @@ class Lmdb final : public Source {
  public:
   Lmdb(DataFile file, std::vector<LmdbEntry> entries) : file_(std::move(file)), entries_(std::move(entries)) {}
   uint64_t size() const override { return entries_.size(); }
-  Item item(uint64_t index) const override { return {entries_[index].key, -1}; }
+  std::string KeyOf(uint64_t index) const override { return entries_[index].key; }
+  uint64_t BytesOf(uint64_t index) const override { return entries_[index].bytes; }
   absl::Status Read(uint64_t index, Buffer& bytes) const override {
-    return file_.Read(entries_[index].offset, entries_[index].bytes, bytes);
+    const LmdbEntry& entry = entries_[index];
+    LS_RETURN_IF_ERROR(CheckItemBytes(file_.path() + ": " + absl::Utf8SafeCHexEscape(entry.key), entry.bytes));
+    return file_.Read(entry.offset, entry.bytes, bytes);
   }
 
  private:

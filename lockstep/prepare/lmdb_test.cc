@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <lmdb.h>
 
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -62,6 +63,7 @@ TEST_F(Lmdb, IsReadAsLiblmdbWroteIt) {
   Buffer bytes;
   for (size_t i = 0; i < kCount; ++i) {
     ASSERT_EQ((*source)->item(i).key, KeyOf(i));
+    ASSERT_EQ((*source)->BytesOf(i), ValueOf(i).size());
     ASSERT_TRUE((*source)->Read(i, bytes).ok());
     ASSERT_EQ(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()), ValueOf(i)) << i;
   }
@@ -102,6 +104,24 @@ TEST_F(Lmdb, NodesThatOverlapAreRefused) {
   };
   EXPECT_THAT(error(whole.substr(leaf + kPointers + 2 * 49, 2)), HasSubstr("entries that overlap"));
   EXPECT_THAT(error(std::string{kPointers, 0}), HasSubstr("a damaged entry"));
+}
+
+TEST_F(Lmdb, AValueThatIsTooLargeIsAnErrorOfItsItem) {
+  Write(3);
+  std::string whole = *ReadFile(file_);
+  const std::string rest = std::string{1, 0, 8, 0} + KeyOf(0);  // of its node, behind the value's size
+  const auto too_large = static_cast<uint32_t>(kMaxItemBytes + 1);
+  const size_t node = whole.find(rest);
+  ASSERT_NE(node, std::string::npos);
+  std::memcpy(whole.data() + node - sizeof too_large, &too_large, sizeof too_large);
+  std::ofstream(file_, std::ios::binary) << whole;
+  fs::resize_file(file_, whole.size() + too_large);  // without content
+  absl::StatusOr<std::unique_ptr<Source>> source = OpenSource({.path = file_});
+  ASSERT_TRUE(source.ok()) << source.status();
+  Buffer bytes;
+  EXPECT_THAT(Message((*source)->Read(0, bytes)),
+              HasSubstr("data.mdb: 00000000: 1073741825 bytes: the limit of an item is 1073741824"));
+  EXPECT_TRUE((*source)->Read(1, bytes).ok());
 }
 
 TEST_F(Lmdb, WhatIsCutShortIsAnErrorOnly) {

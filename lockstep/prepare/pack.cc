@@ -55,7 +55,8 @@ class Packed final : public Source {
     format_ = {ItemKind::kTokens, "<i8", {3, side}, 3 * capacity * sizeof(int64_t)};
   }
   uint64_t size() const override { return packing_.size(); }
-  Item item(uint64_t index) const override { return {NameOf(file_.path()) + "/" + std::to_string(index), -1}; }
+  std::string KeyOf(uint64_t index) const override { return NameOf(file_.path()) + "/" + std::to_string(index); }
+  uint64_t BytesOf(uint64_t) const override { return format_.bytes + capacity_ * static_cast<uint64_t>(token_bytes_); }
   absl::Status Read(uint64_t index, Buffer& bytes) const override;
 
  private:

@@ -118,6 +118,7 @@ TEST_F(PackedFile, ARowHasTokensPiecesAndPlaces) {
   const std::string path = Write("t.bin", FileOf<uint32_t>({5, 6, 0, 1 << 25, 0, large, 7, 8, 9, 0}));
   const auto source =
       Open({.path = path, .token_bytes = 4, .tokens_per_item = 5, .pack = PackRule::kBestFit, .end_token = 0});
+  EXPECT_EQ(source->BytesOf(0), 3U * 6 * 8 + 6 * 4);  // the row, and tokens as they lie there
   EXPECT_EQ(source->format(), (ItemFormat{ItemKind::kTokens, "<i8", {3, 6}, 144}));
   ASSERT_EQ(source->size(), 2U);
   EXPECT_EQ(RowOf(*source, 0), (std::vector<int64_t>{large, 7, 8, 9, 0, 0, 1, 1, 1, 1, 1, 0, 0, 1, 2, 3, 4, 0}));

@@ -30,6 +30,7 @@ struct Reading {
   Image* strip = nullptr;
   png_structp png = nullptr;
   png_infop info = nullptr;
+  bool bad_sum = false;
   std::jmp_buf jump;
   std::array<char, 200> text{};
 
@@ -45,7 +46,9 @@ void OnError(png_structp png, png_const_charp message) {
   std::longjmp(reading.jump, 1);
 }
 
-void OnWarning(png_structp, png_const_charp) {}
+void OnWarning(png_structp png, png_const_charp message) {
+  if (std::strcmp(message, "IDAT: CRC error") == 0) static_cast<Reading*>(png_get_error_ptr(png))->bad_sum = true;
+}
 
 void OnRead(png_structp png, png_bytep out, size_t count) {
   auto& reading = *static_cast<Reading*>(png_get_io_ptr(png));
@@ -60,6 +63,7 @@ void Reading::Open() {
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, kUnused, sizeof kUnused / 5);
   png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_WARN_DISCARD);
   png_read_info(png, info);
+  png_set_crc_action(png, PNG_CRC_WARN_USE, PNG_CRC_WARN_DISCARD);  // pixels have a sum of their own
   if (png_get_image_width(png, info) != static_cast<png_uint_32>(size.width) ||
       png_get_image_height(png, info) != static_cast<png_uint_32>(size.height))
     png_error(png, "it has several headers, of different sizes");
@@ -105,10 +109,11 @@ bool Reading::Run() {
   return true;
 }
 
-absl::Status Done(Reading& reading) {
+absl::StatusOr<bool> Done(Reading& reading) {
   const bool done = reading.Run();
   png_destroy_read_struct(&reading.png, &reading.info, nullptr);
-  return done ? absl::OkStatus() : DataLoss("{}", reading.text.data());
+  if (!done) return DataLoss("{}", reading.text.data());
+  return reading.bad_sum;
 }
 
 }  // namespace
@@ -125,18 +130,17 @@ absl::StatusOr<Size> ReadPngSize(Bytes png) {
 
 bool IsInterlaced(Bytes png) { return png.size() > kInterlaceAt && png[kInterlaceAt] != 0; }
 
-absl::Status DecodePng(Bytes png, const Size& size, Image& image) {
+absl::StatusOr<bool> DecodePng(Bytes png, const Size& size, Image& image) {
   image.buffer.Resize(size.pixels() * 3);
   Reading reading;
   reading.left = png;
   reading.size = size;
   reading.out = image.buffer.data();
-  LS_RETURN_IF_ERROR(Done(reading));
   image.view = {image.buffer.data(), size, static_cast<size_t>(size.width) * 3};
-  return absl::OkStatus();
+  return Done(reading);
 }
 
-absl::Status DecodePng(Bytes png, const Size& size, const Region& crop, Image& strip, RowTaker& taker) {
+absl::StatusOr<bool> DecodePng(Bytes png, const Size& size, const Region& crop, Image& strip, RowTaker& taker) {
   strip.buffer.Resize(static_cast<size_t>(size.width) * 3 * kStrip);
   Reading reading;
   reading.left = png;

@@ -10,10 +10,11 @@ namespace lockstep::prepare {
 absl::StatusOr<Size> ReadPngSize(Bytes png);
 // Do its rows come several times, so that it must be held whole?
 bool IsInterlaced(Bytes png);
-// All of it; `size` is what ReadPngSize said.
-absl::Status DecodePng(Bytes png, const Size& size, Image& image);
+// All of it; `size` is what ReadPngSize said. True: a chunk of its pixels has a wrong sum, but they have their own,
+// which is right (PIL doesn't look at the chunk's either).
+absl::StatusOr<bool> DecodePng(Bytes png, const Size& size, Image& image);
 // The rows of a part of one that is not interlaced, as they come; all of it is read. What was taken is void unless this
 // succeeds. `strip` is what they lie in.
-absl::Status DecodePng(Bytes png, const Size& size, const Region& crop, Image& strip, RowTaker& taker);
+absl::StatusOr<bool> DecodePng(Bytes png, const Size& size, const Region& crop, Image& strip, RowTaker& taker);
 
 }  // namespace lockstep::prepare

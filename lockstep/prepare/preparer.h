@@ -23,7 +23,7 @@ namespace lockstep::prepare {
 struct PrepareCounters {
   uint64_t decoded = 0;
   uint64_t by_tiles = 0;   // of these, those that a tile index made cheaper
-  uint64_t damaged = 0;    // of these, those that libjpeg repaired (as PIL does)
+  uint64_t damaged = 0;    // of these, those that libjpeg or libpng made good (as PIL does)
   uint64_t bad_index = 0;  // had a tile index that is wrong, and were decoded without it
   uint64_t refused = 0;    // an error was returned
   uint64_t too_large = 0;  // of these, those beyond Limits::max_pixels

@@ -207,6 +207,31 @@ TEST(Preparer, ALineOfPixelsIsRefusedWhereItCannotBeScaled) {
   EXPECT_TRUE(preparer.Prepare(BytesOf(MakePng(PNG_FORMAT_RGB, 1, 60'000)), recipe, {}, out).ok());
 }
 
+// The sum of the chunk is, that of the pixels isn't: as PIL takes it. Other chunks' sums, and damaged pixels, are
+// errors.
+TEST(Preparer, APngWithAWrongSumOfSoundPixelsIsCounted) {
+  for (const std::string& png : {MakePng(PNG_FORMAT_RGB, 64, 48), MakeInterlacedPng(64, 48)}) {
+    Recipe recipe;
+    recipe.size = {16, 16};
+    std::vector<uint8_t> expected(recipe.bytes()), out(recipe.bytes());
+    Preparer preparer;
+    ASSERT_TRUE(preparer.Prepare(BytesOf(png), recipe, {}, expected).ok());
+    std::string bent = png;
+    bent[png.rfind("IEND") - 5] ^= 1;  // the last byte of the chunk before it
+    ASSERT_TRUE(preparer.Prepare(BytesOf(bent), recipe, {}, out).ok());
+    EXPECT_EQ(out, expected);
+    Image image;
+    EXPECT_TRUE(preparer.Decode(BytesOf(bent), image).ok());
+    EXPECT_EQ(preparer.counters().damaged, 2U);
+    bent[png.rfind("IEND") - 9] ^= 1;  // the last byte of the pixels' sum
+    EXPECT_FALSE(preparer.Prepare(BytesOf(bent), recipe, {}, out).ok());
+    std::string head = png;
+    head[32] ^= 1;  // the last byte of the first chunk
+    EXPECT_FALSE(preparer.Prepare(BytesOf(head), recipe, {}, out).ok());
+    EXPECT_EQ(preparer.counters().damaged, 2U);
+  }
+}
+
 TEST(Preparer, WhatIsDamagedIsAnErrorAndTheNextIsFine) {
   Preparer preparer;
   Image image;

@@ -17,7 +17,8 @@ class Records final : public Source {
     format_ = layout_.format;
   }
   uint64_t size() const override { return layout_.count; }
-  Item item(uint64_t index) const override { return {NameOf(file_.path()) + "/" + std::to_string(index), -1}; }
+  std::string KeyOf(uint64_t index) const override { return NameOf(file_.path()) + "/" + std::to_string(index); }
+  uint64_t BytesOf(uint64_t) const override { return format_.bytes; }
   absl::Status Read(uint64_t index, Buffer& bytes) const override {
     return file_.Read(layout_.offset + index * layout_.stride, layout_.format.bytes, bytes);
   }

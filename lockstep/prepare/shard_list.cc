@@ -1,5 +1,7 @@
 #include "lockstep/prepare/shard_list.h"
 
+#include <absl/strings/ascii.h>
+
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -48,6 +50,8 @@ std::string Trimmed(std::string_view line) {
 }
 
 std::vector<std::string> LinesOf(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";  // editors of some systems begin a text with it
+  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
   std::vector<std::string> names;
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
@@ -70,13 +74,41 @@ absl::StatusOr<std::vector<std::string>> NamesInIndex(const std::string& path, c
   return names;
 }
 
-// A name that stands in the list at `list`.
-std::string Beside(const std::string& list, const std::string& name) {
+// "./a/./b" is "a/b".
+std::string WithoutDots(std::string_view path) {
+  std::string plain;
+  while (!path.empty()) {
+    const size_t slash = path.find('/');
+    const bool is_dot = path.substr(0, slash) == ".";
+    size_t next = slash == std::string_view::npos ? path.size() : slash + 1;
+    if (is_dot) next = std::min(path.find_first_not_of('/', next), path.size());
+    if (!is_dot) plain += path.substr(0, next);
+    path.remove_prefix(next);
+  }
+  return plain;
+}
+
+// Bytes of a file's name that may not stand in the path of a URL (RFC 3986) become "%XX".
+std::string Escaped(std::string_view name) {
+  std::string escaped;
+  for (const char c : name) {
+    const bool plain = absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                       std::string_view("-._~!$&'()*+,;=:@/").find(c) != std::string_view::npos;
+    plain ? escaped += c : escaped += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return escaped;
+}
+
+// A name of a list whose names count from `folder`. Those of a text are names of files, with a query perhaps; those of
+// an index are URLs already.
+std::string Beside(const std::string& folder, const std::string& name, bool is_file) {
   if (IsUrl(name)) return name;
-  if (!IsUrl(list)) return (std::filesystem::path(list).parent_path() / name).string();
-  const std::string base(WithoutQuery(list));
-  if (name.starts_with('/')) return base.substr(0, base.find('/', base.find("://") + 3)) + name;  // of the same server
-  return base.substr(0, base.rfind('/') + 1) + name;
+  if (!IsUrl(folder)) return (name.starts_with('/') ? "" : folder) + WithoutDots(name);
+  const size_t query = std::min(name.find('?'), name.size());
+  const std::string plain = WithoutDots(std::string_view(name).substr(0, query));
+  const size_t base =
+      plain.starts_with('/') ? folder.find('/', folder.find("://") + 3) : folder.size();  // the server's
+  return folder.substr(0, base) + (is_file ? Escaped(plain) : plain) + name.substr(query);
 }
 
 bool IsJson(const std::string& path) { return ExtensionOf(path) == ".json"; }
@@ -93,7 +125,10 @@ absl::StatusOr<std::vector<std::string>> ExpandBraces(const std::string& path) {
     const std::string_view plain = rest.substr(0, has_more ? open : rest.size());
     const std::string_view body = has_more ? rest.substr(open + 1, close - open - 1) : std::string_view();
     std::vector<std::string> parts{""};
-    if (has_more && body.find("..") != std::string_view::npos) {
+    const bool is_plain = body.find("..") == std::string_view::npos && body.find(',') == std::string_view::npos;
+    if (has_more && is_plain) {  // braces of the name itself
+      parts = {fmt::format("{{{}}}", body)};
+    } else if (has_more && body.find("..") != std::string_view::npos) {
       std::optional<std::vector<std::string>> numbers = NumbersOf(body);
       if (!numbers)
         return InvalidArgument("{}: {{{}}}: expected {{FIRST..LAST}}, at most {} numbers", path, body, kMaxFiles);
@@ -113,20 +148,33 @@ absl::StatusOr<std::vector<std::string>> ExpandBraces(const std::string& path) {
 }
 
 absl::StatusOr<std::vector<std::string>> ParseShardList(const std::string& path, const std::string& text) {
+  const bool is_index = IsJson(path);
   std::vector<std::string> names;
-  if (IsJson(path)) {
+  if (is_index) {
     LS_ASSIGN_OR_RETURN(names, NamesInIndex(path, text));
   } else {
     names = LinesOf(text);
   }
+  const std::string folder = FolderOf(path);
   std::vector<std::string> paths;
   for (const std::string& name : names) {
     LS_ASSIGN_OR_RETURN(const std::vector<std::string> expanded, ExpandBraces(name));
     if (paths.size() + expanded.size() > kMaxListed) return InvalidArgument("{}: more than {} files", path, kMaxListed);
-    for (const std::string& one : expanded) paths.push_back(Beside(path, one));
+    for (const std::string& one : expanded) paths.push_back(Beside(folder, one, !is_index));
   }
   if (paths.empty()) return InvalidArgument("{}: the list has no name in it", path);
   return paths;
+}
+
+std::string Located(const std::string& path) {
+  if (IsUrl(path)) return path;
+  std::error_code none;  // then as it is
+  return WithoutDots((std::filesystem::current_path(none) / path).string());
+}
+
+std::string FolderOf(const std::string& path) {
+  const std::string located = Located(std::string(WithoutQuery(path)));
+  return located.substr(0, located.rfind('/') + 1);
 }
 
 bool IsShardList(const std::string& path) {

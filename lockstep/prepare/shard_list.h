@@ -1,7 +1,7 @@
 // Which files a name stands for, as users of WebDataset write it: "train-{000..146}.tar", "{train,val}-{0..9}.tar", or
 // a list, of shards or of images (folder.h): a text with a name on each line ("#" begins a remark), or the JSON index
 // of wids, {"shardlist": [{"url": ...}]}. Names in a list count from where the list lies. Of this machine or behind
-// HTTP alike.
+// HTTP alike: there, bytes that a URL may not have are escaped in names of a text, "%" among them.
 #pragma once
 
 #include <string>
@@ -11,11 +11,18 @@
 
 namespace lockstep::prepare {
 
-// In the order in which a shell expands them; a path without braces is itself. An error if there are very many.
+// In the order in which a shell expands them; a path without braces, or with some that have neither ".." nor a comma
+// in them, is itself. An error if there are very many.
 absl::StatusOr<std::vector<std::string>> ExpandBraces(const std::string& path);
 
 // The names in a list that lies at `path`, .json or a text, which is a path or a URL.
 absl::StatusOr<std::vector<std::string>> ParseShardList(const std::string& path, const std::string& text);
+
+// Absolute, and without "." on its way; ".." stays, for behind a link it leads elsewhere than it reads. A URL is
+// itself.
+std::string Located(const std::string& path);
+// Where what lies at the path, or the URL, lies: located, with a "/" at its end.
+std::string FolderOf(const std::string& path);
 
 bool IsShardList(
     const std::string& path);  // .txt, .json, or a URL that ends with "/", where index.json or shards.txt is

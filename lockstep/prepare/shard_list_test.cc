@@ -33,6 +33,7 @@ TEST(ShardList, BracesAreExpandedAsAShellDoes) {
   EXPECT_THAT(Expanded("http://h/{train,val}-{0..1}.tar"),
               ElementsAre("http://h/train-0.tar", "http://h/train-1.tar", "http://h/val-0.tar", "http://h/val-1.tar"));
   EXPECT_THAT(Expanded("a{"), ElementsAre("a{"));
+  EXPECT_THAT(Expanded("br{1}-{0,1}{}.jpg"), ElementsAre("br{1}-0{}.jpg", "br{1}-1{}.jpg"));
   EXPECT_EQ(Expanded("{000000..999999}").size(), 1'000'000U);
 }
 
@@ -49,6 +50,25 @@ TEST(ShardList, NamesCountFromWhereTheListLies) {
               ElementsAre("http://h:1/x/a.tar", "http://h:1/y/b.tar", "https://other/c.tar"));
   EXPECT_THAT(Listed("http://h/index.json", R"({"shardlist": [{"url": "a.tar", "nsamples": 3}, {"url": "b.tar"}]})"),
               ElementsAre("http://h/a.tar", "http://h/b.tar"));
+}
+
+TEST(ShardList, ADotOnTheWayIsNoFolder) {
+  EXPECT_THAT(Listed("/data/./l.txt", "./a/0.jpg\n.//a/./1.jpg\n../b/.c.jpg\n/x/./y.jpg\na/..b/2.jpg"),
+              ElementsAre("/data/a/0.jpg", "/data/a/1.jpg", "/data/../b/.c.jpg", "/x/y.jpg", "/data/a/..b/2.jpg"));
+  EXPECT_THAT(Listed("http://h/x/l.txt", "./a/0.jpg\n./a/1.jpg?k=./b"),
+              ElementsAre("http://h/x/a/0.jpg", "http://h/x/a/1.jpg?k=./b"));
+}
+
+TEST(ShardList, AByteOrderMarkIsNoPartOfTheFirstName) {
+  EXPECT_THAT(Listed("/l.txt", "\xEF\xBB\xBF# ours\na.tar"), ElementsAre("/a.tar"));
+  EXPECT_THAT(Listed("/l.txt", "\xEF\xBB\xBFnew.tar\r\na.tar"), ElementsAre("/new.tar", "/a.tar"));
+}
+
+TEST(ShardList, NamesOfFilesAreEscapedInUrls) {
+  EXPECT_THAT(
+      Listed("http://h/x y/l.txt", "c at/\xC3\xBC#%20{1}.jpg\n/b c.tar?k=a%2F\nhttp://h/%20.tar"),
+      ElementsAre("http://h/x y/c%20at/%C3%BC%23%2520%7B1%7D.jpg", "http://h/b%20c.tar?k=a%2F", "http://h/%20.tar"));
+  EXPECT_THAT(Listed("http://h/i.json", R"({"shardlist": [{"url": "a%20b.tar"}]})"), ElementsAre("http://h/a%20b.tar"));
 }
 
 TEST(ShardList, WhatIsNoListIsRefused) {
@@ -123,6 +143,17 @@ TEST_F(Shards, AListOfImagesIsAFolder) {
   EXPECT_EQ(Open("/flat.txt"), "1.wav=one 2.wav=two ");
   files_["/l/elsewhere.txt"] = server_.Url("/d/cat/1.jpg") + "\n" + server_.Url("/d/cat/0.jpg") + "\n";
   EXPECT_THAT(Open("/l/elsewhere.txt"), HasSubstr("/d/cat/0.jpg=c0 "));
+}
+
+// The one that `find` has made is read here and behind HTTP alike.
+TEST_F(Shards, OfFilesWithOddNames) {
+  files_ = {{"/l.txt", "./c at/a b.jpg\n./c at/a!b.jpg\n./d/\xC3\xBC.jpg\n./d/p%20q#.jpg\n"},
+            {"/c%20at/a%20b.jpg", "1"},
+            {"/c%20at/a!b.jpg", "2"},
+            {"/d/%C3%BC.jpg", "3"},
+            {"/d/p%2520q%23.jpg", "4"}};
+  EXPECT_EQ(Open("/l.txt"), "c at/a b.jpg=1 c at/a!b.jpg=2 d/p%20q#.jpg=4 d/\xC3\xBC.jpg=3 ");
+  EXPECT_THAT((*OpenSource({.path = server_.Url("/l.txt")}))->classes(), ElementsAre("c at", "d"));
 }
 
 TEST_F(Shards, AFewRequestsOpenAShard) {

@@ -25,11 +25,11 @@ std::vector<std::string> ShardsIn(const std::string& path) {
   return shards;
 }
 
-// Shards, or the files of a folder.
-absl::StatusOr<std::unique_ptr<Source>> OpenSeveral(Files& files, const std::string& what,
+// Shards, or files below a folder.
+absl::StatusOr<std::unique_ptr<Source>> OpenSeveral(Files& files, const std::string& what, const std::string& folder,
                                                     const std::vector<std::string>& paths) {
   const auto is_shard = [](const std::string& path) { return ExtensionOf(path) == ".tar"; };
-  if (!is_shard(paths.front()) && KindOfName(NameOf(paths.front()))) return OpenListed(what, paths);
+  if (!is_shard(paths.front()) && KindOfName(NameOf(paths.front()))) return OpenListed(folder, paths);
   const auto other = std::find_if_not(paths.begin(), paths.end(), is_shard);
   if (other != paths.end())
     return InvalidArgument("{}: of several files, all must be .tar, or else images or sounds, found {}",
@@ -75,13 +75,15 @@ absl::StatusOr<std::unique_ptr<Source>> OpenAny(Files& files, const SourceSpec& 
   const fs::file_status status = IsUrl(spec.path) ? fs::file_status() : fs::status(spec.path, error);
   if (fs::is_directory(status)) return OpenDirectory(files, spec.path);
   if (!fs::exists(status)) {
-    LS_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ExpandBraces(spec.path));
-    if (paths.size() > 1) return OpenSeveral(files, spec.path, paths);
+    LS_ASSIGN_OR_RETURN(std::vector<std::string> paths, ExpandBraces(spec.path));
+    std::transform(paths.begin(), paths.end(), paths.begin(), Located);
+    if (paths.size() > 1)
+      return OpenSeveral(files, spec.path, FolderOf(spec.path.substr(0, spec.path.find('{'))), paths);
     if (!IsUrl(spec.path)) return ErrnoError(error ? error.value() : ENOENT, spec.path);
   }
   if (IsShardList(spec.path)) {
     LS_ASSIGN_OR_RETURN(const std::vector<std::string> paths, ReadShardList(files, spec.path));
-    return OpenSeveral(files, spec.path, paths);
+    return OpenSeveral(files, spec.path, FolderOf(spec.path), paths);
   }
   return OpenFile(files, spec);
 }

@@ -39,8 +39,10 @@ class Source {
  public:
   virtual ~Source() = default;
   virtual uint64_t size() const = 0;
-  virtual Item item(uint64_t index) const = 0;
-  // As it lies there; 0: not known before it is read. Thread-safe.
+  virtual std::string KeyOf(uint64_t index) const = 0;
+  virtual int64_t LabelOf(uint64_t /*index*/) const { return -1; }
+  Item item(uint64_t index) const { return {KeyOf(index), LabelOf(index)}; }
+  // Memory that Read takes; 0: not known before. Thread-safe.
   virtual uint64_t BytesOf(uint64_t /*index*/) const { return 0; }
   // Thread-safe. The error names the path (and the item within it) and what is wrong.
   virtual absl::Status Read(uint64_t index, Buffer& bytes) const = 0;

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <filesystem>
+#include <fstream>
 
 #include "lockstep/prepare/records.h"
 #include "lockstep/prepare/tar.h"
@@ -41,6 +42,62 @@ TEST_F(Folder, ClassesAndFilesAreInOrder) {
                                                                 testing::Pair("files_of_other_kinds", 1U)));
 }
 
+// What a list names, as "label key" each.
+std::string ItemsOf(const Source& source) {
+  std::string items;
+  for (uint64_t i = 0; i < source.size(); ++i) {
+    const Item item = source.item(i);
+    items += fmt::format("{} {}, ", item.label, item.key);
+  }
+  return items;
+}
+
+TEST_F(Folder, ClassesOfAListDontDependOnHowItsPathAndNamesAreWritten) {
+  Write("set/cat/0.jpg", "c");
+  Write("set/dog/0.jpg", "d");
+  fs::create_directory_symlink(root_ + "/set", root_ + "/link");
+  const std::string expected = "0 cat/0.jpg, 1 dog/0.jpg, ", set = root_ + "/set/", link = root_ + "/link/";
+  Write("set/plain.txt", "cat/0.jpg\ndog/0.jpg\n");
+  Write("set/find.txt", "./cat/0.jpg\n./dog/0.jpg\n");
+  Write("set/absolute.txt", set + "cat/0.jpg\n" + set + "./dog/0.jpg\n");
+  Write("set/linked.txt", link + "cat/0.jpg\n" + set + "../link/dog/0.jpg\n");
+  const std::string before = fs::current_path().string();
+  for (const char* name : {"plain.txt", "find.txt", "absolute.txt", "linked.txt"}) {
+    EXPECT_EQ(ItemsOf(*Open({.path = set + name})), expected) << name;
+    EXPECT_EQ(ItemsOf(*Open({.path = link + name})), expected) << name;
+    fs::current_path(set + "cat");
+    const auto from_below = Open({.path = std::string("../") + name});
+    fs::current_path(set);
+    const auto from_here = Open({.path = name});
+    fs::current_path(before);
+    EXPECT_EQ(ItemsOf(*from_below), expected) << name;
+    EXPECT_EQ(ItemsOf(*from_here), expected) << name;
+    EXPECT_EQ(ReadItem(*from_below, 1) + ReadItem(*from_here, 0), "dc");
+  }
+}
+
+TEST_F(Folder, WhatAListNamesElsewhereIsOfNoClass) {
+  Write("set/cat/0.jpg", "c");
+  const std::string above = Write("lists/up.txt", "../set/cat/0.jpg\n");
+  EXPECT_EQ(ItemsOf(*Open({.path = above})), "-1 ../set/cat/0.jpg, ");
+  EXPECT_EQ(ReadItem(*Open({.path = above}), 0), "c");
+  const auto whole = Open({.path = Write("lists/whole.txt", root_ + "/set/cat/0.jpg\n")});
+  EXPECT_EQ(ItemsOf(*whole), "-1 " + root_ + "/set/cat/0.jpg, ");
+}
+
+TEST_F(Folder, BracesStandForFilesBelowWhatIsBeforeThem) {
+  for (const char* name : {"cat/0.jpg", "dog/0.jpg", "dog/br{1}.jpg"}) Write(name, name);
+  const auto source = Open({.path = root_ + "/{cat,dog}/{0..0}.jpg"});
+  EXPECT_EQ(ItemsOf(*source), "0 cat/0.jpg, 1 dog/0.jpg, ");
+  const std::string before = fs::current_path().string();
+  fs::current_path(root_);
+  const auto from_here = Open({.path = "{cat,dog}/0.jpg"});
+  fs::current_path(before);
+  EXPECT_EQ(ItemsOf(*from_here), ItemsOf(*source));
+  EXPECT_EQ(ReadItem(*source, 1) + ReadItem(*from_here, 0), "dog/0.jpgcat/0.jpg");
+  EXPECT_EQ(ReadItem(*Open({.path = Write("list.txt", "dog/br{1}.jpg\n")}), 0), "dog/br{1}.jpg");
+}
+
 TEST_F(Folder, AFileThatVanishesIsAnErrorOfItsItem) {
   Write("a.jpg", "aa");
   const std::string gone = Write("b.jpg", "bb");
@@ -48,6 +105,19 @@ TEST_F(Folder, AFileThatVanishesIsAnErrorOfItsItem) {
   fs::remove(gone);
   EXPECT_EQ(ReadItem(*source, 0), "aa");
   EXPECT_THAT(ReadItem(*source, 1), HasSubstr("b.jpg: No such file"));
+}
+
+TEST_F(Folder, ALinkToAFolderAboveItLeadsNowhere) {
+  Write("set/a/1.jpg", "1");
+  Write("set/b/c/2.jpg", "2");
+  fs::create_directory_symlink(".", root_ + "/set/a/loop");
+  fs::create_directory_symlink("..", root_ + "/set/b/c/up");
+  fs::create_directory_symlink(root_ + "/set", root_ + "/set/root");
+  fs::create_directory_symlink("../../a", root_ + "/set/b/c/other");  // is none
+  const auto source = Open({.path = root_ + "/set"});
+  EXPECT_EQ(ItemsOf(*source), "0 a/1.jpg, 1 b/c/2.jpg, 1 b/c/other/1.jpg, ");
+  EXPECT_EQ(source->classes(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_THAT(source->counters(), testing::Contains(testing::Pair("links_to_folders_above", 4U)));
 }
 
 TEST_F(Folder, WhatIsNotThereIsSaid) {
@@ -107,6 +177,58 @@ TEST_F(Tar, NeighboursOfOneNameAreASample) {
   EXPECT_EQ(ReadItem(*source, 1), "two");
   EXPECT_THAT(source->counters(), testing::UnorderedElementsAre(testing::Pair("members_of_other_kinds", 1U),
                                                                 testing::Pair("samples_without_image", 1U)));
+}
+
+// With the next sample of the same name its image would get that one's label.
+TEST_F(Tar, TwoMembersOfOneNameInASampleAreRefused) {
+  const std::string one = TarEntry("a.jpg", "one") + TarEntry("a.cls", "1");
+  EXPECT_THAT(ErrorOf({.path = Write("same.tar", one + TarEntry("a.jpg", "two") + TarEntry("a.cls", "2"))}),
+              HasSubstr("same.tar: a.jpg follows another member of that name"));
+  EXPECT_THAT(ErrorOf({.path = Write("label.tar", one + TarEntry("a.cls", "2"))}),
+              HasSubstr("label.tar: a.cls follows another member of that name"));
+  const auto apart = Open({.path = Write("apart.tar", one + TarEntry("b.jpg", "b") + one)});
+  EXPECT_EQ(apart->size(), 3U);
+}
+
+// As macOS writes them, before each member; and such as have no other name.
+TEST_F(Tar, HiddenMembersAreOfNoSample) {
+  const auto source =
+      Open({.path = Write("a.tar", TarEntry("./._1.cls", "x") + TarEntry("./1.cls", "3") + TarEntry("./._1.jpg", "y") +
+                                       TarEntry("./1.jpg", "one") + TarEntry(".a.jpg", "a") + TarEntry(".a.cls", "4") +
+                                       TarEntry(".b.jpg", "b") + TarEntry(".d/2.jpg", "two"))});
+  EXPECT_EQ(ItemsOf(*source), "3 a.tar/./1.jpg, -1 a.tar/.d/2.jpg, ");
+  EXPECT_THAT(source->counters(), testing::Contains(testing::Pair("members_of_other_kinds", 5U)));
+}
+
+TEST_F(Tar, ALabelIsWhatPythonsIntReads) {
+  const auto label = [&](const std::string& text) {
+    const auto source = OpenSource({.path = Write("l.tar", TarEntry("1.jpg", "") + TarEntry("1.cls", text))});
+    return source.ok() ? std::to_string((*source)->item(0).label) : Message(source.status());
+  };
+  for (const char* three : {"3", " 3\n", "\t3", "+3", "\r\n 03 "}) EXPECT_EQ(label(three), "3") << three;
+  EXPECT_EQ(label("-3"), "-3");
+  EXPECT_THAT(label("1.0"), HasSubstr("l.tar: 1.cls: expected a number, found \"1.0\""));
+  EXPECT_THAT(label("3\x01\n"), HasSubstr("found \"3\\x01\\n\""));
+  EXPECT_THAT(label(std::string(40, ' ') + "3"), HasSubstr("found 41 bytes"));
+  for (const char* none : {"", " ", "+-3", "+", "3 4", "99999999999999999999"})
+    EXPECT_THAT(label(none), HasSubstr("expected a number")) << none;
+}
+
+TEST_F(Tar, AMemberThatIsTooLargeIsAnErrorOfItsItem) {
+  constexpr uint64_t kBytes = kMaxItemBytes + 512;
+  std::string head = TarEntry("a.jpg", "");
+  head.replace(124, 11, fmt::format("{:011o}", kBytes));
+  head.replace(148, 8, "        ");
+  unsigned sum = 0;
+  for (const char c : head) sum += static_cast<uint8_t>(c);
+  head.replace(148, 8, fmt::format("{:06o}", sum) + std::string("\0 ", 2));
+  const std::string path = Write("a.tar", head);
+  fs::resize_file(path, head.size() + kBytes);  // without content
+  std::ofstream(path, std::ios::binary | std::ios::app) << TarEntry("b.jpg", "b");
+  const auto source = Open({.path = path});
+  ASSERT_EQ(source->size(), 2U);
+  EXPECT_THAT(ReadItem(*source, 0), HasSubstr("a.tar: a.jpg: 1073742336 bytes: the limit of an item is 1073741824"));
+  EXPECT_EQ(ReadItem(*source, 1), "b");
 }
 
 TEST_F(Tar, LinksAreCounted) {
@@ -183,6 +305,7 @@ TEST_F(RecordFile, RowsOfAnArrayAreItems) {
   EXPECT_EQ(source->format(), (ItemFormat{ItemKind::kArray, "<u2", {2}, 4}));
   EXPECT_EQ(ReadItem(*source, 1), "ccdd");
   EXPECT_EQ(source->item(1).key, "a.npy/1");
+  EXPECT_EQ(source->BytesOf(1), 4U);
 }
 
 TEST_F(RecordFile, ArraysThatCannotBeReadAreRefused) {
@@ -213,6 +336,7 @@ TEST_F(RecordFile, RowsOfATensorAreItems) {
   const auto source = Open({.path = path, .tensor = "x"});
   ASSERT_EQ(source->size(), 2U);
   EXPECT_EQ(ReadItem(*source, 1), "def");
+  EXPECT_EQ(source->BytesOf(1), 3U);
   EXPECT_THAT(ErrorOf({.path = path}), HasSubstr("several tensors"));
   EXPECT_THAT(ErrorOf({.path = path, .tensor = "z"}), HasSubstr("no tensor \"z\""));
   EXPECT_THAT(ErrorOf({.path = Write("b.safetensors", Safetensors(json, "abc")), .tensor = "x"}),

@@ -1,5 +1,6 @@
 // Tar shards in the manner of WebDataset: neighbouring members that share a name up to its first dot are one sample,
-// its image is the member .jpg, .jpeg, .png or .webp, its label the number in its member .cls. Plain, pax and GNU
+// its image is the member .jpg, .jpeg, .png or .webp, its label the number in its member .cls. Two of one name are an
+// error, as there; hidden members, whose name begins with a dot, are none of a sample. Plain, pax and GNU
 // archives (long names, sizes beyond 8 GiB), not compressed.
 #pragma once
 

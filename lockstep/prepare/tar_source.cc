@@ -1,7 +1,10 @@
+#include <absl/strings/escaping.h>
+
 #include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <iterator>
+#include <set>
 #include <string_view>
 
 #include "lockstep/base/parallel.h"
@@ -32,13 +35,25 @@ SplitName Split(std::string_view name) {
   return {name.substr(0, dot), name.substr(dot + 1)};
 }
 
-absl::StatusOr<int64_t> LabelOf(const DataFile& file, const TarMember& member) {
-  const char* const end = member.text.data() + member.text.size();
+// Such as ".a.jpg", or "d/._a.jpg", which macOS writes before "d/a.jpg".
+bool IsHidden(const TarMember& member) {
+  const std::string_view key = Split(member.name).key;
+  return key.empty() || key.ends_with('/');
+}
+
+// As Python's int() reads it: with a sign, and blanks around it.
+absl::StatusOr<int64_t> LabelIn(const DataFile& file, const TarMember& member) {
+  constexpr std::string_view kBlank = " \t\n\v\f\r";
+  std::string_view text = member.text;
+  text.remove_prefix(std::min(text.find_first_not_of(kBlank), text.size()));
+  text = text.substr(0, text.find_last_not_of(kBlank) + 1);
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
   int64_t label = 0;
-  const auto [behind, error] = std::from_chars(member.text.data(), end, label);
-  const bool rest = std::any_of(behind, end, [](char c) { return c != '\n' && c != '\r' && c != ' '; });
-  if (error != std::errc() || rest) return InvalidArgument("{}: {}: expected a number", file.path(), member.name);
-  return label;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), label);
+  if (error == std::errc() && end == text.data() + text.size()) return label;
+  const std::string found = member.bytes > kMaxShort ? fmt::format("{} bytes", member.bytes)
+                                                     : fmt::format("\"{}\"", absl::Utf8SafeCHexEscape(member.text));
+  return InvalidArgument("{}: {}: expected a number, found {}", file.path(), member.name, found);
 }
 
 // What one shard holds.
@@ -46,7 +61,8 @@ class ShardScan {
  public:
   absl::Status Scan(const DataFile& file, uint32_t shard) {
     NearReader near(file);
-    LS_ASSIGN_OR_RETURN(const std::vector<TarMember> members, ListTar(near, &no_files));
+    LS_ASSIGN_OR_RETURN(std::vector<TarMember> members, ListTar(near, &no_files));
+    others += std::erase_if(members, IsHidden);
     for (size_t begin = 0, end = 0; begin < members.size(); begin = end) {
       const std::string_view key = Split(members[begin].name).key;
       while (end < members.size() && Split(members[end].name).key == key) ++end;
@@ -63,10 +79,14 @@ class ShardScan {
   // Its first image is the item; without one, its first sound.
   absl::Status TakeGroup(const DataFile& file, uint32_t shard, std::span<const TarMember> group) {
     Sample sample{shard, ItemKind::kSound, 0, 0, -1, {}};
+    std::set<std::string_view> names;
     for (const TarMember& member : group) {
+      if (!names.insert(member.name).second)  // of another sample, which would get lost
+        return InvalidArgument("{}: {} follows another member of that name: expected each sample to have its own name",
+                               file.path(), member.name);
       const std::optional<ItemKind> kind = KindOfName(member.name);
       if (Split(member.name).extension == "cls") {
-        LS_ASSIGN_OR_RETURN(sample.label, LabelOf(file, member));
+        LS_ASSIGN_OR_RETURN(sample.label, LabelIn(file, member));
       } else if (kind && (sample.name.empty() || *kind < sample.kind)) {
         others += sample.name.empty() ? 0 : 1;
         sample = {shard, *kind, member.offset, member.bytes, sample.label, member.name};
@@ -78,7 +98,6 @@ class ShardScan {
       ++empty;
       return absl::OkStatus();
     }
-    if (sample.bytes > kMaxItemBytes) return InvalidArgument("{}: {}: it is too large", file.path(), sample.name);
     samples.push_back(std::move(sample));
     return absl::OkStatus();
   }
@@ -89,14 +108,17 @@ class TarShards final : public Source {
   absl::Status Scan(Files& files, const std::string& what, const std::vector<std::string>& paths);
 
   uint64_t size() const override { return samples_.size(); }
-  Item item(uint64_t index) const override {
+  std::string KeyOf(uint64_t index) const override {
     const Sample& sample = samples_[index];
-    return {NameOf(shards_[sample.shard].path()) + "/" + sample.name, sample.label};
+    return NameOf(shards_[sample.shard].path()) + "/" + sample.name;
   }
+  int64_t LabelOf(uint64_t index) const override { return samples_[index].label; }
   uint64_t BytesOf(uint64_t index) const override { return samples_[index].bytes; }
   absl::Status Read(uint64_t index, Buffer& bytes) const override {
     const Sample& sample = samples_[index];
-    return shards_[sample.shard].Read(sample.offset, sample.bytes, bytes);
+    const DataFile& shard = shards_[sample.shard];
+    LS_RETURN_IF_ERROR(CheckItemBytes(shard.path() + ": " + sample.name, sample.bytes));
+    return shard.Read(sample.offset, sample.bytes, bytes);
   }
 
  private:

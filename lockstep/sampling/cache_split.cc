@@ -47,9 +47,8 @@ bool Holds(const std::vector<Row>& rows, const Point& point) {
 }
 
 // Scaled so that coefficients are near 1: `second` is a typical time of a sample.
-std::vector<Row> Constraints(const FeedMachine& machine, const FeedData& data, double capacity, double second) {
+std::vector<Row> Constraints(const FormCosts& costs, const FeedData& data, double capacity, double second) {
   std::vector<Row> rows;
-  const auto costs = CostTable(machine, data);
   for (size_t resource = 0; resource < kResources; ++resource) {
     Row row{};
     for (size_t form = 0; form < kForms; ++form) row[form] = costs[form][resource] / second;
@@ -74,12 +73,10 @@ double Used(const FeedData& data, const CacheSplit& split) {
   return std::inner_product(bytes.begin(), bytes.end(), split.shares.begin(), 0.0);
 }
 
-}  // namespace
-
-CacheSplit BestSplit(const FeedMachine& machine, const FeedData& data, double cache_capacity) {
+CacheSplit BestVertex(const FormCosts& costs, const FeedData& data, double cache_capacity) {
   const Shares nothing{1, 0, 0, 0};
-  CacheSplit best = RateOf(machine, data, nothing);
-  const std::vector<Row> rows = Constraints(machine, data, cache_capacity, 1 / best.rate);
+  CacheSplit best = RateOf(costs, nothing);
+  const std::vector<Row> rows = Constraints(costs, data, cache_capacity, 1 / best.rate);
   Row all{};
   std::fill_n(all.begin(), kForms, 1.0);
   all[kUnknowns] = 1;
@@ -95,10 +92,36 @@ CacheSplit BestSplit(const FeedMachine& machine, const FeedData& data, double ca
     if (!point || !Holds(rows, *point)) continue;
     Shares shares{};
     for (size_t form = 0; form < kForms; ++form) shares[form] = std::clamp((*point)[form], 0.0, 1.0);
-    const CacheSplit split = RateOf(machine, data, shares);
+    const CacheSplit split = RateOf(costs, shares);
     const bool same = std::abs(split.rate / best.rate - 1) < 1e-9;
     if (split.rate > best.rate * (1 + 1e-9) || (same && Used(data, split) < Used(data, best))) best = split;
   } while (std::prev_permutation(chosen.begin(), chosen.end()));
+  return best;
+}
+
+bool IsBusy(const FormCosts& costs, const CacheSplit& split, size_t resource) {
+  double seconds = 0;
+  for (size_t form = 0; form < kForms; ++form) seconds += split.shares[form] * costs[form][resource];
+  return seconds * split.rate > 1 - 1e-9;
+}
+
+}  // namespace
+
+CacheSplit BestSplit(const FeedMachine& machine, const FeedData& data, double cache_capacity) {
+  const FormCosts costs = CostTable(machine, data);
+  CacheSplit best = BestVertex(costs, data, cache_capacity);
+  // Where the cache need not be full, the split that takes least of it keeps a second resource exactly as busy, which
+  // another split would spare.
+  double most = 0;
+  for (size_t resource = 0; resource < kResources; ++resource) {
+    if (!IsBusy(costs, best, resource)) continue;
+    FormCosts with_more = costs;
+    for (auto& form : with_more) form[resource] /= 1.01;
+    const double rate = BestVertex(with_more, data, cache_capacity).rate;
+    if (rate <= most * (1 + 1e-9)) continue;
+    most = rate;
+    best.bottleneck = static_cast<Resource>(resource);
+  }
   return best;
 }
 

@@ -2,7 +2,7 @@
 // A sample of class c (from storage, or from the cache in one of the forms) needs a_cr seconds of resource r; of a
 // share f_c of each, the rate is limited by the busiest resource, for time adds up within one:
 //     rate = 1 / max_r Σ_c f_c·a_cr        (samples/s; docs/models/feed.md)
-// The best f is a linear programme, solved exactly. Pure. Cost: some ten microseconds.
+// The best f is a linear programme, solved exactly. Pure. Cost: about a hundred microseconds.
 //
 //   const CacheSplit split = BestSplit(machine, data, Bytes(100e9));
 #pragma once
@@ -45,17 +45,19 @@ using Shares = std::array<double, kForms>;  // of all samples, by form; they sum
 
 // a_cr: seconds of the resource, all of it, that a sample of this form takes. An augmented one is kept decoded as well,
 // and augmented anew after its uses.
-std::array<std::array<double, kResources>, kForms> CostTable(const FeedMachine& machine, const FeedData& data);
+using FormCosts = std::array<std::array<double, kResources>, kForms>;
+FormCosts CostTable(const FeedMachine& machine, const FeedData& data);
 // Bytes of cache for a sample in each form.
 std::array<double, kForms> CacheBytes(const FeedData& data);
 
 struct CacheSplit {
   Shares shares{};
-  double rate = 0;  // samples/s
-  Resource bottleneck = kCpu;
+  double rate = 0;             // samples/s
+  Resource bottleneck = kCpu;  // the busiest
 };
+CacheSplit RateOf(const FormCosts& costs, const Shares& shares);
 CacheSplit RateOf(const FeedMachine& machine, const FeedData& data, const Shares& shares);
-// Requires Validate.
+// Its bottleneck is the resource of which more would raise the rate most. Requires Validate.
 CacheSplit BestSplit(const FeedMachine& machine, const FeedData& data, double cache_capacity);
 
 // BestSplit at fractions and multiples of the capacity, beside the choice of the published model (baselines/mdp.h).

@@ -148,6 +148,51 @@ TEST(BestSplit, WithoutACacheIsTheSlowestResource) {
   EXPECT_EQ(split.shares[kStored], 1);
 }
 
+double& CapacityOf(FeedMachine& machine, size_t resource) {
+  double* const capacities[kResources] = {&machine.cores,       &machine.storage_bytes, &machine.network_bytes,
+                                          &machine.cache_bytes, &machine.pcie_bytes,    &machine.gpu_samples};
+  return *capacities[resource];
+}
+
+// Of each resource: how much the rate grows with 1 % more of it.
+std::array<double, kResources> Gains(const Profile& profile) {
+  const double rate = BestSplit(profile.machine, profile.data, profile.cache).rate;
+  std::array<double, kResources> gains{};
+  for (size_t resource = 0; resource < kResources; ++resource) {
+    FeedMachine more = profile.machine;
+    CapacityOf(more, resource) *= 1.01;
+    gains[resource] = BestSplit(more, profile.data, profile.cache).rate / rate - 1;
+  }
+  return gains;
+}
+
+// Twelve thousand images a second is all that the GPUs take in; the cache need not be full for that, and what it then
+// leaves to the storage keeps that as busy.
+TEST(BestSplit, ItsBottleneckIsWhatMoreOfRaisesTheRate) {
+  std::vector<Profile> profiles{{"gpus",
+                                 {.cores = 32, .storage_bytes = 0.5e9, .gpu_samples = 12000},
+                                 {.samples = 1.28e6,
+                                  .encoded_bytes = 110e3,
+                                  .decoded_bytes = 660e3,
+                                  .augmented_bytes = 660e3,
+                                  .decode_s = 1e-3,
+                                  .augment_s = 0.3e-3,
+                                  .uses = 4},
+                                 100e9}};
+  EXPECT_EQ(BestSplit(profiles[0].machine, profiles[0].data, profiles[0].cache).bottleneck, kGpu);
+  for (Profile profile : Profiles())
+    for (const double cache : {0.0, 0.1, 0.5, 1.0, 2.0, 10.0}) {
+      profiles.push_back(profile);
+      profiles.back().cache *= cache;
+    }
+  for (const Profile& profile : profiles) {
+    const Resource named = BestSplit(profile.machine, profile.data, profile.cache).bottleneck;
+    const auto gains = Gains(profile);
+    EXPECT_GT(gains[named], 1e-6) << profile.name << " " << profile.cache << " " << NameOf(named);
+    EXPECT_GE(gains[named], *std::max_element(gains.begin(), gains.end()) - 1e-9) << profile.name << profile.cache;
+  }
+}
+
 TEST(Validate, NamesWhatIsWrong) {
   Profile profile = Profiles()[0];
   EXPECT_TRUE(Validate(profile.machine, profile.data).ok());

@@ -35,9 +35,9 @@ absl::Status Validate(const FeedMachine& machine, const FeedData& data) {
   return absl::OkStatus();
 }
 
-std::array<std::array<double, kResources>, kForms> CostTable(const FeedMachine& machine, const FeedData& data) {
+FormCosts CostTable(const FeedMachine& machine, const FeedData& data) {
   const auto per = [](double amount, double a_second) { return a_second == 0 ? 0 : amount / a_second; };
-  std::array<std::array<double, kResources>, kForms> costs{};
+  FormCosts costs{};
   for (auto& row : costs) {
     row[kPcie] = per(data.augmented_bytes, machine.pcie_bytes);
     row[kGpu] = per(1, machine.gpu_samples);
@@ -65,8 +65,7 @@ std::array<double, kForms> CacheBytes(const FeedData& data) {
   return {0, data.encoded_bytes, data.decoded_bytes, data.decoded_bytes + data.augmented_bytes};
 }
 
-CacheSplit RateOf(const FeedMachine& machine, const FeedData& data, const Shares& shares) {
-  const auto costs = CostTable(machine, data);
+CacheSplit RateOf(const FormCosts& costs, const Shares& shares) {
   CacheSplit split{.shares = shares};
   double busiest = 0;
   for (size_t resource = 0; resource < kResources; ++resource) {
@@ -78,6 +77,10 @@ CacheSplit RateOf(const FeedMachine& machine, const FeedData& data, const Shares
   }
   split.rate = 1 / busiest;
   return split;
+}
+
+CacheSplit RateOf(const FeedMachine& machine, const FeedData& data, const Shares& shares) {
+  return RateOf(CostTable(machine, data), shares);
 }
 
 }  // namespace lockstep::sampling

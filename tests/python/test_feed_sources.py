@@ -85,6 +85,19 @@ class Http(Case):
             with Service(data) as service:
                 self.assertEqual(expected, self.stream(service, 6))
 
+    def test_a_list_of_files_is_the_same_here_and_behind_a_server(self):
+        for i, name in enumerate(("c at/a b.jpg", "dog/\u00fc.jpg", "dog/x#y.jpg", "dog/p%20q.jpg", "dog/br{1}.jpg")):
+            pathlib.Path(self.folder, name).parent.mkdir(exist_ok=True)
+            Image.new("RGB", (40, 40), (40 * i, 0, 0)).save(pathlib.Path(self.folder, name))
+        found = subprocess.run(["find", ".", "-name", "*.jpg"], cwd=self.folder, capture_output=True, check=True).stdout
+        pathlib.Path(self.folder, "list.txt").write_bytes(found)
+        streams = []
+        for data in (f"{self.folder}/list.txt", self.server.url + "list.txt"):
+            with Service(data) as service:
+                streams.append(self.stream(service, 2))
+        self.assertEqual(streams[0], streams[1])
+        self.assertEqual([0, 1, 1, 1, 1], sorted(label for _, labels, _, _ in streams[0] for label in labels))
+
     def test_a_server_that_is_killed_and_comes_back_costs_no_item(self):
         with Service(self.folder) as service:
             expected = self.stream(service, 12)
@@ -238,6 +251,30 @@ class Packed(Case):
         self.assertIn("say either the token that ends each", refused(*data, "--pack", "chunk"))
         self.assertIn("no document in it ends with token 99", refused(*data, "--pack", "chunk", "--end-token", 99))
         self.assertIn("only if they are packed", refused(*data, "--end-token", 3))
+
+
+class LargeRows(Case):
+    def test_what_is_read_is_within_the_budget(self):
+        rows = 12
+        numpy.lib.format.open_memmap(f"{self.folder}/rows.npy", "w+", numpy.uint8, (rows, 24 << 20)).flush()  # holes
+        with Service(f"{self.folder}/rows.npy", "--cache", "80M", "--threads", 8) as service:
+            about, most, done = pathlib.Path(f"/proc/{service.process.pid}/status"), 0, threading.Event()
+
+            def look():
+                nonlocal most
+                while not done.wait(0.002):
+                    most = max(most, int(about.read_text().partition("RssAnon:")[2].split()[0]) * 1024)
+
+            watcher = threading.Thread(target=look)
+            watcher.start()
+            loader = self.loader(service, batch=2, prefetch=2)
+            try:
+                ids = [i for _ in range(rows // 2) for i in loader.next_batch().ids.tolist()]
+            finally:
+                done.set()
+                watcher.join()
+        self.assertEqual(list(range(rows)), sorted(ids))
+        self.assertLess(most, 1.05 * 80 * 2**20)
 
 
 class Bfloat16(Case):
