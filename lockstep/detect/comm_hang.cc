@@ -392,6 +392,7 @@ CommDiagnosis DiagnoseCommunication(const trace::CommLog& log, const CommThresho
   CommDiagnosis diagnosis = FindHangs(log, thresholds);
   if (diagnosis.findings.empty()) diagnosis.findings = FindSlowness(log, thresholds);
   if (diagnosis.findings.empty()) diagnosis.findings = FindTrend(log, thresholds);
+  if (diagnosis.findings.empty()) diagnosis.too_short = TooShortToTell(log, thresholds);
   return diagnosis;
 }
 
