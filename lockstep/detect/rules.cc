@@ -56,7 +56,7 @@ std::vector<Finding> HaltFindings(const Situation& job, const Ranks& halted) {
   if (Watched(job, job.advance) < HaltLimit(job) * 0.5) return findings;
   for (const bool frozen : {false, true}) {
     const Ranks kind = Where(job, [&](const RankView& view) {
-      return Contains(halted, view) && view.last->frozen == frozen &&
+      return Halted(*view.last) && view.last->frozen == frozen &&
              Watched(job, HaltedSince(job, view)) >= HaltLimit(job);
     });
     if (kind.empty()) continue;
@@ -116,7 +116,7 @@ Split SplitByPlace(const Situation& job) {
 Finding SplitFinding(const Situation& job, const Split& split) {
   Finding finding = Open(Syndrome::kDesynchronised, split.suspects, job.advance);
   TellPlaces(job, split.suspects, finding.evidence);
-  TellPlaces(job, Where(job, [&](const RankView& view) { return !Contains(split.suspects, view); }), finding.evidence);
+  TellPlaces(job, Others(job, split.suspects), finding.evidence);
   finding.evidence.push_back(JobLine(job));
   if (!split.tie) return finding;
   finding.ambiguous_with.swap(finding.suspects);
