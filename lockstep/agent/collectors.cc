@@ -10,7 +10,7 @@
 #include <filesystem>
 
 #include "lockstep/base/file.h"
-#include "lockstep/trace/trail_file.h"
+#include "lockstep/detect/look_back.h"
 
 namespace lockstep::agent {
 
@@ -18,7 +18,6 @@ namespace {
 
 // A collective is 128 bytes on its way to the coordinator, 192 with two ports, every five seconds: 5 kB/s of a rank.
 constexpr int kMostOpsOfRank = 150, kLeastOps = 48, kMostOps = 1'000'000;
-constexpr Seconds kLately{60};
 
 }  // namespace
 
@@ -67,12 +66,9 @@ std::vector<trace::TrailFile> AliveTrails(const RunSpec& spec) {
 }
 
 std::vector<trace::TrailSnapshot> TakeTrails(const RunSpec& spec) {
-  const size_t most = OpsToTell(spec.place.world_size);
   std::vector<trace::TrailSnapshot> trails;
-  for (const trace::TrailFile& file : AliveTrails(spec)) {
-    trails.push_back(trace::TakeSnapshot(file));
-    trace::Thin(trails.back(), trails.back().taken_ns - ToNanos(kLately).value, most);
-  }
+  for (const trace::TrailFile& file : AliveTrails(spec)) trails.push_back(trace::TakeSnapshot(file));
+  detect::ThinForALook(trails, OpsToTell(spec.place.world_size));
   return trails;
 }
 

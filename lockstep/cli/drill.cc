@@ -69,7 +69,7 @@ absl::StatusOr<drill::Fault> OneFault(const DrillFlags& flags, const drill::Rank
   LS_ASSIGN_OR_RETURN(fault.kind, drill::KindFromName(flags.fault));
   LS_RETURN_IF_ERROR(drill::CheckReach(fault.kind, ranks));
   for (const auto& [option, key] : flags.of_fault)
-    if (option->count() > 0 && !ToJson(fault).contains(key))
+    if (option->count() > 0 && !drill::Takes(fault.kind, key))
       return InvalidArgument("{} has no effect on {}: {}", option->get_name(), flags.fault, option->get_description());
   fault.rank = flags.rank;
   if (flags.rank && flags.random_rank) return InvalidArgument("--rank and --random-rank exclude each other");

@@ -8,6 +8,7 @@
 #include "lockstep/cli/standby_command.h"
 #include "lockstep/cli/torchrun_flags.h"
 #include "lockstep/cli/usage.h"
+#include "lockstep/cluster/layout.h"
 #include "lockstep/node/init.h"
 #include "lockstep/node/options.h"
 #include "lockstep/node/plan.h"
@@ -100,6 +101,15 @@ bool IsText(const std::string& word) {
          json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+// Of several nodes each may bring another number of ranks: whoever leads them sees whether it fits.
+absl::Status CheckLayout(const RunFlags& flags) {
+  const node::RunOptions& options = flags.options;
+  if (options.layout.empty() || options.nodes.several() || !flags.resume.empty()) return absl::OkStatus();
+  LS_ASSIGN_OR_RETURN(const cluster::Layout layout, cluster::LayoutFromJson(options.layout));
+  const absl::Status fits = layout.CheckRanks(options.ranks);
+  return fits.ok() ? fits : InvalidArgument("{}: {}", flags.job_file, Message(fits));
+}
+
 absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   const std::vector<std::string> command = run.remaining();
   node::RunOptions& options = flags.options;
@@ -120,6 +130,7 @@ absl::StatusOr<int> Start(RunFlags& flags, const CLI::App& run) {
   options.live_view = !flags.no_view;
   if (!flags.job_file.empty()) LS_RETURN_IF_ERROR(ApplyJobFile(flags.job_file, run, options));
   LS_RETURN_IF_ERROR(flags.torchrun.Apply(options));  // knows the number of ranks by now
+  LS_RETURN_IF_ERROR(CheckLayout(flags));
   NoteWhatOthersDecide(flags, run, options);
   LS_RETURN_IF_ERROR(ReadFilesOf(options));
   if (options.cluster != "none" && options.nodes.several() && options.standby_job.empty() && flags.resume.empty())

@@ -26,8 +26,8 @@ absl::StatusOr<std::vector<top::Folding>> FoldingsOf(const std::string& job_file
   LS_ASSIGN_OR_RETURN(const node::Installation installation, node::FindInstallation());
   LS_ASSIGN_OR_RETURN(const cluster::Job job, cluster::ReadJob(job_file, cluster::Presets(installation.presets)));
   if (!job.layout) return InvalidArgument("{} has no [layout] table to fold by", job_file);
-  if (job.layout->WorldSize() != ranks)
-    return InvalidArgument("{}: its layout has {} ranks, the run has {}", job_file, job.layout->WorldSize(), ranks);
+  if (const absl::Status fits = job.layout->CheckRanks(ranks); !fits.ok())
+    return InvalidArgument("{}: {}", job_file, Message(fits));
   for (const cluster::Dimension dimension : {cluster::Dimension::kTp, cluster::Dimension::kCp, cluster::Dimension::kEp,
                                              cluster::Dimension::kDp, cluster::Dimension::kPp}) {
     if (job.layout->Size(dimension) > 1) foldings.push_back(top::ByPlace(*job.layout, dimension));

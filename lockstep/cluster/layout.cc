@@ -160,6 +160,11 @@ std::optional<Layout> Layout::WithRanks(int ranks) const {
   return ranks % model == 0 && resized.Validate().ok() ? std::optional(resized) : std::nullopt;
 }
 
+absl::Status Layout::CheckRanks(int ranks) const {
+  if (WorldSize() == ranks) return absl::OkStatus();
+  return InvalidArgument("its layout has {} ranks, the run has {}", WorldSize(), ranks);
+}
+
 int Layout::Size(Dimension dimension) const {
   const AxisSet axes = AxesOf(dimension);
   const std::array<int, kAxes> sizes = Sizes(*this);

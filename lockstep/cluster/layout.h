@@ -55,6 +55,8 @@ struct Layout {
   int WorldSize() const { return tp * cp * dp * pp; }
   // The same for another number of ranks: with more data parallelism, or less. None: so many make no such layout.
   std::optional<Layout> WithRanks(int ranks) const;
+  // Of a run with so many. Error: "its layout has 6 ranks, the run has 8".
+  absl::Status CheckRanks(int ranks) const;
   int Size(Dimension dimension) const;
   Coordinates CoordinatesOf(RankId rank) const;
   RankId Rank(const Coordinates& coordinates) const;

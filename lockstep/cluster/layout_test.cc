@@ -143,6 +143,8 @@ TEST(Layout, ForAnotherNumberOfRanksHasMoreDataParallelismOrLess) {
   EXPECT_EQ(layout.WithRanks(16), (Layout{.tp = 2, .dp = 4, .pp = 2}));
   EXPECT_EQ(layout.WithRanks(10), std::nullopt);
   EXPECT_EQ(layout.WithRanks(0), std::nullopt);
+  EXPECT_TRUE(layout.CheckRanks(layout.WorldSize()).ok());
+  EXPECT_EQ(Message(Layout{.tp = 2, .dp = 3}.CheckRanks(8)), "its layout has 6 ranks, the run has 8");
   EXPECT_EQ((Layout{.ep = 2, .dp = 4}).WithRanks(3), std::nullopt) << "experts divide the data parallelism";
 }
 

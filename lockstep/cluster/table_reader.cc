@@ -57,6 +57,10 @@ const TomlMember* TableReader::Find(std::string_view key) {
   return member == table_.members.end() ? nullptr : &*member;
 }
 
+bool TableReader::Holds(std::string_view key) const {
+  return std::any_of(table_.members.begin(), table_.members.end(), [&](const TomlMember& m) { return m.key == key; });
+}
+
 bool TableReader::HoldsText(std::string_view key) const {
   return std::any_of(table_.members.begin(), table_.members.end(),
                      [&](const TomlMember& m) { return m.key == key && m.value.kind == TomlValue::Kind::kText; });

@@ -71,6 +71,7 @@ class TableReader {
   }
   // For a key that may hold a string or something else; asks for nothing yet.
   bool HoldsText(std::string_view key) const;
+  bool Holds(std::string_view key) const;
   void Texts(std::string_view key, std::vector<std::string>& out);
   // Both call `read` with a reader of their own, for the table or for each table of the array, and finish it.
   void Table(std::string_view key, const std::function<void(TableReader&)>& read);

@@ -132,7 +132,11 @@ void Judge::TellSuspicions(const Progress& progress, Nanos now, std::vector<Even
   const detect::Verdict verdict = detector_.At(now);
   wants_stacks_ = verdict.wants_stacks;
   for (const incident::Finding& finding : verdict.findings) {
-    if (suspicions_told_.insert(Fingerprint(finding)).second) events.push_back(Suspected{epoch_, finding, progress});
+    Suspicion& told =
+        suspicions_told_.try_emplace({finding.syndrome, finding.certain}, Suspicion{now, now, {}}).first->second;
+    if (now < told.due || !told.as.insert(Fingerprint(finding)).second) continue;
+    told.due = now + (now - told.first);
+    events.push_back(Suspected{epoch_, finding, progress});
   }
   if (verdict.findings.empty()) suspicions_told_.clear();  // should it come back, it is told again
 }

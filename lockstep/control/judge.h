@@ -59,6 +59,13 @@ class Judge {
   void TellLosses(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
   void TellSuspicions(const Progress& progress, Nanos now, std::vector<EventBody>& events);
 
+  // What is suspected alike in one stall. Of a large job each telling is long, and who is suspected may change with
+  // every sample: others are told no sooner than after as long as it has lasted when it was told before.
+  struct Suspicion {
+    Nanos first, due;
+    std::set<std::string> as;
+  };
+
   detect::HangDetector detector_;
   EpochId epoch_;
   std::map<RankId, detect::RankSample> newest_;
@@ -67,7 +74,7 @@ class Judge {
   int64_t caught_up_told_ = -1, trial_told_ = -1;
   Pace pace_;
   Nanos progress_told_;
-  std::set<std::string> suspicions_told_;
+  std::map<std::pair<incident::Syndrome, bool>, Suspicion> suspicions_told_;  // by certainty
   std::map<RankId, BadLoss> bad_losses_;
   bool losses_told_ = false;
 

@@ -68,6 +68,33 @@ TEST_F(JudgeTest, NamesTheOneThatStoppedWhileOthersWait) {
   EXPECT_THAT(Until(3.5, detect::ProcState::kStopped, 2), ElementsAre("rank 2"));
 }
 
+// One of 64 ranks after the other stops, every 0.1 s.
+TEST_F(JudgeTest, WhoJoinsTheSuspectsIsToldEverLessOften) {
+  constexpr int kRanks = 64;
+  Judge judge{policy_, kRanks};
+  judge.Begin(kOne);
+  state_.spec.ranks = kRanks;
+  std::vector<size_t> told;
+  for (int tick = 1; tick < 200; ++tick) {
+    const double at = 0.1 * tick;
+    Samples samples = Look(at, detect::ProcState::kSleeping, -1);
+    const detect::RankSample like = samples.ranks[0];
+    samples.ranks.assign(kRanks, like);
+    for (int rank = 0; rank < kRanks; ++rank) {
+      samples.ranks[static_cast<size_t>(rank)].rank = RankId(rank);
+      if (rank < std::min(tick - 10, kRanks / 2))
+        samples.ranks[static_cast<size_t>(rank)].state = detect::ProcState::kStopped;
+    }
+    judge.Add(samples);
+    for (const EventBody& event : judge.At(state_, samples.progress, At(at)))
+      if (const auto* suspected = std::get_if<Suspected>(&event))
+        if (suspected->finding.certain) told.push_back(suspected->finding.suspects.size());
+  }
+  EXPECT_EQ(told.front(), 1u) << "at once";
+  EXPECT_EQ(told.back(), kRanks / 2u) << "in the end all";
+  EXPECT_LE(told.size(), 8u);
+}
+
 TEST_F(JudgeTest, AJobOfWhichEveryProcessIsStoppedIsPaused) {
   EXPECT_THAT(Until(2.0, detect::ProcState::kStopped, -1), testing::Contains("job_paused"));
 }

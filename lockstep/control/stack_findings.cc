@@ -21,7 +21,8 @@ std::optional<incident::Finding> StackTexts::Find(const JobSpec& spec, const tra
   }
   detect::StackContext context;
   context.waits = detect::WaitsOf(log);
-  if (const auto layout = cluster::LayoutFromJson(spec.layout); layout.ok()) context.layout = *layout;
+  if (const auto layout = cluster::LayoutFromJson(spec.layout); layout.ok() && layout->WorldSize() == spec.ranks)
+    context.layout = *layout;
   absl::StatusOr<detect::StackVerdict> verdict = detect::AggregateStacks(stacks, context);
   if (!verdict.ok() || !verdict->finding) return std::nullopt;
   verdict->finding->evidence.push_back(

@@ -9,6 +9,9 @@ constexpr int64_t kSecond = 1'000'000'000;
 // Samples come every 0.1 s; a loaded machine delays them. A longer hole is time in which nobody looked.
 constexpr Nanos kForgivenGap{3 * kSecond};
 
+// What is not watched from one sample to the next.
+Nanos Hole(Nanos from, Nanos to) { return to - from > kForgivenGap ? to - from : Nanos{}; }
+
 }  // namespace
 
 bool Halted(const RankSample& sample) { return sample.state == ProcState::kStopped || sample.frozen; }
@@ -28,23 +31,29 @@ void AwakeClock::Add(const RankSample& sample) {
   slots_.erase(slots_.begin());
 }
 
-Seconds AwakeClock::Between(Nanos from, Nanos to) const {
-  from = std::max(from, known_from_);
-  Nanos watched = to - from, seen = from;
-  const auto skip_gap = [&](Nanos until) {
-    if (until - seen > kForgivenGap) watched = watched - (until - seen);
-    seen = std::max(seen, until);
-  };
-  for (auto it = slots_.lower_bound(from.value / kSecond); it != slots_.end(); ++it) {
-    const auto& [second, slot] = *it;
+AwakeUntil AwakeClock::Until(Nanos to) const {
+  AwakeUntil until(known_from_, to);
+  for (const auto& [second, slot] : slots_) {
     if (slot.seen > to) break;
-    skip_gap(slot.seen);
-    const Nanos begin = std::max(from, Nanos{second * kSecond}), end = std::min(to, Nanos{(second + 1) * kSecond});
-    if (!Counts(slot, to)) watched = watched - (end - begin);
-    seen = std::max(seen, end);
+    until.seconds_.push_back(
+        {second, slot.seen, std::min(to, Nanos{(second + 1) * kSecond}), Counts(slot, to), Nanos{}});
   }
-  skip_gap(to);
-  return ToSeconds(std::max(watched, Nanos{0}));
+  Nanos lost, seen = to;  // from the second on that comes next, which is first seen then
+  for (auto it = until.seconds_.rbegin(); it != until.seconds_.rend(); ++it) {
+    it->lost_behind = lost + Hole(it->end, seen);
+    lost = it->lost_behind + (it->counts ? Nanos{} : it->end - Nanos{it->number * kSecond});
+    seen = it->seen;
+  }
+  return until;
+}
+
+Seconds AwakeUntil::Since(Nanos from) const {
+  from = std::max(from, known_from_);
+  const auto first = std::ranges::lower_bound(seconds_, from.value / kSecond, {}, &Second::number);
+  if (first == seconds_.end()) return ToSeconds(std::max(to_ - from - Hole(from, to_), Nanos{0}));
+  const Nanos begin = std::max(from, Nanos{first->number * kSecond});
+  const Nanos lost = Hole(from, first->seen) + (first->counts ? Nanos{} : first->end - begin) + first->lost_behind;
+  return ToSeconds(std::max(to_ - from - lost, Nanos{0}));
 }
 
 }  // namespace lockstep::detect

@@ -6,11 +6,33 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "lockstep/base/units.h"
 #include "lockstep/detect/hang.h"
 
 namespace lockstep::detect {
+
+// The time up to a moment, for questions by the thousand.
+class AwakeUntil {
+ public:
+  // The time from then on, less the seconds without samples, with a traced rank, or in which every rank was stopped or
+  // frozen, or of which nothing is known any more. Cost: logarithmic.
+  Seconds Since(Nanos from) const;
+
+ private:
+  friend class AwakeClock;
+  struct Second {
+    int64_t number;
+    Nanos seen, end;
+    bool counts;
+    Nanos lost_behind;  // what does not count, from its end on
+  };
+  AwakeUntil(Nanos known_from, Nanos to) : known_from_(known_from), to_(to) {}
+
+  Nanos known_from_, to_;
+  std::vector<Second> seconds_;
+};
 
 class AwakeClock {
  public:
@@ -20,9 +42,8 @@ class AwakeClock {
     slots_.clear();
     known_from_ = {};
   }
-  // `to` - `from`, less the seconds without samples, with a traced rank, or in which every rank was stopped or frozen,
-  // or of which nothing is known any more.
-  Seconds Between(Nanos from, Nanos to) const;
+  // Cost: linear in the slots.
+  AwakeUntil Until(Nanos to) const;
 
  private:
   // When each thing was first seen within the second.

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "lockstep/detect/comm_hang.h"
+#include "lockstep/detect/look_back.h"
 #include "lockstep/synth/telemetry.h"
 #include "lockstep/trace/trails.h"
 
@@ -114,6 +115,37 @@ TEST_P(Catalogue, ThinningWeakensAndNeverTurns) {
       EXPECT_TRUE(!finding.certain || HasTruth(finding, GetParam()) || IsOther(finding, GetParam()))
           << TextOf({finding});
     }
+  }
+}
+
+// As agents send it, of a job whose steps take 5 or 16 s.
+TEST(Thinned, ReachesBackForLongSteps) {
+  for (const int microbatches : {8, 32}) {
+    const synth::TelemetryShape shape{.layout = {.dp = 8, .pp = 4}, .microbatches = microbatches};
+    synth::Telemetry job =
+        synth::Telemetry::Create(shape, {synth::ParseTelemetryFault("slow_rank:rank=3,factor=1.5").value()}, 1).value();
+    job.Run(Seconds{600});
+    std::vector<trace::TrailSnapshot> snapshots = job.Take();
+    ThinForALook(snapshots, 150);
+    for (const trace::TrailSnapshot& snapshot : snapshots) EXPECT_LE(snapshot.ended.size(), 500u);
+    const std::vector<Finding> findings = DiagnoseCommunication(trace::JoinTrails(std::move(snapshots))).findings;
+    ASSERT_EQ(findings.size(), 1u) << TextOf(findings);
+    EXPECT_EQ(findings[0].suspects.front().name, "3");
+  }
+}
+
+// In a job with short ones a look has the newest minute, as ever.
+TEST(Thinned, HasTheNewestMinuteOfShortSteps) {
+  std::vector<trace::TrailSnapshot> snapshots = Snapshots({}, 1);
+  const std::string host = snapshots.front().host();  // others have other clocks
+  std::erase_if(snapshots, [&](const trace::TrailSnapshot& one) { return one.host() != host; });
+  for (trace::TrailSnapshot& snapshot : snapshots) snapshot.taken_ns += ToNanos(Seconds{30}).value;
+  ThinForALook(snapshots, 1'000'000);
+  for (const trace::TrailSnapshot& snapshot : snapshots) {
+    EXPECT_FALSE(snapshot.ended.empty());
+    EXPECT_TRUE(std::ranges::none_of(snapshot.ended, [&](const ls_record& record) {
+      return record.kind == LS_RECORD_OP && record.time_ns < snapshot.taken_ns - ToNanos(kLength).value;
+    }));
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "lockstep/detect/comm_slow.h"
 #include "lockstep/detect/comm_waits.h"
+#include "lockstep/incident/some.h"
 
 namespace lockstep::detect {
 namespace {
@@ -315,11 +316,14 @@ class Finder {
     for (const auto& [rank, end] : ends) {
       finding.suspects.push_back(incident::SuspectRank(RankId(rank)));
       finding.certain = finding.certain && end.counted && !end.rooted;
+      since = std::min(since, end.since_ns);
+    }
+    incident::TellSome(ends, "ranks", finding.evidence, [&](const auto& one) {
+      const auto& [rank, end] = one;
       finding.evidence.insert(finding.evidence.end(), end.evidence.begin(), end.evidence.end());
       if (const auto remark = log_.remarks.find(rank); remark != log_.remarks.end())
         finding.evidence.push_back(fmt::format("rank {}: {}", rank, remark->second));
-      since = std::min(since, end.since_ns);
-    }
+    });
     if (since != std::numeric_limits<int64_t>::max()) finding.since = Nanos{since};
     if (!finding.certain) finding.probe = fmt::format("stacks of {}, and whether they change", RanksText(Keys(ends)));
     findings.push_back(std::move(finding));
@@ -429,6 +433,7 @@ CommDiagnosis DiagnoseCommunication(const trace::CommLog& log, const CommThresho
   CommDiagnosis diagnosis = FindHangs(log, thresholds);
   if (diagnosis.findings.empty()) diagnosis.findings = FindSlowness(log, thresholds);
   if (diagnosis.findings.empty()) diagnosis.findings = FindTrend(log, thresholds);
+  if (diagnosis.findings.empty()) diagnosis.too_short = TooShortToTell(log, thresholds);
   return diagnosis;
 }
 

@@ -9,6 +9,7 @@
 // of the communicators in which somebody waits.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "lockstep/detect/comm_thresholds.h"
@@ -20,6 +21,7 @@ namespace lockstep::detect {
 struct CommDiagnosis {
   std::vector<incident::Finding> findings;  // none: nobody waits
   std::vector<int> no_report;               // members of communicators of which nothing is known
+  std::string too_short;  // where nothing was found: why that does not say that nothing is slow; empty: it does
 };
 
 // Hangs alone.

@@ -98,6 +98,20 @@ TEST(CommHang, NobodyWaitsWhereAllHaveEnded) {
   EXPECT_THAT(job.Diagnose().findings, IsEmpty());
 }
 
+TEST(CommHang, OfManyEndsSomeAreEvidence) {
+  Job job;
+  std::vector<int> all(1024);
+  std::iota(all.begin(), all.end(), 0);
+  const uint32_t world = job.AddGroup(all);
+  for (const int rank : all) job.Collectives(world, rank, 9, 9 + rank % 2);
+  const CommDiagnosis diagnosis = job.Diagnose();
+  ASSERT_EQ(diagnosis.findings.size(), 1u);
+  EXPECT_EQ(diagnosis.findings[0].suspects.size(), 512u);
+  EXPECT_EQ(diagnosis.findings[0].evidence.size(), 9u);
+  EXPECT_EQ(diagnosis.findings[0].evidence.back(), "... and 504 more ranks");
+  EXPECT_LT(incident::Headline(diagnosis.findings[0]).size(), 600u);
+}
+
 // A message is lost, and one member had got all that it needed before.
 TEST(CommHang, OfThoseLeftInAnOpTheWayToWhoHeardLeastIsNamed) {
   Job job;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "lockstep/detect/look_back.h"
 #include "lockstep/trace/collectives.h"
 
 namespace lockstep::detect {
@@ -48,6 +49,17 @@ void Order(std::vector<Part>& parts) {
   parts.erase(twice, parts.end());  // what was told twice
 }
 
+// What the members of each did by themselves before it, at the least.
+std::vector<Stretch> StretchesOf(const std::vector<Round>& rounds) {
+  std::vector<Stretch> stretches;
+  stretches.reserve(rounds.size());
+  for (const Round& round : rounds) {
+    const int64_t least_ns = std::ranges::min(round.parts, {}, &Part::alone_ns).alone_ns;
+    stretches.push_back({std::max<int64_t>(0, least_ns), round.parts.size()});
+  }
+  return stretches;
+}
+
 }  // namespace
 
 Rounds NewestRounds(const trace::CommLog& log, const CommThresholds& thresholds) {
@@ -64,9 +76,12 @@ Rounds NewestRounds(const trace::CommLog& log, const CommThresholds& thresholds)
                    [](const Round& a, const Round& b) { return a.began_ns < b.began_ns; });
   for (const Round& round : rounds.all)
     for (const Part& part : round.parts) rounds.end_ns = std::max(rounds.end_ns, part.left_ns);
+  const LookBack back = LookBackTo(StretchesOf(rounds.all), log.reported.size());
+  rounds.share = back.share;
   const int64_t begin = rounds.end_ns - ToNanos(thresholds.window).value;
   auto first =
       std::find_if(rounds.all.begin(), rounds.all.end(), [&](const Round& round) { return round.began_ns >= begin; });
+  first = std::min(first, rounds.all.begin() + static_cast<std::ptrdiff_t>(back.first));
   const auto enough = static_cast<std::ptrdiff_t>(std::min(thresholds.window_ops, rounds.all.size()));
   first = std::min(first, rounds.all.end() - enough);
   rounds.all.erase(rounds.all.begin(), first);

@@ -32,11 +32,12 @@ struct Round {
 struct Rounds {
   std::vector<Round> all;            // by began_ns
   int64_t begin_ns = 0, end_ns = 0;  // what they lie in
+  double share = 1;  // of the time that it takes to judge such a job (look_back.h); less: the log has no more
 
   int64_t length_ns() const { return end_ns - begin_ns; }
 };
 
-// Those of the newest `thresholds.window`.
+// Those of the newest `thresholds.window`, or of a longer time where steps take long (look_back.h).
 Rounds NewestRounds(const trace::CommLog& log, const CommThresholds& thresholds);
 
 }  // namespace lockstep::detect

@@ -10,6 +10,7 @@
 // without them nothing is found. Cost: linear in ops, but for a sort.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "lockstep/detect/comm_thresholds.h"
@@ -19,6 +20,10 @@
 namespace lockstep::detect {
 
 std::vector<incident::Finding> FindSlowness(const trace::CommLog& log, const CommThresholds& thresholds);
+
+// Why a log in which nothing is slow does not tell that nothing is: it has too few collectives, or does not reach back
+// far enough for steps as long as those of its job. Empty: it does tell, or has no times at all.
+std::string TooShortToTell(const trace::CommLog& log, const CommThresholds& thresholds);
 
 // Over the whole log: the steps take longer from some moment on until the end. Nobody is named; asked where nobody is
 // to be, it is an answer of its own.

@@ -6,8 +6,12 @@
 #include <algorithm>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
+
+#include "lockstep/detect/comm_hang.h"
+#include "lockstep/detect/diagnosis.h"
 
 namespace lockstep::detect {
 namespace {
@@ -582,6 +586,42 @@ TEST(Slowness, LossWeakensAVerdictAndNeverTurnsIt) {
     for (const Finding& finding : job.Find())
       EXPECT_THAT(finding.suspects, ElementsAre(incident::SuspectRank(RankId(1)))) << seed;
   }
+}
+
+// Eight ranks in pairs, whose steps take 10 s: five collectives in each.
+RingJob OfLongSteps(double factor) {
+  RingJob job(8);
+  for (int rank = 0; rank < 8; rank += 2) job.AddRing({rank, rank + 1});
+  job.AddRing({0, 1, 2, 3, 4, 5, 6, 7});
+  for (int rank = 0; rank < 8; ++rank) job.Compute(rank, 10'000);
+  job.Compute(3, 10'000 * factor);
+  return job;
+}
+
+TEST(Slowness, IsJudgedOverLongerWhereStepsTakeLong) {
+  RingJob job = OfLongSteps(1.5);
+  job.Steps(40);
+  const std::vector<Finding> findings = job.Find();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_THAT(findings[0].suspects, ElementsAre(incident::SuspectRank(RankId(3))));
+  EXPECT_THAT(findings[0].evidence[1], HasSubstr("26 collectives in 185"));  // s, of 600: no longer than needed
+}
+
+TEST(Slowness, OfAShortLogIsNotKnown) {
+  const CommThresholds thresholds;
+  RingJob job = OfLongSteps(1);
+  EXPECT_EQ(TooShortToTell(job.log(), thresholds), "");  // who does not tell of times
+  job.Steps(4);
+  EXPECT_THAT(TooShortToTell(job.log(), thresholds), HasSubstr("can't be told of fewer than 24"));
+  job.Steps(3);
+  EXPECT_THAT(TooShortToTell(job.log(), thresholds), HasSubstr("can't be told of less than 12"));
+  const CommDiagnosis diagnosis = DiagnoseCommunication(job.log(), thresholds);
+  EXPECT_THAT(diagnosis.findings, IsEmpty());
+  const Json report = DiagnosisReport(diagnosis, job.log());
+  EXPECT_TRUE(report["healthy"].is_null());
+  EXPECT_EQ(report["blind_spot"], TooShortToTell(job.log(), thresholds));
+  job.Steps(10);
+  EXPECT_EQ(TooShortToTell(job.log(), thresholds), "");
 }
 
 TEST(Thresholds, TheFileThatUsersCopyHasTheDefaults) {

@@ -12,7 +12,7 @@ namespace lockstep::detect {
 struct CommThresholds {
   Seconds hang{5};             // an op hangs that is under way for longer than this,
   double hang_of_usual = 8;    // and than so many times what all but 1 % of the ops took
-  Seconds window{30};          // slowness is judged over the newest ops of so much time,
+  Seconds window{30};          // slowness is judged over the newest ops of so much time, or more (look_back.h),
   size_t window_ops = 24;      // but at least over so many collectives; with fewer in all there is no verdict,
   Seconds least{1};            // nor before they lie in so much time
   double slow_share = 0.05;    // a rank is slow that holds the others up for this share of the time

@@ -16,19 +16,19 @@ constexpr Seconds kLately{60};
 // Its stack says so; where it can't be read, it has done nothing at all for as long as a blocked rank must.
 bool Waits(const Situation& job, const RankView& view) {
   if (Place(view) != InCollective::kUnknown) return Place(view) == InCollective::kYes;
-  return Watched(job, view.history->QuietSince(job.now, true).since) >= job.policy.blocked_limit;
+  return Watched(job, view.history->QuietSince(job.now, true, Nanos{}).since) >= job.policy.blocked_limit;
 }
 
 // Evidence counts from when the rank was free to move, showed no work, and its stacks began to say the same.
 Nanos EvidenceSince(const Situation& job, const RankView& view, const StackRun& run, bool idle) {
-  return std::max(
-      {run.since, job.advance, view.history->FreeSince(job.now), view.history->QuietSince(job.now, idle).since});
+  const Nanos since = std::max({run.since, job.advance, view.history->FreeSince(job.now)});
+  return std::max(since, view.history->QuietSince(job.now, idle, since).since);
 }
 
 }  // namespace
 
 Seconds Ago(const Situation& job, Nanos since) { return ToSeconds(job.now - since); }
-Seconds Watched(const Situation& job, Nanos since) { return job.awake.Between(since, job.now); }
+Seconds Watched(const Situation& job, Nanos since) { return job.awake.Since(since); }
 
 Seconds HaltLimit(const Situation& job) {
   if (!job.step_time) return job.policy.first_step_limit;
@@ -44,24 +44,23 @@ InCollective Place(const RankView& view) {
   return view.stack == nullptr ? InCollective::kUnknown : view.stack->in_collective;
 }
 
-bool Contains(const Ranks& ranks, const RankView& view) {
-  return std::find(ranks.begin(), ranks.end(), &view) != ranks.end();
+Ranks Others(const Situation& job, const Ranks& ranks) {
+  std::vector<bool> is_one(job.ranks.size());
+  for (const RankView* view : ranks) is_one[static_cast<size_t>(view - job.ranks.data())] = true;
+  Ranks others;
+  for (size_t i = 0; i < job.ranks.size(); ++i)
+    if (!is_one[i]) others.push_back(&job.ranks[i]);
+  return others;
 }
 
 bool OthersWait(const Situation& job, const Ranks& suspects) {
   return suspects.size() < job.ranks.size() &&
-         std::all_of(
-             job.ranks.begin(), job.ranks.end(),
-             [&](const RankView& view) { return Contains(suspects, view) || Waits(job, view); });
+         std::ranges::all_of(Others(job, suspects), [&](const RankView* view) { return Waits(job, *view); });
 }
 
 Nanos StillSince(const Situation& job, const RankView& view) {
   if (view.stack == nullptr || view.stack->signature == 0) return job.now;
-  const StackSample& last = *view.stack;
-  const StackRun run = view.history->Run(job.now, [&](const StackSample& sample) {
-    return sample.waits_forever == last.waits_forever && sample.in_collective == last.in_collective &&
-           sample.signature == last.signature;
-  });
+  const StackRun run = view.history->Still(job.now);
   return run.samples < kFewestStill ? job.now : EvidenceSince(job, view, run, true);
 }
 

@@ -23,7 +23,7 @@ using Ranks = std::vector<const RankView*>;
 // The job at a moment. What it points to must outlive it.
 struct Situation {
   const Policy& policy;
-  const AwakeClock& awake;
+  AwakeUntil awake;
   Nanos now;
   std::vector<RankView> ranks{};  // the unfinished ones
   Nanos advance{};                // when a rank last finished a step or entered the loop, or the epoch began
@@ -43,7 +43,8 @@ Seconds HaltLimit(const Situation& job);
 Seconds NamingLimit(const Situation& job);
 
 InCollective Place(const RankView& view);
-bool Contains(const Ranks& ranks, const RankView& view);
+// Those of the job that are not among `ranks`.
+Ranks Others(const Situation& job, const Ranks& ranks);
 // Every rank that is not a suspect waits in a collective; one whose stack can't be read, if it has been idle for the
 // blocked limit. False if nobody is left to wait.
 bool OthersWait(const Situation& job, const Ranks& suspects);

@@ -34,14 +34,16 @@ Json VerdictJson(const incident::Finding& finding) {
 
 Json DiagnosisReport(const CommDiagnosis& diagnosis, const trace::CommLog& log) {
   // Where nothing was found, what can't be seen is not known to be well.
-  const bool sees_all = log.blind_spot.empty() && log.damaged.empty() && diagnosis.no_report.empty();
+  std::string blind_spot = log.blind_spot;
+  if (!diagnosis.too_short.empty()) blind_spot += (blind_spot.empty() ? "" : "; ") + diagnosis.too_short;
+  const bool sees_all = blind_spot.empty() && log.damaged.empty() && diagnosis.no_report.empty();
   const bool unknown = diagnosis.findings.empty() && !sees_all;
   Json report = {{"healthy", unknown ? Json() : Json(diagnosis.findings.empty())},
                  {"verdicts", Json::array()},
                  {"no_report", diagnosis.no_report},
                  {"reported", log.reported.size()},
                  {"damaged", log.damaged},
-                 {"blind_spot", log.blind_spot.empty() ? Json() : Json(log.blind_spot)},
+                 {"blind_spot", blind_spot.empty() ? Json() : Json(blind_spot)},
                  {"counters", Json::object()}};
   for (const incident::Finding& finding : diagnosis.findings) report["verdicts"].push_back(VerdictJson(finding));
   for (const trace::Counter& counter : log.counters) report["counters"][counter.name] = counter.count;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "lockstep/incident/some.h"
+
 namespace lockstep::detect {
 namespace {
 
@@ -16,6 +18,14 @@ const std::string& PlaceName(const StackSample& stack) {
   static const std::string kUnreadable = "unreadable frames";
   if (!stack.python.empty()) return stack.python;
   return stack.native.empty() ? kUnreadable : stack.native;
+}
+
+// "rank 0 is in evaluate.py:33 in evaluate, 0.97 of a core"
+std::string PlaceLine(const Situation& job, const RankView& view) {
+  if (view.stack == nullptr) return fmt::format("rank {}: its stack was not read", view.rank.value());
+  const double load = view.history->Load(job.now - ToNanos(kLoadSpan), job.now);
+  return fmt::format("rank {} {} {}, {:.2f} of a core", view.rank.value(), PlaceVerb(*view.stack),
+                     PlaceName(*view.stack), load);
 }
 
 }  // namespace
@@ -34,11 +44,9 @@ std::vector<incident::Suspect> Suspects(const Ranks& ranks) {
   return suspects;
 }
 
-std::string PlaceLine(const Situation& job, const RankView& view) {
-  if (view.stack == nullptr) return fmt::format("rank {}: its stack was not read", view.rank.value());
-  const double load = view.history->Load(job.now - ToNanos(kLoadSpan), job.now);
-  return fmt::format("rank {} {} {}, {:.2f} of a core", view.rank.value(), PlaceVerb(*view.stack),
-                     PlaceName(*view.stack), load);
+void TellPlaces(const Situation& job, const Ranks& ranks, std::vector<std::string>& evidence) {
+  incident::TellSome(ranks, "ranks", evidence,
+                     [&](const RankView* view) { evidence.push_back(PlaceLine(job, *view)); });
 }
 
 std::string JobLine(const Situation& job) {
@@ -60,7 +68,7 @@ std::string HaltLine(const Situation& job, const RankView& view, Nanos since) {
 
 incident::Finding Describe(const Situation& job, incident::Syndrome syndrome, const Ranks& suspects) {
   incident::Finding finding = Open(syndrome, suspects, job.advance);
-  for (const RankView* view : suspects) finding.evidence.push_back(PlaceLine(job, *view));
+  TellPlaces(job, suspects, finding.evidence);
   finding.evidence.push_back(WaitLine(job.ranks.size() - suspects.size()));
   finding.evidence.push_back(JobLine(job));
   return finding;
@@ -69,8 +77,10 @@ incident::Finding Describe(const Situation& job, incident::Syndrome syndrome, co
 incident::Finding DescribeStall(const Situation& job) {
   incident::Finding finding = Open(incident::Syndrome::kStalled, {}, job.advance);
   finding.evidence = {fmt::format("none of {} ranks advances", job.ranks.size()), JobLine(job)};
+  Ranks read;
   for (const RankView& view : job.ranks)
-    if (view.stack != nullptr) finding.evidence.push_back(PlaceLine(job, view));
+    if (view.stack != nullptr) read.push_back(&view);
+  TellPlaces(job, read, finding.evidence);
   return finding;
 }
 

@@ -1,4 +1,4 @@
-// Findings in words: one observation a line, with its figures.
+// Findings in words: one observation a line, with its figures; of many ranks some (incident/some.h).
 #pragma once
 
 #include <string>
@@ -10,8 +10,8 @@
 namespace lockstep::detect {
 
 std::vector<incident::Suspect> Suspects(const Ranks& ranks);
-// "rank 0 is in evaluate.py:33 in evaluate, 0.97 of a core"
-std::string PlaceLine(const Situation& job, const RankView& view);
+// "rank 0 is in evaluate.py:33 in evaluate, 0.97 of a core", of some of them.
+void TellPlaces(const Situation& job, const Ranks& ranks, std::vector<std::string>& evidence);
 // "the job last stepped 2.3 s ago, its step takes 0.21 s"
 std::string JobLine(const Situation& job);
 // "3 ranks wait for the others"

@@ -87,7 +87,7 @@ void HangDetector::State::See(const RankHistory& history, Situation& job) const 
 }
 
 Verdict HangDetector::At(Nanos now) const {
-  Situation job{.policy = state_->policy, .awake = state_->awake, .now = now};
+  Situation job{.policy = state_->policy, .awake = state_->awake.Until(now), .now = now};
   for (const RankHistory& history : state_->ranks) state_->See(history, job);
   job.expects_loop = job.in_loop || state_->has_trained;
   if (!job.in_loop) job.advance = std::max(job.advance, state_->first_sample.value_or(now));

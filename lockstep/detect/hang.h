@@ -5,8 +5,8 @@
 // another collective, or all ranks stuck beyond `hang_limit`.
 // Not faults: a debugger (traced), all ranks stopped together, a slow first step, work that shows progress by any
 // measure. docs/models/detect.md has the decision table.
-// Bounded: about 160 KB a rank at ticks of 0.1 s, 20 KB at ticks of 1 s. Thread-compatible. Cost: below 1 us per rank
-// and tick while the job steps (24 virtual hours of 4 ranks take 2 s in hang_property_test, 2-core VM).
+// Bounded: about 160 KB a rank at ticks of 0.1 s, 20 KB at ticks of 1 s. One thread at a time. Cost: below 1 us per
+// rank and tick while the job steps (24 virtual hours of 4 ranks take 2 s in hang_property_test, 2-core VM).
 //
 //   HangDetector detector(Policy{}, world_size);
 //   detector.Add(sample); ...

@@ -105,6 +105,24 @@ TEST(Hang, AStoppedRankIsCertainWithinTwoSeconds) {
   EXPECT_FALSE(verdict.wants_stacks);
 }
 
+// Whatever befalls half of a large job, the finding names them all and has some lines.
+TEST(Hang, OfManyRanksSomeAreEvidence) {
+  for (const Conduct conduct : {Conduct::kStopped, Conduct::kBlocked, Conduct::kPythonLoop, Conduct::kOtherPlace,
+                                Conduct::kEvaluates, Conduct::kTraced}) {
+    TestJob job(128, Seconds{0.2}, 1, {.hang_limit = Seconds{40}});
+    job.Run(Seconds{30});
+    for (int rank = 0; rank < 128; rank += 2) job.Do(rank, conduct);
+    const Verdict verdict = job.Run(Seconds{45});
+    ASSERT_FALSE(verdict.findings.empty());
+    const incident::Finding& finding = verdict.findings.front();
+    if (conduct != Conduct::kTraced) {
+      EXPECT_EQ(finding.suspects.size() + finding.ambiguous_with.size(), conduct == Conduct::kOtherPlace ? 128u : 64u);
+    }
+    EXPECT_LE(finding.evidence.size(), 20u);
+    EXPECT_THAT(finding.evidence, Contains(HasSubstr(" more ranks")));
+  }
+}
+
 // 0.85 * max(3 x 4 s, 2 s) = 10.2 s.
 TEST(Hang, LongStepsMakeItPatient) {
   TestJob job(4, Seconds{4});

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
 
 #include "lockstep/detect/awake.h"
 
@@ -17,7 +16,6 @@ constexpr Seconds kLongestSpan{10};
 constexpr double kIoBytes = 32 * 1024, kFaults = 50, kSwitches = 25, kIdleCores = 0.05;
 constexpr Nanos kStackFresh{30'000'000'000};
 constexpr Nanos kStackGap{60'000'000'000};
-constexpr size_t kLinesOfALoop = 2;
 
 bool Measured(const RankSample& sample) { return sample.faults != 0; }
 
@@ -36,6 +34,11 @@ bool Busy(const RankSample& from, const RankSample& to, bool idle) {
          to.state == ProcState::kDisk;
 }
 
+bool SaysTheSame(const StackSample& one, const StackSample& other) {
+  return one.waits_forever == other.waits_forever && one.in_collective == other.in_collective &&
+         one.signature == other.signature;
+}
+
 // A loop of the interpreter moves between its lines; native code that loops stays behind one Python line and in one
 // function.
 bool SameSpot(const StackSample& one, const StackSample& other) {
@@ -43,6 +46,43 @@ bool SameSpot(const StackSample& one, const StackSample& other) {
   if (one.code == CodeKind::kInterpreter)
     return !one.python.empty() && FunctionOf(one.python) == FunctionOf(other.python);
   return one.python == other.python && one.native == other.native && !(one.python.empty() && one.native.empty());
+}
+
+// A silence of the sampler ends a run.
+bool Follows(const StackSample& sample, const StackSample& previous) { return sample.at - previous.at <= kStackGap; }
+
+void MarkSample(std::deque<SeenSample>& samples, size_t i) {
+  const SeenSample none;
+  const SeenSample& before = i == 0 ? none : samples[i - 1];
+  SeenSample& sample = samples[i];
+  sample.halted = Halted(sample) ? before.halted + 1 : 0;
+  sample.free = Halted(sample) || sample.traced ? 0 : before.free + 1;
+  sample.running = before.running + (sample.state == ProcState::kRunning ? 1 : 0);
+}
+
+// Those at one spot go back to the third line: where the line changes, to that at which the line before began, but all
+// the way if that was a loop of these two.
+void MarkStack(std::deque<SeenStack>& stacks, size_t i) {
+  SeenStack& stack = stacks[i];
+  const SeenStack* before = i == 0 || !Follows(stack, stacks[i - 1]) ? nullptr : &stacks[i - 1];
+  stack.still = before != nullptr && SaysTheSame(stack, *before) ? before->still + 1 : 1;
+  stack.line = 1;
+  stack.spot = SameSpot(stack, stack) ? 1 : 0;
+  if (before == nullptr || !SameSpot(stack, *before)) return;
+  if (before->python == stack.python) {
+    stack.line = before->line + 1;
+    stack.spot = before->spot + 1;
+    return;
+  }
+  const bool comes_back =
+      before->spot > before->line && before->line < i && stacks[i - 1 - before->line].python == stack.python;
+  stack.spot = (comes_back ? before->spot : before->line) + 1;
+}
+
+// The first of so many samples that end with the one before `end`.
+template <typename Sample>
+auto FirstOf(const Series<Sample>& series, typename Series<Sample>::Iterator end, size_t count) {
+  return end - static_cast<std::ptrdiff_t>(std::min(count, static_cast<size_t>(end - series.begin())));
 }
 
 }  // namespace
@@ -55,9 +95,11 @@ std::string FunctionOf(const std::string& python_frame) {
 }
 
 void RankHistory::Add(const RankSample& sample) {
-  samples_.Add(sample);
+  samples_.Add(SeenSample{sample}, MarkSample);
   if (sample.in_loop) loop_since_ = std::min(loop_since_.value_or(sample.at), sample.at);
 }
+
+void RankHistory::Add(const StackSample& sample) { stacks_.Add(SeenStack{sample}, MarkStack); }
 
 void RankHistory::Clear() {
   samples_.Clear();
@@ -75,9 +117,9 @@ std::optional<Nanos> RankHistory::LoopSince(Nanos now) const {
 }
 
 std::optional<Nanos> RankHistory::HaltedSince(Nanos now) const {
-  std::optional<Nanos> since;
-  for (auto it = samples_.After(now); it != samples_.begin() && Halted(*std::prev(it)); --it) since = std::prev(it)->at;
-  return since;
+  const SeenSample* last = samples_.Last(now);
+  if (last == nullptr || last->halted == 0) return std::nullopt;
+  return FirstOf(samples_, samples_.After(now), last->halted)->at;
 }
 
 std::optional<Nanos> RankHistory::HaltBegan(Nanos now) const {
@@ -89,21 +131,17 @@ std::optional<Nanos> RankHistory::HaltBegan(Nanos now) const {
 }
 
 Nanos RankHistory::FreeSince(Nanos now) const {
-  Nanos since = now;
-  for (auto it = samples_.After(now); it != samples_.begin(); --it) {
-    const RankSample& sample = *std::prev(it);
-    if (Halted(sample) || sample.traced) break;
-    since = sample.at;
-  }
-  return since;
+  const SeenSample* last = samples_.Last(now);
+  if (last == nullptr || last->free == 0) return now;
+  return FirstOf(samples_, samples_.After(now), last->free)->at;
 }
 
 // Goes back in steps of at least kSpan, from measured sample to measured sample, until one of the steps holds work or a
 // hole.
-Quiet RankHistory::QuietSince(Nanos now, bool idle) const {
+Quiet RankHistory::QuietSince(Nanos now, bool idle, Nanos floor) const {
   Quiet quiet{.since = now};
   const RankSample* later = nullptr;
-  for (auto it = samples_.After(now); it != samples_.begin() && !quiet.worked; --it) {
+  for (auto it = samples_.After(now); it != samples_.begin() && !quiet.worked && quiet.since > floor; --it) {
     const RankSample& sample = *std::prev(it);
     const Seconds span = ToSeconds((later == nullptr ? now : later->at) - sample.at);
     if (!Measured(sample) || (later != nullptr && span < kSpan)) continue;
@@ -117,45 +155,33 @@ Quiet RankHistory::QuietSince(Nanos now, bool idle) const {
 }
 
 double RankHistory::Load(Nanos from, Nanos now) const {
-  const RankSample *first = nullptr, *last = nullptr;
-  for (auto it = samples_.After(now); it != samples_.begin() && std::prev(it)->at >= from; --it) {
-    const RankSample& sample = *std::prev(it);
-    if (!Measured(sample)) continue;
-    if (last == nullptr) last = &sample;
-    first = &sample;
-  }
-  return last == nullptr ? 0 : Cores(*first, *last);
+  auto first = samples_.After(from - Nanos{1}), end = samples_.After(now);
+  while (first < end && !Measured(*first)) ++first;
+  while (first < end && !Measured(*std::prev(end))) --end;
+  return first < end ? Cores(*first, *std::prev(end)) : 0;
 }
 
 double RankHistory::Runnable(Nanos from, Nanos now) const {
-  double running = 0, all = 0;
-  for (auto it = samples_.After(now); it != samples_.begin() && std::prev(it)->at >= from; --it, ++all)
-    if (std::prev(it)->state == ProcState::kRunning) ++running;
-  return all > 0 ? running / all : 0;
+  const auto first = samples_.After(from - Nanos{1}), end = samples_.After(now);
+  if (first >= end) return 0;
+  const uint32_t running = std::prev(end)->running - first->running + (first->state == ProcState::kRunning ? 1 : 0);
+  return static_cast<double>(running) / static_cast<double>(end - first);
 }
 
-StackRun RankHistory::Run(Nanos now, const std::function<bool(const StackSample&)>& same) const {
-  StackRun run{.since = now};
-  for (auto it = stacks_.After(now); it != stacks_.begin(); --it) {
-    const StackSample& sample = *std::prev(it);
-    if (run.since - sample.at > kStackGap || !same(sample)) break;
-    run = {.since = sample.at, .samples = run.samples + 1};
-  }
-  return run;
+StackRun RankHistory::Run(Nanos now, uint32_t SeenStack::* samples) const {
+  const SeenStack* last = stacks_.Last(now);
+  if (last == nullptr || now - last->at > kStackGap || last->*samples == 0) return {.since = now};
+  const auto end = stacks_.After(now);
+  const auto first = FirstOf(stacks_, end, last->*samples);
+  return {.since = first->at, .samples = static_cast<int>(end - first)};
 }
 
-StackRun RankHistory::OneSpot(Nanos now) const {
-  const StackSample* last = stacks_.Last(now);
-  std::set<std::string> lines;
-  return Run(now, [&](const StackSample& sample) {
-    lines.insert(sample.python);
-    return SameSpot(sample, *last) && lines.size() <= kLinesOfALoop;
-  });
-}
+StackRun RankHistory::Still(Nanos now) const { return Run(now, &SeenStack::still); }
+StackRun RankHistory::OneSpot(Nanos now) const { return Run(now, &SeenStack::spot); }
 
 bool RankHistory::Works(Nanos now, Seconds span) const {
   const Nanos horizon = now - ToNanos(span);
-  const Quiet quiet = QuietSince(now, false);
+  const Quiet quiet = QuietSince(now, false, horizon);
   if (quiet.worked && quiet.since > horizon) return true;
   const StackSample* last = stacks_.Last(now);
   if (last == nullptr || last->at < horizon || last->signature == 0) return false;

@@ -4,7 +4,7 @@
 // began earlier is dated to the oldest kept.
 #pragma once
 
-#include <functional>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -25,13 +25,24 @@ struct Quiet {
   bool worked = false;
 };
 
+// Samples with what follows from them and those before them, so that a look does not go back over all of them: how many
+// in a row, up to this one, hold something alike. Some of these may have been forgotten since.
+struct SeenSample : RankSample {
+  uint32_t halted = 0, free = 0;  // neither halted nor traced
+  uint32_t running = 0;           // of all up to this one
+};
+struct SeenStack : StackSample {
+  uint32_t still = 0;           // say the same
+  uint32_t spot = 0, line = 0;  // are at one spot; of them the newest, at one line
+};
+
 class RankHistory {
  public:
   explicit RankHistory(Seconds window)
       : samples_(static_cast<size_t>(20 * window.value), ToNanos(window * 2)),
         stacks_(static_cast<size_t>(4 * window.value), ToNanos(window * 4)) {}
   void Add(const RankSample& sample);
-  void Add(const StackSample& sample) { stacks_.Add(sample); }
+  void Add(const StackSample& sample);
   void Clear();
 
   const RankSample* Last(Nanos now) const { return samples_.Last(now); }
@@ -48,21 +59,25 @@ class RankHistory {
   Nanos FreeSince(Nanos now) const;
   // Since when the kernel has counted no work for this rank beyond what watching it costs: no i/o, no page faults, no
   // voluntary switches, and no processor time either if `idle`. Unmeasured time is not quiet.
-  Quiet QuietSince(Nanos now, bool idle) const;
+  // Asked no further than to `floor`: `since` is any moment before it.
+  Quiet QuietSince(Nanos now, bool idle, Nanos floor) const;
   // Share of one core over [from, now].
   double Load(Nanos from, Nanos now) const;
   // Share of the samples over [from, now] that found the main thread running, or ready to: a loop on a crowded machine
   // gets little of a core, but never sleeps.
   double Runnable(Nanos from, Nanos now) const;
-  StackRun Run(Nanos now, const std::function<bool(const StackSample&)>& same) const;
+  // Since when the stacks have said the same as the last one.
+  StackRun Still(Nanos now) const;
   // Since when the main thread has been at one spot: the same line, or going round two lines of one function.
   StackRun OneSpot(Nanos now) const;
   // Work within the last `span`, counted by the kernel or seen in stacks that differ.
   bool Works(Nanos now, Seconds span) const;
 
  private:
-  Series<RankSample> samples_;
-  Series<StackSample> stacks_;
+  StackRun Run(Nanos now, uint32_t SeenStack::* samples) const;
+
+  Series<SeenSample> samples_;
+  Series<SeenStack> stacks_;
   std::optional<Nanos> loop_since_;
 };
 

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "lockstep/detect/evidence.h"
+#include "lockstep/incident/some.h"
 
 namespace lockstep::detect {
 namespace {
@@ -35,10 +36,10 @@ Nanos HaltedSince(const Situation& job, const RankView& view) {
 // no stall, only a start that one rank does not take part in.
 Finding HaltFinding(const Situation& job, Syndrome syndrome, const Ranks& halted, const Ranks& all_halted) {
   Finding finding = Open(syndrome, halted, job.now);
-  for (const RankView* view : halted) {
-    finding.since = std::min(finding.since, HaltedSince(job, *view));
+  for (const RankView* view : halted) finding.since = std::min(finding.since, HaltedSince(job, *view));
+  incident::TellSome(halted, "ranks", finding.evidence, [&](const RankView* view) {
     finding.evidence.push_back(HaltLine(job, *view, HaltedSince(job, *view)));
-  }
+  });
   finding.evidence.push_back(WaitLine(job.ranks.size() - all_halted.size()));
   finding.evidence.push_back(JobLine(job));
   const bool began_it = ToSeconds(finding.since - job.advance) < HaltLimit(job);
@@ -55,7 +56,7 @@ std::vector<Finding> HaltFindings(const Situation& job, const Ranks& halted) {
   if (Watched(job, job.advance) < HaltLimit(job) * 0.5) return findings;
   for (const bool frozen : {false, true}) {
     const Ranks kind = Where(job, [&](const RankView& view) {
-      return Contains(halted, view) && view.last->frozen == frozen &&
+      return Halted(*view.last) && view.last->frozen == frozen &&
              Watched(job, HaltedSince(job, view)) >= HaltLimit(job);
     });
     if (kind.empty()) continue;
@@ -67,13 +68,13 @@ std::vector<Finding> HaltFindings(const Situation& job, const Ranks& halted) {
 Finding StuckFinding(const Situation& job, Syndrome syndrome, const Ranks& suspects) {
   Finding finding = Describe(job, syndrome, suspects);
   const bool spins = syndrome == Syndrome::kSpinning;
-  for (const RankView* view : suspects) {
+  incident::TellSome(suspects, "ranks", finding.evidence, [&](const RankView* view) {
     const Nanos since = spins ? SpinningSince(job, *view) : StillSince(job, *view);
     finding.evidence.push_back(fmt::format(
         "rank {}: {} for {:.0f} s", view->rank.value(),
         spins ? "busy at one spot without i/o, page faults or switches" : "all threads blocked, nothing changes",
         Ago(job, since).value));
-  }
+  });
   finding.certain = true;
   return finding;
 }
@@ -114,9 +115,8 @@ Split SplitByPlace(const Situation& job) {
 // The suspects' places stand first, then those of the rest.
 Finding SplitFinding(const Situation& job, const Split& split) {
   Finding finding = Open(Syndrome::kDesynchronised, split.suspects, job.advance);
-  for (const RankView* view : split.suspects) finding.evidence.push_back(PlaceLine(job, *view));
-  for (const RankView& view : job.ranks)
-    if (!Contains(split.suspects, view)) finding.evidence.push_back(PlaceLine(job, view));
+  TellPlaces(job, split.suspects, finding.evidence);
+  TellPlaces(job, Others(job, split.suspects), finding.evidence);
   finding.evidence.push_back(JobLine(job));
   if (!split.tie) return finding;
   finding.ambiguous_with.swap(finding.suspects);
@@ -158,8 +158,10 @@ Verdict JudgeTraced(const Situation& job, const Ranks& traced) {
   Verdict verdict;
   if (!job.expects_loop || Ago(job, job.advance) < job.policy.hang_limit) return verdict;
   verdict.findings.push_back(DescribeStall(job));
-  for (const RankView* view : traced)
-    verdict.findings.back().evidence.push_back(fmt::format("a debugger is attached to rank {}", view->rank.value()));
+  std::vector<std::string>& evidence = verdict.findings.back().evidence;
+  incident::TellSome(traced, "ranks", evidence, [&](const RankView* view) {
+    evidence.push_back(fmt::format("a debugger is attached to rank {}", view->rank.value()));
+  });
   return verdict;
 }
 

@@ -18,10 +18,15 @@ class Series {
 
   Series(size_t capacity, Nanos span) : capacity_(capacity), span_(span) {}
 
-  void Add(const Sample& sample) {
+  // `mark(samples, i)` notes in sample i what follows from it and those before it; it is asked of each for which that
+  // may have changed.
+  template <typename Mark>
+  void Add(const Sample& sample, Mark mark) {
     const auto place = std::lower_bound(samples_.begin(), samples_.end(), sample);
     if (place != samples_.end() && *place == sample) return;
+    auto changed = static_cast<size_t>(place - samples_.begin());
     samples_.insert(place, sample);
+    for (; changed < samples_.size(); ++changed) mark(samples_, changed);
     while (samples_.size() > capacity_ || samples_.back().at - samples_.front().at > span_) samples_.pop_front();
   }
   void Clear() { samples_.clear(); }
@@ -29,6 +34,7 @@ class Series {
   Iterator begin() const { return samples_.begin(); }
   // One past the last sample with at <= now.
   Iterator After(Nanos now) const {
+    if (samples_.empty() || samples_.back().at <= now) return samples_.end();
     return std::upper_bound(samples_.begin(), samples_.end(), now,
                             [](Nanos time, const Sample& sample) { return time < sample.at; });
   }

@@ -9,18 +9,20 @@
 #include <unordered_set>
 #include <utility>
 
-#include "lockstep/detect/rank_ranges.h"
+#include "lockstep/incident/rank_ranges.h"
+#include "lockstep/incident/some.h"
 
 namespace lockstep::detect {
 namespace {
 
 using incident::Finding;
+using incident::RanksAsRanges;
 using incident::Suspect;
 using incident::Syndrome;
 using trace::ProcessRole;
 using RankSet = std::set<int>;
 
-constexpr size_t kMostLines = 6;  // of evidence, of one kind
+constexpr size_t kMostLines = 18;  // of evidence, with those about helpers
 
 std::vector<int> Listed(const RankSet& ranks) { return {ranks.begin(), ranks.end()}; }
 
@@ -189,16 +191,18 @@ class Judgement {
   }
 
   void TellWaits(const WaitGraph& graph, const RankSet& suspects) {
-    size_t lines = 0;
+    std::vector<std::pair<const WaitFor*, std::vector<int>>> told;
     for (const WaitFor& wait : graph.waits) {
       std::vector<int> named;
       std::copy_if(wait.behind.begin(), wait.behind.end(), std::back_inserter(named),
                    [&](int rank) { return suspects.contains(rank); });
-      if (named.empty() || ++lines > kMostLines) continue;
-      evidence().push_back(fmt::format("{} in {}: {} for {}", RanksAsRanges(wait.in), wait.what,
-                                       wait.in.size() == 1 ? "waits" : "wait", RanksAsRanges(named)));
+      if (!named.empty()) told.emplace_back(&wait, std::move(named));
     }
-    if (lines > kMostLines) evidence().push_back(fmt::format("... and {} more such calls", lines - kMostLines));
+    incident::TellSome(told, "such calls", evidence(), [&](const auto& one) {
+      const auto& [wait, named] = one;
+      evidence().push_back(fmt::format("{} in {}: {} for {}", RanksAsRanges(wait->in), wait->what,
+                                       wait->in.size() == 1 ? "waits" : "wait", RanksAsRanges(named)));
+    });
   }
 
   // ---- by stacks alone ----
@@ -320,17 +324,21 @@ class Judgement {
 
   // Where the suspects are; no suspects: where all are.
   void TellClusters(ProcessRole role, const RankSet& suspects) {
-    size_t lines = 0;
+    std::vector<std::pair<const StackCluster*, std::vector<int>>> told;
     for (const StackCluster& cluster : verdict_.stacks.clusters) {
       if (cluster.role != role) continue;
       std::vector<int> ranks;
       std::copy_if(cluster.ranks.begin(), cluster.ranks.end(), std::back_inserter(ranks),
                    [&](int rank) { return suspects.empty() || suspects.contains(rank); });
-      if (ranks.empty() || (suspects.empty() && verdict_.basis != StackBasis::kTie) || ++lines > kMostLines) continue;
+      if (ranks.empty() || (suspects.empty() && verdict_.basis != StackBasis::kTie)) continue;
+      told.emplace_back(&cluster, std::move(ranks));
+    }
+    incident::TellSome(told, "places", evidence(), [&](const auto& one) {
+      const auto& [cluster, ranks] = one;
       evidence().push_back(fmt::format("{}{} at {}{}", RanksAsRanges(ranks),
                                        role == ProcessRole::kTrainer ? "" : fmt::format(", {}", trace::RoleName(role)),
-                                       cluster.place, Under(cluster)));
-    }
+                                       cluster->place, Under(*cluster)));
+    });
   }
 
   // The nearest code of the user's below a library.
@@ -367,7 +375,7 @@ class Judgement {
       if (cluster.role == ProcessRole::kTrainer || suspects_.empty()) continue;
       const bool only =
           std::all_of(cluster.ranks.begin(), cluster.ranks.end(), [&](int rank) { return suspects_.contains(rank); });
-      if (only && evidence().size() < 3 * kMostLines)
+      if (only && evidence().size() < kMostLines)
         evidence().push_back(fmt::format("{} of {} alone at {}", trace::RoleName(cluster.role),
                                          RanksAsRanges(cluster.ranks), cluster.place));
     }

@@ -2,10 +2,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "lockstep/detect/rank_ranges.h"
+#include "lockstep/incident/rank_ranges.h"
 
 namespace lockstep::detect {
 namespace {
+
+using incident::RangesText;
 
 Json ClusterJson(const StackCluster& cluster) {
   constexpr const char* kAnswers[] = {"unknown", "yes", "no"};  // in the order of InCollective

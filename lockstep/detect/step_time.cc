@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 namespace lockstep::detect {
 namespace {
@@ -24,8 +25,11 @@ void StepTimes::Add(const RankSample& sample) {
   Steps& steps = ranks_[sample.rank];
   const auto [it, fresh] =
       steps.try_emplace(sample.step, Seen{sample.step_end, sample.at, sample.steps, sample.stepping});
-  it->second.end = std::min(it->second.end, sample.step_end);
-  it->second.at = std::min(it->second.at, sample.at);
+  Seen& seen = it->second;
+  if (fresh || sample.step_end < seen.end || sample.at < seen.at) known_ = false;
+  seen.end = std::min(seen.end, sample.step_end);
+  seen.at = std::min(seen.at, sample.at);
+  newest_ = std::max(newest_, seen.at);
   if (fresh && steps.size() > kObservations) steps.erase(steps.begin());
 }
 
@@ -51,6 +55,12 @@ std::vector<Seconds> StepTimes::Durations(const Steps& steps, Nanos now) {
 }
 
 std::optional<StepTime> StepTimes::At(Nanos now) const {
+  if (now < newest_) return Find(now);
+  if (!std::exchange(known_, true)) last_ = Find(now);
+  return last_;
+}
+
+std::optional<StepTime> StepTimes::Find(Nanos now) const {
   std::optional<StepTime> slowest;
   for (const auto& [rank, steps] : ranks_) {
     std::vector<Seconds> durations = Durations(steps, now);
@@ -66,6 +76,8 @@ std::optional<StepTime> StepTimes::At(Nanos now) const {
 void StepTimes::Reset() {
   learnt_ = At(Nanos{INT64_MAX});
   ranks_.clear();
+  newest_ = {};
+  known_ = false;
 }
 
 }  // namespace lockstep::detect

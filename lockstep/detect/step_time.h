@@ -38,7 +38,13 @@ class StepTimes {
   using Steps = std::map<int64_t, Seen>;
   static std::vector<Seconds> Durations(const Steps& steps, Nanos now);
 
+  std::optional<StepTime> Find(Nanos now) const;
+
   std::map<RankId, Steps> ranks_;
+  Nanos newest_;  // when a step was last seen first
+  // What is said from then on: while a job stands, no step comes, and it is asked at every tick.
+  mutable bool known_ = false;
+  mutable std::optional<StepTime> last_;
   std::optional<StepTime> learnt_;
 };
 

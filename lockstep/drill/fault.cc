@@ -15,11 +15,6 @@ constexpr std::array<const char*, 12> kNames = {"kill",     "stop",      "freeze
                                                 "slow",     "nan",       "hang-python",      "hang-native",
                                                 "cut-link", "fill-disk", "kill-coordinator", "kill-starter"};
 
-bool Lasts(Kind kind) {
-  return kind == Kind::kStop || kind == Kind::kFreeze || kind == Kind::kSlow || kind == Kind::kCutLink ||
-         kind == Kind::kFillDisk;
-}
-
 }  // namespace
 
 const char* KindName(Kind kind) { return kNames[static_cast<size_t>(kind)]; }
@@ -41,18 +36,28 @@ bool StrikesRank(Kind kind) {
   return kind != Kind::kFillDisk && kind != Kind::kKillCoordinator && kind != Kind::kKillStarter;
 }
 
+bool Takes(Kind kind, std::string_view option) {
+  if (option == "rank") return StrikesRank(kind);
+  if (option == "share") return kind == Kind::kSlow;
+  if (option == "code") return kind == Kind::kExit;
+  if (option == "for_s" &&
+      (kind == Kind::kStop || kind == Kind::kFreeze || kind == Kind::kSlow || kind == Kind::kCutLink))
+    return true;
+  return kind == Kind::kFillDisk;  // for_s, dir, margin_bytes
+}
+
 bool IsInside(Kind kind) {
   return kind == Kind::kExit || kind == Kind::kNan || kind == Kind::kHangPython || kind == Kind::kHangNative;
 }
 
 Json ToJson(const Fault& fault) {
   Json json = {{"fault", KindName(fault.kind)}};
-  json["rank"] = StrikesRank(fault.kind) && fault.rank ? Json(*fault.rank) : Json();
-  if (Lasts(fault.kind)) json["for_s"] = fault.hold.value;
-  if (fault.kind == Kind::kSlow) json["share"] = fault.share;
-  if (fault.kind == Kind::kExit) json["code"] = fault.code;
-  if (fault.kind == Kind::kFillDisk) json["dir"] = fault.directory;
-  if (fault.kind == Kind::kFillDisk) json["margin_bytes"] = fault.margin.value;
+  json["rank"] = Takes(fault.kind, "rank") && fault.rank ? Json(*fault.rank) : Json();
+  if (Takes(fault.kind, "for_s")) json["for_s"] = fault.hold.value;
+  if (Takes(fault.kind, "share")) json["share"] = fault.share;
+  if (Takes(fault.kind, "code")) json["code"] = fault.code;
+  if (Takes(fault.kind, "dir")) json["dir"] = fault.directory;
+  if (Takes(fault.kind, "margin_bytes")) json["margin_bytes"] = fault.margin.value;
   return json;
 }
 

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "lockstep/base/report.h"
 #include "lockstep/base/status.h"
@@ -29,6 +30,9 @@ absl::StatusOr<Kind> KindFromName(const std::string& name);
 std::string KindNames();  // "kill, stop, ..." for help and errors
 
 bool StrikesRank(Kind kind);
+// Whether an option has an effect on it, by its key in a schedule: "rank", "for_s", "share", "code", "dir",
+// "margin_bytes".
+bool Takes(Kind kind, std::string_view option);
 // By a request to the worker itself, which answers from Python.
 bool IsInside(Kind kind);
 

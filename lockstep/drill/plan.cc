@@ -23,6 +23,12 @@ void ReadRank(TableReader& in, const Ranks& ranks, Fault& fault) {
   }
 }
 
+void CheckOptions(TableReader& in, Kind kind) {
+  for (const char* option : {"rank", "for_s", "share", "code", "dir", "margin_bytes"})
+    if (in.Holds(option) && !Takes(kind, option))
+      in.Fail(option, fmt::format("{} has no effect on {}", option, KindName(kind)));
+}
+
 void ReadKind(TableReader& in, const Ranks& ranks, Fault& fault) {
   std::string name;
   in.Require({"fault"});
@@ -31,6 +37,7 @@ void ReadKind(TableReader& in, const Ranks& ranks, Fault& fault) {
   const absl::StatusOr<Kind> kind = KindFromName(name);
   if (!kind.ok()) return in.Fail("fault", "fault: " + Message(kind.status()));
   fault.kind = *kind;
+  CheckOptions(in, *kind);
   if (const absl::Status reached = CheckReach(*kind, ranks); !reached.ok()) in.Fail("fault", Message(reached));
 }
 

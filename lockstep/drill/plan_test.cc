@@ -89,6 +89,9 @@ TEST(Plan, EveryErrorNamesItsLine) {
   EXPECT_EQ(ErrorOfFault("fault = \"stop\"\nrank = 1\nfor_s = 1e300\n"),
             "d.toml:4:9: fault.for_s must be 0.001 to 1000000000, found 1e+300");
   EXPECT_EQ(ErrorOfFault("fault = \"stop\"\nrank = 1\nfor_s = 1e9\n"), "");
+  EXPECT_EQ(ErrorOfFault("fault = \"kill\"\nrank = 1\nshare = 30\n"), "d.toml:4:9: fault.share has no effect on kill");
+  EXPECT_EQ(ErrorOfFault("fault = \"kill-starter\"\nrank = \"random\"\n"),
+            "d.toml:3:8: fault.rank has no effect on kill-starter");
 }
 
 }  // namespace

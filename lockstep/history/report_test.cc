@@ -211,6 +211,17 @@ TEST(ClusterReport, HangsAreImplicitAndStopsManual) {
   EXPECT_EQ(Row(report["failures"], "component", "rank")["failures"], 2) << "slowness is no failure";
 }
 
+TEST(ClusterReport, BrokenHardwareIsExplicitAndUpdatesManual) {
+  RunFacts run = Quiet({"a", "b"}, 1);
+  run.incidents = {Named("a", 10, Syndrome::kMachineFault), Named("a", 20, Syndrome::kNetworkFault),
+                   Named("a", 30, Syndrome::kUpdate)};
+  const Json report = Report({run});
+  EXPECT_EQ(Row(report["incidents"], "symptom", "machine_fault")["class"], "explicit")
+      << "its driver or kernel says so";
+  EXPECT_EQ(Row(report["incidents"], "symptom", "network_fault")["class"], "explicit");
+  EXPECT_EQ(Row(report["incidents"], "symptom", "update")["class"], "manual");
+}
+
 TEST(ClusterReport, ListsTheCostliestRunsOrAll) {
   std::vector<RunFacts> runs;
   for (int i = 0; i < 20; ++i) runs.push_back(Of(ACrash(), 17 + i, fmt::format("/runs/{:02}", i)));

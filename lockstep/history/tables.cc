@@ -18,7 +18,8 @@ constexpr double kHour = 3600, kConfidence = 0.95;
 
 bool IsExplicit(Syndrome symptom) {
   return symptom == Syndrome::kCrash || symptom == Syndrome::kExit || symptom == Syndrome::kCorruptCheckpoint ||
-         symptom == Syndrome::kWatcherLost || symptom == Syndrome::kNodeLost;
+         symptom == Syndrome::kWatcherLost || symptom == Syndrome::kNodeLost || symptom == Syndrome::kMachineFault ||
+         symptom == Syndrome::kNetworkFault;
 }
 
 template <typename Visit>

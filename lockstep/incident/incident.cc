@@ -1,5 +1,7 @@
 #include "lockstep/incident/incident.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -9,6 +11,8 @@
 #include "lockstep/base/check.h"
 #include "lockstep/base/wall_time.h"
 #include "lockstep/incident/fields.h"
+#include "lockstep/incident/rank_ranges.h"
+#include "lockstep/incident/some.h"
 
 namespace lockstep::incident {
 namespace {
@@ -53,13 +57,22 @@ std::string SuspectText(const Suspect& suspect) {
   return fmt::format("{} {}", kSuspectKinds[static_cast<size_t>(suspect.kind)], suspect.name);
 }
 
-std::string SuspectsText(const std::vector<Suspect>& suspects, const char* separator) {
-  std::string text;
+// Of many ranks ranges, `of` which it is each or one; of many others the first.
+std::string SuspectsText(const std::vector<Suspect>& suspects, const char* separator, const char* of) {
+  std::vector<int> ranks;
+  std::vector<std::string> others;
   for (const Suspect& suspect : suspects) {
-    if (!text.empty()) text += separator;
-    text += SuspectText(suspect);
+    const std::optional<RankId> rank = RankOf(suspect);
+    if (rank && suspects.size() > kSome)
+      ranks.push_back(rank->value());
+    else
+      others.push_back(SuspectText(suspect));
   }
-  return text.empty() ? "the job" : text;
+  std::ranges::sort(ranks);
+  std::vector<std::string> parts;
+  if (!ranks.empty()) parts.push_back(of + RanksAsRanges(ranks));
+  TellSome(others, "suspects", parts, [&](const std::string& other) { parts.push_back(other); });
+  return parts.empty() ? "the job" : fmt::format("{}", fmt::join(parts, separator));
 }
 
 Json ListJson(const std::vector<Suspect>& suspects) {
@@ -154,14 +167,14 @@ std::string WithoutSubject(std::string observation, const std::string& subject) 
 }
 
 std::string Headline(const Finding& finding) {
-  const std::string subject = SuspectsText(finding.suspects, ", ");
+  const std::string subject = SuspectsText(finding.suspects, ", ", "each of ");
   std::string text = fmt::format("{} {}", subject, kSyndromes[static_cast<size_t>(finding.syndrome)].predicate);
   if (!finding.evidence.empty()) text += ": " + WithoutSubject(finding.evidence.front(), subject);
   if (finding.price.share > 0)
     text += fmt::format("; it costs {:.1f} % of the time, {:.3g} GPU-hours a day", 100 * finding.price.share,
                         finding.price.gpu_hours_per_day());
   if (!finding.ambiguous_with.empty())
-    text += fmt::format(" (or it is {})", SuspectsText(finding.ambiguous_with, " or "));
+    text += fmt::format(" (or it is {})", SuspectsText(finding.ambiguous_with, " or ", "one of "));
   if (!finding.certain) text += " (not certain)";
   return text;
 }

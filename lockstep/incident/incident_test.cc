@@ -76,6 +76,24 @@ TEST(Finding, HeadlineSaysWhoElseItMayBe) {
   EXPECT_EQ(Headline(finding), "the job makes no progress");
 }
 
+TEST(Finding, HeadlineNamesManyAsRanges) {
+  Finding finding = StoppedRank2();
+  finding.suspects.clear();
+  for (int rank = 0; rank < 600; ++rank)
+    if (rank != 7) finding.suspects.push_back(SuspectRank(RankId(rank)));
+  finding.evidence = {"rank 0: state T for 2.0 s"};
+  EXPECT_EQ(Headline(finding),
+            "each of ranks 0-6, 8-599 was stopped (state T) while others wait: rank 0: state T for 2.0 s");
+  EXPECT_EQ(ToJson(finding)["suspects"].size(), 599u);
+  finding.ambiguous_with.swap(finding.suspects);
+  EXPECT_TRUE(Headline(finding).ends_with(" (or it is one of ranks 0-6, 8-599)"));
+  for (int i = 0; i < 600; ++i) finding.suspects.push_back({Suspect::Kind::kLink, fmt::format("{}->{}", i, i + 1)});
+  EXPECT_TRUE(Headline(finding).starts_with("link 0->1, link 1->2, ")) << Headline(finding);
+  EXPECT_NE(Headline(finding).find(", ... and 592 more suspects was stopped"), std::string::npos);
+  for (int rank = 0; rank < 600; rank += 2) finding.suspects.push_back(SuspectRank(RankId(rank)));
+  EXPECT_LT(Headline(finding).size(), 500u);
+}
+
 TEST(Finding, HeadlineSaysWhatItCosts) {
   Finding finding;
   finding.syndrome = Syndrome::kNonCommunicationSlow;

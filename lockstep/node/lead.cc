@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/agent/spec.h"
+#include "lockstep/cluster/layout.h"
 #include "lockstep/node/endpoint.h"
 #include "lockstep/rpc/client.h"
 
@@ -88,6 +89,21 @@ absl::Status Lead::Attend(const control::Join& own) {
   return absl::OkStatus();
 }
 
+// Of a world that may change, the layout grows and shrinks with it, and may fit another one.
+void Lead::SettleLayout() {
+  const absl::StatusOr<cluster::Layout> layout = cluster::LayoutFromJson(job_.layout);
+  if (job_.layout.empty() || !layout.ok()) return;
+  const absl::Status fits = layout->CheckRanks(job_.ranks);
+  if (fits.ok()) return;
+  const bool changes = job_.most_nodes > 0;
+  if (const auto resized = layout->WithRanks(job_.ranks); changes && resized) {
+    job_.layout = cluster::LayoutJson(*resized);
+    return;
+  }
+  listener_.line(fmt::format("the job file is not followed in its [layout]: {}", Message(fits)));
+  if (!changes) job_.layout.clear();
+}
+
 void Lead::BeginIfComplete() {
   if (begun_ || !roster_ || !roster_->IsComplete(clock_.Now())) return;
   begun_ = true;
@@ -101,6 +117,7 @@ void Lead::BeginIfComplete() {
     job_.least_nodes = count.least_nodes;
     job_.most_nodes = count.most_nodes;
   }
+  SettleLayout();
   job_.load_first = job_.first_epoch.value() > 1;
   if (!own_token_.empty()) job_.leading_node = roster_->PlaceOf(own_token_).node;
   absl::Status status = head_.Begin(job_);

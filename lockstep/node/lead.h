@@ -76,6 +76,7 @@ class Lead {
   void TellStandbys();
   void Said(Peer peer, const control::Said& said);
   void Left(Peer peer, const std::string& why);
+  void SettleLayout();
   void BeginIfComplete();
   void GiveUpIfTooLate();
   void UseScheduler(const std::string& job);

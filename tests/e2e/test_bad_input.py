@@ -104,6 +104,11 @@ class Refused(RunTest):
                 self.assertTrue(run.stderr().startswith(f"lockstep: {path}:{said}"), run)
                 self.assertFalse(run.dir.exists(), run)
 
+    def test_job_file_of_another_world(self):
+        path = self.file("job.toml", "name = 'x'\n[layout]\ntp = 2\ndp = 3\n")
+        run = self.assert_refused(f"lockstep: {path}: its layout has 6 ranks, the run has ", options=["--job-file", path])
+        self.assertFalse(run.dir.exists(), run)
+
     def test_job_file_missing(self):
         self.assert_refused("/nowhere/job.toml", "No such file", options=["--job-file", "/nowhere/job.toml"])
 

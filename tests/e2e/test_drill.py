@@ -236,6 +236,9 @@ class Refused(DrillTest):
         self.refuse(run, "--random-rank", "kill")
         self.refuse(run, "0 to 3", "kill", "--rank", "4")
         self.refuse(run, "--code has no effect on kill: exit: the exit code", "kill", "--rank", "1", "--code", "3")
+        for fault in "kill-coordinator", "kill-starter", "fill-disk":
+            self.refuse(run, f"--rank has no effect on {fault}: ", fault, "--rank", "0")
+            self.refuse(run, f"--random-rank has no effect on {fault}: ", fault, "--random-rank")
         self.refuse(run, "--schedule", "--json")
         path = self.write('[[fault]]\nfault = "exit"\nrank = 1\n')
         for words in (["--code", "3"], ["--rank", "2"], ["--random-rank"], ["--for", "1s"], ["--share", "3"], ["--dir", "/tmp"], ["--margin", "1MB"]):

@@ -1,8 +1,8 @@
-#include "lockstep/detect/rank_ranges.h"
+#include "lockstep/incident/rank_ranges.h"
 
 #include <fmt/format.h>
 
-namespace lockstep::detect {
+namespace lockstep::incident {
 
 std::string RangesText(std::span<const int> ranks) {
   constexpr size_t kMost = 24;  // ranges
@@ -23,4 +23,4 @@ std::string RanksAsRanges(std::span<const int> ranks) {
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", RangesText(ranks));
 }
 
-}  // namespace lockstep::detect
+}  // namespace lockstep::incident
