@@ -87,7 +87,7 @@ void On(Turn& turn, const LoopBegan& event) {
   state.in_loop = true;
   state.unseen = event.unseen;
   state.loop_began = turn.at;
-  state.free_retries_in_row = 0;
+  if (!event.unseen) state.free_retries_in_row = 0;
   state.restore = event.restored;
   state.progress = {StepOf(event.restored), {}};
   state.frontier = std::max(state.frontier, state.progress.step);

@@ -92,7 +92,7 @@ bool RestartsUnseen(const State& state) { return state.frontier < 0 && state.spe
 // Between the choice of a port and its use another process may take it: nobody's fault, and the next port is another
 // one. One that is never free is no accident.
 bool IsFreeRetry(const State& state, const RankExited& event) {
-  return event.exception && event.exception->port_taken && !state.in_loop &&
+  return event.exception && event.exception->port_taken && (!state.in_loop || state.unseen) &&
          state.free_retries_in_row < kMostFreeRetries;
 }
 

@@ -13,12 +13,12 @@ _READ_AT_USE = (b"TORCH_NCCL_", b"TORCHELASTIC_", b"TORCHINDUCTOR_", b"TORCH_WAR
                 b"PYTORCH_CUDA_ALLOC_CONF", b"PYTORCH_HIP_ALLOC_CONF", b"PYTORCH_ALLOC_CONF")
 
 _HERE = os.path.dirname(__file__)
-_REMOVED = "LOCKSTEP_REMOVED_VARIABLE"
+_REMOVED = b"LOCKSTEP_REMOVED_VARIABLE"
 
 
 def hide_removed():
     """Call in a worker that began anew: libraries do not see what its script will remove from os.environ."""
-    name = os.environ.pop(_REMOVED, None)
+    name = os.environb.pop(_REMOVED, None)
     if name is not None:
         os.unsetenv(name)
 
@@ -27,6 +27,7 @@ def watch(command, preload, set_in_place):
     """Call in a forked worker, before the script runs. command: what exec would have run; preload: LD_PRELOAD for it, or "". set_in_place(name,
     value or None): whether it gave this process what the variable, or its absence, would have."""
     set_in_process, unset_in_process, worker, imported_before = os.putenv, os.unsetenv, os.getpid(), set(sys.modules)
+    began_with = os.environb.copy()  # the script repeats what it has changed since
 
     def putenv(name, value):
         name, value = os.fsencode(name), os.fsencode(value)
@@ -48,13 +49,9 @@ def watch(command, preload, set_in_place):
         elif set_in_place(os.fsdecode(name), None if value is None else os.fsdecode(value)):
             return
         elif value is not None:
-            begin(command, preload, f"the script sets {os.fsdecode(name)}, which torch reads at its import")
+            begin(command, {**began_with, name: value}, preload, f"the script sets {os.fsdecode(name)}, which torch reads at its import")
         else:  # which it does again, and may count on having
-            set_in_process(name, before)
-            set_in_process(_REMOVED, name)
-            begin(command, preload, f"the script removes {os.fsdecode(name)}, which torch reads at its import")
-            unset_in_process(_REMOVED)
-            unset_in_process(name)
+            begin(command, {**began_with, _REMOVED: name}, preload, f"the script removes {os.fsdecode(name)}, which torch reads at its import")
 
     os.putenv, os.unsetenv = putenv, unsetenv  # os.environ looks them up with each change
 
@@ -94,14 +91,14 @@ def _is_of_torch(module):
     return isinstance(module, str) and module.split(".")[0] == "torch"
 
 
-def begin(command, preload, why):
-    """Anew, by exec. Returns where that can't be."""
+def begin(command, environment, preload, why):
+    """Anew, by exec, with this environment. Returns where that can't be."""
     if os.environ.get("LOCAL_RANK") == "0":
         print(f"lockstep: {why}: workers begin anew by exec", file=sys.stderr, flush=True)
     if preload:
-        os.environ["LD_PRELOAD"] = preload
+        environment = {**environment, b"LD_PRELOAD": os.fsencode(preload)}
     sys.stdout.flush()
     try:
-        os.execv(command[0], command)
+        os.execve(command[0], command, environment)
     except OSError:
         pass  # the script goes on without its setting, as it would have

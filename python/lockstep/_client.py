@@ -50,7 +50,8 @@ class Client:
         self._library = library
         self._handle = handle
         self.rank = library.ls_rank(handle)
-        self.checkpoint = None  # the Checkpoint that steps, once the newest of them has been made
+        self.checkpoint = None  # the Checkpoint that stepped last
+        self.counted = -1  # the newest step that one has told or restored
         self._newest = -1  # step that was told; None: that it fell was said
 
     def error(self):

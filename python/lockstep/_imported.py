@@ -126,7 +126,11 @@ def _layout_of(entry):
 
 def _without_wrappers(name):
     first, *rest = name.split(".")
-    return ".".join([first, *(part for part in rest if part not in _WRAPPERS)])
+    return ".".join([first, _without(rest)] if rest else [first])
+
+
+def _without(parts):
+    return ".".join(part for part in parts if part not in _WRAPPERS)
 
 
 def _some(names):
@@ -179,7 +183,7 @@ def _names_of_parameters(modules):
     names = {}
     for holder in modules:
         for key, tensor in holder.whole_tensors():
-            names.setdefault(id(tensor), set()).add(_without_wrappers(key[len(holder.name) + 1 :]))
+            names.setdefault(id(tensor), set()).add(_without(key[len(holder.name) + 1 :].split(".")))
     return names
 
 
@@ -191,7 +195,7 @@ def _restore_optimizer(name, holder, saved, names):
     state = [{} for _ in parameters]
     for rest, key in saved.starting_with(f"{name}.state.").items():
         owner, _, field = rest.rpartition(".")
-        number = int(owner) if owner.isdigit() else numbers.get(".".join(part for part in owner.split(".") if part not in _WRAPPERS))
+        number = int(owner) if owner.isdigit() else numbers.get(_without(owner.split(".")))
         if number is not None and number < len(parameters) and id(parameters[number]) in own:
             state[number][field] = _state_of(key, parameters[number], saved)
     if any(state):

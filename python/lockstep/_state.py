@@ -37,9 +37,12 @@ def holders_of(state, owned):
 
 
 def has_state(value):
-    """Whether it is to come back in place, not as a copy."""
-    return isinstance(value, (torch.nn.Module, torch.optim.Optimizer, torch.Generator)) or (
-        hasattr(value, "state_dict") and hasattr(value, "load_state_dict"))
+    """Whether what it holds can come back in place. Of a module that keeps all in plain attributes, as a metric may, it can't."""
+    if isinstance(value, (type, torch.Generator)):
+        return isinstance(value, torch.Generator)
+    if isinstance(value, torch.nn.Module):
+        return bool(value.state_dict())
+    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
 
 
 def holder_of(name, value, owned):
@@ -487,8 +490,21 @@ class PlainHolder(_EagerHolder):
 
     def _note(self, item, path):
         if has_state(item):
-            self.apart[".".join(map(str, path))] = item
+            name = ".".join(map(str, path))
+            if self.apart.setdefault(name, item) is not item:
+                raise CheckpointError(f"Checkpoint: {name!r} is the name of two things in {self.name!r}: give one of them another key")
         return item
+
+    def _fill(self, item, path):
+        """Of a checkpoint from before such objects had holders of their own: a copy of one lies in its place."""
+        own = self.apart.get(".".join(map(str, path)))
+        if own is None or own is item or type(own) is not type(item):
+            return item
+        if isinstance(own, torch.Generator):
+            own.set_state(item.get_state())
+        else:
+            own.load_state_dict(item.state_dict())
+        return own
 
     def _leave(self, item, path):
         if type(item) in ATOMS:
@@ -503,6 +519,8 @@ class PlainHolder(_EagerHolder):
 
     def restore(self, saved, rest):
         value = _with_copies(self.name, rest, saved, self.apart)
+        if self.apart:
+            value = replaced(value, [self.name], self._fill, lambda container: container)
         if isinstance(self._value, list):
             self._value[:] = value
         else:

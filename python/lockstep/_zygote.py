@@ -12,6 +12,10 @@ Requests: {"op": "store"} + [socket]: forks the store host. {"op": "spawn", "epo
 "command", "env", "threads"}]} + [stdout, stderr per worker]: answers {"event": "spawned", "epoch", "pids"} or {"event": "spawn_failed", "epoch", "error"}.
 """
 
+import sys
+
+_AT_START = frozenset(sys.modules) | frozenset(sys.builtin_module_names)  # no file beside a script stands for these
+
 import atexit
 import gc
 import io
@@ -22,7 +26,6 @@ import select
 import signal
 import socket
 import stat
-import sys
 import threading
 import time
 import weakref
@@ -282,22 +285,25 @@ def _become_worker(request, worker, fds):
     way = [] if not request["module"] else ["-m", _version.__name__, code] if code else ["-m"]
     exec_command = [sys.executable, "-u", *way, *worker["command"]]
     module = request["module"] and (code or os.getcwd())
-    hidden = _hidden_module(*([module, ""] if module else os.path.split(os.path.realpath(worker["command"][0]))))
+    hidden = _hidden_module(module, worker["command"][0])
     if hidden:
-        _anew.begin(exec_command, _PRELOAD, f"the script has a module {hidden} of its own, and the import of torch another")
+        _anew.begin(exec_command, os.environb, _PRELOAD, f"the script has a module {hidden} of its own, and the import of torch another")
     _anew.watch(exec_command, _PRELOAD, _count_threads_as)
     _leave(_exit_status(worker["command"], module))
 
 
-def _hidden_module(folder, script):
-    """A module beside the script that this process has imported from elsewhere: the script would get that one. None: there is none."""
+def _hidden_module(module, script):
+    """A module beside the script that this process has imported from elsewhere, but a bare interpreter has not: the script would get that one. None: there
+    is none. module: as in _run."""
+    path = os.path.realpath(script)
+    folder, own = (module, "") if module else (path, "") if os.path.isdir(path) else os.path.split(path)
     try:
         names = os.listdir(folder)
     except OSError:
         return None
     for name in names:
         base, suffix = os.path.splitext(name)
-        loaded = sys.modules.get(base) if name != script and base != "__main__" else None
+        loaded = sys.modules.get(base) if name != own and base not in _AT_START else None
         place = os.path.join(folder, name if suffix else os.path.join(name, "__init__.py"))
         if loaded is not None and suffix in (".py", "") and os.path.isfile(place):
             origin = getattr(loaded, "__file__", None) or ""

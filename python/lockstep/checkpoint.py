@@ -66,8 +66,7 @@ class Checkpoint:
         self._plan = None
         self._simplified = set()  # names of what pickle could not take as it was
         self._saves, self._capacity = 0, 0
-        self._newest, self._ahead = None, 0  # the script's number of the newest step, and what Lockstep's is larger by
-        self._client.checkpoint = None
+        self._stepped, self._newest, self._ahead = False, None, 0  # the script's number of the newest step, and what Lockstep's is larger by
         self._watched = None  # (tensors, versions, wholes) that must not change until the optimizer runs
         self._watch_optimizers()
         self._watch_modules()
@@ -85,6 +84,9 @@ class Checkpoint:
         if reshape is not None and not self._replicas:
             self._client.say_other_worlds(_client.CUT)
         result, step, meta, tensors = self._client.restore_point()
+        if self._client.checkpoint is not None and result != _client.FRESH:
+            _client.warn("restore() of a Checkpoint that is made after another one has stepped gives nothing back: what a restart begins from is older")
+            return -1
         self._newest = step
         if result == _client.OK:
             self._newest = self._load(step, bytes(meta), tensors)
@@ -94,7 +96,7 @@ class Checkpoint:
             from ._tensors import CheckpointError
 
             raise CheckpointError(self._client.error())
-        self._ahead = step - self._newest
+        self._ahead, self._client.counted = step - self._newest, max(step, self._client.counted)
         self._client.loop_begin(step)
         return self._newest
 
@@ -115,21 +117,22 @@ class Checkpoint:
         self._client.mark(_client.DATA)
 
     def _take_over(self):
-        """From one whose steps are over since this one was made."""
-        if self._client.checkpoint is not None:
+        """From another, whose steps are over."""
+        if self._stepped:
             from ._tensors import CheckpointError
 
             raise CheckpointError("two Checkpoints take turns, and each overwrites what the other has saved: give all of it to one, Checkpoint({...})")
-        self._client.checkpoint = self
+        self._stepped, self._client.checkpoint = True, self
 
     def _count(self, i):
-        """Lockstep's number of the script's step `i`, larger than that of the step before."""
-        if self._newest is not None and i < self._newest:
+        """Lockstep's number of the script's step `i`, larger than that of any step before."""
+        newest = self._client.counted
+        if i + self._ahead <= newest:
             if self._ahead == 0 and self._client.rank == 0:
-                _client.warn(f"step {i} comes after step {self._newest}: Lockstep counts on, and calls it step {self._newest + 1}")
-            self._ahead += self._newest + 1 - i
-        self._newest = i
-        return i + self._ahead
+                _client.warn(f"step {i} comes after step {newest}: Lockstep counts on, and calls it step {newest + 1}")
+            self._ahead = newest + 1 - i
+        self._newest, self._client.counted = i, i + self._ahead
+        return self._client.counted
 
     # ---- saving ----
 
@@ -301,7 +304,8 @@ class Checkpoint:
             _imported.load(ordered, table, layout, buffer, _client.warn if self._client.rank == 0 else lambda text: None)
             return step
         entries, rests = pickle.loads(layout), pickle.loads(rest)
-        if rests.keys() != self._holders.keys():
+        apart = {name for holder in self._holders.values() for name in getattr(holder, "apart", ())}
+        if rests.keys() != self._holders.keys() - (apart - rests.keys()):
             raise _tensors.CheckpointError(f"the checkpoint of step {step} holds {_listed(rests)}, but this script gives {_listed(self._holders)}: "
                                            "restore with the script that wrote it, or start the run afresh")
         layouts = [_tensors.Layout.from_tuple(values) for _, _, values in entries]

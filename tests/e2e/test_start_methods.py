@@ -242,10 +242,15 @@ class StartMethods(RunTest):
         run, (one, _) = self.sets("zygote", 'os.environ["MKL_NUM_THREADS"] = "2"\nos.environ.pop("OMP_NUM_THREADS")')
         self.assertEqual((2, True, None), (one["threads"], one["forked"], one["variable"]), run)
 
+    def test_an_environment_that_is_cleared_and_filled_again_is_whole(self):
+        run, (one, _) = self.sets("zygote", "from unittest import mock\nwith mock.patch.dict(os.environ, A='1'):\n    pass\nassert os.environ['HOME'] and 'A' not in os.environ")
+        self.assertEqual((1, "1"), (one["threads"], one["variable"]), run)
+
     def test_a_module_beside_the_script_is_found_before_one_that_torch_has_imported(self):
         for method in METHODS:
             with self.subTest(method):
                 script = self.folder() / "train.py"
+                (script.parent / "time.py").write_text("")  # built in: nobody would find this
                 script.write_text("import sys, typing_extensions\nsys.stdout.write(typing_extensions.__file__)\n")
                 beside = script.parent / "typing_extensions.py"
                 shutil.copy(next(pathlib.Path("/usr/lib/python3").rglob("typing_extensions.py")), beside)

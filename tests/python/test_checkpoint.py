@@ -138,7 +138,7 @@ class Numbers(Starter):
 
         self.starter.start_epoch(1)
         self.assertIn("step 1 comes after step 2: Lockstep counts on, and calls it step 3", in_worker(work)[1])
-        self.assertEqual(4, self.starter.field(24))
+        self.assertEqual(5, self.starter.field(24), "one that is told twice is another")
 
     def test_steps_alone_that_fall_are_said_once(self):
         def work():
@@ -148,26 +148,38 @@ class Numbers(Starter):
         self.starter.start_epoch(1)
         self.assertRegex(in_worker(work)[1], "^lockstep: step 0 comes after step 2: count steps over all epochs of the data, .*\n$")
 
-    def test_two_that_take_turns_are_refused_and_one_after_another_is_not(self):
-        def in_turns():
+    def test_two_that_take_turns_are_refused(self):
+        def work():
             first, second = (lockstep.Checkpoint({"v": [1]}) for _ in range(2))
             first.step(0)
+            second.step(0)
             try:
-                second.step(0)
+                first.step(1)
             except lockstep.CheckpointError as error:
                 return str(error)
 
-        def one_after_another():
-            for begin in (0, 2):
-                ckpt = lockstep.Checkpoint({"v": [1]})
-                ckpt.step(begin)
-                ckpt.step(begin + 1)
-
         self.starter.start_epoch(1)
-        self.assertIn("two Checkpoints take turns", self.work(in_turns))
-        self.starter.start_epoch(2)
-        self.work(one_after_another)
-        self.assertEqual({(2, 2), (2, 3)}, self.starter.done())
+        self.assertIn("two Checkpoints take turns", in_worker(work)[0])
+
+    def stages(self):
+        """What restore() gave in each of two stages of three steps."""
+        found = []
+        for _ in range(2):
+            ckpt = lockstep.Checkpoint({"v": [1]})
+            found.append(ckpt.restore())
+            for i in range(3):
+                ckpt.step(i)
+        return found
+
+    def test_one_after_another_counts_on_and_is_given_nothing_old(self):
+        self.starter.start_epoch(1)
+        found, stderr = in_worker(self.stages)
+        self.assertEqual(([-1, -1], {(1, 4), (1, 5)}), (found, self.starter.done()))
+        self.assertIn("step 0 comes after step 2: Lockstep counts on, and calls it step 3", stderr)
+        self.starter.start_epoch(2, restore=(1, 5))
+        found, stderr = in_worker(self.stages)
+        self.assertEqual([2, -1], found)
+        self.assertIn("made after another one has stepped gives nothing back", stderr)
 
 
 class Saving(Starter):

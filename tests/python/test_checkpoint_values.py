@@ -431,6 +431,31 @@ class Inside(Starter):
         with self.assertRaisesRegex(lockstep.CheckpointError, "'all.net' is the name of two things, one of which is in 'all'"):
             _state.holders_of(given, set())
 
+    def test_what_only_looks_so_stays_a_value(self):
+        from lockstep import _state
+
+        class Meter(nn.Module):  # keeps all in plain attributes, as metrics do
+            def __init__(self):
+                super().__init__()
+                self.total = torch.zeros(1)
+
+        config = mock.NonCallableMock(spec_set=["lr"])
+        value = {"class": nn.Linear, "meter": Meter(), "config": config}
+        self.assertEqual({}, _state.PlainHolder("v", value).apart)
+        same = {0: nn.Linear(1, 1), "0": nn.Linear(1, 1)}
+        with self.assertRaisesRegex(lockstep.CheckpointError, "'v.0' is the name of two things in 'v'"):
+            _state.PlainHolder("v", same)
+
+    def test_a_checkpoint_from_before_they_had_holders_of_their_own(self):
+        from lockstep import _state
+
+        before, _ = self.job(steps=3)
+        given, look = self.job()
+        holder = _state.holders_of(given, set())["all"]
+        holder.restore([], pickle.loads(pickle.dumps(before["all"])))
+        same, weight, _, epoch, _, _ = look()
+        self.assertEqual(([True] * 4, before["all"]["net"].weight.tolist(), 3), (same, weight, epoch))
+
     def test_one_that_is_missing_in_the_script_is_named(self):
         def save():
             lockstep.Checkpoint(self.job()[0]).step(0)
@@ -465,7 +490,10 @@ class Inside(Starter):
         given, _ = self.job()
         holders = _state.holders_of(given, set())
         net, optimizer = given["all"]["net"], given["all"]["opts"][0]
-        self.assertEqual({id(net.weight): {"weight"}, id(net.bias): {"bias"}}, _imported._names_of_parameters([holders["all.net"]]))
+        wrapped = nn.Module()
+        wrapped.module = net
+        for holder in (holders["all.net"], _state.ModuleHolder("wrapped", wrapped, set())):
+            self.assertEqual({id(net.weight): {"weight"}, id(net.bias): {"bias"}}, _imported._names_of_parameters([holder]))
         said, values = [], {"all.opts.0.state.0.step": 7, "all.opts.0.param_groups.0.lr": 0.5, "all.epoch": 9}
         named = {name: holders[name] for name in ("all", "all.opts.0")}
         _imported.load(named, "[]", json.dumps({"values": values, "tensors": []}), b"", said.append)
