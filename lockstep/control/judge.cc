@@ -133,9 +133,11 @@ void Judge::TellSuspicions(const Progress& progress, Nanos now, std::vector<Even
   wants_stacks_ = verdict.wants_stacks;
   for (const incident::Finding& finding : verdict.findings) {
     Suspicion& told =
-        suspicions_told_.try_emplace({finding.syndrome, finding.certain}, Suspicion{now, now, {}}).first->second;
-    if (now < told.due || !told.as.insert(Fingerprint(finding)).second) continue;
+        suspicions_told_.try_emplace({finding.syndrome, finding.certain}, Suspicion{now, now, {}, {}}).first->second;
+    const bool is_due = now >= told.due || now == told.newest;  // all that are alike are told in one look
+    if (!is_due || !told.as.insert(Fingerprint(finding)).second) continue;
     told.due = now + (now - told.first);
+    told.newest = now;
     events.push_back(Suspected{epoch_, finding, progress});
   }
   if (verdict.findings.empty()) suspicions_told_.clear();  // should it come back, it is told again

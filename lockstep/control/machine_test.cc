@@ -477,6 +477,23 @@ TEST(Unseen, IsNoJobThatToldSteps) {
   EXPECT_FALSE(TrainsUnseen(job.state, At(1000))) << "it loads for long";
 }
 
+TEST(Unseen, APortThatWasTakenCostsItNoRestartEither) {
+  JobSpec spec = FourRanks();
+  spec.max_restarts = 1;
+  Scenario job(spec);
+  double at = 2;
+  for (uint64_t epoch = 1; epoch <= 3; ++epoch, at += 100) {
+    TrainUnseen(job, at);
+    job.Hear(at + 70, PortTaken(epoch));
+    ASSERT_EQ(job.state.mode, Mode::kStopping) << job.state.verdict;
+    job.Restart(at + 71, std::nullopt);
+  }
+  EXPECT_EQ(job.state.free_retries, 3);
+  TrainUnseen(job, at);
+  job.Hear(at + 70, PortTaken(4));
+  EXPECT_EQ(job.state.mode, Mode::kFinishing) << "one that is never free is no accident";
+}
+
 TEST(Unseen, IsNotBeforeItsWorkersRunNorWhilePaused) {
   Scenario job(FourRanks());
   EXPECT_FALSE(TrainsUnseen(job.state, At(1000)));

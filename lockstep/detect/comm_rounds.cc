@@ -1,6 +1,8 @@
 #include "lockstep/detect/comm_rounds.h"
 
 #include <algorithm>
+#include <limits>
+#include <unordered_map>
 #include <utility>
 
 #include "lockstep/detect/look_back.h"
@@ -49,12 +51,21 @@ void Order(std::vector<Part>& parts) {
   parts.erase(twice, parts.end());  // what was told twice
 }
 
-// What the members of each did by themselves before it, at the least.
+// What the members of each did by themselves before it, at the least. A library knows of its own collectives alone:
+// those of another one in between count too.
 std::vector<Stretch> StretchesOf(const std::vector<Round>& rounds) {
   std::vector<Stretch> stretches;
   stretches.reserve(rounds.size());
+  std::unordered_map<int, int64_t> left_ns;  // by rank, the newest
   for (const Round& round : rounds) {
-    const int64_t least_ns = std::ranges::min(round.parts, {}, &Part::alone_ns).alone_ns;
+    int64_t least_ns = std::numeric_limits<int64_t>::max();
+    for (const Part& part : round.parts) {
+      const auto [before, is_first] = left_ns.try_emplace(part.rank, part.left_ns);
+      int64_t alone_ns = part.alone_ns;
+      if (!is_first && part.came_ns > before->second) alone_ns = std::min(alone_ns, part.came_ns - before->second);
+      least_ns = std::min(least_ns, alone_ns);
+      before->second = std::max(before->second, part.left_ns);
+    }
     stretches.push_back({std::max<int64_t>(0, least_ns), round.parts.size()});
   }
   return stretches;

@@ -607,6 +607,22 @@ TEST(Slowness, IsJudgedOverLongerWhereStepsTakeLong) {
   EXPECT_THAT(findings[0].evidence[1], HasSubstr("26 collectives in 185"));  // s, of 600: no longer than needed
 }
 
+// It is long, and comes up once: no measure of how far back to look.
+TEST(Slowness, IsJudgedOverNoLongerForAPause) {
+  RingJob job(8);
+  job.AddRing({0, 1, 2, 3, 4, 5, 6, 7});
+  for (int rank = 0; rank < 8; ++rank) job.Compute(rank, 100);
+  job.Steps(100);
+  for (int rank = 0; rank < 8; ++rank) job.Compute(rank, 900'000);
+  job.Steps(1);
+  for (int rank = 0; rank < 8; ++rank) job.Compute(rank, rank == 3 ? 150 : 100);
+  job.Steps(600);
+  EXPECT_EQ(TooShortToTell(job.log(), {}), "");
+  const std::vector<Finding> findings = job.Find();
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_THAT(findings[0].suspects, ElementsAre(incident::SuspectRank(RankId(3))));
+}
+
 TEST(Slowness, OfAShortLogIsNotKnown) {
   const CommThresholds thresholds;
   RingJob job = OfLongSteps(1);

@@ -79,6 +79,7 @@ void Standing::Take(const CommOp& op) {
   if (op.direction != Direction::kCollective) return;
   Place& place = places_[op.communicator][op.rank];
   place.enqueued = std::max(place.enqueued, op.sequence);
+  if (op.state == OpState::kCompleted) place.ended = std::max(place.ended, op.sequence);
   if (op.state != OpState::kCompleted && (place.front == Place::kNone || op.sequence < place.front))
     place.front = op.sequence;
 }
@@ -88,8 +89,8 @@ void Standing::Take(const trace::CommCount& count) {
   Place& place = places_[count.communicator][count.rank];
   place.counted = true;
   place.enqueued = std::max(place.enqueued, count.enqueued);
-  if (place.front == Place::kNone && count.completed >= 0 && count.completed < place.enqueued)
-    place.front = count.completed + 1;
+  const int64_t ended = std::max(count.completed, place.ended);  // counters may lag behind
+  if (place.front == Place::kNone && count.completed >= 0 && ended < place.enqueued) place.front = ended + 1;
 }
 
 const CommOp* Standing::InOf(int rank) const {

@@ -21,6 +21,7 @@ struct Place {
   static constexpr int64_t kNone = -1;
   int64_t enqueued = kNone;  // the newest that it launched
   int64_t front = kNone;     // the oldest of them that has not ended
+  int64_t ended = kNone;     // the newest of those that are told whose end is
   bool counted = false;      // by the rank itself: no lost record can change it
   // The newest that it has ended.
   int64_t completed() const { return front == kNone ? enqueued : front - 1; }

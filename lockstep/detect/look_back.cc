@@ -1,7 +1,7 @@
 #include "lockstep/detect/look_back.h"
 
 #include <algorithm>
-#include <limits>
+#include <optional>
 #include <utility>
 
 #include "lockstep/base/units.h"
@@ -17,24 +17,31 @@ double OfRanksNs(const Stretch& stretch) {
   return static_cast<double>(stretch.ns) * static_cast<double>(stretch.ranks);
 }
 
+// Of each rank: the start, a pause, a data set that is loaded. What came up no more often sets no scale.
+constexpr size_t kSingle = 2;
+
 // Three quarters of the time go by in stretches that are no longer: a checkpoint or an evaluation now and then is.
-double LongNs(std::vector<Stretch> stretches) {
+double LongNs(std::vector<Stretch> stretches, size_t ranks) {
+  std::ranges::sort(stretches, {}, &Stretch::ns);
+  for (size_t left = kSingle * ranks; !stretches.empty() && stretches.back().ranks <= left; stretches.pop_back())
+    left -= stretches.back().ranks;
   double all_ns = 0, up_to_ns = 0;
   for (const Stretch& stretch : stretches) all_ns += OfRanksNs(stretch);
-  std::ranges::sort(stretches, {}, &Stretch::ns);
   for (const Stretch& stretch : stretches)
     if ((up_to_ns += OfRanksNs(stretch)) >= 0.75 * all_ns) return static_cast<double>(stretch.ns);
   return 0;
 }
 
 // Twice as far as needed, as ranks tell at different moments, and some are late.
-int64_t SinceNs(const trace::TrailSnapshot& trail) {
+// None: of a trail without collectives.
+std::optional<int64_t> SinceNs(const trace::TrailSnapshot& trail) {
   std::vector<std::pair<int64_t, Stretch>> ended;  // by time
   for (const ls_record& record : trail.ended) {
     const ls_op_body& op = record.body.op;
     if (record.kind == LS_RECORD_OP && op.number != 0 && op.alone != LS_UNKNOWN)
       ended.push_back({record.time_ns, {ls_delta_ns(op.alone, record.delta_shift)}});
   }
+  if (ended.empty()) return std::nullopt;
   std::ranges::sort(ended, {}, &std::pair<int64_t, Stretch>::first);
   std::vector<Stretch> stretches;
   stretches.reserve(ended.size());
@@ -47,18 +54,29 @@ int64_t SinceNs(const trace::TrailSnapshot& trail) {
 }  // namespace
 
 LookBack LookBackTo(const std::vector<Stretch>& stretches, size_t ranks) {
-  const double wanted_ns = kLongStretches * LongNs(stretches) * static_cast<double>(ranks);
+  const double long_ns = LongNs(stretches, ranks), wanted_ns = kLongStretches * long_ns * static_cast<double>(ranks);
   double seen_ns = 0;
   size_t first = stretches.size();
-  while (seen_ns < wanted_ns && first > 0) seen_ns += OfRanksNs(stretches[--first]);
+  while (seen_ns < wanted_ns && first > 0) {
+    const Stretch& stretch = stretches[--first];
+    seen_ns +=
+        std::min(static_cast<double>(stretch.ns), 2 * long_ns) * static_cast<double>(stretch.ranks);  // a pause is one
+  }
   return {first, seen_ns < wanted_ns ? seen_ns / wanted_ns : 1};
 }
 
 void ThinForALook(std::vector<trace::TrailSnapshot>& trails, size_t most) {
-  int64_t since =
-      std::numeric_limits<int64_t>::max();  // one for all: what a rank waited for data is in a trail of its own
-  for (const trace::TrailSnapshot& trail : trails) since = std::min(since, SinceNs(trail));
-  for (trace::TrailSnapshot& trail : trails) trace::Thin(trail, since, most);
+  std::vector<std::optional<int64_t>> since;
+  since.reserve(trails.size());
+  std::optional<int64_t> earliest;  // also for those without collectives: what ranks waited for data
+  for (const trace::TrailSnapshot& trail : trails) {
+    since.push_back(SinceNs(trail));
+    if (since.back()) earliest = std::min(earliest.value_or(*since.back()), *since.back());
+  }
+  for (size_t i = 0; i < trails.size(); ++i) {
+    const int64_t lately = trails[i].taken_ns - ToNanos(kLately).value;
+    trace::Thin(trails[i], since[i].value_or(earliest.value_or(lately)), most);
+  }
 }
 
 }  // namespace lockstep::detect

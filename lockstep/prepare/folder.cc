@@ -193,7 +193,7 @@ absl::Status Folder::TakeAll(const std::vector<std::string>& paths) {
   WayTo way(root_);
   for (const std::string& path : paths) {
     size_t below = path.starts_with(prefix_) ? prefix_.size() : 0;
-    if (!IsUrl(path) && (below == 0 || path.compare(below, 3, "../") == 0)) below = way.In(path);
+    if (!IsUrl(path) && (below == 0 || path.find("../", below) != std::string::npos)) below = way.In(path);
     const std::string name = path.substr(below);
     const size_t slash = name.rfind('/', IsUrl(path) ? name.find('?') : std::string::npos);
     const std::string folder = slash == std::string::npos ? "" : name.substr(0, slash + 1);

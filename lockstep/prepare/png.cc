@@ -47,7 +47,8 @@ void OnError(png_structp png, png_const_charp message) {
 }
 
 void OnWarning(png_structp png, png_const_charp message) {
-  if (std::strcmp(message, "IDAT: CRC error") == 0) static_cast<Reading*>(png_get_error_ptr(png))->bad_sum = true;
+  for (const char* of_a_sum : {"IDAT: CRC error", "IDAT: incorrect data check", "incorrect data check"})
+    if (std::strcmp(message, of_a_sum) == 0) static_cast<Reading*>(png_get_error_ptr(png))->bad_sum = true;
 }
 
 void OnRead(png_structp png, png_bytep out, size_t count) {
@@ -63,7 +64,7 @@ void Reading::Open() {
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, kUnused, sizeof kUnused / 5);
   png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_WARN_DISCARD);
   png_read_info(png, info);
-  png_set_crc_action(png, PNG_CRC_WARN_USE, PNG_CRC_WARN_DISCARD);  // pixels have a sum of their own
+  png_set_crc_action(png, PNG_CRC_WARN_USE, PNG_CRC_WARN_DISCARD);  // as PIL does
   if (png_get_image_width(png, info) != static_cast<png_uint_32>(size.width) ||
       png_get_image_height(png, info) != static_cast<png_uint_32>(size.height))
     png_error(png, "it has several headers, of different sizes");

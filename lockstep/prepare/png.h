@@ -10,8 +10,8 @@ namespace lockstep::prepare {
 absl::StatusOr<Size> ReadPngSize(Bytes png);
 // Do its rows come several times, so that it must be held whole?
 bool IsInterlaced(Bytes png);
-// All of it; `size` is what ReadPngSize said. True: a chunk of its pixels has a wrong sum, but they have their own,
-// which is right (PIL doesn't look at the chunk's either).
+// All of it; `size` is what ReadPngSize said. True: a sum of its pixels is wrong, and they are all there (PIL takes
+// them, too).
 absl::StatusOr<bool> DecodePng(Bytes png, const Size& size, Image& image);
 // The rows of a part of one that is not interlaced, as they come; all of it is read. What was taken is void unless this
 // succeeds. `strip` is what they lie in.

@@ -113,6 +113,11 @@ std::string Beside(const std::string& folder, const std::string& name, bool is_f
 
 bool IsJson(const std::string& path) { return ExtensionOf(path) == ".json"; }
 
+// Braces with this in them stand for themselves.
+bool IsOfTheName(std::string_view body) {
+  return body.find("..") == std::string_view::npos && body.find(',') == std::string_view::npos;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ExpandBraces(const std::string& path) {
@@ -125,8 +130,7 @@ absl::StatusOr<std::vector<std::string>> ExpandBraces(const std::string& path) {
     const std::string_view plain = rest.substr(0, has_more ? open : rest.size());
     const std::string_view body = has_more ? rest.substr(open + 1, close - open - 1) : std::string_view();
     std::vector<std::string> parts{""};
-    const bool is_plain = body.find("..") == std::string_view::npos && body.find(',') == std::string_view::npos;
-    if (has_more && is_plain) {  // braces of the name itself
+    if (has_more && IsOfTheName(body)) {
       parts = {fmt::format("{{{}}}", body)};
     } else if (has_more && body.find("..") != std::string_view::npos) {
       std::optional<std::vector<std::string>> numbers = NumbersOf(body);
@@ -175,6 +179,16 @@ std::string Located(const std::string& path) {
 std::string FolderOf(const std::string& path) {
   const std::string located = Located(std::string(WithoutQuery(path)));
   return located.substr(0, located.rfind('/') + 1);
+}
+
+std::string BeforeBraces(const std::string& path) {
+  for (size_t open = path.find('{'); open != std::string::npos; open = path.find('{', open + 1)) {
+    const size_t close = path.find('}', open);
+    if (close == std::string::npos) break;
+    if (!IsOfTheName(std::string_view(path).substr(open + 1, close - open - 1))) return path.substr(0, open);
+    open = close;
+  }
+  return path;
 }
 
 bool IsShardList(const std::string& path) {

@@ -23,6 +23,8 @@ absl::StatusOr<std::vector<std::string>> ParseShardList(const std::string& path,
 std::string Located(const std::string& path);
 // Where what lies at the path, or the URL, lies: located, with a "/" at its end.
 std::string FolderOf(const std::string& path);
+// What comes before the first braces that ExpandBraces expands.
+std::string BeforeBraces(const std::string& path);
 
 bool IsShardList(
     const std::string& path);  // .txt, .json, or a URL that ends with "/", where index.json or shards.txt is

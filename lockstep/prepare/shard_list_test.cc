@@ -37,6 +37,12 @@ TEST(ShardList, BracesAreExpandedAsAShellDoes) {
   EXPECT_EQ(Expanded("{000000..999999}").size(), 1'000'000U);
 }
 
+TEST(ShardList, WhatComesBeforeBracesEndsWhereTheyAreExpanded) {
+  EXPECT_EQ(BeforeBraces("/d/v{2}/{cat,dog}/0.png"), "/d/v{2}/");
+  EXPECT_EQ(BeforeBraces("/d/a-{0..1}.tar"), "/d/a-");
+  EXPECT_EQ(BeforeBraces("/d/a{1}{"), "/d/a{1}{");
+}
+
 TEST(ShardList, BracesThatMeanNothingAreRefused) {
   for (const char* bad : {"a{3..1}.tar", "a{x..y}.tar", "a{..}", "a{0..1000000}.tar", "a{0..99999999999}"})
     EXPECT_THAT(Expanded(bad)[0], HasSubstr("expected {FIRST..LAST}")) << bad;

@@ -77,8 +77,7 @@ absl::StatusOr<std::unique_ptr<Source>> OpenAny(Files& files, const SourceSpec& 
   if (!fs::exists(status)) {
     LS_ASSIGN_OR_RETURN(std::vector<std::string> paths, ExpandBraces(spec.path));
     std::transform(paths.begin(), paths.end(), paths.begin(), Located);
-    if (paths.size() > 1)
-      return OpenSeveral(files, spec.path, FolderOf(spec.path.substr(0, spec.path.find('{'))), paths);
+    if (paths.size() > 1) return OpenSeveral(files, spec.path, FolderOf(BeforeBraces(spec.path)), paths);
     if (!IsUrl(spec.path)) return ErrnoError(error ? error.value() : ENOENT, spec.path);
   }
   if (IsShardList(spec.path)) {

@@ -78,6 +78,8 @@ TEST_F(Folder, ClassesOfAListDontDependOnHowItsPathAndNamesAreWritten) {
 
 TEST_F(Folder, WhatAListNamesElsewhereIsOfNoClass) {
   Write("set/cat/0.jpg", "c");
+  const std::string there_and_back = Write("set/back.txt", "cat/../dog/0.jpg\ncat/0.jpg\n");
+  EXPECT_EQ(ItemsOf(*Open({.path = there_and_back})), "0 cat/0.jpg, 1 dog/0.jpg, ");
   const std::string above = Write("lists/up.txt", "../set/cat/0.jpg\n");
   EXPECT_EQ(ItemsOf(*Open({.path = above})), "-1 ../set/cat/0.jpg, ");
   EXPECT_EQ(ReadItem(*Open({.path = above}), 0), "c");

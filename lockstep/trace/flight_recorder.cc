@@ -27,6 +27,8 @@ constexpr size_t kBatch = 64;  // files held at a time
 // A job launches ops all the time; one that hangs was dumped at the end of a timeout. What was launched after the first
 // file was written shows that the job went on.
 constexpr int64_t kStillNs = 2'000'000'000;
+// Files that are older than what they tell by more were copied or unpacked, and their times say nothing.
+constexpr int64_t kWrittenWithinNs = 3'600'000'000'000;
 
 struct DumpFile {
   std::string path;
@@ -104,7 +106,7 @@ class Collector {
       return InvalidArgument("no list \"entries\"; expected a dump of PyTorch's Flight Recorder");
     ReadGroups(dump);
     std::map<std::string, std::string> name_of_id;  // of groups, as pg_status numbers them
-    const uint64_t unreadable = unreadable_;
+    const uint64_t unreadable = unreadable_, without_peer = without_peer_;
     batch_of_.clear();
     int64_t last = -1;
     for (const Json& entry : entries) {
@@ -116,14 +118,15 @@ class Collector {
     ReadCounts(rank, dump, std::move(name_of_id));
     log_.reported.push_back(rank);
     // Old ones are overwritten, and ended ones may be left out.
-    if (std::cmp_equal(last, entries.size() - 1)) log_.whole.insert(rank);
+    if (std::cmp_equal(last, entries.size() - 1) && without_peer_ == without_peer) log_.whole.insert(rank);
     return absl::OkStatus();
   }
 
   CommLog Finish(int64_t first_written_ns) {
     int64_t newest = -1;
     for (const CommOp& op : log_.ops) newest = std::max(newest, op.created_ns);
-    log_.moving = newest >= 0 && first_written_ns - newest < kStillNs;
+    const int64_t still_ns = first_written_ns - newest;
+    log_.moving = newest >= 0 && still_ns < kStillNs && still_ns > -kWrittenWithinNs;
     std::sort(log_.reported.begin(), log_.reported.end());
     // A communicator's counters count its collectives, unless it has transfers too: then the last of either.
     std::vector<bool> mixed(log_.communicators.size());

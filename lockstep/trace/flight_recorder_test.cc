@@ -104,6 +104,15 @@ TEST_F(FlightRecorder, WhatIsLaunchedTogetherHasTheStateOfItsEnd) {
   EXPECT_THAT(log.whole, ElementsAre(0));
 }
 
+TEST_F(FlightRecorder, WhoseTransfersHaveNoPeerHasNotToldThemAll) {
+  Write("rank_0.json", R"({"pg_config": {"0": {"ranks": "[0, 1]"}}, "entries": [{"record_id": 0, "pg_id": 0,
+      "process_group": ["0", ""], "profiling_name": "nccl:coalesced", "p2p_seq_id": 1, "is_p2p": true,
+      "state": "completed"}]})");
+  const CommLog log = Read().value();
+  EXPECT_EQ(log.ops.size(), 1U);
+  EXPECT_THAT(log.whole, IsEmpty());
+}
+
 TEST_F(FlightRecorder, WhoHasEndedNoneYetCountsFromMinusOne) {
   Write("rank_0.json", R"({"pg_config": {"0": {"ranks": "[0, 1]"}, "1": {"ranks": "[0, 1]"}},
       "pg_status": {"0": {"last_enqueued_collective": 1, "last_completed_collective": -1},
@@ -163,6 +172,9 @@ TEST_F(FlightRecorder, KnowsAJobThatMovedWhenItWasDumped) {
   std::filesystem::last_write_time(PathOf("rank_0.json"),
                                    std::filesystem::file_time_type::clock::now() - std::chrono::minutes(1));
   EXPECT_TRUE(Read()->moving) << "rank 1 has launched an op since then";
+  std::filesystem::last_write_time(PathOf("rank_0.json"),
+                                   std::filesystem::file_time_type::clock::now() - std::chrono::hours(48));
+  EXPECT_FALSE(Read()->moving) << "that is no time at which it was dumped";
 }
 
 TEST_F(FlightRecorder, SaysWhatIsWrong) {
