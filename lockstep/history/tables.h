@@ -9,8 +9,9 @@
 
 namespace lockstep::history {
 
-// {class: explicit|implicit|manual, symptom, count, share}. Explicit: it says so itself (a crash, an error, a loss, broken hardware).
-// Implicit: it has to be found (hangs, slowness). Manual: runs that somebody stopped, updates. As ByteRobust's Table 1.
+// {class: explicit|implicit|manual, symptom, count, share}. Explicit: it says so itself (a crash, an error, a loss,
+// broken hardware). Implicit: it has to be found (hangs, slowness). Manual: runs that somebody stopped, updates. As
+// ByteRobust's Table 1.
 Json IncidentTable(const std::vector<RunFacts>& runs);
 // {symptom, resolved_by, count, resolution_mean_s, resolution_max_s, lost_mean_s, lost_max_s}: resolution from the
 // first news of it to training again (decide + restart, as its Table 6); lost with detection and recomputation.
