@@ -42,7 +42,10 @@ def has_state(value):
         return isinstance(value, torch.Generator)
     if isinstance(value, torch.nn.Module):
         return bool(value.state_dict())
-    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+    try:
+        return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+    except Exception:  # whatever the __getattr__ of a script's class raises
+        return False
 
 
 def holder_of(name, value, owned):

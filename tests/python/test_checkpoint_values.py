@@ -439,8 +439,11 @@ class Inside(Starter):
                 super().__init__()
                 self.total = torch.zeros(1)
 
-        config = mock.NonCallableMock(spec_set=["lr"])
-        value = {"class": nn.Linear, "meter": Meter(), "config": config}
+        class Config:
+            def __getattr__(self, name):
+                raise KeyError(name)
+
+        value = {"class": nn.Linear, "meter": Meter(), "config": Config()}
         self.assertEqual({}, _state.PlainHolder("v", value).apart)
         same = {0: nn.Linear(1, 1), "0": nn.Linear(1, 1)}
         with self.assertRaisesRegex(lockstep.CheckpointError, "'v.0' is the name of two things in 'v'"):
