@@ -50,7 +50,7 @@ class Client:
         self._library = library
         self._handle = handle
         self.rank = library.ls_rank(handle)
-        self.checkpoint = None  # the Checkpoint that stepped last
+        self.stepped_by = None  # who stepped last, by a token of its own: a Checkpoint that were held here would outlive its function
         self.counted = -1  # the newest step that one has told or restored
         self._newest = -1  # step that was told; None: that it fell was said
 

@@ -66,7 +66,8 @@ class Checkpoint:
         self._plan = None
         self._simplified = set()  # names of what pickle could not take as it was
         self._saves, self._capacity = 0, 0
-        self._stepped, self._newest, self._ahead = False, None, 0  # the script's number of the newest step, and what Lockstep's is larger by
+        self._token, self._stepped = object(), False
+        self._newest, self._ahead = None, 0  # the script's number of the newest step, and what Lockstep's is larger by
         self._watched = None  # (tensors, versions, wholes) that must not change until the optimizer runs
         self._watch_optimizers()
         self._watch_modules()
@@ -84,7 +85,7 @@ class Checkpoint:
         if reshape is not None and not self._replicas:
             self._client.say_other_worlds(_client.CUT)
         result, step, meta, tensors = self._client.restore_point()
-        if self._client.checkpoint is not None and result != _client.FRESH:
+        if self._client.stepped_by is not None and result != _client.FRESH:
             _client.warn("restore() of a Checkpoint that is made after another one has stepped gives nothing back: what a restart begins from is older")
             return -1
         self._newest = step
@@ -107,7 +108,7 @@ class Checkpoint:
             return
         if self._every is not None and self._saves == 0 and self._capacity == 0:
             self._reserve()
-        if self._client.checkpoint is not self:
+        if self._client.stepped_by is not self._token:
             self._take_over()
         number = self._count(operator.index(i))
         self._client.step(number, loss)
@@ -122,7 +123,7 @@ class Checkpoint:
             from ._tensors import CheckpointError
 
             raise CheckpointError("two Checkpoints take turns, and each overwrites what the other has saved: give all of it to one, Checkpoint({...})")
-        self._stepped, self._client.checkpoint = True, self
+        self._stepped, self._client.stepped_by = True, self._token
 
     def _count(self, i):
         """Lockstep's number of the script's step `i`, larger than that of any step before."""

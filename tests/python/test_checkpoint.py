@@ -1,5 +1,6 @@
 """lockstep.Checkpoint against a starter of the test's own: what is saved after a crash comes back bit for bit, and what can't says so."""
 import collections
+import gc
 import os
 import pickle
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import types
 import unittest
 import warnings
+import weakref
 from unittest import mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -147,6 +149,20 @@ class Numbers(Starter):
 
         self.starter.start_epoch(1)
         self.assertRegex(in_worker(work)[1], "^lockstep: step 0 comes after step 2: count steps over all epochs of the data, .*\n$")
+
+    def test_one_that_has_stepped_ends_with_its_function(self):
+        """A restartable function that is left must take along all that it made, process groups too, without a collector."""
+        def work():
+            gc.disable()
+            ckpt = lockstep.Checkpoint({"v": [1]})
+            ckpt.restore()
+            ckpt.step(0)
+            known = weakref.ref(ckpt)
+            del ckpt
+            return known() is None
+
+        self.starter.start_epoch(1)
+        self.assertTrue(self.work(work))
 
     def test_two_that_take_turns_are_refused(self):
         def work():
