@@ -133,10 +133,10 @@ void Judge::TellSuspicions(const Progress& progress, Nanos now, std::vector<Even
   wants_stacks_ = verdict.wants_stacks;
   for (const incident::Finding& finding : verdict.findings) {
     Suspicion& told =
-        suspicions_told_.try_emplace({finding.syndrome, finding.certain}, Suspicion{now, now, {}, {}}).first->second;
-    const bool is_due = now >= told.due || now == told.newest;  // all that are alike are told in one look
+        suspicions_told_.try_emplace({finding.syndrome, finding.certain}, Suspicion{now, now, {}}).first->second;
+    // All that are alike are told in one look.
+    const bool is_due = now == told.newest || now - told.newest >= told.newest - told.first;
     if (!is_due || !told.as.insert(Fingerprint(finding)).second) continue;
-    told.due = now + (now - told.first);
     told.newest = now;
     events.push_back(Suspected{epoch_, finding, progress});
   }

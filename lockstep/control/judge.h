@@ -62,7 +62,7 @@ class Judge {
   // What is suspected alike in one stall. Of a large job each telling is long, and who is suspected may change with
   // every sample: others are told no sooner than after as long as it has lasted when it was told before.
   struct Suspicion {
-    Nanos first, due, newest;
+    Nanos first, newest;
     std::set<std::string> as;
   };
 

@@ -32,8 +32,7 @@ double LongNs(std::vector<Stretch> stretches, size_t ranks) {
   return 0;
 }
 
-// Twice as far as needed, as ranks tell at different moments, and some are late.
-// None: of a trail without collectives.
+// Twice as far as needed, as ranks tell at different moments, and some are late. None: the trail has no collectives.
 std::optional<int64_t> SinceNs(const trace::TrailSnapshot& trail) {
   std::vector<std::pair<int64_t, Stretch>> ended;  // by time
   for (const ls_record& record : trail.ended) {

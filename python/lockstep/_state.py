@@ -38,8 +38,10 @@ def holders_of(state, owned):
 
 def has_state(value):
     """Whether what it holds can come back in place. Of a module that keeps all in plain attributes, as a metric may, it can't."""
-    if isinstance(value, (type, torch.Generator)):
-        return isinstance(value, torch.Generator)
+    if isinstance(value, type):
+        return False
+    if isinstance(value, torch.Generator):
+        return True
     if isinstance(value, torch.nn.Module):
         return bool(value.state_dict())
     try:
@@ -63,6 +65,10 @@ def holder_of(name, value, owned):
         return PlainHolder(name, value)
     raise CheckpointError(f"Checkpoint: {name!r} is a {type(value).__name__}; expected a module, an optimizer, a tensor, a generator, an "
                           "object with state_dict() and load_state_dict(), or a dict or list of plain values: wrap it in one")
+
+
+def _name_of(path):
+    return ".".join(map(str, path))
 
 
 class _Slot:
@@ -97,7 +103,7 @@ def _take_out(value, path, names, tensors, leave=lambda item, path: item):
     def take(item, path):
         if not is_tensor(item):
             return leave(item, path)
-        name = ".".join(map(str, path))
+        name = _name_of(path)
         (place, part), *others = parts(item)
         if place is not None or others:
             raise CheckpointError(f"{name} is a sharded tensor inside a state_dict(): give Checkpoint the module or the optimizer itself")
@@ -267,18 +273,12 @@ class ModuleHolder:
             self._names.append((name, place))
             self._ids.append(id(folder[key]))
 
-    def _materialize(self, shapes):
-        """What a lazy module would make in its first forward pass."""
-        for prefix, module in self.module.named_modules():
-            for folder in (module._parameters, module._buffers):
-                for key, tensor in folder.items():
-                    name = f"{self.name}.{prefix}.{key}" if prefix else f"{self.name}.{key}"
-                    if tensor is not None and torch.nn.parameter.is_lazy(tensor) and name in shapes:
-                        tensor.materialize(shapes[name])
-
     def restore(self, saved, rest):
-        self._materialize({layout.name: layout.shape for layout, _ in saved})
+        shapes = {layout.name: layout.shape for layout, _ in saved}
         _, tensors, _ = self.capture()
+        for (name, _), tensor in zip(self._names, tensors):
+            if torch.nn.parameter.is_lazy(tensor) and name in shapes:
+                tensor.materialize(shapes[name])  # as the first forward pass would
         copy_into(self.name, self._names, tensors, saved)
         for prefix, module in self._extra:
             if prefix in rest:
@@ -493,14 +493,14 @@ class PlainHolder(_EagerHolder):
 
     def _note(self, item, path):
         if has_state(item):
-            name = ".".join(map(str, path))
+            name = _name_of(path)
             if self.apart.setdefault(name, item) is not item:
                 raise CheckpointError(f"Checkpoint: {name!r} is the name of two things in {self.name!r}: give one of them another key")
         return item
 
     def _fill(self, item, path):
         """Of a checkpoint from before such objects had holders of their own: a copy of one lies in its place."""
-        own = self.apart.get(".".join(map(str, path)))
+        own = self.apart.get(_name_of(path))
         if own is None or own is item or type(own) is not type(item):
             return item
         if isinstance(own, torch.Generator):
@@ -516,7 +516,7 @@ class PlainHolder(_EagerHolder):
             return _Apart(self._names_apart[id(item)])
         if not self._told and has_state(item):
             self._told = True
-            _client.warn(f"{'.'.join(map(str, path))} came into {self.name!r} after Checkpoint was made: a restart puts a copy of it there, of which no "
+            _client.warn(f"{_name_of(path)} came into {self.name!r} after Checkpoint was made: a restart puts a copy of it there, of which no "
                          "other variable of the script knows; make Checkpoint when all is in it")
         return item
 
