@@ -4,14 +4,12 @@
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
@@ -19,7 +17,9 @@
 #include "lockstep/agent/agent_port.h"
 #include "lockstep/agent/buffers.h"
 #include "lockstep/agent/collectors.h"
+#include "lockstep/agent/epoch_store.h"
 #include "lockstep/agent/feed_host.h"
+#include "lockstep/agent/joining.h"
 #include "lockstep/agent/launch.h"
 #include "lockstep/agent/near.h"
 #include "lockstep/agent/output.h"
@@ -43,14 +43,6 @@ constexpr Seconds kBusyTick{0.1}, kIdleTick{1.0};  // each tick takes a core awa
 constexpr Seconds kNearTick{0.001};                // while a checkpoint is near
 constexpr Seconds kLeave{10};                      // with processes that hang in the kernel
 
-// The rendezvous store of an epoch, which this node is to host.
-struct StoreWish {
-  uint64_t epoch = 0;
-  int restart_count = 0;
-  int port = 0;        // 0: not known yet
-  bool hosted = true;  // false: no torch to host it with; rank 0 binds the port
-};
-
 class Starter {
  public:
   Starter(RunSpec spec, BoardMap board);
@@ -66,16 +58,9 @@ class Starter {
   void SayHello();
   void TellRing(size_t rank);
   void TellBuffers(size_t rank);
+  bool IsWorker(pid_t pid, int rank) const;  // rank: of the job
+  void Joined(const ls_join_message& request);
 
-  void AcceptWorker();
-  void HearWorker(int fd);
-  void ForgetWorker(int fd);
-
-  void HostStore(const StoreWish& wish);
-  int WantedPort() const;
-  void AskStore();
-  void StoreIsAt(uint64_t epoch, int port);
-  void TellStore();
   void BeginEpoch(const EpochPlan& plan);
   void StartWorkers(EpochPlan& plan);
   void KeepThoseThatWait(const EpochPlan& plan, const std::vector<Stdio>& stdio);
@@ -107,6 +92,7 @@ class Starter {
   AgentPort agent_;
   Buffers buffers_;
   PythonHost host_;
+  EpochStore store_;
   FeedHost feeds_;
   Output output_;
   Workers workers_;
@@ -114,10 +100,9 @@ class Starter {
   std::map<int, pid_t> kept_;  // by rank: those that enter the epoch that is being spawned in their old process
   SharedMemory shared_memory_;
   int workers_restarts_ = 0;  // restarts before it
-  Fd worker_listener_, signals_;
-  std::map<int, Fd> joining_;      // sockets of workers
+  Joining joining_;
+  Fd signals_;
   std::optional<EpochPlan> plan_;  // being spawned
-  StoreWish store_;                // the newest that was asked for
   DroppedOutput told_;
   bool host_known_ = false;
   bool killing_ = false, ending_ = false;
@@ -154,13 +139,20 @@ Starter::Starter(RunSpec spec, BoardMap board)
                  [this] {
                    host_known_ = true;
                    if (!host_.why().empty()) Note("workers start by exec: " + host_.why());
-                   if (store_.epoch != 0) AskStore();
+                   store_.HostIsKnown();
                    if (plan_) StartWorkers(*plan_);
                  },
-             .store = [this](uint64_t epoch, int port) { StoreIsAt(epoch, port); },
+             .store = [this](uint64_t epoch, int port) { store_.Answered(epoch, port); },
              .spawned = [this](uint64_t epoch, const std::vector<pid_t>& pids) { EpochRuns(epoch, pids); },
              .spawn_failed = [this](uint64_t epoch, const std::string& error) { SpawnFailed(epoch, error); },
              .note = [this](const std::string& text) { Note(text); }}),
+      store_(spec_, host_,
+             {.is_at =
+                  [this](uint64_t epoch, int port, bool hosted) {
+                    agent_.Tell({{"event", "store"}, {"epoch", epoch}, {"port", port}, {"hosted", hosted}});
+                  },
+              .failed = [this](uint64_t epoch, const std::string& error) { SpawnFailed(epoch, error); },
+              .note = [this](const std::string& text) { Note(text); }}),
       feeds_(spec_, clock_, [this](const std::string& text) { Note(text); }),
       output_(spec_, poller_,
               [this](int rank, int stream, std::string_view data) { agent_.TellOutput(rank, stream, data); }),
@@ -168,11 +160,16 @@ Starter::Starter(RunSpec spec, BoardMap board)
                [this] {
                  if (killing_) StopIfAllGone();
                }),
-      shared_memory_(poller_, clock_, workers_) {}
+      shared_memory_(poller_, clock_, workers_),
+      joining_(poller_, buffers_,
+               {.is_worker = [this](pid_t pid, int rank) { return IsWorker(pid, rank); },
+                .answered = [this](const ls_join_message& request) { Joined(request); },
+                .refused = [this](const ls_join_message& request,
+                                  const std::string& why) { Note(fmt::format("rank {}: {}", request.rank, why)); }}) {}
 
 absl::Status Starter::Listen() {
   LS_RETURN_IF_ERROR(agent_.Listen(spec_.run_dir + "/" + kAgentSocket));
-  LS_ASSIGN_OR_RETURN(worker_listener_, ListenAt(spec_.run_dir + "/" + LS_JOIN_SOCKET));
+  LS_RETURN_IF_ERROR(joining_.Listen(spec_.run_dir));
   LS_RETURN_IF_ERROR(standby_.Listen(spec_.run_dir));
   sigset_t mask;
   sigemptyset(&mask);
@@ -181,7 +178,6 @@ absl::Status Starter::Listen() {
   sigprocmask(SIG_BLOCK, &mask, nullptr);
   signals_ = Fd(signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK));
   shared_memory_.Watch([this] { poller_.SetPeriod(kBusyTick); });
-  poller_.Watch(worker_listener_.get(), [this] { AcceptWorker(); });
   poller_.Watch(signals_.get(), [this] {
     signalfd_siginfo info{};
     while (read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
@@ -207,7 +203,7 @@ void Starter::Obey(const Json& request, std::vector<Fd>& fds) {
     Seat({request.value("node", 0), request.value("first_rank", 0), request.value("world_size", 1),
           request.value("nodes", 1)});
   } else if (op == "store") {
-    HostStore({.epoch = epoch, .restart_count = request.value("restart_count", 0)});
+    store_.Host(epoch, request.value("restart_count", 0));
   } else if (op == "spawn") {
     BeginEpoch({.epoch = epoch,
                 .restart_count = request.value("restart_count", 0),
@@ -289,76 +285,19 @@ void Starter::SayHello() {
               {buffers_.board().fd()});
 }
 
-// Workers that join.
-
-void Starter::AcceptWorker() {
-  Fd fd(accept4(worker_listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!fd.valid()) return;
-  const int number = fd.get();
-  joining_[number] = std::move(fd);
-  poller_.Watch(number, [this, number] { HearWorker(number); });
-}
-
-void Starter::ForgetWorker(int fd) {
-  poller_.Forget(fd);
-  joining_.erase(fd);
-}
-
-void Starter::HearWorker(int fd) {
-  std::optional<Packet> packet = ReceivePacket(fd);
-  if (!packet) return;
-  ls_join_message request{};
-  if (packet->closed || packet->text.size() != sizeof(request)) return ForgetWorker(fd);
-  std::memcpy(&request, packet->text.data(), sizeof(request));
-  std::vector<int> fds;
-  ucred peer{};
-  socklen_t size = sizeof(peer);
-  (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
-  const std::vector<Worker>& workers = workers_.all();
-  const bool is_worker = std::any_of(workers.begin(), workers.end(), [&](const Worker& worker) {
-    return worker.pid == peer.pid && GlobalRank(spec_, worker.rank).value() == request.rank;
+bool Starter::IsWorker(pid_t pid, int rank) const {
+  const std::vector<Worker>& all = workers_.all();
+  return std::any_of(all.begin(), all.end(), [&](const Worker& worker) {
+    return worker.pid == pid && GlobalRank(spec_, worker.rank).value() == rank;
   });
-  const ls_join_message reply = buffers_.Answer(request, fds, peer.pid, is_worker);
-  (void)SendPacket(fd, {reinterpret_cast<const char*>(&reply), sizeof(reply)}, fds);
-  if (reply.kind == LS_JOIN_REFUSED) return Note(fmt::format("rank {}: {}", request.rank, reply.text));
+}
+
+void Starter::Joined(const ls_join_message& request) {
   const auto rank = static_cast<size_t>(request.rank - spec_.place.first_rank);
   request.kind == LS_JOIN_HELLO ? TellRing(rank) : TellBuffers(rank);
 }
 
 // An epoch begins.
-
-// Asked again, by an agent that took over: where it is.
-void Starter::HostStore(const StoreWish& wish) {
-  if (wish.epoch < store_.epoch) return;
-  if (wish.epoch == store_.epoch) return TellStore();
-  store_ = wish;
-  if (host_known_) AskStore();
-}
-
-// A port that a user chose is for the first epoch of a run: in the next one, the connections of the last may still hold
-// it.
-int Starter::WantedPort() const { return store_.restart_count == 0 ? spec_.torchrun.master_port : 0; }
-
-void Starter::AskStore() { host_.AskStore(store_.epoch, WantedPort()); }
-
-void Starter::StoreIsAt(uint64_t epoch, int port) {
-  if (epoch != store_.epoch) return;
-  store_.port = port;
-  if (port == 0) {
-    const auto free_port = FreePort(WantedPort());
-    if (!free_port.ok()) return SpawnFailed(epoch, Message(free_port.status()));
-    if (const int wanted = WantedPort(); wanted != 0 && *free_port != wanted)
-      Note(fmt::format("--master-port {} can't be had (it is taken): MASTER_PORT is {}", wanted, *free_port));
-    store_.port = *free_port;
-    store_.hosted = false;
-  }
-  TellStore();
-}
-
-void Starter::TellStore() {
-  if (store_.port == 0) return;  // told when it is known
-  agent_.Tell({{"event", "store"}, {"epoch", store_.epoch}, {"port", store_.port}, {"hosted", store_.hosted}});
-}
 
 void Starter::BeginEpoch(const EpochPlan& plan) {
   if (plan.epoch <= asked_epoch_) return;           // it was killed before it began

@@ -1,0 +1,46 @@
+#include "lockstep/agent/epoch_store.h"
+
+#include <fmt/format.h>
+
+#include "lockstep/agent/launch.h"
+
+namespace lockstep::agent {
+
+void EpochStore::Host(uint64_t epoch, int restart_count) {
+  if (epoch < epoch_) return;
+  if (epoch == epoch_) return Tell();
+  epoch_ = epoch;
+  restart_count_ = restart_count;
+  port_ = 0;
+  hosted_ = true;
+  if (host_known_) host_.AskStore(epoch_, WantedPort());
+}
+
+void EpochStore::HostIsKnown() {
+  host_known_ = true;
+  if (epoch_ != 0) host_.AskStore(epoch_, WantedPort());
+}
+
+// A port that a user chose is for the first epoch of a run: in the next one, the connections of the last may still hold
+// it.
+int EpochStore::WantedPort() const { return restart_count_ == 0 ? spec_.torchrun.master_port : 0; }
+
+void EpochStore::Answered(uint64_t epoch, int port) {
+  if (epoch != epoch_) return;
+  port_ = port;
+  if (port == 0) {
+    const auto free_port = FreePort(WantedPort());
+    if (!free_port.ok()) return listener_.failed(epoch, Message(free_port.status()));
+    if (const int wanted = WantedPort(); wanted != 0 && *free_port != wanted)
+      listener_.note(fmt::format("--master-port {} can't be had (it is taken): MASTER_PORT is {}", wanted, *free_port));
+    port_ = *free_port;
+    hosted_ = false;
+  }
+  Tell();
+}
+
+void EpochStore::Tell() {
+  if (port_ != 0) listener_.is_at(epoch_, port_, hosted_);
+}
+
+}  // namespace lockstep::agent

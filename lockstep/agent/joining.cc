@@ -1,0 +1,49 @@
+#include "lockstep/agent/joining.h"
+
+#include <sys/socket.h>
+
+#include <cstring>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "lockstep/agent/wire.h"
+
+namespace lockstep::agent {
+
+absl::Status Joining::Listen(const std::string& run_dir) {
+  LS_ASSIGN_OR_RETURN(socket_, ListenAt(run_dir + "/" + LS_JOIN_SOCKET));
+  poller_.Watch(socket_.get(), [this] { Accept(); });
+  return absl::OkStatus();
+}
+
+void Joining::Accept() {
+  Fd fd(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd.valid()) return;
+  const int number = fd.get();
+  workers_[number] = std::move(fd);
+  poller_.Watch(number, [this, number] { Hear(number); });
+}
+
+void Joining::Hear(int fd) {
+  const std::optional<Packet> packet = ReceivePacket(fd);
+  if (!packet) return;
+  ls_join_message request{};
+  if (packet->closed || packet->text.size() != sizeof(request)) {
+    poller_.Forget(fd);
+    workers_.erase(fd);
+    return;
+  }
+  std::memcpy(&request, packet->text.data(), sizeof(request));
+  std::vector<int> fds;
+  ucred peer{};
+  socklen_t size = sizeof(peer);
+  (void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size);
+  const bool is_worker = listener_.is_worker(peer.pid, request.rank);
+  const ls_join_message reply = buffers_.Answer(request, fds, peer.pid, is_worker);
+  (void)SendPacket(fd, {reinterpret_cast<const char*>(&reply), sizeof(reply)}, fds);
+  if (reply.kind == LS_JOIN_REFUSED) return listener_.refused(request, reply.text);
+  listener_.answered(request);
+}
+
+}  // namespace lockstep::agent
