@@ -1,5 +1,6 @@
 #include "lockstep/agent/loss_watch.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -14,10 +15,10 @@ std::vector<control::BadLoss> LossWatch::Take(EpochId epoch, const std::vector<S
     if (std::isfinite(one.loss)) {
       if (std::exchange(rank.bad, false)) told.push_back({one.rank, -1, -1, one.step});
       rank.was_finite = true;
-      rank.finite_step = one.step;
+      rank.finite_step = std::max(one.step, int64_t{0});
     } else if (rank.was_finite) {
       if (!std::exchange(rank.bad, true)) rank.bad_since = one.step;
-      told.push_back({one.rank, rank.finite_step + 1, rank.bad_since, one.step});
+      told.push_back({one.rank, rank.finite_step, rank.bad_since, one.step});
     }
   }
   return told;

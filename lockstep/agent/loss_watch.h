@@ -1,6 +1,7 @@
 // Ranks whose loss has become no finite number: those that had told a finite one in this epoch. (One that never did may
-// not know its loss, or not compute one.) Looks are rarer than steps may be: of the steps between two looks the first
-// is taken for the first bad one. Cost: one pass over the ranks.
+// not know its loss, or not compute one.) A loss is computed before the update of its step: that of step k vouches for
+// the state after k - 1, and for none after k. Looks are rarer than steps may be: of the steps between two looks the
+// first is taken for the first bad one. Cost: one pass over the ranks.
 //
 //   LossWatch losses;
 //   samples.losses = losses.Take(epoch, seen);
@@ -26,8 +27,8 @@ class LossWatch {
 
  private:
   struct Rank {
-    int64_t finite_step = -1;  // newest step with a finite loss
-    int64_t bad_since = -1;    // first look at which it was bad
+    int64_t finite_step = 0;  // newest step with a finite loss
+    int64_t bad_since = -1;   // first look at which it was bad
     bool was_finite = false, bad = false;
   };
   EpochId epoch_;

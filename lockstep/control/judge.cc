@@ -153,7 +153,7 @@ void Judge::TellLosses(const State& state, const Progress& progress, Nanos now, 
     if (bad.from >= from) continue;
     from = bad.from;
     first = fmt::format("the loss of rank {} was finite up to step {}, and at no look from step {} on", rank.value(),
-                        bad.from - 1, bad.seen_since);
+                        bad.from, bad.seen_since);
   }
   if (bad_losses_.empty() || lasts < state.spec.policy.nan_steps || std::exchange(losses_told_, true)) return;
   incident::Finding finding;

@@ -13,6 +13,7 @@ namespace {
 using testing::_;
 using testing::Contains;
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::VariantWith;
 
@@ -207,6 +208,8 @@ TEST_F(JudgeTest, ALossThatIsNoNumberIsNobodysFault) {
       if (const auto* suspected = std::get_if<Suspected>(&event)) {
         EXPECT_EQ(suspected->finding.syndrome, incident::Syndrome::kNan);
         EXPECT_THAT(suspected->finding.suspects, IsEmpty());
+        EXPECT_THAT(suspected->finding.evidence[0],
+                    HasSubstr("of rank 2 was finite up to step 7, and at no look from step 9 on"));
         from.push_back(suspected->bad_from);
       }
     return from;
