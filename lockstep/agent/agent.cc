@@ -81,7 +81,7 @@ Agent::Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener
                    Remember(EpochId(epoch), control::SpawnFailed{EpochId(epoch), error});
                  },
              .exited = [this](uint64_t epoch, const Worker& worker) { WorkerExited(epoch, worker); },
-             .stopped = [this](uint64_t epoch) { Remember(EpochId(epoch), control::EpochStopped{EpochId(epoch)}); },
+             .stopped = [this](uint64_t epoch) { AllStopped(epoch); },
              .note = [this](const std::string& text) { listener_.note(text); },
              .ring = [this](int rank, const Fd& ring) { records_.Attach(rank, ring); },
              .output = [this](int rank, int stream, std::string_view data) { listener_.output(rank, stream, data); },
@@ -301,6 +301,13 @@ void Agent::WorkerExited(uint64_t epoch, const Worker& worker) {
     SayHolding();  // the last word on what it leaves
   }
   Remember(EpochId(epoch), event);
+}
+
+// The last word on its losses too: whatever ended the epoch, what it had saved may have been bad by then.
+void Agent::AllStopped(uint64_t epoch) {
+  if (link_.board() != nullptr && watch_.epoch() == epoch)
+    losses_.Take(EpochId(epoch), LossesNow(spec_, **link_.board(), watch_.workers()));
+  Remember(EpochId(epoch), control::EpochStopped{EpochId(epoch), losses_.BadFrom()});
 }
 
 void Agent::SayLoopBegins() {

@@ -96,6 +96,7 @@ class Agent {
   void WorkerEnds(int rank);
   void FollowLives();
   void Remember(EpochId epoch, const control::EventBody& event);
+  void AllStopped(uint64_t epoch);
   void SayLoopBegins();
   void Do(const control::Command& command);
   void Do(const control::Commit& commit);

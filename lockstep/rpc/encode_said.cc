@@ -105,6 +105,7 @@ void Put(const control::Samples& samples, FromAgent& wire) {
     one->set_from(loss.from);
     one->set_seen_since(loss.seen_since);
     one->set_step(loss.step);
+    one->set_epoch(loss.epoch.value());
   }
 }
 
@@ -288,7 +289,7 @@ control::Samples Get(const Samples& wire) {
   for (const RankSample& sample : wire.ranks()) samples.ranks.push_back(Get(sample));
   for (const StackSample& sample : wire.stacks()) samples.stacks.push_back(Get(sample));
   for (const BadLoss& loss : wire.losses())
-    samples.losses.push_back({RankId(loss.rank()), loss.from(), loss.seen_since(), loss.step()});
+    samples.losses.push_back({RankId(loss.rank()), loss.from(), loss.seen_since(), loss.step(), EpochId(loss.epoch())});
   samples.joined = wire.joined();
   return samples;
 }

@@ -135,7 +135,7 @@ TEST(Encode, SamplesArriveWhole) {
                           true,      true};
   detect::StackSample stack{RankId(7), {9},           detect::InCollective::kNo, true, "f.py:1 in f",
                             10,        "f (libf.so)", detect::CodeKind::kOther};
-  const std::vector<control::BadLoss> losses = {{RankId(7), 3, 4, 5}};
+  const std::vector<control::BadLoss> losses = {{RankId(7), 3, 4, 5, EpochId(2)}};
   const control::Samples samples = Sent(control::Samples{EpochId(3), {rank}, {stack}, {11, {12}}, losses, true});
   EXPECT_EQ(samples.losses, losses);
   EXPECT_TRUE(samples.joined);

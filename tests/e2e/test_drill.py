@@ -130,15 +130,18 @@ class Fault(DrillTest):
 class NoNumber(RunTest):
     """The parameters become NaN in the update of a step that is saved, whose loss, computed before, is still a number."""
 
-    def repair(self, every, *options):
-        run = Run(self, "ddp.py", *ddp(step_time=0.2, faults=["nan:1:19:update"]), "--every", str(every), options=(*QUICK_LIMITS, *options))
+    def repair(self, every, *options, faults=(), symptom="nan"):
+        run = Run(self, "ddp.py", *ddp(step_time=0.2, faults=["nan:1:19:update", *faults]), "--every", str(every), options=(*QUICK_LIMITS, *options))
         run.finish()
-        self.assertEqual(["nan"], [one["symptom"] for one in run.faults()], run)
+        self.assertEqual([symptom], [one["symptom"] for one in run.faults()], run)
         run.assert_undisturbed_result()
         return next(action["text"] for action in run.faults()[0]["actions"] if action["kind"] == "restart")
 
     def test_goes_back_to_the_checkpoint_before(self):
         self.assertIn(" from step 9", self.repair(10))
+
+    def test_goes_back_to_before_it_from_a_crash_that_comes_first(self):
+        self.assertIn(" from step 9, for the loss was finite up to step 19 only", self.repair(10, faults=["kill:1:21:saved"], symptom="crash"))
 
     def test_goes_back_to_one_on_disk_where_memory_has_only_later_ones(self):
         folder = self.folder() / "disk"
