@@ -29,6 +29,7 @@ double MeanLoss(const ls_board& board, const std::vector<Worker>& workers) {
     const ls_rank_block& block = board.rank[worker.rank];
     const double loss = std::bit_cast<double>(Load(block.loss_bits));
     if (std::isnan(loss) || Load(block.epoch) != Load(board.epoch)) continue;  // a block of an older epoch, or of none
+    if (std::isinf(loss)) return std::numeric_limits<double>::infinity();
     sum += loss;
     ++known;
   }

@@ -279,6 +279,7 @@ Json StatusReport(const State& state, const Observed& observed, Nanos now) {
       {"epoch", state.epoch.value()},
       {"step", StepNow(state, observed.ranks)},
       {"loss", NumberOrNull(observed.loss)},
+      {"loss_is_finite", std::isnan(observed.loss) ? Json() : Json(std::isfinite(observed.loss))},
       {"start_method", observed.start_method},
       {"ranks", RanksJson(state, observed.ranks)},
       {"ettr", EttrJson(state.ledger, now)},

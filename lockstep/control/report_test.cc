@@ -87,8 +87,19 @@ TEST(StatusReport, WhatIsUnknownIsNull) {
   observed.loss = std::nan("");
   const Json report = StatusReport(State{}, observed, At(1));
   EXPECT_TRUE(report["loss"].is_null());
+  EXPECT_TRUE(report["loss_is_finite"].is_null());
   EXPECT_TRUE(report["checkpoint"]["step"].is_null());
   EXPECT_EQ(report["ettr"]["cumulative"], 1.0);
+}
+
+TEST(StatusReport, ALossThatIsNoNumberIsNotOneThatNobodyTold) {
+  Observed told, bad;
+  told.loss = 2.5;
+  bad.loss = std::numeric_limits<double>::infinity();
+  const Json report = StatusReport(State{}, Together({told, bad, Observed{}}), At(1));
+  EXPECT_TRUE(report["loss"].is_null());
+  EXPECT_EQ(report["loss_is_finite"], false);
+  EXPECT_EQ(StatusReport(State{}, told, At(1))["loss_is_finite"], true);
 }
 
 TEST(StatusReport, APausedJobSaysSo) {

@@ -214,6 +214,13 @@ TEST(Metrics, WhatIsUnknownIsLeftOut) {
   EXPECT_NE(RenderMetrics(status, Json::array()).find("lockstep_loss +Inf\n"), std::string::npos);
 }
 
+TEST(Metrics, ALossThatIsNoNumberIsASample) {
+  Json status = SampleStatus();
+  status["loss"] = nullptr;
+  status["loss_is_finite"] = false;
+  EXPECT_NE(RenderMetrics(status, Json::array()).find("lockstep_loss NaN\n"), std::string::npos);
+}
+
 TEST(Metrics, DocumentsOfAnotherShapeDoNoHarm) {
   for (const char* text :
        {"3", "[]", "{}", R"({"ranks": 3, "ettr": [1], "checkpoint": "x", "loss": "y"})", R"({"ranks": [1, {}]})"}) {
