@@ -48,17 +48,6 @@ std::vector<LossWatch::Seen> LossesNow(const RunSpec& spec, const ls_board& boar
   return seen;
 }
 
-// When the last rank had finished the step after which `point` was taken; unknown once a rank has gone on: then its
-// newest step stands for it.
-Nanos CommittedAt(const ls_board& board, const std::vector<Worker>& workers) {
-  Nanos oldest;
-  for (const Worker& worker : workers) {
-    const Nanos end{Load(board.rank[worker.rank].step_end_ns)};
-    oldest = oldest.value == 0 ? end : std::min(oldest, end);
-  }
-  return oldest;
-}
-
 }  // namespace
 
 Agent::Agent(RunSpec spec, Poller& poller, const Clock& clock, Listener listener)
@@ -410,6 +399,7 @@ void Agent::Tick() {
   records_.Drain();
   if (!ready_) return;
   TickDisk();
+  commits_.Look(**link_.board());
   // After the end too: the last flush takes its time, and who is silent is taken for lost.
   if (now - observed_told_ >= ToNanos(kObservePeriod)) {
     observed_told_ = now;
@@ -479,7 +469,7 @@ void Agent::ReadStacks(RankId rank, const std::function<void(const std::string&)
   });
 }
 
-control::Observed Agent::Observe() const {
+control::Observed Agent::Observe() {
   control::Observed observed;
   observed.loss = std::nan("");
   observed.disk = flusher_.Observe();
@@ -503,10 +493,9 @@ control::Observed Agent::Observe() const {
   observed.records = static_cast<int64_t>(records_.kept());
   observed.records_dropped = static_cast<int64_t>(records_.dropped());
   observed.loss = MeanLoss(board, watch_.workers());
-  const ls_checkpoint committed = ls_committed_here(&board);
-  if (committed.epoch != 0) {
-    observed.committed = control::CheckpointId{EpochId(committed.epoch), committed.step};
-    observed.checkpoint_age = ToSeconds(clock_.Now() - CommittedAt(board, watch_.workers()));
+  if (const auto& newest = commits_.Look(board)) {
+    observed.committed = newest->point;
+    if (newest->ended) observed.checkpoint_age = ToSeconds(clock_.Now() - *newest->ended);
   }
   return observed;
 }

@@ -126,7 +126,7 @@ int64_t StepNow(const State& state, const std::vector<RankStatus>& ranks) {
 Json CheckpointJson(const Observed& observed) {
   return {{"epoch", observed.committed ? Json(observed.committed->epoch.value()) : Json()},
           {"step", observed.committed ? Json(observed.committed->step) : Json()},
-          {"age_s", observed.committed ? Json(observed.checkpoint_age.value) : Json()},
+          {"age_s", observed.checkpoint_age ? Json(observed.checkpoint_age->value) : Json()},
           {"taken", observed.checkpoints},
           {"skipped", observed.checkpoints_skipped},
           {"torn", observed.checkpoints_torn},

@@ -174,10 +174,13 @@ TEST(Encode, FactsArriveWhole) {
   control::Observed observed;
   observed.ranks = {{RankId(1), 99, "running", 5, Seconds{0.5}}};
   observed.committed = control::CheckpointId{EpochId(1), 4};
+  observed.checkpoint_age = Seconds{0.5};
   observed.log_dropped = Bytes{17};
   const control::Observed seen = Sent(observed);
   EXPECT_EQ(seen.ranks.front().pid, 99);
   EXPECT_EQ(seen.committed, observed.committed);
+  EXPECT_EQ(seen.checkpoint_age, observed.checkpoint_age);
+  EXPECT_EQ(Sent(control::Observed{}).checkpoint_age, std::nullopt);
   EXPECT_EQ(seen.log_dropped, Bytes{17});
   EXPECT_TRUE(std::isnan(seen.loss));
 }

@@ -262,6 +262,7 @@ TEST(Metrics, TheRealStatusHasAllOfThem) {
   observed.ranks.back().step_time = {.25};
   observed.loss = 1.5;
   observed.committed = control::CheckpointId{EpochId(1), 3};
+  observed.checkpoint_age = Seconds{0.25};
   observed.disk.emplace();
   observed.peers.emplace();
   observed.peers->newest = observed.committed;
