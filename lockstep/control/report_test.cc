@@ -102,6 +102,22 @@ TEST(StatusReport, ALossThatIsNoNumberIsNotOneThatNobodyTold) {
   EXPECT_EQ(StatusReport(State{}, told, At(1))["loss_is_finite"], true);
 }
 
+TEST(StatusReport, OfSeveralNodesTheCheckpointIsThatOfTheOneThatLags) {
+  Observed first, second;
+  first.committed = CheckpointId{EpochId(1), 95};
+  first.checkpoint_age = Seconds{0.5};
+  second.committed = CheckpointId{EpochId(1), 87};
+  second.checkpoint_age = Seconds{4};
+  const Json both = StatusReport(State{}, Together({first, second, first}), At(1))["checkpoint"];
+  EXPECT_EQ(both["step"], 87);
+  EXPECT_EQ(both["age_s"], 4.0);
+  const Json all = StatusReport(State{}, Together({first, second, Observed{}}), At(1))["checkpoint"];
+  for (const char* field : {"epoch", "step", "age_s"}) EXPECT_TRUE(all[field].is_null()) << "one node has none";
+  second.checkpoint_age.reset();
+  EXPECT_TRUE(StatusReport(State{}, second, At(1))["checkpoint"]["age_s"].is_null());
+  EXPECT_EQ(StatusReport(State{}, second, At(1))["checkpoint"]["step"], 87);
+}
+
 TEST(StatusReport, APausedJobSaysSo) {
   Scenario job = AfterACrash();
   job.Hear(18, JobPaused{});
