@@ -111,7 +111,11 @@ Json Body(const JobPaused&) { return Json::object(); }
 Json Body(const JobContinued&) { return Json::object(); }
 Json Body(const WatcherGone& event) { return {{"since_ns", event.since.value}}; }
 Json Body(const SecondaryGraceOver&) { return Json::object(); }
-Json Body(const Drilled& event) { return {{"fault", event.fault}, {"rank", event.rank}}; }
+Json Body(const Drilled& event) {
+  Json json = {{"fault", event.fault}, {"rank", event.rank}};
+  if (event.withdrawn) json["withdrawn"] = true;
+  return json;
+}
 Json Body(const AgentLost& event) {
   return {{"node", event.node}, {"name", event.name}, {"why", event.why}, {"since_ns", event.since.value}};
 }
@@ -297,7 +301,9 @@ void Read(Fields&, JobPaused&) {}
 void Read(Fields&, JobContinued&) {}
 void Read(Fields& fields, WatcherGone& event) { event = {fields.Time("since_ns")}; }
 void Read(Fields& fields, SecondaryGraceOver& event) { event = {ReadEpoch(fields)}; }
-void Read(Fields& fields, Drilled& event) { event = {ReadEpoch(fields), fields.Text("fault"), fields.Int32("rank")}; }
+void Read(Fields& fields, Drilled& event) {
+  event = {ReadEpoch(fields), fields.Text("fault"), fields.Int32("rank"), ReadOptionalFlag(fields, "withdrawn")};
+}
 void Read(Fields& fields, AgentLost& event) {
   event = {fields.Int32("node"), fields.Text("name"), fields.Text("why"), fields.Time("since_ns")};
 }
@@ -365,6 +371,10 @@ Json ToJson(const EventBody& body) {
         return json;
       },
       body);
+}
+
+std::string Text(const Drilled& drill) {
+  return drill.rank < 0 ? drill.fault : fmt::format("{} of rank {}", drill.fault, drill.rank);
 }
 
 absl::StatusOr<Drilled> DrilledFromJson(const Json& json) {

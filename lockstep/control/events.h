@@ -222,13 +222,15 @@ struct ClusterDid {
 };
 // A fault that `lockstep drill` is about to inject: a rehearsal. It changes nothing; reports tell it from a real fault.
 inline constexpr char kKillCoordinator[] = "kill-coordinator";
-inline constexpr char kNanDrill[] = "nan";
+inline constexpr char kKillDrill[] = "kill", kExitDrill[] = "exit", kNanDrill[] = "nan";
 inline constexpr char kCutLink[] = "cut-link";  // of the node that has the rank
 struct Drilled {
   EpochId epoch;
-  std::string fault;  // "kill"
-  int rank = -1;      // -1: it strikes no rank
+  std::string fault;       // "kill"
+  int rank = -1;           // -1: it strikes no rank
+  bool withdrawn = false;  // it was announced, and did not strike after all
 };
+std::string Text(const Drilled& drill);  // "kill of rank 2"
 // An agent acts for an epoch of which the journal knows nothing: a full disk did not take the last events, and then the
 // coordinator died.
 struct JournalBehind {

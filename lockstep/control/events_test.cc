@@ -35,6 +35,7 @@ std::vector<EventBody> AllEvents() {
           WatcherGone{At(8)},
           SecondaryGraceOver{EpochId(4)},
           Drilled{EpochId(4), "kill", 2},
+          Drilled{EpochId(4), "nan", 2, true},
           AgentLost{1, "b", "its connection was lost", {70}},
           AgentBack{1},
           AgentGone{1, "node b is lost"},
@@ -79,7 +80,8 @@ TEST(Events, EveryMissingFieldIsOneClearError) {
                                            "port_taken", "leading_node", "policy",      "bad_from",
                                            "bad_epoch",  "first_epoch",  "load_first",  "standbys",
                                            "layout",     "reports",      "stuck_nodes", "unstopped_nodes",
-                                           "env",        "step_time_s",  "can_ask",     "note"};
+                                           "env",        "step_time_s",  "can_ask",     "withdrawn",
+                                           "note"};
   for (const EventBody& event : AllEvents()) {
     const Json whole = ToJson(event);
     for (const auto& [name, value] : whole.items()) {

@@ -274,7 +274,15 @@ void On(Turn& turn, const AgentBack& event) {
   CloseWatcherIncident(turn, index, "it is back");
 }
 
-void On(Turn& turn, const Drilled& event) { turn.state.drills.push_back({event, turn.at}); }
+void On(Turn& turn, const Drilled& event) {
+  std::vector<Drill>& drills = turn.state.drills;
+  if (!event.withdrawn) return drills.push_back({event, turn.at});
+  const auto announced = std::find_if(drills.rbegin(), drills.rend(), [&](const Drill& drill) {
+    return drill.what.epoch == event.epoch && drill.what.fault == event.fault && drill.what.rank == event.rank;
+  });
+  if (announced == drills.rend()) return Ignore(turn);
+  drills.erase(std::prev(announced.base()));
+}
 
 void On(Turn& turn, const ClusterDid& event) {
   State& state = turn.state;
@@ -298,6 +306,9 @@ bool IsHeard(const State& state, const Body& body) {
   if (state.epoch.value() == 0) return false;
   if constexpr (std::is_same_v<Body, RestoreChosen>) {
     return body.epoch == (state.mode == Mode::kLoading ? state.epoch : Next(state.epoch));
+  }
+  if constexpr (std::is_same_v<Body, Drilled>) {
+    if (body.withdrawn) return true;  // its epoch may be over by then
   }
   if constexpr (requires { body.epoch; }) return body.epoch == state.epoch;
   return true;

@@ -182,14 +182,25 @@ std::string WatcherStruckBy(const Drill& drill, const State& state) {
   return node != nullptr ? AgentName(node->name) : "";
 }
 
+// Whether this fault of a rank can be what is seen of it: a rank that is killed does not hang, nor is one dead that was
+// to hang. Whose links are cut may leave for its lost connections.
+bool LooksLike(const std::string& fault, incident::Syndrome syndrome) {
+  const bool ends = fault == kKillDrill || fault == kExitDrill;
+  if (syndrome == incident::Syndrome::kNan || fault == kNanDrill)
+    return syndrome == incident::Syndrome::kNan && fault == kNanDrill;
+  if (syndrome == incident::Syndrome::kCrash) return ends;
+  if (syndrome == incident::Syndrome::kExit) return ends || fault == kCutLink;
+  return !ends;
+}
+
 // A drill accounts for an incident that names its rank in its epoch, unless that was over before it.
 bool AccountsFor(const Drill& drill, const State& state, const incident::Incident& incident) {
   if (incident.closed.value != 0 && incident.closed < drill.at) return false;
   if (incident::Lead(incident).syndrome == incident::Syndrome::kWatcherLost)
     return incident::Lead(incident).suspects.front().name == WatcherStruckBy(drill, state);
-  if (incident.epoch != drill.what.epoch) return false;
-  if (incident::Lead(incident).syndrome == incident::Syndrome::kNan)
-    return drill.what.fault == kNanDrill;  // names nobody
+  if (incident.epoch != drill.what.epoch || !LooksLike(drill.what.fault, incident::Lead(incident).syndrome))
+    return false;
+  if (drill.what.fault == kNanDrill) return true;  // it names nobody
   return drill.what.rank >= 0 && Names(incident, drill.what.rank);
 }
 
@@ -209,10 +220,7 @@ incident::Incident WithPhases(const State& state, size_t index, const std::map<s
                               Nanos now) {
   incident::Incident incident = state.incidents[index];
   incident.phases = state.ledger.OfIncident(incident.id, now);
-  if (const auto drill = drills.find(index); drill != drills.end()) {
-    const Drilled& what = drill->second->what;
-    incident.drill = what.rank < 0 ? what.fault : fmt::format("{} of rank {}", what.fault, what.rank);
-  }
+  if (const auto drill = drills.find(index); drill != drills.end()) incident.drill = Text(drill->second->what);
   return incident;
 }
 

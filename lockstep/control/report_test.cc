@@ -133,6 +133,36 @@ TEST(IncidentsReport, TakesItsPhasesFromTheLedger) {
   EXPECT_EQ(report[0]["actions"][0]["text"], "restart of all 2 ranks in epoch 2 from step 10");
 }
 
+// A real SIGKILL of rank 1, after `drills`, the last of which may be withdrawn when the job is back.
+Json ACrashAfter(const std::vector<Drilled>& drills, bool withdrawn = false) {
+  JobSpec spec;
+  spec.ranks = 2;
+  Scenario job(spec);
+  job.ComeUp(1);
+  job.See(3, 2);
+  for (const Drilled& drill : drills) job.Hear(2.5, drill);
+  job.Hear(3, Killed(1, 1, SIGKILL));
+  job.Restart(3.1, Checkpoint(1, 3));
+  if (withdrawn) {
+    Drilled back = drills.back();
+    back.withdrawn = true;
+    job.Hear(5, back);
+  }
+  return IncidentsReport(job.state, At(10)).at(0)["drill"];
+}
+
+TEST(IncidentsReport, ADrillExplainsWhatItCanBringAbout) {
+  for (const char* other : {"cut-link", "hang-python", "hang-native", "nan", "stop", "freeze", "slow"})
+    EXPECT_TRUE(ACrashAfter({{EpochId(1), other, 1}}).is_null()) << other;
+  EXPECT_EQ(ACrashAfter({{EpochId(1), "nan", 1}, {EpochId(1), "kill", 1}}), "kill of rank 1");
+}
+
+TEST(IncidentsReport, ADrillThatDidNotStrikeExplainsNothing) {
+  EXPECT_TRUE(ACrashAfter({{EpochId(1), "exit", 1}}, true).is_null());
+  EXPECT_EQ(ACrashAfter({{EpochId(1), "exit", 1}, {EpochId(1), "exit", 1}}, true), "exit of rank 1")
+      << "of two one did";
+}
+
 // A crash of rank 1 in each of two epochs, and a drill of `rank` in epoch `epoch`.
 Json TwoCrashesAndADrill(uint64_t epoch, int rank) {
   JobSpec spec;

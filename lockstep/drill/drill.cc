@@ -34,6 +34,10 @@ pid_t PidOf(const Json& status, int rank) {
 
 Json RankJson(const Fault& fault) { return StrikesRank(fault.kind) ? Json(fault.rank.value()) : Json(); }
 
+Json Announcement(const Fault& fault, uint64_t epoch) {
+  return {{"fault", KindName(fault.kind)}, {"rank", StrikesRank(fault.kind) ? *fault.rank : -1}, {"epoch", epoch}};
+}
+
 std::string LineOf(const Injected& one) {
   const std::string pid = one.pid > 0 ? fmt::format(" (pid {})", one.pid) : "";
   return fmt::format("{}  {}{} at step {}", IsoTime(one.wall), Text(one.fault), pid, one.step);
@@ -86,6 +90,7 @@ void Drill::KeepHolds(Nanos now) {
     if (one.hold->GoesOn(now)) return false;
     if (const std::string failure = one.hold->Failure(); !failure.empty())
       report_.failed.push_back(fmt::format("{}: {}", Text(one.fault), failure));
+    if (!one.hold->Struck()) Withdraw(one.fault, one.epoch);
     return true;
   });
 }
@@ -131,17 +136,31 @@ absl::Status Drill::TryToStrike(const Fault& fault, const Json& status) {
   if (target.worker <= 0 && fault.kind != Kind::kKillCoordinator) return NotFound("no such worker runs now");
   if (StrikesRank(fault.kind) || fault.kind == Kind::kKillStarter)
     LS_RETURN_IF_ERROR(StarterOf(target.worker).status());  // it may have ended, and its number be another's
-  LS_ASSIGN_OR_RETURN(const Json answer, rim_.announce({{"fault", KindName(fault.kind)},
-                                                        {"rank", StrikesRank(fault.kind) ? *fault.rank : -1},
-                                                        {"epoch", target.epoch}}));
-  target.watcher = answer.value("watcher_pid", 0);
+  LS_ASSIGN_OR_RETURN(const Json announced, rim_.announce(Announcement(fault, target.epoch)));
+  target.watcher = announced.value("watcher_pid", 0);
+  const absl::Status done = Break(fault, target, announced);
+  if (!done.ok()) Withdraw(fault, target.epoch);
+  return done;
+}
+
+absl::Status Drill::Break(const Fault& fault, const Target& target, const Json& announced) {
   LS_ASSIGN_OR_RETURN(const pid_t victim, VictimOf(fault, target));
-  const Injected one{fault, clock_.Now(), clock_.WallNow(), answer.value("step", int64_t{-1}), victim};
+  const Injected one{fault, clock_.Now(), clock_.WallNow(), announced.value("step", int64_t{-1}), victim};
   LS_ASSIGN_OR_RETURN(HoldPtr hold, Inject(fault, spec_, target, one.at));
   report_.faults.push_back(one);
   rim_.say(LineOf(one));
-  if (hold) in_force_.push_back({fault, std::move(hold)});
+  if (hold) in_force_.push_back({fault, target.epoch, std::move(hold)});
   return absl::OkStatus();
+}
+
+// Else the next real fault of that rank would count as rehearsed.
+void Drill::Withdraw(const Fault& fault, uint64_t epoch) {
+  Json what = Announcement(fault, epoch);
+  what["withdrawn"] = true;
+  const absl::StatusOr<Json> written = rim_.announce(what);
+  if (!written.ok())
+    report_.failed.push_back(
+        fmt::format("{}: that it was not done could not be written down: {}", Text(fault), Message(written.status())));
 }
 
 void Drill::GiveUp(const std::string& why) {

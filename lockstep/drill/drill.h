@@ -23,6 +23,7 @@ namespace lockstep::drill {
 struct Rim {
   std::function<absl::StatusOr<Json>()> status;
   // Has the watcher write the drill down: {fault, rank, epoch} in, {step, watcher_pid} out. An error: it must not be.
+  // With "withdrawn": it did not strike after all.
   std::function<absl::StatusOr<Json>(const Json& drill)> announce;
   std::function<void(const std::string& line)> say;
 };
@@ -53,6 +54,7 @@ class Drill {
  private:
   struct InForce {
     Fault fault;
+    uint64_t epoch;
     HoldPtr hold;
   };
   void Tick();
@@ -61,6 +63,8 @@ class Drill {
   bool IsDue(const Planned& planned, const Json& status) const;
   void Strike(const Fault& fault, const Json& status);
   absl::Status TryToStrike(const Fault& fault, const Json& status);
+  absl::Status Break(const Fault& fault, const Target& target, const Json& announced);
+  void Withdraw(const Fault& fault, uint64_t epoch);
   void KeepHolds(Nanos now);
   void GiveUp(const std::string& why);
 

@@ -101,6 +101,7 @@ class Asked : public Hold {
                ? fmt::format("process {} did not take the request: its main thread runs no Python code", process_.pid())
                : "";
   }
+  bool Struck() const override { return !failed_; }
 
  private:
   Process process_;

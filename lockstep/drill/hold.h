@@ -20,6 +20,8 @@ class Hold {
   virtual bool GoesOn(Nanos now) = 0;
   // Why it did not come to what it was meant for; empty: it did.
   virtual std::string Failure() const { return ""; }
+  // False: over, and it never struck.
+  virtual bool Struck() const { return true; }
 };
 using HoldPtr = std::unique_ptr<Hold>;
 

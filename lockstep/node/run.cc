@@ -486,10 +486,9 @@ Json Node::Rehearse(const Json& request) {
   if (drill->rank >= 0 && (drill->rank < first || drill->rank >= first + spec_.ranks))
     return {{"error", fmt::format("rank {} is not of this node, which has ranks {} to {}: drill it there", drill->rank,
                                   first, first + spec_.ranks - 1)}};
-  if (!agent_ || drill->epoch != agent_->epoch())
+  if (!agent_ || (drill->epoch != agent_->epoch() && !drill->withdrawn))
     return {{"error", fmt::format("epoch {} is over: the job is being restarted", drill->epoch.value())}};
-  view_.Line(drill->rank < 0 ? fmt::format("drill: {}", drill->fault)
-                             : fmt::format("drill: {} of rank {}", drill->fault, drill->rank));
+  view_.Line(fmt::format("drill: {}{}", control::Text(*drill), drill->withdrawn ? " was not done" : ""));
   Say(control::EventBody(*drill));
   return {{"epoch", drill->epoch.value()}, {"step", agent_->progress().step}, {"watcher_pid", getpid()}};
 }

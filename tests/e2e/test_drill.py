@@ -228,6 +228,41 @@ class Schedule(DrillTest):
         self.stop_job(run)
 
 
+class NotDone(DrillTest):
+    """What a drill announced and could not do explains no later fault."""
+
+    def drill_in_vain(self, run, why, *words):
+        answer = run.ask("drill", *words)
+        self.assertEqual(1, answer.returncode, f"{answer.stdout}{answer.stderr}\n{run}")
+        self.assertIn(why, answer.stderr, run)
+
+    def assert_a_real_crash(self, run, rank):
+        """Of that rank now: no drill is behind it."""
+        os.kill(run.pids()[rank], signal.SIGKILL)
+        crash = run.wait("a crash", lambda: [one for one in run.faults() if one["symptom"] == "crash"])[0]
+        self.assertNotIn("[drill]", crash["headline"], run)
+        self.assertEqual({None}, {one["drill"] for one in run.incidents()}, run)
+
+    def test_refused(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs root")
+        run = self.start_job()
+        self.drill_in_vain(run, "the network of the whole machine", "cut-link", "--rank", "0")
+        self.assert_a_real_crash(run, 0)
+        self.stop_job(run)
+
+    def test_withdrawn(self):
+        """A rank that is stopped takes no request. `exit`, had it struck, could explain a crash."""
+        run = self.start_job(options=("--allow-drill", "--observe-only"))
+        stopped = run.pids()[1]
+        os.kill(stopped, signal.SIGSTOP)
+        self.drill_in_vain(run, "did not take the request", "exit", "--rank", "1")
+        os.kill(stopped, signal.SIGCONT)
+        run.wait("its incident closed", lambda: run.faults() and run.faults()[-1]["closed"])
+        self.assert_a_real_crash(run, 1)
+        run.finish(code=1)
+
+
 class Refused(DrillTest):
     def refuse(self, run, text, *words):
         answer = run.ask("drill", *words)
