@@ -195,7 +195,26 @@ class Numbers(Starter):
         self.starter.start_epoch(2, restore=(1, 5))
         found, stderr = in_worker(self.stages)
         self.assertEqual([2, -1], found)
+        self.assertIn("the checkpoint of step 5 was saved by a later Checkpoint than this script's first", stderr)
         self.assertIn("made after another one has stepped gives nothing back", stderr)
+
+    def test_one_that_has_stepped_does_not_go_back(self):
+        def work():
+            ckpt = lockstep.Checkpoint({"v": [1]})
+            found = [ckpt.restore()]
+            ckpt.step(found[0] + 1)
+            try:
+                found.append(ckpt.restore())
+            except lockstep.CheckpointError as error:
+                found.append(str(error))
+            return found
+
+        self.starter.start_epoch(1)
+        self.assertEqual([-1, -1], self.work(work))
+        self.starter.start_epoch(2, restore=(1, 0))
+        found = self.work(work)
+        self.assertEqual(0, found[0])
+        self.assertIn("restore() after step()", found[1])
 
 
 class Saving(Starter):
@@ -614,6 +633,7 @@ class Devices(unittest.TestCase):
     def test_the_gpu_of_the_parameters_is_where_they_come_back(self):
         def on(*devices):
             ckpt = lockstep.Checkpoint.__new__(lockstep.Checkpoint)
+            ckpt._apart = frozenset()
             parameters = [types.SimpleNamespace(device=torch.device(device)) for device in devices]
             ckpt._holders = {"net": types.SimpleNamespace(module=types.SimpleNamespace(parameters=lambda: parameters))}
             return ckpt._gpu_of_parameters()
