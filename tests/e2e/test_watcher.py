@@ -1,6 +1,7 @@
 """Whoever watches goes away (coordinator and agent are one process, `lockstep run`), or the terminal does: training
 goes on, and another watcher takes over."""
 import os
+import shutil
 import signal
 import unittest
 
@@ -135,6 +136,21 @@ class Watcher(WatcherTest):
         self.assertIn("already holds a run; its workers are gone: start a new run in another --run", run.stderr(), run)
         drill = run.ask("drill", "kill", "--rank", "1")
         self.assertEqual((2, True), (drill.returncode, "nobody watches this run" in drill.stderr), f"{drill}\n{run}")
+
+    def test_its_run_directory_is_removed(self):
+        """Training goes on until it must be restarted; workers are not started where they would not find us."""
+        disk = self.folder() / "checkpoints"
+        run = Run(self, "ddp.py", *ddp(LONG, step_time=0.1), options=["--checkpoint-dir", str(disk), "--checkpoint-interval-s", "1000"])
+        run.wait_for_step(5)
+        workers = run.pids()
+        shutil.rmtree(run.dir)
+        run.wait_for_step(15)
+        os.kill(workers[2], signal.SIGKILL)
+        run.finish(3)
+        self.assertIn(f"the run directory {run.dir} was removed", run.stderr(), run)
+        self.assertNotIn("goes on without Lockstep", run.stderr(), run)
+        self.assertEqual([1], sorted({line["epoch"] for line in run.steps()}), run)
+        self.assertTrue(list(disk.glob("step_*")), "what was in memory went to disk at the end")
 
     def test_nothing_to_resume(self):
         run = Run(self, "ddp.py", *ddp())
