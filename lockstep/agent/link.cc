@@ -109,9 +109,8 @@ absl::Status StarterLink::CheckDoor() const {
   if (!door.ok() && absl::IsResourceExhausted(door.status())) return absl::OkStatus();  // it says nothing of the door
   if (door.ok() && PeerOf(*door) == PeerOf(socket_)) return absl::OkStatus();
   return FailedPrecondition(
-      "the run directory {} was removed: workers started anew would train without Lockstep; start a new run, which "
-      "goes "
-      "on from the newest checkpoint in --checkpoint-dir",
+      "the run directory {} was removed: workers started anew would train without Lockstep; start a new run, and with "
+      "--checkpoint-dir it goes on from the newest checkpoint there",
       spec_.run_dir);
 }
 

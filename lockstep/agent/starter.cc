@@ -1,7 +1,9 @@
 #include "lockstep/agent/starter.h"
 
+#include <fcntl.h>
 #include <fmt/ranges.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
@@ -101,7 +103,7 @@ class Starter {
   SharedMemory shared_memory_;
   int workers_restarts_ = 0;  // restarts before it
   Joining joining_;
-  Fd signals_;
+  Fd directory_, signals_;
   std::optional<EpochPlan> plan_;  // being spawned
   DroppedOutput told_;
   bool host_known_ = false;
@@ -171,6 +173,9 @@ absl::Status Starter::Listen() {
   LS_RETURN_IF_ERROR(agent_.Listen(spec_.run_dir + "/" + kAgentSocket));
   LS_RETURN_IF_ERROR(joining_.Listen(spec_.run_dir));
   LS_RETURN_IF_ERROR(standby_.Listen(spec_.run_dir));
+  // systemd-tmpfiles spares a directory that is locked: what we need of ours may be older than it lets files become.
+  directory_ = Fd(open(spec_.run_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  (void)flock(directory_.get(), LOCK_SH | LOCK_NB);
   sigset_t mask;
   sigemptyset(&mask);
   // A scheduler signals all processes of a job: of the others, none is to end us before the agent has heard its own.

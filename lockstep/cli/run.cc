@@ -29,7 +29,7 @@ void Declare(CLI::App& run, RunFlags& flags) {
   node::RunOptions& options = flags.options;
   run.add_option("--python", options.python, "Interpreter; default: $PYTHON_EXEC, the active venv, python3 on PATH");
   run.add_option("--job", options.job, "Name of the job; default: the script's name and our pid")->check(NotEmpty());
-  run.add_option("--run", options.run_dir, "Run directory; default: $XDG_RUNTIME_DIR/lockstep/JOB")->check(NotEmpty());
+  run.add_option("--run", options.run_dir, kNewRunDir)->check(NotEmpty());
   run.add_option("--resume", flags.resume, "Adopt the workers of this run directory, whose watcher is gone")
       ->check(NotEmpty());
   run.add_option("--coordinator", options.nodes.endpoint,

@@ -1,5 +1,6 @@
 #include "lockstep/node/run_dir.h"
 
+#include <pwd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -76,9 +77,16 @@ bool HoldsRun(const std::string& run_dir) {
   return fs::exists(fs::path(run_dir) / "run.json", ignored);
 }
 
+bool GoesAtLogout(const std::string& runtime, uid_t user, const std::string& lingering) {
+  if (runtime != fmt::format("/run/user/{}", user)) return false;
+  const passwd* entry = getpwuid(user);
+  return entry == nullptr || access((lingering + "/" + entry->pw_name).c_str(), F_OK) != 0;
+}
+
 std::string RunsBase() {
   const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && access(runtime, W_OK) == 0) return std::string(runtime) + "/lockstep";
+  if (runtime != nullptr && access(runtime, W_OK) == 0 && !GoesAtLogout(runtime, geteuid()))
+    return std::string(runtime) + "/lockstep";
   return fmt::format("/tmp/lockstep-{}", geteuid());
 }
 

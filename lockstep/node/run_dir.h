@@ -1,6 +1,8 @@
 // Run directories: where a run keeps its journal, sockets, logs and stacks, and how the other subcommands find it.
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 
 #include "lockstep/agent/spec.h"
@@ -8,8 +10,11 @@
 
 namespace lockstep::node {
 
-// $XDG_RUNTIME_DIR/lockstep, else /tmp/lockstep-<uid>.
+// $XDG_RUNTIME_DIR/lockstep, else, and where that goes at logout, /tmp/lockstep-<uid>. As
+// python/lockstep/_feed_link.py.
 std::string RunsBase();
+// logind removes what it has made for a user with his last session, unless he is among the `lingering`.
+bool GoesAtLogout(const std::string& runtime, uid_t user, const std::string& lingering = "/var/lib/systemd/linger");
 // With mode 0700, unless it is there. PermissionDenied if it is someone else's.
 absl::Status MakeRunsBase();
 // Creates `path` (or RunsBase()/<job>) with mode 0700. AlreadyExists if it holds a run; PermissionDenied if it is

@@ -1,5 +1,6 @@
 """Whoever watches goes away (coordinator and agent are one process, `lockstep run`), or the terminal does: training
 goes on, and another watcher takes over."""
+import fcntl
 import os
 import shutil
 import signal
@@ -143,6 +144,8 @@ class Watcher(WatcherTest):
         run = Run(self, "ddp.py", *ddp(LONG, step_time=0.1), options=["--checkpoint-dir", str(disk), "--checkpoint-interval-s", "1000"])
         run.wait_for_step(5)
         workers = run.pids()
+        with self.assertRaises(BlockingIOError, msg="nor would systemd-tmpfiles remove what is old in it"):
+            self.lock(run.dir)
         shutil.rmtree(run.dir)
         run.wait_for_step(15)
         os.kill(workers[2], signal.SIGKILL)
@@ -151,6 +154,12 @@ class Watcher(WatcherTest):
         self.assertNotIn("goes on without Lockstep", run.stderr(), run)
         self.assertEqual([1], sorted({line["epoch"] for line in run.steps()}), run)
         self.assertTrue(list(disk.glob("step_*")), "what was in memory went to disk at the end")
+
+    def lock(self, folder):
+        """As systemd-tmpfiles does before it removes what lies there."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        self.addCleanup(os.close, descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def test_nothing_to_resume(self):
         run = Run(self, "ddp.py", *ddp())
