@@ -279,6 +279,7 @@ absl::StatusOr<int> ResumeCoordinating(const std::string& run_dir, const RunOpti
   LS_ASSIGN_OR_RETURN(const std::string found, FindRunDir(run_dir));
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, agent::ReadRunSpec(found));
   LS_RETURN_IF_ERROR(CheckInPlace(found, spec));
+  LS_RETURN_IF_ERROR(CheckOwner(found));
   LS_RETURN_IF_ERROR(CheckOpenFiles(0));
   if (spec.ranks != 0) return InvalidArgument("{} is a run of `lockstep run`; resume it with that", found);
   if (!spec.journal.empty())

@@ -31,6 +31,8 @@ absl::StatusOr<std::string> FindLiveRunDir(const std::string& path);
 
 // `run_dir` is the directory in which this run was started, whatever the way there, and no copy of it.
 absl::Status CheckInPlace(const std::string& run_dir, const agent::RunSpec& spec);
+// PermissionDenied: it is another user's, who could not go on with what we make there.
+absl::Status CheckOwner(const std::string& run_dir);
 // What to do about the run of this node that `run_dir` holds and that has no watcher: "go on with `lockstep run
 // --resume DIR`, or ..."; where nobody is left to be adopted, how to start a new one.
 std::string HowToGoOn(const std::string& run_dir);
