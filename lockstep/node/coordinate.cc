@@ -244,7 +244,7 @@ class CoordinatorProcess {
 
 // A coordinator whose journal is elsewhere may be started again in its directory, where nothing is that it needs.
 absl::StatusOr<std::string> MakeCoordinatorDir(const std::string& path, const agent::RunSpec& spec) {
-  const std::string planned = path.empty() ? RunsBase() + "/" + spec.job : path;
+  LS_ASSIGN_OR_RETURN(const std::string planned, PlanRunDir(path, spec.job));
   const absl::StatusOr<agent::RunSpec> before = agent::ReadRunSpec(planned);
   if (!spec.journal.empty() && before.ok() && before->journal == spec.journal && before->job == spec.job)
     return before->run_dir;

@@ -185,7 +185,7 @@ absl::StatusOr<Json> DryRun(const RunOptions& options) {
   LS_ASSIGN_OR_RETURN(agent::RunSpec spec, PlanSpec(options));
   spec.gloo_lib.clear();  // whether it may be preloaded would have to be tried
   const Nodes& nodes = options.nodes;
-  spec.run_dir = options.run_dir.empty() ? RunsBase() + "/" + spec.job : options.run_dir;
+  LS_ASSIGN_OR_RETURN(spec.run_dir, PlanRunDir(options.run_dir, spec.job));
   spec.torchrun.log_dir = PlanLogDir(spec);
   spec.place.nodes = std::max(nodes.most, 1);
   spec.place.node = std::max(nodes.own_rank, 0);

@@ -93,15 +93,15 @@ std::string RunsBase() {
 
 absl::Status MakeRunsBase() { return MakePrivate(RunsBase()); }
 
-absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::string& job) {
+absl::StatusOr<std::string> PlanRunDir(const std::string& path, const std::string& job) {
   if (path.empty() && (job.empty() || job == "." || job == ".." || job.find_first_of("/\n") != std::string::npos))
     return InvalidArgument("a job's name is the name of a directory: expected one without /, found \"{}\"", job);
-  std::string run_dir = path;
-  if (run_dir.empty()) {
-    LS_RETURN_IF_ERROR(MakeRunsBase());
-    run_dir = RunsBase() + "/" + job;
-  }
-  run_dir = fs::absolute(run_dir).lexically_normal().string();
+  return fs::absolute(path.empty() ? RunsBase() + "/" + job : path).lexically_normal().string();
+}
+
+absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::string& job) {
+  LS_ASSIGN_OR_RETURN(const std::string run_dir, PlanRunDir(path, job));
+  if (path.empty()) LS_RETURN_IF_ERROR(MakeRunsBase());
   LS_RETURN_IF_ERROR(MakePrivate(run_dir));
   ForgetUnbegun(run_dir);
   if (!HoldsRun(run_dir)) return run_dir;

@@ -17,7 +17,9 @@ std::string RunsBase();
 bool GoesAtLogout(const std::string& runtime, uid_t user, const std::string& lingering = "/var/lib/systemd/linger");
 // With mode 0700, unless it is there. PermissionDenied if it is someone else's.
 absl::Status MakeRunsBase();
-// Creates `path` (or RunsBase()/<job>) with mode 0700. AlreadyExists if it holds a run; PermissionDenied if it is
+// `path`, or RunsBase()/<job>; makes nothing. InvalidArgument: the job's name would be no name of a directory there.
+absl::StatusOr<std::string> PlanRunDir(const std::string& path, const std::string& job);
+// Creates it with mode 0700. AlreadyExists if it holds a run; PermissionDenied if it is
 // someone else's.
 absl::StatusOr<std::string> MakeRunDir(const std::string& path, const std::string& job);
 bool HoldsRun(const std::string& run_dir);

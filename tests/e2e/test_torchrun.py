@@ -272,7 +272,19 @@ class DryRun(TorchrunTest):
         done = subprocess.run([BINARY, "run", "--python", PYTHON, *options, "--dry-run", self.script("")], capture_output=True, text=True,
                               timeout=20, env=inherited())
         self.assertEqual(0, done.returncode, done.stderr)
+        self.notices = done.stderr
         return done.stdout
+
+    def test_says_what_has_no_effect(self):
+        self.plan("--nproc-per-node", "2", "--tee", "0:1,9:2")
+        self.assertEqual("lockstep: --tee 0:1,9:2 has no effect on rank 9: this node has 2 ranks\n", self.notices)
+
+    def test_refuses_what_would_be_refused(self):
+        for job in "../x", "a/b", "..":
+            done = subprocess.run([BINARY, "run", "--python", PYTHON, "--job", job, "--dry-run", self.script("")], capture_output=True, text=True,
+                                  timeout=20, env=inherited(), check=False)
+            self.assertEqual((2, f'lockstep: a job\'s name is the name of a directory: expected one without /, found "{job}"\n'),
+                             (done.returncode, done.stderr))
 
     def test_says_what_would_be(self):
         for options, there, not_there in (
