@@ -124,7 +124,7 @@ void WritePid(char* entry, pid_t pid) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  signal(SIGPIPE, SIG_DFL);
+  for (const int number : {SIGPIPE, SIGXFSZ}) signal(number, SIG_DFL);  // cli/main.cc ignores the latter
   const int null = open("/dev/null", O_RDONLY);
   dup2(null, 0);
   dup2(out, 1);

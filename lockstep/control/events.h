@@ -121,7 +121,7 @@ struct RestoreChosen {
   EpochId epoch;
   std::optional<CheckpointId> point;
   std::vector<std::string> rejected;
-  std::string unfit{};  // there is one, of another world, that the coming one can't take: why
+  std::string unfit{};  // no epoch may begin, though there may be a checkpoint: why
 };  // for the coming epoch
 struct SpawnFailed {
   EpochId epoch;

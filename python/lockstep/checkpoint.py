@@ -176,7 +176,9 @@ class Checkpoint:
         if not self._make_room(len(meta)):
             from ._tensors import CheckpointError
 
-            raise CheckpointError(f"{self._client.error()}; give more with `lockstep run --checkpoint-memory`, or run without Checkpoint")
+            why = self._client.error()
+            remedy = "" if "ulimit" in why else "; give more with `lockstep run --checkpoint-memory`"  # another limit than that of memory
+            raise CheckpointError(f"{why}{remedy}, or run without Checkpoint")
 
     def _capture(self):
         from . import _plan
