@@ -52,6 +52,7 @@ void Judge::Begin(EpochId epoch) {
   losses_told_ = false;
   communication_told_.clear();
   under_way_.clear();
+  stuck_ = false;
   trails_.clear();
   stacks_.Clear();
   wants_stacks_ = false;
@@ -128,8 +129,8 @@ void Judge::TellPause(const State& state, std::vector<EventBody>& events) const 
   if (!any && state.paused) events.push_back(JobContinued{});
 }
 
-void Judge::TellSuspicions(const Progress& progress, Nanos now, std::vector<EventBody>& events) {
-  const detect::Verdict verdict = detector_.At(now);
+void Judge::TellSuspicions(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events) {
+  const detect::Verdict verdict = detector_.At(now, state.unseen);
   wants_stacks_ = verdict.wants_stacks;
   for (const incident::Finding& finding : verdict.findings) {
     Suspicion& told =
@@ -140,7 +141,22 @@ void Judge::TellSuspicions(const Progress& progress, Nanos now, std::vector<Even
     told.newest = now;
     events.push_back(Suspected{epoch_, finding, progress});
   }
-  if (verdict.findings.empty()) suspicions_told_.clear();  // should it come back, it is told again
+  if (!verdict.findings.empty()) return;
+  suspicions_told_.clear();  // should it come back, it is told again
+  TellGone(state, events);
+}
+
+// No step closes the incident of a job that tells none, if it was only watched. By what is seen now: a coordinator that
+// took over need not have told the suspicion itself.
+void Judge::TellGone(const State& state, std::vector<EventBody>& events) const {
+  if (!state.unseen || !state.open || state.mode != Mode::kRunning || state.paused || stuck_) return;
+  if (newest_.size() < static_cast<size_t>(state.spec.ranks)) return;
+  const bool gone = std::any_of(state.exits.begin(), state.exits.end(), [](const auto& exit) {
+    return exit.second.status.code != 0 || exit.second.status.signal != 0;
+  });
+  const bool held = std::any_of(newest_.begin(), newest_.end(),
+                                [](const auto& entry) { return Held(entry.second) || entry.second.traced; });
+  if (!gone && !held) events.push_back(CaughtUp{epoch_, state.progress});
 }
 
 // What one rank computes wrongly all have a step later: it is nobody's fault as far as this can tell.
@@ -194,6 +210,7 @@ void Judge::TellCommunication(const Progress& progress, Nanos now, std::vector<E
   thresholds.least = kCommunicationPeriod;  // a job that has just begun is still finding its pace
   const trace::CommLog log = Log();
   std::vector<incident::Finding> findings = FindStuck(log);
+  stuck_ = !findings.empty();
   if (findings.empty()) findings = detect::FindSlowness(log, thresholds);
   for (incident::Finding& finding : findings) {
     const bool anew = !communication_told_.contains(Fingerprint(finding));
@@ -220,8 +237,8 @@ std::vector<EventBody> Judge::At(const State& state, const Progress& progress, N
   TellProgress(state, progress, now, events);
   TellPause(state, events);
   TellLosses(state, progress, now, events);
-  TellSuspicions(progress, now, events);
   TellCommunication(progress, now, events);
+  TellSuspicions(state, progress, now, events);
   return events;
 }
 

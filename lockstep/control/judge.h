@@ -57,7 +57,8 @@ class Judge {
   void TellCommunication(const Progress& progress, Nanos now, std::vector<EventBody>& events);
   std::vector<incident::Finding> FindStuck(const trace::CommLog& log);
   void TellLosses(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
-  void TellSuspicions(const Progress& progress, Nanos now, std::vector<EventBody>& events);
+  void TellSuspicions(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events);
+  void TellGone(const State& state, std::vector<EventBody>& events) const;
 
   // What is suspected alike in one stall. Of a large job each telling is long, and who is suspected may change with
   // every sample: others are told no sooner than after as long as it has lasted when it was told before.
@@ -84,6 +85,7 @@ class Judge {
   Nanos communication_due_;
   std::map<std::string, Nanos> communication_told_;  // and when it was last seen
   std::string under_way_;                            // in communication at the look before
+  bool stuck_ = false;                               // and there, at the newest look, was a hang
 };
 
 }  // namespace lockstep::control

@@ -260,6 +260,34 @@ TEST_F(UnseenTest, WaitsForTheWordOfAllNodes) {
   EXPECT_EQ(LookAt(101, false).size(), 1u);
 }
 
+// Told by what is seen now, for whoever told the suspicion may have been a coordinator before this one.
+TEST_F(UnseenTest, WhatKeptAJobThatIsOnlyWatchedIsToldWhenItHasGone) {
+  state_.mode = Mode::kRunning;
+  state_.in_loop = state_.unseen = true;
+  state_.open = 0;
+  const auto look = [&](double at, detect::ProcState second) {
+    Samples samples{kOne, {}, {}, {}};
+    for (int rank = 0; rank < 4; ++rank) {
+      samples.ranks.emplace_back().rank = RankId(rank);
+      samples.ranks.back().at = At(at);
+      samples.ranks.back().state = rank == 1 ? second : detect::ProcState::kSleeping;
+    }
+    judge_.Add(samples);
+    return judge_.At(state_, {}, At(at));
+  };
+  std::vector<std::string> evidence;
+  for (double at = 100; at < 190; at += 0.5)
+    for (const EventBody& event : look(at, detect::ProcState::kStopped))
+      evidence = std::get<Suspected>(event).finding.evidence;
+  EXPECT_THAT(evidence, Contains("the job tells no steps"));
+  EXPECT_THAT(look(190, detect::ProcState::kSleeping), ElementsAre(VariantWith<CaughtUp>(_)));
+  state_.exits[RankId(3)] = {{0, SIGKILL}, At(191)};
+  EXPECT_THAT(look(191, detect::ProcState::kSleeping), IsEmpty());
+  state_.exits.clear();
+  state_.open.reset();
+  EXPECT_THAT(look(192, detect::ProcState::kSleeping), IsEmpty());
+}
+
 TEST_F(JudgeTest, SamplesOfAnotherEpochAreLeftAside) {
   Samples samples = Look(1.0, detect::ProcState::kRunning, 9);
   samples.epoch = EpochId(2);

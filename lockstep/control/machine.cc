@@ -102,8 +102,21 @@ void On(Turn& turn, const LoopBegan& event) {
   Reconsider(turn);
 }
 
+void NoteUnseenGoesOn(Turn& turn) {
+  Act(turn, incident::ActionKind::kNote, "the job goes on, as far as can be told of one that tells no steps");
+  CloseIncident(turn);
+}
+
+void GoOnUnseen(Turn& turn) {
+  State& state = turn.state;
+  if (!state.open || state.mode != Mode::kRunning || state.paused) return Ignore(turn);
+  NoteUnseenGoesOn(turn);
+  EnterPhaseNow(state, turn.at);
+}
+
 void On(Turn& turn, const CaughtUp& event) {
   if (!turn.state.in_loop) return Ignore(turn);
+  if (turn.state.unseen) return GoOnUnseen(turn);
   Advance(turn, event.progress);
 }
 
@@ -373,8 +386,7 @@ void CloseUnseen(Turn& turn) {
   const State& state = turn.state;
   if (!state.unseen || !state.open || state.mode != Mode::kRunning) return;
   if (state.fault.epoch == state.epoch && !IsForTheRecord(state)) return;
-  Act(turn, incident::ActionKind::kNote, "the job goes on, as far as can be told of one that tells no steps");
-  CloseIncident(turn);
+  NoteUnseenGoesOn(turn);
 }
 
 void Advance(Turn& turn, const Progress& seen) {

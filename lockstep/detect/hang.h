@@ -90,7 +90,8 @@ class HangDetector {
   void Forget(RankId rank);
   void Add(const RankSample& sample);
   void Add(const StackSample& sample);
-  Verdict At(Nanos now) const;
+  // `unseen`: the job counts as training though it tells no steps.
+  Verdict At(Nanos now, bool unseen = false) const;
 
  private:
   struct State;
