@@ -8,6 +8,7 @@
 
 #include "lockstep/detect/comm_hang.h"
 #include "lockstep/detect/comm_slow.h"
+#include "lockstep/incident/rank_ranges.h"
 #include "lockstep/trace/trails.h"
 
 namespace lockstep::control {
@@ -53,6 +54,7 @@ void Judge::Begin(EpochId epoch) {
   communication_told_.clear();
   under_way_.clear();
   stuck_ = false;
+  joined_since_ = {};
   trails_.clear();
   stacks_.Clear();
   wants_stacks_ = false;
@@ -63,7 +65,6 @@ void Judge::Begin(EpochId epoch) {
 
 void Judge::Add(const Samples& samples) {
   if (samples.epoch != epoch_) return;
-  joined_ = joined_ || samples.joined;
   for (const detect::RankSample& sample : samples.ranks) {
     detect::RankSample& newest = newest_[sample.rank];
     if (newest.at <= sample.at) newest = sample;
@@ -92,10 +93,27 @@ void Judge::Forget(const std::vector<RankId>& ranks) {
   }
 }
 
+// Whether those who have not joined may still be on their way: all have in an epoch before, or the first has just now.
+bool Judge::Loads(const std::vector<int>& absent, int ranks, Nanos now) {
+  const bool some = absent.size() < static_cast<size_t>(ranks);
+  some_joined_ = some_joined_ || some;
+  all_joined_ = all_joined_ || absent.empty();
+  if (some && joined_since_.value == 0) joined_since_ = now;
+  return all_joined_ || (some_joined_ && (!some || now - joined_since_ < ToNanos(kUnseen)));
+}
+
 // Not before every node has said whether its ranks have joined.
-void Judge::TellUnseen(const State& state, Nanos now, std::vector<EventBody>& events) const {
-  if (joined_ || newest_.size() < static_cast<size_t>(state.spec.ranks) || state.epoch != epoch_) return;
-  if (TrainsUnseen(state, now)) events.push_back(LoopBegan{epoch_, now, state.restore, true});
+void Judge::TellUnseen(const State& state, Nanos now, std::vector<EventBody>& events) {
+  if (all_joined_ || state.in_loop || state.epoch != epoch_) return;
+  if (newest_.size() < static_cast<size_t>(state.spec.ranks)) return;
+  std::vector<int> absent;
+  for (const auto& [rank, sample] : newest_)
+    if (!sample.joined) absent.push_back(rank.value());
+  if (Loads(absent, state.spec.ranks, now) || !TrainsUnseen(state, now)) return;
+  events.push_back(LoopBegan{epoch_, now, state.restore, true});
+  if (some_joined_ && !std::exchange(absent_told_, true))
+    absent_ = fmt::format("{} {} not joined: Checkpoint must be made on all ranks; until then no step counts",
+                          incident::RanksAsRanges(absent), absent.size() == 1 ? "has" : "have");
 }
 
 void Judge::TellProgress(const State& state, const Progress& progress, Nanos now, std::vector<EventBody>& events) {

@@ -14,8 +14,6 @@ namespace lockstep::control {
 namespace {
 
 EpochId Next(EpochId epoch) { return EpochId(epoch.value() + 1); }
-// Of a script that loads for longer before it joins, what was booked is taken back when it does.
-constexpr Seconds kUnseen{60};  // Python, torch and the process group are there in seconds, most models in a minute
 
 bool Is(const State& state, std::initializer_list<Mode> modes) {
   return std::find(modes.begin(), modes.end(), state.mode) != modes.end();
