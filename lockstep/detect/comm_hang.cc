@@ -319,15 +319,22 @@ class Finder {
       finding.certain = finding.certain && end.counted && !end.rooted;
       since = std::min(since, end.since_ns);
     }
-    incident::TellSome(ends, "ranks", finding.evidence, [&](const auto& one) {
-      const auto& [rank, end] = one;
-      finding.evidence.insert(finding.evidence.end(), end.evidence.begin(), end.evidence.end());
+    incident::TellSome(WithEvidence(ends), "ranks", finding.evidence, [&](int rank) {
+      AddTo(finding.evidence, ends.at(rank).evidence);
       if (const auto remark = log_.remarks.find(rank); remark != log_.remarks.end())
         finding.evidence.push_back(fmt::format("rank {}: {}", rank, remark->second));
     });
     if (since != std::numeric_limits<int64_t>::max()) finding.since = Nanos{since};
     if (!finding.certain) finding.probe = fmt::format("stacks of {}, and whether they change", RanksText(Keys(ends)));
     findings.push_back(std::move(finding));
+  }
+
+  // Of one that told nothing, and may be whom others wait for, there is none.
+  std::vector<int> WithEvidence(const std::map<int, End>& ends) const {
+    std::vector<int> ranks;
+    for (const auto& [rank, end] : ends)
+      if (!end.evidence.empty() || log_.remarks.contains(rank)) ranks.push_back(rank);
+    return ranks;
   }
 
   static std::vector<int> Keys(const std::map<int, End>& ends) {

@@ -374,6 +374,20 @@ TEST(CommHang, MembersThatAreNotKnownMayBeThoseWaitedFor) {
   EXPECT_THAT(diagnosis.findings.at(0).evidence, ElementsAre(HasSubstr("of which not all members are known")));
 }
 
+TEST(CommHang, OfManyThatToldNothingTheLineOfThoseWhoWaitComesFirst) {
+  Job job;
+  std::vector<int> all(60);
+  std::iota(all.begin(), all.end(), 0);
+  job.AddGroup(all);
+  const uint32_t group = job.AddGroup(std::vector<int>(all.begin(), all.begin() + 30));
+  for (int rank = 0; rank < 40; ++rank) job.Report(rank);
+  for (int rank = 0; rank < 30; ++rank) job.Collectives(group, rank, 1, 2);
+  job.log().communicators[group].size = 45;
+  const CommDiagnosis diagnosis = job.Diagnose();
+  EXPECT_EQ(Named(diagnosis), std::vector<int>(all.begin() + 40, all.end()));
+  EXPECT_THAT(diagnosis.findings.at(0).evidence, ElementsAre(HasSubstr("of which not all members are known")));
+}
+
 TEST(CommHang, WhatSomeHaveEndedAllMembersHaveLaunched) {
   Job job;
   const uint32_t group = job.AddGroup({0, 1, 2});
