@@ -155,9 +155,10 @@ class Finder {
   std::vector<Finding> Run() {
     std::vector<Finding> findings = FindMismatches(standing_);
     if (findings.empty()) {
-      NameTheEnds(findings);
+      const std::map<int, End> silent = NameTheEnds(findings);
       NameCircles(findings);
       if (findings.empty()) NameStuckOps(findings);
+      NameTheSilent(silent, findings);
       if (findings.empty()) TellOfSomebody(findings);
     }
     if (log_.moving || log_.unseen)
@@ -181,7 +182,8 @@ class Finder {
     int64_t since_ns = std::numeric_limits<int64_t>::max();
   };
 
-  void NameTheEnds(std::vector<Finding>& findings) const {
+  // Returns those that told nothing and are to be named, for nobody else explains the waiting for them.
+  std::map<int, End> NameTheEnds(std::vector<Finding>& findings) const {
     std::map<int, End> ends, missing;
     std::set<int> explained;
     for (const Wait& wait : waits_.all())
@@ -198,13 +200,7 @@ class Finder {
     const std::vector<std::string> blind = WaitForSomebody();
     if (!blind.empty())
       for (const int rank : silent_) missing.emplace(rank, End{});
-    // A rank that says nothing is named where nobody else explains the waiting.
-    if (ends.empty()) {
-      if (!findings.empty() || missing.empty()) return;
-      Name(missing, Syndrome::kNonCommunicationHang, false, findings);
-      AddTo(findings.back().evidence, blind);
-      return;
-    }
+    if (ends.empty()) return findings.empty() ? missing : std::map<int, End>{};
     for (const bool launched : {true, false}) {
       std::map<int, End> alike;
       for (const auto& [rank, end] : ends)
@@ -215,6 +211,13 @@ class Finder {
     AddTo(findings.back().evidence, blind);
     for (const auto& [rank, end] : missing)
       findings.back().ambiguous_with.push_back(incident::SuspectRank(RankId(rank)));
+    return {};
+  }
+
+  void NameTheSilent(const std::map<int, End>& silent, std::vector<Finding>& findings) const {
+    if (silent.empty()) return;
+    Name(silent, Syndrome::kNonCommunicationHang, false, findings);
+    AddTo(findings.back().evidence, WaitForSomebody());
   }
 
   // What those say who wait for ranks that are not known.
