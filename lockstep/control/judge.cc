@@ -99,7 +99,7 @@ bool Judge::Loads(const std::vector<int>& absent, int ranks, Nanos now) {
   some_joined_ = some_joined_ || some;
   all_joined_ = all_joined_ || absent.empty();
   if (some && joined_since_.value == 0) joined_since_ = now;
-  return all_joined_ || (some_joined_ && (!some || now - joined_since_ < ToNanos(kUnseen)));
+  return all_joined_ || (some_joined_ && (!some || now - joined_since_ < ToNanos(kUntilUnseen)));
 }
 
 // Not before every node has said whether its ranks have joined.

@@ -413,7 +413,7 @@ void ForgetLoop(State& state) {
 bool TrainsUnseen(const State& state, Nanos now) {
   const bool told_steps = state.frontier >= 0;  // in an epoch before this one
   return state.mode == Mode::kStarting && state.spawned.value != 0 && !state.paused && !told_steps &&
-         now - state.spawned >= ToNanos(kUnseen);
+         now - state.spawned >= ToNanos(kUntilUnseen);
 }
 
 bool AllExited(const State& state) { return state.exits.size() == static_cast<size_t>(state.spec.ranks); }

@@ -216,7 +216,7 @@ bool IsTrialOver(const State& state, const Progress& progress, Seconds step_time
 // LoopBegan, unseen. Should a step be told after all, everything counts from there. Python, torch and the process group
 // are there in seconds, most models in a minute; of a script that loads for longer before it joins, what was booked is
 // taken back when it does.
-inline constexpr Seconds kUnseen{60};
+inline constexpr Seconds kUntilUnseen{60};
 bool TrainsUnseen(const State& state, Nanos now);
 
 // When a node whose agent is out of reach since then counts as gone, if the job stands. Until then it may come back
