@@ -90,7 +90,7 @@ struct LoopBegan {
 struct CaughtUp {
   EpochId epoch;
   Progress progress;
-};  // the lost steps have been computed again
+};  // the lost steps have been computed again; of a job that tells no steps: nothing is seen to keep it any more
 struct ProgressSeen {
   EpochId epoch;
   Progress progress;

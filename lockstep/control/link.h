@@ -81,7 +81,6 @@ struct Samples {
   std::vector<detect::StackSample> stacks;
   Progress progress;  // of the slowest of them
   std::vector<BadLoss> losses{};
-  bool joined = false;  // one of them uses the client: it will tell steps
 };
 // What collectors in the ranks of a node noted of their communication: a sample of what ended lately.
 struct CommunicationSeen {
